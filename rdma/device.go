@@ -1,0 +1,50 @@
+package rdma
+
+import "net/netip"
+
+// Transport is the family of an RDMA device.
+type Transport string
+
+// The transports.
+const (
+	InfiniBand Transport = "InfiniBand"
+	RoCE       Transport = "RoCE"
+	IWARP      Transport = "iWARP"
+	TCP        Transport = "TCP"
+)
+
+// Device describes an RDMA device.
+type Device struct {
+	Name      string    `json:"name"`
+	Transport Transport `json:"transport"`
+	// NUMANode is -1 where the kernel names none.
+	NUMANode int    `json:"numa_node"`
+	Firmware string `json:"firmware,omitempty"`
+	Ports    []Port `json:"ports"`
+	// Problem says why no rail can be opened on it now, or is empty.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Port is one port of a device.
+type Port struct {
+	Number    int     `json:"port"`
+	LinkLayer string  `json:"link_layer"` // "InfiniBand" or "Ethernet"
+	State     string  `json:"state"`      // "ACTIVE", "DOWN", …
+	RateGbps  float64 `json:"rate_gbps"`  // nominal, Gb/s; 0 where unknown
+	// MTUBytes is the active path MTU.
+	MTUBytes int          `json:"mtu_bytes"`
+	NetDev   string       `json:"netdev,omitempty"`
+	Addrs    []netip.Addr `json:"addresses"`
+}
+
+// Usable reports whether a rail can be opened on the device.
+func (d Device) Usable() bool { return d.Problem == "" }
+
+// Addrs lists the IP addresses of all ports.
+func (d Device) Addrs() []netip.Addr {
+	var all []netip.Addr
+	for _, p := range d.Ports {
+		all = append(all, p.Addrs...)
+	}
+	return all
+}

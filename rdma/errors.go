@@ -1,0 +1,157 @@
+package rdma
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+)
+
+// Errors that callers act on.
+var (
+	// ErrQueueFull: the send queue has no room now.
+	ErrQueueFull = errors.New("send queue full")
+	// ErrClosed: the object was closed by this end.
+	ErrClosed = errors.New("closed")
+	// ErrDisconnected: the peer ended the connection.
+	ErrDisconnected = errors.New("connection closed by the peer")
+	// ErrUnsupported: this machine, device or library cannot do it.
+	ErrUnsupported = errors.New("not supported here")
+	// ErrNoDevice: there is no such device, or none reaches the peer.
+	ErrNoDevice = errors.New("no RDMA device")
+	// ErrNotGdrcp: whoever answers is not gdrcp.
+	ErrNotGdrcp = errors.New("the peer does not speak gdrcp's protocol")
+	// ErrAccess: a remote access was refused for its key, bounds or rights.
+	ErrAccess = errors.New("remote access refused")
+	// ErrLockedMemory: the limit on locked memory does not allow the ring.
+	ErrLockedMemory = errors.New("locked-memory limit too small")
+)
+
+// RejectCode is why a listener refused a connection.
+type RejectCode uint16
+
+// The reasons for a refusal.
+const (
+	RejectUnknown RejectCode = iota
+	// RejectVersion: the peer speaks another protocol version.
+	RejectVersion
+	// RejectBusy: the peer has as many sessions as it takes.
+	RejectBusy
+	// RejectSession: the session to join is unknown or the token is wrong.
+	RejectSession
+	// RejectShutdown: the peer is stopping.
+	RejectShutdown
+	// RejectResources: the peer could not make a queue pair or ring.
+	RejectResources
+)
+
+func (c RejectCode) String() string {
+	switch c {
+	case RejectVersion:
+		return "it speaks another protocol version"
+	case RejectBusy:
+		return "it has as many sessions as it takes"
+	case RejectSession:
+		return "it does not know the session to join"
+	case RejectShutdown:
+		return "it is stopping"
+	case RejectResources:
+		return "it has not the resources for another connection"
+	}
+	return "no reason given"
+}
+
+// RejectedError is a Dial refused by the peer.
+type RejectedError struct {
+	Peer netip.AddrPort
+	Code RejectCode
+	// PeerVersion is the peer's protocol version where it told one.
+	PeerVersion uint16
+}
+
+func (e *RejectedError) Error() string {
+	return fmt.Sprintf("%s refused the connection: %s", e.Peer, e.Code)
+}
+
+// OpError is a failed operation on a device or connection. Status and
+// VendorErr are of the work completion, where there was one.
+type OpError struct {
+	Op        string // what was being done, as a verb phrase: "connect", "post write"
+	Device    string
+	Peer      netip.AddrPort
+	Status    string // e.g. "retry count exceeded (IBV_WC_RETRY_EXC_ERR)"
+	VendorErr uint32
+	Hint      string // one remedy for a person, or empty
+	Err       error
+}
+
+func (e *OpError) Error() string {
+	s := e.Op
+	if e.Peer.IsValid() {
+		s += " " + e.Peer.String()
+	}
+	if e.Device != "" {
+		s += " via " + e.Device
+	}
+	if e.Status != "" {
+		s += ": " + e.Status
+		if e.VendorErr != 0 {
+			s += fmt.Sprintf(", vendor error %#x", e.VendorErr)
+		}
+	}
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Unwrap returns the cause.
+func (e *OpError) Unwrap() error { return e.Err }
+
+// ProbeReason tells apart why a provider has no device to offer.
+type ProbeReason uint8
+
+// The reasons, from the outside in.
+const (
+	NotBuilt      ProbeReason = iota + 1 // this binary was built without the provider
+	NoLibrary                            // a shared library is missing
+	OldLibrary                           // a library lacks a symbol that is needed
+	NoKernel                             // the kernel has no RDMA support loaded
+	NoDevices                            // the kernel knows no device
+	NoPermission                         // the device nodes may not be opened
+	NoActivePort                         // every port is down
+	NoAddress                            // no port has an IP address
+)
+
+func (r ProbeReason) String() string {
+	switch r {
+	case NotBuilt:
+		return "not-built"
+	case NoLibrary:
+		return "no-library"
+	case OldLibrary:
+		return "old-library"
+	case NoKernel:
+		return "no-kernel-support"
+	case NoDevices:
+		return "no-device"
+	case NoPermission:
+		return "no-permission"
+	case NoActivePort:
+		return "port-down"
+	case NoAddress:
+		return "no-address"
+	}
+	return "unknown"
+}
+
+// ProbeError says why a provider cannot be used here, and what to do.
+type ProbeError struct {
+	Reason ProbeReason
+	Detail string // one clause, e.g. "libibverbs.so.1: cannot open shared object file"
+	Hint   string // e.g. "apt install libibverbs1 librdmacm1 ibverbs-providers"
+}
+
+func (e *ProbeError) Error() string { return e.Detail }
+
+// Is makes every ProbeError an ErrNoDevice.
+func (e *ProbeError) Is(target error) bool { return target == ErrNoDevice }

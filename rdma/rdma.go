@@ -1,0 +1,274 @@
+// Package rdma is the contract between the transfer engine and whatever moves
+// the bytes: libibverbs on a real device (rdma/verbs) or TCP sockets
+// (rdma/tcp). It is pure Go and knows neither.
+//
+// The engine sees a [Rail], which is one device used by one session, and on it
+// any number of [Conn], each one queue pair. Work requests are posted to a
+// Conn in batches and never block; their completions, received messages and
+// received immediates of all Conns of a rail come out of [Rail.Wait], which
+// one goroutine at a time calls.
+//
+// What every provider promises, and rdmatest checks:
+//
+//   - Within a Conn, work requests take effect at the peer in the order they
+//     were posted. A received immediate or message means that the data of that
+//     work request and of every earlier Write of the same Conn is visible in
+//     the target's host memory. Nothing is promised across Conns.
+//   - A Done completion means that the local buffer of that work request, and
+//     of every earlier quiet one on the Conn, may be used again. It does not
+//     mean that the peer's program has seen anything.
+//   - A remote access is carried out only inside a live memory region whose
+//     key, bounds and access rights allow all of it. Otherwise no byte moves
+//     and the Conn dies at both ends.
+//   - After an error a Conn is dead. What had not completed is unknown. One
+//     Closed completion tells so, after which nothing comes from that Conn.
+//   - Once [Conn.Close] has returned, no remote access can land through it and
+//     the provider no longer reads or writes any buffer on its behalf.
+package rdma
+
+import (
+	"context"
+	"net/netip"
+	"time"
+)
+
+const (
+	// MaxPrivateDataBytes is what a Dial may carry to the peer before the
+	// connection stands: the 56 bytes of an InfiniBand CM REQ that remain
+	// beside its IP header, less a margin (rdma_connect(3)).
+	MaxPrivateDataBytes = 48
+	// MaxMsgBytes bounds RailConfig.MsgBytes.
+	MaxMsgBytes = 64 << 10
+)
+
+// Provider is one way to move bytes between hosts. Its methods may be called
+// from several goroutines at once.
+type Provider interface {
+	// Name is the word the command line uses: "verbs" or "tcp".
+	Name() string
+	// Devices lists the devices that can carry a rail now or after a cable is
+	// plugged in. An empty list comes with a *ProbeError that says why.
+	Devices() ([]Device, error)
+	// Route names the local device that reaches remote, and the local address
+	// it would use. It asks the kernel and may block until ctx ends. The error
+	// is ErrNoDevice (wrapped) where the way there leads over no such device.
+	Route(ctx context.Context, remote netip.AddrPort) (device string, local netip.Addr, err error)
+	// Open makes a rail on the named device: protection domain, completion
+	// queue and waiting machinery, sized by cfg. The caller closes it.
+	Open(device string, cfg RailConfig) (Rail, error)
+	// Listen accepts connections on addr. Port 0 picks a free one. The
+	// returned Listener belongs to the caller.
+	Listen(addr netip.AddrPort) (Listener, error)
+}
+
+// RailConfig sizes a rail for its session. All counts are positive.
+type RailConfig struct {
+	// Conns is how many Conns may live on the rail at once.
+	Conns int
+	// SendDepth is how many work requests one Conn may have posted and not
+	// completed, counted as the engine posts them.
+	SendDepth int
+	// RecvDepth is how many messages and immediates together a peer may have
+	// under way on one Conn. The engine's credits keep to it; a peer that does
+	// not is broken.
+	RecvDepth int
+	// MsgBytes is the longest message a Send may carry on this rail.
+	MsgBytes int
+	// WriteBytes is the longest Write, WriteImm or Read. Providers may split
+	// one into several on the wire.
+	WriteBytes int
+	// ForceImmSend makes WriteImm travel as Write + Send even where the device
+	// has RDMA Write with immediate.
+	ForceImmSend bool
+}
+
+// Rail is one device used by one session.
+type Rail interface {
+	// Device describes the device, as of Open.
+	Device() Device
+	// Register makes memory known to the device. The region's memory must stay
+	// mapped until the MR is closed. Blocks while pages are pinned.
+	Register(Region, Access) (MR, error)
+	// Dial connects one queue pair to a Listener elsewhere and returns when it
+	// can be posted to. It blocks until ctx ends or the provider's own
+	// connect timeout (10 s) has passed. privateData goes to the peer's
+	// Request. A refusal by the peer is a *RejectedError.
+	Dial(ctx context.Context, remote netip.AddrPort, privateData []byte) (Conn, error)
+	// Wait fills c with what happened since the last call and returns how
+	// many, at least one, or an error: the context's cause, or ErrClosed after
+	// Close. One goroutine at a time. Completion.Msg aliases memory of the
+	// rail that is valid until the next Wait.
+	Wait(ctx context.Context, c []Completion) (int, error)
+	// Close ends what is left of the rail: Conns, then MRs, then the queue
+	// and the domain. Idempotent; a Wait under way returns ErrClosed.
+	Close() error
+}
+
+// Region is memory to register. Mem is host memory, mapped by the caller and
+// not on the Go heap. Device memory has Mem nil and is named by Addr, Len and,
+// where it is exported, DMABufFD (-1: none) with the offset of Addr in it.
+type Region struct {
+	Mem          []byte
+	Addr         uint64
+	Len          int
+	DMABufFD     int
+	DMABufOffset uint64
+}
+
+// HostRegion describes mapped host memory.
+func HostRegion(mem []byte) Region { return Region{Mem: mem, Len: len(mem), DMABufFD: -1} }
+
+// Access says what may be done to a region besides being read locally.
+type Access uint8
+
+// The access rights. LocalWrite lets this rail's own Reads land in the region.
+const (
+	LocalWrite Access = 1 << iota
+	RemoteWrite
+	RemoteRead
+)
+
+// MR is a registered memory region.
+type MR interface {
+	// Addr is the address by which the peer names the first byte. It need not
+	// be a virtual address of this process.
+	Addr() uint64
+	// RKey is what a peer must show to reach the region.
+	RKey() uint32
+	// Len is the region's length in bytes.
+	Len() int
+	// Close deregisters. Every Conn that could reach the region must have been
+	// closed, or the peer told and the access no longer wanted. Idempotent.
+	Close() error
+}
+
+// Op is the kind of a work request.
+type Op uint8
+
+// The work requests.
+const (
+	// OpSend delivers Msg to the peer as a Message completion. Msg is copied
+	// before Post returns.
+	OpSend Op = iota + 1
+	// OpWrite puts Len bytes of Local at Offset into the peer's memory.
+	OpWrite
+	// OpWriteImm does the same and then delivers Imm as an Immediate
+	// completion. Len may be 0.
+	OpWriteImm
+	// OpRead gets Len bytes of the peer's memory into Local at Offset.
+	OpRead
+)
+
+// WR is one work request.
+type WR struct {
+	Op Op
+	// Quiet asks for no Done completion.
+	Quiet bool
+	// Imm is the immediate of OpWriteImm.
+	Imm uint32
+	// RKey and RemoteAddr name the peer's memory.
+	RKey       uint32
+	RemoteAddr uint64
+	// ID comes back in the Done completion. 48 bits.
+	ID uint64
+	// Local, Offset and Len name local memory on the same rail.
+	Local  MR
+	Offset int
+	Len    int
+	// Msg is the message of OpSend, at most RailConfig.MsgBytes.
+	Msg []byte
+}
+
+// CompletionKind says what a Completion tells.
+type CompletionKind uint8
+
+// The completions.
+const (
+	// Done: the work request ID of Conn completed.
+	Done CompletionKind = iota + 1
+	// Message: Msg arrived on Conn.
+	Message
+	// Immediate: Imm arrived on Conn.
+	Immediate
+	// Closed: Conn is dead, for the reason in Err. The last completion of a
+	// Conn, told once, and not told after Conn.Close was called.
+	Closed
+)
+
+// Completion is one thing that happened on a rail.
+type Completion struct {
+	Kind CompletionKind
+	Imm  uint32
+	ID   uint64
+	Conn Conn
+	Msg  []byte
+	Err  error
+}
+
+// ImmKind tells how a Conn's immediates travel.
+type ImmKind uint8
+
+// The kinds of immediate.
+const (
+	ImmUnknown ImmKind = iota
+	// ImmWrite is RDMA Write with immediate.
+	ImmWrite
+	// ImmSend is an RDMA Write followed by a Send on devices without it.
+	ImmSend
+)
+
+func (k ImmKind) String() string {
+	switch k {
+	case ImmWrite:
+		return "write-with-imm"
+	case ImmSend:
+		return "write+send"
+	}
+	return "unknown"
+}
+
+// Conn is one queue pair. Its methods may be called from several goroutines.
+type Conn interface {
+	// Post hands over work requests in order and returns how many it took.
+	// It never blocks: with fewer than all taken the error is ErrQueueFull
+	// (try again after a Done), or the reason why the Conn is dead.
+	Post(wrs []WR) (int, error)
+	// ImmKind tells how this end's immediates travel. Known once the peer was
+	// first heard or the first WriteImm was posted.
+	ImmKind() ImmKind
+	// Local and Remote are the two ends' addresses.
+	Local() netip.AddrPort
+	Remote() netip.AddrPort
+	// LastHeard is when anything last came from the peer, at the resolution at
+	// which the provider sees it (bytes for tcp, completions for verbs).
+	LastHeard() time.Time
+	// Close ends the connection: queue pair to the error state, drained,
+	// destroyed. The peer sees Closed. Idempotent; blocks for milliseconds.
+	Close() error
+}
+
+// Listener accepts connections.
+type Listener interface {
+	// Addr is where it listens.
+	Addr() netip.AddrPort
+	// Accept returns the next request to connect. ErrClosed after Close.
+	Accept(ctx context.Context) (Request, error)
+	// Close stops listening and rejects what was not accepted yet. Idempotent.
+	Close() error
+}
+
+// Request is a peer's wish to connect. Exactly one of Accept and Reject ends
+// it. It costs the server no ring and no queue pair before Accept.
+type Request interface {
+	// Device is the local device that the request came in on.
+	Device() string
+	Remote() netip.AddrPort
+	// PrivateData is what the peer gave to Dial, possibly with zero bytes
+	// appended. It is the peer's: check it.
+	PrivateData() []byte
+	// Accept makes the queue pair on rail, which must be open on Device, and
+	// blocks until it stands.
+	Accept(ctx context.Context, rail Rail) (Conn, error)
+	// Reject refuses with a reason that Dial returns as *RejectedError.
+	Reject(code RejectCode) error
+}

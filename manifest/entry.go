@@ -1,0 +1,35 @@
+// Package manifest says what must arrive: entries, the digests of their
+// pieces, their roots. It knows nothing of how bytes travel and starts no
+// goroutine.
+package manifest
+
+// EntryType is the kind of an entry.
+type EntryType byte
+
+// The kinds, by the letter they have in a manifest.
+const (
+	File    EntryType = 'f'
+	Dir     EntryType = 'd'
+	Symlink EntryType = 'l'
+)
+
+// Entry is one file, directory or symbolic link of a tree.
+type Entry struct {
+	Type EntryType
+	// Path is relative to the tree's top, slash-separated, of any bytes but
+	// NUL, with no empty, "." or ".." component. The top directory itself is ".".
+	Path string
+	// Size is a file's length in bytes; 0 for the rest.
+	Size int64
+	// Mode is the permission bits, 07777.
+	Mode uint32
+	// MtimeNs is the time of the last change, in nanoseconds since 1970.
+	MtimeNs int64
+	// Target is what a symbolic link holds.
+	Target string
+	// Root is a file's digest: see Tree. Unset until the file has been read.
+	Root Digest
+}
+
+// Digest holds a digest of any of the algorithms; shorter ones leave the rest zero.
+type Digest [32]byte

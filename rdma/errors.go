@@ -112,14 +112,14 @@ type ProbeReason uint8
 
 // The reasons, from the outside in.
 const (
-	NotBuilt      ProbeReason = iota + 1 // this binary was built without the provider
-	NoLibrary                            // a shared library is missing
-	OldLibrary                           // a library lacks a symbol that is needed
-	NoKernel                             // the kernel has no RDMA support loaded
-	NoDevices                            // the kernel knows no device
-	NoPermission                         // the device nodes may not be opened
-	NoActivePort                         // every port is down
-	NoAddress                            // no port has an IP address
+	NotBuilt     ProbeReason = iota + 1 // this binary was built without the provider
+	NoLibrary                           // a shared library is missing
+	OldLibrary                          // a library lacks a symbol that is needed
+	NoKernel                            // the kernel has no RDMA support loaded
+	NoDevices                           // the kernel knows no device
+	NoPermission                        // the device nodes may not be opened
+	NoActivePort                        // every port is down
+	NoAddress                           // no port has an IP address
 )
 
 func (r ProbeReason) String() string {

@@ -1,0 +1,252 @@
+package tcp
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gdrcp/rdma"
+)
+
+const (
+	// flushTimeout is how long a Conn that leaves may take to send what was
+	// posted, and its Goodbye.
+	flushTimeout = 200 * time.Millisecond
+	// lingerTimeout is when a Conn that leaves gives up on its peer's end of
+	// the stream. Closing a socket with unread bytes in it would make the
+	// kernel reset the connection and drop what it has not sent yet.
+	lingerTimeout = 300 * time.Millisecond
+)
+
+// conn is an rdma.Conn.
+type conn struct {
+	rail          *rail
+	sock          *net.TCPConn
+	local, remote netip.AddrPort
+	immKind       rdma.ImmKind
+
+	mu sync.Mutex
+	sq sendQueue
+	// answers are the peer's Reads, for the writer to answer.
+	answers answerQueue
+	// reading is the region that the reader fills, writing those that the
+	// writer sends from: Close of a region looks for its users here.
+	reading *region
+	writing []*region
+	// err is why the Conn is dead, nil while it lives.
+	err error
+	// sendErr is why the writer ended, for want of a better reason.
+	sendErr error
+	// leaving: the writer shall send a Goodbye with code farewell and end, the
+	// reader shall read to the end of the stream.
+	leaving  bool
+	farewell uint32
+	// userClosed: Close was called, so nobody is told any more.
+	userClosed bool
+
+	// outstanding counts the work requests that were posted and of which
+	// neither Wait has delivered the Done, nor were they quiet and are done.
+	outstanding atomic.Int64
+	recv        *recvSlots
+	in          inbox
+	out         outbox
+	// wake has a token when the writer may have something to do.
+	wake chan struct{}
+	// stop is closed when the reader shall not wait for its user any more.
+	stop     chan struct{}
+	stopOnce sync.Once
+	// loops counts the goroutines that still run; the last closes done.
+	loops atomic.Int32
+	done  chan struct{}
+}
+
+var _ rdma.Conn = (*conn)(nil)
+
+// newConn takes over the socket.
+func newConn(r *rail, sock *net.TCPConn) *conn {
+	c := &conn{
+		rail: r, sock: sock,
+		local:   unmap(sock.LocalAddr()),
+		remote:  unmap(sock.RemoteAddr()),
+		immKind: rdma.ImmWrite,
+		sq:      newSendQueue(r.cfg.SendDepth, r.cfg.MsgBytes),
+		recv:    newRecvSlots(r.cfg.RecvDepth, r.cfg.MsgBytes),
+		wake:    make(chan struct{}, 1),
+		stop:    make(chan struct{}),
+		done:    make(chan struct{}),
+	}
+	if r.cfg.ForceImmSend {
+		c.immKind = rdma.ImmSend
+	}
+	c.in.init(sock)
+	return c
+}
+
+func unmap(a net.Addr) netip.AddrPort {
+	addr := a.(*net.TCPAddr).AddrPort()
+	return netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
+}
+
+// start runs the Conn's goroutines, until Close or the Conn's death.
+func (c *conn) start() {
+	c.loops.Store(2)
+	go c.readLoop()
+	go c.writeLoop()
+}
+
+// loopEnded is the last thing that each goroutine does.
+func (c *conn) loopEnded() {
+	if c.loops.Add(-1) > 0 {
+		return
+	}
+	c.sock.Close()
+	c.mu.Lock()
+	if !c.userClosed {
+		c.rail.queue.push(c, rdma.Completion{Kind: rdma.Closed, Err: c.err})
+	}
+	c.mu.Unlock()
+	close(c.done)
+}
+
+func (c *conn) ImmKind() rdma.ImmKind  { return c.immKind }
+func (c *conn) Local() netip.AddrPort  { return c.local }
+func (c *conn) Remote() netip.AddrPort { return c.remote }
+
+// LastHeard is when the socket last gave bytes, or the connection stood.
+func (c *conn) LastHeard() time.Time { return c.in.lastHeard() }
+
+// Post copies the work requests into the send queue and wakes the writer.
+func (c *conn) Post(wrs []rdma.WR) (int, error) {
+	c.mu.Lock()
+	n, err := c.post(wrs)
+	c.mu.Unlock()
+	if n > 0 {
+		c.wakeWriter()
+	}
+	return n, err
+}
+
+func (c *conn) post(wrs []rdma.WR) (int, error) {
+	for i := range wrs {
+		if c.err != nil {
+			return i, c.err
+		}
+		if c.outstanding.Load() >= int64(c.rail.cfg.SendDepth) {
+			return i, rdma.ErrQueueFull
+		}
+		local, err := c.check(&wrs[i])
+		if err != nil {
+			return i, c.opError("post work request", "", err)
+		}
+		c.outstanding.Add(1)
+		c.sq.push(&wrs[i], local)
+	}
+	return len(wrs), nil
+}
+
+// check tells whether a work request can be carried out at this end. Nothing
+// has happened to the Conn if not.
+func (c *conn) check(wr *rdma.WR) (*region, error) {
+	switch wr.Op {
+	case rdma.OpSend:
+		if len(wr.Msg) > c.rail.cfg.MsgBytes {
+			return nil, fmt.Errorf("message of %d bytes, at most %d", len(wr.Msg), c.rail.cfg.MsgBytes)
+		}
+		return nil, nil
+	case rdma.OpWrite, rdma.OpWriteImm, rdma.OpRead:
+	default:
+		return nil, fmt.Errorf("unknown operation %d", wr.Op)
+	}
+	if wr.Len == 0 {
+		return nil, nil
+	}
+	if wr.Len < 0 || wr.Len > c.rail.cfg.WriteBytes {
+		return nil, fmt.Errorf("length %d, at most %d", wr.Len, c.rail.cfg.WriteBytes)
+	}
+	local, ok := wr.Local.(*region)
+	if !ok || local.rail != c.rail {
+		return nil, errors.New("the local memory is not registered on this rail")
+	}
+	if wr.Offset < 0 || wr.Offset > len(local.mem) || wr.Len > len(local.mem)-wr.Offset {
+		return nil, fmt.Errorf("%d bytes at %d of a region of %d bytes", wr.Len, wr.Offset, len(local.mem))
+	}
+	if wr.Op == rdma.OpRead && local.access&rdma.LocalWrite == 0 {
+		return nil, errors.New("the local region does not grant LocalWrite")
+	}
+	return local, nil
+}
+
+func (c *conn) wakeWriter() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// uses reports whether an access to m is under way.
+func (c *conn) uses(m *region) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.reading == m || slices.Contains(c.writing, m)
+}
+
+// opError is an error of this Conn.
+func (c *conn) opError(op, status string, err error) error {
+	return &rdma.OpError{Op: op, Device: deviceName, Peer: c.remote, Status: status, Err: err}
+}
+
+// leave makes both goroutines end in order: a Goodbye with the code, then the
+// peer's end of the stream. err is told to Post, and to the user where the
+// Conn is not closed by him. Only the first reason counts.
+func (c *conn) leave(code uint32, err error) {
+	c.mu.Lock()
+	c.leaveLocked(code, err)
+	c.mu.Unlock()
+}
+
+func (c *conn) leaveLocked(code uint32, err error) {
+	if c.err == nil {
+		c.err, c.leaving, c.farewell = err, true, code
+		now := time.Now()
+		// A failing deadline means a closed socket: there is nobody to wait for.
+		_ = c.sock.SetWriteDeadline(now.Add(flushTimeout))
+		_ = c.sock.SetReadDeadline(now.Add(lingerTimeout))
+	}
+	c.stopOnce.Do(func() { close(c.stop) })
+	c.wakeWriter()
+}
+
+// kill ends the connection without a word.
+func (c *conn) kill(err error) {
+	c.mu.Lock()
+	if c.err == nil {
+		c.err = err
+	}
+	c.mu.Unlock()
+	c.stopOnce.Do(func() { close(c.stop) })
+	c.sock.Close()
+}
+
+// leavingNow tells the loops to end in order.
+func (c *conn) leavingNow() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.leaving
+}
+
+// Close sends what was posted and a Goodbye within flushTimeout, waits for the
+// peer to end its side until lingerTimeout, and for the goroutines.
+func (c *conn) Close() error {
+	c.mu.Lock()
+	c.userClosed = true
+	c.mu.Unlock()
+	c.leave(byeOrderly, rdma.ErrClosed)
+	<-c.done
+	c.rail.forget(c)
+	return nil
+}

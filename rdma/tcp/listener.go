@@ -1,0 +1,305 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"gdrcp/rdma"
+)
+
+const (
+	// prefaceTimeout is how long a connection may take to send its preface. An
+	// honest dialler sends it at once.
+	prefaceTimeout = 5 * time.Second
+	// maxHalfOpen bounds the connections without a preface. One more costs the
+	// oldest its place: an honest one has long left it.
+	maxHalfOpen = 128
+	// maxPending bounds the requests that wait for Listener.Accept. More are
+	// rejected as busy.
+	maxPending = 256
+	// answerTimeout bounds sending an answer, which fits any socket buffer.
+	answerTimeout = time.Second
+	// acceptPause keeps a listener that is out of file descriptors from spinning.
+	acceptPause = 20 * time.Millisecond
+)
+
+// listener is an rdma.Listener.
+type listener struct {
+	sock    *net.TCPListener
+	addr    netip.AddrPort
+	pending chan *request
+	// ended is closed by Close.
+	ended chan struct{}
+	// tasks are the accepting goroutine and those that read prefaces.
+	tasks sync.WaitGroup
+
+	mu       sync.Mutex
+	closed   bool
+	halfOpen []*net.TCPConn // oldest first
+}
+
+var _ rdma.Listener = (*listener)(nil)
+
+// Listen starts accepting connections.
+func (*Provider) Listen(addr netip.AddrPort) (rdma.Listener, error) {
+	cfg := net.ListenConfig{KeepAlive: -1} // the engine has a heartbeat
+	cfg.SetMultipathTCP(false)             // its fallback to TCP costs time
+	sock, err := cfg.Listen(context.Background(), "tcp", addr.String())
+	if err != nil {
+		return nil, &rdma.OpError{Op: fmt.Sprintf("listen on %s", addr), Device: deviceName, Err: err}
+	}
+	l := &listener{
+		sock: sock.(*net.TCPListener), addr: unmap(sock.Addr()),
+		pending: make(chan *request, maxPending),
+		ended:   make(chan struct{}),
+	}
+	l.tasks.Go(l.acceptLoop)
+	return l, nil
+}
+
+func (l *listener) Addr() netip.AddrPort { return l.addr }
+
+// acceptLoop takes connections until Close.
+func (l *listener) acceptLoop() {
+	for {
+		sock, err := l.sock.AcceptTCP()
+		if err == nil {
+			l.admit(sock)
+			continue
+		}
+		select {
+		case <-l.ended:
+			return
+		case <-time.After(acceptPause): // ECONNABORTED, EMFILE: the next may work
+		}
+	}
+}
+
+// admit starts to read the preface of a connection.
+func (l *listener) admit(sock *net.TCPConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		sock.Close()
+		return
+	}
+	if len(l.halfOpen) == maxHalfOpen {
+		l.halfOpen[0].Close() // its goroutine sees to the rest
+		l.halfOpen = l.halfOpen[1:]
+	}
+	l.halfOpen = append(l.halfOpen, sock)
+	l.tasks.Go(func() { l.readPreface(sock) })
+}
+
+// settle takes the connection out of the half-open ones.
+func (l *listener) settle(sock *net.TCPConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, s := range l.halfOpen {
+		if s == sock {
+			l.halfOpen = append(l.halfOpen[:i], l.halfOpen[i+1:]...)
+			return
+		}
+	}
+}
+
+// readPreface makes a request of a connection, or ends it.
+func (l *listener) readPreface(sock *net.TCPConn) {
+	var preface [prefaceBytes]byte
+	err := sock.SetReadDeadline(time.Now().Add(prefaceTimeout))
+	if err == nil {
+		err = readHead(sock, preface[:])
+	}
+	var privateData []byte
+	if err == nil {
+		privateData, err = decodePreface(preface[:])
+	}
+	var other *versionError
+	if errors.As(err, &other) {
+		// A failed answer leaves nobody to tell.
+		_ = refuse(sock, rdma.RejectVersion)
+	}
+	l.settle(sock)
+	if err != nil {
+		sock.Close() // a stranger; there is nobody to tell
+		return
+	}
+	l.hand(&request{sock: sock, remote: unmap(sock.RemoteAddr()), privateData: privateData})
+}
+
+// readHead reads a preface, and stops at the first byte of what is none.
+func readHead(sock *net.TCPConn, preface []byte) error {
+	for got := 0; got < len(preface); {
+		n, err := sock.Read(preface[got:])
+		got += n
+		head := min(got, len(magic))
+		if string(preface[:head]) != magic[:head] {
+			return rdma.ErrNotGdrcp
+		}
+		if err != nil && got < len(preface) {
+			return err
+		}
+	}
+	return nil
+}
+
+// hand queues a request for Accept, or rejects it.
+func (l *listener) hand(req *request) {
+	l.mu.Lock()
+	code := rdma.RejectShutdown
+	if !l.closed {
+		select {
+		case l.pending <- req:
+			l.mu.Unlock()
+			return
+		default:
+			code = rdma.RejectBusy
+		}
+	}
+	l.mu.Unlock()
+	// The dialler sees the end of the connection where the answer fails.
+	_ = req.Reject(code)
+}
+
+// Accept returns the next request whose preface was read and checked.
+func (l *listener) Accept(ctx context.Context) (rdma.Request, error) {
+	select {
+	case <-l.ended:
+		return nil, rdma.ErrClosed
+	default:
+	}
+	select {
+	case req := <-l.pending:
+		return req, nil
+	case <-l.ended:
+		return nil, rdma.ErrClosed
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// Close rejects what waits for Accept with RejectShutdown.
+func (l *listener) Close() error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		l.tasks.Wait()
+		return nil
+	}
+	l.closed = true
+	close(l.ended)
+	err := l.sock.Close()
+	for _, sock := range l.halfOpen {
+		sock.Close()
+	}
+	l.mu.Unlock()
+	l.tasks.Wait()
+	for {
+		select {
+		case req := <-l.pending:
+			// The dialler sees the end of the connection where the answer fails.
+			_ = req.Reject(rdma.RejectShutdown)
+			continue
+		default:
+		}
+		return err
+	}
+}
+
+// request is an rdma.Request: a connection whose preface was good. It is one
+// socket and no goroutine.
+type request struct {
+	sock        *net.TCPConn
+	remote      netip.AddrPort
+	privateData []byte
+	ended       bool
+}
+
+var _ rdma.Request = (*request)(nil)
+
+func (*request) Device() string           { return deviceName }
+func (q *request) Remote() netip.AddrPort { return q.remote }
+func (q *request) PrivateData() []byte    { return q.privateData }
+
+// Accept answers the preface and makes the socket a Conn of the rail. Where the
+// rail has no room the dialler is told RejectResources.
+func (q *request) Accept(ctx context.Context, on rdma.Rail) (rdma.Conn, error) {
+	c, err := q.accept(ctx, on)
+	if err != nil {
+		return nil, &rdma.OpError{Op: "accept connection of", Device: deviceName, Peer: q.remote, Err: err}
+	}
+	return c, nil
+}
+
+func (q *request) accept(ctx context.Context, on rdma.Rail) (*conn, error) {
+	if q.ended {
+		return nil, rdma.ErrClosed
+	}
+	r, ok := on.(*rail)
+	if !ok {
+		return nil, errors.Join(errors.New("the rail is of another provider"), q.Reject(rdma.RejectResources))
+	}
+	if err := r.reserve(); err != nil {
+		return nil, errors.Join(err, q.Reject(rdma.RejectResources))
+	}
+	q.ended = true
+	err := context.Cause(ctx)
+	if err == nil {
+		err = sendAnswer(q.sock, codeAccepted)
+	}
+	if err == nil {
+		err = q.sock.SetDeadline(time.Time{})
+	}
+	if err != nil {
+		r.unreserve()
+		q.sock.Close()
+		return nil, err
+	}
+	return r.adopt(q.sock)
+}
+
+// Reject answers with the code and waits shortly for the peer to close.
+func (q *request) Reject(code rdma.RejectCode) error {
+	if q.ended {
+		return rdma.ErrClosed
+	}
+	q.ended = true
+	if err := errors.Join(refuse(q.sock, code), q.sock.Close()); err != nil {
+		return &rdma.OpError{Op: "reject connection of", Device: deviceName, Peer: q.remote, Err: err}
+	}
+	return nil
+}
+
+func sendAnswer(sock *net.TCPConn, code uint16) error {
+	answer := encodeAnswer(code)
+	if err := sock.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
+		return err
+	}
+	if _, err := sock.Write(answer[:]); err != nil {
+		return fmt.Errorf("send answer: %w", err)
+	}
+	return nil
+}
+
+// refuse sends a rejection and reads what the peer still sends: a reset, which
+// unread bytes cause, could overtake the answer.
+func refuse(sock *net.TCPConn, code rdma.RejectCode) error {
+	if err := sendAnswer(sock, 1+uint16(code)); err != nil {
+		return err
+	}
+	if err := sock.CloseWrite(); err != nil {
+		return fmt.Errorf("end stream: %w", err)
+	}
+	if err := sock.SetReadDeadline(time.Now().Add(lingerTimeout)); err != nil {
+		return err
+	}
+	// The end, a reset or the deadline: each is the end of it.
+	_, _ = io.Copy(io.Discard, io.LimitReader(sock, inboxBytes))
+	return nil
+}

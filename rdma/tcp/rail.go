@@ -1,0 +1,227 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"gdrcp/rdma"
+)
+
+// rail is an rdma.Rail.
+type rail struct {
+	device  rdma.Device
+	cfg     rdma.RailConfig
+	queue   *completionQueue
+	regions regionTable
+	// ctx ends with Close, and with it every Dial under way.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+
+	mu     sync.Mutex
+	conns  map[*conn]struct{}
+	slots  int // conns, and Dials and Accepts that will become one
+	closed bool
+}
+
+var _ rdma.Rail = (*rail)(nil)
+
+func newRail(device rdma.Device, cfg rdma.RailConfig) *rail {
+	r := &rail{
+		device: device, cfg: cfg,
+		queue:   newCompletionQueue(),
+		regions: regionTable{byRKey: make(map[uint32]*region)},
+		conns:   make(map[*conn]struct{}),
+	}
+	r.ctx, r.cancel = context.WithCancelCause(context.Background())
+	return r
+}
+
+func (r *rail) Device() rdma.Device { return r.device }
+
+// Register makes host memory reachable. Device memory is ErrUnsupported: a
+// socket cannot move it.
+func (r *rail) Register(what rdma.Region, access rdma.Access) (rdma.MR, error) {
+	if what.Mem == nil {
+		return nil, &rdma.OpError{Op: "register device memory", Device: deviceName, Err: rdma.ErrUnsupported}
+	}
+	if len(what.Mem) == 0 || what.Len != len(what.Mem) {
+		return nil, &rdma.OpError{
+			Op: "register memory", Device: deviceName,
+			Err: fmt.Errorf("length %d for memory of %d bytes", what.Len, len(what.Mem)),
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, &rdma.OpError{Op: "register memory", Device: deviceName, Err: rdma.ErrClosed}
+	}
+	m := &region{rail: r, mem: what.Mem, access: access, idle: make(chan struct{})}
+	if err := r.regions.add(m); err != nil {
+		return nil, &rdma.OpError{Op: "register memory", Device: deviceName, Err: err}
+	}
+	return m, nil
+}
+
+// Dial connects to a Listener of this package.
+func (r *rail) Dial(ctx context.Context, remote netip.AddrPort, privateData []byte) (rdma.Conn, error) {
+	c, err := r.dial(ctx, remote, privateData)
+	var rejected *rdma.RejectedError
+	if errors.As(err, &rejected) {
+		return nil, rejected
+	}
+	if err != nil {
+		return nil, &rdma.OpError{Op: "connect", Device: deviceName, Peer: remote, Err: err}
+	}
+	return c, nil
+}
+
+func (r *rail) dial(ctx context.Context, remote netip.AddrPort, privateData []byte) (*conn, error) {
+	if len(privateData) > rdma.MaxPrivateDataBytes {
+		return nil, fmt.Errorf("private data of %d bytes, at most %d", len(privateData), rdma.MaxPrivateDataBytes)
+	}
+	if err := r.reserve(); err != nil {
+		return nil, err
+	}
+	sock, err := r.connect(ctx, remote, privateData)
+	if err != nil {
+		r.unreserve()
+		return nil, err
+	}
+	return r.adopt(sock)
+}
+
+// connect makes the socket and has the preface answered.
+func (r *rail) connect(ctx context.Context, remote netip.AddrPort, privateData []byte) (*net.TCPConn, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(r.ctx, func() { cancel(rdma.ErrClosed) })()
+
+	deadline := time.Now().Add(connectTimeout)
+	dialer := net.Dialer{Deadline: deadline, KeepAlive: -1} // the engine has a heartbeat
+	dialer.SetMultipathTCP(false)
+	any, err := dialer.DialContext(ctx, "tcp", remote.String())
+	if err != nil {
+		return nil, causeOr(ctx, err)
+	}
+	sock := any.(*net.TCPConn)
+	if err := sock.SetDeadline(deadline); err != nil {
+		return nil, errors.Join(err, sock.Close())
+	}
+	stop := context.AfterFunc(ctx, func() { sock.Close() })
+	err = greet(sock, remote, privateData)
+	if !stop() && err == nil {
+		err = net.ErrClosed // ctx ended just now, and the socket with it
+	}
+	if err == nil {
+		err = sock.SetDeadline(time.Time{})
+	}
+	if err != nil {
+		sock.Close()
+		return nil, causeOr(ctx, err)
+	}
+	return sock, nil
+}
+
+// causeOr returns why ctx ended, or err where it did not.
+func causeOr(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// reserve keeps room for one Conn.
+func (r *rail) reserve() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return rdma.ErrClosed
+	}
+	if r.slots == r.cfg.Conns {
+		return fmt.Errorf("the rail has its %d connections", r.cfg.Conns)
+	}
+	r.slots++
+	return nil
+}
+
+func (r *rail) unreserve() {
+	r.mu.Lock()
+	r.slots--
+	r.mu.Unlock()
+}
+
+// adopt makes a Conn of a connected socket in the room that was reserved.
+func (r *rail) adopt(sock *net.TCPConn) (*conn, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		r.slots--
+		sock.Close()
+		return nil, rdma.ErrClosed
+	}
+	c := newConn(r, sock)
+	r.conns[c] = struct{}{}
+	c.start()
+	return c, nil
+}
+
+// forget drops a Conn that was closed.
+func (r *rail) forget(c *conn) {
+	r.mu.Lock()
+	if _, ok := r.conns[c]; ok {
+		delete(r.conns, c)
+		r.slots--
+	}
+	r.mu.Unlock()
+	r.queue.purge(c)
+}
+
+func (r *rail) liveConns() []*conn {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	conns := make([]*conn, 0, len(r.conns))
+	for c := range r.conns {
+		conns = append(conns, c)
+	}
+	return conns
+}
+
+// killUsers kills the Conns in the middle of an access to m.
+func (r *rail) killUsers(m *region) {
+	for _, c := range r.liveConns() {
+		if c.uses(m) {
+			c.kill(c.opError("access memory", "the region was deregistered meanwhile", rdma.ErrClosed))
+		}
+	}
+}
+
+// Wait returns completions of all Conns.
+func (r *rail) Wait(ctx context.Context, out []rdma.Completion) (int, error) {
+	if len(out) == 0 {
+		return 0, errors.New("wait for completions: no room for any")
+	}
+	return r.queue.wait(ctx, out)
+}
+
+// Close ends the Conns, all at once, then the regions, then a Wait under way.
+func (r *rail) Close() error {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.cancel(rdma.ErrClosed)
+	var ended sync.WaitGroup
+	for _, c := range r.liveConns() {
+		ended.Go(func() { c.Close() })
+	}
+	ended.Wait()
+	for _, m := range r.regions.all() {
+		m.Close()
+	}
+	r.queue.close()
+	return nil
+}

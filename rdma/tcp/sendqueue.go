@@ -1,0 +1,179 @@
+package tcp
+
+import "gdrcp/rdma"
+
+// sendQueue is a ring of work requests in the order they were posted. The
+// positions only grow: retired <= written <= posted <= retired+depth.
+//
+//	retired..written  the writer took them; not yet told as Done
+//	written..posted   wait for the writer
+type sendQueue struct {
+	ring    []sendEntry
+	posted  uint64
+	written uint64
+	retired uint64
+	// reads are the positions of the Reads that wait for their answer, oldest
+	// first; the peer answers in order.
+	reads     [maxReads]uint64
+	readHead  int
+	readCount int
+
+	msgBytes int
+	freeMsgs [][]byte
+}
+
+// sendEntry is a posted work request.
+type sendEntry struct {
+	op         rdma.Op
+	quiet      bool
+	done       bool
+	imm        uint32
+	rkey       uint32
+	remoteAddr uint64
+	id         uint64
+	local      *region
+	offset     int
+	lenBytes   int
+	msg        []byte // the queue's copy
+}
+
+func newSendQueue(depth, msgBytes int) sendQueue {
+	return sendQueue{ring: make([]sendEntry, depth), msgBytes: msgBytes}
+}
+
+func (q *sendQueue) at(position uint64) *sendEntry {
+	return &q.ring[position%uint64(len(q.ring))]
+}
+
+// push appends a work request that was checked. There is room: outstanding
+// work requests are never more than the ring has entries.
+func (q *sendQueue) push(wr *rdma.WR, local *region) {
+	e := q.at(q.posted)
+	*e = sendEntry{
+		op: wr.Op, quiet: wr.Quiet, imm: wr.Imm, rkey: wr.RKey, remoteAddr: wr.RemoteAddr,
+		id: wr.ID, local: local, offset: wr.Offset, lenBytes: wr.Len,
+	}
+	if wr.Op == rdma.OpSend {
+		e.msg = append(q.takeMsg(), wr.Msg...)
+	}
+	q.posted++
+}
+
+// takeMsg returns an empty buffer for a message. There are never more than the
+// ring has entries; the one used last comes first, because it is in the cache.
+func (q *sendQueue) takeMsg() []byte {
+	last := len(q.freeMsgs) - 1
+	if last < 0 {
+		return make([]byte, 0, q.msgBytes)
+	}
+	msg := q.freeMsgs[last]
+	q.freeMsgs = q.freeMsgs[:last]
+	return msg[:0]
+}
+
+// next returns the entry for the writer to send, or nil. A Read waits until the
+// peer has answered one, and holds up what was posted after it.
+func (q *sendQueue) next() *sendEntry {
+	if q.written == q.posted {
+		return nil
+	}
+	e := q.at(q.written)
+	if e.op == rdma.OpRead && q.readCount == maxReads {
+		return nil
+	}
+	return e
+}
+
+// took notes that the writer took what next returned.
+func (q *sendQueue) took() {
+	if q.at(q.written).op == rdma.OpRead {
+		q.reads[(q.readHead+q.readCount)%maxReads] = q.written
+		q.readCount++
+	}
+	q.written++
+}
+
+// oldestRead returns the Read that the next answer must be for.
+func (q *sendQueue) oldestRead() (e *sendEntry, request uint64, ok bool) {
+	if q.readCount == 0 {
+		return nil, 0, false
+	}
+	request = q.reads[q.readHead]
+	return q.at(request), request, true
+}
+
+// readDone notes that the oldest Read has landed.
+func (q *sendQueue) readDone() {
+	q.at(q.reads[q.readHead]).done = true
+	q.readHead = (q.readHead + 1) % maxReads
+	q.readCount--
+}
+
+// sent notes that the kernel has the bytes of the entries from..to.
+func (q *sendQueue) sent(from, to uint64) {
+	for i := from; i != to; i++ {
+		e := q.at(i)
+		if e.op != rdma.OpRead {
+			e.done = true
+		}
+		if e.msg != nil {
+			q.freeMsgs = append(q.freeMsgs, e.msg)
+			e.msg = nil
+		}
+	}
+}
+
+// retire tells Done for what is done, in the order of posting: a Done means that
+// the earlier quiet ones are done too, so a Read holds back what follows it.
+// The caller holds c.mu.
+func (c *conn) retire() {
+	q := &c.sq
+	for q.retired != q.written {
+		e := q.at(q.retired)
+		if !e.done {
+			return
+		}
+		q.retired++
+		if e.quiet {
+			c.outstanding.Add(-1)
+			continue
+		}
+		c.rail.queue.push(c, rdma.Completion{Kind: rdma.Done, ID: e.id})
+	}
+}
+
+// answer is a ReadReq to be answered.
+type answer struct {
+	from     *region
+	offset   int
+	lenBytes int
+	request  uint64
+}
+
+// answerQueue is a ring of the peer's Reads.
+type answerQueue struct {
+	ring  [maxReads]answer
+	head  int
+	count int
+}
+
+// push is false where the peer asked for more than it may.
+func (q *answerQueue) push(a answer) bool {
+	if q.count == maxReads {
+		return false
+	}
+	q.ring[(q.head+q.count)%maxReads] = a
+	q.count++
+	return true
+}
+
+func (q *answerQueue) pop() (answer, bool) {
+	if q.count == 0 {
+		return answer{}, false
+	}
+	a := q.ring[q.head]
+	q.ring[q.head] = answer{}
+	q.head = (q.head + 1) % maxReads
+	q.count--
+	return a, true
+}

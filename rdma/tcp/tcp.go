@@ -1,0 +1,185 @@
+// Package tcp is software RDMA over TCP sockets: the provider for hosts without
+// an RDMA device. It registers memory, checks key, bounds and rights of every
+// remote access, and reads the payload of a Write from the socket straight into
+// the registered target.
+//
+// One Conn is one TCP connection with two goroutines: the writer drains the
+// send queue with writev, the reader carries out what the peer asks. Both end
+// before Conn.Close returns. A Listener has one goroutine that accepts and one
+// for each connection whose preface has not been read yet.
+//
+// # Wire format
+//
+// All numbers are little-endian. A connection starts with a preface of the
+// dialler and an answer to it (preface.go), and goes on with frames (frame.go):
+// a header of 32 bytes, then the payload.
+//
+// The format has neither encryption nor authentication: who can read or inject
+// into the TCP stream can read and write what is registered. Keys and base
+// addresses are random, so that only who was told them can reach a region.
+package tcp
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"gdrcp/rdma"
+)
+
+const (
+	// deviceName is the one device: all of the host's TCP stack.
+	deviceName = "tcp"
+	// connectTimeout bounds Dial, from SYN to the answer to the preface.
+	connectTimeout = 10 * time.Second
+	// maxWriteBytes bounds RailConfig.WriteBytes, below what the length field
+	// of a frame holds and what one int holds on every platform.
+	maxWriteBytes = 1<<31 - 1
+)
+
+// Provider is TCP as an rdma.Provider. It holds no state.
+type Provider struct{}
+
+var _ rdma.Provider = (*Provider)(nil)
+
+// New returns the provider.
+func New() *Provider { return &Provider{} }
+
+// Name returns "tcp".
+func (*Provider) Name() string { return deviceName }
+
+// Devices lists the one device "tcp", with a port for each interface that is
+// up. The loopback interface is listed only where it is the only one, because
+// its addresses reach nobody else.
+func (*Provider) Devices() ([]rdma.Device, error) {
+	ports, err := upPorts()
+	if err != nil {
+		return nil, &rdma.ProbeError{
+			Reason: rdma.NoDevices,
+			Detail: fmt.Sprintf("list network interfaces: %v", err),
+		}
+	}
+	dev := rdma.Device{Name: deviceName, Transport: rdma.TCP, NUMANode: -1, Ports: ports}
+	if len(ports) == 0 {
+		dev.Problem = "no network interface is up"
+	}
+	return []rdma.Device{dev}, nil
+}
+
+func upPorts() ([]rdma.Port, error) {
+	ifaces, err := net.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	var ports, loopback []rdma.Port
+	for _, iface := range ifaces {
+		if iface.Flags&net.FlagUp == 0 {
+			continue
+		}
+		port := rdma.Port{
+			Number: iface.Index, LinkLayer: "Ethernet", State: "ACTIVE",
+			RateGbps: linkRateGbps(iface.Name), MTUBytes: iface.MTU,
+			NetDev: iface.Name, Addrs: interfaceAddrs(iface),
+		}
+		if iface.Flags&net.FlagRunning == 0 {
+			port.State = "DOWN"
+		}
+		if iface.Flags&net.FlagLoopback != 0 {
+			loopback = append(loopback, port)
+			continue
+		}
+		ports = append(ports, port)
+	}
+	if len(ports) == 0 {
+		return loopback, nil
+	}
+	return ports, nil
+}
+
+// interfaceAddrs returns the addresses by which a peer can reach the interface.
+// Link-local ones mean nothing without the peer's own zone.
+func interfaceAddrs(iface net.Interface) []netip.Addr {
+	all, err := iface.Addrs()
+	if err != nil {
+		return nil // the interface went away since it was listed
+	}
+	var addrs []netip.Addr
+	for _, a := range all {
+		prefix, err := netip.ParsePrefix(a.String())
+		if err == nil && !prefix.Addr().IsLinkLocalUnicast() {
+			addrs = append(addrs, prefix.Addr().Unmap())
+		}
+	}
+	return addrs
+}
+
+// linkRateGbps reads the speed in Mb/s that Linux tells in sysfs
+// (Documentation/ABI/testing/sysfs-class-net); -1 or an error means unknown.
+func linkRateGbps(netdev string) float64 {
+	text, err := os.ReadFile(filepath.Join("/sys/class/net", netdev, "speed"))
+	if err != nil {
+		return 0
+	}
+	mbps, err := strconv.ParseFloat(strings.TrimSpace(string(text)), 64)
+	if err != nil || mbps < 0 {
+		return 0
+	}
+	return mbps / 1000
+}
+
+// Route asks the kernel's routing table, by a UDP socket that sends nothing.
+func (*Provider) Route(ctx context.Context, remote netip.AddrPort) (string, netip.Addr, error) {
+	if remote.Port() == 0 {
+		remote = netip.AddrPortFrom(remote.Addr(), 9) // connect(2) refuses port 0 on some systems
+	}
+	var dialer net.Dialer
+	sock, err := dialer.DialContext(ctx, "udp", remote.String())
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return "", netip.Addr{}, cause
+		}
+		return "", netip.Addr{}, fmt.Errorf("route to %s: %w: %w", remote.Addr(), rdma.ErrNoDevice, err)
+	}
+	local := sock.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+	if err := sock.Close(); err != nil {
+		return "", netip.Addr{}, fmt.Errorf("close socket: %w", err)
+	}
+	return deviceName, local, nil
+}
+
+// Open makes a rail. It costs nothing until memory is registered and
+// connections are made.
+func (p *Provider) Open(device string, cfg rdma.RailConfig) (rdma.Rail, error) {
+	if device != deviceName {
+		return nil, &rdma.OpError{Op: "open", Device: device, Err: rdma.ErrNoDevice}
+	}
+	if err := checkConfig(cfg); err != nil {
+		return nil, &rdma.OpError{Op: "open", Device: device, Err: err}
+	}
+	devices, err := p.Devices()
+	if err != nil {
+		return nil, &rdma.OpError{Op: "open", Device: device, Err: err}
+	}
+	return newRail(devices[0], cfg), nil
+}
+
+func checkConfig(cfg rdma.RailConfig) error {
+	switch {
+	case cfg.Conns <= 0 || cfg.SendDepth <= 0 || cfg.RecvDepth <= 0 ||
+		cfg.MsgBytes <= 0 || cfg.WriteBytes <= 0:
+		return fmt.Errorf("check configuration: every count must be positive: %+v", cfg)
+	case cfg.MsgBytes > rdma.MaxMsgBytes:
+		return fmt.Errorf("check configuration: messages of %d bytes, at most %d: %w",
+			cfg.MsgBytes, rdma.MaxMsgBytes, rdma.ErrUnsupported)
+	case cfg.WriteBytes > maxWriteBytes:
+		return fmt.Errorf("check configuration: writes of %d bytes, at most %d: %w",
+			cfg.WriteBytes, maxWriteBytes, rdma.ErrUnsupported)
+	}
+	return nil
+}

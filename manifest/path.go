@@ -1,0 +1,100 @@
+package manifest
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Bounds of a path, in bytes: what Linux takes (NAME_MAX and PATH_MAX, less
+// the NUL, in limits.h), so that what passes here can be made there.
+const (
+	MaxNameBytes = 255
+	MaxPathBytes = 4095
+)
+
+// CheckPath says whether p may be an entry's path: "." alone, or components of
+// 1 to MaxNameBytes bytes joined by single slashes, none of them "." or "..",
+// no NUL, at most MaxPathBytes in all. Joined to a directory, such a path cannot
+// name anything outside it but through a symbolic link. Errors wrap ErrPath.
+func CheckPath(p string) error {
+	switch {
+	case p == ".":
+		return nil
+	case p == "":
+		return fmt.Errorf("%w: empty", ErrPath)
+	case len(p) > MaxPathBytes:
+		return fmt.Errorf("%w: %d bytes, at most %d", ErrPath, len(p), MaxPathBytes)
+	case strings.IndexByte(p, 0) >= 0:
+		return fmt.Errorf("%w: NUL in %q", ErrPath, p)
+	case p[0] == '/':
+		return fmt.Errorf("%w: absolute: %q", ErrPath, p)
+	}
+	for rest, more := p, true; more; {
+		var name string
+		name, rest, more = strings.Cut(rest, "/")
+		if name == "" || name == "." || name == ".." {
+			return fmt.Errorf("%w: component %q in %q", ErrPath, name, p)
+		}
+		if len(name) > MaxNameBytes {
+			return fmt.Errorf("%w: component of %d bytes, at most %d", ErrPath, len(name), MaxNameBytes)
+		}
+	}
+	return nil
+}
+
+// checkTarget says whether t may be what a symbolic link holds: any bytes but
+// NUL, 1 to MaxPathBytes of them, as symlink(2) has it. Where it leads is not
+// looked at: that is for whoever follows links.
+func checkTarget(t string) error {
+	switch {
+	case t == "":
+		return fmt.Errorf("%w: symbolic link without a target", ErrEntry)
+	case len(t) > MaxPathBytes:
+		return fmt.Errorf("%w: link target of %d bytes, at most %d", ErrEntry, len(t), MaxPathBytes)
+	case strings.IndexByte(t, 0) >= 0:
+		return fmt.Errorf("%w: NUL in link target %q", ErrEntry, t)
+	}
+	return nil
+}
+
+// maxMode is all the permission bits an entry can have.
+const maxMode = 0o7777
+
+// Check says whether e's fields are possible and agree with its type: the path
+// is one CheckPath takes, only a file has a size or a root, only a link has a
+// target, "." is a directory. Errors wrap ErrPath or ErrEntry.
+func (e *Entry) Check() error {
+	if err := CheckPath(e.Path); err != nil {
+		return err
+	}
+	if e.Mode > maxMode {
+		return fmt.Errorf("%w: mode %#o of %q", ErrEntry, e.Mode, e.Path)
+	}
+	if e.Path == "." && e.Type != Dir {
+		return fmt.Errorf("%w: \".\" is no directory", ErrEntry)
+	}
+	switch e.Type {
+	case File:
+		if e.Size < 0 {
+			return fmt.Errorf("%w: size %d of %q", ErrEntry, e.Size, e.Path)
+		}
+		if e.Target != "" {
+			return fmt.Errorf("%w: file %q has a link target", ErrEntry, e.Path)
+		}
+		return nil
+	case Symlink:
+		if err := checkTarget(e.Target); err != nil {
+			return err
+		}
+	case Dir:
+		if e.Target != "" {
+			return fmt.Errorf("%w: directory %q has a link target", ErrEntry, e.Path)
+		}
+	default:
+		return fmt.Errorf("%w: type %q of %q", ErrEntry, byte(e.Type), e.Path)
+	}
+	if e.Size != 0 || e.Root != (Digest{}) {
+		return fmt.Errorf("%w: %q is no file but has a size or a root", ErrEntry, e.Path)
+	}
+	return nil
+}

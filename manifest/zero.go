@@ -1,0 +1,72 @@
+package manifest
+
+import (
+	"crypto/sha256"
+	"hash/crc32"
+	"math/bits"
+	"sync"
+
+	"github.com/zeebo/xxh3"
+)
+
+// zeros is what holes are digested from. It is never written, so it stays in
+// the kernel's shared zero page and one group of it in the first-level cache.
+var zeros [MinPieceBytes]byte
+
+// zeroTable holds the digest of a full piece of zeros for every algorithm but
+// BLAKE3 and every piece size, each found when first asked for.
+var zeroTable [len(algorithms)][15]struct {
+	once   sync.Once
+	digest Digest
+}
+
+// ZeroPiece is Piece for n zero bytes, without anybody reading or holding them:
+// holes are neither read nor sent. It allocates nothing once warm and is safe
+// for concurrent use.
+//
+// What it costs: a full piece by xxh3, crc32c or sha256 is a table look-up
+// after the first; the last, shorter piece of a file is digested for real, from
+// a buffer that stays in the cache. BLAKE3 mixes each chunk's number into its
+// chaining value, so no two zero pieces agree and each is digested for real, at
+// the speed of the processor (some 4 GB/s with AVX-512, 0.25 ms per MiB).
+func (a Algorithm) ZeroPiece(n int, index uint64, pieceBytes int64, whole bool) Digest {
+	if a == BLAKE3 {
+		return blake3Piece(nil, n, index, pieceBytes, whole)
+	}
+	if n < MinPieceBytes || n > MaxPieceBytes || n&(n-1) != 0 {
+		return a.zeroDigest(n)
+	}
+	memo := &zeroTable[a][bits.TrailingZeros(uint(n)/MinPieceBytes)]
+	memo.once.Do(func() { memo.digest = a.zeroDigest(n) })
+	return memo.digest
+}
+
+// zeroDigest is the plain digest of n zero bytes.
+func (a Algorithm) zeroDigest(n int) Digest {
+	if n <= len(zeros) {
+		return a.Piece(zeros[:n], 0, MinPieceBytes, false)
+	}
+	switch a {
+	case XXH3:
+		var h xxh3.Hasher
+		for ; n > 0; n -= len(zeros) {
+			_, _ = h.Write(zeros[:min(n, len(zeros))])
+		}
+		return digestXXH3(h.Sum128())
+	case CRC32C:
+		sum := uint32(0)
+		for ; n > 0; n -= len(zeros) {
+			sum = crc32.Update(sum, castagnoli, zeros[:min(n, len(zeros))])
+		}
+		return digestCRC32C(sum)
+	case SHA256:
+		h := sha256.New()
+		for ; n > 0; n -= len(zeros) {
+			h.Write(zeros[:min(n, len(zeros))])
+		}
+		var d Digest
+		h.Sum(d[:0])
+		return d
+	}
+	panic("manifest: digest of zeros by " + a.String())
+}

@@ -1,0 +1,139 @@
+package manifest
+
+import (
+	"crypto/sha256"
+	"hash/crc32"
+	"math/bits"
+
+	"github.com/zeebo/xxh3"
+	"lukechampine.com/blake3/guts"
+)
+
+// Tree makes a file's root from the digests of its pieces, in order. It is a
+// binary Merkle tree that collapses as it fills: whatever the file's length it
+// holds one digest per level, 2 KiB in all. Left of any node lies the largest
+// power of two of pieces that leaves something for its right (BLAKE3's shape,
+// and RFC 6962's).
+//
+//	pieces  root, xxh3 crc32c sha256           root, blake3
+//	0       H("")                              BLAKE3("")
+//	1       the piece's digest                 the piece's digest (whole)
+//	more    H(0x01 || left || right),          BLAKE3 of the file: parent nodes
+//	        leaves being the pieces' digests   over the pieces' chaining values
+//
+// All of them are DigestBytes long. The 0x01 keeps a node from being taken for
+// a piece that happens to hold two digests; that one piece and several can not
+// be confused follows from the file's size, which goes with every root.
+// A Tree is made by NewTree, and not safe for concurrent use.
+type Tree struct {
+	algorithm Algorithm
+	// subtrees has the complete subtrees by height; bit i of count says that
+	// subtrees[i] is occupied. count is the pieces in them: all but the last.
+	subtrees [64]Digest
+	count    uint64
+	// last is held back, for only the top node of a BLAKE3 tree is hashed as a
+	// root, and which that is shows only at the end.
+	last    Digest
+	hasLast bool
+	// buf is a node's input; on the stack it would escape, for crc32 and sha256
+	// call through variables.
+	buf [1 + 2*len(Digest{})]byte
+}
+
+// NewTree returns the tree of a file without pieces. The digests pushed must
+// be a's.
+func NewTree(a Algorithm) *Tree { return &Tree{algorithm: a} }
+
+// Reset makes t the tree of a file without pieces again.
+func (t *Tree) Reset() { t.count, t.hasLast = 0, false }
+
+// Pieces is how many pieces have been pushed.
+func (t *Tree) Pieces() uint64 {
+	if t.hasLast {
+		return t.count + 1
+	}
+	return 0
+}
+
+// Push adds the digest of the next piece.
+func (t *Tree) Push(d Digest) {
+	if t.hasLast {
+		t.merge(t.last, 0)
+	}
+	t.last, t.hasLast = d, true
+}
+
+// PushRun adds the same digest n times (fewer than 1<<63 in all). It costs
+// time in the logarithm of n, so that a line of a manifest can not make its
+// reader work for hours.
+func (t *Tree) PushRun(d Digest, n uint64) {
+	if n == 0 {
+		return
+	}
+	t.Push(d)
+	n-- // the last is held back, those before it may merge
+	var full [65]Digest
+	full[0] = d // full[h] is over 1<<h of them
+	// Up: fill the edge until a subtree higher than what is left could begin.
+	for h := 0; n>>h != 0; h++ {
+		if t.count>>h&1 == 1 {
+			t.merge(full[h], h)
+			n -= 1 << h
+		}
+		full[h+1] = t.node(full[h], full[h], false)
+	}
+	// Down: what is left, largest subtree first.
+	for n > 0 {
+		h := bits.Len64(n) - 1
+		t.merge(full[h], h)
+		n -= 1 << h
+	}
+}
+
+// merge adds a complete subtree of 1<<height pieces; count is a multiple of that.
+func (t *Tree) merge(d Digest, height int) {
+	t.count += 1 << height
+	for ; t.count&(1<<height) == 0; height++ {
+		d = t.node(t.subtrees[height], d, false)
+	}
+	t.subtrees[height] = d
+}
+
+// Root is the root over the pieces pushed so far; more may be pushed after.
+func (t *Tree) Root() Digest {
+	if !t.hasLast {
+		return t.algorithm.Piece(nil, 0, MinPieceBytes, true)
+	}
+	d := t.last
+	for rest := t.count; rest != 0; {
+		left := t.subtrees[bits.TrailingZeros64(rest)]
+		rest &= rest - 1
+		d = t.node(left, d, rest == 0)
+	}
+	return d
+}
+
+// node is the digest of a node; root says that it is the tree's top.
+func (t *Tree) node(left, right Digest, root bool) Digest {
+	if t.algorithm == BLAKE3 {
+		n := guts.ParentNode(cvDigest(left), cvDigest(right), &guts.IV, 0)
+		if root {
+			n.Flags |= guts.FlagRoot
+		}
+		return digestCV(guts.ChainingValue(n))
+	}
+	size := t.algorithm.DigestBytes()
+	t.buf[0] = 0x01
+	copy(t.buf[1:], left[:size])
+	copy(t.buf[1+size:], right[:size])
+	data := t.buf[:1+2*size]
+	switch t.algorithm {
+	case XXH3:
+		return digestXXH3(xxh3.Hash128(data))
+	case CRC32C:
+		return digestCRC32C(crc32.Checksum(data, castagnoli))
+	case SHA256:
+		return sha256.Sum256(data)
+	}
+	panic("manifest: node by " + t.algorithm.String())
+}

@@ -1,0 +1,126 @@
+package chunker
+
+import (
+	"container/list"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxCachedDirs bounds the directories a cache keeps open. In the tree's order
+// neighbours share their directories, so a small number hits nearly always.
+const maxCachedDirs = 128
+
+// dirHandle is an open directory. It stays open while anyone holds a reference;
+// retain and release count them.
+type dirHandle struct {
+	fd       int // or unix.AT_FDCWD
+	path     string
+	dev, ino uint64
+	fresh    bool      // made by this sink: nothing foreign is in it
+	swept    sync.Once // leftovers were looked for
+	refs     atomic.Int32
+}
+
+// newDirHandle takes over fd and returns a handle with one reference.
+func newDirHandle(fd int, path string) (*dirHandle, error) {
+	h := &dirHandle{fd: fd, path: path}
+	h.refs.Store(1)
+	var st unix.Stat_t
+	if err := fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	h.dev, h.ino = st.Dev, st.Ino
+	return h, nil
+}
+
+func (h *dirHandle) retain() *dirHandle {
+	h.refs.Add(1)
+	return h
+}
+
+func (h *dirHandle) release() {
+	if h != nil && h.refs.Add(-1) == 0 && h.fd >= 0 {
+		unix.Close(h.fd)
+	}
+}
+
+// dirCache keeps the directories used last open, by their path. The cache holds
+// one reference to each, so evicting one that is in use does not close it.
+type dirCache struct {
+	open func(path string) (*dirHandle, error) // opens what is not cached; called unlocked
+	max  int
+
+	mu     sync.Mutex
+	byPath map[string]*list.Element
+	order  *list.List // of *dirHandle, the one used last in front
+	closed bool
+}
+
+func newDirCache(max int, open func(string) (*dirHandle, error)) *dirCache {
+	return &dirCache{open: open, max: max, byPath: make(map[string]*list.Element), order: list.New()}
+}
+
+// get returns the directory at path with a reference for the caller.
+func (c *dirCache) get(path string) (*dirHandle, error) {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil, os.ErrClosed
+	}
+	if el, ok := c.byPath[path]; ok {
+		c.order.MoveToFront(el)
+		h := el.Value.(*dirHandle).retain()
+		c.mu.Unlock()
+		return h, nil
+	}
+	c.mu.Unlock()
+	h, err := c.open(path)
+	if err != nil {
+		return nil, err
+	}
+	return c.add(h), nil
+}
+
+// add takes over the caller's reference to h and returns the cached directory
+// of that path, which is another one if somebody was faster, with a reference
+// for the caller.
+func (c *dirCache) add(h *dirHandle) *dirHandle {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return h
+	}
+	if el, ok := c.byPath[h.path]; ok {
+		if cached := el.Value.(*dirHandle); cached.dev == h.dev && cached.ino == h.ino {
+			c.order.MoveToFront(el)
+			h.release()
+			return cached.retain()
+		}
+		c.drop(el)
+	}
+	c.byPath[h.path] = c.order.PushFront(h.retain())
+	if c.order.Len() > c.max {
+		c.drop(c.order.Back())
+	}
+	return h
+}
+
+func (c *dirCache) drop(el *list.Element) {
+	h := c.order.Remove(el).(*dirHandle)
+	delete(c.byPath, h.path)
+	h.release()
+}
+
+// close drops every directory; those in use are closed by their last user.
+func (c *dirCache) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	for c.order.Len() > 0 {
+		c.drop(c.order.Back())
+	}
+}

@@ -1,0 +1,88 @@
+package chunker
+
+import (
+	"errors"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Errors that callers act on. Those that come with an errno wrap that too.
+var (
+	// ErrChanged: the file or directory is not what it was when it was looked at first.
+	ErrChanged = errors.New("changed while being copied")
+	// ErrNotDir: something that is no directory, a symbolic link included, is
+	// where one has to be.
+	ErrNotDir = errors.New("not a directory")
+	// ErrIsDir: a directory is where something else has to be.
+	ErrIsDir = errors.New("is a directory")
+	// ErrNoSpace: the file system or the quota is full (ENOSPC, EDQUOT).
+	ErrNoSpace = errors.New("no space left")
+	// ErrEscape: a path leads, or could lead, out of the place it belongs to.
+	ErrEscape = errors.New("path leads outside")
+	// ErrSpecial: the entry is a socket, fifo or device, which is not copied.
+	ErrSpecial = errors.New("special file skipped")
+	// ErrDuplicate: two sources would have the same name at the top of the tree.
+	ErrDuplicate = errors.New("another source has the same name")
+	// ErrLoop: following links led back into a directory that contains the link.
+	ErrLoop = errors.New("links lead in a circle")
+)
+
+// opError is a failed operation on an entry.
+type opError struct {
+	op   string // a verb
+	path string // as the entry has it
+	kind error  // one of the sentinels, or nil
+	err  error  // the cause, or nil where kind says it all
+}
+
+func (e *opError) Error() string {
+	s := e.op + " " + strconv.Quote(e.path) + ": "
+	if e.err == nil {
+		return s + e.kind.Error()
+	}
+	if _, isErrno := e.err.(unix.Errno); e.kind == nil || isErrno {
+		return s + e.err.Error()
+	}
+	return s + e.kind.Error() + ": " + e.err.Error()
+}
+
+// Unwrap gives both the kind and the cause to errors.Is.
+func (e *opError) Unwrap() []error {
+	var errs []error
+	if e.kind != nil {
+		errs = append(errs, e.kind)
+	}
+	if e.err != nil {
+		errs = append(errs, e.err)
+	}
+	return errs
+}
+
+// opErr wraps a cause with what was being done, and with the sentinel that its
+// errno stands for. A cause that already is an opError stays as it is: the
+// inner one names the component that is to blame.
+func opErr(op, path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var inner *opError
+	if errors.As(err, &inner) {
+		return err
+	}
+	e := &opError{op: op, path: path, err: err}
+	switch {
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		e.kind = ErrNoSpace
+	case errors.Is(err, unix.ENOTDIR):
+		e.kind = ErrNotDir
+	case errors.Is(err, unix.EISDIR):
+		e.kind = ErrIsDir
+	}
+	return e
+}
+
+// kindErr is an error for which the sentinel says it all.
+func kindErr(op, path string, kind error) error {
+	return &opError{op: op, path: path, kind: kind}
+}

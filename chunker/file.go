@@ -1,0 +1,110 @@
+package chunker
+
+import (
+	"io"
+
+	"golang.org/x/sys/unix"
+)
+
+// Stamp tells whether a file is still what it was: compare with ==. A file whose
+// stamp differs between the walk, its opening and its last read has changed.
+type Stamp struct {
+	Size, MtimeNs, CtimeNs int64
+	Ino, Dev               uint64
+}
+
+func stampOf(st *unix.Stat_t) Stamp {
+	return Stamp{Size: st.Size, MtimeNs: nanoseconds(st.Mtim), CtimeNs: nanoseconds(st.Ctim), Ino: st.Ino, Dev: st.Dev}
+}
+
+// File is a regular file open for reading. Many may read at once; Close only
+// when they are done.
+type File struct {
+	fd   int
+	path string
+}
+
+// Stamp returns the file's stamp as it is now.
+func (f *File) Stamp() (Stamp, error) {
+	var st unix.Stat_t
+	if err := fstat(f.fd, &st); err != nil {
+		return Stamp{}, opErr("stat", f.path, err)
+	}
+	return stampOf(&st), nil
+}
+
+// ReadAt reads all of p from byte off on, blocking for the disk. Where the file
+// ends before p is full the error is io.ErrUnexpectedEOF: the file has shrunk.
+func (f *File) ReadAt(p []byte, off int64) (int, error) {
+	n := 0
+	for n < len(p) {
+		m, err := unix.Pread(f.fd, p[n:], off+int64(n))
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return n, opErr("read", f.path, err)
+		case m == 0:
+			return n, &opError{op: "read", path: f.path, err: io.ErrUnexpectedEOF}
+		}
+		n += m
+	}
+	return n, nil
+}
+
+// Data returns the first range [start, stop) of data in [off, end); the bytes
+// between off and start are a hole and read as zeros. start is end where only
+// a hole is left. Where the file system does not tell (lseek(2), SEEK_DATA),
+// all is data.
+func (f *File) Data(off, end int64) (start, stop int64, err error) {
+	if off >= end {
+		return end, end, nil
+	}
+	start, err = f.seek(off, unix.SEEK_DATA)
+	switch err {
+	case nil:
+	case unix.ENXIO: // nothing but a hole up to the file's end
+		return end, end, nil
+	case unix.EINVAL, unix.EOPNOTSUPP, unix.ENOSYS:
+		return off, end, nil
+	default:
+		return 0, 0, opErr("seek data in", f.path, err)
+	}
+	if start >= end {
+		return end, end, nil
+	}
+	stop, err = f.seek(start, unix.SEEK_HOLE)
+	if err == unix.ENXIO || err == nil && stop <= start {
+		// Cut short between the two calls: reading it will tell.
+		return start, end, nil
+	}
+	if err != nil {
+		return 0, 0, opErr("seek hole in", f.path, err)
+	}
+	return start, min(stop, end), nil
+}
+
+func (f *File) seek(off int64, whence int) (int64, error) {
+	for {
+		n, err := unix.Seek(f.fd, off, whence)
+		if err != unix.EINTR {
+			return n, err
+		}
+	}
+}
+
+// AdviseSequential tells the kernel to read far ahead (posix_fadvise(2)). It is
+// advice: that it is not taken is no error.
+func (f *File) AdviseSequential() {
+	_ = unix.Fadvise(f.fd, 0, 0, unix.FADV_SEQUENTIAL)
+}
+
+// Close closes the file, once.
+func (f *File) Close() error {
+	fd := f.fd
+	f.fd = -1
+	if fd < 0 {
+		return nil
+	}
+	return opErr("close", f.path, unix.Close(fd))
+}

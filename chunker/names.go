@@ -1,0 +1,188 @@
+package chunker
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// namesBudgetBytes is what the names of all directories on the walk's way
+	// may take before one that is being read is spilled to a file.
+	namesBudgetBytes = 4 << 20
+	// minRunBytes keeps spilled runs from becoming tiny when the directories
+	// above have used up the budget.
+	minRunBytes = 256 << 10
+	// direntBytes is read from a directory per getdents64(2) call.
+	direntBytes = 64 << 10
+)
+
+// nameStack holds the sorted names of the directories on the walk's way: one
+// arena and one index for all, since the walk descends and returns like a
+// stack. What does not fit goes to the spill file.
+type nameStack struct {
+	arena  []byte   // records: length (2 bytes), name
+	index  []uint32 // offsets of records in arena, sorted for each directory
+	spill  spillFile
+	budget int // bytes
+	minRun int // bytes
+	dirent []byte
+}
+
+func newNameStack() *nameStack {
+	return &nameStack{budget: namesBudgetBytes, minRun: minRunBytes, dirent: make([]byte, direntBytes)}
+}
+
+// nameList is one directory's part of a nameStack.
+type nameList struct {
+	arenaStart, indexStart int
+	next                   int   // in index
+	merge                  *runs // of a directory that was spilled, else nil
+}
+
+func (s *nameStack) begin() nameList {
+	return nameList{arenaStart: len(s.arena), indexStart: len(s.index), next: len(s.index)}
+}
+
+// usedBytes is what the arena takes from an arena and index position on.
+func (s *nameStack) usedBytes(arenaStart, indexStart int) int {
+	return len(s.arena) - arenaStart + 4*(len(s.index)-indexStart)
+}
+
+// add appends a name to the list that was begun last.
+func (s *nameStack) add(l *nameList, name []byte) error {
+	s.index = append(s.index, uint32(len(s.arena)))
+	s.arena = binary.NativeEndian.AppendUint16(s.arena, uint16(len(name)))
+	s.arena = append(s.arena, name...)
+	if s.usedBytes(0, 0) > s.budget && s.usedBytes(l.arenaStart, l.indexStart) > s.minRun {
+		return s.spillList(l)
+	}
+	return nil
+}
+
+// finish sorts the list that was begun last.
+func (s *nameStack) finish(l *nameList) error {
+	if l.merge != nil || s.usedBytes(0, 0) > s.budget {
+		if len(s.index) > l.indexStart {
+			if err := s.spillList(l); err != nil {
+				return err
+			}
+		}
+		if l.merge == nil {
+			return nil
+		}
+		return l.merge.rewind()
+	}
+	s.sort(l)
+	return nil
+}
+
+func (s *nameStack) sort(l *nameList) {
+	slices.SortFunc(s.index[l.indexStart:], func(a, b uint32) int {
+		return bytes.Compare(s.name(a), s.name(b))
+	})
+}
+
+func (s *nameStack) name(at uint32) []byte {
+	n := uint32(binary.NativeEndian.Uint16(s.arena[at:]))
+	return s.arena[at+2 : at+2+n]
+}
+
+// spillList moves what the list has in the arena to a sorted run in the file.
+func (s *nameStack) spillList(l *nameList) error {
+	s.sort(l)
+	if l.merge == nil {
+		merge, err := s.spill.begin()
+		if err != nil {
+			return err
+		}
+		l.merge = merge
+	}
+	w := l.merge.newRun()
+	for _, at := range s.index[l.indexStart:] {
+		if err := w.add(s.name(at)); err != nil {
+			return err
+		}
+	}
+	if err := w.finish(); err != nil {
+		return err
+	}
+	s.arena, s.index = s.arena[:l.arenaStart], s.index[:l.indexStart]
+	return nil
+}
+
+// peek returns the list's next name, valid until the stack is used otherwise,
+// or false at its end.
+func (s *nameStack) peek(l *nameList) ([]byte, bool) {
+	if l.merge != nil {
+		return l.merge.peek()
+	}
+	if l.next == len(s.index) {
+		return nil, false
+	}
+	return s.name(s.index[l.next]), true
+}
+
+// advance goes past the name that peek returned.
+func (s *nameStack) advance(l *nameList) error {
+	if l.merge != nil {
+		return l.merge.advance()
+	}
+	l.next++
+	return nil
+}
+
+// drop gives back what the list that was begun last takes.
+func (s *nameStack) drop(l *nameList) {
+	s.arena, s.index = s.arena[:l.arenaStart], s.index[:l.indexStart]
+	if l.merge != nil {
+		l.merge.drop()
+	}
+}
+
+// readDir adds every name in the directory open as fd, from its beginning on.
+func (s *nameStack) readDir(l *nameList, fd int) error {
+	if _, err := unix.Seek(fd, 0, 0); err != nil {
+		return err
+	}
+	for {
+		n, err := unix.Getdents(fd, s.dirent)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || n == 0 {
+			return err
+		}
+		err = eachDirent(s.dirent[:n], func(name []byte) error { return s.add(l, name) })
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// eachDirent calls visit with each name in what getdents64(2) returned, but "."
+// and "..": records of inode (8 bytes), offset (8), record length (2), type (1),
+// name ending in NUL.
+func eachDirent(records []byte, visit func(name []byte) error) error {
+	const nameAt = 19
+	for len(records) >= nameAt {
+		length := int(binary.NativeEndian.Uint16(records[16:]))
+		if length < nameAt || length > len(records) {
+			return unix.EIO
+		}
+		name := records[nameAt:length]
+		if end := bytes.IndexByte(name, 0); end >= 0 {
+			name = name[:end]
+		}
+		records = records[length:]
+		if len(name) == 0 || string(name) == "." || string(name) == ".." {
+			continue
+		}
+		if err := visit(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}

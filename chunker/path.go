@@ -1,0 +1,40 @@
+package chunker
+
+import (
+	"strings"
+
+	"gdrcp/manifest"
+)
+
+// checkPath refuses what no entry's path may be, with ErrEscape.
+func checkPath(op, path string) error {
+	if err := manifest.CheckPath(path); err != nil {
+		return &opError{op: op, path: path, kind: ErrEscape, err: err}
+	}
+	return nil
+}
+
+// checkName refuses what no single component may be.
+func checkName(op, name string) error {
+	if name == "." || strings.IndexByte(name, '/') >= 0 {
+		return kindErr(op, name, ErrEscape)
+	}
+	return checkPath(op, name)
+}
+
+// splitPath cuts an entry's path into the directory, "." for the top, and the
+// last component.
+func splitPath(path string) (dir, leaf string) {
+	if i := strings.LastIndexByte(path, '/'); i >= 0 {
+		return path[:i], path[i+1:]
+	}
+	return ".", path
+}
+
+// joinPath is the path of a name in the directory of an entry.
+func joinPath(dir, name string) string {
+	if dir == "." {
+		return name
+	}
+	return dir + "/" + name
+}

@@ -1,0 +1,172 @@
+package chunker
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxDirSyncs is up to how many directories of a batch are synced one by one;
+// for more, another syncfs is cheaper.
+const maxDirSyncs = 4
+
+// Publish gives finished files their final names and returns one result for
+// each. A file counts as published, with a nil error, once its data and its
+// name are on the disk (unless NoFsync): fsync for a single file, one syncfs for
+// each file system for a batch; then rename; then the directories. A file
+// that could not be published is discarded; where only the last step went
+// wrong it has its final name all the same. Publish blocks for the disk; it
+// must not be called for the same Temp twice at once.
+func (s *Sink) Publish(temps []*Temp) []error {
+	errs := make([]error, len(temps))
+	for i, t := range temps {
+		t.mu.Lock()
+		if t.state != tempFinished {
+			errs[i] = &opError{op: "publish", path: t.path, err: errors.New("it is not finished")}
+		}
+	}
+	if !s.opt.NoFsync {
+		s.syncData(temps, errs)
+	}
+	renamed := make([]bool, len(temps))
+	for i, t := range temps {
+		if errs[i] == nil {
+			errs[i] = t.rename()
+			renamed[i] = errs[i] == nil
+		}
+	}
+	if !s.opt.NoFsync {
+		s.syncNames(temps, errs)
+	}
+	for i, t := range temps {
+		switch {
+		case renamed[i]:
+			errs[i] = errors.Join(errs[i], t.close())
+		case errs[i] != nil:
+			errs[i] = errors.Join(errs[i], t.discard())
+		}
+		t.mu.Unlock()
+	}
+	return errs
+}
+
+func (t *Temp) rename() error {
+	err := uninterrupted(func() error { return unix.Renameat(t.dir.fd, t.name, t.dir.fd, t.leaf) })
+	return opErr("publish", t.path, err)
+}
+
+// syncData brings the files' data to the disk.
+func (s *Sink) syncData(temps []*Temp, errs []error) {
+	if len(temps) == 1 {
+		if errs[0] == nil {
+			fd := temps[0].fd
+			errs[0] = opErr("sync", temps[0].path, uninterrupted(func() error { return unix.Fsync(fd) }))
+		}
+		return
+	}
+	s.syncDevices(temps, errs)
+}
+
+// syncNames brings the files' names to the disk, and the directories made on
+// the way to them.
+func (s *Sink) syncNames(temps []*Temp, errs []error) {
+	dirs := make(map[*dirHandle]error)
+	unsynced := false
+	for i, t := range temps {
+		if errs[i] == nil {
+			dirs[t.dir] = nil
+			unsynced = unsynced || s.isUnsynced(t.dir.dev)
+		}
+	}
+	if unsynced || len(dirs) > maxDirSyncs {
+		s.syncDevices(temps, errs)
+		return
+	}
+	for dir := range dirs {
+		dirs[dir] = uninterrupted(func() error { return unix.Fsync(dir.fd) })
+	}
+	for i, t := range temps {
+		if errs[i] == nil {
+			errs[i] = opErr("sync directory of", t.path, dirs[t.dir])
+		}
+	}
+}
+
+// syncDevices calls syncfs(2) once for each file system of the files without
+// an error so far.
+func (s *Sink) syncDevices(temps []*Temp, errs []error) {
+	results := make(map[uint64]error)
+	for i, t := range temps {
+		if errs[i] != nil {
+			continue
+		}
+		err, done := results[t.dir.dev]
+		if !done {
+			err = s.syncDevice(t.dir.dev, t.dir.fd)
+			results[t.dir.dev] = err
+		}
+		errs[i] = opErr("sync", t.path, err)
+	}
+}
+
+// syncDevice syncs the file system that fd is on. What is made meanwhile counts
+// as not synced.
+func (s *Sink) syncDevice(dev uint64, fd int) error {
+	s.mu.Lock()
+	noted, was := s.unsynced[dev]
+	delete(s.unsynced, dev)
+	s.mu.Unlock()
+	err := uninterrupted(func() error { return unix.Syncfs(fd) })
+	if !was {
+		return err
+	}
+	if err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if _, again := s.unsynced[dev]; !again && !s.closed {
+			s.unsynced[dev] = noted
+			return err
+		}
+	}
+	unix.Close(noted)
+	return err
+}
+
+// syncAll syncs every file system where names were made since it was synced.
+func (s *Sink) syncAll() error {
+	s.mu.Lock()
+	devices := make(map[uint64]int, len(s.unsynced))
+	for dev, fd := range s.unsynced {
+		devices[dev] = fd
+	}
+	s.mu.Unlock()
+	var errs []error
+	for dev, fd := range devices {
+		if err := s.syncDevice(dev, fd); err != nil {
+			errs = append(errs, opErr("sync", s.dest, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// markUnsynced notes that a name was made in a directory, or changed.
+func (s *Sink) markUnsynced(h *dirHandle) {
+	if s.opt.NoFsync {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, noted := s.unsynced[h.dev]; noted || s.closed {
+		return
+	}
+	if fd, err := unix.FcntlInt(uintptr(h.fd), unix.F_DUPFD_CLOEXEC, 0); err == nil {
+		s.unsynced[h.dev] = fd
+	}
+}
+
+func (s *Sink) isUnsynced(dev uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, noted := s.unsynced[dev]
+	return noted
+}

@@ -1,0 +1,273 @@
+package chunker
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
+)
+
+// SinkOptions say where a copy goes and what is kept of the source.
+type SinkOptions struct {
+	// Root is the served root when a peer names the destination; links inside
+	// it are followed, none leads out. Nil: the user's own local path. The
+	// caller closes it, after the Sink.
+	Root *os.Root
+	// Dest is the target as the user gave it; below Root "/x" and "x" are the same.
+	Dest string
+	// MustBeDir: Dest has to be a directory, as with several sources. A
+	// trailing slash of Dest says the same.
+	MustBeDir bool
+	// Preserve keeps modes and times of change.
+	Preserve bool
+	// NoFsync leaves it to the kernel when published files reach the disk.
+	NoFsync bool
+}
+
+// Sink is where a tree's entries are written. After Place it may be used by
+// many at once, as long as a directory is made before what is in it.
+type Sink struct {
+	opt     SinkOptions
+	dest    string // as given, for messages
+	base    *dirHandle
+	leaf    string // name of Dest in base, or "" where base is Dest itself
+	missing bool   // nothing is at leaf
+
+	placed bool
+	single string // the one entry path there may be, when a file is copied
+	prefix string // what stands before every entry's path, below base
+
+	dirs *dirCache
+
+	mu       sync.Mutex
+	settle   []dirToSettle  // sorted by path
+	unsynced map[uint64]int // device to a descriptor on it: names made since it was synced
+	removed  []string       // leftovers removed, at most maxRemovedNames
+	closed   bool
+}
+
+// OpenSink looks at the destination and opens it where it is a directory, else
+// the directory that it is to be in, which must exist.
+func OpenSink(opt SinkOptions) (*Sink, error) {
+	s := &Sink{opt: opt, dest: opt.Dest, unsynced: make(map[uint64]int)}
+	s.dirs = newDirCache(maxCachedDirs, s.openDir)
+	path := opt.Dest
+	if opt.Root != nil {
+		var err error
+		if path, err = underRoot(path); err != nil {
+			return nil, err
+		}
+	} else if path == "" || strings.IndexByte(path, 0) >= 0 {
+		return nil, opErr("open destination", opt.Dest, unix.ENOENT)
+	}
+	if strings.HasSuffix(opt.Dest, "/") {
+		s.opt.MustBeDir = true
+	}
+	if trimmed := strings.TrimRight(path, "/"); trimmed != "" {
+		path = trimmed
+	}
+	if err := s.openBase(path); err != nil {
+		return nil, opErr("open destination", opt.Dest, err)
+	}
+	return s, nil
+}
+
+// openBase opens path, or the directory it is in if it is not a directory.
+func (s *Sink) openBase(path string) error {
+	fd, err := s.openGiven(path)
+	if err == unix.ENOENT || err == unix.ENOTDIR {
+		dir, leaf := cutLeaf(path)
+		s.missing = err == unix.ENOENT
+		if leaf == "." {
+			return err
+		}
+		s.leaf = leaf
+		fd, err = s.openGiven(dir)
+	}
+	if err != nil {
+		return err
+	}
+	s.base, err = newDirHandle(fd, ".")
+	return err
+}
+
+// openGiven opens a directory that the user or peer named; links are followed,
+// those of a peer inside its root.
+func (s *Sink) openGiven(path string) (int, error) {
+	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
+	if s.opt.Root != nil {
+		return openUnderRoot(s.opt.Root, path, flags)
+	}
+	return openat(unix.AT_FDCWD, path, flags, 0)
+}
+
+// Place fixes where entries go, before the first of them, as cp(1) and rcp do.
+// With single nil there are several sources: the destination must be a
+// directory, and entries are "name" and "name/…". Else single is the entry of the
+// one source:
+//
+//   - a directory, with the path "." and its contents below: goes to dest/name
+//     if dest is a directory, else becomes dest. With the name ".", which is what
+//     a user means by "." or "/", its contents go into dest itself.
+//   - a file or link, with a path of one component: goes to dest/name if dest is
+//     a directory, else becomes dest and replaces a file there. There may be no
+//     other entry.
+//
+// ErrNotDir: dest is no directory, or missing, where one is needed.
+func (s *Sink) Place(single *manifest.Entry, name string) error {
+	if s.placed {
+		return errors.New("place entries: the sink has its place already")
+	}
+	isDir := single != nil && single.Type == manifest.Dir
+	if single != nil && !(isDir && name == ".") {
+		if err := checkName("place", name); err != nil {
+			return err
+		}
+	}
+	switch {
+	case single == nil:
+		if s.leaf != "" {
+			return kindErr("copy several sources to", s.dest, ErrNotDir)
+		}
+	case isDir:
+		if single.Path != "." {
+			return kindErr("place", single.Path, ErrEscape)
+		}
+		s.prefix = s.leaf
+		if s.leaf != "" && !s.missing {
+			return kindErr("copy a directory to", s.dest, ErrNotDir)
+		}
+		if s.leaf == "" && name != "." {
+			s.prefix = name
+		}
+	default:
+		if err := checkName("place", single.Path); err != nil {
+			return err
+		}
+		if s.leaf != "" && s.opt.MustBeDir {
+			return kindErr("copy to", s.dest, ErrNotDir)
+		}
+		s.single, s.prefix = single.Path, s.leaf
+		if s.leaf == "" {
+			s.prefix = name
+		}
+	}
+	s.placed = true
+	return nil
+}
+
+// target checks an entry's path and turns it into one below base.
+func (s *Sink) target(op, path string) (string, error) {
+	if !s.placed {
+		return "", errors.New(op + ": the sink has no place yet")
+	}
+	if err := checkPath(op, path); err != nil {
+		return "", err
+	}
+	switch {
+	case s.single != "":
+		if path != s.single {
+			return "", kindErr(op, path, ErrEscape)
+		}
+		return s.prefix, nil
+	case s.prefix == "":
+		return path, nil
+	case path == ".":
+		return s.prefix, nil
+	}
+	return s.prefix + "/" + path, nil
+}
+
+// entryPath is the inverse of target, for messages.
+func (s *Sink) entryPath(target string) string {
+	switch {
+	case s.prefix == "":
+		return target
+	case s.single != "":
+		return s.single
+	case target == s.prefix:
+		return "."
+	}
+	return strings.TrimPrefix(target, s.prefix+"/")
+}
+
+// dir returns the directory at target, with a reference.
+func (s *Sink) dir(target string) (*dirHandle, error) {
+	if target == "." {
+		return s.base.retain(), nil
+	}
+	return s.dirs.get(target)
+}
+
+// openDir opens a directory for the cache, through no link.
+func (s *Sink) openDir(target string) (*dirHandle, error) {
+	parentPath, leaf := splitPath(target)
+	parent, err := s.dir(parentPath)
+	if err != nil {
+		return nil, err
+	}
+	defer parent.release()
+	return s.openDirAt(parent, leaf, target)
+}
+
+func (s *Sink) openDirAt(parent *dirHandle, leaf, target string) (*dirHandle, error) {
+	fd, err := openat(parent.fd, leaf, dirFlags, 0)
+	if err == unix.ELOOP || err == unix.ENOTDIR {
+		return nil, kindErr("open directory", s.entryPath(target), ErrNotDir)
+	}
+	if err != nil {
+		return nil, opErr("open directory", s.entryPath(target), err)
+	}
+	return newDirHandle(fd, target)
+}
+
+// parentOf returns the directory that an entry goes into, with a reference, and
+// the entry's name in it.
+func (s *Sink) parentOf(op, path string) (*dirHandle, string, error) {
+	target, err := s.target(op, path)
+	if err != nil {
+		return nil, "", err
+	}
+	dir, leaf := splitPath(target)
+	if target == "." {
+		return nil, "", kindErr(op, path, ErrIsDir)
+	}
+	h, err := s.dir(dir)
+	if err != nil {
+		return nil, "", opErr(op, path, err)
+	}
+	return h, leaf, nil
+}
+
+// FreeBytes is what an unprivileged user can still write where the destination
+// is (f_bavail, statfs(2)).
+func (s *Sink) FreeBytes() (int64, error) {
+	var st unix.Statfs_t
+	if err := uninterrupted(func() error { return unix.Fstatfs(s.base.fd, &st) }); err != nil {
+		return 0, opErr("measure free space of", s.dest, err)
+	}
+	return int64(st.Bavail) * st.Frsize, nil
+}
+
+// Close frees what the sink holds open. It publishes nothing and settles no
+// directory: after a copy that went well, FinishDirs comes first. Every Temp
+// must have been published or discarded.
+func (s *Sink) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	for dev, fd := range s.unsynced {
+		unix.Close(fd)
+		delete(s.unsynced, dev)
+	}
+	s.dirs.close()
+	s.base.release()
+	return nil
+}

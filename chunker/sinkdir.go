@@ -1,0 +1,261 @@
+package chunker
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
+)
+
+// dirToSettle is a directory that gets its mode and time once all that goes
+// into it is there: while it is filled its owner must be able to write, and
+// every new name changes its time.
+type dirToSettle struct {
+	entry   string
+	target  string
+	mode    uint32 // as it is to be in the end, permission bits
+	setMode bool
+	mtimeNs int64
+}
+
+// Mkdir makes a directory, or accepts one that exists. Its contents may follow
+// at once; see SettleDirs for its mode and time. ErrNotDir: a file or link is
+// in its place.
+func (s *Sink) Mkdir(e *manifest.Entry) error {
+	target, err := s.target("make directory", e.Path)
+	if err != nil {
+		return err
+	}
+	if target == "." {
+		return s.adoptDir(e, s.base, target)
+	}
+	parentPath, leaf := splitPath(target)
+	parent, err := s.dir(parentPath)
+	if err != nil {
+		return opErr("make directory", e.Path, err)
+	}
+	defer parent.release()
+	mode := e.Mode & 0o777
+	if s.opt.Preserve {
+		mode = e.Mode & 0o1777
+	}
+	err = uninterrupted(func() error { return unix.Mkdirat(parent.fd, leaf, mode|0o700) })
+	if err != nil && err != unix.EEXIST {
+		return opErr("make directory", e.Path, err)
+	}
+	made := err == nil
+	h, err := s.openDirAt(parent, leaf, target)
+	if !made && err != nil && s.opt.Preserve && errors.Is(err, unix.EACCES) {
+		h, err = s.openClosedDir(parent, leaf, target)
+	}
+	if err != nil {
+		return err
+	}
+	h.fresh = made
+	h = s.dirs.add(h)
+	defer h.release()
+	if !made {
+		return s.adoptDir(e, h, target)
+	}
+	s.markUnsynced(parent)
+	if s.opt.Preserve || mode&0o700 != 0o700 {
+		s.addToSettle(dirToSettle{entry: e.Path, target: target, mode: mode, setMode: true, mtimeNs: e.MtimeNs})
+	}
+	return nil
+}
+
+// adoptDir takes an existing directory. Only with Preserve is anything about it
+// changed: it is made writable for its owner until it is settled.
+func (s *Sink) adoptDir(e *manifest.Entry, h *dirHandle, target string) error {
+	if !s.opt.Preserve {
+		return nil
+	}
+	var st unix.Stat_t
+	if err := fstat(h.fd, &st); err != nil {
+		return opErr("stat", e.Path, err)
+	}
+	if st.Mode&0o700 != 0o700 {
+		if err := unix.Fchmod(h.fd, st.Mode&0o7777|0o700); err != nil {
+			return opErr("make writable", e.Path, err)
+		}
+	}
+	s.addToSettle(dirToSettle{entry: e.Path, target: target, mode: e.Mode & 0o1777, setMode: true, mtimeNs: e.MtimeNs})
+	return nil
+}
+
+// openClosedDir opens an existing directory that its owner may not read: an
+// earlier copy may have made it so.
+func (s *Sink) openClosedDir(parent *dirHandle, leaf, target string) (*dirHandle, error) {
+	var st unix.Stat_t
+	if err := fstatat(parent.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return nil, opErr("stat", s.entryPath(target), err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return nil, kindErr("open directory", s.entryPath(target), ErrNotDir)
+	}
+	if err := unix.Fchmodat(parent.fd, leaf, st.Mode&0o7777|0o700, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return nil, opErr("make writable", s.entryPath(target), err)
+	}
+	return s.openDirAt(parent, leaf, target)
+}
+
+// Symlink makes a symbolic link, in place of a file or link that may be there.
+// What it points to is not looked at: nothing is ever written through a link.
+// ErrIsDir: a directory is in its place.
+func (s *Sink) Symlink(e *manifest.Entry) error {
+	parent, leaf, err := s.parentOf("make link", e.Path)
+	if err != nil {
+		return err
+	}
+	defer parent.release()
+	err = s.symlinkAt(e, parent, leaf)
+	if err == unix.EEXIST {
+		err = s.replaceBySymlink(e, parent, leaf)
+	}
+	if err != nil {
+		return opErr("make link", e.Path, err)
+	}
+	s.markUnsynced(parent)
+	return nil
+}
+
+// symlinkAt makes the link under a name that must be free.
+func (s *Sink) symlinkAt(e *manifest.Entry, parent *dirHandle, name string) error {
+	if err := uninterrupted(func() error { return unix.Symlinkat(e.Target, parent.fd, name) }); err != nil {
+		return err
+	}
+	if !s.opt.Preserve {
+		return nil
+	}
+	return setMtime(parent.fd, name, e.MtimeNs)
+}
+
+func (s *Sink) replaceBySymlink(e *manifest.Entry, parent *dirHandle, leaf string) error {
+	var st unix.Stat_t
+	if err := fstatat(parent.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return unix.EISDIR
+	}
+	name := tempName()
+	err := s.symlinkAt(e, parent, name)
+	if err == nil {
+		err = uninterrupted(func() error { return unix.Renameat(parent.fd, name, parent.fd, leaf) })
+	}
+	if err != nil && err != unix.EEXIST {
+		_ = unix.Unlinkat(parent.fd, name, 0)
+	}
+	return err
+}
+
+// addToSettle keeps the list in the order of SettleDirs. Entries come in about
+// that order, so the place is nearly always at the end.
+func (s *Sink) addToSettle(d dirToSettle) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at, found := slices.BinarySearchFunc(s.settle, d, func(a, b dirToSettle) int { return comparePaths(a.entry, b.entry) })
+	if found {
+		s.settle[at] = d
+		return
+	}
+	s.settle = slices.Insert(s.settle, at, d)
+}
+
+// comparePaths puts a directory's path before those of its contents: "." first.
+func comparePaths(a, b string) int {
+	if a == "." || b == "." {
+		return cmp.Compare(b2i(b == "."), b2i(a == "."))
+	}
+	return strings.Compare(a, b)
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// SettleDirs gives every directory whose contents all come before path in the
+// tree's order its mode and time, deepest first. Call it when all entries
+// before path have been published, the more often the less memory is kept: what
+// is left is then only what lies on the way to path. The errors of all
+// directories come joined; each names its directory.
+func (s *Sink) SettleDirs(path string) error {
+	return s.settleWhere(func(dir string) bool {
+		contents := dir + "/"
+		return dir != "." && contents < path && !strings.HasPrefix(path, contents)
+	})
+}
+
+// FinishDirs settles every directory that is left and, unless NoFsync, syncs the
+// file systems in which names were made. It ends a copy that went well.
+func (s *Sink) FinishDirs() error {
+	err := s.settleWhere(func(string) bool { return true })
+	if s.opt.NoFsync {
+		return err
+	}
+	return errors.Join(err, s.syncAll())
+}
+
+func (s *Sink) settleWhere(due func(entry string) bool) error {
+	s.mu.Lock()
+	var now []dirToSettle
+	kept := s.settle[:0]
+	for _, d := range s.settle {
+		if due(d.entry) {
+			now = append(now, d)
+		} else {
+			kept = append(kept, d)
+		}
+	}
+	clear(s.settle[len(kept):])
+	s.settle = kept
+	s.mu.Unlock()
+	var errs []error
+	for _, d := range slices.Backward(now) {
+		if err := s.settleDir(d); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Sink) settleDir(d dirToSettle) error {
+	h, err := s.dir(d.target)
+	if err != nil {
+		return opErr("settle directory", d.entry, err)
+	}
+	defer h.release()
+	if s.opt.Preserve {
+		// Before the mode, which may take away the right to look up ".".
+		if err := setMtime(h.fd, ".", d.mtimeNs); err != nil {
+			return opErr("set time of", d.entry, err)
+		}
+	}
+	var st unix.Stat_t
+	if err := fstat(h.fd, &st); err != nil {
+		return opErr("stat", d.entry, err)
+	}
+	mode := d.mode
+	if !s.opt.Preserve {
+		// What is there has been through the umask; only what was added for
+		// filling it goes.
+		mode = st.Mode & 0o1777 &^ (0o700 &^ d.mode)
+	}
+	// A group that a directory inherits from its parent (setgid) is a matter
+	// of the place, not of the source.
+	mode |= st.Mode & unix.S_ISGID
+	if st.Mode&0o7777 != mode {
+		if err := unix.Fchmod(h.fd, mode); err != nil {
+			return opErr("set mode of", d.entry, err)
+		}
+	}
+	s.markUnsynced(h)
+	return nil
+}

@@ -1,0 +1,146 @@
+package chunker
+
+import (
+	"errors"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// dirFlags open a directory without going through a link. O_NONBLOCK is for
+// whatever else may have been put there.
+const dirFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
+
+// The calls below are repeated on EINTR: Go's handlers restart most system
+// calls, network and FUSE file systems return it nevertheless (signal(7)).
+
+func openat(dirfd int, name string, flags int, mode uint32) (int, error) {
+	for {
+		fd, err := unix.Openat(dirfd, name, flags, mode)
+		if err != unix.EINTR {
+			return fd, err
+		}
+	}
+}
+
+func fstat(fd int, st *unix.Stat_t) error {
+	for {
+		if err := unix.Fstat(fd, st); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+func fstatat(dirfd int, name string, st *unix.Stat_t, flags int) error {
+	for {
+		if err := unix.Fstatat(dirfd, name, st, flags); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+func uninterrupted(call func() error) error {
+	for {
+		if err := call(); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// openUnderRoot opens a path through root, which follows links inside it, and
+// returns a descriptor that the caller owns.
+func openUnderRoot(root *os.Root, path string, flags int) (int, error) {
+	f, err := root.OpenFile(path, flags|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return -1, rootErr(err)
+	}
+	defer f.Close()
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	var fd int
+	var dupErr error
+	if err := conn.Control(func(raw uintptr) {
+		fd, dupErr = unix.FcntlInt(raw, unix.F_DUPFD_CLOEXEC, 0)
+	}); err != nil {
+		return -1, err
+	}
+	return fd, dupErr
+}
+
+// rootErr reduces an error of os.Root to its errno. What has none is os.Root's
+// refusal to leave the root, for which it exports no error.
+func rootErr(err error) error {
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	if errors.Is(err, fs.ErrClosed) {
+		return fs.ErrClosed
+	}
+	return ErrEscape
+}
+
+// underRoot turns a path named by a peer into one below the served root: "/x"
+// and "x" are the same.
+func underRoot(path string) (string, error) {
+	rel := strings.TrimLeft(path, "/")
+	if rel == "" {
+		return ".", nil
+	}
+	if !filepath.IsLocal(rel) || strings.IndexByte(rel, 0) >= 0 {
+		return "", kindErr("resolve", path, ErrEscape)
+	}
+	return rel, nil
+}
+
+// cutLeaf cuts a path outside the tree into its directory and last component.
+// A path that can only be a directory comes back whole with the leaf ".".
+func cutLeaf(path string) (dir, leaf string) {
+	i := strings.LastIndexByte(path, '/')
+	switch leaf = path[i+1:]; leaf {
+	case "", ".", "..":
+		return path, "."
+	}
+	if i < 0 {
+		return ".", leaf
+	}
+	return path[:i+1], leaf
+}
+
+// nanoseconds joins the two halves of a time, saturating outside the years
+// 1677 to 2262 that nanoseconds in 64 bits can tell.
+func nanoseconds(ts unix.Timespec) int64 {
+	const most = math.MaxInt64 / 1_000_000_000
+	switch {
+	case ts.Sec >= most:
+		return math.MaxInt64
+	case ts.Sec < -most:
+		return math.MinInt64
+	}
+	return ts.Sec*1_000_000_000 + ts.Nsec
+}
+
+// timespec is the inverse, with the nanoseconds never negative, as
+// utimensat(2) wants them.
+func timespec(ns int64) unix.Timespec {
+	sec, nsec := ns/1_000_000_000, ns%1_000_000_000
+	if nsec < 0 {
+		sec, nsec = sec-1, nsec+1_000_000_000
+	}
+	return unix.Timespec{Sec: sec, Nsec: nsec}
+}
+
+// setMtime sets the time of the last change of name in dirfd, and of nothing
+// that name may link to.
+func setMtime(dirfd int, name string, ns int64) error {
+	ts := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, timespec(ns)}
+	return uninterrupted(func() error {
+		return unix.UtimesNanoAt(dirfd, name, ts, unix.AT_SYMLINK_NOFOLLOW)
+	})
+}

@@ -1,0 +1,292 @@
+package chunker
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
+)
+
+const (
+	// tempPrefix and 32 lowercase hex digits make the name of a file that is
+	// being written.
+	tempPrefix = ".gdrcp-"
+	tempDigits = 32
+	// createTries bounds the attempts to get a file that no cleaner took.
+	createTries = 16
+	// holeBytes is the unit in which WriteSparse leaves holes: a page, and the
+	// block of most file systems.
+	holeBytes = 4096
+)
+
+func tempName() string {
+	var random [tempDigits / 2]byte
+	rand.Read(random[:]) // never fails, crypto/rand
+	name := make([]byte, len(tempPrefix)+tempDigits)
+	copy(name, tempPrefix)
+	hex.Encode(name[len(tempPrefix):], random[:])
+	return string(name)
+}
+
+type tempState uint8
+
+const (
+	tempOpen tempState = iota
+	tempFinished
+	tempClosed
+)
+
+// Temp is a file being written under a temporary name in its target's
+// directory, locked while in use (flock(2)). Its owner ends it with Publish or
+// Discard, which both wait for writes under way.
+type Temp struct {
+	sink    *Sink
+	dir     *dirHandle
+	name    string // temporary
+	leaf    string // final
+	path    string // of the entry
+	size    int64
+	mtimeNs int64
+	have    uint32       // permission bits it was made with
+	want    uint32       // those it is to have
+	written atomic.Int64 // end of the last byte written
+
+	mu    sync.RWMutex // read: writes; write: changes of state
+	state tempState
+	fd    int
+}
+
+// Create begins a file of e.Size bytes. ErrIsDir: a directory is in its place.
+func (s *Sink) Create(e *manifest.Entry) (*Temp, error) {
+	if e.Size < 0 {
+		return nil, opErr("create", e.Path, unix.EINVAL)
+	}
+	dir, leaf, err := s.parentOf("create", e.Path)
+	if err != nil {
+		return nil, err
+	}
+	t := &Temp{sink: s, dir: dir, leaf: leaf, path: e.Path, size: e.Size, mtimeNs: e.MtimeNs}
+	if err := t.create(e.Mode); err != nil {
+		dir.release()
+		return nil, opErr("create", e.Path, err)
+	}
+	return t, nil
+}
+
+func (t *Temp) create(sourceMode uint32) error {
+	mode, exact := sourceMode&0o777, false
+	if t.sink.opt.Preserve {
+		mode, exact = sourceMode&0o1777, true
+	}
+	if !t.dir.fresh {
+		t.sink.sweep(t.dir)
+		var st unix.Stat_t
+		err := fstatat(t.dir.fd, t.leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
+		switch {
+		case err == unix.ENOENT:
+		case err != nil:
+			return err
+		case st.Mode&unix.S_IFMT == unix.S_IFDIR:
+			return unix.EISDIR
+		case st.Mode&unix.S_IFMT == unix.S_IFREG && !exact:
+			mode, exact = st.Mode&0o1777, true
+		}
+	}
+	for range createTries {
+		made, ok, err := t.open(mode | 0o400)
+		if err != nil {
+			return err
+		}
+		if ok {
+			t.have = made & 0o7777
+			t.want = mode
+			if !exact {
+				t.want = t.have &^ (0o400 &^ mode)
+			}
+			return nil
+		}
+	}
+	return unix.EAGAIN
+}
+
+// open makes the file, readable for its owner so that a later run can lock and
+// remove it, and locks it. A cleaner may get the lock first and remove the
+// file: then ok is false, and it takes another. Waiting for the lock would let
+// anybody who may read the file stop the copy.
+func (t *Temp) open(mode uint32) (made uint32, ok bool, err error) {
+	name := tempName()
+	fd, err := openat(t.dir.fd, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
+	if err == unix.EEXIST {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	err = uninterrupted(func() error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
+	locked := err == nil
+	if err == unix.EOPNOTSUPP || err == unix.ENOLCK || err == unix.ENOSYS {
+		// No locks here. Nobody can remove it then, as cleaning needs the lock.
+		err, locked = nil, true
+	}
+	var st unix.Stat_t
+	if err == nil {
+		err = fstat(fd, &st)
+	}
+	if err == nil && locked && st.Nlink > 0 {
+		t.fd, t.name = fd, name
+		return st.Mode, true, nil
+	}
+	_ = unix.Unlinkat(t.dir.fd, name, 0)
+	unix.Close(fd)
+	if err == unix.EWOULDBLOCK {
+		err = nil
+	}
+	return 0, false, err
+}
+
+// Path is the entry's path.
+func (t *Temp) Path() string { return t.path }
+
+// WriteAt writes all of p at off, blocking for the disk. Many may write
+// different ranges at once. A range beyond the entry's size is refused.
+// ErrNoSpace: the disk or quota is full.
+func (t *Temp) WriteAt(p []byte, off int64) (int, error) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if err := t.checkRange(len(p), off); err != nil {
+		return 0, err
+	}
+	return t.write(p, off)
+}
+
+// WriteSparse writes p like WriteAt, but leaves 4 KiB blocks of the file that
+// are all zero in p as holes. Only for ranges not written before: what is there
+// would show through. The whole of p counts as written.
+func (t *Temp) WriteSparse(p []byte, off int64) (int, error) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if err := t.checkRange(len(p), off); err != nil {
+		return 0, err
+	}
+	for at := 0; at < len(p); {
+		skip := zeroBlocks(p[at:], off+int64(at), true)
+		at += skip
+		data := zeroBlocks(p[at:], off+int64(at), false)
+		n, err := t.write(p[at:at+data], off+int64(at))
+		at += n
+		if err != nil {
+			return at, err
+		}
+	}
+	return len(p), nil
+}
+
+// zeroBlocks returns how many bytes at the start of p, which lies at off in its
+// file, are whole blocks of zeros, or with zero false are not.
+func zeroBlocks(p []byte, off int64, zero bool) int {
+	n := 0
+	for n < len(p) {
+		block := min(holeBytes-int((off+int64(n))%holeBytes), len(p)-n)
+		if isHole := block == holeBytes && isZero(p[n:n+block]); isHole != zero {
+			break
+		}
+		n += block
+	}
+	return n
+}
+
+// isZero compares p with itself shifted by one byte, which the runtime does
+// with vector instructions.
+func isZero(p []byte) bool {
+	return len(p) == 0 || p[0] == 0 && bytes.Equal(p[1:], p[:len(p)-1])
+}
+
+func (t *Temp) checkRange(n int, off int64) error {
+	if t.state != tempOpen {
+		return &opError{op: "write", path: t.path, err: os.ErrClosed}
+	}
+	if off < 0 || int64(n) > t.size || off > t.size-int64(n) {
+		return opErr("write beyond the end of", t.path, unix.EFBIG)
+	}
+	return nil
+}
+
+func (t *Temp) write(p []byte, off int64) (int, error) {
+	n := 0
+	for n < len(p) {
+		m, err := unix.Pwrite(t.fd, p[n:], off+int64(n))
+		if err == unix.EINTR {
+			continue
+		}
+		if err == nil && m == 0 {
+			err = unix.EIO
+		}
+		if err != nil {
+			return n, opErr("write", t.path, err)
+		}
+		n += m
+	}
+	end := off + int64(n)
+	for seen := t.written.Load(); n > 0 && end > seen && !t.written.CompareAndSwap(seen, end); {
+		seen = t.written.Load()
+	}
+	return n, nil
+}
+
+// Finish ends the writing: the file gets its full size, mode and time. Only
+// Publish or Discard may follow.
+func (t *Temp) Finish() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.state != tempOpen {
+		return &opError{op: "finish", path: t.path, err: os.ErrClosed}
+	}
+	if t.written.Load() < t.size {
+		if err := uninterrupted(func() error { return unix.Ftruncate(t.fd, t.size) }); err != nil {
+			return opErr("set size of", t.path, err)
+		}
+	}
+	if t.have != t.want {
+		if err := unix.Fchmod(t.fd, t.want); err != nil {
+			return opErr("set mode of", t.path, err)
+		}
+	}
+	if t.sink.opt.Preserve {
+		if err := setMtime(t.dir.fd, t.name, t.mtimeNs); err != nil {
+			return opErr("set time of", t.path, err)
+		}
+	}
+	t.state = tempFinished
+	return nil
+}
+
+// Discard removes the file, whatever its state; after Publish it does nothing.
+func (t *Temp) Discard() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.discard()
+}
+
+func (t *Temp) discard() error {
+	if t.state == tempClosed {
+		return nil
+	}
+	err := unix.Unlinkat(t.dir.fd, t.name, 0)
+	return errors.Join(opErr("discard", t.path, err), t.close())
+}
+
+// close closes the file, which gives up the lock.
+func (t *Temp) close() error {
+	t.state = tempClosed
+	err := unix.Close(t.fd)
+	t.fd = -1
+	t.dir.release()
+	return opErr("close", t.path, err)
+}

@@ -1,0 +1,309 @@
+package chunker
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Source is something to copy and the name that it gets at the top of the tree.
+type Source struct {
+	// Path is a local path, or for OpenRooted one below the served root
+	// ("/x" and "x" are the same there).
+	Path string
+	// Name is one path component. Name "." means that a directory is the top
+	// of the tree itself, with the entry path "."; it must then be the only
+	// source. With Name "." anything but a directory is named after Path.
+	Name string
+}
+
+// source is a Source and where to reach it: leaf in the directory that the
+// cache has under key.
+type source struct {
+	Source
+	key  string // "\x00" + directory: no entry's path begins so
+	leaf string
+}
+
+// Tree is the source side of a copy. It may be used by many at once.
+type Tree struct {
+	root    *os.Root // nil: the user's own files
+	follow  bool
+	sources []source
+	byName  map[string]int
+	again   map[string][]string // paths of later sources with a name that is taken
+	isTop   bool                // the one source is the top of the tree
+	dirs    *dirCache
+}
+
+// OpenLocal returns the tree of the user's own files. With follow, links are
+// followed wherever they lead (-L). Command lines that copy without recursion
+// want follow too, as cp(1) does: only named files are entries then. A source
+// that is missing is found by Walk, so that the others can be copied.
+func OpenLocal(sources []Source, follow bool) (*Tree, error) {
+	return openTree(nil, sources, follow)
+}
+
+// OpenRooted returns the tree of files that a peer named. Sources are resolved
+// by root; with follow, links are followed inside root only. A source that
+// names a place outside gives ErrEscape. The caller keeps root open until the
+// Tree is closed, and closes it.
+func OpenRooted(root *os.Root, sources []Source, follow bool) (*Tree, error) {
+	if root == nil {
+		return nil, errors.New("open tree: no root given")
+	}
+	return openTree(root, sources, follow)
+}
+
+func openTree(root *os.Root, sources []Source, follow bool) (*Tree, error) {
+	t := &Tree{root: root, follow: follow, byName: make(map[string]int), again: make(map[string][]string)}
+	t.dirs = newDirCache(maxCachedDirs, t.openDir)
+	for _, given := range sources {
+		s, err := t.prepare(given)
+		if err != nil {
+			return nil, err
+		}
+		if s.Name == "." {
+			if len(sources) > 1 {
+				return nil, errors.New("open tree: of several sources none can be the top of the tree")
+			}
+			if err := t.placeTop(&s); err != nil {
+				return nil, err
+			}
+		} else if err := checkName("open source", s.Name); err != nil {
+			return nil, err
+		}
+		if _, taken := t.byName[s.Name]; taken {
+			t.again[s.Name] = append(t.again[s.Name], s.Path)
+			continue
+		}
+		t.byName[s.Name] = len(t.sources)
+		t.sources = append(t.sources, s)
+	}
+	return t, nil
+}
+
+func (t *Tree) prepare(given Source) (source, error) {
+	s := source{Source: given}
+	if given.Path == "" || strings.IndexByte(given.Path, 0) >= 0 {
+		return s, opErr("open source", given.Path, unix.ENOENT)
+	}
+	if t.root == nil {
+		s.key, s.leaf = "\x00", given.Path
+		return s, nil
+	}
+	path, err := underRoot(given.Path)
+	if err != nil {
+		return s, err
+	}
+	s.Path = path
+	dir, leaf := cutLeaf(path)
+	s.key, s.leaf = "\x00"+dir, leaf
+	return s, nil
+}
+
+// placeTop decides whether the source named "." is a directory, and thereby the
+// top of the tree, or else gives it the name that its path has.
+func (t *Tree) placeTop(s *source) error {
+	t.sources, t.isTop = []source{*s}, true
+	defer func() { t.sources = nil }()
+	a, err := t.lookUp(".")
+	if err == nil && a.isDir() {
+		return nil
+	}
+	t.isTop = false
+	s.Name = filepath.Base(s.Path)
+	return checkName("open source", s.Name)
+}
+
+// Close frees what the tree holds open. Files opened from it stay open.
+func (t *Tree) Close() error {
+	t.dirs.close()
+	return nil
+}
+
+// sourceAt returns the source whose own entry has the path, or nil.
+func (t *Tree) sourceAt(path string) *source {
+	if t.isTop {
+		if path == "." {
+			return &t.sources[0]
+		}
+		return nil
+	}
+	if i, ok := t.byName[path]; ok {
+		return &t.sources[i]
+	}
+	return nil
+}
+
+// locate returns the directory that holds an entry, with a reference, and the
+// entry's name in it. The path has been checked.
+func (t *Tree) locate(path string) (*dirHandle, string, error) {
+	key, leaf := splitPath(path)
+	if s := t.sourceAt(path); s != nil {
+		key, leaf = s.key, s.leaf
+	} else if key == "." && !t.isTop {
+		return nil, "", unix.ENOENT
+	}
+	h, err := t.dirs.get(key)
+	return h, leaf, err
+}
+
+// openDir opens a directory for the cache.
+func (t *Tree) openDir(path string) (*dirHandle, error) {
+	if dir, ok := strings.CutPrefix(path, "\x00"); ok {
+		if t.root == nil {
+			h := &dirHandle{fd: unix.AT_FDCWD, path: path}
+			h.refs.Store(1)
+			return h, nil
+		}
+		fd, err := openUnderRoot(t.root, dir, unix.O_RDONLY|unix.O_DIRECTORY)
+		if err != nil {
+			return nil, err
+		}
+		return newDirHandle(fd, path)
+	}
+	parent, leaf, err := t.locate(path)
+	if err != nil {
+		return nil, err
+	}
+	defer parent.release()
+	return t.openDirAt(parent, leaf, path)
+}
+
+func (t *Tree) openDirAt(parent *dirHandle, leaf, path string) (*dirHandle, error) {
+	fd, err := t.openEntry(parent, leaf, path, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return nil, err
+	}
+	return newDirHandle(fd, path)
+}
+
+// openEntry opens leaf in parent. Without follow a link is an error. With it,
+// the kernel follows the user's own links, and os.Root those below a root: by
+// the path from the root, since a link may lead anywhere inside it.
+func (t *Tree) openEntry(parent *dirHandle, leaf, path string, flags int) (int, error) {
+	flags |= unix.O_NONBLOCK | unix.O_CLOEXEC
+	if t.follow && t.root == nil {
+		return openat(parent.fd, leaf, flags, 0)
+	}
+	fd, err := openat(parent.fd, leaf, flags|unix.O_NOFOLLOW, 0)
+	if t.follow && (err == unix.ELOOP || err == unix.ENOTDIR) {
+		return openUnderRoot(t.root, t.pathUnderRoot(path), flags)
+	}
+	return fd, err
+}
+
+func (t *Tree) pathUnderRoot(path string) string {
+	if t.isTop {
+		return joinPath(strings.TrimRight(t.sources[0].Path, "/"), path)
+	}
+	name, rest, below := strings.Cut(path, "/")
+	s := t.sourceAt(name)
+	if !below {
+		return s.Path
+	}
+	return joinPath(strings.TrimRight(s.Path, "/"), rest)
+}
+
+// attributes are the parts of stat(2) that matter here.
+type attributes struct {
+	mode   uint32
+	stamp  Stamp
+	blocks int64 // of 512 bytes
+}
+
+func (a *attributes) isDir() bool { return a.mode&unix.S_IFMT == unix.S_IFDIR }
+
+func attributesOf(st *unix.Stat_t) attributes {
+	return attributes{mode: st.Mode, blocks: st.Blocks, stamp: stampOf(st)}
+}
+
+// lookUp returns the attributes of an entry by its path.
+func (t *Tree) lookUp(path string) (attributes, error) {
+	parent, leaf, err := t.locate(path)
+	if err != nil {
+		return attributes{}, err
+	}
+	defer parent.release()
+	return t.statAt(parent, leaf, path)
+}
+
+// statAt returns the attributes of leaf in parent, of what it links to with follow.
+func (t *Tree) statAt(parent *dirHandle, leaf, path string) (attributes, error) {
+	var st unix.Stat_t
+	flags := unix.AT_SYMLINK_NOFOLLOW
+	if t.follow && t.root == nil {
+		flags = 0
+	}
+	if err := fstatat(parent.fd, leaf, &st, flags); err != nil {
+		return attributes{}, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFLNK || !t.follow {
+		return attributesOf(&st), nil
+	}
+	info, err := t.root.Stat(t.pathUnderRoot(path))
+	if err != nil {
+		return attributes{}, rootErr(err)
+	}
+	followed, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return attributes{}, unix.ENOTSUP
+	}
+	return attributes{mode: followed.Mode, blocks: followed.Blocks, stamp: Stamp{
+		Size:    followed.Size,
+		MtimeNs: nanoseconds(unix.Timespec(followed.Mtim)),
+		CtimeNs: nanoseconds(unix.Timespec(followed.Ctim)),
+		Ino:     followed.Ino, Dev: followed.Dev,
+	}}, nil
+}
+
+// Open opens a regular file by its entry's path, without ever blocking on what
+// may have been put in its place: ErrChanged if it is no regular file any more.
+// The caller closes the File, which outlives the Tree.
+func (t *Tree) Open(path string) (*File, error) {
+	if err := checkPath("open", path); err != nil {
+		return nil, err
+	}
+	parent, leaf, err := t.locate(path)
+	if err != nil {
+		return nil, opErr("open", path, err)
+	}
+	defer parent.release()
+	fd, err := t.openEntry(parent, leaf, path, unix.O_RDONLY)
+	if err != nil {
+		if err == unix.ELOOP {
+			return nil, kindErr("open", path, ErrChanged)
+		}
+		return nil, opErr("open", path, err)
+	}
+	var st unix.Stat_t
+	if err := fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return nil, opErr("stat", path, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		unix.Close(fd)
+		return nil, kindErr("open", path, ErrChanged)
+	}
+	return &File{fd: fd, path: path}, nil
+}
+
+// sortedNames are the names at the top of the tree, in the tree's order, each
+// as often as there are sources of that name.
+func (t *Tree) sortedNames() []string {
+	var names []string
+	for _, s := range t.sources {
+		names = append(names, s.Name)
+		for range t.again[s.Name] {
+			names = append(names, s.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}

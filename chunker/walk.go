@@ -1,0 +1,326 @@
+package chunker
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
+)
+
+// maxHeldDirs bounds the directories that a walk itself keeps open, whatever
+// the depth; those above are opened anew when the walk returns to them.
+const maxHeldDirs = 32
+
+// Found is an entry that a walk met.
+type Found struct {
+	Entry manifest.Entry
+	// Stamp is the file's stamp when it was found.
+	Stamp Stamp
+	// Sparse: the file has fewer blocks than its size needs, so it may have
+	// holes. It is a hint: some file systems compress or store small files inline.
+	Sparse bool
+	// AllocBytes is what the file takes on its disk.
+	AllocBytes int64
+	// Problem is why this entry cannot be copied; of Entry only Path is sure
+	// to be set then. A directory whose contents cannot be read, and a source
+	// whose name is taken, can come with a path that was found before.
+	Problem error
+	// Skip: Problem is only that the entry is a special file, which is left
+	// out and told in one line (ErrSpecial).
+	Skip bool
+}
+
+// level is a directory on the walk's way.
+type level struct {
+	path     string // of its entry; "" above the sources
+	dir      *dirHandle
+	dev, ino uint64
+	names    nameList
+	pending  []pendingDir
+}
+
+// pendingDir is a directory whose entry was given and whose contents were not.
+// Between "a" and "a/x" come "a-b" and "a.b", since '-' and '.' are less than
+// '/'. Every pending directory's name begins with the one before it, so they
+// are few, and the last is always entered first.
+type pendingDir struct {
+	name     string
+	dir      *dirHandle // nil when given back
+	dev, ino uint64
+}
+
+// Walker streams a tree's entries. One goroutine may use it.
+type Walker struct {
+	tree      *Tree
+	recursive bool
+	names     *nameStack
+	levels    []level
+	last      string // at the top level, to notice equal names
+	repeats   int    // how often last came before
+	started   bool
+	found     Found
+	link      []byte
+}
+
+// Walk begins a walk. Entries come in strictly ascending bytewise order of
+// their full paths, except that "." comes first. Without recursive a
+// directory is a Problem. Close the Walker when done.
+func (t *Tree) Walk(recursive bool) *Walker {
+	return &Walker{tree: t, recursive: recursive, names: newNameStack(), link: make([]byte, unix.PathMax)}
+}
+
+// Close ends the walk and frees what it holds.
+func (w *Walker) Close() error {
+	for i := range w.levels {
+		w.levels[i].release()
+	}
+	w.levels = nil
+	w.started = true
+	return w.names.spill.close()
+}
+
+func (l *level) release() {
+	l.dir.release()
+	l.dir = nil
+	for i := range l.pending {
+		l.pending[i].dir.release()
+	}
+	l.pending = nil
+}
+
+// Next returns the next entry, valid until the next call, or io.EOF. Any other
+// error ends the walk; what is wrong with one entry is in Found.Problem.
+func (w *Walker) Next() (*Found, error) {
+	if !w.started {
+		w.started = true
+		if err := w.pushSources(); err != nil {
+			return nil, err
+		}
+	}
+	for len(w.levels) > 0 {
+		l := &w.levels[len(w.levels)-1]
+		name, more := w.names.peek(&l.names)
+		if n := len(l.pending); n > 0 && !(more && comesBeforeContents(l.pending[n-1].name, name)) {
+			pending := l.pending[n-1]
+			l.pending = l.pending[:n-1]
+			if err := w.enter(l.childPath(pending.name), pending); err != nil {
+				return w.problem(l.childPath(pending.name), err), nil
+			}
+			continue
+		}
+		if !more {
+			w.leave()
+			continue
+		}
+		path := l.childPath(string(name))
+		if err := w.names.advance(&l.names); err != nil {
+			return nil, err
+		}
+		return w.look(l, path), nil
+	}
+	return nil, io.EOF
+}
+
+// comesBeforeContents: does name, which is greater than dir, come before dir + "/"?
+func comesBeforeContents(dir string, name []byte) bool {
+	return len(name) > len(dir) && string(name[:len(dir)]) == dir && name[len(dir)] < '/'
+}
+
+func (l *level) childPath(name string) string {
+	if l.path == "" {
+		return name
+	}
+	return joinPath(l.path, name)
+}
+
+// pushSources begins with the level above the sources.
+func (w *Walker) pushSources() error {
+	l := level{names: w.names.begin()}
+	for _, name := range w.tree.sortedNames() {
+		if err := w.names.add(&l.names, []byte(name)); err != nil {
+			return err
+		}
+	}
+	if err := w.names.finish(&l.names); err != nil {
+		return err
+	}
+	w.levels = append(w.levels, l)
+	return nil
+}
+
+// enter reads a directory and makes it the level that the walk is at.
+func (w *Walker) enter(path string, p pendingDir) error {
+	l := level{path: path, dir: p.dir, dev: p.dev, ino: p.ino}
+	if err := w.hold(&l); err != nil {
+		return opErr("open directory", path, err)
+	}
+	l.names = w.names.begin()
+	err := w.names.readDir(&l.names, l.dir.fd)
+	if err == nil {
+		err = w.names.finish(&l.names)
+	}
+	if err != nil {
+		w.names.drop(&l.names)
+		l.dir.release()
+		return opErr("read directory", path, err)
+	}
+	w.levels = append(w.levels, l)
+	if above := len(w.levels) - 1 - maxHeldDirs; above >= 0 {
+		w.levels[above].dir.release()
+		w.levels[above].dir = nil
+	}
+	return nil
+}
+
+// hold opens a level's directory again after it was given back, and sees that
+// it still is the same one.
+func (w *Walker) hold(l *level) error {
+	if l.dir != nil {
+		return nil
+	}
+	dir, err := w.tree.dirs.get(l.path)
+	if err != nil {
+		return err
+	}
+	if dir.dev != l.dev || dir.ino != l.ino {
+		dir.release()
+		return kindErr("open directory", l.path, ErrChanged)
+	}
+	l.dir = dir
+	return nil
+}
+
+func (w *Walker) leave() {
+	l := &w.levels[len(w.levels)-1]
+	w.names.drop(&l.names)
+	l.release()
+	w.levels = w.levels[:len(w.levels)-1]
+}
+
+// look finds out what there is at path, whose directory is the level l.
+func (w *Walker) look(l *level, path string) *Found {
+	if err := manifest.CheckPath(path); err != nil {
+		return w.problem(path, opErr("read", path, err))
+	}
+	if l.path == "" {
+		return w.lookAtSource(l, path)
+	}
+	if err := w.hold(l); err != nil {
+		return w.problem(path, opErr("read", path, err))
+	}
+	leaf := path
+	if l.path != "." {
+		leaf = path[len(l.path)+1:]
+	}
+	return w.describe(l, l.dir, leaf, path)
+}
+
+func (w *Walker) lookAtSource(l *level, path string) *Found {
+	if w.repeated(path) {
+		err := fmt.Errorf("source %q", w.tree.again[path][w.repeats-1])
+		return w.problem(path, &opError{op: "copy", path: path, kind: ErrDuplicate, err: err})
+	}
+	s := w.tree.sourceAt(path)
+	dir, err := w.tree.dirs.get(s.key)
+	if err != nil {
+		return w.problem(path, opErr("open", path, err))
+	}
+	defer dir.release()
+	return w.describe(l, dir, s.leaf, path)
+}
+
+// repeated tells whether the source name was found before.
+func (w *Walker) repeated(name string) bool {
+	if name != w.last {
+		w.last, w.repeats = strings.Clone(name), 0
+		return false
+	}
+	w.repeats++
+	return true
+}
+
+// describe fills Found for the entry that is leaf in dir.
+func (w *Walker) describe(l *level, dir *dirHandle, leaf, path string) *Found {
+	a, err := w.tree.statAt(dir, leaf, path)
+	if err != nil {
+		return w.problem(path, opErr("stat", path, err))
+	}
+	w.found = Found{
+		Entry: manifest.Entry{Path: path, Mode: a.mode & 0o7777, MtimeNs: a.stamp.MtimeNs},
+		Stamp: a.stamp,
+	}
+	f := &w.found
+	switch a.mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		f.Entry.Type = manifest.File
+		f.Entry.Size = a.stamp.Size
+		f.AllocBytes = a.blocks * 512
+		f.Sparse = f.AllocBytes < a.stamp.Size
+	case unix.S_IFDIR:
+		f.Entry.Type = manifest.Dir
+		f.Problem = w.expect(l, dir, leaf, path, &a)
+	case unix.S_IFLNK:
+		f.Entry.Type = manifest.Symlink
+		n, err := unix.Readlinkat(dir.fd, leaf, w.link)
+		if err != nil {
+			return w.problem(path, opErr("read link", path, err))
+		}
+		f.Entry.Target = string(w.link[:n])
+	default:
+		f.Problem = &opError{op: "read", path: path, kind: ErrSpecial, err: errors.New(specialName(a.mode))}
+		f.Skip = true
+	}
+	return f
+}
+
+// expect opens a directory that was found, so that one which cannot be read is
+// known before its entry is given, and notes that its contents are to come.
+func (w *Walker) expect(l *level, dir *dirHandle, leaf, path string, a *attributes) error {
+	if !w.recursive {
+		return kindErr("read", path, ErrIsDir)
+	}
+	for i := range w.levels {
+		if on := &w.levels[i]; on.path != "" && on.dev == a.stamp.Dev && on.ino == a.stamp.Ino {
+			return &opError{op: "read", path: path, kind: ErrLoop, err: unix.ELOOP}
+		}
+	}
+	h, err := w.tree.openDirAt(dir, leaf, path)
+	if err != nil {
+		return opErr("open directory", path, err)
+	}
+	name := path
+	if l.path != "" {
+		name = leaf
+	}
+	if n := len(l.pending); n > 0 {
+		l.pending[n-1].dir.release()
+		l.pending[n-1].dir = nil
+	}
+	p := pendingDir{name: name, dev: h.dev, ino: h.ino}
+	p.dir = w.tree.dirs.add(h)
+	l.pending = append(l.pending, p)
+	return nil
+}
+
+func (w *Walker) problem(path string, err error) *Found {
+	w.found = Found{Entry: manifest.Entry{Path: path}, Problem: err}
+	return &w.found
+}
+
+func specialName(mode uint32) string {
+	switch mode & unix.S_IFMT {
+	case unix.S_IFSOCK:
+		return "socket"
+	case unix.S_IFIFO:
+		return "fifo"
+	case unix.S_IFBLK:
+		return "block device"
+	case unix.S_IFCHR:
+		return "character device"
+	}
+	return "of unknown type"
+}

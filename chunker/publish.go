@@ -109,39 +109,44 @@ func (s *Sink) syncDevices(temps []*Temp, errs []error) {
 	}
 }
 
-// syncDevice syncs the file system that fd is on. What is made meanwhile counts
-// as not synced.
+// device is a file system that the sink has made names in.
+type device struct {
+	fd      int    // of a directory on it; open as long as the sink
+	changes uint64 // how many names were made
+	synced  uint64 // up to which of them it was synced
+}
+
+// syncDevice syncs the file system dev, which fd is on. What is made meanwhile
+// still counts as not synced.
 func (s *Sink) syncDevice(dev uint64, fd int) error {
 	s.mu.Lock()
-	noted, was := s.unsynced[dev]
-	delete(s.unsynced, dev)
+	d := s.devices[dev]
+	var changes uint64
+	if d != nil {
+		changes = d.changes
+	}
 	s.mu.Unlock()
-	err := uninterrupted(func() error { return unix.Syncfs(fd) })
-	if !was {
+	if err := uninterrupted(func() error { return unix.Syncfs(fd) }); err != nil || d == nil {
 		return err
 	}
-	if err != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if _, again := s.unsynced[dev]; !again && !s.closed {
-			s.unsynced[dev] = noted
-			return err
-		}
-	}
-	unix.Close(noted)
-	return err
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d.synced = max(d.synced, changes)
+	return nil
 }
 
 // syncAll syncs every file system where names were made since it was synced.
 func (s *Sink) syncAll() error {
 	s.mu.Lock()
-	devices := make(map[uint64]int, len(s.unsynced))
-	for dev, fd := range s.unsynced {
-		devices[dev] = fd
+	due := make(map[uint64]int)
+	for dev, d := range s.devices {
+		if d.changes != d.synced {
+			due[dev] = d.fd
+		}
 	}
 	s.mu.Unlock()
 	var errs []error
-	for dev, fd := range devices {
+	for dev, fd := range due {
 		if err := s.syncDevice(dev, fd); err != nil {
 			errs = append(errs, opErr("sync", s.dest, err))
 		}
@@ -150,23 +155,28 @@ func (s *Sink) syncAll() error {
 }
 
 // markUnsynced notes that a name was made in a directory, or changed.
-func (s *Sink) markUnsynced(h *dirHandle) {
+func (s *Sink) markUnsynced(h *dirHandle) error {
 	if s.opt.NoFsync {
-		return
+		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, noted := s.unsynced[h.dev]; noted || s.closed {
-		return
+	d := s.devices[h.dev]
+	if d == nil {
+		fd, err := unix.FcntlInt(uintptr(h.fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return opErr("keep open", s.entryPath(h.path), err)
+		}
+		d = &device{fd: fd}
+		s.devices[h.dev] = d
 	}
-	if fd, err := unix.FcntlInt(uintptr(h.fd), unix.F_DUPFD_CLOEXEC, 0); err == nil {
-		s.unsynced[h.dev] = fd
-	}
+	d.changes++
+	return nil
 }
 
 func (s *Sink) isUnsynced(dev uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, noted := s.unsynced[dev]
-	return noted
+	d := s.devices[dev]
+	return d != nil && d.changes != d.synced
 }

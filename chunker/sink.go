@@ -38,22 +38,23 @@ type Sink struct {
 	missing bool   // nothing is at leaf
 
 	placed bool
+	many   bool   // several sources: the top is not the copy's to change
 	single string // the one entry path there may be, when a file is copied
 	prefix string // what stands before every entry's path, below base
 
 	dirs *dirCache
 
-	mu       sync.Mutex
-	settle   []dirToSettle  // sorted by path
-	unsynced map[uint64]int // device to a descriptor on it: names made since it was synced
-	removed  []string       // leftovers removed, at most maxRemovedNames
-	closed   bool
+	mu      sync.Mutex
+	settle  []dirToSettle // sorted by path
+	devices map[uint64]*device
+	removed []string // leftovers removed, at most maxRemovedNames
+	closed  bool
 }
 
 // OpenSink looks at the destination and opens it where it is a directory, else
 // the directory that it is to be in, which must exist.
 func OpenSink(opt SinkOptions) (*Sink, error) {
-	s := &Sink{opt: opt, dest: opt.Dest, unsynced: make(map[uint64]int)}
+	s := &Sink{opt: opt, dest: opt.Dest, devices: make(map[uint64]*device)}
 	s.dirs = newDirCache(maxCachedDirs, s.openDir)
 	path := opt.Dest
 	if opt.Root != nil {
@@ -133,6 +134,7 @@ func (s *Sink) Place(single *manifest.Entry, name string) error {
 		if s.leaf != "" {
 			return kindErr("copy several sources to", s.dest, ErrNotDir)
 		}
+		s.many = true
 	case isDir:
 		if single.Path != "." {
 			return kindErr("place", single.Path, ErrEscape)
@@ -169,6 +171,8 @@ func (s *Sink) target(op, path string) (string, error) {
 		return "", err
 	}
 	switch {
+	case s.many && path == ".":
+		return "", kindErr(op, path, ErrEscape)
 	case s.single != "":
 		if path != s.single {
 			return "", kindErr(op, path, ErrEscape)
@@ -263,9 +267,8 @@ func (s *Sink) Close() error {
 		return nil
 	}
 	s.closed = true
-	for dev, fd := range s.unsynced {
-		unix.Close(fd)
-		delete(s.unsynced, dev)
+	for _, d := range s.devices {
+		unix.Close(d.fd)
 	}
 	s.dirs.close()
 	s.base.release()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -18,7 +19,6 @@ type dirToSettle struct {
 	entry   string
 	target  string
 	mode    uint32 // as it is to be in the end, permission bits
-	setMode bool
 	mtimeNs int64
 }
 
@@ -61,9 +61,11 @@ func (s *Sink) Mkdir(e *manifest.Entry) error {
 	if !made {
 		return s.adoptDir(e, h, target)
 	}
-	s.markUnsynced(parent)
+	if err := s.markUnsynced(parent); err != nil {
+		return err
+	}
 	if s.opt.Preserve || mode&0o700 != 0o700 {
-		s.addToSettle(dirToSettle{entry: e.Path, target: target, mode: mode, setMode: true, mtimeNs: e.MtimeNs})
+		s.addToSettle(dirToSettle{entry: e.Path, target: target, mode: mode, mtimeNs: e.MtimeNs})
 	}
 	return nil
 }
@@ -83,21 +85,26 @@ func (s *Sink) adoptDir(e *manifest.Entry, h *dirHandle, target string) error {
 			return opErr("make writable", e.Path, err)
 		}
 	}
-	s.addToSettle(dirToSettle{entry: e.Path, target: target, mode: e.Mode & 0o1777, setMode: true, mtimeNs: e.MtimeNs})
+	s.addToSettle(dirToSettle{entry: e.Path, target: target, mode: e.Mode & 0o1777, mtimeNs: e.MtimeNs})
 	return nil
 }
 
 // openClosedDir opens an existing directory that its owner may not read: an
 // earlier copy may have made it so.
 func (s *Sink) openClosedDir(parent *dirHandle, leaf, target string) (*dirHandle, error) {
+	// O_PATH needs no right to the directory itself, and /proc is how the mode
+	// of such a descriptor is set before Linux 6.6 (fchmodat2).
+	fd, err := openat(parent.fd, leaf, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, opErr("open directory", s.entryPath(target), err)
+	}
+	defer unix.Close(fd)
 	var st unix.Stat_t
-	if err := fstatat(parent.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return nil, opErr("stat", s.entryPath(target), err)
+	err = fstat(fd, &st)
+	if err == nil {
+		err = unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), st.Mode&0o7777|0o700)
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return nil, kindErr("open directory", s.entryPath(target), ErrNotDir)
-	}
-	if err := unix.Fchmodat(parent.fd, leaf, st.Mode&0o7777|0o700, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+	if err != nil {
 		return nil, opErr("make writable", s.entryPath(target), err)
 	}
 	return s.openDirAt(parent, leaf, target)
@@ -119,8 +126,7 @@ func (s *Sink) Symlink(e *manifest.Entry) error {
 	if err != nil {
 		return opErr("make link", e.Path, err)
 	}
-	s.markUnsynced(parent)
-	return nil
+	return s.markUnsynced(parent)
 }
 
 // symlinkAt makes the link under a name that must be free.
@@ -256,6 +262,5 @@ func (s *Sink) settleDir(d dirToSettle) error {
 			return opErr("set mode of", d.entry, err)
 		}
 	}
-	s.markUnsynced(h)
-	return nil
+	return s.markUnsynced(h)
 }

@@ -1,0 +1,61 @@
+package lint
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// everything that the engine and the packages below it consist of.
+var everything = []string{"rdma", "rdma/verbs", "rdma/tcp", "rdma/rdmatest", "gpu", "chunker", "manifest", "xfer"}
+
+// projectRules are the import rules of docs/design.md: imports point one way,
+// from main through the engine to the leaves.
+var projectRules = Rules{
+	Module: "gdrcp",
+	Imports: map[string][]string{
+		".":             everything,
+		"xfer":          {"rdma", "gpu", "chunker", "manifest"}, // no provider: main hands it in
+		"rdma":          {},
+		"rdma/verbs":    {"rdma"},
+		"rdma/tcp":      {"rdma"},
+		"rdma/rdmatest": {"rdma"},
+		"gpu":           {},
+		"chunker":       {"manifest"},
+		"manifest":      {},
+		"tests":         everything,
+	},
+	TestImports: map[string][]string{
+		"rdma/verbs": {"rdma/rdmatest"},
+		"rdma/tcp":   {"rdma/rdmatest"},
+		// The fault-injecting wrapper and the engine are tried over the provider that needs no device.
+		"rdma/rdmatest": {"rdma/tcp"},
+		"xfer":          {"rdma/tcp", "rdma/verbs", "rdma/rdmatest"},
+	},
+	Only: map[string][]string{
+		"C":                              {"rdma/verbs", "gpu"},
+		"unsafe":                         {"rdma/verbs", "gpu"},
+		"github.com/urfave/cli":          {"."},
+		"github.com/schollz/progressbar": {"."},
+	},
+	BannedNames: []string{"util", "utils", "common", "helper", "helpers", "misc"},
+	MaxLines:    450,
+}
+
+func TestProjectKeepsItsRules(t *testing.T) {
+	root := os.DirFS("../..")
+	mod, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(string(mod), "module "+projectRules.Module+"\n") {
+		t.Fatalf("go.mod names another module than %s", projectRules.Module)
+	}
+	found, err := Check(root, projectRules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range found {
+		t.Error(line)
+	}
+}

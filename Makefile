@@ -1,0 +1,96 @@
+# What can be made here: see `make help`. Each target installs the Debian packages it needs when it may (as root or by sudo
+# without a password), and otherwise prints the command that does.
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+PREFIX  ?= /usr/local
+GO      ?= go
+# How long each fuzz target runs.
+FUZZTIME ?= 5s
+# Which halves of the benchmark to run: host, bed or both.
+BENCH   ?= host bed
+
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+NEED        := .ci/need
+SCRIPTS      = $(shell git ls-files --cached --others --exclude-standard | xargs grep -lE '^\#!.*\bbash$$' 2>/dev/null)
+
+.PHONY: build
+build: ## the program, ./gdrcp; with verbs where there is a C compiler, for TCP only where not
+	@command -v gcc >/dev/null || $(NEED) gcc libc6-dev || echo "make: no C compiler: building without verbs" >&2
+	CGO_ENABLED=$$(command -v gcc >/dev/null && echo 1 || echo 0) $(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o gdrcp .
+
+.PHONY: install
+install: build ## the program under $(DESTDIR)$(PREFIX)/bin
+	install -D -m 755 gdrcp $(DESTDIR)$(PREFIX)/bin/gdrcp
+
+.PHONY: demo
+demo: build ## copies a real tree and a checkpoint over TCP, both ways, and checks them again with other tools
+	tests/demo/demo
+
+.PHONY: demo-rdma
+demo-rdma: build bed ## the same over RDMA, on Soft-RoCE and Soft-iWARP in a virtual machine
+	tests/demo/demo-rdma
+
+.PHONY: bench
+bench: build ## ratios to rsync, scp, ib_write_bw and rcopy, in one run (BENCH=host or BENCH=bed for one half)
+	tests/bench/run $(BENCH)
+
+.PHONY: test
+test: lint test-go test-race test-nocgo test-bed fuzz ## everything that a change has to pass: under 15 minutes on 2 CPUs
+
+.PHONY: test-all
+test-all: export GDRCP_TEST_FULL = 1
+test-all: ## the same with full file counts and sizes, and a minute for each fuzz target
+	$(MAKE) test FUZZTIME=60s
+
+.PHONY: test-go
+test-go: gcc ## the tests that need no device
+	$(GO) test ./...
+
+.PHONY: test-race
+test-race: gcc
+	$(GO) test -race -short -timeout 20m ./...
+
+.PHONY: test-nocgo
+test-nocgo:
+	CGO_ENABLED=0 $(GO) vet ./...
+	CGO_ENABLED=0 $(GO) test -short ./...
+
+.PHONY: test-bed
+test-bed: gcc ## the bed's own test, and the tests that need RDMA devices, in it
+	@if tests/bed/setup.sh; then \
+	  tests/bed/selftest && tests/bed/run-tests; \
+	elif [ $$? = 2 ] && [ -z "$$CI" ]; then \
+	  echo "make: the tests that need RDMA devices were LEFT OUT (with CI set this is an error)" >&2; \
+	else \
+	  exit 1; \
+	fi
+
+.PHONY: fuzz
+fuzz: gcc ## every fuzz target for FUZZTIME (5s)
+	.ci/fuzz $(FUZZTIME)
+
+.PHONY: lint
+lint: gcc ## gofmt, vet, staticcheck, shellcheck and the import rules
+	@$(NEED) shellcheck
+	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \
+	  if [ -n "$$unformatted" ]; then echo "gofmt would change:" $$unformatted >&2; exit 1; fi
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+	shellcheck $(SCRIPTS)
+	$(GO) test ./tests/lint
+
+.PHONY: bed
+bed: # the virtual machine for the RDMA tests
+	tests/bed/setup.sh
+
+.PHONY: gcc
+gcc:
+	@$(NEED) gcc:gcc libc6-dev
+
+.PHONY: clean
+clean: ## removes what was built here (not the caches ~/.cache/gdrcp-bed and ~/.cache/gdrcp-bench)
+	rm -rf gdrcp bin
+
+.PHONY: help
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14

@@ -1,0 +1,142 @@
+// Package rdmatest is the conformance suite that every rdma.Provider runs, and
+// a wrapper that makes any provider fail on purpose.
+//
+// A provider's test binary calls [Main] from its TestMain, because some cases
+// need a second process that can be killed and stopped, and [Run] from a test:
+//
+//	func TestMain(m *testing.M) { os.Exit(rdmatest.Main(m, tcp.New())) }
+//
+//	func TestConformance(t *testing.T) {
+//		rdmatest.Run(t, rdmatest.Config{Provider: tcp.New(), Device: "tcp", …})
+//	}
+//
+// Both ends live in the test's process, on two rails, except in the cases with
+// a second process. Memory is mapped, never of the Go heap. Every case also
+// checks that it leaves no goroutine, file descriptor, device mapping or
+// pinned memory behind.
+package rdmatest
+
+import (
+	"net/netip"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"gdrcp/rdma"
+)
+
+// TimeFactorEnv names the environment variable that multiplies every timeout
+// of the suite, for slow machines.
+const TimeFactorEnv = "GDRCP_TEST_TIME_FACTOR"
+
+// Config says what to test. Provider, Device and ListenAddr are needed.
+type Config struct {
+	Provider rdma.Provider
+	// Device carries the rail that dials, AcceptDevice the other; empty means
+	// the same.
+	Device       string
+	AcceptDevice string
+	// ListenAddr is where the suite listens, an address of AcceptDevice. Port 0
+	// is the normal thing.
+	ListenAddr netip.AddrPort
+
+	// WriteBytes is the longest Write tried; 0 means 64 MiB.
+	WriteBytes int
+	// ManyWRs is how many small work requests are "many"; 0 means 20,000.
+	ManyWRs int
+	// TimeFactor multiplies every timeout; 0 means that of TimeFactorEnv, or 1.
+	TimeFactor float64
+
+	// ImmKind is what ImmKind must say without ForceImmSend; ImmUnknown accepts
+	// either. Differs by nature: siw has no RDMA Write with immediate.
+	ImmKind rdma.ImmKind
+	// AccessTold is who must learn that an access was refused, as ErrAccess.
+	// Differs by nature: everybody's Conn dies, but with verbs the responder
+	// may see no more than a disconnect, and with iWARP the initiator too.
+	AccessTold AccessTold
+	// StoppedPeerTakesWrites: a device goes on serving remote Writes while the
+	// process behind it is stopped, so the send queue does not fill up and
+	// completions count as having heard of the peer. Differs by nature: of
+	// verbs, not of sockets.
+	StoppedPeerTakesWrites bool
+}
+
+// AccessTold is a set of ends.
+type AccessTold uint8
+
+// The ends of a refused remote access.
+const (
+	// TellInitiator is who posted the work request.
+	TellInitiator AccessTold = 1 << iota
+	// TellOwner is whose memory it aimed at.
+	TellOwner
+)
+
+// suite is one Run.
+type suite struct {
+	Config
+	factor float64
+}
+
+// testCase is one subtest of the suite.
+type testCase struct {
+	name string
+	run  func(t *testing.T, s *suite)
+}
+
+// Run runs the suite.
+func Run(t *testing.T, cfg Config) {
+	s := &suite{Config: cfg, factor: cfg.TimeFactor}
+	if s.factor == 0 {
+		s.factor = envTimeFactor(t)
+	}
+	if s.AcceptDevice == "" {
+		s.AcceptDevice = s.Device
+	}
+	if s.WriteBytes == 0 {
+		s.WriteBytes = 64 << 20
+	}
+	if s.ManyWRs == 0 {
+		s.ManyWRs = 20000
+	}
+	// What is made once per process, such as a loaded library, is no leak.
+	t.Run("WarmUp", func(t *testing.T) { testGreeting(t, s) })
+	for _, group := range [][]testCase{
+		dataCases, accessCases, queueCases, connectCases, closeCases, processCases,
+	} {
+		for _, c := range group {
+			t.Run(c.name, func(t *testing.T) {
+				checkLeaks(t, s)
+				c.run(t, s)
+			})
+		}
+	}
+}
+
+func envTimeFactor(t *testing.T) float64 {
+	text := os.Getenv(TimeFactorEnv)
+	if text == "" {
+		return 1
+	}
+	factor, err := strconv.ParseFloat(text, 64)
+	if err != nil || factor <= 0 {
+		t.Fatalf("%s=%q is no positive number", TimeFactorEnv, text)
+	}
+	return factor
+}
+
+// scaled is d on this machine.
+func (s *suite) scaled(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * s.factor)
+}
+
+// patience is how long something may take that must happen.
+func (s *suite) patience() time.Duration { return s.scaled(10 * time.Second) }
+
+// railConfig is what the cases use where they do not say otherwise.
+func (s *suite) railConfig() rdma.RailConfig {
+	return rdma.RailConfig{
+		Conns: 4, SendDepth: 32, RecvDepth: 32, MsgBytes: 1024, WriteBytes: s.WriteBytes,
+	}
+}

@@ -125,9 +125,13 @@ func (w *Walker) Next() (*Found, error) {
 	return nil, io.EOF
 }
 
-// comesBeforeContents: does name, which is greater than dir, come before dir + "/"?
+// comesBeforeContents: does name, which is not less than dir, come before dir +
+// "/"? Names are equal only where two sources have the same.
 func comesBeforeContents(dir string, name []byte) bool {
-	return len(name) > len(dir) && string(name[:len(dir)]) == dir && name[len(dir)] < '/'
+	if len(name) < len(dir) || string(name[:len(dir)]) != dir {
+		return false
+	}
+	return len(name) == len(dir) || name[len(dir)] < '/'
 }
 
 func (l *level) childPath(name string) string {

@@ -1,0 +1,398 @@
+package chunker
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
+)
+
+func TestPlace(t *testing.T) {
+	file := &manifest.Entry{Type: manifest.File, Path: "f"}
+	link := &manifest.Entry{Type: manifest.Symlink, Path: "f"}
+	for _, test := range []struct {
+		dest   string
+		must   bool
+		single *manifest.Entry
+		name   string
+		entry  string // the file that is written
+		want   string // where it must be, or
+		err    error  // why not: of OpenSink or Place
+	}{
+		{dest: "dir", single: file, name: "f", entry: "f", want: "dir/f"},
+		{dest: "dir/", single: file, name: "f", entry: "f", want: "dir/f"},
+		{dest: "file", single: file, name: "f", entry: "f", want: "file"},
+		{dest: "new", single: file, name: "f", entry: "f", want: "new"},
+		{dest: "dir/new", single: file, name: "f", entry: "f", want: "dir/new"},
+		{dest: "todir", single: file, name: "f", entry: "f", want: "dir/f"},
+		{dest: "dir/..", single: file, name: "f", entry: "f", want: "f"},
+		{dest: "new/", single: file, name: "f", err: ErrNotDir},
+		{dest: "new", must: true, single: file, name: "f", err: ErrNotDir},
+		{dest: "file/", single: file, name: "f", err: ErrNotDir},
+		{dest: "file/x", single: file, name: "f", err: ErrNotDir},
+		{dest: "new/new", single: file, name: "f", err: fs.ErrNotExist},
+		{dest: "dir", single: file, name: "../f", err: ErrEscape},
+		{dest: "dir", single: file, name: ".", err: ErrEscape},
+		{dest: "dir", single: link, name: "..", err: ErrEscape},
+		{dest: "dir", single: &topDir, name: "d", entry: "x", want: "dir/d/x"},
+		{dest: "dir", single: &topDir, name: ".", entry: "x", want: "dir/x"},
+		{dest: "new", single: &topDir, name: "d", entry: "x", want: "new/x"},
+		{dest: "new", single: &topDir, name: ".", entry: "x", want: "new/x"},
+		{dest: "new/", single: &topDir, name: "d", entry: "x", want: "new/x"},
+		{dest: "file", single: &topDir, name: "d", err: ErrNotDir},
+		{dest: "new/new", single: &topDir, name: "d", err: fs.ErrNotExist},
+		{dest: "dir", single: &topDir, name: "a/b", err: ErrEscape},
+		{dest: "dir", must: true, entry: "x", want: "dir/x"},
+		{dest: "new", must: true, err: ErrNotDir},
+		{dest: "file", must: true, err: ErrNotDir},
+		{dest: "", single: file, name: "f", err: fs.ErrNotExist},
+	} {
+		for _, rooted := range []bool{false, true} {
+			if rooted && test.dest == "" {
+				continue // the root itself
+			}
+			t.Run(fmt.Sprintf("%s,%s,must=%v,rooted=%v", test.dest, test.name, test.must, rooted), func(t *testing.T) {
+				noLeaks(t)
+				dir := t.TempDir()
+				makeTree(t, dir, "dir/", "file=old", "todir>dir")
+				opt := SinkOptions{MustBeDir: test.must, Dest: test.dest}
+				if rooted {
+					opt.Root = openRoot(t, dir)
+				} else if test.dest != "" {
+					opt.Dest = dir + "/" + test.dest
+				}
+				s, err := OpenSink(opt)
+				if err == nil {
+					defer s.Close()
+					err = s.Place(test.single, test.name)
+				}
+				if !errors.Is(err, test.err) {
+					t.Fatalf("got %v, want %v", err, test.err)
+				}
+				if err != nil {
+					return
+				}
+				if test.single == &topDir {
+					if err := s.Mkdir(&topDir); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := put(s, fileEntry(test.entry, "new"), "new"); err != nil {
+					t.Fatal(err)
+				}
+				if got, err := os.ReadFile(filepath.Join(dir, test.want)); string(got) != "new" {
+					t.Errorf("%s: %q, %v", test.want, got, err)
+				}
+				if free, err := s.FreeBytes(); err != nil || free <= 0 {
+					t.Errorf("FreeBytes: %d, %v", free, err)
+				}
+			})
+		}
+	}
+}
+
+func TestRootedDestStaysInside(t *testing.T) {
+	dir := t.TempDir()
+	makeTree(t, dir, "root/", "outside/", "root/abs>"+dir+"/outside", "root/rel>../outside")
+	for _, dest := range []string{"..", "../outside", "abs", "rel", "abs/x", "rel/", "x/../../outside", "a\x00b"} {
+		s, err := OpenSink(SinkOptions{Root: openRoot(t, dir+"/root"), Dest: dest})
+		if err == nil {
+			s.Close()
+			t.Errorf("opened %q", dest)
+		} else if !errors.Is(err, ErrEscape) {
+			t.Errorf("%q: %v", dest, err)
+		}
+	}
+	wantTree(t, dir+"/outside")
+}
+
+func TestHostileEntryPaths(t *testing.T) {
+	dir := t.TempDir()
+	makeTree(t, dir, "dst/", "dst/link>..", "dst/abs>"+dir, "dst/file=")
+	s := sinkInto(t, dir+"/dst", SinkOptions{})
+	for _, path := range []string{
+		"", "/", "/etc/x", "..", "../x", "a/../../x", "./x", "x/.", "x//y", "x/", "a\x00b", "link/x", "abs/x",
+		"file/x", strings.Repeat("x", 256), strings.Repeat("x/", 3000) + "x", "missing/x",
+	} {
+		if temp, err := s.Create(fileEntry(path, "")); err == nil {
+			t.Errorf("created %q", path)
+			_ = temp.Discard()
+		}
+		if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: path}); err == nil {
+			t.Errorf("made directory %q", path)
+		}
+		if err := s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: path, Target: "t"}); err == nil {
+			t.Errorf("made link %q", path)
+		}
+	}
+	if _, err := s.Create(fileEntry("link/x", "")); !errors.Is(err, ErrNotDir) || !strings.Contains(err.Error(), `"link"`) {
+		t.Errorf("through a link: %v", err)
+	}
+	wantTree(t, dir, "dst/", "dst/link>..", "dst/abs>"+dir, "dst/file=")
+
+	many := openSink(t, SinkOptions{Dest: dir + "/dst", Preserve: true})
+	if err := many.Place(nil, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := many.Mkdir(&topDir); !errors.Is(err, ErrEscape) {
+		t.Errorf("the destination as one of several sources: %v", err)
+	}
+	one := openSink(t, SinkOptions{Dest: dir + "/dst/one"})
+	if err := one.Place(fileEntry("f", ""), "f"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := one.Create(fileEntry("other", "")); !errors.Is(err, ErrEscape) {
+		t.Errorf("another file than the one announced: %v", err)
+	}
+}
+
+func FuzzSinkStaysInside(f *testing.F) {
+	for _, path := range []string{"x", "../x", "/x", "a/../..", "d/x", "l/x", "."} {
+		f.Add(path)
+	}
+	f.Fuzz(func(t *testing.T, path string) {
+		dir := t.TempDir()
+		makeTree(t, dir, "dst/", "dst/d/", "dst/l>..")
+		s := sinkInto(t, dir+"/dst", SinkOptions{NoFsync: true})
+		_ = s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: path})
+		_ = s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: path, Target: path})
+		_ = put(s, fileEntry(path, "x"), "x")
+		entries, err := os.ReadDir(dir)
+		if err != nil || len(entries) != 1 {
+			t.Errorf("%q: %v, %v", path, entries, err)
+		}
+	})
+}
+
+func TestWrongKindInPlace(t *testing.T) {
+	dir := t.TempDir()
+	makeTree(t, dir, "d/", "d/x=", "f=")
+	s := sinkInto(t, dir, SinkOptions{})
+	if _, err := s.Create(fileEntry("d", "")); !errors.Is(err, ErrIsDir) {
+		t.Errorf("file for a directory: %v", err)
+	}
+	if err := s.Symlink(&manifest.Entry{Path: "d", Target: "x"}); !errors.Is(err, ErrIsDir) {
+		t.Errorf("link for a directory: %v", err)
+	}
+	if err := s.Mkdir(&manifest.Entry{Path: "f"}); !errors.Is(err, ErrNotDir) {
+		t.Errorf("directory for a file: %v", err)
+	}
+	// One that comes to be after Create.
+	temp, err := begin(s, fileEntry("late", "x"), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	makeTree(t, dir, "late/")
+	if err := s.Publish([]*Temp{temp})[0]; !errors.Is(err, ErrIsDir) {
+		t.Errorf("publish over a directory: %v", err)
+	}
+	wantTree(t, dir, "d/", "d/x=", "f=", "late/")
+}
+
+func TestSymlinks(t *testing.T) {
+	dir := t.TempDir()
+	makeTree(t, dir, "file=old", "link>old", "outside=")
+	s := sinkInto(t, dir, SinkOptions{Preserve: true})
+	for _, path := range []string{"file", "link", "new"} {
+		err := s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: path, Target: "/etc/passwd", MtimeNs: 1234567890123456789})
+		if err != nil {
+			t.Error(err)
+		}
+		info, err := os.Lstat(filepath.Join(dir, path))
+		if err != nil || info.ModTime().UnixNano() != 1234567890123456789 {
+			t.Errorf("%s: %v, %v", path, info.ModTime(), err)
+		}
+	}
+	if err := s.Symlink(&manifest.Entry{Path: "empty"}); err == nil {
+		t.Error("a link to nothing")
+	}
+	// A file takes a link's place, and leaves alone what the link points to.
+	makeTree(t, dir, "through>outside")
+	if err := put(s, fileEntry("through", "x"), "x"); err != nil {
+		t.Error(err)
+	}
+	wantTree(t, dir, "file>/etc/passwd", "link>/etc/passwd", "new>/etc/passwd", "outside=", "through=x")
+}
+
+func TestModesWithoutPreserve(t *testing.T) {
+	old := unix.Umask(0o027)
+	defer unix.Umask(old)
+	dir := t.TempDir()
+	makeTree(t, dir, "kept=")
+	if err := os.Chmod(dir+"/kept", 0o606); err != nil {
+		t.Fatal(err)
+	}
+	s := sinkInto(t, dir, SinkOptions{})
+	for _, test := range []struct {
+		path       string
+		mode, want uint32
+	}{
+		{"a", 0o666, 0o640}, {"b", 0o4777, 0o750}, {"c", 0o044, 0o040}, {"d", 0, 0}, {"e", 0o1444, 0o440}, {"kept", 0o777, 0o606},
+	} {
+		e := fileEntry(test.path, "x")
+		e.Mode, e.MtimeNs = test.mode, 1
+		if err := put(s, e, "x"); err != nil {
+			t.Error(err)
+		}
+		wantMode(t, filepath.Join(dir, test.path), test.want)
+		if info, err := os.Lstat(filepath.Join(dir, test.path)); err != nil || time.Since(info.ModTime()) > time.Hour {
+			t.Errorf("%s: time %v, %v", test.path, info.ModTime(), err)
+		}
+	}
+	for _, mode := range []uint32{0o777, 0o555, 0o070, 0o2777} {
+		d := manifest.Entry{Type: manifest.Dir, Path: fmt.Sprintf("dir-%o", mode), Mode: mode}
+		if err := s.Mkdir(&d); err != nil {
+			t.Error(err)
+		}
+		if err := put(s, fileEntry(d.Path+"/x", "x"), "x"); err != nil {
+			t.Error(err)
+		}
+		if err := s.FinishDirs(); err != nil {
+			t.Error(err)
+		}
+		wantMode(t, filepath.Join(dir, d.Path), mode&0o777&^0o027)
+	}
+}
+
+func wantMode(t *testing.T, path string, want uint32) {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil || st.Mode&0o7777 != want {
+		t.Errorf("%s: mode %#o, want %#o, %v", path, st.Mode&0o7777, want, err)
+	}
+}
+
+func TestPreserve(t *testing.T) {
+	noLeaks(t)
+	dir := t.TempDir()
+	asNobody(t, dir, func() {
+		const when = 1_500_000_000_123_456_789
+		for run := range 2 { // the second over what the first has closed
+			s := sinkInto(t, dir, SinkOptions{Preserve: true})
+			for _, e := range []manifest.Entry{
+				{Type: manifest.Dir, Path: "d", Mode: 0o500, MtimeNs: when},
+				{Type: manifest.File, Path: "d-f", Mode: 0o4755, MtimeNs: when},
+				{Type: manifest.Dir, Path: "d/e", Mode: 0, MtimeNs: -when},
+				{Type: manifest.File, Path: "d/e/f", Mode: 0, MtimeNs: -1},
+				{Type: manifest.File, Path: "d/f", Mode: 0o1666, MtimeNs: when},
+				{Type: manifest.Dir, Path: "z", Mode: 0o1777, MtimeNs: when},
+			} {
+				var err error
+				if e.Type == manifest.Dir {
+					err = s.Mkdir(&e)
+				} else {
+					err = put(s, &e, "")
+				}
+				if err != nil {
+					t.Errorf("run %d: %v", run, err)
+				}
+				if err := s.SettleDirs(e.Path); err != nil {
+					t.Errorf("run %d: %v", run, err)
+				}
+			}
+			if n := len(s.settle); n != 1 {
+				t.Errorf("%d directories left to settle before the end", n)
+			}
+			if err := s.FinishDirs(); err != nil {
+				t.Errorf("run %d: %v", run, err)
+			}
+			s.Close()
+		}
+	})
+	const when = 1_500_000_000_123_456_789
+	for path, want := range map[string]struct {
+		mode uint32
+		time int64
+	}{
+		"d": {0o500, when}, "d-f": {0o755, when}, "d/e": {0, -when}, "d/e/f": {0, -1}, "d/f": {0o1666, when}, "z": {0o1777, when},
+	} {
+		wantMode(t, filepath.Join(dir, path), want.mode)
+		if info, err := os.Lstat(filepath.Join(dir, path)); err != nil || info.ModTime().UnixNano() != want.time {
+			t.Errorf("%s: %v, %v", path, info.ModTime().UnixNano(), err)
+		}
+	}
+}
+
+func TestCopyTree(t *testing.T) {
+	noLeaks(t)
+	src, dst := t.TempDir(), t.TempDir()
+	makeTree(t, src, "a/", "a/b/", "a-b/", "empty/", "a/x=1", "a/b/y=22", "a-b/z=", "a.b=3", "link>a/x")
+	tree := openLocal(t, false, Source{Path: src, Name: "."})
+	sink := openSink(t, SinkOptions{Dest: dst, Preserve: true})
+	if err := sink.Place(&topDir, "new"); err != nil {
+		t.Fatal(err)
+	}
+	copyTree(t, tree, sink, 2)
+	wantTree(t, dst+"/new", listTree(t, src)...)
+}
+
+// copyTree copies a tree to a sink that has its place.
+func copyTree(t *testing.T, tree *Tree, sink *Sink, batch int) {
+	t.Helper()
+	w := tree.Walk(true)
+	defer w.Close()
+	var temps []*Temp
+	for {
+		f, err := w.Next()
+		if err == io.EOF || len(temps) == batch {
+			for i, err := range sink.Publish(temps) {
+				if err != nil {
+					t.Fatalf("publish %q: %v", temps[i].Path(), err)
+				}
+			}
+			temps = temps[:0]
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil || f.Problem != nil {
+			t.Fatal(err, f.Problem)
+		}
+		if len(temps) == 0 {
+			if err := sink.SettleDirs(f.Entry.Path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		switch e := f.Entry; e.Type {
+		case manifest.Dir:
+			err = sink.Mkdir(&e)
+		case manifest.Symlink:
+			err = sink.Symlink(&e)
+		default:
+			temps = append(temps, copyFile(t, tree, sink, &e))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := sink.FinishDirs(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func copyFile(t *testing.T, tree *Tree, sink *Sink, e *manifest.Entry) *Temp {
+	t.Helper()
+	in, err := tree.Open(e.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	buf := make([]byte, e.Size)
+	if _, err := in.ReadAt(buf, 0); err != nil {
+		t.Fatal(err)
+	}
+	out, err := begin(sink, e, string(buf))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}

@@ -1,0 +1,258 @@
+package chunker
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"gdrcp/manifest"
+)
+
+// childVariable names what a process started by these tests is to do.
+const childVariable = "GDRCP_CHUNKER_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	role, dir, _ := strings.Cut(os.Getenv(childVariable), ":")
+	var err error
+	switch role {
+	case "":
+		os.Exit(m.Run())
+	case "write until killed":
+		err = writeUntilKilled(dir)
+	case "publish":
+		err = publishSome(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func child(role, dir string, wrapper ...string) *exec.Cmd {
+	args := append(wrapper, os.Args[0])
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), childVariable+"="+role+":"+dir)
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+func childSink(dir string) (*Sink, error) {
+	s, err := OpenSink(SinkOptions{Dest: dir})
+	if err != nil {
+		return nil, err
+	}
+	return s, s.Place(&topDir, ".")
+}
+
+// crashContent is what a file of this number holds when it is whole.
+func crashContent(i int) string { return strings.Repeat(fmt.Sprintf("%08d", i%8), 20_000) }
+
+func writeUntilKilled(dir string) error {
+	s, err := childSink(dir)
+	if err != nil {
+		return err
+	}
+	if _, err := s.Create(fileEntry("never", "finished")); err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	for i := 0; ; i++ {
+		content := crashContent(i)
+		if err := put(s, fileEntry(fmt.Sprintf("f%d", i%8), content), content); err != nil {
+			return err
+		}
+	}
+}
+
+func TestKilledWhileWriting(t *testing.T) {
+	dir := t.TempDir()
+	for round := range 4 {
+		cmd := child("write until killed", dir)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(out, make([]byte, len("ready"))); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Duration(20+17*round) * time.Millisecond)
+		if err := cmd.Process.Kill(); err != nil {
+			t.Error(err)
+		}
+		_ = cmd.Wait() // killed
+		left := 0
+		for _, spec := range listTree(t, dir) {
+			name, content, _ := strings.Cut(spec, "=")
+			switch {
+			case isTempName([]byte(name)):
+				left++
+			case len(name) != 2 || content != crashContent(int(name[1]-'0')):
+				t.Errorf("round %d: %s has %d bytes and is not whole", round, name, len(content))
+			}
+		}
+		removed := sinkInto(t, dir, SinkOptions{}).Clean()
+		if left == 0 || len(removed) != left {
+			t.Errorf("round %d: %d leftovers, %d of them removed", round, left, len(removed))
+		}
+	}
+}
+
+func publishSome(dir string) error {
+	s, err := childSink(dir)
+	if err != nil {
+		return err
+	}
+	if err := put(s, fileEntry("one", "1"), "1"); err != nil {
+		return err
+	}
+	if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: "d", Mode: 0o755}); err != nil {
+		return err
+	}
+	batch := func(prefix string) error {
+		var temps []*Temp
+		for i := range 2 {
+			temp, err := begin(s, fileEntry(fmt.Sprintf("%s%d", prefix, i), "x"), "x")
+			if err != nil {
+				return err
+			}
+			temps = append(temps, temp)
+		}
+		return errors.Join(s.Publish(temps)...)
+	}
+	return errors.Join(batch("d/a"), batch("d/b"), s.FinishDirs(), s.Close())
+}
+
+// TestPublishOrder looks at the system calls themselves: the order in which
+// things reach the disk cannot be seen otherwise without cutting the power.
+func TestPublishOrder(t *testing.T) {
+	strace, err := exec.LookPath("strace")
+	if err != nil {
+		t.Skip("strace is not installed")
+	}
+	dir := t.TempDir()
+	log := filepath.Join(t.TempDir(), "log")
+	cmd := child("publish", dir, strace, "-f", "-qq", "-y", "-o", log, "-e", "trace=fsync,syncfs,renameat,renameat2,flock,close")
+	if err := cmd.Run(); err != nil {
+		t.Skipf("strace cannot trace here: %v", err)
+	}
+	text, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := regexp.MustCompile(`(fsync|syncfs|renameat2?|close)\(\d+<` + regexp.QuoteMeta(dir) + `([^>]*)>(?:, "[^"]*", \d+<[^>]*>, "([^"]*)")?`)
+	temp := regexp.MustCompile(`\.gdrcp-[0-9a-f]{32}`)
+	var got []string
+	for line := range bytes.Lines(text) {
+		m := call.FindSubmatch(line)
+		if m == nil {
+			continue
+		}
+		isTemp := temp.Match(m[2])
+		switch name := string(m[1]); {
+		case name == "close" && !isTemp && !bytes.Contains(m[2], []byte("/one")) && !bytes.Contains(m[2], []byte("/d/")):
+		case name == "close":
+			got = append(got, "close file")
+		case strings.HasPrefix(name, "rename"):
+			got = append(got, "rename "+string(m[3]))
+		default:
+			got = append(got, name+" "+temp.ReplaceAllString(string(m[2]), "TEMP"))
+		}
+	}
+	want := []string{
+		"fsync /TEMP", "rename one", "fsync ", "close file",
+		// The directory d is new: the first syncfs brings it to the disk too.
+		"syncfs /d", "rename a0", "rename a1", "fsync /d", "close file", "close file",
+		"syncfs /d", "rename b0", "rename b1", "fsync /d", "close file", "close file",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q\n%s", got, want, text)
+	}
+}
+
+func TestPublishBatch(t *testing.T) {
+	noLeaks(t)
+	for _, noFsync := range []bool{false, true} {
+		dir := t.TempDir()
+		s := sinkInto(t, dir, SinkOptions{NoFsync: noFsync})
+		var temps []*Temp
+		var want []string
+		for i := range 12 { // more directories than are synced one by one
+			d := fmt.Sprintf("d%02d", i)
+			if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: d, Mode: 0o755}); err != nil {
+				t.Fatal(err)
+			}
+			temp, err := begin(s, fileEntry(d+"/f", d), d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			temps = append(temps, temp)
+			want = append(want, d+"/", d+"/f="+d)
+		}
+		makeTree(t, dir, "d05/f/") // one cannot be published
+		want[11] = "d05/f/"
+		for i, err := range s.Publish(temps) {
+			if (err != nil) != (i == 5) {
+				t.Errorf("%d: %v", i, err)
+			}
+		}
+		wantTree(t, dir, want...)
+		if len(s.Publish(nil)) != 0 {
+			t.Error("results for nothing")
+		}
+		s.Close()
+	}
+}
+
+func TestTwoSinksAtOnce(t *testing.T) {
+	noLeaks(t)
+	dir := fastDir(t)
+	const names, rounds = 10, 30
+	var wg sync.WaitGroup
+	for w := range 3 {
+		s := sinkInto(t, dir, SinkOptions{})
+		content := strings.Repeat(string(rune('a'+w)), 5000)
+		wg.Go(func() {
+			defer s.Close()
+			for i := range names * rounds {
+				if err := put(s, fileEntry(fmt.Sprintf("f%d", i%names), content), content); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		wg.Go(func() { // a cleaner takes nothing that is in use
+			for range rounds {
+				c, err := childSink(dir)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				c.Clean()
+				c.Close()
+			}
+		})
+	}
+	wg.Wait()
+	specs := listTree(t, dir)
+	if len(specs) != names {
+		t.Errorf("%d files", len(specs))
+	}
+	for _, spec := range specs {
+		name, content, _ := strings.Cut(spec, "=")
+		if len(content) != 5000 || strings.Trim(content, content[:1]) != "" {
+			t.Errorf("%s: mixed or cut, %d bytes", name, len(content))
+		}
+	}
+}

@@ -1,0 +1,205 @@
+package chunker
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestConcurrentWrites(t *testing.T) {
+	dir := t.TempDir()
+	s := sinkInto(t, dir, SinkOptions{})
+	const pieces, pieceBytes = 16, 10_000
+	want := make([]byte, pieces*pieceBytes)
+	for i := range want {
+		want[i] = byte(rand.Uint32())
+	}
+	e := fileEntry("f", string(want))
+	temp, err := s.Create(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for i := range pieces {
+		wg.Go(func() {
+			at := i * pieceBytes
+			write := temp.WriteAt
+			if i%2 == 0 {
+				write = temp.WriteSparse
+			}
+			if n, err := write(want[at:at+pieceBytes], int64(at)); n != pieceBytes || err != nil {
+				t.Errorf("piece %d: %d, %v", i, n, err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := temp.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "f")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the final name is there before Publish: %v", err)
+	}
+	if err := s.Publish([]*Temp{temp})[0]; err != nil {
+		t.Fatal(err)
+	}
+	wantTree(t, dir, "f="+string(want))
+}
+
+func TestTempMisuse(t *testing.T) {
+	noLeaks(t)
+	dir := t.TempDir()
+	s := sinkInto(t, dir, SinkOptions{})
+	e := fileEntry("f", "0123456789")
+	temp, err := s.Create(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, off := range []int64{-1, 9, 10, 1 << 62, 1<<63 - 1} {
+		if n, err := temp.WriteAt([]byte("xx"), off); n != 0 || !errors.Is(err, unix.EFBIG) {
+			t.Errorf("write at %d: %d, %v", off, n, err)
+		}
+	}
+	if err := s.Publish([]*Temp{temp})[0]; err == nil {
+		t.Error("published unfinished")
+	}
+	if _, err := temp.WriteAt([]byte("x"), 0); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("write after Publish: %v", err)
+	}
+	if err := temp.Finish(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("finish after Publish: %v", err)
+	}
+	if err := temp.Discard(); err != nil {
+		t.Errorf("discard after Publish: %v", err)
+	}
+	e.Size = -1
+	if _, err := s.Create(e); err == nil {
+		t.Error("created a file of negative size")
+	}
+	wantTree(t, dir)
+}
+
+func TestSparseWrites(t *testing.T) {
+	const block = holeBytes
+	x, zero := bytes.Repeat([]byte("x"), block), make([]byte, block)
+	for _, test := range []struct {
+		name   string
+		blocks [][]byte
+		off    int64 // of the first
+		size   int64
+		data   int64 // blocks that may be allocated
+	}{
+		{"all hole", [][]byte{zero, zero, zero, zero}, 0, 4 * block, 0},
+		{"no write at all", nil, 0, 100 * block, 0},
+		{"holes between", [][]byte{x, zero, zero, x, zero}, 0, 5 * block, 2},
+		{"hole first and last", [][]byte{zero, x, zero}, 0, 3 * block, 1},
+		{"at an offset", [][]byte{zero, x, zero, x}, 8 * block, 12 * block, 2},
+		// Blocks of the file count, not of the buffer: x touches two.
+		{"not aligned", [][]byte{zero, zero, x, zero, zero}, 100, 5*block + 100, 4},
+		{"odd end", [][]byte{x, zero, zero[:100]}, 0, 2*block + 100, 2},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := fastDir(t)
+			s := sinkInto(t, dir, SinkOptions{})
+			e := fileEntry("f", "")
+			e.Size = test.size
+			temp, err := s.Create(e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := bytes.Join(test.blocks, nil)
+			if n, err := temp.WriteSparse(p, test.off); n != len(p) || err != nil {
+				t.Fatal(n, err)
+			}
+			if err := temp.Finish(); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Publish([]*Temp{temp})[0]; err != nil {
+				t.Fatal(err)
+			}
+			want := make([]byte, test.size)
+			copy(want[test.off:], p)
+			if got, err := os.ReadFile(dir + "/f"); !bytes.Equal(got, want) || err != nil {
+				t.Errorf("content differs, %v", err)
+			}
+			var st unix.Stat_t
+			if err := unix.Stat(dir+"/f", &st); err != nil || st.Blocks*512 > test.data*block {
+				t.Errorf("%d bytes allocated, %d of data, %v", st.Blocks*512, test.data*block, err)
+			}
+		})
+	}
+}
+
+func TestZeroBlocksAgreesWithBytes(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		p := make([]byte, r.IntN(5*holeBytes))
+		for range r.IntN(3) {
+			if len(p) > 0 {
+				p[r.IntN(len(p))] = 1
+			}
+		}
+		off := int64(r.IntN(3 * holeBytes))
+		hole := zeroBlocks(p, off, true)
+		if !bytes.Equal(p[:hole], make([]byte, hole)) {
+			t.Fatalf("%d bytes at %d called a hole are not zero", hole, off)
+		}
+		if hole == 0 && len(p) > 0 && zeroBlocks(p, off, false) == 0 {
+			t.Fatalf("neither hole nor data in %d bytes at %d", len(p), off)
+		}
+	}
+}
+
+func TestDiskFull(t *testing.T) {
+	noLeaks(t)
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("no small file system to fill, run as root: mount tmpfs: %v", err)
+	}
+	defer func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Errorf("unmount, a file is still open: %v", err)
+		}
+	}()
+	makeTree(t, dir, "f=old")
+	s, err := OpenSink(SinkOptions{Dest: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Place(&topDir, "."); err != nil {
+		t.Fatal(err)
+	}
+	free, err := s.FreeBytes()
+	if err != nil || free <= 0 || free > 1<<20 {
+		t.Fatalf("FreeBytes: %d, %v", free, err)
+	}
+	big := make([]byte, free+1)
+	for i := range big {
+		big[i] = 1
+	}
+	e := fileEntry("f", string(big))
+	temp, err := s.Create(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := temp.WriteAt(big, 0)
+	if !errors.Is(err, ErrNoSpace) || !errors.Is(err, unix.ENOSPC) || n >= len(big) {
+		t.Errorf("wrote %d bytes of %d: %v", n, len(big), err)
+	}
+	if err.Error() != `write "f": no space left on device` {
+		t.Error(err)
+	}
+	if err := temp.Discard(); err != nil {
+		t.Error(err)
+	}
+	wantTree(t, dir, "f=old")
+	if err := put(s, fileEntry("f", "new"), "new"); err != nil {
+		t.Errorf("after the space is free again: %v", err)
+	}
+}

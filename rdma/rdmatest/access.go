@@ -105,7 +105,10 @@ func testForbidden(t *testing.T, s *suite, c forbidden) {
 	fill(p.a.mem, 1)
 	fill(p.b.mem, 2)
 	wantA, wantB := bytes.Clone(p.a.mem), bytes.Clone(p.b.mem)
-	p.a.post(wr, withImm(p.a.write(p.b, 0, 0, 64), 9))
+	// The Conn may be dead before the second is taken.
+	if n, err := p.a.conn.Post([]rdma.WR{wr, withImm(p.a.write(p.b, 0, 0, 64), 9)}); n == 0 {
+		t.Fatalf("post: %v", err)
+	}
 	for _, e := range []*side{p.a, p.b} {
 		e.await("Closed", func() bool { return len(e.got().closed) > 0 })
 	}

@@ -1,17 +1,13 @@
 package chunker
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"gdrcp/manifest"
 )
 
 func TestCleanTakesOnlyItsOwn(t *testing.T) {
@@ -58,73 +54,4 @@ func TestCleanTakesOnlyItsOwn(t *testing.T) {
 	wantTree(t, dir, slices.Concat(stays, []string{"sub/f="})...)
 	locked.Close()
 	s.Close()
-}
-
-// TestSymlinkRace swaps directories for links to the outside while entries are
-// made below them.
-func TestSymlinkRace(t *testing.T) {
-	noLeaks(t)
-	dir := fastDir(t)
-	makeTree(t, dir, "dst/", "dst/a/", "dst/a/b/", "outside/", "outside/b/")
-	stop := make(chan struct{})
-	var swapper, wg sync.WaitGroup
-	swapper.Go(func() {
-		for i := 0; ; i++ {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			// RENAME_EXCHANGE leaves no moment without either.
-			name := []string{"dst/a", "dst/a/b"}[i%2]
-			link := filepath.Join(dir, "link")
-			_ = os.Symlink(dir+"/outside", link)
-			_ = unix.Renameat2(unix.AT_FDCWD, link, unix.AT_FDCWD, filepath.Join(dir, name), unix.RENAME_EXCHANGE)
-			_ = unix.Renameat2(unix.AT_FDCWD, link, unix.AT_FDCWD, filepath.Join(dir, name), unix.RENAME_EXCHANGE)
-			_ = os.Remove(link)
-		}
-	})
-	written, refused := 0, 0
-	var mu sync.Mutex
-	for w := range 3 {
-		wg.Go(func() {
-			for i := range 400 {
-				// A new sink each time: nothing is cached.
-				s, err := childSink(dir + "/dst")
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				name := fmt.Sprintf("a/b/f-%d-%d", w, i)
-				_ = s.Symlink(&manifest.Entry{Path: name + "l", Target: "x"})
-				_ = s.Mkdir(&manifest.Entry{Path: name + "d"})
-				err = put(s, fileEntry(name, "x"), "x")
-				mu.Lock()
-				if err == nil {
-					written++
-				} else {
-					refused++
-				}
-				mu.Unlock()
-				s.Close()
-			}
-		})
-	}
-	wg.Wait()
-	close(stop)
-	swapper.Wait()
-	for _, d := range []string{"outside", "outside/b"} {
-		entries, err := os.ReadDir(filepath.Join(dir, d))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range entries {
-			if e.Name() != "b" {
-				t.Errorf("%s appeared in %s", e.Name(), d)
-			}
-		}
-	}
-	if written == 0 || refused == 0 {
-		t.Errorf("%d written, %d refused: the race did not take place", written, refused)
-	}
 }

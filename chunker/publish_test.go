@@ -132,7 +132,19 @@ func publishSome(dir string) error {
 		}
 		return errors.Join(s.Publish(temps)...)
 	}
-	return errors.Join(batch("d/a"), batch("d/b"), s.FinishDirs(), s.Close())
+	if err := errors.Join(batch("d/a"), batch("d/b")); err != nil {
+		return err
+	}
+	if err := s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: "link", Target: "x"}); err != nil {
+		return err
+	}
+	if err := put(s, fileEntry("d/one", "1"), "1"); err != nil {
+		return err
+	}
+	if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: "empty", Mode: 0o755}); err != nil {
+		return err
+	}
+	return errors.Join(s.FinishDirs(), s.Close())
 }
 
 // TestPublishOrder looks at the system calls themselves: the order in which
@@ -176,6 +188,9 @@ func TestPublishOrder(t *testing.T) {
 		// The directory d is new: the first syncfs brings it to the disk too.
 		"syncfs /d", "rename a0", "rename a1", "fsync /d", "close file", "close file",
 		"syncfs /d", "rename b0", "rename b1", "fsync /d", "close file", "close file",
+		// A link was made since: fsync of d would not bring its name to the disk.
+		"fsync /d/TEMP", "rename one", "syncfs /d", "close file",
+		"syncfs ", // the empty directory
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q\n%s", got, want, text)

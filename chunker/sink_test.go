@@ -9,9 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"gdrcp/manifest"
 )
@@ -221,105 +218,6 @@ func TestSymlinks(t *testing.T) {
 		t.Error(err)
 	}
 	wantTree(t, dir, "file>/etc/passwd", "link>/etc/passwd", "new>/etc/passwd", "outside=", "through=x")
-}
-
-func TestModesWithoutPreserve(t *testing.T) {
-	old := unix.Umask(0o027)
-	defer unix.Umask(old)
-	dir := t.TempDir()
-	makeTree(t, dir, "kept=")
-	if err := os.Chmod(dir+"/kept", 0o606); err != nil {
-		t.Fatal(err)
-	}
-	s := sinkInto(t, dir, SinkOptions{})
-	for _, test := range []struct {
-		path       string
-		mode, want uint32
-	}{
-		{"a", 0o666, 0o640}, {"b", 0o4777, 0o750}, {"c", 0o044, 0o040}, {"d", 0, 0}, {"e", 0o1444, 0o440}, {"kept", 0o777, 0o606},
-	} {
-		e := fileEntry(test.path, "x")
-		e.Mode, e.MtimeNs = test.mode, 1
-		if err := put(s, e, "x"); err != nil {
-			t.Error(err)
-		}
-		wantMode(t, filepath.Join(dir, test.path), test.want)
-		if info, err := os.Lstat(filepath.Join(dir, test.path)); err != nil || time.Since(info.ModTime()) > time.Hour {
-			t.Errorf("%s: time %v, %v", test.path, info.ModTime(), err)
-		}
-	}
-	for _, mode := range []uint32{0o777, 0o555, 0o070, 0o2777} {
-		d := manifest.Entry{Type: manifest.Dir, Path: fmt.Sprintf("dir-%o", mode), Mode: mode}
-		if err := s.Mkdir(&d); err != nil {
-			t.Error(err)
-		}
-		if err := put(s, fileEntry(d.Path+"/x", "x"), "x"); err != nil {
-			t.Error(err)
-		}
-		if err := s.FinishDirs(); err != nil {
-			t.Error(err)
-		}
-		wantMode(t, filepath.Join(dir, d.Path), mode&0o777&^0o027)
-	}
-}
-
-func wantMode(t *testing.T, path string, want uint32) {
-	t.Helper()
-	var st unix.Stat_t
-	if err := unix.Lstat(path, &st); err != nil || st.Mode&0o7777 != want {
-		t.Errorf("%s: mode %#o, want %#o, %v", path, st.Mode&0o7777, want, err)
-	}
-}
-
-func TestPreserve(t *testing.T) {
-	noLeaks(t)
-	dir := t.TempDir()
-	asNobody(t, dir, func() {
-		const when = 1_500_000_000_123_456_789
-		for run := range 2 { // the second over what the first has closed
-			s := sinkInto(t, dir, SinkOptions{Preserve: true})
-			for _, e := range []manifest.Entry{
-				{Type: manifest.Dir, Path: "d", Mode: 0o500, MtimeNs: when},
-				{Type: manifest.File, Path: "d-f", Mode: 0o4755, MtimeNs: when},
-				{Type: manifest.Dir, Path: "d/e", Mode: 0, MtimeNs: -when},
-				{Type: manifest.File, Path: "d/e/f", Mode: 0, MtimeNs: -1},
-				{Type: manifest.File, Path: "d/f", Mode: 0o1666, MtimeNs: when},
-				{Type: manifest.Dir, Path: "z", Mode: 0o1777, MtimeNs: when},
-			} {
-				var err error
-				if e.Type == manifest.Dir {
-					err = s.Mkdir(&e)
-				} else {
-					err = put(s, &e, "")
-				}
-				if err != nil {
-					t.Errorf("run %d: %v", run, err)
-				}
-				if err := s.SettleDirs(e.Path); err != nil {
-					t.Errorf("run %d: %v", run, err)
-				}
-			}
-			if n := len(s.settle); n != 1 {
-				t.Errorf("%d directories left to settle before the end", n)
-			}
-			if err := s.FinishDirs(); err != nil {
-				t.Errorf("run %d: %v", run, err)
-			}
-			s.Close()
-		}
-	})
-	const when = 1_500_000_000_123_456_789
-	for path, want := range map[string]struct {
-		mode uint32
-		time int64
-	}{
-		"d": {0o500, when}, "d-f": {0o755, when}, "d/e": {0, -when}, "d/e/f": {0, -1}, "d/f": {0o1666, when}, "z": {0o1777, when},
-	} {
-		wantMode(t, filepath.Join(dir, path), want.mode)
-		if info, err := os.Lstat(filepath.Join(dir, path)); err != nil || info.ModTime().UnixNano() != want.time {
-			t.Errorf("%s: %v, %v", path, info.ModTime().UnixNano(), err)
-		}
-	}
 }
 
 func TestCopyTree(t *testing.T) {

@@ -1,7 +1,6 @@
 package chunker
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -9,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -253,6 +251,35 @@ func TestWalkDeep(t *testing.T) {
 	}
 }
 
+func TestWalkNoticesReplacedDirectory(t *testing.T) {
+	dir := fastDir(t)
+	at := dir
+	for range 2 * maxCachedDirs {
+		makeTree(t, at, "d/", "z=")
+		at += "/d"
+	}
+	tree := openLocal(t, false, Source{dir, "."})
+	w := tree.Walk(true)
+	defer w.Close()
+	for {
+		f, err := w.Next()
+		if err != nil || f.Problem != nil {
+			t.Fatal(err, f)
+		}
+		if f.Entry.Type == manifest.File {
+			break // the deepest
+		}
+	}
+	if err := os.Rename(dir+"/d/d", dir+"/d/old"); err != nil {
+		t.Fatal(err)
+	}
+	makeTree(t, dir, "d/d/", "d/d/z=another")
+	got, problems := drain(t, w)
+	if !errors.Is(problems["d/d/z"], ErrChanged) || slices.Contains(got, "d/d/z") {
+		t.Errorf("%q, %v", got, problems)
+	}
+}
+
 func TestFollowLoops(t *testing.T) {
 	dir := t.TempDir()
 	makeTree(t, dir, "tree/", "tree/a/", "tree/a/up>..", "tree/self>self", "tree/dangling>nothing",
@@ -330,65 +357,4 @@ func TestRootedStaysInside(t *testing.T) {
 			t.Errorf("opened %s", path)
 		}
 	}
-}
-
-// heapDuringWalk walks a flat directory of n files and returns the live heap in
-// the middle of it.
-func heapDuringWalk(t testing.TB, n, budget int) int64 {
-	t.Helper()
-	dir := fastDir(t)
-	for i := range n {
-		f, err := unix.Open(fmt.Sprintf("%s/file-with-a-name-%08d", dir, i), unix.O_CREAT|unix.O_WRONLY, 0o644)
-		if err != nil {
-			t.Fatal(err)
-		}
-		unix.Close(f)
-	}
-	tree, err := OpenLocal([]Source{{dir, "."}}, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tree.Close()
-	w := tree.Walk(true)
-	defer w.Close()
-	w.names.budget = budget
-	var before, during runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	for i := range n + 1 {
-		f, err := w.Next()
-		if err != nil || f.Problem != nil {
-			t.Fatal(err, f)
-		}
-		if i == n/2 {
-			runtime.GC()
-			runtime.ReadMemStats(&during)
-		}
-	}
-	if _, err := w.Next(); err != io.EOF {
-		t.Fatal(err)
-	}
-	return int64(during.HeapAlloc) - int64(before.HeapAlloc)
-}
-
-func TestFlatDirectoryMemory(t *testing.T) {
-	const budget = 512 << 10
-	small, large := heapDuringWalk(t, 20_000, budget), heapDuringWalk(t, 100_000, budget)
-	if large-small > 1<<20 {
-		t.Errorf("%d bytes of heap for 20,000 names, %d for 100,000", small, large)
-	}
-}
-
-func FuzzEachDirent(f *testing.F) {
-	record := append(make([]byte, 16), 24, 0, 8, 'n', 'a', 'm', 'e', 0)
-	f.Add(record)
-	f.Add(append(record, 1, 2, 3))
-	f.Fuzz(func(t *testing.T, records []byte) {
-		_ = eachDirent(records, func(name []byte) error {
-			if len(name) == 0 || bytes.IndexByte(name, 0) >= 0 {
-				t.Errorf("name %q", name)
-			}
-			return nil
-		})
-	})
 }

@@ -1,0 +1,355 @@
+package xfer
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"gdrcp/manifest"
+)
+
+// errNotAsManifest is a file that is not what the given manifest says.
+var errNotAsManifest = fmt.Errorf("%w: not what the manifest says", ErrIntegrity)
+
+// pieceRun is n pieces in a row with the same digest.
+type pieceRun struct {
+	digest manifest.Digest
+	n      uint64
+}
+
+// booking is what both ends keep of an announced entry for the account.
+type booking struct {
+	planned
+	id uint64
+	// expect is the root in the given manifest, where wanted.
+	expect manifest.Digest
+	wanted bool
+	// tree collects the digests of a file of several pieces.
+	tree *manifest.Tree
+
+	logMu sync.Mutex
+	log   []pieceRun // digests not yet in the manifest that is being written
+	begun bool       // guarded by account.mu: the file's line is written
+}
+
+// addExtent books an extent's digest or, for a hole, those of its pieces.
+// Calls for one file come in order of offset. It fills in the digest of a hole
+// that is a whole file.
+func (b *booking) addExtent(x *extent, p *params, keep bool) {
+	if b.Size <= p.pieceBytes {
+		if x.flags&extHole != 0 {
+			x.digest = p.hash.ZeroPiece(int(x.length), 0, p.pieceBytes, true)
+		}
+		return
+	}
+	if b.tree == nil {
+		b.tree = manifest.NewTree(p.hash)
+	}
+	if x.flags&extHole == 0 {
+		b.push(x.digest, 1, keep)
+		return
+	}
+	index := uint64(x.off / p.pieceBytes)
+	if full := uint64(x.length / p.pieceBytes); full > 0 && p.hash != manifest.BLAKE3 {
+		b.push(p.hash.ZeroPiece(int(p.pieceBytes), index, p.pieceBytes, false), full, keep)
+		index += full
+	}
+	for off := int64(index) * p.pieceBytes; off < x.off+x.length; off += p.pieceBytes {
+		n := min(p.pieceBytes, b.Size-off)
+		b.push(p.hash.ZeroPiece(int(n), uint64(off/p.pieceBytes), p.pieceBytes, false), 1, keep)
+	}
+}
+
+func (b *booking) push(d manifest.Digest, n uint64, keep bool) {
+	b.tree.PushRun(d, n)
+	if !keep {
+		return
+	}
+	b.logMu.Lock()
+	defer b.logMu.Unlock()
+	if k := len(b.log); k > 0 && b.log[k-1].digest == d {
+		b.log[k-1].n += n
+		return
+	}
+	b.log = append(b.log, pieceRun{d, n})
+}
+
+// takeLog takes what was logged since the last call.
+func (b *booking) takeLog() []pieceRun {
+	b.logMu.Lock()
+	defer b.logMu.Unlock()
+	l := b.log
+	b.log = nil
+	return l
+}
+
+// rootOf is the root of a file all of whose extents were booked; last is the
+// digest of the last one.
+func (b *booking) rootOf(last manifest.Digest) manifest.Digest {
+	if b.tree == nil {
+		return last
+	}
+	root := b.tree.Root()
+	b.tree = nil
+	return root
+}
+
+// account keeps what one end knows about the whole copy: the roots over what
+// was copied, the exceptions, the manifest that is written and the one that
+// must be met. Entries end in order of path.
+type account struct {
+	report     func(Event)
+	given      *manifestCursor
+	pieceBytes int64
+
+	mu      sync.Mutex
+	roots   *manifest.Roots
+	out     *manifest.FileWriter
+	head    uint64 // id of the entry that ends next
+	counts  [Corrupt + 1]int64
+	missing int64
+	// verified: the other end has the same roots.
+	verified bool
+	links    int64
+	dirs     int64
+}
+
+func newAccount(p *params, o *Options) (*account, error) {
+	a := &account{report: o.report, pieceBytes: p.pieceBytes, roots: manifest.NewRoots(p.hash, p.pieceBytes)}
+	if o.given != nil {
+		a.given = &manifestCursor{r: o.given}
+	}
+	if o.WriteManifest != "" {
+		out, err := manifest.Create(o.WriteManifest, manifest.Header{Algorithm: p.hash, PieceBytes: p.pieceBytes})
+		if err != nil {
+			return nil, err
+		}
+		a.out = out
+	}
+	return a, nil
+}
+
+// keepsPieces reports whether piece digests are wanted beyond the roots.
+func (a *account) keepsPieces() bool { return a.out != nil }
+
+// lookup finds an entry in the given manifest, in order of path. An error says
+// that the entry is not as the manifest has it; a file's root is compared when
+// it is known.
+func (a *account) lookup(b *booking) error {
+	if a.given == nil {
+		return nil
+	}
+	want, err := a.given.find(b.Path, a.reportMissing)
+	if err != nil {
+		return err
+	}
+	if want == nil {
+		return fmt.Errorf("%q: %w: it has no such entry", b.Path, errNotAsManifest)
+	}
+	if want.Type != b.Type || want.Size != b.Size || want.Target != b.Target {
+		return fmt.Errorf("%q: %w", b.Path, errNotAsManifest)
+	}
+	if b.Type == manifest.File {
+		b.expect, b.wanted = want.Root, true
+	}
+	return nil
+}
+
+// walked reports what the given manifest has beyond the last entry.
+func (a *account) walked() error {
+	if a.given == nil {
+		return nil
+	}
+	return a.given.rest(a.reportMissing)
+}
+
+func (a *account) reportMissing(e *manifest.Entry) {
+	a.mu.Lock()
+	a.missing++
+	a.mu.Unlock()
+	a.report(Event{Kind: EventFile, Path: e.Path, Outcome: Corrupt, Text: fmt.Sprintf("%q: in the manifest, but not at the source", e.Path)})
+}
+
+// refused books an entry that was never announced.
+func (a *account) refused(x *exception) {
+	a.mu.Lock()
+	a.counts[x.outcome]++
+	a.mu.Unlock()
+	a.report(Event{Kind: EventFile, Outcome: x.outcome, Text: x.text})
+}
+
+// settle books an entry's end: copied, or x.
+func (a *account) settle(b *booking, x *exception) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.head = b.id + 1
+	if x != nil {
+		a.counts[x.outcome]++
+		a.report(Event{Kind: EventFile, Path: b.Path, Outcome: x.outcome, Text: x.text})
+		if b.begun {
+			return a.out.VoidFile()
+		}
+		return nil
+	}
+	switch b.Type {
+	case manifest.Dir:
+		a.dirs++
+	case manifest.Symlink:
+		a.links++
+	default:
+		a.counts[Copied]++
+	}
+	a.report(Event{Kind: EventFile, Path: b.Path, Outcome: Copied, Bytes: b.Size})
+	if err := a.roots.Add(&b.Entry); err != nil {
+		return fmt.Errorf("%w: %w", ErrProtocol, err)
+	}
+	if a.out == nil {
+		return nil
+	}
+	if b.Type != manifest.File || b.Size <= a.pieceBytes {
+		return a.out.WriteEntry(&b.Entry)
+	}
+	if err := a.writePieces(b); err != nil {
+		return err
+	}
+	return a.out.EndFile(b.Root)
+}
+
+// drainAt is how many runs of a file may wait for the manifest's writer.
+const drainAt = 1024
+
+// drain writes the digests of a file that is being copied to the manifest, if
+// it is its turn: the manifest has its entries in order. It bounds the memory
+// that a file of millions of pieces takes.
+func (a *account) drain(b *booking) error {
+	if a.out == nil || b.Size <= drainAt*a.pieceBytes {
+		return nil
+	}
+	b.logMu.Lock()
+	few := len(b.log) < drainAt
+	b.logMu.Unlock()
+	if few {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.head != b.id {
+		return nil
+	}
+	return a.writePieces(b)
+}
+
+func (a *account) writePieces(b *booking) error {
+	if !b.begun {
+		b.begun = true
+		if err := a.out.BeginFile(&b.Entry); err != nil {
+			return err
+		}
+	}
+	for _, r := range b.takeLog() {
+		if err := a.out.PieceRun(r.digest, r.n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish ends the account: the roots over all that was copied.
+func (a *account) finish() roots {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return roots{content: a.roots.Content(), meta: a.roots.Meta(), entries: uint64(a.roots.Entries()), bytes: uint64(a.roots.Bytes())}
+}
+
+// compare holds the other end's roots against this one's, and then lets the
+// manifest bear its name.
+func (a *account) compare(peer string, theirs roots) error {
+	ours := a.finish()
+	if ours != theirs {
+		return fmt.Errorf("%w: this end has root %x over %d entries, %s has %x over %d",
+			ErrIntegrity, ours.content, ours.entries, peer, theirs.content, theirs.entries)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.verified = true
+	if a.out == nil {
+		return nil
+	}
+	out := a.out
+	a.out = nil
+	_, err := out.Commit()
+	return err
+}
+
+// close drops a manifest that was not completed.
+func (a *account) close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.out == nil {
+		return nil
+	}
+	return a.out.Abort()
+}
+
+// manifestCursor walks a given manifest beside the entries of a copy, both in
+// order of path.
+type manifestCursor struct {
+	r    *manifest.Reader
+	next *manifest.Entry
+	done bool
+}
+
+func (c *manifestCursor) advance() error {
+	if c.next != nil || c.done {
+		return nil
+	}
+	e, err := c.r.Next()
+	if errors.Is(err, io.EOF) {
+		c.done = true
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read manifest: %w", err)
+	}
+	if err := c.r.SkipPieces(); err != nil {
+		return fmt.Errorf("read manifest: %w", err)
+	}
+	c.next = e
+	return nil
+}
+
+// find returns the manifest's entry of that path, or nil. Entries before it
+// are not at the source.
+func (c *manifestCursor) find(path string, missing func(*manifest.Entry)) (*manifest.Entry, error) {
+	for {
+		if err := c.advance(); err != nil {
+			return nil, err
+		}
+		if c.done || c.next.Path > path && !(path != "." && c.next.Path == ".") {
+			return nil, nil
+		}
+		e := c.next
+		c.next = nil
+		if e.Path == path {
+			return e, nil
+		}
+		if e.Path != "." {
+			missing(e)
+		}
+	}
+}
+
+// rest reports the entries that are left.
+func (c *manifestCursor) rest(missing func(*manifest.Entry)) error {
+	for {
+		if err := c.advance(); err != nil {
+			return err
+		}
+		if c.done {
+			return nil
+		}
+		missing(c.next)
+		c.next = nil
+	}
+}

@@ -1,0 +1,232 @@
+package xfer
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"gdrcp/manifest"
+	"gdrcp/rdma"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// benchSource sends chunks of memory through the same slots, credits, headers
+// and digests as a copy does, and reads no file.
+type benchSource struct {
+	*outflow
+	chunks uint64 // to send
+	back   uint64 // returned by the sink, guarded by outflow.mu
+	jobs   chan *outSlot
+	start  time.Time
+	took   time.Duration
+	bytes  int64
+}
+
+func newBenchSource(s *session, bytes int64) *benchSource {
+	b := &benchSource{outflow: newOutflow(s), jobs: make(chan *outSlot, s.params.slots)}
+	b.chunks = uint64((bytes + int64(s.params.chunkBytes) - 1) / int64(s.params.chunkBytes))
+	b.bytes = int64(b.chunks) * int64(s.params.chunkBytes)
+	b.returned = func(*outChunk) { b.back++ }
+	b.lost = func(c *outChunk, _ *returned) error {
+		return fmt.Errorf("%w: chunk %d arrived damaged", ErrIntegrity, c.id)
+	}
+	return b
+}
+
+func (b *benchSource) fast(f *frame) (bool, error) {
+	if f.typ == msgCredit {
+		return true, b.credit(f.body)
+	}
+	return false, nil
+}
+
+func (b *benchSource) release() error { return nil }
+
+func (b *benchSource) talk(ctx context.Context, g *errgroup.Group) error {
+	stop := b.wakeOn(ctx)
+	defer stop()
+	var r role = b
+	b.role.Store(&r)
+	if err := b.makeRing(rdma.LocalWrite); err != nil {
+		return err
+	}
+	// Bytes that do not compress and are not all alike.
+	random := rand.NewChaCha8([32]byte{1})
+	if _, err := random.Read(b.ring.payload); err != nil {
+		return err
+	}
+	err := b.expect(ctx, msgRing, "ring", func(body []byte) error {
+		info, err := decodeRing(body, b.params.slots, b.params.chunkBytes)
+		b.start = time.Now()
+		b.open(info)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for range workers() {
+		g.Go(func() error { return b.fill(ctx) })
+	}
+	if err := b.feed(ctx); err != nil {
+		return err
+	}
+	b.took = time.Since(b.start)
+	if err := b.ctl.send(ctx, msgEnd, binary.AppendUvarint(nil, b.chunks)); err != nil {
+		return err
+	}
+	return b.expect(ctx, msgDone, "end", func(body []byte) error { return nil })
+}
+
+// feed hands out slots until every chunk has come back.
+func (b *benchSource) feed(ctx context.Context) error {
+	defer close(b.jobs)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.back < b.chunks {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if len(b.free) == 0 || b.packed == b.chunks {
+			b.cond.Wait()
+			continue
+		}
+		slot := b.takeSlotLocked()
+		b.numberLocked(slot)
+		n := int64(b.params.chunkBytes)
+		slot.chunk.storedBytes, slot.chunk.plainBytes = uint32(n), uint32(n)
+		slot.chunk.extents = append(slot.chunk.extents, extent{off: int64(slot.chunk.id) * n, length: n})
+		b.jobs <- slot // as long as the ring: never blocks
+	}
+	return nil
+}
+
+// fill makes the digests, where they are wanted, and submits.
+func (b *benchSource) fill(ctx context.Context) error {
+	for {
+		select {
+		case slot, ok := <-b.jobs:
+			if !ok {
+				return nil
+			}
+			if b.params.hash != 0 {
+				slot.chunk.extents[0].digest = benchDigest(b.params.hash, b.ring.slot(slot.index))
+			}
+			b.submit(slot)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func benchDigest(a manifest.Algorithm, mem []byte) manifest.Digest {
+	return a.Piece(mem, 0, manifest.DefaultPieceBytes, true)
+}
+
+// benchSink takes chunks, verifies them where they have digests, and writes
+// them nowhere.
+type benchSink struct {
+	*inflow
+	chunks uint64
+}
+
+func (k *benchSink) fast(*frame) (bool, error) { return false, nil }
+func (k *benchSink) release() error            { return nil }
+
+func (k *benchSink) talk(ctx context.Context, g *errgroup.Group) error {
+	var r role = k
+	k.role.Store(&r)
+	if err := k.grantRing(ctx); err != nil {
+		return err
+	}
+	for range workers() {
+		g.Go(func() error { return k.drainSlots(ctx) })
+	}
+	// The end comes when every chunk has been returned.
+	err := k.receive(ctx, func(f *frame) error {
+		if f.typ != msgEnd {
+			return fmt.Errorf("%w: message %d in a bench", ErrProtocol, f.typ)
+		}
+		return k.ctl.send(ctx, msgDone, nil)
+	})
+	if err != nil {
+		return err
+	}
+	k.ending.Store(true)
+	return k.linger(ctx)
+}
+
+func (k *benchSink) drainSlots(ctx context.Context) error {
+	priv := make([]byte, headerStride)
+	var h chunkHeader
+	for {
+		a, err := k.take(ctx)
+		if err != nil {
+			return err
+		}
+		if err := k.readHeader(a, priv, &h); err != nil {
+			return err
+		}
+		if len(h.extents) != 1 || h.codec != codecPlain {
+			return fmt.Errorf("%w: a chunk of %d extents in a bench", ErrProtocol, len(h.extents))
+		}
+		if k.params.hash != 0 && benchDigest(k.params.hash, k.ring.slot(a.slot)[:h.storedBytes]) != h.extents[0].digest {
+			return fmt.Errorf("%w: chunk %d arrived damaged", ErrIntegrity, h.id)
+		}
+		if err := k.giveBack(returned{slot: uint32(a.slot), generation: a.generation}); err != nil {
+			return err
+		}
+	}
+}
+
+// Bandwidth is the result of one bench run.
+type Bandwidth struct {
+	Link    Link
+	Hash    manifest.Algorithm // 0: no digests
+	Bytes   int64
+	Seconds float64
+}
+
+// MiBPerSecond is the bandwidth.
+func (b Bandwidth) MiBPerSecond() float64 { return float64(b.Bytes) / (1 << 20) / b.Seconds }
+
+// BenchBandwidth sends bytes of memory to a server and times it from the first
+// chunk to the return of the last. Options.Hash 0 means no digests.
+func (c *Client) BenchBandwidth(ctx context.Context, ep Endpoint, bytes int64, o Options) (*Bandwidth, error) {
+	o.complete()
+	h := o.hello(modeBench)
+	h.hash = o.Hash
+	var b *benchSource
+	d, err := c.benchSession(ctx, ep, &o, h, func(ctx context.Context, s *session, g *errgroup.Group) error {
+		b = newBenchSource(s, bytes)
+		return b.talk(ctx, g)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Bandwidth{Link: d.link, Hash: o.Hash, Bytes: b.bytes, Seconds: b.took.Seconds()}, nil
+}
+
+// benchSession connects and agrees, and runs talk.
+func (c *Client) benchSession(ctx context.Context, ep Endpoint, o *Options, h *hello, talk func(context.Context, *session, *errgroup.Group) error) (*dialed, error) {
+	d, err := c.connect(ctx, ep, o)
+	if err != nil {
+		return nil, err
+	}
+	s := newSession(d.rail, d.conn, d.id, d.link.Remote, true, o.Timeouts)
+	err = s.run(ctx, func(ctx context.Context, g *errgroup.Group) error {
+		tokens, err := s.agree(ctx, h, &d.link, o)
+		if err != nil {
+			return err
+		}
+		if err := s.joinLanes(ctx, d.conn.Remote(), tokens); err != nil {
+			return err
+		}
+		return talk(ctx, s, g)
+	})
+	d.link.Imm = d.conn.ImmKind()
+	return d, errors.Join(err, d.rail.Close())
+}

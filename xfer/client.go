@@ -1,0 +1,235 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"gdrcp/chunker"
+	"gdrcp/manifest"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Push copies local files to a server. dst is a path below the server's root.
+// A summary comes with an error of some entries too.
+func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst string, o Options) (*Summary, error) {
+	o.complete()
+	if len(sources) == 1 {
+		if err := checkSingle(os.Stat, os.Lstat, sources[0], &o); err != nil {
+			return nil, err
+		}
+	}
+	h := o.hello(modePush)
+	h.paths, h.name = []string{dst}, baseName(sources[0])
+	if len(sources) > 1 {
+		h.flags |= flagMany | flagMustBeDir
+	}
+	if strings.HasSuffix(dst, "/") {
+		h.flags |= flagMustBeDir
+	}
+	// A link named on the command line without -r is followed, as cp does it.
+	follow := o.Follow || !o.Recursive
+	tree, err := chunker.OpenLocal(namedSources(sources), follow)
+	if err != nil {
+		return nil, err
+	}
+	defer tree.Close()
+	return c.copy(ctx, ep, &o, h, func(s *session, acct *account) conversation {
+		return newSource(s, tree, o.Tally, acct)
+	})
+}
+
+// Pull copies files from a server to a local path.
+func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst string, mustBeDir bool, o Options) (*Summary, error) {
+	o.complete()
+	h := o.hello(modePull)
+	h.paths = paths
+	if len(paths) > 1 {
+		h.flags |= flagMany
+	}
+	store, err := chunker.OpenSink(chunker.SinkOptions{Dest: dst, MustBeDir: mustBeDir || len(paths) > 1, Preserve: o.Preserve, NoFsync: o.NoFsync})
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close()
+	return c.copy(ctx, ep, &o, h, func(s *session, acct *account) conversation {
+		return newSink(s, store, o.Tally, acct)
+	})
+}
+
+// conversation is an end's role with its own talk.
+type conversation interface {
+	role
+	talk(ctx context.Context, g *errgroup.Group) error
+	release() error
+}
+
+// copy connects, agrees with the server, and runs the conversation.
+func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *hello, begin func(*session, *account) conversation) (*Summary, error) {
+	if err := o.openManifest(h); err != nil {
+		return nil, err
+	}
+	defer o.closeManifest()
+	d, err := c.connect(ctx, ep, o)
+	if err != nil {
+		return nil, err
+	}
+	s := newSession(d.rail, d.conn, d.id, d.link.Remote, true, o.Timeouts)
+	var acct *account
+	var role conversation
+	start := time.Now()
+	err = s.run(ctx, func(ctx context.Context, g *errgroup.Group) error {
+		tokens, err := s.agree(ctx, h, &d.link, o)
+		if err != nil {
+			return err
+		}
+		if acct, err = newAccount(&s.params, o); err != nil {
+			return err
+		}
+		if err := s.joinLanes(ctx, d.conn.Remote(), tokens); err != nil {
+			return err
+		}
+		role = begin(s, acct)
+		return role.talk(ctx, g)
+	})
+	d.link.Imm = d.conn.ImmKind()
+	if role != nil {
+		err = errors.Join(err, role.release())
+	}
+	err = errors.Join(err, d.rail.Close())
+	if acct == nil {
+		return nil, err
+	}
+	return acct.summary(o.Tally, &s.params, d.link, start), errors.Join(err, acct.close())
+}
+
+// hello is what a client asks for.
+func (o *Options) hello(m mode) *hello {
+	h := &hello{
+		mode: m, program: o.Program, chunkBytes: uint64(o.ChunkBytes), pieceBytes: manifest.DefaultPieceBytes,
+		hash: o.Hash, slots: uint64(o.Slots), qps: uint64(o.QPs), codec: uint64(o.Compress),
+	}
+	if h.hash == 0 {
+		h.hash = manifest.XXH3
+	}
+	for _, f := range []struct {
+		on   bool
+		flag uint64
+	}{{o.Recursive, flagRecursive}, {o.Follow, flagFollow}, {o.Preserve, flagPreserve}, {o.NoFsync, flagNoFsync}} {
+		if f.on {
+			h.flags |= f.flag
+		}
+	}
+	return h
+}
+
+// openManifest opens the manifest that the copy must meet. Its algorithm and
+// piece size become those of the session.
+func (o *Options) openManifest(h *hello) error {
+	if o.Manifest != "" {
+		r, err := manifest.Open(o.Manifest)
+		if err != nil {
+			return fmt.Errorf("open manifest: %w", err)
+		}
+		o.given = r
+		if o.Hash != 0 && o.Hash != r.Header().Algorithm {
+			return errors.Join(fmt.Errorf("%w: the manifest is by %s, not by %s", ErrUsage, r.Header().Algorithm, o.Hash), o.closeManifest())
+		}
+		h.hash, h.pieceBytes = r.Header().Algorithm, uint64(r.Header().PieceBytes)
+	}
+	if h.chunkBytes < h.pieceBytes && h.mode != modeBench {
+		return errors.Join(fmt.Errorf("%w: chunks of %d KiB, pieces are of %d KiB: a chunk must hold one", ErrUsage, h.chunkBytes>>10, h.pieceBytes>>10), o.closeManifest())
+	}
+	return nil
+}
+
+func (o *Options) closeManifest() error {
+	if o.given == nil {
+		return nil
+	}
+	r := o.given
+	o.given = nil
+	return r.Close()
+}
+
+// agree says hello and takes the server's terms.
+func (s *session) agree(ctx context.Context, h *hello, link *Link, o *Options) (tokens [][16]byte, err error) {
+	if err := s.ctl.send(ctx, msgHello, h.encode()); err != nil {
+		return nil, err
+	}
+	err = s.expect(ctx, msgWelcome, "welcome", func(body []byte) error {
+		w, err := decodeHello(body)
+		if err != nil {
+			return err
+		}
+		if w.mode != h.mode || w.slots == 0 || w.slots > h.slots || w.chunkBytes != h.chunkBytes || w.pieceBytes != h.pieceBytes ||
+			w.hash != h.hash || w.qps == 0 || w.qps > h.qps || uint64(len(w.tokens)) != w.qps-1 {
+			return fmt.Errorf("%w: the server's terms are not what was asked for", ErrProtocol)
+		}
+		s.params = h.params()
+		s.params.slots, s.params.qps = int(w.slots), int(w.qps)
+		if h.mode == modePull {
+			s.params.name = w.name
+		}
+		tokens = w.tokens
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	link.QPs, link.Slots, link.ChunkBytes = s.params.qps, s.params.slots, s.params.chunkBytes
+	link.Imm = s.lanes[0].conn.ImmKind()
+	said := *link
+	o.report(Event{Kind: EventConnected, Link: &said})
+	return tokens, nil
+}
+
+func (h *hello) params() params {
+	return params{
+		mode: h.mode, chunkBytes: int(h.chunkBytes), pieceBytes: int64(h.pieceBytes), hash: h.hash, slots: int(h.slots), qps: int(h.qps),
+		codec: Compress(h.codec), flags: h.flags, name: h.name,
+	}
+}
+
+// checkSingle makes sure that the only source can be copied at all.
+func checkSingle(stat, lstat func(string) (os.FileInfo, error), path string, o *Options) error {
+	if o.Recursive && !o.Follow {
+		stat = lstat
+	}
+	st, err := stat(path)
+	if err != nil {
+		return err
+	}
+	if st.IsDir() && !o.Recursive {
+		return fmt.Errorf("%q is a directory (-r copies directories)", path)
+	}
+	return nil
+}
+
+// namedSources gives every source the name that it gets at the other end: a
+// single one is the top of the tree itself.
+func namedSources(paths []string) []chunker.Source {
+	if len(paths) == 1 {
+		return []chunker.Source{{Path: paths[0], Name: "."}}
+	}
+	out := make([]chunker.Source, len(paths))
+	for i, p := range paths {
+		out[i] = chunker.Source{Path: p, Name: baseName(p)}
+	}
+	return out
+}
+
+// baseName is the name that a source gets at the destination; "." for one that
+// has none of its own, whose contents go into the destination.
+func baseName(path string) string {
+	b := filepath.Base(path)
+	if b == "/" || b == ".." || strings.HasSuffix(path, "/.") {
+		return "."
+	}
+	return b
+}

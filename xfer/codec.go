@@ -1,0 +1,153 @@
+package xfer
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/klauspost/compress/s2"
+	"github.com/klauspost/compress/zstd"
+)
+
+// Compress says how a source may store chunks.
+type Compress uint8
+
+// The ways to compress. CompressAuto uses s2 where it pays.
+const (
+	CompressOff Compress = iota
+	CompressZstd
+	CompressS2
+	CompressAuto
+)
+
+// ParseCompress reads the word that the command line has.
+func ParseCompress(s string) (Compress, error) {
+	for i, w := range [...]string{"off", "zstd", "s2", "auto"} {
+		if s == w {
+			return Compress(i), nil
+		}
+	}
+	return 0, fmt.Errorf("%w: compression %q; known are off, zstd, s2, auto", ErrUsage, s)
+}
+
+// packer compresses chunks in place, in memory of its own. One worker owns it.
+type packer struct {
+	kind    Compress
+	scratch []byte
+	zstd    *zstd.Encoder
+	// skip counts chunks that CompressAuto does not try, after some that did
+	// not shrink; backoff is how many it will be the next time.
+	skip, backoff int
+}
+
+func newPacker(kind Compress, chunkBytes int) (*packer, error) {
+	p := &packer{kind: kind}
+	switch kind {
+	case CompressOff:
+		return p, nil
+	case CompressZstd:
+		enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false))
+		if err != nil {
+			return nil, fmt.Errorf("start zstd: %w", err)
+		}
+		p.zstd = enc
+		p.scratch = make([]byte, 0, chunkBytes+chunkBytes/128+1024)
+	default:
+		p.scratch = make([]byte, s2.MaxEncodedLen(chunkBytes))
+	}
+	return p, nil
+}
+
+func (p *packer) close() {
+	if p.zstd != nil {
+		p.zstd.Close()
+	}
+}
+
+// worthBytes is how much shorter a chunk must become to be stored compressed:
+// an eighth.
+func worthBytes(n int) int { return n - n/8 }
+
+// pack compresses the first n bytes of mem in place where that makes them an
+// eighth shorter, and returns how they are stored and in how many bytes.
+func (p *packer) pack(mem []byte, n int) (Codec, uint32) {
+	if p.kind == CompressOff || n < 1024 {
+		return codecPlain, uint32(n)
+	}
+	if p.skip > 0 {
+		p.skip--
+		return codecPlain, uint32(n)
+	}
+	var out []byte
+	codec := codecS2
+	if p.kind == CompressZstd {
+		codec, out = codecZstd, p.zstd.EncodeAll(mem[:n], p.scratch[:0])
+	} else {
+		out = s2.Encode(p.scratch, mem[:n])
+	}
+	if len(out) > worthBytes(n) {
+		if p.kind == CompressAuto {
+			p.backoff = min(2*p.backoff+1, 63)
+			p.skip = p.backoff
+		}
+		return codecPlain, uint32(n)
+	}
+	p.backoff = 0
+	copy(mem, out)
+	return codec, uint32(len(out))
+}
+
+// unpacker decodes chunks into memory of its own. One worker owns it.
+type unpacker struct {
+	stored []byte
+	plain  []byte
+	zstd   *zstd.Decoder
+}
+
+func (u *unpacker) close() {
+	if u.zstd != nil {
+		u.zstd.Close()
+	}
+}
+
+// unpack returns a chunk's plain bytes: mem itself where it is stored plain. An
+// error says that the payload was damaged.
+func (u *unpacker) unpack(codec Codec, mem []byte, plainBytes uint32, chunkBytes int) (out []byte, err error) {
+	if codec == codecPlain {
+		return mem, nil
+	}
+	if u.plain == nil {
+		u.plain, u.stored = make([]byte, chunkBytes), make([]byte, chunkBytes)
+	}
+	// The peer can write to the slot at any time: a decoder must not see its
+	// input change.
+	mem = u.stored[:copy(u.stored, mem)]
+	if codec == codecS2 {
+		n, err := s2.DecodedLen(mem)
+		if err != nil || n != int(plainBytes) {
+			return nil, errPayload
+		}
+		if out, err = s2.Decode(u.plain[:n], mem); err != nil {
+			return nil, errPayload
+		}
+		return out, nil
+	}
+	if u.zstd == nil {
+		u.zstd, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(uint64(chunkBytes)), zstd.WithDecoderMaxWindow(uint64(max(chunkBytes, 1<<20))))
+		if err != nil {
+			return nil, fmt.Errorf("start zstd: %w", err)
+		}
+	}
+	out, err = u.zstd.DecodeAll(mem, u.plain[:0])
+	if err != nil || len(out) != int(plainBytes) {
+		return nil, errPayload
+	}
+	return out, nil
+}
+
+// errPayload is a payload that does not decode.
+var errPayload = fmt.Errorf("payload damaged on the way")
+
+// workers is how many goroutines read and hash, or verify and write, chunks of
+// a session. Two keep a device busy while one waits for a disk; more are of use
+// only where there are cores for them.
+func workers() int { return min(max(runtime.GOMAXPROCS(0), 2), 8) }

@@ -1,0 +1,127 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"gdrcp/rdma"
+)
+
+// control is the sending half of a session's control messages and the
+// accounting of both halves. Every sequenced message needs a receive posted at
+// the peer, so no more than controlWindow of them are ever on their way: the
+// peer tells how many it has consumed in every message it sends, and in an ack
+// of its own where it has nothing to say.
+type control struct {
+	mu       sync.Mutex
+	conn     rdma.Conn
+	sent     uint64 // sequenced messages sent
+	acked    uint64 // of these, consumed by the peer
+	consumed uint64 // sequenced messages of the peer consumed here
+	told     uint64 // the value of consumed that the peer knows
+	received uint64 // sequenced messages of the peer seen
+	buf      [msgBytes]byte
+	wr       [1]rdma.WR
+	// room has a token when the window may have opened.
+	room chan struct{}
+}
+
+func newControl(conn rdma.Conn) *control {
+	return &control{conn: conn, room: make(chan struct{}, 1)}
+}
+
+// trySend sends a message if the window and the send queue have room.
+func (c *control) trySend(t msgType, body []byte) (bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.trySendLocked(t, body)
+}
+
+func (c *control) trySendLocked(t msgType, body []byte) (bool, error) {
+	var seq uint64
+	if t.sequenced() {
+		if c.sent-c.acked >= controlWindow {
+			return false, nil
+		}
+		seq = c.sent + 1
+	}
+	putFrame(c.buf[:], t, seq, c.consumed)
+	n := frameBytes + copy(c.buf[frameBytes:], body)
+	c.wr[0] = rdma.WR{Op: rdma.OpSend, Quiet: true, Msg: c.buf[:n]}
+	_, err := c.conn.Post(c.wr[:])
+	if errors.Is(err, rdma.ErrQueueFull) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if seq != 0 {
+		c.sent = seq
+	}
+	c.told = c.consumed
+	if c.sent-c.acked < controlWindow {
+		c.wake()
+	}
+	return true, nil
+}
+
+// send sends a message, waiting for room in the window.
+func (c *control) send(ctx context.Context, t msgType, body []byte) error {
+	for {
+		ok, err := c.trySend(t, body)
+		if ok || err != nil {
+			return err
+		}
+		select {
+		case <-c.room:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// seen takes a frame's accounting. It reports whether the window opened.
+func (c *control) seen(f *frame) (opened bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	advance := uint64(f.consumed - uint32(c.acked))
+	if advance > c.sent-c.acked {
+		return false, errWindow
+	}
+	c.acked += advance
+	if f.seq != 0 {
+		if f.seq != c.received+1 || f.seq-c.told > controlWindow {
+			return false, errWindow
+		}
+		c.received = f.seq
+	}
+	if advance > 0 {
+		c.wake()
+	}
+	return advance > 0, nil
+}
+
+var errWindow = errors.Join(ErrProtocol, errors.New("control messages outside their window"))
+
+// wake lets one waiting send look again; it wakes the next one when it has
+// sent and there is still room.
+func (c *control) wake() {
+	select {
+	case c.room <- struct{}{}:
+	default:
+	}
+}
+
+// consume counts one sequenced message as dealt with and tells the peer in
+// time for its window not to run dry.
+func (c *control) consume() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.consumed++
+	if c.consumed-c.told < ackEvery {
+		return nil
+	}
+	_, err := c.trySendLocked(msgAck, nil)
+	return err
+}

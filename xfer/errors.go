@@ -1,0 +1,91 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"gdrcp/rdma"
+)
+
+// Errors that callers act on.
+var (
+	// ErrIntegrity: what arrived is not what was sent, or not what the given
+	// manifest says.
+	ErrIntegrity = errors.New("integrity check failed")
+	// ErrPeerSilent: nothing was heard from the peer for too long.
+	ErrPeerSilent = errors.New("the peer fell silent")
+	// ErrPeerStopped: the peer was interrupted or is shutting down.
+	ErrPeerStopped = errors.New("the peer stopped")
+	// ErrUsage: the request makes no sense as given.
+	ErrUsage = errors.New("usage")
+)
+
+// ErrorClass groups errors by what a caller can do about them. It travels in
+// aborts, so that a failure has the same exit code at both ends.
+type ErrorClass uint8
+
+// The classes.
+const (
+	ClassError ErrorClass = iota + 1
+	ClassUsage
+	ClassIntegrity
+	ClassUnsupported
+	ClassStopped
+)
+
+// Classify names the class of a session's error.
+func Classify(err error) ErrorClass {
+	var remote *RemoteError
+	switch {
+	case errors.As(err, &remote):
+		return remote.Class
+	case errors.Is(err, ErrIntegrity):
+		return ClassIntegrity
+	case errors.Is(err, ErrUsage):
+		return ClassUsage
+	case errors.Is(err, rdma.ErrUnsupported):
+		return ClassUnsupported
+	case errors.Is(err, context.Canceled), errors.Is(err, ErrPeerStopped):
+		return ClassStopped
+	}
+	return ClassError
+}
+
+// RemoteError is an abort told by the peer, in its words.
+type RemoteError struct {
+	Peer  string
+	Class ErrorClass
+	Text  string
+}
+
+func (e *RemoteError) Error() string {
+	return fmt.Sprintf("%s: %s", e.Peer, printable(e.Text))
+}
+
+// Is maps the class back to the errors that callers test for.
+func (e *RemoteError) Is(target error) bool {
+	switch e.Class {
+	case ClassIntegrity:
+		return target == ErrIntegrity
+	case ClassUsage:
+		return target == ErrUsage
+	case ClassUnsupported:
+		return target == rdma.ErrUnsupported
+	case ClassStopped:
+		return target == ErrPeerStopped
+	}
+	return false
+}
+
+// printable makes a text from the peer safe for a terminal and a log: one
+// line, no control characters.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0) {
+			return '?'
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
+}

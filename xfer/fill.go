@@ -1,0 +1,240 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"gdrcp/chunker"
+	"gdrcp/manifest"
+)
+
+// errChangedFile is a file that is not what it was when it was announced.
+var errChangedFile = errors.New("changed while it was read")
+
+// withFile calls use with the entry's file, opened once for all extents of it
+// and closed when the last one is committed.
+func (e *srcEntry) withFile(tree *chunker.Tree, use func(*chunker.File) error) error {
+	e.mu.RLock()
+	if e.file == nil {
+		e.mu.RUnlock()
+		if err := e.openShared(tree); err != nil {
+			return err
+		}
+		e.mu.RLock()
+	}
+	defer e.mu.RUnlock()
+	if e.file == nil {
+		return fmt.Errorf("%q: given up", e.Path)
+	}
+	return use(e.file)
+}
+
+func (e *srcEntry) openShared(tree *chunker.Tree) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.file != nil || e.problem != nil {
+		return nil
+	}
+	f, err := e.openNew(tree)
+	if err != nil {
+		return err
+	}
+	f.AdviseSequential()
+	e.file = f
+	return nil
+}
+
+// openNew opens the entry's file and makes sure that it is the one announced.
+func (e *srcEntry) openNew(tree *chunker.Tree) (*chunker.File, error) {
+	f, err := tree.Open(e.Path)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.unchanged(f); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// unchanged compares the file with what it was when it was announced.
+func (e *srcEntry) unchanged(f *chunker.File) error {
+	now, err := f.Stamp()
+	if err != nil {
+		return err
+	}
+	if now != e.stamp {
+		return fmt.Errorf("%q: %w", e.Path, errChangedFile)
+	}
+	return nil
+}
+
+// fill is a worker: it reads chunks into their slots, hashes and compresses
+// them, and submits them.
+func (s *source) fill(ctx context.Context) error {
+	pack, err := newPacker(s.params.codec, s.params.chunkBytes)
+	if err != nil {
+		return err
+	}
+	defer pack.close()
+	select {
+	case <-s.ringReady:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	for {
+		select {
+		case slot, ok := <-s.jobs:
+			if !ok {
+				return nil
+			}
+			s.fillChunk(slot)
+			c := &slot.chunk
+			c.codec, c.storedBytes = pack.pack(s.ring.slot(slot.index), int(c.plainBytes))
+			last := c.files[len(c.files)-1]
+			s.submit(slot)
+			if err := s.account.drain(&last.booking); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// fillChunk reads and hashes every extent of a chunk. What goes wrong is the
+// file's fate, not the session's.
+func (s *source) fillChunk(slot *outSlot) {
+	mem := s.ring.slot(slot.index)
+	c := &slot.chunk
+	for i := range c.extents {
+		x, e := &c.extents[i], c.files[i]
+		if x.flags&extHole == 0 && e.failed() == nil {
+			buf := mem[x.slotOff : int64(x.slotOff)+x.length]
+			if err := s.fillExtent(e, x, buf, c.tries > 0); err != nil {
+				s.fail(e, err)
+			}
+		}
+		if c.tries > 0 {
+			// It was committed when it was sent first, and is not again.
+			e.mark(x)
+		}
+	}
+}
+
+// fillExtent reads an extent and makes its digest. Sent again, it must still
+// have the digest that was committed.
+func (s *source) fillExtent(e *srcEntry, x *extent, buf []byte, again bool) error {
+	if err := s.readExtent(e, x, buf, again); err != nil {
+		return err
+	}
+	d := s.params.hash.Piece(buf, uint64(x.off/s.params.pieceBytes), s.params.pieceBytes, e.Size <= s.params.pieceBytes)
+	if again && d != x.digest {
+		return fmt.Errorf("%q: %w", e.Path, errChangedFile)
+	}
+	x.digest = d
+	return nil
+}
+
+// mark flags an extent of a file that must not be published.
+func (e *srcEntry) mark(x *extent) {
+	if p := e.failed(); p != nil {
+		x.flags |= failFlag(p.outcome)
+		x.digest = manifest.Digest{}
+	}
+}
+
+// outcomeOf says what an error makes of its file.
+func outcomeOf(err error) Outcome {
+	switch {
+	case errors.Is(err, ErrIntegrity):
+		return Corrupt
+	case errors.Is(err, errChangedFile), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, chunker.ErrChanged):
+		return Changed
+	}
+	return Failed
+}
+
+// readExtent fills buf. A file of one extent is opened, read, checked and
+// closed here; one of several stays open.
+func (s *source) readExtent(e *srcEntry, x *extent, buf []byte, again bool) error {
+	single := x.off == 0 && x.length == e.Size
+	if !single && !again {
+		return e.withFile(s.tree, func(f *chunker.File) error {
+			_, err := f.ReadAt(buf, x.off)
+			return err
+		})
+	}
+	f, err := e.openNew(s.tree)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := f.ReadAt(buf, x.off); err != nil {
+		return err
+	}
+	return e.unchanged(f)
+}
+
+// commitChunk books a chunk's digests, in order of chunks, right before it is
+// posted, and marks the extents of files that must not be published.
+func (s *source) commitChunk(c *outChunk) {
+	for i := range c.extents {
+		x, e := &c.extents[i], c.files[i]
+		if e.failed() == nil {
+			s.commitExtent(x, e)
+		}
+		e.mark(x)
+	}
+}
+
+func failFlag(o Outcome) uint16 {
+	switch o {
+	case Changed:
+		return extChanged
+	case Corrupt:
+		return extReject
+	}
+	return extFailed
+}
+
+// commitExtent adds an extent's digest to its file's tree, and at the file's
+// end checks that the file is still what it was and what a manifest wants.
+func (s *source) commitExtent(x *extent, e *srcEntry) {
+	e.addExtent(x, &s.params, s.account.keepsPieces())
+	if x.flags&extLast == 0 {
+		return
+	}
+	e.Root = e.rootOf(x.digest)
+	e.committed = true
+	if err := e.checkShared(); err != nil {
+		s.fail(e, err)
+	}
+	e.closeFile()
+	if e.wanted && e.Root != e.expect {
+		s.fail(e, fmt.Errorf("%q: %w", e.Path, errNotAsManifest))
+	}
+}
+
+// checkShared makes sure that a file of several extents has not changed since
+// the first of them was read.
+func (e *srcEntry) checkShared() error {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	if e.file == nil {
+		return nil
+	}
+	return e.unchanged(e.file)
+}
+
+// arrivedChunk counts what the sink has verified and written.
+func (s *source) arrivedChunk(c *outChunk) {
+	for i := range c.extents {
+		if c.extents[i].flags&^(extLast|extHole) == 0 {
+			s.tally.bytes.Add(c.extents[i].length)
+		}
+	}
+	s.tally.wireBytes.Add(int64(c.storedBytes))
+}

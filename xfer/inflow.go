@@ -1,0 +1,149 @@
+package xfer
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"sync"
+)
+
+// inSlot is the sink's own view of one of its slots.
+type inSlot struct {
+	// generation is the one that was last granted.
+	generation uint64
+	// busy: the peer has announced it, and it was not given back yet.
+	busy bool
+}
+
+// arrived names a slot that was filled.
+type arrived struct {
+	slot       int
+	generation uint64
+}
+
+// inflow is the receiving half of the chunk path: it checks every immediate
+// against the sink's own state, hands the slots to workers, and returns them
+// to the source in batches.
+type inflow struct {
+	*session
+	work chan arrived
+
+	mu      sync.Mutex
+	slots   []inSlot
+	busy    int
+	credits []returned
+	buf     []byte
+	batch   int
+}
+
+func newInflow(s *session) *inflow {
+	n := s.params.slots
+	f := &inflow{
+		session: s, work: make(chan arrived, n), slots: make([]inSlot, n), credits: make([]returned, 0, n),
+		buf: make([]byte, 0, msgBytes),
+		// A quarter of the ring keeps the source busy, and the number of
+		// messages small.
+		batch: max(1, n/4),
+	}
+	for i := range f.slots {
+		f.slots[i].generation = 1
+	}
+	return f
+}
+
+// immediate takes the announcement of a chunk. It is the peer's: the slot must
+// be one that was granted, and not been used since.
+func (f *inflow) immediate(imm uint32) error {
+	slot, gen := splitImmediate(imm)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if slot >= len(f.slots) || f.slots[slot].busy || uint32(f.slots[slot].generation&immGenMask) != gen {
+		return fmt.Errorf("%w: slot %d, generation %d announced, which was not granted", ErrProtocol, slot, gen)
+	}
+	f.slots[slot].busy = true
+	f.busy++
+	f.work <- arrived{slot, f.slots[slot].generation}
+	return nil
+}
+
+// done: a sink posts nothing but quiet messages.
+func (f *inflow) done(uint64) {}
+
+// opened sends the credits that found no room before.
+func (f *inflow) opened() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.flushLocked(false)
+}
+
+// giveBack returns a slot to the source. No worker reads it any more.
+func (f *inflow) giveBack(r returned) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.slots[r.slot] = inSlot{generation: r.generation + 1}
+	f.busy--
+	f.credits = append(f.credits, r)
+	return f.flushLocked(len(r.bad) > 0 || r.again)
+}
+
+// flushLocked sends the collected credits when there are enough of them, or
+// when the source might be waiting for them. Where the window is closed they
+// stay, and go when it opens.
+func (f *inflow) flushLocked(now bool) error {
+	if len(f.credits) == 0 || (!now && len(f.credits) < f.batch && f.busy > 0) {
+		return nil
+	}
+	f.buf = f.buf[:0]
+	n := 0
+	for n < len(f.credits) && len(f.buf) < msgBytes-frameBytes-returnedBytes {
+		f.buf = appendReturned(f.buf, &f.credits[n])
+		n++
+	}
+	ok, err := f.ctl.trySend(msgCredit, f.buf)
+	if ok {
+		f.credits = f.credits[:copy(f.credits, f.credits[n:])]
+	}
+	if err != nil {
+		return nil // the connection is dead; the poller is about to be told why
+	}
+	return nil
+}
+
+// returnedBytes bounds one slot in msgCredit.
+const returnedBytes = 3 + 10 + 1 + 2 + maxExtents*2
+
+// take waits for a filled slot.
+func (f *inflow) take(ctx context.Context) (a arrived, err error) {
+	select {
+	case a = <-f.work:
+		return a, nil
+	default:
+	}
+	select {
+	case a = <-f.work:
+		return a, nil
+	case <-ctx.Done():
+		return a, context.Cause(ctx)
+	}
+}
+
+// readHeader copies a slot's header out of the ring into priv, of headerStride
+// bytes, and decodes it from there: the peer may write to the ring while this
+// end reads it, so nothing is looked at twice.
+func (f *inflow) readHeader(a arrived, priv []byte, h *chunkHeader) error {
+	mem := f.ring.headerSlot(a.slot)
+	copy(priv[:hopBytes], mem)
+	n := hopBytes + int64(binary.LittleEndian.Uint32(priv[4:]))
+	if n > headerStride {
+		return errHeaderSum
+	}
+	copy(priv[hopBytes:n], mem[hopBytes:n])
+	if err := h.decode(priv[:n], f.params.chunkBytes); err != nil {
+		return err
+	}
+	if h.session != f.sessionTag() || h.epoch != 1 || int(h.slot) != a.slot || h.generation != a.generation {
+		// An old header: the Write of this one went astray or was damaged.
+		return errHeaderSum
+	}
+	return nil
+}

@@ -1,0 +1,241 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"gdrcp/chunker"
+	"gdrcp/manifest"
+)
+
+// drainSlots is a worker: it takes filled slots, verifies and writes what is in
+// them, and gives them back.
+func (k *sink) drainSlots(ctx context.Context) error {
+	w := lander{sink: k, priv: make([]byte, headerStride)}
+	w.header.extents = make([]extent, 0, maxExtents)
+	defer w.unpack.close()
+	for {
+		a, err := k.take(ctx)
+		if err != nil {
+			return err
+		}
+		r, err := w.land(a)
+		if err != nil {
+			return err
+		}
+		if err := k.giveBack(r); err != nil {
+			return err
+		}
+		if err := w.drain(); err != nil {
+			return err
+		}
+	}
+}
+
+// lander is a worker's own memory.
+type lander struct {
+	*sink
+	priv   []byte
+	header chunkHeader
+	unpack unpacker
+	lastID uint64
+}
+
+// land deals with one chunk and says what is to be told to the source.
+func (w *lander) land(a arrived) (returned, error) {
+	r := returned{slot: uint32(a.slot), generation: a.generation}
+	h := &w.header
+	if err := w.readHeader(a, w.priv, h); errors.Is(err, errHeaderSum) {
+		w.tally.repairs.Add(1)
+		r.again = true
+		return r, nil
+	} else if err != nil {
+		return r, err
+	}
+	if !h.repair {
+		if err := w.ledger.admit(h); err != nil {
+			return r, err
+		}
+	}
+	plain, err := w.unpack.unpack(h.codec, w.ring.slot(a.slot)[:h.storedBytes], h.plainBytes, w.params.chunkBytes)
+	damaged := errors.Is(err, errPayload)
+	if err != nil && !damaged {
+		return r, err
+	}
+	for i := range h.extents {
+		x := &h.extents[i]
+		e, err := w.entry(x.entry)
+		if err != nil {
+			return r, err
+		}
+		if e == nil {
+			continue
+		}
+		w.lastID = x.entry
+		good, err := w.landExtent(e, x, plain, damaged, h.repair)
+		if err != nil {
+			return r, err
+		}
+		if !good {
+			r.bad = append(r.bad, uint16(i))
+		}
+	}
+	w.tally.wireBytes.Add(int64(h.storedBytes))
+	return r, nil
+}
+
+// drain hands digests of a long file on to the manifest that is written.
+func (w *lander) drain() error {
+	if e, err := w.entry(w.lastID); err == nil && e != nil {
+		return w.account.drain(&e.booking)
+	}
+	return nil
+}
+
+// landExtent verifies an extent and writes it to its file. good is false if
+// the source is to send it again.
+func (w *lander) landExtent(e *sinkEntry, x *extent, plain []byte, damaged, repair bool) (good bool, err error) {
+	if x.flags&(extFailed|extChanged|extReject) != 0 {
+		return true, nil // the reason comes in a message, and ends the entry
+	}
+	if e.Type != manifest.File || x.off > e.Size || x.length > e.Size-x.off || (repair && x.flags&extHole != 0) {
+		return false, fmt.Errorf("%w: %d bytes at %d of %q", ErrProtocol, x.length, x.off, e.Path)
+	}
+	if x.flags&extHole != 0 {
+		return true, w.landed(e, x)
+	}
+	if x.off%w.params.pieceBytes != 0 || x.length > w.params.pieceBytes {
+		return false, fmt.Errorf("%w: %d bytes at %d of %q are no piece", ErrProtocol, x.length, x.off, e.Path)
+	}
+	ok := !damaged
+	var data []byte
+	if ok {
+		data = plain[x.slotOff : int64(x.slotOff)+x.length]
+		ok = w.params.hash.Piece(data, uint64(x.off/w.params.pieceBytes), w.params.pieceBytes, e.Size <= w.params.pieceBytes) == x.digest
+	}
+	if again, err := w.judge(e, x, ok, repair); err != nil || again || !ok {
+		return !again, err
+	}
+	temp, err := w.tempOf(e)
+	if temp == nil || err != nil {
+		return true, err
+	}
+	if e.sparse {
+		_, err = temp.WriteSparse(data, x.off)
+	} else {
+		_, err = temp.WriteAt(data, x.off)
+	}
+	switch {
+	case errors.Is(err, chunker.ErrNoSpace):
+		return true, err
+	case err != nil:
+		w.failEntry(e, Failed, err)
+		return true, nil
+	}
+	return true, w.landed(e, x)
+}
+
+// judge keeps the score of a piece: again says that it is to be sent again. A
+// repair must be of a piece that was asked for, and be what was claimed first.
+func (w *lander) judge(e *sinkEntry, x *extent, ok, isRepair bool) (again bool, err error) {
+	if ok && !isRepair {
+		return false, nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.over {
+		return false, nil
+	}
+	r, known := e.repairs[x.off]
+	if isRepair != known {
+		return false, fmt.Errorf("%w: byte %d of %q sent again unasked", ErrProtocol, x.off, e.Path)
+	}
+	if isRepair && x.digest != r.digest {
+		w.failEntryLocked(e, Changed, fmt.Sprintf("%q: %v", e.Path, errChangedFile))
+		return false, nil
+	}
+	if ok {
+		delete(e.repairs, x.off)
+		return false, nil
+	}
+	w.tally.repairs.Add(1)
+	r.tries++
+	r.digest = x.digest
+	if r.tries > maxResends {
+		w.failEntryLocked(e, Corrupt, fmt.Sprintf("%q: bytes %d to %d did not verify in %d tries", e.Path, x.off, x.off+x.length, r.tries))
+		return false, nil
+	}
+	if e.repairs == nil {
+		e.repairs = make(map[int64]repair)
+	}
+	e.repairs[x.off] = r
+	return true, nil
+}
+
+// tempOf returns the file that an entry is written to, made when first asked
+// for. It is nil when the entry has been given up.
+func (k *lander) tempOf(e *sinkEntry) (*chunker.Temp, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return k.tempLocked(e)
+}
+
+func (k *sink) tempLocked(e *sinkEntry) (*chunker.Temp, error) {
+	if e.over || e.temp != nil {
+		return e.temp, nil
+	}
+	select {
+	case k.openFiles <- struct{}{}:
+	case <-k.stop:
+		return nil, context.Canceled
+	}
+	t, err := k.store.Create(&e.Entry)
+	if err != nil {
+		<-k.openFiles
+		if errors.Is(err, chunker.ErrNoSpace) {
+			return nil, err
+		}
+		k.failEntryLocked(e, outcomeOf(err), err.Error())
+		return nil, nil
+	}
+	e.temp = t
+	return t, nil
+}
+
+// landed counts an extent as there, and completes its file if it was the last.
+func (k *sink) landed(e *sinkEntry, x *extent) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.over {
+		return nil
+	}
+	if x.flags&extHole == 0 {
+		k.needed.Add(-min(x.length, max(0, e.allocBytes-e.written)))
+	}
+	e.written += x.length
+	k.tally.bytes.Add(x.length)
+	return k.completeLocked(e)
+}
+
+// completeLocked hands a file to the publisher when every byte of it is booked
+// and written.
+func (k *sink) completeLocked(e *sinkEntry) error {
+	if e.over || e.ready || e.givenUp || !e.last || e.written != e.Size {
+		return nil
+	}
+	t, err := k.tempLocked(e)
+	if t == nil || err != nil {
+		return err
+	}
+	if err := t.Finish(); err != nil {
+		if errors.Is(err, chunker.ErrNoSpace) {
+			return err
+		}
+		k.failEntryLocked(e, Failed, err.Error())
+		return nil
+	}
+	e.ready = true
+	k.finished <- e // as long as there can be open files: never blocks
+	return nil
+}

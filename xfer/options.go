@@ -1,0 +1,198 @@
+package xfer
+
+import (
+	"sync/atomic"
+	"time"
+
+	"gdrcp/manifest"
+	"gdrcp/rdma"
+)
+
+// Bounds and defaults of what can be chosen. They hold at both ends.
+const (
+	DefaultChunkBytes = 1 << 20
+	DefaultSlots      = 16
+	MinChunkBytes     = 64 << 10
+	MaxChunkBytes     = 64 << 20
+	MaxSlots          = 1024
+	MaxQPs            = 16
+	// MaxRingBytes bounds one end's ring.
+	MaxRingBytes = 1 << 30
+	// DefaultPort is where serve listens by TCP; rdma_cm uses the next one.
+	DefaultPort = 7473
+)
+
+// Options say how a copy is made. The zero value of a field means its default.
+type Options struct {
+	Recursive bool
+	Follow    bool // -L
+	Preserve  bool // -p: modes and times
+	NoFsync   bool
+
+	Transport  string // "auto", "verbs" or "tcp"
+	Require    string // "" or "verbs"
+	Rail       string // device name or address of the local rail
+	QPs        int
+	ChunkBytes int
+	Slots      int
+	Hash       manifest.Algorithm
+	Compress   Compress
+	// ForceImmSend makes immediates travel as Write + Send everywhere.
+	ForceImmSend bool
+
+	// Manifest is the name of a manifest that the copy must meet, and
+	// WriteManifest that of one to write.
+	Manifest      string
+	WriteManifest string
+
+	// Program is this program's version, for messages at the other end.
+	Program string
+	// Started is when the program began, for the time to the first byte.
+	Started  time.Time
+	Timeouts Timeouts
+	// Report takes what happens, from several goroutines at once. Nil: nobody
+	// wants to know.
+	Report func(Event)
+	// Tally counts while the copy runs. Nil: nobody looks.
+	Tally *Tally
+
+	given *manifest.Reader
+}
+
+func (o *Options) report(e Event) {
+	if o.Report != nil {
+		o.Report(e)
+	}
+}
+
+// complete fills in defaults.
+func (o *Options) complete() {
+	if o.Transport == "" {
+		o.Transport = "auto"
+	}
+	if o.QPs == 0 {
+		o.QPs = 1
+	}
+	if o.ChunkBytes == 0 {
+		o.ChunkBytes = DefaultChunkBytes
+	}
+	if o.Slots == 0 {
+		o.Slots = DefaultSlots
+	}
+	if o.Timeouts == (Timeouts{}) {
+		o.Timeouts = DefaultTimeouts()
+	}
+	if o.Tally == nil {
+		o.Tally = &Tally{}
+	}
+	if o.Started.IsZero() {
+		o.Started = time.Now()
+	}
+	o.Tally.started = o.Started
+}
+
+// EventKind says what an Event tells.
+type EventKind uint8
+
+// The events.
+const (
+	// EventConnected: a connection stands. Link says over what.
+	EventConnected EventKind = iota + 1
+	// EventNote: Text is something a person may want to know, such as why a
+	// better transport is not used.
+	EventNote
+	// EventFile: an entry has ended, with Outcome and, where it was not
+	// copied, Text.
+	EventFile
+)
+
+// Event is something that happened in a session.
+type Event struct {
+	Kind    EventKind
+	Path    string
+	Outcome Outcome
+	Bytes   int64
+	Text    string
+	Link    *Link
+}
+
+// Link says what carries a session.
+type Link struct {
+	Transport string // "verbs" or "tcp"
+	Device    string
+	Family    rdma.Transport
+	Local     string
+	Remote    string
+	Imm       rdma.ImmKind
+	QPs       int
+	Slots     int
+	// ChunkBytes is the size of a slot.
+	ChunkBytes int
+	// Why is why no better transport is used, or empty.
+	Why string
+}
+
+// Tally counts what a session has done so far. It may be read while it runs.
+type Tally struct {
+	bytes, wireBytes, repairs atomic.Int64
+	totalBytes, totalFiles    atomic.Int64
+	totalKnown                atomic.Bool
+	firstByteNs               atomic.Int64
+	started                   time.Time
+}
+
+// firstByte notes when the first payload was posted.
+func (t *Tally) firstByte() { t.firstByteNs.CompareAndSwap(0, int64(time.Since(t.started))) }
+
+// Progress is a reading of a Tally.
+type Progress struct {
+	Bytes      int64 // verified and written at the sink
+	TotalBytes int64 // of all that was found so far
+	Entries    int64
+	TotalKnown bool // nothing more will be found
+}
+
+// Read takes a reading.
+func (t *Tally) Read() Progress {
+	return Progress{Bytes: t.bytes.Load(), TotalBytes: t.totalBytes.Load(), Entries: t.totalFiles.Load(), TotalKnown: t.totalKnown.Load()}
+}
+
+// Summary is what a session came to.
+type Summary struct {
+	Link Link
+	// Content and Meta are the roots, the same at both ends: over what was
+	// copied, and over modes and times.
+	Content, Meta [32]byte
+	Hash          manifest.Algorithm
+	PieceBytes    int64
+	Files         int64
+	Dirs          int64
+	Links         int64
+	Bytes         int64
+	// WireBytes is what the payload took on the wire, where it was compressed.
+	WireBytes int64
+	Repairs   int64
+	Seconds   float64
+	// FirstByte is from the program's start to the first payload posted; 0 at
+	// a sink.
+	FirstByte time.Duration
+	// What was not copied, by reason.
+	Skipped, Failed, Changed, Corrupt int64
+	// Missing counts entries of a given manifest that are not at the source.
+	Missing int64
+	// Verified: both ends have the same roots.
+	Verified bool
+}
+
+func (a *account) summary(t *Tally, p *params, link Link, since time.Time) *Summary {
+	r := a.finish()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return &Summary{
+		Link: link, Content: r.content, Meta: r.meta, Hash: p.hash, PieceBytes: p.pieceBytes,
+		Files: a.counts[Copied], Dirs: a.dirs, Links: a.links, Bytes: int64(r.bytes), WireBytes: t.wireBytes.Load(), Repairs: t.repairs.Load(),
+		Seconds: time.Since(since).Seconds(), FirstByte: time.Duration(t.firstByteNs.Load()),
+		Skipped: a.counts[Skipped], Failed: a.counts[Failed], Changed: a.counts[Changed], Corrupt: a.counts[Corrupt],
+		Missing: a.missing, Verified: a.verified,
+	}
+}

@@ -1,0 +1,341 @@
+package xfer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"gdrcp/rdma"
+)
+
+// outChunk is a chunk on its way out: what its header will say, and the files
+// that its extents come from.
+type outChunk struct {
+	chunkHeader
+	files []*srcEntry // one for each extent; nil in a bench
+	tries int         // how often it was sent before
+}
+
+// outSlot is one slot of the source's own ring, with the chunk that is in it.
+type outSlot struct {
+	index int
+	chunk outChunk
+	// The place at the sink, once the chunk has been given one. headerSent
+	// says that the header was posted on lane and the payload was not.
+	target     grant
+	lane       *lane
+	headerSent bool
+}
+
+// grant is a sink slot that may be written once, with this generation.
+type grant struct {
+	slot       uint32
+	generation uint64
+}
+
+// posted is what the source remembers of a chunk until its slot comes back:
+// enough to send it, or parts of it, again.
+type posted struct {
+	chunk      outChunk
+	generation uint64
+	busy       bool
+}
+
+// outflow is the sending half of the chunk path. Chunks are filled by several
+// workers at once, and posted in the order of their ids as far as the sink has
+// granted slots. Whoever makes a chunk ready or brings a grant posts what can
+// be posted: nobody waits with a slot in hand.
+type outflow struct {
+	*session
+	// commit is called in order of chunk ids, right before a chunk that is no
+	// repair is posted for the first time. It may change flags of extents.
+	commit func(c *outChunk)
+	// lost is called with a chunk that must be sent again: all of it, or the
+	// extents in bad. It must not block.
+	lost func(c *outChunk, r *returned) error
+	// returned is called when a chunk has come to its end at the sink.
+	returned func(c *outChunk)
+
+	mu      sync.Mutex
+	cond    *sync.Cond
+	target  ringInfo
+	slots   []outSlot
+	free    []int      // source slots, the last one used on top: it is in the cache
+	ready   []*outSlot // by id modulo len: filled, waiting for their turn
+	again   []*outSlot // filled resends
+	nextID  uint64     // the chunk to be posted next
+	packed  uint64     // ids given out
+	grants  []grant    // sink slots, the last one returned on top
+	posted  []posted   // by sink slot
+	inAir   int        // chunks posted and not returned
+	missing []uint64   // ids of chunks whose header must go again
+	turn    int        // round robin over the lanes
+	wrs     [2]rdma.WR
+	badBuf  []uint16
+	started func() // called at the first post
+}
+
+func newOutflow(s *session) *outflow {
+	n := s.params.slots
+	o := &outflow{
+		session: s, slots: make([]outSlot, n), free: make([]int, 0, n), ready: make([]*outSlot, n),
+		grants: make([]grant, 0, n), posted: make([]posted, n), badBuf: make([]uint16, 0, maxExtents),
+	}
+	o.cond = sync.NewCond(&o.mu)
+	for i := range o.slots {
+		o.slots[i].index = i
+		o.free = append(o.free, i)
+	}
+	return o
+}
+
+// open takes the sink's ring: every slot is granted with generation 1.
+func (o *outflow) open(info ringInfo) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.target = info
+	for i := len(o.posted) - 1; i >= 0; i-- {
+		o.grants = append(o.grants, grant{uint32(i), 1})
+	}
+	o.cond.Broadcast()
+}
+
+// wakeOn makes ctx's end wake whoever waits on cond. The result undoes it.
+func (o *outflow) wakeOn(ctx context.Context) (stop func() bool) {
+	return context.AfterFunc(ctx, func() {
+		o.mu.Lock()
+		o.cond.Broadcast()
+		o.mu.Unlock()
+	})
+}
+
+// takeSlotLocked takes a free source slot and gives it a new chunk's id.
+func (o *outflow) takeSlotLocked() *outSlot {
+	s := &o.slots[o.free[len(o.free)-1]]
+	o.free = o.free[:len(o.free)-1]
+	c := &s.chunk
+	c.extents, c.files = c.extents[:0], c.files[:0]
+	c.repair, c.tries, c.storedBytes, c.plainBytes, c.codec = false, 0, 0, 0, codecPlain
+	return s
+}
+
+// numberLocked gives a slot's chunk the next id.
+func (o *outflow) numberLocked(s *outSlot) {
+	s.chunk.id = o.packed
+	o.packed++
+}
+
+// submit hands over a filled slot and posts what can be posted.
+func (o *outflow) submit(s *outSlot) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if s.chunk.repair || s.chunk.tries > 0 {
+		o.again = append(o.again, s)
+	} else {
+		o.ready[s.chunk.id%uint64(len(o.ready))] = s
+	}
+	o.pumpLocked()
+}
+
+// pumpLocked posts chunks while there are any, in order, and grants for them.
+func (o *outflow) pumpLocked() {
+	for {
+		s, resend := o.nextLocked()
+		if s == nil {
+			return
+		}
+		if s.lane == nil {
+			if !resend && o.commit != nil {
+				o.commit(&s.chunk)
+			}
+			o.addressLocked(s)
+		}
+		if !o.postLocked(s) {
+			return
+		}
+		if resend {
+			o.again = o.again[1:]
+			o.missing = slices.DeleteFunc(o.missing, func(id uint64) bool { return id == s.chunk.id })
+		} else {
+			o.ready[s.chunk.id%uint64(len(o.ready))] = nil
+			o.nextID++
+		}
+		p := &o.posted[s.target.slot]
+		p.chunk, s.chunk = s.chunk, p.chunk
+		p.generation, p.busy = s.target.generation, true
+		o.inAir++
+	}
+}
+
+// nextLocked is the chunk to post now, or nil.
+func (o *outflow) nextLocked() (s *outSlot, resend bool) {
+	if len(o.again) > 0 {
+		s, resend = o.again[0], true
+	} else if s = o.ready[o.nextID%uint64(len(o.ready))]; s == nil || o.aheadLocked() {
+		return nil, false
+	}
+	if s.lane == nil && len(o.grants) == 0 {
+		return nil, false
+	}
+	return s, resend
+}
+
+// reorderSlots is how many chunks, in rings, a source may be ahead of the
+// oldest one that has not come back. The sink keeps what it has no
+// predecessor for, so this bounds its memory.
+const reorderSlots = 4
+
+// aheadLocked reports whether the next chunk is too far ahead of the oldest.
+func (o *outflow) aheadLocked() bool {
+	limit := uint64(reorderSlots * len(o.slots))
+	for _, id := range o.missing {
+		if id+limit <= o.nextID {
+			return true
+		}
+	}
+	for i := range o.posted {
+		p := &o.posted[i]
+		if p.busy && !p.chunk.repair && p.chunk.id+limit <= o.nextID {
+			return true
+		}
+	}
+	return false
+}
+
+// addressLocked gives a chunk a sink slot and a lane.
+func (o *outflow) addressLocked(s *outSlot) {
+	s.target = o.grants[len(o.grants)-1]
+	o.grants = o.grants[:len(o.grants)-1]
+	lanes := o.snapshot()
+	for range lanes {
+		o.turn++
+		if l := lanes[o.turn%len(lanes)]; o.client || l.heard.Load() {
+			s.lane = l
+			break
+		}
+	}
+	if s.lane == nil {
+		s.lane = lanes[0]
+	}
+}
+
+// postLocked posts a chunk's header and payload. ok is false if the queue was
+// full; what is left is posted later, on the same lane.
+func (o *outflow) postLocked(s *outSlot) (ok bool) {
+	wrs := o.wrs[:]
+	if s.headerSent {
+		wrs = o.wrs[1:]
+	} else {
+		o.wrs[0] = o.headerWR(s)
+	}
+	o.wrs[1] = rdma.WR{
+		Op: rdma.OpWriteImm, ID: uint64(s.index), Local: o.ring.payloadMR, Offset: s.index * o.ring.slotBytes, Len: int(s.chunk.storedBytes),
+		RemoteAddr: o.target.payloadAddr + uint64(s.target.slot)*uint64(o.target.slotBytes), RKey: o.target.payloadKey,
+		Imm: immediate(int(s.target.slot), s.target.generation),
+	}
+	n, _ := s.lane.conn.Post(wrs)
+	if n == len(wrs) {
+		s.headerSent, s.lane = false, nil
+		if o.started != nil {
+			o.started()
+			o.started = nil
+		}
+		return true
+	}
+	// The queue is full, or the connection is dead and the poller about to be
+	// told why.
+	s.headerSent = s.headerSent || n == 1
+	return false
+}
+
+// headerWR writes a chunk's header to its source slot and describes its Write.
+func (o *outflow) headerWR(s *outSlot) rdma.WR {
+	c := &s.chunk
+	c.session = o.sessionTag()
+	c.epoch, c.slot, c.generation = o.target.epoch, s.target.slot, s.target.generation
+	return rdma.WR{
+		Op: rdma.OpWrite, Quiet: true, Local: o.ring.headerMR, Offset: s.index * headerStride, Len: c.encode(o.ring.headerSlot(s.index)),
+		RemoteAddr: o.target.headerAddr + uint64(s.target.slot)*headerStride, RKey: o.target.headerKey,
+	}
+}
+
+// done frees the source slot of a completed chunk.
+func (o *outflow) done(id uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.free = append(o.free, int(id))
+	o.cond.Broadcast()
+}
+
+// opened posts what waited for room in a send queue.
+func (o *outflow) opened() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.pumpLocked()
+	return nil
+}
+
+// immediate is a peer's mistake: nobody writes to a source.
+func (o *outflow) immediate(imm uint32) error {
+	return fmt.Errorf("%w: immediate %#x at the source", ErrProtocol, imm)
+}
+
+// credit takes slots back from the sink.
+func (o *outflow) credit(body []byte) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err := decodeCredit(body, o.badBuf, o.returnedLocked); err != nil {
+		return err
+	}
+	o.cond.Broadcast()
+	o.pumpLocked()
+	return nil
+}
+
+// maxResends is how often a piece or a chunk is sent again before the copy of
+// its file, or the session, fails.
+const maxResends = 3
+
+func (o *outflow) returnedLocked(r *returned) error {
+	if int(r.slot) >= len(o.posted) {
+		return fmt.Errorf("%w: slot %d of %d returned", ErrProtocol, r.slot, len(o.posted))
+	}
+	p := &o.posted[r.slot]
+	if r.generation < p.generation || (r.generation == p.generation && !p.busy) {
+		return nil // told before
+	}
+	if r.generation != p.generation {
+		return fmt.Errorf("%w: slot %d returned with generation %d, current is %d", ErrProtocol, r.slot, r.generation, p.generation)
+	}
+	for _, i := range r.bad {
+		if int(i) >= len(p.chunk.extents) {
+			return fmt.Errorf("%w: extent %d of chunk %d wanted again, it has %d", ErrProtocol, i, p.chunk.id, len(p.chunk.extents))
+		}
+	}
+	if r.again && p.chunk.tries >= maxResends {
+		return fmt.Errorf("%w: the header of chunk %d did not arrive whole in %d tries", ErrIntegrity, p.chunk.id, p.chunk.tries+1)
+	}
+	p.busy = false
+	o.inAir--
+	o.grants = append(o.grants, grant{r.slot, r.generation + 1})
+	if r.again && !p.chunk.repair {
+		o.missing = append(o.missing, p.chunk.id)
+	}
+	if r.again || len(r.bad) > 0 {
+		return o.lost(&p.chunk, r)
+	}
+	if o.returned != nil {
+		o.returned(&p.chunk)
+	}
+	return nil
+}
+
+// sessionTag is the part of the session id that chunk headers carry.
+func (s *session) sessionTag() uint64 {
+	var v uint64
+	for i := range 8 {
+		v |= uint64(s.id[i]) << (8 * i)
+	}
+	return v
+}

@@ -1,0 +1,220 @@
+package xfer
+
+import (
+	"context"
+	"fmt"
+
+	"gdrcp/chunker"
+	"gdrcp/manifest"
+)
+
+// alignments of an extent's bytes in a slot: a cache line, and a page for what
+// is long enough to be worth it to the file system.
+const (
+	extentAlign = 64
+	pageAlign   = 4096
+	pageFrom    = 64 << 10
+)
+
+// maxHoleRun bounds the pieces of a hole told in one extent. Each piece's
+// digest has to be made at both ends; with BLAKE3, where no two are alike, at
+// the price of reading it.
+func maxHoleRun(a manifest.Algorithm) int64 {
+	if a == manifest.BLAKE3 {
+		return 64
+	}
+	return 1 << 16
+}
+
+// pack cuts accepted entries into chunks, in order, and hands each to the
+// workers in a source slot. Wishes for a resend go first. It returns when
+// every entry has ended.
+func (s *source) pack(ctx context.Context) error {
+	defer close(s.jobs)
+	for {
+		slot, err := s.nextJob(ctx)
+		if slot == nil || err != nil {
+			return err
+		}
+		s.jobs <- slot // as long as the ring: never blocks
+	}
+}
+
+// nextJob waits for a free slot and something to put into it. nil means that
+// there is nothing more.
+func (s *source) nextJob(ctx context.Context) (*outSlot, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if s.ended && s.settled == s.announced {
+			return nil, nil
+		}
+		if len(s.free) > 0 && len(s.resends) > 0 {
+			return s.resendLocked(), nil
+		}
+		if len(s.free) > 0 && s.nextFileLocked() != nil {
+			slot := s.takeSlotLocked()
+			// Cutting may have to look for holes: not under the lock.
+			s.mu.Unlock()
+			err := s.cutChunk(&slot.chunk)
+			s.mu.Lock()
+			if err != nil {
+				return nil, err
+			}
+			if len(slot.chunk.extents) > 0 {
+				s.numberLocked(slot)
+				return slot, nil
+			}
+			s.free = append(s.free, slot.index)
+			continue
+		}
+		s.cond.Wait()
+	}
+}
+
+// nextFileLocked is the accepted file to cut next, or nil. It passes over
+// entries without data, and over those that the sink gave up before they were
+// cut.
+func (s *source) nextFileLocked() *srcEntry {
+	for s.cut < s.accepted {
+		if e := s.table[s.cut%entryWindow]; e != nil && e.id == s.cut && e.Type == manifest.File {
+			return e
+		}
+		s.cut++
+	}
+	return nil
+}
+
+func (s *source) nextFile() *srcEntry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nextFileLocked()
+}
+
+// pastFile ends the cutting of the entry that nextFile gave.
+func (s *source) pastFile() {
+	s.mu.Lock()
+	s.cut++
+	s.mu.Unlock()
+}
+
+// resendLocked puts the oldest wish for a resend into a slot.
+func (s *source) resendLocked() *outSlot {
+	r := s.resends[0]
+	s.resends = s.resends[1:]
+	slot := s.takeSlotLocked()
+	c := &slot.chunk
+	c.id, c.repair, c.tries = r.id, r.repair, r.tries
+	var used int64
+	for i := range r.extents {
+		x := r.extents[i]
+		if x.flags&extHole == 0 {
+			x.slotOff = uint32(alignUp(used, x.length))
+			used = int64(x.slotOff) + x.length
+		}
+		c.extents = append(c.extents, x)
+		c.files = append(c.files, r.files[i])
+	}
+	c.plainBytes = uint32(used)
+	return slot
+}
+
+// resendLater notes what the sink wants again.
+func (s *source) resendLater(c *outChunk, r *returned) error {
+	w := &resend{id: c.id, repair: c.repair, tries: c.tries + 1}
+	if r.again {
+		w.extents = append(w.extents, c.extents...)
+		w.files = append(w.files, c.files...)
+	} else {
+		w.repair = true
+		for _, i := range r.bad {
+			if c.extents[i].flags&extHole != 0 {
+				return fmt.Errorf("%w: a hole wanted again", ErrProtocol)
+			}
+			w.extents = append(w.extents, c.extents[i])
+			w.files = append(w.files, c.files[i])
+		}
+		s.tally.repairs.Add(int64(len(r.bad)))
+	}
+	s.resends = append(s.resends, w)
+	s.cond.Broadcast()
+	return nil
+}
+
+// alignUp is where an extent of n bytes may begin in a slot, at or after used.
+func alignUp(used, n int64) int64 {
+	a := int64(extentAlign)
+	if n >= pageFrom {
+		a = pageAlign
+	}
+	return (used + a - 1) &^ (a - 1)
+}
+
+// cutChunk fills a chunk with extents of the next accepted entries.
+func (s *source) cutChunk(c *outChunk) error {
+	room := int64(s.params.chunkBytes)
+	used := int64(0)
+	for len(c.extents) < maxExtents {
+		e := s.nextFile()
+		if e == nil {
+			break
+		}
+		x := extent{entry: e.id, off: e.packed}
+		if e.failed() != nil {
+			// Nothing more of it is read: one extent tells the sink its end.
+			x.flags, e.packed = extLast, e.Size
+		} else {
+			x.length, x.flags = s.nextExtent(e)
+		}
+		if x.flags&extHole == 0 {
+			at := alignUp(used, x.length)
+			if at+x.length > room {
+				if used == 0 {
+					return fmt.Errorf("extent of %d bytes in a chunk of %d", x.length, room)
+				}
+				break
+			}
+			x.slotOff = uint32(at)
+			used = at + x.length
+		}
+		e.packed += x.length
+		if e.packed == e.Size {
+			x.flags |= extLast
+			s.pastFile()
+		}
+		c.extents = append(c.extents, x)
+		c.files = append(c.files, e)
+	}
+	c.plainBytes = uint32(used)
+	return nil
+}
+
+// nextExtent is the length and kind of the next extent of a file: one piece,
+// or a run of pieces that are holes.
+func (s *source) nextExtent(e *srcEntry) (length int64, flags uint16) {
+	piece := s.params.pieceBytes
+	left := e.Size - e.packed
+	if !e.sparse || left == 0 {
+		return min(piece, left), 0
+	}
+	start := e.packed
+	err := e.withFile(s.tree, func(f *chunker.File) (err error) {
+		start, _, err = f.Data(e.packed, e.Size)
+		return err
+	})
+	if err != nil {
+		// The worker meets the same error, or reads what is there.
+		return min(piece, left), 0
+	}
+	hole := start - e.packed
+	if start < e.Size {
+		hole -= hole % piece
+	}
+	if hole < piece && hole < left {
+		return min(piece, left), 0
+	}
+	return min(hole, maxHoleRun(s.params.hash)*piece), extHole
+}

@@ -1,0 +1,211 @@
+package xfer
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
+
+	"gdrcp/rdma"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// pingBytes is the payload of a ping's Write.
+const pingBytes = 64
+
+// Latency is the round trip of one kind of work request.
+type Latency struct {
+	Link Link
+	// Op is "send" (a message and its answer), "write-imm" (a Write with
+	// immediate and the peer's one in return) or "write" (a Write, and a Read
+	// of the same bytes on the same queue pair, which comes after it).
+	Op                    string
+	Median, P99, Shortest time.Duration
+	Rounds                int
+}
+
+// ponger is the server's end: it answers messages with messages, and
+// immediates with a Write with immediate into the pinger's ring.
+type ponger struct {
+	*session
+	peer ringInfo
+	open bool
+}
+
+func (p *ponger) release() error         { return nil }
+func (p *ponger) done(uint64)            {}
+func (p *ponger) opened() error          { return nil }
+func (p *ponger) conn() rdma.Conn        { return p.snapshot()[0].conn }
+func (p *ponger) immediate(uint32) error { return p.answer() }
+
+// answer is the pong to a Write with immediate.
+func (p *ponger) answer() error {
+	if !p.open {
+		return fmt.Errorf("%w: a ping before the ring", ErrProtocol)
+	}
+	_, err := p.conn().Post([]rdma.WR{{
+		Op: rdma.OpWriteImm, Local: p.ring.payloadMR, Len: pingBytes, RemoteAddr: p.peer.payloadAddr, RKey: p.peer.payloadKey,
+	}})
+	return err
+}
+
+func (p *ponger) fast(f *frame) (bool, error) {
+	switch f.typ {
+	case msgPing:
+		_, err := p.ctl.trySend(msgPong, nil)
+		return true, err
+	case msgRing:
+		info, err := decodeRing(f.body, 1, MinChunkBytes)
+		p.peer, p.open = info, err == nil
+		return true, err
+	}
+	return false, nil
+}
+
+func (p *ponger) talk(ctx context.Context, _ *errgroup.Group) error {
+	p.params.slots, p.params.chunkBytes = 1, MinChunkBytes
+	if err := p.makeRing(rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead); err != nil {
+		return err
+	}
+	var r role = p
+	p.role.Store(&r)
+	info := p.ring.info()
+	if err := p.ctl.send(ctx, msgRing, info.encode()); err != nil {
+		return err
+	}
+	err := p.receive(ctx, func(f *frame) error {
+		if f.typ != msgEnd {
+			return fmt.Errorf("%w: message %d in a ping", ErrProtocol, f.typ)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	p.ending.Store(true)
+	return p.linger(ctx)
+}
+
+// pinger is the client's end. Its poller hands every answer on.
+type pinger struct {
+	*session
+	peer    ringInfo
+	answers chan struct{}
+}
+
+func (p *pinger) release() error         { return nil }
+func (p *pinger) opened() error          { return nil }
+func (p *pinger) done(uint64)            { p.answer() }
+func (p *pinger) immediate(uint32) error { p.answer(); return nil }
+
+func (p *pinger) answer() {
+	select {
+	case p.answers <- struct{}{}:
+	default:
+	}
+}
+
+func (p *pinger) fast(f *frame) (bool, error) {
+	if f.typ == msgPong {
+		p.answer()
+		return true, nil
+	}
+	return false, nil
+}
+
+// round sends one ping by post and waits for its answer.
+func (p *pinger) round(ctx context.Context, post func() error) error {
+	if err := post(); err != nil {
+		return err
+	}
+	select {
+	case <-p.answers:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// posts are the ways to ping, by name.
+func (p *pinger) posts(ctx context.Context) map[string]func() error {
+	conn := p.snapshot()[0].conn
+	write := rdma.WR{
+		Op: rdma.OpWriteImm, Quiet: true, Local: p.ring.payloadMR, Len: pingBytes, RemoteAddr: p.peer.payloadAddr, RKey: p.peer.payloadKey,
+	}
+	read := write
+	write2 := write
+	write2.Op, read.Op, read.Quiet = rdma.OpWrite, rdma.OpRead, false
+	return map[string]func() error{
+		"send":      func() error { return p.ctl.send(ctx, msgPing, nil) },
+		"write-imm": func() error { _, err := conn.Post([]rdma.WR{write}); return err },
+		"write":     func() error { _, err := conn.Post([]rdma.WR{write2, read}); return err },
+	}
+}
+
+func (p *pinger) talk(ctx context.Context, rounds int, got func(Latency)) error {
+	p.params.slots, p.params.chunkBytes = 1, MinChunkBytes
+	if err := p.makeRing(rdma.LocalWrite | rdma.RemoteWrite); err != nil {
+		return err
+	}
+	err := p.expect(ctx, msgRing, "ring", func(body []byte) (err error) {
+		p.peer, err = decodeRing(body, 1, MinChunkBytes)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var r role = p
+	p.role.Store(&r)
+	info := p.ring.info()
+	if err := p.ctl.send(ctx, msgRing, info.encode()); err != nil {
+		return err
+	}
+	posts := p.posts(ctx)
+	for _, op := range []string{"send", "write", "write-imm"} {
+		took := make([]time.Duration, 0, rounds)
+		for i := range rounds + rounds/10 {
+			start := time.Now()
+			if err := p.round(ctx, posts[op]); err != nil {
+				return fmt.Errorf("%s: %w", op, err)
+			}
+			if i >= rounds/10 { // the first tenth warms up
+				took = append(took, time.Since(start))
+			}
+		}
+		slices.Sort(took)
+		got(Latency{Op: op, Median: took[len(took)/2], P99: took[len(took)*99/100], Shortest: took[0], Rounds: rounds})
+	}
+	return p.ctl.send(ctx, msgEnd, binary.AppendUvarint(nil, uint64(rounds)))
+}
+
+// BenchLatency measures round trips to a server.
+func (c *Client) BenchLatency(ctx context.Context, ep Endpoint, rounds int, o Options) ([]Latency, error) {
+	o.Slots, o.QPs, o.ChunkBytes = 1, 1, MinChunkBytes
+	o.complete()
+	h := o.hello(modePing)
+	var out []Latency
+	d, err := c.benchSession(ctx, ep, &o, h, func(ctx context.Context, s *session, _ *errgroup.Group) error {
+		p := &pinger{session: s, answers: make(chan struct{}, 1)}
+		return p.talk(ctx, max(rounds, 10), func(l Latency) { out = append(out, l) })
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range out {
+		out[i].Link = d.link
+	}
+	return out, nil
+}
+
+// serveBench readies the server's end of a bench.
+func (v *Server) serveBench(s *session, h *hello) (*service, error) {
+	out := &service{close: func() error { return nil }}
+	if h.mode == modePing {
+		out.conversation = &ponger{session: s}
+	} else {
+		out.conversation = &benchSink{inflow: newInflow(s)}
+	}
+	return out, nil
+}

@@ -1,0 +1,98 @@
+package xfer
+
+import (
+	"errors"
+	"fmt"
+
+	"gdrcp/rdma"
+
+	"golang.org/x/sys/unix"
+)
+
+// ring is one end's slots on a rail: payload slots and, beside them, the slots
+// of the chunks' headers, which stay in host memory wherever the payload is.
+// Both are mapped outside the Go heap and registered once for the session.
+type ring struct {
+	slots     int
+	slotBytes int
+	payload   []byte
+	header    []byte
+	payloadMR rdma.MR
+	headerMR  rdma.MR
+}
+
+// newRing maps and registers a ring. access is what the peer may do to it: a
+// sink's ring is written by the peer, a source's by nobody.
+func newRing(rail rdma.Rail, slots, slotBytes int, access rdma.Access) (r *ring, err error) {
+	r = &ring{slots: slots, slotBytes: slotBytes}
+	defer func() {
+		if err != nil {
+			r.close()
+		}
+	}()
+	if r.payload, err = mapSlots(slots * slotBytes); err != nil {
+		return nil, fmt.Errorf("map a ring of %d slots of %d bytes: %w", slots, slotBytes, err)
+	}
+	if r.header, err = mapSlots(slots * headerStride); err != nil {
+		return nil, fmt.Errorf("map the header ring: %w", err)
+	}
+	if r.payloadMR, err = rail.Register(rdma.HostRegion(r.payload), access); err != nil {
+		return nil, fmt.Errorf("register a ring of %d MiB: %w", len(r.payload)>>20, err)
+	}
+	if r.headerMR, err = rail.Register(rdma.HostRegion(r.header), access); err != nil {
+		return nil, fmt.Errorf("register the header ring: %w", err)
+	}
+	return r, nil
+}
+
+// mapSlots maps anonymous memory, in huge pages where the kernel has them: a
+// device's translation table and the registration are then 512 times shorter.
+func mapSlots(n int) ([]byte, error) {
+	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Madvise(b, unix.MADV_HUGEPAGE); err != nil && !errors.Is(err, unix.EINVAL) {
+		return nil, errors.Join(err, unix.Munmap(b))
+	}
+	return b, nil
+}
+
+// slot is the payload memory of slot i.
+func (r *ring) slot(i int) []byte {
+	return r.payload[i*r.slotBytes : (i+1)*r.slotBytes : (i+1)*r.slotBytes]
+}
+
+// headerSlot is the header memory of slot i.
+func (r *ring) headerSlot(i int) []byte {
+	return r.header[i*headerStride : (i+1)*headerStride : (i+1)*headerStride]
+}
+
+func (r *ring) info() ringInfo {
+	return ringInfo{
+		epoch: 1, slots: uint32(r.slots), slotBytes: uint32(r.slotBytes),
+		payloadAddr: r.payloadMR.Addr(), payloadKey: r.payloadMR.RKey(),
+		headerAddr: r.headerMR.Addr(), headerKey: r.headerMR.RKey(),
+	}
+}
+
+// close deregisters and unmaps. Every Conn that could reach the ring must be
+// closed before. Safe on a ring half made, and on nil.
+func (r *ring) close() error {
+	if r == nil {
+		return nil
+	}
+	var errs []error
+	for _, mr := range []rdma.MR{r.payloadMR, r.headerMR} {
+		if mr != nil {
+			errs = append(errs, mr.Close())
+		}
+	}
+	for _, b := range []*[]byte{&r.payload, &r.header} {
+		if *b != nil {
+			errs = append(errs, unix.Munmap(*b))
+			*b = nil
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,147 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"gdrcp/chunker"
+	"gdrcp/manifest"
+
+	"golang.org/x/sync/errgroup"
+)
+
+func (m mode) String() string {
+	switch m {
+	case modePush:
+		return "push"
+	case modePull:
+		return "pull"
+	case modeBench:
+		return "bench"
+	case modeRails:
+		return "question"
+	case modePing:
+		return "ping"
+	}
+	return "unknown"
+}
+
+// service is what a server does in a session, and what it has to end.
+type service struct {
+	conversation
+	name  string // of a single source
+	tally *Tally
+	acct  *account // nil for a bench
+	close func() error
+}
+
+func (v *service) release() error {
+	return errors.Join(v.conversation.release(), v.close())
+}
+
+func (v *service) talk(ctx context.Context, g *errgroup.Group) error {
+	return v.conversation.talk(ctx, g)
+}
+
+func (v *service) summary(s *session, link Link, start time.Time) *Summary {
+	if v.acct == nil {
+		return nil
+	}
+	return v.acct.summary(v.tally, &s.params, link, start)
+}
+
+// check holds a hello against the bounds and what the rail was made for.
+func (h *hello) check(made *params) error {
+	switch h.mode {
+	case modeRails, modePing:
+		return nil
+	case modePush, modePull, modeBench:
+	default:
+		return fmt.Errorf("%w: mode %d", ErrProtocol, h.mode)
+	}
+	if h.slots < uint64(made.slots) || h.qps < uint64(made.qps) || h.chunkBytes != uint64(made.chunkBytes) ||
+		made.chunkBytes < MinChunkBytes || h.codec > uint64(CompressAuto) {
+		return fmt.Errorf("%w: a hello that does not fit its connection", ErrProtocol)
+	}
+	if h.mode == modeBench {
+		if h.hash != 0 && !h.hash.Valid() {
+			return fmt.Errorf("%w: hash %d", ErrProtocol, h.hash)
+		}
+		return nil
+	}
+	if !h.hash.Valid() {
+		return fmt.Errorf("%w: hash %d", ErrProtocol, h.hash)
+	}
+	if h.pieceBytes > h.chunkBytes {
+		return fmt.Errorf("%w: pieces of %d bytes in chunks of %d", ErrProtocol, h.pieceBytes, h.chunkBytes)
+	}
+	if err := manifest.CheckPieceBytes(int64(h.pieceBytes)); err != nil {
+		return fmt.Errorf("%w: %w", ErrProtocol, err)
+	}
+	if len(h.paths) == 0 || (h.mode == modePush && len(h.paths) != 1) || len(h.paths) > 1 != (h.flags&flagMany != 0) && h.mode == modePull {
+		return fmt.Errorf("%w: %d paths", ErrProtocol, len(h.paths))
+	}
+	return nil
+}
+
+// serve readies what a client asked for: its source or its sink below the root.
+func (v *Server) serve(s *session, h *hello) (*service, error) {
+	slots, qps := s.params.slots, s.params.qps
+	s.params = h.params()
+	s.params.slots, s.params.qps = slots, qps
+	if h.mode == modeBench || h.mode == modePing {
+		return v.serveBench(s, h)
+	}
+	o := Options{Report: v.cfg.Report, Tally: &Tally{started: time.Now()}}
+	acct, err := newAccount(&s.params, &o)
+	if err != nil {
+		return nil, err
+	}
+	out := &service{tally: o.Tally, acct: acct}
+	if h.mode == modePush {
+		if v.cfg.ReadOnly {
+			return nil, fmt.Errorf("%w: the server is read-only", fs.ErrPermission)
+		}
+		store, err := chunker.OpenSink(chunker.SinkOptions{
+			Root: v.cfg.Root, Dest: h.paths[0], MustBeDir: h.flags&flagMustBeDir != 0,
+			Preserve: h.flags&flagPreserve != 0, NoFsync: h.flags&flagNoFsync != 0,
+		})
+		if err != nil {
+			return nil, err
+		}
+		out.conversation, out.close = newSink(s, store, o.Tally, acct), store.Close
+		return out, nil
+	}
+	recursive, follow := h.flags&flagRecursive != 0, h.flags&flagFollow != 0
+	if len(h.paths) == 1 {
+		o.Recursive, o.Follow = recursive, follow
+		if err := checkSingle(v.under((*os.Root).Stat), v.under((*os.Root).Lstat), h.paths[0], &o); err != nil {
+			return nil, err
+		}
+		out.name = baseName("/" + h.paths[0])
+	}
+	tree, err := chunker.OpenRooted(v.cfg.Root, namedSources(h.paths), follow || !recursive)
+	if err != nil {
+		return nil, err
+	}
+	out.conversation, out.close = newSource(s, tree, o.Tally, acct), tree.Close
+	return out, nil
+}
+
+// under looks at a path as a client names it: below the root, whether it
+// begins with a slash or not.
+func (v *Server) under(look func(*os.Root, string) (os.FileInfo, error)) func(string) (os.FileInfo, error) {
+	return func(name string) (os.FileInfo, error) {
+		rel := strings.TrimLeft(path.Clean("/"+name), "/")
+		if rel == "" {
+			rel = "."
+		}
+		return look(v.cfg.Root, rel)
+	}
+}

@@ -1,0 +1,413 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gdrcp/manifest"
+	"gdrcp/rdma"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// params are what the two ends agreed on.
+type params struct {
+	mode       mode
+	chunkBytes int
+	pieceBytes int64
+	hash       manifest.Algorithm
+	slots      int
+	qps        int
+	codec      Compress
+	flags      uint64
+	name       string // base name of a single source
+}
+
+// Timeouts bound how long a peer may keep a session waiting.
+type Timeouts struct {
+	// Handshake bounds each answer before data flows.
+	Handshake time.Duration
+	// Heartbeat is how often a queue pair says something at the least.
+	Heartbeat time.Duration
+	// Silence is after how long without a sign of life a peer counts as dead.
+	Silence time.Duration
+	// Linger is how long the end that spoke last waits for the other to hang up.
+	Linger time.Duration
+}
+
+// DefaultTimeouts are for real networks.
+func DefaultTimeouts() Timeouts {
+	return Timeouts{Handshake: 10 * time.Second, Heartbeat: time.Second, Silence: 10 * time.Second, Linger: 5 * time.Second}
+}
+
+// role is what an end does with what arrives. done, immediate, fast and
+// opened are called by the poller and never block.
+type role interface {
+	done(id uint64)
+	immediate(imm uint32) error
+	// fast handles messages that need no blocking work; handled is false for
+	// the others, which go to the control goroutine.
+	fast(f *frame) (handled bool, err error)
+	// opened tells that the control window or a send queue has room again.
+	opened() error
+}
+
+// lane is one queue pair of a session.
+type lane struct {
+	conn rdma.Conn
+	// heard: the peer has sent on it, so that an iWARP passive end may send too.
+	heard atomic.Bool
+}
+
+// inMsg is a message on its way from the poller to the control goroutine.
+type inMsg struct {
+	buf []byte
+	f   frame
+}
+
+// session is one end of a conversation: a rail, its queue pairs and the
+// goroutines that serve them.
+type session struct {
+	id       [16]byte
+	peer     string
+	rail     rdma.Rail
+	timeouts Timeouts
+	params   params
+	client   bool
+	ctl      *control
+	// ring is there once ringReady is closed.
+	ring      *ring
+	ringReady chan struct{}
+
+	role atomic.Pointer[role]
+
+	mu    sync.Mutex
+	lanes []*lane
+
+	inbox chan *inMsg
+	spare chan *inMsg
+	// ending is set when the conversation is complete, and hanging up is the
+	// peer's right. hungUp is closed when it did.
+	ending atomic.Bool
+	hungUp chan struct{}
+	once   sync.Once
+}
+
+func newSession(rail rdma.Rail, conn rdma.Conn, id [16]byte, peer string, client bool, t Timeouts) *session {
+	s := &session{
+		id: id, peer: peer, rail: rail, timeouts: t, client: client, ctl: newControl(conn),
+		lanes: []*lane{{conn: conn}},
+		inbox: make(chan *inMsg, controlWindow), spare: make(chan *inMsg, controlWindow),
+		hungUp: make(chan struct{}), ringReady: make(chan struct{}),
+	}
+	return s
+}
+
+// errComplete ends a session's goroutines when its conversation is complete.
+var errComplete = errors.New("complete")
+
+// run serves the session until talk, the conversation, has returned. Workers
+// are the goroutines that a role needs, and end by themselves when their work
+// is done or ctx is. It ends everything that it started, in order; on an error
+// it tells the peer. The rail remains the caller's.
+func (s *session) run(parent context.Context, talk func(ctx context.Context, g *errgroup.Group) error) error {
+	if err := context.Cause(parent); err != nil {
+		return errors.Join(err, s.close())
+	}
+	ctx, cancel := context.WithCancelCause(parent)
+	defer cancel(nil)
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.pollCompletions(gctx) })
+	g.Go(func() error { return s.beat(gctx) })
+	g.Go(func() error {
+		err := talk(gctx, g)
+		if err == nil {
+			cancel(errComplete)
+		}
+		return err
+	})
+	err := g.Wait()
+	if errors.Is(err, errComplete) || errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, errComplete) {
+		err = cause
+	}
+	if err != nil {
+		s.tellAbort(err)
+	}
+	return errors.Join(err, s.close())
+}
+
+// tellAbort tells the peer why the session ends, if it can still be told and
+// does not know.
+func (s *session) tellAbort(err error) {
+	var remote *RemoteError
+	if errors.As(err, &remote) || errors.Is(err, rdma.ErrDisconnected) {
+		return
+	}
+	if errors.Is(err, context.Canceled) {
+		err = errors.New("interrupted")
+		s.sendAbort(ClassStopped, err)
+		return
+	}
+	s.sendAbort(Classify(err), err)
+}
+
+func (s *session) sendAbort(class ErrorClass, err error) {
+	a := abort{class, err.Error()}
+	// Best effort: the connection may be what failed.
+	_, _ = s.ctl.trySend(msgAbort, a.encode())
+}
+
+// close ends the queue pairs and then the memory they could reach.
+func (s *session) close() error {
+	s.mu.Lock()
+	lanes := s.lanes
+	s.lanes = nil
+	s.mu.Unlock()
+	var errs []error
+	for _, l := range lanes {
+		errs = append(errs, l.conn.Close())
+	}
+	errs = append(errs, s.ring.close())
+	return errors.Join(errs...)
+}
+
+// makeRing maps and registers this end's ring. It takes milliseconds, in which
+// entries are already announced.
+func (s *session) makeRing(access rdma.Access) error {
+	r, err := newRing(s.rail, s.params.slots, s.params.chunkBytes, access)
+	if err != nil {
+		return err
+	}
+	s.ring = r
+	close(s.ringReady)
+	return nil
+}
+
+// addLane takes a further queue pair into the session. The lane is closed by
+// the session, also where it comes too late.
+func (s *session) addLane(conn rdma.Conn) error {
+	s.mu.Lock()
+	if s.lanes == nil || len(s.lanes) >= s.params.qps {
+		s.mu.Unlock()
+		return errors.Join(rdma.ErrClosed, conn.Close())
+	}
+	// Copy on write: the poller and the heart read the slice without the lock.
+	s.lanes = append(append(make([]*lane, 0, len(s.lanes)+1), s.lanes...), &lane{conn: conn})
+	s.mu.Unlock()
+	return nil
+}
+
+func (s *session) snapshot() []*lane {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lanes
+}
+
+// pollCompletions is the rail's one poller. It never blocks but in Wait.
+func (s *session) pollCompletions(ctx context.Context) error {
+	cs := make([]rdma.Completion, 64)
+	for {
+		n, err := s.rail.Wait(ctx, cs)
+		if err != nil {
+			return err
+		}
+		role := s.role.Load()
+		done := false
+		for i := range cs[:n] {
+			c := &cs[i]
+			switch c.Kind {
+			case rdma.Done:
+				done = true
+				if role != nil {
+					(*role).done(c.ID)
+				}
+			case rdma.Immediate:
+				if role == nil {
+					return fmt.Errorf("%w: a chunk before its time", ErrProtocol)
+				}
+				err = (*role).immediate(c.Imm)
+			case rdma.Message:
+				if err = s.message(role, c); role == nil {
+					role = s.role.Load()
+				}
+			case rdma.Closed:
+				err = s.closed(c)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if done {
+			s.ctl.wake()
+			if role != nil {
+				if err := (*role).opened(); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+// closed handles the end of a connection: right after the conversation is
+// complete, too early otherwise.
+func (s *session) closed(c *rdma.Completion) error {
+	if s.ending.Load() {
+		s.once.Do(func() { close(s.hungUp) })
+		return nil
+	}
+	return fmt.Errorf("connection to %s lost: %w", s.peer, c.Err)
+}
+
+// message takes one control message.
+func (s *session) message(role *role, c *rdma.Completion) error {
+	for _, l := range s.snapshot() {
+		if l.conn == c.Conn {
+			l.heard.Store(true)
+		}
+	}
+	f, err := parseFrame(c.Msg)
+	if err != nil {
+		return err
+	}
+	switch f.typ {
+	case msgHeartbeat:
+		return nil
+	case msgAbort:
+		a, err := decodeAbort(f.body)
+		if err != nil {
+			return err
+		}
+		return &RemoteError{Peer: s.peer, Class: a.class, Text: a.text}
+	}
+	opened, err := s.ctl.seen(&f)
+	if err != nil {
+		return err
+	}
+	if opened && role != nil {
+		if err := (*role).opened(); err != nil {
+			return err
+		}
+	}
+	if f.typ == msgAck {
+		return nil
+	}
+	if role != nil {
+		handled, err := (*role).fast(&f)
+		if err != nil {
+			return err
+		}
+		if handled {
+			return s.ctl.consume()
+		}
+	}
+	return s.deliver(&f)
+}
+
+// deliver hands a message to the control goroutine, in memory of its own.
+func (s *session) deliver(f *frame) error {
+	var m *inMsg
+	select {
+	case m = <-s.spare:
+	default:
+		m = &inMsg{buf: make([]byte, msgBytes)}
+	}
+	if len(f.body) > len(m.buf) {
+		return fmt.Errorf("%w: message of %d bytes", ErrProtocol, len(f.body))
+	}
+	m.f = *f
+	m.f.body = m.buf[:copy(m.buf, f.body)]
+	select {
+	case s.inbox <- m:
+		return nil
+	default:
+		return errWindow
+	}
+}
+
+// receive waits for the next message and hands it to handle, after which it
+// counts as consumed.
+func (s *session) receive(ctx context.Context, handle func(f *frame) error) error {
+	select {
+	case m := <-s.inbox:
+		if err := handle(&m.f); err != nil {
+			return err
+		}
+		select {
+		case s.spare <- m:
+		default:
+		}
+		return s.ctl.consume()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// expect waits for one message of type t within the handshake's bound.
+func (s *session) expect(ctx context.Context, t msgType, what string, handle func(body []byte) error) error {
+	hctx, cancel := context.WithTimeoutCause(ctx, s.timeouts.Handshake,
+		fmt.Errorf("%w: %s sent no %s within %v", ErrPeerSilent, s.peer, what, s.timeouts.Handshake))
+	defer cancel()
+	return s.receive(hctx, func(f *frame) error {
+		if f.typ != t {
+			return fmt.Errorf("%w: message %d from %s instead of the %s", ErrProtocol, f.typ, s.peer, what)
+		}
+		return handle(f.body)
+	})
+}
+
+// beat says something on every queue pair once a second and watches that the
+// peer does too. RC queue pairs have no keep-alive of their own: an end that
+// only receives would never notice a dead peer.
+func (s *session) beat(ctx context.Context) error {
+	tick := time.NewTicker(s.timeouts.Heartbeat)
+	defer tick.Stop()
+	var msg [frameBytes]byte
+	putFrame(msg[:], msgHeartbeat, 0, 0)
+	wr := []rdma.WR{{Op: rdma.OpSend, Quiet: true, Msg: msg[:]}}
+	for {
+		for i, l := range s.snapshot() {
+			if err := s.beatLane(i, l, wr); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (s *session) beatLane(i int, l *lane, wr []rdma.WR) error {
+	if silent := time.Since(l.conn.LastHeard()); silent > s.timeouts.Silence && !s.ending.Load() {
+		return fmt.Errorf("%w: nothing from %s for %v", ErrPeerSilent, s.peer, silent.Round(time.Second))
+	}
+	if !s.client && !l.heard.Load() {
+		return nil // an iWARP passive end must not send first (rdma_connect(3))
+	}
+	// A full queue needs no heartbeat: what fills it is one.
+	if _, err := l.conn.Post(wr); err != nil && !errors.Is(err, rdma.ErrQueueFull) && !s.ending.Load() {
+		return fmt.Errorf("connection to %s lost: %w", s.peer, err)
+	}
+	return nil
+}
+
+// linger waits, at the end that has nothing more to say, for the other to hang up.
+func (s *session) linger(ctx context.Context) error {
+	t := time.NewTimer(s.timeouts.Linger)
+	defer t.Stop()
+	select {
+	case <-s.hungUp:
+	case <-t.C:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
+}

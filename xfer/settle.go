@@ -1,0 +1,182 @@
+package xfer
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+
+	"gdrcp/chunker"
+)
+
+// publish gives complete files their names, in batches: what has collected
+// while the last batch went to the disk is the next one.
+func (k *sink) publish(ctx context.Context) error {
+	batch := make([]*sinkEntry, 0, maxBatch)
+	temps := make([]*chunker.Temp, 0, maxBatch)
+	for {
+		batch, temps = batch[:0], temps[:0]
+		select {
+		case e := <-k.finished:
+			batch = append(batch, e)
+		case <-k.drained:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		for more := true; more && len(batch) < maxBatch; {
+			select {
+			case e := <-k.finished:
+				batch = append(batch, e)
+			default:
+				more = false
+			}
+		}
+		// An interrupted copy publishes nothing more.
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		for _, e := range batch {
+			temps = append(temps, e.temp)
+		}
+		errs := k.store.Publish(temps)
+		for i, e := range batch {
+			if err := k.published(e, errs[i]); err != nil {
+				return err
+			}
+		}
+		k.wake()
+	}
+}
+
+// published ends an entry with what became of its file.
+func (k *sink) published(e *sinkEntry, err error) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.temp = nil
+	e.over = true
+	<-k.openFiles
+	if err == nil {
+		return nil
+	}
+	e.problem = &exception{entry: e.id, outcome: Failed, text: err.Error()}
+	if errors.Is(err, chunker.ErrNoSpace) {
+		return err
+	}
+	return nil
+}
+
+// resultBatch is how many ended entries are told at once while more are ending.
+const resultBatch = 256
+
+// settleEntries books the ends of entries in order and tells them to the
+// source. It returns when all have ended.
+func (k *sink) settleEntries(ctx context.Context) error {
+	for {
+		result, err := k.settleSome()
+		if err != nil {
+			return err
+		}
+		over := k.allSettled()
+		if over {
+			// Directories get their modes and times, and reach the disk, before
+			// the source is told that everything is there.
+			if k.isPlaced() {
+				err = k.store.FinishDirs()
+			}
+			if err != nil {
+				return err
+			}
+			close(k.drained)
+		}
+		if result != nil {
+			if err := k.ctl.send(ctx, msgResult, result); err != nil {
+				return err
+			}
+		}
+		if over {
+			return nil
+		}
+		if result != nil {
+			continue
+		}
+		select {
+		case <-k.progress:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (k *sink) allSettled() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.ended && k.settled == k.announced
+}
+
+func (k *sink) isPlaced() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.placed
+}
+
+// settleSome books up to a batch of entries that have ended, in order, and
+// returns the message that tells of them; nil if there are none.
+func (k *sink) settleSome() ([]byte, error) {
+	var xs []byte
+	var last *sinkEntry
+	from := k.settledUpTo()
+	upto := from
+	for upto-from < resultBatch && len(xs) < msgBytes/2 {
+		e, x := k.endedEntry(upto)
+		if e == nil {
+			break
+		}
+		if x != nil {
+			xs = appendException(xs, x)
+		}
+		if err := k.account.settle(&e.booking, x); err != nil {
+			return nil, err
+		}
+		last = e
+		upto++
+	}
+	if last == nil {
+		return nil, nil
+	}
+	if err := k.store.SettleDirs(last.Path); err != nil {
+		return nil, err
+	}
+	k.mu.Lock()
+	for id := from; id < upto; id++ {
+		k.table[id%entryWindow] = nil
+	}
+	k.settled = upto
+	k.mu.Unlock()
+	return append(binary.AppendUvarint(nil, upto), xs...), nil
+}
+
+// endedEntry returns the entry if it has ended, and the reason if it was not
+// copied.
+func (k *sink) endedEntry(id uint64) (*sinkEntry, *exception) {
+	k.mu.Lock()
+	var e *sinkEntry
+	if id < k.announced {
+		e = k.table[id%entryWindow]
+	}
+	k.mu.Unlock()
+	if e == nil {
+		return nil, nil
+	}
+	over, x := e.end()
+	if !over {
+		return nil, nil
+	}
+	return e, x
+}
+
+// end tells whether an entry has ended, and the reason if it was not copied.
+func (e *sinkEntry) end() (over bool, x *exception) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.over, e.problem
+}

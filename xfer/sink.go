@@ -1,0 +1,372 @@
+package xfer
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"gdrcp/chunker"
+	"gdrcp/manifest"
+	"gdrcp/rdma"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// sinkEntry is an announced entry at the sink, until its end has been told.
+type sinkEntry struct {
+	booking
+
+	mu      sync.Mutex
+	temp    *chunker.Temp
+	written int64 // bytes verified and written, holes included
+	// booked is how far the ledger has come in the file, and last says that it
+	// has seen its end.
+	booked int64
+	last   bool
+	// givenUp: the source said in a chunk that the file is not to be published;
+	// why, it says in a message.
+	givenUp bool
+	// ready: everything is there and the file is with the publisher.
+	ready bool
+	// over: the entry has ended, well or by problem.
+	over    bool
+	problem *exception
+	// wanted again, by offset: what the piece must be, and how often it was bad.
+	repairs map[int64]repair
+}
+
+type repair struct {
+	digest manifest.Digest
+	tries  int
+}
+
+// sink is the end where the files go.
+type sink struct {
+	*inflow
+	store   *chunker.Sink
+	tally   *Tally
+	account *account
+	ledger  *ledger
+
+	mu        sync.Mutex
+	table     [entryWindow]*sinkEntry // from settled on, by id modulo entryWindow
+	announced uint64
+	settled   uint64
+	ended     bool
+	total     totals
+	placed    bool
+	totalTold bool // a total was told: plans may go out
+	// needed is the bytes of announced files that are not yet written.
+	needed atomic.Int64
+
+	// publisher's queue, and tokens for files that are open.
+	finished  chan *sinkEntry
+	openFiles chan struct{}
+	stop      <-chan struct{} // the session ends
+	progress  chan struct{}   // something has ended
+	drained   chan struct{}   // everything has
+}
+
+const (
+	// maxBatch bounds the files published at once.
+	maxBatch = 1024
+	// maxOpenFiles bounds the files being written or waiting for publication.
+	maxOpenFiles = 2 * maxBatch
+)
+
+func newSink(s *session, store *chunker.Sink, tally *Tally, acct *account) *sink {
+	k := &sink{
+		inflow: newInflow(s), store: store, tally: tally, account: acct,
+		finished: make(chan *sinkEntry, maxOpenFiles), openFiles: make(chan struct{}, maxOpenFiles),
+		progress: make(chan struct{}, 1), drained: make(chan struct{}),
+	}
+	k.ledger = newLedger(k)
+	return k
+}
+
+// Locks: a sinkEntry's lock is taken before the sink's, never after.
+
+// talk runs the conversation: entries and chunks in, credits and results out,
+// and the comparison of roots.
+func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
+	var r role = k
+	k.stop = ctx.Done()
+	k.role.Store(&r)
+	g.Go(func() error { return k.grantRing(ctx) })
+	for range workers() {
+		g.Go(func() error { return k.drainSlots(ctx) })
+	}
+	g.Go(func() error { return k.publish(ctx) })
+	g.Go(func() error { return k.settleEntries(ctx) })
+	for done := false; !done; {
+		err := k.receive(ctx, func(f *frame) (err error) {
+			done, err = k.slow(ctx, f)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	k.ending.Store(true)
+	return k.linger(ctx)
+}
+
+// grantRing makes the ring and tells the source where it is: all its slots are
+// granted.
+func (f *inflow) grantRing(ctx context.Context) error {
+	if err := f.makeRing(rdma.LocalWrite | rdma.RemoteWrite); err != nil {
+		return err
+	}
+	info := f.ring.info()
+	return f.ctl.send(ctx, msgRing, info.encode())
+}
+
+// fast: nothing that a source sends can be handled by the poller.
+func (k *sink) fast(*frame) (bool, error) { return false, nil }
+
+// slow handles the source's messages. done is true when the conversation is
+// over.
+func (k *sink) slow(ctx context.Context, f *frame) (done bool, err error) {
+	switch f.typ {
+	case msgEntries:
+		return false, k.entries(ctx, f.body)
+	case msgTotal:
+		return false, k.totals(ctx, f.body)
+	case msgFail:
+		c := cursor{b: f.body}
+		x := c.exception()
+		if err := c.err("failure"); err != nil {
+			return false, err
+		}
+		if x.outcome == Copied || x.outcome > Corrupt {
+			return false, fmt.Errorf("%w: outcome %d", ErrProtocol, x.outcome)
+		}
+		x.text = printable(x.text)
+		return false, k.refused(&x)
+	case msgEnd:
+		c := cursor{b: f.body}
+		n := c.uvarint()
+		if err := c.err("end"); err != nil {
+			return false, err
+		}
+		return false, k.end(n)
+	case msgRoot:
+		return true, k.compareRoots(ctx, f.body)
+	}
+	return false, fmt.Errorf("%w: message %d at the sink", ErrProtocol, f.typ)
+}
+
+// refused ends an entry that the source could not send, announced or not.
+func (k *sink) refused(x *exception) error {
+	if x.entry == noEntry {
+		k.account.refused(x)
+		return nil
+	}
+	e, err := k.entry(x.entry)
+	if e != nil {
+		k.failEntry(e, x.outcome, errors.New(x.text))
+	}
+	return err
+}
+
+// end notes that no more entries come.
+func (k *sink) end(n uint64) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ended || n != k.announced {
+		return fmt.Errorf("%w: an end after %d entries, %d were announced", ErrProtocol, n, k.announced)
+	}
+	k.ended = true
+	k.wake()
+	return k.account.walked()
+}
+
+// compareRoots is the last thing: both ends tell what they made of it all.
+func (k *sink) compareRoots(ctx context.Context, body []byte) error {
+	theirs, err := decodeRoots(body)
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	early := !k.ended
+	k.mu.Unlock()
+	if early {
+		return fmt.Errorf("%w: roots before the end", ErrProtocol)
+	}
+	select {
+	case <-k.drained:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	ours := k.account.finish()
+	if err := k.ctl.send(ctx, msgDone, ours.encode()); err != nil {
+		return err
+	}
+	return k.account.compare(k.peer, theirs)
+}
+
+// entries prepares for announced entries: directories and links are made at
+// once, files when their data comes.
+func (k *sink) entries(ctx context.Context, body []byte) error {
+	err := decodeEntries(body, func(id uint64, p *planned) error {
+		if id != k.announced || id-k.settledUpTo() >= entryWindow || k.ended {
+			return fmt.Errorf("%w: entry %d announced, %d was next", ErrProtocol, id, k.announced)
+		}
+		e := &sinkEntry{}
+		e.planned, e.id = *p, id
+		if err := k.place(p); err != nil {
+			return err
+		}
+		k.prepare(e)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.table[id%entryWindow] = e
+		k.announced++
+		if e.Type == manifest.File && e.problem == nil {
+			k.needed.Add(e.allocBytes)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	k.wake()
+	return k.plan(ctx)
+}
+
+func (k *sink) settledUpTo() uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.settled
+}
+
+// place fixes where the copy goes, when its first entry is known.
+func (k *sink) place(first *planned) error {
+	k.mu.Lock()
+	placed := k.placed
+	k.placed = true
+	k.mu.Unlock()
+	if placed {
+		return nil
+	}
+	if k.params.flags&flagMany != 0 {
+		return k.store.Place(nil, "")
+	}
+	return k.store.Place(&first.Entry, k.params.name)
+}
+
+// prepare looks an entry up in the given manifest and makes directories and
+// links.
+func (k *sink) prepare(e *sinkEntry) {
+	err := k.account.lookup(&e.booking)
+	if err == nil {
+		switch e.Type {
+		case manifest.Dir:
+			err = k.store.Mkdir(&e.Entry)
+		case manifest.Symlink:
+			err = k.store.Symlink(&e.Entry)
+		default:
+			return
+		}
+	}
+	if err != nil {
+		e.problem = &exception{entry: e.id, outcome: outcomeOf(err), text: err.Error()}
+	}
+	e.over = true
+}
+
+// totals takes what the source knows of the whole, which lets data flow.
+func (k *sink) totals(ctx context.Context, body []byte) error {
+	t, err := decodeTotals(body)
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	k.total = t
+	k.totalTold = true
+	k.mu.Unlock()
+	k.tally.totalFiles.Store(int64(t.entries))
+	k.tally.totalBytes.Store(int64(t.bytes))
+	k.tally.totalKnown.Store(t.final)
+	return k.plan(ctx)
+}
+
+// plan checks that there is room for what was announced and lets its data come.
+func (k *sink) plan(ctx context.Context) error {
+	k.mu.Lock()
+	upto, opened := k.announced, k.totalTold && k.placed
+	k.mu.Unlock()
+	if !opened {
+		return nil
+	}
+	free, err := k.store.FreeBytes()
+	if err != nil {
+		return err
+	}
+	if needed := k.needed.Load(); needed > free {
+		return fmt.Errorf("%w at the destination: %d bytes needed, %d free", chunker.ErrNoSpace, needed, free)
+	}
+	return k.ctl.send(ctx, msgPlan, binary.AppendUvarint(nil, upto))
+}
+
+// entry returns the entry of that id. It is nil if it has ended, and an error
+// if it was never announced.
+func (k *sink) entry(id uint64) (*sinkEntry, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if id >= k.announced {
+		return nil, fmt.Errorf("%w: data of entry %d, %d are announced", ErrProtocol, id, k.announced)
+	}
+	if id < k.settled {
+		return nil, nil
+	}
+	return k.table[id%entryWindow], nil
+}
+
+// wake tells the settling goroutine that something has ended.
+func (k *sink) wake() {
+	select {
+	case k.progress <- struct{}{}:
+	default:
+	}
+}
+
+// failEntry ends an entry that will not be published. The first reason stands.
+func (k *sink) failEntry(e *sinkEntry, outcome Outcome, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	k.failEntryLocked(e, outcome, err.Error())
+}
+
+func (k *sink) failEntryLocked(e *sinkEntry, outcome Outcome, text string) {
+	if e.over || e.ready {
+		return
+	}
+	e.problem = &exception{entry: e.id, outcome: outcome, text: text}
+	e.over = true
+	if e.temp != nil {
+		if err := e.temp.Discard(); err != nil {
+			e.problem.text += "; " + err.Error()
+		}
+		e.temp = nil
+		<-k.openFiles
+	}
+	k.needed.Add(min(e.written, e.allocBytes) - e.allocBytes)
+	k.wake()
+}
+
+// release drops what an interrupted copy left. The session's goroutines have
+// ended.
+func (k *sink) release() error {
+	var errs []error
+	for _, e := range k.table {
+		if e != nil && e.temp != nil {
+			errs = append(errs, e.temp.Discard())
+			e.temp = nil
+		}
+	}
+	return errors.Join(errs...)
+}

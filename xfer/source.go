@@ -1,0 +1,455 @@
+package xfer
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"gdrcp/chunker"
+	"gdrcp/manifest"
+	"gdrcp/rdma"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// entryWindow is how many entries may be announced and not yet ended. It
+// bounds the memory of both ends, and is several batches of publication.
+const entryWindow = 8192
+
+// srcEntry is an announced entry at the source, until the sink has told what
+// became of it.
+type srcEntry struct {
+	booking
+	stamp chunker.Stamp
+	// packed is how far the file has been cut into extents; the packer's.
+	packed int64
+	// committed: every extent has been posted. Guarded by the outflow's lock.
+	committed bool
+
+	mu sync.RWMutex
+	// file is open while a file of several extents is read. Readers hold the
+	// lock shared.
+	file *chunker.File
+	// problem is why the entry must not be published.
+	problem *exception
+}
+
+// giveUp marks the entry as not to be published. It reports whether this was
+// the first reason, which stands.
+func (e *srcEntry) giveUp(outcome Outcome, text string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.problem != nil {
+		return false
+	}
+	e.problem = &exception{entry: e.id, outcome: outcome, text: text}
+	return true
+}
+
+// fail gives an entry up for a reason of the source's, which the sink is told.
+// It never blocks.
+func (s *source) fail(e *srcEntry, err error) {
+	if e.giveUp(outcomeOf(err), err.Error()) {
+		s.failures <- e // as long as there can be entries, each once
+	}
+}
+
+// tellFailures tells the sink why entries were given up.
+func (s *source) tellFailures(ctx context.Context) error {
+	for {
+		select {
+		case e := <-s.failures:
+			if err := s.ctl.send(ctx, msgFail, appendException(nil, e.failed())); err != nil {
+				return err
+			}
+		case <-s.over:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (e *srcEntry) failed() *exception {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.problem
+}
+
+// closeFile closes the file that several extents shared.
+func (e *srcEntry) closeFile() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.file != nil {
+		e.file.Close()
+		e.file = nil
+	}
+}
+
+// source is the end that has the files.
+type source struct {
+	*outflow
+	tree    *chunker.Tree
+	tally   *Tally
+	account *account
+
+	// Guarded by outflow.mu: the entries from settled on, by id modulo
+	// entryWindow, and how far each stage has come.
+	table     [entryWindow]*srcEntry
+	announced uint64 // entries told to the sink
+	accepted  uint64 // entries whose data the sink is ready for
+	cut       uint64 // entries cut into chunks
+	settled   uint64 // entries of which the sink has told what became
+	ended     bool   // there are no more entries
+	resends   []*resend
+
+	jobs     chan *outSlot
+	failures chan *srcEntry // given up here, the sink not told yet
+	over     chan struct{}  // closed when every entry has ended
+	told     bool           // roots are sent
+}
+
+// release closes the files that an interrupted copy left open. The session's
+// goroutines have ended.
+func (s *source) release() error {
+	for _, e := range s.table {
+		if e != nil {
+			e.closeFile()
+		}
+	}
+	return nil
+}
+
+// resend is a wish of the sink's: extents of a chunk to be sent again.
+type resend struct {
+	id      uint64
+	repair  bool
+	tries   int
+	extents []extent
+	files   []*srcEntry
+}
+
+func newSource(s *session, tree *chunker.Tree, tally *Tally, acct *account) *source {
+	src := &source{outflow: newOutflow(s), tree: tree, tally: tally, account: acct}
+	src.jobs = make(chan *outSlot, s.params.slots)
+	src.failures = make(chan *srcEntry, entryWindow)
+	src.over = make(chan struct{})
+	src.commit = src.commitChunk
+	src.lost = src.resendLater
+	src.returned = src.arrivedChunk
+	src.started = tally.firstByte
+	return src
+}
+
+// talk runs the conversation from the announcement of entries to the
+// comparison of roots.
+func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
+	stop := s.wakeOn(ctx)
+	defer stop()
+	var r role = s
+	s.role.Store(&r)
+	g.Go(func() error { return s.makeRing(rdma.LocalWrite) })
+	g.Go(func() error { return s.announce(ctx) })
+	g.Go(func() error { return s.pack(ctx) })
+	g.Go(func() error { return s.tellFailures(ctx) })
+	for range workers() {
+		g.Go(func() error { return s.fill(ctx) })
+	}
+	for done := false; !done; {
+		err := s.receive(ctx, func(f *frame) (err error) {
+			done, err = s.slow(ctx, f)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fast handles what the poller can: slots that come back and plans.
+func (s *source) fast(f *frame) (bool, error) {
+	switch f.typ {
+	case msgCredit:
+		return true, s.credit(f.body)
+	case msgPlan:
+		c := cursor{b: f.body}
+		upto := c.uvarint()
+		if err := c.err("plan"); err != nil {
+			return true, err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if upto > s.announced {
+			return true, fmt.Errorf("%w: %d entries accepted of %d", ErrProtocol, upto, s.announced)
+		}
+		s.accepted = max(s.accepted, upto)
+		s.cond.Broadcast()
+		return true, nil
+	}
+	return false, nil
+}
+
+// slow handles the rest. done is true when the conversation is over.
+func (s *source) slow(ctx context.Context, f *frame) (done bool, err error) {
+	switch f.typ {
+	case msgRing:
+		info, err := decodeRing(f.body, s.params.slots, s.params.chunkBytes)
+		if err == nil {
+			s.open(info)
+		}
+		return false, err
+	case msgResult:
+		return false, s.result(ctx, f.body)
+	case msgDone:
+		theirs, err := decodeRoots(f.body)
+		if err != nil {
+			return false, err
+		}
+		if !s.told {
+			return false, fmt.Errorf("%w: done before its time", ErrProtocol)
+		}
+		return true, s.account.compare(s.peer, theirs)
+	}
+	return false, fmt.Errorf("%w: message %d at the source", ErrProtocol, f.typ)
+}
+
+// result takes what became of entries, in order, and lets new ones in.
+func (s *source) result(ctx context.Context, body []byte) error {
+	upto, xs, err := decodeResult(body)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if upto < s.settled || upto > s.announced {
+		s.mu.Unlock()
+		return fmt.Errorf("%w: entries up to %d settled of %d", ErrProtocol, upto, s.announced)
+	}
+	from := s.settled
+	entries := make([]*srcEntry, 0, upto-from)
+	for id := from; id < upto; id++ {
+		entries = append(entries, s.table[id%entryWindow])
+	}
+	s.mu.Unlock()
+	for _, e := range entries {
+		var x *exception
+		if len(xs) > 0 && xs[0].entry == e.id {
+			x, xs = &xs[0], xs[1:]
+		}
+		if err := s.settle(e, x); err != nil {
+			return err
+		}
+	}
+	if len(xs) > 0 {
+		return fmt.Errorf("%w: result for entry %d out of order", ErrProtocol, xs[0].entry)
+	}
+	s.mu.Lock()
+	for id := from; id < upto; id++ {
+		s.table[id%entryWindow] = nil
+	}
+	s.settled = upto
+	over := s.ended && s.settled == s.announced && !s.told
+	s.told = s.told || over
+	s.cond.Broadcast()
+	s.mu.Unlock()
+	if over {
+		return s.tellRoots(ctx)
+	}
+	return nil
+}
+
+// settle books one entry's end.
+func (s *source) settle(e *srcEntry, x *exception) error {
+	mine := e.failed()
+	switch {
+	case mine != nil && x == nil:
+		return fmt.Errorf("%w: the peer published %q, which is %s here", ErrIntegrity, e.Path, mine.text)
+	case mine != nil:
+		x = mine
+	case x == nil && e.Type == manifest.File && !s.isCommitted(e):
+		return fmt.Errorf("%w: the peer published %q before it was sent", ErrIntegrity, e.Path)
+	case x != nil:
+		x.text = printable(x.text)
+		// Whatever of it is still to be read or sent is not wanted any more.
+		e.giveUp(x.outcome, x.text)
+	}
+	e.closeFile()
+	return s.account.settle(&e.booking, x)
+}
+
+func (s *source) isCommitted(e *srcEntry) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return e.committed
+}
+
+// tellRoots sends this end's roots when every entry has ended.
+func (s *source) tellRoots(ctx context.Context) error {
+	close(s.over)
+	r := s.account.finish()
+	return s.ctl.send(ctx, msgRoot, r.encode())
+}
+
+// announce walks the tree and tells the sink its entries, as far ahead of
+// their end as the window lets it.
+func (s *source) announce(ctx context.Context) error {
+	w := s.tree.Walk(s.params.flags&flagRecursive != 0)
+	defer w.Close()
+	a := announcer{source: s, ctx: ctx}
+	for {
+		f, err := w.Next()
+		if errors.Is(err, io.EOF) {
+			return a.end()
+		}
+		if err != nil {
+			return err
+		}
+		if err := a.entry(f); err != nil {
+			return err
+		}
+	}
+}
+
+// announcer collects entries into messages.
+type announcer struct {
+	*source
+	ctx     context.Context
+	body    []byte
+	pending []*srcEntry
+	scratch tlvWriter
+	total   totals
+	told    bool // a total was sent
+}
+
+// entry announces what the walk found, or tells why it cannot be copied.
+func (a *announcer) entry(f *chunker.Found) error {
+	if f.Problem != nil {
+		outcome := Failed
+		if f.Skip {
+			outcome = Skipped
+		}
+		return a.refuse(outcome, f.Problem)
+	}
+	e := &srcEntry{stamp: f.Stamp}
+	e.planned = planned{Entry: f.Entry, sparse: f.Sparse && f.Entry.Type == manifest.File, allocBytes: f.AllocBytes}
+	if err := a.account.lookup(&e.booking); errors.Is(err, errNotAsManifest) {
+		return a.refuse(Corrupt, err)
+	} else if err != nil {
+		return err
+	}
+	if err := a.waitForRoom(); err != nil {
+		return err
+	}
+	e.id = a.total.entries
+	if len(a.body) == 0 {
+		a.body = binary.AppendUvarint(a.body, e.id)
+	}
+	mark := len(a.body)
+	a.body = appendEntry(a.body, &e.planned, &a.scratch)
+	if len(a.body) > msgBytes-frameBytes {
+		entry := append([]byte(nil), a.body[mark:]...)
+		a.body = a.body[:mark]
+		if err := a.flush(); err != nil {
+			return err
+		}
+		a.body = append(binary.AppendUvarint(a.body, e.id), entry...)
+	}
+	a.pending = append(a.pending, e)
+	a.total.entries++
+	a.total.bytes += uint64(e.Size)
+	need := e.Size
+	if e.sparse {
+		need = min(e.allocBytes, e.Size)
+	}
+	a.total.allocBytes += uint64(need)
+	a.tally.totalFiles.Store(int64(a.total.entries))
+	a.tally.totalBytes.Store(int64(a.total.bytes))
+	return nil
+}
+
+// refuse tells both ends of an entry that is never announced.
+func (a *announcer) refuse(outcome Outcome, err error) error {
+	x := exception{entry: noEntry, outcome: outcome, text: err.Error()}
+	a.account.refused(&x)
+	return a.ctl.send(a.ctx, msgFail, appendException(nil, &x))
+}
+
+// noEntry stands for an entry that was never announced.
+const noEntry = ^uint64(0)
+
+// flush sends the collected entries.
+func (a *announcer) flush() error {
+	if len(a.pending) == 0 {
+		return nil
+	}
+	a.mu.Lock()
+	for _, e := range a.pending {
+		a.table[e.id%entryWindow] = e
+	}
+	a.announced = a.pending[len(a.pending)-1].id + 1
+	a.mu.Unlock()
+	err := a.ctl.send(a.ctx, msgEntries, a.body)
+	a.body, a.pending = a.body[:0], a.pending[:0]
+	return err
+}
+
+// waitForRoom blocks while the window is full. The first time, the sink is told
+// what is known of the total, for it accepts nothing before.
+func (a *announcer) waitForRoom() error {
+	a.mu.Lock()
+	full := a.total.entries-a.settled >= entryWindow
+	a.mu.Unlock()
+	if !full {
+		return nil
+	}
+	if err := a.flush(); err != nil {
+		return err
+	}
+	if !a.told {
+		a.told = true
+		if err := a.ctl.send(a.ctx, msgTotal, a.total.encode()); err != nil {
+			return err
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	// A quarter at a time: an entry at a time would be a message each.
+	for a.total.entries-a.settled > entryWindow*3/4 {
+		if a.ctx.Err() != nil {
+			return context.Cause(a.ctx)
+		}
+		a.cond.Wait()
+	}
+	return nil
+}
+
+// end tells that the walk is over.
+func (a *announcer) end() error {
+	if err := a.account.walked(); err != nil {
+		return err
+	}
+	if err := a.flush(); err != nil {
+		return err
+	}
+	a.total.final = true
+	a.tally.totalKnown.Store(true)
+	if err := a.ctl.send(a.ctx, msgTotal, a.total.encode()); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	a.ended = true
+	over := a.settled == a.announced && !a.source.told
+	a.source.told = a.source.told || over
+	a.cond.Broadcast()
+	a.mu.Unlock()
+	if err := a.ctl.send(a.ctx, msgEnd, binary.AppendUvarint(nil, a.total.entries)); err != nil {
+		return err
+	}
+	if over {
+		return a.tellRoots(a.ctx)
+	}
+	return nil
+}

@@ -1,0 +1,324 @@
+package xfer
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"gdrcp/manifest"
+)
+
+// errHeaderSum: the header's checksum does not match: the chunk is sent again.
+var errHeaderSum = errors.New("chunk header damaged on the way")
+
+// msgType is the kind of a control message.
+type msgType uint8
+
+// The control messages, and who sends them. docs/design.md has their bodies as
+// tables. Those of the second group carry no sequence number: they are outside
+// the window, and there are few of them.
+const (
+	msgHello   msgType = iota + 1 // client: what it wants
+	msgWelcome                    // server: what it gets
+	msgRing                       // sink: where its slots are
+	msgEntries                    // source: the next entries, in order of path
+	msgTotal                      // source: how much there is, as far as known
+	msgPlan                       // sink: data of entries below this id may come
+	msgCredit                     // sink: slots that are free again, extents wanted again
+	msgResult                     // sink: what became of entries
+	msgFail                       // source: why an entry could not be sent
+	msgEnd                        // source: there are no more entries
+	msgRoot                       // source: its roots
+	msgDone                       // sink: its roots
+	msgPing                       // bench: answer with a pong
+	msgPong
+
+	msgAck msgType = iota + 0x40 // either: messages consumed so far
+	msgHeartbeat
+	msgAbort // either: the session is over, and why
+)
+
+// sequenced reports whether a message counts against the window.
+func (t msgType) sequenced() bool { return t < 0x40 }
+
+// frame header: 16 bytes before every message's body.
+//
+//	0 1 type
+//	1 3 zero
+//	4 4 messages of the other direction consumed so far, low 32 bits
+//	8 8 sequence number in the session and direction, from 1; 0 outside the window
+const frameBytes = 16
+
+// msgBytes bounds a control message with its frame header. The longest body
+// is an entry whose path and link target are of PATH_MAX bytes each.
+const msgBytes = 16 << 10
+
+// The window: a peer may have this many sequenced messages not yet consumed by
+// the other end. Consumption is told at the latest every ackEvery messages.
+const (
+	controlWindow = 32
+	ackEvery      = 8
+	// controlMargin is how many receives a queue pair needs beside one for
+	// each slot: the window, the acks that can be under way for it, and
+	// heartbeats, a probe and an abort.
+	controlMargin = controlWindow + controlWindow/ackEvery + 28
+)
+
+func putFrame(b []byte, t msgType, seq, consumed uint64) {
+	clear(b[:frameBytes])
+	b[0] = byte(t)
+	binary.LittleEndian.PutUint32(b[4:], uint32(consumed))
+	binary.LittleEndian.PutUint64(b[8:], seq)
+}
+
+type frame struct {
+	typ      msgType
+	consumed uint32
+	seq      uint64
+	body     []byte
+}
+
+func parseFrame(b []byte) (frame, error) {
+	if len(b) < frameBytes {
+		return frame{}, fmt.Errorf("%w: message of %d bytes", ErrProtocol, len(b))
+	}
+	f := frame{typ: msgType(b[0]), consumed: binary.LittleEndian.Uint32(b[4:]), seq: binary.LittleEndian.Uint64(b[8:]), body: b[frameBytes:]}
+	if (f.seq == 0) == f.typ.sequenced() {
+		return frame{}, fmt.Errorf("%w: message %d with sequence number %d", ErrProtocol, f.typ, f.seq)
+	}
+	return f, nil
+}
+
+// mode is what a session is for.
+type mode uint8
+
+const (
+	modePush  mode = iota + 1 // the client is the source
+	modePull                  // the server is the source
+	modeBench                 // the client is the source, of no files
+	modeRails                 // the client asks where the server can be reached by verbs
+	modePing                  // round trips
+)
+
+// hello is the client's opening and, as far as the fields apply, the server's
+// answer.
+type hello struct {
+	mode       mode
+	program    string // version of the program, for messages to people
+	chunkBytes uint64
+	pieceBytes uint64
+	hash       manifest.Algorithm // 0: no digests (bench only)
+	slots      uint64
+	qps        uint64
+	codec      uint64 // what the source may use, see Compress
+	flags      uint64
+	paths      []string // push: the destination; pull: the sources
+	name       string   // base name of a single source
+	tokens     [][16]byte
+	rails      []railAddr
+	noRails    string // why there are none
+	benchBytes uint64
+}
+
+// railAddr is one address at which a server listens by rdma_cm.
+type railAddr struct {
+	addr   netip.AddrPort
+	device string
+}
+
+// Flags of a hello.
+const (
+	flagRecursive = 1 << iota
+	flagFollow
+	flagPreserve
+	flagNoFsync
+	flagMustBeDir
+	flagMany   // several sources
+	flagsKnown = 1<<iota - 1
+)
+
+// Tags of a hello's fields.
+const (
+	tagMode       = 1 | mustUnderstand
+	tagProgram    = 2
+	tagChunk      = 3 | mustUnderstand
+	tagPiece      = 4 | mustUnderstand
+	tagHash       = 5 | mustUnderstand
+	tagSlots      = 6 | mustUnderstand
+	tagQPs        = 7 | mustUnderstand
+	tagCodec      = 8 | mustUnderstand
+	tagFlags      = 9 | mustUnderstand
+	tagPath       = 10 | mustUnderstand
+	tagName       = 11 | mustUnderstand
+	tagToken      = 12 | mustUnderstand
+	tagRail       = 13
+	tagNoRails    = 14
+	tagBenchBytes = 15 | mustUnderstand
+)
+
+func (h *hello) encode() []byte {
+	var w tlvWriter
+	w.uint(tagMode, uint64(h.mode))
+	w.str(tagProgram, h.program)
+	w.uint(tagChunk, h.chunkBytes)
+	w.uint(tagPiece, h.pieceBytes)
+	w.uint(tagHash, uint64(h.hash))
+	w.uint(tagSlots, h.slots)
+	w.uint(tagQPs, h.qps)
+	w.uint(tagCodec, h.codec)
+	w.uint(tagFlags, h.flags)
+	if h.benchBytes != 0 {
+		w.uint(tagBenchBytes, h.benchBytes)
+	}
+	for _, p := range h.paths {
+		w.str(tagPath, p)
+	}
+	if h.name != "" {
+		w.str(tagName, h.name)
+	}
+	for i := range h.tokens {
+		w.bytes(tagToken, h.tokens[i][:])
+	}
+	for _, r := range h.rails {
+		w.str(tagRail, r.addr.String()+" "+r.device)
+	}
+	if h.noRails != "" {
+		w.str(tagNoRails, h.noRails)
+	}
+	return w.b
+}
+
+// uintField maps a tag to the integer field it sets.
+func (h *hello) uintField(tag byte) *uint64 {
+	switch tag {
+	case tagChunk:
+		return &h.chunkBytes
+	case tagPiece:
+		return &h.pieceBytes
+	case tagSlots:
+		return &h.slots
+	case tagQPs:
+		return &h.qps
+	case tagCodec:
+		return &h.codec
+	case tagFlags:
+		return &h.flags
+	case tagBenchBytes:
+		return &h.benchBytes
+	}
+	return nil
+}
+
+func decodeHello(b []byte) (h hello, err error) {
+	r := tlvReader{b}
+	for {
+		tag, v, ok, err := r.next()
+		if err != nil || !ok {
+			return h, err
+		}
+		if err := h.field(tag, v); err != nil {
+			return h, err
+		}
+	}
+}
+
+func (h *hello) field(tag byte, v []byte) error {
+	if p := h.uintField(tag); p != nil {
+		u, err := tlvUint(tag, v)
+		*p = u
+		if err == nil && tag == tagFlags && u&^flagsKnown != 0 {
+			err = fmt.Errorf("%w: flags %#x", ErrProtocol, u)
+		}
+		return err
+	}
+	switch tag {
+	case tagMode, tagHash:
+		u, err := tlvUint(tag, v)
+		if err != nil || u > 255 {
+			return fmt.Errorf("%w: field %#x is out of range", ErrProtocol, tag)
+		}
+		if tag == tagMode {
+			h.mode = mode(u)
+		} else {
+			h.hash = manifest.Algorithm(u)
+		}
+	case tagProgram:
+		h.program = string(v)
+	case tagPath:
+		h.paths = append(h.paths, string(v))
+	case tagName:
+		h.name = string(v)
+	case tagToken:
+		if len(v) != 16 {
+			return fmt.Errorf("%w: token of %d bytes", ErrProtocol, len(v))
+		}
+		h.tokens = append(h.tokens, [16]byte(v))
+	case tagRail:
+		if a, ok := parseRailAddr(string(v)); ok {
+			h.rails = append(h.rails, a)
+		}
+	case tagNoRails:
+		h.noRails = string(v)
+	default:
+		return unknownField(tag)
+	}
+	return nil
+}
+
+// parseRailAddr reads "address:port device". One that does not parse is left
+// out: it may be of a family that this version does not know.
+func parseRailAddr(s string) (railAddr, bool) {
+	for i := range len(s) {
+		if s[i] == ' ' {
+			a, err := netip.ParseAddrPort(s[:i])
+			return railAddr{a, s[i+1:]}, err == nil
+		}
+	}
+	return railAddr{}, false
+}
+
+// ringInfo is where a sink's slots are, in msgRing: fixed, little-endian.
+type ringInfo struct {
+	rail        uint32
+	epoch       uint32
+	slots       uint32
+	slotBytes   uint32
+	payloadAddr uint64
+	headerAddr  uint64
+	payloadKey  uint32
+	headerKey   uint32
+}
+
+const ringInfoBytes = 40
+
+func (r *ringInfo) encode() []byte {
+	b := make([]byte, ringInfoBytes)
+	le := binary.LittleEndian
+	le.PutUint32(b, r.rail)
+	le.PutUint32(b[4:], r.epoch)
+	le.PutUint32(b[8:], r.slots)
+	le.PutUint32(b[12:], r.slotBytes)
+	le.PutUint64(b[16:], r.payloadAddr)
+	le.PutUint64(b[24:], r.headerAddr)
+	le.PutUint32(b[32:], r.payloadKey)
+	le.PutUint32(b[36:], r.headerKey)
+	return b
+}
+
+// decodeRing checks a sink's ring against what was agreed.
+func decodeRing(b []byte, slots, slotBytes int) (r ringInfo, err error) {
+	if len(b) != ringInfoBytes {
+		return r, fmt.Errorf("%w: ring of %d bytes", ErrProtocol, len(b))
+	}
+	le := binary.LittleEndian
+	r = ringInfo{
+		rail: le.Uint32(b), epoch: le.Uint32(b[4:]), slots: le.Uint32(b[8:]), slotBytes: le.Uint32(b[12:]),
+		payloadAddr: le.Uint64(b[16:]), headerAddr: le.Uint64(b[24:]), payloadKey: le.Uint32(b[32:]), headerKey: le.Uint32(b[36:]),
+	}
+	if r.rail != 0 || int(r.slots) != slots || int(r.slotBytes) != slotBytes ||
+		r.payloadAddr+uint64(slots)*uint64(slotBytes) < r.payloadAddr || r.headerAddr+uint64(slots)*headerStride < r.headerAddr {
+		return r, fmt.Errorf("%w: ring of %d slots of %d bytes, agreed were %d of %d", ErrProtocol, r.slots, r.slotBytes, slots, slotBytes)
+	}
+	return r, nil
+}

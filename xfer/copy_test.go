@@ -1,0 +1,235 @@
+package xfer_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"gdrcp/rdma"
+	"gdrcp/rdma/tcp"
+	"gdrcp/xfer"
+)
+
+// served is a server on loopback with a root of its own.
+type served struct {
+	root string
+	ep   xfer.Endpoint
+	mu   sync.Mutex
+	ends []xfer.SessionEnd
+}
+
+// serve starts a server over p and ends it with the test.
+func serve(t testing.TB, p rdma.Provider, change ...func(*xfer.ServerConfig)) *served {
+	t.Helper()
+	s := &served{root: t.TempDir()}
+	root, err := os.OpenRoot(s.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := xfer.ServerConfig{Root: root, Program: "test", Timeouts: timeouts(), Log: func(e xfer.SessionEnd) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.ends = append(s.ends, e)
+	}}
+	for _, c := range change {
+		c(&cfg)
+	}
+	server := xfer.NewServer(cfg)
+	at, err := server.Listen(p, netip.MustParseAddrPort("127.0.0.1:0"), rdma.Device{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.ep = xfer.Endpoint{Host: "127.0.0.1", Port: at.Port()}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+		root.Close()
+	})
+	return s
+}
+
+// lastEnd waits for n sessions to have ended and returns the last.
+func (s *served) lastEnd(t testing.TB, n int) xfer.SessionEnd {
+	t.Helper()
+	for range 500 {
+		s.mu.Lock()
+		if len(s.ends) >= n {
+			e := s.ends[len(s.ends)-1]
+			s.mu.Unlock()
+			return e
+		}
+		s.mu.Unlock()
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("fewer than %d sessions ended", n)
+	return xfer.SessionEnd{}
+}
+
+func timeouts() xfer.Timeouts {
+	return xfer.Timeouts{Handshake: 5 * time.Second, Heartbeat: 200 * time.Millisecond, Silence: 5 * time.Second, Linger: time.Second}
+}
+
+func client() *xfer.Client { return &xfer.Client{TCP: tcp.New()} }
+
+// options for a test: over tcp, and what was not copied is logged.
+func options(t testing.TB) xfer.Options {
+	return xfer.Options{Recursive: true, Transport: "tcp", Timeouts: timeouts(), Report: func(e xfer.Event) {
+		if e.Kind == xfer.EventFile && e.Outcome != xfer.Copied {
+			t.Logf("not copied: %s", e.Text)
+		}
+	}}
+}
+
+func randomBytes(t testing.TB, n int) []byte {
+	t.Helper()
+	b := make([]byte, n)
+	if _, err := rand.Read(b); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func write(t testing.TB, path string, data []byte) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// makeTree writes a tree that has a bit of everything.
+func makeTree(t testing.TB, dir string) {
+	t.Helper()
+	write(t, filepath.Join(dir, "empty"), nil)
+	write(t, filepath.Join(dir, "one"), []byte{1})
+	for _, n := range []int{1<<20 - 1, 1 << 20, 1<<20 + 1, 5<<20 + 12345} {
+		write(t, filepath.Join(dir, fmt.Sprintf("big/%d", n)), randomBytes(t, n))
+	}
+	for i := range 700 {
+		write(t, filepath.Join(dir, fmt.Sprintf("many/%d/f%d", i%7, i)), randomBytes(t, i*13))
+	}
+	write(t, filepath.Join(dir, "a", "x"), []byte("x"))
+	write(t, filepath.Join(dir, "a-b"), []byte("between a and its contents"))
+	write(t, filepath.Join(dir, "new\nline \xff"), []byte("odd name"))
+	if err := os.MkdirAll(filepath.Join(dir, "emptydir"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("../nowhere", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sameTree fails the test where two trees differ.
+func sameTree(t testing.TB, a, b string) {
+	t.Helper()
+	list := func(dir string) map[string]string {
+		m := make(map[string]string)
+		err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			rel, _ := filepath.Rel(dir, p)
+			switch {
+			case d.IsDir():
+				m[rel] = "dir"
+			case d.Type() == fs.ModeSymlink:
+				m[rel], err = os.Readlink(p)
+			default:
+				var data []byte
+				data, err = os.ReadFile(p)
+				m[rel] = "file " + string(data)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	ma, mb := list(a), list(b)
+	for p, v := range ma {
+		if w, ok := mb[p]; !ok || w != v {
+			t.Errorf("%q: there: %v, equal: %v", p, ok, w == v)
+		}
+	}
+	for p := range mb {
+		if _, ok := ma[p]; !ok {
+			t.Errorf("%q should not be there", p)
+		}
+	}
+}
+
+func TestPushAndPullTree(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		set  func(*xfer.Options)
+	}{
+		{"plain", func(*xfer.Options) {}},
+		{"qps", func(o *xfer.Options) { o.QPs = 3 }},
+		{"chunk4M", func(o *xfer.Options) { o.ChunkBytes = 4 << 20; o.Slots = 3 }},
+		{"oneslot", func(o *xfer.Options) { o.Slots = 1 }},
+		{"zstd", func(o *xfer.Options) { o.Compress = xfer.CompressZstd }},
+		{"s2", func(o *xfer.Options) { o.Compress = xfer.CompressS2 }},
+		{"immsend", func(o *xfer.Options) { o.ForceImmSend = true }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			src, s := t.TempDir(), serve(t, tcp.New())
+			makeTree(t, src)
+			o := options(t)
+			tc.set(&o)
+			sum, err := client().Push(t.Context(), []string{src}, s.ep, "/copy", o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sameTree(t, src, filepath.Join(s.root, "copy"))
+			end := s.lastEnd(t, 1)
+			if end.Err != nil || end.Summary == nil || end.Summary.Content != sum.Content || !sum.Verified || !end.Summary.Verified {
+				t.Errorf("ends: %+v and %+v", sum, end)
+			}
+			back := filepath.Join(t.TempDir(), "back")
+			sum2, err := client().Pull(t.Context(), s.ep, []string{"copy"}, back, false, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sameTree(t, src, back)
+			if sum2.Content != sum.Content || sum2.Files != sum.Files || sum.Files != 709 {
+				t.Errorf("push %+v\npull %+v", sum, sum2)
+			}
+		})
+	}
+}
+
+func TestSingleFile(t *testing.T) {
+	s := serve(t, tcp.New())
+	src := filepath.Join(t.TempDir(), "ckpt")
+	data := randomBytes(t, 3<<20+7)
+	write(t, src, data)
+	o := options(t)
+	o.Recursive = false
+	if _, err := client().Push(t.Context(), []string{src}, s.ep, "other", o); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client().Push(t.Context(), []string{src}, s.ep, "/", o); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"other", "ckpt"} {
+		if got, err := os.ReadFile(filepath.Join(s.root, name)); err != nil || !bytes.Equal(got, data) {
+			t.Errorf("%s: %v, equal: %v", name, err, bytes.Equal(got, data))
+		}
+	}
+}

@@ -25,3 +25,7 @@ var (
 	// they were made with other algorithms or piece sizes.
 	ErrIncomparable = errors.New("manifests cannot be compared")
 )
+
+// ErrVoid is no fault of the manifest: its writer began a file of several
+// pieces and could not finish it, and readers are to forget it.
+var ErrVoid = errors.New("file was not finished")

@@ -38,7 +38,8 @@ type Roots struct {
 	meta      blake3Stream
 	scratch   [64]byte
 
-	prev    string // path of the last entry, "" before the first and after "."
+	prev    string // path of the last entry placed, "" before the first and after "."
+	placed  bool   // an entry has been placed
 	entries int64
 	bytes   int64
 	// leaves are the lengths of those prefixes of prev, in rising order, that
@@ -69,28 +70,35 @@ func (r *Roots) start(s *blake3Stream, label string, pieceBytes int64) {
 // entry that is no directory, or the sizes no longer fit an int64. r keeps
 // e.Path until the next Add.
 func (r *Roots) Add(e *Entry) error {
-	if err := e.Check(); err != nil {
-		return err
-	}
 	if err := r.place(e); err != nil {
 		return err
 	}
+	r.cover(e)
+	return nil
+}
+
+// cover puts a placed entry under the roots.
+func (r *Roots) cover(e *Entry) {
 	r.addContent(e)
 	r.addMeta(e)
 	r.entries++
 	r.bytes += e.Size
-	return nil
 }
 
-// place checks e's place in the order and in the tree, and takes note of it.
+// place checks e and its place in the order and in the tree, and takes note of
+// it: the next must come after e, whether or not e gets covered.
 func (r *Roots) place(e *Entry) error {
+	if err := e.Check(); err != nil {
+		return err
+	}
 	if r.bytes > math.MaxInt64-e.Size {
 		return fmt.Errorf("%w: sizes up to %q exceed %d bytes", ErrEntry, e.Path, int64(math.MaxInt64))
 	}
 	if e.Path == "." {
-		if r.entries > 0 {
+		if r.placed {
 			return fmt.Errorf("%w: \".\" is not the first", ErrOrder)
 		}
+		r.placed = true
 		return nil
 	}
 	if e.Path <= r.prev {
@@ -113,7 +121,7 @@ func (r *Roots) place(e *Entry) error {
 	if e.Type != Dir {
 		r.leaves = append(r.leaves, len(e.Path))
 	}
-	r.prev = e.Path
+	r.prev, r.placed = e.Path, true
 	return nil
 }
 
@@ -153,3 +161,8 @@ func (r *Roots) Entries() int64 { return r.entries }
 
 // Bytes is the sum of the files' sizes.
 func (r *Roots) Bytes() int64 { return r.bytes }
+
+// Summary is all that r knows.
+func (r *Roots) Summary() Summary {
+	return Summary{Content: r.Content(), Meta: r.Meta(), Entries: r.entries, Bytes: r.bytes}
+}

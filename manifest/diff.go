@@ -1,0 +1,299 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Difference is what differs between the two entries of a path, as a set.
+type Difference uint8
+
+// What can differ. If the type does, size, content and target are not compared.
+const (
+	TypeDiffers Difference = 1 << iota
+	SizeDiffers
+	ContentDiffers
+	TargetDiffers
+	ModeDiffers
+	MtimeDiffers
+)
+
+// differenceNames are the names of the bits, from the lowest.
+var differenceNames = [...]string{"type", "size", "content", "target", "mode", "mtime"}
+
+// String names what is in the set: "size,content".
+func (d Difference) String() string {
+	var names []string
+	for i, name := range differenceNames {
+		if d&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+// ByteRange is bytes from Offset up to End of a file.
+type ByteRange struct{ Offset, End int64 }
+
+// MaxRanges is how many ranges of one file a Change tells apart.
+const MaxRanges = 4096
+
+// Change is one path that two manifests do not agree about. It is the receiver's.
+type Change struct {
+	// A and B are the path's entries in the first and the second manifest. A is
+	// nil if the path was added, B if it was removed.
+	A, B *Entry
+	// Differs says what differs; 0 if the path was added or removed.
+	Differs Difference
+	// Ranges are where the contents of two files differ, in ascending order,
+	// whole pieces merged where they touch, up to the longer file's end. A file
+	// with more than MaxRanges has all further differences within the last.
+	// A BLAKE3 digest tells a file of one piece from the first piece of a longer
+	// one, so between those two the first piece always differs.
+	Ranges []ByteRange
+	// DifferBytes is how many bytes are in pieces that differ.
+	DifferBytes int64
+}
+
+// Path is the path that the change is about.
+func (c *Change) Path() string {
+	if c.A != nil {
+		return c.A.Path
+	}
+	return c.B.Path
+}
+
+// Diff compares two manifests from where their readers are (the start) to their
+// ends, and calls report for each path that differs, in the order of paths. Void
+// files count as absent. Both are read once, side by side; memory is bounded.
+//
+// identical says that nothing differs and is only true with a nil error. Errors:
+// ErrIncomparable if algorithm or piece size differ, what a Reader returns (with
+// "first:" or "second:" before it), or report's own, which ends the comparison.
+func Diff(a, b *Reader, report func(Change) error) (identical bool, err error) {
+	if a.header != b.header {
+		return false, fmt.Errorf("%w: %s in pieces of %d bytes, and %s in pieces of %d", ErrIncomparable,
+			a.header.Algorithm, a.header.PieceBytes, b.header.Algorithm, b.header.PieceBytes)
+	}
+	d := differ{a: side{r: a, name: "first"}, b: side{r: b, name: "second"}, report: report}
+	if err := d.a.advance(); err != nil {
+		return false, err
+	}
+	if err := d.b.advance(); err != nil {
+		return false, err
+	}
+	for d.a.e != nil || d.b.e != nil {
+		if err := d.step(); err != nil {
+			return false, err
+		}
+	}
+	return d.changes == 0, nil
+}
+
+// side is one of the two manifests.
+type side struct {
+	r    *Reader
+	name string
+	e    *Entry // the entry it stands at, nil after the last
+}
+
+func (s *side) advance() error {
+	e, err := s.r.Next()
+	if errors.Is(err, io.EOF) {
+		s.e = nil
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.name, err)
+	}
+	s.e = e
+	return nil
+}
+
+// settle reads the entry to its end and returns it, or nil if it is void.
+func (s *side) settle() (*Entry, error) {
+	switch err := s.r.SkipPieces(); {
+	case errors.Is(err, ErrVoid):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", s.name, err)
+	}
+	return s.e, nil
+}
+
+// differ is a comparison under way.
+type differ struct {
+	a, b    side
+	report  func(Change) error
+	changes int64
+}
+
+// step deals with the lower of the two paths and moves on.
+func (d *differ) step() error {
+	var c Change
+	var err error
+	order := comparePaths(d.a.e, d.b.e)
+	if order == 0 && d.a.e.Type == File && d.b.e.Type == File {
+		if err := d.comparePieces(&c); err != nil {
+			return err
+		}
+	}
+	if order <= 0 {
+		if c.A, err = d.a.settle(); err != nil {
+			return err
+		}
+	}
+	if order >= 0 {
+		if c.B, err = d.b.settle(); err != nil {
+			return err
+		}
+	}
+	if err := d.judge(c); err != nil {
+		return err
+	}
+	if order <= 0 {
+		if err := d.a.advance(); err != nil {
+			return err
+		}
+	}
+	if order >= 0 {
+		return d.b.advance()
+	}
+	return nil
+}
+
+// comparePaths orders entries as manifests do; nil, past the end, is last.
+func comparePaths(a, b *Entry) int {
+	switch {
+	case b == nil:
+		return -1
+	case a == nil:
+		return 1
+	case a.Path == b.Path:
+		return 0
+	case a.Path == ".":
+		return -1
+	case b.Path == ".":
+		return 1
+	}
+	return strings.Compare(a.Path, b.Path)
+}
+
+// judge reports c, whose entries are settled, if they differ.
+func (d *differ) judge(c Change) error {
+	switch {
+	case c.A == nil && c.B == nil:
+		return nil // void here, and void or absent there
+	case c.A == nil || c.B == nil:
+		c.Ranges, c.DifferBytes = nil, 0
+	default:
+		c.Differs = compareEntries(c.A, c.B)
+		if c.Differs == 0 {
+			return nil
+		}
+	}
+	d.changes++
+	return d.report(c)
+}
+
+func compareEntries(a, b *Entry) (d Difference) {
+	if a.Type != b.Type {
+		d |= TypeDiffers
+	} else {
+		if a.Size != b.Size {
+			d |= SizeDiffers | ContentDiffers
+		}
+		if a.Root != b.Root {
+			d |= ContentDiffers
+		}
+		if a.Target != b.Target {
+			d |= TargetDiffers
+		}
+	}
+	if a.Mode != b.Mode {
+		d |= ModeDiffers
+	}
+	if a.MtimeNs != b.MtimeNs {
+		d |= MtimeDiffers
+	}
+	return d
+}
+
+// runReader hands out a side's pieces, as many at a time as asked for.
+type runReader struct {
+	*side
+	digest Digest
+	left   uint64 // pieces of digest not taken yet
+	ended  bool
+}
+
+// fill makes sure that there is a piece, or that there are none.
+func (r *runReader) fill() error {
+	if r.left > 0 || r.ended {
+		return nil
+	}
+	var err error
+	r.digest, r.left, err = r.r.NextPiece()
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrVoid), errors.Is(err, io.EOF):
+		r.ended = true
+		return nil
+	}
+	return fmt.Errorf("%s: %w", r.name, err)
+}
+
+// comparePieces reads the pieces of both files side by side, to the end of the
+// longer, and notes in c where they differ.
+func (d *differ) comparePieces(c *Change) error {
+	a, b := runReader{side: &d.a}, runReader{side: &d.b}
+	pieceBytes := d.a.r.header.PieceBytes
+	fileBytes := max(d.a.e.Size, d.b.e.Size)
+	for index := int64(0); ; {
+		if err := a.fill(); err != nil {
+			return err
+		}
+		if err := b.fill(); err != nil {
+			return err
+		}
+		var n uint64
+		switch {
+		case a.ended && b.ended:
+			return nil
+		case a.ended:
+			n = b.left
+		case b.ended:
+			n = a.left
+		default:
+			n = min(a.left, b.left)
+		}
+		if a.ended || b.ended || a.digest != b.digest {
+			c.add(index*pieceBytes, endOf(index+int64(n), pieceBytes, fileBytes))
+		}
+		a.left -= min(n, a.left)
+		b.left -= min(n, b.left)
+		index += int64(n)
+	}
+}
+
+// endOf is where count pieces end in a file; the last is short, and their
+// product may be past the largest int64.
+func endOf(count, pieceBytes, fileBytes int64) int64 {
+	if count > fileBytes/pieceBytes {
+		return fileBytes
+	}
+	return count * pieceBytes
+}
+
+// add notes that bytes from start to end differ; calls come in ascending order.
+func (c *Change) add(start, end int64) {
+	c.DifferBytes += end - start
+	if n := len(c.Ranges); n > 0 && (c.Ranges[n-1].End == start || n == MaxRanges) {
+		c.Ranges[n-1].End = end
+		return
+	}
+	c.Ranges = append(c.Ranges, ByteRange{start, end})
+}

@@ -1,0 +1,246 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"strconv"
+	"unicode/utf8"
+)
+
+// The text of a manifest, of which there is exactly one for the same entries, so
+// that two manifests can be compared by diff(1) or cmp(1):
+//
+//	gdrcp-manifest 1 ALGORITHM PIECEBYTES
+//	d MODE TIME PATH
+//	f MODE TIME SIZE DIGEST PATH            a file of one piece or none
+//	f MODE TIME SIZE * PATH                 a file of several pieces,
+//	 DIGEST                                   one of them
+//	 DIGEST xN                                N >= 2 of them, all equal
+//	= ROOT                                    the end of its pieces, or
+//	= -                                       "void": forget this file
+//	l MODE TIME PATH<tab>TARGET
+//	root CONTENT META entries=N bytes=M
+//
+// One space between fields; every line ends in a newline; entries ascend
+// bytewise by path, "." first. MODE is four octal digits, TIME seconds since
+// 1970 with nine decimals, SIZE, N and M are decimal, digests and roots
+// lower-case hexadecimal. In PATH and TARGET a byte that is a control character,
+// of invalid UTF-8, or of a character that would break or reorder the line
+// (hidden, below) is \xNN, or \n \t \r \\; so is a space at the very end.
+// Neighbouring equal digests are always one run. Without its last line a
+// manifest is truncated. A name may add compression, see Create.
+const (
+	magic   = "gdrcp-manifest"
+	version = "1"
+
+	// maxLineBytes bounds a line with its newline. The longest legal one is a
+	// link's: path and target of 4095 bytes, each escaped as four.
+	maxLineBytes = 64 << 10
+)
+
+// Header is what a manifest's first line says.
+type Header struct {
+	Algorithm Algorithm
+	// PieceBytes is what every piece has but a file's last.
+	PieceBytes int64
+}
+
+// Check says whether h can be a manifest's header.
+func (h Header) Check() error {
+	if !h.Algorithm.Valid() {
+		return fmt.Errorf("%w: digest algorithm %d", ErrFormat, uint8(h.Algorithm))
+	}
+	if err := CheckPieceBytes(h.PieceBytes); err != nil {
+		return fmt.Errorf("%w: %w", ErrFormat, err)
+	}
+	return nil
+}
+
+// Summary is what a manifest's last line says.
+type Summary struct {
+	Content [32]byte // see Roots.Content
+	Meta    [32]byte // see Roots.Meta
+	Entries int64    // void files not counted
+	Bytes   int64    // sum of the files' sizes
+}
+
+func appendHeader(b []byte, h Header) []byte {
+	return fmt.Appendf(b, "%s %s %s %d\n", magic, version, h.Algorithm, h.PieceBytes)
+}
+
+func appendSummary(b []byte, s Summary) []byte {
+	return fmt.Appendf(b, "root %x %x entries=%d bytes=%d\n", s.Content, s.Meta, s.Entries, s.Bytes)
+}
+
+// appendEntry appends e's line. digest is the field before the path of a file.
+func appendEntry(b []byte, e *Entry, digest []byte) []byte {
+	b = append(b, byte(e.Type), ' ',
+		byte('0'+e.Mode>>9&7), byte('0'+e.Mode>>6&7), byte('0'+e.Mode>>3&7), byte('0'+e.Mode&7), ' ')
+	b = append(appendTime(b, e.MtimeNs), ' ')
+	if e.Type == File {
+		b = append(strconv.AppendInt(b, e.Size, 10), ' ')
+		b = append(append(b, digest...), ' ')
+	}
+	b = appendEscaped(b, e.Path)
+	if e.Type == Symlink {
+		b = appendEscaped(append(b, '\t'), e.Target)
+	}
+	return append(b, '\n')
+}
+
+// appendTime appends ns nanoseconds as seconds with nine decimals. The sign is
+// the whole number's: -1 ns is -0.000000001.
+func appendTime(b []byte, ns int64) []byte {
+	u := uint64(ns)
+	if ns < 0 {
+		b, u = append(b, '-'), -u
+	}
+	b = append(strconv.AppendUint(b, u/1e9, 10), '.')
+	for digit := uint64(1e8); digit > 0; digit /= 10 {
+		b = append(b, byte('0'+u/digit%10))
+	}
+	return b
+}
+
+func parseTime(s []byte) (ns int64, ok bool) {
+	abs, negative := bytes.CutPrefix(s, []byte("-"))
+	whole, frac, found := bytes.Cut(abs, []byte("."))
+	sec, ok := parseDecimal(whole)
+	if !ok || !found || len(frac) != 9 || sec > math.MaxInt64/1_000_000_000 {
+		return 0, false
+	}
+	u := uint64(sec)
+	for _, c := range frac {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		u = u*10 + uint64(c-'0')
+	}
+	if negative {
+		return -int64(u), u != 0 && u <= 1<<63
+	}
+	return int64(u), u <= math.MaxInt64
+}
+
+// parseDecimal reads a number from 0 to the largest int64, spelled in the
+// one way: digits only, no zero before others.
+func parseDecimal(s []byte) (n int64, ok bool) {
+	if len(s) == 0 || len(s) > 19 || (s[0] == '0' && len(s) > 1) {
+		return 0, false
+	}
+	u := uint64(0) // 19 digits fit
+	for _, c := range s {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		u = u*10 + uint64(c-'0')
+	}
+	return int64(u), u <= math.MaxInt64
+}
+
+func parseMode(s []byte) (mode uint32, ok bool) {
+	if len(s) != 4 {
+		return 0, false
+	}
+	for _, c := range s {
+		if c < '0' || c > '7' {
+			return 0, false
+		}
+		mode = mode<<3 | uint32(c-'0')
+	}
+	return mode, true
+}
+
+// hidden says whether a character above ASCII is escaped though it is valid:
+// C1 controls, line and paragraph separators, marks that reorder text, the byte
+// order mark. The set is part of the format, so it is not asked of package
+// unicode, whose tables change.
+func hidden(r rune) bool {
+	switch {
+	case r >= 0x80 && r <= 0x9f,
+		r == 0x61c, r == 0x200e, r == 0x200f,
+		r >= 0x2028 && r <= 0x202e,
+		r >= 0x2066 && r <= 0x2069,
+		r == 0xfeff:
+		return true
+	}
+	return false
+}
+
+// appendEscaped appends s so that it holds no newline or tab and unescape
+// gives it back.
+func appendEscaped(b []byte, s string) []byte {
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c < utf8.RuneSelf {
+			if c < ' ' || c == 0x7f || c == '\\' || (c == ' ' && i == len(s)-1) {
+				b = appendEscape(b, c)
+			} else {
+				b = append(b, c)
+			}
+			i++
+			continue
+		}
+		r, n := utf8.DecodeRuneInString(s[i:])
+		if hidden(r) || (r == utf8.RuneError && n == 1) {
+			for _, c := range []byte(s[i : i+n]) {
+				b = appendEscape(b, c)
+			}
+		} else {
+			b = append(b, s[i:i+n]...)
+		}
+		i += n
+	}
+	return b
+}
+
+func appendEscape(b []byte, c byte) []byte {
+	switch c {
+	case '\\':
+		return append(b, `\\`...)
+	case '\n':
+		return append(b, `\n`...)
+	case '\t':
+		return append(b, `\t`...)
+	case '\r':
+		return append(b, `\r`...)
+	}
+	return hex.AppendEncode(append(b, `\x`...), []byte{c})
+}
+
+// appendUnescaped appends what s, by appendEscaped, stands for.
+func appendUnescaped(b, s []byte) (_ []byte, ok bool) {
+	for len(s) > 0 {
+		n := bytes.IndexByte(s, '\\')
+		if n < 0 {
+			return append(b, s...), true
+		}
+		b, s = append(b, s[:n]...), s[n+1:]
+		if len(s) == 0 {
+			return b, false
+		}
+		used := 1
+		switch s[0] {
+		case '\\':
+			b = append(b, '\\')
+		case 'n':
+			b = append(b, '\n')
+		case 't':
+			b = append(b, '\t')
+		case 'r':
+			b = append(b, '\r')
+		case 'x':
+			var c [1]byte
+			if len(s) < 3 || !parseHex(c[:], s[1:3]) {
+				return b, false
+			}
+			b, used = append(b, c[0]), 3
+		default:
+			return b, false
+		}
+		s = s[used:]
+	}
+	return b, true
+}

@@ -1,0 +1,249 @@
+package manifest
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Reader reads a manifest and checks all of it: see Next. Its memory is bounded
+// whatever it is fed, compressed or not: a line, a window of decompression,
+// and the tree of one file. After an error every further call returns it. Errors
+// of the stream below come wrapped; all others wrap ErrFormat, ErrTruncated,
+// ErrVersion, ErrOrder, ErrRoot, ErrPath or ErrEntry and name the line.
+// Not safe for concurrent use. What Next returned before the end is only
+// vouched for once Next returns io.EOF: until then the last line is unread.
+type Reader struct {
+	source *source
+	in     *bufio.Reader
+	name   string // for errors, with ": "; empty if unknown
+	header Header
+	roots  *Roots
+	tree   *Tree
+	line   int64  // number of the line being looked at, from 1
+	plain  []byte // one unescaped name, reused
+	again  []byte // the same escaped again, reused
+
+	entry *Entry // the last Next returned
+	// pieceEnd is why NextPiece has no more: io.EOF, ErrVoid; nil while it has.
+	pieceEnd error
+	previous Digest // of the run before, if any
+	runs     bool   // there is a run before
+	void     int64
+	summary  Summary
+	err      error
+}
+
+// NewReader reads the first line. If r begins as a zstd stream does it is
+// decompressed. Close gives back the memory; r stays the caller's to close.
+func NewReader(r io.Reader) (*Reader, error) {
+	src, err := newSource(r)
+	if err != nil {
+		return nil, fmt.Errorf("read manifest: %w", err)
+	}
+	return startReader(src, "")
+}
+
+// startReader reads the first line of src, which it closes if that fails.
+func startReader(src *source, name string) (*Reader, error) {
+	m := &Reader{source: src, in: bufio.NewReaderSize(src.text, maxLineBytes), name: name, pieceEnd: io.EOF}
+	line, err := m.readLine()
+	if err == nil {
+		m.header, err = parseHeader(line)
+	}
+	if err != nil {
+		src.close()
+		return nil, m.fail(err)
+	}
+	m.roots = NewRoots(m.header.Algorithm, m.header.PieceBytes)
+	m.tree = NewTree(m.header.Algorithm)
+	return m, nil
+}
+
+// Close ends reading. After Open it closes the file.
+func (r *Reader) Close() error {
+	if r.err == nil {
+		r.err = errors.New("read manifest: closed")
+	}
+	return r.source.close()
+}
+
+// Header is what the first line says.
+func (r *Reader) Header() Header { return r.header }
+
+// Summary is what the last line says, once Next has returned io.EOF; before, zero.
+func (r *Reader) Summary() Summary { return r.summary }
+
+// VoidFiles is how many files so far had been begun and not finished, and count
+// for nothing.
+func (r *Reader) VoidFiles() int64 { return r.void }
+
+// Next returns the next entry, which is then the caller's. A file of at most
+// one piece has its Root; one of several gets it once NextPiece, SkipPieces
+// or the next Next has come to its end, and may turn out void there.
+// io.EOF comes after a last line that agrees with all before it, and nothing after it.
+func (r *Reader) Next() (*Entry, error) {
+	if err := r.SkipPieces(); err != nil && !errors.Is(err, ErrVoid) {
+		return nil, err
+	}
+	line, err := r.readLine()
+	if err != nil {
+		return nil, r.fail(err)
+	}
+	if rest, ok := bytes.CutPrefix(line, []byte("root ")); ok {
+		if err := r.end(rest); err != nil {
+			return nil, r.fail(err)
+		}
+		r.err = io.EOF
+		return nil, io.EOF
+	}
+	e, several, err := r.parseEntry(line)
+	if err == nil {
+		err = r.roots.place(e)
+	}
+	if err != nil {
+		return nil, r.fail(err)
+	}
+	r.entry, r.runs = e, false
+	r.tree.Reset()
+	if several {
+		r.pieceEnd = nil
+		return e, nil
+	}
+	r.roots.cover(e)
+	r.pieceEnd = io.EOF
+	if e.Type == File && e.Size > 0 {
+		r.pieceEnd = nil
+	}
+	return e, nil
+}
+
+// NextPiece returns the next digest of the last entry's pieces, and for how many
+// pieces in a row it stands (at least 1). After the last it returns io.EOF, when
+// the entry's Root is set and checked, or ErrVoid, when the entry is to be
+// forgotten. Entries that are no files have no pieces.
+func (r *Reader) NextPiece() (d Digest, count uint64, err error) {
+	if r.err != nil {
+		return Digest{}, 0, r.err
+	}
+	if r.pieceEnd != nil {
+		return Digest{}, 0, r.pieceEnd
+	}
+	total := PieceCount(r.entry.Size, r.header.PieceBytes)
+	if total == 1 {
+		r.pieceEnd = io.EOF
+		return r.entry.Root, 1, nil
+	}
+	line, err := r.readLine()
+	if err != nil {
+		return Digest{}, 0, r.fail(err)
+	}
+	if rest, ok := bytes.CutPrefix(line, []byte("= ")); ok {
+		if err := r.endFile(rest, total); err != nil {
+			return Digest{}, 0, r.fail(err)
+		}
+		return Digest{}, 0, r.pieceEnd
+	}
+	d, count, err = r.parseRun(line)
+	if err != nil {
+		return Digest{}, 0, r.fail(err)
+	}
+	if left := total - r.tree.Pieces(); count > left {
+		return Digest{}, 0, r.fail(fmt.Errorf("%w: %d pieces of %q, where %d are left", ErrFormat, count, r.entry.Path, left))
+	}
+	r.tree.PushRun(d, count)
+	r.previous, r.runs = d, true
+	return d, count, nil
+}
+
+// endFile takes the end line of a file of total pieces.
+func (r *Reader) endFile(root []byte, total uint64) error {
+	if string(root) == "-" {
+		r.void++
+		r.pieceEnd = ErrVoid
+		return nil
+	}
+	d, err := r.header.Algorithm.ParseHex(root)
+	if err != nil {
+		return err
+	}
+	if n := r.tree.Pieces(); n != total {
+		return fmt.Errorf("%w: %q ends after %d pieces of %d", ErrFormat, r.entry.Path, n, total)
+	}
+	if d != r.tree.Root() {
+		return fmt.Errorf("%w: root of %q is not that of its pieces", ErrRoot, r.entry.Path)
+	}
+	r.entry.Root = d
+	r.roots.cover(r.entry)
+	r.pieceEnd = io.EOF
+	return nil
+}
+
+// SkipPieces goes to the end of the last entry's pieces, checking them. It
+// returns nil with the entry's Root set, or ErrVoid if it is to be forgotten.
+func (r *Reader) SkipPieces() error {
+	for {
+		_, _, err := r.NextPiece()
+		switch {
+		case err == nil:
+		case errors.Is(err, io.EOF) && r.err == nil:
+			return nil
+		default:
+			return err
+		}
+	}
+}
+
+// end takes the last line, less its first word, and makes sure it is the last.
+func (r *Reader) end(rest []byte) error {
+	want := r.roots.Summary()
+	got, err := parseSummary(rest)
+	if err != nil {
+		return err
+	}
+	switch {
+	case got.Entries != want.Entries || got.Bytes != want.Bytes:
+		return fmt.Errorf("%w: last line counts %d entries of %d bytes, there are %d of %d",
+			ErrRoot, got.Entries, got.Bytes, want.Entries, want.Bytes)
+	case got.Content != want.Content:
+		return fmt.Errorf("%w: content root is %x, that of the entries %x", ErrRoot, got.Content, want.Content)
+	case got.Meta != want.Meta:
+		return fmt.Errorf("%w: meta root is %x, that of the entries %x", ErrRoot, got.Meta, want.Meta)
+	}
+	switch _, err := r.in.ReadByte(); {
+	case err == nil:
+		return fmt.Errorf("%w: something follows the last line", ErrFormat)
+	case !errors.Is(err, io.EOF):
+		return r.source.explain(err)
+	}
+	r.summary = got
+	return nil
+}
+
+// readLine returns the next line without its newline, valid until the next call.
+func (r *Reader) readLine() ([]byte, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
+	r.line++
+	line, err := r.in.ReadSlice('\n')
+	switch {
+	case err == nil:
+		return line[:len(line)-1], nil
+	case errors.Is(err, bufio.ErrBufferFull):
+		return nil, fmt.Errorf("%w: line longer than %d bytes", ErrFormat, maxLineBytes)
+	case errors.Is(err, io.EOF):
+		return nil, ErrTruncated
+	}
+	return nil, r.source.explain(err)
+}
+
+// fail makes err, met in the line last read, the end of r.
+func (r *Reader) fail(err error) error {
+	if r.err == nil {
+		r.err = fmt.Errorf("read manifest: %sline %d: %w", r.name, r.line, err)
+	}
+	return r.err
+}

@@ -14,9 +14,6 @@ import (
 )
 
 const (
-	// prefaceTimeout is how long a connection may take to send its preface. An
-	// honest dialler sends it at once.
-	prefaceTimeout = 5 * time.Second
 	// maxHalfOpen bounds the connections without a preface. One more costs the
 	// oldest its place: an honest one has long left it.
 	maxHalfOpen = 128
@@ -33,6 +30,7 @@ const (
 type listener struct {
 	sock    *net.TCPListener
 	addr    netip.AddrPort
+	timeout time.Duration // of a preface
 	pending chan *request
 	// ended is closed by Close.
 	ended chan struct{}
@@ -47,7 +45,7 @@ type listener struct {
 var _ rdma.Listener = (*listener)(nil)
 
 // Listen starts accepting connections.
-func (*Provider) Listen(addr netip.AddrPort) (rdma.Listener, error) {
+func (p *Provider) Listen(addr netip.AddrPort) (rdma.Listener, error) {
 	cfg := net.ListenConfig{KeepAlive: -1} // the engine has a heartbeat
 	cfg.SetMultipathTCP(false)             // its fallback to TCP costs time
 	sock, err := cfg.Listen(context.Background(), "tcp", addr.String())
@@ -55,7 +53,7 @@ func (*Provider) Listen(addr netip.AddrPort) (rdma.Listener, error) {
 		return nil, &rdma.OpError{Op: fmt.Sprintf("listen on %s", addr), Device: deviceName, Err: err}
 	}
 	l := &listener{
-		sock: sock.(*net.TCPListener), addr: unmap(sock.Addr()),
+		sock: sock.(*net.TCPListener), addr: unmap(sock.Addr()), timeout: p.prefaceTimeout,
 		pending: make(chan *request, maxPending),
 		ended:   make(chan struct{}),
 	}
@@ -112,7 +110,7 @@ func (l *listener) settle(sock *net.TCPConn) {
 // readPreface makes a request of a connection, or ends it.
 func (l *listener) readPreface(sock *net.TCPConn) {
 	var preface [prefaceBytes]byte
-	err := sock.SetReadDeadline(time.Now().Add(prefaceTimeout))
+	err := sock.SetReadDeadline(time.Now().Add(l.timeout))
 	if err == nil {
 		err = readHead(sock, preface[:])
 	}

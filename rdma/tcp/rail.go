@@ -14,10 +14,11 @@ import (
 
 // rail is an rdma.Rail.
 type rail struct {
-	device  rdma.Device
-	cfg     rdma.RailConfig
-	queue   *completionQueue
-	regions regionTable
+	device         rdma.Device
+	cfg            rdma.RailConfig
+	connectTimeout time.Duration
+	queue          *completionQueue
+	regions        regionTable
 	// ctx ends with Close, and with it every Dial under way.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -30,9 +31,9 @@ type rail struct {
 
 var _ rdma.Rail = (*rail)(nil)
 
-func newRail(device rdma.Device, cfg rdma.RailConfig) *rail {
+func newRail(device rdma.Device, cfg rdma.RailConfig, connectTimeout time.Duration) *rail {
 	r := &rail{
-		device: device, cfg: cfg,
+		device: device, cfg: cfg, connectTimeout: connectTimeout,
 		queue:   newCompletionQueue(),
 		regions: regionTable{byRKey: make(map[uint32]*region)},
 		conns:   make(map[*conn]struct{}),
@@ -101,7 +102,7 @@ func (r *rail) connect(ctx context.Context, remote netip.AddrPort, privateData [
 	defer cancel(nil)
 	defer context.AfterFunc(r.ctx, func() { cancel(rdma.ErrClosed) })()
 
-	deadline := time.Now().Add(connectTimeout)
+	deadline := time.Now().Add(r.connectTimeout)
 	dialer := net.Dialer{Deadline: deadline, KeepAlive: -1} // the engine has a heartbeat
 	dialer.SetMultipathTCP(false)
 	any, err := dialer.DialContext(ctx, "tcp", remote.String())

@@ -38,18 +38,26 @@ const (
 	deviceName = "tcp"
 	// connectTimeout bounds Dial, from SYN to the answer to the preface.
 	connectTimeout = 10 * time.Second
+	// prefaceTimeout is how long a Listener waits for a preface. An honest
+	// dialler sends it at once.
+	prefaceTimeout = 5 * time.Second
 	// maxWriteBytes bounds RailConfig.WriteBytes, below what the length field
 	// of a frame holds and what one int holds on every platform.
 	maxWriteBytes = 1<<31 - 1
 )
 
 // Provider is TCP as an rdma.Provider. It holds no state.
-type Provider struct{}
+type Provider struct {
+	connectTimeout time.Duration
+	prefaceTimeout time.Duration
+}
 
 var _ rdma.Provider = (*Provider)(nil)
 
 // New returns the provider.
-func New() *Provider { return &Provider{} }
+func New() *Provider {
+	return &Provider{connectTimeout: connectTimeout, prefaceTimeout: prefaceTimeout}
+}
 
 // Name returns "tcp".
 func (*Provider) Name() string { return deviceName }
@@ -166,7 +174,7 @@ func (p *Provider) Open(device string, cfg rdma.RailConfig) (rdma.Rail, error) {
 	if err != nil {
 		return nil, &rdma.OpError{Op: "open", Device: device, Err: err}
 	}
-	return newRail(devices[0], cfg), nil
+	return newRail(devices[0], cfg, p.connectTimeout), nil
 }
 
 func checkConfig(cfg rdma.RailConfig) error {

@@ -1,0 +1,304 @@
+package tcp
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"gdrcp/rdma"
+)
+
+func TestPrefaceRoundTrip(t *testing.T) {
+	for n := range rdma.MaxPrivateDataBytes + 1 {
+		data := bytes.Repeat([]byte{0xa5}, n)
+		b := encodePreface(data)
+		got, err := decodePreface(b[:])
+		if err != nil || !bytes.Equal(got, data) {
+			t.Fatalf("%d bytes became %x: %v", n, got, err)
+		}
+		for bit := range len(b) * 8 {
+			spoiled := b
+			spoiled[bit/8] ^= 1 << (bit % 8)
+			if _, err := decodePreface(spoiled[:]); err == nil {
+				t.Fatalf("bit %d flipped unnoticed", bit)
+			}
+		}
+	}
+}
+
+// answered sends b to a listener and returns all that comes back.
+func answered(t *testing.T, l rdma.Listener, b []byte) []byte {
+	t.Helper()
+	sock := dialRaw(t, l)
+	if _, err := sock.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(sock)
+	if err != nil && len(got) > 0 {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// TestStrangers: who does not speak the protocol gets nothing, at once.
+func TestStrangers(t *testing.T) {
+	damaged := encodePreface([]byte("x"))
+	damaged[20] ^= 1
+	long := encodePreface(nil)
+	binary.LittleEndian.PutUint16(long[10:], rdma.MaxPrivateDataBytes+1)
+	seal(long[:])
+	l := listen(t)
+	for name, b := range map[string][]byte{
+		"HTTP":     []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
+		"SSH":      []byte("SSH-2.0-OpenSSH_9.2\r\n"),
+		"OneByte":  []byte("x"),
+		"TLS":      {0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3},
+		"Damaged":  damaged[:],
+		"TooLong":  long[:],
+		"AlmostIt": []byte(magic[:7] + "x"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			start := time.Now()
+			if got := answered(t, l, b); len(got) > 0 {
+				t.Errorf("answered with %q", got)
+			}
+			if took := time.Since(start); took > prefaceTimeout/2 {
+				t.Errorf("hung up after %s", took)
+			}
+		})
+	}
+}
+
+// TestOlderDialler: another version is answered with this one's number.
+func TestOlderDialler(t *testing.T) {
+	other := encodePreface(nil)
+	binary.LittleEndian.PutUint16(other[8:], version+7)
+	got := answered(t, listen(t), other[:])
+	if len(got) != answerBytes {
+		t.Fatalf("answer %x", got)
+	}
+	code, err := decodeAnswer(got)
+	if err != nil || rdma.RejectCode(code-1) != rdma.RejectVersion {
+		t.Errorf("code %d: %v", code, err)
+	}
+}
+
+// fakeServer answers one connection after another as told.
+func fakeServer(t *testing.T, answer func(net.Conn)) netip.AddrPort {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			sock, err := l.Accept()
+			if err != nil {
+				return
+			}
+			answer(sock)
+			sock.Close()
+		}
+	}()
+	t.Cleanup(func() {
+		l.Close()
+		<-ended
+	})
+	return unmap(l.Addr())
+}
+
+func TestStrangeListeners(t *testing.T) {
+	newer := encodeAnswer(codeAccepted)
+	binary.LittleEndian.PutUint16(newer[8:], version+1)
+	tests := []struct {
+		name   string
+		answer string
+		want   error
+	}{
+		{"SSH", "SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n", rdma.ErrNotGdrcp},
+		{"Short", "220\r\n", rdma.ErrNotGdrcp},
+		{"HungUp", "", rdma.ErrDisconnected},
+		{"CutOff", magic, rdma.ErrDisconnected},
+		{"Damaged", magic + "\x01\x00\x00\x00abcd", errDamaged},
+		{"Newer", string(newer[:]), &rdma.RejectedError{Code: rdma.RejectVersion, PeerVersion: version + 1}},
+	}
+	for _, c := range tests {
+		t.Run(c.name, func(t *testing.T) {
+			addr := fakeServer(t, func(sock net.Conn) {
+				// The test is about what the dialler makes of it.
+				_, _ = io.CopyN(io.Discard, sock, prefaceBytes)
+				_, _ = io.WriteString(sock, c.answer)
+			})
+			e := openEnd(t, benchConfig(), 4096)
+			_, err := e.rail.Dial(t.Context(), addr, nil)
+			var rejected, want *rdma.RejectedError
+			if errors.As(c.want, &want) {
+				if !errors.As(err, &rejected) || rejected.Code != want.Code ||
+					rejected.PeerVersion != want.PeerVersion || rejected.Peer != addr {
+					t.Errorf("Dial: %v", err)
+				}
+				return
+			}
+			if !errors.Is(err, c.want) {
+				t.Errorf("Dial: %v, want %v", err, c.want)
+			}
+		})
+	}
+}
+
+// TestSlowStrangers: one more than may be half-open costs the oldest its place,
+// and an honest dialler gets through.
+func TestSlowStrangers(t *testing.T) {
+	l := listen(t)
+	oldest := dialRaw(t, l)
+	var hungUp atomic.Bool
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = io.ReadAll(oldest)
+		hungUp.Store(true)
+	}()
+	for range maxHalfOpen - 1 {
+		sock := dialRaw(t, l)
+		if _, err := io.WriteString(sock, magic[:4]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(50 * time.Millisecond)
+	if hungUp.Load() {
+		t.Error("a slow stranger was hung up on although there was room")
+	}
+	dialled := make(chan error, 1)
+	e, other := openEnd(t, benchConfig(), 4096), openEnd(t, benchConfig(), 4096)
+	go func() {
+		_, err := e.rail.Dial(t.Context(), l.Addr(), nil)
+		dialled <- err
+	}()
+	req, err := l.Accept(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := req.Accept(t.Context(), other.rail); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-dialled; err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+}
+
+// TestSlowPreface: a preface that does not come in time is hung up on.
+func TestSlowPreface(t *testing.T) {
+	p := New()
+	p.prefaceTimeout = 50 * time.Millisecond
+	l, err := p.Listen(netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	sock := dialRaw(t, l)
+	start := time.Now()
+	if _, err := io.WriteString(sock, magic); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(sock); err != nil {
+		t.Fatalf("read to the end: %v", err)
+	}
+	if took := time.Since(start); took < p.prefaceTimeout/2 {
+		t.Errorf("hung up after %s", took)
+	}
+}
+
+// TestSilentListener: a listener that never answers costs the connect timeout.
+func TestSilentListener(t *testing.T) {
+	release := make(chan struct{})
+	addr := fakeServer(t, func(net.Conn) { <-release })
+	defer close(release)
+	p := New()
+	p.connectTimeout = 50 * time.Millisecond
+	rail, err := p.Open("tcp", benchConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rail.Close()
+	start := time.Now()
+	_, err = rail.Dial(t.Context(), addr, nil)
+	if took := time.Since(start); !errors.Is(err, os.ErrDeadlineExceeded) || took < p.connectTimeout/2 {
+		t.Errorf("Dial ended after %s: %v", took, err)
+	}
+}
+
+// TestDeviceMemory: a socket cannot move it, and says so.
+func TestDeviceMemory(t *testing.T) {
+	e := openEnd(t, benchConfig(), 4096)
+	for _, r := range []rdma.Region{{Addr: 1 << 40, Len: 4096, DMABufFD: -1}, {Len: 4096, DMABufFD: 3}} {
+		if _, err := e.rail.Register(r, rdma.RemoteWrite); !errors.Is(err, rdma.ErrUnsupported) {
+			t.Errorf("register %+v: %v", r, err)
+		}
+	}
+	for _, r := range []rdma.Region{{Mem: e.mem, Len: 5}, {Mem: e.mem[:0]}} {
+		if _, err := e.rail.Register(r, rdma.RemoteWrite); err == nil {
+			t.Errorf("register %d bytes as %d succeeded", len(r.Mem), r.Len)
+		}
+	}
+}
+
+func TestOpenChecks(t *testing.T) {
+	for name, change := range map[string]func(*rdma.RailConfig){
+		"Conns":        func(c *rdma.RailConfig) { c.Conns = 0 },
+		"SendDepth":    func(c *rdma.RailConfig) { c.SendDepth = -1 },
+		"RecvDepth":    func(c *rdma.RailConfig) { c.RecvDepth = 0 },
+		"MsgBytes":     func(c *rdma.RailConfig) { c.MsgBytes = rdma.MaxMsgBytes + 1 },
+		"NoWriteBytes": func(c *rdma.RailConfig) { c.WriteBytes = 0 },
+		"WriteBytes":   func(c *rdma.RailConfig) { c.WriteBytes = maxWriteBytes + 1 },
+	} {
+		cfg := benchConfig()
+		change(&cfg)
+		if _, err := New().Open("tcp", cfg); err == nil {
+			t.Errorf("%s: opened a rail with %+v", name, cfg)
+		}
+	}
+}
+
+func TestRegionsDoNotOverlap(t *testing.T) {
+	table := regionTable{byRKey: map[uint32]*region{1: {addr: 1 << 20, mem: make([]byte, 8192)}}}
+	for _, c := range []struct {
+		addr uint64
+		n    int
+		want bool
+	}{
+		{1<<20 - 4096, 4096, true}, {1<<20 - 4096, 4097, false}, {1 << 20, 1, false},
+		{1<<20 + 4096, 1, false}, {1<<20 + 8192, 4096, true}, {0, 4 << 20, false},
+		{^uint64(0) - 4095, 4096, false}, {^uint64(0) - 8191, 4096, true},
+	} {
+		if got := table.free(c.addr, c.n); got != c.want {
+			t.Errorf("%d bytes at %#x: free is %t", c.n, c.addr, got)
+		}
+	}
+}
+
+func TestDevice(t *testing.T) {
+	devices, err := New().Devices()
+	if err != nil || len(devices) != 1 {
+		t.Fatalf("devices %+v: %v", devices, err)
+	}
+	d := devices[0]
+	if d.Name != "tcp" || d.Transport != rdma.TCP || len(d.Addrs()) == 0 || !d.Usable() {
+		t.Errorf("device %+v", d)
+	}
+	for _, a := range d.Addrs() {
+		if a.IsLinkLocalUnicast() || a.Is4In6() || strings.Contains(a.String(), "%") {
+			t.Errorf("address %s", a)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+//go:build linux && cgo
+
+package verbs
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"gdrcp/rdma"
+)
+
+// watch reads the asynchronous events of one device for all rails on it.
+type watch struct {
+	p     *Provider
+	ctx   *C.struct_abi_context
+	fd    *pollFD
+	done  chan struct{}
+	rails map[*rail]struct{} // guarded by Provider.mu
+}
+
+// Asynchronous events that this package acts on (ibv_get_async_event(3)).
+const (
+	asyncCQErr       = 0
+	asyncQPFatal     = 1
+	asyncQPReqErr    = 2
+	asyncQPAccessErr = 3
+	asyncDeviceFatal = 8
+)
+
+// watchDevice starts to read the events of the rail's device, or joins who does.
+func (p *Provider) watchDevice(r *rail) (*watch, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w := p.watches[r.ctx]; w != nil {
+		w.rails[r] = struct{}{}
+		return w, nil
+	}
+	rc := C.vb_async_fd(r.ctx)
+	if rc < 0 {
+		return nil, fmt.Errorf("watch device events: %w", errno(rc))
+	}
+	fd, err := newPollFD(int(rc), "device events")
+	if err != nil {
+		return nil, err
+	}
+	w := &watch{p: p, ctx: r.ctx, fd: fd, done: make(chan struct{}), rails: map[*rail]struct{}{r: {}}}
+	p.watches[r.ctx] = w
+	go w.run()
+	return w, nil
+}
+
+// unwatchDevice takes the rail out and ends the goroutine with the last one.
+func (p *Provider) unwatchDevice(r *rail) {
+	p.mu.Lock()
+	w := r.watch
+	delete(w.rails, r)
+	last := len(w.rails) == 0
+	if last {
+		delete(p.watches, w.ctx)
+	}
+	p.mu.Unlock()
+	if last {
+		w.fd.close()
+		<-w.done
+	}
+}
+
+func (w *watch) run() {
+	defer close(w.done)
+	for {
+		var ev C.struct_vb_async
+		var rc C.int
+		err := w.fd.read(func(uintptr) bool {
+			rc = C.vb_async_next(w.p.api, w.ctx, &ev)
+			return rc != -C.int(syscall.EAGAIN)
+		})
+		if err != nil && !errors.Is(err, errWoken) {
+			return
+		}
+		if err == nil && rc != 0 {
+			// The kernel ends the stream when the device is gone.
+			w.each(func(r *rail) {
+				r.woundAll(&rdma.OpError{Op: "watch device", Device: r.dev.Name, Err: errno(rc), Hint: "see dmesg"})
+			})
+			return
+		}
+		if err == nil {
+			w.dispatch(&ev)
+		}
+	}
+}
+
+func (w *watch) each(f func(*rail)) {
+	w.p.mu.Lock()
+	rails := make([]*rail, 0, len(w.rails))
+	for r := range w.rails {
+		rails = append(rails, r)
+	}
+	w.p.mu.Unlock()
+	for _, r := range rails {
+		f(r)
+	}
+}
+
+// dispatch ends what an event makes unusable. A port that goes down is left
+// alone: it may come back before the retries are used up, and a heartbeat
+// watches what has no work under way.
+func (w *watch) dispatch(ev *C.struct_vb_async) {
+	switch ev._type {
+	case asyncDeviceFatal:
+		w.each(func(r *rail) {
+			r.woundAll(asyncError(r, "the device failed (IBV_EVENT_DEVICE_FATAL)", "see dmesg"))
+		})
+	case asyncCQErr:
+		w.each(func(r *rail) {
+			if r.cq == ev.cq {
+				r.woundAll(asyncError(r, "the completion queue overran (IBV_EVENT_CQ_ERR)", bugHint))
+			}
+		})
+	case asyncQPFatal, asyncQPReqErr, asyncQPAccessErr:
+		w.each(func(r *rail) { r.woundQP(uint32(ev.qp_num), qpFault(r, int(ev._type))) })
+	}
+}
+
+func asyncError(r *rail, status, hint string) error {
+	return &rdma.OpError{Op: "use rail", Device: r.dev.Name, Status: status, Hint: hint}
+}
+
+func qpFault(r *rail, kind int) error {
+	switch kind {
+	case asyncQPAccessErr:
+		e := asyncError(r, "the peer's access was refused for its key, bounds or rights (IBV_EVENT_QP_ACCESS_ERR)", "").(*rdma.OpError)
+		e.Err = rdma.ErrAccess
+		return e
+	case asyncQPReqErr:
+		return asyncError(r, "the peer sent an invalid request (IBV_EVENT_QP_REQ_ERR)", "check that both ends run the same version")
+	}
+	return asyncError(r, "the queue pair failed (IBV_EVENT_QP_FATAL)", "see dmesg")
+}
+
+// woundAll ends every connection of the rail.
+func (r *rail) woundAll(cause error) {
+	r.mu.Lock()
+	conns := make([]*conn, 0, len(r.live))
+	for c := range r.live {
+		conns = append(conns, c)
+	}
+	r.mu.Unlock()
+	for _, c := range conns {
+		c.wound(cause)
+	}
+}
+
+// woundQP ends the connection of a queue pair, where it is the rail's.
+func (r *rail) woundQP(number uint32, cause error) {
+	r.mu.Lock()
+	var found *conn
+	for c := range r.live {
+		if c.number == number {
+			found = c
+		}
+	}
+	r.mu.Unlock()
+	if found != nil {
+		found.wound(cause)
+	}
+}

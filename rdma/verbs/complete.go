@@ -1,0 +1,88 @@
+//go:build linux && cgo
+
+package verbs
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import "gdrcp/rdma"
+
+// The methods here take in one completion each. The rail's pollMu is held.
+
+// alive reports whether completions of the connection may still be told.
+func (c *conn) alive() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.closed && !c.told
+}
+
+// sent takes in a completed operation and reports whether o tells it.
+func (c *conn) sent(seq uint32, o *rdma.Completion) bool {
+	rec, ok := c.complete(seq)
+	if !ok || rec.quiet || !c.alive() {
+		return false
+	}
+	*o = rdma.Completion{Kind: rdma.Done, Conn: c, ID: rec.id}
+	return true
+}
+
+// arrived reports whether something received is to be told: only behind the
+// peer's greeting.
+func (c *conn) arrived() bool {
+	if !c.greeted {
+		c.wound(errMalformed)
+		return false
+	}
+	return c.alive()
+}
+
+// greetedBy takes in an immediate that came by Write. The first one must be
+// the greeting; it reports whether this one is another.
+func (c *conn) greetedBy(valid bool) bool {
+	if c.greeted {
+		return true
+	}
+	if !valid {
+		c.wound(errMalformed)
+		return false
+	}
+	c.greeted = true
+	close(c.hello)
+	return false
+}
+
+// greetedBySend takes in a greeting that came by Send.
+func (c *conn) greetedBySend(imm uint32) {
+	if c.greetedBy(imm == greetingImm) {
+		c.wound(errMalformed)
+	}
+}
+
+// failed takes in a failed completion. Only its number, status and vendor
+// error are valid.
+func (c *conn) failed(seq uint32, flags C.uint8_t, status, vendor uint32) {
+	received := flags&C.VB_RECV_SIDE != 0
+	if !received {
+		c.complete(seq)
+	}
+	if flags&C.VB_RECVS_GONE != 0 {
+		c.recvsGone = true
+	}
+	var cause error
+	if status != wcFlush {
+		op := "send to"
+		if received {
+			op = "receive from"
+		}
+		cause = completionError(op, c.r.dev.Name, c.remote, status, vendor)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.woundLocked(cause)
+	if c.recvsGone && c.done.Load() == c.posted.Load() {
+		// Nothing is left that could name a cause.
+		c.schedule()
+	}
+}

@@ -1,0 +1,353 @@
+//go:build linux && cgo
+
+package verbs
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"gdrcp/rdma"
+)
+
+// conn is one queue pair.
+type conn struct {
+	r             *rail
+	ep            *endpoint
+	q             *C.struct_vb_qp
+	slot          int
+	number        uint32 // of the queue pair
+	local, remote netip.AddrPort
+	imm           atomic.Uint32 // rdma.ImmKind
+	heard         atomic.Int64  // Unix nanoseconds
+
+	sendQueue
+
+	// mu guards posting and what follows.
+	mu        sync.Mutex
+	closed    bool  // Close was called: nothing is told any more
+	dying     bool  // the queue pair is in the error state
+	cause     error // the first cause that is not a flush
+	scheduled bool  // Closed is due
+	told      bool  // Closed was handed out
+	grace     *time.Timer
+
+	// Guarded by the rail's pollMu.
+	greeted   bool
+	recvsGone bool   // every receive was flushed
+	endMark   uint64 // rail.polled when Closed became due, plus 1
+
+	hello     chan struct{} // closed when the peer has greeted
+	watchDone chan struct{}
+	once      sync.Once
+}
+
+// errMalformed is a peer that breaks this package's framing.
+var errMalformed = fmt.Errorf("%w: malformed RDMA message", rdma.ErrNotGdrcp)
+
+const (
+	// flushGrace is how long a dying connection waits for a completion that
+	// names a cause before it is told as merely disconnected.
+	flushGrace = 100 * time.Millisecond
+	// drainTimeout bounds how long Close waits for flushed completions.
+	drainTimeout = 200 * time.Millisecond
+	// rnrTimer makes a peer that meets no posted receive try again after
+	// 0.64 ms; rdma_cm leaves the code at 0, which is 655 ms.
+	rnrTimer = 12
+)
+
+// newConn makes the queue pair for an endpoint that is bound to the rail's
+// device, with its receives posted. On error the endpoint is the caller's.
+func (r *rail) newConn(ep *endpoint) (*conn, error) {
+	slot, serial, err := r.takeSlot()
+	if err != nil {
+		return nil, err
+	}
+	cfg := C.struct_vb_qp_config{
+		slot:        C.int(slot),
+		generation:  C.int(serial),
+		ops:         C.int(r.cfg.SendDepth + 1),
+		sends:       C.int(r.size.sends),
+		recvs:       C.int(r.size.recvs),
+		split_bytes: C.uint32_t(r.size.splitBytes),
+	}
+	c := &conn{
+		r: r, ep: ep, slot: slot,
+		hello:     make(chan struct{}),
+		watchDone: make(chan struct{}),
+	}
+	if rc := C.vb_qp_open(r.c, ep.id, &cfg, &c.q); rc != 0 {
+		r.freeSlot(slot)
+		return nil, lockedMemory(&rdma.OpError{Op: "create queue pair", Device: r.dev.Name, Err: errno(rc)}, 0)
+	}
+	var stride C.uint32_t
+	buffers := C.vb_qp_buffers(c.q, &stride)
+	c.sendQueue.init(r, int(cfg.ops), int(cfg.sends),
+		unsafe.Slice(C.vb_qp_ops(c.q), int(cfg.ops)),
+		unsafe.Slice((*byte)(buffers), int(cfg.ops)*int(stride)), int(stride))
+	c.local, c.remote = ep.addrs()
+	c.number = uint32(C.vb_qp_num(c.q))
+
+	r.pollMu.Lock()
+	r.conns[slot] = c
+	C.vb_qp_attach(c.q)
+	r.pollMu.Unlock()
+	return c, nil
+}
+
+func (r *rail) takeSlot() (slot, serial int, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.slots) == 0 {
+		return 0, 0, fmt.Errorf("all %d connections of the rail on %s are in use", r.cfg.Conns, r.dev.Name)
+	}
+	slot = r.slots[len(r.slots)-1]
+	r.slots = r.slots[:len(r.slots)-1]
+	r.serial++
+	return slot, r.serial & 0xffff, nil
+}
+
+func (r *rail) freeSlot(slot int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.slots = append(r.slots, slot)
+}
+
+// begin turns an established endpoint into a live connection.
+func (c *conn) begin() {
+	c.heard.Store(time.Now().UnixNano())
+	if c.r.dev.Transport != rdma.IWARP {
+		// Without it a stalled receiver costs more time, and nothing else.
+		C.vb_qp_rnr_timer(c.q, rnrTimer)
+	}
+	c.r.mu.Lock()
+	c.r.live[c] = struct{}{}
+	c.r.mu.Unlock()
+	go c.watchEvents()
+}
+
+// watchEvents ends the connection when the connection manager says so.
+func (c *conn) watchEvents() {
+	defer close(c.watchDone)
+	for {
+		ev, err := c.ep.next(context.Background())
+		switch {
+		case errors.Is(err, rdma.ErrClosed):
+			return
+		case err != nil:
+			c.wound(&rdma.OpError{Op: "watch connection to", Device: c.r.dev.Name, Peer: c.remote, Err: err})
+			return
+		case ev.kind == evDeviceRemoval:
+			c.wound(connectError(c.r.dev.Name, c.remote, ev))
+		case ev.kind != evAddrChange:
+			c.wound(nil)
+		}
+	}
+}
+
+// greet is the first thing this end posts. It finds out how immediates travel.
+func (c *conn) greet() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dying {
+		return c.why()
+	}
+	seq := c.stageGreeting()
+	kind := rdma.ImmSend
+	rc := -C.int(unsupportedErrno)
+	if !c.r.cfg.ForceImmSend {
+		rc = C.vb_qp_greet(c.q, 0, C.uint32_t(seq), greetingImm)
+		kind = rdma.ImmWrite
+	}
+	if rc != 0 && isUnsupported(errno(rc)) {
+		rc = C.vb_qp_greet(c.q, 1, C.uint32_t(seq), greetingImm)
+		kind = rdma.ImmSend
+	}
+	if rc != 0 {
+		return &rdma.OpError{Op: "greet", Device: c.r.dev.Name, Peer: c.remote, Err: errno(rc)}
+	}
+	c.imm.Store(uint32(kind))
+	return nil
+}
+
+// wound starts the end of the connection: the queue pair goes into the error
+// state and Closed becomes due, with the first cause that is not nil. Without
+// one it is due when all work was flushed or a grace has passed, because the
+// completion that names the cause may come after flushed ones.
+func (c *conn) wound(cause error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.woundLocked(cause)
+}
+
+func (c *conn) woundLocked(cause error) {
+	if c.closed || c.told {
+		return
+	}
+	if c.cause == nil {
+		c.cause = cause
+	}
+	if !c.dying {
+		c.dying = true
+		C.vb_qp_to_error(c.q)
+		C.vb_id_disconnect(c.ep.api, c.ep.id)
+	}
+	switch {
+	case c.cause != nil:
+		c.schedule()
+	case c.grace == nil:
+		c.grace = time.AfterFunc(flushGrace, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.schedule()
+		})
+	}
+}
+
+// schedule makes Closed due. mu is held.
+func (c *conn) schedule() {
+	if c.scheduled || c.closed {
+		return
+	}
+	c.scheduled = true
+	c.r.mu.Lock()
+	c.r.endings = append(c.r.endings, c)
+	c.r.ending.Add(1)
+	c.r.mu.Unlock()
+	c.r.fd.wake()
+}
+
+// why is the reason of the connection's death. mu is held.
+func (c *conn) why() error {
+	if c.cause != nil {
+		return c.cause
+	}
+	return rdma.ErrDisconnected
+}
+
+// tell hands out Closed, once.
+func (c *conn) tell(o *rdma.Completion) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || c.told {
+		return false
+	}
+	c.told = true
+	*o = rdma.Completion{Kind: rdma.Closed, Conn: c, Err: c.why()}
+	return true
+}
+
+// tellEndings hands out what Closed are due and behind everything that came
+// before them: drained says that the completion queue was just found empty.
+// pollMu is held.
+func (r *rail) tellEndings(out []rdma.Completion, drained bool) int {
+	r.mu.Lock()
+	due := r.endings
+	r.endings = nil
+	r.mu.Unlock()
+	n := 0
+	var later []*conn
+	for _, c := range due {
+		if c.endMark == 0 {
+			c.endMark = r.polled + 1
+		}
+		behind := drained || r.polled+1 >= c.endMark+uint64(r.size.cqe)
+		if !behind || n == len(out) {
+			later = append(later, c)
+			continue
+		}
+		r.ending.Add(-1)
+		if c.tell(&out[n]) {
+			n++
+		}
+	}
+	if len(later) > 0 {
+		r.mu.Lock()
+		r.endings = append(later, r.endings...)
+		r.mu.Unlock()
+	}
+	return n
+}
+
+// ImmKind tells how this end's immediates travel.
+func (c *conn) ImmKind() rdma.ImmKind { return rdma.ImmKind(c.imm.Load()) }
+
+// Local is this end's address.
+func (c *conn) Local() netip.AddrPort { return c.local }
+
+// Remote is the peer's address.
+func (c *conn) Remote() netip.AddrPort { return c.remote }
+
+// LastHeard is when a message or an immediate last came from the peer.
+// Acknowledgements do not count: a device sends them for a process that has
+// stopped.
+func (c *conn) LastHeard() time.Time { return time.Unix(0, c.heard.Load()) }
+
+// Close ends the connection. It asks nothing of the peer and so does not wait
+// for one that has stopped.
+func (c *conn) Close() error {
+	c.once.Do(c.shutdown)
+	return nil
+}
+
+func (c *conn) shutdown() {
+	c.mu.Lock()
+	c.closed = true
+	if c.grace != nil {
+		c.grace.Stop()
+	}
+	c.mu.Unlock()
+	C.vb_qp_to_error(c.q)
+	C.vb_id_disconnect(c.ep.api, c.ep.id)
+	deadline := time.Now().Add(drainTimeout)
+	for !c.drained() && time.Now().Before(deadline) {
+		if !c.r.pump() {
+			time.Sleep(100 * time.Microsecond)
+		}
+	}
+	c.ep.fd.close()
+	<-c.watchDone
+	c.release()
+	c.r.mu.Lock()
+	delete(c.r.live, c)
+	c.r.mu.Unlock()
+}
+
+// drained reports whether every receive and every signalled work request has
+// completed, so that nothing of the queue pair is left in the queue.
+func (c *conn) drained() bool {
+	c.r.pollMu.Lock()
+	defer c.r.pollMu.Unlock()
+	return c.recvsGone && c.signaledDone()
+}
+
+// release destroys the queue pair, then the endpoint. Once it returns the
+// device touches no memory on this connection's behalf.
+func (c *conn) release() {
+	r := c.r
+	r.pollMu.Lock()
+	r.conns[c.slot] = nil
+	C.vb_qp_detach(c.q)
+	kept := r.stash[:0]
+	for _, o := range r.stash {
+		if o.Conn != rdma.Conn(c) {
+			kept = append(kept, o)
+		}
+	}
+	clear(r.stash[len(kept):])
+	r.stash = kept
+	r.pollMu.Unlock()
+	C.vb_qp_close(c.q)
+	c.ep.destroy()
+	r.freeSlot(c.slot)
+}

@@ -1,0 +1,159 @@
+//go:build linux && cgo
+
+package verbs
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"gdrcp/rdma"
+)
+
+const (
+	// connectTimeout bounds Dial and Accept. rdma_cm itself gives up after
+	// about 98 s on RoCE.
+	connectTimeout = 10 * time.Second
+	// retryCount is how often a device sends again without an answer. 7 would
+	// mean forever on Soft-RoCE.
+	retryCount = 6
+	// rnrRetryCount 7 means forever: a receive is always posted soon, and who
+	// has stopped for good is found by heartbeat.
+	rnrRetryCount = 7
+)
+
+var errConnectTimeout = errors.New("the peer did not answer in time")
+
+// attempt is the context of one Dial or Accept: it ends with the caller's,
+// with the rail, and after connectTimeout.
+func (r *rail) attempt(ctx context.Context) (context.Context, func()) {
+	ctx, expire := context.WithTimeoutCause(ctx, connectTimeout, errConnectTimeout)
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(r.life, func() { cancel(rdma.ErrClosed) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+		expire()
+	}
+}
+
+// Dial connects a queue pair to a listener.
+func (r *rail) Dial(ctx context.Context, remote netip.AddrPort, privateData []byte) (rdma.Conn, error) {
+	data, err := encodePrivate(privateData)
+	if err != nil {
+		return nil, err
+	}
+	if err := routable(remote.Addr().Unmap()); err != nil {
+		return nil, err
+	}
+	if err := r.enter(); err != nil {
+		return nil, err
+	}
+	defer r.busy.Done()
+	ctx, done := r.attempt(ctx)
+	defer done()
+
+	ep, err := r.resolve(ctx, remote)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.route(ctx, ep); err != nil {
+		ep.destroy()
+		return nil, r.connectFailed(remote, err)
+	}
+	c, err := r.newConn(ep)
+	if err != nil {
+		ep.destroy()
+		return nil, err
+	}
+	c.remote = remote
+	if err := r.connect(ctx, c, data); err != nil {
+		c.release()
+		return nil, r.connectFailed(remote, err)
+	}
+	c.begin()
+	if err := c.greet(); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// resolve makes an endpoint bound to the rail's device. The kernel's own
+// choice comes first, since it knows the routes; where it falls on another
+// device, each of the rail's addresses is tried as the source.
+func (r *rail) resolve(ctx context.Context, remote netip.AddrPort) (*endpoint, error) {
+	ep, err := resolve(ctx, r.api, netip.Addr{}, remote)
+	other := ""
+	if err == nil {
+		if C.vb_id_context(ep.id) == r.ctx {
+			return ep, nil
+		}
+		other = ep.device()
+		ep.destroy()
+	}
+	for _, from := range r.dev.Addrs() {
+		if from.Is4() != remote.Addr().Unmap().Is4() || ctx.Err() != nil {
+			continue
+		}
+		ep, bound := resolve(ctx, r.api, from, remote)
+		if bound != nil {
+			continue
+		}
+		if C.vb_id_context(ep.id) == r.ctx {
+			return ep, nil
+		}
+		ep.destroy()
+	}
+	if err != nil {
+		return nil, routeError(remote, err)
+	}
+	return nil, fmt.Errorf("%s is reached through %s and not through %s: %w", remote, other, r.dev.Name, rdma.ErrNoDevice)
+}
+
+// route sets what must be set before the route is known, and resolves it.
+func (r *rail) route(ctx context.Context, ep *endpoint) error {
+	// Kernels before 5.1 and iWARP have no such timeout.
+	C.vb_id_ack_timeout(r.api, ep.id, C.int(r.p.ackTimeout))
+	if rc := C.vb_id_route(r.api, ep.id, C.int(resolveTimeout.Milliseconds())); rc != 0 {
+		return errno(rc)
+	}
+	_, err := ep.await(ctx, evRouteResolved)
+	return err
+}
+
+func (r *rail) connect(ctx context.Context, c *conn, data []byte) error {
+	p := C.struct_vb_conn_param{
+		retry: retryCount, rnr_retry: rnrRetryCount,
+		read_in: C.int(r.size.readIn), read_out: C.int(r.size.readOut),
+	}
+	if rc := C.vb_id_connect(r.api, c.ep.id, &p, (*C.uint8_t)(&data[0]), C.int(len(data))); rc != 0 {
+		return errno(rc)
+	}
+	ev, err := c.ep.await(ctx, evEstablished)
+	if err != nil {
+		return err
+	}
+	_, err = decodePrivate(ev.data)
+	return err
+}
+
+// connectFailed describes the end of a connection attempt.
+func (r *rail) connectFailed(remote netip.AddrPort, err error) error {
+	var ev *eventError
+	if errors.As(err, &ev) {
+		return connectError(r.dev.Name, remote, ev.ev)
+	}
+	op := &rdma.OpError{Op: "connect to", Device: r.dev.Name, Peer: remote, Err: err}
+	if errors.Is(err, errConnectTimeout) {
+		op.Hint = "check that gdrcp's daemon runs on the peer and that the network lets RDMA through (UDP 4791 for RoCE)"
+	}
+	return op
+}

@@ -1,0 +1,30 @@
+// Package verbs moves bytes over RDMA devices: InfiniBand, RoCE and iWARP,
+// through libibverbs and librdmacm.
+//
+// Both libraries are opened with dlopen when a [Provider] is first used, so a
+// binary runs where they are missing and says so in an *rdma.ProbeError.
+// GDRCP_LIBIBVERBS and GDRCP_LIBRDMACM name other files than libibverbs.so.1
+// and librdmacm.so.1.
+//
+// # On the wire
+//
+// A connection is an rdma_cm connection in the port space TCP. The private
+// data of the request and of the reply begin with a header (wire.go). The
+// first thing either end posts is a greeting that the other end's provider
+// swallows: a zero-length RDMA Write with immediate, or a Send where the
+// device refuses that. It tells whether the device has Write with immediate,
+// and lets the active end send first, as iWARP demands (rdma_connect(3)). Being
+// known by its place and not by its value, it takes no immediate away.
+//
+// Every Send begins with 8 bytes: kind, three zeros, and a big-endian
+// immediate. Where there is no Write with immediate, a WriteImm is Writes
+// followed by such a Send.
+//
+// # Threads
+//
+// C code runs only inside calls from Go, never blocks on a device, and never
+// calls back. Event channels, completion channels and asynchronous events are
+// waited for in Go's poller. Each Conn has one goroutine that reads its
+// connection events, each Listener one, each open device one for asynchronous
+// events; Close ends them.
+package verbs

@@ -1,0 +1,206 @@
+//go:build linux && cgo
+
+package verbs
+
+/*
+#cgo CFLAGS: -O2 -Wall -Wextra
+#cgo LDFLAGS: -ldl
+#include "shim.h"
+#include <stdlib.h>
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"gdrcp/rdma"
+)
+
+// Provider gives access to this machine's RDMA devices. The zero value is not
+// usable; see [New].
+type Provider struct {
+	spin       time.Duration
+	ackTimeout int
+	sysfs, dev string
+
+	load    sync.Once
+	api     *C.struct_vb_api
+	loadErr error
+
+	mu      sync.Mutex
+	watches map[*C.struct_abi_context]*watch
+}
+
+// Option changes a default of a Provider.
+type Option func(*Provider)
+
+// WithSpin sets how long Rail.Wait polls before it sleeps. The default is
+// 50 µs, and none where GOMAXPROCS is 2 or less: there the spinning takes a
+// processor from whoever is to be waited for.
+func WithSpin(d time.Duration) Option {
+	return func(p *Provider) { p.spin = d }
+}
+
+// WithAckTimeout sets how long a device waits for an acknowledgement before
+// it sends again, as the exponent t of 4.096 µs · 2^t (1 to 31). A connection
+// is given up after 7 such waits. The default 16 gives about 2 s.
+func WithAckTimeout(t int) Option {
+	return func(p *Provider) { p.ackTimeout = t }
+}
+
+// New returns a provider. It touches neither libraries nor devices until one
+// of its methods is called.
+func New(opts ...Option) *Provider {
+	p := &Provider{
+		ackTimeout: defaultAckTimeout,
+		sysfs:      "/sys",
+		dev:        "/dev/infiniband",
+		watches:    map[*C.struct_abi_context]*watch{},
+	}
+	if runtime.GOMAXPROCS(0) > 2 {
+		p.spin = defaultSpin
+	}
+	for _, o := range opts {
+		o(p)
+	}
+	return p
+}
+
+const (
+	defaultSpin       = 50 * time.Microsecond
+	defaultAckTimeout = 16
+)
+
+// Name is "verbs".
+func (p *Provider) Name() string { return "verbs" }
+
+// libraries opens the shared libraries once and returns the same error ever
+// after.
+func (p *Provider) libraries() (*C.struct_vb_api, error) {
+	p.load.Do(func() { p.api, p.loadErr = openLibraries() })
+	return p.api, p.loadErr
+}
+
+func openLibraries() (*C.struct_vb_api, error) {
+	ibverbs := C.CString(envOr("GDRCP_LIBIBVERBS", "libibverbs.so.1"))
+	defer C.free(unsafe.Pointer(ibverbs))
+	rdmacm := C.CString(envOr("GDRCP_LIBRDMACM", "librdmacm.so.1"))
+	defer C.free(unsafe.Pointer(rdmacm))
+
+	var api *C.struct_vb_api
+	var le C.struct_vb_load_error
+	rc := C.vb_load(ibverbs, rdmacm, &api, &le)
+	if rc == 0 {
+		return api, nil
+	}
+	library := C.GoString(&le.library[0])
+	switch le.kind {
+	case C.VB_NO_LIBRARY:
+		return nil, &rdma.ProbeError{
+			Reason: rdma.NoLibrary,
+			Detail: C.GoString(&le.reason[0]),
+			Hint:   "install rdma-core: apt install libibverbs1 librdmacm1 ibverbs-providers, or dnf install libibverbs librdmacm",
+		}
+	case C.VB_NO_SYMBOL:
+		return nil, &rdma.ProbeError{
+			Reason: rdma.OldLibrary,
+			Detail: fmt.Sprintf("%s has no %s of version %s", library, C.GoString(&le.symbol[0]), C.GoString(&le.version[0])),
+			Hint:   "install a current rdma-core; GDRCP_LIBIBVERBS and GDRCP_LIBRDMACM name other files",
+		}
+	}
+	return nil, fmt.Errorf("load RDMA libraries: %w", errno(rc))
+}
+
+func envOr(name, fallback string) string {
+	if v := os.Getenv(name); v != "" {
+		return v
+	}
+	return fallback
+}
+
+// ready loads the libraries and checks, from the outside in, what else a
+// device needs. It returns the names of the devices, at least one.
+func (p *Provider) ready() ([]string, error) {
+	api, err := p.libraries()
+	if err != nil {
+		return nil, err
+	}
+	var names [maxDevices * C.VB_NAME_BYTES]C.char
+	n := C.vb_device_names(api, &names[0], maxDevices)
+	if n < 0 {
+		return nil, noDeviceList(errno(n))
+	}
+	if n == 0 {
+		return nil, &rdma.ProbeError{
+			Reason: rdma.NoDevices,
+			Detail: "the kernel knows no RDMA device that has a user-space driver",
+			Hint:   "check `rdma link` and `ls /sys/class/infiniband`; the driver of the NIC and the package ibverbs-providers must be installed",
+		}
+	}
+	if err := p.checkNodes(); err != nil {
+		return nil, err
+	}
+	list := make([]string, n)
+	for i := range list {
+		list[i] = C.GoString(&names[i*C.VB_NAME_BYTES])
+	}
+	return list, nil
+}
+
+// maxDevices is how many devices of one machine are looked at.
+const maxDevices = 64
+
+func noDeviceList(err error) error {
+	if errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM) {
+		return &rdma.ProbeError{
+			Reason: rdma.NoPermission,
+			Detail: "the RDMA devices may not be listed: " + err.Error(),
+			Hint:   "give this user read and write access to /dev/infiniband/*",
+		}
+	}
+	return &rdma.ProbeError{
+		Reason: rdma.NoKernel,
+		Detail: "the kernel has no RDMA support loaded: " + err.Error(),
+		Hint:   "modprobe ib_uverbs rdma_ucm, and the driver of the NIC; in a container, pass /dev/infiniband",
+	}
+}
+
+// checkNodes tells apart a missing rdma_cm node from a forbidden one. A file
+// that opens says nothing about devices, so this runs after they were listed.
+func (p *Provider) checkNodes() error {
+	node := filepath.Join(p.dev, "rdma_cm")
+	f, err := os.OpenFile(node, os.O_RDWR, 0)
+	switch {
+	case err == nil:
+		return f.Close()
+	case errors.Is(err, os.ErrPermission):
+		return &rdma.ProbeError{
+			Reason: rdma.NoPermission,
+			Detail: err.Error(),
+			Hint:   "give this user read and write access to " + p.dev + "/*, or run as root",
+		}
+	case errors.Is(err, os.ErrNotExist):
+		return &rdma.ProbeError{
+			Reason: rdma.NoKernel,
+			Detail: err.Error(),
+			Hint:   "modprobe rdma_ucm; in a container, pass --device=/dev/infiniband/rdma_cm",
+		}
+	}
+	return &rdma.ProbeError{Reason: rdma.NoKernel, Detail: err.Error(), Hint: "modprobe rdma_ucm"}
+}
+
+// errno makes an error of the C half's 0 or -errno.
+func errno(rc C.int) error {
+	if rc >= 0 {
+		return nil
+	}
+	return syscall.Errno(-rc)
+}

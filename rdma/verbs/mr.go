@@ -1,0 +1,122 @@
+//go:build linux && cgo
+
+package verbs
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"gdrcp/rdma"
+)
+
+// mr is a registered memory region.
+type mr struct {
+	rail       *rail
+	c          *C.struct_abi_mr
+	addr       uint64
+	len        int
+	lkey, rkey uint32
+	access     rdma.Access
+	closed     atomic.Bool
+	once       sync.Once
+	err        error
+}
+
+// Register pins host memory and tells the device of it. Memory of a device is
+// not supported yet. On iWARP, LocalWrite lets a peer that knows the key write
+// to the region too: a Read there lands as the peer's write (RFC 5040, 5.2).
+func (r *rail) Register(region rdma.Region, access rdma.Access) (rdma.MR, error) {
+	if region.Mem == nil {
+		return nil, fmt.Errorf("register device memory: %w", rdma.ErrUnsupported)
+	}
+	if len(region.Mem) == 0 || region.Len != len(region.Mem) {
+		return nil, fmt.Errorf("register memory: region of %d bytes given as %d", len(region.Mem), region.Len)
+	}
+	if err := r.enter(); err != nil {
+		return nil, err
+	}
+	defer r.busy.Done()
+	m := &mr{rail: r, len: len(region.Mem), access: access}
+	mem := unsafe.Pointer(&region.Mem[0])
+	rc := C.vb_mr_register(r.c, mem, C.size_t(m.len), accessFlags(access, r.dev.Transport), &m.c)
+	if rc != 0 {
+		op := &rdma.OpError{Op: fmt.Sprintf("register %d bytes of memory", m.len), Device: r.dev.Name, Err: errno(rc)}
+		return nil, lockedMemory(op, m.len)
+	}
+	m.addr = uint64(uintptr(mem))
+	m.lkey, m.rkey = uint32(m.c.lkey), uint32(m.c.rkey)
+	r.mu.Lock()
+	r.mrs[m] = struct{}{}
+	r.mu.Unlock()
+	return m, nil
+}
+
+func accessFlags(access rdma.Access, transport rdma.Transport) C.int {
+	var f C.int
+	if access&(rdma.LocalWrite|rdma.RemoteWrite) != 0 {
+		// Remote write without local write is invalid (ibv_reg_mr(3)).
+		f |= C.ABI_ACCESS_LOCAL_WRITE
+	}
+	if access&rdma.RemoteWrite != 0 || access&rdma.LocalWrite != 0 && transport == rdma.IWARP {
+		f |= C.ABI_ACCESS_REMOTE_WRITE
+	}
+	if access&rdma.RemoteRead != 0 {
+		f |= C.ABI_ACCESS_REMOTE_READ
+	}
+	return f
+}
+
+// Addr is a virtual address of this process.
+func (m *mr) Addr() uint64 { return m.addr }
+
+// RKey is the region's remote key.
+func (m *mr) RKey() uint32 { return m.rkey }
+
+// Len is in bytes.
+func (m *mr) Len() int { return m.len }
+
+// Close deregisters. Blocks while pages are unpinned.
+func (m *mr) Close() error {
+	m.once.Do(func() {
+		m.closed.Store(true)
+		if rc := C.vb_mr_deregister(m.rail.api, m.c); rc != 0 {
+			m.err = &rdma.OpError{Op: "deregister memory", Device: m.rail.dev.Name, Err: errno(rc)}
+		}
+		m.rail.mu.Lock()
+		delete(m.rail.mrs, m)
+		m.rail.mu.Unlock()
+	})
+	return m.err
+}
+
+// lockedMemory makes an ENOMEM of pinning pages into rdma.ErrLockedMemory with
+// the limit and how to raise it.
+func lockedMemory(op *rdma.OpError, bytes int) error {
+	if !errors.Is(op.Err, syscall.ENOMEM) {
+		return op
+	}
+	limit := "unknown"
+	var lim unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &lim) == nil {
+		limit = fmt.Sprintf("%d bytes", lim.Cur)
+		if lim.Cur == math.MaxUint64 {
+			// Then it is the machine's memory that ran out.
+			return op
+		}
+	}
+	op.Err = fmt.Errorf("%w (limit %s, and every device's registration counts)", rdma.ErrLockedMemory, limit)
+	op.Hint = "raise the limit: `ulimit -l unlimited`, LimitMEMLOCK=infinity in a systemd unit, `--ulimit memlock=-1` for docker"
+	return op
+}

@@ -1,0 +1,217 @@
+//go:build linux && cgo
+
+package verbs
+
+/*
+#cgo noescape vb_qp_post
+#cgo nocallback vb_qp_post
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"syscall"
+
+	"gdrcp/rdma"
+)
+
+// sendQueue accounts for what is under way on a queue pair. Operations are
+// numbered as they are posted; the device completes them in that order, so
+// that one signalled completion frees every operation before it.
+type sendQueue struct {
+	rail     *rail
+	depth    int // operations that the engine may have under way
+	hwDepth  int // work requests that the device takes
+	ops      []C.struct_vb_op
+	buffers  []byte // send buffers, stride apart
+	stride   int
+	records  []record      // by number modulo len(records)
+	posted   atomic.Uint32 // operations handed to the device
+	done     atomic.Uint32 // operations completed
+	hwDone   atomic.Uint64 // work requests completed
+	hwPosted uint64
+	// What was posted since the last signalled operation.
+	quietOps, quietWRs int
+	lastSignaled       uint32
+	afterRead          bool
+}
+
+// record is what a completion needs to know of its operation.
+type record struct {
+	id    uint64
+	hwEnd uint64 // work requests posted up to and with this operation
+	quiet bool
+}
+
+func (s *sendQueue) init(r *rail, slots, hwDepth int, ops []C.struct_vb_op, buffers []byte, stride int) {
+	s.rail = r
+	s.depth = r.cfg.SendDepth
+	s.hwDepth = hwDepth
+	s.ops = ops
+	s.buffers = buffers
+	s.stride = stride
+	s.records = make([]record, slots)
+}
+
+// Post hands over work requests, all of them in one call into C.
+func (c *conn) Post(wrs []rdma.WR) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return 0, rdma.ErrClosed
+	}
+	if c.dying {
+		return 0, c.why()
+	}
+	n := 0
+	var err error
+	start := c.posted.Load()
+	for n < len(wrs) && err == nil {
+		if err = c.stage(&wrs[n], n, start+uint32(n), rdma.ImmKind(c.imm.Load())); err == nil {
+			n++
+		}
+	}
+	if n == 0 {
+		return 0, err
+	}
+	// Before the device gets them, so that who polls a completion sees it.
+	c.posted.Store(start + uint32(n))
+	if rc := C.vb_qp_post(c.q, C.int(n)); rc != 0 {
+		c.woundLocked(&rdma.OpError{Op: "post to", Device: c.r.dev.Name, Peer: c.remote, Err: errno(rc), Hint: bugHint})
+		return 0, c.why()
+	}
+	return n, err
+}
+
+// stage puts one work request at place i of ops, as operation seq.
+func (s *sendQueue) stage(wr *rdma.WR, i int, seq uint32, kind rdma.ImmKind) error {
+	under := int(seq - s.done.Load())
+	room := s.depth
+	if s.done.Load() == 0 {
+		room++ // for the greeting
+	}
+	if under >= room {
+		return rdma.ErrQueueFull
+	}
+	op := &s.ops[i]
+	*op = C.struct_vb_op{seq: C.uint32_t(seq), imm: C.uint32_t(wr.Imm)}
+	wrCount, err := s.fill(op, wr, kind)
+	if err != nil {
+		return err
+	}
+	if s.hwPosted+uint64(wrCount)-s.hwDone.Load() > uint64(s.hwDepth) {
+		return rdma.ErrQueueFull
+	}
+	if op.kind == C.VB_SEND {
+		at := int(seq%uint32(len(s.records)))*s.stride + C.VB_TAG_BYTES
+		copy(s.buffers[at:], wr.Msg)
+	}
+	// iWARP may answer a Read after carrying out what was posted behind it
+	// (RFC 5040, 5.5); the fence holds that back.
+	if s.afterRead && s.rail.dev.Transport == rdma.IWARP {
+		op.flags |= C.VB_FENCED
+	}
+	s.afterRead = wr.Op == rdma.OpRead
+	s.quietOps++
+	s.quietWRs += wrCount
+	if !wr.Quiet || s.quietOps >= (s.depth+3)/4 || s.quietWRs >= s.hwDepth/4 {
+		op.flags |= C.VB_SIGNALED
+		s.quietOps, s.quietWRs = 0, 0
+		s.lastSignaled = seq
+	}
+	s.hwPosted += uint64(wrCount)
+	s.records[seq%uint32(len(s.records))] = record{id: wr.ID, hwEnd: s.hwPosted, quiet: wr.Quiet}
+	return nil
+}
+
+var (
+	errForeignMR  = errors.New("post: the memory region belongs to another rail or is closed")
+	errOutside    = errors.New("post: offset and length lie outside the memory region")
+	errTooLong    = errors.New("post: longer than the rail was opened for")
+	errNotWritten = errors.New("post: a read needs a region with LocalWrite")
+)
+
+// fill checks wr and describes it in op. It returns how many work requests of
+// the device it takes.
+func (s *sendQueue) fill(op *C.struct_vb_op, wr *rdma.WR, kind rdma.ImmKind) (int, error) {
+	if wr.Op == rdma.OpSend {
+		if len(wr.Msg) > s.rail.cfg.MsgBytes {
+			return 0, errTooLong
+		}
+		op.kind = C.VB_SEND
+		op.len = C.uint32_t(len(wr.Msg))
+		return 1, nil
+	}
+	if wr.Len < 0 || wr.Len > s.rail.cfg.WriteBytes {
+		return 0, errTooLong
+	}
+	if wr.Len > 0 {
+		m, ok := wr.Local.(*mr)
+		if !ok || m.rail != s.rail || m.closed.Load() {
+			return 0, errForeignMR
+		}
+		if wr.Offset < 0 || wr.Offset > m.len || wr.Len > m.len-wr.Offset {
+			return 0, errOutside
+		}
+		if wr.Op == rdma.OpRead && m.access&rdma.LocalWrite == 0 {
+			return 0, errNotWritten
+		}
+		op.local = C.uint64_t(m.addr + uint64(wr.Offset))
+		op.lkey = C.uint32_t(m.lkey)
+	}
+	op.len = C.uint32_t(wr.Len)
+	op.remote = C.uint64_t(wr.RemoteAddr)
+	op.rkey = C.uint32_t(wr.RKey)
+	pieces := max(1, (wr.Len+s.rail.size.splitBytes-1)/s.rail.size.splitBytes)
+	switch wr.Op {
+	case rdma.OpWrite:
+		op.kind = C.VB_WRITE
+	case rdma.OpRead:
+		op.kind = C.VB_READ
+	case rdma.OpWriteImm:
+		op.kind = C.VB_WRITE_IMM
+		if kind != rdma.ImmWrite {
+			op.kind = C.VB_WRITE_THEN_SEND
+			pieces++
+		}
+	default:
+		return 0, fmt.Errorf("post: unknown work request %d", wr.Op)
+	}
+	return pieces, nil
+}
+
+// stageGreeting accounts for the greeting, which is operation 0.
+func (s *sendQueue) stageGreeting() uint32 {
+	s.hwPosted = 1
+	s.records[0] = record{quiet: true, hwEnd: 1}
+	s.posted.Store(1)
+	return 0
+}
+
+// complete notes that operation seq and all before it are done, and returns
+// its record, or false where the device names one that is not under way.
+func (s *sendQueue) complete(seq uint32) (record, bool) {
+	posted, done := s.posted.Load(), s.done.Load()
+	if seq-done >= posted-done {
+		return record{}, false
+	}
+	rec := s.records[seq%uint32(len(s.records))]
+	s.hwDone.Store(rec.hwEnd)
+	s.done.Store(seq + 1)
+	return rec, true
+}
+
+// signaledDone reports whether the last signalled operation has completed.
+func (s *sendQueue) signaledDone() bool {
+	return int32(s.done.Load()-s.lastSignaled) > 0
+}
+
+// unsupportedErrno is what a device says of a work request it does not have.
+const unsupportedErrno = syscall.EOPNOTSUPP
+
+func isUnsupported(err error) bool {
+	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.ENOSYS)
+}

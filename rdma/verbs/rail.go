@@ -1,0 +1,252 @@
+//go:build linux && cgo
+
+package verbs
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"gdrcp/rdma"
+)
+
+// rail is one device used by one session: protection domain, completion queue
+// and completion channel.
+//
+// Locks, in the order in which they are taken: pollMu, conn.mu, mu. pollMu
+// guards the C half's polling state, conns and stash.
+type rail struct {
+	p     *Provider
+	api   *C.struct_vb_api
+	ctx   *C.struct_abi_context
+	c     *C.struct_vb_rail
+	cq    *C.struct_abi_cq
+	fd    *pollFD
+	watch *watch
+	dev   rdma.Device
+	cfg   rdma.RailConfig
+	size  sizes
+
+	pollMu sync.Mutex
+	conns  []*conn // by slot
+	stash  []rdma.Completion
+	comps  []C.struct_vb_comp
+	msgs   []byte // what Completion.Msg aliases
+	spare  *pumpBuffers
+	polled uint64 // completions polled so far
+
+	sleeper sleeper
+
+	ending atomic.Int32 // conns in endings
+	mu     sync.Mutex
+	// endings are the conns whose Closed is to be told.
+	endings []*conn
+	closed  atomic.Bool     // set with mu held
+	life    context.Context // ends with Close
+	end     context.CancelFunc
+	busy    sync.WaitGroup // Dial, Accept and Register under way
+	live    map[*conn]struct{}
+	mrs     map[*mr]struct{}
+	slots   []int // free ones
+	serial  int
+}
+
+// sizes are counts and sizes in the device's terms.
+type sizes struct {
+	sends, recvs int // work requests of one queue pair
+	cqe          int
+	splitBytes   int
+	readIn       int
+	readOut      int
+}
+
+const (
+	// splitBytes is how a long access is cut: several work requests keep a
+	// device's pipeline fuller than one (measured best at 256 KiB).
+	splitBytes = 256 << 10
+	// recvMargin is receives beyond RecvDepth: the greeting, and some slack.
+	recvMargin = 4
+	// maxWriteBytes bounds RailConfig.WriteBytes: lengths are 32 bits wide.
+	maxWriteBytes = 1 << 30
+	// maxConns is what a work request's id has room for.
+	maxConns = 1 << 12
+	// maxReads is how many RDMA Reads may be under way on a queue pair.
+	maxReads = 4
+)
+
+// Open makes a rail on the named device.
+func (p *Provider) Open(device string, cfg rdma.RailConfig) (rdma.Rail, error) {
+	if err := checkConfig(cfg); err != nil {
+		return nil, fmt.Errorf("open rail on %s: %w", device, err)
+	}
+	d, ctx, err := p.describe(device)
+	if err != nil {
+		return nil, err
+	}
+	if !d.Usable() {
+		return nil, unusable(d)
+	}
+	size, err := p.measure(ctx, d, cfg)
+	if err != nil {
+		return nil, &rdma.OpError{Op: "open rail", Device: device, Err: err}
+	}
+	r := &rail{
+		p: p, api: p.api, ctx: ctx, dev: d, cfg: cfg, size: size,
+		conns: make([]*conn, cfg.Conns),
+		comps: make([]C.struct_vb_comp, C.VB_BATCH),
+		msgs:  make([]byte, C.VB_BATCH*cfg.MsgBytes),
+		live:  map[*conn]struct{}{},
+		mrs:   map[*mr]struct{}{},
+	}
+	for i := range cfg.Conns {
+		r.slots = append(r.slots, cfg.Conns-1-i)
+	}
+	r.life, r.end = context.WithCancel(context.Background())
+	if err := r.open(); err != nil {
+		r.end()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *rail) open() error {
+	rc := C.vb_rail_open(r.api, r.ctx, C.int(r.size.cqe), C.int(r.cfg.Conns), C.uint32_t(r.cfg.MsgBytes), &r.c)
+	if rc != 0 {
+		return lockedMemory(&rdma.OpError{Op: "open rail", Device: r.dev.Name, Err: errno(rc)}, 0)
+	}
+	r.cq = C.vb_rail_cq(r.c)
+	fd, err := newPollFD(int(C.vb_rail_fd(r.c)), "completion channel")
+	if err == nil {
+		r.fd = fd
+		r.sleeper.init(r)
+		r.watch, err = r.p.watchDevice(r)
+	}
+	if err != nil {
+		if r.fd != nil {
+			r.fd.close()
+		}
+		C.vb_rail_close(r.c)
+		return &rdma.OpError{Op: "open rail", Device: r.dev.Name, Err: err}
+	}
+	return nil
+}
+
+func checkConfig(cfg rdma.RailConfig) error {
+	switch {
+	case cfg.Conns <= 0 || cfg.SendDepth <= 0 || cfg.RecvDepth <= 0 || cfg.MsgBytes <= 0 || cfg.WriteBytes <= 0:
+		return errors.New("every count of a rail's configuration must be positive")
+	case cfg.Conns > maxConns:
+		return fmt.Errorf("%d connections, at most %d", cfg.Conns, maxConns)
+	case cfg.MsgBytes > rdma.MaxMsgBytes:
+		return fmt.Errorf("messages of %d bytes, at most %d", cfg.MsgBytes, rdma.MaxMsgBytes)
+	case cfg.WriteBytes > maxWriteBytes:
+		return fmt.Errorf("writes of %d bytes, at most %d", cfg.WriteBytes, maxWriteBytes)
+	}
+	return nil
+}
+
+// measure fits cfg into the device's limits. The send queue may come out
+// shorter than SendDepth longest writes need; Post then says ErrQueueFull
+// earlier. Receives are promised to the peer and never cut.
+func (p *Provider) measure(ctx *C.struct_abi_context, d rdma.Device, cfg rdma.RailConfig) (sizes, error) {
+	var lim C.struct_vb_limits
+	if rc := C.vb_query_device(p.api, ctx, &lim); rc != 0 {
+		return sizes{}, fmt.Errorf("query device: %w", errno(rc))
+	}
+	s := sizes{
+		splitBytes: splitBytes,
+		readIn:     min(maxReads, int(lim.max_read_in)),
+		readOut:    min(maxReads, int(lim.max_read_out)),
+	}
+	for _, port := range d.Ports {
+		var a C.struct_vb_port
+		if rc := C.vb_query_port(p.api, ctx, C.int(port.Number), &a); rc == 0 && a.max_msg_bytes > 0 {
+			s.splitBytes = min(s.splitBytes, int(a.max_msg_bytes))
+		}
+	}
+	return s, s.fit(cfg, int(lim.max_qp_wr), int(lim.max_cqe))
+}
+
+// perWrite is how many work requests of the device the longest access needs,
+// with the Send that stands for an immediate.
+func (s *sizes) perWrite(cfg rdma.RailConfig) int {
+	return (cfg.WriteBytes+s.splitBytes-1)/s.splitBytes + 1
+}
+
+func (s *sizes) fit(cfg rdma.RailConfig, maxWR, maxCQE int) error {
+	s.recvs = cfg.RecvDepth + recvMargin
+	s.sends = cfg.SendDepth*s.perWrite(cfg) + 1
+	least := max(s.perWrite(cfg), cfg.SendDepth) + 1
+	s.sends = min(s.sends, maxWR, maxCQE/cfg.Conns-s.recvs)
+	s.cqe = cfg.Conns * (s.sends + s.recvs)
+	if s.recvs > maxWR {
+		return fmt.Errorf("%d receives a connection, and the device takes %d", s.recvs, maxWR)
+	}
+	if s.sends < least {
+		return fmt.Errorf("%d connections with %d receives and %d work requests each need more completion queue entries than the device's %d, or more than its %d work requests",
+			cfg.Conns, s.recvs, least, maxCQE, maxWR)
+	}
+	return nil
+}
+
+// Device describes the device, as of Open.
+func (r *rail) Device() rdma.Device { return r.dev }
+
+// enter begins something that Close waits for. The caller calls r.busy.Done.
+func (r *rail) enter() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed.Load() {
+		return rdma.ErrClosed
+	}
+	r.busy.Add(1)
+	return nil
+}
+
+// Close ends conns, then regions, then the queue.
+func (r *rail) Close() error {
+	r.mu.Lock()
+	if r.closed.Swap(true) {
+		r.mu.Unlock()
+		return nil
+	}
+	r.mu.Unlock()
+	r.end()
+	r.fd.wake()
+	r.busy.Wait()
+
+	r.mu.Lock()
+	conns := make([]*conn, 0, len(r.live))
+	for c := range r.live {
+		conns = append(conns, c)
+	}
+	mrs := make([]*mr, 0, len(r.mrs))
+	for m := range r.mrs {
+		mrs = append(mrs, m)
+	}
+	r.mu.Unlock()
+	for _, c := range conns {
+		c.Close()
+	}
+	var errs []error
+	for _, m := range mrs {
+		errs = append(errs, m.Close())
+	}
+	r.p.unwatchDevice(r)
+	r.sleeper.follow(nil)
+	r.fd.close()
+
+	r.pollMu.Lock()
+	defer r.pollMu.Unlock()
+	if rc := C.vb_rail_close(r.c); rc != 0 {
+		errs = append(errs, &rdma.OpError{Op: "close rail", Device: r.dev.Name, Err: errno(rc)})
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,139 @@
+//go:build linux && cgo
+
+package verbs
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"gdrcp/rdma"
+)
+
+// request is a connection request on an event channel of its own.
+type request struct {
+	ep              *endpoint
+	device          string
+	remote          netip.AddrPort
+	data            []byte
+	readIn, readOut int
+	ended           atomic.Bool
+}
+
+var errRequestEnded = errors.New("the request was accepted or rejected before")
+
+// Device is the local device that the request came in on.
+func (q *request) Device() string { return q.device }
+
+// Remote is the peer's address.
+func (q *request) Remote() netip.AddrPort { return q.remote }
+
+// PrivateData is what the peer gave to Dial.
+func (q *request) PrivateData() []byte { return q.data }
+
+// Reject refuses the request.
+func (q *request) Reject(code rdma.RejectCode) error {
+	if q.ended.Swap(true) {
+		return errRequestEnded
+	}
+	reject(q.ep.api, q.ep.id, code)
+	q.ep.destroy()
+	return nil
+}
+
+// Accept makes the queue pair and waits until the peer's greeting has come,
+// because on iWARP the active end must be the first to send.
+func (q *request) Accept(ctx context.Context, on rdma.Rail) (rdma.Conn, error) {
+	r, ok := on.(*rail)
+	if !ok || C.vb_id_context(q.ep.id) != r.ctx {
+		return nil, fmt.Errorf("accept %s: it came in on device %s, which the rail is not of", q.remote, q.device)
+	}
+	if err := r.enter(); err != nil {
+		return nil, err
+	}
+	defer r.busy.Done()
+	if q.ended.Swap(true) {
+		return nil, errRequestEnded
+	}
+	ctx, done := r.attempt(ctx)
+	defer done()
+	c, err := r.newConn(q.ep)
+	if err != nil {
+		reject(q.ep.api, q.ep.id, rdma.RejectResources)
+		q.ep.destroy()
+		return nil, err
+	}
+	c.remote = q.remote
+	if err := q.accept(ctx, r); err != nil {
+		c.release()
+		return nil, r.acceptFailed(q.remote, err)
+	}
+	c.begin()
+	err = c.awaitGreeting(ctx)
+	if err == nil {
+		err = c.greet()
+	}
+	if err != nil {
+		c.Close()
+		return nil, r.acceptFailed(q.remote, err)
+	}
+	return c, nil
+}
+
+func (q *request) accept(ctx context.Context, r *rail) error {
+	C.vb_id_ack_timeout(r.api, q.ep.id, C.int(r.p.ackTimeout))
+	data, err := encodePrivate(nil)
+	if err != nil {
+		return err
+	}
+	// More than the peer offers is invalid (rdma_accept(3)).
+	p := C.struct_vb_conn_param{
+		rnr_retry: rnrRetryCount,
+		read_in:   C.int(min(r.size.readIn, q.readIn)),
+		read_out:  C.int(min(r.size.readOut, q.readOut)),
+	}
+	if rc := C.vb_id_accept(r.api, q.ep.id, &p, (*C.uint8_t)(&data[0]), C.int(len(data))); rc != 0 {
+		return errno(rc)
+	}
+	_, err = q.ep.await(ctx, evEstablished)
+	return err
+}
+
+// awaitGreeting polls, because nobody may be in Wait yet.
+func (c *conn) awaitGreeting(ctx context.Context) error {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for delay := 50 * time.Microsecond; ; delay = min(2*delay, 5*time.Millisecond) {
+		c.r.pump()
+		c.mu.Lock()
+		dead, why := c.dying, c.why()
+		c.mu.Unlock()
+		if dead {
+			return why
+		}
+		pause.Reset(delay)
+		select {
+		case <-c.hello:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-pause.C:
+		}
+	}
+}
+
+func (r *rail) acceptFailed(remote netip.AddrPort, err error) error {
+	op := &rdma.OpError{Op: "accept connection from", Device: r.dev.Name, Peer: remote, Err: err}
+	if errors.Is(err, errConnectTimeout) {
+		op.Hint = "the peer asked to connect and then fell silent: see its log"
+	}
+	return op
+}

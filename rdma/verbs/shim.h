@@ -1,0 +1,193 @@
+/*
+ * The C half of the package: what needs the libraries' structures or must be
+ * done for many work requests or completions in one crossing from Go.
+ *
+ * Every function returns 0 or a count, or -errno. None stores a pointer that
+ * Go passed in, none calls back into Go, and only those whose comment says so
+ * block. A vb_rail is polled by one thread at a time and a vb_qp posted to by
+ * one at a time; the Go half holds the locks.
+ */
+#ifndef GDRCP_VERBS_SHIM_H
+#define GDRCP_VERBS_SHIM_H
+
+#include "abi.h"
+
+/* load.c: the libraries, opened at run time. */
+
+enum { VB_NO_LIBRARY = 1, VB_NO_SYMBOL = 2 };
+
+struct vb_load_error {
+	int kind;
+	char library[256];
+	char symbol[64];
+	char version[16];
+	char reason[512];
+};
+
+struct vb_api;
+int vb_load(const char *libibverbs, const char *librdmacm, struct vb_api **out,
+	    struct vb_load_error *err);
+
+/* device.c: devices and their asynchronous events. */
+
+struct vb_limits {
+	int max_qp, max_qp_wr, max_cqe, max_read_in, max_read_out, ports;
+};
+
+struct vb_port {
+	int state, mtu_code, link_layer;
+	uint32_t max_msg_bytes;
+};
+
+struct vb_async {
+	int type;
+	uint32_t qp_num;
+	const struct abi_cq *cq;
+	int port;
+};
+
+enum { VB_NAME_BYTES = 64 };
+
+/* Names every device into names, VB_NAME_BYTES each; returns how many. */
+int vb_device_names(const struct vb_api *api, char *names, int max);
+/* The device's context as librdmacm holds it; NULL where it holds none. Opens
+ * every device the first time, which blocks. */
+int vb_context(const struct vb_api *api, const char *name, struct abi_context **out);
+int vb_query_device(const struct vb_api *api, struct abi_context *ctx, struct vb_limits *out);
+int vb_query_port(const struct vb_api *api, struct abi_context *ctx, int port, struct vb_port *out);
+int vb_async_fd(struct abi_context *ctx);
+/* Takes and acknowledges one asynchronous event; -EAGAIN without one. */
+int vb_async_next(const struct vb_api *api, struct abi_context *ctx, struct vb_async *out);
+
+/* cm.c: connection management. */
+
+struct vb_addr {
+	int family; /* AF_INET, AF_INET6 or 0 for none */
+	uint8_t ip[16];
+	uint16_t port;
+	uint32_t scope;
+};
+
+struct vb_cm_event {
+	int event, status;
+	struct abi_cm_id *id;
+	int read_in, read_out; /* of a request: what the peer offers */
+	int private_bytes;
+	uint8_t private_data[255];
+};
+
+struct vb_conn_param {
+	int retry, rnr_retry, read_in, read_out;
+};
+
+int vb_cm_open(const struct vb_api *api, struct abi_cm_channel **out);
+int vb_cm_fd(const struct abi_cm_channel *ch);
+void vb_cm_close(const struct vb_api *api, struct abi_cm_channel *ch);
+/* Takes, copies and acknowledges one event; -EAGAIN without one. */
+int vb_cm_next(const struct vb_api *api, struct abi_cm_channel *ch, struct vb_cm_event *out);
+int vb_cm_listen(const struct vb_api *api, struct abi_cm_channel *ch, const struct vb_addr *at,
+		 int backlog, struct abi_cm_id **out);
+int vb_cm_resolve(const struct vb_api *api, struct abi_cm_channel *ch, const struct vb_addr *from,
+		  const struct vb_addr *to, int timeout_ms, struct abi_cm_id **out);
+int vb_id_ack_timeout(const struct vb_api *api, struct abi_cm_id *id, int exponent);
+int vb_id_route(const struct vb_api *api, struct abi_cm_id *id, int timeout_ms);
+int vb_id_connect(const struct vb_api *api, struct abi_cm_id *id, const struct vb_conn_param *p,
+		  const uint8_t *data, int bytes);
+int vb_id_accept(const struct vb_api *api, struct abi_cm_id *id, const struct vb_conn_param *p,
+		 const uint8_t *data, int bytes);
+int vb_id_reject(const struct vb_api *api, struct abi_cm_id *id, const uint8_t *data, int bytes);
+int vb_id_disconnect(const struct vb_api *api, struct abi_cm_id *id);
+/* Blocks until events of the id are acknowledged, which vb_cm_next does. */
+int vb_id_destroy(const struct vb_api *api, struct abi_cm_id *id);
+int vb_id_migrate(const struct vb_api *api, struct abi_cm_id *id, struct abi_cm_channel *to);
+struct abi_context *vb_id_context(const struct abi_cm_id *id);
+const char *vb_id_device(const struct vb_api *api, const struct abi_cm_id *id);
+int vb_id_port(const struct abi_cm_id *id);
+void vb_id_addrs(const struct abi_cm_id *id, struct vb_addr *local, struct vb_addr *remote);
+
+/* rail.c: protection domain, completion queue, memory regions. */
+
+enum { VB_BATCH = 32 };
+
+enum vb_comp_kind {
+	VB_SENT = 1,   /* the signalled operation `seq` and all before it are done */
+	VB_MESSAGE,    /* len bytes lie in the batch buffer at the entry's index */
+	VB_IMMEDIATE,  /* imm arrived by RDMA Write with immediate */
+	VB_IMM_BY_SEND,/* imm arrived in a Send */
+	VB_GREETING,   /* the peer's provider greets in a Send */
+	VB_MALFORMED,  /* a Send that no gdrcp makes */
+	VB_FAILED      /* status and vendor_err say why */
+};
+
+enum { VB_RECV_SIDE = 1, VB_REPOST_FAILED = 2, VB_RECVS_GONE = 4 };
+
+struct vb_comp {
+	uint8_t kind, flags;
+	uint16_t slot;
+	uint32_t seq, imm, len;
+	uint32_t status, vendor_err;
+};
+
+struct vb_rail;
+struct vb_qp;
+
+int vb_rail_open(const struct vb_api *api, struct abi_context *ctx, int cqe, int slots,
+		 uint32_t msg_bytes, struct vb_rail **out);
+int vb_rail_close(struct vb_rail *r);
+int vb_rail_fd(const struct vb_rail *r);
+const struct abi_cq *vb_rail_cq(const struct vb_rail *r);
+/*
+ * Polls up to max (at most VB_BATCH) completions into out, copies received
+ * messages to msgs at index*msg_bytes and posts their receives again. Spins
+ * up to spin_us when there are none; then, with arm, asks for an event and
+ * polls once more, so that after a 0 it is safe to sleep on the fd.
+ */
+int vb_rail_poll(struct vb_rail *r, struct vb_comp *out, int max, uint8_t *msgs, int spin_us, int arm);
+/* Takes one event of the completion channel; -EAGAIN without one. */
+int vb_rail_event(struct vb_rail *r);
+/* Blocks while pages are pinned. */
+int vb_mr_register(struct vb_rail *r, void *mem, size_t bytes, int access, struct abi_mr **out);
+int vb_mr_deregister(const struct vb_api *api, struct abi_mr *mr);
+
+/* qp.c: queue pairs. */
+
+enum { VB_TAG_BYTES = 8 };
+
+enum vb_op_kind { VB_SEND = 1, VB_WRITE, VB_WRITE_IMM, VB_WRITE_THEN_SEND, VB_READ };
+enum { VB_SIGNALED = 1, VB_FENCED = 2 };
+
+/* One work request of the engine; qp.c cuts it into those of the wire. */
+struct vb_op {
+	uint8_t kind, flags;
+	uint16_t pad;
+	uint32_t seq, imm, len;
+	uint32_t lkey, rkey;
+	uint64_t local, remote;
+};
+
+struct vb_qp_config {
+	int slot, generation;
+	int ops;           /* operations that may be under way, the greeting included */
+	int sends, recvs;  /* work requests of the device; both may come back smaller */
+	uint32_t split_bytes;
+};
+
+int vb_qp_open(struct vb_rail *r, struct abi_cm_id *id, struct vb_qp_config *cfg, struct vb_qp **out);
+struct vb_op *vb_qp_ops(const struct vb_qp *q);
+/* The send buffers, one for each operation under way, stride bytes apart. The
+ * message of operation seq goes VB_TAG_BYTES into buffer seq % ops. */
+uint8_t *vb_qp_buffers(const struct vb_qp *q, uint32_t *stride);
+uint32_t vb_qp_num(const struct vb_qp *q);
+/* Posts the first n of vb_qp_ops. After an error the earlier ones may be under way. */
+int vb_qp_post(struct vb_qp *q, int n);
+/* Greets as operation seq, by a zero-length Write with immediate or by a Send. */
+int vb_qp_greet(struct vb_qp *q, int by_send, uint32_t seq, uint32_t imm);
+int vb_qp_to_error(struct vb_qp *q);
+int vb_qp_rnr_timer(struct vb_qp *q, int code);
+/* Lets completions of the queue pair be reported. Before connecting. */
+void vb_qp_attach(struct vb_qp *q);
+/* Stops completions of the queue pair from being reported. */
+void vb_qp_detach(struct vb_qp *q);
+void vb_qp_close(struct vb_qp *q);
+
+#endif

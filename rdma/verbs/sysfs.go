@@ -1,0 +1,184 @@
+//go:build linux && cgo
+
+package verbs
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+
+	"gdrcp/rdma"
+)
+
+// Node types of /sys/class/infiniband/*/node_type (enum ibv_node_type).
+const (
+	nodeCA   = "1"
+	nodeRNIC = "4"
+)
+
+// readDevice describes a device by what sysfs tells of it.
+func readDevice(sysfs, name string) rdma.Device {
+	dir := filepath.Join(sysfs, "class/infiniband", name)
+	d := rdma.Device{
+		Name:     name,
+		NUMANode: -1,
+		Firmware: readLine(dir, "fw_ver"),
+	}
+	if n, err := strconv.Atoi(readLine(dir, "device/numa_node")); err == nil {
+		d.NUMANode = n
+	}
+	node, _, _ := strings.Cut(readLine(dir, "node_type"), ":")
+	for _, n := range portNumbers(dir) {
+		d.Ports = append(d.Ports, readPort(sysfs, dir, n))
+	}
+	switch {
+	case node == nodeRNIC:
+		d.Transport = rdma.IWARP
+	case node == nodeCA && len(d.Ports) > 0 && d.Ports[0].LinkLayer == "InfiniBand":
+		d.Transport = rdma.InfiniBand
+	case node == nodeCA:
+		d.Transport = rdma.RoCE
+	}
+	return d
+}
+
+func portNumbers(dir string) []int {
+	entries, err := os.ReadDir(filepath.Join(dir, "ports"))
+	if err != nil {
+		return nil
+	}
+	var list []int
+	for _, e := range entries {
+		if n, err := strconv.Atoi(e.Name()); err == nil {
+			list = append(list, n)
+		}
+	}
+	sort.Ints(list)
+	return list
+}
+
+func readPort(sysfs, dir string, number int) rdma.Port {
+	port := filepath.Join(dir, "ports", strconv.Itoa(number))
+	p := rdma.Port{
+		Number:    number,
+		LinkLayer: readLine(port, "link_layer"),
+		RateGbps:  parseRate(readLine(port, "rate")),
+	}
+	if _, state, ok := strings.Cut(readLine(port, "state"), ": "); ok {
+		p.State = state
+	}
+	devs := netdevs(sysfs, dir, port, number)
+	if len(devs) > 0 {
+		p.NetDev = devs[0]
+	}
+	for _, dev := range devs {
+		p.Addrs = append(p.Addrs, interfaceAddrs(dev)...)
+	}
+	return p
+}
+
+// netdevs names the network interfaces of a port, from the surest source that
+// has any: the interfaces of its GIDs (RoCE; iWARP on current kernels), those
+// of the same PCI function with the port's number (InfiniBand; iWARP NICs), or
+// the one whose MAC address the device's GUID was made from (software iWARP on
+// older kernels).
+func netdevs(sysfs, dir, port string, number int) []string {
+	var list []string
+	gids, _ := filepath.Glob(filepath.Join(port, "gid_attrs/ndevs/*"))
+	for _, g := range gids {
+		// Reading an unused entry fails.
+		if dev := readLine(g, ""); dev != "" && !slices.Contains(list, dev) {
+			list = append(list, dev)
+		}
+	}
+	if len(list) > 0 {
+		return list
+	}
+	siblings, _ := filepath.Glob(filepath.Join(dir, "device/net/*"))
+	for _, s := range siblings {
+		devPort, err := strconv.Atoi(readLine(s, "dev_port"))
+		if err != nil || len(siblings) == 1 || devPort == number-1 {
+			list = append(list, filepath.Base(s))
+		}
+	}
+	if len(list) > 0 {
+		return list
+	}
+	guid := strings.ReplaceAll(readLine(dir, "node_guid"), ":", "")
+	all, _ := filepath.Glob(filepath.Join(sysfs, "class/net/*"))
+	for _, n := range all {
+		if mac, err := net.ParseMAC(readLine(n, "address")); err == nil && guidOf(mac) == guid {
+			list = append(list, filepath.Base(n))
+		}
+	}
+	return list
+}
+
+// guidOf is the EUI-64 of an Ethernet address as drivers make it (RFC 4291,
+// appendix A), in hexadecimal.
+func guidOf(mac net.HardwareAddr) string {
+	if len(mac) != 6 {
+		return ""
+	}
+	eui := []byte{mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]}
+	var b strings.Builder
+	for _, x := range eui {
+		const digits = "0123456789abcdef"
+		b.WriteByte(digits[x>>4])
+		b.WriteByte(digits[x&15])
+	}
+	return b.String()
+}
+
+// interfaceAddrs lists an interface's addresses. Link-local ones mean nothing
+// to a peer and are listed, with their zone, only where there is no other.
+func interfaceAddrs(name string) []netip.Addr {
+	ifi, err := net.InterfaceByName(name)
+	if err != nil {
+		return nil
+	}
+	addrs, err := ifi.Addrs()
+	if err != nil {
+		return nil
+	}
+	var list, local []netip.Addr
+	for _, a := range addrs {
+		prefix, err := netip.ParsePrefix(a.String())
+		if err != nil {
+			continue
+		}
+		ip := prefix.Addr().Unmap()
+		if ip.Is6() && ip.IsLinkLocalUnicast() {
+			local = append(local, ip.WithZone(name))
+		} else {
+			list = append(list, ip)
+		}
+	}
+	if len(list) == 0 {
+		return local
+	}
+	return list
+}
+
+// parseRate reads the first number of, for example, "100 Gb/sec (4X EDR)".
+func parseRate(s string) float64 {
+	number, unit, _ := strings.Cut(s, " ")
+	rate, err := strconv.ParseFloat(number, 64)
+	if err != nil || !strings.HasPrefix(unit, "Gb/sec") || rate < 0 {
+		return 0
+	}
+	return rate
+}
+
+func readLine(dir, name string) string {
+	b, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}

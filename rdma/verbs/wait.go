@@ -1,0 +1,217 @@
+//go:build linux && cgo
+
+package verbs
+
+/*
+#cgo noescape vb_rail_poll
+#cgo nocallback vb_rail_poll
+#cgo noescape vb_rail_event
+#cgo nocallback vb_rail_event
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"gdrcp/rdma"
+)
+
+// Wait polls, and sleeps on the completion channel when there is nothing.
+func (r *rail) Wait(ctx context.Context, out []rdma.Completion) (int, error) {
+	if len(out) == 0 {
+		return 0, errors.New("wait for completions: no room for any")
+	}
+	for {
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
+		n, err := r.collect(out)
+		if n > 0 || err != nil {
+			return n, err
+		}
+		if err := r.sleeper.sleep(ctx); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// collect takes what there is. After 0 it is safe to sleep.
+func (r *rail) collect(out []rdma.Completion) (int, error) {
+	r.pollMu.Lock()
+	defer r.pollMu.Unlock()
+	if r.closed.Load() {
+		return 0, rdma.ErrClosed
+	}
+	if len(r.stash) > 0 {
+		n := copy(out, r.stash)
+		r.stash = slices.Delete(r.stash, 0, n)
+		return n, nil
+	}
+	limit := min(len(out), C.VB_BATCH)
+	for {
+		spin := C.int(0)
+		if r.ending.Load() == 0 {
+			spin = C.int(r.p.spin / time.Microsecond)
+		}
+		got := C.vb_rail_poll(r.c, &r.comps[0], C.int(limit), (*C.uint8_t)(&r.msgs[0]), spin, 1)
+		if got < 0 {
+			return 0, &rdma.OpError{Op: "poll completion queue", Device: r.dev.Name, Err: errno(got)}
+		}
+		r.polled += uint64(got)
+		n := r.translate(r.comps[:got], r.msgs, out)
+		if r.ending.Load() > 0 {
+			n += r.tellEndings(out[n:], int(got) < limit)
+		}
+		// Completions of quiet work requests count for nothing here.
+		if n > 0 || got == 0 {
+			return n, nil
+		}
+	}
+}
+
+// translate fills out from comps, at most one for each, and returns how many.
+// pollMu is held.
+func (r *rail) translate(comps []C.struct_vb_comp, msgs []byte, out []rdma.Completion) int {
+	n := 0
+	var now int64
+	for i := range comps {
+		cp := &comps[i]
+		c := r.conns[cp.slot]
+		if c == nil {
+			continue
+		}
+		if cp.flags&C.VB_RECV_SIDE != 0 && cp.kind != C.VB_FAILED {
+			if now == 0 {
+				now = time.Now().UnixNano()
+			}
+			c.heard.Store(now)
+		}
+		o := &out[n]
+		told := false
+		switch cp.kind {
+		case C.VB_SENT:
+			told = c.sent(uint32(cp.seq), o)
+		case C.VB_MESSAGE:
+			at := i * r.cfg.MsgBytes
+			end := at + int(cp.len)
+			*o = rdma.Completion{Kind: rdma.Message, Conn: c, Msg: msgs[at:end:end]}
+			told = c.arrived()
+		case C.VB_IMMEDIATE:
+			*o = rdma.Completion{Kind: rdma.Immediate, Conn: c, Imm: uint32(cp.imm)}
+			told = c.greetedBy(cp.len == 0 && cp.imm == greetingImm) && c.arrived()
+		case C.VB_IMM_BY_SEND:
+			*o = rdma.Completion{Kind: rdma.Immediate, Conn: c, Imm: uint32(cp.imm)}
+			told = c.arrived()
+		case C.VB_GREETING:
+			c.greetedBySend(uint32(cp.imm))
+		case C.VB_FAILED:
+			c.failed(uint32(cp.seq), cp.flags, uint32(cp.status), uint32(cp.vendor_err))
+		default:
+			c.wound(errMalformed)
+		}
+		if cp.flags&C.VB_REPOST_FAILED != 0 {
+			c.wound(nil)
+		}
+		if told {
+			n++
+		} else {
+			*o = rdma.Completion{}
+		}
+	}
+	return n
+}
+
+// pumpBuffers are what pump polls into, away from what Wait handed out.
+type pumpBuffers struct {
+	comps []C.struct_vb_comp
+	msgs  []byte
+	out   []rdma.Completion
+}
+
+// pump polls once on behalf of someone who is not in Wait, and keeps what is
+// for others. It reports whether anything was polled.
+func (r *rail) pump() bool {
+	r.pollMu.Lock()
+	defer r.pollMu.Unlock()
+	if r.spare == nil {
+		r.spare = &pumpBuffers{
+			comps: make([]C.struct_vb_comp, C.VB_BATCH),
+			msgs:  make([]byte, len(r.msgs)),
+			out:   make([]rdma.Completion, C.VB_BATCH),
+		}
+	}
+	b := r.spare
+	got := C.vb_rail_poll(r.c, &b.comps[0], C.VB_BATCH, (*C.uint8_t)(&b.msgs[0]), 0, 0)
+	if got <= 0 {
+		return false
+	}
+	r.polled += uint64(got)
+	n := r.translate(b.comps[:got], b.msgs, b.out)
+	for _, o := range b.out[:n] {
+		o.Msg = slices.Clone(o.Msg)
+		r.stash = append(r.stash, o)
+	}
+	if n > 0 {
+		r.fd.wake()
+	}
+	return true
+}
+
+// sleeper parks Wait on the completion channel. Its context watch is kept
+// from one Wait to the next, so that sleeping allocates nothing.
+type sleeper struct {
+	r       *rail
+	consume func(uintptr) bool
+	rc      C.int
+
+	mu     sync.Mutex
+	ctx    context.Context
+	forget func() bool
+}
+
+func (s *sleeper) init(r *rail) {
+	s.r = r
+	s.consume = func(uintptr) bool {
+		s.rc = C.vb_rail_event(r.c)
+		return s.rc != -C.int(syscall.EAGAIN)
+	}
+}
+
+// sleep returns nil when it is worth polling again.
+func (s *sleeper) sleep(ctx context.Context) error {
+	s.follow(ctx)
+	err := s.r.fd.read(s.consume)
+	switch {
+	case errors.Is(err, errWoken):
+		return nil
+	case err != nil:
+		return err
+	case s.rc != 0:
+		return &rdma.OpError{Op: "read completion channel", Device: s.r.dev.Name, Err: errno(s.rc)}
+	}
+	return nil
+}
+
+// follow makes the end of ctx wake the sleeper, and that of an earlier one no
+// more. A nil ctx is none.
+func (s *sleeper) follow(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ctx == s.ctx {
+		return
+	}
+	if s.forget != nil {
+		s.forget()
+		s.forget = nil
+	}
+	s.ctx = ctx
+	if ctx != nil && ctx.Done() != nil {
+		s.forget = context.AfterFunc(ctx, s.r.fd.wake)
+	}
+}

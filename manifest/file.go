@@ -91,7 +91,9 @@ func (s *source) close() error {
 	if s.file == nil {
 		return nil
 	}
-	return s.file.Close()
+	f := s.file
+	s.file = nil
+	return f.Close()
 }
 
 // Open reads the manifest of that name, compressed or not. Close it.

@@ -72,74 +72,80 @@ func TestReaderSeesEveryFlippedByte(t *testing.T) {
 	}
 }
 
+const (
+	rejectHead = "gdrcp-manifest 1 crc32c 65536\n"
+	rejectFile = "f 0644 0.000000000 131072 * f\n"
+)
+
+// rejected is what a reader refuses, why, and in which line.
+var rejected = map[string]struct {
+	text string
+	want error
+	line int
+}{
+	"nothing":             {"", ErrTruncated, 1},
+	"other file":          {"hello\n", ErrFormat, 1},
+	"no newline at all":   {strings.Repeat("x", 1<<20), ErrFormat, 1},
+	"version":             {"gdrcp-manifest 2 new things\n", ErrVersion, 1},
+	"version word":        {"gdrcp-manifest 01 crc32c 65536\n", ErrVersion, 1},
+	"algorithm":           {"gdrcp-manifest 1 md5 65536\n", ErrFormat, 1},
+	"piece size":          {"gdrcp-manifest 1 crc32c 65537\n", ErrFormat, 1},
+	"piece size 0":        {"gdrcp-manifest 1 crc32c 0\n", ErrFormat, 1},
+	"piece size spelling": {"gdrcp-manifest 1 crc32c 065536\n", ErrFormat, 1},
+	"header tail":         {"gdrcp-manifest 1 crc32c 65536 \n", ErrFormat, 1},
+	"carriage return":     {"gdrcp-manifest 1 crc32c 65536\r\n", ErrFormat, 1},
+	"empty line":          {rejectHead + "\n", ErrFormat, 2},
+	"unknown type":        {rejectHead + "p 0644 0.000000000 a\n", ErrEntry, 2},
+	"long type":           {rejectHead + "dd 0644 0.000000000 a\n", ErrFormat, 2},
+	"mode":                {rejectHead + "d 0648 0.000000000 a\n", ErrFormat, 2},
+	"mode of 5":           {rejectHead + "d 00644 0.000000000 a\n", ErrFormat, 2},
+	"time":                {rejectHead + "d 0644 0.0 a\n", ErrFormat, 2},
+	"no path":             {rejectHead + "d 0644 0.000000000\n", ErrFormat, 2},
+	"empty path":          {rejectHead + "d 0644 0.000000000 \n", ErrPath, 2},
+	"dot dot":             {rejectHead + "d 0644 0.000000000 a/../b\n", ErrPath, 2},
+	"absolute":            {rejectHead + "d 0644 0.000000000 /etc\n", ErrPath, 2},
+	"NUL":                 {rejectHead + "d 0644 0.000000000 a\\x00\n", ErrPath, 2},
+	"raw control":         {rejectHead + "d 0644 0.000000000 a\x1b\n", ErrFormat, 2},
+	"long line":           {rejectHead + "d 0644 0.000000000 " + strings.Repeat("a/", maxLineBytes) + "\n", ErrFormat, 2},
+	"size":                {rejectHead + "f 0644 0.000000000 -1 00000000 a\n", ErrFormat, 2},
+	"empty, digest":       {rejectHead + "f 0644 0.000000000 0 00000001 a\n", ErrRoot, 2},
+	"digest length":       {rejectHead + "f 0644 0.000000000 1 0000 a\n", ErrFormat, 2},
+	"one piece as many":   {rejectHead + "f 0644 0.000000000 65536 * a\n", ErrFormat, 2},
+	"many pieces as one":  {rejectHead + "f 0644 0.000000000 65537 00000000 a\n", ErrFormat, 2},
+	"link, no target":     {rejectHead + "l 0777 0.000000000 a\n", ErrEntry, 2},
+	"link, two tabs":      {rejectHead + "l 0777 0.000000000 a\tb\tc\n", ErrFormat, 2},
+	"order":               {rejectHead + "d 0700 0.000000000 b\nd 0700 0.000000000 a\n", ErrOrder, 3},
+	"twice":               {rejectHead + "d 0700 0.000000000 b\nd 0700 0.000000000 b\n", ErrOrder, 3},
+	"below a link":        {rejectHead + "l 0777 0.000000000 a\t/etc\nd 0700 0.000000000 a/b\n", ErrEntry, 3},
+	"after void":          {rejectHead + rejectFile + "= -\nd 0700 0.000000000 f\n", ErrOrder, 4},
+	"no pieces":           {rejectHead + rejectFile + "d 0700 0.000000000 g\n", ErrFormat, 3},
+	"piece too few":       {rejectHead + rejectFile + " 00000001\n= 00000001\n", ErrFormat, 4},
+	"piece too many":      {rejectHead + rejectFile + " 00000001\n 00000002\n 00000003\n", ErrFormat, 5},
+	"run too long":        {rejectHead + rejectFile + " 00000001 x3\n", ErrFormat, 3},
+	"run endless":         {rejectHead + rejectFile + " 00000001 x9223372036854775807\n", ErrFormat, 3},
+	"run of 1":            {rejectHead + rejectFile + " 00000001 x1\n", ErrFormat, 3},
+	"run of 0":            {rejectHead + rejectFile + " 00000001 x0\n", ErrFormat, 3},
+	"run, no x":           {rejectHead + rejectFile + " 00000001 2\n", ErrFormat, 3},
+	"run in two":          {rejectHead + rejectFile + " 00000001\n 00000001\n", ErrFormat, 4},
+	"piece digest":        {rejectHead + rejectFile + " 0000000g\n", ErrFormat, 3},
+	"piece not indented":  {rejectHead + rejectFile + "00000001\n", ErrFormat, 3},
+	"file root":           {rejectHead + rejectFile + " 00000001 x2\n= 00000000\n", ErrRoot, 4},
+	"file root form":      {rejectHead + rejectFile + " 00000001 x2\n= --\n", ErrFormat, 4},
+	"end without file":    {rejectHead + "= -\n", ErrFormat, 2},
+	"piece without file":  {rejectHead + " 00000001\n", ErrFormat, 2},
+	"garbage at the end":  {golden + "\n", ErrFormat, 18},
+	"two manifests":       {golden + golden, ErrFormat, 18},
+	"last line form":      {rejectHead + "root x y entries=0 bytes=0\n", ErrFormat, 2},
+	"counts":              {strings.Replace(golden, "entries=7", "entries=8", 1), ErrRoot, 18},
+	"bytes":               {strings.Replace(golden, "bytes=1", "bytes=2", 1), ErrRoot, 18},
+	"content root":        {strings.Replace(golden, "root 158", "root 157", 1), ErrRoot, 18},
+	"meta root":           {strings.Replace(golden, " bcf", " bce", 1), ErrRoot, 18},
+	"mode changed":        {strings.Replace(golden, "d 1755", "d 1757", 1), ErrRoot, 18},
+	"line left out":       {strings.Replace(golden, "f 0644 1000000000.000000000 9 e3069283 a name with spaces\n", "", 1), ErrRoot, 17},
+}
+
 func TestReaderRejects(t *testing.T) {
-	const head = "gdrcp-manifest 1 crc32c 65536\n"
-	const f2 = "f 0644 0.000000000 131072 * f\n"
-	for name, c := range map[string]struct {
-		text string
-		want error
-		line int
-	}{
-		"nothing":             {"", ErrTruncated, 1},
-		"other file":          {"hello\n", ErrFormat, 1},
-		"no newline at all":   {strings.Repeat("x", 1<<20), ErrFormat, 1},
-		"version":             {"gdrcp-manifest 2 new things\n", ErrVersion, 1},
-		"version word":        {"gdrcp-manifest 01 crc32c 65536\n", ErrVersion, 1},
-		"algorithm":           {"gdrcp-manifest 1 md5 65536\n", ErrFormat, 1},
-		"piece size":          {"gdrcp-manifest 1 crc32c 65537\n", ErrFormat, 1},
-		"piece size 0":        {"gdrcp-manifest 1 crc32c 0\n", ErrFormat, 1},
-		"piece size spelling": {"gdrcp-manifest 1 crc32c 065536\n", ErrFormat, 1},
-		"header tail":         {"gdrcp-manifest 1 crc32c 65536 \n", ErrFormat, 1},
-		"carriage return":     {"gdrcp-manifest 1 crc32c 65536\r\n", ErrFormat, 1},
-		"empty line":          {head + "\n", ErrFormat, 2},
-		"unknown type":        {head + "p 0644 0.000000000 a\n", ErrEntry, 2},
-		"long type":           {head + "dd 0644 0.000000000 a\n", ErrFormat, 2},
-		"mode":                {head + "d 0648 0.000000000 a\n", ErrFormat, 2},
-		"mode of 5":           {head + "d 00644 0.000000000 a\n", ErrFormat, 2},
-		"time":                {head + "d 0644 0.0 a\n", ErrFormat, 2},
-		"no path":             {head + "d 0644 0.000000000\n", ErrFormat, 2},
-		"empty path":          {head + "d 0644 0.000000000 \n", ErrPath, 2},
-		"dot dot":             {head + "d 0644 0.000000000 a/../b\n", ErrPath, 2},
-		"absolute":            {head + "d 0644 0.000000000 /etc\n", ErrPath, 2},
-		"NUL":                 {head + "d 0644 0.000000000 a\\x00\n", ErrPath, 2},
-		"raw control":         {head + "d 0644 0.000000000 a\x1b\n", ErrFormat, 2},
-		"long line":           {head + "d 0644 0.000000000 " + strings.Repeat("a/", maxLineBytes) + "\n", ErrFormat, 2},
-		"size":                {head + "f 0644 0.000000000 -1 00000000 a\n", ErrFormat, 2},
-		"empty, digest":       {head + "f 0644 0.000000000 0 00000001 a\n", ErrRoot, 2},
-		"digest length":       {head + "f 0644 0.000000000 1 0000 a\n", ErrFormat, 2},
-		"one piece as many":   {head + "f 0644 0.000000000 65536 * a\n", ErrFormat, 2},
-		"many pieces as one":  {head + "f 0644 0.000000000 65537 00000000 a\n", ErrFormat, 2},
-		"link, no target":     {head + "l 0777 0.000000000 a\n", ErrEntry, 2},
-		"link, two tabs":      {head + "l 0777 0.000000000 a\tb\tc\n", ErrFormat, 2},
-		"order":               {head + "d 0700 0.000000000 b\nd 0700 0.000000000 a\n", ErrOrder, 3},
-		"twice":               {head + "d 0700 0.000000000 b\nd 0700 0.000000000 b\n", ErrOrder, 3},
-		"below a link":        {head + "l 0777 0.000000000 a\t/etc\nd 0700 0.000000000 a/b\n", ErrEntry, 3},
-		"after void":          {head + f2 + "= -\nd 0700 0.000000000 f\n", ErrOrder, 4},
-		"no pieces":           {head + f2 + "d 0700 0.000000000 g\n", ErrFormat, 3},
-		"piece too few":       {head + f2 + " 00000001\n= 00000001\n", ErrFormat, 4},
-		"piece too many":      {head + f2 + " 00000001\n 00000002\n 00000003\n", ErrFormat, 5},
-		"run too long":        {head + f2 + " 00000001 x3\n", ErrFormat, 3},
-		"run endless":         {head + f2 + " 00000001 x9223372036854775807\n", ErrFormat, 3},
-		"run of 1":            {head + f2 + " 00000001 x1\n", ErrFormat, 3},
-		"run of 0":            {head + f2 + " 00000001 x0\n", ErrFormat, 3},
-		"run, no x":           {head + f2 + " 00000001 2\n", ErrFormat, 3},
-		"run in two":          {head + f2 + " 00000001\n 00000001\n", ErrFormat, 4},
-		"piece digest":        {head + f2 + " 0000000g\n", ErrFormat, 3},
-		"piece not indented":  {head + f2 + "00000001\n", ErrFormat, 3},
-		"file root":           {head + f2 + " 00000001 x2\n= 00000000\n", ErrRoot, 4},
-		"file root form":      {head + f2 + " 00000001 x2\n= --\n", ErrFormat, 4},
-		"end without file":    {head + "= -\n", ErrFormat, 2},
-		"piece without file":  {head + " 00000001\n", ErrFormat, 2},
-		"garbage at the end":  {golden + "\n", ErrFormat, 18},
-		"two manifests":       {golden + golden, ErrFormat, 18},
-		"last line form":      {head + "root x y entries=0 bytes=0\n", ErrFormat, 2},
-		"counts":              {strings.Replace(golden, "entries=7", "entries=8", 1), ErrRoot, 18},
-		"bytes":               {strings.Replace(golden, "bytes=1", "bytes=2", 1), ErrRoot, 18},
-		"content root":        {strings.Replace(golden, "root 158", "root 157", 1), ErrRoot, 18},
-		"meta root":           {strings.Replace(golden, " bcf", " bce", 1), ErrRoot, 18},
-		"mode changed":        {strings.Replace(golden, "d 1755", "d 1757", 1), ErrRoot, 18},
-		"line left out":       {strings.Replace(golden, "f 0644 1000000000.000000000 9 e3069283 a name with spaces\n", "", 1), ErrRoot, 17},
-	} {
+	for name, c := range rejected {
 		_, err := readAll(strings.NewReader(c.text))
 		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), fmt.Sprintf("line %d: ", c.line)) {
 			t.Errorf("%s: %v, want %v in line %d", name, err, c.want, c.line)
@@ -339,7 +345,7 @@ func readToEnd(text string) (n int, err error) {
 // manyItems is 10000 small files, onePieces one file of 10000 pieces.
 func manyItems() (items []item) {
 	for _, e := range manyFiles(10000) {
-		items = append(items, item{Entry: e})
+		items = append(items, item{Entry: e, pieces: []run{{e.Root, 1}}})
 	}
 	return items
 }

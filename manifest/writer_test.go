@@ -15,6 +15,14 @@ func TestNewWriterRefusesHeader(t *testing.T) {
 	}
 }
 
+// refuse complains unless err, of the call described, is want.
+func refuse(t *testing.T, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%s: %v, want %v", what, err, want)
+	}
+}
+
 // A refused call changes nothing: the text is as if it had not been made.
 func TestWriterRefusesMisuse(t *testing.T) {
 	var text strings.Builder
@@ -22,59 +30,54 @@ func TestWriterRefusesMisuse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	refuse := func(what string, err, want error) {
-		t.Helper()
-		if !errors.Is(err, want) {
-			t.Errorf("%s: %v, want %v", what, err, want)
-		}
-	}
 	file := func(path string, size int64) *Entry { return &Entry{Type: File, Path: path, Size: size} }
-	refuse("piece outside", w.Piece(Digest{}), ErrEntry)
-	refuse("end outside", w.EndFile(Digest{}), ErrEntry)
-	refuse("void outside", w.VoidFile(), ErrEntry)
-	refuse("several pieces in one", w.WriteEntry(file("a", 65537)), ErrEntry)
-	refuse("pieces of a directory", w.BeginFile(&Entry{Type: Dir, Path: "a"}), ErrEntry)
-	refuse("bad path", w.BeginFile(file("a/..", 1)), ErrPath)
-	refuse("empty with a digest", w.WriteEntry(&Entry{Type: File, Path: "a", Root: Digest{1}}), ErrRoot)
-
+	refuse(t, "piece outside", w.Piece(Digest{}), ErrEntry)
+	refuse(t, "end outside", w.EndFile(Digest{}), ErrEntry)
+	refuse(t, "void outside", w.VoidFile(), ErrEntry)
+	refuse(t, "several pieces in one", w.WriteEntry(file("a", 65537)), ErrEntry)
+	refuse(t, "pieces of a directory", w.BeginFile(&Entry{Type: Dir, Path: "a"}), ErrEntry)
+	refuse(t, "bad path", w.BeginFile(file("a/..", 1)), ErrPath)
+	refuse(t, "empty with a digest", w.WriteEntry(&Entry{Type: File, Path: "a", Root: Digest{1}}), ErrRoot)
 	items := goldenItems()
 	for i := range items[:3] {
 		if err := w.WriteEntry(&items[i].Entry); err != nil {
 			t.Fatal(err)
 		}
 	}
-	refuse("order", w.WriteEntry(file("a", 1)), ErrOrder)
-	if err := w.BeginFile(&items[3].Entry); err != nil {
-		t.Fatal(err)
-	}
-	refuse("entry inside", w.WriteEntry(file("e", 1)), ErrEntry)
-	refuse("file inside", w.BeginFile(file("e", 1)), ErrEntry)
-	refuse("too many pieces", w.PieceRun(Digest{}, 4), ErrEntry)
-	refuse("too few pieces", w.EndFile(items[3].Root), ErrEntry)
-	if _, err := w.Close(); !errors.Is(err, ErrEntry) {
-		t.Errorf("close inside a file: %v", err)
-	}
-	for _, p := range items[3].pieces {
-		if err := w.PieceRun(p.d, p.count); err != nil {
-			t.Fatal(err)
-		}
-	}
-	refuse("another root", w.EndFile(Digest{1}), ErrRoot)
-	if err := w.PieceRun(Digest{}, 0); err != nil {
-		t.Errorf("no pieces: %v", err)
-	}
-	if err := w.EndFile(items[3].Root); err != nil {
-		t.Fatal(err)
-	}
+	refuse(t, "order", w.WriteEntry(file("a", 1)), ErrOrder)
+	misuseOpenFile(t, w, items[3])
 	writeItems(t, w, items[4:])
 	if text.String() != golden {
 		t.Errorf("wrote\n%s\nwant\n%s", text.String(), golden)
 	}
-	refuse("entry after the end", w.WriteEntry(file("z", 1)), ErrEntry)
-	refuse("file after the end", w.BeginFile(file("z", 1)), ErrEntry)
+	refuse(t, "entry after the end", w.WriteEntry(file("z", 1)), ErrEntry)
+	refuse(t, "file after the end", w.BeginFile(file("z", 1)), ErrEntry)
 	first, _ := w.Close()
 	if again, err := w.Close(); again != first || err != nil || text.String() != golden {
 		t.Errorf("second close: %+v, %v", again, err)
+	}
+}
+
+// misuseOpenFile writes it, with everything in between that a file refuses.
+func misuseOpenFile(t *testing.T, w *Writer, it item) {
+	t.Helper()
+	if err := w.BeginFile(&it.Entry); err != nil {
+		t.Fatal(err)
+	}
+	refuse(t, "entry inside", w.WriteEntry(&Entry{Type: Dir, Path: "e"}), ErrEntry)
+	refuse(t, "file inside", w.BeginFile(&Entry{Type: File, Path: "e"}), ErrEntry)
+	refuse(t, "too many pieces", w.PieceRun(Digest{}, 4), ErrEntry)
+	refuse(t, "too few pieces", w.EndFile(it.Root), ErrEntry)
+	_, err := w.Close()
+	refuse(t, "close inside", err, ErrEntry)
+	for _, p := range it.pieces {
+		if err := w.PieceRun(p.d, p.count); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refuse(t, "another root", w.EndFile(Digest{1}), ErrRoot)
+	if err := errors.Join(w.PieceRun(Digest{}, 0), w.EndFile(it.Root)); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -102,6 +102,7 @@ type account struct {
 	report     func(Event)
 	given      *manifestCursor
 	pieceBytes int64
+	writes     bool // a manifest is written
 
 	mu      sync.Mutex
 	roots   *manifest.Roots
@@ -125,13 +126,13 @@ func newAccount(p *params, o *Options) (*account, error) {
 		if err != nil {
 			return nil, err
 		}
-		a.out = out
+		a.out, a.writes = out, true
 	}
 	return a, nil
 }
 
 // keepsPieces reports whether piece digests are wanted beyond the roots.
-func (a *account) keepsPieces() bool { return a.out != nil }
+func (a *account) keepsPieces() bool { return a.writes }
 
 // lookup finds an entry in the given manifest, in order of path. An error says
 // that the entry is not as the manifest has it; a file's root is compared when
@@ -223,7 +224,7 @@ const drainAt = 1024
 // it is its turn: the manifest has its entries in order. It bounds the memory
 // that a file of millions of pieces takes.
 func (a *account) drain(b *booking) error {
-	if a.out == nil || b.Size <= drainAt*a.pieceBytes {
+	if !a.writes || b.Size <= drainAt*a.pieceBytes {
 		return nil
 	}
 	b.logMu.Lock()
@@ -234,7 +235,7 @@ func (a *account) drain(b *booking) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.head != b.id {
+	if a.head != b.id || a.out == nil {
 		return nil
 	}
 	return a.writePieces(b)

@@ -150,12 +150,12 @@ func (k *benchSink) talk(ctx context.Context, g *errgroup.Group) error {
 		if f.typ != msgEnd {
 			return fmt.Errorf("%w: message %d in a bench", ErrProtocol, f.typ)
 		}
+		k.ending.Store(true)
 		return k.ctl.send(ctx, msgDone, nil)
 	})
 	if err != nil {
 		return err
 	}
-	k.ending.Store(true)
 	return k.linger(ctx)
 }
 

@@ -60,6 +60,8 @@ func (p *ponger) fast(f *frame) (bool, error) {
 		info, err := decodeRing(f.body, 1, MinChunkBytes)
 		p.peer, p.open = info, err == nil
 		return true, err
+	case msgEnd:
+		p.ending.Store(true) // the pinger hangs up behind it
 	}
 	return false, nil
 }
@@ -84,7 +86,6 @@ func (p *ponger) talk(ctx context.Context, _ *errgroup.Group) error {
 	if err != nil {
 		return err
 	}
-	p.ending.Store(true)
 	return p.linger(ctx)
 }
 

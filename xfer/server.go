@@ -347,9 +347,9 @@ func (v *Server) tellRails(ctx context.Context, s *session) error {
 	for _, l := range fast {
 		w.rails = append(w.rails, railAddr{l.l.Addr(), l.device})
 	}
+	s.ending.Store(true) // the client hangs up when it has read this
 	if err := s.ctl.send(ctx, msgWelcome, w.encode()); err != nil {
 		return err
 	}
-	s.ending.Store(true)
 	return s.linger(ctx)
 }

@@ -110,7 +110,6 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 			return err
 		}
 	}
-	k.ending.Store(true)
 	return k.linger(ctx)
 }
 
@@ -202,6 +201,8 @@ func (k *sink) compareRoots(ctx context.Context, body []byte) error {
 		return context.Cause(ctx)
 	}
 	ours := k.account.finish()
+	// The source hangs up when it has read this.
+	k.ending.Store(true)
 	if err := k.ctl.send(ctx, msgDone, ours.encode()); err != nil {
 		return err
 	}

@@ -1,0 +1,327 @@
+package xfer_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"gdrcp/manifest"
+	"gdrcp/rdma"
+	"gdrcp/rdma/rdmatest"
+	"gdrcp/rdma/tcp"
+	"gdrcp/xfer"
+)
+
+// faulty is a client whose work requests go wrong as f says.
+func faulty(f rdmatest.Faults) *xfer.Client {
+	return &xfer.Client{TCP: rdmatest.Faulty(tcp.New(), f)}
+}
+
+// noTemps fails the test where a copy left something that bears no final name.
+func noTemps(t testing.TB, dir string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(p string, _ fs.DirEntry, err error) error {
+		if strings.HasPrefix(filepath.Base(p), ".gdrcp-") {
+			t.Errorf("left behind: %s", p)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// isHeader tells a chunk's header from its payload: payloads come with an
+// immediate.
+func isHeader(p rdmatest.Posted) bool { return p.WR.Op == rdma.OpWrite }
+
+func isPayload(p rdmatest.Posted) bool { return p.WR.Op == rdma.OpWriteImm && p.WR.Len > 0 }
+
+// now and then, the nth of those that match.
+func every(n int64, match func(rdmatest.Posted) bool) func(rdmatest.Posted) (int, bool) {
+	var seen atomic.Int64
+	return func(p rdmatest.Posted) (int, bool) {
+		if !match(p) || seen.Add(1)%n != 0 {
+			return 0, false
+		}
+		return p.WR.Len / 3, true
+	}
+}
+
+func TestDamagedChunksAreSentAgain(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		corrupt func(rdmatest.Posted) (int, bool)
+		comp    xfer.Compress
+	}{
+		{"payload", every(3, isPayload), xfer.CompressOff},
+		{"header", every(3, isHeader), xfer.CompressOff},
+		{"compressed", every(3, isPayload), xfer.CompressS2},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			src, s := t.TempDir(), serve(t, tcp.New())
+			makeTree(t, src)
+			write(t, filepath.Join(src, "zeros"), make([]byte, 4<<20))
+			o := options(t)
+			o.Compress, o.Slots = tc.comp, 4
+			sum, err := faulty(rdmatest.Faults{Corrupt: tc.corrupt}).Push(t.Context(), []string{src}, s.ep, "copy", o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sameTree(t, src, filepath.Join(s.root, "copy"))
+			if end := s.lastEnd(t, 1); end.Summary.Repairs == 0 || !sum.Verified {
+				t.Errorf("nothing was repaired: %+v", end.Summary)
+			}
+		})
+	}
+}
+
+func TestPieceThatNeverArrivesWhole(t *testing.T) {
+	src, s := t.TempDir(), serve(t, tcp.New())
+	// The end of the bad file travels with the good one, and alone when it is
+	// sent again: told apart from other payloads by its length.
+	const tail = 777_777
+	write(t, filepath.Join(src, "bad"), randomBytes(t, 1<<20+tail))
+	write(t, filepath.Join(src, "good"), randomBytes(t, 100))
+	f := rdmatest.Faults{Corrupt: func(p rdmatest.Posted) (int, bool) {
+		return 100, isPayload(p) && p.WR.Len >= tail && p.WR.Len < tail+1000
+	}}
+	sum, err := faulty(f).Push(t.Context(), []string{src}, s.ep, "copy", options(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum.Corrupt != 1 || sum.Files != 1 || !sum.Verified {
+		t.Errorf("summary: %+v", sum)
+	}
+	if _, err := os.Stat(filepath.Join(s.root, "copy", "bad")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the damaged file was published: %v", err)
+	}
+	noTemps(t, s.root)
+}
+
+func TestHeaderThatNeverArrivesWhole(t *testing.T) {
+	src, s := t.TempDir(), serve(t, tcp.New())
+	write(t, filepath.Join(src, "f"), randomBytes(t, 3<<20))
+	f := rdmatest.Faults{Corrupt: func(p rdmatest.Posted) (int, bool) { return 80, isHeader(p) }}
+	_, err := faulty(f).Push(t.Context(), []string{src}, s.ep, "copy", options(t))
+	if !errors.Is(err, xfer.ErrIntegrity) {
+		t.Errorf("got %v", err)
+	}
+	noTemps(t, s.root)
+}
+
+func TestConnectionLostOnTheWay(t *testing.T) {
+	src, s := t.TempDir(), serve(t, tcp.New())
+	write(t, filepath.Join(src, "f"), randomBytes(t, 30<<20))
+	var n atomic.Int64
+	f := rdmatest.Faults{Drop: func(p rdmatest.Posted) bool { return isPayload(p) && n.Add(1) == 10 }}
+	_, err := faulty(f).Push(t.Context(), []string{src}, s.ep, "copy", options(t))
+	if err == nil || !strings.Contains(err.Error(), "lost") {
+		t.Errorf("got %v", err)
+	}
+	if end := s.lastEnd(t, 1); end.Err == nil {
+		t.Error("the server noticed nothing")
+	}
+	noTemps(t, s.root)
+	if _, err := os.Stat(filepath.Join(s.root, "copy", "f")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("half a file was published: %v", err)
+	}
+}
+
+func TestSilentPeer(t *testing.T) {
+	src, s := t.TempDir(), serve(t, tcp.New())
+	write(t, filepath.Join(src, "f"), randomBytes(t, 30<<20))
+	var n atomic.Int64
+	f := rdmatest.Faults{Stall: func(p rdmatest.Posted) bool { return isPayload(p) && n.Add(1) == 10 }}
+	o := options(t)
+	o.Timeouts.Silence = time.Second
+	start := time.Now()
+	_, err := faulty(f).Push(t.Context(), []string{src}, s.ep, "copy", o)
+	if !errors.Is(err, xfer.ErrPeerSilent) {
+		t.Errorf("got %v", err)
+	}
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("it took %v to notice", took)
+	}
+	if end := s.lastEnd(t, 1); end.Err == nil {
+		t.Error("the server noticed nothing")
+	}
+	noTemps(t, s.root)
+}
+
+func TestInterrupted(t *testing.T) {
+	src, s := t.TempDir(), serve(t, tcp.New())
+	write(t, filepath.Join(src, "f"), randomBytes(t, 64<<20))
+	ctx, cancel := context.WithCancel(t.Context())
+	var n atomic.Int64
+	f := rdmatest.Faults{Delay: func(c rdma.Completion) time.Duration {
+		if n.Add(1) == 20 {
+			cancel()
+		}
+		return 0
+	}}
+	_, err := faulty(f).Push(ctx, []string{src}, s.ep, "copy", options(t))
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	end := s.lastEnd(t, 1)
+	if !errors.Is(end.Err, xfer.ErrPeerStopped) && !errors.Is(end.Err, rdma.ErrDisconnected) {
+		t.Errorf("the server was told %v", end.Err)
+	}
+	noTemps(t, s.root)
+	if _, err := os.Stat(filepath.Join(s.root, "copy", "f")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("half a file was published: %v", err)
+	}
+}
+
+func TestLockedMemory(t *testing.T) {
+	src, s := t.TempDir(), serve(t, tcp.New())
+	write(t, filepath.Join(src, "f"), randomBytes(t, 1<<20))
+	f := rdmatest.Faults{Register: func(rdma.Region, rdma.Access) error { return rdma.ErrLockedMemory }}
+	_, err := faulty(f).Push(t.Context(), []string{src}, s.ep, "copy", options(t))
+	if !errors.Is(err, rdma.ErrLockedMemory) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestFileChangesWhileRead(t *testing.T) {
+	src, s := t.TempDir(), serve(t, tcp.New())
+	path := filepath.Join(src, "growing")
+	write(t, path, randomBytes(t, 20<<20))
+	write(t, filepath.Join(src, "still"), randomBytes(t, 1000))
+	var n atomic.Int64
+	f := rdmatest.Faults{Delay: func(c rdma.Completion) time.Duration {
+		if c.Kind == rdma.Done && n.Add(1) == 3 {
+			g, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+			if err != nil {
+				t.Error(err)
+				return 0
+			}
+			g.Write([]byte("more"))
+			g.Close()
+		}
+		return 0
+	}}
+	sum, err := faulty(f).Push(t.Context(), []string{src}, s.ep, "copy", options(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum.Changed != 1 || sum.Files != 1 || !sum.Verified {
+		t.Errorf("summary: %+v", sum)
+	}
+	if end := s.lastEnd(t, 1); end.Err != nil || end.Summary.Changed != 1 {
+		t.Errorf("server: %+v", end)
+	}
+	if _, err := os.Stat(filepath.Join(s.root, "copy", "growing")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file that changed was published: %v", err)
+	}
+	noTemps(t, s.root)
+}
+
+func TestStrangers(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		serve func(net.Conn)
+		want  error
+	}{
+		{"garbage", func(c net.Conn) { c.Write(bytes.Repeat([]byte("SSH-2.0-"), 100)) }, rdma.ErrNotGdrcp},
+		{"hangs up", func(net.Conn) {}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			go func() {
+				for {
+					c, err := l.Accept()
+					if err != nil {
+						return
+					}
+					tc.serve(c)
+					c.Close()
+				}
+			}()
+			f := filepath.Join(t.TempDir(), "f")
+			write(t, f, []byte("x"))
+			ep := xfer.Endpoint{Host: "127.0.0.1", Port: uint16(l.Addr().(*net.TCPAddr).Port)}
+			_, err = client().Push(t.Context(), []string{f}, ep, "x", options(t))
+			if err == nil || (tc.want != nil && !errors.Is(err, tc.want)) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+func TestGivenManifest(t *testing.T) {
+	src, s := t.TempDir(), serve(t, tcp.New())
+	makeTree(t, src)
+	m := filepath.Join(t.TempDir(), "m.zst")
+	o := options(t)
+	o.WriteManifest = m
+	first, err := client().Push(t.Context(), []string{src}, s.ep, "copy", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := manifest.Open(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := r.Next(); err != nil {
+			break
+		}
+	}
+	if r.Summary().Content != first.Content {
+		t.Errorf("the manifest has root %x, the copy %x", r.Summary().Content, first.Content)
+	}
+	r.Close()
+
+	// The same tree meets it, both ways.
+	o = options(t)
+	o.Manifest = m
+	if _, err := client().Push(t.Context(), []string{src}, s.ep, "again", o); err != nil {
+		t.Fatal(err)
+	}
+	sameTree(t, src, filepath.Join(s.root, "again"))
+
+	// One byte changed, a file more and a file less do not.
+	big := filepath.Join(src, "big", "1048577")
+	data, err := os.ReadFile(big)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[1<<20] ^= 1
+	write(t, big, data)
+	write(t, filepath.Join(src, "more"), []byte("more"))
+	if err := os.Remove(filepath.Join(src, "one")); err != nil {
+		t.Fatal(err)
+	}
+	sum, err := client().Push(t.Context(), []string{src}, s.ep, "third", o)
+	if err != nil || sum.Corrupt != 2 || sum.Missing != 1 {
+		t.Errorf("push: %v, %+v", err, sum)
+	}
+	os.Rename(src, filepath.Join(s.root, "source"))
+	dst := filepath.Join(t.TempDir(), "pulled")
+	sum, err = client().Pull(t.Context(), s.ep, []string{"source"}, dst, false, o)
+	if err != nil || sum.Corrupt != 2 || sum.Missing != 1 {
+		t.Errorf("pull: %v, %+v", err, sum)
+	}
+	for _, dir := range []string{filepath.Join(s.root, "third"), dst} {
+		for _, name := range []string{"more", "big/1048577"} {
+			if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%s: published %s: %v", dir, name, err)
+			}
+		}
+		noTemps(t, dir)
+	}
+}

@@ -13,7 +13,7 @@ const maxRemovedNames = 1024
 
 // Clean removes what earlier runs that were killed left in the destination, and
 // returns the names of all leftovers that the sink has removed since the last
-// call, as paths below the destination. Every existing directory is cleaned
+// call, as paths below the directory that the destination is, or is in. Every existing directory is cleaned
 // when the sink first writes a file in it, so this needs to be called only for
 // the names.
 //

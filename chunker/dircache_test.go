@@ -46,6 +46,15 @@ func TestDirCacheEviction(t *testing.T) {
 	} else {
 		again.release()
 	}
+	slower, err := c.open("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if added := c.add(slower); added != a || isOpen(slower) {
+		t.Error("the directory opened second was kept")
+	} else {
+		added.release()
+	}
 	get("c").release() // b goes
 	if len(c.byPath) != 2 || c.byPath["b"] != nil {
 		t.Errorf("cached: %v", c.byPath)
@@ -55,7 +64,9 @@ func TestDirCacheEviction(t *testing.T) {
 	if c.byPath["a"] != nil || !isOpen(a) {
 		t.Error("a directory in use was closed, or not evicted")
 	}
-	a.release()
+	if a.release(); isOpen(a) {
+		t.Error("an evicted directory stays open after its last use")
+	}
 	b := get("b")
 	c.close()
 	if !isOpen(b) {

@@ -2,6 +2,8 @@ package chunker
 
 import (
 	"errors"
+	"math"
+	"math/bits"
 	"os"
 	"strings"
 	"sync"
@@ -254,7 +256,11 @@ func (s *Sink) FreeBytes() (int64, error) {
 	if err := uninterrupted(func() error { return unix.Fstatfs(s.base.fd, &st) }); err != nil {
 		return 0, opErr("measure free space of", s.dest, err)
 	}
-	return int64(st.Bavail) * st.Frsize, nil
+	high, low := bits.Mul64(st.Bavail, uint64(st.Frsize))
+	if high != 0 || low > math.MaxInt64 {
+		return math.MaxInt64, nil
+	}
+	return int64(low), nil
 }
 
 // Close frees what the sink holds open. It publishes nothing and settles no

@@ -124,8 +124,8 @@ func (h *chunkHeader) encode(b []byte) int {
 		copy(p[32:], x.digest[:])
 		at += extentBytes
 	}
-	le.PutUint64(e2e[at:], xxh3.Hash(e2e[:at]))
 	at += sumBytes
+	putSum(e2e[:at])
 	le.PutUint32(b, headerMagic)
 	le.PutUint32(b[4:], uint32(at))
 	le.PutUint64(b[8:], h.session)
@@ -133,6 +133,12 @@ func (h *chunkHeader) encode(b []byte) int {
 	le.PutUint32(b[20:], h.slot)
 	le.PutUint64(b[24:], h.generation)
 	return hopBytes + at
+}
+
+// putSum writes the checksum at the end of an end-to-end part.
+func putSum(e2e []byte) {
+	n := len(e2e) - sumBytes
+	binary.LittleEndian.PutUint64(e2e[n:], xxh3.Hash(e2e[:n]))
 }
 
 // decode reads a header from b, memory that nobody else writes to. It checks

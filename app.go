@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"gdrcp/manifest"
+	"gdrcp/xfer"
+
+	"github.com/urfave/cli/v2"
+)
+
+// app is the command line as cli sees it: copying is a command like the others,
+// that users cannot name.
+func (p *program) app() *cli.App {
+	app := &cli.App{
+		Name: "gdrcp", Writer: p.stdout, ErrWriter: p.stderr,
+		HideHelp: true, HideVersion: true, HideHelpCommand: true, DisableSliceFlagSeparator: true,
+		// Errors come back from RunContext; nothing exits or prints on its way.
+		ExitErrHandler: func(*cli.Context, error) {},
+	}
+	app.Commands = []*cli.Command{p.copyCommand(), p.serveCommand()}
+	p.finish(app, app.Commands, "")
+	return app
+}
+
+// finish gives every command what all have: --help, and errors that are ours.
+func (p *program) finish(app *cli.App, commands []*cli.Command, above string) {
+	for _, c := range commands {
+		title := strings.TrimPrefix(above+" "+c.Name, " ")
+		c.HideHelp, c.HideHelpCommand = true, true
+		c.Flags = append(c.Flags, &cli.BoolFlag{Name: "help", Aliases: []string{"h"}, Usage: "this text"})
+		c.OnUsageError = func(_ *cli.Context, err error, _ bool) error { return badValue(err) }
+		action := c.Action
+		c.Action = func(cc *cli.Context) error {
+			if cc.Bool("help") || action == nil {
+				writeHelp(p.stdout, app, c, title)
+				return nil
+			}
+			return action(cc)
+		}
+		p.finish(app, c.Subcommands, title)
+	}
+}
+
+// number is a whole number within bounds.
+func number(to *int, least, most int) *checked {
+	return &checked{set: func(s string) error {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < least || n > most {
+			return fmt.Errorf("not a number from %d to %d", least, most)
+		}
+		*to = n
+		return nil
+	}}
+}
+
+// size is a number of bytes within bounds, a multiple of step.
+func size[T int | int64](to *T, least, most, step int64) *checked {
+	return &checked{set: func(s string) error {
+		n, err := parseSize(s)
+		if err != nil {
+			return err
+		}
+		if n < least || n > most || n%step != 0 {
+			return fmt.Errorf("not from %s to %s in steps of %s", sizeText(least), sizeText(most), sizeText(step))
+		}
+		*to = T(n)
+		return nil
+	}}
+}
+
+// word is one of several words.
+func word(to *string, words ...string) *checked {
+	return &checked{set: func(s string) error {
+		for _, w := range words {
+			if s == w {
+				*to = s
+				return nil
+			}
+		}
+		return fmt.Errorf("not one of %s", strings.Join(words, ", "))
+	}}
+}
+
+// hash is the name of a digest algorithm.
+func hash(to *manifest.Algorithm) *checked {
+	return &checked{set: func(s string) (err error) {
+		if *to, err = manifest.ParseAlgorithm(s); err != nil {
+			return fmt.Errorf("not one of xxh3, blake3, crc32c, sha256")
+		}
+		return nil
+	}}
+}
+
+func compression(to *xfer.Compress) *checked {
+	return &checked{set: func(s string) (err error) {
+		if *to, err = xfer.ParseCompress(s); err != nil {
+			return fmt.Errorf("not one of off, zstd, s2, auto")
+		}
+		return nil
+	}}
+}
+
+// checkedFlag is an option whose value is checked where it is read. usage
+// names the value in back quotes, as package flag has it.
+func checkedFlag(name, usage string, v *checked) *cli.GenericFlag {
+	return &cli.GenericFlag{Name: name, Usage: usage, Value: v}
+}
+
+// linkFlags are the options about what carries a session.
+func linkFlags(o *xfer.Options) []cli.Flag {
+	var imm string
+	return []cli.Flag{
+		checkedFlag("transport", "`auto|verbs|tcp`; auto takes verbs where an RDMA device reaches the peer, else tcp, and says why",
+			word(&o.Transport, "auto", "verbs", "tcp")),
+		checkedFlag("require", "`verbs`: falling back to tcp is an error (exit code 5)", word(&o.Require, "verbs")),
+		&cli.StringFlag{Name: "rail", Usage: "the local RDMA device, by name or address: `DEV|ADDR`", Destination: &o.Rail},
+		checkedFlag("qps", "`N` queue pairs (or TCP connections) of a session (1)", number(&o.QPs, 1, xfer.MaxQPs)),
+		checkedFlag("chunk-size", "`SIZE` of a slot of the ring, and of what is sent at once (1MiB)",
+			size(&o.ChunkBytes, xfer.MinChunkBytes, xfer.MaxChunkBytes, 64<<10)),
+		checkedFlag("slots", "`N` slots in the ring at each end (16)", number(&o.Slots, 1, xfer.MaxSlots)),
+		&cli.GenericFlag{Name: "imm", Hidden: true, Value: &checked{set: func(s string) error {
+			o.ForceImmSend = s == "send"
+			return word(&imm, "auto", "send").set(s)
+		}}},
+	}
+}
+
+// checkRing holds the ring against its bound.
+func checkRing(o *xfer.Options) error {
+	slots, chunk := o.Slots, o.ChunkBytes
+	if slots == 0 {
+		slots = xfer.DefaultSlots
+	}
+	if chunk == 0 {
+		chunk = xfer.DefaultChunkBytes
+	}
+	if slots*chunk > xfer.MaxRingBytes {
+		return usageError("%d slots of %s are a ring of %s, more than %s", slots, sizeText(int64(chunk)), sizeText(int64(slots*chunk)), sizeText(xfer.MaxRingBytes))
+	}
+	return nil
+}
+
+// versionFlag is answered by the copy command, which is what gdrcp is without
+// the name of another.
+func versionFlag() cli.Flag { return &cli.BoolFlag{Name: "version", Usage: "print the version"} }
+
+// exitCodesText explains the exit codes.
+const exitCodesText = `Exit codes:
+  0    ok
+  1    error
+  2    usage: the command line makes no sense
+  3    some files were not copied: unreadable, or changed while they were read
+  4    integrity: something did not match its digest or the manifest
+  5    not supported here: no RDMA device, or not one that can do it
+  130  interrupted
+`
+
+// writeHelp writes what there is to know of a command.
+func writeHelp(w io.Writer, app *cli.App, c *cli.Command, title string) {
+	if c.Name == copyName {
+		fmt.Fprint(w, "gdrcp copies files and directory trees between hosts over RDMA or TCP and verifies every piece.\n\n")
+		title = ""
+	}
+	fmt.Fprintf(w, "Usage: gdrcp %s\n", strings.TrimPrefix(title+" "+c.ArgsUsage, " "))
+	if c.Name == copyName {
+		for _, other := range app.Commands {
+			if other.Name != copyName {
+				fmt.Fprintf(w, "       gdrcp %s %s\n", other.Name, other.ArgsUsage)
+			}
+		}
+	}
+	if c.Description != "" {
+		fmt.Fprintf(w, "\n%s\n", strings.TrimSpace(c.Description))
+	}
+	if len(c.Subcommands) > 0 {
+		fmt.Fprint(w, "\nCommands:\n")
+		for _, sub := range c.Subcommands {
+			fmt.Fprintf(w, "  gdrcp %s %s %s\n        %s\n", title, sub.Name, sub.ArgsUsage, sub.Usage)
+		}
+	}
+	fmt.Fprint(w, "\nOptions, anywhere among the operands (-- ends them):\n")
+	for _, f := range c.Flags {
+		writeOption(w, f)
+	}
+	fmt.Fprintf(w, "\n%s", exitCodesText)
+}
+
+// writeOption writes a line or two about an option.
+func writeOption(w io.Writer, f cli.Flag) {
+	doc, ok := f.(cli.DocGenerationFlag)
+	if hidden, canHide := f.(cli.VisibleFlag); !ok || canHide && !hidden.IsVisible() {
+		return
+	}
+	var names []string
+	for _, n := range f.Names() {
+		dashes := "--"
+		if len(n) == 1 {
+			dashes = "-"
+		}
+		names = append([]string{dashes + n}, names...)
+	}
+	left, usage := "  "+strings.Join(names, ", "), doc.GetUsage()
+	if before, rest, found := strings.Cut(usage, "`"); found {
+		value, after, _ := strings.Cut(rest, "`")
+		left, usage = left+" "+value, before+value+after
+	}
+	if len(left) > 26 {
+		fmt.Fprintf(w, "%s\n%28s%s\n", left, "", usage)
+		return
+	}
+	fmt.Fprintf(w, "%-28s%s\n", left, usage)
+}
+
+// action adapts a method to cli.
+func action(do func(ctx context.Context, operands []string) error) cli.ActionFunc {
+	return func(c *cli.Context) error { return do(c.Context, c.Args().Slice()) }
+}

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"gdrcp/xfer"
+
+	"github.com/urfave/cli/v2"
+)
+
+// copying is a copy from the command line.
+type copying struct {
+	*program
+	options              xfer.Options
+	quiet, verbose, json bool
+	version              bool
+
+	console *console
+	events  *events // nil without --json
+}
+
+func (p *program) copyCommand() *cli.Command {
+	c := &copying{program: p}
+	o := &c.options
+	flags := []cli.Flag{
+		&cli.BoolFlag{Name: "recursive", Aliases: []string{"r"}, Usage: "copy directories", Destination: &o.Recursive},
+		&cli.BoolFlag{Name: "preserve", Aliases: []string{"p"}, Usage: "keep modes and times of change", Destination: &o.Preserve},
+		&cli.BoolFlag{Name: "follow", Aliases: []string{"L"}, Usage: "copy what symbolic links lead to instead of the links", Destination: &o.Follow},
+		checkedFlag("hash", "`xxh3|blake3|crc32c|sha256`: how pieces are digested (xxh3)", hash(&o.Hash)),
+		&cli.StringFlag{Name: "manifest", Usage: "the copy must be what manifest `FILE` says: the rest is not published (exit code 4)", Destination: &o.Manifest},
+		&cli.StringFlag{Name: "write-manifest", Usage: "write a manifest of what was copied to `FILE` (zstd if it ends in .zst)", Destination: &o.WriteManifest},
+		checkedFlag("compress", "`off|zstd|s2|auto`: each chunk, where it shrinks; useful over tcp (off)", compression(&o.Compress)),
+		&cli.BoolFlag{Name: "no-fsync", Usage: "do not wait until what was copied is on the disk", Destination: &o.NoFsync},
+	}
+	flags = append(flags, linkFlags(o)...)
+	flags = append(flags,
+		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "tell errors only", Destination: &c.quiet},
+		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell every entry, and more about the connection", Destination: &c.verbose},
+		&cli.BoolFlag{Name: "json", Usage: "one event a line on standard output, as JSON", Destination: &c.json},
+		versionFlag())
+	return &cli.Command{
+		Name: copyName, ArgsUsage: "[OPTIONS] SRC... DST", Flags: flags,
+		Action: func(cc *cli.Context) error {
+			if cc.Bool("version") {
+				_, err := fmt.Fprintf(p.stdout, "gdrcp %s\n", versionText())
+				return err
+			}
+			return c.run(cc.Context, cc.Args().Slice())
+		},
+		Description: `SRC and DST follow the rules of cp and scp: a file to a file or into a directory, many into a directory, a trailing slash
+means a directory. rdma://host[:port]/path is a path below the root of a gdrcp serve; either the SRCs or DST are such, and
+all else is local. A file named like a command is ./serve.`,
+	}
+}
+
+// run copies and tells how it went.
+func (c *copying) run(ctx context.Context, operands []string) error {
+	c.console = &console{w: c.stderr}
+	if c.json {
+		c.events = newEvents(c.stdout)
+	}
+	summary, err := c.copy(ctx, operands)
+	if err != nil {
+		if c.json {
+			f := explain(err, ctx.Err() != nil)
+			c.events.emit(errorEvent{Event: "error", Text: f.text, Hint: f.hint, ExitCode: f.code})
+		}
+		return err
+	}
+	c.tellSummary(summary)
+	if code := codeOfSummary(summary); code != exitOK {
+		return &ended{code}
+	}
+	return nil
+}
+
+// copy runs the engine, with a bar where there is a terminal for it.
+func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, error) {
+	if c.quiet && c.verbose {
+		return nil, usageError("--quiet and --verbose exclude each other")
+	}
+	p, err := planCopy(operands)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkRing(&c.options); err != nil {
+		return nil, err
+	}
+	o := c.options
+	o.Program, o.Started, o.Timeouts, o.Tally, o.Report = "gdrcp "+versionText(), c.started, c.timeouts, &xfer.Tally{}, c.report
+	if !c.quiet && !c.json && c.isTerminal(c.stderr) {
+		defer c.console.follow(o.Tally)()
+	}
+	if p.push {
+		s, err := c.client().Push(ctx, p.sources, p.endpoint, p.dst, o)
+		if h := hintOfColon(p.sources[0]); h != "" && errors.Is(err, fs.ErrNotExist) {
+			err = &hinted{err, h}
+		}
+		return s, err
+	}
+	return c.client().Pull(ctx, p.endpoint, p.sources, p.dst, false, o)
+}
+
+// report takes the engine's events, from several goroutines at once.
+func (c *copying) report(e xfer.Event) {
+	if c.json {
+		c.reportJSON(e)
+		return
+	}
+	switch e.Kind {
+	case xfer.EventConnected:
+		c.tellLink(e.Link)
+	case xfer.EventNote:
+		if !c.quiet {
+			c.console.line("gdrcp: %s", printable(e.Text))
+		}
+	case xfer.EventFile:
+		if e.Outcome != xfer.Copied {
+			c.console.line("gdrcp: %s", printable(e.Text))
+		} else if c.verbose {
+			c.console.line("%s", quoteArg(e.Path))
+		}
+	}
+}
+
+func (c *copying) reportJSON(e xfer.Event) {
+	switch e.Kind {
+	case xfer.EventConnected:
+		c.events.emit(connectedEvent{"connected", fieldsOf(e.Link)})
+	case xfer.EventNote:
+		c.events.emit(noteEvent{"note", printable(e.Text)})
+	case xfer.EventFile:
+		if e.Outcome != xfer.Copied || c.verbose {
+			c.events.emit(fileEvent{"file", e.Path, outcomeText(e.Outcome), e.Bytes, printable(e.Text)})
+		}
+	}
+}
+
+// tellLink says which transport was chosen where that was not the user's
+// choice, and with -v all about it.
+func (c *copying) tellLink(l *xfer.Link) {
+	switch {
+	case c.quiet:
+	case l.Why != "":
+		c.console.line("gdrcp: using %s: %s", l.Transport, printable(l.Why))
+	case c.options.Transport == "" || c.options.Transport == "auto":
+		c.console.line("gdrcp: using %s: %s reaches %s", l.Transport, deviceText(l), l.Remote)
+	}
+	if c.verbose {
+		c.console.line("gdrcp: from %s to %s, %s, %d slots of %s", l.Local, l.Remote,
+			count(int64(l.QPs), "queue pair", "queue pairs"), l.Slots, sizeText(int64(l.ChunkBytes)))
+	}
+}
+
+// tellSummary writes the last line.
+func (c *copying) tellSummary(s *xfer.Summary) {
+	if c.json {
+		c.events.emit(eventOf(s))
+		return
+	}
+	if c.quiet {
+		return
+	}
+	if c.verbose {
+		c.console.line("gdrcp: meta root %x, %s on the wire, %s, first byte after %d ms", s.Meta, bytesText(float64(s.WireBytes), 1),
+			count(s.Repairs, "repair", "repairs"), s.FirstByte.Milliseconds())
+	}
+	c.console.line("copied %s", summaryText(s))
+}
+
+// summaryText is what a copy came to, in a line.
+func summaryText(s *xfer.Summary) string {
+	what := []string{count(s.Files, "file", "files")}
+	if s.Dirs > 0 {
+		what = append(what, count(s.Dirs, "directory", "directories"))
+	}
+	if s.Links > 0 {
+		what = append(what, count(s.Links, "link", "links"))
+	}
+	proof := "not verified"
+	if s.Verified {
+		proof = "verified"
+	}
+	text := fmt.Sprintf("%s, %s in %.2f s, %s/s, over %s (%s, %s), %s: root %s %x", strings.Join(what, ", "), bytesText(float64(s.Bytes), 1), s.Seconds,
+		bytesText(rateOf(s.Bytes, s.Seconds), 2), s.Link.Transport, deviceText(&s.Link), s.Link.Imm, proof, s.Hash, s.Content)
+	for _, left := range []struct {
+		n    int64
+		text string
+	}{{s.Failed, "failed"}, {s.Changed, "changed while read"}, {s.Corrupt, "corrupt"}, {s.Missing, "missing"}, {s.Skipped, "skipped"}} {
+		if left.n > 0 {
+			text += fmt.Sprintf(", %d %s", left.n, left.text)
+		}
+	}
+	return text
+}
+
+// deviceText names a device, with its family where the name does not say it.
+func deviceText(l *xfer.Link) string {
+	if l.Transport == "tcp" || l.Family == "" {
+		return l.Device
+	}
+	return l.Device + " " + string(l.Family)
+}
+
+// codeOfSummary is the exit code of a copy that came to its end.
+func codeOfSummary(s *xfer.Summary) int {
+	switch {
+	case s.Corrupt > 0, s.Missing > 0, !s.Verified:
+		return exitIntegrity
+	case s.Failed > 0, s.Changed > 0:
+		return exitPartial
+	}
+	return exitOK
+}

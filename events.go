@@ -1,0 +1,156 @@
+package main
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"sync"
+
+	"gdrcp/xfer"
+)
+
+// events writes, for --json, one JSON object a line to standard output. Every
+// one has a field "event"; later versions may add kinds and fields.
+//
+//	event       told                            fields
+//	connected   once a connection stands        link fields
+//	note        at any time                     text
+//	file        for every entry that was not    path, outcome, text
+//	            copied; with -v for all         path, outcome, bytes
+//	summary     once, last, when a copy came    files, dirs, links, bytes, seconds, bytes_per_second, wire_bytes, repairs,
+//	            to an end                       hash, piece_bytes, root, meta_root, verified, first_byte_ms, skipped, failed,
+//	                                            changed, corrupt, missing, link fields
+//	error       last, instead of a good end     text, hint, exit_code, reason (devices only)
+//	bandwidth   by bench, for each digest       transport, device, hash, mib_per_s, bytes, seconds, chunk_bytes, slots, qps, imm
+//	latency     by bench, for each operation    transport, device, op, rounds, median_us, p99_us, min_us
+//	device      by devices, for each            name, transport, numa_node, firmware, ports, problem
+//	created     by manifest create              files, dirs, links, bytes, hash, piece_bytes, root, meta_root, failed, skipped
+//	verified    by manifest verify              files, dirs, links, bytes, hash, piece_bytes, root, meta_root, bad, missing, extra
+//	difference  by manifest verify and diff     path, kind, differs, ranges, text
+//	compared    by manifest diff                identical, differences
+//
+// Link fields are transport ("verbs" or "tcp"), device, family, imm
+// ("write-with-imm" or "write+send"), local, remote, qps, slots, chunk_bytes and
+// why, which says why no better transport is used. outcome is "copied",
+// "skipped" (a socket, fifo or device), "failed", "changed" or "corrupt" (of
+// other content than the manifest has, or missing from the source). Names that
+// are not UTF-8 come with U+FFFD for what is not.
+type events struct {
+	mu  sync.Mutex
+	out *json.Encoder
+}
+
+func newEvents(w io.Writer) *events {
+	e := &events{out: json.NewEncoder(w)}
+	e.out.SetEscapeHTML(false)
+	return e
+}
+
+// emit writes an event. A reader that has gone away ends the program by
+// SIGPIPE, and no other error of writing is of use to anybody.
+func (e *events) emit(event any) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_ = e.out.Encode(event)
+}
+
+type linkFields struct {
+	Transport  string `json:"transport"`
+	Device     string `json:"device"`
+	Family     string `json:"family"`
+	Imm        string `json:"imm"`
+	Local      string `json:"local"`
+	Remote     string `json:"remote"`
+	QPs        int    `json:"qps"`
+	Slots      int    `json:"slots"`
+	ChunkBytes int    `json:"chunk_bytes"`
+	Why        string `json:"why,omitempty"`
+}
+
+func fieldsOf(l *xfer.Link) linkFields {
+	return linkFields{
+		Transport: l.Transport, Device: l.Device, Family: string(l.Family), Imm: l.Imm.String(), Local: l.Local, Remote: l.Remote,
+		QPs: l.QPs, Slots: l.Slots, ChunkBytes: l.ChunkBytes, Why: l.Why,
+	}
+}
+
+type connectedEvent struct {
+	Event string `json:"event"`
+	linkFields
+}
+
+type noteEvent struct {
+	Event string `json:"event"`
+	Text  string `json:"text"`
+}
+
+type fileEvent struct {
+	Event   string `json:"event"`
+	Path    string `json:"path"`
+	Outcome string `json:"outcome"`
+	Bytes   int64  `json:"bytes,omitempty"`
+	Text    string `json:"text,omitempty"`
+}
+
+type errorEvent struct {
+	Event    string `json:"event"`
+	Text     string `json:"text"`
+	Hint     string `json:"hint,omitempty"`
+	ExitCode int    `json:"exit_code"`
+	Reason   string `json:"reason,omitempty"`
+}
+
+type summaryEvent struct {
+	Event          string  `json:"event"`
+	Files          int64   `json:"files"`
+	Dirs           int64   `json:"dirs"`
+	Links          int64   `json:"links"`
+	Bytes          int64   `json:"bytes"`
+	Seconds        float64 `json:"seconds"`
+	BytesPerSecond float64 `json:"bytes_per_second"`
+	WireBytes      int64   `json:"wire_bytes"`
+	Repairs        int64   `json:"repairs"`
+	Hash           string  `json:"hash"`
+	PieceBytes     int64   `json:"piece_bytes"`
+	Root           string  `json:"root"`
+	MetaRoot       string  `json:"meta_root"`
+	Verified       bool    `json:"verified"`
+	FirstByteMs    float64 `json:"first_byte_ms"`
+	Skipped        int64   `json:"skipped"`
+	Failed         int64   `json:"failed"`
+	Changed        int64   `json:"changed"`
+	Corrupt        int64   `json:"corrupt"`
+	Missing        int64   `json:"missing"`
+	linkFields
+}
+
+func eventOf(s *xfer.Summary) summaryEvent {
+	return summaryEvent{
+		Event: "summary", Files: s.Files, Dirs: s.Dirs, Links: s.Links, Bytes: s.Bytes, Seconds: s.Seconds, BytesPerSecond: rateOf(s.Bytes, s.Seconds),
+		WireBytes: s.WireBytes, Repairs: s.Repairs, Hash: s.Hash.String(), PieceBytes: s.PieceBytes, Root: hex.EncodeToString(s.Content[:]),
+		MetaRoot: hex.EncodeToString(s.Meta[:]), Verified: s.Verified, FirstByteMs: float64(s.FirstByte.Microseconds()) / 1e3, Skipped: s.Skipped,
+		Failed: s.Failed, Changed: s.Changed, Corrupt: s.Corrupt, Missing: s.Missing, linkFields: fieldsOf(&s.Link),
+	}
+}
+
+// rateOf is bytes a second, 0 where nothing took no time.
+func rateOf(bytes int64, seconds float64) float64 {
+	if seconds <= 0 {
+		return 0
+	}
+	return float64(bytes) / seconds
+}
+
+func outcomeText(o xfer.Outcome) string {
+	switch o {
+	case xfer.Copied:
+		return "copied"
+	case xfer.Skipped:
+		return "skipped"
+	case xfer.Changed:
+		return "changed"
+	case xfer.Corrupt:
+		return "corrupt"
+	}
+	return "failed"
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// parseSize reads a number of bytes: digits, and K, M, G or T for powers of
+// 1024, with or without "iB".
+func parseSize(s string) (int64, error) {
+	digits := strings.TrimRightFunc(s, unicode.IsLetter)
+	shift, unit := 0, s[len(digits):]
+	switch strings.TrimSuffix(unit, "iB") {
+	case "", "B":
+	case "K", "k":
+		shift = 10
+	case "M":
+		shift = 20
+	case "G":
+		shift = 30
+	case "T":
+		shift = 40
+	default:
+		return 0, fmt.Errorf("not a size (write it like 65536, 64K or 1MiB)")
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || n < 0 || unit == "iB" {
+		return 0, fmt.Errorf("not a size (write it like 65536, 64K or 1MiB)")
+	}
+	if n > math.MaxInt64>>shift {
+		return 0, fmt.Errorf("too large")
+	}
+	return n << shift, nil
+}
+
+// bytesText is a number of bytes for people, with the given decimals.
+func bytesText(n float64, decimals int) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
+	i := 0
+	for ; n >= 1024 && i < len(units)-1; i++ {
+		n /= 1024
+	}
+	if i == 0 {
+		decimals = 0
+	}
+	return fmt.Sprintf("%.*f %s", decimals, n, units[i])
+}
+
+// sizeText is a bound of an option, as parseSize reads it.
+func sizeText(n int64) string {
+	for _, u := range []struct {
+		shift int
+		name  string
+	}{{30, "GiB"}, {20, "MiB"}, {10, "KiB"}} {
+		if n != 0 && n%(1<<u.shift) == 0 {
+			return fmt.Sprintf("%d%s", n>>u.shift, u.name)
+		}
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// count is a number with its noun.
+func count(n int64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// printable makes s safe for a terminal: one line, with whatever is no
+// printable character of UTF-8 escaped.
+func printable(s string) string {
+	clean := true
+	for i, r := range s {
+		if r == utf8.RuneError && !strings.HasPrefix(s[i:], "\uFFFD") || !unicode.IsPrint(r) {
+			clean = false
+			break
+		}
+	}
+	if clean {
+		return s
+	}
+	var b strings.Builder
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		if r == utf8.RuneError && n == 1 || !unicode.IsPrint(r) {
+			q := strconv.Quote(s[:n])
+			b.WriteString(q[1 : len(q)-1])
+		} else {
+			b.WriteString(s[:n])
+		}
+		s = s[n:]
+	}
+	return b.String()
+}
+
+// quoteArg shows an argument as it was given, in quotes where it could be
+// misread without.
+func quoteArg(s string) string {
+	if s == "" || printable(s) != s || strings.ContainsAny(s, " \"'`\\") {
+		return strconv.Quote(s)
+	}
+	return s
+}

@@ -1,0 +1,83 @@
+// Command gdrcp copies files and directory trees between hosts over RDMA or
+// TCP and verifies every piece of them.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"gdrcp/rdma"
+	"gdrcp/xfer"
+)
+
+// version is set when the program is linked.
+var version string
+
+func main() {
+	// The first signal asks for a clean end; then the defaults are back, so
+	// that a second one kills.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	p := &program{
+		stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, started: time.Now(),
+		verbs: newVerbs(), tcp: newTCP(), timeouts: xfer.DefaultTimeouts(),
+	}
+	os.Exit(p.run(ctx, os.Args))
+}
+
+// program is one run of gdrcp: all that it touches besides files and what the
+// providers reach.
+type program struct {
+	stdout, stderr io.Writer
+	getenv         func(string) string
+	started        time.Time
+	verbs, tcp     rdma.Provider
+	timeouts       xfer.Timeouts
+}
+
+// run does what the arguments say, args[0] being the program's name, and
+// returns the exit code. It ends early, and cleanly, when ctx does.
+func (p *program) run(ctx context.Context, args []string) int {
+	app := p.app()
+	arranged, err := arrange(app, args[1:])
+	if err == nil {
+		err = app.RunContext(ctx, arranged)
+	}
+	if err == nil {
+		return exitOK
+	}
+	return p.fail(ctx, err)
+}
+
+// fail tells what went wrong, if that has not been told yet, and returns the
+// exit code.
+func (p *program) fail(ctx context.Context, err error) int {
+	f := explain(err, ctx.Err() != nil)
+	if f.text != "" {
+		fmt.Fprintf(p.stderr, "gdrcp: %s\n", f.text)
+	}
+	if f.hint != "" {
+		fmt.Fprintf(p.stderr, "hint: %s\n", f.hint)
+	}
+	return f.code
+}
+
+// versionText is the version that the linker set, or what the toolchain knows.
+func versionText() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "unknown"
+}
+
+// client is the engine's client over this program's providers.
+func (p *program) client() *xfer.Client { return &xfer.Client{Verbs: p.verbs, TCP: p.tcp} }

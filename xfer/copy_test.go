@@ -9,12 +9,15 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"gdrcp/rdma"
+	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
+	"gdrcp/rdma/verbs"
 	"gdrcp/xfer"
 )
 
@@ -26,15 +29,70 @@ type served struct {
 	ends []xfer.SessionEnd
 }
 
-// serve starts a server over p and ends it with the test.
-func serve(t testing.TB, p rdma.Provider, change ...func(*xfer.ServerConfig)) *served {
+// way is a transport that copies are tested over, with an address to serve at.
+type way struct {
+	name     string
+	provider rdma.Provider
+	addr     netip.Addr
+	// slow is how much longer things take than on a real machine.
+	slow time.Duration
+}
+
+// ways lists tcp, and the devices that GDRCP_TEST_RDMA names as
+// device=address,…, as it does in the bed.
+func ways(t testing.TB) []way {
+	all := []way{{"tcp", tcp.New(), netip.MustParseAddr("127.0.0.1"), 1}}
+	list := os.Getenv("GDRCP_TEST_RDMA")
+	if list == "" {
+		if strings.Contains(os.Getenv("GDRCP_REQUIRE"), "rdma") && os.Getenv("GDRCP_BED") != "" {
+			t.Fatal("GDRCP_REQUIRE wants RDMA and GDRCP_TEST_RDMA names no device")
+		}
+		return all
+	}
+	for target := range strings.SplitSeq(list, ",") {
+		device, addr, _ := strings.Cut(target, "=")
+		all = append(all, way{device, verbs.New(), netip.MustParseAddr(addr), 10})
+	}
+	return all
+}
+
+func tcpWay(t testing.TB) way { return ways(t)[0] }
+
+// over runs a test on every way.
+func over(t *testing.T, test func(t *testing.T, w way)) {
+	for _, w := range ways(t) {
+		t.Run(w.name, func(t *testing.T) { test(t, w) })
+	}
+}
+
+// client copies over w, with work requests that go wrong as f says.
+func (w way) client(f rdmatest.Faults) *xfer.Client {
+	p := rdmatest.Faulty(w.provider, f)
+	return &xfer.Client{TCP: p, Verbs: p}
+}
+
+// options for a test over w. What was not copied is logged.
+func (w way) options(t testing.TB) xfer.Options {
+	return xfer.Options{Recursive: true, Transport: w.provider.Name(), Timeouts: w.timeouts(), Report: func(e xfer.Event) {
+		if e.Kind == xfer.EventFile && e.Outcome != xfer.Copied {
+			t.Logf("not copied: %s", e.Text)
+		}
+	}}
+}
+
+func (w way) timeouts() xfer.Timeouts {
+	return xfer.Timeouts{Handshake: 5 * w.slow * time.Second, Heartbeat: 200 * time.Millisecond, Silence: max(5*time.Second, w.slow*time.Second), Linger: w.slow * time.Second}
+}
+
+// serve starts a server at w and ends it with the test.
+func serve(t testing.TB, w way, change ...func(*xfer.ServerConfig)) *served {
 	t.Helper()
 	s := &served{root: t.TempDir()}
 	root, err := os.OpenRoot(s.root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := xfer.ServerConfig{Root: root, Program: "test", Timeouts: timeouts(), Log: func(e xfer.SessionEnd) {
+	cfg := xfer.ServerConfig{Root: root, Program: "test", Timeouts: w.timeouts(), Log: func(e xfer.SessionEnd) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.ends = append(s.ends, e)
@@ -43,11 +101,14 @@ func serve(t testing.TB, p rdma.Provider, change ...func(*xfer.ServerConfig)) *s
 		c(&cfg)
 	}
 	server := xfer.NewServer(cfg)
-	at, err := server.Listen(p, netip.MustParseAddrPort("127.0.0.1:0"), rdma.Device{})
+	at, err := server.Listen(w.provider, netip.AddrPortFrom(w.addr, 0), rdma.Device{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.ep = xfer.Endpoint{Host: "127.0.0.1", Port: at.Port()}
+	s.ep = xfer.Endpoint{Host: w.addr.String(), Port: at.Port()}
+	if w.provider.Name() == "verbs" {
+		s.ep.Port-- // rdma_cm listens at the port after TCP's
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(ctx) }()
@@ -76,21 +137,6 @@ func (s *served) lastEnd(t testing.TB, n int) xfer.SessionEnd {
 	}
 	t.Fatalf("fewer than %d sessions ended", n)
 	return xfer.SessionEnd{}
-}
-
-func timeouts() xfer.Timeouts {
-	return xfer.Timeouts{Handshake: 5 * time.Second, Heartbeat: 200 * time.Millisecond, Silence: 5 * time.Second, Linger: time.Second}
-}
-
-func client() *xfer.Client { return &xfer.Client{TCP: tcp.New()} }
-
-// options for a test: over tcp, and what was not copied is logged.
-func options(t testing.TB) xfer.Options {
-	return xfer.Options{Recursive: true, Transport: "tcp", Timeouts: timeouts(), Report: func(e xfer.Event) {
-		if e.Kind == xfer.EventFile && e.Outcome != xfer.Copied {
-			t.Logf("not copied: %s", e.Text)
-		}
-	}}
 }
 
 func randomBytes(t testing.TB, n int) []byte {
@@ -174,7 +220,9 @@ func sameTree(t testing.TB, a, b string) {
 	}
 }
 
-func TestPushAndPullTree(t *testing.T) {
+func TestPushAndPullTree(t *testing.T) { over(t, testPushAndPullTree) }
+
+func testPushAndPullTree(t *testing.T, w way) {
 	for _, tc := range []struct {
 		name string
 		set  func(*xfer.Options)
@@ -188,11 +236,11 @@ func TestPushAndPullTree(t *testing.T) {
 		{"immsend", func(o *xfer.Options) { o.ForceImmSend = true }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			src, s := t.TempDir(), serve(t, tcp.New())
+			src, s := t.TempDir(), serve(t, w)
 			makeTree(t, src)
-			o := options(t)
+			o := w.options(t)
 			tc.set(&o)
-			sum, err := client().Push(t.Context(), []string{src}, s.ep, "/copy", o)
+			sum, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, s.ep, "/copy", o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -202,7 +250,7 @@ func TestPushAndPullTree(t *testing.T) {
 				t.Errorf("ends: %+v and %+v", sum, end)
 			}
 			back := filepath.Join(t.TempDir(), "back")
-			sum2, err := client().Pull(t.Context(), s.ep, []string{"copy"}, back, false, o)
+			sum2, err := w.client(rdmatest.Faults{}).Pull(t.Context(), s.ep, []string{"copy"}, back, false, o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -214,17 +262,19 @@ func TestPushAndPullTree(t *testing.T) {
 	}
 }
 
-func TestSingleFile(t *testing.T) {
-	s := serve(t, tcp.New())
+func TestSingleFile(t *testing.T) { over(t, testSingleFile) }
+
+func testSingleFile(t *testing.T, w way) {
+	s := serve(t, w)
 	src := filepath.Join(t.TempDir(), "ckpt")
 	data := randomBytes(t, 3<<20+7)
 	write(t, src, data)
-	o := options(t)
+	o := w.options(t)
 	o.Recursive = false
-	if _, err := client().Push(t.Context(), []string{src}, s.ep, "other", o); err != nil {
+	if _, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, s.ep, "other", o); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client().Push(t.Context(), []string{src}, s.ep, "/", o); err != nil {
+	if _, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, s.ep, "/", o); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"other", "ckpt"} {

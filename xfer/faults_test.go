@@ -16,14 +16,8 @@ import (
 	"gdrcp/manifest"
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
-	"gdrcp/rdma/tcp"
 	"gdrcp/xfer"
 )
-
-// faulty is a client whose work requests go wrong as f says.
-func faulty(f rdmatest.Faults) *xfer.Client {
-	return &xfer.Client{TCP: rdmatest.Faulty(tcp.New(), f)}
-}
 
 // noTemps fails the test where a copy left something that bears no final name.
 func noTemps(t testing.TB, dir string) {
@@ -56,7 +50,9 @@ func every(n int64, match func(rdmatest.Posted) bool) func(rdmatest.Posted) (int
 	}
 }
 
-func TestDamagedChunksAreSentAgain(t *testing.T) {
+func TestDamagedChunksAreSentAgain(t *testing.T) { over(t, testDamagedChunksAreSentAgain) }
+
+func testDamagedChunksAreSentAgain(t *testing.T, w way) {
 	for _, tc := range []struct {
 		name    string
 		corrupt func(rdmatest.Posted) (int, bool)
@@ -67,12 +63,12 @@ func TestDamagedChunksAreSentAgain(t *testing.T) {
 		{"compressed", every(3, isPayload), xfer.CompressS2},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			src, s := t.TempDir(), serve(t, tcp.New())
+			src, s := t.TempDir(), serve(t, w)
 			makeTree(t, src)
 			write(t, filepath.Join(src, "zeros"), make([]byte, 4<<20))
-			o := options(t)
+			o := w.options(t)
 			o.Compress, o.Slots = tc.comp, 4
-			sum, err := faulty(rdmatest.Faults{Corrupt: tc.corrupt}).Push(t.Context(), []string{src}, s.ep, "copy", o)
+			sum, err := w.client(rdmatest.Faults{Corrupt: tc.corrupt}).Push(t.Context(), []string{src}, s.ep, "copy", o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -84,8 +80,10 @@ func TestDamagedChunksAreSentAgain(t *testing.T) {
 	}
 }
 
-func TestPieceThatNeverArrivesWhole(t *testing.T) {
-	src, s := t.TempDir(), serve(t, tcp.New())
+func TestPieceThatNeverArrivesWhole(t *testing.T) { over(t, testPieceThatNeverArrivesWhole) }
+
+func testPieceThatNeverArrivesWhole(t *testing.T, w way) {
+	src, s := t.TempDir(), serve(t, w)
 	// The end of the bad file travels with the good one, and alone when it is
 	// sent again: told apart from other payloads by its length.
 	const tail = 777_777
@@ -94,7 +92,7 @@ func TestPieceThatNeverArrivesWhole(t *testing.T) {
 	f := rdmatest.Faults{Corrupt: func(p rdmatest.Posted) (int, bool) {
 		return 100, isPayload(p) && p.WR.Len >= tail && p.WR.Len < tail+1000
 	}}
-	sum, err := faulty(f).Push(t.Context(), []string{src}, s.ep, "copy", options(t))
+	sum, err := w.client(f).Push(t.Context(), []string{src}, s.ep, "copy", w.options(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,23 +105,27 @@ func TestPieceThatNeverArrivesWhole(t *testing.T) {
 	noTemps(t, s.root)
 }
 
-func TestHeaderThatNeverArrivesWhole(t *testing.T) {
-	src, s := t.TempDir(), serve(t, tcp.New())
+func TestHeaderThatNeverArrivesWhole(t *testing.T) { over(t, testHeaderThatNeverArrivesWhole) }
+
+func testHeaderThatNeverArrivesWhole(t *testing.T, w way) {
+	src, s := t.TempDir(), serve(t, w)
 	write(t, filepath.Join(src, "f"), randomBytes(t, 3<<20))
 	f := rdmatest.Faults{Corrupt: func(p rdmatest.Posted) (int, bool) { return 80, isHeader(p) }}
-	_, err := faulty(f).Push(t.Context(), []string{src}, s.ep, "copy", options(t))
+	_, err := w.client(f).Push(t.Context(), []string{src}, s.ep, "copy", w.options(t))
 	if !errors.Is(err, xfer.ErrIntegrity) {
 		t.Errorf("got %v", err)
 	}
 	noTemps(t, s.root)
 }
 
-func TestConnectionLostOnTheWay(t *testing.T) {
-	src, s := t.TempDir(), serve(t, tcp.New())
+func TestConnectionLostOnTheWay(t *testing.T) { over(t, testConnectionLostOnTheWay) }
+
+func testConnectionLostOnTheWay(t *testing.T, w way) {
+	src, s := t.TempDir(), serve(t, w)
 	write(t, filepath.Join(src, "f"), randomBytes(t, 30<<20))
 	var n atomic.Int64
 	f := rdmatest.Faults{Drop: func(p rdmatest.Posted) bool { return isPayload(p) && n.Add(1) == 10 }}
-	_, err := faulty(f).Push(t.Context(), []string{src}, s.ep, "copy", options(t))
+	_, err := w.client(f).Push(t.Context(), []string{src}, s.ep, "copy", w.options(t))
 	if err == nil || !strings.Contains(err.Error(), "lost") {
 		t.Errorf("got %v", err)
 	}
@@ -136,15 +138,17 @@ func TestConnectionLostOnTheWay(t *testing.T) {
 	}
 }
 
-func TestSilentPeer(t *testing.T) {
-	src, s := t.TempDir(), serve(t, tcp.New())
+func TestSilentPeer(t *testing.T) { over(t, testSilentPeer) }
+
+func testSilentPeer(t *testing.T, w way) {
+	src, s := t.TempDir(), serve(t, w)
 	write(t, filepath.Join(src, "f"), randomBytes(t, 30<<20))
 	var n atomic.Int64
 	f := rdmatest.Faults{Stall: func(p rdmatest.Posted) bool { return isPayload(p) && n.Add(1) == 10 }}
-	o := options(t)
+	o := w.options(t)
 	o.Timeouts.Silence = time.Second
 	start := time.Now()
-	_, err := faulty(f).Push(t.Context(), []string{src}, s.ep, "copy", o)
+	_, err := w.client(f).Push(t.Context(), []string{src}, s.ep, "copy", o)
 	if !errors.Is(err, xfer.ErrPeerSilent) {
 		t.Errorf("got %v", err)
 	}
@@ -157,8 +161,10 @@ func TestSilentPeer(t *testing.T) {
 	noTemps(t, s.root)
 }
 
-func TestInterrupted(t *testing.T) {
-	src, s := t.TempDir(), serve(t, tcp.New())
+func TestInterrupted(t *testing.T) { over(t, testInterrupted) }
+
+func testInterrupted(t *testing.T, w way) {
+	src, s := t.TempDir(), serve(t, w)
 	write(t, filepath.Join(src, "f"), randomBytes(t, 64<<20))
 	ctx, cancel := context.WithCancel(t.Context())
 	var n atomic.Int64
@@ -168,7 +174,7 @@ func TestInterrupted(t *testing.T) {
 		}
 		return 0
 	}}
-	_, err := faulty(f).Push(ctx, []string{src}, s.ep, "copy", options(t))
+	_, err := w.client(f).Push(ctx, []string{src}, s.ep, "copy", w.options(t))
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
@@ -182,18 +188,22 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-func TestLockedMemory(t *testing.T) {
-	src, s := t.TempDir(), serve(t, tcp.New())
+func TestLockedMemory(t *testing.T) { over(t, testLockedMemory) }
+
+func testLockedMemory(t *testing.T, w way) {
+	src, s := t.TempDir(), serve(t, w)
 	write(t, filepath.Join(src, "f"), randomBytes(t, 1<<20))
 	f := rdmatest.Faults{Register: func(rdma.Region, rdma.Access) error { return rdma.ErrLockedMemory }}
-	_, err := faulty(f).Push(t.Context(), []string{src}, s.ep, "copy", options(t))
+	_, err := w.client(f).Push(t.Context(), []string{src}, s.ep, "copy", w.options(t))
 	if !errors.Is(err, rdma.ErrLockedMemory) {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestFileChangesWhileRead(t *testing.T) {
-	src, s := t.TempDir(), serve(t, tcp.New())
+func TestFileChangesWhileRead(t *testing.T) { over(t, testFileChangesWhileRead) }
+
+func testFileChangesWhileRead(t *testing.T, w way) {
+	src, s := t.TempDir(), serve(t, w)
 	path := filepath.Join(src, "growing")
 	write(t, path, randomBytes(t, 20<<20))
 	write(t, filepath.Join(src, "still"), randomBytes(t, 1000))
@@ -210,7 +220,7 @@ func TestFileChangesWhileRead(t *testing.T) {
 		}
 		return 0
 	}}
-	sum, err := faulty(f).Push(t.Context(), []string{src}, s.ep, "copy", options(t))
+	sum, err := w.client(f).Push(t.Context(), []string{src}, s.ep, "copy", w.options(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +264,7 @@ func TestStrangers(t *testing.T) {
 			f := filepath.Join(t.TempDir(), "f")
 			write(t, f, []byte("x"))
 			ep := xfer.Endpoint{Host: "127.0.0.1", Port: uint16(l.Addr().(*net.TCPAddr).Port)}
-			_, err = client().Push(t.Context(), []string{f}, ep, "x", options(t))
+			_, err = tcpWay(t).client(rdmatest.Faults{}).Push(t.Context(), []string{f}, ep, "x", tcpWay(t).options(t))
 			if err == nil || (tc.want != nil && !errors.Is(err, tc.want)) {
 				t.Errorf("got %v", err)
 			}
@@ -262,13 +272,15 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-func TestGivenManifest(t *testing.T) {
-	src, s := t.TempDir(), serve(t, tcp.New())
+func TestGivenManifest(t *testing.T) { over(t, testGivenManifest) }
+
+func testGivenManifest(t *testing.T, w way) {
+	src, s := t.TempDir(), serve(t, w)
 	makeTree(t, src)
 	m := filepath.Join(t.TempDir(), "m.zst")
-	o := options(t)
+	o := w.options(t)
 	o.WriteManifest = m
-	first, err := client().Push(t.Context(), []string{src}, s.ep, "copy", o)
+	first, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, s.ep, "copy", o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,9 +299,9 @@ func TestGivenManifest(t *testing.T) {
 	r.Close()
 
 	// The same tree meets it, both ways.
-	o = options(t)
+	o = w.options(t)
 	o.Manifest = m
-	if _, err := client().Push(t.Context(), []string{src}, s.ep, "again", o); err != nil {
+	if _, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, s.ep, "again", o); err != nil {
 		t.Fatal(err)
 	}
 	sameTree(t, src, filepath.Join(s.root, "again"))
@@ -306,13 +318,13 @@ func TestGivenManifest(t *testing.T) {
 	if err := os.Remove(filepath.Join(src, "one")); err != nil {
 		t.Fatal(err)
 	}
-	sum, err := client().Push(t.Context(), []string{src}, s.ep, "third", o)
+	sum, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, s.ep, "third", o)
 	if err != nil || sum.Corrupt != 2 || sum.Missing != 1 {
 		t.Errorf("push: %v, %+v", err, sum)
 	}
 	os.Rename(src, filepath.Join(s.root, "source"))
 	dst := filepath.Join(t.TempDir(), "pulled")
-	sum, err = client().Pull(t.Context(), s.ep, []string{"source"}, dst, false, o)
+	sum, err = w.client(rdmatest.Faults{}).Pull(t.Context(), s.ep, []string{"source"}, dst, false, o)
 	if err != nil || sum.Corrupt != 2 || sum.Missing != 1 {
 		t.Errorf("pull: %v, %+v", err, sum)
 	}

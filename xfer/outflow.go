@@ -90,7 +90,8 @@ func newOutflow(s *session) *outflow {
 	return o
 }
 
-// open takes the sink's ring: every slot is granted with generation 1.
+// open takes the sink's ring: every slot is granted with generation 1. Chunks
+// may have been filled before.
 func (o *outflow) open(info ringInfo) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -98,7 +99,7 @@ func (o *outflow) open(info ringInfo) {
 	for i := len(o.posted) - 1; i >= 0; i-- {
 		o.grants = append(o.grants, grant{uint32(i), 1})
 	}
-	o.cond.Broadcast()
+	o.pumpLocked()
 }
 
 // wakeOn makes ctx's end wake whoever waits on cond. The result undoes it.

@@ -74,12 +74,13 @@ func (r *rail) newConn(ep *endpoint) (*conn, error) {
 		return nil, err
 	}
 	cfg := C.struct_vb_qp_config{
-		slot:        C.int(slot),
-		generation:  C.int(serial),
-		ops:         C.int(r.cfg.SendDepth + 1),
-		sends:       C.int(r.size.sends),
-		recvs:       C.int(r.size.recvs),
-		split_bytes: C.uint32_t(r.size.splitBytes),
+		slot:         C.int(slot),
+		generation:   C.int(serial),
+		ops:          C.int(r.cfg.SendDepth + 1),
+		sends:        C.int(r.size.sends),
+		recvs:        C.int(r.size.recvs),
+		split_bytes:  C.uint32_t(r.size.splitBytes),
+		signal_bytes: C.uint32_t(r.size.signalBytes),
 	}
 	c := &conn{
 		r: r, ep: ep, slot: slot,
@@ -88,7 +89,7 @@ func (r *rail) newConn(ep *endpoint) (*conn, error) {
 	}
 	if rc := C.vb_qp_open(r.c, ep.id, &cfg, &c.q); rc != 0 {
 		r.freeSlot(slot)
-		return nil, lockedMemory(&rdma.OpError{Op: "create queue pair", Device: r.dev.Name, Err: errno(rc)}, 0)
+		return nil, lockedMemory(&rdma.OpError{Op: "create queue pair", Device: r.dev.Name, Err: errno(rc)})
 	}
 	var stride C.uint32_t
 	buffers := C.vb_qp_buffers(c.q, &stride)

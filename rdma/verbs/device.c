@@ -57,6 +57,7 @@ int vb_query_device(const struct vb_api *api, struct abi_context *ctx, struct vb
 		.max_read_in = a.max_qp_rd_atom,
 		.max_read_out = a.max_qp_init_rd_atom,
 		.ports = a.phys_port_cnt,
+		.vendor_id = a.vendor_id,
 	};
 	return 0;
 }

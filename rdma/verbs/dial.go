@@ -75,7 +75,7 @@ func (r *rail) Dial(ctx context.Context, remote netip.AddrPort, privateData []by
 	}
 	c.remote = remote
 	if err := r.connect(ctx, c, data); err != nil {
-		c.release()
+		r.abandon(ctx, c)
 		return nil, r.connectFailed(remote, err)
 	}
 	c.begin()
@@ -143,6 +143,21 @@ func (r *rail) connect(ctx context.Context, c *conn, data []byte) error {
 	}
 	_, err = decodePrivate(ev.data)
 	return err
+}
+
+// abandon frees a connection that did not come to stand. The kernel does not
+// let go of an iWARP one before the peer has answered or 10 s have passed, so
+// who cancelled does not wait for that; Rail.Close does.
+func (r *rail) abandon(ctx context.Context, c *conn) {
+	if ctx.Err() == nil || r.dev.Transport != rdma.IWARP {
+		c.release()
+		return
+	}
+	r.busy.Add(1)
+	go func() {
+		defer r.busy.Done()
+		c.release()
+	}()
 }
 
 // connectFailed describes the end of a connection attempt.

@@ -28,15 +28,23 @@ type mr struct {
 	addr       uint64
 	len        int
 	lkey, rkey uint32
-	access     rdma.Access
-	closed     atomic.Bool
-	once       sync.Once
-	err        error
+	// sinkLKey is the key under which Reads land.
+	sinkLKey uint32
+	sink     *C.struct_abi_mr // a registration of its own for that, or nil
+	access   rdma.Access
+	closed   atomic.Bool
+	once     sync.Once
+	err      error
 }
 
 // Register pins host memory and tells the device of it. Memory of a device is
-// not supported yet. On iWARP, LocalWrite lets a peer that knows the key write
-// to the region too: a Read there lands as the peer's write (RFC 5040, 5.2).
+// not supported yet.
+//
+// On iWARP hardware a Read lands as a write of the peer and its target needs
+// that right. A region with LocalWrite alone is then registered a second time
+// for Reads, so that the key which the peer is given grants no more than asked
+// for; but each Read shows the peer the other one (RFC 5040, 5.3). siw checks
+// for LocalWrite and needs no second registration.
 func (r *rail) Register(region rdma.Region, access rdma.Access) (rdma.MR, error) {
 	if region.Mem == nil {
 		return nil, fmt.Errorf("register device memory: %w", rdma.ErrUnsupported)
@@ -50,26 +58,41 @@ func (r *rail) Register(region rdma.Region, access rdma.Access) (rdma.MR, error)
 	defer r.busy.Done()
 	m := &mr{rail: r, len: len(region.Mem), access: access}
 	mem := unsafe.Pointer(&region.Mem[0])
-	rc := C.vb_mr_register(r.c, mem, C.size_t(m.len), accessFlags(access, r.dev.Transport), &m.c)
+	rc := C.vb_mr_register(r.c, mem, C.size_t(m.len), accessFlags(access), &m.c)
+	if rc == 0 && r.needsSink(access) {
+		rc = C.vb_mr_register(r.c, mem, C.size_t(m.len), accessFlags(rdma.RemoteWrite), &m.sink)
+		if rc != 0 {
+			C.vb_mr_deregister(r.api, m.c)
+		}
+	}
 	if rc != 0 {
 		op := &rdma.OpError{Op: fmt.Sprintf("register %d bytes of memory", m.len), Device: r.dev.Name, Err: errno(rc)}
-		return nil, lockedMemory(op, m.len)
+		return nil, lockedMemory(op)
 	}
 	m.addr = uint64(uintptr(mem))
 	m.lkey, m.rkey = uint32(m.c.lkey), uint32(m.c.rkey)
+	m.sinkLKey = m.lkey
+	if m.sink != nil {
+		m.sinkLKey = uint32(m.sink.lkey)
+	}
 	r.mu.Lock()
 	r.mrs[m] = struct{}{}
 	r.mu.Unlock()
 	return m, nil
 }
 
-func accessFlags(access rdma.Access, transport rdma.Transport) C.int {
+func (r *rail) needsSink(access rdma.Access) bool {
+	return r.dev.Transport == rdma.IWARP && !r.size.siw &&
+		access&rdma.LocalWrite != 0 && access&rdma.RemoteWrite == 0
+}
+
+func accessFlags(access rdma.Access) C.int {
 	var f C.int
 	if access&(rdma.LocalWrite|rdma.RemoteWrite) != 0 {
 		// Remote write without local write is invalid (ibv_reg_mr(3)).
 		f |= C.ABI_ACCESS_LOCAL_WRITE
 	}
-	if access&rdma.RemoteWrite != 0 || access&rdma.LocalWrite != 0 && transport == rdma.IWARP {
+	if access&rdma.RemoteWrite != 0 {
 		f |= C.ABI_ACCESS_REMOTE_WRITE
 	}
 	if access&rdma.RemoteRead != 0 {
@@ -91,6 +114,9 @@ func (m *mr) Len() int { return m.len }
 func (m *mr) Close() error {
 	m.once.Do(func() {
 		m.closed.Store(true)
+		if m.sink != nil {
+			C.vb_mr_deregister(m.rail.api, m.sink)
+		}
 		if rc := C.vb_mr_deregister(m.rail.api, m.c); rc != 0 {
 			m.err = &rdma.OpError{Op: "deregister memory", Device: m.rail.dev.Name, Err: errno(rc)}
 		}
@@ -103,7 +129,7 @@ func (m *mr) Close() error {
 
 // lockedMemory makes an ENOMEM of pinning pages into rdma.ErrLockedMemory with
 // the limit and how to raise it.
-func lockedMemory(op *rdma.OpError, bytes int) error {
+func lockedMemory(op *rdma.OpError) error {
 	if !errors.Is(op.Err, syscall.ENOMEM) {
 		return op
 	}

@@ -110,8 +110,8 @@ func (s *sendQueue) stage(wr *rdma.WR, i int, seq uint32, kind rdma.ImmKind) err
 		copy(s.buffers[at:], wr.Msg)
 	}
 	// iWARP may answer a Read after carrying out what was posted behind it
-	// (RFC 5040, 5.5); the fence holds that back.
-	if s.afterRead && s.rail.dev.Transport == rdma.IWARP {
+	// (RFC 5040, 5.5); the fence holds that back. Reads need none between them.
+	if s.afterRead && wr.Op != rdma.OpRead && s.rail.dev.Transport == rdma.IWARP {
 		op.flags |= C.VB_FENCED
 	}
 	s.afterRead = wr.Op == rdma.OpRead
@@ -161,6 +161,10 @@ func (s *sendQueue) fill(op *C.struct_vb_op, wr *rdma.WR, kind rdma.ImmKind) (in
 		}
 		op.local = C.uint64_t(m.addr + uint64(wr.Offset))
 		op.lkey = C.uint32_t(m.lkey)
+		if wr.Op == rdma.OpRead {
+			op.lkey = C.uint32_t(m.sinkLKey)
+		}
+		op.flags |= C.VB_READABLE
 	}
 	op.len = C.uint32_t(wr.Len)
 	op.remote = C.uint64_t(wr.RemoteAddr)

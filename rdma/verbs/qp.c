@@ -114,6 +114,7 @@ int vb_qp_open(struct vb_rail *r, struct abi_cm_id *id, struct vb_qp_config *cfg
 	q->ops = cfg->ops;
 	q->recvs = cfg->recvs;
 	q->split_bytes = cfg->split_bytes;
+	q->signal_bytes = cfg->signal_bytes;
 	q->stride = (VB_TAG_BYTES + r->msg_bytes + 63) & ~UINT32_C(63);
 	q->mem_bytes = (size_t)(q->recvs + q->ops) * q->stride;
 	q->op = calloc((size_t)q->ops, sizeof *q->op);
@@ -167,12 +168,16 @@ static int run_post(struct run *run)
 {
 	struct abi_send_wr *bad = NULL;
 	int n = run->n;
+	int err;
 
 	run->n = 0;
 	if (!n)
 		return 0;
 	run->wr[n - 1].next = NULL;
-	return vb_negative(run->q->qp->context->ops.post_send(run->q->qp, run->wr, &bad));
+	errno = 0;
+	err = run->q->qp->context->ops.post_send(run->q->qp, run->wr, &bad);
+	/* siw returns -1 where the kernel refused, with the reason in errno. */
+	return err == -1 && errno ? -errno : vb_negative(err);
 }
 
 static int run_next(struct run *run, const struct vb_op *op, int opcode, struct abi_send_wr **out)
@@ -190,6 +195,16 @@ static int run_next(struct run *run, const struct vb_op *op, int opcode, struct 
 	run->n++;
 	*out = w;
 	return err;
+}
+
+/* siw sends what is long and not signalled without a copy, and calls it done
+ * while TCP may still have to send it again from the same memory. */
+static void run_part(const struct run *run, struct abi_send_wr *w, uint32_t bytes)
+{
+	if (run->q->signal_bytes && bytes >= run->q->signal_bytes) {
+		w->send_flags |= ABI_SEND_SIGNALED;
+		w->wr_id |= (uint64_t)VB_ID_PART << 60;
+	}
 }
 
 static int run_access(struct run *run, const struct vb_op *op, int opcode)
@@ -211,6 +226,12 @@ static int run_access(struct run *run, const struct vb_op *op, int opcode)
 		w->wr.rdma.rkey = op->rkey;
 		if (!done && (op->flags & VB_FENCED))
 			w->send_flags |= ABI_SEND_FENCE;
+		/* Besides sparing the device a fetch, this keeps siw from
+		 * sending wrong bytes where so few cross a page boundary. */
+		if (opcode == ABI_WR_RDMA_WRITE && (op->flags & VB_READABLE) && piece &&
+		    piece <= run->q->inline_bytes)
+			w->send_flags |= ABI_SEND_INLINE;
+		run_part(run, w, piece);
 		done += piece;
 	} while (done < op->len);
 	return 0;
@@ -237,6 +258,7 @@ static int run_send(struct run *run, const struct vb_op *op, int tag, uint32_t b
 		w->send_flags |= ABI_SEND_INLINE;
 	if (op->flags & VB_FENCED)
 		w->send_flags |= ABI_SEND_FENCE;
+	run_part(run, w, VB_TAG_BYTES + bytes);
 	return 0;
 }
 
@@ -263,8 +285,12 @@ static int run_op(struct run *run, const struct vb_op *op)
 			run->wr[run->n - 1].imm_data = htobe32(op->imm);
 		}
 	}
-	if (!err && (op->flags & VB_SIGNALED))
-		run->wr[run->n - 1].send_flags |= ABI_SEND_SIGNALED;
+	if (!err && (op->flags & VB_SIGNALED)) {
+		struct abi_send_wr *last = &run->wr[run->n - 1];
+
+		last->send_flags |= ABI_SEND_SIGNALED;
+		last->wr_id = vb_wr_id(VB_ID_SEND, run->q->generation, run->q->slot, op->seq);
+	}
 	return err;
 }
 

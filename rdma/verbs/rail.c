@@ -118,7 +118,7 @@ static void report(struct vb_qp *q, const struct abi_wc *wc, struct vb_comp *c, 
 }
 
 /* One poll: *polled is how many entries the queue gave. Those of queue pairs
- * that are gone are not reported. Receives go back before anyone is told, so
+ * that are gone, and of parts of an operation, are not reported. Receives go back before anyone is told, so
  * that whoever is told may let the peer send again. */
 static int poll_once(struct vb_rail *r, struct vb_comp *out, int max, uint8_t *msgs, int *polled)
 {
@@ -134,7 +134,7 @@ static int poll_once(struct vb_rail *r, struct vb_comp *out, int max, uint8_t *m
 	for (int i = 0; i < n; i++) {
 		struct vb_qp *q = owner(r, wc[i].wr_id);
 
-		if (!q)
+		if (!q || (wc[i].wr_id >> 60 == VB_ID_PART && !wc[i].status))
 			continue;
 		report(q, &wc[i], &out[told], msgs + (size_t)told * r->msg_bytes);
 		if ((out[told].flags & VB_RECV_SIDE) && !wc[i].status) {

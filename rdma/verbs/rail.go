@@ -65,6 +65,9 @@ type sizes struct {
 	splitBytes   int
 	readIn       int
 	readOut      int
+	// signalBytes is the length from which every work request is signalled, or 0.
+	signalBytes int
+	siw         bool
 }
 
 const (
@@ -77,6 +80,10 @@ const (
 	maxWriteBytes = 1 << 30
 	// maxConns is what a work request's id has room for.
 	maxConns = 1 << 12
+	// siwVendor is the vendor of Soft-iWARP, siwZeroCopyBytes its SENDPAGE_THRESH
+	// (Linux, drivers/infiniband/sw/siw), one page or more.
+	siwVendor        = 0x626d74
+	siwZeroCopyBytes = 4096
 	// maxReads is how many RDMA Reads may be under way on a queue pair.
 	maxReads = 4
 )
@@ -119,7 +126,7 @@ func (p *Provider) Open(device string, cfg rdma.RailConfig) (rdma.Rail, error) {
 func (r *rail) open() error {
 	rc := C.vb_rail_open(r.api, r.ctx, C.int(r.size.cqe), C.int(r.cfg.Conns), C.uint32_t(r.cfg.MsgBytes), &r.c)
 	if rc != 0 {
-		return lockedMemory(&rdma.OpError{Op: "open rail", Device: r.dev.Name, Err: errno(rc)}, 0)
+		return lockedMemory(&rdma.OpError{Op: "open rail", Device: r.dev.Name, Err: errno(rc)})
 	}
 	r.cq = C.vb_rail_cq(r.c)
 	fd, err := newPollFD(int(C.vb_rail_fd(r.c)), "completion channel")
@@ -164,6 +171,9 @@ func (p *Provider) measure(ctx *C.struct_abi_context, d rdma.Device, cfg rdma.Ra
 		splitBytes: splitBytes,
 		readIn:     min(maxReads, int(lim.max_read_in)),
 		readOut:    min(maxReads, int(lim.max_read_out)),
+	}
+	if lim.vendor_id == siwVendor {
+		s.siw, s.signalBytes = true, siwZeroCopyBytes
 	}
 	for _, port := range d.Ports {
 		var a C.struct_vb_port

@@ -32,6 +32,7 @@ int vb_load(const char *libibverbs, const char *librdmacm, struct vb_api **out,
 
 struct vb_limits {
 	int max_qp, max_qp_wr, max_cqe, max_read_in, max_read_out, ports;
+	uint32_t vendor_id;
 };
 
 struct vb_port {
@@ -154,7 +155,8 @@ int vb_mr_deregister(const struct vb_api *api, struct abi_mr *mr);
 enum { VB_TAG_BYTES = 8 };
 
 enum vb_op_kind { VB_SEND = 1, VB_WRITE, VB_WRITE_IMM, VB_WRITE_THEN_SEND, VB_READ };
-enum { VB_SIGNALED = 1, VB_FENCED = 2 };
+/* VB_READABLE: the processor may read the local memory. */
+enum { VB_SIGNALED = 1, VB_FENCED = 2, VB_READABLE = 4 };
 
 /* One work request of the engine; qp.c cuts it into those of the wire. */
 struct vb_op {
@@ -170,6 +172,8 @@ struct vb_qp_config {
 	int ops;           /* operations that may be under way, the greeting included */
 	int sends, recvs;  /* work requests of the device; both may come back smaller */
 	uint32_t split_bytes;
+	/* Work requests of this many bytes or more are all signalled; 0: none. */
+	uint32_t signal_bytes;
 };
 
 int vb_qp_open(struct vb_rail *r, struct abi_cm_id *id, struct vb_qp_config *cfg, struct vb_qp **out);

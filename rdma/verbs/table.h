@@ -60,7 +60,7 @@ struct vb_api {
 
 /* wr_id: side | generation | slot | sequence or receive index. On an error
  * completion only it, the status, qp_num and vendor_err are valid. */
-enum { VB_ID_SEND = 1, VB_ID_RECV = 2 };
+enum { VB_ID_SEND = 1, VB_ID_RECV = 2, VB_ID_PART = 3 /* of an operation */ };
 
 static inline uint64_t vb_wr_id(int side, int generation, int slot, uint32_t seq)
 {
@@ -74,7 +74,7 @@ struct vb_qp {
 	struct abi_qp *qp;
 	int slot, generation;
 	int ops, recvs, recvs_posted;
-	uint32_t stride, split_bytes, inline_bytes;
+	uint32_t stride, split_bytes, signal_bytes, inline_bytes;
 	uint8_t *mem; /* receive buffers, then one send buffer per operation */
 	size_t mem_bytes;
 	struct abi_mr *mr;

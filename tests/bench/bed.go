@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	bedFileMiB = 256
+	writeBytes = 1 << 20 // of ib_write_bw
+	rcopyPort  = "7571"
+)
+
+// bedDevice is a device of the guest with the goals that hold on it.
+type bedDevice struct {
+	name, kind, address string
+	// memoryMiB is how much a bandwidth test moves: some seconds' worth.
+	memoryMiB int
+	// The goals, as ratios to ib_write_bw.
+	plain, hashed, file float64
+}
+
+var bedDevices = []bedDevice{
+	{name: "rxe0", kind: "rxe (RoCEv2)", address: "10.7.0.1", memoryMiB: 256, plain: 1, hashed: 1, file: 0.9},
+	{name: "siw0", kind: "siw (iWARP)", address: "10.8.0.1", memoryMiB: 512, plain: 1, hashed: 0.75, file: 0.35},
+}
+
+// benchBed compares transfers over the guest's RDMA devices and prints the table.
+func benchBed(ctx context.Context, o options) error {
+	folder, err := os.MkdirTemp(o.folder, "gdrcp-bench.")
+	if err != nil {
+		return fmt.Errorf("make folder: %w", err)
+	}
+	defer os.RemoveAll(folder)
+	source, dst := filepath.Join(folder, "source"), filepath.Join(folder, "dst")
+	if err := os.Mkdir(dst, 0o755); err != nil {
+		return fmt.Errorf("make folder: %w", err)
+	}
+	if err := writeRandom(source, bedFileMiB); err != nil {
+		return err
+	}
+	rows := []row{}
+	perftest := "ib_write_bw refuses -e for writes, so it ran without."
+	for _, d := range bedDevices {
+		events, err := takesEvents(ctx, d)
+		if err != nil {
+			return fmt.Errorf("%s: %w", d.name, err)
+		}
+		if events {
+			perftest = "Of ib_write_bw with and without -e the better is the peer."
+		}
+		more, err := o.compareDevice(ctx, d, events, source, dst)
+		if err != nil {
+			return fmt.Errorf("%s: %w", d.name, err)
+		}
+		rows = append(rows, more...)
+	}
+	fmt.Printf("\nBed: one guest with emulated CPUs, both ends in it; only ratios mean anything. Files are in /dev/shm, %d MiB, times from\n"+
+		"start to exit of the client; gdrcp verifies them, rcopy verifies nothing. Ratios above 1 come from perftest's busy polling,\n"+
+		"which takes an emulated CPU from the emulated NIC. %s\n", bedFileMiB, perftest)
+	return printTable(os.Stdout, rows)
+}
+
+// compareDevice runs all competitors on one device in turn.
+func (o options) compareDevice(ctx context.Context, d bedDevice, events bool, source, dst string) ([]row, error) {
+	fmt.Fprintf(o.log, "bed: %s, MiB/s\n", d.kind)
+	serve, err := o.serve(ctx, dst, "127.0.0.1:7473", "verbs "+d.name+" "+d.address)
+	if err != nil {
+		return nil, err
+	}
+	defer serve.stop()
+	rcopy, err := startServer(ctx, "waiting for connection", "stdbuf", "-o0", "rcopy", "-p", rcopyPort)
+	if err != nil {
+		return nil, err
+	}
+	defer rcopy.stop()
+	memory := func(hash string) func(context.Context) (float64, error) {
+		return func(ctx context.Context) (float64, error) {
+			return o.memoryToMemory(ctx, d.name, d.address, hash, d.memoryMiB)
+		}
+	}
+	copying := func(name string, argv ...string) *competitor {
+		copied := filepath.Join(dst, name)
+		return &competitor{name: name, prepare: removal(copied),
+			run: func(ctx context.Context) (float64, error) {
+				took, err := seconds(ctx, argv...)
+				return rate(bedFileMiB, took), err
+			},
+			check: func(ctx context.Context, thorough bool) error {
+				defer os.RemoveAll(copied)
+				return compare(ctx, source, copied, false, thorough)
+			},
+		}
+	}
+	file := o.copyArgs("verbs", []string{"--require", "verbs", "--rail", d.name}, source, d.address, "gdrcp")
+	perftest := func(events bool) func(context.Context) (float64, error) {
+		return func(ctx context.Context) (float64, error) { return ibWriteBW(ctx, d, events) }
+	}
+	competitors := []*competitor{
+		{name: "ib_write_bw", run: perftest(false)},
+		{name: "none", run: memory("none")},
+		{name: "xxh3", run: memory("xxh3")},
+		copying("gdrcp", file...),
+		copying("rcopy", "rcopy", source, d.address+":"+filepath.Join(dst, "rcopy"), "-p", rcopyPort),
+	}
+	if events {
+		competitors = append(competitors, &competitor{name: "ib_write_bw -e", run: perftest(true)})
+	}
+	values, err := alternate(ctx, o.log, o.rounds, competitors)
+	if err != nil {
+		return nil, err
+	}
+	wire := values["ib_write_bw"]
+	if events && median(values["ib_write_bw -e"]) > median(wire) {
+		wire = values["ib_write_bw -e"]
+	}
+	against := func(name, ours, peer string, peers []float64, goal float64) row {
+		return row{name: d.kind + ": " + name, ours: values[ours], unit: "MiB/s", peer: peer, peers: peers, goal: goal}
+	}
+	return []row{
+		against("memory, no digests", "none", "ib_write_bw", wire, d.plain),
+		against("memory, XXH3 at both ends", "xxh3", "ib_write_bw", wire, d.hashed),
+		against("file to file, verified", "gdrcp", "ib_write_bw", wire, d.file),
+		against("file to file, verified", "gdrcp", "rcopy", values["rcopy"], 2),
+	}, nil
+}
+
+// takesEvents tells whether ib_write_bw takes -e for writes; perftest 4.5 does not.
+func takesEvents(ctx context.Context, d bedDevice) (bool, error) {
+	_, err := ibWriteBW(ctx, d, true)
+	if err != nil && strings.Contains(err.Error(), "Events feature not available") {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// ibWriteBW runs perftest's bandwidth test of RDMA writes between two
+// processes and returns the average in MiB/s. With events it sleeps for
+// completions rather than polling (-e).
+func ibWriteBW(ctx context.Context, d bedDevice, events bool) (float64, error) {
+	argv := []string{"ib_write_bw", "-R", "-s", strconv.Itoa(writeBytes), "-n", strconv.Itoa(d.memoryMiB << 20 / writeBytes), "-d", d.name}
+	if events {
+		argv = append(argv, "-e")
+	}
+	s, err := startServer(ctx, "Waiting for client to connect", append([]string{"stdbuf", "-o0"}, argv...)...)
+	if err != nil {
+		return 0, err
+	}
+	defer s.stop()
+	time.Sleep(300 * time.Millisecond) // it says that it waits before it listens
+	printed, err := output(ctx, append(argv, d.address)...)
+	if err != nil {
+		return 0, err
+	}
+	return parsePerftest(printed)
+}
+
+// parsePerftest finds the average bandwidth in what ib_write_bw prints: the
+// fourth column of the line that begins with the message size. Its MB are MiB.
+func parsePerftest(printed string) (float64, error) {
+	for line := range strings.Lines(printed) {
+		fields := strings.Fields(line)
+		if len(fields) < 5 || fields[0] != strconv.Itoa(writeBytes) {
+			continue
+		}
+		average, err := strconv.ParseFloat(fields[3], 64)
+		if err != nil || average <= 0 {
+			return 0, fmt.Errorf("ib_write_bw: no bandwidth in %q", line)
+		}
+		return average, nil
+	}
+	return 0, fmt.Errorf("ib_write_bw: no result in: %s", tail(printed))
+}

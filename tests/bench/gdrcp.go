@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// What this benchmark knows of gdrcp's command line and of its --json events
+// is in this file.
+
+// serve starts `gdrcp serve` on root and waits until it says that it serves
+// on reach, part of a line that it prints, as in "tcp 127.0.0.1:7473".
+func (o options) serve(ctx context.Context, root, listen, reach string) (*server, error) {
+	return startServer(ctx, reach, o.program, "serve", "--root", root, "--listen", listen, "--insecure-listen")
+}
+
+// copyArgs is the command that copies source to path on the server at host,
+// with what options it needs besides the defaults.
+func (o options) copyArgs(transport string, extra []string, source, host, path string) []string {
+	args := append([]string{o.program, "-q", "--transport", transport}, extra...)
+	return append(args, source, "rdma://"+host+"/"+path)
+}
+
+// firstByteMillis copies and returns how long after its start gdrcp says that
+// the first byte of a file was on the wire.
+func (o options) firstByteMillis(ctx context.Context, extra []string, source, host, path string) (float64, error) {
+	args := append([]string{o.program, "--json", "--transport", "tcp"}, extra...)
+	events, err := output(ctx, append(args, source, "rdma://"+host+"/"+path)...)
+	if err != nil {
+		return 0, err
+	}
+	return eventField(events, "summary", nil, "first_byte_ms")
+}
+
+// memoryToMemory runs gdrcp's own bench and returns MiB/s.
+func (o options) memoryToMemory(ctx context.Context, device, host, hash string, mib int) (float64, error) {
+	events, err := output(ctx, o.program, "bench", "--json", "--transport", "verbs", "--rail", device, "--hash", hash,
+		"--bytes", strconv.Itoa(mib<<20), "rdma://"+host)
+	if err != nil {
+		return 0, err
+	}
+	return eventField(events, "bandwidth", map[string]string{"hash": hash}, "mib_per_s")
+}
+
+// eventField finds, in a list of JSON objects one a line, the last of the kind
+// event whose fields are as in match, and returns its field name, which must be a positive number.
+func eventField(lines, event string, match map[string]string, name string) (float64, error) {
+	value, found := 0.0, false
+	for line := range strings.Lines(lines) {
+		var fields map[string]any
+		if err := json.Unmarshal([]byte(line), &fields); err != nil {
+			return 0, fmt.Errorf("decode event %q: %w", line, err)
+		}
+		if fields["event"] != event {
+			continue
+		}
+		matches := true
+		for k, want := range match {
+			matches = matches && fields[k] == want
+		}
+		if number, ok := fields[name].(float64); ok && matches {
+			value, found = number, true
+		}
+	}
+	if !found || value <= 0 {
+		return 0, fmt.Errorf("no %s event with a positive %s in: %s", event, name, tail(lines))
+	}
+	return value, nil
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	bigMiB   = 2048
+	smallMiB = 64
+	// hostNeedMiB of the tmpfs hold both files, the tree, and a copy of each.
+	hostNeedMiB = 9 << 10
+)
+
+// host is what the comparisons over loopback TCP work with.
+type host struct {
+	options
+	big, small, linux string   // sources
+	dst               string   // where every server writes
+	gdrcp, rsync      string   // servers: host:port
+	scp               []string // the command up to its sources
+	sshDst            string   // dst in scp's words
+	servers           []*server
+}
+
+// benchHost compares copies over loopback TCP and prints the table.
+func benchHost(ctx context.Context, o options) error {
+	folder, err := os.MkdirTemp(o.folder, "gdrcp-bench.")
+	if err != nil {
+		return fmt.Errorf("make folder: %w", err)
+	}
+	defer os.RemoveAll(folder)
+	h := &host{options: o}
+	defer func() {
+		for _, s := range h.servers {
+			s.stop()
+		}
+	}()
+	if err := h.prepare(ctx, folder); err != nil {
+		return err
+	}
+	var rows []row
+	for _, comparison := range []func(context.Context) ([]row, error){h.compareFile, h.compareTree, h.firstByte} {
+		more, err := comparison(ctx)
+		if err != nil {
+			return err
+		}
+		rows = append(rows, more...)
+	}
+	fmt.Printf("\nHost: tmpfs to tmpfs over loopback TCP, times from start to exit of the client. gdrcp verifies every piece and syncs\n" +
+		"(its defaults); rsync and scp do not sync, which on tmpfs costs nothing. rsync is its daemon, without ssh. scp runs over a\n" +
+		"server of its own with aes128-gcm and no compression; -O is its older protocol, no faster for one file. scp -r has no\n" +
+		"warm-up, and copies what links lead to.\n")
+	return printTable(os.Stdout, rows)
+}
+
+// prepare makes the sources in folder and starts the servers.
+func (h *host) prepare(ctx context.Context, folder string) error {
+	var space unix.Statfs_t
+	if err := unix.Statfs(folder, &space); err != nil {
+		return fmt.Errorf("look at %s: %w", folder, err)
+	}
+	if free := int64(space.Bavail) * space.Bsize >> 20; free < hostNeedMiB {
+		return fmt.Errorf("%s has %d MiB free and needs %d: choose another tmpfs with -folder", h.folder, free, hostNeedMiB)
+	}
+	h.big, h.small, h.linux = filepath.Join(folder, "big"), filepath.Join(folder, "small"), filepath.Join(folder, "linux")
+	h.dst = filepath.Join(folder, "dst")
+	if err := os.Mkdir(h.dst, 0o755); err != nil {
+		return fmt.Errorf("make folder: %w", err)
+	}
+	fmt.Fprintln(h.log, "host: preparing")
+	for name, mib := range map[string]int{h.big: bigMiB, h.small: smallMiB} {
+		if err := writeRandom(name, mib); err != nil {
+			return err
+		}
+	}
+	if _, err := output(ctx, "cp", "-a", h.tree, h.linux); err != nil {
+		return err
+	}
+	return h.start(ctx, folder)
+}
+
+// start starts the three servers.
+func (h *host) start(ctx context.Context, folder string) error {
+	address, err := freeAddress()
+	if err != nil {
+		return err
+	}
+	s, err := h.serve(ctx, h.dst, address, "tcp "+address)
+	if err != nil {
+		return err
+	}
+	h.servers, h.gdrcp = append(h.servers, s), address
+	if s, h.rsync, err = startRsyncd(ctx, folder, h.dst); err != nil {
+		return err
+	}
+	h.servers = append(h.servers, s)
+	if s, h.scp, err = startSSHD(ctx, folder); err != nil {
+		return err
+	}
+	h.servers = append(h.servers, s)
+	h.sshDst = "127.0.0.1:" + h.dst
+	return nil
+}
+
+// copier makes a competitor that copies source to name under dst by a command,
+// which may follow links.
+func (h *host) copier(title, source, name string, follow bool, argv ...string) *competitor {
+	copied := filepath.Join(h.dst, name)
+	return &competitor{
+		name: title, prepare: removal(copied),
+		run: func(ctx context.Context) (float64, error) { return seconds(ctx, argv...) },
+		check: func(ctx context.Context, thorough bool) error {
+			defer os.RemoveAll(copied) // before the next one needs the memory
+			return compare(ctx, source, copied, follow, thorough)
+		},
+	}
+}
+
+func (h *host) compareFile(ctx context.Context) ([]row, error) {
+	fmt.Fprintln(h.log, "host: a file of 2 GiB, seconds")
+	values, err := alternate(ctx, h.log, h.rounds, []*competitor{
+		h.copier("gdrcp", h.big, "file-gdrcp", false, h.copyArgs("tcp", nil, h.big, h.gdrcp, "file-gdrcp")...),
+		h.copier("rsync", h.big, "file-rsync", false, "rsync", "-W", "--inplace", h.big, "rsync://"+h.rsync+"/dst/file-rsync"),
+		h.copier("scp", h.big, "file-scp", false, append(h.scp, h.big, h.sshDst+"/file-scp")...),
+	})
+	return []row{
+		{name: "2 GiB file", unit: "s", ours: values["gdrcp"], peer: "rsync -W --inplace", peers: values["rsync"], goal: 1.5},
+		{name: "2 GiB file", unit: "s", ours: values["gdrcp"], peer: "scp", peers: values["scp"], goal: 4},
+	}, err
+}
+
+func (h *host) compareTree(ctx context.Context) ([]row, error) {
+	fmt.Fprintln(h.log, "host: the Linux source tree, seconds")
+	total, err := count(h.linux, false)
+	if err != nil {
+		return nil, err
+	}
+	scp := h.copier("scp -r", h.linux, "tree-scp", true, append(h.scp, "-r", h.linux, h.sshDst+"/tree-scp")...)
+	older := h.copier("scp -O -r", h.linux, "tree-older", true, append(h.scp, "-O", "-r", h.linux, h.sshDst+"/tree-older")...)
+	scp.cold, older.cold = true, true // they take long enough
+	values, err := alternate(ctx, h.log, h.rounds, []*competitor{
+		h.copier("gdrcp", h.linux, "tree-gdrcp", false, h.copyArgs("tcp", []string{"-r", "-p"}, h.linux, h.gdrcp, "tree-gdrcp")...),
+		h.copier("rsync", h.linux, "tree-rsync", false, "rsync", "-rlpt", "-W", h.linux+"/", "rsync://"+h.rsync+"/dst/tree-rsync"),
+		scp, older,
+	})
+	name := fmt.Sprintf("Linux tree, %d files, %d MiB", total.files, total.bytes>>20)
+	return []row{
+		{name: name, unit: "s", ours: values["gdrcp"], peer: "rsync -rlpt -W", peers: values["rsync"], goal: 1.5},
+		{name: name, unit: "s", ours: values["gdrcp"], peer: "scp -r", peers: values["scp -r"], goal: 10},
+		{name: name, unit: "s", ours: values["gdrcp"], peer: "scp -O -r", peers: values["scp -O -r"]},
+	}, err
+}
+
+// firstByte has no peer: the limit is the goal.
+func (h *host) firstByte(ctx context.Context) ([]row, error) {
+	fmt.Fprintln(h.log, "host: first byte on the wire, milliseconds")
+	c := h.copier("gdrcp", h.small, "first-gdrcp", false)
+	ring := []string{"--chunk-size", "1M", "--slots", "16"}
+	c.run = func(ctx context.Context) (float64, error) {
+		return h.firstByteMillis(ctx, ring, h.small, h.gdrcp, "first-gdrcp")
+	}
+	values, err := alternate(ctx, h.log, h.rounds, []*competitor{c})
+	return []row{{name: "first byte, ring of 16 MiB", unit: "ms", ours: values["gdrcp"], goal: 150}}, err
+}
+
+// writeRandom writes a file of bytes that do not compress.
+func writeRandom(name string, mib int) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("write source: %w", err)
+	}
+	_, err = io.CopyBuffer(f, io.LimitReader(rand.NewChaCha8([32]byte{1}), int64(mib)<<20), make([]byte, 1<<20))
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return fmt.Errorf("write source: %w", err)
+	}
+	return nil
+}

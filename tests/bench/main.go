@@ -1,0 +1,62 @@
+// Command bench compares gdrcp with the tools that do the nearest to its work,
+// in one run on one machine, and prints the ratios. It is started by the script
+// run beside it, which installs those tools:
+//
+//	bench host -gdrcp FILE -tree DIR   loopback TCP, tmpfs to tmpfs: rsync and scp
+//	bench bed -gdrcp FILE              in a guest of the RDMA bed: ib_write_bw and rcopy
+//
+// The competitors of a comparison take turns, each is run once beforehand to
+// warm up, and medians are compared. What a timed copy left is checked.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// options are what the command line chose.
+type options struct {
+	program string // path of the gdrcp to measure
+	tree    string // folder whose copy is timed
+	folder  string // on tmpfs: work is done in a new folder in it
+	rounds  int
+	log     io.Writer // progress
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	o := options{log: os.Stderr}
+	if len(args) == 0 || args[0] != "host" && args[0] != "bed" {
+		return fmt.Errorf("usage: bench host|bed -gdrcp FILE [-tree DIR] [-rounds N]")
+	}
+	rounds := 5
+	if args[0] == "bed" {
+		rounds = 3
+	}
+	flags := flag.NewFlagSet("bench "+args[0], flag.ContinueOnError)
+	flags.StringVar(&o.program, "gdrcp", "./gdrcp", "the `FILE` to measure")
+	flags.StringVar(&o.tree, "tree", "", "the `DIR` whose copy is timed")
+	flags.StringVar(&o.folder, "folder", "/dev/shm", "a `DIR` on tmpfs to work in")
+	flags.IntVar(&o.rounds, "rounds", rounds, "how often each competitor is timed")
+	if err := flags.Parse(args[1:]); err != nil {
+		return err
+	}
+	if args[0] == "bed" {
+		return benchBed(ctx, o)
+	}
+	return benchHost(ctx, o)
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// competitor is one thing that is timed, again and again.
+type competitor struct {
+	name string
+	// cold leaves out the run that warms up, where one takes so long that its
+	// first touch of memory does not show.
+	cold bool
+	// prepare, where not nil, runs untimed before each run.
+	prepare func(context.Context) error
+	// run does the work once and returns its measure.
+	run func(context.Context) (float64, error)
+	// check, where not nil, runs untimed after each run: thoroughly after the
+	// first, cheaply after the others.
+	check func(ctx context.Context, thorough bool) error
+}
+
+func (c *competitor) once(ctx context.Context, thorough bool) (float64, error) {
+	if c.prepare != nil {
+		if err := c.prepare(ctx); err != nil {
+			return 0, fmt.Errorf("%s: prepare: %w", c.name, err)
+		}
+	}
+	value, err := c.run(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", c.name, err)
+	}
+	if c.check != nil {
+		if err := c.check(ctx, thorough); err != nil {
+			return 0, fmt.Errorf("%s: what it copied: %w", c.name, err)
+		}
+	}
+	return value, nil
+}
+
+// alternate runs each competitor once to warm up, unless it is cold, and then
+// rounds times in turn, so that whatever else the machine does meets all of
+// them alike. It returns what run returned, by name.
+func alternate(ctx context.Context, log io.Writer, rounds int, competitors []*competitor) (map[string][]float64, error) {
+	values := map[string][]float64{}
+	for round := range rounds + 1 { // round 0 warms up
+		for _, c := range competitors {
+			if round == 0 && c.cold {
+				continue
+			}
+			value, err := c.once(ctx, round == 0 || round == 1 && c.cold)
+			if err != nil {
+				return nil, err
+			}
+			word := "warm-up"
+			if round > 0 {
+				values[c.name] = append(values[c.name], value)
+				word = fmt.Sprintf("round %d", round)
+			}
+			fmt.Fprintf(log, "  %-8s %-40s %.4g\n", word, c.name, value)
+		}
+	}
+	return values, nil
+}
+
+// output runs a command and returns its standard output. The error carries the
+// end of what it printed.
+func output(ctx context.Context, argv ...string) (string, error) {
+	var stdout, stderr strings.Builder
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.WaitDelay = 5 * time.Second
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), errors.Join(err, ctx.Err()), tail(stdout.String()+stderr.String()))
+	}
+	return stdout.String(), nil
+}
+
+// seconds runs a command and returns how long it took, from start to exit.
+func seconds(ctx context.Context, argv ...string) (float64, error) {
+	start := time.Now()
+	_, err := output(ctx, argv...)
+	return time.Since(start).Seconds(), err
+}
+
+// rate turns the time that a number of MiB took into MiB/s.
+func rate(mib int, seconds float64) float64 { return float64(mib) / seconds }
+
+func tail(s string) string {
+	const most = 800
+	s = strings.TrimSpace(s)
+	if len(s) > most {
+		s = "…" + s[len(s)-most:]
+	}
+	return s
+}

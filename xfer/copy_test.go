@@ -96,6 +96,9 @@ func serve(t testing.TB, w way, change ...func(*xfer.ServerConfig)) *served {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.ends = append(s.ends, e)
+		if e.Err != nil {
+			t.Logf("server: %s from %s ended: %v", e.What, e.Peer, e.Err)
+		}
 	}}
 	for _, c := range change {
 		c(&cfg)

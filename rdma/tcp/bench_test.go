@@ -96,7 +96,7 @@ func benchConfig() rdma.RailConfig {
 
 // drain counts received messages and immediates, and for each sends a credit
 // message back, until the rail is closed.
-func drain(tb testing.TB, e end, ended chan<- struct{}) {
+func drain(e end, ended chan<- struct{}) {
 	defer close(ended)
 	out := make([]rdma.Completion, 64)
 	credit := []rdma.WR{{Op: rdma.OpSend, Quiet: true, Msg: []byte{1}}}
@@ -125,7 +125,7 @@ func drain(tb testing.TB, e end, ended chan<- struct{}) {
 func benchmarkPost(b *testing.B, op rdma.Op, n, window int) {
 	tx, rx := connect(b, benchConfig(), n*window)
 	ended := make(chan struct{})
-	go drain(b, rx, ended)
+	go drain(rx, ended)
 
 	wrs := make([]rdma.WR, 1)
 	slots := make([]int, window)
@@ -192,7 +192,8 @@ func BenchmarkSend(b *testing.B) {
 }
 
 // BenchmarkBareLoop is the peer of BenchmarkWriteImm: one goroutine writes a
-// header and a chunk with writev, the other reads into one of 16 slots.
+// header and a chunk of one of 16 slots with writev, the other reads it into one
+// of 16.
 func BenchmarkBareLoop(b *testing.B) {
 	for _, kib := range []int{64, 1024} {
 		b.Run(fmt.Sprintf("%dKiB", kib), func(b *testing.B) { benchmarkBare(b, kib<<10, 16) })
@@ -205,7 +206,7 @@ func benchmarkBare(b *testing.B, n, window int) {
 		b.Fatal(err)
 	}
 	defer l.Close()
-	src, dst := mapped(b, n), mapped(b, n*window)
+	src, dst := mapped(b, n*window), mapped(b, n*window)
 	received := make(chan error, 1)
 	go func() {
 		sock, err := l.Accept()
@@ -219,7 +220,7 @@ func benchmarkBare(b *testing.B, n, window int) {
 			if _, err = io.ReadFull(sock, header); err != nil {
 				break
 			}
-			slot := i % 2
+			slot := i % window
 			if _, err = io.ReadFull(sock, dst[slot*n:(slot+1)*n]); err != nil {
 				break
 			}
@@ -235,13 +236,45 @@ func benchmarkBare(b *testing.B, n, window int) {
 	b.SetBytes(int64(n))
 	b.ReportAllocs()
 	b.ResetTimer()
-	for range b.N {
-		buffers := net.Buffers{header, src}
+	for i := range b.N {
+		slot := i % window
+		buffers := net.Buffers{header, src[slot*n : (slot+1)*n]}
 		if _, err := buffers.WriteTo(sock); err != nil {
 			b.Fatal(err)
 		}
 	}
 	if err := <-received; err != nil {
 		b.Fatal(err)
+	}
+}
+
+// TestNoAllocations: posting, sending, receiving and waiting allocate nothing.
+func TestNoAllocations(t *testing.T) {
+	const n = 1 << 20
+	for name, op := range map[string]rdma.Op{"WriteImm": rdma.OpWriteImm, "Send": rdma.OpSend} {
+		t.Run(name, func(t *testing.T) {
+			tx, rx := connect(t, benchConfig(), n)
+			ended := make(chan struct{})
+			go drain(rx, ended)
+			wrs := []rdma.WR{{Op: op, Quiet: true, Msg: tx.mem[:64], Local: tx.mr, Len: n,
+				RKey: rx.mr.RKey(), RemoteAddr: rx.mr.Addr()}}
+			out := make([]rdma.Completion, 8)
+			roundTrip := func() {
+				for range 10 {
+					if _, err := tx.conn.Post(wrs); err != nil {
+						t.Fatal(err)
+					}
+					if _, err := tx.rail.Wait(context.Background(), out); err != nil || out[0].Kind != rdma.Message {
+						t.Fatalf("completion of kind %d: %v", out[0].Kind, err)
+					}
+				}
+			}
+			roundTrip() // makes the buffers
+			if allocs := testing.AllocsPerRun(50, roundTrip); allocs > 0 {
+				t.Errorf("%.0f allocations in 10 round trips", allocs)
+			}
+			tx.conn.Close()
+			<-ended
+		})
 	}
 }

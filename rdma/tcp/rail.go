@@ -105,11 +105,11 @@ func (r *rail) connect(ctx context.Context, remote netip.AddrPort, privateData [
 	deadline := time.Now().Add(r.connectTimeout)
 	dialer := net.Dialer{Deadline: deadline, KeepAlive: -1} // the engine has a heartbeat
 	dialer.SetMultipathTCP(false)
-	any, err := dialer.DialContext(ctx, "tcp", remote.String())
+	dialled, err := dialer.DialContext(ctx, "tcp", remote.String())
 	if err != nil {
 		return nil, causeOr(ctx, err)
 	}
-	sock := any.(*net.TCPConn)
+	sock := dialled.(*net.TCPConn)
 	if err := sock.SetDeadline(deadline); err != nil {
 		return nil, errors.Join(err, sock.Close())
 	}
@@ -158,6 +158,11 @@ func (r *rail) unreserve() {
 
 // adopt makes a Conn of a connected socket in the room that was reserved.
 func (r *rail) adopt(sock *net.TCPConn) (*conn, error) {
+	if err := tune(sock); err != nil {
+		r.unreserve()
+		sock.Close()
+		return nil, err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {

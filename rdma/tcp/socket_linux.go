@@ -1,0 +1,34 @@
+package tcp
+
+import (
+	"fmt"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// unsentBytes is how much the kernel may hold that it has not sent yet
+// (TCP_NOTSENT_LOWAT, tcp(7)). What it copies is sent while it is still in the
+// processor's cache, and control messages overtake no megabytes. The size of
+// the send buffer stays the kernel's to choose: fixing it (SO_SNDBUF) would end
+// its adaptation to the path's bandwidth-delay product.
+const unsentBytes = 128 << 10
+
+// tune prepares a socket for bulk data.
+func tune(sock *net.TCPConn) error {
+	raw, err := sock.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("tune socket: %w", err)
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentBytes)
+	})
+	if err == nil {
+		err = failed
+	}
+	if err != nil {
+		return fmt.Errorf("tune socket: %w", err)
+	}
+	return nil
+}

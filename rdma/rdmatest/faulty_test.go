@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"os/exec"
 	"testing"
 	"time"
 
@@ -187,4 +188,58 @@ func TestFailingCalls(t *testing.T) {
 	if _, err := rail.Dial(context.Background(), addr, nil); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("dial: %v", err)
 	}
+}
+
+// brokenEnv makes TestBrokenProvider run, with a provider broken in this way.
+const brokenEnv = "GDRCP_RDMATEST_BROKEN"
+
+// brokenWays are providers that the suite must not let pass, and the cases
+// that must catch them.
+var brokenWays = map[string]struct {
+	faults  Faults
+	catches []string
+}{
+	"corrupts": {
+		Faults{Corrupt: func(p Posted) (int, bool) { return p.WR.Len / 2, p.NthWrite > 0 }},
+		[]string{"WritesBeforeImmediate", "WriteSizes", "HugeWrites", "ForceImmSend", "BothDirections"},
+	},
+	"drops": {
+		Faults{Drop: func(p Posted) bool { return p.Nth == 20 }},
+		[]string{"ManySends", "ManyWrites", "QueueFull", "QuietWRs"},
+	},
+	"loses": {
+		Faults{Stall: func(p Posted) bool { return p.WR.Op == rdma.OpRead }},
+		[]string{"Reads", "ManyReadsBothWays"},
+	},
+}
+
+// TestSuiteCatches: the suite fails for a provider that breaks the contract.
+func TestSuiteCatches(t *testing.T) {
+	for way, want := range brokenWays {
+		t.Run(way, func(t *testing.T) {
+			cmd := exec.Command(os.Args[0], "-test.run=^TestBrokenProvider$")
+			cmd.Env = append(os.Environ(), brokenEnv+"="+way)
+			output, err := cmd.CombinedOutput()
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) {
+				t.Fatalf("the suite passed: %v\n%s", err, output)
+			}
+			for _, name := range want.catches {
+				if !bytes.Contains(output, []byte("FAIL: TestBrokenProvider/"+name+" ")) {
+					t.Errorf("%s did not catch it:\n%s", name, output)
+				}
+			}
+		})
+	}
+}
+
+// TestBrokenProvider is the second process of TestSuiteCatches.
+func TestBrokenProvider(t *testing.T) {
+	way, ok := os.LookupEnv(brokenEnv)
+	if !ok {
+		t.Skip("runs in the second process of TestSuiteCatches")
+	}
+	cfg := tcpConfig(Faulty(tcp.New(), brokenWays[way].faults))
+	cfg.TimeFactor = 0.02 // what is lost is waited for in vain
+	Run(t, cfg)
 }

@@ -56,6 +56,8 @@ func WithAckTimeout(t int) Option {
 	return func(p *Provider) { p.ackTimeout = t }
 }
 
+var _ rdma.Provider = (*Provider)(nil)
+
 // New returns a provider. It touches neither libraries nor devices until one
 // of its methods is called.
 func New(opts ...Option) *Provider {

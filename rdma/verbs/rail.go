@@ -250,8 +250,8 @@ func (r *rail) Close() error {
 		errs = append(errs, m.Close())
 	}
 	r.p.unwatchDevice(r)
-	r.sleeper.follow(nil)
 	r.fd.close()
+	r.sleeper.drop()
 
 	r.pollMu.Lock()
 	defer r.pollMu.Unlock()

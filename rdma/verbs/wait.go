@@ -199,19 +199,31 @@ func (s *sleeper) sleep(ctx context.Context) error {
 }
 
 // follow makes the end of ctx wake the sleeper, and that of an earlier one no
-// more. A nil ctx is none.
+// more.
 func (s *sleeper) follow(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if ctx == s.ctx {
 		return
 	}
+	s.dropLocked()
+	s.ctx = ctx
+	if ctx.Done() != nil {
+		s.forget = context.AfterFunc(ctx, s.r.fd.wake)
+	}
+}
+
+// drop ends the watch of a context.
+func (s *sleeper) drop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dropLocked()
+}
+
+func (s *sleeper) dropLocked() {
 	if s.forget != nil {
 		s.forget()
 		s.forget = nil
 	}
-	s.ctx = ctx
-	if ctx != nil && ctx.Done() != nil {
-		s.forget = context.AfterFunc(ctx, s.r.fd.wake)
-	}
+	s.ctx = nil
 }

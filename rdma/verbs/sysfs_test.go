@@ -1,0 +1,156 @@
+//go:build linux && cgo
+
+package verbs
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"gdrcp/rdma"
+)
+
+// writeTree makes files of a pretended sysfs.
+func writeTree(t *testing.T, files map[string]string) string {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+const ibDir = "class/infiniband/d0/"
+
+func TestReadDevice(t *testing.T) {
+	port := func(layer string) map[string]string {
+		return map[string]string{
+			ibDir + "fw_ver":                    "20.31.1014",
+			ibDir + "device/numa_node":          "1",
+			ibDir + "ports/1/link_layer":        layer,
+			ibDir + "ports/1/rate":              "100 Gb/sec (4X EDR)",
+			ibDir + "ports/1/state":             "4: ACTIVE",
+			ibDir + "ports/1/gid_attrs/ndevs/0": "lo",
+			ibDir + "ports/1/gid_attrs/ndevs/1": "lo",
+		}
+	}
+	cases := []struct {
+		node, layer string
+		want        rdma.Transport
+	}{
+		{"1: CA", "InfiniBand", rdma.InfiniBand},
+		{"1: CA", "Ethernet", rdma.RoCE},
+		{"4: RNIC", "Ethernet", rdma.IWARP},
+		{"7: unspecified", "Ethernet", ""},
+	}
+	for _, c := range cases {
+		t.Run(c.node+c.layer, func(t *testing.T) {
+			files := port(c.layer)
+			files[ibDir+"node_type"] = c.node
+			d := readDevice(writeTree(t, files), "d0")
+			if d.Transport != c.want || d.NUMANode != 1 || d.Firmware != "20.31.1014" || len(d.Ports) != 1 {
+				t.Fatalf("device: %+v", d)
+			}
+			p := d.Ports[0]
+			if p.Number != 1 || p.State != "ACTIVE" || p.RateGbps != 100 || p.NetDev != "lo" || p.LinkLayer != c.layer {
+				t.Errorf("port: %+v", p)
+			}
+			if !slices.Contains(p.Addrs, netip.MustParseAddr("127.0.0.1")) {
+				t.Errorf("addresses of the loopback interface: %v", p.Addrs)
+			}
+			if problem := judge(d); (problem == "") != (c.want != "") {
+				t.Errorf("problem: %q", problem)
+			}
+		})
+	}
+}
+
+func TestNetdevs(t *testing.T) {
+	cases := []struct {
+		name  string
+		files map[string]string
+		want  []string
+	}{
+		{"OfGIDs", map[string]string{
+			ibDir + "ports/1/gid_attrs/ndevs/0": "eth0",
+			ibDir + "ports/1/gid_attrs/ndevs/1": "eth0.100",
+			ibDir + "device/net/eth7/dev_port":  "0",
+		}, []string{"eth0", "eth0.100"}},
+		{"OfTheFunction", map[string]string{
+			ibDir + "device/net/ib0/dev_port": "0",
+			ibDir + "device/net/ib1/dev_port": "1",
+		}, []string{"ib0"}},
+		{"ByGUID", map[string]string{
+			ibDir + "node_guid":      "742b:80ff:fe9b:61f1",
+			"class/net/w0/address":   "76:2b:80:9b:61:f1",
+			"class/net/eth0/address": "76:2b:80:9b:61:f2",
+		}, []string{"w0"}},
+		{"None", map[string]string{ibDir + "node_guid": "0"}, nil},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			root := writeTree(t, c.files)
+			dir := filepath.Join(root, ibDir)
+			if got := netdevs(root, dir, filepath.Join(dir, "ports/1"), 1); !slices.Equal(got, c.want) {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestGUIDOfOtherHardware(t *testing.T) {
+	if got := guidOf(net.HardwareAddr{1, 2, 3, 4, 5, 6, 7, 8}); got != "" {
+		t.Errorf("an address of 8 bytes has GUID %q", got)
+	}
+}
+
+func TestParseRate(t *testing.T) {
+	for text, want := range map[string]float64{
+		"400 Gb/sec (4X NDR)":  400,
+		"2.5 Gb/sec (1X SDR)":  2.5,
+		"":                     0,
+		"fast":                 0,
+		"-1 Gb/sec":            0,
+		"100 furlongs per day": 0,
+	} {
+		if got := parseRate(text); got != want {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+	}
+}
+
+func TestJudge(t *testing.T) {
+	address := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+	cases := []struct {
+		name   string
+		d      rdma.Device
+		usable bool
+		reason rdma.ProbeReason
+	}{
+		{"Good", rdma.Device{Transport: rdma.RoCE, Ports: []rdma.Port{{State: "ACTIVE", Addrs: address}}}, true, 0},
+		{"SecondPortGood", rdma.Device{Transport: rdma.RoCE, Ports: []rdma.Port{{State: "DOWN"}, {State: "ACTIVE", Addrs: address}}}, true, 0},
+		{"Down", rdma.Device{Transport: rdma.RoCE, Ports: []rdma.Port{{State: "DOWN", Addrs: address}}}, false, rdma.NoActivePort},
+		{"NoAddress", rdma.Device{Transport: rdma.RoCE, Ports: []rdma.Port{{State: "ACTIVE"}}}, false, rdma.NoAddress},
+		{"AddressOnTheDeadPort", rdma.Device{Transport: rdma.RoCE, Ports: []rdma.Port{{State: "ACTIVE"}, {State: "DOWN", Addrs: address}}}, false, rdma.NoAddress},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			c.d.Problem = judge(c.d)
+			if c.d.Usable() != c.usable {
+				t.Fatalf("problem: %q", c.d.Problem)
+			}
+			if probe, ok := unusable(c.d).(*rdma.ProbeError); !c.usable && (!ok || probe.Reason != c.reason) {
+				t.Errorf("%+v, want %s", probe, c.reason)
+			}
+		})
+	}
+}

@@ -22,27 +22,17 @@ func (p *program) app() *cli.App {
 		// Errors come back from RunContext; nothing exits or prints on its way.
 		ExitErrHandler: func(*cli.Context, error) {},
 	}
-	app.Commands = []*cli.Command{p.copyCommand(), p.serveCommand()}
-	p.finish(app, app.Commands, "")
+	app.Commands = []*cli.Command{p.copyCommand(), p.serveCommand(), p.manifestCommand(), p.devicesCommand(), p.benchCommand()}
+	adopt(app.Commands)
 	return app
 }
 
-// finish gives every command what all have: --help, and errors that are ours.
-func (p *program) finish(app *cli.App, commands []*cli.Command, above string) {
+// adopt makes errors of commands ours to tell.
+func adopt(commands []*cli.Command) {
 	for _, c := range commands {
-		title := strings.TrimPrefix(above+" "+c.Name, " ")
 		c.HideHelp, c.HideHelpCommand = true, true
-		c.Flags = append(c.Flags, &cli.BoolFlag{Name: "help", Aliases: []string{"h"}, Usage: "this text"})
 		c.OnUsageError = func(_ *cli.Context, err error, _ bool) error { return badValue(err) }
-		action := c.Action
-		c.Action = func(cc *cli.Context) error {
-			if cc.Bool("help") || action == nil {
-				writeHelp(p.stdout, app, c, title)
-				return nil
-			}
-			return action(cc)
-		}
-		p.finish(app, c.Subcommands, title)
+		adopt(c.Subcommands)
 	}
 }
 
@@ -115,12 +105,12 @@ func checkedFlag(name, usage string, v *checked) *cli.GenericFlag {
 func linkFlags(o *xfer.Options) []cli.Flag {
 	var imm string
 	return []cli.Flag{
-		checkedFlag("transport", "`auto|verbs|tcp`; auto takes verbs where an RDMA device reaches the peer, else tcp, and says why",
+		checkedFlag("transport", "`auto|verbs|tcp` auto, the default, takes verbs where an RDMA device reaches the peer, else tcp, and says why",
 			word(&o.Transport, "auto", "verbs", "tcp")),
-		checkedFlag("require", "`verbs`: falling back to tcp is an error (exit code 5)", word(&o.Require, "verbs")),
-		&cli.StringFlag{Name: "rail", Usage: "the local RDMA device, by name or address: `DEV|ADDR`", Destination: &o.Rail},
-		checkedFlag("qps", "`N` queue pairs (or TCP connections) of a session (1)", number(&o.QPs, 1, xfer.MaxQPs)),
-		checkedFlag("chunk-size", "`SIZE` of a slot of the ring, and of what is sent at once (1MiB)",
+		checkedFlag("require", "`verbs` falling back to tcp is an error (exit code 5)", word(&o.Require, "verbs")),
+		&cli.StringFlag{Name: "rail", Usage: "`DEV|ADDR` the local RDMA device, by its name or an address", Destination: &o.Rail},
+		checkedFlag("qps", "`N` queue pairs, or TCP connections, of the session (1)", number(&o.QPs, 1, xfer.MaxQPs)),
+		checkedFlag("chunk-size", "`SIZE` of a slot of the ring, which is what is sent at once (1MiB)",
 			size(&o.ChunkBytes, xfer.MinChunkBytes, xfer.MaxChunkBytes, 64<<10)),
 		checkedFlag("slots", "`N` slots in the ring at each end (16)", number(&o.Slots, 1, xfer.MaxSlots)),
 		&cli.GenericFlag{Name: "imm", Hidden: true, Value: &checked{set: func(s string) error {
@@ -161,13 +151,13 @@ const exitCodesText = `Exit codes:
 `
 
 // writeHelp writes what there is to know of a command.
-func writeHelp(w io.Writer, app *cli.App, c *cli.Command, title string) {
-	if c.Name == copyName {
+func writeHelp(w io.Writer, app *cli.App, line *ordered) {
+	c := line.command
+	if line.title == "" {
 		fmt.Fprint(w, "gdrcp copies files and directory trees between hosts over RDMA or TCP and verifies every piece.\n\n")
-		title = ""
 	}
-	fmt.Fprintf(w, "Usage: gdrcp %s\n", strings.TrimPrefix(title+" "+c.ArgsUsage, " "))
-	if c.Name == copyName {
+	fmt.Fprintf(w, "Usage: %s\n", strings.Join(strings.Fields("gdrcp "+line.title+" "+c.ArgsUsage), " "))
+	if line.title == "" {
 		for _, other := range app.Commands {
 			if other.Name != copyName {
 				fmt.Fprintf(w, "       gdrcp %s %s\n", other.Name, other.ArgsUsage)
@@ -175,22 +165,22 @@ func writeHelp(w io.Writer, app *cli.App, c *cli.Command, title string) {
 		}
 	}
 	if c.Description != "" {
-		fmt.Fprintf(w, "\n%s\n", strings.TrimSpace(c.Description))
+		fmt.Fprintf(w, "\n%s\n", c.Description)
 	}
-	if len(c.Subcommands) > 0 {
-		fmt.Fprint(w, "\nCommands:\n")
-		for _, sub := range c.Subcommands {
-			fmt.Fprintf(w, "  gdrcp %s %s %s\n        %s\n", title, sub.Name, sub.ArgsUsage, sub.Usage)
+	for _, sub := range c.Subcommands {
+		fmt.Fprintf(w, "\ngdrcp %s %s %s\n    %s\n", line.title, sub.Name, sub.ArgsUsage, sub.Description)
+	}
+	if len(c.Subcommands) == 0 {
+		fmt.Fprint(w, "\nOptions, anywhere among the operands (-- ends them):\n")
+		for _, f := range append(c.Flags, &cli.BoolFlag{Name: helpName, Aliases: []string{"h"}, Usage: "this text"}) {
+			writeOption(w, f)
 		}
-	}
-	fmt.Fprint(w, "\nOptions, anywhere among the operands (-- ends them):\n")
-	for _, f := range c.Flags {
-		writeOption(w, f)
 	}
 	fmt.Fprintf(w, "\n%s", exitCodesText)
 }
 
-// writeOption writes a line or two about an option.
+// writeOption writes a line or two about an option. What its usage has in back
+// quotes is its value; at the beginning, it is not part of the text.
 func writeOption(w io.Writer, f cli.Flag) {
 	doc, ok := f.(cli.DocGenerationFlag)
 	if hidden, canHide := f.(cli.VisibleFlag); !ok || canHide && !hidden.IsVisible() {
@@ -208,6 +198,9 @@ func writeOption(w io.Writer, f cli.Flag) {
 	if before, rest, found := strings.Cut(usage, "`"); found {
 		value, after, _ := strings.Cut(rest, "`")
 		left, usage = left+" "+value, before+value+after
+		if before == "" {
+			usage = strings.TrimSpace(after)
+		}
 	}
 	if len(left) > 26 {
 		fmt.Fprintf(w, "%s\n%28s%s\n", left, "", usage)

@@ -11,6 +11,10 @@ import (
 // cannot name it.
 const copyName = "\x00copy"
 
+// helpName is the option that every command has. It is answered before cli
+// sees it, which would write its own text.
+const helpName = "help"
+
 // option is what has to be known of an option to put arguments in order.
 type option struct {
 	name       string // the first of its names
@@ -18,7 +22,7 @@ type option struct {
 }
 
 func optionsOf(flags []cli.Flag) map[string]option {
-	m := make(map[string]option)
+	m := map[string]option{"help": {name: helpName}, "h": {name: helpName}}
 	for _, f := range flags {
 		_, isBool := f.(*cli.BoolFlag)
 		for _, n := range f.Names() {
@@ -137,56 +141,68 @@ func unknownOption(written, of string) error {
 	return usageError("unknown option %s%s (gdrcp --help lists them)", quoteArg(written), of)
 }
 
-// arrange puts args in the order that cli needs, which stops at the first
-// operand: the command, its options by their long names, "--", operands. An
-// operand that comes first and is named like a command is the command.
-func arrange(app *cli.App, args []string) ([]string, error) {
+// ordered is a command line in the order that cli needs, which stops at the
+// first operand: the command, its options by their long names, "--", operands.
+type ordered struct {
+	args    []string
+	command *cli.Command
+	title   string // the command's words; "" for copying
+	help    bool   // the user wants to read about it
+}
+
+// arrange puts args in order. An operand that comes first and is named like a
+// command is the command.
+func arrange(app *cli.App, args []string) (*ordered, error) {
 	a, err := scan(args, everyOption(app.Commands))
 	if err != nil {
 		return nil, err
 	}
-	out := []string{app.Name}
-	command := findCommand(app.Commands, copyName)
-	title := ""
-	for within := app.Commands; len(within) > 0; within = command.Subcommands {
-		var named *cli.Command
-		if a.before > 0 {
-			named = findCommand(within, a.operands[0])
-		}
-		if named == nil && title != "" && !a.asksHelp() {
-			return nil, usageError("gdrcp %s needs one of: %s", title, commandNames(within))
-		}
-		if named == nil {
-			break
-		}
-		command, title = named, strings.TrimSpace(title+" "+named.Name)
-		out = append(out, named.Name)
-		a.operands, a.before = a.operands[1:], a.before-1
+	line := &ordered{args: []string{app.Name}}
+	if err := line.find(app.Commands, a); err != nil {
+		return nil, err
 	}
-	if title == "" {
-		out = append(out, copyName)
+	if line.command == nil {
+		line.command = findCommand(app.Commands, copyName)
+		line.args = append(line.args, copyName)
 	}
-	mine := optionsOf(command.Flags)
+	mine := optionsOf(line.command.Flags)
 	for _, g := range a.options {
+		if g.name == helpName {
+			line.help = true
+			continue
+		}
 		if mine[g.name].name != g.name {
-			return nil, unknownOption(g.written, title)
+			return nil, unknownOption(g.written, line.title)
 		}
 		text := "--" + g.name
 		if g.hasValue {
 			text += "=" + g.value
 		}
-		out = append(out, text)
+		line.args = append(line.args, text)
 	}
-	return append(append(out, "--"), a.operands...), nil
+	if len(line.command.Subcommands) > 0 && !line.help {
+		return nil, usageError("gdrcp %s needs one of: %s", line.title, commandNames(line.command.Subcommands))
+	}
+	line.args = append(append(line.args, "--"), a.operands...)
+	return line, nil
 }
 
-func (a *arguments) asksHelp() bool {
-	for _, g := range a.options {
-		if g.name == "help" {
-			return true
+// find takes the words of the command off the operands.
+func (l *ordered) find(commands []*cli.Command, a *arguments) error {
+	for len(commands) > 0 && a.before > 0 {
+		named := findCommand(commands, a.operands[0])
+		if named == nil && l.command != nil {
+			return usageError("gdrcp %s has no %s: it needs one of: %s", l.title, quoteArg(a.operands[0]), commandNames(commands))
 		}
+		if named == nil {
+			return nil
+		}
+		l.command, l.title = named, strings.TrimSpace(l.title+" "+named.Name)
+		l.args = append(l.args, named.Name)
+		a.operands, a.before = a.operands[1:], a.before-1
+		commands = named.Subcommands
 	}
-	return false
+	return nil
 }
 
 func findCommand(list []*cli.Command, name string) *cli.Command {

@@ -17,7 +17,6 @@ type copying struct {
 	*program
 	options              xfer.Options
 	quiet, verbose, json bool
-	version              bool
 
 	console *console
 	events  *events // nil without --json
@@ -30,10 +29,10 @@ func (p *program) copyCommand() *cli.Command {
 		&cli.BoolFlag{Name: "recursive", Aliases: []string{"r"}, Usage: "copy directories", Destination: &o.Recursive},
 		&cli.BoolFlag{Name: "preserve", Aliases: []string{"p"}, Usage: "keep modes and times of change", Destination: &o.Preserve},
 		&cli.BoolFlag{Name: "follow", Aliases: []string{"L"}, Usage: "copy what symbolic links lead to instead of the links", Destination: &o.Follow},
-		checkedFlag("hash", "`xxh3|blake3|crc32c|sha256`: how pieces are digested (xxh3)", hash(&o.Hash)),
+		checkedFlag("hash", "`xxh3|blake3|crc32c|sha256` how pieces are digested (xxh3)", hash(&o.Hash)),
 		&cli.StringFlag{Name: "manifest", Usage: "the copy must be what manifest `FILE` says: the rest is not published (exit code 4)", Destination: &o.Manifest},
 		&cli.StringFlag{Name: "write-manifest", Usage: "write a manifest of what was copied to `FILE` (zstd if it ends in .zst)", Destination: &o.WriteManifest},
-		checkedFlag("compress", "`off|zstd|s2|auto`: each chunk, where it shrinks; useful over tcp (off)", compression(&o.Compress)),
+		checkedFlag("compress", "`off|zstd|s2|auto` compress each chunk, where it shrinks; useful over tcp (off)", compression(&o.Compress)),
 		&cli.BoolFlag{Name: "no-fsync", Usage: "do not wait until what was copied is on the disk", Destination: &o.NoFsync},
 	}
 	flags = append(flags, linkFlags(o)...)
@@ -66,8 +65,7 @@ func (c *copying) run(ctx context.Context, operands []string) error {
 	summary, err := c.copy(ctx, operands)
 	if err != nil {
 		if c.json {
-			f := explain(err, ctx.Err() != nil)
-			c.events.emit(errorEvent{Event: "error", Text: f.text, Hint: f.hint, ExitCode: f.code})
+			c.events.emitError(err, ctx.Err() != nil)
 		}
 		return err
 	}

@@ -3,9 +3,11 @@ package main
 import (
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io"
 	"sync"
 
+	"gdrcp/rdma"
 	"gdrcp/xfer"
 )
 
@@ -20,13 +22,14 @@ import (
 //	summary     once, last, when a copy came    files, dirs, links, bytes, seconds, bytes_per_second, wire_bytes, repairs,
 //	            to an end                       hash, piece_bytes, root, meta_root, verified, first_byte_ms, skipped, failed,
 //	                                            changed, corrupt, missing, link fields
-//	error       last, instead of a good end     text, hint, exit_code, reason (devices only)
+//	error       last, instead of a good end     text, hint, exit_code, reason (why there is no RDMA device)
 //	bandwidth   by bench, for each digest       transport, device, hash, mib_per_s, bytes, seconds, chunk_bytes, slots, qps, imm
 //	latency     by bench, for each operation    transport, device, op, rounds, median_us, p99_us, min_us
 //	device      by devices, for each            name, transport, numa_node, firmware, ports, problem
-//	created     by manifest create              files, dirs, links, bytes, hash, piece_bytes, root, meta_root, failed, skipped
-//	verified    by manifest verify              files, dirs, links, bytes, hash, piece_bytes, root, meta_root, bad, missing, extra
-//	difference  by manifest verify and diff     path, kind, differs, ranges, text
+//	created     by manifest create              files, dirs, links, bytes, hash, piece_bytes, root, meta_root, unreadable, skipped
+//	verified    by manifest verify              files, dirs, links, bytes, hash, piece_bytes, root, meta_root, bad, missing, extra,
+//	                                            unreadable, skipped
+//	difference  by manifest, for each path      path, kind, differs, ranges (of offset and end), text
 //	compared    by manifest diff                identical, differences
 //
 // Link fields are transport ("verbs" or "tcp"), device, family, imm
@@ -52,6 +55,17 @@ func (e *events) emit(event any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	_ = e.out.Encode(event)
+}
+
+// emitError writes the event of a bad end.
+func (e *events) emitError(err error, interrupted bool) {
+	f := explain(err, interrupted)
+	event := errorEvent{Event: "error", Text: f.text, Hint: f.hint, ExitCode: f.code}
+	var probe *rdma.ProbeError
+	if errors.As(err, &probe) {
+		event.Reason = probe.Reason.String()
+	}
+	e.emit(event)
 }
 
 type linkFields struct {

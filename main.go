@@ -25,7 +25,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	p := &program{
-		stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, started: time.Now(),
+		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, started: time.Now(),
 		verbs: newVerbs(), tcp: newTCP(), timeouts: xfer.DefaultTimeouts(),
 	}
 	os.Exit(p.run(ctx, os.Args))
@@ -34,6 +34,7 @@ func main() {
 // program is one run of gdrcp: all that it touches besides files and what the
 // providers reach.
 type program struct {
+	stdin          io.Reader
 	stdout, stderr io.Writer
 	getenv         func(string) string
 	started        time.Time
@@ -45,9 +46,13 @@ type program struct {
 // returns the exit code. It ends early, and cleanly, when ctx does.
 func (p *program) run(ctx context.Context, args []string) int {
 	app := p.app()
-	arranged, err := arrange(app, args[1:])
-	if err == nil {
-		err = app.RunContext(ctx, arranged)
+	line, err := arrange(app, args[1:])
+	switch {
+	case err != nil:
+	case line.help:
+		writeHelp(p.stdout, app, line)
+	default:
+		err = app.RunContext(ctx, line.args)
 	}
 	if err == nil {
 		return exitOK

@@ -24,13 +24,16 @@ type console struct {
 }
 
 // line writes a line above the bar.
-func (c *console) line(format string, args ...any) {
+func (c *console) line(format string, args ...any) { c.lineTo(c.w, format, args...) }
+
+// lineTo writes a line elsewhere, which may be the same terminal.
+func (c *console) lineTo(w io.Writer, format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.bar != nil {
 		_ = c.bar.Clear()
 	}
-	fmt.Fprintf(c.w, format+"\n", args...)
+	fmt.Fprintf(w, format+"\n", args...)
 }
 
 // isTerminal reports whether w is a terminal that can redraw a line.

@@ -36,12 +36,12 @@ func (p *program) serveCommand() *cli.Command {
 		Description: `Lets clients copy to and from DIR: by TCP at ADDR:PORT, and by RDMA at PORT+1 of the addresses of every RDMA device.
 Runs until SIGINT or SIGTERM.`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "root", Usage: "the directory that is served: `DIR`", Destination: &s.root},
-			&cli.StringFlag{Name: "listen", Usage: "`ADDR:PORT` to listen at (" + s.listen + "); port 0 takes a free one", Destination: &s.listen, Value: s.listen},
+			&cli.StringFlag{Name: "root", Usage: "`DIR` the directory that is served", Destination: &s.root},
+			&cli.StringFlag{Name: "listen", Usage: "`ADDR:PORT` where to listen (" + s.listen + "); port 0 takes a free one", Destination: &s.listen, Value: s.listen},
 			&cli.BoolFlag{Name: "read-only", Usage: "clients can only read", Destination: &s.readOnly},
 			&cli.BoolFlag{Name: "insecure-listen", Usage: "allow addresses that others reach: there is no access control yet", Destination: &s.insecure},
-			checkedFlag("transport", "`auto|verbs|tcp`: offer both, or one only (auto)", word(&s.transport, "auto", "verbs", "tcp")),
-			checkedFlag("max-sessions", "serve `N` clients at once (64)", number(&s.maxSessions, 1, 1<<16)),
+			checkedFlag("transport", "`auto|verbs|tcp` what to offer: both where there are RDMA devices, or one (auto)", word(&s.transport, "auto", "verbs", "tcp")),
+			checkedFlag("max-sessions", "`N` clients are served at once (64)", number(&s.maxSessions, 1, 1<<16)),
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "tell errors only", Destination: &s.quiet},
 			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell every entry that was not copied", Destination: &s.verbose},
 		},

@@ -1,0 +1,407 @@
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"gdrcp/manifest"
+	"gdrcp/xfer"
+
+	"github.com/urfave/cli/v2"
+)
+
+// manifesting is one of the manifest commands.
+type manifesting struct {
+	*program
+	audit   xfer.AuditOptions
+	header  manifest.Header
+	output  string
+	quiet   bool
+	json    bool
+	console *console
+	events  *events
+}
+
+func (p *program) manifestCommand() *cli.Command {
+	m := &manifesting{program: p, output: "-"}
+	m.header = manifest.Header{Algorithm: manifest.XXH3, PieceBytes: manifest.DefaultPieceBytes}
+	quiet := &cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "tell errors and differences only", Destination: &m.quiet}
+	asJSON := &cli.BoolFlag{Name: "json", Usage: "one event a line on standard output, as JSON", Destination: &m.json}
+	follow := &cli.BoolFlag{Name: "follow", Aliases: []string{"L"}, Usage: "take what symbolic links lead to instead of the links", Destination: &m.audit.Follow}
+	return &cli.Command{
+		Name: "manifest", ArgsUsage: "create|verify|show|diff ...",
+		Description: "Manifests say what a file or a tree holds: its entries and the digests of their pieces.",
+		Subcommands: []*cli.Command{
+			{
+				Name: "create", ArgsUsage: "[OPTIONS] PATH", Action: m.action(1, m.create),
+				Description: "Reads PATH and writes its manifest. The root is the one that a copy of PATH shows.",
+				Flags: []cli.Flag{
+					&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` to write to (- is standard output, the default; zstd if it ends in .zst)", Destination: &m.output, Value: "-"},
+					checkedFlag("hash", "`xxh3|blake3|crc32c|sha256` how pieces are digested (xxh3)", hash(&m.header.Algorithm)),
+					checkedFlag("piece-size", "`SIZE` of a piece, a power of two (1MiB)", pieceSize(&m.header.PieceBytes)),
+					follow, quiet, asJSON,
+				},
+			},
+			{
+				Name: "verify", ArgsUsage: "[OPTIONS] MANIFEST PATH", Action: m.action(2, m.verify),
+				Description: "Holds PATH against MANIFEST (- is standard input) and names every bad, missing and extra entry, and the byte range of\n    every bad piece. A manifest of one file verifies a file of any name. Exit code 4 if anything differs.",
+				Flags: []cli.Flag{
+					&cli.BoolFlag{Name: "preserve", Aliases: []string{"p"}, Usage: "compare modes and times of change too", Destination: &m.audit.Preserve},
+					follow, quiet, asJSON,
+				},
+			},
+			{
+				Name: "show", ArgsUsage: "[OPTIONS] MANIFEST", Action: m.action(1, m.show),
+				Description: "Checks a manifest by itself, and prints its entries and roots, without the digests of pieces.",
+				Flags:       []cli.Flag{&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print the last line only", Destination: &m.quiet}},
+			},
+			{
+				Name: "diff", ArgsUsage: "[OPTIONS] A B", Action: m.action(2, m.diff),
+				Description: "Compares two manifests. Exit code 4 if they differ.",
+				Flags:       []cli.Flag{quiet, asJSON},
+			},
+		},
+	}
+}
+
+func pieceSize(to *int64) *checked {
+	return &checked{set: func(s string) error {
+		n, err := parseSize(s)
+		if err != nil {
+			return err
+		}
+		if manifest.CheckPieceBytes(n) != nil {
+			return fmt.Errorf("not a power of two from %s to %s", sizeText(manifest.MinPieceBytes), sizeText(manifest.MaxPieceBytes))
+		}
+		*to = n
+		return nil
+	}}
+}
+
+// action is do with as many operands as it needs, and tells its error as an
+// event where events are wanted.
+func (m *manifesting) action(operands int, do func(ctx context.Context, operands []string) error) cli.ActionFunc {
+	return func(cc *cli.Context) error {
+		if cc.NArg() != operands {
+			return usageError("gdrcp manifest %s needs %s: %s", cc.Command.Name, count(int64(operands), "operand", "operands"), strings.TrimPrefix(cc.Command.ArgsUsage, "[OPTIONS] "))
+		}
+		m.console = &console{w: m.stderr}
+		if m.json {
+			m.events = newEvents(m.stdout)
+		}
+		err := do(cc.Context, cc.Args().Slice())
+		var told *ended
+		if m.json && err != nil && !errors.As(err, &told) {
+			m.events.emitError(err, cc.Context.Err() != nil)
+		}
+		return err
+	}
+}
+
+// follow draws a bar while files are read, where there is a terminal for it.
+func (m *manifesting) follow() (end func()) {
+	if m.quiet || m.json || !m.isTerminal(m.stderr) {
+		return func() {}
+	}
+	m.audit.Tally = &xfer.Tally{}
+	return m.console.follow(m.audit.Tally)
+}
+
+// manifestWriter is where a new manifest goes: standard output or a file.
+func (m *manifesting) manifestWriter() (out *manifest.Writer, commit func() error, abort func(), err error) {
+	if m.output == "-" {
+		out, err = manifest.NewWriter(m.stdout, m.header)
+		return out, func() error { return nil }, func() {}, err
+	}
+	f, err := manifest.Create(m.output, m.header)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return f.Writer, func() error { _, err := f.Commit(); return err }, func() { _ = f.Abort() }, nil
+}
+
+func (m *manifesting) create(ctx context.Context, operands []string) error {
+	if m.output == "-" && m.json {
+		return usageError("--json needs -o FILE: the manifest itself goes to standard output")
+	}
+	out, commit, abort, err := m.manifestWriter()
+	if err != nil {
+		return err
+	}
+	defer abort()
+	m.audit.Report = func(f xfer.Finding) {
+		if m.json {
+			m.events.emit(differenceEvent{Event: "difference", Path: f.Path, Kind: kindText(f.Kind), Text: f.Text})
+		} else {
+			m.console.line("gdrcp: %s", printable(f.Text))
+		}
+	}
+	end := m.follow()
+	s, err := xfer.CreateManifest(ctx, operands[0], out, m.header, m.audit)
+	end()
+	if err != nil {
+		return err
+	}
+	if err := commit(); err != nil {
+		return err
+	}
+	if m.json {
+		m.events.emit(auditEventOf("created", s))
+	} else if !m.quiet {
+		m.console.line("manifest of %s: root %s %x", contentText(s), s.Algorithm, s.Content)
+	}
+	if s.Unreadable > 0 {
+		return &ended{exitPartial}
+	}
+	return nil
+}
+
+// openManifest opens a manifest by name, "-" being standard input.
+func (m *manifesting) openManifest(name string) (*manifest.Reader, error) {
+	if name == "-" {
+		return manifest.NewReader(m.stdin)
+	}
+	return manifest.Open(name)
+}
+
+func (m *manifesting) verify(ctx context.Context, operands []string) error {
+	r, err := m.openManifest(operands[0])
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	m.audit.Report = func(f xfer.Finding) {
+		switch {
+		case m.json:
+			m.events.emit(differenceEvent{"difference", f.Path, kindText(f.Kind), f.Differs.String(), rangeFields(f.Ranges), f.Text})
+		case f.Kind == xfer.FindingSkipped || f.Kind == xfer.FindingUnreadable:
+			m.console.line("gdrcp: %s", printable(f.Text))
+		default:
+			m.tell("%s", printable(f.Text))
+		}
+	}
+	end := m.follow()
+	s, err := xfer.VerifyTree(ctx, r, operands[1], m.audit)
+	end()
+	if err != nil {
+		return err
+	}
+	if m.json {
+		m.events.emit(auditEventOf("verified", s))
+	} else if !m.quiet {
+		m.console.line("%s", verdict(s))
+	}
+	switch {
+	case s.Bad+s.Missing+s.Extra > 0:
+		return &ended{exitIntegrity}
+	case s.Unreadable > 0:
+		return &ended{exitPartial}
+	}
+	return nil
+}
+
+// tell writes a line to standard output, above the bar.
+func (m *manifesting) tell(format string, args ...any) {
+	m.console.lineTo(m.stdout, format, args...)
+}
+
+// verdict is the last line of a verification.
+func verdict(s *xfer.AuditSummary) string {
+	var parts []string
+	for _, f := range []struct {
+		n    int64
+		text string
+	}{{s.Bad, "bad"}, {s.Missing, "missing"}, {s.Extra, "extra"}, {s.Unreadable, "unreadable"}} {
+		if f.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", f.n, f.text))
+		}
+	}
+	if len(parts) == 0 {
+		return fmt.Sprintf("verified %s: root %s %x", contentText(s), s.Algorithm, s.Content)
+	}
+	return fmt.Sprintf("NOT as the manifest says: %s; %s as it should be", strings.Join(parts, ", "), contentText(s))
+}
+
+func contentText(s *xfer.AuditSummary) string {
+	text := count(s.Files, "file", "files")
+	if s.Dirs > 0 {
+		text += ", " + count(s.Dirs, "directory", "directories")
+	}
+	if s.Links > 0 {
+		text += ", " + count(s.Links, "link", "links")
+	}
+	return text + ", " + bytesText(float64(s.Bytes), 1)
+}
+
+// show prints a manifest without the digests of pieces: what a person wants to
+// see of it. Its lines are those of the manifest, but for files of several
+// pieces, which have their root.
+func (m *manifesting) show(ctx context.Context, operands []string) error {
+	r, err := m.openManifest(operands[0])
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	h := r.Header()
+	for {
+		e, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		if err := r.SkipPieces(); err != nil && !errors.Is(err, manifest.ErrVoid) {
+			return err
+		} else if err == nil && !m.quiet {
+			m.tell("%s", entryText(e, h.Algorithm))
+		}
+	}
+	s := r.Summary()
+	m.tell("%d entries, %s in pieces of %s, root %s %x, meta root %x", s.Entries, bytesText(float64(s.Bytes), 1), sizeText(h.PieceBytes), h.Algorithm, s.Content, s.Meta)
+	return nil
+}
+
+// entryText is an entry as show prints it.
+func entryText(e *manifest.Entry, a manifest.Algorithm) string {
+	switch e.Type {
+	case manifest.File:
+		return fmt.Sprintf("f %04o %d %s %s", e.Mode, e.Size, a.Hex(e.Root), printable(e.Path))
+	case manifest.Symlink:
+		return fmt.Sprintf("l %04o %s -> %s", e.Mode, printable(e.Path), printable(e.Target))
+	}
+	return fmt.Sprintf("d %04o %s", e.Mode, printable(e.Path))
+}
+
+func (m *manifesting) diff(ctx context.Context, operands []string) error {
+	if operands[0] == "-" && operands[1] == "-" {
+		return usageError("only one of the manifests can come from standard input")
+	}
+	a, err := m.openManifest(operands[0])
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	b, err := m.openManifest(operands[1])
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	changes := int64(0)
+	identical, err := manifest.Diff(a, b, func(c manifest.Change) error {
+		changes++
+		if m.json {
+			m.events.emit(differenceEvent{"difference", c.Path(), changeKind(&c), c.Differs.String(), rangeFields(c.Ranges), ""})
+		} else {
+			m.tell("%s", changeText(&c))
+		}
+		return context.Cause(ctx)
+	})
+	if err != nil {
+		return err
+	}
+	if m.json {
+		m.events.emit(comparedEvent{"compared", identical, changes})
+	} else if !m.quiet {
+		m.console.line("%s, root %s %x and %x", count(changes, "difference", "differences"), a.Header().Algorithm, a.Summary().Content, b.Summary().Content)
+	}
+	if !identical {
+		return &ended{exitIntegrity}
+	}
+	return nil
+}
+
+func changeKind(c *manifest.Change) string {
+	switch {
+	case c.A == nil:
+		return "added"
+	case c.B == nil:
+		return "removed"
+	}
+	return "changed"
+}
+
+// changeText is a change in a line: + added, - removed, ~ changed.
+func changeText(c *manifest.Change) string {
+	path := strconv.Quote(c.Path())
+	switch {
+	case c.A == nil:
+		return "+ " + path
+	case c.B == nil:
+		return "- " + path
+	}
+	text := "~ " + path + ": " + c.Differs.String()
+	if c.Differs&manifest.SizeDiffers != 0 {
+		text += fmt.Sprintf(", size %d and %d", c.A.Size, c.B.Size)
+	}
+	if len(c.Ranges) > 0 {
+		text += ", bytes " + xfer.RangesText(c.Ranges)
+	}
+	return text
+}
+
+func kindText(k xfer.FindingKind) string {
+	return [...]string{xfer.FindingBad: "bad", xfer.FindingMissing: "missing", xfer.FindingExtra: "extra", xfer.FindingUnreadable: "unreadable", xfer.FindingSkipped: "skipped"}[k]
+}
+
+type differenceEvent struct {
+	Event   string       `json:"event"`
+	Path    string       `json:"path"`
+	Kind    string       `json:"kind"`
+	Differs string       `json:"differs,omitempty"`
+	Ranges  []rangeField `json:"ranges,omitempty"`
+	Text    string       `json:"text,omitempty"`
+}
+
+// rangeField is bytes from Offset up to End, which is not part of it.
+type rangeField struct {
+	Offset int64 `json:"offset"`
+	End    int64 `json:"end"`
+}
+
+func rangeFields(ranges []manifest.ByteRange) []rangeField {
+	var out []rangeField
+	for _, r := range ranges {
+		out = append(out, rangeField(r))
+	}
+	return out
+}
+
+type comparedEvent struct {
+	Event       string `json:"event"`
+	Identical   bool   `json:"identical"`
+	Differences int64  `json:"differences"`
+}
+
+type auditEvent struct {
+	Event      string `json:"event"`
+	Files      int64  `json:"files"`
+	Dirs       int64  `json:"dirs"`
+	Links      int64  `json:"links"`
+	Bytes      int64  `json:"bytes"`
+	Hash       string `json:"hash"`
+	PieceBytes int64  `json:"piece_bytes"`
+	Root       string `json:"root"`
+	MetaRoot   string `json:"meta_root"`
+	Bad        int64  `json:"bad"`
+	Missing    int64  `json:"missing"`
+	Extra      int64  `json:"extra"`
+	Unreadable int64  `json:"unreadable"`
+	Skipped    int64  `json:"skipped"`
+}
+
+func auditEventOf(event string, s *xfer.AuditSummary) auditEvent {
+	return auditEvent{
+		Event: event, Files: s.Files, Dirs: s.Dirs, Links: s.Links, Bytes: s.Bytes, Hash: s.Algorithm.String(), PieceBytes: s.PieceBytes,
+		Root: hex.EncodeToString(s.Content[:]), MetaRoot: hex.EncodeToString(s.Meta[:]),
+		Bad: s.Bad, Missing: s.Missing, Extra: s.Extra, Unreadable: s.Unreadable, Skipped: s.Skipped,
+	}
+}

@@ -1,0 +1,206 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"gdrcp/chunker"
+	"gdrcp/manifest"
+)
+
+// AuditOptions say how a tree is read, for a manifest of it or to hold it
+// against one.
+type AuditOptions struct {
+	// Follow looks at what links lead to instead of at the links.
+	Follow bool
+	// Preserve compares modes and times of change too.
+	Preserve bool
+	// Report takes what is found, one call at a time. Nil: nobody wants to know.
+	Report func(Finding)
+	// Tally counts while the files are read. Nil: nobody looks.
+	Tally *Tally
+}
+
+// FindingKind says what is the matter with a path.
+type FindingKind uint8
+
+// The findings.
+const (
+	// FindingBad: it is there, and not as the manifest has it.
+	FindingBad FindingKind = iota + 1
+	// FindingMissing: the manifest has it, the tree does not.
+	FindingMissing
+	// FindingExtra: the tree has it, the manifest does not.
+	FindingExtra
+	// FindingUnreadable: it could not be read, or changed meanwhile.
+	FindingUnreadable
+	// FindingSkipped: a socket, fifo or device, which manifests do not have.
+	FindingSkipped
+)
+
+// Finding is one path that is not as it should be.
+type Finding struct {
+	Kind FindingKind
+	Path string
+	// Differs says in what a bad entry differs.
+	Differs manifest.Difference
+	// Ranges are the bad pieces of a bad file, in ascending order, merged where
+	// they touch. A file with more than manifest.MaxRanges has all further
+	// ones, and what is between, in the last.
+	Ranges []manifest.ByteRange
+	// Text says it in a line, the path quoted.
+	Text string
+}
+
+// AuditSummary is what an audit came to.
+type AuditSummary struct {
+	manifest.Header
+	// Content and Meta are the manifest's roots.
+	Content, Meta [32]byte
+	// Files, Dirs and Links count what is in the new manifest, or is as the
+	// given one says, and Bytes what those files hold.
+	Files, Dirs, Links, Bytes int64
+	// The findings, by kind.
+	Bad, Missing, Extra, Unreadable, Skipped int64
+}
+
+func (s *AuditSummary) book(e *manifest.Entry) {
+	switch e.Type {
+	case manifest.Dir:
+		s.Dirs++
+	case manifest.Symlink:
+		s.Links++
+	default:
+		s.Files++
+		s.Bytes += e.Size
+	}
+}
+
+func (s *AuditSummary) find(f Finding, report func(Finding)) {
+	switch f.Kind {
+	case FindingBad:
+		s.Bad++
+	case FindingMissing:
+		s.Missing++
+	case FindingExtra:
+		s.Extra++
+	case FindingUnreadable:
+		s.Unreadable++
+	case FindingSkipped:
+		s.Skipped++
+	}
+	if report != nil {
+		report(f)
+	}
+}
+
+// CreateManifest reads the file or tree at path and writes its manifest to out,
+// which was made for h; the caller closes or commits it. Its roots are those
+// of a copy of path. What cannot be read is reported and left out: the summary
+// counts it, and the error is nil.
+func CreateManifest(ctx context.Context, path string, out *manifest.Writer, h manifest.Header, o AuditOptions) (*AuditSummary, error) {
+	sum := &AuditSummary{Header: h}
+	a, err := newAudit(path, h, &o)
+	if err != nil {
+		return nil, err
+	}
+	defer a.tree.Close()
+	if err := a.run(ctx, a.cutAll, &manifestMaker{out: out, sum: sum, report: o.Report}); err != nil {
+		return nil, err
+	}
+	s, err := out.Close()
+	if err != nil {
+		return nil, err
+	}
+	sum.Content, sum.Meta = s.Content, s.Meta
+	return sum, nil
+}
+
+// VerifyTree holds the file or tree at path against the manifest that r reads,
+// from its first entry on. A manifest that begins with a file verifies a single
+// file whatever its name. What differs is reported and counted, and the error
+// is nil; an error says that the comparison did not come to its end.
+func VerifyTree(ctx context.Context, r *manifest.Reader, path string, o AuditOptions) (*AuditSummary, error) {
+	sum := &AuditSummary{Header: r.Header()}
+	a, err := newAudit(path, r.Header(), &o)
+	if err != nil {
+		return nil, err
+	}
+	defer a.tree.Close()
+	m := &treeMerge{audit: a, r: r, preserve: o.Preserve}
+	if err := a.run(ctx, m.cut, &treeJudge{sum: sum, report: o.Report}); err != nil {
+		return nil, err
+	}
+	s := r.Summary()
+	sum.Content, sum.Meta = s.Content, s.Meta
+	return sum, nil
+}
+
+// openAudited opens the tree at path. A link that leads to it is followed, as
+// in a copy of a file; the name stays that of the link.
+func openAudited(path string, follow bool) (tree *chunker.Tree, single bool, err error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, false, err
+	}
+	if !st.IsDir() {
+		follow = true
+	} else if path, err = filepath.EvalSymlinks(path); err != nil {
+		return nil, false, err
+	}
+	tree, err = chunker.OpenLocal([]chunker.Source{{Path: path, Name: "."}}, follow)
+	return tree, !st.IsDir(), err
+}
+
+// manifestMaker writes the manifest of what was read.
+type manifestMaker struct {
+	out    *manifest.Writer
+	sum    *AuditSummary
+	report func(Finding)
+	tree   *manifest.Tree
+	begun  bool // the file of several pieces has a line
+}
+
+func (m *manifestMaker) piece(p *auditPiece) error {
+	e := &p.item.entry
+	if manifest.PieceCount(e.Size, m.sum.PieceBytes) <= 1 {
+		e.Root = p.digest
+		return nil
+	}
+	if !m.begun {
+		m.begun, m.tree = true, manifest.NewTree(m.sum.Algorithm)
+		if err := m.out.BeginFile(e); err != nil {
+			return err
+		}
+	}
+	m.tree.PushRun(p.digest, p.count)
+	return m.out.PieceRun(p.digest, p.count)
+}
+
+func (m *manifestMaker) end(it *auditItem) error {
+	begun := m.begun
+	m.begun = false
+	if it.problem != nil {
+		m.sum.find(problemFinding(it), m.report)
+		if begun {
+			return m.out.VoidFile()
+		}
+		return nil
+	}
+	m.sum.book(&it.entry)
+	if begun {
+		return m.out.EndFile(m.tree.Root())
+	}
+	return m.out.WriteEntry(&it.entry)
+}
+
+// problemFinding is what is told of an entry that cannot be read.
+func problemFinding(it *auditItem) Finding {
+	kind := FindingUnreadable
+	if errors.Is(it.problem, chunker.ErrSpecial) {
+		kind = FindingSkipped
+	}
+	return Finding{Kind: kind, Path: it.treePath(), Text: it.problem.Error()}
+}

@@ -256,6 +256,9 @@ func (s *Sink) FreeBytes() (int64, error) {
 	if err := uninterrupted(func() error { return unix.Fstatfs(s.base.fd, &st) }); err != nil {
 		return 0, opErr("measure free space of", s.dest, err)
 	}
+	if st.Blocks == 0 {
+		return math.MaxInt64, nil // a file system that does not tell
+	}
 	high, low := bits.Mul64(st.Bavail, uint64(st.Frsize))
 	if high != 0 || low > math.MaxInt64 {
 		return math.MaxInt64, nil

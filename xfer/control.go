@@ -3,6 +3,7 @@ package xfer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"gdrcp/rdma"
@@ -39,6 +40,9 @@ func (c *control) trySend(t msgType, body []byte) (bool, error) {
 }
 
 func (c *control) trySendLocked(t msgType, body []byte) (bool, error) {
+	if len(body) > msgBytes-frameBytes {
+		return false, fmt.Errorf("%w: a request of %d bytes does not fit a message; name fewer files at once", ErrUsage, len(body))
+	}
 	var seq uint64
 	if t.sequenced() {
 		if c.sent-c.acked >= controlWindow {

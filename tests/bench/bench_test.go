@@ -107,7 +107,7 @@ func TestEventField(t *testing.T) {
 
 func TestAlternateTakesTurns(t *testing.T) {
 	var order []string
-	make := func(name string, cold bool) *competitor {
+	turn := func(name string, cold bool) *competitor {
 		return &competitor{
 			name: name, cold: cold,
 			prepare: func(context.Context) error { order = append(order, "prepare "+name); return nil },
@@ -120,7 +120,7 @@ func TestAlternateTakesTurns(t *testing.T) {
 			},
 		}
 	}
-	values, err := alternate(t.Context(), io.Discard, 2, []*competitor{make("a", false), make("b", true)})
+	values, err := alternate(t.Context(), io.Discard, 2, []*competitor{turn("a", false), turn("b", true)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -149,7 +149,10 @@ func (c *conn) watchEvents() {
 			c.wound(&rdma.OpError{Op: "watch connection to", Device: c.r.dev.Name, Peer: c.remote, Err: err})
 			return
 		case ev.kind == evDeviceRemoval:
-			c.wound(connectError(c.r.dev.Name, c.remote, ev))
+			c.wound(&rdma.OpError{
+				Op: "keep the connection to", Device: c.r.dev.Name, Peer: c.remote, Err: &eventError{ev: ev},
+				Hint: "the device was removed: see dmesg",
+			})
 		case ev.kind != evAddrChange:
 			c.wound(nil)
 		}

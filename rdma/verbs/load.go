@@ -37,6 +37,7 @@ type Provider struct {
 
 	mu      sync.Mutex
 	watches map[*C.struct_abi_context]*watch
+	pads    map[*C.struct_abi_context]*keyPad
 }
 
 // Option changes a default of a Provider.
@@ -66,6 +67,7 @@ func New(opts ...Option) *Provider {
 		sysfs:      "/sys",
 		dev:        "/dev/infiniband",
 		watches:    map[*C.struct_abi_context]*watch{},
+		pads:       map[*C.struct_abi_context]*keyPad{},
 	}
 	if runtime.GOMAXPROCS(0) > 2 {
 		p.spin = defaultSpin

@@ -4,6 +4,7 @@ package verbs
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -28,14 +29,13 @@ type fake struct {
 const oneDevice = `static struct { char ops[16]; int node, transport; char name[64]; } d = { .name = "fake0" };
 	static void *list[2]; list[0] = &d; *n = 1; return list;`
 
+//go:embed table.h
+var tableH string
+
 // symbols reads out of table.h which functions a library must have.
 func symbols(t *testing.T, macro string) []string {
 	t.Helper()
-	b, err := os.ReadFile("table.h")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, ok := strings.Cut(string(b), "#define "+macro+"(X)")
+	_, rest, ok := strings.Cut(tableH, "#define "+macro+"(X)")
 	if !ok {
 		t.Fatalf("table.h has no %s", macro)
 	}

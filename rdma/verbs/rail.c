@@ -50,6 +50,18 @@ int vb_rail_close(struct vb_rail *r)
 	return vb_negative(err);
 }
 
+int vb_pad_open(const struct vb_api *api, struct abi_context *ctx, int cqe, struct abi_cq **out)
+{
+	errno = 0;
+	*out = api->ibv_create_cq(ctx, cqe, NULL, NULL, 0);
+	return *out ? 0 : -(errno ? errno : EIO);
+}
+
+void vb_pad_close(const struct vb_api *api, struct abi_cq *cq)
+{
+	api->ibv_destroy_cq(cq);
+}
+
 int vb_rail_fd(const struct vb_rail *r)
 {
 	return r->channel->fd;

@@ -124,8 +124,12 @@ func (p *Provider) Open(device string, cfg rdma.RailConfig) (rdma.Rail, error) {
 }
 
 func (r *rail) open() error {
+	if err := r.p.padKeys(r); err != nil {
+		return err
+	}
 	rc := C.vb_rail_open(r.api, r.ctx, C.int(r.size.cqe), C.int(r.cfg.Conns), C.uint32_t(r.cfg.MsgBytes), &r.c)
 	if rc != 0 {
+		r.p.unpadKeys(r)
 		return lockedMemory(&rdma.OpError{Op: "open rail", Device: r.dev.Name, Err: errno(rc)})
 	}
 	r.cq = C.vb_rail_cq(r.c)
@@ -140,6 +144,7 @@ func (r *rail) open() error {
 			r.fd.close()
 		}
 		C.vb_rail_close(r.c)
+		r.p.unpadKeys(r)
 		return &rdma.OpError{Op: "open rail", Device: r.dev.Name, Err: err}
 	}
 	return nil
@@ -258,5 +263,6 @@ func (r *rail) Close() error {
 	if rc := C.vb_rail_close(r.c); rc != 0 {
 		errs = append(errs, &rdma.OpError{Op: "close rail", Device: r.dev.Name, Err: errno(rc)})
 	}
+	r.p.unpadKeys(r)
 	return errors.Join(errs...)
 }

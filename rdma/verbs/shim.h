@@ -132,6 +132,9 @@ struct vb_comp {
 struct vb_rail;
 struct vb_qp;
 
+/* A completion queue that nothing is bound to: see siwkeys.go. */
+int vb_pad_open(const struct vb_api *api, struct abi_context *ctx, int cqe, struct abi_cq **out);
+void vb_pad_close(const struct vb_api *api, struct abi_cq *cq);
 int vb_rail_open(const struct vb_api *api, struct abi_context *ctx, int cqe, int slots,
 		 uint32_t msg_bytes, struct vb_rail **out);
 int vb_rail_close(struct vb_rail *r);

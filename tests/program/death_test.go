@@ -1,0 +1,226 @@
+package program
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// slowBytes is what the copies that are disturbed move. Over TCP a proxy makes
+// them take their time, over an emulated device they do.
+func slowBytes(l link) int64 {
+	if l.transport == "verbs" {
+		return 192 << 20
+	}
+	return 32 << 20
+}
+
+// slowDown returns where a client reaches the server slowly.
+func (s *sides) slowDown(t *testing.T) string {
+	if s.link.transport == "verbs" {
+		return s.via()
+	}
+	x := &proxy{bytesPerSecond: 6 << 20}
+	return x.start(t, s.addr()).addr()
+}
+
+// event is something that ends a copy.
+type event struct {
+	name     string
+	toServer bool
+	signal   syscall.Signal
+	// The other end, or the client that was asked to end: the exit code, the
+	// line, and how long it may take.
+	code    int
+	pattern string
+	within  time.Duration
+}
+
+// silence is after how long a peer counts as dead.
+const silence = 10 * time.Second
+
+func events() []event {
+	return []event{
+		{"client killed", false, syscall.SIGKILL, -1, "", 0},
+		{"client interrupted", false, syscall.SIGINT, 130, "interrupted", slow(3 * time.Second)},
+		{"client terminated", false, syscall.SIGTERM, 130, "interrupted", slow(3 * time.Second)},
+		{"client stopped", false, syscall.SIGSTOP, 0, "", silence + slow(5*time.Second)},
+		{"server killed", true, syscall.SIGKILL, 1, `.`, slow(5 * time.Second)},
+		{"server terminated", true, syscall.SIGTERM, 1, `.`, slow(5 * time.Second)},
+		{"server stopped", true, syscall.SIGSTOP, 1, `(?i)silent|no sign|heard`, silence + slow(5*time.Second)},
+	}
+}
+
+// TestDeath ends copies in their middle in every way there is, and looks at
+// what the other end says and at what is left.
+func TestDeath(t *testing.T) {
+	everyLink(t, func(t *testing.T, l link) {
+		bothWays(t, func(t *testing.T, d direction) {
+			for _, e := range events() {
+				t.Run(e.name, func(t *testing.T) {
+					if l.transport == "tcp" {
+						t.Parallel()
+					}
+					dies(t, l, d, e)
+				})
+			}
+		})
+	})
+}
+
+func dies(t *testing.T, l link, d direction, e event) {
+	s := newSides(t, l)
+	from, to := s.ends(d)
+	makeFile(t, from+"/big", slowBytes(l), 1)
+	client := start(t, how{}, append(l.copyArgs(), s.operands(d, s.slowDown(t), "big", "copy")...)...)
+	awaitPartial(t, to, client)
+	struck := client
+	if e.toServer {
+		struck = s.process
+	}
+	struck.signal(e.signal)
+	hit := time.Now()
+	switch {
+	case e.toServer, e.signal == syscall.SIGINT, e.signal == syscall.SIGTERM:
+		client.wait(e.within)
+		client.wantFailure(e.code, e.pattern)
+		t.Logf("the client ended after %.1f s: %s", time.Since(hit).Seconds(), client.stderr.String())
+	case e.signal == syscall.SIGSTOP:
+		s.awaitSessionEnd(t, e.within)
+		t.Logf("the server gave up after %.1f s: %s", time.Since(hit).Seconds(), s.stderr.String())
+	}
+	if _, err := os.Lstat(to + "/copy"); err == nil {
+		t.Error("a part of a file bears its final name")
+	}
+	s.afterDeath(t, l, d, e, client)
+}
+
+// awaitSessionEnd waits until the server has told of a session that ended.
+func (s *server) awaitSessionEnd(t *testing.T, limit time.Duration) {
+	t.Helper()
+	before := len(s.stderr.String())
+	for deadline := time.Now().Add(limit); len(s.stderr.String()) == before; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("after %v the server still waits for a client that is stopped: %s", limit, s)
+		}
+	}
+}
+
+// afterDeath ends what is left of a copy and runs it again.
+func (s *sides) afterDeath(t *testing.T, l link, d direction, e event, client *process) {
+	t.Helper()
+	if e.signal == syscall.SIGSTOP && !e.toServer {
+		client.signal(syscall.SIGCONT)
+		client.wantFailure(1, `.`)
+	}
+	if e.toServer {
+		if e.signal == syscall.SIGTERM {
+			if code := s.wait(slow(8 * time.Second)); code != 0 {
+				t.Errorf("after SIGTERM the server ended with %d: %s", code, s.process)
+			}
+		} else {
+			_ = s.cmd.Process.Kill()
+			<-s.ended
+		}
+		s.checkLog()
+		s.server = serve(t, l, s.there)
+	}
+	from, to := s.ends(d)
+	client.wait(slow(10 * time.Second))
+	again := s.copy(t, s.operands(d, s.via(), "big", "copy")...)
+	again.wantCode(0)
+	if why := differAt(from+"/big", to+"/copy"); why != "" {
+		t.Errorf("the second copy %s", why)
+	}
+	noTemps(t, to)
+	s.stop()
+}
+
+// TestDeathInTree kills either end amid many files: those that have their
+// names must be right.
+func TestDeathInTree(t *testing.T) {
+	everyLink(t, func(t *testing.T, l link) {
+		bothWays(t, func(t *testing.T, d direction) {
+			for _, server := range []bool{false, true} {
+				t.Run(fmt.Sprintf("server killed %v", server), func(t *testing.T) {
+					if l.transport == "tcp" {
+						t.Parallel()
+					}
+					diesInTree(t, l, d, server)
+				})
+			}
+		})
+	})
+}
+
+func diesInTree(t *testing.T, l link, d direction, server bool) {
+	s := newSides(t, l)
+	from, to := s.ends(d)
+	makeTree(t, from+"/tree", 900, 7)
+	operands := append(s.operands(d, s.slowDown(t), "tree", "copy"), "-r")
+	client := start(t, how{}, append(l.copyArgs(), operands...)...)
+	for deadline := time.Now().Add(slow(20 * time.Second)); len(someFiles(to+"/copy", 40)) < 40; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("nothing arrives: %s", client)
+		}
+	}
+	if server {
+		s.signal(syscall.SIGKILL)
+		client.wantFailure(1, `.`)
+		s.server = serve(t, l, s.there)
+	} else {
+		client.signal(syscall.SIGKILL)
+		<-client.ended
+	}
+	noneWrong(t, from+"/tree", to+"/copy")
+	s.copy(t, append(s.operands(d, s.via(), "tree/.", "copy"), "-r")...).wantCode(0)
+	sameTree(t, from+"/tree", to+"/copy", false)
+	noTemps(t, to)
+}
+
+// someFiles returns up to most of the files below dir that have their names.
+func someFiles(dir string, most int) []string {
+	var found []string
+	_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error { // files come and go
+		if err == nil && d.Type().IsRegular() && !isTemp(path) {
+			found = append(found, path)
+		}
+		if len(found) >= most {
+			return filepath.SkipAll
+		}
+		return nil
+	})
+	return found
+}
+
+// TestTwoAtOnce copies into one folder at once: the one that comes later must
+// not take the other's unfinished files for leftovers.
+func TestTwoAtOnce(t *testing.T) {
+	everyLink(t, func(t *testing.T, l link) {
+		bothWays(t, func(t *testing.T, d direction) {
+			s := newSides(t, l)
+			from, to := s.ends(d)
+			makeFile(t, from+"/big", slowBytes(l), 1)
+			makeFile(t, from+"/small", 3<<20, 2)
+			stale := filepath.Join(to, ".gdrcp-0123456789abcdef0123456789abcdef")
+			write(t, stale, "left by a run that was killed")
+			first := start(t, how{}, append(l.copyArgs(), s.operands(d, s.slowDown(t), "big", "big")...)...)
+			awaitPartial(t, to, first)
+			s.copy(t, s.operands(d, s.via(), "small", "small")...).wantCode(0)
+			if len(temps(to)) == 0 {
+				t.Fatal("the second run removed the first one's file, or the first was too fast for this test")
+			}
+			first.wantCode(0)
+			for _, name := range []string{"big", "small"} {
+				if why := differAt(from+"/"+name, to+"/"+name); why != "" {
+					t.Errorf("%s: %s", name, why)
+				}
+			}
+			noTemps(t, to)
+			s.stop()
+		})
+	})
+}

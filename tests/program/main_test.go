@@ -1,0 +1,132 @@
+package program
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// binary is the program under test. TestMain sets it.
+var binary string
+
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
+	// What is copied here is to measure the program, not a disk.
+	if st, err := os.Stat("/dev/shm"); os.Getenv("TMPDIR") == "" && err == nil && st.IsDir() {
+		os.Setenv("TMPDIR", "/dev/shm")
+	}
+	dir, err := os.MkdirTemp("", "gdrcp-program-")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		err = os.Chmod(dir, 0o755) // other users run it too
+	}
+	if err == nil {
+		err = findBinary(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+func findBinary(dir string) (err error) {
+	if given := os.Getenv("GDRCP_BINARY"); given != "" {
+		binary, err = filepath.Abs(given)
+		return err
+	}
+	binary = filepath.Join(dir, "gdrcp")
+	build := exec.Command("go", "build", "-o", binary, "gdrcp")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the program (or name one in GDRCP_BINARY): %w\n%s", err, out)
+	}
+	return nil
+}
+
+// slow stretches a limit for machines that are emulated. What the program
+// itself measures, such as how long a peer may be silent, is not stretched.
+func slow(d time.Duration) time.Duration {
+	if f, err := strconv.Atoi(os.Getenv("GDRCP_TEST_SLOW")); err == nil && f > 1 {
+		return d * time.Duration(f)
+	}
+	return d
+}
+
+// full is whether to take the full counts and sizes.
+func full() bool { return os.Getenv("GDRCP_TEST_FULL") == "1" }
+
+// link is a way between client and server.
+type link struct {
+	name      string // "tcp" or a device
+	transport string
+	host      string
+}
+
+// serveArgs and copyArgs choose the link.
+func (l link) serveArgs() []string {
+	if l.transport == "verbs" {
+		return []string{"--insecure-listen", "--transport", "auto"}
+	}
+	return nil
+}
+
+func (l link) copyArgs() []string { return []string{"--transport", l.transport} }
+
+// rdmaLinks are the devices that the environment names.
+func rdmaLinks() []link {
+	var links []link
+	for _, pair := range strings.Split(os.Getenv("GDRCP_TEST_RDMA"), ",") {
+		if device, address, ok := strings.Cut(pair, "="); ok {
+			links = append(links, link{device, "verbs", address})
+		}
+	}
+	return links
+}
+
+// everyLink runs a test over TCP, or over each RDMA device where there are.
+func everyLink(t *testing.T, test func(t *testing.T, l link)) {
+	links := rdmaLinks()
+	if len(links) == 0 {
+		links = []link{tcpLink()}
+	}
+	for _, l := range links {
+		t.Run(l.name, func(t *testing.T) { test(t, l) })
+	}
+}
+
+func tcpLink() link { return link{"tcp", "tcp", "127.0.0.1"} }
+
+// onHost skips a test that the emulated machine has nothing to add to.
+func onHost(t *testing.T) {
+	t.Helper()
+	if len(rdmaLinks()) > 0 {
+		t.Skip("has nothing to do with RDMA devices: run on the host")
+	}
+}
+
+// needRDMA skips a test that is about RDMA devices where none is named.
+func needRDMA(t *testing.T) []link {
+	t.Helper()
+	links := rdmaLinks()
+	if len(links) == 0 {
+		if os.Getenv("GDRCP_REQUIRE") == "rdma" {
+			t.Fatal("GDRCP_TEST_RDMA names no device")
+		}
+		t.Skip("GDRCP_TEST_RDMA names no device: run tests/bed/run-tests")
+	}
+	return links
+}
+
+// asRoot skips a test that has to mount, or to become somebody else.
+func asRoot(t *testing.T) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+}

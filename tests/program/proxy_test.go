@@ -1,0 +1,145 @@
+package program
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+)
+
+// towards is a direction of a connection.
+type towards int
+
+const (
+	toServer towards = iota
+	toClient
+)
+
+// proxy stands between a client and a server and does to their bytes what a
+// bad network would.
+type proxy struct {
+	listener net.Listener
+	server   string
+	// spoil, where there is one, may change what passes. offset counts the
+	// bytes of that direction of the connection. It returns how many of them to
+	// pass on; after fewer than all what end says happens.
+	spoil func(to towards, offset int64, b []byte) (pass int)
+	// stall keeps the connection open after spoil has let less pass than came;
+	// otherwise it is cut.
+	stall bool
+	// bytesPerSecond bounds each direction; 0: as fast as it goes.
+	bytesPerSecond int
+
+	mu     sync.Mutex
+	conns  []net.Conn
+	passed [2]int64
+	closed bool
+	wg     sync.WaitGroup
+}
+
+// start begins to pass on. The test's end ends it.
+func (x *proxy) start(t testing.TB, server string) *proxy {
+	t.Helper()
+	var err error
+	x.server = server
+	if x.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	x.wg.Go(x.accept)
+	t.Cleanup(x.close)
+	return x
+}
+
+func (x *proxy) addr() string { return x.listener.Addr().String() }
+
+func (x *proxy) close() {
+	x.listener.Close()
+	x.mu.Lock()
+	x.closed = true
+	for _, c := range x.conns {
+		c.Close()
+	}
+	x.mu.Unlock()
+	x.wg.Wait()
+}
+
+// own keeps a connection for close to end; false means that it is too late.
+func (x *proxy) own(c net.Conn) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.closed {
+		c.Close()
+		return false
+	}
+	x.conns = append(x.conns, c)
+	return true
+}
+
+func (x *proxy) accept() {
+	for {
+		client, err := x.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("tcp", x.server)
+		if err != nil {
+			client.Close()
+			continue
+		}
+		if !x.own(client) || !x.own(server) {
+			client.Close()
+			server.Close()
+			return
+		}
+		x.wg.Go(func() { x.pass(toServer, client, server) })
+		x.wg.Go(func() { x.pass(toClient, server, client) })
+	}
+}
+
+// pass copies one direction. The end of what comes is passed on as such; all
+// else ends the connection in both directions.
+func (x *proxy) pass(to towards, from, into net.Conn) {
+	b := make([]byte, 64<<10)
+	if x.bytesPerSecond > 0 {
+		b = b[:min(len(b), max(1, x.bytesPerSecond/100))]
+	}
+	for offset := int64(0); ; {
+		n, err := from.Read(b)
+		pass := n
+		if x.spoil != nil && n > 0 {
+			pass = x.spoil(to, offset, b[:n])
+		}
+		_, werr := into.Write(b[:pass])
+		x.count(to, pass)
+		switch {
+		case pass < n && x.stall:
+			_, _ = io.Copy(io.Discard, from) // until an end has had enough
+		case err == io.EOF && pass == n && werr == nil:
+			_ = into.(*net.TCPConn).CloseWrite() // it may be gone by now
+			return
+		case err == nil && pass == n && werr == nil:
+			offset += int64(n)
+			if x.bytesPerSecond > 0 {
+				time.Sleep(time.Duration(n) * time.Second / time.Duration(x.bytesPerSecond))
+			}
+			continue
+		}
+		from.Close()
+		into.Close()
+		return
+	}
+}
+
+func (x *proxy) count(to towards, n int) {
+	x.mu.Lock()
+	x.passed[to] += int64(n)
+	x.mu.Unlock()
+}
+
+// total is how many bytes passed in a direction.
+func (x *proxy) total(to towards) int64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.passed[to]
+}

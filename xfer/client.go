@@ -202,6 +202,10 @@ func checkSingle(stat, lstat func(string) (os.FileInfo, error), path string, o *
 		stat = lstat
 	}
 	st, err := stat(path)
+	var pe *os.PathError
+	if errors.As(err, &pe) {
+		return fmt.Errorf("%q: %w", path, pe.Err) // without the name of the system call
+	}
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -238,14 +238,17 @@ func (c *checked) Set(s string) error {
 // String implements flag.Value.
 func (c *checked) String() string { return c.text }
 
-// badValue turns cli's and package flag's words about a value into ours.
+// badFlag is how package flag words that a value is refused.
+var badFlag = regexp.MustCompile(`^invalid (?:boolean )?value (".*") for (?:flag )?-([a-z-]+): (.*)$`)
+
+// badValue turns the words of cli and of package flag about a value into ours.
 func badValue(err error) error {
-	text := err.Error()
-	rest, found := strings.CutPrefix(text, "invalid value ")
-	value, rest, cut := strings.Cut(rest, " for flag -")
-	name, why, named := strings.Cut(rest, ": ")
-	if !found || !cut || !named {
-		return usageError("%s", text)
+	m := badFlag.FindStringSubmatch(err.Error())
+	if m == nil {
+		return usageError("%s", err)
 	}
-	return fmt.Errorf("%w: --%s %s: %s", errUsage, name, value, why)
+	if m[3] == "parse error" { // of a switch: everything else is parsed here
+		m[3] = "not true or false"
+	}
+	return usageError("--%s %s: %s", m[2], m[1], m[3])
 }

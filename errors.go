@@ -29,10 +29,6 @@ const (
 // errUsage is a command line that makes no sense.
 var errUsage = errors.New("usage")
 
-// errDiffers is a comparison that did not come out equal. What differs has
-// been told.
-var errDiffers = errors.New("differences found")
-
 func usageError(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errUsage, fmt.Sprintf(format, args...))
 }
@@ -73,7 +69,7 @@ func codeOf(err error) int {
 	if errors.Is(err, errUsage) {
 		return exitUsage
 	}
-	if errors.Is(err, errDiffers) || isBadManifest(err) {
+	if isBadManifest(err) {
 		return exitIntegrity
 	}
 	switch xfer.Classify(err) {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"sync"
 
+	"gdrcp/manifest"
 	"gdrcp/rdma"
 	"gdrcp/xfer"
 )
@@ -167,4 +168,58 @@ func outcomeText(o xfer.Outcome) string {
 		return "corrupt"
 	}
 	return "failed"
+}
+
+type differenceEvent struct {
+	Event   string       `json:"event"`
+	Path    string       `json:"path"`
+	Kind    string       `json:"kind"`
+	Differs string       `json:"differs,omitempty"`
+	Ranges  []rangeField `json:"ranges,omitempty"`
+	Text    string       `json:"text,omitempty"`
+}
+
+// rangeField is bytes from Offset up to End, which is not part of it.
+type rangeField struct {
+	Offset int64 `json:"offset"`
+	End    int64 `json:"end"`
+}
+
+func rangeFields(ranges []manifest.ByteRange) []rangeField {
+	var out []rangeField
+	for _, r := range ranges {
+		out = append(out, rangeField(r))
+	}
+	return out
+}
+
+type comparedEvent struct {
+	Event       string `json:"event"`
+	Identical   bool   `json:"identical"`
+	Differences int64  `json:"differences"`
+}
+
+type auditEvent struct {
+	Event      string `json:"event"`
+	Files      int64  `json:"files"`
+	Dirs       int64  `json:"dirs"`
+	Links      int64  `json:"links"`
+	Bytes      int64  `json:"bytes"`
+	Hash       string `json:"hash"`
+	PieceBytes int64  `json:"piece_bytes"`
+	Root       string `json:"root"`
+	MetaRoot   string `json:"meta_root"`
+	Bad        int64  `json:"bad"`
+	Missing    int64  `json:"missing"`
+	Extra      int64  `json:"extra"`
+	Unreadable int64  `json:"unreadable"`
+	Skipped    int64  `json:"skipped"`
+}
+
+func auditEventOf(event string, s *xfer.AuditSummary) auditEvent {
+	return auditEvent{
+		Event: event, Files: s.Files, Dirs: s.Dirs, Links: s.Links, Bytes: s.Bytes, Hash: s.Algorithm.String(), PieceBytes: s.PieceBytes,
+		Root: hex.EncodeToString(s.Content[:]), MetaRoot: hex.EncodeToString(s.Meta[:]),
+		Bad: s.Bad, Missing: s.Missing, Extra: s.Extra, Unreadable: s.Unreadable, Skipped: s.Skipped,
+	}
 }

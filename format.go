@@ -27,14 +27,14 @@ func parseSize(s string) (int64, error) {
 	default:
 		return 0, fmt.Errorf("not a size (write it like 65536, 64K or 1MiB)")
 	}
-	n, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil || n < 0 || unit == "iB" {
+	n, err := strconv.ParseUint(digits, 10, 63)
+	if err != nil || unit == "iB" {
 		return 0, fmt.Errorf("not a size (write it like 65536, 64K or 1MiB)")
 	}
 	if n > math.MaxInt64>>shift {
 		return 0, fmt.Errorf("too large")
 	}
-	return n << shift, nil
+	return int64(n) << shift, nil
 }
 
 // bytesText is a number of bytes for people, with the given decimals.

@@ -81,14 +81,14 @@ func (c *console) draw(p xfer.Progress) {
 	if p.TotalKnown {
 		total = max(p.TotalBytes, 1)
 	}
-	if c.bar == nil {
+	if c.bar == nil || c.bar.GetMax64() != total {
+		if c.bar != nil { // one that has counted without a total never gets it right
+			_ = c.bar.Clear()
+		}
 		c.bar = progressbar.NewOptions64(total,
-			progressbar.OptionSetWriter(c.w), progressbar.OptionUseIECUnits(true), progressbar.OptionShowBytes(true),
-			progressbar.OptionShowTotalBytes(true), progressbar.OptionSetPredictTime(true), progressbar.OptionSetElapsedTime(true),
-			progressbar.OptionFullWidth(), progressbar.OptionSetRenderBlankState(true), progressbar.OptionSpinnerType(14),
-			progressbar.OptionSetSpinnerChangeInterval(0))
-	} else if c.bar.GetMax64() != total {
-		c.bar.ChangeMax64(total)
+			progressbar.OptionSetWriter(c.w), progressbar.OptionUseIECUnits(true), progressbar.OptionShowBytes(true), progressbar.OptionShowCount(),
+			progressbar.OptionSetPredictTime(true), progressbar.OptionSetElapsedTime(true), progressbar.OptionFullWidth(),
+			progressbar.OptionSpinnerType(14), progressbar.OptionSetSpinnerChangeInterval(0))
 	}
 	if total < 0 || p.Bytes < total {
 		_ = c.bar.Set64(p.Bytes)

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// beMain makes the test binary gdrcp itself.
+const beMain = "GDRCP_TEST_BE_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(beMain) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// process is a gdrcp of its own.
+func process(t *testing.T, args ...string) (cmd *exec.Cmd, errs *buffer) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	errs = &buffer{}
+	cmd = exec.Command(exe, args...)
+	cmd.Env = append(os.Environ(), beMain+"=1")
+	cmd.Stderr = errs
+	t.Cleanup(func() {
+		if cmd.ProcessState == nil && cmd.Process != nil {
+			cmd.Process.Kill()
+			cmd.Wait()
+		}
+	})
+	return cmd, errs
+}
+
+// A server stops well on SIGTERM and on ^C, also while a client is connected.
+func TestServerStopsOnSignals(t *testing.T) {
+	for _, sig := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
+		cmd, errs := process(t, "serve", "--root", t.TempDir(), "--listen", "127.0.0.1:0")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		addr := waitFor(t, errs, servingLine)[1]
+		dir := t.TempDir()
+		makeFiles(t, dir, map[string]string{"a": "A"})
+		gdrcp(t, dir+"/a", "rdma://"+addr+"/").want(t, exitOK)
+		if err := cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%v: %v\n%s", sig, err, errs)
+		}
+	}
+}
+
+// A copy that is interrupted says so, has its own exit code, and leaves nothing
+// under the final name, whatever the peer does.
+func TestInterruptedCopy(t *testing.T) {
+	root, dir := t.TempDir(), t.TempDir()
+	makeFiles(t, dir, map[string]string{"huge": strings.Repeat("0123456789abcdef", 16<<20)})
+	server, serverErrs := process(t, "serve", "--root", root, "--listen", "127.0.0.1:0")
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	url := "rdma://" + waitFor(t, serverErrs, servingLine)[1] + "/huge"
+	client, errs := process(t, "--transport", "tcp", "-v", dir+"/huge", url)
+	if err := client.Start(); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, errs, regexp.MustCompile(`queue pair`))
+	signal := func(cmd *exec.Cmd, sig os.Signal) {
+		t.Helper()
+		if err := cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+	signal(server, syscall.SIGSTOP)
+	signal(client, os.Interrupt)
+	client.Wait()
+	signal(server, syscall.SIGCONT)
+	if code := client.ProcessState.ExitCode(); code != exitInterrupted || !strings.HasSuffix(errs.String(), "gdrcp: interrupted\n") {
+		t.Errorf("exit code %d, and it wrote %q", code, errs)
+	}
+	waitFor(t, serverErrs, regexp.MustCompile(`: push "/huge": .+\n`))
+	if got := listFiles(t, root); len(got) != 0 {
+		t.Errorf("%d files are left", len(got))
+	}
+	signal(server, syscall.SIGTERM)
+	if err := server.Wait(); err != nil {
+		t.Errorf("the server: %v\n%s", err, serverErrs)
+	}
+}
+
+// Standard output and the exit code are those of the program.
+func TestProcess(t *testing.T) {
+	cmd, errs := process(t, "--version")
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	if err := cmd.Run(); err != nil || !strings.HasPrefix(out.String(), "gdrcp ") {
+		t.Errorf("%v: %q and %q", err, out.String(), errs)
+	}
+	cmd, errs = process(t, "--nonsense")
+	if cmd.Run(); cmd.ProcessState.ExitCode() != exitUsage {
+		t.Errorf("exit code %d: %s", cmd.ProcessState.ExitCode(), errs)
+	}
+}

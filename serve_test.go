@@ -1,0 +1,245 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"gdrcp/rdma"
+	"gdrcp/xfer"
+)
+
+func TestServeRefusesOthersThanLoopback(t *testing.T) {
+	const hint = "hint: --insecure-listen listens nevertheless\n"
+	for _, c := range []struct{ args, line string }{
+		{"--listen 0.0.0.0:0", "will not listen on 0.0.0.0: anybody who reaches that address could read and write everything under --root: access control does not exist yet"},
+		{"--listen 10.0.0.1:7473", "will not listen on 10.0.0.1: anybody who reaches that address could read and write everything under --root: access control does not exist yet"},
+		{"--listen [::]:0 --read-only", "will not listen on ::: anybody who reaches that address could read everything under --root: access control does not exist yet"},
+		{"--transport verbs", "will not listen on RDMA devices: anybody who reaches that address could read and write everything under --root: access control does not exist yet"},
+	} {
+		r := gdrcp(t, append([]string{"serve", "--root", t.TempDir()}, strings.Fields(c.args)...)...).want(t, exitUsage)
+		if r.err != "gdrcp: "+c.line+"\n"+hint {
+			t.Errorf("%s: it wrote %q", c.args, r.err)
+		}
+	}
+}
+
+func TestParseListen(t *testing.T) {
+	for in, want := range map[string]string{
+		"127.0.0.1:80": "127.0.0.1:80", "10.0.0.1": "10.0.0.1:7473", "[::1]:5": "[::1]:5", "::1": "[::1]:7473", "localhost:0": "127.0.0.1:0",
+		"[::ffff:127.0.0.1]:9": "127.0.0.1:9",
+	} {
+		if got, err := parseListen(in); err != nil || got.String() != want {
+			t.Errorf("%s: %v, %v; want %s", in, got, err, want)
+		}
+	}
+	for _, in := range []string{"", ":80", "host:80", "127.0.0.1:", "127.0.0.1:65535", "127.0.0.1:x", "1.2.3", "[::1"} {
+		if got, err := parseListen(in); err == nil || codeOf(err) != exitUsage {
+			t.Errorf("%q: %v, %v", in, got, err)
+		}
+	}
+}
+
+func TestServeErrors(t *testing.T) {
+	taken := startServer(t)
+	r := gdrcp(t, "serve", "--root", t.TempDir(), "--listen", taken.addr).want(t, exitError)
+	if !strings.Contains(r.err, taken.addr) || !strings.Contains(r.err, "address already in use") || !strings.Contains(r.err, "hint: another program has that port") {
+		t.Errorf("port taken: it wrote %q", r.err)
+	}
+	r = gdrcp(t, "serve", "--root", t.TempDir()+"/none").want(t, exitError)
+	if !strings.Contains(r.err, "no such file or directory") {
+		t.Errorf("no root: it wrote %q", r.err)
+	}
+	r = gdrcp(t, "serve", "--root", t.TempDir(), "--transport", "verbs", "--insecure-listen", "--listen", "127.0.0.1:0").want(t, exitUnsupported)
+	if !strings.Contains(r.err, "the kernel knows no RDMA device") || strings.Count(r.err, "gdrcp: ") != 1 {
+		t.Errorf("no device: it wrote %q", r.err)
+	}
+}
+
+func TestReadOnly(t *testing.T) {
+	s := startServer(t, "--read-only")
+	makeFiles(t, s.root, map[string]string{"a": "A"})
+	dir := t.TempDir()
+	gdrcp(t, s.url("a"), dir).want(t, exitOK)
+	r := gdrcp(t, dir+"/a", s.url("b")).want(t, exitError)
+	if !strings.Contains(r.err, "the server is read-only") {
+		t.Errorf("it wrote %q", r.err)
+	}
+	if got := listFiles(t, s.root); !maps.Equal(got, map[string]string{"a": "A"}) {
+		t.Errorf("the server has %v", got)
+	}
+	waitFor(t, s.errs, regexp.MustCompile(`: push "/b": .*the server is read-only`))
+}
+
+// Nothing below the root leads out of it.
+func TestServedRootIsAWall(t *testing.T) {
+	s := startServer(t)
+	outside := t.TempDir()
+	makeFiles(t, outside, map[string]string{"secret": "S"})
+	if err := os.Symlink(outside, s.root+"/way-out"); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	makeFiles(t, dir, map[string]string{"a": "A"})
+	for _, path := range []string{"../secret", "%2e%2e/secret", "way-out/secret", "x/../../secret"} {
+		gdrcp(t, s.url(path), dir+"/got").want(t, exitError)
+		if r := gdrcp(t, dir+"/a", s.url(path)); r.code == exitOK {
+			t.Errorf("a copy to %s went well:\n%s", path, r.err)
+		}
+	}
+	if got := listFiles(t, outside); !maps.Equal(got, map[string]string{"secret": "S"}) {
+		t.Errorf("outside there is %v", got)
+	}
+	if got := listFiles(t, dir); !maps.Equal(got, map[string]string{"a": "A"}) {
+		t.Errorf("here there is %v", got)
+	}
+}
+
+func TestMaxSessions(t *testing.T) {
+	s := startServer(t, "--max-sessions", "1")
+	makeFiles(t, s.root, map[string]string{"a": "A"})
+	// A connection that shows nothing but its first words holds the session.
+	p, _, _ := newProgram()
+	o := xfer.Options{Transport: "tcp", Report: func(e xfer.Event) {
+		if e.Kind != xfer.EventConnected {
+			return
+		}
+		r := gdrcp(t, "--transport", "tcp", s.url("a"), t.TempDir())
+		if r.code != exitError || !strings.Contains(r.err, "it has as many sessions as it takes") || !strings.Contains(r.err, "hint: try again later") {
+			t.Errorf("exit code %d, and it wrote %q", r.code, r.err)
+		}
+	}}
+	at := netip.MustParseAddrPort(s.addr)
+	if _, err := p.client().Pull(t.Context(), xfer.Endpoint{Host: at.Addr().String(), Port: at.Port()}, []string{"/a"}, t.TempDir(), false, o); err != nil {
+		t.Error(err)
+	}
+}
+
+// stranger listens where a gdrcp serve could, and does something else.
+func stranger(t *testing.T, answer func(net.Conn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				answer(c)
+			}()
+		}
+	}()
+	return "rdma://" + l.Addr().String() + "/x"
+}
+
+// Who is no gdrcp is told from who is, in a line, in bounded time.
+func TestStrangers(t *testing.T) {
+	dir := t.TempDir()
+	makeFiles(t, dir, map[string]string{"a": "A"})
+	for _, c := range []struct {
+		name   string
+		answer func(net.Conn)
+		text   string
+		hint   string
+		slow   bool
+	}{
+		{name: "garbage", answer: func(c net.Conn) { io.WriteString(c, strings.Repeat("HTTP/1.1 400 Bad Request\r\n", 10)) }, text: "does not speak gdrcp's protocol", hint: "something else listens on that port"},
+		{name: "hangs up", answer: func(net.Conn) {}, text: "127.0.0.1:"},
+		{name: "never answers", answer: func(c net.Conn) { io.Copy(io.Discard, c) }, text: "127.0.0.1:", hint: "check host and port", slow: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.slow && testing.Short() {
+				t.Skip("takes the 10 s after which a connection is given up")
+			}
+			t.Parallel()
+			url := stranger(t, c.answer)
+			start := time.Now()
+			r := gdrcp(t, "--transport", "tcp", dir+"/a", url).want(t, exitError)
+			if took := time.Since(start); took > 15*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			if !strings.HasPrefix(r.err, "gdrcp: ") || !strings.Contains(r.err, c.text) || !strings.Contains(r.err, c.hint) || strings.Count(r.err, "gdrcp: ") != 1 {
+				t.Errorf("it wrote %q", r.err)
+			}
+		})
+	}
+}
+
+func TestNobodyListens(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "rdma://" + l.Addr().String() + "/x"
+	l.Close()
+	r := gdrcp(t, url, t.TempDir()).want(t, exitError)
+	if !strings.Contains(r.err, "connection refused\nhint: is gdrcp serve running there?") {
+		t.Errorf("it wrote %q", r.err)
+	}
+	r = gdrcp(t, "rdma://no-such-host.invalid/x", t.TempDir()).want(t, exitError)
+	if !strings.HasPrefix(r.err, "gdrcp: look up no-such-host.invalid: ") || strings.Count(r.err, "\n") > 2 {
+		t.Errorf("it wrote %q", r.err)
+	}
+}
+
+func TestRequireVerbs(t *testing.T) {
+	s := startServer(t)
+	r := gdrcp(t, "--require", "verbs", s.url("x"), t.TempDir()).want(t, exitUnsupported)
+	if !strings.Contains(r.err, "verbs is required") || !strings.Contains(r.err, "the kernel knows no RDMA device") {
+		t.Errorf("it wrote %q", r.err)
+	}
+	gdrcp(t, "--transport", "verbs", s.url("x"), t.TempDir()).want(t, exitUnsupported)
+	gdrcp(t, "--transport", "tcp", "--require", "verbs", s.url("x"), t.TempDir()).want(t, exitUsage)
+}
+
+// A server lists its rails and says why there are none, and a device whose
+// address cannot be listened on does not keep TCP from working.
+func TestRails(t *testing.T) {
+	good := rdma.Device{Name: "rxe0", Ports: []rdma.Port{{Addrs: []netip.Addr{netip.MustParseAddr("10.7.0.1"), netip.MustParseAddr("fe80::1")}}}}
+	bad := rdma.Device{Name: "mlx5_0", Problem: "port 1 is down"}
+	for _, c := range []struct {
+		name     string
+		s        serving
+		list     deviceList
+		rails    int
+		why      string
+		wantCode int
+	}{
+		{name: "tcp only", s: serving{transport: "tcp", insecure: true}, list: deviceList{devices: []rdma.Device{good}}, why: "the server serves tcp only (--transport tcp)"},
+		{name: "loopback", s: serving{transport: "auto"}, list: deviceList{devices: []rdma.Device{good}}, why: "the server listens on loopback only (no --insecure-listen)"},
+		{name: "no device", s: serving{transport: "auto", insecure: true}, list: *noDevices(), why: "no RDMA device there: the kernel knows no RDMA device"},
+		{name: "port down", s: serving{transport: "auto", insecure: true}, list: deviceList{devices: []rdma.Device{bad}}, why: "no usable RDMA device there: mlx5_0: port 1 is down"},
+		{name: "one works", s: serving{transport: "auto", insecure: true}, list: deviceList{devices: []rdma.Device{bad, good}}, rails: 1},
+	} {
+		p, _, _ := newProgram()
+		p.verbs = &c.list
+		c.s.program = p
+		if devices, why := c.s.rails(); len(devices) != c.rails || why != c.why {
+			t.Errorf("%s: %v, %q", c.name, devices, why)
+		}
+	}
+	if got := railAddrs(good); len(got) != 1 || got[0].String() != "10.7.0.1" {
+		t.Errorf("addresses %v", got)
+	}
+	p, _, errs := newProgram()
+	p.verbs = &deviceList{devices: []rdma.Device{good}}
+	s := &serving{program: p, transport: "auto", console: &console{w: errs}, dir: "/srv"}
+	server := xfer.NewServer(xfer.ServerConfig{})
+	err := s.listenAt(server, netip.MustParseAddrPort("127.0.0.1:0"), []rdma.Device{good})
+	if err = errors.Join(err, server.Close()); err != nil || !regexp.MustCompile(`^gdrcp: serving /srv on tcp 127\.0\.0\.1:\d+\ngdrcp: no RDMA device\n$`).MatchString(errs.String()) {
+		t.Errorf("%v, and it wrote %q", err, errs)
+	}
+}

@@ -49,7 +49,7 @@ func events() []event {
 		{"client terminated", false, syscall.SIGTERM, 130, "interrupted", slow(3 * time.Second)},
 		{"client stopped", false, syscall.SIGSTOP, 0, "", silence + slow(5*time.Second)},
 		{"server killed", true, syscall.SIGKILL, 1, `.`, slow(5 * time.Second)},
-		{"server terminated", true, syscall.SIGTERM, 1, `.`, slow(5 * time.Second)},
+		{"server terminated", true, syscall.SIGTERM, 1, `(?i)stopp|interrupted|shut`, slow(5 * time.Second)},
 		{"server stopped", true, syscall.SIGSTOP, 1, `(?i)silent|no sign|heard`, silence + slow(5*time.Second)},
 	}
 }
@@ -81,16 +81,19 @@ func dies(t *testing.T, l link, d direction, e event) {
 	if e.toServer {
 		struck = s.process
 	}
-	struck.signal(e.signal)
 	hit := time.Now()
+	log := len(s.stderr.String())
+	struck.signal(e.signal)
 	switch {
 	case e.toServer, e.signal == syscall.SIGINT, e.signal == syscall.SIGTERM:
 		client.wait(e.within)
 		client.wantFailure(e.code, e.pattern)
 		t.Logf("the client ended after %.1f s: %s", time.Since(hit).Seconds(), client.stderr.String())
-	case e.signal == syscall.SIGSTOP:
-		s.awaitSessionEnd(t, e.within)
-		t.Logf("the server gave up after %.1f s: %s", time.Since(hit).Seconds(), s.stderr.String())
+	}
+	if !e.toServer {
+		// What is under way between the two may take its time to get there.
+		s.awaitSessionEnd(t, log, max(e.within, slow(5*time.Second)))
+		t.Logf("the server ended the session after %.1f s: %s", time.Since(hit).Seconds(), s.stderr.String()[log:])
 	}
 	if _, err := os.Lstat(to + "/copy"); err == nil {
 		t.Error("a part of a file bears its final name")
@@ -98,13 +101,13 @@ func dies(t *testing.T, l link, d direction, e event) {
 	s.afterDeath(t, l, d, e, client)
 }
 
-// awaitSessionEnd waits until the server has told of a session that ended.
-func (s *server) awaitSessionEnd(t *testing.T, limit time.Duration) {
+// awaitSessionEnd waits until the server has told of a session that ended, below
+// the first log bytes of what it tells.
+func (s *server) awaitSessionEnd(t *testing.T, log int, limit time.Duration) {
 	t.Helper()
-	before := len(s.stderr.String())
-	for deadline := time.Now().Add(limit); len(s.stderr.String()) == before; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(limit); len(s.stderr.String()) == log; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("after %v the server still waits for a client that is stopped: %s", limit, s)
+			t.Fatalf("after %v the server has not noticed what became of the client: %s", limit, s)
 		}
 	}
 }

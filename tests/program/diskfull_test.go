@@ -1,0 +1,99 @@
+package program
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// smallDisk mounts a file system of that many bytes, for the test.
+func smallDisk(t *testing.T, dir, size string) {
+	t.Helper()
+	asRoot(t)
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
+		t.Skipf("mount a small tmpfs: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			t.Errorf("unmount %s: %v", dir, err)
+		}
+	})
+}
+
+// onSmallDisk returns sides of which the sink is a small disk.
+func onSmallDisk(t *testing.T, d direction, size string) *sides {
+	t.Helper()
+	s := &sides{here: t.TempDir(), there: t.TempDir()}
+	_, to := s.ends(d)
+	smallDisk(t, to, size)
+	s.server = serve(t, tcpLink(), s.there)
+	t.Cleanup(func() { // before the disk goes
+		_ = s.cmd.Process.Kill()
+		<-s.ended
+	})
+	return s
+}
+
+// TestDiskTooSmall: what cannot fit is refused before the first byte.
+func TestDiskTooSmall(t *testing.T) {
+	onHost(t)
+	bothWays(t, func(t *testing.T, d direction) {
+		s := onSmallDisk(t, d, "8m")
+		from, to := s.ends(d)
+		makeFile(t, from+"/big", 16*mib, 1)
+		makeTree(t, from+"/tree", 600, 1)
+		write(t, to+"/kept", "of old")
+		for _, name := range []string{"big", "tree"} {
+			p := s.copy(t, append(s.operands(d, s.via(), name, "copy"), "-r")...)
+			p.wantFailure(1, `(?i)no space left|needed`)
+			if left := someFiles(to, 100); len(left) != 1 || len(temps(to)) > 0 {
+				t.Errorf("%s: before the first byte of what cannot fit there are %q %q", name, left, temps(to))
+			}
+		}
+	})
+}
+
+// TestSparseFitsSmallDisk: holes take no room.
+func TestSparseFitsSmallDisk(t *testing.T) {
+	onHost(t)
+	bothWays(t, func(t *testing.T, d direction) {
+		s := onSmallDisk(t, d, "8m")
+		from, to := s.ends(d)
+		makeSparse(t, from+"/sparse", 64*mib, 2*mib)
+		s.copy(t, s.operands(d, s.via(), "sparse", "copy")...).wantCode(0)
+		if why := differAt(from+"/sparse", to+"/copy"); why != "" {
+			t.Errorf("the copy %s", why)
+		}
+	})
+}
+
+// TestDiskFills: something else takes the room while a copy is under way.
+func TestDiskFills(t *testing.T) {
+	onHost(t)
+	bothWays(t, func(t *testing.T, d direction) {
+		s := onSmallDisk(t, d, "48m")
+		from, to := s.ends(d)
+		for i := range uint64(20) {
+			makeFile(t, filepath.Join(from, "tree", "f"+string(rune('a'+i))), 2*mib, i)
+		}
+		x := (&proxy{bytesPerSecond: 12 * mib}).start(t, s.addr())
+		p := start(t, how{}, append(s.operands(d, x.addr(), "tree", "copy"), "-r", "--transport", "tcp")...)
+		awaitPartial(t, to, p)
+		filler, err := os.Create(to + "/filler")
+		must(t, err)
+		for block := make([]byte, 64<<10); ; {
+			if _, err := filler.Write(block); err != nil {
+				break
+			}
+		}
+		p.wantFailure(1, `(?i)no space left`)
+		noneWrong(t, from+"/tree", to+"/copy")
+		must(t, filler.Close())
+		must(t, os.Remove(to+"/filler"))
+		must(t, os.RemoveAll(to+"/copy"))
+		s.copy(t, append(s.operands(d, s.via(), "tree", "copy"), "-r")...).wantCode(0)
+		sameTree(t, from+"/tree", to+"/copy", false)
+		noTemps(t, to)
+	})
+}

@@ -175,3 +175,21 @@ func sinkChunks(l *link, n, batch int) error {
 	}
 	return nil
 }
+
+// BenchmarkConnect dials, accepts and closes, with the send queue of a session
+// of 1 MiB chunks.
+func BenchmarkConnect(b *testing.B) {
+	cfg := rdma.RailConfig{Conns: 2, SendDepth: 64, RecvDepth: 64, MsgBytes: 1024, WriteBytes: 1 << 20}
+	for _, g := range targets(b) {
+		b.Run(g.device, func(b *testing.B) {
+			p := New()
+			l := newLink(b, p, g, cfg, 4096)
+			b.ResetTimer()
+			for b.Loop() {
+				dialled, accepted := connect(b, p, g, l.railA, l.railB)
+				dialled.Close()
+				accepted.Close()
+			}
+		})
+	}
+}

@@ -148,7 +148,7 @@ func (e *endpoint) await(ctx context.Context, kind int) (cmEvent, error) {
 		ev, err := e.next(ctx)
 		switch {
 		case err != nil:
-			return ev, err
+			return ev, fmt.Errorf("wait for %s: %w", eventNames[kind], err)
 		case ev.kind == kind && ev.status == 0:
 			return ev, nil
 		case ev.kind == evAddrChange:

@@ -2,11 +2,6 @@
 
 package verbs
 
-/*
-#include "shim.h"
-*/
-import "C"
-
 import "gdrcp/rdma"
 
 // The methods here take in one completion each. The rail's pollMu is held.
@@ -62,13 +57,9 @@ func (c *conn) greetedBySend(imm uint32) {
 
 // failed takes in a failed completion. Only its number, status and vendor
 // error are valid.
-func (c *conn) failed(seq uint32, flags C.uint8_t, status, vendor uint32) {
-	received := flags&C.VB_RECV_SIDE != 0
+func (c *conn) failed(seq uint32, received bool, status, vendor uint32) {
 	if !received {
 		c.complete(seq)
-	}
-	if flags&C.VB_RECVS_GONE != 0 {
-		c.recvsGone = true
 	}
 	var cause error
 	if status != wcFlush {

@@ -59,8 +59,11 @@ const (
 	// flushGrace is how long a dying connection waits for a completion that
 	// names a cause before it is told as merely disconnected.
 	flushGrace = 100 * time.Millisecond
-	// drainTimeout bounds how long Close waits for flushed completions.
+	// drainTimeout bounds how long Close waits for flushed completions, and
+	// drainIdle how long for the next one. Destroying the queue pair is what
+	// stops the device; completions that come later are dropped.
 	drainTimeout = 200 * time.Millisecond
+	drainIdle    = 30 * time.Millisecond
 	// rnrTimer makes a peer that meets no posted receive try again after
 	// 0.64 ms; rdma_cm leaves the code at 0, which is 655 ms.
 	rnrTimer = 12
@@ -157,31 +160,6 @@ func (c *conn) watchEvents() {
 			c.wound(nil)
 		}
 	}
-}
-
-// greet is the first thing this end posts. It finds out how immediates travel.
-func (c *conn) greet() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.dying {
-		return c.why()
-	}
-	seq := c.stageGreeting()
-	kind := rdma.ImmSend
-	rc := -C.int(unsupportedErrno)
-	if !c.r.cfg.ForceImmSend {
-		rc = C.vb_qp_greet(c.q, 0, C.uint32_t(seq), greetingImm)
-		kind = rdma.ImmWrite
-	}
-	if rc != 0 && isUnsupported(errno(rc)) {
-		rc = C.vb_qp_greet(c.q, 1, C.uint32_t(seq), greetingImm)
-		kind = rdma.ImmSend
-	}
-	if rc != 0 {
-		return &rdma.OpError{Op: "greet", Device: c.r.dev.Name, Peer: c.remote, Err: errno(rc)}
-	}
-	c.imm.Store(uint32(kind))
-	return nil
 }
 
 // wound starts the end of the connection: the queue pair goes into the error
@@ -313,18 +291,30 @@ func (c *conn) shutdown() {
 	c.mu.Unlock()
 	C.vb_qp_to_error(c.q)
 	C.vb_id_disconnect(c.ep.api, c.ep.id)
-	deadline := time.Now().Add(drainTimeout)
-	for !c.drained() && time.Now().Before(deadline) {
-		if !c.r.pump() {
-			time.Sleep(100 * time.Microsecond)
-		}
-	}
+	c.drain()
 	c.ep.fd.close()
 	<-c.watchDone
 	c.release()
 	c.r.mu.Lock()
 	delete(c.r.live, c)
 	c.r.mu.Unlock()
+}
+
+// drain polls until everything posted has completed or nothing comes any more.
+func (c *conn) drain() {
+	start := time.Now()
+	last := start
+	for !c.drained() {
+		now := time.Now()
+		if now.Sub(last) > drainIdle || now.Sub(start) > drainTimeout {
+			return
+		}
+		if c.r.pump() {
+			last = time.Now()
+		} else {
+			time.Sleep(100 * time.Microsecond)
+		}
+	}
 }
 
 // drained reports whether every receive and every signalled work request has

@@ -79,9 +79,13 @@ func (r *rail) Dial(ctx context.Context, remote netip.AddrPort, privateData []by
 		return nil, r.connectFailed(remote, err)
 	}
 	c.begin()
-	if err := c.greet(); err != nil {
+	err = c.greet()
+	if err == nil && r.dev.Transport == rdma.IWARP {
+		err = c.awaitGreeting(ctx, c.nudge)
+	}
+	if err != nil {
 		c.Close()
-		return nil, err
+		return nil, r.connectFailed(remote, err)
 	}
 	return c, nil
 }

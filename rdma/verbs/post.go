@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-	"syscall"
 
 	"gdrcp/rdma"
 )
@@ -187,12 +186,19 @@ func (s *sendQueue) fill(op *C.struct_vb_op, wr *rdma.WR, kind rdma.ImmKind) (in
 	return pieces, nil
 }
 
-// stageGreeting accounts for the greeting, which is operation 0.
-func (s *sendQueue) stageGreeting() uint32 {
-	s.hwPosted = 1
-	s.records[0] = record{quiet: true, hwEnd: 1}
-	s.posted.Store(1)
-	return 0
+// stageOwn accounts for an operation of this package, a signalled one of one
+// work request, and returns its number, or false where there is no room.
+func (s *sendQueue) stageOwn() (uint32, bool) {
+	seq := s.posted.Load()
+	if int(seq-s.done.Load()) >= len(s.records) || s.hwPosted-s.hwDone.Load() >= uint64(s.hwDepth) {
+		return 0, false
+	}
+	s.hwPosted++
+	s.records[seq%uint32(len(s.records))] = record{quiet: true, hwEnd: s.hwPosted}
+	s.quietOps, s.quietWRs = 0, 0
+	s.lastSignaled = seq
+	s.posted.Store(seq + 1)
+	return seq, true
 }
 
 // complete notes that operation seq and all before it are done, and returns
@@ -211,11 +217,4 @@ func (s *sendQueue) complete(seq uint32) (record, bool) {
 // signaledDone reports whether the last signalled operation has completed.
 func (s *sendQueue) signaledDone() bool {
 	return int32(s.done.Load()-s.lastSignaled) > 0
-}
-
-// unsupportedErrno is what a device says of a work request it does not have.
-const unsupportedErrno = syscall.EOPNOTSUPP
-
-func isUnsupported(err error) bool {
-	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.ENOSYS)
 }

@@ -309,22 +309,28 @@ int vb_qp_post(struct vb_qp *q, int n)
 	return run_post(&run);
 }
 
-int vb_qp_greet(struct vb_qp *q, int by_send, uint32_t seq, uint32_t imm)
+int vb_qp_greet(struct vb_qp *q, uint32_t seq, uint32_t imm)
 {
-	struct vb_op op = {
-		.kind = VB_WRITE_IMM, .flags = VB_SIGNALED, .seq = seq, .imm = imm
-	};
+	struct vb_op op = { .kind = VB_WRITE_IMM, .flags = VB_SIGNALED, .seq = seq, .imm = imm };
 	struct run run;
 	int err;
 
 	run.q = q;
 	run.n = 0;
-	if (by_send) {
-		err = run_send(&run, &op, VB_GREETING, 0);
-		run.wr[0].send_flags |= ABI_SEND_SIGNALED;
-	} else {
-		err = run_op(&run, &op);
-	}
+	err = run_op(&run, &op);
+	return err ? err : run_post(&run);
+}
+
+int vb_qp_tell(struct vb_qp *q, int kind, uint32_t seq, uint32_t imm)
+{
+	struct vb_op op = { .seq = seq, .imm = imm };
+	struct run run;
+	int err;
+
+	run.q = q;
+	run.n = 0;
+	err = run_send(&run, &op, kind, 0);
+	run.wr[0].send_flags |= ABI_SEND_SIGNALED;
 	return err ? err : run_post(&run);
 }
 
@@ -332,6 +338,9 @@ int vb_qp_to_error(struct vb_qp *q)
 {
 	struct abi_qp_attr a = { .qp_state = ABI_QPS_ERR };
 
+	/* Software devices do not notice, and so never flush, a receive that
+	 * is posted in the error state. */
+	__atomic_store_n(&q->stopped, 1, __ATOMIC_RELAXED);
 	return vb_negative(q->rail->api->ibv_modify_qp(q->qp, &a, ABI_QP_STATE));
 }
 

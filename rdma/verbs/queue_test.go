@@ -77,7 +77,7 @@ func testQueue(depth, hwDepth int) (*sendQueue, *mr) {
 	}
 	s := &sendQueue{}
 	s.init(r, depth+1, hwDepth, slices.Grow(s.ops, depth+1)[:depth+1], make([]byte, (depth+1)*64), 64)
-	s.stageGreeting()
+	s.stageOwn() // the greeting
 	return s, &mr{rail: r, len: 4 << 20, access: rdma.LocalWrite}
 }
 

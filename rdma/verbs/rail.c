@@ -91,6 +91,7 @@ static void untag(const struct vb_qp *q, const struct abi_wc *wc, struct vb_comp
 		break;
 	case VB_IMM_BY_SEND:
 	case VB_GREETING:
+	case VB_NUDGE:
 		c->kind = buf[0];
 	}
 }
@@ -105,19 +106,24 @@ static struct vb_qp *owner(const struct vb_rail *r, uint64_t wr_id)
 	return q && (q->generation & 0xffff) == (int)(wr_id >> 44 & 0xffff) ? q : NULL;
 }
 
+static int stopped(const struct vb_qp *q)
+{
+	return __atomic_load_n(&q->stopped, __ATOMIC_RELAXED);
+}
+
 static void report(struct vb_qp *q, const struct abi_wc *wc, struct vb_comp *c, uint8_t *msg)
 {
 	*c = (struct vb_comp){ .slot = (uint16_t)q->slot, .seq = (uint32_t)wc->wr_id };
 	if (wc->wr_id >> 60 == VB_ID_RECV) {
 		c->flags = VB_RECV_SIDE;
 		q->recvs_posted--;
+		if (q->recvs_posted == 0 && (wc->status || stopped(q)))
+			c->flags |= VB_RECVS_GONE;
 	}
 	if (wc->status) {
 		c->kind = VB_FAILED;
 		c->status = (uint32_t)wc->status;
 		c->vendor_err = wc->vendor_err;
-		if (q->recvs_posted == 0)
-			c->flags |= VB_RECVS_GONE;
 	} else if (!(c->flags & VB_RECV_SIDE)) {
 		c->kind = VB_SENT;
 	} else if (wc->wc_flags & ABI_WC_WITH_IMM) {
@@ -149,7 +155,8 @@ static int poll_once(struct vb_rail *r, struct vb_comp *out, int max, uint8_t *m
 		if (!q || (wc[i].wr_id >> 60 == VB_ID_PART && !wc[i].status))
 			continue;
 		report(q, &wc[i], &out[told], msgs + (size_t)told * r->msg_bytes);
-		if ((out[told].flags & VB_RECV_SIDE) && !wc[i].status) {
+		if ((out[told].flags & VB_RECV_SIDE) && !wc[i].status &&
+		    !stopped(q)) {
 			vb_recv_fill(q, out[told].seq, &again[told], &sge[told]);
 			if (q->again_first)
 				q->again_last->next = &again[told];

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"net/netip"
 	"sync/atomic"
-	"time"
 
 	"gdrcp/rdma"
 )
@@ -77,7 +76,7 @@ func (q *request) Accept(ctx context.Context, on rdma.Rail) (rdma.Conn, error) {
 		return nil, r.acceptFailed(q.remote, err)
 	}
 	c.begin()
-	err = c.awaitGreeting(ctx)
+	err = c.awaitGreeting(ctx, nil)
 	if err == nil {
 		err = c.greet()
 	}
@@ -105,29 +104,6 @@ func (q *request) accept(ctx context.Context, r *rail) error {
 	}
 	_, err = q.ep.await(ctx, evEstablished)
 	return err
-}
-
-// awaitGreeting polls, because nobody may be in Wait yet.
-func (c *conn) awaitGreeting(ctx context.Context) error {
-	pause := time.NewTimer(0)
-	defer pause.Stop()
-	for delay := 50 * time.Microsecond; ; delay = min(2*delay, 5*time.Millisecond) {
-		c.r.pump()
-		c.mu.Lock()
-		dead, why := c.dying, c.why()
-		c.mu.Unlock()
-		if dead {
-			return why
-		}
-		pause.Reset(delay)
-		select {
-		case <-c.hello:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-pause.C:
-		}
-	}
 }
 
 func (r *rail) acceptFailed(remote netip.AddrPort, err error) error {

@@ -116,6 +116,7 @@ enum vb_comp_kind {
 	VB_IMMEDIATE,  /* imm arrived by RDMA Write with immediate */
 	VB_IMM_BY_SEND,/* imm arrived in a Send */
 	VB_GREETING,   /* the peer's provider greets in a Send */
+	VB_NUDGE,      /* a Send that means nothing */
 	VB_MALFORMED,  /* a Send that no gdrcp makes */
 	VB_FAILED      /* status and vendor_err say why */
 };
@@ -187,8 +188,10 @@ uint8_t *vb_qp_buffers(const struct vb_qp *q, uint32_t *stride);
 uint32_t vb_qp_num(const struct vb_qp *q);
 /* Posts the first n of vb_qp_ops. After an error the earlier ones may be under way. */
 int vb_qp_post(struct vb_qp *q, int n);
-/* Greets as operation seq, by a zero-length Write with immediate or by a Send. */
-int vb_qp_greet(struct vb_qp *q, int by_send, uint32_t seq, uint32_t imm);
+/* Greets as operation seq, by a zero-length Write with immediate. */
+int vb_qp_greet(struct vb_qp *q, uint32_t seq, uint32_t imm);
+/* Posts a Send of kind VB_GREETING or VB_NUDGE as operation seq. */
+int vb_qp_tell(struct vb_qp *q, int kind, uint32_t seq, uint32_t imm);
 int vb_qp_to_error(struct vb_qp *q);
 int vb_qp_rnr_timer(struct vb_qp *q, int code);
 /* Lets completions of the queue pair be reported. Before connecting. */

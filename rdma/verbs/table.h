@@ -74,6 +74,7 @@ struct vb_qp {
 	struct abi_qp *qp;
 	int slot, generation;
 	int ops, recvs, recvs_posted;
+	int stopped; /* atomic: receives are not posted again */
 	uint32_t stride, split_bytes, signal_bytes, inline_bytes;
 	uint8_t *mem; /* receive buffers, then one send buffer per operation */
 	size_t mem_bytes;

@@ -92,6 +92,9 @@ func (r *rail) translate(comps []C.struct_vb_comp, msgs []byte, out []rdma.Compl
 			}
 			c.heard.Store(now)
 		}
+		if cp.flags&C.VB_RECVS_GONE != 0 {
+			c.recvsGone = true
+		}
 		o := &out[n]
 		told := false
 		switch cp.kind {
@@ -110,8 +113,9 @@ func (r *rail) translate(comps []C.struct_vb_comp, msgs []byte, out []rdma.Compl
 			told = c.arrived()
 		case C.VB_GREETING:
 			c.greetedBySend(uint32(cp.imm))
+		case C.VB_NUDGE:
 		case C.VB_FAILED:
-			c.failed(uint32(cp.seq), cp.flags, uint32(cp.status), uint32(cp.vendor_err))
+			c.failed(uint32(cp.seq), cp.flags&C.VB_RECV_SIDE != 0, uint32(cp.status), uint32(cp.vendor_err))
 		default:
 			c.wound(errMalformed)
 		}

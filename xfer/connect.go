@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"gdrcp/rdma"
@@ -176,6 +177,12 @@ func (c *Client) dialVerbs(ctx context.Context, rails []railAddr, o *Options) (*
 	if err != nil {
 		return nil, err
 	}
+	if forced != "" {
+		// Those first that the device is known to reach: the others may cost a
+		// timeout each.
+		rails = slices.Clone(rails)
+		slices.SortStableFunc(rails, func(a, b railAddr) int { return c.distance(ctx, forced, a) - c.distance(ctx, forced, b) })
+	}
 	var first error
 	for _, r := range rails {
 		device := forced
@@ -195,6 +202,14 @@ func (c *Client) dialVerbs(ctx context.Context, rails []railAddr, o *Options) (*
 		}
 	}
 	return nil, first
+}
+
+// distance is 0 for an address that the kernel would reach through the device.
+func (c *Client) distance(ctx context.Context, device string, r railAddr) int {
+	if d, _, err := c.Verbs.Route(ctx, r.addr); err == nil && d == device {
+		return 0
+	}
+	return 1
 }
 
 func firstError(a, b error) error {

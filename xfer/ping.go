@@ -60,8 +60,6 @@ func (p *ponger) fast(f *frame) (bool, error) {
 		info, err := decodeRing(f.body, 1, MinChunkBytes)
 		p.peer, p.open = info, err == nil
 		return true, err
-	case msgEnd:
-		p.ending.Store(true) // the pinger hangs up behind it
 	}
 	return false, nil
 }
@@ -81,7 +79,8 @@ func (p *ponger) talk(ctx context.Context, _ *errgroup.Group) error {
 		if f.typ != msgEnd {
 			return fmt.Errorf("%w: message %d in a ping", ErrProtocol, f.typ)
 		}
-		return nil
+		p.ending.Store(true) // the pinger hangs up when it has read this
+		return p.ctl.send(ctx, msgDone, nil)
 	})
 	if err != nil {
 		return err
@@ -178,7 +177,10 @@ func (p *pinger) talk(ctx context.Context, rounds int, got func(Latency)) error 
 		slices.Sort(took)
 		got(Latency{Op: op, Median: took[len(took)/2], P99: took[len(took)*99/100], Shortest: took[0], Rounds: rounds})
 	}
-	return p.ctl.send(ctx, msgEnd, binary.AppendUvarint(nil, uint64(rounds)))
+	if err := p.ctl.send(ctx, msgEnd, binary.AppendUvarint(nil, uint64(rounds))); err != nil {
+		return err
+	}
+	return p.expect(ctx, msgDone, "end", func([]byte) error { return nil })
 }
 
 // BenchLatency measures round trips to a server.

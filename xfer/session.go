@@ -151,7 +151,10 @@ func (s *session) tellAbort(err error) {
 		return
 	}
 	if errors.Is(err, context.Canceled) {
-		err = errors.New("interrupted")
+		err = errors.New("the client was interrupted")
+		if !s.client {
+			err = errors.New("the server is stopping")
+		}
 		s.sendAbort(ClassStopped, err)
 		return
 	}

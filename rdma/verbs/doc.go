@@ -14,11 +14,20 @@
 // swallows: a zero-length RDMA Write with immediate, or a Send where the
 // device refuses that. It tells whether the device has Write with immediate,
 // and lets the active end send first, as iWARP demands (rdma_connect(3)). Being
-// known by its place and not by its value, it takes no immediate away.
+// known by its place and not by its value, it takes no immediate away. The
+// accepting end greets when it has heard the other. On iWARP the dialling end
+// waits for that, and sends Sends of no meaning while it does (greet.go).
 //
 // Every Send begins with 8 bytes: kind, three zeros, and a big-endian
 // immediate. Where there is no Write with immediate, a WriteImm is Writes
 // followed by such a Send.
+//
+// # Software devices
+//
+// Soft-iWARP (siw) carries out an RDMA Read without looking whether the region
+// grants RemoteRead: key and bounds it does check. And up to 24 bytes that
+// cross a page boundary it sends wrong, which this package avoids for Writes
+// and Sends but cannot for what a peer Reads.
 //
 // # Threads
 //

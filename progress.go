@@ -77,6 +77,9 @@ func (c *console) follow(tally *xfer.Tally) (end func()) {
 func (c *console) draw(p xfer.Progress) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if p.Bytes == 0 && !p.TotalKnown {
+		return // connecting
+	}
 	total := int64(-1)
 	if p.TotalKnown {
 		total = max(p.TotalBytes, 1)

@@ -179,11 +179,15 @@ func (s *serving) listenAt(server *xfer.Server, addr netip.AddrPort, devices []r
 		addr = at
 		s.tellListening("tcp", at)
 	}
+	port := addr.Port()
+	if port != 0 {
+		port++
+	}
 	listening := 0
 	var problem error
 	for _, d := range devices {
 		for _, a := range railAddrs(d) {
-			at, err := server.Listen(s.verbs, netip.AddrPortFrom(a, addr.Port()+1), d)
+			at, err := server.Listen(s.verbs, netip.AddrPortFrom(a, port), d)
 			if err != nil {
 				problem = errors.Join(problem, err)
 				continue

@@ -122,6 +122,31 @@ func TestMaxSessions(t *testing.T) {
 	}
 }
 
+// A server that stops in the middle of a copy says so to the client, which
+// leaves nothing behind.
+func TestServerStopsDuringACopy(t *testing.T) {
+	s := startServer(t)
+	makeFiles(t, s.root, map[string]string{"a": strings.Repeat("x", 1<<20)})
+	dir := t.TempDir()
+	p, _, errs := newProgram()
+	o := xfer.Options{Transport: "tcp", Report: func(e xfer.Event) {
+		if e.Kind == xfer.EventConnected {
+			s.stop()
+		}
+	}}
+	at := netip.MustParseAddrPort(s.addr)
+	_, err := p.client().Pull(t.Context(), xfer.Endpoint{Host: at.Addr().String(), Port: at.Port()}, []string{"/a"}, dir, false, o)
+	if err == nil {
+		t.Fatal("the copy went well")
+	}
+	if code := p.fail(t.Context(), err); code != exitError || strings.Count(errs.String(), "gdrcp: ") != 1 {
+		t.Errorf("exit code %d, and it wrote %q", code, errs)
+	}
+	if got := listFiles(t, dir); len(got) != 0 {
+		t.Errorf("%d files are left", len(got))
+	}
+}
+
 // stranger listens where a gdrcp serve could, and does something else.
 func stranger(t *testing.T, answer func(net.Conn)) string {
 	t.Helper()

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Whatever is written as a target, it is local, a place of a server with a path
+// of its own, or a usage error in one safe line.
+func FuzzTarget(f *testing.F) {
+	for _, s := range []string{"a", "rdma://h/x", "rdma://h:1/%41", "rdma://[::1]:65534/", "rdma://[fe80::1%25e]/", "h:/x", "rdma://\x00/\xff"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		got, err := parseTarget(s)
+		switch {
+		case err != nil:
+			if x := explain(err, false); x.code != exitUsage || x.text == "" || strings.Contains(x.text, "\n") || printable(x.text) != x.text {
+				t.Errorf("%q: %+v", s, x)
+			}
+		case !got.remote:
+			if got.path != s {
+				t.Errorf("%q became %q", s, got.path)
+			}
+		case got.endpoint.Host == "", got.endpoint.Port == 0, got.endpoint.Port == 65535, got.path[0] != '/', strings.Contains(got.path, "\x00"):
+			t.Errorf("%q became %+v", s, got)
+		}
+	})
+}
+
+// Whatever there is to tell, it is printable and in one line, and what is so
+// already stays as it is.
+func FuzzPrintable(f *testing.F) {
+	for _, s := range []string{"", "plain", "a\nb", "\x1b[2J\xff", "\u202egpj", "\uFFFD"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		got := printable(s)
+		if !utf8.ValidString(got) || strings.IndexFunc(got, func(r rune) bool { return !unicode.IsPrint(r) }) >= 0 {
+			t.Errorf("%q became %q", s, got)
+		}
+		if again := printable(got); again != got {
+			t.Errorf("%q became %q, and that %q", s, got, again)
+		}
+	})
+}
+
+// Arguments are never lost: each is an option, a value, an operand or an error.
+func FuzzScan(f *testing.F) {
+	for _, s := range []string{"a b -r", "-rp a -- -x", "--qps 4 --slots=8 a", "-oX manifest create p", "--json=true -", "-- --"} {
+		f.Add(s)
+	}
+	p, _, _ := newProgram()
+	known := everyOption(p.app().Commands)
+	f.Fuzz(func(t *testing.T, s string) {
+		args := strings.Fields(s)
+		a, err := scan(args, known)
+		if err != nil {
+			return
+		}
+		var want int
+		for _, g := range a.options {
+			want += len(g.value)
+		}
+		for _, o := range a.operands {
+			want += len(o)
+		}
+		if want > len(strings.Join(args, "")) || a.before > len(a.operands) {
+			t.Errorf("%q became %+v", args, a)
+		}
+		if line, err := arrange(p.app(), args); err == nil && (len(line.args) < 2 || line.command == nil) {
+			t.Errorf("%q became %+v", args, line)
+		}
+	})
+}

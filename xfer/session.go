@@ -120,12 +120,14 @@ func (s *session) run(parent context.Context, talk func(ctx context.Context, g *
 	}
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
+	var complete atomic.Bool
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.pollCompletions(gctx) })
 	g.Go(func() error { return s.beat(gctx) })
 	g.Go(func() error {
 		err := talk(gctx, g)
 		if err == nil {
+			complete.Store(true)
 			cancel(errComplete)
 		}
 		return err
@@ -134,8 +136,10 @@ func (s *session) run(parent context.Context, talk func(ctx context.Context, g *
 	if errors.Is(err, errComplete) || errors.Is(err, context.Canceled) {
 		err = nil
 	}
-	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, errComplete) {
-		err = cause
+	// That no goroutine failed does not mean that the copy is whole: it may
+	// have been interrupted.
+	if err == nil && !complete.Load() {
+		err = context.Cause(ctx)
 	}
 	if err != nil {
 		s.tellAbort(err)
@@ -410,7 +414,7 @@ func (s *session) linger(ctx context.Context) error {
 	case <-s.hungUp:
 	case <-t.C:
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		// All was said; that the other may not have heard it is its to tell.
 	}
 	return nil
 }

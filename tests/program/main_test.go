@@ -1,10 +1,12 @@
 package program
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -32,6 +34,14 @@ func testMain(m *testing.M) int {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
+	}
+	// Tests that wait for time limits need no processor. -parallel overrides.
+	flag.Parse()
+	if atOnce := flag.Lookup("test.parallel").Value; atOnce.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		if err := atOnce.Set("12"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
 	}
 	return m.Run()
 }

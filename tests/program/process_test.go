@@ -199,6 +199,20 @@ func (p *process) oneLine() string {
 	return strings.Join(append(errors, hints...), "\n")
 }
 
+// wantOne fails the test unless exactly one of the lines matches.
+func (p *process) wantOne(lines []string, pattern string) {
+	p.t.Helper()
+	found := 0
+	for _, line := range lines {
+		if regexp.MustCompile(pattern).MatchString(line) {
+			found++
+		}
+	}
+	if found != 1 {
+		p.t.Errorf("%d lines match /%s/, want one: %s", found, pattern, p)
+	}
+}
+
 // longLine is what no error should need, beyond the names in it.
 const longLine = 600
 

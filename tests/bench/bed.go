@@ -93,7 +93,7 @@ func (o options) compareDevice(ctx context.Context, d bedDevice, events bool, so
 			},
 			check: func(ctx context.Context, thorough bool) error {
 				defer os.RemoveAll(copied)
-				return compare(ctx, source, copied, false, thorough)
+				return compare(ctx, source, copied, thorough)
 			},
 		}
 	}

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestMedian(t *testing.T) {
@@ -168,26 +171,25 @@ func TestCompare(t *testing.T) {
 	write(source, "f", "12345")
 	link(source, "f")
 	tests := []struct {
-		name             string
-		make             func(folder string)
-		follow, thorough bool
-		ok               bool
+		name     string
+		make     func(folder string)
+		thorough bool
+		ok       bool
 	}{
-		{"same", func(c string) { write(c, "f", "12345"); link(c, "f") }, false, true, true},
-		{"link followed", func(c string) { write(c, "f", "12345"); write(c, "link", "12345") }, true, true, true},
-		{"link followed where it must not be", func(c string) { write(c, "f", "12345"); write(c, "link", "12345") }, false, false, false},
-		{"shorter", func(c string) { write(c, "f", "1234"); link(c, "f") }, false, false, false},
-		{"other bytes, cheap check", func(c string) { write(c, "f", "1234X"); link(c, "f") }, false, false, true},
-		{"other bytes", func(c string) { write(c, "f", "1234X"); link(c, "f") }, false, true, false},
-		{"other link", func(c string) { write(c, "f", "12345"); link(c, "g") }, false, true, false},
-		{"one too many", func(c string) { write(c, "f", "12345"); link(c, "f"); write(c, "g", "") }, false, false, false},
-		{"nothing", func(string) {}, false, false, false},
+		{"same", func(c string) { write(c, "f", "12345"); link(c, "f") }, true, true},
+		{"link followed", func(c string) { write(c, "f", "12345"); write(c, "link", "12345") }, false, false},
+		{"shorter", func(c string) { write(c, "f", "1234"); link(c, "f") }, false, false},
+		{"other bytes, cheap check", func(c string) { write(c, "f", "1234X"); link(c, "f") }, false, true},
+		{"other bytes", func(c string) { write(c, "f", "1234X"); link(c, "f") }, true, false},
+		{"other link", func(c string) { write(c, "f", "12345"); link(c, "g") }, true, false},
+		{"one too many", func(c string) { write(c, "f", "12345"); link(c, "f"); write(c, "g", "") }, false, false},
+		{"nothing", func(string) {}, false, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			copied := filepath.Join(t.TempDir(), "copy")
 			tt.make(copied)
-			err := compare(t.Context(), source, copied, tt.follow, tt.thorough)
+			err := compare(t.Context(), source, copied, tt.thorough)
 			if (err == nil) != tt.ok {
 				t.Errorf("compare: %v, want ok=%v", err, tt.ok)
 			}
@@ -206,5 +208,63 @@ func TestServer(t *testing.T) {
 	}
 	if _, err := startServer(t.Context(), "I am ready", "sh", "-c", "echo no luck >&2; exit 3"); err == nil || !strings.Contains(err.Error(), "no luck") {
 		t.Errorf("error %v does not say what the server printed", err)
+	}
+}
+
+func TestRelayNotesPayload(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() { // a server that tells how much it got
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			n, _ := io.Copy(io.Discard, io.LimitReader(c, payloadBytes))
+			fmt.Fprint(c, n)
+			c.Close()
+		}
+	}()
+	r, err := startRelay(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.stop()
+	send := func(bytes int) string {
+		t.Helper()
+		c, err := net.Dial("tcp", r.address())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Write(make([]byte, bytes)); err != nil {
+			t.Fatal(err)
+		}
+		if bytes < payloadBytes {
+			return ""
+		}
+		told, err := io.ReadAll(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(told)
+	}
+	send(payloadBytes - 1)
+	if _, err := r.firstPayload(); err == nil {
+		t.Error("what is less than payload was taken for it")
+	}
+	before := time.Now()
+	if told := send(payloadBytes); told != fmt.Sprint(payloadBytes) {
+		t.Errorf("the server got %q bytes", told)
+	}
+	if at, err := r.firstPayload(); err != nil || at.Before(before) {
+		t.Errorf("payload at %v, %v; sent after %v", at, err, before)
+	}
+	r.reset()
+	if _, err := r.firstPayload(); err == nil {
+		t.Error("reset forgot nothing")
 	}
 }

@@ -24,17 +24,6 @@ func (o options) copyArgs(transport string, extra []string, source, host, path s
 	return append(args, source, "rdma://"+host+"/"+path)
 }
 
-// firstByteMillis copies and returns how long after its start gdrcp says that
-// the first byte of a file was on the wire.
-func (o options) firstByteMillis(ctx context.Context, extra []string, source, host, path string) (float64, error) {
-	args := append([]string{o.program, "--json", "--transport", "tcp"}, extra...)
-	events, err := output(ctx, append(args, source, "rdma://"+host+"/"+path)...)
-	if err != nil {
-		return 0, err
-	}
-	return eventField(events, "summary", nil, "first_byte_ms")
-}
-
 // memoryToMemory runs gdrcp's own bench and returns MiB/s.
 func (o options) memoryToMemory(ctx context.Context, device, host, hash string, mib int) (float64, error) {
 	events, err := output(ctx, o.program, "bench", "--json", "--transport", "verbs", "--rail", device, "--hash", hash,

@@ -110,7 +110,7 @@ func linkFlags(o *xfer.Options) []cli.Flag {
 		checkedFlag("require", "`verbs` falling back to tcp is an error (exit code 5)", word(&o.Require, "verbs")),
 		&cli.StringFlag{Name: "rail", Usage: "`DEV|ADDR` the local RDMA device, by its name or an address", Destination: &o.Rail},
 		checkedFlag("qps", "`N` queue pairs, or TCP connections, of the session (1)", number(&o.QPs, 1, xfer.MaxQPs)),
-		checkedFlag("chunk-size", "`SIZE` of a slot of the ring, which is what is sent at once (1MiB)",
+		checkedFlag("chunk-size", "`SIZE` of a slot of the ring, which is what is sent at once; for a copy at least a piece, 1MiB (1MiB)",
 			size(&o.ChunkBytes, xfer.MinChunkBytes, xfer.MaxChunkBytes, 64<<10)),
 		checkedFlag("slots", "`N` slots in the ring at each end (16)", number(&o.Slots, 1, xfer.MaxSlots)),
 		&cli.GenericFlag{Name: "imm", Hidden: true, Value: &checked{set: func(s string) error {

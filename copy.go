@@ -112,13 +112,11 @@ func (c *copying) report(e xfer.Event) {
 	switch e.Kind {
 	case xfer.EventConnected:
 		c.tellLink(e.Link)
-	case xfer.EventNote:
-		if !c.quiet {
-			c.console.line("gdrcp: %s", printable(e.Text))
-		}
 	case xfer.EventFile:
 		if e.Outcome != xfer.Copied {
-			c.console.line("gdrcp: %s", printable(e.Text))
+			if !c.quiet || e.Outcome != xfer.Skipped {
+				c.console.line("gdrcp: %s", printable(e.Text))
+			}
 		} else if c.verbose {
 			c.console.line("%s", quoteArg(e.Path))
 		}
@@ -129,8 +127,6 @@ func (c *copying) reportJSON(e xfer.Event) {
 	switch e.Kind {
 	case xfer.EventConnected:
 		c.events.emit(connectedEvent{"connected", fieldsOf(e.Link)})
-	case xfer.EventNote:
-		c.events.emit(noteEvent{"note", printable(e.Text)})
 	case xfer.EventFile:
 		if e.Outcome != xfer.Copied || c.verbose {
 			c.events.emit(fileEvent{"file", e.Path, outcomeText(e.Outcome), e.Bytes, printable(e.Text)})

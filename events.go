@@ -17,7 +17,6 @@ import (
 //
 //	event       told                            fields
 //	connected   once a connection stands        link fields
-//	note        at any time                     text
 //	file        for every entry that was not    path, outcome, text
 //	            copied; with -v for all         path, outcome, bytes
 //	summary     once, last, when a copy came    files, dirs, links, bytes, seconds, bytes_per_second, wire_bytes, repairs,
@@ -92,11 +91,6 @@ func fieldsOf(l *xfer.Link) linkFields {
 type connectedEvent struct {
 	Event string `json:"event"`
 	linkFields
-}
-
-type noteEvent struct {
-	Event string `json:"event"`
-	Text  string `json:"text"`
 }
 
 type fileEvent struct {

@@ -20,7 +20,7 @@ func TestTransferOptions(t *testing.T) {
 	var root string
 	for i, options := range []string{
 		"", "--qps 4", "--slots 1", "--slots 2 --chunk-size 2MiB", "--chunk-size 64M --slots 2", "--imm send", "--imm auto", "--no-fsync",
-		"--compress zstd", "--compress s2", "--compress auto", "--compress off", "--rail lo", "-p", "-L",
+		"--compress zstd", "--compress s2", "--compress auto", "--compress off", "-p", "-L",
 	} {
 		name := filepath.Join("case", string(rune('a'+i)))
 		makeFiles(t, s.root, map[string]string{"case/": ""})

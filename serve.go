@@ -70,6 +70,9 @@ func (s *serving) run(ctx context.Context, operands []string) error {
 	if err := s.listenAt(server, addr, devices); err != nil {
 		return errors.Join(err, server.Close())
 	}
+	if s.insecure && !s.quiet {
+		s.console.line("gdrcp: warning: there is no access control: whoever reaches these addresses can use everything under %s", quoteArg(s.dir))
+	}
 	return server.Serve(ctx)
 }
 

@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -124,6 +126,7 @@ type FileWriter struct {
 // name, compressed if it ends in ".zst". Until Commit it is a hidden file
 // beside it.
 func Create(name string, h Header) (*FileWriter, error) {
+	sweep(filepath.Dir(name))
 	f, err := createTemp(name)
 	if err != nil {
 		return nil, fmt.Errorf("create manifest: %w", err)
@@ -149,12 +152,50 @@ func Create(name string, h Header) (*FileWriter, error) {
 // would get (os.CreateTemp's are for the owner alone).
 func createTemp(name string) (*os.File, error) {
 	for {
-		temp := filepath.Join(filepath.Dir(name), fmt.Sprintf(".gdrcp-manifest-%016x", rand.Uint64()))
+		temp := filepath.Join(filepath.Dir(name), fmt.Sprintf("%s%016x", tempPrefix, rand.Uint64()))
 		f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+		if err == nil {
+			// Locked while in use, so that leftovers can be told from it. Where
+			// there are no locks, nothing is ever cleaned.
+			_ = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		}
 		if !errors.Is(err, os.ErrExist) {
 			return f, err
 		}
 	}
+}
+
+// tempPrefix and 16 hex digits make the name of a manifest that is being written.
+const tempPrefix = ".gdrcp-manifest-"
+
+// leftoverAge is how old a leftover must be: one that has just been made may
+// not be locked yet.
+const leftoverAge = time.Minute
+
+// sweep removes what writers that were killed left in a directory: old files
+// so named that belong to this user and that nobody has locked.
+func sweep(dir string) {
+	names, _ := filepath.Glob(filepath.Join(escapeGlob(dir), tempPrefix+strings.Repeat("[0-9a-f]", 16)))
+	for _, name := range names {
+		st, err := os.Lstat(name)
+		if err != nil || !st.Mode().IsRegular() || time.Since(st.ModTime()) < leftoverAge {
+			continue
+		}
+		f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+		if err != nil {
+			continue
+		}
+		sys, ok := st.Sys().(*syscall.Stat_t)
+		if ok && int(sys.Uid) == os.Geteuid() && syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+			_ = os.Remove(name) // one that stays harms nothing
+		}
+		f.Close()
+	}
+}
+
+// escapeGlob quotes what filepath.Match would take for a pattern.
+func escapeGlob(s string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(s)
 }
 
 // Commit ends the manifest, makes it durable and gives it its name. If it

@@ -173,11 +173,11 @@ func (a *account) reportMissing(e *manifest.Entry) {
 }
 
 // refused books an entry that was never announced.
-func (a *account) refused(x *exception) {
+func (a *account) refused(path string, x *exception) {
 	a.mu.Lock()
 	a.counts[x.outcome]++
 	a.mu.Unlock()
-	a.report(Event{Kind: EventFile, Outcome: x.outcome, Text: x.text})
+	a.report(Event{Kind: EventFile, Path: path, Outcome: x.outcome, Text: x.text})
 }
 
 // settle books an entry's end: copied, or x.
@@ -313,7 +313,11 @@ func (c *manifestCursor) advance() error {
 	if err != nil {
 		return fmt.Errorf("read manifest: %w", err)
 	}
-	if err := c.r.SkipPieces(); err != nil {
+	err = c.r.SkipPieces()
+	if errors.Is(err, manifest.ErrVoid) {
+		return c.advance() // begun and not copied: as good as not there
+	}
+	if err != nil {
 		return fmt.Errorf("read manifest: %w", err)
 	}
 	c.next = e

@@ -63,6 +63,9 @@ func (c *Client) connect(ctx context.Context, ep Endpoint, o *Options) (*dialed,
 	}
 	switch o.Transport {
 	case "tcp":
+		if o.Rail != "" {
+			return nil, fmt.Errorf("%w: --rail names an RDMA device, and tcp was asked for", ErrUsage)
+		}
 		if o.Require == "verbs" {
 			return nil, fmt.Errorf("%w: verbs is required and tcp was asked for", ErrUsage)
 		}
@@ -104,10 +107,15 @@ func nextPort(addrs []netip.AddrPort) []railAddr {
 // the first of them that a device here reaches.
 func (c *Client) dialAuto(ctx context.Context, addrs []netip.AddrPort, o *Options) (*dialed, error) {
 	why := c.whyNoDevice()
+	if why == "" && o.Rail != "" {
+		if _, err := findRail(c.Verbs, o.Rail); err != nil {
+			return nil, err
+		}
+	}
 	if why == "" {
 		rails, reason, err := c.askRails(ctx, addrs, o)
 		switch {
-		case err != nil && o.Require == "verbs", err != nil && errors.Is(err, context.Canceled):
+		case errors.Is(err, context.Canceled):
 			return nil, err
 		case err != nil:
 			// The server may have verbs only.

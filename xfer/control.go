@@ -70,6 +70,20 @@ func (c *control) trySendLocked(t msgType, body []byte) (bool, error) {
 	return true, nil
 }
 
+// lastID is the ID of a session's last message: no slot has it.
+const lastID = 1 << 40
+
+// sendLast sends a message outside the window whose completion is told.
+func (c *control) sendLast(t msgType, body []byte) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	putFrame(c.buf[:], t, 0, c.consumed)
+	n := frameBytes + copy(c.buf[frameBytes:], body)
+	c.wr[0] = rdma.WR{Op: rdma.OpSend, ID: lastID, Msg: c.buf[:n]}
+	_, err := c.conn.Post(c.wr[:])
+	return err == nil
+}
+
 // send sends a message, waiting for room in the window.
 func (c *control) send(ctx context.Context, t msgType, body []byte) error {
 	for {

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
+
+	"golang.org/x/sys/unix"
 )
 
 // drainSlots is a worker: it takes filled slots, verifies and writes what is in
@@ -39,7 +42,9 @@ type lander struct {
 	priv   []byte
 	header chunkHeader
 	unpack unpacker
-	lastID uint64
+	// private holds a piece that must not change between hashing and writing.
+	private []byte
+	lastID  uint64
 }
 
 // land deals with one chunk and says what is to be told to the source.
@@ -73,7 +78,7 @@ func (w *lander) land(a arrived) (returned, error) {
 			continue
 		}
 		w.lastID = x.entry
-		good, err := w.landExtent(e, x, plain, damaged, h.repair)
+		good, err := w.landExtent(e, x, plain, damaged)
 		if err != nil {
 			return r, err
 		}
@@ -95,11 +100,12 @@ func (w *lander) drain() error {
 
 // landExtent verifies an extent and writes it to its file. good is false if
 // the source is to send it again.
-func (w *lander) landExtent(e *sinkEntry, x *extent, plain []byte, damaged, repair bool) (good bool, err error) {
+func (w *lander) landExtent(e *sinkEntry, x *extent, plain []byte, damaged bool) (good bool, err error) {
+	h := &w.header
 	if x.flags&(extFailed|extChanged|extReject) != 0 {
 		return true, nil // the reason comes in a message, and ends the entry
 	}
-	if e.Type != manifest.File || x.off > e.Size || x.length > e.Size-x.off || (repair && x.flags&extHole != 0) {
+	if e.Type != manifest.File || x.off > e.Size || x.length > e.Size-x.off || (h.repair && x.flags&extHole != 0) {
 		return false, fmt.Errorf("%w: %d bytes at %d of %q", ErrProtocol, x.length, x.off, e.Path)
 	}
 	if x.flags&extHole != 0 {
@@ -112,9 +118,15 @@ func (w *lander) landExtent(e *sinkEntry, x *extent, plain []byte, damaged, repa
 	var data []byte
 	if ok {
 		data = plain[x.slotOff : int64(x.slotOff)+x.length]
+		if w.account.given != nil && h.codec == codecPlain {
+			// The peer can still write to the slot. Where a manifest says what
+			// must arrive, the bytes that are written are those that were hashed.
+			w.private = append(w.private[:0], data...)
+			data = w.private
+		}
 		ok = w.params.hash.Piece(data, uint64(x.off/w.params.pieceBytes), w.params.pieceBytes, e.Size <= w.params.pieceBytes) == x.digest
 	}
-	if again, err := w.judge(e, x, ok, repair); err != nil || again || !ok {
+	if again, err := w.judge(e, x, ok, h.repair); err != nil || again || !ok {
 		return !again, err
 	}
 	temp, err := w.tempOf(e)
@@ -190,7 +202,7 @@ func (k *sink) tempLocked(e *sinkEntry) (*chunker.Temp, error) {
 	case <-k.stop:
 		return nil, context.Canceled
 	}
-	t, err := k.store.Create(&e.Entry)
+	t, err := k.createPatiently(e)
 	if err != nil {
 		<-k.openFiles
 		if errors.Is(err, chunker.ErrNoSpace) {
@@ -201,6 +213,23 @@ func (k *sink) tempLocked(e *sinkEntry) (*chunker.Temp, error) {
 	}
 	e.temp = t
 	return t, nil
+}
+
+// createPatiently waits while the process has as many files open as it may:
+// other sessions, and this one's publisher, are about to close some.
+func (k *sink) createPatiently(e *sinkEntry) (*chunker.Temp, error) {
+	const tries, pause = 100, 20 * time.Millisecond
+	for i := 0; ; i++ {
+		t, err := k.store.Create(&e.Entry)
+		if i == tries || (!errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE)) {
+			return t, err
+		}
+		select {
+		case <-k.stop:
+			return nil, context.Canceled
+		case <-time.After(pause):
+		}
+	}
 }
 
 // landed counts an extent as there, and completes its file if it was the last.

@@ -285,7 +285,7 @@ func appendException(b []byte, x *exception) []byte {
 }
 
 // maxTextBytes bounds a message to a person from the peer.
-const maxTextBytes = 5000
+const maxTextBytes = 4000
 
 func (c *cursor) exception() exception {
 	return exception{entry: c.uvarint(), outcome: Outcome(c.byte()), text: c.str()}

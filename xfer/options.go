@@ -12,9 +12,9 @@ import (
 const (
 	DefaultChunkBytes = 1 << 20
 	DefaultSlots      = 16
-	MinChunkBytes     = 64 << 10
+	MinChunkBytes     = 64 << 10 // a copy's chunks hold a piece at the least
 	MaxChunkBytes     = 64 << 20
-	MaxSlots          = 1024
+	MaxSlots          = 256
 	MaxQPs            = 16
 	// MaxRingBytes bounds one end's ring.
 	MaxRingBytes = 1 << 30
@@ -98,9 +98,6 @@ type EventKind uint8
 const (
 	// EventConnected: a connection stands. Link says over what.
 	EventConnected EventKind = iota + 1
-	// EventNote: Text is something a person may want to know, such as why a
-	// better transport is not used.
-	EventNote
 	// EventFile: an entry has ended, with Outcome and, where it was not
 	// copied, Text.
 	EventFile

@@ -197,7 +197,8 @@ func (s *source) cutChunk(c *outChunk) error {
 func (s *source) nextExtent(e *srcEntry) (length int64, flags uint16) {
 	piece := s.params.pieceBytes
 	left := e.Size - e.packed
-	if !e.sparse || left == 0 {
+	if !e.sparse || e.Size <= piece {
+		// The sink leaves holes in a sparse file by itself.
 		return min(piece, left), 0
 	}
 	start := e.packed

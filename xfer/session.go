@@ -165,10 +165,31 @@ func (s *session) tellAbort(err error) {
 	s.sendAbort(Classify(err), err)
 }
 
+// abortWait is how long an abort may take to leave, behind what was posted.
+const abortWait = 250 * time.Millisecond
+
+// sendAbort is best effort: the connection may be what failed. The poller has
+// ended, so it is this goroutine that waits for the message to have left:
+// closing the queue pair would drop it.
 func (s *session) sendAbort(class ErrorClass, err error) {
 	a := abort{class, err.Error()}
-	// Best effort: the connection may be what failed.
-	_, _ = s.ctl.trySend(msgAbort, a.encode())
+	if !s.ctl.sendLast(msgAbort, a.encode()) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), abortWait)
+	defer cancel()
+	cs := make([]rdma.Completion, 16)
+	for {
+		n, err := s.rail.Wait(ctx, cs)
+		if err != nil {
+			return
+		}
+		for i := range cs[:n] {
+			if c := &cs[i]; c.Kind == rdma.Closed || (c.Kind == rdma.Done && c.ID == lastID) {
+				return
+			}
+		}
+	}
 }
 
 // close ends the queue pairs and then the memory they could reach.

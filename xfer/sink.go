@@ -13,6 +13,7 @@ import (
 	"gdrcp/rdma"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 )
 
 // sinkEntry is an announced entry at the sink, until its end has been told.
@@ -56,7 +57,6 @@ type sink struct {
 	announced uint64
 	settled   uint64
 	ended     bool
-	total     totals
 	placed    bool
 	totalTold bool // a total was told: plans may go out
 	// needed is the bytes of announced files that are not yet written.
@@ -73,14 +73,23 @@ type sink struct {
 const (
 	// maxBatch bounds the files published at once.
 	maxBatch = 1024
-	// maxOpenFiles bounds the files being written or waiting for publication.
+	// maxOpenFiles bounds the files being written or waiting for publication,
+	// together with a quarter of what the process may open (setrlimit(2)).
 	maxOpenFiles = 2 * maxBatch
 )
+
+func openFilesLimit() int {
+	var r unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil || r.Cur/4 > maxOpenFiles {
+		return maxOpenFiles
+	}
+	return max(8, int(r.Cur/4))
+}
 
 func newSink(s *session, store *chunker.Sink, tally *Tally, acct *account) *sink {
 	k := &sink{
 		inflow: newInflow(s), store: store, tally: tally, account: acct,
-		finished: make(chan *sinkEntry, maxOpenFiles), openFiles: make(chan struct{}, maxOpenFiles),
+		finished: make(chan *sinkEntry, maxOpenFiles), openFiles: make(chan struct{}, openFilesLimit()),
 		progress: make(chan struct{}, 1), drained: make(chan struct{}),
 	}
 	k.ledger = newLedger(k)
@@ -137,14 +146,15 @@ func (k *sink) slow(ctx context.Context, f *frame) (done bool, err error) {
 	case msgFail:
 		c := cursor{b: f.body}
 		x := c.exception()
+		path := string(c.take(uint64(len(c.b)))) // of one that was never announced
 		if err := c.err("failure"); err != nil {
 			return false, err
 		}
-		if x.outcome == Copied || x.outcome > Corrupt {
+		if x.outcome == Copied || x.outcome > Corrupt || (path != "" && manifest.CheckPath(path) != nil) {
 			return false, fmt.Errorf("%w: outcome %d", ErrProtocol, x.outcome)
 		}
 		x.text = printable(x.text)
-		return false, k.refused(&x)
+		return false, k.refused(path, &x)
 	case msgEnd:
 		c := cursor{b: f.body}
 		n := c.uvarint()
@@ -159,9 +169,9 @@ func (k *sink) slow(ctx context.Context, f *frame) (done bool, err error) {
 }
 
 // refused ends an entry that the source could not send, announced or not.
-func (k *sink) refused(x *exception) error {
+func (k *sink) refused(path string, x *exception) error {
 	if x.entry == noEntry {
-		k.account.refused(x)
+		k.account.refused(path, x)
 		return nil
 	}
 	e, err := k.entry(x.entry)
@@ -286,7 +296,6 @@ func (k *sink) totals(ctx context.Context, body []byte) error {
 		return err
 	}
 	k.mu.Lock()
-	k.total = t
 	k.totalTold = true
 	k.mu.Unlock()
 	k.tally.totalFiles.Store(int64(t.entries))

@@ -52,7 +52,7 @@ const frameBytes = 16
 
 // msgBytes bounds a control message with its frame header. The longest body
 // is an entry whose path and link target are of PATH_MAX bytes each.
-const msgBytes = 16 << 10
+const msgBytes = 9 << 10
 
 // The window: a peer may have this many sequenced messages not yet consumed by
 // the other end. Consumption is told at the latest every ackEvery messages.
@@ -118,7 +118,6 @@ type hello struct {
 	tokens     [][16]byte
 	rails      []railAddr
 	noRails    string // why there are none
-	benchBytes uint64
 }
 
 // railAddr is one address at which a server listens by rdma_cm.
@@ -140,21 +139,20 @@ const (
 
 // Tags of a hello's fields.
 const (
-	tagMode       = 1 | mustUnderstand
-	tagProgram    = 2
-	tagChunk      = 3 | mustUnderstand
-	tagPiece      = 4 | mustUnderstand
-	tagHash       = 5 | mustUnderstand
-	tagSlots      = 6 | mustUnderstand
-	tagQPs        = 7 | mustUnderstand
-	tagCodec      = 8 | mustUnderstand
-	tagFlags      = 9 | mustUnderstand
-	tagPath       = 10 | mustUnderstand
-	tagName       = 11 | mustUnderstand
-	tagToken      = 12 | mustUnderstand
-	tagRail       = 13
-	tagNoRails    = 14
-	tagBenchBytes = 15 | mustUnderstand
+	tagMode    = 1 | mustUnderstand
+	tagProgram = 2
+	tagChunk   = 3 | mustUnderstand
+	tagPiece   = 4 | mustUnderstand
+	tagHash    = 5 | mustUnderstand
+	tagSlots   = 6 | mustUnderstand
+	tagQPs     = 7 | mustUnderstand
+	tagCodec   = 8 | mustUnderstand
+	tagFlags   = 9 | mustUnderstand
+	tagPath    = 10 | mustUnderstand
+	tagName    = 11 | mustUnderstand
+	tagToken   = 12 | mustUnderstand
+	tagRail    = 13
+	tagNoRails = 14
 )
 
 func (h *hello) encode() []byte {
@@ -168,9 +166,6 @@ func (h *hello) encode() []byte {
 	w.uint(tagQPs, h.qps)
 	w.uint(tagCodec, h.codec)
 	w.uint(tagFlags, h.flags)
-	if h.benchBytes != 0 {
-		w.uint(tagBenchBytes, h.benchBytes)
-	}
 	for _, p := range h.paths {
 		w.str(tagPath, p)
 	}
@@ -204,8 +199,6 @@ func (h *hello) uintField(tag byte) *uint64 {
 		return &h.codec
 	case tagFlags:
 		return &h.flags
-	case tagBenchBytes:
-		return &h.benchBytes
 	}
 	return nil
 }

@@ -88,7 +88,12 @@ var forbiddenAccesses = []forbidden{
 
 func testAccessRefused(t *testing.T, s *suite) {
 	for _, c := range forbiddenAccesses {
-		t.Run(c.name, func(t *testing.T) { testForbidden(t, s, c) })
+		t.Run(c.name, func(t *testing.T) {
+			if s.ReadsUnchecked && c.op == rdma.OpRead && c.granted&rdma.RemoteRead == 0 {
+				t.Skip("the device's driver does not check the right to read; run it on another device")
+			}
+			testForbidden(t, s, c)
+		})
 	}
 }
 

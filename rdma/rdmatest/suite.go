@@ -60,6 +60,10 @@ type Config struct {
 	// completions count as having heard of the peer. Differs by nature: of
 	// verbs, not of sockets.
 	StoppedPeerTakesWrites bool
+	// ReadsUnchecked: the device serves Reads of regions without RemoteRead.
+	// Differs by defect: siw's kernel driver checks the right of writes only,
+	// as a comment in its source says.
+	ReadsUnchecked bool
 }
 
 // AccessTold is a set of ends.

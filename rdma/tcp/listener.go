@@ -48,7 +48,12 @@ var _ rdma.Listener = (*listener)(nil)
 func (p *Provider) Listen(addr netip.AddrPort) (rdma.Listener, error) {
 	cfg := net.ListenConfig{KeepAlive: -1} // the engine has a heartbeat
 	cfg.SetMultipathTCP(false)             // its fallback to TCP costs time
-	sock, err := cfg.Listen(context.Background(), "tcp", addr.String())
+	// "tcp" would turn 0.0.0.0 into [::], and listen on IPv6 too.
+	network := "tcp"
+	if addr.Addr().Is4() {
+		network = "tcp4"
+	}
+	sock, err := cfg.Listen(context.Background(), network, addr.String())
 	if err != nil {
 		return nil, &rdma.OpError{Op: fmt.Sprintf("listen on %s", addr), Device: deviceName, Err: err}
 	}

@@ -1,0 +1,172 @@
+package xfer
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+
+	"gdrcp/chunker"
+	"gdrcp/manifest"
+)
+
+// announce walks the tree and tells the sink its entries, as far ahead of
+// their end as the window lets it.
+func (s *source) announce(ctx context.Context) error {
+	w := s.tree.Walk(s.params.flags&flagRecursive != 0)
+	defer w.Close()
+	a := announcer{source: s, ctx: ctx}
+	for {
+		f, err := w.Next()
+		if errors.Is(err, io.EOF) {
+			return a.end()
+		}
+		if err != nil {
+			return err
+		}
+		if err := a.entry(f); err != nil {
+			return err
+		}
+	}
+}
+
+// announcer collects entries into messages.
+type announcer struct {
+	*source
+	ctx     context.Context
+	body    []byte
+	pending []*srcEntry
+	scratch tlvWriter
+	total   totals
+	told    bool // a total was sent
+}
+
+// entry announces what the walk found, or tells why it cannot be copied.
+func (a *announcer) entry(f *chunker.Found) error {
+	if f.Problem != nil {
+		outcome := Failed
+		if f.Skip {
+			outcome = Skipped
+		}
+		return a.refuse(f.Entry.Path, outcome, f.Problem)
+	}
+	e := &srcEntry{stamp: f.Stamp}
+	e.planned = planned{Entry: f.Entry, sparse: f.Sparse && f.Entry.Type == manifest.File, allocBytes: f.AllocBytes}
+	if err := a.account.lookup(&e.booking); errors.Is(err, errNotAsManifest) {
+		return a.refuse(e.Path, Corrupt, err)
+	} else if err != nil {
+		return err
+	}
+	if err := a.waitForRoom(); err != nil {
+		return err
+	}
+	e.id = a.total.entries
+	if len(a.body) == 0 {
+		a.body = binary.AppendUvarint(a.body, e.id)
+	}
+	mark := len(a.body)
+	a.body = appendEntry(a.body, &e.planned, &a.scratch)
+	if len(a.body) > msgBytes-frameBytes {
+		entry := append([]byte(nil), a.body[mark:]...)
+		a.body = a.body[:mark]
+		if err := a.flush(); err != nil {
+			return err
+		}
+		a.body = append(binary.AppendUvarint(a.body, e.id), entry...)
+	}
+	a.pending = append(a.pending, e)
+	a.total.entries++
+	a.total.bytes += uint64(e.Size)
+	need := e.Size
+	if e.sparse {
+		need = min(e.allocBytes, e.Size)
+	}
+	a.total.allocBytes += uint64(need)
+	a.tally.totalFiles.Store(int64(a.total.entries))
+	a.tally.totalBytes.Store(int64(a.total.bytes))
+	return nil
+}
+
+// refuse tells both ends of an entry that is never announced.
+func (a *announcer) refuse(path string, outcome Outcome, err error) error {
+	x := exception{entry: noEntry, outcome: outcome, text: err.Error()}
+	a.account.refused(path, &x)
+	return a.ctl.send(a.ctx, msgFail, append(appendException(nil, &x), path...))
+}
+
+// noEntry stands for an entry that was never announced.
+const noEntry = ^uint64(0)
+
+// flush sends the collected entries.
+func (a *announcer) flush() error {
+	if len(a.pending) == 0 {
+		return nil
+	}
+	a.mu.Lock()
+	for _, e := range a.pending {
+		a.table[e.id%entryWindow] = e
+	}
+	a.announced = a.pending[len(a.pending)-1].id + 1
+	a.mu.Unlock()
+	err := a.ctl.send(a.ctx, msgEntries, a.body)
+	a.body, a.pending = a.body[:0], a.pending[:0]
+	return err
+}
+
+// waitForRoom blocks while the window is full. The first time, the sink is told
+// what is known of the total, for it accepts nothing before.
+func (a *announcer) waitForRoom() error {
+	a.mu.Lock()
+	full := a.total.entries-a.settled >= entryWindow
+	a.mu.Unlock()
+	if !full {
+		return nil
+	}
+	if err := a.flush(); err != nil {
+		return err
+	}
+	if !a.told {
+		a.told = true
+		if err := a.ctl.send(a.ctx, msgTotal, a.total.encode()); err != nil {
+			return err
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	// A quarter at a time: an entry at a time would be a message each.
+	for a.total.entries-a.settled > entryWindow*3/4 {
+		if a.ctx.Err() != nil {
+			return context.Cause(a.ctx)
+		}
+		a.cond.Wait()
+	}
+	return nil
+}
+
+// end tells that the walk is over.
+func (a *announcer) end() error {
+	if err := a.account.walked(); err != nil {
+		return err
+	}
+	if err := a.flush(); err != nil {
+		return err
+	}
+	a.total.final = true
+	a.tally.totalKnown.Store(true)
+	if err := a.ctl.send(a.ctx, msgTotal, a.total.encode()); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	a.ended = true
+	over := a.settled == a.announced && !a.source.told
+	a.source.told = a.source.told || over
+	a.cond.Broadcast()
+	a.mu.Unlock()
+	if err := a.ctl.send(a.ctx, msgEnd, binary.AppendUvarint(nil, a.total.entries)); err != nil {
+		return err
+	}
+	if over {
+		return a.tellRoots(a.ctx)
+	}
+	return nil
+}

@@ -131,13 +131,13 @@ func TestLockedMemory(t *testing.T) {
 			write(t, s.there+"/file", "content")
 			for _, operands := range [][]string{{s.here + "/file", s.url("copy")}, {s.url("file"), s.here + "/copy"}} {
 				p := run(t, h, append(l.copyArgs(), operands...)...)
-				p.wantFailure(1, `(?s)64 KiB.*hint: .*ulimit -l`)
+				p.wantFailure(1, `(?s)limit.*(65536 bytes|64 KiB).*hint: .*ulimit -l`)
 			}
 			s.stop()
 			limited := serveAs(t, h, l, s.there)
 			s.server = limited
 			s.copy(t, s.here+"/file", s.url("copy")).wantFailure(1, `.`)
-			if log := limited.stderr.String(); !strings.Contains(log, "64 KiB") {
+			if log := limited.stderr.String(); !strings.Contains(log, "limit 65536 bytes") && !strings.Contains(log, "64 KiB") {
 				t.Errorf("the server's log does not tell the limit: %s", log)
 			}
 			if _, err := os.Lstat(s.there + "/copy"); err == nil {

@@ -160,7 +160,7 @@ func (p *process) wantCode(code int) *process {
 }
 
 // note matches lines that tell how things go, and are no error.
-var note = regexp.MustCompile(`^gdrcp: (using|from|serving|meta root) `)
+var note = regexp.MustCompile(`^gdrcp: (using|from|serving|meta root|warning:) `)
 
 // wantFailure fails the test unless the program ended with that code and one
 // clear line: one that begins with "gdrcp: " and matches the pattern, at most

@@ -47,8 +47,7 @@ func (b *benchSource) fast(f *frame) (bool, error) {
 func (b *benchSource) release() error { return nil }
 
 func (b *benchSource) talk(ctx context.Context, g *errgroup.Group) error {
-	stop := b.wakeOn(ctx)
-	defer stop()
+	b.wakeOn(ctx)
 	var r role = b
 	b.role.Store(&r)
 	if err := b.makeRing(rdma.LocalWrite); err != nil {

@@ -29,6 +29,7 @@ type inflow struct {
 	work chan arrived
 
 	mu      sync.Mutex
+	granted bool // the ring was told
 	slots   []inSlot
 	busy    int
 	credits []returned
@@ -57,7 +58,7 @@ func (f *inflow) immediate(imm uint32) error {
 	slot, gen := splitImmediate(imm)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if slot >= len(f.slots) || f.slots[slot].busy || uint32(f.slots[slot].generation&immGenMask) != gen {
+	if !f.granted || slot >= len(f.slots) || f.slots[slot].busy || uint32(f.slots[slot].generation&immGenMask) != gen {
 		return fmt.Errorf("%w: slot %d, generation %d announced, which was not granted", ErrProtocol, slot, gen)
 	}
 	f.slots[slot].busy = true

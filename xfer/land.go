@@ -18,14 +18,22 @@ func (k *sink) drainSlots(ctx context.Context) error {
 	w := lander{sink: k, priv: make([]byte, headerStride)}
 	w.header.extents = make([]extent, 0, maxExtents)
 	defer w.unpack.close()
+	select {
+	case <-k.ringReady:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	for {
 		a, err := k.take(ctx)
 		if err != nil {
 			return err
 		}
-		r, err := w.land(a)
+		r, done, err := w.land(a)
 		if err != nil {
 			return err
+		}
+		if !done {
+			continue
 		}
 		if err := k.giveBack(r); err != nil {
 			return err
@@ -47,32 +55,33 @@ type lander struct {
 	lastID  uint64
 }
 
-// land deals with one chunk and says what is to be told to the source.
-func (w *lander) land(a arrived) (returned, error) {
-	r := returned{slot: uint32(a.slot), generation: a.generation}
+// land deals with one chunk and says what is to be told to the source. done is
+// false for a chunk that came out of turn and stays in its slot.
+func (w *lander) land(a arrived) (r returned, done bool, err error) {
+	r = returned{slot: uint32(a.slot), generation: a.generation}
 	h := &w.header
 	if err := w.readHeader(a, w.priv, h); errors.Is(err, errHeaderSum) {
 		w.tally.repairs.Add(1)
 		r.again = true
-		return r, nil
+		return r, true, nil
 	} else if err != nil {
-		return r, err
+		return r, false, err
 	}
 	if !h.repair {
-		if err := w.ledger.admit(h); err != nil {
-			return r, err
+		if admitted, err := w.ledger.admit(h, a); err != nil || !admitted {
+			return r, false, err
 		}
 	}
 	plain, err := w.unpack.unpack(h.codec, w.ring.slot(a.slot)[:h.storedBytes], h.plainBytes, w.params.chunkBytes)
 	damaged := errors.Is(err, errPayload)
 	if err != nil && !damaged {
-		return r, err
+		return r, false, err
 	}
 	for i := range h.extents {
 		x := &h.extents[i]
 		e, err := w.entry(x.entry)
 		if err != nil {
-			return r, err
+			return r, false, err
 		}
 		if e == nil {
 			continue
@@ -80,14 +89,14 @@ func (w *lander) land(a arrived) (returned, error) {
 		w.lastID = x.entry
 		good, err := w.landExtent(e, x, plain, damaged)
 		if err != nil {
-			return r, err
+			return r, false, err
 		}
 		if !good {
 			r.bad = append(r.bad, uint16(i))
 		}
 	}
 	w.tally.wireBytes.Add(int64(h.storedBytes))
-	return r, nil
+	return r, true, nil
 }
 
 // drain hands digests of a long file on to the manifest that is written.

@@ -9,45 +9,38 @@ import (
 
 // ledger books at the sink what each chunk claims to hold, in order of chunk
 // ids, so that every byte of every file is claimed exactly once and trees of
-// digests fill from the left. Chunks that come out of turn wait here; how many
-// can is bounded by the source's obligation to stay close to its oldest one.
+// digests fill from the left. Nothing of a chunk is written before it is
+// booked: a chunk that comes out of turn waits in its slot.
 type ledger struct {
-	sink *sink
-	mu   sync.Mutex
-	next uint64
-	wait map[uint64][]extent
-	most int
+	sink   *sink
+	mu     sync.Mutex
+	next   uint64
+	parked map[uint64]arrived
 }
 
-func newLedger(k *sink) *ledger {
-	return &ledger{sink: k, wait: make(map[uint64][]extent), most: (reorderSlots + 1) * k.params.slots}
-}
+func newLedger(k *sink) *ledger { return &ledger{sink: k, parked: make(map[uint64]arrived)} }
 
-// admit books a chunk that is no repair.
-func (l *ledger) admit(h *chunkHeader) error {
+// admit books a chunk that is no repair. It reports whether it was its turn;
+// where it was not, the slot comes back to the workers when it is.
+func (l *ledger) admit(h *chunkHeader, a arrived) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if h.id != l.next {
-		if _, twice := l.wait[h.id]; twice || h.id < l.next || h.id-l.next > uint64(l.most) {
-			return fmt.Errorf("%w: chunk %d, %d was next", ErrProtocol, h.id, l.next)
+		if _, twice := l.parked[h.id]; twice || h.id < l.next {
+			return false, fmt.Errorf("%w: chunk %d, %d was next", ErrProtocol, h.id, l.next)
 		}
-		l.wait[h.id] = append([]extent(nil), h.extents...)
-		return nil
+		l.parked[h.id] = a
+		return false, nil
 	}
 	if err := l.book(h.extents); err != nil {
-		return err
+		return false, err
 	}
-	for {
-		l.next++
-		xs, ok := l.wait[l.next]
-		if !ok {
-			return nil
-		}
-		delete(l.wait, l.next)
-		if err := l.book(xs); err != nil {
-			return err
-		}
+	l.next++
+	if p, ok := l.parked[l.next]; ok {
+		delete(l.parked, l.next)
+		l.sink.work <- p // as long as the ring: never blocks
 	}
+	return true, nil
 }
 
 func (l *ledger) book(xs []extent) error {

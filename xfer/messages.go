@@ -229,8 +229,8 @@ func decodeCredit(body []byte, bad []uint16, each func(r *returned) error) error
 			}
 			for range n {
 				i := c.uvarint()
-				if i >= maxExtents {
-					return fmt.Errorf("%w: extent %d of a chunk", ErrProtocol, i)
+				if i >= maxExtents || (len(r.bad) > 0 && i <= uint64(r.bad[len(r.bad)-1])) {
+					return fmt.Errorf("%w: extent %d of a chunk out of order", ErrProtocol, i)
 				}
 				r.bad = append(r.bad, uint16(i))
 			}

@@ -102,9 +102,10 @@ func (o *outflow) open(info ringInfo) {
 	o.pumpLocked()
 }
 
-// wakeOn makes ctx's end wake whoever waits on cond. The result undoes it.
-func (o *outflow) wakeOn(ctx context.Context) (stop func() bool) {
-	return context.AfterFunc(ctx, func() {
+// wakeOn makes ctx's end, which always comes, wake whoever waits on cond. It
+// must not be undone before: those who wait outlive the talk that began them.
+func (o *outflow) wakeOn(ctx context.Context) {
+	context.AfterFunc(ctx, func() {
 		o.mu.Lock()
 		o.cond.Broadcast()
 		o.mu.Unlock()
@@ -173,35 +174,19 @@ func (o *outflow) pumpLocked() {
 func (o *outflow) nextLocked() (s *outSlot, resend bool) {
 	if len(o.again) > 0 {
 		s, resend = o.again[0], true
-	} else if s = o.ready[o.nextID%uint64(len(o.ready))]; s == nil || o.aheadLocked() {
-		return nil, false
+	} else {
+		s = o.ready[o.nextID%uint64(len(o.ready))]
 	}
-	if s.lane == nil && len(o.grants) == 0 {
+	// The sink holds every later chunk back until one whose header was damaged
+	// has come again: a slot is kept for that.
+	kept := 0
+	if !resend {
+		kept = len(o.missing)
+	}
+	if s == nil || (s.lane == nil && len(o.grants) <= kept) {
 		return nil, false
 	}
 	return s, resend
-}
-
-// reorderSlots is how many chunks, in rings, a source may be ahead of the
-// oldest one that has not come back. The sink keeps what it has no
-// predecessor for, so this bounds its memory.
-const reorderSlots = 4
-
-// aheadLocked reports whether the next chunk is too far ahead of the oldest.
-func (o *outflow) aheadLocked() bool {
-	limit := uint64(reorderSlots * len(o.slots))
-	for _, id := range o.missing {
-		if id+limit <= o.nextID {
-			return true
-		}
-	}
-	for i := range o.posted {
-		p := &o.posted[i]
-		if p.busy && !p.chunk.repair && p.chunk.id+limit <= o.nextID {
-			return true
-		}
-	}
-	return false
 }
 
 // addressLocked gives a chunk a sink slot and a lane.

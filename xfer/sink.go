@@ -128,6 +128,9 @@ func (f *inflow) grantRing(ctx context.Context) error {
 	if err := f.makeRing(rdma.LocalWrite | rdma.RemoteWrite); err != nil {
 		return err
 	}
+	f.mu.Lock()
+	f.granted = true
+	f.mu.Unlock()
 	info := f.ring.info()
 	return f.ctl.send(ctx, msgRing, info.encode())
 }

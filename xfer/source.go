@@ -144,8 +144,7 @@ func newSource(s *session, tree *chunker.Tree, tally *Tally, acct *account) *sou
 // talk runs the conversation from the announcement of entries to the
 // comparison of roots.
 func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
-	stop := s.wakeOn(ctx)
-	defer stop()
+	s.wakeOn(ctx)
 	var r role = s
 	s.role.Store(&r)
 	g.Go(func() error { return s.makeRing(rdma.LocalWrite) })

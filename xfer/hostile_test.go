@@ -1,0 +1,348 @@
+package xfer
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"gdrcp/manifest"
+	"gdrcp/rdma"
+	"gdrcp/rdma/tcp"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// These tests speak the protocol by hand, to say what no gdrcp would say.
+
+const hostileSlots = 4
+
+func shortTimeouts() Timeouts {
+	return Timeouts{Handshake: 5 * time.Second, Heartbeat: 100 * time.Millisecond, Silence: 5 * time.Second, Linger: 100 * time.Millisecond}
+}
+
+// hostileServer serves a temporary root and tells how each session ended.
+func hostileServer(t *testing.T) (root string, addr netip.AddrPort, ends chan SessionEnd) {
+	t.Helper()
+	root = t.TempDir()
+	dir, err := os.OpenRoot(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends = make(chan SessionEnd, 16)
+	v := NewServer(ServerConfig{Root: dir, Timeouts: shortTimeouts(), Log: func(e SessionEnd) { ends <- e }})
+	addr, err = v.Listen(tcp.New(), netip.MustParseAddrPort("127.0.0.1:0"), rdma.Device{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- v.Serve(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case <-done:
+		case <-time.After(10 * time.Second):
+			t.Error("the server hangs")
+		}
+		dir.Close()
+	})
+	return root, addr, ends
+}
+
+// hostile runs talk as the client of a session, after its hello was answered.
+func hostile(t *testing.T, addr netip.AddrPort, m mode, path string, talk func(ctx context.Context, s *session) error) error {
+	t.Helper()
+	o := Options{Slots: hostileSlots, Transport: "tcp", Recursive: true, Timeouts: shortTimeouts()}
+	o.complete()
+	h := o.hello(m)
+	h.paths, h.name = []string{path}, "x"
+	c := Client{TCP: tcp.New()}
+	_, err := c.benchSession(t.Context(), Endpoint{addr.Addr().String(), addr.Port()}, &o, h, func(ctx context.Context, s *session, g *errgroup.Group) error {
+		return talk(ctx, s)
+	})
+	return err
+}
+
+// puppet sends chunks of any content to any slot.
+type puppet struct {
+	*session
+	target ringInfo
+}
+
+// ready makes a ring and takes the sink's.
+func (p *puppet) ready(ctx context.Context) error {
+	if err := p.makeRing(rdma.LocalWrite); err != nil {
+		return err
+	}
+	return p.expect(ctx, msgRing, "ring", func(body []byte) (err error) {
+		p.target, err = decodeRing(body, hostileSlots, p.params.chunkBytes)
+		return err
+	})
+}
+
+// announce tells of entries and waits until their data may come.
+func (p *puppet) announce(ctx context.Context, entries ...planned) error {
+	body := []byte{0}
+	var scratch tlvWriter
+	for i := range entries {
+		body = appendEntry(body, &entries[i], &scratch)
+	}
+	if err := p.ctl.send(ctx, msgEntries, body); err != nil {
+		return err
+	}
+	total := totals{entries: uint64(len(entries)), final: true}
+	if err := p.ctl.send(ctx, msgTotal, total.encode()); err != nil {
+		return err
+	}
+	for {
+		planned := false
+		err := p.receive(ctx, func(f *frame) error {
+			planned = f.typ == msgPlan
+			return nil
+		})
+		if planned || err != nil {
+			return err
+		}
+	}
+}
+
+// chunk writes a chunk to a slot; the payload may be other than what the
+// extents' digests say.
+func (p *puppet) chunk(id uint64, slot int, generation uint64, payload []byte, xs ...extent) error {
+	h := chunkHeader{
+		session: p.sessionTag(), epoch: 1, slot: uint32(slot), generation: generation, id: id,
+		storedBytes: uint32(len(payload)), plainBytes: uint32(len(payload)), extents: xs,
+	}
+	n := h.encode(p.ring.headerSlot(slot))
+	copy(p.ring.slot(slot), payload)
+	_, err := p.ctl.conn.Post([]rdma.WR{
+		{Op: rdma.OpWrite, Quiet: true, Local: p.ring.headerMR, Offset: slot * headerStride, Len: n,
+			RemoteAddr: p.target.headerAddr + uint64(slot)*headerStride, RKey: p.target.headerKey},
+		{Op: rdma.OpWriteImm, Quiet: true, Local: p.ring.payloadMR, Offset: slot * p.ring.slotBytes, Len: len(payload),
+			RemoteAddr: p.target.payloadAddr + uint64(slot)*uint64(p.target.slotBytes), RKey: p.target.payloadKey, Imm: immediate(slot, generation)},
+	})
+	return err
+}
+
+// whole is an extent that is a whole file, with the digest of data.
+func whole(entry uint64, data []byte) extent {
+	return extent{entry: entry, length: int64(len(data)), flags: extLast, digest: manifest.XXH3.Piece(data, 0, manifest.DefaultPieceBytes, true)}
+}
+
+func fileOf(n int) planned {
+	return planned{Entry: manifest.Entry{Type: manifest.File, Path: "x", Size: int64(n), Mode: 0o644}, allocBytes: int64(n)}
+}
+
+// Whatever a hostile source says, its session ends, the server lives, and
+// nothing is published.
+func TestHostileSource(t *testing.T) {
+	data := make([]byte, 5000)
+	if _, err := rand.Read(data); err != nil {
+		t.Fatal(err)
+	}
+	wait := func(ctx context.Context, p *puppet) error { return p.receive(ctx, func(*frame) error { return nil }) }
+	for _, tc := range []struct {
+		name string
+		say  func(ctx context.Context, p *puppet) error
+	}{
+		{"immediate never granted", func(ctx context.Context, p *puppet) error { return p.chunk(0, 1, 2, data, whole(0, data)) }},
+		{"slot used twice", func(ctx context.Context, p *puppet) error {
+			if err := p.chunk(1, 0, 1, data, whole(0, data)); err != nil { // out of turn: it stays in its slot
+				return err
+			}
+			return p.chunk(2, 0, 1, data, whole(0, data))
+		}},
+		{"entry never announced", func(ctx context.Context, p *puppet) error { return p.chunk(0, 0, 1, data, whole(7, data)) }},
+		{"beyond the file", func(ctx context.Context, p *puppet) error {
+			x := whole(0, data)
+			x.off = manifest.DefaultPieceBytes
+			return p.chunk(0, 0, 1, data, x)
+		}},
+		{"a chunk twice", func(ctx context.Context, p *puppet) error {
+			if err := p.chunk(3, 0, 1, data, whole(0, data)); err != nil {
+				return err
+			}
+			return p.chunk(3, 1, 1, data, whole(0, data))
+		}},
+		{"sent again unasked", func(ctx context.Context, p *puppet) error {
+			h := chunkHeader{session: p.sessionTag(), epoch: 1, generation: 1, id: 0, repair: true, storedBytes: 5000, plainBytes: 5000, extents: []extent{whole(0, data)}}
+			n := h.encode(p.ring.headerSlot(0))
+			copy(p.ring.slot(0), data)
+			_, err := p.ctl.conn.Post([]rdma.WR{
+				{Op: rdma.OpWrite, Quiet: true, Local: p.ring.headerMR, Len: n, RemoteAddr: p.target.headerAddr, RKey: p.target.headerKey},
+				{Op: rdma.OpWriteImm, Quiet: true, Local: p.ring.payloadMR, Len: 5000, RemoteAddr: p.target.payloadAddr, RKey: p.target.payloadKey, Imm: immediate(0, 1)},
+			})
+			return err
+		}},
+		{"key never granted", func(ctx context.Context, p *puppet) error {
+			p.target.payloadKey ^= 0x1234
+			return p.chunk(0, 0, 1, data, whole(0, data))
+		}},
+		{"unknown message", func(ctx context.Context, p *puppet) error { return p.ctl.send(ctx, 30, nil) }},
+		{"roots before the end", func(ctx context.Context, p *puppet) error { return p.ctl.send(ctx, msgRoot, (&roots{}).encode()) }},
+		{"an end of other entries", func(ctx context.Context, p *puppet) error {
+			return p.ctl.send(ctx, msgEnd, binary.AppendUvarint(nil, 77))
+		}},
+		{"entries out of order", func(ctx context.Context, p *puppet) error {
+			e, w := fileOf(1), tlvWriter{}
+			return p.ctl.send(ctx, msgEntries, appendEntry([]byte{9}, &e, &w))
+		}},
+		{"a path that leaves", func(ctx context.Context, p *puppet) error {
+			e, w := fileOf(1), tlvWriter{}
+			e.Path = "../evil"
+			return p.ctl.send(ctx, msgEntries, appendEntry([]byte{1}, &e, &w))
+		}},
+		{"messages beyond the window", func(ctx context.Context, p *puppet) error {
+			for range 10 * controlWindow {
+				p.ctl.acked = p.ctl.sent
+				if _, err := p.ctl.trySend(msgTotal, (&totals{}).encode()); err != nil {
+					return nil
+				}
+			}
+			return nil
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			root, addr, ends := hostileServer(t)
+			err := hostile(t, addr, modePush, "x", func(ctx context.Context, s *session) error {
+				p := &puppet{session: s}
+				if err := p.ready(ctx); err != nil {
+					return err
+				}
+				if err := p.announce(ctx, fileOf(len(data))); err != nil {
+					return err
+				}
+				if err := tc.say(ctx, p); err != nil {
+					return err
+				}
+				for {
+					if err := wait(ctx, p); err != nil {
+						return err
+					}
+				}
+			})
+			if err == nil {
+				t.Error("the hostile end was not cut off")
+			}
+			if end := <-ends; end.Err == nil {
+				t.Errorf("the server took it for a copy: %+v", end)
+			}
+			if _, err := os.Lstat(filepath.Join(root, "x")); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("it was published: %v", err)
+			}
+			names, _ := filepath.Glob(filepath.Join(root, ".gdrcp-*"))
+			if len(names) > 0 {
+				t.Errorf("left behind: %v", names)
+			}
+		})
+	}
+}
+
+// Bytes that were never booked must not end up in a file, even if they verify
+// against their own digest.
+func TestUnbookedBytesAreNotPublished(t *testing.T) {
+	root, addr, ends := hostileServer(t)
+	good, evil := make([]byte, 5000), make([]byte, 5000)
+	copy(good, "good")
+	copy(evil, "evil")
+	_ = hostile(t, addr, modePush, "x", func(ctx context.Context, s *session) error {
+		p := &puppet{session: s}
+		if err := p.ready(ctx); err != nil {
+			return err
+		}
+		if err := p.announce(ctx, fileOf(len(good))); err != nil {
+			return err
+		}
+		// Out of turn, and never in turn: chunk 4 with bytes of its own.
+		if err := p.chunk(4, 1, 1, evil, whole(0, evil)); err != nil {
+			return err
+		}
+		// In turn: the claim, with a payload that does not verify.
+		if err := p.chunk(0, 0, 1, evil, whole(0, good)); err != nil {
+			return err
+		}
+		if err := p.ctl.send(ctx, msgEnd, binary.AppendUvarint(nil, 1)); err != nil {
+			return err
+		}
+		t0 := time.NewTimer(time.Second)
+		defer t0.Stop()
+		select {
+		case <-t0.C:
+		case <-ctx.Done():
+		}
+		return errors.New("enough")
+	})
+	<-ends
+	if got, err := os.ReadFile(filepath.Join(root, "x")); err == nil {
+		t.Errorf("published %q…", got[:4])
+	}
+}
+
+// Whatever a hostile sink says, the source's session ends and the server lives.
+func TestHostileSink(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		say  func(ctx context.Context, s *session) error
+	}{
+		{"a slot never granted", func(ctx context.Context, s *session) error {
+			return s.ctl.send(ctx, msgCredit, appendReturned(nil, &returned{slot: hostileSlots, generation: 1}))
+		}},
+		{"a generation to come", func(ctx context.Context, s *session) error {
+			return s.ctl.send(ctx, msgCredit, appendReturned(nil, &returned{slot: 0, generation: 9}))
+		}},
+		{"extents wanted twice", func(ctx context.Context, s *session) error {
+			return s.ctl.send(ctx, msgCredit, appendReturned(nil, &returned{slot: 0, generation: 1, bad: []uint16{0, 0, 0}}))
+		}},
+		{"more accepted than announced", func(ctx context.Context, s *session) error {
+			return s.ctl.send(ctx, msgPlan, binary.AppendUvarint(nil, 1<<40))
+		}},
+		{"published before it was sent", func(ctx context.Context, s *session) error {
+			return s.ctl.send(ctx, msgResult, binary.AppendUvarint(nil, 2))
+		}},
+		{"done before its time", func(ctx context.Context, s *session) error { return s.ctl.send(ctx, msgDone, (&roots{}).encode()) }},
+		{"a second ring of another size", func(ctx context.Context, s *session) error {
+			return s.ctl.send(ctx, msgRing, (&ringInfo{slots: 1000, slotBytes: 1}).encode())
+		}},
+		{"an immediate", func(ctx context.Context, s *session) error {
+			_, err := s.ctl.conn.Post([]rdma.WR{{Op: rdma.OpWriteImm, Quiet: true, Imm: 5}})
+			return err
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			root, addr, ends := hostileServer(t)
+			for _, name := range []string{"a", "b"} {
+				if err := os.WriteFile(filepath.Join(root, name), []byte(strings.Repeat(name, 1000)), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err := hostile(t, addr, modePull, "/", func(ctx context.Context, s *session) error {
+				// Wait for the entries, then lie.
+				if err := s.receive(ctx, func(*frame) error { return nil }); err != nil {
+					return err
+				}
+				if err := tc.say(ctx, s); err != nil {
+					return err
+				}
+				for {
+					if err := s.receive(ctx, func(*frame) error { return nil }); err != nil {
+						return err
+					}
+				}
+			})
+			if err == nil {
+				t.Error("the hostile end was not cut off")
+			}
+			if end := <-ends; end.Err == nil {
+				t.Errorf("the server took it for a copy: %+v", end)
+			}
+		})
+	}
+}

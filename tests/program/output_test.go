@@ -123,6 +123,9 @@ var root = regexp.MustCompile(`root (\w+ [0-9a-f]+)`)
 func TestRoots(t *testing.T) {
 	everyLink(t, func(t *testing.T, l link) {
 		for _, hash := range []string{"xxh3", "blake3", "crc32c", "sha256"} {
+			if l.transport == "verbs" && hash != "xxh3" {
+				continue // is the same whatever carries it
+			}
 			t.Run(hash, func(t *testing.T) {
 				s := newSides(t, l)
 				makeTree(t, s.here+"/tree", 30, 1)

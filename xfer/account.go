@@ -134,6 +134,9 @@ func newAccount(p *params, o *Options) (*account, error) {
 // keepsPieces reports whether piece digests are wanted beyond the roots.
 func (a *account) keepsPieces() bool { return a.writes }
 
+// vouches reports whether a manifest says, or will say, what arrived.
+func (a *account) vouches() bool { return a.given != nil || a.writes }
+
 // lookup finds an entry in the given manifest, in order of path. An error says
 // that the entry is not as the manifest has it; a file's root is compared when
 // it is known.
@@ -331,7 +334,7 @@ func (c *manifestCursor) find(path string, missing func(*manifest.Entry)) (*mani
 		if err := c.advance(); err != nil {
 			return nil, err
 		}
-		if c.done || c.next.Path > path && !(path != "." && c.next.Path == ".") {
+		if c.done || before(path, c.next.Path) {
 			return nil, nil
 		}
 		e := c.next
@@ -343,6 +346,14 @@ func (c *manifestCursor) find(path string, missing func(*manifest.Entry)) (*mani
 			missing(e)
 		}
 	}
+}
+
+// before is the order of a manifest: the top, then bytewise by path.
+func before(a, b string) bool {
+	if a == "." || b == "." {
+		return a == "." && b != "."
+	}
+	return a < b
 }
 
 // rest reports the entries that are left.

@@ -91,6 +91,9 @@ func (a *announcer) entry(f *chunker.Found) error {
 func (a *announcer) refuse(path string, outcome Outcome, err error) error {
 	x := exception{entry: noEntry, outcome: outcome, text: err.Error()}
 	a.account.refused(path, &x)
+	if manifest.CheckPath(path) != nil {
+		path = "" // the text has it
+	}
 	return a.ctl.send(a.ctx, msgFail, append(appendException(nil, &x), path...))
 }
 
@@ -156,15 +159,16 @@ func (a *announcer) end() error {
 	if err := a.ctl.send(a.ctx, msgTotal, a.total.encode()); err != nil {
 		return err
 	}
+	// Before ended is set, for who sees that may send the roots.
+	if err := a.ctl.send(a.ctx, msgEnd, binary.AppendUvarint(nil, a.total.entries)); err != nil {
+		return err
+	}
 	a.mu.Lock()
 	a.ended = true
 	over := a.settled == a.announced && !a.source.told
 	a.source.told = a.source.told || over
 	a.cond.Broadcast()
 	a.mu.Unlock()
-	if err := a.ctl.send(a.ctx, msgEnd, binary.AppendUvarint(nil, a.total.entries)); err != nil {
-		return err
-	}
 	if over {
 		return a.tellRoots(a.ctx)
 	}

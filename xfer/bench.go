@@ -50,7 +50,7 @@ func (b *benchSource) talk(ctx context.Context, g *errgroup.Group) error {
 	b.wakeOn(ctx)
 	var r role = b
 	b.role.Store(&r)
-	if err := b.makeRing(rdma.LocalWrite); err != nil {
+	if err := b.makeRing(sourceSlots(b.params.slots), rdma.LocalWrite); err != nil {
 		return err
 	}
 	// Bytes that do not compress and are not all alike.
@@ -60,9 +60,11 @@ func (b *benchSource) talk(ctx context.Context, g *errgroup.Group) error {
 	}
 	err := b.expect(ctx, msgRing, "ring", func(body []byte) error {
 		info, err := decodeRing(body, b.params.slots, b.params.chunkBytes)
+		if err != nil {
+			return err
+		}
 		b.start = time.Now()
-		b.open(info)
-		return err
+		return b.open(info)
 	})
 	if err != nil {
 		return err
@@ -89,7 +91,7 @@ func (b *benchSource) feed(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if len(b.free) == 0 || b.packed == b.chunks {
+		if !b.roomLocked() || b.packed == b.chunks {
 			b.cond.Wait()
 			continue
 		}

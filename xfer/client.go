@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -132,6 +133,9 @@ func (o *Options) hello(m mode) *hello {
 // piece size become those of the session.
 func (o *Options) openManifest(h *hello) error {
 	if o.Manifest != "" {
+		if err := checkManifest(o.Manifest); err != nil {
+			return err
+		}
 		r, err := manifest.Open(o.Manifest)
 		if err != nil {
 			return fmt.Errorf("open manifest: %w", err)
@@ -142,10 +146,31 @@ func (o *Options) openManifest(h *hello) error {
 		}
 		h.hash, h.pieceBytes = r.Header().Algorithm, uint64(r.Header().PieceBytes)
 	}
+	if o.Compress != CompressOff && o.ChunkBytes > MaxCompressedChunkBytes {
+		return errors.Join(fmt.Errorf("%w: --compress takes chunks of at most %d MiB", ErrUsage, MaxCompressedChunkBytes>>20), o.closeManifest())
+	}
 	if h.chunkBytes < h.pieceBytes && h.mode != modeBench {
 		return errors.Join(fmt.Errorf("%w: chunks of %d KiB, pieces are of %d KiB: a chunk must hold one", ErrUsage, h.chunkBytes>>10, h.pieceBytes>>10), o.closeManifest())
 	}
 	return nil
+}
+
+// checkManifest reads a manifest to its end, which is what vouches for the rest:
+// nothing is to be replaced on the word of one that is cut off.
+func checkManifest(name string) error {
+	r, err := manifest.Open(name)
+	if err != nil {
+		return fmt.Errorf("open manifest: %w", err)
+	}
+	defer r.Close()
+	for {
+		switch _, err := r.Next(); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("open manifest: %w", err)
+		}
+	}
 }
 
 func (o *Options) closeManifest() error {

@@ -271,6 +271,9 @@ func dialOn(ctx context.Context, p rdma.Provider, device string, addr netip.Addr
 	return d, nil
 }
 
+// maxRails bounds the addresses of a server that are tried.
+const maxRails = 16
+
 // askRails opens a short session in which the server tells its verbs addresses.
 func (c *Client) askRails(ctx context.Context, addrs []netip.AddrPort, o *Options) (rails []railAddr, why string, err error) {
 	small := *o
@@ -288,6 +291,9 @@ func (c *Client) askRails(ctx context.Context, addrs []netip.AddrPort, o *Option
 		return s.expect(ctx, msgWelcome, "welcome", func(body []byte) error {
 			w, err := decodeHello(body)
 			rails, why = w.rails, printable(w.noRails)
+			if len(rails) > maxRails {
+				rails = rails[:maxRails]
+			}
 			return err
 		})
 	})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"gdrcp/rdma"
 )
@@ -88,8 +89,11 @@ func (c *control) sendLast(t msgType, body []byte) bool {
 func (c *control) send(ctx context.Context, t msgType, body []byte) error {
 	for {
 		ok, err := c.trySend(t, body)
-		if ok || err != nil {
-			return err
+		if ok {
+			return nil
+		}
+		if err != nil {
+			return verdict(ctx, err)
 		}
 		select {
 		case <-c.room:
@@ -121,6 +125,25 @@ func (c *control) seen(f *frame) (opened bool, err error) {
 }
 
 var errWindow = errors.Join(ErrProtocol, errors.New("control messages outside their window"))
+
+// verdictWait is how long the poller may take to tell why a connection ended.
+const verdictWait = time.Second
+
+// verdict turns the failure of a post into the reason that ended the session:
+// the poller may be about to find it among the peer's last words.
+func verdict(ctx context.Context, err error) error {
+	if errors.Is(err, ErrUsage) {
+		return err
+	}
+	t := time.NewTimer(verdictWait)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+		return err
+	}
+}
 
 // wake lets one waiting send look again; it wakes the next one when it has
 // sent and there is still room.

@@ -229,12 +229,16 @@ func (e *srcEntry) checkShared() error {
 	return e.unchanged(e.file)
 }
 
+func (s *source) arrivedExtent(x *extent) {
+	if x.flags&^(extLast|extHole) == 0 {
+		s.tally.bytes.Add(x.length)
+	}
+}
+
 // arrivedChunk counts what the sink has verified and written.
 func (s *source) arrivedChunk(c *outChunk) {
 	for i := range c.extents {
-		if c.extents[i].flags&^(extLast|extHole) == 0 {
-			s.tally.bytes.Add(c.extents[i].length)
-		}
+		s.arrivedExtent(&c.extents[i])
 	}
 	s.tally.wireBytes.Add(int64(c.storedBytes))
 }

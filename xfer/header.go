@@ -141,18 +141,19 @@ func putSum(e2e []byte) {
 	binary.LittleEndian.PutUint64(e2e[n:], xxh3.Hash(e2e[:n]))
 }
 
-// decode reads a header from b, memory that nobody else writes to. It checks
+// decode reads a header from b, memory that nobody else writes to. What damage
+// on the way can do to it gives errHeaderSum. It checks
 // form and checksum and that every extent lies inside a payload of at most
 // chunkBytes; what the extents mean is for the ledger to check. The extents
 // are appended to h.extents[:0].
 func (h *chunkHeader) decode(b []byte, chunkBytes int) error {
 	le := binary.LittleEndian
 	if len(b) < hopBytes+chunkBytes0+sumBytes || le.Uint32(b) != headerMagic {
-		return fmt.Errorf("%w: no chunk header", ErrProtocol)
+		return errHeaderSum
 	}
 	n := int(le.Uint32(b[4:]))
 	if n < chunkBytes0+sumBytes || n > len(b)-hopBytes {
-		return fmt.Errorf("%w: header length %d", ErrProtocol, n)
+		return errHeaderSum
 	}
 	e2e := b[hopBytes : hopBytes+n]
 	if xxh3.Hash(e2e[:n-sumBytes]) != le.Uint64(e2e[n-sumBytes:]) {

@@ -79,7 +79,7 @@ type puppet struct {
 
 // ready makes a ring and takes the sink's.
 func (p *puppet) ready(ctx context.Context) error {
-	if err := p.makeRing(rdma.LocalWrite); err != nil {
+	if err := p.makeRing(hostileSlots, rdma.LocalWrite); err != nil {
 		return err
 	}
 	return p.expect(ctx, msgRing, "ring", func(body []byte) (err error) {

@@ -127,9 +127,9 @@ func (w *lander) landExtent(e *sinkEntry, x *extent, plain []byte, damaged bool)
 	var data []byte
 	if ok {
 		data = plain[x.slotOff : int64(x.slotOff)+x.length]
-		if w.account.given != nil && h.codec == codecPlain {
+		if w.account.vouches() && h.codec == codecPlain {
 			// The peer can still write to the slot. Where a manifest says what
-			// must arrive, the bytes that are written are those that were hashed.
+			// arrived, the bytes that are written are those that were hashed.
 			w.private = append(w.private[:0], data...)
 			data = w.private
 		}
@@ -249,7 +249,8 @@ func (k *sink) landed(e *sinkEntry, x *extent) error {
 		return nil
 	}
 	if x.flags&extHole == 0 {
-		k.needed.Add(-min(x.length, max(0, e.allocBytes-e.written)))
+		k.needed.Add(-min(x.length, max(0, e.allocBytes-e.stored)))
+		e.stored += x.length
 	}
 	e.written += x.length
 	k.tally.bytes.Add(x.length)

@@ -76,7 +76,7 @@ func (l *ledger) bookExtent(e *sinkEntry, x *extent) error {
 	if e.givenUp {
 		return nil
 	}
-	if err := checkPlace(e, x, l.sink.params.pieceBytes); err != nil {
+	if err := checkPlace(e, x, &l.sink.params); err != nil {
 		return err
 	}
 	e.addExtent(x, &l.sink.params, l.sink.account.keepsPieces())
@@ -95,11 +95,13 @@ func (l *ledger) bookExtent(e *sinkEntry, x *extent) error {
 
 // checkPlace makes sure that an extent is where the last one ended, is a whole
 // piece or a run of them, and is the last one exactly when the file ends.
-func checkPlace(e *sinkEntry, x *extent, pieceBytes int64) error {
+func checkPlace(e *sinkEntry, x *extent, p *params) error {
+	pieceBytes := p.pieceBytes
 	left := e.Size - x.off
 	good := x.off == e.booked && left >= 0
 	if x.flags&extHole != 0 {
-		good = good && x.length > 0 && (x.length == left || (x.length < left && x.length%pieceBytes == 0))
+		// Digests of holes have to be made: no more at once than agreed.
+		good = good && x.length > 0 && x.length <= maxHoleRun(p.hash)*pieceBytes && (x.length == left || (x.length < left && x.length%pieceBytes == 0))
 	} else {
 		good = good && x.length == min(pieceBytes, left)
 	}

@@ -18,6 +18,11 @@ const (
 	MaxQPs            = 16
 	// MaxRingBytes bounds one end's ring.
 	MaxRingBytes = 1 << 30
+	// MaxServerRingBytes bounds the rings of all sessions of a server.
+	MaxServerRingBytes = 4 << 30
+	// MaxCompressedChunkBytes bounds chunks that are compressed: each worker
+	// needs as much again to unpack them.
+	MaxCompressedChunkBytes = 8 << 20
 	// DefaultPort is where serve listens by TCP; rdma_cm uses the next one.
 	DefaultPort = 7473
 )

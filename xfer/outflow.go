@@ -78,8 +78,9 @@ type outflow struct {
 
 func newOutflow(s *session) *outflow {
 	n := s.params.slots
+	own := sourceSlots(n)
 	o := &outflow{
-		session: s, slots: make([]outSlot, n), free: make([]int, 0, n), ready: make([]*outSlot, n),
+		session: s, slots: make([]outSlot, own), free: make([]int, 0, own), ready: make([]*outSlot, own),
 		grants: make([]grant, 0, n), posted: make([]posted, n), badBuf: make([]uint16, 0, maxExtents),
 	}
 	o.cond = sync.NewCond(&o.mu)
@@ -90,16 +91,28 @@ func newOutflow(s *session) *outflow {
 	return o
 }
 
+// sourceSlots is how many slots a source's own ring has: one more than the
+// sink's, kept for what must be sent again, so that chunks waiting for their
+// turn never take the last.
+func sourceSlots(slots int) int { return slots + 1 }
+
+// roomLocked reports whether a new chunk may be begun.
+func (o *outflow) roomLocked() bool { return len(o.free) > 1 }
+
 // open takes the sink's ring: every slot is granted with generation 1. Chunks
 // may have been filled before.
-func (o *outflow) open(info ringInfo) {
+func (o *outflow) open(info ringInfo) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.target.slots != 0 {
+		return fmt.Errorf("%w: a second ring", ErrProtocol)
+	}
 	o.target = info
 	for i := len(o.posted) - 1; i >= 0; i-- {
 		o.grants = append(o.grants, grant{uint32(i), 1})
 	}
 	o.pumpLocked()
+	return nil
 }
 
 // wakeOn makes ctx's end, which always comes, wake whoever waits on cond. It
@@ -194,16 +207,8 @@ func (o *outflow) addressLocked(s *outSlot) {
 	s.target = o.grants[len(o.grants)-1]
 	o.grants = o.grants[:len(o.grants)-1]
 	lanes := o.snapshot()
-	for range lanes {
-		o.turn++
-		if l := lanes[o.turn%len(lanes)]; o.client || l.heard.Load() {
-			s.lane = l
-			break
-		}
-	}
-	if s.lane == nil {
-		s.lane = lanes[0]
-	}
+	o.turn++
+	s.lane = lanes[o.turn%len(lanes)]
 }
 
 // postLocked posts a chunk's header and payload. ok is false if the queue was
@@ -298,6 +303,9 @@ func (o *outflow) returnedLocked(r *returned) error {
 		if int(i) >= len(p.chunk.extents) {
 			return fmt.Errorf("%w: extent %d of chunk %d wanted again, it has %d", ErrProtocol, i, p.chunk.id, len(p.chunk.extents))
 		}
+	}
+	if len(r.bad) > 0 && p.chunk.tries > 2*maxResends {
+		return fmt.Errorf("%w: parts of chunk %d wanted again and again", ErrProtocol, p.chunk.id)
 	}
 	if r.again && p.chunk.tries >= maxResends {
 		return fmt.Errorf("%w: the header of chunk %d did not arrive whole in %d tries", ErrIntegrity, p.chunk.id, p.chunk.tries+1)

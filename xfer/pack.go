@@ -55,7 +55,7 @@ func (s *source) nextJob(ctx context.Context) (*outSlot, error) {
 		if len(s.free) > 0 && len(s.resends) > 0 {
 			return s.resendLocked(), nil
 		}
-		if len(s.free) > 0 && s.nextFileLocked() != nil {
+		if s.roomLocked() && s.nextFileLocked() != nil {
 			slot := s.takeSlotLocked()
 			// Cutting may have to look for holes: not under the lock.
 			s.mu.Unlock()
@@ -125,12 +125,18 @@ func (s *source) resendLocked() *outSlot {
 // resendLater notes what the sink wants again.
 func (s *source) resendLater(c *outChunk, r *returned) error {
 	w := &resend{id: c.id, repair: c.repair, tries: c.tries + 1}
+	bad := r.bad
 	if r.again {
 		w.extents = append(w.extents, c.extents...)
 		w.files = append(w.files, c.files...)
 	} else {
 		w.repair = true
-		for _, i := range r.bad {
+		for i := range c.extents {
+			if len(bad) == 0 || int(bad[0]) != i {
+				s.arrivedExtent(&c.extents[i])
+				continue
+			}
+			bad = bad[1:]
 			if c.extents[i].flags&extHole != 0 {
 				return fmt.Errorf("%w: a hole wanted again", ErrProtocol)
 			}

@@ -66,7 +66,7 @@ func (p *ponger) fast(f *frame) (bool, error) {
 
 func (p *ponger) talk(ctx context.Context, _ *errgroup.Group) error {
 	p.params.slots, p.params.chunkBytes = 1, MinChunkBytes
-	if err := p.makeRing(rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead); err != nil {
+	if err := p.makeRing(1, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead); err != nil {
 		return err
 	}
 	var r role = p
@@ -146,7 +146,7 @@ func (p *pinger) posts(ctx context.Context) map[string]func() error {
 
 func (p *pinger) talk(ctx context.Context, rounds int, got func(Latency)) error {
 	p.params.slots, p.params.chunkBytes = 1, MinChunkBytes
-	if err := p.makeRing(rdma.LocalWrite | rdma.RemoteWrite); err != nil {
+	if err := p.makeRing(1, rdma.LocalWrite|rdma.RemoteWrite); err != nil {
 		return err
 	}
 	err := p.expect(ctx, msgRing, "ring", func(body []byte) (err error) {

@@ -23,26 +23,29 @@ type ring struct {
 
 // newRing maps and registers a ring. access is what the peer may do to it: a
 // sink's ring is written by the peer, a source's by nobody.
-func newRing(rail rdma.Rail, slots, slotBytes int, access rdma.Access) (r *ring, err error) {
-	r = &ring{slots: slots, slotBytes: slotBytes}
-	defer func() {
-		if err != nil {
-			r.close()
-		}
-	}()
-	if r.payload, err = mapSlots(slots * slotBytes); err != nil {
-		return nil, fmt.Errorf("map a ring of %d slots of %d bytes: %w", slots, slotBytes, err)
-	}
-	if r.header, err = mapSlots(slots * headerStride); err != nil {
-		return nil, fmt.Errorf("map the header ring: %w", err)
-	}
-	if r.payloadMR, err = rail.Register(rdma.HostRegion(r.payload), access); err != nil {
-		return nil, fmt.Errorf("register a ring of %d MiB: %w", len(r.payload)>>20, err)
-	}
-	if r.headerMR, err = rail.Register(rdma.HostRegion(r.header), access); err != nil {
-		return nil, fmt.Errorf("register the header ring: %w", err)
+func newRing(rail rdma.Rail, slots, slotBytes int, access rdma.Access) (*ring, error) {
+	r := &ring{slots: slots, slotBytes: slotBytes}
+	if err := r.make(rail, access); err != nil {
+		return nil, errors.Join(err, r.close())
 	}
 	return r, nil
+}
+
+func (r *ring) make(rail rdma.Rail, access rdma.Access) (err error) {
+	slots, slotBytes := r.slots, r.slotBytes
+	if r.payload, err = mapSlots(slots * slotBytes); err != nil {
+		return fmt.Errorf("map a ring of %d slots of %d bytes: %w", slots, slotBytes, err)
+	}
+	if r.header, err = mapSlots(slots * headerStride); err != nil {
+		return fmt.Errorf("map the header ring: %w", err)
+	}
+	if r.payloadMR, err = rail.Register(rdma.HostRegion(r.payload), access); err != nil {
+		return fmt.Errorf("register a ring of %d MiB: %w", len(r.payload)>>20, err)
+	}
+	if r.headerMR, err = rail.Register(rdma.HostRegion(r.header), access); err != nil {
+		return fmt.Errorf("register the header ring: %w", err)
+	}
+	return nil
 }
 
 // mapSlots maps anonymous memory, in huge pages where the kernel has them: a

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gdrcp/rdma"
@@ -53,6 +54,8 @@ type Server struct {
 	listeners []serverListener
 	sessions  map[[16]byte]*hosted
 	pending   int
+	ringBytes int64 // of all sessions
+	listening atomic.Int64
 }
 
 type serverListener struct {
@@ -99,6 +102,7 @@ func (v *Server) Listen(p rdma.Provider, addr netip.AddrPort, device rdma.Device
 // sessions that run, and returns nil. A listener that fails is an error.
 func (v *Server) Serve(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
+	v.listening.Store(int64(len(v.listeners)))
 	for _, l := range v.listeners {
 		g.Go(func() error { return v.accept(gctx, g, l) })
 	}
@@ -130,7 +134,13 @@ func (v *Server) accept(ctx context.Context, g *errgroup.Group, l serverListener
 			if ctx.Err() != nil || errors.Is(err, rdma.ErrClosed) {
 				return nil
 			}
-			return fmt.Errorf("accept on %s: %w", l.l.Addr(), err)
+			err = fmt.Errorf("accept on %s: %w", l.l.Addr(), err)
+			if v.listening.Add(-1) > 0 {
+				// One device is gone; the others and TCP go on.
+				v.log(SessionEnd{Peer: l.l.Addr().String(), What: "listener", Err: err})
+				return nil
+			}
+			return err
 		}
 		g.Go(func() error {
 			v.handle(ctx, l.provider, req)
@@ -219,12 +229,33 @@ func (v *Server) join(ctx context.Context, req rdma.Request, pre *preamble) {
 	}
 }
 
+// takeRing takes a session's ring off what is left for all of them: with fewer
+// slots where it is little, and none where it is too little.
+func (v *Server) takeRing(slots, chunkBytes int) (taken int, giveBack func()) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	taken = min(slots, int((MaxServerRingBytes-v.ringBytes)/int64(chunkBytes)))
+	n := int64(taken) * int64(chunkBytes)
+	v.ringBytes += n
+	return taken, func() {
+		v.mu.Lock()
+		v.ringBytes -= n
+		v.mu.Unlock()
+	}
+}
+
 // session accepts a new session and serves it to its end.
 func (v *Server) session(ctx context.Context, p rdma.Provider, req rdma.Request, pre *preamble) {
 	qps := min(int(pre.qps), MaxQPs)
 	slots := min(int(pre.slots), MaxSlots)
 	chunkBytes := min(int(pre.chunkKiB), MaxChunkBytes>>10) << 10
 	slots = max(1, min(slots, MaxRingBytes/chunkBytes))
+	slots, done := v.takeRing(slots, chunkBytes)
+	if slots == 0 {
+		v.reject(req, rdma.RejectResources, fmt.Errorf("the rings of all sessions have %d MiB", MaxServerRingBytes>>20))
+		return
+	}
+	defer done()
 	rail, err := p.Open(req.Device(), railConfig(qps, slots, chunkBytes, false))
 	if err != nil {
 		v.reject(req, rdma.RejectResources, err)

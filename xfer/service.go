@@ -78,6 +78,9 @@ func (h *hello) check(made *params) error {
 	if !h.hash.Valid() {
 		return fmt.Errorf("%w: hash %d", ErrProtocol, h.hash)
 	}
+	if h.codec != uint64(CompressOff) && h.chunkBytes > MaxCompressedChunkBytes {
+		return fmt.Errorf("%w: compressed chunks of %d bytes", ErrProtocol, h.chunkBytes)
+	}
 	if h.pieceBytes > h.chunkBytes {
 		return fmt.Errorf("%w: pieces of %d bytes in chunks of %d", ErrProtocol, h.pieceBytes, h.chunkBytes)
 	}

@@ -56,12 +56,10 @@ type role interface {
 	opened() error
 }
 
-// lane is one queue pair of a session.
-type lane struct {
-	conn rdma.Conn
-	// heard: the peer has sent on it, so that an iWARP passive end may send too.
-	heard atomic.Bool
-}
+// lane is one queue pair of a session. Either end may send on it: on iWARP,
+// where the active end must be first (rdma_connect(3)), a provider's Accept
+// returns when the peer has been heard.
+type lane struct{ conn rdma.Conn }
 
 // inMsg is a message on its way from the poller to the control goroutine.
 type inMsg struct {
@@ -139,7 +137,9 @@ func (s *session) run(parent context.Context, talk func(ctx context.Context, g *
 	// That no goroutine failed does not mean that the copy is whole: it may
 	// have been interrupted.
 	if err == nil && !complete.Load() {
-		err = context.Cause(ctx)
+		if err = context.Cause(ctx); err == nil || errors.Is(err, errComplete) {
+			err = errors.New("the session ended before it was complete")
+		}
 	}
 	if err != nil {
 		s.tellAbort(err)
@@ -179,7 +179,7 @@ func (s *session) sendAbort(class ErrorClass, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), abortWait)
 	defer cancel()
 	cs := make([]rdma.Completion, 16)
-	for {
+	for ctx.Err() == nil {
 		n, err := s.rail.Wait(ctx, cs)
 		if err != nil {
 			return
@@ -208,8 +208,8 @@ func (s *session) close() error {
 
 // makeRing maps and registers this end's ring. It takes milliseconds, in which
 // entries are already announced.
-func (s *session) makeRing(access rdma.Access) error {
-	r, err := newRing(s.rail, s.params.slots, s.params.chunkBytes, access)
+func (s *session) makeRing(slots int, access rdma.Access) error {
+	r, err := newRing(s.rail, slots, s.params.chunkBytes, access)
 	if err != nil {
 		return err
 	}
@@ -295,11 +295,6 @@ func (s *session) closed(c *rdma.Completion) error {
 
 // message takes one control message.
 func (s *session) message(role *role, c *rdma.Completion) error {
-	for _, l := range s.snapshot() {
-		if l.conn == c.Conn {
-			l.heard.Store(true)
-		}
-	}
 	f, err := parseFrame(c.Msg)
 	if err != nil {
 		return err
@@ -400,8 +395,8 @@ func (s *session) beat(ctx context.Context) error {
 	putFrame(msg[:], msgHeartbeat, 0, 0)
 	wr := []rdma.WR{{Op: rdma.OpSend, Quiet: true, Msg: msg[:]}}
 	for {
-		for i, l := range s.snapshot() {
-			if err := s.beatLane(i, l, wr); err != nil {
+		for _, l := range s.snapshot() {
+			if err := s.beatLane(l, wr); err != nil {
 				return err
 			}
 		}
@@ -413,17 +408,13 @@ func (s *session) beat(ctx context.Context) error {
 	}
 }
 
-func (s *session) beatLane(i int, l *lane, wr []rdma.WR) error {
+func (s *session) beatLane(l *lane, wr []rdma.WR) error {
 	if silent := time.Since(l.conn.LastHeard()); silent > s.timeouts.Silence && !s.ending.Load() {
 		return fmt.Errorf("%w: nothing from %s for %v", ErrPeerSilent, s.peer, silent.Round(time.Second))
 	}
-	if !s.client && !l.heard.Load() {
-		return nil // an iWARP passive end must not send first (rdma_connect(3))
-	}
-	// A full queue needs no heartbeat: what fills it is one.
-	if _, err := l.conn.Post(wr); err != nil && !errors.Is(err, rdma.ErrQueueFull) && !s.ending.Load() {
-		return fmt.Errorf("connection to %s lost: %w", s.peer, err)
-	}
+	// A full queue needs no heartbeat: what fills it is one. Why a connection
+	// is dead, the poller tells.
+	_, _ = l.conn.Post(wr)
 	return nil
 }
 

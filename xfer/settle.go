@@ -55,6 +55,7 @@ func (k *sink) published(e *sinkEntry, err error) error {
 	e.temp = nil
 	e.over = true
 	<-k.openFiles
+	k.notNeeded(e)
 	if err == nil {
 		return nil
 	}

@@ -23,6 +23,7 @@ type sinkEntry struct {
 	mu      sync.Mutex
 	temp    *chunker.Temp
 	written int64 // bytes verified and written, holes included
+	stored  int64 // of these, bytes of data
 	// booked is how far the ledger has come in the file, and last says that it
 	// has seen its end.
 	booked int64
@@ -83,7 +84,7 @@ func openFilesLimit() int {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil || r.Cur/4 > maxOpenFiles {
 		return maxOpenFiles
 	}
-	return max(8, int(r.Cur/4))
+	return max(64, int(r.Cur/4))
 }
 
 func newSink(s *session, store *chunker.Sink, tally *Tally, acct *account) *sink {
@@ -125,7 +126,7 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 // grantRing makes the ring and tells the source where it is: all its slots are
 // granted.
 func (f *inflow) grantRing(ctx context.Context) error {
-	if err := f.makeRing(rdma.LocalWrite | rdma.RemoteWrite); err != nil {
+	if err := f.makeRing(f.params.slots, rdma.LocalWrite|rdma.RemoteWrite); err != nil {
 		return err
 	}
 	f.mu.Lock()
@@ -153,8 +154,11 @@ func (k *sink) slow(ctx context.Context, f *frame) (done bool, err error) {
 		if err := c.err("failure"); err != nil {
 			return false, err
 		}
-		if x.outcome == Copied || x.outcome > Corrupt || (path != "" && manifest.CheckPath(path) != nil) {
+		if x.outcome == Copied || x.outcome > Corrupt {
 			return false, fmt.Errorf("%w: outcome %d", ErrProtocol, x.outcome)
+		}
+		if manifest.CheckPath(path) != nil {
+			path = ""
 		}
 		x.text = printable(x.text)
 		return false, k.refused(path, &x)
@@ -234,7 +238,9 @@ func (k *sink) entries(ctx context.Context, body []byte) error {
 		if err := k.place(p); err != nil {
 			return err
 		}
-		k.prepare(e)
+		if err := k.prepare(e); err != nil {
+			return err
+		}
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.table[id%entryWindow] = e
@@ -274,8 +280,11 @@ func (k *sink) place(first *planned) error {
 
 // prepare looks an entry up in the given manifest and makes directories and
 // links.
-func (k *sink) prepare(e *sinkEntry) {
+func (k *sink) prepare(e *sinkEntry) error {
 	err := k.account.lookup(&e.booking)
+	if err != nil && !errors.Is(err, errNotAsManifest) {
+		return err
+	}
 	if err == nil {
 		switch e.Type {
 		case manifest.Dir:
@@ -283,13 +292,14 @@ func (k *sink) prepare(e *sinkEntry) {
 		case manifest.Symlink:
 			err = k.store.Symlink(&e.Entry)
 		default:
-			return
+			return nil
 		}
 	}
 	if err != nil {
 		e.problem = &exception{entry: e.id, outcome: outcomeOf(err), text: err.Error()}
 	}
 	e.over = true
+	return nil
 }
 
 // totals takes what the source knows of the whole, which lets data flow.
@@ -367,9 +377,13 @@ func (k *sink) failEntryLocked(e *sinkEntry, outcome Outcome, text string) {
 		e.temp = nil
 		<-k.openFiles
 	}
-	k.needed.Add(min(e.written, e.allocBytes) - e.allocBytes)
+	k.notNeeded(e)
 	k.wake()
 }
+
+// notNeeded takes what an entry that has ended was still expected to need off
+// the account of free space.
+func (k *sink) notNeeded(e *sinkEntry) { k.needed.Add(min(e.stored, e.allocBytes) - e.allocBytes) }
 
 // release drops what an interrupted copy left. The session's goroutines have
 // ended.

@@ -147,7 +147,7 @@ func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
 	s.wakeOn(ctx)
 	var r role = s
 	s.role.Store(&r)
-	g.Go(func() error { return s.makeRing(rdma.LocalWrite) })
+	g.Go(func() error { return s.makeRing(sourceSlots(s.params.slots), rdma.LocalWrite) })
 	g.Go(func() error { return s.announce(ctx) })
 	g.Go(func() error { return s.pack(ctx) })
 	g.Go(func() error { return s.tellFailures(ctx) })
@@ -195,7 +195,7 @@ func (s *source) slow(ctx context.Context, f *frame) (done bool, err error) {
 	case msgRing:
 		info, err := decodeRing(f.body, s.params.slots, s.params.chunkBytes)
 		if err == nil {
-			s.open(info)
+			err = s.open(info)
 		}
 		return false, err
 	case msgResult:
@@ -208,6 +208,7 @@ func (s *source) slow(ctx context.Context, f *frame) (done bool, err error) {
 		if !s.told {
 			return false, fmt.Errorf("%w: done before its time", ErrProtocol)
 		}
+		s.ending.Store(true) // the sink hangs up, and the manifest may take its time
 		return true, s.account.compare(s.peer, theirs)
 	}
 	return false, fmt.Errorf("%w: message %d at the source", ErrProtocol, f.typ)

@@ -93,6 +93,10 @@ func (q *completionQueue) wait(ctx context.Context, out []rdma.Completion) (int,
 	}
 	q.lent = q.lent[:0]
 	for {
+		// First, for a peer that keeps sending must not keep a waiter.
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
 		n, closed := q.pop(out)
 		if closed {
 			return 0, rdma.ErrClosed

@@ -47,8 +47,8 @@ test-go: gcc ## the tests that need no device
 	$(GO) test ./...
 
 .PHONY: test-race
-test-race: gcc
-	$(GO) test -race -short -timeout 20m ./...
+test-race: gcc # without the tests of the built program, to which this would add nothing
+	$(GO) test -race -short -timeout 20m $$($(GO) list ./... | grep -v '/tests/program$$')
 
 .PHONY: test-nocgo
 test-nocgo:
@@ -58,7 +58,7 @@ test-nocgo:
 .PHONY: test-bed
 test-bed: gcc ## the bed's own test, and the tests that need RDMA devices, in it
 	@if tests/bed/setup.sh; then \
-	  tests/bed/selftest && tests/bed/run-tests; \
+	  tests/bed/selftest && tests/bed/run-tests && tests/program/two-guests; \
 	elif [ $$? = 2 ] && [ -z "$$CI" ]; then \
 	  echo "make: the tests that need RDMA devices were LEFT OUT (with CI set this is an error)" >&2; \
 	else \

@@ -160,8 +160,25 @@ func (s *Sink) Place(single *manifest.Entry, name string) error {
 			s.prefix = name
 		}
 	}
+	if err := s.checkWritable(single, isDir); err != nil {
+		return err
+	}
 	s.placed = true
 	return nil
+}
+
+// checkWritable finds out before the first entry whether the one thing to be
+// made in the destination can be made there at all.
+func (s *Sink) checkWritable(single *manifest.Entry, isDir bool) error {
+	if single == nil || s.prefix == "" {
+		return nil // many entries, each with its own fate
+	}
+	var st unix.Stat_t
+	if isDir && fstatat(s.base.fd, s.prefix, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
+		return nil // what goes into it does not concern the destination
+	}
+	err := uninterrupted(func() error { return unix.Faccessat(s.base.fd, ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS) })
+	return opErr("write to", s.dest, err)
 }
 
 // target checks an entry's path and turns it into one below base.

@@ -270,6 +270,10 @@ func (a *account) finish() roots {
 // manifest bear its name.
 func (a *account) compare(peer string, theirs roots) error {
 	ours := a.finish()
+	if ours != theirs && ours.content == theirs.content {
+		return fmt.Errorf("%w: names and bytes agree with %s, modes or times do not: meta root %x here, %x there",
+			ErrIntegrity, peer, ours.meta, theirs.meta)
+	}
 	if ours != theirs {
 		return fmt.Errorf("%w: this end has root %x over %d entries, %s has %x over %d",
 			ErrIntegrity, ours.content, ours.entries, peer, theirs.content, theirs.entries)
@@ -314,14 +318,14 @@ func (c *manifestCursor) advance() error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("read manifest: %w", err)
+		return err
 	}
 	err = c.r.SkipPieces()
 	if errors.Is(err, manifest.ErrVoid) {
 		return c.advance() // begun and not copied: as good as not there
 	}
 	if err != nil {
-		return fmt.Errorf("read manifest: %w", err)
+		return err
 	}
 	c.next = e
 	return nil

@@ -160,7 +160,7 @@ func (o *Options) openManifest(h *hello) error {
 func checkManifest(name string) error {
 	r, err := manifest.Open(name)
 	if err != nil {
-		return fmt.Errorf("open manifest: %w", err)
+		return err
 	}
 	defer r.Close()
 	for {
@@ -168,7 +168,7 @@ func checkManifest(name string) error {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			return fmt.Errorf("open manifest: %w", err)
+			return err
 		}
 	}
 }

@@ -51,8 +51,8 @@ func (c *control) trySendLocked(t msgType, body []byte) (bool, error) {
 		}
 		seq = c.sent + 1
 	}
-	putFrame(c.buf[:], t, seq, c.consumed)
 	n := frameBytes + copy(c.buf[frameBytes:], body)
+	putFrame(c.buf[:n], t, seq, c.consumed)
 	c.wr[0] = rdma.WR{Op: rdma.OpSend, Quiet: true, Msg: c.buf[:n]}
 	_, err := c.conn.Post(c.wr[:])
 	if errors.Is(err, rdma.ErrQueueFull) {
@@ -78,8 +78,8 @@ const lastID = 1 << 40
 func (c *control) sendLast(t msgType, body []byte) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	putFrame(c.buf[:], t, 0, c.consumed)
 	n := frameBytes + copy(c.buf[frameBytes:], body)
+	putFrame(c.buf[:n], t, 0, c.consumed)
 	c.wr[0] = rdma.WR{Op: rdma.OpSend, ID: lastID, Msg: c.buf[:n]}
 	_, err := c.conn.Post(c.wr[:])
 	return err == nil

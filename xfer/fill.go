@@ -113,7 +113,11 @@ func (s *source) fillChunk(slot *outSlot) {
 		x, e := &c.extents[i], c.files[i]
 		if x.flags&extHole == 0 && e.failed() == nil {
 			buf := mem[x.slotOff : int64(x.slotOff)+x.length]
-			if err := s.fillExtent(e, x, buf, c.tries > 0); err != nil {
+			err := s.fillExtent(e, x, buf, c.tries > 0)
+			if errors.Is(err, io.ErrUnexpectedEOF) {
+				err = fmt.Errorf("%q: %w: it is shorter now", e.Path, errChangedFile)
+			}
+			if err != nil {
 				s.fail(e, err)
 			}
 		}

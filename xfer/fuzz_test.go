@@ -75,7 +75,14 @@ func FuzzMessages(f *testing.F) {
 	f.Add((&totals{entries: 1, final: true}).encode())
 	f.Add((&preamble{qps: 1, slots: 1, chunkKiB: 1}).encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
-		_, _ = parseFrame(b)
+		_, _ = parseFrame(append([]byte(nil), b...))
+		if len(b) >= frameBytes {
+			framed := append([]byte(nil), b...)
+			putFrame(framed, msgType(b[0]), 1, 1)
+			if f, err := parseFrame(framed); err == nil && len(f.body) != len(b)-frameBytes {
+				t.Fatalf("frame %+v of %d bytes", f, len(b))
+			}
+		}
 		_, _ = decodePreamble(b)
 		_, _ = decodeTotals(b)
 		_, _ = decodeRoots(b)

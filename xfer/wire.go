@@ -7,6 +7,8 @@ import (
 	"net/netip"
 
 	"gdrcp/manifest"
+
+	"github.com/zeebo/xxh3"
 )
 
 // errHeaderSum: the header's checksum does not match: the chunk is sent again.
@@ -42,13 +44,18 @@ const (
 // sequenced reports whether a message counts against the window.
 func (t msgType) sequenced() bool { return t < 0x40 }
 
-// frame header: 16 bytes before every message's body.
+// frame header: 24 bytes before every message's body.
 //
-//	0 1 type
-//	1 3 zero
-//	4 4 messages of the other direction consumed so far, low 32 bits
-//	8 8 sequence number in the session and direction, from 1; 0 outside the window
-const frameBytes = 16
+//	 0 1 type
+//	 1 3 zero
+//	 4 4 messages of the other direction consumed so far, low 32 bits
+//	 8 8 sequence number in the session and direction, from 1; 0 outside the window
+//	16 8 XXH3-64 over the message with zeros here: names and modes travel in
+//	     messages, and no digest covers them before they are used
+const (
+	frameBytes = 24
+	frameSumAt = 16
+)
 
 // msgBytes bounds a control message with its frame header. The longest body
 // is an entry whose path and link target are of PATH_MAX bytes each.
@@ -65,12 +72,17 @@ const (
 	controlMargin = controlWindow + controlWindow/ackEvery + 28
 )
 
+// putFrame writes the frame header of a message, b, whose body is in place.
 func putFrame(b []byte, t msgType, seq, consumed uint64) {
 	clear(b[:frameBytes])
 	b[0] = byte(t)
 	binary.LittleEndian.PutUint32(b[4:], uint32(consumed))
 	binary.LittleEndian.PutUint64(b[8:], seq)
+	binary.LittleEndian.PutUint64(b[frameSumAt:], xxh3.Hash(b))
 }
+
+// errMessageSum is a control message that was damaged on the way.
+var errMessageSum = fmt.Errorf("%w: a control message was damaged on the way", ErrIntegrity)
 
 type frame struct {
 	typ      msgType
@@ -79,9 +91,15 @@ type frame struct {
 	body     []byte
 }
 
+// parseFrame checks a message, whose checksum it clears, and takes it apart.
 func parseFrame(b []byte) (frame, error) {
 	if len(b) < frameBytes {
 		return frame{}, fmt.Errorf("%w: message of %d bytes", ErrProtocol, len(b))
+	}
+	sum := binary.LittleEndian.Uint64(b[frameSumAt:])
+	clear(b[frameSumAt:frameBytes])
+	if xxh3.Hash(b) != sum {
+		return frame{}, errMessageSum
 	}
 	f := frame{typ: msgType(b[0]), consumed: binary.LittleEndian.Uint32(b[4:]), seq: binary.LittleEndian.Uint64(b[8:]), body: b[frameBytes:]}
 	if (f.seq == 0) == f.typ.sequenced() {

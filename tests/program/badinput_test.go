@@ -57,7 +57,7 @@ func TestBadOperands(t *testing.T) {
 		{"an option that is none", []string{"--nonsense", "H/file", "S/x"}, 2, `--nonsense`},
 		{"a bad value", []string{"--hash", "md5", "H/file", "S/x"}, 2, `--hash`},
 		{"a bad size", []string{"--chunk-size", "0", "H/file", "S/x"}, 2, `--chunk-size`},
-		{"too large a ring", []string{"--chunk-size", "64MiB", "--slots", "1024", "H/file", "S/x"}, 2, `ring`},
+		{"too large a ring", []string{"--chunk-size", "64MiB", "--slots", "256", "H/file", "S/x"}, 2, `ring`},
 		{"a bad port", []string{"H/file", "rdma://127.0.0.1:99999/x"}, 2, `port`},
 		{"no such manifest", []string{"--manifest", "H/none", "H/file", "S/x"}, 1, `none.*no such file`},
 		{"a manifest that cannot be written", []string{"--write-manifest", "H/none/m", "H/file", "S/x"}, 1, `none.*no such file`},

@@ -2,6 +2,7 @@ package program
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -105,17 +106,23 @@ func sameTree(t testing.TB, original, copied string, meta bool) {
 }
 
 // namesBelow returns all names below dir, "." being dir, which may be a file.
+// What goes while it looks is left out.
 func namesBelow(t testing.TB, dir string) map[string]fs.FileInfo {
 	t.Helper()
 	all := map[string]fs.FileInfo{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		var st fs.FileInfo
+		if err == nil {
+			st, err = d.Info()
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
 		rel, err := filepath.Rel(dir, path)
-		if err == nil {
-			all[rel], err = d.Info()
-		}
+		all[rel] = st
 		return err
 	})
 	if err != nil {

@@ -79,11 +79,7 @@ func (b *benching) run(ctx context.Context, operands []string) error {
 	if b.json {
 		b.events = newEvents(b.stdout)
 	}
-	err := b.measure(ctx, operands)
-	if err != nil && b.json {
-		b.events.emitError(err, ctx.Err() != nil)
-	}
-	return err
+	return b.measure(ctx, operands)
 }
 
 func (b *benching) measure(ctx context.Context, operands []string) error {

@@ -64,9 +64,6 @@ func (c *copying) run(ctx context.Context, operands []string) error {
 	}
 	summary, err := c.copy(ctx, operands)
 	if err != nil {
-		if c.json {
-			c.events.emitError(err, ctx.Err() != nil)
-		}
 		return err
 	}
 	c.tellSummary(summary)

@@ -41,9 +41,6 @@ func (p *program) devices(operands []string, asJSON bool) error {
 		for _, d := range devices {
 			out.emit(deviceEvent{"device", d})
 		}
-		if err != nil {
-			out.emitError(err, false)
-		}
 		return err
 	}
 	if len(devices) > 0 {

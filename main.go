@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -57,7 +58,24 @@ func (p *program) run(ctx context.Context, args []string) int {
 	if err == nil {
 		return exitOK
 	}
+	var told *ended
+	if asksJSON(args[1:]) && !errors.As(err, &told) {
+		newEvents(p.stdout).emitError(err, ctx.Err() != nil)
+	}
 	return p.fail(ctx, err)
+}
+
+// asksJSON looks for --json itself: what is wrong may be the options.
+func asksJSON(args []string) bool {
+	for _, a := range args {
+		if a == "--" {
+			return false
+		}
+		if a == "--json" || a == "-json" {
+			return true
+		}
+	}
+	return false
 }
 
 // fail tells what went wrong, if that has not been told yet, and returns the

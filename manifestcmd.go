@@ -93,12 +93,7 @@ func (m *manifesting) action(operands int, do func(ctx context.Context, operands
 		if m.json {
 			m.events = newEvents(m.stdout)
 		}
-		err := do(cc.Context, cc.Args().Slice())
-		var told *ended
-		if m.json && err != nil && !errors.As(err, &told) {
-			m.events.emitError(err, cc.Context.Err() != nil)
-		}
-		return err
+		return do(cc.Context, cc.Args().Slice())
 	}
 }
 

@@ -49,7 +49,7 @@ func events(l link, d direction) []event {
 		{"client killed", false, syscall.SIGKILL, -1, "", 0},
 		{"server killed", true, syscall.SIGKILL, 1, `.`, slow(5 * time.Second)},
 	}
-	if l.transport == "verbs" && !full() && d.push == (l.name == "siw0") {
+	if sampledOut(l, d) {
 		return killed
 	}
 	return append(killed, []event{
@@ -156,6 +156,9 @@ func (s *sides) afterDeath(t *testing.T, l link, d direction, e event, client *p
 func TestDeathInTree(t *testing.T) {
 	everyLink(t, func(t *testing.T, l link) {
 		bothWays(t, func(t *testing.T, d direction) {
+			if sampledOut(l, d) {
+				return
+			}
 			for _, server := range []bool{false, true} {
 				t.Run(fmt.Sprintf("server killed %v", server), func(t *testing.T) {
 					if l.transport == "tcp" {
@@ -217,6 +220,9 @@ func someFiles(dir string, most int) []string {
 func TestTwoAtOnce(t *testing.T) {
 	everyLink(t, func(t *testing.T, l link) {
 		bothWays(t, func(t *testing.T, d direction) {
+			if sampledOut(l, d) {
+				return
+			}
 			s := newSides(t, l)
 			from, to := s.ends(d)
 			makeFile(t, from+"/big", slowBytes(l), 1)

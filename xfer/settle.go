@@ -4,9 +4,14 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"time"
 
 	"gdrcp/chunker"
 )
+
+// gatherTime is how long the first file of a batch waits for others. A batch
+// costs two syncs and a message however few files it has.
+const gatherTime = time.Millisecond
 
 // publish gives complete files their names, in batches: what has collected
 // while the last batch went to the disk is the next one.
@@ -14,26 +19,13 @@ func (k *sink) publish(ctx context.Context) error {
 	batch := make([]*sinkEntry, 0, maxBatch)
 	temps := make([]*chunker.Temp, 0, maxBatch)
 	for {
-		batch, temps = batch[:0], temps[:0]
-		select {
-		case e := <-k.finished:
-			batch = append(batch, e)
-		case <-k.drained:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		for more := true; more && len(batch) < maxBatch; {
-			select {
-			case e := <-k.finished:
-				batch = append(batch, e)
-			default:
-				more = false
-			}
-		}
+		batch, temps = k.gather(ctx, batch[:0]), temps[:0]
 		// An interrupted copy publishes nothing more.
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
+		}
+		if len(batch) == 0 {
+			return nil
 		}
 		for _, e := range batch {
 			temps = append(temps, e.temp)
@@ -46,6 +38,32 @@ func (k *sink) publish(ctx context.Context) error {
 		}
 		k.wake()
 	}
+}
+
+// gather waits for a batch of complete files. It is empty when there will be
+// no more.
+func (k *sink) gather(ctx context.Context, batch []*sinkEntry) []*sinkEntry {
+	select {
+	case e := <-k.finished:
+		batch = append(batch, e)
+	case <-k.drained:
+		return batch
+	case <-ctx.Done():
+		return batch
+	}
+	enough := time.NewTimer(gatherTime)
+	defer enough.Stop()
+	for len(batch) < maxBatch {
+		select {
+		case e := <-k.finished:
+			batch = append(batch, e)
+		case <-enough.C:
+			return batch
+		case <-ctx.Done():
+			return batch
+		}
+	}
+	return batch
 }
 
 // published ends an entry with what became of its file.

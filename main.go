@@ -25,11 +25,7 @@ func main() {
 	// that a second one kills.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
-	if os.Getenv("GOGC") == "" {
-		// The heap is a few MiB of entries that come and go; the rings are not in
-		// it. At Go's default it would be collected some hundred times a second.
-		debug.SetGCPercent(400)
-	}
+	boundHeap(1, 0)
 	p := &program{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, started: time.Now(),
 		verbs: newVerbs(), tcp: newTCP(), timeouts: xfer.DefaultTimeouts(),

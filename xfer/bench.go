@@ -131,7 +131,6 @@ func benchDigest(a manifest.Algorithm, mem []byte) manifest.Digest {
 // them nowhere.
 type benchSink struct {
 	*inflow
-	chunks uint64
 }
 
 func (k *benchSink) fast(*frame) (bool, error) { return false, nil }

@@ -37,9 +37,6 @@ type dialed struct {
 	link Link
 }
 
-// close ends what a session did not come to own.
-func (d *dialed) close() error { return errors.Join(d.conn.Close(), d.rail.Close()) }
-
 func (o *Options) preamble(id [16]byte) []byte {
 	p := preamble{qps: uint8(o.QPs), slots: uint16(o.Slots), chunkKiB: uint32(o.ChunkBytes >> 10), session: id}
 	return p.encode()

@@ -95,7 +95,6 @@ type pinger struct {
 	answers chan struct{}
 }
 
-func (p *pinger) release() error         { return nil }
 func (p *pinger) opened() error          { return nil }
 func (p *pinger) done(uint64)            { p.answer() }
 func (p *pinger) immediate(uint32) error { p.answer(); return nil }

@@ -31,6 +31,9 @@ type ServerConfig struct {
 	NoRails  string
 	Program  string
 	Timeouts Timeouts
+	// Sessions is told how many sessions there are whenever that changes. It
+	// must not block. Nil: nobody wants to know.
+	Sessions func(n int)
 	// Log takes a line for every session that ended. Nil: nobody reads it.
 	Log func(SessionEnd)
 	// Report takes the events of all sessions. Nil: nobody wants to know.
@@ -191,12 +194,21 @@ func (v *Server) enter() bool {
 		return false
 	}
 	v.pending++
+	v.tellSessions()
 	return true
+}
+
+// tellSessions runs under the lock, so that the last word is the right one.
+func (v *Server) tellSessions() {
+	if v.cfg.Sessions != nil {
+		v.cfg.Sessions(v.pending)
+	}
 }
 
 func (v *Server) leave() {
 	v.mu.Lock()
 	v.pending--
+	v.tellSessions()
 	v.mu.Unlock()
 }
 

@@ -1,0 +1,30 @@
+package main
+
+import (
+	"os"
+	"runtime/debug"
+)
+
+const (
+	// heapBytes is what the program needs whatever it copies, and
+	// sessionHeapBytes what each session adds: the window of entries and what
+	// is garbage of it. The rings are not on the heap.
+	heapBytes        = 16 << 20
+	sessionHeapBytes = 24 << 20
+	// slotHeapBytes is for the extents of a chunk, at both ends of its way.
+	slotHeapBytes = 80 << 10
+	// codecChunks is how many chunks compression may hold a copy of.
+	codecChunks = 24
+)
+
+// boundHeap lets garbage collect up to a bound instead of in proportion to what
+// is live: entries come and go by the hundred thousand, and the heap would
+// either be collected all the time or grow with the number of files. extraBytes
+// is what options add. Who sets GOGC or GOMEMLIMIT knows better.
+func boundHeap(sessions int, extraBytes int64) {
+	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
+		return
+	}
+	debug.SetGCPercent(400)
+	debug.SetMemoryLimit(heapBytes + int64(sessions)*sessionHeapBytes + extraBytes)
+}

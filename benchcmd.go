@@ -108,6 +108,9 @@ func (b *benching) measure(ctx context.Context, operands []string) error {
 
 // report says over what the bench runs, once.
 func (b *benching) report(e xfer.Event) {
+	if e.Kind == xfer.EventConnected {
+		leaveCPUs(e.Link.Transport)
+	}
 	if e.Kind != xfer.EventConnected || b.told || b.json {
 		return
 	}
@@ -180,7 +183,7 @@ func (b *benching) latencies(ctx context.Context, ep xfer.Endpoint, o xfer.Optio
 		return err
 	}
 	if transport != "tcp" {
-		o.Transport, o.Require = "tcp", ""
+		o.Transport, o.Require, o.Rail = "tcp", "", ""
 		if err := b.latency(ctx, ep, o); err != nil {
 			// A server may offer verbs only: then there is nothing to compare with.
 			b.console.line("gdrcp: no comparison with tcp: %s", lineOf(err))

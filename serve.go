@@ -67,6 +67,9 @@ func (s *serving) run(ctx context.Context, operands []string) error {
 	}
 	devices, why := s.rails()
 	cfg.NoRails = why
+	if len(devices) > 0 {
+		leaveCPUs("verbs")
+	}
 	server := xfer.NewServer(cfg)
 	if err := s.listenAt(server, addr, devices); err != nil {
 		return errors.Join(err, server.Close())

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"runtime"
 	"runtime/debug"
 )
 
@@ -27,4 +28,14 @@ func boundHeap(sessions int, extraBytes int64) {
 	}
 	debug.SetGCPercent(400)
 	debug.SetMemoryLimit(heapBytes + int64(sessions)*sessionHeapBytes + extraBytes)
+}
+
+// leaveCPUs keeps the program to one CPU where there are two at most and RDMA
+// moves the bytes: there the other is needed by what stands for the NIC or by
+// the peer, and threads that wake each other cost more than a second one
+// brings (make bench shows it in the bed).
+func leaveCPUs(transport string) {
+	if transport == "verbs" && runtime.NumCPU() <= 2 && os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(1)
+	}
 }

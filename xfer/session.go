@@ -165,8 +165,12 @@ func (s *session) tellAbort(err error) {
 	s.sendAbort(Classify(err), err)
 }
 
-// abortWait is how long an abort may take to leave, behind what was posted.
-const abortWait = 250 * time.Millisecond
+// An abort leaves behind what was posted: on a slow link it is waited for as
+// long as that moves on, for abortWait at the most.
+const (
+	abortStall = 500 * time.Millisecond
+	abortWait  = 5 * time.Second
+)
 
 // sendAbort is best effort: the connection may be what failed. The poller has
 // ended, so it is this goroutine that waits for the message to have left:
@@ -176,11 +180,11 @@ func (s *session) sendAbort(class ErrorClass, err error) {
 	if !s.ctl.sendLast(msgAbort, a.encode()) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), abortWait)
-	defer cancel()
 	cs := make([]rdma.Completion, 16)
-	for ctx.Err() == nil {
+	for end := time.Now().Add(abortWait); time.Now().Before(end); {
+		ctx, cancel := context.WithTimeout(context.Background(), abortStall)
 		n, err := s.rail.Wait(ctx, cs)
+		cancel()
 		if err != nil {
 			return
 		}

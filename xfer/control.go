@@ -124,7 +124,7 @@ func (c *control) seen(f *frame) (opened bool, err error) {
 	return advance > 0, nil
 }
 
-var errWindow = errors.Join(ErrProtocol, errors.New("control messages outside their window"))
+var errWindow = fmt.Errorf("%w: control messages outside their window", ErrProtocol)
 
 // verdictWait is how long the poller may take to tell why a connection ended.
 const verdictWait = time.Second

@@ -71,28 +71,28 @@ func (f *inflow) immediate(imm uint32) error {
 func (f *inflow) done(uint64) {}
 
 // opened sends the credits that found no room before.
-func (f *inflow) opened() error {
+func (f *inflow) opened() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.flushLocked(false)
+	f.flushLocked(false)
 }
 
 // giveBack returns a slot to the source. No worker reads it any more.
-func (f *inflow) giveBack(r returned) error {
+func (f *inflow) giveBack(r returned) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.slots[r.slot] = inSlot{generation: r.generation + 1}
 	f.busy--
 	f.credits = append(f.credits, r)
-	return f.flushLocked(len(r.bad) > 0 || r.again)
+	f.flushLocked(len(r.bad) > 0 || r.again)
 }
 
 // flushLocked sends the collected credits when there are enough of them, or
 // when the source might be waiting for them. Where the window is closed they
 // stay, and go when it opens.
-func (f *inflow) flushLocked(now bool) error {
+func (f *inflow) flushLocked(now bool) {
 	if len(f.credits) == 0 || (!now && len(f.credits) < f.batch && f.busy > 0) {
-		return nil
+		return
 	}
 	f.buf = f.buf[:0]
 	n := 0
@@ -100,14 +100,10 @@ func (f *inflow) flushLocked(now bool) error {
 		f.buf = appendReturned(f.buf, &f.credits[n])
 		n++
 	}
-	ok, err := f.ctl.trySend(msgCredit, f.buf)
-	if ok {
+	// Where the connection is dead, the poller is about to be told why.
+	if ok, _ := f.ctl.trySend(msgCredit, f.buf); ok {
 		f.credits = f.credits[:copy(f.credits, f.credits[n:])]
 	}
-	if err != nil {
-		return nil // the connection is dead; the poller is about to be told why
-	}
-	return nil
 }
 
 // returnedBytes bounds one slot in msgCredit.

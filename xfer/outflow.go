@@ -260,11 +260,10 @@ func (o *outflow) done(id uint64) {
 }
 
 // opened posts what waited for room in a send queue.
-func (o *outflow) opened() error {
+func (o *outflow) opened() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.pumpLocked()
-	return nil
 }
 
 // immediate is a peer's mistake: nobody writes to a source.

@@ -36,7 +36,7 @@ type ponger struct {
 
 func (p *ponger) release() error         { return nil }
 func (p *ponger) done(uint64)            {}
-func (p *ponger) opened() error          { return nil }
+func (p *ponger) opened()                {}
 func (p *ponger) conn() rdma.Conn        { return p.snapshot()[0].conn }
 func (p *ponger) immediate(uint32) error { return p.answer() }
 
@@ -95,7 +95,7 @@ type pinger struct {
 	answers chan struct{}
 }
 
-func (p *pinger) opened() error          { return nil }
+func (p *pinger) opened()                {}
 func (p *pinger) done(uint64)            { p.answer() }
 func (p *pinger) immediate(uint32) error { p.answer(); return nil }
 

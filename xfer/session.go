@@ -53,7 +53,7 @@ type role interface {
 	// the others, which go to the control goroutine.
 	fast(f *frame) (handled bool, err error)
 	// opened tells that the control window or a send queue has room again.
-	opened() error
+	opened()
 }
 
 // lane is one queue pair of a session. Either end may send on it: on iWARP,
@@ -279,9 +279,7 @@ func (s *session) pollCompletions(ctx context.Context) error {
 		if done {
 			s.ctl.wake()
 			if role != nil {
-				if err := (*role).opened(); err != nil {
-					return err
-				}
+				(*role).opened()
 			}
 		}
 	}
@@ -318,9 +316,7 @@ func (s *session) message(role *role, c *rdma.Completion) error {
 		return err
 	}
 	if opened && role != nil {
-		if err := (*role).opened(); err != nil {
-			return err
-		}
+		(*role).opened()
 	}
 	if f.typ == msgAck {
 		return nil

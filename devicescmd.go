@@ -59,7 +59,7 @@ func firstProblem(devices []rdma.Device) error {
 			return nil
 		}
 		if problem == nil {
-			problem = fmt.Errorf("no usable RDMA device: %w: %s: %s", rdma.ErrUnsupported, d.Name, d.Problem)
+			problem = fmt.Errorf("no usable RDMA device: %w", d.Err())
 		}
 	}
 	return problem

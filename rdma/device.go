@@ -21,8 +21,10 @@ type Device struct {
 	NUMANode int    `json:"numa_node"`
 	Firmware string `json:"firmware,omitempty"`
 	Ports    []Port `json:"ports"`
-	// Problem says why no rail can be opened on it now, or is empty.
-	Problem string `json:"problem,omitempty"`
+	// Problem says why no rail can be opened on it now, or is empty; Reason is
+	// what kind of problem that is.
+	Problem string      `json:"problem,omitempty"`
+	Reason  ProbeReason `json:"reason,omitempty"`
 }
 
 // Port is one port of a device.
@@ -39,6 +41,14 @@ type Port struct {
 
 // Usable reports whether a rail can be opened on the device.
 func (d Device) Usable() bool { return d.Problem == "" }
+
+// Err is why no rail can be opened on the device, a ProbeError, or nil.
+func (d Device) Err() error {
+	if d.Usable() {
+		return nil
+	}
+	return &ProbeError{Reason: d.Reason, Detail: d.Name + ": " + d.Problem}
+}
 
 // Addrs lists the IP addresses of all ports.
 func (d Device) Addrs() []netip.Addr {

@@ -120,6 +120,7 @@ const (
 	NoPermission                        // the device nodes may not be opened
 	NoActivePort                        // every port is down
 	NoAddress                           // no port has an IP address
+	BadDevice                           // the device cannot be queried, or does not do what is needed
 )
 
 func (r ProbeReason) String() string {
@@ -140,9 +141,14 @@ func (r ProbeReason) String() string {
 		return "port-down"
 	case NoAddress:
 		return "no-address"
+	case BadDevice:
+		return "unusable-device"
 	}
 	return "unknown"
 }
+
+// MarshalText is String, for JSON.
+func (r ProbeReason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
 // ProbeError says why a provider cannot be used here, and what to do.
 type ProbeError struct {

@@ -104,12 +104,12 @@ func nextPort(addrs []netip.AddrPort) []railAddr {
 // the first of them that a device here reaches.
 func (c *Client) dialAuto(ctx context.Context, addrs []netip.AddrPort, o *Options) (*dialed, error) {
 	why := c.whyNoDevice()
-	if why == "" && o.Rail != "" {
+	if why == nil && o.Rail != "" {
 		if _, err := findRail(c.Verbs, o.Rail); err != nil {
 			return nil, err
 		}
 	}
-	if why == "" {
+	if why == nil {
 		rails, reason, err := c.askRails(ctx, addrs, o)
 		switch {
 		case errors.Is(err, context.Canceled):
@@ -121,38 +121,38 @@ func (c *Client) dialAuto(ctx context.Context, addrs []netip.AddrPort, o *Option
 			}
 			return nil, err
 		case len(rails) == 0:
-			why = "the server offers no RDMA address: " + reason
+			why = errors.New("the server offers no RDMA address: " + reason)
 		default:
 			d, err := c.dialVerbs(ctx, rails, o)
 			if err == nil || errors.Is(err, context.Canceled) {
 				return d, err
 			}
-			why = err.Error()
+			why = err
 		}
 	}
 	if o.Require == "verbs" {
-		return nil, fmt.Errorf("verbs is required: %w: %s", rdma.ErrUnsupported, why)
+		return nil, fmt.Errorf("verbs is required: %w: %w", rdma.ErrUnsupported, why)
 	}
-	return c.dialTCP(ctx, addrs, o, why)
+	return c.dialTCP(ctx, addrs, o, why.Error())
 }
 
-// whyNoDevice says why no device here can carry verbs; empty if one can.
-func (c *Client) whyNoDevice() string {
+// whyNoDevice says why no device here can carry verbs; nil if one can.
+func (c *Client) whyNoDevice() error {
 	if c.Verbs == nil {
-		return "this gdrcp was built without verbs"
+		return errors.New("this gdrcp was built without verbs")
 	}
 	devices, err := c.Verbs.Devices()
 	if err != nil {
-		return "no RDMA device here: " + err.Error()
+		return fmt.Errorf("no RDMA device here: %w", err)
 	}
-	problem := "none is known"
+	problem := error(rdma.ErrNoDevice)
 	for _, d := range devices {
 		if d.Usable() {
-			return ""
+			return nil
 		}
-		problem = d.Name + ": " + d.Problem
+		problem = d.Err()
 	}
-	return "no usable RDMA device here: " + problem
+	return fmt.Errorf("no usable RDMA device here: %w", problem)
 }
 
 // dialTCP connects by TCP to the first address that answers.

@@ -20,8 +20,8 @@ const preambleMagic = 0x50434447 // "GDCP"
 //	     0    4 magic "GDCP"
 //	     4    2 protocol version
 //	     6    1 0: a new session, 1: a further queue pair of one
-//	     7    1 rail index
-//	     8    1 queue pair index in the rail
+//	     7    1 rail index: 0, as a session has one rail
+//	     8    1 queue pair index in the rail: 0 for a new session
 //	     9    1 queue pairs wanted (new session)
 //	    10    2 slots wanted
 //	    12    4 chunk size wanted, KiB
@@ -29,7 +29,7 @@ const preambleMagic = 0x50434447 // "GDCP"
 //	    32   16 join token (further queue pair)
 type preamble struct {
 	join     bool
-	rail, qp uint8
+	qp       uint8
 	qps      uint8
 	slots    uint16
 	chunkKiB uint32
@@ -45,7 +45,7 @@ func (p *preamble) encode() []byte {
 	if p.join {
 		b[6] = 1
 	}
-	b[7], b[8], b[9] = p.rail, p.qp, p.qps
+	b[8], b[9] = p.qp, p.qps
 	le.PutUint16(b[10:], p.slots)
 	le.PutUint32(b[12:], p.chunkKiB)
 	copy(b[16:], p.session[:])
@@ -70,12 +70,15 @@ func decodePreamble(b []byte) (p preamble, err error) {
 	if v := le.Uint16(b[4:]); v != ProtocolVersion {
 		return p, errVersion{v}
 	}
-	if b[6] > 1 {
-		return p, fmt.Errorf("%w: connection of kind %d", ErrProtocol, b[6])
+	if b[6] > 1 || b[7] != 0 {
+		return p, fmt.Errorf("%w: connection of kind %d on rail %d", ErrProtocol, b[6], b[7])
 	}
-	p = preamble{join: b[6] == 1, rail: b[7], qp: b[8], qps: b[9], slots: le.Uint16(b[10:]), chunkKiB: le.Uint32(b[12:])}
+	p = preamble{join: b[6] == 1, qp: b[8], qps: b[9], slots: le.Uint16(b[10:]), chunkKiB: le.Uint32(b[12:])}
 	copy(p.session[:], b[16:])
 	copy(p.token[:], b[32:])
+	if p.join != (p.qp > 0) {
+		return p, fmt.Errorf("%w: queue pair %d of its session", ErrProtocol, p.qp)
+	}
 	if !p.join && (p.qps == 0 || p.slots == 0 || p.chunkKiB == 0) {
 		return p, fmt.Errorf("%w: a session of no slots", ErrProtocol)
 	}

@@ -327,7 +327,7 @@ func decodeRing(b []byte, slots, slotBytes int) (r ringInfo, err error) {
 		rail: le.Uint32(b), epoch: le.Uint32(b[4:]), slots: le.Uint32(b[8:]), slotBytes: le.Uint32(b[12:]),
 		payloadAddr: le.Uint64(b[16:]), headerAddr: le.Uint64(b[24:]), payloadKey: le.Uint32(b[32:]), headerKey: le.Uint32(b[36:]),
 	}
-	if r.rail != 0 || int(r.slots) != slots || int(r.slotBytes) != slotBytes ||
+	if r.rail != 0 || r.epoch != 1 || int(r.slots) != slots || int(r.slotBytes) != slotBytes ||
 		r.payloadAddr+uint64(slots)*uint64(slotBytes) < r.payloadAddr || r.headerAddr+uint64(slots)*headerStride < r.headerAddr {
 		return r, fmt.Errorf("%w: ring of %d slots of %d bytes, agreed were %d of %d", ErrProtocol, r.slots, r.slotBytes, slots, slotBytes)
 	}

@@ -224,7 +224,7 @@ func TestBadEntries(t *testing.T) {
 }
 
 func TestPreamble(t *testing.T) {
-	want := preamble{join: true, rail: 1, qp: 2, qps: 3, slots: 4, chunkKiB: 5, session: [16]byte{6}, token: [16]byte{7}}
+	want := preamble{join: true, qp: 2, qps: 3, slots: 4, chunkKiB: 5, session: [16]byte{6}, token: [16]byte{7}}
 	got, err := decodePreamble(append(want.encode(), make([]byte, 100)...))
 	if err != nil || got != want {
 		t.Errorf("got %+v, %v", got, err)

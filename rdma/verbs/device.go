@@ -31,12 +31,12 @@ func (p *Provider) Devices() ([]rdma.Device, error) {
 		d := readDevice(p.sysfs, name)
 		ctx, err := p.context(name)
 		if err != nil {
-			d.Problem = problemOf(err)
+			d.Problem, d.Reason = problemOf(err)
 		} else {
 			p.queryPorts(ctx, &d)
 		}
-		if d.Problem == "" {
-			d.Problem = judge(d)
+		if d.Usable() {
+			d.Problem, d.Reason = judge(d)
 		}
 		list = append(list, d)
 	}
@@ -71,7 +71,9 @@ func (p *Provider) describe(name string) (rdma.Device, *C.struct_abi_context, er
 		}
 		d := readDevice(p.sysfs, name)
 		p.queryPorts(ctx, &d)
-		d.Problem = judge(d)
+		if d.Usable() {
+			d.Problem, d.Reason = judge(d)
+		}
 		return d, ctx, nil
 	}
 	return rdma.Device{}, nil, fmt.Errorf("device %s (there are %s): %w", name, strings.Join(names, ", "), rdma.ErrNoDevice)
@@ -82,7 +84,7 @@ func (p *Provider) queryPorts(ctx *C.struct_abi_context, d *rdma.Device) {
 	for i := range d.Ports {
 		var a C.struct_vb_port
 		if rc := C.vb_query_port(p.api, ctx, C.int(d.Ports[i].Number), &a); rc != 0 {
-			d.Problem = fmt.Sprintf("port %d cannot be queried: %s", d.Ports[i].Number, errno(rc))
+			d.Problem, d.Reason = fmt.Sprintf("port %d cannot be queried: %s", d.Ports[i].Number, errno(rc)), rdma.BadDevice
 			continue
 		}
 		if a.mtu_code >= 1 && a.mtu_code <= 5 {
@@ -92,12 +94,12 @@ func (p *Provider) queryPorts(ctx *C.struct_abi_context, d *rdma.Device) {
 }
 
 // judge says why no rail can be opened on d, or nothing.
-func judge(d rdma.Device) string {
+func judge(d rdma.Device) (problem string, reason rdma.ProbeReason) {
 	if len(d.Ports) == 0 {
-		return "it has no port"
+		return "it has no port", rdma.BadDevice
 	}
 	if d.Transport == "" {
-		return "its transport does not do reliable connections (as on EFA and usNIC)"
+		return "its transport does not do reliable connections (as on EFA and usNIC)", rdma.BadDevice
 	}
 	var states []string
 	active, addressed := false, false
@@ -108,27 +110,16 @@ func judge(d rdma.Device) string {
 	}
 	switch {
 	case !active:
-		return "no port is active (" + strings.Join(states, ", ") + "): check the cable, the switch and `ip link`"
+		return "no port is active (" + strings.Join(states, ", ") + "): check the cable, the switch and `ip link`", rdma.NoActivePort
 	case !addressed:
-		return "no active port has an IP address: give its network interface one (on InfiniBand, IPoIB)"
+		return "no active port has an IP address: give its network interface one (on InfiniBand, IPoIB)", rdma.NoAddress
 	}
-	return ""
+	return "", 0
 }
 
-func problemOf(err error) string {
+func problemOf(err error) (problem string, reason rdma.ProbeReason) {
 	if errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM) {
-		return err.Error() + ": give this user read and write access to /dev/infiniband/*"
+		return err.Error() + ": give this user read and write access to /dev/infiniband/*", rdma.NoPermission
 	}
-	return err.Error()
-}
-
-// unusable makes a device's Problem the error that Open returns.
-func unusable(d rdma.Device) error {
-	reason := rdma.NoAddress
-	for _, p := range d.Ports {
-		if p.State == "ACTIVE" {
-			return &rdma.ProbeError{Reason: reason, Detail: d.Name + ": " + d.Problem}
-		}
-	}
-	return &rdma.ProbeError{Reason: rdma.NoActivePort, Detail: d.Name + ": " + d.Problem}
+	return err.Error(), rdma.BadDevice
 }

@@ -172,7 +172,7 @@ func (r *rail) connectFailed(remote netip.AddrPort, err error) error {
 	}
 	op := &rdma.OpError{Op: "connect to", Device: r.dev.Name, Peer: remote, Err: err}
 	if errors.Is(err, errConnectTimeout) {
-		op.Hint = "check that gdrcp's daemon runs on the peer and that the network lets RDMA through (UDP 4791 for RoCE)"
+		op.Hint = "check that gdrcp serve runs on the peer and that the network lets RDMA through (UDP 4791 for RoCE)"
 	}
 	return op
 }

@@ -98,7 +98,7 @@ func (p *Provider) Open(device string, cfg rdma.RailConfig) (rdma.Rail, error) {
 		return nil, err
 	}
 	if !d.Usable() {
-		return nil, unusable(d)
+		return nil, d.Err()
 	}
 	size, err := p.measure(ctx, d, cfg)
 	if err != nil {

@@ -132,7 +132,7 @@ func connectError(device string, peer netip.AddrPort, ev cmEvent) error {
 		case rejInvalidServiceID:
 			op.Status = "nobody listens there"
 			op.Err = syscall.ECONNREFUSED
-			op.Hint = "start gdrcp's daemon on the peer, and check the port"
+			op.Hint = "start gdrcp serve on the peer, and check the port"
 		case rejConsumer:
 			op.Err = rdma.ErrNotGdrcp
 		case rejStale, rejTimeout:
@@ -143,7 +143,7 @@ func connectError(device string, peer netip.AddrPort, ev cmEvent) error {
 			// iWARP: a TCP reset. A gdrcp that refuses says why in its data.
 			op.Status = "nobody listens there"
 			op.Err = syscall.ECONNREFUSED
-			op.Hint = "start gdrcp's daemon on the peer, and check the port"
+			op.Hint = "start gdrcp serve on the peer, and check the port"
 		}
 	case evUnreachable, evConnectError:
 		op.Hint = "the peer's connection manager does not answer: check that RDMA works there (`rdma link`), and the firewall (UDP 4791 for RoCE, the TCP port for iWARP)"

@@ -67,7 +67,7 @@ func TestReadDevice(t *testing.T) {
 			if !slices.Contains(p.Addrs, netip.MustParseAddr("127.0.0.1")) {
 				t.Errorf("addresses of the loopback interface: %v", p.Addrs)
 			}
-			if problem := judge(d); (problem == "") != (c.want != "") {
+			if problem, _ := judge(d); (problem == "") != (c.want != "") {
 				t.Errorf("problem: %q", problem)
 			}
 		})
@@ -144,11 +144,11 @@ func TestJudge(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			c.d.Problem = judge(c.d)
+			c.d.Problem, c.d.Reason = judge(c.d)
 			if c.d.Usable() != c.usable {
 				t.Fatalf("problem: %q", c.d.Problem)
 			}
-			if probe, ok := unusable(c.d).(*rdma.ProbeError); !c.usable && (!ok || probe.Reason != c.reason) {
+			if probe, ok := c.d.Err().(*rdma.ProbeError); !c.usable && (!ok || probe.Reason != c.reason) {
 				t.Errorf("%+v, want %s", probe, c.reason)
 			}
 		})

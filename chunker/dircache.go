@@ -9,9 +9,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxCachedDirs bounds the directories a cache keeps open. In the tree's order
-// neighbours share their directories, so a small number hits nearly always.
-const maxCachedDirs = 128
+// A cache keeps up to maxCachedDirs directories open, or a sixteenth of what the
+// process may open, but minCachedDirs. In the tree's order neighbours share
+// their directories. A sink however makes the directories of thousands of
+// entries before it writes the files in them: one that has to be opened again
+// also has to be looked through again, as others may have been at it.
+const (
+	minCachedDirs = 64
+	maxCachedDirs = 1024
+)
+
+// cachedDirs is how many directories a cache may keep open here.
+func cachedDirs() int {
+	var r unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil || r.Cur/16 >= maxCachedDirs {
+		return maxCachedDirs
+	}
+	return max(minCachedDirs, int(r.Cur/16))
+}
 
 // dirHandle is an open directory. It stays open while anyone holds a reference;
 // retain and release count them.

@@ -20,9 +20,13 @@ func stampOf(st *unix.Stat_t) Stamp {
 // File is a regular file open for reading. Many may read at once; Close only
 // when they are done.
 type File struct {
-	fd   int
-	path string
+	fd     int
+	path   string
+	opened Stamp
 }
+
+// Opened returns the stamp that the file had when it was opened.
+func (f *File) Opened() Stamp { return f.opened }
 
 // Stamp returns the file's stamp as it is now.
 func (f *File) Stamp() (Stamp, error) {

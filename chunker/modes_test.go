@@ -118,10 +118,11 @@ func TestSettleBelowClosedParent(t *testing.T) {
 	dir := t.TempDir()
 	asNobody(t, dir, func() {
 		s := sinkInto(t, dir, SinkOptions{Preserve: true})
+		s.dirs.max = minCachedDirs
 		if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: "p", Mode: 0}); err != nil {
 			t.Error(err)
 		}
-		for i := range maxCachedDirs + 10 {
+		for i := range minCachedDirs + 10 {
 			e := manifest.Entry{Type: manifest.Dir, Path: fmt.Sprintf("p/%04d", i), Mode: 0o511, MtimeNs: 1e18}
 			if err := s.Mkdir(&e); err != nil {
 				t.Error(err)
@@ -135,7 +136,7 @@ func TestSettleBelowClosedParent(t *testing.T) {
 		if err := os.Chmod(dir+"/p", 0o700); err != nil {
 			t.Error(err)
 		}
-		for i := range maxCachedDirs + 10 {
+		for i := range minCachedDirs + 10 {
 			wantMode(t, fmt.Sprintf("%s/p/%04d", dir, i), 0o511)
 		}
 	})

@@ -57,7 +57,7 @@ type Sink struct {
 // the directory that it is to be in, which must exist.
 func OpenSink(opt SinkOptions) (*Sink, error) {
 	s := &Sink{opt: opt, dest: opt.Dest, devices: make(map[uint64]*device)}
-	s.dirs = newDirCache(maxCachedDirs, s.openDir)
+	s.dirs = newDirCache(cachedDirs(), s.openDir)
 	path := opt.Dest
 	if opt.Root != nil {
 		var err error

@@ -259,7 +259,11 @@ func (t *Temp) Finish() error {
 		}
 	}
 	if t.sink.opt.Preserve {
-		if err := setMtime(t.dir.fd, t.name, t.mtimeNs); err != nil {
+		err := setMtime(t.fd, "", t.mtimeNs)
+		if err == unix.EINVAL || err == unix.ENOENT { // before Linux 5.8
+			err = setMtime(t.dir.fd, t.name, t.mtimeNs)
+		}
+		if err != nil {
 			return opErr("set time of", t.path, err)
 		}
 	}

@@ -62,7 +62,7 @@ func OpenRooted(root *os.Root, sources []Source, follow bool) (*Tree, error) {
 
 func openTree(root *os.Root, sources []Source, follow bool) (*Tree, error) {
 	t := &Tree{root: root, follow: follow, byName: make(map[string]int), again: make(map[string][]string)}
-	t.dirs = newDirCache(maxCachedDirs, t.openDir)
+	t.dirs = newDirCache(cachedDirs(), t.openDir)
 	for _, given := range sources {
 		s, err := t.prepare(given)
 		if err != nil {
@@ -291,7 +291,7 @@ func (t *Tree) Open(path string) (*File, error) {
 		unix.Close(fd)
 		return nil, kindErr("open", path, ErrChanged)
 	}
-	return &File{fd: fd, path: path}, nil
+	return &File{fd: fd, path: path, opened: stampOf(&st)}, nil
 }
 
 // sortedNames are the names at the top of the tree, in the tree's order, each

@@ -245,7 +245,9 @@ func TestWalkDeep(t *testing.T) {
 		makeTree(t, at, "d/", "z=")
 		at += "/d"
 	}
-	got, problems := walkAll(t, openLocal(t, false, Source{dir, "."}), true)
+	tree := openLocal(t, false, Source{dir, "."})
+	tree.dirs.max = minCachedDirs
+	got, problems := walkAll(t, tree, true)
 	if len(got) != 2*depth+1 || len(problems) != 0 || !slices.IsSorted(got[1:]) {
 		t.Errorf("%d entries, %v", len(got), problems)
 	}
@@ -254,11 +256,12 @@ func TestWalkDeep(t *testing.T) {
 func TestWalkNoticesReplacedDirectory(t *testing.T) {
 	dir := fastDir(t)
 	at := dir
-	for range 2 * maxCachedDirs {
+	for range 2 * minCachedDirs {
 		makeTree(t, at, "d/", "z=")
 		at += "/d"
 	}
 	tree := openLocal(t, false, Source{dir, "."})
+	tree.dirs.max = minCachedDirs
 	w := tree.Walk(true)
 	defer w.Close()
 	for {

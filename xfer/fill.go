@@ -52,9 +52,9 @@ func (e *srcEntry) openNew(tree *chunker.Tree) (*chunker.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := e.unchanged(f); err != nil {
+	if f.Opened() != e.stamp {
 		f.Close()
-		return nil, err
+		return nil, fmt.Errorf("%q: %w", e.Path, errChangedFile)
 	}
 	return f, nil
 }

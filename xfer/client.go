@@ -59,7 +59,9 @@ func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst stri
 	}
 	defer store.Close()
 	return c.copy(ctx, ep, &o, h, func(s *session, acct *account) conversation {
-		return newSink(s, store, o.Tally, acct)
+		k := newSink(s, store, o.Tally, acct)
+		k.asked = newAsked(h)
+		return k
 	})
 }
 
@@ -199,7 +201,11 @@ func (s *session) agree(ctx context.Context, h *hello, link *Link, o *Options) (
 		s.params = h.params()
 		s.params.slots, s.params.qps = int(w.slots), int(w.qps)
 		if h.mode == modePull {
-			s.params.name = w.name
+			// The name is this end's to know: the server's says only that both
+			// mean the same.
+			if s.params.name = newAsked(h).name; w.name != s.params.name {
+				return fmt.Errorf("%w: the server serves %q, %q was asked for", ErrProtocol, w.name, s.params.name)
+			}
 		}
 		tokens = w.tokens
 		return nil

@@ -127,7 +127,7 @@ func (v *Server) serve(s *session, h *hello) (*service, error) {
 		if err := checkSingle(v.under((*os.Root).Stat), v.under((*os.Root).Lstat), h.paths[0], &o); err != nil {
 			return nil, err
 		}
-		out.name = baseName("/" + h.paths[0])
+		out.name = sourceName(h.paths[0])
 	}
 	tree, err := chunker.OpenRooted(v.cfg.Root, namedSources(h.paths), follow || !recursive)
 	if err != nil {

@@ -52,6 +52,7 @@ type sink struct {
 	tally   *Tally
 	account *account
 	ledger  *ledger
+	asked   *asked // of a pull
 
 	mu        sync.Mutex
 	table     [entryWindow]*sinkEntry // from settled on, by id modulo entryWindow
@@ -235,6 +236,9 @@ func (k *sink) entries(ctx context.Context, body []byte) error {
 		}
 		e := &sinkEntry{}
 		e.planned, e.id = *p, id
+		if err := k.asked.check(&p.Entry); err != nil {
+			return err
+		}
 		if err := k.place(p); err != nil {
 			return err
 		}

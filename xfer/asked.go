@@ -1,0 +1,61 @@
+package xfer
+
+import (
+	"fmt"
+	"strings"
+
+	"gdrcp/manifest"
+)
+
+// asked is what a pull asked for. The server says what there is, and only this
+// end can know what of it may be written at the destination: whoever pulls one
+// file into a home directory does not want a .bashrc as well.
+type asked struct {
+	flags uint64
+	// name is the one that a single source has at the destination: "." where
+	// its contents go into the destination itself.
+	name string
+	// names are those of several sources.
+	names map[string]bool
+	// begun: the first entry was seen. alone: it is a single file or link.
+	begun, alone bool
+}
+
+func newAsked(h *hello) *asked {
+	a := &asked{flags: h.flags}
+	if h.flags&flagMany == 0 {
+		a.name = sourceName(h.paths[0])
+		return a
+	}
+	a.names = make(map[string]bool, len(h.paths))
+	for _, p := range h.paths {
+		a.names[baseName(p)] = true
+	}
+	return a
+}
+
+// sourceName is the name that a single source of a pull gets at the destination.
+func sourceName(path string) string { return baseName("/" + path) }
+
+// check refuses an entry that no server announces which serves what was asked
+// for. That a tree has "." at its top is for the destination's Place. A nil one
+// takes everything.
+func (a *asked) check(e *manifest.Entry) error {
+	if a == nil {
+		return nil
+	}
+	more := a.alone
+	if !a.begun {
+		a.begun, a.alone = true, a.names == nil && e.Type != manifest.Dir
+	}
+	top, _, below := strings.Cut(e.Path, "/")
+	switch {
+	case a.flags&flagRecursive == 0 && (e.Type != manifest.File || below):
+		return fmt.Errorf("%w: %q announced, which takes -r, and that was not asked for", ErrProtocol, e.Path)
+	case a.flags&flagFollow != 0 && e.Type == manifest.Symlink:
+		return fmt.Errorf("%w: %q announced as a link, and links were to be followed", ErrProtocol, e.Path)
+	case more, a.names != nil && !a.names[top], a.alone && a.name != "." && e.Path != a.name:
+		return fmt.Errorf("%w: %q announced, which was not asked for", ErrProtocol, e.Path)
+	}
+	return nil
+}

@@ -1,0 +1,183 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"gdrcp/manifest"
+	"gdrcp/rdma/tcp"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// hostileServing answers one client by hand: a welcome with a name of its own
+// choice, and then what say has to say as the source.
+func hostileServing(t *testing.T, name string, say func(ctx context.Context, p *puppet) error) Endpoint {
+	t.Helper()
+	provider := tcp.New()
+	l, err := provider.Listen(netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	t.Cleanup(func() {
+		l.Close()
+		<-done
+	})
+	go func() {
+		defer close(done)
+		req, err := l.Accept(t.Context())
+		if err != nil {
+			return
+		}
+		pre, err := decodePreamble(req.PrivateData())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		rail, err := provider.Open(req.Device(), railConfig(1, hostileSlots, int(pre.chunkKiB)<<10, false))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer rail.Close()
+		conn, err := req.Accept(t.Context(), rail)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		s := newSession(rail, conn, pre.session, "the client", false, shortTimeouts())
+		// It is the client's error that counts.
+		_ = s.run(t.Context(), func(ctx context.Context, _ *errgroup.Group) error {
+			if err := s.welcomeAs(ctx, name); err != nil {
+				return err
+			}
+			p := &puppet{session: s}
+			if err := p.ready(ctx); err != nil {
+				return err
+			}
+			if err := say(ctx, p); err != nil {
+				return err
+			}
+			for {
+				if err := s.receive(ctx, func(*frame) error { return nil }); err != nil {
+					return err
+				}
+			}
+		})
+	}()
+	return Endpoint{l.Addr().Addr().String(), l.Addr().Port()}
+}
+
+// welcomeAs grants all that the client asks for, under a name.
+func (s *session) welcomeAs(ctx context.Context, name string) error {
+	return s.expect(ctx, msgHello, "hello", func(body []byte) error {
+		h, err := decodeHello(body)
+		if err != nil {
+			return err
+		}
+		s.params = h.params()
+		h.paths, h.name = nil, name
+		return s.ctl.send(ctx, msgWelcome, h.encode())
+	})
+}
+
+func linkTo(path, target string) planned {
+	return planned{Entry: manifest.Entry{Type: manifest.Symlink, Path: path, Target: target, Mode: 0o777}}
+}
+
+func dirAt(path string) planned {
+	return planned{Entry: manifest.Entry{Type: manifest.Dir, Path: path, Mode: 0o755}}
+}
+
+func fileAt(path string, n int) planned {
+	e := fileOf(n)
+	e.Path = path
+	return e
+}
+
+// A server chooses what a pull reads, and not what it writes: whatever it
+// announces, only what was asked for appears at the destination.
+func TestHostileServer(t *testing.T) {
+	data := []byte("evil")
+	for _, tc := range []struct {
+		name    string
+		paths   []string
+		o       Options
+		welcome string
+		entries []planned
+	}{
+		{"another name", []string{"dir/file"}, Options{}, ".bashrc", []planned{fileAt(".bashrc", 4)}},
+		{"another name for a tree", []string{"dir"}, Options{Recursive: true}, ".ssh", []planned{dirAt("."), fileAt("authorized_keys", 4)}},
+		{"contents for a tree", []string{"dir"}, Options{Recursive: true}, ".", []planned{dirAt("."), fileAt(".bashrc", 4)}},
+		{"another file", []string{"file"}, Options{}, "file", []planned{fileAt(".bashrc", 4)}},
+		{"a second file", []string{"file"}, Options{}, "file", []planned{fileAt("file", 4), fileAt("zshrc", 4)}},
+		{"a tree for a file", []string{"file"}, Options{}, "file", []planned{dirAt("."), fileAt("x", 4)}},
+		{"a link for a file", []string{"file"}, Options{}, "file", []planned{linkTo("file", "/etc/passwd")}},
+		{"a link that was to be followed", []string{"dir"}, Options{Recursive: true, Follow: true}, "dir", []planned{dirAt("."), linkTo("x", "/etc")}},
+		{"one more of several", []string{"a", "b"}, Options{}, "", []planned{fileAt(".bashrc", 4), fileAt("a", 4)}},
+		{"below one of several", []string{"a", "b"}, Options{}, "", []planned{fileAt("a/x", 4)}},
+		{"a tree among files", []string{"a", "b"}, Options{}, "", []planned{dirAt("a"), fileAt("a/x", 4)}},
+		{"another tree", []string{"a", "b"}, Options{Recursive: true}, "", []planned{dirAt("a"), fileAt("a/x", 4), dirAt("c"), fileAt("c/x", 4)}},
+		{"a name for several", []string{"a", "b"}, Options{Recursive: true}, "c", []planned{dirAt("a")}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ep := hostileServing(t, tc.welcome, func(ctx context.Context, p *puppet) error {
+				if err := p.announce(ctx, tc.entries...); err != nil {
+					return err
+				}
+				for i := range tc.entries {
+					if tc.entries[i].Type != manifest.File {
+						continue
+					}
+					if err := p.chunk(uint64(i), i, 1, data, whole(uint64(i), data)); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			dst := t.TempDir()
+			o := tc.o
+			o.Transport, o.Slots, o.Timeouts = "tcp", hostileSlots, shortTimeouts()
+			c := Client{TCP: tcp.New()}
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			if _, err := c.Pull(ctx, ep, tc.paths, dst, false, o); err == nil {
+				t.Error("the client took it for a copy")
+			} else if !errors.Is(err, ErrProtocol) {
+				t.Errorf("got %v", err)
+			}
+			for _, path := range []string{".bashrc", ".ssh", "zshrc", "x", "c", "file", "a/x/x"} {
+				if _, err := os.Lstat(filepath.Join(dst, path)); err == nil {
+					t.Errorf("%s was published", path)
+				}
+			}
+		})
+	}
+}
+
+// What was asked for is taken, whatever kind the server says that it is.
+func TestServersOwnKinds(t *testing.T) {
+	for _, tc := range []struct {
+		name, path string
+		entries    []planned
+	}{
+		{"a file", "dir/x", []planned{fileAt("x", 4)}},
+		{"a link", "dir/x", []planned{linkTo("x", "elsewhere")}},
+		{"a tree", "dir/x/", []planned{dirAt("."), fileAt("y", 4)}},
+		{"the contents of a tree", "dir/x/.", []planned{dirAt("."), fileAt("y", 4)}},
+		{"the contents of all", "/", []planned{dirAt("."), fileAt("y", 4)}},
+	} {
+		a := newAsked(&hello{paths: []string{tc.path}, flags: flagRecursive})
+		for i := range tc.entries {
+			if err := a.check(&tc.entries[i].Entry); err != nil {
+				t.Errorf("%s: %v", tc.name, err)
+			}
+		}
+	}
+}

@@ -38,6 +38,8 @@ type Sink struct {
 	base    *dirHandle
 	leaf    string // name of Dest in base, or "" where base is Dest itself
 	missing bool   // nothing is at leaf
+	// oneByOne: the file system lets only one at a time write to a file.
+	oneByOne bool
 
 	placed bool
 	many   bool   // several sources: the top is not the copy's to change
@@ -94,8 +96,27 @@ func (s *Sink) openBase(path string) error {
 	if err != nil {
 		return err
 	}
-	s.base, err = newDirHandle(fd, ".")
-	return err
+	if s.base, err = newDirHandle(fd, "."); err != nil {
+		return err
+	}
+	var st unix.Statfs_t
+	if err := uninterrupted(func() error { return unix.Fstatfs(fd, &st) }); err != nil {
+		return err
+	}
+	s.oneByOne = !writesAtOnce(int64(st.Type))
+	return nil
+}
+
+// writesAtOnce tells whether a file system lets several write to one file at
+// once (by its type, statfs(2)): parallel ones do, and FUSE may. On the others
+// write(2) holds the inode's lock, and who waits for it burns a processor.
+func writesAtOnce(fsType int64) bool {
+	const lustre, gpfs, beegfs = 0x0BD00BD0, 0x47504653, 0x19830326
+	switch fsType {
+	case lustre, gpfs, beegfs, unix.FUSE_SUPER_MAGIC:
+		return true
+	}
+	return false
 }
 
 // openGiven opens a directory that the user or peer named; links are followed,

@@ -61,6 +61,7 @@ type Temp struct {
 	mu    sync.RWMutex // read: writes; write: changes of state
 	state tempState
 	fd    int
+	turn  sync.Mutex // of one write(2) at a time, where the file system wants that
 }
 
 // Create begins a file of e.Size bytes. ErrIsDir: a directory is in its place.
@@ -221,7 +222,7 @@ func (t *Temp) checkRange(n int, off int64) error {
 func (t *Temp) write(p []byte, off int64) (int, error) {
 	n := 0
 	for n < len(p) {
-		m, err := unix.Pwrite(t.fd, p[n:], off+int64(n))
+		m, err := t.pwrite(p[n:], off+int64(n))
 		if err == unix.EINTR {
 			continue
 		}
@@ -238,6 +239,14 @@ func (t *Temp) write(p []byte, off int64) (int, error) {
 		seen = t.written.Load()
 	}
 	return n, nil
+}
+
+func (t *Temp) pwrite(p []byte, off int64) (int, error) {
+	if t.sink.oneByOne {
+		t.turn.Lock()
+		defer t.turn.Unlock()
+	}
+	return unix.Pwrite(t.fd, p, off)
 }
 
 // Finish ends the writing: the file gets its full size, mode and time. Only

@@ -8,11 +8,12 @@ import (
 )
 
 // unsentBytes is how much the kernel may hold that it has not sent yet
-// (TCP_NOTSENT_LOWAT, tcp(7)). What it copies is sent while it is still in the
-// processor's cache, and control messages overtake no megabytes. The size of
-// the send buffer stays the kernel's to choose: fixing it (SO_SNDBUF) would end
-// its adaptation to the path's bandwidth-delay product.
-const unsentBytes = 128 << 10
+// (TCP_NOTSENT_LOWAT, tcp(7)): what was posted first is not kept waiting behind
+// many megabytes, and what it copies is sent soon. Less would wake the writer
+// more often, at the price of a switch each. The size of the send buffer stays
+// the kernel's to choose: fixing it (SO_SNDBUF) would end its adaptation to the
+// path's bandwidth-delay product.
+const unsentBytes = 1 << 20
 
 // tune prepares a socket for bulk data.
 func tune(sock *net.TCPConn) error {

@@ -12,12 +12,6 @@ import (
 // errNotAsManifest is a file that is not what the given manifest says.
 var errNotAsManifest = fmt.Errorf("%w: not what the manifest says", ErrIntegrity)
 
-// pieceRun is n pieces in a row with the same digest.
-type pieceRun struct {
-	digest manifest.Digest
-	n      uint64
-}
-
 // booking is what both ends keep of an announced entry for the account.
 type booking struct {
 	planned
@@ -33,13 +27,13 @@ type booking struct {
 	begun bool       // guarded by account.mu: the file's line is written
 }
 
-// addExtent books an extent's digest or, for a hole, those of its pieces.
-// Calls for one file come in order of offset. It fills in the digest of a hole
-// that is a whole file.
-func (b *booking) addExtent(x *extent, p *params, keep bool) {
+// addExtent books an extent's digest or, for a hole, those of its pieces, which
+// appendHole made. Calls for one file come in order of offset. It fills in the
+// digest of a hole that is a whole file.
+func (b *booking) addExtent(x *extent, hole []pieceRun, p *params, keep bool) {
 	if b.Size <= p.pieceBytes {
-		if x.flags&extHole != 0 {
-			x.digest = p.hash.ZeroPiece(int(x.length), 0, p.pieceBytes, true)
+		if len(hole) > 0 {
+			x.digest = hole[0].digest
 		}
 		return
 	}
@@ -50,14 +44,8 @@ func (b *booking) addExtent(x *extent, p *params, keep bool) {
 		b.push(x.digest, 1, keep)
 		return
 	}
-	index := uint64(x.off / p.pieceBytes)
-	if full := uint64(x.length / p.pieceBytes); full > 0 && p.hash != manifest.BLAKE3 {
-		b.push(p.hash.ZeroPiece(int(p.pieceBytes), index, p.pieceBytes, false), full, keep)
-		index += full
-	}
-	for off := int64(index) * p.pieceBytes; off < x.off+x.length; off += p.pieceBytes {
-		n := min(p.pieceBytes, b.Size-off)
-		b.push(p.hash.ZeroPiece(int(n), uint64(off/p.pieceBytes), p.pieceBytes, false), 1, keep)
+	for i := range hole {
+		b.push(hole[i].digest, hole[i].n, keep)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 var errChangedFile = errors.New("changed while it was read")
 
 // withFile calls use with the entry's file, opened once for all extents of it
-// and closed when the last one is committed.
+// and closed when the last one was read.
 func (e *srcEntry) withFile(tree *chunker.Tree, use func(*chunker.File) error) error {
 	e.mu.RLock()
 	if e.file == nil {
@@ -34,7 +34,7 @@ func (e *srcEntry) withFile(tree *chunker.Tree, use func(*chunker.File) error) e
 func (e *srcEntry) openShared(tree *chunker.Tree) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.file != nil || e.problem != nil {
+	if e.file != nil || e.failed() != nil {
 		return nil
 	}
 	f, err := e.openNew(tree)
@@ -124,8 +124,25 @@ func (s *source) fillChunk(slot *outSlot) {
 		if c.tries > 0 {
 			// It was committed when it was sent first, and is not again.
 			e.mark(x)
+			continue
 		}
+		if x.flags&extHole != 0 {
+			c.holes = appendHole(c.holes, x, e.Size, &s.params)
+		}
+		s.doneReading(e, x)
 	}
+}
+
+// doneReading makes sure, after the last of several extents of a file was read,
+// that it has not changed since before the first, and closes it.
+func (s *source) doneReading(e *srcEntry, x *extent) {
+	if e.read.Add(x.length) != e.Size || x.length == e.Size {
+		return
+	}
+	if err := e.checkShared(); err != nil {
+		s.fail(e, err)
+	}
+	e.closeFile()
 }
 
 // fillExtent reads an extent and makes its digest. Sent again, it must still
@@ -183,12 +200,19 @@ func (s *source) readExtent(e *srcEntry, x *extent, buf []byte, again bool) erro
 }
 
 // commitChunk books a chunk's digests, in order of chunks, right before it is
-// posted, and marks the extents of files that must not be published.
+// posted, and marks the extents of files that must not be published. It may run
+// in the poller: it opens, reads and digests nothing.
 func (s *source) commitChunk(c *outChunk) {
+	holes := c.holes
 	for i := range c.extents {
 		x, e := &c.extents[i], c.files[i]
+		var hole []pieceRun
+		if x.flags&extHole != 0 {
+			n := holeRuns(x, &s.params)
+			hole, holes = holes[:n], holes[n:]
+		}
 		if e.failed() == nil {
-			s.commitExtent(x, e)
+			s.commitExtent(x, e, hole)
 		}
 		e.mark(x)
 	}
@@ -204,19 +228,15 @@ func failFlag(o Outcome) uint16 {
 	return extFailed
 }
 
-// commitExtent adds an extent's digest to its file's tree, and at the file's
-// end checks that the file is still what it was and what a manifest wants.
-func (s *source) commitExtent(x *extent, e *srcEntry) {
-	e.addExtent(x, &s.params, s.account.keepsPieces())
+// commitExtent adds an extent's digests to its file's tree, and at the file's
+// end checks that the file is what a manifest wants.
+func (s *source) commitExtent(x *extent, e *srcEntry, hole []pieceRun) {
+	e.addExtent(x, hole, &s.params, s.account.keepsPieces())
 	if x.flags&extLast == 0 {
 		return
 	}
 	e.Root = e.rootOf(x.digest)
 	e.committed = true
-	if err := e.checkShared(); err != nil {
-		s.fail(e, err)
-	}
-	e.closeFile()
 	if e.wanted && e.Root != e.expect {
 		s.fail(e, fmt.Errorf("%q: %w", e.Path, errNotAsManifest))
 	}

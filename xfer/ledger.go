@@ -16,6 +16,7 @@ type ledger struct {
 	mu     sync.Mutex
 	next   uint64
 	parked map[uint64]arrived
+	holes  []pieceRun // of one extent, reused
 }
 
 func newLedger(k *sink) *ledger { return &ledger{sink: k, parked: make(map[uint64]arrived)} }
@@ -44,6 +45,13 @@ func (l *ledger) admit(h *chunkHeader, a arrived) (bool, error) {
 }
 
 func (l *ledger) book(xs []extent) error {
+	p, dear := &l.sink.params, int64(0)
+	for i := range xs {
+		dear += min(p.dearPieces(&xs[i]), p.maxDear()+1) // no sum overflows
+	}
+	if dear > p.maxDear() {
+		return fmt.Errorf("%w: holes of %d pieces to be digested in one chunk", ErrProtocol, dear)
+	}
 	for i := range xs {
 		e, err := l.sink.entry(xs[i].entry)
 		if err != nil {
@@ -79,7 +87,11 @@ func (l *ledger) bookExtent(e *sinkEntry, x *extent) error {
 	if err := checkPlace(e, x, &l.sink.params); err != nil {
 		return err
 	}
-	e.addExtent(x, &l.sink.params, l.sink.account.keepsPieces())
+	l.holes = l.holes[:0]
+	if x.flags&extHole != 0 {
+		l.holes = appendHole(l.holes, x, e.Size, &l.sink.params)
+	}
+	e.addExtent(x, l.holes, &l.sink.params, l.sink.account.keepsPieces())
 	e.booked += x.length
 	if x.flags&extLast == 0 {
 		return nil
@@ -90,7 +102,7 @@ func (l *ledger) bookExtent(e *sinkEntry, x *extent) error {
 		l.sink.failEntryLocked(e, Corrupt, fmt.Sprintf("%q: %v", e.Path, errNotAsManifest))
 		return nil
 	}
-	return l.sink.completeLocked(e)
+	return nil // the file is complete when the extent has landed
 }
 
 // checkPlace makes sure that an extent is where the last one ended, is a whole
@@ -100,8 +112,7 @@ func checkPlace(e *sinkEntry, x *extent, p *params) error {
 	left := e.Size - x.off
 	good := x.off == e.booked && left >= 0
 	if x.flags&extHole != 0 {
-		// Digests of holes have to be made: no more at once than agreed.
-		good = good && x.length > 0 && x.length <= maxHoleRun(p.hash)*pieceBytes && (x.length == left || (x.length < left && x.length%pieceBytes == 0))
+		good = good && x.length > 0 && x.length <= maxHoleRun*pieceBytes && (x.length == left || (x.length < left && x.length%pieceBytes == 0))
 	} else {
 		good = good && x.length == min(pieceBytes, left)
 	}

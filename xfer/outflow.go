@@ -14,6 +14,7 @@ import (
 type outChunk struct {
 	chunkHeader
 	files []*srcEntry // one for each extent; nil in a bench
+	holes []pieceRun  // digests of the pieces of all holes, one after the other
 	tries int         // how often it was sent before
 }
 
@@ -130,7 +131,7 @@ func (o *outflow) takeSlotLocked() *outSlot {
 	s := &o.slots[o.free[len(o.free)-1]]
 	o.free = o.free[:len(o.free)-1]
 	c := &s.chunk
-	c.extents, c.files = c.extents[:0], c.files[:0]
+	c.extents, c.files, c.holes = c.extents[:0], c.files[:0], c.holes[:0]
 	c.repair, c.tries, c.storedBytes, c.plainBytes, c.codec = false, 0, 0, 0, codecPlain
 	return s
 }

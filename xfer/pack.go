@@ -16,16 +16,6 @@ const (
 	pageFrom    = 64 << 10
 )
 
-// maxHoleRun bounds the pieces of a hole told in one extent. Each piece's
-// digest has to be made at both ends; with BLAKE3, where no two are alike, at
-// the price of reading it.
-func maxHoleRun(a manifest.Algorithm) int64 {
-	if a == manifest.BLAKE3 {
-		return 64
-	}
-	return 1 << 16
-}
-
 // pack cuts accepted entries into chunks, in order, and hands each to the
 // workers in a source slot. Wishes for a resend go first. It returns when
 // every entry has ended.
@@ -162,7 +152,7 @@ func alignUp(used, n int64) int64 {
 // cutChunk fills a chunk with extents of the next accepted entries.
 func (s *source) cutChunk(c *outChunk) error {
 	room := int64(s.params.chunkBytes)
-	used := int64(0)
+	used, dear := int64(0), int64(0)
 	for len(c.extents) < maxExtents {
 		e := s.nextFile()
 		if e == nil {
@@ -174,6 +164,9 @@ func (s *source) cutChunk(c *outChunk) error {
 			x.flags, e.packed = extLast, e.Size
 		} else {
 			x.length, x.flags = s.nextExtent(e)
+		}
+		if dear += s.params.dearPieces(&x); dear > s.params.maxDear() {
+			break
 		}
 		if x.flags&extHole == 0 {
 			at := alignUp(used, x.length)
@@ -223,5 +216,5 @@ func (s *source) nextExtent(e *srcEntry) (length int64, flags uint16) {
 	if hole < piece && hole < left {
 		return min(piece, left), 0
 	}
-	return min(hole, maxHoleRun(s.params.hash)*piece), extHole
+	return min(hole, s.params.longestHole()*piece), extHole
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
@@ -25,56 +26,27 @@ type srcEntry struct {
 	packed int64
 	// committed: every extent has been posted. Guarded by the outflow's lock.
 	committed bool
+	// read counts the bytes with which workers are done, holes included.
+	read atomic.Int64
+	// problem is why the entry must not be published. The poller looks at it,
+	// and must not wait for those who read the file.
+	problem atomic.Pointer[exception]
+	// settled: the sink has told what became of the entry.
+	settled atomic.Bool
 
 	mu sync.RWMutex
 	// file is open while a file of several extents is read. Readers hold the
 	// lock shared.
 	file *chunker.File
-	// problem is why the entry must not be published.
-	problem *exception
 }
 
 // giveUp marks the entry as not to be published. It reports whether this was
 // the first reason, which stands.
 func (e *srcEntry) giveUp(outcome Outcome, text string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.problem != nil {
-		return false
-	}
-	e.problem = &exception{entry: e.id, outcome: outcome, text: text}
-	return true
+	return e.problem.CompareAndSwap(nil, &exception{entry: e.id, outcome: outcome, text: text})
 }
 
-// fail gives an entry up for a reason of the source's, which the sink is told.
-// It never blocks.
-func (s *source) fail(e *srcEntry, err error) {
-	if e.giveUp(outcomeOf(err), err.Error()) {
-		s.failures <- e // as long as there can be entries, each once
-	}
-}
-
-// tellFailures tells the sink why entries were given up.
-func (s *source) tellFailures(ctx context.Context) error {
-	for {
-		select {
-		case e := <-s.failures:
-			if err := s.ctl.send(ctx, msgFail, appendException(nil, e.failed())); err != nil {
-				return err
-			}
-		case <-s.over:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-func (e *srcEntry) failed() *exception {
-	e.mu.RLock()
-	defer e.mu.RUnlock()
-	return e.problem
-}
+func (e *srcEntry) failed() *exception { return e.problem.Load() }
 
 // closeFile closes the file that several extents shared.
 func (e *srcEntry) closeFile() {
@@ -102,11 +74,11 @@ type source struct {
 	settled   uint64 // entries of which the sink has told what became
 	ended     bool   // there are no more entries
 	resends   []*resend
+	told      bool // roots are sent
 
 	jobs     chan *outSlot
-	failures chan *srcEntry // given up here, the sink not told yet
-	over     chan struct{}  // closed when every entry has ended
-	told     bool           // roots are sent
+	failures failures
+	over     chan struct{} // closed when every entry has ended
 }
 
 // release closes the files that an interrupted copy left open. The session's
@@ -131,8 +103,8 @@ type resend struct {
 
 func newSource(s *session, tree *chunker.Tree, tally *Tally, acct *account) *source {
 	src := &source{outflow: newOutflow(s), tree: tree, tally: tally, account: acct}
-	src.jobs = make(chan *outSlot, s.params.slots)
-	src.failures = make(chan *srcEntry, entryWindow)
+	src.jobs = make(chan *outSlot, sourceSlots(s.params.slots))
+	src.failures.wake = make(chan struct{}, 1)
 	src.over = make(chan struct{})
 	src.commit = src.commitChunk
 	src.lost = src.resendLater
@@ -205,7 +177,10 @@ func (s *source) slow(ctx context.Context, f *frame) (done bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		if !s.told {
+		s.mu.Lock()
+		told := s.told
+		s.mu.Unlock()
+		if !told {
 			return false, fmt.Errorf("%w: done before its time", ErrProtocol)
 		}
 		s.ending.Store(true) // the sink hangs up, and the manifest may take its time
@@ -273,6 +248,7 @@ func (s *source) settle(e *srcEntry, x *exception) error {
 		// Whatever of it is still to be read or sent is not wanted any more.
 		e.giveUp(x.outcome, x.text)
 	}
+	e.settled.Store(true)
 	e.closeFile()
 	return s.account.settle(&e.booking, x)
 }

@@ -1,0 +1,64 @@
+package xfer
+
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
+// failures are the entries that were given up at the source and of which the
+// sink has not been told yet.
+type failures struct {
+	mu   sync.Mutex
+	list []*srcEntry
+	wake chan struct{} // has a token when there may be some
+}
+
+// add never blocks: it is called with a lock that the poller needs.
+func (f *failures) add(e *srcEntry) {
+	f.mu.Lock()
+	if len(f.list) >= entryWindow {
+		// A sink that ends entries faster than it hears why needs no reasons.
+		f.list = slices.DeleteFunc(f.list, func(e *srcEntry) bool { return e.settled.Load() })
+	}
+	f.list = append(f.list, e)
+	f.mu.Unlock()
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (f *failures) take() []*srcEntry {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l := f.list
+	f.list = nil
+	return l
+}
+
+// fail gives an entry up for a reason of the source's, which the sink is told.
+// It never blocks.
+func (s *source) fail(e *srcEntry, err error) {
+	if e.giveUp(outcomeOf(err), err.Error()) {
+		s.failures.add(e)
+	}
+}
+
+// tellFailures tells the sink why entries were given up.
+func (s *source) tellFailures(ctx context.Context) error {
+	for {
+		select {
+		case <-s.failures.wake:
+		case <-s.over:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		for _, e := range s.failures.take() {
+			if err := s.ctl.send(ctx, msgFail, appendException(nil, e.failed())); err != nil {
+				return err
+			}
+		}
+	}
+}

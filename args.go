@@ -135,10 +135,10 @@ func (a *arguments) short(arg string, rest []string, known map[string]option) ([
 }
 
 func unknownOption(written, of string) error {
-	if of != "" {
-		of = " of gdrcp " + of
+	if of == "" {
+		return usageError("unknown option %s (gdrcp --help lists them)", quoteArg(written))
 	}
-	return usageError("unknown option %s%s (gdrcp --help lists them)", quoteArg(written), of)
+	return usageError("unknown option %s of gdrcp %s (gdrcp %s --help lists them)", quoteArg(written), of, of)
 }
 
 // ordered is a command line in the order that cli needs, which stops at the
@@ -173,6 +173,9 @@ func arrange(app *cli.App, args []string) (*ordered, error) {
 		}
 		if mine[g.name].name != g.name {
 			return nil, unknownOption(g.written, line.title)
+		}
+		if g.takesValue && g.value == "" { // "$FILE" of a script that forgot to set it
+			return nil, usageError("option %s has an empty value", g.written)
 		}
 		text := "--" + g.name
 		if g.hasValue {

@@ -22,7 +22,6 @@ func TestArrange(t *testing.T) {
 		{in: "a b --qps 4 --slots=8", out: "--qps=4 --slots=8 -- a b"},
 		{in: "--write-manifest -r a b", out: "--write-manifest=-r -- a b"},
 		{in: "--manifest -- a b", out: "--manifest=-- -- a b"},
-		{in: "--rail= a b", out: "--rail= -- a b"},
 		{in: "-vL a,b c", out: "--verbose --follow -- a,b c"},
 		{in: "./serve b", out: "-- ./serve b"},
 		{in: "-- serve b", out: "-- serve b"},
@@ -58,7 +57,10 @@ func TestUsageErrors(t *testing.T) {
 		{"a b --reverse", "unknown option --reverse (gdrcp --help lists them)"},
 		{"a b --r", "unknown option --r (gdrcp --help lists them)"},
 		{"--root x a b", "unknown option --root (gdrcp --help lists them)"},
-		{"serve --recursive", "unknown option --recursive of gdrcp serve (gdrcp --help lists them)"},
+		{"serve --recursive", "unknown option --recursive of gdrcp serve (gdrcp serve --help lists them)"},
+		{"manifest show m --json", "unknown option --json of gdrcp manifest show (gdrcp manifest show --help lists them)"},
+		{"a b --manifest=", "option --manifest has an empty value"},
+		{"serve --root= --listen=", "option --root has an empty value"},
 		{"a b --qps", "option --qps needs a value"},
 		{"manifest create p -o", "option -o needs a value"},
 		{"a b --qps 0", `--qps "0": not a number from 1 to 16`},
@@ -136,6 +138,19 @@ func TestHelp(t *testing.T) {
 	}
 	if slices.Contains(strings.Fields(help), copyName) {
 		t.Error("--help tells the name of the command without a name")
+	}
+}
+
+// An option with an empty value is not one that was left out.
+func TestEmptyValues(t *testing.T) {
+	for _, args := range [][]string{
+		{"a", "rdma://h/", "--manifest", ""}, {"a", "rdma://h/", "--rail", ""}, {"a", "rdma://h/", "--hash", ""}, {"serve", "--root", "/", "--listen", ""},
+		{"manifest", "create", "a", "-o", ""},
+	} {
+		r := gdrcp(t, args...).want(t, exitUsage)
+		if !strings.HasSuffix(r.err, " has an empty value\n") {
+			t.Errorf("gdrcp %q wrote %q", args, r.err)
+		}
 	}
 }
 

@@ -69,7 +69,9 @@ func codeOf(err error) int {
 	if errors.Is(err, errUsage) {
 		return exitUsage
 	}
-	if isBadManifest(err) {
+	// What a peer announces is held against the same rules as a manifest: its
+	// fault is none of a manifest's.
+	if isBadManifest(err) && !errors.Is(err, xfer.ErrProtocol) {
 		return exitIntegrity
 	}
 	switch xfer.Classify(err) {

@@ -34,6 +34,7 @@ func TestExplain(t *testing.T) {
 		{err: fmt.Errorf("%w: bad ring", xfer.ErrUsage), want: failure{"bad ring", "", exitUsage}},
 		{err: fmt.Errorf("%w: piece 3", xfer.ErrIntegrity), want: failure{"integrity check failed: piece 3", "", exitIntegrity}},
 		{err: fmt.Errorf("line 3: %w", manifest.ErrTruncated), want: failure{"line 3: manifest is truncated", "", exitIntegrity}},
+		{err: fmt.Errorf("%w: %w", xfer.ErrProtocol, manifest.ErrPath), want: failure{"protocol error: invalid path", "", exitError}},
 		{err: fmt.Errorf("verbs is required: %w: no", rdma.ErrUnsupported), want: failure{"verbs is required: not supported here: no", "", exitUnsupported}},
 		{
 			err:  &rdma.ProbeError{Reason: rdma.NoLibrary, Detail: "libibverbs.so.1: not found", Hint: "apt install libibverbs1"},

@@ -50,7 +50,7 @@ func newEvents(w io.Writer) *events {
 }
 
 // emit writes an event. A reader that has gone away ends the program by
-// SIGPIPE, and no other error of writing is of use to anybody.
+// SIGPIPE; other errors of writing are kept by output.
 func (e *events) emit(event any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -47,6 +47,8 @@ type program struct {
 // run does what the arguments say, args[0] being the program's name, and
 // returns the exit code. It ends early, and cleanly, when ctx does.
 func (p *program) run(ctx context.Context, args []string) int {
+	out := &output{w: p.stdout}
+	p.stdout = out
 	app := p.app()
 	line, err := arrange(app, args[1:])
 	switch {
@@ -56,14 +58,29 @@ func (p *program) run(ctx context.Context, args []string) int {
 	default:
 		err = app.RunContext(ctx, line.args)
 	}
-	if err == nil {
-		return exitOK
-	}
 	var told *ended
-	if asksJSON(args[1:]) && !errors.As(err, &told) {
+	errors.As(err, &told)
+	if err == nil || told != nil {
+		return p.finish(told, out.lost())
+	}
+	if asksJSON(args[1:]) {
 		newEvents(p.stdout).emitError(err, ctx.Err() != nil)
 	}
 	return p.fail(ctx, err)
+}
+
+// finish is the exit code of a run that came to its end. What did not reach
+// standard output is an error of its own: a list that is cut off, or a log on
+// a full disk, looks like a whole one.
+func (p *program) finish(told *ended, lost error) int {
+	code := exitOK
+	if lost != nil {
+		code = p.fail(context.Background(), lost)
+	}
+	if told != nil {
+		code = told.code
+	}
+	return code
 }
 
 // asksJSON looks for --json itself: what is wrong may be the options.

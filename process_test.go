@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
+	"os/signal"
 	"regexp"
 	"strings"
 	"syscall"
@@ -40,9 +41,14 @@ func process(t *testing.T, args ...string) (cmd *exec.Cmd, errs *buffer) {
 	return cmd, errs
 }
 
-// A server stops well on SIGTERM and on ^C, also while a client is connected.
+// A server stops well on SIGTERM, on ^C, and when its terminal goes away, also
+// while a client is connected.
 func TestServerStopsOnSignals(t *testing.T) {
-	for _, sig := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
+	signals := []os.Signal{syscall.SIGTERM, os.Interrupt}
+	if !signal.Ignored(syscall.SIGHUP) { // or the process would ignore it, too
+		signals = append(signals, syscall.SIGHUP)
+	}
+	for _, sig := range signals {
 		cmd, errs := process(t, "serve", "--root", t.TempDir(), "--listen", "127.0.0.1:0")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -57,6 +63,31 @@ func TestServerStopsOnSignals(t *testing.T) {
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("%v: %v\n%s", sig, err, errs)
 		}
+	}
+}
+
+// Under nohup a server outlives its terminal.
+func TestHangupIgnored(t *testing.T) {
+	if !signal.Ignored(syscall.SIGHUP) {
+		signal.Ignore(syscall.SIGHUP) // the process inherits it
+		defer signal.Reset(syscall.SIGHUP)
+	}
+	cmd, errs := process(t, "serve", "--root", t.TempDir(), "--listen", "127.0.0.1:0")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	addr := waitFor(t, errs, servingLine)[1]
+	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	makeFiles(t, dir, map[string]string{"a": "A"})
+	gdrcp(t, dir+"/a", "rdma://"+addr+"/").want(t, exitOK)
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, errs)
 	}
 }
 
@@ -75,16 +106,16 @@ func TestInterruptedCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitFor(t, errs, regexp.MustCompile(`queue pair`))
-	signal := func(cmd *exec.Cmd, sig os.Signal) {
+	send := func(cmd *exec.Cmd, sig os.Signal) {
 		t.Helper()
 		if err := cmd.Process.Signal(sig); err != nil {
 			t.Fatal(err)
 		}
 	}
-	signal(server, syscall.SIGSTOP)
-	signal(client, os.Interrupt)
+	send(server, syscall.SIGSTOP)
+	send(client, os.Interrupt)
 	client.Wait()
-	signal(server, syscall.SIGCONT)
+	send(server, syscall.SIGCONT)
 	if code := client.ProcessState.ExitCode(); code != exitInterrupted || !strings.HasSuffix(errs.String(), "gdrcp: interrupted\n") {
 		t.Errorf("exit code %d, and it wrote %q", code, errs)
 	}
@@ -92,7 +123,7 @@ func TestInterruptedCopy(t *testing.T) {
 	if got := listFiles(t, root); len(got) != 0 {
 		t.Errorf("%d files are left", len(got))
 	}
-	signal(server, syscall.SIGTERM)
+	send(server, syscall.SIGTERM)
 	if err := server.Wait(); err != nil {
 		t.Errorf("the server: %v\n%s", err, serverErrs)
 	}

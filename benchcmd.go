@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"text/tabwriter"
@@ -27,10 +28,11 @@ type benching struct {
 	rounds  int
 	json    bool
 
-	console *console
-	events  *events
-	table   *tabwriter.Writer
-	told    bool // over what it runs
+	console   *console
+	events    *events
+	table     *tabwriter.Writer
+	connected bool // a session of the current measurement stood
+	told      bool // over what it runs
 }
 
 func (p *program) benchCommand() *cli.Command {
@@ -100,18 +102,22 @@ func (b *benching) measure(ctx context.Context, operands []string) error {
 	o.Program, o.Timeouts, o.Report = "gdrcp "+versionText(), b.timeouts, b.report
 	b.table = tabwriter.NewWriter(b.stdout, 0, 0, 2, ' ', 0)
 	transport, err := b.bandwidths(ctx, t.endpoint, o)
-	if err != nil {
+	// What was measured before an error is worth its lines.
+	if err = errors.Join(err, b.table.Flush()); err != nil {
 		return err
 	}
-	return b.latencies(ctx, t.endpoint, o, transport)
+	err = b.latencies(ctx, t.endpoint, o, transport)
+	return errors.Join(err, b.table.Flush())
 }
 
 // report says over what the bench runs, once.
 func (b *benching) report(e xfer.Event) {
-	if e.Kind == xfer.EventConnected {
-		leaveCPUs(e.Link.Transport)
+	if e.Kind != xfer.EventConnected {
+		return
 	}
-	if e.Kind != xfer.EventConnected || b.told || b.json {
+	b.connected = true
+	b.leaveCPUs(e.Link.Transport)
+	if b.told || b.json {
 		return
 	}
 	b.told = true
@@ -138,14 +144,14 @@ type bandwidthEvent struct {
 
 // bandwidths measures with each digest and returns the transport that was used.
 func (b *benching) bandwidths(ctx context.Context, ep xfer.Endpoint, o xfer.Options) (transport string, err error) {
-	if !b.json {
-		fmt.Fprintln(b.table, "BANDWIDTH\tDEVICE\tDIGEST\tMiB/s\tBYTES\tSECONDS\tCHUNK\tSLOTS\tQPS\tIMMEDIATE")
-	}
-	for _, h := range b.hashes {
+	for i, h := range b.hashes {
 		o.Hash = h
 		r, err := b.client().BenchBandwidth(ctx, ep, b.bytes, o)
 		if err != nil {
 			return "", err
+		}
+		if i == 0 && !b.json {
+			fmt.Fprintln(b.table, "BANDWIDTH\tDEVICE\tDIGEST\tMiB/s\tBYTES\tSECONDS\tCHUNK\tSLOTS\tQPS\tIMMEDIATE")
 		}
 		l := &r.Link
 		transport = l.Transport
@@ -156,7 +162,7 @@ func (b *benching) bandwidths(ctx context.Context, ep xfer.Endpoint, o xfer.Opti
 		fmt.Fprintf(b.table, "%s\t%s\t%s\t%.1f\t%d\t%.3f\t%s\t%d\t%d\t%s\n", l.Transport, deviceText(l), hashText(h), r.MiBPerSecond(), r.Bytes, r.Seconds,
 			sizeText(int64(l.ChunkBytes)), l.Slots, l.QPs, l.Imm)
 	}
-	return transport, b.table.Flush()
+	return transport, nil
 }
 
 type latencyEvent struct {
@@ -176,27 +182,29 @@ func (b *benching) latencies(ctx context.Context, ep xfer.Endpoint, o xfer.Optio
 	if b.rounds == 0 {
 		return nil
 	}
-	if !b.json {
-		fmt.Fprintln(b.table, "\nLATENCY\tDEVICE\tOPERATION\tMEDIAN µs\tP99 µs\tMIN µs\tROUNDS")
-	}
-	if err := b.latency(ctx, ep, o); err != nil {
-		return err
-	}
-	if transport != "tcp" {
-		o.Transport, o.Require, o.Rail = "tcp", "", ""
-		if err := b.latency(ctx, ep, o); err != nil {
-			// A server may offer verbs only: then there is nothing to compare with.
-			b.console.line("gdrcp: no comparison with tcp: %s", lineOf(err))
-		}
-	}
-	return b.table.Flush()
-}
-
-func (b *benching) latency(ctx context.Context, ep xfer.Endpoint, o xfer.Options) error {
 	results, err := b.client().BenchLatency(ctx, ep, b.rounds, o)
 	if err != nil {
 		return err
 	}
+	if !b.json {
+		fmt.Fprintln(b.table, "\nLATENCY\tDEVICE\tOPERATION\tMEDIAN µs\tP99 µs\tMIN µs\tROUNDS")
+	}
+	b.tellLatencies(results)
+	if transport == "tcp" {
+		return nil
+	}
+	o.Transport, o.Require, o.Rail, b.connected = "tcp", "", "", false
+	results, err = b.client().BenchLatency(ctx, ep, b.rounds, o)
+	if err != nil && !b.connected && ctx.Err() == nil {
+		// A server may offer verbs only: then there is nothing to compare with.
+		b.console.line("gdrcp: no comparison with tcp: %s", lineOf(err))
+		return nil
+	}
+	b.tellLatencies(results)
+	return err
+}
+
+func (b *benching) tellLatencies(results []xfer.Latency) {
 	us := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 	for _, r := range results {
 		if b.json {
@@ -205,5 +213,4 @@ func (b *benching) latency(ctx context.Context, ep xfer.Endpoint, o xfer.Options
 		}
 		fmt.Fprintf(b.table, "%s\t%s\t%s\t%.1f\t%.1f\t%.1f\t%d\n", r.Link.Transport, deviceText(&r.Link), r.Op, us(r.Median), us(r.P99), us(r.Shortest), r.Rounds)
 	}
-	return nil
 }

@@ -108,7 +108,7 @@ func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 // report takes the engine's events, from several goroutines at once.
 func (c *copying) report(e xfer.Event) {
 	if e.Kind == xfer.EventConnected {
-		leaveCPUs(e.Link.Transport)
+		c.leaveCPUs(e.Link.Transport)
 	}
 	if c.json {
 		c.reportJSON(e)

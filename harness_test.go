@@ -62,6 +62,15 @@ func noDevices() *deviceList {
 	return &deviceList{err: &rdma.ProbeError{Reason: rdma.NoDevices, Detail: "the kernel knows no RDMA device", Hint: "plug one in"}}
 }
 
+// softDevice is a verbs provider that is TCP in truth: an RDMA device at
+// 127.0.0.1.
+type softDevice struct{ rdma.Provider }
+
+func (softDevice) Name() string { return "verbs" }
+func (softDevice) Devices() ([]rdma.Device, error) {
+	return []rdma.Device{{Name: "tcp", Ports: []rdma.Port{{Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}}}}, nil
+}
+
 // result is what a run of the program came to.
 type result struct {
 	code     int
@@ -135,14 +144,19 @@ type testServer struct {
 
 func (s *testServer) url(path string) string { return "rdma://" + s.addr + "/" + path }
 
-var servingLine = regexp.MustCompile(`gdrcp: serving .* on tcp (\S+)\n`)
+var servingLine = regexp.MustCompile(`gdrcp: serving .* on (?:verbs )?tcp (\S+)\n`)
 
 // startServer runs `gdrcp serve` until the test ends, which it must do well.
 func startServer(t testing.TB, args ...string) *testServer {
 	t.Helper()
+	return startServerWith(t, noDevices(), args...)
+}
+
+func startServerWith(t testing.TB, verbs rdma.Provider, args ...string) *testServer {
+	t.Helper()
 	s := &testServer{root: t.TempDir()}
 	p, _, errs := newProgram()
-	s.errs = errs
+	s.errs, p.verbs = errs, verbs
 	ctx, cancel := context.WithCancel(context.Background())
 	code := make(chan int, 1)
 	go func() {

@@ -50,6 +50,7 @@ type program struct {
 	started        time.Time
 	verbs, tcp     rdma.Provider
 	timeouts       xfer.Timeouts
+	oneCPU         bool // see leaveCPUs
 }
 
 // run does what the arguments say, args[0] being the program's name, and

@@ -33,9 +33,15 @@ func boundHeap(sessions int, extraBytes int64) {
 // leaveCPUs keeps the program to one CPU where there are two at most and RDMA
 // moves the bytes: there the other is needed by what stands for the NIC or by
 // the peer, and threads that wake each other cost more than a second one
-// brings (make bench shows it in the bed).
-func leaveCPUs(transport string) {
-	if transport == "verbs" && runtime.NumCPU() <= 2 && os.Getenv("GOMAXPROCS") == "" {
+// brings (make bench shows it in the bed). A bench goes on by TCP and gets its
+// CPUs back; a server that listens on a device stays with one, for TCP too.
+func (p *program) leaveCPUs(transport string) {
+	switch {
+	case p.oneCPU && transport == "tcp":
+		p.oneCPU = false
+		runtime.SetDefaultGOMAXPROCS()
+	case transport == "verbs" && runtime.NumCPU() <= 2 && os.Getenv("GOMAXPROCS") == "":
+		p.oneCPU = true
 		runtime.GOMAXPROCS(1)
 	}
 }

@@ -68,7 +68,7 @@ func (s *serving) run(ctx context.Context, operands []string) error {
 	devices, why := s.rails()
 	cfg.NoRails = why
 	if len(devices) > 0 {
-		leaveCPUs("verbs")
+		s.leaveCPUs("verbs")
 	}
 	server := xfer.NewServer(cfg)
 	if err := s.listenAt(server, addr, devices); err != nil {

@@ -34,6 +34,7 @@ var zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
 type source struct {
 	text    io.Reader
 	below   faultReader
+	id      fileID
 	decoder *zstd.Decoder // nil if not compressed
 	file    *os.File      // nil if the caller's
 }
@@ -54,7 +55,7 @@ func (f *faultReader) Read(p []byte) (int, error) {
 }
 
 func newSource(r io.Reader) (*source, error) {
-	s := &source{below: faultReader{Reader: r}}
+	s := &source{below: faultReader{Reader: r}, id: idOf(r)}
 	raw := bufio.NewReaderSize(&s.below, maxLineBytes)
 	s.text = raw
 	// A short stream is for the reader of the first line to complain of.
@@ -145,6 +146,8 @@ func Create(name string, h Header) (*FileWriter, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("create manifest: %w", err), w.Abort())
 	}
+	w.itself = newItself(f) // below the compression
+	w.itself.replacing(name)
 	return w, nil
 }
 

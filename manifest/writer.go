@@ -12,6 +12,7 @@ import (
 // call that refuses its arguments has changed nothing. Not safe for concurrent use.
 type Writer struct {
 	out    *bufio.Writer
+	itself itself
 	header Header
 	roots  *Roots
 	tree   *Tree
@@ -34,6 +35,7 @@ func NewWriter(w io.Writer, h Header) (*Writer, error) {
 	}
 	m := &Writer{
 		out:    bufio.NewWriterSize(w, maxLineBytes),
+		itself: newItself(w),
 		header: h,
 		roots:  NewRoots(h.Algorithm, h.PieceBytes),
 		tree:   NewTree(h.Algorithm),

@@ -6,6 +6,7 @@ import (
 	"io"
 	"sync"
 
+	"gdrcp/chunker"
 	"gdrcp/manifest"
 )
 
@@ -121,6 +122,17 @@ func newAccount(p *params, o *Options) (*account, error) {
 
 // keepsPieces reports whether piece digests are wanted beyond the roots.
 func (a *account) keepsPieces() bool { return a.writes }
+
+// writesTo reports whether an entry is the file of the manifest that is written,
+// or the one that it will replace.
+func (a *account) writesTo(f *chunker.Found) bool {
+	if !a.writes {
+		return false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.out != nil && a.out.IsItself(f.Entry.Path, f.Stamp.Dev, f.Stamp.Ino)
+}
 
 // vouches reports whether a manifest says, or will say, what arrived.
 func (a *account) vouches() bool { return a.given != nil || a.writes }

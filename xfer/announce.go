@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"strings"
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
@@ -16,6 +17,7 @@ func (s *source) announce(ctx context.Context) error {
 	w := s.tree.Walk(s.params.flags&flagRecursive != 0)
 	defer w.Close()
 	a := announcer{source: s, ctx: ctx}
+	inTop := false // a directory is the top of the tree
 	for {
 		f, err := w.Next()
 		if errors.Is(err, io.EOF) {
@@ -23,6 +25,11 @@ func (s *source) announce(ctx context.Context) error {
 		}
 		if err != nil {
 			return err
+		}
+		// What was named on the command line is copied in any case.
+		inTop = inTop || f.Entry.Path == "."
+		if named := !inTop && !strings.Contains(f.Entry.Path, "/"); !named && a.account.writesTo(f) {
+			continue
 		}
 		if err := a.entry(f); err != nil {
 			return err

@@ -107,6 +107,7 @@ func CreateManifest(ctx context.Context, path string, out *manifest.Writer, h ma
 		return nil, err
 	}
 	defer a.tree.Close()
+	a.leaveOut = func(it *auditItem) bool { return out.IsItself(it.entry.Path, it.stamp.Dev, it.stamp.Ino) }
 	if err := a.run(ctx, a.cutAll, &manifestMaker{out: out, sum: sum, report: o.Report}); err != nil {
 		return nil, err
 	}

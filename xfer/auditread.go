@@ -27,8 +27,11 @@ type audit struct {
 	tree   *chunker.Tree
 	walker *chunker.Walker
 	single bool // the tree is one file
-	header manifest.Header
-	tally  *Tally
+	// leaveOut tells of a file below the tree's top whether it is the new
+	// manifest's own. Nil: none is.
+	leaveOut func(it *auditItem) bool
+	header   manifest.Header
+	tally    *Tally
 
 	work  chan *auditPiece // to the workers
 	order chan *auditPiece // the same and more, to be taken in order
@@ -134,15 +137,20 @@ func (a *audit) run(ctx context.Context, cut func(context.Context) error, taker 
 
 // next is the next entry of the tree, or nil.
 func (a *audit) next() (*auditItem, error) {
-	f, err := a.walker.Next()
-	if errors.Is(err, io.EOF) {
-		return nil, nil
+	for {
+		f, err := a.walker.Next()
+		if errors.Is(err, io.EOF) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		it := &auditItem{entry: f.Entry, stamp: f.Stamp, sparse: f.Sparse, problem: f.Problem}
+		if a.single || a.leaveOut == nil || !a.leaveOut(it) {
+			a.tally.totalFiles.Add(1)
+			return it, nil
+		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	a.tally.totalFiles.Add(1)
-	return &auditItem{entry: f.Entry, stamp: f.Stamp, sparse: f.Sparse, problem: f.Problem}, nil
 }
 
 // cutAll hands on all there is in the tree.

@@ -165,6 +165,8 @@ func comparePaths(found *auditItem, want *manifest.Entry) int {
 // not read.
 func (m *treeMerge) step(ctx context.Context, order int) error {
 	switch {
+	case order < 0 && !m.single && m.r.IsItself(m.found.stamp.Dev, m.found.stamp.Ino):
+		return nil // it was made before it was put there
 	case order < 0:
 		return m.pushEnd(ctx, m.found)
 	case order > 0:

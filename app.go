@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -122,13 +123,7 @@ func linkFlags(o *xfer.Options) []cli.Flag {
 
 // checkRing holds the ring against its bound.
 func checkRing(o *xfer.Options) error {
-	slots, chunk := o.Slots, o.ChunkBytes
-	if slots == 0 {
-		slots = xfer.DefaultSlots
-	}
-	if chunk == 0 {
-		chunk = xfer.DefaultChunkBytes
-	}
+	slots, chunk := cmp.Or(o.Slots, xfer.DefaultSlots), cmp.Or(o.ChunkBytes, xfer.DefaultChunkBytes)
 	if slots*chunk > xfer.MaxRingBytes {
 		return usageError("%d slots of %s are a ring of %s, more than %s", slots, sizeText(int64(chunk)), sizeText(int64(slots*chunk)), sizeText(xfer.MaxRingBytes))
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,11 +91,11 @@ func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 	if !c.quiet && !c.json && c.isTerminal(c.stderr) {
 		defer c.console.follow(o.Tally)()
 	}
-	extraBytes := int64(o.Slots) * slotHeapBytes
+	need := xfer.Load{Sessions: 1, Slots: cmp.Or(o.Slots, xfer.DefaultSlots)}
 	if o.Compress != xfer.CompressOff {
-		extraBytes += codecChunks * int64(max(o.ChunkBytes, xfer.DefaultChunkBytes))
+		need.CodecBytes = int64(cmp.Or(o.ChunkBytes, xfer.DefaultChunkBytes))
 	}
-	boundHeap(1, extraBytes)
+	boundHeap(need)
 	if p.push {
 		s, err := c.client().Push(ctx, p.sources, p.endpoint, p.dst, o)
 		if h := hintOfColon(p.sources[0]); h != "" && errors.Is(err, fs.ErrNotExist) {

@@ -33,7 +33,7 @@ func main() {
 		signal.Ignore(syscall.SIGHUP)
 		stop()
 	})
-	boundHeap(1, 0)
+	boundHeap(xfer.Load{Sessions: 1})
 	p := &program{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, started: time.Now(),
 		verbs: newVerbs(), tcp: newTCP(), timeouts: xfer.DefaultTimeouts(),

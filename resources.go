@@ -4,6 +4,8 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+
+	"gdrcp/xfer"
 )
 
 const (
@@ -20,14 +22,14 @@ const (
 
 // boundHeap lets garbage collect up to a bound instead of in proportion to what
 // is live: entries come and go by the hundred thousand, and the heap would
-// either be collected all the time or grow with the number of files. extraBytes
-// is what options add. Who sets GOGC or GOMEMLIMIT knows better.
-func boundHeap(sessions int, extraBytes int64) {
+// either be collected all the time or grow with the number of files. Who sets
+// GOGC or GOMEMLIMIT knows better.
+func boundHeap(need xfer.Load) {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
 	debug.SetGCPercent(400)
-	debug.SetMemoryLimit(heapBytes + int64(sessions)*sessionHeapBytes + extraBytes)
+	debug.SetMemoryLimit(heapBytes + int64(need.Sessions)*sessionHeapBytes + int64(need.Slots)*slotHeapBytes + codecChunks*need.CodecBytes)
 }
 
 // leaveCPUs keeps the program to one CPU where there are two at most and RDMA

@@ -63,7 +63,7 @@ func (s *serving) run(ctx context.Context, operands []string) error {
 	cfg := xfer.ServerConfig{
 		Root: root, ReadOnly: s.readOnly, MaxSessions: s.maxSessions, Program: "gdrcp " + versionText(), Timeouts: s.timeouts,
 		Log: s.ended, Report: s.report,
-		Sessions: func(n int) { boundHeap(n, 0) },
+		Load: boundHeap,
 	}
 	devices, why := s.rails()
 	cfg.NoRails = why

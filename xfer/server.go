@@ -31,13 +31,20 @@ type ServerConfig struct {
 	NoRails  string
 	Program  string
 	Timeouts Timeouts
-	// Sessions is told how many sessions there are whenever that changes. It
+	// Load is told what the running sessions need whenever that changes. It
 	// must not block. Nil: nobody wants to know.
-	Sessions func(n int)
+	Load func(Load)
 	// Log takes a line for every session that ended. Nil: nobody reads it.
 	Log func(SessionEnd)
 	// Report takes the events of all sessions. Nil: nobody wants to know.
 	Report func(Event)
+}
+
+// Load is what running sessions need memory for, beside their rings.
+type Load struct {
+	Sessions   int
+	Slots      int   // of their rings, together
+	CodecBytes int64 // chunk sizes of those that compress, added up
 }
 
 // SessionEnd is what became of a server's session.
@@ -56,7 +63,7 @@ type Server struct {
 	mu        sync.Mutex
 	listeners []serverListener
 	sessions  map[[16]byte]*hosted
-	pending   int
+	load      Load
 	ringBytes int64 // of all sessions
 	listening atomic.Int64
 }
@@ -190,26 +197,30 @@ func (v *Server) log(e SessionEnd) {
 func (v *Server) enter() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.pending >= v.cfg.MaxSessions {
+	if v.load.Sessions >= v.cfg.MaxSessions {
 		return false
 	}
-	v.pending++
-	v.tellSessions()
+	v.addLoad(Load{Sessions: 1}, 1)
 	return true
 }
 
-// tellSessions runs under the lock, so that the last word is the right one.
-func (v *Server) tellSessions() {
-	if v.cfg.Sessions != nil {
-		v.cfg.Sessions(v.pending)
+func (v *Server) leave() { v.bear(Load{Sessions: 1}, -1) }
+
+// addLoad adds a load, or with sign -1 takes it off. It tells the new one under
+// the lock, so that the last word is the right one.
+func (v *Server) addLoad(l Load, sign int) {
+	v.load.Sessions += sign * l.Sessions
+	v.load.Slots += sign * l.Slots
+	v.load.CodecBytes += int64(sign) * l.CodecBytes
+	if v.cfg.Load != nil {
+		v.cfg.Load(v.load)
 	}
 }
 
-func (v *Server) leave() {
+func (v *Server) bear(l Load, sign int) {
 	v.mu.Lock()
-	v.pending--
-	v.tellSessions()
-	v.mu.Unlock()
+	defer v.mu.Unlock()
+	v.addLoad(l, sign)
 }
 
 // join takes a further queue pair into the session whose token it shows. The
@@ -268,6 +279,9 @@ func (v *Server) session(ctx context.Context, p rdma.Provider, req rdma.Request,
 		return
 	}
 	defer done()
+	need := Load{Slots: slots}
+	v.bear(need, 1)
+	defer v.bear(need, -1)
 	rail, err := p.Open(req.Device(), railConfig(qps, slots, chunkBytes, false))
 	if err != nil {
 		v.reject(req, rdma.RejectResources, err)
@@ -306,6 +320,11 @@ func (v *Server) host(ctx context.Context, s *session, d *dialed) {
 		}
 		if err := v.welcome(ctx, s, h, served.name); err != nil {
 			return err
+		}
+		if h.codec != uint64(CompressOff) {
+			need := Load{CodecBytes: int64(s.params.chunkBytes)}
+			v.bear(need, 1)
+			defer v.bear(need, -1)
 		}
 		return served.talk(ctx, g)
 	})

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"gdrcp/rdma"
 	"gdrcp/xfer"
@@ -117,15 +118,22 @@ func (s *serving) checkOptions(operands []string) (netip.AddrPort, error) {
 	return addr, nil
 }
 
-// parseListen reads ADDR:PORT, ADDR or :PORT.
+// parseListen reads ADDR:PORT, ADDR or :PORT, which is all addresses of both
+// families.
 func parseListen(given string) (netip.AddrPort, error) {
-	bad := usageError("--listen %s: not ADDR:PORT, with an IP address (IPv6 in brackets) and a port up to 65534", quoteArg(given))
+	bad := usageError("--listen %s: not ADDR, ADDR:PORT or :PORT, with an IP address (IPv6 in brackets) and a port up to 65534", quoteArg(given))
 	host, port, err := net.SplitHostPort(given)
 	if err != nil {
 		host, port = given, strconv.Itoa(xfer.DefaultPort)
+		if inside, ok := strings.CutPrefix(given, "["); ok && strings.HasSuffix(inside, "]") {
+			host = strings.TrimSuffix(inside, "]")
+		}
 	}
-	if host == "localhost" {
+	switch {
+	case host == "localhost":
 		host = "127.0.0.1"
+	case host == "" && err == nil: // :PORT
+		host = "::"
 	}
 	addr, err := netip.ParseAddr(host)
 	if err != nil {
@@ -151,10 +159,14 @@ func (s *serving) rails() (usable []rdma.Device, why string) {
 		return nil, "no RDMA device there: " + lineOf(err)
 	}
 	for _, d := range devices {
+		problem := d.Problem
+		if d.Usable() {
+			problem = "it has link-local addresses only"
+		}
 		if d.Usable() && len(railAddrs(d)) > 0 {
 			usable = append(usable, d)
 		} else {
-			why = fmt.Sprintf("no usable RDMA device there: %s: %s", d.Name, d.Problem)
+			why = fmt.Sprintf("no usable RDMA device there: %s: %s", d.Name, problem)
 		}
 	}
 	if len(usable) > 0 {
@@ -237,6 +249,9 @@ func (s *serving) ended(e xfer.SessionEnd) {
 	if e.Path != "" {
 		what += " " + strconv.Quote(e.Path)
 	}
+	if e.More > 0 {
+		what += fmt.Sprintf(" and %d more", e.More)
+	}
 	switch {
 	case e.Err != nil:
 		s.console.line("gdrcp: %s: %s: %s", e.Peer, what, lineOf(e.Err))
@@ -250,6 +265,6 @@ func (s *serving) ended(e xfer.SessionEnd) {
 
 func (s *serving) report(e xfer.Event) {
 	if s.verbose && e.Kind == xfer.EventFile && e.Outcome != xfer.Copied {
-		s.console.line("gdrcp: %s", printable(e.Text))
+		s.console.line("gdrcp: %s: %s", e.Peer, printable(e.Text))
 	}
 }

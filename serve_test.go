@@ -8,11 +8,13 @@ import (
 	"net/netip"
 	"os"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"gdrcp/rdma"
+	"gdrcp/rdma/tcp"
 	"gdrcp/xfer"
 )
 
@@ -34,13 +36,14 @@ func TestServeRefusesOthersThanLoopback(t *testing.T) {
 func TestParseListen(t *testing.T) {
 	for in, want := range map[string]string{
 		"127.0.0.1:80": "127.0.0.1:80", "10.0.0.1": "10.0.0.1:7473", "[::1]:5": "[::1]:5", "::1": "[::1]:7473", "localhost:0": "127.0.0.1:0",
+		":80": "[::]:80", ":0": "[::]:0", "[::1]": "[::1]:7473", "[fe80::1%eth0]": "[fe80::1%eth0]:7473", "localhost": "127.0.0.1:7473",
 		"[::ffff:127.0.0.1]:9": "127.0.0.1:9",
 	} {
 		if got, err := parseListen(in); err != nil || got.String() != want {
 			t.Errorf("%s: %v, %v; want %s", in, got, err, want)
 		}
 	}
-	for _, in := range []string{"", ":80", "host:80", "127.0.0.1:", "127.0.0.1:65535", "127.0.0.1:x", "1.2.3", "[::1"} {
+	for _, in := range []string{"", ":", "[]", "[host]", "host:80", "127.0.0.1:", "127.0.0.1:65535", "127.0.0.1:x", "1.2.3", "[::1"} {
 		if got, err := parseListen(in); err == nil || codeOf(err) != exitUsage {
 			t.Errorf("%q: %v, %v", in, got, err)
 		}
@@ -235,6 +238,7 @@ func TestRequireVerbs(t *testing.T) {
 func TestRails(t *testing.T) {
 	good := rdma.Device{Name: "rxe0", Ports: []rdma.Port{{Addrs: []netip.Addr{netip.MustParseAddr("10.7.0.1"), netip.MustParseAddr("fe80::1")}}}}
 	bad := rdma.Device{Name: "mlx5_0", Problem: "port 1 is down"}
+	local := rdma.Device{Name: "mlx5_1", Ports: []rdma.Port{{Addrs: []netip.Addr{netip.MustParseAddr("fe80::1")}}}}
 	for _, c := range []struct {
 		name     string
 		s        serving
@@ -247,6 +251,7 @@ func TestRails(t *testing.T) {
 		{name: "loopback", s: serving{transport: "auto"}, list: deviceList{devices: []rdma.Device{good}}, why: "the server listens on loopback only (no --insecure-listen)"},
 		{name: "no device", s: serving{transport: "auto", insecure: true}, list: *noDevices(), why: "no RDMA device there: the kernel knows no RDMA device"},
 		{name: "port down", s: serving{transport: "auto", insecure: true}, list: deviceList{devices: []rdma.Device{bad}}, why: "no usable RDMA device there: mlx5_0: port 1 is down"},
+		{name: "link-local", s: serving{transport: "auto", insecure: true}, list: deviceList{devices: []rdma.Device{local}}, why: "no usable RDMA device there: mlx5_1: it has link-local addresses only"},
 		{name: "one works", s: serving{transport: "auto", insecure: true}, list: deviceList{devices: []rdma.Device{bad, good}}, rails: 1},
 	} {
 		p, _, _ := newProgram()
@@ -267,4 +272,32 @@ func TestRails(t *testing.T) {
 	if err = errors.Join(err, server.Close()); err != nil || !regexp.MustCompile(`^gdrcp: serving /srv on tcp 127\.0\.0\.1:\d+\ngdrcp: no RDMA device\n$`).MatchString(errs.String()) {
 		t.Errorf("%v, and it wrote %q", err, errs)
 	}
+}
+
+// deafDevice is a device on which nobody can listen.
+type deafDevice struct{ softDevice }
+
+func (deafDevice) Listen(netip.AddrPort) (rdma.Listener, error) { return nil, errors.New("it is deaf") }
+
+// A client is told why a server with a device has no RDMA address.
+func TestWhyNoRails(t *testing.T) {
+	cpus := runtime.GOMAXPROCS(0)
+	t.Cleanup(func() { runtime.GOMAXPROCS(cpus) })
+	s := startServerWith(t, deafDevice{softDevice{tcp.New()}}, "--insecure-listen")
+	makeFiles(t, s.root, map[string]string{"a": "A"})
+	p, _, errs := newProgram()
+	p.verbs = softDevice{p.tcp}
+	code := p.run(t.Context(), []string{"gdrcp", s.url("a"), t.TempDir()})
+	if want := "gdrcp: using tcp: the server offers no RDMA address: the server cannot listen on tcp: it is deaf\n"; code != exitOK || !strings.HasPrefix(errs.String(), want) {
+		t.Errorf("exit code %d, and it wrote %q", code, errs)
+	}
+}
+
+// What a server tells has the client's address, and all that it asked for.
+func TestServerTellsWhose(t *testing.T) {
+	s := startServer(t, "-v")
+	makeFiles(t, s.root, map[string]string{"a": "A", "b": "B"})
+	gdrcp(t, s.url("a"), s.url("none"), s.url("b"), t.TempDir()).want(t, exitPartial)
+	waitFor(t, s.errs, regexp.MustCompile(`gdrcp: 127\.0\.0\.1:\d+: .*"none".*no such file`))
+	waitFor(t, s.errs, regexp.MustCompile(`gdrcp: 127\.0\.0\.1:\d+: pull "/a" and 2 more: 2 files`))
 }

@@ -111,6 +111,7 @@ const (
 // Event is something that happened in a session.
 type Event struct {
 	Kind    EventKind
+	Peer    string // at a server: the client's address
 	Path    string
 	Outcome Outcome
 	Bytes   int64

@@ -27,7 +27,8 @@ type ServerConfig struct {
 	// MaxSessions is how many clients are served at once (64); one more is
 	// told to come again.
 	MaxSessions int
-	// NoRails is what a client is told where the server listens on no device.
+	// NoRails is what a client is told where the server listens on no device;
+	// empty, the error of the first that it could not listen on.
 	NoRails  string
 	Program  string
 	Timeouts Timeouts
@@ -50,8 +51,9 @@ type Load struct {
 // SessionEnd is what became of a server's session.
 type SessionEnd struct {
 	Peer    string
-	What    string // "push", "pull", "bench"
-	Path    string
+	What    string   // "push", "pull", "bench"
+	Path    string   // the first of them
+	More    int      // further paths of a pull
 	Summary *Summary // nil where it did not come to one
 	Err     error
 }
@@ -97,6 +99,9 @@ func NewServer(cfg ServerConfig) *Server {
 // is. It returns where it listens. Before Serve only.
 func (v *Server) Listen(p rdma.Provider, addr netip.AddrPort, device rdma.Device) (netip.AddrPort, error) {
 	l, err := p.Listen(addr)
+	if err != nil && device.Name != "" && v.cfg.NoRails == "" {
+		v.cfg.NoRails = fmt.Sprintf("the server cannot listen on %s: %v", device.Name, err)
+	}
 	if err != nil {
 		return addr, err
 	}
@@ -315,6 +320,7 @@ func (v *Server) host(ctx context.Context, s *session, d *dialed) {
 			return v.tellRails(ctx, s)
 		}
 		end.What, end.Path = h.mode.String(), printable(firstOr(h.paths, ""))
+		end.More = max(0, len(h.paths)-1)
 		if served, err = v.serve(s, h); err != nil {
 			return err
 		}
@@ -405,7 +411,10 @@ func (v *Server) tellRails(ctx context.Context, s *session) error {
 		}
 	}
 	slices.SortStableFunc(fast, func(a, b serverListener) int { return int(b.rateGbps - a.rateGbps) })
-	w := hello{mode: modeRails, program: v.cfg.Program, noRails: v.cfg.NoRails}
+	w := hello{mode: modeRails, program: v.cfg.Program}
+	if len(fast) == 0 {
+		w.noRails = v.cfg.NoRails
+	}
 	for _, l := range fast {
 		w.rails = append(w.rails, railAddr{l.l.Addr(), l.device})
 	}

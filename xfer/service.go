@@ -101,7 +101,13 @@ func (v *Server) serve(s *session, h *hello) (*service, error) {
 	if h.mode == modeBench || h.mode == modePing {
 		return v.serveBench(s, h)
 	}
-	o := Options{Report: v.cfg.Report, Tally: &Tally{started: time.Now()}}
+	o := Options{Tally: &Tally{started: time.Now()}}
+	if v.cfg.Report != nil {
+		o.Report = func(e Event) {
+			e.Peer = s.peer
+			v.cfg.Report(e)
+		}
+	}
 	acct, err := newAccount(&s.params, &o)
 	if err != nil {
 		return nil, err

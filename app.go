@@ -110,10 +110,11 @@ func linkFlags(o *xfer.Options) []cli.Flag {
 			word(&o.Transport, "auto", "verbs", "tcp")),
 		checkedFlag("require", "`verbs` falling back to tcp is an error (exit code 5)", word(&o.Require, "verbs")),
 		&cli.StringFlag{Name: "rail", Usage: "`DEV|ADDR` the local RDMA device, by its name or an address", Destination: &o.Rail},
-		checkedFlag("qps", "`N` queue pairs, or TCP connections, of the session (1)", number(&o.QPs, 1, xfer.MaxQPs)),
-		checkedFlag("chunk-size", "`SIZE` of a slot of the ring, which is what is sent at once; for a copy at least a piece, 1MiB (1MiB)",
+		checkedFlag("qps", "`N` queue pairs, or TCP connections, of the session: 1 to 16 (1)", number(&o.QPs, 1, xfer.MaxQPs)),
+		checkedFlag("chunk-size", "`SIZE` of a slot, which is what is sent at once: 64KiB to 64MiB in steps of 64KiB (1MiB). A copy's\n"+
+			helpIndent+"holds a piece, which is of 1MiB unless --manifest says otherwise",
 			size(&o.ChunkBytes, xfer.MinChunkBytes, xfer.MaxChunkBytes, 64<<10)),
-		checkedFlag("slots", "`N` slots in the ring at each end (16)", number(&o.Slots, 1, xfer.MaxSlots)),
+		checkedFlag("slots", "`N` slots in the ring at each end: 1 to 256; slots times chunk size is at most 1GiB (16)", number(&o.Slots, 1, xfer.MaxSlots)),
 		&cli.GenericFlag{Name: "imm", Hidden: true, Value: &checked{set: func(s string) error {
 			o.ForceImmSend = s == "send"
 			return word(&imm, "auto", "send").set(s)
@@ -137,12 +138,12 @@ func versionFlag() cli.Flag { return &cli.BoolFlag{Name: "version", Usage: "prin
 // exitCodesText explains the exit codes.
 const exitCodesText = `Exit codes:
   0    ok
-  1    error
+  1    error: it did not come to its end, or what it had to tell could not be written
   2    usage: the command line makes no sense
-  3    some files were not copied: unreadable, or changed while they were read
-  4    integrity: something did not match its digest or the manifest
+  3    some files were not copied, or not read: unreadable, not writable, or changed while they were read
+  4    integrity: something did not match its digest or the manifest, a manifest is damaged, or manifests differ
   5    not supported here: no RDMA device, or not one that can do it
-  130  interrupted
+  130  interrupted (serve ends with 0 then)
 `
 
 // writeHelp writes what there is to know of a command.
@@ -163,7 +164,10 @@ func writeHelp(w io.Writer, app *cli.App, line *ordered) {
 		fmt.Fprintf(w, "\n%s\n", c.Description)
 	}
 	for _, sub := range c.Subcommands {
-		fmt.Fprintf(w, "\ngdrcp %s %s %s\n    %s\n", line.title, sub.Name, sub.ArgsUsage, sub.Description)
+		fmt.Fprintf(w, "\ngdrcp %s %s %s\n    %s\n", line.title, sub.Name, sub.ArgsUsage, strings.ReplaceAll(sub.Description, "\n", "\n    "))
+	}
+	if len(c.Subcommands) > 0 {
+		fmt.Fprintf(w, "\nThe options of each: gdrcp %s %s --help, and so on.\n", line.title, c.Subcommands[0].Name)
 	}
 	if len(c.Subcommands) == 0 {
 		fmt.Fprint(w, "\nOptions, anywhere among the operands (-- ends them):\n")
@@ -173,6 +177,9 @@ func writeHelp(w io.Writer, app *cli.App, line *ordered) {
 	}
 	fmt.Fprintf(w, "\n%s", exitCodesText)
 }
+
+// helpIndent stands before what is told of an option.
+const helpIndent = "                            "
 
 // writeOption writes a line or two about an option. What its usage has in back
 // quotes is its value; at the beginning, it is not part of the text.
@@ -198,10 +205,10 @@ func writeOption(w io.Writer, f cli.Flag) {
 		}
 	}
 	if len(left) > 26 {
-		fmt.Fprintf(w, "%s\n%28s%s\n", left, "", usage)
+		fmt.Fprintf(w, "%s\n%s%s\n", left, helpIndent, usage)
 		return
 	}
-	fmt.Fprintf(w, "%-28s%s\n", left, usage)
+	fmt.Fprintf(w, "%-*s%s\n", len(helpIndent), left, usage)
 }
 
 // action adapts a method to cli.

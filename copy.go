@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"strings"
 
+	"gdrcp/rdma"
 	"gdrcp/xfer"
 
 	"github.com/urfave/cli/v2"
@@ -33,7 +34,7 @@ func (p *program) copyCommand() *cli.Command {
 		checkedFlag("hash", "`xxh3|blake3|crc32c|sha256` how pieces are digested (xxh3)", hash(&o.Hash)),
 		&cli.StringFlag{Name: "manifest", Usage: "the copy must be what manifest `FILE` says: the rest is not published (exit code 4)", Destination: &o.Manifest},
 		&cli.StringFlag{Name: "write-manifest", Usage: "write a manifest of what was copied to `FILE` (zstd if it ends in .zst)", Destination: &o.WriteManifest},
-		checkedFlag("compress", "`off|zstd|s2|auto` compress each chunk, where it shrinks; useful over tcp (off)", compression(&o.Compress)),
+		checkedFlag("compress", "`off|zstd|s2|auto` compress each chunk, where it shrinks; useful over tcp; chunks of at most 8MiB (off)", compression(&o.Compress)),
 		&cli.BoolFlag{Name: "no-fsync", Usage: "do not wait until what was copied is on the disk", Destination: &o.NoFsync},
 	}
 	flags = append(flags, linkFlags(o)...)
@@ -151,8 +152,12 @@ func (c *copying) tellLink(l *xfer.Link) {
 		c.console.line("gdrcp: using %s: %s reaches %s", l.Transport, deviceText(l), l.Remote)
 	}
 	if c.verbose {
-		c.console.line("gdrcp: from %s to %s, %s, %d slots of %s", l.Local, l.Remote,
+		text := fmt.Sprintf("from %s to %s, %s, %d slots of %s", l.Local, l.Remote,
 			count(int64(l.QPs), "queue pair", "queue pairs"), l.Slots, sizeText(int64(l.ChunkBytes)))
+		if l.Imm != rdma.ImmUnknown { // tcp knows when it has sent one: the summary says it
+			text += ", " + l.Imm.String()
+		}
+		c.console.line("gdrcp: %s", text)
 	}
 }
 

@@ -120,7 +120,7 @@ func TestWhatIsTold(t *testing.T) {
 		{"", "", regexp.QuoteMeta(autoLine) + last},
 		{"--transport tcp", "", last},
 		{"-q", "", ""},
-		{"-v --transport tcp --qps 2", "", `gdrcp: from 127\.0\.0\.1:\d+ to 127\.0\.0\.1:\d+, 2 queue pairs, 16 slots of 1MiB\n` +
+		{"-v --transport tcp --qps 2", "", `gdrcp: from 127\.0\.0\.1:\d+ to 127\.0\.0\.1:\d+, 2 queue pairs, 16 slots of 1MiB(, write-with-imm)?\n` +
 			`\.\na\nlink\nsub\nsub/b\n` + `gdrcp: meta root [0-9a-f]{64}, \S+ .?i?B on the wire, 0 repairs, first byte after \d+ ms\n` + last},
 	} {
 		r := gdrcp(t, append(strings.Fields(c.options), "-r", dir+"/t", s.url("copy"+strings.ReplaceAll(c.options, " ", "")))...).want(t, exitOK)

@@ -38,17 +38,17 @@ func (p *program) manifestCommand() *cli.Command {
 		Subcommands: []*cli.Command{
 			{
 				Name: "create", ArgsUsage: "[OPTIONS] PATH", Action: m.action(1, m.create),
-				Description: "Reads PATH and writes its manifest. The root is the one that a copy of PATH shows.",
+				Description: "Reads PATH and writes its manifest. The root is the one that a copy of PATH shows. Exit code 3 if something could not be\nread: it is left out.",
 				Flags: []cli.Flag{
 					&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` to write to (- is standard output, the default; zstd if it ends in .zst)", Destination: &m.output, Value: "-"},
 					checkedFlag("hash", "`xxh3|blake3|crc32c|sha256` how pieces are digested (xxh3)", hash(&m.header.Algorithm)),
-					checkedFlag("piece-size", "`SIZE` of a piece, a power of two (1MiB)", pieceSize(&m.header.PieceBytes)),
+					checkedFlag("piece-size", "`SIZE` of a piece, a power of two from 64KiB to 1GiB (1MiB)", pieceSize(&m.header.PieceBytes)),
 					follow, quiet, asJSON,
 				},
 			},
 			{
 				Name: "verify", ArgsUsage: "[OPTIONS] MANIFEST PATH", Action: m.action(2, m.verify),
-				Description: "Holds PATH against MANIFEST (- is standard input) and names every bad, missing and extra entry, and the byte range of\n    every bad piece. A manifest of one file verifies a file of any name. Exit code 4 if anything differs.",
+				Description: "Holds PATH against MANIFEST (- is standard input) and names every bad, missing and extra entry, and the byte range of\nevery bad piece. A manifest of one file verifies a file of any name. Exit code 4 if anything differs, 3 if nothing does\nbut something could not be read.",
 				Flags: []cli.Flag{
 					&cli.BoolFlag{Name: "preserve", Aliases: []string{"p"}, Usage: "compare modes and times of change too", Destination: &m.audit.Preserve},
 					follow, quiet, asJSON,
@@ -82,8 +82,8 @@ func pieceSize(to *int64) *checked {
 	}}
 }
 
-// action is do with as many operands as it needs, and tells its error as an
-// event where events are wanted.
+// action is do with as many operands as it needs, and with somewhere to tell
+// what it finds.
 func (m *manifesting) action(operands int, do func(ctx context.Context, operands []string) error) cli.ActionFunc {
 	return func(cc *cli.Context) error {
 		if cc.NArg() != operands {

@@ -35,14 +35,14 @@ func (p *program) serveCommand() *cli.Command {
 	return &cli.Command{
 		Name: "serve", ArgsUsage: "--root DIR [OPTIONS]", Action: action(s.run),
 		Description: `Lets clients copy to and from DIR: by TCP at ADDR:PORT, and by RDMA at PORT+1 of the addresses of every RDMA device.
-Runs until SIGINT or SIGTERM.`,
+Runs until SIGINT, SIGTERM or, unless nohup started it, SIGHUP.`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "root", Usage: "`DIR` the directory that is served", Destination: &s.root},
-			&cli.StringFlag{Name: "listen", Usage: "`ADDR:PORT` where to listen (" + s.listen + "); port 0 takes a free one", Destination: &s.listen, Value: s.listen},
+			&cli.StringFlag{Name: "listen", Usage: "`ADDR:PORT` where to listen (" + s.listen + "): ADDR alone has port 7473, :PORT is all addresses, port 0 takes a free one", Destination: &s.listen, Value: s.listen},
 			&cli.BoolFlag{Name: "read-only", Usage: "clients can only read", Destination: &s.readOnly},
 			&cli.BoolFlag{Name: "insecure-listen", Usage: "allow addresses that others reach: there is no access control yet", Destination: &s.insecure},
 			checkedFlag("transport", "`auto|verbs|tcp` what to offer: both where there are RDMA devices, or one (auto)", word(&s.transport, "auto", "verbs", "tcp")),
-			checkedFlag("max-sessions", "`N` clients are served at once (64)", number(&s.maxSessions, 1, 1<<16)),
+			checkedFlag("max-sessions", "`N` clients are served at once: 1 to 65536 (64)", number(&s.maxSessions, 1, 1<<16)),
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "tell errors only", Destination: &s.quiet},
 			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell every entry that was not copied", Destination: &s.verbose},
 		},

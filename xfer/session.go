@@ -327,7 +327,8 @@ func (s *session) message(role *role, c *rdma.Completion) error {
 			return err
 		}
 		if handled {
-			return s.ctl.consume()
+			s.ctl.consume()
+			return nil
 		}
 	}
 	return s.deliver(&f)
@@ -366,7 +367,8 @@ func (s *session) receive(ctx context.Context, handle func(f *frame) error) erro
 		case s.spare <- m:
 		default:
 		}
-		return s.ctl.consume()
+		s.ctl.consume()
+		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

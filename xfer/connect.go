@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"syscall"
 	"time"
 
 	"gdrcp/rdma"
@@ -104,7 +105,11 @@ func nextPort(addrs []netip.AddrPort) []railAddr {
 // the first of them that a device here reaches.
 func (c *Client) dialAuto(ctx context.Context, addrs []netip.AddrPort, o *Options) (*dialed, error) {
 	why := c.whyNoDevice()
-	if why == nil && o.Rail != "" {
+	if o.Rail != "" {
+		// Who names a device does not mean TCP.
+		if why != nil {
+			return nil, why
+		}
 		if _, err := findRail(c.Verbs, o.Rail); err != nil {
 			return nil, err
 		}
@@ -157,19 +162,19 @@ func (c *Client) whyNoDevice() error {
 
 // dialTCP connects by TCP to the first address that answers.
 func (c *Client) dialTCP(ctx context.Context, addrs []netip.AddrPort, o *Options, why string) (*dialed, error) {
-	var errs []error
+	var problem error
 	for _, a := range addrs {
 		d, err := dialOn(ctx, c.TCP, "tcp", a, o)
 		if err == nil {
 			d.link.Why = why
 			return d, nil
 		}
-		errs = append(errs, err)
-		if ctx.Err() != nil {
+		problem = tellingError(problem, err)
+		if ctx.Err() != nil || isRejected(err) {
 			break
 		}
 	}
-	return nil, errs[0]
+	return nil, problem
 }
 
 // dialVerbs connects by rdma_cm to the first of the addresses that a device
@@ -188,12 +193,12 @@ func (c *Client) dialVerbs(ctx context.Context, rails []railAddr, o *Options) (*
 		rails = slices.Clone(rails)
 		slices.SortStableFunc(rails, func(a, b railAddr) int { return c.distance(ctx, forced, a) - c.distance(ctx, forced, b) })
 	}
-	var first error
+	var problem error
 	for _, r := range rails {
 		device := forced
 		if device == "" {
 			if device, _, err = c.Verbs.Route(ctx, r.addr); err != nil {
-				first = firstError(first, fmt.Errorf("%w: %w", rdma.ErrUnsupported, err))
+				problem = tellingError(problem, fmt.Errorf("%w: %w", rdma.ErrUnsupported, err))
 				continue
 			}
 		}
@@ -201,12 +206,12 @@ func (c *Client) dialVerbs(ctx context.Context, rails []railAddr, o *Options) (*
 		if err == nil {
 			return d, nil
 		}
-		first = firstError(first, err)
-		if ctx.Err() != nil {
+		problem = tellingError(problem, err)
+		if ctx.Err() != nil || isRejected(err) {
 			break
 		}
 	}
-	return nil, first
+	return nil, problem
 }
 
 // distance is 0 for an address that the kernel would reach through the device.
@@ -217,11 +222,21 @@ func (c *Client) distance(ctx context.Context, device string, r railAddr) int {
 	return 1
 }
 
-func firstError(a, b error) error {
-	if a != nil {
-		return a
+// tellingError is the error to tell of those met at several addresses of one
+// host: a server's word, else the first of more than that nobody listens, which
+// is how a host answers at addresses that its server does not use.
+func tellingError(before, err error) error {
+	if before == nil || isRejected(err) || (errors.Is(before, syscall.ECONNREFUSED) && !errors.Is(err, syscall.ECONNREFUSED)) {
+		return err
 	}
-	return b
+	return before
+}
+
+// isRejected: a server was there and answered, and what it said holds for all
+// its addresses.
+func isRejected(err error) bool {
+	var rejected *rdma.RejectedError
+	return errors.As(err, &rejected)
 }
 
 // findRail turns the name or address of a local device into its name.

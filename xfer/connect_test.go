@@ -1,0 +1,72 @@
+package xfer
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"syscall"
+	"testing"
+
+	"gdrcp/rdma"
+	"gdrcp/rdma/tcp"
+)
+
+// The error that is told is that of the address where a server is, not that of
+// another one at which nobody listens.
+func TestErrorOfSeveralAddresses(t *testing.T) {
+	l, err := tcp.New().Listen(netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			req, err := l.Accept(t.Context())
+			if err != nil {
+				return
+			}
+			_ = req.Reject(rdma.RejectBusy)
+		}
+	}()
+	stranger, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stranger.Close()
+	go func() {
+		for {
+			c, err := stranger.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write([]byte("SSH-2.0-gdrcp-is-something-else\r\n"))
+			c.Close()
+		}
+	}()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := closed.Addr().(*net.TCPAddr).AddrPort()
+	closed.Close()
+	other := stranger.Addr().(*net.TCPAddr).AddrPort()
+
+	o := Options{Timeouts: shortTimeouts()}
+	o.complete()
+	c := Client{TCP: tcp.New()}
+	for _, tc := range []struct {
+		name  string
+		addrs []netip.AddrPort
+		want  func(error) bool
+	}{
+		{"nobody, then busy", []netip.AddrPort{nobody, l.Addr()}, isRejected},
+		{"busy, then nobody", []netip.AddrPort{l.Addr(), nobody}, isRejected},
+		{"a stranger, then busy", []netip.AddrPort{other, l.Addr()}, isRejected},
+		{"nobody, then a stranger", []netip.AddrPort{nobody, other}, func(err error) bool { return errors.Is(err, rdma.ErrNotGdrcp) }},
+		{"nobody anywhere", []netip.AddrPort{nobody, nobody}, func(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }},
+	} {
+		if _, err := c.dialTCP(t.Context(), tc.addrs, &o, ""); !tc.want(err) {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+	}
+}

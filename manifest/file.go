@@ -113,6 +113,25 @@ func Open(name string) (*Reader, error) {
 	return startReader(src, name+": ")
 }
 
+// Again begins anew with a manifest that Open opened, and was not closed. It is
+// the same file, whatever has its name now. r itself is at its end, and need not
+// be closed.
+func (r *Reader) Again() (*Reader, error) {
+	f := r.source.file
+	r.source.file = nil
+	if f == nil {
+		return nil, fmt.Errorf("read manifest: %sagain: %w", r.name, os.ErrClosed)
+	}
+	_, err := f.Seek(0, io.SeekStart)
+	err = errors.Join(err, r.Close())
+	src, serr := newSource(f)
+	if err = errors.Join(err, serr); err != nil {
+		return nil, errors.Join(fmt.Errorf("read manifest: %s%w", r.name, err), f.Close())
+	}
+	src.file = f
+	return startReader(src, r.name)
+}
+
 // FileWriter is a Writer to a file that gets its name only when it is complete.
 // End it with Commit or Abort; Abort after Commit does nothing, so it can be
 // deferred.

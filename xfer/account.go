@@ -1,9 +1,7 @@
 package xfer
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"sync"
 
 	"gdrcp/chunker"
@@ -175,12 +173,27 @@ func (a *account) reportMissing(e *manifest.Entry) {
 	a.report(Event{Kind: EventFile, Path: e.Path, Outcome: Corrupt, Text: fmt.Sprintf("%q: in the manifest, but not at the source", e.Path)})
 }
 
-// refused books an entry that was never announced.
-func (a *account) refused(path string, x *exception) {
+// refused books an entry that was never announced; path is empty where it is
+// none that an entry can have. The given manifest's entries that it stands for
+// are not missing.
+func (a *account) refused(path string, x *exception) error {
+	if a.given != nil && path != "" {
+		wanted, err := a.given.find(path, a.reportMissing)
+		if err != nil {
+			return err
+		}
+		switch {
+		case wanted != nil && x.outcome == Skipped:
+			x.outcome, x.text = Corrupt, fmt.Sprintf("%s: %v", x.text, errNotAsManifest)
+		case x.outcome == Failed, x.outcome == Changed:
+			a.given.unread(path)
+		}
+	}
 	a.mu.Lock()
 	a.counts[x.outcome]++
 	a.mu.Unlock()
 	a.report(Event{Kind: EventFile, Path: path, Outcome: x.outcome, Text: x.text})
+	return nil
 }
 
 // settle books an entry's end: copied, or x.
@@ -298,78 +311,4 @@ func (a *account) close() error {
 		return nil
 	}
 	return a.out.Abort()
-}
-
-// manifestCursor walks a given manifest beside the entries of a copy, both in
-// order of path.
-type manifestCursor struct {
-	r    *manifest.Reader
-	next *manifest.Entry
-	done bool
-}
-
-func (c *manifestCursor) advance() error {
-	if c.next != nil || c.done {
-		return nil
-	}
-	e, err := c.r.Next()
-	if errors.Is(err, io.EOF) {
-		c.done = true
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	err = c.r.SkipPieces()
-	if errors.Is(err, manifest.ErrVoid) {
-		return c.advance() // begun and not copied: as good as not there
-	}
-	if err != nil {
-		return err
-	}
-	c.next = e
-	return nil
-}
-
-// find returns the manifest's entry of that path, or nil. Entries before it
-// are not at the source.
-func (c *manifestCursor) find(path string, missing func(*manifest.Entry)) (*manifest.Entry, error) {
-	for {
-		if err := c.advance(); err != nil {
-			return nil, err
-		}
-		if c.done || before(path, c.next.Path) {
-			return nil, nil
-		}
-		e := c.next
-		c.next = nil
-		if e.Path == path {
-			return e, nil
-		}
-		if e.Path != "." {
-			missing(e)
-		}
-	}
-}
-
-// before is the order of a manifest: the top, then bytewise by path.
-func before(a, b string) bool {
-	if a == "." || b == "." {
-		return a == "." && b != "."
-	}
-	return a < b
-}
-
-// rest reports the entries that are left.
-func (c *manifestCursor) rest(missing func(*manifest.Entry)) error {
-	for {
-		if err := c.advance(); err != nil {
-			return err
-		}
-		if c.done {
-			return nil
-		}
-		missing(c.next)
-		c.next = nil
-	}
 }

@@ -96,10 +96,16 @@ func (a *announcer) entry(f *chunker.Found) error {
 
 // refuse tells both ends of an entry that is never announced.
 func (a *announcer) refuse(path string, outcome Outcome, err error) error {
+	// Where the sink has a manifest, it must hear of all entries in order.
+	if err := a.flush(); err != nil {
+		return err
+	}
 	x := exception{entry: noEntry, outcome: outcome, text: err.Error()}
-	a.account.refused(path, &x)
 	if manifest.CheckPath(path) != nil {
 		path = "" // the text has it
+	}
+	if err := a.account.refused(path, &x); err != nil {
+		return err
 	}
 	return a.ctl.send(a.ctx, msgFail, append(appendException(nil, &x), path...))
 }

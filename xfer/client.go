@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -74,7 +73,7 @@ type conversation interface {
 
 // copy connects, agrees with the server, and runs the conversation.
 func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *hello, begin func(*session, *account) conversation) (*Summary, error) {
-	if err := o.openManifest(h); err != nil {
+	if err := o.openManifest(ctx, h); err != nil {
 		return nil, err
 	}
 	defer o.closeManifest()
@@ -129,59 +128,6 @@ func (o *Options) hello(m mode) *hello {
 		}
 	}
 	return h
-}
-
-// openManifest opens the manifest that the copy must meet. Its algorithm and
-// piece size become those of the session.
-func (o *Options) openManifest(h *hello) error {
-	if o.Manifest != "" {
-		if err := checkManifest(o.Manifest); err != nil {
-			return err
-		}
-		r, err := manifest.Open(o.Manifest)
-		if err != nil {
-			return fmt.Errorf("open manifest: %w", err)
-		}
-		o.given = r
-		if o.Hash != 0 && o.Hash != r.Header().Algorithm {
-			return errors.Join(fmt.Errorf("%w: the manifest is by %s, not by %s", ErrUsage, r.Header().Algorithm, o.Hash), o.closeManifest())
-		}
-		h.hash, h.pieceBytes = r.Header().Algorithm, uint64(r.Header().PieceBytes)
-	}
-	if o.Compress != CompressOff && o.ChunkBytes > MaxCompressedChunkBytes {
-		return errors.Join(fmt.Errorf("%w: --compress takes chunks of at most %d MiB", ErrUsage, MaxCompressedChunkBytes>>20), o.closeManifest())
-	}
-	if h.chunkBytes < h.pieceBytes && h.mode != modeBench {
-		return errors.Join(fmt.Errorf("%w: chunks of %d KiB, pieces are of %d KiB: a chunk must hold one", ErrUsage, h.chunkBytes>>10, h.pieceBytes>>10), o.closeManifest())
-	}
-	return nil
-}
-
-// checkManifest reads a manifest to its end, which is what vouches for the rest:
-// nothing is to be replaced on the word of one that is cut off.
-func checkManifest(name string) error {
-	r, err := manifest.Open(name)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	for {
-		switch _, err := r.Next(); {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return err
-		}
-	}
-}
-
-func (o *Options) closeManifest() error {
-	if o.given == nil {
-		return nil
-	}
-	r := o.given
-	o.given = nil
-	return r.Close()
 }
 
 // agree says hello and takes the server's terms.

@@ -179,8 +179,7 @@ func (k *sink) slow(ctx context.Context, f *frame) (done bool, err error) {
 // refused ends an entry that the source could not send, announced or not.
 func (k *sink) refused(path string, x *exception) error {
 	if x.entry == noEntry {
-		k.account.refused(path, x)
-		return nil
+		return k.account.refused(path, x)
 	}
 	e, err := k.entry(x.entry)
 	if e != nil {

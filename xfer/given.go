@@ -1,0 +1,168 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"gdrcp/manifest"
+)
+
+// openManifest opens the manifest that the copy must meet. Its algorithm and
+// piece size become those of the session.
+func (o *Options) openManifest(ctx context.Context, h *hello) error {
+	if o.Manifest != "" {
+		r, err := openChecked(ctx, o.Manifest)
+		if err != nil {
+			return err
+		}
+		o.given = r
+		if o.Hash != 0 && o.Hash != r.Header().Algorithm {
+			return errors.Join(fmt.Errorf("%w: the manifest is by %s, not by %s", ErrUsage, r.Header().Algorithm, o.Hash), o.closeManifest())
+		}
+		h.hash, h.pieceBytes = r.Header().Algorithm, uint64(r.Header().PieceBytes)
+	}
+	if o.Compress != CompressOff && o.ChunkBytes > MaxCompressedChunkBytes {
+		return errors.Join(fmt.Errorf("%w: --compress takes chunks of at most %d MiB", ErrUsage, MaxCompressedChunkBytes>>20), o.closeManifest())
+	}
+	if h.chunkBytes < h.pieceBytes && h.mode != modeBench {
+		return errors.Join(fmt.Errorf("%w: chunks of %d KiB, pieces are of %d KiB: a chunk must hold one", ErrUsage, h.chunkBytes>>10, h.pieceBytes>>10), o.closeManifest())
+	}
+	return nil
+}
+
+// openChecked opens a manifest that was read to its end before, which is what
+// vouches for the rest: nothing is to be replaced on the word of one that is cut
+// off.
+func openChecked(ctx context.Context, name string) (*manifest.Reader, error) {
+	st, err := os.Stat(name)
+	if name == "-" || (err == nil && !st.Mode().IsRegular()) {
+		return nil, fmt.Errorf("%w: the manifest is read twice: %q is no file for that", ErrUsage, name)
+	}
+	r, err := manifest.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	for err == nil {
+		if err = context.Cause(ctx); err == nil {
+			_, err = r.Next()
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r.Again()
+}
+
+func (o *Options) closeManifest() error {
+	if o.given == nil {
+		return nil
+	}
+	r := o.given
+	o.given = nil
+	return r.Close()
+}
+
+// manifestCursor walks a given manifest beside the entries of a copy, both in
+// order of path.
+type manifestCursor struct {
+	r    *manifest.Reader
+	next *manifest.Entry
+	done bool
+	// closed are directories that cannot be read, whose contents in the manifest
+	// may be there or not. Each one's path begins with the one before it.
+	closed []string
+}
+
+func (c *manifestCursor) advance() error {
+	if c.next != nil || c.done {
+		return nil
+	}
+	e, err := c.r.Next()
+	if errors.Is(err, io.EOF) {
+		c.done = true
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = c.r.SkipPieces()
+	if errors.Is(err, manifest.ErrVoid) {
+		return c.advance() // begun and not copied: as good as not there
+	}
+	if err != nil {
+		return err
+	}
+	c.next = e
+	return nil
+}
+
+// find returns the manifest's entry of that path, or nil. Entries before it
+// are not at the source.
+func (c *manifestCursor) find(path string, missing func(*manifest.Entry)) (*manifest.Entry, error) {
+	for {
+		if err := c.advance(); err != nil {
+			return nil, err
+		}
+		if c.done || before(path, c.next.Path) {
+			return nil, nil
+		}
+		e := c.next
+		c.next = nil
+		if e.Path == path {
+			return e, nil
+		}
+		if e.Path != "." && !c.isClosed(e.Path) {
+			missing(e)
+		}
+	}
+}
+
+// unread notes that the entry of that path could not be read. It may be a
+// directory.
+func (c *manifestCursor) unread(path string) {
+	c.isClosed(path) // forgets those that are over
+	c.closed = append(c.closed, path)
+}
+
+// isClosed reports whether a path, not before any that was asked for, is in a
+// directory that cannot be read.
+func (c *manifestCursor) isClosed(path string) bool {
+	for n := len(c.closed); n > 0; n-- {
+		dir := c.closed[n-1]
+		if dir == "." || strings.HasPrefix(path, dir+"/") {
+			return true
+		}
+		if path > dir+"/" {
+			c.closed = c.closed[:n-1]
+		}
+	}
+	return false
+}
+
+// before is the order of a manifest: the top, then bytewise by path.
+func before(a, b string) bool {
+	if a == "." || b == "." {
+		return a == "." && b != "."
+	}
+	return a < b
+}
+
+// rest reports the entries that are left.
+func (c *manifestCursor) rest(missing func(*manifest.Entry)) error {
+	for {
+		if err := c.advance(); err != nil {
+			return err
+		}
+		if c.done {
+			return nil
+		}
+		if !c.isClosed(c.next.Path) {
+			missing(c.next)
+		}
+		c.next = nil
+	}
+}

@@ -1,0 +1,83 @@
+package xfer_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer"
+)
+
+// What cannot be read is told once and is not missing, nor is anything in a
+// directory that cannot be read. What is no file any more is not as the manifest
+// says.
+func TestGivenManifestOfWhatCannotBeRead(t *testing.T) { over(t, testGivenManifestOfWhatCannotBeRead) }
+
+func testGivenManifestOfWhatCannotBeRead(t *testing.T, w way) {
+	s := serve(t, w)
+	src, elsewhere := filepath.Join(s.root, "src"), filepath.Join(s.root, "elsewhere")
+	for _, name := range []string{"1", "2", "sub/3"} {
+		write(t, filepath.Join(elsewhere, name), []byte(name))
+	}
+	for _, name := range []string{"a", "d-e", "fifo", "z"} {
+		write(t, filepath.Join(src, name), []byte(name))
+	}
+	link := func(target, name string) {
+		t.Helper()
+		_ = os.Remove(filepath.Join(src, name))
+		if err := os.Symlink(target, filepath.Join(src, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link("../elsewhere", "d")
+	link("../elsewhere/1", "f")
+	o := w.options(t)
+	o.Follow, o.WriteManifest = true, filepath.Join(t.TempDir(), "m")
+	if _, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, s.ep, "first", o); err != nil {
+		t.Fatal(err)
+	}
+	o.Manifest, o.WriteManifest = o.WriteManifest, ""
+
+	link(".", "d") // a loop: a directory that cannot be read
+	link("nowhere", "f")
+	if err := errors.Join(os.Remove(filepath.Join(src, "fifo")), syscall.Mkfifo(filepath.Join(src, "fifo"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	check := func(what string, sum *xfer.Summary, err error) {
+		t.Helper()
+		if err != nil || sum.Failed != 2 || sum.Corrupt != 1 || sum.Skipped != 0 || sum.Missing != 0 || sum.Files != 3 {
+			t.Errorf("%s: %v, %+v", what, err, sum)
+		}
+	}
+	sum, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, s.ep, "second", o)
+	check("push", sum, err)
+	sum, err = w.client(rdmatest.Faults{}).Pull(t.Context(), s.ep, []string{"src"}, filepath.Join(t.TempDir(), "out"), false, o)
+	check("pull", sum, err)
+
+	// What is gone beside it is missing all the same.
+	if err := os.Remove(filepath.Join(src, "d-e")); err != nil {
+		t.Fatal(err)
+	}
+	if sum, err = w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, s.ep, "third", o); err != nil || sum.Missing != 1 {
+		t.Errorf("%v, %+v", err, sum)
+	}
+}
+
+// A manifest is read twice: what cannot be is refused before anything is done.
+func TestGivenManifestThatIsNoFile(t *testing.T) {
+	w := tcpWay(t)
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"-", fifo, "/"} {
+		o := w.options(t)
+		o.Manifest = name
+		if _, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{t.TempDir()}, xfer.Endpoint{Host: "127.0.0.1", Port: 1}, "x", o); !errors.Is(err, xfer.ErrUsage) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

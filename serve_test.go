@@ -233,6 +233,26 @@ func TestRequireVerbs(t *testing.T) {
 	gdrcp(t, "--transport", "tcp", "--require", "verbs", s.url("x"), t.TempDir()).want(t, exitUsage)
 }
 
+// Who names a device gets that one, or hears that it cannot be had.
+func TestRailThatIsNotThere(t *testing.T) {
+	s := startServer(t)
+	makeFiles(t, s.root, map[string]string{"a": "A"})
+	for _, c := range []struct {
+		verbs rdma.Provider
+		text  string
+	}{
+		{noDevices(), "the kernel knows no RDMA device"},
+		{&deviceList{devices: []rdma.Device{{Name: "mlx5_0", Problem: "port 1 is down"}}}, "port 1 is down"},
+		{softDevice{tcp.New()}, `no RDMA device named or at "mlx5_0" here`},
+	} {
+		p, _, errs := newProgram()
+		p.verbs = c.verbs
+		if code := p.run(t.Context(), []string{"gdrcp", "--rail", "mlx5_0", s.url("a"), t.TempDir()}); code != exitUnsupported || !strings.Contains(errs.String(), c.text) {
+			t.Errorf("exit code %d, and it wrote %q, without %q", code, errs, c.text)
+		}
+	}
+}
+
 // A server lists its rails and says why there are none, and a device whose
 // address cannot be listened on does not keep TCP from working.
 func TestRails(t *testing.T) {

@@ -41,13 +41,6 @@ type ServerConfig struct {
 	Report func(Event)
 }
 
-// Load is what running sessions need memory for, beside their rings.
-type Load struct {
-	Sessions   int
-	Slots      int   // of their rings, together
-	CodecBytes int64 // chunk sizes of those that compress, added up
-}
-
 // SessionEnd is what became of a server's session.
 type SessionEnd struct {
 	Peer    string
@@ -184,8 +177,9 @@ func (v *Server) handle(ctx context.Context, p rdma.Provider, req rdma.Request) 
 		v.reject(req, rdma.RejectBusy, fmt.Errorf("%d sessions are running", v.cfg.MaxSessions))
 		return
 	}
-	defer v.leave()
-	v.session(ctx, p, req, &pre)
+	leave := sync.OnceFunc(v.leave)
+	defer leave()
+	v.session(ctx, p, req, &pre, leave)
 }
 
 func (v *Server) reject(req rdma.Request, code rdma.RejectCode, why error) {
@@ -197,35 +191,6 @@ func (v *Server) log(e SessionEnd) {
 	if v.cfg.Log != nil {
 		v.cfg.Log(e)
 	}
-}
-
-func (v *Server) enter() bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.load.Sessions >= v.cfg.MaxSessions {
-		return false
-	}
-	v.addLoad(Load{Sessions: 1}, 1)
-	return true
-}
-
-func (v *Server) leave() { v.bear(Load{Sessions: 1}, -1) }
-
-// addLoad adds a load, or with sign -1 takes it off. It tells the new one under
-// the lock, so that the last word is the right one.
-func (v *Server) addLoad(l Load, sign int) {
-	v.load.Sessions += sign * l.Sessions
-	v.load.Slots += sign * l.Slots
-	v.load.CodecBytes += int64(sign) * l.CodecBytes
-	if v.cfg.Load != nil {
-		v.cfg.Load(v.load)
-	}
-}
-
-func (v *Server) bear(l Load, sign int) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.addLoad(l, sign)
 }
 
 // join takes a further queue pair into the session whose token it shows. The
@@ -257,28 +222,14 @@ func (v *Server) join(ctx context.Context, req rdma.Request, pre *preamble) {
 	}
 }
 
-// takeRing takes a session's ring off what is left for all of them: with fewer
-// slots where it is little, and none where it is too little.
-func (v *Server) takeRing(slots, chunkBytes int) (taken int, giveBack func()) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	taken = min(slots, int((MaxServerRingBytes-v.ringBytes)/int64(chunkBytes)))
-	n := int64(taken) * int64(chunkBytes)
-	v.ringBytes += n
-	return taken, func() {
-		v.mu.Lock()
-		v.ringBytes -= n
-		v.mu.Unlock()
-	}
-}
-
-// session accepts a new session and serves it to its end.
-func (v *Server) session(ctx context.Context, p rdma.Provider, req rdma.Request, pre *preamble) {
+// session accepts a new session and serves it to its end. leave gives its place
+// back before that.
+func (v *Server) session(ctx context.Context, p rdma.Provider, req rdma.Request, pre *preamble, leave func()) {
 	qps := min(int(pre.qps), MaxQPs)
 	slots := min(int(pre.slots), MaxSlots)
 	chunkBytes := min(int(pre.chunkKiB), MaxChunkBytes>>10) << 10
 	slots = max(1, min(slots, MaxRingBytes/chunkBytes))
-	slots, done := v.takeRing(slots, chunkBytes)
+	slots, done := v.takeRing(qps, slots, chunkBytes)
 	if slots == 0 {
 		v.reject(req, rdma.RejectResources, fmt.Errorf("the rings of all sessions have %d MiB", MaxServerRingBytes>>20))
 		return
@@ -303,11 +254,11 @@ func (v *Server) session(ctx context.Context, p rdma.Provider, req rdma.Request,
 	}}
 	s := newSession(rail, conn, pre.session, peer, false, v.cfg.Timeouts)
 	s.params = params{slots: slots, qps: qps, chunkBytes: chunkBytes}
-	v.host(ctx, s, d)
+	v.host(ctx, s, d, leave)
 }
 
 // host serves a session that stands.
-func (v *Server) host(ctx context.Context, s *session, d *dialed) {
+func (v *Server) host(ctx context.Context, s *session, d *dialed, leave func()) {
 	end := SessionEnd{Peer: s.peer, What: "connection"}
 	var served *service
 	start := time.Now()
@@ -317,7 +268,7 @@ func (v *Server) host(ctx context.Context, s *session, d *dialed) {
 			return err
 		}
 		if h.mode == modeRails {
-			return v.tellRails(ctx, s)
+			return v.tellRails(ctx, s, leave)
 		}
 		end.What, end.Path = h.mode.String(), printable(firstOr(h.paths, ""))
 		end.More = max(0, len(h.paths)-1)
@@ -403,7 +354,7 @@ func (v *Server) forget(s *session) {
 }
 
 // tellRails answers where the server can be reached by verbs, fastest first.
-func (v *Server) tellRails(ctx context.Context, s *session) error {
+func (v *Server) tellRails(ctx context.Context, s *session, leave func()) error {
 	var fast []serverListener
 	for _, l := range v.listeners {
 		if l.provider.Name() == "verbs" {
@@ -418,6 +369,7 @@ func (v *Server) tellRails(ctx context.Context, s *session) error {
 	for _, l := range fast {
 		w.rails = append(w.rails, railAddr{l.l.Addr(), l.device})
 	}
+	leave()              // who asked comes back at once, and may take the last place
 	s.ending.Store(true) // the client hangs up when it has read this
 	if err := s.ctl.send(ctx, msgWelcome, w.encode()); err != nil {
 		return err

@@ -1,0 +1,66 @@
+package xfer
+
+// Load is what running sessions need memory for, beside their rings.
+type Load struct {
+	Sessions   int
+	Slots      int   // of their rings, together
+	CodecBytes int64 // chunk sizes of those that compress, added up
+}
+
+func (v *Server) enter() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.load.Sessions >= v.cfg.MaxSessions {
+		return false
+	}
+	v.addLoad(Load{Sessions: 1}, 1)
+	return true
+}
+
+func (v *Server) leave() { v.bear(Load{Sessions: 1}, -1) }
+
+// addLoad adds a load, or with sign -1 takes it off. It tells the new one under
+// the lock, so that the last word is the right one.
+func (v *Server) addLoad(l Load, sign int) {
+	v.load.Sessions += sign * l.Sessions
+	v.load.Slots += sign * l.Slots
+	v.load.CodecBytes += int64(sign) * l.CodecBytes
+	if v.cfg.Load != nil {
+		v.cfg.Load(v.load)
+	}
+}
+
+func (v *Server) bear(l Load, sign int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.addLoad(l, sign)
+}
+
+// takeRing takes a session's ring and message buffers off what is left for all of
+// them: with fewer slots where it is little, and none where it is too little.
+func (v *Server) takeRing(qps, slots, chunkBytes int) (taken int, giveBack func()) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	n := int64(0)
+	for taken = slots; taken > 0; taken-- {
+		if n = ringBytes(qps, taken, chunkBytes); n <= MaxServerRingBytes-v.ringBytes {
+			break
+		}
+	}
+	if taken == 0 {
+		return 0, nil
+	}
+	v.ringBytes += n
+	return taken, func() {
+		v.mu.Lock()
+		v.ringBytes -= n
+		v.mu.Unlock()
+	}
+}
+
+// ringBytes is what a session may register: a source's ring, payload and headers,
+// and the messages of all its queue pairs.
+func ringBytes(qps, slots, chunkBytes int) int64 {
+	c := railConfig(qps, slots, chunkBytes, false)
+	return int64(sourceSlots(slots))*int64(chunkBytes+headerStride) + int64(qps)*int64(c.SendDepth+c.RecvDepth)*msgBytes
+}

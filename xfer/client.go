@@ -19,6 +19,9 @@ import (
 // A summary comes with an error of some entries too.
 func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst string, o Options) (*Summary, error) {
 	o.complete()
+	if err := checkNames(sources); err != nil {
+		return nil, err
+	}
 	if len(sources) == 1 {
 		if err := checkSingle(os.Stat, os.Lstat, sources[0], &o); err != nil {
 			return nil, err
@@ -47,6 +50,9 @@ func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst st
 // Pull copies files from a server to a local path.
 func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst string, mustBeDir bool, o Options) (*Summary, error) {
 	o.complete()
+	if err := checkNames(paths); err != nil {
+		return nil, err
+	}
 	h := o.hello(modePull)
 	h.paths = paths
 	if len(paths) > 1 {
@@ -188,6 +194,17 @@ func checkSingle(stat, lstat func(string) (os.FileInfo, error), path string, o *
 	}
 	if st.IsDir() && !o.Recursive {
 		return fmt.Errorf("%q is a directory (-r copies directories)", path)
+	}
+	return nil
+}
+
+// checkNames refuses several sources of which one would put its contents where
+// the others are to be.
+func checkNames(paths []string) error {
+	for _, p := range paths {
+		if len(paths) > 1 && baseName(p) == "." {
+			return fmt.Errorf("%w: %q gives no name to copy it under beside other sources: name the directory itself, or copy it alone", ErrUsage, p)
+		}
 	}
 	return nil
 }

@@ -15,11 +15,11 @@ var errChangedFile = errors.New("changed while it was read")
 
 // withFile calls use with the entry's file, opened once for all extents of it
 // and closed when the last one was read.
-func (e *srcEntry) withFile(tree *chunker.Tree, use func(*chunker.File) error) error {
+func (s *source) withFile(e *srcEntry, use func(*chunker.File) error) error {
 	e.mu.RLock()
 	if e.file == nil {
 		e.mu.RUnlock()
-		if err := e.openShared(tree); err != nil {
+		if err := s.openShared(e); err != nil {
 			return err
 		}
 		e.mu.RLock()
@@ -31,13 +31,13 @@ func (e *srcEntry) withFile(tree *chunker.Tree, use func(*chunker.File) error) e
 	return use(e.file)
 }
 
-func (e *srcEntry) openShared(tree *chunker.Tree) error {
+func (s *source) openShared(e *srcEntry) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.file != nil || e.failed() != nil {
 		return nil
 	}
-	f, err := e.openNew(tree)
+	f, err := s.openNew(e)
 	if err != nil {
 		return err
 	}
@@ -47,8 +47,8 @@ func (e *srcEntry) openShared(tree *chunker.Tree) error {
 }
 
 // openNew opens the entry's file and makes sure that it is the one announced.
-func (e *srcEntry) openNew(tree *chunker.Tree) (*chunker.File, error) {
-	f, err := tree.Open(e.Path)
+func (s *source) openNew(e *srcEntry) (*chunker.File, error) {
+	f, err := patiently(s.stop, func() (*chunker.File, error) { return s.tree.Open(e.Path) })
 	if err != nil {
 		return nil, err
 	}
@@ -183,12 +183,12 @@ func outcomeOf(err error) Outcome {
 func (s *source) readExtent(e *srcEntry, x *extent, buf []byte, again bool) error {
 	single := x.off == 0 && x.length == e.Size
 	if !single && !again {
-		return e.withFile(s.tree, func(f *chunker.File) error {
+		return s.withFile(e, func(f *chunker.File) error {
 			_, err := f.ReadAt(buf, x.off)
 			return err
 		})
 	}
-	f, err := e.openNew(s.tree)
+	f, err := s.openNew(e)
 	if err != nil {
 		return err
 	}

@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
-
-	"golang.org/x/sys/unix"
 )
 
 // drainSlots is a worker: it takes filled slots, verifies and writes what is in
@@ -209,10 +206,10 @@ func (k *sink) tempLocked(e *sinkEntry) (*chunker.Temp, error) {
 	case <-k.stop:
 		return nil, context.Canceled
 	}
-	t, err := k.createPatiently(e)
+	t, err := patiently(k.stop, func() (*chunker.Temp, error) { return k.store.Create(&e.Entry) })
 	if err != nil {
 		<-k.openFiles
-		if errors.Is(err, chunker.ErrNoSpace) {
+		if errors.Is(err, chunker.ErrNoSpace) || errors.Is(err, context.Canceled) {
 			return nil, err
 		}
 		k.failEntryLocked(e, outcomeOf(err), err.Error())
@@ -220,23 +217,6 @@ func (k *sink) tempLocked(e *sinkEntry) (*chunker.Temp, error) {
 	}
 	e.temp = t
 	return t, nil
-}
-
-// createPatiently waits while the process has as many files open as it may:
-// other sessions, and this one's publisher, are about to close some.
-func (k *sink) createPatiently(e *sinkEntry) (*chunker.Temp, error) {
-	const tries, pause = 100, 20 * time.Millisecond
-	for i := 0; ; i++ {
-		t, err := k.store.Create(&e.Entry)
-		if i == tries || (!errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE)) {
-			return t, err
-		}
-		select {
-		case <-k.stop:
-			return nil, context.Canceled
-		case <-time.After(pause):
-		}
-	}
 }
 
 // landed counts an extent as there, and completes its file if it was the last.

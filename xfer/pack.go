@@ -201,7 +201,7 @@ func (s *source) nextExtent(e *srcEntry) (length int64, flags uint16) {
 		return min(piece, left), 0
 	}
 	start := e.packed
-	err := e.withFile(s.tree, func(f *chunker.File) (err error) {
+	err := s.withFile(e, func(f *chunker.File) (err error) {
 		start, _, err = f.Data(e.packed, e.Size)
 		return err
 	})

@@ -78,7 +78,8 @@ type source struct {
 
 	jobs     chan *outSlot
 	failures failures
-	over     chan struct{} // closed when every entry has ended
+	stop     <-chan struct{} // the session ends
+	over     chan struct{}   // closed when every entry has ended
 }
 
 // release closes the files that an interrupted copy left open. The session's
@@ -117,6 +118,7 @@ func newSource(s *session, tree *chunker.Tree, tally *Tally, acct *account) *sou
 // comparison of roots.
 func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
 	s.wakeOn(ctx)
+	s.stop = ctx.Done()
 	var r role = s
 	s.role.Store(&r)
 	g.Go(func() error { return s.makeRing(sourceSlots(s.params.slots), rdma.LocalWrite) })

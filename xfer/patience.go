@@ -1,0 +1,27 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// patiently opens a file, and waits while the process has as many open as it
+// may: other sessions, and this one, are about to close some. It is
+// context.Canceled when stop comes first.
+func patiently[T any](stop <-chan struct{}, open func() (T, error)) (T, error) {
+	const tries, pause = 100, 20 * time.Millisecond
+	for i := 0; ; i++ {
+		f, err := open()
+		if i == tries || (!errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE)) {
+			return f, err
+		}
+		select {
+		case <-stop:
+			return f, context.Canceled
+		case <-time.After(pause):
+		}
+	}
+}

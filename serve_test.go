@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"io"
 	"maps"
 	"net"
 	"net/netip"
@@ -11,7 +10,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"gdrcp/rdma"
 	"gdrcp/rdma/tcp"
@@ -147,62 +145,6 @@ func TestServerStopsDuringACopy(t *testing.T) {
 	}
 	if got := listFiles(t, dir); len(got) != 0 {
 		t.Errorf("%d files are left", len(got))
-	}
-}
-
-// stranger listens where a gdrcp serve could, and does something else.
-func stranger(t *testing.T, answer func(net.Conn)) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				answer(c)
-			}()
-		}
-	}()
-	return "rdma://" + l.Addr().String() + "/x"
-}
-
-// Who is no gdrcp is told from who is, in a line, in bounded time.
-func TestStrangers(t *testing.T) {
-	dir := t.TempDir()
-	makeFiles(t, dir, map[string]string{"a": "A"})
-	for _, c := range []struct {
-		name   string
-		answer func(net.Conn)
-		text   string
-		hint   string
-		slow   bool
-	}{
-		{name: "garbage", answer: func(c net.Conn) { io.WriteString(c, strings.Repeat("HTTP/1.1 400 Bad Request\r\n", 10)) }, text: "does not speak gdrcp's protocol", hint: "something else listens on that port"},
-		{name: "hangs up", answer: func(net.Conn) {}, text: "127.0.0.1:"},
-		{name: "never answers", answer: func(c net.Conn) { io.Copy(io.Discard, c) }, text: "127.0.0.1:", hint: "check host and port", slow: true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			if c.slow && testing.Short() {
-				t.Skip("takes the 10 s after which a connection is given up")
-			}
-			t.Parallel()
-			url := stranger(t, c.answer)
-			start := time.Now()
-			r := gdrcp(t, "--transport", "tcp", dir+"/a", url).want(t, exitError)
-			if took := time.Since(start); took > 15*time.Second {
-				t.Errorf("it took %v", took)
-			}
-			if !strings.HasPrefix(r.err, "gdrcp: ") || !strings.Contains(r.err, c.text) || !strings.Contains(r.err, c.hint) || strings.Count(r.err, "gdrcp: ") != 1 {
-				t.Errorf("it wrote %q", r.err)
-			}
-		})
 	}
 }
 

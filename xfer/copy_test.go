@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -44,7 +45,7 @@ func ways(t testing.TB) []way {
 	all := []way{{"tcp", tcp.New(), netip.MustParseAddr("127.0.0.1"), 1}}
 	list := os.Getenv("GDRCP_TEST_RDMA")
 	if list == "" {
-		if strings.Contains(os.Getenv("GDRCP_REQUIRE"), "rdma") {
+		if slices.Contains(strings.Split(os.Getenv("GDRCP_REQUIRE"), ","), "rdma") {
 			t.Fatal("GDRCP_REQUIRE wants RDMA and GDRCP_TEST_RDMA names no device; tests/bed/run-tests names some")
 		}
 		return all

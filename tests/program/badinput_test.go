@@ -104,9 +104,7 @@ func listing(t testing.TB, dirs ...string) string {
 // TestOneOfManyMissing: the other sources are copied.
 func TestOneOfManyMissing(t *testing.T) {
 	onHost(t)
-	bothWays(t, func(t *testing.T, d direction) {
-		s := newSides(t, tcpLink())
-		from, to := s.ends(d)
+	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
 		write(t, from+"/file", "content")
 		must(t, os.Mkdir(to+"/folder", 0o755))
 		args := s.operands(d, s.via(), "none", "folder")
@@ -261,9 +259,7 @@ func (p *process) wantLines(patterns ...string) {
 // TestSpecialFiles: sockets, fifos and devices are skipped with a line each.
 func TestSpecialFiles(t *testing.T) {
 	onHost(t)
-	bothWays(t, func(t *testing.T, d direction) {
-		s := newSides(t, tcpLink())
-		from, to := s.ends(d)
+	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
 		write(t, from+"/tree/good", "good")
 		must(t, syscall.Mkfifo(from+"/tree/fifo", 0o600))
 		l, err := net.Listen("unix", from+"/tree/socket")
@@ -296,9 +292,7 @@ func TestChanging(t *testing.T) {
 		{"rewritten", func(f *os.File, size int64) error { _, err := f.WriteAt([]byte("x"), size-2); return err }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			bothWays(t, func(t *testing.T, d direction) {
-				s := newSides(t, tcpLink())
-				from, to := s.ends(d)
+			bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
 				const size = 40 * mib
 				makeFile(t, from+"/tree/moving", size, 1)
 				makeFile(t, from+"/tree/zzz", 3*mib, 2)

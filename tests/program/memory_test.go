@@ -74,9 +74,7 @@ func TestMemoryOfLargeFile(t *testing.T) {
 	if testing.Short() {
 		sizeBytes, dataBytes = 1<<30, 64*mib
 	}
-	bothWays(t, func(t *testing.T, d direction) {
-		s := newSides(t, tcpLink())
-		from, to := s.ends(d)
+	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
 		needRoom(t, from, 2*dataBytes+dataBytes/4)
 		makeSparse(t, from+"/sparse", sizeBytes, dataBytes)
 		peaks(t, s, s.operands(d, s.via(), "sparse", "copy")...)

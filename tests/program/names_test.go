@@ -20,9 +20,7 @@ func awkward() []string {
 // TestNames copies names of any bytes, as files, folders and links.
 func TestNames(t *testing.T) {
 	onHost(t)
-	bothWays(t, func(t *testing.T, d direction) {
-		s := newSides(t, tcpLink())
-		from, to := s.ends(d)
+	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
 		for _, name := range awkward() {
 			write(t, from+"/tree/files/"+name, name)
 			write(t, from+"/tree/folders/"+name+"/in", name)

@@ -162,9 +162,7 @@ func TestFlip(t *testing.T) {
 // TestFlipAlways changes a byte of every piece that travels: repair must end.
 func TestFlipAlways(t *testing.T) {
 	onHost(t)
-	bothWays(t, func(t *testing.T, d direction) {
-		s := newSides(t, tcpLink())
-		from, to := s.ends(d)
+	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
 		makeFile(t, from+"/big", 8*mib, 4)
 		data := toClient
 		if d.push {

@@ -341,6 +341,15 @@ func bothWays(t *testing.T, test func(t *testing.T, d direction)) {
 	}
 }
 
+// bothWaysByTCP is bothWays with a server and folders of the test's own.
+func bothWaysByTCP(t *testing.T, test func(t *testing.T, s *sides, d direction, from, to string)) {
+	bothWays(t, func(t *testing.T, d direction) {
+		s := newSides(t, tcpLink())
+		from, to := s.ends(d)
+		test(t, s, d, from, to)
+	})
+}
+
 // ends returns the folders in which the source and the copy are.
 func (s *sides) ends(d direction) (from, to string) {
 	if d.push {

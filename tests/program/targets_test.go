@@ -89,9 +89,7 @@ func makeTargets(t *testing.T, dir string) {
 // have it replace the first, which it has just copied.
 func TestSameNames(t *testing.T) {
 	onHost(t)
-	bothWays(t, func(t *testing.T, d direction) {
-		s := newSides(t, tcpLink())
-		from, to := s.ends(d)
+	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
 		makeTargets(t, from)
 		args := s.operands(d, s.via(), "s/dir/sub/in", ".")
 		args = append(s.operands(d, s.via(), "s/dir/in", ".")[:1], args...)

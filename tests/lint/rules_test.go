@@ -7,7 +7,7 @@ import (
 )
 
 // everything that the engine and the packages below it consist of.
-var everything = []string{"rdma", "rdma/verbs", "rdma/tcp", "rdma/rdmatest", "gpu", "chunker", "manifest", "xfer"}
+var everything = []string{"rdma", "rdma/verbs", "rdma/tcp", "rdma/rdmatest", "chunker", "manifest", "xfer"}
 
 // projectRules are the import rules of docs/design.md: imports point one way,
 // from main through the engine to the leaves.
@@ -15,12 +15,11 @@ var projectRules = Rules{
 	Module: "gdrcp",
 	Imports: map[string][]string{
 		".":             everything,
-		"xfer":          {"rdma", "gpu", "chunker", "manifest"}, // no provider: main hands it in
+		"xfer":          {"rdma", "chunker", "manifest"}, // no provider: main hands it in
 		"rdma":          {},
 		"rdma/verbs":    {"rdma"},
 		"rdma/tcp":      {"rdma"},
 		"rdma/rdmatest": {"rdma"},
-		"gpu":           {},
 		"chunker":       {"manifest"},
 		"manifest":      {},
 		"tests":         everything,
@@ -33,8 +32,8 @@ var projectRules = Rules{
 		"xfer":          {"rdma/tcp", "rdma/verbs", "rdma/rdmatest"},
 	},
 	Only: map[string][]string{
-		"C":                              {"rdma/verbs", "gpu"},
-		"unsafe":                         {"rdma/verbs", "gpu"},
+		"C":                              {"rdma/verbs"},
+		"unsafe":                         {"rdma/verbs"},
 		"github.com/urfave/cli":          {"."},
 		"github.com/schollz/progressbar": {"."},
 	},

@@ -123,7 +123,7 @@ func (b *benching) report(e xfer.Event) {
 	b.told = true
 	text := fmt.Sprintf("gdrcp: using %s: %s reaches %s", e.Link.Transport, deviceText(e.Link), e.Link.Remote)
 	if e.Link.Why != "" {
-		text = fmt.Sprintf("gdrcp: using %s: %s", e.Link.Transport, printable(e.Link.Why))
+		text = fmt.Sprintf("gdrcp: using %s: %s", e.Link.Transport, xfer.Printable(e.Link.Why))
 	}
 	b.console.line("%s", text)
 }

@@ -122,7 +122,7 @@ func (c *copying) report(e xfer.Event) {
 	case xfer.EventFile:
 		if e.Outcome != xfer.Copied {
 			if !c.quiet || e.Outcome != xfer.Skipped {
-				c.console.line("gdrcp: %s", printable(e.Text))
+				c.console.line("gdrcp: %s", xfer.Printable(e.Text))
 			}
 		} else if c.verbose {
 			c.console.line("%s", quoteArg(e.Path))
@@ -136,7 +136,7 @@ func (c *copying) reportJSON(e xfer.Event) {
 		c.events.emit(connectedEvent{"connected", fieldsOf(e.Link)})
 	case xfer.EventFile:
 		if e.Outcome != xfer.Copied || c.verbose {
-			c.events.emit(fileEvent{"file", e.Path, outcomeText(e.Outcome), e.Bytes, printable(e.Text)})
+			c.events.emit(fileEvent{"file", e.Path, outcomeText(e.Outcome), e.Bytes, xfer.Printable(e.Text)})
 		}
 	}
 }
@@ -147,7 +147,7 @@ func (c *copying) tellLink(l *xfer.Link) {
 	switch {
 	case c.quiet:
 	case l.Why != "":
-		c.console.line("gdrcp: using %s: %s", l.Transport, printable(l.Why))
+		c.console.line("gdrcp: using %s: %s", l.Transport, xfer.Printable(l.Why))
 	case c.options.Transport == "" || c.options.Transport == "auto":
 		c.console.line("gdrcp: using %s: %s reaches %s", l.Transport, deviceText(l), l.Remote)
 	}

@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 
 	"gdrcp/rdma"
+	"gdrcp/xfer"
 
 	"github.com/urfave/cli/v2"
 )
@@ -89,7 +90,7 @@ func orDash(s string) string {
 	if s == "" {
 		return "-"
 	}
-	return printable(s)
+	return xfer.Printable(s)
 }
 
 func numaText(node int) string {

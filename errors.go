@@ -112,7 +112,7 @@ func lineOf(err error) string {
 		for _, prefix := range []string{errUsage.Error() + ": ", xfer.ErrUsage.Error() + ": "} {
 			text = strings.TrimPrefix(text, prefix)
 		}
-		text = printable(text)
+		text = xfer.Printable(text)
 		if !contains(parts, text) {
 			parts = append(parts, text)
 		}

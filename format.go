@@ -6,7 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
-	"unicode/utf8"
+
+	"gdrcp/xfer"
 )
 
 // parseSize reads a number of bytes: digits, and K, M, G or T for powers of
@@ -71,37 +72,10 @@ func count(n int64, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// printable makes s safe for a terminal: one line, with whatever is no
-// printable character of UTF-8 escaped.
-func printable(s string) string {
-	clean := true
-	for i, r := range s {
-		if r == utf8.RuneError && !strings.HasPrefix(s[i:], "\uFFFD") || !unicode.IsPrint(r) {
-			clean = false
-			break
-		}
-	}
-	if clean {
-		return s
-	}
-	var b strings.Builder
-	for len(s) > 0 {
-		r, n := utf8.DecodeRuneInString(s)
-		if r == utf8.RuneError && n == 1 || !unicode.IsPrint(r) {
-			q := strconv.Quote(s[:n])
-			b.WriteString(q[1 : len(q)-1])
-		} else {
-			b.WriteString(s[:n])
-		}
-		s = s[n:]
-	}
-	return b.String()
-}
-
 // quoteArg shows an argument as it was given, in quotes where it could be
 // misread without.
 func quoteArg(s string) string {
-	if s == "" || printable(s) != s || strings.ContainsAny(s, " \"'`\\") {
+	if s == "" || xfer.Printable(s) != s || strings.ContainsAny(s, " \"'`\\") {
 		return strconv.Quote(s)
 	}
 	return s

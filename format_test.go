@@ -35,17 +35,6 @@ func TestSizeTexts(t *testing.T) {
 	}
 }
 
-func TestPrintable(t *testing.T) {
-	for in, want := range map[string]string{
-		"plain text": "plain text", "größe 漢": "größe 漢", "a\nb": `a\nb`, "\x1b[2J": `\x1b[2J`, "\xff": `\xff`, "\uFFFD": "\uFFFD",
-		"\u202e": `\u202e`, "é\t": `é\t`, `back\slash "quote"`: `back\slash "quote"`, "\u00a0": `\u00a0`,
-	} {
-		if got := printable(in); got != want {
-			t.Errorf("%q: %s, want %s", in, got, want)
-		}
-	}
-}
-
 func TestQuoteArg(t *testing.T) {
 	for in, want := range map[string]string{"a/b:c": "a/b:c", "": `""`, "a b": `"a b"`, "a\nb": `"a\nb"`, `a"b`: `"a\"b"`, "a\xff": `"a\xff"`} {
 		if got := quoteArg(in); got != want {

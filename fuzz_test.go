@@ -3,8 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
-	"unicode"
-	"unicode/utf8"
+
+	"gdrcp/xfer"
 )
 
 // Whatever is written as a target, it is local, a place of a server with a path
@@ -17,7 +17,7 @@ func FuzzTarget(f *testing.F) {
 		got, err := parseTarget(s)
 		switch {
 		case err != nil:
-			if x := explain(err, false); x.code != exitUsage || x.text == "" || strings.Contains(x.text, "\n") || printable(x.text) != x.text {
+			if x := explain(err, false); x.code != exitUsage || x.text == "" || strings.Contains(x.text, "\n") || xfer.Printable(x.text) != x.text {
 				t.Errorf("%q: %+v", s, x)
 			}
 		case !got.remote:
@@ -26,23 +26,6 @@ func FuzzTarget(f *testing.F) {
 			}
 		case got.endpoint.Host == "", got.endpoint.Port == 0, got.endpoint.Port == 65535, got.path[0] != '/', strings.Contains(got.path, "\x00"):
 			t.Errorf("%q became %+v", s, got)
-		}
-	})
-}
-
-// Whatever there is to tell, it is printable and in one line, and what is so
-// already stays as it is.
-func FuzzPrintable(f *testing.F) {
-	for _, s := range []string{"", "plain", "a\nb", "\x1b[2J\xff", "\u202egpj", "\uFFFD"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		got := printable(s)
-		if !utf8.ValidString(got) || strings.IndexFunc(got, func(r rune) bool { return !unicode.IsPrint(r) }) >= 0 {
-			t.Errorf("%q became %q", s, got)
-		}
-		if again := printable(got); again != got {
-			t.Errorf("%q became %q, and that %q", s, got, again)
 		}
 	})
 }

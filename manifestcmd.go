@@ -132,7 +132,7 @@ func (m *manifesting) create(ctx context.Context, operands []string) error {
 		if m.json {
 			m.events.emit(differenceEvent{Event: "difference", Path: f.Path, Kind: kindText(f.Kind), Text: f.Text})
 		} else {
-			m.console.line("gdrcp: %s", printable(f.Text))
+			m.console.line("gdrcp: %s", xfer.Printable(f.Text))
 		}
 	}
 	end := m.follow()
@@ -174,9 +174,9 @@ func (m *manifesting) verify(ctx context.Context, operands []string) error {
 		case m.json:
 			m.events.emit(differenceEvent{"difference", f.Path, kindText(f.Kind), f.Differs.String(), rangeFields(f.Ranges), f.Text})
 		case f.Kind == xfer.FindingSkipped || f.Kind == xfer.FindingUnreadable:
-			m.console.line("gdrcp: %s", printable(f.Text))
+			m.console.line("gdrcp: %s", xfer.Printable(f.Text))
 		default:
-			m.tell("%s", printable(f.Text))
+			m.tell("%s", xfer.Printable(f.Text))
 		}
 	}
 	end := m.follow()
@@ -268,11 +268,11 @@ func (m *manifesting) show(ctx context.Context, operands []string) error {
 func entryText(e *manifest.Entry, a manifest.Algorithm) string {
 	switch e.Type {
 	case manifest.File:
-		return fmt.Sprintf("f %04o %d %s %s", e.Mode, e.Size, a.Hex(e.Root), printable(e.Path))
+		return fmt.Sprintf("f %04o %d %s %s", e.Mode, e.Size, a.Hex(e.Root), xfer.Printable(e.Path))
 	case manifest.Symlink:
-		return fmt.Sprintf("l %04o %s -> %s", e.Mode, printable(e.Path), printable(e.Target))
+		return fmt.Sprintf("l %04o %s -> %s", e.Mode, xfer.Printable(e.Path), xfer.Printable(e.Target))
 	}
-	return fmt.Sprintf("d %04o %s", e.Mode, printable(e.Path))
+	return fmt.Sprintf("d %04o %s", e.Mode, xfer.Printable(e.Path))
 }
 
 func (m *manifesting) diff(ctx context.Context, operands []string) error {

@@ -265,6 +265,6 @@ func (s *serving) ended(e xfer.SessionEnd) {
 
 func (s *serving) report(e xfer.Event) {
 	if s.verbose && e.Kind == xfer.EventFile && e.Outcome != xfer.Copied {
-		s.console.line("gdrcp: %s: %s", e.Peer, printable(e.Text))
+		s.console.line("gdrcp: %s: %s", e.Peer, xfer.Printable(e.Text))
 	}
 }

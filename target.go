@@ -82,7 +82,7 @@ func parseEndpoint(s string) (xfer.Endpoint, error) {
 		return e, errors.New("a host is missing")
 	case strings.Contains(e.Host, "@"):
 		return e, errors.New("user names are not supported: write rdma://host/path")
-	case strings.ContainsAny(e.Host, " \t\r\n\x00") || printable(e.Host) != e.Host:
+	case strings.ContainsAny(e.Host, " \t\r\n\x00") || xfer.Printable(e.Host) != e.Host:
 		return e, errors.New("that is no host name")
 	}
 	if !hasPort {

@@ -61,7 +61,7 @@ func TestBadTargets(t *testing.T) {
 	} {
 		_, err := parseTarget(in)
 		f := explain(err, false)
-		if err == nil || f.code != exitUsage || !strings.HasSuffix(f.text, why) || printable(f.text) != f.text {
+		if err == nil || f.code != exitUsage || !strings.HasSuffix(f.text, why) || xfer.Printable(f.text) != f.text {
 			t.Errorf("%q: %+v, want %q", in, f, why)
 		}
 	}

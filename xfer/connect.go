@@ -302,7 +302,7 @@ func (c *Client) askRails(ctx context.Context, addrs []netip.AddrPort, o *Option
 		}
 		return s.expect(ctx, msgWelcome, "welcome", func(body []byte) error {
 			w, err := decodeHello(body)
-			rails, why = w.rails, printable(w.noRails)
+			rails, why = w.rails, Printable(w.noRails)
 			if len(rails) > maxRails {
 				rails = rails[:maxRails]
 			}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"gdrcp/rdma"
 )
@@ -61,7 +60,7 @@ type RemoteError struct {
 }
 
 func (e *RemoteError) Error() string {
-	return fmt.Sprintf("%s: %s", e.Peer, printable(e.Text))
+	return fmt.Sprintf("%s: %s", e.Peer, Printable(e.Text))
 }
 
 // Is maps the class back to the errors that callers test for.
@@ -77,15 +76,4 @@ func (e *RemoteError) Is(target error) bool {
 		return target == ErrPeerStopped
 	}
 	return false
-}
-
-// printable makes a text from the peer safe for a terminal and a log: one
-// line, no control characters.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0) {
-			return '?'
-		}
-		return r
-	}, strings.ToValidUTF8(s, "?"))
 }

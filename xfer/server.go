@@ -45,7 +45,7 @@ type ServerConfig struct {
 type SessionEnd struct {
 	Peer    string
 	What    string   // "push", "pull", "bench"
-	Path    string   // the first of them
+	Path    string   // the first of them, as the client wrote it
 	More    int      // further paths of a pull
 	Summary *Summary // nil where it did not come to one
 	Err     error
@@ -270,7 +270,7 @@ func (v *Server) host(ctx context.Context, s *session, d *dialed, leave func()) 
 		if h.mode == modeRails {
 			return v.tellRails(ctx, s, leave)
 		}
-		end.What, end.Path = h.mode.String(), printable(firstOr(h.paths, ""))
+		end.What, end.Path = h.mode.String(), firstOr(h.paths, "")
 		end.More = max(0, len(h.paths)-1)
 		if served, err = v.serve(s, h); err != nil {
 			return err

@@ -161,7 +161,7 @@ func (k *sink) slow(ctx context.Context, f *frame) (done bool, err error) {
 		if manifest.CheckPath(path) != nil {
 			path = ""
 		}
-		x.text = printable(x.text)
+		x.text = Printable(x.text)
 		return false, k.refused(path, &x)
 	case msgEnd:
 		c := cursor{b: f.body}

@@ -246,7 +246,7 @@ func (s *source) settle(e *srcEntry, x *exception) error {
 	case x == nil && e.Type == manifest.File && !s.isCommitted(e):
 		return fmt.Errorf("%w: the peer published %q before it was sent", ErrIntegrity, e.Path)
 	case x != nil:
-		x.text = printable(x.text)
+		x.text = Printable(x.text)
 		// Whatever of it is still to be read or sent is not wanted any more.
 		e.giveUp(x.outcome, x.text)
 	}

@@ -104,7 +104,7 @@ func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 		}
 		return s, err
 	}
-	return c.client().Pull(ctx, p.endpoint, p.sources, p.dst, false, o)
+	return c.client().Pull(ctx, p.endpoint, p.sources, p.dst, o)
 }
 
 // report takes the engine's events, from several goroutines at once.

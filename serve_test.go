@@ -118,7 +118,7 @@ func TestMaxSessions(t *testing.T) {
 		}
 	}}
 	at := netip.MustParseAddrPort(s.addr)
-	if _, err := p.client().Pull(t.Context(), xfer.Endpoint{Host: at.Addr().String(), Port: at.Port()}, []string{"/a"}, t.TempDir(), false, o); err != nil {
+	if _, err := p.client().Pull(t.Context(), xfer.Endpoint{Host: at.Addr().String(), Port: at.Port()}, []string{"/a"}, t.TempDir(), o); err != nil {
 		t.Error(err)
 	}
 }
@@ -136,7 +136,7 @@ func TestServerStopsDuringACopy(t *testing.T) {
 		}
 	}}
 	at := netip.MustParseAddrPort(s.addr)
-	_, err := p.client().Pull(t.Context(), xfer.Endpoint{Host: at.Addr().String(), Port: at.Port()}, []string{"/a"}, dir, false, o)
+	_, err := p.client().Pull(t.Context(), xfer.Endpoint{Host: at.Addr().String(), Port: at.Port()}, []string{"/a"}, dir, o)
 	if err == nil {
 		t.Fatal("the copy went well")
 	}

@@ -121,19 +121,10 @@ func (s *blake3Stream) compress() guts.Node {
 	return guts.CompressBuffer(&s.group, s.held, &guts.IV, s.done.count*guts.MaxSIMD, 0)
 }
 
-func (s *blake3Stream) writeString(p string) {
-	for len(p) > 0 {
-		if s.held == groupBytes {
-			s.done.push(guts.ChainingValue(s.compress()))
-			s.held = 0
-		}
-		n := copy(s.group[s.held:], p)
-		s.held += n
-		p = p[n:]
-	}
-}
+func (s *blake3Stream) writeString(p string) { feed(s, p) }
+func (s *blake3Stream) write(p []byte)       { feed(s, p) }
 
-func (s *blake3Stream) write(p []byte) {
+func feed[T string | []byte](s *blake3Stream, p T) {
 	for len(p) > 0 {
 		if s.held == groupBytes {
 			s.done.push(guts.ChainingValue(s.compress()))

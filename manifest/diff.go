@@ -53,8 +53,6 @@ type Change struct {
 	// A BLAKE3 digest tells a file of one piece from the first piece of a longer
 	// one, so between those two the first piece always differs.
 	Ranges []ByteRange
-	// DifferBytes is how many bytes are in pieces that differ.
-	DifferBytes int64
 }
 
 // Path is the path that the change is about.
@@ -134,7 +132,7 @@ type differ struct {
 func (d *differ) step() error {
 	var c Change
 	var err error
-	order := comparePaths(d.a.e, d.b.e)
+	order := compareEntryPaths(d.a.e, d.b.e)
 	if order == 0 && d.a.e.Type == File && d.b.e.Type == File {
 		if err := d.comparePieces(&c); err != nil {
 			return err
@@ -164,21 +162,15 @@ func (d *differ) step() error {
 	return nil
 }
 
-// comparePaths orders entries as manifests do; nil, past the end, is last.
-func comparePaths(a, b *Entry) int {
+// compareEntryPaths orders entries as manifests do; nil, past the end, is last.
+func compareEntryPaths(a, b *Entry) int {
 	switch {
 	case b == nil:
 		return -1
 	case a == nil:
 		return 1
-	case a.Path == b.Path:
-		return 0
-	case a.Path == ".":
-		return -1
-	case b.Path == ".":
-		return 1
 	}
-	return strings.Compare(a.Path, b.Path)
+	return ComparePaths(a.Path, b.Path)
 }
 
 // judge reports c, whose entries are settled, if they differ.
@@ -187,7 +179,7 @@ func (d *differ) judge(c Change) error {
 	case c.A == nil && c.B == nil:
 		return nil // void here, and void or absent there
 	case c.A == nil || c.B == nil:
-		c.Ranges, c.DifferBytes = nil, 0
+		c.Ranges = nil
 	default:
 		c.Differs = compareEntries(c.A, c.B)
 		if c.Differs == 0 {
@@ -290,7 +282,6 @@ func endOf(count, pieceBytes, fileBytes int64) int64 {
 
 // add notes that bytes from start to end differ; calls come in ascending order.
 func (c *Change) add(start, end int64) {
-	c.DifferBytes += end - start
 	if n := len(c.Ranges); n > 0 && (c.Ranges[n-1].End == start || n == MaxRanges) {
 		c.Ranges[n-1].End = end
 		return

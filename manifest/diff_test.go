@@ -39,7 +39,7 @@ func told(changes []Change) (s []string) {
 		case c.Ranges == nil:
 			s = append(s, fmt.Sprintf("%s: %s", c.Path(), c.Differs))
 		default:
-			s = append(s, fmt.Sprintf("%s: %s %v %d", c.Path(), c.Differs, c.Ranges, c.DifferBytes))
+			s = append(s, fmt.Sprintf("%s: %s %v", c.Path(), c.Differs, c.Ranges))
 		}
 	}
 	return s
@@ -70,19 +70,19 @@ func TestDiff(t *testing.T) {
 		"type, of a big one": {items{file(3<<16, run{x, 3}), dir("b")}, items{dir("a")}, []string{"a: type,mode,mtime", "- b"}},
 		"target":             {items{link("t")}, items{link("u")}, []string{"a: target"}},
 		"mode and time":      {items{file(1, run{x, 1})}, items{meta}, []string{"a: mode,mtime"}},
-		"small content":      {items{file(9, run{x, 1})}, items{file(9, run{y, 1})}, []string{"a: content [{0 9}] 9"}},
-		"to empty":           {items{file(9, run{x, 1})}, items{file(0)}, []string{"a: size,content [{0 9}] 9"}},
-		"one piece":          {items{file(4<<16, run{x, 4})}, items{file(4<<16, run{x, 2}, run{y, 1}, run{x, 1})}, []string{"a: content [{131072 196608}] 65536"}},
-		"merged":             {items{file(4<<16, run{x, 4})}, items{file(4<<16, run{x, 1}, run{y, 1}, run{z, 1}, run{x, 1})}, []string{"a: content [{65536 196608}] 131072"}},
-		"apart":              {items{file(3<<16-1, run{x, 3})}, items{file(3<<16-1, run{y, 1}, run{x, 1}, run{y, 1})}, []string{"a: content [{0 65536} {131072 196607}] 131071"}},
-		"grown":              {items{file(2<<16, run{x, 2})}, items{file(3<<16+5, run{x, 3}, run{y, 1})}, []string{"a: size,content [{131072 196613}] 65541"}},
-		"shrunk mid-piece":   {items{file(3<<16, run{x, 3})}, items{file(1<<16+5, run{x, 1}, run{y, 1})}, []string{"a: size,content [{65536 196608}] 131072"}},
+		"small content":      {items{file(9, run{x, 1})}, items{file(9, run{y, 1})}, []string{"a: content [{0 9}]"}},
+		"to empty":           {items{file(9, run{x, 1})}, items{file(0)}, []string{"a: size,content [{0 9}]"}},
+		"one piece":          {items{file(4<<16, run{x, 4})}, items{file(4<<16, run{x, 2}, run{y, 1}, run{x, 1})}, []string{"a: content [{131072 196608}]"}},
+		"merged":             {items{file(4<<16, run{x, 4})}, items{file(4<<16, run{x, 1}, run{y, 1}, run{z, 1}, run{x, 1})}, []string{"a: content [{65536 196608}]"}},
+		"apart":              {items{file(3<<16-1, run{x, 3})}, items{file(3<<16-1, run{y, 1}, run{x, 1}, run{y, 1})}, []string{"a: content [{0 65536} {131072 196607}]"}},
+		"grown":              {items{file(2<<16, run{x, 2})}, items{file(3<<16+5, run{x, 3}, run{y, 1})}, []string{"a: size,content [{131072 196613}]"}},
+		"shrunk mid-piece":   {items{file(3<<16, run{x, 3})}, items{file(1<<16+5, run{x, 1}, run{y, 1})}, []string{"a: size,content [{65536 196608}]"}},
 		"void and absent":    {items{void}, items{dir("b")}, []string{"+ b"}},
 		"void both":          {items{void}, items{void}, nil},
 		"void and there":     {items{void}, items{file(3<<16, run{y, 3})}, []string{"+ a"}},
 		"there and void":     {items{file(3<<16, run{y, 3})}, items{void}, []string{"- a"}},
 		"void and directory": {items{void}, items{dir("a")}, []string{"+ a"}},
-		"huge":               {items{file(1<<62, run{x, 1 << 46})}, items{file(1<<62, run{x, 1<<46 - 1}, run{y, 1})}, []string{fmt.Sprintf("a: content [{%d %d}] 65536", int64(1<<62-1<<16), int64(1<<62))}},
+		"huge":               {items{file(1<<62, run{x, 1 << 46})}, items{file(1<<62, run{x, 1<<46 - 1}, run{y, 1})}, []string{fmt.Sprintf("a: content [{%d %d}]", int64(1<<62-1<<16), int64(1<<62))}},
 	} {
 		changes, identical, err := diffTexts(t, manifestText(t, h, c.a), manifestText(t, h, c.b))
 		if got := told(changes); err != nil || identical != (c.want == nil) || !slices.Equal(got, c.want) {
@@ -104,8 +104,8 @@ func TestDiffRangesBounded(t *testing.T) {
 		t.Fatal(changes, err)
 	}
 	c := changes[0]
-	if len(c.Ranges) != MaxRanges || c.DifferBytes != pieces/2<<16 || c.Ranges[0] != (ByteRange{1 << 16, 2 << 16}) || c.Ranges[MaxRanges-1].End != pieces<<16 {
-		t.Errorf("%d ranges, %d bytes, last %v", len(c.Ranges), c.DifferBytes, c.Ranges[len(c.Ranges)-1])
+	if len(c.Ranges) != MaxRanges || c.Ranges[0] != (ByteRange{1 << 16, 2 << 16}) || c.Ranges[MaxRanges-1].End != pieces<<16 {
+		t.Errorf("%d ranges, last %v", len(c.Ranges), c.Ranges[len(c.Ranges)-1])
 	}
 }
 
@@ -177,7 +177,7 @@ func TestDiffRandomTrees(t *testing.T) {
 			if !reflect.DeepEqual(pair, [2]*Entry{c.A, c.B}) {
 				t.Fatalf("%s: %+v, want %+v", c.Path(), c, pair)
 			}
-			if !reflect.DeepEqual(back[i], Change{A: c.B, B: c.A, Differs: c.Differs, Ranges: c.Ranges, DifferBytes: c.DifferBytes}) {
+			if !reflect.DeepEqual(back[i], Change{A: c.B, B: c.A, Differs: c.Differs, Ranges: c.Ranges}) {
 				t.Fatalf("%s: backwards %+v, forwards %+v", c.Path(), back[i], c)
 			}
 		}

@@ -42,6 +42,20 @@ func CheckPath(p string) error {
 	return nil
 }
 
+// ComparePaths is the order of a manifest's entries, and that of a walk: "."
+// first, then bytewise.
+func ComparePaths(a, b string) int {
+	switch {
+	case a == b:
+		return 0
+	case a == ".":
+		return -1
+	case b == ".":
+		return 1
+	}
+	return strings.Compare(a, b)
+}
+
 // checkTarget says whether t may be what a symbolic link holds: any bytes but
 // NUL, 1 to MaxPathBytes of them, as symlink(2) has it. Where it leads is not
 // looked at: that is for whoever follows links.

@@ -31,7 +31,6 @@ type Reader struct {
 	pieceEnd error
 	previous Digest // of the run before, if any
 	runs     bool   // there is a run before
-	void     int64
 	summary  Summary
 	err      error
 }
@@ -75,10 +74,6 @@ func (r *Reader) Header() Header { return r.header }
 
 // Summary is what the last line says, once Next has returned io.EOF; before, zero.
 func (r *Reader) Summary() Summary { return r.summary }
-
-// VoidFiles is how many files so far had been begun and not finished, and count
-// for nothing.
-func (r *Reader) VoidFiles() int64 { return r.void }
 
 // Next returns the next entry, which is then the caller's. A file of at most
 // one piece has its Root; one of several gets it once NextPiece, SkipPieces
@@ -161,7 +156,6 @@ func (r *Reader) NextPiece() (d Digest, count uint64, err error) {
 // endFile takes the end line of a file of total pieces.
 func (r *Reader) endFile(root []byte, total uint64) error {
 	if string(root) == "-" {
-		r.void++
 		r.pieceEnd = ErrVoid
 		return nil
 	}

@@ -22,7 +22,6 @@ type Writer struct {
 	entry   Entry // the open file
 	run     Digest
 	runs    uint64 // how many of run are not written yet
-	void    int64
 	closed  bool
 	summary Summary
 }
@@ -94,8 +93,8 @@ func (w *Writer) writeCovered(e *Entry) error {
 }
 
 // BeginFile starts a file of any number of pieces, whose Root is not known yet:
-// call Piece or PieceRun for all its pieces in order, then EndFile, or VoidFile
-// at any point. e is copied.
+// call PieceRun for all its pieces in order, then EndFile, or VoidFile at any
+// point. e is copied.
 func (w *Writer) BeginFile(e *Entry) error {
 	if w.open || w.closed {
 		return misuse("a file inside a file or after the end")
@@ -118,10 +117,8 @@ func (w *Writer) BeginFile(e *Entry) error {
 // single says whether the open file fits one line.
 func (w *Writer) single() bool { return PieceCount(w.entry.Size, w.header.PieceBytes) <= 1 }
 
-// Piece adds the digest of the open file's next piece.
-func (w *Writer) Piece(d Digest) error { return w.PieceRun(d, 1) }
-
-// PieceRun adds n equal digests, in the time of a few.
+// PieceRun adds the digest of the open file's next n pieces, all equal, in the
+// time of a few.
 func (w *Writer) PieceRun(d Digest, n uint64) error {
 	if !w.open {
 		return misuse("a piece outside a file")
@@ -188,7 +185,6 @@ func (w *Writer) VoidFile() error {
 		return misuse("the end of no file")
 	}
 	w.open = false
-	w.void++
 	if w.single() {
 		return nil
 	}
@@ -198,9 +194,6 @@ func (w *Writer) VoidFile() error {
 	w.line = append(w.line, "= -\n"...)
 	return w.flushLine()
 }
-
-// VoidFiles is how many files have been given up.
-func (w *Writer) VoidFiles() int64 { return w.void }
 
 // Close writes the last line and says what it says. The stream below is
 // flushed into, not closed. A second Close does nothing.

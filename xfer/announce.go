@@ -84,12 +84,6 @@ func (a *announcer) entry(f *chunker.Found) error {
 	a.pending = append(a.pending, e)
 	a.total.entries++
 	a.total.bytes += uint64(e.Size)
-	need := e.Size
-	if e.sparse {
-		need = min(e.allocBytes, e.Size)
-	}
-	a.total.allocBytes += uint64(need)
-	a.tally.totalFiles.Store(int64(a.total.entries))
 	a.tally.totalBytes.Store(int64(a.total.bytes))
 	return nil
 }

@@ -21,8 +21,8 @@ const (
 	auditBufferBytes = 64 << 20
 )
 
-// audit reads a tree: one goroutine walks it and cuts files into pieces,
-// workers digest them, and the caller's goroutine takes them in order.
+// audit reads a tree: one goroutine walks it and cuts files into pieces, workers
+// digest them, and another takes them in order.
 type audit struct {
 	tree   *chunker.Tree
 	walker *chunker.Walker
@@ -147,7 +147,6 @@ func (a *audit) next() (*auditItem, error) {
 		}
 		it := &auditItem{entry: f.Entry, stamp: f.Stamp, sparse: f.Sparse, problem: f.Problem}
 		if a.single || a.leaveOut == nil || !a.leaveOut(it) {
-			a.tally.totalFiles.Add(1)
 			return it, nil
 		}
 	}

@@ -111,7 +111,7 @@ func (m *treeMerge) cut(ctx context.Context) error {
 		m.found.name, m.found.entry.Path = m.found.entry.Path, m.want.Path
 	}
 	for m.found != nil || m.want != nil {
-		order := comparePaths(m.found, m.want)
+		order := m.order()
 		if err := m.step(ctx, order); err != nil {
 			return err
 		}
@@ -144,21 +144,15 @@ func (m *treeMerge) nextWant() error {
 	return err
 }
 
-// comparePaths orders the next path of each; "." is first and nil last.
-func comparePaths(found *auditItem, want *manifest.Entry) int {
+// order compares the next path of each; what has none is past the other.
+func (m *treeMerge) order() int {
 	switch {
-	case want == nil:
+	case m.want == nil:
 		return -1
-	case found == nil:
-		return 1
-	case found.entry.Path == want.Path:
-		return 0
-	case found.entry.Path == ".":
-		return -1
-	case want.Path == ".":
+	case m.found == nil:
 		return 1
 	}
-	return strings.Compare(found.entry.Path, want.Path)
+	return manifest.ComparePaths(m.found.entry.Path, m.want.Path)
 }
 
 // step hands on the lower of the two paths. What is only in one of them is

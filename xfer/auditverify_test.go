@@ -175,8 +175,8 @@ func TestVoidFileCountsAsAbsent(t *testing.T) {
 	w, err := manifest.NewWriter(&text, xxh3Header())
 	if err == nil {
 		err = errors.Join(w.WriteEntry(&manifest.Entry{Type: manifest.Dir, Path: ".", Mode: 0o755}),
-			w.BeginFile(&manifest.Entry{Type: manifest.File, Path: "a", Size: 2 * auditPieceBytes, Mode: 0o644}), w.Piece(manifest.Digest{1}), w.VoidFile(),
-			w.BeginFile(&manifest.Entry{Type: manifest.File, Path: "b", Size: 2 * auditPieceBytes, Mode: 0o644}), w.Piece(manifest.Digest{1}), w.VoidFile())
+			w.BeginFile(&manifest.Entry{Type: manifest.File, Path: "a", Size: 2 * auditPieceBytes, Mode: 0o644}), w.PieceRun(manifest.Digest{1}, 1), w.VoidFile(),
+			w.BeginFile(&manifest.Entry{Type: manifest.File, Path: "b", Size: 2 * auditPieceBytes, Mode: 0o644}), w.PieceRun(manifest.Digest{1}, 1), w.VoidFile())
 	}
 	if err == nil {
 		_, err = w.Close()

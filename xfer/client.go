@@ -48,7 +48,7 @@ func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst st
 }
 
 // Pull copies files from a server to a local path.
-func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst string, mustBeDir bool, o Options) (*Summary, error) {
+func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst string, o Options) (*Summary, error) {
 	o.complete()
 	if err := checkNames(paths); err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst stri
 	if len(paths) > 1 {
 		h.flags |= flagMany
 	}
-	store, err := chunker.OpenSink(chunker.SinkOptions{Dest: dst, MustBeDir: mustBeDir || len(paths) > 1, Preserve: o.Preserve, NoFsync: o.NoFsync})
+	store, err := chunker.OpenSink(chunker.SinkOptions{Dest: dst, MustBeDir: len(paths) > 1, Preserve: o.Preserve, NoFsync: o.NoFsync})
 	if err != nil {
 		return nil, err
 	}

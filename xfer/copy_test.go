@@ -254,7 +254,7 @@ func testPushAndPullTree(t *testing.T, w way) {
 				t.Errorf("ends: %+v and %+v", sum, end)
 			}
 			back := filepath.Join(t.TempDir(), "back")
-			sum2, err := w.client(rdmatest.Faults{}).Pull(t.Context(), s.ep, []string{"copy"}, back, false, o)
+			sum2, err := w.client(rdmatest.Faults{}).Pull(t.Context(), s.ep, []string{"copy"}, back, o)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -33,6 +33,16 @@ func noTemps(t testing.TB, dir string) {
 	}
 }
 
+// notPublished fails the test where a file of a copy that failed is there, under
+// its name or another.
+func notPublished(t testing.TB, root, path string) {
+	t.Helper()
+	noTemps(t, root)
+	if _, err := os.Lstat(filepath.Join(root, path)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s was published: %v", path, err)
+	}
+}
+
 // isHeader tells a chunk's header from its payload: payloads come with an
 // immediate.
 func isHeader(p rdmatest.Posted) bool { return p.WR.Op == rdma.OpWrite }
@@ -101,10 +111,7 @@ func testPieceThatNeverArrivesWhole(t *testing.T, w way) {
 	if sum.Corrupt != 1 || sum.Files != 1 || !sum.Verified {
 		t.Errorf("summary: %+v", sum)
 	}
-	if _, err := os.Stat(filepath.Join(s.root, "copy", "bad")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the damaged file was published: %v", err)
-	}
-	noTemps(t, s.root)
+	notPublished(t, s.root, "copy/bad")
 }
 
 func TestHeaderThatNeverArrivesWhole(t *testing.T) { over(t, testHeaderThatNeverArrivesWhole) }
@@ -134,10 +141,7 @@ func testConnectionLostOnTheWay(t *testing.T, w way) {
 	if end := s.lastEnd(t, 1); end.Err == nil {
 		t.Error("the server noticed nothing")
 	}
-	noTemps(t, s.root)
-	if _, err := os.Stat(filepath.Join(s.root, "copy", "f")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("half a file was published: %v", err)
-	}
+	notPublished(t, s.root, "copy/f")
 }
 
 func TestSilentPeer(t *testing.T) { over(t, testSilentPeer) }
@@ -184,10 +188,7 @@ func testInterrupted(t *testing.T, w way) {
 	if !errors.Is(end.Err, xfer.ErrPeerStopped) && !errors.Is(end.Err, rdma.ErrDisconnected) {
 		t.Errorf("the server was told %v", end.Err)
 	}
-	noTemps(t, s.root)
-	if _, err := os.Stat(filepath.Join(s.root, "copy", "f")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("half a file was published: %v", err)
-	}
+	notPublished(t, s.root, "copy/f")
 }
 
 func TestLockedMemory(t *testing.T) { over(t, testLockedMemory) }
@@ -232,10 +233,7 @@ func testFileChangesWhileRead(t *testing.T, w way) {
 	if end := s.lastEnd(t, 1); end.Err != nil || end.Summary.Changed != 1 {
 		t.Errorf("server: %+v", end)
 	}
-	if _, err := os.Stat(filepath.Join(s.root, "copy", "growing")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a file that changed was published: %v", err)
-	}
-	noTemps(t, s.root)
+	notPublished(t, s.root, "copy/growing")
 }
 
 func TestStrangers(t *testing.T) {
@@ -326,16 +324,12 @@ func testGivenManifest(t *testing.T, w way) {
 	}
 	os.Rename(src, filepath.Join(s.root, "source"))
 	dst := filepath.Join(t.TempDir(), "pulled")
-	sum, err = w.client(rdmatest.Faults{}).Pull(t.Context(), s.ep, []string{"source"}, dst, false, o)
+	sum, err = w.client(rdmatest.Faults{}).Pull(t.Context(), s.ep, []string{"source"}, dst, o)
 	if err != nil || sum.Corrupt != 2 || sum.Missing != 1 {
 		t.Errorf("pull: %v, %+v", err, sum)
 	}
 	for _, dir := range []string{filepath.Join(s.root, "third"), dst} {
-		for _, name := range []string{"more", "big/1048577"} {
-			if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("%s: published %s: %v", dir, name, err)
-			}
-		}
-		noTemps(t, dir)
+		notPublished(t, dir, "more")
+		notPublished(t, dir, "big/1048577")
 	}
 }

@@ -107,7 +107,7 @@ func (c *manifestCursor) find(path string, missing func(*manifest.Entry)) (*mani
 		if err := c.advance(); err != nil {
 			return nil, err
 		}
-		if c.done || before(path, c.next.Path) {
+		if c.done || manifest.ComparePaths(path, c.next.Path) < 0 {
 			return nil, nil
 		}
 		e := c.next
@@ -141,14 +141,6 @@ func (c *manifestCursor) isClosed(path string) bool {
 		}
 	}
 	return false
-}
-
-// before is the order of a manifest: the top, then bytewise by path.
-func before(a, b string) bool {
-	if a == "." || b == "." {
-		return a == "." && b != "."
-	}
-	return a < b
 }
 
 // rest reports the entries that are left.

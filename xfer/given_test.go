@@ -54,7 +54,7 @@ func testGivenManifestOfWhatCannotBeRead(t *testing.T, w way) {
 	}
 	sum, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, s.ep, "second", o)
 	check("push", sum, err)
-	sum, err = w.client(rdmatest.Faults{}).Pull(t.Context(), s.ep, []string{"src"}, filepath.Join(t.TempDir(), "out"), false, o)
+	sum, err = w.client(rdmatest.Faults{}).Pull(t.Context(), s.ep, []string{"src"}, filepath.Join(t.TempDir(), "out"), o)
 	check("pull", sum, err)
 
 	// What is gone beside it is missing all the same.

@@ -147,7 +147,7 @@ func TestHostileServer(t *testing.T) {
 			c := Client{TCP: tcp.New()}
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
-			if _, err := c.Pull(ctx, ep, tc.paths, dst, false, o); err == nil {
+			if _, err := c.Pull(ctx, ep, tc.paths, dst, o); err == nil {
 				t.Error("the client took it for a copy")
 			} else if !errors.Is(err, ErrProtocol) {
 				t.Errorf("got %v", err)

@@ -89,7 +89,10 @@ func decodeEntry(b []byte) (e planned, err error) {
 	if e.allocBytes < 0 || e.allocBytes > e.Size {
 		e.allocBytes = e.Size
 	}
-	return e, e.check()
+	if err := e.Check(); err != nil {
+		return e, fmt.Errorf("%w: %w", ErrProtocol, err)
+	}
+	return e, nil
 }
 
 func (e *planned) field(tag byte, v []byte) error {
@@ -136,39 +139,15 @@ func (e *planned) field(tag byte, v []byte) error {
 	return nil
 }
 
-func (e *planned) check() error {
-	if err := manifest.CheckPath(e.Path); err != nil {
-		return fmt.Errorf("%w: %w", ErrProtocol, err)
-	}
-	switch e.Type {
-	case manifest.File:
-		if e.Path == "." {
-			return fmt.Errorf("%w: the top is a file", ErrProtocol)
-		}
-	case manifest.Dir:
-		if e.Size != 0 {
-			return fmt.Errorf("%w: a directory with a size", ErrProtocol)
-		}
-	case manifest.Symlink:
-		if e.Size != 0 || len(e.Target) == 0 || len(e.Target) > 4095 || e.Path == "." {
-			return fmt.Errorf("%w: bad symbolic link", ErrProtocol)
-		}
-	default:
-		return fmt.Errorf("%w: entry of type %q", ErrProtocol, byte(e.Type))
-	}
-	return nil
-}
-
-// totals is the body of msgTotal: three uvarints.
+// totals is the body of msgTotal.
 type totals struct {
-	entries, bytes, allocBytes uint64
-	final                      bool
+	entries, bytes uint64
+	final          bool // nothing more will be found
 }
 
 func (t *totals) encode() []byte {
 	b := binary.AppendUvarint(nil, t.entries)
 	b = binary.AppendUvarint(b, t.bytes)
-	b = binary.AppendUvarint(b, t.allocBytes)
 	if t.final {
 		return append(b, 1)
 	}
@@ -177,7 +156,7 @@ func (t *totals) encode() []byte {
 
 func decodeTotals(b []byte) (t totals, err error) {
 	c := cursor{b: b}
-	t = totals{entries: c.uvarint(), bytes: c.uvarint(), allocBytes: c.uvarint(), final: c.byte() == 1}
+	t = totals{entries: c.uvarint(), bytes: c.uvarint(), final: c.byte() == 1}
 	return t, c.err("total")
 }
 

@@ -12,7 +12,7 @@ func TestSeveralSourcesNeedNames(t *testing.T) {
 		for what, try := range map[string]func() error{
 			"push": func() error { _, err := c.Push(t.Context(), paths, Endpoint{}, "x", Options{}); return err },
 			"pull": func() error {
-				_, err := c.Pull(t.Context(), Endpoint{}, paths, t.TempDir(), false, Options{})
+				_, err := c.Pull(t.Context(), Endpoint{}, paths, t.TempDir(), Options{})
 				return err
 			},
 		} {

@@ -138,7 +138,7 @@ type Link struct {
 // Tally counts what a session has done so far. It may be read while it runs.
 type Tally struct {
 	bytes, wireBytes, repairs atomic.Int64
-	totalBytes, totalFiles    atomic.Int64
+	totalBytes                atomic.Int64
 	totalKnown                atomic.Bool
 	firstByteNs               atomic.Int64
 	started                   time.Time
@@ -151,13 +151,12 @@ func (t *Tally) firstByte() { t.firstByteNs.CompareAndSwap(0, int64(time.Since(t
 type Progress struct {
 	Bytes      int64 // verified and written at the sink
 	TotalBytes int64 // of all that was found so far
-	Entries    int64
-	TotalKnown bool // nothing more will be found
+	TotalKnown bool  // nothing more will be found
 }
 
 // Read takes a reading.
 func (t *Tally) Read() Progress {
-	return Progress{Bytes: t.bytes.Load(), TotalBytes: t.totalBytes.Load(), Entries: t.totalFiles.Load(), TotalKnown: t.totalKnown.Load()}
+	return Progress{Bytes: t.bytes.Load(), TotalBytes: t.totalBytes.Load(), TotalKnown: t.totalKnown.Load()}
 }
 
 // Summary is what a session came to.

@@ -314,7 +314,6 @@ func (k *sink) totals(ctx context.Context, body []byte) error {
 	k.mu.Lock()
 	k.totalTold = true
 	k.mu.Unlock()
-	k.tally.totalFiles.Store(int64(t.entries))
 	k.tally.totalBytes.Store(int64(t.bytes))
 	k.tally.totalKnown.Store(t.final)
 	return k.plan(ctx)

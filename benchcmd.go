@@ -99,7 +99,7 @@ func (b *benching) measure(ctx context.Context, operands []string) error {
 		return err
 	}
 	o := b.options
-	o.Program, o.Timeouts, o.Report = "gdrcp "+versionText(), b.timeouts, b.report
+	o.Timeouts, o.Report = b.timeouts, b.report
 	b.table = tabwriter.NewWriter(b.stdout, 0, 0, 2, ' ', 0)
 	transport, err := b.bandwidths(ctx, t.endpoint, o)
 	// What was measured before an error is worth its lines.

@@ -88,7 +88,7 @@ func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 		return nil, err
 	}
 	o := c.options
-	o.Program, o.Started, o.Timeouts, o.Tally, o.Report = "gdrcp "+versionText(), c.started, c.timeouts, &xfer.Tally{}, c.report
+	o.Started, o.Timeouts, o.Tally, o.Report = c.started, c.timeouts, &xfer.Tally{}, c.report
 	if !c.quiet && !c.json && c.isTerminal(c.stderr) {
 		defer c.console.follow(o.Tally)()
 	}

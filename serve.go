@@ -62,7 +62,7 @@ func (s *serving) run(ctx context.Context, operands []string) error {
 	}
 	defer root.Close()
 	cfg := xfer.ServerConfig{
-		Root: root, ReadOnly: s.readOnly, MaxSessions: s.maxSessions, Program: "gdrcp " + versionText(), Timeouts: s.timeouts,
+		Root: root, ReadOnly: s.readOnly, MaxSessions: s.maxSessions, Timeouts: s.timeouts,
 		Log: s.ended, Report: s.report,
 		Load: boundHeap,
 	}

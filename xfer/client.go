@@ -119,7 +119,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *hello, be
 // hello is what a client asks for.
 func (o *Options) hello(m mode) *hello {
 	h := &hello{
-		mode: m, program: o.Program, chunkBytes: uint64(o.ChunkBytes), pieceBytes: manifest.DefaultPieceBytes,
+		mode: m, chunkBytes: uint64(o.ChunkBytes), pieceBytes: manifest.DefaultPieceBytes,
 		hash: o.Hash, slots: uint64(o.Slots), qps: uint64(o.QPs), codec: uint64(o.Compress),
 	}
 	if h.hash == 0 {

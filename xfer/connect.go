@@ -296,7 +296,7 @@ func (c *Client) askRails(ctx context.Context, addrs []netip.AddrPort, o *Option
 	}
 	s := newSession(d.rail, d.conn, d.id, d.link.Remote, true, o.Timeouts)
 	err = s.run(ctx, func(ctx context.Context, _ *errgroup.Group) error {
-		h := hello{mode: modeRails, program: o.Program}
+		h := hello{mode: modeRails}
 		if err := s.ctl.send(ctx, msgHello, h.encode()); err != nil {
 			return err
 		}

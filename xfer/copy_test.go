@@ -93,7 +93,7 @@ func serve(t testing.TB, w way, change ...func(*xfer.ServerConfig)) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := xfer.ServerConfig{Root: root, Program: "test", Timeouts: w.timeouts(), Log: func(e xfer.SessionEnd) {
+	cfg := xfer.ServerConfig{Root: root, Timeouts: w.timeouts(), Log: func(e xfer.SessionEnd) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.ends = append(s.ends, e)

@@ -50,8 +50,6 @@ type Options struct {
 	Manifest      string
 	WriteManifest string
 
-	// Program is this program's version, for messages at the other end.
-	Program string
 	// Started is when the program began, for the time to the first byte.
 	Started  time.Time
 	Timeouts Timeouts

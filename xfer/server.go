@@ -30,7 +30,6 @@ type ServerConfig struct {
 	// NoRails is what a client is told where the server listens on no device;
 	// empty, the error of the first that it could not listen on.
 	NoRails  string
-	Program  string
 	Timeouts Timeouts
 	// Load is told what the running sessions need whenever that changes. It
 	// must not block. Nil: nobody wants to know.
@@ -322,7 +321,7 @@ func (v *Server) hear(ctx context.Context, s *session) (*hello, error) {
 // welcome tells the terms and readies the tokens for further queue pairs.
 func (v *Server) welcome(ctx context.Context, s *session, h *hello, name string) error {
 	w := *h
-	w.paths, w.name, w.program = nil, name, v.cfg.Program
+	w.paths, w.name = nil, name
 	w.slots, w.qps = uint64(s.params.slots), uint64(s.params.qps)
 	w.tokens = make([][16]byte, s.params.qps-1)
 	for i := range w.tokens {
@@ -362,7 +361,7 @@ func (v *Server) tellRails(ctx context.Context, s *session, leave func()) error 
 		}
 	}
 	slices.SortStableFunc(fast, func(a, b serverListener) int { return int(b.rateGbps - a.rateGbps) })
-	w := hello{mode: modeRails, program: v.cfg.Program}
+	w := hello{mode: modeRails}
 	if len(fast) == 0 {
 		w.noRails = v.cfg.NoRails
 	}

@@ -123,7 +123,6 @@ const (
 // answer.
 type hello struct {
 	mode       mode
-	program    string // version of the program, for messages to people
 	chunkBytes uint64
 	pieceBytes uint64
 	hash       manifest.Algorithm // 0: no digests (bench only)
@@ -158,7 +157,6 @@ const (
 // Tags of a hello's fields.
 const (
 	tagMode    = 1 | mustUnderstand
-	tagProgram = 2
 	tagChunk   = 3 | mustUnderstand
 	tagPiece   = 4 | mustUnderstand
 	tagHash    = 5 | mustUnderstand
@@ -176,7 +174,6 @@ const (
 func (h *hello) encode() []byte {
 	var w tlvWriter
 	w.uint(tagMode, uint64(h.mode))
-	w.str(tagProgram, h.program)
 	w.uint(tagChunk, h.chunkBytes)
 	w.uint(tagPiece, h.pieceBytes)
 	w.uint(tagHash, uint64(h.hash))
@@ -254,8 +251,6 @@ func (h *hello) field(tag byte, v []byte) error {
 		} else {
 			h.hash = manifest.Algorithm(u)
 		}
-	case tagProgram:
-		h.program = string(v)
 	case tagPath:
 		h.paths = append(h.paths, string(v))
 	case tagName:

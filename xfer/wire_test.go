@@ -15,7 +15,7 @@ import (
 
 func sampleHello() hello {
 	return hello{
-		mode: modePull, program: "v1", chunkBytes: 4 << 20, pieceBytes: 1 << 20, hash: manifest.BLAKE3, slots: 16, qps: 3, codec: 2,
+		mode: modePull, chunkBytes: 4 << 20, pieceBytes: 1 << 20, hash: manifest.BLAKE3, slots: 16, qps: 3, codec: 2,
 		flags: flagRecursive | flagMany, paths: []string{"a\n\xff", "/b"}, name: "b", tokens: [][16]byte{{1}, {2}},
 		rails:   []railAddr{{netip.MustParseAddrPort("10.7.0.1:7474"), "rxe0"}, {netip.MustParseAddrPort("[fe80::1%eth0]:7474"), "mlx5_0"}},
 		noRails: "why",

@@ -76,6 +76,7 @@ func xxh3Header() manifest.Header {
 
 // With BLAKE3 a file's root is what b3sum prints, holes or not.
 func TestRootsAreThoseOfB3sum(t *testing.T) {
+	OnHost(t)
 	dir := t.TempDir()
 	for name, n := range map[string]int{"0": 0, "1": 1, "piece-1": auditPieceBytes - 1, "piece": auditPieceBytes, "piece+1": auditPieceBytes + 1, "many": 21*auditPieceBytes + 77} {
 		putFile(t, filepath.Join(dir, name), auditData(n))
@@ -127,6 +128,7 @@ func TestRootsAreThoseOfB3sum(t *testing.T) {
 // Holes are not read: a tebibyte of them takes no time, and what is between
 // them is found.
 func TestHugeSparseFile(t *testing.T) {
+	OnHost(t)
 	path := t.TempDir() + "/huge"
 	putFile(t, path, []byte("begin"))
 	const size = 1<<40 + 12345
@@ -161,6 +163,7 @@ func TestHugeSparseFile(t *testing.T) {
 // A file that changes between the walk and its reading is told, and has no
 // place in a manifest.
 func TestFileThatChangesDuringAnAudit(t *testing.T) {
+	OnHost(t)
 	for name, size := range map[string]int{"one piece": 100, "many pieces": 5 * auditPieceBytes} {
 		path := t.TempDir() + "/f"
 		putFile(t, path, auditData(size))
@@ -195,6 +198,7 @@ func TestFileThatChangesDuringAnAudit(t *testing.T) {
 }
 
 func TestSpecialFilesInAnAudit(t *testing.T) {
+	OnHost(t)
 	dir := t.TempDir()
 	putFile(t, dir+"/a", []byte("a"))
 	text, _ := makeManifest(t, dir, xxh3Header(), AuditOptions{})
@@ -212,6 +216,7 @@ func TestSpecialFilesInAnAudit(t *testing.T) {
 }
 
 func TestAuditFollowsLinks(t *testing.T) {
+	OnHost(t)
 	dir := t.TempDir()
 	putFile(t, dir+"/blobs/x", []byte("content"))
 	if err := os.Mkdir(dir+"/t", 0o755); err != nil {
@@ -244,6 +249,7 @@ func TestAuditFollowsLinks(t *testing.T) {
 
 // An audit that ends early leaves no file open.
 func TestInterruptedAudit(t *testing.T) {
+	OnHost(t)
 	dir := t.TempDir()
 	for _, name := range []string{"a", "b", "c"} {
 		putFile(t, filepath.Join(dir, name), auditData(300*auditPieceBytes))

@@ -12,6 +12,7 @@ import (
 )
 
 func TestVerifyFindsEveryDifference(t *testing.T) {
+	OnHost(t)
 	const piece = auditPieceBytes
 	for _, c := range []struct {
 		name   string
@@ -123,6 +124,7 @@ func chmod(t *testing.T, path string, mode os.FileMode) {
 // A file whose pieces differ in more places than are told apart still has all
 // of them within its ranges.
 func TestRangesAreBounded(t *testing.T) {
+	OnHost(t)
 	path := t.TempDir() + "/f"
 	const pieces = 2*manifest.MaxRanges + 10
 	putFile(t, path, []byte("x"))
@@ -154,6 +156,7 @@ func TestRangesAreBounded(t *testing.T) {
 
 // What is only in the tree is not read, and no more is counted than was.
 func TestExtraFilesAreNotRead(t *testing.T) {
+	OnHost(t)
 	dir := t.TempDir()
 	putFile(t, dir+"/a", auditData(3*auditPieceBytes))
 	text, _ := makeManifest(t, dir, xxh3Header(), AuditOptions{})
@@ -169,6 +172,7 @@ func TestExtraFilesAreNotRead(t *testing.T) {
 
 // A file that its writer gave up counts as not in the manifest.
 func TestVoidFileCountsAsAbsent(t *testing.T) {
+	OnHost(t)
 	dir := t.TempDir()
 	putFile(t, dir+"/a", auditData(2*auditPieceBytes))
 	var text bytes.Buffer

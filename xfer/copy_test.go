@@ -39,16 +39,15 @@ type way struct {
 	slow time.Duration
 }
 
-// ways lists tcp, and the devices that GDRCP_TEST_RDMA names as
-// device=address,…, as it does in the bed.
-func ways(t testing.TB) []way {
-	all := []way{{"tcp", tcp.New(), netip.MustParseAddr("127.0.0.1"), 1}}
+// ways lists the devices that GDRCP_TEST_RDMA names as device=address,…, as it
+// does in the bed, or else tcp: the host is where that is tested.
+func ways(t testing.TB) (all []way) {
 	list := os.Getenv("GDRCP_TEST_RDMA")
 	if list == "" {
 		if slices.Contains(strings.Split(os.Getenv("GDRCP_REQUIRE"), ","), "rdma") {
 			t.Fatal("GDRCP_REQUIRE wants RDMA and GDRCP_TEST_RDMA names no device; tests/bed/run-tests names some")
 		}
-		return all
+		return []way{tcpWay(t)}
 	}
 	for target := range strings.SplitSeq(list, ",") {
 		device, addr, _ := strings.Cut(target, "=")
@@ -57,7 +56,11 @@ func ways(t testing.TB) []way {
 	return all
 }
 
-func tcpWay(t testing.TB) way { return ways(t)[0] }
+// tcpWay is for tests that have nothing to do with devices.
+func tcpWay(t testing.TB) way {
+	xfer.OnHost(t)
+	return way{"tcp", tcp.New(), netip.MustParseAddr("127.0.0.1"), 1}
+}
 
 // over runs a test on every way.
 func over(t *testing.T, test func(t *testing.T, w way)) {

@@ -237,6 +237,7 @@ func testFileChangesWhileRead(t *testing.T, w way) {
 }
 
 func TestStrangers(t *testing.T) {
+	xfer.OnHost(t)
 	for _, tc := range []struct {
 		name  string
 		serve func(net.Conn)

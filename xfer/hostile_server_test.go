@@ -19,6 +19,7 @@ import (
 // choice, and then what say has to say as the source.
 func hostileServing(t *testing.T, name string, say func(ctx context.Context, p *puppet) error) Endpoint {
 	t.Helper()
+	OnHost(t)
 	provider := tcp.New()
 	l, err := provider.Listen(netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {

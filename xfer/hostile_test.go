@@ -31,6 +31,7 @@ func shortTimeouts() Timeouts {
 // hostileServer serves a temporary root and tells how each session ended.
 func hostileServer(t *testing.T) (root string, addr netip.AddrPort, ends chan SessionEnd) {
 	t.Helper()
+	OnHost(t)
 	root = t.TempDir()
 	dir, err := os.OpenRoot(root)
 	if err != nil {

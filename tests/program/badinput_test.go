@@ -283,6 +283,7 @@ func TestSpecialFiles(t *testing.T) {
 // cut, while they are read: they are reported and not published.
 func TestChanging(t *testing.T) {
 	onHost(t)
+	besideOthers(t)
 	for _, c := range []struct {
 		name   string
 		change func(f *os.File, size int64) error

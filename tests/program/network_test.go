@@ -88,6 +88,7 @@ func TestStall(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for time limits")
 	}
+	besideOthers(t)
 	bothWays(t, func(t *testing.T, d direction) {
 		c := newCutCase(t, d)
 		totals := c.measure(t)

@@ -20,6 +20,9 @@ const (
 	// maxPending bounds the requests that wait for Listener.Accept. More are
 	// rejected as busy.
 	maxPending = 256
+	// maxRefusals bounds the connections that are being told why they are
+	// refused. One more is closed without a word.
+	maxRefusals = 64
 	// answerTimeout bounds sending an answer, which fits any socket buffer.
 	answerTimeout = time.Second
 	// acceptPause keeps a listener that is out of file descriptors from spinning.
@@ -32,6 +35,8 @@ type listener struct {
 	addr    netip.AddrPort
 	timeout time.Duration // of a preface
 	pending chan *request
+	// refusals has a token for each refusal under way.
+	refusals chan struct{}
 	// ended is closed by Close.
 	ended chan struct{}
 	// tasks are the accepting goroutine and those that read prefaces.
@@ -59,8 +64,9 @@ func (p *Provider) Listen(addr netip.AddrPort) (rdma.Listener, error) {
 	}
 	l := &listener{
 		sock: sock.(*net.TCPListener), addr: unmap(sock.Addr()), timeout: p.prefaceTimeout,
-		pending: make(chan *request, maxPending),
-		ended:   make(chan struct{}),
+		pending:  make(chan *request, maxPending),
+		refusals: make(chan struct{}, maxRefusals),
+		ended:    make(chan struct{}),
 	}
 	l.tasks.Go(l.acceptLoop)
 	return l, nil
@@ -125,8 +131,7 @@ func (l *listener) readPreface(sock *net.TCPConn) {
 	}
 	var other *versionError
 	if errors.As(err, &other) {
-		// A failed answer leaves nobody to tell.
-		_ = refuse(sock, rdma.RejectVersion)
+		l.refuseFew(func() error { return refuse(sock, rdma.RejectVersion) })
 	}
 	l.settle(sock)
 	if err != nil {
@@ -166,8 +171,22 @@ func (l *listener) hand(req *request) {
 		}
 	}
 	l.mu.Unlock()
-	// The dialler sees the end of the connection where the answer fails.
-	_ = req.Reject(code)
+	if !l.refuseFew(func() error { return req.Reject(code) }) {
+		req.sock.Close()
+	}
+}
+
+// refuseFew runs a refusal unless too many are under way. The dialler sees the
+// end of the connection where the answer fails.
+func (l *listener) refuseFew(refuse func() error) bool {
+	select {
+	case l.refusals <- struct{}{}:
+	default:
+		return false
+	}
+	_ = refuse()
+	<-l.refusals
+	return true
 }
 
 // Accept returns the next request whose preface was read and checked.

@@ -158,14 +158,15 @@ func (c *conn) receiveWrite(f frame) error {
 	return c.in.payload(m.slice(offset, int(f.lengthBytes)))
 }
 
-// acquireReading starts an access for the reader.
+// acquireReading starts an access for the reader. Under mu, so that who looks
+// for the users of a region does not miss one that has just begun.
 func (c *conn) acquireReading(m *region) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if !m.acquire() {
 		return false
 	}
-	c.mu.Lock()
 	c.reading = m
-	c.mu.Unlock()
 	return true
 }
 

@@ -64,8 +64,6 @@ func (c RejectCode) String() string {
 type RejectedError struct {
 	Peer netip.AddrPort
 	Code RejectCode
-	// PeerVersion is the peer's protocol version where it told one.
-	PeerVersion uint16
 }
 
 func (e *RejectedError) Error() string {

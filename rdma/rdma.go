@@ -28,6 +28,8 @@ package rdma
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/netip"
 	"time"
 )
@@ -80,6 +82,20 @@ type RailConfig struct {
 	// ForceImmSend makes WriteImm travel as Write + Send even where the device
 	// has RDMA Write with immediate.
 	ForceImmSend bool
+}
+
+// Check refuses what no provider can do, and Writes that are longer than this
+// one's can be.
+func (c RailConfig) Check(maxWriteBytes int) error {
+	switch {
+	case c.Conns <= 0 || c.SendDepth <= 0 || c.RecvDepth <= 0 || c.MsgBytes <= 0 || c.WriteBytes <= 0:
+		return errors.New("check configuration: every count must be positive")
+	case c.MsgBytes > MaxMsgBytes:
+		return fmt.Errorf("check configuration: messages of %d bytes, at most %d: %w", c.MsgBytes, MaxMsgBytes, ErrUnsupported)
+	case c.WriteBytes > maxWriteBytes:
+		return fmt.Errorf("check configuration: writes of %d bytes, at most %d: %w", c.WriteBytes, maxWriteBytes, ErrUnsupported)
+	}
+	return nil
 }
 
 // Rail is one device used by one session.

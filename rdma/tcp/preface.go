@@ -132,11 +132,11 @@ func greet(sock *net.TCPConn, remote netip.AddrPort, privateData []byte) error {
 	var other *versionError
 	switch {
 	case errors.As(err, &other):
-		return &rdma.RejectedError{Peer: remote, Code: rdma.RejectVersion, PeerVersion: other.version}
+		return &rdma.RejectedError{Peer: remote, Code: rdma.RejectVersion}
 	case err != nil:
 		return err
 	case code != codeAccepted:
-		return &rdma.RejectedError{Peer: remote, Code: rdma.RejectCode(code - 1), PeerVersion: version}
+		return &rdma.RejectedError{Peer: remote, Code: rdma.RejectCode(code - 1)}
 	}
 	return nil
 }

@@ -167,7 +167,7 @@ func (p *Provider) Open(device string, cfg rdma.RailConfig) (rdma.Rail, error) {
 	if device != deviceName {
 		return nil, &rdma.OpError{Op: "open", Device: device, Err: rdma.ErrNoDevice}
 	}
-	if err := checkConfig(cfg); err != nil {
+	if err := cfg.Check(maxWriteBytes); err != nil {
 		return nil, &rdma.OpError{Op: "open", Device: device, Err: err}
 	}
 	devices, err := p.Devices()
@@ -175,19 +175,4 @@ func (p *Provider) Open(device string, cfg rdma.RailConfig) (rdma.Rail, error) {
 		return nil, &rdma.OpError{Op: "open", Device: device, Err: err}
 	}
 	return newRail(devices[0], cfg, p.connectTimeout), nil
-}
-
-func checkConfig(cfg rdma.RailConfig) error {
-	switch {
-	case cfg.Conns <= 0 || cfg.SendDepth <= 0 || cfg.RecvDepth <= 0 ||
-		cfg.MsgBytes <= 0 || cfg.WriteBytes <= 0:
-		return fmt.Errorf("check configuration: every count must be positive: %+v", cfg)
-	case cfg.MsgBytes > rdma.MaxMsgBytes:
-		return fmt.Errorf("check configuration: messages of %d bytes, at most %d: %w",
-			cfg.MsgBytes, rdma.MaxMsgBytes, rdma.ErrUnsupported)
-	case cfg.WriteBytes > maxWriteBytes:
-		return fmt.Errorf("check configuration: writes of %d bytes, at most %d: %w",
-			cfg.WriteBytes, maxWriteBytes, rdma.ErrUnsupported)
-	}
-	return nil
 }

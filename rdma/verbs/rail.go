@@ -151,17 +151,10 @@ func (r *rail) open() error {
 }
 
 func checkConfig(cfg rdma.RailConfig) error {
-	switch {
-	case cfg.Conns <= 0 || cfg.SendDepth <= 0 || cfg.RecvDepth <= 0 || cfg.MsgBytes <= 0 || cfg.WriteBytes <= 0:
-		return errors.New("every count of a rail's configuration must be positive")
-	case cfg.Conns > maxConns:
-		return fmt.Errorf("%d connections, at most %d", cfg.Conns, maxConns)
-	case cfg.MsgBytes > rdma.MaxMsgBytes:
-		return fmt.Errorf("messages of %d bytes, at most %d", cfg.MsgBytes, rdma.MaxMsgBytes)
-	case cfg.WriteBytes > maxWriteBytes:
-		return fmt.Errorf("writes of %d bytes, at most %d", cfg.WriteBytes, maxWriteBytes)
+	if cfg.Conns > maxConns {
+		return fmt.Errorf("check configuration: %d connections, at most %d: %w", cfg.Conns, maxConns, rdma.ErrUnsupported)
 	}
-	return nil
+	return cfg.Check(maxWriteBytes)
 }
 
 // measure fits cfg into the device's limits. The send queue may come out

@@ -207,11 +207,6 @@ const char *vb_id_device(const struct vb_api *api, const struct abi_cm_id *id)
 	return id->verbs ? api->ibv_get_device_name(id->verbs->device) : "";
 }
 
-int vb_id_port(const struct abi_cm_id *id)
-{
-	return id->port_num;
-}
-
 void vb_id_addrs(const struct abi_cm_id *id, struct vb_addr *local, struct vb_addr *remote)
 {
 	from_sockaddr(&id->src_addr, local);

@@ -51,12 +51,10 @@ int vb_query_device(const struct vb_api *api, struct abi_context *ctx, struct vb
 	if (err)
 		return vb_negative(err);
 	*out = (struct vb_limits){
-		.max_qp = a.max_qp,
 		.max_qp_wr = a.max_qp_wr,
 		.max_cqe = a.max_cqe,
 		.max_read_in = a.max_qp_rd_atom,
 		.max_read_out = a.max_qp_init_rd_atom,
-		.ports = a.phys_port_cnt,
 		.vendor_id = a.vendor_id,
 	};
 	return 0;
@@ -73,9 +71,7 @@ int vb_query_port(const struct vb_api *api, struct abi_context *ctx, int port, s
 	if (err)
 		return vb_negative(err);
 	*out = (struct vb_port){
-		.state = a.state,
 		.mtu_code = a.active_mtu,
-		.link_layer = a.link_layer,
 		.max_msg_bytes = a.max_msg_sz,
 	};
 	return 0;

@@ -31,12 +31,12 @@ int vb_load(const char *libibverbs, const char *librdmacm, struct vb_api **out,
 /* device.c: devices and their asynchronous events. */
 
 struct vb_limits {
-	int max_qp, max_qp_wr, max_cqe, max_read_in, max_read_out, ports;
+	int max_qp_wr, max_cqe, max_read_in, max_read_out;
 	uint32_t vendor_id;
 };
 
 struct vb_port {
-	int state, mtu_code, link_layer;
+	int mtu_code;
 	uint32_t max_msg_bytes;
 };
 
@@ -103,7 +103,6 @@ int vb_id_destroy(const struct vb_api *api, struct abi_cm_id *id);
 int vb_id_migrate(const struct vb_api *api, struct abi_cm_id *id, struct abi_cm_channel *to);
 struct abi_context *vb_id_context(const struct abi_cm_id *id);
 const char *vb_id_device(const struct vb_api *api, const struct abi_cm_id *id);
-int vb_id_port(const struct abi_cm_id *id);
 void vb_id_addrs(const struct abi_cm_id *id, struct vb_addr *local, struct vb_addr *remote);
 
 /* rail.c: protection domain, completion queue, memory regions. */

@@ -17,28 +17,18 @@ import (
 
 // watch reads the asynchronous events of one device for all rails on it.
 type watch struct {
-	p     *Provider
-	ctx   *C.struct_abi_context
-	fd    *pollFD
-	done  chan struct{}
-	rails map[*rail]struct{} // guarded by Provider.mu
+	p    *Provider
+	ctx  *C.struct_abi_context
+	fd   *pollFD
+	done chan struct{}
 }
-
-// Asynchronous events that this package acts on (ibv_get_async_event(3)).
-const (
-	asyncCQErr       = 0
-	asyncQPFatal     = 1
-	asyncQPReqErr    = 2
-	asyncQPAccessErr = 3
-	asyncDeviceFatal = 8
-)
 
 // watchDevice starts to read the events of the rail's device, or joins who does.
 func (p *Provider) watchDevice(r *rail) (*watch, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if w := p.watches[r.ctx]; w != nil {
-		w.rails[r] = struct{}{}
+		p.rails[r] = struct{}{}
 		return w, nil
 	}
 	rc := C.vb_async_fd(r.ctx)
@@ -49,8 +39,9 @@ func (p *Provider) watchDevice(r *rail) (*watch, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &watch{p: p, ctx: r.ctx, fd: fd, done: make(chan struct{}), rails: map[*rail]struct{}{r: {}}}
+	w := &watch{p: p, ctx: r.ctx, fd: fd, done: make(chan struct{})}
 	p.watches[r.ctx] = w
+	p.rails[r] = struct{}{}
 	go w.run()
 	return w, nil
 }
@@ -59,8 +50,11 @@ func (p *Provider) watchDevice(r *rail) (*watch, error) {
 func (p *Provider) unwatchDevice(r *rail) {
 	p.mu.Lock()
 	w := r.watch
-	delete(w.rails, r)
-	last := len(w.rails) == 0
+	delete(p.rails, r)
+	last := true
+	for other := range p.rails {
+		last = last && other.ctx != w.ctx
+	}
 	if last {
 		delete(p.watches, w.ctx)
 	}
@@ -96,11 +90,15 @@ func (w *watch) run() {
 	}
 }
 
+// each calls f with every rail that is on the device now, also one whose watch
+// is a later one: an event is read by whichever watch comes first.
 func (w *watch) each(f func(*rail)) {
 	w.p.mu.Lock()
-	rails := make([]*rail, 0, len(w.rails))
-	for r := range w.rails {
-		rails = append(rails, r)
+	var rails []*rail
+	for r := range w.p.rails {
+		if r.ctx == w.ctx {
+			rails = append(rails, r)
+		}
 	}
 	w.p.mu.Unlock()
 	for _, r := range rails {
@@ -113,17 +111,17 @@ func (w *watch) each(f func(*rail)) {
 // watches what has no work under way.
 func (w *watch) dispatch(ev *C.struct_vb_async) {
 	switch ev._type {
-	case asyncDeviceFatal:
+	case C.ABI_EVENT_DEVICE_FATAL:
 		w.each(func(r *rail) {
 			r.woundAll(asyncError(r, "the device failed (IBV_EVENT_DEVICE_FATAL)", "see dmesg"))
 		})
-	case asyncCQErr:
+	case C.ABI_EVENT_CQ_ERR:
 		w.each(func(r *rail) {
 			if r.cq == ev.cq {
 				r.woundAll(asyncError(r, "the completion queue overran (IBV_EVENT_CQ_ERR)", bugHint))
 			}
 		})
-	case asyncQPFatal, asyncQPReqErr, asyncQPAccessErr:
+	case C.ABI_EVENT_QP_FATAL, C.ABI_EVENT_QP_REQ_ERR, C.ABI_EVENT_QP_ACCESS_ERR:
 		w.each(func(r *rail) { r.woundQP(uint32(ev.qp_num), qpFault(r, int(ev._type))) })
 	}
 }
@@ -134,11 +132,11 @@ func asyncError(r *rail, status, hint string) error {
 
 func qpFault(r *rail, kind int) error {
 	switch kind {
-	case asyncQPAccessErr:
+	case C.ABI_EVENT_QP_ACCESS_ERR:
 		e := asyncError(r, "the peer's access was refused for its key, bounds or rights (IBV_EVENT_QP_ACCESS_ERR)", "").(*rdma.OpError)
 		e.Err = rdma.ErrAccess
 		return e
-	case asyncQPReqErr:
+	case C.ABI_EVENT_QP_REQ_ERR:
 		return asyncError(r, "the peer sent an invalid request (IBV_EVENT_QP_REQ_ERR)", "check that both ends run the same version")
 	}
 	return asyncError(r, "the queue pair failed (IBV_EVENT_QP_FATAL)", "see dmesg")

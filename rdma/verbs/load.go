@@ -36,6 +36,7 @@ type Provider struct {
 	loadErr error
 
 	mu      sync.Mutex
+	rails   map[*rail]struct{} // open ones
 	watches map[*C.struct_abi_context]*watch
 	pads    map[*C.struct_abi_context]*keyPad
 }

@@ -41,7 +41,8 @@ type cmEvent struct {
 	status int
 	id     *C.struct_abi_cm_id
 	data   []byte
-	// Of a request: the RDMA Reads that the peer lets be under way.
+	// Of a request: how many RDMA Reads the peer wants to have under way here,
+	// and how many it lets this end have there.
 	readIn, readOut int
 }
 

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,9 +36,11 @@ type conn struct {
 
 	// mu guards posting and what follows.
 	mu        sync.Mutex
-	closed    bool  // Close was called: nothing is told any more
+	closed    bool  // nothing is told any more
+	handed    bool  // Dial or Accept has returned it
 	dying     bool  // the queue pair is in the error state
 	cause     error // the first cause that is not a flush
+	symptom   error // what told of the death and may have a better cause, or nil
 	scheduled bool  // Closed is due
 	told      bool  // Closed was handed out
 	grace     *time.Timer
@@ -50,6 +53,7 @@ type conn struct {
 	hello     chan struct{} // closed when the peer has greeted
 	watchDone chan struct{}
 	once      sync.Once
+	closeErr  error // of Close; set by once
 }
 
 // errMalformed is a peer that breaks this package's framing.
@@ -81,6 +85,7 @@ func (r *rail) newConn(ep *endpoint) (*conn, error) {
 		generation:   C.int(serial),
 		ops:          C.int(r.cfg.SendDepth + 1),
 		sends:        C.int(r.size.sends),
+		least_sends:  C.int(r.size.leastSends),
 		recvs:        C.int(r.size.recvs),
 		split_bytes:  C.uint32_t(r.size.splitBytes),
 		signal_bytes: C.uint32_t(r.size.signalBytes),
@@ -92,7 +97,7 @@ func (r *rail) newConn(ep *endpoint) (*conn, error) {
 	}
 	if rc := C.vb_qp_open(r.c, ep.id, &cfg, &c.q); rc != 0 {
 		r.freeSlot(slot)
-		return nil, lockedMemory(&rdma.OpError{Op: "create queue pair", Device: r.dev.Name, Err: errno(rc)})
+		return nil, r.lockedMemory(&rdma.OpError{Op: "create queue pair", Device: r.dev.Name, Err: errno(rc)})
 	}
 	var stride C.uint32_t
 	buffers := C.vb_qp_buffers(c.q, &stride)
@@ -106,6 +111,9 @@ func (r *rail) newConn(ep *endpoint) (*conn, error) {
 	r.conns[slot] = c
 	C.vb_qp_attach(c.q)
 	r.pollMu.Unlock()
+	r.mu.Lock()
+	r.live[c] = struct{}{}
+	r.mu.Unlock()
 	return c, nil
 }
 
@@ -127,17 +135,26 @@ func (r *rail) freeSlot(slot int) {
 	r.slots = append(r.slots, slot)
 }
 
-// begin turns an established endpoint into a live connection.
+// begin watches over an established endpoint from now on.
 func (c *conn) begin() {
 	c.heard.Store(time.Now().UnixNano())
 	if c.r.dev.Transport != rdma.IWARP {
 		// Without it a stalled receiver costs more time, and nothing else.
 		C.vb_qp_rnr_timer(c.q, rnrTimer)
 	}
-	c.r.mu.Lock()
-	c.r.live[c] = struct{}{}
-	c.r.mu.Unlock()
 	go c.watchEvents()
+}
+
+// hand makes the connection its user's, who is told from now on how it ends.
+// The error is why it is dead already.
+func (c *conn) hand() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dying {
+		return c.why()
+	}
+	c.handed = true
+	return nil
 }
 
 // watchEvents ends the connection when the connection manager says so.
@@ -198,7 +215,7 @@ func (c *conn) woundLocked(cause error) {
 
 // schedule makes Closed due. mu is held.
 func (c *conn) schedule() {
-	if c.scheduled || c.closed {
+	if c.scheduled || c.closed || !c.handed {
 		return
 	}
 	c.scheduled = true
@@ -211,8 +228,11 @@ func (c *conn) schedule() {
 
 // why is the reason of the connection's death. mu is held.
 func (c *conn) why() error {
-	if c.cause != nil {
+	switch {
+	case c.cause != nil:
 		return c.cause
+	case c.symptom != nil:
+		return c.symptom
 	}
 	return rdma.ErrDisconnected
 }
@@ -279,25 +299,27 @@ func (c *conn) LastHeard() time.Time { return time.Unix(0, c.heard.Load()) }
 // for one that has stopped.
 func (c *conn) Close() error {
 	c.once.Do(c.shutdown)
-	return nil
+	return c.closeErr
 }
 
-func (c *conn) shutdown() {
+// silence makes sure that nothing more is told.
+func (c *conn) silence() {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.closed = true
 	if c.grace != nil {
 		c.grace.Stop()
 	}
-	c.mu.Unlock()
+}
+
+func (c *conn) shutdown() {
+	c.silence()
 	C.vb_qp_to_error(c.q)
 	C.vb_id_disconnect(c.ep.api, c.ep.id)
 	c.drain()
 	c.ep.fd.close()
 	<-c.watchDone
-	c.release()
-	c.r.mu.Lock()
-	delete(c.r.live, c)
-	c.r.mu.Unlock()
+	c.closeErr = c.release()
 }
 
 // drain polls until everything posted has completed or nothing comes any more.
@@ -325,10 +347,13 @@ func (c *conn) drained() bool {
 	return c.recvsGone && c.signaledDone()
 }
 
-// release destroys the queue pair, then the endpoint. Once it returns the
-// device touches no memory on this connection's behalf.
-func (c *conn) release() {
+// release destroys the queue pair, then the endpoint. Once it returns without
+// an error the device touches no memory on this connection's behalf: a queue
+// pair that is destroyed does nothing more, whether its flushed work was seen
+// or not.
+func (c *conn) release() error {
 	r := c.r
+	c.silence()
 	r.pollMu.Lock()
 	r.conns[c.slot] = nil
 	C.vb_qp_detach(c.q)
@@ -340,8 +365,19 @@ func (c *conn) release() {
 	}
 	clear(r.stash[len(kept):])
 	r.stash = kept
+	r.mu.Lock()
+	delete(r.live, c)
+	if i := slices.Index(r.endings, c); i >= 0 {
+		r.endings = slices.Delete(r.endings, i, i+1)
+		r.ending.Add(-1)
+	}
+	r.mu.Unlock()
 	r.pollMu.Unlock()
-	C.vb_qp_close(c.q)
+	rc := C.vb_qp_close(c.q)
 	c.ep.destroy()
 	r.freeSlot(c.slot)
+	if rc != 0 {
+		return &rdma.OpError{Op: "free the buffers of the connection to", Device: r.dev.Name, Peer: c.remote, Err: errno(rc)}
+	}
+	return nil
 }

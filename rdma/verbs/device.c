@@ -24,21 +24,26 @@ int vb_device_names(const struct vb_api *api, char *names, int max)
 	return n;
 }
 
-int vb_context(const struct vb_api *api, const char *name, struct abi_context **out)
+int vb_contexts(const struct vb_api *api, struct abi_context ***out)
 {
 	int n = 0;
-	struct abi_context **list;
 
 	errno = 0;
-	list = api->rdma_get_devices(&n);
-	if (!list)
-		return errno ? -errno : -ENODEV;
-	*out = NULL;
-	for (int i = 0; i < n; i++)
-		if (!strcmp(api->ibv_get_device_name(list[i]->device), name))
-			*out = list[i];
+	*out = api->rdma_get_devices(&n);
+	return *out ? 0 : -(errno ? errno : ENODEV);
+}
+
+void vb_contexts_free(const struct vb_api *api, struct abi_context **list)
+{
 	api->rdma_free_devices(list);
-	return *out ? 0 : -ENODEV;
+}
+
+struct abi_context *vb_context(const struct vb_api *api, struct abi_context **list, const char *name)
+{
+	for (; *list; list++)
+		if (!strcmp(api->ibv_get_device_name((*list)->device), name))
+			return *list;
+	return NULL;
 }
 
 int vb_query_device(const struct vb_api *api, struct abi_context *ctx, struct vb_limits *out)

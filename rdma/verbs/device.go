@@ -11,6 +11,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -28,55 +29,77 @@ func (p *Provider) Devices() ([]rdma.Device, error) {
 	}
 	list := make([]rdma.Device, 0, len(names))
 	for _, name := range names {
-		d := readDevice(p.sysfs, name)
-		ctx, err := p.context(name)
-		if err != nil {
-			d.Problem, d.Reason = problemOf(err)
-		} else {
-			p.queryPorts(ctx, &d)
-		}
-		if d.Usable() {
-			d.Problem, d.Reason = judge(d)
-		}
+		d, dev := p.describe(name)
+		dev.close()
 		list = append(list, d)
 	}
 	return list, nil
 }
 
-// context returns the device's context as librdmacm holds it: protection
-// domains and queues must be of the very context that its ids name.
-func (p *Provider) context(name string) (*C.struct_abi_context, error) {
-	c := C.CString(name)
-	defer C.free(unsafe.Pointer(c))
-	var ctx *C.struct_abi_context
-	if rc := C.vb_context(p.api, c, &ctx); rc != 0 {
-		return nil, fmt.Errorf("open device %s: %w", name, errno(rc))
-	}
-	return ctx, nil
+// openDevice is a device's context as librdmacm holds it: protection domains
+// and queues must be of the very context that its ids name. librdmacm closes
+// the context of a device that was removed with the last reference, which
+// librdmacm's ids hold too; list is this one's.
+type openDevice struct {
+	api  *C.struct_vb_api
+	list **C.struct_abi_context
+	ctx  *C.struct_abi_context
 }
 
-// describe is Devices for one device, or rdma.ErrNoDevice.
-func (p *Provider) describe(name string) (rdma.Device, *C.struct_abi_context, error) {
+// close gives the context up. Everything made of it must be gone.
+func (o openDevice) close() {
+	if o.list != nil {
+		C.vb_contexts_free(o.api, o.list)
+	}
+}
+
+func (p *Provider) openDevice(name string) (openDevice, error) {
+	o := openDevice{api: p.api}
+	rc := C.vb_contexts(p.api, &o.list)
+	listed := rc == 0
+	if listed {
+		c := C.CString(name)
+		defer C.free(unsafe.Pointer(c))
+		if o.ctx = C.vb_context(p.api, o.list, c); o.ctx != nil {
+			return o, nil
+		}
+		o.close()
+		rc = -C.int(syscall.ENODEV)
+	}
+	err := errno(rc)
+	if why := p.nodeProblem(name, !listed); why != nil {
+		err = why
+	}
+	return openDevice{}, fmt.Errorf("open device %s: %w", name, err)
+}
+
+// describe says what a listed device is and, in Problem, why it is not open or
+// no rail can be opened on it. The caller closes the openDevice.
+func (p *Provider) describe(name string) (rdma.Device, openDevice) {
+	d := readDevice(p.sysfs, name)
+	dev, err := p.openDevice(name)
+	if err != nil {
+		d.Problem, d.Reason = problemOf(err)
+		return d, dev
+	}
+	p.queryPorts(dev.ctx, &d)
+	if d.Usable() {
+		d.Problem, d.Reason = judge(d)
+	}
+	return d, dev
+}
+
+// find is describe for what may not be a device, and then rdma.ErrNoDevice.
+func (p *Provider) find(name string) (rdma.Device, openDevice, error) {
 	names, err := p.ready()
 	if err != nil {
-		return rdma.Device{}, nil, err
+		return rdma.Device{}, openDevice{}, err
 	}
-	for _, n := range names {
-		if n != name {
-			continue
-		}
-		ctx, err := p.context(name)
-		if err != nil {
-			return rdma.Device{}, nil, err
-		}
-		d := readDevice(p.sysfs, name)
-		p.queryPorts(ctx, &d)
-		if d.Usable() {
-			d.Problem, d.Reason = judge(d)
-		}
-		return d, ctx, nil
+	if !slices.Contains(names, name) {
+		return rdma.Device{}, openDevice{}, fmt.Errorf("device %s (there are %s): %w", name, strings.Join(names, ", "), rdma.ErrNoDevice)
 	}
-	return rdma.Device{}, nil, fmt.Errorf("device %s (there are %s): %w", name, strings.Join(names, ", "), rdma.ErrNoDevice)
+	d, dev := p.describe(name)
+	return d, dev, nil
 }
 
 // queryPorts adds what only the device itself tells.

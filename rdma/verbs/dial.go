@@ -83,9 +83,11 @@ func (r *rail) Dial(ctx context.Context, remote netip.AddrPort, privateData []by
 	if err == nil && r.dev.Transport == rdma.IWARP {
 		err = c.awaitGreeting(ctx, c.nudge)
 	}
+	if err == nil {
+		err = c.hand()
+	}
 	if err != nil {
-		c.Close()
-		return nil, r.connectFailed(remote, err)
+		return nil, r.connectFailed(remote, errors.Join(err, c.Close()))
 	}
 	return c, nil
 }
@@ -149,18 +151,19 @@ func (r *rail) connect(ctx context.Context, c *conn, data []byte) error {
 	return err
 }
 
-// abandon frees a connection that did not come to stand. The kernel does not
+// abandon frees a connection that did not come to stand; an error of that would
+// only hide why. The kernel does not
 // let go of an iWARP one before the peer has answered or 10 s have passed, so
 // who cancelled does not wait for that; Rail.Close does.
 func (r *rail) abandon(ctx context.Context, c *conn) {
 	if ctx.Err() == nil || r.dev.Transport != rdma.IWARP {
-		c.release()
+		_ = c.release()
 		return
 	}
 	r.busy.Add(1)
 	go func() {
 		defer r.busy.Done()
-		c.release()
+		_ = c.release()
 	}()
 }
 

@@ -31,8 +31,9 @@
 //
 // # Threads
 //
-// C code runs only inside calls from Go, never blocks on a device, and never
-// calls back. Event channels, completion channels and asynchronous events are
+// C code runs only inside calls from Go, never waits for a peer, and never calls
+// back. What makes or ends something waits for the kernel and the driver, as
+// registering memory does while pages are pinned. Event channels, completion channels and asynchronous events are
 // waited for in Go's poller. Each Conn has one goroutine that reads its
 // connection events, each Listener one, each open device one for asynchronous
 // events; Close ends them.

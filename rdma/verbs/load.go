@@ -67,6 +67,7 @@ func New(opts ...Option) *Provider {
 		ackTimeout: defaultAckTimeout,
 		sysfs:      "/sys",
 		dev:        "/dev/infiniband",
+		rails:      map[*rail]struct{}{},
 		watches:    map[*C.struct_abi_context]*watch{},
 		pads:       map[*C.struct_abi_context]*keyPad{},
 	}
@@ -200,6 +201,32 @@ func (p *Provider) checkNodes() error {
 		}
 	}
 	return &rdma.ProbeError{Reason: rdma.NoKernel, Detail: err.Error(), Hint: "modprobe rdma_ucm"}
+}
+
+// nodeProblem says why the file of a device cannot be opened, or nil; with any
+// that of another device does for lack of its own. The libraries make ENODEV of
+// every reason, and librdmacm then may offer no device at all. Which files there
+// are sysfs tells.
+func (p *Provider) nodeProblem(device string, any bool) error {
+	nodes, _ := filepath.Glob(filepath.Join(p.sysfs, "class/infiniband_verbs/uverbs*"))
+	var other error
+	for _, node := range nodes {
+		f, err := os.OpenFile(filepath.Join(p.dev, filepath.Base(node)), os.O_RDWR, 0)
+		if err == nil {
+			err = f.Close()
+		}
+		if err == nil {
+			continue
+		}
+		owner := readLine(node, "ibdev")
+		if owner == device {
+			return err
+		}
+		if any {
+			other = fmt.Errorf("librdmacm opens all devices or none, and %s fails: %w", owner, err)
+		}
+	}
+	return other
 }
 
 // errno makes an error of the C half's 0 or -errno.

@@ -181,6 +181,24 @@ func TestDeviceThatDoesNotOpen(t *testing.T) {
 	if d := list[0]; d.Name != "fake0" || !strings.Contains(d.Problem, "permission denied") {
 		t.Errorf("device: %+v", d)
 	}
+	if err := os.MkdirAll(filepath.Join(p.sysfs, "class/infiniband_verbs/uverbs3"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// Its file, or another's, says more than librdmacm does. A directory can
+	// be opened for writing by nobody, root included.
+	if err := os.Mkdir(filepath.Join(p.dev, "uverbs3"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, owner := range []string{"fake0", "fake9"} {
+		if err := os.WriteFile(filepath.Join(p.sysfs, "class/infiniband_verbs/uverbs3/ibdev"), []byte(owner+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		_, err := p.Open("fake0", rdma.RailConfig{Conns: 1, SendDepth: 1, RecvDepth: 1, MsgBytes: 1, WriteBytes: 1})
+		if !errors.Is(err, rdma.ErrNoDevice) || !strings.Contains(err.Error(), "uverbs3") ||
+			strings.Contains(err.Error(), "fake9") != (owner == "fake9") {
+			t.Errorf("open with an unusable file of %s: %v", owner, err)
+		}
+	}
 	_, err = p.Open("other", rdma.RailConfig{Conns: 1, SendDepth: 1, RecvDepth: 1, MsgBytes: 1, WriteBytes: 1})
 	if !errors.Is(err, rdma.ErrNoDevice) || !strings.Contains(err.Error(), "fake0") {
 		t.Errorf("open a device that is not there: %v", err)

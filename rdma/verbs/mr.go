@@ -11,6 +11,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -67,7 +70,7 @@ func (r *rail) Register(region rdma.Region, access rdma.Access) (rdma.MR, error)
 	}
 	if rc != 0 {
 		op := &rdma.OpError{Op: fmt.Sprintf("register %d bytes of memory", m.len), Device: r.dev.Name, Err: errno(rc)}
-		return nil, lockedMemory(op)
+		return nil, r.lockedMemory(op)
 	}
 	m.addr = uint64(uintptr(mem))
 	m.lkey, m.rkey = uint32(m.c.lkey), uint32(m.c.rkey)
@@ -114,11 +117,13 @@ func (m *mr) Len() int { return m.len }
 func (m *mr) Close() error {
 	m.once.Do(func() {
 		m.closed.Store(true)
-		if m.sink != nil {
-			C.vb_mr_deregister(m.rail.api, m.sink)
-		}
-		if rc := C.vb_mr_deregister(m.rail.api, m.c); rc != 0 {
-			m.err = &rdma.OpError{Op: "deregister memory", Device: m.rail.dev.Name, Err: errno(rc)}
+		for _, c := range []*C.struct_abi_mr{m.sink, m.c} {
+			if c == nil {
+				continue
+			}
+			if rc := C.vb_mr_deregister(m.rail.api, c); rc != 0 {
+				m.err = errors.Join(m.err, &rdma.OpError{Op: "deregister memory", Device: m.rail.dev.Name, Err: errno(rc)})
+			}
 		}
 		m.rail.mu.Lock()
 		delete(m.rail.mrs, m)
@@ -127,10 +132,12 @@ func (m *mr) Close() error {
 	return m.err
 }
 
-// lockedMemory makes an ENOMEM of pinning pages into rdma.ErrLockedMemory with
-// the limit and how to raise it.
-func lockedMemory(op *rdma.OpError) error {
-	if !errors.Is(op.Err, syscall.ENOMEM) {
+// lockedMemory makes an ENOMEM of what pins pages (regions, buffers of queues)
+// into rdma.ErrLockedMemory with the limit and how to raise it, unless the limit
+// does not hold here.
+func (r *rail) lockedMemory(op *rdma.OpError) error {
+	// siw knows no exemption (Linux 6.1, siw_umem_get and siw_reg_user_mr).
+	if !errors.Is(op.Err, syscall.ENOMEM) || (!r.size.siw && mayLockAll()) {
 		return op
 	}
 	limit := "unknown"
@@ -145,4 +152,16 @@ func lockedMemory(op *rdma.OpError) error {
 	op.Err = fmt.Errorf("%w (limit %s, and every device's registration counts)", rdma.ErrLockedMemory, limit)
 	op.Hint = "raise the limit: `ulimit -l unlimited`, LimitMEMLOCK=infinity in a systemd unit, `--ulimit memlock=-1` for docker"
 	return op
+}
+
+// mayLockAll reports whether the kernel exempts this process from the limit on
+// locked memory: CAP_IPC_LOCK does, in the first user namespace alone.
+func mayLockAll() bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if unix.Capget(&header, &data[0]) != nil || data[0].Effective&(1<<unix.CAP_IPC_LOCK) == 0 {
+		return false
+	}
+	users, err := os.ReadFile("/proc/self/uid_map")
+	return err == nil && slices.Equal(strings.Fields(string(users)), []string{"0", "0", "4294967295"})
 }

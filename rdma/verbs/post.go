@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"syscall"
 
 	"gdrcp/rdma"
 )
@@ -79,7 +80,12 @@ func (c *conn) Post(wrs []rdma.WR) (int, error) {
 	// Before the device gets them, so that who polls a completion sees it.
 	c.posted.Store(start + uint32(n))
 	if rc := C.vb_qp_post(c.q, C.int(n)); rc != 0 {
-		c.woundLocked(&rdma.OpError{Op: "post to", Device: c.r.dev.Name, Peer: c.remote, Err: errno(rc), Hint: bugHint})
+		// The connection may be ending this very moment: a completion or an
+		// event that tells of it is a better cause. siw says ENOTCONN then.
+		if err := errno(rc); !errors.Is(err, syscall.ENOTCONN) && c.symptom == nil {
+			c.symptom = &rdma.OpError{Op: "post to", Device: c.r.dev.Name, Peer: c.remote, Err: err, Hint: bugHint}
+		}
+		c.woundLocked(nil)
 		return 0, c.why()
 	}
 	return n, err

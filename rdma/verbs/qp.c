@@ -64,7 +64,7 @@ static int post_receives(struct vb_qp *q)
 
 /* Makes the queue pair, with no inline data or a shorter send queue where the
  * device refuses what was asked for. */
-static int create(struct vb_qp *q, struct vb_qp_config *cfg, int least_sends)
+static int create(struct vb_qp *q, struct vb_qp_config *cfg)
 {
 	struct vb_rail *r = q->rail;
 	uint32_t inline_bytes = INLINE_BYTES;
@@ -93,10 +93,12 @@ static int create(struct vb_qp *q, struct vb_qp_config *cfg, int least_sends)
 			return -(errno ? errno : EIO);
 		if (inline_bytes)
 			inline_bytes = 0;
-		else if (cfg->sends / 2 >= least_sends)
+		else if (cfg->sends <= cfg->least_sends)
+			return -errno;
+		else if (cfg->sends / 2 > cfg->least_sends)
 			cfg->sends /= 2;
 		else
-			return -errno;
+			cfg->sends = cfg->least_sends;
 	}
 }
 
@@ -124,7 +126,7 @@ int vb_qp_open(struct vb_rail *r, struct abi_cm_id *id, struct vb_qp_config *cfg
 	if (q->op && q->mem)
 		err = vb_mr_register(r, q->mem, q->mem_bytes, ABI_ACCESS_LOCAL_WRITE, &q->mr);
 	if (!err)
-		err = create(q, cfg, cfg->ops);
+		err = create(q, cfg);
 	if (!err)
 		err = post_receives(q);
 	if (err) {
@@ -362,17 +364,20 @@ void vb_qp_detach(struct vb_qp *q)
 		q->rail->qp[q->slot] = NULL;
 }
 
-void vb_qp_close(struct vb_qp *q)
+int vb_qp_close(struct vb_qp *q)
 {
 	const struct vb_api *api = q->rail->api;
+	int err = 0;
 
 	vb_qp_detach(q);
 	if (q->qp)
 		api->rdma_destroy_qp(q->id);
 	if (q->mr)
-		api->ibv_dereg_mr(q->mr);
-	if (q->mem)
+		err = vb_mr_deregister(api, q->mr);
+	/* What is still registered stays mapped: the device may be using it. */
+	if (q->mem && !err)
 		munmap(q->mem, q->mem_bytes);
 	free(q->op);
 	free(q);
+	return err;
 }

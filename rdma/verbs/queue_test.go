@@ -25,6 +25,7 @@ func TestFit(t *testing.T) {
 		{"QueueTooShort", nil, 32, 1 << 20, 0, 0},
 		{"TooFewEntries", nil, 1 << 15, 4 * (64 + 32), 0, 0},
 		{"ReceivesAboveTheDevice", func(c *rdma.RailConfig) { c.RecvDepth = 200 }, 150, 1 << 20, 0, 0},
+		{"LongestWriteBesideQuietOnes", func(c *rdma.RailConfig) { c.WriteBytes = 16 << 20 }, 80, 1 << 20, 0, 0},
 		{"LongestWriteAboveTheDevice", func(c *rdma.RailConfig) { c.WriteBytes = 64 << 20 }, 256, 1 << 20, 0, 0},
 	}
 	for _, c := range cases {
@@ -153,6 +154,33 @@ func TestQuietWorkIsSignalledNowAndThen(t *testing.T) {
 			if rec, ok := s.complete(s.lastSignaled); !ok || !rec.quiet {
 				t.Fatalf("record of %d: %+v, %t", s.lastSignaled, rec, ok)
 			}
+		}
+	}
+}
+
+// TestLongestAccessAlwaysFits: in the shortest queue that fit allows, behind
+// whatever quiet work was posted before and is not signalled.
+func TestLongestAccessAlwaysFits(t *testing.T) {
+	cfg := rdma.RailConfig{Conns: 1, SendDepth: 4, RecvDepth: 4, MsgBytes: 32, WriteBytes: 1 << 20}
+	short := sizes{splitBytes: splitBytes}
+	if err := short.fit(cfg, 1<<15, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	quiet := rdma.WR{Op: rdma.OpWrite, Quiet: true, Len: 1}
+	for n := range 3 * short.leastSends {
+		s, m := testQueue(64, short.leastSends)
+		quiet.Local = m
+		s.complete(0) // the greeting
+		for i := range n {
+			if err := s.post(quiet); err != nil {
+				t.Fatalf("quiet write %d: %v", i, err)
+			}
+			if s.lastSignaled == s.posted.Load()-1 {
+				s.complete(s.lastSignaled)
+			}
+		}
+		if err := s.stage(&rdma.WR{Op: rdma.OpWriteImm, Local: m, Len: 1 << 20}, 0, s.posted.Load(), rdma.ImmSend); err != nil {
+			t.Fatalf("the longest access behind %d quiet writes: %v", n, err)
 		}
 	}
 }

@@ -135,20 +135,25 @@ static void report(struct vb_qp *q, const struct abi_wc *wc, struct vb_comp *c, 
 	}
 }
 
-/* One poll: *polled is how many entries the queue gave. Those of queue pairs
- * that are gone, and of parts of an operation, are not reported. Receives go back before anyone is told, so
- * that whoever is told may let the peer send again. */
-static int poll_once(struct vb_rail *r, struct vb_comp *out, int max, uint8_t *msgs, int *polled)
+/* One poll. Entries of queue pairs that are gone, and of parts of an operation,
+ * are not reported. Receives go back before anyone is told, so that whoever is
+ * told may let the peer send again. */
+static int poll_once(struct vb_rail *r, struct vb_comp *out, int max, uint8_t *msgs,
+		     struct vb_polled *polled)
 {
 	struct abi_wc wc[VB_BATCH];
 	struct abi_recv_wr again[VB_BATCH];
 	struct abi_sge sge[VB_BATCH];
 	int told = 0;
-	int n = r->cq->context->ops.poll_cq(r->cq, max < VB_BATCH ? max : VB_BATCH, wc);
+	int n;
 
-	*polled = n;
+	if (max > VB_BATCH)
+		max = VB_BATCH;
+	n = r->cq->context->ops.poll_cq(r->cq, max, wc);
 	if (n < 0)
 		return -EIO;
+	polled->entries += n;
+	polled->emptied = n < max;
 	for (int i = 0; i < n; i++) {
 		struct vb_qp *q = owner(r, wc[i].wr_id);
 
@@ -178,13 +183,15 @@ static int poll_once(struct vb_rail *r, struct vb_comp *out, int max, uint8_t *m
 }
 
 /* Polls until there is something to report or the queue is empty. */
-static int poll_some(struct vb_rail *r, struct vb_comp *out, int max, uint8_t *msgs)
+static int poll_some(struct vb_rail *r, struct vb_comp *out, int max, uint8_t *msgs,
+		     struct vb_polled *polled)
 {
-	int polled, n;
+	int before, n;
 
-	do
-		n = poll_once(r, out, max, msgs, &polled);
-	while (n == 0 && polled > 0);
+	do {
+		before = polled->entries;
+		n = poll_once(r, out, max, msgs, polled);
+	} while (n == 0 && polled->entries > before);
 	return n;
 }
 
@@ -205,18 +212,20 @@ static void relax(void)
 #endif
 }
 
-int vb_rail_poll(struct vb_rail *r, struct vb_comp *out, int max, uint8_t *msgs, int spin_us, int arm)
+int vb_rail_poll(struct vb_rail *r, struct vb_comp *out, int max, uint8_t *msgs, int spin_us, int arm,
+		 struct vb_polled *polled)
 {
-	int n = poll_some(r, out, max, msgs);
-	int err;
+	int n, err;
 
+	*polled = (struct vb_polled){ 0 };
+	n = poll_some(r, out, max, msgs, polled);
 	if (n == 0 && spin_us > 0) {
 		int64_t end = now_ns() + (int64_t)spin_us * 1000;
 
 		do {
 			for (int i = 0; i < 16; i++)
 				relax();
-			n = poll_some(r, out, max, msgs);
+			n = poll_some(r, out, max, msgs, polled);
 		} while (n == 0 && now_ns() < end);
 	}
 	if (n || !arm || r->armed)
@@ -226,7 +235,7 @@ int vb_rail_poll(struct vb_rail *r, struct vb_comp *out, int max, uint8_t *msgs,
 		return vb_negative(err);
 	r->armed = 1;
 	/* What completed between the poll and the arming raises no event. */
-	return poll_some(r, out, max, msgs);
+	return poll_some(r, out, max, msgs, polled);
 }
 
 int vb_rail_event(struct vb_rail *r)

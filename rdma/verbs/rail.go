@@ -25,6 +25,7 @@ import (
 type rail struct {
 	p     *Provider
 	api   *C.struct_vb_api
+	held  openDevice // given up last
 	ctx   *C.struct_abi_context
 	c     *C.struct_vb_rail
 	cq    *C.struct_abi_cq
@@ -61,6 +62,7 @@ type rail struct {
 // sizes are counts and sizes in the device's terms.
 type sizes struct {
 	sends, recvs int // work requests of one queue pair
+	leastSends   int // of sends that are of use
 	cqe          int
 	splitBytes   int
 	readIn       int
@@ -93,19 +95,21 @@ func (p *Provider) Open(device string, cfg rdma.RailConfig) (rdma.Rail, error) {
 	if err := checkConfig(cfg); err != nil {
 		return nil, fmt.Errorf("open rail on %s: %w", device, err)
 	}
-	d, ctx, err := p.describe(device)
+	d, held, err := p.find(device)
 	if err != nil {
 		return nil, err
 	}
 	if !d.Usable() {
+		held.close()
 		return nil, d.Err()
 	}
-	size, err := p.measure(ctx, d, cfg)
+	size, err := p.measure(held.ctx, d, cfg)
 	if err != nil {
+		held.close()
 		return nil, &rdma.OpError{Op: "open rail", Device: device, Err: err}
 	}
 	r := &rail{
-		p: p, api: p.api, ctx: ctx, dev: d, cfg: cfg, size: size,
+		p: p, api: p.api, held: held, ctx: held.ctx, dev: d, cfg: cfg, size: size,
 		conns: make([]*conn, cfg.Conns),
 		comps: make([]C.struct_vb_comp, C.VB_BATCH),
 		msgs:  make([]byte, C.VB_BATCH*cfg.MsgBytes),
@@ -118,6 +122,7 @@ func (p *Provider) Open(device string, cfg rdma.RailConfig) (rdma.Rail, error) {
 	r.life, r.end = context.WithCancel(context.Background())
 	if err := r.open(); err != nil {
 		r.end()
+		held.close()
 		return nil, err
 	}
 	return r, nil
@@ -130,7 +135,7 @@ func (r *rail) open() error {
 	rc := C.vb_rail_open(r.api, r.ctx, C.int(r.size.cqe), C.int(r.cfg.Conns), C.uint32_t(r.cfg.MsgBytes), &r.c)
 	if rc != 0 {
 		r.p.unpadKeys(r)
-		return lockedMemory(&rdma.OpError{Op: "open rail", Device: r.dev.Name, Err: errno(rc)})
+		return r.lockedMemory(&rdma.OpError{Op: "open rail", Device: r.dev.Name, Err: errno(rc)})
 	}
 	r.cq = C.vb_rail_cq(r.c)
 	fd, err := newPollFD(int(C.vb_rail_fd(r.c)), "completion channel")
@@ -190,16 +195,18 @@ func (s *sizes) perWrite(cfg rdma.RailConfig) int {
 
 func (s *sizes) fit(cfg rdma.RailConfig, maxWR, maxCQE int) error {
 	s.recvs = cfg.RecvDepth + recvMargin
-	s.sends = cfg.SendDepth*s.perWrite(cfg) + 1
-	least := max(s.perWrite(cfg), cfg.SendDepth) + 1
+	// A quarter of the queue may stay taken by quiet work requests until the
+	// next signalled one; the longest access must fit into the rest.
+	s.leastSends = max((4*(s.perWrite(cfg)+1)+2)/3, cfg.SendDepth+1)
+	s.sends = max(cfg.SendDepth*s.perWrite(cfg)+1, s.leastSends)
 	s.sends = min(s.sends, maxWR, maxCQE/cfg.Conns-s.recvs)
 	s.cqe = cfg.Conns * (s.sends + s.recvs)
 	if s.recvs > maxWR {
 		return fmt.Errorf("%d receives a connection, and the device takes %d", s.recvs, maxWR)
 	}
-	if s.sends < least {
+	if s.sends < s.leastSends {
 		return fmt.Errorf("%d connections with %d receives and %d work requests each need more completion queue entries than the device's %d, or more than its %d work requests",
-			cfg.Conns, s.recvs, least, maxCQE, maxWR)
+			cfg.Conns, s.recvs, s.leastSends, maxCQE, maxWR)
 	}
 	return nil
 }
@@ -240,10 +247,10 @@ func (r *rail) Close() error {
 		mrs = append(mrs, m)
 	}
 	r.mu.Unlock()
-	for _, c := range conns {
-		c.Close()
-	}
 	var errs []error
+	for _, c := range conns {
+		errs = append(errs, c.Close())
+	}
 	for _, m := range mrs {
 		errs = append(errs, m.Close())
 	}
@@ -257,5 +264,6 @@ func (r *rail) Close() error {
 		errs = append(errs, &rdma.OpError{Op: "close rail", Device: r.dev.Name, Err: errno(rc)})
 	}
 	r.p.unpadKeys(r)
+	r.held.close()
 	return errors.Join(errs...)
 }

@@ -74,7 +74,7 @@ func (q *request) Accept(ctx context.Context, on rdma.Rail) (rdma.Conn, error) {
 	}
 	c.remote = q.remote
 	if err := q.accept(ctx, r); err != nil {
-		c.release()
+		_ = c.release() // would only hide why
 		return nil, r.acceptFailed(q.remote, err)
 	}
 	c.begin()
@@ -82,9 +82,11 @@ func (q *request) Accept(ctx context.Context, on rdma.Rail) (rdma.Conn, error) {
 	if err == nil {
 		err = c.greet()
 	}
+	if err == nil {
+		err = c.hand()
+	}
 	if err != nil {
-		c.Close()
-		return nil, r.acceptFailed(q.remote, err)
+		return nil, r.acceptFailed(q.remote, errors.Join(err, c.Close()))
 	}
 	return c, nil
 }

@@ -2,10 +2,12 @@
  * The C half of the package: what needs the libraries' structures or must be
  * done for many work requests or completions in one crossing from Go.
  *
- * Every function returns 0 or a count, or -errno. None stores a pointer that
- * Go passed in, none calls back into Go, and only those whose comment says so
- * block. A vb_rail is polled by one thread at a time and a vb_qp posted to by
- * one at a time; the Go half holds the locks.
+ * Every function that can fail returns 0 or a count, or -errno. None stores a
+ * pointer that Go passed in, and none calls back into Go. None waits for the
+ * peer; those that make or end something wait for the kernel, and for the
+ * device where it answers to the driver, longest where a comment says so. A
+ * vb_rail is polled by one thread at a time and a vb_qp posted to by one at a
+ * time; the Go half holds the locks.
  */
 #ifndef GDRCP_VERBS_SHIM_H
 #define GDRCP_VERBS_SHIM_H
@@ -51,9 +53,13 @@ enum { VB_NAME_BYTES = 64 };
 
 /* Names every device into names, VB_NAME_BYTES each; returns how many. */
 int vb_device_names(const struct vb_api *api, char *names, int max);
-/* The device's context as librdmacm holds it; NULL where it holds none. Opens
- * every device the first time, which blocks. */
-int vb_context(const struct vb_api *api, const char *name, struct abi_context **out);
+/* A list of the contexts that librdmacm has open, ending in NULL. They stay
+ * open at least until it is freed. Opens every device the first time, which
+ * blocks. */
+int vb_contexts(const struct vb_api *api, struct abi_context ***out);
+void vb_contexts_free(const struct vb_api *api, struct abi_context **list);
+/* The named device's context in the list, or NULL. */
+struct abi_context *vb_context(const struct vb_api *api, struct abi_context **list, const char *name);
 int vb_query_device(const struct vb_api *api, struct abi_context *ctx, struct vb_limits *out);
 int vb_query_port(const struct vb_api *api, struct abi_context *ctx, int port, struct vb_port *out);
 int vb_async_fd(struct abi_context *ctx);
@@ -72,7 +78,9 @@ struct vb_addr {
 struct vb_cm_event {
 	int event, status;
 	struct abi_cm_id *id;
-	int read_in, read_out; /* of a request: what the peer offers */
+	/* Of a request: how many Reads the peer wants to have under way here,
+	 * and how many it lets this end have there. */
+	int read_in, read_out;
 	int private_bytes;
 	uint8_t private_data[255];
 };
@@ -140,13 +148,20 @@ int vb_rail_open(const struct vb_api *api, struct abi_context *ctx, int cqe, int
 int vb_rail_close(struct vb_rail *r);
 int vb_rail_fd(const struct vb_rail *r);
 const struct abi_cq *vb_rail_cq(const struct vb_rail *r);
+/* What a poll took off the completion queue. */
+struct vb_polled {
+	int entries; /* also those that are not reported */
+	int emptied; /* nothing was left */
+};
+
 /*
  * Polls up to max (at most VB_BATCH) completions into out, copies received
  * messages to msgs at index*msg_bytes and posts their receives again. Spins
  * up to spin_us when there are none; then, with arm, asks for an event and
  * polls once more, so that after a 0 it is safe to sleep on the fd.
  */
-int vb_rail_poll(struct vb_rail *r, struct vb_comp *out, int max, uint8_t *msgs, int spin_us, int arm);
+int vb_rail_poll(struct vb_rail *r, struct vb_comp *out, int max, uint8_t *msgs, int spin_us, int arm,
+		 struct vb_polled *polled);
 /* Takes one event of the completion channel; -EAGAIN without one. */
 int vb_rail_event(struct vb_rail *r);
 /* Blocks while pages are pinned. */
@@ -173,7 +188,9 @@ struct vb_op {
 struct vb_qp_config {
 	int slot, generation;
 	int ops;           /* operations that may be under way, the greeting included */
-	int sends, recvs;  /* work requests of the device; both may come back smaller */
+	/* Work requests of the device. sends may come back smaller, but not
+	 * smaller than least_sends. */
+	int sends, least_sends, recvs;
 	uint32_t split_bytes;
 	/* Work requests of this many bytes or more are all signalled; 0: none. */
 	uint32_t signal_bytes;
@@ -197,6 +214,6 @@ int vb_qp_rnr_timer(struct vb_qp *q, int code);
 void vb_qp_attach(struct vb_qp *q);
 /* Stops completions of the queue pair from being reported. */
 void vb_qp_detach(struct vb_qp *q);
-void vb_qp_close(struct vb_qp *q);
+int vb_qp_close(struct vb_qp *q);
 
 #endif

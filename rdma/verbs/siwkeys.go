@@ -36,7 +36,7 @@ func (p *Provider) padKeys(r *rail) error {
 	if pad == nil {
 		pad = &keyPad{}
 		if rc := C.vb_pad_open(r.api, r.ctx, keyPadCQE, &pad.cq); rc != 0 {
-			return lockedMemory(&rdma.OpError{Op: "open rail", Device: r.dev.Name, Err: errno(rc)})
+			return r.lockedMemory(&rdma.OpError{Op: "open rail", Device: r.dev.Name, Err: errno(rc)})
 		}
 		p.pads[r.ctx] = pad
 	}

@@ -146,8 +146,12 @@ func TestRoutable(t *testing.T) {
 
 func TestLockedMemory(t *testing.T) {
 	other := &rdma.OpError{Op: "register", Err: syscall.EFAULT}
-	if err := lockedMemory(other); !errors.Is(err, syscall.EFAULT) || errors.Is(err, rdma.ErrLockedMemory) {
+	if err := (&rail{}).lockedMemory(other); !errors.Is(err, syscall.EFAULT) || errors.Is(err, rdma.ErrLockedMemory) {
 		t.Errorf("EFAULT became %v", err)
+	}
+	full := &rdma.OpError{Op: "register", Err: syscall.ENOMEM}
+	if err := (&rail{}).lockedMemory(full); mayLockAll() && errors.Is(err, rdma.ErrLockedMemory) {
+		t.Errorf("the limit does not hold for this process, and ENOMEM became %v", err)
 	}
 }
 

@@ -59,14 +59,15 @@ func (r *rail) collect(out []rdma.Completion) (int, error) {
 		if r.ending.Load() == 0 {
 			spin = C.int(r.p.spin / time.Microsecond)
 		}
-		got := C.vb_rail_poll(r.c, &r.comps[0], C.int(limit), (*C.uint8_t)(&r.msgs[0]), spin, 1)
+		var polled C.struct_vb_polled
+		got := C.vb_rail_poll(r.c, &r.comps[0], C.int(limit), (*C.uint8_t)(&r.msgs[0]), spin, 1, &polled)
 		if got < 0 {
 			return 0, &rdma.OpError{Op: "poll completion queue", Device: r.dev.Name, Err: errno(got)}
 		}
-		r.polled += uint64(got)
+		r.polled += uint64(polled.entries)
 		n := r.translate(r.comps[:got], r.msgs, out)
 		if r.ending.Load() > 0 {
-			n += r.tellEndings(out[n:], int(got) < limit)
+			n += r.tellEndings(out[n:], polled.emptied != 0)
 		}
 		// Completions of quiet work requests count for nothing here.
 		if n > 0 || got == 0 {
@@ -139,10 +140,14 @@ type pumpBuffers struct {
 }
 
 // pump polls once on behalf of someone who is not in Wait, and keeps what is
-// for others. It reports whether anything was polled.
+// for others: no more than honest peers and the user can have under way. It
+// reports whether anything was polled.
 func (r *rail) pump() bool {
 	r.pollMu.Lock()
 	defer r.pollMu.Unlock()
+	if len(r.stash) >= r.cfg.Conns*(r.cfg.SendDepth+r.cfg.RecvDepth) {
+		return false
+	}
 	if r.spare == nil {
 		r.spare = &pumpBuffers{
 			comps: make([]C.struct_vb_comp, C.VB_BATCH),
@@ -151,11 +156,12 @@ func (r *rail) pump() bool {
 		}
 	}
 	b := r.spare
-	got := C.vb_rail_poll(r.c, &b.comps[0], C.VB_BATCH, (*C.uint8_t)(&b.msgs[0]), 0, 0)
-	if got <= 0 {
+	var polled C.struct_vb_polled
+	got := C.vb_rail_poll(r.c, &b.comps[0], C.VB_BATCH, (*C.uint8_t)(&b.msgs[0]), 0, 0, &polled)
+	if got < 0 {
 		return false
 	}
-	r.polled += uint64(got)
+	r.polled += uint64(polled.entries)
 	n := r.translate(b.comps[:got], b.msgs, b.out)
 	for _, o := range b.out[:n] {
 		o.Msg = slices.Clone(o.Msg)
@@ -164,7 +170,7 @@ func (r *rail) pump() bool {
 	if n > 0 {
 		r.fd.wake()
 	}
-	return true
+	return polled.entries > 0
 }
 
 // sleeper parks Wait on the completion channel. Its context watch is kept

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -140,5 +143,50 @@ func TestOpenNeverFollowsASwappedFile(t *testing.T) {
 		if f, err := tree.Open("d/f"); !errors.Is(err, ErrChanged) {
 			t.Errorf("%s: %v, %v", name, f, err)
 		}
+	}
+}
+
+// TestOpenWaitsForALease: a file server that holds one is told to give it up,
+// and then does.
+func TestOpenWaitsForALease(t *testing.T) {
+	noLeaks(t)
+	dir := t.TempDir()
+	makeTree(t, dir, "f=x")
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, unix.SIGUSR1)
+	defer signal.Stop(told)
+	holder, err := os.OpenFile(dir+"/f", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Close()
+	lease := func(kind int) error {
+		_, err := unix.FcntlInt(holder.Fd(), unix.F_SETLEASE, kind)
+		return err
+	}
+	if _, err := unix.FcntlInt(holder.Fd(), unix.F_SETSIG, int(unix.SIGUSR1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := lease(unix.F_WRLCK); err != nil {
+		t.Skipf("no lease can be had on the temporary directory: %v", err)
+	}
+	var givenUp atomic.Bool
+	gave := make(chan error, 1)
+	go func() {
+		<-told
+		time.Sleep(3 * leasePause)
+		givenUp.Store(true)
+		gave <- lease(unix.F_UNLCK)
+	}()
+	f, err := openLocal(t, false, Source{Path: dir, Name: "."}).Open("f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if !givenUp.Load() {
+		t.Error("the file was opened while another had a lease on it")
+	}
+	if err := <-gave; err != nil {
+		t.Error(err)
 	}
 }

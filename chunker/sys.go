@@ -51,6 +51,26 @@ func uninterrupted(call func() error) error {
 	}
 }
 
+// closeFD closes a descriptor. It is closed also where the kernel was interrupted
+// in what else there is to do (close(2)).
+func closeFD(fd int) error {
+	if err := unix.Close(fd); err != unix.EINTR {
+		return err
+	}
+	return nil
+}
+
+// closeQuietly closes what was only read from, or a file that is given up.
+func closeQuietly(fd int) { _ = closeFD(fd) }
+
+func unlinkat(dirfd int, name string) error {
+	return uninterrupted(func() error { return unix.Unlinkat(dirfd, name, 0) })
+}
+
+func fchmod(fd int, mode uint32) error {
+	return uninterrupted(func() error { return unix.Fchmod(fd, mode) })
+}
+
 // openUnderRoot opens a path through root, which follows links inside it, and
 // returns a descriptor that the caller owns.
 func openUnderRoot(root *os.Root, path string, flags int) (int, error) {

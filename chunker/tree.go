@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -263,9 +264,33 @@ func (t *Tree) statAt(parent *dirHandle, leaf, path string) (attributes, error) 
 	}}, nil
 }
 
+const (
+	// leasePatience is how long Open waits for a lease to be given up: longer
+	// than /proc/sys/fs/lease-break-time, which is 45 s if nobody changed it.
+	leasePatience = 60 * time.Second
+	leasePause    = 10 * time.Millisecond
+)
+
+// openFile opens what should be a regular file. O_NONBLOCK, which is for what
+// else may be there, also keeps the kernel from waiting for who holds a lease on
+// the file (a file server, fcntl(2)) and has just been told to give it up.
+func (t *Tree) openFile(parent *dirHandle, leaf, path string) (int, error) {
+	for waited := time.Duration(0); ; waited += leasePause {
+		fd, err := t.openEntry(parent, leaf, path, unix.O_RDONLY)
+		if err != unix.EAGAIN || waited >= leasePatience {
+			return fd, err
+		}
+		if a, err := t.statAt(parent, leaf, path); err != nil || a.mode&unix.S_IFMT != unix.S_IFREG {
+			return -1, unix.EAGAIN
+		}
+		time.Sleep(leasePause)
+	}
+}
+
 // Open opens a regular file by its entry's path, without ever blocking on what
 // may have been put in its place: ErrChanged if it is no regular file any more.
-// The caller closes the File, which outlives the Tree.
+// Where another process holds a lease on the file, Open waits for up to 60 s. The
+// caller closes the File, which outlives the Tree.
 func (t *Tree) Open(path string) (*File, error) {
 	if err := checkPath("open", path); err != nil {
 		return nil, err
@@ -275,7 +300,7 @@ func (t *Tree) Open(path string) (*File, error) {
 		return nil, opErr("open", path, err)
 	}
 	defer parent.release()
-	fd, err := t.openEntry(parent, leaf, path, unix.O_RDONLY)
+	fd, err := t.openFile(parent, leaf, path)
 	if err != nil {
 		if err == unix.ELOOP {
 			return nil, kindErr("open", path, ErrChanged)
@@ -284,11 +309,11 @@ func (t *Tree) Open(path string) (*File, error) {
 	}
 	var st unix.Stat_t
 	if err := fstat(fd, &st); err != nil {
-		unix.Close(fd)
+		closeQuietly(fd)
 		return nil, opErr("stat", path, err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		unix.Close(fd)
+		closeQuietly(fd)
 		return nil, kindErr("open", path, ErrChanged)
 	}
 	return &File{fd: fd, path: path, opened: stampOf(&st)}, nil

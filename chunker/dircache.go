@@ -36,6 +36,8 @@ type dirHandle struct {
 	dev, ino uint64
 	fresh    bool      // made by this sink: nothing foreign is in it
 	swept    sync.Once // leftovers were looked for
+	folding  atomic.Uint32
+	reading  sync.Mutex // of who reads names by way of fd: its offset is shared
 	refs     atomic.Int32
 }
 
@@ -45,7 +47,7 @@ func newDirHandle(fd int, path string) (*dirHandle, error) {
 	h.refs.Store(1)
 	var st unix.Stat_t
 	if err := fstat(fd, &st); err != nil {
-		unix.Close(fd)
+		closeQuietly(fd)
 		return nil, err
 	}
 	h.dev, h.ino = st.Dev, st.Ino
@@ -59,7 +61,7 @@ func (h *dirHandle) retain() *dirHandle {
 
 func (h *dirHandle) release() {
 	if h != nil && h.refs.Add(-1) == 0 && h.fd >= 0 {
-		unix.Close(h.fd)
+		closeQuietly(h.fd)
 	}
 }
 

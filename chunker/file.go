@@ -110,5 +110,5 @@ func (f *File) Close() error {
 	if fd < 0 {
 		return nil
 	}
-	return opErr("close", f.path, unix.Close(fd))
+	return opErr("close", f.path, closeFD(fd))
 }

@@ -144,8 +144,8 @@ func (t *Temp) open(mode uint32) (made uint32, ok bool, err error) {
 		t.fd, t.name = fd, name
 		return st.Mode, true, nil
 	}
-	_ = unix.Unlinkat(t.dir.fd, name, 0)
-	unix.Close(fd)
+	_ = unlinkat(t.dir.fd, name)
+	closeQuietly(fd)
 	if err == unix.EWOULDBLOCK {
 		err = nil
 	}
@@ -263,7 +263,7 @@ func (t *Temp) Finish() error {
 		}
 	}
 	if t.have != t.want {
-		if err := unix.Fchmod(t.fd, t.want); err != nil {
+		if err := fchmod(t.fd, t.want); err != nil {
 			return opErr("set mode of", t.path, err)
 		}
 	}
@@ -291,14 +291,14 @@ func (t *Temp) discard() error {
 	if t.state == tempClosed {
 		return nil
 	}
-	err := unix.Unlinkat(t.dir.fd, t.name, 0)
+	err := unlinkat(t.dir.fd, t.name)
 	return errors.Join(opErr("discard", t.path, err), t.close())
 }
 
 // close closes the file, which gives up the lock.
 func (t *Temp) close() error {
 	t.state = tempClosed
-	err := unix.Close(t.fd)
+	err := closeFD(t.fd)
 	t.fd = -1
 	t.dir.release()
 	return opErr("close", t.path, err)

@@ -163,7 +163,9 @@ func (w *Walker) enter(path string, p pendingDir) error {
 		return opErr("open directory", path, err)
 	}
 	l.names = w.names.begin()
+	l.dir.reading.Lock()
 	err := w.names.readDir(&l.names, l.dir.fd)
+	l.dir.reading.Unlock()
 	if err == nil {
 		err = w.names.finish(&l.names)
 	}
@@ -269,7 +271,11 @@ func (w *Walker) describe(l *level, dir *dirHandle, leaf, path string) *Found {
 		f.Problem = w.expect(l, dir, leaf, path, &a)
 	case unix.S_IFLNK:
 		f.Entry.Type = manifest.Symlink
-		n, err := unix.Readlinkat(dir.fd, leaf, w.link)
+		var n int
+		err := uninterrupted(func() (err error) {
+			n, err = unix.Readlinkat(dir.fd, leaf, w.link)
+			return err
+		})
 		if err != nil {
 			return w.problem(path, opErr("read link", path, err))
 		}

@@ -146,11 +146,10 @@ func startSSHD(ctx context.Context, folder string) (*server, []string, error) {
 			return nil, nil, fmt.Errorf("make sshd's folder: %w", err)
 		}
 	}
-	cipher := "Ciphers aes128-gcm@openssh.com\nCompression no\n"
 	daemon := "ListenAddress 127.0.0.1\nPort " + port + "\nHostKey " + folder + "/host\nAuthorizedKeysFile " + folder +
-		"/user.pub\nStrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin prohibit-password\nSubsystem sftp internal-sftp\n" + cipher
+		"/user.pub\nStrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin prohibit-password\nSubsystem sftp internal-sftp\n"
 	client := "Host *\nPort " + port + "\nUser " + me.Username + "\nIdentityFile " + folder +
-		"/user\nIdentitiesOnly yes\nStrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nLogLevel ERROR\n" + cipher
+		"/user\nIdentitiesOnly yes\nStrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nLogLevel ERROR\n"
 	files := map[string]string{"sshd_config": daemon, "ssh_config": client}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {

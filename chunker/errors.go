@@ -24,6 +24,11 @@ var (
 	ErrSpecial = errors.New("special file skipped")
 	// ErrDuplicate: two sources would have the same name at the top of the tree.
 	ErrDuplicate = errors.New("another source has the same name")
+	// ErrTaken: the name leads to what was copied for another entry, as names
+	// that differ only in case do on some file systems.
+	ErrTaken = errors.New("another entry is there already, whose name differs only in case")
+	// ErrReserved: the name is of the form that temporary files have.
+	ErrReserved = errors.New("gdrcp gives such names to temporary files, which it may remove")
 	// ErrLoop: following links led back into a directory that contains the link.
 	ErrLoop = errors.New("links lead in a circle")
 )

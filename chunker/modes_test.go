@@ -1,6 +1,7 @@
 package chunker
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -157,4 +158,64 @@ func TestInheritedGroupStays(t *testing.T) {
 		}
 		wantMode(t, dir+"/d", 0o2500)
 	}
+}
+
+// TestInterruptedCopyLeavesModes: what was made writable to be filled is not
+// left so.
+func TestInterruptedCopyLeavesModes(t *testing.T) {
+	noLeaks(t)
+	dir := t.TempDir()
+	asNobody(t, dir, func() {
+		makeTree(t, dir, "p/", "p/closed/", "p/open/")
+		modes := map[string]uint32{"p/closed": 0, "p/open": 0o755, "p": 0o500}
+		for _, path := range []string{"p/closed", "p"} {
+			if err := os.Chmod(filepath.Join(dir, path), os.FileMode(modes[path])); err != nil {
+				t.Error(err)
+			}
+		}
+		s := sinkInto(t, dir, SinkOptions{Preserve: true})
+		for _, path := range []string{"p", "p/closed", "p/open"} {
+			if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: path, Mode: 0o711}); err != nil {
+				t.Error(err)
+			}
+			wantMode(t, filepath.Join(dir, path), modes[path]|0o700)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		for path, mode := range modes {
+			wantMode(t, filepath.Join(dir, path), mode)
+		}
+		// For the test's own cleaning up.
+		if err := os.Chmod(dir+"/p", 0o700); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestForeignDirectory: one that this user cannot settle fails as an entry, and
+// what goes into it does not.
+func TestForeignDirectory(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make a directory of another user")
+	}
+	dir := t.TempDir()
+	makeTree(t, dir, "d/")
+	if err := os.Chmod(dir+"/d", 0o777); err != nil {
+		t.Fatal(err)
+	}
+	asNobody(t, dir, func() {
+		s := sinkInto(t, dir, SinkOptions{Preserve: true})
+		err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: "d", Mode: 0o755, MtimeNs: 1e18})
+		if !errors.Is(err, unix.EPERM) {
+			t.Errorf("a directory of root: %v", err)
+		}
+		if err := put(s, fileEntry("d/f", "x"), "x"); err != nil {
+			t.Error(err)
+		}
+		if err := errors.Join(s.FinishDirs(), s.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	wantTree(t, dir, "d/", "d/f=x")
 }

@@ -51,8 +51,7 @@ func (s *Sink) Publish(temps []*Temp) []error {
 }
 
 func (t *Temp) rename() error {
-	err := uninterrupted(func() error { return unix.Renameat(t.dir.fd, t.name, t.dir.fd, t.leaf) })
-	return opErr("publish", t.path, err)
+	return opErr("publish", t.path, t.sink.moveInto(t.dir, t.name, t.leaf, t.ino))
 }
 
 // syncData brings the files' data to the disk.
@@ -102,31 +101,49 @@ func (s *Sink) syncDevices(temps []*Temp, errs []error) {
 		}
 		err, done := results[t.dir.dev]
 		if !done {
-			err = s.syncDevice(t.dir.dev, t.dir.fd)
+			err = s.syncDevice(t.dir.dev)
 			results[t.dir.dev] = err
 		}
 		errs[i] = opErr("sync", t.path, err)
 	}
 }
 
-// device is a file system that the sink has made names in.
+// device is a file system that the sink writes to.
 type device struct {
-	fd      int    // of a directory on it; open as long as the sink
+	// fd is of a directory on it, open since before the first write and as long
+	// as the sink: syncfs(2) tells an error of writing back once to every open
+	// file, but not to those that were opened after another was told.
+	fd      int
 	changes uint64 // how many names were made
 	synced  uint64 // up to which of them it was synced
 }
 
-// syncDevice syncs the file system dev, which fd is on. What is made meanwhile
-// still counts as not synced.
-func (s *Sink) syncDevice(dev uint64, fd int) error {
+// keepDevice keeps the file system of a directory open.
+func (s *Sink) keepDevice(h *dirHandle) error {
+	if s.opt.NoFsync {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.devices[h.dev] != nil {
+		return nil
+	}
+	fd, err := unix.FcntlInt(uintptr(h.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return opErr("keep open", s.entryPath(h.path), err)
+	}
+	s.devices[h.dev] = &device{fd: fd}
+	return nil
+}
+
+// syncDevice syncs the file system dev. What is made meanwhile still counts as
+// not synced.
+func (s *Sink) syncDevice(dev uint64) error {
 	s.mu.Lock()
 	d := s.devices[dev]
-	var changes uint64
-	if d != nil {
-		changes = d.changes
-	}
+	changes := d.changes
 	s.mu.Unlock()
-	if err := uninterrupted(func() error { return unix.Syncfs(fd) }); err != nil || d == nil {
+	if err := uninterrupted(func() error { return unix.Syncfs(d.fd) }); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -138,16 +155,16 @@ func (s *Sink) syncDevice(dev uint64, fd int) error {
 // syncAll syncs every file system where names were made since it was synced.
 func (s *Sink) syncAll() error {
 	s.mu.Lock()
-	due := make(map[uint64]int)
+	var due []uint64
 	for dev, d := range s.devices {
 		if d.changes != d.synced {
-			due[dev] = d.fd
+			due = append(due, dev)
 		}
 	}
 	s.mu.Unlock()
 	var errs []error
-	for dev, fd := range due {
-		if err := s.syncDevice(dev, fd); err != nil {
+	for _, dev := range due {
+		if err := s.syncDevice(dev); err != nil {
 			errs = append(errs, opErr("sync", s.dest, err))
 		}
 	}
@@ -155,28 +172,18 @@ func (s *Sink) syncAll() error {
 }
 
 // markUnsynced notes that a name was made in a directory, or changed.
-func (s *Sink) markUnsynced(h *dirHandle) error {
+func (s *Sink) markUnsynced(h *dirHandle) {
 	if s.opt.NoFsync {
-		return nil
+		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d := s.devices[h.dev]
-	if d == nil {
-		fd, err := unix.FcntlInt(uintptr(h.fd), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			return opErr("keep open", s.entryPath(h.path), err)
-		}
-		d = &device{fd: fd}
-		s.devices[h.dev] = d
-	}
-	d.changes++
-	return nil
+	s.devices[h.dev].changes++
 }
 
 func (s *Sink) isUnsynced(dev uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := s.devices[dev]
-	return d != nil && d.changes != d.synced
+	return d.changes != d.synced
 }

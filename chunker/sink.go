@@ -51,7 +51,8 @@ type Sink struct {
 	mu      sync.Mutex
 	settle  []dirToSettle // sorted by path
 	devices map[uint64]*device
-	removed []string // leftovers removed, at most maxRemovedNames
+	claims  map[inode]struct{} // see folding.go
+	removed []string
 	closed  bool
 }
 
@@ -97,6 +98,10 @@ func (s *Sink) openBase(path string) error {
 		return err
 	}
 	if s.base, err = newDirHandle(fd, "."); err != nil {
+		return err
+	}
+	if err := s.keepDevice(s.base); err != nil {
+		s.base.release()
 		return err
 	}
 	var st unix.Statfs_t
@@ -266,7 +271,15 @@ func (s *Sink) openDirAt(parent *dirHandle, leaf, target string) (*dirHandle, er
 	if err != nil {
 		return nil, opErr("open directory", s.entryPath(target), err)
 	}
-	return newDirHandle(fd, target)
+	h, err := newDirHandle(fd, target)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.keepDevice(h); err != nil {
+		h.release()
+		return nil, err
+	}
+	return h, nil
 }
 
 // parentOf returns the directory that an entry goes into, with a reference, and
@@ -305,19 +318,24 @@ func (s *Sink) FreeBytes() (int64, error) {
 }
 
 // Close frees what the sink holds open. It publishes nothing and settles no
-// directory: after a copy that went well, FinishDirs comes first. Every Temp
-// must have been published or discarded.
+// directory: after a copy that went well, FinishDirs comes first. A directory
+// that is not settled and was there before gets back the mode that it had.
+// Every Temp must have been published or discarded.
 func (s *Sink) Close() error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+	was := s.closed
+	s.closed = true
+	left := s.settle
+	s.settle = nil
+	s.mu.Unlock()
+	if was {
 		return nil
 	}
-	s.closed = true
+	err := s.narrow(left)
 	for _, d := range s.devices {
-		unix.Close(d.fd)
+		closeQuietly(d.fd)
 	}
 	s.dirs.close()
 	s.base.release()
-	return nil
+	return err
 }

@@ -20,6 +20,14 @@ type dirToSettle struct {
 	target  string
 	mode    uint32 // as it is to be in the end, permission bits
 	mtimeNs int64
+	was     widened
+}
+
+// widened is that the owner of a directory that was there got more rights to it,
+// until it is settled, than its mode gave.
+type widened struct {
+	is   bool
+	mode uint32 // that it had, permission bits
 }
 
 // Mkdir makes a directory, or accepts one that exists. Its contents may follow
@@ -31,7 +39,7 @@ func (s *Sink) Mkdir(e *manifest.Entry) error {
 		return err
 	}
 	if target == "." {
-		return s.adoptDir(e, s.base, target)
+		return s.adoptDir(e, s.base, target, widened{})
 	}
 	parentPath, leaf := splitPath(target)
 	parent, err := s.dir(parentPath)
@@ -48,9 +56,10 @@ func (s *Sink) Mkdir(e *manifest.Entry) error {
 		return opErr("make directory", e.Path, err)
 	}
 	made := err == nil
+	var was widened
 	h, err := s.openDirAt(parent, leaf, target)
 	if !made && err != nil && s.opt.Preserve && errors.Is(err, unix.EACCES) {
-		h, err = s.openClosedDir(parent, leaf, target)
+		h, was, err = s.openClosedDir(parent, leaf, target)
 	}
 	if err != nil {
 		return err
@@ -59,11 +68,13 @@ func (s *Sink) Mkdir(e *manifest.Entry) error {
 	h = s.dirs.add(h)
 	defer h.release()
 	if !made {
-		return s.adoptDir(e, h, target)
+		if parent.folds(leaf, h.ino) && s.isClaimed(inode{h.dev, h.ino}) {
+			return kindErr("make directory", e.Path, ErrTaken)
+		}
+		return s.adoptDir(e, h, target, was)
 	}
-	if err := s.markUnsynced(parent); err != nil {
-		return err
-	}
+	s.claimNew(parent, leaf, h.ino)
+	s.markUnsynced(parent)
 	if s.opt.Preserve || mode&0o700 != 0o700 {
 		s.addToSettle(dirToSettle{entry: e.Path, target: target, mode: mode, mtimeNs: e.MtimeNs})
 	}
@@ -71,8 +82,9 @@ func (s *Sink) Mkdir(e *manifest.Entry) error {
 }
 
 // adoptDir takes an existing directory. Only with Preserve is anything about it
-// changed: it is made writable for its owner until it is settled.
-func (s *Sink) adoptDir(e *manifest.Entry, h *dirHandle, target string) error {
+// changed: it is made writable for its owner until it is settled. That it may be
+// settled at all is found out now, while the entry can still fail.
+func (s *Sink) adoptDir(e *manifest.Entry, h *dirHandle, target string, was widened) error {
 	if !s.opt.Preserve {
 		return nil
 	}
@@ -81,33 +93,61 @@ func (s *Sink) adoptDir(e *manifest.Entry, h *dirHandle, target string) error {
 		return opErr("stat", e.Path, err)
 	}
 	if st.Mode&0o700 != 0o700 {
-		if err := unix.Fchmod(h.fd, st.Mode&0o7777|0o700); err != nil {
+		if err := fchmod(h.fd, st.Mode&0o7777|0o700); err != nil {
 			return opErr("make writable", e.Path, err)
 		}
+		was = widened{true, st.Mode & 0o7777}
+	} else if err := setMtime(h.fd, ".", nanoseconds(st.Mtim)); err != nil {
+		return opErr("set time of", e.Path, err)
 	}
-	s.addToSettle(dirToSettle{entry: e.Path, target: target, mode: e.Mode & 0o1777, mtimeNs: e.MtimeNs})
+	s.addToSettle(dirToSettle{entry: e.Path, target: target, mode: e.Mode & 0o1777, mtimeNs: e.MtimeNs, was: was})
 	return nil
+}
+
+// narrow gives directories that will not be settled the modes back that they
+// had, the deepest first.
+func (s *Sink) narrow(dirs []dirToSettle) error {
+	var errs []error
+	for _, d := range slices.Backward(dirs) {
+		if !d.was.is {
+			continue
+		}
+		h, err := s.dir(d.target)
+		if err == nil {
+			err = fchmod(h.fd, d.was.mode)
+			h.release()
+		}
+		errs = append(errs, opErr("set mode of", d.entry, err))
+	}
+	return errors.Join(errs...)
 }
 
 // openClosedDir opens an existing directory that its owner may not read: an
 // earlier copy may have made it so.
-func (s *Sink) openClosedDir(parent *dirHandle, leaf, target string) (*dirHandle, error) {
+func (s *Sink) openClosedDir(parent *dirHandle, leaf, target string) (*dirHandle, widened, error) {
 	// O_PATH needs no right to the directory itself, and /proc is how the mode
 	// of such a descriptor is set before Linux 6.6 (fchmodat2).
 	fd, err := openat(parent.fd, leaf, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, opErr("open directory", s.entryPath(target), err)
+		return nil, widened{}, opErr("open directory", s.entryPath(target), err)
 	}
-	defer unix.Close(fd)
+	defer closeQuietly(fd)
+	chmod := func(mode uint32) error {
+		return uninterrupted(func() error { return unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), mode) })
+	}
 	var st unix.Stat_t
 	err = fstat(fd, &st)
 	if err == nil {
-		err = unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), st.Mode&0o7777|0o700)
+		err = chmod(st.Mode&0o7777 | 0o700)
 	}
 	if err != nil {
-		return nil, opErr("make writable", s.entryPath(target), err)
+		return nil, widened{}, opErr("make writable", s.entryPath(target), err)
 	}
-	return s.openDirAt(parent, leaf, target)
+	h, err := s.openDirAt(parent, leaf, target)
+	if err != nil {
+		return nil, widened{}, errors.Join(err, chmod(st.Mode&0o7777))
+	}
+	return h, widened{true, st.Mode & 0o7777}, nil
 }
 
 // Symlink makes a symbolic link, in place of a file or link that may be there.
@@ -120,13 +160,17 @@ func (s *Sink) Symlink(e *manifest.Entry) error {
 	}
 	defer parent.release()
 	err = s.symlinkAt(e, parent, leaf)
-	if err == unix.EEXIST {
+	switch err {
+	case nil:
+		s.claimNew(parent, leaf, 0)
+	case unix.EEXIST:
 		err = s.replaceBySymlink(e, parent, leaf)
 	}
 	if err != nil {
 		return opErr("make link", e.Path, err)
 	}
-	return s.markUnsynced(parent)
+	s.markUnsynced(parent)
+	return nil
 }
 
 // symlinkAt makes the link under a name that must be free.
@@ -151,10 +195,10 @@ func (s *Sink) replaceBySymlink(e *manifest.Entry, parent *dirHandle, leaf strin
 	name := tempName()
 	err := s.symlinkAt(e, parent, name)
 	if err == nil {
-		err = uninterrupted(func() error { return unix.Renameat(parent.fd, name, parent.fd, leaf) })
+		err = s.moveInto(parent, name, leaf, 0)
 	}
 	if err != nil && err != unix.EEXIST {
-		_ = unix.Unlinkat(parent.fd, name, 0)
+		_ = unlinkat(parent.fd, name)
 	}
 	return err
 }
@@ -166,6 +210,9 @@ func (s *Sink) addToSettle(d dirToSettle) {
 	defer s.mu.Unlock()
 	at, found := slices.BinarySearchFunc(s.settle, d, func(a, b dirToSettle) int { return comparePaths(a.entry, b.entry) })
 	if found {
+		if s.settle[at].was.is {
+			d.was = s.settle[at].was
+		}
 		s.settle[at] = d
 		return
 	}
@@ -258,9 +305,10 @@ func (s *Sink) settleDir(d dirToSettle) error {
 	// of the place, not of the source.
 	mode |= st.Mode & unix.S_ISGID
 	if st.Mode&0o7777 != mode {
-		if err := unix.Fchmod(h.fd, mode); err != nil {
+		if err := fchmod(h.fd, mode); err != nil {
 			return opErr("set mode of", d.entry, err)
 		}
 	}
-	return s.markUnsynced(h)
+	s.markUnsynced(h)
+	return nil
 }

@@ -50,6 +50,7 @@ type Temp struct {
 	sink    *Sink
 	dir     *dirHandle
 	name    string // temporary
+	ino     uint64
 	leaf    string // final
 	path    string // of the entry
 	size    int64
@@ -141,7 +142,7 @@ func (t *Temp) open(mode uint32) (made uint32, ok bool, err error) {
 		err = fstat(fd, &st)
 	}
 	if err == nil && locked && st.Nlink > 0 {
-		t.fd, t.name = fd, name
+		t.fd, t.name, t.ino = fd, name, st.Ino
 		return st.Mode, true, nil
 	}
 	_ = unlinkat(t.dir.fd, name)

@@ -1,0 +1,118 @@
+package chunker
+
+import "golang.org/x/sys/unix"
+
+// Some file systems take names that differ only in case for the same one. Two
+// entries of such names would end as one file with the content of the later:
+// the later one must fail instead. A sink therefore remembers what it has made
+// in directories that fold case, and gives none of it up for another entry.
+
+// maxClaims bounds what is remembered. When there is more, all is forgotten and
+// two such entries are noticed only if they come after that.
+const maxClaims = 1 << 16
+
+// inode tells files apart while they exist.
+type inode struct{ dev, ino uint64 }
+
+// folding is whether a directory folds case.
+type folding = uint32
+
+const (
+	foldUnknown folding = iota
+	foldNo
+	foldYes
+)
+
+// folds tells whether the directory folds case, the first time by looking for
+// name in the other case. name must be in it, as the only one of the inode ino;
+// 0: to be looked up.
+func (h *dirHandle) folds(name string, ino uint64) bool {
+	if known := h.folding.Load(); known != foldUnknown {
+		return known == foldYes
+	}
+	other := otherCase(name)
+	if other == name {
+		return false
+	}
+	var st unix.Stat_t
+	if ino == 0 {
+		if fstatat(h.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+			return false
+		}
+		ino = st.Ino
+	}
+	is := foldNo
+	err := fstatat(h.fd, other, &st, unix.AT_SYMLINK_NOFOLLOW)
+	if err == nil && st.Ino == ino {
+		is = foldYes
+	}
+	if err == nil || err == unix.ENOENT {
+		h.folding.Store(is)
+	}
+	return is == foldYes
+}
+
+// otherCase swaps the case of the letters of ASCII: all that fold, fold these.
+func otherCase(name string) string {
+	b := []byte(name)
+	for i, c := range b {
+		if lower := c | 0x20; 'a' <= lower && lower <= 'z' {
+			b[i] = c ^ 0x20
+		}
+	}
+	return string(b)
+}
+
+// claim notes that the sink has made the file, in a directory that folds case.
+func (s *Sink) claim(id inode) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.claims == nil || len(s.claims) >= maxClaims {
+		s.claims = make(map[inode]struct{})
+	}
+	s.claims[id] = struct{}{}
+}
+
+func (s *Sink) isClaimed(id inode) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, is := s.claims[id]
+	return is
+}
+
+// claimedAt tells whether the sink has made what is at name, in a directory
+// that folds case.
+func (s *Sink) claimedAt(h *dirHandle, name string) bool {
+	var st unix.Stat_t
+	return fstatat(h.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && s.isClaimed(inode{st.Dev, st.Ino})
+}
+
+// moveInto gives the temporary name from the final name to. Its inode is ino; 0:
+// to be looked up.
+func (s *Sink) moveInto(h *dirHandle, from, to string, ino uint64) error {
+	rename := func() error { return unix.Renameat(h.fd, from, h.fd, to) }
+	if !h.folds(from, ino) {
+		return uninterrupted(rename)
+	}
+	if s.claimedAt(h, to) {
+		return ErrTaken
+	}
+	if err := uninterrupted(rename); err != nil {
+		return err
+	}
+	s.claimNew(h, to, ino)
+	return nil
+}
+
+// claimNew notes what was made under a name, where names fold.
+func (s *Sink) claimNew(h *dirHandle, name string, ino uint64) {
+	if !h.folds(name, ino) {
+		return
+	}
+	var st unix.Stat_t
+	if ino != 0 {
+		s.claim(inode{h.dev, ino})
+	} else if fstatat(h.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
+		s.claim(inode{st.Dev, st.Ino})
+	}
+}

@@ -1,0 +1,94 @@
+package chunker
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"gdrcp/manifest"
+)
+
+func TestOtherCase(t *testing.T) {
+	for name, want := range map[string]string{"xt_MARK.h": "XT_mark.H", "123._": "123._", "@[`{é": "@[`{é", "": ""} {
+		if got := otherCase(name); got != want {
+			t.Errorf("%q became %q, want %q", name, got, want)
+		}
+	}
+}
+
+// TestFoldingIsFoundOut: a directory that does not fold is known as such once
+// something is in it.
+func TestFoldingIsFoundOut(t *testing.T) {
+	dir := t.TempDir()
+	makeTree(t, dir, "abc=", "ABD=")
+	if _, err := os.Stat(filepath.Join(dir, "ABC")); err == nil {
+		t.Skip("the temporary directory folds case: set TMPDIR to one that does not")
+	}
+	s := sinkInto(t, dir, SinkOptions{})
+	if err := put(s, fileEntry("123", ""), ""); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.base.folding.Load(); got != foldNo || len(s.claims) > 0 {
+		t.Errorf("folding is %d, with %d claims", got, len(s.claims))
+	}
+}
+
+// foldingSink is a sink into a directory that is taken for one that folds case.
+// What the file system does not do the tests do by links and by renaming.
+func foldingSink(t *testing.T, dir string) *Sink {
+	s := sinkInto(t, dir, SinkOptions{})
+	s.base.folding.Store(foldYes)
+	return s
+}
+
+func TestNamesThatFoldDoNotReplaceEachOther(t *testing.T) {
+	dir := t.TempDir()
+	makeTree(t, dir, "old=old")
+	s := foldingSink(t, dir)
+	link := func(from, to string) {
+		t.Helper()
+		if err := os.Link(filepath.Join(dir, from), filepath.Join(dir, to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"FILE", "old"} {
+		if err := put(s, fileEntry(name, "first"), "first"); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	if err := s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: "LINK", Target: "first"}); err != nil {
+		t.Fatal(err)
+	}
+	link("FILE", "file")
+	link("old", "Old")
+	link("LINK", "link")
+	for _, name := range []string{"file", "Old", "link"} {
+		if err := put(s, fileEntry(name, "second"), "second"); !errors.Is(err, ErrTaken) {
+			t.Errorf("file %s: %v", name, err)
+		}
+		err := s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: name, Target: "second"})
+		if !errors.Is(err, ErrTaken) {
+			t.Errorf("link %s: %v", name, err)
+		}
+	}
+	wantTree(t, dir, "FILE=first", "file=first", "old=first", "Old=first", "LINK>first", "link>first")
+}
+
+func TestDirectoriesThatFoldAreNotMerged(t *testing.T) {
+	dir := t.TempDir()
+	makeTree(t, dir, "was/")
+	s := foldingSink(t, dir)
+	entry := func(path string) *manifest.Entry { return &manifest.Entry{Type: manifest.Dir, Path: path, Mode: 0o755} }
+	for _, name := range []string{"DIR", "was"} {
+		if err := s.Mkdir(entry(name)); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	if err := os.Rename(filepath.Join(dir, "DIR"), filepath.Join(dir, "dir")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Mkdir(entry("dir")); !errors.Is(err, ErrTaken) {
+		t.Errorf("second: %v", err)
+	}
+}

@@ -1,13 +1,17 @@
 package chunker
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
 )
 
 func TestCleanTakesOnlyItsOwn(t *testing.T) {
@@ -40,18 +44,44 @@ func TestCleanTakesOnlyItsOwn(t *testing.T) {
 	}
 
 	s := sinkInto(t, dir, SinkOptions{})
-	if got := s.Clean(); !slices.Equal(got, []string{".gdrcp-" + hex}) {
-		t.Errorf("removed %q", got)
-	}
+	s.sweep(s.base)
 	wantTree(t, dir, slices.Concat(stays, []string{"sub/.gdrcp-" + hex + "=left"})...)
 	// The directory below is cleaned when the first file goes there.
 	if err := put(s, fileEntry("sub/f", ""), ""); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.Clean(); !slices.Equal(got, []string{"sub/.gdrcp-" + hex}) {
-		t.Errorf("removed %q", got)
-	}
+	wantTree(t, dir, slices.Concat(stays, []string{"sub/f="})...)
+	// A link is a leftover once it is old.
+	sweepDir(s.base.fd, time.Now().Add(leftoverLinkAge+time.Second))
+	stays = slices.DeleteFunc(stays, func(spec string) bool { return strings.HasSuffix(spec, ">target") })
 	wantTree(t, dir, slices.Concat(stays, []string{"sub/f="})...)
 	locked.Close()
 	s.Close()
+}
+
+// TestCleanTakesMany: more than one read of the directory gives.
+func TestCleanTakesMany(t *testing.T) {
+	dir := t.TempDir()
+	for range 3000 {
+		makeTree(t, dir, tempName()+"=left")
+	}
+	makeTree(t, dir, "stays=")
+	s := sinkInto(t, dir, SinkOptions{})
+	s.sweep(s.base)
+	wantTree(t, dir, "stays=")
+}
+
+// TestTemporaryNamesAreReserved: what has one would be swept away one day.
+func TestTemporaryNamesAreReserved(t *testing.T) {
+	dir := t.TempDir()
+	s := sinkInto(t, dir, SinkOptions{})
+	if err := put(s, fileEntry(tempName(), "x"), "x"); !errors.Is(err, ErrReserved) {
+		t.Errorf("file: %v", err)
+	}
+	if err := s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: tempName(), Target: "x"}); !errors.Is(err, ErrReserved) {
+		t.Errorf("link: %v", err)
+	}
+	if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: tempName(), Mode: 0o755}); err != nil {
+		t.Errorf("directory: %v", err)
+	}
 }

@@ -52,7 +52,6 @@ type Sink struct {
 	settle  []dirToSettle // sorted by path
 	devices map[uint64]*device
 	claims  map[inode]struct{} // see folding.go
-	removed []string
 	closed  bool
 }
 
@@ -283,7 +282,8 @@ func (s *Sink) openDirAt(parent *dirHandle, leaf, target string) (*dirHandle, er
 }
 
 // parentOf returns the directory that an entry goes into, with a reference, and
-// the entry's name in it.
+// the entry's name in it. What is no directory cannot have the name of a
+// temporary file: a sweep would take it.
 func (s *Sink) parentOf(op, path string) (*dirHandle, string, error) {
 	target, err := s.target(op, path)
 	if err != nil {
@@ -292,6 +292,9 @@ func (s *Sink) parentOf(op, path string) (*dirHandle, string, error) {
 	dir, leaf := splitPath(target)
 	if target == "." {
 		return nil, "", kindErr(op, path, ErrIsDir)
+	}
+	if isTempName([]byte(leaf)) {
+		return nil, "", kindErr(op, path, ErrReserved)
 	}
 	h, err := s.dir(dir)
 	if err != nil {

@@ -19,7 +19,6 @@ import (
 // choice, and then what say has to say as the source.
 func hostileServing(t *testing.T, name string, say func(ctx context.Context, p *puppet) error) Endpoint {
 	t.Helper()
-	OnHost(t)
 	provider := tcp.New()
 	l, err := provider.Listen(netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
@@ -105,6 +104,7 @@ func fileAt(path string, n int) planned {
 // A server chooses what a pull reads, and not what it writes: whatever it
 // announces, only what was asked for appears at the destination.
 func TestHostileServer(t *testing.T) {
+	OnHost(t)
 	data := []byte("evil")
 	for _, tc := range []struct {
 		name    string
@@ -164,6 +164,7 @@ func TestHostileServer(t *testing.T) {
 
 // What was asked for is taken, whatever kind the server says that it is.
 func TestServersOwnKinds(t *testing.T) {
+	OnHost(t)
 	for _, tc := range []struct {
 		name, path string
 		entries    []planned

@@ -31,7 +31,6 @@ func shortTimeouts() Timeouts {
 // hostileServer serves a temporary root and tells how each session ended.
 func hostileServer(t *testing.T) (root string, addr netip.AddrPort, ends chan SessionEnd) {
 	t.Helper()
-	OnHost(t)
 	root = t.TempDir()
 	dir, err := os.OpenRoot(root)
 	if err != nil {
@@ -145,6 +144,7 @@ func fileOf(n int) planned {
 // Whatever a hostile source says, its session ends, the server lives, and
 // nothing is published.
 func TestHostileSource(t *testing.T) {
+	OnHost(t)
 	data := make([]byte, 5000)
 	if _, err := rand.Read(data); err != nil {
 		t.Fatal(err)
@@ -250,6 +250,7 @@ func TestHostileSource(t *testing.T) {
 // Bytes that were never booked must not end up in a file, even if they verify
 // against their own digest.
 func TestUnbookedBytesAreNotPublished(t *testing.T) {
+	OnHost(t)
 	root, addr, ends := hostileServer(t)
 	good, evil := make([]byte, 5000), make([]byte, 5000)
 	copy(good, "good")
@@ -289,6 +290,7 @@ func TestUnbookedBytesAreNotPublished(t *testing.T) {
 
 // Whatever a hostile sink says, the source's session ends and the server lives.
 func TestHostileSink(t *testing.T) {
+	OnHost(t)
 	for _, tc := range []struct {
 		name string
 		say  func(ctx context.Context, s *session) error

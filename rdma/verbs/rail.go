@@ -76,6 +76,9 @@ const (
 	// splitBytes is how a long access is cut: several work requests keep a
 	// device's pipeline fuller than one (measured best at 256 KiB).
 	splitBytes = 256 << 10
+	// siwSplitBytes is the same for Soft-iWARP, which has no pipeline to fill
+	// and completes each of them with an event.
+	siwSplitBytes = 1 << 20
 	// recvMargin is receives beyond RecvDepth: the greeting, and some slack.
 	recvMargin = 4
 	// maxWriteBytes bounds RailConfig.WriteBytes: lengths are 32 bits wide.
@@ -176,7 +179,7 @@ func (p *Provider) measure(ctx *C.struct_abi_context, d rdma.Device, cfg rdma.Ra
 		readOut:    min(maxReads, int(lim.max_read_out)),
 	}
 	if lim.vendor_id == siwVendor {
-		s.siw, s.signalBytes = true, siwZeroCopyBytes
+		s.siw, s.signalBytes, s.splitBytes = true, siwZeroCopyBytes, siwSplitBytes
 	}
 	for _, port := range d.Ports {
 		var a C.struct_vb_port

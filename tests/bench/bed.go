@@ -61,7 +61,7 @@ func benchBed(ctx context.Context, o options) error {
 		rows = append(rows, more...)
 	}
 	fmt.Printf("\nBed: one guest with emulated CPUs, both ends in it; only ratios mean anything. Files are in /dev/shm, %d MiB, times from\n"+
-		"start to exit of the client; gdrcp verifies them, rcopy verifies nothing. Ratios above 1 come from perftest's busy polling,\n"+
+		"start to exit of the client; gdrcp verifies them, rcopy verifies nothing, and dd is one local copy. Ratios above 1 come from perftest's busy polling,\n"+
 		"which takes an emulated CPU from the emulated NIC. %s\n", bedFileMiB, perftest)
 	return printTable(os.Stdout, rows)
 }
@@ -107,6 +107,8 @@ func (o options) compareDevice(ctx context.Context, d bedDevice, events bool, so
 		{name: "xxh3", run: memory("xxh3")},
 		copying("gdrcp", file...),
 		copying("rcopy", "rcopy", source, d.address+":"+filepath.Join(dst, "rcopy"), "-p", rcopyPort),
+		// What reading and writing the file costs this guest without any network.
+		copying("dd", "dd", "status=none", "bs=1M", "if="+source, "of="+filepath.Join(dst, "dd")),
 	}
 	if events {
 		competitors = append(competitors, &competitor{name: "ib_write_bw -e", run: perftest(true)})
@@ -127,6 +129,7 @@ func (o options) compareDevice(ctx context.Context, d bedDevice, events bool, so
 		against("memory, XXH3 at both ends", "xxh3", "ib_write_bw", wire, d.hashed),
 		against("file to file, verified", "gdrcp", "ib_write_bw", wire, d.file),
 		against("file to file, verified", "gdrcp", "rcopy", values["rcopy"], 2),
+		against("file to file, verified", "gdrcp", "dd, no network", values["dd"], 0),
 	}, nil
 }
 

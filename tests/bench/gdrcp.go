@@ -27,7 +27,7 @@ func (o options) copyArgs(transport string, extra []string, source, host, path s
 // memoryToMemory runs gdrcp's own bench and returns MiB/s.
 func (o options) memoryToMemory(ctx context.Context, device, host, hash string, mib int) (float64, error) {
 	events, err := output(ctx, o.program, "bench", "--json", "--transport", "verbs", "--rail", device, "--hash", hash,
-		"--bytes", strconv.Itoa(mib<<20), "rdma://"+host)
+		"--bytes", strconv.Itoa(mib<<20), "--rounds", "0", "rdma://"+host)
 	if err != nil {
 		return 0, err
 	}

@@ -76,7 +76,7 @@ func OpenSink(opt SinkOptions) (*Sink, error) {
 		path = trimmed
 	}
 	if err := s.openBase(path); err != nil {
-		return nil, opErr("open destination", opt.Dest, err)
+		return nil, errors.Join(opErr("open destination", opt.Dest, err), s.Close())
 	}
 	return s, nil
 }
@@ -100,7 +100,6 @@ func (s *Sink) openBase(path string) error {
 		return err
 	}
 	if err := s.keepDevice(s.base); err != nil {
-		s.base.release()
 		return err
 	}
 	var st unix.Statfs_t

@@ -20,12 +20,16 @@ const (
 )
 
 // cachedDirs is how many directories a cache may keep open here.
-func cachedDirs() int {
+func cachedDirs() int { return ShareOfFiles(16, minCachedDirs, maxCachedDirs) }
+
+// ShareOfFiles is one of parts of the files that the process may open
+// (setrlimit(2)), but within least and most.
+func ShareOfFiles(parts uint64, least, most int) int {
 	var r unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil || r.Cur/16 >= maxCachedDirs {
-		return maxCachedDirs
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil || r.Cur/parts >= uint64(most) {
+		return most
 	}
-	return max(minCachedDirs, int(r.Cur/16))
+	return max(least, int(r.Cur/parts))
 }
 
 // dirHandle is an open directory. It stays open while anyone holds a reference;

@@ -13,7 +13,6 @@ import (
 	"gdrcp/rdma"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 )
 
 // sinkEntry is an announced entry at the sink, until its end has been told.
@@ -80,13 +79,7 @@ const (
 	maxOpenFiles = 2 * maxBatch
 )
 
-func openFilesLimit() int {
-	var r unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil || r.Cur/4 > maxOpenFiles {
-		return maxOpenFiles
-	}
-	return max(64, int(r.Cur/4))
-}
+func openFilesLimit() int { return chunker.ShareOfFiles(4, 64, maxOpenFiles) }
 
 func newSink(s *session, store *chunker.Sink, tally *Tally, acct *account) *sink {
 	k := &sink{

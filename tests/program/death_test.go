@@ -42,15 +42,19 @@ type event struct {
 // silence is after how long a peer counts as dead.
 const silence = 10 * time.Second
 
+// lastWord is how long an end that is told to stop may take. On a slow link the
+// engine waits 5 s for its last message to leave behind what was posted.
+const lastWord = 7 * time.Second
+
 // events are all of them, or over an emulated device, on which they take their
 // time, every other one: each device has its half.
 func events(l link) []event {
 	all := []event{
 		{"client killed", false, syscall.SIGKILL, -1, "", 0},
 		{"server killed", true, syscall.SIGKILL, 1, `.`, slow(5 * time.Second)},
-		{"client interrupted", false, syscall.SIGINT, 130, "interrupted", slow(3 * time.Second)},
+		{"client interrupted", false, syscall.SIGINT, 130, "interrupted", slow(lastWord)},
 		{"server terminated", true, syscall.SIGTERM, 1, `(?i)stopp|shut`, slow(5 * time.Second)},
-		{"client terminated", false, syscall.SIGTERM, 130, "interrupted", slow(3 * time.Second)},
+		{"client terminated", false, syscall.SIGTERM, 130, "interrupted", slow(lastWord)},
 		{"server stopped", true, syscall.SIGSTOP, 1, `(?i)silent|no sign|heard`, silence + slow(5*time.Second)},
 		{"client stopped", false, syscall.SIGSTOP, 0, "", silence + slow(5*time.Second)},
 	}

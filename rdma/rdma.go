@@ -30,7 +30,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
+	"os"
 	"time"
 )
 
@@ -103,7 +105,9 @@ type Rail interface {
 	// Device describes the device, as of Open.
 	Device() Device
 	// Register makes memory known to the device. The region's memory must stay
-	// mapped until the MR is closed. Blocks while pages are pinned.
+	// mapped, and device memory allocated, until the MR is closed. Blocks while
+	// pages are pinned. ErrUnsupported (wrapped) is of a device, library or
+	// kernel that cannot register device memory given in this way.
 	Register(Region, Access) (MR, error)
 	// Dial connects one queue pair to a Listener elsewhere and returns when it
 	// can be posted to. It blocks until ctx ends or the provider's own
@@ -120,19 +124,46 @@ type Rail interface {
 	Close() error
 }
 
-// Region is memory to register. Mem is host memory, mapped by the caller and
-// not on the Go heap. Device memory has Mem nil and is named by Addr, Len and,
-// where it is exported, DMABufFD (-1: none) with the offset of Addr in it.
+// Region is memory to register: host memory, or that of another device, which
+// a provider never reads or writes by the processor.
+//
+// Host memory is Mem, mapped by the caller and not on the Go heap. Device memory
+// has Mem nil and is the Len bytes at the virtual address Addr. Where its driver
+// exports it as a dma-buf, DMABufFD is that and DMABufOffset where in it Addr
+// lies; the two agree within a page. The descriptor stays the caller's, who may
+// close it once Register has returned. A DMABufFD of -1 leaves it to the kernel
+// to pin the address, which for GPUs takes nvidia-peermem.
 type Region struct {
 	Mem          []byte
 	Addr         uint64
-	Len          int
+	Len          int // bytes
 	DMABufFD     int
 	DMABufOffset uint64
 }
 
 // HostRegion describes mapped host memory.
 func HostRegion(mem []byte) Region { return Region{Mem: mem, Len: len(mem), DMABufFD: -1} }
+
+// Check refuses what no device can register. For providers, which call it
+// before they ask theirs.
+func (r Region) Check() error {
+	pageBytes := uint64(os.Getpagesize())
+	switch {
+	case r.Len <= 0 || (r.Mem != nil && r.Len != len(r.Mem)):
+		return fmt.Errorf("region of %d bytes given as %d", len(r.Mem), r.Len)
+	case r.Mem != nil:
+		return nil
+	case r.Addr == 0 || r.Addr > math.MaxUint64-uint64(r.Len):
+		return fmt.Errorf("%d bytes of device memory at address %#x", r.Len, r.Addr)
+	case r.DMABufFD < 0:
+		return nil
+	case r.DMABufOffset > math.MaxUint64-uint64(r.Len):
+		return fmt.Errorf("%d bytes at %#x of a dma-buf", r.Len, r.DMABufOffset)
+	case r.Addr%pageBytes != r.DMABufOffset%pageBytes:
+		return fmt.Errorf("address %#x and its offset %#x in the dma-buf differ within a page (ibv_reg_dmabuf_mr(3))", r.Addr, r.DMABufOffset)
+	}
+	return nil
+}
 
 // Access says what may be done to a region besides being read locally.
 type Access uint8
@@ -147,7 +178,7 @@ const (
 // MR is a registered memory region.
 type MR interface {
 	// Addr is the address by which the peer names the first byte. It need not
-	// be a virtual address of this process.
+	// be a virtual address of this process. For device memory it is Region.Addr.
 	Addr() uint64
 	// RKey is what a peer must show to reach the region.
 	RKey() uint32

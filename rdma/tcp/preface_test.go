@@ -237,21 +237,6 @@ func TestSilentListener(t *testing.T) {
 	}
 }
 
-// TestDeviceMemory: a socket cannot move it, and says so.
-func TestDeviceMemory(t *testing.T) {
-	e := openEnd(t, benchConfig(), 4096)
-	for _, r := range []rdma.Region{{Addr: 1 << 40, Len: 4096, DMABufFD: -1}, {Len: 4096, DMABufFD: 3}} {
-		if _, err := e.rail.Register(r, rdma.RemoteWrite); !errors.Is(err, rdma.ErrUnsupported) {
-			t.Errorf("register %+v: %v", r, err)
-		}
-	}
-	for _, r := range []rdma.Region{{Mem: e.mem, Len: 5}, {Mem: e.mem[:0]}} {
-		if _, err := e.rail.Register(r, rdma.RemoteWrite); err == nil {
-			t.Errorf("register %d bytes as %d succeeded", len(r.Mem), r.Len)
-		}
-	}
-}
-
 func TestOpenChecks(t *testing.T) {
 	for name, change := range map[string]func(*rdma.RailConfig){
 		"Conns":        func(c *rdma.RailConfig) { c.Conns = 0 },

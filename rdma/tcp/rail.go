@@ -44,17 +44,13 @@ func newRail(device rdma.Device, cfg rdma.RailConfig, connectTimeout time.Durati
 
 func (r *rail) Device() rdma.Device { return r.device }
 
-// Register makes host memory reachable. Device memory is ErrUnsupported: a
-// socket cannot move it.
+// Register makes host memory reachable. Device memory is ErrUnsupported.
 func (r *rail) Register(what rdma.Region, access rdma.Access) (rdma.MR, error) {
-	if what.Mem == nil {
-		return nil, &rdma.OpError{Op: "register device memory", Device: deviceName, Err: rdma.ErrUnsupported}
+	if err := what.Check(); err != nil {
+		return nil, &rdma.OpError{Op: "register memory", Device: deviceName, Err: err}
 	}
-	if len(what.Mem) == 0 || what.Len != len(what.Mem) {
-		return nil, &rdma.OpError{
-			Op: "register memory", Device: deviceName,
-			Err: fmt.Errorf("length %d for memory of %d bytes", what.Len, len(what.Mem)),
-		}
+	if what.Mem == nil {
+		return nil, &rdma.OpError{Op: "register device memory", Device: deviceName, Status: noDeviceMemory, Err: rdma.ErrUnsupported}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

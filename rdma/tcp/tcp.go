@@ -44,6 +44,9 @@ const (
 	// maxWriteBytes bounds RailConfig.WriteBytes, below what the length field
 	// of a frame holds and what one int holds on every platform.
 	maxWriteBytes = 1<<31 - 1
+	// noDeviceMemory is why device memory is refused: the kernel copies what a
+	// socket sends and receives, by the processor.
+	noDeviceMemory = "TCP sockets cannot reach device memory"
 )
 
 // Provider is TCP as an rdma.Provider. It holds no state.
@@ -73,7 +76,9 @@ func (*Provider) Devices() ([]rdma.Device, error) {
 			Detail: fmt.Sprintf("list network interfaces: %v", err),
 		}
 	}
-	dev := rdma.Device{Name: deviceName, Transport: rdma.TCP, NUMANode: -1, Ports: ports}
+	dev := rdma.Device{
+		Name: deviceName, Transport: rdma.TCP, NUMANode: -1, Ports: ports,
+	}
 	if len(ports) == 0 {
 		dev.Problem = "no network interface is up"
 	}

@@ -27,7 +27,13 @@
 // Soft-iWARP (siw) carries out an RDMA Read without looking whether the region
 // grants RemoteRead: key and bounds it does check. And up to 24 bytes that
 // cross a page boundary it sends wrong, which this package avoids for Writes
-// and Sends but cannot for what a peer Reads.
+// and Sends but cannot for what a peer Reads, nor for device memory.
+//
+// # Device memory
+//
+// A region of another device's memory is registered as a dma-buf, or by its
+// address (devicemem.go). The processor never touches it: no work request
+// carries bytes of it inline.
 //
 // # Threads
 //

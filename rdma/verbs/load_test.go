@@ -7,6 +7,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -24,6 +25,9 @@ type fake struct {
 	contexts   string // body of rdma_get_devices
 	without    string // a symbol that is missing
 	oldVersion bool   // libibverbs has IBVERBS_1.0 alone
+	// functions are further definitions, by name. Of the optional ones the
+	// library has those alone.
+	functions map[string]string
 }
 
 const oneDevice = `static struct { char ops[16]; int node, transport; char name[64]; } d = { .name = "fake0" };
@@ -58,9 +62,14 @@ func (f fake) build(t *testing.T) {
 		"ibv_get_device_name": `const char *ibv_get_device_name(void *d) { return (char *)d + 24; }`,
 		"rdma_get_devices":    "void *rdma_get_devices(int *n) {" + f.contexts + "}",
 	}
+	maps.Copy(special, f.functions)
+	layout, err := filepath.Abs("abi.h")
+	if err != nil {
+		t.Fatal(err)
+	}
 	source := func(names []string) string {
 		var b strings.Builder
-		b.WriteString("#include <errno.h>\n")
+		fmt.Fprintf(&b, "#include <errno.h>\n#include <stdlib.h>\n#include <sys/eventfd.h>\n#include <unistd.h>\n#include %q\n", layout)
 		for _, name := range names {
 			body, ok := special[name]
 			if !ok {
@@ -78,8 +87,15 @@ func (f fake) build(t *testing.T) {
 	if f.oldVersion {
 		versions = script("IBVERBS_1.0", append(v10, v11...), "")
 	}
+	all := append(v10, v11...)
+	for _, name := range symbols(t, "VB_VERBS_1_12") {
+		if f.functions[name] != "" {
+			all = append(all, name)
+			versions += script("IBVERBS_1.12", []string{name}, "IBVERBS_1.1")
+		}
+	}
 	dir := t.TempDir()
-	t.Setenv("GDRCP_LIBIBVERBS", compile(t, dir, "libibverbs", source(append(v10, v11...)), versions))
+	t.Setenv("GDRCP_LIBIBVERBS", compile(t, dir, "libibverbs", source(all), versions))
 	t.Setenv("GDRCP_LIBRDMACM", compile(t, dir, "librdmacm", source(cm), script("RDMACM_1.0", cm, "")))
 }
 

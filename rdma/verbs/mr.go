@@ -35,13 +35,13 @@ type mr struct {
 	sinkLKey uint32
 	sink     *C.struct_abi_mr // a registration of its own for that, or nil
 	access   rdma.Access
+	device   bool // memory that the processor does not touch
 	closed   atomic.Bool
 	once     sync.Once
 	err      error
 }
 
-// Register pins host memory and tells the device of it. Memory of a device is
-// not supported yet.
+// Register pins memory and tells the device of it.
 //
 // On iWARP hardware a Read lands as a write of the peer and its target needs
 // that right. A region with LocalWrite alone is then registered a second time
@@ -49,30 +49,26 @@ type mr struct {
 // for; but each Read shows the peer the other one (RFC 5040, 5.3). siw checks
 // for LocalWrite and needs no second registration.
 func (r *rail) Register(region rdma.Region, access rdma.Access) (rdma.MR, error) {
-	if region.Mem == nil {
-		return nil, fmt.Errorf("register device memory: %w", rdma.ErrUnsupported)
-	}
-	if len(region.Mem) == 0 || region.Len != len(region.Mem) {
-		return nil, fmt.Errorf("register memory: region of %d bytes given as %d", len(region.Mem), region.Len)
+	if err := r.registrable(region); err != nil {
+		return nil, err
 	}
 	if err := r.enter(); err != nil {
 		return nil, err
 	}
 	defer r.busy.Done()
-	m := &mr{rail: r, len: len(region.Mem), access: access}
-	mem := unsafe.Pointer(&region.Mem[0])
-	rc := C.vb_mr_register(r.c, mem, C.size_t(m.len), accessFlags(access), &m.c)
-	if rc == 0 && r.needsSink(access) {
-		rc = C.vb_mr_register(r.c, mem, C.size_t(m.len), accessFlags(rdma.RemoteWrite), &m.sink)
-		if rc != 0 {
+	m := &mr{rail: r, addr: region.Addr, len: region.Len, access: access, device: region.Mem == nil}
+	if !m.device {
+		m.addr = uint64(uintptr(unsafe.Pointer(&region.Mem[0])))
+	}
+	var rc C.int
+	if m.c, rc = m.register(region, access); rc == 0 && r.needsSink(access) {
+		if m.sink, rc = m.register(region, rdma.RemoteWrite); rc != 0 {
 			C.vb_mr_deregister(r.api, m.c)
 		}
 	}
 	if rc != 0 {
-		op := &rdma.OpError{Op: fmt.Sprintf("register %d bytes of memory", m.len), Device: r.dev.Name, Err: errno(rc)}
-		return nil, r.lockedMemory(op)
+		return nil, r.registerFailed(region, syscall.Errno(-rc))
 	}
-	m.addr = uint64(uintptr(mem))
 	m.lkey, m.rkey = uint32(m.c.lkey), uint32(m.c.rkey)
 	m.sinkLKey = m.lkey
 	if m.sink != nil {
@@ -82,6 +78,17 @@ func (r *rail) Register(region rdma.Region, access rdma.Access) (rdma.MR, error)
 	r.mrs[m] = struct{}{}
 	r.mu.Unlock()
 	return m, nil
+}
+
+// register makes one registration, in the way that the region is given.
+func (m *mr) register(region rdma.Region, access rdma.Access) (out *C.struct_abi_mr, rc C.int) {
+	r, addr, bytes, flags := m.rail.c, C.uint64_t(m.addr), C.size_t(m.len), accessFlags(access)
+	if importable(region) {
+		rc = C.vb_mr_import(r, C.int(region.DMABufFD), C.uint64_t(region.DMABufOffset), bytes, addr, flags, &out)
+	} else {
+		rc = C.vb_mr_register(r, addr, bytes, flags, &out)
+	}
+	return out, rc
 }
 
 func (r *rail) needsSink(access rdma.Access) bool {
@@ -104,7 +111,7 @@ func accessFlags(access rdma.Access) C.int {
 	return f
 }
 
-// Addr is a virtual address of this process.
+// Addr is a virtual address of this process, or of a device.
 func (m *mr) Addr() uint64 { return m.addr }
 
 // RKey is the region's remote key.

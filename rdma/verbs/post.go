@@ -169,7 +169,9 @@ func (s *sendQueue) fill(op *C.struct_vb_op, wr *rdma.WR, kind rdma.ImmKind) (in
 		if wr.Op == rdma.OpRead {
 			op.lkey = C.uint32_t(m.sinkLKey)
 		}
-		op.flags |= C.VB_READABLE
+		if !m.device {
+			op.flags |= C.VB_READABLE
+		}
 	}
 	op.len = C.uint32_t(wr.Len)
 	op.remote = C.uint64_t(wr.RemoteAddr)

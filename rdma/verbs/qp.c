@@ -124,7 +124,7 @@ int vb_qp_open(struct vb_rail *r, struct abi_cm_id *id, struct vb_qp_config *cfg
 	if (q->mem == MAP_FAILED)
 		q->mem = NULL;
 	if (q->op && q->mem)
-		err = vb_mr_register(r, q->mem, q->mem_bytes, ABI_ACCESS_LOCAL_WRITE, &q->mr);
+		err = vb_mr_register(r, (uintptr_t)q->mem, q->mem_bytes, ABI_ACCESS_LOCAL_WRITE, &q->mr);
 	if (!err)
 		err = create(q, cfg);
 	if (!err)

@@ -251,10 +251,23 @@ int vb_rail_event(struct vb_rail *r)
 	return 0;
 }
 
-int vb_mr_register(struct vb_rail *r, void *mem, size_t bytes, int access, struct abi_mr **out)
+int vb_mr_register(struct vb_rail *r, uint64_t addr, size_t bytes, int access, struct abi_mr **out)
 {
 	errno = 0;
-	*out = r->api->ibv_reg_mr(r->pd, mem, bytes, access);
+	*out = r->api->ibv_reg_mr(r->pd, (void *)(uintptr_t)addr, bytes, access);
+	return *out ? 0 : -(errno ? errno : EIO);
+}
+
+int vb_can_import(const struct vb_api *api)
+{
+	return api->ibv_reg_dmabuf_mr != NULL;
+}
+
+int vb_mr_import(struct vb_rail *r, int fd, uint64_t offset, size_t bytes, uint64_t addr, int access,
+		 struct abi_mr **out)
+{
+	errno = 0;
+	*out = r->api->ibv_reg_dmabuf_mr(r->pd, offset, bytes, addr, fd, access);
 	return *out ? 0 : -(errno ? errno : EIO);
 }
 

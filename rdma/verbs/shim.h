@@ -164,8 +164,15 @@ int vb_rail_poll(struct vb_rail *r, struct vb_comp *out, int max, uint8_t *msgs,
 		 struct vb_polled *polled);
 /* Takes one event of the completion channel; -EAGAIN without one. */
 int vb_rail_event(struct vb_rail *r);
-/* Blocks while pages are pinned. */
-int vb_mr_register(struct vb_rail *r, void *mem, size_t bytes, int access, struct abi_mr **out);
+/* Blocks while pages are pinned. The address may be one that only the kernel can
+ * make something of. */
+int vb_mr_register(struct vb_rail *r, uint64_t addr, size_t bytes, int access, struct abi_mr **out);
+/* Whether the library has what vb_mr_import calls. */
+int vb_can_import(const struct vb_api *api);
+/* Registers bytes of the dma-buf fd from offset on, which peers reach at addr.
+ * Keeps no descriptor. Blocks while the exporter maps them. */
+int vb_mr_import(struct vb_rail *r, int fd, uint64_t offset, size_t bytes, uint64_t addr, int access,
+		 struct abi_mr **out);
 int vb_mr_deregister(const struct vb_api *api, struct abi_mr *mr);
 
 /* qp.c: queue pairs. */

@@ -27,6 +27,11 @@
 	X(struct abi_comp_channel *, ibv_create_comp_channel, (struct abi_context *))          \
 	X(int, ibv_destroy_comp_channel, (struct abi_comp_channel *))
 
+/* What libraries before rdma-core 34 lack; NULL then. */
+#define VB_VERBS_1_12(X)                                                                       \
+	X(struct abi_mr *, ibv_reg_dmabuf_mr,                                                  \
+	  (struct abi_pd *, uint64_t, size_t, uint64_t, int, int))
+
 #define VB_RDMACM_1_0(X)                                                                       \
 	X(struct abi_context **, rdma_get_devices, (int *))                                    \
 	X(void, rdma_free_devices, (struct abi_context **))                                    \
@@ -55,6 +60,7 @@
 struct vb_api {
 	VB_VERBS_1_1(VB_MEMBER)
 	VB_VERBS_1_0(VB_MEMBER)
+	VB_VERBS_1_12(VB_MEMBER)
 	VB_RDMACM_1_0(VB_MEMBER)
 };
 

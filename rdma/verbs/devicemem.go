@@ -1,0 +1,105 @@
+//go:build linux && cgo
+
+package verbs
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"gdrcp/rdma"
+)
+
+// Memory of another device, a GPU's, is registered in one of two ways: as a
+// dma-buf, which the driver of the RDMA device imports, or by its address, which
+// the kernel then asks nvidia-peermem about because it cannot pin it itself.
+
+// importable reports whether a region is registered as a dma-buf.
+func importable(region rdma.Region) bool { return region.Mem == nil && region.DMABufFD >= 0 }
+
+// registrable refuses a region that there is no point in asking the kernel for.
+func (r *rail) registrable(region rdma.Region) error {
+	op := &rdma.OpError{Op: registering(region), Device: r.dev.Name}
+	if err := region.Check(); err != nil {
+		op.Err = err
+		return op
+	}
+	if importable(region) && C.vb_can_import(r.api) == 0 {
+		op.Status, op.Hint, op.Err = oldLibrary.text, oldLibrary.hint, rdma.ErrUnsupported
+		return op
+	}
+	return nil
+}
+
+func registering(region rdma.Region) string {
+	kind := "memory"
+	if region.Mem == nil {
+		kind = "device memory"
+	}
+	return fmt.Sprintf("register %d bytes of %s", region.Len, kind)
+}
+
+// refusal is why device memory is not registered, in words.
+type refusal struct {
+	text, hint string
+	// unsupported: another way may work here, but never this one.
+	unsupported bool
+}
+
+var oldLibrary = refusal{
+	"libibverbs has no ibv_reg_dmabuf_mr of version IBVERBS_1.12", "install rdma-core 34 or later", true,
+}
+
+const barHint = "make the ring smaller, and see what BAR1 has left in `nvidia-smi -q -d MEMORY`"
+
+// importRefusals are the reasons for which a dma-buf is not registered: those of
+// the kernel's RDMA core (Linux, drivers/infiniband/core/uverbs_std_types_mr.c),
+// of dma_buf_get and dma_buf_attach, and of the drivers at either end.
+var importRefusals = map[syscall.Errno]refusal{
+	syscall.EOPNOTSUPP: {
+		"the device's driver does not import dma-bufs",
+		"mlx5 needs a kernel with CONFIG_INFINIBAND_ON_DEMAND_PAGING; elsewhere nvidia-peermem may do", true,
+	},
+	syscall.EPROTONOSUPPORT: {"the kernel does not register dma-bufs", "run Linux 5.12 or later", true},
+	syscall.EBADF:           {"the descriptor of the dma-buf is not open", bugHint, false},
+	syscall.EINVAL: {
+		"the device does not take this part of the dma-buf: it is none, it ends before, or its pages do not suit the device",
+		"see dmesg", false,
+	},
+	syscall.ENOMEM: {"there is no room to map the dma-buf in", barHint, false},
+	syscall.EFAULT: {"the dma-buf cannot be mapped for the device", barHint + "; and dmesg", false},
+	syscall.EIO:    {"the dma-buf cannot be mapped for the device", barHint + "; and dmesg", false},
+}
+
+// pinRefusals are the same for an address of device memory.
+var pinRefusals = map[syscall.Errno]refusal{
+	syscall.EFAULT: {
+		"the kernel cannot pin this memory: nvidia-peermem is not loaded or not usable",
+		"modprobe nvidia-peermem, which needs the RDMA drivers of NVIDIA's DOCA or OFED", true,
+	},
+	syscall.ENOMEM: {"there is no room to map the memory in", barHint, false},
+}
+
+// registerFailed describes the refusal of a registration by the kernel.
+func (r *rail) registerFailed(region rdma.Region, number syscall.Errno) error {
+	op := &rdma.OpError{Op: registering(region), Device: r.dev.Name, Err: number}
+	reasons := importRefusals
+	if !importable(region) {
+		// The limit on locked memory holds for all pages but those of a dma-buf.
+		if locked := r.lockedMemory(op); region.Mem != nil || errors.Is(locked, rdma.ErrLockedMemory) {
+			return locked
+		}
+		reasons = pinRefusals
+	}
+	why := reasons[number]
+	op.Status, op.Hint = why.text, why.hint
+	if why.unsupported {
+		op.Err = fmt.Errorf("%w: %w", rdma.ErrUnsupported, number)
+	}
+	return op
+}

@@ -69,10 +69,10 @@ func firstProblem(devices []rdma.Device) error {
 // writeDevices writes a table with a line for each port.
 func writeDevices(w io.Writer, devices []rdma.Device) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "DEVICE\tPORT\tLINK LAYER\tTRANSPORT\tSTATE\tRATE\tMTU\tNETDEV\tNUMA\tADDRESSES\tPROBLEM")
+	fmt.Fprintln(t, "DEVICE\tPORT\tLINK LAYER\tTRANSPORT\tSTATE\tRATE\tMTU\tNETDEV\tNUMA\tPCI\tDMA-BUF\tADDRESSES\tPROBLEM")
 	for _, d := range devices {
 		if len(d.Ports) == 0 {
-			fmt.Fprintf(t, "%s\t-\t-\t%s\t-\t-\t-\t-\t%s\t-\t%s\n", d.Name, d.Transport, numaText(d.NUMANode), orDash(d.Problem))
+			fmt.Fprintf(t, "%s\t-\t-\t%s\t-\t-\t-\t-\t%s\t-\t%s\n", d.Name, d.Transport, placeText(d), orDash(d.Problem))
 		}
 		for _, port := range d.Ports {
 			addrs := make([]string, len(port.Addrs))
@@ -80,7 +80,7 @@ func writeDevices(w io.Writer, devices []rdma.Device) error {
 				addrs[i] = a.String()
 			}
 			fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", d.Name, port.Number, orDash(port.LinkLayer), d.Transport, port.State,
-				rateText(port.RateGbps), port.MTUBytes, orDash(port.NetDev), numaText(d.NUMANode), orDash(strings.Join(addrs, ",")), orDash(d.Problem))
+				rateText(port.RateGbps), port.MTUBytes, orDash(port.NetDev), placeText(d), orDash(strings.Join(addrs, ",")), orDash(d.Problem))
 		}
 	}
 	return t.Flush()
@@ -93,11 +93,16 @@ func orDash(s string) string {
 	return xfer.Printable(s)
 }
 
-func numaText(node int) string {
-	if node < 0 {
-		return "-"
+// placeText is the columns NUMA, PCI and DMA-BUF.
+func placeText(d rdma.Device) string {
+	node, imports := "-", "no"
+	if d.NUMANode >= 0 {
+		node = strconv.Itoa(d.NUMANode)
 	}
-	return strconv.Itoa(node)
+	if d.DMABuf {
+		imports = "yes"
+	}
+	return node + "\t" + orDash(d.PCIAddress) + "\t" + imports
 }
 
 func rateText(gbps float64) string {

@@ -19,24 +19,27 @@ func devicesOf(t *testing.T, list *deviceList, args ...string) result {
 
 func TestDevices(t *testing.T) {
 	list := &deviceList{devices: []rdma.Device{
-		{Name: "mlx5_0", Transport: rdma.InfiniBand, NUMANode: 1, Firmware: "28.1", Ports: []rdma.Port{{
+		{Name: "mlx5_0", Transport: rdma.InfiniBand, NUMANode: 1, PCIAddress: "0000:3b:00.0", Firmware: "28.1", DMABuf: true, Ports: []rdma.Port{{
 			Number: 1, LinkLayer: "InfiniBand", State: "ACTIVE", RateGbps: 400, MTUBytes: 4096, NetDev: "ib0",
 			Addrs: []netip.Addr{netip.MustParseAddr("10.7.0.1"), netip.MustParseAddr("fd00::1")},
 		}}},
-		{Name: "siw0", Transport: rdma.IWARP, NUMANode: -1, Problem: "port 1 is down", Ports: []rdma.Port{{Number: 1, LinkLayer: "Ethernet", State: "DOWN", MTUBytes: 1024}}},
+		{Name: "siw0", Transport: rdma.IWARP, NUMANode: -1, DMABufProblem: "it does not", Problem: "port 1 is down", Ports: []rdma.Port{{Number: 1, LinkLayer: "Ethernet", State: "DOWN", MTUBytes: 1024}}},
 		{Name: "odd", Transport: rdma.RoCE, NUMANode: -1, Problem: "no port"},
 	}}
 	r := devicesOf(t, list).want(t, exitOK)
-	want := `DEVICE  PORT  LINK LAYER  TRANSPORT   STATE   RATE      MTU   NETDEV  NUMA  ADDRESSES         PROBLEM
-mlx5_0  1     InfiniBand  InfiniBand  ACTIVE  400 Gb/s  4096  ib0     1     10.7.0.1,fd00::1  -
-siw0    1     Ethernet    iWARP       DOWN    -         1024  -       -     -                 port 1 is down
-odd     -     -           RoCE        -       -         -     -       -     -                 no port
+	want := `DEVICE  PORT  LINK LAYER  TRANSPORT   STATE   RATE      MTU   NETDEV  NUMA  PCI           DMA-BUF  ADDRESSES         PROBLEM
+mlx5_0  1     InfiniBand  InfiniBand  ACTIVE  400 Gb/s  4096  ib0     1     0000:3b:00.0  yes      10.7.0.1,fd00::1  -
+siw0    1     Ethernet    iWARP       DOWN    -         1024  -       -     -             no       -                 port 1 is down
+odd     -     -           RoCE        -       -         -     -       -     -             no       -                 no port
 `
 	if r.out != want || r.err != "" {
 		t.Errorf("it wrote\n%s%s", r.out, r.err)
 	}
 	events := devicesOf(t, list, "--json").want(t, exitOK).events(t)
 	if len(events) != 3 || events[0]["event"] != "device" || events[0]["name"] != "mlx5_0" || events[0]["numa_node"] != 1.0 || events[1]["problem"] != "port 1 is down" {
+		t.Errorf("events %v", events)
+	}
+	if events[0]["dma_buf"] != true || events[0]["pci_address"] != "0000:3b:00.0" || events[1]["dma_buf"] != false || events[1]["dma_buf_problem"] != "it does not" || events[1]["pci_address"] != nil {
 		t.Errorf("events %v", events)
 	}
 	port := events[0]["ports"].([]any)[0].(map[string]any)

@@ -25,7 +25,7 @@ import (
 //	error       last, instead of a good end     text, hint, exit_code, reason (why there is no RDMA device)
 //	bandwidth   by bench, for each digest       transport, device, hash, mib_per_s, bytes, seconds, chunk_bytes, slots, qps, imm
 //	latency     by bench, for each operation    transport, device, op, rounds, median_us, p99_us, min_us
-//	device      by devices, for each            name, transport, numa_node, firmware, ports, problem
+//	device      by devices, for each            name, transport, numa_node, pci_address, firmware, dma_buf, dma_buf_problem, ports, problem
 //	created     by manifest create              files, dirs, links, bytes, hash, piece_bytes, root, meta_root, unreadable, skipped
 //	verified    by manifest verify              files, dirs, links, bytes, hash, piece_bytes, root, meta_root, bad, missing, extra,
 //	                                            unreadable, skipped

@@ -18,9 +18,17 @@ type Device struct {
 	Name      string    `json:"name"`
 	Transport Transport `json:"transport"`
 	// NUMANode is -1 where the kernel names none.
-	NUMANode int    `json:"numa_node"`
-	Firmware string `json:"firmware,omitempty"`
-	Ports    []Port `json:"ports"`
+	NUMANode int `json:"numa_node"`
+	// PCIAddress is the PCI function that the device is on, such as
+	// "0000:3b:00.0", or empty: software devices are on none.
+	PCIAddress string `json:"pci_address,omitempty"`
+	Firmware   string `json:"firmware,omitempty"`
+	// DMABuf says that the device registers memory which another device exports
+	// as a dma-buf. DMABufProblem is why it does not, and empty also where it
+	// could not be asked.
+	DMABuf        bool   `json:"dma_buf"`
+	DMABufProblem string `json:"dma_buf_problem,omitempty"`
+	Ports         []Port `json:"ports"`
 	// Problem says why no rail can be opened on it now, or is empty; Reason is
 	// what kind of problem that is.
 	Problem string      `json:"problem,omitempty"`

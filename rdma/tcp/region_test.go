@@ -33,4 +33,7 @@ func TestRegisterRefuses(t *testing.T) {
 			}
 		})
 	}
+	if d := rail.Device(); d.DMABuf || d.DMABufProblem == "" {
+		t.Errorf("dma-bufs: %t, problem %q", d.DMABuf, d.DMABufProblem)
+	}
 }

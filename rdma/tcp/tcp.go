@@ -77,7 +77,7 @@ func (*Provider) Devices() ([]rdma.Device, error) {
 		}
 	}
 	dev := rdma.Device{
-		Name: deviceName, Transport: rdma.TCP, NUMANode: -1, Ports: ports,
+		Name: deviceName, Transport: rdma.TCP, NUMANode: -1, DMABufProblem: noDeviceMemory, Ports: ports,
 	}
 	if len(ports) == 0 {
 		dev.Problem = "no network interface is up"

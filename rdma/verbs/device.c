@@ -82,6 +82,32 @@ int vb_query_port(const struct vb_api *api, struct abi_context *ctx, int port, s
 	return 0;
 }
 
+/* A driver that imports dma-bufs looks for the one of descriptor -1 and answers
+ * EBADF; the others do not get that far. */
+int vb_device_imports(const struct vb_api *api, struct abi_context *ctx)
+{
+	enum { SOME_BYTES = 65536 }; /* a page of any kernel */
+	struct abi_pd *pd;
+	struct abi_mr *mr;
+	int err;
+
+	errno = 0;
+	pd = api->ibv_alloc_pd(ctx);
+	if (!pd)
+		return -(errno ? errno : EIO);
+	errno = 0;
+	mr = api->ibv_reg_dmabuf_mr(pd, 0, SOME_BYTES, 0, -1, 0);
+	err = errno;
+	if (mr) {
+		api->ibv_dereg_mr(mr);
+		err = 0;
+	}
+	api->ibv_dealloc_pd(pd);
+	if (err == EBADF)
+		return 0;
+	return -(err ? err : EIO);
+}
+
 int vb_async_fd(struct abi_context *ctx)
 {
 	int err = vb_nonblocking(ctx->async_fd);

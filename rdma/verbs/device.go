@@ -83,6 +83,8 @@ func (p *Provider) describe(name string) (rdma.Device, openDevice) {
 		return d, dev
 	}
 	p.queryPorts(dev.ctx, &d)
+	d.DMABufProblem = p.imports(dev.ctx)
+	d.DMABuf = d.DMABufProblem == ""
 	if d.Usable() {
 		d.Problem, d.Reason = judge(d)
 	}

@@ -103,3 +103,19 @@ func (r *rail) registerFailed(region rdma.Region, number syscall.Errno) error {
 	}
 	return op
 }
+
+// imports says in problem why a device does not import dma-bufs, or nothing.
+func (p *Provider) imports(ctx *C.struct_abi_context) (problem string) {
+	if C.vb_can_import(p.api) == 0 {
+		return oldLibrary.text + ": " + oldLibrary.hint
+	}
+	rc := C.vb_device_imports(p.api, ctx)
+	if rc == 0 {
+		return ""
+	}
+	number := syscall.Errno(-rc)
+	if why, ok := importRefusals[number]; ok {
+		return why.text
+	}
+	return number.Error()
+}

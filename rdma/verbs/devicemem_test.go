@@ -100,6 +100,40 @@ func dmaBuf(fd int) rdma.Region {
 	return rdma.Region{Addr: gpuAddr, Len: 1 << 20, DMABufFD: fd, DMABufOffset: 0x3000}
 }
 
+func TestProbeOfDMABufs(t *testing.T) {
+	cases := []struct {
+		name     string
+		function string
+		problem  string // "": it imports
+	}{
+		{"Imports", importer("EBADF"), ""},
+		{"DriverDoesNot", importer("EOPNOTSUPP"), "driver does not import dma-bufs"},
+		{"KernelDoesNot", importer("EPROTONOSUPPORT"), "kernel does not register dma-bufs"},
+		{"OldLibrary", "", "rdma-core 34"},
+		{"Unforeseen", importer("EXDEV"), "cross-device"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			functions := map[string]string{}
+			if c.function != "" {
+				functions["ibv_reg_dmabuf_mr"] = c.function
+			}
+			p, err := fakeDevice(t, aRoCE, functions)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list, err := p.Devices()
+			if err != nil || len(list) != 1 || !list[0].Usable() {
+				t.Fatalf("devices: %+v, %v", list, err)
+			}
+			d := list[0]
+			if d.DMABuf != (c.problem == "") || (d.DMABufProblem == "") != d.DMABuf || !strings.Contains(d.DMABufProblem, c.problem) {
+				t.Errorf("imports dma-bufs: %t, problem %q; want a problem with %q", d.DMABuf, d.DMABufProblem, c.problem)
+			}
+		})
+	}
+}
+
 // TestRegisterDeviceMemory: what the library is asked for, and what is made of
 // its answer.
 func TestRegisterDeviceMemory(t *testing.T) {

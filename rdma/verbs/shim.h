@@ -62,6 +62,8 @@ void vb_contexts_free(const struct vb_api *api, struct abi_context **list);
 struct abi_context *vb_context(const struct vb_api *api, struct abi_context **list, const char *name);
 int vb_query_device(const struct vb_api *api, struct abi_context *ctx, struct vb_limits *out);
 int vb_query_port(const struct vb_api *api, struct abi_context *ctx, int port, struct vb_port *out);
+/* 0 where the device's driver imports dma-bufs, or why not. */
+int vb_device_imports(const struct vb_api *api, struct abi_context *ctx);
 int vb_async_fd(struct abi_context *ctx);
 /* Takes and acknowledges one asynchronous event; -EAGAIN without one. */
 int vb_async_next(const struct vb_api *api, struct abi_context *ctx, struct vb_async *out);
@@ -167,7 +169,7 @@ int vb_rail_event(struct vb_rail *r);
 /* Blocks while pages are pinned. The address may be one that only the kernel can
  * make something of. */
 int vb_mr_register(struct vb_rail *r, uint64_t addr, size_t bytes, int access, struct abi_mr **out);
-/* Whether the library has what vb_mr_import calls. */
+/* Whether the library has what vb_mr_import and vb_device_imports call. */
 int vb_can_import(const struct vb_api *api);
 /* Registers bytes of the dma-buf fd from offset on, which peers reach at addr.
  * Keeps no descriptor. Blocks while the exporter maps them. */

@@ -25,9 +25,10 @@ const (
 func readDevice(sysfs, name string) rdma.Device {
 	dir := filepath.Join(sysfs, "class/infiniband", name)
 	d := rdma.Device{
-		Name:     name,
-		NUMANode: -1,
-		Firmware: readLine(dir, "fw_ver"),
+		Name:       name,
+		NUMANode:   -1,
+		PCIAddress: pciAddress(dir),
+		Firmware:   readLine(dir, "fw_ver"),
 	}
 	if n, err := strconv.Atoi(readLine(dir, "device/numa_node")); err == nil {
 		d.NUMANode = n
@@ -45,6 +46,22 @@ func readDevice(sysfs, name string) rdma.Device {
 		d.Transport = rdma.RoCE
 	}
 	return d
+}
+
+// pciAddress is the PCI function at or next above what a device's link names:
+// between them may stand an auxiliary device (Linux,
+// Documentation/driver-api/auxiliary_bus.rst).
+func pciAddress(dir string) string {
+	at, err := filepath.EvalSymlinks(filepath.Join(dir, "device"))
+	if err != nil {
+		return ""
+	}
+	for ; at != filepath.Dir(at); at = filepath.Dir(at) {
+		if subsystem, err := os.Readlink(filepath.Join(at, "subsystem")); err == nil && filepath.Base(subsystem) == "pci" {
+			return filepath.Base(at)
+		}
+	}
+	return ""
 }
 
 func portNumbers(dir string) []int {

@@ -107,6 +107,41 @@ func TestNetdevs(t *testing.T) {
 	}
 }
 
+func TestPCIAddress(t *testing.T) {
+	root := writeTree(t, map[string]string{
+		"bus/pci/x":                            "",
+		"bus/auxiliary/x":                      "",
+		"devices/pci0/0000:3b:00.1/vendor":     "0x15b3",
+		"devices/pci0/0000:3b:00.1/sf.4/sfnum": "88",
+		"devices/virtual/net/v0/address":       "76:2b:80:9b:61:f1",
+		"class/infiniband/function/node_type":  "1: CA",
+		"class/infiniband/sub/node_type":       "1: CA",
+		"class/infiniband/soft/node_type":      "1: CA",
+		"class/infiniband/nothing/node_type":   "1: CA",
+	})
+	for link, target := range map[string]string{
+		"devices/pci0/0000:3b:00.1/subsystem":      "bus/pci",
+		"devices/pci0/0000:3b:00.1/sf.4/subsystem": "bus/auxiliary",
+		"class/infiniband/function/device":         "devices/pci0/0000:3b:00.1",
+		"class/infiniband/sub/device":              "devices/pci0/0000:3b:00.1/sf.4",
+		"class/infiniband/soft/device":             "devices/virtual/net/v0",
+	} {
+		if err := os.Symlink(filepath.Join(root, target), filepath.Join(root, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]string{
+		"function": "0000:3b:00.1",
+		"sub":      "0000:3b:00.1",
+		"soft":     "",
+		"nothing":  "",
+	} {
+		if got := readDevice(root, name).PCIAddress; got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
 func TestGUIDOfOtherHardware(t *testing.T) {
 	if got := guidOf(net.HardwareAddr{1, 2, 3, 4, 5, 6, 7, 8}); got != "" {
 		t.Errorf("an address of 8 bytes has GUID %q", got)

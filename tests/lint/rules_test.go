@@ -7,7 +7,7 @@ import (
 )
 
 // everything that the engine and the packages below it consist of.
-var everything = []string{"rdma", "rdma/verbs", "rdma/tcp", "rdma/rdmatest", "chunker", "manifest", "xfer"}
+var everything = []string{"rdma", "rdma/verbs", "rdma/tcp", "rdma/rdmatest", "gpu", "chunker", "manifest", "xfer"}
 
 // projectRules are the import rules of docs/design.md: imports point one way,
 // from main through the engine to the leaves.
@@ -15,25 +15,30 @@ var projectRules = Rules{
 	Module: "gdrcp",
 	Imports: map[string][]string{
 		".":             everything,
-		"xfer":          {"rdma", "chunker", "manifest"}, // no provider: main hands it in
+		"xfer":          {"rdma", "gpu", "chunker", "manifest"}, // no provider: main hands it in
 		"rdma":          {},
 		"rdma/verbs":    {"rdma"},
 		"rdma/tcp":      {"rdma"},
 		"rdma/rdmatest": {"rdma"},
+		"gpu":           {},
 		"chunker":       {"manifest"},
 		"manifest":      {},
 		"tests":         everything,
 	},
 	TestImports: map[string][]string{
+		".":          {"gpu/gputest"},
 		"rdma/verbs": {"rdma/rdmatest"},
 		"rdma/tcp":   {"rdma/rdmatest"},
 		// The fault-injecting wrapper and the engine are tried over the provider that needs no device.
 		"rdma/rdmatest": {"rdma/tcp"},
-		"xfer":          {"rdma/tcp", "rdma/verbs", "rdma/rdmatest"},
+		"xfer":          {"rdma/tcp", "rdma/verbs", "rdma/rdmatest", "gpu/gputest"},
+		// Digests of the device are compared with those of the processor.
+		"gpu":   {"gpu/gputest", "manifest"},
+		"tests": {"gpu/gputest"},
 	},
 	Only: map[string][]string{
-		"C":                              {"rdma/verbs"},
-		"unsafe":                         {"rdma/verbs"},
+		"C":                              {"rdma/verbs", "gpu"},
+		"unsafe":                         {"rdma/verbs", "gpu"},
 		"github.com/urfave/cli":          {"."},
 		"github.com/schollz/progressbar": {"."},
 	},

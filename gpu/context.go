@@ -1,0 +1,148 @@
+//go:build linux && cgo
+
+package gpu
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Context is one GPU in use: its primary context, which all users in the
+// process share, retained.
+type Context struct {
+	driver *Driver
+	device Device
+	c      *C.struct_gdr_context
+
+	mu     sync.Mutex
+	open   map[string]int // what is open, by kind
+	closed bool
+}
+
+// Use takes a GPU into use. The error is a *ProbeError with the reason
+// BadDevice where the GPU is not there or not usable, or ErrClosed. Blocks
+// while the driver makes the primary context, some 100 ms the first time.
+func (d *Driver) Use(index int) (*Context, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, fmt.Errorf("use GPU %d: %w", index, ErrClosed)
+	}
+	if index < 0 || index >= d.count {
+		return nil, &ProbeError{
+			Reason: BadDevice,
+			Detail: fmt.Sprintf("there is no GPU %d: the driver shows %d", index, d.count),
+			Hint:   "GPUs are counted from 0, as CUDA_VISIBLE_DEVICES leaves them",
+		}
+	}
+	device := d.describe(index)
+	if device.Problem != "" {
+		return nil, &ProbeError{Reason: BadDevice, Detail: fmt.Sprintf("GPU %d cannot be used: %s", index, device.Problem)}
+	}
+	c := &Context{driver: d, device: device, open: map[string]int{}}
+	if rc := C.gdr_context_open(d.api, C.int(index), &c.c); rc != 0 {
+		return nil, &ProbeError{
+			Reason: BadDevice,
+			Detail: fmt.Sprintf("GPU %d cannot be used: %s", index, d.errorName(rc)),
+			Hint:   "check `nvidia-smi` for other users, its compute mode and its health",
+		}
+	}
+	d.contexts++
+	return c, nil
+}
+
+// Device describes the GPU as it was when it was taken into use.
+func (c *Context) Device() Device { return c.device }
+
+// FlushWrites blocks until everything that RDMA devices have written to the
+// GPU's memory, and told this process about, is visible to work that is queued
+// on the GPU afterwards. It is ErrUnsupported where Device.HostFlush is not
+// set.
+func (c *Context) FlushWrites() error {
+	if !c.device.HostFlush {
+		return fmt.Errorf("flush writes to GPU %d: %w", c.device.Index, ErrUnsupported)
+	}
+	if err := c.begin("flush"); err != nil {
+		return err
+	}
+	defer c.end("flush")
+	return c.check(C.gdr_flush_writes(c.c), "flush writes")
+}
+
+// Close gives the GPU back. It fails, naming them, while anything that was made
+// of the Context is open: device memory may still be registered with an RDMA
+// device, which only who registered it can undo. It can then be called again;
+// after it succeeded it does nothing.
+func (c *Context) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil
+	}
+	if left := c.left(); left != "" {
+		return fmt.Errorf("close GPU %d: in use by %s", c.device.Index, left)
+	}
+	c.closed = true
+	err := c.check(C.gdr_context_close(c.c), "release")
+	c.driver.mu.Lock()
+	c.driver.contexts--
+	c.driver.mu.Unlock()
+	return err
+}
+
+// left names what is open, and needs c.mu.
+func (c *Context) left() string {
+	var list []string
+	for kind, n := range c.open {
+		if n > 0 {
+			list = append(list, fmt.Sprintf("%d %s", n, kind))
+		}
+	}
+	slices.Sort(list)
+	return strings.Join(list, ", ")
+}
+
+// begin counts one more of what keeps the Context open, or says that it is
+// closed.
+func (c *Context) begin(kind string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return fmt.Errorf("GPU %d: %w", c.device.Index, ErrClosed)
+	}
+	c.open[kind]++
+	return nil
+}
+
+// end is for what begin counted.
+func (c *Context) end(kind string) {
+	c.mu.Lock()
+	c.open[kind]--
+	c.mu.Unlock()
+}
+
+// check is failed where rc is not success. Its arguments cost allocations also
+// where it is: what runs for every chunk asks first.
+func (c *Context) check(rc C.int, format string, args ...any) error {
+	if rc == 0 {
+		return nil
+	}
+	return c.failed(rc, format, args...)
+}
+
+// failed makes an *Error of a CUresult.
+func (c *Context) failed(rc C.int, format string, args ...any) error {
+	return &Error{
+		Op:   fmt.Sprintf(format, args...),
+		GPU:  c.device.Index,
+		Code: int(rc),
+		Name: c.driver.errorName(rc),
+	}
+}

@@ -1,0 +1,171 @@
+//go:build linux && cgo
+
+package gpu
+
+/*
+#cgo CFLAGS: -O2 -Wall -Wextra
+#cgo LDFLAGS: -ldl
+#include "shim.h"
+#include <stdlib.h>
+*/
+import "C"
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"unsafe"
+)
+
+// Driver is NVIDIA's driver, opened and started.
+type Driver struct {
+	api     *C.struct_gdr_api
+	nvml    *C.struct_gdr_nvml // nil without it
+	version int                // as the driver gives it: 12040
+	count   int
+	sysfs   string
+
+	mu       sync.Mutex
+	contexts int // open ones
+	closed   bool
+}
+
+// Open opens libcuda.so.1, or the file that GDRCP_LIBCUDA names, and starts the
+// driver. NVML, libnvidia-ml.so.1 or GDRCP_LIBNVML, is opened for what it tells
+// of BAR1, where it is. The error is a *ProbeError. Blocks while the driver
+// starts: seconds where nothing keeps it loaded.
+//
+// The library stays loaded when the Driver is closed. A process needs one
+// Driver; several are independent.
+func Open() (*Driver, error) {
+	api, err := loadLibrary(envOr("GDRCP_LIBCUDA", "libcuda.so.1"))
+	if err != nil {
+		return nil, err
+	}
+	d := &Driver{api: api, sysfs: "/sys"}
+	if err := d.start(); err != nil {
+		C.gdr_unload(api)
+		return nil, err
+	}
+	libnvml := C.CString(envOr("GDRCP_LIBNVML", "libnvidia-ml.so.1"))
+	defer C.free(unsafe.Pointer(libnvml))
+	d.nvml = C.gdr_nvml_open(libnvml)
+	return d, nil
+}
+
+func envOr(name, fallback string) string {
+	if v := os.Getenv(name); v != "" {
+		return v
+	}
+	return fallback
+}
+
+func loadLibrary(file string) (*C.struct_gdr_api, error) {
+	libcuda := C.CString(file)
+	defer C.free(unsafe.Pointer(libcuda))
+	var api *C.struct_gdr_api
+	var le C.struct_gdr_load_error
+	if C.gdr_load(libcuda, &api, &le) == 0 {
+		return api, nil
+	}
+	switch le.kind {
+	case C.GDR_NO_LIBRARY:
+		return nil, &ProbeError{
+			Reason: NoLibrary,
+			Detail: C.GoString(&le.reason[0]),
+			Hint:   "install NVIDIA's driver; in a container, start it with NVIDIA's container toolkit (docker run --gpus all)",
+		}
+	case C.GDR_NO_SYMBOL:
+		return nil, &ProbeError{
+			Reason: OldDriver,
+			Detail: fmt.Sprintf("%s has no %s", file, C.GoString(&le.symbol[0])),
+			Hint:   "install a driver for CUDA 11.0 or later; for dma-buf, 11.7 or later with the open kernel modules",
+		}
+	case C.GDR_STUB_LIBRARY:
+		return nil, stubLibrary(file)
+	}
+	return nil, &ProbeError{Reason: NoLibrary, Detail: "load " + file + ": out of memory"}
+}
+
+func stubLibrary(file string) error {
+	return &ProbeError{
+		Reason: NoDriver,
+		Detail: file + " is the CUDA toolkit's stand-in for linking, not a driver",
+		Hint:   "take the toolkit's folder lib64/stubs out of LD_LIBRARY_PATH",
+	}
+}
+
+// start starts the driver and asks what there is.
+func (d *Driver) start() error {
+	if rc := C.gdr_init(d.api); rc != 0 {
+		return d.notStarted(rc)
+	}
+	var version, count C.int
+	if rc := C.gdr_driver_version(d.api, &version); rc != 0 {
+		return d.notStarted(rc)
+	}
+	if rc := C.gdr_device_count(d.api, &count); rc != 0 {
+		return d.notStarted(rc)
+	}
+	if count == 0 {
+		return d.notStarted(C.ABI_NO_DEVICE)
+	}
+	d.version, d.count = int(version), int(count)
+	return nil
+}
+
+// notStarted makes a ProbeError of what cuInit gave. The driver gives
+// CUDA_ERROR_NO_DEVICE both without a GPU and where its files in /dev are
+// missing or forbidden.
+func (d *Driver) notStarted(rc C.int) error {
+	e := &ProbeError{Reason: NoDriver, Detail: "start NVIDIA's driver: " + d.errorName(rc)}
+	switch rc {
+	case C.ABI_NO_DEVICE:
+		e.Reason = NoDevice
+		e.Detail = "the driver shows this process no GPU (CUDA_ERROR_NO_DEVICE)"
+		e.Hint = "check `nvidia-smi -L`, CUDA_VISIBLE_DEVICES, and that this user may open /dev/nvidia*; in a container, pass the GPUs in"
+	case C.ABI_SYSTEM_DRIVER_MISMATCH:
+		e.Hint = "libcuda.so.1 and the kernel module are of different versions, as after an update without a reboot: reload the module or reboot"
+	case C.ABI_SYSTEM_NOT_READY:
+		e.Hint = "on machines with NVSwitch, start nvidia-fabricmanager"
+	case C.ABI_STUB_LIBRARY:
+		return stubLibrary("libcuda.so.1")
+	default:
+		e.Hint = "check `nvidia-smi` and `dmesg`; the modules nvidia and nvidia_uvm must be loaded"
+	}
+	return e
+}
+
+// errorName is a CUresult's name, and its number where the driver knows none.
+func (d *Driver) errorName(rc C.int) string {
+	if name := C.gdr_error_name(d.api, rc); name != nil {
+		return C.GoString(name)
+	}
+	return "CUresult " + strconv.Itoa(int(rc))
+}
+
+// Version is the CUDA version that the driver supports, as 12.4. It is no
+// version of the driver itself.
+func (d *Driver) Version() string {
+	return fmt.Sprintf("%d.%d", d.version/1000, d.version%1000/10)
+}
+
+// Close ends the use of the driver. It fails while a Context is open, and can
+// then be called again; after it succeeded it does nothing.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil
+	}
+	if d.contexts > 0 {
+		return fmt.Errorf("close the driver: %d GPUs are in use", d.contexts)
+	}
+	d.closed = true
+	if d.nvml != nil {
+		C.gdr_nvml_close(d.nvml)
+	}
+	C.gdr_unload(d.api)
+	return nil
+}

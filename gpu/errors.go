@@ -1,0 +1,91 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors that callers act on.
+var (
+	// ErrUnsupported: this device, driver or build cannot do it.
+	ErrUnsupported = errors.New("not supported here")
+	// ErrOutOfMemory: the device has not the memory.
+	ErrOutOfMemory = errors.New("out of device memory")
+	// ErrClosed: the object was closed.
+	ErrClosed = errors.New("closed")
+)
+
+// ProbeReason tells apart why there is no GPU to use.
+type ProbeReason uint8
+
+// The reasons, from the outside in.
+const (
+	NotBuilt  ProbeReason = iota + 1 // this binary was built without cgo
+	NoLibrary                        // libcuda.so.1 is missing
+	OldDriver                        // it lacks a symbol that is needed
+	NoDriver                         // the kernel driver is not loaded, or another version
+	NoDevice                         // the driver knows no GPU, or none that may be seen
+	BadDevice                        // the device with the index cannot be used
+)
+
+func (r ProbeReason) String() string {
+	switch r {
+	case NotBuilt:
+		return "not-built"
+	case NoLibrary:
+		return "no-library"
+	case OldDriver:
+		return "old-driver"
+	case NoDriver:
+		return "no-driver"
+	case NoDevice:
+		return "no-device"
+	case BadDevice:
+		return "unusable-device"
+	}
+	return "unknown"
+}
+
+// MarshalText is String, for JSON.
+func (r ProbeReason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// ProbeError says why there is no GPU to use. It is an ErrUnsupported.
+type ProbeError struct {
+	Reason ProbeReason
+	Detail string
+	Hint   string // one remedy for a person, or empty
+}
+
+func (e *ProbeError) Error() string { return e.Detail }
+
+// Unwrap is ErrUnsupported.
+func (e *ProbeError) Unwrap() error { return ErrUnsupported }
+
+// Error is a failed call of the driver.
+type Error struct {
+	Op   string // what was being done, as a verb phrase: "allocate 64 MiB"
+	GPU  int    // index of the device
+	Code int    // CUresult
+	Name string // its name: "CUDA_ERROR_OUT_OF_MEMORY"
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("%s on GPU %d: %s (%d)", e.Op, e.GPU, e.Name, e.Code)
+}
+
+// CUresults that callers act on (cuda.h).
+const (
+	codeOutOfMemory  = 2
+	codeNotSupported = 801
+)
+
+// Unwrap is ErrOutOfMemory or ErrUnsupported where the code says that.
+func (e *Error) Unwrap() error {
+	switch e.Code {
+	case codeOutOfMemory:
+		return ErrOutOfMemory
+	case codeNotSupported:
+		return ErrUnsupported
+	}
+	return nil
+}

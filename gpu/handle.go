@@ -1,0 +1,62 @@
+//go:build linux && cgo
+
+package gpu
+
+import "sync"
+
+// handle lets an object of the driver be used by several goroutines, and ended
+// once, after the uses that had begun. The zero value is an object in use.
+type handle struct {
+	mu     sync.Mutex
+	users  int
+	idle   chan struct{} // made by close while there are users
+	closed bool
+	done   chan struct{} // made by the first close
+	err    error
+}
+
+// use begins a use, which release ends, or is ErrClosed.
+func (h *handle) use() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return ErrClosed
+	}
+	h.users++
+	return nil
+}
+
+func (h *handle) release() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.users--
+	if h.users == 0 && h.idle != nil {
+		close(h.idle)
+		h.idle = nil
+	}
+}
+
+// close lets no further use begin, waits for those that have, and calls end.
+// Each further call waits for the first, and returns what its end did.
+func (h *handle) close(end func() error) error {
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		<-h.done
+		return h.err
+	}
+	h.closed = true
+	h.done = make(chan struct{})
+	defer close(h.done)
+	var idle chan struct{}
+	if h.users > 0 {
+		idle = make(chan struct{})
+		h.idle = idle
+	}
+	h.mu.Unlock()
+	if idle != nil {
+		<-idle
+	}
+	h.err = end()
+	return h.err
+}

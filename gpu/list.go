@@ -1,0 +1,100 @@
+//go:build linux && cgo
+
+package gpu
+
+/*
+#include "shim.h"
+#include <stdlib.h>
+*/
+import "C"
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"unsafe"
+)
+
+// Devices lists the GPUs in the driver's order. One that cannot be used has a
+// Problem. What is free of BAR1 is as of the call.
+func (d *Driver) Devices() []Device {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil
+	}
+	list := make([]Device, d.count)
+	for i := range list {
+		list[i] = d.describe(i)
+	}
+	return list
+}
+
+// describe needs d.mu, and the driver open.
+func (d *Driver) describe(index int) Device {
+	dev := Device{
+		Index: index, NUMANode: -1, MemoryBytes: -1, BAR1Bytes: -1, BAR1FreeBytes: -1,
+		DriverVersion: d.Version(),
+		ComputeMajor:  d.attribute(index, C.ABI_ATTR_COMPUTE_MAJOR),
+		ComputeMinor:  d.attribute(index, C.ABI_ATTR_COMPUTE_MINOR),
+		// The attributes say what the device could do, the functions what this driver can.
+		DMABuf:         d.attribute(index, C.ABI_ATTR_DMA_BUF) == 1 && C.gdr_can_export(d.api) != 0,
+		GPUDirect:      d.attribute(index, C.ABI_ATTR_GPUDIRECT_RDMA) == 1,
+		WritesOrdering: d.attribute(index, C.ABI_ATTR_WRITES_ORDERING),
+		C2C:            d.attribute(index, C.ABI_ATTR_HOST_PAGE_TABLES) == 1,
+	}
+	flush := d.attribute(index, C.ABI_ATTR_FLUSH_OPTIONS)
+	dev.HostFlush = flush > 0 && flush&C.ABI_FLUSH_OPTION_HOST != 0 && C.gdr_can_flush(d.api) != 0
+	if d.attribute(index, C.ABI_ATTR_COMPUTE_MODE) == C.ABI_COMPUTE_MODE_PROHIBITED {
+		dev.Problem = "its compute mode is Prohibited: nvidia-smi -c 0 changes it"
+	}
+	var id C.struct_gdr_identity
+	if rc := C.gdr_device_identity(d.api, C.int(index), &id); rc != 0 {
+		dev.Problem = "the driver does not describe it: " + d.errorName(rc)
+		return dev
+	}
+	dev.Name = C.GoString(&id.name[0])
+	dev.UUID = spellUUID(C.GoBytes(unsafe.Pointer(&id.uuid[0]), C.int(len(id.uuid))))
+	dev.MemoryBytes = int64(id.memory_bytes)
+	dev.PCIAddress = strings.ToLower(C.GoString(&id.pci_address[0]))
+	dev.NUMANode = numaNode(d.sysfs, dev.PCIAddress)
+	d.readBAR1(&dev)
+	return dev
+}
+
+func (d *Driver) attribute(index int, attribute C.int) int {
+	return int(C.gdr_device_attribute(d.api, C.int(index), attribute))
+}
+
+func (d *Driver) readBAR1(dev *Device) {
+	if d.nvml == nil {
+		return
+	}
+	address := C.CString(dev.PCIAddress)
+	defer C.free(unsafe.Pointer(address))
+	var total, free C.int64_t
+	if C.gdr_nvml_bar1(d.nvml, address, &total, &free) == 0 {
+		dev.BAR1Bytes, dev.BAR1FreeBytes = int64(total), int64(free)
+	}
+}
+
+// spellUUID spells a GPU's UUID as nvidia-smi does.
+func spellUUID(b []byte) string {
+	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])
+}
+
+// numaNode is the node that a PCI device is near to, -1 where the kernel names
+// none.
+func numaNode(sysfs, pciAddress string) int {
+	b, err := os.ReadFile(filepath.Join(sysfs, "bus/pci/devices", pciAddress, "numa_node"))
+	if err != nil {
+		return -1
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		return -1
+	}
+	return n
+}

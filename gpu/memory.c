@@ -1,0 +1,93 @@
+//go:build linux && cgo
+
+#include "table.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+/* The zeros travel in the default stream, which no other stream of this
+ * package waits for: so it is waited for here. */
+static int prepare(const struct gdr_api *api, uint64_t base, size_t bytes)
+{
+	unsigned on = 1;
+	int rc = api->cuPointerSetAttribute(&on, ABI_POINTER_SYNC_MEMOPS, base);
+
+	if (!rc)
+		rc = api->cuMemsetD8(base, 0, bytes);
+	if (!rc)
+		rc = api->cuStreamSynchronize(NULL);
+	return rc;
+}
+
+/* cuMemAlloc promises 256 bytes of alignment and gives more to large blocks:
+ * more is taken only where that was not enough. */
+static int alloc_aligned(const struct gdr_api *api, size_t *bytes, size_t align, struct gdr_block *out)
+{
+	int rc = api->cuMemAlloc(&out->base, *bytes);
+
+	if (!rc && out->base % align) {
+		api->cuMemFree(out->base);
+		*bytes += align;
+		rc = api->cuMemAlloc(&out->base, *bytes);
+	}
+	out->addr = (out->base + align - 1) / align * align;
+	return rc;
+}
+
+int gdr_alloc(const struct gdr_context *ctx, size_t bytes, size_t align_bytes, struct gdr_block *out)
+{
+	const struct gdr_api *api = ctx->api;
+	int rc = gdr_enter(ctx);
+
+	if (rc)
+		return rc;
+	rc = alloc_aligned(api, &bytes, align_bytes, out);
+	if (rc)
+		return gdr_leave(ctx, rc);
+	rc = prepare(api, out->base, bytes);
+	if (rc)
+		api->cuMemFree(out->base);
+	return gdr_leave(ctx, rc);
+}
+
+int gdr_free(const struct gdr_context *ctx, uint64_t base)
+{
+	int rc = gdr_enter(ctx);
+
+	return rc ? rc : gdr_leave(ctx, ctx->api->cuMemFree(base));
+}
+
+int gdr_export(const struct gdr_context *ctx, uint64_t addr, size_t bytes, int *fd)
+{
+	int exported = -1;
+	int rc = gdr_enter(ctx);
+
+	if (rc)
+		return rc;
+	rc = gdr_leave(ctx, ctx->api->cuMemGetHandleForAddressRange(&exported, addr, bytes,
+								    ABI_HANDLE_DMA_BUF_FD, 0));
+	if (rc)
+		return rc;
+	/* The driver does not promise it. Between the two calls another thread
+	 * may fork: then the child keeps the memory until it execs again. */
+	if (fcntl(exported, F_SETFD, FD_CLOEXEC) < 0) {
+		close(exported);
+		return ABI_UNKNOWN;
+	}
+	*fd = exported;
+	return 0;
+}
+
+int gdr_pin(const struct gdr_context *ctx, void *mem, size_t bytes)
+{
+	int rc = gdr_enter(ctx);
+
+	return rc ? rc : gdr_leave(ctx, ctx->api->cuMemHostRegister(mem, bytes, ABI_HOST_REGISTER_PORTABLE));
+}
+
+int gdr_unpin(const struct gdr_context *ctx, void *mem)
+{
+	int rc = gdr_enter(ctx);
+
+	return rc ? rc : gdr_leave(ctx, ctx->api->cuMemHostUnregister(mem));
+}

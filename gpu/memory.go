@@ -1,0 +1,172 @@
+//go:build linux && cgo
+
+package gpu
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"sync"
+	"unsafe"
+)
+
+// alignBytes is what device memory is aligned at and rounded up to: the
+// driver's largest page. A dma-buf wants pages of the host at both ends, and an
+// RDMA device may want that the offset in the dma-buf and the address agree in
+// a larger page.
+const alignBytes = 2 << 20
+
+// Memory is device memory.
+type Memory struct {
+	handle
+	ctx   *Context
+	block C.struct_gdr_block
+	len   int
+
+	mu     sync.Mutex
+	dmabuf *os.File // nil when not exported
+}
+
+// Alloc allocates n bytes of zeroed device memory at a multiple of 2 MiB. It
+// takes as much more as makes a multiple of 2 MiB of it. The error is
+// ErrOutOfMemory where the GPU has not as much.
+//
+// The driver's own copies from and to the memory are complete when they return
+// (SYNC_MEMOPS), as RDMA devices need; copies in a Stream are not, and are
+// waited for as ever.
+func (c *Context) Alloc(n int) (*Memory, error) {
+	if n <= 0 || n > math.MaxInt-2*alignBytes {
+		return nil, fmt.Errorf("allocate %d bytes on GPU %d: not a size", n, c.device.Index)
+	}
+	if err := c.begin("memory"); err != nil {
+		return nil, err
+	}
+	m := &Memory{ctx: c, len: n}
+	rc := C.gdr_alloc(c.c, C.size_t(m.allocated()), alignBytes, &m.block)
+	if err := c.check(rc, "allocate %d bytes", n); err != nil {
+		c.end("memory")
+		return nil, err
+	}
+	return m, nil
+}
+
+// allocated is the length with what rounding added.
+func (m *Memory) allocated() int { return (m.len + alignBytes - 1) / alignBytes * alignBytes }
+
+// Addr is the memory's device address, a multiple of 2 MiB, which the processor
+// cannot use.
+func (m *Memory) Addr() uint64 { return uint64(m.block.addr) }
+
+// Len is in bytes, as was asked for.
+func (m *Memory) Len() int { return m.len }
+
+// DMABuf exports the memory, rounded up to 2 MiB, as a dma-buf, and returns its
+// descriptor and where in it the memory begins. The descriptor is close-on-exec
+// and the Memory's: it ends with CloseDMABuf or Close. Further calls return the
+// same one, so that all devices share one window of BAR1. It is ErrUnsupported
+// where Device.DMABuf is not set.
+func (m *Memory) DMABuf() (fd int, offset uint64, err error) {
+	if err := m.use(); err != nil {
+		return -1, 0, err
+	}
+	defer m.release()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.dmabuf == nil {
+		if err := m.export(); err != nil {
+			return -1, 0, err
+		}
+	}
+	return int(m.dmabuf.Fd()), 0, nil
+}
+
+func (m *Memory) export() error {
+	if !m.ctx.device.DMABuf {
+		return fmt.Errorf("export memory of GPU %d as a dma-buf: %w", m.ctx.device.Index, ErrUnsupported)
+	}
+	var fd C.int
+	rc := C.gdr_export(m.ctx.c, m.block.addr, C.size_t(m.allocated()), &fd)
+	if err := m.ctx.check(rc, "export %d bytes as a dma-buf", m.allocated()); err != nil {
+		return err
+	}
+	m.dmabuf = os.NewFile(uintptr(fd), "dma-buf")
+	return nil
+}
+
+// CloseDMABuf closes the descriptor that DMABuf made; devices that imported it
+// keep what they have. Without one it does nothing. A later DMABuf exports
+// anew.
+func (m *Memory) CloseDMABuf() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.dmabuf == nil {
+		return nil
+	}
+	err := m.dmabuf.Close()
+	m.dmabuf = nil
+	return err
+}
+
+// Close frees the memory, and closes its dma-buf. No RDMA device may have it
+// registered. Blocks until work on the GPU that uses it is done, and calls that
+// others are in. Closing again does nothing.
+func (m *Memory) Close() error {
+	return m.close(func() error {
+		fdErr := m.CloseDMABuf()
+		err := m.ctx.check(C.gdr_free(m.ctx.c, m.block.base), "free %d bytes", m.len)
+		m.ctx.end("memory")
+		if err != nil {
+			return err
+		}
+		return fdErr
+	})
+}
+
+// at is the device address of n bytes at an offset.
+func (m *Memory) at(offset, n int) (C.uint64_t, error) {
+	if offset < 0 || n < 0 || offset > m.len || n > m.len-offset {
+		return 0, fmt.Errorf("%d bytes at offset %d of %d bytes of GPU memory", n, offset, m.len)
+	}
+	return m.block.addr + C.uint64_t(offset), nil
+}
+
+// Pinned is host memory that the GPU reads and writes itself.
+type Pinned struct {
+	handle
+	ctx *Context
+	mem []byte
+}
+
+// Pin registers host memory with the GPU, and with all others of the process,
+// so that copies run at the speed of the bus and beside the processor. The
+// memory is the caller's, must not be Go's, and must stay mapped until Close.
+// It may be registered with an RDMA device, too. Blocks while pages are pinned.
+func (c *Context) Pin(mem []byte) (*Pinned, error) {
+	if len(mem) == 0 {
+		return nil, fmt.Errorf("pin 0 bytes for GPU %d: not a size", c.device.Index)
+	}
+	if err := c.begin("pinned memory"); err != nil {
+		return nil, err
+	}
+	rc := C.gdr_pin(c.c, unsafe.Pointer(&mem[0]), C.size_t(len(mem)))
+	if err := c.check(rc, "pin %d bytes of host memory", len(mem)); err != nil {
+		c.end("pinned memory")
+		return nil, err
+	}
+	return &Pinned{ctx: c, mem: mem}, nil
+}
+
+// Close ends the registration. No copy from or to the memory may be under way.
+// Blocks while pages are unpinned. Closing again does nothing.
+func (p *Pinned) Close() error {
+	return p.close(func() error {
+		rc := C.gdr_unpin(p.ctx.c, unsafe.Pointer(&p.mem[0]))
+		p.ctx.end("pinned memory")
+		return p.ctx.check(rc, "unpin %d bytes of host memory", len(p.mem))
+	})
+}

@@ -1,0 +1,180 @@
+//go:build linux && cgo
+
+package gpu
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+)
+
+// Stream is an order of work on the GPU: each piece of it begins when the one
+// queued before is done. Streams do not wait for each other.
+//
+// Methods that queue work return before it is done, and only say whether it
+// could be queued. What goes wrong later Wait tells, or any later call: the
+// Context is then of no use any more. Until the work is done its memory must
+// stay as it is: neither closed, unmapped nor, at the host, touched.
+type Stream struct {
+	handle
+	ctx *Context
+	c   *C.struct_abi_stream
+}
+
+// NewStream makes a stream.
+func (c *Context) NewStream() (*Stream, error) {
+	if err := c.begin("streams"); err != nil {
+		return nil, err
+	}
+	s := &Stream{ctx: c}
+	if err := c.check(C.gdr_stream_open(c.c, &s.c), "make a stream"); err != nil {
+		c.end("streams")
+		return nil, err
+	}
+	return s, nil
+}
+
+// errOtherGPU refuses objects of another Context, which have no meaning here.
+var errOtherGPU = errors.New("of another context")
+
+// ToDevice queues a copy of src to offset of dst. src must not be Go's memory;
+// where it is not pinned the copy may block.
+func (s *Stream) ToDevice(dst *Memory, offset int, src []byte) error {
+	return s.with(dst, offset, len(src), func(addr C.uint64_t) error {
+		rc := C.gdr_copy_to_device(s.ctx.c, s.c, addr, unsafe.Pointer(&src[0]), C.size_t(len(src)))
+		if rc != 0 {
+			return s.ctx.failed(rc, "copy %d bytes to the GPU", len(src))
+		}
+		return nil
+	})
+}
+
+// ToHost queues a copy of as many bytes as dst has from offset of src. dst must
+// not be Go's memory; where it is not pinned the copy may block.
+func (s *Stream) ToHost(dst []byte, src *Memory, offset int) error {
+	return s.with(src, offset, len(dst), func(addr C.uint64_t) error {
+		rc := C.gdr_copy_to_host(s.ctx.c, s.c, unsafe.Pointer(&dst[0]), addr, C.size_t(len(dst)))
+		if rc != 0 {
+			return s.ctx.failed(rc, "copy %d bytes from the GPU", len(dst))
+		}
+		return nil
+	})
+}
+
+// Copy queues a copy of n bytes within the GPU. The ranges must not overlap.
+func (s *Stream) Copy(dst *Memory, dstOffset int, src *Memory, srcOffset, n int) error {
+	return s.with(src, srcOffset, n, func(from C.uint64_t) error {
+		return s.with(dst, dstOffset, n, func(to C.uint64_t) error {
+			rc := C.gdr_copy(s.ctx.c, s.c, to, from, C.size_t(n))
+			if rc != 0 {
+				return s.ctx.failed(rc, "copy %d bytes on the GPU", n)
+			}
+			return nil
+		})
+	})
+}
+
+// with calls queue with the address of n bytes of m, while neither m nor the
+// stream can be closed. For no bytes it does nothing.
+func (s *Stream) with(m *Memory, offset, n int, queue func(C.uint64_t) error) error {
+	addr, err := m.at(offset, n)
+	if err != nil {
+		return fmt.Errorf("copy: %w", err)
+	}
+	if m.ctx != s.ctx {
+		return fmt.Errorf("copy: memory %w", errOtherGPU)
+	}
+	if err := s.use(); err != nil {
+		return fmt.Errorf("copy in a stream: %w", err)
+	}
+	defer s.release()
+	if err := m.use(); err != nil {
+		return fmt.Errorf("copy GPU memory: %w", err)
+	}
+	defer m.release()
+	if n == 0 {
+		return nil
+	}
+	return queue(addr)
+}
+
+// Record puts m behind all work that is queued now. A mark that was recorded
+// before stands for the last time only.
+func (s *Stream) Record(m *Mark) error {
+	if m.ctx != s.ctx {
+		return fmt.Errorf("record: mark %w", errOtherGPU)
+	}
+	if err := s.use(); err != nil {
+		return fmt.Errorf("record in a stream: %w", err)
+	}
+	defer s.release()
+	if err := m.use(); err != nil {
+		return fmt.Errorf("record a mark: %w", err)
+	}
+	defer m.release()
+	return s.ctx.check(C.gdr_mark_record(s.ctx.c, m.c, s.c), "record a mark")
+}
+
+// Wait blocks until all queued work is done, with the thread it is called on.
+func (s *Stream) Wait() error {
+	if err := s.use(); err != nil {
+		return fmt.Errorf("wait for a stream: %w", err)
+	}
+	defer s.release()
+	return s.ctx.check(C.gdr_stream_wait(s.ctx.c, s.c), "wait for a stream")
+}
+
+// Close ends the stream. Work that is queued is still done, and not waited for.
+// Blocks while others are in its methods. Closing again does nothing.
+func (s *Stream) Close() error {
+	return s.close(func() error {
+		rc := C.gdr_stream_close(s.ctx.c, s.c)
+		s.ctx.end("streams")
+		return s.ctx.check(rc, "close a stream")
+	})
+}
+
+// Mark is a place in a stream that can be waited for.
+type Mark struct {
+	handle
+	ctx *Context
+	c   *C.struct_abi_event
+}
+
+// NewMark makes a mark. Until it is recorded, waiting for it returns at once.
+func (c *Context) NewMark() (*Mark, error) {
+	if err := c.begin("marks"); err != nil {
+		return nil, err
+	}
+	m := &Mark{ctx: c}
+	if err := c.check(C.gdr_mark_open(c.c, &m.c), "make a mark"); err != nil {
+		c.end("marks")
+		return nil, err
+	}
+	return m, nil
+}
+
+// Wait blocks until the work before the mark, where it was last recorded, is
+// done. The thread that it is called on sleeps meanwhile.
+func (m *Mark) Wait() error {
+	if err := m.use(); err != nil {
+		return fmt.Errorf("wait for a mark: %w", err)
+	}
+	defer m.release()
+	return m.ctx.check(C.gdr_mark_wait(m.ctx.c, m.c), "wait for a mark")
+}
+
+// Close ends the mark. Blocks while others wait for it. Closing again does
+// nothing.
+func (m *Mark) Close() error {
+	return m.close(func() error {
+		rc := C.gdr_mark_close(m.ctx.c, m.c)
+		m.ctx.end("marks")
+		return m.ctx.check(rc, "close a mark")
+	})
+}

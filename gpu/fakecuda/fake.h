@@ -1,0 +1,194 @@
+/*
+ * A libcuda.so.1 and libnvidia-ml.so.1 without a GPU, for tests: it keeps
+ * device memory in files of memory (memfd_create), runs each stream's work on
+ * a thread of its own, and is stricter than the real driver about what its
+ * callers do. It shows nothing of a GPU's speed, of PCIe, or of the order in
+ * which a GPU sees what RDMA devices write.
+ *
+ * Device memory is mapped twice: at its device address so that nobody can touch
+ * it (PROT_NONE: the processor gets SIGSEGV, a device that pins pages gets
+ * EFAULT), and elsewhere for the fake's own copies. It is full of 0xA5 when it
+ * is allocated. Copies and kernels run some time after they were queued, also
+ * copies from or to memory that is not registered, which the real driver
+ * sometimes does at once: so a missing wait shows as wrong bytes.
+ *
+ * Environment:
+ *
+ * GDRCP_FAKE_CUDA        words with commas between, read by cuInit:
+ *   none                 no GPU: cuInit fails with CUDA_ERROR_NO_DEVICE
+ *   mismatch             cuInit fails with CUDA_ERROR_SYSTEM_DRIVER_MISMATCH
+ *   stub                 cuInit fails with CUDA_ERROR_STUB_LIBRARY
+ *   gpus=N               N GPUs, at most 8; 1 without it
+ *   memory=MiB           of each GPU; 4096 without it
+ *   cc=MAJOR.MINOR       compute capability; 9.0 without it. Below 9.0 the GPU
+ *                        orders no writes of RDMA devices (attribute 118)
+ *   c2c                  on a coherent link (attribute 100)
+ *   prohibited           compute mode: no contexts
+ *   dmabuf               (the default) memory is exported through /dev/udmabuf;
+ *                        CUDA_ERROR_OPERATING_SYSTEM without that
+ *   nodmabuf             memory cannot be exported (attribute 124)
+ *   peermem              nor here, but the mapping at the device address is an
+ *                        ordinary one that the kernel can pin, as GPU memory
+ *                        with nvidia-peermem; it does not crash
+ *   noflush              cuFlushGPUDirectRDMAWrites does not work (attribute 117)
+ *   oom                  every allocation fails
+ *   unaligned            allocations begin 64 KiB behind a multiple of 2 MiB
+ *   bar1full             NVML tells of no free BAR1; exports fail, and pinning does
+ *   nonvml               nvmlInit_v2 fails
+ *   strict               copies from and to memory that is not registered fail
+ *                        with CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED
+ *   late, late=MS        work takes this long, 5 ms without a number
+ *   badlaunch            launches fail
+ *   badkernel            kernels fail while they run: told by a later wait
+ *   old, old=NAME        cuGetProcAddress does not know NAME, or
+ *                        cuDevicePrimaryCtxRelease
+ *
+ * GDRCP_FAKE_CUDA_LEAKS  abort: dies when the last release of a primary context
+ *                        finds something of it still there. It says so on
+ *                        standard error in any case.
+ */
+#ifndef FAKECUDA_FAKE_H
+#define FAKECUDA_FAKE_H
+
+#include "kernel.h"
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* X(name, CUresult) */
+#define FAKE_ERRORS(X)                        \
+	X(CUDA_SUCCESS, 0)                    \
+	X(CUDA_ERROR_INVALID_VALUE, 1)        \
+	X(CUDA_ERROR_OUT_OF_MEMORY, 2)        \
+	X(CUDA_ERROR_NOT_INITIALIZED, 3)      \
+	X(CUDA_ERROR_STUB_LIBRARY, 34)        \
+	X(CUDA_ERROR_DEVICE_UNAVAILABLE, 46)  \
+	X(CUDA_ERROR_NO_DEVICE, 100)          \
+	X(CUDA_ERROR_INVALID_DEVICE, 101)     \
+	X(CUDA_ERROR_INVALID_IMAGE, 200)      \
+	X(CUDA_ERROR_INVALID_CONTEXT, 201)    \
+	X(CUDA_ERROR_OPERATING_SYSTEM, 304)   \
+	X(CUDA_ERROR_INVALID_HANDLE, 400)     \
+	X(CUDA_ERROR_NOT_FOUND, 500)          \
+	X(CUDA_ERROR_ILLEGAL_ADDRESS, 700)    \
+	X(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, 701) \
+	X(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, 712) \
+	X(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, 713) \
+	X(CUDA_ERROR_LAUNCH_FAILED, 719)      \
+	X(CUDA_ERROR_NOT_SUPPORTED, 801)      \
+	X(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, 803)
+
+enum {
+#define FAKE_ERROR(name, code) name = code,
+	FAKE_ERRORS(FAKE_ERROR)
+#undef FAKE_ERROR
+};
+
+enum { FAKE_GPUS_MAX = 8, FAKE_PARAMS_MAX = 16 };
+
+/* modes.c */
+
+struct fake_modes {
+	int gpus, memory_mib, late_ms, cc_major, cc_minor;
+	int dmabuf, peermem, c2c, prohibited, flush, oom, unaligned, bar1full, nvml, strict, badlaunch, badkernel;
+	int init; /* what cuInit returns */
+};
+
+void fake_modes_read(struct fake_modes *out);
+/* The value of a word of GDRCP_FAKE_CUDA, "" where it has none, NULL where it
+ * is not there. The caller frees it. */
+char *fake_mode(const char *word);
+
+/* context.c: what follows is guarded by fake_lock. */
+
+extern pthread_mutex_t fake_lock;
+extern pthread_cond_t fake_changed; /* work was queued or done */
+extern struct fake_modes fake_modes;
+
+struct context {
+	int device;
+	int retained;
+	int failed;  /* a CUresult, from when a kernel went wrong */
+	int pending; /* operations that are queued or run */
+	size_t allocated;
+	struct block *blocks;
+	struct pin *pins;
+	struct stream *streams;
+	struct event *events;
+	struct module *modules;
+	struct stream *null_stream; /* in streams, too */
+};
+
+/* Device memory. */
+struct block {
+	struct block *next;
+	uint64_t addr;
+	size_t bytes;       /* as asked for */
+	uint8_t *shadow;    /* the other mapping */
+	int memfd;
+	uint64_t file_offset;
+	int sync_memops;
+	void *reserved, *shadow_reserved;
+	size_t reserved_bytes, shadow_bytes;
+};
+
+/* Host memory that is registered. */
+struct pin {
+	struct pin *next;
+	const uint8_t *mem;
+	size_t bytes;
+	int portable;
+};
+
+/* Locks, and returns the thread's current context; or unlocks again, returns
+ * NULL and sets *rc. */
+struct context *fake_enter(int *rc);
+/* Unlocks and returns rc. */
+int fake_leave(int rc);
+/* The context of a device, whether or not it is retained. */
+struct context *fake_context(int device);
+
+/* memory.c */
+
+/* The block that all of the range lies in, or NULL. */
+struct block *fake_block(struct context *ctx, uint64_t addr, size_t bytes);
+/* 0, or why host memory may not be one end of a copy. */
+int fake_check_host(struct context *ctx, const void *mem, size_t bytes);
+void fake_memory_drop(struct context *ctx);
+
+/* stream.c */
+
+struct op {
+	struct op *next;
+	enum { OP_COPY, OP_FILL, OP_LAUNCH, OP_RECORD } kind;
+	uint8_t *dst;
+	const uint8_t *src;
+	size_t bytes;
+	uint8_t value;
+	/* The host's end of a copy. */
+	const uint8_t *host;
+	const struct fake_kernel *kernel;
+	unsigned grid, block;
+	uint64_t args[FAKE_PARAMS_MAX];
+	struct event *event;
+	uint64_t ticket;
+};
+
+/* Queues a copy of op; s is NULL for the default stream. */
+int fake_queue(struct context *ctx, struct stream *s, const struct op *op);
+/* Waits, giving fake_lock up meanwhile, until nothing is under way. */
+void fake_drain(struct context *ctx);
+/* Whether work under way uses the host memory. */
+int fake_host_in_use(struct context *ctx, const uint8_t *mem, size_t bytes);
+void fake_streams_drop(struct context *ctx);
+
+/* module.c */
+
+/* Runs a kernel; returns a CUresult. Without fake_lock. */
+int fake_run(struct context *ctx, const struct op *op);
+void fake_modules_drop(struct context *ctx);
+
+#endif

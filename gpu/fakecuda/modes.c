@@ -1,0 +1,79 @@
+/* GDRCP_FAKE_CUDA: see fake.h. */
+#define _GNU_SOURCE
+#include "fake.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+char *fake_mode(const char *word)
+{
+	const char *list = getenv("GDRCP_FAKE_CUDA");
+	size_t n = strlen(word);
+
+	while (list && *list) {
+		size_t len = strcspn(list, ",");
+
+		if (len >= n && !memcmp(list, word, n) && (len == n || list[n] == '='))
+			return len == n ? strdup("") : strndup(list + n + 1, len - n - 1);
+		list += len;
+		list += *list == ',';
+	}
+	return NULL;
+}
+
+static int has(const char *word)
+{
+	char *value = fake_mode(word);
+
+	free(value);
+	return value != NULL;
+}
+
+/* The word's number; otherwise without one, absent where it is missing. */
+static int number(const char *word, int otherwise, int absent)
+{
+	char *value = fake_mode(word);
+	int n = !value ? absent : *value ? atoi(value) : otherwise;
+
+	free(value);
+	return n;
+}
+
+static int init_result(void)
+{
+	if (has("none"))
+		return CUDA_ERROR_NO_DEVICE;
+	if (has("mismatch"))
+		return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+	return has("stub") ? CUDA_ERROR_STUB_LIBRARY : CUDA_SUCCESS;
+}
+
+void fake_modes_read(struct fake_modes *out)
+{
+	char *cc = fake_mode("cc");
+
+	memset(out, 0, sizeof *out);
+	out->cc_major = 9;
+	if (cc)
+		sscanf(cc, "%d.%d", &out->cc_major, &out->cc_minor);
+	free(cc);
+	out->init = init_result();
+	out->gpus = number("gpus", 1, 1);
+	if (out->gpus > FAKE_GPUS_MAX)
+		out->gpus = FAKE_GPUS_MAX;
+	out->memory_mib = number("memory", 4096, 4096);
+	out->late_ms = number("late", 5, 0);
+	out->peermem = has("peermem");
+	out->dmabuf = !has("nodmabuf") && !out->peermem;
+	out->c2c = has("c2c");
+	out->prohibited = has("prohibited");
+	out->flush = !has("noflush");
+	out->oom = has("oom");
+	out->unaligned = has("unaligned");
+	out->bar1full = has("bar1full");
+	out->nvml = !has("nonvml");
+	out->strict = has("strict");
+	out->badlaunch = has("badlaunch");
+	out->badkernel = has("badkernel");
+}

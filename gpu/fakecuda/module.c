@@ -1,0 +1,197 @@
+/* Modules, and launches of the kernels of kernels.c. */
+#define _GNU_SOURCE
+#include "fake.h"
+
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct function {
+	struct function *next;
+	const struct fake_kernel *kernel;
+};
+
+struct module {
+	struct module *next;
+	char *image;
+	struct function *functions;
+};
+
+/* What the thread of a stream is running. */
+static __thread struct context *running;
+static __thread jmp_buf stopped;
+
+/* fake_fill: writes the low byte of value to bytes of device memory. For the
+ * tests of launches. */
+static void fill(unsigned grid, unsigned block, void **args)
+{
+	uint64_t addr = *(uint64_t *)args[0], value = *(uint64_t *)args[1], bytes = *(uint64_t *)args[2];
+
+	(void)grid, (void)block;
+	memset(fake_ptr(addr), (int)value, bytes);
+}
+
+static const struct fake_kernel own[] = {
+	{ "fake_fill", 3, fill },
+	{ NULL, 0, NULL },
+};
+
+static const struct fake_kernel *kernel_named(const struct fake_kernel *table, const char *name)
+{
+	for (; table->name; table++)
+		if (!strcmp(table->name, name))
+			return table;
+	return NULL;
+}
+
+void *fake_ptr(uint64_t device_addr)
+{
+	struct block *b;
+
+	pthread_mutex_lock(&fake_lock);
+	b = fake_block(running, device_addr, 1);
+	pthread_mutex_unlock(&fake_lock);
+	if (!b)
+		longjmp(stopped, 1);
+	return b->shadow + (device_addr - b->addr);
+}
+
+int fake_run(struct context *ctx, const struct op *op)
+{
+	void *args[FAKE_PARAMS_MAX];
+
+	if (fake_modes.badkernel)
+		return CUDA_ERROR_LAUNCH_FAILED;
+	for (int i = 0; i < FAKE_PARAMS_MAX; i++)
+		args[i] = (void *)&op->args[i];
+	running = ctx;
+	if (setjmp(stopped))
+		return CUDA_ERROR_ILLEGAL_ADDRESS;
+	op->kernel->run(op->grid, op->block, args);
+	return CUDA_SUCCESS;
+}
+
+/* Takes text alone: nobody here could say what is in a cubin. */
+EXPORT int cuModuleLoadData(struct module **out, const void *image)
+{
+	int rc;
+	struct context *ctx = fake_enter(&rc);
+	struct module *m;
+
+	if (!ctx)
+		return rc;
+	if (!image || !strstr(image, ".version"))
+		return fake_leave(CUDA_ERROR_INVALID_IMAGE);
+	m = calloc(1, sizeof *m);
+	if (!m)
+		return fake_leave(CUDA_ERROR_OUT_OF_MEMORY);
+	m->image = strdup(image);
+	m->next = ctx->modules;
+	ctx->modules = m;
+	*out = m;
+	return fake_leave(CUDA_SUCCESS);
+}
+
+static void module_free(struct module *m)
+{
+	while (m->functions) {
+		struct function *f = m->functions;
+
+		m->functions = f->next;
+		free(f);
+	}
+	free(m->image);
+	free(m);
+}
+
+EXPORT int cuModuleUnload(struct module *m)
+{
+	int rc;
+	struct context *ctx = fake_enter(&rc);
+	struct module **at;
+
+	if (!ctx)
+		return rc;
+	fake_drain(ctx);
+	for (at = &ctx->modules; *at && *at != m; at = &(*at)->next)
+		;
+	if (!*at)
+		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
+	*at = m->next;
+	module_free(m);
+	return fake_leave(CUDA_SUCCESS);
+}
+
+/* A kernel must be here and named in the image. */
+EXPORT int cuModuleGetFunction(struct function **out, struct module *m, const char *name)
+{
+	int rc;
+	struct context *ctx = fake_enter(&rc);
+	struct module *have;
+	const struct fake_kernel *k;
+	struct function *f;
+
+	if (!ctx)
+		return rc;
+	for (have = ctx->modules; have && have != m; have = have->next)
+		;
+	if (!have)
+		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
+	k = kernel_named(fake_kernels, name);
+	if (!k)
+		k = kernel_named(own, name);
+	if (!k || !strstr(m->image, name))
+		return fake_leave(CUDA_ERROR_NOT_FOUND);
+	f = calloc(1, sizeof *f);
+	if (!f)
+		return fake_leave(CUDA_ERROR_OUT_OF_MEMORY);
+	f->kernel = k;
+	f->next = m->functions;
+	m->functions = f;
+	*out = f;
+	return fake_leave(CUDA_SUCCESS);
+}
+
+static const struct fake_kernel *kernel_of(struct context *ctx, struct function *wanted)
+{
+	for (struct module *m = ctx->modules; m; m = m->next)
+		for (struct function *f = m->functions; f; f = f->next)
+			if (f == wanted)
+				return f->kernel;
+	return NULL;
+}
+
+/* Limits: 1024 threads in a block, and 48 KiB of shared memory without
+ * cuFuncSetAttribute. */
+EXPORT int cuLaunchKernel(struct function *f, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+			  unsigned block_y, unsigned block_z, unsigned shared_bytes, struct stream *s, void **params,
+			  void **extra)
+{
+	int rc;
+	struct context *ctx = fake_enter(&rc);
+	struct op op = { .kind = OP_LAUNCH, .grid = grid_x, .block = block_x };
+
+	if (!ctx)
+		return rc;
+	op.kernel = kernel_of(ctx, f);
+	if (!op.kernel)
+		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
+	if (!grid_x || grid_y != 1 || grid_z != 1 || !block_x || block_x > 1024 || block_y != 1 || block_z != 1 ||
+	    grid_x > 0x7fffffff || shared_bytes > 48 << 10 || extra)
+		return fake_leave(CUDA_ERROR_INVALID_VALUE);
+	if (fake_modes.badlaunch)
+		return fake_leave(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+	for (int i = 0; i < op.kernel->params; i++)
+		op.args[i] = *(const uint64_t *)params[i];
+	return fake_leave(fake_queue(ctx, s, &op));
+}
+
+void fake_modules_drop(struct context *ctx)
+{
+	while (ctx->modules) {
+		struct module *m = ctx->modules;
+
+		ctx->modules = m->next;
+		module_free(m);
+	}
+}

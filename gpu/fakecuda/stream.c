@@ -1,0 +1,377 @@
+/* Streams, each with a thread that does its work in order, and events. */
+#include "fake.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct stream {
+	struct stream *next;
+	struct context *ctx;
+	struct op *first, **last; /* the first stays while it runs */
+	int destroyed;
+};
+
+struct event {
+	struct event *next;
+	struct context *ctx;
+	uint64_t recorded, done; /* tickets */
+	int users;               /* records queued, and threads that wait */
+	int destroyed;
+};
+
+static void perform(struct context *ctx, const struct op *op, int *rc)
+{
+	if (fake_modes.late_ms) {
+		struct timespec t = { .tv_nsec = fake_modes.late_ms % 1000 * 1000000L, .tv_sec = fake_modes.late_ms / 1000 };
+
+		nanosleep(&t, NULL);
+	}
+	switch (op->kind) {
+	case OP_COPY:
+		memmove(op->dst, op->src, op->bytes);
+		break;
+	case OP_FILL:
+		memset(op->dst, op->value, op->bytes);
+		break;
+	case OP_LAUNCH:
+		*rc = fake_run(ctx, op);
+		break;
+	case OP_RECORD:
+		break;
+	}
+}
+
+static void event_drop(struct event *e)
+{
+	if (!e->users && e->destroyed)
+		free(e);
+}
+
+static void finish(struct stream *s, struct op *op, int rc)
+{
+	if (op->event) {
+		op->event->done = op->ticket;
+		op->event->users--;
+		event_drop(op->event);
+	}
+	if (rc && !s->ctx->failed)
+		s->ctx->failed = rc;
+	s->first = op->next;
+	if (!s->first)
+		s->last = &s->first;
+	s->ctx->pending--;
+	free(op);
+	pthread_cond_broadcast(&fake_changed);
+}
+
+/* After an error of the context nothing of it runs any more. */
+static void *work(void *arg)
+{
+	struct stream *s = arg;
+
+	pthread_mutex_lock(&fake_lock);
+	while (s->first || !s->destroyed) {
+		struct op *op = s->first;
+		int rc = s->ctx->failed;
+
+		if (!op) {
+			pthread_cond_wait(&fake_changed, &fake_lock);
+			continue;
+		}
+		pthread_mutex_unlock(&fake_lock);
+		if (!rc)
+			perform(s->ctx, op, &rc);
+		pthread_mutex_lock(&fake_lock);
+		finish(s, op, rc);
+	}
+	pthread_mutex_unlock(&fake_lock);
+	free(s);
+	return NULL;
+}
+
+static struct stream *stream_make(struct context *ctx)
+{
+	struct stream *s = calloc(1, sizeof *s);
+	pthread_t thread;
+
+	if (!s)
+		return NULL;
+	s->ctx = ctx;
+	s->last = &s->first;
+	if (pthread_create(&thread, NULL, work, s)) {
+		free(s);
+		return NULL;
+	}
+	pthread_detach(thread);
+	s->next = ctx->streams;
+	ctx->streams = s;
+	return s;
+}
+
+/* What s is, with NULL for the default stream; NULL where it is none. */
+static struct stream *stream_of(struct context *ctx, struct stream *s)
+{
+	struct stream *have = ctx->streams;
+
+	if (!s) {
+		if (!ctx->null_stream)
+			ctx->null_stream = stream_make(ctx);
+		return ctx->null_stream;
+	}
+	while (have && have != s)
+		have = have->next;
+	return have;
+}
+
+/* The thread ends, and frees s, when it has done what is queued. */
+static void stream_end(struct stream *s)
+{
+	struct stream **at = &s->ctx->streams;
+
+	while (*at != s)
+		at = &(*at)->next;
+	*at = s->next;
+	s->destroyed = 1;
+	pthread_cond_broadcast(&fake_changed);
+}
+
+int fake_queue(struct context *ctx, struct stream *s, const struct op *op)
+{
+	struct op *copy;
+
+	s = stream_of(ctx, s);
+	if (!s)
+		return CUDA_ERROR_INVALID_HANDLE;
+	copy = malloc(sizeof *copy);
+	if (!copy)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*copy = *op;
+	copy->next = NULL;
+	*s->last = copy;
+	s->last = &copy->next;
+	ctx->pending++;
+	pthread_cond_broadcast(&fake_changed);
+	return CUDA_SUCCESS;
+}
+
+void fake_drain(struct context *ctx)
+{
+	while (ctx->pending)
+		pthread_cond_wait(&fake_changed, &fake_lock);
+}
+
+int fake_host_in_use(struct context *ctx, const uint8_t *mem, size_t bytes)
+{
+	for (struct stream *s = ctx->streams; s; s = s->next)
+		for (struct op *op = s->first; op; op = op->next)
+			if (op->host && op->host < mem + bytes && mem < op->host + op->bytes)
+				return 1;
+	return 0;
+}
+
+EXPORT int cuStreamCreate(struct stream **out, unsigned flags)
+{
+	int rc;
+	struct context *ctx = fake_enter(&rc);
+
+	if (!ctx)
+		return rc;
+	/* Streams that wait for the default stream are not imitated. */
+	if (flags != 1 /* NON_BLOCKING */)
+		return fake_leave(CUDA_ERROR_NOT_SUPPORTED);
+	*out = stream_make(ctx);
+	return fake_leave(*out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+/* Does not wait for the work, as the driver does not. */
+EXPORT int cuStreamDestroy_v2(struct stream *s)
+{
+	int rc;
+	struct context *ctx = fake_enter(&rc);
+
+	if (!ctx)
+		return rc;
+	if (!s || s == ctx->null_stream || !stream_of(ctx, s))
+		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
+	stream_end(s);
+	return fake_leave(CUDA_SUCCESS);
+}
+
+EXPORT int cuStreamSynchronize(struct stream *s)
+{
+	int rc;
+	struct context *ctx = fake_enter(&rc);
+
+	if (!ctx)
+		return rc;
+	s = stream_of(ctx, s);
+	if (!s)
+		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
+	while (stream_of(ctx, s) && s->first)
+		pthread_cond_wait(&fake_changed, &fake_lock);
+	return fake_leave(ctx->failed);
+}
+
+EXPORT int cuMemcpyHtoDAsync_v2(uint64_t dst, const void *src, size_t bytes, struct stream *s)
+{
+	int rc;
+	struct context *ctx = fake_enter(&rc);
+	struct block *b;
+
+	if (!ctx)
+		return rc;
+	b = fake_block(ctx, dst, bytes);
+	if (!b || !src)
+		return fake_leave(CUDA_ERROR_INVALID_VALUE);
+	rc = fake_check_host(ctx, src, bytes);
+	if (!rc)
+		rc = fake_queue(ctx, s, &(struct op){ .kind = OP_COPY, .dst = b->shadow + (dst - b->addr),
+						      .src = src, .bytes = bytes, .host = src });
+	return fake_leave(rc);
+}
+
+EXPORT int cuMemcpyDtoHAsync_v2(void *dst, uint64_t src, size_t bytes, struct stream *s)
+{
+	int rc;
+	struct context *ctx = fake_enter(&rc);
+	struct block *b;
+
+	if (!ctx)
+		return rc;
+	b = fake_block(ctx, src, bytes);
+	if (!b || !dst)
+		return fake_leave(CUDA_ERROR_INVALID_VALUE);
+	rc = fake_check_host(ctx, dst, bytes);
+	if (!rc)
+		rc = fake_queue(ctx, s, &(struct op){ .kind = OP_COPY, .dst = dst,
+						      .src = b->shadow + (src - b->addr), .bytes = bytes, .host = dst });
+	return fake_leave(rc);
+}
+
+EXPORT int cuMemcpyDtoDAsync_v2(uint64_t dst, uint64_t src, size_t bytes, struct stream *s)
+{
+	int rc;
+	struct context *ctx = fake_enter(&rc);
+	struct block *from, *to;
+
+	if (!ctx)
+		return rc;
+	from = fake_block(ctx, src, bytes);
+	to = fake_block(ctx, dst, bytes);
+	if (!from || !to)
+		return fake_leave(CUDA_ERROR_INVALID_VALUE);
+	return fake_leave(fake_queue(ctx, s, &(struct op){ .kind = OP_COPY, .dst = to->shadow + (dst - to->addr),
+							   .src = from->shadow + (src - from->addr), .bytes = bytes }));
+}
+
+EXPORT int cuMemsetD8_v2(uint64_t dst, uint8_t value, size_t bytes)
+{
+	int rc;
+	struct context *ctx = fake_enter(&rc);
+	struct block *b;
+
+	if (!ctx)
+		return rc;
+	b = fake_block(ctx, dst, bytes);
+	if (!b)
+		return fake_leave(CUDA_ERROR_INVALID_VALUE);
+	return fake_leave(fake_queue(ctx, NULL, &(struct op){ .kind = OP_FILL, .dst = b->shadow + (dst - b->addr),
+							      .value = value, .bytes = bytes }));
+}
+
+static int is_event(struct context *ctx, struct event *e)
+{
+	struct event *have = ctx->events;
+
+	while (have && have != e)
+		have = have->next;
+	return have != NULL;
+}
+
+EXPORT int cuEventCreate(struct event **out, unsigned flags)
+{
+	int rc;
+	struct context *ctx = fake_enter(&rc);
+	struct event *e;
+
+	if (!ctx)
+		return rc;
+	e = flags & ~3u ? NULL : calloc(1, sizeof *e);
+	if (!e)
+		return fake_leave(CUDA_ERROR_INVALID_VALUE);
+	e->ctx = ctx;
+	e->next = ctx->events;
+	ctx->events = e;
+	*out = e;
+	return fake_leave(CUDA_SUCCESS);
+}
+
+EXPORT int cuEventRecord(struct event *e, struct stream *s)
+{
+	int rc;
+	struct context *ctx = fake_enter(&rc);
+
+	if (!ctx)
+		return rc;
+	if (!is_event(ctx, e))
+		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
+	rc = fake_queue(ctx, s, &(struct op){ .kind = OP_RECORD, .event = e, .ticket = e->recorded + 1 });
+	if (rc)
+		return fake_leave(rc);
+	e->recorded++;
+	e->users++;
+	return fake_leave(CUDA_SUCCESS);
+}
+
+EXPORT int cuEventSynchronize(struct event *e)
+{
+	int rc;
+	struct context *ctx = fake_enter(&rc);
+	uint64_t ticket;
+
+	if (!ctx)
+		return rc;
+	if (!is_event(ctx, e))
+		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
+	ticket = e->recorded;
+	e->users++;
+	while (e->done < ticket)
+		pthread_cond_wait(&fake_changed, &fake_lock);
+	e->users--;
+	event_drop(e);
+	return fake_leave(ctx->failed);
+}
+
+static void event_end(struct event *e)
+{
+	struct event **at = &e->ctx->events;
+
+	while (*at != e)
+		at = &(*at)->next;
+	*at = e->next;
+	e->destroyed = 1;
+	event_drop(e);
+}
+
+EXPORT int cuEventDestroy_v2(struct event *e)
+{
+	int rc;
+	struct context *ctx = fake_enter(&rc);
+
+	if (!ctx)
+		return rc;
+	if (!is_event(ctx, e))
+		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
+	event_end(e);
+	return fake_leave(CUDA_SUCCESS);
+}
+
+void fake_streams_drop(struct context *ctx)
+{
+	while (ctx->events)
+		event_end(ctx->events);
+	while (ctx->streams)
+		stream_end(ctx->streams);
+	ctx->null_stream = NULL;
+}

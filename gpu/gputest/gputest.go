@@ -1,0 +1,88 @@
+// Package gputest gives tests a GPU that is none: the fake libcuda of
+// gpu/fakecuda, whose fake.h says what it imitates and what the words mean that
+// GDRCP_FAKE_CUDA holds.
+package gputest
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Library names the environment variable of a fake that is built already, as
+// for tests in a virtual machine: Build then builds nothing.
+const Library = "GDRCP_FAKE_CUDA_LIBRARY"
+
+// Build builds the fake in dir, with further flags for the compiler, and returns
+// the file. It needs gcc. Takes about a second.
+func Build(dir string, flags ...string) (string, error) {
+	if file := os.Getenv(Library); file != "" && len(flags) == 0 {
+		return file, nil
+	}
+	root, err := moduleRoot()
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(dir, "libcuda.so.1")
+	out, err := exec.Command(filepath.Join(root, "gpu/fakecuda/build"), append([]string{file}, flags...)...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build the fake libcuda: %w\n%s", err, out)
+	}
+	return file, nil
+}
+
+// Env is what a process needs in its environment to find the fake, with words
+// of GDRCP_FAKE_CUDA. What leaks then ends the process.
+func Env(library string, words ...string) []string {
+	return []string{
+		"GDRCP_LIBCUDA=" + library,
+		"GDRCP_LIBNVML=" + library,
+		"GDRCP_FAKE_CUDA=" + strings.Join(words, ","),
+		"GDRCP_FAKE_CUDA_LEAKS=abort",
+	}
+}
+
+// Set sets Env for this process until the test ends, and so for every
+// gpu.Driver that is opened meanwhile.
+func Set(t testing.TB, library string, words ...string) {
+	t.Helper()
+	for _, entry := range Env(library, words...) {
+		name, value, _ := strings.Cut(entry, "=")
+		t.Setenv(name, value)
+	}
+}
+
+// Use is Build and Set for one test.
+func Use(t testing.TB, words ...string) {
+	t.Helper()
+	library, err := Build(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	Set(t, library, words...)
+}
+
+// moduleRoot looks for go.mod from the working folder upwards: go test runs
+// tests in the folder of their package.
+func moduleRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("find the module: %w", err)
+	}
+	for {
+		_, err := os.Stat(filepath.Join(dir, "go.mod"))
+		if err == nil {
+			return dir, nil
+		}
+		if parent := filepath.Dir(dir); errors.Is(err, fs.ErrNotExist) && parent != dir {
+			dir = parent
+			continue
+		}
+		return "", fmt.Errorf("find the module: %w", err)
+	}
+}

@@ -10,9 +10,6 @@ import "C"
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"unsafe"
 )
@@ -83,18 +80,4 @@ func (d *Driver) readBAR1(dev *Device) {
 // spellUUID spells a GPU's UUID as nvidia-smi does.
 func spellUUID(b []byte) string {
 	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])
-}
-
-// numaNode is the node that a PCI device is near to, -1 where the kernel names
-// none.
-func numaNode(sysfs, pciAddress string) int {
-	b, err := os.ReadFile(filepath.Join(sysfs, "bus/pci/devices", pciAddress, "numa_node"))
-	if err != nil {
-		return -1
-	}
-	n, err := strconv.Atoi(strings.TrimSpace(string(b)))
-	if err != nil {
-		return -1
-	}
-	return n
 }

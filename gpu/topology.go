@@ -1,0 +1,126 @@
+package gpu
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// PathClass says how far two PCI devices are from each other, as `nvidia-smi
+// topo -m` and NCCL do: the lower the nearer. What GPUs and NICs send each
+// other runs at the speed of the bus up to PXB; beyond that the processor's
+// host bridge forwards it, and many do so slowly or not at all.
+type PathClass uint8
+
+// The classes. nvidia-smi's NODE, between host bridges of one NUMA node, is PHB
+// here: both go through the processor.
+const (
+	PIX PathClass = iota + 1 // through one PCIe switch at most
+	PXB                      // through several PCIe switches, but no host bridge
+	PHB                      // through a host bridge, within a NUMA node
+	SYS                      // between NUMA nodes, or unknown
+)
+
+func (c PathClass) String() string {
+	switch c {
+	case PIX:
+		return "PIX"
+	case PXB:
+		return "PXB"
+	case PHB:
+		return "PHB"
+	case SYS:
+		return "SYS"
+	}
+	return "unknown"
+}
+
+// MarshalText is String, for JSON.
+func (c PathClass) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// PathBetween classes the path between two PCI devices, by their addresses and
+// what sysfs (as a rule "/sys") tells of them. It is SYS where either is not
+// there, as software devices that have no PCI address.
+func PathBetween(sysfs, a, b string) PathClass {
+	pathA, pathB := pciPath(sysfs, a), pciPath(sysfs, b)
+	if pathA == nil || pathB == nil {
+		return SYS
+	}
+	shared := 0
+	for shared < min(len(pathA), len(pathB)) && pathA[shared] == pathB[shared] {
+		shared++
+	}
+	switch {
+	// A machine of one node may name none: then both are -1, and alike.
+	case shared == 0 && numaNode(sysfs, a) != numaNode(sysfs, b):
+		return SYS
+	case shared <= 1: // other host bridges of a NUMA node, or other ports of one
+		return PHB
+	case len(pathA)-shared <= belowSwitch && len(pathB)-shared <= belowSwitch:
+		return PIX
+	}
+	return PXB
+}
+
+// belowSwitch is how many PCI devices there are from a switch's upstream port,
+// which paths through it share, to what is plugged in: the downstream port and
+// the device itself.
+const belowSwitch = 2
+
+var (
+	hostBridge = regexp.MustCompile(`^pci[0-9a-f]{4,}:[0-9a-f]{2}$`)
+	pciAddress = regexp.MustCompile(`^[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
+)
+
+// pciPath lists what lies between the processor and a PCI device: the host
+// bridge, the PCI bridges below it, and the device. It is nil where there is no
+// such device.
+func pciPath(sysfs, address string) []string {
+	address = strings.ToLower(address)
+	if !pciAddress.MatchString(address) {
+		return nil
+	}
+	real, err := filepath.EvalSymlinks(filepath.Join(sysfs, "bus/pci/devices", address))
+	if err != nil {
+		return nil
+	}
+	parts := strings.Split(real, "/")
+	for i := len(parts) - 1; i >= 0; i-- {
+		if hostBridge.MatchString(parts[i]) {
+			return parts[i:]
+		}
+	}
+	return nil
+}
+
+// Nearest chooses among GPUs the one with the shortest path to the NIC at a PCI
+// address, and says which class that is: of several the one with the lowest
+// index. GPUs with a Problem do not count; with none left, ok is false.
+func Nearest(sysfs string, gpus []Device, nicPCIAddress string) (nearest Device, path PathClass, ok bool) {
+	for _, g := range gpus {
+		if g.Problem != "" {
+			continue
+		}
+		p := PathBetween(sysfs, g.PCIAddress, nicPCIAddress)
+		if !ok || p < path || p == path && g.Index < nearest.Index {
+			nearest, path, ok = g, p, true
+		}
+	}
+	return nearest, path, ok
+}
+
+// numaNode is the node that a PCI device is near to, -1 where the kernel names
+// none.
+func numaNode(sysfs, pciAddress string) int {
+	b, err := os.ReadFile(filepath.Join(sysfs, "bus/pci/devices", pciAddress, "numa_node"))
+	if err != nil {
+		return -1
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		return -1
+	}
+	return n
+}

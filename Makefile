@@ -71,8 +71,10 @@ fuzz: gcc ## every fuzz target for FUZZTIME (3s)
 	.ci/fuzz $(FUZZTIME)
 
 .PHONY: lint
-lint: gcc ## gofmt, vet, staticcheck, shellcheck and the import rules
+lint: gcc ## gofmt, vet, staticcheck, shellcheck, the import rules, and whether the GPU's kernels are those of their source
 	@$(NEED) shellcheck
+	@if [ -n "$$CI" ]; then $(NEED) clang-16; fi
+	@gpu/ptx --check
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \
 	  if [ -n "$$unformatted" ]; then echo "gofmt would change:" $$unformatted >&2; exit 1; fi
 	$(GO) vet ./...

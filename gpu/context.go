@@ -20,6 +20,7 @@ type Context struct {
 	driver *Driver
 	device Device
 	c      *C.struct_gdr_context
+	hash   hashKernels
 
 	mu     sync.Mutex
 	open   map[string]int // what is open, by kind

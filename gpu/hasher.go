@@ -1,0 +1,243 @@
+//go:build linux && cgo
+
+package gpu
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+//go:generate ./ptx
+
+// blake3PTX is blake3.cu, compiled by the script ptx.
+//
+//go:embed blake3.ptx
+var blake3PTX string
+
+// Hasher digests device memory by BLAKE3, many pieces in one go. It holds what
+// that needs: memory for chaining values on the GPU, and pinned memory for the
+// table of jobs and for the digests. One goroutine at a time may use it.
+type Hasher struct {
+	ctx      *Context
+	kernels  *hashKernels
+	maxJobs  int
+	maxBytes int
+	layout   hashLayout
+
+	scratch *Memory
+	host    []byte // as scratch, without chaining values
+	pinned  *Pinned
+	done    *Mark // behind what Begin queued
+
+	jobs int       // of the last Begin
+	args [5]uint64 // of a launch: here, so that none allocates
+}
+
+// hashLayout is what lies where in a Hasher's memory, offsets in bytes. The
+// table is at 0, the digests are in the same place on the GPU and at the host.
+type hashLayout struct {
+	digests, cvs, end int
+}
+
+const (
+	digestBytes = 32
+	// hashChunksMax keeps the kernels' counts in 31 bits.
+	hashChunksMax = math.MaxInt32 - tileChunks
+)
+
+// NewHasher makes a Hasher for at most maxJobs jobs and maxBytes bytes at once.
+// It takes 32 bytes of device memory for each KiB of maxBytes, and 100 for each
+// job. The error is ErrUnsupported below compute capability 7.0. The first one
+// of a Context blocks while the driver compiles the kernels, which can take
+// seconds where it has not got them in its cache (~/.nv/ComputeCache).
+func (c *Context) NewHasher(maxJobs, maxBytes int) (*Hasher, error) {
+	if maxJobs <= 0 || maxJobs > hashChunksMax || maxBytes < 0 || maxBytes/hashChunkBytes > hashChunksMax-maxJobs {
+		return nil, fmt.Errorf("digest %d bytes in %d jobs at once: too many, or none", maxBytes, maxJobs)
+	}
+	if c.device.ComputeMajor < 7 {
+		return nil, fmt.Errorf("digest on GPU %d: compute capability %d.%d is below 7.0: %w",
+			c.device.Index, c.device.ComputeMajor, c.device.ComputeMinor, ErrUnsupported)
+	}
+	h := &Hasher{ctx: c, maxJobs: maxJobs, maxBytes: maxBytes}
+	h.layout.digests = (tableBytes(maxJobs) + 63) / 64 * 64
+	h.layout.cvs = h.layout.digests + maxJobs*digestBytes
+	h.layout.end = h.layout.cvs + (maxBytes/hashChunkBytes+maxJobs)*digestBytes
+	if err := h.make(); err != nil {
+		return nil, errors.Join(err, h.Close())
+	}
+	return h, nil
+}
+
+// make takes what Close gives back. Where it fails it leaves what it had.
+func (h *Hasher) make() (err error) {
+	if h.kernels, err = h.ctx.hash.take(h.ctx); err != nil {
+		return err
+	}
+	if h.scratch, err = h.ctx.Alloc(h.layout.end); err != nil {
+		return err
+	}
+	h.host, err = unix.Mmap(-1, 0, h.layout.cvs, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return fmt.Errorf("map %d bytes: %w", h.layout.cvs, err)
+	}
+	if h.pinned, err = h.ctx.Pin(h.host); err != nil {
+		return err
+	}
+	h.done, err = h.ctx.NewMark()
+	return err
+}
+
+// Begin queues, in s, the digesting of all jobs: behind it, s holds digests.
+// Their memory must stay open and unchanged until then. A job that breaks a rule
+// of HashJob, or more jobs or bytes than the Hasher is for, are an error, and
+// nothing is queued. Where the work of an earlier Begin is still under way it
+// blocks until that is done.
+func (h *Hasher) Begin(s *Stream, jobs []HashJob) error {
+	if h.done == nil {
+		return fmt.Errorf("digest: %w", ErrClosed)
+	}
+	if err := h.check(jobs); err != nil {
+		return fmt.Errorf("digest: %w", err)
+	}
+	if err := h.done.Wait(); err != nil {
+		return err
+	}
+	h.jobs = 0
+	if len(jobs) == 0 {
+		return nil
+	}
+	if err := h.queue(s, jobs); err != nil {
+		// A part of it may be under way, and the next Begin must not change its table.
+		return errors.Join(err, s.Wait())
+	}
+	h.jobs = len(jobs)
+	return nil
+}
+
+func (h *Hasher) check(jobs []HashJob) error {
+	if len(jobs) > h.maxJobs {
+		return fmt.Errorf("%d jobs at once, of at most %d", len(jobs), h.maxJobs)
+	}
+	left := h.maxBytes
+	for i := range jobs {
+		j := &jobs[i]
+		if err := j.check(); err != nil {
+			return fmt.Errorf("job %d: %w", i, err)
+		}
+		if j.Memory.ctx != h.ctx {
+			return fmt.Errorf("job %d: memory %w", i, errOtherGPU)
+		}
+		if err := j.Memory.use(); err != nil {
+			return fmt.Errorf("job %d: memory: %w", i, err)
+		}
+		j.Memory.release()
+		if j.Len > left {
+			return fmt.Errorf("job %d: more than %d bytes at once", i, h.maxBytes)
+		}
+		left -= j.Len
+	}
+	return nil
+}
+
+func (h *Hasher) queue(s *Stream, jobs []HashJob) error {
+	chunks, wide := putTable(h.host, jobs, func(i int) uint64 { return jobs[i].Memory.Addr() + uint64(jobs[i].Offset) })
+	wideAt := len(jobs) * jobLineBytes
+	if err := s.ToDevice(h.scratch, 0, h.host[:wideAt+4*wide]); err != nil {
+		return err
+	}
+	table := h.scratch.Addr()
+	digests, cvs := table+uint64(h.layout.digests), table+uint64(h.layout.cvs)
+	h.args = [5]uint64{table, uint64(len(jobs)), uint64(chunks), cvs, digests}
+	if err := s.launch(h.kernels.tiles, (chunks+tileChunks-1)/tileChunks, tileChunks, 0, h.args[:]...); err != nil {
+		return err
+	}
+	if wide > 0 {
+		h.args = [5]uint64{table, table + uint64(wideAt), cvs, digests}
+		if err := s.launch(h.kernels.join, wide, tileChunks, 0, h.args[:4]...); err != nil {
+			return err
+		}
+	}
+	got := h.host[h.layout.digests:][:len(jobs)*digestBytes]
+	if err := s.ToHost(got, h.scratch, h.layout.digests); err != nil {
+		return err
+	}
+	return s.Record(h.done)
+}
+
+// Digest is that of job i of the last Begin. It is valid once the stream, or a
+// mark behind that Begin, was waited for, until the next Begin or Close.
+func (h *Hasher) Digest(i int) [32]byte {
+	at := h.host[h.layout.digests:][:h.jobs*digestBytes]
+	return [32]byte(at[i*digestBytes:])
+}
+
+// Close waits for the work of the last Begin, then frees what the Hasher holds.
+// Closing again does nothing.
+func (h *Hasher) Close() error {
+	var errs []error
+	if h.done != nil {
+		errs = append(errs, h.done.Wait(), h.done.Close())
+	}
+	if h.pinned != nil {
+		errs = append(errs, h.pinned.Close())
+	}
+	if h.host != nil {
+		errs = append(errs, unix.Munmap(h.host))
+	}
+	if h.scratch != nil {
+		errs = append(errs, h.scratch.Close())
+	}
+	if h.kernels != nil {
+		errs = append(errs, h.kernels.drop())
+	}
+	h.done, h.pinned, h.host, h.scratch, h.kernels, h.jobs = nil, nil, nil, nil, nil, 0
+	return errors.Join(errs...)
+}
+
+// hashKernels are the kernels that the Hashers of a Context share: loaded for
+// the first of them, unloaded after the last.
+type hashKernels struct {
+	mu          sync.Mutex
+	users       int
+	module      *module
+	tiles, join *kernel
+}
+
+func (k *hashKernels) take(c *Context) (*hashKernels, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.users == 0 {
+		if err := k.load(c); err != nil {
+			return nil, err
+		}
+	}
+	k.users++
+	return k, nil
+}
+
+func (k *hashKernels) load(c *Context) (err error) {
+	if k.module, err = c.loadModule(blake3PTX); err != nil {
+		return err
+	}
+	if k.tiles, err = k.module.kernel("gdr_blake3_tiles"); err == nil {
+		k.join, err = k.module.kernel("gdr_blake3_join")
+	}
+	if err != nil {
+		err = errors.Join(err, k.module.unload())
+	}
+	return err
+}
+
+func (k *hashKernels) drop() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.users--; k.users > 0 {
+		return nil
+	}
+	return k.module.unload()
+}

@@ -1,0 +1,76 @@
+//go:build linux && cgo
+
+package gpu
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// What blake3.cu has, too.
+const (
+	hashChunkBytes = 1024 // of BLAKE3
+	tileChunks     = 128  // of a thread block
+	jobLineBytes   = 32
+	jobRoot        = 8 // BLAKE3's flag
+)
+
+// chunks is how many leaves the job's tree has: of nothing, too, one.
+func (j *HashJob) chunks() int {
+	return max(1, (j.Len+hashChunkBytes-1)/hashChunkBytes)
+}
+
+// check says what is wrong with a job, but for its memory's owner.
+func (j *HashJob) check() error {
+	switch {
+	case j.Memory == nil:
+		return fmt.Errorf("no memory")
+	case j.Offset%64 != 0:
+		return fmt.Errorf("offset %d is not a multiple of 64", j.Offset)
+	case j.Root && j.Counter != 0:
+		return fmt.Errorf("a root that begins with chunk %d of its file", j.Counter)
+	}
+	_, err := j.Memory.at(j.Offset, j.Len)
+	return err
+}
+
+// putJob writes a line of the job table: struct job of blake3.cu. addr is where
+// the job's bytes begin, and first how many chunks the jobs before it have.
+//
+//	0   8  address
+//	8   8  bytes
+//	16  8  counter of the first chunk
+//	24  4  number of the first chunk in the launch
+//	28  4  flags for the root
+func putJob(line []byte, addr uint64, j *HashJob, first int) {
+	binary.LittleEndian.PutUint64(line[0:], addr)
+	binary.LittleEndian.PutUint64(line[8:], uint64(j.Len))
+	binary.LittleEndian.PutUint64(line[16:], j.Counter)
+	binary.LittleEndian.PutUint32(line[24:], uint32(first))
+	root := uint32(0)
+	if j.Root {
+		root = jobRoot
+	}
+	binary.LittleEndian.PutUint32(line[28:], root)
+}
+
+// tableBytes is the size of a table with that many lines, at most.
+func tableBytes(jobs int) int { return jobs * (jobLineBytes + 4) }
+
+// putTable writes the lines of all jobs, whose bytes lie from addr(i) on, and
+// behind them, in four bytes each, the numbers of those jobs that lie in several
+// tiles. It returns how many chunks and how many such jobs there are.
+func putTable(table []byte, jobs []HashJob, addr func(i int) uint64) (chunks, wide int) {
+	list := table[len(jobs)*jobLineBytes:]
+	for i := range jobs {
+		j := &jobs[i]
+		putJob(table[i*jobLineBytes:], addr(i), j, chunks)
+		end := chunks + j.chunks()
+		if chunks/tileChunks != (end-1)/tileChunks {
+			binary.LittleEndian.PutUint32(list[4*wide:], uint32(i))
+			wide++
+		}
+		chunks = end
+	}
+	return chunks, wide
+}

@@ -13,7 +13,9 @@
 //   - Within a Conn, work requests take effect at the peer in the order they
 //     were posted. A received immediate or message means that the data of that
 //     work request and of every earlier Write of the same Conn is visible in
-//     the target's host memory. Nothing is promised across Conns.
+//     the target's host memory. Nothing is promised across Conns. In device
+//     memory it has arrived, but that device may not see it before something
+//     was Read back from there: see [Rail.Loopback].
 //   - A Done completion means that the local buffer of that work request, and
 //     of every earlier quiet one on the Conn, may be used again. It does not
 //     mean that the peer's program has seen anything.
@@ -43,6 +45,9 @@ const (
 	MaxPrivateDataBytes = 48
 	// MaxMsgBytes bounds RailConfig.MsgBytes.
 	MaxMsgBytes = 64 << 10
+	// LoopbackDepth is how many work requests a Loopback may have posted and
+	// not completed.
+	LoopbackDepth = 16
 )
 
 // Provider is one way to move bytes between hosts. Its methods may be called
@@ -65,10 +70,13 @@ type Provider interface {
 	Listen(addr netip.AddrPort) (Listener, error)
 }
 
-// RailConfig sizes a rail for its session. All counts are positive.
+// RailConfig sizes a rail for its session. All counts but Loopbacks are positive.
 type RailConfig struct {
-	// Conns is how many Conns may live on the rail at once.
+	// Conns is how many Conns may live on the rail at once, those of Loopback
+	// not counted.
 	Conns int
+	// Loopbacks is how many of those there may be at once, or 0.
+	Loopbacks int
 	// SendDepth is how many work requests one Conn may have posted and not
 	// completed, counted as the engine posts them.
 	SendDepth int
@@ -92,6 +100,8 @@ func (c RailConfig) Check(maxWriteBytes int) error {
 	switch {
 	case c.Conns <= 0 || c.SendDepth <= 0 || c.RecvDepth <= 0 || c.MsgBytes <= 0 || c.WriteBytes <= 0:
 		return errors.New("check configuration: every count must be positive")
+	case c.Loopbacks < 0:
+		return fmt.Errorf("check configuration: %d loopback connections", c.Loopbacks)
 	case c.MsgBytes > MaxMsgBytes:
 		return fmt.Errorf("check configuration: messages of %d bytes, at most %d: %w", c.MsgBytes, MaxMsgBytes, ErrUnsupported)
 	case c.WriteBytes > maxWriteBytes:
@@ -114,6 +124,21 @@ type Rail interface {
 	// connect timeout (10 s) has passed. privateData goes to the peer's
 	// Request. A refusal by the peer is a *RejectedError.
 	Dial(ctx context.Context, remote netip.AddrPort, privateData []byte) (Conn, error)
+	// Loopback connects the rail to itself: the device then writes and reads
+	// the rail's own regions, to try what it can do, and to flush. What other
+	// Conns have written to device memory is seen by that device once a Read of
+	// the last of it, of one byte or more, has completed here: the Read pushes
+	// what the RDMA device wrote before it (PCI Express ordering).
+	//
+	// Only OpWrite and OpRead may be posted, LoopbackDepth at once and fewer
+	// where they are long; the others are ErrUnsupported, for nobody would be
+	// told of what they deliver. Completions come out of Wait as those of any
+	// Conn, with the Conn returned here; its other end is never told of. Its
+	// Close ends both ends.
+	//
+	// Blocks as Dial does, and needs nobody in Wait meanwhile. The rail must
+	// have been opened with enough Loopbacks.
+	Loopback(ctx context.Context) (Conn, error)
 	// Wait fills c with what happened since the last call and returns how
 	// many, at least one, or an error: the context's cause, or ErrClosed after
 	// Close. One goroutine at a time. Completion.Msg aliases memory of the

@@ -34,17 +34,20 @@ type Faults struct {
 	Register func(rdma.Region, rdma.Access) error
 	// Dial makes Rail.Dial fail likewise.
 	Dial func(remote netip.AddrPort, privateData []byte) error
+	// Loopback makes Rail.Loopback fail likewise.
+	Loopback func() error
 }
 
 // Posted is a work request on its way into the provider. All counts start at 1
 // and include this one.
 type Posted struct {
-	// Conn counts the Conns of the wrapped provider, as they came up.
+	// Conn counts the Conns of the wrapped provider, as they came up. 0 is for
+	// all Loopbacks.
 	Conn int
 	// Nth counts what was posted on this Conn.
 	Nth int
 	// NthWrite counts the Writes and WriteImms with bytes of all Conns of the
-	// wrapped provider; 0 for others.
+	// wrapped provider; 0 for others, and for those of Loopbacks.
 	NthWrite int
 	// WR is the work request. WR.Local must not be used.
 	WR rdma.WR
@@ -83,7 +86,7 @@ func (p *faultyProvider) Listen(addr netip.AddrPort) (rdma.Listener, error) {
 func (p *faultyProvider) describe(c *faultyConn, wr *rdma.WR) Posted {
 	c.posted++
 	d := Posted{Conn: c.number, Nth: c.posted, WR: *wr}
-	if (wr.Op == rdma.OpWrite || wr.Op == rdma.OpWriteImm) && wr.Len > 0 {
+	if (wr.Op == rdma.OpWrite || wr.Op == rdma.OpWriteImm) && wr.Len > 0 && c.number > 0 {
 		d.NthWrite = int(p.writes.Add(1))
 	}
 	return d

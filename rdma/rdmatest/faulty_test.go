@@ -170,7 +170,8 @@ func TestFailingCalls(t *testing.T) {
 			}
 			return nil
 		},
-		Dial: func(netip.AddrPort, []byte) error { return os.ErrDeadlineExceeded },
+		Dial:     func(netip.AddrPort, []byte) error { return os.ErrDeadlineExceeded },
+		Loopback: func() error { return os.ErrPermission },
 	})
 	rail, err := p.Open("tcp", (&suite{Config: Config{WriteBytes: 1 << 20}}).railConfig())
 	if err != nil {
@@ -187,6 +188,29 @@ func TestFailingCalls(t *testing.T) {
 	addr := netip.MustParseAddrPort("127.0.0.1:1")
 	if _, err := rail.Dial(context.Background(), addr, nil); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("dial: %v", err)
+	}
+	if _, err := rail.Loopback(context.Background()); !errors.Is(err, os.ErrPermission) {
+		t.Errorf("loopback: %v", err)
+	}
+}
+
+// TestLoopbacksAreNotCounted: the numbers of other Conns and Writes do not
+// depend on whether there are any.
+func TestLoopbacksAreNotCounted(t *testing.T) {
+	var posted []Posted
+	p := Faulty(tcp.New(), Faults{Drop: func(p Posted) bool { posted = append(posted, p); return false }})
+	s := &suite{Config: tcpConfig(p), factor: 1}
+	s.AcceptDevice = s.Device
+	l := s.layout()
+	l.cfg.Loopbacks = 1
+	both := s.unconnected(t, l)
+	loop := both.a.loop(t)
+	both.a.postTo(loop, both.a.write(both.a, 0, 0, 10))
+	both.a.await("the Done", func() bool { return len(both.a.of(loop).dones) == 1 })
+	both.a.conn, both.b.conn = both.connect(t)
+	both.a.post(both.a.write(both.b, 0, 0, 10))
+	if first, last := posted[0], posted[len(posted)-1]; first.Conn != 0 || first.NthWrite != 0 || last.Conn == 0 || last.NthWrite != 1 {
+		t.Errorf("posted to the loopback %+v, and to the other %+v", first, last)
 	}
 }
 
@@ -209,7 +233,7 @@ var brokenWays = map[string]struct {
 	},
 	"loses": {
 		Faults{Stall: func(p Posted) bool { return p.WR.Op == rdma.OpRead }},
-		[]string{"Reads", "ManyReadsBothWays"},
+		[]string{"Reads", "ManyReadsBothWays", "LoopbackBesideConns", "LoopbackQueueFull"},
 	},
 }
 

@@ -80,13 +80,30 @@ func (r *faultyRail) Dial(ctx context.Context, remote netip.AddrPort, privateDat
 	return r.wrap(inner), nil
 }
 
+func (r *faultyRail) Loopback(ctx context.Context) (rdma.Conn, error) {
+	if fail := r.provider.faults.Loopback; fail != nil {
+		if err := fail(); err != nil {
+			return nil, &rdma.OpError{Op: "connect to itself", Device: r.Device().Name, Err: err}
+		}
+	}
+	inner, err := r.Rail.Loopback(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return r.wrapper(inner, func() int { return 0 }), nil
+}
+
 // wrap returns the wrapper of a Conn, which a completion may have needed before.
 func (r *faultyRail) wrap(inner rdma.Conn) *faultyConn {
+	return r.wrapper(inner, func() int { return int(r.provider.conns.Add(1)) })
+}
+
+func (r *faultyRail) wrapper(inner rdma.Conn, number func() int) *faultyConn {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.conns[inner]
 	if c == nil {
-		c = &faultyConn{Conn: inner, rail: r, number: int(r.provider.conns.Add(1))}
+		c = &faultyConn{Conn: inner, rail: r, number: number()}
 		r.conns[inner] = c
 	}
 	return c

@@ -107,7 +107,7 @@ func Run(t *testing.T, cfg Config) {
 	// What is made once per process, such as a loaded library, is no leak.
 	t.Run("WarmUp", func(t *testing.T) { testGreeting(t, s) })
 	for _, group := range [][]testCase{
-		dataCases, accessCases, queueCases, connectCases, closeCases, processCases,
+		dataCases, accessCases, queueCases, connectCases, closeCases, loopbackCases, processCases,
 	} {
 		for _, c := range group {
 			t.Run(c.name, func(t *testing.T) {

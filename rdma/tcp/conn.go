@@ -23,9 +23,22 @@ const (
 	lingerTimeout = 300 * time.Millisecond
 )
 
+// role is what a Conn is for.
+type role uint8
+
+const (
+	common role = iota // between two rails
+	near               // the end of a Loopback that its user has
+	far                // the other one, of which nobody is told
+)
+
 // conn is an rdma.Conn.
 type conn struct {
-	rail          *rail
+	rail *rail
+	role role
+	// far is the other end of a near one, and nil otherwise.
+	far           *conn
+	sendDepth     int
 	sock          *net.TCPConn
 	local, remote netip.AddrPort
 	immKind       rdma.ImmKind
@@ -46,7 +59,7 @@ type conn struct {
 	// reader shall read to the end of the stream.
 	leaving  bool
 	farewell uint32
-	// userClosed: Close was called, so nobody is told any more.
+	// userClosed: Close was called, or there is no user, so nobody is told.
 	userClosed bool
 
 	// outstanding counts the work requests that were posted and of which
@@ -68,14 +81,18 @@ type conn struct {
 var _ rdma.Conn = (*conn)(nil)
 
 // newConn takes over the socket.
-func newConn(r *rail, sock *net.TCPConn) *conn {
+func newConn(r *rail, sock *net.TCPConn, as role, other *conn) *conn {
+	sendDepth, recvDepth := r.cfg.SendDepth, r.cfg.RecvDepth
+	if as != common {
+		sendDepth, recvDepth = rdma.LoopbackDepth, 0
+	}
 	c := &conn{
-		rail: r, sock: sock,
+		rail: r, sock: sock, role: as, far: other, sendDepth: sendDepth,
 		local:   unmap(sock.LocalAddr()),
 		remote:  unmap(sock.RemoteAddr()),
 		immKind: rdma.ImmWrite,
-		sq:      newSendQueue(r.cfg.SendDepth, r.cfg.MsgBytes),
-		recv:    newRecvSlots(r.cfg.RecvDepth, r.cfg.MsgBytes),
+		sq:      newSendQueue(sendDepth, r.cfg.MsgBytes),
+		recv:    newRecvSlots(recvDepth, r.cfg.MsgBytes),
 		wake:    make(chan struct{}, 1),
 		stop:    make(chan struct{}),
 		done:    make(chan struct{}),
@@ -83,6 +100,7 @@ func newConn(r *rail, sock *net.TCPConn) *conn {
 	if r.cfg.ForceImmSend {
 		c.immKind = rdma.ImmSend
 	}
+	c.userClosed = as == far
 	c.in.init(sock)
 	return c
 }
@@ -136,7 +154,7 @@ func (c *conn) post(wrs []rdma.WR) (int, error) {
 		if c.err != nil {
 			return i, c.err
 		}
-		if c.outstanding.Load() >= int64(c.rail.cfg.SendDepth) {
+		if c.outstanding.Load() >= int64(c.sendDepth) {
 			return i, rdma.ErrQueueFull
 		}
 		local, err := c.check(&wrs[i])
@@ -152,6 +170,9 @@ func (c *conn) post(wrs []rdma.WR) (int, error) {
 // check tells whether a work request can be carried out at this end. Nothing
 // has happened to the Conn if not.
 func (c *conn) check(wr *rdma.WR) (*region, error) {
+	if c.role == near && (wr.Op == rdma.OpSend || wr.Op == rdma.OpWriteImm) {
+		return nil, fmt.Errorf("a loopback connection delivers no messages and no immediates: %w", rdma.ErrUnsupported)
+	}
 	switch wr.Op {
 	case rdma.OpSend:
 		if len(wr.Msg) > c.rail.cfg.MsgBytes {
@@ -247,6 +268,9 @@ func (c *conn) Close() error {
 	c.mu.Unlock()
 	c.leave(byeOrderly, rdma.ErrClosed)
 	<-c.done
+	if c.far != nil {
+		c.far.Close()
+	}
 	c.rail.forget(c)
 	return nil
 }

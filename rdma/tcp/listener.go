@@ -51,25 +51,33 @@ var _ rdma.Listener = (*listener)(nil)
 
 // Listen starts accepting connections.
 func (p *Provider) Listen(addr netip.AddrPort) (rdma.Listener, error) {
-	cfg := net.ListenConfig{KeepAlive: -1} // the engine has a heartbeat
-	cfg.SetMultipathTCP(false)             // its fallback to TCP costs time
 	// "tcp" would turn 0.0.0.0 into [::], and listen on IPv6 too.
 	network := "tcp"
 	if addr.Addr().Is4() {
 		network = "tcp4"
 	}
-	sock, err := cfg.Listen(context.Background(), network, addr.String())
+	sock, err := listenTCP(network, addr.String())
 	if err != nil {
 		return nil, &rdma.OpError{Op: fmt.Sprintf("listen on %s", addr), Device: deviceName, Err: err}
 	}
 	l := &listener{
-		sock: sock.(*net.TCPListener), addr: unmap(sock.Addr()), timeout: p.prefaceTimeout,
+		sock: sock, addr: unmap(sock.Addr()), timeout: p.prefaceTimeout,
 		pending:  make(chan *request, maxPending),
 		refusals: make(chan struct{}, maxRefusals),
 		ended:    make(chan struct{}),
 	}
 	l.tasks.Go(l.acceptLoop)
 	return l, nil
+}
+
+func listenTCP(network, addr string) (*net.TCPListener, error) {
+	cfg := net.ListenConfig{KeepAlive: -1} // the engine has a heartbeat
+	cfg.SetMultipathTCP(false)             // its fallback to TCP costs time
+	sock, err := cfg.Listen(context.Background(), network, addr)
+	if err != nil {
+		return nil, err
+	}
+	return sock.(*net.TCPListener), nil
 }
 
 func (l *listener) Addr() netip.AddrPort { return l.addr }
@@ -279,11 +287,11 @@ func (q *request) accept(ctx context.Context, on rdma.Rail) (*conn, error) {
 		err = q.sock.SetDeadline(time.Time{})
 	}
 	if err != nil {
-		r.unreserve()
+		r.unreserve(common)
 		q.sock.Close()
 		return nil, err
 	}
-	return r.adopt(q.sock)
+	return r.adopt(q.sock, common, nil)
 }
 
 // Reject answers with the code and waits shortly for the peer to close.

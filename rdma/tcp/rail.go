@@ -25,7 +25,8 @@ type rail struct {
 
 	mu     sync.Mutex
 	conns  map[*conn]struct{}
-	slots  int // conns, and Dials and Accepts that will become one
+	slots  int // conns but loopbacks, and Dials and Accepts that will become one
+	loops  int // Loopbacks, and those that are being made
 	closed bool
 }
 
@@ -86,10 +87,10 @@ func (r *rail) dial(ctx context.Context, remote netip.AddrPort, privateData []by
 	}
 	sock, err := r.connect(ctx, remote, privateData)
 	if err != nil {
-		r.unreserve()
+		r.unreserve(common)
 		return nil, err
 	}
-	return r.adopt(sock)
+	return r.adopt(sock, common, nil)
 }
 
 // connect makes the socket and has the preface answered.
@@ -99,13 +100,10 @@ func (r *rail) connect(ctx context.Context, remote netip.AddrPort, privateData [
 	defer context.AfterFunc(r.ctx, func() { cancel(rdma.ErrClosed) })()
 
 	deadline := time.Now().Add(r.connectTimeout)
-	dialer := net.Dialer{Deadline: deadline, KeepAlive: -1} // the engine has a heartbeat
-	dialer.SetMultipathTCP(false)
-	dialled, err := dialer.DialContext(ctx, "tcp", remote.String())
+	sock, err := dialTCP(ctx, remote.String(), deadline)
 	if err != nil {
 		return nil, causeOr(ctx, err)
 	}
-	sock := dialled.(*net.TCPConn)
 	if err := sock.SetDeadline(deadline); err != nil {
 		return nil, errors.Join(err, sock.Close())
 	}
@@ -122,6 +120,16 @@ func (r *rail) connect(ctx context.Context, remote netip.AddrPort, privateData [
 		return nil, causeOr(ctx, err)
 	}
 	return sock, nil
+}
+
+func dialTCP(ctx context.Context, addr string, deadline time.Time) (*net.TCPConn, error) {
+	dialer := net.Dialer{Deadline: deadline, KeepAlive: -1} // the engine has a heartbeat
+	dialer.SetMultipathTCP(false)
+	sock, err := dialer.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	return sock.(*net.TCPConn), nil
 }
 
 // causeOr returns why ctx ended, or err where it did not.
@@ -146,27 +154,37 @@ func (r *rail) reserve() error {
 	return nil
 }
 
-func (r *rail) unreserve() {
+func (r *rail) unreserve(of role) {
 	r.mu.Lock()
-	r.slots--
+	r.giveBack(of)
 	r.mu.Unlock()
 }
 
-// adopt makes a Conn of a connected socket in the room that was reserved.
-func (r *rail) adopt(sock *net.TCPConn) (*conn, error) {
-	if err := tune(sock); err != nil {
-		r.unreserve()
+// giveBack frees the room of a Conn. The caller holds r.mu.
+func (r *rail) giveBack(of role) {
+	switch of {
+	case common:
+		r.slots--
+	case near:
+		r.loops--
+	}
+}
+
+// adopt makes a Conn of a connected socket in the room that was reserved, which
+// is given back on an error. far is the other end of a near one.
+func (r *rail) adopt(sock *net.TCPConn, as role, far *conn) (*conn, error) {
+	err := tune(sock)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err == nil && r.closed {
+		err = rdma.ErrClosed
+	}
+	if err != nil {
+		r.giveBack(as)
 		sock.Close()
 		return nil, err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed {
-		r.slots--
-		sock.Close()
-		return nil, rdma.ErrClosed
-	}
-	c := newConn(r, sock)
+	c := newConn(r, sock, as, far)
 	r.conns[c] = struct{}{}
 	c.start()
 	return c, nil
@@ -177,7 +195,7 @@ func (r *rail) forget(c *conn) {
 	r.mu.Lock()
 	if _, ok := r.conns[c]; ok {
 		delete(r.conns, c)
-		r.slots--
+		r.giveBack(c.role)
 	}
 	r.mu.Unlock()
 	r.queue.purge(c)

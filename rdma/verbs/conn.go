@@ -16,17 +16,18 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"gdrcp/rdma"
 )
 
 // conn is one queue pair.
 type conn struct {
+	// far is the other end where this one is a Loopback's, which it ends, or nil.
+	far           *conn
 	r             *rail
 	ep            *endpoint
 	q             *C.struct_vb_qp
-	slot          int
+	berth         berth
 	number        uint32 // of the queue pair
 	local, remote netip.AddrPort
 	imm           atomic.Uint32 // rdma.ImmKind
@@ -72,68 +73,6 @@ const (
 	// 0.64 ms; rdma_cm leaves the code at 0, which is 655 ms.
 	rnrTimer = 12
 )
-
-// newConn makes the queue pair for an endpoint that is bound to the rail's
-// device, with its receives posted. On error the endpoint is the caller's.
-func (r *rail) newConn(ep *endpoint) (*conn, error) {
-	slot, serial, err := r.takeSlot()
-	if err != nil {
-		return nil, err
-	}
-	cfg := C.struct_vb_qp_config{
-		slot:         C.int(slot),
-		generation:   C.int(serial),
-		ops:          C.int(r.cfg.SendDepth + 1),
-		sends:        C.int(r.size.sends),
-		least_sends:  C.int(r.size.leastSends),
-		recvs:        C.int(r.size.recvs),
-		split_bytes:  C.uint32_t(r.size.splitBytes),
-		signal_bytes: C.uint32_t(r.size.signalBytes),
-	}
-	c := &conn{
-		r: r, ep: ep, slot: slot,
-		hello:     make(chan struct{}),
-		watchDone: make(chan struct{}),
-	}
-	if rc := C.vb_qp_open(r.c, ep.id, &cfg, &c.q); rc != 0 {
-		r.freeSlot(slot)
-		return nil, r.lockedMemory(&rdma.OpError{Op: "create queue pair", Device: r.dev.Name, Err: errno(rc)})
-	}
-	var stride C.uint32_t
-	buffers := C.vb_qp_buffers(c.q, &stride)
-	c.sendQueue.init(r, int(cfg.ops), int(cfg.sends),
-		unsafe.Slice(C.vb_qp_ops(c.q), int(cfg.ops)),
-		unsafe.Slice((*byte)(buffers), int(cfg.ops)*int(stride)), int(stride))
-	c.local, c.remote = ep.addrs()
-	c.number = uint32(C.vb_qp_num(c.q))
-
-	r.pollMu.Lock()
-	r.conns[slot] = c
-	C.vb_qp_attach(c.q)
-	r.pollMu.Unlock()
-	r.mu.Lock()
-	r.live[c] = struct{}{}
-	r.mu.Unlock()
-	return c, nil
-}
-
-func (r *rail) takeSlot() (slot, serial int, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.slots) == 0 {
-		return 0, 0, fmt.Errorf("all %d connections of the rail on %s are in use", r.cfg.Conns, r.dev.Name)
-	}
-	slot = r.slots[len(r.slots)-1]
-	r.slots = r.slots[:len(r.slots)-1]
-	r.serial++
-	return slot, r.serial & 0xffff, nil
-}
-
-func (r *rail) freeSlot(slot int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.slots = append(r.slots, slot)
-}
 
 // begin watches over an established endpoint from now on.
 func (c *conn) begin() {
@@ -298,7 +237,12 @@ func (c *conn) LastHeard() time.Time { return time.Unix(0, c.heard.Load()) }
 // Close ends the connection. It asks nothing of the peer and so does not wait
 // for one that has stopped.
 func (c *conn) Close() error {
-	c.once.Do(c.shutdown)
+	c.once.Do(func() {
+		c.closeErr = c.shutdown()
+		if c.far != nil {
+			c.closeErr = errors.Join(c.closeErr, c.far.Close())
+		}
+	})
 	return c.closeErr
 }
 
@@ -312,14 +256,14 @@ func (c *conn) silence() {
 	}
 }
 
-func (c *conn) shutdown() {
+func (c *conn) shutdown() error {
 	c.silence()
 	C.vb_qp_to_error(c.q)
 	C.vb_id_disconnect(c.ep.api, c.ep.id)
 	c.drain()
 	c.ep.fd.close()
 	<-c.watchDone
-	c.closeErr = c.release()
+	return c.release()
 }
 
 // drain polls until everything posted has completed or nothing comes any more.
@@ -355,7 +299,7 @@ func (c *conn) release() error {
 	r := c.r
 	c.silence()
 	r.pollMu.Lock()
-	r.conns[c.slot] = nil
+	r.conns[c.berth.slot] = nil
 	C.vb_qp_detach(c.q)
 	kept := r.stash[:0]
 	for _, o := range r.stash {
@@ -375,7 +319,7 @@ func (c *conn) release() error {
 	r.pollMu.Unlock()
 	rc := C.vb_qp_close(c.q)
 	c.ep.destroy()
-	r.freeSlot(c.slot)
+	r.leave(c.berth)
 	if rc != 0 {
 		return &rdma.OpError{Op: "free the buffers of the connection to", Device: r.dev.Name, Peer: c.remote, Err: errno(rc)}
 	}

@@ -57,18 +57,36 @@ func (r *rail) Dial(ctx context.Context, remote netip.AddrPort, privateData []by
 		return nil, err
 	}
 	defer r.busy.Done()
+	b, err := r.takeBerth()
+	if err != nil {
+		return nil, err
+	}
+	c, err := r.dial(ctx, remote, data, b)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.hand(); err != nil {
+		return nil, r.connectFailed(remote, errors.Join(err, c.Close()))
+	}
+	return c, nil
+}
+
+// dial connects a queue pair that is not handed out yet. The berth is its own,
+// also on an error.
+func (r *rail) dial(ctx context.Context, remote netip.AddrPort, data []byte, b berth) (*conn, error) {
 	ctx, done := r.attempt(ctx)
 	defer done()
-
 	ep, err := r.resolve(ctx, remote)
 	if err != nil {
+		r.leave(b)
 		return nil, err
 	}
 	if err := r.route(ctx, ep); err != nil {
 		ep.destroy()
+		r.leave(b)
 		return nil, r.connectFailed(remote, err)
 	}
-	c, err := r.newConn(ep)
+	c, err := r.newConn(ep, b)
 	if err != nil {
 		ep.destroy()
 		return nil, err
@@ -82,9 +100,6 @@ func (r *rail) Dial(ctx context.Context, remote netip.AddrPort, privateData []by
 	err = c.greet()
 	if err == nil && r.dev.Transport == rdma.IWARP {
 		err = c.awaitGreeting(ctx, c.nudge)
-	}
-	if err == nil {
-		err = c.hand()
 	}
 	if err != nil {
 		return nil, r.connectFailed(remote, errors.Join(err, c.Close()))

@@ -23,8 +23,9 @@ import (
 // that one signalled completion frees every operation before it.
 type sendQueue struct {
 	rail     *rail
-	depth    int // operations that the engine may have under way
-	hwDepth  int // work requests that the device takes
+	depth    int  // operations that the engine may have under way
+	oneWay   bool // nothing may be posted that is told at the other end
+	hwDepth  int  // work requests that the device takes
 	ops      []C.struct_vb_op
 	buffers  []byte // send buffers, stride apart
 	stride   int
@@ -48,7 +49,7 @@ type record struct {
 
 func (s *sendQueue) init(r *rail, slots, hwDepth int, ops []C.struct_vb_op, buffers []byte, stride int) {
 	s.rail = r
-	s.depth = r.cfg.SendDepth
+	s.depth = slots - 1 // but the greeting
 	s.hwDepth = hwDepth
 	s.ops = ops
 	s.buffers = buffers
@@ -137,11 +138,15 @@ var (
 	errOutside    = errors.New("post: offset and length lie outside the memory region")
 	errTooLong    = errors.New("post: longer than the rail was opened for")
 	errNotWritten = errors.New("post: a read needs a region with LocalWrite")
+	errOneWay     = fmt.Errorf("post: a loopback connection delivers no messages and no immediates: %w", rdma.ErrUnsupported)
 )
 
 // fill checks wr and describes it in op. It returns how many work requests of
 // the device it takes.
 func (s *sendQueue) fill(op *C.struct_vb_op, wr *rdma.WR, kind rdma.ImmKind) (int, error) {
+	if s.oneWay && (wr.Op == rdma.OpSend || wr.Op == rdma.OpWriteImm) {
+		return 0, errOneWay
+	}
 	if wr.Op == rdma.OpSend {
 		if len(wr.Msg) > s.rail.cfg.MsgBytes {
 			return 0, errTooLong

@@ -13,6 +13,9 @@ import (
 func TestFit(t *testing.T) {
 	cfg := rdma.RailConfig{Conns: 4, SendDepth: 32, RecvDepth: 60, MsgBytes: 64, WriteBytes: 1 << 20}
 	const perWrite = 5 // four pieces and the Send that stands for an immediate
+	// Of each two: one end with the shortest queue for 16 operations, one with
+	// the greeting, and four receives each.
+	const loopbacks = 2 * (17 + 4 + 1 + 4)
 	cases := []struct {
 		name           string
 		change         func(*rdma.RailConfig)
@@ -27,6 +30,9 @@ func TestFit(t *testing.T) {
 		{"ReceivesAboveTheDevice", func(c *rdma.RailConfig) { c.RecvDepth = 200 }, 150, 1 << 20, 0, 0},
 		{"LongestWriteBesideQuietOnes", func(c *rdma.RailConfig) { c.WriteBytes = 16 << 20 }, 80, 1 << 20, 0, 0},
 		{"LongestWriteAboveTheDevice", func(c *rdma.RailConfig) { c.WriteBytes = 64 << 20 }, 256, 1 << 20, 0, 0},
+		{"Loopbacks", func(c *rdma.RailConfig) { c.Loopbacks = 2 }, 1 << 15, 1 << 20, 32*perWrite + 1, 4*(32*perWrite+1+64) + loopbacks},
+		{"LoopbacksTakeEntries", func(c *rdma.RailConfig) { c.Loopbacks = 2 }, 1 << 15, 4*164 + loopbacks, 100, 4*164 + loopbacks},
+		{"LoopbackAboveTheDevice", func(c *rdma.RailConfig) { c.Loopbacks, c.SendDepth, c.RecvDepth, c.WriteBytes = 1, 1, 1, 1 }, 16, 1 << 20, 0, 0},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -39,7 +45,7 @@ func TestFit(t *testing.T) {
 			if (err == nil) != (c.sends > 0) {
 				t.Fatalf("%+v: %v", s, err)
 			}
-			if err == nil && (s.sends != c.sends || s.cqe != c.entries || s.recvs != 64) {
+			if err == nil && (s.conn.sends != c.sends || s.cqe != c.entries || s.conn.recvs != 64) {
 				t.Errorf("%+v, want %d sends and %d entries", s, c.sends, c.entries)
 			}
 			if err == nil && s.cqe > c.maxCQE {
@@ -57,6 +63,8 @@ func TestCheckConfig(t *testing.T) {
 	for name, change := range map[string]func(*rdma.RailConfig){
 		"Conns":      func(c *rdma.RailConfig) { c.Conns = 0 },
 		"ManyConns":  func(c *rdma.RailConfig) { c.Conns = maxConns + 1 },
+		"Loopbacks":  func(c *rdma.RailConfig) { c.Loopbacks = -1 },
+		"ManyEnds":   func(c *rdma.RailConfig) { c.Loopbacks = maxConns / 2 },
 		"SendDepth":  func(c *rdma.RailConfig) { c.SendDepth = -1 },
 		"RecvDepth":  func(c *rdma.RailConfig) { c.RecvDepth = 0 },
 		"MsgBytes":   func(c *rdma.RailConfig) { c.MsgBytes = rdma.MaxMsgBytes + 1 },
@@ -167,8 +175,8 @@ func TestLongestAccessAlwaysFits(t *testing.T) {
 		t.Fatal(err)
 	}
 	quiet := rdma.WR{Op: rdma.OpWrite, Quiet: true, Len: 1}
-	for n := range 3 * short.leastSends {
-		s, m := testQueue(64, short.leastSends)
+	for n := range 3 * short.conn.leastSends {
+		s, m := testQueue(64, short.conn.leastSends)
 		quiet.Local = m
 		s.complete(0) // the greeting
 		for i := range n {
@@ -243,6 +251,12 @@ func TestPostChecksArguments(t *testing.T) {
 	for name, wr := range cases {
 		if err := s.post(wr); err == nil || errors.Is(err, rdma.ErrQueueFull) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+	s.oneWay = true
+	for _, op := range []rdma.Op{rdma.OpSend, rdma.OpWriteImm} {
+		if err := s.post(rdma.WR{Op: op}); !errors.Is(err, rdma.ErrUnsupported) {
+			t.Errorf("a loopback took work request %d: %v", op, err)
 		}
 	}
 	if s.posted.Load() != 1 {

@@ -55,22 +55,33 @@ type rail struct {
 	busy    sync.WaitGroup // Dial, Accept and Register under way
 	live    map[*conn]struct{}
 	mrs     map[*mr]struct{}
-	slots   []int // free ones
-	serial  int
+	berths  berths
 }
 
 // sizes are counts and sizes in the device's terms.
 type sizes struct {
-	sends, recvs int // work requests of one queue pair
-	leastSends   int // of sends that are of use
-	cqe          int
-	splitBytes   int
-	readIn       int
-	readOut      int
+	conn       depths // of a Conn of the engine's
+	near, far  depths // of the ends of a Loopback
+	cqe        int
+	splitBytes int
+	readIn     int
+	readOut    int
 	// signalBytes is the length from which every work request is signalled, or 0.
 	signalBytes int
 	siw         bool
 }
+
+// depths are how much one queue pair may have under way.
+type depths struct {
+	ops        int // operations, with the greeting
+	sends      int // work requests of the device for them
+	leastSends int // of sends that are of use
+	recvs      int
+}
+
+// entries are the completion queue entries that a queue pair may take: on an
+// error unsignalled work requests complete too.
+func (d depths) entries() int { return d.sends + d.recvs }
 
 const (
 	// splitBytes is how a long access is cut: several work requests keep a
@@ -113,15 +124,13 @@ func (p *Provider) Open(device string, cfg rdma.RailConfig) (rdma.Rail, error) {
 	}
 	r := &rail{
 		p: p, api: p.api, held: held, ctx: held.ctx, dev: d, cfg: cfg, size: size,
-		conns: make([]*conn, cfg.Conns),
+		conns: make([]*conn, cfg.Conns+2*cfg.Loopbacks),
 		comps: make([]C.struct_vb_comp, C.VB_BATCH),
 		msgs:  make([]byte, C.VB_BATCH*cfg.MsgBytes),
 		live:  map[*conn]struct{}{},
 		mrs:   map[*mr]struct{}{},
 	}
-	for i := range cfg.Conns {
-		r.slots = append(r.slots, cfg.Conns-1-i)
-	}
+	r.berths.init(cfg)
 	r.life, r.end = context.WithCancel(context.Background())
 	if err := r.open(); err != nil {
 		r.end()
@@ -135,7 +144,7 @@ func (r *rail) open() error {
 	if err := r.p.padKeys(r); err != nil {
 		return err
 	}
-	rc := C.vb_rail_open(r.api, r.ctx, C.int(r.size.cqe), C.int(r.cfg.Conns), C.uint32_t(r.cfg.MsgBytes), &r.c)
+	rc := C.vb_rail_open(r.api, r.ctx, C.int(r.size.cqe), C.int(len(r.conns)), C.uint32_t(r.cfg.MsgBytes), &r.c)
 	if rc != 0 {
 		r.p.unpadKeys(r)
 		return r.lockedMemory(&rdma.OpError{Op: "open rail", Device: r.dev.Name, Err: errno(rc)})
@@ -159,8 +168,9 @@ func (r *rail) open() error {
 }
 
 func checkConfig(cfg rdma.RailConfig) error {
-	if cfg.Conns > maxConns {
-		return fmt.Errorf("check configuration: %d connections, at most %d: %w", cfg.Conns, maxConns, rdma.ErrUnsupported)
+	if cfg.Conns > maxConns || cfg.Loopbacks > (maxConns-cfg.Conns)/2 {
+		return fmt.Errorf("check configuration: %d connections and %d to itself, at most %d ends: %w",
+			cfg.Conns, cfg.Loopbacks, maxConns, rdma.ErrUnsupported)
 	}
 	return cfg.Check(maxWriteBytes)
 }
@@ -196,20 +206,30 @@ func (s *sizes) perWrite(cfg rdma.RailConfig) int {
 	return (cfg.WriteBytes+s.splitBytes-1)/s.splitBytes + 1
 }
 
+// leastSends is the shortest send queue of use for depth operations: a quarter
+// of it may stay taken by quiet work requests until the next signalled one, and
+// the longest access must fit into the rest.
+func (s *sizes) leastSends(cfg rdma.RailConfig, depth int) int {
+	return max((4*(s.perWrite(cfg)+1)+2)/3, depth+1)
+}
+
 func (s *sizes) fit(cfg rdma.RailConfig, maxWR, maxCQE int) error {
-	s.recvs = cfg.RecvDepth + recvMargin
-	// A quarter of the queue may stay taken by quiet work requests until the
-	// next signalled one; the longest access must fit into the rest.
-	s.leastSends = max((4*(s.perWrite(cfg)+1)+2)/3, cfg.SendDepth+1)
-	s.sends = max(cfg.SendDepth*s.perWrite(cfg)+1, s.leastSends)
-	s.sends = min(s.sends, maxWR, maxCQE/cfg.Conns-s.recvs)
-	s.cqe = cfg.Conns * (s.sends + s.recvs)
-	if s.recvs > maxWR {
-		return fmt.Errorf("%d receives a connection, and the device takes %d", s.recvs, maxWR)
+	least := s.leastSends(cfg, rdma.LoopbackDepth)
+	s.near = depths{ops: rdma.LoopbackDepth + 1, sends: least, leastSends: least, recvs: recvMargin}
+	s.far = depths{ops: 1, sends: 1, leastSends: 1, recvs: recvMargin}
+	loopbacks := cfg.Loopbacks * (s.near.entries() + s.far.entries())
+
+	least = s.leastSends(cfg, cfg.SendDepth)
+	recvs := cfg.RecvDepth + recvMargin
+	sends := min(max(cfg.SendDepth*s.perWrite(cfg)+1, least), maxWR, (maxCQE-loopbacks)/cfg.Conns-recvs)
+	s.conn = depths{ops: cfg.SendDepth + 1, sends: sends, leastSends: least, recvs: recvs}
+	s.cqe = cfg.Conns*s.conn.entries() + loopbacks
+	if recvs > maxWR {
+		return fmt.Errorf("%d receives a connection, and the device takes %d", recvs, maxWR)
 	}
-	if s.sends < s.leastSends {
-		return fmt.Errorf("%d connections with %d receives and %d work requests each need more completion queue entries than the device's %d, or more than its %d work requests",
-			cfg.Conns, s.recvs, s.leastSends, maxCQE, maxWR)
+	if sends < least || (cfg.Loopbacks > 0 && s.near.sends > maxWR) {
+		return fmt.Errorf("%d connections with %d receives and %d work requests each, and %d to itself, need more completion queue entries than the device's %d, or more than its %d work requests",
+			cfg.Conns, recvs, least, cfg.Loopbacks, maxCQE, maxWR)
 	}
 	return nil
 }

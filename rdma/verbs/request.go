@@ -61,19 +61,38 @@ func (q *request) Accept(ctx context.Context, on rdma.Rail) (rdma.Conn, error) {
 		return nil, err
 	}
 	defer r.busy.Done()
+	b, err := r.takeBerth()
+	if err != nil {
+		_ = q.Reject(rdma.RejectResources)
+		return nil, err
+	}
+	c, err := q.accept(ctx, r, b)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.hand(); err != nil {
+		return nil, r.acceptFailed(q.remote, errors.Join(err, c.Close()))
+	}
+	return c, nil
+}
+
+// accept makes a connection that is not handed out yet. The berth is its own,
+// also on an error.
+func (q *request) accept(ctx context.Context, r *rail, b berth) (*conn, error) {
 	if q.ended.Swap(true) {
+		r.leave(b)
 		return nil, errRequestEnded
 	}
 	ctx, done := r.attempt(ctx)
 	defer done()
-	c, err := r.newConn(q.ep)
+	c, err := r.newConn(q.ep, b)
 	if err != nil {
 		reject(q.ep.api, q.ep.id, rdma.RejectResources)
 		q.ep.destroy()
 		return nil, err
 	}
 	c.remote = q.remote
-	if err := q.accept(ctx, r); err != nil {
+	if err := q.establish(ctx, r); err != nil {
 		_ = c.release() // would only hide why
 		return nil, r.acceptFailed(q.remote, err)
 	}
@@ -82,16 +101,14 @@ func (q *request) Accept(ctx context.Context, on rdma.Rail) (rdma.Conn, error) {
 	if err == nil {
 		err = c.greet()
 	}
-	if err == nil {
-		err = c.hand()
-	}
 	if err != nil {
 		return nil, r.acceptFailed(q.remote, errors.Join(err, c.Close()))
 	}
 	return c, nil
 }
 
-func (q *request) accept(ctx context.Context, r *rail) error {
+// establish answers the request and waits until the connection stands.
+func (q *request) establish(ctx context.Context, r *rail) error {
 	C.vb_id_ack_timeout(r.api, q.ep.id, C.int(r.p.ackTimeout))
 	data, err := encodePrivate(nil)
 	if err != nil {

@@ -145,7 +145,7 @@ type pumpBuffers struct {
 func (r *rail) pump() bool {
 	r.pollMu.Lock()
 	defer r.pollMu.Unlock()
-	if len(r.stash) >= r.cfg.Conns*(r.cfg.SendDepth+r.cfg.RecvDepth) {
+	if len(r.stash) >= r.cfg.Conns*(r.cfg.SendDepth+r.cfg.RecvDepth)+r.cfg.Loopbacks*rdma.LoopbackDepth {
 		return false
 	}
 	if r.spare == nil {

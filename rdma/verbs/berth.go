@@ -1,0 +1,125 @@
+//go:build linux && cgo
+
+package verbs
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"unsafe"
+
+	"gdrcp/rdma"
+)
+
+// berth is room for one queue pair on a rail: a slot of its own, and places in
+// the completion queue for as much as it may have under way.
+type berth struct {
+	slot   int
+	serial int // tells apart those that have the slot one after the other
+	depths depths
+	oneWay bool // the end of a Loopback, of which nobody is told what it receives
+}
+
+// berths are the free slots of a rail. Those for Loopbacks are behind the
+// others, two for each. Guarded by rail.mu.
+type berths struct {
+	conns  []int
+	loops  []int
+	serial int
+}
+
+func (b *berths) init(cfg rdma.RailConfig) {
+	for i := range cfg.Conns {
+		b.conns = append(b.conns, cfg.Conns-1-i)
+	}
+	for i := range 2 * cfg.Loopbacks {
+		b.loops = append(b.loops, cfg.Conns+i)
+	}
+}
+
+// pop takes the last of the free slots.
+func (b *berths) pop(free *[]int, d depths) berth {
+	last := len(*free) - 1
+	slot := (*free)[last]
+	*free = (*free)[:last]
+	b.serial++
+	return berth{slot: slot, serial: b.serial & 0xffff, depths: d}
+}
+
+// takeBerth is room for one Conn of the engine's.
+func (r *rail) takeBerth() (berth, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.berths.conns) == 0 {
+		return berth{}, fmt.Errorf("all %d connections of the rail on %s are in use", r.cfg.Conns, r.dev.Name)
+	}
+	return r.berths.pop(&r.berths.conns, r.size.conn), nil
+}
+
+// takeBerths is room for both ends of a Loopback.
+func (r *rail) takeBerths() (near, far berth, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.berths.loops) < 2 {
+		return near, far, fmt.Errorf("all %d connections of %s to itself are in use", r.cfg.Loopbacks, r.dev.Name)
+	}
+	near = r.berths.pop(&r.berths.loops, r.size.near)
+	near.oneWay = true
+	return near, r.berths.pop(&r.berths.loops, r.size.far), nil
+}
+
+// leave gives room back.
+func (r *rail) leave(b berth) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if b.slot < r.cfg.Conns {
+		r.berths.conns = append(r.berths.conns, b.slot)
+	} else {
+		r.berths.loops = append(r.berths.loops, b.slot)
+	}
+}
+
+// newConn makes the queue pair for an endpoint that is bound to the rail's
+// device, with its receives posted. The berth is the connection's, also on an
+// error; the endpoint is the caller's then.
+func (r *rail) newConn(ep *endpoint, b berth) (*conn, error) {
+	cfg := C.struct_vb_qp_config{
+		slot:         C.int(b.slot),
+		generation:   C.int(b.serial),
+		ops:          C.int(b.depths.ops),
+		sends:        C.int(b.depths.sends),
+		least_sends:  C.int(b.depths.leastSends),
+		recvs:        C.int(b.depths.recvs),
+		split_bytes:  C.uint32_t(r.size.splitBytes),
+		signal_bytes: C.uint32_t(r.size.signalBytes),
+	}
+	c := &conn{
+		r: r, ep: ep, berth: b,
+		hello:     make(chan struct{}),
+		watchDone: make(chan struct{}),
+	}
+	if rc := C.vb_qp_open(r.c, ep.id, &cfg, &c.q); rc != 0 {
+		r.leave(b)
+		return nil, r.lockedMemory(&rdma.OpError{Op: "create queue pair", Device: r.dev.Name, Err: errno(rc)})
+	}
+	var stride C.uint32_t
+	buffers := C.vb_qp_buffers(c.q, &stride)
+	c.sendQueue.init(r, int(cfg.ops), int(cfg.sends),
+		unsafe.Slice(C.vb_qp_ops(c.q), int(cfg.ops)),
+		unsafe.Slice((*byte)(buffers), int(cfg.ops)*int(stride)), int(stride))
+	c.oneWay = b.oneWay
+	c.local, c.remote = ep.addrs()
+	c.number = uint32(C.vb_qp_num(c.q))
+
+	r.pollMu.Lock()
+	r.conns[b.slot] = c
+	C.vb_qp_attach(c.q)
+	r.pollMu.Unlock()
+	r.mu.Lock()
+	r.live[c] = struct{}{}
+	r.mu.Unlock()
+	return c, nil
+}

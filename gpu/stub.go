@@ -7,7 +7,11 @@ type Driver struct{}
 
 // Open fails: see ProbeError.
 func Open() (*Driver, error) {
-	return nil, &ProbeError{Reason: NotBuilt, Detail: "this gdrcp was built without cgo, and so without GPUs"}
+	return nil, &ProbeError{
+		Reason: NotBuilt,
+		Detail: "this binary was built without GPUs",
+		Hint:   "build on Linux with CGO_ENABLED=1 and a C compiler",
+	}
 }
 
 // Version is empty.

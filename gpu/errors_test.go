@@ -1,0 +1,44 @@
+package gpu
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+)
+
+func TestError(t *testing.T) {
+	for code, want := range map[int]error{2: ErrOutOfMemory, 801: ErrUnsupported, 1: nil, 999: nil} {
+		err := &Error{Op: "do it", GPU: 3, Code: code, Name: "CUDA_ERROR_X"}
+		for _, sentinel := range []error{ErrOutOfMemory, ErrUnsupported, ErrClosed} {
+			if errors.Is(err, sentinel) != (sentinel == want) {
+				t.Errorf("%v is %v: %t", err, sentinel, errors.Is(err, sentinel))
+			}
+		}
+	}
+	err := &Error{Op: "allocate 5 bytes", GPU: 3, Code: 2, Name: "CUDA_ERROR_OUT_OF_MEMORY"}
+	if want := "allocate 5 bytes on GPU 3: CUDA_ERROR_OUT_OF_MEMORY (2)"; err.Error() != want {
+		t.Errorf("%q, want %q", err, want)
+	}
+}
+
+// TestNames: every reason and class has a name of its own, in JSON too.
+func TestNames(t *testing.T) {
+	seen := map[string]bool{}
+	for r := NotBuilt; r <= BadDevice; r++ {
+		b, err := json.Marshal(r)
+		if err != nil || seen[string(b)] || string(b) != `"`+r.String()+`"` || r.String() == "unknown" {
+			t.Errorf("reason %d is %s, %v", r, b, err)
+		}
+		seen[string(b)] = true
+	}
+	for c := PIX; c <= SYS; c++ {
+		b, err := json.Marshal(c)
+		if err != nil || seen[string(b)] || c.String() == "unknown" {
+			t.Errorf("class %d is %s, %v", c, b, err)
+		}
+		seen[string(b)] = true
+	}
+	if ProbeReason(0).String() != "unknown" || PathClass(0).String() != "unknown" {
+		t.Error("a value that is none has a name")
+	}
+}

@@ -68,6 +68,9 @@ func (s *Stream) ToHost(dst []byte, src *Memory, offset int) error {
 
 // Copy queues a copy of n bytes within the GPU. The ranges must not overlap.
 func (s *Stream) Copy(dst *Memory, dstOffset int, src *Memory, srcOffset, n int) error {
+	if _, err := dst.at(dstOffset, n); err != nil {
+		return fmt.Errorf("copy: %w", err)
+	}
 	return s.with(src, srcOffset, n, func(from C.uint64_t) error {
 		return s.with(dst, dstOffset, n, func(to C.uint64_t) error {
 			rc := C.gdr_copy(s.ctx.c, s.c, to, from, C.size_t(n))

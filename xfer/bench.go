@@ -50,7 +50,7 @@ func (b *benchSource) talk(ctx context.Context, g *errgroup.Group) error {
 	b.wakeOn(ctx)
 	var r role = b
 	b.role.Store(&r)
-	if err := b.makeRing(sourceSlots(b.params.slots), rdma.LocalWrite); err != nil {
+	if err := b.makeRing(ctx, sourceSlots(b.params.slots), rdma.LocalWrite); err != nil {
 		return err
 	}
 	// Bytes that do not compress and are not all alike.
@@ -195,7 +195,10 @@ func (b Bandwidth) MiBPerSecond() float64 { return float64(b.Bytes) / (1 << 20) 
 // chunk to the return of the last. Options.Hash 0 means no digests.
 func (c *Client) BenchBandwidth(ctx context.Context, ep Endpoint, bytes int64, o Options) (*Bandwidth, error) {
 	o.complete()
-	h := o.hello(modeBench)
+	h, err := o.hello(modeBench)
+	if err != nil {
+		return nil, err
+	}
 	h.hash = o.Hash
 	var b *benchSource
 	d, err := c.benchSession(ctx, ep, &o, h, func(ctx context.Context, s *session, g *errgroup.Group) error {

@@ -27,7 +27,10 @@ func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst st
 			return nil, err
 		}
 	}
-	h := o.hello(modePush)
+	h, err := o.hello(modePush)
+	if err != nil {
+		return nil, err
+	}
 	h.paths, h.name = []string{dst}, baseName(sources[0])
 	if len(sources) > 1 {
 		h.flags |= flagMany | flagMustBeDir
@@ -53,7 +56,10 @@ func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst stri
 	if err := checkNames(paths); err != nil {
 		return nil, err
 	}
-	h := o.hello(modePull)
+	h, err := o.hello(modePull)
+	if err != nil {
+		return nil, err
+	}
 	h.paths = paths
 	if len(paths) > 1 {
 		h.flags |= flagMany
@@ -88,6 +94,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *hello, be
 		return nil, err
 	}
 	s := newSession(d.rail, d.conn, d.id, d.link.Remote, true, o.Timeouts)
+	s.place, s.gpus, s.report = o.local, c.GPUs, o.report
 	var acct *account
 	var role conversation
 	start := time.Now()
@@ -113,27 +120,39 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *hello, be
 	if acct == nil {
 		return nil, err
 	}
-	return acct.summary(o.Tally, &s.params, d.link, start), errors.Join(err, acct.close())
+	sum := acct.summary(o.Tally, &s.params, d.link, start)
+	sum.Local, sum.Remote = s.memories()
+	return sum, errors.Join(err, acct.close())
 }
 
 // hello is what a client asks for.
-func (o *Options) hello(m mode) *hello {
+func (o *Options) hello(m mode) (*hello, error) {
+	local, remote, err := o.placements()
+	o.local = local
+	if err != nil {
+		return nil, err
+	}
 	h := &hello{
 		mode: m, chunkBytes: uint64(o.ChunkBytes), pieceBytes: manifest.DefaultPieceBytes,
 		hash: o.Hash, slots: uint64(o.Slots), qps: uint64(o.QPs), codec: uint64(o.Compress),
 	}
 	if h.hash == 0 {
 		h.hash = manifest.XXH3
+		if local.gpu != gpuOff || remote != gpuOff {
+			h.hash = manifest.BLAKE3 // a GPU digests by no other
+		}
 	}
+	h.gpu = uint64(remote)
 	for _, f := range []struct {
 		on   bool
 		flag uint64
-	}{{o.Recursive, flagRecursive}, {o.Follow, flagFollow}, {o.Preserve, flagPreserve}, {o.NoFsync, flagNoFsync}} {
+	}{{o.Recursive, flagRecursive}, {o.Follow, flagFollow}, {o.Preserve, flagPreserve}, {o.NoFsync, flagNoFsync},
+		{local.flushAlways, flagFlush}, {local.direct, flagDirect}} {
 		if f.on {
 			h.flags |= f.flag
 		}
 	}
-	return h
+	return h, nil
 }
 
 // agree says hello and takes the server's terms.

@@ -20,6 +20,8 @@ import (
 // may be nil.
 type Client struct {
 	Verbs, TCP rdma.Provider
+	// GPUs gives GPU memory to copies that ask for it. Nil: there is none.
+	GPUs GPUs
 }
 
 // Endpoint is where a server listens: a host, and its TCP port.
@@ -44,10 +46,15 @@ func (o *Options) preamble(id [16]byte) []byte {
 }
 
 // railConfig sizes a rail for a session. Every chunk is two work requests, and
-// every slot can have one immediate under way.
-func railConfig(qps, slots, chunkBytes int, forceImmSend bool) rdma.RailConfig {
+// every slot can have one immediate under way. With GPU memory there is one
+// loopback connection at a time.
+func railConfig(qps, slots, chunkBytes int, withGPU, forceImmSend bool) rdma.RailConfig {
+	loopbacks := 0
+	if withGPU {
+		loopbacks = 1
+	}
 	return rdma.RailConfig{
-		Conns: qps, SendDepth: 2*slots + controlMargin, RecvDepth: slots + controlMargin,
+		Conns: qps, Loopbacks: loopbacks, SendDepth: 2*slots + controlMargin, RecvDepth: slots + controlMargin,
 		MsgBytes: msgBytes, WriteBytes: max(chunkBytes, headerStride), ForceImmSend: forceImmSend,
 	}
 }
@@ -64,8 +71,8 @@ func (c *Client) connect(ctx context.Context, ep Endpoint, o *Options) (*dialed,
 		if o.Rail != "" {
 			return nil, fmt.Errorf("%w: --rail names an RDMA device, and tcp was asked for", ErrUsage)
 		}
-		if o.Require == "verbs" {
-			return nil, fmt.Errorf("%w: verbs is required and tcp was asked for", ErrUsage)
+		if o.needsVerbs() {
+			return nil, fmt.Errorf("%w: %s is required and tcp was asked for", ErrUsage, o.Require)
 		}
 		return c.dialTCP(ctx, addrs, o, "")
 	case "verbs":
@@ -135,8 +142,8 @@ func (c *Client) dialAuto(ctx context.Context, addrs []netip.AddrPort, o *Option
 			why = err
 		}
 	}
-	if o.Require == "verbs" {
-		return nil, fmt.Errorf("verbs is required: %w: %w", rdma.ErrUnsupported, why)
+	if o.needsVerbs() {
+		return nil, fmt.Errorf("%s is required: %w: %w", o.Require, rdma.ErrUnsupported, why)
 	}
 	return c.dialTCP(ctx, addrs, o, why.Error())
 }
@@ -265,7 +272,7 @@ func findRail(p rdma.Provider, want string) (string, error) {
 }
 
 func dialOn(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, o *Options) (d *dialed, err error) {
-	rail, err := p.Open(device, railConfig(o.QPs, o.Slots, o.ChunkBytes, o.ForceImmSend))
+	rail, err := p.Open(device, railConfig(o.QPs, o.Slots, o.ChunkBytes, o.local.gpu != gpuOff, o.ForceImmSend))
 	if err != nil {
 		return nil, err
 	}

@@ -74,51 +74,61 @@ func (e *srcEntry) unchanged(f *chunker.File) error {
 // fill is a worker: it reads chunks into their slots, hashes and compresses
 // them, and submits them.
 func (s *source) fill(ctx context.Context) error {
-	pack, err := newPacker(s.params.codec, s.params.chunkBytes)
-	if err != nil {
-		return err
-	}
-	defer pack.close()
 	select {
 	case <-s.ringReady:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	pack, err := newPacker(s.params.codec, s.params.chunkBytes)
+	if err != nil {
+		return err
+	}
+	defer pack.close()
+	if s.ring.device != nil {
+		return s.fillDevice(ctx, pack)
+	}
 	for {
-		select {
-		case slot, ok := <-s.jobs:
-			if !ok {
-				return nil
-			}
-			s.fillChunk(slot)
-			c := &slot.chunk
-			c.codec, c.storedBytes = pack.pack(s.ring.slot(slot.index), int(c.plainBytes))
-			last := c.files[len(c.files)-1]
-			s.submit(slot)
-			if err := s.account.drain(&last.booking); err != nil {
-				return err
-			}
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		slot, err := s.nextFill(ctx)
+		if slot == nil || err != nil {
+			return err
+		}
+		mem, c := s.ring.slot(slot.index), &slot.chunk
+		s.fillChunk(c, mem, func(i int) { s.digested(c, i, s.digestOf(c, i, mem)) })
+		c.codec, c.storedBytes = pack.pack(mem, int(c.plainBytes))
+		if err := s.handOver(slot); err != nil {
+			return err
 		}
 	}
 }
 
-// fillChunk reads and hashes every extent of a chunk. What goes wrong is the
-// file's fate, not the session's.
-func (s *source) fillChunk(slot *outSlot) {
-	mem := s.ring.slot(slot.index)
-	c := &slot.chunk
+// nextFill waits for a slot to fill; nil means that there is none any more.
+func (s *source) nextFill(ctx context.Context) (*outSlot, error) {
+	select {
+	case slot := <-s.jobs:
+		return slot, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// handOver submits a filled slot.
+func (s *source) handOver(slot *outSlot) error {
+	last := slot.chunk.files[len(slot.chunk.files)-1]
+	s.submit(slot)
+	return s.account.drain(&last.booking)
+}
+
+// fillChunk reads every extent of a chunk into mem and calls each with the
+// index of those that it has filled, while they are in the cache. What goes
+// wrong is the file's fate, not the session's.
+func (s *source) fillChunk(c *outChunk, mem []byte, each func(i int)) {
 	for i := range c.extents {
 		x, e := &c.extents[i], c.files[i]
 		if x.flags&extHole == 0 && e.failed() == nil {
-			buf := mem[x.slotOff : int64(x.slotOff)+x.length]
-			err := s.fillExtent(e, x, buf, c.tries > 0)
-			if errors.Is(err, io.ErrUnexpectedEOF) {
-				err = fmt.Errorf("%q: %w: it is shorter now", e.Path, errChangedFile)
-			}
-			if err != nil {
-				s.fail(e, err)
+			if err := s.readExtent(e, x, mem[x.slotOff:int64(x.slotOff)+x.length], c.tries > 0); err != nil {
+				s.failRead(e, err)
+			} else {
+				each(i)
 			}
 		}
 		if c.tries > 0 {
@@ -133,6 +143,30 @@ func (s *source) fillChunk(slot *outSlot) {
 	}
 }
 
+func (s *source) failRead(e *srcEntry, err error) {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = fmt.Errorf("%q: %w: it is shorter now", e.Path, errChangedFile)
+	}
+	s.fail(e, err)
+}
+
+// digestOf is the digest of an extent that lies in mem, a slot.
+func (s *source) digestOf(c *outChunk, i int, mem []byte) manifest.Digest {
+	x, e := &c.extents[i], c.files[i]
+	return s.params.hash.Piece(mem[x.slotOff:int64(x.slotOff)+x.length], uint64(x.off/s.params.pieceBytes), s.params.pieceBytes, e.Size <= s.params.pieceBytes)
+}
+
+// digested notes an extent's digest. Sent again, it must still have the one that
+// was committed.
+func (s *source) digested(c *outChunk, i int, d manifest.Digest) {
+	x, e := &c.extents[i], c.files[i]
+	if c.tries > 0 && d != x.digest {
+		s.fail(e, fmt.Errorf("%q: %w", e.Path, errChangedFile))
+		return
+	}
+	x.digest = d
+}
+
 // doneReading makes sure, after the last of several extents of a file was read,
 // that it has not changed since before the first, and closes it.
 func (s *source) doneReading(e *srcEntry, x *extent) {
@@ -143,20 +177,6 @@ func (s *source) doneReading(e *srcEntry, x *extent) {
 		s.fail(e, err)
 	}
 	e.closeFile()
-}
-
-// fillExtent reads an extent and makes its digest. Sent again, it must still
-// have the digest that was committed.
-func (s *source) fillExtent(e *srcEntry, x *extent, buf []byte, again bool) error {
-	if err := s.readExtent(e, x, buf, again); err != nil {
-		return err
-	}
-	d := s.params.hash.Piece(buf, uint64(x.off/s.params.pieceBytes), s.params.pieceBytes, e.Size <= s.params.pieceBytes)
-	if again && d != x.digest {
-		return fmt.Errorf("%q: %w", e.Path, errChangedFile)
-	}
-	x.digest = d
-	return nil
 }
 
 // mark flags an extent of a file that must not be published.

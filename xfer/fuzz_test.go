@@ -72,6 +72,7 @@ func FuzzMessages(f *testing.F) {
 	f.Add(appendException([]byte{9}, &exception{entry: 1, outcome: Failed, text: "x"}))
 	f.Add((&roots{entries: 1}).encode())
 	f.Add((&ringInfo{slots: 1, slotBytes: 4096}).encode())
+	f.Add((&Memory{GPU: 1, Name: "x", Rung: RungStaged, Why: "y"}).encode())
 	f.Add((&totals{entries: 1, final: true}).encode())
 	f.Add((&preamble{qps: 1, slots: 1, chunkKiB: 1}).encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -87,6 +88,9 @@ func FuzzMessages(f *testing.F) {
 		_, _ = decodeTotals(b)
 		_, _ = decodeRoots(b)
 		_, _ = decodeAbort(b)
+		if m, err := decodeMemory(b); err == nil && (m.GPU < -1 || m.GPU >= MaxGPUs) {
+			t.Fatalf("memory %+v", m)
+		}
 		if r, err := decodeRing(b, 1, 4096); err == nil && r.payloadAddr+4096 < r.payloadAddr {
 			t.Fatalf("ring %+v", r)
 		}

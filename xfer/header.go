@@ -70,7 +70,8 @@ const (
 	extChanged             // the file changed while it was read: do not publish
 	extFailed              // the file could not be read: do not publish
 	extReject              // the file is not what the given manifest says
-	extKnown   = extLast | extHole | extChanged | extFailed | extReject
+	extGivenUp = extChanged | extFailed | extReject
+	extKnown   = extLast | extHole | extGivenUp
 )
 
 // extent is a stretch of one file: a piece of it, a whole small file, or a

@@ -40,7 +40,7 @@ func hostileServing(t *testing.T, name string, say func(ctx context.Context, p *
 			t.Error(err)
 			return
 		}
-		rail, err := provider.Open(req.Device(), railConfig(1, hostileSlots, int(pre.chunkKiB)<<10, false))
+		rail, err := provider.Open(req.Device(), railConfig(1, hostileSlots, int(pre.chunkKiB)<<10, false, false))
 		if err != nil {
 			t.Error(err)
 			return

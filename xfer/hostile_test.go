@@ -62,10 +62,13 @@ func hostile(t *testing.T, addr netip.AddrPort, m mode, path string, talk func(c
 	t.Helper()
 	o := Options{Slots: hostileSlots, Transport: "tcp", Recursive: true, Timeouts: shortTimeouts()}
 	o.complete()
-	h := o.hello(m)
+	h, err := o.hello(m)
+	if err != nil {
+		t.Fatal(err)
+	}
 	h.paths, h.name = []string{path}, "x"
 	c := Client{TCP: tcp.New()}
-	_, err := c.benchSession(t.Context(), Endpoint{addr.Addr().String(), addr.Port()}, &o, h, func(ctx context.Context, s *session, g *errgroup.Group) error {
+	_, err = c.benchSession(t.Context(), Endpoint{addr.Addr().String(), addr.Port()}, &o, h, func(ctx context.Context, s *session, g *errgroup.Group) error {
 		return talk(ctx, s)
 	})
 	return err
@@ -79,7 +82,7 @@ type puppet struct {
 
 // ready makes a ring and takes the sink's.
 func (p *puppet) ready(ctx context.Context) error {
-	if err := p.makeRing(hostileSlots, rdma.LocalWrite); err != nil {
+	if err := p.makeRing(ctx, hostileSlots, rdma.LocalWrite); err != nil {
 		return err
 	}
 	return p.expect(ctx, msgRing, "ring", func(body []byte) (err error) {

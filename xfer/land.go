@@ -12,14 +12,17 @@ import (
 // drainSlots is a worker: it takes filled slots, verifies and writes what is in
 // them, and gives them back.
 func (k *sink) drainSlots(ctx context.Context) error {
-	w := lander{sink: k, priv: make([]byte, headerStride)}
-	w.header.extents = make([]extent, 0, maxExtents)
-	defer w.unpack.close()
 	select {
 	case <-k.ringReady:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	if k.ring.device != nil {
+		return k.drainDevice(ctx)
+	}
+	w := lander{sink: k}
+	w.init()
+	defer w.unpack.close()
 	for {
 		a, err := k.take(ctx)
 		if err != nil {
@@ -42,12 +45,22 @@ func (k *sink) drainSlots(ctx context.Context) error {
 // lander is a worker's own memory.
 type lander struct {
 	*sink
-	priv   []byte
-	header chunkHeader
+	landing
 	unpack unpacker
 	// private holds a piece that must not change between hashing and writing.
 	private []byte
 	lastID  uint64
+}
+
+// landing is a chunk that is being landed: its header, copied out of the ring.
+type landing struct {
+	priv   []byte
+	header chunkHeader
+}
+
+func (l *landing) init() {
+	l.priv = make([]byte, headerStride)
+	l.header.extents = make([]extent, 0, maxExtents)
 }
 
 // land deals with one chunk and says what is to be told to the source. done is
@@ -55,43 +68,77 @@ type lander struct {
 func (w *lander) land(a arrived) (r returned, done bool, err error) {
 	r = returned{slot: uint32(a.slot), generation: a.generation}
 	h := &w.header
-	if err := w.readHeader(a, w.priv, h); errors.Is(err, errHeaderSum) {
-		w.tally.repairs.Add(1)
-		r.again = true
-		return r, true, nil
-	} else if err != nil {
-		return r, false, err
-	}
-	if !h.repair {
-		if admitted, err := w.ledger.admit(h, a); err != nil || !admitted {
-			return r, false, err
-		}
+	if done, err = w.open(&w.landing, a, &r); !done || r.again || err != nil {
+		return r, done, err
 	}
 	plain, err := w.unpack.unpack(h.codec, w.ring.slot(a.slot)[:h.storedBytes], h.plainBytes, w.params.chunkBytes)
 	damaged := errors.Is(err, errPayload)
 	if err != nil && !damaged {
 		return r, false, err
 	}
+	err = w.landExtents(h, &r, func(e *sinkEntry, i int) ([]byte, bool) {
+		if damaged {
+			return nil, false
+		}
+		x := &h.extents[i]
+		data := plain[x.slotOff : int64(x.slotOff)+x.length]
+		if w.account.vouches() && h.codec == codecPlain {
+			// The peer can still write to the slot. Where a manifest says what
+			// arrived, the bytes that are written are those that were hashed.
+			w.private = append(w.private[:0], data...)
+			data = w.private
+		}
+		return data, w.digestOf(e, x, data) == x.digest
+	})
+	return r, true, err
+}
+
+// open copies a chunk's header out of the ring and admits the chunk. done is
+// false for one that came out of turn and stays in its slot; r.again is set for
+// one whose header was damaged.
+func (k *sink) open(l *landing, a arrived, r *returned) (done bool, err error) {
+	h := &l.header
+	if err := k.readHeader(a, l.priv, h); errors.Is(err, errHeaderSum) {
+		k.tally.repairs.Add(1)
+		r.again = true
+		return true, nil
+	} else if err != nil {
+		return false, err
+	}
+	if h.repair {
+		return true, nil
+	}
+	return k.ledger.admit(h, a)
+}
+
+// landExtents lands a chunk's extents and collects in r those that are wanted
+// again. bytesOf gives an extent's bytes, and whether they have its digest.
+func (w *lander) landExtents(h *chunkHeader, r *returned, bytesOf func(e *sinkEntry, i int) ([]byte, bool)) error {
 	for i := range h.extents {
 		x := &h.extents[i]
 		e, err := w.entry(x.entry)
 		if err != nil {
-			return r, false, err
+			return err
 		}
 		if e == nil {
 			continue
 		}
 		w.lastID = x.entry
-		good, err := w.landExtent(e, x, plain, damaged)
+		good, err := w.landExtent(h, e, i, bytesOf)
 		if err != nil {
-			return r, false, err
+			return err
 		}
 		if !good {
 			r.bad = append(r.bad, uint16(i))
 		}
 	}
 	w.tally.wireBytes.Add(int64(h.storedBytes))
-	return r, true, nil
+	return nil
+}
+
+// digestOf is the digest that an extent's bytes have.
+func (k *sink) digestOf(e *sinkEntry, x *extent, data []byte) manifest.Digest {
+	return k.params.hash.Piece(data, uint64(x.off/k.params.pieceBytes), k.params.pieceBytes, e.Size <= k.params.pieceBytes)
 }
 
 // drain hands digests of a long file on to the manifest that is written.
@@ -102,34 +149,39 @@ func (w *lander) drain() error {
 	return nil
 }
 
-// landExtent verifies an extent and writes it to its file. good is false if
-// the source is to send it again.
-func (w *lander) landExtent(e *sinkEntry, x *extent, plain []byte, damaged bool) (good bool, err error) {
-	h := &w.header
-	if x.flags&(extFailed|extChanged|extReject) != 0 {
-		return true, nil // the reason comes in a message, and ends the entry
+// checkExtent holds what an extent claims against its entry, and reports
+// whether it brings bytes.
+func (k *sink) checkExtent(h *chunkHeader, e *sinkEntry, x *extent) (brings bool, err error) {
+	if x.flags&extGivenUp != 0 {
+		return false, nil // the reason comes in a message, and ends the entry
 	}
 	if e.Type != manifest.File || x.off > e.Size || x.length > e.Size-x.off || (h.repair && x.flags&extHole != 0) {
 		return false, fmt.Errorf("%w: %d bytes at %d of %q", ErrProtocol, x.length, x.off, e.Path)
 	}
 	if x.flags&extHole != 0 {
-		return true, w.landed(e, x)
+		return false, nil
 	}
-	if x.off%w.params.pieceBytes != 0 || x.length > w.params.pieceBytes {
+	if x.off%k.params.pieceBytes != 0 || x.length > k.params.pieceBytes {
 		return false, fmt.Errorf("%w: %d bytes at %d of %q are no piece", ErrProtocol, x.length, x.off, e.Path)
 	}
-	ok := !damaged
-	var data []byte
-	if ok {
-		data = plain[x.slotOff : int64(x.slotOff)+x.length]
-		if w.account.vouches() && h.codec == codecPlain {
-			// The peer can still write to the slot. Where a manifest says what
-			// arrived, the bytes that are written are those that were hashed.
-			w.private = append(w.private[:0], data...)
-			data = w.private
-		}
-		ok = w.params.hash.Piece(data, uint64(x.off/w.params.pieceBytes), w.params.pieceBytes, e.Size <= w.params.pieceBytes) == x.digest
+	return true, nil
+}
+
+// landExtent verifies an extent and writes it to its file. good is false if
+// the source is to send it again.
+func (w *lander) landExtent(h *chunkHeader, e *sinkEntry, i int, bytesOf func(*sinkEntry, int) ([]byte, bool)) (good bool, err error) {
+	x := &h.extents[i]
+	brings, err := w.checkExtent(h, e, x)
+	if err != nil {
+		return false, err
 	}
+	if !brings {
+		if x.flags&(extHole|extGivenUp) == extHole {
+			return true, w.landed(e, x)
+		}
+		return true, nil
+	}
+	data, ok := bytesOf(e, i)
 	if again, err := w.judge(e, x, ok, h.repair); err != nil || again || !ok {
 		return !again, err
 	}

@@ -61,6 +61,6 @@ func (v *Server) takeRing(qps, slots, chunkBytes int) (taken int, giveBack func(
 // ringBytes is what a session may register: a source's ring, payload and headers,
 // and the messages of all its queue pairs.
 func ringBytes(qps, slots, chunkBytes int) int64 {
-	c := railConfig(qps, slots, chunkBytes, false)
+	c := railConfig(qps, slots, chunkBytes, true, false)
 	return int64(sourceSlots(slots))*int64(chunkBytes+headerStride) + int64(qps)*int64(c.SendDepth+c.RecvDepth)*msgBytes
 }

@@ -35,13 +35,18 @@ type Options struct {
 	NoFsync   bool
 
 	Transport  string // "auto", "verbs" or "tcp"
-	Require    string // "" or "verbs"
+	Require    string // "", "verbs" or "gpudirect"
 	Rail       string // device name or address of the local rail
 	QPs        int
 	ChunkBytes int
 	Slots      int
 	Hash       manifest.Algorithm
 	Compress   Compress
+	// GPU and RemoteGPU are where each end's slots live: "" or "off" for host
+	// memory, "auto", or the index of a GPU.
+	GPU, RemoteGPU string
+	// GPUFlush is "" or "auto", or "always".
+	GPUFlush string
 	// ForceImmSend makes immediates travel as Write + Send everywhere.
 	ForceImmSend bool
 
@@ -60,6 +65,7 @@ type Options struct {
 	Tally *Tally
 
 	given *manifest.Reader
+	local placement // of this end's slots, from GPU and its like
 }
 
 func (o *Options) report(e Event) {
@@ -104,6 +110,9 @@ const (
 	// EventFile: an entry has ended, with Outcome and, where it was not
 	// copied, Text.
 	EventFile
+	// EventMemory: an end has made its slots. Memory says where, and Remote
+	// whose they are. Told of ends that were asked for GPU memory.
+	EventMemory
 )
 
 // Event is something that happened in a session.
@@ -115,6 +124,8 @@ type Event struct {
 	Bytes   int64
 	Text    string
 	Link    *Link
+	Memory  *Memory
+	Remote  bool
 }
 
 // Link says what carries a session.
@@ -160,6 +171,8 @@ func (t *Tally) Read() Progress {
 // Summary is what a session came to.
 type Summary struct {
 	Link Link
+	// Local and Remote are where the ends had their slots.
+	Local, Remote Memory
 	// Content and Meta are the roots, the same at both ends: over what was
 	// copied, and over modes and times.
 	Content, Meta [32]byte
@@ -189,7 +202,7 @@ func (a *account) summary(t *Tally, p *params, link Link, since time.Time) *Summ
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return &Summary{
-		Link: link, Content: r.content, Meta: r.meta, Hash: p.hash, PieceBytes: p.pieceBytes,
+		Link: link, Local: hostMemory(""), Remote: hostMemory(""), Content: r.content, Meta: r.meta, Hash: p.hash, PieceBytes: p.pieceBytes,
 		Files: a.counts[Copied], Dirs: a.dirs, Links: a.links, Bytes: int64(r.bytes), WireBytes: t.wireBytes.Load(), Repairs: t.repairs.Load(),
 		Seconds: time.Since(since).Seconds(), FirstByte: time.Duration(t.firstByteNs.Load()),
 		Skipped: a.counts[Skipped], Failed: a.counts[Failed], Changed: a.counts[Changed], Corrupt: a.counts[Corrupt],

@@ -66,7 +66,7 @@ func (p *ponger) fast(f *frame) (bool, error) {
 
 func (p *ponger) talk(ctx context.Context, _ *errgroup.Group) error {
 	p.params.slots, p.params.chunkBytes = 1, MinChunkBytes
-	if err := p.makeRing(1, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead); err != nil {
+	if err := p.makeRing(ctx, 1, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead); err != nil {
 		return err
 	}
 	var r role = p
@@ -145,7 +145,7 @@ func (p *pinger) posts(ctx context.Context) map[string]func() error {
 
 func (p *pinger) talk(ctx context.Context, rounds int, got func(Latency)) error {
 	p.params.slots, p.params.chunkBytes = 1, MinChunkBytes
-	if err := p.makeRing(1, rdma.LocalWrite|rdma.RemoteWrite); err != nil {
+	if err := p.makeRing(ctx, 1, rdma.LocalWrite|rdma.RemoteWrite); err != nil {
 		return err
 	}
 	err := p.expect(ctx, msgRing, "ring", func(body []byte) (err error) {
@@ -186,7 +186,10 @@ func (p *pinger) talk(ctx context.Context, rounds int, got func(Latency)) error 
 func (c *Client) BenchLatency(ctx context.Context, ep Endpoint, rounds int, o Options) ([]Latency, error) {
 	o.Slots, o.QPs, o.ChunkBytes = 1, 1, MinChunkBytes
 	o.complete()
-	h := o.hello(modePing)
+	h, err := o.hello(modePing)
+	if err != nil {
+		return nil, err
+	}
 	var out []Latency
 	d, err := c.benchSession(ctx, ep, &o, h, func(ctx context.Context, s *session, _ *errgroup.Group) error {
 		p := &pinger{session: s, answers: make(chan struct{}, 1)}

@@ -15,32 +15,30 @@ import (
 type ring struct {
 	slots     int
 	slotBytes int
-	payload   []byte
+	payload   []byte // nil where the rail's device reaches the slots in GPU memory
 	header    []byte
 	payloadMR rdma.MR
 	headerMR  rdma.MR
+	device    *deviceRing // nil without GPU memory
 }
 
-// newRing maps and registers a ring. access is what the peer may do to it: a
-// sink's ring is written by the peer, a source's by nobody.
-func newRing(rail rdma.Rail, slots, slotBytes int, access rdma.Access) (*ring, error) {
-	r := &ring{slots: slots, slotBytes: slotBytes}
-	if err := r.make(rail, access); err != nil {
-		return nil, errors.Join(err, r.close())
-	}
-	return r, nil
-}
-
+// make maps and registers a ring in host memory. access is what the peer may do
+// to it: a sink's ring is written by the peer, a source's by nobody.
 func (r *ring) make(rail rdma.Rail, access rdma.Access) (err error) {
 	slots, slotBytes := r.slots, r.slotBytes
 	if r.payload, err = mapSlots(slots * slotBytes); err != nil {
 		return fmt.Errorf("map a ring of %d slots of %d bytes: %w", slots, slotBytes, err)
 	}
-	if r.header, err = mapSlots(slots * headerStride); err != nil {
-		return fmt.Errorf("map the header ring: %w", err)
-	}
 	if r.payloadMR, err = rail.Register(rdma.HostRegion(r.payload), access); err != nil {
 		return fmt.Errorf("register a ring of %d MiB: %w", len(r.payload)>>20, err)
+	}
+	return r.mapHeaders(rail, access)
+}
+
+// mapHeaders maps and registers the slots of the headers.
+func (r *ring) mapHeaders(rail rdma.Rail, access rdma.Access) (err error) {
+	if r.header, err = mapSlots(r.slots * headerStride); err != nil {
+		return fmt.Errorf("map the header ring: %w", err)
 	}
 	if r.headerMR, err = rail.Register(rdma.HostRegion(r.header), access); err != nil {
 		return fmt.Errorf("register the header ring: %w", err)
@@ -91,6 +89,7 @@ func (r *ring) close() error {
 			errs = append(errs, mr.Close())
 		}
 	}
+	errs = append(errs, r.device.close())
 	for _, b := range []*[]byte{&r.payload, &r.header} {
 		if *b != nil {
 			errs = append(errs, unix.Munmap(*b))

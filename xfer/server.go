@@ -31,6 +31,8 @@ type ServerConfig struct {
 	// empty, the error of the first that it could not listen on.
 	NoRails  string
 	Timeouts Timeouts
+	// GPUs lends GPU memory to clients that ask for it. Nil: none is lent.
+	GPUs GPUs
 	// Load is told what the running sessions need whenever that changes. It
 	// must not block. Nil: nobody wants to know.
 	Load func(Load)
@@ -237,7 +239,7 @@ func (v *Server) session(ctx context.Context, p rdma.Provider, req rdma.Request,
 	need := Load{Slots: slots}
 	v.bear(need, 1)
 	defer v.bear(need, -1)
-	rail, err := p.Open(req.Device(), railConfig(qps, slots, chunkBytes, false))
+	rail, err := p.Open(req.Device(), railConfig(qps, slots, chunkBytes, v.cfg.GPUs != nil, false))
 	if err != nil {
 		v.reject(req, rdma.RejectResources, err)
 		return

@@ -53,7 +53,9 @@ func (v *service) summary(s *session, link Link, start time.Time) *Summary {
 	if v.acct == nil {
 		return nil
 	}
-	return v.acct.summary(v.tally, &s.params, link, start)
+	sum := v.acct.summary(v.tally, &s.params, link, start)
+	sum.Local, sum.Remote = s.memories()
+	return sum
 }
 
 // check holds a hello against the bounds and what the rail was made for.
@@ -98,9 +100,14 @@ func (v *Server) serve(s *session, h *hello) (*service, error) {
 	slots, qps := s.params.slots, s.params.qps
 	s.params = h.params()
 	s.params.slots, s.params.qps = slots, qps
+	var err error
+	if s.place, err = h.place(); err != nil {
+		return nil, err
+	}
 	if h.mode == modeBench || h.mode == modePing {
 		return v.serveBench(s, h)
 	}
+	s.gpus = v.cfg.GPUs
 	o := Options{Tally: &Tally{started: time.Now()}}
 	if v.cfg.Report != nil {
 		o.Report = func(e Event) {
@@ -108,6 +115,7 @@ func (v *Server) serve(s *session, h *hello) (*service, error) {
 			v.cfg.Report(e)
 		}
 	}
+	s.report = o.report
 	acct, err := newAccount(&s.params, &o)
 	if err != nil {
 		return nil, err

@@ -61,12 +61,6 @@ type role interface {
 // returns when the peer has been heard.
 type lane struct{ conn rdma.Conn }
 
-// inMsg is a message on its way from the poller to the control goroutine.
-type inMsg struct {
-	buf []byte
-	f   frame
-}
-
 // session is one end of a conversation: a rail, its queue pairs and the
 // goroutines that serve them.
 type session struct {
@@ -77,9 +71,20 @@ type session struct {
 	params   params
 	client   bool
 	ctl      *control
-	// ring is there once ringReady is closed.
+	// place is where this end is to have its slots, and gpus how it gets at a
+	// GPU.
+	place placement
+	gpus  GPUs
+	// ring and memory, where it is, are there once ringReady is closed.
 	ring      *ring
+	memory    Memory
 	ringReady chan struct{}
+	// report takes this session's events, and may be nil.
+	report func(Event)
+	// theirs is where the peer has its slots, once it has told.
+	theirs atomic.Pointer[Memory]
+	// loops are the rail's connections to itself, also those that were closed.
+	loops atomic.Pointer[[]*loopback]
 
 	role atomic.Pointer[role]
 
@@ -98,8 +103,9 @@ type session struct {
 func newSession(rail rdma.Rail, conn rdma.Conn, id [16]byte, peer string, client bool, t Timeouts) *session {
 	s := &session{
 		id: id, peer: peer, rail: rail, timeouts: t, client: client, ctl: newControl(conn),
-		lanes: []*lane{{conn: conn}},
-		inbox: make(chan *inMsg, controlWindow), spare: make(chan *inMsg, controlWindow),
+		lanes:  []*lane{{conn: conn}},
+		memory: hostMemory(""),
+		inbox:  make(chan *inMsg, controlWindow), spare: make(chan *inMsg, controlWindow),
 		hungUp: make(chan struct{}), ringReady: make(chan struct{}),
 	}
 	return s
@@ -206,20 +212,25 @@ func (s *session) close() error {
 	for _, l := range lanes {
 		errs = append(errs, l.conn.Close())
 	}
-	errs = append(errs, s.ring.close())
+	errs = append(errs, s.closeLoopbacks(), s.ring.close())
 	return errors.Join(errs...)
 }
 
-// makeRing maps and registers this end's ring. It takes milliseconds, in which
-// entries are already announced.
-func (s *session) makeRing(slots int, access rdma.Access) error {
-	r, err := newRing(s.rail, slots, s.params.chunkBytes, access)
+// makeRing makes this end's ring and, where it was asked for GPU memory, tells
+// the peer what came of it. It takes milliseconds, in which entries are already
+// announced.
+func (s *session) makeRing(ctx context.Context, slots int, access rdma.Access) error {
+	r, err := s.placeRing(ctx, slots, access)
+	s.ring = r // the session closes it, also half made
 	if err != nil {
 		return err
 	}
-	s.ring = r
 	close(s.ringReady)
-	return nil
+	if s.place.gpu == gpuOff {
+		return nil
+	}
+	s.tell(s.memory, false)
+	return s.ctl.send(ctx, msgMemory, s.memory.encode())
 }
 
 // addLane takes a further queue pair into the session. The lane is closed by
@@ -254,6 +265,10 @@ func (s *session) pollCompletions(ctx context.Context) error {
 		done := false
 		for i := range cs[:n] {
 			c := &cs[i]
+			if l := s.loopOf(c); l != nil {
+				l.done(c)
+				continue
+			}
 			switch c.Kind {
 			case rdma.Done:
 				done = true
@@ -293,98 +308,6 @@ func (s *session) closed(c *rdma.Completion) error {
 		return nil
 	}
 	return fmt.Errorf("connection to %s lost: %w", s.peer, c.Err)
-}
-
-// message takes one control message.
-func (s *session) message(role *role, c *rdma.Completion) error {
-	f, err := parseFrame(c.Msg)
-	if err != nil {
-		return err
-	}
-	switch f.typ {
-	case msgHeartbeat:
-		return nil
-	case msgAbort:
-		a, err := decodeAbort(f.body)
-		if err != nil {
-			return err
-		}
-		return &RemoteError{Peer: s.peer, Class: a.class, Text: a.text}
-	}
-	opened, err := s.ctl.seen(&f)
-	if err != nil {
-		return err
-	}
-	if opened && role != nil {
-		(*role).opened()
-	}
-	if f.typ == msgAck {
-		return nil
-	}
-	if role != nil {
-		handled, err := (*role).fast(&f)
-		if err != nil {
-			return err
-		}
-		if handled {
-			s.ctl.consume()
-			return nil
-		}
-	}
-	return s.deliver(&f)
-}
-
-// deliver hands a message to the control goroutine, in memory of its own.
-func (s *session) deliver(f *frame) error {
-	var m *inMsg
-	select {
-	case m = <-s.spare:
-	default:
-		m = &inMsg{buf: make([]byte, msgBytes)}
-	}
-	if len(f.body) > len(m.buf) {
-		return fmt.Errorf("%w: message of %d bytes", ErrProtocol, len(f.body))
-	}
-	m.f = *f
-	m.f.body = m.buf[:copy(m.buf, f.body)]
-	select {
-	case s.inbox <- m:
-		return nil
-	default:
-		return errWindow
-	}
-}
-
-// receive waits for the next message and hands it to handle, after which it
-// counts as consumed.
-func (s *session) receive(ctx context.Context, handle func(f *frame) error) error {
-	select {
-	case m := <-s.inbox:
-		if err := handle(&m.f); err != nil {
-			return err
-		}
-		select {
-		case s.spare <- m:
-		default:
-		}
-		s.ctl.consume()
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// expect waits for one message of type t within the handshake's bound.
-func (s *session) expect(ctx context.Context, t msgType, what string, handle func(body []byte) error) error {
-	hctx, cancel := context.WithTimeoutCause(ctx, s.timeouts.Handshake,
-		fmt.Errorf("%w: %s sent no %s within %v", ErrPeerSilent, s.peer, what, s.timeouts.Handshake))
-	defer cancel()
-	return s.receive(hctx, func(f *frame) error {
-		if f.typ != t {
-			return fmt.Errorf("%w: message %d from %s instead of the %s", ErrProtocol, f.typ, s.peer, what)
-		}
-		return handle(f.body)
-	})
 }
 
 // beat says something on every queue pair once a second and watches that the

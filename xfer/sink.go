@@ -120,7 +120,7 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 // grantRing makes the ring and tells the source where it is: all its slots are
 // granted.
 func (f *inflow) grantRing(ctx context.Context) error {
-	if err := f.makeRing(f.params.slots, rdma.LocalWrite|rdma.RemoteWrite); err != nil {
+	if err := f.makeRing(ctx, f.params.slots, rdma.LocalWrite|rdma.RemoteWrite); err != nil {
 		return err
 	}
 	f.mu.Lock()

@@ -121,7 +121,7 @@ func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
 	s.stop = ctx.Done()
 	var r role = s
 	s.role.Store(&r)
-	g.Go(func() error { return s.makeRing(sourceSlots(s.params.slots), rdma.LocalWrite) })
+	g.Go(func() error { return s.makeRing(ctx, sourceSlots(s.params.slots), rdma.LocalWrite) })
 	g.Go(func() error { return s.announce(ctx) })
 	g.Go(func() error { return s.pack(ctx) })
 	g.Go(func() error { return s.tellFailures(ctx) })

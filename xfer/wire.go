@@ -35,8 +35,9 @@ const (
 	msgDone                       // sink: its roots
 	msgPing                       // bench: answer with a pong
 	msgPong
+	msgMemory // either: where its slots are, told where GPU memory was asked for
 
-	msgAck msgType = iota + 0x40 // either: messages consumed so far
+	msgAck msgType = iota + 0x3f // either: messages consumed so far
 	msgHeartbeat
 	msgAbort // either: the session is over, and why
 )
@@ -135,6 +136,7 @@ type hello struct {
 	tokens     [][16]byte
 	rails      []railAddr
 	noRails    string // why there are none
+	gpu        uint64 // where the server is to have its slots: see wireGPU
 }
 
 // railAddr is one address at which a server listens by rdma_cm.
@@ -151,6 +153,8 @@ const (
 	flagNoFsync
 	flagMustBeDir
 	flagMany   // several sources
+	flagFlush  // GPU memory is flushed after every batch
+	flagDirect // the server's device must reach its GPU memory by itself
 	flagsKnown = 1<<iota - 1
 )
 
@@ -169,6 +173,7 @@ const (
 	tagToken   = 12 | mustUnderstand
 	tagRail    = 13
 	tagNoRails = 14
+	tagGPU     = 15 | mustUnderstand
 )
 
 func (h *hello) encode() []byte {
@@ -196,6 +201,9 @@ func (h *hello) encode() []byte {
 	if h.noRails != "" {
 		w.str(tagNoRails, h.noRails)
 	}
+	if h.gpu != 0 {
+		w.uint(tagGPU, h.gpu)
+	}
 	return w.b
 }
 
@@ -214,6 +222,8 @@ func (h *hello) uintField(tag byte) *uint64 {
 		return &h.codec
 	case tagFlags:
 		return &h.flags
+	case tagGPU:
+		return &h.gpu
 	}
 	return nil
 }

@@ -1,0 +1,345 @@
+//go:build linux && cgo
+
+package xfer_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"testing"
+
+	"gdrcp/gpu"
+	"gdrcp/gpu/gputest"
+	"gdrcp/manifest"
+	"gdrcp/rdma"
+	"gdrcp/rdma/rdmatest"
+	"gdrcp/rdma/tcp"
+	"gdrcp/rdma/verbs"
+	"gdrcp/xfer"
+)
+
+// TestMain builds the fake libcuda once for all tests.
+func TestMain(m *testing.M) { os.Exit(withFakeCUDA(m)) }
+
+func withFakeCUDA(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "gdrcp-fake-")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		var library string
+		if library, err = gputest.Build(dir); err == nil {
+			err = os.Setenv(gputest.Library, library)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// fakeGPUs lends the memory of GPUs that are the fake's, in a mode. What leaks
+// ends the test program.
+func fakeGPUs(t *testing.T, words ...string) xfer.GPUs {
+	t.Helper()
+	gputest.Use(t, words...)
+	var opened *gpu.Driver
+	t.Cleanup(func() {
+		if opened != nil {
+			if err := opened.Close(); err != nil {
+				t.Errorf("close the driver: %v", err)
+			}
+		}
+	})
+	return sync.OnceValues(func() (d *gpu.Driver, err error) {
+		d, err = gpu.Open()
+		opened = d
+		return d, err
+	})
+}
+
+// ends says which ends have their slots in GPU memory.
+type ends struct{ local, remote string }
+
+func (e ends) name() string { return "client-" + e.local + "-server-" + e.remote }
+
+// overGPU copies a tree there and back with slots in GPU memory, and checks
+// what both ends say of them.
+func overGPU(t *testing.T, w way, e ends, gpus xfer.GPUs, f rdmatest.Faults, rung xfer.Rung, change func(*xfer.Options)) {
+	t.Helper()
+	s := serve(t, w, func(c *xfer.ServerConfig) { c.GPUs = gpus })
+	src := t.TempDir()
+	makeTree(t, src)
+	write(t, filepath.Join(src, "large"), randomBytes(t, 9<<20+12345))
+	o := w.options(t)
+	o.GPU, o.RemoteGPU, o.Slots, o.ChunkBytes = e.local, e.remote, 8, 2<<20
+	if change != nil {
+		change(&o)
+	}
+	c := w.client(f)
+	c.GPUs = gpus
+	sum, err := c.Push(t.Context(), []string{src}, s.ep, "copy", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameTree(t, src, filepath.Join(s.root, "copy"))
+	wantRungs(t, e, sum, rung)
+	back := filepath.Join(t.TempDir(), "back")
+	if sum, err = c.Pull(t.Context(), s.ep, []string{"copy"}, back, o); err != nil {
+		t.Fatal(err)
+	}
+	sameTree(t, src, back)
+	wantRungs(t, e, sum, rung)
+}
+
+func wantRungs(t *testing.T, e ends, s *xfer.Summary, rung xfer.Rung) {
+	t.Helper()
+	want := func(end string, m xfer.Memory, asked string) {
+		r := xfer.RungHost
+		if asked != "off" {
+			r = rung
+		}
+		if m.Rung != r || (r == xfer.RungStaged && m.Why == "") {
+			t.Errorf("%s: slots by %s, want %s: %+v", end, m.Rung, r, m)
+		}
+	}
+	want("local", s.Local, e.local)
+	want("remote", s.Remote, e.remote)
+	if !s.Verified {
+		t.Error("not verified")
+	}
+}
+
+var allEnds = []ends{{"0", "off"}, {"off", "0"}, {"auto", "auto"}}
+
+// Over TCP every chunk is staged. The fake carries out its copies and launches
+// late, so that what does not wait for them finds other bytes.
+func TestStagedSlots(t *testing.T) {
+	w := tcpWay(t)
+	for _, e := range allEnds {
+		t.Run(e.name(), func(t *testing.T) {
+			overGPU(t, w, e, fakeGPUs(t, "late=1"), rdmatest.Faults{}, xfer.RungStaged, func(o *xfer.Options) {
+				o.Slots, o.ChunkBytes = 64, 1<<20 // batches of several chunks
+			})
+		})
+	}
+}
+
+// What the processor has to touch is staged too.
+func TestStagedSlotsOfTouchedChunks(t *testing.T) {
+	w := tcpWay(t)
+	for name, change := range map[string]func(*xfer.Options){
+		"compressed": func(o *xfer.Options) { o.Compress = xfer.CompressS2 },
+		"xxh3":       func(o *xfer.Options) { o.Hash = manifest.XXH3 },
+		"both":       func(o *xfer.Options) { o.Compress, o.Hash = xfer.CompressZstd, manifest.SHA256 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			overGPU(t, w, ends{"0", "0"}, fakeGPUs(t, "late=1"), rdmatest.Faults{}, xfer.RungStaged, change)
+		})
+	}
+}
+
+// A manifest that is written says what the GPU digested.
+func TestManifestOfGPUDigests(t *testing.T) {
+	w, gpus := tcpWay(t), fakeGPUs(t)
+	file := filepath.Join(t.TempDir(), "manifest")
+	overGPU(t, w, ends{"0", "0"}, gpus, rdmatest.Faults{}, xfer.RungStaged, func(o *xfer.Options) { o.WriteManifest = file })
+	overGPU(t, w, ends{"off", "off"}, nil, rdmatest.Faults{}, xfer.RungStaged, func(o *xfer.Options) { o.Hash = manifest.BLAKE3 })
+	o := w.options(t)
+	o.Manifest, o.GPU, o.RemoteGPU = file, "0", "0"
+	src, s := t.TempDir(), serve(t, w, func(c *xfer.ServerConfig) { c.GPUs = gpus })
+	write(t, filepath.Join(src, "large"), []byte("not what the manifest says"))
+	c := w.client(rdmatest.Faults{})
+	c.GPUs = gpus
+	sum, err := c.Push(t.Context(), []string{src}, s.ep, "copy", o)
+	if err != nil || sum.Corrupt != 1 || sum.Missing == 0 {
+		t.Errorf("%+v, %v", sum, err)
+	}
+	notPublished(t, s.root, "copy/large")
+}
+
+// Chunks that are damaged on the way do not pass the GPU's digests, and are
+// sent again from its memory.
+func TestDamagedChunksAreFoundByTheGPU(t *testing.T) {
+	w := tcpWay(t)
+	for _, e := range allEnds {
+		t.Run(e.name(), func(t *testing.T) {
+			overGPU(t, w, e, fakeGPUs(t), rdmatest.Faults{Corrupt: some(isPayload)}, xfer.RungStaged, nil)
+		})
+	}
+}
+
+// What cannot be done is refused, in words, and nothing is published.
+func TestRefusalsOfGPUs(t *testing.T) {
+	w := tcpWay(t)
+	for _, tc := range []struct {
+		name        string
+		words       []string
+		e           ends
+		change      func(*xfer.Options)
+		want        string
+		unsupported bool
+	}{
+		{"no GPU here", []string{"none"}, ends{"0", "off"}, nil, `GPU`, true},
+		{"no GPU there", []string{"none"}, ends{"off", "0"}, nil, `GPU`, true},
+		{"no such GPU", nil, ends{"5", "off"}, nil, `GPU 5`, true},
+		{"driver mismatch", []string{"mismatch"}, ends{"0", "off"}, nil, `driver`, true},
+		{"out of memory", []string{"oom"}, ends{"0", "off"}, nil, `(?i)out.of.*memory`, false},
+		{"failing launch", []string{"badlaunch"}, ends{"0", "off"}, nil, `GPU 0`, false},
+		{"failing launch there", []string{"badlaunch"}, ends{"off", "0"}, nil, `GPU 0`, false},
+		{"failing kernel", []string{"badkernel"}, ends{"off", "0"}, nil, `GPU 0`, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			gpus := fakeGPUs(t, tc.words...)
+			if tc.name == "failing kernel" {
+				// After that the driver refuses everything, also to free.
+				t.Setenv("GDRCP_FAKE_CUDA_LEAKS", "")
+			}
+			s, src := serve(t, w, func(c *xfer.ServerConfig) { c.GPUs = gpus }), t.TempDir()
+			write(t, filepath.Join(src, "file"), randomBytes(t, 3<<20))
+			o := w.options(t)
+			o.GPU, o.RemoteGPU = tc.e.local, tc.e.remote
+			c := w.client(rdmatest.Faults{})
+			c.GPUs = gpus
+			_, err := c.Push(t.Context(), []string{filepath.Join(src, "file")}, s.ep, "copy", o)
+			if err == nil || !regexp.MustCompile(tc.want).MatchString(err.Error()) {
+				t.Errorf("error %v, want one like /%s/", err, tc.want)
+			}
+			if errors.Is(err, rdma.ErrUnsupported) != tc.unsupported {
+				t.Errorf("is %v unsupported?", err)
+			}
+			notPublished(t, s.root, "copy")
+		})
+	}
+}
+
+// Without a GPU, auto means host memory, and says why.
+func TestAutoWithoutGPU(t *testing.T) {
+	w, gpus := tcpWay(t), fakeGPUs(t, "none")
+	s, src := serve(t, w), t.TempDir()
+	write(t, filepath.Join(src, "file"), randomBytes(t, 100))
+	o := w.options(t)
+	o.GPU, o.RemoteGPU = "auto", "auto"
+	c := w.client(rdmatest.Faults{})
+	c.GPUs = gpus
+	sum, err := c.Push(t.Context(), []string{filepath.Join(src, "file")}, s.ep, "copy", o)
+	if err != nil || sum.Local.Why == "" || sum.Remote.Why == "" {
+		t.Errorf("%+v, %v", sum, err)
+	}
+	wantRungs(t, ends{"off", "off"}, sum, xfer.RungHost)
+}
+
+// rdmaWay is one of the devices that GDRCP_TEST_RDMA names, with the libibverbs
+// of the bed that registers dma-bufs or with the system's.
+func rdmaWay(t *testing.T, device string, dmabuf bool) way {
+	t.Helper()
+	library := os.Getenv("BED_VERBS_DMABUF")
+	if os.Getenv("GDRCP_TEST_RDMA") == "" {
+		t.Skip("needs the bed: tests/bed/run-tests ./xfer")
+	}
+	if dmabuf {
+		if library == "" {
+			t.Fatal("BED_VERBS_DMABUF names no library")
+		}
+		t.Setenv("GDRCP_LIBIBVERBS", library)
+	}
+	for _, w := range ways(t) {
+		if w.name == device {
+			w.provider = verbs.New()
+			return w
+		}
+	}
+	t.Fatalf("GDRCP_TEST_RDMA does not name %s", device)
+	return way{}
+}
+
+// The device writes and reads memory that the processor may not touch.
+func TestDirectSlots(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		words []string
+		rung  xfer.Rung
+	}{
+		{"dma-buf", []string{"cc=8.0"}, xfer.RungDMABuf},
+		{"dma-buf late", []string{"cc=9.0", "late=1"}, xfer.RungDMABuf},
+		{"peermem", []string{"peermem", "cc=8.0"}, xfer.RungPeermem},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := rdmaWay(t, "rxe0", true)
+			list := allEnds
+			if os.Getenv("GDRCP_TEST_FULL") != "1" {
+				list = allEnds[2:]
+			}
+			for _, e := range list {
+				t.Run(e.name(), func(t *testing.T) {
+					overGPU(t, w, e, fakeGPUs(t, tc.words...), rdmatest.Faults{}, tc.rung, func(o *xfer.Options) {
+						o.Require = "gpudirect"
+						if tc.words[0] == "cc=9.0" {
+							o.WriteManifest = filepath.Join(t.TempDir(), "manifest")
+						}
+					})
+				})
+			}
+		})
+	}
+}
+
+// Where the device does not reach the GPU's memory, each rung says why.
+func TestRungsThatFail(t *testing.T) {
+	for _, tc := range []struct {
+		name, device string
+		dmabuf       bool
+		words        []string
+		want         string
+	}{
+		{"plain library", "rxe0", false, nil, `^dma-buf: .+; peermem: .+`},
+		{"siw", "siw0", true, nil, `^dma-buf: .+; peermem: .+`},
+		{"nothing exports", "rxe0", true, []string{"nodmabuf"}, `^dma-buf: .+; peermem: .+`},
+		{"BAR1 is full", "rxe0", true, []string{"bar1full"}, `^dma-buf: .+; peermem: .+`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := rdmaWay(t, tc.device, tc.dmabuf)
+			gpus := fakeGPUs(t, tc.words...)
+			s, src := serve(t, w, func(c *xfer.ServerConfig) { c.GPUs = gpus }), t.TempDir()
+			write(t, filepath.Join(src, "file"), randomBytes(t, 3<<20))
+			o := w.options(t)
+			o.GPU, o.RemoteGPU = "0", "0"
+			c := w.client(rdmatest.Faults{})
+			c.GPUs = gpus
+			sum, err := c.Push(t.Context(), []string{filepath.Join(src, "file")}, s.ep, "copy", o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantRungs(t, ends{"0", "0"}, sum, xfer.RungStaged)
+			for _, m := range []xfer.Memory{sum.Local, sum.Remote} {
+				t.Logf("why: %s", m.Why)
+				if !regexp.MustCompile(tc.want).MatchString(m.Why) {
+					t.Errorf("why %q, want it like /%s/", m.Why, tc.want)
+				}
+			}
+			o.Require = "gpudirect"
+			_, err = c.Push(t.Context(), []string{filepath.Join(src, "file")}, s.ep, "direct", o)
+			if !errors.Is(err, rdma.ErrUnsupported) {
+				t.Errorf("gpudirect is required: %v", err)
+			}
+			notPublished(t, s.root, "direct")
+		})
+	}
+}
+
+// Chunks that the processor must touch are no matter for GPUDirect.
+func TestGPUDirectOfTouchedChunks(t *testing.T) {
+	w := rdmaWay(t, "rxe0", true)
+	gpus := fakeGPUs(t)
+	s, src := serve(t, w, func(c *xfer.ServerConfig) { c.GPUs = gpus }), t.TempDir()
+	write(t, filepath.Join(src, "file"), randomBytes(t, 1<<20))
+	o := w.options(t)
+	o.GPU, o.Require, o.Compress = "0", "gpudirect", xfer.CompressS2
+	c := &xfer.Client{Verbs: w.provider, TCP: tcp.New(), GPUs: gpus}
+	_, err := c.Push(t.Context(), []string{filepath.Join(src, "file")}, s.ep, "copy", o)
+	if !errors.Is(err, rdma.ErrUnsupported) || !regexp.MustCompile(`compressed`).MatchString(err.Error()) {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,279 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"gdrcp/gpu"
+)
+
+// deviceLander is a worker whose slots are in GPU memory: it verifies there,
+// many chunks to a launch, and only what is good goes on to the files.
+type deviceLander struct {
+	lander
+	gpu   *deviceWorker
+	batch []deviceLanding // cap: the largest batch
+	// private holds copies of slots that the peer can still write to, where a
+	// manifest says what arrived: what is written is then what was hashed.
+	private *gpu.Memory
+}
+
+// deviceLanding is one chunk of a batch: its bytes are in mem from at on.
+type deviceLanding struct {
+	landing
+	a       arrived
+	r       returned
+	mem     *gpu.Memory
+	at      int
+	damaged bool // the payload did not decode
+	jobs    []int
+}
+
+// noJob is an extent that the GPU does not digest.
+const noJob = -1
+
+func newDeviceLander(k *sink) (*deviceLander, error) {
+	n := deviceBatch(k.params.slots)
+	d := &deviceLander{lander: lander{sink: k}, batch: make([]deviceLanding, 0, n)}
+	for i := range d.batch[:n] {
+		l := &d.batch[:n][i]
+		l.init()
+		l.jobs = make([]int, 0, maxExtents)
+	}
+	var err error
+	if d.gpu, err = newDeviceWorker(k.ring, k.params.touched() == nil); err != nil {
+		return nil, err
+	}
+	if k.account.vouches() && k.ring.device.direct() {
+		if d.private, err = k.ring.device.gpu.Alloc(n * k.params.chunkBytes); err != nil {
+			return nil, errors.Join(fmt.Errorf("allocate private copies of chunks: %w", unsupported(err)), d.gpu.close())
+		}
+	}
+	return d, nil
+}
+
+func (d *deviceLander) close() error {
+	d.unpack.close()
+	err := d.gpu.close()
+	if d.private != nil {
+		err = errors.Join(err, d.private.Close())
+	}
+	return err
+}
+
+// drainDevice is drainSlots for slots in GPU memory.
+func (k *sink) drainDevice(ctx context.Context) (err error) {
+	d, err := newDeviceLander(k)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.close()) }()
+	for {
+		a, err := k.take(ctx)
+		if err != nil {
+			return err
+		}
+		d.batch = d.batch[:0]
+		for more := true; more; {
+			if err := d.add(a); err != nil {
+				return err
+			}
+			if len(d.batch) == cap(d.batch) {
+				break
+			}
+			select {
+			case a = <-k.work:
+			default:
+				more = false
+			}
+		}
+		if len(d.batch) == 0 {
+			continue
+		}
+		if err := d.landBatch(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// add takes a chunk into the batch, if it is its turn and its header is whole.
+func (d *deviceLander) add(a arrived) error {
+	n := len(d.batch)
+	l := &d.batch[:n+1][n]
+	l.a, l.r, l.damaged = a, returned{slot: uint32(a.slot), generation: a.generation}, false
+	done, err := d.open(&l.landing, a, &l.r)
+	if err != nil || !done {
+		return err
+	}
+	if l.r.again {
+		d.giveBack(l.r)
+		return nil
+	}
+	d.batch = d.batch[:n+1]
+	return nil
+}
+
+// landBatch verifies the batch and writes it. The first chunks are copied to
+// the host while the last are hashed, and each further one while the one
+// before it is written.
+func (d *deviceLander) landBatch(ctx context.Context) error {
+	if err := d.bring(ctx); err != nil {
+		return err
+	}
+	if err := d.hash(); err != nil {
+		return err
+	}
+	w := d.gpu
+	for i := range min(len(d.batch), len(w.bounces)) {
+		if err := d.fetch(i); err != nil {
+			return err
+		}
+	}
+	for i := range d.batch {
+		l, b := &d.batch[i], &w.bounces[i%len(w.bounces)]
+		// The mark is behind the digests too.
+		if err := b.mark.Wait(); err != nil {
+			return err
+		}
+		if err := d.landFetched(l, b.mem); err != nil {
+			return err
+		}
+		d.giveBack(l.r)
+		if err := d.drain(); err != nil {
+			return err
+		}
+		if next := i + len(w.bounces); next < len(d.batch) {
+			if err := d.fetch(next); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// bring makes the batch's bytes readable in GPU memory.
+func (d *deviceLander) bring(ctx context.Context) error {
+	if !d.ring.device.direct() {
+		for i := range d.batch {
+			if err := d.stage(&d.batch[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	last := &d.batch[len(d.batch)-1]
+	if err := d.ring.flush(ctx, last.a.slot, int(last.header.storedBytes)); err != nil {
+		return err
+	}
+	for i := range d.batch {
+		l := &d.batch[i]
+		if l.header.codec != codecPlain {
+			return fmt.Errorf("%w: chunk %d is compressed, which was not agreed", ErrProtocol, l.header.id)
+		}
+		l.mem, l.at = d.gpu.slots, d.gpu.at(l.a.slot)
+		if d.private == nil {
+			continue
+		}
+		if err := d.gpu.stream.Copy(d.private, d.gpu.at(i), l.mem, l.at, int(l.header.plainBytes)); err != nil {
+			return err
+		}
+		l.mem, l.at = d.private, d.gpu.at(i)
+	}
+	return nil
+}
+
+// stage copies a chunk from the host's slot to the GPU's, where the peer cannot
+// reach it any more.
+func (d *deviceLander) stage(l *deviceLanding) error {
+	h, slot := &l.header, d.ring.slot(l.a.slot)
+	plain, err := d.unpack.unpack(h.codec, slot[:h.storedBytes], h.plainBytes, d.params.chunkBytes)
+	if l.damaged = errors.Is(err, errPayload); l.damaged {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if h.codec != codecPlain {
+		// The GPU copies from the slot, which is pinned.
+		plain = slot[:copy(slot, plain)]
+	}
+	l.mem, l.at = d.gpu.slots, d.gpu.at(l.a.slot)
+	return d.gpu.stream.ToDevice(l.mem, l.at, plain)
+}
+
+// hash begins to digest every extent of the batch that brings bytes.
+func (d *deviceLander) hash() error {
+	w := d.gpu
+	w.jobs = w.jobs[:0]
+	for i := range d.batch {
+		l := &d.batch[i]
+		l.jobs = l.jobs[:0]
+		plain := int64(0)
+		for j := range l.header.extents {
+			x := &l.header.extents[j]
+			job, err := d.jobOf(l, x)
+			if err != nil {
+				return err
+			}
+			if job != noJob {
+				plain += x.length
+			}
+			l.jobs = append(l.jobs, job)
+		}
+		if plain > int64(d.params.chunkBytes) {
+			return fmt.Errorf("%w: chunk %d has extents of %d bytes", ErrProtocol, l.header.id, plain)
+		}
+	}
+	if len(w.jobs) == 0 {
+		return nil
+	}
+	return w.hasher.Begin(w.stream, w.jobs)
+}
+
+// jobOf adds the digest of an extent to the launch and says at which place.
+func (d *deviceLander) jobOf(l *deviceLanding, x *extent) (int, error) {
+	if d.gpu.hasher == nil || l.damaged {
+		return noJob, nil
+	}
+	e, err := d.entry(x.entry)
+	if err != nil || e == nil {
+		return noJob, err
+	}
+	if brings, err := d.checkExtent(&l.header, e, x); err != nil || !brings {
+		return noJob, err
+	}
+	if x.slotOff%extentAlign != 0 {
+		return noJob, fmt.Errorf("%w: an extent at byte %d of its chunk", ErrProtocol, x.slotOff)
+	}
+	d.gpu.jobs = append(d.gpu.jobs, hashJob(l.mem, l.at, x, &d.params, e.Size))
+	return len(d.gpu.jobs) - 1, nil
+}
+
+// fetch begins to copy a chunk of the batch to its bounce buffer.
+func (d *deviceLander) fetch(i int) error {
+	l, b := &d.batch[i], &d.gpu.bounces[i%len(d.gpu.bounces)]
+	if !l.damaged {
+		if err := d.gpu.stream.ToHost(b.mem[:l.header.plainBytes], l.mem, l.at); err != nil {
+			return err
+		}
+	}
+	return d.gpu.stream.Record(b.mark)
+}
+
+// landFetched lands a chunk whose plain bytes are in mem.
+func (d *deviceLander) landFetched(l *deviceLanding, mem []byte) error {
+	h := &l.header
+	return d.landExtents(h, &l.r, func(e *sinkEntry, i int) ([]byte, bool) {
+		if l.damaged {
+			return nil, false
+		}
+		x := &h.extents[i]
+		data := mem[x.slotOff : int64(x.slotOff)+x.length]
+		if d.gpu.hasher == nil {
+			return data, d.digestOf(e, x, data) == x.digest
+		}
+		j := l.jobs[i]
+		return data, j != noJob && d.gpu.hasher.Digest(j) == x.digest
+	})
+}

@@ -1,0 +1,138 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"gdrcp/gpu"
+	"gdrcp/rdma"
+
+	"golang.org/x/sys/unix"
+)
+
+// deviceRing is the part of a ring that is in GPU memory: the payload slots,
+// and what it takes to get bytes into and out of them. Where the rail's device
+// does not reach them, the ring has payload slots in host memory too, pinned
+// for both, and chunks pass from one to the other.
+type deviceRing struct {
+	gpu    *gpu.Context
+	slots  *gpu.Memory
+	pinned *gpu.Pinned // of the host's payload slots
+	memory Memory
+	// page is host memory for trials and flushes, pageMR its registration, and
+	// loop the connection that they run over; nil where the ring is staged.
+	page   []byte
+	pageMR rdma.MR
+	loop   *loopback
+}
+
+// sysfs is where the kernel tells of PCI devices.
+const sysfs = "/sys"
+
+// direct reports whether the rail's device reaches the slots.
+func (d *deviceRing) direct() bool { return d != nil && d.memory.Rung.Direct() }
+
+// openDevice takes the GPU that the placement asks for, or the one nearest to
+// the rail's device.
+func (s *session) openDevice() (*deviceRing, error) {
+	if s.gpus == nil {
+		return nil, fmt.Errorf("%w: this end lends no GPU memory", rdma.ErrUnsupported)
+	}
+	driver, err := s.gpus()
+	if err != nil {
+		return nil, unsupported(err)
+	}
+	rail := s.rail.Device()
+	index := int(s.place.gpu) - int(gpuFirst)
+	if s.place.gpu == gpuAuto {
+		nearest, _, ok := gpu.Nearest(sysfs, driver.Devices(), rail.PCIAddress)
+		if !ok {
+			return nil, fmt.Errorf("%w: no GPU can be used", rdma.ErrUnsupported)
+		}
+		index = nearest.Index
+	}
+	c, err := driver.Use(index)
+	if err != nil {
+		return nil, unsupported(err)
+	}
+	d := c.Device()
+	m := Memory{GPU: d.Index, Name: d.Name, Flush: FlushNone}
+	if rail.PCIAddress != "" {
+		m.Path = gpu.PathBetween(sysfs, d.PCIAddress, rail.PCIAddress).String()
+	}
+	return &deviceRing{gpu: c, memory: m}, nil
+}
+
+// unsupported makes the GPU package's word for what cannot be done here that
+// of the engine's callers.
+func unsupported(err error) error {
+	if errors.Is(err, gpu.ErrUnsupported) {
+		return fmt.Errorf("%w: %w", rdma.ErrUnsupported, err)
+	}
+	return err
+}
+
+// alloc takes device memory for the slots.
+func (d *deviceRing) alloc(slots, slotBytes int) (err error) {
+	if d.slots, err = d.gpu.Alloc(slots * slotBytes); err != nil {
+		return fmt.Errorf("allocate a ring of %d slots of %d bytes: %w", slots, slotBytes, unsupported(err))
+	}
+	return nil
+}
+
+// region is the slots as a rung registers them.
+func (d *deviceRing) region(rung Rung) (rdma.Region, error) {
+	r := rdma.Region{Addr: d.slots.Addr(), Len: d.slots.Len(), DMABufFD: -1}
+	if rung == RungPeermem {
+		return r, nil
+	}
+	fd, offset, err := d.slots.DMABuf()
+	if err != nil {
+		return r, err
+	}
+	r.DMABufFD, r.DMABufOffset = fd, uint64(offset)
+	return r, nil
+}
+
+// needsFlush is the rule of NCCL: up to compute capability 8 a completion does
+// not mean that the GPU sees the data; from 9 on it does, but over a coherent
+// link to the processor, which the data does not take.
+func needsFlush(d gpu.Device) bool { return d.ComputeMajor < 9 || d.C2C }
+
+// close ends what device memory there is. Registrations of it are closed.
+func (d *deviceRing) close() error {
+	if d == nil {
+		return nil
+	}
+	var errs []error
+	if d.pageMR != nil {
+		errs = append(errs, d.pageMR.Close())
+	}
+	if d.page != nil {
+		errs = append(errs, unix.Munmap(d.page))
+		d.page = nil
+	}
+	if d.pinned != nil {
+		errs = append(errs, d.pinned.Close())
+	}
+	if d.slots != nil {
+		errs = append(errs, d.slots.Close())
+	}
+	return errors.Join(append(errs, d.gpu.Close())...)
+}
+
+// flush makes visible to the GPU what the rail's device wrote before, the last
+// of it in that slot: a read through the same device pushes the writes before
+// it (PCI Express ordering; NCCL does the same).
+func (r *ring) flush(ctx context.Context, slot, storedBytes int) error {
+	d := r.device
+	if d.memory.Flush == FlushNone || storedBytes == 0 {
+		return nil
+	}
+	last := r.payloadMR.Addr() + uint64(slot*r.slotBytes+storedBytes-1)
+	if err := d.loop.do(ctx, rdma.WR{Op: rdma.OpRead, Local: d.pageMR, Len: 1, RemoteAddr: last, RKey: r.payloadMR.RKey()}); err != nil {
+		return fmt.Errorf("flush what arrived in GPU memory: %w", err)
+	}
+	return nil
+}

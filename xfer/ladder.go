@@ -1,0 +1,232 @@
+package xfer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"gdrcp/rdma"
+
+	"golang.org/x/sys/unix"
+)
+
+// trialTime bounds the trial of one rung.
+const trialTime = 5 * time.Second
+
+// placeRing makes this end's ring where the placement says. Of the ways to
+// reach GPU memory it takes the best that works, found by trial: drivers claim
+// what the platform then does not do.
+func (s *session) placeRing(ctx context.Context, slots int, access rdma.Access) (*ring, error) {
+	r := &ring{slots: slots, slotBytes: s.params.chunkBytes}
+	if s.place.gpu == gpuOff {
+		return r, r.make(s.rail, access)
+	}
+	d, err := s.openDevice()
+	if err != nil {
+		if s.place.gpu != gpuAuto || s.place.direct || !errors.Is(err, rdma.ErrUnsupported) {
+			return r, err
+		}
+		s.memory = hostMemory(err.Error())
+		return r, r.make(s.rail, access)
+	}
+	r.device = d
+	if err := d.alloc(slots, r.slotBytes); err != nil {
+		return r, err
+	}
+	if err := s.climb(ctx, r, access); err != nil {
+		return r, err
+	}
+	s.memory = d.memory
+	return r, nil
+}
+
+// climb tries the rungs, best first.
+func (s *session) climb(ctx context.Context, r *ring, access rdma.Access) error {
+	d := r.device
+	var why []string
+	switch touched := s.params.touched(); {
+	case touched != nil:
+		why = append(why, touched.Error())
+	case s.rail.Device().Transport == rdma.TCP:
+		why = append(why, "TCP sockets do not reach GPU memory")
+	default:
+		for _, rung := range []Rung{RungDMABuf, RungPeermem} {
+			err := s.try(ctx, r, rung, access)
+			if err == nil {
+				d.memory.Rung, d.memory.Why = rung, strings.Join(why, "; ")
+				return r.mapHeaders(s.rail, access)
+			}
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			why = append(why, fmt.Sprintf("%s: %v", rung, err))
+		}
+	}
+	d.memory.Rung, d.memory.Why, d.memory.Flush = RungStaged, strings.Join(why, "; "), FlushNone
+	if s.place.direct {
+		return errNotDirect(&d.memory)
+	}
+	if err := r.make(s.rail, access); err != nil {
+		return err
+	}
+	var err error
+	if d.pinned, err = d.gpu.Pin(r.payload); err != nil {
+		return fmt.Errorf("pin the ring for the GPU: %w", unsupported(err))
+	}
+	return nil
+}
+
+// try registers the slots by one rung, and sends bytes into or out of them
+// over the rail's connection to itself. Where that fails, nothing of it stays.
+func (s *session) try(ctx context.Context, r *ring, rung Rung, access rdma.Access) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, trialTime, fmt.Errorf("the trial did not end within %v", trialTime))
+	defer cancel()
+	d := r.device
+	region, err := d.region(rung)
+	if err != nil {
+		return err
+	}
+	incoming := access&rdma.RemoteWrite != 0
+	if incoming {
+		// The flush reads what arrived.
+		access |= rdma.RemoteRead
+	}
+	mr, err := s.rail.Register(region, access)
+	if rung == RungDMABuf {
+		// The registration holds the memory by itself.
+		err = errors.Join(err, d.slots.CloseDMABuf())
+	}
+	defer func() {
+		if err != nil {
+			if d.loop != nil {
+				err = errors.Join(err, d.loop.conn.Close())
+				d.loop = nil
+			}
+			if mr != nil {
+				err = errors.Join(err, mr.Close())
+			}
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	if err := d.openPage(s.rail); err != nil {
+		return err
+	}
+	if d.loop, err = s.openLoopback(ctx); err != nil {
+		return err
+	}
+	r.payloadMR = mr
+	trial := d.tryOutgoing
+	if incoming {
+		trial = d.tryIncoming
+		if s.place.flushAlways || needsFlush(d.gpu.Device()) {
+			d.memory.Flush = FlushRead
+		}
+	}
+	if err := trial(ctx, r); err != nil {
+		r.payloadMR = nil
+		return fmt.Errorf("trial: %w", err)
+	}
+	return nil
+}
+
+// openPage maps and registers the host memory for trials and flushes, once.
+func (d *deviceRing) openPage(rail rdma.Rail) (err error) {
+	if d.pageMR != nil {
+		return nil
+	}
+	if d.page == nil {
+		if d.page, err = unix.Mmap(-1, 0, 3*trialBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
+			return fmt.Errorf("map a page for trials: %w", err)
+		}
+	}
+	d.pageMR, err = rail.Register(rdma.HostRegion(d.page), rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead)
+	return err
+}
+
+// trialBytes is how much a trial moves at each end of the ring.
+const trialBytes = 4096
+
+// pattern fills the first third of the page with bytes that no trial before
+// it has left anywhere.
+func (d *deviceRing) pattern(salt byte) (sent, got []byte) {
+	sent, got = d.page[:trialBytes], d.page[trialBytes:2*trialBytes]
+	for i := range sent {
+		sent[i] = byte(i)*31 ^ byte(i>>8) ^ salt
+	}
+	clear(got)
+	return sent, got
+}
+
+// ends are the offsets of the first and the last trialBytes of the slots.
+func (d *deviceRing) ends() [2]int { return [2]int{0, d.slots.Len() - trialBytes} }
+
+// tryIncoming lets the rail's device write both ends of the slots, and reads
+// them back by the GPU's copies and by the device.
+func (d *deviceRing) tryIncoming(ctx context.Context, r *ring) error {
+	stream, err := d.gpu.NewStream()
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	for i, at := range d.ends() {
+		sent, got := d.pattern(byte(0xa5 + i))
+		remote := r.payloadMR.Addr() + uint64(at)
+		if err := d.loop.do(ctx, rdma.WR{Op: rdma.OpWrite, Local: d.pageMR, Len: trialBytes, RemoteAddr: remote, RKey: r.payloadMR.RKey()}); err != nil {
+			return fmt.Errorf("write to GPU memory: %w", err)
+		}
+		if err := d.loop.do(ctx, rdma.WR{
+			Op: rdma.OpRead, Local: d.pageMR, Offset: 2 * trialBytes, Len: trialBytes, RemoteAddr: remote, RKey: r.payloadMR.RKey(),
+		}); err != nil {
+			return fmt.Errorf("read from GPU memory: %w", err)
+		}
+		if err := errors.Join(stream.ToHost(got, d.slots, at), stream.Wait()); err != nil {
+			return err
+		}
+		if !bytes.Equal(sent, got) {
+			return errors.New("what the device wrote is not in GPU memory")
+		}
+		if !bytes.Equal(sent, d.page[2*trialBytes:]) {
+			return errors.New("the device reads other bytes than it wrote")
+		}
+	}
+	return nil
+}
+
+// tryOutgoing fills both ends of the slots by the GPU's copies and lets the
+// rail's device send them.
+func (d *deviceRing) tryOutgoing(ctx context.Context, r *ring) error {
+	stream, err := d.gpu.NewStream()
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	for i, at := range d.ends() {
+		sent, got := d.pattern(byte(0x5a + i))
+		if err := errors.Join(stream.ToDevice(d.slots, at, sent), stream.Wait()); err != nil {
+			return err
+		}
+		err := d.loop.do(ctx, rdma.WR{
+			Op: rdma.OpWrite, Local: r.payloadMR, Offset: at, Len: trialBytes, RemoteAddr: d.pageMR.Addr() + trialBytes, RKey: d.pageMR.RKey(),
+		})
+		if err != nil {
+			return fmt.Errorf("send from GPU memory: %w", err)
+		}
+		// That the Write is done does not mean that it has landed; a Read after it
+		// does.
+		err = d.loop.do(ctx, rdma.WR{
+			Op: rdma.OpRead, Local: d.pageMR, Offset: 2 * trialBytes, Len: trialBytes, RemoteAddr: d.pageMR.Addr() + trialBytes, RKey: d.pageMR.RKey(),
+		})
+		if err != nil {
+			return fmt.Errorf("read back what was sent: %w", err)
+		}
+		if !bytes.Equal(sent, got) {
+			return errors.New("the device sends other bytes than are in GPU memory")
+		}
+	}
+	return nil
+}

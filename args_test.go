@@ -72,7 +72,7 @@ func TestUsageErrors(t *testing.T) {
 		{"a b --hash md5", `--hash "md5": not one of xxh3, blake3, crc32c, sha256`},
 		{"a b --compress gzip", `--compress "gzip": not one of off, zstd, s2, auto`},
 		{"a b --transport udp", `--transport "udp": not one of auto, verbs, tcp`},
-		{"a b --require tcp", `--require "tcp": not one of verbs`},
+		{"a b --require tcp", `--require "tcp": not one of verbs, gpudirect`},
 		{"a b --recursive=maybe", `--recursive "maybe": not true or false`},
 		{"a rdma://h/ -qv", "--quiet and --verbose exclude each other"},
 		{"a rdma://h/ --slots 256 --chunk-size 64M", "256 slots of 64MiB are a ring of 16GiB, more than 1GiB"},

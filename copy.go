@@ -31,13 +31,14 @@ func (p *program) copyCommand() *cli.Command {
 		&cli.BoolFlag{Name: "recursive", Aliases: []string{"r"}, Usage: "copy directories", Destination: &o.Recursive},
 		&cli.BoolFlag{Name: "preserve", Aliases: []string{"p"}, Usage: "keep modes and times of change", Destination: &o.Preserve},
 		&cli.BoolFlag{Name: "follow", Aliases: []string{"L"}, Usage: "copy what symbolic links lead to instead of the links", Destination: &o.Follow},
-		checkedFlag("hash", "`xxh3|blake3|crc32c|sha256` how pieces are digested (xxh3)", hash(&o.Hash)),
+		checkedFlag("hash", "`xxh3|blake3|crc32c|sha256` how pieces are digested (xxh3; blake3 where a GPU has the slots)", hash(&o.Hash)),
 		&cli.StringFlag{Name: "manifest", Usage: "the copy must be what manifest `FILE` says: the rest is not published (exit code 4)", Destination: &o.Manifest},
 		&cli.StringFlag{Name: "write-manifest", Usage: "write a manifest of what was copied to `FILE` (zstd if it ends in .zst)", Destination: &o.WriteManifest},
 		checkedFlag("compress", "`off|zstd|s2|auto` compress each chunk, where it shrinks; useful over tcp; chunks of at most 8MiB (off)", compression(&o.Compress)),
 		&cli.BoolFlag{Name: "no-fsync", Usage: "do not wait until what was copied is on the disk", Destination: &o.NoFsync},
 	}
 	flags = append(flags, linkFlags(o)...)
+	flags = append(flags, gpuFlags(o)...)
 	flags = append(flags,
 		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "tell errors only", Destination: &c.quiet},
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell every entry, and more about the connection", Destination: &c.verbose},
@@ -119,6 +120,10 @@ func (c *copying) report(e xfer.Event) {
 	switch e.Kind {
 	case xfer.EventConnected:
 		c.tellLink(e.Link)
+	case xfer.EventMemory:
+		if c.verbose || (!c.quiet && e.Memory.Why != "") {
+			c.console.line("gdrcp: %s", memoryText(e.Memory, e.Remote))
+		}
 	case xfer.EventFile:
 		if e.Outcome != xfer.Copied {
 			if !c.quiet || e.Outcome != xfer.Skipped {
@@ -134,6 +139,8 @@ func (c *copying) reportJSON(e xfer.Event) {
 	switch e.Kind {
 	case xfer.EventConnected:
 		c.events.emit(connectedEvent{"connected", fieldsOf(e.Link)})
+	case xfer.EventMemory:
+		c.events.emit(memoryEventOf(e.Memory, e.Remote))
 	case xfer.EventFile:
 		if e.Outcome != xfer.Copied || c.verbose {
 			c.events.emit(fileEvent{"file", e.Path, outcomeText(e.Outcome), e.Bytes, xfer.Printable(e.Text)})
@@ -190,8 +197,8 @@ func summaryText(s *xfer.Summary) string {
 	if s.Verified {
 		proof = "verified"
 	}
-	text := fmt.Sprintf("%s, %s in %.2f s, %s/s, over %s (%s, %s), %s: root %s %x", strings.Join(what, ", "), bytesText(float64(s.Bytes), 1), s.Seconds,
-		bytesText(rateOf(s.Bytes, s.Seconds), 2), s.Link.Transport, deviceText(&s.Link), s.Link.Imm, proof, s.Hash, s.Content)
+	text := fmt.Sprintf("%s, %s in %.2f s, %s/s, over %s (%s, %s)%s, %s: root %s %x", strings.Join(what, ", "), bytesText(float64(s.Bytes), 1), s.Seconds,
+		bytesText(rateOf(s.Bytes, s.Seconds), 2), s.Link.Transport, deviceText(&s.Link), s.Link.Imm, endsText(s), proof, s.Hash, s.Content)
 	for _, left := range []struct {
 		n    int64
 		text string

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -18,9 +19,10 @@ func (p *program) devicesCommand() *cli.Command {
 	asJSON := false
 	return &cli.Command{
 		Name: "devices", ArgsUsage: "[--json]",
-		Description: "Lists the RDMA devices, or says why there are none. Exit code 5 if none can be used.",
-		Flags:       []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "one event a line on standard output, as JSON", Destination: &asJSON}},
-		Action:      action(func(_ context.Context, operands []string) error { return p.devices(operands, asJSON) }),
+		Description: "Lists the RDMA devices, or says why there are none, and the GPUs with how far each is from each device (PIX or PXB: by\n" +
+			"PCIe switches only; PHB: through the processor; SYS: through two). Exit code 5 if no RDMA device can be used.",
+		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "one event a line on standard output, as JSON", Destination: &asJSON}},
+		Action: action(func(_ context.Context, operands []string) error { return p.devices(operands, asJSON) }),
 	}
 }
 
@@ -42,14 +44,14 @@ func (p *program) devices(operands []string, asJSON bool) error {
 		for _, d := range devices {
 			out.emit(deviceEvent{"device", d})
 		}
-		return err
+		return errors.Join(p.gpuDevices(devices, out), err)
 	}
 	if len(devices) > 0 {
 		if err := writeDevices(p.stdout, devices); err != nil {
 			return err
 		}
 	}
-	return err
+	return errors.Join(p.gpuDevices(devices, nil), err)
 }
 
 // firstProblem is the error of a list of devices none of which is usable.
@@ -95,14 +97,7 @@ func orDash(s string) string {
 
 // placeText is the columns NUMA, PCI and DMA-BUF.
 func placeText(d rdma.Device) string {
-	node, imports := "-", "no"
-	if d.NUMANode >= 0 {
-		node = strconv.Itoa(d.NUMANode)
-	}
-	if d.DMABuf {
-		imports = "yes"
-	}
-	return node + "\t" + orDash(d.PCIAddress) + "\t" + imports
+	return nodeText(d.NUMANode) + "\t" + orDash(d.PCIAddress) + "\t" + yesNo(d.DMABuf)
 }
 
 func rateText(gbps float64) string {

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"gdrcp/chunker"
+	"gdrcp/gpu"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
 	"gdrcp/xfer"
@@ -156,9 +157,12 @@ func hintOf(err error) string {
 	var h *hinted
 	var op *rdma.OpError
 	var probe *rdma.ProbeError
+	var noGPU *gpu.ProbeError
 	switch {
 	case errors.As(err, &h):
 		return h.hint
+	case errors.As(err, &noGPU) && noGPU.Hint != "":
+		return noGPU.Hint
 	case errors.As(err, &op) && op.Hint != "":
 		return op.Hint
 	case errors.As(err, &probe) && probe.Hint != "":

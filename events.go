@@ -17,15 +17,22 @@ import (
 //
 //	event       told                            fields
 //	connected   once a connection stands        link fields
+//	memory      where an end was asked to have  end ("local" or "remote"), slots fields
+//	            its slots in GPU memory
 //	file        for every entry that was not    path, outcome, text
 //	            copied; with -v for all         path, outcome, bytes
 //	summary     once, last, when a copy came    files, dirs, links, bytes, seconds, bytes_per_second, wire_bytes, repairs,
 //	            to an end                       hash, piece_bytes, root, meta_root, verified, first_byte_ms, skipped, failed,
-//	                                            changed, corrupt, missing, link fields
+//	                                            changed, corrupt, missing, local_slots, remote_slots, link fields
 //	error       last, instead of a good end     text, hint, exit_code, reason (why there is no RDMA device)
 //	bandwidth   by bench, for each digest       transport, device, hash, mib_per_s, bytes, seconds, chunk_bytes, slots, qps, imm
 //	latency     by bench, for each operation    transport, device, op, rounds, median_us, p99_us, min_us
 //	device      by devices, for each            name, transport, numa_node, pci_address, firmware, dma_buf, dma_buf_problem, ports, problem
+//	gpu         by devices, for each            index, name, uuid, pci_address, numa_node, memory_bytes, bar1_bytes,
+//	                                            bar1_free_bytes, compute_major, compute_minor, driver_version, dma_buf,
+//	                                            gpudirect_rdma, host_flush, writes_ordering, c2c, problem, paths (of device and
+//	                                            path: PIX, PXB, PHB or SYS), nearest
+//	no_gpu      by devices, instead             text, reason
 //	created     by manifest create              files, dirs, links, bytes, hash, piece_bytes, root, meta_root, unreadable, skipped
 //	verified    by manifest verify              files, dirs, links, bytes, hash, piece_bytes, root, meta_root, bad, missing, extra,
 //	                                            unreadable, skipped
@@ -34,7 +41,9 @@ import (
 //
 // Link fields are transport ("verbs" or "tcp"), device, family, imm
 // ("write-with-imm" or "write+send"), local, remote, qps, slots, chunk_bytes and
-// why, which says why no better transport is used. outcome is "copied",
+// why, which says why no better transport is used. Slots fields are gpu (an
+// index, -1 for host memory), gpu_name, rung ("host", "dma-buf", "peermem" or
+// "staged"), path, flush and why, which says why no better rung is used. outcome is "copied",
 // "skipped" (a socket, fifo or device), "failed", "changed" or "corrupt" (of
 // other content than the manifest has, or missing from the source). Names that
 // are not UTF-8 come with U+FFFD for what is not.
@@ -130,6 +139,9 @@ type summaryEvent struct {
 	Changed        int64   `json:"changed"`
 	Corrupt        int64   `json:"corrupt"`
 	Missing        int64   `json:"missing"`
+	// Where each end had its slots.
+	Local  xfer.Memory `json:"local_slots"`
+	Remote xfer.Memory `json:"remote_slots"`
 	linkFields
 }
 
@@ -138,7 +150,7 @@ func eventOf(s *xfer.Summary) summaryEvent {
 		Event: "summary", Files: s.Files, Dirs: s.Dirs, Links: s.Links, Bytes: s.Bytes, Seconds: s.Seconds, BytesPerSecond: rateOf(s.Bytes, s.Seconds),
 		WireBytes: s.WireBytes, Repairs: s.Repairs, Hash: s.Hash.String(), PieceBytes: s.PieceBytes, Root: hex.EncodeToString(s.Content[:]),
 		MetaRoot: hex.EncodeToString(s.Meta[:]), Verified: s.Verified, FirstByteMs: float64(s.FirstByte.Microseconds()) / 1e3, Skipped: s.Skipped,
-		Failed: s.Failed, Changed: s.Changed, Corrupt: s.Corrupt, Missing: s.Missing, linkFields: fieldsOf(&s.Link),
+		Failed: s.Failed, Changed: s.Changed, Corrupt: s.Corrupt, Missing: s.Missing, Local: s.Local, Remote: s.Remote, linkFields: fieldsOf(&s.Link),
 	}
 }
 

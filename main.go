@@ -36,7 +36,7 @@ func main() {
 	boundHeap(xfer.Load{Sessions: 1})
 	p := &program{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, started: time.Now(),
-		verbs: newVerbs(), tcp: newTCP(), timeouts: xfer.DefaultTimeouts(),
+		verbs: newVerbs(), tcp: newTCP(), gpus: openGPUs(), timeouts: xfer.DefaultTimeouts(),
 	}
 	os.Exit(p.run(ctx, os.Args))
 }
@@ -49,6 +49,7 @@ type program struct {
 	getenv         func(string) string
 	started        time.Time
 	verbs, tcp     rdma.Provider
+	gpus           xfer.GPUs
 	timeouts       xfer.Timeouts
 	oneCPU         bool // see leaveCPUs
 }
@@ -130,4 +131,6 @@ func versionText() string {
 }
 
 // client is the engine's client over this program's providers.
-func (p *program) client() *xfer.Client { return &xfer.Client{Verbs: p.verbs, TCP: p.tcp} }
+func (p *program) client() *xfer.Client {
+	return &xfer.Client{Verbs: p.verbs, TCP: p.tcp, GPUs: p.gpus}
+}

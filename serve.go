@@ -24,6 +24,7 @@ type serving struct {
 	readOnly, insecure bool
 	transport          string
 	maxSessions        int
+	gpu                string
 	quiet, verbose     bool
 
 	console *console
@@ -42,6 +43,7 @@ Runs until SIGINT, SIGTERM or, unless nohup started it, SIGHUP.`,
 			&cli.BoolFlag{Name: "read-only", Usage: "clients can only read", Destination: &s.readOnly},
 			&cli.BoolFlag{Name: "insecure-listen", Usage: "allow addresses that others reach: there is no access control yet", Destination: &s.insecure},
 			checkedFlag("transport", "`auto|verbs|tcp` what to offer: both where there are RDMA devices, or one (auto)", word(&s.transport, "auto", "verbs", "tcp")),
+			checkedFlag("gpu", "`auto|off` whether clients may have their slots in GPU memory here (auto)", word(&s.gpu, "auto", "off")),
 			checkedFlag("max-sessions", "`N` clients are served at once: 1 to 65536 (64)", number(&s.maxSessions, 1, 1<<16)),
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "tell errors only", Destination: &s.quiet},
 			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell every entry that was not copied", Destination: &s.verbose},
@@ -65,6 +67,9 @@ func (s *serving) run(ctx context.Context, operands []string) error {
 		Root: root, ReadOnly: s.readOnly, MaxSessions: s.maxSessions, Timeouts: s.timeouts,
 		Log: s.ended, Report: s.report,
 		Load: boundHeap,
+	}
+	if s.gpu != "off" {
+		cfg.GPUs = s.gpus
 	}
 	devices, why := s.rails()
 	cfg.NoRails = why
@@ -264,7 +269,11 @@ func (s *serving) ended(e xfer.SessionEnd) {
 }
 
 func (s *serving) report(e xfer.Event) {
-	if s.verbose && e.Kind == xfer.EventFile && e.Outcome != xfer.Copied {
+	switch {
+	case !s.verbose:
+	case e.Kind == xfer.EventFile && e.Outcome != xfer.Copied:
 		s.console.line("gdrcp: %s: %s", e.Peer, xfer.Printable(e.Text))
+	case e.Kind == xfer.EventMemory && !e.Remote:
+		s.console.line("gdrcp: %s: %s", e.Peer, memoryText(e.Memory, false))
 	}
 }

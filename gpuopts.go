@@ -1,0 +1,84 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"sync"
+
+	"gdrcp/gpu"
+	"gdrcp/xfer"
+
+	"github.com/urfave/cli/v2"
+)
+
+// openGPUs opens the GPU driver when a GPU is asked for, which takes its time,
+// and once for the program's life.
+func openGPUs() xfer.GPUs { return sync.OnceValues(gpu.Open) }
+
+// gpuFlags are the options about slots in GPU memory.
+func gpuFlags(o *xfer.Options) []cli.Flag {
+	return []cli.Flag{
+		checkedFlag("gpu", "`N|auto|off` this end's slots are in the memory of GPU N, or of the one nearest to the RDMA device; the GPU\n"+
+			helpIndent+"verifies them there, and the hash is blake3 unless --hash says otherwise (off)", gpuIndex(&o.GPU)),
+		checkedFlag("remote-gpu", "`N|auto|off` the same for the other end (off)", gpuIndex(&o.RemoteGPU)),
+		checkedFlag("gpu-flush", "`auto|always` what arrived in GPU memory is flushed where its kind needs that, or always (auto)",
+			word(&o.GPUFlush, "auto", "always")),
+	}
+}
+
+// gpuIndex is a GPU's index, auto or off.
+func gpuIndex(to *string) *checked {
+	return &checked{set: func(s string) error {
+		if n, err := strconv.Atoi(s); s != "auto" && s != "off" && (err != nil || n < 0 || n >= xfer.MaxGPUs) {
+			return fmt.Errorf("not auto, off or the index of a GPU")
+		}
+		*to = s
+		return nil
+	}}
+}
+
+// memoryText tells where an end has its slots, and why not better.
+func memoryText(m *xfer.Memory, remote bool) string {
+	end := "here"
+	if remote {
+		end = "at the other end"
+	}
+	text := fmt.Sprintf("slots %s in %s", end, m)
+	if m.Name != "" {
+		text += " (" + xfer.Printable(m.Name)
+		if m.Path != "" {
+			text += ", " + m.Path
+		}
+		text += ")"
+	}
+	if m.Flush == xfer.FlushRead {
+		text += ", flushed by " + string(m.Flush)
+	}
+	if m.Why != "" {
+		text += ": " + xfer.Printable(m.Why)
+	}
+	return text
+}
+
+// endsText says in the last line where the slots were, if any were in a GPU.
+func endsText(s *xfer.Summary) string {
+	if s.Local.GPU < 0 && s.Remote.GPU < 0 {
+		return ""
+	}
+	return fmt.Sprintf(", slots here in %s, there in %s", s.Local, s.Remote)
+}
+
+// memoryEvent tells where an end has its slots.
+type memoryEvent struct {
+	Event string `json:"event"`
+	End   string `json:"end"` // "local" or "remote"
+	xfer.Memory
+}
+
+func memoryEventOf(m *xfer.Memory, remote bool) memoryEvent {
+	e := memoryEvent{"memory", "local", *m}
+	if remote {
+		e.End = "remote"
+	}
+	return e
+}

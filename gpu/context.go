@@ -103,7 +103,7 @@ func (c *Context) left() string {
 	var list []string
 	for kind, n := range c.open {
 		if n > 0 {
-			list = append(list, fmt.Sprintf("%d %s", n, kind))
+			list = append(list, fmt.Sprintf("%s (%d)", kind, n))
 		}
 	}
 	slices.Sort(list)

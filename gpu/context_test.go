@@ -34,10 +34,10 @@ func TestContextClose(t *testing.T) {
 		left  string
 		close func() error
 	}{
-		{"1 marks, 1 memory, 1 pinned memory, 1 streams", m.Close},
-		{"1 marks, 1 pinned memory, 1 streams", k.Close},
-		{"1 pinned memory, 1 streams", s.Close},
-		{"1 pinned memory", p.Close},
+		{"marks (1), memory (1), pinned memory (1), streams (1)", m.Close},
+		{"marks (1), pinned memory (1), streams (1)", k.Close},
+		{"pinned memory (1), streams (1)", s.Close},
+		{"pinned memory (1)", p.Close},
 	} {
 		if err := c.Close(); err == nil || !strings.HasSuffix(err.Error(), "in use by "+step.left) {
 			t.Errorf("close with %s: %v", step.left, err)

@@ -28,7 +28,8 @@ type Device struct {
 	// WritesOrdering is attribute 118: 0 nothing is ordered, 100 for the
 	// device itself, 200 for all of them.
 	WritesOrdering int `json:"writes_ordering"`
-	// C2C: the GPU hangs on a coherent link to the CPU (Grace).
+	// C2C: the GPU hangs on a coherent link to the CPU (Grace), by whose page
+	// tables it reaches the host's memory (attribute 100).
 	C2C bool `json:"c2c"`
 	// Problem says why the device cannot be used, or is empty.
 	Problem string `json:"problem,omitempty"`

@@ -124,6 +124,7 @@ func (s *Stream) Record(m *Mark) error {
 }
 
 // Wait blocks until all queued work is done, with the thread it is called on.
+// The driver may keep the processor busy meanwhile: a Mark lets it sleep.
 func (s *Stream) Wait() error {
 	if err := s.use(); err != nil {
 		return fmt.Errorf("wait for a stream: %w", err)

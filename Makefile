@@ -66,6 +66,29 @@ test-bed: gcc ## the bed's own test, and the tests that need RDMA devices, in it
 	  exit 1; \
 	fi
 
+# The tests of package gpu and the fake driver that they start with. They run without Go, a compiler or a network.
+GPU_TEST := GDRCP_REQUIRE=gpu GDRCP_FAKE_CUDA_LIBRARY=bin/gpu-fake.so bin/gpu.test
+
+.PHONY: gpu-test
+gpu-test: GPU_ARGS = -test.v -test.run '^TestReal'
+gpu-test: gpu-run ## the tests that need a GPU; without one, what to copy to a machine that has one, and to run there
+
+.PHONY: gpu-bench
+gpu-bench: GPU_ARGS = -test.run '^$$' -test.bench 'HashDevice|PinnedCopy'
+gpu-bench: gpu-run ## digests and copies of a GPU's memory, in GB/s; likewise
+
+.PHONY: gpu-run
+gpu-run: gcc
+	$(GO) test -c -o bin/gpu.test ./gpu
+	gpu/fakecuda/build bin/gpu-fake.so
+	@if ls /dev/nvidia[0-9]* >/dev/null 2>&1; then \
+	  $(GPU_TEST) $(GPU_ARGS); \
+	else \
+	  printf 'make: there is no GPU here (no /dev/nvidia0). Where there is one, and this architecture and libc:\n' >&2; \
+	  printf '  copy bin/gpu.test and bin/gpu-fake.so there, to a folder bin, and beside that run\n' >&2; \
+	  printf '  %s\n' "$(GPU_TEST) $(GPU_ARGS)" >&2; \
+	fi
+
 .PHONY: fuzz
 fuzz: gcc ## every fuzz target for FUZZTIME (3s)
 	.ci/fuzz $(FUZZTIME)

@@ -1,0 +1,128 @@
+//go:build linux && cgo
+
+package gpu
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// useReal is a context of this machine's first GPU, or of the one that
+// CUDA_VISIBLE_DEVICES names; without one the test is skipped. GDRCP_REQUIRE=gpu
+// makes an error of that. With GDRCP_LIBCUDA the fake can stand for the driver,
+// which tries these tests and shows nothing.
+func useReal(t testing.TB) *Context {
+	t.Helper()
+	c, err := firstGPU(t)
+	if err == nil {
+		t.Cleanup(func() { closes(t, "context", c) })
+		return c
+	}
+	if slices.Contains(strings.Split(os.Getenv("GDRCP_REQUIRE"), ","), "gpu") {
+		t.Fatalf("GDRCP_REQUIRE wants a GPU: %v", err)
+	}
+	t.Skipf("no GPU to test with: %v; `make gpu-test` says how to run this elsewhere", err)
+	return nil
+}
+
+func firstGPU(t testing.TB) (*Context, error) {
+	d, err := Open()
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() { closes(t, "driver", d) })
+	return d.Use(0)
+}
+
+func TestRealDevice(t *testing.T) {
+	c := useReal(t)
+	d := c.Device()
+	t.Logf("%+v", d)
+	if d.Name == "" || d.MemoryBytes < 1<<30 || d.ComputeMajor < 5 || !strings.Contains(d.PCIAddress, ":") || d.DriverVersion == "" {
+		t.Errorf("not a GPU: %+v", d)
+	}
+}
+
+// TestRealCopies moves bytes to the GPU, within it and back, at odd offsets.
+func TestRealCopies(t *testing.T) {
+	const n = 5<<20 + 123
+	c := useReal(t)
+	s, from, to := newStream(t, c), alloc(t, c, n+1000), alloc(t, c, n+1000)
+	sent, got := pinned(t, c, n), pinned(t, c, n+1000)
+	copy(sent, noise(n))
+	mark, err := c.NewMark()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closes(t, "mark", mark) })
+	err = errors.Join(s.ToDevice(from, 77, sent), s.Copy(to, 501, from, 77, n), s.ToHost(got, to, 0), s.Record(mark), mark.Wait())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := make([]byte, len(got)) // memory is allocated zeroed
+	copy(want[501:], sent)
+	if !bytes.Equal(got, want) {
+		t.Error("other bytes came back")
+	}
+}
+
+func TestRealDigests(t *testing.T) {
+	c := useReal(t)
+	data := noise(64 << 20)
+	b := newHashBench(t, c, 6000, len(data))
+	m := b.load(data)
+	rng := rand.New(rand.NewPCG(9, 10))
+	every := make([]int, 4201)
+	for i := range every {
+		every[i] = i
+	}
+	lists := [][]int{every, {len(data)}, {0}, {100, 33<<20 + 1, 20<<20 - 1}}
+	for range 10 {
+		var random []int
+		for left := len(data); len(random) < 6000; {
+			n := rng.IntN(1<<rng.IntN(23) + 1)
+			if left -= (n + 63) / 64 * 64; left < 0 {
+				break
+			}
+			random = append(random, n)
+		}
+		lists = append(lists, random)
+	}
+	for _, lengths := range lists {
+		jobs, _ := jobsOf(m, rng, lengths)
+		b.compare(data, jobs)
+	}
+}
+
+// TestRealExport exports memory, where the device says that it can.
+func TestRealExport(t *testing.T) {
+	c := useReal(t)
+	m := alloc(t, c, 64<<20)
+	fd, offset, err := m.DMABuf()
+	if !c.Device().DMABuf {
+		if !errors.Is(err, ErrUnsupported) {
+			t.Errorf("export from a device that has no dma-bufs: %v", err)
+		}
+		t.Skipf("%s exports no dma-bufs here: open kernel modules and CUDA 11.7 do", c.Device().Name)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if end, err := unix.Seek(fd, 0, unix.SEEK_END); err != nil || end < int64(offset)+64<<20 {
+		t.Errorf("a dma-buf of %d bytes, from %d on 64 MiB are wanted: %v", end, offset, err)
+	}
+}
+
+func TestRealFlush(t *testing.T) {
+	c := useReal(t)
+	if err := c.FlushWrites(); c.Device().HostFlush && err != nil || !c.Device().HostFlush && !errors.Is(err, ErrUnsupported) {
+		t.Errorf("flush, of which the device says %v: %v", c.Device().HostFlush, err)
+	}
+}

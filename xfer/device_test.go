@@ -3,12 +3,14 @@
 package xfer_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"gdrcp/gpu"
@@ -282,6 +284,70 @@ func TestDirectSlots(t *testing.T) {
 					})
 				})
 			}
+		})
+	}
+}
+
+// pullToGPU copies a file from a server to a client with its slots in GPU memory.
+func pullToGPU(t *testing.T, w way, f rdmatest.Faults, change func(*xfer.Options), words ...string) *xfer.Summary {
+	t.Helper()
+	s := serve(t, w)
+	content := randomBytes(t, 5<<20)
+	write(t, filepath.Join(s.root, "file"), content)
+	o := w.options(t)
+	o.GPU = "0"
+	change(&o)
+	c := w.client(f)
+	c.GPUs = fakeGPUs(t, words...)
+	dst := filepath.Join(t.TempDir(), "file")
+	sum, err := c.Pull(t.Context(), s.ep, []string{"file"}, dst, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(dst); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("other bytes arrived: %v", err)
+	}
+	return sum
+}
+
+// What arrived is flushed where the kind of GPU needs it, or always.
+func TestFlushOfGPUMemory(t *testing.T) {
+	for _, tc := range []struct {
+		word, flush string
+		want        xfer.Flush
+	}{
+		{"cc=8.0", "auto", xfer.FlushRead},
+		{"cc=9.0", "auto", xfer.FlushNone},
+		{"cc=9.0", "always", xfer.FlushRead},
+	} {
+		t.Run(tc.word+" "+tc.flush, func(t *testing.T) {
+			w := rdmaWay(t, "rxe0", true)
+			var flushes atomic.Int64
+			seen := rdmatest.Faults{Drop: func(p rdmatest.Posted) bool {
+				if p.Conn == 0 && p.WR.Op == rdma.OpRead && p.WR.Len == 1 {
+					flushes.Add(1)
+				}
+				return false
+			}}
+			sum := pullToGPU(t, w, seen, func(o *xfer.Options) { o.GPUFlush = tc.flush }, tc.word)
+			if sum.Local.Flush != tc.want || (flushes.Load() > 0) != (tc.want == xfer.FlushRead) {
+				t.Errorf("%d flushes, said was %q, want %q", flushes.Load(), sum.Local.Flush, tc.want)
+			}
+		})
+	}
+}
+
+// A registration that succeeds is not believed: where the trial fails, chunks
+// are staged.
+func TestTrialDecides(t *testing.T) {
+	for name, f := range map[string]rdmatest.Faults{
+		"no loopback":    {Loopback: func() error { return os.ErrPermission }},
+		"transfer fails": {Drop: func(p rdmatest.Posted) bool { return p.Conn == 0 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sum := pullToGPU(t, rdmaWay(t, "rxe0", true), f, func(*xfer.Options) {})
+			wantRungs(t, ends{"0", "off"}, sum, xfer.RungStaged)
+			t.Logf("why: %s", sum.Local.Why)
 		})
 	}
 }

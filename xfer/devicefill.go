@@ -89,7 +89,8 @@ func (s *source) fillBatch(w *deviceWorker, batch []*outSlot, pack *packer) erro
 			return err
 		}
 	}
-	if err := w.stream.Wait(); err != nil {
+	// A mark is slept for; a stream's own Wait may spin.
+	if err := errors.Join(w.stream.Record(w.done), w.done.Wait()); err != nil {
 		return err
 	}
 	for n, a := range asked {

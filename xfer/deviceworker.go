@@ -19,6 +19,7 @@ type deviceWorker struct {
 	bounces   []bounce
 	hasher    *gpu.Hasher // nil where the processor digests
 	jobs      []gpu.HashJob
+	done      *gpu.Mark // behind a batch
 }
 
 // bounce is a chunk's worth of pinned host memory. mark is in the stream behind
@@ -55,6 +56,9 @@ func (w *deviceWorker) open(batch int, digests bool) (err error) {
 	if w.stream, err = w.gpu.NewStream(); err != nil {
 		return err
 	}
+	if w.done, err = w.gpu.NewMark(); err != nil {
+		return err
+	}
 	for i := range w.bounces {
 		b := &w.bounces[i]
 		if b.mem, err = mapSlots(w.slotBytes); err != nil {
@@ -82,6 +86,9 @@ func (w *deviceWorker) close() error {
 	}
 	if w.hasher != nil {
 		errs = append(errs, w.hasher.Close())
+	}
+	if w.done != nil {
+		errs = append(errs, w.done.Close())
 	}
 	for i := range w.bounces {
 		b := &w.bounces[i]

@@ -62,7 +62,7 @@ func (s *session) climb(ctx context.Context, r *ring, access rdma.Access) error 
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			why = append(why, fmt.Sprintf("%s: %v", rung, err))
+			why = append(why, fmt.Sprintf("%s: %s", rung, reasonOf(err)))
 		}
 	}
 	d.memory.Rung, d.memory.Why, d.memory.Flush = RungStaged, strings.Join(why, "; "), FlushNone
@@ -77,6 +77,19 @@ func (s *session) climb(ctx context.Context, r *ring, access rdma.Access) error 
 		return fmt.Errorf("pin the ring for the GPU: %w", unsupported(err))
 	}
 	return nil
+}
+
+// errTrial is a registration that succeeded and did not do.
+var errTrial = errors.New("trial")
+
+// reasonOf is what matters of a rung's error: of a registration that was
+// refused, in which call and on which device can be told from the rung.
+func reasonOf(err error) string {
+	var op *rdma.OpError
+	if errors.As(err, &op) && op.Status != "" && !errors.Is(err, errTrial) {
+		return op.Status
+	}
+	return err.Error()
 }
 
 // try registers the slots by one rung, and sends bytes into or out of them
@@ -129,7 +142,7 @@ func (s *session) try(ctx context.Context, r *ring, rung Rung, access rdma.Acces
 	}
 	if err := trial(ctx, r); err != nil {
 		r.payloadMR = nil
-		return fmt.Errorf("trial: %w", err)
+		return fmt.Errorf("%w: %w", errTrial, err)
 	}
 	return nil
 }

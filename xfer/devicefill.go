@@ -5,48 +5,16 @@ import (
 	"errors"
 )
 
-// fillDevice is a worker whose slots are in GPU memory. Chunks are read into
-// bounce buffers and copied to their slots, several at once; the GPU digests
-// them there in one launch; and only when the stream has come to its end are
-// they posted: an RDMA device does not wait for it.
-func (s *source) fillDevice(ctx context.Context, pack *packer) (err error) {
-	w, err := newDeviceWorker(s.ring, s.params.touched() == nil)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, w.close()) }()
-	batch := make([]*outSlot, 0, deviceBatch(s.params.slots))
-	for {
-		slot, err := s.nextFill(ctx)
-		if slot == nil || err != nil {
-			return err
-		}
-		batch = s.moreToFill(append(batch[:0], slot))
-		if err := s.fillBatch(w, batch, pack); err != nil {
-			return err
-		}
-		for _, slot := range batch {
-			if err := s.handOver(slot); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-// moreToFill adds to a batch what waits to be filled.
-func (s *source) moreToFill(batch []*outSlot) []*outSlot {
-	for len(batch) < cap(batch) {
-		select {
-		case slot := <-s.jobs:
-			if slot == nil {
-				return batch
-			}
-			batch = append(batch, slot)
-		default:
-			return batch
-		}
-	}
-	return batch
+// deviceFiller is a worker whose slots are in GPU memory: it reads chunks into
+// bounce buffers and has them copied to their slots, several at once; the GPU
+// digests them there in one launch; and only when its stream has come that far
+// are they posted, because an RDMA device does not wait for it.
+type deviceFiller struct {
+	*source
+	gpu   *deviceWorker
+	pack  *packer
+	batch []*outSlot
+	asked []hashedExtent // by job of the launch
 }
 
 // hashedExtent names an extent whose digest the GPU makes.
@@ -55,32 +23,59 @@ type hashedExtent struct {
 	extent int
 }
 
-// fillBatch brings chunks into their slots and gets their digests.
-func (s *source) fillBatch(w *deviceWorker, batch []*outSlot, pack *packer) error {
-	onGPU := w.hasher != nil
-	w.jobs = w.jobs[:0]
-	asked := make([]hashedExtent, 0, cap(w.jobs))
-	for n, slot := range batch {
-		b, c := &w.bounces[n%len(w.bounces)], &slot.chunk
+// fillDevice is fill for slots in GPU memory.
+func (s *source) fillDevice(ctx context.Context, pack *packer) (err error) {
+	w, err := newDeviceWorker(s.ring, s.params.touched() == nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	f := deviceFiller{source: s, gpu: w, pack: pack, batch: make([]*outSlot, 0, deviceBatch(s.params.slots))}
+	for {
+		slot, err := s.nextFill(ctx)
+		if slot == nil || err != nil {
+			return err
+		}
+		f.collect(slot)
+		if err := f.fill(); err != nil {
+			return err
+		}
+		for _, slot := range f.batch {
+			if err := s.handOver(slot); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// collect makes a batch of a slot and what else waits to be filled.
+func (f *deviceFiller) collect(first *outSlot) {
+	f.batch = append(f.batch[:0], first)
+	for len(f.batch) < cap(f.batch) {
+		select {
+		case slot := <-f.jobs:
+			if slot == nil {
+				return // there is no more
+			}
+			f.batch = append(f.batch, slot)
+		default:
+			return
+		}
+	}
+}
+
+// fill brings the batch into its slots and gets its digests.
+func (f *deviceFiller) fill() error {
+	w := f.gpu
+	w.jobs, f.asked = w.jobs[:0], f.asked[:0]
+	for n, slot := range f.batch {
+		b := &w.bounces[n%len(w.bounces)]
 		if n >= len(w.bounces) {
 			if err := b.mark.Wait(); err != nil {
 				return err
 			}
 		}
-		s.fillChunk(c, b.mem, func(i int) {
-			if !onGPU {
-				s.digested(c, i, s.digestOf(c, i, b.mem))
-				return
-			}
-			w.jobs = append(w.jobs, hashJob(w.slots, w.at(slot.index), &c.extents[i], &s.params, c.files[i].Size))
-			asked = append(asked, hashedExtent{c, i})
-		})
-		c.codec, c.storedBytes = codecPlain, c.plainBytes
-		err := w.stream.ToDevice(w.slots, w.at(slot.index), b.mem[:c.plainBytes])
-		if err == nil && !w.direct() {
-			err = w.stream.ToHost(s.ring.slot(slot.index)[:c.plainBytes], w.slots, w.at(slot.index))
-		}
-		if err = errors.Join(err, w.stream.Record(b.mark)); err != nil {
+		if err := f.bring(slot, b); err != nil {
 			return err
 		}
 	}
@@ -93,18 +88,38 @@ func (s *source) fillBatch(w *deviceWorker, batch []*outSlot, pack *packer) erro
 	if err := errors.Join(w.stream.Record(w.done), w.done.Wait()); err != nil {
 		return err
 	}
-	for n, a := range asked {
-		s.digested(a.chunk, a.extent, w.hasher.Digest(n))
+	for n, a := range f.asked {
+		f.digested(a.chunk, a.extent, w.hasher.Digest(n))
 		if a.chunk.tries > 0 {
 			a.chunk.files[a.extent].mark(&a.chunk.extents[a.extent])
 		}
 	}
-	if s.params.codec == CompressOff {
-		return nil
-	}
-	for _, slot := range batch {
+	for _, slot := range f.batch {
 		c := &slot.chunk
-		c.codec, c.storedBytes = pack.pack(s.ring.slot(slot.index), int(c.plainBytes))
+		c.codec, c.storedBytes = codecPlain, c.plainBytes
+		if !w.direct() {
+			c.codec, c.storedBytes = f.pack.pack(f.ring.slot(slot.index), int(c.plainBytes))
+		}
 	}
 	return nil
+}
+
+// bring reads a chunk into a bounce buffer and begins to copy it to its slot,
+// and from there, where the RDMA device does not reach it, to the host's.
+func (f *deviceFiller) bring(slot *outSlot, b *bounce) error {
+	w, c := f.gpu, &slot.chunk
+	at := w.at(slot.index)
+	f.fillChunk(c, b.mem, func(i int) {
+		if w.hasher == nil {
+			f.digested(c, i, f.digestOf(c, i, b.mem))
+			return
+		}
+		w.jobs = append(w.jobs, hashJob(w.slots, at, &c.extents[i], &f.params, c.files[i].Size))
+		f.asked = append(f.asked, hashedExtent{c, i})
+	})
+	err := w.stream.ToDevice(w.slots, at, b.mem[:c.plainBytes])
+	if err == nil && !w.direct() {
+		err = w.stream.ToHost(f.ring.slot(slot.index)[:c.plainBytes], w.slots, at)
+	}
+	return errors.Join(err, w.stream.Record(b.mark))
 }

@@ -211,7 +211,9 @@ func (s *session) heardMemory(body []byte) error {
 	if err != nil {
 		return err
 	}
-	s.theirs.Store(&m)
+	if !s.theirs.CompareAndSwap(nil, &m) {
+		return fmt.Errorf("%w: a second word of where its slots are", ErrProtocol)
+	}
 	s.tell(m, true)
 	s.ctl.consume()
 	return nil

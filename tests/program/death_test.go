@@ -86,18 +86,19 @@ func TestDeath(t *testing.T) {
 					if l.transport == "tcp" || e.signal == syscall.SIGSTOP {
 						t.Parallel()
 					}
-					dies(t, l, d, e)
+					dies(t, newSides(t, l), slowBytes(l), d, e)
 				})
 			}
 		})
 	})
 }
 
-func dies(t *testing.T, l link, d direction, e event) {
-	s := newSides(t, l)
+// dies ends a copy of a file between the two sides by e.
+func dies(t *testing.T, s *sides, bytes int64, d direction, e event) {
+	t.Helper()
 	from, to := s.ends(d)
-	makeFile(t, from+"/big", slowBytes(l), 1)
-	client := start(t, how{}, append(l.copyArgs(), s.operands(d, s.slowDown(t), "big", "copy")...)...)
+	makeFile(t, from+"/big", bytes, 1)
+	client := start(t, s.as, append(s.copyArgs(), s.operands(d, s.slowDown(t), "big", "copy")...)...)
 	awaitPartial(t, to, client)
 	struck := client
 	if e.toServer {
@@ -120,7 +121,7 @@ func dies(t *testing.T, l link, d direction, e event) {
 	if _, err := os.Lstat(to + "/copy"); err == nil {
 		t.Error("a part of a file bears its final name")
 	}
-	s.afterDeath(t, l, d, e, client)
+	s.afterDeath(t, d, e, client)
 }
 
 // awaitSessionEnd waits until the server has told of a session that ended, below
@@ -135,7 +136,7 @@ func (s *server) awaitSessionEnd(t *testing.T, log int, limit time.Duration) {
 }
 
 // afterDeath ends what is left of a copy and runs it again.
-func (s *sides) afterDeath(t *testing.T, l link, d direction, e event, client *process) {
+func (s *sides) afterDeath(t *testing.T, d direction, e event, client *process) {
 	t.Helper()
 	if e.signal == syscall.SIGSTOP && !e.toServer {
 		client.signal(syscall.SIGCONT)
@@ -151,7 +152,7 @@ func (s *sides) afterDeath(t *testing.T, l link, d direction, e event, client *p
 			<-s.ended
 		}
 		s.checkLog()
-		s.server = serve(t, l, s.there)
+		s.server = serveAs(t, s.as, s.link, s.there)
 	}
 	from, to := s.ends(d)
 	client.wait(slow(10 * time.Second))

@@ -6,16 +6,26 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"gdrcp/gpu/gputest"
 )
 
-// binary is the program under test. TestMain sets it.
-var binary string
+// TestMain sets them.
+var (
+	// binary is the program under test.
+	binary string
+	// fakeCUDA builds the fake libcuda, once, and returns its file; "" where the
+	// program was built without GPUs.
+	fakeCUDA func() (string, error)
+)
 
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
@@ -30,6 +40,7 @@ func testMain(m *testing.M) int {
 		err = os.Chmod(dir, 0o755) // other users run it too
 	}
 	if err == nil {
+		fakeCUDA = sync.OnceValues(func() (string, error) { return buildFakeCUDA(dir) })
 		err = findBinary(dir)
 	}
 	if err != nil {
@@ -59,6 +70,17 @@ func findBinary(dir string) (err error) {
 	}
 	return nil
 }
+
+func buildFakeCUDA(dir string) (string, error) {
+	out, _ := exec.Command(binary, "devices", "--json").Output() // fails where there is no RDMA device
+	if noGPUs.Match(out) {
+		return "", nil
+	}
+	return gputest.Build(dir)
+}
+
+// noGPUs matches what a program tells that was built without GPUs.
+var noGPUs = regexp.MustCompile(`"event":"no_gpu".*"reason":"not-built"`)
 
 // slow stretches a limit for machines that are emulated. What the program
 // itself measures, such as how long a peer may be silent, is not stretched.

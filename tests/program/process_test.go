@@ -160,7 +160,7 @@ func (p *process) wantCode(code int) *process {
 }
 
 // note matches lines that tell how things go, and are no error.
-var note = regexp.MustCompile(`^gdrcp: (using|from|serving|meta root|warning:) `)
+var note = regexp.MustCompile(`^gdrcp: (using|from|serving|slots|meta root|warning:) `)
 
 // wantFailure fails the test unless the program ended with that code and one
 // clear line: one that begins with "gdrcp: " and matches the pattern, at most
@@ -316,13 +316,29 @@ func (s *server) checkLog() {
 type sides struct {
 	*server
 	here, there string
+	as          how      // both are started
+	options     []string // of every copy
 }
 
 func newSides(t testing.TB, l link, extra ...string) *sides {
 	t.Helper()
-	s := &sides{here: t.TempDir(), there: t.TempDir()}
-	s.server = serve(t, l, s.there, extra...)
+	return newSidesAs(t, how{}, l, extra...)
+}
+
+func newSidesAs(t testing.TB, h how, l link, extra ...string) *sides {
+	t.Helper()
+	s := &sides{here: t.TempDir(), there: t.TempDir(), as: h}
+	s.server = serveAs(t, h, l, s.there, extra...)
 	return s
+}
+
+// copyArgs choose the link, and say what is said of every copy.
+func (s *sides) copyArgs() []string { return append(s.link.copyArgs(), s.options...) }
+
+// copy runs a copy over the server's link.
+func (s *sides) copy(t testing.TB, args ...string) *process {
+	t.Helper()
+	return run(t, s.as, append(s.copyArgs(), args...)...)
 }
 
 // direction is which way a copy goes.

@@ -1,0 +1,48 @@
+package program
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestGPUDeath ends copies with slots in GPUs at both ends in their middle. The
+// fake ends processes that come to their end and leave something in a GPU, so
+// that their exit code is another.
+func TestGPUDeath(t *testing.T) {
+	besideOthers(t)
+	w := gpuWays(t)[0]
+	for _, d := range []direction{{true}, {false}} {
+		for _, e := range gpuEvents(w.link, d) {
+			t.Run(e.name+" "+d.String(), func(t *testing.T) {
+				besideOthers(t)
+				s := newSidesAs(t, w.as, w.link)
+				s.options = []string{"--gpu", "0", "--remote-gpu", "0"}
+				bytes := slowBytes(w.link)
+				if w.link.transport == "verbs" {
+					bytes = 24 * mib // a fake GPU slows an emulated device down
+				}
+				dies(t, s, bytes, d, e)
+				if ends := ", slots here in " + w.memory(true) + ", there in " + w.memory(true); !strings.Contains(s.stderr.String(), ends) {
+					t.Errorf("this was to be about %q: %s", ends, s)
+				}
+			})
+		}
+	}
+}
+
+// gpuEvents are those that need not be waited for, each kind once, but over an
+// emulated device, on which copies take their time, one for each direction.
+func gpuEvents(l link, d direction) []event {
+	var some []event
+	for _, e := range events(tcpLink()) {
+		sample := e.name == "client interrupted"
+		if d.push {
+			sample = e.name == "server killed"
+		}
+		if e.signal != syscall.SIGSTOP && e.name != "client terminated" && (l.transport == "tcp" || full() || sample) {
+			some = append(some, e)
+		}
+	}
+	return some
+}

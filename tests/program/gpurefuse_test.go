@@ -1,0 +1,163 @@
+package program
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// gpuRefusal is a copy that cannot be made as it was asked for.
+type gpuRefusal struct {
+	name string
+	// here and there are the modes of the client's and the server's fake.
+	here, there []string
+	serve       []string
+	args        []string
+	code        int
+	pattern     string // of the client's one line
+}
+
+// TestGPURefusals asks for GPUs that cannot be used: the client says why in a
+// line, also what the server met, and nothing is left of the copy.
+func TestGPURefusals(t *testing.T) {
+	onHost(t)
+	ok := []string(nil)
+	for _, c := range []gpuRefusal{
+		{"no GPU here", []string{"none"}, ok, nil, []string{"--gpu", "0"}, 5, `shows this process no GPU`},
+		{"no GPU there", ok, []string{"none"}, nil, []string{"--remote-gpu", "0"}, 5, `shows this process no GPU`},
+		{"no such GPU here", ok, ok, nil, []string{"--gpu", "7"}, 5, `there is no GPU 7: the driver shows 1`},
+		{"no such GPU there", ok, ok, nil, []string{"--remote-gpu", "7"}, 5, `there is no GPU 7: the driver shows 1`},
+		{"the server lends none", ok, ok, []string{"--gpu", "off"}, []string{"--remote-gpu", "0"}, 5, `this end lends no GPU memory`},
+		{"driver mismatch", []string{"mismatch"}, ok, nil, []string{"--gpu", "0"}, 5, `CUDA_ERROR_SYSTEM_DRIVER_MISMATCH`},
+		{"auto here, and no such GPU there", []string{"none"}, ok, nil, []string{"--gpu", "auto", "--remote-gpu", "7"}, 5, `there is no GPU 7: the driver shows 1`},
+		{"out of memory here", []string{"oom"}, ok, nil, []string{"--gpu", "0"}, 1, `CUDA_ERROR_OUT_OF_MEMORY`},
+		{"out of memory there", ok, []string{"oom"}, nil, []string{"--remote-gpu", "auto"}, 1, `CUDA_ERROR_OUT_OF_MEMORY`},
+		{"too little memory", []string{"memory=16"}, ok, nil, []string{"--gpu", "0"}, 1, `CUDA_ERROR_OUT_OF_MEMORY`},
+		{"failing launch here", []string{"badlaunch"}, ok, nil, []string{"--gpu", "0", "--remote-gpu", "0"}, 1, `launch .* on GPU 0: CUDA_ERROR_LAUNCH`},
+		{"failing launch there", ok, []string{"badlaunch"}, nil, []string{"--gpu", "0", "--remote-gpu", "0"}, 1, `launch .* on GPU 0: CUDA_ERROR_LAUNCH`},
+		{"gpudirect, and no RDMA", ok, ok, nil, []string{"--transport", "auto", "--gpu", "0", "--require", "gpudirect"}, 5, `^gdrcp: gpudirect is required: `},
+		{"gpudirect by tcp", ok, ok, nil, []string{"--gpu", "0", "--require", "gpudirect"}, 2, `gpudirect is required and tcp was asked for`},
+		{"gpudirect without GPUs", ok, ok, nil, []string{"--transport", "auto", "--require", "gpudirect"}, 2, `gpudirect is required, and no end is to use a GPU`},
+		{"what is no GPU", ok, ok, nil, []string{"--gpu", "-1"}, 2, `--gpu`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			client, server := withGPUs(t, c.here), withGPUs(t, c.there)
+			bothWays(t, func(t *testing.T, d direction) {
+				s := newSidesAs(t, server, tcpLink(), c.serve...)
+				s.as = client
+				s.isRefused(t, d, c.args, c.code, c.pattern)
+				s.stop()
+			})
+		})
+	}
+}
+
+// isRefused runs a copy that fails and leaves nothing.
+func (s *sides) isRefused(t *testing.T, d direction, args []string, code int, pattern string) {
+	t.Helper()
+	from, to := s.ends(d)
+	makeFile(t, from+"/file", 3*mib+1, 1)
+	s.copy(t, append(args, s.operands(d, s.via(), "file", "copy")...)...).wantFailure(code, pattern)
+	nothingLeft(t, to)
+}
+
+// nothingLeft fails the test where there is something of a copy that failed.
+func nothingLeft(t *testing.T, to string) {
+	t.Helper()
+	if _, err := os.Lstat(to + "/copy"); err == nil {
+		t.Error("a copy that failed bears its final name")
+	}
+	noTemps(t, to)
+}
+
+// TestFailingKernel: after an error of a kernel the driver refuses everything.
+func TestFailingKernel(t *testing.T) {
+	onHost(t)
+	for _, e := range []gpuEnds{{source: true}, {sink: true}} {
+		t.Run(e.String(), func(t *testing.T) {
+			t.Parallel()
+			bothWays(t, func(t *testing.T, d direction) {
+				// Also to free, which is then no leak of the program's.
+				s := newSidesAs(t, withGPUs(t, []string{"badkernel"}, "GDRCP_FAKE_CUDA_LEAKS="), tcpLink())
+				from, to := s.ends(d)
+				makeFile(t, from+"/file", 3*mib+1, 1)
+				p := s.copy(t, append(e.args(d), s.operands(d, s.via(), "file", "copy")...)...).wantCode(1)
+				p.wantOne(strings.Split(p.stderr.String(), "\n"), `^gdrcp: .*on GPU 0: CUDA_ERROR_LAUNCH_FAILED`)
+				nothingLeft(t, to)
+				s.as = how{}
+				s.copy(t, s.operands(d, s.via(), "file", "copy")...).wantCode(0) // the server lives on
+				if why := differAt(from+"/file", to+"/copy"); why != "" {
+					t.Error(why)
+				}
+			})
+		})
+	}
+}
+
+// TestNoGPUForAuto: --gpu auto is content with host memory, and says so.
+func TestNoGPUForAuto(t *testing.T) {
+	onHost(t)
+	bothWays(t, func(t *testing.T, d direction) {
+		s := newSidesAs(t, withGPUs(t, []string{"none"}), tcpLink())
+		from, to := s.ends(d)
+		makeFile(t, from+"/file", 3*mib+1, 1)
+		auto := []string{"--gpu", "auto", "--remote-gpu", "auto"}
+		p := s.copy(t, append(auto, s.operands(d, s.via(), "file", "text")...)...).wantCode(0)
+		lines := strings.Split(p.stderr.String(), "\n")
+		p.wantOne(lines, `^gdrcp: slots here in host memory: .*no GPU \(CUDA_ERROR_NO_DEVICE\)$`)
+		p.wantOne(lines, `^gdrcp: slots at the other end in host memory: .*no GPU \(CUDA_ERROR_NO_DEVICE\)$`)
+		p.wantOne(lines, `^copied 1 file`)
+		p = s.copy(t, append(append(auto, "--json"), s.operands(d, s.via(), "file", "json")...)...).wantCode(0)
+		for _, end := range []string{"local", "remote"} {
+			m, _ := p.event("summary")[end+"_slots"].(map[string]any)
+			if why, _ := m["why"].(string); m["gpu"] != -1.0 || m["rung"] != "host" || !strings.Contains(why, "no GPU") {
+				t.Errorf("%s: %v", end, m)
+			}
+		}
+		for _, name := range []string{"text", "json"} {
+			if why := differAt(from+"/file", to+"/"+name); why != "" {
+				t.Errorf("%s: %s", name, why)
+			}
+		}
+		s.stop()
+	})
+}
+
+// TestGPUDirectRequired is about RDMA devices: where the device does not reach
+// the GPU's memory, or the processor has to touch every chunk, there is no copy.
+func TestGPUDirectRequired(t *testing.T) {
+	needRDMA(t)
+	type ask struct {
+		e    gpuEnds
+		args []string
+		why  string
+	}
+	for _, w := range gpuWays(t) {
+		var asks []ask
+		for _, e := range []gpuEnds{{source: true}, {sink: true}} {
+			switch {
+			case !w.direct():
+				asks = append(asks, ask{e, nil, w.why})
+			case w.rung == "dma-buf":
+				asks = append(asks, ask{e, []string{"--compress", "s2"}, `.*compressed`}, ask{e, []string{"--hash", "xxh3"}, `.*blake3 only`})
+			} // that peermem is enough is shown by TestGPUCopies
+		}
+		if len(asks) == 0 {
+			continue
+		}
+		t.Run(w.name, func(t *testing.T) {
+			bothWays(t, func(t *testing.T, d direction) {
+				if sampledOut(w.link, d) {
+					return
+				}
+				s := newSidesAs(t, w.as, w.link)
+				for _, a := range asks {
+					args := append(append(a.e.args(d), "--require", "gpudirect"), a.args...)
+					s.isRefused(t, d, args, 5, `gpudirect is required: .*GPU 0, staged: `+a.why)
+				}
+				s.stop()
+			})
+		})
+	}
+}

@@ -66,27 +66,33 @@ test-bed: gcc ## the bed's own test, and the tests that need RDMA devices, in it
 	  exit 1; \
 	fi
 
-# The tests of package gpu and the fake driver that they start with. They run without Go, a compiler or a network.
+# The tests of package gpu, with the fake driver that they start with, and of whole copies, with the program. They run without
+# Go, a compiler or a network.
 GPU_TEST := GDRCP_REQUIRE=gpu GDRCP_FAKE_CUDA_LIBRARY=bin/gpu-fake.so bin/gpu.test
+GPU_COPY := GDRCP_REQUIRE=gpu GDRCP_BINARY=bin/gdrcp bin/gpu-copy.test
 
 .PHONY: gpu-test
 gpu-test: GPU_ARGS = -test.v -test.run '^TestReal'
+gpu-test: COPY_ARGS = -test.v -test.run '^TestReal'
 gpu-test: gpu-run ## the tests that need a GPU; without one, what to copy to a machine that has one, and to run there
 
 .PHONY: gpu-bench
 gpu-bench: GPU_ARGS = -test.run '^$$' -test.bench 'HashDevice|PinnedCopy'
-gpu-bench: gpu-run ## digests and copies of a GPU's memory, in GB/s; likewise
+gpu-bench: COPY_ARGS = -test.run '^$$' -test.bench StagedTransfer -test.benchtime 1x
+gpu-bench: gpu-run ## digests and copies of a GPU's memory, in GB/s, and what staging costs a copy over TCP; likewise
 
 .PHONY: gpu-run
 gpu-run: gcc
 	$(GO) test -c -o bin/gpu.test ./gpu
+	$(GO) test -c -o bin/gpu-copy.test ./tests/gpu
+	CGO_ENABLED=1 $(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/gdrcp .
 	gpu/fakecuda/build bin/gpu-fake.so
 	@if ls /dev/nvidia[0-9]* >/dev/null 2>&1; then \
-	  $(GPU_TEST) $(GPU_ARGS); \
+	  status=0; $(GPU_TEST) $(GPU_ARGS) || status=1; $(GPU_COPY) $(COPY_ARGS) || status=1; exit $$status; \
 	else \
 	  printf 'make: there is no GPU here (no /dev/nvidia0). Where there is one, and this architecture and libc:\n' >&2; \
-	  printf '  copy bin/gpu.test and bin/gpu-fake.so there, to a folder bin, and beside that run\n' >&2; \
-	  printf '  %s\n' "$(GPU_TEST) $(GPU_ARGS)" >&2; \
+	  printf '  copy bin/gpu.test, bin/gpu-copy.test, bin/gdrcp and bin/gpu-fake.so there, to a folder bin, and beside that run\n' >&2; \
+	  printf '  %s\n' "$(GPU_TEST) $(GPU_ARGS)" "$(GPU_COPY) $(COPY_ARGS)" >&2; \
 	fi
 
 .PHONY: fuzz

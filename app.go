@@ -103,13 +103,12 @@ func checkedFlag(name, usage string, v *checked) *cli.GenericFlag {
 }
 
 // linkFlags are the options about what carries a session.
-func linkFlags(o *xfer.Options) []cli.Flag {
+func linkFlags(o *xfer.Options, require cli.Flag) []cli.Flag {
 	var imm string
 	return []cli.Flag{
 		checkedFlag("transport", "`auto|verbs|tcp` auto, the default, takes verbs where an RDMA device reaches the peer, else tcp, and says why",
 			word(&o.Transport, "auto", "verbs", "tcp")),
-		checkedFlag("require", "`verbs|gpudirect` falling back to tcp, or to GPU memory through that of the host, is an error (exit code 5)",
-			word(&o.Require, "verbs", "gpudirect")),
+		require,
 		&cli.StringFlag{Name: "rail", Usage: "`DEV|ADDR` the local RDMA device, by its name or an address", Destination: &o.Rail},
 		checkedFlag("qps", "`N` queue pairs, or TCP connections, of the session: 1 to 16 (1)", number(&o.QPs, 1, xfer.MaxQPs)),
 		checkedFlag("chunk-size", "`SIZE` of a slot, which is what is sent at once: 64KiB to 64MiB in steps of 64KiB (1MiB). A copy's\n"+

@@ -42,7 +42,7 @@ func (p *program) benchCommand() *cli.Command {
 		checkedFlag("hash", "`LIST` of digests to measure with: none, xxh3, blake3, crc32c, sha256 (none,xxh3)", hashList(&b.hashes)),
 		checkedFlag("rounds", "`N` round trips for each latency, 0 for none (1000)", number(&b.rounds, 0, 10_000_000)),
 	}
-	flags = append(flags, linkFlags(&b.options)...)
+	flags = append(flags, linkFlags(&b.options, checkedFlag("require", "`verbs` falling back to tcp is an error (exit code 5)", word(&b.options.Require, "verbs")))...)
 	flags = append(flags, &cli.BoolFlag{Name: "json", Usage: "one event a line on standard output, as JSON", Destination: &b.json})
 	return &cli.Command{
 		Name: "bench", ArgsUsage: "[OPTIONS] rdma://host[:port]", Flags: flags, Action: action(b.run),

@@ -37,7 +37,8 @@ func (p *program) copyCommand() *cli.Command {
 		checkedFlag("compress", "`off|zstd|s2|auto` compress each chunk, where it shrinks; useful over tcp; chunks of at most 8MiB (off)", compression(&o.Compress)),
 		&cli.BoolFlag{Name: "no-fsync", Usage: "do not wait until what was copied is on the disk", Destination: &o.NoFsync},
 	}
-	flags = append(flags, linkFlags(o)...)
+	flags = append(flags, linkFlags(o, checkedFlag("require", "`verbs|gpudirect` falling back to tcp, or to GPU memory by way of the host's, is an error (exit code 5)",
+		word(&o.Require, "verbs", "gpudirect")))...)
 	flags = append(flags, gpuFlags(o)...)
 	flags = append(flags,
 		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "tell errors only", Destination: &c.quiet},

@@ -172,6 +172,8 @@ func hintOf(err error) string {
 	switch {
 	case errors.Is(err, rdma.ErrLockedMemory):
 		return "raise the limit with ulimit -l unlimited (or LimitMEMLOCK= of a systemd unit), or use a smaller ring: --slots, --chunk-size"
+	case errors.Is(err, gpu.ErrOutOfMemory):
+		return "take another GPU, or a smaller ring: --slots, --chunk-size"
 	case errors.As(err, &rejected):
 		return hintOfRejection(rejected)
 	case errors.Is(err, syscall.ECONNREFUSED):

@@ -34,6 +34,7 @@ type gpuEvent struct {
 type noGPUEvent struct {
 	Event  string `json:"event"`
 	Text   string `json:"text"`
+	Hint   string `json:"hint,omitempty"`
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -86,7 +87,7 @@ func noGPUEventOf(err error) noGPUEvent {
 	e := noGPUEvent{Event: "no_gpu", Text: lineOf(err)}
 	var probe *gpu.ProbeError
 	if errors.As(err, &probe) {
-		e.Reason = probe.Reason.String()
+		e.Hint, e.Reason = probe.Hint, probe.Reason.String()
 	}
 	return e
 }

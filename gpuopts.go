@@ -12,8 +12,24 @@ import (
 )
 
 // openGPUs opens the GPU driver when a GPU is asked for, which takes its time,
-// and once for the program's life.
-func openGPUs() xfer.GPUs { return sync.OnceValues(gpu.Open) }
+// and once for the program's life. Where that fails it is tried again the next
+// time: a server may have been started before the driver.
+func openGPUs() xfer.GPUs {
+	var mu sync.Mutex
+	var driver *gpu.Driver
+	return func() (*gpu.Driver, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if driver != nil {
+			return driver, nil
+		}
+		d, err := gpu.Open()
+		if err == nil {
+			driver = d
+		}
+		return d, err
+	}
+}
 
 // gpuFlags are the options about slots in GPU memory.
 func gpuFlags(o *xfer.Options) []cli.Flag {
@@ -65,7 +81,15 @@ func endsText(s *xfer.Summary) string {
 	if s.Local.GPU < 0 && s.Remote.GPU < 0 {
 		return ""
 	}
-	return fmt.Sprintf(", slots here in %s, there in %s", s.Local, s.Remote)
+	return fmt.Sprintf(", slots here in %s, there in %s", placeOf(s.Local), placeOf(s.Remote))
+}
+
+// placeOf names an end's memory and why it is no better.
+func placeOf(m xfer.Memory) string {
+	if m.Why == "" {
+		return m.String()
+	}
+	return fmt.Sprintf("%s (%s)", m, xfer.Printable(m.Why))
 }
 
 // memoryEvent tells where an end has its slots.

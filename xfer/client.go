@@ -11,6 +11,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
+	"gdrcp/rdma"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -89,12 +90,15 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *hello, be
 		return nil, err
 	}
 	defer o.closeManifest()
+	if p := h.params(); o.local.direct && p.touched() != nil {
+		return nil, fmt.Errorf("gpudirect is required: %w: %w", rdma.ErrUnsupported, p.touched())
+	}
 	d, err := c.connect(ctx, ep, o)
 	if err != nil {
 		return nil, err
 	}
 	s := newSession(d.rail, d.conn, d.id, d.link.Remote, true, o.Timeouts)
-	s.place, s.gpus, s.report = o.local, c.GPUs, o.report
+	s.place, s.gpus, s.report, s.asksGPU = o.local, c.GPUs, o.report, h.gpu != 0
 	var acct *account
 	var role conversation
 	start := time.Now()

@@ -217,20 +217,46 @@ func TestRefusalsOfGPUs(t *testing.T) {
 	}
 }
 
-// Without a GPU, auto means host memory, and says why.
+// Without a GPU that will do, auto means host memory, and says why.
 func TestAutoWithoutGPU(t *testing.T) {
-	w, gpus := tcpWay(t), fakeGPUs(t, "none")
-	s, src := serve(t, w), t.TempDir()
-	write(t, filepath.Join(src, "file"), randomBytes(t, 100))
+	w := tcpWay(t)
+	for _, word := range []string{"none", "oom", "cc=6.1", "prohibited"} {
+		t.Run(word, func(t *testing.T) {
+			gpus := fakeGPUs(t, word)
+			s, src := serve(t, w, func(c *xfer.ServerConfig) { c.GPUs = gpus }), t.TempDir()
+			write(t, filepath.Join(src, "file"), randomBytes(t, 100))
+			o := w.options(t)
+			o.GPU, o.RemoteGPU = "auto", "auto"
+			c := w.client(rdmatest.Faults{})
+			c.GPUs = gpus
+			sum, err := c.Push(t.Context(), []string{filepath.Join(src, "file")}, s.ep, "copy", o)
+			if err != nil || sum.Local.Why == "" || sum.Remote.Why == "" {
+				t.Fatalf("%+v, %v", sum, err)
+			}
+			t.Logf("why: %s", sum.Local.Why)
+			wantRungs(t, ends{"off", "off"}, sum, xfer.RungHost)
+		})
+	}
+}
+
+// A copy of nothing is over soon, but not before both ends know where the slots
+// were to be.
+func TestSlotsOfACopyOfNothing(t *testing.T) {
+	w, gpus := tcpWay(t), fakeGPUs(t, "late=20")
+	s, src := serve(t, w, func(c *xfer.ServerConfig) { c.GPUs = gpus }), t.TempDir()
 	o := w.options(t)
-	o.GPU, o.RemoteGPU = "auto", "auto"
+	o.GPU, o.RemoteGPU = "0", "0"
 	c := w.client(rdmatest.Faults{})
 	c.GPUs = gpus
-	sum, err := c.Push(t.Context(), []string{filepath.Join(src, "file")}, s.ep, "copy", o)
-	if err != nil || sum.Local.Why == "" || sum.Remote.Why == "" {
-		t.Errorf("%+v, %v", sum, err)
+	sum, err := c.Push(t.Context(), []string{src}, s.ep, "copy", o)
+	if err != nil {
+		t.Fatal(err)
 	}
-	wantRungs(t, ends{"off", "off"}, sum, xfer.RungHost)
+	wantRungs(t, ends{"0", "0"}, sum, xfer.RungStaged)
+	o.RemoteGPU = "7"
+	if _, err := c.Push(t.Context(), []string{src}, s.ep, "again", o); !errors.Is(err, rdma.ErrUnsupported) {
+		t.Errorf("GPU 7: %v", err)
+	}
 }
 
 // rdmaWay is one of the devices that GDRCP_TEST_RDMA names, with the libibverbs

@@ -24,12 +24,15 @@ type hashedExtent struct {
 }
 
 // fillDevice is fill for slots in GPU memory.
-func (s *source) fillDevice(ctx context.Context, pack *packer) (err error) {
+func (s *source) fillDevice(ctx context.Context, worker int, pack *packer) (err error) {
+	if worker >= deviceWorkers() {
+		return nil
+	}
 	w, err := newDeviceWorker(s.ring, s.params.touched() == nil)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, w.close()) }()
+	defer func() { err = withClose(err, w.close()) }()
 	f := deviceFiller{source: s, gpu: w, pack: pack, batch: make([]*outSlot, 0, deviceBatch(s.params.slots))}
 	for {
 		slot, err := s.nextFill(ctx)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"gdrcp/gpu"
 )
@@ -63,12 +64,15 @@ func (d *deviceLander) close() error {
 }
 
 // drainDevice is drainSlots for slots in GPU memory.
-func (k *sink) drainDevice(ctx context.Context) (err error) {
+func (k *sink) drainDevice(ctx context.Context, worker int) (err error) {
+	if worker >= deviceWorkers() {
+		return nil
+	}
 	d, err := newDeviceLander(k)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, d.close()) }()
+	defer func() { err = withClose(err, d.close()) }()
 	for {
 		a, err := k.take(ctx)
 		if err != nil {
@@ -114,9 +118,8 @@ func (d *deviceLander) add(a arrived) error {
 	return nil
 }
 
-// landBatch verifies the batch and writes it. The first chunks are copied to
-// the host while the last are hashed, and each further one while the one
-// before it is written.
+// landBatch verifies the batch and writes it, each chunk while the next is
+// copied to the host. Meanwhile other workers have the GPU.
 func (d *deviceLander) landBatch(ctx context.Context) error {
 	if err := d.bring(ctx); err != nil {
 		return err
@@ -162,8 +165,7 @@ func (d *deviceLander) bring(ctx context.Context) error {
 		}
 		return nil
 	}
-	last := &d.batch[len(d.batch)-1]
-	if err := d.ring.flush(ctx, last.a.slot, int(last.header.storedBytes)); err != nil {
+	if err := d.flush(ctx); err != nil {
 		return err
 	}
 	for i := range d.batch {
@@ -179,6 +181,17 @@ func (d *deviceLander) bring(ctx context.Context) error {
 			return err
 		}
 		l.mem, l.at = d.private, d.gpu.at(i)
+	}
+	return nil
+}
+
+// flush makes visible to the GPU what arrived of the batch.
+func (d *deviceLander) flush(ctx context.Context) error {
+	for i := range slices.Backward(d.batch) {
+		// A chunk of empty files brings no bytes, those before it may.
+		if l := &d.batch[i]; l.header.storedBytes > 0 {
+			return d.ring.flush(ctx, l.a.slot, int(l.header.storedBytes))
+		}
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ func (s *session) openDevice() (*deviceRing, error) {
 	if s.place.gpu == gpuAuto {
 		nearest, _, ok := gpu.Nearest(sysfs, driver.Devices(), rail.PCIAddress)
 		if !ok {
-			return nil, fmt.Errorf("%w: no GPU can be used", rdma.ErrUnsupported)
+			return nil, fmt.Errorf("%w: no GPU can be used%s", rdma.ErrUnsupported, firstProblem(driver.Devices()))
 		}
 		index = nearest.Index
 	}
@@ -57,11 +57,30 @@ func (s *session) openDevice() (*deviceRing, error) {
 		return nil, unsupported(err)
 	}
 	d := c.Device()
+	if d.ComputeMajor < leastComputeMajor && s.params.touched() == nil {
+		err := fmt.Errorf("%w: GPU %d digests from compute capability %d.0 on and has %d.%d",
+			rdma.ErrUnsupported, d.Index, leastComputeMajor, d.ComputeMajor, d.ComputeMinor)
+		return nil, errors.Join(err, c.Close())
+	}
 	m := Memory{GPU: d.Index, Name: d.Name, Flush: FlushNone}
 	if rail.PCIAddress != "" {
 		m.Path = gpu.PathBetween(sysfs, d.PCIAddress, rail.PCIAddress).String()
 	}
 	return &deviceRing{gpu: c, memory: m}, nil
+}
+
+// leastComputeMajor is what the kernels are compiled for.
+const leastComputeMajor = 7
+
+// firstProblem is why the first of some GPUs cannot be used, to be put behind
+// words.
+func firstProblem(devices []gpu.Device) string {
+	for _, d := range devices {
+		if d.Problem != "" {
+			return fmt.Sprintf(": GPU %d: %s", d.Index, d.Problem)
+		}
+	}
+	return ""
 }
 
 // unsupported makes the GPU package's word for what cannot be done here that
@@ -97,8 +116,21 @@ func (d *deviceRing) region(rung Rung) (rdma.Region, error) {
 
 // needsFlush is the rule of NCCL: up to compute capability 8 a completion does
 // not mean that the GPU sees the data; from 9 on it does, but over a coherent
-// link to the processor, which the data does not take.
-func needsFlush(d gpu.Device) bool { return d.ComputeMajor < 9 || d.C2C }
+// link to the processor, which the data does not take. Where the driver says
+// that nothing orders such writes, it is believed.
+func needsFlush(d gpu.Device) bool {
+	return d.ComputeMajor < 9 || d.C2C || d.WritesOrdering == 0
+}
+
+// withClose adds to the error of work on a GPU that of closing what it used, but
+// not where the GPU only says again what failed before.
+func withClose(err, closing error) error {
+	var first, again *gpu.Error
+	if errors.As(err, &first) && errors.As(closing, &again) && first.Code == again.Code {
+		return err
+	}
+	return errors.Join(err, closing)
+}
 
 // close ends what device memory there is. Registrations of it are closed.
 func (d *deviceRing) close() error {
@@ -127,7 +159,7 @@ func (d *deviceRing) close() error {
 // it (PCI Express ordering; NCCL does the same).
 func (r *ring) flush(ctx context.Context, slot, storedBytes int) error {
 	d := r.device
-	if d.memory.Flush == FlushNone || storedBytes == 0 {
+	if d.memory.Flush == FlushNone {
 		return nil
 	}
 	last := r.payloadMR.Addr() + uint64(slot*r.slotBytes+storedBytes-1)

@@ -73,7 +73,7 @@ func (e *srcEntry) unchanged(f *chunker.File) error {
 
 // fill is a worker: it reads chunks into their slots, hashes and compresses
 // them, and submits them.
-func (s *source) fill(ctx context.Context) error {
+func (s *source) fill(ctx context.Context, worker int) error {
 	select {
 	case <-s.ringReady:
 	case <-ctx.Done():
@@ -85,7 +85,7 @@ func (s *source) fill(ctx context.Context) error {
 	}
 	defer pack.close()
 	if s.ring.device != nil {
-		return s.fillDevice(ctx, pack)
+		return s.fillDevice(ctx, worker, pack)
 	}
 	for {
 		slot, err := s.nextFill(ctx)

@@ -36,11 +36,8 @@ func (s *session) message(role *role, c *rdma.Completion) error {
 	if opened && role != nil {
 		(*role).opened()
 	}
-	switch f.typ {
-	case msgAck:
+	if f.typ == msgAck {
 		return nil
-	case msgMemory:
-		return s.heardMemory(f.body)
 	}
 	if role != nil {
 		handled, err := (*role).fast(&f)
@@ -77,21 +74,33 @@ func (s *session) deliver(f *frame) error {
 }
 
 // receive waits for the next message and hands it to handle, after which it
-// counts as consumed.
+// counts as consumed. Where the peer has its slots is for every role the same,
+// and taken on the way.
 func (s *session) receive(ctx context.Context, handle func(f *frame) error) error {
-	select {
-	case m := <-s.inbox:
-		if err := handle(&m.f); err != nil {
-			return err
-		}
+	for {
 		select {
-		case s.spare <- m:
-		default:
+		case m := <-s.inbox:
+			aside := m.f.typ == msgMemory
+			err := error(nil)
+			if aside {
+				err = s.heardMemory(m.f.body)
+			} else {
+				err = handle(&m.f)
+			}
+			if err != nil {
+				return err
+			}
+			select {
+			case s.spare <- m:
+			default:
+			}
+			s.ctl.consume()
+			if !aside {
+				return nil
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
-		s.ctl.consume()
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
 

@@ -3,11 +3,13 @@ package xfer
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"gdrcp/gpu"
 	"gdrcp/rdma"
 
 	"golang.org/x/sys/unix"
@@ -24,23 +26,33 @@ func (s *session) placeRing(ctx context.Context, slots int, access rdma.Access) 
 	if s.place.gpu == gpuOff {
 		return r, r.make(s.rail, access)
 	}
-	d, err := s.openDevice()
-	if err != nil {
-		if s.place.gpu != gpuAuto || s.place.direct || !errors.Is(err, rdma.ErrUnsupported) {
-			return r, err
-		}
-		s.memory = hostMemory(err.Error())
-		return r, r.make(s.rail, access)
+	err := s.placeOnGPU(ctx, r, access)
+	if err == nil {
+		s.memory = r.device.memory
+		return r, nil
 	}
-	r.device = d
-	if err := d.alloc(slots, r.slotBytes); err != nil {
+	mayDo := s.place.gpu == gpuAuto && !s.place.direct && ctx.Err() == nil
+	if !mayDo || !(errors.Is(err, rdma.ErrUnsupported) || errors.Is(err, gpu.ErrOutOfMemory)) {
 		return r, err
 	}
-	if err := s.climb(ctx, r, access); err != nil {
+	if err := r.close(); err != nil {
 		return r, err
 	}
-	s.memory = d.memory
-	return r, nil
+	r = &ring{slots: slots, slotBytes: s.params.chunkBytes}
+	s.memory = hostMemory(err.Error())
+	return r, r.make(s.rail, access)
+}
+
+// placeOnGPU makes a ring in GPU memory. A ring half made is the caller's to
+// close.
+func (s *session) placeOnGPU(ctx context.Context, r *ring, access rdma.Access) (err error) {
+	if r.device, err = s.openDevice(); err != nil {
+		return err
+	}
+	if err := r.device.alloc(r.slots, r.slotBytes); err != nil {
+		return err
+	}
+	return s.climb(ctx, r, access)
 }
 
 // climb tries the rungs, best first.
@@ -165,14 +177,12 @@ func (d *deviceRing) openPage(rail rdma.Rail) (err error) {
 const trialBytes = 4096
 
 // pattern fills the first third of the page with bytes that no trial before
-// it has left anywhere.
-func (d *deviceRing) pattern(salt byte) (sent, got []byte) {
+// it has left anywhere, and clears the others.
+func (d *deviceRing) pattern() (sent, got []byte, err error) {
 	sent, got = d.page[:trialBytes], d.page[trialBytes:2*trialBytes]
-	for i := range sent {
-		sent[i] = byte(i)*31 ^ byte(i>>8) ^ salt
-	}
-	clear(got)
-	return sent, got
+	clear(d.page[trialBytes:])
+	_, err = rand.Read(sent)
+	return sent, got, err
 }
 
 // ends are the offsets of the first and the last trialBytes of the slots.
@@ -186,8 +196,11 @@ func (d *deviceRing) tryIncoming(ctx context.Context, r *ring) error {
 		return err
 	}
 	defer stream.Close()
-	for i, at := range d.ends() {
-		sent, got := d.pattern(byte(0xa5 + i))
+	for _, at := range d.ends() {
+		sent, got, err := d.pattern()
+		if err != nil {
+			return err
+		}
 		remote := r.payloadMR.Addr() + uint64(at)
 		if err := d.loop.do(ctx, rdma.WR{Op: rdma.OpWrite, Local: d.pageMR, Len: trialBytes, RemoteAddr: remote, RKey: r.payloadMR.RKey()}); err != nil {
 			return fmt.Errorf("write to GPU memory: %w", err)
@@ -218,12 +231,15 @@ func (d *deviceRing) tryOutgoing(ctx context.Context, r *ring) error {
 		return err
 	}
 	defer stream.Close()
-	for i, at := range d.ends() {
-		sent, got := d.pattern(byte(0x5a + i))
+	for _, at := range d.ends() {
+		sent, got, err := d.pattern()
+		if err != nil {
+			return err
+		}
 		if err := errors.Join(stream.ToDevice(d.slots, at, sent), stream.Wait()); err != nil {
 			return err
 		}
-		err := d.loop.do(ctx, rdma.WR{
+		err = d.loop.do(ctx, rdma.WR{
 			Op: rdma.OpWrite, Local: r.payloadMR, Offset: at, Len: trialBytes, RemoteAddr: d.pageMR.Addr() + trialBytes, RKey: d.pageMR.RKey(),
 		})
 		if err != nil {

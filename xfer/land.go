@@ -11,14 +11,14 @@ import (
 
 // drainSlots is a worker: it takes filled slots, verifies and writes what is in
 // them, and gives them back.
-func (k *sink) drainSlots(ctx context.Context) error {
+func (k *sink) drainSlots(ctx context.Context, worker int) error {
 	select {
 	case <-k.ringReady:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	if k.ring.device != nil {
-		return k.drainDevice(ctx)
+		return k.drainDevice(ctx, worker)
 	}
 	w := lander{sink: k}
 	w.init()

@@ -1,5 +1,7 @@
 package xfer
 
+import "fmt"
+
 // Load is what running sessions need memory for, beside their rings.
 type Load struct {
 	Sessions   int
@@ -56,6 +58,26 @@ func (v *Server) takeRing(qps, slots, chunkBytes int) (taken int, giveBack func(
 		v.ringBytes -= n
 		v.mu.Unlock()
 	}
+}
+
+// takeBounces takes off the same the host memory that the workers of a session
+// with slots in GPU memory pin beside its ring.
+func (v *Server) takeBounces(s *session) (giveBack func(), err error) {
+	if s.place.gpu == gpuOff {
+		return func() {}, nil
+	}
+	n := int64(deviceWorkers()*bouncesPerWorker) * int64(s.params.chunkBytes)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if n > MaxServerRingBytes-v.ringBytes {
+		return func() {}, fmt.Errorf("slots in GPU memory need %d MiB of the host's beside, and all sessions may have %d MiB together", n>>20, MaxServerRingBytes>>20)
+	}
+	v.ringBytes += n
+	return func() {
+		v.mu.Lock()
+		v.ringBytes -= n
+		v.mu.Unlock()
+	}, nil
 }
 
 // ringBytes is what a session may register: a source's ring, payload and headers,

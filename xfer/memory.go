@@ -150,6 +150,7 @@ func cutText(s string) string {
 // nothing that this end acts on.
 func decodeMemory(b []byte) (m Memory, err error) {
 	r := tlvReader{b}
+	m.GPU = -1
 	for {
 		tag, v, ok, err := r.next()
 		if err != nil || !ok {
@@ -208,6 +209,9 @@ func (s *session) tell(m Memory, remote bool) {
 // heardMemory takes the peer's word of where it has its slots.
 func (s *session) heardMemory(body []byte) error {
 	m, err := decodeMemory(body)
+	if err == nil && s.client && !s.asksGPU {
+		err = fmt.Errorf("%w: word of GPU memory that was not asked for", ErrProtocol)
+	}
 	if err != nil {
 		return err
 	}
@@ -215,7 +219,6 @@ func (s *session) heardMemory(body []byte) error {
 		return fmt.Errorf("%w: a second word of where its slots are", ErrProtocol)
 	}
 	s.tell(m, true)
-	s.ctl.consume()
 	return nil
 }
 

@@ -262,6 +262,8 @@ func (v *Server) session(ctx context.Context, p rdma.Provider, req rdma.Request,
 func (v *Server) host(ctx context.Context, s *session, d *dialed, leave func()) {
 	end := SessionEnd{Peer: s.peer, What: "connection"}
 	var served *service
+	giveBack := func() {}
+	defer func() { giveBack() }()
 	start := time.Now()
 	err := s.run(ctx, func(ctx context.Context, g *errgroup.Group) (err error) {
 		h, err := v.hear(ctx, s)
@@ -274,6 +276,9 @@ func (v *Server) host(ctx context.Context, s *session, d *dialed, leave func()) 
 		end.What, end.Path = h.mode.String(), firstOr(h.paths, "")
 		end.More = max(0, len(h.paths)-1)
 		if served, err = v.serve(s, h); err != nil {
+			return err
+		}
+		if giveBack, err = v.takeBounces(s); err != nil {
 			return err
 		}
 		if err := v.welcome(ctx, s, h, served.name); err != nil {

@@ -79,6 +79,10 @@ type session struct {
 	ring      *ring
 	memory    Memory
 	ringReady chan struct{}
+	// ringTold is closed when the peer was told what has to be told of it.
+	ringTold chan struct{}
+	// asksGPU: the peer is to have its slots in GPU memory.
+	asksGPU bool
 	// report takes this session's events, and may be nil.
 	report func(Event)
 	// theirs is where the peer has its slots, once it has told.
@@ -106,7 +110,7 @@ func newSession(rail rdma.Rail, conn rdma.Conn, id [16]byte, peer string, client
 		lanes:  []*lane{{conn: conn}},
 		memory: hostMemory(""),
 		inbox:  make(chan *inMsg, controlWindow), spare: make(chan *inMsg, controlWindow),
-		hungUp: make(chan struct{}), ringReady: make(chan struct{}),
+		hungUp: make(chan struct{}), ringReady: make(chan struct{}), ringTold: make(chan struct{}),
 	}
 	return s
 }
@@ -150,7 +154,7 @@ func (s *session) run(parent context.Context, talk func(ctx context.Context, g *
 	if err != nil {
 		s.tellAbort(err)
 	}
-	return errors.Join(err, s.close())
+	return withClose(err, s.close())
 }
 
 // tellAbort tells the peer why the session ends, if it can still be told and
@@ -195,7 +199,7 @@ func (s *session) sendAbort(class ErrorClass, err error) {
 			return
 		}
 		for i := range cs[:n] {
-			if c := &cs[i]; c.Kind == rdma.Closed || (c.Kind == rdma.Done && c.ID == lastID) {
+			if c := &cs[i]; (c.Kind == rdma.Closed && s.loopOf(c) == nil) || (c.Kind == rdma.Done && c.ID == lastID) {
 				return
 			}
 		}
@@ -226,11 +230,25 @@ func (s *session) makeRing(ctx context.Context, slots int, access rdma.Access) e
 		return err
 	}
 	close(s.ringReady)
-	if s.place.gpu == gpuOff {
-		return nil
+	if s.place.gpu != gpuOff {
+		s.tell(s.memory, false)
+		if err := s.ctl.send(ctx, msgMemory, s.memory.encode()); err != nil {
+			return err
+		}
 	}
-	s.tell(s.memory, false)
-	return s.ctl.send(ctx, msgMemory, s.memory.encode())
+	close(s.ringTold)
+	return nil
+}
+
+// awaitRing waits until the peer knows of this end's ring: a conversation about
+// nothing would otherwise end without a word of where its slots were to be.
+func (s *session) awaitRing(ctx context.Context) error {
+	select {
+	case <-s.ringTold:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // addLane takes a further queue pair into the session. The lane is closed by

@@ -100,8 +100,8 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 	k.stop = ctx.Done()
 	k.role.Store(&r)
 	g.Go(func() error { return k.grantRing(ctx) })
-	for range workers() {
-		g.Go(func() error { return k.drainSlots(ctx) })
+	for i := range workers() {
+		g.Go(func() error { return k.drainSlots(ctx, i) })
 	}
 	g.Go(func() error { return k.publish(ctx) })
 	g.Go(func() error { return k.settleEntries(ctx) })
@@ -209,6 +209,9 @@ func (k *sink) compareRoots(ctx context.Context, body []byte) error {
 	case <-k.drained:
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	}
+	if err := k.awaitRing(ctx); err != nil {
+		return err
 	}
 	ours := k.account.finish()
 	// The source hangs up when it has read this.

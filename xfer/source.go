@@ -125,8 +125,8 @@ func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
 	g.Go(func() error { return s.announce(ctx) })
 	g.Go(func() error { return s.pack(ctx) })
 	g.Go(func() error { return s.tellFailures(ctx) })
-	for range workers() {
-		g.Go(func() error { return s.fill(ctx) })
+	for i := range workers() {
+		g.Go(func() error { return s.fill(ctx, i) })
 	}
 	for done := false; !done; {
 		err := s.receive(ctx, func(f *frame) (err error) {
@@ -264,6 +264,9 @@ func (s *source) isCommitted(e *srcEntry) bool {
 // tellRoots sends this end's roots when every entry has ended.
 func (s *source) tellRoots(ctx context.Context) error {
 	close(s.over)
+	if err := s.awaitRing(ctx); err != nil {
+		return err
+	}
 	r := s.account.finish()
 	return s.ctl.send(ctx, msgRoot, r.encode())
 }

@@ -136,7 +136,7 @@ type hello struct {
 	tokens     [][16]byte
 	rails      []railAddr
 	noRails    string // why there are none
-	gpu        uint64 // where the server is to have its slots: see wireGPU
+	gpu        uint64 // where the server is to have its slots: see gpuWish
 }
 
 // railAddr is one address at which a server listens by rdma_cm.

@@ -32,15 +32,16 @@ func TestGPUDeath(t *testing.T) {
 }
 
 // gpuEvents are those that need not be waited for, each kind once, but over an
-// emulated device, on which copies take their time, one for each direction.
+// emulated device, on which copies take their time, one for each direction, or
+// both in full runs.
 func gpuEvents(l link, d direction) []event {
 	var some []event
 	for _, e := range events(tcpLink()) {
-		sample := e.name == "client interrupted"
-		if d.push {
-			sample = e.name == "server killed"
+		take := e.signal != syscall.SIGSTOP && e.name != "client terminated"
+		if l.transport == "verbs" {
+			take = e.name == "server killed" && (d.push || full()) || e.name == "client interrupted" && (!d.push || full())
 		}
-		if e.signal != syscall.SIGSTOP && e.name != "client terminated" && (l.transport == "tcp" || full() || sample) {
+		if take {
 			some = append(some, e)
 		}
 	}

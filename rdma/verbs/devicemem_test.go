@@ -101,6 +101,7 @@ func dmaBuf(fd int) rdma.Region {
 }
 
 func TestProbeOfDMABufs(t *testing.T) {
+	withoutTargets(t)
 	cases := []struct {
 		name     string
 		function string
@@ -137,6 +138,7 @@ func TestProbeOfDMABufs(t *testing.T) {
 // TestRegisterDeviceMemory: what the library is asked for, and what is made of
 // its answer.
 func TestRegisterDeviceMemory(t *testing.T) {
+	withoutTargets(t)
 	pinned := rdma.Region{Addr: gpuAddr, Len: 1 << 20, DMABufFD: -1}
 	cases := []struct {
 		name   string
@@ -179,6 +181,7 @@ func TestRegisterDeviceMemory(t *testing.T) {
 }
 
 func TestDeviceMemoryRefused(t *testing.T) {
+	withoutTargets(t)
 	fails := func(number syscall.Errno) rdma.Region { return dmaBuf(0xE0000 | int(number)) }
 	pinFails := func(number syscall.Errno) rdma.Region {
 		return rdma.Region{Addr: 0xE<<32 | uint64(number)<<16, Len: 4096, DMABufFD: -1}

@@ -54,6 +54,14 @@ func symbols(t *testing.T, macro string) []string {
 	return names
 }
 
+// withoutTargets skips a test that compiles libraries, where devices are named.
+func withoutTargets(t *testing.T) {
+	t.Helper()
+	if os.Getenv(targetsEnv) != "" {
+		t.Skipf("it needs no device, and compiles what it needs, which takes long in the bed: run it without %s", targetsEnv)
+	}
+}
+
 // build compiles the two libraries and points the environment at them.
 func (f fake) build(t *testing.T) {
 	t.Helper()
@@ -120,6 +128,7 @@ func compile(t *testing.T, dir, name, source, versions string) string {
 }
 
 func TestProbeErrors(t *testing.T) {
+	withoutTargets(t)
 	cases := []struct {
 		name   string
 		fake   fake
@@ -184,6 +193,7 @@ func TestNoLibrary(t *testing.T) {
 
 // TestDeviceThatDoesNotOpen: it is listed, with the reason.
 func TestDeviceThatDoesNotOpen(t *testing.T) {
+	withoutTargets(t)
 	fake{deviceList: oneDevice, contexts: "errno = EACCES; return 0;"}.build(t)
 	p := New()
 	p.dev, p.sysfs = t.TempDir(), t.TempDir()

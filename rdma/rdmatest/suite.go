@@ -91,6 +91,10 @@ type testCase struct {
 
 // Run runs the suite.
 func Run(t *testing.T, cfg Config) {
+	newSuite(t, cfg).run(t, dataCases, accessCases, queueCases, connectCases, closeCases, loopbackCases, processCases)
+}
+
+func newSuite(t *testing.T, cfg Config) *suite {
 	s := &suite{Config: cfg, factor: cfg.TimeFactor}
 	if s.factor == 0 {
 		s.factor = envTimeFactor(t)
@@ -104,11 +108,13 @@ func Run(t *testing.T, cfg Config) {
 	if s.ManyWRs == 0 {
 		s.ManyWRs = 20000
 	}
+	return s
+}
+
+func (s *suite) run(t *testing.T, groups ...[]testCase) {
 	// What is made once per process, such as a loaded library, is no leak.
 	t.Run("WarmUp", func(t *testing.T) { testGreeting(t, s) })
-	for _, group := range [][]testCase{
-		dataCases, accessCases, queueCases, connectCases, closeCases, loopbackCases, processCases,
-	} {
+	for _, group := range groups {
 		for _, c := range group {
 			t.Run(c.name, func(t *testing.T) {
 				checkLeaks(t, s)

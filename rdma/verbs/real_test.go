@@ -26,6 +26,9 @@ func TestDevicesAreDescribed(t *testing.T) {
 		if !d.Usable() || d.Transport == "" || len(d.Ports) == 0 {
 			t.Fatalf("device: %+v", d)
 		}
+		if soft := strings.HasPrefix(g.device, "rxe") || strings.HasPrefix(g.device, "siw"); soft && d.PCIAddress != "" {
+			t.Errorf("a software device at %s", d.PCIAddress)
+		}
 		for _, port := range d.Ports {
 			if port.State != "ACTIVE" || port.MTUBytes < 256 || port.RateGbps <= 0 || port.NetDev == "" {
 				t.Errorf("port: %+v", port)

@@ -29,7 +29,7 @@ func shortTimeouts() Timeouts {
 }
 
 // hostileServer serves a temporary root and tells how each session ended.
-func hostileServer(t *testing.T) (root string, addr netip.AddrPort, ends chan SessionEnd) {
+func hostileServer(t *testing.T, change ...func(*ServerConfig)) (root string, addr netip.AddrPort, ends chan SessionEnd) {
 	t.Helper()
 	root = t.TempDir()
 	dir, err := os.OpenRoot(root)
@@ -37,7 +37,11 @@ func hostileServer(t *testing.T) (root string, addr netip.AddrPort, ends chan Se
 		t.Fatal(err)
 	}
 	ends = make(chan SessionEnd, 16)
-	v := NewServer(ServerConfig{Root: dir, Timeouts: shortTimeouts(), Log: func(e SessionEnd) { ends <- e }})
+	cfg := ServerConfig{Root: dir, Timeouts: shortTimeouts(), Log: func(e SessionEnd) { ends <- e }}
+	for _, c := range change {
+		c(&cfg)
+	}
+	v := NewServer(cfg)
 	addr, err = v.Listen(tcp.New(), netip.MustParseAddrPort("127.0.0.1:0"), rdma.Device{})
 	if err != nil {
 		t.Fatal(err)
@@ -60,6 +64,12 @@ func hostileServer(t *testing.T) (root string, addr netip.AddrPort, ends chan Se
 // hostile runs talk as the client of a session, after its hello was answered.
 func hostile(t *testing.T, addr netip.AddrPort, m mode, path string, talk func(ctx context.Context, s *session) error) error {
 	t.Helper()
+	return hostileHello(t, addr, m, path, func(*hello) {}, talk)
+}
+
+// hostileHello is hostile with a hello that change has changed.
+func hostileHello(t *testing.T, addr netip.AddrPort, m mode, path string, change func(*hello), talk func(ctx context.Context, s *session) error) error {
+	t.Helper()
 	o := Options{Slots: hostileSlots, Transport: "tcp", Recursive: true, Timeouts: shortTimeouts()}
 	o.complete()
 	h, err := o.hello(m)
@@ -67,6 +77,7 @@ func hostile(t *testing.T, addr netip.AddrPort, m mode, path string, talk func(c
 		t.Fatal(err)
 	}
 	h.paths, h.name = []string{path}, "x"
+	change(h)
 	c := Client{TCP: tcp.New()}
 	_, err = c.benchSession(t.Context(), Endpoint{addr.Addr().String(), addr.Port()}, &o, h, func(ctx context.Context, s *session, g *errgroup.Group) error {
 		return talk(ctx, s)

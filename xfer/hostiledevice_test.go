@@ -1,0 +1,95 @@
+//go:build linux && cgo
+
+package xfer
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"gdrcp/gpu"
+	"gdrcp/gpu/gputest"
+	"gdrcp/manifest"
+)
+
+// What a hostile source says of chunks that land in GPU memory ends its
+// session and publishes nothing; the GPU is not asked to digest it.
+func TestHostileSourceOfGPUSlots(t *testing.T) {
+	OnHost(t)
+	gputest.Use(t, "strict")
+	data := make([]byte, 5000)
+	part := func(slotOff, length int) extent {
+		return extent{length: int64(length), slotOff: uint32(slotOff), flags: extLast}
+	}
+	for _, tc := range []struct {
+		name      string
+		fileBytes int
+		say       func(ctx context.Context, p *puppet) error
+	}{
+		{"an extent out of line", 5000, func(ctx context.Context, p *puppet) error {
+			return p.chunk(0, 0, 1, append(data, 0), part(1, 5000))
+		}},
+		{"a slot claimed three times over", 3 << 20, func(ctx context.Context, p *puppet) error {
+			xs := []extent{part(0, 1<<20), part(0, 1<<20), part(0, 1<<20)}
+			xs[0].flags, xs[1].flags = 0, 0
+			xs[1].off, xs[2].off = 1<<20, 2<<20
+			return p.chunk(0, 0, 1, make([]byte, 1<<20), xs...)
+		}},
+		{"beyond the file", 5000, func(ctx context.Context, p *puppet) error {
+			return p.chunk(0, 0, 1, data, part(0, 5000), part(0, 5000))
+		}},
+		{"a slot never granted", 5000, func(ctx context.Context, p *puppet) error { return p.chunk(0, 1, 2, data, part(0, 5000)) }},
+		{"its own memory, twice", 5000, func(ctx context.Context, p *puppet) error {
+			m := Memory{GPU: 1}
+			return errors.Join(p.ctl.send(ctx, msgMemory, m.encode()), p.ctl.send(ctx, msgMemory, m.encode()))
+		}},
+		{"memory that does not decode", 5000, func(ctx context.Context, p *puppet) error { return p.ctl.send(ctx, msgMemory, []byte{1, 9, 9}) }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			root, addr, ends := hostileServer(t, func(c *ServerConfig) { c.GPUs = sync.OnceValues(gpu.Open) })
+			ask := func(h *hello) { h.gpu, h.hash = uint64(gpuFirst), manifest.BLAKE3 }
+			err := hostileHello(t, addr, modePush, "x", ask, func(ctx context.Context, s *session) error {
+				s.asksGPU = true
+				p := &puppet{session: s}
+				if err := p.ready(ctx); err != nil {
+					return err
+				}
+				if err := p.announce(ctx, fileOf(tc.fileBytes)); err != nil {
+					return err
+				}
+				if err := tc.say(ctx, p); err != nil {
+					return err
+				}
+				for {
+					if err := s.receive(ctx, func(*frame) error { return nil }); err != nil {
+						return err
+					}
+				}
+			})
+			end := <-ends
+			t.Logf("the server: %v", end.Err)
+			if err == nil || !errors.Is(end.Err, ErrProtocol) {
+				t.Errorf("the hostile end was not cut off: %v, the server: %v", err, end.Err)
+			}
+			if _, err := os.Lstat(filepath.Join(root, "x")); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("it was published: %v", err)
+			}
+		})
+	}
+}
+
+// A hello may wish for any GPU; one that cannot be is refused.
+func TestHostileWishForAGPU(t *testing.T) {
+	OnHost(t)
+	_, addr, ends := hostileServer(t)
+	for _, wish := range []uint64{uint64(gpuFirst) + MaxGPUs, 1 << 63, 1<<64 - 1} {
+		err := hostileHello(t, addr, modePush, "x", func(h *hello) { h.gpu = wish }, func(context.Context, *session) error { return nil })
+		if end := <-ends; err == nil || !errors.Is(end.Err, ErrProtocol) {
+			t.Errorf("GPU %d: %v, the server: %v", wish, err, end.Err)
+		}
+	}
+}

@@ -16,6 +16,9 @@ var (
 	ErrNotDir = errors.New("not a directory")
 	// ErrIsDir: a directory is where something else has to be.
 	ErrIsDir = errors.New("is a directory")
+	// ErrInTheWay: a device, fifo or socket has the name. To replace it would be
+	// what nobody means by copying to it, and root's /dev/null would be gone.
+	ErrInTheWay = errors.New("a device, fifo or socket has that name, and is not replaced")
 	// ErrNoSpace: the file system or the quota is full (ENOSPC, EDQUOT).
 	ErrNoSpace = errors.New("no space left")
 	// ErrEscape: a path leads, or could lead, out of the place it belongs to.

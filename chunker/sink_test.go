@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"gdrcp/manifest"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestPlace(t *testing.T) {
@@ -193,6 +195,19 @@ func TestWrongKindInPlace(t *testing.T) {
 		t.Errorf("publish over a directory: %v", err)
 	}
 	wantTree(t, dir, "d/", "d/x=", "f=", "late/")
+	// A copy to a fifo, or root's to /dev/null, does not end it.
+	if err := unix.Mkfifo(dir+"/fifo", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Create(fileEntry("fifo", "x")); !errors.Is(err, ErrInTheWay) {
+		t.Errorf("file for a fifo: %v", err)
+	}
+	if err := s.Symlink(&manifest.Entry{Path: "fifo", Target: "x"}); !errors.Is(err, ErrInTheWay) {
+		t.Errorf("link for a fifo: %v", err)
+	}
+	if st, err := os.Lstat(dir + "/fifo"); err != nil || st.Mode()&os.ModeNamedPipe == 0 {
+		t.Errorf("the fifo is gone: %v, %v", st, err)
+	}
 }
 
 func TestSymlinks(t *testing.T) {

@@ -152,7 +152,7 @@ func (s *Sink) openClosedDir(parent *dirHandle, leaf, target string) (*dirHandle
 
 // Symlink makes a symbolic link, in place of a file or link that may be there.
 // What it points to is not looked at: nothing is ever written through a link.
-// ErrIsDir: a directory is in its place.
+// ErrIsDir: a directory is in its place; ErrInTheWay: what no copy replaces.
 func (s *Sink) Symlink(e *manifest.Entry) error {
 	parent, leaf, err := s.parentOf("make link", e.Path)
 	if err != nil {
@@ -191,6 +191,9 @@ func (s *Sink) replaceBySymlink(e *manifest.Entry, parent *dirHandle, leaf strin
 	}
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return unix.EISDIR
+	}
+	if isSpecial(&st) {
+		return ErrInTheWay
 	}
 	name := tempName()
 	err := s.symlinkAt(e, parent, name)

@@ -65,7 +65,8 @@ type Temp struct {
 	turn  sync.Mutex // of one write(2) at a time, where the file system wants that
 }
 
-// Create begins a file of e.Size bytes. ErrIsDir: a directory is in its place.
+// Create begins a file of e.Size bytes. ErrIsDir: a directory is in its place;
+// ErrInTheWay: what no copy replaces.
 func (s *Sink) Create(e *manifest.Entry) (*Temp, error) {
 	if e.Size < 0 {
 		return nil, opErr("create", e.Path, unix.EINVAL)
@@ -97,6 +98,8 @@ func (t *Temp) create(sourceMode uint32) error {
 			return err
 		case st.Mode&unix.S_IFMT == unix.S_IFDIR:
 			return unix.EISDIR
+		case isSpecial(&st):
+			return ErrInTheWay
 		case st.Mode&unix.S_IFMT == unix.S_IFREG && !exact:
 			mode, exact = st.Mode&0o1777, true
 		}
@@ -116,6 +119,16 @@ func (t *Temp) create(sourceMode uint32) error {
 		}
 	}
 	return unix.EAGAIN
+}
+
+// isSpecial reports whether something is neither a regular file nor a directory
+// nor a link.
+func isSpecial(st *unix.Stat_t) bool {
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG, unix.S_IFDIR, unix.S_IFLNK:
+		return false
+	}
+	return true
 }
 
 // open makes the file, readable for its owner so that a later run can lock and

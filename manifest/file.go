@@ -137,21 +137,32 @@ func (r *Reader) Again() (*Reader, error) {
 // deferred.
 type FileWriter struct {
 	*Writer
-	name, temp string
-	file       *os.File // nil once ended
-	encoder    *zstd.Encoder
+	name    string
+	temp    string   // empty where what has the name is written to itself
+	file    *os.File // nil once ended
+	encoder *zstd.Encoder
 }
 
 // Create starts a manifest that will be named name, replacing what has that
 // name, compressed if it ends in ".zst". Until Commit it is a hidden file
-// beside it.
+// beside it. A device, fifo or socket of that name is not replaced but written
+// to.
 func Create(name string, h Header) (*FileWriter, error) {
-	sweep(filepath.Dir(name))
-	f, err := createTemp(name)
+	w := &FileWriter{name: name}
+	var f *os.File
+	var err error
+	if isSpecial(name) {
+		f, err = os.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0) // /dev/stdout may be a log
+	} else {
+		sweep(filepath.Dir(name))
+		if f, err = createTemp(name); err == nil {
+			w.temp = f.Name()
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("create manifest: %w", err)
 	}
-	w := &FileWriter{name: name, temp: f.Name(), file: f}
+	w.file = f
 	var out io.Writer = f
 	if strings.HasSuffix(name, zstdSuffix) {
 		w.encoder, err = zstd.NewWriter(f,
@@ -168,6 +179,17 @@ func Create(name string, h Header) (*FileWriter, error) {
 	w.itself = newItself(f) // below the compression
 	w.itself.replacing(name)
 	return w, nil
+}
+
+// isSpecial reports whether a file of that name must stay what it is: a device,
+// fifo or socket, or one of the links in /dev to what is open, as /dev/stdout.
+func isSpecial(name string) bool {
+	st, err := os.Stat(name)
+	if err != nil || st.IsDir() {
+		return false
+	}
+	abs, err := filepath.Abs(name)
+	return !st.Mode().IsRegular() || (err == nil && strings.HasPrefix(abs, "/dev/") && !strings.HasPrefix(abs, "/dev/shm/"))
 }
 
 // createTemp makes a new file beside name, with the permissions that name itself
@@ -231,6 +253,9 @@ func (w *FileWriter) Commit() (Summary, error) {
 	if err != nil {
 		return Summary{}, errors.Join(fmt.Errorf("commit manifest: %w", err), w.Abort())
 	}
+	if w.temp == "" {
+		return s, nil
+	}
 	if err := syncDir(filepath.Dir(w.name)); err != nil {
 		return Summary{}, fmt.Errorf("commit manifest: %w", err)
 	}
@@ -248,14 +273,18 @@ func (w *FileWriter) finish() (Summary, error) {
 			return Summary{}, err
 		}
 	}
-	if err := w.file.Sync(); err != nil {
-		return Summary{}, err
+	if w.temp != "" { // devices and fifos cannot be synced
+		if err := w.file.Sync(); err != nil {
+			return Summary{}, err
+		}
 	}
 	if err := w.file.Close(); err != nil {
 		return Summary{}, err
 	}
-	if err := os.Rename(w.temp, w.name); err != nil {
-		return Summary{}, err
+	if w.temp != "" {
+		if err := os.Rename(w.temp, w.name); err != nil {
+			return Summary{}, err
+		}
 	}
 	w.file = nil
 	return s, nil
@@ -268,6 +297,9 @@ func (w *FileWriter) Abort() error {
 	}
 	_ = w.file.Close() // what was written does not matter, and it may be closed
 	w.file = nil
+	if w.temp == "" {
+		return nil
+	}
 	if err := os.Remove(w.temp); err != nil {
 		return fmt.Errorf("abort manifest: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"syscall"
 	"testing"
 )
 
@@ -75,6 +76,44 @@ func TestCreateCommitOpen(t *testing.T) {
 }
 
 // The standard tool reads what Create compresses, with its standard limits.
+// A fifo, or root's /dev/null, is written to and stays what it is.
+func TestCreateOntoFifo(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "fifo")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, commit := range []bool{true, false} {
+		read := make(chan []byte, 1)
+		go func() {
+			text, _ := os.ReadFile(path)
+			read <- text
+		}()
+		w, err := Create(path, goldenHeader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if commit {
+			writeItems(t, w.Writer, goldenItems())
+			_, err = w.Commit()
+		} else {
+			err = w.Abort()
+		}
+		if err != nil {
+			t.Errorf("commit %v: %v", commit, err)
+		}
+		if text := <-read; commit != bytes.Contains(text, []byte("\nroot ")) {
+			t.Errorf("commit %v: the reader got %q", commit, text)
+		}
+		if st, err := os.Lstat(path); err != nil || st.Mode()&fs.ModeNamedPipe == 0 {
+			t.Errorf("the fifo is gone: %v, %v", st, err)
+		}
+	}
+	if got := names(t, dir); len(got) != 1 {
+		t.Errorf("left behind: %q", got)
+	}
+}
+
 func TestZstdToolReads(t *testing.T) {
 	tool, err := exec.LookPath("zstd")
 	if err != nil {

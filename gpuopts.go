@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"strconv"
 	"sync"
 
 	"gdrcp/gpu"
@@ -45,7 +44,7 @@ func gpuFlags(o *xfer.Options) []cli.Flag {
 // gpuIndex is a GPU's index, auto or off.
 func gpuIndex(to *string) *checked {
 	return &checked{set: func(s string) error {
-		if n, err := strconv.Atoi(s); s != "auto" && s != "off" && (err != nil || n < 0 || n >= xfer.MaxGPUs) {
+		if xfer.CheckGPU(s) != nil {
 			return fmt.Errorf("not auto, off or the index of a GPU")
 		}
 		*to = s

@@ -176,38 +176,43 @@ func (d *deviceRing) openPage(rail rdma.Rail) (err error) {
 // trialBytes is how much a trial moves at each end of the ring.
 const trialBytes = 4096
 
-// pattern fills the first third of the page with bytes that no trial before
-// it has left anywhere, and clears the others.
-func (d *deviceRing) pattern() (sent, got []byte, err error) {
-	sent, got = d.page[:trialBytes], d.page[trialBytes:2*trialBytes]
-	clear(d.page[trialBytes:])
-	_, err = rand.Read(sent)
-	return sent, got, err
-}
-
-// ends are the offsets of the first and the last trialBytes of the slots.
-func (d *deviceRing) ends() [2]int { return [2]int{0, d.slots.Len() - trialBytes} }
-
-// tryIncoming lets the rail's device write both ends of the slots, and reads
-// them back by the GPU's copies and by the device.
-func (d *deviceRing) tryIncoming(ctx context.Context, r *ring) error {
+// eachEnd calls try for the first and the last trialBytes of the slots, with
+// bytes to send that no trial before it has left anywhere, and memory behind
+// them on the page, cleared, to get them back in: by the GPU's copy or the
+// device's Write in got, by its Read in read.
+func (d *deviceRing) eachEnd(try func(stream *gpu.Stream, at int, sent, got, read []byte) error) (err error) {
 	stream, err := d.gpu.NewStream()
 	if err != nil {
 		return err
 	}
-	defer stream.Close()
-	for _, at := range d.ends() {
-		sent, got, err := d.pattern()
-		if err != nil {
+	defer func() { err = withClose(err, stream.Close()) }()
+	sent, got, read := d.page[:trialBytes], d.page[trialBytes:2*trialBytes], d.page[2*trialBytes:]
+	for _, at := range []int{0, d.slots.Len() - trialBytes} {
+		clear(d.page[trialBytes:])
+		if _, err := rand.Read(sent); err != nil {
 			return err
 		}
-		remote := r.payloadMR.Addr() + uint64(at)
-		if err := d.loop.do(ctx, rdma.WR{Op: rdma.OpWrite, Local: d.pageMR, Len: trialBytes, RemoteAddr: remote, RKey: r.payloadMR.RKey()}); err != nil {
+		if err := try(stream, at, sent, got, read); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readBack has the rail's device read trialBytes into the last third of the page.
+func (d *deviceRing) readBack(ctx context.Context, from uint64, key uint32) error {
+	return d.loop.do(ctx, rdma.WR{Op: rdma.OpRead, Local: d.pageMR, Offset: 2 * trialBytes, Len: trialBytes, RemoteAddr: from, RKey: key})
+}
+
+// tryIncoming lets the rail's device write both ends of the slots, and reads
+// them back by the GPU's copies and by the device.
+func (d *deviceRing) tryIncoming(ctx context.Context, r *ring) error {
+	return d.eachEnd(func(stream *gpu.Stream, at int, sent, got, read []byte) error {
+		remote, key := r.payloadMR.Addr()+uint64(at), r.payloadMR.RKey()
+		if err := d.loop.do(ctx, rdma.WR{Op: rdma.OpWrite, Local: d.pageMR, Len: trialBytes, RemoteAddr: remote, RKey: key}); err != nil {
 			return fmt.Errorf("write to GPU memory: %w", err)
 		}
-		if err := d.loop.do(ctx, rdma.WR{
-			Op: rdma.OpRead, Local: d.pageMR, Offset: 2 * trialBytes, Len: trialBytes, RemoteAddr: remote, RKey: r.payloadMR.RKey(),
-		}); err != nil {
+		if err := d.readBack(ctx, remote, key); err != nil {
 			return fmt.Errorf("read from GPU memory: %w", err)
 		}
 		if err := errors.Join(stream.ToHost(got, d.slots, at), stream.Wait()); err != nil {
@@ -216,46 +221,32 @@ func (d *deviceRing) tryIncoming(ctx context.Context, r *ring) error {
 		if !bytes.Equal(sent, got) {
 			return errors.New("what the device wrote is not in GPU memory")
 		}
-		if !bytes.Equal(sent, d.page[2*trialBytes:]) {
+		if !bytes.Equal(sent, read) {
 			return errors.New("the device reads other bytes than it wrote")
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // tryOutgoing fills both ends of the slots by the GPU's copies and lets the
 // rail's device send them.
 func (d *deviceRing) tryOutgoing(ctx context.Context, r *ring) error {
-	stream, err := d.gpu.NewStream()
-	if err != nil {
-		return err
-	}
-	defer stream.Close()
-	for _, at := range d.ends() {
-		sent, got, err := d.pattern()
-		if err != nil {
-			return err
-		}
+	return d.eachEnd(func(stream *gpu.Stream, at int, sent, got, _ []byte) error {
 		if err := errors.Join(stream.ToDevice(d.slots, at, sent), stream.Wait()); err != nil {
 			return err
 		}
-		err = d.loop.do(ctx, rdma.WR{
-			Op: rdma.OpWrite, Local: r.payloadMR, Offset: at, Len: trialBytes, RemoteAddr: d.pageMR.Addr() + trialBytes, RKey: d.pageMR.RKey(),
-		})
-		if err != nil {
+		remote, key := d.pageMR.Addr()+trialBytes, d.pageMR.RKey()
+		if err := d.loop.do(ctx, rdma.WR{Op: rdma.OpWrite, Local: r.payloadMR, Offset: at, Len: trialBytes, RemoteAddr: remote, RKey: key}); err != nil {
 			return fmt.Errorf("send from GPU memory: %w", err)
 		}
 		// That the Write is done does not mean that it has landed; a Read after it
 		// does.
-		err = d.loop.do(ctx, rdma.WR{
-			Op: rdma.OpRead, Local: d.pageMR, Offset: 2 * trialBytes, Len: trialBytes, RemoteAddr: d.pageMR.Addr() + trialBytes, RKey: d.pageMR.RKey(),
-		})
-		if err != nil {
+		if err := d.readBack(ctx, remote, key); err != nil {
 			return fmt.Errorf("read back what was sent: %w", err)
 		}
 		if !bytes.Equal(sent, got) {
 			return errors.New("the device sends other bytes than are in GPU memory")
 		}
-	}
-	return nil
+		return nil
+	})
 }

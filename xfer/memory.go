@@ -51,6 +51,12 @@ func parseGPU(word string) (gpuWish, error) {
 	return gpuFirst + gpuWish(n), nil
 }
 
+// CheckGPU refuses a word that Options.GPU and RemoteGPU do not take: ErrUsage.
+func CheckGPU(word string) error {
+	_, err := parseGPU(word)
+	return err
+}
+
 // place reads what a client asks of its server.
 func (h *hello) place() (placement, error) {
 	if gpuWish(h.gpu) >= gpuFirst+MaxGPUs {

@@ -284,7 +284,7 @@ func (d *deviceLander) landFetched(l *deviceLanding, mem []byte) error {
 		x := &h.extents[i]
 		data := mem[x.slotOff : int64(x.slotOff)+x.length]
 		if d.gpu.hasher == nil {
-			return data, d.digestOf(e, x, data) == x.digest
+			return data, d.params.digestOf(x, e.Size, data) == x.digest
 		}
 		j := l.jobs[i]
 		return data, j != noJob && d.gpu.hasher.Digest(j) == x.digest

@@ -109,7 +109,7 @@ func (w *deviceWorker) close() error {
 func (w *deviceWorker) at(slot int) int { return slot * w.slotBytes }
 
 // hashJob is the digest of an extent of a chunk that begins at byte at of mem,
-// as params.hash.Piece makes it.
+// as params.digestOf makes it.
 func hashJob(mem *gpu.Memory, at int, x *extent, p *params, fileBytes int64) gpu.HashJob {
 	j := gpu.HashJob{Memory: mem, Offset: at + int(x.slotOff), Len: int(x.length), Root: fileBytes <= p.pieceBytes}
 	if !j.Root {

@@ -152,8 +152,8 @@ func (s *source) failRead(e *srcEntry, err error) {
 
 // digestOf is the digest of an extent that lies in mem, a slot.
 func (s *source) digestOf(c *outChunk, i int, mem []byte) manifest.Digest {
-	x, e := &c.extents[i], c.files[i]
-	return s.params.hash.Piece(mem[x.slotOff:int64(x.slotOff)+x.length], uint64(x.off/s.params.pieceBytes), s.params.pieceBytes, e.Size <= s.params.pieceBytes)
+	x := &c.extents[i]
+	return s.params.digestOf(x, c.files[i].Size, mem[x.slotOff:int64(x.slotOff)+x.length])
 }
 
 // digested notes an extent's digest. Sent again, it must still have the one that

@@ -88,7 +88,7 @@ func (w *lander) land(a arrived) (r returned, done bool, err error) {
 			w.private = append(w.private[:0], data...)
 			data = w.private
 		}
-		return data, w.digestOf(e, x, data) == x.digest
+		return data, w.params.digestOf(x, e.Size, data) == x.digest
 	})
 	return r, true, err
 }
@@ -134,11 +134,6 @@ func (w *lander) landExtents(h *chunkHeader, r *returned, bytesOf func(e *sinkEn
 	}
 	w.tally.wireBytes.Add(int64(h.storedBytes))
 	return nil
-}
-
-// digestOf is the digest that an extent's bytes have.
-func (k *sink) digestOf(e *sinkEntry, x *extent, data []byte) manifest.Digest {
-	return k.params.hash.Piece(data, uint64(x.off/k.params.pieceBytes), k.params.pieceBytes, e.Size <= k.params.pieceBytes)
 }
 
 // drain hands digests of a long file on to the manifest that is written.

@@ -52,8 +52,13 @@ func (v *Server) takeRing(qps, slots, chunkBytes int) (taken int, giveBack func(
 	if taken == 0 {
 		return 0, nil
 	}
+	return taken, v.bookLocked(n)
+}
+
+// bookLocked takes n bytes off what all sessions have, until they are given back.
+func (v *Server) bookLocked(n int64) (giveBack func()) {
 	v.ringBytes += n
-	return taken, func() {
+	return func() {
 		v.mu.Lock()
 		v.ringBytes -= n
 		v.mu.Unlock()
@@ -72,12 +77,7 @@ func (v *Server) takeBounces(s *session) (giveBack func(), err error) {
 	if n > MaxServerRingBytes-v.ringBytes {
 		return func() {}, fmt.Errorf("slots in GPU memory need %d MiB of the host's beside, and all sessions may have %d MiB together", n>>20, MaxServerRingBytes>>20)
 	}
-	v.ringBytes += n
-	return func() {
-		v.mu.Lock()
-		v.ringBytes -= n
-		v.mu.Unlock()
-	}, nil
+	return v.bookLocked(n), nil
 }
 
 // ringBytes is what a session may register: a source's ring, payload and headers,

@@ -27,6 +27,11 @@ type params struct {
 	name       string // base name of a single source
 }
 
+// digestOf is the digest of an extent's bytes, a piece of a file of that size.
+func (p *params) digestOf(x *extent, fileBytes int64, data []byte) manifest.Digest {
+	return p.hash.Piece(data, uint64(x.off/p.pieceBytes), p.pieceBytes, fileBytes <= p.pieceBytes)
+}
+
 // Timeouts bound how long a peer may keep a session waiting.
 type Timeouts struct {
 	// Handshake bounds each answer before data flows.

@@ -7,7 +7,7 @@ import (
 )
 
 // everything that the engine and the packages below it consist of.
-var everything = []string{"rdma", "rdma/verbs", "rdma/tcp", "rdma/rdmatest", "gpu", "chunker", "manifest", "xfer"}
+var everything = []string{"rdma", "rdma/verbs", "rdma/tcp", "rdma/rdmatest", "gpu", "chunker", "manifest", "trust", "xfer"}
 
 // projectRules are the import rules of docs/design.md: imports point one way,
 // from main through the engine to the leaves.
@@ -15,7 +15,7 @@ var projectRules = Rules{
 	Module: "gdrcp",
 	Imports: map[string][]string{
 		".":             everything,
-		"xfer":          {"rdma", "gpu", "chunker", "manifest"}, // no provider: main hands it in
+		"xfer":          {"rdma", "gpu", "chunker", "manifest", "trust"}, // no provider: main hands it in
 		"rdma":          {},
 		"rdma/verbs":    {"rdma"},
 		"rdma/tcp":      {"rdma"},
@@ -23,6 +23,7 @@ var projectRules = Rules{
 		"gpu":           {},
 		"chunker":       {"manifest"},
 		"manifest":      {},
+		"trust":         {},
 		"tests":         everything,
 	},
 	TestImports: map[string][]string{

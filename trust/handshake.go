@@ -1,0 +1,107 @@
+package trust
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/flynn/noise"
+)
+
+// ErrRefused is a peer that did not prove that it has the key. Whether it lacks
+// the secret, or the name is of no key, or somebody changed what was said,
+// nobody is told.
+var ErrRefused = errors.New("the key was refused")
+
+// Lengths of the two messages of a handshake, beside the key's name: an
+// ephemeral key and a tag (Noise, section 7.3: e, then an empty sealed payload).
+const (
+	handshakeBytes = 32 + 16
+	// MaxOpeningBytes bounds the first message, with a length and a name.
+	MaxOpeningBytes = 1 + MaxIDBytes + handshakeBytes
+	// AnswerBytes is the length of the second message.
+	AnswerBytes = handshakeBytes
+)
+
+func newState(initiator bool, prologue []byte, id string, secret *Secret) (*noise.HandshakeState, error) {
+	suite := noise.NewCipherSuite(noise.DH25519, noise.CipherAESGCM, noise.HashSHA256)
+	// The prologue is hashed: a length keeps its two parts apart.
+	bound := append([]byte("gdrcp\x00"), byte(len(id)))
+	bound = append(append(bound, id...), prologue...)
+	return noise.NewHandshakeState(noise.Config{
+		CipherSuite: suite, Pattern: noise.HandshakeNN, Initiator: initiator, Prologue: bound,
+		PresharedKey: secret[:], PresharedKeyPlacement: 0,
+	})
+}
+
+// Opening is the client's half of a handshake, begun.
+type Opening struct{ state *noise.HandshakeState }
+
+// Open begins a handshake. The message is for the peer: the length and the name
+// of the key in the clear, then Noise's first. prologue is all that both
+// ends have said before, in the order in which it was said.
+func Open(k Key, prologue []byte) (*Opening, []byte, error) {
+	if err := CheckID(k.ID); err != nil {
+		return nil, nil, err
+	}
+	state, err := newState(true, prologue, k.ID, &k.Secret)
+	if err != nil {
+		return nil, nil, fmt.Errorf("begin the handshake: %w", err)
+	}
+	message := append([]byte{byte(len(k.ID))}, k.ID...)
+	message, _, _, err = state.WriteMessage(message, nil)
+	if err != nil {
+		return nil, nil, fmt.Errorf("begin the handshake: %w", err)
+	}
+	return &Opening{state}, message, nil
+}
+
+// Finish takes the peer's answer, which proves that it has the key.
+func (o *Opening) Finish(answer []byte) (*Session, error) {
+	payload, toPeer, fromPeer, err := o.state.ReadMessage(nil, answer)
+	if err != nil || len(payload) != 0 || toPeer == nil {
+		return nil, ErrRefused
+	}
+	return newSession(true, toPeer, fromPeer, o.state.ChannelBinding())
+}
+
+// Answer is the server's half: it takes a client's first message and makes the
+// second. That a client has the key is proven only by the first thing that it
+// seals with the Session: a first message can be one that was recorded.
+//
+// find knows the secrets. For a name that it does not know the answer is made
+// all the same, under a secret that nobody has, so that names cannot be guessed.
+// The error is ErrRefused, with what is to be logged in front.
+func Answer(message, prologue []byte, find func(id string) (Secret, bool)) (id string, answer []byte, s *Session, err error) {
+	if len(message) == 0 || len(message) != 1+int(message[0])+handshakeBytes {
+		return "", nil, nil, fmt.Errorf("%w: a first message of %d bytes", ErrRefused, len(message))
+	}
+	id, message = string(message[1:1+message[0]]), message[1+message[0]:]
+	if CheckID(id) != nil {
+		return "", nil, nil, fmt.Errorf("%w: a name that no key has", ErrRefused)
+	}
+	secret, known := find(id)
+	if !known {
+		nobodys, err := NewKey(id)
+		if err != nil {
+			return id, nil, nil, err
+		}
+		secret = nobodys.Secret
+	}
+	state, err := newState(false, prologue, id, &secret)
+	if err != nil {
+		return id, nil, nil, fmt.Errorf("answer the handshake: %w", err)
+	}
+	payload, _, _, err := state.ReadMessage(nil, message)
+	if err != nil || len(payload) != 0 {
+		if !known {
+			return id, nil, nil, fmt.Errorf("%w: no key is named %q", ErrRefused, id)
+		}
+		return id, nil, nil, fmt.Errorf("%w: not the secret of %q", ErrRefused, id)
+	}
+	answer, fromPeer, toPeer, err := state.WriteMessage(nil, nil)
+	if err != nil {
+		return id, nil, nil, fmt.Errorf("answer the handshake: %w", err)
+	}
+	s, err = newSession(false, fromPeer, toPeer, state.ChannelBinding())
+	return id, answer, s, err
+}

@@ -1,0 +1,63 @@
+package trust
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// ErrBadKey is a key, or the name of one, that cannot be used.
+var ErrBadKey = errors.New("bad key")
+
+// SecretBytes is the length of a secret.
+const SecretBytes = 32
+
+// Secret is what both ends of a copy know and nobody else. However it is
+// formatted, it does not show.
+type Secret [SecretBytes]byte
+
+// String implements fmt.Stringer.
+func (Secret) String() string { return "secret" }
+
+// Format implements fmt.Formatter, for every verb.
+func (Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("secret")) }
+
+// MarshalText keeps secrets out of JSON and its like.
+func (Secret) MarshalText() ([]byte, error) { return nil, errors.New("a secret is not for writing") }
+
+// Key is a secret and the name by which a server finds it. The name is no
+// secret: it travels in the clear.
+type Key struct {
+	ID     string
+	Secret Secret
+}
+
+// IsZero reports whether there is no key.
+func (k Key) IsZero() bool { return k == Key{} }
+
+// MaxIDBytes bounds the name of a key.
+const MaxIDBytes = 64
+
+// CheckID refuses what is no name of a key: 1 to 64 letters, digits, dots,
+// dashes and underscores.
+func CheckID(id string) error {
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
+	foreign := func(r rune) bool { return !strings.ContainsRune(letters, r) }
+	if len(id) == 0 || len(id) > MaxIDBytes || strings.ContainsFunc(id, foreign) {
+		return fmt.Errorf("%w: a key's name is 1 to %d of A-Z a-z 0-9 . _ -", ErrBadKey, MaxIDBytes)
+	}
+	return nil
+}
+
+// NewKey makes a key of that name with a random secret.
+func NewKey(id string) (Key, error) {
+	k := Key{ID: id}
+	if err := CheckID(id); err != nil {
+		return Key{}, err
+	}
+	if _, err := rand.Read(k.Secret[:]); err != nil {
+		return Key{}, fmt.Errorf("make a secret: %w", err)
+	}
+	return k, nil
+}

@@ -1,0 +1,130 @@
+package trust
+
+import (
+	"crypto/cipher"
+	"encoding/binary"
+	"errors"
+	"sync/atomic"
+)
+
+// ErrForged is something sealed that was changed, repeated, moved, or sealed
+// with another key.
+var ErrForged = errors.New("the seal is broken")
+
+const (
+	// TagBytes is the length of a tag (AES-256-GCM, NIST SP 800-38D).
+	TagBytes     = 16
+	nonceBytes   = 12
+	counterBytes = 8
+	// SealBytes is by how much a sealed message is longer.
+	SealBytes = counterBytes + TagBytes
+)
+
+// Sealer seals messages of one direction of one queue pair, each under the next
+// number: no two have the same nonce. One goroutine at a time.
+type Sealer struct {
+	aead  cipher.AEAD
+	used  uint64
+	nonce [nonceBytes]byte
+}
+
+// Seal appends the sealed message to dst: its number (8 bytes, little-endian), the
+// ciphertext and the tag. dst and plain do not overlap.
+func (s *Sealer) Seal(dst, plain []byte) []byte {
+	s.used++
+	dst = binary.LittleEndian.AppendUint64(dst, s.used)
+	binary.LittleEndian.PutUint64(s.nonce[:], s.used)
+	return s.aead.Seal(dst, s.nonce[:], plain, nil)
+}
+
+// Opener opens what the peer's Sealer sealed. Numbers may be left out, because
+// a message that was sealed may not have been sent, but only grow: nothing is taken twice or
+// out of order. One goroutine at a time.
+type Opener struct {
+	aead  cipher.AEAD
+	last  uint64
+	nonce [nonceBytes]byte
+}
+
+// Open returns the message, which it decrypts in place, or ErrForged.
+func (o *Opener) Open(sealed []byte) ([]byte, error) {
+	if len(sealed) < SealBytes {
+		return nil, ErrForged
+	}
+	number := binary.LittleEndian.Uint64(sealed)
+	if number <= o.last {
+		return nil, ErrForged
+	}
+	binary.LittleEndian.PutUint64(o.nonce[:], number)
+	plain, err := o.aead.Open(sealed[counterBytes:counterBytes], o.nonce[:], sealed[counterBytes:], nil)
+	if err != nil {
+		return nil, ErrForged
+	}
+	o.last = number
+	return plain, nil
+}
+
+// Chunks seals, or opens, the headers and payloads of chunks, which travel
+// outside of messages. It may be used by several goroutines.
+type Chunks struct {
+	header, payload cipher.AEAD
+	used            atomic.Uint64
+}
+
+// SealPayload encrypts b in place. Its capacity holds TagBytes more, which are
+// overwritten. The number and the tag have to reach the peer in the chunk's
+// header, whose own seal vouches for them: every call has another number, so
+// that no two payloads of a session, also not those of one chunk that is sent
+// again, share a nonce.
+func (c *Chunks) SealPayload(b []byte) (number uint64, tag [TagBytes]byte) {
+	number = c.used.Add(1)
+	var nonce [nonceBytes]byte
+	binary.LittleEndian.PutUint64(nonce[:], number)
+	sealed := c.payload.Seal(b[:0], nonce[:], b, nil)
+	copy(tag[:], sealed[len(b):])
+	return number, tag
+}
+
+// OpenPayload decrypts b in place. Its capacity holds TagBytes more, which are
+// overwritten. Nobody else may write to b meanwhile.
+func (c *Chunks) OpenPayload(b []byte, number uint64, tag [TagBytes]byte) error {
+	var nonce [nonceBytes]byte
+	binary.LittleEndian.PutUint64(nonce[:], number)
+	if _, err := c.payload.Open(b[:0], nonce[:], append(b, tag[:]...), nil); err != nil {
+		return ErrForged
+	}
+	return nil
+}
+
+// HeaderPlace is where a header is sealed for: a slot of the sink and its
+// generation, which a source never uses twice.
+type HeaderPlace struct {
+	Epoch      uint16
+	Slot       uint16
+	Generation uint64
+}
+
+func (p HeaderPlace) nonce() (n [nonceBytes]byte) {
+	binary.LittleEndian.PutUint64(n[:], p.Generation)
+	binary.LittleEndian.PutUint16(n[8:], p.Slot)
+	binary.LittleEndian.PutUint16(n[10:], p.Epoch)
+	return n
+}
+
+// SealHeader encrypts b in place, for one place, and appends the tag; outside
+// is not encrypted and must be the same when it is opened. b's capacity holds
+// TagBytes more.
+func (c *Chunks) SealHeader(b, outside []byte, p HeaderPlace) []byte {
+	nonce := p.nonce()
+	return c.header.Seal(b[:0], nonce[:], b, outside)
+}
+
+// OpenHeader decrypts b, with its tag, in place.
+func (c *Chunks) OpenHeader(b, outside []byte, p HeaderPlace) ([]byte, error) {
+	nonce := p.nonce()
+	plain, err := c.header.Open(b[:0], nonce[:], b, outside)
+	if err != nil {
+		return nil, ErrForged
+	}
+	return plain, nil
+}

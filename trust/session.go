@@ -1,0 +1,106 @@
+package trust
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+
+	"github.com/flynn/noise"
+)
+
+// TokenBytes is the length of a join token.
+const TokenBytes = 16
+
+// Session is what both ends have after a handshake: the root of all keys of one
+// session, which no two sessions share. It may be used by several goroutines.
+type Session struct {
+	client bool
+	root   []byte
+}
+
+// newSession takes the two keys of Noise's Split, the client's first. They seal
+// nothing themselves: every use has a key of its own (RFC 5869), bound to the
+// handshake's transcript.
+func newSession(client bool, fromClient, fromServer *noise.CipherState, transcript []byte) (*Session, error) {
+	if fromClient == nil || fromServer == nil {
+		return nil, fmt.Errorf("%w: the handshake is not complete", ErrRefused)
+	}
+	a, b := fromClient.UnsafeKey(), fromServer.UnsafeKey()
+	root, err := hkdf.Extract(sha256.New, append(a[:], b[:]...), transcript)
+	if err != nil {
+		return nil, fmt.Errorf("derive keys: %w", err)
+	}
+	return &Session{client: client, root: root}, nil
+}
+
+// derive makes n bytes for one use. What they are for is told by a label and
+// what follows it, which is of one length for each label.
+func (s *Session) derive(label string, context []byte, n int) []byte {
+	b, err := hkdf.Expand(sha256.New, s.root, "gdrcp 2 "+label+"\x00"+string(context), n)
+	if err != nil {
+		panic("trust: " + err.Error()) // a length that HKDF does not have: a constant of this package
+	}
+	return b
+}
+
+func (s *Session) aead(label string, context []byte) cipher.AEAD {
+	block, err := aes.NewCipher(s.derive(label, context, 32))
+	if err != nil {
+		panic("trust: " + err.Error()) // a length of key that AES does not have
+	}
+	gcm, err := cipher.NewGCM(block)
+	if err != nil {
+		panic("trust: " + err.Error())
+	}
+	return gcm
+}
+
+// Lane names one queue pair of a session, once: with another attempt to make it
+// the epoch changes.
+type Lane struct {
+	Rail, QP uint8
+	Epoch    uint16
+}
+
+func (l Lane) context() []byte { return []byte{l.Rail, l.QP, byte(l.Epoch), byte(l.Epoch >> 8)} }
+
+// Token is what a connection request shows to become that queue pair of the
+// session. Whoever takes it has to see that it is taken once.
+func (s *Session) Token(l Lane) (t [TokenBytes]byte) {
+	copy(t[:], s.derive("join", l.context(), TokenBytes))
+	return t
+}
+
+// Admits compares a token with the lane's, in a time that does not tell where
+// they differ.
+func (s *Session) Admits(l Lane, token [TokenBytes]byte) bool {
+	own := s.Token(l)
+	return subtle.ConstantTimeCompare(own[:], token[:]) == 1
+}
+
+// Door returns the seals of what follows the handshake on its own queue pair.
+func (s *Session) Door() (*Sealer, *Opener) { return s.pair("door", nil) }
+
+// Messages returns the seals of a lane's messages.
+func (s *Session) Messages(l Lane) (*Sealer, *Opener) { return s.pair("messages", l.context()) }
+
+func (s *Session) pair(label string, context []byte) (*Sealer, *Opener) {
+	client, server := s.aead(label+" of the client", context), s.aead(label+" of the server", context)
+	if !s.client {
+		client, server = server, client
+	}
+	return &Sealer{aead: client}, &Opener{aead: server}
+}
+
+// Chunks returns the seals of the chunks that this end sends, or of those that
+// its peer does.
+func (s *Session) Chunks(mine bool) *Chunks {
+	by := " of the server"
+	if mine == s.client {
+		by = " of the client"
+	}
+	return &Chunks{header: s.aead("headers"+by, nil), payload: s.aead("payloads"+by, nil)}
+}

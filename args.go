@@ -1,7 +1,7 @@
 package main
 
 import (
-	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -19,31 +19,37 @@ const helpName = "help"
 type option struct {
 	name       string // the first of its names
 	takesValue bool
+	negated    bool // its --no-NAME
 }
 
 func optionsOf(flags []cli.Flag) map[string]option {
 	m := map[string]option{"help": {name: helpName}, "h": {name: helpName}}
 	for _, f := range flags {
-		_, isBool := f.(*cli.BoolFlag)
+		first := f.Names()[0]
 		for _, n := range f.Names() {
-			m[n] = option{name: f.Names()[0], takesValue: !isBool}
+			m[n] = option{name: first, takesValue: takesValue(f)}
+			if negatable(f) {
+				m["no-"+n] = option{name: first, negated: true}
+			}
 		}
 	}
 	return m
 }
 
-// everyOption collects the options of all commands. An option takes a value in
-// all of them or in none, so that arguments can be read before it is known
-// which of them is the command.
+// everyOption collects the options of all commands; of those of one name, that
+// of the first command counts.
 func everyOption(commands []*cli.Command) map[string]option {
 	all := make(map[string]option)
+	add := func(options map[string]option) {
+		for n, o := range options {
+			if _, has := all[n]; !has {
+				all[n] = o
+			}
+		}
+	}
 	for _, c := range commands {
-		for n, o := range optionsOf(c.Flags) {
-			all[n] = o
-		}
-		for n, o := range everyOption(c.Subcommands) {
-			all[n] = o
-		}
+		add(optionsOf(c.Flags))
+		add(everyOption(c.Subcommands))
 	}
 	return all
 }
@@ -51,55 +57,86 @@ func everyOption(commands []*cli.Command) map[string]option {
 // given is an option as it was found among the arguments.
 type given struct {
 	option
-	written  string // as the user wrote it, for messages
+	key      string // its name as the user wrote it
 	value    string
 	hasValue bool
 }
 
-// arguments are sorted into options and operands. before counts the operands
-// that stand before "--".
+// written is the option as the user wrote it, for messages.
+func (g *given) written() string { return dashed(g.key) }
+
+// dashed is an option's name with its dashes.
+func dashed(name string) string {
+	if len(name) == 1 {
+		return "-" + name
+	}
+	return "--" + name
+}
+
+// arguments are sorted into the words of the command, options and operands.
 type arguments struct {
+	commands []*cli.Command // manifest and create; none for copying
 	options  []given
 	operands []string
-	before   int
+
+	known map[string]option // the options of the commands that it can still be
+	next  []*cli.Command    // what the next operand can name
 }
 
 // scan sorts args. Options may stand anywhere before "--"; what follows an
-// option that takes a value is its value, whatever it looks like.
-func scan(args []string, known map[string]option) (*arguments, error) {
-	var a arguments
+// option that takes a value is its value, whatever it looks like. An operand
+// that comes first and is named like a command is the command. Options before
+// it are read as those of copying, if that has such.
+func scan(args []string, commands []*cli.Command) (*arguments, error) {
+	a := &arguments{known: everyOption(commands), next: commands}
 	for len(args) > 0 {
 		arg := args[0]
 		args = args[1:]
 		var err error
 		switch {
 		case arg == "--":
-			a.before = len(a.operands)
 			a.operands = append(a.operands, args...)
-			return &a, nil
+			return a, nil
 		case strings.HasPrefix(arg, "--"):
-			args, err = a.long(arg, args, known)
+			args, err = a.long(arg, args)
 		case len(arg) > 1 && arg[0] == '-':
-			args, err = a.short(arg, args, known)
+			args, err = a.short(arg, args)
 		default:
-			a.operands = append(a.operands, arg)
+			err = a.operand(arg)
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
-	a.before = len(a.operands)
-	return &a, nil
+	return a, nil
+}
+
+// title is the words of the command; "" for copying.
+func (a *arguments) title() string { return commandNames(a.commands, " ") }
+
+// operand takes a word of the command, or an operand.
+func (a *arguments) operand(arg string) error {
+	named := findCommand(a.next, arg)
+	switch {
+	case named != nil:
+		a.commands = append(a.commands, named)
+		a.known, a.next = everyOption([]*cli.Command{named}), named.Subcommands
+	case len(a.commands) > 0 && len(a.next) > 0:
+		return usageError("gdrcp %s has no %s: it needs one of: %s", a.title(), quoteArg(arg), commandNames(visible(a.next), ", "))
+	default:
+		a.operands, a.next = append(a.operands, arg), nil
+	}
+	return nil
 }
 
 // long reads --name, --name=value or --name value and returns what is left.
-func (a *arguments) long(arg string, rest []string, known map[string]option) ([]string, error) {
+func (a *arguments) long(arg string, rest []string) ([]string, error) {
 	name, value, hasValue := strings.Cut(arg[2:], "=")
-	o, ok := known[name]
+	o, ok := a.known[name]
 	if !ok || len(name) == 1 {
-		return nil, unknownOption("--"+name, "")
+		return nil, unknownOption("--"+name, a.title())
 	}
-	g := given{option: o, written: "--" + name, value: value, hasValue: hasValue}
+	g := given{option: o, key: name, value: value, hasValue: hasValue}
 	if o.takesValue && !hasValue {
 		if len(rest) == 0 {
 			return nil, usageError("option --%s needs a value", name)
@@ -111,14 +148,14 @@ func (a *arguments) long(arg string, rest []string, known map[string]option) ([]
 }
 
 // short reads -r, -rp, -oFILE or -o FILE and returns what is left.
-func (a *arguments) short(arg string, rest []string, known map[string]option) ([]string, error) {
+func (a *arguments) short(arg string, rest []string) ([]string, error) {
 	for i := 1; i < len(arg); i++ {
 		name := arg[i : i+1]
-		o, ok := known[name]
+		o, ok := a.known[name]
 		if !ok {
-			return nil, unknownOption(arg, "")
+			return nil, unknownOption(arg, a.title())
 		}
-		g := given{option: o, written: "-" + name}
+		g := given{option: o, key: name}
 		if o.takesValue {
 			g.value, g.hasValue = arg[i+1:], true
 			if g.value == "" {
@@ -150,20 +187,21 @@ type ordered struct {
 	help    bool   // the user wants to read about it
 }
 
-// arrange puts args in order. An operand that comes first and is named like a
-// command is the command.
+// arrange puts args in order.
 func arrange(app *cli.App, args []string) (*ordered, error) {
-	a, err := scan(args, everyOption(app.Commands))
+	a, err := scan(args, app.Commands)
 	if err != nil {
 		return nil, err
 	}
-	line := &ordered{args: []string{app.Name}}
-	if err := line.find(app.Commands, a); err != nil {
-		return nil, err
+	if len(a.commands) == 0 {
+		a.commands = []*cli.Command{findCommand(app.Commands, copyName)}
 	}
-	if line.command == nil {
-		line.command = findCommand(app.Commands, copyName)
-		line.args = append(line.args, copyName)
+	line := &ordered{args: []string{app.Name}, command: a.commands[len(a.commands)-1]}
+	for _, c := range a.commands {
+		line.args = append(line.args, c.Name)
+	}
+	if line.command.Name != copyName {
+		line.title = a.title()
 	}
 	mine := optionsOf(line.command.Flags)
 	for _, g := range a.options {
@@ -171,41 +209,38 @@ func arrange(app *cli.App, args []string) (*ordered, error) {
 			line.help = true
 			continue
 		}
-		if mine[g.name].name != g.name {
-			return nil, unknownOption(g.written, line.title)
-		}
-		if g.takesValue && g.value == "" { // "$FILE" of a script that forgot to set it
-			return nil, usageError("option %s has an empty value", g.written)
-		}
-		text := "--" + g.name
-		if g.hasValue {
-			text += "=" + g.value
+		text, err := g.forCLI(mine, line.title)
+		if err != nil {
+			return nil, err
 		}
 		line.args = append(line.args, text)
 	}
 	if len(line.command.Subcommands) > 0 && !line.help {
-		return nil, usageError("gdrcp %s needs one of: %s", line.title, commandNames(line.command.Subcommands))
+		return nil, usageError("gdrcp %s needs one of: %s", line.title, commandNames(visible(line.command.Subcommands), ", "))
 	}
 	line.args = append(append(line.args, "--"), a.operands...)
 	return line, nil
 }
 
-// find takes the words of the command off the operands.
-func (l *ordered) find(commands []*cli.Command, a *arguments) error {
-	for len(commands) > 0 && a.before > 0 {
-		named := findCommand(commands, a.operands[0])
-		if named == nil && l.command != nil {
-			return usageError("gdrcp %s has no %s: it needs one of: %s", l.title, quoteArg(a.operands[0]), commandNames(commands))
-		}
-		if named == nil {
-			return nil
-		}
-		l.command, l.title = named, strings.TrimSpace(l.title+" "+named.Name)
-		l.args = append(l.args, named.Name)
-		a.operands, a.before = a.operands[1:], a.before-1
-		commands = named.Subcommands
+// forCLI is the option as cli is to read it. It may have been read before it
+// was known that the options are mine, which are those of title.
+func (g *given) forCLI(mine map[string]option, title string) (string, error) {
+	o, ok := mine[g.key]
+	switch {
+	case !ok:
+		return "", unknownOption(g.written(), title)
+	case o.takesValue != g.takesValue:
+		return "", usageError("option %s has to stand behind gdrcp %s: before it, it is another one", g.written(), title)
+	case o.takesValue && g.value == "": // "$FILE" of a script that forgot to set it
+		return "", usageError("option %s has an empty value", g.written())
+	case o.negated && g.hasValue:
+		return "", usageError("option %s takes no value", g.written())
+	case o.negated:
+		return "--" + o.name + "=false", nil
+	case g.hasValue:
+		return "--" + o.name + "=" + g.value, nil
 	}
-	return nil
+	return "--" + o.name, nil
 }
 
 func findCommand(list []*cli.Command, name string) *cli.Command {
@@ -217,41 +252,15 @@ func findCommand(list []*cli.Command, name string) *cli.Command {
 	return nil
 }
 
-func commandNames(list []*cli.Command) string {
+// visible leaves out the commands that are not for people.
+func visible(list []*cli.Command) []*cli.Command {
+	return slices.DeleteFunc(slices.Clone(list), func(c *cli.Command) bool { return c.Hidden || c.Name == copyName })
+}
+
+func commandNames(list []*cli.Command, between string) string {
 	names := make([]string, len(list))
 	for i, c := range list {
 		names[i] = c.Name
 	}
-	return strings.Join(names, ", ")
-}
-
-// checked is the value of an option that is parsed, and held against its
-// bounds, where it is read.
-type checked struct {
-	set  func(string) error
-	text string
-}
-
-// Set implements flag.Value.
-func (c *checked) Set(s string) error {
-	c.text = s
-	return c.set(s)
-}
-
-// String implements flag.Value.
-func (c *checked) String() string { return c.text }
-
-// badFlag is how package flag words that a value is refused.
-var badFlag = regexp.MustCompile(`^invalid (?:boolean )?value (".*") for (?:flag )?-([a-z-]+): (.*)$`)
-
-// badValue turns the words of cli and of package flag about a value into ours.
-func badValue(err error) error {
-	m := badFlag.FindStringSubmatch(err.Error())
-	if m == nil {
-		return usageError("%s", err)
-	}
-	if m[3] == "parse error" { // of a switch: everything else is parsed here
-		m[3] = "not true or false"
-	}
-	return usageError("--%s %s: %s", m[2], m[1], m[3])
+	return strings.Join(names, between)
 }

@@ -97,23 +97,20 @@ func TestUsageErrors(t *testing.T) {
 	}
 }
 
-// Arguments can be read before it is known which is the command only if an
-// option takes a value in all commands or in none.
+// Between the words of a command, arguments can be read only if an option takes
+// a value in all that they can come to, or in none.
 func TestOptionsTakeValuesEverywhereOrNowhere(t *testing.T) {
 	p, _, _ := newProgram()
-	all := everyOption(p.app().Commands)
-	var check func(commands []*cli.Command)
-	check = func(commands []*cli.Command) {
-		for _, c := range commands {
-			for n, o := range optionsOf(c.Flags) {
+	for _, command := range p.app().Commands {
+		all := everyOption([]*cli.Command{command})
+		for _, sub := range command.Subcommands {
+			for n, o := range optionsOf(sub.Flags) {
 				if o != all[n] {
-					t.Errorf("option %q of %q is %+v, elsewhere %+v", n, c.Name, o, all[n])
+					t.Errorf("option %q of %s %s is %+v, elsewhere %+v", n, command.Name, sub.Name, o, all[n])
 				}
 			}
-			check(c.Subcommands)
 		}
 	}
-	check(p.app().Commands)
 }
 
 func TestHelp(t *testing.T) {

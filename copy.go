@@ -26,27 +26,8 @@ type copying struct {
 
 func (p *program) copyCommand() *cli.Command {
 	c := &copying{program: p}
-	o := &c.options
-	flags := []cli.Flag{
-		&cli.BoolFlag{Name: "recursive", Aliases: []string{"r"}, Usage: "copy directories", Destination: &o.Recursive},
-		&cli.BoolFlag{Name: "preserve", Aliases: []string{"p"}, Usage: "keep modes and times of change", Destination: &o.Preserve},
-		&cli.BoolFlag{Name: "follow", Aliases: []string{"L"}, Usage: "copy what symbolic links lead to instead of the links", Destination: &o.Follow},
-		checkedFlag("hash", "`xxh3|blake3|crc32c|sha256` how pieces are digested (xxh3; blake3 where a GPU has the slots)", hash(&o.Hash)),
-		&cli.StringFlag{Name: "manifest", Usage: "the copy must be what manifest `FILE` says: the rest is not published (exit code 4)", Destination: &o.Manifest},
-		&cli.StringFlag{Name: "write-manifest", Usage: "write a manifest of what was copied to `FILE` (zstd if it ends in .zst)", Destination: &o.WriteManifest},
-		checkedFlag("compress", "`off|zstd|s2|auto` compress each chunk, where it shrinks; useful over tcp; chunks of at most 8MiB (off)", compression(&o.Compress)),
-		&cli.BoolFlag{Name: "no-fsync", Usage: "do not wait until what was copied is on the disk", Destination: &o.NoFsync},
-	}
-	flags = append(flags, linkFlags(o, checkedFlag("require", "`verbs|gpudirect` falling back to tcp, or to GPU memory by way of the host's, is an error (exit code 5)",
-		word(&o.Require, "verbs", "gpudirect")))...)
-	flags = append(flags, gpuFlags(o)...)
-	flags = append(flags,
-		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "tell errors only", Destination: &c.quiet},
-		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell every entry, and more about the connection", Destination: &c.verbose},
-		&cli.BoolFlag{Name: "json", Usage: "one event a line on standard output, as JSON", Destination: &c.json},
-		versionFlag())
 	return &cli.Command{
-		Name: copyName, ArgsUsage: "[OPTIONS] SRC... DST", Flags: flags,
+		Name: copyName, ArgsUsage: "[OPTIONS] SRC... DST", Flags: c.flags(),
 		Action: func(cc *cli.Context) error {
 			if cc.Bool("version") {
 				_, err := fmt.Fprintf(p.stdout, "gdrcp %s\n", versionText())

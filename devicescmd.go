@@ -21,7 +21,7 @@ func (p *program) devicesCommand() *cli.Command {
 		Name: "devices", ArgsUsage: "[--json]",
 		Description: "Lists the RDMA devices, or says why there are none, and the GPUs with how far each is from each device (PIX or PXB: by\n" +
 			"PCIe switches only; PHB: through the processor; SYS: through two). Exit code 5 if no RDMA device can be used.",
-		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "one event a line on standard output, as JSON", Destination: &asJSON}},
+		Flags:  about(topicOutput, &cli.BoolFlag{Name: "json", Usage: "one event a line on standard output, as JSON", Destination: &asJSON}),
 		Action: action(func(_ context.Context, operands []string) error { return p.devices(operands, asJSON) }),
 	}
 }

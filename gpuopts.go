@@ -32,13 +32,13 @@ func openGPUs() xfer.GPUs {
 
 // gpuFlags are the options about slots in GPU memory.
 func gpuFlags(o *xfer.Options) []cli.Flag {
-	return []cli.Flag{
-		checkedFlag("gpu", "`N|auto|off` this end's slots are in the memory of GPU N, or of the one nearest to the RDMA device; the GPU\n"+
-			helpIndent+"verifies them there, and the hash is blake3 unless --hash says otherwise (off)", gpuIndex(&o.GPU)),
+	return about(topicGPU,
+		checkedFlag("gpu", "`N|auto|off` this end's slots are in the memory of GPU N, or of the one nearest to the RDMA device; the GPU "+
+			"verifies them there, and the hash is blake3 unless --hash says otherwise (off)", gpuIndex(&o.GPU)),
 		checkedFlag("remote-gpu", "`N|auto|off` the same for the other end (off)", gpuIndex(&o.RemoteGPU)),
 		checkedFlag("gpu-flush", "`auto|always` what arrived in GPU memory is flushed where its kind needs that, or always (auto)",
 			word(&o.GPUFlush, "auto", "always")),
-	}
+	)
 }
 
 // gpuIndex is a GPU's index, auto or off.

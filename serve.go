@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -37,18 +38,35 @@ func (p *program) serveCommand() *cli.Command {
 		Name: "serve", ArgsUsage: "--root DIR [OPTIONS]", Action: action(s.run),
 		Description: `Lets clients copy to and from DIR: by TCP at ADDR:PORT, and by RDMA at PORT+1 of the addresses of every RDMA device.
 Runs until SIGINT, SIGTERM or, unless nohup started it, SIGHUP.`,
-		Flags: []cli.Flag{
+		Flags: s.flags(),
+	}
+}
+
+// flags are the options of a server, by topic.
+func (s *serving) flags() []cli.Flag {
+	return slices.Concat(
+		about(topicServe,
 			&cli.StringFlag{Name: "root", Usage: "`DIR` the directory that is served", Destination: &s.root},
-			&cli.StringFlag{Name: "listen", Usage: "`ADDR:PORT` where to listen (" + s.listen + "): ADDR alone has port 7473, :PORT is all addresses, port 0 takes a free one", Destination: &s.listen, Value: s.listen},
 			&cli.BoolFlag{Name: "read-only", Usage: "clients can only read", Destination: &s.readOnly},
+		),
+		about(topicAccess,
+			&cli.StringFlag{Name: "listen", Usage: "`ADDR:PORT` where to listen (" + s.listen + "): ADDR alone has port 7473, :PORT is all addresses, port 0 takes a free one", Destination: &s.listen, Value: s.listen},
 			&cli.BoolFlag{Name: "insecure-listen", Usage: "allow addresses that others reach: there is no access control yet", Destination: &s.insecure},
+		),
+		about(topicTransport,
 			checkedFlag("transport", "`auto|verbs|tcp` what to offer: both where there are RDMA devices, or one (auto)", word(&s.transport, "auto", "verbs", "tcp")),
+		),
+		about(topicGPU,
 			checkedFlag("gpu", "`auto|off` whether clients may have their slots in GPU memory here (auto)", word(&s.gpu, "auto", "off")),
+		),
+		about(topicLimits,
 			checkedFlag("max-sessions", "`N` clients are served at once: 1 to 65536 (64)", number(&s.maxSessions, 1, 1<<16)),
+		),
+		about(topicOutput,
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "tell errors only", Destination: &s.quiet},
 			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell every entry that was not copied", Destination: &s.verbose},
-		},
-	}
+		),
+	)
 }
 
 // run listens and serves until ctx ends, which is a good end.

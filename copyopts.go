@@ -1,0 +1,41 @@
+package main
+
+import (
+	"slices"
+
+	"github.com/urfave/cli/v2"
+)
+
+// flags are the options of a copy, by topic.
+func (c *copying) flags() []cli.Flag {
+	o := &c.options
+	return slices.Concat(
+		about(topicSelect,
+			onOff("recursive", "copy directories", &o.Recursive, "r"),
+			onOff("follow", "copy what symbolic links lead to instead of the links", &o.Follow, "L"),
+		),
+		about(topicKept,
+			onOff("preserve", "keep modes and times of change", &o.Preserve, "p"),
+		),
+		about(topicCheck,
+			checkedFlag("hash", "`xxh3|blake3|crc32c|sha256` how pieces are digested (xxh3; blake3 where a GPU has the slots)", hash(&o.Hash)),
+			&cli.StringFlag{Name: "manifest", Usage: "the copy must be what manifest `FILE` says: the rest is not published (exit code 4)", Destination: &o.Manifest},
+			&cli.StringFlag{Name: "write-manifest", Usage: "write a manifest of what was copied to `FILE` (zstd if it ends in .zst)", Destination: &o.WriteManifest},
+		),
+		about(topicDest,
+			&cli.BoolFlag{Name: "no-fsync", Usage: "do not wait until what was copied is on the disk", Destination: &o.NoFsync},
+		),
+		linkFlags(o, checkedFlag("require", "`verbs|gpudirect` falling back to tcp, or to GPU memory by way of the host's, is an error (exit code 5)",
+			word(&o.Require, "verbs", "gpudirect"))),
+		about(topicTransport,
+			checkedFlag("compress", "`off|zstd|s2|auto` compress each chunk, where it shrinks; useful over tcp; chunks of at most 8MiB (off)", compression(&o.Compress)),
+		),
+		gpuFlags(o),
+		about(topicOutput,
+			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "tell errors only", Destination: &c.quiet},
+			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell every entry, and more about the connection", Destination: &c.verbose},
+			&cli.BoolFlag{Name: "json", Usage: "one event a line on standard output, as JSON", Destination: &c.json},
+			versionFlag(),
+		),
+	)
+}

@@ -182,6 +182,7 @@ func testCloseBothAtOnce(t *testing.T, s *suite) {
 			})
 		}
 		closing.Wait()
+		p.closeListener()
 	}
 }
 

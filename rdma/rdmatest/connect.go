@@ -118,7 +118,7 @@ func testReject(t *testing.T, s *suite) {
 
 func testDialNobody(t *testing.T, s *suite) {
 	p := s.unconnected(t, s.layout())
-	addr := s.closedAddr(t)
+	addr := p.closeListener()
 	start := time.Now()
 	if _, err := p.a.rail.Dial(context.Background(), addr, nil); err == nil {
 		t.Error("Dial to nobody succeeded")
@@ -126,6 +126,7 @@ func testDialNobody(t *testing.T, s *suite) {
 	if took := time.Since(start); took > s.scaled(11*time.Second) {
 		t.Errorf("Dial to nobody took %s", took)
 	}
+	p.listener = s.listen(t)
 	p.connect(t) // the rail is none the worse for it
 }
 

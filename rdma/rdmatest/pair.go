@@ -303,19 +303,14 @@ func fill(mem []byte, seed uint64) {
 	_, _ = source.Read(mem) // never fails (math/rand/v2)
 }
 
-// closedAddr returns an address of the listener's host on which nobody
-// listens: that of a listener which was closed.
-func (s *suite) closedAddr(t testing.TB) netip.AddrPort {
-	t.Helper()
-	listener, err := s.Provider.Listen(s.ListenAddr)
-	if err != nil {
-		t.Fatalf("listen on %s: %v", s.ListenAddr, err)
+// closeListener makes room for another listener, and returns the address at
+// which nobody listens now. A provider may have one address only.
+func (p *pair) closeListener() netip.AddrPort {
+	p.a.t.Helper()
+	if err := p.listener.Close(); err != nil {
+		p.a.t.Fatalf("close listener: %v", err)
 	}
-	addr := listener.Addr()
-	if err := listener.Close(); err != nil {
-		t.Fatalf("close listener: %v", err)
-	}
-	return addr
+	return p.listener.Addr()
 }
 
 // summary tells what came, for a failure.

@@ -64,6 +64,9 @@ type Config struct {
 	// Differs by defect: siw's kernel driver checks the right of writes only,
 	// as a comment in its source says.
 	ReadsUnchecked bool
+	// OneProcess: the provider reaches no other process, so the cases with a
+	// second one are left out. Differs by nature: of what runs over a pipe.
+	OneProcess bool
 }
 
 // AccessTold is a set of ends.
@@ -91,7 +94,11 @@ type testCase struct {
 
 // Run runs the suite.
 func Run(t *testing.T, cfg Config) {
-	newSuite(t, cfg).run(t, dataCases, accessCases, queueCases, connectCases, closeCases, loopbackCases, processCases)
+	groups := [][]testCase{dataCases, accessCases, queueCases, connectCases, closeCases, loopbackCases}
+	if !cfg.OneProcess {
+		groups = append(groups, processCases)
+	}
+	newSuite(t, cfg).run(t, groups...)
 }
 
 func newSuite(t *testing.T, cfg Config) *suite {

@@ -39,7 +39,7 @@ type conn struct {
 	// far is the other end of a near one, and nil otherwise.
 	far           *conn
 	sendDepth     int
-	sock          *net.TCPConn
+	sock          Stream
 	local, remote netip.AddrPort
 	immKind       rdma.ImmKind
 
@@ -81,7 +81,7 @@ type conn struct {
 var _ rdma.Conn = (*conn)(nil)
 
 // newConn takes over the socket.
-func newConn(r *rail, sock *net.TCPConn, as role, other *conn) *conn {
+func newConn(r *rail, sock Stream, as role, other *conn) *conn {
 	sendDepth, recvDepth := r.cfg.SendDepth, r.cfg.RecvDepth
 	if as != common {
 		sendDepth, recvDepth = rdma.LoopbackDepth, 0
@@ -105,8 +105,14 @@ func newConn(r *rail, sock *net.TCPConn, as role, other *conn) *conn {
 	return c
 }
 
+// unmap reads an address of a stream or listener: of a socket, or what a
+// Carrier says of its own.
 func unmap(a net.Addr) netip.AddrPort {
-	addr := a.(*net.TCPAddr).AddrPort()
+	numbered, ok := a.(interface{ AddrPort() netip.AddrPort })
+	if !ok {
+		return netip.AddrPort{}
+	}
+	addr := numbered.AddrPort()
 	return netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
 }
 

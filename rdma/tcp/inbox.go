@@ -1,7 +1,6 @@
 package tcp
 
 import (
-	"net"
 	"sync/atomic"
 	"time"
 )
@@ -13,7 +12,7 @@ const inboxBytes = 4096
 // large ones straight to where they belong. Only lastHeard may be called from
 // another goroutine.
 type inbox struct {
-	sock *net.TCPConn
+	sock Stream
 	buf  [inboxBytes]byte
 	r, w int // buf[r:w] was read and not used
 	born time.Time
@@ -21,7 +20,7 @@ type inbox struct {
 	heardNs atomic.Int64
 }
 
-func (b *inbox) init(sock *net.TCPConn) { b.sock, b.born = sock, time.Now() }
+func (b *inbox) init(sock Stream) { b.sock, b.born = sock, time.Now() }
 
 func (b *inbox) lastHeard() time.Time { return b.born.Add(time.Duration(b.heardNs.Load())) }
 

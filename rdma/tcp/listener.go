@@ -31,7 +31,7 @@ const (
 
 // listener is an rdma.Listener.
 type listener struct {
-	sock    *net.TCPListener
+	sock    net.Listener
 	addr    netip.AddrPort
 	timeout time.Duration // of a preface
 	pending chan *request
@@ -44,19 +44,14 @@ type listener struct {
 
 	mu       sync.Mutex
 	closed   bool
-	halfOpen []*net.TCPConn // oldest first
+	halfOpen []Stream // oldest first
 }
 
 var _ rdma.Listener = (*listener)(nil)
 
 // Listen starts accepting connections.
 func (p *Provider) Listen(addr netip.AddrPort) (rdma.Listener, error) {
-	// "tcp" would turn 0.0.0.0 into [::], and listen on IPv6 too.
-	network := "tcp"
-	if addr.Addr().Is4() {
-		network = "tcp4"
-	}
-	sock, err := listenTCP(network, addr.String())
+	sock, err := p.listen(addr)
 	if err != nil {
 		return nil, &rdma.OpError{Op: fmt.Sprintf("listen on %s", addr), Device: deviceName, Err: err}
 	}
@@ -68,6 +63,20 @@ func (p *Provider) Listen(addr netip.AddrPort) (rdma.Listener, error) {
 	}
 	l.tasks.Go(l.acceptLoop)
 	return l, nil
+}
+
+// listen makes the listening socket, or has the carrier listen where the
+// address is its own.
+func (p *Provider) listen(addr netip.AddrPort) (net.Listener, error) {
+	if p.carrier != nil && addr == p.carrier.Addr() {
+		return p.carrier.Listen()
+	}
+	// "tcp" would turn 0.0.0.0 into [::], and listen on IPv6 too.
+	network := "tcp"
+	if addr.Addr().Is4() {
+		network = "tcp4"
+	}
+	return listenTCP(network, addr.String())
 }
 
 func listenTCP(network, addr string) (*net.TCPListener, error) {
@@ -85,7 +94,7 @@ func (l *listener) Addr() netip.AddrPort { return l.addr }
 // acceptLoop takes connections until Close.
 func (l *listener) acceptLoop() {
 	for {
-		sock, err := l.sock.AcceptTCP()
+		sock, err := streamOf(l.sock.Accept())
 		if err == nil {
 			l.admit(sock)
 			continue
@@ -99,7 +108,7 @@ func (l *listener) acceptLoop() {
 }
 
 // admit starts to read the preface of a connection.
-func (l *listener) admit(sock *net.TCPConn) {
+func (l *listener) admit(sock Stream) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -115,7 +124,7 @@ func (l *listener) admit(sock *net.TCPConn) {
 }
 
 // settle takes the connection out of the half-open ones.
-func (l *listener) settle(sock *net.TCPConn) {
+func (l *listener) settle(sock Stream) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, s := range l.halfOpen {
@@ -127,7 +136,7 @@ func (l *listener) settle(sock *net.TCPConn) {
 }
 
 // readPreface makes a request of a connection, or ends it.
-func (l *listener) readPreface(sock *net.TCPConn) {
+func (l *listener) readPreface(sock Stream) {
 	var preface [prefaceBytes]byte
 	err := sock.SetReadDeadline(time.Now().Add(l.timeout))
 	if err == nil {
@@ -150,7 +159,7 @@ func (l *listener) readPreface(sock *net.TCPConn) {
 }
 
 // readHead reads a preface, and stops at the first byte of what is none.
-func readHead(sock *net.TCPConn, preface []byte) error {
+func readHead(sock Stream, preface []byte) error {
 	for got := 0; got < len(preface); {
 		n, err := sock.Read(preface[got:])
 		got += n
@@ -245,7 +254,7 @@ func (l *listener) Close() error {
 // request is an rdma.Request: a connection whose preface was good. It is one
 // socket and no goroutine.
 type request struct {
-	sock        *net.TCPConn
+	sock        Stream
 	remote      netip.AddrPort
 	privateData []byte
 	ended       bool
@@ -306,7 +315,7 @@ func (q *request) Reject(code rdma.RejectCode) error {
 	return nil
 }
 
-func sendAnswer(sock *net.TCPConn, code uint16) error {
+func sendAnswer(sock Stream, code uint16) error {
 	answer := encodeAnswer(code)
 	if err := sock.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
 		return err
@@ -319,7 +328,7 @@ func sendAnswer(sock *net.TCPConn, code uint16) error {
 
 // refuse sends a rejection and reads what the peer still sends: a reset, which
 // unread bytes cause, could overtake the answer.
-func refuse(sock *net.TCPConn, code rdma.RejectCode) error {
+func refuse(sock Stream, code rdma.RejectCode) error {
 	if err := sendAnswer(sock, 1+uint16(code)); err != nil {
 		return err
 	}

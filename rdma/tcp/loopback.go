@@ -57,7 +57,7 @@ func (r *rail) reserveLoop() error {
 }
 
 // socketPair connects two sockets within the connect timeout.
-func (r *rail) socketPair(ctx context.Context) (dialled, accepted *net.TCPConn, err error) {
+func (r *rail) socketPair(ctx context.Context) (dialled, accepted Stream, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(r.ctx, func() { cancel(rdma.ErrClosed) })()
@@ -85,7 +85,7 @@ func (r *rail) socketPair(ctx context.Context) (dialled, accepted *net.TCPConn, 
 
 // acceptFrom accepts the connection from that address, which no other socket
 // of this host can have, and closes others.
-func acceptFrom(listener *net.TCPListener, from netip.AddrPort) (*net.TCPConn, error) {
+func acceptFrom(listener *net.TCPListener, from netip.AddrPort) (Stream, error) {
 	for {
 		sock, err := listener.AcceptTCP()
 		if err != nil {

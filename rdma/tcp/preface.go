@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"net"
 	"net/netip"
 	"os"
 
@@ -118,7 +117,7 @@ func checkHead(b []byte) error {
 }
 
 // greet sends the preface and reads the answer. The socket's deadline bounds it.
-func greet(sock *net.TCPConn, remote netip.AddrPort, privateData []byte) error {
+func greet(sock Stream, remote netip.AddrPort, privateData []byte) error {
 	preface := encodePreface(privateData)
 	if _, err := sock.Write(preface[:]); err != nil {
 		return fmt.Errorf("send preface: %w", err)

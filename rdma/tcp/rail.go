@@ -17,6 +17,7 @@ type rail struct {
 	device         rdma.Device
 	cfg            rdma.RailConfig
 	connectTimeout time.Duration
+	carrier        Carrier // nil for sockets only
 	queue          *completionQueue
 	regions        regionTable
 	// ctx ends with Close, and with it every Dial under way.
@@ -32,9 +33,9 @@ type rail struct {
 
 var _ rdma.Rail = (*rail)(nil)
 
-func newRail(device rdma.Device, cfg rdma.RailConfig, connectTimeout time.Duration) *rail {
+func newRail(device rdma.Device, cfg rdma.RailConfig, connectTimeout time.Duration, carrier Carrier) *rail {
 	r := &rail{
-		device: device, cfg: cfg, connectTimeout: connectTimeout,
+		device: device, cfg: cfg, connectTimeout: connectTimeout, carrier: carrier,
 		queue:   newCompletionQueue(),
 		regions: regionTable{byRKey: make(map[uint32]*region)},
 		conns:   make(map[*conn]struct{}),
@@ -94,13 +95,13 @@ func (r *rail) dial(ctx context.Context, remote netip.AddrPort, privateData []by
 }
 
 // connect makes the socket and has the preface answered.
-func (r *rail) connect(ctx context.Context, remote netip.AddrPort, privateData []byte) (*net.TCPConn, error) {
+func (r *rail) connect(ctx context.Context, remote netip.AddrPort, privateData []byte) (Stream, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(r.ctx, func() { cancel(rdma.ErrClosed) })()
 
 	deadline := time.Now().Add(r.connectTimeout)
-	sock, err := dialTCP(ctx, remote.String(), deadline)
+	sock, err := r.open(ctx, remote, deadline)
 	if err != nil {
 		return nil, causeOr(ctx, err)
 	}
@@ -122,7 +123,18 @@ func (r *rail) connect(ctx context.Context, remote netip.AddrPort, privateData [
 	return sock, nil
 }
 
-func dialTCP(ctx context.Context, addr string, deadline time.Time) (*net.TCPConn, error) {
+// open connects a socket, or has the carrier make a stream where the address is
+// its own.
+func (r *rail) open(ctx context.Context, remote netip.AddrPort, deadline time.Time) (Stream, error) {
+	if r.carrier == nil || remote != r.carrier.Addr() {
+		return dialTCP(ctx, remote.String(), deadline)
+	}
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	return streamOf(r.carrier.Dial(ctx))
+}
+
+func dialTCP(ctx context.Context, addr string, deadline time.Time) (Stream, error) {
 	dialer := net.Dialer{Deadline: deadline, KeepAlive: -1} // the engine has a heartbeat
 	dialer.SetMultipathTCP(false)
 	sock, err := dialer.DialContext(ctx, "tcp", addr)
@@ -172,7 +184,7 @@ func (r *rail) giveBack(of role) {
 
 // adopt makes a Conn of a connected socket in the room that was reserved, which
 // is given back on an error. far is the other end of a near one.
-func (r *rail) adopt(sock *net.TCPConn, as role, far *conn) (*conn, error) {
+func (r *rail) adopt(sock Stream, as role, far *conn) (*conn, error) {
 	err := tune(sock)
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,8 +15,13 @@ import (
 // path's bandwidth-delay product.
 const unsentBytes = 1 << 20
 
-// tune prepares a socket for bulk data.
-func tune(sock *net.TCPConn) error {
+// tune prepares a socket for bulk data. Other streams are as their carrier
+// made them.
+func tune(stream Stream) error {
+	sock, ok := stream.(*net.TCPConn)
+	if !ok {
+		return nil
+	}
 	raw, err := sock.SyscallConn()
 	if err != nil {
 		return fmt.Errorf("tune socket: %w", err)

@@ -51,6 +51,7 @@ const (
 
 // Provider is TCP as an rdma.Provider. It holds no state.
 type Provider struct {
+	carrier        Carrier // nil for sockets only
 	connectTimeout time.Duration
 	prefaceTimeout time.Duration
 }
@@ -179,5 +180,5 @@ func (p *Provider) Open(device string, cfg rdma.RailConfig) (rdma.Rail, error) {
 	if err != nil {
 		return nil, &rdma.OpError{Op: "open", Device: device, Err: err}
 	}
-	return newRail(devices[0], cfg, p.connectTimeout), nil
+	return newRail(devices[0], cfg, p.connectTimeout, p.carrier), nil
 }

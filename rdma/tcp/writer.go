@@ -39,7 +39,7 @@ func (o *outbox) add(f frame, payload []byte) {
 }
 
 // flush sends what was added.
-func (o *outbox) flush(sock *net.TCPConn) error {
+func (o *outbox) flush(sock Stream) error {
 	o.buffers = o.iov[:o.vecs]
 	_, err := o.buffers.WriteTo(sock)
 	clear(o.iov[:o.vecs])

@@ -7,7 +7,7 @@ import (
 )
 
 // everything that the engine and the packages below it consist of.
-var everything = []string{"rdma", "rdma/verbs", "rdma/tcp", "rdma/rdmatest", "gpu", "chunker", "manifest", "trust", "xfer"}
+var everything = []string{"rdma", "rdma/verbs", "rdma/tcp", "rdma/rdmatest", "gpu", "chunker", "manifest", "trust", "remote", "xfer"}
 
 // projectRules are the import rules of docs/design.md: imports point one way,
 // from main through the engine to the leaves.
@@ -24,6 +24,7 @@ var projectRules = Rules{
 		"chunker":       {"manifest"},
 		"manifest":      {},
 		"trust":         {},
+		"remote":        {"trust"},
 		"tests":         everything,
 	},
 	TestImports: map[string][]string{
@@ -32,7 +33,9 @@ var projectRules = Rules{
 		"rdma/tcp":   {"rdma/rdmatest"},
 		// The fault-injecting wrapper and the engine are tried over the provider that needs no device.
 		"rdma/rdmatest": {"rdma/tcp"},
-		"xfer":          {"rdma/tcp", "rdma/verbs", "rdma/rdmatest", "gpu/gputest"},
+		// A pipe carries what the provider of sockets does.
+		"remote": {"rdma", "rdma/tcp", "rdma/rdmatest"},
+		"xfer":   {"rdma/tcp", "rdma/verbs", "rdma/rdmatest", "gpu/gputest"},
 		// Digests of the device are compared with those of the processor.
 		"gpu":   {"gpu/gputest", "manifest"},
 		"tests": {"gpu/gputest"},
@@ -40,6 +43,7 @@ var projectRules = Rules{
 	Only: map[string][]string{
 		"C":                              {"rdma/verbs", "gpu"},
 		"unsafe":                         {"rdma/verbs", "gpu"},
+		"github.com/hashicorp/yamux":     {"remote"},
 		"github.com/urfave/cli":          {"."},
 		"github.com/schollz/progressbar": {"."},
 	},

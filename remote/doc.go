@@ -1,0 +1,16 @@
+// Package remote starts the far end of a copy through the user's own ssh, and
+// talks to it over that command's stdin and stdout.
+//
+// The far end is the same program, started with [FarEndCommand]. It prints a
+// banner, a line with its version ([WriteBanner]); after it the pipe carries
+// streams ([Mux]). The first of them is for the set-up, in messages
+// ([Conversation]): a fresh secret goes in, the addresses at which the far end
+// can be reached come out. The others carry data where no other address of the
+// far end is reached: the Mux is a carrier of package rdma/tcp.
+//
+// What comes from the far end is checked like what any peer says: the user
+// trusts the host with the files that he names, not with this machine.
+//
+// A Process has the goroutine of os/exec that waits for it; a Mux has those of
+// yamux and one that takes streams. All end with Close.
+package remote

@@ -1,0 +1,217 @@
+package trust
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+const (
+	// maxAccessBytes bounds an access file: room for several thousand keys.
+	maxAccessBytes = 1 << 20
+	// MaxSessionsOfKey bounds max-sessions in an access file.
+	MaxSessionsOfKey = 1 << 16
+)
+
+// ErrAccess is a line of an access file that makes no sense.
+var ErrAccess = errors.New("access file")
+
+// Permit is what an access file says of a key.
+type Permit struct {
+	Key
+	Root        string // absolute and clean; what the key's holder sees as "/"
+	ReadOnly    bool
+	MaxSessions int // at once; 0: as many as there may be
+	// BytesPerSecond bounds what all of the key's sessions move together, in
+	// each direction; 0: no bound.
+	BytesPerSecond int64
+}
+
+// Access is the content of an access file. It does not change.
+type Access struct {
+	permits []Permit // in the order of the file
+	byID    map[string]int
+}
+
+// Find returns what a key may do.
+func (a *Access) Find(id string) (Permit, bool) {
+	i, ok := a.byID[id]
+	if !ok {
+		return Permit{}, false
+	}
+	return a.permits[i], true
+}
+
+// Permits lists what there is, in the order of the file. The caller does not
+// change it.
+func (a *Access) Permits() []Permit { return a.permits }
+
+// ReadAccess reads an access file: a line for each key, of
+//
+//	ID SECRET ro|rw ROOT [max-sessions=N] [rate=SIZE]
+//
+// The secret is in base64. ROOT is absolute, and in double quotes as in Go where
+// it has blanks or what does not print. rate is bytes a second, with an optional
+// K, M, G or T for powers of 1024. Empty lines are nothing, and so is what
+// follows a word that begins with #. An error has the file and the line, and
+// repeats nothing of the line but the id of one that is well formed. A file
+// that others may read or write is a PermissiveError.
+func ReadAccess(path string) (*Access, error) {
+	data, err := readPrivate(path, maxAccessBytes)
+	if err != nil {
+		return nil, err
+	}
+	return parseAccess(path, data)
+}
+
+func parseAccess(name string, data []byte) (*Access, error) {
+	a := &Access{byID: make(map[string]int)}
+	lineOf := make(map[string]int)
+	n := 0
+	for line := range strings.Lines(string(data)) {
+		n++
+		p, ok, err := parsePermit(strings.TrimSuffix(line, "\n"))
+		if err == nil && ok && lineOf[p.ID] > 0 {
+			err = fmt.Errorf("key %s is there twice: line %d has it too", p.ID, lineOf[p.ID])
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w %s:%d: %w", ErrAccess, name, n, err)
+		}
+		if ok {
+			a.byID[p.ID], lineOf[p.ID] = len(a.permits), n
+			a.permits = append(a.permits, p)
+		}
+	}
+	return a, nil
+}
+
+// parsePermit reads a line; ok says that there is something on it.
+func parsePermit(line string) (p Permit, ok bool, err error) {
+	var id, secret, rights string
+	id, line = word(line)
+	if id == "" || id[0] == '#' {
+		return p, false, nil
+	}
+	if err := CheckID(id); err != nil {
+		return p, false, err
+	}
+	p.ID = id
+	secret, line = word(line)
+	if p.Secret, err = decodeSecret(secret); err != nil {
+		return Permit{}, false, err
+	}
+	rights, line = word(line)
+	if rights != "ro" && rights != "rw" {
+		return Permit{}, false, errors.New("the third word is neither ro nor rw")
+	}
+	p.ReadOnly = rights == "ro"
+	if p.Root, line, err = root(line); err != nil {
+		return Permit{}, false, err
+	}
+	if err := p.limits(line); err != nil {
+		return Permit{}, false, err
+	}
+	return p, true, nil
+}
+
+// word takes the first word off a line.
+func word(line string) (first, rest string) {
+	line = strings.TrimLeft(line, blanks)
+	if i := strings.IndexAny(line, blanks); i >= 0 {
+		return line[:i], line[i:]
+	}
+	return line, ""
+}
+
+const blanks = " \t\r"
+
+// root takes ROOT off a line.
+func root(line string) (dir, rest string, err error) {
+	line = strings.TrimLeft(line, blanks)
+	if strings.HasPrefix(line, `"`) {
+		quoted, err := strconv.QuotedPrefix(line)
+		if err == nil {
+			dir, err = strconv.Unquote(quoted)
+		}
+		if err != nil {
+			return "", "", errors.New("the quotes of the root do not end, or what is between them is not as in Go")
+		}
+		if rest = line[len(quoted):]; rest != "" && !strings.ContainsAny(rest[:1], blanks) {
+			return "", "", errors.New("something follows the quotes of the root without a blank")
+		}
+	} else {
+		dir, rest = word(line)
+	}
+	if !filepath.IsAbs(dir) || strings.IndexByte(dir, 0) >= 0 {
+		return "", "", errors.New("the root is not an absolute path")
+	}
+	return filepath.Clean(dir), rest, nil
+}
+
+// limits reads what may stand behind ROOT.
+func (p *Permit) limits(line string) error {
+	seen := make(map[string]bool)
+	for {
+		var option string
+		option, line = word(line)
+		if option == "" || option[0] == '#' {
+			return nil
+		}
+		name, value, _ := strings.Cut(option, "=")
+		if seen[name] {
+			return errors.New("an option is there twice")
+		}
+		seen[name] = true
+		switch name {
+		case "max-sessions":
+			n, err := strconv.Atoi(value)
+			if err != nil || n < 1 || n > MaxSessionsOfKey {
+				return fmt.Errorf("max-sessions is not a number from 1 to %d", MaxSessionsOfKey)
+			}
+			p.MaxSessions = n
+		case "rate":
+			n, err := parseRate(value)
+			if err != nil {
+				return err
+			}
+			p.BytesPerSecond = n
+		default:
+			return errors.New("behind the root there may be max-sessions=N and rate=SIZE only")
+		}
+	}
+}
+
+// parseRate reads bytes a second, as 500M or 1GiB.
+func parseRate(text string) (int64, error) {
+	bad := errors.New("rate is not a size from 1K on, as in 500M or 1GiB")
+	digits := strings.TrimRight(text, "BKMGTi")
+	shift, ok := map[string]int{"": 0, "K": 10, "M": 20, "G": 30, "T": 40, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}[text[len(digits):]]
+	n, err := strconv.ParseUint(digits, 10, 63)
+	if !ok || err != nil || n > math.MaxInt64>>shift || n<<shift < 1<<10 {
+		return 0, bad
+	}
+	return int64(n << shift), nil
+}
+
+// line is the permit as ReadAccess reads it, with its secret.
+func (p *Permit) line() string {
+	dir := p.Root
+	if strings.ContainsAny(dir, blanks+"\"#") || strconv.Quote(dir) != `"`+dir+`"` {
+		dir = strconv.Quote(dir)
+	}
+	rights := "rw"
+	if p.ReadOnly {
+		rights = "ro"
+	}
+	text := strings.Join([]string{p.ID, encodeSecret(p.Secret), rights, dir}, " ")
+	if p.MaxSessions > 0 {
+		text += " max-sessions=" + strconv.Itoa(p.MaxSessions)
+	}
+	if p.BytesPerSecond > 0 {
+		text += " rate=" + strconv.FormatInt(p.BytesPerSecond, 10)
+	}
+	return text
+}

@@ -1,0 +1,87 @@
+package trust
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+	"syscall"
+)
+
+// ErrPermissive is a file with secrets that others than its owner may read or
+// write, or whose owner is somebody else.
+var ErrPermissive = errors.New("others may read or write a file with secrets")
+
+// PermissiveError says of such a file what is wrong. It is an ErrPermissive.
+type PermissiveError struct {
+	Path string
+	Mode fs.FileMode // permission bits
+	UID  uint32      // whose file it is, where that is wrong
+	// Foreign: it belongs to neither the effective user nor root.
+	Foreign bool
+}
+
+// Error implements error.
+func (e *PermissiveError) Error() string {
+	if e.Foreign {
+		return fmt.Sprintf("%s holds secrets and belongs to user %d, who is neither root nor the user of this process", strconv.Quote(e.Path), e.UID)
+	}
+	return fmt.Sprintf("%s holds secrets, and with mode %04o others than its owner may read or write it", strconv.Quote(e.Path), uint32(e.Mode))
+}
+
+// Unwrap makes it an ErrPermissive.
+func (e *PermissiveError) Unwrap() error { return ErrPermissive }
+
+// Remedy is the command that mends it.
+func (e *PermissiveError) Remedy() string {
+	if e.Foreign {
+		return "chown " + strconv.Itoa(os.Geteuid()) + " " + strconv.Quote(e.Path)
+	}
+	return "chmod 600 " + strconv.Quote(e.Path)
+}
+
+// readPrivate reads a file of at most maxBytes that holds secrets. It is checked
+// after it is open, so that what is checked is what is read; links to it are
+// followed. It never waits for a fifo: only regular files are read.
+func readPrivate(path string, maxBytes int64) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return readOpen(f, path, maxBytes)
+}
+
+func readOpen(f *os.File, path string, maxBytes int64) ([]byte, error) {
+	if err := checkPrivate(f, path); err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(data)) > maxBytes {
+		return nil, fmt.Errorf("%s has more than the %d bytes that such a file may have", strconv.Quote(path), maxBytes)
+	}
+	return data, nil
+}
+
+func checkPrivate(f *os.File, path string) error {
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !st.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a regular file", strconv.Quote(path))
+	}
+	owner := st.Sys().(*syscall.Stat_t).Uid
+	if owner != 0 && int64(owner) != int64(os.Geteuid()) {
+		return &PermissiveError{Path: path, Mode: st.Mode().Perm(), UID: owner, Foreign: true}
+	}
+	if st.Mode().Perm()&0o077 != 0 {
+		return &PermissiveError{Path: path, Mode: st.Mode().Perm()}
+	}
+	return nil
+}

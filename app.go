@@ -15,7 +15,7 @@ func (p *program) app() *cli.App {
 		// Errors come back from RunContext; nothing exits or prints on its way.
 		ExitErrHandler: func(*cli.Context, error) {},
 	}
-	app.Commands = []*cli.Command{p.copyCommand(), p.serveCommand(), p.manifestCommand(), p.devicesCommand(), p.benchCommand()}
+	app.Commands = []*cli.Command{p.copyCommand(), p.serveCommand(), p.manifestCommand(), p.devicesCommand(), p.benchCommand(), p.keyCommand()}
 	adopt(app.Commands)
 	return app
 }

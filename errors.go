@@ -13,6 +13,7 @@ import (
 	"gdrcp/gpu"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
+	"gdrcp/trust"
 	"gdrcp/xfer"
 )
 
@@ -158,9 +159,12 @@ func hintOf(err error) string {
 	var op *rdma.OpError
 	var probe *rdma.ProbeError
 	var noGPU *gpu.ProbeError
+	var permissive *trust.PermissiveError
 	switch {
 	case errors.As(err, &h):
 		return h.hint
+	case errors.As(err, &permissive):
+		return permissive.Remedy()
 	case errors.As(err, &noGPU) && noGPU.Hint != "":
 		return noGPU.Hint
 	case errors.As(err, &op) && op.Hint != "":

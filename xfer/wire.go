@@ -155,8 +155,12 @@ const (
 	flagMany   // several sources
 	flagFlush  // GPU memory is flushed after every batch
 	flagDirect // the server's device must reach its GPU memory by itself
-	flagsKnown = 1<<iota - 1
+	flagsBasic = 1<<iota - 1
 )
+
+// flagsKnown are the flags that this version understands: those above, and
+// those that stand beside what they are for.
+const flagsKnown = flagsBasic
 
 // Tags of a hello's fields.
 const (

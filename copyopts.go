@@ -31,6 +31,7 @@ func (c *copying) flags() []cli.Flag {
 			checkedFlag("compress", "`off|zstd|s2|auto` compress each chunk, where it shrinks; useful over tcp; chunks of at most 8MiB (off)", compression(&o.Compress)),
 		),
 		gpuFlags(o),
+		limitFlags(o),
 		about(topicOutput,
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "tell errors only", Destination: &c.quiet},
 			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell every entry, and more about the connection", Destination: &c.verbose},

@@ -25,6 +25,7 @@ type serving struct {
 	readOnly, insecure bool
 	transport          string
 	maxSessions        int
+	bytesPerSecond     int64
 	gpu                string
 	quiet, verbose     bool
 
@@ -61,6 +62,7 @@ func (s *serving) flags() []cli.Flag {
 		),
 		about(topicLimits,
 			checkedFlag("max-sessions", "`N` clients are served at once: 1 to 65536 (64)", number(&s.maxSessions, 1, 1<<16)),
+			bwlimitFlag("all sessions together take at most that much of the network", &s.bytesPerSecond),
 		),
 		about(topicOutput,
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "tell errors only", Destination: &s.quiet},
@@ -84,7 +86,7 @@ func (s *serving) run(ctx context.Context, operands []string) error {
 	cfg := xfer.ServerConfig{
 		Root: root, ReadOnly: s.readOnly, MaxSessions: s.maxSessions, Timeouts: s.timeouts,
 		Log: s.ended, Report: s.report,
-		Load: boundHeap,
+		Load: boundHeap, Limit: xfer.NewLimiter(s.bytesPerSecond),
 	}
 	if s.gpu != "off" {
 		cfg.GPUs = s.gpus

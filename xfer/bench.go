@@ -116,6 +116,9 @@ func (b *benchSource) fill(ctx context.Context) error {
 			if b.params.hash != 0 {
 				slot.chunk.extents[0].digest = benchDigest(b.params.hash, b.ring.slot(slot.index))
 			}
+			if err := b.limit.wait(ctx, int64(slot.chunk.storedBytes)); err != nil {
+				return err
+			}
 			b.submit(slot)
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -175,6 +178,9 @@ func (k *benchSink) drainSlots(ctx context.Context) error {
 		}
 		if k.params.hash != 0 && benchDigest(k.params.hash, k.ring.slot(a.slot)[:h.storedBytes]) != h.extents[0].digest {
 			return fmt.Errorf("%w: chunk %d arrived damaged", ErrIntegrity, h.id)
+		}
+		if err := k.limit.wait(ctx, int64(h.storedBytes)); err != nil {
+			return err
 		}
 		k.giveBack(returned{slot: uint32(a.slot), generation: a.generation})
 	}

@@ -57,6 +57,7 @@ func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst stri
 	if err := checkNames(paths); err != nil {
 		return nil, err
 	}
+	o.Slots = o.limits().slots(o.Slots, o.ChunkBytes)
 	h, err := o.hello(modePull)
 	if err != nil {
 		return nil, err
@@ -99,6 +100,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *hello, be
 	}
 	s := newSession(d.rail, d.conn, d.id, d.link.Remote, true, o.Timeouts)
 	s.place, s.gpus, s.report, s.asksGPU = o.local, c.GPUs, o.report, h.gpu != 0
+	s.limit = o.limits()
 	var acct *account
 	var role conversation
 	start := time.Now()

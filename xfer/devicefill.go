@@ -44,7 +44,7 @@ func (s *source) fillDevice(ctx context.Context, worker int, pack *packer) (err 
 			return err
 		}
 		for _, slot := range f.batch {
-			if err := s.handOver(slot); err != nil {
+			if err := s.handOver(ctx, slot); err != nil {
 				return err
 			}
 		}

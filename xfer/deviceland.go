@@ -142,6 +142,9 @@ func (d *deviceLander) landBatch(ctx context.Context) error {
 		if err := d.landFetched(l, b.mem); err != nil {
 			return err
 		}
+		if err := d.limit.wait(ctx, int64(l.header.storedBytes)); err != nil {
+			return err
+		}
 		d.giveBack(l.r)
 		if err := d.drain(); err != nil {
 			return err

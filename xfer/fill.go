@@ -95,7 +95,7 @@ func (s *source) fill(ctx context.Context, worker int) error {
 		mem, c := s.ring.slot(slot.index), &slot.chunk
 		s.fillChunk(c, mem, func(i int) { s.digested(c, i, s.digestOf(c, i, mem)) })
 		c.codec, c.storedBytes = pack.pack(mem, int(c.plainBytes))
-		if err := s.handOver(slot); err != nil {
+		if err := s.handOver(ctx, slot); err != nil {
 			return err
 		}
 	}
@@ -111,8 +111,11 @@ func (s *source) nextFill(ctx context.Context) (*outSlot, error) {
 	}
 }
 
-// handOver submits a filled slot.
-func (s *source) handOver(slot *outSlot) error {
+// handOver submits a filled slot, when the session's limits let its bytes pass.
+func (s *source) handOver(ctx context.Context, slot *outSlot) error {
+	if err := s.limit.wait(ctx, int64(slot.chunk.storedBytes)); err != nil {
+		return err
+	}
 	last := slot.chunk.files[len(slot.chunk.files)-1]
 	s.submit(slot)
 	return s.account.drain(&last.booking)

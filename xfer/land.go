@@ -28,7 +28,7 @@ func (k *sink) drainSlots(ctx context.Context, worker int) error {
 		if err != nil {
 			return err
 		}
-		r, done, err := w.land(a)
+		r, done, err := w.land(ctx, a)
 		if err != nil {
 			return err
 		}
@@ -65,11 +65,15 @@ func (l *landing) init() {
 
 // land deals with one chunk and says what is to be told to the source. done is
 // false for a chunk that came out of turn and stays in its slot.
-func (w *lander) land(a arrived) (r returned, done bool, err error) {
+func (w *lander) land(ctx context.Context, a arrived) (r returned, done bool, err error) {
 	r = returned{slot: uint32(a.slot), generation: a.generation}
 	h := &w.header
 	if done, err = w.open(&w.landing, a, &r); !done || r.again || err != nil {
 		return r, done, err
+	}
+	// Under a limit the slot is held until its bytes may have come.
+	if err := w.limit.wait(ctx, int64(h.storedBytes)); err != nil {
+		return r, false, err
 	}
 	plain, err := w.unpack.unpack(h.codec, w.ring.slot(a.slot)[:h.storedBytes], h.plainBytes, w.params.chunkBytes)
 	damaged := errors.Is(err, errPayload)

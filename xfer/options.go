@@ -47,6 +47,8 @@ type Options struct {
 	GPU, RemoteGPU string
 	// GPUFlush is "" or "auto", or "always".
 	GPUFlush string
+	// BytesPerSecond bounds what the payload takes on the wire; 0: nothing does.
+	BytesPerSecond int64
 	// ForceImmSend makes immediates travel as Write + Send everywhere.
 	ForceImmSend bool
 

@@ -29,7 +29,10 @@ type ServerConfig struct {
 	MaxSessions int
 	// NoRails is what a client is told where the server listens on no device;
 	// empty, the error of the first that it could not listen on.
-	NoRails  string
+	NoRails string
+	// Limit bounds what the payload of all sessions takes on the wire. Nil:
+	// nothing does.
+	Limit    *Limiter
 	Timeouts Timeouts
 	// GPUs lends GPU memory to clients that ask for it. Nil: none is lent.
 	GPUs GPUs
@@ -255,6 +258,7 @@ func (v *Server) session(ctx context.Context, p rdma.Provider, req rdma.Request,
 	}}
 	s := newSession(rail, conn, pre.session, peer, false, v.cfg.Timeouts)
 	s.params = params{slots: slots, qps: qps, chunkBytes: chunkBytes}
+	s.limit = limitsOf(v.cfg.Limit)
 	v.host(ctx, s, d, leave)
 }
 

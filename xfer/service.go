@@ -100,6 +100,9 @@ func (v *Server) serve(s *session, h *hello) (*service, error) {
 	slots, qps := s.params.slots, s.params.qps
 	s.params = h.params()
 	s.params.slots, s.params.qps = slots, qps
+	if h.mode != modePull {
+		s.params.slots = s.limit.slots(slots, s.params.chunkBytes)
+	}
 	var err error
 	if s.place, err = h.place(); err != nil {
 		return nil, err

@@ -88,6 +88,8 @@ type session struct {
 	ringTold chan struct{}
 	// asksGPU: the peer is to have its slots in GPU memory.
 	asksGPU bool
+	// limit is how many bytes a second the payload may take on the wire.
+	limit limits
 	// report takes this session's events, and may be nil.
 	report func(Event)
 	// theirs is where the peer has its slots, once it has told.

@@ -111,6 +111,10 @@ lint: gcc ## gofmt, vet, staticcheck, shellcheck, the import rules, and whether 
 	shellcheck $(SCRIPTS)
 	$(GO) test ./tests/lint
 
+.PHONY: vuln
+vuln: ## known vulnerabilities in what the program uses; says so where the database of them cannot be reached
+	.ci/vuln
+
 .PHONY: bed
 bed: # the virtual machine for the RDMA tests
 	tests/bed/setup.sh

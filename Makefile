@@ -18,9 +18,16 @@ build: ## the program, ./gdrcp; with verbs where there is a C compiler, for TCP 
 	@command -v gcc >/dev/null || $(NEED) gcc libc6-dev || echo "make: no C compiler: building without verbs" >&2
 	CGO_ENABLED=$$(command -v gcc >/dev/null && echo 1 || echo 0) $(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o gdrcp .
 
+.PHONY: man
+man: build ## the manual pages, in bin/man
+	rm -rf bin/man
+	./gdrcp man-pages bin/man
+
 .PHONY: install
-install: build ## the program under $(DESTDIR)$(PREFIX)/bin
+install: build man ## the program and its manual pages under $(DESTDIR)$(PREFIX)
 	install -D -m 755 gdrcp $(DESTDIR)$(PREFIX)/bin/gdrcp
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 644 bin/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 
 .PHONY: demo
 demo: build ## copies a real tree and a checkpoint over TCP, both ways, and checks them again with other tools

@@ -2,6 +2,10 @@ package main
 
 import (
 	"context"
+	"io"
+	"strings"
+
+	"gdrcp/cmdline"
 
 	"github.com/urfave/cli/v2"
 )
@@ -15,7 +19,7 @@ func (p *program) app() *cli.App {
 		// Errors come back from RunContext; nothing exits or prints on its way.
 		ExitErrHandler: func(*cli.Context, error) {},
 	}
-	app.Commands = []*cli.Command{p.copyCommand(), p.serveCommand(), p.manifestCommand(), p.devicesCommand(), p.benchCommand(), p.keyCommand()}
+	app.Commands = []*cli.Command{p.copyCommand(), p.serveCommand(), p.manifestCommand(), p.devicesCommand(), p.benchCommand(), p.keyCommand(), p.manPagesCommand()}
 	adopt(app.Commands)
 	return app
 }
@@ -32,6 +36,13 @@ func adopt(commands []*cli.Command) {
 // versionFlag is answered by the copy command, which is what gdrcp is without
 // the name of another.
 func versionFlag() cli.Flag { return &cli.BoolFlag{Name: "version", Usage: "print the version"} }
+
+// writeHelp writes what there is to know of a command, which may be hidden.
+func writeHelp(w io.Writer, app *cli.App, line *ordered) {
+	words := strings.Fields(line.title)
+	c := describeCommand(line.command, words[:max(0, len(words)-1)])
+	cmdline.Help(w, describe(app), &c)
+}
 
 // action adapts a method to cli.
 func action(do func(ctx context.Context, operands []string) error) cli.ActionFunc {

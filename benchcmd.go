@@ -38,14 +38,14 @@ type benching struct {
 func (p *program) benchCommand() *cli.Command {
 	b := &benching{program: p, bytes: defaultBenchBytes, rounds: defaultBenchRounds, hashes: []manifest.Algorithm{0, manifest.XXH3}}
 	flags := about(topicMeasure,
-		checkedFlag("bytes", "`SIZE` to send for each digest (512MiB)", size(&b.bytes, 1, 1<<50, 1)),
-		checkedFlag("hash", "`LIST` of digests to measure with: none, xxh3, blake3, crc32c, sha256 (none,xxh3)", hashList(&b.hashes)),
+		checkedFlag("bytes", "`SIZE` how much to send for each digest (512MiB)", size(&b.bytes, 1, 1<<50, 1)),
+		checkedFlag("hash", "`LIST` digests to measure with: none, xxh3, blake3, crc32c, sha256 (none,xxh3)", hashList(&b.hashes)),
 		checkedFlag("rounds", "`N` round trips for each latency, 0 for none (1000)", number(&b.rounds, 0, 10_000_000)),
 	)
 	flags = append(flags, linkFlags(&b.options, checkedFlag("require", "`verbs` falling back to tcp is an error (exit code 5)", word(&b.options.Require, "verbs")))...)
 	flags = append(flags, about(topicOutput, &cli.BoolFlag{Name: "json", Usage: "one event a line on standard output, as JSON", Destination: &b.json})...)
 	return &cli.Command{
-		Name: "bench", ArgsUsage: "[OPTIONS] rdma://host[:port]", Flags: flags, Action: action(b.run),
+		Name: "bench", Usage: "measure bandwidth and latency to a server, from memory to memory", ArgsUsage: "[OPTIONS] rdma://host[:port]", Flags: flags, Action: action(b.run),
 		Description: `Sends memory to a gdrcp serve through the engine that copies, without files: bandwidth without and with digests at both ends, and
 the round trip of a Send, a Write and a Write with immediate, also over plain TCP for comparison.`,
 	}

@@ -27,7 +27,7 @@ type copying struct {
 func (p *program) copyCommand() *cli.Command {
 	c := &copying{program: p}
 	return &cli.Command{
-		Name: copyName, ArgsUsage: "[OPTIONS] SRC... DST", Flags: c.flags(),
+		Name: copyName, Usage: "copy files between hosts by RDMA or TCP, verified", ArgsUsage: "[OPTIONS] SRC... DST", Flags: c.flags(),
 		Action: func(cc *cli.Context) error {
 			if cc.Bool("version") {
 				_, err := fmt.Fprintf(p.stdout, "gdrcp %s\n", versionText())

@@ -18,7 +18,7 @@ import (
 func (p *program) devicesCommand() *cli.Command {
 	asJSON := false
 	return &cli.Command{
-		Name: "devices", ArgsUsage: "[--json]",
+		Name: "devices", Usage: "list RDMA devices and GPUs", ArgsUsage: "[--json]",
 		Description: "Lists the RDMA devices, or says why there are none, and the GPUs with how far each is from each device (PIX or PXB: by\n" +
 			"PCIe switches only; PHB: through the processor; SYS: through two). Exit code 5 if no RDMA device can be used.",
 		Flags:  about(topicOutput, &cli.BoolFlag{Name: "json", Usage: "one event a line on standard output, as JSON", Destination: &asJSON}),

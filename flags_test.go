@@ -138,24 +138,12 @@ func TestEveryOptionHasATopic(t *testing.T) {
 	check = func(commands []*cli.Command) {
 		for _, c := range commands {
 			for _, f := range c.Flags {
-				if o, ok := describe(f); ok && !slices.Contains(topics(), o.topic) {
-					t.Errorf("option %s of %q has no topic of flags.go: put it into about(topic...)", o.names, c.Name)
+				if o, ok := describeOption(f); ok && !slices.Contains(topics(), topicOf(f)) {
+					t.Errorf("option %s of %q has no topic of flags.go: put it into about(topic...)", o.Names, c.Name)
 				}
 			}
 			check(c.Subcommands)
 		}
 	}
 	check(p.app().Commands)
-}
-
-func TestWrap(t *testing.T) {
-	long := strings.Repeat("wörter ", 40)
-	for line := range strings.Lines(wrap(long, 20)) {
-		if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > helpColumns {
-			t.Errorf("%q is %d columns wide", line, n)
-		}
-	}
-	if got := strings.Fields(wrap(long, 20)); len(got) != 40 {
-		t.Errorf("%d words of 40 are left", len(got))
-	}
 }

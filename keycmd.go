@@ -28,13 +28,13 @@ type keying struct {
 
 func (p *program) keyCommand() *cli.Command {
 	k := &keying{program: p, console: &console{w: p.stderr}}
-	access := &cli.StringFlag{Name: "access-file", Usage: "`FILE` of keys that gdrcp serve reads", Destination: &k.accessFile}
+	access := &cli.StringFlag{Name: "access-file", Usage: "`FILE` file of the keys that gdrcp serve reads", Destination: &k.accessFile}
 	return &cli.Command{
-		Name: "key", ArgsUsage: "new|list ...",
+		Name: "key", Usage: "make the keys that let clients in", ArgsUsage: "new|list ...",
 		Description: "Keys let clients in: each has a name and a secret that the server and the client share.",
 		Subcommands: []*cli.Command{
 			{
-				Name: "new", ArgsUsage: "[OPTIONS] ID", Action: action(k.create),
+				Name: "new", Usage: "make a key", ArgsUsage: "[OPTIONS] ID", Action: action(k.create),
 				Description: "Makes a key and writes it to a file for the client. With --access-file and --root the server's file gets the\n" +
 					"line that lets the key in; with --root alone that line is printed. Neither file is readable for others.",
 				Flags: about(topicAccess,
@@ -42,12 +42,12 @@ func (p *program) keyCommand() *cli.Command {
 					access,
 					&cli.StringFlag{Name: "root", Usage: "`DIR` what the key opens", Destination: &k.root},
 					&cli.BoolFlag{Name: "read-only", Usage: "the key is for reading only", Destination: &k.readOnly},
-					checkedFlag("max-sessions", "`N` sessions of the key may run at once: 1 to 65536", number(&k.maxSessions, 1, trust.MaxSessionsOfKey)),
-					checkedFlag("rate", "`SIZE` bytes a second that its sessions may move together, from 1KiB on", size(&k.bytesPerSecond, 1<<10, 1<<50, 1)),
+					checkedFlag("max-sessions", "`N` how many sessions of the key may run at once: 1 to 65536", number(&k.maxSessions, 1, trust.MaxSessionsOfKey)),
+					checkedFlag("rate", "`SIZE` how many bytes a second its sessions may move together, from 1KiB on", size(&k.bytesPerSecond, 1<<10, 1<<50, 1)),
 				),
 			},
 			{
-				Name: "list", ArgsUsage: "[--access-file FILE]", Action: action(k.list),
+				Name: "list", Usage: "list what keys allow", ArgsUsage: "[--access-file FILE]", Action: action(k.list),
 				Description: "Prints what an access file allows to whom, without the secrets.",
 				Flags:       about(topicAccess, access),
 			},

@@ -17,7 +17,7 @@ func linkFlags(o *xfer.Options, require cli.Flag) []cli.Flag {
 		require,
 		&cli.StringFlag{Name: "rail", Usage: "`DEV|ADDR` the local RDMA device, by its name or an address", Destination: &o.Rail},
 		checkedFlag("qps", "`N` queue pairs, or TCP connections, of the session: 1 to 16 (1)", number(&o.QPs, 1, xfer.MaxQPs)),
-		checkedFlag("chunk-size", "`SIZE` of a slot, which is what is sent at once: 64KiB to 64MiB in steps of 64KiB (1MiB). "+
+		checkedFlag("chunk-size", "`SIZE` size of a slot, which is what is sent at once: 64KiB to 64MiB in steps of 64KiB (1MiB). "+
 			"A copy's holds a piece, which is of 1MiB unless --manifest says otherwise",
 			size(&o.ChunkBytes, xfer.MinChunkBytes, xfer.MaxChunkBytes, 64<<10)),
 		checkedFlag("slots", "`N` slots in the ring at each end: 1 to 256; slots times chunk size is at most 1GiB (16)", number(&o.Slots, 1, xfer.MaxSlots)),

@@ -34,32 +34,32 @@ func (p *program) manifestCommand() *cli.Command {
 	asJSON := &cli.BoolFlag{Name: "json", Usage: "one event a line on standard output, as JSON", Destination: &m.json}
 	follow := &cli.BoolFlag{Name: "follow", Aliases: []string{"L"}, Usage: "take what symbolic links lead to instead of the links", Destination: &m.audit.Follow}
 	return &cli.Command{
-		Name: "manifest", ArgsUsage: "create|verify|show|diff ...",
+		Name: "manifest", Usage: "say what files and trees hold, and check it", ArgsUsage: "create|verify|show|diff ...",
 		Description: "Manifests say what a file or a tree holds: its entries and the digests of their pieces.",
 		Subcommands: []*cli.Command{
 			{
-				Name: "create", ArgsUsage: "[OPTIONS] PATH", Action: m.action(1, m.create),
+				Name: "create", Usage: "write a manifest", ArgsUsage: "[OPTIONS] PATH", Action: m.action(1, m.create),
 				Description: "Reads PATH and writes its manifest. The root is the one that a copy of PATH shows. Exit code 3 if something could not be\nread: it is left out.",
 				Flags: slices.Concat(about(topicCheck,
-					&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` to write to (- is standard output, the default; zstd if it ends in .zst)", Destination: &m.output, Value: "-"},
+					&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` where to write it (- is standard output, the default; zstd if it ends in .zst)", Destination: &m.output, Value: "-"},
 					checkedFlag("hash", "`xxh3|blake3|crc32c|sha256` how pieces are digested (xxh3)", hash(&m.header.Algorithm)),
-					checkedFlag("piece-size", "`SIZE` of a piece, a power of two from 64KiB to 1GiB (1MiB)", pieceSize(&m.header.PieceBytes)),
+					checkedFlag("piece-size", "`SIZE` size of a piece, a power of two from 64KiB to 1GiB (1MiB)", pieceSize(&m.header.PieceBytes)),
 				), about(topicSelect, follow), about(topicOutput, quiet, asJSON)),
 			},
 			{
-				Name: "verify", ArgsUsage: "[OPTIONS] MANIFEST PATH", Action: m.action(2, m.verify),
+				Name: "verify", Usage: "hold a tree against a manifest", ArgsUsage: "[OPTIONS] MANIFEST PATH", Action: m.action(2, m.verify),
 				Description: "Holds PATH against MANIFEST (- is standard input) and names every bad, missing and extra entry, and the byte range of\nevery bad piece. A manifest of one file verifies a file of any name. Exit code 4 if anything differs, 3 if nothing does\nbut something could not be read.",
 				Flags: slices.Concat(about(topicCheck,
 					&cli.BoolFlag{Name: "preserve", Aliases: []string{"p"}, Usage: "compare modes and times of change too", Destination: &m.audit.Preserve},
 				), about(topicSelect, follow), about(topicOutput, quiet, asJSON)),
 			},
 			{
-				Name: "show", ArgsUsage: "[OPTIONS] MANIFEST", Action: m.action(1, m.show),
+				Name: "show", Usage: "print a manifest", ArgsUsage: "[OPTIONS] MANIFEST", Action: m.action(1, m.show),
 				Description: "Checks a manifest by itself, and prints its entries and roots, without the digests of pieces.",
 				Flags:       about(topicOutput, &cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print the last line only", Destination: &m.quiet}),
 			},
 			{
-				Name: "diff", ArgsUsage: "[OPTIONS] A B", Action: m.action(2, m.diff),
+				Name: "diff", Usage: "compare two manifests", ArgsUsage: "[OPTIONS] A B", Action: m.action(2, m.diff),
 				Description: "Compares two manifests. Exit code 4 if they differ.",
 				Flags:       about(topicOutput, quiet, asJSON),
 			},

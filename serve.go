@@ -36,7 +36,7 @@ type serving struct {
 func (p *program) serveCommand() *cli.Command {
 	s := &serving{program: p, transport: "auto", listen: "127.0.0.1:" + strconv.Itoa(xfer.DefaultPort)}
 	return &cli.Command{
-		Name: "serve", ArgsUsage: "--root DIR [OPTIONS]", Action: action(s.run),
+		Name: "serve", Usage: "let clients copy to and from a directory", ArgsUsage: "--root DIR [OPTIONS]", Action: action(s.run),
 		Description: `Lets clients copy to and from DIR: by TCP at ADDR:PORT, and by RDMA at PORT+1 of the addresses of every RDMA device.
 Runs until SIGINT, SIGTERM or, unless nohup started it, SIGHUP.`,
 		Flags: s.flags(),
@@ -61,7 +61,7 @@ func (s *serving) flags() []cli.Flag {
 			checkedFlag("gpu", "`auto|off` whether clients may have their slots in GPU memory here (auto)", word(&s.gpu, "auto", "off")),
 		),
 		about(topicLimits,
-			checkedFlag("max-sessions", "`N` clients are served at once: 1 to 65536 (64)", number(&s.maxSessions, 1, 1<<16)),
+			checkedFlag("max-sessions", "`N` how many clients are served at once: 1 to 65536 (64)", number(&s.maxSessions, 1, 1<<16)),
 			bwlimitFlag("all sessions together take at most that much of the network", &s.bytesPerSecond),
 		),
 		about(topicOutput,

@@ -14,7 +14,7 @@ var everything = []string{"rdma", "rdma/verbs", "rdma/tcp", "rdma/rdmatest", "gp
 var projectRules = Rules{
 	Module: "gdrcp",
 	Imports: map[string][]string{
-		".":             everything,
+		".":             append([]string{"cmdline"}, everything...),
 		"xfer":          {"rdma", "gpu", "chunker", "manifest", "trust"}, // no provider: main hands it in
 		"rdma":          {},
 		"rdma/verbs":    {"rdma"},
@@ -23,6 +23,7 @@ var projectRules = Rules{
 		"gpu":           {},
 		"chunker":       {"manifest"},
 		"manifest":      {},
+		"cmdline":       {},
 		"trust":         {},
 		"remote":        {"trust"},
 		"tests":         everything,

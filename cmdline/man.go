@@ -1,0 +1,221 @@
+package cmdline
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Page is a manual page.
+type Page struct {
+	Name string // as a file: gdrcp-serve.1
+	Text string // in the language of man(7)
+}
+
+// Pages are the manual pages of p, in section 1: one of the program and one of
+// each of its commands, which has that command's subcommands too.
+func Pages(p *Program) []Page {
+	var all []Page
+	for i := range p.Commands {
+		c := &p.Commands[i]
+		all = append(all, Page{pageName(p, c) + ".1", page(p, c)})
+	}
+	return all
+}
+
+// pageName is what man(1) is asked for.
+func pageName(p *Program, c *Command) string {
+	return strings.Join(append([]string{p.Name}, c.Words...), "-")
+}
+
+func page(p *Program, c *Command) string {
+	r := &roff{}
+	name := pageName(p, c)
+	r.macro("TH", strings.ToUpper(name), "1", p.Date, p.Name+" "+p.Version, "User commands")
+	r.macro("SH", "NAME")
+	r.raw(literal(name) + ` \- ` + escape(c.Summary))
+	r.macro("SH", "SYNOPSIS")
+	synopsis(r, p, c)
+	r.macro("SH", "DESCRIPTION")
+	describe(r, c.Description)
+	if len(c.Words) == 0 && len(p.Commands) > 1 {
+		commandList(r, p)
+	}
+	for i := range c.Commands {
+		subcommand(r, p, &c.Commands[i])
+	}
+	if len(c.Topics) > 0 {
+		r.macro("SH", "OPTIONS")
+		r.prose("Options may stand anywhere among the operands; -- ends them.")
+		manOptions(r, c, "SS")
+	}
+	footer(r, p, c)
+	return r.b.String()
+}
+
+// synopsis writes how a command and its subcommands are called.
+func synopsis(r *roff, p *Program, c *Command) {
+	for i, leaf := range c.leaves() {
+		if i > 0 {
+			r.macro("br")
+		}
+		r.raw(strings.TrimSpace(bold(literal(leaf.Title(p.Name))) + " " + operandsText(leaf.Operands)))
+	}
+}
+
+// operandNames are the words of a usage that stand for something else.
+var operandNames = regexp.MustCompile(`[A-Z]+`)
+
+// operandsText is the operands of a usage, with what they are called in italics.
+func operandsText(operands string) string {
+	return operandNames.ReplaceAllStringFunc(literal(operands), italic)
+}
+
+// describe writes paragraphs.
+func describe(r *roff, text string) {
+	first := true
+	for paragraph := range paragraphs(text) {
+		if !first {
+			r.macro("PP")
+		}
+		r.prose(paragraph)
+		first = false
+	}
+}
+
+// commandList writes what the other commands are.
+func commandList(r *roff, p *Program) {
+	r.macro("SH", "COMMANDS")
+	for i := range p.Commands[1:] {
+		c := &p.Commands[i+1]
+		r.macro("TP")
+		r.raw(bold(literal(c.Title(p.Name))))
+		r.prose(sentence(c.Summary))
+		r.raw(`See ` + bold(literal(pageName(p, c))) + `(1).`)
+	}
+}
+
+// subcommand writes a section about one of several commands.
+func subcommand(r *roff, p *Program, c *Command) {
+	r.macro("SH", strings.ToUpper(strings.Join(c.Words, " ")))
+	r.raw(strings.TrimSpace(bold(literal(c.Title(p.Name))) + " " + operandsText(c.Operands)))
+	r.macro("PP")
+	describe(r, c.Description)
+	manOptions(r, c, "PP")
+}
+
+// manOptions writes options by topic. Each topic is a section by itself, or
+// with "PP" only another paragraph.
+func manOptions(r *roff, c *Command, section string) {
+	for _, t := range c.Topics {
+		if section == "SS" {
+			r.macro("SS", t.Title)
+		}
+		for _, o := range t.Options {
+			r.macro("TP")
+			r.raw(optionTag(&o))
+			r.prose(sentence(o.Text, candidatesFor(o.Value).words...))
+		}
+	}
+	if off := c.off(); len(off) > 0 {
+		r.macro("PP")
+		r.prose(aboutOff + " " + strings.Join(off, ", ") + aboutShortOff)
+	}
+}
+
+// optionTag is an option's names with its value.
+func optionTag(o *Option) string {
+	names := make([]string, len(o.Names))
+	for i, n := range o.Names {
+		names[i] = bold(literal(n))
+	}
+	tag := strings.Join(names, ", ")
+	if o.Value != "" {
+		tag += " " + valueText(o.Value)
+	}
+	return tag
+}
+
+// valueText is a value's name: what stands for itself is bold, the rest italic.
+func valueText(value string) string {
+	parts := strings.Split(value, "|")
+	for i, part := range parts {
+		if len(candidatesFor(part).words) > 0 || part == "-" {
+			parts[i] = bold(literal(part))
+		} else {
+			parts[i] = italic(literal(part))
+		}
+	}
+	return strings.Join(parts, "|")
+}
+
+// sentence is text with a full stop, and a capital unless it begins with an
+// option or with a word that is typed as it stands.
+func sentence(text string, typed ...string) string {
+	text = strings.TrimSuffix(text, ".")
+	if text == "" {
+		return ""
+	}
+	if first, _, _ := strings.Cut(text, " "); !slices.Contains(typed, strings.Trim(first, ",:")) {
+		text = strings.ToUpper(text[:1]) + text[1:]
+	}
+	return text + "."
+}
+
+// footer writes what stands at the end of every page.
+func footer(r *roff, p *Program, c *Command) {
+	r.macro("SH", "EXIT STATUS")
+	for _, e := range p.ExitCodes {
+		r.macro("TP")
+		r.raw(bold(fmt.Sprint(e.Code)))
+		r.prose(sentence(e.Text))
+	}
+	r.macro("SH", "ENVIRONMENT")
+	for _, v := range p.Environment {
+		r.macro("TP")
+		names := make([]string, len(v.Names))
+		for i, n := range v.Names {
+			names[i] = bold(literal(n))
+		}
+		r.raw(strings.Join(names, ", "))
+		r.prose(sentence(v.Text))
+	}
+	examples(r, c)
+	r.macro("SH", "SEE ALSO")
+	var others []string
+	for i := range p.Commands {
+		if name := pageName(p, &p.Commands[i]); name != pageName(p, c) {
+			others = append(others, name)
+		}
+	}
+	slices.Sort(others)
+	for i, name := range others {
+		others[i] = bold(literal(name)) + "(1)"
+	}
+	r.raw(strings.Join(others, ",\n"))
+}
+
+// examples writes the examples of a command and of its subcommands.
+func examples(r *roff, c *Command) {
+	all := slices.Clone(c.Examples)
+	for i := range c.Commands {
+		all = append(all, c.Commands[i].Examples...)
+	}
+	if len(all) == 0 {
+		return
+	}
+	r.macro("SH", "EXAMPLES")
+	for i, e := range all {
+		if i > 0 {
+			r.macro("PP")
+		}
+		r.prose(e.Text)
+		r.macro("PP")
+		r.macro("RS", "4")
+		r.macro("EX")
+		r.raw(literal(e.Line))
+		r.macro("EE")
+		r.macro("RE")
+	}
+}

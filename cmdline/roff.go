@@ -1,0 +1,105 @@
+package cmdline
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// roffColumns is how long mandoc(1) likes lines of a page's source to be.
+const roffColumns = 78
+
+// roff is a manual page in the language of man(7) under way.
+type roff struct{ b strings.Builder }
+
+// macro writes a request whose arguments are quoted.
+func (r *roff) macro(name string, args ...string) {
+	r.b.WriteString("." + name)
+	for _, a := range args {
+		fmt.Fprintf(&r.b, ` "%s"`, escape(a))
+	}
+	r.b.WriteByte('\n')
+}
+
+// raw writes text that has its escapes, on lines of its own.
+func (r *roff) raw(text string) {
+	for line := range strings.SplitSeq(text, "\n") {
+		// At the beginning of a line these would make a request of it.
+		if strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'") {
+			line = `\&` + line
+		}
+		r.b.WriteString(line + "\n")
+	}
+}
+
+// prose writes running text, in which options are bold.
+func (r *roff) prose(text string) {
+	escaped := options.ReplaceAllStringFunc(escape(strings.Join(strings.Fields(text), " ")), func(found string) string {
+		start := strings.Index(found, `\-`)
+		return found[:start] + bold(found[start:])
+	})
+	r.raw(wrap(escaped, 0, roffColumns))
+}
+
+// options finds options in text that has its escapes, with what must stand
+// before them.
+var options = regexp.MustCompile(`(^|[ (])(\\-){1,2}[A-Za-z0-9](?:[A-Za-z0-9]|\\-)*`)
+
+func bold(escaped string) string   { return `\fB` + escaped + `\fR` }
+func italic(escaped string) string { return `\fI` + escaped + `\fR` }
+
+// escape makes text mean itself to roff: man(7) and groff_char(7). A hyphen
+// becomes a minus, which is what a terminal shows, and what can be copied from
+// it, where it stands in an option, a name or a command line; within a word of
+// prose it is a hyphen.
+func escape(text string) string {
+	var b strings.Builder
+	for _, word := range strings.SplitAfter(text, " ") {
+		core := strings.Trim(word, "([\"'.,;:)] ")
+		literal := strings.ContainsAny(core, "/=_.$") || strings.HasPrefix(core, "-")
+		for _, c := range word {
+			b.WriteString(escapeRune(c, literal))
+		}
+	}
+	return b.String()
+}
+
+func escapeRune(c rune, literal bool) string {
+	switch c {
+	case '\\':
+		return `\e`
+	case '-':
+		if literal {
+			return `\-`
+		}
+		return "-"
+	case '\'':
+		return `\(aq`
+	case '"':
+		return `\(dq`
+	case '`':
+		return `\(ga`
+	case '^':
+		return `\(ha`
+	case '~':
+		return `\(ti`
+	case '\t':
+		return "    "
+	}
+	if c < ' ' || c == 0x7f || c == '\uFFFD' {
+		return "?"
+	}
+	if c > '~' {
+		return fmt.Sprintf(`\[u%04X]`, c)
+	}
+	return string(c)
+}
+
+// literal escapes what is typed or printed as it stands.
+func literal(text string) string {
+	var b strings.Builder
+	for _, c := range text {
+		b.WriteString(escapeRune(c, true))
+	}
+	return b.String()
+}

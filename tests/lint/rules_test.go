@@ -7,7 +7,7 @@ import (
 )
 
 // everything that the engine and the packages below it consist of.
-var everything = []string{"rdma", "rdma/verbs", "rdma/tcp", "rdma/rdmatest", "gpu", "chunker", "manifest", "trust", "remote", "xfer"}
+var everything = []string{"rdma", "rdma/verbs", "rdma/tcp", "rdma/rdmatest", "gpu", "chunker", "filter", "manifest", "trust", "remote", "xfer"}
 
 // projectRules are the import rules of docs/design.md: imports point one way,
 // from main through the engine to the leaves.
@@ -15,13 +15,14 @@ var projectRules = Rules{
 	Module: "gdrcp",
 	Imports: map[string][]string{
 		".":             append([]string{"cmdline"}, everything...),
-		"xfer":          {"rdma", "gpu", "chunker", "manifest", "trust"}, // no provider: main hands it in
+		"xfer":          {"rdma", "gpu", "chunker", "filter", "manifest", "trust"}, // no provider: main hands it in
 		"rdma":          {},
 		"rdma/verbs":    {"rdma"},
 		"rdma/tcp":      {"rdma"},
 		"rdma/rdmatest": {"rdma"},
 		"gpu":           {},
 		"chunker":       {"manifest"},
+		"filter":        {},
 		"manifest":      {},
 		"cmdline":       {},
 		"trust":         {},

@@ -1,0 +1,212 @@
+package filter
+
+import (
+	"bytes"
+	"strings"
+)
+
+// compiled is a rule that is ready to match.
+type compiled struct {
+	include, negate, perishable bool
+	onSource, onSink            bool
+	dirOnly                     bool // the pattern ended with a slash
+	absolute                    bool
+	anchored                    bool // it began with one
+	slashes                     int  // within the pattern, the first included
+	// wild is nil for a pattern without wildcards. deep: it has "**";
+	// deepStart and deepEnd: it begins with that, or ends with "***".
+	wild                     *wildcard
+	deep, deepStart, deepEnd bool
+	pattern                  string // without the slashes at its ends
+}
+
+// Rules are a list of rules that is ready to match. They do not change, and may
+// be used by many at once, each with a Matcher of its own.
+type Rules struct {
+	list []compiled
+	// wantsAbsolute: there is a rule that looks at where entries are.
+	wantsAbsolute bool
+}
+
+// Compile checks rules and makes them ready. Its memory is at most about 16
+// times that of the patterns. Errors wrap ErrSyntax.
+func Compile(rules []Rule) (*Rules, error) {
+	out := &Rules{list: make([]compiled, 0, len(rules))}
+	patternBytes := 0
+	for i := range rules {
+		r := &rules[i]
+		if err := r.Check(); err != nil {
+			return nil, err
+		}
+		patternBytes += len(r.Pattern)
+		c := compileRule(r)
+		out.list = append(out.list, c)
+		out.wantsAbsolute = out.wantsAbsolute || c.absolute
+	}
+	if len(rules) > MaxRules || patternBytes > MaxBytes {
+		return nil, syntaxError("%d rules of %d bytes, at most %d of %d", len(rules), patternBytes, MaxRules, MaxBytes)
+	}
+	return out, nil
+}
+
+func compileRule(r *Rule) compiled {
+	c := compiled{
+		include: r.Include, negate: r.Negate, perishable: r.Perishable, absolute: r.Absolute,
+		onSource: r.Sender || !r.Receiver, onSink: r.Receiver || !r.Sender, pattern: r.Pattern,
+	}
+	if p, found := strings.CutSuffix(c.pattern, "/"); found && p != "" {
+		c.pattern, c.dirOnly = p, true
+	}
+	c.slashes = strings.Count(c.pattern, "/")
+	isWild := strings.ContainsAny(c.pattern, "*?[")
+	if isWild {
+		c.deep = strings.Contains(c.pattern, "**")
+		c.deepStart = strings.HasPrefix(c.pattern, "**")
+		c.deepEnd = strings.HasSuffix(c.pattern, "***")
+	}
+	c.pattern, c.anchored = strings.CutPrefix(c.pattern, "/")
+	if isWild {
+		w := compileWildcard(c.pattern)
+		c.wild = &w
+	}
+	return c
+}
+
+// subject is an entry that rules are asked about.
+type subject struct {
+	name  []byte // its path in the transfer
+	where []byte // its path in the file system, without the first slash
+	// rooted: the transfer begins at the file system's root, and both are one.
+	rooted bool
+	isDir  bool
+}
+
+// matches tells whether the rule is about the entry.
+func (c *compiled) matches(s *subject) bool {
+	if c.dirOnly && !s.isDir {
+		return c.negate
+	}
+	return c.matchesPattern(s) != c.negate
+}
+
+func (c *compiled) matchesPattern(s *subject) bool {
+	t := text{name: s.name, behind: s.isDir && c.deepEnd}
+	switch {
+	case c.slashes == 0 && !c.deep:
+		t.name = lastElements(t.name, 1)
+	case c.absolute && !s.rooted:
+		t.name = s.where
+	default:
+		t.before = c.deepStart
+	}
+	if !c.anchored && c.slashes > 0 && !c.deep {
+		if t.name = lastElements(t.name, c.slashes+1); t.name == nil {
+			return false
+		}
+	}
+	if c.wild == nil {
+		return string(t.name) == c.pattern
+	}
+	return c.wild.match(t, !c.anchored && c.deep && !c.deepStart)
+}
+
+// lastElements are the last n elements of a path; nil if it has fewer.
+func lastElements(path []byte, n int) []byte {
+	for at := len(path); ; {
+		if at = bytes.LastIndexByte(path[:at], '/'); at < 0 {
+			if n == 1 {
+				return path
+			}
+			return nil
+		}
+		if n--; n == 0 {
+			return path[at+1:]
+		}
+	}
+}
+
+// Place says where a copy's entries are, for patterns that begin at a root.
+type Place struct {
+	// Name is what rsync would call the entry "." of the copy: the name of the
+	// directory that is copied, or "" where its contents are, or several sources.
+	Name string
+	// Dir is the absolute path of the entry ".".
+	Dir string
+}
+
+// Matcher answers for the entries of one copy. One goroutine may use it.
+type Matcher struct {
+	rules  *Rules
+	prefix string // before the entry's path in the transfer
+	dir    string // and before that in the file system
+	name   []byte
+	where  []byte
+}
+
+// Matcher returns a Matcher for a copy at that place.
+func (r *Rules) Matcher(at Place) *Matcher {
+	m := &Matcher{rules: r, prefix: at.Name}
+	m.Move(at.Dir)
+	return m
+}
+
+// Move changes the absolute path of the entry ".", as where several sources are
+// of several directories.
+func (m *Matcher) Move(dir string) { m.dir = strings.Trim(dir, "/") }
+
+// Hides reports whether the source leaves out the entry of that path, and with a
+// directory all that is in it.
+func (m *Matcher) Hides(path string, isDir bool) bool {
+	s, ok := m.subject(path, isDir)
+	if !ok {
+		return false
+	}
+	for i := range m.rules.list {
+		if c := &m.rules.list[i]; c.onSource && c.matches(&s) {
+			return !c.include
+		}
+	}
+	return false
+}
+
+// Protects reports whether the sink must not delete the entry of that path.
+// doomed says that the directory that it is in is being deleted, for which
+// perishable rules do not hold.
+func (m *Matcher) Protects(path string, isDir, doomed bool) bool {
+	s, ok := m.subject(path, isDir)
+	if !ok {
+		return false
+	}
+	for i := range m.rules.list {
+		if c := &m.rules.list[i]; c.onSink && !(doomed && c.perishable) && c.matches(&s) {
+			return !c.include
+		}
+	}
+	return false
+}
+
+// subject makes an entry ready, in buffers of the Matcher. It is false for the
+// top of a copy that has no name.
+func (m *Matcher) subject(path string, isDir bool) (subject, bool) {
+	if path == "." && m.prefix == "" {
+		return subject{}, false
+	}
+	m.name = appendPath(m.name[:0], m.prefix, path)
+	s := subject{name: m.name, isDir: isDir, rooted: true}
+	if m.rules.wantsAbsolute && m.dir != "" {
+		m.where = appendPath(m.where[:0], m.dir, path)
+		s.where, s.rooted = m.where, false
+	}
+	return s, true
+}
+
+func appendPath(b []byte, dir, path string) []byte {
+	b = append(b, dir...)
+	if path == "." {
+		return b
+	}
+	if dir != "" {
+		b = append(b, '/')
+	}
+	return append(b, path...)
+}

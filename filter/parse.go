@@ -1,0 +1,306 @@
+package filter
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+)
+
+// maxMergeDepth bounds how deep files of rules may name each other.
+const maxMergeDepth = 32
+
+// Parser reads rules in the order of a command line. The zero value with an
+// Open is ready.
+type Parser struct {
+	// Open opens a file of rules by the name that the user gave.
+	Open func(name string) (io.ReadCloser, error)
+	// Nul: what stands in files ends with a NUL, not with the line (--from0).
+	Nul bool
+
+	rules []Rule
+	bytes int
+	depth int
+}
+
+// Rules are the rules read so far.
+func (p *Parser) Rules() []Rule { return p.rules }
+
+// container is what the rules of a file have of the option or the rule that
+// named it.
+type container struct {
+	Rule
+	// plain: no rule has a prefix, all are patterns. old: only "- ", "+ " and
+	// "!" are known (--exclude and its like).
+	plain, old bool
+}
+
+// Exclude takes the value of --exclude, and Include that of --include: a
+// pattern, before which "- " or "+ " may stand, or "!".
+func (p *Parser) Exclude(pattern string) error { return p.line(pattern, container{old: true}) }
+
+// Include is described at Exclude.
+func (p *Parser) Include(pattern string) error {
+	return p.line(pattern, container{old: true, Rule: Rule{Include: true}})
+}
+
+// ExcludeFrom reads a file of patterns, and IncludeFrom another. Errors of
+// opening and reading are those of Open and of the file.
+func (p *Parser) ExcludeFrom(file string) error { return p.file(file, container{old: true}) }
+
+// IncludeFrom is described at ExcludeFrom.
+func (p *Parser) IncludeFrom(file string) error {
+	return p.file(file, container{old: true, Rule: Rule{Include: true}})
+}
+
+// Filter takes the value of --filter: a rule of any kind.
+func (p *Parser) Filter(rule string) error { return p.line(rule, container{}) }
+
+// file reads the rules of a file. Lines end with LF, CR or both; empty ones and
+// those that begin with '#' or ';' say nothing.
+func (p *Parser) file(name string, c container) error {
+	if p.depth >= maxMergeDepth {
+		return syntaxError("%q: files of rules name each other more than %d deep", name, maxMergeDepth)
+	}
+	p.depth++
+	defer func() { p.depth-- }()
+	f, err := p.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	lines := newLines(f, p.Nul, MaxPatternBytes+maxPrefixBytes)
+	for n := 1; ; n++ {
+		line, err := lines.next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read rules from %q: %w", name, err)
+		}
+		if len(line) == 0 || line[0] == '#' || line[0] == ';' {
+			continue
+		}
+		if err := p.line(string(line), c); err != nil {
+			return fmt.Errorf("%q: %w", name, err)
+		}
+	}
+}
+
+// maxPrefixBytes is what may stand before a pattern in a line.
+const maxPrefixBytes = 64
+
+// line takes one rule.
+func (p *Parser) line(text string, c container) error {
+	switch {
+	case text == "":
+		return nil
+	case c.plain:
+		r := c.Rule
+		r.Pattern = text
+		return p.add(r)
+	case c.old:
+		return p.oldLine(text, c)
+	}
+	return p.newLine(text, c)
+}
+
+func (p *Parser) oldLine(text string, c container) error {
+	if text == "!" {
+		p.clear()
+		return nil
+	}
+	r := c.Rule
+	r.Pattern = text
+	for prefix, include := range map[string]bool{"- ": false, "+ ": true} {
+		if rest, found := strings.CutPrefix(text, prefix); found {
+			r.Pattern, r.Include = rest, include
+		}
+	}
+	return p.add(r)
+}
+
+func (p *Parser) clear() { p.rules, p.bytes = nil, 0 }
+
+func (p *Parser) add(r Rule) error {
+	if err := r.Check(); err != nil {
+		return err
+	}
+	p.bytes += len(r.Pattern)
+	if len(p.rules) >= MaxRules || p.bytes > MaxBytes {
+		return syntaxError("more than %d rules, or more than %d bytes of them", MaxRules, MaxBytes)
+	}
+	p.rules = append(p.rules, r)
+	return nil
+}
+
+// longNames are the rules' long names and the letters for them.
+var longNames = map[string]byte{
+	"exclude": '-', "include": '+', "merge": '.', "dir-merge": ':', "hide": 'H', "show": 'S', "protect": 'P', "risk": 'R', "clear": '!',
+}
+
+// kindOf takes a rule's name off its text: one letter, or a word that ends
+// where modifiers or the pattern begin. A comma before modifiers goes with it.
+func kindOf(text string) (kind byte, rest string, ok bool) {
+	end := strings.IndexAny(text, " _,")
+	if end < 0 {
+		end = len(text)
+	}
+	if kind, ok = longNames[text[:end]]; ok {
+		return kind, strings.TrimPrefix(text[end:], ","), true
+	}
+	kind = text[0]
+	return kind, strings.TrimPrefix(text[1:], ","), strings.IndexByte("-+.:HSPR!", kind) >= 0
+}
+
+// newLine takes a rule with its name, as --filter has it.
+func (p *Parser) newLine(text string, c container) error {
+	kind, rest, ok := kindOf(text)
+	if !ok {
+		return syntaxError("%q is none", text)
+	}
+	if kind == '!' {
+		if rest != "" {
+			return syntaxError("%q: nothing can follow a rule that clears", text)
+		}
+		p.clear()
+		return nil
+	}
+	if kind == ':' {
+		return syntaxError("%q: rules of each directory's own (dir-merge) are not supported", text)
+	}
+	end := strings.IndexAny(rest, " _")
+	if end < 0 {
+		end = len(rest)
+	}
+	m := modifiers{container: c, merges: kind == '.'}
+	m.Include = kind == '+' || kind == 'S' || kind == 'R'
+	m.Sender, m.Receiver = kind == 'H' || kind == 'S', kind == 'P' || kind == 'R'
+	m.sided = m.Sender || m.Receiver
+	if err := m.take(text, rest[:end]); err != nil {
+		return err
+	}
+	if c.Sender || c.Receiver {
+		if m.Sender || m.Receiver {
+			return syntaxError("%q: its file was given a side already", text)
+		}
+		m.Sender, m.Receiver = c.Sender, c.Receiver
+	}
+	if len(rest)-end < 2 { // the one space or underscore is not of the pattern
+		return syntaxError("%q: what it is for is missing", text)
+	}
+	m.Pattern = rest[end+1:]
+	if !m.merges {
+		return p.add(m.Rule)
+	}
+	return p.merge(&m)
+}
+
+// merge reads the file that a rule names in its pattern.
+func (p *Parser) merge(m *modifiers) error {
+	file := m.Pattern
+	if m.exceptItself {
+		if err := p.add(Rule{Pattern: path.Base(file)}); err != nil {
+			return err
+		}
+	}
+	m.Pattern = ""
+	return p.file(file, m.container)
+}
+
+// modifiers are a rule while the letters behind its name are read.
+type modifiers struct {
+	container
+	merges       bool // it names a file
+	sided        bool // its name says for which side it is
+	exceptItself bool // the file leaves itself out
+}
+
+func (m *modifiers) take(text, letters string) error {
+	m.old = false
+	for i := range len(letters) {
+		letter := letters[i]
+		refused := false
+		switch letter {
+		case '/':
+			m.Absolute = true
+		case '!':
+			m.Negate, refused = true, m.merges
+		case 'p':
+			m.Perishable = true
+		case 's':
+			m.Sender, refused = true, m.sided
+		case 'r':
+			m.Receiver, refused = true, m.sided
+		case '-', '+':
+			refused = !m.merges || m.plain
+			m.plain, m.Include = true, letter == '+'
+		case 'e':
+			m.exceptItself, refused = true, !m.merges
+		case 'n': // says how directories inherit, and there is nothing to inherit
+			refused = !m.merges
+		case 'C', 'w', 'x':
+			return syntaxError("%q: the modifier %c is not supported", text, letter)
+		default:
+			refused = true
+		}
+		if refused {
+			return syntaxError("%q: %q is no modifier of such a rule", text, letter)
+		}
+	}
+	return nil
+}
+
+// lines cuts what a file holds into lines, or at NULs.
+type lines struct {
+	in   io.Reader
+	nul  bool
+	most int // bytes of a line
+	buf  []byte
+	read []byte // of buf, and not given yet
+	end  error
+	cr   bool // the last line ended with CR: an LF behind it belongs to it
+}
+
+func newLines(in io.Reader, nul bool, most int) *lines {
+	return &lines{in: in, nul: nul, most: most, buf: make([]byte, most+1)}
+}
+
+// next returns the next line without its end, valid until the next call, or
+// io.EOF.
+func (l *lines) next() ([]byte, error) {
+	for {
+		if l.cr && len(l.read) > 0 {
+			l.read = bytes.TrimPrefix(l.read, []byte{'\n'})
+			l.cr = false
+		}
+		if at := l.indexEnd(); at >= 0 {
+			line := l.read[:at]
+			l.cr = !l.nul && l.read[at] == '\r'
+			l.read = l.read[at+1:]
+			return line, nil
+		}
+		switch {
+		case len(l.read) > l.most:
+			return nil, fmt.Errorf("a line of more than %d bytes", l.most)
+		case l.end != nil && len(l.read) > 0 && l.end == io.EOF:
+			line := l.read
+			l.read = nil
+			return line, nil
+		case l.end != nil:
+			return nil, l.end
+		}
+		have := copy(l.buf, l.read)
+		var n int
+		n, l.end = l.in.Read(l.buf[have:])
+		l.read = l.buf[:have+n]
+	}
+}
+
+func (l *lines) indexEnd() int {
+	if l.nul {
+		return bytes.IndexByte(l.read, 0)
+	}
+	return bytes.IndexAny(l.read, "\n\r")
+}

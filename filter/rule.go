@@ -1,0 +1,82 @@
+package filter
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Bounds of a list of rules. What a peer sends is held against them.
+const (
+	// MaxRules is how many rules a list may have.
+	MaxRules = 10_000
+	// MaxBytes is what the patterns of a list may take together.
+	MaxBytes = 1 << 20
+	// MaxPatternBytes is the longest pattern: PATH_MAX without its NUL.
+	MaxPatternBytes = 4095
+)
+
+// ErrSyntax is a rule that says nothing, or what this package does not do.
+var ErrSyntax = errors.New("filter rule")
+
+func syntaxError(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrSyntax, fmt.Sprintf(format, args...))
+}
+
+// Rule is one rule: what matches Pattern is included or excluded. The first
+// rule that matches decides.
+type Rule struct {
+	Pattern string
+	Include bool
+	// Absolute matches a pattern with a slash against the entry's path in the
+	// file system (modifier /), not against the one in the transfer.
+	Absolute bool
+	// Negate makes a rule match what the pattern does not (modifier !).
+	Negate bool
+	// Perishable rules do not hold in directories that are being deleted (p).
+	Perishable bool
+	// Sender and Receiver are the sides for which the rule holds (s and r, or
+	// hide, show, protect and risk). Neither is as both.
+	Sender, Receiver bool
+}
+
+// Check says whether the rule can be compiled.
+func (r *Rule) Check() error {
+	switch {
+	case r.Pattern == "":
+		return syntaxError("an empty pattern")
+	case len(r.Pattern) > MaxPatternBytes:
+		return syntaxError("a pattern of %d bytes, at most %d", len(r.Pattern), MaxPatternBytes)
+	case strings.IndexByte(r.Pattern, 0) >= 0:
+		return syntaxError("a NUL in %q", r.Pattern)
+	}
+	return nil
+}
+
+// String is the rule as --filter takes it.
+func (r *Rule) String() string {
+	text := "-"
+	if r.Include {
+		text = "+"
+	}
+	for _, m := range []struct {
+		on bool
+		as string
+	}{{r.Absolute, "/"}, {r.Negate, "!"}, {r.Sender, "s"}, {r.Receiver, "r"}, {r.Perishable, "p"}} {
+		if m.on {
+			text += m.as
+		}
+	}
+	return text + " " + r.Pattern
+}
+
+// SenderOnly is the rules with those that name no side holding for the sender
+// alone: what --delete-excluded makes of them.
+func SenderOnly(rules []Rule) []Rule {
+	out := make([]Rule, len(rules))
+	for i, r := range rules {
+		r.Sender = r.Sender || !r.Receiver
+		out[i] = r
+	}
+	return out
+}

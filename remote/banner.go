@@ -1,0 +1,112 @@
+package remote
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// FarEndCommand is the word by which the program is told to be the far end.
+const FarEndCommand = "far-end"
+
+const (
+	// bannerMagic begins the line by which the far end is known.
+	bannerMagic = "gdrcp-far-end: protocol "
+	// maxLineBytes bounds a line before or of the banner, and maxNoiseLines
+	// those before it.
+	maxLineBytes  = 4 << 10
+	maxNoiseLines = 200
+	// maxVersionBytes bounds the text of a version.
+	maxVersionBytes = 100
+)
+
+// Banner is what the far end says of itself.
+type Banner struct {
+	Protocol int
+	Version  string // for people
+}
+
+// WriteBanner tells the other end who this is. Nothing may be written before.
+func WriteBanner(w io.Writer, b Banner) error {
+	_, err := fmt.Fprintf(w, "%s%d, version %s\n", bannerMagic, b.Protocol, oneLine(b.Version, maxVersionBytes))
+	return err
+}
+
+// NoiseError is a remote shell that prints of its own accord, into the pipe that
+// is for the two programs.
+type NoiseError struct{ Line string }
+
+func (e *NoiseError) Error() string {
+	return fmt.Sprintf("the remote shell printed %q before gdrcp: is it clean? A login script must print nothing where it is not asked", e.Line)
+}
+
+// noBannerError is a pipe that ended with no banner in it.
+type noBannerError struct{ lines []string }
+
+func (*noBannerError) Error() string { return "it did not answer" }
+
+// readBanner reads to the end of the banner. The error is a *noBannerError, a
+// *NoiseError where something came before it, or of the reader.
+func readBanner(r *bufio.Reader) (Banner, error) {
+	var lines []string
+	for len(lines) < maxNoiseLines {
+		line, err := readLine(r)
+		before, said, isBanner := strings.Cut(line, bannerMagic)
+		switch {
+		case isBanner && before == "" && len(lines) == 0:
+			return parseBanner(said)
+		case isBanner:
+			return Banner{}, noiseOf(append(lines, before))
+		}
+		lines = append(lines, line)
+		if errors.Is(err, io.EOF) {
+			return Banner{}, &noBannerError{lines}
+		}
+		if err != nil {
+			return Banner{}, err
+		}
+	}
+	return Banner{}, noiseOf(lines)
+}
+
+// noiseOf quotes the first line that says something.
+func noiseOf(lines []string) *NoiseError {
+	for _, line := range lines {
+		if text := oneLine(line, maxVersionBytes); strings.TrimSpace(text) != "" {
+			return &NoiseError{text}
+		}
+	}
+	return &NoiseError{}
+}
+
+// readLine reads a line, without its end. One that is too long comes in parts.
+func readLine(r *bufio.Reader) (string, error) {
+	line, err := r.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) {
+		err = nil
+	}
+	return strings.TrimRight(string(line), "\r\n"), err
+}
+
+func parseBanner(s string) (Banner, error) {
+	number, version, ok := strings.Cut(s, ", version ")
+	n, err := strconv.ParseUint(number, 10, 16)
+	if !ok || err != nil {
+		return Banner{}, fmt.Errorf("a far end that says %q", oneLine(s, maxVersionBytes))
+	}
+	return Banner{Protocol: int(n), Version: oneLine(version, maxVersionBytes)}, nil
+}
+
+// oneLine cuts a text of the other end, and leaves out what is no letter.
+func oneLine(s string, maxBytes int) string {
+	s = s[:min(len(s), maxBytes)]
+	return strings.Map(func(r rune) rune {
+		if !strconv.IsPrint(r) || r == '\uFFFD' {
+			return -1
+		}
+		return r
+	}, s)
+}

@@ -1,0 +1,185 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// Binary is a program that may start on another host.
+type Binary struct {
+	Path string
+	// Machine is what uname -sm prints where it starts: "Linux x86_64".
+	Machine string
+}
+
+// fingerprint is a binary by its content.
+type fingerprint struct {
+	Binary
+	sizeBytes int64
+	sha256    string // in hex
+	cksum     string // CRC and size, as cksum(1) prints them, with a dash between
+}
+
+// The scripts are in one line and without single quotes and backslashes, so
+// that any login shell hands them to sh as they are. They take a SHA-256 and a
+// cksum of each binary.
+const (
+	// scriptCheck defines ok FILE SHA256 CKSUM, which compares the content.
+	scriptCheck = `d=${XDG_CACHE_HOME:-$HOME/.cache}/gdrcp; ` +
+		`ok() { if command -v sha256sum >/dev/null 2>&1; then set -- "$1" "$2" "$3" $(sha256sum <"$1"); [ "$4" = "$2" ]; ` +
+		`else set -- "$1" "$2" "$3" $(cksum <"$1"); [ "$4-$5" = "$3" ]; fi; }; `
+	// scriptStart starts the first that is there, is what it should be, and runs.
+	scriptStart = scriptCheck + `while [ $# -gt 1 ]; do f=$d/gdrcp-$1; ` +
+		`if [ -x "$f" ] && ok "$f" "$1" "$2" && "$f" --version </dev/null >/dev/null 2>&1; then exec "$f" ` + FarEndCommand + `; fi; shift 2; done; ` +
+		`echo "` + scriptSays + `$(uname -sm)"`
+	// scriptStore takes one from stdin. Nothing has its name before it was
+	// checked and has run.
+	scriptStore = scriptCheck + `umask 077; t=$d/.gdrcp-$$; mkdir -p "$d" && cat >"$t" || { rm -f "$t"; echo "` + scriptSays + `unwritten"; exit; }; ` +
+		`ok "$t" "$1" "$2" || { rm -f "$t"; echo "` + scriptSays + `damaged"; exit; }; chmod 700 "$t"; ` +
+		`"$t" --version </dev/null >/dev/null 2>&1 || { rm -f "$t"; echo "` + scriptSays + `unstarted"; exit; }; ` +
+		`mv -f "$t" "$d/gdrcp-$1" && echo "` + scriptSays + `stored"`
+	scriptSays = "gdrcp-bootstrap: "
+)
+
+// errUnstarted is a binary that does not start on the host.
+var errUnstarted = errors.New("it does not start there")
+
+// Bootstrap starts a far end from the user's cache directory there, where it
+// copies the first of the binaries that runs, unless one of them is there
+// already. tell is told of a copy.
+func (o *Origin) Bootstrap(ctx context.Context, binaries []Binary, tell func(string)) (*Link, error) {
+	prints, err := fingerprints(binaries)
+	if err != nil {
+		return nil, err
+	}
+	link, machine, err := o.startCached(ctx, prints)
+	if link != nil || err != nil {
+		return link, err
+	}
+	tried := 0
+	for _, p := range prints {
+		if p.Machine != machine {
+			continue
+		}
+		tried++
+		tell(fmt.Sprintf("copying gdrcp to the cache directory of %s (%d MiB)", o.Host, (p.sizeBytes+1<<20-1)>>20))
+		err := o.store(ctx, &p)
+		if errors.Is(err, errUnstarted) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		link, _, err := o.startCached(ctx, []fingerprint{p})
+		if link == nil && err == nil {
+			err = fmt.Errorf("what was copied to %s does not start there", o.Host)
+		}
+		return link, err
+	}
+	if tried == 0 {
+		return nil, fmt.Errorf("%s is %s, and there is no gdrcp for that here: install it there", o.Host, machine)
+	}
+	return nil, fmt.Errorf("no gdrcp that is here starts on %s (%s): install it there", o.Host, machine)
+}
+
+// fingerprints reads the binaries that exist.
+func fingerprints(binaries []Binary) ([]fingerprint, error) {
+	var prints []fingerprint
+	for _, b := range binaries {
+		p := fingerprint{Binary: b}
+		err := p.read()
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", b.Path, err)
+		}
+		prints = append(prints, p)
+	}
+	return prints, nil
+}
+
+func (p *fingerprint) read() error {
+	f, err := os.Open(p.Path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	sha, crc := sha256.New(), &posixCRC{}
+	if p.sizeBytes, err = io.Copy(io.MultiWriter(sha, crc), f); err != nil {
+		return err
+	}
+	p.sha256 = hex.EncodeToString(sha.Sum(nil))
+	p.cksum = fmt.Sprintf("%d-%d", crc.sum(p.sizeBytes), p.sizeBytes)
+	return nil
+}
+
+// startCached starts the first of the binaries that is in the cache there, or
+// says which machine it is.
+func (o *Origin) startCached(ctx context.Context, prints []fingerprint) (link *Link, machine string, err error) {
+	run := []string{"sh", "-c", shellQuote(scriptStart), "sh"}
+	for _, p := range prints {
+		run = append(run, p.sha256, p.cksum)
+	}
+	link, silent, err := o.connect(ctx, run)
+	if silent == nil {
+		return link, "", err
+	}
+	machine, err = silent.said(o)
+	return nil, machine, err
+}
+
+// said finds the script's word among what the host printed.
+func (s *silence) said(o *Origin) (string, error) {
+	for _, line := range s.lines {
+		if _, word, ok := strings.Cut(line, scriptSays); ok {
+			return oneLine(word, maxVersionBytes), nil
+		}
+	}
+	return "", o.diagnose(s.process)
+}
+
+// store copies a binary to the cache there.
+func (o *Origin) store(ctx context.Context, p *fingerprint) error {
+	f, err := os.Open(p.Path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	command := Command{Rsh: o.Rsh, User: o.User, Host: o.Host, Run: []string{"sh", "-c", shellQuote(scriptStore), "sh", p.sha256, p.cksum}}
+	proc, err := command.start(o.Stderr)
+	if err != nil {
+		return err
+	}
+	defer proc.Close()
+	defer context.AfterFunc(ctx, func() {
+		proc.stdin.Close()
+		proc.out.Close()
+	})()
+	_, err = io.Copy(proc.stdin, f)
+	proc.stdin.Close()
+	said, readErr := io.ReadAll(io.LimitReader(proc.read, maxNoiseLines*maxLineBytes))
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	proc.Close()
+	word, sayErr := (&silence{proc, strings.Split(string(bytes.TrimSpace(said)), "\n")}).said(o)
+	switch {
+	case word == "stored":
+		return nil
+	case word == "unstarted":
+		return errUnstarted
+	case word == "unwritten":
+		return fmt.Errorf("the cache directory of %s cannot be written", o.Host)
+	case word != "":
+		return fmt.Errorf("copying gdrcp to %s: it came %s", o.Host, word)
+	}
+	return errors.Join(sayErr, err, readErr)
+}

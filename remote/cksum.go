@@ -1,0 +1,41 @@
+package remote
+
+// posixPoly is the polynomial of cksum (POSIX, cksum), most significant bit
+// first.
+const posixPoly = 0x04c11db7
+
+// posixTable has what each byte does to the checksum.
+var posixTable = func() (table [256]uint32) {
+	for i := range table {
+		crc := uint32(i) << 24
+		for range 8 {
+			carry := crc >> 31
+			crc = crc<<1 ^ carry*posixPoly
+		}
+		table[i] = crc
+	}
+	return table
+}()
+
+// posixCRC is the checksum that cksum(1) prints, for hosts that have no
+// sha256sum. It finds accidents.
+type posixCRC struct{ crc uint32 }
+
+// Write implements io.Writer.
+func (c *posixCRC) Write(b []byte) (int, error) {
+	crc := c.crc
+	for _, v := range b {
+		crc = crc<<8 ^ posixTable[byte(crc>>24)^v]
+	}
+	c.crc = crc
+	return len(b), nil
+}
+
+// sum is the checksum of what was written, whose length is part of it.
+func (c *posixCRC) sum(lengthBytes int64) uint32 {
+	all := *c
+	for n := lengthBytes; n > 0; n >>= 8 {
+		_, _ = all.Write([]byte{byte(n)}) // never fails
+	}
+	return ^all.crc
+}

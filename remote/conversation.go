@@ -1,0 +1,224 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+const (
+	// beatInterval is how often either end says that it is there, and
+	// silenceTimeout when the other one gives it up. A slow link has seconds of
+	// data before a beat; ssh itself may not notice for hours that a network is
+	// gone.
+	beatInterval   = 10 * time.Second
+	silenceTimeout = 90 * time.Second
+	// outputBytes is how much of an output travels in one message.
+	outputBytes = 32 << 10
+)
+
+// Conversation is the set-up over the first stream of a Mux. One goroutine
+// reads; any may write.
+type Conversation struct {
+	conn    net.Conn
+	writing sync.Mutex
+	beats   sync.WaitGroup
+	stop    chan struct{}
+	once    sync.Once
+}
+
+// converse begins a conversation, which owns the stream.
+func converse(conn net.Conn) *Conversation {
+	c := &Conversation{conn: conn, stop: make(chan struct{})}
+	c.beats.Go(c.beat)
+	return c
+}
+
+func (c *Conversation) beat() {
+	tick := time.NewTicker(beatInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if c.send(kindBeat, nil) != nil {
+				return // who reads finds out
+			}
+		case <-c.stop:
+			return
+		}
+	}
+}
+
+// Close ends the conversation: the other end reads to the end of what was said.
+func (c *Conversation) Close() error {
+	c.once.Do(func() { close(c.stop) })
+	c.beats.Wait()
+	return c.conn.Close()
+}
+
+func (c *Conversation) send(k kind, fields any) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	return writeMessage(c.conn, k, fields)
+}
+
+// receive takes the next message that is no beat.
+func (c *Conversation) receive() (kind, []byte, error) {
+	for {
+		if err := c.conn.SetReadDeadline(time.Now().Add(silenceTimeout)); err != nil {
+			return 0, nil, err
+		}
+		k, body, err := readMessage(c.conn)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return 0, nil, fmt.Errorf("%w: nothing was heard for %s", ErrPipe, silenceTimeout)
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return 0, nil, ErrPipe
+		case err != nil:
+			return 0, nil, err
+		case k != kindBeat:
+			return k, body, nil
+		}
+	}
+}
+
+// RefusedError is a far end that cannot do what it was asked, in its words.
+type RefusedError struct{ Text string }
+
+func (e *RefusedError) Error() string { return e.Text }
+
+// expect takes the next message, which is of the kind or a refusal.
+func (c *Conversation) expect(want kind) ([]byte, error) {
+	k, body, err := c.receive()
+	switch {
+	case err != nil:
+		return nil, err
+	case k == want:
+		return body, nil
+	case k == kindRefusal:
+		var f refusalFields
+		if err := decode(body, &f); err != nil {
+			return nil, err
+		}
+		return nil, &RefusedError{oneLine(f.Text, maxLineBytes)}
+	}
+	return nil, fmt.Errorf("%w: kind %d, not %d", errMessage, k, want)
+}
+
+// AskServe has the far end serve, and returns its checked offer. The sources'
+// expansions are held against them.
+func (c *Conversation) AskServe(s *Serve) (*Offer, error) {
+	if err := c.send(kindServe, serveFields{fieldsOf(s.Key), s.Sources, s.GPU}); err != nil {
+		return nil, err
+	}
+	body, err := c.expect(kindOffer)
+	if err != nil {
+		return nil, err
+	}
+	o, err := decodeOffer(body)
+	if err != nil {
+		return nil, err
+	}
+	if len(o.Expanded) != len(s.Sources) {
+		return nil, fmt.Errorf("%w: %d expansions of %d paths", errMessage, len(o.Expanded), len(s.Sources))
+	}
+	for i, names := range o.Expanded {
+		if err := Believe(s.Sources[i], names); err != nil {
+			return nil, err
+		}
+	}
+	return o, nil
+}
+
+// AskRun has the far end copy, and writes what it prints, until it has ended.
+func (c *Conversation) AskRun(r *Run, stdout, stderr io.Writer) (exitCode int, err error) {
+	err = c.send(kindRun, runFields{fieldsOf(r.Key), r.Addresses, r.NoRails, r.Host, r.Args, r.Sources, r.Dest, r.Columns})
+	for err == nil {
+		var k kind
+		var body []byte
+		if k, body, err = c.receive(); err != nil {
+			break
+		}
+		switch k {
+		case kindStdout:
+			_, err = stdout.Write(body)
+		case kindStderr:
+			_, err = stderr.Write(body)
+		case kindEnd:
+			var f endFields
+			err = decode(body, &f)
+			if err == nil && (f.Code < 0 || f.Code > 255) {
+				err = fmt.Errorf("%w: exit code %d", errMessage, f.Code)
+			}
+			return f.Code, err
+		default:
+			err = fmt.Errorf("%w: kind %d while it copies", errMessage, k)
+		}
+	}
+	return 0, err
+}
+
+// Asked is the origin's wish: one of Serve and Run.
+func (c *Conversation) Asked() (*Serve, *Run, error) {
+	k, body, err := c.receive()
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case k == kindServe:
+		s, err := decodeServe(body)
+		return s, nil, err
+	case k == kindRun:
+		r, err := decodeRun(body)
+		return nil, r, err
+	}
+	return nil, nil, fmt.Errorf("%w: kind %d, and nothing was asked yet", errMessage, k)
+}
+
+// Offer answers Serve.
+func (c *Conversation) Offer(o *Offer) error { return c.send(kindOffer, o) }
+
+// Refuse answers Serve or Run.
+func (c *Conversation) Refuse(why string) error { return c.send(kindRefusal, refusalFields{why}) }
+
+// End says how a Run ended.
+func (c *Conversation) End(exitCode int) error { return c.send(kindEnd, endFields{exitCode}) }
+
+// Stdout and Stderr take what a Run prints.
+func (c *Conversation) Stdout() io.Writer { return &printed{c, kindStdout} }
+
+// Stderr is like Stdout.
+func (c *Conversation) Stderr() io.Writer { return &printed{c, kindStderr} }
+
+// printed is an output that goes to the origin.
+type printed struct {
+	*Conversation
+	kind kind
+}
+
+func (p *printed) Write(b []byte) (int, error) {
+	for sent := 0; ; {
+		part := b[sent:min(len(b), sent+outputBytes)]
+		if err := p.send(p.kind, part); err != nil {
+			return sent, err
+		}
+		if sent += len(part); sent == len(b) {
+			return sent, nil
+		}
+	}
+}
+
+// Hear waits until the other end has nothing more to say, which ends it, or ctx
+// ends. What it says is thrown away.
+func (c *Conversation) Hear(ctx context.Context) error {
+	defer context.AfterFunc(ctx, func() { c.conn.Close() })()
+	for {
+		if _, _, err := c.receive(); err != nil {
+			return err
+		}
+	}
+}

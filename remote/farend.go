@@ -1,0 +1,25 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"io"
+)
+
+// Answer shows the banner to who started this program and begins to talk to
+// him. The pipe is stdin and stdout, and belongs to the Mux. ctx bounds how
+// long he is waited for.
+func Answer(ctx context.Context, pipe io.ReadWriteCloser, b Banner) (*Mux, *Conversation, error) {
+	if err := WriteBanner(pipe, b); err != nil {
+		return nil, nil, err
+	}
+	m, err := NewMux(pipe, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	control, err := m.Control(ctx)
+	if err != nil {
+		return nil, nil, errors.Join(err, m.Close())
+	}
+	return m, converse(control), nil
+}

@@ -1,0 +1,229 @@
+package remote
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"gdrcp/trust"
+)
+
+// A message on the stream for the set-up:
+//
+//	offset  bytes  field
+//	     0      1  kind
+//	     1      4  length of the body, little-endian
+//	     5         body: JSON; of output the bytes themselves; of beat nothing
+//
+// Fields that a reader does not know are passed over. Both programs have the
+// same protocol version: the banner says so before the first message.
+const (
+	messageHeadBytes = 5
+	// maxMessageBytes bounds a body.
+	maxMessageBytes = 4 << 20
+	// maxPaths bounds what the patterns of a command line may stand for.
+	maxPaths = 100_000
+)
+
+// kind is the kind of a message.
+type kind uint8
+
+const (
+	kindServe   kind = iota + 1 // origin: serve the holder of this key
+	kindRun                     // origin: copy, as the client of another far end
+	kindOffer                   // far end, once: where it can be reached
+	kindRefusal                 // far end: why it cannot do what was asked
+	kindStdout                  // far end that copies: what it prints
+	kindStderr
+	kindEnd  // far end that copies: its exit code
+	kindBeat // either: still there
+)
+
+// errMessage is a message that makes no sense.
+var errMessage = errors.New("a damaged message of the other end")
+
+// Serve asks a far end to serve whoever has the key, until the pipe ends.
+type Serve struct {
+	Key trust.Key
+	// Sources are paths that may be patterns, for Expand.
+	Sources []string
+	// GPU: slots may be in GPU memory there.
+	GPU bool
+}
+
+// Offer is the answer to Serve.
+type Offer struct {
+	Home      string     `json:"home"` // absolute
+	Addresses []Address  `json:"addresses"`
+	NoRails   string     `json:"no_rails"` // why there is no verbs address
+	Expanded  [][]string `json:"expanded"` // what each of the sources stands for
+}
+
+// Run asks a far end to copy from itself to another far end that serves.
+type Run struct {
+	Key       trust.Key
+	Addresses []Address
+	NoRails   string
+	Host      string   // of the other far end, for messages
+	Args      []string // the options of the command line
+	Sources   []string
+	Dest      string
+	// Columns is the width of the terminal on which stderr is shown; 0 for none.
+	Columns int
+}
+
+// keyFields is a key on its way: through the pipe and nowhere else.
+type keyFields struct {
+	ID     string `json:"id"`
+	Secret []byte `json:"secret"`
+}
+
+type serveFields struct {
+	Key     keyFields `json:"key"`
+	Sources []string  `json:"sources"`
+	GPU     bool      `json:"gpu"`
+}
+
+type runFields struct {
+	Key       keyFields `json:"key"`
+	Addresses []Address `json:"addresses"`
+	NoRails   string    `json:"no_rails"`
+	Host      string    `json:"host"`
+	Args      []string  `json:"args"`
+	Sources   []string  `json:"sources"`
+	Dest      string    `json:"dest"`
+	Columns   int       `json:"columns"`
+}
+
+type refusalFields struct {
+	Text string `json:"text"`
+}
+
+type endFields struct {
+	Code int `json:"code"`
+}
+
+func fieldsOf(k trust.Key) keyFields { return keyFields{k.ID, k.Secret[:]} }
+
+func (f *keyFields) key() (trust.Key, error) {
+	k := trust.Key{ID: f.ID}
+	if err := trust.CheckID(f.ID); err != nil {
+		return k, err
+	}
+	if len(f.Secret) != trust.SecretBytes {
+		return k, fmt.Errorf("%w: a secret of %d bytes", errMessage, len(f.Secret))
+	}
+	copy(k.Secret[:], f.Secret)
+	return k, nil
+}
+
+// writeMessage sends a message. fields is nil, bytes, or what becomes JSON.
+func writeMessage(w io.Writer, k kind, fields any) error {
+	body, isBytes := fields.([]byte)
+	if !isBytes && fields != nil {
+		var err error
+		if body, err = json.Marshal(fields); err != nil {
+			return err
+		}
+	}
+	if len(body) > maxMessageBytes {
+		return fmt.Errorf("a message of %d bytes for the other end, more than %d", len(body), maxMessageBytes)
+	}
+	b := make([]byte, messageHeadBytes, messageHeadBytes+len(body))
+	b[0] = byte(k)
+	binary.LittleEndian.PutUint32(b[1:], uint32(len(body)))
+	_, err := w.Write(append(b, body...))
+	return err
+}
+
+// readMessage takes the next message. io.EOF means that there is none.
+func readMessage(r io.Reader) (kind, []byte, error) {
+	var head [messageHeadBytes]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return 0, nil, err
+	}
+	n := binary.LittleEndian.Uint32(head[1:])
+	if n > maxMessageBytes || head[0] == 0 || kind(head[0]) > kindBeat {
+		return 0, nil, fmt.Errorf("%w: kind %d, %d bytes", errMessage, head[0], n)
+	}
+	// What is not there yet takes no memory.
+	body, err := io.ReadAll(io.LimitReader(r, int64(n)))
+	if err == nil && len(body) < int(n) {
+		err = io.ErrUnexpectedEOF
+	}
+	return kind(head[0]), body, err
+}
+
+func decode(body []byte, fields any) error {
+	if err := json.Unmarshal(body, fields); err != nil {
+		return fmt.Errorf("%w: %w", errMessage, err)
+	}
+	return nil
+}
+
+func decodeServe(body []byte) (*Serve, error) {
+	var f serveFields
+	if err := decode(body, &f); err != nil {
+		return nil, err
+	}
+	k, err := f.Key.key()
+	if err != nil {
+		return nil, err
+	}
+	return &Serve{Key: k, Sources: f.Sources, GPU: f.GPU}, nil
+}
+
+func decodeRun(body []byte) (*Run, error) {
+	var f runFields
+	if err := decode(body, &f); err != nil {
+		return nil, err
+	}
+	k, err := f.Key.key()
+	if err == nil {
+		err = checkAddresses(f.Addresses)
+	}
+	if err == nil && (f.Columns < 0 || f.Columns > 1<<12) {
+		err = fmt.Errorf("%w: %d columns", errMessage, f.Columns)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Run{k, f.Addresses, f.NoRails, f.Host, f.Args, f.Sources, f.Dest, f.Columns}, nil
+}
+
+// decodeOffer checks all of an offer but what its paths stand for.
+func decodeOffer(body []byte) (*Offer, error) {
+	var o Offer
+	if err := decode(body, &o); err != nil {
+		return nil, err
+	}
+	if !filepath.IsAbs(o.Home) {
+		return nil, fmt.Errorf("%w: home directory %q", errMessage, o.Home)
+	}
+	o.NoRails = oneLine(o.NoRails, maxLineBytes)
+	total := 0
+	for _, names := range o.Expanded {
+		total += len(names)
+	}
+	if total > maxPaths {
+		return nil, fmt.Errorf("%w: %d paths", errMessage, total)
+	}
+	return &o, checkAddresses(o.Addresses)
+}
+
+func checkAddresses(addrs []Address) error {
+	if len(addrs) > MaxAddresses {
+		return fmt.Errorf("%w: %d addresses", errMessage, len(addrs))
+	}
+	for i := range addrs {
+		a := &addrs[i]
+		a.Device = oneLine(a.Device, maxVersionBytes)
+		if a.Transport != "verbs" && a.Transport != "tcp" || !a.Addr.IsValid() || a.Addr.Port() == 0 || !(a.RateGbps >= 0) {
+			return fmt.Errorf("%w: address %q of transport %q", errMessage, a.Addr, a.Transport)
+		}
+	}
+	return nil
+}

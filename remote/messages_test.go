@@ -1,0 +1,185 @@
+package remote
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+
+	"gdrcp/trust"
+)
+
+func newKey(t testing.TB) trust.Key {
+	t.Helper()
+	k, err := trust.NewKey("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// conversations are both ends of one.
+func conversations(t *testing.T) (origin, far *Conversation) {
+	t.Helper()
+	a, b := net.Pipe()
+	origin, far = converse(a), converse(b)
+	t.Cleanup(func() {
+		origin.Close()
+		far.Close()
+	})
+	return origin, far
+}
+
+func TestServeAndOffer(t *testing.T) {
+	origin, far := conversations(t)
+	asked := &Serve{Key: newKey(t), Sources: []string{"a*", "b"}, GPU: true}
+	offer := &Offer{
+		Home: "/home/me", NoRails: "none", Expanded: [][]string{{"a1", "a2"}, {"b"}},
+		Addresses: []Address{{"tcp", netip.MustParseAddrPort("192.0.2.1:1"), "eth0", 100}, {"verbs", netip.MustParseAddrPort("[2001:db8::1]:2"), "mlx5_0", 0}},
+	}
+	ended := make(chan error, 1)
+	go func() {
+		got, _, err := far.Asked()
+		if err == nil && !reflect.DeepEqual(got, asked) {
+			err = fmt.Errorf("asked for %+v, want %+v", got, asked)
+		}
+		ended <- errors.Join(err, far.Offer(offer))
+	}()
+	got, err := origin.AskServe(asked)
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if err != nil || !reflect.DeepEqual(got, offer) {
+		t.Errorf("%+v, %v; want %+v", got, err, offer)
+	}
+}
+
+func TestOffersThatAreRefused(t *testing.T) {
+	addr := netip.MustParseAddrPort("192.0.2.1:1")
+	good := func() *Offer {
+		return &Offer{Home: "/h", Addresses: []Address{{"tcp", addr, "eth0", 1}}, Expanded: [][]string{{"a"}}}
+	}
+	for name, spoil := range map[string]func(*Offer){
+		"another path":       func(o *Offer) { o.Expanded[0][0] = ".bashrc" },
+		"no expansions":      func(o *Offer) { o.Expanded = nil },
+		"too many":           func(o *Offer) { o.Expanded = append(o.Expanded, []string{"b"}) },
+		"no home":            func(o *Offer) { o.Home = "h" },
+		"transport":          func(o *Offer) { o.Addresses[0].Transport = "ftp" },
+		"port 0":             func(o *Offer) { o.Addresses[0].Addr = netip.AddrPortFrom(addr.Addr(), 0) },
+		"no address":         func(o *Offer) { o.Addresses[0].Addr = netip.AddrPort{} },
+		"rate":               func(o *Offer) { o.Addresses[0].RateGbps = -1 },
+		"too many addresses": func(o *Offer) { o.Addresses = make([]Address, MaxAddresses+1) },
+	} {
+		origin, far := conversations(t)
+		o := good()
+		spoil(o)
+		go func() {
+			_, _, _ = far.Asked()
+			_ = far.Offer(o)
+		}()
+		if got, err := origin.AskServe(&Serve{Key: newKey(t), Sources: []string{"a"}}); err == nil {
+			t.Errorf("%s: %+v is taken", name, got)
+		}
+	}
+}
+
+func TestRefusal(t *testing.T) {
+	origin, far := conversations(t)
+	go func() {
+		_, _, _ = far.Asked()
+		_ = far.Refuse("no\x1b[31m such\nthing")
+	}()
+	_, err := origin.AskServe(&Serve{Key: newKey(t)})
+	var refused *RefusedError
+	if !errors.As(err, &refused) || refused.Text != "no[31m suchthing" {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestRun(t *testing.T) {
+	origin, far := conversations(t)
+	asked := &Run{
+		Key: newKey(t), Addresses: []Address{{"tcp", netip.MustParseAddrPort("192.0.2.1:1"), "eth0", 100}}, Host: "b",
+		Args: []string{"--recursive"}, Sources: []string{"a", "b"}, Dest: "c", Columns: 80,
+	}
+	long := bytes.Repeat([]byte("0123456789"), 3*outputBytes/10)
+	ended := make(chan error, 1)
+	go func() {
+		_, got, err := far.Asked()
+		if err == nil && !reflect.DeepEqual(got, asked) {
+			err = fmt.Errorf("asked for %+v, want %+v", got, asked)
+		}
+		_, outErr := far.Stdout().Write(long)
+		_, errErr := far.Stderr().Write([]byte("told"))
+		ended <- errors.Join(err, outErr, errErr, far.End(3))
+	}()
+	var stdout, stderr bytes.Buffer
+	code, err := origin.AskRun(asked, &stdout, &stderr)
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if err != nil || code != 3 || !bytes.Equal(stdout.Bytes(), long) || stderr.String() != "told" {
+		t.Errorf("code %d, %v, %d bytes, %q", code, err, stdout.Len(), &stderr)
+	}
+}
+
+// TestSecretIsNotPrinted: neither what carries a key nor an error shows it.
+func TestSecretIsNotPrinted(t *testing.T) {
+	k := newKey(t)
+	if text := fmt.Sprintf("%v %+v %#v", Serve{Key: k}, &Run{Key: k}, k); strings.Contains(text, string(k.Secret[:])) {
+		t.Error("a secret shows")
+	}
+	origin, far := conversations(t)
+	go far.Close()
+	_, err := origin.AskServe(&Serve{Key: k})
+	if !errors.Is(err, ErrPipe) && err == nil {
+		t.Errorf("a pipe that ended: %v", err)
+	}
+}
+
+func FuzzMessages(f *testing.F) {
+	for _, fields := range []any{
+		serveFields{Key: keyFields{"a", make([]byte, trust.SecretBytes)}, Sources: []string{"x"}},
+		runFields{Key: keyFields{"a", make([]byte, trust.SecretBytes)}, Addresses: []Address{{"tcp", netip.MustParseAddrPort("192.0.2.1:1"), "e", 1}}},
+		Offer{Home: "/h", Expanded: [][]string{{"a"}}},
+		refusalFields{"no"},
+	} {
+		for _, k := range []kind{kindServe, kindRun, kindOffer} {
+			var b bytes.Buffer
+			if err := writeMessage(&b, k, fields); err != nil {
+				f.Fatal(err)
+			}
+			f.Add(b.Bytes())
+		}
+	}
+	f.Add(binary.LittleEndian.AppendUint32([]byte{1}, 1<<31))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		k, body, err := readMessage(bytes.NewReader(b))
+		if err != nil {
+			return
+		}
+		switch k {
+		case kindServe:
+			if s, err := decodeServe(body); err == nil && trust.CheckID(s.Key.ID) != nil {
+				t.Fatalf("%q", s.Key.ID)
+			}
+		case kindRun:
+			if r, err := decodeRun(body); err == nil && checkAddresses(r.Addresses) != nil {
+				t.Fatalf("%+v", r.Addresses)
+			}
+		case kindOffer:
+			o, err := decodeOffer(body)
+			if err != nil {
+				return
+			}
+			if len(o.Addresses) > MaxAddresses || len(o.Home) == 0 || o.Home[0] != '/' {
+				t.Fatalf("%+v", o)
+			}
+		}
+	})
+}

@@ -1,0 +1,139 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Errors of starting a far end that have a remedy.
+var (
+	// ErrMissing: the remote shell has no such program.
+	ErrMissing = errors.New("gdrcp was not found there")
+	// ErrVersion: the far end is of another version.
+	ErrVersion = errors.New("gdrcp there is of another version")
+)
+
+// Origin starts far ends on one host.
+type Origin struct {
+	Rsh        []string // the remote shell command, see SplitCommand
+	User, Host string   // User may be empty
+	// RemotePath names the program there. The remote shell evaluates it, so it
+	// may be more than a path, as rsync's --rsync-path.
+	RemotePath string
+	// Protocol is the version that the far end must speak, and Version what
+	// this end calls itself.
+	Protocol int
+	Version  string
+	// Stderr takes what the remote shell command prints for the user.
+	Stderr io.Writer
+}
+
+// Link is a far end that runs. Its Mux carries data.
+type Link struct {
+	*Mux
+	*Conversation
+	process *process
+	origin  *Origin
+}
+
+// Connect starts a far end. Asking for a password may take any time, so only
+// ctx bounds it. The error is one line; what the remote shell command said of
+// it has been shown.
+func (o *Origin) Connect(ctx context.Context) (*Link, error) {
+	link, silent, err := o.connect(ctx, []string{o.RemotePath, FarEndCommand})
+	if silent != nil {
+		err = o.diagnose(silent.process)
+	}
+	return link, err
+}
+
+// silence is a command that ended without a banner.
+type silence struct {
+	process *process
+	lines   []string // what it printed instead
+}
+
+// connect runs words on the host that start a far end.
+func (o *Origin) connect(ctx context.Context, run []string) (*Link, *silence, error) {
+	command := Command{Rsh: o.Rsh, User: o.User, Host: o.Host, Run: run}
+	p, err := command.start(o.Stderr)
+	if err != nil {
+		return nil, nil, err
+	}
+	unblock := context.AfterFunc(ctx, func() { p.out.Close() })
+	banner, err := readBanner(p.read)
+	if !unblock() {
+		p.abort()
+		return nil, nil, context.Cause(ctx)
+	}
+	var none *noBannerError
+	switch {
+	case err == nil && banner.Protocol == o.Protocol:
+		link, err := o.link(ctx, p)
+		return link, nil, err
+	case err == nil:
+		err = fmt.Errorf("%w: %s on %s, %s here (protocol %d, here %d)", ErrVersion, banner.Version, o.Host, o.Version, banner.Protocol, o.Protocol)
+	case errors.As(err, &none):
+		p.Close()
+		return nil, &silence{p, none.lines}, nil
+	default:
+		err = fmt.Errorf("%s: %w", o.Host, err)
+	}
+	p.abort()
+	return nil, nil, err
+}
+
+// link begins to talk to a far end that has shown its banner.
+func (o *Origin) link(ctx context.Context, p *process) (*Link, error) {
+	m, err := NewMux(p, true)
+	if err != nil {
+		p.Close()
+		return nil, err
+	}
+	control, err := m.Control(ctx)
+	if err != nil {
+		m.Close()
+		return nil, err
+	}
+	return &Link{Mux: m, Conversation: converse(control), process: p, origin: o}, nil
+}
+
+// diagnose says why there was no banner. The process has ended.
+func (o *Origin) diagnose(p *process) error {
+	program := o.RemotePath
+	switch p.code() {
+	case exitSSH:
+		return fmt.Errorf("%s cannot reach or log in to %s (exit code %d)", p.name(), o.Host, exitSSH)
+	case exitNoCommand:
+		return fmt.Errorf("%w: %s has no %s in the PATH of its shell", ErrMissing, o.Host, program)
+	case exitNotRun:
+		return fmt.Errorf("%w: %s on %s cannot be started", ErrMissing, program, o.Host)
+	case exitUnknownCommand:
+		return fmt.Errorf("%w: %s on %s does not know the command %s", ErrVersion, program, o.Host, FarEndCommand)
+	}
+	return fmt.Errorf("%s on %s ended before it answered (%s: %s)", program, o.Host, p.name(), p.ending())
+}
+
+// exitUnknownCommand is how a gdrcp ends that has no far end.
+const exitUnknownCommand = 2
+
+// Failure is why the link has ended, in a line; nil while it stands.
+func (l *Link) Failure() error {
+	select {
+	case <-l.Done():
+	default:
+		return nil
+	}
+	select {
+	case <-l.process.ended:
+		return fmt.Errorf("%w: %s to %s: %s", ErrPipe, l.process.name(), l.origin.Host, l.process.ending())
+	case <-time.After(endTimeout): // the pipe is closed, and the command stays
+		return fmt.Errorf("%w: %s to %s", ErrPipe, l.process.name(), l.origin.Host)
+	}
+}
+
+// Close ends the far end, and waits until the remote shell command has ended.
+func (l *Link) Close() error { return errors.Join(l.Conversation.Close(), l.Mux.Close()) }

@@ -1,0 +1,290 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The test binary is the far end, too: it is started as one with farEndEnv set
+// to the protocol version that it is to speak.
+const farEndEnv = "REMOTE_TEST_FAR_END"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(farEndEnv) != "" {
+		os.Exit(testFarEnd(os.Args[1:]))
+	}
+	os.Exit(m.Run())
+}
+
+type stdio struct {
+	io.Reader
+	io.WriteCloser
+}
+
+// testFarEnd offers its own protocol version as the name of an address.
+func testFarEnd(args []string) int {
+	if len(args) > 0 && args[0] == "--version" {
+		return 0
+	}
+	protocol, err := strconv.Atoi(os.Getenv(farEndEnv))
+	if err != nil {
+		return 1
+	}
+	_, c, err := Answer(context.Background(), stdio{os.Stdin, os.Stdout}, Banner{protocol, "test"})
+	if err != nil {
+		return 1
+	}
+	s, _, err := c.Asked()
+	if err != nil {
+		return 1
+	}
+	exe, _ := os.Executable()
+	// Who has read the offer may hang up before this end is told that it was sent.
+	_ = c.Offer(&Offer{Home: exe, Expanded: make([][]string, len(s.Sources))})
+	_ = c.Hear(context.Background())
+	return 0
+}
+
+// testOrigin starts far ends in a shell on this host, in the place of ssh.
+func testOrigin(t *testing.T, remotePath string) (*Origin, *bytes.Buffer) {
+	t.Helper()
+	stderr := &bytes.Buffer{}
+	return &Origin{
+		Rsh: []string{"sh", "-c", `shift; exec sh -c "$*"`, "rsh"}, Host: "here",
+		RemotePath: remotePath, Protocol: 5, Version: "mine", Stderr: stderr,
+	}, stderr
+}
+
+func self(t *testing.T) string {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return exe
+}
+
+func TestConnect(t *testing.T) {
+	o, stderr := testOrigin(t, "cd / && "+farEndEnv+"=5 "+self(t))
+	link, err := o.Connect(t.Context())
+	if err != nil {
+		t.Fatalf("%v: %s", err, stderr)
+	}
+	offer, err := link.AskServe(&Serve{Key: newKey(t)})
+	if err != nil || offer.Home != self(t) {
+		t.Fatalf("%+v, %v", offer, err)
+	}
+	if err := link.Failure(); err != nil {
+		t.Errorf("a link that stands: %v", err)
+	}
+	start := time.Now()
+	if err := link.Close(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(start); took > leaveTimeout || link.process.code() != 0 {
+		t.Errorf("the far end took %s to end with code %d: %s", took, link.process.code(), stderr)
+	}
+}
+
+// TestFarEndDies: the origin learns of it, and how.
+func TestFarEndDies(t *testing.T) {
+	o, _ := testOrigin(t, farEndEnv+"=5 "+self(t))
+	link, err := o.Connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer link.Close()
+	if _, err := link.AskServe(&Serve{Key: newKey(t)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := link.process.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-link.Done():
+	case <-time.After(10 * time.Second):
+		t.Fatal("nobody tells that the far end is gone")
+	}
+	if err := link.Failure(); !errors.Is(err, ErrPipe) || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestWhyThereIsNoFarEnd(t *testing.T) {
+	for _, c := range []struct {
+		name, path string
+		is         error
+		says       string
+	}{
+		{"missing", "no-such-program", ErrMissing, "no-such-program"},
+		{"not a program", "/etc/passwd", ErrMissing, "cannot be started"},
+		{"another version", farEndEnv + "=4 " + self(t), ErrVersion, "test on here, mine here"},
+		{"no far end", "exit 2;", ErrVersion, FarEndCommand},
+		{"no login", "exit 255;", nil, "cannot reach or log in"},
+		{"ends", "exit 9;", nil, "exit status 9"},
+		{"noise", "echo Welcome;" + farEndEnv + "=5 " + self(t), nil, `"Welcome"`},
+		{"endless noise", "exec yes;", nil, `"y"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o, _ := testOrigin(t, c.path)
+			_, err := o.Connect(t.Context())
+			if err == nil || c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%v; want %v, saying %s", err, c.is, c.says)
+			}
+		})
+	}
+	o, _ := testOrigin(t, "gdrcp")
+	o.Rsh = []string{"/no/such/ssh"}
+	if _, err := o.Connect(t.Context()); err == nil || !strings.Contains(err.Error(), "/no/such/ssh") {
+		t.Errorf("no remote shell command: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	o, _ = testOrigin(t, "exec sleep 60;")
+	if _, err := o.Connect(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a host that says nothing: %v", err)
+	}
+}
+
+// cacheOf is a cache directory of its own for the shell that stands for another
+// host, with PATH as given.
+func cacheOf(t *testing.T, path string) string {
+	t.Helper()
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	t.Setenv("PATH", path)
+	t.Setenv(farEndEnv, "5") // of what is started there
+	return filepath.Join(cache, "gdrcp")
+}
+
+func uname(t *testing.T) string {
+	t.Helper()
+	out, err := exec.Command("uname", "-sm").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func TestBootstrap(t *testing.T) {
+	broken := filepath.Join(t.TempDir(), "broken")
+	if err := os.WriteFile(broken, []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	machine := uname(t)
+	binaries := []Binary{{"/no/such/file", machine}, {self(t), "Other machine"}, {broken, machine}, {self(t), machine}}
+	for _, sums := range []string{"sha256sum", "cksum"} {
+		t.Run(sums, func(t *testing.T) {
+			path := os.Getenv("PATH")
+			if sums == "cksum" {
+				path = toolsWithout(t, "sha256sum")
+			}
+			cache := cacheOf(t, path)
+			o, stderr := testOrigin(t, "gdrcp")
+			o.Rsh[0] = "/bin/sh"
+			told := 0
+			tell := func(string) { told++ }
+			bootstrap := func() {
+				t.Helper()
+				link, err := o.Bootstrap(t.Context(), binaries, tell)
+				if err != nil {
+					t.Fatalf("%v: %s", err, stderr)
+				}
+				defer link.Close()
+				offer, err := link.AskServe(&Serve{Key: newKey(t)})
+				if err != nil || filepath.Dir(offer.Home) != cache {
+					t.Fatalf("it runs from %+v, %v; want %s", offer, err, cache)
+				}
+			}
+			bootstrap()
+			if told != 2 { // the broken one and the good one
+				t.Errorf("%d copies", told)
+			}
+			bootstrap()
+			if told != 2 {
+				t.Error("what was there already was copied again")
+			}
+			file := onlyFile(t, cache)
+			if err := os.WriteFile(file, []byte("#!/bin/sh\necho damaged\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			bootstrap()
+			if told != 4 {
+				t.Errorf("another content was used: %d copies", told)
+			}
+			if onlyFile(t, cache) != file {
+				t.Error("the cache has another file now")
+			}
+		})
+	}
+}
+
+// toolsWithout is a PATH with what the scripts need, but for one.
+func toolsWithout(t *testing.T, left string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, tool := range []string{"sh", "uname", "cat", "mkdir", "chmod", "mv", "rm", "cksum", "sha256sum"} {
+		file, err := exec.LookPath(tool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tool == left {
+			continue
+		}
+		if err := os.Symlink(file, filepath.Join(dir, tool)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func onlyFile(t *testing.T, dir string) string {
+	t.Helper()
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) != 1 {
+		t.Fatalf("in %s: %v, %v", dir, files, err)
+	}
+	return filepath.Join(dir, files[0].Name())
+}
+
+func TestBootstrapThatCannot(t *testing.T) {
+	cacheOf(t, os.Getenv("PATH"))
+	o, _ := testOrigin(t, "gdrcp")
+	silent := func(string) {}
+	if _, err := o.Bootstrap(t.Context(), []Binary{{self(t), "Other machine"}}, silent); err == nil || !strings.Contains(err.Error(), "there is no gdrcp for that") {
+		t.Errorf("another machine: %v", err)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("XDG_CACHE_HOME", file)
+	if _, err := o.Bootstrap(t.Context(), []Binary{{self(t), uname(t)}}, silent); err == nil || !strings.Contains(err.Error(), "cannot be written") {
+		t.Errorf("no cache directory: %v", err)
+	}
+}
+
+// TestFingerprints compares with the tools that the scripts use.
+func TestFingerprints(t *testing.T) {
+	prints, err := fingerprints([]Binary{{Path: self(t)}})
+	if err != nil || len(prints) != 1 {
+		t.Fatalf("%v, %v", prints, err)
+	}
+	sha, err := exec.Command("sha256sum", self(t)).Output()
+	if err != nil || !strings.HasPrefix(string(sha), prints[0].sha256+" ") {
+		t.Errorf("sha256sum says %s, %v; here it is %s", sha, err, prints[0].sha256)
+	}
+	crc, err := exec.Command("cksum", self(t)).Output()
+	if words := strings.Fields(string(crc)); err != nil || len(words) < 2 || words[0]+"-"+words[1] != prints[0].cksum {
+		t.Errorf("cksum says %s, %v; here it is %s", crc, err, prints[0].cksum)
+	}
+}

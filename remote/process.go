@@ -1,0 +1,132 @@
+package remote
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+const (
+	// leaveTimeout is how long the remote shell command may take to end once
+	// its stdin has ended.
+	leaveTimeout = 3 * time.Second
+	// endTimeout is between the end of a command and that of its pipe, whichever
+	// comes first.
+	endTimeout = 500 * time.Millisecond
+	// exitNoCommand is the exit code of a shell that finds no such command, and
+	// exitNotRun that of one that cannot start it (POSIX, 2.8.2). exitSSH is
+	// that of ssh for its own errors (ssh(1)).
+	exitNoCommand = 127
+	exitNotRun    = 126
+	exitSSH       = 255
+)
+
+// Command is something to be run on another host, through the user's own remote
+// shell command.
+type Command struct {
+	Rsh        []string // the remote shell command, and options to it
+	User, Host string   // User may be empty
+	Run        []string // words for the remote shell, which evaluates them
+}
+
+// args are those of the remote shell command, in rsync's order.
+func (c *Command) args() []string {
+	args := append([]string(nil), c.Rsh...)
+	if c.User != "" {
+		args = append(args, "-l", c.User)
+	}
+	return append(append(args, c.Host), c.Run...)
+}
+
+// process is a remote shell command that runs.
+type process struct {
+	cmd   *exec.Cmd
+	stdin *os.File
+	out   *os.File
+	read  *bufio.Reader // of out
+	ended chan struct{}
+	err   error // of Wait, once ended
+}
+
+// start runs the command. What it writes to stderr goes there. It stays in the
+// process group, so that it can ask for a password, and ^C ends it too.
+func (c *Command) start(stderr io.Writer) (*process, error) {
+	theirs, stdin, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	out, stdout, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, theirs.Close(), stdin.Close())
+	}
+	args := c.args()
+	p := &process{cmd: exec.Command(args[0], args[1:]...), stdin: stdin, out: out, ended: make(chan struct{})}
+	p.read = bufio.NewReaderSize(out, maxLineBytes)
+	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = theirs, stdout, stderr
+	p.cmd.WaitDelay = leaveTimeout // a master connection of ssh may keep stderr
+	err = p.cmd.Start()
+	theirs.Close()
+	stdout.Close()
+	if err != nil {
+		stdin.Close()
+		out.Close()
+		var notFound *exec.Error
+		if errors.As(err, &notFound) {
+			err = notFound.Err
+		}
+		return nil, fmt.Errorf("start the remote shell command %q: %w", args[0], err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.ended)
+		// A child of the command may still have the pipes. What was written is
+		// read before they end.
+		time.AfterFunc(endTimeout, func() {
+			stdin.Close()
+			out.Close()
+		})
+	}()
+	return p, nil
+}
+
+func (p *process) Read(b []byte) (int, error)  { return p.read.Read(b) }
+func (p *process) Write(b []byte) (int, error) { return p.stdin.Write(b) }
+
+// Close ends the command's stdin and waits until it has ended; not for ever.
+func (p *process) Close() error {
+	p.stdin.Close()
+	select {
+	case <-p.ended:
+	case <-time.After(leaveTimeout):
+		_ = p.cmd.Process.Kill() // fails where it has just ended
+		<-p.ended
+	}
+	p.out.Close()
+	return nil
+}
+
+// abort ends a command of which nothing more is wanted.
+func (p *process) abort() {
+	p.out.Close()
+	_ = p.cmd.Process.Kill() // fails where it has just ended
+	p.Close()
+}
+
+// code is the exit code; -1 where a signal ended it. After ended only.
+func (p *process) code() int { return p.cmd.ProcessState.ExitCode() }
+
+// name is the remote shell command, for messages.
+func (p *process) name() string { return filepath.Base(p.cmd.Path) }
+
+// ending says in words how the command ended. After ended only.
+func (p *process) ending() string {
+	if p.cmd.ProcessState == nil {
+		return p.err.Error()
+	}
+	return p.cmd.ProcessState.String()
+}

@@ -15,7 +15,7 @@ func TestArrange(t *testing.T) {
 	}{
 		{in: "a b -r", out: "--recursive -- a b"},
 		{in: "-r a b", out: "--recursive -- a b"},
-		{in: "a -rp b", out: "--recursive --preserve -- a b"},
+		{in: "a -rp b", out: "--recursive --perms -- a b"},
 		{in: "a -- -r b", out: "-- a -r b"},
 		{in: "-- a b --", out: "-- a b --"},
 		{in: "- b", out: "-- - b"},

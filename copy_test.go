@@ -123,13 +123,13 @@ func TestWhatIsTold(t *testing.T) {
 		{"-v --transport tcp --qps 2", "", `gdrcp: from 127\.0\.0\.1:\d+ to 127\.0\.0\.1:\d+, 2 queue pairs, 16 slots of 1MiB(, write-with-imm)?\n` +
 			`\.\na\nlink\nsub\nsub/b\n` + `gdrcp: meta root [0-9a-f]{64}, \S+ .?i?B on the wire, 0 repairs, first byte after \d+ ms\n` + last},
 	} {
-		r := gdrcp(t, append(strings.Fields(c.options), "-r", dir+"/t", s.url("copy"+strings.ReplaceAll(c.options, " ", "")))...).want(t, exitOK)
+		r := gdrcp(t, append(strings.Fields(c.options), "-rl", dir+"/t", s.url("copy"+strings.ReplaceAll(c.options, " ", "")))...).want(t, exitOK)
 		if !regexp.MustCompile("^"+c.err+"$").MatchString(r.err) || r.out != c.out {
 			t.Errorf("%s wrote %q and\n%s\nwant\n%s", c.options, r.out, r.err, c.err)
 		}
 	}
 	// The server tells every session in a line, with the same root.
-	r := gdrcp(t, "-r", s.url("copy"), dir+"/back").want(t, exitOK)
+	r := gdrcp(t, "-rl", s.url("copy"), dir+"/back").want(t, exitOK)
 	root := r.err[strings.Index(r.err, "root xxh3"):]
 	waitFor(t, s.errs, regexp.MustCompile(`gdrcp: 127\.0\.0\.1:\d+: push "/copy": 2 files, 2 directories, 1 link, .*`+root))
 	waitFor(t, s.errs, regexp.MustCompile(`gdrcp: 127\.0\.0\.1:\d+: pull "/copy": 2 files, 2 directories, 1 link, .*`+root))
@@ -180,7 +180,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-func TestPreserve(t *testing.T) {
+func TestModesAndTimes(t *testing.T) {
 	s := startServer(t)
 	dir := t.TempDir()
 	makeFiles(t, dir, map[string]string{"t/a": "A"})
@@ -193,7 +193,7 @@ func TestPreserve(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	gdrcp(t, dir+"/t", s.url("kept"), "-rp").want(t, exitOK)
+	gdrcp(t, dir+"/t", s.url("kept"), "-rpt").want(t, exitOK)
 	gdrcp(t, s.url("kept"), "-r", dir+"/plain").want(t, exitOK)
 	for name, preserved := range map[string]bool{s.root + "/kept": true, dir + "/plain": false} {
 		for _, path := range []string{name, name + "/a"} {

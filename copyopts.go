@@ -12,11 +12,9 @@ func (c *copying) flags() []cli.Flag {
 	return slices.Concat(
 		about(topicSelect,
 			onOff("recursive", "copy directories", &o.Recursive, "r"),
-			onOff("follow", "copy what symbolic links lead to instead of the links", &o.Follow, "L"),
+			onOff("follow", "copy what symbolic links lead to instead of the links", &o.Follow, "L", "copy-links"),
 		),
-		about(topicKept,
-			onOff("preserve", "keep modes and times of change", &o.Preserve, "p"),
-		),
+		metadataFlags(o),
 		about(topicCheck,
 			checkedFlag("hash", "`xxh3|blake3|crc32c|sha256` how pieces are digested (xxh3; blake3 where a GPU has the slots)", hash(&o.Hash)),
 			&cli.StringFlag{Name: "manifest", Usage: "the copy must be what manifest `FILE` says: the rest is not published (exit code 4)", Destination: &o.Manifest},

@@ -22,7 +22,7 @@ func TestManifestOfACopy(t *testing.T) {
 	dir := t.TempDir()
 	makeFiles(t, dir, map[string]string{"t/a": "A", "t/big": strings.Repeat("0123456789abcdef", 150_000), "t/empty": "", "t/sub/b": "B"})
 	for _, hash := range []string{"xxh3", "blake3", "crc32c", "sha256"} {
-		pushed := gdrcp(t, "-rp", "--hash", hash, "--write-manifest", dir+"/copied", dir+"/t", s.url(hash)).want(t, exitOK)
+		pushed := gdrcp(t, "-rpt", "--hash", hash, "--write-manifest", dir+"/copied", dir+"/t", s.url(hash)).want(t, exitOK)
 		created := gdrcp(t, "manifest", "create", dir+"/t", "-o", dir+"/created", "--hash", hash).want(t, exitOK)
 		if a, b := rootIn(t, pushed.err), rootIn(t, created.err); a != b || !strings.HasPrefix(a, hash) {
 			t.Errorf("%s: the copy has root %s, the manifest %s", hash, a, b)

@@ -20,7 +20,7 @@ func TestTransferOptions(t *testing.T) {
 	var root string
 	for i, options := range []string{
 		"", "--qps 4", "--slots 1", "--slots 2 --chunk-size 2MiB", "--chunk-size 64M --slots 2", "--imm send", "--imm auto", "--no-fsync",
-		"--compress zstd", "--compress s2", "--compress auto", "--compress off", "-p", "-L",
+		"--compress zstd", "--compress s2", "--compress auto", "--compress off", "-p", "-L", "-a", "-a --no-o --no-times", "-og --numeric-ids",
 	} {
 		name := filepath.Join("case", string(rune('a'+i)))
 		makeFiles(t, s.root, map[string]string{"case/": ""})
@@ -51,7 +51,7 @@ func TestFollowLinks(t *testing.T) {
 	if err := os.Symlink("../blobs/x", dir+"/t/model"); err != nil {
 		t.Fatal(err)
 	}
-	gdrcp(t, "-r", dir+"/t", s.url("links")).want(t, exitOK)
+	gdrcp(t, "-rl", dir+"/t", s.url("links")).want(t, exitOK)
 	gdrcp(t, "-rL", dir+"/t", s.url("files")).want(t, exitOK)
 	gdrcp(t, dir+"/t/model", s.url("file")).want(t, exitOK)
 	want := map[string]string{"links/model": "-> ../blobs/x", "files/model": "content", "file": "content"}

@@ -62,7 +62,7 @@ func BenchmarkSinkSmallFiles(b *testing.B) {
 
 func writeMany(b *testing.B, dir string, files, batch int, data []byte, preserve bool) {
 	b.Helper()
-	sink, err := OpenSink(SinkOptions{Dest: dir, Preserve: preserve})
+	sink, err := OpenSink(SinkOptions{Dest: dir, Keep: Keep{Modes: preserve, Times: preserve}})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func writeMany(b *testing.B, dir string, files, batch int, data []byte, preserve
 	if err := sink.Place(&manifest.Entry{Type: manifest.Dir, Path: "."}, "tree"); err != nil {
 		b.Fatal(err)
 	}
-	if err := sink.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: ".", Mode: 0o755}); err != nil {
+	if err := sink.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: ".", Mode: 0o755}, nil); err != nil {
 		b.Fatal(err)
 	}
 	temps := make([]*Temp, 0, batch)
@@ -81,7 +81,7 @@ func writeMany(b *testing.B, dir string, files, batch int, data []byte, preserve
 			_, err = t.WriteAt(data, 0)
 		}
 		if err == nil {
-			err = t.Finish()
+			err = t.Finish(nil)
 		}
 		if err != nil {
 			b.Fatal(err)

@@ -78,10 +78,10 @@ func TestTemporaryNamesAreReserved(t *testing.T) {
 	if err := put(s, fileEntry(tempName(), "x"), "x"); !errors.Is(err, ErrReserved) {
 		t.Errorf("file: %v", err)
 	}
-	if err := s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: tempName(), Target: "x"}); !errors.Is(err, ErrReserved) {
+	if err := s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: tempName(), Target: "x"}, nil); !errors.Is(err, ErrReserved) {
 		t.Errorf("link: %v", err)
 	}
-	if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: tempName(), Mode: 0o755}); err != nil {
+	if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: tempName(), Mode: 0o755}, nil); err != nil {
 		t.Errorf("directory: %v", err)
 	}
 }

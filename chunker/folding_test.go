@@ -57,7 +57,7 @@ func TestNamesThatFoldDoNotReplaceEachOther(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 	}
-	if err := s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: "LINK", Target: "first"}); err != nil {
+	if err := s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: "LINK", Target: "first"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	link("FILE", "file")
@@ -67,7 +67,7 @@ func TestNamesThatFoldDoNotReplaceEachOther(t *testing.T) {
 		if err := put(s, fileEntry(name, "second"), "second"); !errors.Is(err, ErrTaken) {
 			t.Errorf("file %s: %v", name, err)
 		}
-		err := s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: name, Target: "second"})
+		err := s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: name, Target: "second"}, nil)
 		if !errors.Is(err, ErrTaken) {
 			t.Errorf("link %s: %v", name, err)
 		}
@@ -81,14 +81,14 @@ func TestDirectoriesThatFoldAreNotMerged(t *testing.T) {
 	s := foldingSink(t, dir)
 	entry := func(path string) *manifest.Entry { return &manifest.Entry{Type: manifest.Dir, Path: path, Mode: 0o755} }
 	for _, name := range []string{"DIR", "was"} {
-		if err := s.Mkdir(entry(name)); err != nil {
+		if err := s.Mkdir(entry(name), nil); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 	}
 	if err := os.Rename(filepath.Join(dir, "DIR"), filepath.Join(dir, "dir")); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Mkdir(entry("dir")); !errors.Is(err, ErrTaken) {
+	if err := s.Mkdir(entry("dir"), nil); !errors.Is(err, ErrTaken) {
 		t.Errorf("second: %v", err)
 	}
 }

@@ -153,7 +153,7 @@ func begin(s *Sink, e *manifest.Entry, content string) (*Temp, error) {
 	}
 	_, err = temp.WriteAt([]byte(content), 0)
 	if err == nil {
-		err = temp.Finish()
+		err = temp.Finish(nil)
 	}
 	if err != nil {
 		return nil, errors.Join(err, temp.Discard())

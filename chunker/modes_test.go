@@ -40,7 +40,7 @@ func TestModesWithoutPreserve(t *testing.T) {
 	}
 	for _, mode := range []uint32{0o777, 0o555, 0o070, 0o2777} {
 		d := manifest.Entry{Type: manifest.Dir, Path: fmt.Sprintf("dir-%o", mode), Mode: mode}
-		if err := s.Mkdir(&d); err != nil {
+		if err := s.Mkdir(&d, nil); err != nil {
 			t.Error(err)
 		}
 		if err := put(s, fileEntry(d.Path+"/x", "x"), "x"); err != nil {
@@ -67,7 +67,7 @@ func TestPreserve(t *testing.T) {
 	asNobody(t, dir, func() {
 		const when = 1_500_000_000_123_456_789
 		for run := range 2 { // the second over what the first has closed
-			s := sinkInto(t, dir, SinkOptions{Preserve: true})
+			s := sinkInto(t, dir, SinkOptions{Keep: Keep{Modes: true, Times: true}})
 			for _, e := range []manifest.Entry{
 				{Type: manifest.Dir, Path: "d", Mode: 0o500, MtimeNs: when},
 				{Type: manifest.File, Path: "d-f", Mode: 0o4755, MtimeNs: when},
@@ -78,7 +78,7 @@ func TestPreserve(t *testing.T) {
 			} {
 				var err error
 				if e.Type == manifest.Dir {
-					err = s.Mkdir(&e)
+					err = s.Mkdir(&e, nil)
 				} else {
 					err = put(s, &e, "")
 				}
@@ -118,14 +118,14 @@ func TestSettleBelowClosedParent(t *testing.T) {
 	noLeaks(t)
 	dir := t.TempDir()
 	asNobody(t, dir, func() {
-		s := sinkInto(t, dir, SinkOptions{Preserve: true})
+		s := sinkInto(t, dir, SinkOptions{Keep: Keep{Modes: true, Times: true}})
 		s.dirs.max = minCachedDirs
-		if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: "p", Mode: 0}); err != nil {
+		if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: "p", Mode: 0}, nil); err != nil {
 			t.Error(err)
 		}
 		for i := range minCachedDirs + 10 {
 			e := manifest.Entry{Type: manifest.Dir, Path: fmt.Sprintf("p/%04d", i), Mode: 0o511, MtimeNs: 1e18}
-			if err := s.Mkdir(&e); err != nil {
+			if err := s.Mkdir(&e, nil); err != nil {
 				t.Error(err)
 			}
 		}
@@ -149,8 +149,8 @@ func TestInheritedGroupStays(t *testing.T) {
 		if err := unix.Chmod(dir, 0o2755); err != nil {
 			t.Fatal(err)
 		}
-		s := sinkInto(t, dir, SinkOptions{Preserve: preserve})
-		if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: "d", Mode: 0o2500}); err != nil {
+		s := sinkInto(t, dir, SinkOptions{Keep: Keep{Modes: preserve, Times: preserve}})
+		if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: "d", Mode: 0o2500}, nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.FinishDirs(); err != nil {
@@ -173,9 +173,9 @@ func TestInterruptedCopyLeavesModes(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		s := sinkInto(t, dir, SinkOptions{Preserve: true})
+		s := sinkInto(t, dir, SinkOptions{Keep: Keep{Modes: true, Times: true}})
 		for _, path := range []string{"p", "p/closed", "p/open"} {
-			if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: path, Mode: 0o711}); err != nil {
+			if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: path, Mode: 0o711}, nil); err != nil {
 				t.Error(err)
 			}
 			wantMode(t, filepath.Join(dir, path), modes[path]|0o700)
@@ -205,8 +205,8 @@ func TestForeignDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	asNobody(t, dir, func() {
-		s := sinkInto(t, dir, SinkOptions{Preserve: true})
-		err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: "d", Mode: 0o755, MtimeNs: 1e18})
+		s := sinkInto(t, dir, SinkOptions{Keep: Keep{Modes: true, Times: true}})
+		err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: "d", Mode: 0o755, MtimeNs: 1e18}, nil)
 		if !errors.Is(err, unix.EPERM) {
 			t.Errorf("a directory of root: %v", err)
 		}

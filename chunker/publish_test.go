@@ -123,7 +123,7 @@ func publishSome(dir string) error {
 	if err := put(s, fileEntry("one", "1"), "1"); err != nil {
 		return err
 	}
-	if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: "d", Mode: 0o755}); err != nil {
+	if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: "d", Mode: 0o755}, nil); err != nil {
 		return err
 	}
 	batch := func(prefix string) error {
@@ -140,13 +140,13 @@ func publishSome(dir string) error {
 	if err := errors.Join(batch("d/a"), batch("d/b")); err != nil {
 		return err
 	}
-	if err := s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: "link", Target: "x"}); err != nil {
+	if err := s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: "link", Target: "x"}, nil); err != nil {
 		return err
 	}
 	if err := put(s, fileEntry("d/one", "1"), "1"); err != nil {
 		return err
 	}
-	if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: "empty", Mode: 0o755}); err != nil {
+	if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: "empty", Mode: 0o755}, nil); err != nil {
 		return err
 	}
 	return errors.Join(s.FinishDirs(), s.Close())
@@ -215,7 +215,7 @@ func TestPublishBatch(t *testing.T) {
 		var want []string
 		for i := range 12 { // more directories than are synced one by one
 			d := fmt.Sprintf("d%02d", i)
-			if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: d, Mode: 0o755}); err != nil {
+			if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: d, Mode: 0o755}, nil); err != nil {
 				t.Fatal(err)
 			}
 			temp, err := begin(s, fileEntry(d+"/f", d), d)

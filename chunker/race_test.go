@@ -62,8 +62,8 @@ func TestSinkSymlinkRace(t *testing.T) {
 					return
 				}
 				name := fmt.Sprintf("a/b/f-%d-%d", w, i)
-				_ = s.Symlink(&manifest.Entry{Path: name + "l", Target: "x"})
-				_ = s.Mkdir(&manifest.Entry{Path: name + "d"})
+				_ = s.Symlink(&manifest.Entry{Path: name + "l", Target: "x"}, nil)
+				_ = s.Mkdir(&manifest.Entry{Path: name + "d"}, nil)
 				err = put(s, fileEntry(name, "x"), "x")
 				mu.Lock()
 				if err == nil {

@@ -24,8 +24,8 @@ type SinkOptions struct {
 	// MustBeDir: Dest has to be a directory, as with several sources. A
 	// trailing slash of Dest says the same.
 	MustBeDir bool
-	// Preserve keeps modes and times of change.
-	Preserve bool
+	// Keep is what is kept of the source's metadata.
+	Keep Keep
 	// NoFsync leaves it to the kernel when published files reach the disk.
 	NoFsync bool
 }

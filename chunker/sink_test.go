@@ -81,7 +81,7 @@ func TestPlace(t *testing.T) {
 					return
 				}
 				if test.single == &topDir {
-					if err := s.Mkdir(&topDir); err != nil {
+					if err := s.Mkdir(&topDir, nil); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -126,10 +126,10 @@ func TestHostileEntryPaths(t *testing.T) {
 			t.Errorf("created %q", path)
 			_ = temp.Discard()
 		}
-		if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: path}); err == nil {
+		if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: path}, nil); err == nil {
 			t.Errorf("made directory %q", path)
 		}
-		if err := s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: path, Target: "t"}); err == nil {
+		if err := s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: path, Target: "t"}, nil); err == nil {
 			t.Errorf("made link %q", path)
 		}
 	}
@@ -138,11 +138,11 @@ func TestHostileEntryPaths(t *testing.T) {
 	}
 	wantTree(t, dir, "dst/", "dst/link>..", "dst/abs>"+dir, "dst/file=")
 
-	many := openSink(t, SinkOptions{Dest: dir + "/dst", Preserve: true})
+	many := openSink(t, SinkOptions{Dest: dir + "/dst", Keep: Keep{Modes: true, Times: true}})
 	if err := many.Place(nil, ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := many.Mkdir(&topDir); !errors.Is(err, ErrEscape) {
+	if err := many.Mkdir(&topDir, nil); !errors.Is(err, ErrEscape) {
 		t.Errorf("the destination as one of several sources: %v", err)
 	}
 	one := openSink(t, SinkOptions{Dest: dir + "/dst/one"})
@@ -162,8 +162,8 @@ func FuzzSinkStaysInside(f *testing.F) {
 		dir := t.TempDir()
 		makeTree(t, dir, "dst/", "dst/d/", "dst/l>..")
 		s := sinkInto(t, dir+"/dst", SinkOptions{NoFsync: true})
-		_ = s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: path})
-		_ = s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: path, Target: path})
+		_ = s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: path}, nil)
+		_ = s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: path, Target: path}, nil)
 		_ = put(s, fileEntry(path, "x"), "x")
 		entries, err := os.ReadDir(dir)
 		if err != nil || len(entries) != 1 {
@@ -179,10 +179,10 @@ func TestWrongKindInPlace(t *testing.T) {
 	if _, err := s.Create(fileEntry("d", "")); !errors.Is(err, ErrIsDir) {
 		t.Errorf("file for a directory: %v", err)
 	}
-	if err := s.Symlink(&manifest.Entry{Path: "d", Target: "x"}); !errors.Is(err, ErrIsDir) {
+	if err := s.Symlink(&manifest.Entry{Path: "d", Target: "x"}, nil); !errors.Is(err, ErrIsDir) {
 		t.Errorf("link for a directory: %v", err)
 	}
-	if err := s.Mkdir(&manifest.Entry{Path: "f"}); !errors.Is(err, ErrNotDir) {
+	if err := s.Mkdir(&manifest.Entry{Path: "f"}, nil); !errors.Is(err, ErrNotDir) {
 		t.Errorf("directory for a file: %v", err)
 	}
 	// One that comes to be after Create.
@@ -202,7 +202,7 @@ func TestWrongKindInPlace(t *testing.T) {
 	if _, err := s.Create(fileEntry("fifo", "x")); !errors.Is(err, ErrInTheWay) {
 		t.Errorf("file for a fifo: %v", err)
 	}
-	if err := s.Symlink(&manifest.Entry{Path: "fifo", Target: "x"}); !errors.Is(err, ErrInTheWay) {
+	if err := s.Symlink(&manifest.Entry{Path: "fifo", Target: "x"}, nil); !errors.Is(err, ErrInTheWay) {
 		t.Errorf("link for a fifo: %v", err)
 	}
 	if st, err := os.Lstat(dir + "/fifo"); err != nil || st.Mode()&os.ModeNamedPipe == 0 {
@@ -213,9 +213,9 @@ func TestWrongKindInPlace(t *testing.T) {
 func TestSymlinks(t *testing.T) {
 	dir := t.TempDir()
 	makeTree(t, dir, "file=old", "link>old", "outside=")
-	s := sinkInto(t, dir, SinkOptions{Preserve: true})
+	s := sinkInto(t, dir, SinkOptions{Keep: Keep{Modes: true, Times: true}})
 	for _, path := range []string{"file", "link", "new"} {
-		err := s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: path, Target: "/etc/passwd", MtimeNs: 1234567890123456789})
+		err := s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: path, Target: "/etc/passwd", MtimeNs: 1234567890123456789}, nil)
 		if err != nil {
 			t.Error(err)
 		}
@@ -224,7 +224,7 @@ func TestSymlinks(t *testing.T) {
 			t.Errorf("%s: %v, %v", path, info.ModTime(), err)
 		}
 	}
-	if err := s.Symlink(&manifest.Entry{Path: "empty"}); err == nil {
+	if err := s.Symlink(&manifest.Entry{Path: "empty"}, nil); err == nil {
 		t.Error("a link to nothing")
 	}
 	// A file takes a link's place, and leaves alone what the link points to.
@@ -240,7 +240,7 @@ func TestCopyTree(t *testing.T) {
 	src, dst := t.TempDir(), t.TempDir()
 	makeTree(t, src, "a/", "a/b/", "a-b/", "empty/", "a/x=1", "a/b/y=22", "a-b/z=", "a.b=3", "link>a/x")
 	tree := openLocal(t, false, Source{Path: src, Name: "."})
-	sink := openSink(t, SinkOptions{Dest: dst, Preserve: true})
+	sink := openSink(t, SinkOptions{Dest: dst, Keep: Keep{Modes: true, Times: true}})
 	if err := sink.Place(&topDir, "new"); err != nil {
 		t.Fatal(err)
 	}
@@ -277,9 +277,9 @@ func copyTree(t *testing.T, tree *Tree, sink *Sink, batch int) {
 		}
 		switch e := f.Entry; e.Type {
 		case manifest.Dir:
-			err = sink.Mkdir(&e)
+			err = sink.Mkdir(&e, nil)
 		case manifest.Symlink:
-			err = sink.Symlink(&e)
+			err = sink.Symlink(&e, nil)
 		default:
 			temps = append(temps, copyFile(t, tree, sink, &e))
 		}

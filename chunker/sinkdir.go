@@ -18,8 +18,11 @@ import (
 type dirToSettle struct {
 	entry   string
 	target  string
+	made    bool   // by this sink
 	mode    uint32 // as it is to be in the end, permission bits
+	setID   uint32 // and these, where it gets its owner and group
 	mtimeNs int64
+	attrs   *Attributes
 	was     widened
 }
 
@@ -31,15 +34,15 @@ type widened struct {
 }
 
 // Mkdir makes a directory, or accepts one that exists. Its contents may follow
-// at once; see SettleDirs for its mode and time. ErrNotDir: a file or link is
-// in its place.
-func (s *Sink) Mkdir(e *manifest.Entry) error {
+// at once; see SettleDirs for its mode, time and owner. ErrNotDir: a file or
+// link is in its place.
+func (s *Sink) Mkdir(e *manifest.Entry, a *Attributes) error {
 	target, err := s.target("make directory", e.Path)
 	if err != nil {
 		return err
 	}
 	if target == "." {
-		return s.adoptDir(e, s.base, target, widened{})
+		return s.adoptDir(e, a, s.base, target, widened{})
 	}
 	parentPath, leaf := splitPath(target)
 	parent, err := s.dir(parentPath)
@@ -47,18 +50,15 @@ func (s *Sink) Mkdir(e *manifest.Entry) error {
 		return opErr("make directory", e.Path, err)
 	}
 	defer parent.release()
-	mode := e.Mode & 0o777
-	if s.opt.Preserve {
-		mode = e.Mode & 0o1777
-	}
-	err = uninterrupted(func() error { return unix.Mkdirat(parent.fd, leaf, mode|0o700) })
+	d := s.settling(e, a, target)
+	err = uninterrupted(func() error { return unix.Mkdirat(parent.fd, leaf, d.mode|0o700) })
 	if err != nil && err != unix.EEXIST {
 		return opErr("make directory", e.Path, err)
 	}
 	made := err == nil
 	var was widened
 	h, err := s.openDirAt(parent, leaf, target)
-	if !made && err != nil && s.opt.Preserve && errors.Is(err, unix.EACCES) {
+	if !made && err != nil && s.opt.Keep.Modes && errors.Is(err, unix.EACCES) {
 		h, was, err = s.openClosedDir(parent, leaf, target)
 	}
 	if err != nil {
@@ -71,36 +71,60 @@ func (s *Sink) Mkdir(e *manifest.Entry) error {
 		if parent.folds(leaf, h.ino) && s.isClaimed(inode{h.dev, h.ino}) {
 			return kindErr("make directory", e.Path, ErrTaken)
 		}
-		return s.adoptDir(e, h, target, was)
+		return s.adoptDir(e, a, h, target, was)
 	}
 	s.claimNew(parent, leaf, h.ino)
 	s.markUnsynced(parent)
-	if s.opt.Preserve || mode&0o700 != 0o700 {
-		s.addToSettle(dirToSettle{entry: e.Path, target: target, mode: mode, mtimeNs: e.MtimeNs})
+	d.made = true
+	if s.changesDirs(a) || d.mode&0o700 != 0o700 {
+		s.addToSettle(d)
 	}
 	return nil
 }
 
-// adoptDir takes an existing directory. Only with Preserve is anything about it
-// changed: it is made writable for its owner until it is settled. That it may be
-// settled at all is found out now, while the entry can still fail.
-func (s *Sink) adoptDir(e *manifest.Entry, h *dirHandle, target string, was widened) error {
-	if !s.opt.Preserve {
+// settling is what a directory is to be in the end.
+func (s *Sink) settling(e *manifest.Entry, a *Attributes, target string) dirToSettle {
+	d := dirToSettle{entry: e.Path, target: target, mode: e.Mode & 0o777, mtimeNs: e.MtimeNs, attrs: a}
+	if s.opt.Keep.Modes {
+		d.mode, d.setID = s.keptMode(e.Mode)
+	}
+	return d
+}
+
+// changesDirs reports whether directories that exist get anything of the source's.
+func (s *Sink) changesDirs(a *Attributes) bool {
+	return s.opt.Keep.Modes || s.opt.Keep.Times || a.owns()
+}
+
+// adoptDir takes an existing directory. Only what is to be kept is changed of it;
+// where modes are, it is made writable for its owner until it is settled. That it
+// may be settled at all is found out now, while the entry can still fail.
+func (s *Sink) adoptDir(e *manifest.Entry, a *Attributes, h *dirHandle, target string, was widened) error {
+	if !s.changesDirs(a) {
 		return nil
 	}
+	d := s.settling(e, a, target)
 	var st unix.Stat_t
 	if err := fstat(h.fd, &st); err != nil {
 		return opErr("stat", e.Path, err)
 	}
-	if st.Mode&0o700 != 0o700 {
+	d.was = was
+	switch keep := s.opt.Keep; {
+	case keep.Modes && st.Mode&0o700 != 0o700:
 		if err := fchmod(h.fd, st.Mode&0o7777|0o700); err != nil {
 			return opErr("make writable", e.Path, err)
 		}
-		was = widened{true, st.Mode & 0o7777}
-	} else if err := setMtime(h.fd, ".", nanoseconds(st.Mtim)); err != nil {
-		return opErr("set time of", e.Path, err)
+		d.was = widened{true, st.Mode & 0o7777}
+	case keep.Times:
+		if err := setMtime(h.fd, ".", nanoseconds(st.Mtim)); err != nil {
+			return opErr("set time of", e.Path, err)
+		}
+	case keep.Modes && st.Mode&0o1777 != d.mode:
+		if err := fchmod(h.fd, st.Mode&0o7777); err != nil {
+			return opErr("set mode of", e.Path, err)
+		}
 	}
-	s.addToSettle(dirToSettle{entry: e.Path, target: target, mode: e.Mode & 0o1777, mtimeNs: e.MtimeNs, was: was})
+	s.addToSettle(d)
 	return nil
 }
 
@@ -153,18 +177,18 @@ func (s *Sink) openClosedDir(parent *dirHandle, leaf, target string) (*dirHandle
 // Symlink makes a symbolic link, in place of a file or link that may be there.
 // What it points to is not looked at: nothing is ever written through a link.
 // ErrIsDir: a directory is in its place; ErrInTheWay: what no copy replaces.
-func (s *Sink) Symlink(e *manifest.Entry) error {
+func (s *Sink) Symlink(e *manifest.Entry, a *Attributes) error {
 	parent, leaf, err := s.parentOf("make link", e.Path)
 	if err != nil {
 		return err
 	}
 	defer parent.release()
-	err = s.symlinkAt(e, parent, leaf)
+	err = s.symlinkAt(e, a, parent, leaf)
 	switch err {
 	case nil:
 		s.claimNew(parent, leaf, 0)
 	case unix.EEXIST:
-		err = s.replaceBySymlink(e, parent, leaf)
+		err = s.replaceBySymlink(e, a, parent, leaf)
 	}
 	if err != nil {
 		return opErr("make link", e.Path, err)
@@ -174,17 +198,21 @@ func (s *Sink) Symlink(e *manifest.Entry) error {
 }
 
 // symlinkAt makes the link under a name that must be free.
-func (s *Sink) symlinkAt(e *manifest.Entry, parent *dirHandle, name string) error {
+func (s *Sink) symlinkAt(e *manifest.Entry, a *Attributes, parent *dirHandle, name string) error {
 	if err := uninterrupted(func() error { return unix.Symlinkat(e.Target, parent.fd, name) }); err != nil {
 		return err
 	}
-	if !s.opt.Preserve {
-		return nil
+	err := a.applyToLink(parent.fd, name)
+	if err == nil && s.opt.Keep.Times {
+		err = setMtime(parent.fd, name, e.MtimeNs)
 	}
-	return setMtime(parent.fd, name, e.MtimeNs)
+	if err != nil {
+		_ = unlinkat(parent.fd, name)
+	}
+	return err
 }
 
-func (s *Sink) replaceBySymlink(e *manifest.Entry, parent *dirHandle, leaf string) error {
+func (s *Sink) replaceBySymlink(e *manifest.Entry, a *Attributes, parent *dirHandle, leaf string) error {
 	var st unix.Stat_t
 	if err := fstatat(parent.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
@@ -196,7 +224,7 @@ func (s *Sink) replaceBySymlink(e *manifest.Entry, parent *dirHandle, leaf strin
 		return ErrInTheWay
 	}
 	name := tempName()
-	err := s.symlinkAt(e, parent, name)
+	err := s.symlinkAt(e, a, parent, name)
 	if err == nil {
 		err = s.moveInto(parent, name, leaf, 0)
 	}
@@ -288,7 +316,7 @@ func (s *Sink) settleDir(d dirToSettle) error {
 		return opErr("settle directory", d.entry, err)
 	}
 	defer h.release()
-	if s.opt.Preserve {
+	if s.opt.Keep.Times {
 		// Before the mode, which may take away the right to look up ".".
 		if err := setMtime(h.fd, ".", d.mtimeNs); err != nil {
 			return opErr("set time of", d.entry, err)
@@ -298,20 +326,34 @@ func (s *Sink) settleDir(d dirToSettle) error {
 	if err := fstat(h.fd, &st); err != nil {
 		return opErr("stat", d.entry, err)
 	}
-	mode := d.mode
-	if !s.opt.Preserve {
-		// What is there has been through the umask; only what was added for
-		// filling it goes.
-		mode = st.Mode & 0o1777 &^ (0o700 &^ d.mode)
+	if err := d.attrs.chown(&st, func(uid, gid int) error { return unix.Fchown(h.fd, uid, gid) }); err != nil {
+		return opErr("set owner of", d.entry, err)
 	}
-	// A group that a directory inherits from its parent (setgid) is a matter
-	// of the place, not of the source.
-	mode |= st.Mode & unix.S_ISGID
-	if st.Mode&0o7777 != mode {
+	if mode := s.settledMode(&d, &st); st.Mode&0o7777 != mode {
 		if err := fchmod(h.fd, mode); err != nil {
 			return opErr("set mode of", d.entry, err)
 		}
 	}
 	s.markUnsynced(h)
 	return nil
+}
+
+// settledMode is the mode that a directory is to have in the end, as far as it
+// now is: st has its owner and group already.
+func (s *Sink) settledMode(d *dirToSettle, st *unix.Stat_t) uint32 {
+	switch {
+	case s.opt.Keep.Modes:
+		mode := d.mode | d.attrs.lent(d.setID, st)
+		if s.opt.Root == nil && d.attrs.lent(unix.S_ISGID, st) != 0 {
+			return mode
+		}
+		// A group that a directory inherits from its parent (setgid) is a matter
+		// of the place, unless it has the source's group.
+		return mode | st.Mode&unix.S_ISGID
+	case d.made:
+		// What is there has been through the umask; only what was added for
+		// filling it goes.
+		return st.Mode & (0o1777 | unix.S_ISGID) &^ (0o700 &^ d.mode)
+	}
+	return st.Mode & 0o7777
 }

@@ -57,6 +57,8 @@ type Temp struct {
 	mtimeNs int64
 	have    uint32       // permission bits it was made with
 	want    uint32       // those it is to have
+	setID   uint32       // and these, where it gets its owner and group
+	owner   unix.Stat_t  // whose it is, by Uid and Gid
 	written atomic.Int64 // end of the last byte written
 
 	mu    sync.RWMutex // read: writes; write: changes of state
@@ -85,8 +87,9 @@ func (s *Sink) Create(e *manifest.Entry) (*Temp, error) {
 
 func (t *Temp) create(sourceMode uint32) error {
 	mode, exact := sourceMode&0o777, false
-	if t.sink.opt.Preserve {
-		mode, exact = sourceMode&0o1777, true
+	if t.sink.opt.Keep.Modes {
+		mode, t.setID = t.sink.keptMode(sourceMode)
+		exact = true
 	}
 	if !t.dir.fresh {
 		t.sink.sweep(t.dir)
@@ -156,6 +159,7 @@ func (t *Temp) open(mode uint32) (made uint32, ok bool, err error) {
 	}
 	if err == nil && locked && st.Nlink > 0 {
 		t.fd, t.name, t.ino = fd, name, st.Ino
+		t.owner.Uid, t.owner.Gid = st.Uid, st.Gid
 		return st.Mode, true, nil
 	}
 	_ = unlinkat(t.dir.fd, name)
@@ -263,9 +267,10 @@ func (t *Temp) pwrite(p []byte, off int64) (int, error) {
 	return unix.Pwrite(t.fd, p, off)
 }
 
-// Finish ends the writing: the file gets its full size, mode and time. Only
+// Finish ends the writing: the file gets its full size, owner, mode and time, in
+// this order, for a change of the owner takes set-ID bits away (chown(2)). Only
 // Publish or Discard may follow.
-func (t *Temp) Finish() error {
+func (t *Temp) Finish(a *Attributes) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.state != tempOpen {
@@ -276,12 +281,16 @@ func (t *Temp) Finish() error {
 			return opErr("set size of", t.path, err)
 		}
 	}
+	if err := a.chown(&t.owner, func(uid, gid int) error { return unix.Fchown(t.fd, uid, gid) }); err != nil {
+		return opErr("set owner of", t.path, err)
+	}
+	t.want |= a.lent(t.setID, &t.owner)
 	if t.have != t.want {
 		if err := fchmod(t.fd, t.want); err != nil {
 			return opErr("set mode of", t.path, err)
 		}
 	}
-	if t.sink.opt.Preserve {
+	if t.sink.opt.Keep.Times {
 		err := setMtime(t.fd, "", t.mtimeNs)
 		if err == unix.EINVAL || err == unix.ENOENT { // before Linux 5.8
 			err = setMtime(t.dir.fd, t.name, t.mtimeNs)

@@ -39,7 +39,7 @@ func TestConcurrentWrites(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if err := temp.Finish(); err != nil {
+	if err := temp.Finish(nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Lstat(filepath.Join(dir, "f")); !errors.Is(err, os.ErrNotExist) {
@@ -71,7 +71,7 @@ func TestTempMisuse(t *testing.T) {
 	if _, err := temp.WriteAt([]byte("x"), 0); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("write after Publish: %v", err)
 	}
-	if err := temp.Finish(); !errors.Is(err, os.ErrClosed) {
+	if err := temp.Finish(nil); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("finish after Publish: %v", err)
 	}
 	if err := temp.Discard(); err != nil {
@@ -116,7 +116,7 @@ func TestSparseWrites(t *testing.T) {
 			if n, err := temp.WriteSparse(p, test.off); n != len(p) || err != nil {
 				t.Fatal(n, err)
 			}
-			if err := temp.Finish(); err != nil {
+			if err := temp.Finish(nil); err != nil {
 				t.Fatal(err)
 			}
 			if err := s.Publish([]*Temp{temp})[0]; err != nil {

@@ -217,12 +217,15 @@ type attributes struct {
 	mode   uint32
 	stamp  Stamp
 	blocks int64 // of 512 bytes
+	uid    uint32
+	gid    uint32
+	links  uint64 // names of the inode
 }
 
 func (a *attributes) isDir() bool { return a.mode&unix.S_IFMT == unix.S_IFDIR }
 
 func attributesOf(st *unix.Stat_t) attributes {
-	return attributes{mode: st.Mode, blocks: st.Blocks, stamp: stampOf(st)}
+	return attributes{mode: st.Mode, blocks: st.Blocks, stamp: stampOf(st), uid: st.Uid, gid: st.Gid, links: uint64(st.Nlink)}
 }
 
 // lookUp returns the attributes of an entry by its path.
@@ -256,7 +259,7 @@ func (t *Tree) statAt(parent *dirHandle, leaf, path string) (attributes, error) 
 	if !ok {
 		return attributes{}, unix.ENOTSUP
 	}
-	return attributes{mode: followed.Mode, blocks: followed.Blocks, stamp: Stamp{
+	return attributes{mode: followed.Mode, blocks: followed.Blocks, uid: followed.Uid, gid: followed.Gid, links: uint64(followed.Nlink), stamp: Stamp{
 		Size:    followed.Size,
 		MtimeNs: nanoseconds(unix.Timespec(followed.Mtim)),
 		CtimeNs: nanoseconds(unix.Timespec(followed.Ctim)),

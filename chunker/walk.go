@@ -25,6 +25,9 @@ type Found struct {
 	Sparse bool
 	// AllocBytes is what the file takes on its disk.
 	AllocBytes int64
+	// UID and GID are its owner and group, and Links is how many names it has.
+	UID, GID uint32
+	Links    uint64
 	// Problem is why this entry cannot be copied; of Entry only Path is sure
 	// to be set then. A directory whose contents cannot be read, and a source
 	// whose name is taken, can come with a path that was found before.
@@ -257,7 +260,7 @@ func (w *Walker) describe(l *level, dir *dirHandle, leaf, path string) *Found {
 	}
 	w.found = Found{
 		Entry: manifest.Entry{Path: path, Mode: a.mode & 0o7777, MtimeNs: a.stamp.MtimeNs},
-		Stamp: a.stamp,
+		Stamp: a.stamp, UID: a.uid, GID: a.gid, Links: a.links,
 	}
 	f := &w.found
 	switch a.mode & unix.S_IFMT {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 
@@ -46,6 +47,7 @@ type announcer struct {
 	scratch tlvWriter
 	total   totals
 	told    bool // a total was sent
+	names   accountNames
 }
 
 // entry announces what the walk found, or tells why it cannot be copied.
@@ -57,8 +59,11 @@ func (a *announcer) entry(f *chunker.Found) error {
 		}
 		return a.refuse(f.Entry.Path, outcome, f.Problem)
 	}
+	if f.Entry.Type == manifest.Symlink && a.params.flags&flagLinks == 0 {
+		return a.refuse(f.Entry.Path, Skipped, fmt.Errorf("%q: %w", f.Entry.Path, errLinkSkipped))
+	}
 	e := &srcEntry{stamp: f.Stamp}
-	e.planned = planned{Entry: f.Entry, sparse: f.Sparse && f.Entry.Type == manifest.File, allocBytes: f.AllocBytes}
+	e.planned = planned{Entry: f.Entry, owners: a.ownersOf(f), sparse: f.Sparse && f.Entry.Type == manifest.File, allocBytes: f.AllocBytes}
 	if err := a.account.lookup(&e.booking); errors.Is(err, errNotAsManifest) {
 		return a.refuse(e.Path, Corrupt, err)
 	} else if err != nil {

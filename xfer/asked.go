@@ -50,10 +50,10 @@ func (a *asked) check(e *manifest.Entry) error {
 	}
 	top, _, below := strings.Cut(e.Path, "/")
 	switch {
-	case a.flags&flagRecursive == 0 && (e.Type != manifest.File || below):
+	case a.flags&flagRecursive == 0 && (e.Type == manifest.Dir || below):
 		return fmt.Errorf("%w: %q announced, which takes -r, and that was not asked for", ErrProtocol, e.Path)
-	case a.flags&flagFollow != 0 && e.Type == manifest.Symlink:
-		return fmt.Errorf("%w: %q announced as a link, and links were to be followed", ErrProtocol, e.Path)
+	case e.Type == manifest.Symlink && (a.flags&flagFollow != 0 || a.flags&flagLinks == 0):
+		return fmt.Errorf("%w: %q announced as a link, and links were to be followed or left out", ErrProtocol, e.Path)
 	case more, a.names != nil && !a.names[top], a.alone && a.name != "." && e.Path != a.name:
 		return fmt.Errorf("%w: %q announced, which was not asked for", ErrProtocol, e.Path)
 	}

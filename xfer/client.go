@@ -39,8 +39,8 @@ func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst st
 	if strings.HasSuffix(dst, "/") {
 		h.flags |= flagMustBeDir
 	}
-	// A link named on the command line without -r is followed, as cp does it.
-	follow := o.Follow || !o.Recursive
+	// A link named on the command line without -r or -l is followed, as cp does it.
+	follow := followsNamed(o.Recursive, o.Links, o.Follow)
 	tree, err := chunker.OpenLocal(namedSources(sources), follow)
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst stri
 	if len(paths) > 1 {
 		h.flags |= flagMany
 	}
-	store, err := chunker.OpenSink(chunker.SinkOptions{Dest: dst, MustBeDir: len(paths) > 1, Preserve: o.Preserve, NoFsync: o.NoFsync})
+	store, err := chunker.OpenSink(chunker.SinkOptions{Dest: dst, MustBeDir: len(paths) > 1, Keep: keepOf(h.flags), NoFsync: o.NoFsync})
 	if err != nil {
 		return nil, err
 	}
@@ -152,12 +152,13 @@ func (o *Options) hello(m mode) (*hello, error) {
 	for _, f := range []struct {
 		on   bool
 		flag uint64
-	}{{o.Recursive, flagRecursive}, {o.Follow, flagFollow}, {o.Preserve, flagPreserve}, {o.NoFsync, flagNoFsync},
+	}{{o.Recursive, flagRecursive}, {o.Follow, flagFollow}, {o.NoFsync, flagNoFsync},
 		{local.flushAlways, flagFlush}, {local.direct, flagDirect}} {
 		if f.on {
 			h.flags |= f.flag
 		}
 	}
+	h.flags |= o.metadataFlags()
 	return h, nil
 }
 
@@ -206,7 +207,7 @@ func (h *hello) params() params {
 
 // checkSingle makes sure that the only source can be copied at all.
 func checkSingle(stat, lstat func(string) (os.FileInfo, error), path string, o *Options) error {
-	if o.Recursive && !o.Follow {
+	if !followsNamed(o.Recursive, o.Links, o.Follow) {
 		stat = lstat
 	}
 	st, err := stat(path)

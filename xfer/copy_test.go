@@ -88,7 +88,7 @@ func (w way) client(f rdmatest.Faults) *xfer.Client {
 
 // options for a test over w. What was not copied is logged.
 func (w way) options(t testing.TB) xfer.Options {
-	return xfer.Options{Recursive: true, Transport: w.provider.Name(), Timeouts: w.timeouts(), Report: func(e xfer.Event) {
+	return xfer.Options{Recursive: true, Links: true, Transport: w.provider.Name(), Timeouts: w.timeouts(), Report: func(e xfer.Event) {
 		if e.Kind == xfer.EventFile && e.Outcome != xfer.Copied {
 			t.Logf("not copied: %s", e.Text)
 		}

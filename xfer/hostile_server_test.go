@@ -121,6 +121,7 @@ func TestHostileServer(t *testing.T) {
 		{"a tree for a file", []string{"file"}, Options{}, "file", []planned{dirAt("."), fileAt("x", 4)}},
 		{"a link for a file", []string{"file"}, Options{}, "file", []planned{linkTo("file", "/etc/passwd")}},
 		{"a link that was to be followed", []string{"dir"}, Options{Recursive: true, Follow: true}, "dir", []planned{dirAt("."), linkTo("x", "/etc")}},
+		{"a link that was to be left out", []string{"dir"}, Options{Recursive: true}, "dir", []planned{dirAt("."), linkTo("x", "/etc")}},
 		{"one more of several", []string{"a", "b"}, Options{}, "", []planned{fileAt(".bashrc", 4), fileAt("a", 4)}},
 		{"below one of several", []string{"a", "b"}, Options{}, "", []planned{fileAt("a/x", 4)}},
 		{"a tree among files", []string{"a", "b"}, Options{}, "", []planned{dirAt("a"), fileAt("a/x", 4)}},
@@ -175,7 +176,7 @@ func TestServersOwnKinds(t *testing.T) {
 		{"the contents of a tree", "dir/x/.", []planned{dirAt("."), fileAt("y", 4)}},
 		{"the contents of all", "/", []planned{dirAt("."), fileAt("y", 4)}},
 	} {
-		a := newAsked(&hello{paths: []string{tc.path}, flags: flagRecursive})
+		a := newAsked(&hello{paths: []string{tc.path}, flags: flagRecursive | flagLinks})
 		for i := range tc.entries {
 			if err := a.check(&tc.entries[i].Entry); err != nil {
 				t.Errorf("%s: %v", tc.name, err)

@@ -70,7 +70,7 @@ func hostile(t *testing.T, addr netip.AddrPort, m mode, path string, talk func(c
 // hostileHello is hostile with a hello that change has changed.
 func hostileHello(t *testing.T, addr netip.AddrPort, m mode, path string, change func(*hello), talk func(ctx context.Context, s *session) error) error {
 	t.Helper()
-	o := Options{Slots: hostileSlots, Transport: "tcp", Recursive: true, Timeouts: shortTimeouts()}
+	o := Options{Slots: hostileSlots, Transport: "tcp", Recursive: true, Links: true, Timeouts: shortTimeouts()}
 	o.complete()
 	h, err := o.hello(m)
 	if err != nil {

@@ -296,7 +296,7 @@ func (k *sink) completeLocked(e *sinkEntry) error {
 	if t == nil || err != nil {
 		return err
 	}
-	if err := t.Finish(); err != nil {
+	if err := t.Finish(e.attrs); err != nil {
 		if errors.Is(err, chunker.ErrNoSpace) {
 			return err
 		}

@@ -23,6 +23,7 @@ const (
 // must know to prepare for it.
 type planned struct {
 	manifest.Entry
+	owners
 	sparse     bool
 	allocBytes int64
 }
@@ -41,6 +42,7 @@ func appendEntry(b []byte, e *planned, scratch *tlvWriter) []byte {
 	if e.Type == manifest.Symlink {
 		w.str(tagEntTarget, e.Target)
 	}
+	e.owners.appendTo(w)
 	if e.sparse {
 		w.uint(tagEntAlloc, uint64(e.allocBytes))
 		w.uint(tagEntSparse, 1)
@@ -105,7 +107,7 @@ func (e *planned) field(tag byte, v []byte) error {
 		return nil
 	case tagEntType, tagEntSize, tagEntMode, tagEntMtime, tagEntAlloc, tagEntSparse:
 	default:
-		return unknownField(tag)
+		return e.owners.field(tag, v)
 	}
 	u, err := tlvUint(tag, v)
 	if err != nil {

@@ -31,8 +31,12 @@ const (
 type Options struct {
 	Recursive bool
 	Follow    bool // -L
-	Preserve  bool // -p: modes and times
 	NoFsync   bool
+
+	// What is kept of the source, with rsync's meanings: links as links, else
+	// they are left out; permission bits; times of change; owner and group by
+	// name, or with NumericIDs by number.
+	Links, Perms, Times, Owner, Group, NumericIDs bool
 
 	Transport  string // "auto", "verbs" or "tcp"
 	Require    string // "", "verbs" or "gpudirect"

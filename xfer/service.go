@@ -130,7 +130,7 @@ func (v *Server) serve(s *session, h *hello) (*service, error) {
 		}
 		store, err := chunker.OpenSink(chunker.SinkOptions{
 			Root: v.cfg.Root, Dest: h.paths[0], MustBeDir: h.flags&flagMustBeDir != 0,
-			Preserve: h.flags&flagPreserve != 0, NoFsync: h.flags&flagNoFsync != 0,
+			Keep: keepOf(h.flags), NoFsync: h.flags&flagNoFsync != 0,
 		})
 		if err != nil {
 			return nil, err
@@ -138,15 +138,15 @@ func (v *Server) serve(s *session, h *hello) (*service, error) {
 		out.conversation, out.close = newSink(s, store, o.Tally, acct), store.Close
 		return out, nil
 	}
-	recursive, follow := h.flags&flagRecursive != 0, h.flags&flagFollow != 0
+	recursive, links, follow := h.flags&flagRecursive != 0, h.flags&flagLinks != 0, h.flags&flagFollow != 0
 	if len(h.paths) == 1 {
-		o.Recursive, o.Follow = recursive, follow
+		o.Recursive, o.Links, o.Follow = recursive, links, follow
 		if err := checkSingle(v.under((*os.Root).Stat), v.under((*os.Root).Lstat), h.paths[0], &o); err != nil {
 			return nil, err
 		}
 		out.name = sourceName(h.paths[0])
 	}
-	tree, err := chunker.OpenRooted(v.cfg.Root, namedSources(h.paths), follow || !recursive)
+	tree, err := chunker.OpenRooted(v.cfg.Root, namedSources(h.paths), followsNamed(recursive, links, follow))
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 // sinkEntry is an announced entry at the sink, until its end has been told.
 type sinkEntry struct {
 	booking
+	attrs *chunker.Attributes // what it is to have beside its Entry; nil for nothing
 
 	mu      sync.Mutex
 	temp    *chunker.Temp
@@ -60,6 +61,7 @@ type sink struct {
 	ended     bool
 	placed    bool
 	totalTold bool // a total was told: plans may go out
+	names     accountNames
 	// needed is the bytes of announced files that are not yet written.
 	needed atomic.Int64
 
@@ -229,7 +231,7 @@ func (k *sink) entries(ctx context.Context, body []byte) error {
 		if id != k.announced || id-k.settledUpTo() >= entryWindow || k.ended {
 			return fmt.Errorf("%w: entry %d announced, %d was next", ErrProtocol, id, k.announced)
 		}
-		e := &sinkEntry{}
+		e := &sinkEntry{attrs: k.attributesOf(p)}
 		e.planned, e.id = *p, id
 		if err := k.asked.check(&p.Entry); err != nil {
 			return err
@@ -287,9 +289,9 @@ func (k *sink) prepare(e *sinkEntry) error {
 	if err == nil {
 		switch e.Type {
 		case manifest.Dir:
-			err = k.store.Mkdir(&e.Entry)
+			err = k.store.Mkdir(&e.Entry, e.attrs)
 		case manifest.Symlink:
-			err = k.store.Symlink(&e.Entry)
+			err = k.store.Symlink(&e.Entry, e.attrs)
 		default:
 			return nil
 		}

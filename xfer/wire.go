@@ -149,7 +149,7 @@ type railAddr struct {
 const (
 	flagRecursive = 1 << iota
 	flagFollow
-	flagPreserve
+	flagModes
 	flagNoFsync
 	flagMustBeDir
 	flagMany   // several sources
@@ -160,7 +160,7 @@ const (
 
 // flagsKnown are the flags that this version understands: those above, and
 // those that stand beside what they are for.
-const flagsKnown = flagsBasic
+const flagsKnown = flagsBasic | flagsMetadata
 
 // Tags of a hello's fields.
 const (

@@ -154,7 +154,7 @@ func (h *host) compareTree(ctx context.Context) ([]row, error) {
 	scp := h.copier("scp -r", h.plain, "tree-scp", append(h.scp, "-r", h.plain, h.sshDst+"/tree-scp")...)
 	scp.cold = true // it takes long enough
 	values, err := alternate(ctx, h.log, h.rounds, []*competitor{
-		h.copier("gdrcp", h.linux, "tree-gdrcp", h.copyArgs("tcp", []string{"-r", "-p"}, h.linux, h.gdrcp, "tree-gdrcp")...),
+		h.copier("gdrcp", h.linux, "tree-gdrcp", h.copyArgs("tcp", []string{"-rlpt"}, h.linux, h.gdrcp, "tree-gdrcp")...),
 		h.copier("rsync", h.linux, "tree-rsync", "rsync", "-rlpt", "-W", h.linux+"/", "rsync://"+h.rsync+"/dst/tree-rsync"),
 		scp,
 	})

@@ -57,7 +57,7 @@ func transfers(t *testing.T, m *machine, largeBytes int64, files int, slots stri
 	for _, e := range []ends{{true, false}, {false, true}, {true, true}} {
 		for _, chunk := range []string{"1MiB", "4MiB"} {
 			t.Run(fmt.Sprintf("client=%v,server=%v,chunk=%s", e.client, e.server, chunk), func(t *testing.T) {
-				options := append([]string{"-r", "--chunk-size", chunk, "--slots", slots}, e.args()...)
+				options := append([]string{"-rl", "--chunk-size", chunk, "--slots", slots}, e.args()...)
 				back := t.TempDir() + "/back"
 				name := fmt.Sprintf("%v-%v-%s", e.client, e.server, chunk)
 				for _, operands := range [][]string{{src, url + name}, {url + name, back}} {

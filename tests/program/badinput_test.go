@@ -44,7 +44,7 @@ func TestBadOperands(t *testing.T) {
 		{"folder there without -r", []string{"S/folder", "H/x"}, 1, `folder.*-r`},
 		{"into a file here", []string{"S/file", "H/file/x"}, 1, `not a directory`},
 		{"into a file there", []string{"H/file", "S/file/x"}, 1, `not a directory`},
-		{"many onto a file", []string{"H/file", "H/dangling", "S/file", "-r"}, 1, `(?i)not a directory`},
+		{"many onto a file", []string{"H/file", "H/dangling", "S/file", "-rl"}, 1, `(?i)not a directory`},
 		{"folder onto a file", []string{"H/folder", "S/file", "-r"}, 1, `(?i)not a directory|non-directory|is a file`},
 		{"folder onto a file here", []string{"S/folder", "H/file", "-r"}, 1, `(?i)not a directory|non-directory|is a file`},
 		{"no folder there", []string{"H/file", "S/none/x"}, 1, `none.*no such file`},
@@ -189,7 +189,7 @@ func TestNotWritable(t *testing.T) {
 			p.wantFailure(1, `permission denied`)
 		}
 		write(t, from+"/tree/file", "new")
-		p := run(t, how{uid: nobody}, append(s.operands(d, s.via(), "tree", "tree"), "-r", "--transport", "tcp")...)
+		p := run(t, how{uid: nobody}, append(s.operands(d, s.via(), "tree", "tree"), "-rl", "--transport", "tcp")...)
 		p.wantFailure(1, `permission denied`)
 		if text, _ := os.ReadFile(to + "/file"); string(text) != "old" {
 			t.Errorf("the file that could not be replaced holds %q", text)
@@ -221,7 +221,7 @@ func TestUnreadable(t *testing.T) {
 		write(t, from+"/tree/locked/in", "in")
 		must(t, os.Chmod(from+"/tree/a/secret", 0o600))
 		must(t, os.Chmod(from+"/tree/locked", 0o700))
-		p := run(t, how{uid: nobody}, append(s.operands(d, s.via(), "tree", "copy"), "-r", "--transport", "tcp")...)
+		p := run(t, how{uid: nobody}, append(s.operands(d, s.via(), "tree", "copy"), "-rl", "--transport", "tcp")...)
 		p.wantCode(3)
 		p.wantLines(`a/secret.*permission denied`, `locked.*permission denied`)
 		for _, name := range []string{"good", "z/good"} {
@@ -269,7 +269,7 @@ func TestSpecialFiles(t *testing.T) {
 		if err := syscall.Mknod(from+"/tree/device", syscall.S_IFCHR|0o600, 1<<8|3); err == nil {
 			patterns = append(patterns, `device`)
 		}
-		p := s.copy(t, append(s.operands(d, s.via(), "tree", "copy"), "-r")...)
+		p := s.copy(t, append(s.operands(d, s.via(), "tree", "copy"), "-rl")...)
 		p.wantCode(0)
 		p.wantLines(patterns...)
 		if names := namesBelow(t, to+"/copy"); len(names) != 2 {
@@ -298,7 +298,7 @@ func TestChanging(t *testing.T) {
 				makeFile(t, from+"/tree/moving", size, 1)
 				makeFile(t, from+"/tree/zzz", 3*mib, 2)
 				x := (&proxy{bytesPerSecond: 12 * mib}).start(t, s.addr())
-				p := start(t, how{}, append(s.operands(d, x.addr(), "tree", "copy"), "-r", "--transport", "tcp")...)
+				p := start(t, how{}, append(s.operands(d, x.addr(), "tree", "copy"), "-rl", "--transport", "tcp")...)
 				awaitPartial(t, to, p)
 				f, err := os.OpenFile(from+"/tree/moving", os.O_WRONLY, 0)
 				must(t, err)

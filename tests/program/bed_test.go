@@ -23,7 +23,7 @@ func TestVerbsCopies(t *testing.T) {
 					from, to := s.ends(d)
 					makeTree(t, from+"/tree", 60, 1)
 					makeFile(t, from+"/tree/pieces", 9*mib+1, 2)
-					p := s.copy(t, append(append(s.operands(d, s.via(), "tree", "copy"), "-r", "-p", "--json"), options...)...).wantCode(0)
+					p := s.copy(t, append(append(s.operands(d, s.via(), "tree", "copy"), "-rlpt", "--json"), options...)...).wantCode(0)
 					sameTree(t, from+"/tree", to+"/copy", true)
 					e := p.event("summary")
 					if e["transport"] != "verbs" || e["device"] != l.name || e["verified"] != true {

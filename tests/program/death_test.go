@@ -196,7 +196,7 @@ func diesInTree(t *testing.T, l link, d direction, server bool) {
 		files = 300
 	}
 	makeTree(t, from+"/tree", files, 7)
-	operands := append(s.operands(d, s.slowDown(t), "tree", "copy"), "-r")
+	operands := append(s.operands(d, s.slowDown(t), "tree", "copy"), "-rl")
 	client := start(t, how{}, append(l.copyArgs(), operands...)...)
 	for deadline := time.Now().Add(slow(20 * time.Second)); len(someFiles(to+"/copy", 40)) < 40; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -212,7 +212,7 @@ func diesInTree(t *testing.T, l link, d direction, server bool) {
 		<-client.ended
 	}
 	noneWrong(t, from+"/tree", to+"/copy")
-	s.copy(t, append(s.operands(d, s.via(), "tree/.", "copy"), "-r")...).wantCode(0)
+	s.copy(t, append(s.operands(d, s.via(), "tree/.", "copy"), "-rl")...).wantCode(0)
 	sameTree(t, from+"/tree", to+"/copy", false)
 	noTemps(t, to)
 }

@@ -45,7 +45,7 @@ func TestDiskTooSmall(t *testing.T) {
 		makeTree(t, from+"/tree", 600, 1)
 		write(t, to+"/kept", "of old")
 		for _, name := range []string{"big", "tree"} {
-			p := s.copy(t, append(s.operands(d, s.via(), name, "copy"), "-r")...)
+			p := s.copy(t, append(s.operands(d, s.via(), name, "copy"), "-rl")...)
 			p.wantFailure(1, `(?i)no space left|needed`)
 			if left := someFiles(to, 100); len(left) != 1 || len(temps(to)) > 0 {
 				t.Errorf("%s: before the first byte of what cannot fit there are %q %q", name, left, temps(to))
@@ -78,7 +78,7 @@ func TestDiskFills(t *testing.T) {
 			makeFile(t, filepath.Join(from, "tree", "f"+string(rune('a'+i))), 2*mib, i)
 		}
 		x := (&proxy{bytesPerSecond: 12 * mib}).start(t, s.addr())
-		p := start(t, how{}, append(s.operands(d, x.addr(), "tree", "copy"), "-r", "--transport", "tcp")...)
+		p := start(t, how{}, append(s.operands(d, x.addr(), "tree", "copy"), "-rl", "--transport", "tcp")...)
 		awaitPartial(t, to, p)
 		filler, err := os.Create(to + "/filler")
 		must(t, err)
@@ -92,7 +92,7 @@ func TestDiskFills(t *testing.T) {
 		must(t, filler.Close())
 		must(t, os.Remove(to+"/filler"))
 		must(t, os.RemoveAll(to+"/copy"))
-		s.copy(t, append(s.operands(d, s.via(), "tree", "copy"), "-r")...).wantCode(0)
+		s.copy(t, append(s.operands(d, s.via(), "tree", "copy"), "-rl")...).wantCode(0)
 		sameTree(t, from+"/tree", to+"/copy", false)
 		noTemps(t, to)
 	})

@@ -155,7 +155,7 @@ func overGPU(t *testing.T, w *gpuWay, s *sides, d direction, e gpuEnds, root str
 	from, to := s.ends(d)
 	name := "copy-" + e.String()
 	log := len(s.stderr.String())
-	args := append(append(s.operands(d, s.via(), "tree", name), "-r", "-p"), e.args(d)...)
+	args := append(append(s.operands(d, s.via(), "tree", name), "-rlpt"), e.args(d)...)
 	if w.direct() {
 		args = append(args, "--require", "gpudirect")
 	}

@@ -149,7 +149,7 @@ func manyFiles(t *testing.T, d direction, files, dirs int) (client, server int64
 	from, to := s.ends(d)
 	needRoom(t, from, int64(files)*2*6<<10)
 	makeSmallFiles(t, from+"/many", files, dirs)
-	client, server = peaks(t, s, append(s.operands(d, s.via(), "many", "copy"), "-r")...)
+	client, server = peaks(t, s, append(s.operands(d, s.via(), "many", "copy"), "-rl")...)
 	sameCount(t, to+"/copy", files, dirs)
 	s.stop()
 	// A million files are too much to have beside another million.

@@ -27,7 +27,7 @@ func TestNames(t *testing.T) {
 			must(t, os.MkdirAll(from+"/tree/links", 0o755))
 			must(t, os.Symlink(name, from+"/tree/links/"+name))
 		}
-		p := s.copy(t, append(s.operands(d, s.via(), "tree", "copy"), "-r", "-v", "--write-manifest", t.TempDir()+"/m")...)
+		p := s.copy(t, append(s.operands(d, s.via(), "tree", "copy"), "-rl", "-v", "--write-manifest", t.TempDir()+"/m")...)
 		p.wantCode(0)
 		p.checkText(strings.ReplaceAll(p.stderr.String(), strings.Repeat("\\xff", 255), "")) // a name may be long, and is escaped
 		sameTree(t, from+"/tree", to+"/copy", false)
@@ -81,7 +81,7 @@ func TestDeepPaths(t *testing.T) {
 			deep := deepPath(bytes)
 			must(t, source.MkdirAll(deep, 0o755))
 			must(t, source.WriteFile(deep+"/file", []byte("deep"), 0o644))
-			p := s.copy(t, append(s.operands(d, s.via(), "tree", "copy"), "-r")...)
+			p := s.copy(t, append(s.operands(d, s.via(), "tree", "copy"), "-rl")...)
 			copied, err := os.OpenRoot(to + "/copy")
 			if err != nil {
 				t.Fatalf("%v: %s", err, p)

@@ -51,7 +51,7 @@ func TestJSON(t *testing.T) {
 	s := newSides(t, tcpLink())
 	makeTree(t, s.here+"/tree", 40, 1)
 	t.Run("good", func(t *testing.T) {
-		p := s.copy(t, "--json", "-r", s.here+"/tree", s.url("copy")).wantCode(0)
+		p := s.copy(t, "--json", "-rl", s.here+"/tree", s.url("copy")).wantCode(0)
 		e := p.event("summary")
 		for field, want := range map[string]any{"files": 40.0, "links": 2.0, "verified": true, "transport": "tcp", "failed": 0.0, "hash": "xxh3"} {
 			if e[field] != want {
@@ -131,7 +131,7 @@ func TestRoots(t *testing.T) {
 				makeTree(t, s.here+"/tree", 30, 1)
 				makeFile(t, s.here+"/tree/pieces", 3*mib+5, 2)
 				m := t.TempDir() + "/m.zst"
-				p := s.copy(t, "-r", "-p", "--hash", hash, "--write-manifest", m, s.here+"/tree", s.url("copy")).wantCode(0)
+				p := s.copy(t, "-rlpt", "--hash", hash, "--write-manifest", m, s.here+"/tree", s.url("copy")).wantCode(0)
 				sameTree(t, s.here+"/tree", s.there+"/copy", true)
 				s.stop()
 				ours, theirs := root.FindStringSubmatch(p.stderr.String()), root.FindStringSubmatch(s.stderr.String())
@@ -178,7 +178,7 @@ func TestDamagedCopy(t *testing.T) {
 	makeTree(t, s.here+"/tree", 20, 1)
 	makeFile(t, s.here+"/tree/pieces", 4*mib, 2)
 	m := t.TempDir() + "/m"
-	s.copy(t, "-r", "--write-manifest", m, s.here+"/tree", s.url("copy")).wantCode(0)
+	s.copy(t, "-rl", "--write-manifest", m, s.here+"/tree", s.url("copy")).wantCode(0)
 	f, err := os.OpenFile(s.there+"/copy/pieces", os.O_WRONLY, 0)
 	must(t, err)
 	_, err = f.WriteAt([]byte("wrong"), 2*mib+100)
@@ -192,14 +192,14 @@ func TestDamagedCopy(t *testing.T) {
 	p.wantOne(all, `d0/s0/f0.*(?i)missing|(?i)missing.*d0/s0/f0`)
 	p.wantOne(all, `^"?extra`)
 	// Copied back under the manifest, what is wrong is not published.
-	p = s.copy(t, "-r", "--manifest", m, s.url("copy"), s.here+"/back").wantCode(4)
+	p = s.copy(t, "-rl", "--manifest", m, s.url("copy"), s.here+"/back").wantCode(4)
 	for _, name := range []string{"pieces", "extra"} {
 		if _, err := os.Lstat(s.here + "/back/" + name); err == nil {
 			t.Errorf("%s is not what the manifest says, and was published: %s", name, p)
 		}
 	}
 	noneWrong(t, s.here+"/tree", s.here+"/back")
-	s.copy(t, "-r", "--manifest", m, s.here+"/tree", s.url("copy2")).wantCode(0)
+	s.copy(t, "-rl", "--manifest", m, s.here+"/tree", s.url("copy2")).wantCode(0)
 	s.stop()
 }
 
@@ -210,7 +210,7 @@ func TestBadManifests(t *testing.T) {
 	s := newSides(t, tcpLink())
 	makeTree(t, s.here+"/tree", 20, 1)
 	dir := t.TempDir()
-	s.copy(t, "-r", "--write-manifest", dir+"/good", s.here+"/tree", s.url("copy")).wantCode(0)
+	s.copy(t, "-rl", "--write-manifest", dir+"/good", s.here+"/tree", s.url("copy")).wantCode(0)
 	text, err := os.ReadFile(dir + "/good")
 	must(t, err)
 	good := string(text)
@@ -257,7 +257,7 @@ func (s *sides) badManifest(t *testing.T, name, content string) {
 	t.Helper()
 	write(t, name, content)
 	must(t, os.RemoveAll(s.there+"/new"))
-	p := s.copy(t, "-r", "--manifest", name, s.here+"/tree", s.url("new"))
+	p := s.copy(t, "-rl", "--manifest", name, s.here+"/tree", s.url("new"))
 	p.wantCode(4)
 	// A changed size or digest is that of a file that differs: it has a line of its own.
 	if text := regexp.MustCompile(`(?m)^gdrcp: ".*\n`).ReplaceAllString(p.stderr.String(), ""); strings.Count(text, "\n") > 1 {

@@ -144,7 +144,7 @@ func (c *cutCase) through(t *testing.T, x *proxy, limit time.Duration, options .
 	x.start(t, c.sides.addr())
 	name := fmt.Sprintf("copy%d", c.count.Add(1))
 	_, to := c.sides.ends(c.d)
-	args := append(c.sides.operands(c.d, x.addr(), "tree", name), "-r", "--transport", "tcp", "--slots", "2")
+	args := append(c.sides.operands(c.d, x.addr(), "tree", name), "-rl", "--transport", "tcp", "--slots", "2")
 	p := start(t, how{}, append(args, options...)...)
 	code := p.wait(limit)
 	if code == 0 {
@@ -168,7 +168,7 @@ func (c *cutCase) through(t *testing.T, x *proxy, limit time.Duration, options .
 func (c *cutCase) end(t *testing.T) {
 	t.Helper()
 	_, to := c.sides.ends(c.d)
-	c.sides.copy(t, append(c.sides.operands(c.d, c.sides.via(), "tree", "last"), "-r")...).wantCode(0)
+	c.sides.copy(t, append(c.sides.operands(c.d, c.sides.via(), "tree", "last"), "-rl")...).wantCode(0)
 	sameTree(t, c.from+"/tree", to+"/last", false)
 	c.sides.stop()
 	noTemps(t, to)

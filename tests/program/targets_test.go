@@ -54,6 +54,9 @@ func TestTargets(t *testing.T) {
 			for _, push := range []bool{true, false} {
 				dir := folder(direction{push}.String())
 				args := append([]string{"--transport", "tcp"}, flags...)
+				if !c.plain {
+					args = append(args, "-l") // scp -r copies links too
+				}
 				there := strings.TrimPrefix(dir, base+"/") + "/"
 				for _, source := range strings.Fields(c.sources) {
 					if !push {

@@ -1,0 +1,154 @@
+package chunker
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
+)
+
+// ownerOf is what lstat(2) tells of whose a file is, and its mode.
+func ownerOf(t *testing.T, path string) (uid, gid, mode uint32) {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Uid, st.Gid, st.Mode & 0o7777
+}
+
+// putAll makes a file, a link and a directory with the same attributes and
+// settles them.
+func putAll(t *testing.T, s *Sink, mode uint32, a *Attributes) {
+	t.Helper()
+	const when = 1_500_000_000_987_654_321
+	for _, e := range []manifest.Entry{
+		{Type: manifest.Dir, Path: "dir", Mode: mode, MtimeNs: when},
+		{Type: manifest.File, Path: "dir/file", Mode: mode, MtimeNs: when},
+		{Type: manifest.Symlink, Path: "dir/link", Target: "file", Mode: 0o777, MtimeNs: when},
+	} {
+		var err error
+		switch e.Type {
+		case manifest.Dir:
+			err = s.Mkdir(&e, a)
+		case manifest.Symlink:
+			err = s.Symlink(&e, a)
+		default:
+			var temp *Temp
+			if temp, err = s.Create(&e); err == nil {
+				err = temp.Finish(a)
+			}
+			if err == nil {
+				err = s.Publish([]*Temp{temp})[0]
+			}
+		}
+		if err != nil {
+			t.Errorf("%s: %v", e.Path, err)
+		}
+	}
+	if err := s.FinishDirs(); err != nil {
+		t.Error(err)
+	}
+}
+
+func needsRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to give files away")
+	}
+}
+
+// Root gives files away before their modes are set, for chown(2) takes set-ID
+// bits away; and again, over what is there already.
+func TestOwners(t *testing.T) {
+	needsRoot(t)
+	noLeaks(t)
+	for _, a := range []Attributes{{UID: 12, GID: 34}, {UID: 12, GID: -1}, {UID: -1, GID: 34}, {UID: -1, GID: -1}} {
+		dir := t.TempDir()
+		for range 2 {
+			s := sinkInto(t, dir, SinkOptions{Keep: Keep{Modes: true, Times: true}})
+			putAll(t, s, 0o6755, &a)
+			s.Close()
+		}
+		uid, gid, mode := uint32(0), uint32(0), uint32(0o755)
+		if a.UID >= 0 {
+			uid, mode = uint32(a.UID), mode|unix.S_ISUID
+		}
+		if a.GID >= 0 {
+			gid, mode = uint32(a.GID), mode|unix.S_ISGID
+		}
+		for name, wantMode := range map[string]uint32{"dir": mode, "dir/file": mode, "dir/link": 0o777} {
+			u, g, m := ownerOf(t, filepath.Join(dir, name))
+			if u != uid || g != gid || m != wantMode {
+				t.Errorf("%+v: %s is of %d:%d with mode %#o, want %d:%d and %#o", a, name, u, g, m, uid, gid, wantMode)
+			}
+			if info, err := os.Lstat(filepath.Join(dir, name)); err != nil || info.ModTime().UnixNano() != 1_500_000_000_987_654_321 {
+				t.Errorf("%+v: %s has time %v, %v", a, name, info.ModTime(), err)
+			}
+		}
+	}
+}
+
+// Set-ID bits of a peer that is held to a root are never kept.
+func TestSetIDBelowRoot(t *testing.T) {
+	needsRoot(t)
+	dir := t.TempDir()
+	s := openSink(t, SinkOptions{Root: openRoot(t, dir), Dest: "/", Keep: Keep{Modes: true}})
+	if err := s.Place(&topDir, "."); err != nil {
+		t.Fatal(err)
+	}
+	putAll(t, s, 0o6755, &Attributes{UID: 12, GID: 34})
+	for _, name := range []string{"dir", "dir/file"} {
+		if u, g, m := ownerOf(t, filepath.Join(dir, name)); u != 12 || g != 34 || m != 0o755 {
+			t.Errorf("%s is of %d:%d with mode %#o", name, u, g, m)
+		}
+	}
+}
+
+// Who may not give files away keeps them, without an error; a set-ID bit for
+// another owner than the source's is not kept.
+func TestOwnersWithoutRights(t *testing.T) {
+	noLeaks(t)
+	dir := t.TempDir()
+	asNobody(t, dir, func() {
+		s := sinkInto(t, dir, SinkOptions{Keep: Keep{Modes: true}})
+		defer s.Close()
+		putAll(t, s, 0o6755, &Attributes{UID: 12, GID: 34})
+	})
+	wantUID, _, _ := ownerOf(t, dir)
+	for _, name := range []string{"dir", "dir/file", "dir/link"} {
+		u, g, m := ownerOf(t, filepath.Join(dir, name))
+		if u != wantUID || g == 34 || m&setIDs != 0 {
+			t.Errorf("%s is of %d:%d with mode %#o", name, u, g, m)
+		}
+	}
+}
+
+// Times without modes, and modes without times.
+func TestKeepOneOfBoth(t *testing.T) {
+	old := unix.Umask(0o022)
+	defer unix.Umask(old)
+	for _, keep := range []Keep{{Times: true}, {Modes: true}} {
+		dir := t.TempDir()
+		if err := os.Mkdir(dir+"/dir", 0o750); err != nil { // one that is there
+			t.Fatal(err)
+		}
+		putAll(t, sinkInto(t, dir, SinkOptions{Keep: keep}), 0o777, nil)
+		want := map[string]uint32{"dir": 0o750, "dir/file": 0o755}
+		if keep.Modes {
+			want = map[string]uint32{"dir": 0o777, "dir/file": 0o777}
+		}
+		for name, mode := range want {
+			wantMode(t, filepath.Join(dir, name), mode)
+		}
+		for _, name := range []string{"dir", "dir/file", "dir/link"} {
+			info, err := os.Lstat(filepath.Join(dir, name))
+			if err != nil || (info.ModTime().Unix() == 1_500_000_000) != keep.Times {
+				t.Errorf("%+v: %s has time %v, %v", keep, name, info.ModTime(), err)
+			}
+		}
+	}
+}

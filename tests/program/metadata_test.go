@@ -1,0 +1,149 @@
+package program
+
+import (
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// needRsync skips a test whose judge is rsync.
+func needRsync(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("rsync"); err != nil {
+		t.Skip("needs rsync: install rsync")
+	}
+}
+
+// rsync runs it and returns what it wrote.
+func rsync(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command("rsync", args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("rsync %q: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+// metadataTree makes a random tree whose entries have random modes, times and,
+// where root runs the test, owners.
+type metadataTree struct {
+	*rand.Rand
+	t     *testing.T
+	dir   string
+	dirs  []string // below dir
+	files []string
+}
+
+func makeMetadataTree(t *testing.T, dir string, seed uint64) *metadataTree {
+	t.Helper()
+	m := &metadataTree{Rand: rand.New(rand.NewPCG(seed, 5)), t: t, dir: dir, dirs: []string{""}}
+	must(t, os.MkdirAll(dir, 0o755))
+	for i := range 12 {
+		name := filepath.Join(m.dirs[m.IntN(len(m.dirs))], fmt.Sprintf("d%d", i))
+		must(t, os.Mkdir(filepath.Join(dir, name), 0o755))
+		m.dirs = append(m.dirs, name)
+	}
+	for i := range 60 {
+		name := filepath.Join(m.dirs[m.IntN(len(m.dirs))], fmt.Sprintf("f%d", i))
+		makeFile(t, filepath.Join(dir, name), m.Int64N(3000), seed+uint64(i))
+		m.files = append(m.files, name)
+	}
+	makeFile(t, filepath.Join(dir, "large"), 3<<20+17, seed)
+	m.files = append(m.files, "large")
+	for i := range 10 {
+		name := filepath.Join(m.dirs[m.IntN(len(m.dirs))], fmt.Sprintf("l%d", i))
+		must(t, os.Symlink(fmt.Sprintf("f%d", i), filepath.Join(dir, name)))
+		m.dress(name)
+	}
+	return m
+}
+
+// finish gives everything its metadata, the contents of directories first.
+func (m *metadataTree) finish() {
+	for _, name := range m.files {
+		m.dress(name)
+	}
+	for i := len(m.dirs) - 1; i >= 0; i-- {
+		m.dress(m.dirs[i])
+	}
+}
+
+func (m *metadataTree) dress(name string) {
+	m.t.Helper()
+	path := filepath.Join(m.dir, name)
+	st, err := os.Lstat(path)
+	must(m.t, err)
+	if os.Getuid() == 0 {
+		must(m.t, os.Lchown(path, m.IntN(4)*1001, m.IntN(4)*1002)) // some have a name here, most have none
+	}
+	if kind(st.Mode()) != "l" {
+		// By number: os.Chmod takes no set-ID bits from it.
+		mode := uint32(m.IntN(0o10000)) | 0o400
+		if st.IsDir() {
+			mode |= 0o700
+		}
+		must(m.t, unix.Chmod(path, mode))
+	}
+	when := []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Sec: 1e9 + m.Int64N(1e8), Nsec: m.Int64N(1e9)}}
+	must(m.t, unix.UtimesNanoAt(unix.AT_FDCWD, path, when, unix.AT_SYMLINK_NOFOLLOW))
+}
+
+// wantSame has rsync say what it would still have to do to make b what a is:
+// all that it keeps with these options, modes and owners.
+func wantSame(t *testing.T, options, a, b string) {
+	t.Helper()
+	if said := rsync(t, options, "-nic", "--delete", a+"/", b+"/"); said != "" {
+		t.Errorf("rsync %s finds that %s is not what %s is:\n%s", options, b, a, said)
+	}
+}
+
+// clearSetIDs takes set-ID bits from everything below dir.
+func clearSetIDs(t *testing.T, dir string) {
+	t.Helper()
+	for name, st := range namesBelow(t, dir) {
+		if st.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0 {
+			must(t, os.Chmod(filepath.Join(dir, name), st.Mode()&^(fs.ModeSetuid|fs.ModeSetgid)))
+		}
+	}
+}
+
+// TestMetadataAsRsync copies random trees by rsync and by gdrcp, into nothing
+// and then over that copy, and has rsync look for a difference.
+func TestMetadataAsRsync(t *testing.T) {
+	onHost(t)
+	needRsync(t)
+	umask := unix.Umask(0o027)
+	defer unix.Umask(umask)
+	for i, c := range []struct{ options, judge string }{
+		{"-a", "-rlptog"}, {"-rl", "-rlpog"}, {"-rlt", "-rlptog"}, {"-rlp", "-rlpog"}, {"-rltog", "-rlptog"}, {"-rlptg", "-rlptog"},
+		{"-a --numeric-ids", "-rlptog"}, {"-a --no-t --no-links", "-rlpog"},
+	} {
+		words, all := strings.Fields(c.options), strings.HasPrefix(c.options, "-a")
+		t.Run(c.options, func(t *testing.T) {
+			bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
+				m := makeMetadataTree(t, from+"/tree", uint64(i))
+				other := t.TempDir()
+				for range 2 {
+					m.finish()
+					rsync(t, append(words, "-c", from+"/tree", other+"/")...)
+					s.copy(t, append(append(s.operands(d, s.via(), "tree/.", "tree"), words...), "--no-fsync")...).wantCode(0)
+					if d.push || !all {
+						clearSetIDs(t, other+"/tree")
+					}
+					if !d.push && !all { // those of the group may be there
+						clearSetIDs(t, to+"/tree")
+					}
+					wantSame(t, c.judge, other+"/tree", to+"/tree")
+					noTemps(t, to)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,91 @@
+package xfer
+
+import (
+	"os/user"
+	"strconv"
+)
+
+// maxAccountNames bounds each of the tables of accountNames: a peer may name
+// as many users as it likes.
+const maxAccountNames = 1024
+
+// accountNames looks up users and groups of this host, each once: a look-up may
+// ask a directory service. One goroutine may use it.
+type accountNames struct {
+	users, groups map[uint32]string
+	uids, gids    map[string]int // -1: there is none
+}
+
+// user is the name of a user, or empty where there is none that can be told.
+func (n *accountNames) user(uid uint32) string {
+	return remembered(&n.users, uid, func() string {
+		u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
+		if err != nil || !isAccountName(u.Username) {
+			return ""
+		}
+		return u.Username
+	})
+}
+
+func (n *accountNames) group(gid uint32) string {
+	return remembered(&n.groups, gid, func() string {
+		g, err := user.LookupGroupId(strconv.FormatUint(uint64(gid), 10))
+		if err != nil || !isAccountName(g.Name) {
+			return ""
+		}
+		return g.Name
+	})
+}
+
+// uid is the number that a user has here, or where there is none of that name
+// other.
+func (n *accountNames) uid(name string, other uint32) int {
+	id := remembered(&n.uids, name, func() int {
+		u, err := user.Lookup(name)
+		if err != nil {
+			return -1
+		}
+		return accountID(u.Uid)
+	})
+	if id < 0 {
+		return int(other)
+	}
+	return id
+}
+
+func (n *accountNames) gid(name string, other uint32) int {
+	id := remembered(&n.gids, name, func() int {
+		g, err := user.LookupGroup(name)
+		if err != nil {
+			return -1
+		}
+		return accountID(g.Gid)
+	})
+	if id < 0 {
+		return int(other)
+	}
+	return id
+}
+
+// accountID reads a number as package user gives it.
+func accountID(s string) int {
+	id, err := strconv.ParseUint(s, 10, 32)
+	if err != nil {
+		return -1
+	}
+	return int(id)
+}
+
+// remembered returns what find found for key, now or before. A table that is
+// full is begun anew.
+func remembered[K comparable, V any](table *map[K]V, key K, find func() V) V {
+	if v, ok := (*table)[key]; ok {
+		return v
+	}
+	v := find()
+	if *table == nil || len(*table) >= maxAccountNames {
+		*table = make(map[K]V)
+	}
+	(*table)[key] = v
+	return v
+}

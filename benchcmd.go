@@ -23,6 +23,7 @@ const (
 type benching struct {
 	*program
 	options xfer.Options
+	keyFile string
 	bytes   int64
 	hashes  []manifest.Algorithm // 0: none
 	rounds  int
@@ -43,6 +44,7 @@ func (p *program) benchCommand() *cli.Command {
 		checkedFlag("rounds", "`N` round trips for each latency, 0 for none (1000)", number(&b.rounds, 0, 10_000_000)),
 	)
 	flags = append(flags, linkFlags(&b.options, checkedFlag("require", "`verbs` falling back to tcp is an error (exit code 5)", word(&b.options.Require, "verbs")))...)
+	flags = append(flags, about(topicAccess, keyFileFlag("the key that the server knows", &b.keyFile))...)
 	flags = append(flags, about(topicOutput, &cli.BoolFlag{Name: "json", Usage: "one event a line on standard output, as JSON", Destination: &b.json})...)
 	return &cli.Command{
 		Name: "bench", Usage: "measure bandwidth and latency to a server, from memory to memory", ArgsUsage: "[OPTIONS] rdma://host[:port]", Flags: flags, Action: action(b.run),
@@ -96,6 +98,9 @@ func (b *benching) measure(ctx context.Context, operands []string) error {
 		return usageError("%s: a bench is against rdma://host[:port], without a path", quoteArg(operands[0]))
 	}
 	if err := checkRing(&b.options); err != nil {
+		return err
+	}
+	if t.endpoint.Key, err = b.key(b.keyFile); err != nil {
 		return err
 	}
 	o := b.options

@@ -72,7 +72,7 @@ func (c canceling) Open(device string, cfg rdma.RailConfig) (rdma.Rail, error) {
 func TestBenchWithoutComparison(t *testing.T) {
 	cpus := runtime.GOMAXPROCS(0)
 	t.Cleanup(func() { runtime.GOMAXPROCS(cpus) })
-	s := startServerWith(t, softDevice{tcp.New()}, "--transport", "verbs", "--insecure-listen")
+	s := startServerWith(t, softDevice{tcp.New()}, "--transport", "verbs")
 	at := netip.MustParseAddrPort(s.addr)
 	addr := netip.AddrPortFrom(at.Addr(), at.Port()-1).String() // where it would have TCP
 	for _, interrupted := range []bool{false, true} {
@@ -99,24 +99,24 @@ func TestBenchWithoutComparison(t *testing.T) {
 func TestBenchErrorKeepsResults(t *testing.T) {
 	s := startServer(t)
 	p, out, errs := newProgram()
-	p.tcp = &onlyOnce{Provider: p.tcp}
+	p.tcp = &forOneSession{Provider: p.tcp}
 	code := p.run(t.Context(), []string{"gdrcp", "bench", "--transport", "tcp", "--bytes", "1M", "rdma://" + s.addr})
 	if code != exitUnsupported || strings.Count(out.String(), "tcp     none") != 1 || strings.Contains(out.String(), "LATENCY") {
 		t.Errorf("exit code %d, and it wrote\n%s%s", code, out, errs)
 	}
 }
 
-// onlyOnce can be opened once.
-type onlyOnce struct {
+// forOneSession can be opened twice: for a door and for what is behind it.
+type forOneSession struct {
 	rdma.Provider
-	opened bool
+	opened int
 }
 
-func (o *onlyOnce) Open(device string, cfg rdma.RailConfig) (rdma.Rail, error) {
-	if o.opened {
+func (o *forOneSession) Open(device string, cfg rdma.RailConfig) (rdma.Rail, error) {
+	if o.opened == 2 {
 		return nil, rdma.ErrUnsupported
 	}
-	o.opened = true
+	o.opened++
 	return o.Provider.Open(device, cfg)
 }
 

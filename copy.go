@@ -18,6 +18,7 @@ import (
 type copying struct {
 	*program
 	options              xfer.Options
+	keyFile              string
 	quiet, verbose, json bool
 
 	console *console
@@ -80,6 +81,9 @@ func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 		need.CodecBytes = int64(cmp.Or(o.ChunkBytes, xfer.DefaultChunkBytes))
 	}
 	boundHeap(need)
+	if p.endpoint.Key, err = c.key(c.keyFile); err != nil {
+		return nil, err
+	}
 	if p.push {
 		s, err := c.client().Push(ctx, p.sources, p.endpoint, p.dst, o)
 		if h := hintOfColon(p.sources[0]); h != "" && errors.Is(err, fs.ErrNotExist) {
@@ -102,6 +106,10 @@ func (c *copying) report(e xfer.Event) {
 	switch e.Kind {
 	case xfer.EventConnected:
 		c.tellLink(e.Link)
+	case xfer.EventWaiting:
+		if !c.quiet {
+			c.console.line("gdrcp: waiting: %s", e.Text)
+		}
 	case xfer.EventMemory:
 		if c.verbose || (!c.quiet && e.Memory.Why != "") {
 			c.console.line("gdrcp: %s", memoryText(e.Memory, e.Remote))

@@ -127,6 +127,7 @@ func exitCodes() []cmdline.ExitCode {
 func environment() []cmdline.Variable {
 	return []cmdline.Variable{
 		{Names: []string{"GDRCP_ACCESS_FILE"}, Text: "the access file where --access-file does not name it"},
+		{Names: []string{"GDRCP_KEY_FILE"}, Text: "the file of the key that both ends share where --key-file does not name it"},
 		{Names: []string{"GDRCP_LIBIBVERBS", "GDRCP_LIBRDMACM"}, Text: "other files than libibverbs.so.1 and librdmacm.so.1"},
 		{Names: []string{"GDRCP_LIBCUDA", "GDRCP_LIBNVML"}, Text: "other files than libcuda.so.1 and libnvidia-ml.so.1"},
 		{Names: []string{"GOGC", "GOMEMLIMIT"}, Text: "as for every Go program; either turns off the bound that gdrcp sets for its heap"},
@@ -147,7 +148,7 @@ func examples(command string) []cmdline.Example {
 			{Text: "Copy only what a manifest of the source says:", Line: "gdrcp -r --manifest checkpoint.manifest checkpoint-4000 rdma://storage/"},
 		}
 	case "serve":
-		return []cmdline.Example{{Text: "Serve a directory to this host, read-only:", Line: "gdrcp serve --root /data/models --read-only"}}
+		return []cmdline.Example{{Text: "Serve a directory to this host, read-only:", Line: "gdrcp serve --root /data/models --read-only --listen localhost --key-file models.key"}}
 	case "manifest create":
 		return []cmdline.Example{{Text: "Write a manifest, compressed:", Line: "gdrcp manifest create -o model.manifest.zst model"}}
 	case "manifest verify":

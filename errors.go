@@ -173,15 +173,20 @@ func hintOf(err error) string {
 		return probe.Hint
 	}
 	var rejected *rdma.RejectedError
+	var refused *xfer.RefusedError
 	switch {
+	case errors.As(err, &refused):
+		return hintOfRejection(refused.Code)
+	case errors.Is(err, trust.ErrRefused):
+		return "that server has no such key, or another secret under its name, or is no server of this key: compare the key files"
 	case errors.Is(err, rdma.ErrLockedMemory):
 		return "raise the limit with ulimit -l unlimited (or LimitMEMLOCK= of a systemd unit), or use a smaller ring: --slots, --chunk-size"
 	case errors.Is(err, gpu.ErrOutOfMemory):
 		return "take another GPU, or a smaller ring: --slots, --chunk-size"
 	case errors.As(err, &rejected):
-		return hintOfRejection(rejected)
+		return hintOfRejection(rejected.Code)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return "is gdrcp serve running there? It listens on port 7473 unless told otherwise, and only on loopback without --insecure-listen"
+		return "is gdrcp serve running there? It listens on port 7473 unless told otherwise"
 	case errors.Is(err, syscall.EADDRINUSE):
 		return "another program has that port, perhaps another gdrcp serve; --listen ADDR:PORT chooses one"
 	case errors.Is(err, rdma.ErrNotGdrcp):
@@ -194,8 +199,8 @@ func hintOf(err error) string {
 	return ""
 }
 
-func hintOfRejection(r *rdma.RejectedError) string {
-	switch r.Code {
+func hintOfRejection(code rdma.RejectCode) string {
+	switch code {
 	case rdma.RejectVersion:
 		return "install the same version of gdrcp at both ends"
 	case rdma.RejectBusy:

@@ -44,7 +44,7 @@ func TestExplain(t *testing.T) {
 		{
 			err: op("", syscall.ECONNREFUSED),
 			want: failure{"connect to 10.7.0.2:7474: connection refused",
-				"is gdrcp serve running there? It listens on port 7473 unless told otherwise, and only on loopback without --insecure-listen", exitError},
+				"is gdrcp serve running there? It listens on port 7473 unless told otherwise", exitError},
 		},
 		{
 			err:  op("", rdma.ErrNotGdrcp),

@@ -77,11 +77,19 @@ type result struct {
 	out, err string
 }
 
+// onlyKey is an environment of nothing but the tests' key.
+func onlyKey(name string) string {
+	if name == keyFileVariable {
+		return os.Getenv(name)
+	}
+	return ""
+}
+
 // newProgram is a program on a machine without RDMA, whose output is kept.
 func newProgram() (p *program, out, errs *buffer) {
 	out, errs = &buffer{}, &buffer{}
 	return &program{
-		stdin: strings.NewReader(""), stdout: out, stderr: errs, getenv: func(string) string { return "" }, started: time.Now(),
+		stdin: strings.NewReader(""), stdout: out, stderr: errs, getenv: onlyKey, started: time.Now(),
 		verbs: noDevices(), tcp: tcp.New(), timeouts: xfer.DefaultTimeouts(),
 	}, out, errs
 }

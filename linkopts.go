@@ -16,6 +16,7 @@ func linkFlags(o *xfer.Options, require cli.Flag) []cli.Flag {
 			word(&o.Transport, "auto", "verbs", "tcp")),
 		require,
 		&cli.StringFlag{Name: "rail", Usage: "`DEV|ADDR` the local RDMA device, by its name or an address", Destination: &o.Rail},
+		&cli.StringFlag{Name: "remote-rail", Usage: "`DEV|ADDR` the RDMA device at the other end, by its name or an address there", Destination: &o.RemoteRail},
 		checkedFlag("qps", "`N` queue pairs, or TCP connections, of the session: 1 to 16 (1)", number(&o.QPs, 1, xfer.MaxQPs)),
 		checkedFlag("chunk-size", "`SIZE` size of a slot, which is what is sent at once: 64KiB to 64MiB in steps of 64KiB (1MiB). "+
 			"A copy's holds a piece, which is of 1MiB unless --manifest says otherwise",

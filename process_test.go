@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"gdrcp/trust"
 )
 
 // beMain makes the test binary gdrcp itself.
@@ -18,7 +20,28 @@ func TestMain(m *testing.M) {
 	if os.Getenv(beMain) != "" {
 		main()
 	}
-	os.Exit(m.Run())
+	os.Exit(withKey(m.Run))
+}
+
+// withKey runs tests with a key in the environment, which all that they start
+// share.
+func withKey(run func() int) int {
+	dir, err := os.MkdirTemp("", "gdrcp-key-")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	k, err := trust.NewKey("test")
+	if err == nil {
+		err = k.WriteFile(dir + "/key")
+	}
+	if err == nil {
+		err = os.Setenv(keyFileVariable, dir+"/key")
+	}
+	if err != nil {
+		panic(err)
+	}
+	return run()
 }
 
 // process is a gdrcp of its own.

@@ -21,23 +21,26 @@ import (
 // serving is a server from the command line.
 type serving struct {
 	*program
-	root, listen       string
-	readOnly, insecure bool
-	transport          string
-	maxSessions        int
-	bytesPerSecond     int64
-	gpu                string
-	quiet, verbose     bool
+	root, listen   string
+	readOnly       bool
+	keyFile        string
+	transport      string
+	maxSessions    int
+	bytesPerSecond int64
+	gpu            string
+	quiet, verbose bool
 
-	console *console
-	dir     string // what is served, for messages
+	console  *console
+	dir      string // what is served
+	loopback bool   // only this host is served, and not by RDMA
 }
 
 func (p *program) serveCommand() *cli.Command {
-	s := &serving{program: p, transport: "auto", listen: "127.0.0.1:" + strconv.Itoa(xfer.DefaultPort)}
+	s := &serving{program: p, transport: "auto", listen: ":" + strconv.Itoa(xfer.DefaultPort)}
 	return &cli.Command{
-		Name: "serve", Usage: "let clients copy to and from a directory", ArgsUsage: "--root DIR [OPTIONS]", Action: action(s.run),
-		Description: `Lets clients copy to and from DIR: by TCP at ADDR:PORT, and by RDMA at PORT+1 of the addresses of every RDMA device.
+		Name: "serve", Usage: "let clients copy to and from a directory", ArgsUsage: "--root DIR --key-file FILE [OPTIONS]", Action: action(s.run),
+		Description: `Lets clients that have the key copy to and from DIR: by TCP at ADDR:PORT, and by RDMA at PORT+1 of the addresses of
+every RDMA device, but not where ADDR is of this host alone (127.0.0.1, ::1).
 Runs until SIGINT, SIGTERM or, unless nohup started it, SIGHUP.`,
 		Flags: s.flags(),
 	}
@@ -52,7 +55,7 @@ func (s *serving) flags() []cli.Flag {
 		),
 		about(topicAccess,
 			&cli.StringFlag{Name: "listen", Usage: "`ADDR:PORT` where to listen (" + s.listen + "): ADDR alone has port 7473, :PORT is all addresses, port 0 takes a free one", Destination: &s.listen, Value: s.listen},
-			&cli.BoolFlag{Name: "insecure-listen", Usage: "allow addresses that others reach: there is no access control yet", Destination: &s.insecure},
+			keyFileFlag("the key that lets clients in (gdrcp key new)", &s.keyFile),
 		),
 		about(topicTransport,
 			checkedFlag("transport", "`auto|verbs|tcp` what to offer: both where there are RDMA devices, or one (auto)", word(&s.transport, "auto", "verbs", "tcp")),
@@ -78,13 +81,12 @@ func (s *serving) run(ctx context.Context, operands []string) error {
 	if err != nil {
 		return err
 	}
-	root, err := os.OpenRoot(s.root)
+	key, err := s.key(s.keyFile)
 	if err != nil {
 		return err
 	}
-	defer root.Close()
 	cfg := xfer.ServerConfig{
-		Root: root, ReadOnly: s.readOnly, MaxSessions: s.maxSessions, Timeouts: s.timeouts,
+		Keys: xfer.OneKey(key, xfer.Admission{Root: s.dir, ReadOnly: s.readOnly}), MaxSessions: s.maxSessions, Timeouts: s.timeouts,
 		Log: s.ended, Report: s.report,
 		Load: boundHeap, Limit: xfer.NewLimiter(s.bytesPerSecond),
 	}
@@ -99,9 +101,6 @@ func (s *serving) run(ctx context.Context, operands []string) error {
 	server := xfer.NewServer(cfg)
 	if err := s.listenAt(server, addr, devices); err != nil {
 		return errors.Join(err, server.Close())
-	}
-	if s.insecure && !s.quiet {
-		s.console.line("gdrcp: warning: there is no access control: whoever reaches these addresses can use everything under %s", quoteArg(s.dir))
 	}
 	return server.Serve(ctx)
 }
@@ -119,28 +118,24 @@ func (s *serving) checkOptions(operands []string) (netip.AddrPort, error) {
 	if s.dir, err = filepath.Abs(s.root); err != nil {
 		return none, err
 	}
+	if err := isDir(s.dir); err != nil {
+		return none, err
+	}
 	addr, err := parseListen(s.listen)
 	if err != nil {
 		return none, err
 	}
-	deeds := "read and write"
-	if s.readOnly {
-		deeds = "read"
-	}
-	refused := func(where string) error {
-		return &hinted{
-			usageError("will not listen on %s: anybody who reaches that address could %s everything under --root: access control does not exist yet", where, deeds),
-			"--insecure-listen listens nevertheless",
-		}
-	}
-	switch {
-	case s.insecure:
-	case s.transport == "verbs":
-		return none, refused("RDMA devices")
-	case !addr.Addr().IsLoopback():
-		return none, refused(addr.Addr().String())
-	}
+	s.loopback = addr.Addr().IsLoopback() && s.transport != "verbs"
 	return addr, nil
+}
+
+// isDir makes sure at the start that there is something to serve.
+func isDir(path string) error {
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return err
+	}
+	return root.Close()
 }
 
 // parseListen reads ADDR:PORT, ADDR or :PORT, which is all addresses of both
@@ -176,8 +171,8 @@ func (s *serving) rails() (usable []rdma.Device, why string) {
 	switch {
 	case s.transport == "tcp":
 		return nil, "the server serves tcp only (--transport tcp)"
-	case !s.insecure:
-		return nil, "the server listens on loopback only (no --insecure-listen)"
+	case s.loopback:
+		return nil, "the server listens on loopback only"
 	}
 	devices, err := s.verbs.Devices()
 	if err != nil {

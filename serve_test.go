@@ -13,20 +13,16 @@ import (
 
 	"gdrcp/rdma"
 	"gdrcp/rdma/tcp"
+	"gdrcp/trust"
 	"gdrcp/xfer"
 )
 
-func TestServeRefusesOthersThanLoopback(t *testing.T) {
-	const hint = "hint: --insecure-listen listens nevertheless\n"
-	for _, c := range []struct{ args, line string }{
-		{"--listen 0.0.0.0:0", "will not listen on 0.0.0.0: anybody who reaches that address could read and write everything under --root: access control does not exist yet"},
-		{"--listen 10.0.0.1:7473", "will not listen on 10.0.0.1: anybody who reaches that address could read and write everything under --root: access control does not exist yet"},
-		{"--listen [::]:0 --read-only", "will not listen on ::: anybody who reaches that address could read everything under --root: access control does not exist yet"},
-		{"--transport verbs", "will not listen on RDMA devices: anybody who reaches that address could read and write everything under --root: access control does not exist yet"},
-	} {
-		r := gdrcp(t, append([]string{"serve", "--root", t.TempDir()}, strings.Fields(c.args)...)...).want(t, exitUsage)
-		if r.err != "gdrcp: "+c.line+"\n"+hint {
-			t.Errorf("%s: it wrote %q", c.args, r.err)
+func TestServeNeedsAKey(t *testing.T) {
+	for _, args := range [][]string{{"serve", "--root", t.TempDir()}, {"rdma://localhost/x", t.TempDir()}, {"bench", "rdma://localhost"}} {
+		p, _, errs := newProgram()
+		p.getenv = func(string) string { return "" }
+		if code := p.run(t.Context(), append([]string{"gdrcp"}, args...)); code != exitUsage || !strings.Contains(errs.String(), "gdrcp: no key is named") || strings.Count(errs.String(), "hint: ") != 1 {
+			t.Errorf("%v: exit code %d, and it wrote %q", args, code, errs)
 		}
 	}
 }
@@ -58,7 +54,7 @@ func TestServeErrors(t *testing.T) {
 	if !strings.Contains(r.err, "no such file or directory") {
 		t.Errorf("no root: it wrote %q", r.err)
 	}
-	r = gdrcp(t, "serve", "--root", t.TempDir(), "--transport", "verbs", "--insecure-listen", "--listen", "127.0.0.1:0").want(t, exitUnsupported)
+	r = gdrcp(t, "serve", "--root", t.TempDir(), "--transport", "verbs", "--listen", "127.0.0.1:0").want(t, exitUnsupported)
 	if !strings.Contains(r.err, "the kernel knows no RDMA device") || strings.Count(r.err, "gdrcp: ") != 1 {
 		t.Errorf("no device: it wrote %q", r.err)
 	}
@@ -103,6 +99,17 @@ func TestServedRootIsAWall(t *testing.T) {
 	}
 }
 
+// endpointOf is where a server is, for the engine.
+func endpointOf(t *testing.T, s *testServer) xfer.Endpoint {
+	t.Helper()
+	k, err := trust.ReadKeyFile(os.Getenv(keyFileVariable))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := netip.MustParseAddrPort(s.addr)
+	return xfer.Endpoint{Host: at.Addr().String(), Port: at.Port(), Key: k}
+}
+
 func TestMaxSessions(t *testing.T) {
 	s := startServer(t, "--max-sessions", "1")
 	makeFiles(t, s.root, map[string]string{"a": "A"})
@@ -113,12 +120,11 @@ func TestMaxSessions(t *testing.T) {
 			return
 		}
 		r := gdrcp(t, "--transport", "tcp", s.url("a"), t.TempDir())
-		if r.code != exitError || !strings.Contains(r.err, "it has as many sessions as it takes") || !strings.Contains(r.err, "hint: try again later") {
+		if r.code != exitError || !strings.Contains(r.err, "1 sessions are running") || !strings.Contains(r.err, "hint: try again later") {
 			t.Errorf("exit code %d, and it wrote %q", r.code, r.err)
 		}
 	}}
-	at := netip.MustParseAddrPort(s.addr)
-	if _, err := p.client().Pull(t.Context(), xfer.Endpoint{Host: at.Addr().String(), Port: at.Port()}, []string{"/a"}, t.TempDir(), o); err != nil {
+	if _, err := p.client().Pull(t.Context(), endpointOf(t, s), []string{"/a"}, t.TempDir(), o); err != nil {
 		t.Error(err)
 	}
 }
@@ -135,8 +141,7 @@ func TestServerStopsDuringACopy(t *testing.T) {
 			s.stop()
 		}
 	}}
-	at := netip.MustParseAddrPort(s.addr)
-	_, err := p.client().Pull(t.Context(), xfer.Endpoint{Host: at.Addr().String(), Port: at.Port()}, []string{"/a"}, dir, o)
+	_, err := p.client().Pull(t.Context(), endpointOf(t, s), []string{"/a"}, dir, o)
 	if err == nil {
 		t.Fatal("the copy went well")
 	}
@@ -209,12 +214,12 @@ func TestRails(t *testing.T) {
 		why      string
 		wantCode int
 	}{
-		{name: "tcp only", s: serving{transport: "tcp", insecure: true}, list: deviceList{devices: []rdma.Device{good}}, why: "the server serves tcp only (--transport tcp)"},
-		{name: "loopback", s: serving{transport: "auto"}, list: deviceList{devices: []rdma.Device{good}}, why: "the server listens on loopback only (no --insecure-listen)"},
-		{name: "no device", s: serving{transport: "auto", insecure: true}, list: *noDevices(), why: "no RDMA device there: the kernel knows no RDMA device"},
-		{name: "port down", s: serving{transport: "auto", insecure: true}, list: deviceList{devices: []rdma.Device{bad}}, why: "no usable RDMA device there: mlx5_0: port 1 is down"},
-		{name: "link-local", s: serving{transport: "auto", insecure: true}, list: deviceList{devices: []rdma.Device{local}}, why: "no usable RDMA device there: mlx5_1: it has link-local addresses only"},
-		{name: "one works", s: serving{transport: "auto", insecure: true}, list: deviceList{devices: []rdma.Device{bad, good}}, rails: 1},
+		{name: "tcp only", s: serving{transport: "tcp"}, list: deviceList{devices: []rdma.Device{good}}, why: "the server serves tcp only (--transport tcp)"},
+		{name: "loopback", s: serving{transport: "auto", loopback: true}, list: deviceList{devices: []rdma.Device{good}}, why: "the server listens on loopback only"},
+		{name: "no device", s: serving{transport: "auto"}, list: *noDevices(), why: "no RDMA device there: the kernel knows no RDMA device"},
+		{name: "port down", s: serving{transport: "auto"}, list: deviceList{devices: []rdma.Device{bad}}, why: "no usable RDMA device there: mlx5_0: port 1 is down"},
+		{name: "link-local", s: serving{transport: "auto"}, list: deviceList{devices: []rdma.Device{local}}, why: "no usable RDMA device there: mlx5_1: it has link-local addresses only"},
+		{name: "one works", s: serving{transport: "auto"}, list: deviceList{devices: []rdma.Device{bad, good}}, rails: 1},
 	} {
 		p, _, _ := newProgram()
 		p.verbs = &c.list
@@ -245,7 +250,7 @@ func (deafDevice) Listen(netip.AddrPort) (rdma.Listener, error) { return nil, er
 func TestWhyNoRails(t *testing.T) {
 	cpus := runtime.GOMAXPROCS(0)
 	t.Cleanup(func() { runtime.GOMAXPROCS(cpus) })
-	s := startServerWith(t, deafDevice{softDevice{tcp.New()}}, "--insecure-listen")
+	s := startServerWith(t, deafDevice{softDevice{tcp.New()}}, "--listen", ":0")
 	makeFiles(t, s.root, map[string]string{"a": "A"})
 	p, _, errs := newProgram()
 	p.verbs = softDevice{p.tcp}

@@ -123,7 +123,7 @@ func planCopy(operands []string) (*plan, error) {
 		if s.remote == dst.remote {
 			return nil, sameSide(s, dst)
 		}
-		if s.remote && len(p.sources) > 0 && s.endpoint != p.endpoint {
+		if s.remote && len(p.sources) > 0 && s.endpoint.String() != p.endpoint.String() {
 			return nil, usageError("%s and %s are on different servers: copy them one after the other", quoteArg(sources[0].given), quoteArg(s.given))
 		}
 		if s.remote {

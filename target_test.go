@@ -1,6 +1,7 @@
 package main
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 
@@ -31,7 +32,7 @@ func TestParseTarget(t *testing.T) {
 	} {
 		got, err := parseTarget(c.in)
 		want := target{given: c.in, path: c.path, remote: c.host != "", endpoint: xfer.Endpoint{Host: c.host, Port: c.port}}
-		if err != nil || got != want {
+		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, %v; want %+v", c.in, got, err, want)
 		}
 	}
@@ -73,7 +74,7 @@ func TestPlanCopy(t *testing.T) {
 		"rdma://h:9/a rdma://h:9/b c": {endpoint: xfer.Endpoint{Host: "h", Port: 9}, sources: []string{"/a", "/b"}, dst: "c"},
 	} {
 		p, err := planCopy(strings.Fields(in))
-		if err != nil || p.push != want.push || p.endpoint != want.endpoint || p.dst != want.dst || strings.Join(p.sources, " ") != strings.Join(want.sources, " ") {
+		if err != nil || p.push != want.push || p.endpoint.String() != want.endpoint.String() || p.dst != want.dst || strings.Join(p.sources, " ") != strings.Join(want.sources, " ") {
 			t.Errorf("%s: %+v, %v; want %+v", in, p, err, want)
 		}
 	}

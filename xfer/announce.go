@@ -78,7 +78,7 @@ func (a *announcer) entry(f *chunker.Found) error {
 	}
 	mark := len(a.body)
 	a.body = appendEntry(a.body, &e.planned, &a.scratch)
-	if len(a.body) > msgBytes-frameBytes {
+	if len(a.body) > maxBodyBytes {
 		entry := append([]byte(nil), a.body[mark:]...)
 		a.body = a.body[:mark]
 		if err := a.flush(); err != nil {

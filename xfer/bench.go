@@ -223,17 +223,16 @@ func (c *Client) benchSession(ctx context.Context, ep Endpoint, o *Options, h *h
 	if err != nil {
 		return nil, err
 	}
-	s := newSession(d.rail, d.conn, d.id, d.link.Remote, true, o.Timeouts)
+	s := newSession(d, d.link.Remote, true, o.Timeouts)
 	err = s.run(ctx, func(ctx context.Context, g *errgroup.Group) error {
-		tokens, err := s.agree(ctx, h, &d.link, o)
-		if err != nil {
+		if err := s.agree(ctx, h, d, o); err != nil {
 			return err
 		}
-		if err := s.joinLanes(ctx, d.conn.Remote(), tokens); err != nil {
+		if err := s.joinLanes(ctx, d); err != nil {
 			return err
 		}
 		return talk(ctx, s, g)
 	})
 	d.link.Imm = d.conn.ImmKind()
-	return d, errors.Join(err, d.rail.Close())
+	return d, errors.Join(err, d.close())
 }

@@ -98,21 +98,20 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *hello, be
 	if err != nil {
 		return nil, err
 	}
-	s := newSession(d.rail, d.conn, d.id, d.link.Remote, true, o.Timeouts)
+	s := newSession(d, d.link.Remote, true, o.Timeouts)
 	s.place, s.gpus, s.report, s.asksGPU = o.local, c.GPUs, o.report, h.gpu != 0
 	s.limit = o.limits()
 	var acct *account
 	var role conversation
 	start := time.Now()
 	err = s.run(ctx, func(ctx context.Context, g *errgroup.Group) error {
-		tokens, err := s.agree(ctx, h, &d.link, o)
-		if err != nil {
+		if err := s.agree(ctx, h, d, o); err != nil {
 			return err
 		}
 		if acct, err = newAccount(&s.params, o); err != nil {
 			return err
 		}
-		if err := s.joinLanes(ctx, d.conn.Remote(), tokens); err != nil {
+		if err := s.joinLanes(ctx, d); err != nil {
 			return err
 		}
 		role = begin(s, acct)
@@ -122,7 +121,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *hello, be
 	if role != nil {
 		err = errors.Join(err, role.release())
 	}
-	err = errors.Join(err, d.rail.Close())
+	err = errors.Join(err, d.close())
 	if acct == nil {
 		return nil, err
 	}
@@ -163,21 +162,21 @@ func (o *Options) hello(m mode) (*hello, error) {
 }
 
 // agree says hello and takes the server's terms.
-func (s *session) agree(ctx context.Context, h *hello, link *Link, o *Options) (tokens [][16]byte, err error) {
+func (s *session) agree(ctx context.Context, h *hello, d *dialed, o *Options) error {
+	h.slots, h.qps = uint64(d.slots), uint64(d.qps)
 	if err := s.ctl.send(ctx, msgHello, h.encode()); err != nil {
-		return nil, err
+		return err
 	}
-	err = s.expect(ctx, msgWelcome, "welcome", func(body []byte) error {
+	err := s.expect(ctx, msgWelcome, "welcome", func(body []byte) error {
 		w, err := decodeHello(body)
 		if err != nil {
 			return err
 		}
-		if w.mode != h.mode || w.slots == 0 || w.slots > h.slots || w.chunkBytes != h.chunkBytes || w.pieceBytes != h.pieceBytes ||
-			w.hash != h.hash || w.qps == 0 || w.qps > h.qps || uint64(len(w.tokens)) != w.qps-1 {
+		if w.mode != h.mode || w.slots != h.slots || w.chunkBytes != h.chunkBytes || w.pieceBytes != h.pieceBytes ||
+			w.hash != h.hash || w.qps != h.qps {
 			return fmt.Errorf("%w: the server's terms are not what was asked for", ErrProtocol)
 		}
 		s.params = h.params()
-		s.params.slots, s.params.qps = int(w.slots), int(w.qps)
 		if h.mode == modePull {
 			// The name is this end's to know: the server's says only that both
 			// mean the same.
@@ -185,17 +184,17 @@ func (s *session) agree(ctx context.Context, h *hello, link *Link, o *Options) (
 				return fmt.Errorf("%w: the server serves %q, %q was asked for", ErrProtocol, w.name, s.params.name)
 			}
 		}
-		tokens = w.tokens
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
+	link := &d.link
 	link.QPs, link.Slots, link.ChunkBytes = s.params.qps, s.params.slots, s.params.chunkBytes
 	link.Imm = s.lanes[0].conn.ImmKind()
 	said := *link
 	o.report(Event{Kind: EventConnected, Link: &said})
-	return tokens, nil
+	return nil
 }
 
 func (h *hello) params() params {

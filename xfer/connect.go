@@ -1,8 +1,8 @@
 package xfer
 
 import (
+	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -12,8 +12,7 @@ import (
 	"time"
 
 	"gdrcp/rdma"
-
-	"golang.org/x/sync/errgroup"
+	"gdrcp/trust"
 )
 
 // Client copies to and from servers. Verbs and TCP are the ways it has; Verbs
@@ -24,20 +23,45 @@ type Client struct {
 	GPUs GPUs
 }
 
-// Endpoint is where a server listens: a host, and its TCP port.
+// Endpoint is a server: where it listens, and the key that it shares with this
+// end.
 type Endpoint struct {
+	// Host and Port are the host and its TCP port.
 	Host string
 	Port uint16
+	Key  trust.Key
+	// Paths are used instead of Host and Port where there are any: addresses
+	// that the server itself told, by another way.
+	Paths []Path
+}
+
+// Path is an address at which a server listens.
+type Path struct {
+	Transport string // "verbs" or "tcp"
+	Addr      netip.AddrPort
+	Device    string  // there; may be empty
+	RateGbps  float64 // of its link; 0 where it is not known
 }
 
 func (e Endpoint) String() string { return net.JoinHostPort(e.Host, fmt.Sprint(e.Port)) }
 
-// dialed is a rail with its first queue pair, not yet in a session.
-type dialed struct {
-	rail rdma.Rail
-	conn rdma.Conn
-	id   [16]byte
-	link Link
+// listens resolves an endpoint into the addresses where it listens by TCP, and
+// by rdma_cm, the fastest first.
+func (e Endpoint) listens(ctx context.Context) (byTCP []netip.AddrPort, byVerbs []railAddr, err error) {
+	if len(e.Paths) == 0 {
+		byTCP, err = resolve(ctx, e)
+		return byTCP, nextPort(byTCP), err
+	}
+	fastest := slices.Clone(e.Paths)
+	slices.SortStableFunc(fastest, func(a, b Path) int { return cmp.Compare(b.RateGbps, a.RateGbps) })
+	for _, p := range fastest {
+		if p.Transport == "verbs" {
+			byVerbs = append(byVerbs, railAddr{p.Addr, p.Device})
+		} else {
+			byTCP = append(byTCP, p.Addr)
+		}
+	}
+	return byTCP, byVerbs, nil
 }
 
 func (o *Options) preamble(id [16]byte) []byte {
@@ -59,26 +83,34 @@ func railConfig(qps, slots, chunkBytes int, withGPU, forceImmSend bool) rdma.Rai
 	}
 }
 
-// connect makes the first queue pair to a server, over the transport that the
-// options ask for or the best one that reaches it, and says why not a better.
+// connect shows a server the key and makes the session's first queue pair, over
+// the transport that the options ask for or the best one that reaches it, and says
+// why not a better.
 func (c *Client) connect(ctx context.Context, ep Endpoint, o *Options) (*dialed, error) {
-	addrs, err := resolve(ctx, ep)
+	if ep.Key.IsZero() {
+		return nil, fmt.Errorf("%w: there is no key to show to %s", ErrUsage, ep.Host)
+	}
+	byTCP, byVerbs, err := ep.listens(ctx)
 	if err != nil {
 		return nil, err
 	}
 	switch o.Transport {
 	case "tcp":
-		if o.Rail != "" {
-			return nil, fmt.Errorf("%w: --rail names an RDMA device, and tcp was asked for", ErrUsage)
+		if o.Rail != "" || o.RemoteRail != "" {
+			return nil, fmt.Errorf("%w: --rail and --remote-rail name RDMA devices, and tcp was asked for", ErrUsage)
 		}
 		if o.needsVerbs() {
 			return nil, fmt.Errorf("%w: %s is required and tcp was asked for", ErrUsage, o.Require)
 		}
-		return c.dialTCP(ctx, addrs, o, "")
+		a, err := c.knockTCP(ctx, byTCP, ep.Key, o)
+		if err != nil {
+			return nil, err
+		}
+		return c.enterTCP(ctx, a, o, "")
 	case "verbs":
-		return c.dialVerbs(ctx, nextPort(addrs), o)
+		return c.byVerbs(ctx, byVerbs, ep.Key, o)
 	case "auto":
-		return c.dialAuto(ctx, addrs, o)
+		return c.byBest(ctx, byTCP, byVerbs, ep.Key, o)
 	}
 	return nil, fmt.Errorf("%w: transport %q; known are auto, verbs, tcp", ErrUsage, o.Transport)
 }
@@ -108,9 +140,9 @@ func nextPort(addrs []netip.AddrPort) []railAddr {
 	return out
 }
 
-// dialAuto asks the server over TCP at which addresses it has verbs, and takes
-// the first of them that a device here reaches.
-func (c *Client) dialAuto(ctx context.Context, addrs []netip.AddrPort, o *Options) (*dialed, error) {
+// byBest shows the key over TCP, where the server tells at which addresses it
+// has verbs, and takes the first of them that a device here reaches.
+func (c *Client) byBest(ctx context.Context, byTCP []netip.AddrPort, byVerbs []railAddr, key trust.Key, o *Options) (*dialed, error) {
 	why := c.whyNoDevice()
 	if o.Rail != "" {
 		// Who names a device does not mean TCP.
@@ -121,31 +153,44 @@ func (c *Client) dialAuto(ctx context.Context, addrs []netip.AddrPort, o *Option
 			return nil, err
 		}
 	}
-	if why == nil {
-		rails, reason, err := c.askRails(ctx, addrs, o)
-		switch {
-		case errors.Is(err, context.Canceled):
-			return nil, err
-		case err != nil:
+	a, err := c.knockTCP(ctx, byTCP, key, o)
+	if err != nil {
+		if why == nil && !errors.Is(err, context.Canceled) && !isAnswered(err) {
 			// The server may have verbs only.
-			if d, verr := c.dialVerbs(ctx, nextPort(addrs), o); verr == nil {
+			if d, verr := c.byVerbs(ctx, byVerbs, key, o); verr == nil {
 				return d, nil
 			}
-			return nil, err
-		case len(rails) == 0:
-			why = errors.New("the server offers no RDMA address: " + reason)
-		default:
-			d, err := c.dialVerbs(ctx, rails, o)
-			if err == nil || errors.Is(err, context.Canceled) {
-				return d, err
-			}
-			why = err
 		}
+		return nil, err
 	}
-	if o.needsVerbs() {
-		return nil, fmt.Errorf("%s is required: %w: %w", o.Require, rdma.ErrUnsupported, why)
+	if why == nil {
+		d, err := c.enterVerbs(ctx, a, a.rails, o)
+		if err == nil {
+			return d, nil
+		}
+		why = err
 	}
-	return c.dialTCP(ctx, addrs, o, why.Error())
+	switch {
+	case errors.Is(why, context.Canceled):
+		return nil, errors.Join(why, a.close())
+	case o.needsVerbs(), o.RemoteRail != "":
+		what := o.Require
+		if !o.needsVerbs() {
+			what = "--remote-rail " + o.RemoteRail
+		}
+		return nil, errors.Join(fmt.Errorf("%s is required: %w: %w", what, rdma.ErrUnsupported, why), a.close())
+	}
+	return c.enterTCP(ctx, a, o, why.Error())
+}
+
+// enterTCP makes the first queue pair where the door is.
+func (c *Client) enterTCP(ctx context.Context, a *admitted, o *Options, why string) (*dialed, error) {
+	d, err := a.enter(ctx, a.provider, a.device, a.at, o)
+	if err != nil {
+		return nil, errors.Join(err, a.close())
+	}
+	d.link.Why = why
+	return d, nil
 }
 
 // whyNoDevice says why no device here can carry verbs; nil if one can.
@@ -167,32 +212,126 @@ func (c *Client) whyNoDevice() error {
 	return fmt.Errorf("no usable RDMA device here: %w", problem)
 }
 
-// dialTCP connects by TCP to the first address that answers.
-func (c *Client) dialTCP(ctx context.Context, addrs []netip.AddrPort, o *Options, why string) (*dialed, error) {
+// nextKnock is how long one address is waited for before the next is tried
+// beside it: some drop what is sent to them.
+const nextKnock = 300 * time.Millisecond
+
+// knockTCP shows the key at the first address that answers by TCP. Those that
+// come first are preferred by what nextKnock gives them.
+func (c *Client) knockTCP(ctx context.Context, addrs []netip.AddrPort, key trust.Key, o *Options) (*admitted, error) {
+	if len(addrs) == 0 {
+		return nil, fmt.Errorf("%w: the server has no TCP address", rdma.ErrUnsupported)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type result struct {
+		a   *admitted
+		err error
+	}
+	results := make(chan result)
+	begun, ended := 0, 0
+	begin := func() {
+		addr := addrs[begun]
+		begun++
+		go func() {
+			a, err := c.knock(ctx, c.TCP, "tcp", addr, key, o)
+			results <- result{a, err}
+		}()
+	}
+	begin()
+	next := time.NewTicker(nextKnock)
+	defer next.Stop()
+	var won *admitted
 	var problem error
-	for _, a := range addrs {
-		d, err := dialOn(ctx, c.TCP, "tcp", a, o)
-		if err == nil {
-			d.link.Why = why
-			return d, nil
+	for ended < begun {
+		more := won == nil && begun < len(addrs)
+		select {
+		case <-next.C:
+			if more {
+				begin()
+			}
+		case r := <-results:
+			ended++
+			switch {
+			case r.err == nil && won == nil:
+				won = r.a
+				cancel()
+			case r.err == nil:
+				_ = r.a.close()
+			case won == nil:
+				problem = tellingError(problem, r.err)
+				if isAnswered(r.err) || ctx.Err() != nil {
+					begun, addrs = min(begun, len(addrs)), addrs[:begun]
+				} else if more {
+					begin()
+				}
+			}
 		}
-		problem = tellingError(problem, err)
-		if ctx.Err() != nil || isRejected(err) {
-			break
-		}
+	}
+	if won != nil {
+		return won, nil
 	}
 	return nil, problem
 }
 
-// dialVerbs connects by rdma_cm to the first of the addresses that a device
-// here reaches.
-func (c *Client) dialVerbs(ctx context.Context, rails []railAddr, o *Options) (*dialed, error) {
+// byVerbs shows the key and makes the first queue pair by rdma_cm, at the first
+// of the addresses that a device here reaches.
+func (c *Client) byVerbs(ctx context.Context, rails []railAddr, key trust.Key, o *Options) (*dialed, error) {
+	var d *dialed
+	err := c.overVerbs(ctx, rails, o, func(device string, r railAddr) error {
+		a, err := c.knock(ctx, c.Verbs, device, r.addr, key, o)
+		if err != nil {
+			return err
+		}
+		if o.RemoteRail != "" {
+			d, err = c.enterVerbs(ctx, a, a.rails, o)
+		} else {
+			d, err = a.enter(ctx, c.Verbs, device, r.addr, o)
+		}
+		if err != nil {
+			return errors.Join(err, a.close())
+		}
+		return nil
+	})
+	return d, err
+}
+
+// enterVerbs makes the first queue pair at the first of the addresses that a
+// device here reaches. The door stays open after an error.
+func (c *Client) enterVerbs(ctx context.Context, a *admitted, rails []railAddr, o *Options) (*dialed, error) {
+	if o.RemoteRail != "" {
+		rails = slices.DeleteFunc(slices.Clone(rails), func(r railAddr) bool { return !r.is(o.RemoteRail) })
+		if len(rails) == 0 && len(a.rails) > 0 {
+			return nil, fmt.Errorf("%w named or at %q at the server", rdma.ErrNoDevice, o.RemoteRail)
+		}
+	}
+	if len(rails) == 0 {
+		return nil, errors.New("the server offers no RDMA address: " + a.noRails)
+	}
+	var d *dialed
+	err := c.overVerbs(ctx, rails, o, func(device string, r railAddr) (err error) {
+		d, err = a.enter(ctx, c.Verbs, device, r.addr, o)
+		return err
+	})
+	return d, err
+}
+
+// is reports whether the address is of the device that a user named, by its
+// name or an address.
+func (r railAddr) is(want string) bool {
+	addr, err := netip.ParseAddr(want)
+	return r.device == want || (err == nil && r.addr.Addr().WithZone("") == addr.WithZone(""))
+}
+
+// overVerbs tries addresses one after the other, each with the device here that
+// reaches it, until one is good or the server has answered.
+func (c *Client) overVerbs(ctx context.Context, rails []railAddr, o *Options, try func(device string, r railAddr) error) error {
 	if c.Verbs == nil {
-		return nil, fmt.Errorf("%w: this gdrcp was built without verbs", rdma.ErrUnsupported)
+		return fmt.Errorf("%w: this gdrcp was built without verbs", rdma.ErrUnsupported)
 	}
 	forced, err := findRail(c.Verbs, o.Rail)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if forced != "" {
 		// Those first that the device is known to reach: the others may cost a
@@ -200,7 +339,7 @@ func (c *Client) dialVerbs(ctx context.Context, rails []railAddr, o *Options) (*
 		rails = slices.Clone(rails)
 		slices.SortStableFunc(rails, func(a, b railAddr) int { return c.distance(ctx, forced, a) - c.distance(ctx, forced, b) })
 	}
-	var problem error
+	problem := error(nil)
 	for _, r := range rails {
 		device := forced
 		if device == "" {
@@ -209,16 +348,19 @@ func (c *Client) dialVerbs(ctx context.Context, rails []railAddr, o *Options) (*
 				continue
 			}
 		}
-		d, err := dialOn(ctx, c.Verbs, device, r.addr, o)
-		if err == nil {
-			return d, nil
+		if err := try(device, r); err == nil {
+			return nil
+		} else {
+			problem = tellingError(problem, err)
 		}
-		problem = tellingError(problem, err)
-		if ctx.Err() != nil || isRejected(err) {
+		if ctx.Err() != nil || isAnswered(problem) {
 			break
 		}
 	}
-	return nil, problem
+	if problem == nil {
+		problem = fmt.Errorf("%w: the server has no RDMA address", rdma.ErrUnsupported)
+	}
+	return problem
 }
 
 // distance is 0 for an address that the kernel would reach through the device.
@@ -233,17 +375,16 @@ func (c *Client) distance(ctx context.Context, device string, r railAddr) int {
 // host: a server's word, else the first of more than that nobody listens, which
 // is how a host answers at addresses that its server does not use.
 func tellingError(before, err error) error {
-	if before == nil || isRejected(err) || (errors.Is(before, syscall.ECONNREFUSED) && !errors.Is(err, syscall.ECONNREFUSED)) {
+	if before == nil || isAnswered(err) || (errors.Is(before, syscall.ECONNREFUSED) && !errors.Is(err, syscall.ECONNREFUSED)) {
 		return err
 	}
 	return before
 }
 
-// isRejected: a server was there and answered, and what it said holds for all
+// isAnswered: a server was there and answered, and what it said holds for all
 // its addresses.
-func isRejected(err error) bool {
-	var rejected *rdma.RejectedError
-	return errors.As(err, &rejected)
+func isAnswered(err error) bool {
+	return errors.As(err, new(*rdma.RejectedError)) || errors.As(err, new(*RefusedError)) || errors.Is(err, trust.ErrRefused)
 }
 
 // findRail turns the name or address of a local device into its name.
@@ -271,65 +412,20 @@ func findRail(p rdma.Provider, want string) (string, error) {
 	return "", fmt.Errorf("%w named or at %q here", rdma.ErrNoDevice, want)
 }
 
-func dialOn(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, o *Options) (d *dialed, err error) {
-	rail, err := p.Open(device, railConfig(o.QPs, o.Slots, o.ChunkBytes, o.local.gpu != gpuOff, o.ForceImmSend))
-	if err != nil {
-		return nil, err
-	}
-	d = &dialed{rail: rail}
-	if _, err := rand.Read(d.id[:]); err != nil {
-		return nil, errors.Join(err, rail.Close())
-	}
-	if d.conn, err = rail.Dial(ctx, addr, o.preamble(d.id)); err != nil {
-		return nil, errors.Join(err, rail.Close())
-	}
-	d.link = Link{
-		Transport: p.Name(), Device: rail.Device().Name, Family: rail.Device().Transport,
-		Local: d.conn.Local().String(), Remote: d.conn.Remote().String(),
-	}
-	return d, nil
-}
-
 // maxRails bounds the addresses of a server that are tried.
 const maxRails = 16
 
-// askRails opens a short session in which the server tells its verbs addresses.
-func (c *Client) askRails(ctx context.Context, addrs []netip.AddrPort, o *Options) (rails []railAddr, why string, err error) {
-	small := *o
-	small.QPs, small.Slots, small.ChunkBytes = 1, 1, MinChunkBytes
-	d, err := c.dialTCP(ctx, addrs, &small, "")
-	if err != nil {
-		return nil, "", err
-	}
-	s := newSession(d.rail, d.conn, d.id, d.link.Remote, true, o.Timeouts)
-	err = s.run(ctx, func(ctx context.Context, _ *errgroup.Group) error {
-		h := hello{mode: modeRails}
-		if err := s.ctl.send(ctx, msgHello, h.encode()); err != nil {
-			return err
-		}
-		return s.expect(ctx, msgWelcome, "welcome", func(body []byte) error {
-			w, err := decodeHello(body)
-			rails, why = w.rails, Printable(w.noRails)
-			if len(rails) > maxRails {
-				rails = rails[:maxRails]
-			}
-			return err
-		})
-	})
-	return rails, why, errors.Join(err, d.rail.Close())
-}
-
 // joinLanes makes the further queue pairs that the server granted.
-func (s *session) joinLanes(ctx context.Context, remote netip.AddrPort, tokens [][16]byte) error {
+func (s *session) joinLanes(ctx context.Context, d *dialed) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeouts.Handshake+time.Second)
 	defer cancel()
-	for i, token := range tokens {
-		p := preamble{join: true, qp: uint8(i + 1), session: s.id, token: token}
-		conn, err := s.rail.Dial(ctx, remote, p.encode())
+	for i := 1; i < d.qps; i++ {
+		name := trust.Lane{Rail: d.lane.Rail, QP: uint8(i), Epoch: d.lane.Epoch}
+		conn, err := s.rail.Dial(ctx, d.conn.Remote(), d.joining(name))
 		if err != nil {
-			return fmt.Errorf("connect queue pair %d: %w", i+1, err)
+			return fmt.Errorf("connect queue pair %d: %w", i, err)
 		}
-		if err := s.addLane(conn); err != nil {
+		if err := s.addLane(conn, name); err != nil {
 			return err
 		}
 	}

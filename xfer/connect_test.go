@@ -59,13 +59,13 @@ func TestErrorOfSeveralAddresses(t *testing.T) {
 		addrs []netip.AddrPort
 		want  func(error) bool
 	}{
-		{"nobody, then busy", []netip.AddrPort{nobody, l.Addr()}, isRejected},
-		{"busy, then nobody", []netip.AddrPort{l.Addr(), nobody}, isRejected},
-		{"a stranger, then busy", []netip.AddrPort{other, l.Addr()}, isRejected},
+		{"nobody, then busy", []netip.AddrPort{nobody, l.Addr()}, isAnswered},
+		{"busy, then nobody", []netip.AddrPort{l.Addr(), nobody}, isAnswered},
+		{"a stranger, then busy", []netip.AddrPort{other, l.Addr()}, isAnswered},
 		{"nobody, then a stranger", []netip.AddrPort{nobody, other}, func(err error) bool { return errors.Is(err, rdma.ErrNotGdrcp) }},
 		{"nobody anywhere", []netip.AddrPort{nobody, nobody}, func(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }},
 	} {
-		if _, err := c.dialTCP(t.Context(), tc.addrs, &o, ""); !tc.want(err) {
+		if _, err := c.knockTCP(t.Context(), tc.addrs, testKey, &o); !tc.want(err) {
 			t.Errorf("%s: %v", tc.name, err)
 		}
 	}

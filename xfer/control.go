@@ -17,20 +17,18 @@ import (
 // of its own where it has nothing to say.
 type control struct {
 	mu       sync.Mutex
-	conn     rdma.Conn
+	lane     *lane  // the session's first
 	sent     uint64 // sequenced messages sent
 	acked    uint64 // of these, consumed by the peer
 	consumed uint64 // sequenced messages of the peer consumed here
 	told     uint64 // the value of consumed that the peer knows
 	received uint64 // sequenced messages of the peer seen
-	buf      [msgBytes]byte
-	wr       [1]rdma.WR
 	// room has a token when the window may have opened.
 	room chan struct{}
 }
 
-func newControl(conn rdma.Conn) *control {
-	return &control{conn: conn, room: make(chan struct{}, 1)}
+func newControl(l *lane) *control {
+	return &control{lane: l, room: make(chan struct{}, 1)}
 }
 
 // trySend sends a message if the window and the send queue have room.
@@ -41,7 +39,7 @@ func (c *control) trySend(t msgType, body []byte) (bool, error) {
 }
 
 func (c *control) trySendLocked(t msgType, body []byte) (bool, error) {
-	if len(body) > msgBytes-frameBytes {
+	if len(body) > maxBodyBytes {
 		return false, fmt.Errorf("%w: a request of %d bytes does not fit a message; name fewer files at once", ErrUsage, len(body))
 	}
 	var seq uint64
@@ -51,10 +49,7 @@ func (c *control) trySendLocked(t msgType, body []byte) (bool, error) {
 		}
 		seq = c.sent + 1
 	}
-	n := frameBytes + copy(c.buf[frameBytes:], body)
-	putFrame(c.buf[:n], t, seq, c.consumed)
-	c.wr[0] = rdma.WR{Op: rdma.OpSend, Quiet: true, Msg: c.buf[:n]}
-	_, err := c.conn.Post(c.wr[:])
+	err := c.lane.send(t, seq, c.consumed, body, rdma.WR{Quiet: true})
 	if errors.Is(err, rdma.ErrQueueFull) {
 		return false, nil
 	}
@@ -78,11 +73,7 @@ const lastID = 1 << 40
 func (c *control) sendLast(t msgType, body []byte) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := frameBytes + copy(c.buf[frameBytes:], body)
-	putFrame(c.buf[:n], t, 0, c.consumed)
-	c.wr[0] = rdma.WR{Op: rdma.OpSend, ID: lastID, Msg: c.buf[:n]}
-	_, err := c.conn.Post(c.wr[:])
-	return err == nil
+	return c.lane.send(t, 0, c.consumed, body, rdma.WR{ID: lastID}) == nil
 }
 
 // send sends a message, waiting for room in the window.

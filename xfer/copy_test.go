@@ -20,6 +20,7 @@ import (
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
 	"gdrcp/rdma/verbs"
+	"gdrcp/trust"
 	"gdrcp/xfer"
 )
 
@@ -103,11 +104,11 @@ func (w way) timeouts() xfer.Timeouts {
 func serve(t testing.TB, w way, change ...func(*xfer.ServerConfig)) *served {
 	t.Helper()
 	s := &served{root: t.TempDir()}
-	root, err := os.OpenRoot(s.root)
+	key, err := trust.NewKey("test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := xfer.ServerConfig{Root: root, Timeouts: w.timeouts(), Log: func(e xfer.SessionEnd) {
+	cfg := xfer.ServerConfig{Keys: xfer.OneKey(key, xfer.Admission{Root: s.root}), Timeouts: w.timeouts(), Log: func(e xfer.SessionEnd) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.ends = append(s.ends, e)
@@ -123,7 +124,7 @@ func serve(t testing.TB, w way, change ...func(*xfer.ServerConfig)) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.ep = xfer.Endpoint{Host: w.addr.String(), Port: at.Port()}
+	s.ep = xfer.Endpoint{Host: w.addr.String(), Port: at.Port(), Key: key}
 	if w.provider.Name() == "verbs" {
 		s.ep.Port-- // rdma_cm listens at the port after TCP's
 	}
@@ -135,7 +136,6 @@ func serve(t testing.TB, w way, change ...func(*xfer.ServerConfig)) *served {
 		if err := <-done; err != nil {
 			t.Errorf("serve: %v", err)
 		}
-		root.Close()
 	})
 	return s
 }

@@ -16,6 +16,7 @@ import (
 	"gdrcp/manifest"
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/trust"
 	"gdrcp/xfer"
 )
 
@@ -264,7 +265,7 @@ func TestStrangers(t *testing.T) {
 			}()
 			f := filepath.Join(t.TempDir(), "f")
 			write(t, f, []byte("x"))
-			ep := xfer.Endpoint{Host: "127.0.0.1", Port: uint16(l.Addr().(*net.TCPAddr).Port)}
+			ep := xfer.Endpoint{Host: "127.0.0.1", Port: uint16(l.Addr().(*net.TCPAddr).Port), Key: trust.Key{ID: "test"}}
 			_, err = tcpWay(t).client(rdmatest.Faults{}).Push(t.Context(), []string{f}, ep, "x", tcpWay(t).options(t))
 			if err == nil || (tc.want != nil && !errors.Is(err, tc.want)) {
 				t.Errorf("got %v", err)

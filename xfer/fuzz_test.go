@@ -85,6 +85,11 @@ func FuzzMessages(f *testing.F) {
 			}
 		}
 		_, _ = decodePreamble(b)
+		_, _, _ = decodeRail(b)
+		_, _ = decodeRefusal(b)
+		if terms, err := decodeTerms(b); err == nil && (terms.slots > MaxSlots || terms.qps > MaxQPs) {
+			t.Fatalf("terms %+v", terms)
+		}
 		_, _ = decodeTotals(b)
 		_, _ = decodeRoots(b)
 		_, _ = decodeAbort(b)

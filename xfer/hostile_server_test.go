@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,15 +25,22 @@ func hostileServing(t *testing.T, name string, say func(ctx context.Context, p *
 	if err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan struct{})
+	// The door is the real one, and what comes behind it is not.
+	v := NewServer(ServerConfig{Keys: OneKey(testKey, Admission{Root: t.TempDir()}), Timeouts: shortTimeouts()})
+	ctx, cancel := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
 	t.Cleanup(func() {
+		cancel()
 		l.Close()
-		<-done
+		serving.Wait()
 	})
-	go func() {
-		defer close(done)
-		req, err := l.Accept(t.Context())
+	serving.Go(func() {
+		req, err := l.Accept(ctx)
 		if err != nil {
+			return
+		}
+		serving.Go(func() { v.handle(ctx, provider, req) })
+		if req, err = l.Accept(ctx); err != nil {
 			return
 		}
 		pre, err := decodePreamble(req.PrivateData())
@@ -40,20 +48,27 @@ func hostileServing(t *testing.T, name string, say func(ctx context.Context, p *
 			t.Error(err)
 			return
 		}
-		rail, err := provider.Open(req.Device(), railConfig(1, hostileSlots, int(pre.chunkKiB)<<10, false, false))
+		h, err := v.spend(&pre)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer v.leave(h)
+		rail, err := provider.Open(req.Device(), railConfig(1, hostileSlots, h.chunkBytes, false, false))
 		if err != nil {
 			t.Error(err)
 			return
 		}
 		defer rail.Close()
-		conn, err := req.Accept(t.Context(), rail)
+		conn, err := req.Accept(ctx, rail)
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		s := newSession(rail, conn, pre.session, "the client", false, shortTimeouts())
+		close(h.arrived)
+		s := newSession(&dialed{rail: rail, conn: conn, id: h.id, trust: h.trust, lane: pre.lane}, "the client", false, shortTimeouts())
 		// It is the client's error that counts.
-		_ = s.run(t.Context(), func(ctx context.Context, _ *errgroup.Group) error {
+		_ = s.run(ctx, func(ctx context.Context, _ *errgroup.Group) error {
 			if err := s.welcomeAs(ctx, name); err != nil {
 				return err
 			}
@@ -70,8 +85,8 @@ func hostileServing(t *testing.T, name string, say func(ctx context.Context, p *
 				}
 			}
 		})
-	}()
-	return Endpoint{l.Addr().Addr().String(), l.Addr().Port()}
+	})
+	return endpointAt(l.Addr())
 }
 
 // welcomeAs grants all that the client asks for, under a name.

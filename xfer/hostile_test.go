@@ -16,6 +16,7 @@ import (
 	"gdrcp/manifest"
 	"gdrcp/rdma"
 	"gdrcp/rdma/tcp"
+	"gdrcp/trust"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -28,21 +29,24 @@ func shortTimeouts() Timeouts {
 	return Timeouts{Handshake: 5 * time.Second, Heartbeat: 100 * time.Millisecond, Silence: 5 * time.Second, Linger: 100 * time.Millisecond}
 }
 
+// testKey is what the ends of these tests share.
+var testKey = trust.Key{ID: "test", Secret: trust.Secret{1, 2, 3}}
+
+func endpointAt(addr netip.AddrPort) Endpoint {
+	return Endpoint{Host: addr.Addr().String(), Port: addr.Port(), Key: testKey}
+}
+
 // hostileServer serves a temporary root and tells how each session ended.
-func hostileServer(t *testing.T, change ...func(*ServerConfig)) (root string, addr netip.AddrPort, ends chan SessionEnd) {
+func hostileServer(t *testing.T, change ...func(*ServerConfig)) (root string, at netip.AddrPort, ends chan SessionEnd) {
 	t.Helper()
 	root = t.TempDir()
-	dir, err := os.OpenRoot(root)
-	if err != nil {
-		t.Fatal(err)
-	}
 	ends = make(chan SessionEnd, 16)
-	cfg := ServerConfig{Root: dir, Timeouts: shortTimeouts(), Log: func(e SessionEnd) { ends <- e }}
+	cfg := ServerConfig{Keys: OneKey(testKey, Admission{Root: root}), Timeouts: shortTimeouts(), Log: func(e SessionEnd) { ends <- e }}
 	for _, c := range change {
 		c(&cfg)
 	}
 	v := NewServer(cfg)
-	addr, err = v.Listen(tcp.New(), netip.MustParseAddrPort("127.0.0.1:0"), rdma.Device{})
+	addr, err := v.Listen(tcp.New(), netip.MustParseAddrPort("127.0.0.1:0"), rdma.Device{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +60,6 @@ func hostileServer(t *testing.T, change ...func(*ServerConfig)) (root string, ad
 		case <-time.After(10 * time.Second):
 			t.Error("the server hangs")
 		}
-		dir.Close()
 	})
 	return root, addr, ends
 }
@@ -79,7 +82,7 @@ func hostileHello(t *testing.T, addr netip.AddrPort, m mode, path string, change
 	h.paths, h.name = []string{path}, "x"
 	change(h)
 	c := Client{TCP: tcp.New()}
-	_, err = c.benchSession(t.Context(), Endpoint{addr.Addr().String(), addr.Port()}, &o, h, func(ctx context.Context, s *session, g *errgroup.Group) error {
+	_, err = c.benchSession(t.Context(), endpointAt(addr), &o, h, func(ctx context.Context, s *session, g *errgroup.Group) error {
 		return talk(ctx, s)
 	})
 	return err
@@ -137,7 +140,7 @@ func (p *puppet) chunk(id uint64, slot int, generation uint64, payload []byte, x
 	}
 	n := h.encode(p.ring.headerSlot(slot))
 	copy(p.ring.slot(slot), payload)
-	_, err := p.ctl.conn.Post([]rdma.WR{
+	_, err := p.ctl.lane.conn.Post([]rdma.WR{
 		{Op: rdma.OpWrite, Quiet: true, Local: p.ring.headerMR, Offset: slot * headerStride, Len: n,
 			RemoteAddr: p.target.headerAddr + uint64(slot)*headerStride, RKey: p.target.headerKey},
 		{Op: rdma.OpWriteImm, Quiet: true, Local: p.ring.payloadMR, Offset: slot * p.ring.slotBytes, Len: len(payload),
@@ -191,7 +194,7 @@ func TestHostileSource(t *testing.T) {
 			h := chunkHeader{session: p.sessionTag(), epoch: 1, generation: 1, id: 0, repair: true, storedBytes: 5000, plainBytes: 5000, extents: []extent{whole(0, data)}}
 			n := h.encode(p.ring.headerSlot(0))
 			copy(p.ring.slot(0), data)
-			_, err := p.ctl.conn.Post([]rdma.WR{
+			_, err := p.ctl.lane.conn.Post([]rdma.WR{
 				{Op: rdma.OpWrite, Quiet: true, Local: p.ring.headerMR, Len: n, RemoteAddr: p.target.headerAddr, RKey: p.target.headerKey},
 				{Op: rdma.OpWriteImm, Quiet: true, Local: p.ring.payloadMR, Len: 5000, RemoteAddr: p.target.payloadAddr, RKey: p.target.payloadKey, Imm: immediate(0, 1)},
 			})
@@ -329,7 +332,7 @@ func TestHostileSink(t *testing.T) {
 			return s.ctl.send(ctx, msgRing, (&ringInfo{slots: 1000, slotBytes: 1}).encode())
 		}},
 		{"an immediate", func(ctx context.Context, s *session) error {
-			_, err := s.ctl.conn.Post([]rdma.WR{{Op: rdma.OpWriteImm, Quiet: true, Imm: 5}})
+			_, err := s.ctl.lane.conn.Post([]rdma.WR{{Op: rdma.OpWriteImm, Quiet: true, Imm: 5}})
 			return err
 		}},
 	} {

@@ -15,8 +15,8 @@ type inMsg struct {
 
 // message takes one control message.
 func (s *session) message(role *role, c *rdma.Completion) error {
-	f, err := parseFrame(c.Msg)
-	if err != nil {
+	f, ok, err := s.unseal(c)
+	if !ok || err != nil {
 		return err
 	}
 	switch f.typ {

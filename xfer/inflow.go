@@ -96,7 +96,7 @@ func (f *inflow) flushLocked(now bool) {
 	}
 	f.buf = f.buf[:0]
 	n := 0
-	for n < len(f.credits) && len(f.buf) < msgBytes-frameBytes-returnedBytes {
+	for n < len(f.credits) && len(f.buf) < maxBodyBytes-returnedBytes {
 		f.buf = appendReturned(f.buf, &f.credits[n])
 		n++
 	}

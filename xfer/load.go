@@ -9,18 +9,6 @@ type Load struct {
 	CodecBytes int64 // chunk sizes of those that compress, added up
 }
 
-func (v *Server) enter() bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.load.Sessions >= v.cfg.MaxSessions {
-		return false
-	}
-	v.addLoad(Load{Sessions: 1}, 1)
-	return true
-}
-
-func (v *Server) leave() { v.bear(Load{Sessions: 1}, -1) }
-
 // addLoad adds a load, or with sign -1 takes it off. It tells the new one under
 // the lock, so that the last word is the right one.
 func (v *Server) addLoad(l Load, sign int) {
@@ -38,11 +26,10 @@ func (v *Server) bear(l Load, sign int) {
 	v.addLoad(l, sign)
 }
 
-// takeRing takes a session's ring and message buffers off what is left for all of
-// them: with fewer slots where it is little, and none where it is too little.
-func (v *Server) takeRing(qps, slots, chunkBytes int) (taken int, giveBack func()) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
+// takeRingLocked takes a session's ring and message buffers off what is left for
+// all of them: with fewer slots where it is little, and none where it is too
+// little.
+func (v *Server) takeRingLocked(qps, slots, chunkBytes int) (taken int, giveBack func()) {
 	n := int64(0)
 	for taken = slots; taken > 0; taken-- {
 		if n = ringBytes(qps, taken, chunkBytes); n <= MaxServerRingBytes-v.ringBytes {

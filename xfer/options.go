@@ -41,6 +41,7 @@ type Options struct {
 	Transport  string // "auto", "verbs" or "tcp"
 	Require    string // "", "verbs" or "gpudirect"
 	Rail       string // device name or address of the local rail
+	RemoteRail string // of the server's
 	QPs        int
 	ChunkBytes int
 	Slots      int
@@ -119,6 +120,8 @@ const (
 	// EventMemory: an end has made its slots. Memory says where, and Remote
 	// whose they are. Told of ends that were asked for GPU memory.
 	EventMemory
+	// EventWaiting: the server has no room yet, for the reason in Text.
+	EventWaiting
 )
 
 // Event is something that happened in a session.

@@ -5,11 +5,12 @@ import (
 	"fmt"
 
 	"gdrcp/rdma"
+	"gdrcp/trust"
 )
 
 // ProtocolVersion is the version of everything that two gdrcp say to each
 // other. Both ends must speak the same.
-const ProtocolVersion = 1
+const ProtocolVersion = 2
 
 const preambleMagic = 0x50434447 // "GDCP"
 
@@ -19,22 +20,25 @@ const preambleMagic = 0x50434447 // "GDCP"
 //	offset size field
 //	     0    4 magic "GDCP"
 //	     4    2 protocol version
-//	     6    1 0: a new session, 1: a further queue pair of one
+//	     6    1 0: a door, 1: a queue pair of a session
 //	     7    1 rail index: 0, as a session has one rail
-//	     8    1 queue pair index in the rail: 0 for a new session
-//	     9    1 queue pairs wanted (new session)
-//	    10    2 slots wanted
-//	    12    4 chunk size wanted, KiB
+//	     8    1 queue pair index in the rail
+//	     9    1 queue pairs wanted (door)
+//	    10    2 slots wanted (door); epoch (queue pair)
+//	    12    4 chunk size wanted, KiB (door)
 //	    16   16 session id
-//	    32   16 join token (further queue pair)
+//	    32   16 join token (queue pair)
+//
+// A door's preamble is the prologue of its handshake: the server's grant is for
+// what was asked here.
 type preamble struct {
 	join     bool
-	qp       uint8
+	lane     trust.Lane // queue pair
 	qps      uint8
 	slots    uint16
 	chunkKiB uint32
 	session  [16]byte
-	token    [16]byte
+	token    [trust.TokenBytes]byte
 }
 
 func (p *preamble) encode() []byte {
@@ -42,11 +46,12 @@ func (p *preamble) encode() []byte {
 	le := binary.LittleEndian
 	le.PutUint32(b, preambleMagic)
 	le.PutUint16(b[4:], ProtocolVersion)
-	if p.join {
-		b[6] = 1
-	}
-	b[8], b[9] = p.qp, p.qps
+	b[9] = p.qps
 	le.PutUint16(b[10:], p.slots)
+	if p.join {
+		b[6], b[7], b[8] = 1, p.lane.Rail, p.lane.QP
+		le.PutUint16(b[10:], p.lane.Epoch)
+	}
 	le.PutUint32(b[12:], p.chunkKiB)
 	copy(b[16:], p.session[:])
 	copy(b[32:], p.token[:])
@@ -70,16 +75,18 @@ func decodePreamble(b []byte) (p preamble, err error) {
 	if v := le.Uint16(b[4:]); v != ProtocolVersion {
 		return p, errVersion{v}
 	}
-	if b[6] > 1 || b[7] != 0 {
-		return p, fmt.Errorf("%w: connection of kind %d on rail %d", ErrProtocol, b[6], b[7])
+	if b[6] > 1 || b[7] != 0 || (b[6] == 0 && b[8] != 0) {
+		return p, fmt.Errorf("%w: queue pair %d of kind %d on rail %d", ErrProtocol, b[8], b[6], b[7])
 	}
-	p = preamble{join: b[6] == 1, qp: b[8], qps: b[9], slots: le.Uint16(b[10:]), chunkKiB: le.Uint32(b[12:])}
+	p = preamble{join: b[6] == 1, qps: b[9], chunkKiB: le.Uint32(b[12:])}
 	copy(p.session[:], b[16:])
 	copy(p.token[:], b[32:])
-	if p.join != (p.qp > 0) {
-		return p, fmt.Errorf("%w: queue pair %d of its session", ErrProtocol, p.qp)
+	if p.join {
+		p.lane = trust.Lane{Rail: b[7], QP: b[8], Epoch: le.Uint16(b[10:])}
+		return p, nil
 	}
-	if !p.join && (p.qps == 0 || p.slots == 0 || p.chunkKiB == 0) {
+	p.slots = le.Uint16(b[10:])
+	if p.qps == 0 || p.slots == 0 || p.chunkKiB == 0 {
 		return p, fmt.Errorf("%w: a session of no slots", ErrProtocol)
 	}
 	return p, nil

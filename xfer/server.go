@@ -2,13 +2,9 @@ package xfer
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,9 +17,8 @@ import (
 // ServerConfig says what a server offers. The zero value of a bound means its
 // default.
 type ServerConfig struct {
-	// Root is what is served. The caller closes it after Serve.
-	Root     *os.Root
-	ReadOnly bool
+	// Keys knows who may come, and to what.
+	Keys Keyring
 	// MaxSessions is how many clients are served at once (64); one more is
 	// told to come again.
 	MaxSessions int
@@ -48,6 +43,7 @@ type ServerConfig struct {
 // SessionEnd is what became of a server's session.
 type SessionEnd struct {
 	Peer    string
+	Key     string   // the name of the key that it showed
 	What    string   // "push", "pull", "bench"
 	Path    string   // the first of them, as the client wrote it
 	More    int      // further paths of a pull
@@ -62,6 +58,7 @@ type Server struct {
 	mu        sync.Mutex
 	listeners []serverListener
 	sessions  map[[16]byte]*hosted
+	strangers strangers
 	load      Load
 	ringBytes int64 // of all sessions
 	listening atomic.Int64
@@ -72,13 +69,6 @@ type serverListener struct {
 	l        rdma.Listener
 	device   string
 	rateGbps float64
-}
-
-// hosted is a session that further queue pairs may join, each by a token of
-// its own.
-type hosted struct {
-	*session
-	tokens [][16]byte
 }
 
 // NewServer returns a server that listens nowhere yet.
@@ -161,34 +151,23 @@ func (v *Server) accept(ctx context.Context, g *errgroup.Group, l serverListener
 	}
 }
 
-// handle serves one request to connect: a new session, or a further queue pair
-// of one.
+// handle serves one request to connect: a door, or a queue pair of a session.
 func (v *Server) handle(ctx context.Context, p rdma.Provider, req rdma.Request) {
 	pre, err := decodePreamble(req.PrivateData())
-	if err != nil {
-		code := rdma.RejectUnknown
-		if errors.As(err, new(errVersion)) {
-			code = rdma.RejectVersion
-		}
-		v.reject(req, code, err)
-		return
+	switch {
+	case errors.As(err, new(errVersion)):
+		v.reject(req, rdma.RejectVersion, err)
+	case err != nil:
+		v.reject(req, rdma.RejectUnknown, err)
+	case pre.join:
+		v.join(ctx, p, req, &pre)
+	default:
+		v.answer(ctx, p, req, &pre)
 	}
-	if pre.join {
-		v.join(ctx, req, &pre)
-		return
-	}
-	if !v.enter() {
-		v.reject(req, rdma.RejectBusy, fmt.Errorf("%d sessions are running", v.cfg.MaxSessions))
-		return
-	}
-	leave := sync.OnceFunc(v.leave)
-	defer leave()
-	v.session(ctx, p, req, &pre, leave)
 }
 
 func (v *Server) reject(req rdma.Request, code rdma.RejectCode, why error) {
-	err := errors.Join(why, req.Reject(code))
-	v.log(SessionEnd{Peer: req.Remote().String(), What: "connection", Err: err})
+	v.logStranger(req.Remote().String(), errors.Join(why, req.Reject(code)))
 }
 
 func (v *Server) log(e SessionEnd) {
@@ -197,74 +176,9 @@ func (v *Server) log(e SessionEnd) {
 	}
 }
 
-// join takes a further queue pair into the session whose token it shows. The
-// token is checked, and spent, before a queue pair is made for it.
-func (v *Server) join(ctx context.Context, req rdma.Request, pre *preamble) {
-	v.mu.Lock()
-	h := v.sessions[pre.session]
-	known := false
-	if h != nil {
-		for i := range h.tokens {
-			if subtle.ConstantTimeCompare(h.tokens[i][:], pre.token[:]) == 1 {
-				known = true
-				h.tokens = slices.Delete(h.tokens, i, i+1)
-				break
-			}
-		}
-	}
-	v.mu.Unlock()
-	if !known {
-		v.reject(req, rdma.RejectSession, errors.New("a queue pair for no known session"))
-		return
-	}
-	conn, err := req.Accept(ctx, h.rail)
-	if err == nil {
-		err = h.addLane(conn)
-	}
-	if err != nil {
-		v.log(SessionEnd{Peer: req.Remote().String(), What: "queue pair", Err: err})
-	}
-}
-
-// session accepts a new session and serves it to its end. leave gives its place
-// back before that.
-func (v *Server) session(ctx context.Context, p rdma.Provider, req rdma.Request, pre *preamble, leave func()) {
-	qps := min(int(pre.qps), MaxQPs)
-	slots := min(int(pre.slots), MaxSlots)
-	chunkBytes := min(int(pre.chunkKiB), MaxChunkBytes>>10) << 10
-	slots = max(1, min(slots, MaxRingBytes/chunkBytes))
-	slots, done := v.takeRing(qps, slots, chunkBytes)
-	if slots == 0 {
-		v.reject(req, rdma.RejectResources, fmt.Errorf("the rings of all sessions have %d MiB", MaxServerRingBytes>>20))
-		return
-	}
-	defer done()
-	need := Load{Slots: slots}
-	v.bear(need, 1)
-	defer v.bear(need, -1)
-	rail, err := p.Open(req.Device(), railConfig(qps, slots, chunkBytes, v.cfg.GPUs != nil, false))
-	if err != nil {
-		v.reject(req, rdma.RejectResources, err)
-		return
-	}
-	peer := req.Remote().String()
-	conn, err := req.Accept(ctx, rail)
-	if err != nil {
-		v.log(SessionEnd{Peer: peer, What: "connection", Err: errors.Join(err, rail.Close())})
-		return
-	}
-	d := &dialed{rail: rail, conn: conn, id: pre.session, link: Link{
-		Transport: p.Name(), Device: rail.Device().Name, Family: rail.Device().Transport, Local: conn.Local().String(), Remote: peer,
-	}}
-	s := newSession(rail, conn, pre.session, peer, false, v.cfg.Timeouts)
-	s.params = params{slots: slots, qps: qps, chunkBytes: chunkBytes}
-	s.limit = limitsOf(v.cfg.Limit)
-	v.host(ctx, s, d, leave)
-}
-
 // host serves a session that stands.
-func (v *Server) host(ctx context.Context, s *session, d *dialed, leave func()) {
-	end := SessionEnd{Peer: s.peer, What: "connection"}
+func (v *Server) host(ctx context.Context, s *session, d *dialed, host *hosted) {
+	end := SessionEnd{Peer: s.peer, Key: host.key, What: "connection"}
 	var served *service
 	giveBack := func() {}
 	defer func() { giveBack() }()
@@ -274,18 +188,15 @@ func (v *Server) host(ctx context.Context, s *session, d *dialed, leave func()) 
 		if err != nil {
 			return err
 		}
-		if h.mode == modeRails {
-			return v.tellRails(ctx, s, leave)
-		}
 		end.What, end.Path = h.mode.String(), firstOr(h.paths, "")
 		end.More = max(0, len(h.paths)-1)
-		if served, err = v.serve(s, h); err != nil {
+		if served, err = v.serve(s, h, &host.admission); err != nil {
 			return err
 		}
 		if giveBack, err = v.takeBounces(s); err != nil {
 			return err
 		}
-		if err := v.welcome(ctx, s, h, served.name); err != nil {
+		if err := s.welcome(ctx, h, served.name); err != nil {
 			return err
 		}
 		if h.codec != uint64(CompressOff) {
@@ -295,11 +206,6 @@ func (v *Server) host(ctx context.Context, s *session, d *dialed, leave func()) 
 		}
 		return served.talk(ctx, g)
 	})
-	v.forget(s)
-	if end.What == "connection" && err == nil {
-		_ = d.rail.Close()
-		return
-	}
 	d.link.Imm, d.link.QPs, d.link.Slots, d.link.ChunkBytes = d.conn.ImmKind(), s.params.qps, s.params.slots, s.params.chunkBytes
 	if served != nil {
 		err = errors.Join(err, served.release())
@@ -329,60 +235,9 @@ func (v *Server) hear(ctx context.Context, s *session) (*hello, error) {
 	return &h, err
 }
 
-// welcome tells the terms and readies the tokens for further queue pairs.
-func (v *Server) welcome(ctx context.Context, s *session, h *hello, name string) error {
+// welcome tells the terms.
+func (s *session) welcome(ctx context.Context, h *hello, name string) error {
 	w := *h
 	w.paths, w.name = nil, name
-	w.slots, w.qps = uint64(s.params.slots), uint64(s.params.qps)
-	w.tokens = make([][16]byte, s.params.qps-1)
-	for i := range w.tokens {
-		if _, err := rand.Read(w.tokens[i][:]); err != nil {
-			return err
-		}
-	}
-	if len(w.tokens) > 0 {
-		v.mu.Lock()
-		_, twice := v.sessions[s.id]
-		if !twice {
-			v.sessions[s.id] = &hosted{s, slices.Clone(w.tokens)}
-		}
-		v.mu.Unlock()
-		if twice {
-			return fmt.Errorf("%w: a session id that is in use", ErrProtocol)
-		}
-	}
 	return s.ctl.send(ctx, msgWelcome, w.encode())
-}
-
-// forget ends the joining of a session.
-func (v *Server) forget(s *session) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if h := v.sessions[s.id]; h != nil && h.session == s {
-		delete(v.sessions, s.id)
-	}
-}
-
-// tellRails answers where the server can be reached by verbs, fastest first.
-func (v *Server) tellRails(ctx context.Context, s *session, leave func()) error {
-	var fast []serverListener
-	for _, l := range v.listeners {
-		if l.provider.Name() == "verbs" {
-			fast = append(fast, l)
-		}
-	}
-	slices.SortStableFunc(fast, func(a, b serverListener) int { return int(b.rateGbps - a.rateGbps) })
-	w := hello{mode: modeRails}
-	if len(fast) == 0 {
-		w.noRails = v.cfg.NoRails
-	}
-	for _, l := range fast {
-		w.rails = append(w.rails, railAddr{l.l.Addr(), l.device})
-	}
-	leave()              // who asked comes back at once, and may take the last place
-	s.ending.Store(true) // the client hangs up when it has read this
-	if err := s.ctl.send(ctx, msgWelcome, w.encode()); err != nil {
-		return err
-	}
-	return s.linger(ctx)
 }

@@ -24,8 +24,6 @@ func (m mode) String() string {
 		return "pull"
 	case modeBench:
 		return "bench"
-	case modeRails:
-		return "question"
 	case modePing:
 		return "ping"
 	}
@@ -61,13 +59,13 @@ func (v *service) summary(s *session, link Link, start time.Time) *Summary {
 // check holds a hello against the bounds and what the rail was made for.
 func (h *hello) check(made *params) error {
 	switch h.mode {
-	case modeRails, modePing:
+	case modePing:
 		return nil
 	case modePush, modePull, modeBench:
 	default:
 		return fmt.Errorf("%w: mode %d", ErrProtocol, h.mode)
 	}
-	if h.slots < uint64(made.slots) || h.qps < uint64(made.qps) || h.chunkBytes != uint64(made.chunkBytes) ||
+	if h.slots != uint64(made.slots) || h.qps != uint64(made.qps) || h.chunkBytes != uint64(made.chunkBytes) ||
 		made.chunkBytes < MinChunkBytes || h.codec > uint64(CompressAuto) {
 		return fmt.Errorf("%w: a hello that does not fit its connection", ErrProtocol)
 	}
@@ -96,13 +94,10 @@ func (h *hello) check(made *params) error {
 }
 
 // serve readies what a client asked for: its source or its sink below the root.
-func (v *Server) serve(s *session, h *hello) (*service, error) {
+func (v *Server) serve(s *session, h *hello, a *Admission) (*service, error) {
 	slots, qps := s.params.slots, s.params.qps
 	s.params = h.params()
 	s.params.slots, s.params.qps = slots, qps
-	if h.mode != modePull {
-		s.params.slots = s.limit.slots(slots, s.params.chunkBytes)
-	}
 	var err error
 	if s.place, err = h.place(); err != nil {
 		return nil, err
@@ -123,45 +118,109 @@ func (v *Server) serve(s *session, h *hello) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &service{tally: o.Tally, acct: acct}
-	if h.mode == modePush {
-		if v.cfg.ReadOnly {
-			return nil, fmt.Errorf("%w: the server is read-only", fs.ErrPermission)
-		}
-		store, err := chunker.OpenSink(chunker.SinkOptions{
-			Root: v.cfg.Root, Dest: h.paths[0], MustBeDir: h.flags&flagMustBeDir != 0,
-			Keep: keepOf(h.flags), NoFsync: h.flags&flagNoFsync != 0,
-		})
-		if err != nil {
-			return nil, err
-		}
-		out.conversation, out.close = newSink(s, store, o.Tally, acct), store.Close
-		return out, nil
-	}
-	recursive, links, follow := h.flags&flagRecursive != 0, h.flags&flagLinks != 0, h.flags&flagFollow != 0
-	if len(h.paths) == 1 {
-		o.Recursive, o.Links, o.Follow = recursive, links, follow
-		if err := checkSingle(v.under((*os.Root).Stat), v.under((*os.Root).Lstat), h.paths[0], &o); err != nil {
-			return nil, err
-		}
-		out.name = sourceName(h.paths[0])
-	}
-	tree, err := chunker.OpenRooted(v.cfg.Root, namedSources(h.paths), followsNamed(recursive, links, follow))
+	out := &service{tally: o.Tally, acct: acct, close: func() error { return nil }}
+	root, err := a.open()
 	if err != nil {
 		return nil, err
 	}
-	out.conversation, out.close = newSource(s, tree, o.Tally, acct), tree.Close
+	if err := out.begin(s, h, a, root); err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	closeStore := out.close
+	out.close = func() error { return errors.Join(closeStore(), root.Close()) }
 	return out, nil
 }
 
-// under looks at a path as a client names it: below the root, whether it
-// begins with a slash or not.
-func (v *Server) under(look func(*os.Root, string) (os.FileInfo, error)) func(string) (os.FileInfo, error) {
-	return func(name string) (os.FileInfo, error) {
-		rel := strings.TrimLeft(path.Clean("/"+name), "/")
-		if rel == "" {
-			rel = "."
-		}
-		return look(v.cfg.Root, rel)
+// open opens the directory that is served. For the user's own files that is
+// nil, which may be closed too.
+func (a *Admission) open() (*servedRoot, error) {
+	if a.Root == "" {
+		return nil, nil
 	}
+	r, err := os.OpenRoot(a.Root)
+	if err != nil {
+		return nil, fmt.Errorf("open what is served: %w", err)
+	}
+	return &servedRoot{r}, nil
+}
+
+// servedRoot is where a client's paths begin. Nil are the user's own files.
+type servedRoot struct{ *os.Root }
+
+// Close is of nil, too.
+func (r *servedRoot) Close() error {
+	if r == nil {
+		return nil
+	}
+	return r.Root.Close()
+}
+
+// begin readies the session's sink or source.
+func (v *service) begin(s *session, h *hello, a *Admission, root *servedRoot) error {
+	if h.mode == modePull {
+		return v.beginSource(s, h, root)
+	}
+	if a.ReadOnly {
+		return fmt.Errorf("%w: the server is read-only", fs.ErrPermission)
+	}
+	o := chunker.SinkOptions{
+		Dest: h.paths[0], MustBeDir: h.flags&flagMustBeDir != 0, Keep: keepOf(h.flags), NoFsync: h.flags&flagNoFsync != 0,
+	}
+	if root != nil {
+		o.Root = root.Root
+	}
+	store, err := chunker.OpenSink(o)
+	if err != nil {
+		return err
+	}
+	v.conversation, v.close = newSink(s, store, v.tally, v.acct), store.Close
+	return nil
+}
+
+func (v *service) beginSource(s *session, h *hello, root *servedRoot) error {
+	recursive, links, follow := h.flags&flagRecursive != 0, h.flags&flagLinks != 0, h.flags&flagFollow != 0
+	if len(h.paths) == 1 {
+		o := Options{Recursive: recursive, Links: links, Follow: follow}
+		if err := checkSingle(root.Stat, root.Lstat, h.paths[0], &o); err != nil {
+			return err
+		}
+		v.name = sourceName(h.paths[0])
+	}
+	tree, err := root.tree(namedSources(h.paths), followsNamed(recursive, links, follow))
+	if err != nil {
+		return err
+	}
+	v.conversation, v.close = newSource(s, tree, v.tally, v.acct), tree.Close
+	return nil
+}
+
+func (r *servedRoot) tree(sources []chunker.Source, follow bool) (*chunker.Tree, error) {
+	if r == nil {
+		return chunker.OpenLocal(sources, follow)
+	}
+	return chunker.OpenRooted(r.Root, sources, follow)
+}
+
+// Stat looks at a path as a client names it: below the root, whether it begins
+// with a slash or not.
+func (r *servedRoot) Stat(name string) (os.FileInfo, error) {
+	if r == nil {
+		return os.Stat(name)
+	}
+	return r.Root.Stat(below(name))
+}
+
+// Lstat is Stat of a link itself.
+func (r *servedRoot) Lstat(name string) (os.FileInfo, error) {
+	if r == nil {
+		return os.Lstat(name)
+	}
+	return r.Root.Lstat(below(name))
+}
+
+func below(name string) string {
+	if rel := strings.TrimLeft(path.Clean("/"+name), "/"); rel != "" {
+		return rel
+	}
+	return "."
 }

@@ -10,6 +10,7 @@ import (
 
 	"gdrcp/manifest"
 	"gdrcp/rdma"
+	"gdrcp/trust"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -61,17 +62,13 @@ type role interface {
 	opened()
 }
 
-// lane is one queue pair of a session. Either end may send on it: on iWARP,
-// where the active end must be first (rdma_connect(3)), a provider's Accept
-// returns when the peer has been heard.
-type lane struct{ conn rdma.Conn }
-
 // session is one end of a conversation: a rail, its queue pairs and the
 // goroutines that serve them.
 type session struct {
 	id       [16]byte
 	peer     string
 	rail     rdma.Rail
+	trust    *trust.Session
 	timeouts Timeouts
 	params   params
 	client   bool
@@ -111,10 +108,11 @@ type session struct {
 	once   sync.Once
 }
 
-func newSession(rail rdma.Rail, conn rdma.Conn, id [16]byte, peer string, client bool, t Timeouts) *session {
+func newSession(d *dialed, peer string, client bool, t Timeouts) *session {
+	first := newLane(d.conn, d.trust, d.lane)
 	s := &session{
-		id: id, peer: peer, rail: rail, timeouts: t, client: client, ctl: newControl(conn),
-		lanes:  []*lane{{conn: conn}},
+		id: d.id, peer: peer, rail: d.rail, trust: d.trust, timeouts: t, client: client, ctl: newControl(first),
+		lanes:  []*lane{first},
 		memory: hostMemory(""),
 		inbox:  make(chan *inMsg, controlWindow), spare: make(chan *inMsg, controlWindow),
 		hungUp: make(chan struct{}), ringReady: make(chan struct{}), ringTold: make(chan struct{}),
@@ -260,14 +258,14 @@ func (s *session) awaitRing(ctx context.Context) error {
 
 // addLane takes a further queue pair into the session. The lane is closed by
 // the session, also where it comes too late.
-func (s *session) addLane(conn rdma.Conn) error {
+func (s *session) addLane(conn rdma.Conn, name trust.Lane) error {
 	s.mu.Lock()
 	if s.lanes == nil || len(s.lanes) >= s.params.qps {
 		s.mu.Unlock()
 		return errors.Join(rdma.ErrClosed, conn.Close())
 	}
 	// Copy on write: the poller and the heart read the slice without the lock.
-	s.lanes = append(append(make([]*lane, 0, len(s.lanes)+1), s.lanes...), &lane{conn: conn})
+	s.lanes = append(append(make([]*lane, 0, len(s.lanes)+1), s.lanes...), newLane(conn, s.trust, name))
 	s.mu.Unlock()
 	return nil
 }
@@ -341,12 +339,9 @@ func (s *session) closed(c *rdma.Completion) error {
 func (s *session) beat(ctx context.Context) error {
 	tick := time.NewTicker(s.timeouts.Heartbeat)
 	defer tick.Stop()
-	var msg [frameBytes]byte
-	putFrame(msg[:], msgHeartbeat, 0, 0)
-	wr := []rdma.WR{{Op: rdma.OpSend, Quiet: true, Msg: msg[:]}}
 	for {
 		for _, l := range s.snapshot() {
-			if err := s.beatLane(l, wr); err != nil {
+			if err := s.beatLane(l); err != nil {
 				return err
 			}
 		}
@@ -358,13 +353,13 @@ func (s *session) beat(ctx context.Context) error {
 	}
 }
 
-func (s *session) beatLane(l *lane, wr []rdma.WR) error {
+func (s *session) beatLane(l *lane) error {
 	if silent := time.Since(l.conn.LastHeard()); silent > s.timeouts.Silence && !s.ending.Load() {
 		return fmt.Errorf("%w: nothing from %s for %v", ErrPeerSilent, s.peer, silent.Round(time.Second))
 	}
 	// A full queue needs no heartbeat: what fills it is one. Why a connection
 	// is dead, the poller tells.
-	_, _ = l.conn.Post(wr)
+	_ = l.send(msgHeartbeat, 0, 0, nil, rdma.WR{Quiet: true})
 	return nil
 }
 

@@ -17,12 +17,6 @@ const mustUnderstand = 0x80
 // the value. Integers are uvarints.
 type tlvWriter struct{ b []byte }
 
-func (w *tlvWriter) bytes(tag byte, v []byte) {
-	w.b = append(w.b, tag)
-	w.b = binary.AppendUvarint(w.b, uint64(len(v)))
-	w.b = append(w.b, v...)
-}
-
 func (w *tlvWriter) str(tag byte, v string) {
 	w.b = append(w.b, tag)
 	w.b = binary.AppendUvarint(w.b, uint64(len(v)))

@@ -4,11 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net/netip"
 
 	"gdrcp/manifest"
-
-	"github.com/zeebo/xxh3"
+	"gdrcp/trust"
 )
 
 // errHeaderSum: the header's checksum does not match: the chunk is sent again.
@@ -45,22 +43,21 @@ const (
 // sequenced reports whether a message counts against the window.
 func (t msgType) sequenced() bool { return t < 0x40 }
 
-// frame header: 24 bytes before every message's body.
+// frame header: 16 bytes before every message's body. The two together are
+// sealed (trust.Sealer).
 //
-//	 0 1 type
-//	 1 3 zero
-//	 4 4 messages of the other direction consumed so far, low 32 bits
-//	 8 8 sequence number in the session and direction, from 1; 0 outside the window
-//	16 8 XXH3-64 over the message with zeros here: names and modes travel in
-//	     messages, and no digest covers them before they are used
-const (
-	frameBytes = 24
-	frameSumAt = 16
-)
+//	0 1 type
+//	1 3 zero
+//	4 4 messages of the other direction consumed so far, low 32 bits
+//	8 8 sequence number in the session and direction, from 1; 0 outside the window
+const frameBytes = 16
 
-// msgBytes bounds a control message with its frame header. The longest body
-// is an entry whose path and link target are of PATH_MAX bytes each.
-const msgBytes = 9 << 10
+// msgBytes bounds a sealed control message. The longest body is an entry whose
+// path and link target are of PATH_MAX bytes each.
+const (
+	msgBytes     = 9 << 10
+	maxBodyBytes = msgBytes - frameBytes - trust.SealBytes
+)
 
 // The window: a peer may have this many sequenced messages not yet consumed by
 // the other end. Consumption is told at the latest every ackEvery messages.
@@ -79,11 +76,7 @@ func putFrame(b []byte, t msgType, seq, consumed uint64) {
 	b[0] = byte(t)
 	binary.LittleEndian.PutUint32(b[4:], uint32(consumed))
 	binary.LittleEndian.PutUint64(b[8:], seq)
-	binary.LittleEndian.PutUint64(b[frameSumAt:], xxh3.Hash(b))
 }
-
-// errMessageSum is a control message that was damaged on the way.
-var errMessageSum = fmt.Errorf("%w: a control message was damaged on the way", ErrIntegrity)
 
 type frame struct {
 	typ      msgType
@@ -92,15 +85,10 @@ type frame struct {
 	body     []byte
 }
 
-// parseFrame checks a message, whose checksum it clears, and takes it apart.
+// parseFrame takes a message apart.
 func parseFrame(b []byte) (frame, error) {
-	if len(b) < frameBytes {
+	if len(b) < frameBytes || b[1]|b[2]|b[3] != 0 {
 		return frame{}, fmt.Errorf("%w: message of %d bytes", ErrProtocol, len(b))
-	}
-	sum := binary.LittleEndian.Uint64(b[frameSumAt:])
-	clear(b[frameSumAt:frameBytes])
-	if xxh3.Hash(b) != sum {
-		return frame{}, errMessageSum
 	}
 	f := frame{typ: msgType(b[0]), consumed: binary.LittleEndian.Uint32(b[4:]), seq: binary.LittleEndian.Uint64(b[8:]), body: b[frameBytes:]}
 	if (f.seq == 0) == f.typ.sequenced() {
@@ -116,7 +104,7 @@ const (
 	modePush  mode = iota + 1 // the client is the source
 	modePull                  // the server is the source
 	modeBench                 // the client is the source, of no files
-	modeRails                 // the client asks where the server can be reached by verbs
+	_                         // was a question, which the door answers now
 	modePing                  // round trips
 )
 
@@ -133,16 +121,7 @@ type hello struct {
 	flags      uint64
 	paths      []string // push: the destination; pull: the sources
 	name       string   // base name of a single source
-	tokens     [][16]byte
-	rails      []railAddr
-	noRails    string // why there are none
-	gpu        uint64 // where the server is to have its slots: see gpuWish
-}
-
-// railAddr is one address at which a server listens by rdma_cm.
-type railAddr struct {
-	addr   netip.AddrPort
-	device string
+	gpu        uint64   // where the server is to have its slots: see gpuWish
 }
 
 // Flags of a hello.
@@ -164,20 +143,17 @@ const flagsKnown = flagsBasic | flagsMetadata
 
 // Tags of a hello's fields.
 const (
-	tagMode    = 1 | mustUnderstand
-	tagChunk   = 3 | mustUnderstand
-	tagPiece   = 4 | mustUnderstand
-	tagHash    = 5 | mustUnderstand
-	tagSlots   = 6 | mustUnderstand
-	tagQPs     = 7 | mustUnderstand
-	tagCodec   = 8 | mustUnderstand
-	tagFlags   = 9 | mustUnderstand
-	tagPath    = 10 | mustUnderstand
-	tagName    = 11 | mustUnderstand
-	tagToken   = 12 | mustUnderstand
-	tagRail    = 13
-	tagNoRails = 14
-	tagGPU     = 15 | mustUnderstand
+	tagMode  = 1 | mustUnderstand
+	tagChunk = 3 | mustUnderstand
+	tagPiece = 4 | mustUnderstand
+	tagHash  = 5 | mustUnderstand
+	tagSlots = 6 | mustUnderstand
+	tagQPs   = 7 | mustUnderstand
+	tagCodec = 8 | mustUnderstand
+	tagFlags = 9 | mustUnderstand
+	tagPath  = 10 | mustUnderstand
+	tagName  = 11 | mustUnderstand
+	tagGPU   = 15 | mustUnderstand
 )
 
 func (h *hello) encode() []byte {
@@ -195,15 +171,6 @@ func (h *hello) encode() []byte {
 	}
 	if h.name != "" {
 		w.str(tagName, h.name)
-	}
-	for i := range h.tokens {
-		w.bytes(tagToken, h.tokens[i][:])
-	}
-	for _, r := range h.rails {
-		w.str(tagRail, r.addr.String()+" "+r.device)
-	}
-	if h.noRails != "" {
-		w.str(tagNoRails, h.noRails)
 	}
 	if h.gpu != 0 {
 		w.uint(tagGPU, h.gpu)
@@ -269,33 +236,10 @@ func (h *hello) field(tag byte, v []byte) error {
 		h.paths = append(h.paths, string(v))
 	case tagName:
 		h.name = string(v)
-	case tagToken:
-		if len(v) != 16 {
-			return fmt.Errorf("%w: token of %d bytes", ErrProtocol, len(v))
-		}
-		h.tokens = append(h.tokens, [16]byte(v))
-	case tagRail:
-		if a, ok := parseRailAddr(string(v)); ok {
-			h.rails = append(h.rails, a)
-		}
-	case tagNoRails:
-		h.noRails = string(v)
 	default:
 		return unknownField(tag)
 	}
 	return nil
-}
-
-// parseRailAddr reads "address:port device". One that does not parse is left
-// out: it may be of a family that this version does not know.
-func parseRailAddr(s string) (railAddr, bool) {
-	for i := range len(s) {
-		if s[i] == ' ' {
-			a, err := netip.ParseAddrPort(s[:i])
-			return railAddr{a, s[i+1:]}, err == nil
-		}
-	}
-	return railAddr{}, false
 }
 
 // ringInfo is where a sink's slots are, in msgRing: fixed, little-endian.

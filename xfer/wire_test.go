@@ -11,14 +11,13 @@ import (
 
 	"gdrcp/manifest"
 	"gdrcp/rdma"
+	"gdrcp/trust"
 )
 
 func sampleHello() hello {
 	return hello{
 		mode: modePull, chunkBytes: 4 << 20, pieceBytes: 1 << 20, hash: manifest.BLAKE3, slots: 16, qps: 3, codec: 2,
-		flags: flagRecursive | flagMany, paths: []string{"a\n\xff", "/b"}, name: "b", tokens: [][16]byte{{1}, {2}},
-		rails:   []railAddr{{netip.MustParseAddrPort("10.7.0.1:7474"), "rxe0"}, {netip.MustParseAddrPort("[fe80::1%eth0]:7474"), "mlx5_0"}},
-		noRails: "why",
+		flags: flagRecursive | flagMany, paths: []string{"a\n\xff", "/b"}, name: "b",
 	}
 }
 
@@ -198,7 +197,7 @@ func TestEntriesRoundTrip(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if len(b) > msgBytes-frameBytes {
+	if len(b) > maxBodyBytes {
 		t.Errorf("%d bytes", len(b))
 	}
 }
@@ -231,12 +230,15 @@ func TestBadEntries(t *testing.T) {
 }
 
 func TestPreamble(t *testing.T) {
-	want := preamble{join: true, qp: 2, qps: 3, slots: 4, chunkKiB: 5, session: [16]byte{6}, token: [16]byte{7}}
-	got, err := decodePreamble(append(want.encode(), make([]byte, 100)...))
-	if err != nil || got != want {
-		t.Errorf("got %+v, %v", got, err)
+	door := preamble{qps: 3, slots: 4, chunkKiB: 5, session: [16]byte{6}}
+	join := preamble{join: true, lane: trust.Lane{QP: 2, Epoch: 300}, session: [16]byte{6}, token: [16]byte{7}}
+	for _, want := range []preamble{door, join} {
+		got, err := decodePreamble(append(want.encode(), make([]byte, 100)...))
+		if err != nil || got != want {
+			t.Errorf("got %+v, %v", got, err)
+		}
 	}
-	b := want.encode()
+	b := door.encode()
 	b[4]++
 	if _, err := decodePreamble(b); !errors.As(err, new(errVersion)) {
 		t.Errorf("another version: %v", err)
@@ -247,6 +249,38 @@ func TestPreamble(t *testing.T) {
 	}
 	if _, err := decodePreamble(b[:20]); !errors.Is(err, rdma.ErrNotGdrcp) {
 		t.Errorf("too short: %v", err)
+	}
+}
+
+// TestDoorMessages: what the server says at the door.
+func TestDoorMessages(t *testing.T) {
+	for _, want := range []railAddr{{netip.MustParseAddrPort("10.7.0.1:7474"), "rxe0"}, {netip.MustParseAddrPort("[fe80::1%eth0]:7474"), "mlx5_0"}} {
+		if got, why, ok := decodeRail(want.railText()); got != want || why != "" || !ok {
+			t.Errorf("got %+v, %q, %v", got, why, ok)
+		}
+	}
+	long := strings.Repeat("why ", 200)
+	if _, why, ok := decodeRail(noRailText(long)); !ok || why == "" || !strings.HasPrefix(long, why) {
+		t.Errorf("got %q, %v", why, ok)
+	}
+	if _, _, ok := decodeRail([]byte("no address")); ok {
+		t.Error("no address was taken for one")
+	}
+	if got, err := decodeTerms(terms{16, 3}.encode()); err != nil || got != (terms{16, 3}) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	for _, bad := range []terms{{0, 1}, {1, 0}, {MaxSlots + 1, 1}, {1, MaxQPs + 1}} {
+		if _, err := decodeTerms(bad.encode()); !errors.Is(err, ErrProtocol) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+	if got, err := decodeRefusal(refusal{rdma.RejectBusy, "full"}.encode()); err != nil || got != (refusal{rdma.RejectBusy, "full"}) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	for _, b := range [][]byte{noRailText(long), railAddr{netip.MustParseAddrPort("1.2.3.4:5"), long}.railText(), refusal{1, long}.encode()} {
+		if len(b)+1+trust.SealBytes > doorMsgBytes {
+			t.Errorf("a message of %d bytes does not fit the door", len(b))
+		}
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -11,10 +13,20 @@ import (
 // What this benchmark knows of gdrcp's command line and of its --json events
 // is in this file.
 
+// makeKey makes the key that servers and clients of this benchmark share, and
+// names it to them.
+func (o options) makeKey(ctx context.Context, dir string) error {
+	file := filepath.Join(dir, "key")
+	if _, err := output(ctx, o.program, "key", "new", "bench", "--key-file", file); err != nil {
+		return err
+	}
+	return os.Setenv("GDRCP_KEY_FILE", file)
+}
+
 // serve starts `gdrcp serve` on root and waits until it says that it serves
 // on reach, part of a line that it prints, as in "tcp 127.0.0.1:7473".
 func (o options) serve(ctx context.Context, root, listen, reach string) (*server, error) {
-	return startServer(ctx, reach, o.program, "serve", "--root", root, "--listen", listen, "--insecure-listen")
+	return startServer(ctx, reach, o.program, "serve", "--root", root, "--listen", listen)
 }
 
 // copyArgs is the command that copies source to path on the server at host,

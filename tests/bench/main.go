@@ -55,6 +55,14 @@ func run(ctx context.Context, args []string) error {
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
+	keys, err := os.MkdirTemp("", "gdrcp-bench-key-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(keys)
+	if err := o.makeKey(ctx, keys); err != nil {
+		return err
+	}
 	if args[0] == "bed" {
 		return benchBed(ctx, o)
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"gdrcp/gpu/gputest"
+	"gdrcp/trust"
 
 	"golang.org/x/sys/unix"
 )
@@ -35,6 +36,9 @@ func testMain(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "gdrcp-gpu-")
 	if err == nil {
 		defer os.RemoveAll(dir)
+		err = makeKey(filepath.Join(dir, "key"))
+	}
+	if err == nil {
 		err = findBinary(dir)
 	}
 	if err != nil {
@@ -42,6 +46,18 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	return m.Run()
+}
+
+// makeKey makes the key that all that is started here shares.
+func makeKey(file string) error {
+	key, err := trust.NewKey("test")
+	if err == nil {
+		err = key.WriteFile(file)
+	}
+	if err != nil {
+		return err
+	}
+	return os.Setenv("GDRCP_KEY_FILE", file)
 }
 
 // freeBytes is the room in the file system of dir, 0 where there is none.

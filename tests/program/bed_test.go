@@ -47,7 +47,7 @@ func TestVerbsNeedsNoTCP(t *testing.T) {
 			here, there := t.TempDir(), t.TempDir()
 			makeFile(t, here+"/file", 2*mib, 1)
 			port := 19473 + 10*i
-			p := start(t, how{}, "serve", "--root", there, "--transport", "verbs", "--insecure-listen", "--listen", fmt.Sprintf("0.0.0.0:%d", port))
+			p := start(t, how{}, "serve", "--root", there, "--transport", "verbs", "--listen", fmt.Sprintf("0.0.0.0:%d", port))
 			s := &server{process: p, root: there, link: l, port: port}
 			for !s.isListening() {
 				select {

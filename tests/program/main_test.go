@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"gdrcp/gpu/gputest"
+	"gdrcp/trust"
 )
 
 // TestMain sets them.
@@ -25,6 +26,9 @@ var (
 	// fakeCUDA builds the fake libcuda, once, and returns its file; "" where the
 	// program was built without GPUs.
 	fakeCUDA func() (string, error)
+	// keyFiles are the files of the key that both ends have, by who can read
+	// them: 0 is the tests' user.
+	keyFiles = make(map[uint32]string)
 )
 
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
@@ -38,6 +42,10 @@ func testMain(m *testing.M) int {
 	if err == nil {
 		defer os.RemoveAll(dir)
 		err = os.Chmod(dir, 0o755) // other users run it too
+	}
+	if err == nil {
+		keyFiles[0], keyFiles[nobody] = filepath.Join(dir, "key"), filepath.Join(dir, "nobodys-key")
+		err = makeKeys(keyFiles)
 	}
 	if err == nil {
 		fakeCUDA = sync.OnceValues(func() (string, error) { return buildFakeCUDA(dir) })
@@ -56,6 +64,21 @@ func testMain(m *testing.M) int {
 		}
 	}
 	return m.Run()
+}
+
+// makeKeys writes a key to a file for each user: whoever starts both ends with
+// theirs lets them meet.
+func makeKeys(files map[uint32]string) error {
+	key, err := trust.NewKey("test")
+	for uid, file := range files {
+		if err == nil {
+			err = key.WriteFile(file)
+		}
+		if err == nil && uid != 0 && os.Getuid() == 0 {
+			err = os.Chown(file, int(uid), int(uid))
+		}
+	}
+	return err
 }
 
 func findBinary(dir string) (err error) {
@@ -104,7 +127,7 @@ type link struct {
 // serveArgs and copyArgs choose the link.
 func (l link) serveArgs() []string {
 	if l.transport == "verbs" {
-		return []string{"--insecure-listen", "--transport", "auto"}
+		return []string{"--listen", "0.0.0.0:0", "--transport", "auto"}
 	}
 	return nil
 }

@@ -112,7 +112,7 @@ func TestTransports(t *testing.T) {
 	if e := run(t, how{}, "devices", "--json").wantCode(5).event("error"); e["exit_code"] != 5.0 || e["reason"] == "" || e["reason"] == nil {
 		t.Errorf("devices --json: %v", e)
 	}
-	run(t, how{}, "serve", "--root", s.there, "--transport", "verbs", "--insecure-listen").wantFailure(5, `(?i)RDMA|verbs`)
+	run(t, how{}, "serve", "--root", s.there, "--transport", "verbs").wantFailure(5, `(?i)RDMA|verbs`)
 	s.stop()
 }
 

@@ -69,6 +69,7 @@ func start(t testing.TB, h how, args ...string) *process {
 	argv := append(append([]string{}, h.before...), binary)
 	argv = append(argv, args...)
 	p := &process{t: t, args: args, cmd: exec.Command(argv[0], argv[1:]...), ended: make(chan struct{}), started: time.Now()}
+	p.cmd.Env = append(os.Environ(), "GDRCP_KEY_FILE="+keyFiles[h.uid])
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = h.dir, &p.stdout, &p.stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if h.uid != 0 {

@@ -1,0 +1,38 @@
+package xfer
+
+import "gdrcp/trust"
+
+// Keyring knows who may come. Its method is called for every connection, by
+// several goroutines at once, and must not block.
+type Keyring interface {
+	// Find returns what the holder of the key of that name may do. The name is
+	// a stranger's: it has the form of one (trust.CheckID), and no more.
+	Find(keyID string) (Admission, bool)
+}
+
+// Admission is what the holder of a key may do.
+type Admission struct {
+	Secret trust.Secret
+	// Root is the directory that is served. Empty: the user's own files, with
+	// the rights of this process, and paths as they are given.
+	Root     string
+	ReadOnly bool
+	// MaxSessions is how many sessions the key may have at once; 0 for no bound
+	// of its own.
+	MaxSessions int
+	// BytesPerSecond bounds what each of its sessions moves; 0 for no bound.
+	BytesPerSecond int64
+}
+
+// OneKey is the keyring of one key.
+func OneKey(k trust.Key, a Admission) Keyring {
+	a.Secret = k.Secret
+	return oneKey{k.ID, a}
+}
+
+type oneKey struct {
+	id string
+	a  Admission
+}
+
+func (k oneKey) Find(id string) (Admission, bool) { return k.a, id == k.id }

@@ -1,0 +1,195 @@
+package xfer
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"gdrcp/rdma"
+	"gdrcp/trust"
+)
+
+// admitted is a session that a server has granted, and that has no queue pair
+// yet but the door's.
+type admitted struct {
+	*door
+	id    [16]byte
+	trust *trust.Session
+	terms
+	rails   []railAddr
+	noRails string // why there are none
+	// Where the door was.
+	provider rdma.Provider
+	device   string
+	at       netip.AddrPort
+	// tries is the epoch of the next try to make the first queue pair.
+	tries uint16
+}
+
+// RefusedError is a server that knows the client and does not serve it now.
+type RefusedError struct {
+	Peer netip.AddrPort
+	Code rdma.RejectCode
+	Text string
+}
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("%s refused the session: %s", e.Peer, e.Text)
+}
+
+// knock proves to the server at addr that this end has the key, and waits for
+// what it grants.
+func (c *Client) knock(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, key trust.Key, o *Options) (*admitted, error) {
+	a := &admitted{door: &door{}, provider: p, device: device, at: addr}
+	err := a.dial(ctx, key, o)
+	if err == nil {
+		err = a.await(ctx, o)
+	}
+	if err != nil {
+		return nil, errors.Join(err, a.close())
+	}
+	return a, nil
+}
+
+// dial makes the door and shows the key.
+func (a *admitted) dial(ctx context.Context, key trust.Key, o *Options) (err error) {
+	if _, err := rand.Read(a.id[:]); err != nil {
+		return err
+	}
+	if a.rail, err = a.provider.Open(a.device, doorConfig(doorAnswers)); err != nil {
+		return err
+	}
+	opening := o.preamble(a.id)
+	if a.conn, err = a.rail.Dial(ctx, a.at, opening); err != nil {
+		return err
+	}
+	if err := a.prove(ctx, opening, key, o); err != nil {
+		return fmt.Errorf("show %s the key %q: %w", a.at, key.ID, err)
+	}
+	return nil
+}
+
+// prove runs the handshake.
+func (a *admitted) prove(ctx context.Context, opening []byte, key trust.Key, o *Options) error {
+	ctx, cancel := o.patience(ctx, a.at)
+	defer cancel()
+	hand, first, err := trust.Open(key, opening)
+	if err != nil {
+		return err
+	}
+	if err := a.post(ctx, first); err != nil {
+		return err
+	}
+	answer, err := a.take(ctx)
+	if errors.Is(err, rdma.ErrDisconnected) {
+		return fmt.Errorf("%w: it closed the connection", trust.ErrRefused)
+	}
+	if err != nil {
+		return err
+	}
+	if a.trust, err = hand.Finish(answer); err != nil {
+		return err
+	}
+	a.seal, a.open = a.trust.Door()
+	return a.say(ctx, doorProof, nil)
+}
+
+// await takes the server's answers up to its grant.
+func (a *admitted) await(ctx context.Context, o *Options) error {
+	for {
+		kind, body, err := a.hearSoon(ctx, o)
+		if err != nil {
+			return err
+		}
+		switch kind {
+		case doorWait:
+			o.report(Event{Kind: EventWaiting, Text: Printable(string(body))})
+		case doorRail:
+			r, why, ok := decodeRail(body)
+			if why != "" {
+				a.noRails = why
+			} else if ok && len(a.rails) < maxRails {
+				a.rails = append(a.rails, r)
+			}
+		case doorGrant:
+			a.terms, err = decodeTerms(body)
+			if err == nil && (a.slots > o.Slots || a.qps > o.QPs) {
+				err = fmt.Errorf("%w: %d slots and %d queue pairs granted, %d and %d asked for", ErrProtocol, a.slots, a.qps, o.Slots, o.QPs)
+			}
+			return err
+		case doorRefuse:
+			r, err := decodeRefusal(body)
+			if err != nil {
+				return err
+			}
+			return &RefusedError{Peer: a.at, Code: r.code, Text: r.text}
+		default:
+			return fmt.Errorf("%w: message %d at the door", ErrProtocol, kind)
+		}
+	}
+}
+
+// hearSoon waits for one message of a server that has something to say at
+// least as often as a handshake may take.
+func (a *admitted) hearSoon(ctx context.Context, o *Options) (kind byte, body []byte, err error) {
+	ctx, cancel := o.patience(ctx, a.at)
+	defer cancel()
+	return a.hear(ctx)
+}
+
+// patience bounds the wait for one answer of a server.
+func (o *Options) patience(ctx context.Context, of netip.AddrPort) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, o.Timeouts.Handshake,
+		fmt.Errorf("%w: no answer from %s within %v", ErrPeerSilent, of, o.Timeouts.Handshake))
+}
+
+// dialed is a rail with its first queue pair, not yet in a session.
+type dialed struct {
+	rail  rdma.Rail
+	conn  rdma.Conn
+	id    [16]byte
+	link  Link
+	trust *trust.Session
+	lane  trust.Lane // of conn
+	terms
+	door *door // at a client, until the session ends
+}
+
+// close ends what is left of it. The session has closed the queue pairs.
+func (d *dialed) close() error {
+	err := d.rail.Close()
+	if d.door != nil {
+		err = errors.Join(err, d.door.close())
+	}
+	return err
+}
+
+// enter makes the session's rail and its first queue pair, by any provider and
+// address of the server. After an error another can be tried. With success the
+// door is the result's.
+func (a *admitted) enter(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, o *Options) (*dialed, error) {
+	rail, err := p.Open(device, railConfig(a.qps, a.slots, o.ChunkBytes, o.local.gpu != gpuOff, o.ForceImmSend))
+	if err != nil {
+		return nil, err
+	}
+	d := &dialed{rail: rail, id: a.id, trust: a.trust, lane: trust.Lane{Epoch: a.tries}, terms: a.terms}
+	a.tries++
+	if d.conn, err = rail.Dial(ctx, addr, d.joining(d.lane)); err != nil {
+		return nil, errors.Join(err, rail.Close())
+	}
+	d.door = a.door
+	d.link = Link{
+		Transport: p.Name(), Device: rail.Device().Name, Family: rail.Device().Transport,
+		Local: d.conn.Local().String(), Remote: d.conn.Remote().String(),
+	}
+	return d, nil
+}
+
+// joining is the private data of a request to become a queue pair of the
+// session.
+func (d *dialed) joining(l trust.Lane) []byte {
+	p := preamble{join: true, lane: l, session: d.id, token: d.trust.Token(l)}
+	return p.encode()
+}

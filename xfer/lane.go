@@ -1,0 +1,80 @@
+package xfer
+
+import (
+	"fmt"
+	"sync"
+
+	"gdrcp/rdma"
+	"gdrcp/trust"
+)
+
+// lane is one queue pair of a session. Either end may send on it: on iWARP,
+// where the active end must be first (rdma_connect(3)), a provider's Accept
+// returns when the peer has been heard.
+type lane struct {
+	conn rdma.Conn
+	open *trust.Opener // the poller's
+
+	// A message is sealed and posted under one lock: seals are numbered, and
+	// the peer takes them in that order only.
+	mu    sync.Mutex
+	seal  *trust.Sealer
+	plain [msgBytes]byte
+	buf   [msgBytes]byte
+	wr    [1]rdma.WR
+}
+
+func newLane(conn rdma.Conn, t *trust.Session, name trust.Lane) *lane {
+	l := &lane{conn: conn}
+	l.seal, l.open = t.Messages(name)
+	return l
+}
+
+// send seals a control message and posts it with what else wr says. The body
+// is at most maxBodyBytes. The error is the Conn's.
+func (l *lane) send(t msgType, seq, consumed uint64, body []byte, wr rdma.WR) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	plain := l.plain[:frameBytes+copy(l.plain[frameBytes:], body)]
+	putFrame(plain, t, seq, consumed)
+	wr.Op, wr.Msg = rdma.OpSend, l.seal.Seal(l.buf[:0], plain)
+	l.wr[0] = wr
+	_, err := l.conn.Post(l.wr[:])
+	return err
+}
+
+// laneOf finds the lane of a connection, or nil for one that is not in the
+// session yet.
+func (s *session) laneOf(conn rdma.Conn) *lane {
+	for _, l := range s.snapshot() {
+		if l.conn == conn {
+			return l
+		}
+	}
+	return nil
+}
+
+// errForged is a control message that was changed on the way, by accident or
+// not.
+var errForged = fmt.Errorf("%w: a control message was damaged or forged on the way", ErrIntegrity)
+
+// unseal opens a message that came on a connection, in place. ok is false for
+// one that is to be passed over: the heartbeat of a lane that this end is about
+// to take into the session.
+func (s *session) unseal(c *rdma.Completion) (f frame, ok bool, err error) {
+	l := s.laneOf(c.Conn)
+	if l == nil {
+		return f, false, nil
+	}
+	plain, err := l.open.Open(c.Msg)
+	if err != nil {
+		return f, false, errForged
+	}
+	if f, err = parseFrame(plain); err != nil {
+		return f, false, err
+	}
+	if l != s.ctl.lane && f.typ != msgHeartbeat {
+		return f, false, fmt.Errorf("%w: message %d beside the first queue pair", ErrProtocol, f.typ)
+	}
+	return f, true, nil
+}

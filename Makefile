@@ -23,11 +23,22 @@ man: build ## the manual pages, in bin/man
 	rm -rf bin/man
 	./gdrcp man-pages bin/man
 
+.PHONY: completions
+completions: build ## what completes command lines in bash, zsh and fish, in bin/completions
+	rm -rf bin/completions
+	mkdir -p bin/completions
+	./gdrcp completion bash >bin/completions/gdrcp
+	./gdrcp completion zsh >bin/completions/_gdrcp
+	./gdrcp completion fish >bin/completions/gdrcp.fish
+
 .PHONY: install
-install: build man ## the program and its manual pages under $(DESTDIR)$(PREFIX)
+install: build man completions ## the program, its manual pages and completions under $(DESTDIR)$(PREFIX)
 	install -D -m 755 gdrcp $(DESTDIR)$(PREFIX)/bin/gdrcp
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 bin/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	install -D -m 644 bin/completions/gdrcp $(DESTDIR)$(PREFIX)/share/bash-completion/completions/gdrcp
+	install -D -m 644 bin/completions/_gdrcp $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_gdrcp
+	install -D -m 644 bin/completions/gdrcp.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/gdrcp.fish
 
 .PHONY: demo
 demo: build ## copies a real tree and a checkpoint over TCP, both ways, and checks them again with other tools
@@ -51,6 +62,7 @@ test-all: ## the same with full file counts and sizes, and a minute for each fuz
 
 .PHONY: test-go
 test-go: gcc ## the tests that need no device
+	@if [ -n "$$CI" ]; then $(NEED) zsh:zsh fish:fish man:man-db groff:groff mandoc:mandoc; fi
 	$(GO) test ./...
 
 .PHONY: test-race

@@ -155,6 +155,61 @@ func lintPage(t *testing.T, path string) {
 	}
 }
 
+// The scripts are ones that their shells read, and offer what help tells.
+func TestCompletionScripts(t *testing.T) {
+	for _, shell := range cmdline.Shells() {
+		script := gdrcp(t, "completion", shell).want(t, exitOK).out
+		for _, want := range []string{"recursive", "manifest", "verify", "blake3"} {
+			if !strings.Contains(script, want) {
+				t.Errorf("the script for %s lacks %s", shell, want)
+			}
+		}
+		for _, hidden := range []string{"man-pages", "--imm", "-l imm", "\x00"} {
+			if strings.Contains(script, hidden) {
+				t.Errorf("the script for %s has %q, which is hidden", shell, hidden)
+			}
+		}
+		path := filepath.Join(t.TempDir(), "script")
+		if err := os.WriteFile(path, []byte(script), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		tool, err := exec.LookPath(shell)
+		if err != nil {
+			t.Logf("the script for %s is not read: it is not installed", shell)
+			continue
+		}
+		if out, err := exec.CommandContext(t.Context(), tool, "-n", path).CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("%s -n: %v\n%s", shell, err, out)
+		}
+		if shell == "bash" {
+			completeInBash(t, tool, path)
+		}
+	}
+	gdrcp(t, "completion").want(t, exitUsage)
+	gdrcp(t, "completion", "csh").want(t, exitUsage)
+}
+
+func completeInBash(t *testing.T, bash, script string) {
+	t.Helper()
+	run := `source "$1"; shift; COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); _gdrcp; echo ${COMPREPLY[*]}`
+	for words, want := range map[string]string{
+		"gdrcp man":                      "manifest",
+		"gdrcp --transport ":             "auto verbs tcp",
+		"gdrcp -r --compress z":          "zstd",
+		"gdrcp manifest verify --fol":    "--follow",
+		"gdrcp manifest create --hash b": "blake3",
+		"gdrcp completion ":              "bash zsh fish",
+		"gdrcp serve --read":             "--read-only",
+	} {
+		args := append([]string{"--norc", "-c", run, "bash", script}, strings.Split(words, " ")...)
+		cmd := exec.CommandContext(t.Context(), bash, args...)
+		cmd.Dir = t.TempDir()
+		if out, err := cmd.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != want {
+			t.Errorf("%q is completed by %q, not %q: %v", words, out, want, err)
+		}
+	}
+}
+
 // The README's table of variables is that of the manual pages, and has every
 // variable that the program reads.
 func TestEnvironmentIsTold(t *testing.T) {

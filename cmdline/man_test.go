@@ -36,7 +36,7 @@ func sample() *Program {
 			{Words: []string{"key"}, Summary: "keys", Operands: "make-it|show ...", Description: "Keys.", Commands: []Command{
 				{Words: []string{"key", "make-it"}, Summary: "make one", Operands: "[OPTIONS] ID", Description: "Makes.", Topics: []Topic{{"How", []Option{
 					{Names: []string{"-o", "--output"}, Value: "FILE", Text: "where"}}}}},
-				{Words: []string{"key", "show"}, Summary: "show one", Operands: "[-o FILE] MANIFEST", Description: "Shows."},
+				{Words: []string{"key", "show"}, Summary: "show one", Operands: "[-o FILE] MANIFEST", Description: "Shows.", Topics: []Topic{{"How", []Option{verbose}}}},
 			}},
 		},
 		Environment: []Variable{{[]string{"PROG_X", "PROG_Y"}, "variables"}},

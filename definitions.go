@@ -18,6 +18,8 @@ func describe(app *cli.App) *cmdline.Program {
 		Name: app.Name, Version: versionText(), Date: versionDate(),
 		Summary:     "copies files and directory trees between hosts over RDMA or TCP and verifies every piece",
 		Environment: environment(), ExitCodes: exitCodes(),
+		AboutOptions: "Short ones can be joined (-rp), long ones take --name value or --name=value. A SIZE is a number of bytes with an optional " +
+			"K, M, G or T for powers of 1024, with or without iB: 65536, 64K, 1MiB.",
 		Commands: []cmdline.Command{describeCommand(findCommand(app.Commands, copyName), nil)},
 	}
 	for _, c := range visible(app.Commands) {
@@ -153,6 +155,12 @@ func examples(command string) []cmdline.Example {
 		return []cmdline.Example{{Text: "Write a manifest, compressed:", Line: "gdrcp manifest create -o model.manifest.zst model"}}
 	case "manifest verify":
 		return []cmdline.Example{{Text: "Hold a copy against it:", Line: "gdrcp manifest verify model.manifest.zst /data/model"}}
+	case "devices":
+		return []cmdline.Example{{Text: "Pick the addresses of RDMA devices out of the list:", Line: "gdrcp devices --json | jq -r '.ports[]?.addresses[]?'"}}
+	case "key new":
+		return []cmdline.Example{{Text: "Make a key that opens one directory, for reading only:", Line: "gdrcp key new ci --access-file /etc/gdrcp/access --root /data/models --read-only"}}
+	case "completion":
+		return []cmdline.Example{{Text: "In ~/.bashrc:", Line: "source <(gdrcp completion bash)"}}
 	case "bench":
 		return []cmdline.Example{{Text: "Measure with every digest:", Line: "gdrcp bench --hash none,xxh3,blake3,crc32c,sha256 rdma://storage"}}
 	}

@@ -87,6 +87,18 @@ func TestExamples(t *testing.T) {
 	}
 }
 
+// Every page has an example.
+func TestEveryPageHasAnExample(t *testing.T) {
+	p, _, _ := newProgram()
+	for _, c := range describe(p.app()).Commands {
+		n := 0
+		commandsOf([]cmdline.Command{c}, func(c *cmdline.Command) { n += len(c.Examples) })
+		if n == 0 {
+			t.Errorf("gdrcp %s has no example in examples() of definitions.go", c.Words)
+		}
+	}
+}
+
 // The pages have every option and say nothing that a formatter warns of.
 func TestManPages(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "man")

@@ -147,3 +147,31 @@ func TestEveryOptionHasATopic(t *testing.T) {
 	}
 	check(p.app().Commands)
 }
+
+// No two options of a command have the same name, or one the name that turns
+// another one off.
+func TestOptionNamesAreUnique(t *testing.T) {
+	p, _, _ := newProgram()
+	var check func(commands []*cli.Command)
+	check = func(commands []*cli.Command) {
+		for _, c := range commands {
+			taken := map[string]string{"help": helpName, "h": helpName}
+			for _, f := range c.Flags {
+				names := f.Names()
+				if negatable(f) {
+					for _, n := range f.Names() {
+						names = append(names, "no-"+n)
+					}
+				}
+				for _, n := range names {
+					if other, has := taken[n]; has {
+						t.Errorf("of %q, %s is both --%s and --%s", c.Name, dashed(n), other, f.Names()[0])
+					}
+					taken[n] = f.Names()[0]
+				}
+			}
+			check(c.Subcommands)
+		}
+	}
+	check(p.app().Commands)
+}

@@ -47,7 +47,7 @@ func page(p *Program, c *Command) string {
 	}
 	if len(c.Topics) > 0 {
 		r.macro("SH", "OPTIONS")
-		r.prose("Options may stand anywhere among the operands; -- ends them.")
+		r.prose("Options may stand anywhere among the operands; -- ends them. " + p.AboutOptions)
 		manOptions(r, c, "SS")
 	}
 	footer(r, p, c)
@@ -64,12 +64,12 @@ func synopsis(r *roff, p *Program, c *Command) {
 	}
 }
 
-// operandNames are the words of a usage that stand for something else.
-var operandNames = regexp.MustCompile(`[A-Z]+`)
+// placePattern finds the words of a usage that stand for something else.
+var placePattern = regexp.MustCompile(`[A-Z]+`)
 
 // operandsText is the operands of a usage, with what they are called in italics.
 func operandsText(operands string) string {
-	return operandNames.ReplaceAllStringFunc(literal(operands), italic)
+	return placePattern.ReplaceAllStringFunc(literal(operands), italic)
 }
 
 // describe writes paragraphs.

@@ -17,6 +17,8 @@ type Program struct {
 	Commands    []Command
 	Environment []Variable
 	ExitCodes   []ExitCode
+
+	AboutOptions string // sentences: how options and their values are written
 }
 
 // Command is a command for people. Those that only the program itself calls

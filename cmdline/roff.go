@@ -34,16 +34,16 @@ func (r *roff) raw(text string) {
 
 // prose writes running text, in which options are bold.
 func (r *roff) prose(text string) {
-	escaped := options.ReplaceAllStringFunc(escape(strings.Join(strings.Fields(text), " ")), func(found string) string {
+	escaped := optionPattern.ReplaceAllStringFunc(escape(strings.Join(strings.Fields(text), " ")), func(found string) string {
 		start := strings.Index(found, `\-`)
 		return found[:start] + bold(found[start:])
 	})
 	r.raw(wrap(escaped, 0, roffColumns))
 }
 
-// options finds options in text that has its escapes, with what must stand
+// optionPattern finds options in text that has its escapes, with what must stand
 // before them.
-var options = regexp.MustCompile(`(^|[ (])(\\-){1,2}[A-Za-z0-9](?:[A-Za-z0-9]|\\-)*`)
+var optionPattern = regexp.MustCompile(`(^|[ (])(\\-){1,2}[A-Za-z0-9](?:[A-Za-z0-9]|\\-)*`)
 
 func bold(escaped string) string   { return `\fB` + escaped + `\fR` }
 func italic(escaped string) string { return `\fI` + escaped + `\fR` }

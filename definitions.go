@@ -144,10 +144,10 @@ func examples(command string) []cmdline.Example {
 	switch command {
 	case "":
 		return []cmdline.Example{
-			{Text: "Push a tree to a server, with modes and times:", Line: "gdrcp -r -p checkpoint-4000 rdma://storage/"},
-			{Text: "Pull a file from it:", Line: "gdrcp rdma://storage/checkpoint-4000/model.safetensors /data/"},
+			{Text: "Push a tree to a server, with links, modes, times, owners and groups:", Line: "gdrcp -a --key-file ci.key checkpoint-4000 rdma://storage/"},
+			{Text: "Pull a file from it, with the key that $GDRCP_KEY_FILE names:", Line: "gdrcp rdma://storage/checkpoint-4000/model.safetensors /data/"},
 			{Text: "Insist on RDMA, with this end's slots in the memory of the nearest GPU:", Line: "gdrcp --require verbs --gpu auto model.safetensors rdma://storage/"},
-			{Text: "Copy only what a manifest of the source says:", Line: "gdrcp -r --manifest checkpoint.manifest checkpoint-4000 rdma://storage/"},
+			{Text: "Copy only what a manifest of the source says:", Line: "gdrcp -a --manifest checkpoint.manifest checkpoint-4000 rdma://storage/"},
 		}
 	case "serve":
 		return []cmdline.Example{{Text: "Serve a directory to this host, read-only:", Line: "gdrcp serve --root /data/models --read-only --listen localhost --key-file models.key"}}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -219,6 +220,33 @@ func completeInBash(t *testing.T, bash, script string) {
 		if out, err := cmd.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != want {
 			t.Errorf("%q is completed by %q, not %q: %v", words, out, want, err)
 		}
+	}
+}
+
+// The README names every option of every command, in the section of the
+// command where it has one.
+func TestReadmeHasEveryOption(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _, _ := newProgram()
+	for _, top := range describe(p.app()).Commands {
+		section := string(readme)
+		if _, rest, found := strings.Cut(section, "\n### "+cmp.Or(strings.Join(top.Words, " "), "copy")+"\n"); found {
+			section, _, _ = strings.Cut(rest, "\n## ")
+			section, _, _ = strings.Cut(section, "\n### ")
+		}
+		commandsOf([]cmdline.Command{top}, func(c *cmdline.Command) {
+			for _, topic := range c.Topics {
+				for _, o := range topic.Options {
+					long := o.Names[slices.IndexFunc(o.Names, func(n string) bool { return len(n) > 2 })]
+					if long != "--help" && !regexp.MustCompile("[`\\[ ]"+long+"[]` =]").MatchString(section) {
+						t.Errorf("the README's section about gdrcp %s says nothing of %s", strings.Join(top.Words, " "), long)
+					}
+				}
+			}
+		})
 	}
 }
 

@@ -16,6 +16,7 @@ func metadataFlags(o *xfer.Options) []cli.Flag {
 		onOff("times", "keep times of change", &o.Times, "t"),
 		onOff("owner", "keep the owner, where whoever writes may give files away (root)", &o.Owner, "o"),
 		onOff("group", "keep the group, where whoever writes may set it", &o.Group, "g"),
+		onOff("hard-links", "keep which names are of the same file, among what is copied", &o.HardLinks, "H"),
 		onOff("numeric-ids", "keep owner and group by number, not by name", &o.NumericIDs),
 	)
 }

@@ -28,7 +28,7 @@ type spillFile struct {
 
 func (f *spillFile) begin() (*runs, error) {
 	if f.file == nil {
-		file, err := openUnlinked(os.TempDir())
+		file, err := OpenUnlinked(os.TempDir())
 		if err != nil {
 			return nil, fmt.Errorf("make temporary file for a large directory: %w", err)
 		}
@@ -50,9 +50,9 @@ func (f *spillFile) close() error {
 	return err
 }
 
-// openUnlinked makes a file without a name, or where the file system cannot do
+// OpenUnlinked makes a temporary file in dir without a name, or where the file system cannot do
 // that (O_TMPFILE, open(2)) one whose name is gone at once.
-func openUnlinked(dir string) (*os.File, error) {
+func OpenUnlinked(dir string) (*os.File, error) {
 	file, err := os.OpenFile(dir, unix.O_TMPFILE|os.O_RDWR, 0o600)
 	if err == nil {
 		return file, nil

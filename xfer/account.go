@@ -1,6 +1,7 @@
 package xfer
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -18,6 +19,8 @@ type booking struct {
 	// expect is the root in the given manifest, where wanted.
 	expect manifest.Digest
 	wanted bool
+	// group is the file that the entry is one of several names of, or nil.
+	group *linkGroup
 	// tree collects the digests of a file of several pieces.
 	tree *manifest.Tree
 
@@ -94,6 +97,7 @@ type account struct {
 	mu      sync.Mutex
 	roots   *manifest.Roots
 	out     *manifest.FileWriter
+	spill   pieceSpill
 	head    uint64 // id of the entry that ends next
 	counts  [Corrupt + 1]int64
 	missing int64
@@ -227,7 +231,11 @@ func (a *account) settle(b *booking, x *exception) error {
 	if b.Type != manifest.File || b.Size <= a.pieceBytes {
 		return a.out.WriteEntry(&b.Entry)
 	}
-	if err := a.writePieces(b); err != nil {
+	write := a.writePieces
+	if b.isLink() {
+		write = a.writePiecesAgain
+	}
+	if err := write(b); err != nil {
 		return err
 	}
 	return a.out.EndFile(b.Root)
@@ -264,12 +272,24 @@ func (a *account) writePieces(b *booking) error {
 			return err
 		}
 	}
-	for _, r := range b.takeLog() {
+	runs := b.takeLog()
+	for _, r := range runs {
 		if err := a.out.PieceRun(r.digest, r.n); err != nil {
 			return err
 		}
 	}
+	if b.group != nil {
+		return a.spill.add(&b.group.pieces, runs)
+	}
 	return nil
+}
+
+// writePiecesAgain writes the digests of a file by a further name of it.
+func (a *account) writePiecesAgain(b *booking) error {
+	if err := a.out.BeginFile(&b.Entry); err != nil {
+		return err
+	}
+	return a.spill.each(&b.group.pieces, func(r pieceRun) error { return a.out.PieceRun(r.digest, r.n) })
 }
 
 // finish ends the account: the roots over all that was copied.
@@ -307,8 +327,9 @@ func (a *account) compare(peer string, theirs roots) error {
 func (a *account) close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	err := a.spill.close()
 	if a.out == nil {
-		return nil
+		return err
 	}
-	return a.out.Abort()
+	return errors.Join(err, a.out.Abort())
 }

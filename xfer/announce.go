@@ -48,6 +48,7 @@ type announcer struct {
 	total   totals
 	told    bool // a total was sent
 	names   accountNames
+	links   linkTable
 }
 
 // entry announces what the walk found, or tells why it cannot be copied.
@@ -69,10 +70,15 @@ func (a *announcer) entry(f *chunker.Found) error {
 	} else if err != nil {
 		return err
 	}
+	e.id = a.total.entries
+	if a.params.flags&flagHardLinks != 0 {
+		if err := a.links.join(e, f); err != nil {
+			return a.refuse(e.Path, outcomeOf(err), err)
+		}
+	}
 	if err := a.waitForRoom(); err != nil {
 		return err
 	}
-	e.id = a.total.entries
 	if len(a.body) == 0 {
 		a.body = binary.AppendUvarint(a.body, e.id)
 	}
@@ -88,7 +94,9 @@ func (a *announcer) entry(f *chunker.Found) error {
 	}
 	a.pending = append(a.pending, e)
 	a.total.entries++
-	a.total.bytes += uint64(e.Size)
+	if !e.isLink() {
+		a.total.bytes += uint64(e.Size)
+	}
 	a.tally.totalBytes.Store(int64(a.total.bytes))
 	return nil
 }

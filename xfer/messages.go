@@ -24,6 +24,7 @@ const (
 type planned struct {
 	manifest.Entry
 	owners
+	names      fileNames
 	sparse     bool
 	allocBytes int64
 }
@@ -43,6 +44,7 @@ func appendEntry(b []byte, e *planned, scratch *tlvWriter) []byte {
 		w.str(tagEntTarget, e.Target)
 	}
 	e.owners.appendTo(w)
+	e.names.appendTo(w)
 	if e.sparse {
 		w.uint(tagEntAlloc, uint64(e.allocBytes))
 		w.uint(tagEntSparse, 1)
@@ -91,6 +93,9 @@ func decodeEntry(b []byte) (e planned, err error) {
 	if e.allocBytes < 0 || e.allocBytes > e.Size {
 		e.allocBytes = e.Size
 	}
+	if e.names.several && e.Type != manifest.File {
+		return e, fmt.Errorf("%w: another name of what is no file", ErrProtocol)
+	}
 	if err := e.Check(); err != nil {
 		return e, fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
@@ -105,6 +110,8 @@ func (e *planned) field(tag byte, v []byte) error {
 	case tagEntTarget:
 		e.Target = string(v)
 		return nil
+	case tagEntLink:
+		return e.names.decode(v)
 	case tagEntType, tagEntSize, tagEntMode, tagEntMtime, tagEntAlloc, tagEntSparse:
 	default:
 		return e.owners.field(tag, v)

@@ -16,9 +16,10 @@ const (
 	flagLinks      = 512
 	flagOwner      = 1024
 	flagGroup      = 2048
+	flagHardLinks  = 4096
 	flagNumericIDs = 16384
 
-	flagsMetadata = flagTimes | flagLinks | flagOwner | flagGroup | flagNumericIDs
+	flagsMetadata = flagTimes | flagLinks | flagOwner | flagGroup | flagHardLinks | flagNumericIDs
 )
 
 // metadataFlags are the flags of a hello that say what is kept.
@@ -26,7 +27,7 @@ func (o *Options) metadataFlags() (flags uint64) {
 	for _, f := range []struct {
 		on   bool
 		flag uint64
-	}{{o.Links, flagLinks}, {o.Perms, flagModes}, {o.Times, flagTimes}, {o.Owner, flagOwner}, {o.Group, flagGroup}, {o.NumericIDs, flagNumericIDs}} {
+	}{{o.Links, flagLinks}, {o.Perms, flagModes}, {o.Times, flagTimes}, {o.Owner, flagOwner}, {o.Group, flagGroup}, {o.HardLinks, flagHardLinks}, {o.NumericIDs, flagNumericIDs}} {
 		if f.on {
 			flags |= f.flag
 		}

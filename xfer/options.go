@@ -35,8 +35,8 @@ type Options struct {
 
 	// What is kept of the source, with rsync's meanings: links as links, else
 	// they are left out; permission bits; times of change; owner and group by
-	// name, or with NumericIDs by number.
-	Links, Perms, Times, Owner, Group, NumericIDs bool
+	// name, or with NumericIDs by number; which names are of the same file.
+	Links, Perms, Times, Owner, Group, NumericIDs, HardLinks bool
 
 	Transport  string // "auto", "verbs" or "tcp"
 	Require    string // "", "verbs" or "gpudirect"

@@ -70,7 +70,7 @@ func (s *source) nextJob(ctx context.Context) (*outSlot, error) {
 // cut.
 func (s *source) nextFileLocked() *srcEntry {
 	for s.cut < s.accepted {
-		if e := s.table[s.cut%entryWindow]; e != nil && e.id == s.cut && e.Type == manifest.File {
+		if e := s.table[s.cut%entryWindow]; e != nil && e.id == s.cut && e.Type == manifest.File && !e.isLink() {
 			return e
 		}
 		s.cut++

@@ -70,6 +70,7 @@ func (k *sink) gather(ctx context.Context, batch []*sinkEntry) []*sinkEntry {
 func (k *sink) published(e *sinkEntry, err error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.at = e.temp.Published()
 	e.temp = nil
 	e.over = true
 	<-k.openFiles
@@ -153,6 +154,7 @@ func (k *sink) settleSome() ([]byte, error) {
 		if x != nil {
 			xs = appendException(xs, x)
 		}
+		e.settleNames(x)
 		if err := k.account.settle(&e.booking, x); err != nil {
 			return nil, err
 		}
@@ -185,6 +187,9 @@ func (k *sink) endedEntry(id uint64) (*sinkEntry, *exception) {
 	k.mu.Unlock()
 	if e == nil {
 		return nil, nil
+	}
+	if e.isLink() {
+		k.makeLink(e)
 	}
 	over, x := e.end()
 	if !over {

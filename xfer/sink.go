@@ -22,8 +22,9 @@ type sinkEntry struct {
 
 	mu      sync.Mutex
 	temp    *chunker.Temp
-	written int64 // bytes verified and written, holes included
-	stored  int64 // of these, bytes of data
+	at      chunker.Published // once it is published
+	written int64             // bytes verified and written, holes included
+	stored  int64             // of these, bytes of data
 	// booked is how far the ledger has come in the file, and last says that it
 	// has seen its end.
 	booked int64
@@ -62,6 +63,10 @@ type sink struct {
 	placed    bool
 	totalTold bool // a total was told: plans may go out
 	names     accountNames
+	// links are the files of which not all names have been announced, by the id
+	// of the first one.
+	links     map[uint64]*linkGroup
+	linkBytes int
 	// needed is the bytes of announced files that are not yet written.
 	needed atomic.Int64
 
@@ -234,6 +239,9 @@ func (k *sink) entries(ctx context.Context, body []byte) error {
 		e := &sinkEntry{attrs: k.attributesOf(p)}
 		e.planned, e.id = *p, id
 		if err := k.asked.check(&p.Entry); err != nil {
+			return err
+		}
+		if err := k.joinLinks(e); err != nil {
 			return err
 		}
 		if err := k.place(p); err != nil {

@@ -243,12 +243,15 @@ func (s *source) settle(e *srcEntry, x *exception) error {
 		return fmt.Errorf("%w: the peer published %q, which is %s here", ErrIntegrity, e.Path, mine.text)
 	case mine != nil:
 		x = mine
-	case x == nil && e.Type == manifest.File && !s.isCommitted(e):
+	case x == nil && e.Type == manifest.File && !e.isLink() && !s.isCommitted(e):
 		return fmt.Errorf("%w: the peer published %q before it was sent", ErrIntegrity, e.Path)
 	case x != nil:
 		x.text = Printable(x.text)
 		// Whatever of it is still to be read or sent is not wanted any more.
 		e.giveUp(x.outcome, x.text)
+	}
+	if err := e.settleNames(x); err != nil {
+		return err
 	}
 	e.settled.Store(true)
 	e.closeFile()

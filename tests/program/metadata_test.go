@@ -57,6 +57,12 @@ func makeMetadataTree(t *testing.T, dir string, seed uint64) *metadataTree {
 	}
 	makeFile(t, filepath.Join(dir, "large"), 3<<20+17, seed)
 	m.files = append(m.files, "large")
+	for i := range 25 { // further names, before and behind the first; of one file several
+		name := filepath.Join(m.dirs[m.IntN(len(m.dirs))], fmt.Sprintf("%c%d", "ahz"[i%3], i))
+		must(t, os.Link(filepath.Join(dir, m.files[m.IntN(8)*8]), filepath.Join(dir, name)))
+	}
+	must(t, os.Link(filepath.Join(dir, "large"), filepath.Join(dir, m.dirs[3], "larger")))
+	must(t, os.Link(filepath.Join(dir, m.files[5]), dir+".elsewhere")) // a name that is not in the tree
 	for i := range 10 {
 		name := filepath.Join(m.dirs[m.IntN(len(m.dirs))], fmt.Sprintf("l%d", i))
 		must(t, os.Symlink(fmt.Sprintf("f%d", i), filepath.Join(dir, name)))
@@ -123,7 +129,7 @@ func TestMetadataAsRsync(t *testing.T) {
 	defer unix.Umask(umask)
 	for i, c := range []struct{ options, judge string }{
 		{"-a", "-rlptog"}, {"-rl", "-rlpog"}, {"-rlt", "-rlptog"}, {"-rlp", "-rlpog"}, {"-rltog", "-rlptog"}, {"-rlptg", "-rlptog"},
-		{"-a --numeric-ids", "-rlptog"}, {"-a --no-t --no-links", "-rlpog"},
+		{"-aH", "-rlptogH"}, {"-rH", "-rlpogH"}, {"-a --numeric-ids", "-rlptog"}, {"-a --no-t --no-links", "-rlpog"},
 	} {
 		words, all := strings.Fields(c.options), strings.HasPrefix(c.options, "-a")
 		t.Run(c.options, func(t *testing.T) {
@@ -146,4 +152,32 @@ func TestMetadataAsRsync(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestHardLinksInManifests: a further name of a file counts as a file with its
+// content, in roots and in manifests, whether it is copied as a link or not.
+func TestHardLinksInManifests(t *testing.T) {
+	onHost(t)
+	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
+		m := makeMetadataTree(t, from+"/tree", 77)
+		m.finish()
+		made, copied := t.TempDir()+"/made", t.TempDir()+"/copied"
+		run(t, how{}, "manifest", "create", "-o", made, from+"/tree").wantCode(0)
+		s.copy(t, append(s.operands(d, s.via(), "tree/.", "tree"), "-aH", "--write-manifest", copied)...).wantCode(0)
+		run(t, how{}, "manifest", "diff", made, copied).wantCode(0)
+		if !d.push { // a served root takes no set-ID bits
+			run(t, how{}, "manifest", "verify", "-p", made, to+"/tree").wantCode(0)
+		}
+		run(t, how{}, "manifest", "verify", copied, to+"/tree").wantCode(0)
+		s.copy(t, append(s.operands(d, s.via(), "tree/.", "again"), "-aH", "--manifest", copied)...).wantCode(0)
+		wantSame(t, "-rlptogH", to+"/tree", to+"/again")
+
+		// What the manifest does not have under one name is not published under it.
+		makeFile(t, from+"/tree/other", 100, 99)
+		must(t, os.Link(from+"/tree/other", from+"/tree/d0/other"))
+		s.copy(t, append(s.operands(d, s.via(), "tree/.", "third"), "-aH", "--manifest", copied)...).wantCode(4)
+		if _, err := os.Lstat(to + "/third/d0/other"); err == nil {
+			t.Error("what the manifest does not have was published")
+		}
+	})
 }

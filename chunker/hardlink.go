@@ -1,0 +1,94 @@
+package chunker
+
+import (
+	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
+)
+
+// Published is a file that a sink has given its final name, for links to it.
+type Published struct {
+	path string // of the entry
+	id   inode
+}
+
+// Published tells which file this is. It says nothing of whether Publish went
+// well.
+func (t *Temp) Published() Published {
+	return Published{path: t.path, id: inode{t.dir.dev, t.ino}}
+}
+
+// Link gives a file that this sink has published another name, in place of a
+// file or link that may be there. ErrIsDir: a directory is in its place;
+// ErrInTheWay: what no copy replaces; ErrChanged: what is at the first name is
+// not what was published there.
+func (s *Sink) Link(e *manifest.Entry, to Published) error {
+	parent, leaf, err := s.parentOf("link", e.Path)
+	if err != nil {
+		return err
+	}
+	defer parent.release()
+	from, fromLeaf, err := s.parentOf("link", to.path)
+	if err != nil {
+		return err
+	}
+	defer from.release()
+	there, err := s.lookInTheWay(parent, leaf)
+	if err == nil && there != to.id {
+		err = s.linkAt(from, fromLeaf, parent, leaf, to.id)
+	}
+	if err != nil {
+		return opErr("link", e.Path, err)
+	}
+	s.markUnsynced(parent)
+	return nil
+}
+
+// lookInTheWay makes sure that what is at a name can be replaced, and returns
+// what it is.
+func (s *Sink) lookInTheWay(parent *dirHandle, leaf string) (there inode, err error) {
+	if parent.fresh {
+		return inode{}, nil
+	}
+	s.sweep(parent)
+	var st unix.Stat_t
+	err = fstatat(parent.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
+	switch {
+	case err == unix.ENOENT:
+		return inode{}, nil
+	case err != nil:
+		return inode{}, err
+	case st.Mode&unix.S_IFMT == unix.S_IFDIR:
+		return inode{}, unix.EISDIR
+	case isSpecial(&st):
+		return inode{}, ErrInTheWay
+	}
+	return inode{st.Dev, st.Ino}, nil
+}
+
+// linkAt makes the link under a temporary name, looks at what it has got, and
+// renames it. A cleaner may take the temporary name away: then it tries again.
+func (s *Sink) linkAt(from *dirHandle, fromLeaf string, parent *dirHandle, leaf string, want inode) (err error) {
+	for range createTries {
+		name := tempName()
+		if err = uninterrupted(func() error { return unix.Linkat(from.fd, fromLeaf, parent.fd, name, 0) }); err != nil {
+			return err
+		}
+		var st unix.Stat_t
+		err = fstatat(parent.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+		if err == nil && (inode{st.Dev, st.Ino}) != want {
+			err = ErrChanged
+		}
+		if err == nil {
+			err = s.moveInto(parent, name, leaf, want.ino)
+		}
+		if err == nil {
+			return nil
+		}
+		_ = unlinkat(parent.fd, name)
+		if err != unix.ENOENT {
+			return err
+		}
+	}
+	return err
+}

@@ -1,0 +1,208 @@
+package xfer
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"gdrcp/chunker"
+	"gdrcp/manifest"
+)
+
+// A file with several names in the tree is copied once, by the first of them in
+// the order of paths; the others are announced as links to that entry. Each end
+// keeps a table of the files whose names have not all come: the only thing that
+// grows with the number of such files, and therefore bounded.
+
+// tagEntLink is the field of an entry that is one of several names of a file:
+// uvarint id of the first, which may be the entry itself, and uvarint number of
+// names that are still to come.
+const tagEntLink = 13 | mustUnderstand
+
+// maxLinkTableBytes bounds the table, by the same count at both ends: for each
+// file linkGroupBytes and the first name's length. Files for which there is no
+// room are copied anew for every name.
+const (
+	maxLinkTableBytes = 64 << 20
+	linkGroupBytes    = 256
+)
+
+func linkCost(path string) int { return linkGroupBytes + len(path) }
+
+// fileNames say that an entry is one of several names of a file.
+type fileNames struct {
+	several bool
+	first   uint64 // id of the entry by whose name the file is copied
+	left    uint64 // names that have not come yet
+}
+
+func (n *fileNames) appendTo(w *tlvWriter) {
+	if n.several {
+		w.bytes(tagEntLink, binary.AppendUvarint(binary.AppendUvarint(nil, n.first), n.left))
+	}
+}
+
+func (n *fileNames) decode(v []byte) error {
+	c := cursor{b: v}
+	*n = fileNames{several: true, first: c.uvarint(), left: c.uvarint()}
+	return c.err("names of a file")
+}
+
+// isLink reports whether the entry is a further name of a file that another
+// entry brings.
+func (b *booking) isLink() bool { return b.names.several && b.names.first != b.id }
+
+// linkGroup is a file of several names: at the source from its first name to its
+// last, at the sink likewise.
+type linkGroup struct {
+	first manifest.Entry // as announced
+	left  uint64
+
+	// Of the source's announcer.
+	id     uint64
+	stamp  chunker.Stamp
+	expect manifest.Digest
+
+	// Of who settles entries, in their order: what became of the first.
+	copied  bool
+	outcome Outcome
+	root    manifest.Digest
+	at      chunker.Published // at the sink
+	pieces  spilledPieces     // where a manifest is written
+}
+
+// linkTable is the source's table, of the announcer.
+type linkTable struct {
+	groups map[inode]*linkGroup
+	bytes  int
+}
+
+// inode is a file, whatever its names.
+type inode struct{ dev, ino uint64 }
+
+var errLinkChanged = fmt.Errorf("%w, after it was read by another name", errChangedFile)
+
+// join finds out whether a file is one of several names. An error says that
+// this one cannot be copied.
+func (t *linkTable) join(e *srcEntry, f *chunker.Found) error {
+	if f.Links < 2 || e.Type != manifest.File {
+		return nil
+	}
+	key := inode{f.Stamp.Dev, f.Stamp.Ino}
+	g := t.groups[key]
+	if g == nil {
+		if t.bytes+linkCost(e.Path) > maxLinkTableBytes {
+			return nil
+		}
+		if t.groups == nil {
+			t.groups = make(map[inode]*linkGroup)
+		}
+		g = &linkGroup{first: e.Entry, left: f.Links - 1, id: e.id, stamp: f.Stamp, expect: e.expect}
+		t.groups[key] = g
+		t.bytes += linkCost(e.Path)
+	} else {
+		if f.Stamp != g.stamp {
+			return fmt.Errorf("%q: %w", e.Path, errLinkChanged)
+		}
+		if e.wanted && e.expect != g.expect {
+			return fmt.Errorf("%q: %w", e.Path, errNotAsManifest)
+		}
+		g.left--
+		if g.left == 0 {
+			delete(t.groups, key)
+			t.bytes -= linkCost(g.first.Path)
+		}
+	}
+	e.names, e.group = fileNames{several: true, first: g.id, left: g.left}, g
+	return nil
+}
+
+// joinLinks holds what is announced of an entry's names against what was
+// announced before: a link can only be to an entry of this session.
+func (k *sink) joinLinks(e *sinkEntry) error {
+	n := e.names
+	if !n.several {
+		return nil
+	}
+	if k.params.flags&flagHardLinks == 0 {
+		return fmt.Errorf("%w: %q announced as one of several names, which was not asked for", ErrProtocol, e.Path)
+	}
+	if n.first == e.id {
+		cost := linkCost(e.Path)
+		if n.left == 0 || k.linkBytes+cost > maxLinkTableBytes {
+			return fmt.Errorf("%w: %q announced as a file with %d more names beside %d bytes of such", ErrProtocol, e.Path, n.left, k.linkBytes)
+		}
+		if k.links == nil {
+			k.links = make(map[uint64]*linkGroup)
+		}
+		e.group = &linkGroup{first: e.Entry, left: n.left}
+		k.links[e.id] = e.group
+		k.linkBytes += cost
+		return nil
+	}
+	g := k.links[n.first]
+	if g == nil || n.left != g.left-1 || e.Size != g.first.Size || e.Mode != g.first.Mode || e.MtimeNs != g.first.MtimeNs {
+		return fmt.Errorf("%w: %q announced as another name of entry %d, which it is not", ErrProtocol, e.Path, n.first)
+	}
+	g.left = n.left
+	if g.left == 0 {
+		delete(k.links, n.first)
+		k.linkBytes -= linkCost(g.first.Path)
+	}
+	e.group = g
+	e.last, e.allocBytes = true, 0 // it takes no data
+	return nil
+}
+
+// settleNames books at the source what became of a file's first name, and takes
+// for the others what it brought.
+func (e *srcEntry) settleNames(x *exception) error {
+	g := e.group
+	switch {
+	case g == nil:
+	case !e.isLink():
+		g.copied, g.root = x == nil, e.Root
+	case x == nil && !g.copied:
+		return fmt.Errorf("%w: the peer published %q as a link to a file that was not copied", ErrIntegrity, e.Path)
+	default:
+		e.Root = g.root
+	}
+	return nil
+}
+
+// makeLink ends an entry that is a further name of a file: everything before it
+// has been settled, the file's first name too.
+func (k *sink) makeLink(e *sinkEntry) {
+	g := e.group
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.over:
+		return
+	case !g.copied:
+		outcome := g.outcome
+		if outcome == Skipped {
+			outcome = Failed
+		}
+		k.failEntryLocked(e, outcome, fmt.Sprintf("%q: %q was not copied, of which it is another name", e.Path, g.first.Path))
+		return
+	case e.wanted && g.root != e.expect:
+		k.failEntryLocked(e, Corrupt, fmt.Sprintf("%q: %v", e.Path, errNotAsManifest))
+		return
+	}
+	if err := k.store.Link(&e.Entry, g.at); err != nil {
+		k.failEntryLocked(e, outcomeOf(err), err.Error())
+		return
+	}
+	e.Root, e.over = g.root, true
+}
+
+// settleNames notes at the sink what became of a file's first name.
+func (e *sinkEntry) settleNames(x *exception) {
+	if e.group == nil || e.isLink() {
+		return
+	}
+	e.group.copied, e.group.root, e.group.at = x == nil, e.Root, e.at
+	if x != nil {
+		e.group.outcome = x.outcome
+	}
+}

@@ -55,9 +55,15 @@ func FuzzEntries(f *testing.F) {
 	e := planned{sparse: true, allocBytes: 1}
 	e.Type, e.Path, e.Size = 'f', "a/b", 100
 	f.Add(appendEntry([]byte{0}, &e, &scratch))
+	e.owners = owners{hasUID: true, hasGID: true, uid: 1, gid: 2, user: "u", group: "g"}
+	e.names = fileNames{several: true, first: 3, left: 4}
+	f.Add(appendEntry([]byte{0}, &e, &scratch))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_ = decodeEntries(b, func(_ uint64, e *planned) error {
 			if e.Size < 0 || e.allocBytes < 0 || e.allocBytes > e.Size || e.Path == "" || e.Path[0] == '/' {
+				t.Fatalf("entry %+v", e)
+			}
+			if len(e.user) > maxAccountNameBytes || len(e.group) > maxAccountNameBytes || e.names.several && e.Type != 'f' {
 				t.Fatalf("entry %+v", e)
 			}
 			return nil

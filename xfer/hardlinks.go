@@ -37,7 +37,7 @@ type fileNames struct {
 
 func (n *fileNames) appendTo(w *tlvWriter) {
 	if n.several {
-		w.bytes(tagEntLink, binary.AppendUvarint(binary.AppendUvarint(nil, n.first), n.left))
+		w.str(tagEntLink, string(binary.AppendUvarint(binary.AppendUvarint(nil, n.first), n.left)))
 	}
 }
 

@@ -179,6 +179,7 @@ func TestEntriesRoundTrip(t *testing.T) {
 		{Entry: manifest.Entry{Type: manifest.File, Path: strings.Repeat("d/", 2000) + "f", Size: 3}, allocBytes: 3},
 		{Entry: manifest.Entry{Type: manifest.Symlink, Path: "l", Target: strings.Repeat("x", 4095), Mode: 0o777}},
 		{Entry: manifest.Entry{Type: manifest.Dir, Path: "m"}, owners: owners{hasUID: true, hasGID: true, uid: 1<<32 - 2, user: "DOMAIN\\a b", group: strings.Repeat("g", maxAccountNameBytes)}},
+		{Entry: manifest.Entry{Type: manifest.File, Path: "m/x"}, names: fileNames{several: true, first: 1 << 40, left: 1 << 60}},
 		{Entry: manifest.Entry{Type: manifest.Dir, Path: "n"}, owners: owners{hasGID: true, gid: 7}},
 	}
 	b := []byte{42}
@@ -215,6 +216,7 @@ func TestBadEntries(t *testing.T) {
 		"unknown type": {Entry: manifest.Entry{Type: 'x', Path: "p"}},
 		"huge":         {Entry: manifest.Entry{Type: manifest.File, Path: "p", Size: -1}},
 		"mode":         {Entry: manifest.Entry{Type: manifest.File, Path: "p", Mode: 1 << 20}},
+		"no file":      {Entry: manifest.Entry{Type: manifest.Dir, Path: "p"}, names: fileNames{several: true, left: 1}},
 		"owner":        {Entry: manifest.Entry{Type: manifest.File, Path: "p"}, owners: owners{hasUID: true, uid: 1<<32 - 1}},
 		"group":        {Entry: manifest.Entry{Type: manifest.File, Path: "p"}, owners: owners{hasGID: true, gid: 1<<32 - 1}},
 		"long name":    {Entry: manifest.Entry{Type: manifest.File, Path: "p"}, owners: owners{user: strings.Repeat("u", maxAccountNameBytes+1)}},

@@ -181,3 +181,21 @@ func TestHardLinksInManifests(t *testing.T) {
 		}
 	})
 }
+
+// TestLinkToWhatWasNotCopied: where the first name of a file cannot be made,
+// the others fail too, and name it.
+func TestLinkToWhatWasNotCopied(t *testing.T) {
+	onHost(t)
+	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
+		makeFile(t, from+"/tree/first", 100, 1)
+		must(t, os.Link(from+"/tree/first", from+"/tree/second"))
+		must(t, os.MkdirAll(to+"/tree/first", 0o755))
+		p := s.copy(t, append(s.operands(d, s.via(), "tree/.", "tree"), "-aH")...)
+		p.wantCode(3)
+		p.wantLines(`"first": is a directory`, `"second": "first" was not copied, of which it is another name`)
+		if _, err := os.Lstat(to + "/tree/second"); err == nil {
+			t.Error("the second name was made")
+		}
+		noTemps(t, to)
+	})
+}

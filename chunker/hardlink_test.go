@@ -1,0 +1,76 @@
+package chunker
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// publish writes a file and returns what links to it need.
+func publish(t *testing.T, s *Sink, path, content string) Published {
+	t.Helper()
+	temp, err := begin(s, fileEntry(path, content), content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Publish([]*Temp{temp})[0]; err != nil {
+		t.Fatal(err)
+	}
+	return temp.Published()
+}
+
+func TestLink(t *testing.T) {
+	noLeaks(t)
+	dir := t.TempDir()
+	makeTree(t, dir, "d/", "d/old=old", "d/dir/", "link>old")
+	if err := unix.Mkfifo(dir+"/fifo", 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s := sinkInto(t, dir, SinkOptions{})
+	to := publish(t, s, "d/first", "new")
+	for path, want := range map[string]error{
+		"new": nil, "d/old": nil, "link": nil, "d/first": nil, "d/dir": ErrIsDir, "fifo": ErrInTheWay, "../x": ErrEscape, tempName(): ErrReserved, "none/x": unix.ENOENT,
+	} {
+		if err := s.Link(fileEntry(path, "new"), to); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", path, err, want)
+		}
+	}
+	if err := os.Remove(dir + "/fifo"); err != nil {
+		t.Fatal(err)
+	}
+	wantTree(t, dir, "d/", "d/first=new", "d/old=new", "d/dir/", "link=new", "new=new")
+	for _, name := range []string{"new", "d/old", "link"} {
+		var a, b unix.Stat_t
+		if unix.Lstat(dir+"/d/first", &a) != nil || unix.Lstat(dir+"/"+name, &b) != nil || a.Ino != b.Ino || a.Nlink != 4 {
+			t.Errorf("%s is another file: %+v, %+v", name, a, b)
+		}
+	}
+}
+
+// What somebody puts in the first name's place gets no other name.
+func TestLinkToSomethingElse(t *testing.T) {
+	dir, outside := t.TempDir(), t.TempDir()
+	makeTree(t, outside, "secret=secret")
+	s := sinkInto(t, dir, SinkOptions{})
+	for _, put := range []func(path string) error{
+		func(path string) error { return os.Symlink(outside+"/secret", path) },
+		func(path string) error { return os.Link(outside+"/secret", path) },
+		func(path string) error { return os.WriteFile(path, []byte("other"), 0o600) },
+		func(string) error { return nil },
+	} {
+		to := publish(t, s, "first", "new")
+		if err := os.Rename(dir+"/first", dir+"/kept"); err != nil { // its inode is not used again
+			t.Fatal(err)
+		}
+		if err := put(dir + "/first"); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Link(fileEntry("second", "new"), to); !errors.Is(err, ErrChanged) && !errors.Is(err, unix.ENOENT) {
+			t.Errorf("it was linked: %v", err)
+		}
+		_ = os.Remove(dir + "/first")
+		wantTree(t, dir, "kept=new")
+	}
+}

@@ -62,7 +62,7 @@ test-all: ## the same with full file counts and sizes, and a minute for each fuz
 
 .PHONY: test-go
 test-go: gcc ## the tests that need no device
-	@if [ -n "$$CI" ]; then $(NEED) zsh:zsh fish:fish man:man-db groff:groff mandoc:mandoc; fi
+	@if [ -n "$$CI" ]; then $(NEED) zsh:zsh fish:fish man:man-db groff:groff-base mandoc:mandoc; fi
 	$(GO) test ./...
 
 .PHONY: test-race

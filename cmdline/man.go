@@ -48,7 +48,7 @@ func page(p *Program, c *Command) string {
 	if len(c.Topics) > 0 {
 		r.macro("SH", "OPTIONS")
 		r.prose("Options may stand anywhere among the operands; -- ends them. " + p.AboutOptions)
-		manOptions(r, c, "SS")
+		manOptions(r, c, true)
 	}
 	footer(r, p, c)
 	return r.b.String()
@@ -102,14 +102,14 @@ func subcommand(r *roff, p *Program, c *Command) {
 	r.raw(strings.TrimSpace(bold(literal(c.Title(p.Name))) + " " + operandsText(c.Operands)))
 	r.macro("PP")
 	describe(r, c.Description)
-	manOptions(r, c, "PP")
+	manOptions(r, c, false)
 }
 
-// manOptions writes options by topic. Each topic is a section by itself, or
-// with "PP" only another paragraph.
-func manOptions(r *roff, c *Command, section string) {
+// manOptions writes options in the order of their topics, each of which has a
+// heading if titled.
+func manOptions(r *roff, c *Command, titled bool) {
 	for _, t := range c.Topics {
-		if section == "SS" {
+		if titled {
 			r.macro("SS", t.Title)
 		}
 		for _, o := range t.Options {

@@ -187,6 +187,9 @@ func summaryText(s *xfer.Summary) string {
 	if s.Verified {
 		proof = "verified"
 	}
+	if s.Link.Encrypted {
+		proof = "encrypted, " + proof
+	}
 	text := fmt.Sprintf("%s, %s in %.2f s, %s/s, over %s (%s, %s)%s, %s: root %s %x", strings.Join(what, ", "), bytesText(float64(s.Bytes), 1), s.Seconds,
 		bytesText(rateOf(s.Bytes, s.Seconds), 2), s.Link.Transport, deviceText(&s.Link), s.Link.Imm, endsText(s), proof, s.Hash, s.Content)
 	for _, left := range []struct {

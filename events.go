@@ -87,13 +87,14 @@ type linkFields struct {
 	QPs        int    `json:"qps"`
 	Slots      int    `json:"slots"`
 	ChunkBytes int    `json:"chunk_bytes"`
+	Encrypted  bool   `json:"encrypted"`
 	Why        string `json:"why,omitempty"`
 }
 
 func fieldsOf(l *xfer.Link) linkFields {
 	return linkFields{
 		Transport: l.Transport, Device: l.Device, Family: string(l.Family), Imm: l.Imm.String(), Local: l.Local, Remote: l.Remote,
-		QPs: l.QPs, Slots: l.Slots, ChunkBytes: l.ChunkBytes, Why: l.Why,
+		QPs: l.QPs, Slots: l.Slots, ChunkBytes: l.ChunkBytes, Encrypted: l.Encrypted, Why: l.Why,
 	}
 }
 

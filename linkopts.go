@@ -22,6 +22,7 @@ func linkFlags(o *xfer.Options, require cli.Flag) []cli.Flag {
 			"A copy's holds a piece, which is of 1MiB unless --manifest says otherwise",
 			size(&o.ChunkBytes, xfer.MinChunkBytes, xfer.MaxChunkBytes, 64<<10)),
 		checkedFlag("slots", "`N` slots in the ring at each end: 1 to 256; slots times chunk size is at most 1GiB (16)", number(&o.Slots, 1, xfer.MaxSlots)),
+		onOff("encrypt", "seal all data with AES-256-GCM, and not only what is said about it; slots in GPU memory are staged then", &o.Encrypt),
 		&cli.GenericFlag{Name: "imm", Hidden: true, Value: &checked{set: func(s string) error {
 			o.ForceImmSend = s == "send"
 			return word(&imm, "auto", "send").set(s)

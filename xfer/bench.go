@@ -119,6 +119,7 @@ func (b *benchSource) fill(ctx context.Context) error {
 			if err := b.limit.wait(ctx, int64(slot.chunk.storedBytes)); err != nil {
 				return err
 			}
+			b.sealPayload(slot)
 			b.submit(slot)
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -165,6 +166,7 @@ func (k *benchSink) talk(ctx context.Context, g *errgroup.Group) error {
 func (k *benchSink) drainSlots(ctx context.Context) error {
 	priv := make([]byte, headerStride)
 	var h chunkHeader
+	var u unpacker
 	for {
 		a, err := k.take(ctx)
 		if err != nil {
@@ -176,7 +178,8 @@ func (k *benchSink) drainSlots(ctx context.Context) error {
 		if len(h.extents) != 1 || h.codec != codecPlain {
 			return fmt.Errorf("%w: a chunk of %d extents in a bench", ErrProtocol, len(h.extents))
 		}
-		if k.params.hash != 0 && benchDigest(k.params.hash, k.ring.slot(a.slot)[:h.storedBytes]) != h.extents[0].digest {
+		payload, err := u.unseal(k.seals, &h, k.ring.slot(a.slot)[:h.storedBytes], k.params.chunkBytes)
+		if err != nil || (k.params.hash != 0 && benchDigest(k.params.hash, payload) != h.extents[0].digest) {
 			return fmt.Errorf("%w: chunk %d arrived damaged", ErrIntegrity, h.id)
 		}
 		if err := k.limit.wait(ctx, int64(h.storedBytes)); err != nil {

@@ -152,7 +152,7 @@ func (o *Options) hello(m mode) (*hello, error) {
 		on   bool
 		flag uint64
 	}{{o.Recursive, flagRecursive}, {o.Follow, flagFollow}, {o.NoFsync, flagNoFsync},
-		{local.flushAlways, flagFlush}, {local.direct, flagDirect}} {
+		{local.flushAlways, flagFlush}, {local.direct, flagDirect}, {o.Encrypt, flagEncrypt}} {
 		if f.on {
 			h.flags |= f.flag
 		}
@@ -190,7 +190,7 @@ func (s *session) agree(ctx context.Context, h *hello, d *dialed, o *Options) er
 		return err
 	}
 	link := &d.link
-	link.QPs, link.Slots, link.ChunkBytes = s.params.qps, s.params.slots, s.params.chunkBytes
+	link.QPs, link.Slots, link.ChunkBytes, link.Encrypted = s.params.qps, s.params.slots, s.params.chunkBytes, s.params.encrypted()
 	link.Imm = s.lanes[0].conn.ImmKind()
 	said := *link
 	o.report(Event{Kind: EventConnected, Link: &said})

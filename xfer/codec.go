@@ -98,6 +98,7 @@ func (p *packer) pack(mem []byte, n int) (Codec, uint32) {
 
 // unpacker decodes chunks into memory of its own. One worker owns it.
 type unpacker struct {
+	opened []byte // where chunks are encrypted
 	stored []byte
 	plain  []byte
 	zstd   *zstd.Decoder

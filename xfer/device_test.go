@@ -134,8 +134,9 @@ func TestStagedSlotsOfTouchedChunks(t *testing.T) {
 	w := tcpWay(t)
 	for name, change := range map[string]func(*xfer.Options){
 		"compressed": func(o *xfer.Options) { o.Compress = xfer.CompressS2 },
+		"encrypted":  func(o *xfer.Options) { o.Encrypt = true },
 		"xxh3":       func(o *xfer.Options) { o.Hash = manifest.XXH3 },
-		"both":       func(o *xfer.Options) { o.Compress, o.Hash = xfer.CompressZstd, manifest.SHA256 },
+		"all":        func(o *xfer.Options) { o.Compress, o.Hash, o.Encrypt = xfer.CompressZstd, manifest.SHA256, true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			overGPU(t, w, ends{"0", "0"}, fakeGPUs(t, "late=1"), rdmatest.Faults{}, xfer.RungStaged, change)

@@ -203,14 +203,17 @@ func (d *deviceLander) flush(ctx context.Context) error {
 // reach it any more.
 func (d *deviceLander) stage(l *deviceLanding) error {
 	h, slot := &l.header, d.ring.slot(l.a.slot)
-	plain, err := d.unpack.unpack(h.codec, slot[:h.storedBytes], h.plainBytes, d.params.chunkBytes)
+	plain, err := d.unpack.unseal(d.seals, h, slot[:h.storedBytes], d.params.chunkBytes)
+	if err == nil {
+		plain, err = d.unpack.unpack(h.codec, plain, h.plainBytes, d.params.chunkBytes)
+	}
 	if l.damaged = errors.Is(err, errPayload); l.damaged {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if h.codec != codecPlain {
+	if h.codec != codecPlain || d.seals != nil {
 		// The GPU copies from the slot, which is pinned.
 		plain = slot[:copy(slot, plain)]
 	}

@@ -117,6 +117,7 @@ func (s *source) handOver(ctx context.Context, slot *outSlot) error {
 		return err
 	}
 	last := slot.chunk.files[len(slot.chunk.files)-1]
+	s.sealPayload(slot)
 	s.submit(slot)
 	return s.account.drain(&last.booking)
 }

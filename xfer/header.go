@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"gdrcp/manifest"
+	"gdrcp/trust"
 
 	"github.com/zeebo/xxh3"
 )
@@ -19,7 +20,9 @@ import (
 //	    16    4 rail epoch
 //	    20    4 slot
 //	    24    8 generation of the slot
-//	    32   32 zero (room for a nonce and a tag)
+//	    32    8 number of the payload's seal, where chunks are encrypted
+//	    40   16 tag of the payload's seal
+//	    56    8 zero
 //
 // The end-to-end part says what is in the chunk and where it belongs, and is
 // under a checksum of its own, because digests prove bytes, not placement:
@@ -40,6 +43,10 @@ import (
 //	          30  2 zero
 //	          32 32 digest of the extent's plain bytes
 //	end    8 XXH3-64 over the end-to-end part so far
+//
+// Where chunks are encrypted the end-to-end part with its checksum is, too, and
+// a tag follows it, which is part of its length. The hop part is vouched for
+// by that tag.
 const (
 	headerMagic  = 0x4b484347
 	hopBytes     = 64
@@ -97,6 +104,9 @@ type chunkHeader struct {
 	storedBytes uint32
 	plainBytes  uint32
 	extents     []extent
+	// Of the payload's seal, where chunks are encrypted.
+	sealNumber uint64
+	sealTag    [trust.TagBytes]byte
 }
 
 // encode writes the header to b, which holds headerStride bytes, and returns
@@ -133,6 +143,8 @@ func (h *chunkHeader) encode(b []byte) int {
 	le.PutUint32(b[16:], h.epoch)
 	le.PutUint32(b[20:], h.slot)
 	le.PutUint64(b[24:], h.generation)
+	le.PutUint64(b[32:], h.sealNumber)
+	copy(b[40:], h.sealTag[:])
 	return hopBytes + at
 }
 
@@ -162,6 +174,8 @@ func (h *chunkHeader) decode(b []byte, chunkBytes int) error {
 	}
 	h.session, h.epoch = le.Uint64(b[8:]), le.Uint32(b[16:])
 	h.slot, h.generation = le.Uint32(b[20:]), le.Uint64(b[24:])
+	h.sealNumber = le.Uint64(b[32:])
+	copy(h.sealTag[:], b[40:])
 	h.id, h.codec, h.repair = le.Uint64(e2e), Codec(e2e[8]), e2e[9]&chunkRepair != 0
 	h.storedBytes, h.plainBytes = le.Uint32(e2e[12:]), le.Uint32(e2e[16:])
 	count := int(le.Uint16(e2e[10:]))

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"sync"
+
+	"gdrcp/trust"
 )
 
 // inSlot is the sink's own view of one of its slots.
@@ -26,7 +28,8 @@ type arrived struct {
 // to the source in batches.
 type inflow struct {
 	*session
-	work chan arrived
+	seals *trust.Chunks // nil where chunks are not encrypted
+	work  chan arrived
 
 	mu      sync.Mutex
 	granted bool // the ring was told
@@ -40,7 +43,7 @@ type inflow struct {
 func newInflow(s *session) *inflow {
 	n := s.params.slots
 	f := &inflow{
-		session: s, work: make(chan arrived, n), slots: make([]inSlot, n), credits: make([]returned, 0, n),
+		session: s, seals: s.chunkSeals(false), work: make(chan arrived, n), slots: make([]inSlot, n), credits: make([]returned, 0, n),
 		buf: make([]byte, 0, msgBytes),
 		// A quarter of the ring keeps the source busy, and the number of
 		// messages small.
@@ -135,7 +138,11 @@ func (f *inflow) readHeader(a arrived, priv []byte, h *chunkHeader) error {
 		return errHeaderSum
 	}
 	copy(priv[hopBytes:n], mem[hopBytes:n])
-	if err := h.decode(priv[:n], f.params.chunkBytes); err != nil {
+	plain, err := f.openHeader(priv[:n], a)
+	if err != nil {
+		return err
+	}
+	if err := h.decode(plain, f.params.chunkBytes); err != nil {
 		return err
 	}
 	if h.session != f.sessionTag() || h.epoch != 1 || int(h.slot) != a.slot || h.generation != a.generation {

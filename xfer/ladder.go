@@ -22,7 +22,7 @@ const trialTime = 5 * time.Second
 // reach GPU memory it takes the best that works, found by trial: drivers claim
 // what the platform then does not do.
 func (s *session) placeRing(ctx context.Context, slots int, access rdma.Access) (*ring, error) {
-	r := &ring{slots: slots, slotBytes: s.params.chunkBytes}
+	r := s.emptyRing(slots, access)
 	if s.place.gpu == gpuOff {
 		return r, r.make(s.rail, access)
 	}
@@ -38,9 +38,19 @@ func (s *session) placeRing(ctx context.Context, slots int, access rdma.Access) 
 	if err := r.close(); err != nil {
 		return r, err
 	}
-	r = &ring{slots: slots, slotBytes: s.params.chunkBytes}
+	r = s.emptyRing(slots, access)
 	s.memory = hostMemory(err.Error())
 	return r, r.make(s.rail, access)
+}
+
+// emptyRing is a ring that is not made yet. Slots that the peer writes to lie one
+// behind the other; those that this end encrypts have room for a tag behind them.
+func (s *session) emptyRing(slots int, access rdma.Access) *ring {
+	r := &ring{slots: slots, slotBytes: s.params.chunkBytes}
+	if s.params.encrypted() && access&rdma.RemoteWrite == 0 {
+		r.padBytes = sealPad
+	}
+	return r
 }
 
 // placeOnGPU makes a ring in GPU memory. A ring half made is the caller's to

@@ -75,7 +75,10 @@ func (w *lander) land(ctx context.Context, a arrived) (r returned, done bool, er
 	if err := w.limit.wait(ctx, int64(h.storedBytes)); err != nil {
 		return r, false, err
 	}
-	plain, err := w.unpack.unpack(h.codec, w.ring.slot(a.slot)[:h.storedBytes], h.plainBytes, w.params.chunkBytes)
+	plain, err := w.unpack.unseal(w.seals, h, w.ring.slot(a.slot)[:h.storedBytes], w.params.chunkBytes)
+	if err == nil {
+		plain, err = w.unpack.unpack(h.codec, plain, h.plainBytes, w.params.chunkBytes)
+	}
 	damaged := errors.Is(err, errPayload)
 	if err != nil && !damaged {
 		return r, false, err
@@ -86,7 +89,7 @@ func (w *lander) land(ctx context.Context, a arrived) (r returned, done bool, er
 		}
 		x := &h.extents[i]
 		data := plain[x.slotOff : int64(x.slotOff)+x.length]
-		if w.account.vouches() && h.codec == codecPlain {
+		if w.account.vouches() && h.codec == codecPlain && w.seals == nil {
 			// The peer can still write to the slot. Where a manifest says what
 			// arrived, the bytes that are written are those that were hashed.
 			w.private = append(w.private[:0], data...)

@@ -71,5 +71,5 @@ func (v *Server) takeBounces(s *session) (giveBack func(), err error) {
 // and the messages of all its queue pairs.
 func ringBytes(qps, slots, chunkBytes int) int64 {
 	c := railConfig(qps, slots, chunkBytes, true, false)
-	return int64(sourceSlots(slots))*int64(chunkBytes+headerStride) + int64(qps)*int64(c.SendDepth+c.RecvDepth)*msgBytes
+	return int64(sourceSlots(slots))*int64(chunkBytes+sealPad+headerStride) + int64(qps)*int64(c.SendDepth+c.RecvDepth)*msgBytes
 }

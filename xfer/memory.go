@@ -192,6 +192,8 @@ func decodeMemory(b []byte) (m Memory, err error) {
 // straight to or from a GPU; nil if it has not.
 func (p *params) touched() error {
 	switch {
+	case p.encrypted():
+		return errors.New("chunks are encrypted by the processor")
 	case p.codec != CompressOff:
 		return errors.New("chunks are compressed by the processor")
 	case p.hash != manifest.BLAKE3 && p.hash != 0:

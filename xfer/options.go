@@ -54,6 +54,9 @@ type Options struct {
 	GPUFlush string
 	// BytesPerSecond bounds what the payload takes on the wire; 0: nothing does.
 	BytesPerSecond int64
+	// Encrypt seals headers and payloads of chunks, besides the messages, which
+	// always are.
+	Encrypt bool
 	// ForceImmSend makes immediates travel as Write + Send everywhere.
 	ForceImmSend bool
 
@@ -149,6 +152,8 @@ type Link struct {
 	Slots     int
 	// ChunkBytes is the size of a slot.
 	ChunkBytes int
+	// Encrypted: chunks are.
+	Encrypted bool
 	// Why is why no better transport is used, or empty.
 	Why string
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"gdrcp/rdma"
+	"gdrcp/trust"
 )
 
 // outChunk is a chunk on its way out: what its header will say, and the files
@@ -49,6 +50,7 @@ type posted struct {
 // be posted: nobody waits with a slot in hand.
 type outflow struct {
 	*session
+	seals *trust.Chunks // nil where chunks are not encrypted
 	// commit is called in order of chunk ids, right before a chunk that is no
 	// repair is posted for the first time. It may change flags of extents.
 	commit func(c *outChunk)
@@ -81,7 +83,7 @@ func newOutflow(s *session) *outflow {
 	n := s.params.slots
 	own := sourceSlots(n)
 	o := &outflow{
-		session: s, slots: make([]outSlot, own), free: make([]int, 0, own), ready: make([]*outSlot, own),
+		session: s, seals: s.chunkSeals(true), slots: make([]outSlot, own), free: make([]int, 0, own), ready: make([]*outSlot, own),
 		grants: make([]grant, 0, n), posted: make([]posted, n), badBuf: make([]uint16, 0, maxExtents),
 	}
 	o.cond = sync.NewCond(&o.mu)
@@ -222,7 +224,7 @@ func (o *outflow) postLocked(s *outSlot) (ok bool) {
 		o.wrs[0] = o.headerWR(s)
 	}
 	o.wrs[1] = rdma.WR{
-		Op: rdma.OpWriteImm, ID: uint64(s.index), Local: o.ring.payloadMR, Offset: s.index * o.ring.slotBytes, Len: int(s.chunk.storedBytes),
+		Op: rdma.OpWriteImm, ID: uint64(s.index), Local: o.ring.payloadMR, Offset: s.index * o.ring.stride(), Len: int(s.chunk.storedBytes),
 		RemoteAddr: o.target.payloadAddr + uint64(s.target.slot)*uint64(o.target.slotBytes), RKey: o.target.payloadKey,
 		Imm: immediate(int(s.target.slot), s.target.generation),
 	}
@@ -246,8 +248,10 @@ func (o *outflow) headerWR(s *outSlot) rdma.WR {
 	c := &s.chunk
 	c.session = o.sessionTag()
 	c.epoch, c.slot, c.generation = o.target.epoch, s.target.slot, s.target.generation
+	b := o.ring.headerSlot(s.index)
+	n := o.sealHeader(b, c.encode(b), &c.chunkHeader)
 	return rdma.WR{
-		Op: rdma.OpWrite, Quiet: true, Local: o.ring.headerMR, Offset: s.index * headerStride, Len: c.encode(o.ring.headerSlot(s.index)),
+		Op: rdma.OpWrite, Quiet: true, Local: o.ring.headerMR, Offset: s.index * headerStride, Len: n,
 		RemoteAddr: o.target.headerAddr + uint64(s.target.slot)*headerStride, RKey: o.target.headerKey,
 	}
 }

@@ -15,6 +15,7 @@ import (
 type ring struct {
 	slots     int
 	slotBytes int
+	padBytes  int    // behind each slot
 	payload   []byte // nil where the rail's device reaches the slots in GPU memory
 	header    []byte
 	payloadMR rdma.MR
@@ -25,9 +26,8 @@ type ring struct {
 // make maps and registers a ring in host memory. access is what the peer may do
 // to it: a sink's ring is written by the peer, a source's by nobody.
 func (r *ring) make(rail rdma.Rail, access rdma.Access) (err error) {
-	slots, slotBytes := r.slots, r.slotBytes
-	if r.payload, err = mapSlots(slots * slotBytes); err != nil {
-		return fmt.Errorf("map a ring of %d slots of %d bytes: %w", slots, slotBytes, err)
+	if r.payload, err = mapSlots(r.slots * r.stride()); err != nil {
+		return fmt.Errorf("map a ring of %d slots of %d bytes: %w", r.slots, r.slotBytes, err)
 	}
 	if r.payloadMR, err = rail.Register(rdma.HostRegion(r.payload), access); err != nil {
 		return fmt.Errorf("register a ring of %d MiB: %w", len(r.payload)>>20, err)
@@ -59,9 +59,13 @@ func mapSlots(n int) ([]byte, error) {
 	return b, nil
 }
 
-// slot is the payload memory of slot i.
+// stride is from the beginning of a slot to that of the next, in bytes.
+func (r *ring) stride() int { return r.slotBytes + r.padBytes }
+
+// slot is the payload memory of slot i. Its capacity has the padding, too.
 func (r *ring) slot(i int) []byte {
-	return r.payload[i*r.slotBytes : (i+1)*r.slotBytes : (i+1)*r.slotBytes]
+	at := i * r.stride()
+	return r.payload[at : at+r.slotBytes : at+r.stride()]
 }
 
 // headerSlot is the header memory of slot i.

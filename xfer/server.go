@@ -207,6 +207,7 @@ func (v *Server) host(ctx context.Context, s *session, d *dialed, host *hosted) 
 		return served.talk(ctx, g)
 	})
 	d.link.Imm, d.link.QPs, d.link.Slots, d.link.ChunkBytes = d.conn.ImmKind(), s.params.qps, s.params.slots, s.params.chunkBytes
+	d.link.Encrypted = s.params.encrypted()
 	if served != nil {
 		err = errors.Join(err, served.release())
 		end.Summary = served.summary(s, d.link, start)

@@ -1,0 +1,80 @@
+package xfer
+
+import (
+	"encoding/binary"
+
+	"gdrcp/trust"
+)
+
+// flagEncrypt of a hello: headers and payloads of chunks are sealed.
+const flagEncrypt = 1 << 19
+
+// sealPad is what a source's slot has behind it where chunks are encrypted: room
+// for a tag, and the next slot begins at a page again.
+const sealPad = 4096
+
+// chunkSeals returns the seals of the chunks that this end sends, or of those
+// that it takes; nil where they are not encrypted.
+func (s *session) chunkSeals(mine bool) *trust.Chunks {
+	if !s.params.encrypted() {
+		return nil
+	}
+	return s.trust.Chunks(mine)
+}
+
+func (p *params) encrypted() bool { return p.flags&flagEncrypt != 0 }
+
+// sealPayload encrypts a filled slot. A chunk that is sent again is filled
+// again, and gets another number.
+func (o *outflow) sealPayload(s *outSlot) {
+	if o.seals == nil {
+		return
+	}
+	c := &s.chunk
+	c.sealNumber, c.sealTag = o.seals.SealPayload(o.ring.slot(s.index)[:c.storedBytes])
+}
+
+// sealHeader encrypts an encoded header of n bytes, for the place that it says,
+// and returns its new length. The same header for the same place comes out the same.
+func (o *outflow) sealHeader(b []byte, n int, c *chunkHeader) int {
+	if o.seals == nil {
+		return n
+	}
+	binary.LittleEndian.PutUint32(b[4:], uint32(n-hopBytes+trust.TagBytes))
+	return hopBytes + len(o.seals.SealHeader(b[hopBytes:n], b[:hopBytes], trust.HeaderPlace{
+		Epoch: uint16(c.epoch), Slot: uint16(c.slot), Generation: c.generation,
+	}))
+}
+
+// openHeader decrypts a header of len(b) bytes, which nobody else writes to, in
+// place. It has to be for this slot and generation; else it was damaged, or
+// forged.
+func (f *inflow) openHeader(b []byte, a arrived) ([]byte, error) {
+	if f.seals == nil {
+		return b, nil
+	}
+	plain, err := f.seals.OpenHeader(b[hopBytes:], b[:hopBytes], trust.HeaderPlace{Epoch: 1, Slot: uint16(a.slot), Generation: a.generation})
+	if err != nil {
+		return nil, errHeaderSum
+	}
+	binary.LittleEndian.PutUint32(b[4:], uint32(len(plain)))
+	return b[:hopBytes+len(plain)], nil
+}
+
+// unseal returns a chunk's stored bytes: those in the slot, or, where chunks are
+// encrypted, in memory of the worker's own. They are copied before they are
+// opened: between the check of the tag and decryption the peer, or who forges
+// its packets, could change them. errPayload is of a seal that is broken.
+func (u *unpacker) unseal(seals *trust.Chunks, h *chunkHeader, slot []byte, chunkBytes int) ([]byte, error) {
+	if seals == nil {
+		return slot, nil
+	}
+	if u.opened == nil {
+		u.opened = make([]byte, 0, chunkBytes+trust.TagBytes)
+	}
+	b := append(u.opened[:0], slot...)
+	if err := seals.OpenPayload(b, h.sealNumber, h.sealTag); err != nil {
+		return nil, errPayload
+	}
+	return b, nil
+}

@@ -1,0 +1,187 @@
+package xfer_test
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"gdrcp/rdma"
+	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer"
+)
+
+func TestEncryptedTrees(t *testing.T) { over(t, testEncryptedTrees) }
+
+// Encrypted chunks arrive, also those that are damaged on the way, both ways.
+func testEncryptedTrees(t *testing.T, w way) {
+	for _, tc := range []struct {
+		name    string
+		corrupt func(rdmatest.Posted) (int, bool)
+		change  func(*xfer.Options)
+	}{
+		{"whole", nil, func(*xfer.Options) {}},
+		{"payload", some(isPayload), func(*xfer.Options) {}},
+		{"header", some(isHeader), func(*xfer.Options) {}},
+		{"compressed", some(isPayload), func(o *xfer.Options) { o.Compress = xfer.CompressS2 }},
+		{"several queue pairs", nil, func(o *xfer.Options) { o.QPs = 3 }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			src, dst, s := t.TempDir(), t.TempDir(), serve(t, w)
+			makeTree(t, src)
+			o := w.options(t)
+			o.Slots, o.Encrypt = 4, true
+			tc.change(&o)
+			sum, err := w.client(rdmatest.Faults{Corrupt: tc.corrupt}).Push(t.Context(), []string{src}, s.ep, "copy", o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sameTree(t, src, filepath.Join(s.root, "copy"))
+			end := s.lastEnd(t, 1)
+			if (end.Summary.Repairs > 0) != (tc.corrupt != nil) || !sum.Verified || !sum.Link.Encrypted || !end.Summary.Link.Encrypted {
+				t.Errorf("%+v, and at the server %+v", sum, end.Summary)
+			}
+			if _, err := w.client(rdmatest.Faults{}).Pull(t.Context(), s.ep, []string{"copy"}, filepath.Join(dst, "back"), o); err != nil {
+				t.Fatal(err)
+			}
+			sameTree(t, src, filepath.Join(dst, "back"))
+		})
+	}
+}
+
+// What cannot be opened is never written, however often it is sent.
+func TestForgedChunks(t *testing.T) { over(t, testForgedChunks) }
+
+func testForgedChunks(t *testing.T, w way) {
+	for name, tc := range map[string]struct {
+		match func(rdmatest.Posted) bool
+		at    int
+	}{
+		"payload":              {isPayload, 100},
+		"sealed header":        {isHeader, 80},
+		"tag of the payload":   {isHeader, 45},
+		"number of the seal":   {isHeader, 32},
+		"room behind the seal": {isHeader, 60},
+	} {
+		t.Run(name, func(t *testing.T) {
+			src, s := t.TempDir(), serve(t, w)
+			write(t, filepath.Join(src, "f"), randomBytes(t, 1000))
+			o := w.options(t)
+			o.Encrypt = true
+			f := rdmatest.Faults{Corrupt: func(p rdmatest.Posted) (int, bool) { return tc.at, tc.match(p) }}
+			sum, err := w.client(f).Push(t.Context(), []string{src}, s.ep, "copy", o)
+			if !errors.Is(err, xfer.ErrIntegrity) && (err != nil || sum.Corrupt != 1) {
+				t.Errorf("%+v, %v", sum, err)
+			}
+			notPublished(t, s.root, "copy/f")
+		})
+	}
+}
+
+// eavesdropper passes on what goes between a client and a server, and keeps it.
+func eavesdropper(t *testing.T, ep xfer.Endpoint) (xfer.Endpoint, func() []byte) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := ep.String()
+	var mu sync.Mutex
+	var heard bytes.Buffer
+	var wg sync.WaitGroup
+	pass := func(to, from net.Conn) {
+		defer to.Close()
+		b := make([]byte, 64<<10)
+		for {
+			n, err := from.Read(b)
+			mu.Lock()
+			heard.Write(b[:n])
+			mu.Unlock()
+			if _, werr := to.Write(b[:n]); err != nil || werr != nil {
+				return
+			}
+		}
+	}
+	wg.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			there, err := net.Dial("tcp", server)
+			if err != nil {
+				client.Close()
+				continue
+			}
+			wg.Go(func() { pass(there, client) })
+			wg.Go(func() { pass(client, there) })
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		wg.Wait()
+	})
+	ep.Port = uint16(l.Addr().(*net.TCPAddr).Port)
+	return ep, func() []byte {
+		mu.Lock()
+		defer mu.Unlock()
+		return bytes.Clone(heard.Bytes())
+	}
+}
+
+// Who listens on the wire hears no name, and with encryption no data.
+func TestWhatTravelsInTheClear(t *testing.T) {
+	w := tcpWay(t)
+	for _, encrypt := range []bool{false, true} {
+		src, s := t.TempDir(), serve(t, w)
+		ep, heard := eavesdropper(t, s.ep)
+		text := []byte("these words must not be heard")
+		write(t, filepath.Join(src, "a-telling-name"), text)
+		o := w.options(t)
+		o.Encrypt = encrypt
+		if _, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, ep, "a-telling-place", o); err != nil {
+			t.Fatal(err)
+		}
+		wire := heard()
+		if len(wire) < len(text) {
+			t.Fatalf("%d bytes were heard", len(wire))
+		}
+		for _, secret := range [][]byte{[]byte("telling"), ep.Key.Secret[:]} {
+			if bytes.Contains(wire, secret) {
+				t.Errorf("encryption %v: %q was heard", encrypt, secret)
+			}
+		}
+		if bytes.Contains(wire, text) == encrypt {
+			t.Errorf("encryption %v: was the text heard? %v", encrypt, !encrypt)
+		}
+	}
+}
+
+// A bench measures what encryption costs.
+func TestEncryptedBench(t *testing.T) {
+	w := tcpWay(t)
+	s := serve(t, w)
+	o := w.options(t)
+	o.Encrypt = true
+	b, err := w.client(rdmatest.Faults{}).BenchBandwidth(t.Context(), s.ep, 8<<20, o)
+	if err != nil || b.Bytes != 8<<20 || !b.Link.Encrypted {
+		t.Errorf("%+v, %v", b, err)
+	}
+}
+
+// With the slots in GPU memory the processor encrypts, so they are staged, and
+// not reached directly.
+func TestEncryptionIsNotDirect(t *testing.T) {
+	w := tcpWay(t)
+	s := serve(t, w)
+	o := w.options(t)
+	o.Encrypt, o.GPU, o.Require = true, "0", "gpudirect"
+	src := t.TempDir()
+	write(t, filepath.Join(src, "f"), []byte("x"))
+	o.Transport = "auto"
+	if _, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, s.ep, "copy", o); !errors.Is(err, rdma.ErrUnsupported) {
+		t.Errorf("got %v", err)
+	}
+}

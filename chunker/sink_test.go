@@ -309,3 +309,28 @@ func copyFile(t *testing.T, tree *Tree, sink *Sink, e *manifest.Entry) *Temp {
 	}
 	return out
 }
+
+// The top comes first, so nothing is settled when it is, not even what is less
+// by its bytes.
+func TestTopSettlesNothing(t *testing.T) {
+	dir := t.TempDir()
+	s := sinkInto(t, dir, SinkOptions{Preserve: true})
+	for _, path := range []string{".", "#"} {
+		if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: path, Mode: 0o755, MtimeNs: 1e18}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settled := func() bool {
+		st, err := os.Stat(dir + "/#")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.ModTime().UnixNano() == 1e18
+	}
+	if err := s.SettleDirs("."); err != nil || settled() {
+		t.Errorf("a directory that is to be filled was settled with the top, %v", err)
+	}
+	if err := s.SettleDirs("a"); err != nil || !settled() {
+		t.Errorf("a directory before the entry was not settled, %v", err)
+	}
+}

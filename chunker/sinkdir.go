@@ -271,6 +271,9 @@ func b2i(b bool) int {
 // is left is then only what lies on the way to path. The errors of all
 // directories come joined; each names its directory.
 func (s *Sink) SettleDirs(path string) error {
+	if path == "." {
+		return nil // nothing comes before it, though bytes like '#' are less
+	}
 	return s.settleWhere(func(dir string) bool {
 		contents := dir + "/"
 		return dir != "." && contents < path && !strings.HasPrefix(path, contents)

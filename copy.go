@@ -19,6 +19,7 @@ type copying struct {
 	*program
 	options              xfer.Options
 	keyFile              string
+	choose               choosing
 	quiet, verbose, json bool
 
 	console *console
@@ -72,6 +73,10 @@ func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 		return nil, err
 	}
 	o := c.options
+	c.choose.stdin = c.stdin
+	if o.Rules, err = c.choose.read(); err != nil {
+		return nil, err
+	}
 	o.Started, o.Timeouts, o.Tally, o.Report = c.started, c.timeouts, &xfer.Tally{}, c.report
 	if !c.quiet && !c.json && c.isTerminal(c.stderr) {
 		defer c.console.follow(o.Tally)()

@@ -14,6 +14,7 @@ func (c *copying) flags() []cli.Flag {
 			onOff("recursive", "copy directories", &o.Recursive, "r"),
 			onOff("follow", "copy what symbolic links lead to instead of the links", &o.Follow, "L", "copy-links"),
 		),
+		about(topicSelect, c.choose.flags()...),
 		metadataFlags(o),
 		about(topicCheck,
 			checkedFlag("hash", "`xxh3|blake3|crc32c|sha256` how pieces are digested (xxh3; blake3 where a GPU has the slots)", hash(&o.Hash)),

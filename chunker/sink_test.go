@@ -314,9 +314,9 @@ func copyFile(t *testing.T, tree *Tree, sink *Sink, e *manifest.Entry) *Temp {
 // by its bytes.
 func TestTopSettlesNothing(t *testing.T) {
 	dir := t.TempDir()
-	s := sinkInto(t, dir, SinkOptions{Preserve: true})
+	s := sinkInto(t, dir, SinkOptions{Keep: Keep{Times: true}})
 	for _, path := range []string{".", "#"} {
-		if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: path, Mode: 0o755, MtimeNs: 1e18}); err != nil {
+		if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: path, Mode: 0o755, MtimeNs: 1e18}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

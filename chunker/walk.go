@@ -67,6 +67,8 @@ type Walker struct {
 	started   bool
 	found     Found
 	link      []byte
+	// leavesOut says what is not to be found, see LeaveOut. It may be nil.
+	leavesOut func(path string, isDir bool) bool
 }
 
 // Walk begins a walk. Entries come in strictly ascending bytewise order of
@@ -123,7 +125,9 @@ func (w *Walker) Next() (*Found, error) {
 		if err := w.names.advance(&l.names); err != nil {
 			return nil, err
 		}
-		return w.look(l, path), nil
+		if f := w.look(l, path); f != nil {
+			return f, nil
+		}
 	}
 	return nil, io.EOF
 }
@@ -210,7 +214,8 @@ func (w *Walker) leave() {
 	w.levels = w.levels[:len(w.levels)-1]
 }
 
-// look finds out what there is at path, whose directory is the level l.
+// look finds out what there is at path, whose directory is the level l. It is
+// nil for what is left out.
 func (w *Walker) look(l *level, path string) *Found {
 	if err := manifest.CheckPath(path); err != nil {
 		return w.problem(path, opErr("read", path, err))
@@ -255,6 +260,9 @@ func (w *Walker) repeated(name string) bool {
 // describe fills Found for the entry that is leaf in dir.
 func (w *Walker) describe(l *level, dir *dirHandle, leaf, path string) *Found {
 	a, err := w.tree.statAt(dir, leaf, path)
+	if w.isLeftOut(path, err != nil || a.isDir(), err != nil || !a.isDir()) {
+		return nil
+	}
 	if err != nil {
 		return w.problem(path, opErr("stat", path, err))
 	}

@@ -158,7 +158,7 @@ func kindOf(text string) (kind byte, rest string, ok bool) {
 func (p *Parser) newLine(text string, c container) error {
 	kind, rest, ok := kindOf(text)
 	if !ok {
-		return syntaxError("%q is none", text)
+		return syntaxError("%q begins with the name of none", text)
 	}
 	if kind == '!' {
 		if rest != "" {

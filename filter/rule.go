@@ -17,7 +17,7 @@ const (
 )
 
 // ErrSyntax is a rule that says nothing, or what this package does not do.
-var ErrSyntax = errors.New("filter rule")
+var ErrSyntax = errors.New("bad filter rule")
 
 func syntaxError(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrSyntax, fmt.Sprintf(format, args...))

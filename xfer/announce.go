@@ -17,6 +17,10 @@ import (
 func (s *source) announce(ctx context.Context) error {
 	w := s.tree.Walk(s.params.flags&flagRecursive != 0)
 	defer w.Close()
+	if s.rules != nil {
+		s.chosen.rules = s.rules
+		w.LeaveOut(s.chosen.hides)
+	}
 	a := announcer{source: s, ctx: ctx}
 	inTop := false // a directory is the top of the tree
 	for {

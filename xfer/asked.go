@@ -19,6 +19,8 @@ type asked struct {
 	names map[string]bool
 	// begun: the first entry was seen. alone: it is a single file or link.
 	begun, alone bool
+	// chosen knows what was to be left out; nil where that cannot be told here.
+	chosen *chosen
 }
 
 func newAsked(h *hello) *asked {
@@ -56,6 +58,8 @@ func (a *asked) check(e *manifest.Entry) error {
 		return fmt.Errorf("%w: %q announced as a link, and links were to be followed or left out", ErrProtocol, e.Path)
 	case more, a.names != nil && !a.names[top], a.alone && a.name != "." && e.Path != a.name:
 		return fmt.Errorf("%w: %q announced, which was not asked for", ErrProtocol, e.Path)
+	case a.chosen != nil && a.chosen.hides(e.Path, e.Type == manifest.Dir):
+		return fmt.Errorf("%w: %q announced, which was to be left out", ErrProtocol, e.Path)
 	}
 	return nil
 }

@@ -47,7 +47,9 @@ func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst st
 	}
 	defer tree.Close()
 	return c.copy(ctx, ep, &o, h, func(s *session, acct *account) conversation {
-		return newSource(s, tree, o.Tally, acct)
+		src := newSource(s, tree, o.Tally, acct)
+		src.chosen = newChosen(sources, absoluteLocal)
+		return src
 	})
 }
 
@@ -74,6 +76,7 @@ func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst stri
 	return c.copy(ctx, ep, &o, h, func(s *session, acct *account) conversation {
 		k := newSink(s, store, o.Tally, acct)
 		k.asked = newAsked(h)
+		k.asked.chosen = o.checkable(s.rules, paths)
 		return k
 	})
 }
@@ -109,6 +112,9 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *hello, be
 			return err
 		}
 		if acct, err = newAccount(&s.params, o); err != nil {
+			return err
+		}
+		if err := s.tellRules(ctx, o.Rules); err != nil {
 			return err
 		}
 		if err := s.joinLanes(ctx, d); err != nil {
@@ -151,8 +157,11 @@ func (o *Options) hello(m mode) (*hello, error) {
 	for _, f := range []struct {
 		on   bool
 		flag uint64
-	}{{o.Recursive, flagRecursive}, {o.Follow, flagFollow}, {o.NoFsync, flagNoFsync},
-		{local.flushAlways, flagFlush}, {local.direct, flagDirect}, {o.Encrypt, flagEncrypt}} {
+	}{
+		{len(o.Rules) > 0, flagRules},
+		{o.Recursive, flagRecursive}, {o.Follow, flagFollow}, {o.NoFsync, flagNoFsync},
+		{local.flushAlways, flagFlush}, {local.direct, flagDirect}, {o.Encrypt, flagEncrypt},
+	} {
 		if f.on {
 			h.flags |= f.flag
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"gdrcp/filter"
 	"gdrcp/manifest"
 	"gdrcp/rdma/tcp"
 
@@ -70,6 +71,9 @@ func hostileServing(t *testing.T, name string, say func(ctx context.Context, p *
 		// It is the client's error that counts.
 		_ = s.run(ctx, func(ctx context.Context, _ *errgroup.Group) error {
 			if err := s.welcomeAs(ctx, name); err != nil {
+				return err
+			}
+			if err := s.takeRules(ctx); err != nil {
 				return err
 			}
 			p := &puppet{session: s}
@@ -141,6 +145,7 @@ func TestHostileServer(t *testing.T) {
 		{"below one of several", []string{"a", "b"}, Options{}, "", []planned{fileAt("a/x", 4)}},
 		{"a tree among files", []string{"a", "b"}, Options{}, "", []planned{dirAt("a"), fileAt("a/x", 4)}},
 		{"another tree", []string{"a", "b"}, Options{Recursive: true}, "", []planned{dirAt("a"), fileAt("a/x", 4), dirAt("c"), fileAt("c/x", 4)}},
+		{"what was to be left out", []string{"dir"}, Options{Recursive: true, Rules: []filter.Rule{{Pattern: "x/"}}}, "dir", []planned{dirAt("."), dirAt("x")}},
 		{"a name for several", []string{"a", "b"}, Options{Recursive: true}, "c", []planned{dirAt("a")}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gdrcp/filter"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
 )
@@ -31,7 +32,9 @@ const (
 type Options struct {
 	Recursive bool
 	Follow    bool // -L
-	NoFsync   bool
+	// Rules say what is left out of the copy; the first that matches counts.
+	Rules   []filter.Rule
+	NoFsync bool
 
 	// What is kept of the source, with rsync's meanings: links as links, else
 	// they are left out; permission bits; times of change; owner and group by

@@ -204,6 +204,9 @@ func (v *Server) host(ctx context.Context, s *session, d *dialed, host *hosted) 
 			v.bear(need, 1)
 			defer v.bear(need, -1)
 		}
+		if err := s.takeRules(ctx); err != nil {
+			return err
+		}
 		return served.talk(ctx, g)
 	})
 	d.link.Imm, d.link.QPs, d.link.Slots, d.link.ChunkBytes = d.conn.ImmKind(), s.params.qps, s.params.slots, s.params.chunkBytes

@@ -60,7 +60,7 @@ func (v *service) summary(s *session, link Link, start time.Time) *Summary {
 func (h *hello) check(made *params) error {
 	switch h.mode {
 	case modePing:
-		return nil
+		return h.choosesNothing()
 	case modePush, modePull, modeBench:
 	default:
 		return fmt.Errorf("%w: mode %d", ErrProtocol, h.mode)
@@ -70,6 +70,9 @@ func (h *hello) check(made *params) error {
 		return fmt.Errorf("%w: a hello that does not fit its connection", ErrProtocol)
 	}
 	if h.mode == modeBench {
+		if err := h.choosesNothing(); err != nil {
+			return err
+		}
 		if h.hash != 0 && !h.hash.Valid() {
 			return fmt.Errorf("%w: hash %d", ErrProtocol, h.hash)
 		}
@@ -190,7 +193,9 @@ func (v *service) beginSource(s *session, h *hello, root *servedRoot) error {
 	if err != nil {
 		return err
 	}
-	v.conversation, v.close = newSource(s, tree, v.tally, v.acct), tree.Close
+	src := newSource(s, tree, v.tally, v.acct)
+	src.chosen = newChosen(h.paths, root.absolute)
+	v.conversation, v.close = src, tree.Close
 	return nil
 }
 

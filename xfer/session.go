@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gdrcp/filter"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
 	"gdrcp/trust"
@@ -71,8 +72,10 @@ type session struct {
 	trust    *trust.Session
 	timeouts Timeouts
 	params   params
-	client   bool
-	ctl      *control
+	// rules are the client's filter rules, there before the role talks. Nil: none.
+	rules  *filter.Rules
+	client bool
+	ctl    *control
 	// place is where this end is to have its slots, and gpus how it gets at a
 	// GPU.
 	place placement

@@ -62,6 +62,7 @@ func (e *srcEntry) closeFile() {
 type source struct {
 	*outflow
 	tree    *chunker.Tree
+	chosen  *chosen
 	tally   *Tally
 	account *account
 

@@ -1,0 +1,165 @@
+package program
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// thicket grows random trees, and makes rules that are likely to match.
+type thicket struct {
+	t     *testing.T
+	rng   *rand.Rand
+	paths []string // of what was grown
+}
+
+// growth are names that patterns trip over.
+var growth = []string{
+	"a", "b", "ab", "abc", "x1", "A", "a.o", "b.c", ".x", "...", "a b", "[a]", "[", "]", "*", "a*", "?", `a\b`, "!", "#x", ";y", "-", "a-b", "foo", "foo.bar",
+	"new\nline", "\xff", "ü", "- a", "+ b",
+}
+
+func newThicket(t *testing.T, seed uint64) *thicket {
+	return &thicket{t: t, rng: rand.New(rand.NewPCG(seed, 7))}
+}
+
+func (g *thicket) pick(list []string) string { return list[g.rng.IntN(len(list))] }
+
+// grow fills a directory, and gives everything in it a time of its own.
+func (g *thicket) grow(dir, below string, depth int) {
+	must(g.t, os.MkdirAll(dir, 0o755))
+	for range 3 + g.rng.IntN(6) {
+		name := g.pick(growth)
+		at, path := dir+"/"+name, below+name
+		if _, err := os.Lstat(at); err == nil {
+			continue
+		}
+		switch kind := g.rng.IntN(10); {
+		case kind < 4 && depth < 4:
+			g.grow(at, path+"/", depth+1)
+		case kind < 5:
+			must(g.t, os.Symlink(g.pick(growth), at))
+		default:
+			write(g.t, at, path)
+			must(g.t, os.Chmod(at, 0o600|os.FileMode(g.rng.IntN(64))))
+		}
+		g.paths = append(g.paths, path)
+		if st, err := os.Lstat(at); err == nil && st.Mode()&os.ModeSymlink == 0 {
+			when := time.Unix(1e9+g.rng.Int64N(1e8), 0)
+			must(g.t, os.Chtimes(at, when, when))
+		}
+	}
+}
+
+// pattern is a path that was grown, or the end of one, with wildcards in it.
+func (g *thicket) pattern() string {
+	parts := strings.Split(g.pick(g.paths), "/")
+	if g.rng.IntN(3) > 0 {
+		parts = parts[g.rng.IntN(len(parts)):]
+	}
+	for i, part := range parts {
+		b := []byte(part)
+		if g.rng.IntN(3) == 0 {
+			at := g.rng.IntN(len(b))
+			wild := g.pick([]string{"*", "?", "**", "[a-c]", "[!a]", "[[:alpha:]]", "[", "\\"})
+			b = slices.Concat(b[:at], []byte(wild), b[min(len(b), at+g.rng.IntN(3)):])
+		}
+		parts[i] = string(b)
+	}
+	p := strings.Join(parts, "/")
+	switch g.rng.IntN(8) {
+	case 0, 1:
+		p = "/" + strings.TrimPrefix(p, "/")
+	case 2:
+		p += "/"
+	case 3:
+		p += "/" + g.pick([]string{"*", "**", "***"})
+	case 4:
+		p = g.pick([]string{"**/", "*/"}) + p
+	}
+	return p
+}
+
+// rules are options that gdrcp and rsync take alike.
+func (g *thicket) rules(dir string) []string {
+	var args []string
+	for i := range 1 + g.rng.IntN(5) {
+		switch p := g.pattern(); g.rng.IntN(8) {
+		case 0, 1, 2:
+			args = append(args, "--exclude", p)
+		case 3:
+			args = append(args, "--include", p)
+		case 4:
+			args = append(args, "-f", g.pick([]string{"- ", "+ ", "-! ", "H ", "show ", "exclude,s_", "P ", "-p ", "-/ "})+p)
+		case 5:
+			args = append(args, "--filter=hide,! */", "--include="+g.pick(growth))
+		default:
+			file := fmt.Sprintf("%s/rules%d", dir, i)
+			lines := []string{"# rules", p, "- " + g.pattern(), "; more", "+ " + g.pattern(), ""}
+			g.rng.Shuffle(len(lines), func(i, k int) { lines[i], lines[k] = lines[k], lines[i] })
+			text := strings.Join(lines, "\n")
+			option := g.pick([]string{"--exclude-from=", "--include-from=", "--filter=merge,- ", "--filter=.s+ "})
+			write(g.t, file, text)
+			args = append(args, option+file)
+		}
+	}
+	return args
+}
+
+// judged is how many random cases a test with rsync has.
+func judged(few, many int) int {
+	if full() {
+		return many
+	}
+	return few
+}
+
+// TestFiltersAsRsync copies random trees under random rules, with rsync and with
+// the program both ways, and asks rsync for differences.
+func TestFiltersAsRsync(t *testing.T) {
+	onHost(t)
+	needRsync(t)
+	s := newSides(t, tcpLink())
+	for seed := range uint64(judged(15, 400)) {
+		g := newThicket(t, seed)
+		name := fmt.Sprintf("case%d", seed)
+		g.grow(s.here+"/"+name, "", 0)
+		rules := g.rules(t.TempDir())
+		source, top := name+"/", name+"/."
+		if g.rng.IntN(2) == 0 {
+			source, top = name, name
+		}
+		must(t, exec.Command("cp", "-a", s.here+"/"+name, s.there+"/"+name).Run())
+		want := t.TempDir()
+		rsync(t, append(slices.Clone(rules), "-a", s.here+"/"+source, want+"/")...)
+		for _, d := range []direction{{true}, {false}} {
+			from, to := s.ends(d)
+			must(t, os.Mkdir(to+"/copy", 0o755))
+			args := append(slices.Clone(rules), "-a")
+			if d.push {
+				args = append(args, from+"/"+top, s.url("copy"))
+			} else {
+				args = append(args, s.url(top), to+"/copy")
+			}
+			p := s.copy(t, args...)
+			if p.wait(slow(time.Minute)) != 0 {
+				t.Fatalf("seed %d, %v, rules %q: %s", seed, d, rules, p)
+			}
+			if top == name { // the folder that it is in is nobody's copy
+				now := time.Now()
+				must(t, os.Chtimes(want, now, now))
+				must(t, os.Chtimes(to+"/copy", now, now))
+			}
+			if left := rsync(t, "-nica", "--delete", want+"/", to+"/copy/"); left != "" {
+				t.Errorf("seed %d, %v, rules %q: rsync finds differences:\n%s", seed, d, rules, left)
+			}
+			must(t, os.RemoveAll(to+"/copy"))
+		}
+	}
+	s.stop()
+}

@@ -1,0 +1,160 @@
+package xfer
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"gdrcp/filter"
+)
+
+// msgChoice carries what a client chose of a tree, in parts, behind the welcome:
+// filter rules, and the names of --files-from.
+const msgChoice msgType = 16
+
+// flagRules: filter rules follow the welcome.
+const flagRules = 1 << 22
+
+// choosesNothing refuses rules where there are no files.
+func (h *hello) choosesNothing() error {
+	if h.flags&flagRules != 0 {
+		return fmt.Errorf("%w: rules for mode %d", ErrProtocol, h.mode)
+	}
+	return nil
+}
+
+// Kinds of msgChoice.
+const choiceRules = 1
+
+// Flags of a rule on the wire.
+const (
+	ruleInclude = 1 << iota
+	ruleAbsolute
+	ruleNegate
+	rulePerishable
+	ruleSender
+	ruleReceiver
+	ruleFlagsKnown = 1<<iota - 1
+)
+
+func ruleFlags(r *filter.Rule) (flags byte) {
+	for i, on := range []bool{r.Include, r.Absolute, r.Negate, r.Perishable, r.Sender, r.Receiver} {
+		if on {
+			flags |= 1 << i
+		}
+	}
+	return flags
+}
+
+// appendRule appends one rule: flags, then the pattern with its length.
+func appendRule(b []byte, r *filter.Rule) []byte {
+	b = append(b, ruleFlags(r))
+	b = binary.AppendUvarint(b, uint64(len(r.Pattern)))
+	return append(b, r.Pattern...)
+}
+
+// rule reads one rule.
+func (c *cursor) rule() (filter.Rule, error) {
+	flags := c.byte()
+	r := filter.Rule{
+		Include: flags&ruleInclude != 0, Absolute: flags&ruleAbsolute != 0, Negate: flags&ruleNegate != 0,
+		Perishable: flags&rulePerishable != 0, Sender: flags&ruleSender != 0, Receiver: flags&ruleReceiver != 0,
+		Pattern: c.str(),
+	}
+	if flags&^ruleFlagsKnown != 0 {
+		return r, fmt.Errorf("%w: a rule with flags %#x", ErrProtocol, flags)
+	}
+	return r, nil
+}
+
+// choicePart begins a part of msgChoice.
+func choicePart(kind byte) []byte { return []byte{kind, 0} }
+
+// decodeChoice takes a part apart: its kind, whether it is the last one of that,
+// and what it has.
+func decodeChoice(body []byte) (kind byte, last bool, c cursor, err error) {
+	c = cursor{b: body}
+	kind, flag := c.byte(), c.byte()
+	if c.bad || flag > 1 {
+		return 0, false, c, fmt.Errorf("%w: a choice that is none", ErrProtocol)
+	}
+	return kind, flag == 1, c, nil
+}
+
+// tellRules is the client's: it goes by the rules from here on, and the server
+// is to do the same.
+func (s *session) tellRules(ctx context.Context, rules []filter.Rule) (err error) {
+	if len(rules) == 0 {
+		return nil
+	}
+	if s.rules, err = filter.Compile(rules); err != nil {
+		return fmt.Errorf("%w: %w", ErrUsage, err)
+	}
+	part := choicePart(choiceRules)
+	for i := range rules {
+		mark := len(part)
+		if part = appendRule(part, &rules[i]); len(part) > maxBodyBytes {
+			rule := append([]byte(nil), part[mark:]...)
+			if err := s.ctl.send(ctx, msgChoice, part[:mark]); err != nil {
+				return err
+			}
+			part = append(choicePart(choiceRules), rule...)
+		}
+	}
+	part[1] = 1
+	return s.ctl.send(ctx, msgChoice, part)
+}
+
+// rulesReader collects the rules of a client.
+type rulesReader struct {
+	rules []filter.Rule
+	bytes int
+}
+
+// take takes a part and reports whether it is the last one.
+func (r *rulesReader) take(body []byte) (last bool, err error) {
+	kind, last, c, err := decodeChoice(body)
+	if err != nil {
+		return false, err
+	}
+	if kind != choiceRules {
+		return false, fmt.Errorf("%w: a choice of kind %d among rules", ErrProtocol, kind)
+	}
+	if !last && len(c.b) == 0 {
+		return false, fmt.Errorf("%w: a part of no rules", ErrProtocol)
+	}
+	for len(c.b) > 0 && !c.bad {
+		one, err := c.rule()
+		if err != nil {
+			return false, err
+		}
+		r.bytes += len(one.Pattern)
+		if len(r.rules) >= filter.MaxRules || r.bytes > filter.MaxBytes {
+			return false, fmt.Errorf("%w: more than %d rules or %d bytes of them", ErrProtocol, filter.MaxRules, filter.MaxBytes)
+		}
+		r.rules = append(r.rules, one)
+	}
+	return last, c.err("list of rules")
+}
+
+// takeRules is the server's: it waits for the client's rules, where the hello
+// promised some.
+func (s *session) takeRules(ctx context.Context) (err error) {
+	if s.params.flags&flagRules == 0 {
+		return nil
+	}
+	var r rulesReader
+	for last := false; !last; {
+		err := s.expect(ctx, msgChoice, "rules", func(body []byte) (err error) {
+			last, err = r.take(body)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if s.rules, err = filter.Compile(r.rules); err != nil {
+		return fmt.Errorf("%w: %w", ErrProtocol, err)
+	}
+	return nil
+}

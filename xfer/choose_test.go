@@ -1,0 +1,125 @@
+package xfer_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"gdrcp/filter"
+	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer"
+)
+
+// rulesOf parses rules as --filter takes them.
+func rulesOf(t *testing.T, texts ...string) []filter.Rule {
+	t.Helper()
+	var p filter.Parser
+	for _, text := range texts {
+		if err := p.Filter(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return p.Rules()
+}
+
+// below lists what is below a folder; "." for the folder itself.
+func below(t *testing.T, dir string) []string {
+	t.Helper()
+	var names []string
+	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(dir, path)
+		names = append(names, rel)
+		return err
+	})
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// TestRules copies by rules, as many as a list may have among them, and names
+// that are anchored.
+func TestRules(t *testing.T) { over(t, testRules) }
+
+func testRules(t *testing.T, w way) {
+	s := serve(t, w)
+	src := filepath.Join(t.TempDir(), "src")
+	for _, name := range []string{"a.o", "a.c", "sub/b.o", "sub/keep.o", "sub/b.c", "out/x", "sub/out/x", "src/y"} {
+		write(t, filepath.Join(src, name), []byte(name))
+	}
+	var many []string
+	for i := range filter.MaxRules - 4 {
+		many = append(many, fmt.Sprintf("- /src/%d/*%d*", i, i))
+	}
+	for _, c := range []struct {
+		source string
+		rules  []string
+		want   []string
+	}{
+		{"src", append(many, "+ keep.o", "- *.o", "- /src/out/", "- b.c"), []string{".", "a.c", "src", "src/y", "sub", "sub/keep.o", "sub/out", "sub/out/x"}},
+		{"src/.", []string{"- /out", "- *.o", "- sub/out/***"}, []string{".", "a.c", "src", "src/y", "sub", "sub/b.c"}},
+		{"src", []string{"+ */", "+ *.c", "- *"}, []string{".", "a.c", "out", "src", "sub", "sub/b.c", "sub/out"}},
+		{"src", []string{"P *.o", "-r *", "- /src/[os]*"}, []string{".", "a.c", "a.o"}},
+		{"src", []string{"- src"}, nil},
+		{"src/a.c", []string{"- *.c"}, nil},
+	} {
+		o := w.options(t)
+		o.Rules = rulesOf(t, c.rules...)
+		client := w.client(rdmatest.Faults{})
+		pushed, err := client.Push(t.Context(), []string{filepath.Dir(src) + "/" + c.source}, s.ep, "copy", o)
+		if err != nil {
+			t.Fatalf("%s: push: %v", c.source, err)
+		}
+		if got := below(t, s.root+"/copy"); !slices.Equal(got, c.want) || !pushed.Verified {
+			t.Errorf("push of %s by %.80q: %q, want %q", c.source, c.rules, got, c.want)
+		}
+		if err := os.CopyFS(s.root+"/src", os.DirFS(src)); err != nil {
+			t.Fatal(err)
+		}
+		dst := filepath.Join(t.TempDir(), "copy")
+		pulled, err := client.Pull(t.Context(), s.ep, []string{c.source}, dst, o)
+		if err != nil {
+			t.Fatalf("%s: pull: %v", c.source, err)
+		}
+		if got := below(t, dst); !slices.Equal(got, c.want) || pulled.Content != pushed.Content {
+			t.Errorf("pull of %s by %.80q: %q, want %q", c.source, c.rules, got, c.want)
+		}
+		for _, dir := range []string{"/copy", "/src"} {
+			if err := os.RemoveAll(s.root + dir); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestRulesForSources says where the names of several sources begin, and that
+// rules which no server would take are refused before anything is connected.
+func TestRulesForSources(t *testing.T) {
+	w := tcpWay(t)
+	s := serve(t, w)
+	dir := t.TempDir()
+	for _, name := range []string{"one/x", "one/y", "two/x", "two/y", "x"} {
+		write(t, filepath.Join(dir, name), []byte(name))
+	}
+	o := w.options(t)
+	o.Rules = rulesOf(t, "- /one/x", "-/ "+dir+"/two/y", "-/ /x")
+	if err := os.Mkdir(s.root+"/copy", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	client := w.client(rdmatest.Faults{})
+	if _, err := client.Push(t.Context(), []string{dir + "/one", dir + "/two", dir + "/x"}, s.ep, "copy", o); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := below(t, s.root+"/copy"), []string{".", "one", "one/y", "two", "two/x", "x"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	o.Rules = []filter.Rule{{Pattern: ""}}
+	if _, err := client.Push(t.Context(), []string{dir + "/x"}, s.ep, "copy", o); xfer.Classify(err) != xfer.ClassUsage {
+		t.Errorf("a rule without a pattern: %v", err)
+	}
+}

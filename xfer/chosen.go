@@ -1,0 +1,98 @@
+package xfer
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"gdrcp/filter"
+)
+
+// chosen is what filter rules say of a copy's entries. One goroutine may use it.
+type chosen struct {
+	rules *filter.Rules // nil: there are none, or they are still to come
+	// name is that of a single source, as params have it.
+	name string
+	// dirs are the absolute paths of the sources by their names; of a single
+	// one, by ".". At a sink "." is the destination.
+	dirs map[string]string
+
+	matcher *filter.Matcher
+	isTop   bool   // a directory is the top of the tree
+	moved   string // the source where the matcher is
+}
+
+// newChosen is for the sources of a tree. absolute makes a source's path absolute.
+func newChosen(sources []string, absolute func(string) string) *chosen {
+	c := &chosen{name: ".", dirs: make(map[string]string, len(sources))}
+	if len(sources) == 1 {
+		c.name = baseName(sources[0])
+		c.dirs["."] = absolute(sources[0])
+		return c
+	}
+	for _, s := range sources {
+		c.dirs[baseName(s)] = absolute(s)
+	}
+	return c
+}
+
+// checkable is what the client of a pull can hold the server's entries against:
+// nothing where a rule is about the place of files in the server's file system.
+func (o *Options) checkable(rules *filter.Rules, paths []string) *chosen {
+	if rules == nil || slices.ContainsFunc(o.Rules, func(r filter.Rule) bool { return r.Absolute }) {
+		return nil
+	}
+	c := newChosen(paths, absoluteServed)
+	c.rules = rules
+	return c
+}
+
+// hides reports whether the source leaves an entry out. The first entry that is
+// asked about is the first of the tree.
+func (c *chosen) hides(path string, isDir bool) bool {
+	return c.rules != nil && c.at(path).Hides(path, isDir)
+}
+
+// at is the matcher, with its place at the source that the entry is of.
+func (c *chosen) at(path string) *filter.Matcher {
+	if c.matcher == nil {
+		c.isTop = path == "."
+		place := filter.Place{Dir: c.dirs["."]}
+		switch {
+		case !c.isTop:
+			place.Dir = filepath.Dir(place.Dir) // a single file is in it
+		case c.name != ".":
+			place.Name = c.name // rsync has the directory's name before all
+		}
+		c.matcher = c.rules.Matcher(place)
+	}
+	if _, single := c.dirs["."]; single {
+		return c.matcher
+	}
+	top, _, _ := strings.Cut(path, "/")
+	if top != c.moved {
+		c.moved = strings.Clone(top)
+		c.matcher.Move(filepath.Dir(c.dirs[top]))
+	}
+	return c.matcher
+}
+
+// absoluteLocal is a path of the user's own made absolute; as it is where that
+// is not possible, for then the working directory is gone.
+func absoluteLocal(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
+}
+
+// absoluteServed is a path below a served root, which is the peer's "/".
+func absoluteServed(path string) string { return filepath.Clean("/" + path) }
+
+// absolute is a path that a client names made absolute.
+func (r *servedRoot) absolute(path string) string {
+	if r == nil {
+		return absoluteLocal(path)
+	}
+	return absoluteServed(path)
+}

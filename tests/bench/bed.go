@@ -41,7 +41,7 @@ func benchBed(ctx context.Context, o options) error {
 	if err := os.Mkdir(dst, 0o755); err != nil {
 		return fmt.Errorf("make folder: %w", err)
 	}
-	if err := writeRandom(source, bedFileMiB); err != nil {
+	if err := writeRandom(source, bedFileMiB<<20); err != nil {
 		return err
 	}
 	rows := []row{}
@@ -81,7 +81,7 @@ func (o options) compareDevice(ctx context.Context, d bedDevice, events bool, so
 	defer rcopy.stop()
 	memory := func(hash string) func(context.Context) (float64, error) {
 		return func(ctx context.Context) (float64, error) {
-			return o.memoryToMemory(ctx, d.name, d.address, hash, d.memoryMiB)
+			return o.memoryToMemory(ctx, "verbs", []string{"--rail", d.name}, d.address, hash, d.memoryMiB)
 		}
 	}
 	copying := func(name string, argv ...string) *competitor {

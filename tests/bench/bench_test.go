@@ -36,6 +36,24 @@ func TestMedian(t *testing.T) {
 	}
 }
 
+func TestBeyond(t *testing.T) {
+	got := beyond([]float64{7, 9, 5}, []float64{4, 4, 6})
+	if want := []float64{3, 5, -1}; !slices.Equal(got, want) {
+		t.Errorf("beyond = %v, want %v: each run against the one in its round", got, want)
+	}
+}
+
+func TestInMilliseconds(t *testing.T) {
+	c := inMilliseconds(&competitor{name: "sleep"}, "sleep", "0.2")
+	took, err := c.run(t.Context())
+	if err != nil || took < 200 || took > 20_000 {
+		t.Errorf("a sleep of 200 ms took %v ms, %v", took, err)
+	}
+	if _, err := inMilliseconds(&competitor{name: "false"}, "false").run(t.Context()); err == nil {
+		t.Error("a command that failed was timed")
+	}
+}
+
 func TestTable(t *testing.T) {
 	rows := []row{
 		{name: "time", unit: "s", ours: []float64{2}, peer: "slow", peers: []float64{5}, goal: 2},

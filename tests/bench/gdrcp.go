@@ -36,10 +36,12 @@ func (o options) copyArgs(transport string, extra []string, source, host, path s
 	return append(args, source, "rdma://"+host+"/"+path)
 }
 
-// memoryToMemory runs gdrcp's own bench and returns MiB/s.
-func (o options) memoryToMemory(ctx context.Context, device, host, hash string, mib int) (float64, error) {
-	events, err := output(ctx, o.program, "bench", "--json", "--transport", "verbs", "--rail", device, "--hash", hash,
-		"--bytes", strconv.Itoa(mib<<20), "--rounds", "0", "rdma://"+host)
+// memoryToMemory runs gdrcp's own bench, with what options it needs besides
+// the defaults, and returns MiB/s.
+func (o options) memoryToMemory(ctx context.Context, transport string, extra []string, host, hash string, mib int) (float64, error) {
+	args := append([]string{o.program, "bench", "--json", "--transport", transport, "--hash", hash,
+		"--bytes", strconv.Itoa(mib << 20), "--rounds", "0"}, extra...)
+	events, err := output(ctx, append(args, "rdma://"+host)...)
 	if err != nil {
 		return 0, err
 	}

@@ -17,12 +17,15 @@ const (
 	smallMiB = 64
 	// hostNeedMiB of the tmpfs hold both files, the tree, and a copy of each.
 	hostNeedMiB = 9 << 10
+	// encryptedGoal is what --encrypt leaves at least of the plain rate.
+	encryptedGoal = 0.6
 )
 
 // host is what the comparisons over loopback TCP work with.
 type host struct {
 	options
 	big, small, linux string   // sources
+	kibibyte          string   // likewise, of 1 KiB
 	plain             string   // linux without its few links, which scp cannot copy
 	dst               string   // where every server writes
 	gdrcp, rsync      string   // servers: host:port
@@ -48,7 +51,7 @@ func benchHost(ctx context.Context, o options) error {
 		return err
 	}
 	var rows []row
-	for _, comparison := range []func(context.Context) ([]row, error){h.compareFile, h.compareTree, h.firstByte} {
+	for _, comparison := range []func(context.Context) ([]row, error){h.compareFile, h.compareMemory, h.compareTree, h.firstByte, h.smallFile} {
 		more, err := comparison(ctx)
 		if err != nil {
 			return err
@@ -58,7 +61,7 @@ func benchHost(ctx context.Context, o options) error {
 	fmt.Printf("\nHost: tmpfs to tmpfs over loopback TCP, times from start to exit of the client. gdrcp verifies every piece and syncs\n" +
 		"(its defaults); rsync and scp do not sync, which on tmpfs costs nothing. rsync is its daemon, without ssh. scp runs over a\n" +
 		"server of its own, with its defaults and with its fastest cipher. scp -r has no warm-up, and gets the tree without its few\n" +
-		"links, which it cannot copy.\n")
+		"links, which it cannot copy. What is beyond a command is the difference of two runs, one right after the other.\n")
 	return printTable(os.Stdout, rows)
 }
 
@@ -73,12 +76,13 @@ func (h *host) prepare(ctx context.Context, folder string) error {
 	}
 	h.big, h.small, h.linux = filepath.Join(folder, "big"), filepath.Join(folder, "small"), filepath.Join(folder, "linux")
 	h.plain, h.dst = filepath.Join(folder, "plain"), filepath.Join(folder, "dst")
+	h.kibibyte = filepath.Join(folder, "kibibyte")
 	if err := os.Mkdir(h.dst, 0o755); err != nil {
 		return fmt.Errorf("make folder: %w", err)
 	}
 	fmt.Fprintln(h.log, "host: preparing")
-	for name, mib := range map[string]int{h.big: bigMiB, h.small: smallMiB} {
-		if err := writeRandom(name, mib); err != nil {
+	for name, bytes := range map[string]int64{h.big: bigMiB << 20, h.small: smallMiB << 20, h.kibibyte: 1 << 10} {
+		if err := writeRandom(name, bytes); err != nil {
 			return err
 		}
 	}
@@ -134,6 +138,7 @@ func (h *host) compareFile(ctx context.Context) ([]row, error) {
 	fmt.Fprintln(h.log, "host: a file of 2 GiB, seconds")
 	values, err := alternate(ctx, h.log, h.rounds, []*competitor{
 		h.copier("gdrcp", h.big, "file-gdrcp", h.copyArgs("tcp", nil, h.big, h.gdrcp, "file-gdrcp")...),
+		h.copier("gdrcp --encrypt", h.big, "file-sealed", h.copyArgs("tcp", []string{"--encrypt"}, h.big, h.gdrcp, "file-sealed")...),
 		h.copier("rsync", h.big, "file-rsync", "rsync", "-W", "--inplace", h.big, "rsync://"+h.rsync+"/dst/file-rsync"),
 		h.copier("scp", h.big, "file-scp", append(h.scp, h.big, h.sshDst+"/file-scp")...),
 		h.copier("scp -c aes128-gcm", h.big, "file-gcm", append(h.scp, "-c", "aes128-gcm@openssh.com", h.big, h.sshDst+"/file-gcm")...),
@@ -142,7 +147,21 @@ func (h *host) compareFile(ctx context.Context) ([]row, error) {
 		{name: "2 GiB file", unit: "s", ours: values["gdrcp"], peer: "rsync -W --inplace", peers: values["rsync"], goal: 1.5},
 		{name: "2 GiB file", unit: "s", ours: values["gdrcp"], peer: "scp", peers: values["scp"], goal: 4},
 		{name: "2 GiB file", unit: "s", ours: values["gdrcp"], peer: "scp -c aes128-gcm", peers: values["scp -c aes128-gcm"]},
+		{name: "2 GiB file, --encrypt", unit: "s", ours: values["gdrcp --encrypt"], peer: "without", peers: values["gdrcp"], goal: encryptedGoal},
 	}, err
+}
+
+// compareMemory holds encryption against none where no file is in the way.
+func (h *host) compareMemory(ctx context.Context) ([]row, error) {
+	fmt.Fprintln(h.log, "host: memory to memory, MiB/s")
+	memory := func(title string, extra ...string) *competitor {
+		return &competitor{name: title, run: func(ctx context.Context) (float64, error) {
+			return h.memoryToMemory(ctx, "tcp", extra, h.gdrcp, "xxh3", bigMiB)
+		}}
+	}
+	values, err := alternate(ctx, h.log, h.rounds, []*competitor{memory("gdrcp bench"), memory("gdrcp bench --encrypt", "--encrypt")})
+	return []row{{name: "2 GiB of memory, XXH3, --encrypt", unit: "MiB/s", ours: values["gdrcp bench --encrypt"],
+		peer: "without", peers: values["gdrcp bench"], goal: encryptedGoal}}, err
 }
 
 func (h *host) compareTree(ctx context.Context) ([]row, error) {
@@ -191,12 +210,12 @@ func (h *host) firstByte(ctx context.Context) ([]row, error) {
 }
 
 // writeRandom writes a file of bytes that do not compress.
-func writeRandom(name string, mib int) error {
+func writeRandom(name string, bytes int64) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return fmt.Errorf("write source: %w", err)
 	}
-	_, err = io.CopyBuffer(f, io.LimitReader(rand.NewChaCha8([32]byte{1}), int64(mib)<<20), make([]byte, 1<<20))
+	_, err = io.CopyBuffer(f, io.LimitReader(rand.NewChaCha8([32]byte{1}), bytes), make([]byte, 1<<20))
 	if closed := f.Close(); err == nil {
 		err = closed
 	}

@@ -14,9 +14,17 @@ NEED        := .ci/need
 SCRIPTS      = $(shell git ls-files --cached --others --exclude-standard | xargs grep -lE '^\#!.*\bbash$$' 2>/dev/null)
 
 .PHONY: build
-build: ## the program, ./gdrcp; with verbs where there is a C compiler, for TCP only where not
+build: static ## the program, ./gdrcp; with verbs where there is a C compiler, for TCP only where not
 	@command -v gcc >/dev/null || $(NEED) gcc libc6-dev || echo "make: no C compiler: building without verbs" >&2
 	CGO_ENABLED=$$(command -v gcc >/dev/null && echo 1 || echo 0) $(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o gdrcp .
+
+# What --bootstrap copies to hosts of another architecture, or with a C library that is too old for ./gdrcp. It is looked for
+# beside the program and in ../lib/gdrcp.
+STATIC_ARCHS := amd64 arm64
+.PHONY: static
+static: $(STATIC_ARCHS:%=static-%)
+static-%:
+	CGO_ENABLED=0 GOOS=linux GOARCH=$* $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o gdrcp-static-linux-$* .
 
 .PHONY: man
 man: build ## the manual pages, in bin/man
@@ -34,6 +42,8 @@ completions: build ## what completes command lines in bash, zsh and fish, in bin
 .PHONY: install
 install: build man completions ## the program, its manual pages and completions under $(DESTDIR)$(PREFIX)
 	install -D -m 755 gdrcp $(DESTDIR)$(PREFIX)/bin/gdrcp
+	install -d $(DESTDIR)$(PREFIX)/lib/gdrcp
+	install -m 755 $(STATIC_ARCHS:%=gdrcp-static-linux-%) $(DESTDIR)$(PREFIX)/lib/gdrcp/
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 bin/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	install -D -m 644 bin/completions/gdrcp $(DESTDIR)$(PREFIX)/share/bash-completion/completions/gdrcp
@@ -63,16 +73,17 @@ test-all: ## the same with full file counts and sizes, and a minute for each fuz
 .PHONY: test-go
 test-go: gcc ## the tests that need no device
 	@if [ -n "$$CI" ]; then $(NEED) zsh:zsh fish:fish man:man-db groff:groff-base mandoc:mandoc; fi
+	@$(NEED) ssh:openssh-client sshd:openssh-server
 	$(GO) test ./...
 
 .PHONY: test-race
 test-race: gcc # without the tests of the built program, to which this would add nothing
-	$(GO) test -race -short -timeout 20m $$($(GO) list ./... | grep -v '/tests/program$$')
+	$(GO) test -race -short -timeout 20m $$($(GO) list ./... | grep -v '/tests/\(program\|ssh\)$$')
 
 .PHONY: test-nocgo
 test-nocgo: # of the built program only what shows that it copies
 	CGO_ENABLED=0 $(GO) vet ./...
-	CGO_ENABLED=0 $(GO) test -short $$($(GO) list ./... | grep -v '/tests/program$$')
+	CGO_ENABLED=0 $(GO) test -short $$($(GO) list ./... | grep -v '/tests/\(program\|ssh\)$$')
 	CGO_ENABLED=0 $(GO) test -run 'TestTargets|TestTransports|TestJSON' ./tests/program
 
 .PHONY: test-bed
@@ -144,7 +155,7 @@ gcc:
 
 .PHONY: clean
 clean: ## removes what was built here (not the caches ~/.cache/gdrcp-bed and ~/.cache/gdrcp-bench)
-	rm -rf gdrcp bin
+	rm -rf gdrcp gdrcp-static-linux-* bin
 
 .PHONY: help
 help: ## this list

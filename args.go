@@ -222,6 +222,12 @@ func arrange(app *cli.App, args []string) (*ordered, error) {
 	return line, nil
 }
 
+// options are those of the command line, without its words and operands.
+func (l *ordered) options() []string {
+	first := slices.IndexFunc(l.args, func(a string) bool { return strings.HasPrefix(a, "--") })
+	return l.args[first:][:slices.Index(l.args[first:], "--")]
+}
+
 // forCLI is the option as cli is to read it. It may have been read before it
 // was known that the options are mine, which are those of title.
 func (g *given) forCLI(mine map[string]option, title string) (string, error) {

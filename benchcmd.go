@@ -94,7 +94,7 @@ func (b *benching) measure(ctx context.Context, operands []string) error {
 	if err != nil {
 		return err
 	}
-	if !t.remote || t.path != "/" {
+	if !t.remote || t.ssh != nil || t.path != "/" {
 		return usageError("%s: a bench is against rdma://host[:port], without a path", quoteArg(operands[0]))
 	}
 	if err := checkRing(&b.options); err != nil {

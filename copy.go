@@ -3,9 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"strings"
 
 	"gdrcp/rdma"
@@ -20,6 +18,7 @@ type copying struct {
 	options              xfer.Options
 	keyFile              string
 	choose               choosing
+	ssh                  sshOptions
 	quiet, verbose, json bool
 
 	console *console
@@ -38,8 +37,9 @@ func (p *program) copyCommand() *cli.Command {
 			return c.run(cc.Context, cc.Args().Slice())
 		},
 		Description: `SRC and DST follow the rules of cp and scp: a file to a file or into a directory, many into a directory, a trailing slash
-means a directory. rdma://host[:port]/path is a path below the root of a gdrcp serve; either the SRCs or DST are such, and
-all else is local. A file named like a command is ./serve.`,
+means a directory. [user@]host:path is a path on another host, where gdrcp is started by ssh; it may be a pattern of sources.
+rdma://host[:port]/path is a path below the root of a gdrcp serve. All else is local: a file named like a command is ./serve,
+and one with a colon ./a:b. Between two hosts of host:path the data goes straight from one to the other.`,
 	}
 }
 
@@ -50,7 +50,7 @@ func (c *copying) run(ctx context.Context, operands []string) error {
 		c.events = newEvents(c.stdout)
 	}
 	summary, err := c.copy(ctx, operands)
-	if err != nil {
+	if err != nil || summary == nil {
 		return err
 	}
 	c.tellSummary(summary)
@@ -60,17 +60,24 @@ func (c *copying) run(ctx context.Context, operands []string) error {
 	return nil
 }
 
-// copy runs the engine, with a bar where there is a terminal for it.
+// copy runs the engine, with a bar where there is a terminal for it. There is no
+// summary of a copy between two other hosts: one of them has told it.
 func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, error) {
 	if c.quiet && c.verbose {
 		return nil, usageError("--quiet and --verbose exclude each other")
 	}
-	p, err := planCopy(operands)
+	p, err := &plan{}, error(nil)
+	if c.relayed == nil {
+		p, err = planCopy(operands)
+	}
 	if err != nil {
 		return nil, err
 	}
 	if err := checkRing(&c.options); err != nil {
 		return nil, err
+	}
+	if p.from != nil {
+		return nil, c.relay(ctx, p)
 	}
 	o := c.options
 	c.choose.stdin = c.stdin
@@ -86,15 +93,17 @@ func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 		need.CodecBytes = int64(cmp.Or(o.ChunkBytes, xfer.DefaultChunkBytes))
 	}
 	boundHeap(need)
+	switch {
+	case c.relayed != nil:
+		return c.relayedCopy(ctx, o)
+	case p.far != nil:
+		return c.overSSH(ctx, p, o)
+	}
 	if p.endpoint.Key, err = c.key(c.keyFile); err != nil {
 		return nil, err
 	}
 	if p.push {
-		s, err := c.client().Push(ctx, p.sources, p.endpoint, p.dst, o)
-		if h := hintOfColon(p.sources[0]); h != "" && errors.Is(err, fs.ErrNotExist) {
-			err = &hinted{err, h}
-		}
-		return s, err
+		return c.client().Push(ctx, p.sources, p.endpoint, p.dst, o)
 	}
 	return c.client().Pull(ctx, p.endpoint, p.sources, p.dst, o)
 }
@@ -148,6 +157,8 @@ func (c *copying) reportJSON(e xfer.Event) {
 func (c *copying) tellLink(l *xfer.Link) {
 	switch {
 	case c.quiet:
+	case l.Device == pipeDevice:
+		c.console.line("gdrcp: using %s over ssh: %s", l.Transport, xfer.Printable(l.Why))
 	case l.Why != "":
 		c.console.line("gdrcp: using %s: %s", l.Transport, xfer.Printable(l.Why))
 	case c.options.Transport == "" || c.options.Transport == "auto":

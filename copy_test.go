@@ -247,19 +247,3 @@ func TestSpecialFilesAreSkipped(t *testing.T) {
 		t.Errorf("it wrote %q", r.err)
 	}
 }
-
-// Whoever writes host:path as for scp is told how it is written here.
-func TestHintForScpSyntax(t *testing.T) {
-	s := startServer(t)
-	r := gdrcp(t, "nohost:some/file", s.url("t")).want(t, exitError)
-	if !strings.Contains(r.err, "hint: for nohost:some/file on a host that runs gdrcp serve write rdma://nohost/some/file\n") {
-		t.Errorf("it wrote %q", r.err)
-	}
-	dir := t.TempDir()
-	makeFiles(t, dir, map[string]string{"host:file": "local"})
-	t.Chdir(dir)
-	gdrcp(t, "host:file", s.url("t")).want(t, exitOK)
-	if got := listFiles(t, s.root); got["t"] != "local" {
-		t.Errorf("got %v", got)
-	}
-}

@@ -130,6 +130,7 @@ func environment() []cmdline.Variable {
 	return []cmdline.Variable{
 		{Names: []string{"GDRCP_ACCESS_FILE"}, Text: "the access file where --access-file does not name it"},
 		{Names: []string{"GDRCP_KEY_FILE"}, Text: "the file of the key that both ends share where --key-file does not name it"},
+		{Names: []string{"GDRCP_RSH"}, Text: "the remote shell command where --rsh does not name it"},
 		{Names: []string{"GDRCP_LIBIBVERBS", "GDRCP_LIBRDMACM"}, Text: "other files than libibverbs.so.1 and librdmacm.so.1"},
 		{Names: []string{"GDRCP_LIBCUDA", "GDRCP_LIBNVML"}, Text: "other files than libcuda.so.1 and libnvidia-ml.so.1"},
 		{Names: []string{"GOGC", "GOMEMLIMIT"}, Text: "as for every Go program; either turns off the bound that gdrcp sets for its heap"},
@@ -144,6 +145,7 @@ func examples(command string) []cmdline.Example {
 	switch command {
 	case "":
 		return []cmdline.Example{
+			{Text: "Copy a file to another host, where ssh starts gdrcp:", Line: "gdrcp model.safetensors node2:/data/"},
 			{Text: "Push a tree to a server, with links, modes, times, owners and groups:", Line: "gdrcp -a --key-file ci.key checkpoint-4000 rdma://storage/"},
 			{Text: "Pull a file from it, with the key that $GDRCP_KEY_FILE names:", Line: "gdrcp rdma://storage/checkpoint-4000/model.safetensors /data/"},
 			{Text: "Insist on RDMA, with this end's slots in the memory of the nearest GPU:", Line: "gdrcp --require verbs --gpu auto model.safetensors rdma://storage/"},

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"gdrcp/rdma"
+	"gdrcp/remote"
 	"gdrcp/xfer"
 )
 
@@ -51,7 +52,10 @@ type program struct {
 	verbs, tcp     rdma.Provider
 	gpus           xfer.GPUs
 	timeouts       xfer.Timeouts
-	oneCPU         bool // see leaveCPUs
+	oneCPU         bool     // see leaveCPUs
+	given          []string // options of the command line, in the form --name=value
+	// relayed is a copy that another host has asked for; nil elsewhere.
+	relayed *remote.Run
 }
 
 // run does what the arguments say, args[0] being the program's name, and
@@ -66,6 +70,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 	case line.help:
 		writeHelp(p.stdout, app, line)
 	default:
+		p.given = line.options()
 		err = app.RunContext(ctx, line.args)
 	}
 	var told *ended

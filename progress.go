@@ -36,8 +36,12 @@ func (c *console) lineTo(w io.Writer, format string, args ...any) {
 	fmt.Fprintf(w, format+"\n", args...)
 }
 
-// isTerminal reports whether w is a terminal that can redraw a line.
+// isTerminal reports whether w is, or is shown on, a terminal that can redraw a
+// line.
 func (p *program) isTerminal(w io.Writer) bool {
+	if p.relayed != nil {
+		return p.relayed.Terminal && w == p.stderr
+	}
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd())) && p.getenv("TERM") != "dumb"
 }

@@ -174,25 +174,7 @@ func (s *serving) rails() (usable []rdma.Device, why string) {
 	case s.loopback:
 		return nil, "the server listens on loopback only"
 	}
-	devices, err := s.verbs.Devices()
-	if err != nil {
-		return nil, "no RDMA device there: " + lineOf(err)
-	}
-	for _, d := range devices {
-		problem := d.Problem
-		if d.Usable() {
-			problem = "it has link-local addresses only"
-		}
-		if d.Usable() && len(railAddrs(d)) > 0 {
-			usable = append(usable, d)
-		} else {
-			why = fmt.Sprintf("no usable RDMA device there: %s: %s", d.Name, problem)
-		}
-	}
-	if len(usable) > 0 {
-		why = ""
-	}
-	return usable, why
+	return usableRails(s.verbs)
 }
 
 // railAddrs lists the addresses of a device that mean the same to any client:

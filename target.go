@@ -2,10 +2,8 @@ package main
 
 import (
 	"errors"
-	"io/fs"
 	"net/netip"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 
@@ -18,20 +16,24 @@ const scheme = "rdma://"
 type target struct {
 	given    string // as it was written
 	remote   bool
-	endpoint xfer.Endpoint
-	// path is local, or below the root of the server.
+	endpoint xfer.Endpoint // of a server that listens
+	ssh      *sshHost      // where a far end is to be started instead
+	// path is local, or below the root of the server, or on the host of ssh.
 	path string
 }
 
-// parseTarget reads an operand. What begins with rdma:// is remote, all else
-// is a local path. The path of a remote one is percent-decoded; '?' and '#'
-// stand for themselves.
+// parseTarget reads an operand. What begins with rdma:// is at a server, whose
+// path is percent-decoded; '?' and '#' stand for themselves. What has a colon
+// before the first slash is [user@]host:path, all else a local path.
 func parseTarget(given string) (target, error) {
 	t := target{given: given, path: given}
 	if given == "" {
 		return t, usageError("an empty name is neither a file nor a place")
 	}
 	if len(given) < len(scheme) || !strings.EqualFold(given[:len(scheme)], scheme) {
+		if where, path, ok := splitHost(given); ok {
+			return t, t.parseSSH(where, path)
+		}
 		return t, nil
 	}
 	t.remote = true
@@ -101,6 +103,8 @@ func parseEndpoint(s string) (xfer.Endpoint, error) {
 type plan struct {
 	push     bool
 	endpoint xfer.Endpoint
+	far      *sshHost // where the other end is started, unless it is a server
+	from     *sshHost // where the sources are, where both ends are started
 	sources  []string
 	dst      string
 }
@@ -118,44 +122,37 @@ func planCopy(operands []string) (*plan, error) {
 		}
 	}
 	sources, dst := targets[:len(targets)-1], targets[len(targets)-1]
-	p := &plan{push: dst.remote, endpoint: dst.endpoint, dst: dst.path}
-	for _, s := range sources {
-		if s.remote == dst.remote {
-			return nil, sameSide(s, dst)
+	p := &plan{push: dst.remote, dst: dst.path}
+	for i := range sources {
+		s := &sources[i]
+		if s.remote == dst.remote && (s.ssh == nil || dst.ssh == nil) {
+			return nil, sameSide(s, &dst)
 		}
-		if s.remote && len(p.sources) > 0 && s.endpoint.String() != p.endpoint.String() {
+		if !s.sameServer(&sources[0]) {
 			return nil, usageError("%s and %s are on different servers: copy them one after the other", quoteArg(sources[0].given), quoteArg(s.given))
-		}
-		if s.remote {
-			p.endpoint = s.endpoint
 		}
 		p.sources = append(p.sources, s.path)
 	}
+	there := &sources[0]
+	if dst.remote {
+		p.from, there = there.ssh, &dst
+	}
+	p.endpoint, p.far = there.endpoint, there.ssh
 	return p, nil
 }
 
-// sameSide is the error of a copy that crosses no network.
-func sameSide(s, dst target) error {
-	if dst.remote {
-		return usageError("%s and %s are both remote: one end of a copy is this machine", quoteArg(s.given), quoteArg(dst.given))
+// sameServer reports whether two sources are of the same host.
+func (t *target) sameServer(other *target) bool {
+	if t.ssh != nil && other.ssh != nil {
+		return *t.ssh == *other.ssh
 	}
-	err := usageError("%s and %s are both local: one of SRC and DST is rdma://host[:port]/path", quoteArg(s.given), quoteArg(dst.given))
-	for _, t := range []target{dst, s} {
-		if h := hintOfColon(t.path); h != "" {
-			return &hinted{err, h}
-		}
-	}
-	return err
+	return t.remote == other.remote && t.ssh == other.ssh && t.endpoint.String() == other.endpoint.String()
 }
 
-// hintOfColon tells who writes host:path, as for scp, how it is written here.
-func hintOfColon(path string) string {
-	host, rest, found := strings.Cut(path, ":")
-	if !found || host == "" || strings.Contains(host, "/") {
-		return ""
+// sameSide is the error of a copy that has no end here, or no other.
+func sameSide(s, dst *target) error {
+	if dst.remote {
+		return usageError("%s and %s are both remote: one end of a copy with a server of rdma:// is this machine", quoteArg(s.given), quoteArg(dst.given))
 	}
-	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		return ""
-	}
-	return "for " + quoteArg(path) + " on a host that runs gdrcp serve write " + quoteArg(scheme+host+"/"+strings.TrimPrefix(rest, "/"))
+	return usageError("%s and %s are both local: one of SRC and DST is host:path, or rdma://host[:port]/path", quoteArg(s.given), quoteArg(dst.given))
 }

@@ -13,6 +13,7 @@ func TestParseTarget(t *testing.T) {
 		in, host string
 		port     uint16
 		path     string
+		ssh      *sshHost
 	}{
 		{in: "rdma://h/a/b", host: "h", port: 7473, path: "/a/b"},
 		{in: "RDMA://h", host: "h", port: 7473, path: "/"},
@@ -25,13 +26,24 @@ func TestParseTarget(t *testing.T) {
 		{in: "rdma://h/%FF%0a", host: "h", port: 7473, path: "/\xff\n"},
 		{in: "rdma://h/a?b#c&d", host: "h", port: 7473, path: "/a?b#c&d"},
 		{in: "rdma://h//x", host: "h", port: 7473, path: "//x"},
-		{in: "a:b", path: "a:b"},
+		{in: "h:b", ssh: &sshHost{"", "h"}, path: "b"},
+		{in: "me@h:/b:c", ssh: &sshHost{"me", "h"}, path: "/b:c"},
+		{in: "me@there@h:b", ssh: &sshHost{"me@there", "h"}, path: "b"},
+		{in: "h:", ssh: &sshHost{"", "h"}, path: "."},
+		{in: "h:~/x", ssh: &sshHost{"", "h"}, path: "~/x"},
+		{in: "[::1]:b", ssh: &sshHost{"", "::1"}, path: "b"},
+		{in: "[me@::1]:b", ssh: &sshHost{"me", "::1"}, path: "b"},
+		{in: "me@[fe80::1%eth0]:b:c", ssh: &sshHost{"me", "fe80::1%eth0"}, path: "b:c"},
+		{in: "h::b", ssh: &sshHost{"", "h"}, path: ":b"},
+		{in: ":b", path: ":b"},
+		{in: "./a:b", path: "./a:b"},
+		{in: "d/a:b", path: "d/a:b"},
+		{in: "[x]", path: "[x]"},
 		{in: "./rdma:/x", path: "./rdma:/x"},
-		{in: "http://h/x", path: "http://h/x"},
 		{in: "-", path: "-"},
 	} {
 		got, err := parseTarget(c.in)
-		want := target{given: c.in, path: c.path, remote: c.host != "", endpoint: xfer.Endpoint{Host: c.host, Port: c.port}}
+		want := target{given: c.in, path: c.path, remote: c.host != "" || c.ssh != nil, endpoint: xfer.Endpoint{Host: c.host, Port: c.port}, ssh: c.ssh}
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, %v; want %+v", c.in, got, err, want)
 		}
@@ -41,6 +53,10 @@ func TestParseTarget(t *testing.T) {
 func TestBadTargets(t *testing.T) {
 	for in, why := range map[string]string{
 		"":                  "an empty name is neither a file nor a place",
+		"http://h/x":        "the only URL is rdma://host[:port]/path",
+		"-h:x":              "a host does not begin with a dash (a local file of that name is ./-h:x)",
+		"-me@h:x":           "a user does not begin with a dash (a local file of that name is ./-me@h:x)",
+		"me@:x":             "a host is missing (a local file of that name is ./me@:x)",
 		"rdma://":           "a host is missing",
 		"rdma:///x":         "a host is missing",
 		"rdma://:1/x":       "a host is missing",
@@ -72,9 +88,15 @@ func TestPlanCopy(t *testing.T) {
 	for in, want := range map[string]plan{
 		"a b rdma://h/d":              {push: true, endpoint: xfer.Endpoint{Host: "h", Port: 7473}, sources: []string{"a", "b"}, dst: "/d"},
 		"rdma://h:9/a rdma://h:9/b c": {endpoint: xfer.Endpoint{Host: "h", Port: 9}, sources: []string{"/a", "/b"}, dst: "c"},
+		"a b me@h:d":                  {push: true, far: &sshHost{"me", "h"}, sources: []string{"a", "b"}, dst: "d"},
+		"h:a h:b c":                   {far: &sshHost{"", "h"}, sources: []string{"a", "b"}, dst: "c"},
+		"h:a h:b i:c":                 {push: true, from: &sshHost{"", "h"}, far: &sshHost{"", "i"}, sources: []string{"a", "b"}, dst: "c"},
 	} {
 		p, err := planCopy(strings.Fields(in))
-		if err != nil || p.push != want.push || p.endpoint.String() != want.endpoint.String() || p.dst != want.dst || strings.Join(p.sources, " ") != strings.Join(want.sources, " ") {
+		if err == nil {
+			p.endpoint.Key, p.endpoint.Paths = want.endpoint.Key, want.endpoint.Paths
+		}
+		if err != nil || !reflect.DeepEqual(p, &want) {
 			t.Errorf("%s: %+v, %v; want %+v", in, p, err, want)
 		}
 	}
@@ -82,12 +104,14 @@ func TestPlanCopy(t *testing.T) {
 
 func TestCopiesThatCrossNoNetwork(t *testing.T) {
 	for _, c := range []struct{ in, text, hint string }{
-		{"a b", "a and b are both local: one of SRC and DST is rdma://host[:port]/path", ""},
-		{"a /x:y", "a and /x:y are both local: one of SRC and DST is rdma://host[:port]/path", ""},
-		{"a h:d/e", "a and h:d/e are both local: one of SRC and DST is rdma://host[:port]/path", "for h:d/e on a host that runs gdrcp serve write rdma://h/d/e"},
-		{"h:/a b", "h:/a and b are both local: one of SRC and DST is rdma://host[:port]/path", "for h:/a on a host that runs gdrcp serve write rdma://h/a"},
-		{"rdma://h/a rdma://i/b", "rdma://h/a and rdma://i/b are both remote: one end of a copy is this machine", ""},
-		{"a rdma://h/a rdma://h/b", "rdma://h/a and rdma://h/b are both remote: one end of a copy is this machine", ""},
+		{"a b", "a and b are both local: one of SRC and DST is host:path, or rdma://host[:port]/path", ""},
+		{"a /x:y", "a and /x:y are both local: one of SRC and DST is host:path, or rdma://host[:port]/path", ""},
+		{"rdma://h/a rdma://i/b", "rdma://h/a and rdma://i/b are both remote: one end of a copy with a server of rdma:// is this machine", ""},
+		{"a rdma://h/a rdma://h/b", "rdma://h/a and rdma://h/b are both remote: one end of a copy with a server of rdma:// is this machine", ""},
+		{"h:a rdma://h/b", "h:a and rdma://h/b are both remote: one end of a copy with a server of rdma:// is this machine", ""},
+		{"h:a i:b c", "h:a and i:b are on different servers: copy them one after the other", ""},
+		{"h:a me@h:b i:c", "h:a and me@h:b are on different servers: copy them one after the other", ""},
+		{"h:a rdma://h/b c", "h:a and rdma://h/b are on different servers: copy them one after the other", ""},
 		{"rdma://h/a rdma://h:9/b c", "rdma://h/a and rdma://h:9/b are on different servers: copy them one after the other", ""},
 	} {
 		_, err := planCopy(strings.Fields(c.in))

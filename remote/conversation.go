@@ -137,7 +137,7 @@ func (c *Conversation) AskServe(s *Serve) (*Offer, error) {
 
 // AskRun has the far end copy, and writes what it prints, until it has ended.
 func (c *Conversation) AskRun(r *Run, stdout, stderr io.Writer) (exitCode int, err error) {
-	err = c.send(kindRun, runFields{fieldsOf(r.Key), r.Addresses, r.NoRails, r.Host, r.Args, r.Sources, r.Dest, r.Columns})
+	err = c.send(kindRun, runFields{fieldsOf(r.Key), r.Addresses, r.NoRails, r.From, r.To, r.Args, r.Sources, r.Dest, r.Terminal})
 	for err == nil {
 		var k kind
 		var body []byte

@@ -67,12 +67,11 @@ type Run struct {
 	Key       trust.Key
 	Addresses []Address
 	NoRails   string
-	Host      string   // of the other far end, for messages
+	From, To  string   // the hosts, for messages
 	Args      []string // the options of the command line
 	Sources   []string
 	Dest      string
-	// Columns is the width of the terminal on which stderr is shown; 0 for none.
-	Columns int
+	Terminal  bool // stderr is shown on one
 }
 
 // keyFields is a key on its way: through the pipe and nowhere else.
@@ -91,11 +90,12 @@ type runFields struct {
 	Key       keyFields `json:"key"`
 	Addresses []Address `json:"addresses"`
 	NoRails   string    `json:"no_rails"`
-	Host      string    `json:"host"`
+	From      string    `json:"from"`
+	To        string    `json:"to"`
 	Args      []string  `json:"args"`
 	Sources   []string  `json:"sources"`
 	Dest      string    `json:"dest"`
-	Columns   int       `json:"columns"`
+	Terminal  bool      `json:"terminal"`
 }
 
 type refusalFields struct {
@@ -185,13 +185,10 @@ func decodeRun(body []byte) (*Run, error) {
 	if err == nil {
 		err = checkAddresses(f.Addresses)
 	}
-	if err == nil && (f.Columns < 0 || f.Columns > 1<<12) {
-		err = fmt.Errorf("%w: %d columns", errMessage, f.Columns)
-	}
 	if err != nil {
 		return nil, err
 	}
-	return &Run{k, f.Addresses, f.NoRails, f.Host, f.Args, f.Sources, f.Dest, f.Columns}, nil
+	return &Run{k, f.Addresses, oneLine(f.NoRails, maxLineBytes), f.From, f.To, f.Args, f.Sources, f.Dest, f.Terminal}, nil
 }
 
 // decodeOffer checks all of an offer but what its paths stand for.

@@ -104,8 +104,8 @@ func TestRefusal(t *testing.T) {
 func TestRun(t *testing.T) {
 	origin, far := conversations(t)
 	asked := &Run{
-		Key: newKey(t), Addresses: []Address{{"tcp", netip.MustParseAddrPort("192.0.2.1:1"), "eth0", 100}}, Host: "b",
-		Args: []string{"--recursive"}, Sources: []string{"a", "b"}, Dest: "c", Columns: 80,
+		Key: newKey(t), Addresses: []Address{{"tcp", netip.MustParseAddrPort("192.0.2.1:1"), "eth0", 100}}, From: "a", To: "b",
+		Args: []string{"--recursive"}, Sources: []string{"a", "b"}, Dest: "c", Terminal: true,
 	}
 	long := bytes.Repeat([]byte("0123456789"), 3*outputBytes/10)
 	ended := make(chan error, 1)

@@ -39,7 +39,7 @@ func TestNames(t *testing.T) {
 func TestNamesAsOperands(t *testing.T) {
 	onHost(t)
 	s := newSides(t, tcpLink())
-	for _, name := range []string{"-r", "--hash", "--json", "serve", "devices", "manifest", "bench", "a,b", "new\nline", "invalid\xff", "host:path"} {
+	for _, name := range []string{"-r", "--hash", "--json", "serve", "devices", "manifest", "bench", "a,b", "new\nline", "invalid\xff"} {
 		t.Run(name, func(t *testing.T) {
 			write(t, s.here+"/"+name, name)
 			for _, args := range [][]string{{"--", name, s.url("copy/")}, {"./" + name, s.url("copy/")}, {s.here + "/" + name, s.url("copy/")}} {

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"gdrcp/rdma"
+	"gdrcp/rdma/tcp"
+	"gdrcp/remote"
+	"gdrcp/trust"
+	"gdrcp/xfer"
+)
+
+// hangUpTimeout is how long after an error the pipe to the far end is waited
+// for: where it ends as well, its end is the reason.
+const hangUpTimeout = time.Second
+
+// interruptTimeout is how much later than the end of ssh ^C may be noticed.
+const interruptTimeout = 100 * time.Millisecond
+
+// farEnd is a gdrcp on another host that was started for this copy.
+type farEnd struct {
+	*remote.Link
+	where sshHost
+	key   trust.Key
+	offer *remote.Offer
+}
+
+// startFarEnd starts gdrcp there, and has it serve whoever has a key that is
+// made for it. sources are paths to be read there, which may be patterns.
+func (c *copying) startFarEnd(ctx context.Context, where sshHost, sources []string) (*farEnd, error) {
+	link, err := c.connectFarEnd(ctx, where)
+	if err != nil {
+		return nil, err
+	}
+	f := &farEnd{Link: link, where: where}
+	if f.key, err = trust.NewKey("ssh"); err == nil {
+		f.offer, err = link.AskServe(&remote.Serve{Key: f.key, Sources: sources})
+	}
+	if err != nil {
+		return nil, errors.Join(f.reason(ctx, err), link.Close())
+	}
+	return f, nil
+}
+
+// connectFarEnd starts gdrcp there, and copies it there first where it has to.
+func (c *copying) connectFarEnd(ctx context.Context, where sshHost) (*remote.Link, error) {
+	o, err := c.origin(where)
+	if err != nil {
+		return nil, err
+	}
+	link, err := o.Connect(ctx)
+	if err != nil {
+		err = interruptedOr(ctx, err)
+	}
+	if !errors.Is(err, remote.ErrMissing) && !errors.Is(err, remote.ErrVersion) {
+		return link, err
+	}
+	if !c.ssh.bootstrap {
+		return nil, fmt.Errorf("%w: --bootstrap copies this gdrcp there, to the user's cache directory", err)
+	}
+	return o.Bootstrap(ctx, binaries(), func(what string) {
+		if !c.quiet && !c.json {
+			c.console.line("gdrcp: %s", what)
+		}
+	})
+}
+
+// sources are the paths that the far end is to read.
+func (f *farEnd) sources() []string {
+	var paths []string
+	for _, names := range f.offer.Expanded {
+		for _, name := range names {
+			paths = append(paths, remote.AtHome(name, f.offer.Home))
+		}
+	}
+	return paths
+}
+
+// watch ends a context when the far end goes away.
+func (f *farEnd) watch(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		_ = f.Hear(ctx) // the reason is the link's to tell
+		cancel(remote.ErrPipe)
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// reason is the far end's end where that is why something failed.
+func (f *farEnd) reason(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil || errors.As(err, new(*remote.RefusedError)) {
+		return err
+	}
+	select {
+	case <-f.Done():
+		return interruptedOr(ctx, f.Failure())
+	case <-ctx.Done():
+	case <-time.After(hangUpTimeout):
+	}
+	return err
+}
+
+// interruptedOr is why ctx ended, or err where it does not: ^C ends the remote
+// shell command too, which may be noticed first.
+func interruptedOr(ctx context.Context, err error) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(interruptTimeout):
+		return err
+	}
+}
+
+// waysTo are the ways to a far end that are worth trying, and why there is none
+// by TCP but the pipe.
+func waysTo(ctx context.Context, host string, addrs []remote.Address, o *xfer.Options) (paths []xfer.Path, noTCP error) {
+	var byTCP []remote.Address
+	for _, a := range addrs {
+		if a.Transport == "tcp" {
+			byTCP = append(byTCP, a)
+		} else {
+			paths = append(paths, xfer.Path(a))
+		}
+	}
+	if o.Transport == "verbs" {
+		return paths, nil
+	}
+	reached, problem := remote.Reach(ctx, byTCP)
+	for _, a := range reached {
+		paths = append(paths, xfer.Path(a))
+	}
+	switch {
+	case len(reached) > 0:
+		return paths, nil
+	case problem == nil:
+		return paths, fmt.Errorf("%s has no other address", host)
+	}
+	return paths, fmt.Errorf("no other address of %s reached: %s", host, lineOf(problem))
+}
+
+// pipeDevice is what carries a session over the pipe, as a link's device.
+const pipeDevice = "ssh"
+
+// overSSH copies by way of a far end that is started for it.
+func (c *copying) overSSH(ctx context.Context, p *plan, o xfer.Options) (*xfer.Summary, error) {
+	var sources []string
+	if !p.push {
+		sources = p.sources
+	}
+	f, err := c.startFarEnd(ctx, *p.far, sources)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	within, stop := f.watch(ctx)
+	defer stop()
+	paths, noTCP := waysTo(within, f.where.host, f.offer.Addresses, &o)
+	if o.Transport == "verbs" && len(paths) == 0 {
+		return nil, fmt.Errorf("%w: %s offers no RDMA address: %s", rdma.ErrUnsupported, f.where.host, f.offer.NoRails)
+	}
+	client := c.client()
+	if noTCP != nil {
+		client.TCP = tcp.NewOver(f.Mux)
+		paths = append(paths, xfer.Path{Transport: "tcp", Addr: f.Addr(), Device: pipeDevice})
+	}
+	report := o.Report
+	o.Report = func(e xfer.Event) {
+		if e.Link != nil {
+			f.nameLink(e.Link, noTCP)
+		}
+		report(e)
+	}
+	ep := xfer.Endpoint{Host: f.where.host, Key: f.key, Paths: paths}
+	var s *xfer.Summary
+	if p.push {
+		s, err = client.Push(within, p.sources, ep, remote.AtHome(p.dst, f.offer.Home), o)
+	} else {
+		s, err = client.Pull(within, ep, f.sources(), p.dst, o)
+	}
+	if s != nil {
+		f.nameLink(&s.Link, noTCP)
+	}
+	return s, f.reason(ctx, err)
+}
+
+// nameLink puts the host in the place of the address that stands for the pipe.
+func (f *farEnd) nameLink(l *xfer.Link, noTCP error) {
+	if l.Remote != f.Addr().String() {
+		return
+	}
+	l.Device, l.Local, l.Remote, l.Why = pipeDevice, "here", f.where.host, noTCP.Error()
+}

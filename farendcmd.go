@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"gdrcp/rdma"
+	"gdrcp/rdma/tcp"
+	"gdrcp/remote"
+	"gdrcp/xfer"
+
+	"github.com/urfave/cli/v2"
+)
+
+// farEndCommand is what another gdrcp starts on this host by way of ssh.
+func (p *program) farEndCommand() *cli.Command {
+	return &cli.Command{
+		Name: remote.FarEndCommand, Hidden: true, Usage: "serve the gdrcp that started this one", Action: action(p.farEnd),
+		Description: "Talks to the gdrcp that started it, over stdin and stdout, until they end.",
+	}
+}
+
+// stdio is the pipe to who started this program. It ends with the program.
+type stdio struct {
+	io.Reader
+	io.Writer
+}
+
+func (stdio) Close() error { return nil }
+
+// farEnd does what the origin asks for, until the pipe ends: then its sessions
+// end too, and what was not finished is removed.
+func (p *program) farEnd(ctx context.Context, operands []string) error {
+	if len(operands) > 0 {
+		return usageError("gdrcp %s takes no operand", remote.FarEndCommand)
+	}
+	// Where the pipe is gone that is an error of writing, not the end of this
+	// process: there may be files to be removed.
+	signal.Ignore(syscall.SIGPIPE)
+	mux, talk, err := remote.Answer(ctx, stdio{p.stdin, p.stdout}, remote.Banner{Protocol: xfer.ProtocolVersion, Version: versionText()})
+	if err != nil {
+		return err
+	}
+	serve, run, err := talk.Asked()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	heard := make(chan struct{})
+	go func() {
+		defer close(heard)
+		_ = talk.Hear(ctx) // whatever ends it, nobody is left to be told
+		cancel()
+	}()
+	if run != nil {
+		err = talk.End(p.runFor(ctx, talk, run))
+	} else {
+		err = p.serveOrigin(ctx, mux, talk, serve)
+	}
+	if err != nil && ctx.Err() == nil {
+		err = talk.Refuse(lineOf(err))
+	}
+	if err == nil {
+		<-heard // the origin hangs up
+	}
+	return nil
+}
+
+// serveOrigin serves the holder of the origin's key until ctx ends.
+func (p *program) serveOrigin(ctx context.Context, mux *remote.Mux, talk *remote.Conversation, asked *remote.Serve) error {
+	offer, err := offerFor(asked)
+	if err != nil {
+		return err
+	}
+	rails, why := usableRails(p.verbs)
+	cfg := xfer.ServerConfig{
+		Keys: xfer.OneKey(asked.Key, xfer.Admission{}), NoRails: why, Timeouts: p.timeouts, GPUs: p.gpus, Load: boundHeap,
+	}
+	if len(rails) > 0 {
+		p.leaveCPUs("verbs")
+	}
+	server := xfer.NewServer(cfg)
+	offer.NoRails, offer.Addresses = why, p.listenEverywhere(server, rails)
+	if _, err := server.Listen(tcp.NewOver(mux), mux.Addr(), rdma.Device{}); err != nil {
+		return errors.Join(err, server.Close())
+	}
+	if err := talk.Offer(offer); err != nil {
+		return errors.Join(err, server.Close())
+	}
+	return server.Serve(ctx)
+}
+
+// offerFor is what the origin's paths stand for on this host.
+func offerFor(asked *remote.Serve) (*remote.Offer, error) {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return nil, err
+	}
+	offer := &remote.Offer{Home: home}
+	for _, pattern := range asked.Sources {
+		names, err := remote.Expand(pattern, home)
+		if err != nil {
+			return nil, err
+		}
+		offer.Expanded = append(offer.Expanded, names)
+	}
+	return offer, nil
+}
+
+// runFor copies from this host to another far end, as if the origin did, and
+// returns the exit code.
+func (p *program) runFor(ctx context.Context, talk *remote.Conversation, run *remote.Run) int {
+	far := &program{
+		stdin: eof{}, stdout: talk.Stdout(), stderr: talk.Stderr(), getenv: p.getenv, started: time.Now(),
+		verbs: p.verbs, tcp: p.tcp, gpus: p.gpus, timeouts: p.timeouts, relayed: run,
+	}
+	args := append([]string{"gdrcp"}, run.Args...)
+	args = append(append(args, "--"), run.Sources...)
+	return far.run(ctx, append(args, run.Dest))
+}
+
+// eof is a standard input that has nothing.
+type eof struct{}
+
+func (eof) Read([]byte) (int, error) { return 0, io.EOF }

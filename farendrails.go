@@ -1,0 +1,89 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"gdrcp/rdma"
+	"gdrcp/remote"
+	"gdrcp/xfer"
+)
+
+// usableRails lists the RDMA devices that others may reach, or says why there
+// are none.
+func usableRails(verbs rdma.Provider) (usable []rdma.Device, why string) {
+	devices, err := verbs.Devices()
+	if err != nil {
+		return nil, "no RDMA device there: " + lineOf(err)
+	}
+	for _, d := range devices {
+		if d.Usable() && len(railAddrs(d)) > 0 {
+			usable = append(usable, d)
+		} else {
+			why = fmt.Sprintf("no usable RDMA device there: %s: %s", d.Name, cmp.Or(d.Problem, "it has link-local addresses only"))
+		}
+	}
+	if len(usable) > 0 {
+		why = ""
+	}
+	return usable, why
+}
+
+// interfaceAddresses are the addresses of this host by TCP, with the rates of
+// their links, the fastest first and loopback last. The port is none yet.
+func (p *program) interfaceAddresses() []remote.Address {
+	var all, loopback []remote.Address
+	devices, err := p.tcp.Devices()
+	if err != nil {
+		return nil // then there is the pipe
+	}
+	for _, d := range devices {
+		for _, port := range d.Ports {
+			for _, a := range port.Addrs {
+				if !a.IsLoopback() {
+					all = append(all, remote.Address{Transport: "tcp", Addr: netip.AddrPortFrom(a, 0), Device: port.NetDev, RateGbps: port.RateGbps})
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b remote.Address) int { return cmp.Compare(b.RateGbps, a.RateGbps) })
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return all
+	}
+	for _, a := range own {
+		prefix, err := netip.ParsePrefix(a.String())
+		if err == nil && prefix.Addr().IsLoopback() {
+			loopback = append(loopback, remote.Address{Transport: "tcp", Addr: netip.AddrPortFrom(prefix.Addr(), 0), Device: "loopback"})
+		}
+	}
+	return append(all, loopback...)
+}
+
+// listenEverywhere has the server listen at a free port of every address of
+// this host, and returns where. What cannot be listened on is left out: the
+// pipe remains.
+func (p *program) listenEverywhere(server *xfer.Server, rails []rdma.Device) []remote.Address {
+	var at []remote.Address
+	for _, d := range rails {
+		rate := 0.0
+		for _, port := range d.Ports {
+			rate = max(rate, port.RateGbps)
+		}
+		for _, a := range railAddrs(d) {
+			if addr, err := server.Listen(p.verbs, netip.AddrPortFrom(a, 0), d); err == nil {
+				at = append(at, remote.Address{Transport: "verbs", Addr: addr, Device: d.Name, RateGbps: rate})
+			}
+		}
+	}
+	for _, a := range p.interfaceAddresses() {
+		if addr, err := server.Listen(p.tcp, a.Addr, rdma.Device{}); err == nil {
+			a.Addr = addr
+			at = append(at, a)
+		}
+	}
+	return at[:min(len(at), remote.MaxAddresses)]
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"gdrcp/remote"
+	"gdrcp/xfer"
+)
+
+// localFiles are the options that name files or streams of this host, which
+// neither of two far ends has.
+func localFiles() []string {
+	return []string{"manifest", "write-manifest", "files-from", "exclude-from", "include-from", "log-file", "key-file"}
+}
+
+// relay copies from one far end to another: the destination serves, the source
+// copies and tells, and this end passes on what it tells.
+func (c *copying) relay(ctx context.Context, p *plan) error {
+	args, err := relayedArgs(c.given)
+	if err != nil {
+		return err
+	}
+	to, err := c.startFarEnd(ctx, *p.far, nil)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	within, stop := to.watch(ctx)
+	defer stop()
+	link, err := c.connectFarEnd(within, *p.from)
+	if err != nil {
+		return err
+	}
+	from := &farEnd{Link: link, where: *p.from}
+	defer from.Close()
+	run := &remote.Run{
+		Key: to.key, Addresses: to.offer.Addresses, NoRails: to.offer.NoRails, From: from.where.host, To: to.where.host,
+		Args: args, Sources: p.sources, Dest: remote.AtHome(p.dst, to.offer.Home),
+		Terminal: !c.quiet && !c.json && c.isTerminal(c.stderr),
+	}
+	defer context.AfterFunc(within, func() { from.Close() })()
+	code, err := from.AskRun(run, c.stdout, c.stderr)
+	if failed := to.Failure(); failed != nil && (err != nil || code != exitOK) {
+		return interruptedOr(ctx, failed)
+	}
+	if err != nil {
+		return from.reason(ctx, err)
+	}
+	if code != exitOK {
+		return &ended{code}
+	}
+	return nil
+}
+
+// relayedArgs are the options of a command line for the far end that copies.
+func relayedArgs(given []string) ([]string, error) {
+	var args []string
+	for _, arg := range given {
+		name, value, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+		merges := name == "filter" && (strings.HasPrefix(value, ".") || strings.HasPrefix(value, "merge"))
+		if merges || slices.Contains(localFiles(), name) {
+			return nil, usageError("--%s names a file of this host, and the copy is between two others", name)
+		}
+		if !slices.Contains(sshOptionNames(), name) {
+			args = append(args, arg)
+		}
+	}
+	return args, nil
+}
+
+// relayedCopy is the far end that copies.
+func (c *copying) relayedCopy(ctx context.Context, o xfer.Options) (*xfer.Summary, error) {
+	run := c.relayed
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return nil, err
+	}
+	var sources []string
+	for _, pattern := range run.Sources {
+		names, err := remote.Expand(pattern, home)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			sources = append(sources, remote.AtHome(name, home))
+		}
+	}
+	paths, noTCP := waysTo(ctx, run.To, run.Addresses, &o)
+	unreached := func(why error) error {
+		return fmt.Errorf("%s does not reach %s, and there is no way between the two by ssh: %w", run.From, run.To, why)
+	}
+	if len(paths) == 0 {
+		return nil, unreached(errors.Join(noTCP, errors.New(run.NoRails)))
+	}
+	var connected atomic.Bool
+	report := o.Report
+	o.Report = func(e xfer.Event) {
+		if e.Kind == xfer.EventConnected {
+			connected.Store(true)
+		}
+		report(e)
+	}
+	s, err := c.client().Push(ctx, sources, xfer.Endpoint{Host: run.To, Key: run.Key, Paths: paths}, run.Dest, o)
+	if err != nil && !connected.Load() && noTCP != nil {
+		err = unreached(errors.Join(noTCP, err))
+	}
+	return s, err
+}

@@ -1,0 +1,156 @@
+package ssh
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestPushAndPull(t *testing.T) {
+	t.Parallel()
+	far := newHost(t, "node2", program)
+	here := newClient(t, far)
+	tree, there := filepath.Join(here.dir, "tree"), t.TempDir()
+	makeTree(t, tree)
+	r := here.run(t, "-r", "-l", "-p", "-t", "tree", "node2:"+there).want(t, 0)
+	same(t, tree, filepath.Join(there, "tree"))
+	if strings.Contains(r.err, "over ssh") {
+		t.Errorf("the data went through ssh: %s", r.err)
+	}
+	here.run(t, "-r", "-l", "-p", "-t", "node2:"+there+"/tree", "back").want(t, 0)
+	same(t, tree, filepath.Join(here.dir, "back"))
+	here.run(t, "tree/large", "tree/deep/er/small", "node2:"+there+"/").want(t, 0)
+	same(t, tree+"/large", there+"/large")
+	same(t, tree+"/deep/er/small", there+"/small")
+	here.run(t, "node2:"+there+"/missing", "x").want(t, 1)
+	here.run(t, "tree/large", "node2:"+there+"/no/such/directory/").want(t, 1)
+}
+
+// TestEvents: what carries the data is none of ssh's addresses.
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	far := newHost(t, "node2", program)
+	here := newClient(t, far)
+	makeFile(t, filepath.Join(here.dir, "f"), 1000)
+	r := here.run(t, "--json", "f", "node2:"+t.TempDir()+"/f").want(t, 0)
+	var connected struct{ Event, Transport, Remote, Device string }
+	if err := json.Unmarshal([]byte(strings.Split(r.out, "\n")[0]), &connected); err != nil {
+		t.Fatal(err)
+	}
+	if connected.Event != "connected" || connected.Transport == "" || connected.Device == "ssh" || strings.HasPrefix(connected.Remote, "192.0.0.8") {
+		t.Errorf("%+v", connected)
+	}
+}
+
+// TestNames: no shell has a look at a path.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	far := newHost(t, "node2", program)
+	here := newClient(t, far)
+	there := t.TempDir()
+	for _, name := range []string{"a b", `it's`, `q"u`, "new\nline", "$(touch x)", "`id`", "a;b", "back\\slash", "*", "[x]", "-r", "ü", "a:b"} {
+		makeFile(t, filepath.Join(here.dir, "f"), len(name)+10)
+		here.run(t, "f", "node2:"+there+"/"+name).want(t, 0)
+		same(t, filepath.Join(here.dir, "f"), filepath.Join(there, name))
+		here.run(t, "node2:"+there+"/"+name, "back").want(t, 0)
+		same(t, filepath.Join(here.dir, "f"), filepath.Join(here.dir, "back"))
+	}
+	if _, err := os.Lstat(filepath.Join(there, "x")); err == nil {
+		t.Error("a shell has evaluated a name")
+	}
+}
+
+func TestPatterns(t *testing.T) {
+	t.Parallel()
+	far := newHost(t, "node2", program)
+	here := newClient(t, far)
+	there := t.TempDir()
+	for _, name := range []string{"a.bin", "b.bin", ".c.bin", "d.txt", "sub/e.bin"} {
+		makeFile(t, filepath.Join(there, name), 100)
+	}
+	into := filepath.Join(here.dir, "into")
+	if err := os.Mkdir(into, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	here.run(t, "node2:"+there+"/*.bin", "node2:"+there+"/*/e.bin", into+"/").want(t, 0)
+	entries, err := os.ReadDir(into)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if got := strings.Join(names, " "); got != "a.bin b.bin e.bin" {
+		t.Errorf("copied %s", got)
+	}
+	here.run(t, "node2:"+there+"/*.none", into).want(t, 1).says(t, "*.none")
+}
+
+// TestWherePathsBegin: relative ones where the shell is, ~ at home.
+func TestWherePathsBegin(t *testing.T) {
+	t.Parallel()
+	far := newHost(t, "node2", program)
+	here := newClient(t, far)
+	there := t.TempDir()
+	f := filepath.Join(here.dir, "f")
+	makeFile(t, f, 1000)
+	here.run(t, "--remote-path", "cd '"+there+"' && gdrcp", "f", "node2:sub").want(t, 0)
+	same(t, f, filepath.Join(there, "sub"))
+	here.run(t, "--remote-path", "cd '"+there+"' && gdrcp", "f", "node2:").want(t, 0)
+	same(t, f, filepath.Join(there, "f"))
+	here.run(t, "f", "node2:~/at home").want(t, 0)
+	same(t, f, filepath.Join(far.home, "at home"))
+	here.run(t, "node2:~/at*", "back").want(t, 0)
+	same(t, f, filepath.Join(here.dir, "back"))
+	// Links are followed as for the user's own operands.
+	if err := os.Symlink(there, filepath.Join(far.home, "link")); err != nil {
+		t.Fatal(err)
+	}
+	here.run(t, "f", "node2:~/link/by-link").want(t, 0)
+	same(t, f, filepath.Join(there, "by-link"))
+}
+
+// TestRsh: the option goes before the variable, and its words are rsync's.
+func TestRsh(t *testing.T) {
+	t.Parallel()
+	far := newHost(t, "node2", program)
+	here := newClient(t, far)
+	rsh := here.rsh
+	here.rsh = "/no/such/ssh"
+	makeFile(t, filepath.Join(here.dir, "f"), 1000)
+	there := t.TempDir()
+	here.run(t, "f", "node2:"+there+"/f").want(t, 1).says(t, "/no/such/ssh")
+	here.run(t, "-e", rsh, "f", "node2:"+there+"/f").want(t, 0)
+	here.run(t, "-e", rsh+" -o 'User=nobody-of-that-name'", "f", "root@node2:"+there+"/g").want(t, 1)
+	same(t, filepath.Join(here.dir, "f"), there+"/f")
+}
+
+// cutOff is the program in a network of its own, where nobody reaches it.
+func cutOff(t *testing.T) func(*testing.T, string) {
+	t.Helper()
+	if out, err := exec.Command("unshare", "-n", "true").CombinedOutput(); err != nil {
+		t.Skipf("cannot close all other ports: unshare -n: %v %s (needs root)", err, out)
+	}
+	return script(`exec unshare -n "$gdrcp" "$@"`)
+}
+
+func TestNoOtherPort(t *testing.T) {
+	t.Parallel()
+	far := newHost(t, "node2", cutOff(t))
+	here := newClient(t, far)
+	tree, there := filepath.Join(here.dir, "tree"), t.TempDir()
+	makeTree(t, tree)
+	r := here.run(t, "-r", "-l", "tree", "node2:"+there).want(t, 0).says(t, "gdrcp: using tcp over ssh: node2 has no other address\n")
+	if !strings.Contains(r.err, "over tcp (ssh, ") {
+		t.Errorf("it wrote %s", r.err)
+	}
+	same(t, tree, filepath.Join(there, "tree"))
+	here.run(t, "-r", "-l", "--qps", "4", "--transport", "tcp", "node2:"+there+"/tree", "back").want(t, 0).says(t, "over ssh")
+	same(t, tree, filepath.Join(here.dir, "back"))
+	here.run(t, "-r", "--require", "verbs", "tree", "node2:"+there+"/again").want(t, 5)
+	here.run(t, "-r", "--transport", "verbs", "tree", "node2:"+there+"/again").want(t, 5).says(t, "node2 offers no RDMA address: no RDMA device there")
+}

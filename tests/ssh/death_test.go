@@ -1,0 +1,182 @@
+package ssh
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// goneWithin is how long both ends may outlive what ends a copy.
+const goneWithin = 10 * time.Second
+
+// slowCopy is a copy in the middle, slow enough to be ended there.
+type slowCopy struct {
+	here     *client
+	there    string // where it copies to
+	farPID   int
+	sshPID   int
+	errs     *bytes.Buffer
+	ended    chan struct{}
+	process  *os.Process
+	exitCode int
+}
+
+// startSlow starts a copy and waits until bytes have come. install makes the
+// program on the far end out of what tells its process id.
+func startSlow(t *testing.T, push bool, last string) *slowCopy {
+	t.Helper()
+	dir := t.TempDir()
+	farPID, sshPID := filepath.Join(dir, "far"), filepath.Join(dir, "ssh")
+	far := newHost(t, "node2", script("echo $$ >"+farPID+"\n"+last))
+	s := &slowCopy{here: newClient(t, far), there: t.TempDir(), errs: &bytes.Buffer{}, ended: make(chan struct{})}
+	wrapper := filepath.Join(dir, "rsh")
+	write(t, wrapper, "#!/bin/sh\necho $$ >"+sshPID+"\nexec "+s.here.rsh+" \"$@\"\n")
+	if err := os.Chmod(wrapper, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s.here.rsh = wrapper
+	source := filepath.Join(t.TempDir(), "large")
+	makeFile(t, source, 64<<20)
+	args := []string{"--bwlimit", "4M", source, "node2:" + s.there + "/large"}
+	if !push {
+		args = []string{"--bwlimit", "4M", "node2:" + source, s.there + "/large"}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	cmd := s.here.command(ctx, args...)
+	cmd.Stderr = s.errs
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as a shell starts it, for ^C
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s.process = cmd.Process
+	go func() {
+		defer cancel()
+		_ = cmd.Wait()
+		s.exitCode = cmd.ProcessState.ExitCode()
+		close(s.ended)
+	}()
+	t.Cleanup(func() {
+		_ = syscall.Kill(-s.process.Pid, syscall.SIGKILL)
+		<-s.ended
+	})
+	within(t, patience, "bytes have come", func() bool {
+		select {
+		case <-s.ended:
+			t.Fatalf("it ended with code %d: %s", s.exitCode, s.errs)
+		default:
+		}
+		files, _ := filepath.Glob(filepath.Join(s.there, ".gdrcp-*"))
+		if len(files) == 0 {
+			return false
+		}
+		st, err := os.Stat(files[0])
+		return err == nil && st.Sys().(*syscall.Stat_t).Blocks > 0
+	})
+	s.farPID, s.sshPID = pidIn(t, farPID), pidIn(t, sshPID)
+	return s
+}
+
+func pidIn(t *testing.T, file string) int {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+// gone waits until both ends have ended, and nothing of the copy is left.
+func (s *slowCopy) gone(t *testing.T) {
+	t.Helper()
+	start := time.Now()
+	select {
+	case <-s.ended:
+	case <-time.After(goneWithin):
+		t.Fatalf("this end is still there after %s: %s", goneWithin, s.errs)
+	}
+	within(t, goneWithin-time.Since(start), "the far end is gone", func() bool { return !alive(s.farPID) })
+	nothing(t, s.there)
+}
+
+// alive is whether a process runs. One that nobody has waited for does not.
+func alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !strings.Contains(string(stat), ") Z ")
+}
+
+// direct is how a script becomes the program.
+const direct = `exec "$gdrcp" "$@"`
+
+// everyWay runs a test for pushes and pulls, over a network and over ssh.
+func everyWay(t *testing.T, test func(t *testing.T, s *slowCopy)) {
+	for name, push := range map[string]bool{"Push": true, "Pull": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, startSlow(t, push, direct))
+		})
+		t.Run(name+"OverSSH", func(t *testing.T) {
+			t.Parallel()
+			cutOff(t) // or skip
+			test(t, startSlow(t, push, `exec unshare -n "$gdrcp" "$@"`))
+		})
+	}
+}
+
+// TestSSHDies: the other end's copy of ssh sees to the far end.
+func TestSSHDies(t *testing.T) {
+	everyWay(t, func(t *testing.T, s *slowCopy) {
+		if err := syscall.Kill(s.sshPID, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		s.gone(t)
+		if s.exitCode != 1 || !strings.Contains(s.errs.String(), "the connection by the remote shell ended: ssh to node2: signal: killed\n") &&
+			!strings.Contains(s.errs.String(), "the connection by the remote shell ended: rsh to node2: signal: killed\n") {
+			t.Errorf("exit code %d: %s", s.exitCode, s.errs)
+		}
+	})
+}
+
+// TestInterrupt: ^C goes to ssh, too.
+func TestInterrupt(t *testing.T) {
+	everyWay(t, func(t *testing.T, s *slowCopy) {
+		if err := syscall.Kill(-s.process.Pid, syscall.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		s.gone(t)
+		if s.exitCode != 130 || !strings.HasSuffix(s.errs.String(), "gdrcp: interrupted\n") {
+			t.Errorf("exit code %d: %s", s.exitCode, s.errs)
+		}
+	})
+}
+
+// TestOriginDies: nobody says goodbye.
+func TestOriginDies(t *testing.T) {
+	s := startSlow(t, true, direct)
+	if err := s.process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	s.gone(t)
+}
+
+// TestFarEndDies: this end's files are not left half-made.
+func TestFarEndDies(t *testing.T) {
+	s := startSlow(t, false, direct)
+	if err := syscall.Kill(s.farPID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	s.gone(t)
+	if s.exitCode != 1 || !strings.Contains(s.errs.String(), "the connection by the remote shell ended") {
+		t.Errorf("exit code %d: %s", s.exitCode, s.errs)
+	}
+}

@@ -1,0 +1,74 @@
+package ssh
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// binary is the program under test, in a directory with nothing else, and keys
+// the directory with the keys. TestMain makes them.
+var binary, keys string
+
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
+	if why := missing(); why != "" {
+		if os.Getenv("CI") != "" {
+			fmt.Fprintln(os.Stderr, why)
+			return 1
+		}
+		fmt.Fprintf(os.Stderr, "tests/ssh: left out: %s\n", why)
+		return 0
+	}
+	dir, err := os.MkdirTemp("", "gdrcp-ssh-")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		err = prepare(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// missing says what the tests need and this machine lacks.
+func missing() string {
+	for _, tool := range []string{"ssh", "ssh-keygen", sshd} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return fmt.Sprintf("%v: apt install openssh-client openssh-server", err)
+		}
+	}
+	return ""
+}
+
+// prepare builds the program and makes the keys.
+func prepare(dir string) error {
+	binary, keys = filepath.Join(dir, "bin", "gdrcp"), filepath.Join(dir, "keys")
+	for _, d := range []string{filepath.Dir(binary), keys} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			return err
+		}
+	}
+	if os.Getuid() == 0 { // sshd wants it, and a machine without the service lacks it
+		if err := os.MkdirAll("/run/sshd", 0o755); err != nil {
+			return err
+		}
+	}
+	if given := os.Getenv("GDRCP_BINARY"); given != "" {
+		if err := exec.Command("cp", given, binary).Run(); err != nil {
+			return fmt.Errorf("copy GDRCP_BINARY: %w", err)
+		}
+	} else if out, err := exec.Command("go", "build", "-o", binary, "gdrcp").CombinedOutput(); err != nil {
+		return fmt.Errorf("build the program (or name one in GDRCP_BINARY): %w\n%s", err, out)
+	}
+	for _, key := range []string{"host", "user", "stranger"} {
+		if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(keys, key)).CombinedOutput(); err != nil {
+			return fmt.Errorf("make a key: %w\n%s", err, out)
+		}
+	}
+	return nil
+}

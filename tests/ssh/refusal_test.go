@@ -1,0 +1,67 @@
+package ssh
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestWhyNot: whatever keeps a far end from being started is told in one line,
+// with exit code 1, and says what helps.
+func TestWhyNot(t *testing.T) {
+	t.Parallel()
+	bare, old := newHost(t, "bare", noProgram), newHost(t, "old", script(`echo "gdrcp-far-end: protocol 1, version v0.0.1"; cat >/dev/null`))
+	older, noisy := newHost(t, "older", script("echo 'a copy needs SRC... and DST' >&2; exit 2")), newHost(t, "noisy", script(`echo Welcome to node2; exec "$gdrcp" "$@"`))
+	here := newClient(t, bare, old, older, noisy)
+	makeFile(t, filepath.Join(here.dir, "f"), 1000)
+	for _, c := range []struct{ host, says string }{
+		{"down", "ssh cannot reach or log in to down"},
+		{"stranger-to-bare", "ssh cannot reach or log in to stranger-to-bare"},
+		{"bare", "--bootstrap"},
+		{"old", "--bootstrap"},
+		{"old", "v0.0.1 on old"},
+		{"older", "--bootstrap"},
+		{"noisy", `the remote shell printed "Welcome to node2" before gdrcp: is it clean?`},
+	} {
+		for _, args := range [][]string{{"f", c.host + ":/tmp/never"}, {c.host + ":/etc/passwd", "never"}} {
+			r := here.run(t, args...).want(t, 1).says(t, c.says)
+			if lines := r.ours(); len(lines) != 1 {
+				t.Errorf("%s: %d lines: %q", c.host, len(lines), lines)
+			}
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(here.dir, "never")); err == nil {
+		t.Error("something was made of a copy that was not")
+	}
+}
+
+func TestBootstrap(t *testing.T) {
+	t.Parallel()
+	bare, old := newHost(t, "bare", noProgram), newHost(t, "old", script(`echo "gdrcp-far-end: protocol 1, version v0.0.1"; cat >/dev/null`))
+	here := newClient(t, bare, old)
+	f := filepath.Join(here.dir, "f")
+	makeFile(t, f, 1000)
+	there := t.TempDir()
+	for _, h := range []*host{bare, old} {
+		target := filepath.Join(there, h.name)
+		here.run(t, "--bootstrap", "f", h.name+":"+target).want(t, 0).says(t, "gdrcp: copying gdrcp to the cache directory of "+h.name)
+		same(t, f, target)
+		cached := filepath.Join(h.cache, "gdrcp")
+		entries, err := os.ReadDir(cached)
+		if err != nil || len(entries) != 1 {
+			t.Fatalf("in the cache of %s: %v, %v", h.name, entries, err)
+		}
+		same(t, binary, filepath.Join(cached, entries[0].Name()))
+		if r := here.run(t, "--bootstrap", h.name+":"+target, "back").want(t, 0); strings.Contains(r.err, "copying gdrcp") {
+			t.Errorf("copied again: %s", r.err)
+		}
+		// Something else of that name is not run.
+		evil := filepath.Join(there, "evil-"+h.name)
+		write(t, filepath.Join(cached, entries[0].Name()), "#!/bin/sh\ntouch "+evil+"\n")
+		here.run(t, "--bootstrap", h.name+":"+target, "back").want(t, 0).says(t, "copying gdrcp")
+		if _, err := os.Lstat(evil); err == nil {
+			t.Errorf("%s ran what somebody had put into the cache", h.name)
+		}
+	}
+}

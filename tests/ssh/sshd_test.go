@@ -1,0 +1,172 @@
+package ssh
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// sshd insists on being started by its full path (sshd(8)).
+const sshd = "/usr/sbin/sshd"
+
+// host is an sshd of its own, which stands for another host.
+type host struct {
+	name string
+	port int
+	// path is where its programs are, besides the system's: what is put there
+	// is what its shell finds.
+	path string
+	// home is HOME there. Logins begin in the user's real one.
+	home  string
+	cache string // XDG_CACHE_HOME
+}
+
+// newHost starts an sshd, whose shell finds what install puts into the
+// directory.
+func newHost(t *testing.T, name string, install func(t *testing.T, dir string)) *host {
+	t.Helper()
+	dir := t.TempDir()
+	h := &host{name: name, port: freePort(t), path: filepath.Join(dir, "bin"), home: filepath.Join(dir, "home"), cache: filepath.Join(dir, "cache")}
+	for _, d := range []string{h.path, h.home, h.cache} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	install(t, h.path)
+	config := filepath.Join(dir, "sshd_config")
+	write(t, config, fmt.Sprintf(`Port %d
+ListenAddress 127.0.0.1
+HostKey %s
+AuthorizedKeysFile %s
+PidFile none
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PermitRootLogin prohibit-password
+MaxStartups 100
+SetEnv PATH=%s:/usr/bin:/bin HOME=%s XDG_CACHE_HOME=%s
+`, h.port, filepath.Join(keys, "host"), filepath.Join(keys, "user.pub"), h.path, h.home, h.cache))
+	log := &strings.Builder{}
+	daemon := exec.Command(sshd, "-D", "-e", "-f", config)
+	daemon.Stderr = log
+	if err := daemon.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = daemon.Process.Kill()
+		_ = daemon.Wait()
+		if t.Failed() {
+			t.Logf("the sshd of %s wrote:\n%s", name, log)
+		}
+	})
+	within(t, 10*time.Second, "sshd listens", func() bool {
+		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", h.port))
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	})
+	return h
+}
+
+// program installs the program under test.
+func program(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.Symlink(binary, filepath.Join(dir, "gdrcp")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// noProgram installs nothing.
+func noProgram(*testing.T, string) {}
+
+// script installs a gdrcp that is a shell script. $gdrcp is the real one there.
+func script(text string) func(t *testing.T, dir string) {
+	return func(t *testing.T, dir string) {
+		t.Helper()
+		file := filepath.Join(dir, "gdrcp")
+		write(t, file, "#!/bin/sh\ngdrcp='"+binary+"'\n"+text+"\n")
+		if err := os.Chmod(file, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// client is this host: a configuration of ssh that knows the hosts.
+type client struct {
+	dir    string
+	config string
+	rsh    string // GDRCP_RSH
+}
+
+func newClient(t *testing.T, hosts ...*host) *client {
+	t.Helper()
+	c := &client{dir: t.TempDir()}
+	c.config = filepath.Join(c.dir, "my ssh config")
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := os.ReadFile(filepath.Join(keys, "host.pub"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config, known strings.Builder
+	for _, h := range hosts {
+		fmt.Fprintf(&config, "Host %s\n  Port %d\n  IdentityFile %s\n", h.name, h.port, filepath.Join(keys, "user"))
+		fmt.Fprintf(&config, "Host stranger-to-%s\n  Port %d\n  IdentityFile %s\n", h.name, h.port, filepath.Join(keys, "stranger"))
+		fmt.Fprintf(&known, "[127.0.0.1]:%d %s", h.port, public)
+	}
+	fmt.Fprintf(&config, `Host down
+  Port %d
+Host *
+  HostName 127.0.0.1
+  User %s
+  IdentitiesOnly yes
+  IdentityAgent none
+  UserKnownHostsFile %s
+  GlobalKnownHostsFile /dev/null
+  StrictHostKeyChecking yes
+  BatchMode yes
+  LogLevel ERROR
+`, freePort(t), me.Username, filepath.Join(c.dir, "known_hosts"))
+	write(t, c.config, config.String())
+	write(t, filepath.Join(c.dir, "known_hosts"), known.String())
+	c.rsh = "ssh -F '" + c.config + "'"
+	return c
+}
+
+// freePort is a port that nobody listens at.
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// within waits until something is so.
+func within(t *testing.T, limit time.Duration, what string, so func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(limit); !so(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("after %s still not: %s", limit, what)
+		}
+	}
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

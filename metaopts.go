@@ -17,6 +17,7 @@ func metadataFlags(o *xfer.Options) []cli.Flag {
 		onOff("owner", "keep the owner, where whoever writes may give files away (root)", &o.Owner, "o"),
 		onOff("group", "keep the group, where whoever writes may set it", &o.Group, "g"),
 		onOff("hard-links", "keep which names are of the same file, among what is copied", &o.HardLinks, "H"),
+		onOff("xattrs", "keep extended attributes: the users', and where root writes all but the system's", &o.Xattrs, "X"),
 		onOff("numeric-ids", "keep owner and group by number, not by name", &o.NumericIDs),
 	)
 }

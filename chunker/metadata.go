@@ -14,6 +14,9 @@ type Keep struct {
 	Modes bool
 	// Times are those of the last change of files, directories and links.
 	Times bool
+	// Xattrs are extended attributes. A directory that exists loses those that
+	// its source has not.
+	Xattrs bool
 }
 
 // Attributes are what an entry is to have beyond what a manifest tells of it. A
@@ -23,6 +26,16 @@ type Attributes struct {
 	// comes. Where this process may not give a file away they stay as they come,
 	// too, and that is no error.
 	UID, GID int
+	// Xattrs are set where the sink keeps extended attributes.
+	Xattrs Xattrs
+}
+
+// xattrs are an entry's extended attributes; none of a nil one.
+func (a *Attributes) xattrs() Xattrs {
+	if a == nil {
+		return nil
+	}
+	return a.Xattrs
 }
 
 // setIDs are the bits that lend a file's owner or group to who runs it.
@@ -103,14 +116,46 @@ func isNotAllowed(err error) bool {
 	return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)
 }
 
-// applyToLink gives a link that was just made its owner and group.
-func (a *Attributes) applyToLink(dirfd int, name string) error {
-	if !a.owns() {
+// applyToLink gives a link that was just made its owner, group and extended
+// attributes.
+func (s *Sink) applyToLink(a *Attributes, dirfd int, name string) error {
+	if a.owns() {
+		var st unix.Stat_t
+		if err := fstatat(dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return err
+		}
+		err := a.chown(&st, func(uid, gid int) error { return unix.Fchownat(dirfd, name, uid, gid, unix.AT_SYMLINK_NOFOLLOW) })
+		if err != nil {
+			return err
+		}
+	}
+	if x := a.xattrs(); s.opt.Keep.Xattrs && len(x) > 0 {
+		return s.setXattrs(xattrsOfLink(dirfd, name), x)
+	}
+	return nil
+}
+
+// applyXattrs gives a file that is being written its extended attributes, for
+// which the users' namespace wants the right to write.
+func (t *Temp) applyXattrs(a *Attributes) error {
+	x := a.xattrs()
+	if !t.sink.opt.Keep.Xattrs || len(x) == 0 {
 		return nil
 	}
-	var st unix.Stat_t
-	if err := fstatat(dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return err
+	if t.have&0o200 == 0 {
+		if err := fchmod(t.fd, t.have|0o200); err != nil {
+			return err
+		}
+		t.have |= 0o200
 	}
-	return a.chown(&st, func(uid, gid int) error { return unix.Fchownat(dirfd, name, uid, gid, unix.AT_SYMLINK_NOFOLLOW) })
+	return t.sink.setXattrs(xattrsOfFD(t.fd), x)
+}
+
+// applyDirXattrs gives a directory its extended attributes. That is done when
+// it is announced, while its entry can still fail.
+func (s *Sink) applyDirXattrs(h *dirHandle, entry string, a *Attributes) error {
+	if !s.opt.Keep.Xattrs {
+		return nil
+	}
+	return opErr("set extended attributes of", entry, s.replaceXattrs(xattrsOfFD(h.fd), a.xattrs()))
 }

@@ -79,7 +79,7 @@ func (s *Sink) Mkdir(e *manifest.Entry, a *Attributes) error {
 	if s.changesDirs(a) || d.mode&0o700 != 0o700 {
 		s.addToSettle(d)
 	}
-	return nil
+	return s.applyDirXattrs(h, e.Path, a)
 }
 
 // settling is what a directory is to be in the end.
@@ -93,7 +93,7 @@ func (s *Sink) settling(e *manifest.Entry, a *Attributes, target string) dirToSe
 
 // changesDirs reports whether directories that exist get anything of the source's.
 func (s *Sink) changesDirs(a *Attributes) bool {
-	return s.opt.Keep.Modes || s.opt.Keep.Times || a.owns()
+	return s.opt.Keep != (Keep{}) || a.owns()
 }
 
 // adoptDir takes an existing directory. Only what is to be kept is changed of it;
@@ -125,7 +125,7 @@ func (s *Sink) adoptDir(e *manifest.Entry, a *Attributes, h *dirHandle, target s
 		}
 	}
 	s.addToSettle(d)
-	return nil
+	return s.applyDirXattrs(h, e.Path, a)
 }
 
 // narrow gives directories that will not be settled the modes back that they
@@ -202,7 +202,7 @@ func (s *Sink) symlinkAt(e *manifest.Entry, a *Attributes, parent *dirHandle, na
 	if err := uninterrupted(func() error { return unix.Symlinkat(e.Target, parent.fd, name) }); err != nil {
 		return err
 	}
-	err := a.applyToLink(parent.fd, name)
+	err := s.applyToLink(a, parent.fd, name)
 	if err == nil && s.opt.Keep.Times {
 		err = setMtime(parent.fd, name, e.MtimeNs)
 	}

@@ -267,8 +267,9 @@ func (t *Temp) pwrite(p []byte, off int64) (int, error) {
 	return unix.Pwrite(t.fd, p, off)
 }
 
-// Finish ends the writing: the file gets its full size, owner, mode and time, in
-// this order, for a change of the owner takes set-ID bits away (chown(2)). Only
+// Finish ends the writing: the file gets its full size, owner, extended
+// attributes, mode and time, in this order, for a change of the owner takes
+// set-ID bits and capabilities away (chown(2)). Only
 // Publish or Discard may follow.
 func (t *Temp) Finish(a *Attributes) error {
 	t.mu.Lock()
@@ -283,6 +284,9 @@ func (t *Temp) Finish(a *Attributes) error {
 	}
 	if err := a.chown(&t.owner, func(uid, gid int) error { return unix.Fchown(t.fd, uid, gid) }); err != nil {
 		return opErr("set owner of", t.path, err)
+	}
+	if err := t.applyXattrs(a); err != nil {
+		return opErr("set extended attributes of", t.path, err)
 	}
 	t.want |= a.lent(t.setID, &t.owner)
 	if t.have != t.want {

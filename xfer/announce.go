@@ -53,6 +53,7 @@ type announcer struct {
 	told    bool // a total was sent
 	names   accountNames
 	links   linkTable
+	parts   []byte // of extended attributes, as collected
 }
 
 // entry announces what the walk found, or tells why it cannot be copied.
@@ -74,13 +75,24 @@ func (a *announcer) entry(f *chunker.Found) error {
 	} else if err != nil {
 		return err
 	}
+	x, err := a.xattrsOf(f)
+	if err != nil {
+		return a.refuse(e.Path, Failed, err)
+	}
 	e.id = a.total.entries
 	if a.params.flags&flagHardLinks != 0 {
 		if err := a.links.join(e, f); err != nil {
 			return a.refuse(e.Path, outcomeOf(err), err)
 		}
 	}
-	if err := a.waitForRoom(); err != nil {
+	if e.isLink() {
+		x = nil // the file has them
+	}
+	if err := a.waitForRoom(len(x)); err != nil {
+		return err
+	}
+	e.xattrBytes = len(x)
+	if err := a.tellXattrs(e.id, x); err != nil {
 		return err
 	}
 	if len(a.body) == 0 {
@@ -129,6 +141,9 @@ func (a *announcer) flush() error {
 	if len(a.pending) == 0 {
 		return nil
 	}
+	if err := a.flushXattrs(); err != nil {
+		return err
+	}
 	a.mu.Lock()
 	for _, e := range a.pending {
 		a.table[e.id%entryWindow] = e
@@ -140,11 +155,12 @@ func (a *announcer) flush() error {
 	return err
 }
 
-// waitForRoom blocks while the window is full. The first time, the sink is told
-// what is known of the total, for it accepts nothing before.
-func (a *announcer) waitForRoom() error {
+// waitForRoom blocks while the window has no room for one more entry with so many
+// bytes of extended attributes. The first time, the sink is told what is known of
+// the total, for it accepts nothing before.
+func (a *announcer) waitForRoom(xattrBytes int) error {
 	a.mu.Lock()
-	full := a.total.entries-a.settled >= entryWindow
+	full := a.total.entries-a.settled >= entryWindow || a.xattrBytes+xattrBytes > xattrWindow
 	a.mu.Unlock()
 	if !full {
 		return nil
@@ -161,7 +177,7 @@ func (a *announcer) waitForRoom() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	// A quarter at a time: an entry at a time would be a message each.
-	for a.total.entries-a.settled > entryWindow*3/4 {
+	for a.total.entries-a.settled > entryWindow*3/4 || a.xattrBytes+xattrBytes > xattrWindow {
 		if a.ctx.Err() != nil {
 			return context.Cause(a.ctx)
 		}

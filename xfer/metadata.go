@@ -17,9 +17,10 @@ const (
 	flagOwner      = 1024
 	flagGroup      = 2048
 	flagHardLinks  = 4096
+	flagXattrs     = 8192
 	flagNumericIDs = 16384
 
-	flagsMetadata = flagTimes | flagLinks | flagOwner | flagGroup | flagHardLinks | flagNumericIDs
+	flagsMetadata = flagTimes | flagLinks | flagOwner | flagGroup | flagHardLinks | flagXattrs | flagNumericIDs
 )
 
 // metadataFlags are the flags of a hello that say what is kept.
@@ -27,7 +28,7 @@ func (o *Options) metadataFlags() (flags uint64) {
 	for _, f := range []struct {
 		on   bool
 		flag uint64
-	}{{o.Links, flagLinks}, {o.Perms, flagModes}, {o.Times, flagTimes}, {o.Owner, flagOwner}, {o.Group, flagGroup}, {o.HardLinks, flagHardLinks}, {o.NumericIDs, flagNumericIDs}} {
+	}{{o.Links, flagLinks}, {o.Perms, flagModes}, {o.Times, flagTimes}, {o.Owner, flagOwner}, {o.Group, flagGroup}, {o.HardLinks, flagHardLinks}, {o.Xattrs, flagXattrs}, {o.NumericIDs, flagNumericIDs}} {
 		if f.on {
 			flags |= f.flag
 		}
@@ -36,7 +37,7 @@ func (o *Options) metadataFlags() (flags uint64) {
 }
 
 func keepOf(flags uint64) chunker.Keep {
-	return chunker.Keep{Modes: flags&flagModes != 0, Times: flags&flagTimes != 0}
+	return chunker.Keep{Modes: flags&flagModes != 0, Times: flags&flagTimes != 0, Xattrs: flags&flagXattrs != 0}
 }
 
 // followsNamed reports whether a source that is a link is followed: with -L, and

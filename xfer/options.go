@@ -38,8 +38,9 @@ type Options struct {
 
 	// What is kept of the source, with rsync's meanings: links as links, else
 	// they are left out; permission bits; times of change; owner and group by
-	// name, or with NumericIDs by number; which names are of the same file.
-	Links, Perms, Times, Owner, Group, NumericIDs, HardLinks bool
+	// name, or with NumericIDs by number; which names are of the same file;
+	// extended attributes.
+	Links, Perms, Times, Owner, Group, NumericIDs, HardLinks, Xattrs bool
 
 	Transport  string // "auto", "verbs" or "tcp"
 	Require    string // "", "verbs" or "gpudirect"

@@ -169,6 +169,7 @@ func (k *sink) settleSome() ([]byte, error) {
 	}
 	k.mu.Lock()
 	for id := from; id < upto; id++ {
+		k.xattrBytes -= k.table[id%entryWindow].xattrBytes
 		k.table[id%entryWindow] = nil
 	}
 	k.settled = upto

@@ -18,7 +18,8 @@ import (
 // sinkEntry is an announced entry at the sink, until its end has been told.
 type sinkEntry struct {
 	booking
-	attrs *chunker.Attributes // what it is to have beside its Entry; nil for nothing
+	attrs      *chunker.Attributes // what it is to have beside its Entry; nil for nothing
+	xattrBytes int
 
 	mu      sync.Mutex
 	temp    *chunker.Temp
@@ -63,6 +64,10 @@ type sink struct {
 	placed    bool
 	totalTold bool // a total was told: plans may go out
 	names     accountNames
+	// xattrs have come for entries that have not; xattrBytes is of these and of
+	// entries that were announced and have not settled.
+	xattrs     pendingXattrs
+	xattrBytes int
 	// links are the files of which not all names have been announced, by the id
 	// of the first one.
 	links     map[uint64]*linkGroup
@@ -146,6 +151,8 @@ func (k *sink) slow(ctx context.Context, f *frame) (done bool, err error) {
 	switch f.typ {
 	case msgEntries:
 		return false, k.entries(ctx, f.body)
+	case msgXattrs:
+		return false, k.takeXattrs(f.body)
 	case msgTotal:
 		return false, k.totals(ctx, f.body)
 	case msgFail:
@@ -192,7 +199,7 @@ func (k *sink) refused(path string, x *exception) error {
 func (k *sink) end(n uint64) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.ended || n != k.announced {
+	if k.ended || n != k.announced || len(k.xattrs) > 0 {
 		return fmt.Errorf("%w: an end after %d entries, %d were announced", ErrProtocol, n, k.announced)
 	}
 	k.ended = true
@@ -242,6 +249,9 @@ func (k *sink) entries(ctx context.Context, body []byte) error {
 			return err
 		}
 		if err := k.joinLinks(e); err != nil {
+			return err
+		}
+		if err := k.giveXattrs(e); err != nil {
 			return err
 		}
 		if err := k.place(p); err != nil {

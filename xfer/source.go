@@ -21,7 +21,8 @@ const entryWindow = 8192
 // became of it.
 type srcEntry struct {
 	booking
-	stamp chunker.Stamp
+	stamp      chunker.Stamp
+	xattrBytes int
 	// packed is how far the file has been cut into extents; the packer's.
 	packed int64
 	// committed: every extent has been posted. Guarded by the outflow's lock.
@@ -73,9 +74,11 @@ type source struct {
 	accepted  uint64 // entries whose data the sink is ready for
 	cut       uint64 // entries cut into chunks
 	settled   uint64 // entries of which the sink has told what became
-	ended     bool   // there are no more entries
-	resends   []*resend
-	told      bool // roots are sent
+	// xattrBytes is of entries that were announced and have not settled.
+	xattrBytes int
+	ended      bool // there are no more entries
+	resends    []*resend
+	told       bool // roots are sent
 
 	jobs     chan *outSlot
 	failures failures
@@ -223,6 +226,7 @@ func (s *source) result(ctx context.Context, body []byte) error {
 	}
 	s.mu.Lock()
 	for id := from; id < upto; id++ {
+		s.xattrBytes -= s.table[id%entryWindow].xattrBytes
 		s.table[id%entryWindow] = nil
 	}
 	s.settled = upto

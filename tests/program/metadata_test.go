@@ -1,6 +1,7 @@
 package program
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -89,6 +90,7 @@ func (m *metadataTree) dress(name string) {
 	if os.Getuid() == 0 {
 		must(m.t, os.Lchown(path, m.IntN(4)*1001, m.IntN(4)*1002)) // some have a name here, most have none
 	}
+	m.dressXattrs(path, kind(st.Mode()) == "l")
 	if kind(st.Mode()) != "l" {
 		// By number: os.Chmod takes no set-ID bits from it.
 		mode := uint32(m.IntN(0o10000)) | 0o400
@@ -99,6 +101,32 @@ func (m *metadataTree) dress(name string) {
 	}
 	when := []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Sec: 1e9 + m.Int64N(1e8), Nsec: m.Int64N(1e9)}}
 	must(m.t, unix.UtimesNanoAt(unix.AT_FDCWD, path, when, unix.AT_SYMLINK_NOFOLLOW))
+}
+
+// dressXattrs gives a random set of extended attributes. Links have none of the
+// users' namespace, and only root has others.
+func (m *metadataTree) dressXattrs(path string, isLink bool) {
+	m.t.Helper()
+	names := []string{"user.a", "user.b", "user.c.d", "trusted.t", "trusted.u"}
+	if os.Getuid() != 0 {
+		names = names[:3]
+	}
+	if isLink {
+		names = names[3:]
+	}
+	for _, name := range names {
+		if err := unix.Lremovexattr(path, name); err != nil && !errors.Is(err, unix.ENODATA) {
+			must(m.t, err)
+		}
+		if m.IntN(3) > 0 {
+			continue
+		}
+		value := make([]byte, m.IntN(4)*m.IntN(300))
+		for i := range value {
+			value[i] = byte(m.Uint32())
+		}
+		must(m.t, unix.Lsetxattr(path, name, value, 0))
+	}
 }
 
 // wantSame has rsync say what it would still have to do to make b what a is:
@@ -129,7 +157,7 @@ func TestMetadataAsRsync(t *testing.T) {
 	defer unix.Umask(umask)
 	for i, c := range []struct{ options, judge string }{
 		{"-a", "-rlptog"}, {"-rl", "-rlpog"}, {"-rlt", "-rlptog"}, {"-rlp", "-rlpog"}, {"-rltog", "-rlptog"}, {"-rlptg", "-rlptog"},
-		{"-aH", "-rlptogH"}, {"-rH", "-rlpogH"}, {"-a --numeric-ids", "-rlptog"}, {"-a --no-t --no-links", "-rlpog"},
+		{"-aH", "-rlptogH"}, {"-rH", "-rlpogH"}, {"-aHX", "-rlptogHX"}, {"-rlpX", "-rlpogX"}, {"-a --numeric-ids", "-rlptog"}, {"-a --no-t --no-links", "-rlpog"},
 	} {
 		words, all := strings.Fields(c.options), strings.HasPrefix(c.options, "-a")
 		t.Run(c.options, func(t *testing.T) {
@@ -198,4 +226,58 @@ func TestLinkToWhatWasNotCopied(t *testing.T) {
 		}
 		noTemps(t, to)
 	})
+}
+
+// TestMetadataWithoutRights: who may not give files away keeps them, and gets
+// of extended attributes the users'. Nothing fails for that.
+func TestMetadataWithoutRights(t *testing.T) {
+	onHost(t)
+	asRoot(t)
+	needRsync(t)
+	bothWays(t, func(t *testing.T, d direction) {
+		s := &sides{here: reachable(t), there: reachable(t), as: how{uid: nobody}}
+		s.server = serveAs(t, s.as, tcpLink(), s.there)
+		from, to := s.ends(d)
+		must(t, os.Chmod(to, 0o777))
+		m := makeMetadataTree(t, from+"/tree", 5)
+		m.finish()
+		for name := range namesBelow(t, from+"/tree") { // all readable, of others and with root's attributes
+			if path := filepath.Join(from, "tree", name); kind(lstat(t, path).Mode()) != "l" {
+				must(t, os.Chmod(path, lstat(t, path).Mode()|0o555))
+			}
+		}
+		s.copy(t, append(s.operands(d, s.via(), "tree/.", "tree"), "-aHX")...).wantCode(0)
+		for name := range namesBelow(t, to+"/tree") {
+			var st unix.Stat_t
+			must(t, unix.Lstat(filepath.Join(to, "tree", name), &st))
+			if st.Uid != nobody || st.Gid != nobody {
+				t.Errorf("%s is of %d:%d", name, st.Uid, st.Gid)
+			}
+		}
+		// By root's eyes: the same but for owners, root's attributes, and set-ID
+		// bits, which lend an owner's rights.
+		clearSetIDs(t, from+"/tree")
+		clearRootsXattrs(t, from+"/tree")
+		wantSame(t, "-rlptHX", from+"/tree", to+"/tree")
+		noTemps(t, to)
+	})
+}
+
+func lstat(t *testing.T, path string) fs.FileInfo {
+	t.Helper()
+	st, err := os.Lstat(path)
+	must(t, err)
+	return st
+}
+
+// clearRootsXattrs takes what makeMetadataTree gave in root's namespace.
+func clearRootsXattrs(t *testing.T, dir string) {
+	t.Helper()
+	for name := range namesBelow(t, dir) {
+		for _, attr := range []string{"trusted.t", "trusted.u"} {
+			if err := unix.Lremovexattr(filepath.Join(dir, name), attr); err != nil && !errors.Is(err, unix.ENODATA) {
+				t.Error(err)
+			}
+		}
+	}
 }

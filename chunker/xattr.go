@@ -1,0 +1,265 @@
+package chunker
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
+)
+
+// Bounds of extended attributes: those of one name and one value are Linux's
+// (XATTR_NAME_MAX and XATTR_SIZE_MAX, linux/limits.h).
+const (
+	maxXattrNameBytes  = 255
+	maxXattrValueBytes = 64 << 10
+	// MaxXattrsBytes bounds the attributes of one entry, as they are encoded.
+	MaxXattrsBytes = 1 << 20
+)
+
+// Xattrs are an entry's extended attributes (xattr(7)), encoded one after the
+// other: uvarint length and name, uvarint length and value. Those that came
+// from a peer are checked by CheckXattrs.
+type Xattrs []byte
+
+var errXattrs = errors.New("malformed extended attributes")
+
+// next takes the first attribute off.
+func (x Xattrs) next() (name string, value []byte, rest Xattrs, err error) {
+	take := func(most int) []byte {
+		n, k := binary.Uvarint(x)
+		if err != nil || k <= 0 || n > uint64(most) || n > uint64(len(x)-k) {
+			err = errXattrs
+			return nil
+		}
+		b := x[k : k+int(n)]
+		x = x[k+int(n):]
+		return b
+	}
+	name = string(take(maxXattrNameBytes))
+	value = take(maxXattrValueBytes)
+	if err == nil && (name == "" || strings.IndexByte(name, 0) >= 0) {
+		err = errXattrs
+	}
+	return name, value, x, err
+}
+
+// CheckXattrs makes sure that what a peer sent is attributes.
+func CheckXattrs(x Xattrs) error {
+	if len(x) > MaxXattrsBytes {
+		return fmt.Errorf("%w: %d bytes", errXattrs, len(x))
+	}
+	for len(x) > 0 {
+		var err error
+		if _, _, x, err = x.next(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// all yields the attributes. Values are valid as long as x is.
+func (x Xattrs) all() iter.Seq2[string, []byte] {
+	return func(yield func(string, []byte) bool) {
+		for rest := x; len(rest) > 0; {
+			name, value, after, err := rest.next()
+			if err != nil || !yield(name, value) {
+				return
+			}
+			rest = after
+		}
+	}
+}
+
+func (x Xattrs) has(name string) bool {
+	for n := range x.all() {
+		if n == name {
+			return true
+		}
+	}
+	return false
+}
+
+// xattrCalls are the xattr(2) calls on one file: by its descriptor, or on a link
+// by a path in which only its last component is one.
+type xattrCalls struct {
+	list func(to []byte) (int, error)
+	get  func(name string, to []byte) (int, error)
+	set  func(name string, value []byte) error
+	drop func(name string) error
+}
+
+func xattrsOfFD(fd int) xattrCalls {
+	return xattrCalls{
+		list: func(to []byte) (int, error) { return unix.Flistxattr(fd, to) },
+		get:  func(name string, to []byte) (int, error) { return unix.Fgetxattr(fd, name, to) },
+		set:  func(name string, value []byte) error { return unix.Fsetxattr(fd, name, value, 0) },
+		drop: func(name string) error { return unix.Fremovexattr(fd, name) },
+	}
+}
+
+// xattrsOfLink goes by way of /proc, for there is no such call with a directory
+// before Linux 6.13.
+func xattrsOfLink(dirfd int, name string) xattrCalls {
+	path := name
+	if dirfd != unix.AT_FDCWD {
+		path = "/proc/self/fd/" + strconv.Itoa(dirfd) + "/" + name
+	}
+	return xattrCalls{
+		list: func(to []byte) (int, error) { return unix.Llistxattr(path, to) },
+		get:  func(attr string, to []byte) (int, error) { return unix.Lgetxattr(path, attr, to) },
+		set:  func(attr string, value []byte) error { return unix.Lsetxattr(path, attr, value, 0) },
+		drop: func(attr string) error { return unix.Lremovexattr(path, attr) },
+	}
+}
+
+// sized calls get with room for what it said that it needs: what it is to read
+// may grow meanwhile.
+func sized(get func(to []byte) (int, error)) ([]byte, error) {
+	for {
+		n, err := get(nil)
+		if n <= 0 || err != nil {
+			return nil, err
+		}
+		b := make([]byte, n)
+		if n, err = get(b); err != unix.ERANGE {
+			return b[:max(n, 0)], err
+		}
+	}
+}
+
+// names lists the attributes; none where the file system has no such thing.
+func (c *xattrCalls) names() ([]string, error) {
+	b, err := sized(c.list)
+	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+		return nil, err
+	}
+	var names []string
+	for name := range bytes.SplitSeq(b, []byte{0}) {
+		if len(name) > 0 {
+			names = append(names, string(name))
+		}
+	}
+	return names, nil
+}
+
+// isSystemXattr: the system's attributes are ACLs and the like, which stand for
+// something else than their bytes (rsync's -X leaves them out too).
+func isSystemXattr(name string) bool { return strings.HasPrefix(name, "system.") }
+
+// read encodes the attributes of all namespaces but the system's.
+func (c *xattrCalls) read() (x Xattrs, err error) {
+	names, err := c.names()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if isSystemXattr(name) {
+			continue
+		}
+		value, err := sized(func(to []byte) (int, error) { return c.get(name, to) })
+		if errors.Is(err, unix.ENODATA) {
+			continue // gone meanwhile
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		x = binary.AppendUvarint(x, uint64(len(name)))
+		x = append(x, name...)
+		x = binary.AppendUvarint(x, uint64(len(value)))
+		x = append(x, value...)
+		if len(x) > MaxXattrsBytes {
+			return nil, fmt.Errorf("more than %d MiB", MaxXattrsBytes>>20)
+		}
+	}
+	return x, nil
+}
+
+// Xattrs reads the extended attributes of what Walk found, of all namespaces but
+// system.*. A regular file or directory is opened for that.
+func (t *Tree) Xattrs(f *Found) (Xattrs, error) {
+	path := f.Entry.Path
+	parent, leaf, err := t.locate(path)
+	if err != nil {
+		return nil, opErr("read extended attributes of", path, err)
+	}
+	defer parent.release()
+	var calls xattrCalls
+	if f.Entry.Type == manifest.Symlink {
+		calls = xattrsOfLink(parent.fd, leaf)
+	} else {
+		open := t.openFile
+		if f.Entry.Type == manifest.Dir {
+			open = func(parent *dirHandle, leaf, path string) (int, error) {
+				return t.openEntry(parent, leaf, path, unix.O_RDONLY|unix.O_DIRECTORY)
+			}
+		}
+		fd, err := open(parent, leaf, path)
+		if err != nil {
+			return nil, opErr("open", path, err)
+		}
+		defer closeQuietly(fd)
+		calls = xattrsOfFD(fd)
+	}
+	x, err := calls.read()
+	return x, opErr("read extended attributes of", path, err)
+}
+
+// keepsXattr reports whether an attribute is one that this process sets: root
+// those of all namespaces, everybody else the users'. A peer that is held to a
+// root gives no capabilities to programs, no more than set-ID bits.
+func (s *Sink) keepsXattr(name string) bool {
+	if strings.HasPrefix(name, "user.") {
+		return true
+	}
+	return os.Geteuid() == 0 && !isSystemXattr(name) && (name != "security.capability" || s.opt.Root == nil)
+}
+
+// setXattrs gives a file the attributes that it is to have. What is not the
+// users' namespace and may not be set here, as in a container, is left out.
+func (s *Sink) setXattrs(c xattrCalls, x Xattrs) error {
+	for name, value := range x.all() {
+		if !s.keepsXattr(name) {
+			continue
+		}
+		err := uninterrupted(func() error { return c.set(name, value) })
+		if (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES)) && !strings.HasPrefix(name, "user.") {
+			continue
+		}
+		// Some file systems have a block for all of a file's attributes: that
+		// there is no room in it says nothing of the disk.
+		if errors.Is(err, unix.ENOSPC) {
+			return fmt.Errorf("%s: the file system has no room for an attribute of %d bytes", name, len(value))
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// replaceXattrs is setXattrs for a directory, which may have others already.
+func (s *Sink) replaceXattrs(c xattrCalls, x Xattrs) error {
+	names, err := c.names()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if !s.keepsXattr(name) || x.has(name) {
+			continue
+		}
+		err := uninterrupted(func() error { return c.drop(name) })
+		// A security module may keep its own.
+		if err != nil && !errors.Is(err, unix.ENODATA) && strings.HasPrefix(name, "user.") {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return s.setXattrs(c, x)
+}

@@ -1,0 +1,213 @@
+package chunker
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"maps"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
+)
+
+func encodeXattrs(attrs map[string]string) (x Xattrs) {
+	for name, value := range attrs {
+		x = binary.AppendUvarint(x, uint64(len(name)))
+		x = append(x, name...)
+		x = binary.AppendUvarint(x, uint64(len(value)))
+		x = append(x, value...)
+	}
+	return x
+}
+
+// xattrsAt reads what a file has, without the system's and security modules'.
+func xattrsAt(t *testing.T, path string) map[string]string {
+	t.Helper()
+	c := xattrsOfLink(unix.AT_FDCWD, path)
+	x, err := c.read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := make(map[string]string)
+	for name, value := range x.all() {
+		if !strings.HasPrefix(name, "security.") || name == "security.capability" {
+			found[name] = string(value)
+		}
+	}
+	return found
+}
+
+// needXattrs skips a test where the users' attributes are not supported.
+func needXattrs(t *testing.T, dir string) {
+	t.Helper()
+	if err := unix.Setxattr(dir, "user.probe", nil, 0); err != nil {
+		t.Skipf("needs a file system with extended attributes for TMPDIR: %v", err)
+	}
+	if err := unix.Removexattr(dir, "user.probe"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Attributes go from a tree to a sink: also to what only its owner may read, and
+// those of a directory replace what it had.
+func TestXattrs(t *testing.T) {
+	noLeaks(t)
+	from, to := t.TempDir(), t.TempDir()
+	needXattrs(t, from)
+	makeTree(t, from, "file=x", "dir/", "none=x", "link>file")
+	makeTree(t, to, "dir/")
+	want := map[string]map[string]string{
+		"file": {"user.empty": "", "user.b": "\x00\xff\n"}, "dir": {"user.long": strings.Repeat("v", 3000)}, "none": {}, "link": {},
+	}
+	if os.Geteuid() == 0 {
+		want["file"]["trusted.t"], want["link"]["trusted.l"] = "root's", "of a link"
+	}
+	for path, attrs := range want {
+		for name, value := range attrs {
+			if err := unix.Lsetxattr(from+"/"+path, name, []byte(value), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := unix.Setxattr(to+"/dir", "user.old", []byte("old"), 0); err != nil {
+		t.Fatal(err)
+	}
+	tree := openLocal(t, false, Source{Path: from, Name: "."})
+	s := sinkInto(t, to, SinkOptions{Keep: Keep{Modes: true, Xattrs: true}})
+	w := tree.Walk(true)
+	defer w.Close()
+	for f, err := w.Next(); err == nil; f, err = w.Next() {
+		x, err := tree.Xattrs(f)
+		if err != nil || f.Problem != nil {
+			t.Fatal(err, f.Problem)
+		}
+		e, a := f.Entry, &Attributes{UID: -1, GID: -1, Xattrs: x}
+		e.Mode &^= 0o222
+		switch e.Type {
+		case manifest.Dir:
+			err = s.Mkdir(&e, a)
+		case manifest.Symlink:
+			err = s.Symlink(&e, a)
+		default:
+			var temp *Temp
+			if temp, err = s.Create(&e); err == nil {
+				err = errors.Join(temp.Finish(a), s.Publish([]*Temp{temp})[0])
+			}
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if err := s.FinishDirs(); err != nil {
+		t.Error(err)
+	}
+	for path, attrs := range want {
+		if got := xattrsAt(t, to+"/"+path); !maps.Equal(got, attrs) {
+			t.Errorf("%s has %q, want %q", path, got, attrs)
+		}
+	}
+	wantMode(t, to+"/file", 0o444)
+}
+
+// What a peer says is set only in the namespaces that this process may set, and
+// below a served root gives no capabilities.
+func TestXattrsOfOthers(t *testing.T) {
+	capability := "\x01\x00\x00\x02" + strings.Repeat("\x00", 16) // none, permitted (linux/capability.h)
+	all := map[string]string{"user.u": "u", "trusted.t": "t", "security.capability": capability, "system.posix_acl_access": "no ACL", "other.o": "o"}
+	run := func(t *testing.T, name string, opt SinkOptions, allowed ...string) {
+		s := openSink(t, opt)
+		if err := s.Place(&topDir, "."); err != nil {
+			t.Fatal(err)
+		}
+		x := maps.Clone(all)
+		if os.Geteuid() == 0 {
+			delete(x, "other.o") // there is no such namespace, as root learns
+		}
+		e := fileEntry(name, "")
+		temp, err := s.Create(e)
+		if err == nil {
+			err = errors.Join(temp.Finish(&Attributes{UID: -1, GID: -1, Xattrs: encodeXattrs(x)}), s.Publish([]*Temp{temp})[0])
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		want := make(map[string]string)
+		for _, n := range allowed {
+			want[n] = all[n]
+		}
+		dir := opt.Dest
+		if opt.Root != nil {
+			dir = opt.Root.Name()
+		}
+		if got := xattrsAt(t, dir+"/"+name); !maps.Equal(got, want) {
+			t.Errorf("%s has %q, want %q", name, got, want)
+		}
+	}
+	keep := Keep{Xattrs: true}
+	t.Run("somebody", func(t *testing.T) {
+		dir := t.TempDir()
+		needXattrs(t, dir)
+		if os.Geteuid() == 0 {
+			t.Skip("root: the program's tests run as somebody else")
+		}
+		run(t, "file", SinkOptions{Dest: dir, Keep: keep}, "user.u")
+	})
+	t.Run("root", func(t *testing.T) {
+		needsRoot(t)
+		dir := t.TempDir()
+		needXattrs(t, dir)
+		run(t, "own", SinkOptions{Dest: dir, Keep: keep}, "user.u", "trusted.t", "security.capability")
+		run(t, "served", SinkOptions{Root: openRoot(t, dir), Dest: "/", Keep: keep}, "user.u", "trusted.t")
+		run(t, "none", SinkOptions{Dest: dir})
+	})
+}
+
+// A file whose attributes do not fit its file system is no full disk.
+func TestXattrsWithoutRoom(t *testing.T) {
+	s := sinkInto(t, t.TempDir(), SinkOptions{Keep: Keep{Xattrs: true}})
+	set := xattrCalls{set: func(string, []byte) error { return unix.ENOSPC }}
+	if err := s.setXattrs(set, encodeXattrs(map[string]string{"user.a": "v"})); err == nil || errors.Is(opErr("x", "y", err), ErrNoSpace) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestBadXattrs(t *testing.T) {
+	long := strings.Repeat("n", maxXattrNameBytes)
+	for _, good := range []map[string]string{nil, {"user.a": ""}, {long: strings.Repeat("v", maxXattrValueBytes)}} {
+		if err := CheckXattrs(encodeXattrs(good)); err != nil {
+			t.Errorf("%.20q: %v", good, err)
+		}
+	}
+	for name, bad := range map[string]Xattrs{
+		"no name": encodeXattrs(map[string]string{"": "v"}), "nul": encodeXattrs(map[string]string{"user.\x00": "v"}),
+		"long name":  encodeXattrs(map[string]string{long + "n": "v"}),
+		"long value": encodeXattrs(map[string]string{"user.a": strings.Repeat("v", maxXattrValueBytes+1)}),
+		"cut off":    encodeXattrs(map[string]string{"user.a": "value"})[:9], "a length only": {200},
+		"too many": bytes.Repeat(encodeXattrs(map[string]string{"user.a": strings.Repeat("v", 1000)}), 1100),
+	} {
+		if err := CheckXattrs(bad); !errors.Is(err, errXattrs) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func FuzzXattrs(f *testing.F) {
+	f.Add([]byte(encodeXattrs(map[string]string{"user.a": "value", "trusted.b": ""})))
+	f.Add([]byte{0x80})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		bad, n := CheckXattrs(b) != nil, 0
+		for name, value := range Xattrs(b).all() {
+			n += len(binary.AppendUvarint(nil, uint64(len(name)))) + len(name) + len(binary.AppendUvarint(nil, uint64(len(value)))) + len(value)
+			if name == "" || len(name) > maxXattrNameBytes || len(value) > maxXattrValueBytes {
+				t.Fatalf("attribute %q of %d bytes", name, len(value))
+			}
+		}
+		if n > len(b) || !bad && n == 0 && len(b) > 0 {
+			t.Fatalf("%d bytes of %d", n, len(b))
+		}
+	})
+}

@@ -1,0 +1,133 @@
+package xfer
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"gdrcp/chunker"
+)
+
+// parts cuts attributes into messages of that many bytes.
+func parts(id uint64, x chunker.Xattrs, room int) (bodies [][]byte) {
+	var b []byte
+	for off := 0; off < len(x); {
+		b, off = appendXattrs(b, id, x, off, room)
+		if off < len(x) {
+			bodies, b = append(bodies, b), nil
+		}
+	}
+	return append(bodies, b)
+}
+
+// attribute is one of that many bytes, encoded.
+func attribute(n int) chunker.Xattrs {
+	const name = "user.a"
+	return append(append(append([]byte{byte(len(name))}, name...), byte(n)|0x80, byte(n>>7)), bytes.Repeat([]byte{'v'}, n)...)
+}
+
+func TestXattrsArrive(t *testing.T) {
+	k := linkSink(flagXattrs)
+	for id, n := range []int{200, 16000, 300} {
+		x := attribute(n)
+		for _, body := range parts(uint64(id), x, 700) {
+			if len(body) > 700 {
+				t.Errorf("a part of %d bytes", len(body))
+			}
+			if err := k.takeXattrs(body); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e := linkEntry(uint64(id), "a", fileNames{})
+		if err := k.giveXattrs(e); err != nil || !bytes.Equal(e.attrs.Xattrs, x) || e.xattrBytes != len(x) || e.attrs.UID != -1 {
+			t.Errorf("entry %d: %d bytes of %d, %v", id, e.xattrBytes, len(x), err)
+		}
+	}
+	if len(k.xattrs) != 0 {
+		t.Errorf("%d are left", len(k.xattrs))
+	}
+	if err := k.giveXattrs(linkEntry(9, "a", fileNames{})); err != nil {
+		t.Errorf("an entry without attributes: %v", err)
+	}
+}
+
+// Whatever is wrong with attributes ends the session before they are kept.
+func TestHostileXattrs(t *testing.T) {
+	whole := attribute(1000)
+	cut := parts(0, whole, 400)
+	announced := func(k *sink) { k.announced = 1 }
+	for name, tc := range map[string]struct {
+		flags  uint64
+		before func(*sink)
+		bodies [][]byte
+		give   bool
+	}{
+		"not asked for":             {bodies: parts(0, whole, 4000)},
+		"of an entry that was":      {flags: flagXattrs, before: announced, bodies: parts(0, whole, 4000)},
+		"beyond the window":         {flags: flagXattrs, bodies: parts(entryWindow, whole, 4000)},
+		"after the end":             {flags: flagXattrs, before: func(k *sink) { k.ended = true }, bodies: parts(0, whole, 4000)},
+		"a part twice":              {flags: flagXattrs, bodies: [][]byte{cut[0], cut[0]}},
+		"a part left out":           {flags: flagXattrs, bodies: [][]byte{cut[0], cut[2]}},
+		"from the middle":           {flags: flagXattrs, bodies: cut[1:2]},
+		"another total":             {flags: flagXattrs, bodies: [][]byte{cut[0], parts(0, attribute(1001), 400)[1]}},
+		"after they were whole":     {flags: flagXattrs, bodies: [][]byte{parts(0, whole, 4000)[0], {0, 0x80, 0x10, 0x80, 0x10, 1, 'x'}}},
+		"an empty part":             {flags: flagXattrs, bodies: [][]byte{{0, 5, 0, 0}}},
+		"a part that is cut off":    {flags: flagXattrs, bodies: [][]byte{cut[0][:50]}},
+		"too large":                 {flags: flagXattrs, bodies: [][]byte{{0, 0x81, 0x80, 0x40, 0, 1, 'x'}}},
+		"an entry before its parts": {flags: flagXattrs, bodies: cut[:1], give: true},
+		"no attributes":             {flags: flagXattrs, bodies: [][]byte{{0, 2, 0, 2, 200, 'x'}}, give: true},
+	} {
+		k := linkSink(tc.flags)
+		if tc.before != nil {
+			tc.before(k)
+		}
+		var err error
+		for _, body := range tc.bodies {
+			if err == nil {
+				err = k.takeXattrs(body)
+			}
+		}
+		if err == nil && tc.give {
+			err = k.giveXattrs(linkEntry(0, "a", fileNames{}))
+		}
+		if !errors.Is(err, ErrProtocol) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A source that announces attributes without end is cut off at the window.
+func TestXattrsAreBounded(t *testing.T) {
+	k := linkSink(flagXattrs)
+	var err error
+	n := 0
+	for ; err == nil && n < 100; n++ {
+		err = k.takeXattrs(append(appendUvarints(nil, uint64(n), chunker.MaxXattrsBytes, 0, 1), 'x'))
+	}
+	if want := xattrWindow/chunker.MaxXattrsBytes + 1; !errors.Is(err, ErrProtocol) || n != want {
+		t.Errorf("%d entries, want %d: %v", n, want, err)
+	}
+	if err := k.end(0); !errors.Is(err, ErrProtocol) {
+		t.Errorf("an end before their entries: %v", err)
+	}
+}
+
+func FuzzXattrParts(f *testing.F) {
+	for _, body := range parts(3, attribute(500), 300) {
+		f.Add(body)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		k := linkSink(flagXattrs)
+		_ = k.takeXattrs(b)
+		held := 0
+		for _, x := range k.xattrs {
+			held += x.total
+			if len(x.bytes) > x.total || x.total > chunker.MaxXattrsBytes {
+				t.Fatalf("%d bytes of %d", len(x.bytes), x.total)
+			}
+		}
+		if held != k.xattrBytes || held > xattrWindow {
+			t.Fatalf("%d bytes are held, %d counted", held, k.xattrBytes)
+		}
+	})
+}

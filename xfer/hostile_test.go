@@ -220,7 +220,9 @@ func TestHostileSource(t *testing.T) {
 		}},
 		{"messages beyond the window", func(ctx context.Context, p *puppet) error {
 			for range 10 * controlWindow {
+				p.ctl.mu.Lock() // the poller looks at it, too
 				p.ctl.acked = p.ctl.sent
+				p.ctl.mu.Unlock()
 				if _, err := p.ctl.trySend(msgTotal, (&totals{}).encode()); err != nil {
 					return nil
 				}

@@ -190,22 +190,16 @@ func (v *Server) tellGrant(ctx context.Context, d *door, h *hosted) error {
 	return d.flush(ctx)
 }
 
-// join takes a queue pair into the session whose token it shows. The token is
-// checked, and spent, before anything is made for it.
-func (v *Server) join(ctx context.Context, p rdma.Provider, req rdma.Request, pre *preamble) {
-	h, err := v.spend(pre)
-	if err != nil {
-		v.reject(req, rdma.RejectSession, err)
-		return
-	}
-	if pre.lane.QP == 0 {
+// join takes a queue pair into the session whose token it has shown.
+func (v *Server) join(ctx context.Context, p rdma.Provider, req rdma.Request, h *hosted, l trust.Lane) {
+	if l.QP == 0 {
 		defer v.leave(h)
-		v.begin(ctx, p, req, h, pre.lane)
+		v.begin(ctx, p, req, h, l)
 		return
 	}
 	conn, err := req.Accept(ctx, h.session.rail)
 	if err == nil {
-		err = h.session.addLane(conn, pre.lane)
+		err = h.session.addLane(conn, l)
 	}
 	if err != nil {
 		v.log(SessionEnd{Peer: req.Remote().String(), Key: h.key, What: "queue pair", Err: err})
@@ -216,7 +210,8 @@ func (v *Server) join(ctx context.Context, p rdma.Provider, req rdma.Request, pr
 // a stranger is not told.
 var errNoSession = errors.New("a queue pair for no known session")
 
-// spend checks a token and sees that it is used once.
+// spend checks a token and sees that it is used once: before anything is made
+// for the queue pair that shows it.
 func (v *Server) spend(pre *preamble) (*hosted, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -39,9 +39,10 @@ const (
 )
 
 const (
-	// doorMsgBytes and doorDepth bound what a stranger costs: with the 5
-	// messages that rdma/verbs adds, 11 of these make less than 4 KiB.
-	doorMsgBytes = 368
+	// doorMsgBytes and doorDepth bound what a stranger costs: rdma/verbs adds 4
+	// receives, a send and a tag of 8 bytes, and the 11 of these 320 bytes each
+	// fit one page.
+	doorMsgBytes = 312
 	doorDepth    = 3
 	// doorAnswers is how many messages a client has room for.
 	doorAnswers = 64

@@ -40,7 +40,7 @@ func hostileServing(t *testing.T, name string, say func(ctx context.Context, p *
 		if err != nil {
 			return
 		}
-		serving.Go(func() { v.handle(ctx, provider, req) })
+		serving.Go(v.handle(ctx, provider, req))
 		if req, err = l.Accept(ctx); err != nil {
 			return
 		}

@@ -5,7 +5,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"net/netip"
+	"time"
 
 	"gdrcp/rdma"
 	"gdrcp/trust"
@@ -39,9 +41,47 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("%s refused the session: %s", e.Peer, e.Text)
 }
 
+// maxKnocks is how often a client comes to a door that is closed before it was
+// heard. Between it waits knockAgain on average, then twice that, and so on.
+const (
+	maxKnocks  = 7
+	knockAgain = 20 * time.Millisecond
+)
+
+// errUnheard is a door that closed without an answer. Often that is a server
+// that does not know the key and has no time to say so.
+var errUnheard = fmt.Errorf("%w: it closed the connection", trust.ErrRefused)
+
 // knock proves to the server at addr that this end has the key, and waits for
-// what it grants.
-func (c *Client) knock(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, key trust.Key, o *Options) (*admitted, error) {
+// what it grants. Strangers can crowd a server's door, which then closes on some
+// of those who come, whoever they are: it is worth another try.
+func (c *Client) knock(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, key trust.Key, o *Options) (a *admitted, err error) {
+	for i := range maxKnocks {
+		if i > 0 {
+			// By chance, so that several do not come together again.
+			wait := time.Duration(mathrand.Int64N(int64(knockAgain << i)))
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+				return nil, err
+			}
+		}
+		if a, err = knockOnce(ctx, p, device, addr, key, o); err == nil || !isCrowded(err) {
+			return a, err
+		}
+	}
+	return nil, err
+}
+
+// isCrowded reports whether an error may be the lot of one of many at a door.
+func isCrowded(err error) bool {
+	var rejected *rdma.RejectedError
+	return errors.Is(err, errUnheard) || errors.Is(err, rdma.ErrDisconnected) ||
+		(errors.As(err, &rejected) && rejected.Code == rdma.RejectBusy)
+}
+
+// knockOnce is one try of knock.
+func knockOnce(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, key trust.Key, o *Options) (*admitted, error) {
 	a := &admitted{door: &door{}, provider: p, device: device, at: addr}
 	err := a.dial(ctx, key, o)
 	if err == nil {
@@ -84,7 +124,7 @@ func (a *admitted) prove(ctx context.Context, opening []byte, key trust.Key, o *
 	}
 	answer, err := a.take(ctx)
 	if errors.Is(err, rdma.ErrDisconnected) {
-		return fmt.Errorf("%w: it closed the connection", trust.ErrRefused)
+		return errUnheard
 	}
 	if err != nil {
 		return err

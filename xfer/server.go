@@ -59,6 +59,7 @@ type Server struct {
 	listeners []serverListener
 	sessions  map[[16]byte]*hosted
 	strangers strangers
+	refusals  chan struct{} // a token for each that is under way
 	load      Load
 	ringBytes int64 // of all sessions
 	listening atomic.Int64
@@ -79,7 +80,7 @@ func NewServer(cfg ServerConfig) *Server {
 	if cfg.Timeouts == (Timeouts{}) {
 		cfg.Timeouts = DefaultTimeouts()
 	}
-	return &Server{cfg: cfg, sessions: make(map[[16]byte]*hosted)}
+	return &Server{cfg: cfg, sessions: make(map[[16]byte]*hosted), refusals: make(chan struct{}, maxRefusing)}
 }
 
 // Listen begins to listen at addr; device, for verbs, is whose address that
@@ -144,25 +145,49 @@ func (v *Server) accept(ctx context.Context, g *errgroup.Group, l serverListener
 			}
 			return err
 		}
+		serve := v.handle(ctx, l.provider, req)
 		g.Go(func() error {
-			v.handle(ctx, l.provider, req)
+			serve()
 			return nil
 		})
 	}
 }
 
-// handle serves one request to connect: a door, or a queue pair of a session.
-func (v *Server) handle(ctx context.Context, p rdma.Provider, req rdma.Request) {
+// handle decides what one request to connect is, a door, a queue pair of a
+// session, or refused, and returns what serves it. What nobody has vouched for
+// is counted here, before a goroutine is made for it: it may be a while until
+// that runs.
+func (v *Server) handle(ctx context.Context, p rdma.Provider, req rdma.Request) (serve func()) {
 	pre, err := decodePreamble(req.PrivateData())
 	switch {
 	case errors.As(err, new(errVersion)):
-		v.reject(req, rdma.RejectVersion, err)
+		return v.refusing(req, rdma.RejectVersion, err)
 	case err != nil:
-		v.reject(req, rdma.RejectUnknown, err)
+		return v.refusing(req, rdma.RejectUnknown, err)
 	case pre.join:
-		v.join(ctx, p, req, &pre)
-	default:
-		v.answer(ctx, p, req, &pre)
+		h, err := v.spend(&pre)
+		if err != nil {
+			return v.refusing(req, rdma.RejectSession, err)
+		}
+		return func() { v.join(ctx, p, req, h, pre.lane) }
+	}
+	known, st := v.strangers.admit(ctx, req.Remote().Addr())
+	if st == nil {
+		return v.refusing(req, rdma.RejectBusy, context.Cause(known))
+	}
+	return func() { v.answer(ctx, known, p, req, st, &pre) }
+}
+
+// maxRefusing bounds the requests that are being refused. One more waits, and
+// what comes behind it.
+const maxRefusing = 64
+
+// refusing returns what refuses a request. It may wait.
+func (v *Server) refusing(req rdma.Request, code rdma.RejectCode, why error) func() {
+	v.refusals <- struct{}{}
+	return func() {
+		v.reject(req, code, why)
+		<-v.refusals
 	}
 }
 

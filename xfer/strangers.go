@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -12,45 +14,135 @@ import (
 	"gdrcp/trust"
 )
 
-// maxStrangers bounds the doors at which nobody has proven anything yet. One
-// more costs the oldest its place: who has a key is there for milliseconds.
-const maxStrangers = 128
+const (
+	// maxStrangers bounds the doors at which nobody has proven anything yet.
+	// One more costs another its place.
+	maxStrangers = 128
+	// maxLeaving bounds those that are being closed, which takes a moment. Where
+	// there are as many, whoever comes is told to come again.
+	maxLeaving = 64
+)
 
-// errCrowded ends the oldest of too many strangers.
-var errCrowded = errors.New("it took too long to show a key, and others waited")
+var (
+	// errCrowded ends one of too many strangers.
+	errCrowded = errors.New("it showed no key, and others waited")
+	// errTooMany turns one away.
+	errTooMany = errors.New("too many connections without a key")
+)
 
 // strangers are the connections of clients that have not proven who they are.
 type strangers struct {
-	mu    sync.Mutex
-	first []*stranger // the oldest one first
+	mu      sync.Mutex
+	here    []*stranger
+	leaving int
 	// Failures of strangers that were told in this second, and that were not.
 	second       int64
 	told, untold int
 }
 
-type stranger struct{ cancel context.CancelCauseFunc }
+// stranger is one of them, until settle.
+type stranger struct {
+	cancel context.CancelCauseFunc
+	from   netip.Prefix
+	// keyed: it has sent a first message that a key made. That may be one that
+	// was recorded, but who knows no key at all has none.
+	keyed bool
+	// known: it has been settled.
+	known bool
+}
 
-// admit gives a stranger its time.
-func (s *strangers) admit(parent context.Context) (context.Context, *stranger) {
+// admit gives a stranger its time. Where there is no room for one more it
+// returns nil.
+func (s *strangers) admit(parent context.Context, from netip.Addr) (context.Context, *stranger) {
 	ctx, cancel := context.WithCancelCause(parent)
-	st := &stranger{cancel}
+	st := &stranger{cancel: cancel, from: site(from)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.first) >= maxStrangers {
-		s.first[0].cancel(errCrowded)
-		s.first = s.first[1:]
+	if s.leaving >= maxLeaving {
+		cancel(errTooMany)
+		return ctx, nil
 	}
-	s.first = append(s.first, st)
+	if len(s.here) >= maxStrangers {
+		i := s.victim()
+		s.here[i].cancel(errCrowded)
+		s.here = slices.Delete(s.here, i, i+1)
+		s.leaving++
+	}
+	s.here = append(s.here, st)
 	return ctx, st
 }
 
-// settle takes one off that is no stranger any more, or has gone.
+// site is what counts as one place that strangers come from: an address, and of
+// IPv6 the subnet, in which whoever has one address has them all (RFC 4291,
+// section 2.5.1).
+func site(a netip.Addr) netip.Prefix {
+	bits := a.BitLen()
+	if a.Is6() {
+		bits = 64
+	}
+	p, err := a.Prefix(bits)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return p
+}
+
+// victim is who has to make room: one of the site that has the most, and there
+// of those that have sent nothing that a key made, unless they are few. Which of
+// them is chance: whoever has a key is there for one round trip, and if it were the
+// oldest, a crowd that comes faster than that would let nobody through. s.mu is
+// held.
+func (s *strangers) victim() int {
+	from := make(map[netip.Prefix]int)
+	most := netip.Prefix{}
+	for _, st := range s.here {
+		from[st.from]++
+		if from[st.from] > from[most] {
+			most = st.from
+		}
+	}
+	var all, silent []int
+	for i, st := range s.here {
+		if st.from != most {
+			continue
+		}
+		all = append(all, i)
+		if !st.keyed {
+			silent = append(silent, i)
+		}
+	}
+	if 2*len(silent) >= len(all) {
+		all = silent
+	}
+	return all[rand.IntN(len(all))]
+}
+
+// showed notes that a stranger has sent what a key made.
+func (s *strangers) showed(st *stranger) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st.keyed = true
+}
+
+// crowded reports whether a word to one that is turned away costs more than it
+// is worth: who is told something is waited for.
+func (s *strangers) crowded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.here)+s.leaving > maxStrangers/2
+}
+
+// settle takes one off that is no stranger any more, or whose connection is
+// closed.
 func (s *strangers) settle(st *stranger) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i := slices.Index(s.first, st); i >= 0 {
-		s.first = slices.Delete(s.first, i, i+1)
+	if i := slices.Index(s.here, st); i >= 0 {
+		s.here = slices.Delete(s.here, i, i+1)
+	} else if !st.known {
+		s.leaving--
 	}
+	st.known = true
 }
 
 // maxToldFailures is how many failures of strangers are told in a second: their
@@ -86,11 +178,10 @@ func (v *Server) logStranger(peer string, err error) {
 	v.log(SessionEnd{Peer: peer, What: "connection", Err: err})
 }
 
-// answer serves a door: it hears the proof of the key, and then admits the
-// session or says why not.
-func (v *Server) answer(ctx context.Context, p rdma.Provider, req rdma.Request, pre *preamble) {
+// answer serves a door: it hears the proof of the key, for as long as known
+// lasts, and then admits the session or says why not.
+func (v *Server) answer(ctx, known context.Context, p rdma.Provider, req rdma.Request, st *stranger, pre *preamble) {
 	peer := req.Remote().String()
-	known, st := v.strangers.admit(ctx)
 	defer st.cancel(nil)
 	defer v.strangers.settle(st)
 	timed, cancel := context.WithTimeoutCause(known, strangerWait, fmt.Errorf("%w: no key was shown within %v", ErrPeerSilent, strangerWait))
@@ -106,7 +197,7 @@ func (v *Server) answer(ctx context.Context, p rdma.Provider, req rdma.Request, 
 		v.logStranger(peer, err)
 		return
 	}
-	id, ts, err := v.hearProof(timed, d, req.PrivateData()[:rdma.MaxPrivateDataBytes])
+	id, ts, err := v.hearProof(timed, d, st, req.PrivateData()[:rdma.MaxPrivateDataBytes])
 	if err != nil {
 		v.logStranger(peer, err)
 		return
@@ -118,7 +209,7 @@ func (v *Server) answer(ctx context.Context, p rdma.Provider, req rdma.Request, 
 
 // hearProof runs the server's half of the handshake and waits for the client's
 // proof.
-func (v *Server) hearProof(ctx context.Context, d *door, opening []byte) (id string, ts *trust.Session, err error) {
+func (v *Server) hearProof(ctx context.Context, d *door, st *stranger, opening []byte) (id string, ts *trust.Session, err error) {
 	first, err := d.take(ctx)
 	if err != nil {
 		return "", nil, err
@@ -128,11 +219,14 @@ func (v *Server) hearProof(ctx context.Context, d *door, opening []byte) (id str
 		return a.Secret, ok
 	})
 	if err != nil {
-		// One byte is no answer: it is told apart from a connection that broke.
-		_ = d.post(ctx, []byte{0})
-		_ = d.flush(ctx)
+		if !v.strangers.crowded() {
+			// One byte is no answer: it is told apart from a connection that broke.
+			_ = d.post(ctx, []byte{0})
+			_ = d.flush(ctx)
+		}
 		return "", nil, err
 	}
+	v.strangers.showed(st)
 	if err := d.post(ctx, answer); err != nil {
 		return "", nil, err
 	}

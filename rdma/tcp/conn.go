@@ -59,6 +59,8 @@ type conn struct {
 	// reader shall read to the end of the stream.
 	leaving  bool
 	farewell uint32
+	// spoke: the writer has sent something.
+	spoke bool
 	// userClosed: Close was called, or there is no user, so nobody is told.
 	userClosed bool
 
@@ -267,12 +269,19 @@ func (c *conn) leavingNow() bool {
 }
 
 // Close sends what was posted and a Goodbye within flushTimeout, waits for the
-// peer to end its side until lingerTimeout, and for the goroutines.
+// peer to end its side until lingerTimeout, and for the goroutines. A Conn that
+// never said anything has nothing to lose, and ends at once: whoever is turned
+// away unheard holds no socket a moment longer.
 func (c *conn) Close() error {
 	c.mu.Lock()
 	c.userClosed = true
+	unheard := c.role == common && !c.spoke && c.sq.posted == 0 && c.answers.count == 0
 	c.mu.Unlock()
-	c.leave(byeOrderly, rdma.ErrClosed)
+	if unheard {
+		c.kill(rdma.ErrClosed)
+	} else {
+		c.leave(byeOrderly, rdma.ErrClosed)
+	}
 	<-c.done
 	if c.far != nil {
 		c.far.Close()

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,15 +16,20 @@ import (
 )
 
 const (
-	// maxHalfOpen bounds the connections without a preface. One more costs the
-	// oldest its place: an honest one has long left it.
+	// maxHalfOpen bounds the connections without a preface. One more costs
+	// another its place, whichever: while strangers come faster than an honest
+	// preface is read, the oldest would always be the honest one.
 	maxHalfOpen = 128
+	// maxPrefaces bounds the goroutines that read them, also of connections that
+	// lost their place: a socket stays open until its reader has run again. The
+	// next is accepted when one has ended.
+	maxPrefaces = maxHalfOpen + 64
 	// maxPending bounds the requests that wait for Listener.Accept. More are
 	// rejected as busy.
-	maxPending = 256
+	maxPending = 128
 	// maxRefusals bounds the connections that are being told why they are
 	// refused. One more is closed without a word.
-	maxRefusals = 64
+	maxRefusals = 32
 	// answerTimeout bounds sending an answer, which fits any socket buffer.
 	answerTimeout = time.Second
 	// acceptPause keeps a listener that is out of file descriptors from spinning.
@@ -35,8 +42,9 @@ type listener struct {
 	addr    netip.AddrPort
 	timeout time.Duration // of a preface
 	pending chan *request
-	// refusals has a token for each refusal under way.
-	refusals chan struct{}
+	// refusals has a token for each refusal under way, and prefaces for each that
+	// is being read.
+	refusals, prefaces chan struct{}
 	// ended is closed by Close.
 	ended chan struct{}
 	// tasks are the accepting goroutine and those that read prefaces.
@@ -44,7 +52,7 @@ type listener struct {
 
 	mu       sync.Mutex
 	closed   bool
-	halfOpen []Stream // oldest first
+	halfOpen []Stream
 }
 
 var _ rdma.Listener = (*listener)(nil)
@@ -58,8 +66,8 @@ func (p *Provider) Listen(addr netip.AddrPort) (rdma.Listener, error) {
 	l := &listener{
 		sock: sock, addr: unmap(sock.Addr()), timeout: p.prefaceTimeout,
 		pending:  make(chan *request, maxPending),
-		refusals: make(chan struct{}, maxRefusals),
-		ended:    make(chan struct{}),
+		refusals: make(chan struct{}, maxRefusals), prefaces: make(chan struct{}, maxPrefaces),
+		ended: make(chan struct{}),
 	}
 	l.tasks.Go(l.acceptLoop)
 	return l, nil
@@ -94,11 +102,17 @@ func (l *listener) Addr() netip.AddrPort { return l.addr }
 // acceptLoop takes connections until Close.
 func (l *listener) acceptLoop() {
 	for {
+		select {
+		case l.prefaces <- struct{}{}:
+		case <-l.ended:
+			return
+		}
 		sock, err := streamOf(l.sock.Accept())
 		if err == nil {
 			l.admit(sock)
 			continue
 		}
+		<-l.prefaces
 		select {
 		case <-l.ended:
 			return
@@ -107,31 +121,33 @@ func (l *listener) acceptLoop() {
 	}
 }
 
-// admit starts to read the preface of a connection.
+// admit starts to read the preface of a connection, which has its token.
 func (l *listener) admit(sock Stream) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		sock.Close()
+		<-l.prefaces
 		return
 	}
 	if len(l.halfOpen) == maxHalfOpen {
-		l.halfOpen[0].Close() // its goroutine sees to the rest
-		l.halfOpen = l.halfOpen[1:]
+		i := rand.IntN(len(l.halfOpen))
+		l.halfOpen[i].Close() // its goroutine sees to the rest
+		l.halfOpen = slices.Delete(l.halfOpen, i, i+1)
 	}
 	l.halfOpen = append(l.halfOpen, sock)
-	l.tasks.Go(func() { l.readPreface(sock) })
+	l.tasks.Go(func() {
+		l.readPreface(sock)
+		<-l.prefaces
+	})
 }
 
 // settle takes the connection out of the half-open ones.
 func (l *listener) settle(sock Stream) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i, s := range l.halfOpen {
-		if s == sock {
-			l.halfOpen = append(l.halfOpen[:i], l.halfOpen[i+1:]...)
-			return
-		}
+	if i := slices.Index(l.halfOpen, sock); i >= 0 {
+		l.halfOpen = slices.Delete(l.halfOpen, i, i+1)
 	}
 }
 
@@ -148,14 +164,14 @@ func (l *listener) readPreface(sock Stream) {
 	}
 	var other *versionError
 	if errors.As(err, &other) {
-		l.refuseFew(func() error { return refuse(sock, rdma.RejectVersion) })
+		_ = l.refuseFew(sock, rdma.RejectVersion) // a stranger that does not hear it
 	}
 	l.settle(sock)
 	if err != nil {
 		sock.Close() // a stranger; there is nobody to tell
 		return
 	}
-	l.hand(&request{sock: sock, remote: unmap(sock.RemoteAddr()), privateData: privateData})
+	l.hand(&request{by: l, sock: sock, remote: unmap(sock.RemoteAddr()), privateData: privateData})
 }
 
 // readHead reads a preface, and stops at the first byte of what is none.
@@ -188,22 +204,19 @@ func (l *listener) hand(req *request) {
 		}
 	}
 	l.mu.Unlock()
-	if !l.refuseFew(func() error { return req.Reject(code) }) {
-		req.sock.Close()
-	}
+	_ = req.Reject(code) // there is nobody to tell
 }
 
-// refuseFew runs a refusal unless too many are under way. The dialler sees the
-// end of the connection where the answer fails.
-func (l *listener) refuseFew(refuse func() error) bool {
+// refuseFew tells a dialler why it is refused, unless too many are being told.
+// It sees the end of the connection then.
+func (l *listener) refuseFew(sock Stream, code rdma.RejectCode) error {
 	select {
 	case l.refusals <- struct{}{}:
 	default:
-		return false
+		return nil
 	}
-	_ = refuse()
-	<-l.refusals
-	return true
+	defer func() { <-l.refusals }()
+	return refuse(sock, code)
 }
 
 // Accept returns the next request whose preface was read and checked.
@@ -254,6 +267,7 @@ func (l *listener) Close() error {
 // request is an rdma.Request: a connection whose preface was good. It is one
 // socket and no goroutine.
 type request struct {
+	by          *listener
 	sock        Stream
 	remote      netip.AddrPort
 	privateData []byte
@@ -303,13 +317,14 @@ func (q *request) accept(ctx context.Context, on rdma.Rail) (*conn, error) {
 	return r.adopt(q.sock, common, nil)
 }
 
-// Reject answers with the code and waits shortly for the peer to close.
+// Reject answers with the code and waits shortly for the peer to close. While
+// many are being rejected it does neither, and only closes.
 func (q *request) Reject(code rdma.RejectCode) error {
 	if q.ended {
 		return rdma.ErrClosed
 	}
 	q.ended = true
-	if err := errors.Join(refuse(q.sock, code), q.sock.Close()); err != nil {
+	if err := errors.Join(q.by.refuseFew(q.sock, code), q.sock.Close()); err != nil {
 		return &rdma.OpError{Op: "reject connection of", Device: deviceName, Peer: q.remote, Err: err}
 	}
 	return nil

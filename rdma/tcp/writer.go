@@ -56,6 +56,7 @@ func (c *conn) writeLoop() {
 		err := c.gather()
 		to := c.sq.written
 		leaving, dead := c.leaving, c.err != nil
+		c.spoke = c.spoke || c.out.frames > 0
 		c.mu.Unlock()
 		switch {
 		case err != nil:

@@ -1,0 +1,206 @@
+package program
+
+import (
+	wire "encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"gdrcp/trust"
+	"gdrcp/xfer"
+)
+
+// preface is what opens a connection of the TCP provider, with a preamble as its
+// private data: docs/design.md has both as tables.
+func preface(preamble []byte) []byte {
+	b := make([]byte, 64)
+	copy(b, "gdrcp\r\n\x00")
+	wire.LittleEndian.PutUint16(b[8:], 1)
+	wire.LittleEndian.PutUint16(b[10:], uint16(len(preamble)))
+	copy(b[12:60], preamble)
+	wire.LittleEndian.PutUint32(b[60:], crc32.Checksum(b[:60], crc32.MakeTable(crc32.Castagnoli)))
+	return b
+}
+
+// preamble asks for a door, or with kind 1 to be a queue pair of a session.
+func preamble(kind byte) []byte {
+	b := make([]byte, 48)
+	copy(b, "GDCP")
+	wire.LittleEndian.PutUint16(b[4:], xfer.ProtocolVersion)
+	b[6], b[9], b[10] = kind, 1, 1
+	wire.LittleEndian.PutUint32(b[12:], 1024)
+	_, _ = noise(uint64(kind)).Read(b[16:]) // noise has no error
+	return b
+}
+
+// send is a frame with a message.
+func send(msg []byte) []byte {
+	b := make([]byte, 32, 32+len(msg))
+	b[0] = 1
+	wire.LittleEndian.PutUint32(b[4:], uint32(len(msg)))
+	return append(b, msg...)
+}
+
+// strangersWords are what those who have no key say, and then nothing more.
+func strangersWords(t *testing.T) [][]byte {
+	t.Helper()
+	door := preface(preamble(0))
+	key, err := trust.ReadKeyFile(keyFiles[0])
+	must(t, err)
+	// What somebody may have recorded who has no key.
+	_, recorded, err := trust.Open(key, preamble(0))
+	must(t, err)
+	guess := append([]byte{4}, "test"...)
+	guess = append(guess, garbage(48)...)
+	return [][]byte{
+		nil,
+		[]byte(garbage(200)),
+		door[:30],
+		door,
+		append(append([]byte{}, door...), send(guess)...),
+		append(append([]byte{}, door...), send(guess[:20])...),
+		append(append([]byte{}, door...), send(recorded)...),
+		append(append([]byte{}, door...), send(recorded)[:40]...),
+		preface(preamble(1)),
+		preface(preamble(9)),
+		preface([]byte("GDCP")),
+	}
+}
+
+// crowd holds very many connections to a server open, and makes new ones in the
+// place of old ones all the time.
+type crowd struct {
+	made, held atomic.Int64 // held goes up to what was asked for, and stays
+	stop       chan struct{}
+	wg         sync.WaitGroup
+}
+
+// gather begins with n connections at once, and goes on with perSecond.
+func gather(t *testing.T, addr string, n, perSecond int) *crowd {
+	t.Helper()
+	c := &crowd{stop: make(chan struct{})}
+	words := strangersWords(t)
+	const callers = 8
+	for caller := range callers {
+		c.wg.Go(func() {
+			mine := make([]net.Conn, n/callers)
+			defer func() {
+				for _, s := range mine {
+					if s != nil {
+						s.Close()
+					}
+				}
+			}()
+			for i := 0; ; i++ {
+				at := i % len(mine)
+				if i >= len(mine) {
+					time.Sleep(time.Second * callers / time.Duration(perSecond))
+					mine[at].Close()
+					mine[at] = nil
+				}
+				select {
+				case <-c.stop:
+					return
+				default:
+				}
+				s, err := net.Dial("tcp", addr)
+				if err != nil {
+					t.Errorf("connection %d: %v", i, err)
+					return
+				}
+				_, _ = s.Write(words[(i+caller)%len(words)]) // the server may have hung up
+				mine[at] = s
+				if i < len(mine) {
+					c.held.Add(1)
+				}
+				c.made.Add(1)
+			}
+		})
+	}
+	t.Cleanup(c.disperse)
+	return c
+}
+
+func (c *crowd) disperse() {
+	select {
+	case <-c.stop:
+	default:
+		close(c.stop)
+	}
+	c.wg.Wait()
+}
+
+// descriptors is how many files a process has open.
+func descriptors(t *testing.T, pid int) int {
+	t.Helper()
+	names, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	must(t, err)
+	return len(names)
+}
+
+// TestCrowdOfStrangers has ten thousand connections without a key at a server
+// that may have few descriptors. A copy that runs goes on to its end, who has a key
+// gets in, and what the crowd costs the server is bounded and comes back.
+func TestCrowdOfStrangers(t *testing.T) {
+	onHost(t)
+	n, perSecond := 10_000, 2000
+	if testing.Short() {
+		n = 2000
+	}
+	var limit syscall.Rlimit
+	must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
+	if limit.Max < uint64(n+500) {
+		t.Logf("this process may have %d descriptors (ulimit -Hn)", limit.Max)
+		n = int(limit.Max) - 500
+	}
+	s := &sides{here: t.TempDir(), there: t.TempDir()}
+	s.server = serveAs(t, how{before: []string{"prlimit", "--nofile=1024:1024"}}, tcpLink(), s.there)
+	pid := s.cmd.Process.Pid
+	write(t, s.here+"/small", "content")
+	makeTree(t, s.here+"/tree", 300, 3)
+	makeFile(t, s.here+"/tree/large", 32*mib, 4)
+	s.copy(t, s.here+"/small", s.url("first")).wantCode(0)
+	quiet, quietBytes := descriptors(t, pid), peakOf(pid)
+
+	running := start(t, how{}, "--transport", "tcp", "-rl", "--bwlimit", "8m", s.here+"/tree", s.url("tree"))
+	c := gather(t, s.addr(), n, perSecond)
+	most := 0
+	for c.held.Load() < int64(n/8*8) && !t.Failed() {
+		time.Sleep(5 * time.Millisecond)
+		most = max(most, descriptors(t, pid))
+	}
+	for i := range 8 {
+		p := s.copy(t, s.here+"/small", s.url(fmt.Sprintf("copy%d", i))).wantCode(0)
+		most = max(most, descriptors(t, pid))
+		t.Logf("a copy of one file took %v, among %d connections of %d", p.took.Round(time.Millisecond), c.held.Load(), c.made.Load())
+	}
+	select {
+	case <-running.ended:
+		t.Error("the copy ended before the crowd: it was not in its way")
+	default:
+	}
+	running.wantCode(0)
+	held := c.held.Load()
+	c.disperse()
+	sameTree(t, s.here+"/tree", s.there+"/tree", false)
+	grew := peakOf(pid) - quietBytes
+	t.Logf("%d connections at once, %d in all; the server had %d files open, and took %d MiB more", held, c.made.Load(), most, grew/mib)
+	if most > 900 {
+		t.Errorf("the server had %d files open", most)
+	}
+	if grew > 64*mib {
+		t.Errorf("the crowd took %d MiB", grew/mib)
+	}
+	for end := time.Now().Add(slow(10 * time.Second)); descriptors(t, pid) > quiet; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("after the crowd the server has %d files open, before %d", descriptors(t, pid), quiet)
+		}
+	}
+	s.stop()
+}

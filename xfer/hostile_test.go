@@ -15,10 +15,7 @@ import (
 
 	"gdrcp/manifest"
 	"gdrcp/rdma"
-	"gdrcp/rdma/tcp"
 	"gdrcp/trust"
-
-	"golang.org/x/sync/errgroup"
 )
 
 // These tests speak the protocol by hand, to say what no gdrcp would say.
@@ -39,29 +36,7 @@ func endpointAt(addr netip.AddrPort) Endpoint {
 // hostileServer serves a temporary root and tells how each session ended.
 func hostileServer(t *testing.T, change ...func(*ServerConfig)) (root string, at netip.AddrPort, ends chan SessionEnd) {
 	t.Helper()
-	root = t.TempDir()
-	ends = make(chan SessionEnd, 16)
-	cfg := ServerConfig{Keys: OneKey(testKey, Admission{Root: root}), Timeouts: shortTimeouts(), Log: func(e SessionEnd) { ends <- e }}
-	for _, c := range change {
-		c(&cfg)
-	}
-	v := NewServer(cfg)
-	addr, err := v.Listen(tcp.New(), netip.MustParseAddrPort("127.0.0.1:0"), rdma.Device{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- v.Serve(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		select {
-		case <-done:
-		case <-time.After(10 * time.Second):
-			t.Error("the server hangs")
-		}
-	})
-	return root, addr, ends
+	return byTCP().serve(t, change...)
 }
 
 // hostile runs talk as the client of a session, after its hello was answered.
@@ -73,19 +48,7 @@ func hostile(t *testing.T, addr netip.AddrPort, m mode, path string, talk func(c
 // hostileHello is hostile with a hello that change has changed.
 func hostileHello(t *testing.T, addr netip.AddrPort, m mode, path string, change func(*hello), talk func(ctx context.Context, s *session) error) error {
 	t.Helper()
-	o := Options{Slots: hostileSlots, Transport: "tcp", Recursive: true, Links: true, Timeouts: shortTimeouts()}
-	o.complete()
-	h, err := o.hello(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.paths, h.name = []string{path}, "x"
-	change(h)
-	c := Client{TCP: tcp.New()}
-	_, err = c.benchSession(t.Context(), endpointAt(addr), &o, h, func(ctx context.Context, s *session, g *errgroup.Group) error {
-		return talk(ctx, s)
-	})
-	return err
+	return byTCP().talk(t, addr, m, path, change, talk)
 }
 
 // puppet sends chunks of any content to any slot.
@@ -160,8 +123,9 @@ func fileOf(n int) planned {
 
 // Whatever a hostile source says, its session ends, the server lives, and
 // nothing is published.
-func TestHostileSource(t *testing.T) {
-	OnHost(t)
+func TestHostileSource(t *testing.T) { overHostile(t, testHostileSource) }
+
+func testHostileSource(t *testing.T, w hostileWay) {
 	data := make([]byte, 5000)
 	if _, err := rand.Read(data); err != nil {
 		t.Fatal(err)
@@ -231,8 +195,8 @@ func TestHostileSource(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			root, addr, ends := hostileServer(t)
-			err := hostile(t, addr, modePush, "x", func(ctx context.Context, s *session) error {
+			root, addr, ends := w.serve(t)
+			err := w.talk(t, addr, modePush, "x", asIs, func(ctx context.Context, s *session) error {
 				p := &puppet{session: s}
 				if err := p.ready(ctx); err != nil {
 					return err
@@ -308,8 +272,9 @@ func TestUnbookedBytesAreNotPublished(t *testing.T) {
 }
 
 // Whatever a hostile sink says, the source's session ends and the server lives.
-func TestHostileSink(t *testing.T) {
-	OnHost(t)
+func TestHostileSink(t *testing.T) { overHostile(t, testHostileSink) }
+
+func testHostileSink(t *testing.T, w hostileWay) {
 	for _, tc := range []struct {
 		name string
 		say  func(ctx context.Context, s *session) error
@@ -339,13 +304,13 @@ func TestHostileSink(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			root, addr, ends := hostileServer(t)
+			root, addr, ends := w.serve(t)
 			for _, name := range []string{"a", "b"} {
 				if err := os.WriteFile(filepath.Join(root, name), []byte(strings.Repeat(name, 1000)), 0o644); err != nil {
 					t.Fatal(err)
 				}
 			}
-			err := hostile(t, addr, modePull, "/", func(ctx context.Context, s *session) error {
+			err := w.talk(t, addr, modePull, "/", asIs, func(ctx context.Context, s *session) error {
 				// Wait for the entries, then lie.
 				if err := s.receive(ctx, func(*frame) error { return nil }); err != nil {
 					return err

@@ -1,0 +1,273 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"gdrcp/rdma"
+	"gdrcp/trust"
+)
+
+// openings counts the rails that a server opens: those of doors, and those of
+// sessions, which are larger.
+type openings struct {
+	rdma.Provider
+	doors, rails atomic.Int64
+}
+
+func (o *openings) Open(device string, cfg rdma.RailConfig) (rdma.Rail, error) {
+	if cfg == doorConfig(doorDepth) {
+		o.doors.Add(1)
+	} else {
+		o.rails.Add(1)
+	}
+	return o.Provider.Open(device, cfg)
+}
+
+// intruder is a client with a key that makes queue pairs as it likes.
+type intruder struct {
+	*testing.T
+	w     hostileWay
+	addr  netip.AddrPort
+	rails *openings // of the server
+	ends  chan SessionEnd
+	// tokens counts the good ones of first queue pairs.
+	tokens atomic.Int64
+}
+
+func newIntruder(t *testing.T, w hostileWay) *intruder {
+	i := &intruder{T: t, w: w, rails: &openings{Provider: w.provider}}
+	served := w
+	served.provider = i.rails
+	_, i.addr, i.ends = served.serve(t)
+	return i
+}
+
+// admitted shows the key, and has no queue pair yet.
+func (i *intruder) admitted(qps int) *admitted {
+	i.Helper()
+	o := i.w.options()
+	o.QPs = qps
+	a, err := knockOnce(i.Context(), i.w.provider, i.w.device(i.T, i.addr), i.addr, testKey, o)
+	if err != nil {
+		i.Fatal(err)
+	}
+	i.Cleanup(func() { _ = a.close() })
+	return a
+}
+
+// entered is a session with its first queue pair.
+func (i *intruder) entered(a *admitted) *dialed {
+	i.Helper()
+	d, err := a.enter(i.Context(), i.w.provider, a.device, i.addr, i.w.options())
+	if err != nil {
+		i.Fatal(err)
+	}
+	i.tokens.Add(1)
+	i.Cleanup(func() {
+		_ = d.conn.Close()
+		_ = d.rail.Close()
+	})
+	return d
+}
+
+// join asks to be a queue pair, on a rail of its own.
+func (i *intruder) join(id [16]byte, l trust.Lane, token [trust.TokenBytes]byte) error {
+	i.Helper()
+	rail, err := i.w.provider.Open(i.w.device(i.T, i.addr), railConfig(1, hostileSlots, MinChunkBytes, false, false))
+	if err != nil {
+		i.Fatal(err)
+	}
+	defer rail.Close()
+	p := preamble{join: true, lane: l, session: id, token: token}
+	_, err = rail.Dial(i.Context(), i.addr, p.encode())
+	return err
+}
+
+// joinNext is join right behind the first queue pair, which the server may still
+// be about to take.
+func (i *intruder) joinNext(id [16]byte, l trust.Lane, token [trust.TokenBytes]byte) (err error) {
+	i.Helper()
+	for range 100 {
+		if err = i.join(id, l, token); err == nil {
+			return nil
+		}
+		time.Sleep(i.w.slow * 10 * time.Millisecond)
+	}
+	return err
+}
+
+// A token admits one queue pair, once, while its session lives; whatever else is
+// shown is refused, and costs the server no rail.
+func TestHostileJoins(t *testing.T) { overHostile(t, testHostileJoins) }
+
+func testHostileJoins(t *testing.T, w hostileWay) {
+	first, second := trust.Lane{}, trust.Lane{QP: 1}
+	for _, tc := range []struct {
+		name string
+		try  func(i *intruder) error
+	}{
+		{"a guess", func(i *intruder) error {
+			a := i.admitted(2)
+			return i.join(a.id, first, [trust.TokenBytes]byte{1, 2, 3})
+		}},
+		{"no token", func(i *intruder) error { return i.join(i.admitted(2).id, first, [trust.TokenBytes]byte{}) }},
+		{"a bit off", func(i *intruder) error {
+			a := i.admitted(2)
+			token := a.trust.Token(first)
+			token[15] ^= 1
+			return i.join(a.id, first, token)
+		}},
+		{"an unknown session", func(i *intruder) error {
+			a := i.admitted(2)
+			a.id[0] ^= 1
+			return i.join(a.id, first, a.trust.Token(first))
+		}},
+		{"the token of another queue pair", func(i *intruder) error {
+			a := i.admitted(2)
+			return i.join(a.id, first, a.trust.Token(second))
+		}},
+		{"the token of another epoch", func(i *intruder) error {
+			a := i.admitted(2)
+			return i.join(a.id, first, a.trust.Token(trust.Lane{Epoch: 1}))
+		}},
+		{"the token of another rail", func(i *intruder) error {
+			a := i.admitted(2)
+			return i.join(a.id, first, a.trust.Token(trust.Lane{Rail: 1}))
+		}},
+		{"the token of another session", func(i *intruder) error {
+			return i.join(i.admitted(2).id, first, i.admitted(2).trust.Token(first))
+		}},
+		{"an epoch beyond the bound", func(i *intruder) error {
+			a, l := i.admitted(2), trust.Lane{Epoch: maxTries}
+			return i.join(a.id, l, a.trust.Token(l))
+		}},
+		{"the last epoch", func(i *intruder) error {
+			a, l := i.admitted(2), trust.Lane{Epoch: 1<<16 - 1}
+			return i.join(a.id, l, a.trust.Token(l))
+		}},
+		{"a later queue pair first", func(i *intruder) error {
+			a := i.admitted(2)
+			return i.join(a.id, second, a.trust.Token(second))
+		}},
+		{"used before", func(i *intruder) error {
+			a := i.admitted(2)
+			i.entered(a)
+			return i.join(a.id, first, a.trust.Token(first))
+		}},
+		{"a second first queue pair", func(i *intruder) error {
+			a, l := i.admitted(2), trust.Lane{Epoch: 1}
+			i.entered(a)
+			return i.join(a.id, l, a.trust.Token(l))
+		}},
+		{"a queue pair of another epoch", func(i *intruder) error {
+			a, l := i.admitted(2), trust.Lane{QP: 1, Epoch: 1}
+			i.entered(a)
+			return i.join(a.id, l, a.trust.Token(l))
+		}},
+		{"a queue pair twice", func(i *intruder) error {
+			a := i.admitted(3)
+			i.entered(a)
+			if err := i.joinNext(a.id, second, a.trust.Token(second)); err != nil {
+				i.Fatalf("the first: %v", err)
+			}
+			return i.join(a.id, second, a.trust.Token(second))
+		}},
+		{"beyond the granted queue pairs", func(i *intruder) error {
+			a, l := i.admitted(2), trust.Lane{QP: 2}
+			i.entered(a)
+			return i.join(a.id, l, a.trust.Token(l))
+		}},
+		{"the last number of a queue pair", func(i *intruder) error {
+			a, l := i.admitted(2), trust.Lane{QP: 255}
+			i.entered(a)
+			return i.join(a.id, l, a.trust.Token(l))
+		}},
+		{"after the session's end", func(i *intruder) error {
+			a := i.admitted(2)
+			d := i.entered(a)
+			_ = d.conn.Close()
+			<-i.ends
+			return i.join(a.id, second, a.trust.Token(second))
+		}},
+		{"after the door was left", func(i *intruder) error {
+			a := i.admitted(2)
+			_ = a.close()
+			time.Sleep(i.w.slow * 500 * time.Millisecond) // a word that goes the other way
+			return i.join(a.id, first, a.trust.Token(first))
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			i := newIntruder(t, w)
+			err := tc.try(i)
+			var refused *rdma.RejectedError
+			// A session that is just being taken down has no room.
+			if !errors.As(err, &refused) || (refused.Code != rdma.RejectSession && refused.Code != rdma.RejectResources) {
+				t.Errorf("got %v", err)
+			}
+			if n := i.rails.rails.Load(); n != i.tokens.Load() {
+				t.Errorf("the server opened %d rails for %d good tokens", n, i.tokens.Load())
+			}
+		})
+	}
+}
+
+// Nothing but a door is made for who has not shown a token, also where the key was
+// shown.
+func TestRailsAreMadeForTokens(t *testing.T) { overHostile(t, testRailsAreMadeForTokens) }
+
+func testRailsAreMadeForTokens(t *testing.T, w hostileWay) {
+	i := newIntruder(t, w)
+	a := i.admitted(1)
+	for range 3 {
+		if err := i.join(a.id, trust.Lane{}, [trust.TokenBytes]byte{}); err == nil {
+			t.Fatal("no token admits")
+		}
+	}
+	if doors, rails := i.rails.doors.Load(), i.rails.rails.Load(); doors != 1 || rails != 0 {
+		t.Errorf("%d doors and %d rails for who has shown a key", doors, rails)
+	}
+	i.entered(a)
+	if rails := i.rails.rails.Load(); rails != 1 {
+		t.Errorf("%d rails for a token", rails)
+	}
+}
+
+// A queue pair may join before its session has heard the hello, and no more of
+// them than were granted, whatever that hello says then.
+func TestJoinsBeforeTheHello(t *testing.T) { overHostile(t, testJoinsBeforeTheHello) }
+
+func testJoinsBeforeTheHello(t *testing.T, w hostileWay) {
+	i := newIntruder(t, w)
+	a := i.admitted(3)
+	d := i.entered(a)
+	s := newSession(d, "the server", true, w.timeouts())
+	o := w.options()
+	h, err := o.hello(modePing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.slots, h.qps = 1<<40, 1<<40
+	ctx, cancel := context.WithTimeout(t.Context(), w.slow*5*time.Second)
+	defer cancel()
+	if err := s.ctl.send(ctx, msgHello, h.encode()); err != nil {
+		t.Fatal(err)
+	}
+	for qp := uint8(1); qp < 3; qp++ {
+		l := trust.Lane{QP: qp}
+		if err := i.joinNext(a.id, l, a.trust.Token(l)); err != nil {
+			t.Errorf("queue pair %d: %v", qp, err)
+		}
+	}
+	for _, qp := range []uint8{3, 4, 16, 255} {
+		l := trust.Lane{QP: qp}
+		err := i.join(a.id, l, a.trust.Token(l))
+		if refused := (*rdma.RejectedError)(nil); !errors.As(err, &refused) || refused.Code != rdma.RejectSession {
+			t.Errorf("queue pair %d: %v", qp, err)
+		}
+	}
+}

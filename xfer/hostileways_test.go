@@ -1,0 +1,150 @@
+package xfer
+
+import (
+	"context"
+	"hash/crc32"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gdrcp/rdma"
+	"gdrcp/rdma/tcp"
+	"gdrcp/rdma/verbs"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// hostileWay is a transport over which tests speak the protocol by hand.
+type hostileWay struct {
+	name     string
+	provider rdma.Provider
+	addr     netip.Addr
+	// slow is how much longer things take than on a real machine.
+	slow time.Duration
+}
+
+func byTCP() hostileWay {
+	return hostileWay{"tcp", tcp.New(), netip.MustParseAddr("127.0.0.1"), 1}
+}
+
+// hostileWays are TCP, or where GDRCP_TEST_RDMA names devices, as in the bed,
+// these.
+func hostileWays(t *testing.T) (all []hostileWay) {
+	t.Helper()
+	list := os.Getenv("GDRCP_TEST_RDMA")
+	if list == "" {
+		if slices.Contains(strings.Split(os.Getenv("GDRCP_REQUIRE"), ","), "rdma") {
+			t.Fatal("GDRCP_REQUIRE wants RDMA and GDRCP_TEST_RDMA names no device; tests/bed/run-tests names some")
+		}
+		return []hostileWay{byTCP()}
+	}
+	for target := range strings.SplitSeq(list, ",") {
+		device, addr, _ := strings.Cut(target, "=")
+		all = append(all, hostileWay{device, verbs.New(), netip.MustParseAddr(addr), 10})
+	}
+	return all
+}
+
+// overHostile runs a test on TCP, or on one of the devices, which goes by the
+// test's name; on all of them where all combinations are wanted.
+func overHostile(t *testing.T, test func(t *testing.T, w hostileWay)) {
+	all := hostileWays(t)
+	if os.Getenv("GDRCP_TEST_FULL") != "1" {
+		i := int(crc32.ChecksumIEEE([]byte(t.Name()))) % len(all)
+		all = all[i : i+1]
+	}
+	for _, w := range all {
+		t.Run(w.name, func(t *testing.T) { test(t, w) })
+	}
+}
+
+func (w hostileWay) timeouts() Timeouts {
+	o := shortTimeouts()
+	o.Handshake, o.Silence = o.Handshake*w.slow, o.Silence*w.slow
+	return o
+}
+
+// serve serves a temporary root and tells how each session ended.
+func (w hostileWay) serve(t *testing.T, change ...func(*ServerConfig)) (root string, at netip.AddrPort, ends chan SessionEnd) {
+	t.Helper()
+	root = t.TempDir()
+	ends = make(chan SessionEnd, 16)
+	cfg := ServerConfig{Keys: OneKey(testKey, Admission{Root: root}), Timeouts: w.timeouts(), Log: func(e SessionEnd) {
+		select {
+		case ends <- e:
+		default: // nobody looks at so many
+		}
+	}}
+	for _, c := range change {
+		c(&cfg)
+	}
+	v := NewServer(cfg)
+	addr, err := v.Listen(w.provider, netip.AddrPortFrom(w.addr, 0), rdma.Device{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- v.Serve(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case <-done:
+		case <-time.After(10 * w.slow * time.Second):
+			t.Error("the server hangs")
+		}
+	})
+	return root, addr, ends
+}
+
+// options are a client's.
+func (w hostileWay) options() *Options {
+	o := Options{Slots: hostileSlots, Transport: w.provider.Name(), Recursive: true, Links: true, Timeouts: w.timeouts()}
+	o.complete()
+	return &o
+}
+
+// endpoint is the server that listens at addr.
+func (w hostileWay) endpoint(addr netip.AddrPort) Endpoint {
+	ep := endpointAt(addr)
+	if w.provider.Name() == "verbs" {
+		ep.Port-- // rdma_cm listens at the port after TCP's
+	}
+	return ep
+}
+
+func asIs(*hello) {}
+
+// talk runs a conversation as the client of a session, after its hello, as change
+// has changed it, was answered.
+func (w hostileWay) talk(t *testing.T, addr netip.AddrPort, m mode, path string, change func(*hello), talk func(ctx context.Context, s *session) error) error {
+	t.Helper()
+	o := w.options()
+	h, err := o.hello(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.paths, h.name = []string{path}, "x"
+	change(h)
+	c := Client{TCP: w.provider, Verbs: w.provider}
+	_, err = c.benchSession(t.Context(), w.endpoint(addr), o, h, func(ctx context.Context, s *session, g *errgroup.Group) error {
+		return talk(ctx, s)
+	})
+	return err
+}
+
+// device is the device here that reaches addr.
+func (w hostileWay) device(t *testing.T, addr netip.AddrPort) string {
+	t.Helper()
+	if w.provider.Name() == "tcp" {
+		return "tcp"
+	}
+	name, _, err := w.provider.Route(t.Context(), addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
+}

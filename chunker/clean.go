@@ -17,7 +17,8 @@ const leftoverLinkAge = time.Minute
 // nothing.
 //
 // Removed is what is named like this package's temporary files and owned by the
-// effective user: regular files that nobody has locked, and links that are older
+// effective user, or by anybody where that is root, who gives files away before
+// they get their names: regular files that nobody has locked, and links that are older
 // than leftoverLinkAge. Directories with such a name stay.
 func (s *Sink) sweep(h *dirHandle) {
 	h.swept.Do(func() { sweepDir(h.fd, time.Now()) })
@@ -71,7 +72,7 @@ func removeLeftover(dirfd int, name string) bool {
 	}
 	defer closeQuietly(fd)
 	var st, named unix.Stat_t
-	if fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Geteuid() {
+	if fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || !mayBeOurs(&st) {
 		return false
 	}
 	if uninterrupted(func() error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) }) != nil {
@@ -87,8 +88,13 @@ func removeLeftover(dirfd int, name string) bool {
 func removeLeftoverLink(dirfd int, name string, now time.Time) {
 	var st unix.Stat_t
 	if fstatat(dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK ||
-		int(st.Uid) != os.Geteuid() || now.UnixNano()-nanoseconds(st.Ctim) < int64(leftoverLinkAge) {
+		!mayBeOurs(&st) || now.UnixNano()-nanoseconds(st.Ctim) < int64(leftoverLinkAge) {
 		return
 	}
 	_ = unlinkat(dirfd, name)
 }
+
+// mayBeOurs reports whether this user, or root for another, may have made it.
+func mayBeOurs(st *unix.Stat_t) bool { return mayBeOf(os.Geteuid(), st) }
+
+func mayBeOf(euid int, st *unix.Stat_t) bool { return euid == 0 || int(st.Uid) == euid }

@@ -15,7 +15,8 @@ type Published struct {
 // Published tells which file this is. It says nothing of whether Publish went
 // well.
 func (t *Temp) Published() Published {
-	return Published{path: t.path, id: inode{t.dir.dev, t.ino}}
+	// Not its directory's device: overlay file systems give files another one.
+	return Published{path: t.path, id: inode{t.made.Dev, t.made.Ino}}
 }
 
 // Link gives a file that this sink has published another name, in place of a

@@ -58,7 +58,7 @@ type Temp struct {
 	have    uint32       // permission bits it was made with
 	want    uint32       // those it is to have
 	setID   uint32       // and these, where it gets its owner and group
-	owner   unix.Stat_t  // whose it is, by Uid and Gid
+	made    unix.Stat_t  // as it was made; its owner and group are kept up to date
 	written atomic.Int64 // end of the last byte written
 
 	mu    sync.RWMutex // read: writes; write: changes of state
@@ -158,8 +158,7 @@ func (t *Temp) open(mode uint32) (made uint32, ok bool, err error) {
 		err = fstat(fd, &st)
 	}
 	if err == nil && locked && st.Nlink > 0 {
-		t.fd, t.name, t.ino = fd, name, st.Ino
-		t.owner.Uid, t.owner.Gid = st.Uid, st.Gid
+		t.fd, t.name, t.ino, t.made = fd, name, st.Ino, st
 		return st.Mode, true, nil
 	}
 	_ = unlinkat(t.dir.fd, name)
@@ -282,13 +281,13 @@ func (t *Temp) Finish(a *Attributes) error {
 			return opErr("set size of", t.path, err)
 		}
 	}
-	if err := a.chown(&t.owner, func(uid, gid int) error { return unix.Fchown(t.fd, uid, gid) }); err != nil {
+	if err := a.chown(&t.made, func(uid, gid int) error { return unix.Fchown(t.fd, uid, gid) }); err != nil {
 		return opErr("set owner of", t.path, err)
 	}
 	if err := t.applyXattrs(a); err != nil {
 		return opErr("set extended attributes of", t.path, err)
 	}
-	t.want |= a.lent(t.setID, &t.owner)
+	t.want |= a.lent(t.setID, &t.made)
 	if t.have != t.want {
 		if err := fchmod(t.fd, t.want); err != nil {
 			return opErr("set mode of", t.path, err)

@@ -144,6 +144,9 @@ func (a *announcer) ownersOf(f *chunker.Found) (o owners) {
 // where that exists here, else by number.
 func (k *sink) attributesOf(p *planned) *chunker.Attributes {
 	flags := k.params.flags
+	if flags&(flagOwner|flagGroup) == 0 {
+		return nil
+	}
 	named := flags&flagNumericIDs == 0
 	a := &chunker.Attributes{UID: -1, GID: -1}
 	if flags&flagOwner != 0 && p.hasUID {

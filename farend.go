@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"gdrcp/rdma"
@@ -161,29 +162,42 @@ func (c *copying) overSSH(ctx context.Context, p *plan, o xfer.Options) (*xfer.S
 	if o.Transport == "verbs" && len(paths) == 0 {
 		return nil, fmt.Errorf("%w: %s offers no RDMA address: %s", rdma.ErrUnsupported, f.where.host, f.offer.NoRails)
 	}
+	s, connected, err := c.copyOver(within, f, p, o, paths, noTCP)
+	if err != nil && !connected && noTCP == nil && o.Transport != "verbs" && within.Err() == nil && errors.As(err, new(*rdma.OpError)) {
+		// Who answered was somebody else.
+		noTCP = fmt.Errorf("no other address of %s reached: %s", f.where.host, lineOf(err))
+		s, _, err = c.copyOver(within, f, p, o, nil, noTCP)
+	}
+	return s, f.reason(ctx, err)
+}
+
+// copyOver copies by the ways to a far end, and by the pipe where noTCP says why
+// no other address will do.
+func (c *copying) copyOver(ctx context.Context, f *farEnd, p *plan, o xfer.Options, paths []xfer.Path, noTCP error) (s *xfer.Summary, connected bool, err error) {
 	client := c.client()
 	if noTCP != nil {
 		client.TCP = tcp.NewOver(f.Mux)
 		paths = append(paths, xfer.Path{Transport: "tcp", Addr: f.Addr(), Device: pipeDevice})
 	}
+	var stands atomic.Bool
 	report := o.Report
 	o.Report = func(e xfer.Event) {
-		if e.Link != nil {
+		if e.Kind == xfer.EventConnected {
+			stands.Store(true)
 			f.nameLink(e.Link, noTCP)
 		}
 		report(e)
 	}
 	ep := xfer.Endpoint{Host: f.where.host, Key: f.key, Paths: paths}
-	var s *xfer.Summary
 	if p.push {
-		s, err = client.Push(within, p.sources, ep, remote.AtHome(p.dst, f.offer.Home), o)
+		s, err = client.Push(ctx, p.sources, ep, remote.AtHome(p.dst, f.offer.Home), o)
 	} else {
-		s, err = client.Pull(within, ep, f.sources(), p.dst, o)
+		s, err = client.Pull(ctx, ep, f.sources(), p.dst, o)
 	}
 	if s != nil {
 		f.nameLink(&s.Link, noTCP)
 	}
-	return s, f.reason(ctx, err)
+	return s, stands.Load(), err
 }
 
 // nameLink puts the host in the place of the address that stands for the pipe.

@@ -15,8 +15,8 @@ const (
 	// reachTimeout is when an address that has not answered is given up.
 	reachTimeout = 3 * time.Second
 	// fasterTimeout is how long faster addresses are waited for once one has
-	// answered.
-	fasterTimeout = 200 * time.Millisecond
+	// answered, beside as long as that took, three times.
+	fasterTimeout = 10 * time.Millisecond
 	// MaxAddresses bounds what a far end may offer.
 	MaxAddresses = 64
 )
@@ -43,6 +43,7 @@ func Reach(ctx context.Context, addrs []Address) (reached []Address, problem err
 	for i, a := range addrs {
 		go func() { results <- result{i, touch(ctx, a.Addr)} }()
 	}
+	begun := time.Now()
 	var indices []int
 	var problems []error
 	enough := make(<-chan time.Time)
@@ -54,7 +55,7 @@ func Reach(ctx context.Context, addrs []Address) (reached []Address, problem err
 				continue
 			}
 			if len(indices) == 0 {
-				enough = time.After(fasterTimeout)
+				enough = time.After(fasterTimeout + 3*time.Since(begun))
 			}
 			indices = append(indices, r.index)
 			continue

@@ -2,6 +2,8 @@ package ssh
 
 import (
 	"encoding/json"
+	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -153,4 +155,47 @@ func TestNoOtherPort(t *testing.T) {
 	same(t, tree, filepath.Join(here.dir, "back"))
 	here.run(t, "-r", "--require", "verbs", "tree", "node2:"+there+"/again").want(t, 5)
 	here.run(t, "-r", "--transport", "verbs", "tree", "node2:"+there+"/again").want(t, 5).says(t, "node2 offers no RDMA address: no RDMA device there")
+}
+
+// strangeNetwork is the program in a network of its own that has nothing but
+// loopback, with two ports to choose from.
+func strangeNetwork(t *testing.T, firstPort int) func(*testing.T, string) {
+	t.Helper()
+	prepare := fmt.Sprintf("ip link set lo up && echo %d %d >/proc/sys/net/ipv4/ip_local_port_range", firstPort, firstPort+1)
+	if out, err := exec.Command("unshare", "-n", "sh", "-c", prepare).CombinedOutput(); err != nil {
+		t.Skipf("cannot make a network whose ports are known: %v %s (needs root, and iproute2)", err, out)
+	}
+	return script(`export gdrcp; exec unshare -n sh -c '` + prepare + ` && exec "$gdrcp" "$@"' sh "$@"`)
+}
+
+// TestAddressesOfSomebodyElse: what the far end offers leads somewhere else
+// from here, to nobody or to a stranger.
+func TestAddressesOfSomebodyElse(t *testing.T) {
+	t.Parallel()
+	port := freePort(t) &^ 1 // an even one comes first
+	far := newHost(t, "node2", strangeNetwork(t, port))
+	here := newClient(t, far)
+	f, there := filepath.Join(here.dir, "f"), t.TempDir()
+	makeFile(t, f, 3<<20)
+	here.run(t, "f", "node2:"+there+"/f").want(t, 0).says(t, "gdrcp: using tcp over ssh: no other address of node2 reached: ")
+	same(t, f, there+"/f")
+	for p := port; p <= port+1; p++ {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p))
+		if err != nil {
+			t.Skipf("somebody else has the port: %v", err)
+		}
+		defer l.Close()
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = c.Write([]byte("220 this is another service\r\n")) // the other end finds out
+				c.Close()
+			}
+		}()
+	}
+	here.run(t, "node2:"+there+"/f", "back").want(t, 0).says(t, "gdrcp: using tcp over ssh: no other address of node2 reached: ").says(t, "does not speak gdrcp's protocol")
+	same(t, f, filepath.Join(here.dir, "back"))
 }

@@ -162,6 +162,7 @@ func TestInterrupt(t *testing.T) {
 
 // TestOriginDies: nobody says goodbye.
 func TestOriginDies(t *testing.T) {
+	t.Parallel()
 	s := startSlow(t, true, direct)
 	if err := s.process.Kill(); err != nil {
 		t.Fatal(err)
@@ -171,6 +172,7 @@ func TestOriginDies(t *testing.T) {
 
 // TestFarEndDies: this end's files are not left half-made.
 func TestFarEndDies(t *testing.T) {
+	t.Parallel()
 	s := startSlow(t, false, direct)
 	if err := syscall.Kill(s.farPID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -179,4 +181,34 @@ func TestFarEndDies(t *testing.T) {
 	if s.exitCode != 1 || !strings.Contains(s.errs.String(), "the connection by the remote shell ended") {
 		t.Errorf("exit code %d: %s", s.exitCode, s.errs)
 	}
+}
+
+// TestSecretsStayInThePipe: what everybody on the far host can read of the far
+// end, and of ssh here, is which program runs.
+func TestSecretsStayInThePipe(t *testing.T) {
+	t.Parallel()
+	s := startSlow(t, true, direct)
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", s.farPID))
+	if err != nil || string(line) != binary+"\x00far-end\x00" {
+		t.Errorf("the far end runs as %q, %v", line, err)
+	}
+	line, err = os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", s.sshPID))
+	if err != nil || !strings.HasSuffix(string(line), "\x00node2\x00gdrcp\x00far-end\x00") {
+		t.Errorf("ssh runs as %q, %v", line, err)
+	}
+	for _, pid := range []int{s.farPID, s.sshPID} {
+		environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for v := range strings.SplitSeq(string(environ), "\x00") {
+			if name, value, _ := strings.Cut(v, "="); strings.HasPrefix(name, "GDRCP_") && name != "GDRCP_RSH" && name != "GDRCP_BINARY" {
+				t.Errorf("process %d has %s=%s", pid, name, value)
+			}
+		}
+	}
+	if err := s.process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	s.gone(t)
 }

@@ -1,10 +1,13 @@
 package ssh
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"testing"
 )
 
@@ -32,6 +35,14 @@ func testMain(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	// Most of the time is waiting. -parallel overrides.
+	flag.Parse()
+	if atOnce := flag.Lookup("test.parallel").Value; atOnce.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		if err := atOnce.Set("8"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
 	return m.Run()
 }
 
@@ -45,8 +56,22 @@ func missing() string {
 	return ""
 }
 
+// noteSources has go test see that the result depends on the program, which the
+// tests do not import: it notes which files of the module a test looks at.
+func noteSources() error {
+	return filepath.WalkDir("../..", func(path string, d os.DirEntry, err error) error {
+		if err == nil && filepath.Ext(path) == ".go" {
+			_, err = os.Stat(path)
+		}
+		return err
+	})
+}
+
 // prepare builds the program and makes the keys.
 func prepare(dir string) error {
+	if err := noteSources(); err != nil {
+		return err
+	}
 	binary, keys = filepath.Join(dir, "bin", "gdrcp"), filepath.Join(dir, "keys")
 	for _, d := range []string{filepath.Dir(binary), keys} {
 		if err := os.Mkdir(d, 0o755); err != nil {

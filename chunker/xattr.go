@@ -222,15 +222,28 @@ func (s *Sink) keepsXattr(name string) bool {
 	return os.Geteuid() == 0 && !isSystemXattr(name) && (name != "security.capability" || s.opt.Root == nil)
 }
 
-// setXattrs gives a file the attributes that it is to have. What is not the
-// users' namespace and may not be set here, as in a container, is left out.
+// isLeftOut reports whether an attribute that cannot be set is no error: outside
+// the users' namespace one that this process may not set, as in a container, and
+// a security module's where that, or its rules, are not the source's.
+func isLeftOut(name string, err error) bool {
+	switch {
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return !strings.HasPrefix(name, "user.")
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
+		return strings.HasPrefix(name, "security.")
+	}
+	return false
+}
+
+// setXattrs gives a file the attributes that it is to have, but for those that
+// are left out.
 func (s *Sink) setXattrs(c xattrCalls, x Xattrs) error {
 	for name, value := range x.all() {
 		if !s.keepsXattr(name) {
 			continue
 		}
 		err := uninterrupted(func() error { return c.set(name, value) })
-		if (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES)) && !strings.HasPrefix(name, "user.") {
+		if isLeftOut(name, err) {
 			continue
 		}
 		// Some file systems have a block for all of a file's attributes: that

@@ -166,12 +166,27 @@ func TestXattrsOfOthers(t *testing.T) {
 	})
 }
 
-// A file whose attributes do not fit its file system is no full disk.
-func TestXattrsWithoutRoom(t *testing.T) {
+// An attribute that cannot be set is an error where the user would miss it. That
+// there is no room for it is no full disk, which would end the copy.
+func TestXattrsThatCannotBeSet(t *testing.T) {
 	s := sinkInto(t, t.TempDir(), SinkOptions{Keep: Keep{Xattrs: true}})
-	set := xattrCalls{set: func(string, []byte) error { return unix.ENOSPC }}
-	if err := s.setXattrs(set, encodeXattrs(map[string]string{"user.a": "v"})); err == nil || errors.Is(opErr("x", "y", err), ErrNoSpace) {
-		t.Errorf("%v", err)
+	for _, c := range []struct {
+		name string
+		err  error
+		bad  bool
+	}{
+		{"user.a", unix.ENOSPC, true}, {"user.a", unix.EPERM, true}, {"user.a", unix.EACCES, true}, {"user.a", unix.EOPNOTSUPP, true},
+		{"trusted.a", unix.EPERM, false}, {"trusted.a", unix.EOPNOTSUPP, true}, {"security.selinux", unix.EACCES, false},
+		{"security.selinux", unix.EINVAL, false}, {"security.selinux", unix.EOPNOTSUPP, false}, {"security.selinux", unix.EIO, true},
+	} {
+		if os.Geteuid() != 0 && !strings.HasPrefix(c.name, "user.") {
+			continue // not set at all
+		}
+		set := xattrCalls{set: func(string, []byte) error { return c.err }}
+		err := s.setXattrs(set, encodeXattrs(map[string]string{c.name: "v"}))
+		if (err != nil) != c.bad || errors.Is(opErr("set", "x", err), ErrNoSpace) {
+			t.Errorf("%s, %v: %v", c.name, c.err, err)
+		}
 	}
 }
 

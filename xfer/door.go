@@ -26,6 +26,7 @@ type door struct {
 
 	posted, left uint64 // messages
 	heard        [][]byte
+	ended        error // the connection is dead
 }
 
 // The messages at a door, after the handshake, by their first byte. They are
@@ -58,6 +59,9 @@ func doorConfig(receives int) rdma.RailConfig {
 
 // wait takes what has happened at the door, at least one thing.
 func (d *door) wait(ctx context.Context) error {
+	if d.ended != nil {
+		return d.ended
+	}
 	var cs [doorDepth]rdma.Completion
 	n, err := d.rail.Wait(ctx, cs[:])
 	if err != nil {
@@ -70,7 +74,7 @@ func (d *door) wait(ctx context.Context) error {
 		case rdma.Message:
 			d.heard = append(d.heard, append([]byte(nil), c.Msg...))
 		case rdma.Closed:
-			return c.Err
+			d.ended = c.Err // what came before it may be its reason
 		default:
 			return fmt.Errorf("%w: an immediate at the door", ErrProtocol)
 		}

@@ -3,7 +3,6 @@ package xfer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -13,9 +12,10 @@ import (
 
 // caller is a client that has proven which key it has.
 type caller struct {
-	peer  string
-	key   string
-	trust *trust.Session
+	peer   string
+	key    string
+	secret trust.Secret // that it proved to have
+	trust  *trust.Session
 }
 
 // hosted is a session that was admitted. Its queue pairs join it by their
@@ -25,8 +25,12 @@ type hosted struct {
 	id         [16]byte
 	admission  Admission
 	limit      limits
+	ofKey      *Limiter // shared by the key's sessions
 	chunkBytes int
 	terms
+	// ctx ends the session and all that is on the way to it; end says why.
+	ctx context.Context
+	end context.CancelCauseFunc
 
 	// Guarded by Server.mu. users are the door and, once it is being made, the
 	// first queue pair's session: with the last of them everything is given back.
@@ -42,14 +46,6 @@ type hosted struct {
 	giveBack []func()
 }
 
-// errNoPlace is a session that is not admitted, and why.
-type errNoPlace struct {
-	code rdma.RejectCode
-	why  string
-}
-
-func (e *errNoPlace) Error() string { return e.why }
-
 // maxTries bounds the epochs of a session's first queue pair: the addresses
 // that a client may try.
 const maxTries = 2 * maxRails
@@ -61,7 +57,7 @@ const joinWait = 60 * time.Second
 // admit makes room for a session and tells the client, or says why there is
 // none; then it waits until the session runs.
 func (v *Server) admit(ctx context.Context, d *door, c *caller, pre *preamble) {
-	h, err := v.makeRoom(c, pre)
+	h, err := v.awaitRoom(ctx, d, c, pre)
 	var no *errNoPlace
 	if errors.As(err, &no) {
 		v.log(SessionEnd{Peer: c.peer, Key: c.key, What: "connection", Err: err})
@@ -76,7 +72,7 @@ func (v *Server) admit(ctx context.Context, d *door, c *caller, pre *preamble) {
 		v.log(SessionEnd{Peer: c.peer, Key: c.key, What: "connection", Err: err})
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, joinWait)
+	ctx, cancel := context.WithTimeout(h.ctx, joinWait)
 	defer cancel()
 	gone := make(chan struct{})
 	go func() { // ends with the door's connection, or ctx
@@ -98,72 +94,6 @@ func (v *Server) tellLast(ctx context.Context, d *door, kind byte, body []byte) 
 	defer cancel()
 	if d.say(ctx, kind, body) == nil {
 		_, _ = d.take(ctx)
-	}
-}
-
-// makeRoom books a place and a ring for a session.
-func (v *Server) makeRoom(c *caller, pre *preamble) (*hosted, error) {
-	a, ok := v.cfg.Keys.Find(c.key)
-	if !ok {
-		return nil, &errNoPlace{rdma.RejectUnknown, "the key is not valid any more"}
-	}
-	qps := min(int(pre.qps), MaxQPs)
-	chunkBytes := min(int(pre.chunkKiB), MaxChunkBytes>>10) << 10
-	slots := max(1, min(int(pre.slots), MaxSlots, MaxRingBytes/chunkBytes))
-	limit := limitsOf(v.cfg.Limit, NewLimiter(a.BytesPerSecond))
-	slots = limit.slots(slots, chunkBytes)
-	h := &hosted{
-		caller: *c, id: pre.session, admission: a, limit: limit, chunkBytes: chunkBytes, users: 1, spent: make(map[trust.Lane]bool), arrived: make(chan struct{}),
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.load.Sessions >= v.cfg.MaxSessions {
-		return nil, &errNoPlace{rdma.RejectBusy, fmt.Sprintf("%d sessions are running, and it takes no more", v.load.Sessions)}
-	}
-	if n := v.sessionsOf(c.key); a.MaxSessions > 0 && n >= a.MaxSessions {
-		return nil, &errNoPlace{rdma.RejectBusy, fmt.Sprintf("%d sessions with this key are running, and it takes no more", n)}
-	}
-	if v.sessions[h.id] != nil {
-		return nil, &errNoPlace{rdma.RejectUnknown, "a session id that is in use"}
-	}
-	slots, giveBack := v.takeRingLocked(qps, slots, chunkBytes)
-	if slots == 0 {
-		return nil, &errNoPlace{rdma.RejectResources, fmt.Sprintf("the rings of all sessions have %d MiB", MaxServerRingBytes>>20)}
-	}
-	h.terms = terms{slots, qps}
-	h.giveBack = append(h.giveBack, giveBack)
-	v.sessions[h.id] = h
-	v.addLoad(Load{Sessions: 1}, 1)
-	v.addLoad(Load{Slots: slots}, 1)
-	return h, nil
-}
-
-// sessionsOf counts the sessions with a key. v.mu is held.
-func (v *Server) sessionsOf(key string) (n int) {
-	for _, h := range v.sessions {
-		if h.key == key {
-			n++
-		}
-	}
-	return n
-}
-
-// leave ends one use of a session's place, and with the last gives it back.
-func (v *Server) leave(h *hosted) {
-	v.mu.Lock()
-	h.users--
-	last := h.users == 0
-	if last {
-		delete(v.sessions, h.id)
-		v.addLoad(Load{Slots: h.slots}, -1)
-		v.addLoad(Load{Sessions: 1}, -1)
-	}
-	v.mu.Unlock()
-	if !last {
-		return
-	}
-	for _, f := range h.giveBack {
-		f()
 	}
 }
 
@@ -194,7 +124,7 @@ func (v *Server) tellGrant(ctx context.Context, d *door, h *hosted) error {
 func (v *Server) join(ctx context.Context, p rdma.Provider, req rdma.Request, h *hosted, l trust.Lane) {
 	if l.QP == 0 {
 		defer v.leave(h)
-		v.begin(ctx, p, req, h, l)
+		v.begin(h.ctx, p, req, h, l)
 		return
 	}
 	conn, err := req.Accept(ctx, h.session.rail)

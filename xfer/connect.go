@@ -229,12 +229,15 @@ func (c *Client) knockTCP(ctx context.Context, addrs []netip.AddrPort, key trust
 		err error
 	}
 	results := make(chan result)
+	// A server that has no room is not asked at its other addresses: each would
+	// wait, and get, a place of its own.
+	waits := make(chan struct{}, len(addrs))
 	begun, ended := 0, 0
 	begin := func() {
 		addr := addrs[begun]
 		begun++
 		go func() {
-			a, err := c.knock(ctx, c.TCP, "tcp", addr, key, o)
+			a, err := c.knock(ctx, c.TCP, "tcp", addr, key, o, func() { waits <- struct{}{} })
 			results <- result{a, err}
 		}()
 	}
@@ -250,6 +253,8 @@ func (c *Client) knockTCP(ctx context.Context, addrs []netip.AddrPort, key trust
 			if more {
 				begin()
 			}
+		case <-waits:
+			addrs = addrs[:begun]
 		case r := <-results:
 			ended++
 			switch {
@@ -279,7 +284,7 @@ func (c *Client) knockTCP(ctx context.Context, addrs []netip.AddrPort, key trust
 func (c *Client) byVerbs(ctx context.Context, rails []railAddr, key trust.Key, o *Options) (*dialed, error) {
 	var d *dialed
 	err := c.overVerbs(ctx, rails, o, func(device string, r railAddr) error {
-		a, err := c.knock(ctx, c.Verbs, device, r.addr, key, o)
+		a, err := c.knock(ctx, c.Verbs, device, r.addr, key, o, func() {})
 		if err != nil {
 			return err
 		}

@@ -52,7 +52,7 @@ func (i *intruder) admitted(qps int) *admitted {
 	i.Helper()
 	o := i.w.options()
 	o.QPs = qps
-	a, err := knockOnce(i.Context(), i.w.provider, i.w.device(i.T, i.addr), i.addr, testKey, o)
+	a, err := knockOnce(i.Context(), i.w.provider, i.w.device(i.T, i.addr), i.addr, testKey, o, func() {})
 	if err != nil {
 		i.Fatal(err)
 	}

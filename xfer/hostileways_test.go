@@ -81,7 +81,14 @@ func (w hostileWay) serve(t *testing.T, change ...func(*ServerConfig)) (root str
 	for _, c := range change {
 		c(&cfg)
 	}
-	v := NewServer(cfg)
+	_, addr := w.running(t, cfg)
+	return root, addr, ends
+}
+
+// running is a server that serves until the test ends.
+func (w hostileWay) running(t *testing.T, cfg ServerConfig) (v *Server, addr netip.AddrPort) {
+	t.Helper()
+	v = NewServer(cfg)
 	addr, err := v.Listen(w.provider, netip.AddrPortFrom(w.addr, 0), rdma.Device{})
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +104,7 @@ func (w hostileWay) serve(t *testing.T, change ...func(*ServerConfig)) (root str
 			t.Error("the server hangs")
 		}
 	})
-	return root, addr, ends
+	return v, addr
 }
 
 // options are a client's.

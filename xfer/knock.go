@@ -54,8 +54,9 @@ var errUnheard = fmt.Errorf("%w: it closed the connection", trust.ErrRefused)
 
 // knock proves to the server at addr that this end has the key, and waits for
 // what it grants. Strangers can crowd a server's door, which then closes on some
-// of those who come, whoever they are: it is worth another try.
-func (c *Client) knock(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, key trust.Key, o *Options) (a *admitted, err error) {
+// of those who come, whoever they are: it is worth another try. waits
+// is called, once at most, when there is no room yet.
+func (c *Client) knock(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, key trust.Key, o *Options, waits func()) (a *admitted, err error) {
 	for i := range maxKnocks {
 		if i > 0 {
 			// By chance, so that several do not come together again.
@@ -66,7 +67,7 @@ func (c *Client) knock(ctx context.Context, p rdma.Provider, device string, addr
 				return nil, err
 			}
 		}
-		if a, err = knockOnce(ctx, p, device, addr, key, o); err == nil || !isCrowded(err) {
+		if a, err = knockOnce(ctx, p, device, addr, key, o, waits); err == nil || !isCrowded(err) {
 			return a, err
 		}
 	}
@@ -81,11 +82,11 @@ func isCrowded(err error) bool {
 }
 
 // knockOnce is one try of knock.
-func knockOnce(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, key trust.Key, o *Options) (*admitted, error) {
+func knockOnce(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, key trust.Key, o *Options, waits func()) (*admitted, error) {
 	a := &admitted{door: &door{}, provider: p, device: device, at: addr}
 	err := a.dial(ctx, key, o)
 	if err == nil {
-		err = a.await(ctx, o)
+		err = a.await(ctx, o, waits)
 	}
 	if err != nil {
 		return nil, errors.Join(err, a.close())
@@ -136,8 +137,10 @@ func (a *admitted) prove(ctx context.Context, opening []byte, key trust.Key, o *
 	return a.say(ctx, doorProof, nil)
 }
 
-// await takes the server's answers up to its grant.
-func (a *admitted) await(ctx context.Context, o *Options) error {
+// await takes the server's answers up to its grant. That it has no room yet is
+// told once, however often it says so.
+func (a *admitted) await(ctx context.Context, o *Options, waits func()) error {
+	told := false
 	for {
 		kind, body, err := a.hearSoon(ctx, o)
 		if err != nil {
@@ -145,7 +148,11 @@ func (a *admitted) await(ctx context.Context, o *Options) error {
 		}
 		switch kind {
 		case doorWait:
-			o.report(Event{Kind: EventWaiting, Text: Printable(string(body))})
+			if !told {
+				waits()
+				o.report(Event{Kind: EventWaiting, Text: Printable(string(body))})
+			}
+			told = true
 		case doorRail:
 			r, why, ok := decodeRail(body)
 			if why != "" {

@@ -26,28 +26,12 @@ func (v *Server) bear(l Load, sign int) {
 	v.addLoad(l, sign)
 }
 
-// takeRingLocked takes a session's ring and message buffers off what is left for
-// all of them: with fewer slots where it is little, and none where it is too
-// little.
-func (v *Server) takeRingLocked(qps, slots, chunkBytes int) (taken int, giveBack func()) {
-	n := int64(0)
-	for taken = slots; taken > 0; taken-- {
-		if n = ringBytes(qps, taken, chunkBytes); n <= MaxServerRingBytes-v.ringBytes {
-			break
-		}
-	}
-	if taken == 0 {
-		return 0, nil
-	}
-	return taken, v.bookLocked(n)
-}
-
 // bookLocked takes n bytes off what all sessions have, until they are given back.
 func (v *Server) bookLocked(n int64) (giveBack func()) {
-	v.ringBytes += n
+	v.memory += n
 	return func() {
 		v.mu.Lock()
-		v.ringBytes -= n
+		v.memory -= n
 		v.mu.Unlock()
 	}
 }
@@ -61,8 +45,8 @@ func (v *Server) takeBounces(s *session) (giveBack func(), err error) {
 	n := int64(deviceWorkers()*bouncesPerWorker) * int64(s.params.chunkBytes)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if n > MaxServerRingBytes-v.ringBytes {
-		return func() {}, fmt.Errorf("slots in GPU memory need %d MiB of the host's beside, and all sessions may have %d MiB together", n>>20, MaxServerRingBytes>>20)
+	if n > v.cfg.MaxMemory-v.memory {
+		return func() {}, fmt.Errorf("slots in GPU memory need %d MiB of the host's beside, and all sessions may have %d MiB together", n>>20, v.cfg.MaxMemory>>20)
 	}
 	return v.bookLocked(n), nil
 }

@@ -19,8 +19,10 @@ const (
 	MaxQPs            = 16
 	// MaxRingBytes bounds one end's ring.
 	MaxRingBytes = 1 << 30
-	// MaxServerRingBytes bounds the rings of all sessions of a server.
-	MaxServerRingBytes = 4 << 30
+	// DefaultMaxMemory bounds the rings and buffers of all sessions of a server.
+	DefaultMaxMemory = 4 << 30
+	// defaultMaxWait is how long a client waits for others to end.
+	defaultMaxWait = 30 * time.Second
 	// MaxCompressedChunkBytes bounds chunks that are compressed: each worker
 	// needs as much again to unpack them.
 	MaxCompressedChunkBytes = 8 << 20

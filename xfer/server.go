@@ -1,6 +1,7 @@
 package xfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,9 +20,14 @@ import (
 type ServerConfig struct {
 	// Keys knows who may come, and to what.
 	Keys Keyring
-	// MaxSessions is how many clients are served at once (64); one more is
-	// told to come again.
+	// MaxSessions is how many clients are served at once (64).
 	MaxSessions int
+	// MaxMemory bounds the rings and buffers of all sessions, in bytes
+	// (DefaultMaxMemory). Where little is left a session gets fewer slots.
+	MaxMemory int64
+	// MaxWait is how long a client waits for others to end where it would exceed
+	// a bound (30 s); then it is told to come again. Negative: at once.
+	MaxWait time.Duration
 	// NoRails is what a client is told where the server listens on no device;
 	// empty, the error of the first that it could not listen on.
 	NoRails string
@@ -61,7 +67,10 @@ type Server struct {
 	strangers strangers
 	refusals  chan struct{} // a token for each that is under way
 	load      Load
-	ringBytes int64 // of all sessions
+	memory    int64         // of all sessions' rings and buffers
+	freed     chan struct{} // closed, and made anew, when a session has ended
+	waiting   int
+	waitingOf map[string]int // by key
 	listening atomic.Int64
 }
 
@@ -80,7 +89,11 @@ func NewServer(cfg ServerConfig) *Server {
 	if cfg.Timeouts == (Timeouts{}) {
 		cfg.Timeouts = DefaultTimeouts()
 	}
-	return &Server{cfg: cfg, sessions: make(map[[16]byte]*hosted), refusals: make(chan struct{}, maxRefusing)}
+	cfg.MaxMemory = cmp.Or(cfg.MaxMemory, DefaultMaxMemory)
+	cfg.MaxWait = cmp.Or(cfg.MaxWait, defaultMaxWait)
+	return &Server{
+		cfg: cfg, sessions: make(map[[16]byte]*hosted), refusals: make(chan struct{}, maxRefusing), freed: make(chan struct{}), waitingOf: make(map[string]int),
+	}
 }
 
 // Listen begins to listen at addr; device, for verbs, is whose address that

@@ -8,20 +8,20 @@ func TestRingsOfAllSessionsAreBounded(t *testing.T) {
 	var back []func()
 	total, least := int64(0), MaxSlots
 	for {
-		slots, giveBack := v.takeRingLocked(MaxQPs, MaxSlots, 4<<20)
-		if slots == 0 {
+		slots, giveBack, no := v.takeRingLocked(MaxQPs, MaxSlots, 4<<20)
+		if no != nil {
 			break
 		}
 		least, total = min(least, slots), total+ringBytes(MaxQPs, slots, 4<<20)
 		back = append(back, giveBack)
 	}
-	if total != v.ringBytes || total > MaxServerRingBytes || total < MaxServerRingBytes-ringBytes(MaxQPs, 1, 4<<20) || least == MaxSlots {
-		t.Errorf("%d sessions take %d bytes, booked are %d; the last had %d slots", len(back), total, v.ringBytes, least)
+	if total != v.memory || total > DefaultMaxMemory || total < DefaultMaxMemory-ringBytes(MaxQPs, leastSlots, 4<<20) || least == MaxSlots {
+		t.Errorf("%d sessions take %d bytes, booked are %d; the last had %d slots", len(back), total, v.memory, least)
 	}
 	for _, f := range back {
 		f()
 	}
-	if v.ringBytes != 0 {
-		t.Errorf("%d bytes did not come back", v.ringBytes)
+	if v.memory != 0 {
+		t.Errorf("%d bytes did not come back", v.memory)
 	}
 }

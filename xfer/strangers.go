@@ -197,25 +197,29 @@ func (v *Server) answer(ctx, known context.Context, p rdma.Provider, req rdma.Re
 		v.logStranger(peer, err)
 		return
 	}
-	id, ts, err := v.hearProof(timed, d, st, req.PrivateData()[:rdma.MaxPrivateDataBytes])
+	c, err := v.hearProof(timed, d, st, req.PrivateData()[:rdma.MaxPrivateDataBytes])
 	if err != nil {
 		v.logStranger(peer, err)
 		return
 	}
 	cancel()
 	v.strangers.settle(st)
-	v.admit(ctx, d, &caller{peer: peer, key: id, trust: ts}, pre)
+	c.peer = peer
+	v.admit(ctx, d, c, pre)
 }
 
 // hearProof runs the server's half of the handshake and waits for the client's
 // proof.
-func (v *Server) hearProof(ctx context.Context, d *door, st *stranger, opening []byte) (id string, ts *trust.Session, err error) {
+func (v *Server) hearProof(ctx context.Context, d *door, st *stranger, opening []byte) (*caller, error) {
 	first, err := d.take(ctx)
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
-	id, answer, ts, err := trust.Answer(first, opening, func(id string) (trust.Secret, bool) {
+	c := &caller{}
+	var answer []byte
+	c.key, answer, c.trust, err = trust.Answer(first, opening, func(id string) (trust.Secret, bool) {
 		a, ok := v.cfg.Keys.Find(id)
+		c.secret = a.Secret
 		return a.Secret, ok
 	})
 	if err != nil {
@@ -224,16 +228,16 @@ func (v *Server) hearProof(ctx context.Context, d *door, st *stranger, opening [
 			_ = d.post(ctx, []byte{0})
 			_ = d.flush(ctx)
 		}
-		return "", nil, err
+		return nil, err
 	}
 	v.strangers.showed(st)
 	if err := d.post(ctx, answer); err != nil {
-		return "", nil, err
+		return nil, err
 	}
-	d.seal, d.open = ts.Door()
+	d.seal, d.open = c.trust.Door()
 	kind, body, err := d.hear(ctx)
 	if err == nil && (kind != doorProof || len(body) != 0) {
 		err = fmt.Errorf("%w: message %d at the door", ErrProtocol, kind)
 	}
-	return id, ts, err
+	return c, err
 }

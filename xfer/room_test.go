@@ -1,0 +1,336 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"gdrcp/rdma"
+	"gdrcp/rdma/tcp"
+	"gdrcp/trust"
+)
+
+// keys are those that a test changes.
+type keys struct {
+	mu sync.Mutex
+	m  map[string]Admission
+}
+
+func (k *keys) Find(id string) (Admission, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	a, ok := k.m[id]
+	return a, ok
+}
+
+func (k *keys) change(f func(m map[string]Admission)) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f(k.m)
+}
+
+// otherKey is a second one beside testKey.
+var otherKey = trust.Key{ID: "other", Secret: trust.Secret{9, 9}}
+
+// twoKeys opens root to both.
+func twoKeys(root string) *keys {
+	return &keys{m: map[string]Admission{
+		testKey.ID:  {Secret: testKey.Secret, Root: root},
+		otherKey.ID: {Secret: otherKey.Secret, Root: root},
+	}}
+}
+
+// request makes room as a client would ask for it.
+func request(v *Server, key trust.Key, n byte, slots int) (*hosted, <-chan struct{}, error) {
+	c := &caller{peer: "peer", key: key.ID, secret: key.Secret}
+	return v.makeRoom(context.Background(), c, &preamble{qps: 1, slots: uint16(slots), chunkKiB: 1024, session: [16]byte{n}})
+}
+
+// refused checks that a session is refused with a code, and whether it may pass.
+func refused(t *testing.T, freed <-chan struct{}, err error, code rdma.RejectCode, passing bool) {
+	t.Helper()
+	var no *errNoPlace
+	if !errors.As(err, &no) || no.code != code || no.passing != passing || (freed != nil) != passing {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestRoomOfAKey(t *testing.T) {
+	k := twoKeys("/")
+	k.change(func(m map[string]Admission) {
+		m["test"] = Admission{Secret: testKey.Secret, Root: "/", MaxSessions: 2, BytesPerSecond: 64 << 20}
+	})
+	v := NewServer(ServerConfig{Keys: k, MaxSessions: 3})
+	a, _, err := request(v, testKey, 1, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, _, err := request(v, testKey, 2, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.ofKey == nil || a.ofKey != b.ofKey || a.ofKey.BytesPerSecond() != 64<<20 {
+		t.Error("the sessions of a key do not share its rate")
+	}
+	_, freed, err := request(v, testKey, 3, 4)
+	refused(t, freed, err, rdma.RejectBusy, true)
+	c, _, err := request(v, otherKey, 3, 4)
+	if err != nil || c.ofKey != nil {
+		t.Fatalf("another key: %v", err)
+	}
+	_, freed, err = request(v, otherKey, 4, 4)
+	refused(t, freed, err, rdma.RejectBusy, true)
+	select {
+	case <-freed:
+		t.Error("room where there is none")
+	default:
+	}
+	v.leave(b)
+	select {
+	case <-freed:
+	default:
+		t.Error("nobody is told of the room that there is")
+	}
+	if _, _, err := request(v, otherKey, 4, 4); err != nil {
+		t.Error(err)
+	}
+	_, freed, err = request(v, trust.Key{ID: "test", Secret: trust.Secret{7}}, 5, 4)
+	refused(t, freed, err, rdma.RejectUnknown, false)
+	_, freed, err = request(v, trust.Key{ID: "none"}, 5, 4)
+	refused(t, freed, err, rdma.RejectUnknown, false)
+}
+
+func TestSmallerRings(t *testing.T) {
+	v := NewServer(ServerConfig{Keys: twoKeys("/"), MaxMemory: ringBytes(1, 16, 1<<20) + ringBytes(1, 5, 1<<20)})
+	for i, want := range []int{16, 5} {
+		if h, _, err := request(v, testKey, byte(i), 16); err != nil || h.slots != want {
+			t.Fatalf("%+v, %v; want %d slots", h, err, want)
+		}
+	}
+	_, freed, err := request(v, testKey, 9, 16)
+	refused(t, freed, err, rdma.RejectResources, true)
+	// What would not fit even alone is not waited for.
+	small := NewServer(ServerConfig{Keys: twoKeys("/"), MaxMemory: ringBytes(1, 2, 1<<20) - 1})
+	_, freed, err = request(small, testKey, 1, 16)
+	refused(t, freed, err, rdma.RejectResources, false)
+	if h, _, err := request(small, testKey, 1, 1); err != nil || h.slots != 1 {
+		t.Errorf("a ring of one slot, as asked for: %v", err)
+	}
+}
+
+// holding is a copy that a test holds up.
+type holding struct {
+	release func()
+	done    chan error
+}
+
+// hold starts a pull and returns when it has its place.
+func hold(t *testing.T, ep Endpoint) *holding {
+	t.Helper()
+	in, out := make(chan struct{}), make(chan struct{})
+	h := &holding{release: sync.OnceFunc(func() { close(out) }), done: make(chan error, 1)}
+	o := Options{Transport: "tcp", Timeouts: shortTimeouts(), Report: func(e Event) {
+		if e.Kind == EventConnected {
+			close(in)
+			<-out
+		}
+	}}
+	dir := t.TempDir()
+	go func() {
+		_, err := (&Client{TCP: tcp.New()}).Pull(t.Context(), ep, []string{"a"}, dir, o)
+		h.done <- err
+	}()
+	t.Cleanup(h.release)
+	select {
+	case <-in:
+	case err := <-h.done:
+		t.Fatal(err)
+	}
+	return h
+}
+
+// comer is a client that comes when others are there, and the waits that it was
+// told of. It gives up on a server that says nothing for a second.
+type comer struct {
+	waits chan string
+	done  chan error
+}
+
+func come(ctx context.Context, t *testing.T, ep Endpoint) *comer {
+	t.Helper()
+	c := &comer{waits: make(chan string, 16), done: make(chan error, 1)}
+	times := shortTimeouts()
+	times.Handshake = time.Second
+	o := Options{Transport: "tcp", Timeouts: times, Report: func(e Event) {
+		if e.Kind == EventWaiting {
+			c.waits <- e.Text
+		}
+	}}
+	dir := t.TempDir()
+	go func() {
+		_, err := (&Client{TCP: tcp.New()}).Pull(ctx, ep, []string{"a"}, dir, o)
+		c.done <- err
+	}()
+	return c
+}
+
+// fullServer has room for one session, and that is taken.
+func fullServer(t *testing.T, maxWait time.Duration) (ep Endpoint, h *holding, ends chan SessionEnd) {
+	t.Helper()
+	root, at, ends := hostileServer(t, func(c *ServerConfig) {
+		c.MaxSessions, c.MaxWait, c.Timeouts.Handshake = 1, maxWait, time.Second
+	})
+	if err := os.WriteFile(filepath.Join(root, "a"), []byte("A"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	ep = endpointAt(at)
+	return ep, hold(t, ep), ends
+}
+
+func TestWaitingForRoom(t *testing.T) {
+	t.Parallel()
+	ep, first, _ := fullServer(t, 20*time.Second)
+	second := come(t.Context(), t, ep)
+	if text := <-second.waits; text != "1 sessions are running, and it takes no more; waiting for up to 20s" {
+		t.Errorf("it was told %q", text)
+	}
+	// Longer than a client waits for a server that says nothing.
+	select {
+	case err := <-second.done:
+		t.Fatalf("it did not wait: %v", err)
+	case text := <-second.waits:
+		t.Fatalf("it was told again: %q", text)
+	case <-time.After(2500 * time.Millisecond):
+	}
+	first.release()
+	if err := errors.Join(<-first.done, <-second.done); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWaitingEnds(t *testing.T) {
+	t.Parallel()
+	for _, wait := range []time.Duration{300 * time.Millisecond, -1} {
+		ep, _, ends := fullServer(t, wait)
+		c := come(t.Context(), t, ep)
+		var no *RefusedError
+		if err := <-c.done; !errors.As(err, &no) || no.Code != rdma.RejectBusy || !strings.Contains(err.Error(), "1 sessions are running, and it takes no more") {
+			t.Errorf("%v", err)
+		}
+		if told := len(c.waits) == 1; told != (wait > 0) {
+			t.Errorf("a wait of %v: told of %d", wait, len(c.waits))
+		}
+		if e := <-ends; e.Key != testKey.ID || e.Err == nil {
+			t.Errorf("%+v", e)
+		}
+	}
+}
+
+// Who stops waiting takes no place any more.
+func TestGivingUpWaiting(t *testing.T) {
+	t.Parallel()
+	ep, first, ends := fullServer(t, 0)
+	ctx, cancel := context.WithCancel(t.Context())
+	c := come(ctx, t, ep)
+	<-c.waits
+	cancel()
+	if err := <-c.done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if e := <-ends; e.Err == nil || e.What != "connection" {
+		t.Errorf("%+v", e)
+	}
+	first.release()
+	if err := <-first.done; err != nil {
+		t.Error(err)
+	}
+}
+
+// slowly pushes a file of so many MiB, 4 of them a second, and returns when it
+// has its place.
+func slowly(t *testing.T, ep Endpoint, name string, mebibytes int) (done chan error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, make([]byte, mebibytes<<20), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	began := make(chan struct{})
+	done = make(chan error, 1)
+	o := Options{Transport: "tcp", Timeouts: shortTimeouts(), BytesPerSecond: 4 << 20, Report: func(e Event) {
+		if e.Kind == EventConnected {
+			close(began)
+		}
+	}}
+	go func() {
+		_, err := (&Client{TCP: tcp.New()}).Push(t.Context(), []string{file}, ep, "/", o)
+		done <- err
+	}()
+	select {
+	case <-began:
+	case err := <-done:
+		t.Fatal(err)
+	}
+	return done
+}
+
+// A key that is taken away, or opens something else, ends what it does, and
+// nothing else.
+func TestRevokedKeys(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(a *Admission){
+		"gone":           func(a *Admission) { *a = Admission{} },
+		"another secret": func(a *Admission) { a.Secret = trust.Secret{5} },
+		"another root":   func(a *Admission) { a.Root = "/" },
+		"read-only":      func(a *Admission) { a.ReadOnly = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root := t.TempDir()
+			k := twoKeys(root)
+			v, at := byTCP().running(t, ServerConfig{Keys: k, Timeouts: shortTimeouts()})
+			ep := endpointAt(at)
+			huge := slowly(t, ep, "huge", 200)
+			ep.Key = otherKey
+			small := slowly(t, ep, "small", 2)
+			if n := v.Recheck(); n != 0 {
+				t.Fatalf("%d sessions ended, and no key has changed", n)
+			}
+			k.change(func(m map[string]Admission) {
+				a := m["test"]
+				if change(&a); a == (Admission{}) {
+					delete(m, "test")
+				} else {
+					m["test"] = a
+				}
+			})
+			start := time.Now()
+			if n := v.Recheck(); n != 1 {
+				t.Errorf("%d sessions ended", n)
+			}
+			if err := <-huge; err == nil || !strings.Contains(err.Error(), "the key is not valid any more") {
+				t.Errorf("%v", err)
+			}
+			if took := time.Since(start); took > 10*time.Second {
+				t.Errorf("it went on for %v", took)
+			}
+			if err := <-small; err != nil {
+				t.Errorf("another key: %v", err)
+			}
+			if _, err := os.Stat(root + "/huge"); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("published: %v", err)
+			}
+			if a, ok := k.Find("test"); ok && a.Secret == testKey.Secret {
+				return
+			}
+			_, err := (&Client{TCP: tcp.New()}).Pull(t.Context(), endpointAt(at), []string{"a"}, t.TempDir(), Options{Transport: "tcp"})
+			if !errors.Is(err, trust.ErrRefused) {
+				t.Errorf("the key as it was: %v", err)
+			}
+		})
+	}
+}

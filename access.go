@@ -20,10 +20,14 @@ func keyFileFlag(usage string, to *string) cli.Flag {
 func (p *program) key(file string) (trust.Key, error) {
 	file = cmp.Or(file, p.getenv(keyFileVariable))
 	if file == "" {
-		return trust.Key{}, &hinted{
-			usageError("no key is named: gdrcp serve and its clients prove to each other that they have the same"),
-			"gdrcp key new NAME makes one; --key-file FILE or " + keyFileVariable + " names it, at both ends",
-		}
+		return trust.Key{}, noKey()
 	}
 	return trust.ReadKeyFile(file)
+}
+
+func noKey() error {
+	return &hinted{
+		usageError("no key is named: gdrcp serve and its clients prove to each other that they have the same"),
+		"gdrcp key new NAME makes one; --key-file FILE or " + keyFileVariable + " names it, at both ends",
+	}
 }

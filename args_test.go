@@ -82,7 +82,7 @@ func TestUsageErrors(t *testing.T) {
 		{"manifest create p --piece-size 100K", `--piece-size "100K": not a power of two from 64KiB to 1GiB`},
 		{"manifest create p --json", "--json needs -o FILE: the manifest itself goes to standard output"},
 		{"manifest diff - -", "only one of the manifests can come from standard input"},
-		{"serve", "gdrcp serve needs --root DIR, the directory to serve"},
+		{"serve", "gdrcp serve needs --access-file FILE, or --root DIR and --key-file FILE"},
 		{"serve x --root /", "gdrcp serve takes no operand, and x is one (a file of that name is ./serve)"},
 		{"devices rxe0", "gdrcp devices takes no operand, and rxe0 is one (a file of that name is ./devices)"},
 		{"bench", "gdrcp bench needs one operand: rdma://host[:port] of a gdrcp serve"},

@@ -117,6 +117,9 @@ func (b *benching) measure(ctx context.Context, operands []string) error {
 
 // report says over what the bench runs, once.
 func (b *benching) report(e xfer.Event) {
+	if e.Kind == xfer.EventWaiting {
+		fmt.Fprintf(b.stderr, "gdrcp: waiting: %s\n", e.Text)
+	}
 	if e.Kind != xfer.EventConnected {
 		return
 	}

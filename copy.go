@@ -143,6 +143,8 @@ func (c *copying) reportJSON(e xfer.Event) {
 	switch e.Kind {
 	case xfer.EventConnected:
 		c.events.emit(connectedEvent{"connected", fieldsOf(e.Link)})
+	case xfer.EventWaiting:
+		c.events.emit(waitingEvent{"waiting", e.Text})
 	case xfer.EventMemory:
 		c.events.emit(memoryEventOf(e.Memory, e.Remote))
 	case xfer.EventFile:

@@ -131,8 +131,8 @@ func TestWhatIsTold(t *testing.T) {
 	// The server tells every session in a line, with the same root.
 	r := gdrcp(t, "-rl", s.url("copy"), dir+"/back").want(t, exitOK)
 	root := r.err[strings.Index(r.err, "root xxh3"):]
-	waitFor(t, s.errs, regexp.MustCompile(`gdrcp: 127\.0\.0\.1:\d+: push "/copy": 2 files, 2 directories, 1 link, .*`+root))
-	waitFor(t, s.errs, regexp.MustCompile(`gdrcp: 127\.0\.0\.1:\d+: pull "/copy": 2 files, 2 directories, 1 link, .*`+root))
+	waitFor(t, s.errs, regexp.MustCompile(`gdrcp: test@127\.0\.0\.1:\d+: push "/copy": 2 files, 2 directories, 1 link, .*`+root))
+	waitFor(t, s.errs, regexp.MustCompile(`gdrcp: test@127\.0\.0\.1:\d+: pull "/copy": 2 files, 2 directories, 1 link, .*`+root))
 }
 
 func TestEvents(t *testing.T) {

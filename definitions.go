@@ -135,6 +135,7 @@ func environment() []cmdline.Variable {
 		{Names: []string{"GDRCP_LIBCUDA", "GDRCP_LIBNVML"}, Text: "other files than libcuda.so.1 and libnvidia-ml.so.1"},
 		{Names: []string{"GOGC", "GOMEMLIMIT"}, Text: "as for every Go program; either turns off the bound that gdrcp sets for its heap"},
 		{Names: []string{"GOMAXPROCS"}, Text: "as for every Go program; without it gdrcp takes one processor over RDMA where there are two at most"},
+		{Names: []string{"NOTIFY_SOCKET"}, Text: "where serve tells the service manager that it is ready, reloading or stopping (sd_notify)"},
 		{Names: []string{"TERM"}, Text: "no progress bar where it is dumb"},
 		{Names: []string{"TMPDIR"}, Text: "where names of very large directories are sorted (/tmp)"},
 	}
@@ -152,7 +153,10 @@ func examples(command string) []cmdline.Example {
 			{Text: "Copy only what a manifest of the source says:", Line: "gdrcp -a --manifest checkpoint.manifest checkpoint-4000 rdma://storage/"},
 		}
 	case "serve":
-		return []cmdline.Example{{Text: "Serve a directory to this host, read-only:", Line: "gdrcp serve --root /data/models --read-only --listen localhost --key-file models.key"}}
+		return []cmdline.Example{
+			{Text: "Serve a directory to this host, read-only:", Line: "gdrcp serve --root /data/models --read-only --listen localhost --key-file models.key"},
+			{Text: "Serve what an access file says to whom, 16 clients at a time, and let others wait a minute:", Line: "gdrcp serve --access-file /etc/gdrcp/access --max-sessions 16 --max-wait 60"},
+		}
 	case "manifest create":
 		return []cmdline.Example{{Text: "Write a manifest, compressed:", Line: "gdrcp manifest create -o model.manifest.zst model"}}
 	case "manifest verify":

@@ -204,9 +204,9 @@ func hintOfRejection(code rdma.RejectCode) string {
 	case rdma.RejectVersion:
 		return "install the same version of gdrcp at both ends"
 	case rdma.RejectBusy:
-		return "try again later, or give the server a higher --max-sessions"
+		return "try again later, or give the server a higher --max-sessions, or its access file a higher max-sessions for the key"
 	case rdma.RejectResources:
-		return "a smaller ring may fit: --slots, --chunk-size; the server's log has the reason"
+		return "a smaller ring may fit: --slots, --chunk-size; the server's log has the reason, and --max-memory is its bound"
 	}
 	return ""
 }

@@ -16,6 +16,8 @@ import (
 // one has a field "event"; later versions may add kinds and fields.
 //
 //	event       told                            fields
+//	waiting     where the server has no room    text
+//	            yet, once
 //	connected   once a connection stands        link fields
 //	memory      where an end was asked to have  end ("local" or "remote"), slots fields
 //	            its slots in GPU memory
@@ -101,6 +103,11 @@ func fieldsOf(l *xfer.Link) linkFields {
 type connectedEvent struct {
 	Event string `json:"event"`
 	linkFields
+}
+
+type waitingEvent struct {
+	Event string `json:"event"`
+	Text  string `json:"text"`
 }
 
 type fileEvent struct {

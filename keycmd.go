@@ -88,12 +88,15 @@ func (k *keying) create(_ context.Context, operands []string) error {
 			return errors.Join(err, os.Remove(k.keyFile))
 		}
 	}
-	k.console.line("gdrcp: key %s is in %s: it is for the client, with --key-file or GDRCP_KEY_FILE", id, quoteArg(k.keyFile))
+	k.console.line("gdrcp: key %s is in %s: it is for the client, with --key-file or "+keyFileVariable, id, quoteArg(k.keyFile))
 	return nil
 }
 
 // checkRoot makes --root what the access file can say.
 func (k *keying) checkRoot() (err error) {
+	if k.root != "" && k.accessFile == "" {
+		k.accessFile = k.getenv(accessFileVariable)
+	}
 	limited := k.readOnly || k.maxSessions > 0 || k.bytesPerSecond > 0
 	switch {
 	case k.root != "":
@@ -125,7 +128,7 @@ func (k *keying) list(_ context.Context, operands []string) error {
 		return usageError("gdrcp key list takes no operand, and %s is one", quoteArg(operands[0]))
 	}
 	if k.accessFile == "" {
-		k.accessFile = k.getenv("GDRCP_ACCESS_FILE")
+		k.accessFile = k.getenv(accessFileVariable)
 	}
 	if k.accessFile == "" {
 		return usageError("gdrcp key list needs --access-file FILE")

@@ -23,21 +23,14 @@ var version string
 
 func main() {
 	// The first signal asks for a clean end; then the defaults are back, so
-	// that a second one kills. A terminal that goes away hangs up more than
-	// once, though, and nohup wants none of it.
-	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) {
-		signals = append(signals, syscall.SIGHUP)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), signals...)
-	context.AfterFunc(ctx, func() {
-		signal.Ignore(syscall.SIGHUP)
-		stop()
-	})
+	// that a second one kills.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
 	boundHeap(xfer.Load{Sessions: 1})
 	p := &program{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, started: time.Now(),
 		verbs: newVerbs(), tcp: newTCP(), gpus: openGPUs(), timeouts: xfer.DefaultTimeouts(),
+		catchHangups: catchHangups,
 	}
 	os.Exit(p.run(ctx, os.Args))
 }
@@ -56,6 +49,36 @@ type program struct {
 	given          []string // options of the command line, in the form --name=value
 	// relayed is a copy that another host has asked for; nil elsewhere.
 	relayed *remote.Run
+	// catchHangups begins to catch SIGHUP. Nil: nobody hangs up.
+	catchHangups func() <-chan os.Signal
+	hangups      <-chan os.Signal
+}
+
+func catchHangups() <-chan os.Signal {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGHUP)
+	return c
+}
+
+// heedHangups sees to SIGHUP. A server reads its keys anew, see attend. All else
+// ends by it, unless nohup wants that ignored; a terminal that goes away hangs
+// up more than once.
+func (p *program) heedHangups(ctx context.Context, command string) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	if p.catchHangups == nil || (command != serveName && signal.Ignored(syscall.SIGHUP)) {
+		return ctx, cancel
+	}
+	p.hangups = p.catchHangups()
+	if command != serveName {
+		go func() {
+			select {
+			case <-p.hangups:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+	}
+	return ctx, cancel
 }
 
 // run does what the arguments say, args[0] being the program's name, and
@@ -71,6 +94,9 @@ func (p *program) run(ctx context.Context, args []string) int {
 		writeHelp(p.stdout, app, line)
 	default:
 		p.given = line.options()
+		var cancel context.CancelFunc
+		ctx, cancel = p.heedHangups(ctx, line.command.Name)
+		defer cancel()
 		err = app.RunContext(ctx, line.args)
 	}
 	var told *ended

@@ -64,14 +64,9 @@ func process(t *testing.T, args ...string) (cmd *exec.Cmd, errs *buffer) {
 	return cmd, errs
 }
 
-// A server stops well on SIGTERM, on ^C, and when its terminal goes away, also
-// while a client is connected.
+// A server stops well on SIGTERM and on ^C, also while a client is connected.
 func TestServerStopsOnSignals(t *testing.T) {
-	signals := []os.Signal{syscall.SIGTERM, os.Interrupt}
-	if !signal.Ignored(syscall.SIGHUP) { // or the process would ignore it, too
-		signals = append(signals, syscall.SIGHUP)
-	}
-	for _, sig := range signals {
+	for _, sig := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
 		cmd, errs := process(t, "serve", "--root", t.TempDir(), "--listen", "127.0.0.1:0")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -89,28 +84,55 @@ func TestServerStopsOnSignals(t *testing.T) {
 	}
 }
 
-// Under nohup a server outlives its terminal.
-func TestHangupIgnored(t *testing.T) {
-	if !signal.Ignored(syscall.SIGHUP) {
-		signal.Ignore(syscall.SIGHUP) // the process inherits it
-		defer signal.Reset(syscall.SIGHUP)
+// A server outlives its terminal, under nohup or not: SIGHUP makes it read its
+// keys anew.
+func TestHangup(t *testing.T) {
+	for _, nohup := range []bool{false, true} {
+		if nohup && !signal.Ignored(syscall.SIGHUP) {
+			signal.Ignore(syscall.SIGHUP) // the process inherits it
+			defer signal.Reset(syscall.SIGHUP)
+		}
+		c := newAccess(t)
+		c.add(t, "old")
+		cmd, errs := process(t, "serve", "--access-file", c.file, "--listen", "127.0.0.1:0")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		url := "rdma://" + waitFor(t, errs, servingLine)[1] + "/name"
+		c.add(t, "new")
+		gdrcp(t, "--key-file", c.key("new"), url, t.TempDir()).want(t, exitError)
+		if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, errs, regexp.MustCompile(`who may come was read anew: 2 keys of .*; 0 sessions ended\n`))
+		gdrcp(t, "--key-file", c.key("new"), url, t.TempDir()).want(t, exitOK)
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%v\n%s", err, errs)
+		}
 	}
-	cmd, errs := process(t, "serve", "--root", t.TempDir(), "--listen", "127.0.0.1:0")
-	if err := cmd.Start(); err != nil {
+}
+
+// A copy ends when its terminal goes away, but not under nohup.
+func TestHangupOfACopy(t *testing.T) {
+	if signal.Ignored(syscall.SIGHUP) {
+		t.Skip("SIGHUP is ignored here: the copy would inherit that")
+	}
+	s := startServer(t, "--bwlimit", "1M")
+	makeFiles(t, s.root, map[string]string{"a": strings.Repeat("x", 64<<20)})
+	client, errs := process(t, "--transport", "tcp", "-v", s.url("a"), t.TempDir())
+	if err := client.Start(); err != nil {
 		t.Fatal(err)
 	}
-	addr := waitFor(t, errs, servingLine)[1]
-	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
+	waitFor(t, errs, regexp.MustCompile(`queue pair`))
+	if err := client.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	makeFiles(t, dir, map[string]string{"a": "A"})
-	gdrcp(t, dir+"/a", "rdma://"+addr+"/").want(t, exitOK)
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("%v\n%s", err, errs)
+	client.Wait()
+	if code := client.ProcessState.ExitCode(); code != exitInterrupted || !strings.HasSuffix(errs.String(), "gdrcp: interrupted\n") {
+		t.Errorf("exit code %d, and it wrote %q", code, errs)
 	}
 }
 

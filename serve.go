@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"gdrcp/rdma"
 	"gdrcp/xfer"
@@ -18,30 +18,35 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
+// serveName is the command that serves.
+const serveName = "serve"
+
 // serving is a server from the command line.
 type serving struct {
 	*program
-	root, listen   string
-	readOnly       bool
-	keyFile        string
-	transport      string
-	maxSessions    int
-	bytesPerSecond int64
-	gpu            string
-	quiet, verbose bool
+	root, listen        string
+	readOnly            bool
+	accessFile, keyFile string
+	transport           string
+	maxSessions         int
+	maxMemoryBytes      int64
+	maxWaitSeconds      int
+	bytesPerSecond      int64
+	gpu                 string
+	quiet, verbose      bool
 
 	console  *console
-	dir      string // what is served
-	loopback bool   // only this host is served, and not by RDMA
+	who      *admissions
+	loopback bool // only this host is served, and not by RDMA
 }
 
 func (p *program) serveCommand() *cli.Command {
-	s := &serving{program: p, transport: "auto", listen: ":" + strconv.Itoa(xfer.DefaultPort)}
+	s := &serving{program: p, transport: "auto", listen: ":" + strconv.Itoa(xfer.DefaultPort), maxWaitSeconds: 30}
 	return &cli.Command{
-		Name: "serve", Usage: "let clients copy to and from a directory", ArgsUsage: "--root DIR --key-file FILE [OPTIONS]", Action: action(s.run),
-		Description: `Lets clients that have the key copy to and from DIR: by TCP at ADDR:PORT, and by RDMA at PORT+1 of the addresses of
-every RDMA device, but not where ADDR is of this host alone (127.0.0.1, ::1).
-Runs until SIGINT, SIGTERM or, unless nohup started it, SIGHUP.`,
+		Name: serveName, Usage: "let clients copy to and from a directory", ArgsUsage: "--access-file FILE|--root DIR --key-file FILE [OPTIONS]", Action: action(s.run),
+		Description: `Lets clients copy to and from the directory that their key opens: by TCP at ADDR:PORT, and by RDMA at PORT+1 of the addresses
+of every RDMA device, but not where ADDR is of this host alone (127.0.0.1, ::1). SIGHUP makes it read the file of keys anew.
+Runs until SIGINT or SIGTERM.`,
 		Flags: s.flags(),
 	}
 }
@@ -50,12 +55,13 @@ Runs until SIGINT, SIGTERM or, unless nohup started it, SIGHUP.`,
 func (s *serving) flags() []cli.Flag {
 	return slices.Concat(
 		about(topicServe,
-			&cli.StringFlag{Name: "root", Usage: "`DIR` the directory that is served", Destination: &s.root},
-			&cli.BoolFlag{Name: "read-only", Usage: "clients can only read", Destination: &s.readOnly},
+			&cli.StringFlag{Name: "root", Usage: "`DIR` the directory that is served to who has the key of --key-file", Destination: &s.root},
+			&cli.BoolFlag{Name: "read-only", Usage: "clients can only read, whatever the access file says", Destination: &s.readOnly},
 		),
 		about(topicAccess,
 			&cli.StringFlag{Name: "listen", Usage: "`ADDR:PORT` where to listen (" + s.listen + "): ADDR alone has port 7473, :PORT is all addresses, port 0 takes a free one", Destination: &s.listen, Value: s.listen},
-			keyFileFlag("the key that lets clients in (gdrcp key new)", &s.keyFile),
+			&cli.StringFlag{Name: "access-file", Usage: "`FILE` of keys and what they open (gdrcp key new writes it); without --root and --key-file, $" + accessFileVariable + " names it, too", Destination: &s.accessFile},
+			keyFileFlag("the one key that lets clients in (gdrcp key new)", &s.keyFile),
 		),
 		about(topicTransport,
 			checkedFlag("transport", "`auto|verbs|tcp` what to offer: both where there are RDMA devices, or one (auto)", word(&s.transport, "auto", "verbs", "tcp")),
@@ -65,6 +71,8 @@ func (s *serving) flags() []cli.Flag {
 		),
 		about(topicLimits,
 			checkedFlag("max-sessions", "`N` how many clients are served at once: 1 to 65536 (64)", number(&s.maxSessions, 1, 1<<16)),
+			checkedFlag("max-memory", "`SIZE` of the rings and buffers of all sessions, from 8MiB on; where little is left a session gets a smaller ring (4GiB)", size(&s.maxMemoryBytes, 8<<20, 1<<50, 1)),
+			checkedFlag("max-wait", "`SECONDS` that a client waits for room before it is refused: 0 to 86400 (30)", number(&s.maxWaitSeconds, 0, 86400)),
 			bwlimitFlag("all sessions together take at most that much of the network", &s.bytesPerSecond),
 		),
 		about(topicOutput,
@@ -81,14 +89,16 @@ func (s *serving) run(ctx context.Context, operands []string) error {
 	if err != nil {
 		return err
 	}
-	key, err := s.key(s.keyFile)
-	if err != nil {
+	if s.who, err = s.admissions(); err != nil {
 		return err
 	}
 	cfg := xfer.ServerConfig{
-		Keys: xfer.OneKey(key, xfer.Admission{Root: s.dir, ReadOnly: s.readOnly}), MaxSessions: s.maxSessions, Timeouts: s.timeouts,
+		Keys: s.who, MaxSessions: s.maxSessions, MaxMemory: s.maxMemoryBytes, MaxWait: time.Duration(s.maxWaitSeconds) * time.Second, Timeouts: s.timeouts,
 		Log: s.ended, Report: s.report,
 		Load: boundHeap, Limit: xfer.NewLimiter(s.bytesPerSecond),
+	}
+	if cfg.MaxWait == 0 {
+		cfg.MaxWait = -1 // 0 is the default
 	}
 	if s.gpu != "off" {
 		cfg.GPUs = s.gpus
@@ -102,7 +112,14 @@ func (s *serving) run(ctx context.Context, operands []string) error {
 	if err := s.listenAt(server, addr, devices); err != nil {
 		return errors.Join(err, server.Close())
 	}
-	return server.Serve(ctx)
+	s.tellProblems()
+	ctx, cancel := context.WithCancel(ctx)
+	var attendant sync.WaitGroup
+	attendant.Go(func() { s.attend(ctx, server) })
+	err = server.Serve(ctx)
+	cancel()
+	attendant.Wait()
+	return err
 }
 
 // checkOptions returns the address to listen at.
@@ -111,31 +128,12 @@ func (s *serving) checkOptions(operands []string) (netip.AddrPort, error) {
 	if len(operands) > 0 {
 		return none, usageError("gdrcp serve takes no operand, and %s is one (a file of that name is ./serve)", quoteArg(operands[0]))
 	}
-	if s.root == "" {
-		return none, usageError("gdrcp serve needs --root DIR, the directory to serve")
-	}
-	var err error
-	if s.dir, err = filepath.Abs(s.root); err != nil {
-		return none, err
-	}
-	if err := isDir(s.dir); err != nil {
-		return none, err
-	}
 	addr, err := parseListen(s.listen)
 	if err != nil {
 		return none, err
 	}
 	s.loopback = addr.Addr().IsLoopback() && s.transport != "verbs"
 	return addr, nil
-}
-
-// isDir makes sure at the start that there is something to serve.
-func isDir(path string) error {
-	root, err := os.OpenRoot(path)
-	if err != nil {
-		return err
-	}
-	return root.Close()
 }
 
 // parseListen reads ADDR:PORT, ADDR or :PORT, which is all addresses of both
@@ -241,7 +239,7 @@ func (s *serving) noRail() error {
 
 func (s *serving) tellListening(by string, at netip.AddrPort) {
 	if !s.quiet {
-		s.console.line("gdrcp: serving %s on %s %s", quoteArg(s.dir), by, at)
+		s.console.line("gdrcp: serving %s on %s %s", s.who.text(), by, at)
 	}
 }
 
@@ -254,14 +252,18 @@ func (s *serving) ended(e xfer.SessionEnd) {
 	if e.More > 0 {
 		what += fmt.Sprintf(" and %d more", e.More)
 	}
+	whose := e.Peer
+	if e.Key != "" {
+		whose = e.Key + "@" + e.Peer
+	}
 	switch {
 	case e.Err != nil:
-		s.console.line("gdrcp: %s: %s: %s", e.Peer, what, lineOf(e.Err))
+		s.console.line("gdrcp: %s: %s: %s", whose, what, lineOf(e.Err))
 	case s.quiet:
 	case e.Summary != nil:
-		s.console.line("gdrcp: %s: %s: %s", e.Peer, what, summaryText(e.Summary))
+		s.console.line("gdrcp: %s: %s: %s", whose, what, summaryText(e.Summary))
 	default:
-		s.console.line("gdrcp: %s: %s: done", e.Peer, what)
+		s.console.line("gdrcp: %s: %s: done", whose, what)
 	}
 }
 

@@ -110,22 +110,31 @@ func endpointOf(t *testing.T, s *testServer) xfer.Endpoint {
 	return xfer.Endpoint{Host: at.Addr().String(), Port: at.Port(), Key: k}
 }
 
+// One client too many is told that it waits, and why, and is refused in the end.
 func TestMaxSessions(t *testing.T) {
-	s := startServer(t, "--max-sessions", "1")
-	makeFiles(t, s.root, map[string]string{"a": "A"})
-	// A connection that shows nothing but its first words holds the session.
-	p, _, _ := newProgram()
-	o := xfer.Options{Transport: "tcp", Report: func(e xfer.Event) {
-		if e.Kind != xfer.EventConnected {
-			return
+	for _, wait := range []string{"0", "1"} {
+		s := startServer(t, "--max-sessions", "1", "--max-wait", wait)
+		makeFiles(t, s.root, map[string]string{"a": "A"})
+		p, _, _ := newProgram()
+		o := xfer.Options{Transport: "tcp", Report: func(e xfer.Event) {
+			if e.Kind != xfer.EventConnected {
+				return
+			}
+			want := "gdrcp: " + s.addr + " refused the session: 1 sessions are running, and it takes no more\nhint: try again later, or give the server a higher --max-sessions, or its access file a higher max-sessions for the key\n"
+			if wait != "0" {
+				want = "gdrcp: waiting: 1 sessions are running, and it takes no more; waiting for up to 1s\n" + want
+			}
+			if r := gdrcp(t, "--transport", "tcp", s.url("a"), t.TempDir()); r.code != exitError || r.err != want {
+				t.Errorf("exit code %d, and it wrote %q, not %q", r.code, r.err, want)
+			}
+			r := gdrcp(t, "--transport", "tcp", "--json", s.url("a"), t.TempDir()).want(t, exitError)
+			if kinds := len(r.events(t)); (kinds == 2) != (wait != "0") || (wait != "0" && r.event(t, "waiting")["text"] == "") {
+				t.Errorf("it wrote %q", r.out)
+			}
+		}}
+		if _, err := p.client().Pull(t.Context(), endpointOf(t, s), []string{"/a"}, t.TempDir(), o); err != nil {
+			t.Error(err)
 		}
-		r := gdrcp(t, "--transport", "tcp", s.url("a"), t.TempDir())
-		if r.code != exitError || !strings.Contains(r.err, "1 sessions are running") || !strings.Contains(r.err, "hint: try again later") {
-			t.Errorf("exit code %d, and it wrote %q", r.code, r.err)
-		}
-	}}
-	if _, err := p.client().Pull(t.Context(), endpointOf(t, s), []string{"/a"}, t.TempDir(), o); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -233,7 +242,7 @@ func TestRails(t *testing.T) {
 	}
 	p, _, errs := newProgram()
 	p.verbs = &deviceList{devices: []rdma.Device{good}}
-	s := &serving{program: p, transport: "auto", console: &console{w: errs}, dir: "/srv"}
+	s := &serving{program: p, transport: "auto", console: &console{w: errs}, who: oneRoot(t, "/srv")}
 	server := xfer.NewServer(xfer.ServerConfig{})
 	err := s.listenAt(server, netip.MustParseAddrPort("127.0.0.1:0"), []rdma.Device{good})
 	if err = errors.Join(err, server.Close()); err != nil || !regexp.MustCompile(`^gdrcp: serving /srv on tcp 127\.0\.0\.1:\d+\ngdrcp: no RDMA device\n$`).MatchString(errs.String()) {
@@ -266,5 +275,5 @@ func TestServerTellsWhose(t *testing.T) {
 	makeFiles(t, s.root, map[string]string{"a": "A", "b": "B"})
 	gdrcp(t, s.url("a"), s.url("none"), s.url("b"), t.TempDir()).want(t, exitPartial)
 	waitFor(t, s.errs, regexp.MustCompile(`gdrcp: 127\.0\.0\.1:\d+: .*"none".*no such file`))
-	waitFor(t, s.errs, regexp.MustCompile(`gdrcp: 127\.0\.0\.1:\d+: pull "/a" and 2 more: 2 files`))
+	waitFor(t, s.errs, regexp.MustCompile(`gdrcp: test@127\.0\.0\.1:\d+: pull "/a" and 2 more: 2 files`))
 }

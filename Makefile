@@ -40,7 +40,7 @@ completions: build ## what completes command lines in bash, zsh and fish, in bin
 	./gdrcp completion fish >bin/completions/gdrcp.fish
 
 .PHONY: install
-install: build man completions ## the program, its manual pages and completions under $(DESTDIR)$(PREFIX)
+install: build man completions ## the program, its manual pages and completions, and a systemd unit, under $(DESTDIR)$(PREFIX)
 	install -D -m 755 gdrcp $(DESTDIR)$(PREFIX)/bin/gdrcp
 	install -d $(DESTDIR)$(PREFIX)/lib/gdrcp
 	install -m 755 $(STATIC_ARCHS:%=gdrcp-static-linux-%) $(DESTDIR)$(PREFIX)/lib/gdrcp/
@@ -49,6 +49,15 @@ install: build man completions ## the program, its manual pages and completions 
 	install -D -m 644 bin/completions/gdrcp $(DESTDIR)$(PREFIX)/share/bash-completion/completions/gdrcp
 	install -D -m 644 bin/completions/_gdrcp $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_gdrcp
 	install -D -m 644 bin/completions/gdrcp.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/gdrcp.fish
+	@$(MAKE) --no-print-directory install-service
+
+.PHONY: install-service
+install-service: # the systemd unit of that program, the user it runs as, and an example access file
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	sed 's,/usr/local/bin/gdrcp,$(PREFIX)/bin/gdrcp,' packaging/gdrcp.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/gdrcp.service
+	chmod 644 $(DESTDIR)$(PREFIX)/lib/systemd/system/gdrcp.service
+	install -D -m 644 packaging/gdrcp.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/gdrcp.conf
+	install -D -m 644 packaging/access.example $(DESTDIR)$(PREFIX)/share/doc/gdrcp/access.example
 
 .PHONY: demo
 demo: build ## copies a real tree and a checkpoint over TCP, both ways, and checks them again with other tools

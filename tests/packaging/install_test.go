@@ -63,6 +63,7 @@ func TestInstall(t *testing.T) {
 		"usr/share/man/man1/gdrcp-devices.1":             0o644,
 		"usr/share/man/man1/gdrcp-bench.1":               0o644,
 		"usr/share/man/man1/gdrcp-key.1":                 0o644,
+		"usr/lib/systemd/system/gdrcp.service":           0o644,
 		"usr/share/bash-completion/completions/gdrcp":    0o644,
 		"usr/share/zsh/site-functions/_gdrcp":            0o644,
 		"usr/share/fish/vendor_completions.d/gdrcp.fish": 0o644,

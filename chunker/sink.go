@@ -24,6 +24,9 @@ type SinkOptions struct {
 	// MustBeDir: Dest has to be a directory, as with several sources. A
 	// trailing slash of Dest says the same.
 	MustBeDir bool
+	// MustBeFile: Dest has to be a file's name, there or not: what comes has
+	// none of its own that it could have in a directory.
+	MustBeFile bool
 	// Keep is what is kept of the source's metadata.
 	Keep Keep
 	// NoFsync leaves it to the kernel when published files reach the disk.
@@ -178,6 +181,9 @@ func (s *Sink) Place(single *manifest.Entry, name string) error {
 		}
 		if s.leaf != "" && s.opt.MustBeDir {
 			return kindErr("copy to", s.dest, ErrNotDir)
+		}
+		if s.leaf == "" && s.opt.MustBeFile {
+			return kindErr("copy to", s.dest, ErrIsDir)
 		}
 		s.single, s.prefix = single.Path, s.leaf
 		if s.leaf == "" {

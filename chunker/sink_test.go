@@ -334,3 +334,25 @@ func TestTopSettlesNothing(t *testing.T) {
 		t.Errorf("a directory before the entry was not settled, %v", err)
 	}
 }
+
+// What has no name of its own goes to a file's name, not into a directory.
+func TestPlaceOfWhatHasNoName(t *testing.T) {
+	file := &manifest.Entry{Type: manifest.File, Path: "f"}
+	for _, test := range []struct {
+		dest string
+		err  error
+	}{{"file", nil}, {"new", nil}, {"dir/new", nil}, {"dir", ErrIsDir}, {"dir/", ErrIsDir}, {"todir", ErrIsDir}, {"new/", ErrNotDir}, {".", ErrIsDir}} {
+		dir := t.TempDir()
+		makeTree(t, dir, "dir/", "file=old", "todir>dir")
+		s, err := OpenSink(SinkOptions{MustBeFile: true, Dest: test.dest, Root: openRoot(t, dir)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Place(file, "f"); !errors.Is(err, test.err) {
+			t.Errorf("%s: got %v, want %v", test.dest, err, test.err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

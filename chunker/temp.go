@@ -266,6 +266,14 @@ func (t *Temp) pwrite(p []byte, off int64) (int, error) {
 	return unix.Pwrite(t.fd, p, off)
 }
 
+// SetSize says how long a file has become whose size was not known when it was
+// created: what was written behind that is cut off. Only before Finish.
+func (t *Temp) SetSize(n int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.size = n
+}
+
 // Finish ends the writing: the file gets its full size, owner, extended
 // attributes, mode and time, in this order, for a change of the owner takes
 // set-ID bits and capabilities away (chown(2)). Only
@@ -276,7 +284,7 @@ func (t *Temp) Finish(a *Attributes) error {
 	if t.state != tempOpen {
 		return &opError{op: "finish", path: t.path, err: os.ErrClosed}
 	}
-	if t.written.Load() < t.size {
+	if t.written.Load() != t.size {
 		if err := uninterrupted(func() error { return unix.Ftruncate(t.fd, t.size) }); err != nil {
 			return opErr("set size of", t.path, err)
 		}

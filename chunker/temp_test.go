@@ -203,3 +203,29 @@ func TestDiskFull(t *testing.T) {
 		t.Errorf("after the space is free again: %v", err)
 	}
 }
+
+// A file whose size is not known when it is begun gets the one that it turns
+// out to have.
+func TestSizeThatWasNotKnown(t *testing.T) {
+	dir := t.TempDir()
+	s := sinkInto(t, dir, SinkOptions{})
+	for _, tc := range []struct {
+		size int64
+		want string
+	}{{10, "0123456789"}, {12, "0123456789\x00\x00"}, {4, "0123"}, {0, ""}} {
+		e := fileEntry("f", "")
+		e.Size = 1 << 62
+		temp, err := s.Create(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := temp.WriteAt([]byte("0123456789"), 0); err != nil {
+			t.Fatal(err)
+		}
+		temp.SetSize(tc.size)
+		if err := errors.Join(temp.Finish(nil), s.Publish([]*Temp{temp})[0]); err != nil {
+			t.Fatal(err)
+		}
+		wantTree(t, dir, "f="+tc.want)
+	}
+}

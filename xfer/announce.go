@@ -150,6 +150,7 @@ func (a *announcer) flush() error {
 	}
 	a.announced = a.pending[len(a.pending)-1].id + 1
 	a.mu.Unlock()
+	a.tally.step()
 	err := a.ctl.send(a.ctx, msgEntries, a.body)
 	a.body, a.pending = a.body[:0], a.pending[:0]
 	return err
@@ -195,7 +196,9 @@ func (a *announcer) end() error {
 		return err
 	}
 	a.total.final = true
-	a.tally.totalKnown.Store(true)
+	if a.stream == nil {
+		a.tally.totalKnown.Store(true)
+	}
 	if err := a.ctl.send(a.ctx, msgTotal, a.total.encode()); err != nil {
 		return err
 	}

@@ -157,7 +157,7 @@ func (s *source) failRead(e *srcEntry, err error) {
 // digestOf is the digest of an extent that lies in mem, a slot.
 func (s *source) digestOf(c *outChunk, i int, mem []byte) manifest.Digest {
 	x := &c.extents[i]
-	return s.params.digestOf(x, c.files[i].Size, mem[x.slotOff:int64(x.slotOff)+x.length])
+	return s.params.digestOf(x, c.files[i].sizeAt(x), mem[x.slotOff:int64(x.slotOff)+x.length])
 }
 
 // digested notes an extent's digest. Sent again, it must still have the one that
@@ -174,7 +174,7 @@ func (s *source) digested(c *outChunk, i int, d manifest.Digest) {
 // doneReading makes sure, after the last of several extents of a file was read,
 // that it has not changed since before the first, and closes it.
 func (s *source) doneReading(e *srcEntry, x *extent) {
-	if e.read.Add(x.length) != e.Size || x.length == e.Size {
+	if e.stream || e.read.Add(x.length) != e.Size || x.length == e.Size {
 		return
 	}
 	if err := e.checkShared(); err != nil {
@@ -205,6 +205,9 @@ func outcomeOf(err error) Outcome {
 // readExtent fills buf. A file of one extent is opened, read, checked and
 // closed here; one of several stays open.
 func (s *source) readExtent(e *srcEntry, x *extent, buf []byte, again bool) error {
+	if e.stream {
+		return s.stream.readAt(buf, x.off)
+	}
 	single := x.off == 0 && x.length == e.Size
 	if !single && !again {
 		return s.withFile(e, func(f *chunker.File) error {
@@ -255,6 +258,9 @@ func failFlag(o Outcome) uint16 {
 // commitExtent adds an extent's digests to its file's tree, and at the file's
 // end checks that the file is what a manifest wants.
 func (s *source) commitExtent(x *extent, e *srcEntry, hole []pieceRun) {
+	if e.stream && x.flags&extLast != 0 {
+		e.Size = x.off + x.length
+	}
 	e.addExtent(x, hole, &s.params, s.account.keepsPieces())
 	if x.flags&extLast == 0 {
 		return
@@ -289,4 +295,6 @@ func (s *source) arrivedChunk(c *outChunk) {
 		s.arrivedExtent(&c.extents[i])
 	}
 	s.tally.wireBytes.Add(int64(c.storedBytes))
+	s.tally.step()
+	s.stream.endedLocked(c)
 }

@@ -58,6 +58,8 @@ func FuzzEntries(f *testing.F) {
 	e.owners = owners{hasUID: true, hasGID: true, uid: 1, gid: 2, user: "u", group: "g"}
 	e.names = fileNames{several: true, first: 3, left: 4}
 	f.Add(appendEntry([]byte{0}, &e, &scratch))
+	s := streamEntry("s", 1)
+	f.Add(appendEntry([]byte{0}, &s, &scratch))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_ = decodeEntries(b, func(_ uint64, e *planned) error {
 			if e.Size < 0 || e.allocBytes < 0 || e.allocBytes > e.Size || e.Path == "" || e.Path[0] == '/' {

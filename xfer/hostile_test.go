@@ -97,17 +97,26 @@ func (p *puppet) announce(ctx context.Context, entries ...planned) error {
 // chunk writes a chunk to a slot; the payload may be other than what the
 // extents' digests say.
 func (p *puppet) chunk(id uint64, slot int, generation uint64, payload []byte, xs ...extent) error {
-	h := chunkHeader{
-		session: p.sessionTag(), epoch: 1, slot: uint32(slot), generation: generation, id: id,
-		storedBytes: uint32(len(payload)), plainBytes: uint32(len(payload)), extents: xs,
-	}
+	return p.send(&chunkHeader{id: id, slot: uint32(slot), generation: generation, extents: xs}, payload)
+}
+
+// repair is chunk with extents that were sent before.
+func (p *puppet) repair(id uint64, slot int, generation uint64, payload []byte, xs ...extent) error {
+	return p.send(&chunkHeader{id: id, slot: uint32(slot), generation: generation, extents: xs, repair: true}, payload)
+}
+
+// send completes a header and writes it, and a plain payload, to the slot.
+func (p *puppet) send(h *chunkHeader, payload []byte) error {
+	h.session, h.epoch = p.sessionTag(), 1
+	h.storedBytes, h.plainBytes = uint32(len(payload)), uint32(len(payload))
+	slot := int(h.slot)
 	n := h.encode(p.ring.headerSlot(slot))
 	copy(p.ring.slot(slot), payload)
 	_, err := p.ctl.lane.conn.Post([]rdma.WR{
 		{Op: rdma.OpWrite, Quiet: true, Local: p.ring.headerMR, Offset: slot * headerStride, Len: n,
 			RemoteAddr: p.target.headerAddr + uint64(slot)*headerStride, RKey: p.target.headerKey},
 		{Op: rdma.OpWriteImm, Quiet: true, Local: p.ring.payloadMR, Offset: slot * p.ring.slotBytes, Len: len(payload),
-			RemoteAddr: p.target.payloadAddr + uint64(slot)*uint64(p.target.slotBytes), RKey: p.target.payloadKey, Imm: immediate(slot, generation)},
+			RemoteAddr: p.target.payloadAddr + uint64(slot)*uint64(p.target.slotBytes), RKey: p.target.payloadKey, Imm: immediate(slot, h.generation)},
 	})
 	return err
 }
@@ -155,14 +164,7 @@ func testHostileSource(t *testing.T, w hostileWay) {
 			return p.chunk(3, 1, 1, data, whole(0, data))
 		}},
 		{"sent again unasked", func(ctx context.Context, p *puppet) error {
-			h := chunkHeader{session: p.sessionTag(), epoch: 1, generation: 1, id: 0, repair: true, storedBytes: 5000, plainBytes: 5000, extents: []extent{whole(0, data)}}
-			n := h.encode(p.ring.headerSlot(0))
-			copy(p.ring.slot(0), data)
-			_, err := p.ctl.lane.conn.Post([]rdma.WR{
-				{Op: rdma.OpWrite, Quiet: true, Local: p.ring.headerMR, Len: n, RemoteAddr: p.target.headerAddr, RKey: p.target.headerKey},
-				{Op: rdma.OpWriteImm, Quiet: true, Local: p.ring.payloadMR, Len: 5000, RemoteAddr: p.target.payloadAddr, RKey: p.target.payloadKey, Imm: immediate(0, 1)},
-			})
-			return err
+			return p.repair(0, 0, 1, data, whole(0, data))
 		}},
 		{"key never granted", func(ctx context.Context, p *puppet) error {
 			p.target.payloadKey ^= 0x1234

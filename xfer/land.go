@@ -75,12 +75,8 @@ func (w *lander) land(ctx context.Context, a arrived) (r returned, done bool, er
 	if err := w.limit.wait(ctx, int64(h.storedBytes)); err != nil {
 		return r, false, err
 	}
-	plain, err := w.unpack.unseal(w.seals, h, w.ring.slot(a.slot)[:h.storedBytes], w.params.chunkBytes)
-	if err == nil {
-		plain, err = w.unpack.unpack(h.codec, plain, h.plainBytes, w.params.chunkBytes)
-	}
-	damaged := errors.Is(err, errPayload)
-	if err != nil && !damaged {
+	plain, damaged, err := w.plainOf(h, a)
+	if err != nil {
 		return r, false, err
 	}
 	err = w.landExtents(h, &r, func(e *sinkEntry, i int) ([]byte, bool) {
@@ -88,16 +84,34 @@ func (w *lander) land(ctx context.Context, a arrived) (r returned, done bool, er
 			return nil, false
 		}
 		x := &h.extents[i]
-		data := plain[x.slotOff : int64(x.slotOff)+x.length]
-		if w.account.vouches() && h.codec == codecPlain && w.seals == nil {
-			// The peer can still write to the slot. Where a manifest says what
-			// arrived, the bytes that are written are those that were hashed.
-			w.private = append(w.private[:0], data...)
-			data = w.private
-		}
-		return data, w.params.digestOf(x, e.Size, data) == x.digest
+		return w.verified(h, e, x, plain[x.slotOff:int64(x.slotOff)+x.length])
 	})
 	return r, true, err
+}
+
+// plainOf opens and decodes what is in a slot. damaged says that it is none of
+// the source's.
+func (w *lander) plainOf(h *chunkHeader, a arrived) (plain []byte, damaged bool, err error) {
+	plain, err = w.unpack.unseal(w.seals, h, w.ring.slot(a.slot)[:h.storedBytes], w.params.chunkBytes)
+	if err == nil {
+		plain, err = w.unpack.unpack(h.codec, plain, h.plainBytes, w.params.chunkBytes)
+	}
+	if errors.Is(err, errPayload) {
+		return nil, true, nil
+	}
+	return plain, false, err
+}
+
+// verified returns the bytes of a piece to write, and whether they have its
+// digest.
+func (w *lander) verified(h *chunkHeader, e *sinkEntry, x *extent, data []byte) ([]byte, bool) {
+	if w.account.vouches() && h.codec == codecPlain && w.seals == nil {
+		// The peer can still write to the slot. Where a manifest says what
+		// arrived, the bytes that are written are those that were hashed.
+		w.private = append(w.private[:0], data...)
+		data = w.private
+	}
+	return data, w.params.digestOf(x, e.fileBytes(), data) == x.digest
 }
 
 // open copies a chunk's header out of the ring and admits the chunk. done is
@@ -157,7 +171,8 @@ func (k *sink) checkExtent(h *chunkHeader, e *sinkEntry, x *extent) (brings bool
 	if x.flags&extGivenUp != 0 {
 		return false, nil // the reason comes in a message, and ends the entry
 	}
-	if e.Type != manifest.File || x.off > e.Size || x.length > e.Size-x.off || (h.repair && x.flags&extHole != 0) {
+	size := e.fileBytes()
+	if e.Type != manifest.File || x.off > size || x.length > size-x.off || (h.repair && x.flags&extHole != 0) {
 		return false, fmt.Errorf("%w: %d bytes at %d of %q", ErrProtocol, x.length, x.off, e.Path)
 	}
 	if x.flags&extHole != 0 {
@@ -285,6 +300,7 @@ func (k *sink) landed(e *sinkEntry, x *extent) error {
 		e.stored += x.length
 	}
 	e.written += x.length
+	k.tally.step()
 	k.tally.bytes.Add(x.length)
 	return k.completeLocked(e)
 }
@@ -295,10 +311,16 @@ func (k *sink) completeLocked(e *sinkEntry) error {
 	if e.over || e.ready || e.givenUp || !e.last || e.written != e.Size {
 		return nil
 	}
+	if k.out != nil {
+		e.over = true
+		k.wake()
+		return nil
+	}
 	t, err := k.tempLocked(e)
 	if t == nil || err != nil {
 		return err
 	}
+	e.setSize(t)
 	if err := t.Finish(e.attrs); err != nil {
 		if errors.Is(err, chunker.ErrNoSpace) {
 			return err

@@ -84,6 +84,11 @@ func (l *ledger) bookExtent(e *sinkEntry, x *extent) error {
 	if e.givenUp {
 		return nil
 	}
+	if e.stream && x.flags&extLast != 0 {
+		if err := e.endStreamLocked(x, &l.sink.params); err != nil {
+			return err
+		}
+	}
 	if err := checkPlace(e, x, &l.sink.params); err != nil {
 		return err
 	}

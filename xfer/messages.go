@@ -17,6 +17,7 @@ const (
 	tagEntTarget = 6 | mustUnderstand
 	tagEntAlloc  = 7 // bytes it needs on disk, where that is not its size
 	tagEntSparse = 8
+	tagEntStream = 0x0e | mustUnderstand
 )
 
 // planned is an entry as announced: what the manifest has, and what the sink
@@ -26,6 +27,7 @@ type planned struct {
 	owners
 	names      fileNames
 	sparse     bool
+	stream     bool // its size is known at its end
 	allocBytes int64
 }
 
@@ -37,7 +39,9 @@ func appendEntry(b []byte, e *planned, scratch *tlvWriter) []byte {
 	w.str(tagEntPath, e.Path)
 	w.uint(tagEntMode, uint64(e.Mode))
 	w.uint(tagEntMtime, uint64(e.MtimeNs<<1)^uint64(e.MtimeNs>>63))
-	if e.Size != 0 {
+	if e.stream {
+		w.uint(tagEntStream, 1)
+	} else if e.Size != 0 {
 		w.uint(tagEntSize, uint64(e.Size))
 	}
 	if e.Type == manifest.Symlink {
@@ -99,6 +103,9 @@ func decodeEntry(b []byte) (e planned, err error) {
 	if err := e.Check(); err != nil {
 		return e, fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
+	if e.stream {
+		return e, e.asStream()
+	}
 	return e, nil
 }
 
@@ -112,7 +119,7 @@ func (e *planned) field(tag byte, v []byte) error {
 		return nil
 	case tagEntLink:
 		return e.names.decode(v)
-	case tagEntType, tagEntSize, tagEntMode, tagEntMtime, tagEntAlloc, tagEntSparse:
+	case tagEntType, tagEntSize, tagEntMode, tagEntMtime, tagEntAlloc, tagEntSparse, tagEntStream:
 	default:
 		return e.owners.field(tag, v)
 	}
@@ -144,6 +151,11 @@ func (e *planned) field(tag byte, v []byte) error {
 		e.MtimeNs = int64(u>>1) ^ -int64(u&1)
 	case tagEntSparse:
 		e.sparse = u != 0
+	case tagEntStream:
+		if u != 1 {
+			return fmt.Errorf("%w: stream %d", ErrProtocol, u)
+		}
+		e.stream = true
 	}
 	return nil
 }

@@ -171,10 +171,15 @@ type Tally struct {
 	totalKnown                atomic.Bool
 	firstByteNs               atomic.Int64
 	started                   time.Time
+	// steps counts everything that is progress of the copy.
+	steps atomic.Int64
 }
 
 // firstByte notes when the first payload was posted.
 func (t *Tally) firstByte() { t.firstByteNs.CompareAndSwap(0, int64(time.Since(t.started))) }
+
+// step notes that the copy has moved on.
+func (t *Tally) step() { t.steps.Add(1) }
 
 // Progress is a reading of a Tally.
 type Progress struct {

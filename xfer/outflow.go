@@ -72,7 +72,7 @@ type outflow struct {
 	grants  []grant    // sink slots, the last one returned on top
 	posted  []posted   // by sink slot
 	inAir   int        // chunks posted and not returned
-	missing []uint64   // ids of chunks whose header must go again
+	missing []uint64   // ids of chunks of which something must go again
 	turn    int        // round robin over the lanes
 	wrs     [2]rdma.WR
 	badBuf  []uint16
@@ -193,8 +193,8 @@ func (o *outflow) nextLocked() (s *outSlot, resend bool) {
 	} else {
 		s = o.ready[o.nextID%uint64(len(o.ready))]
 	}
-	// The sink holds every later chunk back until one whose header was damaged
-	// has come again: a slot is kept for that.
+	// The sink holds every later chunk back until one whose header was damaged,
+	// or in a stream any, has come again: a slot is kept for that.
 	kept := 0
 	if !resend {
 		kept = len(o.missing)
@@ -317,10 +317,8 @@ func (o *outflow) returnedLocked(r *returned) error {
 	p.busy = false
 	o.inAir--
 	o.grants = append(o.grants, grant{r.slot, r.generation + 1})
-	if r.again && !p.chunk.repair {
-		o.missing = append(o.missing, p.chunk.id)
-	}
 	if r.again || len(r.bad) > 0 {
+		o.missing = append(o.missing, p.chunk.id)
 		return o.lost(&p.chunk, r)
 	}
 	if o.returned != nil {

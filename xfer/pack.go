@@ -45,7 +45,7 @@ func (s *source) nextJob(ctx context.Context) (*outSlot, error) {
 		if len(s.free) > 0 && len(s.resends) > 0 {
 			return s.resendLocked(), nil
 		}
-		if s.roomLocked() && s.nextFileLocked() != nil {
+		if s.roomLocked() && s.nextFileLocked() != nil && s.stream.hasNextLocked() {
 			slot := s.takeSlotLocked()
 			// Cutting may have to look for holes: not under the lock.
 			s.mu.Unlock()
@@ -151,6 +151,10 @@ func alignUp(used, n int64) int64 {
 
 // cutChunk fills a chunk with extents of the next accepted entries.
 func (s *source) cutChunk(c *outChunk) error {
+	if s.stream != nil {
+		s.cutStream(c)
+		return nil
+	}
 	room := int64(s.params.chunkBytes)
 	used, dear := int64(0), int64(0)
 	for len(c.extents) < maxExtents {

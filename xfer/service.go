@@ -90,6 +90,9 @@ func (h *hello) check(made *params) error {
 	if err := manifest.CheckPieceBytes(int64(h.pieceBytes)); err != nil {
 		return fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
+	if err := h.checkStream(); err != nil {
+		return err
+	}
 	if len(h.paths) == 0 || (h.mode == modePush && len(h.paths) != 1) || len(h.paths) > 1 != (h.flags&flagMany != 0) && h.mode == modePull {
 		return fmt.Errorf("%w: %d paths", ErrProtocol, len(h.paths))
 	}
@@ -167,7 +170,7 @@ func (v *service) begin(s *session, h *hello, a *Admission, root *servedRoot) er
 		return fmt.Errorf("%w: the server is read-only", fs.ErrPermission)
 	}
 	o := chunker.SinkOptions{
-		Dest: h.paths[0], MustBeDir: h.flags&flagMustBeDir != 0, Keep: keepOf(h.flags), NoFsync: h.flags&flagNoFsync != 0,
+		Dest: h.paths[0], MustBeDir: h.flags&flagMustBeDir != 0, MustBeFile: h.flags&flagStream != 0, Keep: keepOf(h.flags), NoFsync: h.flags&flagNoFsync != 0,
 	}
 	if root != nil {
 		o.Root = root.Root

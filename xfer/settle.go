@@ -100,7 +100,7 @@ func (k *sink) settleEntries(ctx context.Context) error {
 		if over {
 			// Directories get their modes and times, and reach the disk, before
 			// the source is told that everything is there.
-			if k.isPlaced() {
+			if k.isPlaced() && k.out == nil {
 				err = k.store.FinishDirs()
 			}
 			if err != nil {
@@ -164,8 +164,11 @@ func (k *sink) settleSome() ([]byte, error) {
 	if last == nil {
 		return nil, nil
 	}
-	if err := k.store.SettleDirs(last.Path); err != nil {
-		return nil, err
+	k.tally.step()
+	if k.out == nil {
+		if err := k.store.SettleDirs(last.Path); err != nil {
+			return nil, err
+		}
 	}
 	k.mu.Lock()
 	for id := from; id < upto; id++ {

@@ -55,6 +55,8 @@ type sink struct {
 	account *account
 	ledger  *ledger
 	asked   *asked // of a pull
+	// out is where the copy goes instead of the store, or nil.
+	out Output
 
 	mu        sync.Mutex
 	table     [entryWindow]*sinkEntry // from settled on, by id modulo entryWindow
@@ -112,8 +114,12 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 	k.stop = ctx.Done()
 	k.role.Store(&r)
 	g.Go(func() error { return k.grantRing(ctx) })
-	for i := range workers() {
-		g.Go(func() error { return k.drainSlots(ctx, i) })
+	if k.out != nil {
+		g.Go(func() error { return k.drainStream(ctx) })
+	} else {
+		for i := range workers() {
+			g.Go(func() error { return k.drainSlots(ctx, i) })
+		}
 	}
 	g.Go(func() error { return k.publish(ctx) })
 	g.Go(func() error { return k.settleEntries(ctx) })
@@ -248,6 +254,9 @@ func (k *sink) entries(ctx context.Context, body []byte) error {
 		if err := k.asked.check(&p.Entry); err != nil {
 			return err
 		}
+		if err := k.checkStream(id, p); err != nil {
+			return err
+		}
 		if err := k.joinLinks(e); err != nil {
 			return err
 		}
@@ -273,6 +282,7 @@ func (k *sink) entries(ctx context.Context, body []byte) error {
 		return err
 	}
 	k.wake()
+	k.tally.step()
 	return k.plan(ctx)
 }
 
@@ -288,7 +298,7 @@ func (k *sink) place(first *planned) error {
 	placed := k.placed
 	k.placed = true
 	k.mu.Unlock()
-	if placed {
+	if placed || k.out != nil {
 		return nil
 	}
 	if k.params.flags&flagMany != 0 {
@@ -343,6 +353,17 @@ func (k *sink) plan(ctx context.Context) error {
 	if !opened {
 		return nil
 	}
+	if err := k.checkRoom(); err != nil {
+		return err
+	}
+	return k.ctl.send(ctx, msgPlan, binary.AppendUvarint(nil, upto))
+}
+
+// checkRoom makes sure that what was announced fits on the disk.
+func (k *sink) checkRoom() error {
+	if k.out != nil {
+		return nil
+	}
 	free, err := k.store.FreeBytes()
 	if err != nil {
 		return err
@@ -350,7 +371,7 @@ func (k *sink) plan(ctx context.Context) error {
 	if needed := k.needed.Load(); needed > free {
 		return fmt.Errorf("%w at the destination: %d bytes needed, %d free", chunker.ErrNoSpace, needed, free)
 	}
-	return k.ctl.send(ctx, msgPlan, binary.AppendUvarint(nil, upto))
+	return nil
 }
 
 // entry returns the entry of that id. It is nil if it has ended, and an error

@@ -66,6 +66,8 @@ type source struct {
 	chosen  *chosen
 	tally   *Tally
 	account *account
+	// stream is what is copied instead of the tree, or nil.
+	stream *streamSource
 
 	// Guarded by outflow.mu: the entries from settled on, by id modulo
 	// entryWindow, and how far each stage has come.
@@ -86,15 +88,15 @@ type source struct {
 	over     chan struct{}   // closed when every entry has ended
 }
 
-// release closes the files that an interrupted copy left open. The session's
-// goroutines have ended.
+// release closes the files that an interrupted copy left open, and frees what a
+// stream was read to. The session's goroutines have ended.
 func (s *source) release() error {
 	for _, e := range s.table {
 		if e != nil {
 			e.closeFile()
 		}
 	}
-	return nil
+	return s.stream.release()
 }
 
 // resend is a wish of the sink's: extents of a chunk to be sent again.
@@ -126,7 +128,12 @@ func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
 	var r role = s
 	s.role.Store(&r)
 	g.Go(func() error { return s.makeRing(ctx, sourceSlots(s.params.slots), rdma.LocalWrite) })
-	g.Go(func() error { return s.announce(ctx) })
+	if s.stream != nil {
+		g.Go(func() error { return s.stream.readStream(ctx) })
+		g.Go(func() error { return s.announceStream(ctx) })
+	} else {
+		g.Go(func() error { return s.announce(ctx) })
+	}
 	g.Go(func() error { return s.pack(ctx) })
 	g.Go(func() error { return s.tellFailures(ctx) })
 	for i := range workers() {
@@ -259,6 +266,7 @@ func (s *source) settle(e *srcEntry, x *exception) error {
 		return err
 	}
 	e.settled.Store(true)
+	s.tally.step()
 	e.closeFile()
 	return s.account.settle(&e.booking, x)
 }

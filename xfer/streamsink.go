@@ -1,0 +1,236 @@
+package xfer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// streamPartBytes is how much of a piece is written to a stream at once: what
+// has been written is progress, also where the reader is slow.
+const streamPartBytes = 64 << 10
+
+// streamLander writes what arrives to a stream: the one worker of its sink. A
+// piece is verified right before it is written. When one has to be sent again,
+// what follows it waits: the rest of its chunk comes again with it, and later
+// chunks stay in their slots.
+type streamLander struct {
+	lander
+	// owed are the extents that come next, from the one that is sent again to
+	// the end of its chunk: pieces that were asked for, and holes between them.
+	owed []owedExtent
+	// waiting are chunks that are booked and in their slots, in order.
+	waiting []waitingChunk
+	zeros   []byte
+}
+
+type owedExtent struct {
+	extent
+	tries int // how often it has come, and was damaged
+}
+
+type waitingChunk struct {
+	a      arrived
+	header chunkHeader
+}
+
+// drainStream is drainSlots for a stream.
+func (k *sink) drainStream(ctx context.Context) error {
+	select {
+	case <-k.ringReady:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer context.AfterFunc(ctx, k.out.Interrupt)()
+	w := streamLander{lander: lander{sink: k}}
+	w.init()
+	defer w.unpack.close()
+	for {
+		a, err := k.take(ctx)
+		if err != nil {
+			return err
+		}
+		if err := w.arrived(ctx, a); err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx) // which is what has interrupted the stream
+			}
+			return err
+		}
+	}
+}
+
+// arrived lands a chunk, or keeps it until what was asked for again has come,
+// and then those that were kept.
+func (w *streamLander) arrived(ctx context.Context, a arrived) error {
+	r := returned{slot: uint32(a.slot), generation: a.generation}
+	done, err := w.open(&w.landing, a, &r)
+	if !done || err != nil {
+		return err
+	}
+	if r.again {
+		w.giveBack(r)
+		return nil
+	}
+	h := &w.header
+	if err := w.limit.wait(ctx, int64(h.storedBytes)); err != nil {
+		return err
+	}
+	if len(w.owed) > 0 && !h.repair {
+		kept := *h
+		kept.extents = slices.Clone(h.extents)
+		w.waiting = append(w.waiting, waitingChunk{a, kept})
+		return nil
+	}
+	if err := w.landChunk(h, a); err != nil {
+		return err
+	}
+	for len(w.owed) == 0 && len(w.waiting) > 0 {
+		next := w.waiting[0]
+		w.waiting = slices.Delete(w.waiting, 0, 1)
+		if err := w.landChunk(&next.header, next.a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// landChunk verifies and writes what is in a slot, and gives it back.
+func (w *streamLander) landChunk(h *chunkHeader, a arrived) error {
+	r := returned{slot: uint32(a.slot), generation: a.generation}
+	plain, damaged, err := w.plainOf(h, a)
+	if err != nil {
+		return err
+	}
+	for i := range h.extents {
+		x := &h.extents[i]
+		e, err := w.entry(x.entry)
+		if err != nil {
+			return err
+		}
+		if e == nil {
+			continue
+		}
+		w.lastID = x.entry
+		var data []byte
+		if !damaged && x.flags&extHole == 0 {
+			data = plain[x.slotOff:][:x.length]
+		}
+		again, err := w.landPiece(h, e, x, data, damaged)
+		if err != nil {
+			return err
+		}
+		if again {
+			r.bad = append(r.bad, uint16(i))
+		}
+	}
+	w.tally.wireBytes.Add(int64(h.storedBytes))
+	w.giveBack(r)
+	return w.drain()
+}
+
+// landPiece writes an extent, if it is the next one and whole. again says that
+// it is to be sent again. data is what has come of it, unless the payload of the
+// chunk was damaged.
+func (w *streamLander) landPiece(h *chunkHeader, e *sinkEntry, x *extent, data []byte, damaged bool) (again bool, err error) {
+	if over, _ := e.end(); over {
+		w.owed = nil
+		return false, nil
+	}
+	brings, err := w.checkExtent(h, e, x)
+	switch {
+	case err != nil || x.flags&extGivenUp != 0:
+		return false, err
+	case h.repair:
+		if i, err := w.owedAt(e, x); i != 0 || err != nil {
+			return i > 0, err // an earlier one of this chunk was damaged again
+		}
+	case len(w.owed) > 0: // behind a damaged one of its chunk
+		w.owed = append(w.owed, owedExtent{extent: *x})
+		return brings, nil
+	default:
+		w.owed = append(w.owed, owedExtent{extent: *x})
+	}
+	if brings {
+		good := !damaged
+		if good {
+			data, good = w.verified(h, e, x, data)
+		}
+		if !good {
+			return w.damaged(e), nil
+		}
+		if err := w.write(data); err != nil {
+			return false, err
+		}
+		if err := w.paid(e); err != nil {
+			return false, err
+		}
+	}
+	return false, w.payHoles(e)
+}
+
+// owedAt finds an extent that was sent again among those that the stream needs,
+// of which it must be one, and claim what was claimed first; -1 where it does
+// not claim that, which ends the entry.
+func (w *streamLander) owedAt(e *sinkEntry, x *extent) (int, error) {
+	i := slices.IndexFunc(w.owed, func(o owedExtent) bool { return o.off == x.off && o.flags&extHole == 0 })
+	if i < 0 {
+		return i, fmt.Errorf("%w: byte %d of %q sent again unasked", ErrProtocol, x.off, e.Path)
+	}
+	if o := &w.owed[i]; o.digest != x.digest || o.length != x.length {
+		w.failEntry(e, Changed, fmt.Errorf("%q: %w", e.Path, errChangedFile))
+		w.owed = nil
+		return -1, nil
+	}
+	return i, nil
+}
+
+// damaged notes that the next piece did not come whole, and reports whether it
+// is to be sent again.
+func (w *streamLander) damaged(e *sinkEntry) bool {
+	w.tally.repairs.Add(1)
+	o := &w.owed[0]
+	if o.tries++; o.tries <= maxResends {
+		return true
+	}
+	w.failEntry(e, Corrupt, fmt.Errorf("%q: bytes %d to %d did not verify in %d tries", e.Path, o.off, o.off+o.length, o.tries))
+	w.owed = nil
+	return false
+}
+
+// paid books the next extent as written.
+func (w *streamLander) paid(e *sinkEntry) error {
+	x := w.owed[0].extent
+	w.owed = slices.Delete(w.owed, 0, 1)
+	return w.landed(e, &x)
+}
+
+// payHoles writes the holes that come next.
+func (w *streamLander) payHoles(e *sinkEntry) error {
+	for len(w.owed) > 0 && w.owed[0].flags&extHole != 0 {
+		if w.zeros == nil {
+			w.zeros = make([]byte, streamPartBytes)
+		}
+		for left := w.owed[0].length; left > 0; left -= min(left, streamPartBytes) {
+			if err := w.write(w.zeros[:min(left, streamPartBytes)]); err != nil {
+				return err
+			}
+		}
+		if err := w.paid(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write writes verified bytes to the stream. It blocks for its reader.
+func (w *streamLander) write(data []byte) error {
+	for len(data) > 0 {
+		n, err := w.out.Write(data[:min(len(data), streamPartBytes)])
+		if err != nil {
+			return err
+		}
+		data = data[n:]
+		w.tally.step()
+	}
+	return nil
+}

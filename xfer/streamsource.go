@@ -1,0 +1,230 @@
+package xfer
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// streamSource reads a stream ahead of the chunks that it is cut into, to
+// private memory: it cannot be read again, and what is damaged on the way must
+// be sent again from somewhere. The memory has a buffer for each chunk that may
+// be in the air, and two for those that are read and filled meanwhile.
+type streamSource struct {
+	src *source
+	in  Input
+	mem []byte // the buffers, outside the Go heap
+	// bytes is how much of the stream goes into a chunk, but for the last one:
+	// whole pieces.
+	bytes int64
+
+	// Guarded by outflow.mu.
+	free []int         // buffers, the last one used on top
+	read []streamChunk // in order, not cut yet
+	held map[int64]int // buffers of chunks that have not ended, by their place in the stream
+}
+
+// streamChunk is a part of the stream that has been read.
+type streamChunk struct {
+	buffer int
+	off    int64
+	length int64
+	last   bool
+}
+
+func newStreamSource(s *source, in Input) *streamSource {
+	piece := s.params.pieceBytes
+	t := &streamSource{src: s, in: in, bytes: int64(s.params.chunkBytes) / piece * piece, held: make(map[int64]int)}
+	for i := range s.params.slots + 2 {
+		t.free = append(t.free, i)
+	}
+	return t
+}
+
+// release unmaps the buffers. The session's goroutines have ended.
+func (t *streamSource) release() error {
+	if t == nil || t.mem == nil {
+		return nil
+	}
+	mem := t.mem
+	t.mem = nil
+	return unix.Munmap(mem)
+}
+
+func (t *streamSource) buffer(i int) []byte { return t.mem[int64(i)*t.bytes:][:t.bytes:t.bytes] }
+
+// announceStream tells the sink of the one entry that there is.
+func (s *source) announceStream(ctx context.Context) error {
+	e := &srcEntry{}
+	e.planned = streamEntry(s.params.name, time.Now().UnixNano())
+	a := announcer{source: s, ctx: ctx, pending: []*srcEntry{e}}
+	a.body = appendEntry(binary.AppendUvarint(nil, e.id), &e.planned, &a.scratch)
+	a.total.entries = 1
+	return a.end()
+}
+
+// readStream reads the stream to its end, as far ahead as there are buffers.
+func (t *streamSource) readStream(ctx context.Context) (err error) {
+	if t.mem, err = mapSlots(len(t.free) * int(t.bytes)); err != nil {
+		return fmt.Errorf("map %d buffers of %d bytes for a stream: %w", len(t.free), t.bytes, err)
+	}
+	defer context.AfterFunc(ctx, t.in.Interrupt)()
+	ahead := make([]byte, 0, 1)
+	for c := (streamChunk{}); !c.last; c.off += c.length {
+		if c.buffer, err = t.takeBuffer(ctx); err != nil {
+			return err
+		}
+		if c.length, c.last, ahead, err = readChunk(t, t.buffer(c.buffer), ahead); ctx.Err() != nil {
+			return context.Cause(ctx)
+		} else if err != nil {
+			return err
+		}
+		t.ready(c)
+	}
+	return nil
+}
+
+// takeBuffer waits for a buffer that no chunk needs any more.
+func (t *streamSource) takeBuffer(ctx context.Context) (int, error) {
+	s := t.src
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(t.free) == 0 {
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
+		s.cond.Wait()
+	}
+	b := t.free[len(t.free)-1]
+	t.free = t.free[:len(t.free)-1]
+	return b, nil
+}
+
+// readChunk fills mem with ahead, what was read before, and what follows it. It
+// reads a byte further: a piece's digest depends on whether it is all there is,
+// and the end is told with the last piece.
+func readChunk(in io.Reader, mem, ahead []byte) (n int64, last bool, next []byte, err error) {
+	at := copy(mem, ahead)
+	m, err := readWhole(in, mem[at:])
+	n = int64(at + m)
+	if err == nil {
+		next = ahead[:1]
+		_, err = readWhole(in, next)
+	}
+	if err == io.EOF {
+		return n, true, nil, nil
+	}
+	return n, false, next, err
+}
+
+// readWhole fills b. io.EOF says that there is no more, after n bytes; unlike
+// those of package io it takes no other error for an end.
+func readWhole(in io.Reader, b []byte) (n int, err error) {
+	for empty := 0; n < len(b); {
+		m, err := in.Read(b[n:])
+		n += m
+		if err != nil {
+			return n, err
+		}
+		if empty++; m > 0 {
+			empty = 0
+		}
+		if empty == maxEmptyReads {
+			return n, io.ErrNoProgress
+		}
+	}
+	return n, nil
+}
+
+// maxEmptyReads is how often in a row a reader may give nothing.
+const maxEmptyReads = 100
+
+// Read implements io.Reader: what comes is progress.
+func (t *streamSource) Read(b []byte) (int, error) {
+	n, err := t.in.Read(b)
+	if n > 0 {
+		t.src.tally.step()
+	}
+	return n, err
+}
+
+// ready hands a part of the stream to the packer.
+func (t *streamSource) ready(c streamChunk) {
+	s := t.src
+	s.tally.totalBytes.Add(c.length)
+	if c.last {
+		s.tally.totalKnown.Store(true)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.read = append(t.read, c)
+	s.cond.Broadcast()
+}
+
+// hasNextLocked reports whether there is something to cut. Of a tree there
+// always is.
+func (t *streamSource) hasNextLocked() bool { return t == nil || len(t.read) > 0 }
+
+// cutStream makes a chunk of the next part of the stream.
+func (s *source) cutStream(c *outChunk) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, t := s.nextFileLocked(), s.stream
+	next := t.read[0]
+	t.read = t.read[:copy(t.read, t.read[1:])]
+	if e.failed() != nil {
+		// Nothing more of it is sent: one extent tells the sink its end.
+		next.length, next.last = 0, true
+	}
+	t.held[next.off/t.bytes] = next.buffer
+	for at := int64(0); at < next.length || at == 0; at += s.params.pieceBytes {
+		x := extent{entry: e.id, off: next.off + at, length: min(s.params.pieceBytes, next.length-at), slotOff: uint32(at)}
+		if next.last && at+x.length == next.length {
+			x.flags = extLast
+			s.cut++
+		}
+		c.extents, c.files = append(c.extents, x), append(c.files, e)
+	}
+	c.plainBytes = uint32(next.length)
+}
+
+// readAt copies a piece that has been read to its slot.
+func (t *streamSource) readAt(buf []byte, off int64) error {
+	t.src.mu.Lock()
+	b, ok := t.held[off/t.bytes]
+	t.src.mu.Unlock()
+	if !ok {
+		return fmt.Errorf("%w: bytes at %d of a stream wanted after they had arrived", ErrProtocol, off)
+	}
+	copy(buf, t.buffer(b)[off%t.bytes:])
+	return nil
+}
+
+// endedLocked gives back the buffer of a chunk of which nothing is wanted any
+// more.
+func (t *streamSource) endedLocked(c *outChunk) {
+	if t == nil || len(c.extents) == 0 {
+		return
+	}
+	k := c.extents[0].off / t.bytes
+	if b, ok := t.held[k]; ok {
+		delete(t.held, k)
+		t.free = append(t.free, b)
+	}
+}
+
+// sizeAt is the size of the file that a piece belongs to, as far as its digest
+// depends on it.
+func (e *srcEntry) sizeAt(x *extent) int64 {
+	switch {
+	case !e.stream:
+		return e.Size
+	case x.off == 0 && x.flags&extLast != 0:
+		return x.length
+	}
+	return streamBytes
+}

@@ -38,8 +38,8 @@ func (p *program) copyCommand() *cli.Command {
 		},
 		Description: `SRC and DST follow the rules of cp and scp: a file to a file or into a directory, many into a directory, a trailing slash
 means a directory. [user@]host:path is a path on another host, where gdrcp is started by ssh; it may be a pattern of sources.
-rdma://host[:port]/path is a path below the root of a gdrcp serve. All else is local: a file named like a command is ./serve,
-and one with a colon ./a:b. Between two hosts of host:path the data goes straight from one to the other.`,
+rdma://host[:port]/path is a path below the root of a gdrcp serve. SRC - is standard input, DST - standard output. All else is local:
+a file named like a command is ./serve, one with a colon ./a:b, one named - is ./-. Between two hosts of host:path the data goes straight from one to the other.`,
 	}
 }
 
@@ -47,7 +47,7 @@ and one with a colon ./a:b. Between two hosts of host:path the data goes straigh
 func (c *copying) run(ctx context.Context, operands []string) error {
 	c.console = &console{w: c.stderr}
 	if c.json {
-		c.events = newEvents(c.stdout)
+		c.events = newEvents(c.eventsOut)
 	}
 	summary, err := c.copy(ctx, operands)
 	if err != nil || summary == nil {
@@ -73,6 +73,10 @@ func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 	if err != nil {
 		return nil, err
 	}
+	isStream, err := p.isStream()
+	if err != nil {
+		return nil, err
+	}
 	if err := checkRing(&c.options); err != nil {
 		return nil, err
 	}
@@ -85,7 +89,8 @@ func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 		return nil, err
 	}
 	o.Started, o.Timeouts, o.Tally, o.Report = c.started, c.timeouts, &xfer.Tally{}, c.report
-	if !c.quiet && !c.json && c.isTerminal(c.stderr) {
+	dataOnScreen := isStream && !p.push && c.isTerminal(c.stdout)
+	if !c.quiet && !c.json && c.isTerminal(c.stderr) && !dataOnScreen {
 		defer c.console.follow(o.Tally)()
 	}
 	need := xfer.Load{Sessions: 1, Slots: cmp.Or(o.Slots, xfer.DefaultSlots)}
@@ -102,10 +107,7 @@ func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 	if p.endpoint.Key, err = c.key(c.keyFile); err != nil {
 		return nil, err
 	}
-	if p.push {
-		return c.client().Push(ctx, p.sources, p.endpoint, p.dst, o)
-	}
-	return c.client().Pull(ctx, p.endpoint, p.sources, p.dst, o)
+	return c.transfer(ctx, c.client(), p, o)
 }
 
 // report takes the engine's events, from several goroutines at once.

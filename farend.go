@@ -188,12 +188,14 @@ func (c *copying) copyOver(ctx context.Context, f *farEnd, p *plan, o xfer.Optio
 		}
 		report(e)
 	}
-	ep := xfer.Endpoint{Host: f.where.host, Key: f.key, Paths: paths}
+	there := *p
+	there.endpoint = xfer.Endpoint{Host: f.where.host, Key: f.key, Paths: paths}
 	if p.push {
-		s, err = client.Push(ctx, p.sources, ep, remote.AtHome(p.dst, f.offer.Home), o)
+		there.dst = remote.AtHome(p.dst, f.offer.Home)
 	} else {
-		s, err = client.Pull(ctx, ep, f.sources(), p.dst, o)
+		there.sources = f.sources()
 	}
+	s, err = c.transfer(ctx, client, &there, o)
 	if s != nil {
 		f.nameLink(&s.Link, noTCP)
 	}

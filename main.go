@@ -29,6 +29,7 @@ func main() {
 	boundHeap(xfer.Load{Sessions: 1})
 	p := &program{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, started: time.Now(),
+		input: standardInput, output: standardOutput,
 		verbs: newVerbs(), tcp: newTCP(), gpus: openGPUs(), timeouts: xfer.DefaultTimeouts(),
 		catchHangups: catchHangups,
 	}
@@ -40,6 +41,8 @@ func main() {
 type program struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
+	input, output  stream    // for data of copies
+	eventsOut      io.Writer // where --json writes
 	getenv         func(string) string
 	started        time.Time
 	verbs, tcp     rdma.Provider
@@ -88,6 +91,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 	p.stdout = out
 	app := p.app()
 	line, err := arrange(app, args[1:])
+	p.eventsOut = p.eventsTo(line, args[1:])
 	switch {
 	case err != nil:
 	case line.help:
@@ -105,7 +109,10 @@ func (p *program) run(ctx context.Context, args []string) int {
 		return p.finish(told, out.lost())
 	}
 	if asksJSON(args[1:]) {
-		newEvents(p.stdout).emitError(err, ctx.Err() != nil)
+		newEvents(p.eventsOut).emitError(err, ctx.Err() != nil)
+		if p.eventsOut == p.stderr { // where the text would be in the way
+			return explain(err, ctx.Err() != nil).code
+		}
 	}
 	return p.fail(ctx, err)
 }

@@ -59,6 +59,9 @@ type how struct {
 	dir    string
 	uid    uint32   // run as this user, with no group that matters
 	before []string // a command that runs the program
+	// stdin and stdout are given to the program as they are. Without them there
+	// is no input, and the output is kept.
+	stdin, stdout *os.File
 }
 
 // nobody is a user who owns nothing.
@@ -71,6 +74,12 @@ func start(t testing.TB, h how, args ...string) *process {
 	p := &process{t: t, args: args, cmd: exec.Command(argv[0], argv[1:]...), ended: make(chan struct{}), started: time.Now()}
 	p.cmd.Env = append(os.Environ(), "GDRCP_KEY_FILE="+keyFiles[h.uid])
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = h.dir, &p.stdout, &p.stderr
+	if h.stdin != nil {
+		p.cmd.Stdin = h.stdin
+	}
+	if h.stdout != nil {
+		p.cmd.Stdout = h.stdout
+	}
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if h.uid != 0 {
 		p.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: h.uid, Gid: h.uid}

@@ -101,9 +101,11 @@ func (h *hello) check(made *params) error {
 
 // serve readies what a client asked for: its source or its sink below the root.
 func (v *Server) serve(s *session, h *hello, a *Admission) (*service, error) {
-	slots, qps := s.params.slots, s.params.qps
-	s.params = h.params()
-	s.params.slots, s.params.qps = slots, qps
+	agreed := h.params()
+	agreed.slots, agreed.qps = s.params.slots, s.params.qps
+	s.mu.Lock() // further queue pairs may be joining
+	s.params = agreed
+	s.mu.Unlock()
 	var err error
 	if s.place, err = h.place(); err != nil {
 		return nil, err

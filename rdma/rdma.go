@@ -112,7 +112,8 @@ func (c RailConfig) Check(maxWriteBytes int) error {
 
 // Rail is one device used by one session.
 type Rail interface {
-	// Device describes the device, as of Open.
+	// Device describes the device, as of Open. Where listing the ports takes time
+	// of its own it may be without them.
 	Device() Device
 	// Register makes memory known to the device. The region's memory must stay
 	// mapped, and device memory allocated, until the MR is closed. Blocks while

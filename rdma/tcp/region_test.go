@@ -36,4 +36,7 @@ func TestRegisterRefuses(t *testing.T) {
 	if d := rail.Device(); d.DMABuf || d.DMABufProblem == "" {
 		t.Errorf("dma-bufs: %t, problem %q", d.DMABuf, d.DMABufProblem)
 	}
+	if d := rail.Device(); d.Name != "tcp" || d.Transport != rdma.TCP || d.NUMANode != -1 || !d.Usable() {
+		t.Errorf("device %+v of a rail", d)
+	}
 }

@@ -77,13 +77,17 @@ func (*Provider) Devices() ([]rdma.Device, error) {
 			Detail: fmt.Sprintf("list network interfaces: %v", err),
 		}
 	}
-	dev := rdma.Device{
-		Name: deviceName, Transport: rdma.TCP, NUMANode: -1, DMABufProblem: noDeviceMemory, Ports: ports,
-	}
+	dev := device()
+	dev.Ports = ports
 	if len(ports) == 0 {
 		dev.Problem = "no network interface is up"
 	}
 	return []rdma.Device{dev}, nil
+}
+
+// device is the one device, without its ports.
+func device() rdma.Device {
+	return rdma.Device{Name: deviceName, Transport: rdma.TCP, NUMANode: -1, DMABufProblem: noDeviceMemory}
 }
 
 func upPorts() ([]rdma.Port, error) {
@@ -168,17 +172,14 @@ func (*Provider) Route(ctx context.Context, remote netip.AddrPort) (string, neti
 }
 
 // Open makes a rail. It costs nothing until memory is registered and
-// connections are made.
-func (p *Provider) Open(device string, cfg rdma.RailConfig) (rdma.Rail, error) {
-	if device != deviceName {
-		return nil, &rdma.OpError{Op: "open", Device: device, Err: rdma.ErrNoDevice}
+// connections are made: the rail's Device has no Ports, because the kernel takes
+// longer to list the interfaces than a stranger's connection may cost.
+func (p *Provider) Open(name string, cfg rdma.RailConfig) (rdma.Rail, error) {
+	if name != deviceName {
+		return nil, &rdma.OpError{Op: "open", Device: name, Err: rdma.ErrNoDevice}
 	}
 	if err := cfg.Check(maxWriteBytes); err != nil {
-		return nil, &rdma.OpError{Op: "open", Device: device, Err: err}
+		return nil, &rdma.OpError{Op: "open", Device: name, Err: err}
 	}
-	devices, err := p.Devices()
-	if err != nil {
-		return nil, &rdma.OpError{Op: "open", Device: device, Err: err}
-	}
-	return newRail(devices[0], cfg, p.connectTimeout, p.carrier), nil
+	return newRail(device(), cfg, p.connectTimeout, p.carrier), nil
 }

@@ -9,8 +9,8 @@ import (
 	"gdrcp/chunker"
 )
 
-// gatherTime is how long the first file of a batch waits for others. A batch
-// costs two syncs and a message however few files it has.
+// gatherTime is how long the first file of a batch waits for others, where any
+// can come. A batch costs two syncs and a message however few files it has.
 const gatherTime = time.Millisecond
 
 // publish gives complete files their names, in batches: what has collected
@@ -53,6 +53,9 @@ func (k *sink) gather(ctx context.Context, batch []*sinkEntry) []*sinkEntry {
 	}
 	enough := time.NewTimer(gatherTime)
 	defer enough.Stop()
+	if !k.awaitsFiles() {
+		enough.Reset(0) // what is complete is in the queue
+	}
 	for len(batch) < maxBatch {
 		select {
 		case e := <-k.finished:
@@ -64,6 +67,30 @@ func (k *sink) gather(ctx context.Context, batch []*sinkEntry) []*sinkEntry {
 		}
 	}
 	return batch
+}
+
+// awaitsFiles tells whether files may still come to the publisher: the last
+// ones, or a single one, need not wait for any.
+func (k *sink) awaitsFiles() bool {
+	k.mu.Lock()
+	from, upto, ended := k.settled, k.announced, k.ended
+	k.mu.Unlock()
+	if !ended {
+		return true
+	}
+	for id := from; id < upto; id++ {
+		if e, err := k.entry(id); err != nil || e != nil && e.isAwaited() {
+			return true
+		}
+	}
+	return false
+}
+
+// isAwaited: its bytes are not all there.
+func (e *sinkEntry) isAwaited() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !e.over && !e.ready && !e.isLink()
 }
 
 // published ends an entry with what became of its file.

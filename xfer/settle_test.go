@@ -1,0 +1,45 @@
+package xfer
+
+import "testing"
+
+// Whether a batch waits for more files is decided by what may still come.
+func TestAwaitsFiles(t *testing.T) {
+	over := func() *sinkEntry { return &sinkEntry{over: true} }
+	ready := func() *sinkEntry { return &sinkEntry{ready: true} }
+	link := func() *sinkEntry {
+		e := &sinkEntry{}
+		e.names.several, e.names.first = true, entryWindow // of another entry
+		return e
+	}
+	tests := []struct {
+		name    string
+		settled uint64
+		entries []*sinkEntry // from settled on; nil has ended and been told
+		ended   bool
+		want    bool
+	}{
+		{"nothing announced", 0, nil, false, true},
+		{"more entries may come", 0, []*sinkEntry{ready()}, false, true},
+		{"nothing at all", 0, nil, true, false},
+		{"a single file", 0, []*sinkEntry{ready()}, true, false},
+		{"one file has bytes to come", 0, []*sinkEntry{ready(), over(), {}, ready()}, true, true},
+		{"all complete or given up", 3, []*sinkEntry{ready(), over(), nil, ready()}, true, false},
+		{"a link is made, not published", 0, []*sinkEntry{ready(), link()}, true, false},
+		{"the table goes round", entryWindow - 1, []*sinkEntry{ready(), {}}, true, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			k := &sink{settled: tt.settled, announced: tt.settled + uint64(len(tt.entries)), ended: tt.ended}
+			for i, e := range tt.entries {
+				id := tt.settled + uint64(i)
+				if e != nil {
+					e.id = id
+				}
+				k.table[id%entryWindow] = e
+			}
+			if got := k.awaitsFiles(); got != tt.want {
+				t.Errorf("awaits files: %t", got)
+			}
+		})
+	}
+}

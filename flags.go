@@ -21,6 +21,11 @@ func (f *valueFlag) Apply(set *flag.FlagSet) error {
 	return nil
 }
 
+// Names implements cli.Flag. cli asks for the names of all options once for each
+// of them, and its own flags search every name for commas by a regular
+// expression: half a millisecond of every run.
+func (f *valueFlag) Names() []string { return append([]string{f.Name}, f.Aliases...) }
+
 // checkedFlag is an option whose value is checked where it is read. usage
 // names the value in back quotes, as package flag has it.
 func checkedFlag(name, usage string, v *checked, aliases ...string) *valueFlag {

@@ -4,6 +4,8 @@
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 PREFIX  ?= /usr/local
 GO      ?= go
+# Leaves out what cli would write manuals with: they are cmdline's, and its tables are made at every start.
+TAGS    ?= urfave_cli_no_docs
 # How long each fuzz target runs.
 FUZZTIME ?= 3s
 # Which halves of the benchmark to run: host, bed or both.
@@ -16,7 +18,7 @@ SCRIPTS      = $(shell git ls-files --cached --others --exclude-standard | xargs
 .PHONY: build
 build: static ## the program, ./gdrcp; with verbs where there is a C compiler, for TCP only where not
 	@command -v gcc >/dev/null || $(NEED) gcc libc6-dev || echo "make: no C compiler: building without verbs" >&2
-	CGO_ENABLED=$$(command -v gcc >/dev/null && echo 1 || echo 0) $(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o gdrcp .
+	CGO_ENABLED=$$(command -v gcc >/dev/null && echo 1 || echo 0) $(GO) build -trimpath -tags '$(TAGS)' -ldflags '-X main.version=$(VERSION)' -o gdrcp .
 
 # What --bootstrap copies to hosts of another architecture, or with a C library that is too old for ./gdrcp. It is looked for
 # beside the program and in ../lib/gdrcp.
@@ -24,7 +26,7 @@ STATIC_ARCHS := amd64 arm64
 .PHONY: static
 static: $(STATIC_ARCHS:%=static-%)
 static-%:
-	CGO_ENABLED=0 GOOS=linux GOARCH=$* $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o gdrcp-static-linux-$* .
+	CGO_ENABLED=0 GOOS=linux GOARCH=$* $(GO) build -trimpath -tags '$(TAGS)' -ldflags '-s -w -X main.version=$(VERSION)' -o gdrcp-static-linux-$* .
 
 .PHONY: man
 man: build ## the manual pages, in bin/man
@@ -124,7 +126,7 @@ gpu-bench: gpu-run ## digests and copies of a GPU's memory, in GB/s, and what st
 gpu-run: gcc
 	$(GO) test -c -o bin/gpu.test ./gpu
 	$(GO) test -c -o bin/gpu-copy.test ./tests/gpu
-	CGO_ENABLED=1 $(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/gdrcp .
+	CGO_ENABLED=1 $(GO) build -trimpath -tags '$(TAGS)' -ldflags '-X main.version=$(VERSION)' -o bin/gdrcp .
 	gpu/fakecuda/build bin/gpu-fake.so
 	@if ls /dev/nvidia[0-9]* >/dev/null 2>&1; then \
 	  status=0; $(GPU_TEST) $(GPU_ARGS) || status=1; $(GPU_COPY) $(COPY_ARGS) || status=1; exit $$status; \

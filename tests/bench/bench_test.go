@@ -54,6 +54,15 @@ func TestInMilliseconds(t *testing.T) {
 	}
 }
 
+// What --rsh and --remote-path take apart again holds paths together.
+func TestCopyOverSSH(t *testing.T) {
+	o := options{program: "/a b/gdrcp"}
+	want := []string{"/a b/gdrcp", "-q", "--rsh", "ssh -F '/c d/config'", "--remote-path", "'/a b/gdrcp'", "f", "host:/f"}
+	if got := o.copyOverSSH("/c d/config", "f", "host:/f"); !slices.Equal(got, want) {
+		t.Errorf("command %q, want %q", got, want)
+	}
+}
+
 func TestTable(t *testing.T) {
 	rows := []row{
 		{name: "time", unit: "s", ours: []float64{2}, peer: "slow", peers: []float64{5}, goal: 2},

@@ -36,6 +36,12 @@ func (o options) copyArgs(transport string, extra []string, source, host, path s
 	return append(args, source, "rdma://"+host+"/"+path)
 }
 
+// copyOverSSH is the command that copies source to dst, which is host:path, with
+// the same program at the other end.
+func (o options) copyOverSSH(config, source, dst string) []string {
+	return []string{o.program, "-q", "--rsh", "ssh -F '" + config + "'", "--remote-path", "'" + o.program + "'", source, dst}
+}
+
 // memoryToMemory runs gdrcp's own bench, with what options it needs besides
 // the defaults, and returns MiB/s.
 func (o options) memoryToMemory(ctx context.Context, transport string, extra []string, host, hash string, mib int) (float64, error) {

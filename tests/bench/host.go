@@ -29,8 +29,9 @@ type host struct {
 	plain             string   // linux without its few links, which scp cannot copy
 	dst               string   // where every server writes
 	gdrcp, rsync      string   // servers: host:port
+	sshConfig         string   // leads to an SSH server
 	scp               []string // the command up to its sources
-	sshDst            string   // dst in scp's words
+	sshDst            string   // dst in scp's words, and in gdrcp's
 	servers           []*server
 }
 
@@ -51,7 +52,7 @@ func benchHost(ctx context.Context, o options) error {
 		return err
 	}
 	var rows []row
-	for _, comparison := range []func(context.Context) ([]row, error){h.compareFile, h.compareMemory, h.compareTree, h.firstByte, h.smallFile} {
+	for _, comparison := range []func(context.Context) ([]row, error){h.compareFile, h.compareMemory, h.compareTree, h.firstByte, h.smallFile, h.smallFileOverSSH} {
 		more, err := comparison(ctx)
 		if err != nil {
 			return err
@@ -98,7 +99,7 @@ func (h *host) prepare(ctx context.Context, folder string) error {
 	return h.start(ctx, folder)
 }
 
-// start starts the three servers.
+// start starts the servers.
 func (h *host) start(ctx context.Context, folder string) error {
 	address, err := freeAddress()
 	if err != nil {
@@ -113,10 +114,11 @@ func (h *host) start(ctx context.Context, folder string) error {
 		return err
 	}
 	h.servers = append(h.servers, s)
-	if s, h.scp, err = startSSHD(ctx, folder); err != nil {
+	if s, h.sshConfig, err = startSSHD(ctx, folder); err != nil {
 		return err
 	}
 	h.servers = append(h.servers, s)
+	h.scp = []string{"scp", "-q", "-F", h.sshConfig}
 	h.sshDst = "127.0.0.1:" + h.dst
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 )
 
@@ -53,6 +54,10 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&o.folder, "folder", "/dev/shm", "a `DIR` on tmpfs to work in")
 	flags.IntVar(&o.rounds, "rounds", rounds, "how often each competitor is timed")
 	if err := flags.Parse(args[1:]); err != nil {
+		return err
+	}
+	var err error
+	if o.program, err = filepath.Abs(o.program); err != nil { // ssh begins elsewhere
 		return err
 	}
 	keys, err := os.MkdirTemp("", "gdrcp-bench-key-")

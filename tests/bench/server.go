@@ -125,25 +125,25 @@ func startRsyncd(ctx context.Context, folder, root string) (*server, string, err
 }
 
 // startSSHD starts an SSH server of our own on the loopback interface, with keys made
-// for it, and returns the arguments that lead scp to it.
-func startSSHD(ctx context.Context, folder string) (*server, []string, error) {
+// for it, and returns the configuration that leads ssh and scp to it.
+func startSSHD(ctx context.Context, folder string) (s *server, config string, err error) {
 	address, err := freeAddress()
 	if err != nil {
-		return nil, nil, err
+		return nil, "", err
 	}
 	me, err := user.Current()
 	if err != nil {
-		return nil, nil, fmt.Errorf("find user: %w", err)
+		return nil, "", fmt.Errorf("find user: %w", err)
 	}
 	_, port, _ := net.SplitHostPort(address)
 	for _, key := range []string{"host", "user"} {
 		if _, err := output(ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(folder, key)); err != nil {
-			return nil, nil, err
+			return nil, "", err
 		}
 	}
 	if os.Getuid() == 0 { // Debian's sshd wants its empty folder, which its service makes at boot
 		if err := os.MkdirAll("/run/sshd", 0o755); err != nil {
-			return nil, nil, fmt.Errorf("make sshd's folder: %w", err)
+			return nil, "", fmt.Errorf("make sshd's folder: %w", err)
 		}
 	}
 	daemon := "ListenAddress 127.0.0.1\nPort " + port + "\nHostKey " + folder + "/host\nAuthorizedKeysFile " + folder +
@@ -153,9 +153,9 @@ func startSSHD(ctx context.Context, folder string) (*server, []string, error) {
 	files := map[string]string{"sshd_config": daemon, "ssh_config": client}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
-			return nil, nil, fmt.Errorf("configure ssh: %w", err)
+			return nil, "", fmt.Errorf("configure ssh: %w", err)
 		}
 	}
-	s, err := startServer(ctx, address, "/usr/sbin/sshd", "-D", "-e", "-f", filepath.Join(folder, "sshd_config"))
-	return s, []string{"scp", "-q", "-F", filepath.Join(folder, "ssh_config")}, err
+	s, err = startServer(ctx, address, "/usr/sbin/sshd", "-D", "-e", "-f", filepath.Join(folder, "sshd_config"))
+	return s, filepath.Join(folder, "ssh_config"), err
 }

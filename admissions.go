@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 
 	"gdrcp/trust"
@@ -77,6 +78,7 @@ func (a *admissions) problems() (texts []string) {
 			texts = append(texts, fmt.Sprintf("what key %s opens is not there: %s", id, lineOf(err)))
 		}
 	}
+	slices.Sort(texts)
 	return texts
 }
 

@@ -91,7 +91,7 @@ func (v *Server) unqueue(key string) {
 
 // makeRoom books a place and a ring for a session, which ends when ctx does.
 // freed is there where it may find room later: it is closed when a session has
-// ended.
+// ended, or the keys have changed.
 func (v *Server) makeRoom(ctx context.Context, c *caller, pre *preamble) (_ *hosted, freed <-chan struct{}, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -197,6 +197,11 @@ func (v *Server) leave(h *hosted) {
 	defer v.mu.Unlock()
 	delete(v.sessions, h.id)
 	v.addLoad(Load{Sessions: 1, Slots: h.slots}, -1)
+	v.wakeLocked()
+}
+
+// wakeLocked has those who wait for room try again.
+func (v *Server) wakeLocked() {
 	close(v.freed)
 	v.freed = make(chan struct{})
 }
@@ -204,7 +209,7 @@ func (v *Server) leave(h *hosted) {
 // Recheck looks every session's key up again. It ends the sessions of those that
 // are gone, have another secret, or open another directory or with other rights,
 // and returns how many these are. Other bounds hold for sessions that begin
-// later. It does not wait until they have ended.
+// later, and for those that wait. It does not wait until they have ended.
 func (v *Server) Recheck() (ended int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -215,5 +220,6 @@ func (v *Server) Recheck() (ended int) {
 			ended++
 		}
 	}
+	v.wakeLocked()
 	return ended
 }

@@ -251,6 +251,48 @@ func TestGivingUpWaiting(t *testing.T) {
 	}
 }
 
+// Who waits learns at once that the key was taken away, or may have more.
+func TestKeysThatChangeWhileWaiting(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	if err := os.WriteFile(filepath.Join(root, "a"), []byte("A"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	k := twoKeys(root)
+	bound := func(id string, n int) {
+		k.change(func(m map[string]Admission) {
+			a := m[id]
+			a.MaxSessions = n
+			m[id] = a
+		})
+	}
+	bound("test", 1)
+	bound("other", 1)
+	v, at := byTCP().running(t, ServerConfig{Keys: k, Timeouts: shortTimeouts()})
+	ep := endpointAt(at)
+	hold(t, ep)
+	gone := come(t.Context(), t, ep)
+	if text := <-gone.waits; !strings.HasPrefix(text, "1 sessions of key test are running") {
+		t.Errorf("it was told %q", text)
+	}
+	ep.Key = otherKey
+	hold(t, ep)
+	more := come(t.Context(), t, ep)
+	<-more.waits
+	bound("other", 2)
+	k.change(func(m map[string]Admission) { delete(m, "test") })
+	if n := v.Recheck(); n != 1 {
+		t.Errorf("%d sessions ended", n)
+	}
+	var no *RefusedError
+	if err := <-gone.done; !errors.As(err, &no) || no.Text != "the key is not valid any more" {
+		t.Errorf("%v", err)
+	}
+	if err := <-more.done; err != nil {
+		t.Error(err)
+	}
+}
+
 // slowly pushes a file of so many MiB, 4 of them a second, and returns when it
 // has its place.
 func slowly(t *testing.T, ep Endpoint, name string, mebibytes int) (done chan error) {

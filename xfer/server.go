@@ -68,7 +68,7 @@ type Server struct {
 	refusals  chan struct{} // a token for each that is under way
 	load      Load
 	memory    int64         // of all sessions' rings and buffers
-	freed     chan struct{} // closed, and made anew, when a session has ended
+	freed     chan struct{} // see wakeLocked
 	waiting   int
 	waitingOf map[string]int // by key
 	listening atomic.Int64

@@ -41,7 +41,7 @@ func (c *copying) startFarEnd(ctx context.Context, where sshHost, sources []stri
 		f.offer, err = link.AskServe(&remote.Serve{Key: f.key, Sources: sources})
 	}
 	if err != nil {
-		return nil, errors.Join(f.reason(ctx, err), link.Close())
+		return nil, errors.Join(fmt.Errorf("%s: %w", where.host, f.reason(ctx, err)), link.Close())
 	}
 	return f, nil
 }
@@ -90,9 +90,17 @@ func (f *farEnd) watch(ctx context.Context) (context.Context, context.CancelFunc
 	return ctx, func() { cancel(nil) }
 }
 
-// reason is the far end's end where that is why something failed.
+// reason is the far end's end where that is why something failed. What the far
+// end itself said against a copy is its host's word.
 func (f *farEnd) reason(ctx context.Context, err error) error {
-	if err == nil || ctx.Err() != nil || errors.As(err, new(*remote.RefusedError)) {
+	var said *xfer.RemoteError
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return err
+	case errors.As(err, &said):
+		said.Peer = f.where.host
+		return err
+	case !isDisconnect(err):
 		return err
 	}
 	select {
@@ -102,6 +110,16 @@ func (f *farEnd) reason(ctx context.Context, err error) error {
 	case <-time.After(hangUpTimeout):
 	}
 	return err
+}
+
+// isDisconnect: what the other end's going away looks like from here.
+func isDisconnect(err error) bool {
+	for _, kind := range []error{rdma.ErrDisconnected, rdma.ErrClosed, remote.ErrPipe, context.Canceled, xfer.ErrPeerSilent} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return errors.As(err, new(*rdma.OpError))
 }
 
 // interruptedOr is why ctx ended, or err where it does not: ^C ends the remote

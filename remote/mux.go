@@ -32,6 +32,7 @@ var ErrPipe = errors.New("the connection by the remote shell ended")
 // stands for the other end of the pipe.
 type Mux struct {
 	session *yamux.Session
+	origin  bool
 	taken   sync.WaitGroup // the goroutine that takes the peer's streams
 
 	mu       sync.Mutex
@@ -57,7 +58,7 @@ func NewMux(pipe io.ReadWriteCloser, origin bool) (*Mux, error) {
 	if err != nil {
 		return nil, fmt.Errorf("multiplex the pipe: %w", err)
 	}
-	m := &Mux{session: session}
+	m := &Mux{session: session, origin: origin}
 	if !origin {
 		m.control = make(chan *stream, 1)
 	}
@@ -66,13 +67,18 @@ func NewMux(pipe io.ReadWriteCloser, origin bool) (*Mux, error) {
 }
 
 // takeStreams hands on the peer's streams, the first of them for the set-up,
-// and ends those that nobody listens for.
+// and ends those that nobody listens for. A far end makes none: one that does
+// may mean to fill the origin's memory.
 func (m *Mux) takeStreams() {
 	control := m.control
 	for {
 		s, err := m.session.AcceptStream()
 		if err != nil {
 			return // the session is over
+		}
+		if m.origin {
+			m.session.Close() // returns an error of closing the pipe, which is nobody's to tell
+			return
 		}
 		if control != nil {
 			control <- &stream{Stream: s}

@@ -75,14 +75,15 @@ func (i *intruder) entered(a *admitted) *dialed {
 	return d
 }
 
-// join asks to be a queue pair, on a rail of its own.
+// join asks to be a queue pair, on a rail of its own, which stays to the test's
+// end: a session ends with the first of its queue pairs.
 func (i *intruder) join(id [16]byte, l trust.Lane, token [trust.TokenBytes]byte) error {
 	i.Helper()
 	rail, err := i.w.provider.Open(i.w.device(i.T, i.addr), railConfig(1, hostileSlots, MinChunkBytes, false, false))
 	if err != nil {
 		i.Fatal(err)
 	}
-	defer rail.Close()
+	i.Cleanup(func() { _ = rail.Close() })
 	p := preamble{join: true, lane: l, session: id, token: token}
 	_, err = rail.Dial(i.Context(), i.addr, p.encode())
 	return err

@@ -144,7 +144,7 @@ func (w hostileWay) talk(t *testing.T, addr netip.AddrPort, m mode, path string,
 }
 
 // device is the device here that reaches addr.
-func (w hostileWay) device(t *testing.T, addr netip.AddrPort) string {
+func (w hostileWay) device(t testing.TB, addr netip.AddrPort) string {
 	t.Helper()
 	if w.provider.Name() == "tcp" {
 		return "tcp"

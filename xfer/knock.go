@@ -140,7 +140,7 @@ func (a *admitted) prove(ctx context.Context, opening []byte, key trust.Key, o *
 // await takes the server's answers up to its grant. That it has no room yet is
 // told once, however often it says so.
 func (a *admitted) await(ctx context.Context, o *Options, waits func()) error {
-	told := false
+	told, addresses := false, 0
 	for {
 		kind, body, err := a.hearSoon(ctx, o)
 		if err != nil {
@@ -154,10 +154,13 @@ func (a *admitted) await(ctx context.Context, o *Options, waits func()) error {
 			}
 			told = true
 		case doorRail:
+			if addresses++; addresses > maxRails {
+				return fmt.Errorf("%w: more than %d addresses", ErrProtocol, maxRails)
+			}
 			r, why, ok := decodeRail(body)
 			if why != "" {
 				a.noRails = why
-			} else if ok && len(a.rails) < maxRails {
+			} else if ok {
 				a.rails = append(a.rails, r)
 			}
 		case doorGrant:

@@ -1,0 +1,86 @@
+package xfer
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"gdrcp/rdma"
+	"gdrcp/trust"
+)
+
+// FuzzDoor says anything at a server's door: as its first message, or, where
+// proven is set, under the seal that a handshake gave. The server hangs up, and
+// grants nothing but to a proof.
+func FuzzDoor(f *testing.F) {
+	_, first, err := trust.Open(testKey, doorOpening(1))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(false, first)
+	f.Add(false, []byte{0})
+	f.Add(false, append([]byte{4}, "test"...))
+	f.Add(true, []byte{doorProof})
+	f.Add(true, []byte{doorProof, 0})
+	f.Add(true, []byte{})
+	w := byTCP()
+	v := NewServer(ServerConfig{Keys: OneKey(testKey, Admission{Root: f.TempDir()}), Timeouts: shortTimeouts()})
+	addr, err := v.Listen(w.provider, netip.AddrPortFrom(w.addr, 0), rdma.Device{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- v.Serve(ctx) }()
+	f.Cleanup(func() {
+		cancel()
+		<-served
+	})
+	f.Fuzz(func(t *testing.T, proven bool, said []byte) {
+		if len(said) > doorMsgBytes-trust.SealBytes {
+			return
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		p := preamble{qps: 1, slots: 1, chunkKiB: 1024}
+		if _, err := rand.Read(p.session[:]); err != nil {
+			t.Fatal(err)
+		}
+		c := knocking(t, w, addr, testKey, p.encode())
+		if proven {
+			if err := c.proves(ctx); err != nil {
+				t.Fatal(err)
+			}
+			said = c.seal.Seal(nil, said)
+		}
+		if err := c.post(ctx, said); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			msg, err := c.take(ctx)
+			switch {
+			case errors.Is(err, rdma.ErrDisconnected):
+				return
+			case err != nil:
+				t.Fatalf("the door does not close: %v", err)
+			case !proven && !bytes.Equal(msg, []byte{0}):
+				t.Fatalf("a first message that no key made is answered by %d bytes", len(msg))
+			case proven:
+				plain, err := c.open.Open(msg)
+				if err != nil || len(plain) == 0 {
+					t.Fatalf("%d bytes: %v", len(msg), err)
+				}
+				if sealed := len(said) - trust.SealBytes; plain[0] == doorGrant && sealed != 1 {
+					t.Fatalf("%d bytes that are no proof are granted a session", sealed)
+				}
+				if plain[0] == doorGrant {
+					return
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,189 @@
+package xfer
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"gdrcp/rdma"
+	"gdrcp/trust"
+)
+
+// doorServer is a server of the tests' own that has a key, or says that it has,
+// and what it says behind its preface.
+func doorServer(t *testing.T, w hostileWay, say func(ctx context.Context, d *door, opening []byte) error) netip.AddrPort {
+	t.Helper()
+	l, err := w.provider.Listen(netip.AddrPortFrom(w.addr, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	t.Cleanup(func() {
+		cancel()
+		l.Close()
+		<-done
+	})
+	go func() {
+		defer close(done)
+		for {
+			req, err := l.Accept(ctx)
+			if err != nil {
+				return
+			}
+			d := &door{}
+			if d.rail, err = w.provider.Open(req.Device(), doorConfig(doorDepth)); err == nil {
+				d.conn, err = req.Accept(ctx, d.rail)
+			}
+			if err == nil {
+				_ = say(ctx, d, req.PrivateData()[:rdma.MaxPrivateDataBytes]) // it is the client's error that counts
+				_, _ = d.take(ctx)
+			}
+			_ = d.close()
+		}
+	}()
+	return l.Addr()
+}
+
+// answers runs the server's half of the handshake.
+func (d *door) answers(ctx context.Context, opening []byte) error {
+	first, err := d.take(ctx)
+	if err != nil {
+		return err
+	}
+	_, answer, s, err := trust.Answer(first, opening, func(string) (trust.Secret, bool) { return testKey.Secret, true })
+	if err != nil {
+		return err
+	}
+	d.seal, d.open = s.Door()
+	return d.post(ctx, answer)
+}
+
+// A client goes no further than the door of a server that does not prove the key,
+// or that says what the protocol does not allow.
+func TestHostileDoorOfAServer(t *testing.T) { overHostile(t, testHostileDoorOfAServer) }
+
+func testHostileDoorOfAServer(t *testing.T, w hostileWay) {
+	type say = func(ctx context.Context, d *door, opening []byte) error
+	plain := func(change func(first []byte) []byte) say {
+		return func(ctx context.Context, d *door, _ []byte) error {
+			first, err := d.take(ctx)
+			if err != nil {
+				return err
+			}
+			return d.post(ctx, change(first))
+		}
+	}
+	sealed := func(kind byte, body []byte) say {
+		return func(ctx context.Context, d *door, opening []byte) error {
+			return errors.Join(d.answers(ctx, opening), d.say(ctx, kind, body))
+		}
+	}
+	uvarints := func(vs ...uint64) (b []byte) {
+		for _, v := range vs {
+			b = binary.AppendUvarint(b, v)
+		}
+		return b
+	}
+	for _, tc := range []struct {
+		name string
+		want error
+		say  say
+	}{
+		{"no", trust.ErrRefused, plain(func([]byte) []byte { return []byte{0} })},
+		{"nothing", trust.ErrRefused, plain(func([]byte) []byte { return nil })},
+		{"the client's own words", trust.ErrRefused, plain(func(first []byte) []byte { return first[len(first)-trust.AnswerBytes:] })},
+		{"zeros", trust.ErrRefused, plain(func([]byte) []byte { return make([]byte, trust.AnswerBytes) })},
+		{"the longest message", trust.ErrRefused, plain(func([]byte) []byte { return make([]byte, doorMsgBytes) })},
+		{"an answer of another key", trust.ErrRefused, func(ctx context.Context, d *door, opening []byte) error {
+			_, first, err := trust.Open(trust.Key{ID: testKey.ID, Secret: trust.Secret{5}}, opening)
+			if err != nil {
+				return err
+			}
+			_, answer, _, err := trust.Answer(first, opening, func(string) (trust.Secret, bool) { return trust.Secret{5}, true })
+			return errors.Join(err, d.post(ctx, answer))
+		}},
+		{"an answer to another opening", trust.ErrRefused, func(ctx context.Context, d *door, opening []byte) error {
+			_, first, err := trust.Open(testKey, doorOpening(3))
+			if err != nil {
+				return err
+			}
+			_, answer, _, err := trust.Answer(first, doorOpening(3), func(string) (trust.Secret, bool) { return testKey.Secret, true })
+			return errors.Join(err, d.post(ctx, answer))
+		}},
+		{"a grant in the clear", ErrProtocol, func(ctx context.Context, d *door, opening []byte) error {
+			return errors.Join(d.answers(ctx, opening), d.post(ctx, append([]byte{doorGrant}, uvarints(1, 1)...)))
+		}},
+		{"a grant twice sealed alike", ErrProtocol, func(ctx context.Context, d *door, opening []byte) error {
+			if err := d.answers(ctx, opening); err != nil {
+				return err
+			}
+			b := d.seal.Seal(nil, append([]byte{doorRail}, noRailText("x")...))
+			return errors.Join(d.post(ctx, b), d.post(ctx, b))
+		}},
+		{"no slots", ErrProtocol, sealed(doorGrant, uvarints(0, 1))},
+		{"no queue pairs", ErrProtocol, sealed(doorGrant, uvarints(1, 0))},
+		{"more slots than asked for", ErrProtocol, sealed(doorGrant, uvarints(hostileSlots+1, 1))},
+		{"more queue pairs than asked for", ErrProtocol, sealed(doorGrant, uvarints(1, 2))},
+		{"slots without end", ErrProtocol, sealed(doorGrant, uvarints(1<<64-1, 1))},
+		{"queue pairs without end", ErrProtocol, sealed(doorGrant, uvarints(1, 1<<63))},
+		{"a grant cut", ErrProtocol, sealed(doorGrant, uvarints(1))},
+		{"a grant and more", ErrProtocol, sealed(doorGrant, uvarints(1, 1, 1))},
+		{"a grant of no bytes", ErrProtocol, sealed(doorGrant, nil)},
+		{"a refusal cut", ErrProtocol, sealed(doorRefuse, []byte{1})},
+		{"a proof", ErrProtocol, sealed(doorProof, nil)},
+		{"an unknown message", ErrProtocol, sealed(doorRefuse+1, nil)},
+		{"message 0", ErrProtocol, sealed(0, nil)},
+		{"message 255", ErrProtocol, sealed(255, nil)},
+		{"addresses without end", ErrProtocol, func(ctx context.Context, d *door, opening []byte) error {
+			if err := d.answers(ctx, opening); err != nil {
+				return err
+			}
+			for {
+				if err := d.say(ctx, doorRail, []byte("192.0.2.1:1 x")); err != nil {
+					return err
+				}
+			}
+		}},
+		{"an immediate", ErrProtocol, func(ctx context.Context, d *door, opening []byte) error {
+			if err := d.answers(ctx, opening); err != nil {
+				return err
+			}
+			_, err := d.conn.Post([]rdma.WR{{Op: rdma.OpWriteImm, Imm: 7}})
+			return err
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			addr := doorServer(t, w, tc.say)
+			ctx, cancel := context.WithTimeout(t.Context(), w.slow*10*time.Second)
+			defer cancel()
+			c := Client{TCP: w.provider, Verbs: w.provider}
+			a, err := c.knock(ctx, w.provider, w.device(t, addr), addr, testKey, w.options())
+			if err == nil {
+				_ = a.close()
+			}
+			if !errors.Is(err, tc.want) {
+				t.Errorf("got %v, want %v", err, tc.want)
+			}
+		})
+	}
+}
+
+// What a server's refusal says reaches a terminal as text.
+func TestRefusalIsPrintable(t *testing.T) {
+	OnHost(t)
+	w := byTCP()
+	addr := doorServer(t, w, func(ctx context.Context, d *door, opening []byte) error {
+		return errors.Join(d.answers(ctx, opening), d.say(ctx, doorRefuse, []byte("\x00\x00\x1b[2Jgo\r\naway\x00")))
+	})
+	c := Client{TCP: w.provider}
+	_, err := c.knock(t.Context(), w.provider, "tcp", addr, testKey, w.options())
+	var refused *RefusedError
+	if !errors.As(err, &refused) || strings.ContainsAny(err.Error(), "\x1b\r\n\x00") {
+		t.Errorf("got %q", err)
+	}
+}

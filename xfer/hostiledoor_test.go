@@ -1,0 +1,247 @@
+package xfer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"gdrcp/rdma"
+	"gdrcp/trust"
+)
+
+// caught is a door at which a client of the tests' own speaks.
+type caught struct {
+	*door
+	opening []byte
+	hand    *trust.Opening
+	first   []byte
+}
+
+// knocking dials a door as what opening says, and has the first message of its
+// handshake ready.
+func knocking(t testing.TB, w hostileWay, addr netip.AddrPort, key trust.Key, opening []byte) *caught {
+	t.Helper()
+	c := &caught{door: &door{}, opening: opening}
+	t.Cleanup(func() { _ = c.close() })
+	var err error
+	if c.hand, c.first, err = trust.Open(key, opening); err != nil {
+		t.Fatal(err)
+	}
+	if c.rail, err = w.provider.Open(w.device(t, addr), doorConfig(doorAnswers)); err != nil {
+		t.Fatal(err)
+	}
+	if c.conn, err = c.rail.Dial(t.Context(), addr, opening); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// doorOpening is the preamble of a door of 1 queue pair.
+func doorOpening(session byte) []byte {
+	p := preamble{qps: 1, slots: hostileSlots, chunkKiB: 1024, session: [16]byte{session}}
+	return p.encode()
+}
+
+// prove runs the client's half to its end.
+func (c *caught) proves(ctx context.Context) error {
+	if err := c.post(ctx, c.first); err != nil {
+		return err
+	}
+	answer, err := c.take(ctx)
+	if err != nil {
+		return err
+	}
+	s, err := c.hand.Finish(answer)
+	if err != nil {
+		return err
+	}
+	c.seal, c.open = s.Door()
+	return nil
+}
+
+// Nobody gets past the door but by a proof: what a recording, a guess or half a
+// handshake says ends there, with no session, and nothing told.
+func TestHostileDoor(t *testing.T) { overHostile(t, testHostileDoor) }
+
+func testHostileDoor(t *testing.T, w hostileWay) {
+	other := trust.Key{ID: testKey.ID, Secret: trust.Secret{9}}
+	for _, tc := range []struct {
+		name string
+		key  trust.Key
+		say  func(ctx context.Context, t *testing.T, c *caught) error
+	}{
+		{"another secret", other, func(ctx context.Context, t *testing.T, c *caught) error { return c.post(ctx, c.first) }},
+		{"a key that is not there", trust.Key{ID: "nobody", Secret: testKey.Secret}, func(ctx context.Context, t *testing.T, c *caught) error {
+			return c.post(ctx, c.first)
+		}},
+		{"a message of none", testKey, func(ctx context.Context, t *testing.T, c *caught) error { return c.post(ctx, nil) }},
+		{"a first message cut", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
+			return c.post(ctx, c.first[:len(c.first)-1])
+		}},
+		{"a first message and more", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
+			return c.post(ctx, append(c.first, 0))
+		}},
+		{"a name of other length", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
+			c.first[0]++
+			return c.post(ctx, c.first)
+		}},
+		{"a name of no bytes", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
+			return c.post(ctx, append([]byte{0}, c.first[1+len(testKey.ID):]...))
+		}},
+		{"a bit off", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
+			c.first[len(c.first)-1] ^= 1
+			return c.post(ctx, c.first)
+		}},
+		{"the longest message", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
+			return c.post(ctx, bytes.Repeat([]byte{0xff}, doorMsgBytes))
+		}},
+		{"recorded at another door", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
+			_, first, err := trust.Open(testKey, doorOpening(77))
+			return errors.Join(err, c.post(ctx, first))
+		}},
+		{"a wish that was changed on the way", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
+			wish := bytes.Clone(c.opening)
+			wish[9]++
+			_, first, err := trust.Open(testKey, wish)
+			return errors.Join(err, c.post(ctx, first))
+		}},
+		{"no proof", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
+			if err := c.proves(ctx); err != nil {
+				return err
+			}
+			return c.post(ctx, []byte{doorProof})
+		}},
+		{"a proof of something else", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
+			if err := c.proves(ctx); err != nil {
+				return err
+			}
+			return c.say(ctx, doorGrant, nil)
+		}},
+		{"a proof and more", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
+			if err := c.proves(ctx); err != nil {
+				return err
+			}
+			return c.say(ctx, doorProof, []byte{1})
+		}},
+		{"a sealed message of none", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
+			if err := c.proves(ctx); err != nil {
+				return err
+			}
+			return c.post(ctx, c.seal.Seal(nil, nil))
+		}},
+		{"a proof that was changed", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
+			if err := c.proves(ctx); err != nil {
+				return err
+			}
+			b := c.seal.Seal(nil, []byte{doorProof})
+			b[len(b)-1] ^= 1
+			return c.post(ctx, b)
+		}},
+		{"the server's own answer", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
+			if err := c.post(ctx, c.first); err != nil {
+				return err
+			}
+			answer, err := c.take(ctx)
+			return errors.Join(err, c.post(ctx, answer))
+		}},
+		{"the first message again", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
+			return errors.Join(c.proves(ctx), c.post(ctx, c.first))
+		}},
+		{"an immediate", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
+			_, err := c.conn.Post([]rdma.WR{{Op: rdma.OpWriteImm, Imm: 7}})
+			return err
+		}},
+		{"a write to where nothing is", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
+			mr, err := c.rail.Register(rdma.HostRegion(make([]byte, 4096)), rdma.LocalWrite)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = c.conn.Post([]rdma.WR{{Op: rdma.OpWrite, Local: mr, Len: 1, RemoteAddr: 4096, RKey: 1}})
+			return err
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			i := newIntruder(t, w)
+			ctx, cancel := context.WithTimeout(t.Context(), w.slow*10*time.Second)
+			defer cancel()
+			c := knocking(t, w, i.addr, tc.key, doorOpening(1))
+			if err := tc.say(ctx, t, c); err != nil {
+				t.Fatalf("say it: %v", err)
+			}
+			for {
+				msg, err := c.take(ctx)
+				if err != nil {
+					if ctx.Err() != nil {
+						t.Error("the server does not hang up")
+					}
+					break
+				}
+				if len(msg) != 1 && len(msg) != trust.AnswerBytes {
+					t.Errorf("it was told %d bytes", len(msg))
+				}
+			}
+			if end := <-i.ends; end.Err == nil || end.Key != "" {
+				t.Errorf("the server took it for a client: %+v", end)
+			}
+			if n := i.rails.rails.Load(); n != 0 {
+				t.Errorf("the server opened %d rails", n)
+			}
+		})
+	}
+}
+
+// What a client said, recorded and said again as it was, is answered by no
+// session: neither at the same server nor after it was heard there for the first
+// time.
+func TestReplayedHandshake(t *testing.T) { overHostile(t, testReplayedHandshake) }
+
+func testReplayedHandshake(t *testing.T, w hostileWay) {
+	i := newIntruder(t, w)
+	ctx, cancel := context.WithTimeout(t.Context(), w.slow*10*time.Second)
+	defer cancel()
+	c := knocking(t, w, i.addr, testKey, doorOpening(1))
+	if err := c.proves(ctx); err != nil {
+		t.Fatal(err)
+	}
+	proof := c.seal.Seal(nil, []byte{doorProof})
+	if err := c.post(ctx, proof); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		kind, _, err := c.hear(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kind == doorGrant {
+			break
+		}
+	}
+	for _, whole := range []bool{false, true} {
+		again := knocking(t, w, i.addr, testKey, c.opening)
+		if err := again.post(ctx, c.first); err != nil {
+			t.Fatal(err)
+		}
+		if answer, err := again.take(ctx); err != nil || len(answer) != trust.AnswerBytes {
+			t.Fatalf("%d bytes, %v", len(answer), err)
+		}
+		said := proof
+		if !whole {
+			said = make([]byte, 1+trust.SealBytes)
+		}
+		if err := again.post(ctx, said); err != nil {
+			t.Fatal(err)
+		}
+		if msg, err := again.take(ctx); err == nil {
+			t.Errorf("a recording was told %d bytes more", len(msg))
+		}
+		if end := <-i.ends; !errors.Is(end.Err, ErrProtocol) || end.Key != "" {
+			t.Errorf("the server took it for a client: %+v", end)
+		}
+	}
+	if n := i.rails.rails.Load(); n != 0 {
+		t.Errorf("the server opened %d rails", n)
+	}
+}

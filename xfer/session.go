@@ -101,8 +101,6 @@ type session struct {
 
 	mu    sync.Mutex
 	lanes []*lane
-	// maxLanes is what the server granted.
-	maxLanes int
 
 	inbox chan *inMsg
 	spare chan *inMsg
@@ -117,7 +115,7 @@ func newSession(d *dialed, peer string, client bool, t Timeouts) *session {
 	first := newLane(d.conn, d.trust, d.lane)
 	s := &session{
 		id: d.id, peer: peer, rail: d.rail, trust: d.trust, timeouts: t, client: client, ctl: newControl(first),
-		lanes: []*lane{first}, maxLanes: d.qps,
+		lanes:  []*lane{first},
 		memory: hostMemory(""),
 		inbox:  make(chan *inMsg, controlWindow), spare: make(chan *inMsg, controlWindow),
 		hungUp: make(chan struct{}), ringReady: make(chan struct{}), ringTold: make(chan struct{}),
@@ -265,7 +263,7 @@ func (s *session) awaitRing(ctx context.Context) error {
 // the session, also where it comes too late.
 func (s *session) addLane(conn rdma.Conn, name trust.Lane) error {
 	s.mu.Lock()
-	if s.lanes == nil || len(s.lanes) >= s.maxLanes {
+	if s.lanes == nil || len(s.lanes) >= s.params.qps {
 		s.mu.Unlock()
 		return errors.Join(rdma.ErrClosed, conn.Close())
 	}

@@ -1,0 +1,135 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"gdrcp/rdma"
+	"gdrcp/trust"
+)
+
+// forger has a queue pair of a session, and what is sealed for it, in hand.
+type forger struct {
+	*intruder
+	*dialed
+	seal *trust.Sealer
+}
+
+func (i *intruder) forger() *forger {
+	i.Helper()
+	d := i.entered(i.admitted(2))
+	f := &forger{intruder: i, dialed: d}
+	f.seal, _ = d.trust.Messages(d.lane)
+	return f
+}
+
+// sealed is a heartbeat, which may come at any time.
+func (f *forger) sealed() []byte {
+	var b [frameBytes]byte
+	putFrame(b[:], msgHeartbeat, 0, 0)
+	return f.seal.Seal(nil, b[:])
+}
+
+func (f *forger) post(msgs ...[]byte) {
+	f.Helper()
+	for _, m := range msgs {
+		if _, err := f.conn.Post([]rdma.WR{{Op: rdma.OpSend, Quiet: true, Msg: m}}); err != nil {
+			f.Fatal(err)
+		}
+	}
+}
+
+// heard is the first message of the server, as it came.
+func (f *forger) heard() []byte {
+	f.Helper()
+	ctx, cancel := context.WithTimeout(f.Context(), f.w.slow*10*time.Second)
+	defer cancel()
+	var c [1]rdma.Completion
+	for {
+		if _, err := f.rail.Wait(ctx, c[:]); err != nil {
+			f.Fatal(err)
+		}
+		if c[0].Kind == rdma.Message {
+			return append([]byte(nil), c[0].Msg...)
+		}
+	}
+}
+
+// A message that was repeated, moved, changed or made up ends its session, at
+// the first such.
+func TestHostileSeals(t *testing.T) { overHostile(t, testHostileSeals) }
+
+func testHostileSeals(t *testing.T, w hostileWay) {
+	changed := func(at int) func(*forger) {
+		return func(f *forger) {
+			b := f.sealed()
+			b[(at+len(b))%len(b)] ^= 1
+			f.post(b)
+		}
+	}
+	cut := func(left int) func(*forger) {
+		return func(f *forger) { f.post(f.sealed()[:left]) }
+	}
+	for _, tc := range []struct {
+		name string
+		say  func(f *forger)
+	}{
+		{"twice", func(f *forger) {
+			b := f.sealed()
+			f.post(b, b)
+		}},
+		{"out of order", func(f *forger) {
+			a, b := f.sealed(), f.sealed()
+			f.post(b, a)
+		}},
+		{"after others again", func(f *forger) {
+			a := f.sealed()
+			f.post(a, f.sealed(), f.sealed(), a)
+		}},
+		{"of another session", func(f *forger) { f.post(f.forger().sealed()) }},
+		{"of another queue pair", func(f *forger) {
+			f.seal, _ = f.dialed.trust.Messages(trust.Lane{QP: 1})
+			f.post(f.sealed())
+		}},
+		{"of another epoch", func(f *forger) {
+			f.seal, _ = f.dialed.trust.Messages(trust.Lane{Epoch: 1})
+			f.post(f.sealed())
+		}},
+		{"of the door", func(f *forger) {
+			f.seal, _ = f.dialed.trust.Door()
+			f.post(f.sealed())
+		}},
+		{"the server's own", func(f *forger) { f.post(f.heard()) }},
+		{"its number changed", changed(0)},
+		{"its number far ahead", changed(7)},
+		{"its type changed", changed(8)},
+		{"its tag changed", changed(-1)},
+		{"of no bytes", cut(0)},
+		{"less than a number", cut(7)},
+		{"less than a seal", cut(trust.SealBytes - 1)},
+		{"nothing sealed", cut(trust.SealBytes)},
+		{"cut", cut(trust.SealBytes + 3)},
+		{"in the clear", func(f *forger) {
+			b := make([]byte, frameBytes)
+			putFrame(b, msgHeartbeat, 0, 0)
+			f.post(b)
+		}},
+		{"the longest message", func(f *forger) { f.post(make([]byte, msgBytes)) }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			i := newIntruder(t, w)
+			f := i.forger()
+			tc.say(f)
+			select {
+			case end := <-i.ends:
+				if !errors.Is(end.Err, ErrIntegrity) {
+					t.Errorf("the session ended by %v", end.Err)
+				}
+			case <-time.After(w.slow * 3 * time.Second):
+				t.Error("the session goes on")
+			}
+		})
+	}
+}

@@ -133,7 +133,7 @@ func (k *keying) list(_ context.Context, operands []string) error {
 	if k.accessFile == "" {
 		return usageError("gdrcp key list needs --access-file FILE")
 	}
-	access, err := trust.ReadAccess(k.accessFile)
+	access, err := trust.InspectAccess(k.accessFile)
 	if err != nil {
 		return err
 	}

@@ -59,8 +59,14 @@ func (a *Access) Permits() []Permit { return a.permits }
 // follows a word that begins with #. An error has the file and the line, and
 // repeats nothing of the line but the id of one that is well formed. A file
 // that others may read or write is a PermissiveError.
-func ReadAccess(path string) (*Access, error) {
-	data, err := readPrivate(path, maxAccessBytes)
+func ReadAccess(path string) (*Access, error) { return readAccess(path, trusted) }
+
+// InspectAccess is ReadAccess for who looks at a file and lets nobody in by it:
+// root may do so with everybody's.
+func InspectAccess(path string) (*Access, error) { return readAccess(path, anybody) }
+
+func readAccess(path string, of owners) (*Access, error) {
+	data, err := readPrivate(path, maxAccessBytes, of)
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,8 @@ func (p *Permit) WriteLine(w io.Writer) error {
 }
 
 // AppendAccess adds a key to an access file, or makes the file, readable for its
-// owner only. Who reads the file meanwhile sees the old one or the new one, both
+// owner only: a new one belongs to this user, one that was there to whom it did,
+// which root may add to. Who reads the file meanwhile sees the old one or the new one, both
 // whole; of several who add at once none is lost. A file that is broken, or that
 // has the key, stays as it is and is an error.
 func AppendAccess(path string, p Permit) error {
@@ -48,7 +49,7 @@ func AppendAccess(path string, p Permit) error {
 		return err
 	}
 	defer f.Close() // and with it the lock
-	data, err := readOpen(f, path, maxAccessBytes)
+	data, err := readOpen(f, path, maxAccessBytes, anybody)
 	if err != nil {
 		return err
 	}

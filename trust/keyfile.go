@@ -23,7 +23,7 @@ var ErrKeyFile = errors.New("not a key file")
 // secret in base64. A file that others may read or write is a PermissiveError.
 // No error repeats what is in the file.
 func ReadKeyFile(path string) (Key, error) {
-	data, err := readPrivate(path, maxKeyFileBytes)
+	data, err := readPrivate(path, maxKeyFileBytes, trusted)
 	if err != nil {
 		return Key{}, err
 	}

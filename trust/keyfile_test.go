@@ -108,6 +108,33 @@ func TestFileOfSomebodyElse(t *testing.T) {
 	}
 }
 
+// Root adds to the file of the user who serves, and leaves it to that user.
+func TestRootAddsToSomebodysFile(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to give a file away")
+	}
+	path := writePrivate(t, "", 0o600)
+	if err := os.Chown(path, 4242, 4243); err != nil {
+		t.Fatal(err)
+	}
+	if err := AppendAccess(path, Permit{Key: newTestKey(t, "x"), Root: "/d"}); err != nil {
+		t.Fatal(err)
+	}
+	st, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if owner := st.Sys().(*syscall.Stat_t); owner.Uid != 4242 || owner.Gid != 4243 || st.Mode() != 0o600 {
+		t.Errorf("it belongs to %d:%d now, with mode %v", owner.Uid, owner.Gid, st.Mode())
+	}
+	if a, err := InspectAccess(path); err != nil || len(a.Permits()) != 1 {
+		t.Errorf("%v, %v", a, err)
+	}
+	if _, err := ReadAccess(path); !errors.Is(err, ErrPermissive) {
+		t.Errorf("to let somebody in by it: %v", err)
+	}
+}
+
 // What is no regular file is refused, and not waited for.
 func TestFifoAsKeyFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fifo")

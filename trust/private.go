@@ -42,20 +42,31 @@ func (e *PermissiveError) Remedy() string {
 	return "chmod 600 " + strconv.Quote(e.Path)
 }
 
+// owners are those whose files with secrets are taken.
+type owners int
+
+const (
+	// trusted are the effective user and root: who owns the file decides what
+	// this process does.
+	trusted owners = iota
+	// anybody's file is taken where root looks at it, or adds to it, for them.
+	anybody
+)
+
 // readPrivate reads a file of at most maxBytes that holds secrets. It is checked
 // after it is open, so that what is checked is what is read; links to it are
 // followed. It never waits for a fifo: only regular files are read.
-func readPrivate(path string, maxBytes int64) ([]byte, error) {
+func readPrivate(path string, maxBytes int64, of owners) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return readOpen(f, path, maxBytes)
+	return readOpen(f, path, maxBytes, of)
 }
 
-func readOpen(f *os.File, path string, maxBytes int64) ([]byte, error) {
-	if err := checkPrivate(f, path); err != nil {
+func readOpen(f *os.File, path string, maxBytes int64, of owners) ([]byte, error) {
+	if err := checkPrivate(f, path, of); err != nil {
 		return nil, err
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
@@ -68,7 +79,7 @@ func readOpen(f *os.File, path string, maxBytes int64) ([]byte, error) {
 	return data, nil
 }
 
-func checkPrivate(f *os.File, path string) error {
+func checkPrivate(f *os.File, path string, of owners) error {
 	st, err := f.Stat()
 	if err != nil {
 		return err
@@ -77,7 +88,8 @@ func checkPrivate(f *os.File, path string) error {
 		return fmt.Errorf("%s is not a regular file", strconv.Quote(path))
 	}
 	owner := st.Sys().(*syscall.Stat_t).Uid
-	if owner != 0 && int64(owner) != int64(os.Geteuid()) {
+	mayBeAnybodys := of == anybody && os.Geteuid() == 0
+	if owner != 0 && int64(owner) != int64(os.Geteuid()) && !mayBeAnybodys {
 		return &PermissiveError{Path: path, Mode: st.Mode().Perm(), UID: owner, Foreign: true}
 	}
 	if st.Mode().Perm()&0o077 != 0 {

@@ -123,6 +123,9 @@ func TestSmallerRings(t *testing.T) {
 	}
 }
 
+// client copies over w alone.
+func (w hostileWay) client() *Client { return &Client{TCP: w.provider, Verbs: w.provider} }
+
 // holding is a copy that a test holds up.
 type holding struct {
 	release func()
@@ -130,11 +133,11 @@ type holding struct {
 }
 
 // hold starts a pull and returns when it has its place.
-func hold(t *testing.T, ep Endpoint) *holding {
+func hold(t *testing.T, w hostileWay, ep Endpoint) *holding {
 	t.Helper()
 	in, out := make(chan struct{}), make(chan struct{})
 	h := &holding{release: sync.OnceFunc(func() { close(out) }), done: make(chan error, 1)}
-	o := Options{Transport: "tcp", Timeouts: shortTimeouts(), Report: func(e Event) {
+	o := Options{Transport: w.provider.Name(), Timeouts: w.timeouts(), Report: func(e Event) {
 		if e.Kind == EventConnected {
 			close(in)
 			<-out
@@ -142,7 +145,7 @@ func hold(t *testing.T, ep Endpoint) *holding {
 	}}
 	dir := t.TempDir()
 	go func() {
-		_, err := (&Client{TCP: tcp.New()}).Pull(t.Context(), ep, []string{"a"}, dir, o)
+		_, err := w.client().Pull(t.Context(), ep, []string{"a"}, dir, o)
 		h.done <- err
 	}()
 	t.Cleanup(h.release)
@@ -155,48 +158,50 @@ func hold(t *testing.T, ep Endpoint) *holding {
 }
 
 // comer is a client that comes when others are there, and the waits that it was
-// told of. It gives up on a server that says nothing for a second.
+// told of. It gives up on a server that says nothing for a second, or ten where
+// devices are emulated.
 type comer struct {
 	waits chan string
 	done  chan error
 }
 
-func come(ctx context.Context, t *testing.T, ep Endpoint) *comer {
+func come(ctx context.Context, t *testing.T, w hostileWay, ep Endpoint) *comer {
 	t.Helper()
 	c := &comer{waits: make(chan string, 16), done: make(chan error, 1)}
-	times := shortTimeouts()
-	times.Handshake = time.Second
-	o := Options{Transport: "tcp", Timeouts: times, Report: func(e Event) {
+	times := w.timeouts()
+	times.Handshake = w.slow * time.Second
+	o := Options{Transport: w.provider.Name(), Timeouts: times, Report: func(e Event) {
 		if e.Kind == EventWaiting {
 			c.waits <- e.Text
 		}
 	}}
 	dir := t.TempDir()
 	go func() {
-		_, err := (&Client{TCP: tcp.New()}).Pull(ctx, ep, []string{"a"}, dir, o)
+		_, err := w.client().Pull(ctx, ep, []string{"a"}, dir, o)
 		c.done <- err
 	}()
 	return c
 }
 
 // fullServer has room for one session, and that is taken.
-func fullServer(t *testing.T, maxWait time.Duration) (ep Endpoint, h *holding, ends chan SessionEnd) {
+func fullServer(t *testing.T, w hostileWay, maxWait time.Duration) (ep Endpoint, h *holding, ends chan SessionEnd) {
 	t.Helper()
-	root, at, ends := hostileServer(t, func(c *ServerConfig) {
-		c.MaxSessions, c.MaxWait, c.Timeouts.Handshake = 1, maxWait, time.Second
+	root, at, ends := w.serve(t, func(c *ServerConfig) {
+		c.MaxSessions, c.MaxWait, c.Timeouts.Handshake = 1, maxWait, w.slow*time.Second
 	})
 	if err := os.WriteFile(filepath.Join(root, "a"), []byte("A"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	ep = endpointAt(at)
-	return ep, hold(t, ep), ends
+	ep = w.endpoint(at)
+	return ep, hold(t, w, ep), ends
 }
 
-func TestWaitingForRoom(t *testing.T) {
-	t.Parallel()
-	ep, first, _ := fullServer(t, 20*time.Second)
-	second := come(t.Context(), t, ep)
-	if text := <-second.waits; text != "1 sessions are running, and it takes no more; waiting for up to 20s" {
+func TestWaitingForRoom(t *testing.T) { overHostile(t, testWaitingForRoom) }
+
+func testWaitingForRoom(t *testing.T, w hostileWay) {
+	ep, first, _ := fullServer(t, w, 60*w.slow*time.Second)
+	second := come(t.Context(), t, w, ep)
+	if text := <-second.waits; text != "1 sessions are running, and it takes no more; waiting for up to "+(60*w.slow*time.Second).String() {
 		t.Errorf("it was told %q", text)
 	}
 	// Longer than a client waits for a server that says nothing.
@@ -205,7 +210,7 @@ func TestWaitingForRoom(t *testing.T) {
 		t.Fatalf("it did not wait: %v", err)
 	case text := <-second.waits:
 		t.Fatalf("it was told again: %q", text)
-	case <-time.After(2500 * time.Millisecond):
+	case <-time.After(w.slow * 2500 * time.Millisecond):
 	}
 	first.release()
 	if err := errors.Join(<-first.done, <-second.done); err != nil {
@@ -213,11 +218,12 @@ func TestWaitingForRoom(t *testing.T) {
 	}
 }
 
-func TestWaitingEnds(t *testing.T) {
-	t.Parallel()
+func TestWaitingEnds(t *testing.T) { overHostile(t, testWaitingEnds) }
+
+func testWaitingEnds(t *testing.T, w hostileWay) {
 	for _, wait := range []time.Duration{300 * time.Millisecond, -1} {
-		ep, _, ends := fullServer(t, wait)
-		c := come(t.Context(), t, ep)
+		ep, _, ends := fullServer(t, w, wait)
+		c := come(t.Context(), t, w, ep)
 		var no *RefusedError
 		if err := <-c.done; !errors.As(err, &no) || no.Code != rdma.RejectBusy || !strings.Contains(err.Error(), "1 sessions are running, and it takes no more") {
 			t.Errorf("%v", err)
@@ -232,11 +238,12 @@ func TestWaitingEnds(t *testing.T) {
 }
 
 // Who stops waiting takes no place any more.
-func TestGivingUpWaiting(t *testing.T) {
-	t.Parallel()
-	ep, first, ends := fullServer(t, 0)
+func TestGivingUpWaiting(t *testing.T) { overHostile(t, testGivingUpWaiting) }
+
+func testGivingUpWaiting(t *testing.T, w hostileWay) {
+	ep, first, ends := fullServer(t, w, 0)
 	ctx, cancel := context.WithCancel(t.Context())
-	c := come(ctx, t, ep)
+	c := come(ctx, t, w, ep)
 	<-c.waits
 	cancel()
 	if err := <-c.done; !errors.Is(err, context.Canceled) {
@@ -252,8 +259,9 @@ func TestGivingUpWaiting(t *testing.T) {
 }
 
 // Who waits learns at once that the key was taken away, or may have more.
-func TestKeysThatChangeWhileWaiting(t *testing.T) {
-	t.Parallel()
+func TestKeysThatChangeWhileWaiting(t *testing.T) { overHostile(t, testKeysThatChangeWhileWaiting) }
+
+func testKeysThatChangeWhileWaiting(t *testing.T, w hostileWay) {
 	root := t.TempDir()
 	if err := os.WriteFile(filepath.Join(root, "a"), []byte("A"), 0o644); err != nil {
 		t.Fatal(err)
@@ -268,16 +276,16 @@ func TestKeysThatChangeWhileWaiting(t *testing.T) {
 	}
 	bound("test", 1)
 	bound("other", 1)
-	v, at := byTCP().running(t, ServerConfig{Keys: k, Timeouts: shortTimeouts()})
-	ep := endpointAt(at)
-	hold(t, ep)
-	gone := come(t.Context(), t, ep)
+	v, at := w.running(t, ServerConfig{Keys: k, Timeouts: w.timeouts()})
+	ep := w.endpoint(at)
+	hold(t, w, ep)
+	gone := come(t.Context(), t, w, ep)
 	if text := <-gone.waits; !strings.HasPrefix(text, "1 sessions of key test are running") {
 		t.Errorf("it was told %q", text)
 	}
 	ep.Key = otherKey
-	hold(t, ep)
-	more := come(t.Context(), t, ep)
+	hold(t, w, ep)
+	more := come(t.Context(), t, w, ep)
 	<-more.waits
 	bound("other", 2)
 	k.change(func(m map[string]Admission) { delete(m, "test") })

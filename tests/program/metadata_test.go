@@ -281,3 +281,28 @@ func clearRootsXattrs(t *testing.T, dir string) {
 		}
 	}
 }
+
+// TestManyXattrs copies more extended attributes than may be under way at once,
+// of files, of directories and of files that are not copied.
+func TestManyXattrs(t *testing.T) {
+	onHost(t)
+	needRsync(t)
+	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
+		value := make([]byte, 60<<10)
+		for i := range 200 {
+			name := fmt.Sprintf("%s/tree/d%d/f%d", from, i%20, i)
+			makeFile(t, name, 10, uint64(i))
+			rand.NewChaCha8([32]byte{byte(i)}).Read(value)
+			if err := unix.Setxattr(name, "user.large", value, 0); err != nil {
+				t.Skipf("needs a file system with large extended attributes for TMPDIR: %v", err)
+			}
+			must(t, unix.Setxattr(filepath.Dir(name), "user.large", value, 0))
+		}
+		must(t, os.MkdirAll(to+"/tree/d3/f3", 0o755)) // in the way
+		s.copy(t, append(s.operands(d, s.via(), "tree/.", "tree"), "-aX")...).wantCode(3)
+		must(t, os.Remove(to+"/tree/d3/f3"))
+		must(t, os.Remove(from+"/tree/d3/f3"))
+		s.copy(t, append(s.operands(d, s.via(), "tree/d3/.", "tree/d3"), "-aX")...).wantCode(0) // its time is another
+		wantSame(t, "-rlptX", from+"/tree", to+"/tree")
+	})
+}

@@ -116,7 +116,7 @@ func (b *benchSource) fill(ctx context.Context) error {
 			if b.params.hash != 0 {
 				slot.chunk.extents[0].digest = benchDigest(b.params.hash, b.ring.slot(slot.index))
 			}
-			if err := b.limit.wait(ctx, int64(slot.chunk.storedBytes)); err != nil {
+			if err := b.limit.wait(ctx, int64(slot.chunk.storedBytes), nil); err != nil {
 				return err
 			}
 			b.sealPayload(slot)
@@ -182,7 +182,7 @@ func (k *benchSink) drainSlots(ctx context.Context) error {
 		if err != nil || (k.params.hash != 0 && benchDigest(k.params.hash, payload) != h.extents[0].digest) {
 			return fmt.Errorf("%w: chunk %d arrived damaged", ErrIntegrity, h.id)
 		}
-		if err := k.limit.wait(ctx, int64(h.storedBytes)); err != nil {
+		if err := k.limit.wait(ctx, int64(h.storedBytes), nil); err != nil {
 			return err
 		}
 		k.giveBack(returned{slot: uint32(a.slot), generation: a.generation})

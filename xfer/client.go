@@ -121,6 +121,9 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *hello, be
 			return err
 		}
 		role = begin(s, acct)
+		if o.Stall > 0 {
+			g.Go(func() error { return o.Tally.watch(ctx, o.Stall) })
+		}
 		return role.talk(ctx, g)
 	})
 	d.link.Imm = d.conn.ImmKind()

@@ -113,7 +113,7 @@ func (s *source) nextFill(ctx context.Context) (*outSlot, error) {
 
 // handOver submits a filled slot, when the session's limits let its bytes pass.
 func (s *source) handOver(ctx context.Context, slot *outSlot) error {
-	if err := s.limit.wait(ctx, int64(slot.chunk.storedBytes)); err != nil {
+	if err := s.limit.wait(ctx, int64(slot.chunk.storedBytes), s.tally.step); err != nil {
 		return err
 	}
 	last := slot.chunk.files[len(slot.chunk.files)-1]

@@ -72,7 +72,7 @@ func (w *lander) land(ctx context.Context, a arrived) (r returned, done bool, er
 		return r, done, err
 	}
 	// Under a limit the slot is held until its bytes may have come.
-	if err := w.limit.wait(ctx, int64(h.storedBytes)); err != nil {
+	if err := w.limit.wait(ctx, int64(h.storedBytes), w.tally.step); err != nil {
 		return r, false, err
 	}
 	plain, damaged, err := w.plainOf(h, a)

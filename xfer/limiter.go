@@ -73,8 +73,9 @@ func limitsOf(all ...*Limiter) (ls limits) {
 func (o *Options) limits() limits { return limitsOf(NewLimiter(o.BytesPerSecond)) }
 
 // wait lets n bytes pass: it blocks for as long as they take at the lowest of
-// the limits, beside all that share one. An error is why ctx has ended.
-func (ls limits) wait(ctx context.Context, n int64) error {
+// the limits, beside all that share one. moved, which may be nil, is called after
+// each part of them. An error is why ctx has ended.
+func (ls limits) wait(ctx context.Context, n int64, moved func()) error {
 	if len(ls) == 0 {
 		return nil
 	}
@@ -91,6 +92,9 @@ func (ls limits) wait(ctx context.Context, n int64) error {
 		n -= part
 		if err := sleepUntil(ctx, until); err != nil {
 			return err
+		}
+		if moved != nil {
+			moved()
 		}
 	}
 	return nil

@@ -11,7 +11,7 @@ import (
 
 // pass lets chunks through until the time is over and counts their bytes.
 func pass(ctx context.Context, ls limits, chunk int64, passed *atomic.Int64) {
-	for ls.wait(ctx, chunk) == nil {
+	for ls.wait(ctx, chunk, nil) == nil {
 		passed.Add(chunk)
 	}
 }
@@ -106,7 +106,7 @@ func TestLimiterSavesNothing(t *testing.T) {
 		ls := limitsOf(NewLimiter(1 << 20))
 		time.Sleep(time.Hour)
 		start := time.Now()
-		if err := ls.wait(t.Context(), 1<<20); err != nil || time.Since(start) < 900*time.Millisecond {
+		if err := ls.wait(t.Context(), 1<<20, nil); err != nil || time.Since(start) < 900*time.Millisecond {
 			t.Errorf("a second's bytes passed in %v: %v", time.Since(start), err)
 		}
 	})
@@ -118,10 +118,10 @@ func TestLimiterEnds(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(ended) })
 		start := time.Now()
-		if err := limitsOf(NewLimiter(1)).wait(ctx, 1<<30); !errors.Is(err, ended) || time.Since(start) > 2*time.Second {
+		if err := limitsOf(NewLimiter(1)).wait(ctx, 1<<30, nil); !errors.Is(err, ended) || time.Since(start) > 2*time.Second {
 			t.Errorf("after %v: %v", time.Since(start), err)
 		}
-		if err := limitsOf(nil, NewLimiter(0)).wait(ctx, 1<<60); err != nil {
+		if err := limitsOf(nil, NewLimiter(0)).wait(ctx, 1<<60, nil); err != nil {
 			t.Errorf("no limit: %v", err)
 		}
 	})

@@ -1,6 +1,9 @@
 package xfer
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // Load is what running sessions need memory for, beside their rings.
 type Load struct {
@@ -56,4 +59,22 @@ func (v *Server) takeBounces(s *session) (giveBack func(), err error) {
 func ringBytes(qps, slots, chunkBytes int) int64 {
 	c := railConfig(qps, slots, chunkBytes, true, false)
 	return int64(sourceSlots(slots))*int64(chunkBytes+sealPad+headerStride) + int64(qps)*int64(c.SendDepth+c.RecvDepth)*msgBytes
+}
+
+// RingBytes is how much memory this end's slots take: payload and headers, as
+// one who sends or receives, and what a stream is kept in beside them until it
+// has arrived.
+func (o *Options) RingBytes(source, stream bool) int64 {
+	slots, chunkBytes := cmp.Or(o.Slots, DefaultSlots), int64(cmp.Or(o.ChunkBytes, DefaultChunkBytes))
+	if !source {
+		return int64(slots) * (chunkBytes + headerStride)
+	}
+	n := int64(sourceSlots(slots)) * (chunkBytes + headerStride)
+	if o.Encrypt {
+		n += int64(sourceSlots(slots)) * sealPad
+	}
+	if stream {
+		n += int64(streamBuffers(slots)) * chunkBytes
+	}
+	return n
 }

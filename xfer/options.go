@@ -60,6 +60,9 @@ type Options struct {
 	GPUFlush string
 	// BytesPerSecond bounds what the payload takes on the wire; 0: nothing does.
 	BytesPerSecond int64
+	// Stall is after how long without progress a copy ends with ErrStalled; 0:
+	// never.
+	Stall time.Duration
 	// Encrypt seals headers and payloads of chunks, besides the messages, which
 	// always are.
 	Encrypt bool

@@ -72,7 +72,7 @@ func (w *streamLander) arrived(ctx context.Context, a arrived) error {
 		return nil
 	}
 	h := &w.header
-	if err := w.limit.wait(ctx, int64(h.storedBytes)); err != nil {
+	if err := w.limit.wait(ctx, int64(h.storedBytes), w.tally.step); err != nil {
 		return err
 	}
 	if len(w.owed) > 0 && !h.repair {

@@ -36,10 +36,13 @@ type streamChunk struct {
 	last   bool
 }
 
+// streamBuffers is how many buffers a stream has.
+func streamBuffers(slots int) int { return slots + 2 }
+
 func newStreamSource(s *source, in Input) *streamSource {
 	piece := s.params.pieceBytes
 	t := &streamSource{src: s, in: in, bytes: int64(s.params.chunkBytes) / piece * piece, held: make(map[int64]int)}
-	for i := range s.params.slots + 2 {
+	for i := range streamBuffers(s.params.slots) {
 		t.free = append(t.free, i)
 	}
 	return t

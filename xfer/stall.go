@@ -1,0 +1,33 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrStalled: the copy has not moved on for as long as it may, though the peer
+// is there.
+var ErrStalled = errors.New("no progress")
+
+// watch ends a session whose copy has not moved on for that long: no entry was
+// announced or has ended, no byte was read from a stream, verified or written.
+// It returns when ctx ends.
+func (t *Tally) watch(ctx context.Context, stall time.Duration) error {
+	tick := time.NewTicker(max(min(stall/10, time.Second), time.Millisecond))
+	defer tick.Stop()
+	seen, since := t.steps.Load(), time.Now()
+	for {
+		select {
+		case now := <-tick.C:
+			if steps := t.steps.Load(); steps != seen {
+				seen, since = steps, now
+			} else if now.Sub(since) >= stall {
+				return fmt.Errorf("%w for %v: nothing was read, verified or written, and no file has ended", ErrStalled, stall)
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -21,8 +22,11 @@ type copying struct {
 	ssh                  sshOptions
 	quiet, verbose, json bool
 
-	console *console
-	events  *events // nil without --json
+	console        *console
+	events         *events // nil without --json
+	maxMemoryBytes int64   // of this end's slots; 0: no bound
+	logName        string  // of --log-file, or empty
+	log            *logFile
 }
 
 func (p *program) copyCommand() *cli.Command {
@@ -50,14 +54,19 @@ func (c *copying) run(ctx context.Context, operands []string) error {
 		c.events = newEvents(c.eventsOut)
 	}
 	summary, err := c.copy(ctx, operands)
+	lost := c.log.end(summary, err, ctx.Err() != nil)
 	if err != nil || summary == nil {
-		return err
+		return errors.Join(err, lost)
 	}
 	c.tellSummary(summary)
-	if code := codeOfSummary(summary); code != exitOK {
-		return &ended{code}
+	code := codeOfSummary(summary)
+	if code == exitOK {
+		return lost
 	}
-	return nil
+	if lost != nil {
+		c.console.line("gdrcp: %s", lineOf(lost))
+	}
+	return &ended{code}
 }
 
 // copy runs the engine, with a bar where there is a terminal for it. There is no
@@ -84,6 +93,14 @@ func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 		return nil, c.relay(ctx, p)
 	}
 	o := c.options
+	if err := c.fitMemory(&o, p.push || c.relayed != nil, isStream); err != nil {
+		return nil, err
+	}
+	if c.logName != "" {
+		if c.log, err = openLog(c.logName); err != nil {
+			return nil, err
+		}
+	}
 	c.choose.stdin = c.stdin
 	if o.Rules, err = c.choose.read(); err != nil {
 		return nil, err
@@ -115,6 +132,7 @@ func (c *copying) report(e xfer.Event) {
 	if e.Kind == xfer.EventConnected {
 		c.leaveCPUs(e.Link.Transport)
 	}
+	c.log.event(&e)
 	if c.json {
 		c.reportJSON(e)
 		return

@@ -32,11 +32,12 @@ func (c *copying) flags() []cli.Flag {
 		gpuFlags(o),
 		c.ssh.flags(),
 		about(topicAccess, keyFileFlag("the key that the server of rdma://host/path knows", &c.keyFile)),
-		limitFlags(o),
+		c.limitFlags(),
 		about(topicOutput,
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "tell errors only", Destination: &c.quiet},
 			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell every entry, and more about the connection", Destination: &c.verbose},
 			&cli.BoolFlag{Name: "json", Usage: "one event a line on standard output, as JSON", Destination: &c.json},
+			&cli.StringFlag{Name: "log-file", Usage: "append a line to `FILE` for every entry, and for how the copy goes and ends", Destination: &c.logName},
 			versionFlag(),
 		),
 	)

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"gdrcp/xfer"
 
@@ -13,10 +15,43 @@ import (
 )
 
 // limitFlags are the bounds of a copy.
-func limitFlags(o *xfer.Options) []cli.Flag {
+func (c *copying) limitFlags() []cli.Flag {
 	return about(topicLimits,
-		bwlimitFlag("what is sent or received takes at most that much of the network", &o.BytesPerSecond),
+		bwlimitFlag("what is sent or received takes at most that much of the network", &c.options.BytesPerSecond),
+		checkedFlag("timeout", "`SECONDS` without progress end the copy, though the other end is there; 0 is no limit (0)", seconds(&c.options.Stall)),
+		checkedFlag("max-memory", "`SIZE` of this end's slots, at most: there are fewer where they would take more", size(&c.maxMemoryBytes, xfer.MinChunkBytes, 1<<50, 1)),
 	)
+}
+
+// seconds is a whole number of seconds, or 0.
+func seconds(to *time.Duration) *checked {
+	var n int
+	v := number(&n, 0, 1<<30)
+	set := v.set
+	v.set = func(s string) error {
+		err := set(s)
+		*to = time.Duration(n) * time.Second
+		return err
+	}
+	return v
+}
+
+// fitMemory takes as many slots as --max-memory has room for.
+func (c *copying) fitMemory(o *xfer.Options, source, stream bool) error {
+	if c.maxMemoryBytes == 0 {
+		return nil
+	}
+	wanted := cmp.Or(o.Slots, xfer.DefaultSlots)
+	for o.Slots = wanted; o.RingBytes(source, stream) > c.maxMemoryBytes; o.Slots-- {
+		if o.Slots == 1 {
+			return usageError("--max-memory %s: the smallest ring, of slots of %s, takes %s here",
+				sizeText(c.maxMemoryBytes), sizeText(int64(cmp.Or(o.ChunkBytes, xfer.DefaultChunkBytes))), bytesText(float64(o.RingBytes(source, stream)), 1))
+		}
+	}
+	if o.Slots < wanted && c.verbose && !c.json {
+		c.console.line("gdrcp: slots: %d of %d, as --max-memory has room for no more", o.Slots, wanted)
+	}
+	return nil
 }
 
 // bwlimitFlag is rsync's --bwlimit. usage says of what.

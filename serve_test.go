@@ -120,9 +120,9 @@ func TestMaxSessions(t *testing.T) {
 			if e.Kind != xfer.EventConnected {
 				return
 			}
-			want := "gdrcp: " + s.addr + " refused the session: 1 sessions are running, and it takes no more\nhint: try again later, or give the server a higher --max-sessions, or its access file a higher max-sessions for the key\n"
+			want := "gdrcp: " + s.addr + " refused the session: 1 session is running, and it takes no more\nhint: try again later, or give the server a higher --max-sessions, or its access file a higher max-sessions for the key\n"
 			if wait != "0" {
-				want = "gdrcp: waiting: 1 sessions are running, and it takes no more; waiting for up to 1s\n" + want
+				want = "gdrcp: waiting: 1 session is running, and it takes no more; waiting for up to 1s\n" + want
 			}
 			if r := gdrcp(t, "--transport", "tcp", s.url("a"), t.TempDir()); r.code != exitError || r.err != want {
 				t.Errorf("exit code %d, and it wrote %q, not %q", r.code, r.err, want)

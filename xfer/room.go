@@ -117,11 +117,11 @@ func (v *Server) makeRoomLocked(c *caller, pre *preamble) (*hosted, *errNoPlace)
 		return nil, &errNoPlace{code: rdma.RejectUnknown, why: "a session id that is in use"}
 	}
 	if v.load.Sessions >= v.cfg.MaxSessions {
-		return nil, busy("%d sessions are running, and it takes no more", v.load.Sessions)
+		return nil, busy("%s running, and it takes no more", sessionsText(v.load.Sessions, ""))
 	}
 	n, ofKey := v.sessionsOf(c.key, a.BytesPerSecond)
 	if a.MaxSessions > 0 && n >= a.MaxSessions {
-		return nil, busy("%d sessions of key %s are running, and it may have no more", n, c.key)
+		return nil, busy("%s running, and it may have no more", sessionsText(n, " of key "+c.key))
 	}
 	qps := min(int(pre.qps), MaxQPs)
 	chunkBytes := min(int(pre.chunkKiB), MaxChunkBytes>>10) << 10
@@ -142,6 +142,14 @@ func (v *Server) makeRoomLocked(c *caller, pre *preamble) (*hosted, *errNoPlace)
 
 func busy(format string, args ...any) *errNoPlace {
 	return &errNoPlace{code: rdma.RejectBusy, why: fmt.Sprintf(format, args...), passing: true}
+}
+
+// sessionsText is how many sessions are, or one is.
+func sessionsText(n int, whose string) string {
+	if n == 1 {
+		return "1 session" + whose + " is"
+	}
+	return fmt.Sprintf("%d sessions%s are", n, whose)
 }
 
 // sessionsOf counts the sessions with a key, and finds the limiter that they

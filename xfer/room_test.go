@@ -201,7 +201,7 @@ func TestWaitingForRoom(t *testing.T) { overHostile(t, testWaitingForRoom) }
 func testWaitingForRoom(t *testing.T, w hostileWay) {
 	ep, first, _ := fullServer(t, w, 60*w.slow*time.Second)
 	second := come(t.Context(), t, w, ep)
-	if text := <-second.waits; text != "1 sessions are running, and it takes no more; waiting for up to "+(60*w.slow*time.Second).String() {
+	if text := <-second.waits; text != "1 session is running, and it takes no more; waiting for up to "+(60*w.slow*time.Second).String() {
 		t.Errorf("it was told %q", text)
 	}
 	// Longer than a client waits for a server that says nothing.
@@ -225,7 +225,7 @@ func testWaitingEnds(t *testing.T, w hostileWay) {
 		ep, _, ends := fullServer(t, w, wait)
 		c := come(t.Context(), t, w, ep)
 		var no *RefusedError
-		if err := <-c.done; !errors.As(err, &no) || no.Code != rdma.RejectBusy || !strings.Contains(err.Error(), "1 sessions are running, and it takes no more") {
+		if err := <-c.done; !errors.As(err, &no) || no.Code != rdma.RejectBusy || !strings.Contains(err.Error(), "1 session is running, and it takes no more") {
 			t.Errorf("%v", err)
 		}
 		if told := len(c.waits) == 1; told != (wait > 0) {
@@ -280,7 +280,7 @@ func testKeysThatChangeWhileWaiting(t *testing.T, w hostileWay) {
 	ep := w.endpoint(at)
 	hold(t, w, ep)
 	gone := come(t.Context(), t, w, ep)
-	if text := <-gone.waits; !strings.HasPrefix(text, "1 sessions of key test are running") {
+	if text := <-gone.waits; !strings.HasPrefix(text, "1 session of key test is running") {
 		t.Errorf("it was told %q", text)
 	}
 	ep.Key = otherKey

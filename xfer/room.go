@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"gdrcp/rdma"
@@ -32,78 +33,109 @@ const (
 	maxWaiting, maxWaitingOfKey = 1024, 256
 )
 
+// waiter is a client that asks for room.
+type waiter struct {
+	*caller
+	wish *preamble
+	ctx  context.Context
+
+	// The session, or why there is none; guarded by Server.mu until done is closed.
+	h    *hosted
+	no   *errNoPlace
+	done chan struct{}
+}
+
 // awaitRoom makes room for a session. Where others have it the client is told
 // that it waits, and why, and again now and then, so that it knows that the
-// server lives; after MaxWait it gets the error.
+// server lives; after MaxWait it gets the error. Who came first is served first.
 func (v *Server) awaitRoom(ctx context.Context, d *door, c *caller, pre *preamble) (*hosted, error) {
-	h, freed, err := v.makeRoom(ctx, c, pre)
-	if err == nil || freed == nil || !v.queue(c.key) {
-		return h, err
+	w := &waiter{caller: c, wish: pre, ctx: ctx, done: make(chan struct{})}
+	if why := v.enqueue(w); why != "" {
+		err := v.tellWaiting(d, w, why)
+		v.dequeue(w)
+		if err != nil && w.h != nil {
+			v.leave(w.h)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
-	defer v.unqueue(c.key)
+	if w.no != nil {
+		return nil, w.no
+	}
+	return w.h, nil
+}
+
+// tellWaiting returns when the waiter's fate is decided, or its time is over.
+func (v *Server) tellWaiting(d *door, w *waiter, why string) error {
 	end := time.NewTimer(v.cfg.MaxWait)
 	defer end.Stop()
 	again := time.NewTicker(v.cfg.Timeouts.Handshake / 4)
 	defer again.Stop()
-	say := fmt.Sprintf("%v; waiting for up to %v", err, v.cfg.MaxWait)
+	say := fmt.Sprintf("%s; waiting for up to %v", why, v.cfg.MaxWait)
 	for {
-		if err := d.say(ctx, doorWait, []byte(cutForDoor(say))); err != nil {
-			return nil, err
+		if err := d.say(w.ctx, doorWait, []byte(cutForDoor(say))); err != nil {
+			return err
 		}
 		say = "" // is told: this end is still there
-		for waiting := true; waiting; {
-			select {
-			case <-freed:
-				if h, freed, err = v.makeRoom(ctx, c, pre); freed == nil {
-					return h, err
-				}
-			case <-again.C:
-				waiting = false
-			case <-end.C:
-				return nil, err
-			case <-ctx.Done():
-				return nil, context.Cause(ctx)
-			}
+		select {
+		case <-again.C:
+		case <-w.done:
+			return nil
+		case <-end.C:
+			return nil
+		case <-w.ctx.Done():
+			return context.Cause(w.ctx)
 		}
 	}
 }
 
-// queue takes one more client among those that wait, if there may be one.
-func (v *Server) queue(key string) bool {
+// enqueue decides at once, or has the client wait, if one more may, and says
+// why.
+func (v *Server) enqueue(w *waiter) (why string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.cfg.MaxWait < 0 || v.waiting >= maxWaiting || v.waitingOf[key] >= maxWaitingOfKey {
+	if v.decideLocked(w) || v.cfg.MaxWait < 0 || len(v.queue) >= maxWaiting {
+		return ""
+	}
+	ofKey := 0
+	for _, other := range v.queue {
+		if other.key == w.key {
+			ofKey++
+		}
+	}
+	if ofKey >= maxWaitingOfKey {
+		return ""
+	}
+	v.queue = append(v.queue, w)
+	return w.no.why
+}
+
+// dequeue ends a wait. What was decided until then is in w.
+func (v *Server) dequeue(w *waiter) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.queue = slices.DeleteFunc(v.queue, func(other *waiter) bool { return other == w })
+}
+
+// wakeLocked gives room to those who wait for it, the first ones first. Who
+// waits for something else, as for another session of its key, holds up nobody.
+func (v *Server) wakeLocked() {
+	v.queue = slices.DeleteFunc(v.queue, v.decideLocked)
+}
+
+// decideLocked books a place and a ring for a session, or says why that will
+// never be; it decides nothing where room may come.
+func (v *Server) decideLocked(w *waiter) (decided bool) {
+	w.h, w.no = v.makeRoomLocked(w.caller, w.wish)
+	if w.no != nil && w.no.passing {
 		return false
 	}
-	v.waiting++
-	v.waitingOf[key]++
+	if w.h != nil {
+		w.h.ctx, w.h.end = context.WithCancelCause(w.ctx)
+	}
+	close(w.done)
 	return true
-}
-
-func (v *Server) unqueue(key string) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.waiting--
-	if v.waitingOf[key]--; v.waitingOf[key] == 0 {
-		delete(v.waitingOf, key)
-	}
-}
-
-// makeRoom books a place and a ring for a session, which ends when ctx does.
-// freed is there where it may find room later: it is closed when a session has
-// ended, or the keys have changed.
-func (v *Server) makeRoom(ctx context.Context, c *caller, pre *preamble) (_ *hosted, freed <-chan struct{}, err error) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	h, no := v.makeRoomLocked(c, pre)
-	switch {
-	case no == nil:
-		h.ctx, h.end = context.WithCancelCause(ctx)
-		return h, nil, nil
-	case no.passing:
-		return nil, v.freed, no
-	}
-	return nil, nil, no
 }
 
 func (v *Server) makeRoomLocked(c *caller, pre *preamble) (*hosted, *errNoPlace) {
@@ -206,12 +238,6 @@ func (v *Server) leave(h *hosted) {
 	delete(v.sessions, h.id)
 	v.addLoad(Load{Sessions: 1, Slots: h.slots}, -1)
 	v.wakeLocked()
-}
-
-// wakeLocked has those who wait for room try again.
-func (v *Server) wakeLocked() {
-	close(v.freed)
-	v.freed = make(chan struct{})
 }
 
 // Recheck looks every session's key up again. It ends the sessions of those that

@@ -45,18 +45,46 @@ func twoKeys(root string) *keys {
 	}}
 }
 
-// request makes room as a client would ask for it.
-func request(v *Server, key trust.Key, n byte, slots int) (*hosted, <-chan struct{}, error) {
-	c := &caller{peer: "peer", key: key.ID, secret: key.Secret}
-	return v.makeRoom(context.Background(), c, &preamble{qps: 1, slots: uint16(slots), chunkKiB: 1024, session: [16]byte{n}})
+// request asks for room as a client would. The waiter waits if it is not done.
+func request(v *Server, key trust.Key, n byte, slots int) *waiter {
+	w := &waiter{
+		caller: &caller{peer: "peer", key: key.ID, secret: key.Secret}, ctx: context.Background(), done: make(chan struct{}),
+		wish: &preamble{qps: 1, slots: uint16(slots), chunkKiB: 1024, session: [16]byte{n}},
+	}
+	v.enqueue(w)
+	return w
 }
 
-// refused checks that a session is refused with a code, and whether it may pass.
-func refused(t *testing.T, freed <-chan struct{}, err error, code rdma.RejectCode, passing bool) {
+// admitted checks that there was room, for a ring of so many slots.
+func (w *waiter) admitted(t *testing.T, slots int) *hosted {
 	t.Helper()
-	var no *errNoPlace
-	if !errors.As(err, &no) || no.code != code || no.passing != passing || (freed != nil) != passing {
-		t.Errorf("%v", err)
+	select {
+	case <-w.done:
+	default:
+		t.Fatalf("it waits: %v", w.no)
+	}
+	if w.no != nil || w.h.slots != slots {
+		t.Fatalf("%+v, %v; want %d slots", w.h, w.no, slots)
+	}
+	return w.h
+}
+
+// refused checks that there was none, for that reason, and whether the client
+// waits.
+func (w *waiter) refused(t *testing.T, code rdma.RejectCode, waits bool) {
+	t.Helper()
+	select {
+	case <-w.done:
+		if waits {
+			t.Errorf("it does not wait")
+		}
+	default:
+		if !waits {
+			t.Errorf("it waits")
+		}
+	}
+	if w.h != nil || w.no == nil || w.no.code != code {
+		t.Errorf("%+v, %v", w.h, w.no)
 	}
 }
 
@@ -66,61 +94,68 @@ func TestRoomOfAKey(t *testing.T) {
 		m["test"] = Admission{Secret: testKey.Secret, Root: "/", MaxSessions: 2, BytesPerSecond: 64 << 20}
 	})
 	v := NewServer(ServerConfig{Keys: k, MaxSessions: 3})
-	a, _, err := request(v, testKey, 1, 4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, _, err := request(v, testKey, 2, 4)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a, b := request(v, testKey, 1, 4).admitted(t, 4), request(v, testKey, 2, 4).admitted(t, 4)
 	if a.ofKey == nil || a.ofKey != b.ofKey || a.ofKey.BytesPerSecond() != 64<<20 {
 		t.Error("the sessions of a key do not share its rate")
 	}
-	_, freed, err := request(v, testKey, 3, 4)
-	refused(t, freed, err, rdma.RejectBusy, true)
-	c, _, err := request(v, otherKey, 3, 4)
-	if err != nil || c.ofKey != nil {
-		t.Fatalf("another key: %v", err)
+	third := request(v, testKey, 3, 4)
+	third.refused(t, rdma.RejectBusy, true)
+	// Who waits for its own key holds up nobody else.
+	other := request(v, otherKey, 4, 4).admitted(t, 4)
+	if other.ofKey != nil {
+		t.Error("a rate for a key that has none")
 	}
-	_, freed, err = request(v, otherKey, 4, 4)
-	refused(t, freed, err, rdma.RejectBusy, true)
-	select {
-	case <-freed:
-		t.Error("room where there is none")
-	default:
-	}
+	fourth, fifth := request(v, otherKey, 5, 4), request(v, otherKey, 6, 4)
+	fourth.refused(t, rdma.RejectBusy, true)
+	v.leave(other)
+	// All had to wait, and the third could not come in: the next one could.
+	third.refused(t, rdma.RejectBusy, true)
+	fourth.admitted(t, 4)
+	fifth.refused(t, rdma.RejectBusy, true)
 	v.leave(b)
-	select {
-	case <-freed:
-	default:
-		t.Error("nobody is told of the room that there is")
+	third.admitted(t, 4)
+	fifth.refused(t, rdma.RejectBusy, true)
+	v.dequeue(fifth)
+	v.leave(a)
+	fifth.refused(t, rdma.RejectBusy, true)
+	request(v, trust.Key{ID: "test", Secret: trust.Secret{7}}, 7, 4).refused(t, rdma.RejectUnknown, false)
+	request(v, trust.Key{ID: "none"}, 7, 4).refused(t, rdma.RejectUnknown, false)
+	request(v, testKey, 3, 4).refused(t, rdma.RejectUnknown, false) // a session id in use
+}
+
+// No more wait than may, of a key and of all.
+func TestWaitingIsBounded(t *testing.T) {
+	v := NewServer(ServerConfig{Keys: twoKeys("/"), MaxSessions: 1})
+	request(v, testKey, 0, 4).admitted(t, 4)
+	for range 2 * maxWaitingOfKey {
+		request(v, testKey, 1, 4)
 	}
-	if _, _, err := request(v, otherKey, 4, 4); err != nil {
-		t.Error(err)
+	if len(v.queue) != maxWaitingOfKey {
+		t.Errorf("%d clients wait with one key", len(v.queue))
 	}
-	_, freed, err = request(v, trust.Key{ID: "test", Secret: trust.Secret{7}}, 5, 4)
-	refused(t, freed, err, rdma.RejectUnknown, false)
-	_, freed, err = request(v, trust.Key{ID: "none"}, 5, 4)
-	refused(t, freed, err, rdma.RejectUnknown, false)
+	for i := range 2 * maxWaiting {
+		k := Admission{Secret: trust.Secret{1}}
+		id := string(rune('a'+i%20)) + "-key"
+		v.cfg.Keys.(*keys).change(func(m map[string]Admission) { m[id] = k })
+		request(v, trust.Key{ID: id, Secret: k.Secret}, 1, 4)
+	}
+	if len(v.queue) != maxWaiting {
+		t.Errorf("%d clients wait", len(v.queue))
+	}
 }
 
 func TestSmallerRings(t *testing.T) {
 	v := NewServer(ServerConfig{Keys: twoKeys("/"), MaxMemory: ringBytes(1, 16, 1<<20) + ringBytes(1, 5, 1<<20)})
-	for i, want := range []int{16, 5} {
-		if h, _, err := request(v, testKey, byte(i), 16); err != nil || h.slots != want {
-			t.Fatalf("%+v, %v; want %d slots", h, err, want)
-		}
-	}
-	_, freed, err := request(v, testKey, 9, 16)
-	refused(t, freed, err, rdma.RejectResources, true)
+	first := request(v, testKey, 1, 16).admitted(t, 16)
+	request(v, testKey, 2, 16).admitted(t, 5)
+	third := request(v, testKey, 3, 16)
+	third.refused(t, rdma.RejectResources, true)
+	v.leave(first)
+	third.admitted(t, 16)
 	// What would not fit even alone is not waited for.
 	small := NewServer(ServerConfig{Keys: twoKeys("/"), MaxMemory: ringBytes(1, 2, 1<<20) - 1})
-	_, freed, err = request(small, testKey, 1, 16)
-	refused(t, freed, err, rdma.RejectResources, false)
-	if h, _, err := request(small, testKey, 1, 1); err != nil || h.slots != 1 {
-		t.Errorf("a ring of one slot, as asked for: %v", err)
-	}
+	request(small, testKey, 1, 16).refused(t, rdma.RejectResources, false)
+	request(small, testKey, 1, 1).admitted(t, 1) // a ring of one slot, as asked for
 }
 
 // client copies over w alone.

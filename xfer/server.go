@@ -67,10 +67,8 @@ type Server struct {
 	strangers strangers
 	refusals  chan struct{} // a token for each that is under way
 	load      Load
-	memory    int64         // of all sessions' rings and buffers
-	freed     chan struct{} // see wakeLocked
-	waiting   int
-	waitingOf map[string]int // by key
+	memory    int64     // of all sessions' rings and buffers
+	queue     []*waiter // the first one first
 	listening atomic.Int64
 }
 
@@ -91,9 +89,7 @@ func NewServer(cfg ServerConfig) *Server {
 	}
 	cfg.MaxMemory = cmp.Or(cfg.MaxMemory, DefaultMaxMemory)
 	cfg.MaxWait = cmp.Or(cfg.MaxWait, defaultMaxWait)
-	return &Server{
-		cfg: cfg, sessions: make(map[[16]byte]*hosted), refusals: make(chan struct{}, maxRefusing), freed: make(chan struct{}), waitingOf: make(map[string]int),
-	}
+	return &Server{cfg: cfg, sessions: make(map[[16]byte]*hosted), refusals: make(chan struct{}, maxRefusing)}
 }
 
 // Listen begins to listen at addr; device, for verbs, is whose address that

@@ -5,11 +5,12 @@ package chunker
 // each entry, in the order of the walk. Call it before Next.
 func (w *Walker) LeaveOut(leavesOut func(path string, isDir bool) bool) { w.leavesOut = leavesOut }
 
-// isLeftOut asks about an entry that may be a directory, or something else; of
+// passesOver asks about an entry that may be a directory, or something else; of
 // what cannot be looked at it is not known, and either is enough.
-func (w *Walker) isLeftOut(path string, maybeDir, maybeOther bool) bool {
-	if w.leavesOut == nil {
-		return false
+func (w *Walker) passesOver(path string, maybeDir, maybeOther bool) bool {
+	isLeftOut := w.leavesOut != nil && (maybeDir && w.leavesOut(path, true) || maybeOther && w.leavesOut(path, false))
+	if w.list == nil {
+		return isLeftOut
 	}
-	return maybeDir && w.leavesOut(path, true) || maybeOther && w.leavesOut(path, false)
+	return w.list.passesOver(isLeftOut, maybeOther)
 }

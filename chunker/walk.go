@@ -44,6 +44,7 @@ type level struct {
 	dev, ino uint64
 	names    nameList
 	pending  []pendingDir
+	take     takeMode
 }
 
 // pendingDir is a directory whose entry was given and whose contents were not.
@@ -54,6 +55,7 @@ type pendingDir struct {
 	name     string
 	dir      *dirHandle // nil when given back
 	dev, ino uint64
+	take     takeMode
 }
 
 // Walker streams a tree's entries. One goroutine may use it.
@@ -69,6 +71,8 @@ type Walker struct {
 	link      []byte
 	// leavesOut says what is not to be found, see LeaveOut. It may be nil.
 	leavesOut func(path string, isDir bool) bool
+	// list is what alone is to be found, see Only. Nil: everything.
+	list *listing
 }
 
 // Walk begins a walk. Entries come in strictly ascending bytewise order of
@@ -108,7 +112,10 @@ func (w *Walker) Next() (*Found, error) {
 	}
 	for len(w.levels) > 0 {
 		l := &w.levels[len(w.levels)-1]
-		name, more := w.names.peek(&l.names)
+		if f, err := w.orphan(l); f != nil || err != nil {
+			return f, err
+		}
+		name, more := w.peek(l)
 		if n := len(l.pending); n > 0 && !(more && comesBeforeContents(l.pending[n-1].name, name)) {
 			pending := l.pending[n-1]
 			l.pending = l.pending[:n-1]
@@ -122,10 +129,10 @@ func (w *Walker) Next() (*Found, error) {
 			continue
 		}
 		path := l.childPath(string(name))
-		if err := w.names.advance(&l.names); err != nil {
+		if err := w.advance(l); err != nil {
 			return nil, err
 		}
-		if f := w.look(l, path); f != nil {
+		if f := w.look(l, path); f != nil && !w.isUnlistedTop(f) {
 			return f, nil
 		}
 	}
@@ -165,14 +172,17 @@ func (w *Walker) pushSources() error {
 
 // enter reads a directory and makes it the level that the walk is at.
 func (w *Walker) enter(path string, p pendingDir) error {
-	l := level{path: path, dir: p.dir, dev: p.dev, ino: p.ino}
+	l := level{path: path, dir: p.dir, dev: p.dev, ino: p.ino, take: p.take}
 	if err := w.hold(&l); err != nil {
 		return opErr("open directory", path, err)
 	}
 	l.names = w.names.begin()
-	l.dir.reading.Lock()
-	err := w.names.readDir(&l.names, l.dir.fd)
-	l.dir.reading.Unlock()
+	var err error
+	if p.take < takeListed {
+		l.dir.reading.Lock()
+		err = w.names.readDir(&l.names, l.dir.fd)
+		l.dir.reading.Unlock()
+	}
 	if err == nil {
 		err = w.names.finish(&l.names)
 	}
@@ -260,7 +270,7 @@ func (w *Walker) repeated(name string) bool {
 // describe fills Found for the entry that is leaf in dir.
 func (w *Walker) describe(l *level, dir *dirHandle, leaf, path string) *Found {
 	a, err := w.tree.statAt(dir, leaf, path)
-	if w.isLeftOut(path, err != nil || a.isDir(), err != nil || !a.isDir()) {
+	if w.passesOver(path, err != nil || a.isDir(), err != nil || !a.isDir()) {
 		return nil
 	}
 	if err != nil {
@@ -301,7 +311,11 @@ func (w *Walker) describe(l *level, dir *dirHandle, leaf, path string) *Found {
 // expect opens a directory that was found, so that one which cannot be read is
 // known before its entry is given, and notes that its contents are to come.
 func (w *Walker) expect(l *level, dir *dirHandle, leaf, path string, a *attributes) error {
-	if !w.recursive {
+	take := w.takes(l)
+	switch {
+	case take == takeNothing:
+		return nil
+	case w.list == nil && !w.recursive:
 		return kindErr("read", path, ErrIsDir)
 	}
 	for i := range w.levels {
@@ -321,7 +335,7 @@ func (w *Walker) expect(l *level, dir *dirHandle, leaf, path string, a *attribut
 		l.pending[n-1].dir.release()
 		l.pending[n-1].dir = nil
 	}
-	p := pendingDir{name: name, dev: h.dev, ino: h.ino}
+	p := pendingDir{name: name, dev: h.dev, ino: h.ino, take: take}
 	p.dir = w.tree.dirs.add(h)
 	l.pending = append(l.pending, p)
 	return nil

@@ -1,0 +1,212 @@
+package chunker
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"gdrcp/manifest"
+)
+
+// Flags of a name in a List.
+const (
+	listNamed = 1 << iota
+	listContents
+	listImplied
+)
+
+// ListBuilder sorts names, of which there may be any number: more than 4 MiB of
+// them go to unlinked temporary files.
+type ListBuilder struct {
+	stack *nameStack
+	names nameList
+	last  string // the path that was added last
+	key   []byte
+}
+
+// NewListBuilder returns a builder without names. Finish or Close it.
+func NewListBuilder() *ListBuilder {
+	b := &ListBuilder{stack: newNameStack()}
+	b.names = b.stack.begin()
+	return b
+}
+
+// Close frees what the builder holds. What Finish returned stays.
+func (b *ListBuilder) Close() error { return b.stack.spill.close() }
+
+// Add adds a name, read as by CleanListed, and the directories on the way to
+// it. Errors wrap manifest.ErrPath where no entry can have such a name.
+func (b *ListBuilder) Add(name string) error {
+	item := CleanListed(name)
+	if err := manifest.CheckPath(item.Path); err != nil {
+		return fmt.Errorf("%q: %w", name, err)
+	}
+	// What both paths begin with has been added with the last one.
+	shared := 0
+	for i := 0; i < len(item.Path); i++ {
+		if item.Path[i] == '/' && i > shared && strings.HasPrefix(b.last, item.Path[:i+1]) {
+			shared = i
+		}
+	}
+	for i := shared + 1; i < len(item.Path); i++ {
+		if item.Path[i] == '/' {
+			if err := b.add(item.Path[:i], listImplied); err != nil {
+				return err
+			}
+		}
+	}
+	b.last = item.Path
+	flags := byte(listNamed)
+	if item.Contents {
+		flags |= listContents
+	}
+	return b.add(item.Path, flags)
+}
+
+// add adds a record: the path, "" for the top, which comes first, then a NUL,
+// which is less than what a path can go on with, and the flags.
+func (b *ListBuilder) add(path string, flags byte) error {
+	if path == "." {
+		path = ""
+	}
+	b.key = append(append(b.key[:0], path...), 0, flags)
+	return b.stack.add(&b.names, b.key)
+}
+
+// Finish sorts the names. The builder is of no use then but to be closed.
+func (b *ListBuilder) Finish() (*List, error) {
+	if err := b.stack.finish(&b.names); err != nil {
+		return nil, err
+	}
+	w := listWriter{list: &List{}}
+	err := w.fill(b)
+	if err == nil {
+		err = w.flush()
+	}
+	if err != nil {
+		return nil, errors.Join(err, w.list.Close())
+	}
+	return w.list, nil
+}
+
+// listWriter writes sorted names, each once.
+type listWriter struct {
+	list  *List
+	path  []byte
+	flags byte
+	begun bool
+	buf   []byte
+}
+
+func (w *listWriter) fill(b *ListBuilder) error {
+	for {
+		key, more := b.stack.peek(&b.names)
+		if !more {
+			return w.emit()
+		}
+		path, flags := key[:len(key)-2], key[len(key)-1]
+		if !w.begun || !bytes.Equal(path, w.path) {
+			if err := w.emit(); err != nil {
+				return err
+			}
+			w.path, w.flags, w.begun = append(w.path[:0], path...), 0, true
+		}
+		w.flags |= flags
+		if err := b.stack.advance(&b.names); err != nil {
+			return err
+		}
+	}
+}
+
+// emit writes the name that was read last.
+func (w *listWriter) emit() error {
+	if !w.begun {
+		return nil
+	}
+	w.list.count++
+	w.buf = append(w.buf, w.flags)
+	w.buf = binary.NativeEndian.AppendUint16(w.buf, uint16(len(w.path)))
+	w.buf = append(w.buf, w.path...)
+	if len(w.buf) < namesBudgetBytes {
+		return nil
+	}
+	return w.spill()
+}
+
+// spill moves what there is to the file.
+func (w *listWriter) spill() (err error) {
+	l := w.list
+	if l.file == nil {
+		if l.file, err = OpenUnlinked(os.TempDir()); err != nil {
+			return fmt.Errorf("make temporary file for a list of names: %w", err)
+		}
+	}
+	n, err := l.file.WriteAt(w.buf, l.size)
+	l.size += int64(n)
+	w.buf = w.buf[:0]
+	if err != nil {
+		return fmt.Errorf("spill a list of names: %w", err)
+	}
+	return nil
+}
+
+func (w *listWriter) flush() error {
+	if w.list.file != nil {
+		return w.spill()
+	}
+	w.list.memory, w.list.size = bytes.NewReader(w.buf), int64(len(w.buf))
+	return nil
+}
+
+// List is a sorted list of names, in memory or in an unlinked temporary file.
+type List struct {
+	memory *bytes.Reader // or
+	file   *os.File
+	size   int64
+	count  int64
+}
+
+// Len is how many names there are, with the directories on the way to them.
+func (l *List) Len() int64 { return l.count }
+
+// Close frees the list.
+func (l *List) Close() error {
+	if l.file == nil {
+		return nil
+	}
+	return l.file.Close()
+}
+
+// Names returns a reader of the list, from its beginning. There may be several.
+func (l *List) Names() Names {
+	var at io.ReaderAt = l.memory
+	if l.file != nil {
+		at = l.file
+	}
+	return &listReader{bufio.NewReaderSize(io.NewSectionReader(at, 0, l.size), 64<<10)}
+}
+
+type listReader struct{ in *bufio.Reader }
+
+// Next implements Names.
+func (r *listReader) Next() (Listed, error) {
+	var head [3]byte
+	if _, err := io.ReadFull(r.in, head[:]); err != nil {
+		return Listed{}, err
+	}
+	path := make([]byte, binary.NativeEndian.Uint16(head[1:]))
+	if _, err := io.ReadFull(r.in, path); err != nil {
+		return Listed{}, fmt.Errorf("read a list of names: %w", err)
+	}
+	flags := head[0]
+	item := Listed{Path: string(path), Named: flags&listNamed != 0, Contents: flags&listContents != 0, Implied: flags&listImplied != 0}
+	if item.Path == "" {
+		item.Path = "."
+	}
+	return item, nil
+}

@@ -102,9 +102,10 @@ func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 		}
 	}
 	c.choose.stdin = c.stdin
-	if o.Rules, err = c.choose.read(); err != nil {
+	if err := c.choose.into(&o); err != nil {
 		return nil, err
 	}
+	defer o.Names.Close()
 	o.Started, o.Timeouts, o.Tally, o.Report = c.started, c.timeouts, &xfer.Tally{}, c.report
 	dataOnScreen := isStream && !p.push && c.isTerminal(c.stdout)
 	if !c.quiet && !c.json && c.isTerminal(c.stderr) && !dataOnScreen {

@@ -11,7 +11,7 @@ func (c *copying) flags() []cli.Flag {
 	o := &c.options
 	return slices.Concat(
 		about(topicSelect,
-			onOff("recursive", "copy directories", &o.Recursive, "r"),
+			onOffBoth("recursive", "copy directories", []*bool{&o.Recursive, &c.choose.recursive}, "r"),
 			onOff("follow", "copy what symbolic links lead to instead of the links", &o.Follow, "L", "copy-links"),
 		),
 		about(topicSelect, c.choose.flags()...),

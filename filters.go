@@ -2,10 +2,13 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 
+	"gdrcp/chunker"
 	"gdrcp/filter"
+	"gdrcp/xfer"
 
 	"github.com/urfave/cli/v2"
 )
@@ -14,6 +17,11 @@ import (
 type choosing struct {
 	rules inOrder
 	nul   bool // --from0
+	// recursive: -r itself was given, and not only -a, which with --files-from
+	// does not mean it.
+	recursive bool
+	// filesFrom is the file of names that alone are copied.
+	filesFrom string
 	// stdin is what - stands for, and taken says which option has it.
 	stdin io.Reader
 	taken string
@@ -29,8 +37,22 @@ func (c *choosing) flags() []cli.Flag {
 		c.rules.flag("exclude-from", "`FILE` --exclude for each line of FILE; - is standard input", nil),
 		c.rules.flag("include-from", "`FILE` --include for each line of FILE; - is standard input", nil),
 		c.rules.flag("filter", "`RULE` a filter rule of rsync(1), like \"- PATTERN\", \"+ PATTERN\" or \"merge FILE\"; dir-merge is not supported", nil, "f"),
+		&cli.StringFlag{Name: "files-from", Usage: "`FILE` copy only what FILE names, a line each, relative to SRC, which is one directory, with the directories " +
+			"on the way; what is in a named directory only with -r. - is standard input", Destination: &c.filesFrom},
 		&cli.BoolFlag{Name: "from0", Aliases: []string{"0"}, Usage: "what is read from files ends with a NUL each, not with the line", Destination: &c.nul},
 	}
+}
+
+// into reads rules and names into the options of a copy, of which the names are
+// the caller's to close.
+func (c *choosing) into(o *xfer.Options) (err error) {
+	if o.Rules, err = c.read(); err != nil {
+		return err
+	}
+	if o.Names, err = c.names(); o.Names != nil {
+		o.Recursive = c.recursive
+	}
+	return err
 }
 
 // read reads the rules, and the files that they are in.
@@ -50,6 +72,24 @@ func (c *choosing) read() ([]filter.Rule, error) {
 		}
 	}
 	return p.Rules(), nil
+}
+
+// names reads and sorts the names of --files-from. Without it there are none.
+func (c *choosing) names() (*chunker.List, error) {
+	if c.filesFrom == "" {
+		return nil, nil
+	}
+	in, err := c.open(c.filesFrom, "files-from")
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	b := chunker.NewListBuilder()
+	defer b.Close()
+	if err := filter.EachName(in, c.nul, b.Add); err != nil {
+		return nil, fmt.Errorf("read names from %s: %v", quoteArg(c.filesFrom), err)
+	}
+	return b.Finish()
 }
 
 // open opens a file that an option names.

@@ -67,13 +67,76 @@ func TestFilterErrors(t *testing.T) {
 		{"--filter=dir-merge_.rules", `--filter: bad filter rule: "dir-merge_.rules": rules of each directory's own (dir-merge) are not supported`, exitUsage},
 		{"--filter=-C", `--filter: bad filter rule: "-C": the modifier C is not supported`, exitUsage},
 		{"--exclude-from=/no/such", `open "/no/such": no such file or directory`, exitError},
+		{"--files-from=/no/such", `open "/no/such": no such file or directory`, exitError},
+		{"--files-from=- --exclude-from=-", "--exclude-from and --files-from cannot both read standard input", exitUsage},
+		{"b c --files-from=-", "a list of files is of one SRC, the directory that they are in", exitUsage},
 		{"--exclude-from=- --include-from=-", "--exclude-from and --include-from cannot both read standard input", exitUsage},
 	} {
 		p, _, stderr := newProgram()
 		p.stdin = bytes.NewReader(nil)
-		args := slices.Concat([]string{"gdrcp", "a", "rdma://h/"}, strings.Fields(c.args))
+		args := slices.Concat([]string{"gdrcp", "a"}, strings.Fields(c.args), []string{"rdma://h/"})
 		if code := p.run(t.Context(), args); code != c.code || stderr.String() != "gdrcp: "+c.line+"\n" {
 			t.Errorf("%s: exit code %d and\n%swant %d and\ngdrcp: %s", c.args, code, stderr, c.code, c.line)
+		}
+	}
+}
+
+func TestFilesFrom(t *testing.T) {
+	s := startServer(t)
+	dir := t.TempDir()
+	makeFiles(t, dir, map[string]string{"t/a": "", "t/d/b": "", "t/d/c": "", "t/e/f": "", "t/x\ny": "", "t/#z": ""})
+	for _, c := range []struct {
+		options string
+		list    string
+		want    string // what is copied
+		code    int
+	}{
+		{"", "a\nd/b\n\n#z\n", "a d/b", exitOK},
+		{"", "/d/../a\r\n./#z\n", "#z a", exitOK},
+		{"-0", "x\ny\x00d/c\x00", "d/c x\ny", exitOK},
+		{"-r", "d\n", "d/b d/c", exitOK},
+		{"-a", "d\n", "d/", exitOK},
+		{"-ra", "d\n", "d/b d/c", exitOK},
+		{"-ar", "d\n", "d/b d/c", exitOK},
+		{"-ra --no-r", "d\n", "d/", exitOK},
+		{"", "d/\n", "d/b d/c", exitOK},
+		{"--exclude=c -r", "d\ne/f\n", "d/b e/f", exitOK},
+		{"", "a\nnone\n", "a", exitPartial},
+		{"", strings.Repeat("n", 300) + "\n", "", exitError},
+	} {
+		for _, push := range []bool{true, false} {
+			to := t.TempDir()
+			from, operands := dir, []string{dir + "/t", s.url("copy")}
+			if !push {
+				if err := os.CopyFS(s.root+"/t", os.DirFS(from+"/t")); err != nil {
+					t.Fatal(err)
+				}
+				operands = []string{s.url("t"), to + "/copy"}
+			}
+			p, stdout, stderr := newProgram()
+			p.stdin = strings.NewReader(c.list)
+			args := slices.Concat([]string{"gdrcp", "--transport", "tcp", "--files-from=-"}, strings.Fields(c.options), operands)
+			if code := p.run(t.Context(), args); code != c.code {
+				t.Fatalf("%q of %q: exit code %d, %s%s", c.options, c.list, code, stdout, stderr)
+			}
+			if push {
+				to = s.root
+			}
+			var got []string
+			for name := range listFiles(t, to) {
+				if rest, found := strings.CutPrefix(name, "copy/"); found {
+					got = append(got, rest)
+				}
+			}
+			slices.Sort(got)
+			if strings.Join(got, " ") != c.want {
+				t.Errorf("%q of %q: %q is copied, want %q", c.options, c.list, got, c.want)
+			}
+			for _, name := range []string{"/copy", "/t"} {
+				if err := os.RemoveAll(s.root + name); err != nil {
+					t.Fatal(err)
+				}
+			}
 		}
 	}
 }

@@ -64,7 +64,12 @@ type switchFlag struct {
 
 // onOff is an option that --no-NAME turns off again.
 func onOff(name, usage string, to *bool, aliases ...string) cli.Flag {
-	return &switchFlag{valueFlag{&cli.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: &toggle{to: []*bool{to}}}}, true}
+	return onOffBoth(name, usage, []*bool{to}, aliases...)
+}
+
+// onOffBoth is an onOff that says several things at once.
+func onOffBoth(name, usage string, to []*bool, aliases ...string) cli.Flag {
+	return &switchFlag{valueFlag{&cli.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: &toggle{to: to}}}, true}
 }
 
 // allOn is an option that stands for several others.

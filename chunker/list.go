@@ -174,9 +174,9 @@ type List struct {
 // Len is how many names there are, with the directories on the way to them.
 func (l *List) Len() int64 { return l.count }
 
-// Close frees the list.
+// Close frees the list, which may be nil.
 func (l *List) Close() error {
-	if l.file == nil {
+	if l == nil || l.file == nil {
 		return nil
 	}
 	return l.file.Close()

@@ -145,11 +145,15 @@ func TestWalkOnly(t *testing.T) {
 		{".", false, "", ". a a-b a.c b f l", ""},
 		{". b/c/d", false, "", ". a a-b a.c b b/c b/c/d f l", ""},
 		{"b/", true, "", "b b/c b/c/d b/e", ""},
-		{"none a/none none/x f/x l/x a.c", false, "", "a a.c", "a/none f/x l/x none none/x"},
+		{"none a/none none/x f/x l/x a.c", false, "", "a.c", "a/none f/x l/x none none/x"},
+		{"a/none a/x", false, "", "a a/x", "a/none"},
+		{"a/sub/none a-b b/c/none b/e", false, "", "a-b b b/e", "a/sub/none b/c/none"},
 		{"l", true, "", "l", ""},
-		{"a/sub b/c", true, "a a/sub/z b/c", "a a/sub b", ""},
+		{"a/sub b/c", true, "a a/sub/z b/c", "a a/sub", ""},
 		{"a a/x", true, "a a/y", "a a/x", ""},
-		{"none", false, "none", "", ""},
+		{"a/sub/z b/c/d", true, "a/sub/z b", "b b/c b/c/d", ""},
+		{"a a/x b b/c", false, "a a/x b", "b b/c", ""},
+		{"none a/none", false, "none a a/none", "", "a/none none"},
 		{"", true, "", "", ""},
 	} {
 		w := openLocal(t, false, Source{dir + "/.", "."}).Walk(c.recursive)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -34,12 +35,20 @@ const (
 	takeNothing
 )
 
+// lookAhead is how many names a walk reads ahead to see whether a directory on
+// the way leads to anything. Of one that is not known then, it is assumed.
+const lookAhead = 4096
+
 // listing is where a walk is in its list.
 type listing struct {
 	names Names
-	head  Listed // the next name
-	path  []byte // of it
+	err   error    // of names, when it gave one
+	queue []Listed // read ahead
+	head  Listed   // the next name
+	path  []byte   // of it
 	ended bool
+	// survivor is a name that is there and not left out.
+	survivor string
 	// item is what the list has of the entry that is looked at, and inDir that it
 	// was found in its directory.
 	item  Listed
@@ -54,14 +63,32 @@ func (w *Walker) Only(names Names) error {
 	return w.list.next()
 }
 
-func (t *listing) next() (err error) {
-	t.head, err = t.names.Next()
-	if errors.Is(err, io.EOF) {
+func (t *listing) next() error {
+	item, ok := t.ahead(0)
+	if !ok {
 		t.ended = true
-		return nil
+		if errors.Is(t.err, io.EOF) {
+			return nil
+		}
+		return t.err
 	}
-	t.path = append(t.path[:0], t.head.Path...)
-	return err
+	t.queue = slices.Delete(t.queue, 0, 1)
+	t.head, t.path = item, append(t.path[:0], item.Path...)
+	return nil
+}
+
+// ahead is a name behind the head; false where there is none.
+func (t *listing) ahead(n int) (Listed, bool) {
+	for len(t.queue) <= n && t.err == nil {
+		var item Listed
+		if item, t.err = t.names.Next(); t.err == nil {
+			t.queue = append(t.queue, item)
+		}
+	}
+	if len(t.queue) <= n {
+		return Listed{}, false
+	}
+	return t.queue[n], true
 }
 
 // below is the next name's path below a directory; nil if it is elsewhere.
@@ -136,8 +163,12 @@ func (w *Walker) orphan(l *level) (*Found, error) {
 		if !item.Named {
 			continue
 		}
-		_, err := w.tree.lookUp(item.Path)
-		if err == nil {
+		a, err := w.tree.lookUp(item.Path)
+		switch {
+		case err != nil:
+		case w.leavesOut != nil && w.leavesOut(item.Path, a.isDir()):
+			continue
+		default:
 			err = unix.ENOTDIR // what was on the way is there only now
 		}
 		return w.problem(item.Path, opErr("stat", item.Path, err)), nil
@@ -171,17 +202,46 @@ func (w *Walker) takes(l *level) takeMode {
 	return takeNothing
 }
 
-// passesOver tells of an entry that is not to be found, because it is left out,
-// or because it is on the way to nothing. What is left out and on the way to a
-// name of the list is only on the way, as rsync has it.
-func (t *listing) passesOver(isLeftOut, maybeOther bool) bool {
-	if isLeftOut {
+// passesOverListed tells of an entry that is not to be found, because it is left
+// out, or because it is on the way to nothing. What is left out and on the way to
+// a name of the list is only on the way, as rsync has it, and a name that is
+// not there is told, whatever is left out.
+func (w *Walker) passesOverListed(path string, isLeftOut, maybeDir, maybeOther bool) bool {
+	t := w.list
+	isGone := maybeDir && maybeOther
+	if isLeftOut && !(isGone && t.item.Named) {
 		t.item.Named, t.item.Contents, t.inDir = false, false, false
 	}
 	if t.item.Named || t.inDir {
 		return false
 	}
-	return !t.item.Implied || maybeOther
+	return !t.item.Implied || maybeOther || !w.leadsOn(path)
+}
+
+// leadsOn tells whether a directory is on the way to a name that is there and is
+// not left out: the list's next names are looked at before their turn.
+func (w *Walker) leadsOn(dir string) bool {
+	t := w.list
+	for n := -1; n < lookAhead; n++ {
+		item, ok := t.head, !t.ended
+		if n >= 0 {
+			item, ok = t.ahead(n)
+		}
+		contents := dir + "/"
+		switch {
+		case !ok, item.Path > contents && !strings.HasPrefix(item.Path, contents):
+			return false
+		case item.Path > contents && item.Named && (item.Path == t.survivor || w.survives(item.Path)):
+			t.survivor = item.Path
+			return true
+		}
+	}
+	return true
+}
+
+func (w *Walker) survives(path string) bool {
+	a, err := w.tree.lookUp(path)
+	return err == nil && (w.leavesOut == nil || !w.leavesOut(path, a.isDir()))
 }
 
 // isUnlistedTop tells of a top that is there only for what is below it.

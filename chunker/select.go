@@ -12,5 +12,5 @@ func (w *Walker) passesOver(path string, maybeDir, maybeOther bool) bool {
 	if w.list == nil {
 		return isLeftOut
 	}
-	return w.list.passesOver(isLeftOut, maybeOther)
+	return w.passesOverListed(path, isLeftOut, maybeDir, maybeOther)
 }

@@ -82,6 +82,22 @@ func (s *Sink) Mkdir(e *manifest.Entry, a *Attributes) error {
 	return s.applyDirXattrs(h, e.Path, a)
 }
 
+// MakeTop makes the top of the tree where it is missing, for entries of which it
+// is none: nothing of the source's is given to it.
+func (s *Sink) MakeTop() error {
+	if s.prefix == "" {
+		return nil
+	}
+	err := uninterrupted(func() error { return unix.Mkdirat(s.base.fd, s.prefix, 0o777) })
+	if err == unix.EEXIST {
+		return nil
+	}
+	if err == nil {
+		s.markUnsynced(s.base)
+	}
+	return opErr("make directory", s.dest, err)
+}
+
 // settling is what a directory is to be in the end.
 func (s *Sink) settling(e *manifest.Entry, a *Attributes, target string) dirToSettle {
 	d := dirToSettle{entry: e.Path, target: target, mode: e.Mode & 0o777, mtimeNs: e.MtimeNs, attrs: a}

@@ -21,6 +21,11 @@ func (s *source) announce(ctx context.Context) error {
 		s.chosen.rules = s.rules
 		w.LeaveOut(s.chosen.hides)
 	}
+	if s.names != nil {
+		if err := w.Only(s.names); err != nil {
+			return err
+		}
+	}
 	a := announcer{source: s, ctx: ctx}
 	inTop := false // a directory is the top of the tree
 	for {

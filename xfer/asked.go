@@ -21,6 +21,8 @@ type asked struct {
 	begun, alone bool
 	// chosen knows what was to be left out; nil where that cannot be told here.
 	chosen *chosen
+	// listed knows the names of a list; nil without one.
+	listed *listedCheck
 }
 
 func newAsked(h *hello) *asked {
@@ -46,6 +48,9 @@ func (a *asked) check(e *manifest.Entry) error {
 	if a == nil {
 		return nil
 	}
+	if a.listed != nil {
+		return a.checkListed(e)
+	}
 	more := a.alone
 	if !a.begun {
 		a.begun, a.alone = true, a.names == nil && e.Type != manifest.Dir
@@ -59,6 +64,22 @@ func (a *asked) check(e *manifest.Entry) error {
 	case more, a.names != nil && !a.names[top], a.alone && a.name != "." && e.Path != a.name:
 		return fmt.Errorf("%w: %q announced, which was not asked for", ErrProtocol, e.Path)
 	case a.chosen != nil && a.chosen.hides(e.Path, e.Type == manifest.Dir):
+		return fmt.Errorf("%w: %q announced, which was to be left out", ErrProtocol, e.Path)
+	}
+	return nil
+}
+
+// checkListed is check where a list says what was asked for.
+func (a *asked) checkListed(e *manifest.Entry) error {
+	implied, ok, err := a.listed.find(e)
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		return fmt.Errorf("%w: %q announced, which is not in the list", ErrProtocol, e.Path)
+	case a.flags&flagFollow != 0 && e.Type == manifest.Symlink:
+		return fmt.Errorf("%w: %q announced as a link, and links were to be followed", ErrProtocol, e.Path)
+	case !implied && a.chosen != nil && a.chosen.hides(e.Path, e.Type == manifest.Dir):
 		return fmt.Errorf("%w: %q announced, which was to be left out", ErrProtocol, e.Path)
 	}
 	return nil

@@ -5,8 +5,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
+	"gdrcp/chunker"
 	"gdrcp/filter"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer"
@@ -121,5 +123,108 @@ func TestRulesForSources(t *testing.T) {
 	o.Rules = []filter.Rule{{Pattern: ""}}
 	if _, err := client.Push(t.Context(), []string{dir + "/x"}, s.ep, "copy", o); xfer.Classify(err) != xfer.ClassUsage {
 		t.Errorf("a rule without a pattern: %v", err)
+	}
+}
+
+// TestLists copies what long lists name: more than the parts that may be under
+// way, and than the entries that may.
+func TestLists(t *testing.T) { over(t, testLists) }
+
+func testLists(t *testing.T, w way) {
+	s := serve(t, w)
+	src := filepath.Join(t.TempDir(), "src")
+	b := chunker.NewListBuilder()
+	defer b.Close()
+	want := []string{".", "more"}
+	const files = 9000
+	long := strings.Repeat("n", 120)
+	for i := range files {
+		dir := fmt.Sprintf("d%d%s", i%7, long)
+		if i < 7 {
+			if err := os.MkdirAll(filepath.Join(src, dir), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, dir)
+		}
+		name := fmt.Sprintf("%s/f%d%s", dir, i, long)
+		if i%2 == 0 || i < 100 {
+			if err := os.Symlink("x", filepath.Join(src, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if i%2 == 0 {
+			want = append(want, name)
+			if err := b.Add(name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	write(t, filepath.Join(src, "more/x"), []byte("x"))
+	if err := b.Add("more"); err != nil {
+		t.Fatal(err)
+	}
+	list, err := b.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer list.Close()
+	slices.Sort(want)
+	o := w.options(t)
+	o.Recursive, o.Names = false, list
+	client := w.client(rdmatest.Faults{})
+	pushed, err := client.Push(t.Context(), []string{src}, s.ep, "copy", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(src, s.root+"/src"); err != nil {
+		t.Fatal(err)
+	}
+	dst := filepath.Join(t.TempDir(), "copy")
+	pulled, err := client.Pull(t.Context(), s.ep, []string{"src"}, dst, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{s.root + "/copy", dst} {
+		got := below(t, dir)
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%d entries of %d arrived", len(got), len(want))
+		}
+	}
+	if pulled.Content != pushed.Content || !pulled.Verified {
+		t.Errorf("roots %x and %x", pushed.Content, pulled.Content)
+	}
+}
+
+func TestListsOfWhat(t *testing.T) {
+	w := tcpWay(t)
+	s := serve(t, w)
+	src := t.TempDir()
+	write(t, src+"/file", []byte("x"))
+	write(t, s.root+"/file", []byte("x"))
+	b := chunker.NewListBuilder()
+	if err := b.Add("file"); err != nil {
+		t.Fatal(err)
+	}
+	list, err := b.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := w.options(t)
+	o.Names = list
+	client := w.client(rdmatest.Faults{})
+	if _, err := client.Push(t.Context(), []string{src, src + "/file"}, s.ep, "copy", o); xfer.Classify(err) != xfer.ClassUsage {
+		t.Errorf("a list of several sources: %v", err)
+	}
+	if _, err := client.Pull(t.Context(), s.ep, []string{"a", "b"}, src, o); xfer.Classify(err) != xfer.ClassUsage {
+		t.Errorf("a list of several sources: %v", err)
+	}
+	for _, source := range []string{"file", "none"} {
+		if _, err := client.Push(t.Context(), []string{src + "/" + source}, s.ep, "copy", o); err == nil {
+			t.Errorf("a list of %s, which is no directory, is pushed", source)
+		}
+		if _, err := client.Pull(t.Context(), s.ep, []string{source}, src+"/copy", o); err == nil {
+			t.Errorf("a list of %s, which is no directory, is pulled", source)
+		}
 	}
 }

@@ -17,8 +17,9 @@ type chosen struct {
 	// one, by ".". At a sink "." is the destination.
 	dirs map[string]string
 
+	// listed: what is asked about first need not be the top.
+	listed  bool
 	matcher *filter.Matcher
-	isTop   bool   // a directory is the top of the tree
 	moved   string // the source where the matcher is
 }
 
@@ -43,7 +44,7 @@ func (o *Options) checkable(rules *filter.Rules, paths []string) *chosen {
 		return nil
 	}
 	c := newChosen(paths, absoluteServed)
-	c.rules = rules
+	c.rules, c.listed = rules, o.Names != nil
 	return c
 }
 
@@ -56,10 +57,9 @@ func (c *chosen) hides(path string, isDir bool) bool {
 // at is the matcher, with its place at the source that the entry is of.
 func (c *chosen) at(path string) *filter.Matcher {
 	if c.matcher == nil {
-		c.isTop = path == "."
 		place := filter.Place{Dir: c.dirs["."]}
 		switch {
-		case !c.isTop:
+		case path != "." && !c.listed:
 			place.Dir = filepath.Dir(place.Dir) // a single file is in it
 		case c.name != ".":
 			place.Name = c.name // rsync has the directory's name before all

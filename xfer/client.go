@@ -23,7 +23,15 @@ func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst st
 	if err := checkNames(sources); err != nil {
 		return nil, err
 	}
-	if len(sources) == 1 {
+	if o.Names != nil {
+		var err error
+		if sources, err = listedSource(sources); err != nil {
+			return nil, err
+		}
+		if err := checkListed(os.Stat, sources[0]); err != nil {
+			return nil, err
+		}
+	} else if len(sources) == 1 {
 		if err := checkSingle(os.Stat, os.Lstat, sources[0], &o); err != nil {
 			return nil, err
 		}
@@ -40,7 +48,7 @@ func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst st
 		h.flags |= flagMustBeDir
 	}
 	// A link named on the command line without -r or -l is followed, as cp does it.
-	follow := followsNamed(o.Recursive, o.Links, o.Follow)
+	follow := o.Follow || o.Names == nil && followsNamed(o.Recursive, o.Links, o.Follow)
 	tree, err := chunker.OpenLocal(namedSources(sources), follow)
 	if err != nil {
 		return nil, err
@@ -49,6 +57,9 @@ func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst st
 	return c.copy(ctx, ep, &o, h, func(s *session, acct *account) conversation {
 		src := newSource(s, tree, o.Tally, acct)
 		src.chosen = newChosen(sources, absoluteLocal)
+		if o.Names != nil {
+			src.names = o.Names.Names()
+		}
 		return src
 	})
 }
@@ -58,6 +69,12 @@ func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst stri
 	o.complete()
 	if err := checkNames(paths); err != nil {
 		return nil, err
+	}
+	if o.Names != nil {
+		var err error
+		if paths, err = listedSource(paths); err != nil {
+			return nil, err
+		}
 	}
 	o.Slots = o.limits().slots(o.Slots, o.ChunkBytes)
 	h, err := o.hello(modePull)
@@ -77,6 +94,10 @@ func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst stri
 		k := newSink(s, store, o.Tally, acct)
 		k.asked = newAsked(h)
 		k.asked.chosen = o.checkable(s.rules, paths)
+		if o.Names != nil {
+			k.asked.listed = &listedCheck{names: o.Names.Names(), recursive: o.Recursive}
+			k.teller = newNamesTeller(o.Names.Names())
+		}
 		return k
 	})
 }
@@ -161,7 +182,7 @@ func (o *Options) hello(m mode) (*hello, error) {
 		on   bool
 		flag uint64
 	}{
-		{len(o.Rules) > 0, flagRules},
+		{len(o.Rules) > 0, flagRules}, {o.Names != nil, flagListed},
 		{o.Recursive, flagRecursive}, {o.Follow, flagFollow}, {o.NoFsync, flagNoFsync},
 		{local.flushAlways, flagFlush}, {local.direct, flagDirect}, {o.Encrypt, flagEncrypt},
 	} {

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gdrcp/chunker"
 	"gdrcp/filter"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
@@ -34,6 +35,8 @@ const (
 type Options struct {
 	Recursive bool
 	Follow    bool // -L
+	// Names are what alone is copied of the one source's contents. Nil: everything.
+	Names *chunker.List
 	// Rules say what is left out of the copy; the first that matches counts.
 	Rules   []filter.Rule
 	NoFsync bool

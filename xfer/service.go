@@ -93,6 +93,9 @@ func (h *hello) check(made *params) error {
 	if err := h.checkStream(); err != nil {
 		return err
 	}
+	if h.flags&flagListed != 0 && h.flags&(flagMany|flagStream) != 0 {
+		return fmt.Errorf("%w: a list of several sources, or of a stream", ErrProtocol)
+	}
 	if len(h.paths) == 0 || (h.mode == modePush && len(h.paths) != 1) || len(h.paths) > 1 != (h.flags&flagMany != 0) && h.mode == modePull {
 		return fmt.Errorf("%w: %d paths", ErrProtocol, len(h.paths))
 	}
@@ -187,14 +190,19 @@ func (v *service) begin(s *session, h *hello, a *Admission, root *servedRoot) er
 
 func (v *service) beginSource(s *session, h *hello, root *servedRoot) error {
 	recursive, links, follow := h.flags&flagRecursive != 0, h.flags&flagLinks != 0, h.flags&flagFollow != 0
-	if len(h.paths) == 1 {
+	if h.flags&flagListed != 0 {
+		if err := checkListed(root.Stat, h.paths[0]); err != nil {
+			return err
+		}
+		v.name = sourceName(h.paths[0])
+	} else if len(h.paths) == 1 {
 		o := Options{Recursive: recursive, Links: links, Follow: follow}
 		if err := checkSingle(root.Stat, root.Lstat, h.paths[0], &o); err != nil {
 			return err
 		}
 		v.name = sourceName(h.paths[0])
 	}
-	tree, err := root.tree(namedSources(h.paths), followsNamed(recursive, links, follow))
+	tree, err := root.tree(namedSources(h.paths), follow || h.flags&flagListed == 0 && followsNamed(recursive, links, follow))
 	if err != nil {
 		return err
 	}

@@ -54,7 +54,8 @@ type sink struct {
 	tally   *Tally
 	account *account
 	ledger  *ledger
-	asked   *asked // of a pull
+	asked   *asked       // of a pull
+	teller  *namesTeller // of a pull by a list
 	// out is where the copy goes instead of the store, or nil.
 	out Output
 
@@ -123,6 +124,9 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 	}
 	g.Go(func() error { return k.publish(ctx) })
 	g.Go(func() error { return k.settleEntries(ctx) })
+	if k.teller != nil {
+		g.Go(func() error { return k.teller.tell(ctx, k.ctl) })
+	}
 	for done := false; !done; {
 		err := k.receive(ctx, func(f *frame) (err error) {
 			done, err = k.slow(ctx, f)
@@ -183,6 +187,8 @@ func (k *sink) slow(ctx context.Context, f *frame) (done bool, err error) {
 			return false, err
 		}
 		return false, k.end(n)
+	case msgChoice:
+		return false, k.teller.asked(f.body)
 	case msgRoot:
 		return true, k.compareRoots(ctx, f.body)
 	}
@@ -301,7 +307,10 @@ func (k *sink) place(first *planned) error {
 	if placed || k.out != nil {
 		return nil
 	}
-	if k.params.flags&flagMany != 0 {
+	switch {
+	case k.params.flags&flagListed != 0:
+		return k.placeListed(first)
+	case k.params.flags&flagMany != 0:
 		return k.store.Place(nil, "")
 	}
 	return k.store.Place(&first.Entry, k.params.name)

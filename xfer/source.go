@@ -62,8 +62,11 @@ func (e *srcEntry) closeFile() {
 // source is the end that has the files.
 type source struct {
 	*outflow
-	tree    *chunker.Tree
-	chosen  *chosen
+	tree   *chunker.Tree
+	chosen *chosen
+	// names are what alone is copied; remote is that where the client has them.
+	names   chunker.Names
+	remote  *remoteNames
 	tally   *Tally
 	account *account
 	// stream is what is copied instead of the tree, or nil.
@@ -126,6 +129,10 @@ func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
 	s.wakeOn(ctx)
 	s.stop = ctx.Done()
 	var r role = s
+	if s.params.flags&flagListed != 0 && !s.client {
+		s.remote = newRemoteNames(ctx, s.ctl)
+		s.names = s.remote
+	}
 	s.role.Store(&r)
 	g.Go(func() error { return s.makeRing(ctx, sourceSlots(s.params.slots), rdma.LocalWrite) })
 	if s.stream != nil {
@@ -156,6 +163,8 @@ func (s *source) fast(f *frame) (bool, error) {
 	switch f.typ {
 	case msgCredit:
 		return true, s.credit(f.body)
+	case msgChoice:
+		return true, s.remote.arrived(f.body)
 	case msgPlan:
 		c := cursor{b: f.body}
 		upto := c.uvarint()

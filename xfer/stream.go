@@ -95,7 +95,7 @@ func (o *Options) checkStream() error {
 		{o.Recursive, "a stream is one file, and -r copies directories"},
 		{o.Perms || o.Times || o.Owner || o.Group || o.HardLinks || o.Xattrs, "a stream has no owner, mode, times, attributes or further names to keep"},
 		{o.Links, "a stream is what a link leads to, and -l copies links"},
-		{len(o.Rules) > 0, "a stream is no tree of which something could be left out"},
+		{len(o.Rules) > 0 || o.Names != nil, "a stream is no tree of which something could be left out"},
 		{o.Manifest != "", "--manifest holds back what does not match, and a stream cannot be held back to its end"},
 		{o.GPU != "" && o.GPU != "off", "a stream goes through slots in host memory: leave --gpu out"},
 	} {

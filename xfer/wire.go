@@ -139,7 +139,7 @@ const (
 
 // flagsKnown are the flags that this version understands: those above, and
 // those that stand beside what they are for.
-const flagsKnown = flagsBasic | flagsMetadata | flagEncrypt | flagRules | flagStream
+const flagsKnown = flagsBasic | flagsMetadata | flagEncrypt | flagRules | flagListed | flagStream
 
 // Tags of a hello's fields.
 const (

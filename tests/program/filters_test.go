@@ -163,3 +163,89 @@ func TestFiltersAsRsync(t *testing.T) {
 	}
 	s.stop()
 }
+
+// names are a list for --files-from, of which some are not there. They are
+// written in ways that mean the same.
+func (g *thicket) names(dir string) (list []string, missing int) {
+	for range 1 + g.rng.IntN(8) {
+		name := g.pick(g.paths)
+		if name[0] == '#' || name[0] == ';' || strings.ContainsAny(name, "\n\r") {
+			continue
+		}
+		switch g.rng.IntN(8) {
+		case 0:
+			name = "/" + name
+		case 1:
+			// rsync follows a link that is named so.
+			if st, err := os.Lstat(dir + "/" + name); err == nil && st.Mode()&os.ModeSymlink == 0 {
+				name += "/"
+			}
+		case 2:
+			name = "x1/../" + strings.ReplaceAll(name, "/", "//")
+		case 3:
+			name = "../" + name
+		}
+		list = append(list, name)
+	}
+	if g.rng.IntN(4) == 0 {
+		list, missing = append(list, "not there"), 1
+	}
+	return list, missing
+}
+
+// TestFilesFromAsRsync copies what lists name of random trees, with rules and
+// without, and asks rsync for differences.
+func TestFilesFromAsRsync(t *testing.T) {
+	onHost(t)
+	needRsync(t)
+	s := newSides(t, tcpLink())
+	for seed := range uint64(judged(15, 400)) {
+		g := newThicket(t, seed)
+		name := fmt.Sprintf("case%d", seed)
+		g.grow(s.here+"/"+name, "", 0)
+		must(t, exec.Command("cp", "-a", s.here+"/"+name, s.there+"/"+name).Run())
+		names, missing := g.names(s.here + "/" + name)
+		list, want, end := t.TempDir()+"/list", t.TempDir(), "\n"
+		args := []string{"-a", "--files-from=" + list}
+		if g.rng.IntN(2) == 0 {
+			args, end = append(args, "-0"), "\x00"
+		}
+		write(t, list, "# a list"+end+strings.Join(names, end)+end+end)
+		if g.rng.IntN(2) == 0 {
+			args = append(args, "-r")
+		}
+		if g.rng.IntN(2) == 0 {
+			args = append(args, g.rules(t.TempDir())...)
+		}
+		code := map[int]int{0: 0, 23: 3}
+		judge := exec.Command("rsync", append(slices.Clone(args), s.here+"/"+name, want+"/")...)
+		out, _ := judge.CombinedOutput() // its exit code says whether names were missing
+		wantCode, known := code[judge.ProcessState.ExitCode()]
+		if !known || (missing > 0) != (wantCode == 3) {
+			t.Fatalf("seed %d: rsync %q: %v\n%s", seed, args, judge.ProcessState, out)
+		}
+		for _, d := range []direction{{true}, {false}} {
+			from, to := s.ends(d)
+			operands := []string{from + "/" + name, s.url("copy")}
+			if !d.push {
+				operands = []string{s.url(name), to + "/copy"}
+			}
+			p := s.copy(t, append(slices.Clone(args), operands...)...)
+			if p.wait(slow(time.Minute)) != wantCode {
+				t.Fatalf("seed %d, %v, %q of %q: %s", seed, d, args, names, p)
+			}
+			if n := strings.Count(p.stderr.String(), "no such file or directory"); n != missing {
+				t.Errorf("seed %d, %v: %d names are told to be missing, %d are:\n%s", seed, d, n, missing, &p.stderr)
+			}
+			must(t, os.MkdirAll(to+"/copy", 0o755)) // it is there only where something was copied
+			now := time.Now()
+			must(t, os.Chtimes(want, now, now))
+			must(t, os.Chtimes(to+"/copy", now, now))
+			if left := rsync(t, "-nica", "--delete", want+"/", to+"/copy/"); left != "" {
+				t.Errorf("seed %d, %v, %q of %q: rsync finds differences:\n%s", seed, d, args, names, left)
+			}
+			must(t, os.RemoveAll(to+"/copy"))
+		}
+	}
+	s.stop()
+}

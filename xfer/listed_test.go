@@ -1,0 +1,244 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gdrcp/chunker"
+	"gdrcp/manifest"
+)
+
+func nameParts(last bool, items ...chunker.Listed) []byte {
+	part := choicePart(choiceNames)
+	for i := range items {
+		part = appendName(part, &items[i])
+	}
+	if last {
+		part[1] = 1
+	}
+	return part
+}
+
+// arrivedNames is a list whose parts are there, and not asked for.
+func arrivedNames(t *testing.T, parts ...[]byte) *remoteNames {
+	t.Helper()
+	r := newRemoteNames(t.Context(), nil)
+	r.begun = true
+	for _, part := range parts {
+		if err := r.arrived(part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
+
+func all(names chunker.Names) (items []chunker.Listed, err error) {
+	for {
+		item, err := names.Next()
+		if errors.Is(err, io.EOF) {
+			return items, nil
+		}
+		if err != nil {
+			return items, err
+		}
+		items = append(items, item)
+	}
+}
+
+func TestNamesTravel(t *testing.T) {
+	items := []chunker.Listed{{Path: ".", Named: true, Contents: true}, {Path: "#", Implied: true}, {Path: "#/a", Named: true}, {Path: "b", Named: true, Implied: true}}
+	got, err := all(arrivedNames(t, nameParts(false, items[:3]...), nameParts(true, items[3:]...)))
+	if err != nil || !slices.Equal(got, items) {
+		t.Errorf("%+v became %+v, %v", items, got, err)
+	}
+	if got, err := all(arrivedNames(t, nameParts(true))); err != nil || got != nil {
+		t.Errorf("nothing became %+v, %v", got, err)
+	}
+}
+
+func TestBadNamesAreRefused(t *testing.T) {
+	a := chunker.Listed{Path: "a", Named: true}
+	for name, parts := range map[string][][]byte{
+		"order":               {nameParts(true, chunker.Listed{Path: "b", Named: true}, a)},
+		"order across parts":  {nameParts(false, chunker.Listed{Path: "b", Named: true}), nameParts(true, a)},
+		"the same twice":      {nameParts(true, a, a)},
+		"the top not first":   {nameParts(true, chunker.Listed{Path: "#", Named: true}, chunker.Listed{Path: ".", Named: true})},
+		"a path that leaves":  {nameParts(true, chunker.Listed{Path: "../a", Named: true})},
+		"an absolute path":    {nameParts(true, chunker.Listed{Path: "/a", Named: true})},
+		"neither nor":         {nameParts(true, chunker.Listed{Path: "a"})},
+		"contents of nothing": {nameParts(true, chunker.Listed{Path: "a", Implied: true, Contents: true})},
+		"flags":               {{choiceNames, 1, 0x11, 1, 'a'}},
+		"cut off":             {{choiceNames, 1, 1, 9, 'a'}},
+		"rules":               {lastPart(ruleParts())},
+		"a part of nothing":   {nameParts(false), nameParts(true, a)},
+	} {
+		if got, err := all(arrivedNames(t, parts...)); !errors.Is(err, ErrProtocol) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+}
+
+// More parts than were asked for have no room.
+func TestUnaskedNamesAreRefused(t *testing.T) {
+	r := newRemoteNames(t.Context(), nil)
+	for range namesWindow {
+		if err := r.arrived(nameParts(true)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.arrived(nameParts(true)); !errors.Is(err, ErrProtocol) {
+		t.Errorf("one more: %v", err)
+	}
+	if err := (*remoteNames)(nil).arrived(nil); !errors.Is(err, ErrProtocol) {
+		t.Errorf("names for who has none to ask for: %v", err)
+	}
+	teller := newNamesTeller(nil)
+	wish := append(choicePart(choiceWanted), namesWindow)
+	for range namesWindow {
+		if err := teller.asked(wish); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, body := range [][]byte{wish, append(choicePart(choiceWanted), 0), append(choicePart(choiceWanted), namesWindow+1), append(choicePart(choiceNames), 1), choicePart(choiceWanted), {}} {
+		if err := teller.asked(body); !errors.Is(err, ErrProtocol) {
+			t.Errorf("wish %v: %v", body, err)
+		}
+	}
+}
+
+func FuzzNames(f *testing.F) {
+	f.Add(nameParts(true, chunker.Listed{Path: ".", Named: true}, chunker.Listed{Path: "a", Implied: true}, chunker.Listed{Path: "a/b", Named: true, Contents: true}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		items, err := all(arrivedNames(t, b, nameParts(true)))
+		if err != nil {
+			return
+		}
+		for i := range items {
+			if manifest.CheckPath(items[i].Path) != nil || i > 0 && manifest.ComparePaths(items[i-1].Path, items[i].Path) >= 0 {
+				t.Fatalf("%+v", items)
+			}
+		}
+		again, err := all(arrivedNames(t, nameParts(true, items...)))
+		if err != nil || !slices.Equal(again, items) {
+			t.Fatalf("%+v became %+v: %v", items, again, err)
+		}
+		_ = (*namesTeller)(nil).asked(b)
+	})
+}
+
+// TestListedCheck says which entries of a pull a list has.
+func TestListedCheck(t *testing.T) {
+	for _, c := range []struct {
+		names     string
+		recursive bool
+		yes, no   string // in order; directories with a slash at their end
+	}{
+		{"a/x b", false, "a/ a/x b", "a a/y b/c c"},
+		{"a/x b", true, "a/ a/x b/ b/c/d", "a/y c"},
+		{"a/ a-b", false, "a/ a-b a/x a/y/", "a-c a/y/z"},
+		{".", false, "./ a b/", "a/x"},
+		{".", true, "./ a b/ b/c/d", ""},
+		{"a a/x/y", true, "a/ a/b a/x/ a/x/y/ a/x/y/z", "ab"},
+		{"a/#b/c a/#b-", false, "a/ a/#b/ a/#b- a/#b/c", "a/#b/d ./"},
+	} {
+		for want, paths := range map[bool]string{true: c.yes, false: c.no} {
+			b := chunker.NewListBuilder()
+			for _, name := range strings.Fields(c.names) {
+				if err := b.Add(name); err != nil {
+					t.Fatal(err)
+				}
+			}
+			list, err := b.Finish()
+			if err != nil {
+				t.Fatal(err)
+			}
+			check := &listedCheck{names: list.Names(), recursive: c.recursive}
+			for _, path := range strings.Fields(paths) {
+				e := manifest.Entry{Type: manifest.File, Path: strings.TrimSuffix(path, "/")}
+				if e.Path != path {
+					e.Type = manifest.Dir
+				}
+				if _, ok, err := check.find(&e); ok != want || err != nil {
+					t.Errorf("%q: %s: %v, %v", c.names, path, ok, err)
+				}
+			}
+		}
+	}
+}
+
+// A client that promises a choice and keeps to no rule of it ends its session.
+func TestHostileChoice(t *testing.T) {
+	OnHost(t)
+	send := func(parts ...[]byte) func(ctx context.Context, s *session) error {
+		return func(ctx context.Context, s *session) error {
+			for _, part := range parts {
+				if err := s.ctl.send(ctx, msgChoice, part); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	wanted := func(then func(ctx context.Context, s *session) error) func(ctx context.Context, s *session) error {
+		return func(ctx context.Context, s *session) error {
+			for asked := false; !asked; {
+				if err := s.receive(ctx, func(f *frame) error { asked = f.typ == msgChoice; return nil }); err != nil {
+					return err
+				}
+			}
+			return then(ctx, s)
+		}
+	}
+	a := chunker.Listed{Path: "a", Named: true}
+	for _, tc := range []struct {
+		name  string
+		mode  mode
+		flags uint64
+		say   func(ctx context.Context, s *session) error
+	}{
+		{"something else than rules", modePull, flagRules, func(ctx context.Context, s *session) error { return s.ctl.send(ctx, msgEnd, []byte{0}) }},
+		{"names for rules", modePush, flagRules, send(nameParts(true, a))},
+		{"too many rules", modePush, flagRules, send(slices.Repeat([][]byte{append(choicePart(choiceRules), slices.Repeat([]byte{0, 1, 'x'}, 2500)...)}, 5)...)},
+		{"rules unasked", modePull, 0, send(lastPart(ruleParts()))},
+		{"names out of order", modePull, flagListed, wanted(send(nameParts(false, chunker.Listed{Path: "b", Named: true}), nameParts(true, a)))},
+		{"a name that leaves", modePull, flagListed, wanted(send(nameParts(true, chunker.Listed{Path: "../a", Named: true})))},
+		{"names to a sink", modePush, flagListed, send(nameParts(true, a))},
+		{"a list of several", modePull, flagListed | flagMany, send()},
+		{"a list for a bench", modeBench, flagListed, send()},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, addr, ends := hostileServer(t)
+			err := hostileHello(t, addr, tc.mode, "/", func(h *hello) {
+				h.flags |= tc.flags
+				if tc.flags&flagMany != 0 {
+					h.paths = []string{"a", "b"}
+				}
+			}, func(ctx context.Context, s *session) error {
+				if err := tc.say(ctx, s); err != nil {
+					return err
+				}
+				for {
+					if err := s.receive(ctx, func(*frame) error { return nil }); err != nil {
+						return err
+					}
+				}
+			})
+			if err == nil {
+				t.Error("the client was served")
+			}
+			select {
+			case end := <-ends:
+				if !errors.Is(end.Err, ErrProtocol) {
+					t.Errorf("the server's session ended with %v", end.Err)
+				}
+			case <-time.After(5 * time.Second):
+				t.Error("the session goes on")
+			}
+		})
+	}
+}

@@ -1,0 +1,116 @@
+package xfer
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"gdrcp/chunker"
+	"gdrcp/manifest"
+)
+
+// listedSource is the source of a copy by a list: the contents of one directory.
+func listedSource(paths []string) ([]string, error) {
+	if len(paths) != 1 {
+		return nil, fmt.Errorf("%w: a list of files is of one SRC, the directory that they are in", ErrUsage)
+	}
+	if baseName(paths[0]) == "." {
+		return paths, nil
+	}
+	return []string{paths[0] + "/."}, nil
+}
+
+// checkListed makes sure that the source of a list is a directory.
+func checkListed(stat func(string) (os.FileInfo, error), path string) error {
+	st, err := stat(path)
+	var pe *os.PathError
+	if errors.As(err, &pe) {
+		err = fmt.Errorf("%q: %w", path, pe.Err)
+	}
+	if err == nil && !st.IsDir() {
+		err = fmt.Errorf("%q is no directory, and a list of files is of one", path)
+	}
+	return err
+}
+
+// placeListed places the entries of a list, of which the top is one only where
+// it is named: it is made all the same.
+func (k *sink) placeListed(first *planned) error {
+	if err := k.store.Place(&manifest.Entry{Type: manifest.Dir, Path: "."}, "."); err != nil || first.Path == "." {
+		return err
+	}
+	return k.store.MakeTop()
+}
+
+// listedCheck holds the entries of a pull against the list, in the order of
+// both. It keeps the names of the list that the entry's path goes on from.
+type listedCheck struct {
+	names     chunker.Names
+	recursive bool
+	begun     bool
+	ended     bool
+	head      chunker.Listed
+	on        []chunker.Listed // each is how the next one begins
+	top       chunker.Listed   // ".", where it is named
+}
+
+func (l *listedCheck) next() (err error) {
+	if l.head, err = l.names.Next(); errors.Is(err, io.EOF) {
+		l.ended = true
+		return nil
+	}
+	return err
+}
+
+// find says whether the list has an entry: by its name, in a directory that it
+// names, or on the way to a name, which is what implied says.
+func (l *listedCheck) find(e *manifest.Entry) (implied, ok bool, err error) {
+	if !l.begun {
+		l.begun = true
+		if err := l.next(); err != nil {
+			return false, false, err
+		}
+	}
+	for !l.ended && manifest.ComparePaths(l.head.Path, e.Path) <= 0 {
+		if l.head.Path == "." {
+			l.top = l.head
+		} else {
+			l.leave(l.head.Path)
+			l.on = append(l.on, l.head)
+		}
+		if err := l.next(); err != nil {
+			return false, false, err
+		}
+	}
+	l.leave(e.Path)
+	for _, item := range append([]chunker.Listed{l.top}, l.on...) {
+		switch {
+		case item.Path == e.Path:
+			return item.Implied, ok || item.Named || e.Type == manifest.Dir, nil
+		case item.Path != "" && isBelow(item.Path, e.Path):
+			ok = ok || l.recursive && item.Named || item.Contents && parentOf(e.Path) == item.Path
+		}
+	}
+	return false, ok, nil
+}
+
+// leave drops the names that a path does not go on from.
+func (l *listedCheck) leave(path string) {
+	for n := len(l.on); n > 0 && !strings.HasPrefix(path, l.on[n-1].Path); n-- {
+		l.on = l.on[:n-1]
+	}
+}
+
+// isBelow reports whether a path is below that of a directory.
+func isBelow(dir, path string) bool {
+	return dir == "." || len(path) > len(dir) && path[len(dir)] == '/' && path[:len(dir)] == dir
+}
+
+func parentOf(path string) string {
+	if i := strings.LastIndexByte(path, '/'); i >= 0 {
+		return path[:i]
+	}
+	return "."
+}

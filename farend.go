@@ -135,7 +135,7 @@ func interruptedOr(ctx context.Context, err error) error {
 
 // waysTo are the ways to a far end that are worth trying, and why there is none
 // by TCP but the pipe.
-func waysTo(ctx context.Context, host string, addrs []remote.Address, o *xfer.Options) (paths []xfer.Path, noTCP error) {
+func (p *program) waysTo(ctx context.Context, host string, addrs []remote.Address, o *xfer.Options) (paths []xfer.Path, noTCP error) {
 	var byTCP []remote.Address
 	for _, a := range addrs {
 		if a.Transport == "tcp" {
@@ -148,8 +148,11 @@ func waysTo(ctx context.Context, host string, addrs []remote.Address, o *xfer.Op
 		return paths, nil
 	}
 	reached, problem := remote.Reach(ctx, byTCP)
-	for _, a := range reached {
-		paths = append(paths, xfer.Path(a))
+	rates := p.localRates()
+	for _, w := range reached {
+		path := xfer.Path(w.Address)
+		path.RateGbps = slower(path.RateGbps, rates[w.Local])
+		paths = append(paths, path)
 	}
 	switch {
 	case len(reached) > 0:
@@ -176,7 +179,7 @@ func (c *copying) overSSH(ctx context.Context, p *plan, o xfer.Options) (*xfer.S
 	defer f.Close()
 	within, stop := f.watch(ctx)
 	defer stop()
-	paths, noTCP := waysTo(within, f.where.host, f.offer.Addresses, &o)
+	paths, noTCP := c.waysTo(within, f.where.host, f.offer.Addresses, &o)
 	if o.Transport == "verbs" && len(paths) == 0 {
 		return nil, fmt.Errorf("%w: %s offers no RDMA address: %s", rdma.ErrUnsupported, f.where.host, f.offer.NoRails)
 	}

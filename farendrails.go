@@ -63,6 +63,31 @@ func (p *program) interfaceAddresses() []remote.Address {
 	return append(all, loopback...)
 }
 
+// localRates are the rates of this host's links in Gb/s, by address.
+func (p *program) localRates() map[netip.Addr]float64 {
+	rates := make(map[netip.Addr]float64)
+	devices, err := p.tcp.Devices()
+	if err != nil {
+		return rates
+	}
+	for _, d := range devices {
+		for _, port := range d.Ports {
+			for _, a := range port.Addrs {
+				rates[a] = port.RateGbps
+			}
+		}
+	}
+	return rates
+}
+
+// slower is the lower of the rates of a link's two ends, of which 0 is not known.
+func slower(a, b float64) float64 {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}
+
 // listenEverywhere has the server listen at a free port of every address of
 // this host, and returns where. What cannot be listened on is left out: the
 // pipe remains.

@@ -91,7 +91,7 @@ func (c *copying) relayedCopy(ctx context.Context, o xfer.Options) (*xfer.Summar
 			sources = append(sources, remote.AtHome(name, home))
 		}
 	}
-	paths, noTCP := waysTo(ctx, run.To, run.Addresses, &o)
+	paths, noTCP := c.waysTo(ctx, run.To, run.Addresses, &o)
 	unreached := func(why error) error {
 		return fmt.Errorf("%s does not reach %s, and there is no way between the two by ssh: %w", run.From, run.To, why)
 	}

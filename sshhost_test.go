@@ -85,6 +85,17 @@ func TestListenEverywhere(t *testing.T) {
 	if reached, err := remote.Reach(t.Context(), at[1:]); err != nil || len(reached) == 0 {
 		t.Errorf("none of %v is reached: %v", at, err)
 	}
+	rates := p.localRates()
+	for _, a := range p.interfaceAddresses() {
+		if rate, ok := rates[a.Addr.Addr()]; rate != a.RateGbps || !ok && !a.Addr.Addr().IsLoopback() {
+			t.Errorf("%+v: here the rate is %v", a, rate)
+		}
+	}
+	for _, c := range [][3]float64{{0, 0, 0}, {0, 25, 25}, {100, 0, 100}, {100, 25, 25}, {25, 100, 25}} {
+		if got := slower(c[0], c[1]); got != c[2] {
+			t.Errorf("of %v and %v: %v", c[0], c[1], got)
+		}
+	}
 	if _, why := usableRails(noDevices()); !strings.Contains(why, "no RDMA device there") {
 		t.Errorf("%q", why)
 	}

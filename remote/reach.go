@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"time"
 )
@@ -29,22 +30,32 @@ type Address struct {
 	RateGbps  float64        `json:"rate_gbps,omitempty"`
 }
 
+// Way is an address that answers, and the local one by which it does.
+type Way struct {
+	Address
+	Local netip.Addr
+}
+
 // Reach tries TCP addresses all at the same time, so that one whose packets are
 // dropped holds up none, and returns those that answer, the fastest first. Where
 // none does, problem says why.
-func Reach(ctx context.Context, addrs []Address) (reached []Address, problem error) {
+func Reach(ctx context.Context, addrs []Address) (reached []Way, problem error) {
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
 	type result struct {
 		index int
+		local netip.Addr
 		err   error
 	}
 	results := make(chan result, len(addrs)) // nobody may read the last ones
 	for i, a := range addrs {
-		go func() { results <- result{i, touch(ctx, a.Addr)} }()
+		go func() {
+			local, err := touch(ctx, a.Addr)
+			results <- result{i, local, err}
+		}()
 	}
 	begun := time.Now()
-	var indices []int
+	var answered []result
 	var problems []error
 	enough := make(<-chan time.Time)
 	for range addrs {
@@ -54,20 +65,20 @@ func Reach(ctx context.Context, addrs []Address) (reached []Address, problem err
 				problems = append(problems, fmt.Errorf("%s: %w", addrs[r.index].Addr, r.err))
 				continue
 			}
-			if len(indices) == 0 {
+			if len(answered) == 0 {
 				enough = time.After(fasterTimeout + 3*time.Since(begun))
 			}
-			indices = append(indices, r.index)
+			answered = append(answered, r)
 			continue
 		case <-enough:
 		}
 		break
 	}
-	slices.SortFunc(indices, func(a, b int) int {
-		return cmp.Or(cmp.Compare(addrs[b].RateGbps, addrs[a].RateGbps), cmp.Compare(a, b))
+	slices.SortFunc(answered, func(a, b result) int {
+		return cmp.Or(cmp.Compare(addrs[b.index].RateGbps, addrs[a.index].RateGbps), cmp.Compare(a.index, b.index))
 	})
-	for _, i := range indices {
-		reached = append(reached, addrs[i])
+	for _, r := range answered {
+		reached = append(reached, Way{addrs[r.index], r.local})
 	}
 	if len(reached) > 0 {
 		return reached, nil
@@ -76,18 +87,19 @@ func Reach(ctx context.Context, addrs []Address) (reached []Address, problem err
 }
 
 // touch connects and hangs up.
-func touch(ctx context.Context, addr netip.AddrPort) error {
+func touch(ctx context.Context, addr netip.AddrPort) (local netip.Addr, err error) {
 	var dialer net.Dialer
 	sock, err := dialer.DialContext(ctx, "tcp", addr.String())
 	if err == nil {
-		return sock.Close()
+		local = sock.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+		return local, sock.Close()
 	}
-	if ctx.Err() != nil {
-		return errors.New("no answer")
+	if ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		return local, errors.New("no answer")
 	}
 	var op *net.OpError
 	if errors.As(err, &op) {
-		return op.Err // without the address, which the caller has
+		err = op.Err // without the address, which the caller has
 	}
-	return err
+	return local, err
 }

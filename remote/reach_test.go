@@ -62,7 +62,7 @@ func TestReach(t *testing.T) {
 	addrs = append(addrs, Address{"tcp", silent(t), "eth9", 1000})
 	start := time.Now()
 	got, err := Reach(t.Context(), addrs)
-	if err != nil || len(got) != 3 || got[0] != addrs[2] || got[1] != addrs[3] || got[2] != addrs[1] {
+	if err != nil || len(got) != 3 || got[0].Address != addrs[2] || got[1].Address != addrs[3] || got[2].Address != addrs[1] || !got[0].Local.IsLoopback() {
 		t.Errorf("%v, %v", got, err)
 	}
 	if took := time.Since(start); took > reachTimeout/2 {

@@ -46,6 +46,9 @@ func (e *RefusedError) Error() string {
 const (
 	maxKnocks  = 7
 	knockAgain = 20 * time.Millisecond
+	// knockTime is for how long: a crowd turns away at once, and what takes longer
+	// is another matter, which would take as long again.
+	knockTime = 3 * time.Second
 )
 
 // errUnheard is a door that closed without an answer. Often that is a server
@@ -57,6 +60,7 @@ var errUnheard = fmt.Errorf("%w: it closed the connection", trust.ErrRefused)
 // of those who come, whoever they are: it is worth another try. waits
 // is called, once at most, when there is no room yet.
 func (c *Client) knock(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, key trust.Key, o *Options, waits func()) (a *admitted, err error) {
+	start := time.Now()
 	for i := range maxKnocks {
 		if i > 0 {
 			// By chance, so that several do not come together again.
@@ -67,7 +71,7 @@ func (c *Client) knock(ctx context.Context, p rdma.Provider, device string, addr
 				return nil, err
 			}
 		}
-		if a, err = knockOnce(ctx, p, device, addr, key, o, waits); err == nil || !isCrowded(err) {
+		if a, err = knockOnce(ctx, p, device, addr, key, o, waits); err == nil || !isCrowded(err) || time.Since(start) > knockTime {
 			return a, err
 		}
 	}

@@ -161,7 +161,7 @@ func putSum(e2e []byte) {
 // are appended to h.extents[:0].
 func (h *chunkHeader) decode(b []byte, chunkBytes int) error {
 	le := binary.LittleEndian
-	if len(b) < hopBytes+chunkBytes0+sumBytes || le.Uint32(b) != headerMagic {
+	if len(b) < hopBytes+chunkBytes0+sumBytes || le.Uint32(b) != headerMagic || le.Uint64(b[56:]) != 0 {
 		return errHeaderSum
 	}
 	n := int(le.Uint32(b[4:]))
@@ -179,7 +179,7 @@ func (h *chunkHeader) decode(b []byte, chunkBytes int) error {
 	h.id, h.codec, h.repair = le.Uint64(e2e), Codec(e2e[8]), e2e[9]&chunkRepair != 0
 	h.storedBytes, h.plainBytes = le.Uint32(e2e[12:]), le.Uint32(e2e[16:])
 	count := int(le.Uint16(e2e[10:]))
-	if count > maxExtents || n != chunkBytes0+count*extentBytes+sumBytes {
+	if count > maxExtents || n != chunkBytes0+count*extentBytes+sumBytes || le.Uint32(e2e[20:]) != 0 {
 		return fmt.Errorf("%w: header of %d bytes with %d extents", ErrProtocol, n, count)
 	}
 	if h.codec > codecS2 || e2e[9] > chunkRepair || int64(h.storedBytes) > int64(chunkBytes) || int64(h.plainBytes) > int64(chunkBytes) ||
@@ -194,6 +194,9 @@ func (h *chunkHeader) decode(b []byte, chunkBytes int) error {
 			slotOff: le.Uint32(p[24:]), flags: le.Uint16(p[28:]),
 		}
 		copy(x.digest[:], p[32:])
+		if le.Uint16(p[30:]) != 0 {
+			return fmt.Errorf("%w: chunk %d, extent %d: a field of a later version", ErrProtocol, h.id, i)
+		}
 		if err := x.check(h.plainBytes); err != nil {
 			return fmt.Errorf("chunk %d, extent %d: %w", h.id, i, err)
 		}

@@ -179,6 +179,14 @@ func testHostileSource(t *testing.T, w hostileWay) {
 			e, w := fileOf(1), tlvWriter{}
 			return p.ctl.send(ctx, msgEntries, appendEntry([]byte{9}, &e, &w))
 		}},
+		{"more bytes than there can be", func(ctx context.Context, p *puppet) error {
+			body, w := []byte{1}, tlvWriter{}
+			for _, name := range []string{"y", "z"} {
+				e := fileAt(name, maxFileBytes)
+				body = appendEntry(body, &e, &w)
+			}
+			return p.ctl.send(ctx, msgEntries, body)
+		}},
 		{"a path that leaves", func(ctx context.Context, p *puppet) error {
 			e, w := fileOf(1), tlvWriter{}
 			e.Path = "../evil"

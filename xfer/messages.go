@@ -177,8 +177,16 @@ func (t *totals) encode() []byte {
 
 func decodeTotals(b []byte) (t totals, err error) {
 	c := cursor{b: b}
-	t = totals{entries: c.uvarint(), bytes: c.uvarint(), final: c.byte() == 1}
-	return t, c.err("total")
+	t = totals{entries: c.uvarint(), bytes: c.uvarint()}
+	final := c.byte()
+	t.final = final == 1
+	if err := c.err("total"); err != nil {
+		return t, err
+	}
+	if t.bytes > maxFileBytes || final > 1 {
+		return t, fmt.Errorf("%w: a total of %d bytes, final %d", ErrProtocol, t.bytes, final)
+	}
+	return t, nil
 }
 
 // returned is one slot in msgCredit.

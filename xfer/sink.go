@@ -279,8 +279,8 @@ func (k *sink) entries(ctx context.Context, body []byte) error {
 		defer k.mu.Unlock()
 		k.table[id%entryWindow] = e
 		k.announced++
-		if e.Type == manifest.File && e.problem == nil {
-			k.needed.Add(e.allocBytes)
+		if e.Type == manifest.File && e.problem == nil && k.needed.Add(e.allocBytes) < 0 {
+			return fmt.Errorf("%w at the destination: more bytes are announced than there can be", chunker.ErrNoSpace)
 		}
 		return nil
 	})

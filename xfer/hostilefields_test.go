@@ -1,0 +1,388 @@
+package xfer
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gdrcp/manifest"
+	"gdrcp/rdma"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// handTree is a directory, a file and a link, which go by hand.
+func handTree() []planned {
+	return []planned{dirAt("."), fileAt("a", len(handData)), linkTo("l", "nowhere")}
+}
+
+var handData = bytes.Repeat([]byte("by hand "), 700)
+
+// spoilt is one message of a conversation by hand, by its number among all that
+// can be wrong with it.
+type spoilt struct {
+	what  string
+	which int
+}
+
+// of returns the message to say where right is the one that is due.
+func (s *spoilt) of(what string, right []byte) []byte {
+	if s == nil || s.what != what {
+		return right
+	}
+	m := mutants(handLayouts[what](right))[s.which]
+	if what == "header" && !strings.HasPrefix(m.name, "checksum") && len(m.body) >= hopBytes+chunkBytes0+sumBytes {
+		putSum(m.body[hopBytes:]) // what is wrong is to be reached
+	}
+	return m.body
+}
+
+// handLayouts say how the fields of each message lie.
+var handLayouts = map[string]func(right []byte) []part{
+	"hello":   func(b []byte) []part { return fieldParts(b, tagPath, tagName) },
+	"entries": entriesParts,
+	"total":   func(b []byte) []part { return append(uvarintPartsOf(b[:len(b)-1]), part{name: "final", bits: 8, v: 1}) },
+	"end":     uvarintPartsOf,
+	"root":    func(b []byte) []part { return fixedParts(b, -256, -256, 64, 64) },
+	"header":  headerParts,
+	"immediate": func(b []byte) []part {
+		return fixedParts(b, 32)
+	},
+	"a ring":     func(b []byte) []part { return fixedParts(b, 32, 32, 32, 32, 64, 64, 32, 32) },
+	"a memory":   func(b []byte) []part { return fieldParts(b, 2, 3, 4, 5, 6) },
+	"a fail":     func(b []byte) []part { return fixedParts(b, 8, 8, 8, -24) },
+	"an abort":   func(b []byte) []part { return fixedParts(b, 8, -24) },
+	"an ack":     func([]byte) []part { return nil },
+	"a pong":     func([]byte) []part { return nil },
+	"a credit":   uvarintPartsOf,
+	"a result":   uvarintPartsOf,
+	"a plan":     uvarintPartsOf,
+	"a done":     func(b []byte) []part { return fixedParts(b, -256, -256, 64, 64) },
+	"an unknown": func(b []byte) []part { return fixedParts(b, 32) },
+}
+
+// besides are messages that a source has no reason to send, and are sent before
+// the entries.
+func besides() map[string]struct {
+	t    msgType
+	body []byte
+} {
+	type besides = struct {
+		t    msgType
+		body []byte
+	}
+	ring := ringInfo{epoch: 1, slots: hostileSlots, slotBytes: 1 << 20, payloadAddr: 1 << 20, headerAddr: 1 << 30, payloadKey: 7, headerKey: 8}
+	memory := Memory{GPU: 1, Name: "x", Rung: RungStaged, Why: "y"}
+	return map[string]besides{
+		"a ring":     {msgRing, ring.encode()},
+		"a memory":   {msgMemory, memory.encode()},
+		"a fail":     {msgFail, appendException(nil, &exception{entry: 1, outcome: Failed, text: "why"})},
+		"an abort":   {msgAbort, (&abort{ClassError, "why"}).encode()},
+		"an ack":     {msgAck, nil},
+		"a pong":     {msgPong, nil},
+		"a credit":   {msgCredit, appendReturned(nil, &returned{slot: 1, generation: 1})},
+		"a result":   {msgResult, []byte{1}},
+		"a plan":     {msgPlan, []byte{1}},
+		"a done":     {msgDone, (&roots{}).encode()},
+		"an unknown": {0x3e, make([]byte, 4)},
+	}
+}
+
+func entriesParts(b []byte) []part {
+	ps := uvarintPartsOf(b[:1])
+	for b = b[1:]; len(b) > 0; {
+		n := int(b[0])
+		fields := fieldParts(b[1:1+n], tagEntPath, tagEntTarget)
+		ps = append(ps, part{name: "length of an entry", v: uint64(n), covers: len(fields)})
+		ps = append(ps, fields...)
+		b = b[1+n:]
+	}
+	return ps
+}
+
+// headerParts takes the header of a chunk of one extent apart.
+func headerParts(b []byte) []part {
+	hop := []int{32, 32, 64, 32, 32, 64, 64, -128, 64}
+	e2e := []int{64, 8, 8, 16, 32, 32, 32}
+	extent := []int{64, 64, 64, 32, 16, 16, -256}
+	n := len(b) - sumBytes
+	ps := fixedParts(b[:n], append(append(hop, e2e...), extent...)...)
+	return append(ps, part{name: "checksum", bits: 64, v: binary.LittleEndian.Uint64(b[n:])})
+}
+
+// converse runs a whole push by hand over a server, with what is spoilt, until the
+// server has said all, or ends it.
+func converse(t *testing.T, w hostileWay, ep Endpoint, o *Options, sp *spoilt) error {
+	t.Helper()
+	h, err := o.hello(modePush)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.paths, h.name = []string{"x"}, "x"
+	c := Client{TCP: w.provider, Verbs: w.provider}
+	d, err := c.connect(t.Context(), ep, o)
+	if err != nil {
+		return err
+	}
+	s := newSession(d, "the server", true, o.Timeouts)
+	err = s.run(t.Context(), func(ctx context.Context, _ *errgroup.Group) error {
+		ctx, cancel := context.WithTimeout(ctx, o.Timeouts.Silence)
+		defer cancel()
+		p := &puppet{session: s}
+		if err := s.ctl.send(ctx, msgHello, sp.of("hello", h.encode())); err != nil {
+			return err
+		}
+		err := s.expect(ctx, msgWelcome, "welcome", func([]byte) error {
+			s.params = h.params()
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if err := p.ready(ctx); err != nil {
+			return err
+		}
+		return p.push(ctx, o, sp)
+	})
+	return errors.Join(err, d.close())
+}
+
+// push is the source's part.
+func (p *puppet) push(ctx context.Context, o *Options, sp *spoilt) error {
+	tree, x := handTree(), whole(1, handData)
+	if sp != nil {
+		if m, ok := besides()[sp.what]; ok {
+			if err := p.ctl.send(ctx, m.t, sp.of(sp.what, m.body)); err != nil {
+				return err
+			}
+		}
+	}
+	entries, scratch := []byte{0}, tlvWriter{}
+	for i := range tree {
+		entries = appendEntry(entries, &tree[i], &scratch)
+	}
+	total := totals{entries: 3, bytes: uint64(len(handData)), final: true}
+	if err := p.ctl.send(ctx, msgEntries, sp.of("entries", entries)); err != nil {
+		return err
+	}
+	if err := p.ctl.send(ctx, msgTotal, sp.of("total", total.encode())); err != nil {
+		return err
+	}
+	if err := p.await(ctx, msgPlan); err != nil {
+		return err
+	}
+	if err := p.post(x, sp); err != nil {
+		return err
+	}
+	if err := p.ctl.send(ctx, msgEnd, sp.of("end", []byte{3})); err != nil {
+		return err
+	}
+	acct, err := newAccount(&p.params, o)
+	if err != nil {
+		return err
+	}
+	for i := range tree {
+		b := booking{planned: tree[i], id: uint64(i)}
+		if b.Type == manifest.File {
+			b.Root = x.digest
+		}
+		if err := acct.settle(&b, nil); err != nil {
+			return err
+		}
+	}
+	r := acct.finish()
+	if err := p.ctl.send(ctx, msgRoot, sp.of("root", r.encode())); err != nil {
+		return err
+	}
+	return p.await(ctx, msgDone)
+}
+
+// await passes over messages until one of that type.
+func (p *puppet) await(ctx context.Context, t msgType) error {
+	for {
+		var got msgType
+		err := p.receive(ctx, func(f *frame) error {
+			got = f.typ
+			return nil
+		})
+		if err != nil || got == t {
+			return err
+		}
+	}
+}
+
+// post writes the only chunk to slot 0.
+func (p *puppet) post(x extent, sp *spoilt) error {
+	h := chunkHeader{session: p.sessionTag(), epoch: 1, generation: 1, extents: []extent{x}, storedBytes: uint32(x.length), plainBytes: uint32(x.length)}
+	header := make([]byte, headerStride)
+	header = sp.of("header", header[:h.encode(header)])
+	imm := sp.of("immediate", binary.LittleEndian.AppendUint32(nil, immediate(0, 1)))
+	copy(p.ring.headerSlot(0), header)
+	copy(p.ring.slot(0), handData)
+	_, err := p.ctl.lane.conn.Post([]rdma.WR{
+		{Op: rdma.OpWrite, Quiet: true, Local: p.ring.headerMR, Len: len(header), RemoteAddr: p.target.headerAddr, RKey: p.target.headerKey},
+		{Op: rdma.OpWriteImm, Quiet: true, Local: p.ring.payloadMR, Len: len(handData), RemoteAddr: p.target.payloadAddr, RKey: p.target.payloadKey,
+			Imm: binary.LittleEndian.Uint32(append(imm, 0, 0, 0, 0))},
+	})
+	return err
+}
+
+// rightly is each message as it should be, to count what can be wrong with it.
+func rightly(t *testing.T, w hostileWay) map[string][]byte {
+	t.Helper()
+	h, err := w.options().hello(modePush)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.paths, h.name, h.gpu = []string{"x"}, "x", 0
+	entries, scratch := []byte{0}, tlvWriter{}
+	for _, e := range handTree() {
+		entries = appendEntry(entries, &e, &scratch)
+	}
+	// Numbers that are another in each session are far from the ends of their ranges.
+	header := make([]byte, headerStride)
+	c := chunkHeader{session: 1 << 50, epoch: 1, generation: 1, extents: []extent{whole(1, handData)}, storedBytes: uint32(len(handData)), plainBytes: uint32(len(handData))}
+	all := map[string][]byte{
+		"hello": h.encode(), "entries": entries, "total": (&totals{entries: 3, bytes: uint64(len(handData)), final: true}).encode(),
+		"end": {3}, "root": (&roots{entries: 3, bytes: 1 << 50}).encode(), "header": header[:c.encode(header)],
+		"immediate": binary.LittleEndian.AppendUint32(nil, immediate(0, 1)),
+	}
+	for what, m := range besides() {
+		all[what] = m.body
+	}
+	return all
+}
+
+// Every field of every message of a client that is a source, and of the chunk's
+// header, at 0, 1, beside its value and at the ends of its range, cut, left out and
+// twice: the session ends, by an error or with the right bytes, and nothing is
+// anywhere but at the destination.
+func TestHostileFields(t *testing.T) { overHostile(t, testHostileFields) }
+
+func testHostileFields(t *testing.T, w hostileWay) {
+	if err := spoil(t, w, nil); err != nil {
+		t.Fatalf("what is right is refused: %v", err)
+	}
+	step := 13
+	if w.name != "tcp" {
+		step = 101
+	}
+	if os.Getenv("GDRCP_TEST_FULL") == "1" {
+		step = 1
+	}
+	var all []spoilt
+	var names []string
+	for what, right := range rightly(t, w) {
+		for i, m := range mutants(handLayouts[what](right)) {
+			all, names = append(all, spoilt{what, i}), append(names, what+": "+m.name)
+		}
+	}
+	order := make([]int, len(all))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return strings.Compare(names[a], names[b]) })
+	t.Run("all", func(t *testing.T) {
+		turns := make(chan struct{}, 8)
+		for i := 0; i < len(order); i += step {
+			at := order[i]
+			t.Run(names[at], func(t *testing.T) {
+				t.Parallel()
+				turns <- struct{}{}
+				defer func() { <-turns }()
+				err := spoil(t, w, &all[at])
+				t.Logf("%s: %v", names[at], err)
+				if err == nil && !harmless(names[at]) {
+					t.Errorf("%s was taken", names[at])
+				}
+			})
+		}
+	})
+	t.Logf("%d of %d", (len(order)+step-1)/step, len(order))
+}
+
+// harmless reports whether a session may end well in spite of what is wrong:
+// a wish that can be met, what is only told to people, what may be left out, and what
+// is behind the end of a header or of the seal's number where nothing is encrypted.
+func harmless(name string) bool {
+	for _, prefix := range []string{
+		"hello: field 0x88", "hello: field 0x89", "hello: tag of field 0x88", "hello: tag of field 0x89", "hello: without tag of field 0x88",
+		"total: field ", "total: final 0", "a memory: ", "an ack: ",
+		"entries: tag of field 0x85", "entries: without tag of field 0x85", // the time of change is 0
+		"header: twice", "header: a byte more", "header: field 6 ", "immediate: a byte", "immediate: twice",
+	} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// spoil runs a conversation with a server of its own and holds what came of it
+// against what must be true.
+func spoil(t *testing.T, w hostileWay, sp *spoilt) error {
+	t.Helper()
+	outside := t.TempDir()
+	root, addr, ends := w.serve(t, func(c *ServerConfig) {
+		c.Keys = OneKey(testKey, Admission{Root: filepath.Join(outside, "root")})
+	})
+	if err := os.Mkdir(filepath.Join(outside, "root"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	o := w.options()
+	if sp != nil { // some of it leaves both ends waiting for the other
+		o.Timeouts.Handshake, o.Timeouts.Silence = w.slow*time.Second/2, w.slow*time.Second/2
+	}
+	err := converse(t, w, w.endpoint(addr), o, sp)
+	select {
+	case end := <-ends:
+		if err == nil {
+			err = end.Err
+		}
+	case <-time.After(w.slow * 10 * time.Second):
+		t.Error("the session does not end")
+	}
+	checkSpoilt(t, outside, err)
+	if names, _ := os.ReadDir(root); len(names) > 0 {
+		t.Errorf("another root has %v", names)
+	}
+	return err
+}
+
+// checkSpoilt looks at all there is after a conversation.
+func checkSpoilt(t *testing.T, outside string, err error) {
+	t.Helper()
+	got := map[string]string{}
+	walk := filepath.WalkDir(outside, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && path != outside {
+			got[strings.TrimPrefix(path, outside+"/")] = e.Type().String()
+		}
+		return err
+	})
+	if walk != nil {
+		t.Fatal(walk)
+	}
+	for path := range got {
+		if path != "root" && path != "root/x" && !strings.HasPrefix(path, "root/x/") {
+			t.Errorf("%s was made", path)
+		}
+		if strings.Contains(path, ".gdrcp-") {
+			t.Errorf("%s was left", path)
+		}
+	}
+	b, rerr := os.ReadFile(filepath.Join(outside, "root", "x", "a"))
+	if rerr == nil && !bytes.Equal(b, handData) {
+		t.Errorf("the file has %d bytes that were not sent", len(b))
+	}
+	if err == nil && rerr != nil {
+		t.Errorf("the session ended well, without its file: %v", rerr)
+	}
+}

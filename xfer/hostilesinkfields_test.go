@@ -1,0 +1,156 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gdrcp/rdma"
+)
+
+// taker is a sink by hand: it lets chunks come, and does nothing with them.
+type taker struct{ arrived chan struct{} }
+
+func (*taker) done(uint64)               {}
+func (*taker) opened()                   {}
+func (*taker) fast(*frame) (bool, error) { return false, nil }
+
+func (k *taker) immediate(uint32) error {
+	select {
+	case k.arrived <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// sinkMessages are what a sink may say to a source that has two files in one
+// chunk, and when: before its ring, or when the chunk is there.
+func sinkMessages() map[string]struct {
+	t      msgType
+	body   []byte
+	before bool
+} {
+	type message = struct {
+		t      msgType
+		body   []byte
+		before bool
+	}
+	again := returned{slot: 3, generation: 1, bad: []uint16{0, 1}}
+	result := appendException([]byte{3}, &exception{entry: 1, outcome: Failed, text: "why"})
+	return map[string]message{
+		"a plan":             {msgPlan, []byte{3}, true},
+		"a plan, late":       {msgPlan, []byte{3}, false},
+		"a credit":           {msgCredit, appendReturned(nil, &returned{generation: 1}), false},
+		"a credit, unasked":  {msgCredit, appendReturned(nil, &again), true},
+		"extents again":      {msgCredit, appendReturned(nil, &returned{generation: 1, bad: []uint16{0, 1}}), false},
+		"a chunk again":      {msgCredit, appendReturned(nil, &returned{generation: 1, again: true}), false},
+		"a result":           {msgResult, result, false},
+		"a result, at once":  {msgResult, result, true},
+		"a done":             {msgDone, (&roots{entries: 3, bytes: 2000}).encode(), false},
+		"a source's entries": {msgEntries, []byte{0}, true},
+		"a source's end":     {msgEnd, []byte{3}, false},
+	}
+}
+
+// Every field of what a sink says, out of range: the source's session ends by an
+// error, at the latest when the sink hangs up, and the server serves the next.
+func TestHostileSinkFields(t *testing.T) { overHostile(t, testHostileSinkFields) }
+
+func testHostileSinkFields(t *testing.T, w hostileWay) {
+	root, addr, ends := w.serve(t)
+	for _, name := range []string{"a", "b"} {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(strings.Repeat(name, 1000)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	step := 7
+	if w.name != "tcp" {
+		step = 41
+	}
+	if os.Getenv("GDRCP_TEST_FULL") == "1" {
+		step = 1
+	}
+	type wrong struct {
+		what string
+		m    mutant
+	}
+	var all []wrong
+	for what, m := range sinkMessages() {
+		layout := uvarintPartsOf
+		if what == "a done" {
+			layout = handLayouts[what]
+		}
+		for _, mutant := range mutants(layout(m.body)) {
+			all = append(all, wrong{what, mutant})
+		}
+	}
+	slices.SortFunc(all, func(a, b wrong) int { return strings.Compare(a.what+a.m.name, b.what+b.m.name) })
+	for i := 0; i < len(all); i += step {
+		x := all[i]
+		said := sinkMessages()[x.what]
+		err := w.talk(t, addr, modePull, "/", asIs, func(ctx context.Context, s *session) error {
+			ctx, cancel := context.WithTimeout(ctx, w.slow*time.Second/5)
+			defer cancel()
+			return takeChunk(ctx, s, said.before, func() error { return s.ctl.send(ctx, said.t, x.m.body) })
+		})
+		if err == nil {
+			t.Errorf("%s: %s was taken for the end of a copy", x.what, x.m.name)
+		}
+		select {
+		case end := <-ends:
+			if end.Err == nil {
+				t.Errorf("%s: %s: the server took it for a copy: %+v", x.what, x.m.name, end)
+			}
+		case <-time.After(w.slow * 10 * time.Second):
+			t.Fatalf("%s: %s: the server's session does not end", x.what, x.m.name)
+		}
+	}
+	t.Logf("%d of %d", (len(all)+step-1)/step, len(all))
+	c, dst := Client{TCP: w.provider, Verbs: w.provider}, t.TempDir()
+	if _, err := c.Pull(t.Context(), w.endpoint(addr), []string{"a"}, dst, *w.options()); err != nil {
+		t.Errorf("the next client: %v", err)
+	}
+}
+
+// takeChunk is a sink that says something before its ring, or when a chunk has
+// come, and then only listens.
+func takeChunk(ctx context.Context, s *session, before bool, say func() error) error {
+	k := &taker{make(chan struct{}, 1)}
+	var r role = k
+	s.role.Store(&r)
+	if err := s.receive(ctx, func(*frame) error { return nil }); err != nil {
+		return err
+	}
+	if before {
+		if err := say(); err != nil {
+			return err
+		}
+	}
+	if err := s.makeRing(ctx, hostileSlots, rdma.LocalWrite|rdma.RemoteWrite); err != nil {
+		return err
+	}
+	info := s.ring.info()
+	if err := errors.Join(s.ctl.send(ctx, msgRing, info.encode()), s.ctl.send(ctx, msgPlan, []byte{3})); err != nil {
+		return err
+	}
+	select {
+	case <-k.arrived:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if !before {
+		if err := say(); err != nil {
+			return err
+		}
+	}
+	for {
+		if err := s.receive(ctx, func(*frame) error { return nil }); err != nil {
+			return err
+		}
+	}
+}

@@ -86,9 +86,12 @@ func (k *sink) awaitsFiles() bool {
 	return false
 }
 
-// isAwaited: its bytes are not all there.
+// isAwaited: its bytes are not all there. Who has the lock is at work on the
+// entry, and may wait for the publisher to close other files.
 func (e *sinkEntry) isAwaited() bool {
-	e.mu.Lock()
+	if !e.mu.TryLock() {
+		return true
+	}
 	defer e.mu.Unlock()
 	return !e.over && !e.ready && !e.isLink()
 }

@@ -43,3 +43,16 @@ func TestAwaitsFiles(t *testing.T) {
 		})
 	}
 }
+
+// A worker holds the lock of its entry while it waits for the publisher to close
+// other files: who publishes must not wait for it.
+func TestAwaitsFilesOfBusyWorkers(t *testing.T) {
+	e := &sinkEntry{ready: true}
+	k := &sink{announced: 1, ended: true}
+	k.table[0] = e
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !k.awaitsFiles() {
+		t.Error("an entry that a worker has in hand is not awaited")
+	}
+}

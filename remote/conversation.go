@@ -113,7 +113,7 @@ func (c *Conversation) expect(want kind) ([]byte, error) {
 // AskServe has the far end serve, and returns its checked offer. The sources'
 // expansions are held against them.
 func (c *Conversation) AskServe(s *Serve) (*Offer, error) {
-	if err := c.send(kindServe, serveFields{fieldsOf(s.Key), s.Sources, s.GPU}); err != nil {
+	if err := c.send(kindServe, serveFields{fieldsOf(s.Key), octets(s.Sources)}); err != nil {
 		return nil, err
 	}
 	body, err := c.expect(kindOffer)
@@ -137,7 +137,7 @@ func (c *Conversation) AskServe(s *Serve) (*Offer, error) {
 
 // AskRun has the far end copy, and writes what it prints, until it has ended.
 func (c *Conversation) AskRun(r *Run, stdout, stderr io.Writer) (exitCode int, err error) {
-	err = c.send(kindRun, runFields{fieldsOf(r.Key), r.Addresses, r.NoRails, r.From, r.To, r.Args, r.Sources, r.Dest, r.Terminal})
+	err = c.send(kindRun, runFields{fieldsOf(r.Key), r.Addresses, r.NoRails, r.From, r.To, octets(r.Args), octets(r.Sources), []byte(r.Dest), r.Terminal})
 	for err == nil {
 		var k kind
 		var body []byte
@@ -180,7 +180,13 @@ func (c *Conversation) Asked() (*Serve, *Run, error) {
 }
 
 // Offer answers Serve.
-func (c *Conversation) Offer(o *Offer) error { return c.send(kindOffer, o) }
+func (c *Conversation) Offer(o *Offer) error {
+	f := offerFields{Home: []byte(o.Home), Addresses: o.Addresses, NoRails: o.NoRails}
+	for _, names := range o.Expanded {
+		f.Expanded = append(f.Expanded, octets(names))
+	}
+	return c.send(kindOffer, f)
+}
 
 // Refuse answers Serve or Run.
 func (c *Conversation) Refuse(why string) error { return c.send(kindRefusal, refusalFields{why}) }

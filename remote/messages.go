@@ -18,6 +18,7 @@ import (
 //	     1      4  length of the body, little-endian
 //	     5         body: JSON; of output the bytes themselves; of beat nothing
 //
+// Paths and options are base64 in JSON, because they need not be UTF-8.
 // Fields that a reader does not know are passed over. Both programs have the
 // same protocol version: the banner says so before the first message.
 const (
@@ -50,16 +51,14 @@ type Serve struct {
 	Key trust.Key
 	// Sources are paths that may be patterns, for Expand.
 	Sources []string
-	// GPU: slots may be in GPU memory there.
-	GPU bool
 }
 
 // Offer is the answer to Serve.
 type Offer struct {
-	Home      string     `json:"home"` // absolute
-	Addresses []Address  `json:"addresses"`
-	NoRails   string     `json:"no_rails"` // why there is no verbs address
-	Expanded  [][]string `json:"expanded"` // what each of the sources stands for
+	Home      string // absolute
+	Addresses []Address
+	NoRails   string     // why there is no verbs address
+	Expanded  [][]string // what each of the sources stands for
 }
 
 // Run asks a far end to copy from itself to another far end that serves.
@@ -82,8 +81,14 @@ type keyFields struct {
 
 type serveFields struct {
 	Key     keyFields `json:"key"`
-	Sources []string  `json:"sources"`
-	GPU     bool      `json:"gpu"`
+	Sources [][]byte  `json:"sources"`
+}
+
+type offerFields struct {
+	Home      []byte     `json:"home"`
+	Addresses []Address  `json:"addresses"`
+	NoRails   string     `json:"no_rails"`
+	Expanded  [][][]byte `json:"expanded"`
 }
 
 type runFields struct {
@@ -92,9 +97,9 @@ type runFields struct {
 	NoRails   string    `json:"no_rails"`
 	From      string    `json:"from"`
 	To        string    `json:"to"`
-	Args      []string  `json:"args"`
-	Sources   []string  `json:"sources"`
-	Dest      string    `json:"dest"`
+	Args      [][]byte  `json:"args"`
+	Sources   [][]byte  `json:"sources"`
+	Dest      []byte    `json:"dest"`
 	Terminal  bool      `json:"terminal"`
 }
 
@@ -104,6 +109,23 @@ type refusalFields struct {
 
 type endFields struct {
 	Code int `json:"code"`
+}
+
+// octets and texts go from names to what JSON carries unchanged, and back.
+func octets(names []string) [][]byte {
+	out := make([][]byte, len(names))
+	for i, name := range names {
+		out[i] = []byte(name)
+	}
+	return out
+}
+
+func texts(names [][]byte) []string {
+	out := make([]string, len(names))
+	for i, name := range names {
+		out[i] = string(name)
+	}
+	return out
 }
 
 func fieldsOf(k trust.Key) keyFields { return keyFields{k.ID, k.Secret[:]} }
@@ -173,7 +195,7 @@ func decodeServe(body []byte) (*Serve, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Serve{Key: k, Sources: f.Sources, GPU: f.GPU}, nil
+	return &Serve{Key: k, Sources: texts(f.Sources)}, nil
 }
 
 func decodeRun(body []byte) (*Run, error) {
@@ -188,27 +210,28 @@ func decodeRun(body []byte) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Run{k, f.Addresses, oneLine(f.NoRails, maxLineBytes), f.From, f.To, f.Args, f.Sources, f.Dest, f.Terminal}, nil
+	return &Run{k, f.Addresses, oneLine(f.NoRails, maxLineBytes), f.From, f.To, texts(f.Args), texts(f.Sources), string(f.Dest), f.Terminal}, nil
 }
 
 // decodeOffer checks all of an offer but what its paths stand for.
 func decodeOffer(body []byte) (*Offer, error) {
-	var o Offer
-	if err := decode(body, &o); err != nil {
+	var f offerFields
+	if err := decode(body, &f); err != nil {
 		return nil, err
 	}
+	o := &Offer{Home: string(f.Home), Addresses: f.Addresses, NoRails: oneLine(f.NoRails, maxLineBytes)}
 	if !filepath.IsAbs(o.Home) {
 		return nil, fmt.Errorf("%w: home directory %q", errMessage, o.Home)
 	}
-	o.NoRails = oneLine(o.NoRails, maxLineBytes)
 	total := 0
-	for _, names := range o.Expanded {
+	for _, names := range f.Expanded {
 		total += len(names)
+		o.Expanded = append(o.Expanded, texts(names))
 	}
 	if total > maxPaths {
 		return nil, fmt.Errorf("%w: %d paths", errMessage, total)
 	}
-	return &o, checkAddresses(o.Addresses)
+	return o, checkAddresses(o.Addresses)
 }
 
 func checkAddresses(addrs []Address) error {

@@ -37,9 +37,9 @@ func conversations(t *testing.T) (origin, far *Conversation) {
 
 func TestServeAndOffer(t *testing.T) {
 	origin, far := conversations(t)
-	asked := &Serve{Key: newKey(t), Sources: []string{"a*", "b"}, GPU: true}
+	asked := &Serve{Key: newKey(t), Sources: []string{"a*", "b\xff\x00"}}
 	offer := &Offer{
-		Home: "/home/me", NoRails: "none", Expanded: [][]string{{"a1", "a2"}, {"b"}},
+		Home: "/home/me", NoRails: "none", Expanded: [][]string{{"a1", "a2"}, {"b\xff\x00"}},
 		Addresses: []Address{{"tcp", netip.MustParseAddrPort("192.0.2.1:1"), "eth0", 100}, {"verbs", netip.MustParseAddrPort("[2001:db8::1]:2"), "mlx5_0", 0}},
 	}
 	ended := make(chan error, 1)
@@ -105,7 +105,7 @@ func TestRun(t *testing.T) {
 	origin, far := conversations(t)
 	asked := &Run{
 		Key: newKey(t), Addresses: []Address{{"tcp", netip.MustParseAddrPort("192.0.2.1:1"), "eth0", 100}}, From: "a", To: "b",
-		Args: []string{"--recursive"}, Sources: []string{"a", "b"}, Dest: "c", Terminal: true,
+		Args: []string{"--recursive", "--exclude=\xff"}, Sources: []string{"a", "b\xfe"}, Dest: "c\xff", Terminal: true,
 	}
 	long := bytes.Repeat([]byte("0123456789"), 3*outputBytes/10)
 	ended := make(chan error, 1)
@@ -144,9 +144,9 @@ func TestSecretIsNotPrinted(t *testing.T) {
 
 func FuzzMessages(f *testing.F) {
 	for _, fields := range []any{
-		serveFields{Key: keyFields{"a", make([]byte, trust.SecretBytes)}, Sources: []string{"x"}},
+		serveFields{Key: keyFields{"a", make([]byte, trust.SecretBytes)}, Sources: octets([]string{"x"})},
 		runFields{Key: keyFields{"a", make([]byte, trust.SecretBytes)}, Addresses: []Address{{"tcp", netip.MustParseAddrPort("192.0.2.1:1"), "e", 1}}},
-		Offer{Home: "/h", Expanded: [][]string{{"a"}}},
+		offerFields{Home: []byte("/h"), Expanded: [][][]byte{octets([]string{"a"})}},
 		refusalFields{"no"},
 	} {
 		for _, k := range []kind{kindServe, kindRun, kindOffer} {

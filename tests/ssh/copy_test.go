@@ -53,7 +53,7 @@ func TestNames(t *testing.T) {
 	far := newHost(t, "node2", program)
 	here := newClient(t, far)
 	there := t.TempDir()
-	for _, name := range []string{"a b", `it's`, `q"u`, "new\nline", "$(touch x)", "`id`", "a;b", "back\\slash", "*", "[x]", "-r", "ü", "a:b"} {
+	for _, name := range []string{"a b", `it's`, `q"u`, "new\nline", "$(touch x)", "`id`", "a;b", "back\\slash", "*", "[x]", "-r", "ü", "a:b", "not\xffUTF-8", "not\xff*"} {
 		makeFile(t, filepath.Join(here.dir, "f"), len(name)+10)
 		here.run(t, "f", "node2:"+there+"/"+name).want(t, 0)
 		same(t, filepath.Join(here.dir, "f"), filepath.Join(there, name))

@@ -61,27 +61,43 @@ func sweepDir(dirfd int, now time.Time) {
 // removeLeftover removes a file that nobody uses, while it holds the lock: who
 // has just created one and not locked it yet will see that it has no name left.
 func removeLeftover(dirfd int, name string) bool {
-	const flags = unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
-	// On NFS an exclusive lock wants a file open for writing (flock(2)).
-	fd, err := openat(dirfd, name, unix.O_RDWR|flags, 0)
-	if err != nil {
-		fd, err = openat(dirfd, name, unix.O_RDONLY|flags, 0)
-	}
-	if err != nil {
+	fd, ok := lockUnused(dirfd, name, true)
+	if !ok {
 		return false
 	}
 	defer closeQuietly(fd)
-	var st, named unix.Stat_t
-	if fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || !mayBeOurs(&st) {
-		return false
+	return unlinkat(dirfd, name) == nil
+}
+
+// lockUnused locks a regular file that nobody else has locked, with ours only
+// one that this user may have made. The descriptor that it returns is the
+// caller's, and holds the lock.
+func lockUnused(dirfd int, name string, ours bool) (fd int, ok bool) {
+	const flags = unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
+	// On NFS an exclusive lock wants a file open for writing (flock(2)).
+	file, err := openat(dirfd, name, unix.O_RDWR|flags, 0)
+	if err != nil {
+		file, err = openat(dirfd, name, unix.O_RDONLY|flags, 0)
 	}
-	if uninterrupted(func() error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) }) != nil {
-		return false
+	if err != nil {
+		return -1, false
+	}
+	defer func() {
+		if !ok {
+			closeQuietly(file)
+		}
+	}()
+	var st, named unix.Stat_t
+	if fstat(file, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || (ours && !mayBeOurs(&st)) {
+		return -1, false
+	}
+	if uninterrupted(func() error { return unix.Flock(file, unix.LOCK_EX|unix.LOCK_NB) }) != nil {
+		return -1, false
 	}
 	if fstatat(dirfd, name, &named, unix.AT_SYMLINK_NOFOLLOW) != nil || named.Ino != st.Ino || named.Dev != st.Dev {
-		return false // published meanwhile
+		return -1, false // published meanwhile
 	}
-	return unlinkat(dirfd, name) == nil
+	return file, true
 }
 
 // removeLeftoverLink removes a link that was not renamed.

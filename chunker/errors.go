@@ -32,6 +32,14 @@ var (
 	ErrTaken = errors.New("another entry is there already, whose name differs only in case")
 	// ErrReserved: the name is of the form that temporary files have.
 	ErrReserved = errors.New("gdrcp gives such names to temporary files, which it may remove")
+	// ErrNotEmpty: something is in a directory that was to be deleted, and stays.
+	ErrNotEmpty = errors.New("directory not empty, not deleted")
+	// ErrTooMany: as much was deleted as was allowed.
+	ErrTooMany = errors.New("not deleted: as many are as were allowed")
+	// ErrFolds: what is in such a directory may be what was copied, by another name.
+	ErrFolds = errors.New("not deleted: in its directory names that differ only in case are the same")
+	// ErrOrder: entries do not come in the order of paths.
+	ErrOrder = errors.New("out of order")
 	// ErrLoop: following links led back into a directory that contains the link.
 	ErrLoop = errors.New("links lead in a circle")
 )

@@ -90,7 +90,13 @@ func (s *Sink) claimedAt(h *dirHandle, name string) bool {
 // moveInto gives the temporary name from the final name to. Its inode is ino; 0:
 // to be looked up.
 func (s *Sink) moveInto(h *dirHandle, from, to string, ino uint64) error {
-	rename := func() error { return unix.Renameat(h.fd, from, h.fd, to) }
+	rename := func() error {
+		err := unix.Renameat(h.fd, from, h.fd, to)
+		if err == unix.EISDIR && s.deletes != nil && s.makeRoom(h, to) {
+			err = unix.Renameat(h.fd, from, h.fd, to)
+		}
+		return err
+	}
 	if !h.folds(from, ino) {
 		return uninterrupted(rename)
 	}

@@ -5,8 +5,10 @@ import (
 	"math"
 	"math/bits"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -50,6 +52,9 @@ type Sink struct {
 	prefix string // what stands before every entry's path, below base
 
 	dirs *dirCache
+
+	deletes *DeleteRules // nil: nothing is removed
+	removed atomic.Int64 // as far as deletes bounds it
 
 	mu      sync.Mutex
 	settle  []dirToSettle // sorted by path
@@ -209,6 +214,22 @@ func (s *Sink) checkWritable(single *manifest.Entry, isDir bool) error {
 	}
 	err := uninterrupted(func() error { return unix.Faccessat(s.base.fd, ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS) })
 	return opErr("write to", s.dest, err)
+}
+
+// Top is the absolute path where the entry "." is, or would be; below a served
+// root, as if that were "/".
+func (s *Sink) Top() string {
+	top := s.opt.Dest
+	if s.leaf == "" && s.single == "" {
+		top += "/" + s.prefix
+	}
+	if s.opt.Root != nil {
+		return filepath.Clean("/" + top)
+	}
+	if abs, err := filepath.Abs(top); err == nil {
+		return abs
+	}
+	return top // the working directory is gone
 }
 
 // target checks an entry's path and turns it into one below base.

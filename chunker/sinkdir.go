@@ -51,7 +51,11 @@ func (s *Sink) Mkdir(e *manifest.Entry, a *Attributes) error {
 	}
 	defer parent.release()
 	d := s.settling(e, a, target)
-	err = uninterrupted(func() error { return unix.Mkdirat(parent.fd, leaf, d.mode|0o700) })
+	mkdir := func() error { return unix.Mkdirat(parent.fd, leaf, d.mode|0o700) }
+	err = uninterrupted(mkdir)
+	if err == unix.EEXIST && s.makeRoomForDir(parent, leaf) {
+		err = uninterrupted(mkdir)
+	}
 	if err != nil && err != unix.EEXIST {
 		return opErr("make directory", e.Path, err)
 	}
@@ -233,10 +237,10 @@ func (s *Sink) replaceBySymlink(e *manifest.Entry, a *Attributes, parent *dirHan
 	if err := fstatat(parent.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
-	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR && s.deletes == nil {
 		return unix.EISDIR
 	}
-	if isSpecial(&st) {
+	if isSpecial(&st) && s.deletes == nil {
 		return ErrInTheWay
 	}
 	name := tempName()

@@ -99,6 +99,8 @@ func (t *Temp) create(sourceMode uint32) error {
 		case err == unix.ENOENT:
 		case err != nil:
 			return err
+		case t.sink.deletes != nil && st.Mode&unix.S_IFMT != unix.S_IFREG:
+			// It goes when the file gets its name.
 		case st.Mode&unix.S_IFMT == unix.S_IFDIR:
 			return unix.EISDIR
 		case isSpecial(&st):

@@ -1,0 +1,105 @@
+package chunker
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
+)
+
+// Standing is what a destination has in the place of an entry.
+type Standing struct {
+	Exists bool
+	// Type is that of an entry, or 0 for a device, fifo or socket.
+	Type    manifest.EntryType
+	Size    int64  // bytes
+	Mode    uint32 // permission bits, 07777
+	MtimeNs int64
+}
+
+// Look tells what is in an entry's place. It follows no link, changes nothing,
+// and blocks for the disk. An entry whose directory is missing does not exist;
+// ErrNotDir: something else is where its directory would have to be.
+func (s *Sink) Look(path string) (Standing, error) {
+	target, err := s.target("look at", path)
+	if err != nil {
+		return Standing{}, err
+	}
+	var st unix.Stat_t
+	if target == "." {
+		err = fstat(s.base.fd, &st)
+	} else {
+		err = s.lstat(target, &st)
+	}
+	if errors.Is(err, unix.ENOENT) {
+		return Standing{}, nil
+	}
+	if err != nil {
+		return Standing{}, opErr("look at", path, err)
+	}
+	return standingOf(&st), nil
+}
+
+// lstat looks at what is at target.
+func (s *Sink) lstat(target string, st *unix.Stat_t) error {
+	dir, leaf := splitPath(target)
+	h, err := s.dir(dir)
+	if err != nil {
+		return err
+	}
+	defer h.release()
+	return fstatat(h.fd, leaf, st, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+func standingOf(st *unix.Stat_t) Standing {
+	s := Standing{Exists: true, Mode: st.Mode & 0o7777, MtimeNs: nanoseconds(st.Mtim)}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		s.Type, s.Size = manifest.File, st.Size
+	case unix.S_IFDIR:
+		s.Type = manifest.Dir
+	case unix.S_IFLNK:
+		s.Type = manifest.Symlink
+	}
+	return s
+}
+
+// Try tells whether an entry would be made, as far as that can be known without
+// changing anything: a dry run's Mkdir, Symlink and Create. What those would
+// remove to make room is told as they would tell it.
+func (s *Sink) Try(e *manifest.Entry) error {
+	now, err := s.Look(e.Path)
+	if errors.Is(err, ErrNotDir) && s.deletes != nil {
+		// What is there would have given way to the directory.
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if e.Type != manifest.Dir {
+		parent, _, err := s.parentOf("make", e.Path)
+		parent.release()
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+	}
+	var inTheWay error
+	switch {
+	case !now.Exists:
+		return nil
+	case e.Type == manifest.Dir && now.Type != manifest.Dir:
+		inTheWay = ErrNotDir
+	case e.Type != manifest.Dir && now.Type == manifest.Dir:
+		inTheWay = ErrIsDir
+	case now.Type == 0 && e.Type != manifest.Dir && s.deletes == nil:
+		inTheWay = ErrInTheWay
+	}
+	if inTheWay == nil {
+		return nil
+	}
+	if s.deletes == nil || !s.tryRoom(e.Path) {
+		return kindErr("make", e.Path, inTheWay)
+	}
+	return nil
+}

@@ -1,0 +1,74 @@
+package chunker
+
+import (
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
+)
+
+func TestLook(t *testing.T) {
+	noLeaks(t)
+	dir := t.TempDir()
+	makeTree(t, dir, "d/", "d/f=12345", "l>d")
+	when := time.Unix(1e9, 7)
+	if err := errors.Join(unix.Mkfifo(dir+"/fifo", 0o600), os.Chmod(dir+"/d/f", 0o640), os.Chtimes(dir+"/d/f", when, when)); err != nil {
+		t.Fatal(err)
+	}
+	s := sinkInto(t, dir, SinkOptions{})
+	for _, c := range []struct {
+		path string
+		want Standing
+		err  error
+	}{
+		{".", Standing{Exists: true, Type: manifest.Dir}, nil},
+		{"d", Standing{Exists: true, Type: manifest.Dir}, nil},
+		{"d/f", Standing{Exists: true, Type: manifest.File, Size: 5, Mode: 0o640, MtimeNs: when.UnixNano()}, nil},
+		{"l", Standing{Exists: true, Type: manifest.Symlink}, nil},
+		{"fifo", Standing{Exists: true}, nil},
+		{"none", Standing{}, nil},
+		{"none/of/it", Standing{}, nil},
+		{"l/f", Standing{}, ErrNotDir},
+		{"d/f/x", Standing{}, ErrNotDir},
+		{"../x", Standing{}, ErrEscape},
+	} {
+		got, err := s.Look(c.path)
+		if !errors.Is(err, c.err) || (err == nil) != (c.err == nil) {
+			t.Errorf("%q: %v, want %v", c.path, err, c.err)
+		}
+		if got.Type != manifest.File {
+			got.Mode, got.MtimeNs = 0, 0
+		}
+		if got != c.want {
+			t.Errorf("%q: %+v, want %+v", c.path, got, c.want)
+		}
+	}
+}
+
+// TestTry: what a dry run finds out, and that it makes nothing.
+func TestTry(t *testing.T) {
+	noLeaks(t)
+	dir := t.TempDir()
+	specs := []string{"d/", "f=", "l>d"}
+	makeTree(t, dir, specs...)
+	s := sinkInto(t, dir, SinkOptions{})
+	for _, c := range []struct {
+		kind manifest.EntryType
+		path string
+		want error
+	}{
+		{manifest.Dir, ".", nil}, {manifest.Dir, "d", nil}, {manifest.Dir, "new", nil}, {manifest.File, "new/f", nil}, {manifest.File, "f", nil},
+		{manifest.File, "l", nil}, {manifest.Symlink, "f", nil}, {manifest.Dir, "f", ErrNotDir}, {manifest.Dir, "l", ErrNotDir},
+		{manifest.File, "d", ErrIsDir}, {manifest.Symlink, "d", ErrIsDir}, {manifest.File, "f/x", ErrNotDir}, {manifest.File, "l/x", ErrNotDir},
+		{manifest.File, tempName(), ErrReserved}, {manifest.File, ".", ErrIsDir}, {manifest.File, "../x", ErrEscape},
+	} {
+		if err := s.Try(&manifest.Entry{Type: c.kind, Path: c.path}); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
+			t.Errorf("%c %q: %v, want %v", c.kind, c.path, err, c.want)
+		}
+	}
+	wantTree(t, dir, specs...)
+}

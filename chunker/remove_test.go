@@ -1,0 +1,207 @@
+package chunker
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
+)
+
+// TestDeletingFollowsNoLink: links go, and what they lead to stays.
+func TestDeletingFollowsNoLink(t *testing.T) {
+	noLeaks(t)
+	dir := t.TempDir()
+	makeTree(t, dir, "outside/", "outside/x=", "outside/d/", "outside/d/y=", "dst/", "dst/link>../outside", "dst/d/", "dst/d/link>../../outside",
+		"dst/broken>nowhere")
+	s, told := deletingSink(t, dir+"/dst", SinkOptions{}, DeleteRules{})
+	removeSurplus(t, s)
+	told.want(t, "link", "d/link", "d/", "broken")
+	wantTree(t, dir, "outside/", "outside/x=", "outside/d/", "outside/d/y=", "dst/")
+}
+
+// TestDeletingRace swaps directories of the destination for links to the outside
+// while they are deleted, and looked through for what to delete.
+func TestDeletingRace(t *testing.T) {
+	noLeaks(t)
+	dir := fastDir(t)
+	outside := []string{"outside/", "outside/b/", "outside/b/f=", "outside/c/", "outside/c/f=", "outside/f="}
+	makeTree(t, dir, append([]string{"dst/", "dst/a/", "dst/k/"}, outside...)...)
+	stop := swapForLinks(dir, "dst/a", "dst/k", "dst/a/b")
+	deleted, refused := 0, 0
+	for range 300 {
+		// As far as the swapping lets that happen.
+		_ = errors.Join(os.Mkdir(dir+"/dst/a", 0o755), os.Mkdir(dir+"/dst/k", 0o755))
+		for _, d := range []string{"a", "k"} {
+			fd, err := unix.Open(dir+"/dst/"+d, dirFlags, 0)
+			if err != nil {
+				continue
+			}
+			_ = unix.Mkdirat(fd, "b", 0o755)
+			if f, err := openat(fd, "f", unix.O_CREAT|unix.O_WRONLY|unix.O_NOFOLLOW, 0o644); err == nil {
+				closeQuietly(f)
+			}
+			closeQuietly(fd)
+		}
+		s, told := deletingSink(t, dir+"/dst", SinkOptions{}, DeleteRules{})
+		u := s.Surplus()
+		if err := errors.Join(u.Has(".", true), u.Has("k", true), u.End(), u.Remove(), u.Close(), s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		deleted += len(told.gone)
+		refused += len(told.errs)
+	}
+	stop()
+	for _, spec := range outside {
+		if _, err := os.Lstat(filepath.Join(dir, strings.TrimRight(spec, "/="))); err != nil {
+			t.Errorf("%s outside: %v", spec, err)
+		}
+	}
+	if deleted == 0 {
+		t.Errorf("%d deleted, %d refused: the race did not take place", deleted, refused)
+	}
+}
+
+// TestDeletingDeepTrees: a tree that is deeper than paths may be long, and than
+// files may be open, is deleted.
+func TestDeletingDeepTrees(t *testing.T) {
+	noLeaks(t)
+	dir := t.TempDir()
+	name, depth := strings.Repeat("n", 200), 300
+	fd, err := unix.Open(dir, dirFlags, 0)
+	for range depth {
+		if err == nil {
+			err = unix.Mkdirat(fd, name, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var next int
+		next, err = openat(fd, name, dirFlags, 0)
+		closeQuietly(fd)
+		fd = next
+	}
+	closeQuietly(fd)
+	s, told := deletingSink(t, dir, SinkOptions{}, DeleteRules{})
+	removeSurplus(t, s)
+	if len(told.gone) != depth || len(told.errs) > 0 {
+		t.Errorf("%d deleted of %d, %v", len(told.gone), depth, told.errs)
+	}
+	wantTree(t, dir)
+}
+
+// TestMovedWhileDeleted: a directory that is moved away while its contents are
+// deleted does not lead the deletion to where it went.
+func TestMovedWhileDeleted(t *testing.T) {
+	noLeaks(t)
+	dir := t.TempDir()
+	makeTree(t, dir, "dst/", "dst/a/", "dst/a/b/", "dst/a/b/x=", "dst/a/c=", "else/", "else/c=")
+	moved := false
+	s, told := deletingSink(t, dir+"/dst", SinkOptions{}, DeleteRules{Protects: func(path string, _, _ bool) bool {
+		if path == "a/b/x" && !moved {
+			moved = true
+			if err := os.Rename(dir+"/dst/a/b", dir+"/else/b"); err != nil {
+				t.Error(err)
+			}
+		}
+		return false
+	}})
+	removeSurplus(t, s)
+	if !moved || !errors.Is(told.errs["a/b/"], ErrChanged) {
+		t.Errorf("told %v", told.errs)
+	}
+	told.want(t, "a/b/x")
+	wantTree(t, dir, "dst/", "dst/a/", "dst/a/c=", "else/", "else/b/", "else/c=")
+}
+
+// TestDeletingWhereNamesFold: in such a directory a name that the source does
+// not have may be that of what was copied.
+func TestDeletingWhereNamesFold(t *testing.T) {
+	dir := t.TempDir()
+	makeTree(t, dir, "foo=", "123=", "d/", "d/x=")
+	s, told := deletingSink(t, dir, SinkOptions{}, DeleteRules{})
+	s.base.folding.Store(foldYes)
+	removeSurplus(t, s, "Foo")
+	told.want(t)
+	if len(told.errs) != 3 || !errors.Is(told.errs["foo"], ErrFolds) {
+		t.Errorf("told %v", told.errs)
+	}
+	wantTree(t, dir, "foo=", "123=", "d/", "d/x=")
+}
+
+// TestMakingRoom: what is of another kind gives way where the sink may delete,
+// and a dry run tells the same.
+func TestMakingRoom(t *testing.T) {
+	noLeaks(t)
+	specs := []string{"dir/", "dir/x/", "dir/x/y=", "file=", "link>file"}
+	link := func(path string) *manifest.Entry {
+		return &manifest.Entry{Type: manifest.Symlink, Path: path, Target: "to"}
+	}
+	aDir := func(path string) *manifest.Entry {
+		return &manifest.Entry{Type: manifest.Dir, Path: path, Mode: 0o755}
+	}
+	for _, c := range []struct {
+		entry *manifest.Entry
+		gone  []string
+		left  string
+		plain error // without the right to delete
+	}{
+		{fileEntry("dir", "new"), []string{"dir/", "dir/x/", "dir/x/y"}, "dir=new", ErrIsDir},
+		{link("dir"), []string{"dir/", "dir/x/", "dir/x/y"}, "dir>to", ErrIsDir},
+		{aDir("file"), []string{"file"}, "file/", ErrNotDir},
+		{aDir("link"), []string{"link"}, "link/", ErrNotDir},
+		{aDir("fifo"), []string{"fifo"}, "fifo/", ErrNotDir},
+		{fileEntry("fifo", "new"), nil, "fifo=new", ErrInTheWay},
+		{link("fifo"), nil, "fifo>to", ErrInTheWay},
+		{fileEntry("link", "new"), nil, "link=new", nil},
+		{aDir("dir"), nil, "dir/", nil},
+		{aDir("none"), nil, "none/", nil},
+	} {
+		for _, dry := range []bool{true, false} {
+			dir := t.TempDir()
+			makeTree(t, dir, specs...)
+			if err := unix.Mkfifo(dir+"/fifo", 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if plain := sinkInto(t, dir, SinkOptions{}); !errors.Is(plain.Try(c.entry), c.plain) || (c.plain == nil) != (plain.Try(c.entry) == nil) {
+				t.Errorf("%+v without the right: %v, want %v", c.entry, plain.Try(c.entry), c.plain)
+			}
+			s, told := deletingSink(t, dir, SinkOptions{}, DeleteRules{DryRun: dry})
+			if dry {
+				if err := s.Try(c.entry); err != nil {
+					t.Errorf("%+v: %v", c.entry, err)
+				}
+				if _, err := os.Lstat(dir + "/dir/x/y"); err != nil {
+					t.Error(err)
+				}
+				told.want(t, c.gone...)
+				continue
+			}
+			if err := makeEntry(s, c.entry); err != nil {
+				t.Errorf("%+v: %v", c.entry, err)
+			}
+			told.want(t, c.gone...)
+			if info, err := os.Lstat(dir + "/fifo"); err == nil && info.Mode().Type() == os.ModeNamedPipe {
+				_ = os.Remove(dir + "/fifo") // nobody writes to it, and the list would wait
+			}
+			if left := listTree(t, dir); !slices.Contains(left, c.left) {
+				t.Errorf("%+v: left %q, want %q", c.entry, left, c.left)
+			}
+		}
+	}
+}
+
+func makeEntry(s *Sink, e *manifest.Entry) error {
+	switch e.Type {
+	case manifest.Dir:
+		return s.Mkdir(e, nil)
+	case manifest.Symlink:
+		return s.Symlink(e, nil)
+	}
+	return put(s, e, "new")
+}

@@ -1,0 +1,288 @@
+package chunker
+
+import (
+	"errors"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
+)
+
+// Surplus finds what is in the directories of a copy and not at its source. It
+// is told the source's entries in order, and reads the same directories of the
+// destination beside them, so that it keeps only the names of those on the way.
+// What it finds goes to a temporary file, and is removed at the end. One
+// goroutine may use it at a time.
+type Surplus struct {
+	sink   *Sink
+	names  *nameStack
+	levels []surplusLevel
+	last   string
+	begun  bool
+
+	list spillFile
+	out  *runWriter // what was found, by path
+}
+
+// surplusLevel is a directory on the way.
+type surplusLevel struct {
+	path  string // of its entry; "" above the sources
+	names nameList
+	// pending are directories in it whose contents are still to come, as in a
+	// level of a walk.
+	pending []string
+}
+
+// Surplus begins a comparison of this sink's directories with the source's. The
+// caller closes it, before the sink. See AllowDelete.
+func (s *Sink) Surplus() *Surplus {
+	u := &Surplus{sink: s, names: newNameStack()}
+	u.levels = []surplusLevel{{names: u.names.begin()}}
+	return u
+}
+
+// Has takes an entry of the source. Entries come in the order of a walk, each
+// after its directory; else it is ErrOrder. The directories of entries before
+// it must have been made. It blocks for the disk. Other errors are of the
+// temporary file.
+func (u *Surplus) Has(path string, isDir bool) error {
+	if err := checkPath("compare", path); err != nil {
+		return err
+	}
+	if u.begun && manifest.ComparePaths(path, u.last) <= 0 {
+		return kindErr("compare", path, ErrOrder)
+	}
+	u.last, u.begun = path, true
+	if err := u.advance(path, false); err != nil {
+		return err
+	}
+	l := &u.levels[len(u.levels)-1]
+	leaf := path
+	if l.path != "" && l.path != "." {
+		leaf = path[len(l.path)+1:]
+	}
+	if path == "." && len(u.levels) > 1 || strings.IndexByte(leaf, '/') >= 0 {
+		return kindErr("compare", path, ErrOrder)
+	}
+	if err := u.take(l, leaf); err != nil {
+		return err
+	}
+	if isDir {
+		l.pending = append(l.pending, path)
+	}
+	return nil
+}
+
+// End says that the source has nothing more.
+func (u *Surplus) End() error { return u.advance("", true) }
+
+// advance goes on to the directory that path is in; at the end, out of them all.
+func (u *Surplus) advance(path string, end bool) error {
+	for {
+		l := &u.levels[len(u.levels)-1]
+		if n := len(l.pending); n > 0 && (end || isPast(path, l.pending[n-1])) {
+			dir := l.pending[n-1]
+			l.pending = l.pending[:n-1]
+			if err := u.enter(dir); err != nil {
+				return err
+			}
+			continue
+		}
+		if l.path == "" || (!end && isIn(path, l.path)) {
+			return nil
+		}
+		if err := u.take(l, ""); err != nil {
+			return err
+		}
+		u.names.drop(&l.names)
+		u.levels = u.levels[:len(u.levels)-1]
+	}
+}
+
+// isPast tells whether a path, which comes after that of dir, is in dir or comes
+// after all that is.
+func isPast(path, dir string) bool {
+	n := len(dir)
+	return dir == "." || len(path) <= n || path[:n] != dir || path[n] >= '/'
+}
+
+// isIn tells whether a path is in dir, however deep.
+func isIn(path, dir string) bool {
+	n := len(dir)
+	return dir == "." || (len(path) > n && path[n] == '/' && path[:n] == dir)
+}
+
+// enter reads a directory of the destination. That it is not there, or is none,
+// is the failure of its entry, if any.
+func (u *Surplus) enter(dir string) error {
+	l := surplusLevel{path: dir, names: u.names.begin()}
+	if err := u.readDir(&l, dir); err != nil {
+		var told *opError
+		if !errors.As(err, &told) {
+			return err
+		}
+		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, ErrNotDir) {
+			u.sink.deletes.Told(Removal{Path: dir, Dir: true, Err: err})
+		}
+		u.names.drop(&l.names)
+		l.names = u.names.begin()
+	}
+	u.levels = append(u.levels, l)
+	return nil
+}
+
+// readDir reads a level's names. An opError is about the directory, any other
+// about the temporary file.
+func (u *Surplus) readDir(l *surplusLevel, dir string) error {
+	target, err := u.sink.target("read", dir)
+	if err != nil {
+		return err
+	}
+	h, err := u.sink.dir(target)
+	if err != nil {
+		return opErr("look for what to delete in", dir, err)
+	}
+	defer h.release()
+	if h.fresh {
+		return nil // nothing foreign is in it
+	}
+	h.reading.Lock()
+	err = u.names.readDir(&l.names, h.fd)
+	h.reading.Unlock()
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		return opErr("look for what to delete in", dir, err)
+	}
+	if err != nil {
+		return err
+	}
+	return u.names.finish(&l.names)
+}
+
+// take goes past a level's names up to leaf, which is the source's, or to the
+// end where that is empty. Those before it are surplus, but for files that are
+// being written: they are a copy's own, or a sweep's to remove.
+func (u *Surplus) take(l *surplusLevel, leaf string) error {
+	for {
+		name, more := u.names.peek(&l.names)
+		if !more || (leaf != "" && string(name) > leaf) {
+			return nil
+		}
+		if string(name) != leaf && !isTempName(name) {
+			if err := u.found(joinPath(l.path, string(name))); err != nil {
+				return err
+			}
+		}
+		if err := u.names.advance(&l.names); err != nil {
+			return err
+		}
+	}
+}
+
+func (u *Surplus) found(path string) error {
+	if u.out == nil {
+		list, err := u.list.begin()
+		if err != nil {
+			return err
+		}
+		u.out = list.newRun()
+	}
+	return u.out.add([]byte(path))
+}
+
+// Remove removes what was found, after End and after everything else that the
+// copy makes. What goes wrong is told, as everything is; the error is of the
+// temporary file. The directories that something is removed from keep their
+// times, where the copy keeps times, and their modes.
+func (u *Surplus) Remove() error {
+	if u.out == nil {
+		return nil
+	}
+	if err := u.out.flush(); err != nil {
+		return err
+	}
+	r := u.sink.newRemover()
+	defer r.close()
+	c := clearing{sink: u.sink, remover: r}
+	defer c.leave()
+	list := run{next: u.out.start, stop: u.list.size}
+	for !r.stopped() {
+		if err := list.decode(u.list.file); err != nil || list.ended {
+			return err
+		}
+		c.remove(string(list.name))
+	}
+	return nil
+}
+
+// Close frees what is held.
+func (u *Surplus) Close() error { return errors.Join(u.list.close(), u.names.spill.close()) }
+
+// clearing is the directory that something is being removed from.
+type clearing struct {
+	sink    *Sink
+	remover *remover
+	dir     string // path of its entry
+	h       *dirHandle
+	was     unix.Stat_t
+}
+
+// remove removes what is at a path.
+func (c *clearing) remove(path string) {
+	dir, leaf := splitPath(path)
+	if c.h == nil || dir != c.dir {
+		c.leave()
+		if err := c.enter(dir); err != nil {
+			c.remover.told(path, false, err)
+			return
+		}
+	}
+	if c.h.folds(leaf, 0) {
+		c.remover.told(path, false, ErrFolds)
+		return
+	}
+	c.remover.remove(c.h.fd, leaf, path)
+}
+
+func (c *clearing) enter(dir string) error {
+	target, err := c.sink.target("delete in", dir)
+	if err != nil {
+		return err
+	}
+	h, err := c.sink.dir(target)
+	if err != nil {
+		return err
+	}
+	if err := fstat(h.fd, &c.was); err != nil {
+		h.release()
+		return err
+	}
+	c.dir, c.h = dir, h
+	return nil
+}
+
+// leave gives the directory back the time and the mode that it had.
+func (c *clearing) leave() {
+	h := c.h
+	if h == nil {
+		return
+	}
+	defer h.release()
+	c.h = nil
+	if c.remover.rules.DryRun {
+		return
+	}
+	c.sink.markUnsynced(h)
+	var err error
+	if c.sink.opt.Keep.Times {
+		err = setMtime(h.fd, ".", nanoseconds(c.was.Mtim))
+	}
+	var now unix.Stat_t
+	if err == nil && fstat(h.fd, &now) == nil && now.Mode != c.was.Mode {
+		err = fchmod(h.fd, c.was.Mode&0o7777)
+	}
+	if err != nil {
+		c.remover.told(c.dir, true, err)
+	}
+}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"gdrcp/rdma"
 	"gdrcp/xfer"
@@ -58,6 +57,7 @@ func (c *copying) run(ctx context.Context, operands []string) error {
 	if err != nil || summary == nil {
 		return errors.Join(err, lost)
 	}
+	c.tellNotDeleted(summary)
 	c.tellSummary(summary)
 	code := codeOfSummary(summary)
 	if code == exitOK {
@@ -108,7 +108,7 @@ func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 	defer o.Names.Close()
 	o.Started, o.Timeouts, o.Tally, o.Report = c.started, c.timeouts, &xfer.Tally{}, c.report
 	dataOnScreen := isStream && !p.push && c.isTerminal(c.stdout)
-	if !c.quiet && !c.json && c.isTerminal(c.stderr) && !dataOnScreen {
+	if !c.quiet && !c.json && !o.DryRun && c.isTerminal(c.stderr) && !dataOnScreen {
 		defer c.console.follow(o.Tally)()
 	}
 	need := xfer.Load{Sessions: 1, Slots: cmp.Or(o.Slots, xfer.DefaultSlots)}
@@ -130,8 +130,12 @@ func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 
 // report takes the engine's events, from several goroutines at once.
 func (c *copying) report(e xfer.Event) {
-	if e.Kind == xfer.EventConnected {
+	switch e.Kind {
+	case xfer.EventConnected:
 		c.leaveCPUs(e.Link.Transport)
+	case xfer.EventDeleted:
+		c.reportDeleted(&e)
+		return
 	}
 	c.log.event(&e)
 	if c.json {
@@ -150,7 +154,11 @@ func (c *copying) report(e xfer.Event) {
 			c.console.line("gdrcp: %s", memoryText(e.Memory, e.Remote))
 		}
 	case xfer.EventFile:
-		if e.Outcome != xfer.Copied {
+		if e.Outcome == xfer.Kept {
+			if c.verbose {
+				c.console.line("%s: kept, %s", quoteArg(e.Path), xfer.Printable(e.Text))
+			}
+		} else if e.Outcome != xfer.Copied {
 			if !c.quiet || e.Outcome != xfer.Skipped {
 				c.console.line("gdrcp: %s", xfer.Printable(e.Text))
 			}
@@ -169,8 +177,8 @@ func (c *copying) reportJSON(e xfer.Event) {
 	case xfer.EventMemory:
 		c.events.emit(memoryEventOf(e.Memory, e.Remote))
 	case xfer.EventFile:
-		if e.Outcome != xfer.Copied || c.verbose {
-			c.events.emit(fileEvent{"file", e.Path, outcomeText(e.Outcome), e.Bytes, xfer.Printable(e.Text)})
+		if (e.Outcome != xfer.Copied && e.Outcome != xfer.Kept) || c.verbose || e.DryRun {
+			c.events.emit(fileEvent{"file", e.Path, outcomeText(e.Outcome), e.Bytes, xfer.Printable(e.Text), e.DryRun})
 		}
 	}
 }
@@ -206,21 +214,21 @@ func (c *copying) tellSummary(s *xfer.Summary) {
 	if c.quiet {
 		return
 	}
-	if c.verbose {
+	if c.verbose && !s.DryRun {
 		c.console.line("gdrcp: meta root %x, %s on the wire, %s, first byte after %d ms", s.Meta, bytesText(float64(s.WireBytes), 1),
 			count(s.Repairs, "repair", "repairs"), s.FirstByte.Milliseconds())
+	}
+	if s.DryRun {
+		c.console.line("%s", dryText(s))
+		return
 	}
 	c.console.line("copied %s", summaryText(s))
 }
 
 // summaryText is what a copy came to, in a line.
 func summaryText(s *xfer.Summary) string {
-	what := []string{count(s.Files, "file", "files")}
-	if s.Dirs > 0 {
-		what = append(what, count(s.Dirs, "directory", "directories"))
-	}
-	if s.Links > 0 {
-		what = append(what, count(s.Links, "link", "links"))
+	if s.DryRun {
+		return dryText(s)
 	}
 	proof := "not verified"
 	if s.Verified {
@@ -229,17 +237,8 @@ func summaryText(s *xfer.Summary) string {
 	if s.Link.Encrypted {
 		proof = "encrypted, " + proof
 	}
-	text := fmt.Sprintf("%s, %s in %.2f s, %s/s, over %s (%s, %s)%s, %s: root %s %x", strings.Join(what, ", "), bytesText(float64(s.Bytes), 1), s.Seconds,
-		bytesText(rateOf(s.Bytes, s.Seconds), 2), s.Link.Transport, deviceText(&s.Link), s.Link.Imm, endsText(s), proof, s.Hash, s.Content)
-	for _, left := range []struct {
-		n    int64
-		text string
-	}{{s.Failed, "failed"}, {s.Changed, "changed while read"}, {s.Corrupt, "corrupt"}, {s.Missing, "missing"}, {s.Skipped, "skipped"}} {
-		if left.n > 0 {
-			text += fmt.Sprintf(", %d %s", left.n, left.text)
-		}
-	}
-	return text
+	return fmt.Sprintf("%s, %s in %.2f s, %s/s, over %s (%s, %s)%s, %s: root %s %x%s", countsText(s), bytesText(float64(s.Bytes), 1), s.Seconds,
+		bytesText(rateOf(s.Bytes, s.Seconds), 2), s.Link.Transport, deviceText(&s.Link), s.Link.Imm, endsText(s), proof, s.Hash, s.Content, leftText(s))
 }
 
 // deviceText names a device, with its family where the name does not say it.

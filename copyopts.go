@@ -21,6 +21,7 @@ func (c *copying) flags() []cli.Flag {
 			&cli.StringFlag{Name: "manifest", Usage: "the copy must be what manifest `FILE` says: the rest is not published (exit code 4)", Destination: &o.Manifest},
 			&cli.StringFlag{Name: "write-manifest", Usage: "write a manifest of what was copied to `FILE` (zstd if it ends in .zst)", Destination: &o.WriteManifest},
 		),
+		sinkFlags(o),
 		about(topicDest,
 			&cli.BoolFlag{Name: "no-fsync", Usage: "do not wait until what was copied is on the disk", Destination: &o.NoFsync},
 		),

@@ -22,10 +22,13 @@ import (
 //	memory      where an end was asked to have  end ("local" or "remote"), slots fields
 //	            its slots in GPU memory
 //	file        for every entry that was not    path, outcome, text
-//	            copied; with -v for all         path, outcome, bytes
+//	            copied; with -v and in a dry    path, outcome, bytes, dry_run
+//	            run for all
+//	deleted     for all that --delete deleted,  path (ends in a slash if it is a directory), dry_run, text (why it was not)
+//	            or would in a dry run
 //	summary     once, last, when a copy came    files, dirs, links, bytes, seconds, bytes_per_second, wire_bytes, repairs,
 //	            to an end                       hash, piece_bytes, root, meta_root, verified, first_byte_ms, skipped, failed,
-//	                                            changed, corrupt, missing, local_slots, remote_slots, link fields
+//	                                            changed, corrupt, missing, kept, deleted, not_deleted, dry_run, local_slots, remote_slots, link fields
 //	error       last, instead of a good end     text, hint, exit_code, reason (why there is no RDMA device)
 //	bandwidth   by bench, for each digest       transport, device, hash, mib_per_s, bytes, seconds, chunk_bytes, slots, qps, imm
 //	latency     by bench, for each operation    transport, device, op, rounds, median_us, p99_us, min_us
@@ -47,7 +50,8 @@ import (
 // index, -1 for host memory), gpu_name, rung ("host", "dma-buf", "peermem" or
 // "staged"), path, flush and why, which says why no better rung is used. outcome is "copied",
 // "skipped" (a socket, fifo or device), "failed", "changed" or "corrupt" (of
-// other content than the manifest has, or missing from the source). Names that
+// other content than the manifest has, or missing from the source), or "kept"
+// (as the destination had it; told with -v and in a dry run). Names that
 // are not UTF-8 come with U+FFFD for what is not.
 type events struct {
 	mu  sync.Mutex
@@ -116,6 +120,14 @@ type fileEvent struct {
 	Outcome string `json:"outcome"`
 	Bytes   int64  `json:"bytes,omitempty"`
 	Text    string `json:"text,omitempty"`
+	DryRun  bool   `json:"dry_run,omitempty"`
+}
+
+type deletedEvent struct {
+	Event  string `json:"event"`
+	Path   string `json:"path"`
+	Text   string `json:"text,omitempty"`
+	DryRun bool   `json:"dry_run,omitempty"`
 }
 
 type errorEvent struct {
@@ -147,6 +159,10 @@ type summaryEvent struct {
 	Changed        int64   `json:"changed"`
 	Corrupt        int64   `json:"corrupt"`
 	Missing        int64   `json:"missing"`
+	Kept           int64   `json:"kept"`
+	Deleted        int64   `json:"deleted"`
+	NotDeleted     bool    `json:"not_deleted,omitempty"`
+	DryRun         bool    `json:"dry_run,omitempty"`
 	// Where each end had its slots.
 	Local  xfer.Memory `json:"local_slots"`
 	Remote xfer.Memory `json:"remote_slots"`
@@ -158,7 +174,8 @@ func eventOf(s *xfer.Summary) summaryEvent {
 		Event: "summary", Files: s.Files, Dirs: s.Dirs, Links: s.Links, Bytes: s.Bytes, Seconds: s.Seconds, BytesPerSecond: rateOf(s.Bytes, s.Seconds),
 		WireBytes: s.WireBytes, Repairs: s.Repairs, Hash: s.Hash.String(), PieceBytes: s.PieceBytes, Root: hex.EncodeToString(s.Content[:]),
 		MetaRoot: hex.EncodeToString(s.Meta[:]), Verified: s.Verified, FirstByteMs: float64(s.FirstByte.Microseconds()) / 1e3, Skipped: s.Skipped,
-		Failed: s.Failed, Changed: s.Changed, Corrupt: s.Corrupt, Missing: s.Missing, Local: s.Local, Remote: s.Remote, linkFields: fieldsOf(&s.Link),
+		Failed: s.Failed, Changed: s.Changed, Corrupt: s.Corrupt, Missing: s.Missing, Kept: s.Kept, Deleted: s.Deleted,
+		NotDeleted: s.NotDeleted, DryRun: s.DryRun, Local: s.Local, Remote: s.Remote, linkFields: fieldsOf(&s.Link),
 	}
 }
 
@@ -180,6 +197,8 @@ func outcomeText(o xfer.Outcome) string {
 		return "changed"
 	case xfer.Corrupt:
 		return "corrupt"
+	case xfer.Kept:
+		return "kept"
 	}
 	return "failed"
 }

@@ -99,16 +99,19 @@ type account struct {
 	out     *manifest.FileWriter
 	spill   pieceSpill
 	head    uint64 // id of the entry that ends next
-	counts  [Corrupt + 1]int64
+	counts  [Kept + 1]int64
 	missing int64
 	// verified: the other end has the same roots.
 	verified bool
 	links    int64
 	dirs     int64
+	dry      bool  // nothing is copied: the roots are of nothing
+	dryBytes int64 // of the files that would be copied
+	deletes
 }
 
 func newAccount(p *params, o *Options) (*account, error) {
-	a := &account{report: o.report, pieceBytes: p.pieceBytes, roots: manifest.NewRoots(p.hash, p.pieceBytes)}
+	a := &account{report: o.report, pieceBytes: p.pieceBytes, dry: p.has(flagDryRun), roots: manifest.NewRoots(p.hash, p.pieceBytes)}
 	if o.given != nil {
 		a.given = &manifestCursor{r: o.given}
 	}
@@ -195,6 +198,7 @@ func (a *account) refused(path string, x *exception) error {
 	}
 	a.mu.Lock()
 	a.counts[x.outcome]++
+	a.unlisted = a.unlisted || x.outcome != Skipped
 	a.mu.Unlock()
 	a.report(Event{Kind: EventFile, Path: path, Outcome: x.outcome, Text: x.text})
 	return nil
@@ -207,7 +211,7 @@ func (a *account) settle(b *booking, x *exception) error {
 	a.head = b.id + 1
 	if x != nil {
 		a.counts[x.outcome]++
-		a.report(Event{Kind: EventFile, Path: b.Path, Outcome: x.outcome, Text: x.text})
+		a.report(Event{Kind: EventFile, Path: b.Path, Outcome: x.outcome, Text: x.text, DryRun: a.dry})
 		if b.begun {
 			return a.out.VoidFile()
 		}
@@ -221,7 +225,11 @@ func (a *account) settle(b *booking, x *exception) error {
 	default:
 		a.counts[Copied]++
 	}
-	a.report(Event{Kind: EventFile, Path: b.Path, Outcome: Copied, Bytes: b.Size})
+	a.report(Event{Kind: EventFile, Path: b.Path, Outcome: Copied, Bytes: b.Size, DryRun: a.dry})
+	if a.dry {
+		a.dryBytes += b.Size
+		return nil
+	}
 	if err := a.roots.Add(&b.Entry); err != nil {
 		return fmt.Errorf("%w: %w", ErrProtocol, err)
 	}

@@ -20,7 +20,7 @@ import (
 // A summary comes with an error of some entries too.
 func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst string, o Options) (*Summary, error) {
 	o.complete()
-	if err := checkNames(sources); err != nil {
+	if err := errors.Join(checkNames(sources), o.checkSinkOptions()); err != nil {
 		return nil, err
 	}
 	if o.Names != nil {
@@ -67,7 +67,7 @@ func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst st
 // Pull copies files from a server to a local path.
 func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst string, o Options) (*Summary, error) {
 	o.complete()
-	if err := checkNames(paths); err != nil {
+	if err := errors.Join(checkNames(paths), o.checkSinkOptions()); err != nil {
 		return nil, err
 	}
 	if o.Names != nil {
@@ -178,6 +178,7 @@ func (o *Options) hello(m mode) (*hello, error) {
 		}
 	}
 	h.gpu = uint64(remote)
+	h.flags |= o.sinkFlags()
 	for _, f := range []struct {
 		on   bool
 		flag uint64

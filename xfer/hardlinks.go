@@ -62,6 +62,9 @@ type linkGroup struct {
 	stamp  chunker.Stamp
 	expect manifest.Digest
 
+	// Of the sink's dry run: the first would not be copied.
+	refused bool
+
 	// Of who settles entries, in their order: what became of the first.
 	copied  bool
 	outcome Outcome
@@ -183,7 +186,7 @@ func (k *sink) makeLink(e *sinkEntry) {
 		if outcome == Skipped {
 			outcome = Failed
 		}
-		k.failEntryLocked(e, outcome, fmt.Sprintf("%q: %q was not copied, of which it is another name", e.Path, g.first.Path))
+		k.failEntryLocked(e, outcome, g.errNotCopied(e.Path).Error())
 		return
 	case e.wanted && g.root != e.expect:
 		k.failEntryLocked(e, Corrupt, fmt.Sprintf("%q: %v", e.Path, errNotAsManifest))
@@ -194,6 +197,10 @@ func (k *sink) makeLink(e *sinkEntry) {
 		return
 	}
 	e.Root, e.over = g.root, true
+}
+
+func (g *linkGroup) errNotCopied(path string) error {
+	return fmt.Errorf("%q: %q was not copied, of which it is another name", path, g.first.Path)
 }
 
 // settleNames notes at the sink what became of a file's first name.

@@ -168,6 +168,9 @@ func (w *lander) drain() error {
 // checkExtent holds what an extent claims against its entry, and reports
 // whether it brings bytes.
 func (k *sink) checkExtent(h *chunkHeader, e *sinkEntry, x *extent) (brings bool, err error) {
+	if e.unwanted {
+		return false, errUnwanted(e)
+	}
 	if x.flags&extGivenUp != 0 {
 		return false, nil // the reason comes in a message, and ends the entry
 	}

@@ -46,6 +46,9 @@ func (l *ledger) admit(h *chunkHeader, a arrived) (bool, error) {
 
 func (l *ledger) book(xs []extent) error {
 	p, dear := &l.sink.params, int64(0)
+	if p.has(flagDryRun) {
+		return fmt.Errorf("%w: data in a dry run", ErrProtocol)
+	}
 	for i := range xs {
 		dear += min(p.dearPieces(&xs[i]), p.maxDear()+1) // no sum overflows
 	}
@@ -72,6 +75,9 @@ func (l *ledger) book(xs []extent) error {
 func (l *ledger) bookExtent(e *sinkEntry, x *extent) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.unwanted {
+		return errUnwanted(e)
+	}
 	if e.over {
 		return nil
 	}

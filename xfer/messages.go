@@ -270,6 +270,8 @@ const (
 	// Corrupt: a piece did not verify, however often it was sent, or the
 	// file is not what the given manifest says.
 	Corrupt
+	// Kept: the destination keeps what it has, as the options want it.
+	Kept
 )
 
 // exception is an entry that was not copied.
@@ -306,7 +308,7 @@ func decodeResult(body []byte) (upto uint64, xs []exception, err error) {
 	upto = c.uvarint()
 	for len(c.b) > 0 && !c.bad {
 		x := c.exception()
-		if x.outcome == Copied || x.outcome > Corrupt || len(x.text) > maxTextBytes {
+		if x.outcome == Copied || x.outcome > Kept || len(x.text) > maxTextBytes {
 			return 0, nil, fmt.Errorf("%w: outcome %d", ErrProtocol, x.outcome)
 		}
 		xs = append(xs, x)

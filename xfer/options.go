@@ -47,6 +47,14 @@ type Options struct {
 	// extended attributes.
 	Links, Perms, Times, Owner, Group, NumericIDs, HardLinks, Xattrs bool
 
+	// What the destination decides, with rsync's meanings.
+	DryRun         bool
+	IgnoreExisting bool // what is there is kept, but directories
+	Existing       bool // what is not there is not made
+	Update         bool // -u: files that are newer there are kept
+	Delete         bool // what the source has not is deleted at the end
+	DeleteExcluded bool // Delete, also of what rules exclude
+
 	Transport  string // "auto", "verbs" or "tcp"
 	Require    string // "", "verbs" or "gpudirect"
 	Rail       string // device name or address of the local rail
@@ -137,6 +145,9 @@ const (
 	EventMemory
 	// EventWaiting: the server has no room yet, for the reason in Text.
 	EventWaiting
+	// EventDeleted: Path, a directory where Dir is set, is not at the source
+	// and was deleted, or in a dry run would be. Text says why it was not.
+	EventDeleted
 )
 
 // Event is something that happened in a session.
@@ -150,6 +161,8 @@ type Event struct {
 	Link    *Link
 	Memory  *Memory
 	Remote  bool
+	Dir     bool
+	DryRun  bool // nothing has happened: it would
 }
 
 // Link says what carries a session.
@@ -175,6 +188,7 @@ type Tally struct {
 	bytes, wireBytes, repairs atomic.Int64
 	totalBytes                atomic.Int64
 	totalKnown                atomic.Bool
+	keptBytes                 atomic.Int64 // of the total, which are not sent
 	firstByteNs               atomic.Int64
 	started                   time.Time
 	// steps counts everything that is progress of the copy.
@@ -196,7 +210,7 @@ type Progress struct {
 
 // Read takes a reading.
 func (t *Tally) Read() Progress {
-	return Progress{Bytes: t.bytes.Load(), TotalBytes: t.totalBytes.Load(), TotalKnown: t.totalKnown.Load()}
+	return Progress{Bytes: t.bytes.Load(), TotalBytes: t.totalBytes.Load() - t.keptBytes.Load(), TotalKnown: t.totalKnown.Load()}
 }
 
 // Summary is what a session came to.
@@ -224,6 +238,15 @@ type Summary struct {
 	Skipped, Failed, Changed, Corrupt int64
 	// Missing counts entries of a given manifest that are not at the source.
 	Missing int64
+	// Kept counts what the destination has kept, as the options want it.
+	Kept int64
+	// Deleted counts what was deleted, or in a dry run would be. NotDeleted:
+	// nothing that the source has not was deleted, because the source could not
+	// be listed whole.
+	Deleted    int64
+	NotDeleted bool
+	// DryRun: nothing was copied or deleted. Counts are of what would be.
+	DryRun bool
 	// Verified: both ends have the same roots.
 	Verified bool
 }
@@ -232,11 +255,16 @@ func (a *account) summary(t *Tally, p *params, link Link, since time.Time) *Summ
 	r := a.finish()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return &Summary{
+	sum := &Summary{
 		Link: link, Local: hostMemory(""), Remote: hostMemory(""), Content: r.content, Meta: r.meta, Hash: p.hash, PieceBytes: p.pieceBytes,
 		Files: a.counts[Copied], Dirs: a.dirs, Links: a.links, Bytes: int64(r.bytes), WireBytes: t.wireBytes.Load(), Repairs: t.repairs.Load(),
 		Seconds: time.Since(since).Seconds(), FirstByte: time.Duration(t.firstByteNs.Load()),
 		Skipped: a.counts[Skipped], Failed: a.counts[Failed], Changed: a.counts[Changed], Corrupt: a.counts[Corrupt],
 		Missing: a.missing, Verified: a.verified,
+		Kept: a.counts[Kept], Deleted: a.deleted, NotDeleted: a.unlisted && p.has(flagDelete), DryRun: a.dry,
 	}
+	if a.dry {
+		sum.Bytes = a.dryBytes
+	}
+	return sum
 }

@@ -66,11 +66,11 @@ func (s *source) nextJob(ctx context.Context) (*outSlot, error) {
 }
 
 // nextFileLocked is the accepted file to cut next, or nil. It passes over
-// entries without data, and over those that the sink gave up before they were
-// cut.
+// entries without data, and over those that the sink does not want or gave up
+// before they were cut.
 func (s *source) nextFileLocked() *srcEntry {
 	for s.cut < s.accepted {
-		if e := s.table[s.cut%entryWindow]; e != nil && e.id == s.cut && e.Type == manifest.File && !e.isLink() {
+		if e := s.table[s.cut%entryWindow]; e != nil && e.id == s.cut && e.Type == manifest.File && !e.isLink() && !e.unwanted {
 			return e
 		}
 		s.cut++

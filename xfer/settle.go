@@ -130,7 +130,8 @@ func (k *sink) settleEntries(ctx context.Context) error {
 		if over {
 			// Directories get their modes and times, and reach the disk, before
 			// the source is told that everything is there.
-			if k.isPlaced() && k.out == nil {
+			err = k.deletion.run(ctx)
+			if err == nil && k.isPlaced() && k.out == nil {
 				err = k.store.FinishDirs()
 			}
 			if err != nil {

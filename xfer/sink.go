@@ -2,7 +2,6 @@ package xfer
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -35,6 +34,8 @@ type sinkEntry struct {
 	givenUp bool
 	// ready: everything is there and the file is with the publisher.
 	ready bool
+	// unwanted: the source was told not to send its data.
+	unwanted bool
 	// over: the entry has ended, well or by problem.
 	over    bool
 	problem *exception
@@ -58,6 +59,8 @@ type sink struct {
 	teller  *namesTeller // of a pull by a list
 	// out is where the copy goes instead of the store, or nil.
 	out Output
+	// deletion is what --delete takes; nil without.
+	deletion *deletion
 
 	mu        sync.Mutex
 	table     [entryWindow]*sinkEntry // from settled on, by id modulo entryWindow
@@ -113,6 +116,7 @@ func newSink(s *session, store *chunker.Sink, tally *Tally, acct *account) *sink
 func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 	var r role = k
 	k.stop = ctx.Done()
+	k.beginDeletion(ctx)
 	k.role.Store(&r)
 	g.Go(func() error { return k.grantRing(ctx) })
 	if k.out != nil {
@@ -198,6 +202,9 @@ func (k *sink) slow(ctx context.Context, f *frame) (done bool, err error) {
 // refused ends an entry that the source could not send, announced or not.
 func (k *sink) refused(path string, x *exception) error {
 	if x.entry == noEntry {
+		if err := k.deletion.refused(path, x); err != nil {
+			return err
+		}
 		return k.account.refused(path, x)
 	}
 	e, err := k.entry(x.entry)
@@ -213,6 +220,9 @@ func (k *sink) end(n uint64) error {
 	defer k.mu.Unlock()
 	if k.ended || n != k.announced || len(k.xattrs) > 0 {
 		return fmt.Errorf("%w: an end after %d entries, %d were announced", ErrProtocol, n, k.announced)
+	}
+	if err := k.deletion.end(); err != nil {
+		return err
 	}
 	k.ended = true
 	k.wake()
@@ -251,6 +261,7 @@ func (k *sink) compareRoots(ctx context.Context, body []byte) error {
 // entries prepares for announced entries: directories and links are made at
 // once, files when their data comes.
 func (k *sink) entries(ctx context.Context, body []byte) error {
+	var unwanted []*sinkEntry
 	err := decodeEntries(body, func(id uint64, p *planned) error {
 		if id != k.announced || id-k.settledUpTo() >= entryWindow || k.ended {
 			return fmt.Errorf("%w: entry %d announced, %d was next", ErrProtocol, id, k.announced)
@@ -272,18 +283,27 @@ func (k *sink) entries(ctx context.Context, body []byte) error {
 		if err := k.place(p); err != nil {
 			return err
 		}
+		if err := k.deletion.has(&p.Entry); err != nil {
+			return err
+		}
 		if err := k.prepare(e); err != nil {
 			return err
+		}
+		if e.unwanted {
+			unwanted = append(unwanted, e)
 		}
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.table[id%entryWindow] = e
 		k.announced++
-		if e.Type == manifest.File && e.problem == nil && k.needed.Add(e.allocBytes) < 0 {
+		if e.Type == manifest.File && e.problem == nil && !e.unwanted && k.needed.Add(e.allocBytes) < 0 {
 			return fmt.Errorf("%w at the destination: more bytes are announced than there can be", chunker.ErrNoSpace)
 		}
 		return nil
 	})
+	if err == nil {
+		err = k.tellUnwanted(ctx, unwanted)
+	}
 	if err != nil {
 		return err
 	}
@@ -296,91 +316,6 @@ func (k *sink) settledUpTo() uint64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.settled
-}
-
-// place fixes where the copy goes, when its first entry is known.
-func (k *sink) place(first *planned) error {
-	k.mu.Lock()
-	placed := k.placed
-	k.placed = true
-	k.mu.Unlock()
-	if placed || k.out != nil {
-		return nil
-	}
-	switch {
-	case k.params.flags&flagListed != 0:
-		return k.placeListed(first)
-	case k.params.flags&flagMany != 0:
-		return k.store.Place(nil, "")
-	}
-	return k.store.Place(&first.Entry, k.params.name)
-}
-
-// prepare looks an entry up in the given manifest and makes directories and
-// links.
-func (k *sink) prepare(e *sinkEntry) error {
-	err := k.account.lookup(&e.booking)
-	if err != nil && !errors.Is(err, errNotAsManifest) {
-		return err
-	}
-	if err == nil {
-		switch e.Type {
-		case manifest.Dir:
-			err = k.store.Mkdir(&e.Entry, e.attrs)
-		case manifest.Symlink:
-			err = k.store.Symlink(&e.Entry, e.attrs)
-		default:
-			return nil
-		}
-	}
-	if err != nil {
-		e.problem = &exception{entry: e.id, outcome: outcomeOf(err), text: err.Error()}
-	}
-	e.over = true
-	return nil
-}
-
-// totals takes what the source knows of the whole, which lets data flow.
-func (k *sink) totals(ctx context.Context, body []byte) error {
-	t, err := decodeTotals(body)
-	if err != nil {
-		return err
-	}
-	k.mu.Lock()
-	k.totalTold = true
-	k.mu.Unlock()
-	k.tally.totalBytes.Store(int64(t.bytes))
-	k.tally.totalKnown.Store(t.final)
-	return k.plan(ctx)
-}
-
-// plan checks that there is room for what was announced and lets its data come.
-func (k *sink) plan(ctx context.Context) error {
-	k.mu.Lock()
-	upto, opened := k.announced, k.totalTold && k.placed
-	k.mu.Unlock()
-	if !opened {
-		return nil
-	}
-	if err := k.checkRoom(); err != nil {
-		return err
-	}
-	return k.ctl.send(ctx, msgPlan, binary.AppendUvarint(nil, upto))
-}
-
-// checkRoom makes sure that what was announced fits on the disk.
-func (k *sink) checkRoom() error {
-	if k.out != nil {
-		return nil
-	}
-	free, err := k.store.FreeBytes()
-	if err != nil {
-		return err
-	}
-	if needed := k.needed.Load(); needed > free {
-		return fmt.Errorf("%w at the destination: %d bytes needed, %d free", chunker.ErrNoSpace, needed, free)
-	}
-	return nil
 }
 
 // entry returns the entry of that id. It is nil if it has ended, and an error
@@ -436,7 +371,7 @@ func (k *sink) notNeeded(e *sinkEntry) { k.needed.Add(min(e.stored, e.allocBytes
 // release drops what an interrupted copy left. The session's goroutines have
 // ended.
 func (k *sink) release() error {
-	var errs []error
+	errs := []error{k.deletion.close()}
 	for _, e := range k.table {
 		if e != nil && e.temp != nil {
 			errs = append(errs, e.temp.Discard())

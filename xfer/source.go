@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 
 	"gdrcp/chunker"
-	"gdrcp/manifest"
 	"gdrcp/rdma"
 
 	"golang.org/x/sync/errgroup"
@@ -25,6 +24,8 @@ type srcEntry struct {
 	xattrBytes int
 	// packed is how far the file has been cut into extents; the packer's.
 	packed int64
+	// unwanted: the sink wants no data of it. Guarded by the outflow's lock.
+	unwanted bool
 	// committed: every extent has been posted. Guarded by the outflow's lock.
 	committed bool
 	// read counts the bytes with which workers are done, holes included.
@@ -179,6 +180,8 @@ func (s *source) fast(f *frame) (bool, error) {
 		s.accepted = max(s.accepted, upto)
 		s.cond.Broadcast()
 		return true, nil
+	case msgUnwanted:
+		return true, s.unwanted(f.body)
 	}
 	return false, nil
 }
@@ -194,6 +197,8 @@ func (s *source) slow(ctx context.Context, f *frame) (done bool, err error) {
 		return false, err
 	case msgResult:
 		return false, s.result(ctx, f.body)
+	case msgDeleted:
+		return false, s.deleted(f.body)
 	case msgDone:
 		theirs, err := decodeRoots(f.body)
 		if err != nil {
@@ -259,13 +264,14 @@ func (s *source) result(ctx context.Context, body []byte) error {
 // settle books one entry's end.
 func (s *source) settle(e *srcEntry, x *exception) error {
 	mine := e.failed()
+	if err := s.checkUnsent(e, x); mine == nil && err != nil {
+		return err
+	}
 	switch {
 	case mine != nil && x == nil:
 		return fmt.Errorf("%w: the peer published %q, which is %s here", ErrIntegrity, e.Path, mine.text)
 	case mine != nil:
 		x = mine
-	case x == nil && e.Type == manifest.File && !e.isLink() && !s.isCommitted(e):
-		return fmt.Errorf("%w: the peer published %q before it was sent", ErrIntegrity, e.Path)
 	case x != nil:
 		x.text = Printable(x.text)
 		// Whatever of it is still to be read or sent is not wanted any more.
@@ -278,12 +284,6 @@ func (s *source) settle(e *srcEntry, x *exception) error {
 	s.tally.step()
 	e.closeFile()
 	return s.account.settle(&e.booking, x)
-}
-
-func (s *source) isCommitted(e *srcEntry) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return e.committed
 }
 
 // tellRoots sends this end's roots when every entry has ended.

@@ -59,6 +59,8 @@ func TestStreamUsage(t *testing.T) {
 		"times":     func(o *xfer.Options) { o.Times = true },
 		"owners":    func(o *xfer.Options) { o.Owner = true },
 		"manifest":  func(o *xfer.Options) { o.Manifest = "m" },
+		"dry run":   func(o *xfer.Options) { o.DryRun = true },
+		"update":    func(o *xfer.Options) { o.Update = true },
 		"gpu":       func(o *xfer.Options) { o.GPU = "auto" },
 	} {
 		o := w.streamOptions(t)

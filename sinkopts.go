@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"gdrcp/xfer"
+
+	"github.com/urfave/cli/v2"
+)
+
+// sinkFlags are the options by which the destination decides.
+func sinkFlags(o *xfer.Options) []cli.Flag {
+	return about(topicDest,
+		onOff("update", "keep files that are newer at the destination, or of the same time and size", &o.Update, "u"),
+		onOff("ignore-existing", "keep what exists at the destination; directories are filled", &o.IgnoreExisting),
+		onOff("existing", "make nothing that does not exist at the destination", &o.Existing, "ignore-non-existing"),
+		onOff("delete", "with -r: delete, after all was copied, what the source does not have; nothing where the source "+
+			"could not be listed whole. A directory in the way of a file goes, too", &o.Delete, "delete-after"),
+		onOff("delete-excluded", "likewise, and also what rules exclude", &o.DeleteExcluded),
+		onOff("dry-run", "tell what would be done, and change nothing at either end", &o.DryRun, "n"),
+	)
+}
+
+// reportDeleted tells what was deleted, with -v, and in a dry run always.
+func (c *copying) reportDeleted(e *xfer.Event) {
+	path := e.Path
+	if e.Dir {
+		path += "/"
+	}
+	switch {
+	case c.json:
+		c.events.emit(deletedEvent{"deleted", path, xfer.Printable(e.Text), e.DryRun})
+	case c.quiet:
+	case e.Text != "":
+		c.console.line("gdrcp: delete %s: %s", quoteArg(path), xfer.Printable(e.Text))
+	case c.verbose || e.DryRun:
+		c.console.line("deleting %s", quoteArg(path))
+	}
+}
+
+// tellNotDeleted says why --delete deleted nothing.
+func (c *copying) tellNotDeleted(s *xfer.Summary) {
+	if s.NotDeleted && !c.json {
+		c.console.line("gdrcp: the source could not be listed whole: nothing is deleted")
+	}
+}
+
+// dryText is what a dry run came to, in a line.
+func dryText(s *xfer.Summary) string {
+	return fmt.Sprintf("dry run, nothing was changed: would copy %s, %s, over %s (%s)%s",
+		countsText(s), bytesText(float64(s.Bytes), 1), s.Link.Transport, deviceText(&s.Link), leftText(s))
+}
+
+// countsText counts what was copied.
+func countsText(s *xfer.Summary) string {
+	what := []string{count(s.Files, "file", "files")}
+	if s.Dirs > 0 {
+		what = append(what, count(s.Dirs, "directory", "directories"))
+	}
+	if s.Links > 0 {
+		what = append(what, count(s.Links, "link", "links"))
+	}
+	return strings.Join(what, ", ")
+}
+
+// leftText counts what was not copied, and what was deleted.
+func leftText(s *xfer.Summary) (text string) {
+	deleted := "deleted"
+	if s.DryRun {
+		deleted = "to be deleted"
+	}
+	for _, left := range []struct {
+		n    int64
+		text string
+	}{{s.Failed, "failed"}, {s.Changed, "changed while read"}, {s.Corrupt, "corrupt"}, {s.Missing, "missing"}, {s.Skipped, "skipped"},
+		{s.Kept, "kept"}, {s.Deleted, deleted}} {
+		if left.n > 0 {
+			text += fmt.Sprintf(", %d %s", left.n, left.text)
+		}
+	}
+	return text
+}

@@ -1,0 +1,187 @@
+package program
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// aged makes of a tree what a destination may have had before: some of it the
+// same, some newer, older, of another size or of another kind, some missing, and
+// some that the source does not have.
+func (g *thicket) aged(dir string) {
+	g.t.Helper()
+	for _, path := range slices.Clone(g.paths) {
+		at := dir + "/" + path
+		st, err := os.Lstat(at)
+		if err != nil {
+			continue // went with its directory
+		}
+		switch kind := g.rng.IntN(9); {
+		case kind < 2:
+			must(g.t, os.RemoveAll(at))
+		case kind == 2:
+			must(g.t, os.RemoveAll(at))
+			g.other(at)
+		case kind < 6 && st.Mode().IsRegular():
+			write(g.t, at, strings.Repeat("x", g.rng.IntN(20))+path)
+			when := st.ModTime().Add(time.Duration(g.rng.IntN(5)-2) * time.Second)
+			must(g.t, os.Chtimes(at, when, when))
+		}
+	}
+	g.grow(dir, "", 3)
+	g.age(dir)
+}
+
+// other puts something of any kind at a path.
+func (g *thicket) other(at string) {
+	switch g.rng.IntN(5) {
+	case 0:
+		must(g.t, os.Symlink(g.pick(growth), at))
+	case 1, 2:
+		g.grow(at, "", 3)
+	case 3:
+		must(g.t, unix.Mkfifo(at, 0o600))
+	default:
+		write(g.t, at, "other")
+	}
+}
+
+// clearForDirs removes from a destination what is in the place of the source's
+// directories and is none. Where rsync is to keep it, it gives it the time of the
+// directory.
+func (g *thicket) clearForDirs(src, dst string) {
+	for name, st := range namesBelow(g.t, src) {
+		at := filepath.Join(dst, name)
+		if old, err := os.Lstat(at); err == nil && st.IsDir() && !old.IsDir() {
+			must(g.t, os.Remove(at))
+		}
+	}
+}
+
+// age gives every directory a time that no copy gave it.
+func (g *thicket) age(dir string) {
+	for name, st := range namesBelow(g.t, dir) {
+		if st.IsDir() {
+			when := time.Unix(1.2e9+g.rng.Int64N(1e6), 0)
+			must(g.t, os.Chtimes(filepath.Join(dir, name), when, when))
+		}
+	}
+}
+
+// TestDestinationAsRsync copies random trees over what a destination may have
+// had, with rsync and with the program both ways, and asks rsync for differences.
+func TestDestinationAsRsync(t *testing.T) {
+	onHost(t)
+	needRsync(t)
+	s := newSides(t, tcpLink())
+	options := []string{
+		"--delete", "--delete -u", "--delete --ignore-existing", "--delete --existing", "--delete --existing --ignore-existing",
+		"--delete RULES", "--delete-excluded RULES", "--delete -u RULES",
+	}
+	for seed := range uint64(judged(24, 240)) {
+		g := newThicket(t, seed)
+		name := fmt.Sprintf("case%d", seed)
+		g.grow(s.here+"/"+name, "", 0)
+		must(t, exec.Command("cp", "-a", s.here+"/"+name, s.there+"/"+name).Run())
+		old := t.TempDir() + "/old"
+		must(t, exec.Command("cp", "-a", s.here+"/"+name, old).Run())
+		g.aged(old)
+		if option := options[seed%uint64(len(options))]; strings.Contains(option, "--ignore-existing") {
+			g.clearForDirs(s.here+"/"+name, old)
+		}
+		args := []string{"-a"}
+		for _, word := range strings.Fields(options[seed%uint64(len(options))]) {
+			if word == "RULES" {
+				args = append(args, g.rules(t.TempDir())...)
+			} else {
+				args = append(args, word)
+			}
+		}
+		want := t.TempDir() + "/want"
+		must(t, exec.Command("cp", "-a", old, want).Run())
+		code := rsyncCode(t, append(slices.Clone(args), s.here+"/"+name+"/", want+"/")...)
+		for _, d := range []direction{{true}, {false}} {
+			from, to := s.ends(d)
+			must(t, exec.Command("cp", "-a", old, to+"/copy").Run())
+			dry := append(slices.Clone(args), "-nv")
+			words := []string{from + "/" + name + "/.", s.url("copy")}
+			if !d.push {
+				words = []string{s.url(name + "/."), to + "/copy"}
+			}
+			would := s.copy(t, append(dry, words...)...)
+			if left := rsync(t, "-nica", "--delete", old+"/", to+"/copy/"); left != "" {
+				t.Fatalf("seed %d, %v, %q: a dry run changed\n%s", seed, d, args, left)
+			}
+			p := s.copy(t, append(slices.Clone(args), append(words, "-v")...)...)
+			if got := p.wait(slow(time.Minute)); got != code {
+				t.Fatalf("seed %d, %v, %q: exit code %d, want %d: %s", seed, d, args, got, code, p)
+			}
+			if was, will := deletions(p), deletions(would); !slices.Equal(was, will) && code == 0 {
+				t.Errorf("seed %d, %v, %q: deleted and not told by a dry run: %q, or the other way around: %q", seed, d, args, without(was, will), without(will, was))
+			}
+			sameNow(t, want, to+"/copy")
+			if left := rsync(t, "-nica", "--delete", want+"/", to+"/copy/"); left != "" {
+				t.Errorf("seed %d, %v, %q: rsync finds differences:\n%s%s", seed, d, args, left, p)
+			}
+			noTemps(t, to)
+			must(t, os.RemoveAll(to+"/copy"))
+		}
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// sameNow gives directories one time that have one of this hour: something was
+// deleted in them, and they are no part of the copy.
+func sameNow(t *testing.T, dirs ...string) {
+	t.Helper()
+	for _, dir := range dirs {
+		for name, st := range namesBelow(t, dir) {
+			if st.IsDir() && time.Since(st.ModTime()) < time.Hour {
+				must(t, os.Chtimes(filepath.Join(dir, name), time.Unix(1e9, 0), time.Unix(1e9, 0)))
+			}
+		}
+	}
+}
+
+// rsyncCode runs rsync and returns what the program's exit code is to be: 3 for
+// rsync's 23, some files were not copied.
+func rsyncCode(t *testing.T, args ...string) int {
+	t.Helper()
+	cmd := exec.Command("rsync", args...)
+	out, err := cmd.CombinedOutput()
+	switch code := cmd.ProcessState.ExitCode(); code {
+	case 0:
+		return 0
+	case 23:
+		return 3
+	default:
+		t.Fatalf("rsync %q: %v\n%s", args, err, out)
+		return code
+	}
+}
+
+// without are the lines of a that are not among those of b.
+func without(a, b []string) []string {
+	return slices.DeleteFunc(slices.Clone(a), func(line string) bool { return slices.Contains(b, line) })
+}
+
+// deletions are the sorted lines that tell what is deleted.
+func deletions(p *process) (lines []string) {
+	for line := range strings.Lines(p.stderr.String()) {
+		if strings.HasPrefix(line, "deleting ") {
+			lines = append(lines, line)
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}

@@ -1,0 +1,123 @@
+package xfer_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestDelete(t *testing.T) { over(t, testDelete) }
+
+func testDelete(t *testing.T, w way) {
+	src := t.TempDir()
+	makeTree(t, src)
+	if err := unix.Mkfifo(filepath.Join(src, "fifo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fill := func(dst string) {
+		write(t, filepath.Join(dst, "a/y"), []byte("extra"))
+		write(t, filepath.Join(dst, "a/x"), []byte("old"))
+		write(t, filepath.Join(dst, "a.b/x"), []byte("extra"))
+		write(t, filepath.Join(dst, "big/deep/er/x"), []byte("extra"))
+		write(t, filepath.Join(dst, "fifo"), []byte("skipped at the source, and there"))
+		write(t, filepath.Join(dst, "one/in"), []byte("in the way"))
+		write(t, filepath.Join(dst, "many"), []byte("in the way"))
+		if err := os.Symlink("/", filepath.Join(dst, "zlink")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	contentsInto(t, w, src, xfer.Options{Delete: true}, fill, func(t *testing.T, dst string, sum *xfer.Summary, l *told) {
+		want := []string{"a.b/", "a.b/x", "a/y", "big/deep/", "big/deep/er/", "big/deep/er/x", "many", "one/", "one/in", "zlink"}
+		if got := l.paths(wasDeleted); !slices.Equal(got, want) || sum.Deleted != int64(len(want)) || sum.NotDeleted {
+			t.Errorf("deleted %q, want %q: %+v", got, want, sum)
+		}
+		if got, err := os.ReadFile(filepath.Join(dst, "fifo")); err != nil || string(got) != "skipped at the source, and there" {
+			t.Errorf("fifo: %q, %v", got, err)
+		}
+		if err := os.Remove(filepath.Join(dst, "fifo")); err != nil {
+			t.Fatal(err)
+		}
+		fifo := filepath.Join(src, "fifo")
+		if err := os.Rename(fifo, t.TempDir()+"/fifo"); err != nil { // it cannot be read to be compared
+			t.Fatal(err)
+		}
+		sameTree(t, src, dst)
+		if err := unix.Mkfifo(fifo, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// Without a whole list of the source's nothing is deleted.
+func TestNothingDeletedWithoutTheWholeList(t *testing.T) {
+	w := tcpWay(t)
+	src := t.TempDir()
+	write(t, filepath.Join(src, "d/x"), []byte("x"))
+	for _, push := range []bool{true, false} {
+		s, local := serve(t, w), t.TempDir()
+		o := w.options(t)
+		o.Delete = true
+		dst := s.root
+		var sum *xfer.Summary
+		var err error
+		if push {
+			write(t, filepath.Join(dst, "d/old"), []byte("old"))
+			sum, err = w.client(rdmatest.Faults{}).Push(t.Context(), []string{src + "/d", src + "/none"}, s.ep, "/", o)
+		} else {
+			dst = local
+			write(t, filepath.Join(dst, "d/old"), []byte("old"))
+			write(t, filepath.Join(s.root, "d/x"), []byte("x"))
+			sum, err = w.client(rdmatest.Faults{}).Pull(t.Context(), s.ep, []string{"d", "none"}, dst, o)
+		}
+		if err != nil || !sum.NotDeleted || sum.Deleted != 0 || sum.Failed != 1 || sum.Files != 1 {
+			t.Errorf("push %v: %+v, %v", push, sum, err)
+		}
+		if _, err := os.Stat(filepath.Join(dst, "d/old")); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// What cannot be deleted is told, and counted as failed at both ends.
+func TestUndeletable(t *testing.T) {
+	w := tcpWay(t)
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, who can make a file that cannot be deleted")
+	}
+	src := t.TempDir()
+	fill := func(dst string) {
+		write(t, filepath.Join(dst, "d/fixed"), []byte("x"))
+		setImmutable(t, filepath.Join(dst, "d/fixed"), true)
+	}
+	contentsInto(t, w, src, xfer.Options{Delete: true}, fill, func(t *testing.T, dst string, sum *xfer.Summary, l *told) {
+		if got := l.paths(ended(xfer.Failed)); !slices.Equal(got, []string{"d/fixed"}) || sum.Failed != 1 || sum.Deleted != 0 {
+			t.Errorf("failed %q: %+v", got, sum)
+		}
+		setImmutable(t, filepath.Join(dst, "d/fixed"), false)
+	})
+}
+
+// setImmutable sets or clears FS_IMMUTABLE_FL (ioctl_iflags(2)), or skips.
+func setImmutable(t *testing.T, path string, on bool) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	const immutable = 0x10
+	flags, err := unix.IoctlGetUint32(int(f.Fd()), unix.FS_IOC_GETFLAGS)
+	if err == nil {
+		flags = flags&^immutable | map[bool]uint32{true: immutable}[on]
+		err = unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, int(flags))
+	}
+	if err != nil && on {
+		t.Skipf("%s: the file system has no immutable files: %v; set TMPDIR", path, err)
+	}
+}

@@ -1,0 +1,253 @@
+package xfer
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gdrcp/manifest"
+)
+
+// listen goes on until the session ends, or should have long ago.
+func listen(ctx context.Context, s *session) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for {
+		if err := s.receive(ctx, func(*frame) error { return nil }); err != nil {
+			return err
+		}
+	}
+}
+
+// Whatever a hostile source does where the destination decides, its session
+// ends, and what is kept stays as it is.
+func TestHostileSourceWhereThingsAreKept(t *testing.T) {
+	OnHost(t)
+	data := bytes.Repeat([]byte("evil"), 100)
+	kept := fileAt("x/kept", len(data))
+	for _, tc := range []struct {
+		name    string
+		flags   uint64
+		entries []planned
+		say     func(ctx context.Context, p *puppet) error
+	}{
+		// The first file has not ended, and so what is kept has not been settled.
+		{"data of what is kept", flagIgnoreExisting, []planned{dirAt("."), dirAt("x"), fileAt("x/a", 4), kept},
+			func(ctx context.Context, p *puppet) error { return p.chunk(0, 0, 1, data, whole(3, data)) }},
+		{"data in a dry run", flagDryRun, []planned{dirAt("."), dirAt("x"), kept},
+			func(ctx context.Context, p *puppet) error { return p.chunk(0, 0, 1, data, whole(2, data)) }},
+		{"a repair of what is kept", flagIgnoreExisting, []planned{dirAt("."), dirAt("x"), fileAt("x/a", 4), kept},
+			func(ctx context.Context, p *puppet) error {
+				return p.repair(0, 0, 1, data, whole(3, data))
+			}},
+		{"entries out of order", flagDelete, []planned{dirAt("."), fileAt("b", 4), fileAt("a", 4)},
+			func(context.Context, *puppet) error { return nil }},
+		{"entries without their directory", flagDelete, []planned{dirAt("."), fileAt("x/a", 4)},
+			func(context.Context, *puppet) error { return nil }},
+		{"a second top", flagDelete, []planned{dirAt("."), dirAt(".")},
+			func(context.Context, *puppet) error { return nil }},
+		{"something skipped twice", flagDelete, []planned{dirAt(".")}, func(ctx context.Context, p *puppet) error {
+			skipped := append(appendException(nil, &exception{entry: noEntry, outcome: Skipped}), "fifo"...)
+			return errors.Join(p.ctl.send(ctx, msgFail, skipped), p.ctl.send(ctx, msgFail, skipped))
+		}},
+		{"kept by the source", flagDelete, []planned{dirAt(".")}, func(ctx context.Context, p *puppet) error {
+			return p.ctl.send(ctx, msgFail, append(appendException(nil, &exception{entry: noEntry, outcome: Kept}), "x"...))
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			root, addr, ends := hostileServer(t)
+			if err := errors.Join(os.Mkdir(filepath.Join(root, "x"), 0o755), os.WriteFile(filepath.Join(root, "x/kept"), []byte("good"), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+			err := hostileHello(t, addr, modePush, "/", func(h *hello) { h.name, h.flags = ".", h.flags|tc.flags }, func(ctx context.Context, s *session) error {
+				p := &puppet{session: s}
+				if err := p.ready(ctx); err != nil {
+					return err
+				}
+				if err := p.announce(ctx, tc.entries...); err != nil {
+					return err
+				}
+				if err := tc.say(ctx, p); err != nil {
+					return err
+				}
+				return listen(ctx, s)
+			})
+			if err == nil {
+				t.Error("the hostile end was not cut off")
+			}
+			if end := <-ends; !errors.Is(end.Err, ErrProtocol) {
+				t.Errorf("the server ended with %v", end.Err)
+			}
+			if got, err := os.ReadFile(filepath.Join(root, "x/kept")); err != nil || string(got) != "good" {
+				t.Errorf("what was kept is %q, %v", got, err)
+			}
+		})
+	}
+}
+
+// unwantedRuns is the body of msgUnwanted, of gaps and lengths.
+func unwantedRuns(runs ...uint64) (b []byte) {
+	for _, n := range runs {
+		b = binary.AppendUvarint(b, n)
+	}
+	return b
+}
+
+// Whatever a hostile sink says of what it does not want, or has deleted, the
+// source's session ends.
+func TestHostileSinkWhereThingsAreKept(t *testing.T) {
+	OnHost(t)
+	result := func(outcome Outcome, upto, entry uint64) []byte {
+		return appendException(binary.AppendUvarint(nil, upto), &exception{entry: entry, outcome: outcome})
+	}
+	type message struct {
+		typ  msgType
+		body []byte
+	}
+	// The source has the directories "." and "d" and the files d/a and d/b: 0 to 3.
+	for _, tc := range []struct {
+		name  string
+		flags uint64
+		say   []message
+	}{
+		{"nothing is kept", 0, []message{{msgUnwanted, unwantedRuns(2, 1)}}},
+		{"beyond what was announced", flagUpdate, []message{{msgUnwanted, unwantedRuns(3, 2)}}},
+		{"a gap that wraps around", flagUpdate, []message{{msgUnwanted, unwantedRuns(2, 1, ^uint64(0), 1)}}},
+		{"a run that wraps around", flagUpdate, []message{{msgUnwanted, unwantedRuns(2, ^uint64(0))}}},
+		{"an empty run", flagUpdate, []message{{msgUnwanted, unwantedRuns(2, 0)}}},
+		{"half a run", flagUpdate, []message{{msgUnwanted, unwantedRuns(2)}}},
+		{"a directory", flagExisting, []message{{msgUnwanted, unwantedRuns(1, 1)}}},
+		{"twice", flagUpdate, []message{{msgUnwanted, unwantedRuns(2, 1)}, {msgUnwanted, unwantedRuns(2, 1)}}},
+		{"after the plan", flagUpdate, []message{{msgPlan, binary.AppendUvarint(nil, 4)}, {msgUnwanted, unwantedRuns(3, 1)}}},
+		{"kept, but wanted", flagUpdate, []message{{msgResult, result(Kept, 3, 2)}}},
+		{"kept, and nothing is", flagDryRun, []message{{msgUnwanted, unwantedRuns(2, 1)}, {msgResult, result(Kept, 3, 2)}}},
+		{"published, but unwanted", flagUpdate, []message{{msgUnwanted, unwantedRuns(2, 1)}, {msgResult, binary.AppendUvarint(nil, 3)}}},
+		{"copied in a dry run, but wanted", flagDryRun, []message{{msgResult, binary.AppendUvarint(nil, 3)}}},
+		{"an unknown outcome", flagUpdate, []message{{msgResult, result(Kept+1, 3, 2)}}},
+		{"deleted, and nothing is", 0, []message{{msgDeleted, appendDeleted(nil, fateFile, "x", "")}}},
+		{"an unknown fate", flagDelete, []message{{msgDeleted, appendDeleted(nil, fateFailed+1, "x", "")}}},
+		{"nothing deleted", flagDelete, []message{{msgDeleted, appendDeleted(nil, fateFile, "", "")}}},
+		{"a deletion cut off", flagDelete, []message{{msgDeleted, appendDeleted(nil, fateFile, "xy", "")[:3]}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			root, addr, ends := hostileServer(t)
+			for _, name := range []string{"d/a", "d/b"} {
+				path := filepath.Join(root, name)
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(strings.Repeat(name, 1000)), 0o644)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err := hostileHello(t, addr, modePull, "/", func(h *hello) { h.flags |= tc.flags }, func(ctx context.Context, s *session) error {
+				if err := s.receive(ctx, func(*frame) error { return nil }); err != nil { // the entries
+					return err
+				}
+				for _, m := range tc.say {
+					if err := s.ctl.send(ctx, m.typ, m.body); err != nil {
+						return err
+					}
+				}
+				return listen(ctx, s)
+			})
+			if err == nil {
+				t.Error("the hostile end was not cut off")
+			}
+			if end := <-ends; !errors.Is(end.Err, ErrProtocol) && !errors.Is(end.Err, ErrIntegrity) {
+				t.Errorf("the server ended with %v", end.Err)
+			}
+		})
+	}
+}
+
+// A hello whose flags make no sense together is refused.
+func TestHellosThatDeleteWhatTheyMayNot(t *testing.T) {
+	OnHost(t)
+	for _, flags := range []uint64{flagDelete, flagDelete | flagRecursive | flagListed, flagHardLinks | flagUpdate, flagHardLinks | flagRecursive | flagExisting} {
+		_, addr, ends := hostileServer(t)
+		err := hostileHello(t, addr, modePush, "/", func(h *hello) { h.flags = flags }, listen)
+		if end := <-ends; err == nil || !errors.Is(end.Err, ErrProtocol) {
+			t.Errorf("flags %#x: %v at the client, %v at the server", flags, err, end.Err)
+		}
+	}
+	_, addr, ends := hostileServer(t, func(c *ServerConfig) { c.Keys = OneKey(testKey, Admission{Root: t.TempDir(), ReadOnly: true}) })
+	err := hostileHello(t, addr, modePush, "/", func(h *hello) { h.flags |= flagDelete | flagDryRun }, listen)
+	if end := <-ends; err == nil || !errors.Is(end.Err, os.ErrPermission) {
+		t.Errorf("a server that is read-only: %v at the client, %v at the server", err, end.Err)
+	}
+}
+
+func TestUnwantedRoundTrip(t *testing.T) {
+	for _, c := range []struct {
+		limit uint64
+		runs  []uint64
+		want  []uint64
+	}{
+		{10, []uint64{0, 3, 2, 1, 3, 1}, []uint64{0, 1, 2, 5, 9}},
+		{1 << 63, []uint64{1<<63 - 2, 2}, []uint64{1<<63 - 2, 1<<63 - 1}},
+		{0, nil, nil},
+	} {
+		var got []uint64
+		err := decodeUnwanted(unwantedRuns(c.runs...), c.limit, func(id uint64) error {
+			got = append(got, id)
+			return nil
+		})
+		if err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%v: %v, %v", c.runs, got, err)
+		}
+	}
+	stop := errors.New("stop")
+	if err := decodeUnwanted(unwantedRuns(0, 1<<40), 1<<41, func(uint64) error { return stop }); !errors.Is(err, stop) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestDeletedRoundTrip(t *testing.T) {
+	long := strings.Repeat("p", 10000)
+	body := appendDeleted(nil, fateDir, "a/b", "")
+	body = appendDeleted(body, fateFailed, long, long)
+	if n := len(appendDeleted(nil, fateFailed, long, long)); n > msgBytes-frameBytes {
+		t.Errorf("one takes %d bytes, more than a message", n)
+	}
+	var got []string
+	err := decodeDeleted(body, func(f fate, path, text string) { got = append(got, string(rune('0'+f))+path+text) })
+	if want := []string{"2a/b", "4" + long[:manifest.MaxPathBytes] + long[:maxTextBytes]}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func FuzzUnwanted(f *testing.F) {
+	f.Add(unwantedRuns(1, 2, 3, 4), uint64(20))
+	f.Fuzz(func(t *testing.T, b []byte, limit uint64) {
+		limit %= 2 * entryWindow
+		next := uint64(0)
+		_ = decodeUnwanted(b, limit, func(id uint64) error {
+			if id < next || id >= limit {
+				t.Fatalf("entry %d after %d, of %d", id, next, limit)
+			}
+			next = id + 1
+			return nil
+		})
+	})
+}
+
+func FuzzDeleted(f *testing.F) {
+	f.Add(appendDeleted(appendDeleted(nil, fateDir, "a", ""), fateFailed, "b", "why"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var again []byte
+		err := decodeDeleted(b, func(f fate, path, text string) {
+			if f < fateFile || f > fateFailed || path == "" || len(path) > manifest.MaxPathBytes || len(text) > maxTextBytes {
+				t.Fatalf("%d of %q: %q", f, path, text)
+			}
+			again = appendDeleted(again, f, path, text)
+		})
+		if err == nil && decodeDeleted(again, func(fate, string, string) {}) != nil {
+			t.Fatal("what was decoded does not decode again")
+		}
+	})
+}

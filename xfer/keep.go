@@ -1,0 +1,230 @@
+package xfer
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"gdrcp/chunker"
+	"gdrcp/filter"
+	"gdrcp/manifest"
+)
+
+// Flags of a hello by which the destination decides what becomes of an entry.
+const (
+	flagDryRun         = 1 << 15 // nothing is changed, and no data sent
+	flagIgnoreExisting = 1 << 16 // what is there stays, but directories
+	flagUpdate         = 1 << 17 // files that are newer there stay
+	flagDelete         = 1 << 18 // what the source has not goes
+	flagExisting       = 1 << 21 // what is not there is not made
+
+	flagsOfSink = flagDryRun | flagIgnoreExisting | flagUpdate | flagDelete | flagExisting
+	// flagsKeeping let entries end as Kept.
+	flagsKeeping = flagIgnoreExisting | flagUpdate | flagExisting
+)
+
+// msgUnwanted is the sink's: ids of announced files whose data is not to be
+// sent, ahead of the plan that covers them.
+const msgUnwanted msgType = 18
+
+// has reports whether both ends agreed on one of the flags.
+func (p *params) has(flags uint64) bool { return p.flags&flags != 0 }
+
+// checkSinkOptions completes the options by which the destination decides, and
+// refuses what makes no sense together.
+func (o *Options) checkSinkOptions() error {
+	if o.DeleteExcluded {
+		o.Delete, o.Rules = true, filter.SenderOnly(o.Rules)
+	}
+	switch keeping := o.IgnoreExisting || o.Existing || o.Update; {
+	case o.Delete && !o.Recursive:
+		return fmt.Errorf("%w: --delete does not work without --recursive (-r)", ErrUsage)
+	case o.Delete && o.Names != nil:
+		return fmt.Errorf("%w: --delete deletes what a whole directory does not have, and --files-from names a part of one", ErrUsage)
+	case (keeping || o.DryRun) && (o.Manifest != "" || o.WriteManifest != ""):
+		return fmt.Errorf("%w: a manifest is of a whole copy: not with --update, --ignore-existing, --existing or --dry-run", ErrUsage)
+	case keeping && o.HardLinks:
+		return fmt.Errorf("%w: --hard-links (-H) does not go with --update, --ignore-existing or --existing", ErrUsage)
+	}
+	return nil
+}
+
+// sinkFlags are the flags of the options by which the destination decides.
+func (o *Options) sinkFlags() (flags uint64) {
+	for _, f := range []struct {
+		on   bool
+		flag uint64
+	}{{o.DryRun, flagDryRun}, {o.IgnoreExisting, flagIgnoreExisting}, {o.Existing, flagExisting}, {o.Update, flagUpdate},
+		{o.Delete, flagDelete}} {
+		if f.on {
+			flags |= f.flag
+		}
+	}
+	return flags
+}
+
+// decide ends an entry that the options leave as the destination has it, and in
+// a dry run every entry. The end of a file counts when the source has been told
+// that its data is not wanted.
+func (k *sink) decide(e *sinkEntry) (done bool) {
+	if why := k.keeps(e); why != "" {
+		e.problem = &exception{entry: e.id, outcome: Kept, text: why}
+	} else if !k.params.has(flagDryRun) {
+		return false
+	} else if err := k.try(e); err != nil {
+		e.problem = &exception{entry: e.id, outcome: outcomeOf(err), text: err.Error()}
+	}
+	e.unwanted = e.Type == manifest.File && !e.isLink()
+	e.over = !e.unwanted
+	return true
+}
+
+// try finds out, for a dry run, whether an entry would be made.
+func (k *sink) try(e *sinkEntry) error {
+	if e.isLink() && e.group.refused {
+		return e.group.errNotCopied(e.Path)
+	}
+	err := k.store.Try(&e.Entry)
+	if e.group != nil && !e.isLink() {
+		e.group.refused = err != nil
+	}
+	return err
+}
+
+// keeps says why the destination keeps what it has in an entry's place, or
+// nothing. The rules are rsync's. What cannot be looked at is not kept: what is
+// done next meets the same error.
+func (k *sink) keeps(e *sinkEntry) string {
+	if !k.params.has(flagsKeeping) {
+		return ""
+	}
+	now, err := k.store.Look(e.Path)
+	switch {
+	case err != nil:
+	case !now.Exists && k.params.has(flagExisting):
+		return "not there"
+	case !now.Exists:
+	case k.params.has(flagIgnoreExisting) && (e.Type != manifest.Dir || now.Type != manifest.Dir):
+		return "exists"
+	case k.params.has(flagUpdate) && e.Type == manifest.File && now.Type == manifest.File:
+		return k.newer(e, &now)
+	}
+	return ""
+}
+
+// newer says why a file is not updated. Times are compared in seconds. Of the
+// same time and size, and the same mode where that is kept, it is taken for the
+// same, as rsync takes it.
+func (k *sink) newer(e *sinkEntry, now *chunker.Standing) string {
+	there, here := seconds(now.MtimeNs), seconds(e.MtimeNs)
+	switch {
+	case there > here:
+		return "newer"
+	case there == here && now.Size == e.Size && (!k.params.has(flagModes) || now.Mode&0o1777 == e.Mode&0o1777):
+		return "same time and size"
+	}
+	return ""
+}
+
+// seconds rounds a time down to whole seconds.
+func seconds(ns int64) int64 {
+	s := ns / 1e9
+	if ns%1e9 < 0 {
+		s--
+	}
+	return s
+}
+
+// tellUnwanted tells the source which of the entries, that come in order, it is
+// not to send. Only then they have ended, for the result comes behind.
+func (k *sink) tellUnwanted(ctx context.Context, entries []*sinkEntry) error {
+	if len(entries) == 0 {
+		return nil
+	}
+	var body []byte
+	next := uint64(0)
+	for i := 0; i < len(entries); {
+		n := 1
+		for i+n < len(entries) && entries[i+n].id == entries[i].id+uint64(n) {
+			n++
+		}
+		body = binary.AppendUvarint(body, entries[i].id-next)
+		body = binary.AppendUvarint(body, uint64(n))
+		next = entries[i].id + uint64(n)
+		i += n
+	}
+	if err := k.ctl.send(ctx, msgUnwanted, body); err != nil {
+		return err
+	}
+	for _, e := range entries {
+		k.tally.keptBytes.Add(e.Size)
+		e.mu.Lock()
+		e.over = true
+		e.mu.Unlock()
+	}
+	return nil
+}
+
+func errUnwanted(e *sinkEntry) error {
+	return fmt.Errorf("%w: data for %q, which is not wanted", ErrProtocol, e.Path)
+}
+
+// decodeUnwanted walks the body of msgUnwanted: runs of ids below limit, each as
+// its distance from the end of the one before and its length.
+func decodeUnwanted(body []byte, limit uint64, each func(id uint64) error) error {
+	c := cursor{b: body}
+	next := uint64(0)
+	for len(c.b) > 0 && !c.bad {
+		gap, n := c.uvarint(), c.uvarint()
+		if n == 0 || gap > limit-next || n > limit-next-gap {
+			return fmt.Errorf("%w: %d entries not wanted, %d beyond %d of %d", ErrProtocol, n, gap, next, limit)
+		}
+		next += gap
+		for range n {
+			if err := each(next); err != nil {
+				return err
+			}
+			next++
+		}
+	}
+	return c.err("list of entries that are not wanted")
+}
+
+// unwanted takes word of files whose data is not to be sent.
+func (s *source) unwanted(body []byte) error {
+	if !s.params.has(flagsKeeping | flagDryRun) {
+		return fmt.Errorf("%w: entries not wanted, and all were to be copied", ErrProtocol)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return decodeUnwanted(body, s.announced, func(id uint64) error {
+		if id < s.accepted || id < s.settled {
+			return fmt.Errorf("%w: entry %d not wanted after it was", ErrProtocol, id)
+		}
+		e := s.table[id%entryWindow]
+		if e == nil || e.id != id || e.Type != manifest.File || e.unwanted {
+			return fmt.Errorf("%w: entry %d not wanted, which is no file, or not wanted twice", ErrProtocol, id)
+		}
+		e.unwanted = true
+		s.tally.keptBytes.Add(e.Size)
+		return nil
+	})
+}
+
+// checkUnsent makes sure of an entry's end that the sink may say so of what was
+// not sent: that it was kept, or in a dry run that it would be copied.
+func (s *source) checkUnsent(e *srcEntry, x *exception) error {
+	s.mu.Lock()
+	sent, unwanted := e.committed, e.unwanted
+	s.mu.Unlock()
+	switch {
+	case x != nil && x.outcome == Kept:
+		if s.params.has(flagsKeeping) && (unwanted || e.Type != manifest.File) {
+			return nil
+		}
+		return fmt.Errorf("%w: the peer kept %q, which was to be copied", ErrProtocol, e.Path)
+	case x != nil || e.Type != manifest.File || e.isLink() || sent || (unwanted && s.params.has(flagDryRun)):
+		return nil
+	}
+	return fmt.Errorf("%w: the peer published %q before it was sent", ErrIntegrity, e.Path)
+}

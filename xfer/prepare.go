@@ -1,0 +1,99 @@
+package xfer
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"gdrcp/chunker"
+	"gdrcp/manifest"
+)
+
+// place fixes where the copy goes, when its first entry is known.
+func (k *sink) place(first *planned) error {
+	k.mu.Lock()
+	placed := k.placed
+	k.placed = true
+	k.mu.Unlock()
+	if placed || k.out != nil {
+		return nil
+	}
+	switch {
+	case k.params.flags&flagListed != 0:
+		return k.placeListed(first)
+	case k.params.flags&flagMany != 0:
+		return k.store.Place(nil, "")
+	}
+	return k.store.Place(&first.Entry, k.params.name)
+}
+
+// prepare looks an entry up in the given manifest and makes directories and
+// links.
+func (k *sink) prepare(e *sinkEntry) error {
+	err := k.account.lookup(&e.booking)
+	if err != nil && !errors.Is(err, errNotAsManifest) {
+		return err
+	}
+	if err == nil && k.decide(e) {
+		return nil
+	}
+	if err == nil {
+		switch e.Type {
+		case manifest.Dir:
+			err = k.store.Mkdir(&e.Entry, e.attrs)
+		case manifest.Symlink:
+			err = k.store.Symlink(&e.Entry, e.attrs)
+		default:
+			return nil
+		}
+	}
+	if err != nil {
+		e.problem = &exception{entry: e.id, outcome: outcomeOf(err), text: err.Error()}
+	}
+	e.over = true
+	return nil
+}
+
+// totals takes what the source knows of the whole, which lets data flow.
+func (k *sink) totals(ctx context.Context, body []byte) error {
+	t, err := decodeTotals(body)
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	k.totalTold = true
+	k.mu.Unlock()
+	k.tally.totalBytes.Store(int64(t.bytes))
+	k.tally.totalKnown.Store(t.final)
+	return k.plan(ctx)
+}
+
+// plan checks that there is room for what was announced and lets its data come.
+func (k *sink) plan(ctx context.Context) error {
+	k.mu.Lock()
+	upto, opened := k.announced, k.totalTold && k.placed
+	k.mu.Unlock()
+	if !opened {
+		return nil
+	}
+	if err := k.checkRoom(); err != nil {
+		return err
+	}
+	return k.ctl.send(ctx, msgPlan, binary.AppendUvarint(nil, upto))
+}
+
+// checkRoom makes sure that what was announced fits on the disk.
+func (k *sink) checkRoom() error {
+	if k.out != nil {
+		return nil
+	}
+	free, err := k.store.FreeBytes()
+	if err != nil {
+		return err
+	}
+	if needed := k.needed.Load(); needed > free {
+		return fmt.Errorf("%w at the destination: %d bytes needed, %d free", chunker.ErrNoSpace, needed, free)
+	}
+	return nil
+}

@@ -228,3 +228,37 @@ func TestListsOfWhat(t *testing.T) {
 		}
 	}
 }
+
+// Where nothing is to be made, the top of a list is not either.
+func TestListsMakeNoTop(t *testing.T) {
+	w := tcpWay(t)
+	s := serve(t, w)
+	src := t.TempDir()
+	write(t, src+"/dir/file", []byte("x"))
+	b := chunker.NewListBuilder()
+	if err := b.Add("dir/file"); err != nil {
+		t.Fatal(err)
+	}
+	list, err := b.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		change func(o *xfer.Options)
+		want   []string
+	}{
+		{func(o *xfer.Options) { o.DryRun = true }, nil},
+		{func(o *xfer.Options) { o.Existing = true }, nil},
+		{func(*xfer.Options) {}, []string{".", "dir", "dir/file"}},
+	} {
+		o := w.options(t)
+		o.Names = list
+		c.change(&o)
+		if _, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, s.ep, "copy", o); err != nil {
+			t.Fatal(err)
+		}
+		if got := below(t, s.root+"/copy"); !slices.Equal(got, c.want) {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+}

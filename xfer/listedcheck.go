@@ -36,9 +36,10 @@ func checkListed(stat func(string) (os.FileInfo, error), path string) error {
 }
 
 // placeListed places the entries of a list, of which the top is one only where
-// it is named: it is made all the same.
+// it is named: it is made all the same, where anything may be.
 func (k *sink) placeListed(first *planned) error {
-	if err := k.store.Place(&manifest.Entry{Type: manifest.Dir, Path: "."}, "."); err != nil || first.Path == "." {
+	err := k.store.Place(&manifest.Entry{Type: manifest.Dir, Path: "."}, ".")
+	if err != nil || first.Path == "." || k.params.has(flagDryRun|flagExisting) {
 		return err
 	}
 	return k.store.MakeTop()

@@ -262,3 +262,23 @@ func TestListsMakeNoTop(t *testing.T) {
 		}
 	}
 }
+
+// TestManyDeletions fills messages of what was deleted to their last byte.
+func TestManyDeletions(t *testing.T) {
+	w := tcpWay(t)
+	s := serve(t, w)
+	src := t.TempDir()
+	write(t, src+"/kept", []byte("x"))
+	for i := range 600 {
+		write(t, fmt.Sprintf("%s/copy/%d%s", s.root, i, strings.Repeat("n", i%200)), nil)
+	}
+	o := w.options(t)
+	o.Delete = true
+	sum, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src + "/."}, s.ep, "copy", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := below(t, s.root+"/copy"); sum.Deleted != 600 || !slices.Equal(got, []string{".", "kept"}) {
+		t.Errorf("%d deleted, %d are there", sum.Deleted, len(got))
+	}
+}

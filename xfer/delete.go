@@ -174,7 +174,7 @@ func (d *deletion) told(r chunker.Removal) {
 	defer d.mu.Unlock()
 	at := len(d.batch)
 	d.batch = appendDeleted(d.batch, f, r.Path, text)
-	if len(d.batch) > msgBytes-frameBytes {
+	if len(d.batch) > maxBodyBytes {
 		last := append([]byte(nil), d.batch[at:]...)
 		d.batch = d.batch[:at]
 		d.flushLocked()

@@ -158,6 +158,23 @@ func manyFiles(t *testing.T, d direction, files, dirs int) (client, server int64
 	return client, server
 }
 
+// TestManyFilesWithFewDescriptors: the sink writes and publishes with as few open
+// files as it may have, and neither waits for the other for ever.
+func TestManyFilesWithFewDescriptors(t *testing.T) {
+	onHost(t)
+	besideOthers(t)
+	s := newSidesAs(t, how{before: []string{"prlimit", "--nofile=200:200"}}, tcpLink())
+	const files, dirs = 3000, 3
+	for _, d := range []direction{{push: true}, {push: false}} {
+		from, to := s.ends(d)
+		makeSmallFiles(t, from+"/many", files, dirs)
+		s.copy(t, append(s.operands(d, s.via(), "many", "copy"), "-r")...).wantCode(0)
+		sameCount(t, to+"/copy", files, dirs)
+		must(t, os.RemoveAll(from+"/many"))
+		must(t, os.RemoveAll(to+"/copy"))
+	}
+}
+
 func smallName(dir string, i, dirs int) string {
 	return filepath.Join(dir, fmt.Sprintf("folder-%04d", i%dirs), "file-"+strconv.Itoa(i))
 }

@@ -97,7 +97,7 @@ func (f *farEnd) reason(ctx context.Context, err error) error {
 	switch {
 	case err == nil || ctx.Err() != nil:
 		return err
-	case errors.As(err, &said):
+	case errors.As(err, &said) && said.Class != xfer.ClassStopped: // it stops when the pipe ends
 		said.Peer = f.where.host
 		return err
 	case !isDisconnect(err):
@@ -119,7 +119,7 @@ func isDisconnect(err error) bool {
 			return true
 		}
 	}
-	return errors.As(err, new(*rdma.OpError))
+	return errors.As(err, new(*rdma.OpError)) || errors.As(err, new(*xfer.RemoteError))
 }
 
 // interruptedOr is why ctx ended, or err where it does not: ^C ends the remote

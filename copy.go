@@ -134,6 +134,7 @@ func (c *copying) report(e xfer.Event) {
 	case xfer.EventConnected:
 		c.leaveCPUs(e.Link.Transport)
 	case xfer.EventDeleted:
+		c.log.event(&e)
 		c.reportDeleted(&e)
 		return
 	}

@@ -76,6 +76,16 @@ func (l *logFile) event(e *xfer.Event) {
 		l.line("waiting: %s", e.Text)
 	case e.Kind == xfer.EventMemory:
 		l.line("%s", memoryText(e.Memory, e.Remote))
+	case e.Kind == xfer.EventDeleted && e.Text != "":
+		l.line("not deleted %s/: %s", quoteArg(e.Path), e.Text)
+	case e.Kind == xfer.EventDeleted && e.DryRun:
+		l.line("would delete %s", quoteArg(e.Path))
+	case e.Kind == xfer.EventDeleted:
+		l.line("deleted %s", quoteArg(e.Path))
+	case e.Kind == xfer.EventFile && e.Outcome == xfer.Kept:
+		l.line("kept %s: %s", quoteArg(e.Path), e.Text)
+	case e.Kind == xfer.EventFile && e.Outcome == xfer.Copied && e.DryRun:
+		l.line("would copy %s, %d bytes", quoteArg(e.Path), e.Bytes)
 	case e.Kind == xfer.EventFile && e.Outcome == xfer.Copied:
 		l.line("copied %s, %d bytes", quoteArg(e.Path), e.Bytes)
 	case e.Kind == xfer.EventFile:

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"gdrcp/chunker"
 	"gdrcp/filter"
@@ -59,8 +60,9 @@ type deletion struct {
 	matcher *filter.Matcher // what is protected; made when first asked
 
 	mu    sync.Mutex
-	batch []byte // of msgDeleted
-	err   error  // of sending it
+	batch []byte    // of msgDeleted
+	begun time.Time // when the batch was
+	err   error     // of sending it
 }
 
 // beginDeletion readies the deletion where the options want one.
@@ -170,8 +172,12 @@ func (d *deletion) told(r chunker.Removal) {
 		f, text = fateFailed, r.Err.Error()
 	}
 	d.account.removed(f, r.Path, text)
+	d.tally.step()
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if len(d.batch) == 0 {
+		d.begun = time.Now()
+	}
 	at := len(d.batch)
 	d.batch = appendDeleted(d.batch, f, r.Path, text)
 	if len(d.batch) > maxBodyBytes {
@@ -179,8 +185,14 @@ func (d *deletion) told(r chunker.Removal) {
 		d.batch = d.batch[:at]
 		d.flushLocked()
 		d.batch = append(d.batch, last...)
+	} else if time.Since(d.begun) > deletedEvery {
+		d.flushLocked()
 	}
 }
+
+// deletedEvery is how long what was deleted may wait to be told: to the source it
+// is progress.
+const deletedEvery = 500 * time.Millisecond
 
 func (d *deletion) flushLocked() {
 	if len(d.batch) > 0 && d.err == nil {
@@ -221,5 +233,6 @@ func (s *source) deleted(body []byte) error {
 	if !s.params.has(flagDelete) {
 		return fmt.Errorf("%w: files deleted, and nothing was to be", ErrProtocol)
 	}
+	s.tally.step()
 	return decodeDeleted(body, func(f fate, path, text string) { s.account.removed(f, path, Printable(text)) })
 }

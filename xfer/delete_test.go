@@ -1,6 +1,7 @@
 package xfer_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,6 +52,24 @@ func testDelete(t *testing.T, w way) {
 		if err := unix.Mkfifo(fifo, 0o600); err != nil {
 			t.Fatal(err)
 		}
+	})
+}
+
+// What is deleted is told in as many messages as it takes.
+func TestManyDeleted(t *testing.T) {
+	w := tcpWay(t)
+	src := t.TempDir()
+	const n = 500
+	fill := func(dst string) {
+		for i := range n {
+			write(t, filepath.Join(dst, fmt.Sprintf("d/%0200d", i)), nil)
+		}
+	}
+	contentsInto(t, w, src, xfer.Options{Delete: true}, fill, func(t *testing.T, dst string, sum *xfer.Summary, l *told) {
+		if got := l.paths(wasDeleted); len(got) != n+1 || sum.Deleted != n+1 || got[0] != "d/" {
+			t.Errorf("%d told, %d counted", len(got), sum.Deleted)
+		}
+		sameTree(t, src, dst)
 	})
 }
 

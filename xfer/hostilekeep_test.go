@@ -211,7 +211,7 @@ func TestDeletedRoundTrip(t *testing.T) {
 	long := strings.Repeat("p", 10000)
 	body := appendDeleted(nil, fateDir, "a/b", "")
 	body = appendDeleted(body, fateFailed, long, long)
-	if n := len(appendDeleted(nil, fateFailed, long, long)); n > msgBytes-frameBytes {
+	if n := len(appendDeleted(nil, fateFailed, long, long)); n > maxBodyBytes {
 		t.Errorf("one takes %d bytes, more than a message", n)
 	}
 	var got []string

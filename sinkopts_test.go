@@ -1,0 +1,90 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestDestinationDecides holds the words about what is kept and deleted to what
+// happens, after three dry runs.
+func TestDestinationDecides(t *testing.T) {
+	s := startServer(t)
+	src, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
+	makeFiles(t, src, map[string]string{"a": "A", "b": "BB", "d/x": "X"})
+	makeFiles(t, s.root, map[string]string{"a": "old", "d/y": "Y", "e/z": "Z"})
+	args := []string{"-r", "--delete", "--ignore-existing", "--log-file", log, src + "/.", s.url("")}
+	if r := gdrcp(t, append(args, "-nq")...).want(t, 0); r.err+r.out != "" {
+		t.Errorf("said %q %q", r.err, r.out)
+	}
+	e := gdrcp(t, append(args, "-n", "--json")...).want(t, 0).event(t, "summary")
+	if e["kept"] != 1.0 || e["dry_run"] != true || e["deleted"] != 3.0 || e["files"] != 2.0 {
+		t.Errorf("%v", e)
+	}
+	r := gdrcp(t, append(args, "-nv")...).want(t, 0)
+	wantLines(t, r.err, "deleting d/y", "deleting e/z", "deleting e/", "a: kept, exists", "b", "d/x")
+	if last := lastLine(r.err); !strings.HasPrefix(last, "dry run, nothing was changed: would copy 2 files, 2 directories") || !strings.HasSuffix(last, "1 kept, 3 to be deleted") {
+		t.Errorf("the last line is %q", last)
+	}
+	if _, err := os.Stat(filepath.Join(s.root, "e/z")); err != nil {
+		t.Errorf("after a dry run: %v", err)
+	}
+	r = gdrcp(t, append(args, "-v")...).want(t, 0)
+	wantLines(t, r.err, "deleting d/y", "deleting e/z", "deleting e/", "a: kept, exists", "b", "d/x")
+	if last := lastLine(r.err); !strings.HasPrefix(last, "copied 2 files, 2 directories") || !strings.HasSuffix(last, "1 kept, 3 deleted") {
+		t.Errorf("the last line is %q", last)
+	}
+	if _, err := os.Stat(filepath.Join(s.root, "e")); err == nil {
+		t.Error("nothing was deleted")
+	}
+	text, err := os.ReadFile(log)
+	for _, want := range []string{"] would delete d/y\n", "] deleted e/z\n", "] kept a: exists\n", "] would copy b, 2 bytes\n", "] copied b, 2 bytes\n"} {
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("the log does not have %q: %v\n%s", want, err, text)
+		}
+	}
+}
+
+func TestDestinationUsage(t *testing.T) {
+	s := startServer(t)
+	src := t.TempDir()
+	for _, c := range []struct{ options, text string }{
+		{"--delete", "--recursive (-r)"}, {"--delete-excluded", "--recursive (-r)"}, {"-r -u --write-manifest m", "manifest"},
+		{"-rn --manifest m", "manifest"}, {"-rHu", "--hard-links (-H)"},
+	} {
+		r := gdrcp(t, append(strings.Fields(c.options), src, s.url(""))...).want(t, exitUsage)
+		if !strings.Contains(r.err, c.text) || strings.Count(r.err, "\n") != 1 {
+			t.Errorf("%s: %q", c.options, r.err)
+		}
+	}
+}
+
+func TestNothingDeletedIsTold(t *testing.T) {
+	s := startServer(t)
+	src := t.TempDir()
+	makeFiles(t, src, map[string]string{"d/x": "X"})
+	makeFiles(t, s.root, map[string]string{"d/y": "Y"})
+	r := gdrcp(t, "-r", "--delete", src+"/d", src+"/none", s.url("")).want(t, exitPartial)
+	wantLines(t, r.err, "gdrcp: the source could not be listed whole: nothing is deleted")
+	if _, err := os.Stat(s.root + "/d/y"); err != nil {
+		t.Error(err)
+	}
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
+}
+
+// wantLines fails the test unless the text has all of the lines.
+func wantLines(t *testing.T, text string, lines ...string) {
+	t.Helper()
+	have := strings.Split(text, "\n")
+	for _, line := range lines {
+		if !slices.Contains(have, line) {
+			t.Errorf("no line %q in\n%s", line, text)
+		}
+	}
+}

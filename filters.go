@@ -43,6 +43,15 @@ func (c *choosing) flags() []cli.Flag {
 	}
 }
 
+// isRuleOption tells the options that rules are read by.
+func isRuleOption(name string) bool {
+	switch name {
+	case "exclude", "include", "exclude-from", "include-from", "filter", "from0":
+		return true
+	}
+	return false
+}
+
 // into reads rules and names into the options of a copy, of which the names are
 // the caller's to close.
 func (c *choosing) into(o *xfer.Options) (err error) {

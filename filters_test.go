@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -139,4 +140,29 @@ func TestFilesFrom(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestFiltersOverSSH has rules that are in a file here, and a list, at work
+// between far ends.
+func TestFiltersOverSSH(t *testing.T) {
+	dir := t.TempDir()
+	makeFiles(t, dir, map[string]string{"src/a.o": "", "src/b.c": "", "src/c/d.c": "", "src/c/e.o": "", "rules": "/src/c/d.c\n+ a.o\n*.o\n", "list": "c/e.o\na.o\n"})
+	for _, c := range []struct{ options, from, to, want string }{
+		{"-r --exclude-from=" + dir + "/rules", "h:" + dir + "/src", "i:" + dir + "/one", "a.o b.c c/"},
+		{"-r --exclude-from=" + dir + "/rules", "h:" + dir + "/src", dir + "/two", "a.o b.c c/"},
+		{"-r --exclude-from=" + dir + "/rules", dir + "/src", "h:" + dir + "/three", "a.o b.c c/"},
+		{"--files-from=" + dir + "/list --exclude=a.o", "h:" + dir + "/src", dir + "/four", "c/e.o"},
+		{"-r --filter=-/_" + dir + "/src/c", "h:" + dir + "/src/.", dir + "/five", "a.o b.c"},
+	} {
+		overShell(t, append(strings.Fields(c.options), c.from, c.to)...).want(t, exitOK)
+		_, to, _ := strings.Cut(c.to, ":")
+		if to == "" {
+			to = c.to
+		}
+		got := slices.Sorted(maps.Keys(listFiles(t, to)))
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: %q are copied, want %q", c.options, got, c.want)
+		}
+	}
+	overShell(t, "--files-from="+dir+"/list", "h:"+dir+"/src", "i:"+dir+"/six").want(t, exitUsage)
 }

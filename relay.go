@@ -16,7 +16,7 @@ import (
 // localFiles are the options that name files or streams of this host, which
 // neither of two far ends has.
 func localFiles() []string {
-	return []string{"manifest", "write-manifest", "files-from", "exclude-from", "include-from", "log-file", "key-file"}
+	return []string{"manifest", "write-manifest", "files-from", "log-file", "key-file"}
 }
 
 // relay copies from one far end to another: the destination serves, the source
@@ -25,6 +25,14 @@ func (c *copying) relay(ctx context.Context, p *plan) error {
 	args, err := relayedArgs(c.given)
 	if err != nil {
 		return err
+	}
+	c.choose.stdin = c.stdin
+	rules, err := c.choose.read()
+	if err != nil {
+		return err
+	}
+	for i := range rules {
+		args = append(args, "--filter="+rules[i].String())
 	}
 	to, err := c.startFarEnd(ctx, *p.far, nil)
 	if err != nil {
@@ -58,16 +66,16 @@ func (c *copying) relay(ctx context.Context, p *plan) error {
 	return nil
 }
 
-// relayedArgs are the options of a command line for the far end that copies.
+// relayedArgs are the options of a command line for the far end that copies, but
+// for the filter rules, some of which are in files of this host.
 func relayedArgs(given []string) ([]string, error) {
 	var args []string
 	for _, arg := range given {
-		name, value, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
-		merges := name == "filter" && (strings.HasPrefix(value, ".") || strings.HasPrefix(value, "merge"))
-		if merges || slices.Contains(localFiles(), name) {
+		name, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+		if slices.Contains(localFiles(), name) {
 			return nil, usageError("--%s names a file of this host, and the copy is between two others", name)
 		}
-		if !slices.Contains(sshOptionNames(), name) {
+		if !slices.Contains(sshOptionNames(), name) && !isRuleOption(name) {
 			args = append(args, arg)
 		}
 	}

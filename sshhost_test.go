@@ -30,19 +30,17 @@ func TestRemoteShellCommand(t *testing.T) {
 	gdrcp(t, "--rsh", "ssh 'x", "a", "h:b").want(t, exitUsage)
 }
 
-// What is for this end is not passed on, and what names files of it cannot be.
+// What is for this end is not passed on, what names files of it cannot be, and
+// filter rules are read here.
 func TestRelayedOptions(t *testing.T) {
-	got, err := relayedArgs([]string{"--recursive", "--rsh=x", "--remote-path=y", "--bootstrap", "--exclude=*.rsh", "--filter=- x", "--json"})
-	if want := []string{"--recursive", "--exclude=*.rsh", "--filter=- x", "--json"}; err != nil || !slices.Equal(got, want) {
+	got, err := relayedArgs([]string{"--recursive", "--rsh=x", "--remote-path=y", "--bootstrap", "--exclude=*.rsh", "--exclude-from=f", "--filter=- x", "--from0", "--json"})
+	if want := []string{"--recursive", "--json"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("%q, %v; want %q", got, err, want)
 	}
 	for _, name := range localFiles() {
 		if got, err := relayedArgs([]string{"--" + name + "=f"}); err == nil {
 			t.Errorf("%q is passed on", got)
 		}
-	}
-	if got, err := relayedArgs([]string{"--filter=merge f"}); err == nil {
-		t.Errorf("%q is passed on", got)
 	}
 	known := everyOption((&program{}).app().Commands)
 	for _, name := range sshOptionNames() {

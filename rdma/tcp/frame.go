@@ -81,7 +81,7 @@ func decodeFrame(b []byte, msgBytes int) (frame, error) {
 		request:     binary.LittleEndian.Uint64(b[24:]),
 	}
 	if word > uint32(opGoodbye) || word < uint32(opSend) {
-		return frame{}, fmt.Errorf("%w: opcode %#x", errFrame, word)
+		return frame{}, fmt.Errorf("%w: opcode %d", errFrame, word)
 	}
 	if f.lengthBytes > maxWriteBytes {
 		return frame{}, fmt.Errorf("%w: length %d", errFrame, f.lengthBytes)

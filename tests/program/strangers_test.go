@@ -141,10 +141,16 @@ func newCutCase(t *testing.T, d direction) *cutCase {
 // against what must be true whatever the network does.
 func (c *cutCase) through(t *testing.T, x *proxy, limit time.Duration, options ...string) *process {
 	t.Helper()
-	x.start(t, c.sides.addr())
+	return c.copyVia(t, x.start(t, c.sides.addr()).addr(), limit, options...)
+}
+
+// copyVia copies the tree by way of an address, and holds the copy against the
+// same.
+func (c *cutCase) copyVia(t *testing.T, addr string, limit time.Duration, options ...string) *process {
+	t.Helper()
 	name := fmt.Sprintf("copy%d", c.count.Add(1))
 	_, to := c.sides.ends(c.d)
-	args := append(c.sides.operands(c.d, x.addr(), "tree", name), "-rl", "--transport", "tcp", "--slots", "2")
+	args := append(c.sides.operands(c.d, addr, "tree", name), "-rl", "--transport", "tcp", "--slots", "2")
 	p := start(t, how{}, append(args, options...)...)
 	code := p.wait(limit)
 	if code == 0 {

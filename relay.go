@@ -53,7 +53,7 @@ func (c *copying) relay(ctx context.Context, p *plan) error {
 		Terminal: !c.quiet && !c.json && c.isTerminal(c.stderr),
 	}
 	defer context.AfterFunc(within, func() { from.Close() })()
-	code, err := from.AskRun(run, c.stdout, c.stderr)
+	code, err := from.AskRun(run, &plainWriter{w: c.stdout}, &plainWriter{w: c.stderr})
 	if failed := to.Failure(); failed != nil && (err != nil || code != exitOK) {
 		return interruptedOr(ctx, failed)
 	}

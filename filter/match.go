@@ -28,7 +28,7 @@ type Rules struct {
 	wantsAbsolute bool
 }
 
-// Compile checks rules and makes them ready. Its memory is at most about 16
+// Compile checks rules and makes them ready. Its memory is at most about 20
 // times that of the patterns. Errors wrap ErrSyntax.
 func Compile(rules []Rule) (*Rules, error) {
 	out := &Rules{list: make([]compiled, 0, len(rules))}

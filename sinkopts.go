@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"gdrcp/xfer"
@@ -18,8 +20,24 @@ func sinkFlags(o *xfer.Options) []cli.Flag {
 		onOff("delete", "with -r: delete, after all was copied, what the source does not have; nothing where the source "+
 			"could not be listed whole. A directory in the way of a file goes, too", &o.Delete, "delete-after"),
 		onOff("delete-excluded", "likewise, and also what rules exclude", &o.DeleteExcluded),
+		checkedFlag("max-delete", "`N` files and directories are deleted at the most; where there are more, that is told (exit code 3)", maxDelete(&o.MaxDelete)),
 		onOff("dry-run", "tell what would be done, and change nothing at either end", &o.DryRun, "n"),
 	)
+}
+
+// maxDelete is a number of files, for which 0 is none.
+func maxDelete(to *int64) *checked {
+	return &checked{set: func(s string) error {
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil || n < -1 {
+			return errors.New("not a number from 0 on")
+		}
+		*to = n
+		if n == 0 {
+			*to = -1
+		}
+		return nil
+	}}
 }
 
 // reportDeleted tells what was deleted, with -v, and in a dry run always.

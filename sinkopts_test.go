@@ -51,7 +51,8 @@ func TestDestinationUsage(t *testing.T) {
 	s := startServer(t)
 	src := t.TempDir()
 	for _, c := range []struct{ options, text string }{
-		{"--delete", "--recursive (-r)"}, {"--delete-excluded", "--recursive (-r)"}, {"-r -u --write-manifest m", "manifest"},
+		{"--delete", "--recursive (-r)"}, {"--delete-excluded", "--recursive (-r)"}, {"-r --max-delete 3", "--delete"},
+		{"-r --delete --max-delete=x", "--max-delete"}, {"-r -u --write-manifest m", "manifest"},
 		{"-rn --manifest m", "manifest"}, {"-rHu", "--hard-links (-H)"},
 	} {
 		r := gdrcp(t, append(strings.Fields(c.options), src, s.url(""))...).want(t, exitUsage)
@@ -70,6 +71,28 @@ func TestNothingDeletedIsTold(t *testing.T) {
 	wantLines(t, r.err, "gdrcp: the source could not be listed whole: nothing is deleted")
 	if _, err := os.Stat(s.root + "/d/y"); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestMaxDelete(t *testing.T) {
+	s := startServer(t)
+	src := t.TempDir()
+	old := map[string]string{"a": "", "b": "", "c": "", "d/x": ""}
+	for _, c := range []struct {
+		most string
+		left int
+		code int
+	}{{"0", 4, exitPartial}, {"-1", 4, exitPartial}, {"2", 2, exitPartial}, {"5", 0, 0}} {
+		below, err := os.MkdirTemp(s.root, "case")
+		if err != nil {
+			t.Fatal(err)
+		}
+		makeFiles(t, below, old)
+		r := gdrcp(t, "-r", "--delete", "--max-delete", c.most, src+"/.", s.url(filepath.Base(below))).want(t, c.code)
+		left, err := os.ReadDir(below)
+		if err != nil || len(left) != c.left || strings.Contains(r.err, "--max-delete") != (c.code != 0) {
+			t.Errorf("at most %s: %d are left, %v: %s", c.most, len(left), err, r.err)
+		}
 	}
 }
 

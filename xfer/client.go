@@ -179,6 +179,7 @@ func (o *Options) hello(m mode) (*hello, error) {
 	}
 	h.gpu = uint64(remote)
 	h.flags |= o.sinkFlags()
+	h.maxDelete = o.maxDelete()
 	for _, f := range []struct {
 		on   bool
 		flag uint64
@@ -234,7 +235,7 @@ func (s *session) agree(ctx context.Context, h *hello, d *dialed, o *Options) er
 func (h *hello) params() params {
 	return params{
 		mode: h.mode, chunkBytes: int(h.chunkBytes), pieceBytes: int64(h.pieceBytes), hash: h.hash, slots: int(h.slots), qps: int(h.qps),
-		codec: Compress(h.codec), flags: h.flags, name: h.name,
+		codec: Compress(h.codec), flags: h.flags, name: h.name, maxDelete: h.maxDelete,
 	}
 }
 

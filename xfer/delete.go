@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gdrcp/chunker"
@@ -56,6 +57,8 @@ type deletion struct {
 	ctx     context.Context
 	surplus *chunker.Surplus
 
+	tooMany atomic.Int64 // what --max-delete does not allow
+
 	rulesMu sync.Mutex
 	matcher *filter.Matcher // what is protected; made when first asked
 
@@ -71,7 +74,7 @@ func (k *sink) beginDeletion(ctx context.Context) {
 		return
 	}
 	d := &deletion{sink: k, ctx: ctx}
-	k.store.AllowDelete(chunker.DeleteRules{DryRun: k.params.has(flagDryRun), Most: -1, Told: d.told, Protects: d.protects, Stop: ctx.Done()})
+	k.store.AllowDelete(chunker.DeleteRules{DryRun: k.params.has(flagDryRun), Most: k.params.mostDeleted(), Told: d.told, Protects: d.protects, Stop: ctx.Done()})
 	d.surplus = k.store.Surplus()
 	k.deletion = d
 }
@@ -145,6 +148,9 @@ func (d *deletion) run(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	if n := d.tooMany.Load(); n > 0 {
+		d.tell(fateFailed, ".", fmt.Sprintf("%d more were to be deleted, and --max-delete does not allow it", n))
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.flushLocked()
@@ -163,6 +169,9 @@ func (d *deletion) close() error {
 func (d *deletion) told(r chunker.Removal) {
 	f, text := fateFile, ""
 	switch {
+	case errors.Is(r.Err, chunker.ErrTooMany):
+		d.tooMany.Add(1)
+		return
 	case r.Err == nil && r.Dir:
 		f = fateDir
 	case r.Err == nil:
@@ -171,7 +180,11 @@ func (d *deletion) told(r chunker.Removal) {
 	default:
 		f, text = fateFailed, r.Err.Error()
 	}
-	d.account.removed(f, r.Path, text)
+	d.tell(f, r.Path, text)
+}
+
+func (d *deletion) tell(f fate, path, text string) {
+	d.account.removed(f, path, text)
 	d.tally.step()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -179,7 +192,7 @@ func (d *deletion) told(r chunker.Removal) {
 		d.begun = time.Now()
 	}
 	at := len(d.batch)
-	d.batch = appendDeleted(d.batch, f, r.Path, text)
+	d.batch = appendDeleted(d.batch, f, path, text)
 	if len(d.batch) > maxBodyBytes {
 		last := append([]byte(nil), d.batch[at:]...)
 		d.batch = d.batch[:at]

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"math"
 
 	"gdrcp/chunker"
 	"gdrcp/filter"
@@ -36,6 +37,9 @@ func (o *Options) checkSinkOptions() error {
 	if o.DeleteExcluded {
 		o.Delete, o.Rules = true, filter.SenderOnly(o.Rules)
 	}
+	if o.MaxDelete != 0 && !o.Delete {
+		return fmt.Errorf("%w: --max-delete bounds --delete", ErrUsage)
+	}
 	switch keeping := o.IgnoreExisting || o.Existing || o.Update; {
 	case o.Delete && !o.Recursive:
 		return fmt.Errorf("%w: --delete does not work without --recursive (-r)", ErrUsage)
@@ -61,6 +65,22 @@ func (o *Options) sinkFlags() (flags uint64) {
 		}
 	}
 	return flags
+}
+
+// maxDelete is MaxDelete as a hello has it.
+func (o *Options) maxDelete() uint64 {
+	if o.MaxDelete == 0 {
+		return 0
+	}
+	return uint64(max(0, o.MaxDelete)) + 1
+}
+
+// mostDeleted is what a hello's maxDelete says, as the sink's store takes it.
+func (p *params) mostDeleted() int64 {
+	if p.maxDelete == 0 || p.maxDelete > math.MaxInt64 {
+		return -1
+	}
+	return int64(p.maxDelete - 1)
 }
 
 // decide ends an entry that the options leave as the destination has it, and in

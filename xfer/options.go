@@ -54,6 +54,9 @@ type Options struct {
 	Update         bool // -u: files that are newer there are kept
 	Delete         bool // what the source has not is deleted at the end
 	DeleteExcluded bool // Delete, also of what rules exclude
+	// MaxDelete is how many files and directories are deleted at the most; 0 for
+	// any number, negative for none.
+	MaxDelete int64
 
 	Transport  string // "auto", "verbs" or "tcp"
 	Require    string // "", "verbs" or "gpudirect"

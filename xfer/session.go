@@ -27,6 +27,7 @@ type params struct {
 	codec      Compress
 	flags      uint64
 	name       string // base name of a single source
+	maxDelete  uint64 // as in hello
 }
 
 // digestOf is the digest of an extent's bytes, a piece of a file of that size.

@@ -122,6 +122,7 @@ type hello struct {
 	paths      []string // push: the destination; pull: the sources
 	name       string   // base name of a single source
 	gpu        uint64   // where the server is to have its slots: see gpuWish
+	maxDelete  uint64   // one more than may be deleted; 0 for any number
 }
 
 // Flags of a hello.
@@ -154,6 +155,8 @@ const (
 	tagPath  = 10 | mustUnderstand
 	tagName  = 11 | mustUnderstand
 	tagGPU   = 15 | mustUnderstand
+	// tagMaxDelete stands beside flagDelete where deleting is bounded.
+	tagMaxDelete = 18 | mustUnderstand
 )
 
 func (h *hello) encode() []byte {
@@ -175,6 +178,9 @@ func (h *hello) encode() []byte {
 	if h.gpu != 0 {
 		w.uint(tagGPU, h.gpu)
 	}
+	if h.maxDelete != 0 {
+		w.uint(tagMaxDelete, h.maxDelete)
+	}
 	return w.b
 }
 
@@ -195,6 +201,8 @@ func (h *hello) uintField(tag byte) *uint64 {
 		return &h.flags
 	case tagGPU:
 		return &h.gpu
+	case tagMaxDelete:
+		return &h.maxDelete
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -87,5 +88,27 @@ func TestLogThatCannotBeWritten(t *testing.T) {
 	r = gdrcp(t, "--log-file", dir+"/none/log", dir+"/t/a", "rdma://127.0.0.1:9/x").want(t, exitError)
 	if !strings.HasPrefix(r.err, "gdrcp: open the log file: ") || strings.Count(r.err, "\n") != 1 {
 		t.Errorf("it wrote %q", r.err)
+	}
+}
+
+// What is kept, deleted, or would be is in the log too.
+func TestLogOfWhatIsThere(t *testing.T) {
+	s := startServer(t)
+	dir := t.TempDir()
+	makeFiles(t, dir, map[string]string{"t/a": "A", "t/new": "N"})
+	makeFiles(t, s.root, map[string]string{"t/a": "A", "t/old": "O"})
+	log := dir + "/log"
+	args := []string{"-q", "-r", "--ignore-existing", "--delete", "--log-file", log, dir + "/t", s.url("")}
+	gdrcp(t, append([]string{"-n"}, args...)...).want(t, exitOK)
+	dry := logged(t, log)
+	gdrcp(t, args...).want(t, exitOK)
+	done := logged(t, log)[len(dry):]
+	for _, want := range [][2]string{{"kept a: ", "kept a: "}, {"would copy new, 1 bytes", "copied new, 1 bytes"}, {"would delete old", "deleted old"}} {
+		has := func(lines []string, text string) bool {
+			return slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(line, text) })
+		}
+		if !has(dry, want[0]) || !has(done, want[1]) {
+			t.Errorf("no lines %q in %q and %q", want, dry, done)
+		}
 	}
 }

@@ -27,6 +27,8 @@ type farEnd struct {
 	where sshHost
 	key   trust.Key
 	offer *remote.Offer
+	// stands ends with the far end, and tells why. Nil before watch.
+	stands context.Context
 }
 
 // startFarEnd starts gdrcp there, and has it serve whoever has a key that is
@@ -37,6 +39,7 @@ func (c *copying) startFarEnd(ctx context.Context, where sshHost, sources []stri
 		return nil, err
 	}
 	f := &farEnd{Link: link, where: where}
+	defer context.AfterFunc(ctx, func() { link.Close() })()
 	if f.key, err = trust.NewKey("ssh"); err == nil {
 		f.offer, err = link.AskServe(&remote.Serve{Key: f.key, Sources: sources})
 	}
@@ -84,9 +87,9 @@ func (f *farEnd) sources() []string {
 func (f *farEnd) watch(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
-		_ = f.Hear(ctx) // the reason is the link's to tell
-		cancel(remote.ErrPipe)
+		cancel(f.Hear(ctx))
 	}()
+	f.stands = ctx
 	return ctx, func() { cancel(nil) }
 }
 
@@ -107,7 +110,11 @@ func (f *farEnd) reason(ctx context.Context, err error) error {
 	case <-f.Done():
 		return interruptedOr(ctx, f.Failure())
 	case <-ctx.Done():
+		return err
 	case <-time.After(hangUpTimeout):
+	}
+	if f.stands != nil && f.stands.Err() != nil { // it says nothing any more
+		return fmt.Errorf("%s: %w", f.where.host, context.Cause(f.stands))
 	}
 	return err
 }

@@ -26,6 +26,7 @@ const (
 // reads; any may write.
 type Conversation struct {
 	conn    net.Conn
+	silence time.Duration // after which the other end is given up
 	writing sync.Mutex
 	beats   sync.WaitGroup
 	stop    chan struct{}
@@ -33,21 +34,23 @@ type Conversation struct {
 }
 
 // converse begins a conversation, which owns the stream.
-func converse(conn net.Conn) *Conversation {
-	c := &Conversation{conn: conn, stop: make(chan struct{})}
-	c.beats.Go(c.beat)
+func converse(conn net.Conn) *Conversation { return converseAt(conn, beatInterval, silenceTimeout) }
+
+func converseAt(conn net.Conn, beatEvery, silence time.Duration) *Conversation {
+	c := &Conversation{conn: conn, silence: silence, stop: make(chan struct{})}
+	c.beats.Go(func() { c.beat(beatEvery) })
 	return c
 }
 
-func (c *Conversation) beat() {
-	tick := time.NewTicker(beatInterval)
+func (c *Conversation) beat(every time.Duration) {
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			if c.send(kindBeat, nil) != nil {
-				return // who reads finds out
-			}
+			// Where it cannot be sent now the pipe stalls, and may go on; or it has
+			// ended, and who reads finds out.
+			_ = c.send(kindBeat, nil)
 		case <-c.stop:
 			return
 		}
@@ -70,13 +73,13 @@ func (c *Conversation) send(k kind, fields any) error {
 // receive takes the next message that is no beat.
 func (c *Conversation) receive() (kind, []byte, error) {
 	for {
-		if err := c.conn.SetReadDeadline(time.Now().Add(silenceTimeout)); err != nil {
+		if err := c.conn.SetReadDeadline(time.Now().Add(c.silence)); err != nil {
 			return 0, nil, err
 		}
 		k, body, err := readMessage(c.conn)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			return 0, nil, fmt.Errorf("%w: nothing was heard for %s", ErrPipe, silenceTimeout)
+			return 0, nil, fmt.Errorf("%w: nothing was heard for %s", ErrPipe, c.silence)
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 			return 0, nil, ErrPipe
 		case err != nil:

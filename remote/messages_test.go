@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"gdrcp/trust"
 )
@@ -125,6 +126,27 @@ func TestRun(t *testing.T) {
 	}
 	if err != nil || code != 3 || !bytes.Equal(stdout.Bytes(), long) || stderr.String() != "told" {
 		t.Errorf("code %d, %v, %d bytes, %q", code, err, stdout.Len(), &stderr)
+	}
+}
+
+// TestSilence: an end that beats is there, though it says nothing; one that does
+// not is given up.
+func TestSilence(t *testing.T) {
+	a, b := net.Pipe()
+	origin, far := converseAt(a, time.Millisecond, time.Minute), converseAt(b, time.Hour, 200*time.Millisecond)
+	defer origin.Close()
+	defer far.Close()
+	heard := make(chan error, 1)
+	go func() { heard <- far.Hear(t.Context()) }()
+	select {
+	case err := <-heard:
+		t.Fatalf("an end that beats: %v", err)
+	case <-time.After(600 * time.Millisecond):
+	}
+	close(origin.stop) // no more beats, and the pipe stands
+	origin.once.Do(func() {})
+	if err := <-heard; !errors.Is(err, ErrPipe) || !strings.Contains(err.Error(), "nothing was heard") {
+		t.Errorf("an end that is silent: %v", err)
 	}
 }
 

@@ -90,6 +90,13 @@ func TestPatterns(t *testing.T) {
 		t.Errorf("copied %s", got)
 	}
 	here.run(t, "node2:"+there+"/*.none", into).want(t, 1).says(t, "*.none")
+	for i := range 200 { // more than fits one request
+		makeFile(t, filepath.Join(there, fmt.Sprintf("many-%0100d", i)), 1)
+	}
+	r := here.run(t, "node2:"+there+"/many-*", into).want(t, 2).says(t, "name fewer files at once")
+	if lines := r.ours(); len(lines) != 1 {
+		t.Errorf("%d lines: %q", len(lines), lines)
+	}
 }
 
 // TestWherePathsBegin: relative ones where the shell is, ~ at home.

@@ -1,6 +1,7 @@
 package xfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -103,7 +104,7 @@ func (v *Server) tellGrant(ctx context.Context, d *door, h *hosted) error {
 	ctx, cancel := context.WithTimeout(ctx, v.cfg.Timeouts.Handshake)
 	defer cancel()
 	fast := slices.DeleteFunc(slices.Clone(v.listeners), func(l serverListener) bool { return l.provider.Name() != "verbs" })
-	slices.SortStableFunc(fast, func(a, b serverListener) int { return int(b.rateGbps - a.rateGbps) })
+	slices.SortStableFunc(fast, func(a, b serverListener) int { return cmp.Compare(b.rateGbps, a.rateGbps) })
 	if len(fast) == 0 {
 		if err := d.say(ctx, doorRail, noRailText(v.cfg.NoRails)); err != nil {
 			return err
@@ -121,13 +122,13 @@ func (v *Server) tellGrant(ctx context.Context, d *door, h *hosted) error {
 }
 
 // join takes a queue pair into the session whose token it has shown.
-func (v *Server) join(ctx context.Context, p rdma.Provider, req rdma.Request, h *hosted, l trust.Lane) {
+func (v *Server) join(p rdma.Provider, req rdma.Request, h *hosted, l trust.Lane) {
 	if l.QP == 0 {
 		defer v.leave(h)
 		v.begin(h.ctx, p, req, h, l)
 		return
 	}
-	conn, err := req.Accept(ctx, h.session.rail)
+	conn, err := req.Accept(h.ctx, h.session.rail)
 	if err == nil {
 		err = h.session.addLane(conn, l)
 	}
@@ -146,7 +147,7 @@ func (v *Server) spend(pre *preamble) (*hosted, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	h, l := v.sessions[pre.session], pre.lane
-	if h == nil || int(l.QP) >= h.qps || !h.trust.Admits(l, pre.token) || h.spent[l] {
+	if h == nil || h.ctx.Err() != nil || int(l.QP) >= h.qps || !h.trust.Admits(l, pre.token) || h.spent[l] {
 		return nil, errNoSession
 	}
 	if l.QP == 0 {
@@ -167,15 +168,15 @@ func (v *Server) spend(pre *preamble) (*hosted, error) {
 func (v *Server) begin(ctx context.Context, p rdma.Provider, req rdma.Request, h *hosted, l trust.Lane) {
 	rail, err := p.Open(req.Device(), railConfig(h.qps, h.slots, h.chunkBytes, v.cfg.GPUs != nil, false))
 	if err != nil {
-		v.retry(h)
 		v.reject(req, rdma.RejectResources, err)
+		v.retry(h)
 		return
 	}
 	peer := req.Remote().String()
 	conn, err := req.Accept(ctx, rail)
 	if err != nil {
-		v.retry(h)
 		v.log(SessionEnd{Peer: peer, Key: h.key, What: "connection", Err: errors.Join(err, rail.Close())})
+		v.retry(h) // what it had registered is gone
 		return
 	}
 	d := &dialed{rail: rail, conn: conn, id: h.id, trust: h.trust, lane: l, terms: h.terms, link: Link{

@@ -164,21 +164,22 @@ func (c *Client) byBest(ctx context.Context, byTCP []netip.AddrPort, byVerbs []r
 		return nil, err
 	}
 	if why == nil {
-		d, err := c.enterVerbs(ctx, a, a.rails, o)
+		tried, cancel := context.WithTimeoutCause(ctx, verbsTries, fmt.Errorf("%w: no RDMA address that was tried answered within %v", rdma.ErrUnsupported, verbsTries))
+		d, err := c.enterVerbs(tried, a, a.rails, o)
+		cancel()
 		if err == nil {
 			return d, nil
 		}
 		why = err
 	}
 	switch {
-	case errors.Is(why, context.Canceled):
-		return nil, errors.Join(why, a.close())
-	case o.needsVerbs(), o.RemoteRail != "":
-		what := o.Require
-		if !o.needsVerbs() {
-			what = "--remote-rail " + o.RemoteRail
-		}
-		return nil, errors.Join(fmt.Errorf("%s is required: %w: %w", what, rdma.ErrUnsupported, why), a.close())
+	case ctx.Err() != nil:
+		return nil, errors.Join(context.Cause(ctx), a.close())
+	case o.needsVerbs():
+		return nil, errors.Join(fmt.Errorf("%s is required: %w: %w", o.Require, rdma.ErrUnsupported, why), a.close())
+	case o.Rail != "", o.RemoteRail != "":
+		// Who names a device does not mean TCP.
+		return nil, errors.Join(fmt.Errorf("an RDMA device was named: %w: %w", rdma.ErrUnsupported, why), a.close())
 	}
 	return c.enterTCP(ctx, a, o, why.Error())
 }
@@ -212,78 +213,11 @@ func (c *Client) whyNoDevice() error {
 	return fmt.Errorf("no usable RDMA device here: %w", problem)
 }
 
-// nextKnock is how long one address is waited for before the next is tried
-// beside it: some drop what is sent to them.
-const nextKnock = 300 * time.Millisecond
-
-// knockTCP shows the key at the first address that answers by TCP. Those that
-// come first are preferred by what nextKnock gives them.
-func (c *Client) knockTCP(ctx context.Context, addrs []netip.AddrPort, key trust.Key, o *Options) (*admitted, error) {
-	if len(addrs) == 0 {
-		return nil, fmt.Errorf("%w: the server has no TCP address", rdma.ErrUnsupported)
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	type result struct {
-		a   *admitted
-		err error
-	}
-	results := make(chan result)
-	// A server that has no room is not asked at its other addresses: each would
-	// wait, and get, a place of its own.
-	waits := make(chan struct{}, len(addrs))
-	begun, ended := 0, 0
-	begin := func() {
-		addr := addrs[begun]
-		begun++
-		go func() {
-			a, err := c.knock(ctx, c.TCP, "tcp", addr, key, o, func() { waits <- struct{}{} })
-			results <- result{a, err}
-		}()
-	}
-	begin()
-	next := time.NewTicker(nextKnock)
-	defer next.Stop()
-	var won *admitted
-	var problem error
-	for ended < begun {
-		more := won == nil && begun < len(addrs)
-		select {
-		case <-next.C:
-			if more {
-				begin()
-			}
-		case <-waits:
-			addrs = addrs[:begun]
-		case r := <-results:
-			ended++
-			switch {
-			case r.err == nil && won == nil:
-				won = r.a
-				cancel()
-			case r.err == nil:
-				_ = r.a.close()
-			case won == nil:
-				problem = tellingError(problem, r.err)
-				if isAnswered(r.err) || ctx.Err() != nil {
-					begun, addrs = min(begun, len(addrs)), addrs[:begun]
-				} else if more {
-					begin()
-				}
-			}
-		}
-	}
-	if won != nil {
-		return won, nil
-	}
-	return nil, problem
-}
-
 // byVerbs shows the key and makes the first queue pair by rdma_cm, at the first
 // of the addresses that a device here reaches.
 func (c *Client) byVerbs(ctx context.Context, rails []railAddr, key trust.Key, o *Options) (*dialed, error) {
 	var d *dialed
-	err := c.overVerbs(ctx, rails, o, func(device string, r railAddr) error {
+	err := c.overVerbs(ctx, rails, o, func(ctx context.Context, device string, r railAddr) error {
 		a, err := c.knock(ctx, c.Verbs, device, r.addr, key, o, func() {})
 		if err != nil {
 			return err
@@ -314,7 +248,7 @@ func (c *Client) enterVerbs(ctx context.Context, a *admitted, rails []railAddr, 
 		return nil, errors.New("the server offers no RDMA address: " + a.noRails)
 	}
 	var d *dialed
-	err := c.overVerbs(ctx, rails, o, func(device string, r railAddr) (err error) {
+	err := c.overVerbs(ctx, rails, o, func(ctx context.Context, device string, r railAddr) (err error) {
 		d, err = a.enter(ctx, c.Verbs, device, r.addr, o)
 		return err
 	})
@@ -328,9 +262,16 @@ func (r railAddr) is(want string) bool {
 	return r.device == want || (err == nil && r.addr.Addr().WithZone("") == addr.WithZone(""))
 }
 
+const (
+	// verbsTry bounds the try of one address of several: some drop what is sent to
+	// them. verbsTries bounds all together where TCP is left to fall back to.
+	verbsTry   = 5 * time.Second
+	verbsTries = 15 * time.Second
+)
+
 // overVerbs tries addresses one after the other, each with the device here that
 // reaches it, until one is good or the server has answered.
-func (c *Client) overVerbs(ctx context.Context, rails []railAddr, o *Options, try func(device string, r railAddr) error) error {
+func (c *Client) overVerbs(ctx context.Context, rails []railAddr, o *Options, try func(ctx context.Context, device string, r railAddr) error) error {
 	if c.Verbs == nil {
 		return fmt.Errorf("%w: this gdrcp was built without verbs", rdma.ErrUnsupported)
 	}
@@ -346,18 +287,11 @@ func (c *Client) overVerbs(ctx context.Context, rails []railAddr, o *Options, tr
 	}
 	problem := error(nil)
 	for _, r := range rails {
-		device := forced
-		if device == "" {
-			if device, _, err = c.Verbs.Route(ctx, r.addr); err != nil {
-				problem = tellingError(problem, fmt.Errorf("%w: %w", rdma.ErrUnsupported, err))
-				continue
-			}
-		}
-		if err := try(device, r); err == nil {
+		err := c.tryVerbs(ctx, forced, r, len(rails) > 1, try)
+		if err == nil {
 			return nil
-		} else {
-			problem = tellingError(problem, err)
 		}
+		problem = tellingError(problem, err)
 		if ctx.Err() != nil || isAnswered(problem) {
 			break
 		}
@@ -366,6 +300,22 @@ func (c *Client) overVerbs(ctx context.Context, rails []railAddr, o *Options, tr
 		problem = fmt.Errorf("%w: the server has no RDMA address", rdma.ErrUnsupported)
 	}
 	return problem
+}
+
+// tryVerbs tries one address, with the device that was asked for or the one
+// that reaches it, and not for long where there are others.
+func (c *Client) tryVerbs(ctx context.Context, device string, r railAddr, others bool, try func(ctx context.Context, device string, r railAddr) error) (err error) {
+	if others {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, verbsTry, fmt.Errorf("%w: no answer from %s within %v", ErrPeerSilent, r.addr, verbsTry))
+		defer cancel()
+	}
+	if device == "" {
+		if device, _, err = c.Verbs.Route(ctx, r.addr); err != nil {
+			return fmt.Errorf("%w: %w", rdma.ErrUnsupported, err)
+		}
+	}
+	return try(ctx, device, r)
 }
 
 // distance is 0 for an address that the kernel would reach through the device.

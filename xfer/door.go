@@ -26,6 +26,7 @@ type door struct {
 
 	posted, left uint64 // messages
 	heard        [][]byte
+	mayHear      int   // messages that nobody has taken yet
 	ended        error // the connection is dead
 }
 
@@ -72,6 +73,9 @@ func (d *door) wait(ctx context.Context) error {
 		case rdma.Done:
 			d.left++
 		case rdma.Message:
+			if len(d.heard) == d.mayHear {
+				return fmt.Errorf("%w: messages at the door that nobody waits for", ErrProtocol)
+			}
 			d.heard = append(d.heard, append([]byte(nil), c.Msg...))
 		case rdma.Closed:
 			d.ended = c.Err // what came before it may be its reason

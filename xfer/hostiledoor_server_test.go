@@ -35,7 +35,7 @@ func doorServer(t *testing.T, w hostileWay, say func(ctx context.Context, d *doo
 			if err != nil {
 				return
 			}
-			d := &door{}
+			d := &door{mayHear: 1}
 			if d.rail, err = w.provider.Open(req.Device(), doorConfig(doorDepth)); err == nil {
 				d.conn, err = req.Accept(ctx, d.rail)
 			}

@@ -87,7 +87,7 @@ func isCrowded(err error) bool {
 
 // knockOnce is one try of knock.
 func knockOnce(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, key trust.Key, o *Options, waits func()) (*admitted, error) {
-	a := &admitted{door: &door{}, provider: p, device: device, at: addr}
+	a := &admitted{door: &door{mayHear: doorAnswers}, provider: p, device: device, at: addr}
 	err := a.dial(ctx, key, o)
 	if err == nil {
 		err = a.await(ctx, o, waits)

@@ -74,7 +74,7 @@ func (v *Server) tellWaiting(d *door, w *waiter, why string) error {
 	defer again.Stop()
 	say := fmt.Sprintf("%s; waiting for up to %v", why, v.cfg.MaxWait)
 	for {
-		if err := d.say(w.ctx, doorWait, []byte(cutForDoor(say))); err != nil {
+		if err := v.sayWaiting(w.ctx, d, say); err != nil {
 			return err
 		}
 		say = "" // is told: this end is still there
@@ -88,6 +88,14 @@ func (v *Server) tellWaiting(d *door, w *waiter, why string) error {
 			return context.Cause(w.ctx)
 		}
 	}
+}
+
+// sayWaiting tells a client that it waits. One that takes no messages is not
+// waited for.
+func (v *Server) sayWaiting(ctx context.Context, d *door, text string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, v.cfg.Timeouts.Handshake, fmt.Errorf("%w: it does not hear that it has to wait", ErrPeerSilent))
+	defer cancel()
+	return d.say(ctx, doorWait, []byte(cutForDoor(text)))
 }
 
 // enqueue decides at once, or has the client wait, if one more may, and says
@@ -225,6 +233,9 @@ func (v *Server) leave(h *hosted) {
 	v.mu.Lock()
 	h.users--
 	last := h.users == 0
+	if last {
+		delete(v.sessions, h.id) // at once: nobody may join it any more
+	}
 	v.mu.Unlock()
 	if !last {
 		return
@@ -235,7 +246,6 @@ func (v *Server) leave(h *hosted) {
 	h.end(nil)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	delete(v.sessions, h.id)
 	v.addLoad(Load{Sessions: 1, Slots: h.slots}, -1)
 	v.wakeLocked()
 }

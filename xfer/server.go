@@ -115,6 +115,7 @@ func (v *Server) Listen(p rdma.Provider, addr netip.AddrPort, device rdma.Device
 func (v *Server) Serve(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
 	v.listening.Store(int64(len(v.listeners)))
+	v.refusals = make(chan struct{}, maxRefusing*len(v.listeners))
 	for _, l := range v.listeners {
 		g.Go(func() error { return v.accept(gctx, g, l) })
 	}
@@ -178,7 +179,7 @@ func (v *Server) handle(ctx context.Context, p rdma.Provider, req rdma.Request) 
 		if err != nil {
 			return v.refusing(req, rdma.RejectSession, err)
 		}
-		return func() { v.join(ctx, p, req, h, pre.lane) }
+		return func() { v.join(p, req, h, pre.lane) }
 	}
 	known, st := v.strangers.admit(ctx, req.Remote().Addr())
 	if st == nil {
@@ -187,8 +188,8 @@ func (v *Server) handle(ctx context.Context, p rdma.Provider, req rdma.Request) 
 	return func() { v.answer(ctx, known, p, req, st, &pre) }
 }
 
-// maxRefusing bounds the requests that are being refused. One more waits, and
-// what comes behind it.
+// maxRefusing bounds, for each listener, the requests that are being refused. It is
+// more than a listener takes time for at once, so that none waits for another.
 const maxRefusing = 64
 
 // refusing returns what refuses a request. It may wait.

@@ -73,12 +73,11 @@ func (s *strangers) admit(parent context.Context, from netip.Addr) (context.Cont
 }
 
 // site is what counts as one place that strangers come from: an address, and of
-// IPv6 the subnet, in which whoever has one address has them all (RFC 4291,
-// section 2.5.1).
+// IPv6 what one subscriber gets at the least (RFC 6177).
 func site(a netip.Addr) netip.Prefix {
 	bits := a.BitLen()
 	if a.Is6() {
-		bits = 64
+		bits = 56
 	}
 	p, err := a.Prefix(bits)
 	if err != nil {
@@ -87,23 +86,21 @@ func site(a netip.Addr) netip.Prefix {
 	return p
 }
 
-// victim is who has to make room: one of the site that has the most, and there
+// victim is who has to make room: one of the sites that have the most, and there
 // of those that have sent nothing that a key made, unless they are few. Which of
 // them is chance: whoever has a key is there for one round trip, and if it were the
 // oldest, a crowd that comes faster than that would let nobody through. s.mu is
 // held.
 func (s *strangers) victim() int {
 	from := make(map[netip.Prefix]int)
-	most := netip.Prefix{}
+	most := 0
 	for _, st := range s.here {
 		from[st.from]++
-		if from[st.from] > from[most] {
-			most = st.from
-		}
+		most = max(most, from[st.from])
 	}
 	var all, silent []int
 	for i, st := range s.here {
-		if st.from != most {
+		if from[st.from] != most {
 			continue
 		}
 		all = append(all, i)
@@ -186,7 +183,7 @@ func (v *Server) answer(ctx, known context.Context, p rdma.Provider, req rdma.Re
 	defer v.strangers.settle(st)
 	timed, cancel := context.WithTimeoutCause(known, strangerWait, fmt.Errorf("%w: no key was shown within %v", ErrPeerSilent, strangerWait))
 	defer cancel()
-	d := &door{}
+	d := &door{mayHear: 1}
 	defer d.close()
 	var err error
 	if d.rail, err = p.Open(req.Device(), doorConfig(doorDepth)); err != nil {

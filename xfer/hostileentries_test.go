@@ -1,0 +1,157 @@
+package xfer
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// heapPeak samples the heap until stop is called, which returns by how much it
+// was larger than at the beginning.
+func heapPeak() (stop func() (bytes int64)) {
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	runtime.GC()
+	before := heap()
+	var peak atomic.Int64
+	end := make(chan struct{})
+	var sampler sync.WaitGroup
+	sampler.Go(func() {
+		for {
+			peak.Store(max(peak.Load(), heap()))
+			select {
+			case <-end:
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	})
+	return func() int64 {
+		close(end)
+		sampler.Wait()
+		return peak.Load() - before
+	}
+}
+
+// counter is a source that hears of results, and of nothing else.
+type counter struct {
+	settled atomic.Uint64
+	moved   chan struct{}
+}
+
+func (*counter) done(uint64)            {}
+func (*counter) opened()                {}
+func (*counter) immediate(uint32) error { return nil }
+
+func (l *counter) fast(f *frame) (bool, error) {
+	if f.typ != msgResult {
+		return true, nil
+	}
+	upto, _, err := decodeResult(f.body)
+	l.settled.Store(upto)
+	select {
+	case l.moved <- struct{}{}:
+	default:
+	}
+	return true, err
+}
+
+// Entries that come as fast as they can, of which each fails at once, take no
+// more memory than the window of them does, however many there are.
+func TestHostileMillionEntries(t *testing.T) {
+	OnHost(t)
+	n := uint64(100_000)
+	if os.Getenv("GDRCP_TEST_FULL") == "1" {
+		n = 1_000_000
+	}
+	_, addr, ends := hostileServer(t)
+	peak := heapPeak()
+	start := time.Now()
+	settled := uint64(0)
+	err := hostile(t, addr, modePush, "x", func(ctx context.Context, s *session) error {
+		p := &puppet{session: s}
+		if err := p.ready(ctx); err != nil {
+			return err
+		}
+		l := &counter{moved: make(chan struct{}, 1)}
+		var r role = l
+		s.role.Store(&r)
+		total := totals{entries: n}
+		if err := s.ctl.send(ctx, msgTotal, total.encode()); err != nil {
+			return err
+		}
+		var scratch tlvWriter
+		for next := uint64(0); settled < n; settled = l.settled.Load() {
+			body := binary.AppendUvarint(nil, next)
+			empty := len(body)
+			for ; next < n && len(body) < maxBodyBytes-200 && next < settled+entryWindow; next++ {
+				e := dirAt(".")
+				if next > 0 {
+					e = linkTo(fmt.Sprintf("nowhere/%032d", next), "x")
+				}
+				body = appendEntry(body, &e, &scratch)
+			}
+			if len(body) > empty {
+				if err := s.ctl.send(ctx, msgEntries, body); err != nil {
+					return err
+				}
+				continue
+			}
+			select {
+			case <-l.moved: // the results of some let others in
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		return errors.New("enough")
+	})
+	<-ends
+	if settled != n {
+		t.Errorf("%d of %d entries were settled: %v", settled, n, err)
+	}
+	grew := peak()
+	t.Logf("%d entries in %v; the heap of both ends grew by %d MiB", n, time.Since(start).Round(time.Millisecond), grew>>20)
+	if grew > 64<<20 {
+		t.Errorf("%d entries took %d MiB", n, grew>>20)
+	}
+}
+
+// More entries than the window has are refused, also where nothing can come of
+// them yet.
+func TestHostileEntriesBeyondTheWindow(t *testing.T) {
+	OnHost(t)
+	_, addr, ends := hostileServer(t)
+	_ = hostile(t, addr, modePush, "x", func(ctx context.Context, s *session) error {
+		p := &puppet{session: s}
+		if err := p.ready(ctx); err != nil {
+			return err
+		}
+		var r role = &counter{moved: make(chan struct{}, 1)}
+		s.role.Store(&r)
+		body, scratch := []byte{0}, tlvWriter{}
+		for next := uint64(0); next < 4*entryWindow; body = binary.AppendUvarint(nil, next) {
+			for range 100 {
+				e := fileAt(fmt.Sprintf("%08d", next), 1)
+				body = appendEntry(body, &e, &scratch)
+				next++
+			}
+			if err := s.ctl.send(ctx, msgEntries, body); err != nil {
+				return err
+			}
+		}
+		return errors.New("it takes them all")
+	})
+	if end := <-ends; !errors.Is(end.Err, ErrProtocol) {
+		t.Errorf("the session ended by %v", end.Err)
+	}
+}

@@ -18,7 +18,7 @@ func sinkFlags(o *xfer.Options) []cli.Flag {
 		onOff("ignore-existing", "keep what exists at the destination; directories are filled", &o.IgnoreExisting),
 		onOff("existing", "make nothing that does not exist at the destination", &o.Existing, "ignore-non-existing"),
 		onOff("delete", "with -r: delete, after all was copied, what the source does not have; nothing where the source "+
-			"could not be listed whole. A directory in the way of a file goes, too", &o.Delete, "delete-after"),
+			"could not be listed or read whole. A directory in the way of a file goes, too", &o.Delete, "delete-after"),
 		onOff("delete-excluded", "likewise, and also what rules exclude", &o.DeleteExcluded),
 		checkedFlag("max-delete", "`N` files and directories are deleted at the most; where there are more, that is told (exit code 3)", maxDelete(&o.MaxDelete)),
 		onOff("dry-run", "tell what would be done, and change nothing at either end", &o.DryRun, "n"),
@@ -60,7 +60,7 @@ func (c *copying) reportDeleted(e *xfer.Event) {
 // tellNotDeleted says why --delete deleted nothing.
 func (c *copying) tellNotDeleted(s *xfer.Summary) {
 	if s.NotDeleted && !c.json {
-		c.console.line("gdrcp: the source could not be listed whole: nothing is deleted")
+		c.console.line("gdrcp: the source could not be listed or read whole, or is not what the manifest says: nothing is deleted")
 	}
 }
 

@@ -101,6 +101,9 @@ type account struct {
 	head    uint64 // id of the entry that ends next
 	counts  [Kept + 1]int64
 	missing int64
+	// tellMissing tells the other end of a given manifest's entry that is not at
+	// the source; nil at a sink, whose peer need not know.
+	tellMissing func(path string, x *exception) error
 	// verified: the other end has the same roots.
 	verified bool
 	links    int64
@@ -154,9 +157,11 @@ func (a *account) lookup(b *booking) error {
 		return err
 	}
 	if want == nil {
+		a.cannotList()
 		return fmt.Errorf("%q: %w: it has no such entry", b.Path, errNotAsManifest)
 	}
 	if want.Type != b.Type || want.Size != b.Size || want.Target != b.Target {
+		a.cannotList()
 		return fmt.Errorf("%q: %w", b.Path, errNotAsManifest)
 	}
 	if b.Type == manifest.File {
@@ -173,11 +178,18 @@ func (a *account) walked() error {
 	return a.given.rest(a.reportMissing)
 }
 
-func (a *account) reportMissing(e *manifest.Entry) {
+// reportMissing books an entry of the given manifest that is not at the source.
+func (a *account) reportMissing(e *manifest.Entry) error {
 	a.mu.Lock()
 	a.missing++
+	a.unlisted = true
 	a.mu.Unlock()
-	a.report(Event{Kind: EventFile, Path: e.Path, Outcome: Corrupt, Text: fmt.Sprintf("%q: in the manifest, but not at the source", e.Path)})
+	x := exception{entry: noEntry, outcome: Corrupt, text: fmt.Sprintf("%q: in the manifest, but not at the source", e.Path)}
+	a.report(Event{Kind: EventFile, Path: e.Path, Outcome: x.outcome, Text: x.text, DryRun: a.dry})
+	if a.tellMissing == nil {
+		return nil
+	}
+	return a.tellMissing(e.Path, &x)
 }
 
 // refused books an entry that was never announced; path is empty where it is
@@ -200,7 +212,7 @@ func (a *account) refused(path string, x *exception) error {
 	a.counts[x.outcome]++
 	a.unlisted = a.unlisted || x.outcome != Skipped
 	a.mu.Unlock()
-	a.report(Event{Kind: EventFile, Path: path, Outcome: x.outcome, Text: x.text})
+	a.report(Event{Kind: EventFile, Path: path, Outcome: x.outcome, Text: x.text, DryRun: a.dry})
 	return nil
 }
 
@@ -211,6 +223,8 @@ func (a *account) settle(b *booking, x *exception) error {
 	a.head = b.id + 1
 	if x != nil {
 		a.counts[x.outcome]++
+		// Of other content than the manifest has, which both ends may find out.
+		a.unlisted = a.unlisted || x.outcome == Corrupt
 		a.report(Event{Kind: EventFile, Path: b.Path, Outcome: x.outcome, Text: x.text, DryRun: a.dry})
 		if b.begun {
 			return a.out.VoidFile()

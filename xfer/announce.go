@@ -27,6 +27,7 @@ func (s *source) announce(ctx context.Context) error {
 		}
 	}
 	a := announcer{source: s, ctx: ctx}
+	s.account.tellMissing = a.tellRefused
 	inTop := false // a directory is the top of the tree
 	for {
 		f, err := w.Next()
@@ -135,7 +136,12 @@ func (a *announcer) refuse(path string, outcome Outcome, err error) error {
 	if err := a.account.refused(path, &x); err != nil {
 		return err
 	}
-	return a.ctl.send(a.ctx, msgFail, append(appendException(nil, &x), path...))
+	return a.tellRefused(path, &x)
+}
+
+// tellRefused tells the sink of an entry that is never announced.
+func (a *announcer) tellRefused(path string, x *exception) error {
+	return a.ctl.send(a.ctx, msgFail, append(appendException(nil, x), path...))
 }
 
 // noEntry stands for an entry that was never announced.

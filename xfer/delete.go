@@ -25,13 +25,31 @@ const (
 	fateDir                      // likewise a directory
 	fateNotEmpty                 // a directory that stays: something in it does
 	fateFailed
+	fateNone // of all that was to be deleted: the source is not known whole
 )
 
 // deletes is the account's part of what was deleted.
 type deletes struct {
 	deleted int64
-	// unlisted: the source could not tell all that it has.
+	// unlisted: the source could not tell or read all that it has, or has not
+	// what a given manifest says: what it does not name it may have lost.
 	unlisted bool
+	// notDeleted: the sink deleted nothing, for that reason.
+	notDeleted bool
+}
+
+// cannotList notes that what the source has is not known whole.
+func (a *account) cannotList() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.unlisted = true
+}
+
+// isUnlisted reports whether that has been noted.
+func (a *account) isUnlisted() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.unlisted
 }
 
 // removed books what became of something that was to be deleted.
@@ -42,8 +60,13 @@ func (a *account) removed(f fate, path, text string) {
 		a.deleted++
 	case fateFailed:
 		a.counts[Failed]++
+	case fateNone:
+		a.notDeleted = true
 	}
 	a.mu.Unlock()
+	if f == fateNone {
+		return
+	}
 	if f == fateFailed {
 		a.report(Event{Kind: EventFile, Path: path, Outcome: Failed, Text: text, DryRun: a.dry})
 		return
@@ -137,13 +160,10 @@ func (d *deletion) run(ctx context.Context) error {
 	if d == nil {
 		return nil
 	}
-	d.account.mu.Lock()
-	unlisted := d.account.unlisted
-	d.account.mu.Unlock()
-	if !unlisted {
-		if err := d.surplus.Remove(); err != nil {
-			return err
-		}
+	if d.account.isUnlisted() {
+		d.tell(fateNone, ".", "")
+	} else if err := d.surplus.Remove(); err != nil {
+		return err
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -233,7 +253,7 @@ func decodeDeleted(body []byte, each func(f fate, path, text string)) error {
 		if c.bad {
 			break
 		}
-		if f < fateFile || f > fateFailed || path == "" || len(path) > manifest.MaxPathBytes || len(text) > maxTextBytes {
+		if f < fateFile || f > fateNone || path == "" || len(path) > manifest.MaxPathBytes || len(text) > maxTextBytes {
 			return fmt.Errorf("%w: bad list of what was deleted", ErrProtocol)
 		}
 		each(f, path, text)

@@ -102,7 +102,7 @@ func (c *manifestCursor) advance() error {
 
 // find returns the manifest's entry of that path, or nil. Entries before it
 // are not at the source.
-func (c *manifestCursor) find(path string, missing func(*manifest.Entry)) (*manifest.Entry, error) {
+func (c *manifestCursor) find(path string, missing func(*manifest.Entry) error) (*manifest.Entry, error) {
 	for {
 		if err := c.advance(); err != nil {
 			return nil, err
@@ -116,7 +116,9 @@ func (c *manifestCursor) find(path string, missing func(*manifest.Entry)) (*mani
 			return e, nil
 		}
 		if e.Path != "." && !c.isClosed(e.Path) {
-			missing(e)
+			if err := missing(e); err != nil {
+				return nil, err
+			}
 		}
 	}
 }
@@ -144,7 +146,7 @@ func (c *manifestCursor) isClosed(path string) bool {
 }
 
 // rest reports the entries that are left.
-func (c *manifestCursor) rest(missing func(*manifest.Entry)) error {
+func (c *manifestCursor) rest(missing func(*manifest.Entry) error) error {
 	for {
 		if err := c.advance(); err != nil {
 			return err
@@ -153,7 +155,9 @@ func (c *manifestCursor) rest(missing func(*manifest.Entry)) error {
 			return nil
 		}
 		if !c.isClosed(c.next.Path) {
-			missing(c.next)
+			if err := missing(c.next); err != nil {
+				return err
+			}
 		}
 		c.next = nil
 	}

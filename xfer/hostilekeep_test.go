@@ -132,7 +132,7 @@ func TestHostileSinkWhereThingsAreKept(t *testing.T) {
 		{"copied in a dry run, but wanted", flagDryRun, []message{{msgResult, binary.AppendUvarint(nil, 3)}}},
 		{"an unknown outcome", flagUpdate, []message{{msgResult, result(Kept+1, 3, 2)}}},
 		{"deleted, and nothing is", 0, []message{{msgDeleted, appendDeleted(nil, fateFile, "x", "")}}},
-		{"an unknown fate", flagDelete, []message{{msgDeleted, appendDeleted(nil, fateFailed+1, "x", "")}}},
+		{"an unknown fate", flagDelete, []message{{msgDeleted, appendDeleted(nil, fateNone+1, "x", "")}}},
 		{"nothing deleted", flagDelete, []message{{msgDeleted, appendDeleted(nil, fateFile, "", "")}}},
 		{"a deletion cut off", flagDelete, []message{{msgDeleted, appendDeleted(nil, fateFile, "xy", "")[:3]}}},
 	} {
@@ -162,6 +162,50 @@ func TestHostileSinkWhereThingsAreKept(t *testing.T) {
 				t.Errorf("the server ended with %v", end.Err)
 			}
 		})
+	}
+}
+
+// A source that could not read what it has announced may have lost more than
+// that: as with rsync nothing is deleted, and the sink says so.
+func TestNothingDeletedAfterAnErrorOfReading(t *testing.T) {
+	OnHost(t)
+	for _, tc := range []struct {
+		outcome Outcome
+		stays   bool
+	}{{Failed, true}, {Corrupt, true}, {Changed, false}} {
+		root, addr, ends := hostileServer(t)
+		old := filepath.Join(root, "old")
+		if err := os.WriteFile(old, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		none := false
+		err := hostileHello(t, addr, modePush, "/", func(h *hello) { h.name, h.flags = ".", h.flags|flagDelete }, func(ctx context.Context, s *session) error {
+			p := &puppet{session: s}
+			if err := errors.Join(p.ready(ctx), p.announce(ctx, dirAt("."), fileAt("a", 4)),
+				p.ctl.send(ctx, msgFail, appendException(nil, &exception{entry: 1, outcome: tc.outcome, text: "why"})),
+				p.ctl.send(ctx, msgEnd, binary.AppendUvarint(nil, 2))); err != nil {
+				return err
+			}
+			for upto := uint64(0); upto < 2; {
+				err := p.receive(ctx, func(f *frame) (err error) {
+					switch f.typ {
+					case msgDeleted:
+						err = decodeDeleted(f.body, func(f fate, _, _ string) { none = none || f == fateNone })
+					case msgResult:
+						upto, _, err = decodeResult(f.body)
+					}
+					return err
+				})
+				if err != nil {
+					return err
+				}
+			}
+			return errors.New("enough")
+		})
+		end := <-ends
+		if _, there := os.Lstat(old); there == nil != tc.stays || none != tc.stays {
+			t.Errorf("outcome %d: %v, told %v: %v, %v", tc.outcome, there, none, err, end.Err)
+		}
 	}
 }
 
@@ -241,7 +285,7 @@ func FuzzDeleted(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var again []byte
 		err := decodeDeleted(b, func(f fate, path, text string) {
-			if f < fateFile || f > fateFailed || path == "" || len(path) > manifest.MaxPathBytes || len(text) > maxTextBytes {
+			if f < fateFile || f > fateNone || path == "" || len(path) > manifest.MaxPathBytes || len(text) > maxTextBytes {
 				t.Fatalf("%d of %q: %q", f, path, text)
 			}
 			again = appendDeleted(again, f, path, text)

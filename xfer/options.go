@@ -245,7 +245,7 @@ type Summary struct {
 	Kept int64
 	// Deleted counts what was deleted, or in a dry run would be. NotDeleted:
 	// nothing that the source has not was deleted, because the source could not
-	// be listed whole.
+	// be listed or read whole, or has not what the given manifest says.
 	Deleted    int64
 	NotDeleted bool
 	// DryRun: nothing was copied or deleted. Counts are of what would be.
@@ -264,7 +264,7 @@ func (a *account) summary(t *Tally, p *params, link Link, since time.Time) *Summ
 		Seconds: time.Since(since).Seconds(), FirstByte: time.Duration(t.firstByteNs.Load()),
 		Skipped: a.counts[Skipped], Failed: a.counts[Failed], Changed: a.counts[Changed], Corrupt: a.counts[Corrupt],
 		Missing: a.missing, Verified: a.verified,
-		Kept: a.counts[Kept], Deleted: a.deleted, NotDeleted: a.unlisted && p.has(flagDelete), DryRun: a.dry,
+		Kept: a.counts[Kept], Deleted: a.deleted, NotDeleted: a.notDeleted, DryRun: a.dry,
 	}
 	if a.dry {
 		sum.Bytes = a.dryBytes

@@ -207,6 +207,10 @@ func (k *sink) refused(path string, x *exception) error {
 		}
 		return k.account.refused(path, x)
 	}
+	if x.outcome != Changed {
+		// As rsync has it: after an error of reading nothing is deleted.
+		k.account.cannotList()
+	}
 	e, err := k.entry(x.entry)
 	if e != nil {
 		k.failEntry(e, x.outcome, errors.New(x.text))

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -59,9 +58,6 @@ func bwlimitFlag(usage string, bytesPerSecond *int64) cli.Flag {
 	return checkedFlag("bwlimit", "`RATE` in KiB a second, or with K, M or G as 1.5M: "+usage+"; 0 is no limit (0)", rate(bytesPerSecond))
 }
 
-// rateForm is what parse_size_arg of rsync's options.c takes.
-var rateForm = regexp.MustCompile(`^([0-9]*(?:\.[0-9]*)?)(?:([bkmgtp])(ib|b)?)?([+-]1)?$`)
-
 var errRate = errors.New("not a rate (write it like 500 for KiB a second, 1.5M or 100MB)")
 
 // minRate is the lowest rate that rsync takes.
@@ -70,29 +66,24 @@ const minRate = 512
 // parseRate reads bytes a second as rsync(1) does for --bwlimit: a number, also
 // with a fraction, of KiB; or with B, K, M, G, T or P, small or capital, of
 // powers of 1024, which "iB" behind it leaves as it is and "B" makes of 1000; +1
-// and -1 at the end are bytes. 0 is no limit.
+// and -1 at the end are bytes (parse_size_arg of its options.c). 0 is no limit.
 func parseRate(s string) (bytesPerSecond int64, err error) {
-	m := rateForm.FindStringSubmatch(strings.ToLower(s))
-	if m == nil || strings.Trim(m[1], ".") == "" {
-		return 0, errRate
-	}
-	n, err := strconv.ParseFloat(m[1], 64)
+	s = strings.ToLower(s)
+	unit := strings.TrimLeft(s, "0123456789.")
+	n, err := strconv.ParseFloat(s[:len(s)-len(unit)], 64)
 	if err != nil {
 		return 0, errRate
 	}
-	unit, base := m[2], 1024.0
-	if unit == "" {
-		unit = "k"
-	}
-	if m[3] == "b" {
-		base = 1000
-	}
-	n *= math.Pow(base, float64(strings.Index("bkmgtp", unit)))
-	switch m[4] {
+	bytesPerUnit, end := rateUnit(unit)
+	n *= bytesPerUnit
+	switch end {
+	case "":
 	case "+1":
 		n++
 	case "-1":
 		n--
+	default:
+		return 0, errRate
 	}
 	switch {
 	case n >= math.MaxInt64:
@@ -101,6 +92,23 @@ func parseRate(s string) (bytesPerSecond int64, err error) {
 		return 0, errors.New("less than 512 bytes a second, and 0 is no limit")
 	}
 	return int64(n), nil
+}
+
+// rateUnit takes a unit in small letters off the beginning of text: KiB where
+// there is none.
+func rateUnit(text string) (bytesPerUnit float64, rest string) {
+	power, base := 1, 1024.0
+	if text != "" {
+		if i := strings.IndexByte("bkmgtp", text[0]); i >= 0 {
+			power, text = i, text[1:]
+			if after, ok := strings.CutPrefix(text, "ib"); ok {
+				text = after
+			} else if after, ok := strings.CutPrefix(text, "b"); ok {
+				text, base = after, 1000
+			}
+		}
+	}
+	return math.Pow(base, float64(power)), text
 }
 
 // rate is the value of --bwlimit.

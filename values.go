@@ -85,12 +85,10 @@ func compression(to *xfer.Compress) *checked {
 	}}
 }
 
-// badFlag is how package flag words that a value is refused.
-var badFlag = regexp.MustCompile(`^invalid (?:boolean )?value (".*") for (?:flag )?-([a-z0-9-]+): (.*)$`)
-
 // badValue turns the words of cli and of package flag about a value into ours.
 func badValue(err error) error {
-	m := badFlag.FindStringSubmatch(err.Error())
+	refusal := regexp.MustCompile(`^invalid (?:boolean )?value (".*") for (?:flag )?-([a-z0-9-]+): (.*)$`)
+	m := refusal.FindStringSubmatch(err.Error())
 	if m == nil {
 		return usageError("%s", err)
 	}

@@ -2,7 +2,6 @@ package cmdline
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -30,7 +29,7 @@ func pageName(p *Program, c *Command) string {
 }
 
 func page(p *Program, c *Command) string {
-	r := &roff{}
+	r := newRoff()
 	name := pageName(p, c)
 	r.macro("TH", strings.ToUpper(name), "1", p.Date, p.Name+" "+p.Version, "User commands")
 	r.macro("SH", "NAME")
@@ -60,16 +59,13 @@ func synopsis(r *roff, p *Program, c *Command) {
 		if i > 0 {
 			r.macro("br")
 		}
-		r.raw(strings.TrimSpace(bold(literal(leaf.Title(p.Name))) + " " + operandsText(leaf.Operands)))
+		r.raw(strings.TrimSpace(bold(literal(leaf.Title(p.Name))) + " " + r.operandsText(leaf.Operands)))
 	}
 }
 
-// placePattern finds the words of a usage that stand for something else.
-var placePattern = regexp.MustCompile(`[A-Z]+`)
-
 // operandsText is the operands of a usage, with what they are called in italics.
-func operandsText(operands string) string {
-	return placePattern.ReplaceAllStringFunc(literal(operands), italic)
+func (r *roff) operandsText(operands string) string {
+	return r.places.ReplaceAllStringFunc(literal(operands), italic)
 }
 
 // describe writes paragraphs.
@@ -99,7 +95,7 @@ func commandList(r *roff, p *Program) {
 // subcommand writes a section about one of several commands.
 func subcommand(r *roff, p *Program, c *Command) {
 	r.macro("SH", strings.ToUpper(strings.Join(c.Words, " ")))
-	r.raw(strings.TrimSpace(bold(literal(c.Title(p.Name))) + " " + operandsText(c.Operands)))
+	r.raw(strings.TrimSpace(bold(literal(c.Title(p.Name))) + " " + r.operandsText(c.Operands)))
 	r.macro("PP")
 	describe(r, c.Description)
 	manOptions(r, c, false)

@@ -64,7 +64,7 @@ func TestEscape(t *testing.T) {
 
 // No text can begin a line in a way that makes a request of it.
 func TestTextMakesNoRequest(t *testing.T) {
-	var r roff
+	r := newRoff()
 	r.prose(strings.Repeat(".br ", 60))
 	r.prose("'so /etc/passwd")
 	r.raw(literal("'x\n.y"))

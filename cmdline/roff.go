@@ -10,7 +10,21 @@ import (
 const roffColumns = 78
 
 // roff is a manual page in the language of man(7) under way.
-type roff struct{ b strings.Builder }
+type roff struct {
+	b strings.Builder
+	// places finds the words of a usage that stand for something else, and
+	// options finds options in text that has its escapes, with what must stand
+	// before them.
+	places, options *regexp.Regexp
+}
+
+// newRoff begins a page.
+func newRoff() *roff {
+	return &roff{
+		places:  regexp.MustCompile(`[A-Z]+`),
+		options: regexp.MustCompile(`(^|[ (])(\\-){1,2}[A-Za-z0-9](?:[A-Za-z0-9]|\\-)*`),
+	}
+}
 
 // macro writes a request whose arguments are quoted.
 func (r *roff) macro(name string, args ...string) {
@@ -34,16 +48,12 @@ func (r *roff) raw(text string) {
 
 // prose writes running text, in which options are bold.
 func (r *roff) prose(text string) {
-	escaped := optionPattern.ReplaceAllStringFunc(escape(strings.Join(strings.Fields(text), " ")), func(found string) string {
+	escaped := r.options.ReplaceAllStringFunc(escape(strings.Join(strings.Fields(text), " ")), func(found string) string {
 		start := strings.Index(found, `\-`)
 		return found[:start] + bold(found[start:])
 	})
 	r.raw(wrap(escaped, 0, roffColumns))
 }
-
-// optionPattern finds options in text that has its escapes, with what must stand
-// before them.
-var optionPattern = regexp.MustCompile(`(^|[ (])(\\-){1,2}[A-Za-z0-9](?:[A-Za-z0-9]|\\-)*`)
 
 func bold(escaped string) string   { return `\fB` + escaped + `\fR` }
 func italic(escaped string) string { return `\fI` + escaped + `\fR` }

@@ -134,9 +134,12 @@ func (p *Parser) add(r Rule) error {
 	return nil
 }
 
-// longNames are the rules' long names and the letters for them.
-var longNames = map[string]byte{
-	"exclude": '-', "include": '+', "merge": '.', "dir-merge": ':', "hide": 'H', "show": 'S', "protect": 'P', "risk": 'R', "clear": '!',
+// letterOf is the letter for a rule's long name.
+func letterOf(name string) (letter byte, ok bool) {
+	letter, ok = map[string]byte{
+		"exclude": '-', "include": '+', "merge": '.', "dir-merge": ':', "hide": 'H', "show": 'S', "protect": 'P', "risk": 'R', "clear": '!',
+	}[name]
+	return letter, ok
 }
 
 // kindOf takes a rule's name off its text: one letter, or a word that ends
@@ -146,7 +149,7 @@ func kindOf(text string) (kind byte, rest string, ok bool) {
 	if end < 0 {
 		end = len(text)
 	}
-	if kind, ok = longNames[text[:end]]; ok {
+	if kind, ok = letterOf(text[:end]); ok {
 		return kind, strings.TrimPrefix(text[end:], ","), true
 	}
 	kind = text[0]

@@ -112,7 +112,7 @@ func (p *fingerprint) read() error {
 		return err
 	}
 	defer f.Close()
-	sha, crc := sha256.New(), &posixCRC{}
+	sha, crc := sha256.New(), newPosixCRC()
 	if p.sizeBytes, err = io.Copy(io.MultiWriter(sha, crc), f); err != nil {
 		return err
 	}

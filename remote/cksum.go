@@ -4,28 +4,31 @@ package remote
 // first.
 const posixPoly = 0x04c11db7
 
-// posixTable has what each byte does to the checksum.
-var posixTable = func() (table [256]uint32) {
-	for i := range table {
+// posixCRC is the checksum that cksum(1) prints, for hosts that have no
+// sha256sum. It finds accidents.
+type posixCRC struct {
+	crc   uint32
+	table [256]uint32 // what each byte does to crc
+}
+
+func newPosixCRC() *posixCRC {
+	c := &posixCRC{}
+	for i := range c.table {
 		crc := uint32(i) << 24
 		for range 8 {
 			carry := crc >> 31
 			crc = crc<<1 ^ carry*posixPoly
 		}
-		table[i] = crc
+		c.table[i] = crc
 	}
-	return table
-}()
-
-// posixCRC is the checksum that cksum(1) prints, for hosts that have no
-// sha256sum. It finds accidents.
-type posixCRC struct{ crc uint32 }
+	return c
+}
 
 // Write implements io.Writer.
 func (c *posixCRC) Write(b []byte) (int, error) {
 	crc := c.crc
 	for _, v := range b {
-		crc = crc<<8 ^ posixTable[byte(crc>>24)^v]
+		crc = crc<<8 ^ c.table[byte(crc>>24)^v]
 	}
 	c.crc = crc
 	return len(b), nil

@@ -25,8 +25,8 @@ type Permit struct {
 	Root        string // absolute and clean; what the key's holder sees as "/"
 	ReadOnly    bool
 	MaxSessions int // at once; 0: as many as there may be
-	// BytesPerSecond bounds what all of the key's sessions move together, in
-	// each direction; 0: no bound.
+	// BytesPerSecond bounds what all of the key's sessions move together, both
+	// directions counted; 0: no bound.
 	BytesPerSecond int64
 }
 

@@ -20,7 +20,8 @@ type Admission struct {
 	// MaxSessions is how many sessions the key may have at once; 0 for no bound
 	// of its own.
 	MaxSessions int
-	// BytesPerSecond bounds what each of its sessions moves; 0 for no bound.
+	// BytesPerSecond bounds what all of the key's sessions move together, both
+	// directions counted; 0 for no bound.
 	BytesPerSecond int64
 }
 

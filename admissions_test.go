@@ -253,7 +253,12 @@ func TestRootThatIsNotThere(t *testing.T) {
 		t.Errorf("it wrote %q", s.errs)
 	}
 	gdrcp(t, "--key-file", c.key("good"), s.url("name"), t.TempDir()).want(t, exitOK)
-	gdrcp(t, "--key-file", c.key("bad"), s.url("name"), t.TempDir()).want(t, exitError)
+	r := gdrcp(t, "--key-file", c.key("bad"), s.url("name"), t.TempDir()).want(t, exitError)
+	if !strings.Contains(r.err, "open what is served: no such file or directory") || strings.Contains(r.err, bad.Root) {
+		t.Errorf("the client was told %q", r.err)
+	}
+	told := regexp.MustCompile("open what is served: .*" + regexp.QuoteMeta(bad.Root))
+	waitFor(t, s.errs, told)
 }
 
 func TestAccessOptions(t *testing.T) {

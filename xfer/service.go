@@ -153,9 +153,30 @@ func (a *Admission) open() (*servedRoot, error) {
 	}
 	r, err := os.OpenRoot(a.Root)
 	if err != nil {
-		return nil, fmt.Errorf("open what is served: %w", err)
+		return nil, &servedError{err}
 	}
 	return &servedRoot{r}, nil
+}
+
+// servedError is why what is served cannot be opened. The path of it is this
+// host's to know: a peer is told the cause alone.
+type servedError struct{ err error }
+
+func (e *servedError) Error() string { return "open what is served: " + e.err.Error() }
+func (e *servedError) Unwrap() error { return e.err }
+
+// toPeer is what a peer may read of an error that ends a session.
+func toPeer(err error) string {
+	var served *servedError
+	if !errors.As(err, &served) {
+		return err.Error()
+	}
+	cause := errors.New("it cannot be opened")
+	var at *fs.PathError
+	if errors.As(served.err, &at) {
+		cause = at.Err
+	}
+	return "open what is served: " + cause.Error()
 }
 
 // servedRoot is where a client's paths begin. Nil are the user's own files.

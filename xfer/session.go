@@ -195,7 +195,7 @@ const (
 // ended, so it is this goroutine that waits for the message to have left:
 // closing the queue pair would drop it.
 func (s *session) sendAbort(class ErrorClass, err error) {
-	a := abort{class, err.Error()}
+	a := abort{class, toPeer(err)}
 	if !s.ctl.sendLast(msgAbort, a.encode()) {
 		return
 	}

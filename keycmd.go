@@ -57,7 +57,7 @@ func (p *program) keyCommand() *cli.Command {
 
 // create makes a key. The client's file comes first: a key that the server
 // knows and no client has would let nobody in, but look as if.
-func (k *keying) create(_ context.Context, operands []string) error {
+func (k *keying) create(ctx context.Context, operands []string) error {
 	if len(operands) != 1 {
 		return usageError("gdrcp key new needs 1 operand: ID, the name of the key")
 	}
@@ -82,14 +82,15 @@ func (k *keying) create(_ context.Context, operands []string) error {
 	if err != nil {
 		return err
 	}
+	var unsynced error // the server's file has the key, and it may be lost yet
 	if k.root != "" {
 		permit := trust.Permit{Key: key, Root: k.root, ReadOnly: k.readOnly, MaxSessions: k.maxSessions, BytesPerSecond: k.bytesPerSecond}
-		if err := k.admit(permit); err != nil {
-			return errors.Join(err, os.Remove(k.keyFile))
+		if unsynced = k.admit(ctx, permit); unsynced != nil && !errors.Is(unsynced, trust.ErrUnsynced) {
+			return errors.Join(unsynced, os.Remove(k.keyFile))
 		}
 	}
 	k.console.line("gdrcp: key %s is in %s: it is for the client, with --key-file or "+keyFileVariable, id, quoteArg(k.keyFile))
-	return nil
+	return unsynced
 }
 
 // checkRoot makes --root what the access file can say.
@@ -111,11 +112,11 @@ func (k *keying) checkRoot() (err error) {
 }
 
 // admit tells the server of a key, or whoever is to tell it.
-func (k *keying) admit(permit trust.Permit) error {
+func (k *keying) admit(ctx context.Context, permit trust.Permit) error {
 	if k.accessFile == "" {
 		return permit.WriteLine(k.stdout)
 	}
-	if err := trust.AppendAccess(k.accessFile, permit); err != nil {
+	if err := trust.AppendAccess(ctx, k.accessFile, permit); err != nil {
 		return err
 	}
 	k.console.line("gdrcp: %s lets it in; a server that runs reads it anew on SIGHUP", quoteArg(k.accessFile))

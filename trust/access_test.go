@@ -1,14 +1,18 @@
 package trust
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // testSecret is a secret that depends on n, and its text.
@@ -101,7 +105,7 @@ func TestBadAccessFiles(t *testing.T) {
 func TestAppendAccess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "access")
 	first := Permit{Key: newTestKey(t, "first"), Root: "/data one", MaxSessions: 2}
-	if err := AppendAccess(path, first); err != nil {
+	if err := AppendAccess(t.Context(), path, first); err != nil {
 		t.Fatal(err)
 	}
 	if st, err := os.Stat(path); err != nil || st.Mode() != 0o600 {
@@ -117,7 +121,7 @@ func TestAppendAccess(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := Permit{Key: newTestKey(t, "second"), Root: "/d", ReadOnly: true, BytesPerSecond: 5 << 20}
-	if err := AppendAccess(path, second); err != nil {
+	if err := AppendAccess(t.Context(), path, second); err != nil {
 		t.Fatal(err)
 	}
 	a, err := ReadAccess(path)
@@ -129,7 +133,7 @@ func TestAppendAccess(t *testing.T) {
 		t.Errorf("it became %q, %v", after, err)
 	}
 	for _, p := range []Permit{{Key: newTestKey(t, "first"), Root: "/x"}, {Key: newTestKey(t, "third"), Root: "x"}, {Key: Key{ID: "none"}, Root: "/x"}} {
-		if err := AppendAccess(path, p); err == nil {
+		if err := AppendAccess(t.Context(), path, p); err == nil {
 			t.Errorf("%v was added", p)
 		}
 	}
@@ -150,13 +154,74 @@ func TestAppendAccessThroughALink(t *testing.T) {
 	if err := os.WriteFile(dir+"/real", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := AppendAccess(dir+"/link", Permit{Key: newTestKey(t, "x"), Root: "/d"}); err != nil {
+	if err := AppendAccess(t.Context(), dir+"/link", Permit{Key: newTestKey(t, "x"), Root: "/d"}); err != nil {
 		t.Fatal(err)
 	}
 	if to, err := os.Readlink(dir + "/link"); err != nil || to != dir+"/real" {
 		t.Errorf("%q, %v", to, err)
 	}
 	if a, err := ReadAccess(dir + "/real"); err != nil || len(a.Permits()) != 1 {
+		t.Errorf("%v, %v", a, err)
+	}
+}
+
+// A link to nothing is not followed: it may lead anywhere.
+func TestAppendAccessThroughALinkToNothing(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Symlink(dir+"/real", dir+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	err := AppendAccess(t.Context(), dir+"/link", Permit{Key: newTestKey(t, "x"), Root: "/d"})
+	if err == nil || !strings.Contains(err.Error(), "link to what is not there") {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Lstat(dir + "/real"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it was made: %v", err)
+	}
+}
+
+// Who holds the lock keeps nobody waiting longer than he wants to.
+func TestAppendAccessToALockedFile(t *testing.T) {
+	path := writePrivate(t, "", 0o600)
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := AppendAccess(ctx, path, Permit{Key: newTestKey(t, "x"), Root: "/d"}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+}
+
+// That a directory cannot be synced, because it cannot be read, does not look
+// as if the key was not added.
+func TestAppendAccessUnsynced(t *testing.T) {
+	const nobody = 65534
+	dir := t.TempDir()
+	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(dir, 0o333)); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if os.Geteuid() == 0 { // who reads everything
+			runtime.LockOSThread() // and with this goroutine the thread ends
+			if err = syscall.Setfsuid(nobody); err != nil {
+				return
+			}
+		}
+		err = AppendAccess(t.Context(), dir+"/access", Permit{Key: newTestKey(t, "x"), Root: "/d"})
+	})
+	wg.Wait()
+	if !errors.Is(err, ErrUnsynced) {
+		t.Errorf("%v", err)
+	}
+	if a, err := InspectAccess(dir + "/access"); err != nil || len(a.Permits()) != 1 {
 		t.Errorf("%v, %v", a, err)
 	}
 }
@@ -169,7 +234,7 @@ func TestAppendAccessAtOnce(t *testing.T) {
 	for i := range many {
 		k := newTestKey(t, fmt.Sprintf("key%d", i))
 		wg.Go(func() {
-			if err := AppendAccess(path, Permit{Key: k, Root: "/d"}); err != nil {
+			if err := AppendAccess(t.Context(), path, Permit{Key: k, Root: "/d"}); err != nil {
 				t.Error(err)
 			}
 		})

@@ -117,7 +117,7 @@ func TestRootAddsToSomebodysFile(t *testing.T) {
 	if err := os.Chown(path, 4242, 4243); err != nil {
 		t.Fatal(err)
 	}
-	if err := AppendAccess(path, Permit{Key: newTestKey(t, "x"), Root: "/d"}); err != nil {
+	if err := AppendAccess(t.Context(), path, Permit{Key: newTestKey(t, "x"), Root: "/d"}); err != nil {
 		t.Fatal(err)
 	}
 	st, err := os.Stat(path)

@@ -40,7 +40,9 @@ func deviceBatch(slots int) int { return min(max(1, slots/(2*deviceWorkers())), 
 
 // deviceWorkers is how many workers share a GPU. They wait for it more than
 // they compute.
-func deviceWorkers() int { return min(workers(), 4) }
+func deviceWorkers() int { return min(workers(), maxDeviceWorkers) }
+
+const maxDeviceWorkers = 4
 
 // newDeviceWorker makes a worker for a ring in GPU memory; digests says that it
 // is to digest there.

@@ -61,6 +61,17 @@ func ringBytes(qps, slots, chunkBytes int) int64 {
 	return int64(sourceSlots(slots))*int64(chunkBytes+sealPad+headerStride) + int64(qps)*int64(c.SendDepth+c.RecvDepth)*msgBytes
 }
 
+// ServedBytes is what a server books for a session of these options, at most: a
+// ring, messages, and host memory beside slots in a GPU's.
+func (o *Options) ServedBytes() int64 {
+	chunkBytes := cmp.Or(o.ChunkBytes, DefaultChunkBytes)
+	n := ringBytes(cmp.Or(o.QPs, 1), cmp.Or(o.Slots, DefaultSlots), chunkBytes)
+	if o.RemoteGPU != "" && o.RemoteGPU != "off" {
+		n += int64(maxDeviceWorkers * bouncesPerWorker * chunkBytes)
+	}
+	return n
+}
+
 // RingBytes is how much memory this end's slots take: payload and headers, as
 // one who sends or receives, and what a stream is kept in beside them until it
 // has arrived.

@@ -25,3 +25,25 @@ func TestRingsOfAllSessionsAreBounded(t *testing.T) {
 		t.Errorf("%d bytes did not come back", v.memory)
 	}
 }
+
+// A server with room for what a client's options may take gives it all slots.
+func TestServedBytesAreEnough(t *testing.T) {
+	for _, o := range []Options{{}, {QPs: MaxQPs, Slots: MaxSlots, ChunkBytes: 1 << 20}, {Slots: 1, ChunkBytes: MinChunkBytes}} {
+		v := NewServer(ServerConfig{MaxMemory: o.ServedBytes()})
+		o.complete()
+		if slots, _, no := v.takeRingLocked(o.QPs, o.Slots, o.ChunkBytes); no != nil || slots != o.Slots {
+			t.Errorf("%d of %d slots: %v", slots, o.Slots, no)
+		}
+	}
+	o := Options{RemoteGPU: "any", ChunkBytes: 1 << 20}
+	v := NewServer(ServerConfig{MaxMemory: o.ServedBytes()})
+	o.complete()
+	if _, _, no := v.takeRingLocked(o.QPs, o.Slots, o.ChunkBytes); no != nil {
+		t.Fatal(no)
+	}
+	s := &session{}
+	s.place.gpu, s.params.chunkBytes = gpuOff+1, o.ChunkBytes
+	if _, err := v.takeBounces(s); err != nil {
+		t.Error(err)
+	}
+}

@@ -27,21 +27,22 @@ type farEnd struct {
 	where sshHost
 	key   trust.Key
 	offer *remote.Offer
-	// stands ends with the far end, and tells why. Nil before watch.
+	// stands ends with the far end, or with its word that it cannot go on, and
+	// tells why. Nil before watch.
 	stands context.Context
 }
 
 // startFarEnd starts gdrcp there, and has it serve whoever has a key that is
-// made for it. sources are paths to be read there, which may be patterns.
-func (c *copying) startFarEnd(ctx context.Context, where sshHost, sources []string) (*farEnd, error) {
+// made for it. sources are paths to be read there, which may be patterns, and
+// the options say what the session may need of memory.
+func (c *copying) startFarEnd(ctx context.Context, where sshHost, sources []string, o *xfer.Options) (*farEnd, error) {
 	link, err := c.connectFarEnd(ctx, where)
 	if err != nil {
 		return nil, err
 	}
 	f := &farEnd{Link: link, where: where}
-	defer context.AfterFunc(ctx, func() { link.Close() })()
 	if f.key, err = trust.NewKey("ssh"); err == nil {
-		f.offer, err = link.AskServe(&remote.Serve{Key: f.key, Sources: sources})
+		f.offer, err = link.AskServe(ctx, &remote.Serve{Key: f.key, Sources: sources, SessionBytes: o.ServedBytes()})
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", where.host, f.reason(ctx, err)), link.Close())
@@ -83,7 +84,8 @@ func (f *farEnd) sources() []string {
 	return paths
 }
 
-// watch ends a context when the far end goes away.
+// watch ends a context when the far end goes away, or says that it cannot go on.
+// Once only.
 func (f *farEnd) watch(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -91,6 +93,16 @@ func (f *farEnd) watch(ctx context.Context) (context.Context, context.CancelFunc
 	}()
 	f.stands = ctx
 	return ctx, func() { cancel(nil) }
+}
+
+// left is why the far end does not serve any more, in its own words if it had
+// any; nil while it does.
+func (f *farEnd) left() error {
+	var refused *remote.RefusedError
+	if f.stands != nil && errors.As(context.Cause(f.stands), &refused) {
+		return fmt.Errorf("%s: %w", f.where.host, refused)
+	}
+	return f.Failure()
 }
 
 // reason is the far end's end where that is why something failed. What the far
@@ -103,17 +115,31 @@ func (f *farEnd) reason(ctx context.Context, err error) error {
 	case errors.As(err, &said) && said.Class != xfer.ClassStopped: // it stops when the pipe ends
 		said.Peer = f.where.host
 		return err
+	case f.stands != nil && errors.As(err, new(*remote.RefusedError)):
+		return f.left()
 	case !isDisconnect(err):
 		return err
 	}
-	select {
-	case <-f.Done():
-		return interruptedOr(ctx, f.Failure())
-	case <-ctx.Done():
-		return err
-	case <-time.After(hangUpTimeout):
+	patience, cancel := context.WithTimeout(ctx, hangUpTimeout)
+	defer cancel()
+	var heard <-chan struct{}
+	if f.stands != nil {
+		heard = f.stands.Done()
 	}
-	if f.stands != nil && f.stands.Err() != nil { // it says nothing any more
+	select {
+	case <-heard:
+	case <-f.Done():
+	case <-patience.Done():
+	}
+	if why := f.left(); why != nil {
+		return interruptedOr(ctx, why)
+	}
+	select { // its last word may come ahead of the end of the pipe
+	case <-f.Done():
+		return interruptedOr(ctx, f.left())
+	case <-patience.Done():
+	}
+	if ctx.Err() == nil && f.stands != nil && f.stands.Err() != nil { // it says nothing any more
 		return fmt.Errorf("%s: %w", f.where.host, context.Cause(f.stands))
 	}
 	return err
@@ -141,8 +167,8 @@ func interruptedOr(ctx context.Context, err error) error {
 }
 
 // waysTo are the ways to a far end that are worth trying, and why there is none
-// by TCP but the pipe.
-func (p *program) waysTo(ctx context.Context, host string, addrs []remote.Address, o *xfer.Options) (paths []xfer.Path, noTCP error) {
+// by TCP but the pipe. without is why it has no address for that.
+func (p *program) waysTo(ctx context.Context, host string, addrs []remote.Address, without string, o *xfer.Options) (paths []xfer.Path, noTCP error) {
 	var byTCP []remote.Address
 	for _, a := range addrs {
 		if a.Transport == "tcp" {
@@ -164,6 +190,8 @@ func (p *program) waysTo(ctx context.Context, host string, addrs []remote.Addres
 	switch {
 	case len(reached) > 0:
 		return paths, nil
+	case problem == nil && without != "":
+		return paths, fmt.Errorf("%s has no other address: %s", host, without)
 	case problem == nil:
 		return paths, fmt.Errorf("%s has no other address", host)
 	}
@@ -179,14 +207,14 @@ func (c *copying) overSSH(ctx context.Context, p *plan, o xfer.Options) (*xfer.S
 	if !p.push {
 		sources = p.sources
 	}
-	f, err := c.startFarEnd(ctx, *p.far, sources)
+	f, err := c.startFarEnd(ctx, *p.far, sources, &o)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	within, stop := f.watch(ctx)
 	defer stop()
-	paths, noTCP := c.waysTo(within, f.where.host, f.offer.Addresses, &o)
+	paths, noTCP := c.waysTo(within, f.where.host, f.offer.Addresses, f.offer.NoTCP, &o)
 	if o.Transport == "verbs" && len(paths) == 0 {
 		return nil, fmt.Errorf("%w: %s offers no RDMA address: %s", rdma.ErrUnsupported, f.where.host, f.offer.NoRails)
 	}

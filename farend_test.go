@@ -30,6 +30,8 @@ func TestFarEnd(t *testing.T) {
 	if got := listFiles(t, here); got["a"] != "one" || got["c"] != "two" || got["b/c"] != "two" {
 		t.Errorf("pulled %v", got)
 	}
+	overShell(t, "--max-memory", "6M", "--chunk-size", "2M", "--qps", "3", "h:"+there+"/t/a", here+"/small").want(t, exitOK)
+	overShell(t, "--slots", "256", "-v", here+"/small", "h:"+there+"/").want(t, exitOK)
 	r := overShell(t, "h:"+there+"/none", here+"/").want(t, exitError)
 	if strings.Count(r.err, "\n") != 1 {
 		t.Errorf("it wrote %q", r.err)

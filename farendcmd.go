@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -74,19 +75,21 @@ func (p *program) farEnd(ctx context.Context, operands []string) error {
 
 // serveOrigin serves the holder of the origin's key until ctx ends.
 func (p *program) serveOrigin(ctx context.Context, mux *remote.Mux, talk *remote.Conversation, asked *remote.Serve) error {
-	offer, err := offerFor(asked)
+	offer, err := offerWithin(ctx, asked)
 	if err != nil {
 		return err
 	}
 	rails, why := usableRails(p.verbs)
 	cfg := xfer.ServerConfig{
 		Keys: xfer.OneKey(asked.Key, xfer.Admission{}), NoRails: why, Timeouts: p.timeouts, GPUs: p.gpus, Load: boundHeap,
+		MaxSessions: farEndSessions, MaxMemory: farEndSessions * asked.SessionBytes,
 	}
 	if len(rails) > 0 {
 		p.leaveCPUs("verbs")
 	}
 	server := xfer.NewServer(cfg)
-	offer.NoRails, offer.Addresses = why, p.listenEverywhere(server, rails)
+	heard := p.listenEverywhere(server, rails)
+	offer.Addresses, offer.NoRails, offer.NoTCP = heard.at, cmp.Or(why, heard.noRails), heard.noTCP
 	if _, err := server.Listen(tcp.NewOver(mux), mux.Addr(), rdma.Device{}); err != nil {
 		return errors.Join(err, server.Close())
 	}
@@ -94,6 +97,31 @@ func (p *program) serveOrigin(ctx context.Context, mux *remote.Mux, talk *remote
 		return errors.Join(err, server.Close())
 	}
 	return server.Serve(ctx)
+}
+
+// farEndSessions is how many sessions a far end serves at once: the copy's, and
+// the one before, where the way that it took was given up and it has not yet
+// noticed.
+const farEndSessions = 2
+
+// offerWithin is offerFor until ctx ends: a file system that hangs keeps nobody
+// from leaving. What it was waiting for ends with the process.
+func offerWithin(ctx context.Context, asked *remote.Serve) (*remote.Offer, error) {
+	type result struct {
+		offer *remote.Offer
+		err   error
+	}
+	made := make(chan result, 1)
+	go func() {
+		offer, err := offerFor(asked)
+		made <- result{offer, err}
+	}()
+	select {
+	case r := <-made:
+		return r.offer, r.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // offerFor is what the origin's paths stand for on this host.

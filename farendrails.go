@@ -33,12 +33,13 @@ func usableRails(verbs rdma.Provider) (usable []rdma.Device, why string) {
 }
 
 // interfaceAddresses are the addresses of this host by TCP, with the rates of
-// their links, the fastest first and loopback last. The port is none yet.
-func (p *program) interfaceAddresses() []remote.Address {
+// their links, the fastest first and loopback last. The port is none yet. After
+// an error there are those that could be found.
+func (p *program) interfaceAddresses() ([]remote.Address, error) {
 	var all, loopback []remote.Address
 	devices, err := p.tcp.Devices()
 	if err != nil {
-		return nil // then there is the pipe
+		return nil, err
 	}
 	for _, d := range devices {
 		for _, port := range d.Ports {
@@ -52,7 +53,7 @@ func (p *program) interfaceAddresses() []remote.Address {
 	slices.SortStableFunc(all, func(a, b remote.Address) int { return cmp.Compare(b.RateGbps, a.RateGbps) })
 	own, err := net.InterfaceAddrs()
 	if err != nil {
-		return all
+		return all, err
 	}
 	for _, a := range own {
 		prefix, err := netip.ParsePrefix(a.String())
@@ -60,7 +61,7 @@ func (p *program) interfaceAddresses() []remote.Address {
 			loopback = append(loopback, remote.Address{Transport: "tcp", Addr: netip.AddrPortFrom(prefix.Addr(), 0), Device: "loopback"})
 		}
 	}
-	return append(all, loopback...)
+	return append(all, loopback...), nil
 }
 
 // localRates are the rates of this host's links in Gb/s, by address.
@@ -88,27 +89,51 @@ func slower(a, b float64) float64 {
 	return min(a, b)
 }
 
+// heardAt is where a server listens, and why it does not by a transport that has
+// no address among these.
+type heardAt struct {
+	at             []remote.Address
+	noRails, noTCP string
+}
+
 // listenEverywhere has the server listen at a free port of every address of
-// this host, and returns where. What cannot be listened on is left out: the
-// pipe remains.
-func (p *program) listenEverywhere(server *xfer.Server, rails []rdma.Device) []remote.Address {
-	var at []remote.Address
+// this host. What cannot be listened on is left out: the pipe remains.
+func (p *program) listenEverywhere(server *xfer.Server, rails []rdma.Device) heardAt {
+	var h heardAt
 	for _, d := range rails {
 		rate := 0.0
 		for _, port := range d.Ports {
 			rate = max(rate, port.RateGbps)
 		}
 		for _, a := range railAddrs(d) {
-			if addr, err := server.Listen(p.verbs, netip.AddrPortFrom(a, 0), d); err == nil {
-				at = append(at, remote.Address{Transport: "verbs", Addr: addr, Device: d.Name, RateGbps: rate})
+			addr, err := server.Listen(p.verbs, netip.AddrPortFrom(a, 0), d)
+			if err != nil {
+				h.noRails = cmp.Or(h.noRails, fmt.Sprintf("no RDMA device there can be listened on: %s: %s", d.Name, lineOf(err)))
+				continue
 			}
+			h.at = append(h.at, remote.Address{Transport: "verbs", Addr: addr, Device: d.Name, RateGbps: rate})
 		}
 	}
-	for _, a := range p.interfaceAddresses() {
-		if addr, err := server.Listen(p.tcp, a.Addr, rdma.Device{}); err == nil {
-			a.Addr = addr
-			at = append(at, a)
-		}
+	byVerbs := len(h.at)
+	interfaces, err := p.interfaceAddresses()
+	if err != nil {
+		h.noTCP = lineOf(err)
 	}
-	return at[:min(len(at), remote.MaxAddresses)]
+	for _, a := range interfaces {
+		addr, err := server.Listen(p.tcp, a.Addr, rdma.Device{})
+		if err != nil {
+			h.noTCP = cmp.Or(h.noTCP, fmt.Sprintf("%s cannot be listened on: %s", a.Addr.Addr(), lineOf(err)))
+			continue
+		}
+		a.Addr = addr
+		h.at = append(h.at, a)
+	}
+	if byVerbs > 0 {
+		h.noRails = ""
+	}
+	if len(h.at) > byVerbs {
+		h.noTCP = ""
+	}
+	h.at = h.at[:min(len(h.at), remote.MaxAddresses)]
+	return h
 }

@@ -34,7 +34,7 @@ func (c *copying) relay(ctx context.Context, p *plan) error {
 	for i := range rules {
 		args = append(args, "--filter="+rules[i].String())
 	}
-	to, err := c.startFarEnd(ctx, *p.far, nil)
+	to, err := c.startFarEnd(ctx, *p.far, nil, &c.options)
 	if err != nil {
 		return err
 	}
@@ -48,13 +48,13 @@ func (c *copying) relay(ctx context.Context, p *plan) error {
 	from := &farEnd{Link: link, where: *p.from}
 	defer from.Close()
 	run := &remote.Run{
-		Key: to.key, Addresses: to.offer.Addresses, NoRails: to.offer.NoRails, From: from.where.host, To: to.where.host,
+		Key: to.key, Addresses: to.offer.Addresses, NoRails: to.offer.NoRails, NoTCP: to.offer.NoTCP, From: from.where.host, To: to.where.host,
 		Args: args, Sources: p.sources, Dest: remote.AtHome(p.dst, to.offer.Home),
 		Terminal: !c.quiet && !c.json && c.isTerminal(c.stderr),
 	}
 	defer context.AfterFunc(within, func() { from.Close() })()
 	code, err := from.AskRun(run, &plainWriter{w: c.stdout}, &plainWriter{w: c.stderr})
-	if failed := to.Failure(); failed != nil && (err != nil || code != exitOK) {
+	if failed := to.left(); failed != nil && (err != nil || code != exitOK) {
 		return interruptedOr(ctx, failed)
 	}
 	if err != nil {
@@ -99,7 +99,7 @@ func (c *copying) relayedCopy(ctx context.Context, o xfer.Options) (*xfer.Summar
 			sources = append(sources, remote.AtHome(name, home))
 		}
 	}
-	paths, noTCP := c.waysTo(ctx, run.To, run.Addresses, &o)
+	paths, noTCP := c.waysTo(ctx, run.To, run.Addresses, run.NoTCP, &o)
 	unreached := func(why error) error {
 		return fmt.Errorf("%s does not reach %s, and there is no way between the two by ssh: %w", run.From, run.To, why)
 	}

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
+	"gdrcp/rdma"
 	"gdrcp/remote"
 	"gdrcp/xfer"
 )
@@ -71,7 +74,11 @@ func TestListenEverywhere(t *testing.T) {
 	}
 	server := xfer.NewServer(xfer.ServerConfig{})
 	defer server.Close()
-	at := p.listenEverywhere(server, rails)
+	heard := p.listenEverywhere(server, rails)
+	at := heard.at
+	if heard.noRails != "" || heard.noTCP != "" {
+		t.Errorf("%+v", heard)
+	}
 	if len(at) < 2 || at[0].Transport != "verbs" || at[0].Device != "tcp" {
 		t.Fatalf("%+v", at)
 	}
@@ -84,7 +91,11 @@ func TestListenEverywhere(t *testing.T) {
 		t.Errorf("none of %v is reached: %v", at, err)
 	}
 	rates := p.localRates()
-	for _, a := range p.interfaceAddresses() {
+	interfaces, err := p.interfaceAddresses()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range interfaces {
 		if rate, ok := rates[a.Addr.Addr()]; rate != a.RateGbps || !ok && !a.Addr.Addr().IsLoopback() {
 			t.Errorf("%+v: here the rate is %v", a, rate)
 		}
@@ -96,6 +107,29 @@ func TestListenEverywhere(t *testing.T) {
 	}
 	if _, why := usableRails(noDevices()); !strings.Contains(why, "no RDMA device there") {
 		t.Errorf("%q", why)
+	}
+}
+
+// deafTCP has addresses, of which none can be listened on.
+type deafTCP struct{ rdma.Provider }
+
+func (deafTCP) Listen(netip.AddrPort) (rdma.Listener, error) { return nil, syscall.EMFILE }
+
+// Where nothing can be listened on, the offer says why.
+func TestListenNowhere(t *testing.T) {
+	p, _, _ := newProgram()
+	p.tcp = deafTCP{p.tcp}
+	p.verbs = &deviceList{err: syscall.ENOMEM}
+	rails, _ := softDevice{p.tcp}.Devices()
+	server := xfer.NewServer(xfer.ServerConfig{})
+	defer server.Close()
+	heard := p.listenEverywhere(server, rails)
+	if len(heard.at) > 0 || !strings.Contains(heard.noRails, "listened on: tcp: cannot allocate memory") || !strings.Contains(heard.noTCP, "too many open files") {
+		t.Errorf("%+v", heard)
+	}
+	_, noTCP := p.waysTo(t.Context(), "node2", nil, heard.noTCP, &xfer.Options{})
+	if noTCP == nil || !strings.Contains(noTCP.Error(), "too many open files") {
+		t.Errorf("%v", noTCP)
 	}
 }
 

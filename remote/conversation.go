@@ -20,6 +20,9 @@ const (
 	silenceTimeout = 90 * time.Second
 	// outputBytes is how much of an output travels in one message.
 	outputBytes = 32 << 10
+	// offerTimeout is how long a far end may take for its offer: patterns are
+	// expanded in file systems that may be slow, or hang.
+	offerTimeout = 2 * time.Minute
 )
 
 // Conversation is the set-up over the first stream of a Mux. One goroutine
@@ -104,19 +107,36 @@ func (c *Conversation) expect(want kind) ([]byte, error) {
 	case k == want:
 		return body, nil
 	case k == kindRefusal:
-		var f refusalFields
-		if err := decode(body, &f); err != nil {
-			return nil, err
-		}
-		return nil, &RefusedError{oneLine(f.Text, maxLineBytes)}
+		return nil, refusal(body)
 	}
 	return nil, fmt.Errorf("%w: kind %d, not %d", errMessage, k, want)
 }
 
+// refusal is the error that a refusal's body says.
+func refusal(body []byte) error {
+	var f refusalFields
+	if err := decode(body, &f); err != nil {
+		return err
+	}
+	return &RefusedError{oneLine(f.Text, maxLineBytes)}
+}
+
 // AskServe has the far end serve, and returns its checked offer. The sources'
-// expansions are held against them.
-func (c *Conversation) AskServe(s *Serve) (*Offer, error) {
-	if err := c.send(kindServe, serveFields{fieldsOf(s.Key), octets(s.Sources)}); err != nil {
+// expansions are held against them. When ctx ends, or two minutes have passed,
+// the conversation is over.
+func (c *Conversation) AskServe(ctx context.Context, s *Serve) (*Offer, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, offerTimeout, fmt.Errorf("gdrcp there does not say within %s where it can be reached", offerTimeout))
+	defer cancel()
+	o, err := c.askServe(ctx, s)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return nil, cause
+	}
+	return o, err
+}
+
+func (c *Conversation) askServe(ctx context.Context, s *Serve) (*Offer, error) {
+	defer context.AfterFunc(ctx, func() { c.conn.Close() })()
+	if err := c.send(kindServe, serveFields{fieldsOf(s.Key), octets(s.Sources), s.SessionBytes}); err != nil {
 		return nil, err
 	}
 	body, err := c.expect(kindOffer)
@@ -139,8 +159,9 @@ func (c *Conversation) AskServe(s *Serve) (*Offer, error) {
 }
 
 // AskRun has the far end copy, and writes what it prints, until it has ended.
+// It may take any time; the end of the Mux ends it.
 func (c *Conversation) AskRun(r *Run, stdout, stderr io.Writer) (exitCode int, err error) {
-	err = c.send(kindRun, runFields{fieldsOf(r.Key), r.Addresses, r.NoRails, r.From, r.To, octets(r.Args), octets(r.Sources), []byte(r.Dest), r.Terminal})
+	err = c.send(kindRun, runFields{fieldsOf(r.Key), r.Addresses, r.NoRails, r.NoTCP, r.From, r.To, octets(r.Args), octets(r.Sources), []byte(r.Dest), r.Terminal})
 	for err == nil {
 		var k kind
 		var body []byte
@@ -184,14 +205,14 @@ func (c *Conversation) Asked() (*Serve, *Run, error) {
 
 // Offer answers Serve.
 func (c *Conversation) Offer(o *Offer) error {
-	f := offerFields{Home: []byte(o.Home), Addresses: o.Addresses, NoRails: o.NoRails}
+	f := offerFields{Home: []byte(o.Home), Addresses: o.Addresses, NoRails: o.NoRails, NoTCP: o.NoTCP}
 	for _, names := range o.Expanded {
 		f.Expanded = append(f.Expanded, octets(names))
 	}
 	return c.send(kindOffer, f)
 }
 
-// Refuse answers Serve or Run.
+// Refuse answers Serve or Run, also where it fails after an offer.
 func (c *Conversation) Refuse(why string) error { return c.send(kindRefusal, refusalFields{why}) }
 
 // End says how a Run ended.
@@ -222,11 +243,15 @@ func (p *printed) Write(b []byte) (int, error) {
 }
 
 // Hear waits until the other end has nothing more to say, which ends it, or ctx
-// ends. What it says is thrown away.
+// ends. What it says is thrown away, but for a refusal, which is a RefusedError.
 func (c *Conversation) Hear(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { c.conn.Close() })()
 	for {
-		if _, _, err := c.receive(); err != nil {
+		k, body, err := c.receive()
+		if err == nil && k == kindRefusal {
+			err = refusal(body)
+		}
+		if err != nil {
 			return err
 		}
 	}

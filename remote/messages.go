@@ -27,6 +27,8 @@ const (
 	maxMessageBytes = 4 << 20
 	// maxPaths bounds what the patterns of a command line may stand for.
 	maxPaths = 100_000
+	// maxSessionBytes bounds what is said of a session's memory.
+	maxSessionBytes = 1 << 40
 )
 
 // kind is the kind of a message.
@@ -51,6 +53,9 @@ type Serve struct {
 	Key trust.Key
 	// Sources are paths that may be patterns, for Expand.
 	Sources []string
+	// SessionBytes is what a server books for the session that is to come, at
+	// most: rings, and what goes with them. 0: not said.
+	SessionBytes int64
 }
 
 // Offer is the answer to Serve.
@@ -58,6 +63,7 @@ type Offer struct {
 	Home      string // absolute
 	Addresses []Address
 	NoRails   string     // why there is no verbs address
+	NoTCP     string     // why there is no TCP address
 	Expanded  [][]string // what each of the sources stands for
 }
 
@@ -66,6 +72,7 @@ type Run struct {
 	Key       trust.Key
 	Addresses []Address
 	NoRails   string
+	NoTCP     string
 	From, To  string   // the hosts, for messages
 	Args      []string // the options of the command line
 	Sources   []string
@@ -82,12 +89,15 @@ type keyFields struct {
 type serveFields struct {
 	Key     keyFields `json:"key"`
 	Sources [][]byte  `json:"sources"`
+
+	SessionBytes int64 `json:"session_bytes"`
 }
 
 type offerFields struct {
 	Home      []byte     `json:"home"`
 	Addresses []Address  `json:"addresses"`
 	NoRails   string     `json:"no_rails"`
+	NoTCP     string     `json:"no_tcp"`
 	Expanded  [][][]byte `json:"expanded"`
 }
 
@@ -95,6 +105,7 @@ type runFields struct {
 	Key       keyFields `json:"key"`
 	Addresses []Address `json:"addresses"`
 	NoRails   string    `json:"no_rails"`
+	NoTCP     string    `json:"no_tcp"`
 	From      string    `json:"from"`
 	To        string    `json:"to"`
 	Args      [][]byte  `json:"args"`
@@ -195,7 +206,10 @@ func decodeServe(body []byte) (*Serve, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Serve{Key: k, Sources: texts(f.Sources)}, nil
+	if f.SessionBytes < 0 || f.SessionBytes > maxSessionBytes {
+		return nil, fmt.Errorf("%w: a session of %d bytes", errMessage, f.SessionBytes)
+	}
+	return &Serve{Key: k, Sources: texts(f.Sources), SessionBytes: f.SessionBytes}, nil
 }
 
 func decodeRun(body []byte) (*Run, error) {
@@ -210,7 +224,7 @@ func decodeRun(body []byte) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Run{k, f.Addresses, oneLine(f.NoRails, maxLineBytes), f.From, f.To, texts(f.Args), texts(f.Sources), string(f.Dest), f.Terminal}, nil
+	return &Run{k, f.Addresses, oneLine(f.NoRails, maxLineBytes), oneLine(f.NoTCP, maxLineBytes), f.From, f.To, texts(f.Args), texts(f.Sources), string(f.Dest), f.Terminal}, nil
 }
 
 // decodeOffer checks all of an offer but what its paths stand for.
@@ -219,7 +233,7 @@ func decodeOffer(body []byte) (*Offer, error) {
 	if err := decode(body, &f); err != nil {
 		return nil, err
 	}
-	o := &Offer{Home: string(f.Home), Addresses: f.Addresses, NoRails: oneLine(f.NoRails, maxLineBytes)}
+	o := &Offer{Home: string(f.Home), Addresses: f.Addresses, NoRails: oneLine(f.NoRails, maxLineBytes), NoTCP: oneLine(f.NoTCP, maxLineBytes)}
 	if !filepath.IsAbs(o.Home) {
 		return nil, fmt.Errorf("%w: home directory %q", errMessage, o.Home)
 	}

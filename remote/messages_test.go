@@ -2,6 +2,7 @@ package remote
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -38,9 +39,9 @@ func conversations(t *testing.T) (origin, far *Conversation) {
 
 func TestServeAndOffer(t *testing.T) {
 	origin, far := conversations(t)
-	asked := &Serve{Key: newKey(t), Sources: []string{"a*", "b\xff\x00"}}
+	asked := &Serve{Key: newKey(t), Sources: []string{"a*", "b\xff\x00"}, SessionBytes: 1 << 30}
 	offer := &Offer{
-		Home: "/home/me", NoRails: "none", Expanded: [][]string{{"a1", "a2"}, {"b\xff\x00"}},
+		Home: "/home/me", NoRails: "none", NoTCP: "no cable", Expanded: [][]string{{"a1", "a2"}, {"b\xff\x00"}},
 		Addresses: []Address{{"tcp", netip.MustParseAddrPort("192.0.2.1:1"), "eth0", 100}, {"verbs", netip.MustParseAddrPort("[2001:db8::1]:2"), "mlx5_0", 0}},
 	}
 	ended := make(chan error, 1)
@@ -51,7 +52,7 @@ func TestServeAndOffer(t *testing.T) {
 		}
 		ended <- errors.Join(err, far.Offer(offer))
 	}()
-	got, err := origin.AskServe(asked)
+	got, err := origin.AskServe(t.Context(), asked)
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +84,7 @@ func TestOffersThatAreRefused(t *testing.T) {
 			_, _, _ = far.Asked()
 			_ = far.Offer(o)
 		}()
-		if got, err := origin.AskServe(&Serve{Key: newKey(t), Sources: []string{"a"}}); err == nil {
+		if got, err := origin.AskServe(t.Context(), &Serve{Key: newKey(t), Sources: []string{"a"}}); err == nil {
 			t.Errorf("%s: %+v is taken", name, got)
 		}
 	}
@@ -95,17 +96,54 @@ func TestRefusal(t *testing.T) {
 		_, _, _ = far.Asked()
 		_ = far.Refuse("no\x1b[31m such\nthing")
 	}()
-	_, err := origin.AskServe(&Serve{Key: newKey(t)})
+	_, err := origin.AskServe(t.Context(), &Serve{Key: newKey(t)})
 	var refused *RefusedError
 	if !errors.As(err, &refused) || refused.Text != "no[31m suchthing" {
 		t.Errorf("%v", err)
 	}
 }
 
+// A far end that fails behind its offer says why, and who listens hears it.
+func TestRefusalAfterTheOffer(t *testing.T) {
+	origin, far := conversations(t)
+	go func() { _ = far.Refuse("the device is gone") }()
+	var refused *RefusedError
+	if err := origin.Hear(t.Context()); !errors.As(err, &refused) || refused.Text != "the device is gone" {
+		t.Errorf("%v", err)
+	}
+}
+
+// A far end that hangs before it offers anything keeps nobody who wants to go,
+// also where it does not even read what it is asked.
+func TestOfferThatDoesNotCome(t *testing.T) {
+	for _, sourceBytes := range []int{1, 50_000, 2 * windowBytes} {
+		origin, far := muxPair(t)
+		control, err := origin.Control(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := far.Control(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c := converse(control)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		gone := errors.New("interrupted")
+		time.AfterFunc(time.Duration(sourceBytes)*time.Microsecond, func() { cancel(gone) })
+		start := time.Now()
+		if _, err := c.AskServe(ctx, &Serve{Key: newKey(t), Sources: []string{strings.Repeat("x", sourceBytes)}}); !errors.Is(err, gone) {
+			t.Errorf("%v", err)
+		}
+		c.Close()
+		if took := time.Since(start); took > stallTimeout/2 {
+			t.Errorf("%d bytes: it took %s", sourceBytes, took)
+		}
+	}
+}
+
 func TestRun(t *testing.T) {
 	origin, far := conversations(t)
 	asked := &Run{
-		Key: newKey(t), Addresses: []Address{{"tcp", netip.MustParseAddrPort("192.0.2.1:1"), "eth0", 100}}, From: "a", To: "b",
+		Key: newKey(t), Addresses: []Address{{"tcp", netip.MustParseAddrPort("192.0.2.1:1"), "eth0", 100}}, NoRails: "none", NoTCP: "no cable", From: "a", To: "b",
 		Args: []string{"--recursive", "--exclude=\xff"}, Sources: []string{"a", "b\xfe"}, Dest: "c\xff", Terminal: true,
 	}
 	long := bytes.Repeat([]byte("0123456789"), 3*outputBytes/10)
@@ -158,7 +196,7 @@ func TestSecretIsNotPrinted(t *testing.T) {
 	}
 	origin, far := conversations(t)
 	go far.Close()
-	_, err := origin.AskServe(&Serve{Key: k})
+	_, err := origin.AskServe(t.Context(), &Serve{Key: k})
 	if !errors.Is(err, ErrPipe) && err == nil {
 		t.Errorf("a pipe that ended: %v", err)
 	}

@@ -22,6 +22,9 @@ type stream struct {
 	// writing is held while the stream is written to, because yamux closes one
 	// side with what is being written still to come.
 	writing sync.Mutex
+
+	deadlines sync.Mutex // held while they are set
+	closed    bool       // and what they were set to stays
 }
 
 // pipeAddr is the address of both ends of a stream.
@@ -36,7 +39,7 @@ func (s *stream) RemoteAddr() net.Addr { return pipeAddr{(*Mux)(nil).Addr()} }
 
 func (s *stream) Read(b []byte) (int, error) {
 	n, err := s.Stream.Read(b)
-	return n, inWordsOfOS(err)
+	return n, s.inWordsOfOS(err)
 }
 
 func (s *stream) Write(b []byte) (int, error) {
@@ -47,20 +50,47 @@ func (s *stream) Write(b []byte) (int, error) {
 		n, err := s.Stream.Write(b[sent:min(len(b), sent+frameBytes)])
 		sent += n
 		if err != nil || sent == len(b) {
-			return sent, inWordsOfOS(err)
+			return sent, s.inWordsOfOS(err)
 		}
 	}
 }
 
 // inWordsOfOS makes the errors of yamux those of sockets.
-func inWordsOfOS(err error) error {
+func (s *stream) inWordsOfOS(err error) error {
 	switch {
 	case errors.Is(err, yamux.ErrTimeout):
+		s.deadlines.Lock()
+		defer s.deadlines.Unlock()
+		if s.closed {
+			return net.ErrClosed
+		}
 		return os.ErrDeadlineExceeded
 	case errors.Is(err, yamux.ErrStreamClosed):
 		return net.ErrClosed
 	}
 	return err
+}
+
+// SetDeadline implements net.Conn. A stream that was closed stays so.
+func (s *stream) SetDeadline(t time.Time) error { return s.setDeadline(t, s.Stream.SetDeadline) }
+
+// SetReadDeadline is like SetDeadline.
+func (s *stream) SetReadDeadline(t time.Time) error {
+	return s.setDeadline(t, s.Stream.SetReadDeadline)
+}
+
+// SetWriteDeadline is like SetDeadline.
+func (s *stream) SetWriteDeadline(t time.Time) error {
+	return s.setDeadline(t, s.Stream.SetWriteDeadline)
+}
+
+func (s *stream) setDeadline(t time.Time, set func(time.Time) error) error {
+	s.deadlines.Lock()
+	defer s.deadlines.Unlock()
+	if s.closed {
+		return net.ErrClosed
+	}
+	return set(t)
 }
 
 // CloseWrite ends this side of the stream.
@@ -69,6 +99,9 @@ func (s *stream) CloseWrite() error { return s.Stream.Close() }
 // Close ends both sides: what still comes is thrown away.
 func (s *stream) Close() error {
 	err := s.Stream.Close()
-	_ = s.SetDeadline(time.Unix(1, 0)) // never fails
+	s.deadlines.Lock()
+	defer s.deadlines.Unlock()
+	s.closed = true
+	_ = s.Stream.SetDeadline(time.Unix(1, 0)) // never fails
 	return err
 }

@@ -3,6 +3,7 @@ package xfer
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 
 	"gdrcp/chunker"
@@ -92,7 +93,8 @@ type account struct {
 	report     func(Event)
 	given      *manifestCursor
 	pieceBytes int64
-	writes     bool // a manifest is written
+	writes     bool   // a manifest is written
+	writesAs   string // the last name of its path
 
 	mu      sync.Mutex
 	roots   *manifest.Roots
@@ -123,7 +125,7 @@ func newAccount(p *params, o *Options) (*account, error) {
 		if err != nil {
 			return nil, err
 		}
-		a.out, a.writes = out, true
+		a.out, a.writes, a.writesAs = out, true, filepath.Base(o.WriteManifest)
 	}
 	return a, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"strings"
 
 	"gdrcp/chunker"
@@ -40,9 +41,11 @@ func (s *source) announce(ctx context.Context) error {
 		// What was named on the command line is copied in any case.
 		inTop = inTop || f.Entry.Path == "."
 		if named := !inTop && !strings.Contains(f.Entry.Path, "/"); !named && a.account.writesTo(f) {
-			continue
+			err = a.passOver(f)
+		} else {
+			err = a.entry(f)
 		}
-		if err := a.entry(f); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -121,6 +124,18 @@ func (a *announcer) entry(f *chunker.Found) error {
 	}
 	a.tally.totalBytes.Store(int64(a.total.bytes))
 	return nil
+}
+
+// errOwnManifest: a file is the manifest of this copy.
+var errOwnManifest = errors.New("is the manifest that is written, and not copied")
+
+// passOver leaves out the manifest that is written, which the source has all the
+// same. Nobody needs to know of its temporary file.
+func (a *announcer) passOver(f *chunker.Found) error {
+	if path.Base(f.Entry.Path) != a.account.writesAs {
+		return nil
+	}
+	return a.refuse(f.Entry.Path, Skipped, fmt.Errorf("%q: %w", f.Entry.Path, errOwnManifest))
 }
 
 // refuse tells both ends of an entry that is never announced.

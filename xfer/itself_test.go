@@ -89,21 +89,24 @@ func testWrittenManifestIsNotCopied(t *testing.T, w way) {
 	for i, tc := range []struct {
 		sources []string
 		files   int64
+		skipped int64
+		there   string // at the destination, and stays
 	}{
-		{[]string{src}, 1},
-		{[]string{src}, 1}, // replaces the first
-		{[]string{src + "/."}, 1},
-		{[]string{src, filepath.Join(src, "m")}, 2}, // it was named
+		{[]string{src}, 1, 0, "a"},
+		{[]string{src}, 1, 1, "src/m"}, // replaces the first
+		{[]string{src + "/."}, 1, 1, "m"},
+		{[]string{src, filepath.Join(src, "m")}, 2, 1, "m"}, // it was named
 	} {
 		o := w.options(t)
-		o.WriteManifest = filepath.Join(src, "m")
+		o.WriteManifest, o.Delete = filepath.Join(src, "m"), true
 		dst := filepath.Join(s.root, string(rune('0'+i)))
-		if err := os.Mkdir(dst, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		write(t, filepath.Join(dst, tc.there), []byte("old"))
 		sum, err := w.client(rdmatest.Faults{}).Push(t.Context(), tc.sources, s.ep, filepath.Base(dst), o)
-		if err != nil || sum.Files != tc.files {
+		if err != nil || sum.Files != tc.files || sum.Skipped != tc.skipped || sum.Deleted != 0 {
 			t.Errorf("%v: %v, %+v", tc.sources, err, sum)
+		}
+		if _, err := os.Stat(filepath.Join(dst, tc.there)); err != nil {
+			t.Errorf("%v: %v", tc.sources, err)
 		}
 		noTemps(t, dst)
 	}

@@ -53,6 +53,22 @@ func (o *Options) checkSinkOptions() error {
 	return nil
 }
 
+// checkSinkFlags holds a hello to what checkSinkOptions lets through.
+func (h *hello) checkSinkFlags() error {
+	deletes := h.flags&flagDelete != 0
+	switch {
+	case deletes && h.flags&flagRecursive == 0:
+		return fmt.Errorf("%w: deletion without directories", ErrProtocol)
+	case deletes && h.flags&flagListed != 0:
+		return fmt.Errorf("%w: deletion by a list", ErrProtocol)
+	case !deletes && h.maxDelete != 0:
+		return fmt.Errorf("%w: a bound of deletion without deletion", ErrProtocol)
+	case h.flags&flagsKeeping != 0 && h.flags&flagHardLinks != 0:
+		return fmt.Errorf("%w: hard links to what may be kept", ErrProtocol)
+	}
+	return nil
+}
+
 // sinkFlags are the flags of the options by which the destination decides.
 func (o *Options) sinkFlags() (flags uint64) {
 	for _, f := range []struct {

@@ -84,8 +84,8 @@ func (h *hello) check(made *params) error {
 	if h.codec != uint64(CompressOff) && h.chunkBytes > MaxCompressedChunkBytes {
 		return fmt.Errorf("%w: compressed chunks of %d bytes", ErrProtocol, h.chunkBytes)
 	}
-	if h.flags&(flagDelete|flagRecursive) == flagDelete || h.maxDelete != 0 && h.flags&flagDelete == 0 || h.flags&(flagDelete|flagListed) == flagDelete|flagListed || h.flags&flagsKeeping != 0 && h.flags&flagHardLinks != 0 {
-		return fmt.Errorf("%w: flags %#x", ErrProtocol, h.flags)
+	if err := h.checkSinkFlags(); err != nil {
+		return err
 	}
 	if h.pieceBytes > h.chunkBytes {
 		return fmt.Errorf("%w: pieces of %d bytes in chunks of %d", ErrProtocol, h.pieceBytes, h.chunkBytes)

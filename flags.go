@@ -67,6 +67,11 @@ func onOff(name, usage string, to *bool, aliases ...string) cli.Flag {
 	return onOffBoth(name, usage, []*bool{to}, aliases...)
 }
 
+// onOffAlso is an onOff whose --no-NAME turns others off, too, that imply it.
+func onOffAlso(name, usage string, to *bool, others []*bool, aliases ...string) cli.Flag {
+	return &switchFlag{valueFlag{&cli.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: &toggle{to: []*bool{to}, implied: others}}}, true}
+}
+
 // onOffBoth is an onOff that says several things at once.
 func onOffBoth(name, usage string, to []*bool, aliases ...string) cli.Flag {
 	return &switchFlag{valueFlag{&cli.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: &toggle{to: to}}}, true}
@@ -78,7 +83,10 @@ func allOn(name, usage string, to []*bool, aliases ...string) cli.Flag {
 }
 
 // toggle is the value of a switchFlag.
-type toggle struct{ to []*bool }
+type toggle struct {
+	to      []*bool
+	implied []*bool // turned off with it, and not on
+}
 
 // Set implements flag.Value.
 func (t *toggle) Set(s string) error {
@@ -88,6 +96,9 @@ func (t *toggle) Set(s string) error {
 	}
 	for _, b := range t.to {
 		*b = on
+	}
+	for _, b := range t.implied {
+		*b = *b && on
 	}
 	return nil
 }

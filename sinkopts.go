@@ -17,8 +17,9 @@ func sinkFlags(o *xfer.Options) []cli.Flag {
 		onOff("update", "keep files that are newer at the destination, or of the same time and size", &o.Update, "u"),
 		onOff("ignore-existing", "keep what exists at the destination; directories are filled", &o.IgnoreExisting),
 		onOff("existing", "make nothing that does not exist at the destination", &o.Existing, "ignore-non-existing"),
-		onOff("delete", "with -r: delete, after all was copied, what the source does not have; nothing where the source "+
-			"could not be listed or read whole. A directory in the way of a file goes, too", &o.Delete, "delete-after"),
+		onOffAlso("delete", "with -r: delete, after all was copied, what the source does not have; nothing where the source "+
+			"could not be listed or read whole. A directory in the way of a file goes, too", &o.Delete, []*bool{&o.DeleteExcluded},
+			"del", "delete-before", "delete-during", "delete-delay", "delete-after"),
 		onOff("delete-excluded", "likewise, and also what rules exclude", &o.DeleteExcluded),
 		checkedFlag("max-delete", "`N` files and directories are deleted at the most; where there are more, that is told (exit code 3)", maxDelete(&o.MaxDelete)),
 		onOff("dry-run", "tell what would be done, and change nothing at either end", &o.DryRun, "n"),

@@ -51,8 +51,7 @@ func TestDestinationUsage(t *testing.T) {
 	s := startServer(t)
 	src := t.TempDir()
 	for _, c := range []struct{ options, text string }{
-		{"--delete", "--recursive (-r)"}, {"--delete-excluded", "--recursive (-r)"}, {"-r --max-delete 3", "--delete"},
-		{"-r --delete --max-delete=x", "--max-delete"}, {"-r -u --write-manifest m", "manifest"},
+		{"--delete", "--recursive (-r)"}, {"--delete-excluded", "--recursive (-r)"}, {"-r --delete --max-delete=x", "--max-delete"}, {"-r -u --write-manifest m", "manifest"},
 		{"-rn --manifest m", "manifest"}, {"-rHu", "--hard-links (-H)"},
 	} {
 		r := gdrcp(t, append(strings.Fields(c.options), src, s.url(""))...).want(t, exitUsage)
@@ -92,6 +91,32 @@ func TestMaxDelete(t *testing.T) {
 		left, err := os.ReadDir(below)
 		if err != nil || len(left) != c.left || strings.Contains(r.err, "--max-delete") != (c.code != 0) {
 			t.Errorf("at most %s: %d are left, %v: %s", c.most, len(left), err, r.err)
+		}
+	}
+}
+
+// Of --delete, its other names, --delete-excluded and their negations the last
+// one wins. --max-delete alone deletes nothing.
+func TestLastDeleteWins(t *testing.T) {
+	s := startServer(t)
+	src := t.TempDir()
+	for _, c := range []struct {
+		options string
+		deletes bool
+	}{
+		{"--delete --no-delete", false}, {"--delete-excluded --no-delete", false}, {"--no-delete --delete-excluded", true},
+		{"--delete-excluded --no-delete-excluded", false}, {"--delete --no-delete-excluded", true}, {"--delete-excluded --no-delete --delete", true},
+		{"--del", true}, {"--delete-before", true}, {"--delete-during", true}, {"--delete-delay", true}, {"--delete-after", true},
+		{"--max-delete 3", false}, {"--delete-excluded --max-delete 3 --no-del", false},
+	} {
+		below, err := os.MkdirTemp(s.root, "case")
+		if err != nil {
+			t.Fatal(err)
+		}
+		makeFiles(t, below, map[string]string{"old": ""})
+		gdrcp(t, append(strings.Fields(c.options), "-r", src+"/.", s.url(filepath.Base(below)))...).want(t, 0)
+		if _, err := os.Stat(filepath.Join(below, "old")); err == nil == c.deletes {
+			t.Errorf("%s: %v", c.options, err)
 		}
 	}
 }

@@ -169,7 +169,7 @@ func (d *deletion) run(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	if n := d.tooMany.Load(); n > 0 {
-		d.tell(fateFailed, ".", fmt.Sprintf("%d more were to be deleted, and --max-delete does not allow it", n))
+		d.tell(fateFailed, ".", fmt.Sprintf("%d more were to be deleted than --max-delete allows: run again, or allow more", n))
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -37,8 +37,8 @@ func (o *Options) checkSinkOptions() error {
 	if o.DeleteExcluded {
 		o.Delete, o.Rules = true, filter.SenderOnly(o.Rules)
 	}
-	if o.MaxDelete != 0 && !o.Delete {
-		return fmt.Errorf("%w: --max-delete bounds --delete", ErrUsage)
+	if !o.Delete {
+		o.MaxDelete = 0 // as rsync has it, nothing is bounded then
 	}
 	switch keeping := o.IgnoreExisting || o.Existing || o.Update; {
 	case o.Delete && !o.Recursive:

@@ -1,0 +1,113 @@
+package xfer
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"gdrcp/rdma"
+	"gdrcp/trust"
+)
+
+// sealedChunk writes chunk 0 to a slot, encrypted for place by seals, or as it is
+// where these are nil, with its tag changed by spoil.
+func (p *puppet) sealedChunk(slot int, place trust.HeaderPlace, seals *trust.Chunks, spoil byte) error {
+	x := whole(1, handData)
+	n := len(handData)
+	h := chunkHeader{
+		session: p.sessionTag(), epoch: 1, slot: uint32(slot), generation: 1, extents: []extent{x}, storedBytes: uint32(n), plainBytes: uint32(n),
+	}
+	payload := p.ring.slot(slot)[:n]
+	copy(payload, handData)
+	header := make([]byte, headerStride)
+	if seals != nil {
+		h.sealNumber, h.sealTag = seals.SealPayload(payload)
+		h.sealTag[0] ^= spoil
+	}
+	header = header[:h.encode(header)]
+	if seals != nil {
+		binary.LittleEndian.PutUint32(header[4:], uint32(len(header)-hopBytes+trust.TagBytes))
+		sealed := seals.SealHeader(append([]byte(nil), header[hopBytes:]...), header[:hopBytes], place)
+		header = append(header[:hopBytes:hopBytes], sealed...)
+	}
+	at := slot * headerStride
+	copy(p.ring.headerSlot(slot), header)
+	_, err := p.ctl.lane.conn.Post([]rdma.WR{
+		{Op: rdma.OpWrite, Quiet: true, Local: p.ring.headerMR, Offset: at, Len: len(header), RemoteAddr: p.target.headerAddr + uint64(at), RKey: p.target.headerKey},
+		{Op: rdma.OpWriteImm, Quiet: true, Local: p.ring.payloadMR, Offset: slot * p.ring.slotBytes, Len: n,
+			RemoteAddr: p.target.payloadAddr + uint64(slot)*uint64(p.target.slotBytes), RKey: p.target.payloadKey, Imm: immediate(slot, 1)},
+	})
+	return err
+}
+
+// Where chunks are encrypted, one in the clear, or sealed for another place or
+// by other keys, is not taken for one.
+func TestHostileEncryption(t *testing.T) { overHostile(t, testHostileEncryption) }
+
+func testHostileEncryption(t *testing.T, w hostileWay) {
+	right := trust.HeaderPlace{Epoch: 1, Generation: 1}
+	for _, tc := range []struct {
+		name  string
+		slot  int
+		place trust.HeaderPlace
+		seals func(s *session) *trust.Chunks
+		spoil byte
+		taken bool
+	}{
+		{"as it should be", 0, right, func(s *session) *trust.Chunks { return s.trust.Chunks(true) }, 0, true},
+		{"in the clear", 0, right, func(*session) *trust.Chunks { return nil }, 0, false},
+		{"by the other end's key", 0, right, func(s *session) *trust.Chunks { return s.trust.Chunks(false) }, 0, false},
+		{"for another slot", 1, right, func(s *session) *trust.Chunks { return s.trust.Chunks(true) }, 0, false},
+		{"for another generation", 0, trust.HeaderPlace{Epoch: 1, Generation: 2}, func(s *session) *trust.Chunks { return s.trust.Chunks(true) }, 0, false},
+		{"for another epoch", 0, trust.HeaderPlace{Generation: 1}, func(s *session) *trust.Chunks { return s.trust.Chunks(true) }, 0, false},
+		{"a payload of another tag", 0, right, func(s *session) *trust.Chunks { return s.trust.Chunks(true) }, 1, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			root, addr, ends := w.serve(t)
+			encrypt := func(h *hello) { h.flags |= flagEncrypt }
+			taken := false
+			_ = w.talk(t, addr, modePush, "x", encrypt, func(ctx context.Context, s *session) error {
+				ctx, cancel := context.WithTimeout(ctx, w.slow*5*time.Second)
+				defer cancel()
+				p := &puppet{session: s}
+				if err := p.ready(ctx); err != nil {
+					return err
+				}
+				tree := handTree()
+				if err := p.announce(ctx, tree...); err != nil {
+					return err
+				}
+				if err := p.sealedChunk(tc.slot, tc.place, tc.seals(s), tc.spoil); err != nil {
+					return err
+				}
+				err, back := error(nil), false
+				for err == nil && !back {
+					err = p.receive(ctx, func(f *frame) error {
+						if back = f.typ == msgCredit; !back {
+							return nil // of the directory
+						}
+						return decodeCredit(f.body, nil, func(r *returned) error {
+							taken = !r.again && len(r.bad) == 0
+							return nil
+						})
+					})
+				}
+				if err == nil && tc.taken {
+					err = p.await(ctx, msgResult)
+				}
+				return errors.Join(err, errors.New("enough"))
+			})
+			<-ends
+			if taken != tc.taken {
+				t.Errorf("taken: %v", taken)
+			}
+			if _, err := os.Stat(filepath.Join(root, "x", "a")); (err == nil) != tc.taken {
+				t.Errorf("published: %v", err)
+			}
+		})
+	}
+}

@@ -76,12 +76,12 @@ func writeMany(b *testing.B, dir string, files, batch int, data []byte, preserve
 	temps := make([]*Temp, 0, batch)
 	for i := range files {
 		e := manifest.Entry{Type: manifest.File, Path: fmt.Sprintf("file-%06d", i), Size: int64(len(data)), Mode: 0o644, MtimeNs: 1e18}
-		t, err := sink.Create(&e)
+		t, err := sink.Create(&e, nil)
 		if err == nil {
 			_, err = t.WriteAt(data, 0)
 		}
 		if err == nil {
-			err = t.Finish(nil)
+			err = t.Finish()
 		}
 		if err != nil {
 			b.Fatal(err)

@@ -147,13 +147,13 @@ func fileEntry(path, content string) *manifest.Entry {
 
 // begin creates, writes and finishes a file.
 func begin(s *Sink, e *manifest.Entry, content string) (*Temp, error) {
-	temp, err := s.Create(e)
+	temp, err := s.Create(e, nil)
 	if err != nil {
 		return nil, err
 	}
 	_, err = temp.WriteAt([]byte(content), 0)
 	if err == nil {
-		err = temp.Finish(nil)
+		err = temp.Finish()
 	}
 	if err != nil {
 		return nil, errors.Join(err, temp.Discard())

@@ -24,7 +24,8 @@ type Keep struct {
 type Attributes struct {
 	// UID and GID are owner and group by this host's numbers, -1 for as it
 	// comes. Where this process may not give a file away they stay as they come,
-	// too, and that is no error.
+	// too. For root, who expects to, that is an error, behind which the file,
+	// directory or link is there all the same.
 	UID, GID int
 	// Xattrs are set where the sink keeps extended attributes.
 	Xattrs Xattrs
@@ -67,15 +68,20 @@ func (a *Attributes) lent(setID uint32, st *unix.Stat_t) uint32 {
 	return setID & may
 }
 
+// setOwner is what is being done where an owner or group is set, for errors.
+const setOwner = "set owner or group of"
+
 // owns reports whether owner or group is to be set.
 func (a *Attributes) owns() bool { return a != nil && (a.UID >= 0 || a.GID >= 0) }
 
 // chown sets owner and group as far as this process may: both at once, else each
 // by itself. call is one of the chown(2) family, for which -1 is no change; st
-// is what the file has, and is brought up to date.
-func (a *Attributes) chown(st *unix.Stat_t, call func(uid, gid int) error) error {
+// is what the file has, and is brought up to date. denied is why root could not
+// give it all away: on NFS without root's rights, or for an id that a container
+// does not have. To everybody else rsync's rule applies, that it is no error.
+func (a *Attributes) chown(st *unix.Stat_t, call func(uid, gid int) error) (denied, err error) {
 	if !a.owns() {
-		return nil
+		return nil, nil
 	}
 	uid, gid := a.UID, a.GID
 	if uid >= 0 && uint32(uid) == st.Uid {
@@ -90,7 +96,7 @@ func (a *Attributes) chown(st *unix.Stat_t, call func(uid, gid int) error) error
 	}
 	for _, ids := range tries {
 		if ids == [2]int{-1, -1} {
-			return nil
+			return nil, nil
 		}
 		err := uninterrupted(func() error { return call(ids[0], ids[1]) })
 		if err == nil {
@@ -100,13 +106,23 @@ func (a *Attributes) chown(st *unix.Stat_t, call func(uid, gid int) error) error
 			if ids[1] >= 0 {
 				st.Gid = uint32(ids[1])
 			}
-			return nil
+			return denied, nil
 		}
 		if !isNotAllowed(err) {
-			return err
+			return nil, err
+		}
+		if isRoot() {
+			denied = err
 		}
 	}
-	return nil
+	return denied, nil
+}
+
+// isRoot reports whether files are made as root: by the user of the thread that
+// counts in file systems (setfsuid(2); -1 only asks).
+func isRoot() bool {
+	uid, err := unix.SetfsuidRetUid(-1)
+	return err == nil && uid == 0
 }
 
 // isNotAllowed reports whether chown(2) failed because this process may not do
@@ -117,28 +133,60 @@ func isNotAllowed(err error) bool {
 }
 
 // applyToLink gives a link that was just made its owner, group and extended
-// attributes.
-func (s *Sink) applyToLink(a *Attributes, dirfd int, name string) error {
+// attributes. denied is as of chown.
+func (s *Sink) applyToLink(a *Attributes, dirfd int, name string) (denied, err error) {
 	if a.owns() {
 		var st unix.Stat_t
 		if err := fstatat(dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			return err
+			return nil, err
 		}
-		err := a.chown(&st, func(uid, gid int) error { return unix.Fchownat(dirfd, name, uid, gid, unix.AT_SYMLINK_NOFOLLOW) })
+		denied, err = a.chown(&st, func(uid, gid int) error { return unix.Fchownat(dirfd, name, uid, gid, unix.AT_SYMLINK_NOFOLLOW) })
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if x := a.xattrs(); s.opt.Keep.Xattrs && len(x) > 0 {
-		return s.setXattrs(xattrsOfLink(dirfd, name), x)
+		err = s.setXattrs(xattrsOfLink(dirfd, name), x)
 	}
-	return nil
+	return denied, err
+}
+
+// withhold keeps everybody but its owner out of a directory that was just made,
+// until it is settled with the mode and the group that say who may get in, and
+// finds out what the umask has left of its mode where that is not kept. It gets
+// its group now, while the entry can still fail (denied is as of chown). Its owner
+// gets it when it is full: who has a directory can put other things in the place
+// of what is being made in it. But where it is not this process's already (NFS
+// without root's rights) it is tried.
+func (s *Sink) withhold(h *dirHandle, d *dirToSettle) (denied, err error) {
+	if !s.opt.Keep.Modes && !d.attrs.owns() {
+		return nil, nil
+	}
+	var st unix.Stat_t
+	if err := fstat(h.fd, &st); err != nil {
+		return nil, err
+	}
+	d.private = true
+	if !s.opt.Keep.Modes {
+		d.mode = st.Mode & 0o1777 &^ (0o700 &^ d.mode)
+		if err := fchmod(h.fd, st.Mode&0o7700); err != nil {
+			return nil, err
+		}
+	}
+	if !d.attrs.owns() {
+		return nil, nil
+	}
+	now := *d.attrs
+	if int(st.Uid) == unix.Geteuid() {
+		now.UID = -1
+	}
+	return now.chown(&st, func(uid, gid int) error { return unix.Fchown(h.fd, uid, gid) })
 }
 
 // applyXattrs gives a file that is being written its extended attributes, for
 // which the users' namespace wants the right to write.
-func (t *Temp) applyXattrs(a *Attributes) error {
-	x := a.xattrs()
+func (t *Temp) applyXattrs() error {
+	x := t.attrs.xattrs()
 	if !t.sink.opt.Keep.Xattrs || len(x) == 0 {
 		return nil
 	}

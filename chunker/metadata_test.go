@@ -1,8 +1,10 @@
 package chunker
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -38,8 +40,8 @@ func putAll(t *testing.T, s *Sink, mode uint32, a *Attributes) {
 			err = s.Symlink(&e, a)
 		default:
 			var temp *Temp
-			if temp, err = s.Create(&e); err == nil {
-				err = temp.Finish(a)
+			if temp, err = s.Create(&e, a); err == nil {
+				err = temp.Finish()
 			}
 			if err == nil {
 				err = s.Publish([]*Temp{temp})[0]
@@ -124,6 +126,103 @@ func TestOwnersWithoutRights(t *testing.T) {
 		if u != wantUID || g == 34 || m&setIDs != 0 {
 			t.Errorf("%s is of %d:%d with mode %#o", name, u, g, m)
 		}
+	}
+}
+
+// withoutChown runs f on a thread that root has taken CAP_CHOWN from, as NFS
+// without root's rights does.
+func withoutChown(t *testing.T, f func()) {
+	t.Helper()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		defer close(done)
+		header, caps := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
+		err := unix.Capget(&header, &caps[0])
+		caps[0].Effective &^= 1 << unix.CAP_CHOWN
+		if err = errors.Join(err, unix.Capset(&header, &caps[0])); err != nil {
+			done <- err
+			return
+		}
+		f()
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Root is told what it could not give away, and has it all the same.
+func TestOwnersDeniedToRoot(t *testing.T) {
+	needsRoot(t)
+	noLeaks(t)
+	dir := t.TempDir()
+	withoutChown(t, func() {
+		s := sinkInto(t, dir, SinkOptions{Keep: Keep{Modes: true}})
+		defer s.Close()
+		a := &Attributes{UID: 12, GID: 34}
+		for run := range 2 { // the second over what is there
+			if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: "dir", Mode: 0o750}, a); (run == 0) != errors.Is(err, unix.EPERM) {
+				t.Errorf("directory: %v", err)
+			}
+			temp, err := s.Create(&manifest.Entry{Type: manifest.File, Path: "dir/file", Mode: 0o6640}, a)
+			if err == nil {
+				err = temp.Finish()
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := s.Publish([]*Temp{temp})[0]; !errors.Is(err, unix.EPERM) {
+				t.Errorf("file: %v", err)
+			}
+			if err := s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: "dir/link", Target: "x", Mode: 0o777}, a); !errors.Is(err, unix.EPERM) {
+				t.Errorf("link: %v", err)
+			}
+			if err := s.FinishDirs(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for name, mode := range map[string]uint32{"dir": 0o750, "dir/file": 0o640, "dir/link": 0o777} {
+		if u, g, m := ownerOf(t, filepath.Join(dir, name)); u != 0 || g != 0 || m != mode {
+			t.Errorf("%s is of %d:%d with mode %#o", name, u, g, m)
+		}
+	}
+}
+
+// While something is copied whose mode or group is to be the source's, nobody but
+// its owner may read it: its group is not yet the one that the mode is for.
+func TestWithheldUntilFinished(t *testing.T) {
+	old := unix.Umask(0o027)
+	defer unix.Umask(old)
+	for _, c := range []struct {
+		keep        Keep
+		a           *Attributes
+		file, dir   uint32 // while it is being made
+		file1, dir1 uint32 // in the end
+	}{
+		{Keep{Modes: true}, &Attributes{UID: -1, GID: os.Getegid()}, 0o600, 0o700, 0o646, 0o757},
+		{Keep{Modes: true}, nil, 0o600, 0o700, 0o646, 0o757},
+		{Keep{}, &Attributes{UID: -1, GID: os.Getegid()}, 0o600, 0o700, 0o640, 0o750},
+		{Keep{}, nil, 0o640, 0o750, 0o640, 0o750},
+	} {
+		dir := t.TempDir()
+		s := sinkInto(t, dir, SinkOptions{Keep: c.keep})
+		if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: "d", Mode: 0o757}, c.a); err != nil {
+			t.Fatal(err)
+		}
+		temp, err := s.Create(&manifest.Entry{Type: manifest.File, Path: "d/f", Mode: 0o646}, c.a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantMode(t, dir+"/d", c.dir)
+		wantMode(t, dir+"/d/"+temp.name, c.file)
+		if err := errors.Join(temp.Finish(), s.Publish([]*Temp{temp})[0], s.FinishDirs()); err != nil {
+			t.Fatal(err)
+		}
+		wantMode(t, dir+"/d", c.dir1)
+		wantMode(t, dir+"/d/f", c.file1)
+		wantTree(t, dir, "d/", "d/f=")
 	}
 }
 

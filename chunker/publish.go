@@ -15,7 +15,8 @@ const maxDirSyncs = 4
 // name are on the disk (unless NoFsync): fsync for a single file, one syncfs for
 // each file system for a batch; then rename; then the directories. A file
 // that could not be published is discarded; where only the last step went
-// wrong it has its final name all the same. Publish blocks for the disk; it
+// wrong, or root could not give it its owner, it has its final name all the same.
+// Publish blocks for the disk; it
 // must not be called for the same Temp twice at once.
 func (s *Sink) Publish(temps []*Temp) []error {
 	errs := make([]error, len(temps))
@@ -41,7 +42,7 @@ func (s *Sink) Publish(temps []*Temp) []error {
 	for i, t := range temps {
 		switch {
 		case renamed[i]:
-			errs[i] = errors.Join(errs[i], t.close())
+			errs[i] = errors.Join(errs[i], t.close(), opErr(setOwner, t.path, t.denied))
 		case errs[i] != nil:
 			errs[i] = errors.Join(errs[i], t.discard())
 		}

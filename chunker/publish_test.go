@@ -62,7 +62,7 @@ func writeUntilKilled(dir string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.Create(fileEntry("never", "finished")); err != nil {
+	if _, err := s.Create(fileEntry("never", "finished"), nil); err != nil {
 		return err
 	}
 	fmt.Println("ready")

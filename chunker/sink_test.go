@@ -122,7 +122,7 @@ func TestHostileEntryPaths(t *testing.T) {
 		"", "/", "/etc/x", "..", "../x", "a/../../x", "./x", "x/.", "x//y", "x/", "a\x00b", "link/x", "abs/x",
 		"file/x", strings.Repeat("x", 256), strings.Repeat("x/", 3000) + "x", "missing/x",
 	} {
-		if temp, err := s.Create(fileEntry(path, "")); err == nil {
+		if temp, err := s.Create(fileEntry(path, ""), nil); err == nil {
 			t.Errorf("created %q", path)
 			_ = temp.Discard()
 		}
@@ -133,7 +133,7 @@ func TestHostileEntryPaths(t *testing.T) {
 			t.Errorf("made link %q", path)
 		}
 	}
-	if _, err := s.Create(fileEntry("link/x", "")); !errors.Is(err, ErrNotDir) || !strings.Contains(err.Error(), `"link"`) {
+	if _, err := s.Create(fileEntry("link/x", ""), nil); !errors.Is(err, ErrNotDir) || !strings.Contains(err.Error(), `"link"`) {
 		t.Errorf("through a link: %v", err)
 	}
 	wantTree(t, dir, "dst/", "dst/link>..", "dst/abs>"+dir, "dst/file=")
@@ -149,7 +149,7 @@ func TestHostileEntryPaths(t *testing.T) {
 	if err := one.Place(fileEntry("f", ""), "f"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := one.Create(fileEntry("other", "")); !errors.Is(err, ErrEscape) {
+	if _, err := one.Create(fileEntry("other", ""), nil); !errors.Is(err, ErrEscape) {
 		t.Errorf("another file than the one announced: %v", err)
 	}
 }
@@ -176,7 +176,7 @@ func TestWrongKindInPlace(t *testing.T) {
 	dir := t.TempDir()
 	makeTree(t, dir, "d/", "d/x=", "f=")
 	s := sinkInto(t, dir, SinkOptions{})
-	if _, err := s.Create(fileEntry("d", "")); !errors.Is(err, ErrIsDir) {
+	if _, err := s.Create(fileEntry("d", ""), nil); !errors.Is(err, ErrIsDir) {
 		t.Errorf("file for a directory: %v", err)
 	}
 	if err := s.Symlink(&manifest.Entry{Path: "d", Target: "x"}, nil); !errors.Is(err, ErrIsDir) {
@@ -199,7 +199,7 @@ func TestWrongKindInPlace(t *testing.T) {
 	if err := unix.Mkfifo(dir+"/fifo", 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Create(fileEntry("fifo", "x")); !errors.Is(err, ErrInTheWay) {
+	if _, err := s.Create(fileEntry("fifo", "x"), nil); !errors.Is(err, ErrInTheWay) {
 		t.Errorf("file for a fifo: %v", err)
 	}
 	if err := s.Symlink(&manifest.Entry{Path: "fifo", Target: "x"}, nil); !errors.Is(err, ErrInTheWay) {

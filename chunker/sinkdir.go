@@ -19,6 +19,7 @@ type dirToSettle struct {
 	entry   string
 	target  string
 	made    bool   // by this sink
+	private bool   // made for its owner only, until it is settled
 	mode    uint32 // as it is to be in the end, permission bits
 	setID   uint32 // and these, where it gets its owner and group
 	mtimeNs int64
@@ -34,7 +35,8 @@ type widened struct {
 }
 
 // Mkdir makes a directory, or accepts one that exists. Its contents may follow
-// at once; see SettleDirs for its mode, time and owner. ErrNotDir: a file or
+// at once; see SettleDirs for its mode, time and owner. Where its mode is kept, or
+// whose it is, only its owner gets into a new one until then. ErrNotDir: a file or
 // link is in its place.
 func (s *Sink) Mkdir(e *manifest.Entry, a *Attributes) error {
 	target, err := s.target("make directory", e.Path)
@@ -51,7 +53,11 @@ func (s *Sink) Mkdir(e *manifest.Entry, a *Attributes) error {
 	}
 	defer parent.release()
 	d := s.settling(e, a, target)
-	mkdir := func() error { return unix.Mkdirat(parent.fd, leaf, d.mode|0o700) }
+	mode := d.mode | 0o700
+	if s.opt.Keep.Modes {
+		mode = 0o700
+	}
+	mkdir := func() error { return unix.Mkdirat(parent.fd, leaf, mode) }
 	err = uninterrupted(mkdir)
 	if err == unix.EEXIST && s.makeRoomForDir(parent, leaf) {
 		err = uninterrupted(mkdir)
@@ -80,10 +86,17 @@ func (s *Sink) Mkdir(e *manifest.Entry, a *Attributes) error {
 	s.claimNew(parent, leaf, h.ino)
 	s.markUnsynced(parent)
 	d.made = true
+	denied, err := s.withhold(h, &d)
+	if err != nil {
+		return opErr("make directory", e.Path, err)
+	}
 	if s.changesDirs(a) || d.mode&0o700 != 0o700 {
 		s.addToSettle(d)
 	}
-	return s.applyDirXattrs(h, e.Path, a)
+	if err := s.applyDirXattrs(h, e.Path, a); err != nil {
+		return err
+	}
+	return opErr(setOwner, e.Path, denied)
 }
 
 // MakeTop makes the top of the tree where it is missing, for entries of which it
@@ -203,55 +216,55 @@ func (s *Sink) Symlink(e *manifest.Entry, a *Attributes) error {
 		return err
 	}
 	defer parent.release()
-	err = s.symlinkAt(e, a, parent, leaf)
+	denied, err := s.symlinkAt(e, a, parent, leaf)
 	switch err {
 	case nil:
 		s.claimNew(parent, leaf, 0)
 	case unix.EEXIST:
-		err = s.replaceBySymlink(e, a, parent, leaf)
+		denied, err = s.replaceBySymlink(e, a, parent, leaf)
 	}
 	if err != nil {
 		return opErr("make link", e.Path, err)
 	}
 	s.markUnsynced(parent)
-	return nil
+	return opErr(setOwner, e.Path, denied)
 }
 
-// symlinkAt makes the link under a name that must be free.
-func (s *Sink) symlinkAt(e *manifest.Entry, a *Attributes, parent *dirHandle, name string) error {
+// symlinkAt makes the link under a name that must be free. denied is as of chown.
+func (s *Sink) symlinkAt(e *manifest.Entry, a *Attributes, parent *dirHandle, name string) (denied, err error) {
 	if err := uninterrupted(func() error { return unix.Symlinkat(e.Target, parent.fd, name) }); err != nil {
-		return err
+		return nil, err
 	}
-	err := s.applyToLink(a, parent.fd, name)
+	denied, err = s.applyToLink(a, parent.fd, name)
 	if err == nil && s.opt.Keep.Times {
 		err = setMtime(parent.fd, name, e.MtimeNs)
 	}
 	if err != nil {
 		_ = unlinkat(parent.fd, name)
 	}
-	return err
+	return denied, err
 }
 
-func (s *Sink) replaceBySymlink(e *manifest.Entry, a *Attributes, parent *dirHandle, leaf string) error {
+func (s *Sink) replaceBySymlink(e *manifest.Entry, a *Attributes, parent *dirHandle, leaf string) (denied, err error) {
 	var st unix.Stat_t
 	if err := fstatat(parent.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return err
+		return nil, err
 	}
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR && s.deletes == nil {
-		return unix.EISDIR
+		return nil, unix.EISDIR
 	}
 	if isSpecial(&st) && s.deletes == nil {
-		return ErrInTheWay
+		return nil, ErrInTheWay
 	}
 	name := tempName()
-	err := s.symlinkAt(e, a, parent, name)
+	denied, err = s.symlinkAt(e, a, parent, name)
 	if err == nil {
 		err = s.moveInto(parent, name, leaf, 0)
 	}
 	if err != nil && err != unix.EEXIST {
 		_ = unlinkat(parent.fd, name)
 	}
-	return err
+	return denied, err
 }
 
 // addToSettle keeps the list in the order of SettleDirs. Entries come in about
@@ -349,8 +362,9 @@ func (s *Sink) settleDir(d dirToSettle) error {
 	if err := fstat(h.fd, &st); err != nil {
 		return opErr("stat", d.entry, err)
 	}
-	if err := d.attrs.chown(&st, func(uid, gid int) error { return unix.Fchown(h.fd, uid, gid) }); err != nil {
-		return opErr("set owner of", d.entry, err)
+	// What is denied here cannot be told any more: see withhold.
+	if _, err := d.attrs.chown(&st, func(uid, gid int) error { return unix.Fchown(h.fd, uid, gid) }); err != nil {
+		return opErr(setOwner, d.entry, err)
 	}
 	if mode := s.settledMode(&d, &st); st.Mode&0o7777 != mode {
 		if err := fchmod(h.fd, mode); err != nil {
@@ -373,6 +387,8 @@ func (s *Sink) settledMode(d *dirToSettle, st *unix.Stat_t) uint32 {
 		// A group that a directory inherits from its parent (setgid) is a matter
 		// of the place, unless it has the source's group.
 		return mode | st.Mode&unix.S_ISGID
+	case d.private:
+		return d.mode | st.Mode&unix.S_ISGID
 	case d.made:
 		// What is there has been through the umask; only what was added for
 		// filling it goes.

@@ -55,6 +55,8 @@ type Temp struct {
 	path    string // of the entry
 	size    int64
 	mtimeNs int64
+	attrs   *Attributes
+	denied  error        // the owner or group that it could not be given
 	have    uint32       // permission bits it was made with
 	want    uint32       // those it is to have
 	setID   uint32       // and these, where it gets its owner and group
@@ -67,9 +69,11 @@ type Temp struct {
 	turn  sync.Mutex // of one write(2) at a time, where the file system wants that
 }
 
-// Create begins a file of e.Size bytes. ErrIsDir: a directory is in its place;
-// ErrInTheWay: what no copy replaces.
-func (s *Sink) Create(e *manifest.Entry) (*Temp, error) {
+// Create begins a file of e.Size bytes, which is to have the attributes in the
+// end. Until then nobody but its owner may read it where that is not already as
+// it will be. ErrIsDir: a directory is in its place; ErrInTheWay: what no copy
+// replaces.
+func (s *Sink) Create(e *manifest.Entry, a *Attributes) (*Temp, error) {
 	if e.Size < 0 {
 		return nil, opErr("create", e.Path, unix.EINVAL)
 	}
@@ -77,7 +81,7 @@ func (s *Sink) Create(e *manifest.Entry) (*Temp, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Temp{sink: s, dir: dir, leaf: leaf, path: e.Path, size: e.Size, mtimeNs: e.MtimeNs}
+	t := &Temp{sink: s, dir: dir, leaf: leaf, path: e.Path, size: e.Size, mtimeNs: e.MtimeNs, attrs: a}
 	if err := t.create(e.Mode); err != nil {
 		dir.release()
 		return nil, opErr("create", e.Path, err)
@@ -109,21 +113,45 @@ func (t *Temp) create(sourceMode uint32) error {
 			mode, exact = st.Mode&0o1777, true
 		}
 	}
-	for range createTries {
-		made, ok, err := t.open(mode | 0o400)
+	if !exact && t.attrs.owns() {
+		made, err := t.tryMode(mode)
 		if err != nil {
 			return err
 		}
-		if ok {
-			t.have = made & 0o7777
-			t.want = mode
-			if !exact {
-				t.want = t.have &^ (0o400 &^ mode)
-			}
-			return nil
+		mode, exact = made, true
+	}
+	if exact {
+		t.want = mode
+		made, err := t.openSome((mode | 0o400) & 0o700)
+		t.have = made
+		return err
+	}
+	made, err := t.openSome(mode | 0o400)
+	t.have, t.want = made, made&^(0o400&^mode)
+	return err
+}
+
+// tryMode is what a file that is made with a mode gets of it: the umask, or the
+// directory's default ACL, takes bits away. It makes one, and removes it: a file
+// that somebody could open before it has its group must never have data.
+func (t *Temp) tryMode(mode uint32) (uint32, error) {
+	made, err := t.openSome(mode | 0o400)
+	if err != nil {
+		return 0, err
+	}
+	err = unlinkat(t.dir.fd, t.name)
+	return made &^ (0o400 &^ mode), errors.Join(err, closeFD(t.fd))
+}
+
+// openSome is open, again where a cleaner takes the file.
+func (t *Temp) openSome(mode uint32) (made uint32, err error) {
+	for range createTries {
+		made, ok, err := t.open(mode)
+		if ok || err != nil {
+			return made & 0o7777, err
 		}
 	}
-	return unix.EAGAIN
+	return 0, unix.EAGAIN
 }
 
 // isSpecial reports whether something is neither a regular file nor a directory
@@ -278,9 +306,9 @@ func (t *Temp) SetSize(n int64) {
 
 // Finish ends the writing: the file gets its full size, owner, extended
 // attributes, mode and time, in this order, for a change of the owner takes
-// set-ID bits and capabilities away (chown(2)). Only
-// Publish or Discard may follow.
-func (t *Temp) Finish(a *Attributes) error {
+// set-ID bits and capabilities away (chown(2)), and who it lets read it must be
+// those that the mode is for. Only Publish or Discard may follow.
+func (t *Temp) Finish() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.state != tempOpen {
@@ -291,13 +319,15 @@ func (t *Temp) Finish(a *Attributes) error {
 			return opErr("set size of", t.path, err)
 		}
 	}
-	if err := a.chown(&t.made, func(uid, gid int) error { return unix.Fchown(t.fd, uid, gid) }); err != nil {
-		return opErr("set owner of", t.path, err)
+	denied, err := t.attrs.chown(&t.made, func(uid, gid int) error { return unix.Fchown(t.fd, uid, gid) })
+	if err != nil {
+		return opErr(setOwner, t.path, err)
 	}
-	if err := t.applyXattrs(a); err != nil {
+	t.denied = denied
+	if err := t.applyXattrs(); err != nil {
 		return opErr("set extended attributes of", t.path, err)
 	}
-	t.want |= a.lent(t.setID, &t.made)
+	t.want |= t.attrs.lent(t.setID, &t.made)
 	if t.have != t.want {
 		if err := fchmod(t.fd, t.want); err != nil {
 			return opErr("set mode of", t.path, err)

@@ -21,7 +21,7 @@ func TestConcurrentWrites(t *testing.T) {
 		want[i] = byte(rand.Uint32())
 	}
 	e := fileEntry("f", string(want))
-	temp, err := s.Create(e)
+	temp, err := s.Create(e, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestConcurrentWrites(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if err := temp.Finish(nil); err != nil {
+	if err := temp.Finish(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Lstat(filepath.Join(dir, "f")); !errors.Is(err, os.ErrNotExist) {
@@ -56,7 +56,7 @@ func TestTempMisuse(t *testing.T) {
 	dir := t.TempDir()
 	s := sinkInto(t, dir, SinkOptions{})
 	e := fileEntry("f", "0123456789")
-	temp, err := s.Create(e)
+	temp, err := s.Create(e, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,14 +71,14 @@ func TestTempMisuse(t *testing.T) {
 	if _, err := temp.WriteAt([]byte("x"), 0); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("write after Publish: %v", err)
 	}
-	if err := temp.Finish(nil); !errors.Is(err, os.ErrClosed) {
+	if err := temp.Finish(); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("finish after Publish: %v", err)
 	}
 	if err := temp.Discard(); err != nil {
 		t.Errorf("discard after Publish: %v", err)
 	}
 	e.Size = -1
-	if _, err := s.Create(e); err == nil {
+	if _, err := s.Create(e, nil); err == nil {
 		t.Error("created a file of negative size")
 	}
 	wantTree(t, dir)
@@ -108,7 +108,7 @@ func TestSparseWrites(t *testing.T) {
 			s := sinkInto(t, dir, SinkOptions{})
 			e := fileEntry("f", "")
 			e.Size = test.size
-			temp, err := s.Create(e)
+			temp, err := s.Create(e, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -116,7 +116,7 @@ func TestSparseWrites(t *testing.T) {
 			if n, err := temp.WriteSparse(p, test.off); n != len(p) || err != nil {
 				t.Fatal(n, err)
 			}
-			if err := temp.Finish(nil); err != nil {
+			if err := temp.Finish(); err != nil {
 				t.Fatal(err)
 			}
 			if err := s.Publish([]*Temp{temp})[0]; err != nil {
@@ -184,7 +184,7 @@ func TestDiskFull(t *testing.T) {
 		big[i] = 1
 	}
 	e := fileEntry("f", string(big))
-	temp, err := s.Create(e)
+	temp, err := s.Create(e, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +215,7 @@ func TestSizeThatWasNotKnown(t *testing.T) {
 	}{{10, "0123456789"}, {12, "0123456789\x00\x00"}, {4, "0123"}, {0, ""}} {
 		e := fileEntry("f", "")
 		e.Size = 1 << 62
-		temp, err := s.Create(e)
+		temp, err := s.Create(e, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -223,7 +223,7 @@ func TestSizeThatWasNotKnown(t *testing.T) {
 			t.Fatal(err)
 		}
 		temp.SetSize(tc.size)
-		if err := errors.Join(temp.Finish(nil), s.Publish([]*Temp{temp})[0]); err != nil {
+		if err := errors.Join(temp.Finish(), s.Publish([]*Temp{temp})[0]); err != nil {
 			t.Fatal(err)
 		}
 		wantTree(t, dir, "f="+tc.want)

@@ -213,13 +213,14 @@ func (t *Tree) Xattrs(f *Found) (Xattrs, error) {
 }
 
 // keepsXattr reports whether an attribute is one that this process sets: root
-// those of all namespaces, everybody else the users'. A peer that is held to a
-// root gives no capabilities to programs, no more than set-ID bits.
+// those of all namespaces but the system's, everybody else the users'. A peer
+// that is held to a root sets the users' only: the others say what a program may
+// do (capabilities, labels of a security module), or what an overlay shows.
 func (s *Sink) keepsXattr(name string) bool {
 	if strings.HasPrefix(name, "user.") {
 		return true
 	}
-	return os.Geteuid() == 0 && !isSystemXattr(name) && (name != "security.capability" || s.opt.Root == nil)
+	return os.Geteuid() == 0 && !isSystemXattr(name) && s.opt.Root == nil
 }
 
 // isLeftOut reports whether an attribute that cannot be set is no error: outside

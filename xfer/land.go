@@ -278,7 +278,7 @@ func (k *sink) tempLocked(e *sinkEntry) (*chunker.Temp, error) {
 	case <-k.stop:
 		return nil, context.Canceled
 	}
-	t, err := patiently(k.stop, func() (*chunker.Temp, error) { return k.store.Create(&e.Entry) })
+	t, err := patiently(k.stop, func() (*chunker.Temp, error) { return k.store.Create(&e.Entry, e.attrs) })
 	if err != nil {
 		<-k.openFiles
 		if errors.Is(err, chunker.ErrNoSpace) || errors.Is(err, context.Canceled) {
@@ -324,7 +324,7 @@ func (k *sink) completeLocked(e *sinkEntry) error {
 		return err
 	}
 	e.setSize(t)
-	if err := t.Finish(e.attrs); err != nil {
+	if err := t.Finish(); err != nil {
 		if errors.Is(err, chunker.ErrNoSpace) {
 			return err
 		}

@@ -171,6 +171,9 @@ func TestMetadataAsRsync(t *testing.T) {
 					if d.push || !all {
 						clearSetIDs(t, other+"/tree")
 					}
+					if d.push { // a served root takes the users' only
+						clearRootsXattrs(t, other+"/tree")
+					}
 					if !d.push && !all { // those of the group may be there
 						clearSetIDs(t, to+"/tree")
 					}

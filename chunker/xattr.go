@@ -79,12 +79,18 @@ func (x Xattrs) all() iter.Seq2[string, []byte] {
 }
 
 func (x Xattrs) has(name string) bool {
-	for n := range x.all() {
+	_, ok := x.value(name)
+	return ok
+}
+
+// value is that of the attribute, if there is one.
+func (x Xattrs) value(name string) (value []byte, ok bool) {
+	for n, v := range x.all() {
 		if n == name {
-			return true
+			return v, true
 		}
 	}
-	return false
+	return nil, false
 }
 
 // xattrCalls are the xattr(2) calls on one file: by its descriptor, or on a link

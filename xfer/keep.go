@@ -149,15 +149,18 @@ func (k *sink) keeps(e *sinkEntry) string {
 }
 
 // newer says why a file is not updated. Times are compared in seconds. Of the
-// same time and size, and the same mode where that is kept, it is taken for the
-// same, as rsync takes it.
+// same time and size it is taken for the same, as rsync takes it, if its mode,
+// owner, group and extended attributes are, as far as they are kept: these rsync
+// would bring up to date.
 func (k *sink) newer(e *sinkEntry, now *chunker.Standing) string {
 	there, here := seconds(now.MtimeNs), seconds(e.MtimeNs)
 	switch {
 	case there > here:
 		return "newer"
-	case there == here && now.Size == e.Size && (!k.params.has(flagModes) || now.Mode&0o1777 == e.Mode&0o1777):
-		return "same time and size"
+	case there == here && now.Size == e.Size:
+		if same, err := k.store.HasAttributes(&e.Entry, e.attrs); same && err == nil {
+			return "same time and size"
+		}
 	}
 	return ""
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer"
 )
@@ -267,4 +269,30 @@ func TestSinkOptionsThatMakeNoSense(t *testing.T) {
 			}
 		}
 	}
+}
+
+// With -u a file of the same time and size whose attributes are not the source's
+// gets these; one that has them stays.
+func TestUpdateOfAttributes(t *testing.T) {
+	src, then := t.TempDir(), time.Unix(1_500_000_000, 0)
+	for _, name := range []string{"same", "mode", "xattr"} {
+		at(t, filepath.Join(src, name), "source", then)
+	}
+	if err := unix.Setxattr(src+"/xattr", "user.a", []byte("v"), 0); err != nil {
+		t.Skipf("needs a file system with extended attributes for TMPDIR: %v", err)
+	}
+	fill := func(dst string) {
+		for _, name := range []string{"same", "mode", "xattr"} {
+			at(t, filepath.Join(dst, name), "target", then)
+		}
+		if err := os.Chmod(dst+"/mode", 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := xfer.Options{Update: true, Perms: true, Times: true, Xattrs: true, Owner: true, Group: true}
+	contentsInto(t, tcpWay(t), src, o, fill, func(t *testing.T, dst string, sum *xfer.Summary, l *told) {
+		if kept := l.paths(ended(xfer.Kept)); !slices.Equal(kept, []string{"same"}) || sum.Files != 2 {
+			t.Errorf("kept %q: %+v", kept, sum)
+		}
+	})
 }

@@ -31,21 +31,37 @@ type fingerprint struct {
 // that any login shell hands them to sh as they are. They take a SHA-256 and a
 // cksum of each binary.
 const (
-	// scriptCheck defines ok FILE SHA256 CKSUM, which compares the content.
+	// scriptCheck defines ok FILE SHA256 CKSUM, which compares the content, and
+	// own, which says that nobody else can put another file in a name's place:
+	// between the look at a file and its start that would be another program.
 	scriptCheck = `d=${XDG_CACHE_HOME:-$HOME/.cache}/gdrcp; ` +
+		`says() { echo "` + scriptSays + `$1"; exit; }; ` +
+		`own() { [ -O "$d/." ] && case $(ls -ld "$d/.") in d????-??-*) ;; *) false ;; esac; }; ` +
 		`ok() { if command -v sha256sum >/dev/null 2>&1; then set -- "$1" "$2" "$3" $(sha256sum <"$1"); [ "$4" = "$2" ]; ` +
 		`else set -- "$1" "$2" "$3" $(cksum <"$1"); [ "$4-$5" = "$3" ]; fi; }; `
 	// scriptStart starts the first that is there, is what it should be, and runs.
-	scriptStart = scriptCheck + `while [ $# -gt 1 ]; do f=$d/gdrcp-$1; ` +
-		`if [ -x "$f" ] && ok "$f" "$1" "$2" && "$f" --version </dev/null >/dev/null 2>&1; then exec "$f" ` + FarEndCommand + `; fi; shift 2; done; ` +
-		`echo "` + scriptSays + `$(uname -sm)"`
+	// Its time says when it was used last.
+	scriptStart = scriptCheck + `[ ! -d "$d" ] || own || says ` + saysUnsafe + `; while [ $# -gt 1 ]; do f=$d/gdrcp-$1; ` +
+		`if [ -x "$f" ] && [ -O "$f" ] && ok "$f" "$1" "$2" && "$f" --version </dev/null >/dev/null 2>&1; ` +
+		`then touch -c "$f" 2>/dev/null; exec "$f" ` + FarEndCommand + `; fi; shift 2; done; says "$(uname -sm)"`
 	// scriptStore takes one from stdin. Nothing has its name before it was
-	// checked and has run.
-	scriptStore = scriptCheck + `umask 077; t=$d/.gdrcp-$$; mkdir -p "$d" && cat >"$t" || { rm -f "$t"; echo "` + scriptSays + `unwritten"; exit; }; ` +
-		`ok "$t" "$1" "$2" || { rm -f "$t"; echo "` + scriptSays + `damaged"; exit; }; chmod 700 "$t"; ` +
-		`"$t" --version </dev/null >/dev/null 2>&1 || { rm -f "$t"; echo "` + scriptSays + `unstarted"; exit; }; ` +
-		`mv -f "$t" "$d/gdrcp-$1" && echo "` + scriptSays + `stored"`
+	// checked and has run. Others stay that were used within a month: hosts of
+	// several architectures may share a home directory.
+	scriptStore = scriptCheck + `umask 077; t=$d/.gdrcp-$$; left() { rm -f "$t"; }; trap left EXIT; trap "exit 1" HUP INT TERM; ` +
+		`mkdir -p "$d" || says ` + saysUnwritten + `; own || says ` + saysUnsafe + `; cat >"$t" || says ` + saysUnwritten + `; ` +
+		`ok "$t" "$1" "$2" || says ` + saysDamaged + `; chmod 700 "$t"; ` +
+		`"$t" --version </dev/null >/dev/null 2>&1 || says ` + saysUnstarted + `; mv -f "$t" "$d/gdrcp-$1" || says ` + saysUnwritten + `; ` +
+		`find "$d" -type f -name "*gdrcp-*" -mtime +30 -exec rm -f {} + 2>/dev/null; says ` + saysStored
 	scriptSays = "gdrcp-bootstrap: "
+)
+
+// What the scripts say, besides a machine.
+const (
+	saysUnsafe    = "unsafe"
+	saysUnwritten = "unwritten"
+	saysDamaged   = "damaged"
+	saysUnstarted = "unstarted"
+	saysStored    = "stored"
 )
 
 // errUnstarted is a binary that does not start on the host.
@@ -133,7 +149,15 @@ func (o *Origin) startCached(ctx context.Context, prints []fingerprint) (link *L
 		return link, "", err
 	}
 	machine, err = silent.said(o)
+	if machine == saysUnsafe {
+		err = o.unsafeCache()
+	}
 	return nil, machine, err
+}
+
+// unsafeCache is a cache directory in which another user could replace a file.
+func (o *Origin) unsafeCache() error {
+	return fmt.Errorf("the cache directory of gdrcp on %s belongs to another user, or others may write to it", o.Host)
 }
 
 // said finds the script's word among what the host printed.
@@ -172,11 +196,13 @@ func (o *Origin) store(ctx context.Context, p *fingerprint) error {
 	proc.Close()
 	word, sayErr := (&silence{proc, strings.Split(string(bytes.TrimSpace(said)), "\n")}).said(o)
 	switch {
-	case word == "stored":
+	case word == saysStored:
 		return nil
-	case word == "unstarted":
+	case word == saysUnstarted:
 		return errUnstarted
-	case word == "unwritten":
+	case word == saysUnsafe:
+		return o.unsafeCache()
+	case word == saysUnwritten:
 		return fmt.Errorf("the cache directory of %s cannot be written", o.Host)
 	case word != "":
 		return fmt.Errorf("copying gdrcp to %s: it came %s", o.Host, word)

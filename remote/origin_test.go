@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -228,11 +229,103 @@ func TestBootstrap(t *testing.T) {
 	}
 }
 
+// Nothing is started where others could replace it.
+func TestBootstrapWhereOthersWrite(t *testing.T) {
+	cache := cacheOf(t, os.Getenv("PATH"))
+	binaries := []Binary{{self(t), uname(t)}}
+	o, stderr := testOrigin(t, "gdrcp")
+	bootstrap := func() error {
+		link, err := o.Bootstrap(t.Context(), binaries, func(string) {})
+		if err == nil {
+			err = link.Close()
+		}
+		return err
+	}
+	if err := bootstrap(); err != nil {
+		t.Fatalf("%v: %s", err, stderr)
+	}
+	for _, spoil := range []func() error{
+		func() error { return os.Chmod(cache, 0o770) },
+		func() error { return os.Chmod(cache, 0o702) },
+		func() error { return errors.Join(os.Remove(onlyFile(t, cache)), os.Chmod(cache, 0o707)) }, // nothing is stored, either
+		func() error {
+			if os.Geteuid() != 0 {
+				return os.Chmod(cache, 0o770)
+			}
+			return errors.Join(os.Chmod(cache, 0o700), os.Chown(cache, 65534, -1))
+		},
+	} {
+		if err := spoil(); err != nil {
+			t.Fatal(err)
+		}
+		if err := bootstrap(); err == nil || !strings.Contains(err.Error(), "others may write to it") {
+			t.Errorf("%v: %s", err, stderr)
+		}
+	}
+}
+
+// What nobody has used for long is removed when something is stored, also what a
+// copy left behind that was killed.
+func TestBootstrapRemovesOldVersions(t *testing.T) {
+	cache := cacheOf(t, os.Getenv("PATH"))
+	if err := os.Mkdir(cache, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	long := time.Now().AddDate(0, 0, -40)
+	for name, used := range map[string]time.Time{"gdrcp-old": long, ".gdrcp-7": long, "gdrcp-new": time.Now(), ".gdrcp-8": time.Now()} {
+		file := filepath.Join(cache, name)
+		if err := errors.Join(os.WriteFile(file, nil, 0o700), os.Chtimes(file, used, used)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o, stderr := testOrigin(t, "gdrcp")
+	link, err := o.Bootstrap(t.Context(), []Binary{{self(t), uname(t)}}, func(string) {})
+	if err != nil {
+		t.Fatalf("%v: %s", err, stderr)
+	}
+	defer link.Close()
+	files, err := os.ReadDir(cache)
+	if err != nil || len(files) != 3 || files[0].Name() != ".gdrcp-8" {
+		t.Errorf("%v, %v", files, err)
+	}
+}
+
+// A copy that ends in the middle leaves nothing behind.
+func TestBootstrapThatEnds(t *testing.T) {
+	cache := cacheOf(t, os.Getenv("PATH"))
+	for _, signal := range []os.Signal{syscall.SIGHUP, syscall.SIGTERM} {
+		cmd := exec.Command("sh", "-c", scriptStore, "sh", "0", "0-0")
+		stdin, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		temp := filepath.Join(cache, ".gdrcp-"+strconv.Itoa(cmd.Process.Pid))
+		for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			if _, err := os.Stat(temp); err == nil {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatal("nothing is written")
+			}
+		}
+		if err := errors.Join(cmd.Process.Signal(signal), stdin.Close()); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // it fails
+		if files, err := os.ReadDir(cache); err != nil || len(files) > 0 {
+			t.Errorf("%s: there is %v, %v", signal, files, err)
+		}
+	}
+}
+
 // toolsWithout is a PATH with what the scripts need, but for one.
 func toolsWithout(t *testing.T, left string) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, tool := range []string{"sh", "uname", "cat", "mkdir", "chmod", "mv", "rm", "cksum", "sha256sum"} {
+	for _, tool := range []string{"sh", "uname", "cat", "mkdir", "chmod", "mv", "rm", "cksum", "sha256sum", "ls", "touch", "find"} {
 		file, err := exec.LookPath(tool)
 		if err != nil {
 			t.Fatal(err)

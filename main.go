@@ -27,6 +27,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	boundHeap(xfer.Load{Sessions: 1})
+	dumpNoCore()
 	p := &program{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, started: time.Now(),
 		input: standardInput, output: standardOutput,

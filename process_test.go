@@ -6,11 +6,14 @@ import (
 	"os/exec"
 	"os/signal"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
 	"gdrcp/trust"
+
+	"golang.org/x/sys/unix"
 )
 
 // beMain makes the test binary gdrcp itself.
@@ -80,6 +83,31 @@ func TestServerStopsOnSignals(t *testing.T) {
 		}
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("%v: %v\n%s", sig, err, errs)
+		}
+	}
+}
+
+// Keys are in memory, and no crash writes them to a disk unless that is wanted.
+func TestNoCoreDumps(t *testing.T) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_CORE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if limit.Max == 0 {
+		t.Skip("no process may dump core here")
+	}
+	for _, traceback := range []string{"single", "crash"} {
+		cmd, errs := process(t, "serve", "--root", t.TempDir(), "--listen", "127.0.0.1:0")
+		cmd.Args = append([]string{"sh", "-c", `ulimit -S -c "$(ulimit -H -c)"; exec "$0" "$@"`}, append([]string{cmd.Path}, cmd.Args[1:]...)...)
+		cmd.Path = "/bin/sh"
+		cmd.Env = append(cmd.Env, "GOTRACEBACK="+traceback)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, errs, servingLine)
+		limits, err := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/limits")
+		if none := regexp.MustCompile(`Max core file size +0 `).Match(limits); err != nil || none != (traceback == "single") {
+			t.Errorf("with GOTRACEBACK=%s: %s, %v", traceback, limits, err)
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 
 	"gdrcp/xfer"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -30,6 +32,21 @@ func boundHeap(need xfer.Load) {
 	}
 	debug.SetGCPercent(400)
 	debug.SetMemoryLimit(heapBytes + int64(need.Sessions)*sessionHeapBytes + int64(need.Slots)*slotHeapBytes + codecChunks*need.CodecBytes)
+}
+
+// dumpNoCore keeps keys, and what is copied, from a core file, and from what
+// collects such (core(5)), unless somebody asks for one of a crash. The lower
+// limit may be raised again, by a child too. PR_SET_DUMPABLE would do more, but
+// /proc/self would be root's then.
+func dumpNoCore() {
+	if os.Getenv("GOTRACEBACK") == "crash" {
+		return
+	}
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_CORE, &limit) == nil {
+		limit.Cur = 0
+		_ = unix.Setrlimit(unix.RLIMIT_CORE, &limit) // to lower it is always allowed
+	}
 }
 
 // leaveCPUs keeps the program to one CPU where there are two at most and RDMA

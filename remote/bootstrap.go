@@ -41,7 +41,7 @@ const (
 		`else set -- "$1" "$2" "$3" $(cksum <"$1"); [ "$4-$5" = "$3" ]; fi; }; `
 	// scriptStart starts the first that is there, is what it should be, and runs.
 	// Its time says when it was used last.
-	scriptStart = scriptCheck + `[ ! -d "$d" ] || own || says ` + saysUnsafe + `; while [ $# -gt 1 ]; do f=$d/gdrcp-$1; ` +
+	scriptStart = scriptCheck + `if [ -d "$d" ]; then own || says ` + saysUnsafe + `; fi; while [ $# -gt 1 ]; do f=$d/gdrcp-$1; ` +
 		`if [ -x "$f" ] && [ -O "$f" ] && ok "$f" "$1" "$2" && "$f" --version </dev/null >/dev/null 2>&1; ` +
 		`then touch -c "$f" 2>/dev/null; exec "$f" ` + FarEndCommand + `; fi; shift 2; done; says "$(uname -sm)"`
 	// scriptStore takes one from stdin. Nothing has its name before it was

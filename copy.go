@@ -157,7 +157,7 @@ func (c *copying) report(e xfer.Event) {
 	case xfer.EventFile:
 		if e.Outcome == xfer.Kept {
 			if c.verbose {
-				c.console.line("%s: kept, %s", quoteArg(e.Path), xfer.Printable(e.Text))
+				c.console.line("%s", keptText(&e))
 			}
 		} else if e.Outcome != xfer.Copied {
 			if !c.quiet || e.Outcome != xfer.Skipped {

@@ -24,8 +24,9 @@ import (
 //	file        for every entry that was not    path, outcome, text
 //	            copied; with -v and in a dry    path, outcome, bytes, dry_run
 //	            run for all
-//	deleted     for all that --delete deleted,  path (ends in a slash if it is a directory), dry_run, text (why it was not)
+//	deleted     for all that --delete deleted,  path (ends in a slash if it is a directory), dry_run
 //	            or would in a dry run
+//	not_deleted for a directory that it leaves  path (ends in a slash), text (why), dry_run
 //	summary     once, last, when a copy came    files, dirs, links, bytes, seconds, bytes_per_second, wire_bytes, repairs,
 //	            to an end                       hash, piece_bytes, root, meta_root, verified, first_byte_ms, skipped, failed,
 //	                                            changed, corrupt, missing, kept, deleted, not_deleted, dry_run, local_slots, remote_slots, link fields
@@ -128,6 +129,14 @@ type deletedEvent struct {
 	Path   string `json:"path"`
 	Text   string `json:"text,omitempty"`
 	DryRun bool   `json:"dry_run,omitempty"`
+}
+
+func deletedEventOf(e *xfer.Event) deletedEvent {
+	kind := "deleted"
+	if e.Text != "" {
+		kind = "not_deleted"
+	}
+	return deletedEvent{kind, deletedPath(e), xfer.Printable(e.Text), e.DryRun}
 }
 
 type errorEvent struct {

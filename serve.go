@@ -77,7 +77,7 @@ func (s *serving) flags() []cli.Flag {
 		),
 		about(topicOutput,
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "tell errors only", Destination: &s.quiet},
-			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell every entry that was not copied", Destination: &s.verbose},
+			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell every entry that was not copied, and what was deleted", Destination: &s.verbose},
 		),
 	)
 }
@@ -267,9 +267,22 @@ func (s *serving) ended(e xfer.SessionEnd) {
 	}
 }
 
+// dryPrefix tells what was only tried from what was done.
+func dryPrefix(e *xfer.Event) string {
+	if e.DryRun {
+		return "dry run: "
+	}
+	return ""
+}
+
+// report tells, with -v, what was not copied or was deleted.
 func (s *serving) report(e xfer.Event) {
 	switch {
 	case !s.verbose:
+	case e.Kind == xfer.EventDeleted:
+		s.console.line("gdrcp: %s: %s%s", e.Peer, dryPrefix(&e), deletedText(&e))
+	case e.Kind == xfer.EventFile && e.Outcome == xfer.Kept:
+		s.console.line("gdrcp: %s: %s%s", e.Peer, dryPrefix(&e), keptText(&e))
 	case e.Kind == xfer.EventFile && e.Outcome != xfer.Copied:
 		s.console.line("gdrcp: %s: %s", e.Peer, xfer.Printable(e.Text))
 	case e.Kind == xfer.EventMemory && !e.Remote:

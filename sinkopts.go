@@ -43,19 +43,36 @@ func maxDelete(to *int64) *checked {
 
 // reportDeleted tells what was deleted, with -v, and in a dry run always.
 func (c *copying) reportDeleted(e *xfer.Event) {
-	path := e.Path
-	if e.Dir {
-		path += "/"
-	}
 	switch {
 	case c.json:
-		c.events.emit(deletedEvent{"deleted", path, xfer.Printable(e.Text), e.DryRun})
+		c.events.emit(deletedEventOf(e))
 	case c.quiet:
 	case e.Text != "":
-		c.console.line("gdrcp: delete %s: %s", quoteArg(path), xfer.Printable(e.Text))
+		c.console.line("gdrcp: %s", deletedText(e))
 	case c.verbose || e.DryRun:
-		c.console.line("deleting %s", quoteArg(path))
+		c.console.line("%s", deletedText(e))
 	}
+}
+
+// deletedText is what became of something that was to be deleted.
+func deletedText(e *xfer.Event) string {
+	if e.Text != "" {
+		return fmt.Sprintf("delete %s: %s", quoteArg(deletedPath(e)), xfer.Printable(e.Text))
+	}
+	return "deleting " + quoteArg(deletedPath(e))
+}
+
+// deletedPath is its path, of a directory with a slash behind.
+func deletedPath(e *xfer.Event) string {
+	if e.Dir {
+		return e.Path + "/"
+	}
+	return e.Path
+}
+
+// keptText is what the destination kept, and why.
+func keptText(e *xfer.Event) string {
+	return fmt.Sprintf("%s: kept, %s", quoteArg(e.Path), xfer.Printable(e.Text))
 }
 
 // tellNotDeleted says why --delete deleted nothing.

@@ -3,8 +3,10 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -44,6 +46,45 @@ func TestDestinationDecides(t *testing.T) {
 		if err != nil || !strings.Contains(string(text), want) {
 			t.Errorf("the log does not have %q: %v\n%s", want, err, text)
 		}
+	}
+}
+
+// A server with -v tells as much of what is kept and deleted as the client.
+func TestServerTellsWhatItKeepsAndDeletes(t *testing.T) {
+	s := startServer(t, "-v")
+	src := t.TempDir()
+	makeFiles(t, src, map[string]string{"a": "A"})
+	makeFiles(t, s.root, map[string]string{"a": "old", "d/x": "", "d/y": "", "e": ""})
+	args := []string{"-r", "--delete", "--ignore-existing", "--exclude=x", src + "/.", s.url("")}
+	gdrcp(t, append(args, "-n")...).want(t, 0)
+	gdrcp(t, args...).want(t, 0)
+	for _, dry := range []string{"", "dry run: "} {
+		for _, text := range []string{"a: kept, exists", "deleting d/y", "delete d/: .*", "deleting e"} {
+			waitFor(t, s.errs, regexp.MustCompile("(?m)^gdrcp: 127.0.0.1:[0-9]+: "+dry+text+"$"))
+		}
+	}
+}
+
+// In events a directory that stays is no deleted one, and those of a dry run
+// say that they are.
+func TestDeletionInEvents(t *testing.T) {
+	s := startServer(t)
+	src := t.TempDir()
+	if err := syscall.Mkfifo(filepath.Join(src, "fifo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	makeFiles(t, s.root, map[string]string{"d/x": "", "d/y": ""})
+	r := gdrcp(t, "-rn", "--json", "--delete", "--exclude=x", src+"/.", s.url("")).want(t, 0)
+	for kind, path := range map[string]string{"deleted": "d/y", "not_deleted": "d/"} {
+		e := r.event(t, kind)
+		if text, _ := e["text"].(string); e["path"] != path || e["dry_run"] != true || (text == "") != (kind == "deleted") {
+			t.Errorf("%v", e)
+		}
+	}
+	if !slices.ContainsFunc(r.events(t), func(e map[string]any) bool {
+		return e["outcome"] == "skipped" && e["path"] == "fifo" && e["dry_run"] == true
+	}) {
+		t.Errorf("no skipped fifo of a dry run in\n%s", r.out)
 	}
 }
 

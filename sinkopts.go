@@ -18,7 +18,7 @@ func sinkFlags(o *xfer.Options) []cli.Flag {
 		onOff("ignore-existing", "keep what exists at the destination; directories are filled", &o.IgnoreExisting),
 		onOff("existing", "make nothing that does not exist at the destination", &o.Existing, "ignore-non-existing"),
 		onOffAlso("delete", "with -r: delete, after all was copied, what the source does not have; nothing where the source "+
-			"could not be listed or read whole. A directory in the way of a file goes, too", &o.Delete, []*bool{&o.DeleteExcluded},
+			"could not be listed or read whole. What is in the way of an entry of another kind goes, too: for a file a directory with all that is in it", &o.Delete, []*bool{&o.DeleteExcluded},
 			"del", "delete-before", "delete-during", "delete-delay", "delete-after"),
 		onOff("delete-excluded", "likewise, and also what rules exclude", &o.DeleteExcluded),
 		checkedFlag("max-delete", "`N` files and directories are deleted at the most; where there are more, that is told (exit code 3)", maxDelete(&o.MaxDelete)),

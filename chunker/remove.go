@@ -24,6 +24,14 @@ type DeleteRules struct {
 	Told func(Removal)
 	// Stop ends removing when it is closed.
 	Stop <-chan struct{}
+	// Unsure reports whether the source is not known whole: then nothing but an
+	// empty directory is removed where a directory is in the way. It may be
+	// called by several at once. Nil: the source is.
+	Unsure func() bool
+	// Looked, unless nil, is called for every name that is looked at, whatever
+	// becomes of it: much may be looked at of which nothing is told. It may be
+	// called by several at once.
+	Looked func()
 }
 
 // Removal is a file or directory of the destination that was to go.
@@ -40,6 +48,12 @@ type Removal struct {
 // directory. Before Place only.
 func (s *Sink) AllowDelete(r DeleteRules) { s.deletes = &r }
 
+func (r *DeleteRules) looked() {
+	if r.Looked != nil {
+		r.Looked()
+	}
+}
+
 // remover removes files and trees. It follows no link: what it removes is a
 // name in a directory that it has open, and a directory's contents are gone
 // before its name. It keeps the names of the directories on its way in a
@@ -52,6 +66,8 @@ type remover struct {
 	// inTheWay: what is removed first is in the place of an entry, of whose name
 	// the rules have allowed that it is copied. They hold for what is in it.
 	inTheWay bool
+	// onlyEmpty: directories stay that have something in them.
+	onlyEmpty bool
 }
 
 // doomed is a directory on the remover's way.
@@ -72,7 +88,7 @@ func (r *remover) close() { _ = r.names.spill.close() }
 // kind. It reports whether the place is free, or in a dry run would be.
 func (s *Sink) makeRoom(h *dirHandle, leaf string) bool {
 	r := s.newRemover()
-	r.inTheWay = true
+	r.inTheWay, r.onlyEmpty = true, s.deletes.Unsure != nil && s.deletes.Unsure()
 	defer r.close()
 	return r.remove(h.fd, leaf, s.entryPath(joinPath(h.path, leaf)))
 }
@@ -124,6 +140,7 @@ func (r *remover) remove(dirfd int, name, path string) (gone bool) {
 
 // look finds out what is at a name, and whether it stays.
 func (r *remover) look(dirfd int, name, path string) (isDir, there, stays bool) {
+	r.rules.looked()
 	var st unix.Stat_t
 	err := fstatat(dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW)
 	if err == unix.ENOENT {
@@ -162,6 +179,10 @@ func (r *remover) next() (name string, more bool) {
 	}
 	next, more := r.names.peek(&d.names)
 	if !more {
+		return "", false
+	}
+	if r.onlyEmpty {
+		d.left = true
 		return "", false
 	}
 	name = string(next)

@@ -169,6 +169,7 @@ func (u *Surplus) take(l *surplusLevel, leaf string) error {
 		if !more || (leaf != "" && string(name) > leaf) {
 			return nil
 		}
+		u.sink.deletes.looked()
 		if string(name) != leaf && !isTempName(name) {
 			if err := u.found(joinPath(l.path, string(name))); err != nil {
 				return err

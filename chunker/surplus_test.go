@@ -253,10 +253,14 @@ func TestProtectedStays(t *testing.T) {
 	noLeaks(t)
 	dir := t.TempDir()
 	makeTree(t, dir, "d/", "d/keep=", "d/x/", "d/x/y=", "keep/", "keep/x=", "z=", "file=")
-	s, told := deletingSink(t, dir, SinkOptions{}, DeleteRules{Protects: func(path string, isDir, doomed bool) bool {
+	looked := 0
+	s, told := deletingSink(t, dir, SinkOptions{}, DeleteRules{Looked: func() { looked++ }, Protects: func(path string, isDir, doomed bool) bool {
 		return path == "d/keep" && !isDir && doomed || path == "keep" && isDir && !doomed
 	}})
 	removeSurplus(t, s, "file")
+	if looked != 4+6 { // the names beside the source's, and those that were to go, in directories too
+		t.Errorf("looked at %d names", looked)
+	}
 	told.want(t, "d/x/y", "d/x/", "z")
 	if len(told.errs) != 1 || !errors.Is(told.errs["d/"], ErrNotEmpty) {
 		t.Errorf("told %v", told.errs)
@@ -268,6 +272,40 @@ func TestProtectedStays(t *testing.T) {
 	}
 	if err := put(s, fileEntry("d", "x"), "x"); !errors.Is(err, ErrIsDir) {
 		t.Errorf("a file for a directory with something protected: %v", err)
+	}
+}
+
+// Where the source may have more than it told, only what is empty makes room.
+func TestUnsureOfTheSource(t *testing.T) {
+	noLeaks(t)
+	dir := t.TempDir()
+	makeTree(t, dir, "empty/", "full/", "full/x=", "file=", "link>x")
+	unsure := DeleteRules{Unsure: func() bool { return true }}
+	for _, unsure.DryRun = range []bool{true, false} {
+		s, told := deletingSink(t, dir, SinkOptions{}, unsure)
+		try := func(e *manifest.Entry) error {
+			if unsure.DryRun {
+				return s.Try(e)
+			}
+			if e.Type == manifest.Dir {
+				return s.Mkdir(e, nil)
+			}
+			return put(s, e, "x")
+		}
+		if err := try(fileEntry("full", "x")); !errors.Is(err, ErrIsDir) {
+			t.Errorf("a file for a directory with something in it: %v", err)
+		}
+		dir := func(path string) *manifest.Entry { return &manifest.Entry{Type: manifest.Dir, Path: path, Mode: 0o755} }
+		if err := errors.Join(try(fileEntry("empty", "x")), try(dir("file")), try(dir("link"))); err != nil {
+			t.Error(err)
+		}
+		told.want(t, "empty/", "file", "link")
+		if len(told.errs) != 1 || !errors.Is(told.errs["full/"], ErrNotEmpty) {
+			t.Errorf("told %v", told.errs)
+		}
+	}
+	if got := listTree(t, dir+"/full"); len(got) != 1 {
+		t.Errorf("left %q", got)
 	}
 }
 

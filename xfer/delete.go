@@ -87,7 +87,7 @@ type deletion struct {
 
 	mu    sync.Mutex
 	batch []byte    // of msgDeleted
-	begun time.Time // when the batch was
+	sent  time.Time // when the last one was
 	err   error     // of sending it
 }
 
@@ -96,8 +96,11 @@ func (k *sink) beginDeletion(ctx context.Context) {
 	if !k.params.has(flagDelete) {
 		return
 	}
-	d := &deletion{sink: k, ctx: ctx}
-	k.store.AllowDelete(chunker.DeleteRules{DryRun: k.params.has(flagDryRun), Most: k.params.mostDeleted(), Told: d.told, Protects: d.protects, Stop: ctx.Done()})
+	d := &deletion{sink: k, ctx: ctx, sent: time.Now()}
+	k.store.AllowDelete(chunker.DeleteRules{
+		DryRun: k.params.has(flagDryRun), Most: k.params.mostDeleted(), Protects: d.protects, Stop: ctx.Done(),
+		Told: d.told, Looked: d.looked, Unsure: k.account.isUnlisted,
+	})
 	d.surplus = k.store.Surplus()
 	k.deletion = d
 }
@@ -173,7 +176,9 @@ func (d *deletion) run(ctx context.Context) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.flushLocked()
+	if len(d.batch) > 0 {
+		d.sendLocked()
+	}
 	return d.err
 }
 
@@ -208,30 +213,38 @@ func (d *deletion) tell(f fate, path, text string) {
 	d.tally.step()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.batch) == 0 {
-		d.begun = time.Now()
-	}
 	at := len(d.batch)
 	d.batch = appendDeleted(d.batch, f, path, text)
 	if len(d.batch) > maxBodyBytes {
 		last := append([]byte(nil), d.batch[at:]...)
 		d.batch = d.batch[:at]
-		d.flushLocked()
+		d.sendLocked()
 		d.batch = append(d.batch, last...)
-	} else if time.Since(d.begun) > deletedEvery {
-		d.flushLocked()
+	} else if time.Since(d.sent) > deletedEvery {
+		d.sendLocked()
 	}
 }
 
-// deletedEvery is how long what was deleted may wait to be told: to the source it
-// is progress.
+// deletedEvery is how long what was deleted may wait to be told, and how often
+// the source hears while names are only looked at: to it that is progress.
 const deletedEvery = 500 * time.Millisecond
 
-func (d *deletion) flushLocked() {
-	if len(d.batch) > 0 && d.err == nil {
+// looked takes word that a name was looked at.
+func (d *deletion) looked() {
+	d.tally.step()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if time.Since(d.sent) > deletedEvery {
+		d.sendLocked()
+	}
+}
+
+// sendLocked tells the source what has collected, if anything has.
+func (d *deletion) sendLocked() {
+	if d.err == nil {
 		d.err = d.ctl.send(d.ctx, msgDeleted, d.batch)
 	}
-	d.batch = d.batch[:0]
+	d.batch, d.sent = d.batch[:0], time.Now()
 }
 
 // appendDeleted appends one to the body of msgDeleted: what became of it, its

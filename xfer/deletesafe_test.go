@@ -3,9 +3,11 @@ package xfer_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
+	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer"
 )
 
@@ -61,5 +63,36 @@ func testNothingDeletedUnlessTheManifestIsMet(t *testing.T, w way) {
 				}
 			})
 		})
+	}
+}
+
+// When the source is known not to be known whole, a directory with something in
+// it makes no room either.
+func TestNoRoomIsMadeWithoutTheWholeList(t *testing.T) {
+	w := tcpWay(t)
+	s, src, l := serve(t, w), t.TempDir(), &told{}
+	for _, name := range []string{"empty", "file", "full", "dir/x"} {
+		write(t, filepath.Join(src, name), []byte("x"))
+	}
+	if err := os.MkdirAll(filepath.Join(s.root, "empty"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(s.root, "full/old"), []byte("old"))
+	write(t, filepath.Join(s.root, "dir"), []byte("old"))
+	o := w.options(t)
+	o.Delete, o.Report = true, l.report
+	var sources []string
+	for _, name := range []string{"a-none", "empty", "file", "full", "dir"} {
+		sources = append(sources, filepath.Join(src, name))
+	}
+	sum, err := w.client(rdmatest.Faults{}).Push(t.Context(), sources, s.ep, "/", o)
+	if err != nil || !sum.NotDeleted || sum.Failed != 2 || sum.Files != 3 || sum.Deleted != 2 {
+		t.Errorf("%+v, %v", sum, err)
+	}
+	if got := l.paths(wasDeleted); !slices.Equal(got, []string{"dir", "empty/"}) {
+		t.Errorf("deleted %q", got)
+	}
+	if _, err := os.Stat(filepath.Join(s.root, "full/old")); err != nil {
+		t.Error(err)
 	}
 }

@@ -260,6 +260,9 @@ func TestDeletedRoundTrip(t *testing.T) {
 	}
 	var got []string
 	err := decodeDeleted(body, func(f fate, path, text string) { got = append(got, string(rune('0'+f))+path+text) })
+	if err := decodeDeleted(nil, nil); err != nil {
+		t.Errorf("an empty list: %v", err)
+	}
 	if want := []string{"2a/b", "4" + long[:manifest.MaxPathBytes] + long[:maxTextBytes]}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("%q, %v", got, err)
 	}

@@ -139,7 +139,7 @@ func texts(names [][]byte) []string {
 	return out
 }
 
-func fieldsOf(k trust.Key) keyFields { return keyFields{k.ID, k.Secret[:]} }
+func fieldsOf(k trust.Key) keyFields { return keyFields{k.ID, k.Secret.Bytes()} }
 
 func (f *keyFields) key() (trust.Key, error) {
 	k := trust.Key{ID: f.ID}
@@ -149,7 +149,7 @@ func (f *keyFields) key() (trust.Key, error) {
 	if len(f.Secret) != trust.SecretBytes {
 		return k, fmt.Errorf("%w: a secret of %d bytes", errMessage, len(f.Secret))
 	}
-	copy(k.Secret[:], f.Secret)
+	k.Secret = trust.NewSecret([trust.SecretBytes]byte(f.Secret))
 	return k, nil
 }
 

@@ -191,7 +191,7 @@ func TestSilence(t *testing.T) {
 // TestSecretIsNotPrinted: neither what carries a key nor an error shows it.
 func TestSecretIsNotPrinted(t *testing.T) {
 	k := newKey(t)
-	if text := fmt.Sprintf("%v %+v %#v", Serve{Key: k}, &Run{Key: k}, k); strings.Contains(text, string(k.Secret[:])) {
+	if text := fmt.Sprintf("%v %+v %#v", Serve{Key: k}, &Run{Key: k}, k); strings.Contains(text, string(k.Secret.Bytes())) {
 		t.Error("a secret shows")
 	}
 	origin, far := conversations(t)

@@ -17,9 +17,11 @@ import (
 
 // testSecret is a secret that depends on n, and its text.
 func testSecret(n byte) (s Secret, text string) {
-	for i := range s {
-		s[i] = byte(i) + n
+	var b [SecretBytes]byte
+	for i := range b {
+		b[i] = byte(i) + n
 	}
+	s = NewSecret(b)
 	return s, encodeSecret(s)
 }
 

@@ -22,14 +22,14 @@ const (
 	AnswerBytes = handshakeBytes
 )
 
-func newState(initiator bool, prologue []byte, id string, secret *Secret) (*noise.HandshakeState, error) {
+func newState(initiator bool, prologue []byte, id string, secret Secret) (*noise.HandshakeState, error) {
 	suite := noise.NewCipherSuite(noise.DH25519, noise.CipherAESGCM, noise.HashSHA256)
 	// The prologue is hashed: a length keeps its two parts apart.
 	bound := append([]byte("gdrcp\x00"), byte(len(id)))
 	bound = append(append(bound, id...), prologue...)
 	return noise.NewHandshakeState(noise.Config{
 		CipherSuite: suite, Pattern: noise.HandshakeNN, Initiator: initiator, Prologue: bound,
-		PresharedKey: secret[:], PresharedKeyPlacement: 0,
+		PresharedKey: secret.Bytes(), PresharedKeyPlacement: 0,
 	})
 }
 
@@ -43,7 +43,7 @@ func Open(k Key, prologue []byte) (*Opening, []byte, error) {
 	if err := CheckID(k.ID); err != nil {
 		return nil, nil, err
 	}
-	state, err := newState(true, prologue, k.ID, &k.Secret)
+	state, err := newState(true, prologue, k.ID, k.Secret)
 	if err != nil {
 		return nil, nil, fmt.Errorf("begin the handshake: %w", err)
 	}
@@ -87,7 +87,7 @@ func Answer(message, prologue []byte, find func(id string) (Secret, bool)) (id s
 		}
 		secret = nobodys.Secret
 	}
-	state, err := newState(false, prologue, id, &secret)
+	state, err := newState(false, prologue, id, secret)
 	if err != nil {
 		return id, nil, nil, fmt.Errorf("answer the handshake: %w", err)
 	}

@@ -133,7 +133,7 @@ func TestSecretsDoNotShow(t *testing.T) {
 	if b, err := json.Marshal(k); err == nil {
 		shown += string(b)
 	}
-	if strings.Contains(shown, fmt.Sprintf("%x", k.Secret[:])) || strings.Contains(shown, fmt.Sprint(k.Secret[0])+" "+fmt.Sprint(k.Secret[1])) {
+	if strings.Contains(shown, fmt.Sprintf("%x", k.Secret.Bytes())) || strings.Contains(shown, fmt.Sprint(k.Secret.Bytes()[0])+" "+fmt.Sprint(k.Secret.Bytes()[1])) {
 		t.Error(shown)
 	}
 	if strings.Count(shown, "secret") < 8 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unique"
 )
 
 // ErrBadKey is a key, or the name of one, that cannot be used.
@@ -14,8 +15,30 @@ var ErrBadKey = errors.New("bad key")
 const SecretBytes = 32
 
 // Secret is what both ends of a copy know and nobody else. However it is
-// formatted, it does not show.
-type Secret [SecretBytes]byte
+// formatted, it does not show: fmt calls no methods of what lies in an unexported
+// field, and prints what it finds, but follows at the most one pointer there. The
+// bytes are behind two. Secrets of the same bytes are equal; the zero Secret is
+// all zeros, which no key has.
+type Secret struct {
+	bytes unique.Handle[unique.Handle[[SecretBytes]byte]]
+}
+
+// NewSecret is the secret of these bytes.
+func NewSecret(b [SecretBytes]byte) Secret {
+	if b == [SecretBytes]byte{} {
+		return Secret{}
+	}
+	return Secret{unique.Make(unique.Make(b))}
+}
+
+// Bytes are the secret's, in memory of the caller's own.
+func (s Secret) Bytes() []byte {
+	var b [SecretBytes]byte
+	if s != (Secret{}) {
+		b = s.bytes.Value().Value()
+	}
+	return b[:]
+}
 
 // String implements fmt.Stringer.
 func (Secret) String() string { return "secret" }
@@ -56,8 +79,10 @@ func NewKey(id string) (Key, error) {
 	if err := CheckID(id); err != nil {
 		return Key{}, err
 	}
-	if _, err := rand.Read(k.Secret[:]); err != nil {
+	var b [SecretBytes]byte
+	if _, err := rand.Read(b[:]); err != nil {
 		return Key{}, fmt.Errorf("make a secret: %w", err)
 	}
+	k.Secret = NewSecret(b)
 	return k, nil
 }

@@ -72,16 +72,16 @@ func parseKey(data []byte) (k Key, err error) {
 	return k, nil
 }
 
-func encodeSecret(s Secret) string { return base64.StdEncoding.EncodeToString(s[:]) }
+func encodeSecret(s Secret) string { return base64.StdEncoding.EncodeToString(s.Bytes()) }
 
 // decodeSecret takes the one spelling that encodeSecret gives. Its error says
 // nothing of what was there.
 func decodeSecret(text string) (s Secret, err error) {
 	b, err := base64.StdEncoding.Strict().DecodeString(text)
-	if err != nil || len(b) != len(s) || encodeSecret(Secret(b)) != text {
-		return s, fmt.Errorf("the secret is not base64 of %d bytes", len(s))
+	if err != nil || len(b) != SecretBytes || base64.StdEncoding.EncodeToString(b) != text {
+		return s, fmt.Errorf("the secret is not base64 of %d bytes", SecretBytes)
 	}
-	if s = Secret(b); s == (Secret{}) {
+	if s = NewSecret([SecretBytes]byte(b)); s == (Secret{}) {
 		return s, errors.New("the secret is all zeros, which no key has")
 	}
 	return s, nil

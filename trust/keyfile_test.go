@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -148,19 +149,47 @@ func TestFifoAsKeyFile(t *testing.T) {
 	}
 }
 
-// A secret shows in no way of printing what has it.
+// A secret shows in no way of printing what has it, in unexported fields neither:
+// of what is in those fmt calls no methods.
 func TestSecretsAreNotPrinted(t *testing.T) {
 	k := newTestKey(t, "x")
 	p := Permit{Key: k, Root: "/r"}
+	type hidden struct {
+		secret  Secret
+		pointer *Secret
+		key     Key
+		permits []Permit
+		byName  map[string]Key
+		any     any
+	}
+	h := hidden{k.Secret, &k.Secret, k, []Permit{p}, map[string]Key{"k": k}, k}
+	deeper := struct{ h, again any }{h, &h}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d"} {
-		for _, v := range []any{k, &k, p, &p, k.Secret, []Permit{p}, map[string]Key{"k": k}} {
+		for _, v := range []any{k, &k, p, &p, k.Secret, []Permit{p}, map[string]Key{"k": k}, h, &h, []hidden{h}, deeper, &deeper} {
 			text := fmt.Sprintf(verb, v)
-			for _, form := range []string{encodeSecret(k.Secret), fmt.Sprintf("%x", k.Secret[:]), fmt.Sprintf("%d", k.Secret[:8]), string(k.Secret[:])} {
+			for _, form := range []string{encodeSecret(k.Secret), fmt.Sprintf("%x", k.Secret.Bytes()), fmt.Sprintf("%d", k.Secret.Bytes()[:8]), string(k.Secret.Bytes())} {
 				if strings.Contains(strings.ToLower(text), strings.ToLower(strings.Trim(form, "[]"))) {
 					t.Errorf("%s of a %T shows the secret: %s", verb, v, text)
 				}
 			}
 		}
+	}
+}
+
+// Secrets are what their bytes are, and these are the caller's own.
+func TestSecretBytes(t *testing.T) {
+	raw := [SecretBytes]byte{1, 31: 9}
+	s, same := NewSecret(raw), NewSecret(raw)
+	b := s.Bytes()
+	if s != same || !bytes.Equal(b, raw[:]) || s == NewSecret([SecretBytes]byte{1}) {
+		t.Errorf("%x", b)
+	}
+	b[0]++
+	if !bytes.Equal(s.Bytes(), raw[:]) {
+		t.Error("a secret was changed from outside")
+	}
+	if zero := NewSecret([SecretBytes]byte{}); zero != (Secret{}) || !bytes.Equal(zero.Bytes(), make([]byte, SecretBytes)) {
+		t.Error("the secret of zeros is not the zero one")
 	}
 }
 

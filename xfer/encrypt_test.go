@@ -148,7 +148,7 @@ func TestWhatTravelsInTheClear(t *testing.T) {
 		if len(wire) < len(text) {
 			t.Fatalf("%d bytes were heard", len(wire))
 		}
-		for _, secret := range [][]byte{[]byte("telling"), ep.Key.Secret[:]} {
+		for _, secret := range [][]byte{[]byte("telling"), ep.Key.Secret.Bytes()} {
 			if bytes.Contains(wire, secret) {
 				t.Errorf("encryption %v: %q was heard", encrypt, secret)
 			}

@@ -27,7 +27,7 @@ func shortTimeouts() Timeouts {
 }
 
 // testKey is what the ends of these tests share.
-var testKey = trust.Key{ID: "test", Secret: trust.Secret{1, 2, 3}}
+var testKey = trust.Key{ID: "test", Secret: trust.NewSecret([32]byte{1, 2, 3})}
 
 func endpointAt(addr netip.AddrPort) Endpoint {
 	return Endpoint{Host: addr.Addr().String(), Port: addr.Port(), Key: testKey}

@@ -100,11 +100,11 @@ func testHostileDoorOfAServer(t *testing.T, w hostileWay) {
 		{"zeros", trust.ErrRefused, plain(func([]byte) []byte { return make([]byte, trust.AnswerBytes) })},
 		{"the longest message", trust.ErrRefused, plain(func([]byte) []byte { return make([]byte, doorMsgBytes) })},
 		{"an answer of another key", trust.ErrRefused, func(ctx context.Context, d *door, opening []byte) error {
-			_, first, err := trust.Open(trust.Key{ID: testKey.ID, Secret: trust.Secret{5}}, opening)
+			_, first, err := trust.Open(trust.Key{ID: testKey.ID, Secret: trust.NewSecret([32]byte{5})}, opening)
 			if err != nil {
 				return err
 			}
-			_, answer, _, err := trust.Answer(first, opening, func(string) (trust.Secret, bool) { return trust.Secret{5}, true })
+			_, answer, _, err := trust.Answer(first, opening, func(string) (trust.Secret, bool) { return trust.NewSecret([32]byte{5}), true })
 			return errors.Join(err, d.post(ctx, answer))
 		}},
 		{"an answer to another opening", trust.ErrRefused, func(ctx context.Context, d *door, opening []byte) error {

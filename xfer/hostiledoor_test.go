@@ -67,7 +67,7 @@ func (c *caught) proves(ctx context.Context) error {
 func TestHostileDoor(t *testing.T) { overHostile(t, testHostileDoor) }
 
 func testHostileDoor(t *testing.T, w hostileWay) {
-	other := trust.Key{ID: testKey.ID, Secret: trust.Secret{9}}
+	other := trust.Key{ID: testKey.ID, Secret: trust.NewSecret([32]byte{9})}
 	for _, tc := range []struct {
 		name string
 		key  trust.Key

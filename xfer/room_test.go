@@ -35,7 +35,7 @@ func (k *keys) change(f func(m map[string]Admission)) {
 }
 
 // otherKey is a second one beside testKey.
-var otherKey = trust.Key{ID: "other", Secret: trust.Secret{9, 9}}
+var otherKey = trust.Key{ID: "other", Secret: trust.NewSecret([32]byte{9, 9})}
 
 // twoKeys opens root to both.
 func twoKeys(root string) *keys {
@@ -118,7 +118,7 @@ func TestRoomOfAKey(t *testing.T) {
 	v.dequeue(fifth)
 	v.leave(a)
 	fifth.refused(t, rdma.RejectBusy, true)
-	request(v, trust.Key{ID: "test", Secret: trust.Secret{7}}, 7, 4).refused(t, rdma.RejectUnknown, false)
+	request(v, trust.Key{ID: "test", Secret: trust.NewSecret([32]byte{7})}, 7, 4).refused(t, rdma.RejectUnknown, false)
 	request(v, trust.Key{ID: "none"}, 7, 4).refused(t, rdma.RejectUnknown, false)
 	request(v, testKey, 3, 4).refused(t, rdma.RejectUnknown, false) // a session id in use
 }
@@ -134,7 +134,7 @@ func TestWaitingIsBounded(t *testing.T) {
 		t.Errorf("%d clients wait with one key", len(v.queue))
 	}
 	for i := range 2 * maxWaiting {
-		k := Admission{Secret: trust.Secret{1}}
+		k := Admission{Secret: trust.NewSecret([32]byte{1})}
 		id := string(rune('a'+i%20)) + "-key"
 		v.cfg.Keys.(*keys).change(func(m map[string]Admission) { m[id] = k })
 		request(v, trust.Key{ID: id, Secret: k.Secret}, 1, 4)
@@ -369,7 +369,7 @@ func TestRevokedKeys(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(a *Admission){
 		"gone":           func(a *Admission) { *a = Admission{} },
-		"another secret": func(a *Admission) { a.Secret = trust.Secret{5} },
+		"another secret": func(a *Admission) { a.Secret = trust.NewSecret([32]byte{5}) },
 		"another root":   func(a *Admission) { a.Root = "/" },
 		"read-only":      func(a *Admission) { a.ReadOnly = true },
 	} {

@@ -16,7 +16,7 @@ type outChunk struct {
 	chunkHeader
 	files []*srcEntry // one for each extent; nil in a bench
 	holes []pieceRun  // digests of the pieces of all holes, one after the other
-	tries int         // how often it was sent before
+	tries int         // how often it was sent before, since something of it arrived
 }
 
 // outSlot is one slot of the source's own ring, with the chunk that is in it.

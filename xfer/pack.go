@@ -121,6 +121,9 @@ func (s *source) resendLater(c *outChunk, r *returned) error {
 		w.files = append(w.files, c.files...)
 	} else {
 		w.repair = true
+		if len(bad) < len(c.extents) {
+			w.tries = 1 // something of it has arrived: what is left has its own tries
+		}
 		for i := range c.extents {
 			if len(bad) == 0 || int(bad[0]) != i {
 				s.arrivedExtent(&c.extents[i])

@@ -225,6 +225,34 @@ func testDamagedStreams(t *testing.T, w way) {
 	}
 }
 
+// Each piece of a chunk may be damaged as often as one that is alone in its.
+func TestStreamOfPiecesDamagedInTurn(t *testing.T) {
+	w := tcpWay(t)
+	data := randomBytes(t, 4<<20) // one chunk
+	var seen atomic.Int64
+	bad := w
+	bad.provider = rdmatest.Faulty(w.provider, rdmatest.Faults{Corrupt: func(p rdmatest.Posted) (int, bool) {
+		if !isPayload(p) {
+			return 0, false
+		}
+		switch n := seen.Add(1); {
+		case n > 12:
+			return 0, false
+		case n > 1 && n%3 == 1: // the first piece that is missing comes, the next one not
+			return 1<<20 + 100, true
+		}
+		return 100, true
+	}})
+	s := serve(t, bad)
+	write(t, filepath.Join(s.root, "f"), data)
+	o := w.streamOptions(t)
+	o.ChunkBytes, o.Slots = 4<<20, 2
+	got, sum, err := s.pullStream(t, bad, "f", 0, o)
+	if err != nil || !bytes.Equal(got, data) || seen.Load() != 13 {
+		t.Errorf("%d bytes, %+v, %v, sent %d times", len(got), sum, err, seen.Load())
+	}
+}
+
 // A piece that never arrives whole ends the copy of its stream: nothing of it is
 // published, and nothing follows what was written.
 func TestStreamThatNeverArrivesWhole(t *testing.T) {

@@ -1,10 +1,17 @@
 package main
 
 import (
+	"context"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gdrcp/rdma"
+	"gdrcp/remote"
+	"gdrcp/xfer"
 )
 
 // overShell runs the program with a shell of this host in the place of ssh, and
@@ -35,6 +42,37 @@ func TestFarEnd(t *testing.T) {
 	r := overShell(t, "h:"+there+"/none", here+"/").want(t, exitError)
 	if strings.Count(r.err, "\n") != 1 {
 		t.Errorf("it wrote %q", r.err)
+	}
+}
+
+// What a far end says when it cannot go on is why a copy fails, whatever that
+// looked like from here.
+func TestFarEndThatGivesUp(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &remote.Origin{
+		Rsh: []string{"sh", "-c", `shift; exec sh -c "$*"`, "rsh"}, Host: "h", RemotePath: beMain + "=1 " + exe,
+		Protocol: xfer.ProtocolVersion, Version: "test", Stderr: io.Discard,
+	}
+	link, err := o.Connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer link.Close()
+	f := &farEnd{Link: link, where: sshHost{host: "h"}}
+	gone := fmt.Errorf("session: %w", rdma.ErrDisconnected)
+	if got := f.reason(t.Context(), gone); got != gone || f.left() != nil {
+		t.Errorf("while it serves: %v, %v", got, f.left())
+	}
+	stands, cancel := context.WithCancelCause(t.Context())
+	f.stands = stands
+	cancel(&remote.RefusedError{Text: "accept on [::]:1: the device is gone"})
+	for _, seen := range []error{gone, context.Canceled, context.Cause(stands)} {
+		if got := f.reason(t.Context(), seen); got == nil || got.Error() != "h: accept on [::]:1: the device is gone" {
+			t.Errorf("%v became %v", seen, got)
+		}
 	}
 }
 

@@ -157,6 +157,21 @@ func (s *served) lastEnd(t testing.TB, n int) xfer.SessionEnd {
 	return xfer.SessionEnd{}
 }
 
+// endOf waits for the session of that kind and path to have ended. Those before
+// it may end later: a server has something left to do when its client is gone.
+func (s *served) endOf(t testing.TB, what, path string) xfer.SessionEnd {
+	t.Helper()
+	for n := 1; ; n++ {
+		s.lastEnd(t, n)
+		s.mu.Lock()
+		e := s.ends[n-1]
+		s.mu.Unlock()
+		if e.What == what && e.Path == path {
+			return e
+		}
+	}
+}
+
 func randomBytes(t testing.TB, n int) []byte {
 	t.Helper()
 	b := make([]byte, n)

@@ -5,7 +5,6 @@ package xfer_test
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -22,25 +21,6 @@ import (
 	"gdrcp/rdma/verbs"
 	"gdrcp/xfer"
 )
-
-// TestMain builds the fake libcuda once for all tests.
-func TestMain(m *testing.M) { os.Exit(withFakeCUDA(m)) }
-
-func withFakeCUDA(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "gdrcp-fake-")
-	if err == nil {
-		defer os.RemoveAll(dir)
-		var library string
-		if library, err = gputest.Build(dir); err == nil {
-			err = os.Setenv(gputest.Library, library)
-		}
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
-}
 
 // fakeGPUs lends the memory of GPUs that are the fake's, in a mode. What leaks
 // ends the test program.

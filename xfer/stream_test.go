@@ -122,7 +122,7 @@ func testStreams(t *testing.T, w way) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := serve(t, w)
-			for i, n := range []int{0, 1, piece - 1, piece, piece + 1, 4 * piece, 9*piece + 12345} {
+			for _, n := range []int{0, 1, piece - 1, piece, piece + 1, 4 * piece, 9*piece + 12345} {
 				data := randomBytes(t, n)
 				if n > 3*piece {
 					clear(data[piece+77 : 3*piece]) // of which some compresses
@@ -137,7 +137,7 @@ func testStreams(t *testing.T, w way) {
 				if got, err := os.ReadFile(filepath.Join(s.root, name)); err != nil || !bytes.Equal(got, data) {
 					t.Fatalf("%d bytes: %d were published: %v", n, len(got), err)
 				}
-				if end := s.lastEnd(t, 3*i+1); end.Err != nil || end.Summary.Content != pushed.Content || !pushed.Verified || pushed.Bytes != int64(n) || pushed.Files != 1 {
+				if end := s.endOf(t, "push", name); end.Err != nil || end.Summary.Content != pushed.Content || !pushed.Verified || pushed.Bytes != int64(n) || pushed.Files != 1 {
 					t.Errorf("%d bytes: ends %+v and %+v", n, pushed, end)
 				}
 				got, pulled, err := s.pullStream(t, w, name, 0, o)

@@ -93,7 +93,7 @@ func TestDestinationUsage(t *testing.T) {
 	src := t.TempDir()
 	for _, c := range []struct{ options, text string }{
 		{"--delete", "--recursive (-r)"}, {"--delete-excluded", "--recursive (-r)"}, {"-r --delete --max-delete=x", "--max-delete"}, {"-r -u --write-manifest m", "manifest"},
-		{"-rn --manifest m", "manifest"}, {"-rHu", "--hard-links (-H)"},
+		{"-rn --manifest m", "manifest"},
 	} {
 		r := gdrcp(t, append(strings.Fields(c.options), src, s.url(""))...).want(t, exitUsage)
 		if !strings.Contains(r.err, c.text) || strings.Count(r.err, "\n") != 1 {

@@ -19,6 +19,23 @@ func (t *Temp) Published() Published {
 	return Published{path: t.path, id: inode{t.made.Dev, t.made.Ino}}
 }
 
+// Standing takes the file at an entry's path for published there. ErrChanged: it
+// is none.
+func (s *Sink) Standing(path string) (Published, error) {
+	target, err := s.target("look at", path)
+	if err != nil {
+		return Published{}, err
+	}
+	var st unix.Stat_t
+	if err = s.lstat(target, &st); err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
+		err = ErrChanged
+	}
+	if err != nil {
+		return Published{}, opErr("look at", path, err)
+	}
+	return Published{path: path, id: inode{st.Dev, st.Ino}}, nil
+}
+
 // Link gives a file that this sink has published another name, in place of a
 // file or link that may be there. ErrIsDir: a directory is in its place;
 // ErrInTheWay: what no copy replaces; ErrChanged: what is at the first name is

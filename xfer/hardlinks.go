@@ -64,6 +64,9 @@ type linkGroup struct {
 
 	// Of the sink's dry run: the first would not be copied.
 	refused bool
+	// Of the sink: the first is kept, as the same file. Its other names become
+	// links to what is there.
+	stands bool
 
 	// Of who settles entries, in their order: what became of the first.
 	copied  bool
@@ -181,9 +184,9 @@ func (k *sink) makeLink(e *sinkEntry) {
 	switch {
 	case e.over:
 		return
-	case !g.copied:
+	case !g.copied && !g.stands:
 		outcome := g.outcome
-		if outcome == Skipped {
+		if outcome == Skipped || outcome == Kept {
 			outcome = Failed
 		}
 		k.failEntryLocked(e, outcome, g.errNotCopied(e.Path).Error())
@@ -196,7 +199,29 @@ func (k *sink) makeLink(e *sinkEntry) {
 		k.failEntryLocked(e, outcomeOf(err), err.Error())
 		return
 	}
+	if g.stands {
+		e.problem = e.keptLink()
+	}
 	e.Root, e.over = g.root, true
+}
+
+// keepNames notes of a file's first name that it is kept.
+func (k *sink) keepNames(e *sinkEntry, why string) {
+	if e.group == nil || e.isLink() {
+		return
+	}
+	var err error
+	if why == sameFile {
+		e.at, err = k.store.Standing(e.Path)
+		e.group.stands = err == nil
+	}
+	e.group.refused = !e.group.stands
+}
+
+// keptLink is the end of a name that was linked to a file that is kept: nothing
+// of it was copied.
+func (e *sinkEntry) keptLink() *exception {
+	return &exception{entry: e.id, outcome: Kept, text: fmt.Sprintf("linked to %q", e.group.first.Path)}
 }
 
 func (g *linkGroup) errNotCopied(path string) error {

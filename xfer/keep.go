@@ -47,8 +47,6 @@ func (o *Options) checkSinkOptions() error {
 		return fmt.Errorf("%w: --delete deletes what a whole directory does not have, and --files-from names a part of one", ErrUsage)
 	case (keeping || o.DryRun) && (o.Manifest != "" || o.WriteManifest != ""):
 		return fmt.Errorf("%w: a manifest is of a whole copy: not with --update, --ignore-existing, --existing or --dry-run", ErrUsage)
-	case keeping && o.HardLinks:
-		return fmt.Errorf("%w: --hard-links (-H) does not go with --update, --ignore-existing or --existing", ErrUsage)
 	}
 	return nil
 }
@@ -63,8 +61,6 @@ func (h *hello) checkSinkFlags() error {
 		return fmt.Errorf("%w: deletion by a list", ErrProtocol)
 	case !deletes && h.maxDelete != 0:
 		return fmt.Errorf("%w: a bound of deletion without deletion", ErrProtocol)
-	case h.flags&flagsKeeping != 0 && h.flags&flagHardLinks != 0:
-		return fmt.Errorf("%w: hard links to what may be kept", ErrProtocol)
 	}
 	return nil
 }
@@ -105,10 +101,13 @@ func (p *params) mostDeleted() int64 {
 func (k *sink) decide(e *sinkEntry) (done bool) {
 	if why := k.keeps(e); why != "" {
 		e.problem = &exception{entry: e.id, outcome: Kept, text: why}
+		k.keepNames(e, why)
 	} else if !k.params.has(flagDryRun) {
 		return false
 	} else if err := k.try(e); err != nil {
 		e.problem = &exception{entry: e.id, outcome: outcomeOf(err), text: err.Error()}
+	} else if e.isLink() && e.group.stands {
+		e.problem = e.keptLink()
 	}
 	e.unwanted = e.Type == manifest.File && !e.isLink()
 	e.over = !e.unwanted
@@ -142,11 +141,19 @@ func (k *sink) keeps(e *sinkEntry) string {
 	case !now.Exists:
 	case k.params.has(flagIgnoreExisting) && (e.Type != manifest.Dir || now.Type != manifest.Dir):
 		return "exists"
+	case k.params.has(flagUpdate) && e.isLink() && now.Type == manifest.File:
+		// As rsync has it, what is the same is linked all the same.
+		if why := k.newer(e, &now); why != sameFile {
+			return why
+		}
 	case k.params.has(flagUpdate) && e.Type == manifest.File && now.Type == manifest.File:
 		return k.newer(e, &now)
 	}
 	return ""
 }
+
+// sameFile is why a file is kept that needs no update.
+const sameFile = "same time and size"
 
 // newer says why a file is not updated. Times are compared in seconds. Of the
 // same time and size it is taken for the same, as rsync takes it, if its mode,
@@ -159,7 +166,7 @@ func (k *sink) newer(e *sinkEntry, now *chunker.Standing) string {
 		return "newer"
 	case there == here && now.Size == e.Size:
 		if same, err := k.store.HasAttributes(&e.Entry, e.attrs); same && err == nil {
-			return "same time and size"
+			return sameFile
 		}
 	}
 	return ""
@@ -258,7 +265,7 @@ func (s *source) checkUnsent(e *srcEntry, x *exception) error {
 	s.mu.Unlock()
 	switch {
 	case x != nil && x.outcome == Kept:
-		if s.params.has(flagsKeeping) && (unwanted || e.Type != manifest.File) {
+		if s.params.has(flagsKeeping) && (unwanted || e.Type != manifest.File || e.isLink()) {
 			return nil
 		}
 		return fmt.Errorf("%w: the peer kept %q, which was to be copied", ErrProtocol, e.Path)

@@ -2,6 +2,7 @@ package chunker
 
 import (
 	"errors"
+	"fmt"
 
 	"golang.org/x/sys/unix"
 )
@@ -70,6 +71,14 @@ func (a *Attributes) lent(setID uint32, st *unix.Stat_t) uint32 {
 
 // setOwner is what is being done where an owner or group is set, for errors.
 const setOwner = "set owner or group of"
+
+// errNotGiven tells what chown was denied, of an entry that is there.
+func errNotGiven(path string, denied error) error {
+	if denied == nil {
+		return nil
+	}
+	return opErr(setOwner, path, fmt.Errorf("%w; else it is copied", denied))
+}
 
 // owns reports whether owner or group is to be set.
 func (a *Attributes) owns() bool { return a != nil && (a.UID >= 0 || a.GID >= 0) }

@@ -42,7 +42,7 @@ func (s *Sink) Publish(temps []*Temp) []error {
 	for i, t := range temps {
 		switch {
 		case renamed[i]:
-			errs[i] = errors.Join(errs[i], t.close(), opErr(setOwner, t.path, t.denied))
+			errs[i] = errors.Join(errs[i], t.close(), errNotGiven(t.path, t.denied))
 		case errs[i] != nil:
 			errs[i] = errors.Join(errs[i], t.discard())
 		}

@@ -96,7 +96,7 @@ func (s *Sink) Mkdir(e *manifest.Entry, a *Attributes) error {
 	if err := s.applyDirXattrs(h, e.Path, a); err != nil {
 		return err
 	}
-	return opErr(setOwner, e.Path, denied)
+	return errNotGiven(e.Path, denied)
 }
 
 // MakeTop makes the top of the tree where it is missing, for entries of which it
@@ -227,7 +227,7 @@ func (s *Sink) Symlink(e *manifest.Entry, a *Attributes) error {
 		return opErr("make link", e.Path, err)
 	}
 	s.markUnsynced(parent)
-	return opErr(setOwner, e.Path, denied)
+	return errNotGiven(e.Path, denied)
 }
 
 // symlinkAt makes the link under a name that must be free. denied is as of chown.

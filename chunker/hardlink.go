@@ -76,6 +76,8 @@ func (s *Sink) lookInTheWay(parent *dirHandle, leaf string) (there inode, err er
 		return inode{}, nil
 	case err != nil:
 		return inode{}, err
+	case s.deletes != nil:
+		// What is of another kind goes when the link gets its name.
 	case st.Mode&unix.S_IFMT == unix.S_IFDIR:
 		return inode{}, unix.EISDIR
 	case isSpecial(&st):

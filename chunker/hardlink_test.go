@@ -49,6 +49,26 @@ func TestLink(t *testing.T) {
 	}
 }
 
+// Where the sink may delete, a further name takes the place of anything.
+func TestLinkMakesRoom(t *testing.T) {
+	noLeaks(t)
+	dir := t.TempDir()
+	makeTree(t, dir, "dir/", "dir/x=")
+	if err := unix.Mkfifo(dir+"/fifo", 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s, told := deletingSink(t, dir, SinkOptions{}, DeleteRules{})
+	to := publish(t, s, "first", "new")
+	for _, path := range []string{"dir", "fifo", "first"} {
+		if err := s.Link(fileEntry(path, "new"), to); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+	}
+	s.Close()
+	told.want(t, "dir/x", "dir/")
+	wantTree(t, dir, "dir=new", "fifo=new", "first=new")
+}
+
 // What somebody puts in the first name's place gets no other name.
 func TestLinkToSomethingElse(t *testing.T) {
 	dir, outside := t.TempDir(), t.TempDir()

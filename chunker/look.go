@@ -98,7 +98,7 @@ func (s *Sink) Try(e *manifest.Entry) error {
 	if inTheWay == nil {
 		return nil
 	}
-	if s.deletes == nil || !s.tryRoom(e.Path) {
+	if s.deletes == nil || !s.tryRoom(e.Path, e.Type == manifest.Dir) {
 		return kindErr("make", e.Path, inTheWay)
 	}
 	return nil

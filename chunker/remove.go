@@ -63,6 +63,7 @@ type remover struct {
 	rules *DeleteRules
 	names *nameStack
 	way   []doomed
+	path  []byte // of the directory on the way that is deepest
 	// inTheWay: what is removed first is in the place of an entry, of whose name
 	// the rules have allowed that it is copied. They hold for what is in it.
 	inTheWay bool
@@ -72,10 +73,12 @@ type remover struct {
 
 // doomed is a directory on the remover's way.
 type doomed struct {
-	name, path string
-	dev, ino   uint64
-	names      nameList
-	left       bool // something in it stays
+	name      string
+	pathBytes int // of the remover's path, how much is this one's
+	dev, ino  uint64
+	names     nameList
+	left      bool // something in it stays
+	was       widened
 }
 
 func (s *Sink) newRemover() *remover {
@@ -93,22 +96,30 @@ func (s *Sink) makeRoom(h *dirHandle, leaf string) bool {
 	return r.remove(h.fd, leaf, s.entryPath(joinPath(h.path, leaf)))
 }
 
-// makeRoomForDir removes what is in the place of a directory, and is none.
+// makeRoomForDir removes what is in the place of a directory, and is none. A
+// directory that is there by now is what was wanted, and stays.
 func (s *Sink) makeRoomForDir(h *dirHandle, leaf string) bool {
-	var st unix.Stat_t
-	if s.deletes == nil || fstatat(h.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW) != nil || st.Mode&unix.S_IFMT == unix.S_IFDIR {
+	if s.deletes == nil {
 		return false
 	}
-	return s.makeRoom(h, leaf)
+	r := s.newRemover()
+	r.inTheWay = true
+	defer r.close()
+	path := s.entryPath(joinPath(h.path, leaf))
+	isDir, there, stays := r.look(h.fd, leaf, path)
+	return !there || !isDir && !stays && r.unlink(h.fd, leaf, path)
 }
 
-// tryRoom is makeRoom of a dry run.
-func (s *Sink) tryRoom(path string) bool {
+// tryRoom is makeRoom of a dry run, or makeRoomForDir.
+func (s *Sink) tryRoom(path string, forDir bool) bool {
 	h, leaf, err := s.parentOf("make", path)
 	if err != nil {
 		return false
 	}
 	defer h.release()
+	if forDir {
+		return s.makeRoomForDir(h, leaf)
+	}
 	return s.makeRoom(h, leaf)
 }
 
@@ -187,7 +198,7 @@ func (r *remover) next() (name string, more bool) {
 	}
 	name = string(next)
 	if err := r.names.advance(&d.names); err != nil {
-		r.told(d.path, true, err)
+		r.told(string(r.path), true, err)
 		d.left = true
 		return "", false
 	}
@@ -198,7 +209,7 @@ func (r *remover) next() (name string, more bool) {
 // the directory that the remover is in then.
 func (r *remover) step(fd int, name string) int {
 	at := len(r.way) - 1
-	path := joinPath(r.way[at].path, name)
+	path := string(r.path) + "/" + name
 	isDir, there, stays := r.look(fd, name, path)
 	switch {
 	case !there:
@@ -218,12 +229,12 @@ func (r *remover) step(fd int, name string) int {
 
 // enter opens a directory, reads its names and puts it on the way.
 func (r *remover) enter(dirfd int, name, path string) (fd int, ok bool) {
-	fd, err := r.open(dirfd, name)
+	fd, was, err := r.open(dirfd, name)
 	if err != nil {
 		r.told(path, true, err)
 		return -1, false
 	}
-	d := doomed{name: name, path: path, names: r.names.begin()}
+	d := doomed{name: name, pathBytes: len(path), names: r.names.begin(), was: was}
 	var st unix.Stat_t
 	if err = fstat(fd, &st); err == nil {
 		err = r.names.readDir(&d.names, fd)
@@ -233,55 +244,80 @@ func (r *remover) enter(dirfd int, name, path string) (fd int, ok bool) {
 	}
 	if err != nil {
 		r.names.drop(&d.names)
+		d.was.restore(fd)
 		closeQuietly(fd)
 		r.told(path, true, err)
 		return -1, false
 	}
 	d.dev, d.ino = st.Dev, st.Ino
 	r.way = append(r.way, d)
+	r.path = append(r.path[:0], path...)
 	return fd, true
 }
 
 // open opens a directory that is going to be removed, also one that its owner
-// may not read.
-func (r *remover) open(dirfd int, name string) (int, error) {
-	fd, err := openat(dirfd, name, dirFlags, 0)
+// may not read: he may then, and was says what he might before.
+func (r *remover) open(dirfd int, name string) (fd int, was widened, err error) {
+	fd, err = openat(dirfd, name, dirFlags, 0)
 	if err != unix.EACCES || r.rules.DryRun {
-		return fd, err
+		return fd, was, err
+	}
+	if r.isUsedUp() {
+		return -1, was, ErrTooMany
 	}
 	// As openClosedDir has it.
 	closed, err := openat(dirfd, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return -1, err
+		return -1, was, err
 	}
 	defer closeQuietly(closed)
-	if uninterrupted(func() error { return unix.Chmod("/proc/self/fd/"+strconv.Itoa(closed), 0o700) }) != nil {
-		return -1, unix.EACCES
+	chmod := func(mode uint32) error {
+		return uninterrupted(func() error { return unix.Chmod("/proc/self/fd/"+strconv.Itoa(closed), mode) })
 	}
-	return openat(dirfd, name, dirFlags, 0)
+	var st unix.Stat_t
+	if fstat(closed, &st) != nil || st.Mode&0o700 == 0o700 || chmod(st.Mode&0o7777|0o700) != nil {
+		return -1, was, unix.EACCES
+	}
+	if fd, err = openat(closed, ".", dirFlags, 0); err != nil {
+		_ = chmod(st.Mode & 0o7777)
+		return -1, was, err
+	}
+	return fd, widened{true, st.Mode & 0o7777}, nil
+}
+
+// isUsedUp: nothing more may be removed.
+func (r *remover) isUsedUp() bool { return r.rules.Most >= 0 && r.sink.removed.Load() >= r.rules.Most }
+
+// restore gives a directory the mode back that it had, as far as that goes.
+func (w widened) restore(fd int) {
+	if w.is {
+		_ = fchmod(fd, w.mode)
+	}
 }
 
 // leave removes the directory fd that the remover is in, unless something is
 // left in it, and returns the one above, which for the last one is top.
 func (r *remover) leave(fd, top int) (above int, gone bool) {
-	d := r.way[len(r.way)-1]
-	r.names.drop(&d.names)
-	r.way = r.way[:len(r.way)-1]
+	d, path := r.way[len(r.way)-1], string(r.path)
 	above = top
-	if n := len(r.way); n > 0 {
+	if n := len(r.way) - 1; n > 0 {
 		var err error
 		if above, err = r.climb(fd, &r.way[n-1]); err != nil {
-			r.told(d.path, true, err)
-			r.giveUp()
+			r.told(path, true, err)
+			d.was.restore(fd)
 			closeQuietly(fd)
+			r.giveUp(top)
 			return -1, false
 		}
 	}
+	r.pop()
+	// To be removed it needs no mode of its own, and it may stay.
+	d.was.restore(fd)
 	closeQuietly(fd)
 	if d.left {
-		r.told(d.path, true, ErrNotEmpty)
+		r.told(path, true, ErrNotEmpty)
 	} else {
-		gone = r.rmdir(above, d.name, d.path)
+		gone = r.rmdir(above, d.name, path)
 	}
 	if n := len(r.way); n > 0 && !gone {
 		r.way[n-1].left = true
@@ -289,28 +325,59 @@ func (r *remover) leave(fd, top int) (above int, gone bool) {
 	return above, gone
 }
 
+// pop takes the deepest directory off the way.
+func (r *remover) pop() {
+	n := len(r.way) - 1
+	r.names.drop(&r.way[n].names)
+	r.way = r.way[:n]
+	r.path = r.path[:0]
+	if n > 0 {
+		r.path = r.path[:r.way[n-1].pathBytes]
+	}
+}
+
 // climb opens the directory above fd, which must be d.
 func (r *remover) climb(fd int, d *doomed) (int, error) {
-	above, err := openat(fd, "..", dirFlags, 0)
+	return d.openIn(fd, "..")
+}
+
+// openIn opens what is at a name in the directory fd, which must be d.
+func (d *doomed) openIn(fd int, name string) (int, error) {
+	found, err := openat(fd, name, dirFlags, 0)
 	if err != nil {
 		return -1, err
 	}
 	var st unix.Stat_t
-	if err = fstat(above, &st); err == nil && (st.Dev != d.dev || st.Ino != d.ino) {
+	if err = fstat(found, &st); err == nil && (st.Dev != d.dev || st.Ino != d.ino) {
 		err = ErrChanged
 	}
 	if err != nil {
-		closeQuietly(above)
+		closeQuietly(found)
 		return -1, err
 	}
-	return above, nil
+	return found, nil
 }
 
-// giveUp leaves everything on the way as it is.
-func (r *remover) giveUp() {
+// giveUp leaves everything on the way as it is, with the modes that it had as
+// far as it is still found below top.
+func (r *remover) giveUp(top int) {
+	fd, was := top, widened{}
+	for i := range r.way {
+		next, err := r.way[i].openIn(fd, r.way[i].name)
+		was.restore(fd)
+		if fd != top {
+			closeQuietly(fd)
+		}
+		if fd, was = next, r.way[i].was; err != nil {
+			break
+		}
+	}
+	if fd >= 0 && fd != top {
+		was.restore(fd)
+		closeQuietly(fd)
+	}
 	for len(r.way) > 0 {
-		r.names.drop(&r.way[len(r.way)-1].names)
-		r.way = r.way[:len(r.way)-1]
+		r.pop()
 	}
 }
 
@@ -337,7 +404,7 @@ func (r *remover) rmdir(dirfd int, name, path string) (gone bool) {
 }
 
 // take removes a name and tells it. A directory whose owner may not write to it
-// gets that right first.
+// gives him that right meanwhile, but for one that the copy itself writes to.
 func (r *remover) take(dirfd int, name, path string, isDir bool) (gone bool) {
 	if most := r.rules.Most; most >= 0 && r.sink.removed.Add(1) > most {
 		r.told(path, isDir, ErrTooMany)
@@ -353,7 +420,7 @@ func (r *remover) take(dirfd int, name, path string, isDir bool) (gone bool) {
 	}
 	unlink := func() error { return unix.Unlinkat(dirfd, name, flags) }
 	err := uninterrupted(unlink)
-	if err == unix.EACCES && openToOwner(dirfd) {
+	if err == unix.EACCES && r.openToOwner(dirfd) {
 		err = uninterrupted(unlink)
 	}
 	switch err {
@@ -361,16 +428,27 @@ func (r *remover) take(dirfd int, name, path string, isDir bool) (gone bool) {
 		return true
 	case unix.ENOTEMPTY, unix.EEXIST:
 		err = ErrNotEmpty
+	case unix.EISDIR:
+		if r.inTheWay {
+			return false // it is there by now, and told where that is a failure
+		}
 	}
 	r.told(path, isDir, err)
 	return err == nil
 }
 
-// openToOwner gives a directory's owner all rights to it. It reports whether
-// anything was changed.
-func openToOwner(fd int) bool {
+// openToOwner gives the owner of a directory that something is removed from all
+// rights to it, until it is left. It reports whether anything was changed.
+func (r *remover) openToOwner(fd int) bool {
+	n := len(r.way)
 	var st unix.Stat_t
-	return fstat(fd, &st) == nil && st.Mode&0o700 != 0o700 && fchmod(fd, st.Mode&0o7777|0o700) == nil
+	if n == 0 && r.inTheWay || fstat(fd, &st) != nil || st.Mode&0o700 == 0o700 || fchmod(fd, st.Mode&0o7777|0o700) != nil {
+		return false
+	}
+	if n > 0 && !r.way[n-1].was.is {
+		r.way[n-1].was = widened{true, st.Mode & 0o7777}
+	}
+	return true
 }
 
 func (r *remover) told(path string, isDir bool, err error) {

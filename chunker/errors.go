@@ -37,7 +37,7 @@ var (
 	// ErrTooMany: as much was deleted as was allowed.
 	ErrTooMany = errors.New("not deleted: as many are as were allowed")
 	// ErrFolds: what is in such a directory may be what was copied, by another name.
-	ErrFolds = errors.New("not deleted: in its directory names that differ only in case are the same")
+	ErrFolds = errors.New("not deleted: in its directory different names may be the same")
 	// ErrOrder: entries do not come in the order of paths.
 	ErrOrder = errors.New("out of order")
 	// ErrLoop: following links led back into a directory that contains the link.

@@ -47,7 +47,7 @@ func (h *dirHandle) folds(name string, ino uint64) bool {
 		is = foldYes
 	}
 	if err == nil || err == unix.ENOENT {
-		h.folding.Store(is)
+		h.folding.CompareAndSwap(foldUnknown, is)
 	}
 	return is == foldYes
 }
@@ -63,7 +63,40 @@ func otherCase(name string) string {
 	return string(b)
 }
 
-// claim notes that the sink has made the file, in a directory that folds case.
+// foundFolding notes that the directory takes different names for one, in case
+// or in another way. It is remembered when the directory is opened again; of more
+// than maxClaims all are taken to do so.
+func (s *Sink) foundFolding(id inode) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.foldingDirs == nil {
+		s.foldingDirs = make(map[inode]struct{})
+	}
+	if len(s.foldingDirs) < maxClaims {
+		s.foldingDirs[id] = struct{}{}
+	}
+}
+
+func (s *Sink) wasFoundFolding(id inode) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, is := s.foldingDirs[id]
+	return is || len(s.foldingDirs) >= maxClaims
+}
+
+// NoteKept takes word that what is at an entry's path stays as that entry: in a
+// directory that folds case nothing is put in its place for another one.
+func (s *Sink) NoteKept(path string) {
+	h, leaf, err := s.parentOf("keep", path)
+	if err != nil {
+		return // nothing of the copy's can be there
+	}
+	defer h.release()
+	s.claimNew(h, leaf, 0)
+}
+
+// claim notes that the sink has made or adopted the file, in a directory that
+// folds case.
 func (s *Sink) claim(id inode) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -88,7 +88,30 @@ func TestDirectoriesThatFoldAreNotMerged(t *testing.T) {
 	if err := os.Rename(filepath.Join(dir, "DIR"), filepath.Join(dir, "dir")); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Mkdir(entry("dir"), nil); !errors.Is(err, ErrTaken) {
-		t.Errorf("second: %v", err)
+	// One that was there is taken, too.
+	if err := os.Rename(filepath.Join(dir, "was"), filepath.Join(dir, "Was")); err != nil {
+		t.Fatal(err)
 	}
+	for _, name := range []string{"dir", "Was"} {
+		if err := s.Mkdir(entry(name), nil); !errors.Is(err, ErrTaken) {
+			t.Errorf("second %s: %v", name, err)
+		}
+	}
+}
+
+func TestWhatIsKeptIsTakenWhereNamesFold(t *testing.T) {
+	noLeaks(t)
+	dir := t.TempDir()
+	makeTree(t, dir, "kept=kept", "other=other")
+	s := foldingSink(t, dir)
+	for _, path := range []string{"kept", "none", "none/x", tempName()} {
+		s.NoteKept(path)
+	}
+	for path, want := range map[string]error{"kept": ErrTaken, "other": nil, "none": nil} {
+		if err := put(s, fileEntry(path, "new"), "new"); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", path, err, want)
+		}
+	}
+	s.Close()
+	wantTree(t, dir, "kept=kept", "other=new", "none=new")
 }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -119,6 +120,131 @@ func TestMovedWhileDeleted(t *testing.T) {
 	wantTree(t, dir, "dst/", "dst/a/", "dst/a/c=", "else/", "else/b/", "else/c=")
 }
 
+// TestMovedBeforeDeleting: a directory that was moved after it was looked through
+// is not deleted from where it is then, and neither is what is in its place.
+func TestMovedBeforeDeleting(t *testing.T) {
+	noLeaks(t)
+	for _, instead := range [][]string{nil, {"dst/a/", "dst/a/b/", "dst/a/b/old="}, {"dst/a>../else/a"}} {
+		dir := t.TempDir()
+		makeTree(t, dir, "dst/", "dst/a/", "dst/a/b/", "dst/a/b/old=", "dst/old=", "else/")
+		s, told := deletingSink(t, dir+"/dst", SinkOptions{}, DeleteRules{})
+		u := s.Surplus()
+		err := errors.Join(u.Has(".", true), u.Has("a", true), u.Has("a/b", true), u.End(), os.Rename(dir+"/dst/a", dir+"/else/a"))
+		makeTree(t, dir, instead...)
+		if err := errors.Join(err, u.Remove(), u.Close(), s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		told.want(t, "old")
+		if len(told.errs) != 1 || !errors.Is(told.errs["a/b/old"], ErrChanged) {
+			t.Errorf("told %v", told.errs)
+		}
+		wantTree(t, dir, append([]string{"dst/", "else/", "else/a/", "else/a/b/", "else/a/b/old="}, instead...)...)
+	}
+}
+
+// TestWidenedModesAreRestored: directories that had to be opened to their owner
+// and stay have the modes that they had.
+func TestWidenedModesAreRestored(t *testing.T) {
+	noLeaks(t)
+	modes := map[string]uint32{"/d": 0o2050, "/d/e": 0o040, "/d/e/f": 0o500}
+	for name, rules := range map[string]DeleteRules{
+		"protected": {Protects: func(path string, _, _ bool) bool { return path == "d/e/f/keep" }},
+		"bounded":   {Most: 1},
+		"moved":     {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			asNobody(t, dir, func() {
+				makeTree(t, dir, "d/", "d/e/", "d/e/f/", "d/e/f/a=", "d/e/f/keep=", "else/")
+				if name == "moved" {
+					rules.Protects = func(path string, _, _ bool) bool {
+						if path == "d/e/f/keep" {
+							// The way up is another one then.
+							if err := unix.Rename(dir+"/d/e/f", dir+"/else/f"); err != nil {
+								t.Error(err)
+							}
+						}
+						return false
+					}
+				}
+				for _, path := range []string{"/d/e/f", "/d/e", "/d"} {
+					if err := unix.Chmod(dir+path, modes[path]); err != nil {
+						t.Error(err)
+					}
+				}
+				s, told := deletingSink(t, dir, SinkOptions{}, rules)
+				removeSurplus(t, s, "else/")
+				if err := s.Close(); err != nil || len(told.gone) == 0 {
+					t.Errorf("told %v and %v, %v", told.gone, told.errs, err)
+				}
+			})
+			for path, mode := range modes {
+				if name == "moved" && path == "/d/e/f" {
+					path = "/else/f"
+				}
+				wantMode(t, dir+path, mode)
+			}
+		})
+	}
+}
+
+// TestNothingIsWidenedInVain: where nothing more may be deleted, no mode is changed.
+func TestNothingIsWidenedInVain(t *testing.T) {
+	noLeaks(t)
+	dir := t.TempDir()
+	var at unix.Stat_t
+	asNobody(t, dir, func() {
+		makeTree(t, dir, "a=", "d/", "d/e=")
+		if err := errors.Join(unix.Chmod(dir+"/d", 0), unix.Stat(dir+"/d", &at)); err != nil {
+			t.Error(err)
+		}
+		s, told := deletingSink(t, dir, SinkOptions{}, DeleteRules{Most: 1})
+		removeSurplus(t, s)
+		told.want(t, "a")
+		if len(told.errs) != 1 || !errors.Is(told.errs["d/"], ErrTooMany) {
+			t.Errorf("told %v", told.errs)
+		}
+	})
+	var now unix.Stat_t
+	if err := unix.Stat(dir+"/d", &now); err != nil || now.Ctim != at.Ctim {
+		t.Errorf("changed at %v, was %v, %v", now.Ctim, at.Ctim, err)
+	}
+}
+
+// TestRoomForADirectoryTakesNone: a directory that comes to be where something
+// else was does not go with what is in it.
+func TestRoomForADirectoryTakesNone(t *testing.T) {
+	noLeaks(t)
+	dir := fastDir(t)
+	makeTree(t, dir, "x=", "y/", "y/keep=")
+	done := make(chan struct{})
+	var swapper sync.WaitGroup
+	swapper.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				_ = unix.Renameat2(unix.AT_FDCWD, dir+"/x", unix.AT_FDCWD, dir+"/y", unix.RENAME_EXCHANGE)
+			}
+		}
+	})
+	s, told := deletingSink(t, dir, SinkOptions{}, DeleteRules{})
+	for range 3000 {
+		if s.makeRoomForDir(s.base, "x") {
+			_ = os.WriteFile(dir+"/x", nil, 0o644)
+		}
+	}
+	close(done)
+	swapper.Wait()
+	if len(told.gone) == 0 || len(told.errs) > 0 || slices.ContainsFunc(told.gone, func(path string) bool { return path != "x" }) {
+		t.Errorf("%d deleted, %v", len(told.gone), told.errs)
+	}
+	if kept, err := filepath.Glob(dir + "/[xy]/keep"); err != nil || len(kept) != 1 {
+		t.Errorf("left %q, %v", listTree(t, dir), err)
+	}
+}
+
 // TestDeletingWhereNamesFold: in such a directory a name that the source does
 // not have may be that of what was copied.
 func TestDeletingWhereNamesFold(t *testing.T) {
@@ -132,6 +258,41 @@ func TestDeletingWhereNamesFold(t *testing.T) {
 		t.Errorf("told %v", told.errs)
 	}
 	wantTree(t, dir, "foo=", "123=", "d/", "d/x=")
+}
+
+// TestDeletingBesideAliases: a directory that has a name of the source's without
+// listing it takes two names for one in whatever way.
+func TestDeletingBesideAliases(t *testing.T) {
+	noLeaks(t)
+	const nfd, nfc = "a\u0308", "\u00e4" // the same in two of Unicode's forms
+	dir := t.TempDir()
+	makeTree(t, dir, "файл=", "a=", "d/", "d/"+nfd+"=", "d/b=", "e/", "e/old=")
+	s, told := deletingSink(t, dir, SinkOptions{}, DeleteRules{})
+	u := s.Surplus()
+	err := errors.Join(u.Has(".", true), u.Has("0", false), u.Has("d", true), s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: "d", Mode: 0o755}, nil),
+		u.Has("d/c", false))
+	// A file system that folds finds these by the names that it lists.
+	for name, alias := range map[string]string{"файл": "Файл", "d/" + nfd: "d/" + nfc} {
+		err = errors.Join(err, os.Link(filepath.Join(dir, name), filepath.Join(dir, alias)))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.dirs.close() // what is known of directories outlives their being open
+	s.dirs = newDirCache(1, s.openDir)
+	err = errors.Join(u.Has("d/"+nfc, false), u.Has("e", true), u.Has("Файл", false), u.End(), u.Remove(), u.Close())
+	if err != nil {
+		t.Fatal(err)
+	}
+	told.want(t, "e/old")
+	for _, path := range []string{"a", "файл", "d/b", "d/" + nfd} {
+		if !errors.Is(told.errs[path], ErrFolds) {
+			t.Errorf("%s: %v", path, told.errs[path])
+		}
+	}
+	if len(told.errs) != 4 {
+		t.Errorf("told %v", told.errs)
+	}
 }
 
 // TestMakingRoom: what is of another kind gives way where the sink may delete,

@@ -61,6 +61,8 @@ type Sink struct {
 	devices map[uint64]*device
 	claims  map[inode]struct{} // see folding.go
 	closed  bool
+
+	foldingDirs map[inode]struct{} // as far as that was found out by what was read
 }
 
 // OpenSink looks at the destination and opens it where it is a directory, else
@@ -304,7 +306,44 @@ func (s *Sink) openDirAt(parent *dirHandle, leaf, target string) (*dirHandle, er
 		h.release()
 		return nil, err
 	}
+	if s.wasFoundFolding(inode{h.dev, h.ino}) {
+		h.folding.Store(foldYes)
+	}
 	return h, nil
+}
+
+// checkStillAt makes sure that a directory is found at target when it is looked
+// for anew, through no link and not by what is open from before; else it is
+// ErrChanged. The base is where it was opened, wherever that is now.
+func (s *Sink) checkStillAt(target string, want inode) error {
+	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd := s.base.fd
+	closeIt := func() {
+		if fd != s.base.fd {
+			closeQuietly(fd)
+		}
+	}
+	for name := range strings.SplitSeq(target, "/") {
+		next, err := openat(fd, name, flags, 0)
+		closeIt()
+		switch err {
+		case nil:
+		case unix.ENOENT, unix.ENOTDIR, unix.ELOOP:
+			return ErrChanged
+		default:
+			return err
+		}
+		fd = next
+	}
+	defer closeIt()
+	var st unix.Stat_t
+	if err := fstat(fd, &st); err != nil {
+		return err
+	}
+	if (inode{st.Dev, st.Ino}) != want {
+		return ErrChanged
+	}
+	return nil
 }
 
 // parentOf returns the directory that an entry goes into, with a reference, and

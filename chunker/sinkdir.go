@@ -81,6 +81,7 @@ func (s *Sink) Mkdir(e *manifest.Entry, a *Attributes) error {
 		if parent.folds(leaf, h.ino) && s.isClaimed(inode{h.dev, h.ino}) {
 			return kindErr("make directory", e.Path, ErrTaken)
 		}
+		s.claimNew(parent, leaf, h.ino)
 		return s.adoptDir(e, a, h, target, was)
 	}
 	s.claimNew(parent, leaf, h.ino)

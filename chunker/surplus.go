@@ -1,6 +1,7 @@
 package chunker
 
 import (
+	"encoding/binary"
 	"errors"
 	"strings"
 
@@ -21,14 +22,19 @@ type Surplus struct {
 	last   string
 	begun  bool
 
-	list spillFile
-	out  *runWriter // what was found, by path
+	list   spillFile
+	out    *runWriter // what was found, by path
+	record []byte     // of it, space for one
 }
 
 // surplusLevel is a directory on the way.
 type surplusLevel struct {
 	path  string // of its entry; "" above the sources
 	names nameList
+	id    inode // of the directory that was read
+	// watched: it holds something, and is not known to take different names for
+	// the same.
+	watched bool
 	// pending are directories in it whose contents are still to come, as in a
 	// level of a walk.
 	pending []string
@@ -157,21 +163,32 @@ func (u *Surplus) readDir(l *surplusLevel, dir string) error {
 	if err != nil {
 		return err
 	}
-	return u.names.finish(&l.names)
+	if err := u.names.finish(&l.names); err != nil {
+		return err
+	}
+	l.id = inode{h.dev, h.ino}
+	_, l.watched = u.names.peek(&l.names)
+	return nil
 }
 
 // take goes past a level's names up to leaf, which is the source's, or to the
 // end where that is empty. Those before it are surplus, but for files that are
 // being written: they are a copy's own, or a sweep's to remove.
 func (u *Surplus) take(l *surplusLevel, leaf string) error {
+	listed := false
 	for {
 		name, more := u.names.peek(&l.names)
 		if !more || (leaf != "" && string(name) > leaf) {
+			if leaf != "" && !listed {
+				u.lookForAlias(l, leaf)
+			}
 			return nil
 		}
 		u.sink.deletes.looked()
-		if string(name) != leaf && !isTempName(name) {
-			if err := u.found(joinPath(l.path, string(name))); err != nil {
+		if string(name) == leaf {
+			listed = true
+		} else if !isTempName(name) {
+			if err := u.found(l, string(name)); err != nil {
 				return err
 			}
 		}
@@ -181,7 +198,38 @@ func (u *Surplus) take(l *surplusLevel, leaf string) error {
 	}
 }
 
-func (u *Surplus) found(path string) error {
+// lookForAlias looks whether a name that was not read in a directory is in it
+// nevertheless, before the copy makes it: then the directory has it by another
+// name (folded in case, in another of Unicode's forms, without a dot at its end),
+// which would pass for surplus. Somebody may also have made it since; that cannot
+// be told apart, and the directory is left alone too.
+func (u *Surplus) lookForAlias(l *surplusLevel, leaf string) {
+	if !l.watched {
+		return
+	}
+	target, err := u.sink.target("look at", joinPath(l.path, leaf))
+	if err != nil {
+		return
+	}
+	dir, leaf := splitPath(target)
+	h, err := u.sink.dir(dir)
+	if err == nil {
+		defer h.release()
+		var st unix.Stat_t
+		if fstatat(h.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+			return
+		}
+		h.folding.Store(foldYes)
+	}
+	u.sink.foundFolding(l.id)
+	l.watched = false
+}
+
+// foundAt is what stands before a path in the list of what was found: the device
+// and inode of its directory, as it was read.
+const foundAt = 16
+
+func (u *Surplus) found(l *surplusLevel, name string) error {
 	if u.out == nil {
 		list, err := u.list.begin()
 		if err != nil {
@@ -189,7 +237,9 @@ func (u *Surplus) found(path string) error {
 		}
 		u.out = list.newRun()
 	}
-	return u.out.add([]byte(path))
+	u.record = binary.NativeEndian.AppendUint64(u.record[:0], l.id.dev)
+	u.record = binary.NativeEndian.AppendUint64(u.record, l.id.ino)
+	return u.out.add(append(u.record, joinPath(l.path, name)...))
 }
 
 // Remove removes what was found, after End and after everything else that the
@@ -212,7 +262,8 @@ func (u *Surplus) Remove() error {
 		if err := list.decode(u.list.file); err != nil || list.ended {
 			return err
 		}
-		c.remove(string(list.name))
+		at := inode{binary.NativeEndian.Uint64(list.name), binary.NativeEndian.Uint64(list.name[8:])}
+		c.remove(string(list.name[foundAt:]), at)
 	}
 	return nil
 }
@@ -229,12 +280,12 @@ type clearing struct {
 	was     unix.Stat_t
 }
 
-// remove removes what is at a path.
-func (c *clearing) remove(path string) {
+// remove removes what is at a path, in the directory at.
+func (c *clearing) remove(path string, at inode) {
 	dir, leaf := splitPath(path)
 	if c.h == nil || dir != c.dir {
 		c.leave()
-		if err := c.enter(dir); err != nil {
+		if err := c.enter(dir, at); err != nil {
 			c.remover.told(path, false, err)
 			return
 		}
@@ -246,16 +297,25 @@ func (c *clearing) remove(path string) {
 	c.remover.remove(c.h.fd, leaf, path)
 }
 
-func (c *clearing) enter(dir string) error {
+// enter goes to a directory. What is open of it may have been moved elsewhere,
+// and something else put in its place: only what was read there is deleted from,
+// and only there.
+func (c *clearing) enter(dir string, want inode) error {
 	target, err := c.sink.target("delete in", dir)
 	if err != nil {
+		return err
+	}
+	if err := c.sink.checkStillAt(target, want); err != nil {
 		return err
 	}
 	h, err := c.sink.dir(target)
 	if err != nil {
 		return err
 	}
-	if err := fstat(h.fd, &c.was); err != nil {
+	if err = fstat(h.fd, &c.was); err == nil && (inode{h.dev, h.ino}) != want {
+		err = ErrChanged
+	}
+	if err != nil {
 		h.release()
 		return err
 	}

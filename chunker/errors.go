@@ -30,6 +30,8 @@ var (
 	// ErrTaken: the name leads to what was copied for another entry, as names
 	// that differ only in case do on some file systems.
 	ErrTaken = errors.New("another entry is there already, whose name differs only in case")
+	// ErrKept: what the sink was told to keep is there.
+	ErrKept = errors.New("is there by now, and stays")
 	// ErrReserved: the name is of the form that temporary files have.
 	ErrReserved = errors.New("gdrcp gives such names to temporary files, which it may remove")
 	// ErrNotEmpty: something is in a directory that was to be deleted, and stays.

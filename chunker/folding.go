@@ -124,6 +124,9 @@ func (s *Sink) claimedAt(h *dirHandle, name string) bool {
 // to be looked up.
 func (s *Sink) moveInto(h *dirHandle, from, to string, ino uint64) error {
 	rename := func() error {
+		if s.keepsAll {
+			return renameIfFree(h.fd, from, to)
+		}
 		err := unix.Renameat(h.fd, from, h.fd, to)
 		if err == unix.EISDIR && s.deletes != nil && s.makeRoom(h, to) {
 			err = unix.Renameat(h.fd, from, h.fd, to)
@@ -141,6 +144,28 @@ func (s *Sink) moveInto(h *dirHandle, from, to string, ino uint64) error {
 	}
 	s.claimNew(h, to, ino)
 	return nil
+}
+
+// renameIfFree gives a name in a directory another name that nothing has; else it
+// is ErrKept. Where the file system cannot do both at once (renameat2(2)), it looks
+// first.
+func renameIfFree(dirfd int, from, to string) error {
+	err := unix.Renameat2(dirfd, from, dirfd, to, unix.RENAME_NOREPLACE)
+	switch err {
+	case unix.EEXIST:
+		return ErrKept
+	case unix.EINVAL, unix.ENOSYS:
+	default:
+		return err
+	}
+	var st unix.Stat_t
+	if err = fstatat(dirfd, to, &st, unix.AT_SYMLINK_NOFOLLOW); err == nil {
+		return ErrKept
+	}
+	if err != unix.ENOENT {
+		return err
+	}
+	return unix.Renameat(dirfd, from, dirfd, to)
 }
 
 // claimNew notes what was made under a name, where names fold.

@@ -16,8 +16,8 @@ const maxDirSyncs = 4
 // each file system for a batch; then rename; then the directories. A file
 // that could not be published is discarded; where only the last step went
 // wrong, or root could not give it its owner, it has its final name all the same.
-// Publish blocks for the disk; it
-// must not be called for the same Temp twice at once.
+// Publish blocks for the disk; it must not be called for the same Temp twice at
+// once. ErrKept: see KeepIf and KeepExisting.
 func (s *Sink) Publish(temps []*Temp) []error {
 	errs := make([]error, len(temps))
 	for i, t := range temps {
@@ -52,6 +52,16 @@ func (s *Sink) Publish(temps []*Temp) []error {
 }
 
 func (t *Temp) rename() error {
+	if t.stays != nil {
+		var st unix.Stat_t
+		err := fstatat(t.dir.fd, t.leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
+		if err == nil && t.stays(standingOf(&st)) {
+			return kindErr("publish", t.path, ErrKept)
+		}
+		if err != nil && err != unix.ENOENT {
+			return opErr("publish", t.path, err)
+		}
+	}
 	return opErr("publish", t.path, t.sink.moveInto(t.dir, t.name, t.leaf, t.ino))
 }
 

@@ -280,3 +280,63 @@ func TestTwoSinksAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatAppearsIsKept: what comes to be in an entry's place after it was looked
+// at stays, where the sink is to keep it.
+func TestWhatAppearsIsKept(t *testing.T) {
+	noLeaks(t)
+	dir := t.TempDir()
+	s := openSink(t, SinkOptions{Dest: dir})
+	s.KeepExisting()
+	s.AllowDelete(DeleteRules{Most: -1, Told: func(r Removal) { t.Errorf("told %+v", r) }})
+	if err := s.Place(&topDir, "."); err != nil {
+		t.Fatal(err)
+	}
+	var temps []*Temp
+	names := []string{"dir", "file", "free", "link"}
+	for _, name := range names {
+		temp, err := begin(s, fileEntry(name, "new"), "new")
+		if err != nil {
+			t.Fatal(err)
+		}
+		temps = append(temps, temp)
+	}
+	makeTree(t, dir, "dir/", "dir/x=", "file=mine", "link>file")
+	for i, err := range s.Publish(temps) {
+		if want := names[i] != "free"; errors.Is(err, ErrKept) != want || (err != nil) != want {
+			t.Errorf("%s: %v", names[i], err)
+		}
+	}
+	for _, name := range []string{"dir", "file", "link"} {
+		if err := s.Symlink(&manifest.Entry{Type: manifest.Symlink, Path: name, Target: "x"}, nil); !errors.Is(err, ErrKept) {
+			t.Errorf("link %s: %v", name, err)
+		}
+		err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: name, Mode: 0o755}, nil)
+		if name == "dir" && err != nil || name != "dir" && !errors.Is(err, ErrKept) {
+			t.Errorf("directory %s: %v", name, err)
+		}
+	}
+	s.Close()
+	wantTree(t, dir, "dir/", "dir/x=", "file=mine", "link>file", "free=new")
+}
+
+// TestKeepIf: what is in a file's place is looked at when the file gets its name.
+func TestKeepIf(t *testing.T) {
+	noLeaks(t)
+	dir := t.TempDir()
+	s := sinkInto(t, dir, SinkOptions{})
+	for _, name := range []string{"short", "longer", "none"} {
+		temp, err := begin(s, fileEntry(name, "new"), "new")
+		if err != nil {
+			t.Fatal(err)
+		}
+		temp.KeepIf(func(now Standing) bool { return now.Type == manifest.File && now.Size > 5 })
+		if name != "none" {
+			makeTree(t, dir, name+"="+name)
+		}
+		if err := s.Publish([]*Temp{temp})[0]; errors.Is(err, ErrKept) != (name == "longer") || (err != nil) != (name == "longer") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	wantTree(t, dir, "short=new", "longer=longer", "none=new")
+}

@@ -53,6 +53,9 @@ type Sink struct {
 
 	dirs *dirCache
 
+	// keepsAll: what is there stays, but directories.
+	keepsAll bool
+
 	deletes *DeleteRules // nil: nothing is removed
 	removed atomic.Int64 // as far as deletes bounds it
 
@@ -367,6 +370,11 @@ func (s *Sink) parentOf(op, path string) (*dirHandle, string, error) {
 	}
 	return h, leaf, nil
 }
+
+// KeepExisting lets nothing be replaced: where something has a file's or link's
+// name when that gets it, or something else a directory's, that is ErrKept.
+// Before Place only.
+func (s *Sink) KeepExisting() { s.keepsAll = true }
 
 // FreeBytes is what an unprivileged user can still write where the destination
 // is (f_bavail, statfs(2)).

@@ -59,7 +59,7 @@ func (s *Sink) Mkdir(e *manifest.Entry, a *Attributes) error {
 	}
 	mkdir := func() error { return unix.Mkdirat(parent.fd, leaf, mode) }
 	err = uninterrupted(mkdir)
-	if err == unix.EEXIST && s.makeRoomForDir(parent, leaf) {
+	if err == unix.EEXIST && !s.keepsAll && s.makeRoomForDir(parent, leaf) {
 		err = uninterrupted(mkdir)
 	}
 	if err != nil && err != unix.EEXIST {
@@ -70,6 +70,9 @@ func (s *Sink) Mkdir(e *manifest.Entry, a *Attributes) error {
 	h, err := s.openDirAt(parent, leaf, target)
 	if !made && err != nil && s.opt.Keep.Modes && errors.Is(err, unix.EACCES) {
 		h, was, err = s.openClosedDir(parent, leaf, target)
+	}
+	if s.keepsAll && errors.Is(err, ErrNotDir) {
+		return kindErr("make directory", e.Path, ErrKept)
 	}
 	if err != nil {
 		return err
@@ -247,6 +250,9 @@ func (s *Sink) symlinkAt(e *manifest.Entry, a *Attributes, parent *dirHandle, na
 }
 
 func (s *Sink) replaceBySymlink(e *manifest.Entry, a *Attributes, parent *dirHandle, leaf string) (denied, err error) {
+	if s.keepsAll {
+		return nil, ErrKept
+	}
 	var st unix.Stat_t
 	if err := fstatat(parent.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return nil, err

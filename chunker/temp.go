@@ -63,6 +63,8 @@ type Temp struct {
 	made    unix.Stat_t  // as it was made; its owner and group are kept up to date
 	written atomic.Int64 // end of the last byte written
 
+	stays func(now Standing) bool // or nil; see KeepIf
+
 	mu    sync.RWMutex // read: writes; write: changes of state
 	state tempState
 	fd    int
@@ -103,6 +105,8 @@ func (t *Temp) create(sourceMode uint32) error {
 		case err == unix.ENOENT:
 		case err != nil:
 			return err
+		case t.sink.keepsAll:
+			// It stays when the file would get its name.
 		case t.sink.deletes != nil && st.Mode&unix.S_IFMT != unix.S_IFREG:
 			// It goes when the file gets its name.
 		case st.Mode&unix.S_IFMT == unix.S_IFDIR:
@@ -201,6 +205,10 @@ func (t *Temp) open(mode uint32) (made uint32, ok bool, err error) {
 
 // Path is the entry's path.
 func (t *Temp) Path() string { return t.path }
+
+// KeepIf lets stays decide, right before the file gets its name, whether what has
+// that name by then stays; then Publish tells ErrKept. Before Finish only.
+func (t *Temp) KeepIf(stays func(now Standing) bool) { t.stays = stays }
 
 // WriteAt writes all of p at off, blocking for the disk. Many may write
 // different ranges at once. A range beyond the entry's size is refused.

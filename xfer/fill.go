@@ -198,6 +198,8 @@ func outcomeOf(err error) Outcome {
 		return Corrupt
 	case errors.Is(err, errChangedFile), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, chunker.ErrChanged):
 		return Changed
+	case errors.Is(err, chunker.ErrKept):
+		return Kept
 	}
 	return Failed
 }

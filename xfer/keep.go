@@ -20,8 +20,10 @@ const (
 	flagExisting       = 1 << 21 // what is not there is not made
 
 	flagsOfSink = flagDryRun | flagIgnoreExisting | flagUpdate | flagDelete | flagExisting
-	// flagsKeeping let entries end as Kept.
-	flagsKeeping = flagIgnoreExisting | flagUpdate | flagExisting
+	// flagsKeeping let entries end as Kept, and flagsKeepingLater also files whose
+	// data was sent: what is there is looked at again when they get their names.
+	flagsKeeping      = flagIgnoreExisting | flagUpdate | flagExisting
+	flagsKeepingLater = flagIgnoreExisting | flagUpdate
 )
 
 // msgUnwanted is the sink's: ids of announced files whose data is not to be
@@ -100,6 +102,7 @@ func (p *params) mostDeleted() int64 {
 // that its data is not wanted.
 func (k *sink) decide(e *sinkEntry) (done bool) {
 	if why := k.keeps(e); why != "" {
+		k.store.NoteKept(e.Path)
 		e.problem = &exception{entry: e.id, outcome: Kept, text: why}
 		k.keepNames(e, why)
 	} else if !k.params.has(flagDryRun) {
@@ -150,6 +153,15 @@ func (k *sink) keeps(e *sinkEntry) string {
 		return k.newer(e, &now)
 	}
 	return ""
+}
+
+// keepsLater lets what is newer by then be kept when the file gets its name.
+func (k *sink) keepsLater(e *sinkEntry) {
+	if k.params.has(flagUpdate) {
+		e.temp.KeepIf(func(now chunker.Standing) bool {
+			return now.Type == manifest.File && seconds(now.MtimeNs) > seconds(e.MtimeNs)
+		})
+	}
 }
 
 // sameFile is why a file is kept that needs no update.
@@ -265,7 +277,7 @@ func (s *source) checkUnsent(e *srcEntry, x *exception) error {
 	s.mu.Unlock()
 	switch {
 	case x != nil && x.outcome == Kept:
-		if s.params.has(flagsKeeping) && (unwanted || e.Type != manifest.File || e.isLink()) {
+		if s.params.has(flagsKeeping) && (unwanted || e.Type != manifest.File || e.isLink()) || s.params.has(flagsKeepingLater) && sent {
 			return nil
 		}
 		return fmt.Errorf("%w: the peer kept %q, which was to be copied", ErrProtocol, e.Path)

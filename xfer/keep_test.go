@@ -220,6 +220,45 @@ func TestManyKept(t *testing.T) {
 }
 
 // A dry run tells what a copy does, and does nothing.
+// TestKeptLater: what comes to be in a file's place while its data arrives is
+// kept as the options say, and both ends know of it.
+func TestKeptLater(t *testing.T) {
+	w, src := tcpWay(t), t.TempDir()
+	at(t, src+"/big", strings.Repeat("new", 1<<20), time.Unix(1_500_000_000, 0))
+	write(t, src+"/small", []byte("small"))
+	// About a second for the other to come.
+	slow := xfer.Options{BytesPerSecond: 2 << 20}
+	for name, set := range map[string]func(o *xfer.Options){
+		"--ignore-existing": func(o *xfer.Options) { o.IgnoreExisting = true },
+		"--update":          func(o *xfer.Options) { o.Update = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := slow
+			set(&o)
+			var other sync.WaitGroup
+			contentsInto(t, w, src, o, func(dst string) {
+				other.Go(func() {
+					for t.Context().Err() == nil {
+						if under, err := filepath.Glob(dst + "/.gdrcp-*"); err == nil && len(under) > 0 {
+							break
+						}
+						time.Sleep(time.Millisecond)
+					}
+					_ = os.WriteFile(dst+"/big", []byte("mine"), 0o644)
+				})
+			}, func(t *testing.T, dst string, sum *xfer.Summary, l *told) {
+				other.Wait()
+				if got, err := content(dst + "/big"); got != "mine" {
+					t.Errorf("it is %.10q, %v", got, err)
+				}
+				if kept := l.paths(ended(xfer.Kept)); !slices.Equal(kept, []string{"big"}) || sum.Kept != 1 || sum.Files != 1 {
+					t.Errorf("kept %q, %+v", kept, sum)
+				}
+			})
+		})
+	}
+}
+
 func TestDryRun(t *testing.T) { over(t, testDryRun) }
 
 func testDryRun(t *testing.T, w way) {

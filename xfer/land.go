@@ -288,6 +288,7 @@ func (k *sink) tempLocked(e *sinkEntry) (*chunker.Temp, error) {
 		return nil, nil
 	}
 	e.temp = t
+	k.keepsLater(e)
 	return t, nil
 }
 

@@ -108,7 +108,7 @@ func (k *sink) published(e *sinkEntry, err error) error {
 	if err == nil {
 		return nil
 	}
-	e.problem = &exception{entry: e.id, outcome: Failed, text: err.Error()}
+	e.problem = &exception{entry: e.id, outcome: outcomeOf(err), text: err.Error()}
 	if errors.Is(err, chunker.ErrNoSpace) {
 		return err
 	}

@@ -117,6 +117,9 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 	var r role = k
 	k.stop = ctx.Done()
 	k.beginDeletion(ctx)
+	if k.params.has(flagIgnoreExisting) && k.store != nil {
+		k.store.KeepExisting()
+	}
 	k.role.Store(&r)
 	g.Go(func() error { return k.grantRing(ctx) })
 	if k.out != nil {

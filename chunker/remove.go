@@ -87,42 +87,6 @@ func (s *Sink) newRemover() *remover {
 
 func (r *remover) close() { _ = r.names.spill.close() }
 
-// makeRoom removes what is at leaf in a directory, for something of another
-// kind. It reports whether the place is free, or in a dry run would be.
-func (s *Sink) makeRoom(h *dirHandle, leaf string) bool {
-	r := s.newRemover()
-	r.inTheWay, r.onlyEmpty = true, s.deletes.Unsure != nil && s.deletes.Unsure()
-	defer r.close()
-	return r.remove(h.fd, leaf, s.entryPath(joinPath(h.path, leaf)))
-}
-
-// makeRoomForDir removes what is in the place of a directory, and is none. A
-// directory that is there by now is what was wanted, and stays.
-func (s *Sink) makeRoomForDir(h *dirHandle, leaf string) bool {
-	if s.deletes == nil {
-		return false
-	}
-	r := s.newRemover()
-	r.inTheWay = true
-	defer r.close()
-	path := s.entryPath(joinPath(h.path, leaf))
-	isDir, there, stays := r.look(h.fd, leaf, path)
-	return !there || !isDir && !stays && r.unlink(h.fd, leaf, path)
-}
-
-// tryRoom is makeRoom of a dry run, or makeRoomForDir.
-func (s *Sink) tryRoom(path string, forDir bool) bool {
-	h, leaf, err := s.parentOf("make", path)
-	if err != nil {
-		return false
-	}
-	defer h.release()
-	if forDir {
-		return s.makeRoomForDir(h, leaf)
-	}
-	return s.makeRoom(h, leaf)
-}
-
 // remove removes what is at name in a directory, all of it where it is a
 // directory, and reports whether nothing is there any more.
 func (r *remover) remove(dirfd int, name, path string) (gone bool) {

@@ -49,6 +49,7 @@ func below(t *testing.T, dir string) []string {
 func TestRules(t *testing.T) { over(t, testRules) }
 
 func testRules(t *testing.T, w way) {
+	xfer.OnHost(t)
 	s := serve(t, w)
 	src := filepath.Join(t.TempDir(), "src")
 	for _, name := range []string{"a.o", "a.c", "sub/b.o", "sub/keep.o", "sub/b.c", "out/x", "sub/out/x", "src/y"} {
@@ -131,6 +132,7 @@ func TestRulesForSources(t *testing.T) {
 func TestLists(t *testing.T) { over(t, testLists) }
 
 func testLists(t *testing.T, w way) {
+	xfer.OnHost(t)
 	s := serve(t, w)
 	src := filepath.Join(t.TempDir(), "src")
 	b := chunker.NewListBuilder()

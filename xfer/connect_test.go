@@ -14,6 +14,7 @@ import (
 // The error that is told is that of the address where a server is, not that of
 // another one at which nobody listens.
 func TestErrorOfSeveralAddresses(t *testing.T) {
+	OnHost(t)
 	l, err := tcp.New().Listen(netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)

@@ -81,6 +81,12 @@ func overAll(t *testing.T, all []way, test func(t *testing.T, w way)) {
 	}
 }
 
+// leavesOut skips cases but those named over an emulated device, where copies
+// take their time, unless all are wanted.
+func (w way) leavesOut(name string, but ...string) bool {
+	return w.slow > 1 && os.Getenv("GDRCP_TEST_FULL") != "1" && !slices.Contains(but, name)
+}
+
 // client copies over w, with work requests that go wrong as f says.
 func (w way) client(f rdmatest.Faults) *xfer.Client {
 	p := rdmatest.Faulty(w.provider, f)

@@ -16,6 +16,7 @@ import (
 func TestDelete(t *testing.T) { over(t, testDelete) }
 
 func testDelete(t *testing.T, w way) {
+	xfer.OnHost(t)
 	src := t.TempDir()
 	makeTree(t, src)
 	if err := unix.Mkfifo(filepath.Join(src, "fifo"), 0o600); err != nil {

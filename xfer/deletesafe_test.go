@@ -14,6 +14,7 @@ import (
 // Where the source has not what the given manifest says, it may have lost more:
 // nothing is deleted, at whichever end the manifest is.
 func TestNothingDeletedUnlessTheManifestIsMet(t *testing.T) {
+	xfer.OnHost(t)
 	over(t, testNothingDeletedUnlessTheManifestIsMet)
 }
 

@@ -28,6 +28,9 @@ func testEncryptedTrees(t *testing.T, w way) {
 		{"compressed", some(isPayload), func(o *xfer.Options) { o.Compress = xfer.CompressS2 }},
 		{"several queue pairs", nil, func(o *xfer.Options) { o.QPs = 3 }},
 	} {
+		if w.leavesOut(tc.name, "header") {
+			continue
+		}
 		t.Run(tc.name, func(t *testing.T) {
 			src, dst, s := t.TempDir(), t.TempDir(), serve(t, w)
 			makeTree(t, src)

@@ -172,7 +172,7 @@ func TestInterrupted(t *testing.T) { over(t, testInterrupted) }
 
 func testInterrupted(t *testing.T, w way) {
 	src, s := t.TempDir(), serve(t, w)
-	write(t, filepath.Join(src, "f"), randomBytes(t, 64<<20))
+	write(t, filepath.Join(src, "f"), randomBytes(t, 24<<20))
 	ctx, cancel := context.WithCancel(t.Context())
 	var n atomic.Int64
 	f := rdmatest.Faults{Delay: func(c rdma.Completion) time.Duration {

@@ -83,6 +83,7 @@ func TestManifestRedirectedIntoItsTree(t *testing.T) {
 func TestWrittenManifestIsNotCopied(t *testing.T) { over(t, testWrittenManifestIsNotCopied) }
 
 func testWrittenManifestIsNotCopied(t *testing.T, w way) {
+	xfer.OnHost(t)
 	s, parent := serve(t, w), t.TempDir()
 	src := filepath.Join(parent, "src")
 	write(t, filepath.Join(src, "a"), []byte("a"))

@@ -109,6 +109,7 @@ func at(t testing.TB, path, content string, when time.Time) {
 func TestKept(t *testing.T) { over(t, testKept) }
 
 func testKept(t *testing.T, w way) {
+	xfer.OnHost(t)
 	src, then := t.TempDir(), time.Unix(1_500_000_000, 500)
 	big := strings.Repeat("source", 1<<20)
 	for _, name := range []string{"same", "older", "newer", "size", "new/x", "file-dir", "d/both"} {
@@ -262,6 +263,7 @@ func TestKeptLater(t *testing.T) {
 func TestDryRun(t *testing.T) { over(t, testDryRun) }
 
 func testDryRun(t *testing.T, w way) {
+	xfer.OnHost(t)
 	src := t.TempDir()
 	makeTree(t, src)
 	fill := func(dst string) {

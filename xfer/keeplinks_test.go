@@ -17,6 +17,7 @@ import (
 func TestHardLinksOfWhatIsKept(t *testing.T) { over(t, testHardLinksOfWhatIsKept) }
 
 func testHardLinksOfWhatIsKept(t *testing.T, w way) {
+	xfer.OnHost(t)
 	then := time.Unix(1_500_000_000, 0)
 	// What the destination has of a/x and a/y, which are the same file, by cases.
 	const none, older, same, newer = 0, 1, 2, 3

@@ -19,6 +19,7 @@ func pass(ctx context.Context, ls limits, chunk int64, passed *atomic.Int64) {
 // What passes in 2 s is the rate's, within a tenth, however large the chunks
 // are and however many ask.
 func TestLimiterIsAccurate(t *testing.T) {
+	OnHost(t)
 	for _, tc := range []struct {
 		name   string
 		rate   int64
@@ -53,6 +54,7 @@ func TestLimiterIsAccurate(t *testing.T) {
 
 // In real time, too, where a sleep is longer than asked for.
 func TestLimiterOnARealClock(t *testing.T) {
+	OnHost(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	var passed atomic.Int64

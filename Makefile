@@ -92,9 +92,10 @@ test-race: gcc # without the tests of the built program, to which this would add
 	$(GO) test -race -short -timeout 20m $$($(GO) list ./... | grep -v '/tests/\(program\|ssh\)$$')
 
 .PHONY: test-nocgo
-test-nocgo: # of the built program only what shows that it copies
+test-nocgo: # what is built otherwise without cgo, and of the engine and the built program what shows that they copy
 	CGO_ENABLED=0 $(GO) vet ./...
-	CGO_ENABLED=0 $(GO) test -short $$($(GO) list ./... | grep -v '/tests/\(program\|ssh\)$$')
+	CGO_ENABLED=0 $(GO) test -short . ./gpu/... ./rdma/...
+	CGO_ENABLED=0 $(GO) test -short -run 'TestPushAndPull|TestSingleFile|TestEncrypted|TestStreams' ./xfer
 	CGO_ENABLED=0 $(GO) test -run 'TestTargets|TestTransports|TestJSON' ./tests/program
 
 .PHONY: test-bed

@@ -133,6 +133,9 @@ func TestLists(t *testing.T) { over(t, testLists) }
 
 func testLists(t *testing.T, w way) {
 	xfer.OnHost(t)
+	if testing.Short() {
+		t.Skip("makes thousands of files: run without -short")
+	}
 	s := serve(t, w)
 	src := filepath.Join(t.TempDir(), "src")
 	b := chunker.NewListBuilder()

@@ -118,6 +118,9 @@ func TestStagedSlotsOfTouchedChunks(t *testing.T) {
 		"xxh3":       func(o *xfer.Options) { o.Hash = manifest.XXH3 },
 		"all":        func(o *xfer.Options) { o.Compress, o.Hash, o.Encrypt = xfer.CompressZstd, manifest.SHA256, true },
 	} {
+		if testing.Short() && name != "all" {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			overGPU(t, w, ends{"0", "0"}, fakeGPUs(t, "late=1"), rdmatest.Faults{}, xfer.RungStaged, change)
 		})

@@ -194,6 +194,9 @@ func content(path string) (string, error) {
 
 // Many kept files among others: more than the window has room for.
 func TestManyKept(t *testing.T) {
+	if testing.Short() {
+		t.Skip("makes tens of thousands of files: run without -short")
+	}
 	w := tcpWay(t)
 	src := t.TempDir()
 	const n = 8400

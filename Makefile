@@ -88,8 +88,8 @@ test-go: gcc ## the tests that need no device
 	$(GO) test ./...
 
 .PHONY: test-race
-test-race: gcc # without the tests of the built program, to which this would add nothing
-	$(GO) test -race -short -timeout 20m $$($(GO) list ./... | grep -v '/tests/\(program\|ssh\)$$')
+test-race: gcc # without what starts no goroutine, and the tests of whole programs, to which this would add nothing
+	$(GO) test -race -short -timeout 20m $$($(GO) list ./... | grep -v '/\(filter\|cmdline\|tests/.*\)$$')
 
 .PHONY: test-nocgo
 test-nocgo: # what is built otherwise without cgo, and of the engine and the built program what shows that they copy

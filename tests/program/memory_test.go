@@ -115,7 +115,7 @@ func makeSparse(t testing.TB, path string, sizeBytes, dataBytes int64) {
 func TestMemoryOfManyFiles(t *testing.T) {
 	onHost(t)
 	// With fewer the collector's heap is still on its way to its usual size.
-	few, many := 100_000, 300_000
+	few, many := 100_000, 200_000
 	if full() {
 		few, many = 200_000, 1_000_000
 	}

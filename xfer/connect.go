@@ -217,7 +217,7 @@ func (c *Client) whyNoDevice() error {
 // of the addresses that a device here reaches.
 func (c *Client) byVerbs(ctx context.Context, rails []railAddr, key trust.Key, o *Options) (*dialed, error) {
 	var d *dialed
-	err := c.overVerbs(ctx, rails, o, func(ctx context.Context, device string, r railAddr) error {
+	err := c.overVerbs(ctx, rails, o, func(device string, r railAddr) error {
 		a, err := c.knock(ctx, c.Verbs, device, r.addr, key, o, func() {})
 		if err != nil {
 			return err
@@ -239,7 +239,7 @@ func (c *Client) byVerbs(ctx context.Context, rails []railAddr, key trust.Key, o
 // device here reaches. The door stays open after an error.
 func (c *Client) enterVerbs(ctx context.Context, a *admitted, rails []railAddr, o *Options) (*dialed, error) {
 	if o.RemoteRail != "" {
-		rails = slices.DeleteFunc(slices.Clone(rails), func(r railAddr) bool { return !r.is(o.RemoteRail) })
+		rails = slices.DeleteFunc(slices.Clone(rails), func(r railAddr) bool { return !isNamed(o.RemoteRail, r.device, r.addr.Addr()) })
 		if len(rails) == 0 && len(a.rails) > 0 {
 			return nil, fmt.Errorf("%w named or at %q at the server", rdma.ErrNoDevice, o.RemoteRail)
 		}
@@ -248,30 +248,36 @@ func (c *Client) enterVerbs(ctx context.Context, a *admitted, rails []railAddr, 
 		return nil, errors.New("the server offers no RDMA address: " + a.noRails)
 	}
 	var d *dialed
-	err := c.overVerbs(ctx, rails, o, func(ctx context.Context, device string, r railAddr) (err error) {
+	err := c.overVerbs(ctx, rails, o, func(device string, r railAddr) (err error) {
+		ctx, cancel := ctx, context.CancelFunc(func() {})
+		if len(rails) > 1 {
+			ctx, cancel = context.WithTimeoutCause(ctx, verbsTry, fmt.Errorf("%w: no answer from %s within %v", ErrPeerSilent, r.addr, verbsTry))
+		}
+		defer cancel()
 		d, err = a.enter(ctx, c.Verbs, device, r.addr, o)
 		return err
 	})
 	return d, err
 }
 
-// is reports whether the address is of the device that a user named, by its
-// name or an address.
-func (r railAddr) is(want string) bool {
+// isNamed reports whether a device is the one that a user named, by its name or
+// an address.
+func isNamed(want, device string, addrs ...netip.Addr) bool {
 	addr, err := netip.ParseAddr(want)
-	return r.device == want || (err == nil && r.addr.Addr().WithZone("") == addr.WithZone(""))
+	return device == want || err == nil && slices.ContainsFunc(addrs, func(a netip.Addr) bool { return a.WithZone("") == addr.WithZone("") })
 }
 
 const (
-	// verbsTry bounds the try of one address of several: some drop what is sent to
-	// them. verbsTries bounds all together where TCP is left to fall back to.
+	// verbsTry bounds the try of one address of several for the session's first
+	// queue pair: some drop what is sent to them. verbsTries bounds all together
+	// where TCP is left to fall back to.
 	verbsTry   = 5 * time.Second
 	verbsTries = 15 * time.Second
 )
 
 // overVerbs tries addresses one after the other, each with the device here that
 // reaches it, until one is good or the server has answered.
-func (c *Client) overVerbs(ctx context.Context, rails []railAddr, o *Options, try func(ctx context.Context, device string, r railAddr) error) error {
+func (c *Client) overVerbs(ctx context.Context, rails []railAddr, o *Options, try func(device string, r railAddr) error) error {
 	if c.Verbs == nil {
 		return fmt.Errorf("%w: this gdrcp was built without verbs", rdma.ErrUnsupported)
 	}
@@ -287,8 +293,14 @@ func (c *Client) overVerbs(ctx context.Context, rails []railAddr, o *Options, tr
 	}
 	problem := error(nil)
 	for _, r := range rails {
-		err := c.tryVerbs(ctx, forced, r, len(rails) > 1, try)
-		if err == nil {
+		device := forced
+		if device == "" {
+			if device, _, err = c.Verbs.Route(ctx, r.addr); err != nil {
+				problem = tellingError(problem, fmt.Errorf("%w: %w", rdma.ErrUnsupported, err))
+				continue
+			}
+		}
+		if err = try(device, r); err == nil {
 			return nil
 		}
 		problem = tellingError(problem, err)
@@ -300,22 +312,6 @@ func (c *Client) overVerbs(ctx context.Context, rails []railAddr, o *Options, tr
 		problem = fmt.Errorf("%w: the server has no RDMA address", rdma.ErrUnsupported)
 	}
 	return problem
-}
-
-// tryVerbs tries one address, with the device that was asked for or the one
-// that reaches it, and not for long where there are others.
-func (c *Client) tryVerbs(ctx context.Context, device string, r railAddr, others bool, try func(ctx context.Context, device string, r railAddr) error) (err error) {
-	if others {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, verbsTry, fmt.Errorf("%w: no answer from %s within %v", ErrPeerSilent, r.addr, verbsTry))
-		defer cancel()
-	}
-	if device == "" {
-		if device, _, err = c.Verbs.Route(ctx, r.addr); err != nil {
-			return fmt.Errorf("%w: %w", rdma.ErrUnsupported, err)
-		}
-	}
-	return try(ctx, device, r)
 }
 
 // distance is 0 for an address that the kernel would reach through the device.
@@ -351,16 +347,12 @@ func findRail(p rdma.Provider, want string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	addr, _ := netip.ParseAddr(want)
 	for _, d := range devices {
-		match := d.Name == want
-		for _, a := range d.Addrs() {
-			match = match || (addr.IsValid() && a.WithZone("") == addr.WithZone(""))
-		}
-		if match && !d.Usable() {
+		switch {
+		case !isNamed(want, d.Name, d.Addrs()...):
+		case !d.Usable():
 			return "", fmt.Errorf("%w: %s: %s", rdma.ErrUnsupported, d.Name, d.Problem)
-		}
-		if match {
+		default:
 			return d.Name, nil
 		}
 	}

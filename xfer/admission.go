@@ -44,7 +44,7 @@ type hosted struct {
 	lane    trust.Lane // of the first queue pair
 
 	arrived  chan struct{} // closed when the session runs
-	giveBack []func()
+	giveBack func()        // the memory of its ring
 }
 
 // maxTries bounds the epochs of a session's first queue pair: the addresses

@@ -135,17 +135,23 @@ func (k *sink) open(l *landing, a arrived, r *returned) (done bool, err error) {
 // landExtents lands a chunk's extents and collects in r those that are wanted
 // again. bytesOf gives an extent's bytes, and whether they have its digest.
 func (w *lander) landExtents(h *chunkHeader, r *returned, bytesOf func(e *sinkEntry, i int) ([]byte, bool)) error {
+	return w.eachExtent(h, r, func(e *sinkEntry, i int) (good bool, err error) { return w.landExtent(h, e, i, bytesOf) })
+}
+
+// eachExtent lands a chunk's extents of entries that have not ended, and
+// collects in r those that are not good.
+func (w *lander) eachExtent(h *chunkHeader, r *returned, land func(e *sinkEntry, i int) (good bool, err error)) error {
 	for i := range h.extents {
-		x := &h.extents[i]
-		e, err := w.entry(x.entry)
+		id := h.extents[i].entry
+		e, err := w.entry(id)
 		if err != nil {
 			return err
 		}
 		if e == nil {
 			continue
 		}
-		w.lastID = x.entry
-		good, err := w.landExtent(h, e, i, bytesOf)
+		w.lastID = id
+		good, err := land(e, i)
 		if err != nil {
 			return err
 		}

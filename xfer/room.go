@@ -173,7 +173,7 @@ func (v *Server) makeRoomLocked(c *caller, pre *preamble) (*hosted, *errNoPlace)
 	}
 	h := &hosted{
 		caller: *c, id: pre.session, admission: a, limit: limit, ofKey: ofKey, chunkBytes: chunkBytes, terms: terms{slots, qps},
-		users: 1, spent: make(map[trust.Lane]bool), arrived: make(chan struct{}), giveBack: []func(){giveBack},
+		users: 1, spent: make(map[trust.Lane]bool), arrived: make(chan struct{}), giveBack: giveBack,
 	}
 	v.sessions[h.id] = h
 	v.addLoad(Load{Sessions: 1, Slots: slots}, 1)
@@ -240,9 +240,7 @@ func (v *Server) leave(h *hosted) {
 	if !last {
 		return
 	}
-	for _, f := range h.giveBack {
-		f()
-	}
+	h.giveBack()
 	h.end(nil)
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -101,29 +101,18 @@ func (w *streamLander) landChunk(h *chunkHeader, a arrived) error {
 	if err != nil {
 		return err
 	}
-	for i := range h.extents {
+	err = w.eachExtent(h, &r, func(e *sinkEntry, i int) (good bool, err error) {
 		x := &h.extents[i]
-		e, err := w.entry(x.entry)
-		if err != nil {
-			return err
-		}
-		if e == nil {
-			continue
-		}
-		w.lastID = x.entry
 		var data []byte
 		if !damaged && x.flags&extHole == 0 {
 			data = plain[x.slotOff:][:x.length]
 		}
 		again, err := w.landPiece(h, e, x, data, damaged)
-		if err != nil {
-			return err
-		}
-		if again {
-			r.bad = append(r.bad, uint16(i))
-		}
+		return !again, err
+	})
+	if err != nil {
+		return err
 	}
-	w.tally.wireBytes.Add(int64(h.storedBytes))
 	w.giveBack(r)
 	return w.drain()
 }

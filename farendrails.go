@@ -101,17 +101,13 @@ type heardAt struct {
 func (p *program) listenEverywhere(server *xfer.Server, rails []rdma.Device) heardAt {
 	var h heardAt
 	for _, d := range rails {
-		rate := 0.0
-		for _, port := range d.Ports {
-			rate = max(rate, port.RateGbps)
-		}
 		for _, a := range railAddrs(d) {
 			addr, err := server.Listen(p.verbs, netip.AddrPortFrom(a, 0), d)
 			if err != nil {
 				h.noRails = cmp.Or(h.noRails, fmt.Sprintf("no RDMA device there can be listened on: %s: %s", d.Name, lineOf(err)))
 				continue
 			}
-			h.at = append(h.at, remote.Address{Transport: "verbs", Addr: addr, Device: d.Name, RateGbps: rate})
+			h.at = append(h.at, remote.Address{Transport: "verbs", Addr: addr, Device: d.Name, RateGbps: d.RateGbps()})
 		}
 	}
 	byVerbs := len(h.at)

@@ -58,6 +58,15 @@ func (d Device) Err() error {
 	return &ProbeError{Reason: d.Reason, Detail: d.Name + ": " + d.Problem}
 }
 
+// RateGbps is the rate of the fastest port, or 0.
+func (d Device) RateGbps() float64 {
+	rate := 0.0
+	for _, p := range d.Ports {
+		rate = max(rate, p.RateGbps)
+	}
+	return rate
+}
+
 // Addrs lists the IP addresses of all ports.
 func (d Device) Addrs() []netip.Addr {
 	var all []netip.Addr

@@ -102,11 +102,7 @@ func (v *Server) Listen(p rdma.Provider, addr netip.AddrPort, device rdma.Device
 	if err != nil {
 		return addr, err
 	}
-	rate := 0.0
-	for _, port := range device.Ports {
-		rate = max(rate, port.RateGbps)
-	}
-	v.listeners = append(v.listeners, serverListener{p, l, device.Name, rate})
+	v.listeners = append(v.listeners, serverListener{p, l, device.Name, device.RateGbps()})
 	return l.Addr(), nil
 }
 

@@ -95,7 +95,7 @@ func (u *Surplus) advance(path string, end bool) error {
 			}
 			continue
 		}
-		if l.path == "" || (!end && isIn(path, l.path)) {
+		if l.path == "" || (!end && manifest.IsBelow(path, l.path)) {
 			return nil
 		}
 		if err := u.take(l, ""); err != nil {
@@ -111,12 +111,6 @@ func (u *Surplus) advance(path string, end bool) error {
 func isPast(path, dir string) bool {
 	n := len(dir)
 	return dir == "." || len(path) <= n || path[:n] != dir || path[n] >= '/'
-}
-
-// isIn tells whether a path is in dir, however deep.
-func isIn(path, dir string) bool {
-	n := len(dir)
-	return dir == "." || (len(path) > n && path[n] == '/' && path[:n] == dir)
 }
 
 // enter reads a directory of the destination. That it is not there, or is none,

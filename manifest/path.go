@@ -56,6 +56,12 @@ func ComparePaths(a, b string) int {
 	return strings.Compare(a, b)
 }
 
+// IsBelow reports whether a path is below that of a directory, however deep.
+// Everything is below ".".
+func IsBelow(path, dir string) bool {
+	return dir == "." || len(path) > len(dir) && path[len(dir)] == '/' && path[:len(dir)] == dir
+}
+
 // checkTarget says whether t may be what a symbolic link holds: any bytes but
 // NUL, 1 to MaxPathBytes of them, as symlink(2) has it. Where it leads is not
 // looked at: that is for whoever follows links.

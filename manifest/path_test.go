@@ -56,3 +56,16 @@ func TestEntryCheck(t *testing.T) {
 		}
 	}
 }
+
+func TestIsBelow(t *testing.T) {
+	for _, c := range []struct {
+		path, dir string
+		want      bool
+	}{
+		{"a/b", "a", true}, {"a/b/c", "a", true}, {"a", "a", false}, {"a-b", "a", false}, {"ab/c", "a", false}, {"a", "a/b", false}, {"a", ".", true},
+	} {
+		if got := IsBelow(c.path, c.dir); got != c.want {
+			t.Errorf("%q below %q: %v", c.path, c.dir, got)
+		}
+	}
+}

@@ -90,7 +90,7 @@ func (l *listedCheck) find(e *manifest.Entry) (implied, ok bool, err error) {
 		switch {
 		case item.Path == e.Path:
 			return item.Implied, ok || item.Named || e.Type == manifest.Dir, nil
-		case item.Path != "" && isBelow(item.Path, e.Path):
+		case item.Path != "" && manifest.IsBelow(e.Path, item.Path):
 			ok = ok || l.recursive && item.Named || item.Contents && parentOf(e.Path) == item.Path
 		}
 	}
@@ -102,11 +102,6 @@ func (l *listedCheck) leave(path string) {
 	for n := len(l.on); n > 0 && !strings.HasPrefix(path, l.on[n-1].Path); n-- {
 		l.on = l.on[:n-1]
 	}
-}
-
-// isBelow reports whether a path is below that of a directory.
-func isBelow(dir, path string) bool {
-	return dir == "." || len(path) > len(dir) && path[len(dir)] == '/' && path[:len(dir)] == dir
 }
 
 func parentOf(path string) string {

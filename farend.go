@@ -73,12 +73,11 @@ func (c *copying) connectFarEnd(ctx context.Context, where sshHost) (*remote.Lin
 	})
 }
 
-// sources are the paths that the far end is to read.
-func (f *farEnd) sources() []string {
-	var paths []string
-	for _, names := range f.offer.Expanded {
+// offered are the paths that the host of an offer is to read.
+func offered(o *remote.Offer) (paths []string) {
+	for _, names := range o.Expanded {
 		for _, name := range names {
-			paths = append(paths, remote.AtHome(name, f.offer.Home))
+			paths = append(paths, remote.AtHome(name, o.Home))
 		}
 	}
 	return paths
@@ -249,7 +248,7 @@ func (c *copying) copyOver(ctx context.Context, f *farEnd, p *plan, o xfer.Optio
 	if p.push {
 		there.dst = remote.AtHome(p.dst, f.offer.Home)
 	} else {
-		there.sources = f.sources()
+		there.sources = offered(f.offer)
 	}
 	s, err = c.transfer(ctx, client, &there, o)
 	if s != nil {

@@ -75,7 +75,7 @@ func (p *program) farEnd(ctx context.Context, operands []string) error {
 
 // serveOrigin serves the holder of the origin's key until ctx ends.
 func (p *program) serveOrigin(ctx context.Context, mux *remote.Mux, talk *remote.Conversation, asked *remote.Serve) error {
-	offer, err := offerWithin(ctx, asked)
+	offer, err := offerWithin(ctx, asked.Sources)
 	if err != nil {
 		return err
 	}
@@ -106,14 +106,14 @@ const farEndSessions = 2
 
 // offerWithin is offerFor until ctx ends: a file system that hangs keeps nobody
 // from leaving. What it was waiting for ends with the process.
-func offerWithin(ctx context.Context, asked *remote.Serve) (*remote.Offer, error) {
+func offerWithin(ctx context.Context, sources []string) (*remote.Offer, error) {
 	type result struct {
 		offer *remote.Offer
 		err   error
 	}
 	made := make(chan result, 1)
 	go func() {
-		offer, err := offerFor(asked)
+		offer, err := offerFor(sources)
 		made <- result{offer, err}
 	}()
 	select {
@@ -125,13 +125,13 @@ func offerWithin(ctx context.Context, asked *remote.Serve) (*remote.Offer, error
 }
 
 // offerFor is what the origin's paths stand for on this host.
-func offerFor(asked *remote.Serve) (*remote.Offer, error) {
+func offerFor(sources []string) (*remote.Offer, error) {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		return nil, err
 	}
 	offer := &remote.Offer{Home: home}
-	for _, pattern := range asked.Sources {
+	for _, pattern := range sources {
 		names, err := remote.Expand(pattern, home)
 		if err != nil {
 			return nil, err

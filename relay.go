@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -85,19 +84,9 @@ func relayedArgs(given []string) ([]string, error) {
 // relayedCopy is the far end that copies.
 func (c *copying) relayedCopy(ctx context.Context, o xfer.Options) (*xfer.Summary, error) {
 	run := c.relayed
-	home, err := os.UserHomeDir()
+	here, err := offerWithin(ctx, run.Sources)
 	if err != nil {
 		return nil, err
-	}
-	var sources []string
-	for _, pattern := range run.Sources {
-		names, err := remote.Expand(pattern, home)
-		if err != nil {
-			return nil, err
-		}
-		for _, name := range names {
-			sources = append(sources, remote.AtHome(name, home))
-		}
 	}
 	paths, noTCP := c.waysTo(ctx, run.To, run.Addresses, run.NoTCP, &o)
 	unreached := func(why error) error {
@@ -114,7 +103,7 @@ func (c *copying) relayedCopy(ctx context.Context, o xfer.Options) (*xfer.Summar
 		}
 		report(e)
 	}
-	s, err := c.client().Push(ctx, sources, xfer.Endpoint{Host: run.To, Key: run.Key, Paths: paths}, run.Dest, o)
+	s, err := c.client().Push(ctx, offered(here), xfer.Endpoint{Host: run.To, Key: run.Key, Paths: paths}, run.Dest, o)
 	if err != nil && !connected.Load() && noTCP != nil {
 		err = unreached(errors.Join(noTCP, err))
 	}

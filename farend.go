@@ -234,15 +234,7 @@ func (c *copying) copyOver(ctx context.Context, f *farEnd, p *plan, o xfer.Optio
 		client.TCP = tcp.NewOver(f.Mux)
 		paths = append(paths, xfer.Path{Transport: "tcp", Addr: f.Addr(), Device: pipeDevice})
 	}
-	var stands atomic.Bool
-	report := o.Report
-	o.Report = func(e xfer.Event) {
-		if e.Kind == xfer.EventConnected {
-			stands.Store(true)
-			f.nameLink(e.Link, noTCP)
-		}
-		report(e)
-	}
+	stands := noteConnection(&o, func(l *xfer.Link) { f.nameLink(l, noTCP) })
 	there := *p
 	there.endpoint = xfer.Endpoint{Host: f.where.host, Key: f.key, Paths: paths}
 	if p.push {
@@ -255,6 +247,21 @@ func (c *copying) copyOver(ctx context.Context, f *farEnd, p *plan, o xfer.Optio
 		f.nameLink(&s.Link, noTCP)
 	}
 	return s, stands.Load(), err
+}
+
+// noteConnection notes that a connection stands, and has seen look at its link
+// before that is reported.
+func noteConnection(o *xfer.Options, seen func(*xfer.Link)) (stands *atomic.Bool) {
+	stands = new(atomic.Bool)
+	report := o.Report
+	o.Report = func(e xfer.Event) {
+		if e.Kind == xfer.EventConnected {
+			stands.Store(true)
+			seen(e.Link)
+		}
+		report(e)
+	}
+	return stands
 }
 
 // nameLink puts the host in the place of the address that stands for the pipe.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"gdrcp/remote"
 	"gdrcp/xfer"
@@ -95,14 +94,7 @@ func (c *copying) relayedCopy(ctx context.Context, o xfer.Options) (*xfer.Summar
 	if len(paths) == 0 {
 		return nil, unreached(errors.Join(noTCP, errors.New(run.NoRails)))
 	}
-	var connected atomic.Bool
-	report := o.Report
-	o.Report = func(e xfer.Event) {
-		if e.Kind == xfer.EventConnected {
-			connected.Store(true)
-		}
-		report(e)
-	}
+	connected := noteConnection(&o, func(*xfer.Link) {})
 	s, err := c.client().Push(ctx, offered(here), xfer.Endpoint{Host: run.To, Key: run.Key, Paths: paths}, run.Dest, o)
 	if err != nil && !connected.Load() && noTCP != nil {
 		err = unreached(errors.Join(noTCP, err))

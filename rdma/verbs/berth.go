@@ -64,11 +64,30 @@ func (r *rail) takeBerths() (near, far berth, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.berths.loops) < 2 {
-		return near, far, fmt.Errorf("all %d connections of %s to itself are in use", r.cfg.Loopbacks, r.dev.Name)
+		return near, far, r.loopbacksInUse()
 	}
 	near = r.berths.pop(&r.berths.loops, r.size.near)
 	near.oneWay = true
 	return near, r.berths.pop(&r.berths.loops, r.size.far), nil
+}
+
+func (r *rail) loopbacksInUse() error {
+	return fmt.Errorf("all %d connections of %s to itself are in use", r.cfg.Loopbacks, r.dev.Name)
+}
+
+// takeBerthLike is room again for who had some and gave it back.
+func (r *rail) takeBerthLike(b berth) (berth, error) {
+	if b.slot < r.cfg.Conns {
+		return r.takeBerth()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.berths.loops) == 0 {
+		return berth{}, r.loopbacksInUse()
+	}
+	again := r.berths.pop(&r.berths.loops, b.depths)
+	again.oneWay = b.oneWay
+	return again, nil
 }
 
 // leave gives room back.

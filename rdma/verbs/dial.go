@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"gdrcp/rdma"
@@ -27,6 +28,10 @@ const (
 	// rnrRetryCount 7 means forever: a receive is always posted soon, and who
 	// has stopped for good is found by heartbeat.
 	rnrRetryCount = 7
+	// portTries is how many ports are tried where any will do. rdma_cm takes one
+	// that no other of its own has, but an iWARP device shares them with TCP
+	// sockets, of which rdma_cm knows nothing.
+	portTries = 8
 )
 
 var errConnectTimeout = errors.New("the peer did not answer in time")
@@ -76,6 +81,18 @@ func (r *rail) Dial(ctx context.Context, remote netip.AddrPort, privateData []by
 func (r *rail) dial(ctx context.Context, remote netip.AddrPort, data []byte, b berth) (*conn, error) {
 	ctx, done := r.attempt(ctx)
 	defer done()
+	c, err := r.dialFromAnyPort(ctx, remote, data, b)
+	for tried := 1; tried < portTries && errors.Is(err, syscall.EADDRINUSE); tried++ {
+		next, none := r.takeBerthLike(b)
+		if none != nil {
+			return nil, errors.Join(err, none)
+		}
+		c, err = r.dialFromAnyPort(ctx, remote, data, next)
+	}
+	return c, err
+}
+
+func (r *rail) dialFromAnyPort(ctx context.Context, remote netip.AddrPort, data []byte, b berth) (*conn, error) {
 	ep, err := r.resolve(ctx, remote)
 	if err != nil {
 		r.leave(b)
@@ -189,7 +206,10 @@ func (r *rail) connectFailed(remote netip.AddrPort, err error) error {
 		return connectError(r.dev.Name, remote, ev.ev)
 	}
 	op := &rdma.OpError{Op: "connect to", Device: r.dev.Name, Peer: remote, Err: err}
-	if errors.Is(err, errConnectTimeout) {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		op.Hint = "TCP has the ports that the device would use: iwpmd (rdma-core) keeps the two apart"
+	case errors.Is(err, errConnectTimeout):
 		op.Hint = "check that gdrcp serve runs on the peer and that the network lets RDMA through (UDP 4791 for RoCE)"
 	}
 	return op

@@ -55,7 +55,11 @@ func (p *Provider) Listen(addr netip.AddrPort) (rdma.Listener, error) {
 		return nil, err
 	}
 	ep := &endpoint{channel: ch}
-	if rc := C.vb_cm_listen(p.api, ch.ch, &at, backlog, &ep.id); rc != 0 {
+	rc := C.vb_cm_listen(p.api, ch.ch, &at, backlog, &ep.id)
+	for tried := 1; tried < portTries && addr.Port() == 0 && errors.Is(errno(rc), syscall.EADDRINUSE); tried++ {
+		rc = C.vb_cm_listen(p.api, ch.ch, &at, backlog, &ep.id)
+	}
+	if rc != 0 {
 		ep.destroy()
 		return nil, listenError(addr, errno(rc))
 	}

@@ -3,7 +3,7 @@
 #
 # That is a stock Debian kernel, an initramfs that mounts the host's root
 # read-only over 9p, and two modules built here against that kernel's headers:
-#   siw       Soft-iWARP, which Debian leaves out of its kernel
+#   siw       Soft-iWARP, which Debian leaves out of its kernel, with a fault mended, see siw_listener.sh
 #   rdma_rxe  Soft-RoCE (RoCEv2) with dma-buf registration added, see rxe_dmabuf.c
 # and libibverbs-dmabuf.so, see ibverbs_dmabuf.c.
 #
@@ -21,7 +21,7 @@ set -euo pipefail
 export LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${BED_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/gdrcp-bed}
-key=$(cd "$here" && cat setup.sh init rxe_dmabuf.sh rxe_dmabuf.c ibverbs_dmabuf.c ibverbs_dmabuf.map | sha256sum | cut -c1-12)
+key=$(cd "$here" && cat setup.sh init hook.sh siw_listener.sh rxe_dmabuf.sh rxe_dmabuf.c ibverbs_dmabuf.c ibverbs_dmabuf.map | sha256sum | cut -c1-12)
 home=$cache/$key
 kernel=6.12
 
@@ -63,6 +63,7 @@ fetch_kernel() {
 build_modules() {
   local headers=$PWD/root/usr/src/linux-headers-$release link m
   "$here/rxe_dmabuf.sh" rxe
+  "$here/siw_listener.sh" siw
   grep -rlZ '/usr/src/linux-headers' "$headers" --include=Makefile --include='*.mk' |
     xargs -0r sed -i "s#/usr/src/linux-headers#$PWD/root/usr/src/linux-headers#g"
   for link in "$headers"/scripts "$headers"/tools; do

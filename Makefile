@@ -85,7 +85,7 @@ test-all: ## the same with full file counts and sizes, and a minute for each fuz
 test-go: gcc ## the tests that need no device
 	@if [ -n "$$CI" ]; then $(NEED) zsh:zsh fish:fish man:man-db groff:groff-base mandoc:mandoc; fi
 	@$(NEED) ssh:openssh-client sshd:openssh-server
-	$(GO) test ./...
+	$(GO) test ./tests/program ./...
 
 .PHONY: test-race
 test-race: gcc # without what starts no goroutine, and the tests of whole programs, to which this would add nothing

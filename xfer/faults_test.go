@@ -145,10 +145,13 @@ func testConnectionLostOnTheWay(t *testing.T, w way) {
 	notPublished(t, s.root, "copy/f")
 }
 
-func TestSilentPeer(t *testing.T) { over(t, testSilentPeer) }
+func TestSilentPeer(t *testing.T) {
+	xfer.Beside(t)
+	over(t, testSilentPeer)
+}
 
 func testSilentPeer(t *testing.T, w way) {
-	src, s := t.TempDir(), serve(t, w)
+	src, s := t.TempDir(), serve(t, w, func(c *xfer.ServerConfig) { c.Timeouts.Silence = 5 * time.Second })
 	write(t, filepath.Join(src, "f"), randomBytes(t, 30<<20))
 	var n atomic.Int64
 	f := rdmatest.Faults{Stall: func(p rdmatest.Posted) bool { return isPayload(p) && n.Add(1) == 10 }}

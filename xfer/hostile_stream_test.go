@@ -156,6 +156,7 @@ func (p *puppet) asked(ctx context.Context) error {
 // written, each in its place.
 func TestHostileServerOfAStream(t *testing.T) {
 	OnHost(t)
+	Beside(t)
 	const piece = manifest.DefaultPieceBytes
 	first, second := bytes.Repeat([]byte("1"), piece), bytes.Repeat([]byte("2"), piece)
 	evil := bytes.Repeat([]byte("e"), piece)

@@ -65,7 +65,10 @@ func (d *door) answers(ctx context.Context, opening []byte) error {
 
 // A client goes no further than the door of a server that does not prove the key,
 // or that says what the protocol does not allow.
-func TestHostileDoorOfAServer(t *testing.T) { overHostile(t, testHostileDoorOfAServer) }
+func TestHostileDoorOfAServer(t *testing.T) {
+	Beside(t)
+	overHostile(t, testHostileDoorOfAServer)
+}
 
 func testHostileDoorOfAServer(t *testing.T, w hostileWay) {
 	type say = func(ctx context.Context, d *door, opening []byte) error

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"gdrcp/gpu/gputest"
+	"gdrcp/rdma/rdmatest"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,6 +37,9 @@ func withFakeCUDA(m *testing.M) int {
 		if library, err = gputest.Build(dir); err == nil {
 			err = os.Setenv(gputest.Library, library)
 		}
+	}
+	if err == nil && os.Getenv("GDRCP_TEST_RDMA") == "" {
+		err = rdmatest.AtOnce(4)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -231,7 +231,10 @@ func fullServer(t *testing.T, w hostileWay, maxWait time.Duration) (ep Endpoint,
 	return ep, hold(t, w, ep), ends
 }
 
-func TestWaitingForRoom(t *testing.T) { overHostile(t, testWaitingForRoom) }
+func TestWaitingForRoom(t *testing.T) {
+	Beside(t)
+	overHostile(t, testWaitingForRoom)
+}
 
 func testWaitingForRoom(t *testing.T, w hostileWay) {
 	if w.slow > 1 && os.Getenv("GDRCP_TEST_FULL") != "1" {

@@ -81,6 +81,7 @@ func (g *thicket) age(dir string) {
 func TestDestinationAsRsync(t *testing.T) {
 	onHost(t)
 	needRsync(t)
+	besideOthers(t)
 	s := newSides(t, tcpLink())
 	options := []string{
 		"--delete", "--delete -u", "--delete --ignore-existing", "--delete --existing", "--delete --existing --ignore-existing",

@@ -14,6 +14,7 @@ import (
 func TestDeleteByFiltersAsRsync(t *testing.T) {
 	onHost(t)
 	needRsync(t)
+	besideOthers(t)
 	s := newSides(t, tcpLink())
 	for seed := range uint64(judged(12, 400)) {
 		g := newThicket(t, seed)

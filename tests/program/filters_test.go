@@ -124,6 +124,7 @@ func judged(few, many int) int {
 func TestFiltersAsRsync(t *testing.T) {
 	onHost(t)
 	needRsync(t)
+	besideOthers(t)
 	s := newSides(t, tcpLink())
 	for seed := range uint64(judged(15, 400)) {
 		g := newThicket(t, seed)
@@ -198,6 +199,7 @@ func (g *thicket) names(dir string) (list []string, missing int) {
 func TestFilesFromAsRsync(t *testing.T) {
 	onHost(t)
 	needRsync(t)
+	besideOthers(t)
 	s := newSides(t, tcpLink())
 	for seed := range uint64(judged(15, 400)) {
 		g := newThicket(t, seed)

@@ -1,13 +1,11 @@
 package program
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +14,7 @@ import (
 	"time"
 
 	"gdrcp/gpu/gputest"
+	"gdrcp/rdma/rdmatest"
 	"gdrcp/trust"
 )
 
@@ -51,17 +50,12 @@ func testMain(m *testing.M) int {
 		fakeCUDA = sync.OnceValues(func() (string, error) { return buildFakeCUDA(dir) })
 		err = findBinary(dir)
 	}
+	if err == nil {
+		err = rdmatest.AtOnce(12)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
-	}
-	// Tests that wait for time limits need no processor. -parallel overrides.
-	flag.Parse()
-	if atOnce := flag.Lookup("test.parallel").Value; atOnce.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
-		if err := atOnce.Set("12"); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
 	}
 	return m.Run()
 }

@@ -114,6 +114,7 @@ func makeSparse(t testing.TB, path string, sizeBytes, dataBytes int64) {
 // of the other: that must not show.
 func TestMemoryOfManyFiles(t *testing.T) {
 	onHost(t)
+	besideOthers(t)
 	// With fewer the collector's heap is still on its way to its usual size.
 	few, many := 100_000, 200_000
 	if full() {

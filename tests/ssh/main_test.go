@@ -1,14 +1,13 @@
 package ssh
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-	"strconv"
 	"testing"
+
+	"gdrcp/rdma/rdmatest"
 )
 
 // binary is the program under test, in a directory with nothing else, and keys
@@ -31,17 +30,12 @@ func testMain(m *testing.M) int {
 		defer os.RemoveAll(dir)
 		err = prepare(dir)
 	}
+	if err == nil {
+		err = rdmatest.AtOnce(8)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
-	}
-	// Most of the time is waiting. -parallel overrides.
-	flag.Parse()
-	if atOnce := flag.Lookup("test.parallel").Value; atOnce.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
-		if err := atOnce.Set("8"); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
 	}
 	return m.Run()
 }

@@ -150,7 +150,7 @@ lint: gcc ## gofmt, vet, staticcheck, shellcheck, the import rules, and whether 
 	  if [ -n "$$unformatted" ]; then echo "gofmt would change:" $$unformatted >&2; exit 1; fi
 	$(GO) vet ./...
 	$(GO) run $(STATICCHECK) ./...
-	shellcheck $(SCRIPTS)
+	shellcheck -x $(SCRIPTS)
 	$(GO) test ./tests/lint
 
 .PHONY: vuln

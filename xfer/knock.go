@@ -42,10 +42,12 @@ func (e *RefusedError) Error() string {
 }
 
 // maxKnocks is how often a client comes to a door that is closed before it was
-// heard. Between it waits knockAgain on average, then twice that, and so on.
+// heard. Between it waits knockAgain on average, then twice that, and so on up to
+// knockSlowest: in a crowd each try is a draw, and many are what helps.
 const (
-	maxKnocks  = 7
-	knockAgain = 20 * time.Millisecond
+	maxKnocks    = 16
+	knockAgain   = 20 * time.Millisecond
+	knockSlowest = 160 * time.Millisecond
 	// knockTime is for how long: a crowd turns away at once, and what takes longer
 	// is another matter, which would take as long again.
 	knockTime = 3 * time.Second
@@ -64,7 +66,7 @@ func (c *Client) knock(ctx context.Context, p rdma.Provider, device string, addr
 	for i := range maxKnocks {
 		if i > 0 {
 			// By chance, so that several do not come together again.
-			wait := time.Duration(mathrand.Int64N(int64(knockAgain << i)))
+			wait := time.Duration(mathrand.Int64N(int64(2 * min(knockAgain<<(i-1), knockSlowest))))
 			select {
 			case <-time.After(wait):
 			case <-ctx.Done():

@@ -67,8 +67,39 @@ func (c *cursor) rule() (filter.Rule, error) {
 	return r, nil
 }
 
+// choiceHeadBytes is what is before the rules or names of a part.
+const choiceHeadBytes = 2
+
 // choicePart begins a part of msgChoice.
 func choicePart(kind byte) []byte { return []byte{kind, 0} }
+
+// choiceParts cuts what a client chose into parts of msgChoice.
+type choiceParts struct {
+	part []byte
+	send func(part []byte) error // keeps nothing of the part
+}
+
+func newChoiceParts(kind byte, send func(part []byte) error) *choiceParts {
+	return &choiceParts{part: choicePart(kind), send: send}
+}
+
+// add adds a rule or a name, and sends the part before it where it is full.
+func (p *choiceParts) add(item []byte) error {
+	if len(p.part)+len(item) > maxBodyBytes {
+		if err := p.send(p.part); err != nil {
+			return err
+		}
+		p.part = p.part[:choiceHeadBytes]
+	}
+	p.part = append(p.part, item...)
+	return nil
+}
+
+// end sends the last part.
+func (p *choiceParts) end() error {
+	p.part[1] = 1
+	return p.send(p.part)
+}
 
 // decodeChoice takes a part apart: its kind, whether it is the last one of that,
 // and what it has.
@@ -90,19 +121,15 @@ func (s *session) tellRules(ctx context.Context, rules []filter.Rule) (err error
 	if s.rules, err = filter.Compile(rules); err != nil {
 		return fmt.Errorf("%w: %w", ErrUsage, err)
 	}
-	part := choicePart(choiceRules)
+	parts := newChoiceParts(choiceRules, func(part []byte) error { return s.ctl.send(ctx, msgChoice, part) })
+	var rule []byte
 	for i := range rules {
-		mark := len(part)
-		if part = appendRule(part, &rules[i]); len(part) > maxBodyBytes {
-			rule := append([]byte(nil), part[mark:]...)
-			if err := s.ctl.send(ctx, msgChoice, part[:mark]); err != nil {
-				return err
-			}
-			part = append(choicePart(choiceRules), rule...)
+		rule = appendRule(rule[:0], &rules[i])
+		if err := parts.add(rule); err != nil {
+			return err
 		}
 	}
-	part[1] = 1
-	return s.ctl.send(ctx, msgChoice, part)
+	return parts.end()
 }
 
 // rulesReader collects the rules of a client.

@@ -176,23 +176,19 @@ func (t *namesTeller) asked(body []byte) error {
 
 // tell sends the list as the source asks for it.
 func (t *namesTeller) tell(ctx context.Context, ctl *control) error {
-	part := choicePart(choiceNames)
+	parts := newChoiceParts(choiceNames, func(part []byte) error { return t.send(ctx, ctl, part) })
+	var name []byte
 	for {
 		item, err := t.names.Next()
 		if errors.Is(err, io.EOF) {
-			part[1] = 1
-			return t.send(ctx, ctl, part)
+			return parts.end()
 		}
 		if err != nil {
 			return err
 		}
-		mark := len(part)
-		if part = appendName(part, &item); len(part) > maxBodyBytes {
-			name := append([]byte(nil), part[mark:]...)
-			if err := t.send(ctx, ctl, part[:mark]); err != nil {
-				return err
-			}
-			part = append(choicePart(choiceNames), name...)
+		name = appendName(name[:0], &item)
+		if err := parts.add(name); err != nil {
+			return err
 		}
 	}
 }

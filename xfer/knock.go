@@ -48,9 +48,11 @@ const (
 	maxKnocks    = 16
 	knockAgain   = 20 * time.Millisecond
 	knockSlowest = 160 * time.Millisecond
-	// knockTime is for how long: a crowd turns away at once, and what takes longer
-	// is another matter, which would take as long again.
-	knockTime = 3 * time.Second
+	// knockTime is how long one try may take to be followed by another: a crowd
+	// turns away at once, and what takes longer is another matter, which would take
+	// as long again. knockingTime is for all of them.
+	knockTime    = 3 * time.Second
+	knockingTime = 10 * time.Second
 )
 
 // errUnheard is a door that closed without an answer. Often that is a server
@@ -62,7 +64,7 @@ var errUnheard = fmt.Errorf("%w: it closed the connection", trust.ErrRefused)
 // of those who come, whoever they are: it is worth another try. waits
 // is called, once at most, when there is no room yet.
 func (c *Client) knock(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, key trust.Key, o *Options, waits func()) (a *admitted, err error) {
-	start := time.Now()
+	begun := time.Now()
 	for i := range maxKnocks {
 		if i > 0 {
 			// By chance, so that several do not come together again.
@@ -73,7 +75,9 @@ func (c *Client) knock(ctx context.Context, p rdma.Provider, device string, addr
 				return nil, err
 			}
 		}
-		if a, err = knockOnce(ctx, p, device, addr, key, o, waits); err == nil || !isCrowded(err) || time.Since(start) > knockTime {
+		start := time.Now()
+		a, err = knockOnce(ctx, p, device, addr, key, o, waits)
+		if err == nil || !isCrowded(err) || time.Since(start) > knockTime || time.Since(begun) > knockingTime {
 			return a, err
 		}
 	}

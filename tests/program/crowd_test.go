@@ -169,6 +169,7 @@ func TestCrowdOfStrangers(t *testing.T) {
 	quiet, quietBytes := descriptors(t, pid), peakOf(pid)
 
 	running := start(t, how{}, "--transport", "tcp", "-rl", "--bwlimit", "8m", s.here+"/tree", s.url("tree"))
+	awaitPartial(t, s.there, running)
 	c := gather(t, s.addr(), n, perSecond)
 	most := 0
 	for c.held.Load() < int64(n/8*8) && !t.Failed() {

@@ -48,7 +48,7 @@ func newDeviceLander(k *sink) (*deviceLander, error) {
 	}
 	if k.account.vouches() && k.ring.device.direct() {
 		if d.private, err = k.ring.device.gpu.Alloc(n * k.params.chunkBytes); err != nil {
-			return nil, errors.Join(fmt.Errorf("allocate private copies of chunks: %w", unsupported(err)), d.gpu.close())
+			return nil, withClose(fmt.Errorf("allocate private copies of chunks: %w", unsupported(err)), d.gpu.close())
 		}
 	}
 	return d, nil

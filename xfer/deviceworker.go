@@ -49,8 +49,7 @@ const maxDeviceWorkers = 4
 func newDeviceWorker(r *ring, digests bool) (*deviceWorker, error) {
 	w := &deviceWorker{deviceRing: r.device, slotBytes: r.slotBytes, bounces: make([]bounce, bouncesPerWorker)}
 	if err := w.open(deviceBatch(r.slots), digests); err != nil {
-		_ = w.close() // after a fault each call fails, and all of that would only hide why
-		return nil, fmt.Errorf("prepare the GPU: %w", unsupported(err))
+		return nil, withClose(fmt.Errorf("prepare the GPU: %w", unsupported(err)), w.close())
 	}
 	return w, nil
 }

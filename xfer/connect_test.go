@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"gdrcp/rdma"
+	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
 )
 
@@ -15,7 +16,7 @@ import (
 // another one at which nobody listens.
 func TestErrorOfSeveralAddresses(t *testing.T) {
 	OnHost(t)
-	Beside(t)
+	rdmatest.BesideOthers(t)
 	l, err := tcp.New().Listen(netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)

@@ -146,7 +146,7 @@ func testConnectionLostOnTheWay(t *testing.T, w way) {
 }
 
 func TestSilentPeer(t *testing.T) {
-	xfer.Beside(t)
+	rdmatest.BesideOthers(t)
 	over(t, testSilentPeer)
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"gdrcp/manifest"
+	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
 )
 
@@ -156,7 +157,7 @@ func (p *puppet) asked(ctx context.Context) error {
 // written, each in its place.
 func TestHostileServerOfAStream(t *testing.T) {
 	OnHost(t)
-	Beside(t)
+	rdmatest.BesideOthers(t)
 	const piece = manifest.DefaultPieceBytes
 	first, second := bytes.Repeat([]byte("1"), piece), bytes.Repeat([]byte("2"), piece)
 	evil := bytes.Repeat([]byte("e"), piece)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gdrcp/rdma"
+	"gdrcp/rdma/rdmatest"
 	"gdrcp/trust"
 )
 
@@ -66,7 +67,7 @@ func (d *door) answers(ctx context.Context, opening []byte) error {
 // A client goes no further than the door of a server that does not prove the key,
 // or that says what the protocol does not allow.
 func TestHostileDoorOfAServer(t *testing.T) {
-	Beside(t)
+	rdmatest.BesideOthers(t)
 	overHostile(t, testHostileDoorOfAServer)
 }
 

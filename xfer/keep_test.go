@@ -227,7 +227,7 @@ func TestManyKept(t *testing.T) {
 // TestKeptLater: what comes to be in a file's place while its data arrives is
 // kept as the options say, and both ends know of it.
 func TestKeptLater(t *testing.T) {
-	xfer.Beside(t)
+	rdmatest.BesideOthers(t)
 	w, src := tcpWay(t), t.TempDir()
 	at(t, src+"/big", strings.Repeat("new", 1<<20), time.Unix(1_500_000_000, 0))
 	write(t, src+"/small", []byte("small"))

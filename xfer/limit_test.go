@@ -14,7 +14,7 @@ import (
 // A copy under a limit takes its time, whichever end has the limit; on a busy
 // machine it may take more.
 func TestCopiesUnderALimit(t *testing.T) {
-	xfer.Beside(t)
+	rdmatest.BesideOthers(t)
 	const rate, fileBytes = 4 << 20, 8 << 20
 	w := tcpWay(t)
 	for _, tc := range []struct {
@@ -57,7 +57,7 @@ func TestCopiesUnderALimit(t *testing.T) {
 
 // All sessions of a server are under its limit together.
 func TestSessionsShareALimit(t *testing.T) {
-	xfer.Beside(t)
+	rdmatest.BesideOthers(t)
 	const rate, fileBytes = 4 << 20, 4 << 20
 	w := tcpWay(t)
 	s := serve(t, w, func(c *xfer.ServerConfig) { c.Limit = xfer.NewLimiter(rate) })

@@ -13,11 +13,3 @@ func OnHost(t testing.TB) {
 		t.Skip("has nothing to do with RDMA devices: run on the host")
 	}
 }
-
-// Beside lets a test that mostly waits run at the same time as others; but not
-// over an emulated device, which needs the processors to itself.
-func Beside(t *testing.T) {
-	if os.Getenv("GDRCP_TEST_RDMA") == "" {
-		t.Parallel()
-	}
-}

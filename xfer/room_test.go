@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gdrcp/rdma"
+	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
 	"gdrcp/trust"
 )
@@ -232,7 +233,7 @@ func fullServer(t *testing.T, w hostileWay, maxWait time.Duration) (ep Endpoint,
 }
 
 func TestWaitingForRoom(t *testing.T) {
-	Beside(t)
+	rdmatest.BesideOthers(t)
 	overHostile(t, testWaitingForRoom)
 }
 

@@ -166,7 +166,7 @@ func testStreams(t *testing.T, w way) {
 
 // A stream comes as slowly as its writer, and goes as slowly as its reader.
 func TestSlowStreams(t *testing.T) {
-	xfer.Beside(t)
+	rdmatest.BesideOthers(t)
 	w := tcpWay(t)
 	s := serve(t, w)
 	data := randomBytes(t, 3<<20+77)

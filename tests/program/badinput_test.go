@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gdrcp/rdma/rdmatest"
 )
 
 // reachable returns a new folder that other users can get to.
@@ -282,7 +284,7 @@ func TestSpecialFiles(t *testing.T) {
 // cut, while they are read: they are reported and not published.
 func TestChanging(t *testing.T) {
 	onHost(t)
-	besideOthers(t)
+	rdmatest.BesideOthers(t)
 	for _, c := range []struct {
 		name   string
 		change func(f *os.File, size int64) error

@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gdrcp/rdma/rdmatest"
 )
 
 // slowBytes is what the copies that are disturbed move. Over TCP a proxy makes
@@ -70,7 +72,7 @@ func events(l link) []event {
 // TestDeath ends copies in their middle in every way there is, and looks at
 // what the other end says and at what is left.
 func TestDeath(t *testing.T) {
-	besideOthers(t)
+	rdmatest.BesideOthers(t)
 	everyLink(t, func(t *testing.T, l link) {
 		bothWays(t, func(t *testing.T, d direction) {
 			if sampledOut(l, d) {
@@ -232,7 +234,7 @@ func someFiles(dir string, most int) []string {
 // TestTwoAtOnce copies into one folder at once: the one that comes later must
 // not take the other's unfinished files for leftovers.
 func TestTwoAtOnce(t *testing.T) {
-	besideOthers(t)
+	rdmatest.BesideOthers(t)
 	everyLink(t, func(t *testing.T, l link) {
 		bothWays(t, func(t *testing.T, d direction) {
 			if sampledOut(l, d) {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/rdma/rdmatest"
 )
 
 // aged makes of a tree what a destination may have had before: some of it the
@@ -81,7 +83,7 @@ func (g *thicket) age(dir string) {
 func TestDestinationAsRsync(t *testing.T) {
 	onHost(t)
 	needRsync(t)
-	besideOthers(t)
+	rdmatest.BesideOthers(t)
 	s := newSides(t, tcpLink())
 	options := []string{
 		"--delete", "--delete -u", "--delete --ignore-existing", "--delete --existing", "--delete --existing --ignore-existing",

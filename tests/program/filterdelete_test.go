@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"gdrcp/rdma/rdmatest"
 )
 
 // TestDeleteByFiltersAsRsync deletes by random rules what random destinations
@@ -14,7 +16,7 @@ import (
 func TestDeleteByFiltersAsRsync(t *testing.T) {
 	onHost(t)
 	needRsync(t)
-	besideOthers(t)
+	rdmatest.BesideOthers(t)
 	s := newSides(t, tcpLink())
 	for seed := range uint64(judged(12, 400)) {
 		g := newThicket(t, seed)

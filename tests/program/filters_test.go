@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gdrcp/rdma/rdmatest"
 )
 
 // thicket grows random trees, and makes rules that are likely to match.
@@ -124,7 +126,7 @@ func judged(few, many int) int {
 func TestFiltersAsRsync(t *testing.T) {
 	onHost(t)
 	needRsync(t)
-	besideOthers(t)
+	rdmatest.BesideOthers(t)
 	s := newSides(t, tcpLink())
 	for seed := range uint64(judged(15, 400)) {
 		g := newThicket(t, seed)
@@ -199,7 +201,7 @@ func (g *thicket) names(dir string) (list []string, missing int) {
 func TestFilesFromAsRsync(t *testing.T) {
 	onHost(t)
 	needRsync(t)
-	besideOthers(t)
+	rdmatest.BesideOthers(t)
 	s := newSides(t, tcpLink())
 	for seed := range uint64(judged(15, 400)) {
 		g := newThicket(t, seed)

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"gdrcp/rdma/rdmatest"
 )
 
 // tamperer stands between a client and a server, knows where a frame of the TCP
@@ -112,7 +114,7 @@ func (c *cutCase) tampered(t *testing.T, x *tamperer, options ...string) *proces
 // it ends by an error, or with the right bytes.
 func TestTamper(t *testing.T) {
 	onHost(t)
-	besideOthers(t) // some of it waits for a peer that waits
+	rdmatest.BesideOthers(t) // some of it waits for a peer that waits
 	type manner struct {
 		name string
 		do   func(frame []byte, rest func() []byte) []byte

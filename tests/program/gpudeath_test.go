@@ -4,18 +4,20 @@ import (
 	"regexp"
 	"syscall"
 	"testing"
+
+	"gdrcp/rdma/rdmatest"
 )
 
 // TestGPUDeath ends copies with slots in GPUs at both ends in their middle. The
 // fake ends processes that come to their end and leave something in a GPU, so
 // that their exit code is another.
 func TestGPUDeath(t *testing.T) {
-	besideOthers(t)
+	rdmatest.BesideOthers(t)
 	w := gpuWays(t)[0]
 	for _, d := range []direction{{true}, {false}} {
 		for _, e := range gpuEvents(w.link, d) {
 			t.Run(e.name+" "+d.String(), func(t *testing.T) {
-				besideOthers(t)
+				rdmatest.BesideOthers(t)
 				s := newSidesAs(t, w.as, w.link)
 				s.options = []string{"--gpu", "0", "--remote-gpu", "0"}
 				bytes := slowBytes(w.link)

@@ -166,14 +166,6 @@ func onHost(t *testing.T) {
 	}
 }
 
-// besideOthers lets a test that mostly waits run at the same time as others; but
-// not over an emulated device, where a copy needs the processors to itself.
-func besideOthers(t *testing.T) {
-	if len(rdmaLinks()) == 0 {
-		t.Parallel()
-	}
-}
-
 // needRDMA skips a test that is about RDMA devices where none is named.
 func needRDMA(t *testing.T) []link {
 	t.Helper()

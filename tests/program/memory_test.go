@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	"gdrcp/rdma/rdmatest"
 )
 
 const (
@@ -114,7 +116,7 @@ func makeSparse(t testing.TB, path string, sizeBytes, dataBytes int64) {
 // of the other: that must not show.
 func TestMemoryOfManyFiles(t *testing.T) {
 	onHost(t)
-	besideOthers(t)
+	rdmatest.BesideOthers(t)
 	// With fewer the collector's heap is still on its way to its usual size.
 	few, many := 100_000, 200_000
 	if full() {
@@ -163,7 +165,7 @@ func manyFiles(t *testing.T, d direction, files, dirs int) (client, server int64
 // files as it may have, and neither waits for the other for ever.
 func TestManyFilesWithFewDescriptors(t *testing.T) {
 	onHost(t)
-	besideOthers(t)
+	rdmatest.BesideOthers(t)
 	s := newSidesAs(t, how{before: []string{"prlimit", "--nofile=200:200"}}, tcpLink())
 	const files, dirs = 3000, 3
 	for _, d := range []direction{{push: true}, {push: false}} {

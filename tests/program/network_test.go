@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gdrcp/rdma/rdmatest"
 )
 
 // parallel is how many copies are tried at once.
@@ -88,7 +90,7 @@ func TestStall(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for time limits")
 	}
-	besideOthers(t)
+	rdmatest.BesideOthers(t)
 	bothWays(t, func(t *testing.T, d direction) {
 		c := newCutCase(t, d)
 		totals := c.measure(t)

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"gdrcp/rdma/rdmatest"
 )
 
 // stranger listens, and does something with whoever connects.
@@ -35,7 +37,7 @@ func stranger(t *testing.T, meet func(net.Conn)) string {
 // TestStrangerAsServer points the client at what is not gdrcp.
 func TestStrangerAsServer(t *testing.T) {
 	onHost(t)
-	besideOthers(t)
+	rdmatest.BesideOthers(t)
 	web := &http.Server{Handler: http.NotFoundHandler()}
 	defer web.Close()
 	webListener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -31,7 +31,7 @@ func targets(t testing.TB) []target {
 		const how = targetsEnv + "=device=address[,…] names no RDMA device to test on; in the bed:\n" +
 			"go test -c -o bin/verbs.test ./rdma/verbs && tests/bed/bed one -t 300 -- env " +
 			targetsEnv + "=rxe0=10.7.0.1,siw0=10.8.0.1 bin/verbs.test"
-		if slices.Contains(strings.Split(os.Getenv("GDRCP_REQUIRE"), ","), "rdma") {
+		if rdmaRequired() {
 			t.Fatal(how)
 		}
 		t.Skip(how)
@@ -46,6 +46,11 @@ func targets(t testing.TB) []target {
 		list = append(list, target{device, ip})
 	}
 	return list
+}
+
+// rdmaRequired: the tests run where there are devices for them, as in the bed.
+func rdmaRequired() bool {
+	return slices.Contains(strings.Split(os.Getenv("GDRCP_REQUIRE"), ","), "rdma")
 }
 
 func eachTarget(t *testing.T, f func(*testing.T, *Provider, target)) {

@@ -223,7 +223,6 @@ func TestManyKept(t *testing.T) {
 	})
 }
 
-// A dry run tells what a copy does, and does nothing.
 // TestKeptLater: what comes to be in a file's place while its data arrives is
 // kept as the options say, and both ends know of it.
 func TestKeptLater(t *testing.T) {
@@ -264,6 +263,7 @@ func TestKeptLater(t *testing.T) {
 	}
 }
 
+// A dry run tells what a copy does, and does nothing.
 func TestDryRun(t *testing.T) { over(t, testDryRun) }
 
 func testDryRun(t *testing.T, w way) {

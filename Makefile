@@ -81,6 +81,7 @@ test-all: export GDRCP_TEST_FULL = 1
 test-all: ## the same with full file counts and sizes, and a minute for each fuzz target
 	$(MAKE) test FUZZTIME=60s
 
+# What takes longest comes first, and the rest runs beside it.
 .PHONY: test-go
 test-go: gcc ## the tests that need no device
 	@if [ -n "$$CI" ]; then $(NEED) zsh:zsh fish:fish man:man-db groff:groff-base mandoc:mandoc; fi

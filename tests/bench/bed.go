@@ -69,7 +69,8 @@ func benchBed(ctx context.Context, o options) error {
 // compareDevice runs all competitors on one device in turn.
 func (o options) compareDevice(ctx context.Context, d bedDevice, events bool, source, dst string) ([]row, error) {
 	fmt.Fprintf(o.log, "bed: %s, MiB/s\n", d.kind)
-	serve, err := o.serve(ctx, dst, "127.0.0.1:7473", "verbs "+d.name+" "+d.address)
+	// Not the loopback address: a server that listens there offers no RDMA.
+	serve, err := o.serve(ctx, dst, d.address+":7473", "verbs "+d.name+" "+d.address)
 	if err != nil {
 		return nil, err
 	}

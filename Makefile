@@ -84,8 +84,8 @@ test-all: ## the same with full file counts and sizes, and a minute for each fuz
 # What takes longest comes first, and the rest runs beside it.
 .PHONY: test-go
 test-go: gcc ## the tests that need no device
-	@if [ -n "$$CI" ]; then $(NEED) zsh:zsh fish:fish man:man-db groff:groff-base mandoc:mandoc; fi
-	@$(NEED) ssh:openssh-client sshd:openssh-server
+	@if [ -n "$$CI" ]; then $(NEED) zsh:zsh fish:fish man:man-db groff:groff-base mandoc:mandoc systemd-analyze:systemd; fi
+	@$(NEED) ssh:openssh-client sshd:openssh-server rsync:rsync ip:iproute2 b3sum:b3sum zstd:zstd strace:strace
 	$(GO) test ./tests/program ./...
 
 .PHONY: test-race

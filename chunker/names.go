@@ -29,10 +29,12 @@ type nameStack struct {
 	budget int // bytes
 	minRun int // bytes
 	dirent []byte
+	// getdents is getdents64(2), or a file system of a test.
+	getdents func(fd int, buf []byte) (int, error)
 }
 
 func newNameStack() *nameStack {
-	return &nameStack{budget: namesBudgetBytes, minRun: minRunBytes, dirent: make([]byte, direntBytes)}
+	return &nameStack{budget: namesBudgetBytes, minRun: minRunBytes, dirent: make([]byte, direntBytes), getdents: unix.Getdents}
 }
 
 // nameList is one directory's part of a nameStack.
@@ -40,6 +42,9 @@ type nameList struct {
 	arenaStart, indexStart int
 	next                   int   // in index
 	merge                  *runs // of a directory that was spilled, else nil
+	// distinct: each name counts once, however often it was added.
+	distinct bool
+	last     []byte // of a directory that was spilled and is distinct: the name that advance left
 }
 
 func (s *nameStack) begin() nameList {
@@ -80,9 +85,12 @@ func (s *nameStack) finish(l *nameList) error {
 }
 
 func (s *nameStack) sort(l *nameList) {
-	slices.SortFunc(s.index[l.indexStart:], func(a, b uint32) int {
-		return bytes.Compare(s.name(a), s.name(b))
-	})
+	names := s.index[l.indexStart:]
+	slices.SortFunc(names, func(a, b uint32) int { return bytes.Compare(s.name(a), s.name(b)) })
+	if l.distinct {
+		names = slices.CompactFunc(names, func(a, b uint32) bool { return bytes.Equal(s.name(a), s.name(b)) })
+		s.index = s.index[:l.indexStart+len(names)]
+	}
 }
 
 func (s *nameStack) name(at uint32) []byte {
@@ -127,11 +135,24 @@ func (s *nameStack) peek(l *nameList) ([]byte, bool) {
 
 // advance goes past the name that peek returned.
 func (s *nameStack) advance(l *nameList) error {
-	if l.merge != nil {
+	if l.merge == nil {
+		l.next++
+		return nil
+	}
+	if !l.distinct {
 		return l.merge.advance()
 	}
-	l.next++
-	return nil
+	// Each run has a name once, but several may have the same.
+	name, _ := l.merge.peek()
+	l.last = append(l.last[:0], name...)
+	for {
+		if err := l.merge.advance(); err != nil {
+			return err
+		}
+		if name, more := l.merge.peek(); !more || !bytes.Equal(name, l.last) {
+			return nil
+		}
+	}
 }
 
 // drop gives back what the list that was begun last takes.
@@ -142,13 +163,18 @@ func (s *nameStack) drop(l *nameList) {
 	}
 }
 
-// readDir adds every name in the directory open as fd, from its beginning on.
+// readDir adds every name in the directory open as fd, from its beginning on. A
+// name that the file system gives twice counts once: POSIX leaves open what
+// readdir(3) gives of a directory that changes meanwhile, and NFS and FUSE do give
+// names again. What it is, is asked by name, so that it has one type whatever was
+// said beside it.
 func (s *nameStack) readDir(l *nameList, fd int) error {
+	l.distinct = true
 	if _, err := unix.Seek(fd, 0, 0); err != nil {
 		return err
 	}
 	for {
-		n, err := unix.Getdents(fd, s.dirent)
+		n, err := s.getdents(fd, s.dirent)
 		if err == unix.EINTR {
 			continue
 		}

@@ -84,7 +84,6 @@ func TestBeginTellsOfABadLaunch(t *testing.T) {
 // releasing it: every call fails.
 func TestWaitTellsOfABadKernel(t *testing.T) {
 	d := openFake(t, "badkernel")
-	t.Setenv("GDRCP_FAKE_CUDA_LEAKS", "")
 	c, err := d.Use(0)
 	if err != nil {
 		t.Fatal(err)

@@ -179,10 +179,6 @@ func TestRefusalsOfGPUs(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			gpus := fakeGPUs(t, tc.words...)
-			if tc.name == "failing kernel" {
-				// After that the driver refuses everything, also to free.
-				t.Setenv("GDRCP_FAKE_CUDA_LEAKS", "")
-			}
 			s, src := serve(t, w, func(c *xfer.ServerConfig) { c.GPUs = gpus }), t.TempDir()
 			write(t, filepath.Join(src, "file"), randomBytes(t, 3<<20))
 			o := w.options(t)

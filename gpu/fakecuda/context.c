@@ -50,6 +50,22 @@ struct context *fake_enter(int *rc)
 	return NULL;
 }
 
+struct context *fake_enter_to_free(int *rc)
+{
+	struct context *ctx = depth ? stack[depth - 1] : NULL;
+
+	*rc = enter();
+	if (*rc)
+		return NULL;
+	if (ctx && ctx->retained) {
+		*rc = ctx->failed;
+		return ctx;
+	}
+	*rc = CUDA_ERROR_INVALID_CONTEXT;
+	fake_leave(0);
+	return NULL;
+}
+
 EXPORT int cuInit(unsigned flags)
 {
 	pthread_mutex_lock(&fake_lock);

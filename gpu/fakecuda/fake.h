@@ -146,6 +146,11 @@ struct pin {
 /* Locks, and returns the thread's current context; or unlocks again, returns
  * NULL and sets *rc. */
 struct context *fake_enter(int *rc);
+/* The same for a call that gives something back. After an error of the context the
+ * driver refuses such a call, too, and keeps the thing until the last release: here
+ * the call is carried out, so that what nobody gave back can be told, and returns
+ * *rc, the error. */
+struct context *fake_enter_to_free(int *rc);
 /* Unlocks and returns rc. */
 int fake_leave(int rc);
 /* The context of a device, whether or not it is retained. */

@@ -102,7 +102,7 @@ EXPORT int cuMemAlloc_v2(uint64_t *addr, size_t bytes)
 EXPORT int cuMemFree_v2(uint64_t addr)
 {
 	int rc;
-	struct context *ctx = fake_enter(&rc);
+	struct context *ctx = fake_enter_to_free(&rc);
 	struct block **at, *b;
 
 	if (!ctx)
@@ -115,7 +115,7 @@ EXPORT int cuMemFree_v2(uint64_t addr)
 	*at = b->next;
 	ctx->allocated -= b->bytes;
 	unmap(b);
-	return fake_leave(CUDA_SUCCESS);
+	return fake_leave(rc);
 }
 
 EXPORT int cuPointerSetAttribute(const void *value, int attribute, uint64_t addr)
@@ -200,11 +200,13 @@ EXPORT int cuMemHostRegister_v2(void *mem, size_t bytes, unsigned flags)
 EXPORT int cuMemHostUnregister(void *mem)
 {
 	int rc;
-	struct context *ctx = fake_enter(&rc);
+	struct context *ctx = fake_enter_to_free(&rc);
 	struct pin **at, *p;
 
 	if (!ctx)
 		return rc;
+	if (rc) /* the caller had no way to wait for what still runs */
+		fake_drain(ctx);
 	for (at = &ctx->pins; (p = *at) && p->mem != mem; at = &p->next)
 		;
 	if (!p)
@@ -213,7 +215,7 @@ EXPORT int cuMemHostUnregister(void *mem)
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
 	*at = p->next;
 	free(p);
-	return fake_leave(CUDA_SUCCESS);
+	return fake_leave(rc);
 }
 
 static int pinned(struct context *ctx, const uint8_t *mem, size_t bytes)

@@ -107,7 +107,7 @@ static void module_free(struct module *m)
 EXPORT int cuModuleUnload(struct module *m)
 {
 	int rc;
-	struct context *ctx = fake_enter(&rc);
+	struct context *ctx = fake_enter_to_free(&rc);
 	struct module **at;
 
 	if (!ctx)
@@ -119,7 +119,7 @@ EXPORT int cuModuleUnload(struct module *m)
 		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
 	*at = m->next;
 	module_free(m);
-	return fake_leave(CUDA_SUCCESS);
+	return fake_leave(rc);
 }
 
 /* A kernel must be here and named in the image. */

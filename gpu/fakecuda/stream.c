@@ -188,14 +188,14 @@ EXPORT int cuStreamCreate(struct stream **out, unsigned flags)
 EXPORT int cuStreamDestroy_v2(struct stream *s)
 {
 	int rc;
-	struct context *ctx = fake_enter(&rc);
+	struct context *ctx = fake_enter_to_free(&rc);
 
 	if (!ctx)
 		return rc;
 	if (!s || s == ctx->null_stream || !stream_of(ctx, s))
 		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
 	stream_end(s);
-	return fake_leave(CUDA_SUCCESS);
+	return fake_leave(rc);
 }
 
 EXPORT int cuStreamSynchronize(struct stream *s)
@@ -357,14 +357,14 @@ static void event_end(struct event *e)
 EXPORT int cuEventDestroy_v2(struct event *e)
 {
 	int rc;
-	struct context *ctx = fake_enter(&rc);
+	struct context *ctx = fake_enter_to_free(&rc);
 
 	if (!ctx)
 		return rc;
 	if (!is_event(ctx, e))
 		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
 	event_end(e);
-	return fake_leave(CUDA_SUCCESS);
+	return fake_leave(rc);
 }
 
 void fake_streams_drop(struct context *ctx)

@@ -48,8 +48,9 @@ type ends struct{ local, remote string }
 func (e ends) name() string { return "client-" + e.local + "-server-" + e.remote }
 
 // overGPU copies a tree there and back with slots in GPU memory, and checks
-// what both ends say of them.
-func overGPU(t *testing.T, w way, e ends, gpus xfer.GPUs, f rdmatest.Faults, rung xfer.Rung, change func(*xfer.Options)) {
+// what both ends say of them. It returns how many chunks of the push were sent
+// again.
+func overGPU(t *testing.T, w way, e ends, gpus xfer.GPUs, f rdmatest.Faults, rung xfer.Rung, change func(*xfer.Options)) (repairs int64) {
 	t.Helper()
 	s := serve(t, w, func(c *xfer.ServerConfig) { c.GPUs = gpus })
 	src := t.TempDir()
@@ -68,12 +69,14 @@ func overGPU(t *testing.T, w way, e ends, gpus xfer.GPUs, f rdmatest.Faults, run
 	}
 	sameTree(t, src, filepath.Join(s.root, "copy"))
 	wantRungs(t, e, sum, rung)
+	repairs = s.lastEnd(t, 1).Summary.Repairs
 	back := filepath.Join(t.TempDir(), "back")
 	if sum, err = c.Pull(t.Context(), s.ep, []string{"copy"}, back, o); err != nil {
 		t.Fatal(err)
 	}
 	sameTree(t, src, back)
 	wantRungs(t, e, sum, rung)
+	return repairs
 }
 
 func wantRungs(t *testing.T, e ends, s *xfer.Summary, rung xfer.Rung) {
@@ -152,7 +155,9 @@ func TestDamagedChunksAreFoundByTheGPU(t *testing.T) {
 	w := tcpWay(t)
 	for _, e := range allEnds {
 		t.Run(e.name(), func(t *testing.T) {
-			overGPU(t, w, e, fakeGPUs(t), rdmatest.Faults{Corrupt: some(isPayload)}, xfer.RungStaged, nil)
+			if n := overGPU(t, w, e, fakeGPUs(t), rdmatest.Faults{Corrupt: some(isPayload)}, xfer.RungStaged, nil); n == 0 {
+				t.Error("nothing was damaged, or nothing was sent again")
+			}
 		})
 	}
 }

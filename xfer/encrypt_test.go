@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -175,16 +176,20 @@ func TestEncryptedBench(t *testing.T) {
 }
 
 // With the slots in GPU memory the processor encrypts, so they are staged, and
-// not reached directly.
+// not reached directly: that is why it is refused, before a server is asked.
+// Without encryption it is the server, which has TCP only, that makes it so.
 func TestEncryptionIsNotDirect(t *testing.T) {
 	w := tcpWay(t)
 	s := serve(t, w)
-	o := w.options(t)
-	o.Encrypt, o.GPU, o.Require = true, "0", "gpudirect"
 	src := t.TempDir()
 	write(t, filepath.Join(src, "f"), []byte("x"))
-	o.Transport = "auto"
-	if _, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, s.ep, "copy", o); !errors.Is(err, rdma.ErrUnsupported) {
-		t.Errorf("got %v", err)
+	const byProcessor = "chunks are encrypted by the processor"
+	for _, encrypt := range []bool{true, false} {
+		o := w.options(t)
+		o.Encrypt, o.GPU, o.Require, o.Transport = encrypt, "0", "gpudirect", "auto"
+		_, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, s.ep, "copy", o)
+		if !errors.Is(err, rdma.ErrUnsupported) || strings.Contains(err.Error(), byProcessor) != encrypt {
+			t.Errorf("encryption %v: %v", encrypt, err)
+		}
 	}
 }

@@ -41,7 +41,8 @@ func (k *sink) publish(ctx context.Context) error {
 }
 
 // gather waits for a batch of complete files. It is empty when there will be
-// no more.
+// no more. What is in the queue comes before every other reason to go on: a batch
+// that leaves files behind costs as many syncs as one that takes them along.
 func (k *sink) gather(ctx context.Context, batch []*sinkEntry) []*sinkEntry {
 	select {
 	case e := <-k.finished:
@@ -51,18 +52,32 @@ func (k *sink) gather(ctx context.Context, batch []*sinkEntry) []*sinkEntry {
 	case <-ctx.Done():
 		return batch
 	}
+	awaits := k.awaitsFiles() // before the queue is looked at: what it does not await is in there
 	enough := time.NewTimer(gatherTime)
 	defer enough.Stop()
-	if !k.awaitsFiles() {
-		enough.Reset(0) // what is complete is in the queue
-	}
-	for len(batch) < maxBatch {
+	for {
+		batch = k.takeFinished(batch)
+		if len(batch) == maxBatch || !awaits {
+			return batch
+		}
 		select {
 		case e := <-k.finished:
 			batch = append(batch, e)
 		case <-enough.C:
-			return batch
+			return k.takeFinished(batch)
 		case <-ctx.Done():
+			return batch
+		}
+	}
+}
+
+// takeFinished fills the batch from the queue, and waits for nothing.
+func (k *sink) takeFinished(batch []*sinkEntry) []*sinkEntry {
+	for len(batch) < maxBatch {
+		select {
+		case e := <-k.finished:
+			batch = append(batch, e)
+		default:
 			return batch
 		}
 	}

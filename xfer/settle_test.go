@@ -56,3 +56,20 @@ func TestAwaitsFilesOfBusyWorkers(t *testing.T) {
 		t.Error("an entry that a worker has in hand is not awaited")
 	}
 }
+
+// Every batch costs syncs: one takes all that is complete, up to its bound, also
+// where the time to wait for more is over by then.
+func TestGatherTakesAllThatIsComplete(t *testing.T) {
+	for _, ended := range []bool{true, false} {
+		k := &sink{finished: make(chan *sinkEntry, maxOpenFiles), drained: make(chan struct{}), ended: ended}
+		const files = maxBatch + 300
+		for range files {
+			k.finished <- &sinkEntry{}
+		}
+		for _, want := range []int{maxBatch, files - maxBatch} {
+			if got := len(k.gather(t.Context(), nil)); got != want {
+				t.Errorf("ended %t: a batch of %d files, %d are complete", ended, got, want)
+			}
+		}
+	}
+}

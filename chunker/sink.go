@@ -2,8 +2,6 @@ package chunker
 
 import (
 	"errors"
-	"math"
-	"math/bits"
 	"os"
 	"path/filepath"
 	"strings"
@@ -65,13 +63,15 @@ type Sink struct {
 	claims  map[inode]struct{} // see folding.go
 	closed  bool
 
+	fileSystems map[uint64]*FileSystem // by device; see freespace.go
+
 	foldingDirs map[inode]struct{} // as far as that was found out by what was read
 }
 
 // OpenSink looks at the destination and opens it where it is a directory, else
 // the directory that it is to be in, which must exist.
 func OpenSink(opt SinkOptions) (*Sink, error) {
-	s := &Sink{opt: opt, dest: opt.Dest, devices: make(map[uint64]*device)}
+	s := &Sink{opt: opt, dest: opt.Dest, devices: make(map[uint64]*device), fileSystems: make(map[uint64]*FileSystem)}
 	s.dirs = newDirCache(cachedDirs(), s.openDir)
 	path := opt.Dest
 	if opt.Root != nil {
@@ -376,23 +376,6 @@ func (s *Sink) parentOf(op, path string) (*dirHandle, string, error) {
 // Before Place only.
 func (s *Sink) KeepExisting() { s.keepsAll = true }
 
-// FreeBytes is what an unprivileged user can still write where the destination
-// is (f_bavail, statfs(2)).
-func (s *Sink) FreeBytes() (int64, error) {
-	var st unix.Statfs_t
-	if err := uninterrupted(func() error { return unix.Fstatfs(s.base.fd, &st) }); err != nil {
-		return 0, opErr("measure free space of", s.dest, err)
-	}
-	if st.Blocks == 0 {
-		return math.MaxInt64, nil // a file system that does not tell
-	}
-	high, low := bits.Mul64(st.Bavail, uint64(st.Frsize))
-	if high != 0 || low > math.MaxInt64 {
-		return math.MaxInt64, nil
-	}
-	return int64(low), nil
-}
-
 // Close frees what the sink holds open. It publishes nothing and settles no
 // directory: after a copy that went well, FinishDirs comes first. A directory
 // that is not settled and was there before gets back the mode that it had.
@@ -410,6 +393,9 @@ func (s *Sink) Close() error {
 	err := s.narrow(left)
 	for _, d := range s.devices {
 		closeQuietly(d.fd)
+	}
+	for _, fs := range s.fileSystems {
+		fs.dir.release()
 	}
 	s.dirs.close()
 	s.base.release()

@@ -91,7 +91,7 @@ func TestPlace(t *testing.T) {
 				if got, err := os.ReadFile(filepath.Join(dir, test.want)); string(got) != "new" {
 					t.Errorf("%s: %q, %v", test.want, got, err)
 				}
-				if free, err := s.FreeBytes(); err != nil || free <= 0 {
+				if free, err := s.FileSystemOf("x").FreeBytes(); err != nil || free <= 0 {
 					t.Errorf("FreeBytes: %d, %v", free, err)
 				}
 			})

@@ -175,7 +175,7 @@ func TestDiskFull(t *testing.T) {
 	if err := s.Place(&topDir, "."); err != nil {
 		t.Fatal(err)
 	}
-	free, err := s.FreeBytes()
+	free, err := s.FileSystemOf("x").FreeBytes()
 	if err != nil || free <= 0 || free > 1<<20 {
 		t.Fatalf("FreeBytes: %d, %v", free, err)
 	}

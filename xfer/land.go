@@ -306,7 +306,7 @@ func (k *sink) landed(e *sinkEntry, x *extent) error {
 		return nil
 	}
 	if x.flags&extHole == 0 {
-		k.needed.Add(-min(x.length, max(0, e.allocBytes-e.stored)))
+		e.room.add(-min(x.length, max(0, e.allocBytes-e.stored)))
 		e.stored += x.length
 	}
 	e.written += x.length

@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 
-	"gdrcp/chunker"
 	"gdrcp/manifest"
 )
 
@@ -77,23 +75,8 @@ func (k *sink) plan(ctx context.Context) error {
 	if !opened {
 		return nil
 	}
-	if err := k.checkRoom(); err != nil {
+	if err := k.rooms.check(); err != nil {
 		return err
 	}
 	return k.ctl.send(ctx, msgPlan, binary.AppendUvarint(nil, upto))
-}
-
-// checkRoom makes sure that what was announced fits on the disk.
-func (k *sink) checkRoom() error {
-	if k.out != nil {
-		return nil
-	}
-	free, err := k.store.FreeBytes()
-	if err != nil {
-		return err
-	}
-	if needed := k.needed.Load(); needed > free {
-		return fmt.Errorf("%w at the destination: %d bytes needed, %d free", chunker.ErrNoSpace, needed, free)
-	}
-	return nil
 }

@@ -119,7 +119,7 @@ func (k *sink) published(e *sinkEntry, err error) error {
 	e.temp = nil
 	e.over = true
 	<-k.openFiles
-	k.notNeeded(e)
+	e.notNeeded()
 	if err == nil {
 		return nil
 	}

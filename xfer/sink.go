@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
@@ -19,6 +18,7 @@ type sinkEntry struct {
 	booking
 	attrs      *chunker.Attributes // what it is to have beside its Entry; nil for nothing
 	xattrBytes int
+	room       *room // of a file that is expected; nil for others
 
 	mu      sync.Mutex
 	temp    *chunker.Temp
@@ -78,8 +78,7 @@ type sink struct {
 	// of the first one.
 	links     map[uint64]*linkGroup
 	linkBytes int
-	// needed is the bytes of announced files that are not yet written.
-	needed atomic.Int64
+	rooms     rooms
 
 	// publisher's queue, and tokens for files that are open.
 	finished  chan *sinkEntry
@@ -298,14 +297,13 @@ func (k *sink) entries(ctx context.Context, body []byte) error {
 		}
 		if e.unwanted {
 			unwanted = append(unwanted, e)
+		} else if err := k.expect(e); err != nil {
+			return err
 		}
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.table[id%entryWindow] = e
 		k.announced++
-		if e.Type == manifest.File && e.problem == nil && !e.unwanted && k.needed.Add(e.allocBytes) < 0 {
-			return fmt.Errorf("%w at the destination: more bytes are announced than there can be", chunker.ErrNoSpace)
-		}
 		return nil
 	})
 	if err == nil {
@@ -367,13 +365,9 @@ func (k *sink) failEntryLocked(e *sinkEntry, outcome Outcome, text string) {
 		e.temp = nil
 		<-k.openFiles
 	}
-	k.notNeeded(e)
+	e.notNeeded()
 	k.wake()
 }
-
-// notNeeded takes what an entry that has ended was still expected to need off
-// the account of free space.
-func (k *sink) notNeeded(e *sinkEntry) { k.needed.Add(min(e.stored, e.allocBytes) - e.allocBytes) }
 
 // release drops what an interrupted copy left. The session's goroutines have
 // ended.

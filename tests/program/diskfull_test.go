@@ -97,3 +97,37 @@ func TestDiskFills(t *testing.T) {
 		noTemps(t, to)
 	})
 }
+
+// TestDisksBelowDestination: what goes to a file system that is mounted below
+// the destination needs room there, and nowhere else.
+func TestDisksBelowDestination(t *testing.T) {
+	onHost(t)
+	bothWays(t, func(t *testing.T, d direction) {
+		for name, c := range map[string]struct {
+			top, below string // sizes
+			fits       bool
+		}{
+			"large below small": {"1m", "32m", true},
+			"small below large": {"32m", "1m", false},
+		} {
+			t.Run(name, func(t *testing.T) {
+				s := onSmallDisk(t, d, c.top)
+				from, to := s.ends(d)
+				makeFile(t, from+"/tree/disk/new/big", 8*mib, 1)
+				write(t, from+"/tree/small", "small")
+				must(t, os.MkdirAll(to+"/tree/disk", 0o755))
+				smallDisk(t, to+"/tree/disk", c.below)
+				p := s.copy(t, append(s.operands(d, s.via(), "tree", ""), "-rl")...)
+				if c.fits {
+					p.wantCode(0)
+					sameTree(t, from+"/tree", to+"/tree", false)
+					return
+				}
+				p.wantFailure(1, `no space left at the destination, in "disk/new": 8388608 bytes needed, \d+ free`)
+				if _, err := os.Lstat(to + "/tree/small"); err == nil || len(temps(to)) > 0 {
+					t.Errorf("before the first byte of what cannot fit there are small and %q: %v", temps(to), err)
+				}
+			})
+		}
+	})
+}

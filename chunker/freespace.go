@@ -1,0 +1,87 @@
+package chunker
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// FileSystem is one that entries go to. Its sink keeps it open, and closes it.
+type FileSystem struct {
+	sink *Sink
+	dir  *dirHandle // the first directory that was met on it
+}
+
+// FileSystemOf tells which file system an entry's data will be on: that of the
+// directory that it goes into or, where that is not there or cannot be opened,
+// of the nearest one above. For all entries of one device (st_dev, stat(2))
+// it is the same. Btrfs has a device for each subvolume, and one space for all.
+// It blocks for the disk where the directory is not open already.
+func (s *Sink) FileSystemOf(path string) *FileSystem {
+	h := s.nearestDir(path)
+	defer h.release()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fs := s.fileSystems[h.dev]
+	if fs == nil {
+		fs = &FileSystem{sink: s, dir: h.retain()}
+		s.fileSystems[h.dev] = fs
+	}
+	return fs
+}
+
+// nearestDir is the directory that an entry goes into, or the nearest one above
+// it that can be opened, with a reference.
+func (s *Sink) nearestDir(path string) *dirHandle {
+	target, err := s.target("find the file system of", path)
+	if err != nil {
+		return s.base.retain()
+	}
+	dir, _ := splitPath(target)
+	if h, err := s.dir(dir); err == nil {
+		return h
+	}
+	near := s.base.retain()
+	for end := 0; end < len(dir); end++ {
+		if next := strings.IndexByte(dir[end:], '/'); next < 0 {
+			end = len(dir)
+		} else {
+			end += next
+		}
+		h, err := s.dir(dir[:end])
+		if err != nil {
+			break
+		}
+		near.release()
+		near = h
+	}
+	return near
+}
+
+// String says where the file system is, for messages.
+func (f *FileSystem) String() string {
+	if path := f.sink.entryPath(f.dir.path); f.dir != f.sink.base && path != "." {
+		return fmt.Sprintf("at the destination, in %q", path)
+	}
+	return "at the destination"
+}
+
+// FreeBytes is what an unprivileged user can still write to the file system
+// (f_bavail, statfs(2)), or the largest number where it does not tell.
+func (f *FileSystem) FreeBytes() (int64, error) {
+	var st unix.Statfs_t
+	if err := uninterrupted(func() error { return unix.Fstatfs(f.dir.fd, &st) }); err != nil {
+		return 0, opErr("measure free space of", f.sink.dest, err)
+	}
+	if st.Blocks == 0 {
+		return math.MaxInt64, nil
+	}
+	high, low := bits.Mul64(st.Bavail, uint64(st.Frsize))
+	if high != 0 || low > math.MaxInt64 {
+		return math.MaxInt64, nil
+	}
+	return int64(low), nil
+}

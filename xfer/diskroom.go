@@ -1,0 +1,65 @@
+package xfer
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"gdrcp/chunker"
+	"gdrcp/manifest"
+)
+
+// room is what announced files are still to take of one file system.
+type room struct {
+	needed atomic.Int64 // bytes that are not yet written
+}
+
+// rooms are the file systems that files are expected on. A destination has more
+// than one where others are mounted below it. Who announces uses it, alone.
+type rooms map[*chunker.FileSystem]*room
+
+// add is without effect for a file that is not expected.
+func (r *room) add(bytes int64) {
+	if r != nil {
+		r.needed.Add(bytes)
+	}
+}
+
+// expect books what a file that was announced will need where it goes. The
+// directories on the way to it have been made.
+func (k *sink) expect(e *sinkEntry) error {
+	if k.out != nil || e.Type != manifest.File || e.problem != nil {
+		return nil
+	}
+	fs := k.store.FileSystemOf(e.Path)
+	r := k.rooms[fs]
+	if r == nil {
+		if k.rooms == nil {
+			k.rooms = make(rooms)
+		}
+		r = &room{}
+		k.rooms[fs] = r
+	}
+	e.room = r
+	if r.needed.Add(e.allocBytes) < 0 {
+		return fmt.Errorf("%w %v: more bytes are announced than there can be", chunker.ErrNoSpace, fs)
+	}
+	return nil
+}
+
+// notNeeded takes what an entry that has ended was still expected to need off
+// the account of free space.
+func (e *sinkEntry) notNeeded() { e.room.add(min(e.stored, e.allocBytes) - e.allocBytes) }
+
+// check makes sure that what was announced fits on the disks.
+func (all rooms) check() error {
+	for fs, r := range all {
+		free, err := fs.FreeBytes()
+		if err != nil {
+			return err
+		}
+		if needed := r.needed.Load(); needed > free {
+			return fmt.Errorf("%w %v: %d bytes needed, %d free", chunker.ErrNoSpace, fs, needed, free)
+		}
+	}
+	return nil
+}

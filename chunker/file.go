@@ -56,6 +56,27 @@ func (f *File) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
+// ReadEnd is ReadAt for the last bytes of a file, of which there may be none, and
+// reports whether the file goes on behind them, at no cost where there are some:
+// one byte more is asked for by the same call (preadv(2)).
+func (f *File) ReadEnd(p []byte, off int64) (goesOn bool, err error) {
+	var beyond [1]byte
+	for n := 0; ; {
+		m, err := unix.Preadv(f.fd, [][]byte{p[n:], beyond[:]}, off+int64(n))
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return false, opErr("read", f.path, err)
+		case m == 0 && n < len(p):
+			return false, &opError{op: "read", path: f.path, err: io.ErrUnexpectedEOF}
+		}
+		if n += m; n >= len(p) {
+			return n > len(p), nil
+		}
+	}
+}
+
 // Data returns the first range [start, stop) of data in [off, end); the bytes
 // between off and start are a hole and read as zeros. start is end where only
 // a hole is left. Where the file system does not tell (lseek(2), SEEK_DATA),

@@ -190,3 +190,36 @@ func TestOpenWaitsForALease(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestReadEnd(t *testing.T) {
+	dir := t.TempDir()
+	makeTree(t, dir, "empty=", "f=0123456789")
+	tree := openLocal(t, false, Source{dir, "."})
+	for _, c := range []struct {
+		name   string
+		off    int64
+		length int
+		want   string
+		goesOn bool
+		err    error
+	}{
+		{"empty", 0, 0, "", false, nil},
+		{"empty", 0, 1, "", false, io.ErrUnexpectedEOF},
+		{"f", 0, 0, "", true, nil},
+		{"f", 0, 9, "012345678", true, nil},
+		{"f", 0, 10, "0123456789", false, nil},
+		{"f", 6, 4, "6789", false, nil},
+		{"f", 6, 5, "", false, io.ErrUnexpectedEOF},
+	} {
+		f, err := tree.Open(c.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := make([]byte, c.length)
+		goesOn, err := f.ReadEnd(p, c.off)
+		if !errors.Is(err, c.err) || goesOn != c.goesOn || err == nil && string(p) != c.want {
+			t.Errorf("%+v: %q, %v, %v", c, p, goesOn, err)
+		}
+		f.Close()
+	}
+}

@@ -3,6 +3,7 @@ package xfer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strconv"
 
@@ -291,8 +292,6 @@ func (a *audit) digestPieces(ctx context.Context) error {
 		switch {
 		case p.hole:
 			p.digest = a.header.Algorithm.ZeroPiece(int(a.header.PieceBytes), p.index, a.header.PieceBytes, whole)
-		case p.length == 0:
-			p.digest = a.header.Algorithm.Piece(nil, 0, a.header.PieceBytes, true)
 		default:
 			if buf == nil {
 				buf = make([]byte, a.header.PieceBytes)
@@ -309,17 +308,24 @@ func (a *audit) digestPieces(ctx context.Context) error {
 // read reads a piece. A file of one piece is open no longer than that.
 func (a *audit) read(p *auditPiece, buf []byte) error {
 	if !p.last {
-		_, err := p.item.file.ReadAt(buf, p.off)
-		return err
+		return p.item.readPart(p.item.file, buf, p.off)
 	}
 	f, err := a.open(p.item)
 	if err != nil {
 		return err
 	}
-	if _, err = f.ReadAt(buf, 0); err == nil {
+	if err = p.item.readPart(f, buf, 0); err == nil {
 		err = unchanged(f, p.item)
 	}
 	return errors.Join(err, f.Close())
+}
+
+func (it *auditItem) readPart(f *chunker.File, buf []byte, off int64) error {
+	err := readPart(f, buf, off, it.entry.Size, func() error { return unchanged(f, it) })
+	if errors.Is(err, errMisstated) {
+		err = fmt.Errorf("read %q: %w", it.treePath(), err)
+	}
+	return err
 }
 
 // take hands pieces to taker, in order.

@@ -148,8 +148,11 @@ func (s *source) fillChunk(c *outChunk, mem []byte, each func(i int)) {
 }
 
 func (s *source) failRead(e *srcEntry, err error) {
-	if errors.Is(err, io.ErrUnexpectedEOF) {
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
 		err = fmt.Errorf("%q: %w: it is shorter now", e.Path, errChangedFile)
+	case errors.Is(err, errMisstated):
+		err = fmt.Errorf("%q: %w", e.Path, err)
 	}
 	s.fail(e, err)
 }
@@ -196,7 +199,7 @@ func outcomeOf(err error) Outcome {
 	switch {
 	case errors.Is(err, ErrIntegrity):
 		return Corrupt
-	case errors.Is(err, errChangedFile), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, chunker.ErrChanged):
+	case errors.Is(err, errChangedFile), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, chunker.ErrChanged), errors.Is(err, errMisstated):
 		return Changed
 	case errors.Is(err, chunker.ErrKept):
 		return Kept
@@ -210,19 +213,19 @@ func (s *source) readExtent(e *srcEntry, x *extent, buf []byte, again bool) erro
 	if e.stream {
 		return s.stream.readAt(buf, x.off)
 	}
+	read := func(f *chunker.File) error {
+		return readPart(f, buf, x.off, e.Size, func() error { return e.unchanged(f) })
+	}
 	single := x.off == 0 && x.length == e.Size
 	if !single && !again {
-		return s.withFile(e, func(f *chunker.File) error {
-			_, err := f.ReadAt(buf, x.off)
-			return err
-		})
+		return s.withFile(e, read)
 	}
 	f, err := s.openNew(e)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if _, err := f.ReadAt(buf, x.off); err != nil {
+	if err := read(f); err != nil {
 		return err
 	}
 	return e.unchanged(f)

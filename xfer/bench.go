@@ -204,7 +204,7 @@ func (b Bandwidth) MiBPerSecond() float64 { return float64(b.Bytes) / (1 << 20) 
 // chunk to the return of the last. Options.Hash 0 means no digests.
 func (c *Client) BenchBandwidth(ctx context.Context, ep Endpoint, bytes int64, o Options) (*Bandwidth, error) {
 	o.complete()
-	h, err := o.hello(modeBench)
+	h, err := o.benchHello(modeBench)
 	if err != nil {
 		return nil, err
 	}
@@ -218,6 +218,18 @@ func (c *Client) BenchBandwidth(ctx context.Context, ep Endpoint, bytes int64, o
 		return nil, err
 	}
 	return &Bandwidth{Link: d.link, Hash: o.Hash, Bytes: b.bytes, Seconds: b.took.Seconds()}, nil
+}
+
+// benchHello is what a client asks for that measures: nothing of what the options
+// say of files.
+func (o *Options) benchHello(m mode) (*hello, error) {
+	h, err := o.hello(m)
+	if err != nil {
+		return nil, err
+	}
+	h.flags &= flagEncrypt
+	h.codec, h.gpu, h.maxDelete = uint64(CompressOff), 0, 0
+	return h, nil
 }
 
 // benchSession connects and agrees, and runs talk.

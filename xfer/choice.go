@@ -15,14 +15,6 @@ const msgChoice msgType = 16
 // flagRules: filter rules follow the welcome.
 const flagRules = 1 << 22
 
-// choosesNothing refuses rules and lists where there are no files.
-func (h *hello) choosesNothing() error {
-	if h.flags&(flagRules|flagListed) != 0 {
-		return fmt.Errorf("%w: a choice of files for mode %d", ErrProtocol, h.mode)
-	}
-	return nil
-}
-
 // Kinds of msgChoice.
 const choiceRules = 1
 

@@ -207,8 +207,7 @@ func (s *session) agree(ctx context.Context, h *hello, d *dialed, o *Options) er
 		if err != nil {
 			return err
 		}
-		if w.mode != h.mode || w.slots != h.slots || w.chunkBytes != h.chunkBytes || w.pieceBytes != h.pieceBytes ||
-			w.hash != h.hash || w.qps != h.qps {
+		if !h.isAnsweredBy(&w) {
 			return fmt.Errorf("%w: the server's terms are not what was asked for", ErrProtocol)
 		}
 		s.params = h.params()
@@ -230,6 +229,13 @@ func (s *session) agree(ctx context.Context, h *hello, d *dialed, o *Options) er
 	said := *link
 	o.report(Event{Kind: EventConnected, Link: &said})
 	return nil
+}
+
+// isAnsweredBy reports whether a welcome grants what the hello asks for, no more
+// and no less. Its name is another matter, and it repeats no path.
+func (h *hello) isAnsweredBy(w *hello) bool {
+	return w.mode == h.mode && w.slots == h.slots && w.qps == h.qps && w.chunkBytes == h.chunkBytes && w.pieceBytes == h.pieceBytes &&
+		w.hash == h.hash && w.codec == h.codec && w.flags == h.flags && w.gpu == h.gpu && w.maxDelete == h.maxDelete && len(w.paths) == 0
 }
 
 func (h *hello) params() params {

@@ -21,6 +21,15 @@ import (
 // choice, and then what say has to say as the source.
 func hostileServing(t *testing.T, name string, say func(ctx context.Context, p *puppet) error) Endpoint {
 	t.Helper()
+	return hostileWelcoming(t, func(h *hello) []byte {
+		h.paths, h.name = nil, name
+		return h.encode()
+	}, say)
+}
+
+// hostileWelcoming is hostileServing with the whole welcome of the caller's choice.
+func hostileWelcoming(t *testing.T, welcome func(h *hello) []byte, say func(ctx context.Context, p *puppet) error) Endpoint {
+	t.Helper()
 	provider := tcp.New()
 	l, err := provider.Listen(netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
@@ -70,7 +79,7 @@ func hostileServing(t *testing.T, name string, say func(ctx context.Context, p *
 		s := newSession(&dialed{rail: rail, conn: conn, id: h.id, trust: h.trust, lane: pre.lane}, "the client", false, shortTimeouts())
 		// It is the client's error that counts.
 		_ = s.run(ctx, func(ctx context.Context, _ *errgroup.Group) error {
-			if err := s.welcomeAs(ctx, name); err != nil {
+			if err := s.welcomeBy(ctx, welcome); err != nil {
 				return err
 			}
 			if err := s.takeRules(ctx); err != nil {
@@ -93,16 +102,15 @@ func hostileServing(t *testing.T, name string, say func(ctx context.Context, p *
 	return endpointAt(l.Addr())
 }
 
-// welcomeAs grants all that the client asks for, under a name.
-func (s *session) welcomeAs(ctx context.Context, name string) error {
+// welcomeBy answers the client's hello with what welcome makes of it.
+func (s *session) welcomeBy(ctx context.Context, welcome func(h *hello) []byte) error {
 	return s.expect(ctx, msgHello, "hello", func(body []byte) error {
 		h, err := decodeHello(body)
 		if err != nil {
 			return err
 		}
 		s.params = h.params()
-		h.paths, h.name = nil, name
-		return s.ctl.send(ctx, msgWelcome, h.encode())
+		return s.ctl.send(ctx, msgWelcome, welcome(&h))
 	})
 }
 

@@ -248,14 +248,8 @@ func testJoinsBeforeTheHello(t *testing.T, w hostileWay) {
 	d := i.entered(a)
 	s := newSession(d, "the server", true, w.timeouts())
 	o := w.options()
-	h, err := o.hello(modePing)
+	h, err := o.benchHello(modePing)
 	if err != nil {
-		t.Fatal(err)
-	}
-	h.slots, h.qps = 1<<40, 1<<40
-	ctx, cancel := context.WithTimeout(t.Context(), w.slow*5*time.Second)
-	defer cancel()
-	if err := s.ctl.send(ctx, msgHello, h.encode()); err != nil {
 		t.Fatal(err)
 	}
 	for qp := uint8(1); qp < 3; qp++ {
@@ -269,6 +263,22 @@ func testJoinsBeforeTheHello(t *testing.T, w hostileWay) {
 		err := i.join(a.id, l, a.trust.Token(l))
 		if refused := (*rdma.RejectedError)(nil); !errors.As(err, &refused) || refused.Code != rdma.RejectSession {
 			t.Errorf("queue pair %d: %v", qp, err)
+		}
+	}
+	h.slots, h.qps = 1<<40, 1<<40
+	ctx, cancel := context.WithTimeout(t.Context(), w.slow*5*time.Second)
+	defer cancel()
+	if err := s.ctl.send(ctx, msgHello, h.encode()); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		select {
+		case end := <-i.ends:
+			if errors.Is(end.Err, ErrProtocol) {
+				return
+			}
+		case <-ctx.Done():
+			t.Fatal("a hello of more than was granted was taken")
 		}
 	}
 }

@@ -134,7 +134,11 @@ func (w hostileWay) talk(t *testing.T, addr netip.AddrPort, m mode, path string,
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.paths, h.name = []string{path}, "x"
+	if m == modePing || m == modeBench {
+		h.codec, h.flags = uint64(CompressOff), 0
+	} else {
+		h.paths, h.name = []string{path}, "x"
+	}
 	change(h)
 	c := Client{TCP: w.provider, Verbs: w.provider}
 	_, err = c.benchSession(t.Context(), w.endpoint(addr), o, h, func(ctx context.Context, s *session, g *errgroup.Group) error {

@@ -29,14 +29,19 @@ func (v *Server) bear(l Load, sign int) {
 	v.addLoad(l, sign)
 }
 
-// bookLocked takes n bytes off what all sessions have, until they are given back.
-func (v *Server) bookLocked(n int64) (giveBack func()) {
+// bookLocked takes n bytes off what all sessions have, until they are given back,
+// once. It takes none, and says so, where so many are not left, or n is no amount:
+// so what is booked is never below nothing and never above the bound.
+func (v *Server) bookLocked(n int64) (giveBack func(), ok bool) {
+	if n <= 0 || n > v.cfg.MaxMemory-v.memory {
+		return func() {}, false
+	}
 	v.memory += n
 	return func() {
 		v.mu.Lock()
-		v.memory -= n
+		v.memory, n = v.memory-n, 0
 		v.mu.Unlock()
-	}
+	}, true
 }
 
 // takeBounces takes off the same the host memory that the workers of a session
@@ -48,10 +53,11 @@ func (v *Server) takeBounces(s *session) (giveBack func(), err error) {
 	n := int64(deviceWorkers()*bouncesPerWorker) * int64(s.params.chunkBytes)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if n > v.cfg.MaxMemory-v.memory {
-		return func() {}, fmt.Errorf("slots in GPU memory need %d MiB of the host's beside, and all sessions may have %d MiB together", n>>20, v.cfg.MaxMemory>>20)
+	giveBack, ok := v.bookLocked(n)
+	if !ok {
+		err = fmt.Errorf("slots in GPU memory need %d MiB of the host's beside, and all sessions may have %d MiB together", n>>20, v.cfg.MaxMemory>>20)
 	}
-	return v.bookLocked(n), nil
+	return giveBack, err
 }
 
 // ringBytes is what a session may register: a source's ring, payload and headers,

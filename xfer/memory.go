@@ -58,11 +58,8 @@ func CheckGPU(word string) error {
 }
 
 // place reads what a client asks of its server.
-func (h *hello) place() (placement, error) {
-	if gpuWish(h.gpu) >= gpuFirst+MaxGPUs {
-		return placement{}, fmt.Errorf("%w: GPU %d", ErrProtocol, h.gpu)
-	}
-	return placement{gpu: gpuWish(h.gpu), flushAlways: h.flags&flagFlush != 0, direct: h.flags&flagDirect != 0}, nil
+func (h *hello) place() placement {
+	return placement{gpu: gpuWish(h.gpu), flushAlways: h.flags&flagFlush != 0, direct: h.flags&flagDirect != 0}
 }
 
 // Rung is a way for bytes to get between the wire and a slot.

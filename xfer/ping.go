@@ -186,7 +186,7 @@ func (p *pinger) talk(ctx context.Context, rounds int, got func(Latency)) error 
 func (c *Client) BenchLatency(ctx context.Context, ep Endpoint, rounds int, o Options) ([]Latency, error) {
 	o.Slots, o.QPs, o.ChunkBytes = 1, 1, MinChunkBytes
 	o.complete()
-	h, err := o.hello(modePing)
+	h, err := o.benchHello(modePing)
 	if err != nil {
 		return nil, err
 	}

@@ -216,8 +216,8 @@ func (v *Server) sessionsOf(key string, bytesPerSecond int64) (n int, ofKey *Lim
 func (v *Server) takeRingLocked(qps, slots, chunkBytes int) (taken int, giveBack func(), no *errNoPlace) {
 	least := min(slots, leastSlots)
 	for taken = slots; taken >= least; taken-- {
-		if n := ringBytes(qps, taken, chunkBytes); n <= v.cfg.MaxMemory-v.memory {
-			return taken, v.bookLocked(n), nil
+		if giveBack, ok := v.bookLocked(ringBytes(qps, taken, chunkBytes)); ok {
+			return taken, giveBack, nil
 		}
 	}
 	need := ringBytes(qps, least, chunkBytes)

@@ -1,6 +1,9 @@
 package xfer
 
-import "testing"
+import (
+	"math"
+	"testing"
+)
 
 // All that sessions may register is within one bound, and comes back.
 func TestRingsOfAllSessionsAreBounded(t *testing.T) {
@@ -23,6 +26,32 @@ func TestRingsOfAllSessionsAreBounded(t *testing.T) {
 	}
 	if v.memory != 0 {
 		t.Errorf("%d bytes did not come back", v.memory)
+	}
+}
+
+// No amount makes what is booked less than nothing or more than the bound, and what is
+// given back twice comes back once.
+func TestOnlyAmountsAreBooked(t *testing.T) {
+	v := NewServer(ServerConfig{MaxMemory: 100})
+	for _, n := range []int64{math.MinInt64, -1 << 62, -1, 0, 101, math.MaxInt64} {
+		giveBack, ok := v.bookLocked(n)
+		if giveBack(); ok || v.memory != 0 {
+			t.Errorf("%d: %t, and %d are booked", n, ok, v.memory)
+		}
+	}
+	first, ok := v.bookLocked(60)
+	if _, more := v.bookLocked(math.MaxInt64 - 10); !ok || more || v.memory != 60 {
+		t.Errorf("%t, %t, and %d are booked", ok, more, v.memory)
+	}
+	second, ok := v.bookLocked(40)
+	first()
+	first()
+	if !ok || v.memory != 40 {
+		t.Errorf("%t, and %d are booked", ok, v.memory)
+	}
+	second()
+	if v.memory != 0 {
+		t.Errorf("%d are booked", v.memory)
 	}
 }
 

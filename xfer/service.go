@@ -58,29 +58,35 @@ func (v *service) summary(s *session, link Link, start time.Time) *Summary {
 
 // check holds a hello against the bounds and what the rail was made for.
 func (h *hello) check(made *params) error {
-	switch h.mode {
-	case modePing:
-		return h.choosesNothing()
-	case modePush, modePull, modeBench:
-	default:
-		return fmt.Errorf("%w: mode %d", ErrProtocol, h.mode)
-	}
-	if h.slots != uint64(made.slots) || h.qps != uint64(made.qps) || h.chunkBytes != uint64(made.chunkBytes) ||
-		made.chunkBytes < MinChunkBytes || h.codec > uint64(CompressAuto) {
+	if h.slots != uint64(made.slots) || h.qps != uint64(made.qps) || h.chunkBytes != uint64(made.chunkBytes) || made.chunkBytes < MinChunkBytes {
 		return fmt.Errorf("%w: a hello that does not fit its connection", ErrProtocol)
 	}
-	if h.mode == modeBench {
-		if err := h.choosesNothing(); err != nil {
-			return err
-		}
-		if h.hash != 0 && !h.hash.Valid() {
-			return fmt.Errorf("%w: hash %d", ErrProtocol, h.hash)
-		}
-		return nil
+	if err := manifest.CheckPieceBytes(int64(h.pieceBytes)); err != nil {
+		return fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
-	if !h.hash.Valid() {
+	if !h.hash.Valid() && !(h.mode == modeBench && h.hash == 0) {
 		return fmt.Errorf("%w: hash %d", ErrProtocol, h.hash)
 	}
+	switch h.mode {
+	case modePing, modeBench:
+		return h.checkNoFiles()
+	case modePush, modePull:
+		return h.checkFiles()
+	}
+	return fmt.Errorf("%w: mode %d", ErrProtocol, h.mode)
+}
+
+// checkNoFiles holds the hello of a bench or of latency rounds against what these
+// can be: memory of the host, sealed or not.
+func (h *hello) checkNoFiles() error {
+	if h.flags&^flagEncrypt != 0 || h.codec != uint64(CompressOff) || h.gpu != 0 || h.maxDelete != 0 || len(h.paths) > 0 || h.name != "" {
+		return fmt.Errorf("%w: a %s with flags %#x, codec %d, GPU %d, %d paths", ErrProtocol, h.mode, h.flags, h.codec, h.gpu, len(h.paths))
+	}
+	return nil
+}
+
+// checkFiles holds the hello of a copy against what this can be.
+func (h *hello) checkFiles() error {
 	if h.codec != uint64(CompressOff) && h.chunkBytes > MaxCompressedChunkBytes {
 		return fmt.Errorf("%w: compressed chunks of %d bytes", ErrProtocol, h.chunkBytes)
 	}
@@ -89,9 +95,6 @@ func (h *hello) check(made *params) error {
 	}
 	if h.pieceBytes > h.chunkBytes {
 		return fmt.Errorf("%w: pieces of %d bytes in chunks of %d", ErrProtocol, h.pieceBytes, h.chunkBytes)
-	}
-	if err := manifest.CheckPieceBytes(int64(h.pieceBytes)); err != nil {
-		return fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
 	if err := h.checkStream(); err != nil {
 		return err
@@ -112,10 +115,7 @@ func (v *Server) serve(s *session, h *hello, a *Admission) (*service, error) {
 	s.mu.Lock() // further queue pairs may be joining
 	s.params = agreed
 	s.mu.Unlock()
-	var err error
-	if s.place, err = h.place(); err != nil {
-		return nil, err
-	}
+	s.place = h.place()
 	if h.mode == modeBench || h.mode == modePing {
 		return v.serveBench(s, h)
 	}

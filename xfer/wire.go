@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 
 	"gdrcp/manifest"
 	"gdrcp/trust"
@@ -184,27 +185,29 @@ func (h *hello) encode() []byte {
 	return w.b
 }
 
-// uintField maps a tag to the integer field it sets.
-func (h *hello) uintField(tag byte) *uint64 {
+// uintField maps a tag to the integer field it sets, and the most that this may
+// be in any mode: nothing that is beyond it gets as far as a conversion or a
+// product.
+func (h *hello) uintField(tag byte) (field *uint64, most uint64) {
 	switch tag {
 	case tagChunk:
-		return &h.chunkBytes
+		return &h.chunkBytes, MaxChunkBytes
 	case tagPiece:
-		return &h.pieceBytes
+		return &h.pieceBytes, manifest.MaxPieceBytes
 	case tagSlots:
-		return &h.slots
+		return &h.slots, MaxSlots
 	case tagQPs:
-		return &h.qps
+		return &h.qps, MaxQPs
 	case tagCodec:
-		return &h.codec
+		return &h.codec, uint64(CompressAuto)
 	case tagFlags:
-		return &h.flags
+		return &h.flags, flagsKnown
 	case tagGPU:
-		return &h.gpu
+		return &h.gpu, uint64(gpuFirst) + MaxGPUs - 1
 	case tagMaxDelete:
-		return &h.maxDelete
+		return &h.maxDelete, math.MaxInt64 + 1
 	}
-	return nil
+	return nil, 0
 }
 
 func decodeHello(b []byte) (h hello, err error) {
@@ -221,11 +224,13 @@ func decodeHello(b []byte) (h hello, err error) {
 }
 
 func (h *hello) field(tag byte, v []byte) error {
-	if p := h.uintField(tag); p != nil {
+	if p, most := h.uintField(tag); p != nil {
 		u, err := tlvUint(tag, v)
-		*p = u
-		if err == nil && tag == tagFlags && u&^flagsKnown != 0 {
-			err = fmt.Errorf("%w: flags %#x", ErrProtocol, u)
+		if err == nil && (u > most || tag == tagFlags && u&^flagsKnown != 0) {
+			err = fmt.Errorf("%w: field %#x is %d, which is out of range", ErrProtocol, tag, u)
+		}
+		if err == nil {
+			*p = u
 		}
 		return err
 	}

@@ -83,6 +83,8 @@ func (b *benching) run(ctx context.Context, operands []string) error {
 	if b.json {
 		b.events = newEvents(b.stdout)
 	}
+	ctx, stop := b.printing(ctx)
+	defer stop()
 	return b.measure(ctx, operands)
 }
 

@@ -27,6 +27,7 @@ func (p *program) writeCompletion(_ context.Context, operands []string) error {
 	if err != nil {
 		return err
 	}
+	p.prints = true
 	_, err = io.WriteString(p.stdout, text)
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"gdrcp/chunker"
 	"gdrcp/rdma"
 	"gdrcp/xfer"
 
@@ -21,6 +22,7 @@ type copying struct {
 	ssh                  sshOptions
 	quiet, verbose, json bool
 
+	stream         *chunker.Pipe // this end's, where SRC or DST is -
 	console        *console
 	events         *events // nil without --json
 	maxMemoryBytes int64   // of this end's slots; 0: no bound
@@ -34,6 +36,7 @@ func (p *program) copyCommand() *cli.Command {
 		Name: copyName, Usage: "copy files between hosts by RDMA or TCP, verified", ArgsUsage: "[OPTIONS] SRC... DST", Flags: c.flags(),
 		Action: func(cc *cli.Context) error {
 			if cc.Bool("version") {
+				p.prints = true
 				_, err := fmt.Fprintf(p.stdout, "gdrcp %s\n", versionText())
 				return err
 			}
@@ -53,6 +56,7 @@ func (c *copying) run(ctx context.Context, operands []string) error {
 		c.events = newEvents(c.eventsOut)
 	}
 	summary, err := c.copy(ctx, operands)
+	err = errors.Join(err, c.closeStream())
 	lost := c.log.end(summary, err, ctx.Err() != nil)
 	if err != nil || summary == nil {
 		return errors.Join(err, lost)
@@ -83,6 +87,9 @@ func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 		return nil, err
 	}
 	isStream, err := p.isStream()
+	if err == nil && isStream {
+		err = c.openStream(p)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -35,6 +35,7 @@ func (p *program) devices(operands []string, asJSON bool) error {
 	if len(operands) > 0 {
 		return usageError("gdrcp devices takes no operand, and %s is one (a file of that name is ./devices)", quoteArg(operands[0]))
 	}
+	p.prints = true
 	devices, err := p.verbs.Devices()
 	if err == nil {
 		err = firstProblem(devices)

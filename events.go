@@ -65,8 +65,7 @@ func newEvents(w io.Writer) *events {
 	return e
 }
 
-// emit writes an event. A reader that has gone away ends the program by
-// SIGPIPE; other errors of writing are kept by output.
+// emit writes an event. Errors of writing are kept by output.
 func (e *events) emit(event any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

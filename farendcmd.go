@@ -6,8 +6,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"gdrcp/rdma"
@@ -40,9 +38,6 @@ func (p *program) farEnd(ctx context.Context, operands []string) error {
 	if len(operands) > 0 {
 		return usageError("gdrcp %s takes no operand", remote.FarEndCommand)
 	}
-	// Where the pipe is gone that is an error of writing, not the end of this
-	// process: there may be files to be removed.
-	signal.Ignore(syscall.SIGPIPE)
 	mux, talk, err := remote.Answer(ctx, stdio{p.stdin, p.stdout}, remote.Banner{Protocol: xfer.ProtocolVersion, Version: versionText()})
 	if err != nil {
 		return err

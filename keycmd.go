@@ -134,6 +134,7 @@ func (k *keying) list(_ context.Context, operands []string) error {
 	if k.accessFile == "" {
 		return usageError("gdrcp key list needs --access-file FILE")
 	}
+	k.prints = true
 	access, err := trust.InspectAccess(k.accessFile)
 	if err != nil {
 		return err

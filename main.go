@@ -26,10 +26,14 @@ func main() {
 	// that a second one kills.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
+	// Who reads standard output or error may go away: that is an error of writing
+	// like others, and not the end of a server or a copy. The signal is caught and
+	// not ignored, because programs that are started here would ignore it, too.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	boundHeap(xfer.Load{Sessions: 1})
 	dumpNoCore()
 	p := &program{
-		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, started: time.Now(),
+		stdin: givenInput(), stdout: givenOutput(), stderr: os.Stderr, getenv: os.Getenv, started: time.Now(),
 		input: standardInput, output: standardOutput,
 		verbs: newVerbs(), tcp: newTCP(), gpus: openGPUs(), timeouts: xfer.DefaultTimeouts(),
 		catchHangups: catchHangups,
@@ -41,7 +45,9 @@ func main() {
 // providers reach.
 type program struct {
 	stdin          io.Reader
-	stdout, stderr io.Writer
+	stdout, stderr io.Writer // run puts told and lines before them
+	told, lines    *output
+	prints         bool      // see printing
 	input, output  stream    // for data of copies
 	eventsOut      io.Writer // where --json writes
 	getenv         func(string) string
@@ -88,14 +94,16 @@ func (p *program) heedHangups(ctx context.Context, command string) (context.Cont
 // run does what the arguments say, args[0] being the program's name, and
 // returns the exit code. It ends early, and cleanly, when ctx does.
 func (p *program) run(ctx context.Context, args []string) int {
-	out := &output{w: p.stdout}
-	p.stdout = out
+	p.told = &output{w: p.stdout, name: "standard output"}
+	p.lines = &output{w: p.stderr, name: "standard error", resumes: true}
+	p.stdout, p.stderr = p.told, p.lines
 	app := p.app()
 	line, err := arrange(app, args[1:])
 	p.eventsOut = p.eventsTo(line, args[1:])
 	switch {
 	case err != nil:
 	case line.help:
+		p.prints = true
 		writeHelp(p.stdout, app, line)
 	default:
 		p.given = line.options()
@@ -107,7 +115,10 @@ func (p *program) run(ctx context.Context, args []string) int {
 	var told *ended
 	errors.As(err, &told)
 	if err == nil || told != nil {
-		return p.finish(told, out.lost())
+		return p.finish(told)
+	}
+	if p.hasStopped(err) {
+		return p.finish(nil)
 	}
 	if asksJSON(args[1:]) {
 		newEvents(p.eventsOut).emitError(err, ctx.Err() != nil)
@@ -119,12 +130,17 @@ func (p *program) run(ctx context.Context, args []string) int {
 }
 
 // finish is the exit code of a run that came to its end. What did not reach
-// standard output is an error of its own: a list that is cut off, or a log on
-// a full disk, looks like a whole one.
-func (p *program) finish(told *ended, lost error) int {
+// standard output or standard error is an error of its own: a list that is cut
+// off, or a log on a full disk, looks like a whole one.
+func (p *program) finish(told *ended) int {
 	code := exitOK
-	if lost != nil {
+	if lost := p.told.lost(); p.isUnread() {
+		code = exitError
+	} else if lost != nil {
 		code = p.fail(context.Background(), lost)
+	}
+	if p.lines.lost() != nil { // which cannot be said in words
+		code = exitError
 	}
 	if told != nil {
 		code = told.code

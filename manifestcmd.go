@@ -122,6 +122,11 @@ func (m *manifesting) create(ctx context.Context, operands []string) error {
 	if m.output == "-" && m.json {
 		return usageError("--json needs -o FILE: the manifest itself goes to standard output")
 	}
+	if m.output == "-" {
+		var stop context.CancelFunc
+		ctx, stop = m.printing(ctx)
+		defer stop()
+	}
 	out, commit, abort, err := m.manifestWriter()
 	if err != nil {
 		return err
@@ -240,6 +245,8 @@ func (m *manifesting) show(ctx context.Context, operands []string) error {
 		return err
 	}
 	defer r.Close()
+	ctx, stop := m.printing(ctx)
+	defer stop()
 	h := r.Header()
 	for {
 		e, err := r.Next()
@@ -288,6 +295,8 @@ func (m *manifesting) diff(ctx context.Context, operands []string) error {
 		return err
 	}
 	defer b.Close()
+	ctx, stop := m.printing(ctx)
+	defer stop()
 	changes := int64(0)
 	identical, err := manifest.Diff(a, b, func(c manifest.Change) error {
 		changes++

@@ -42,10 +42,7 @@ func (p *program) isTerminal(w io.Writer) bool {
 	if p.relayed != nil {
 		return p.relayed.Terminal && w == p.stderr
 	}
-	if o, ok := w.(*output); ok {
-		w = o.w
-	}
-	f, ok := w.(*os.File)
+	f, ok := beneath(w).(*os.File)
 	return ok && term.IsTerminal(int(f.Fd())) && p.getenv("TERM") != "dumb"
 }
 

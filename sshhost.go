@@ -98,7 +98,7 @@ func (c *copying) origin(where sshHost) (*remote.Origin, error) {
 	}
 	return &remote.Origin{
 		Rsh: words, User: where.user, Host: where.host, RemotePath: path,
-		Protocol: xfer.ProtocolVersion, Version: versionText(), Stderr: c.stderr,
+		Protocol: xfer.ProtocolVersion, Version: versionText(), Stderr: beneath(c.stderr),
 	}, nil
 }
 

@@ -2,11 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"io"
 	"slices"
 
 	"gdrcp/chunker"
+	"gdrcp/inherited"
 	"gdrcp/xfer"
 )
 
@@ -17,9 +18,35 @@ const streamName = "-"
 // stream is standard input or output, opened when it is asked for.
 type stream func() (*chunker.Pipe, error)
 
-func standardInput() (*chunker.Pipe, error) { return chunker.NewInput(0, "standard input") }
+const inputName, outputName = "standard input", "standard output"
 
-func standardOutput() (*chunker.Pipe, error) { return chunker.NewOutput(1, "standard output") }
+func standardInput() (*chunker.Pipe, error) {
+	if err := checkGiven(0, inputName, "</dev/null"); err != nil {
+		return nil, err
+	}
+	return chunker.NewInput(0, inputName)
+}
+
+func standardOutput() (*chunker.Pipe, error) {
+	if err := checkGiven(1, outputName, ">/dev/null"); err != nil {
+		return nil, err
+	}
+	return chunker.NewOutput(1, outputName)
+}
+
+// checkGiven refuses a stream that is not there: Go's runtime has put /dev/null in
+// its place, which is empty and takes everything. instead is how the shell gives
+// that, where it is meant.
+func checkGiven(fd int, name, instead string) error {
+	err := errNotGiven
+	switch inherited.Look(fd) {
+	case inherited.Given:
+		return nil
+	case inherited.Unsure:
+		err = fmt.Errorf("%w, or /dev/null that is open for reading and writing", err)
+	}
+	return &hinted{fmt.Errorf("open %s: %w", name, err), "where that is meant, " + instead + " says it"}
+}
 
 // isStream reports whether this machine's end of the copy is a stream.
 func (p *plan) isStream() (bool, error) {
@@ -50,21 +77,30 @@ func (c *copying) transfer(ctx context.Context, client *xfer.Client, p *plan, o 
 	return client.Pull(ctx, p.endpoint, p.sources, p.dst, o)
 }
 
-// copyStream copies from standard input or to standard output.
-func (c *copying) copyStream(ctx context.Context, client *xfer.Client, p *plan, o xfer.Options) (sum *xfer.Summary, err error) {
+// openStream opens this end's stream, before anything is connected.
+func (c *copying) openStream(p *plan) (err error) {
 	open := c.output
 	if p.push {
 		open = c.input
 	}
-	s, err := open()
-	if err != nil {
-		return nil, err
+	c.stream, err = open()
+	return err
+}
+
+// closeStream ends what openStream began, if it did.
+func (c *copying) closeStream() error {
+	if c.stream == nil {
+		return nil
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
+	return c.stream.Close()
+}
+
+// copyStream copies from standard input or to standard output.
+func (c *copying) copyStream(ctx context.Context, client *xfer.Client, p *plan, o xfer.Options) (*xfer.Summary, error) {
 	if p.push {
-		return client.PushStream(ctx, s, p.endpoint, p.dst, o)
+		return client.PushStream(ctx, c.stream, p.endpoint, p.dst, o)
 	}
-	return client.PullStream(ctx, p.endpoint, p.sources[0], s, o)
+	return client.PullStream(ctx, p.endpoint, p.sources[0], c.stream, o)
 }
 
 // eventsTo is where --json writes: standard error where standard output takes

@@ -7,7 +7,7 @@ import (
 )
 
 // everything that the engine and the packages below it consist of.
-var everything = []string{"rdma", "rdma/verbs", "rdma/tcp", "rdma/rdmatest", "gpu", "chunker", "filter", "manifest", "trust", "remote", "xfer"}
+var everything = []string{"rdma", "rdma/verbs", "rdma/tcp", "rdma/rdmatest", "gpu", "chunker", "filter", "manifest", "trust", "inherited", "remote", "xfer"}
 
 // projectRules are the import rules of docs/design.md: imports point one way,
 // from main through the engine to the leaves.
@@ -26,6 +26,7 @@ var projectRules = Rules{
 		"manifest":      {},
 		"cmdline":       {},
 		"trust":         {},
+		"inherited":     {},
 		"remote":        {"trust"},
 		"tests":         everything,
 	},
@@ -43,7 +44,7 @@ var projectRules = Rules{
 		"tests": {"gpu/gputest"},
 	},
 	Only: map[string][]string{
-		"C":                              {"rdma/verbs", "gpu"},
+		"C":                              {"rdma/verbs", "gpu", "inherited"},
 		"unsafe":                         {"rdma/verbs", "gpu"},
 		"github.com/hashicorp/yamux":     {"remote"},
 		"github.com/urfave/cli":          {"."},

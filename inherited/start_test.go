@@ -1,0 +1,12 @@
+//go:build cgo
+
+package inherited
+
+import "testing"
+
+// With C code there is no doubt.
+func TestLookedInTime(t *testing.T) {
+	if _, known := lookedAtStart(0); !known {
+		t.Error("the constructor did not run before the runtime")
+	}
+}

@@ -2,6 +2,7 @@ package chunker
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -11,6 +12,8 @@ import (
 var (
 	// ErrChanged: the file or directory is not what it was when it was looked at first.
 	ErrChanged = errors.New("changed while being copied")
+	// ErrVanished: what a directory listed is not there any more.
+	ErrVanished = fmt.Errorf("vanished since it was listed: %w", unix.ENOENT)
 	// ErrNotDir: something that is no directory, a symbolic link included, is
 	// where one has to be.
 	ErrNotDir = errors.New("not a directory")

@@ -80,6 +80,25 @@ func (u *Surplus) Has(path string, isDir bool) error {
 	return nil
 }
 
+// Gone takes an entry that the source had and has no more: whatever the
+// destination has of it stays. A directory that Has took before may be told, too,
+// while its contents are due: these stay. Errors are those of Has.
+func (u *Surplus) Gone(path string) error {
+	if !u.begun || manifest.ComparePaths(path, u.last) > 0 {
+		return u.Has(path, false)
+	}
+	if err := u.advance(path+"/", false); err != nil {
+		return err
+	}
+	l := &u.levels[len(u.levels)-1]
+	if l.path != path {
+		return kindErr("compare", path, ErrOrder)
+	}
+	u.names.drop(&l.names)
+	l.names = u.names.begin()
+	return nil
+}
+
 // End says that the source has nothing more.
 func (u *Surplus) End() error { return u.advance("", true) }
 

@@ -172,6 +172,38 @@ func stays(path string, isDir map[string]bool) bool {
 	return false
 }
 
+// TestSurplusGone: of an entry that vanished at the source everything stays, also
+// where its contents come behind those of names that begin alike.
+func TestSurplusGone(t *testing.T) {
+	noLeaks(t)
+	for _, spill := range []bool{false, true} {
+		dst := t.TempDir()
+		makeTree(t, dst, "d/", "d/in/", "d/in/x=", "d/y=", "d-x/", "d-x/old=", "e/", "e/f=", "g=", "old=")
+		s, told := deletingSink(t, dst, SinkOptions{}, DeleteRules{})
+		u := s.Surplus()
+		if spill {
+			u.names.budget, u.names.minRun = 0, 0
+		}
+		err := errors.Join(u.Has(".", true), u.Has("d", true), u.Has("d-x", true), u.Gone("d"), u.Gone("e"), u.Gone("g"), u.Has("z", false))
+		if err := errors.Join(err, u.End(), u.Remove(), u.Close()); err != nil {
+			t.Fatal(err)
+		}
+		told.want(t, "d-x/old", "old")
+		wantTree(t, dst, "d/", "d/in/", "d/in/x=", "d/y=", "d-x/", "e/", "e/f=", "g=")
+	}
+	s, _ := deletingSink(t, t.TempDir(), SinkOptions{}, DeleteRules{})
+	u := s.Surplus()
+	defer u.Close()
+	if err := errors.Join(u.Has(".", true), u.Has("d", false), u.Has("f", false)); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"c", "d", "f"} {
+		if err := u.Gone(path); !errors.Is(err, ErrOrder) {
+			t.Errorf("%q, which is no directory whose contents are due: %v", path, err)
+		}
+	}
+}
+
 func TestSurplusWantsOrder(t *testing.T) {
 	noLeaks(t)
 	for _, entries := range [][]string{

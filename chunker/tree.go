@@ -267,6 +267,25 @@ func (t *Tree) statAt(parent *dirHandle, leaf, path string) (attributes, error) 
 	}}, nil
 }
 
+// lost is opErr of an error that was met at an entry that has been found:
+// ErrVanished where nothing has its name any more. A link that leads to nothing
+// is there.
+func (t *Tree) lost(op, path string, err error) error {
+	if !errors.Is(err, unix.ENOENT) {
+		return opErr(op, path, err)
+	}
+	parent, leaf, lookErr := t.locate(path)
+	if lookErr == nil {
+		defer parent.release()
+		var st unix.Stat_t
+		lookErr = fstatat(parent.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	if !errors.Is(lookErr, unix.ENOENT) {
+		return opErr(op, path, err)
+	}
+	return &opError{op: op, path: path, err: ErrVanished}
+}
+
 const (
 	// leasePatience is how long Open waits for a lease to be given up: longer
 	// than /proc/sys/fs/lease-break-time, which is 45 s if nobody changed it.
@@ -291,7 +310,8 @@ func (t *Tree) openFile(parent *dirHandle, leaf, path string) (int, error) {
 }
 
 // Open opens a regular file by its entry's path, without ever blocking on what
-// may have been put in its place: ErrChanged if it is no regular file any more.
+// may have been put in its place: ErrChanged if it is no regular file any more,
+// ErrVanished if there is nothing.
 // Where another process holds a lease on the file, Open waits for up to 60 s. The
 // caller closes the File, which outlives the Tree.
 func (t *Tree) Open(path string) (*File, error) {
@@ -300,7 +320,7 @@ func (t *Tree) Open(path string) (*File, error) {
 	}
 	parent, leaf, err := t.locate(path)
 	if err != nil {
-		return nil, opErr("open", path, err)
+		return nil, t.lost("open", path, err)
 	}
 	defer parent.release()
 	fd, err := t.openFile(parent, leaf, path)
@@ -308,7 +328,7 @@ func (t *Tree) Open(path string) (*File, error) {
 		if err == unix.ELOOP {
 			return nil, kindErr("open", path, ErrChanged)
 		}
-		return nil, opErr("open", path, err)
+		return nil, t.lost("open", path, err)
 	}
 	var st unix.Stat_t
 	if err := fstat(fd, &st); err != nil {

@@ -174,7 +174,7 @@ func (w *Walker) pushSources() error {
 func (w *Walker) enter(path string, p pendingDir) error {
 	l := level{path: path, dir: p.dir, dev: p.dev, ino: p.ino, take: p.take}
 	if err := w.hold(&l); err != nil {
-		return opErr("open directory", path, err)
+		return w.lost("open directory", path, err)
 	}
 	l.names = w.names.begin()
 	var err error
@@ -189,7 +189,7 @@ func (w *Walker) enter(path string, p pendingDir) error {
 	if err != nil {
 		w.names.drop(&l.names)
 		l.dir.release()
-		return opErr("read directory", path, err)
+		return w.lost("read directory", path, err)
 	}
 	w.levels = append(w.levels, l)
 	if above := len(w.levels) - 1 - maxHeldDirs; above >= 0 {
@@ -234,7 +234,7 @@ func (w *Walker) look(l *level, path string) *Found {
 		return w.lookAtSource(l, path)
 	}
 	if err := w.hold(l); err != nil {
-		return w.problem(path, opErr("read", path, err))
+		return w.problem(path, w.lost("read", path, err))
 	}
 	leaf := path
 	if l.path != "." {
@@ -274,7 +274,7 @@ func (w *Walker) describe(l *level, dir *dirHandle, leaf, path string) *Found {
 		return nil
 	}
 	if err != nil {
-		return w.problem(path, opErr("stat", path, err))
+		return w.problem(path, w.lost("stat", path, err))
 	}
 	w.found = Found{
 		Entry: manifest.Entry{Path: path, Mode: a.mode & 0o7777, MtimeNs: a.stamp.MtimeNs},
@@ -298,7 +298,7 @@ func (w *Walker) describe(l *level, dir *dirHandle, leaf, path string) *Found {
 			return err
 		})
 		if err != nil {
-			return w.problem(path, opErr("read link", path, err))
+			return w.problem(path, w.lost("read link", path, err))
 		}
 		f.Entry.Target = string(w.link[:n])
 	default:
@@ -325,7 +325,7 @@ func (w *Walker) expect(l *level, dir *dirHandle, leaf, path string, a *attribut
 	}
 	h, err := w.tree.openDirAt(dir, leaf, path)
 	if err != nil {
-		return opErr("open directory", path, err)
+		return w.lost("open directory", path, err)
 	}
 	name := path
 	if l.path != "" {
@@ -339,6 +339,15 @@ func (w *Walker) expect(l *level, dir *dirHandle, leaf, path string, a *attribut
 	p.dir = w.tree.dirs.add(h)
 	l.pending = append(l.pending, p)
 	return nil
+}
+
+// lost is the tree's, but of what was named, on the command line or in a list:
+// nothing has listed that, and it is missing.
+func (w *Walker) lost(op, path string, err error) error {
+	if w.list != nil || w.tree.sourceAt(path) != nil {
+		return opErr(op, path, err)
+	}
+	return w.tree.lost(op, path, err)
 }
 
 func (w *Walker) problem(path string, err error) *Found {

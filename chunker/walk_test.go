@@ -229,8 +229,31 @@ func TestWalkVanishing(t *testing.T) {
 		}
 	}
 	got, problems := drain(t, w)
-	if !slices.Equal(got, []string{"d"}) || !errors.Is(problems["c"], fs.ErrNotExist) {
+	if !slices.Equal(got, []string{"d"}) || !errors.Is(problems["a"], ErrVanished) || !errors.Is(problems["c"], ErrVanished) || !errors.Is(problems["c"], fs.ErrNotExist) {
 		t.Errorf("got %q, %v", got, problems)
+	}
+}
+
+// What nothing has listed is missing, and a link that leads to nothing is there.
+func TestWalkMissingIsNotVanished(t *testing.T) {
+	dir := t.TempDir()
+	makeTree(t, dir, "d/", "d/link>nothing", "f=")
+	at := func(p string) string { return filepath.Join(dir, p) }
+	tree := openLocal(t, true, Source{at("d"), "d"}, Source{at("missing"), "m"}, Source{at("f"), "f"})
+	got, problems := walkAll(t, tree, true)
+	if !slices.Equal(got, []string{"d", "f"}) || len(problems) != 2 {
+		t.Errorf("got %q, %v", got, problems)
+	}
+	for _, err := range problems {
+		if errors.Is(err, ErrVanished) || !errors.Is(err, fs.ErrNotExist) {
+			t.Error(err)
+		}
+	}
+	if err := os.Remove(at("f")); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := tree.Open("f"); !errors.Is(err, ErrVanished) {
+		t.Errorf("open what was found: %v, %v", f, err)
 	}
 }
 

@@ -194,7 +194,7 @@ func (t *Tree) Xattrs(f *Found) (Xattrs, error) {
 	path := f.Entry.Path
 	parent, leaf, err := t.locate(path)
 	if err != nil {
-		return nil, opErr("read extended attributes of", path, err)
+		return nil, t.lost("read extended attributes of", path, err)
 	}
 	defer parent.release()
 	var calls xattrCalls
@@ -209,7 +209,7 @@ func (t *Tree) Xattrs(f *Found) (Xattrs, error) {
 		}
 		fd, err := open(parent, leaf, path)
 		if err != nil {
-			return nil, opErr("open", path, err)
+			return nil, t.lost("open", path, err)
 		}
 		defer closeQuietly(fd)
 		calls = xattrsOfFD(fd)

@@ -212,10 +212,18 @@ func (a *account) refused(path string, x *exception) error {
 	}
 	a.mu.Lock()
 	a.counts[x.outcome]++
-	a.unlisted = a.unlisted || x.outcome != Skipped
+	a.unlisted = a.unlisted || a.leavesOpen(x.outcome)
 	a.mu.Unlock()
 	a.report(Event{Kind: EventFile, Path: path, Outcome: x.outcome, Text: x.text, DryRun: a.dry})
 	return nil
+}
+
+// leavesOpen tells of an entry that the source could not send whether the source
+// may have, or have lost, more than is known, so that nothing may be deleted. Of
+// one that vanished or changed its name is known; but not that the source is
+// what a given manifest says.
+func (a *account) leavesOpen(o Outcome) bool {
+	return o != Skipped && (o != Changed || a.given != nil)
 }
 
 // settle books an entry's end: copied, or x.

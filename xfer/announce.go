@@ -69,8 +69,11 @@ type announcer struct {
 func (a *announcer) entry(f *chunker.Found) error {
 	if f.Problem != nil {
 		outcome := Failed
-		if f.Skip {
+		switch {
+		case f.Skip:
 			outcome = Skipped
+		case errors.Is(f.Problem, chunker.ErrVanished):
+			outcome = a.outcomeOf(f.Problem)
 		}
 		return a.refuse(f.Entry.Path, outcome, f.Problem)
 	}
@@ -86,7 +89,11 @@ func (a *announcer) entry(f *chunker.Found) error {
 	}
 	x, err := a.xattrsOf(f)
 	if err != nil {
-		return a.refuse(e.Path, Failed, err)
+		outcome := Failed
+		if errors.Is(err, chunker.ErrVanished) && e.Type != manifest.Dir { // what is in a directory comes all the same
+			outcome = a.outcomeOf(err)
+		}
+		return a.refuse(e.Path, outcome, err)
 	}
 	e.id = a.total.entries
 	if a.params.flags&flagHardLinks != 0 {

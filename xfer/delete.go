@@ -126,20 +126,30 @@ func (d *deletion) protects(path string, isDir, doomed bool) bool {
 
 // has takes an entry of the source's.
 func (d *deletion) has(e *manifest.Entry) error {
-	if d == nil {
+	if d.isOff() {
 		return nil
 	}
 	return asProtocol(d.surplus.Has(e.Path, e.Type == manifest.Dir))
 }
 
-// refused takes what the source has and does not copy. Of what is left out the
-// name is known; anything else, as a directory that cannot be read, is a reason
-// to delete nothing.
+// isOff: nothing is deleted, and what the source has need not be known. It may
+// then have things in a directory that it could not announce.
+func (d *deletion) isOff() bool { return d == nil || d.account.isUnlisted() }
+
+// refused takes what the source has and does not copy. Of what is left out, and
+// of what has vanished or changed, the name is known; anything else, as a
+// directory that cannot be read, is a reason to delete nothing.
 func (d *deletion) refused(path string, x *exception) error {
-	if d == nil || x.outcome != Skipped || path == "" {
+	if d.isOff() || path == "" {
 		return nil
 	}
-	return asProtocol(d.surplus.Has(path, false))
+	switch x.outcome {
+	case Skipped:
+		return asProtocol(d.surplus.Has(path, false))
+	case Changed:
+		return asProtocol(d.surplus.Gone(path))
+	}
+	return nil
 }
 
 func asProtocol(err error) error {
@@ -151,7 +161,7 @@ func asProtocol(err error) error {
 
 // end takes word that the source has nothing more.
 func (d *deletion) end() error {
-	if d == nil {
+	if d.isOff() {
 		return nil
 	}
 	return d.surplus.End()

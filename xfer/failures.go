@@ -2,8 +2,11 @@ package xfer
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
+
+	"gdrcp/chunker"
 )
 
 // failures are the entries that were given up at the source and of which the
@@ -40,9 +43,18 @@ func (f *failures) take() []*srcEntry {
 // fail gives an entry up for a reason of the source's, which the sink is told.
 // It never blocks.
 func (s *source) fail(e *srcEntry, err error) {
-	if e.giveUp(outcomeOf(err), err.Error()) {
+	if e.giveUp(s.outcomeOf(err), err.Error()) {
 		s.failures.add(e)
 	}
+}
+
+// outcomeOf says what an error makes of an entry. What has vanished has changed,
+// but a source that is to be what a manifest says is not.
+func (s *source) outcomeOf(err error) Outcome {
+	if errors.Is(err, chunker.ErrVanished) && s.account.given != nil {
+		return Failed
+	}
+	return outcomeOf(err)
 }
 
 // tellFailures tells the sink why entries were given up.

@@ -199,7 +199,8 @@ func outcomeOf(err error) Outcome {
 	switch {
 	case errors.Is(err, ErrIntegrity):
 		return Corrupt
-	case errors.Is(err, errChangedFile), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, chunker.ErrChanged), errors.Is(err, errMisstated):
+	case errors.Is(err, errChangedFile), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, chunker.ErrChanged), errors.Is(err, errMisstated),
+		errors.Is(err, chunker.ErrVanished):
 		return Changed
 	case errors.Is(err, chunker.ErrKept):
 		return Kept

@@ -209,7 +209,7 @@ func (k *sink) refused(path string, x *exception) error {
 		}
 		return k.account.refused(path, x)
 	}
-	if x.outcome != Changed {
+	if k.account.leavesOpen(x.outcome) {
 		// As rsync has it: after an error of reading nothing is deleted.
 		k.account.cannotList()
 	}

@@ -15,10 +15,13 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 NEED        := .ci/need
 SCRIPTS      = $(shell git ls-files --cached --others --exclude-standard | xargs grep -lE '^\#!.*\bbash$$' 2>/dev/null)
 
+# Whether there is a C compiler, with a C library's headers.
+COMPILES    := echo '\#include <stdlib.h>' | gcc -fsyntax-only -x c - 2>/dev/null
+
 .PHONY: build
 build: static ## the program, ./gdrcp; with verbs where there is a C compiler, for TCP only where not
-	@command -v gcc >/dev/null || $(NEED) gcc libc6-dev || echo "make: no C compiler: building without verbs" >&2
-	CGO_ENABLED=$$(command -v gcc >/dev/null && echo 1 || echo 0) $(GO) build -trimpath -tags '$(TAGS)' -ldflags '-X main.version=$(VERSION)' -o gdrcp .
+	@$(COMPILES) || $(NEED) gcc:gcc libc6-dev || echo "make: no C compiler: building without verbs" >&2
+	CGO_ENABLED=$$($(COMPILES) && echo 1 || echo 0) $(GO) build -trimpath -tags '$(TAGS)' -ldflags '-X main.version=$(VERSION)' -o gdrcp .
 
 # What --bootstrap copies to hosts of another architecture, or with a C library that is too old for ./gdrcp. It is looked for
 # beside the program and in ../lib/gdrcp.
@@ -81,28 +84,30 @@ test-all: export GDRCP_TEST_FULL = 1
 test-all: ## the same with full file counts and sizes, and a minute for each fuzz target
 	$(MAKE) test FUZZTIME=60s
 
+.PHONY: fresh
+fresh: ## `make demo` and `make test` on this commit in a minimal Debian 12 that has git, make, gcc and Go: needs root
+	.ci/fresh make demo test
+
 # What takes longest comes first, and the rest runs beside it.
 .PHONY: test-go
-test-go: gcc ## the tests that need no device
-	@if [ -n "$$CI" ]; then $(NEED) zsh:zsh fish:fish man:man-db groff:groff-base mandoc:mandoc systemd-analyze:systemd; fi
-	@$(NEED) ssh:openssh-client sshd:openssh-server rsync:rsync ip:iproute2 b3sum:b3sum zstd:zstd strace:strace
+test-go: gcc test-tools ## the tests that need no device
 	$(GO) test ./tests/program ./...
 
 .PHONY: test-race
-test-race: gcc # without what starts no goroutine, and the tests of whole programs, to which this would add nothing
+test-race: gcc test-tools # without what starts no goroutine, and the tests of whole programs, to which this would add nothing
 	$(GO) test -race -short -timeout 20m $$($(GO) list ./... | grep -v '/\(filter\|cmdline\|tests/.*\)$$')
 
 .PHONY: test-nocgo
-test-nocgo: # what is built otherwise without cgo, and of the engine and the built program what shows that they copy
+test-nocgo: test-tools # what is built otherwise without cgo, and of the engine and the built program what shows that they copy
 	CGO_ENABLED=0 $(GO) vet ./...
 	CGO_ENABLED=0 $(GO) test -short . ./inherited ./gpu/... ./rdma/...
 	CGO_ENABLED=0 $(GO) test -short -run 'TestPushAndPull|TestSingleFile|TestEncrypted|TestStreams' ./xfer
 	CGO_ENABLED=0 $(GO) test -run 'TestTargets|TestTransports|TestJSON' ./tests/program
 
 .PHONY: test-bed
-test-bed: gcc ## the bed's own test, and the tests that need RDMA devices, in it
+test-bed: gcc test-tools ## the bed's own test, and the tests that need RDMA devices, in it
 	@if tests/bed/setup.sh; then \
-	  tests/bed/selftest && tests/bed/run-tests && tests/program/two-guests; \
+	  $(NEED) pgrep:procps && tests/bed/selftest && tests/bed/run-tests && tests/program/two-guests; \
 	elif [ $$? = 2 ] && [ -z "$$CI" ]; then \
 	  echo "make: the tests that need RDMA devices were LEFT OUT (with CI set this is an error)" >&2; \
 	else \
@@ -161,6 +166,12 @@ vuln: ## known vulnerabilities in what the program uses; says so where the datab
 .PHONY: bed
 bed: # the virtual machine for the RDMA tests
 	tests/bed/setup.sh
+
+# What the tests start. They do with less where shells and formatters of manuals are missing, but not under CI.
+.PHONY: test-tools
+test-tools:
+	@$(NEED) ssh:openssh-client sshd:openssh-server rsync:rsync ip:iproute2 b3sum:b3sum zstd:zstd strace:strace mkfs.ext4:e2fsprogs
+	@if [ -n "$$CI" ]; then $(NEED) zsh:zsh fish:fish man:man-db groff:groff-base mandoc:mandoc systemd-analyze:systemd; fi
 
 .PHONY: gcc
 gcc:

@@ -1,0 +1,161 @@
+package lint
+
+import (
+	"io/fs"
+	"os"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+// minimal are the programs of a minimal Debian 12, as debootstrap makes it with --variant=minbase, with git, make, gcc and Go.
+const minimal = `bash sh apt-get apt-cache apt-config dpkg dpkg-deb dpkg-query awk sed grep find xargs tar gzip diff env
+	cp mv rm ln ls cat tee cut head tail sort uniq wc seq shuf tr mkdir rmdir mktemp mkfifo touch chmod truncate install readlink realpath dirname basename
+	id nproc uname du df dd date sleep timeout stdbuf sha256sum cksum expand true false printf chroot
+	mount umount flock setpriv prlimit unshare pivot_root go gofmt git make gcc cc strip`
+
+// deviceTests need RDMA devices, and skip where there are none: everywhere but in the bed.
+var deviceTests = []string{"rdma/verbs/real_test.go"}
+
+var projectPrograms = Programs{
+	Packages: func() map[string]string {
+		packages := map[string]string{
+			"rsync": "rsync", "ssh": "openssh-client", "scp": "openssh-client", "ssh-keygen": "openssh-client", "sshd": "openssh-server",
+			"ip": "iproute2", "tc": "iproute2", "rdma": "iproute2", "ping": "iputils-ping", "pgrep": "procps",
+			"mkfs.ext4": "e2fsprogs", "b3sum": "b3sum", "zstd": "zstd", "xz": "xz-utils", "strace": "strace", "shellcheck": "shellcheck", "clang-16": "clang-16",
+			"zsh": "zsh", "fish": "fish", "man": "man-db", "groff": "groff-base", "mandoc": "mandoc", "systemd-analyze": "systemd",
+			"qemu-system-x86_64": "qemu-system-x86", "cpio": "cpio", "depmod": "kmod", "modprobe": "kmod", "debootstrap": "debootstrap",
+			"rping": "rdmacm-utils", "rcopy": "rdmacm-utils", "ibv_rc_pingpong": "ibverbs-utils", "ib_write_bw": "perftest",
+		}
+		for program := range set(minimal) {
+			packages[program] = ""
+		}
+		return packages
+	}(),
+	Optional: map[string]string{
+		"sudo": "is for those who are not root",
+		"g++":  "compares with CUDA's headers, which no Debian package brings",
+	},
+	Starts: map[string][]string{
+		"test-go": {"."}, "test-race": {"."}, "test-nocgo": {"."},
+		"test-bed": {"rdma", "gpu", "xfer", "tests/program"},
+		"bench":    {"tests/bench"},
+		"demo":     {"tests/demo/safetensors"}, "demo-rdma": {"tests/demo/safetensors"},
+	},
+	Skips:   map[string][]string{"test-go": deviceTests, "test-race": deviceTests, "test-nocgo": deviceTests},
+	Entries: []string{".ci/run"},
+}
+
+// TestProgramsAreInstalled: what this module's targets start they install.
+func TestProgramsAreInstalled(t *testing.T) {
+	found, err := CheckPrograms(os.DirFS("../.."), projectPrograms)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range found {
+		t.Error(line)
+	}
+}
+
+// without is the module with another text for one file.
+type without struct {
+	fs.FS
+	name, text string
+}
+
+func (w without) ReadFile(name string) ([]byte, error) {
+	if name == w.name {
+		return []byte(w.text), nil
+	}
+	return fs.ReadFile(w.FS, name)
+}
+
+// TestMissingPackagesAreFound: of this module, with what one target installs left out.
+func TestMissingPackagesAreFound(t *testing.T) {
+	for _, c := range []struct{ file, left, want string }{
+		{"Makefile", "rsync:rsync", "tests/program/metadata_test.go:1: starts rsync, but make test-go does not install rsync"},
+		{"Makefile", "pgrep:procps", "tests/bed/selftest:1: starts pgrep, but make test-bed does not install procps"},
+		{"Makefile", "$(NEED) shellcheck", "Makefile, lint:1: starts shellcheck, but make lint does not install shellcheck"},
+		{"tests/bed/setup.sh", "rdmacm-utils", "rdma/verbs/real_test.go:1: starts rping, but make test-bed does not install rdmacm-utils"},
+		{"tests/bed/setup.sh", "perftest", "tests/bench/bed.go:1: starts ib_write_bw, but make bench does not install perftest"},
+		{"tests/bed/setup.sh", "kmod", "tests/bed/setup.sh:1: starts depmod, but make demo-rdma does not install kmod"},
+	} {
+		b, err := os.ReadFile("../../" + c.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Where it stands first is a line that installs it.
+		text := strings.Replace(string(b), c.left, "", 1)
+		found, err := CheckPrograms(without{os.DirFS("../.."), c.file, text}, projectPrograms)
+		if err != nil || !strings.Contains(strings.Join(found, "\n"), c.want) {
+			t.Errorf("without %s in %s: %q, %v; want %s", c.left, c.file, found, err, c.want)
+		}
+	}
+}
+
+// samplePrograms are those of a small module.
+var samplePrograms = Programs{
+	Packages: map[string]string{"sed": "", "rsync": "rsync", "ip": "iproute2", "tc": "iproute2"},
+	Optional: map[string]string{"g++": "is a luxury"},
+	Starts:   map[string][]string{"test": {"."}},
+}
+
+func TestCheckPrograms(t *testing.T) {
+	const good = "test: tools\n\tgo-test\ntools:\n\t@.ci/need rsync ip:iproute2\n"
+	goFile := func(body string) string {
+		return "package p\nimport (\"os/exec\"; \"testing\")\nfunc f(t *testing.T) {\n" + body + "\n}\n"
+	}
+	for _, c := range []struct {
+		name, makefile string
+		file, text     string
+		want           string // of one line; "" for none
+	}{
+		{"installed by what the target depends on", good, "a_test.go", goFile(`exec.Command("rsync")`), ""},
+		{"installed by nobody", "test:\n\tsed\n", "a_test.go", goFile(`exec.Command("rsync")`), "a_test.go:1: starts rsync, but make test"},
+		{"by another target", "test:\n\tsed\ntools:\n\t.ci/need rsync\n", "a_test.go", goFile(`exec.LookPath("rsync")`), "starts rsync, but make test"},
+		{"in a comment only", "test:\n\t# .ci/need rsync\n", "a_test.go", goFile(`exec.LookPath("rsync")`), "starts rsync, but make test"},
+		{"unknown", good, "a_test.go", goFile(`exec.CommandContext(t.Context(), "socat")`), "a_test.go:1: starts socat: which"},
+		{"from a list", good, "a_test.go", goFile(`for _, x := range []string{"sed", "socat"} { exec.LookPath(x) }`), "starts socat: which"},
+		{"a constant", good, "a_test.go", goFile(`const x = "socat"; exec.LookPath(x)`), "starts socat: which"},
+		{"known, by way of a helper", "test:\n\tsed\n", "a_test.go", goFile(`run(t, "ip", "link")`), "starts ip, but make test"},
+		{"optional", "test:\n\tsed\n", "a_test.go", goFile(`exec.LookPath("g++")`), ""},
+		{"a file here", good, "a_test.go", goFile(`exec.Command("./socat")`), ""},
+		{"a recipe's", "test:\n\t@if sed; then ip link; fi\n", "a_test.go", goFile(""), "Makefile, test:1: starts ip"},
+		{"a script's, installed there", "test:\n\tbin/x\n", "bin/x", "#!/bin/bash\n.ci/need rsync\nrsync -a\n", ""},
+		{"a script's, unknown", "test:\n\tbin/x\n", "bin/x", "#!/usr/bin/env bash\na=$(sed | socat)\n", "bin/x:1: starts socat"},
+		{"a script's, for another shell", "test:\n\tbin/x\n", "bin/x", "#!/bin/bash\nsed bash -c 'ip link\ntc'\n", "bin/x:1: starts "},
+		{"a script's, by way of a function", "test:\n\tbin/x\n", "bin/x", "#!/bin/bash\nrun() { \"$@\"; }\nrun rsync\n", "bin/x:1: starts rsync"},
+		{"a script of nobody's", good, "bin/x", "#!/bin/bash\nsed\n", "bin/x:1: no target"},
+	} {
+		packages := map[string]string{"go-test": ""}
+		for k, v := range samplePrograms.Packages {
+			packages[k] = v
+		}
+		p := samplePrograms
+		p.Packages = packages
+		found, err := CheckPrograms(fstest.MapFS{"Makefile": {Data: []byte(c.makefile)}, c.file: {Data: []byte(c.text)}}, p)
+		if err != nil || (len(found) > 0) != (c.want != "") || !strings.Contains(strings.Join(found, "\n"), c.want) {
+			t.Errorf("%s: found %q, %v; want %q", c.name, found, err, c.want)
+		}
+	}
+}
+
+// TestReadScript: what stands in a command's place, and nothing else.
+func TestReadScript(t *testing.T) {
+	for text, want := range map[string]string{
+		"a b; c | d && e || f & g":                  "a c d e f g",
+		"x=1 a \"$(b \"$(c)\")\" 'd e' # f":         "a b c",
+		"a >b 2>&1 <c; d <<<e":                      "a d",
+		"cat <<EOF\nb c\nEOF\nd":                    "cat d",
+		"case $x in a | b) c ;; *) d ;; esac; e":    "c d e",
+		"for x in a b; do c; done":                  "for do c done",
+		"x=(a b); ((i = 0)); [[ a = b ]] && c":      "c",
+		"f() {\n a; }\nf":                           " a } f",
+		"timeout -k 5 a b; exec 9>c; ! d":           "timeout a exec ! d",
+		"a <(b) $((c + 1)) ${d:-e}; if ! g; then h": "a b if ! g then h",
+	} {
+		if got := strings.Join(readScript(text).commands, " "); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}

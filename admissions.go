@@ -26,6 +26,9 @@ type admissions struct {
 	keys atomic.Pointer[map[string]xfer.Admission]
 }
 
+// Len implements xfer.Keyring.
+func (a *admissions) Len() int { return len(*a.keys.Load()) }
+
 // Find implements xfer.Keyring.
 func (a *admissions) Find(id string) (xfer.Admission, bool) {
 	found, ok := (*a.keys.Load())[id]

@@ -52,7 +52,10 @@ type hosted struct {
 const maxTries = 2 * maxRails
 
 // joinWait is how long an admitted client may take to make its first queue
-// pair. It may have to try several addresses that drop what is sent to them.
+// pair. It may have to try several addresses that drop what is sent to them. While
+// clients of keys that have less wait for room it may take as long as two handshakes,
+// 20 s, which is more than a client tries RDMA addresses before it takes TCP
+// (verbsTries).
 const joinWait = 60 * time.Second
 
 // admit makes room for a session and tells the client, or says why there is
@@ -80,11 +83,23 @@ func (v *Server) admit(ctx context.Context, d *door, c *caller, pre *preamble) {
 		defer close(gone)
 		_, _ = d.take(ctx)
 	}()
-	select {
-	case <-h.arrived:
-		cancel()
-		<-gone
-	case <-gone:
+	idle := time.NewTimer(2 * v.cfg.Timeouts.Handshake)
+	defer idle.Stop()
+	for {
+		select {
+		case <-idle.C:
+			v.endIfIdle(h)
+			idle.Reset(v.cfg.Timeouts.Handshake / 10)
+			continue
+		case <-h.arrived:
+			cancel()
+			<-gone
+		case <-gone:
+			if errors.Is(context.Cause(h.ctx), errIdle) {
+				v.log(SessionEnd{Peer: c.peer, Key: c.key, What: "connection", Err: errIdle})
+			}
+		}
+		return
 	}
 }
 

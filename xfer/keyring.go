@@ -2,9 +2,11 @@ package xfer
 
 import "gdrcp/trust"
 
-// Keyring knows who may come. Its method is called for every connection, by
+// Keyring knows who may come. Its methods are called for every connection, by
 // several goroutines at once, and must not block.
 type Keyring interface {
+	// Len is how many keys there are: one that is alone leaves nothing to others.
+	Len() int
 	// Find returns what the holder of the key of that name may do. The name is
 	// a stranger's: it has the form of one (trust.CheckID), and no more.
 	Find(keyID string) (Admission, bool)
@@ -35,5 +37,7 @@ type oneKey struct {
 	id string
 	a  Admission
 }
+
+func (oneKey) Len() int { return 1 }
 
 func (k oneKey) Find(id string) (Admission, bool) { return k.a, id == k.id }

@@ -29,31 +29,35 @@ func (v *Server) bear(l Load, sign int) {
 	v.addLoad(l, sign)
 }
 
-// bookLocked takes n bytes off what all sessions have, until they are given back,
-// once. It takes none, and says so, where so many are not left, or n is no amount:
-// so what is booked is never below nothing and never above the bound.
-func (v *Server) bookLocked(n int64) (giveBack func(), ok bool) {
-	if n <= 0 || n > v.cfg.MaxMemory-v.memory {
+// bookLocked takes n bytes off what all sessions have, for one of a key, until they
+// are given back, once. It takes none, and says so, where a key may not have so many
+// (fitsLocked), or n is no amount: so what is booked is never below nothing and never
+// above the bound.
+func (v *Server) bookLocked(key string, n int64, least bool) (giveBack func(), ok bool) {
+	if n <= 0 || !v.fitsLocked(key, n, least) {
 		return func() {}, false
 	}
 	v.memory += n
+	v.hold(key, held{bytes: n}, 1)
 	return func() {
 		v.mu.Lock()
-		v.memory, n = v.memory-n, 0
-		v.mu.Unlock()
+		defer v.mu.Unlock()
+		v.memory -= n
+		v.hold(key, held{bytes: n}, -1)
+		n = 0
 	}, true
 }
 
 // takeBounces takes off the same the host memory that the workers of a session
 // with slots in GPU memory pin beside its ring.
-func (v *Server) takeBounces(s *session) (giveBack func(), err error) {
+func (v *Server) takeBounces(s *session, key string) (giveBack func(), err error) {
 	if s.place.gpu == gpuOff {
 		return func() {}, nil
 	}
 	n := int64(deviceWorkers()*bouncesPerWorker) * int64(s.params.chunkBytes)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	giveBack, ok := v.bookLocked(n)
+	giveBack, ok := v.bookLocked(key, n, v.heldBy(key).sessions <= 1)
 	if !ok {
 		err = fmt.Errorf("slots in GPU memory need %d MiB of the host's beside, and all sessions may have %d MiB together", n>>20, v.cfg.MaxMemory>>20)
 	}

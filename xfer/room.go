@@ -17,6 +17,8 @@ type errNoPlace struct {
 	why  string
 	// passing: it may be admitted when others have ended.
 	passing bool
+	// scarce: what it lacks, all sessions together have, and not its key alone.
+	scarce bool
 }
 
 func (e *errNoPlace) Error() string { return e.why }
@@ -29,7 +31,8 @@ const (
 	// with two slots one is filled while the other is on its way.
 	leastSlots = 2
 	// maxWaiting and maxWaitingOfKey bound how many clients wait for room.
-	// Each keeps the queue pair of its door.
+	// Each keeps the queue pair of its door. Where as many wait as may, one more
+	// costs a place of the key that most wait with, if those are more than its own.
 	maxWaiting, maxWaitingOfKey = 1024, 256
 )
 
@@ -47,7 +50,8 @@ type waiter struct {
 
 // awaitRoom makes room for a session. Where others have it the client is told
 // that it waits, and why, and again now and then, so that it knows that the
-// server lives; after MaxWait it gets the error. Who came first is served first.
+// server lives; after MaxWait it gets the error. Keys are served in turns: see
+// wakeLocked.
 func (v *Server) awaitRoom(ctx context.Context, d *door, c *caller, pre *preamble) (*hosted, error) {
 	w := &waiter{caller: c, wish: pre, ctx: ctx, done: make(chan struct{})}
 	if why := v.enqueue(w); why != "" {
@@ -103,19 +107,14 @@ func (v *Server) sayWaiting(ctx context.Context, d *door, text string) error {
 func (v *Server) enqueue(w *waiter) (why string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.decideLocked(w) || v.cfg.MaxWait < 0 || len(v.queue) >= maxWaiting {
+	if v.decideLocked(w, v.isBehindLocked(w.key)) || v.cfg.MaxWait < 0 || v.heldBy(w.key).waiting >= maxWaitingOfKey {
 		return ""
 	}
-	ofKey := 0
-	for _, other := range v.queue {
-		if other.key == w.key {
-			ofKey++
-		}
-	}
-	if ofKey >= maxWaitingOfKey {
+	if len(v.queue) >= maxWaiting && !v.makeWayLocked(w.key) {
 		return ""
 	}
 	v.queue = append(v.queue, w)
+	v.hold(w.key, held{waiting: 1}, 1)
 	return w.no.why
 }
 
@@ -123,19 +122,22 @@ func (v *Server) enqueue(w *waiter) (why string) {
 func (v *Server) dequeue(w *waiter) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.queue = slices.DeleteFunc(v.queue, func(other *waiter) bool { return other == w })
+	if i := slices.Index(v.queue, w); i >= 0 {
+		v.dropLocked(i)
+	}
 }
 
-// wakeLocked gives room to those who wait for it, the first ones first. Who
-// waits for something else, as for another session of its key, holds up nobody.
-func (v *Server) wakeLocked() {
-	v.queue = slices.DeleteFunc(v.queue, v.decideLocked)
+// dropLocked takes one out of the queue.
+func (v *Server) dropLocked(i int) {
+	v.hold(v.queue[i].key, held{waiting: 1}, -1)
+	v.queue = slices.Delete(v.queue, i, i+1)
 }
 
 // decideLocked books a place and a ring for a session, or says why that will
-// never be; it decides nothing where room may come.
-func (v *Server) decideLocked(w *waiter) (decided bool) {
-	w.h, w.no = v.makeRoomLocked(w.caller, w.wish)
+// never be; it decides nothing where room may come. behind: it is another key's
+// turn.
+func (v *Server) decideLocked(w *waiter, behind bool) (decided bool) {
+	w.h, w.no = v.makeRoomLocked(w.caller, w.wish, behind)
 	if w.no != nil && w.no.passing {
 		return false
 	}
@@ -146,7 +148,7 @@ func (v *Server) decideLocked(w *waiter) (decided bool) {
 	return true
 }
 
-func (v *Server) makeRoomLocked(c *caller, pre *preamble) (*hosted, *errNoPlace) {
+func (v *Server) makeRoomLocked(c *caller, pre *preamble, behind bool) (*hosted, *errNoPlace) {
 	// The key may have been taken away, or have another secret, since it was
 	// shown. That is looked up under the lock, so that Recheck misses nobody.
 	a, ok := v.cfg.Keys.Find(c.key)
@@ -156,18 +158,15 @@ func (v *Server) makeRoomLocked(c *caller, pre *preamble) (*hosted, *errNoPlace)
 	if v.sessions[pre.session] != nil {
 		return nil, &errNoPlace{code: rdma.RejectUnknown, why: "a session id that is in use"}
 	}
-	if v.load.Sessions >= v.cfg.MaxSessions {
-		return nil, busy("%s running, and it takes no more", sessionsText(v.load.Sessions, ""))
-	}
-	n, ofKey := v.sessionsOf(c.key, a.BytesPerSecond)
-	if a.MaxSessions > 0 && n >= a.MaxSessions {
-		return nil, busy("%s running, and it may have no more", sessionsText(n, " of key "+c.key))
+	if no := v.takePlaceLocked(c.key, a.MaxSessions, behind); no != nil {
+		return nil, no
 	}
 	qps := min(int(pre.qps), MaxQPs)
 	chunkBytes := min(int(pre.chunkKiB), MaxChunkBytes>>10) << 10
 	slots := max(1, min(int(pre.slots), MaxSlots, MaxRingBytes/chunkBytes))
+	ofKey := v.limiterOf(c.key, a.BytesPerSecond)
 	limit := limitsOf(v.cfg.Limit, ofKey)
-	slots, giveBack, no := v.takeRingLocked(qps, limit.slots(slots, chunkBytes), chunkBytes)
+	slots, giveBack, no := v.takeRingLocked(c.key, qps, limit.slots(slots, chunkBytes), chunkBytes)
 	if no != nil {
 		return nil, no
 	}
@@ -176,6 +175,7 @@ func (v *Server) makeRoomLocked(c *caller, pre *preamble) (*hosted, *errNoPlace)
 		users: 1, spent: make(map[trust.Lane]bool), arrived: make(chan struct{}), giveBack: giveBack,
 	}
 	v.sessions[h.id] = h
+	v.hold(h.key, held{sessions: 1}, 1)
 	v.addLoad(Load{Sessions: 1, Slots: slots}, 1)
 	return h, nil
 }
@@ -192,38 +192,38 @@ func sessionsText(n int, whose string) string {
 	return fmt.Sprintf("%d sessions%s are", n, whose)
 }
 
-// sessionsOf counts the sessions with a key, and finds the limiter that they
-// share, or makes one. v.mu is held.
-func (v *Server) sessionsOf(key string, bytesPerSecond int64) (n int, ofKey *Limiter) {
+// limiterOf finds the limiter that a key's sessions share, or makes one. v.mu is
+// held.
+func (v *Server) limiterOf(key string, bytesPerSecond int64) *Limiter {
 	for _, h := range v.sessions {
-		if h.key != key {
-			continue
-		}
-		n++
-		if h.ofKey.BytesPerSecond() == bytesPerSecond {
-			ofKey = h.ofKey
+		if h.key == key && h.ofKey.BytesPerSecond() == bytesPerSecond {
+			return h.ofKey
 		}
 	}
-	if ofKey == nil {
-		ofKey = NewLimiter(bytesPerSecond)
-	}
-	return n, ofKey
+	return NewLimiter(bytesPerSecond)
 }
 
 // takeRingLocked takes a session's ring and message buffers off what is left for
 // all of them: with fewer slots where it is little, and none where it is too
 // little.
-func (v *Server) takeRingLocked(qps, slots, chunkBytes int) (taken int, giveBack func(), no *errNoPlace) {
+func (v *Server) takeRingLocked(key string, qps, slots, chunkBytes int) (taken int, giveBack func(), no *errNoPlace) {
 	least := min(slots, leastSlots)
 	for taken = slots; taken >= least; taken-- {
-		if giveBack, ok := v.bookLocked(ringBytes(qps, taken, chunkBytes)); ok {
+		smallest := taken == least && v.heldBy(key).sessions == 0
+		if giveBack, ok := v.bookLocked(key, ringBytes(qps, taken, chunkBytes), smallest); ok {
 			return taken, giveBack, nil
 		}
 	}
-	need := ringBytes(qps, least, chunkBytes)
+	need, left := ringBytes(qps, least, chunkBytes), v.cfg.MaxMemory-v.memory
+	if need <= left {
+		return 0, nil, &errNoPlace{
+			code: rdma.RejectResources, passing: true,
+			why: fmt.Sprintf("the sessions of key %s have %d MiB, and of the %d MiB for all sessions the %d MiB that are left are for other keys", key, v.heldBy(key).bytes>>20, v.cfg.MaxMemory>>20, left>>20),
+		}
+	}
 	return 0, nil, &errNoPlace{
-		code: rdma.RejectResources, passing: need <= v.cfg.MaxMemory,
-		why: fmt.Sprintf("a ring of %d slots takes %d MiB, and of the %d MiB for all sessions %d MiB are left", least, need>>20, v.cfg.MaxMemory>>20, (v.cfg.MaxMemory-v.memory)>>20),
+		code: rdma.RejectResources, passing: need <= v.cfg.MaxMemory, scarce: true,
+		why: fmt.Sprintf("a ring of %d slots takes %d MiB, and of the %d MiB for all sessions %d MiB are left", least, need>>20, v.cfg.MaxMemory>>20, left>>20),
 	}
 }
 
@@ -235,6 +235,7 @@ func (v *Server) leave(h *hosted) {
 	last := h.users == 0
 	if last {
 		delete(v.sessions, h.id) // at once: nobody may join it any more
+		v.hold(h.key, held{sessions: 1}, -1)
 	}
 	v.mu.Unlock()
 	if !last {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -27,6 +28,12 @@ func (k *keys) Find(id string) (Admission, bool) {
 	defer k.mu.Unlock()
 	a, ok := k.m[id]
 	return a, ok
+}
+
+func (k *keys) Len() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.m)
 }
 
 func (k *keys) change(f func(m map[string]Admission)) {
@@ -143,10 +150,16 @@ func TestWaitingIsBounded(t *testing.T) {
 	if len(v.queue) != maxWaiting {
 		t.Errorf("%d clients wait", len(v.queue))
 	}
+	for _, w := range slices.Clone(v.queue) {
+		v.dequeue(w)
+	}
+	if len(v.held) != 1 {
+		t.Errorf("nobody waits, and %v have something", v.held)
+	}
 }
 
 func TestSmallerRings(t *testing.T) {
-	v := NewServer(ServerConfig{Keys: twoKeys("/"), MaxMemory: ringBytes(1, 16, 1<<20) + ringBytes(1, 5, 1<<20)})
+	v := NewServer(ServerConfig{Keys: OneKey(testKey, Admission{}), MaxMemory: ringBytes(1, 16, 1<<20) + ringBytes(1, 5, 1<<20)})
 	first := request(v, testKey, 1, 16).admitted(t, 16)
 	request(v, testKey, 2, 16).admitted(t, 5)
 	third := request(v, testKey, 3, 16)

@@ -67,8 +67,9 @@ type Server struct {
 	strangers strangers
 	refusals  chan struct{} // a token for each that is under way
 	load      Load
-	memory    int64     // of all sessions' rings and buffers
-	queue     []*waiter // the first one first
+	memory    int64           // of all sessions' rings and buffers
+	held      map[string]held // by the name of the key
+	queue     []*waiter       // the first one first
 	listening atomic.Int64
 }
 
@@ -89,7 +90,7 @@ func NewServer(cfg ServerConfig) *Server {
 	}
 	cfg.MaxMemory = cmp.Or(cfg.MaxMemory, DefaultMaxMemory)
 	cfg.MaxWait = cmp.Or(cfg.MaxWait, defaultMaxWait)
-	return &Server{cfg: cfg, sessions: make(map[[16]byte]*hosted), refusals: make(chan struct{}, maxRefusing)}
+	return &Server{cfg: cfg, sessions: make(map[[16]byte]*hosted), held: make(map[string]held), refusals: make(chan struct{}, maxRefusing)}
 }
 
 // Listen begins to listen at addr; device, for verbs, is whose address that
@@ -224,7 +225,7 @@ func (v *Server) host(ctx context.Context, s *session, d *dialed, host *hosted) 
 		if served, err = v.serve(s, h, &host.admission); err != nil {
 			return err
 		}
-		if giveBack, err = v.takeBounces(s); err != nil {
+		if giveBack, err = v.takeBounces(s, host.key); err != nil {
 			return err
 		}
 		if err := s.welcome(ctx, h, served.name); err != nil {

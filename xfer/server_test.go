@@ -11,7 +11,7 @@ func TestRingsOfAllSessionsAreBounded(t *testing.T) {
 	var back []func()
 	total, least := int64(0), MaxSlots
 	for {
-		slots, giveBack, no := v.takeRingLocked(MaxQPs, MaxSlots, 4<<20)
+		slots, giveBack, no := v.takeRingLocked("k", MaxQPs, MaxSlots, 4<<20)
 		if no != nil {
 			break
 		}
@@ -34,16 +34,16 @@ func TestRingsOfAllSessionsAreBounded(t *testing.T) {
 func TestOnlyAmountsAreBooked(t *testing.T) {
 	v := NewServer(ServerConfig{MaxMemory: 100})
 	for _, n := range []int64{math.MinInt64, -1 << 62, -1, 0, 101, math.MaxInt64} {
-		giveBack, ok := v.bookLocked(n)
+		giveBack, ok := v.bookLocked("k", n, false)
 		if giveBack(); ok || v.memory != 0 {
 			t.Errorf("%d: %t, and %d are booked", n, ok, v.memory)
 		}
 	}
-	first, ok := v.bookLocked(60)
-	if _, more := v.bookLocked(math.MaxInt64 - 10); !ok || more || v.memory != 60 {
+	first, ok := v.bookLocked("k", 60, false)
+	if _, more := v.bookLocked("k", math.MaxInt64 - 10, false); !ok || more || v.memory != 60 {
 		t.Errorf("%t, %t, and %d are booked", ok, more, v.memory)
 	}
-	second, ok := v.bookLocked(40)
+	second, ok := v.bookLocked("k", 40, false)
 	first()
 	first()
 	if !ok || v.memory != 40 {
@@ -60,19 +60,19 @@ func TestServedBytesAreEnough(t *testing.T) {
 	for _, o := range []Options{{}, {QPs: MaxQPs, Slots: MaxSlots, ChunkBytes: 1 << 20}, {Slots: 1, ChunkBytes: MinChunkBytes}} {
 		v := NewServer(ServerConfig{MaxMemory: o.ServedBytes()})
 		o.complete()
-		if slots, _, no := v.takeRingLocked(o.QPs, o.Slots, o.ChunkBytes); no != nil || slots != o.Slots {
+		if slots, _, no := v.takeRingLocked("k", o.QPs, o.Slots, o.ChunkBytes); no != nil || slots != o.Slots {
 			t.Errorf("%d of %d slots: %v", slots, o.Slots, no)
 		}
 	}
 	o := Options{RemoteGPU: "any", ChunkBytes: 1 << 20}
 	v := NewServer(ServerConfig{MaxMemory: o.ServedBytes()})
 	o.complete()
-	if _, _, no := v.takeRingLocked(o.QPs, o.Slots, o.ChunkBytes); no != nil {
+	if _, _, no := v.takeRingLocked("k", o.QPs, o.Slots, o.ChunkBytes); no != nil {
 		t.Fatal(no)
 	}
 	s := &session{}
 	s.place.gpu, s.params.chunkBytes = gpuOff+1, o.ChunkBytes
-	if _, err := v.takeBounces(s); err != nil {
+	if _, err := v.takeBounces(s, "k"); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,0 +1,226 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"gdrcp/rdma"
+	"gdrcp/trust"
+)
+
+// thirdKey is one beside testKey and otherKey.
+var thirdKey = trust.Key{ID: "third", Secret: trust.NewSecret([32]byte{3, 3})}
+
+func threeKeys(root string) *keys {
+	k := twoKeys(root)
+	k.m[thirdKey.ID] = Admission{Secret: thirdKey.Secret, Root: root}
+	return k
+}
+
+// decided reports whether a client waits no more.
+func (w *waiter) decided() bool {
+	select {
+	case <-w.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// However many wait with a key, who comes with another is next.
+func TestKeysTakeTurns(t *testing.T) {
+	v := NewServer(ServerConfig{Keys: threeKeys("/"), MaxSessions: 3})
+	var running []*hosted
+	for i := range 3 {
+		running = append(running, request(v, testKey, byte(i), 4).admitted(t, 4))
+	}
+	var many []*waiter
+	for i := range 100 {
+		many = append(many, request(v, testKey, byte(10+i), 4))
+	}
+	other, third, otherAgain := request(v, otherKey, 200, 4), request(v, thirdKey, 201, 4), request(v, otherKey, 202, 4)
+	v.leave(running[0])
+	one := other.admitted(t, 4)
+	third.refused(t, rdma.RejectBusy, true)
+	v.leave(running[1])
+	third.admitted(t, 4)
+	// All three have one place each now: who came first is next, and then it is the
+	// turn of who has none.
+	v.leave(running[2])
+	many[0].admitted(t, 4)
+	otherAgain.refused(t, rdma.RejectBusy, true)
+	v.leave(one)
+	otherAgain.admitted(t, 4)
+	many[1].refused(t, rdma.RejectBusy, true)
+}
+
+// One key leaves places and memory to others, and one that is alone need not.
+func TestOneKeyLeavesRoom(t *testing.T) {
+	for _, tc := range []struct {
+		keys   Keyring
+		places int
+		memory int64 // of 64 rings
+	}{{threeKeys("/"), 56, 56}, {OneKey(testKey, Admission{}), 64, 64}} {
+		shared := tc.places < 64
+		places := NewServer(ServerConfig{Keys: tc.keys, MaxSessions: 64})
+		for i := range 100 {
+			request(places, testKey, byte(i), 1)
+		}
+		if n := places.held[testKey.ID].sessions; n != tc.places {
+			t.Errorf("a key has %d places of 64, want %d", n, tc.places)
+		}
+		ring := ringBytes(1, 4, 1<<20)
+		memory := NewServer(ServerConfig{Keys: tc.keys, MaxSessions: 1000, MaxMemory: 64 * ring})
+		for i := range 200 {
+			request(memory, testKey, byte(i), 4)
+		}
+		if n := memory.held[testKey.ID].bytes; n > tc.memory*ring || n < (tc.memory-1)*ring {
+			t.Errorf("a key has %d rings of 64, want %d", n/ring, tc.memory)
+		}
+		for _, v := range []*Server{places, memory} {
+			if n := v.held[testKey.ID].waiting; n == 0 {
+				t.Error("nobody waits")
+			}
+			if w := request(v, otherKey, 222, 4); shared {
+				w.admitted(t, 4)
+				request(v, thirdKey, 223, 4).admitted(t, 4)
+			}
+		}
+	}
+}
+
+// Buffers beside slots in GPU memory are of a key, too.
+func TestBouncesLeaveRoom(t *testing.T) {
+	s := &session{}
+	s.place.gpu, s.params.chunkBytes = gpuOff+1, 1<<20
+	bounces := int64(deviceWorkers()*bouncesPerWorker) << 20
+	v := NewServer(ServerConfig{Keys: twoKeys("/"), MaxMemory: 64 * bounces})
+	h := request(v, testKey, 1, 1).admitted(t, 1)
+	request(v, testKey, 2, 1).admitted(t, 1)
+	for range 64 {
+		if _, err := v.takeBounces(s, testKey.ID); err != nil {
+			break
+		}
+	}
+	if n := v.held[testKey.ID].bytes; n > 56*bounces || n < 54*bounces || n != v.memory {
+		t.Errorf("one key has %d of %d bytes, and all have %d", n, 64*bounces, v.memory)
+	}
+	v.leave(h)
+	if got := v.held[testKey.ID]; got.sessions != 1 || got.bytes != v.memory {
+		t.Errorf("it has %+v of %d bytes", got, v.memory)
+	}
+}
+
+// Who waits for much is not passed by those that have more and ask for little.
+func TestLargeRingIsNotPassedBy(t *testing.T) {
+	small, large := ringBytes(1, 4, 1<<20), ringBytes(1, 2, 12<<20)
+	if large < 5*small || large > 6*small {
+		t.Fatalf("rings of %d and %d bytes", small, large)
+	}
+	v := NewServer(ServerConfig{Keys: twoKeys("/"), MaxMemory: 12 * small})
+	var running []*hosted
+	for i := range byte(8) {
+		running = append(running, request(v, testKey, i, 4).admitted(t, 4))
+	}
+	w := &waiter{
+		caller: &caller{peer: "peer", key: otherKey.ID, secret: otherKey.Secret}, ctx: context.Background(), done: make(chan struct{}),
+		wish: &preamble{qps: 1, slots: 2, chunkKiB: 12 << 10, session: [16]byte{100}},
+	}
+	v.enqueue(w)
+	w.refused(t, rdma.RejectResources, true)
+	request(v, testKey, 101, 4).refused(t, rdma.RejectBusy, true)
+	v.leave(running[0])
+	w.refused(t, rdma.RejectResources, true)
+	v.leave(running[1])
+	w.admitted(t, 2)
+}
+
+// Where as many wait as may, who comes with another key takes the place of the
+// last one of those with the most.
+func TestWaitersMakeWay(t *testing.T) {
+	k := threeKeys("/")
+	v := NewServer(ServerConfig{Keys: k, MaxSessions: 1})
+	running := request(v, testKey, 0, 4).admitted(t, 4)
+	var crowd [][]*waiter
+	for i := range maxWaiting / maxWaitingOfKey {
+		key := trust.Key{ID: fmt.Sprintf("k%d", i), Secret: trust.NewSecret([32]byte{1})}
+		k.change(func(m map[string]Admission) { m[key.ID] = Admission{Secret: key.Secret} })
+		var of []*waiter
+		for range maxWaitingOfKey {
+			of = append(of, request(v, key, 1, 4))
+		}
+		crowd = append(crowd, of)
+	}
+	w := request(v, otherKey, 2, 4)
+	w.refused(t, rdma.RejectBusy, true)
+	gone := 0
+	for _, of := range crowd {
+		for i, c := range of {
+			if c.decided() {
+				gone++
+				if i != len(of)-1 || c.h != nil || c.no == nil {
+					t.Errorf("turned away was %d of %d: %v", i, len(of), c.no)
+				}
+			}
+		}
+	}
+	if gone != 1 || len(v.queue) != maxWaiting {
+		t.Errorf("%d were turned away, and %d wait", gone, len(v.queue))
+	}
+	v.leave(running)
+	if crowd[0][0].h == nil && w.h == nil {
+		t.Error("nobody came in")
+	}
+}
+
+// Sessions that are granted and not begun keep their room as long as nobody wants
+// it, and not for long when a client of another key waits.
+func TestIdleDoorsMakeRoom(t *testing.T) { overHostile(t, testIdleDoorsMakeRoom) }
+
+func testIdleDoorsMakeRoom(t *testing.T, w hostileWay) {
+	root := t.TempDir()
+	if err := os.WriteFile(filepath.Join(root, "a"), []byte("A"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	times := w.timeouts()
+	times.Handshake = w.slow * 500 * time.Millisecond
+	ends := make(chan SessionEnd, 16)
+	_, at := w.running(t, ServerConfig{Keys: twoKeys(root), Timeouts: times, MaxSessions: 2, Log: func(e SessionEnd) { ends <- e }})
+	o := w.options()
+	for range 2 {
+		a, err := knockOnce(t.Context(), w.provider, w.device(t, at), at, testKey, o, func() {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = a.close() })
+	}
+	// One that waits with the same key gets nothing by it.
+	same := come(t.Context(), t, w, w.endpoint(at))
+	<-same.waits
+	select {
+	case e := <-ends:
+		t.Errorf("a session ended for one of its own key: %+v", e)
+	case err := <-same.done:
+		t.Errorf("there was room: %v", err)
+	case <-time.After(3 * times.Handshake):
+	}
+	ep := w.endpoint(at)
+	ep.Key = otherKey
+	start := time.Now()
+	other := come(t.Context(), t, w, ep)
+	<-other.waits
+	if err := <-other.done; err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(start); took > joinWait/2 {
+		t.Errorf("it waited for %v", took)
+	}
+	if e := <-ends; !errors.Is(e.Err, errIdle) || e.Key != testKey.ID {
+		t.Errorf("%+v", e)
+	}
+}

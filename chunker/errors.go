@@ -45,6 +45,10 @@ var (
 	ErrFolds = errors.New("not deleted: in its directory different names may be the same")
 	// ErrOrder: entries do not come in the order of paths.
 	ErrOrder = errors.New("out of order")
+	// ErrItself: the entry is what the copy itself makes.
+	ErrItself = errors.New("is where this copy goes, and not copied")
+	// ErrSame: a directory would be copied to its own place.
+	ErrSame = errors.New("source and destination are the same directory")
 	// ErrLoop: following links led back into a directory that contains the link.
 	ErrLoop = errors.New("links lead in a circle")
 )

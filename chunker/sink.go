@@ -94,6 +94,10 @@ func OpenSink(opt SinkOptions) (*Sink, error) {
 	return s, nil
 }
 
+// Into is the directory that the copy goes into, and the name in it that the copy
+// gets; the name is empty where the destination is that directory.
+func (s *Sink) Into() (dev, ino uint64, leaf string) { return s.base.dev, s.base.ino, s.leaf }
+
 // openBase opens path, or the directory it is in if it is not a directory.
 func (s *Sink) openBase(path string) error {
 	fd, err := s.openGiven(path)

@@ -32,8 +32,8 @@ type Found struct {
 	// to be set then. A directory whose contents cannot be read, and a source
 	// whose name is taken, can come with a path that was found before.
 	Problem error
-	// Skip: Problem is only that the entry is a special file, which is left
-	// out and told in one line (ErrSpecial).
+	// Skip: Problem is only that the entry is a special file, or what the copy
+	// itself makes, which is left out and told in one line (ErrSpecial, ErrItself).
 	Skip bool
 }
 
@@ -45,6 +45,7 @@ type level struct {
 	names    nameList
 	pending  []pendingDir
 	take     takeMode
+	isInto   bool // the copy goes into it, see Avoid
 }
 
 // pendingDir is a directory whose entry was given and whose contents were not.
@@ -73,6 +74,8 @@ type Walker struct {
 	leavesOut func(path string, isDir bool) bool
 	// list is what alone is to be found, see Only. Nil: everything.
 	list *listing
+	// avoid is what the copy itself makes, see Avoid. It may be nil.
+	avoid *avoided
 }
 
 // Walk begins a walk. Entries come in strictly ascending bytewise order of
@@ -176,7 +179,7 @@ func (w *Walker) enter(path string, p pendingDir) error {
 	if err := w.hold(&l); err != nil {
 		return w.lost("open directory", path, err)
 	}
-	l.names = w.names.begin()
+	l.names, l.isInto = w.names.begin(), w.avoid.holds(l.dev, l.ino)
 	var err error
 	if p.take < takeListed {
 		l.dir.reading.Lock()
@@ -276,6 +279,10 @@ func (w *Walker) describe(l *level, dir *dirHandle, leaf, path string) *Found {
 	if err != nil {
 		return w.problem(path, w.lost("stat", path, err))
 	}
+	if w.avoid.makes(l, leaf) {
+		w.problem(path, kindErr("copy", path, ErrItself)).Skip = true
+		return &w.found
+	}
 	w.found = Found{
 		Entry: manifest.Entry{Path: path, Mode: a.mode & 0o7777, MtimeNs: a.stamp.MtimeNs},
 		Stamp: a.stamp, UID: a.uid, GID: a.gid, Links: a.links,
@@ -290,6 +297,7 @@ func (w *Walker) describe(l *level, dir *dirHandle, leaf, path string) *Found {
 	case unix.S_IFDIR:
 		f.Entry.Type = manifest.Dir
 		f.Problem = w.expect(l, dir, leaf, path, &a)
+		f.Skip = errors.Is(f.Problem, ErrItself)
 	case unix.S_IFLNK:
 		f.Entry.Type = manifest.Symlink
 		var n int
@@ -326,6 +334,10 @@ func (w *Walker) expect(l *level, dir *dirHandle, leaf, path string, a *attribut
 	h, err := w.tree.openDirAt(dir, leaf, path)
 	if err != nil {
 		return w.lost("open directory", path, err)
+	}
+	if err := w.avoid.checkDir(h, path, l.path == ""); err != nil {
+		h.release()
+		return err
 	}
 	name := path
 	if l.path != "" {

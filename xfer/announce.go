@@ -18,6 +18,7 @@ import (
 func (s *source) announce(ctx context.Context) error {
 	w := s.tree.Walk(s.params.flags&flagRecursive != 0)
 	defer w.Close()
+	s.avoid(w, s.called)
 	if s.rules != nil {
 		s.chosen.rules = s.rules
 		w.LeaveOut(s.chosen.hides)

@@ -57,6 +57,7 @@ func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst st
 	return c.copy(ctx, ep, &o, h, func(s *session, acct *account) conversation {
 		src := newSource(s, tree, o.Tally, acct)
 		src.chosen = newChosen(sources, absoluteLocal)
+		src.called = calledOf(sources)
 		if o.Names != nil {
 			src.names = o.Names.Names()
 		}
@@ -90,6 +91,7 @@ func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst stri
 		return nil, err
 	}
 	defer store.Close()
+	o.store = store
 	return c.copy(ctx, ep, &o, h, func(s *session, acct *account) conversation {
 		k := newSink(s, store, o.Tally, acct)
 		k.asked = newAsked(h)
@@ -199,6 +201,9 @@ func (o *Options) hello(m mode) (*hello, error) {
 // agree says hello and takes the server's terms.
 func (s *session) agree(ctx context.Context, h *hello, d *dialed, o *Options) error {
 	h.slots, h.qps = uint64(d.slots), uint64(d.qps)
+	if o.store != nil {
+		h.into = intoOf(s.id, o.store)
+	}
 	if err := s.ctl.send(ctx, msgHello, h.encode()); err != nil {
 		return err
 	}
@@ -210,7 +215,7 @@ func (s *session) agree(ctx context.Context, h *hello, d *dialed, o *Options) er
 		if !h.isAnsweredBy(&w) {
 			return fmt.Errorf("%w: the server's terms are not what was asked for", ErrProtocol)
 		}
-		s.params = h.params()
+		s.params, s.into = h.params(), w.into
 		if h.mode == modePull {
 			// The name is this end's to know: the server's says only that both
 			// mean the same.
@@ -286,6 +291,16 @@ func namedSources(paths []string) []chunker.Source {
 		out[i] = chunker.Source{Path: p, Name: baseName(p)}
 	}
 	return out
+}
+
+// calledOf are the names that sources get at the destination; "." is that of one
+// whose contents go there.
+func calledOf(paths []string) []string {
+	names := make([]string, len(paths))
+	for i, p := range paths {
+		names[i] = baseName(p)
+	}
+	return names
 }
 
 // baseName is the name that a source gets at the destination; "." for one that

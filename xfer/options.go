@@ -98,7 +98,8 @@ type Options struct {
 	Tally *Tally
 
 	given *manifest.Reader
-	local placement // of this end's slots, from GPU and its like
+	local placement     // of this end's slots, from GPU and its like
+	store *chunker.Sink // of a pull
 }
 
 func (o *Options) report(e Event) {

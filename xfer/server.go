@@ -228,7 +228,7 @@ func (v *Server) host(ctx context.Context, s *session, d *dialed, host *hosted) 
 		if giveBack, err = v.takeBounces(s, host.key); err != nil {
 			return err
 		}
-		if err := s.welcome(ctx, h, served.name); err != nil {
+		if err := s.welcome(ctx, h, served); err != nil {
 			return err
 		}
 		if h.codec != uint64(CompressOff) {
@@ -272,8 +272,8 @@ func (v *Server) hear(ctx context.Context, s *session) (*hello, error) {
 }
 
 // welcome tells the terms.
-func (s *session) welcome(ctx context.Context, h *hello, name string) error {
+func (s *session) welcome(ctx context.Context, h *hello, v *service) error {
 	w := *h
-	w.paths, w.name = nil, name
+	w.paths, w.name, w.into = nil, v.name, v.into
 	return s.ctl.send(ctx, msgWelcome, w.encode())
 }

@@ -33,7 +33,8 @@ func (m mode) String() string {
 // service is what a server does in a session, and what it has to end.
 type service struct {
 	conversation
-	name  string // of a single source
+	name  string     // of a single source
+	into  *intoPlace // where a push goes
 	tally *Tally
 	acct  *account // nil for a bench
 	close func() error
@@ -208,7 +209,7 @@ func (v *service) begin(s *session, h *hello, a *Admission, root *servedRoot) er
 	if err != nil {
 		return err
 	}
-	v.conversation, v.close = newSink(s, store, v.tally, v.acct), store.Close
+	v.conversation, v.close, v.into = newSink(s, store, v.tally, v.acct), store.Close, intoOf(s.id, store)
 	return nil
 }
 
@@ -232,6 +233,11 @@ func (v *service) beginSource(s *session, h *hello, root *servedRoot) error {
 	}
 	src := newSource(s, tree, v.tally, v.acct)
 	src.chosen = newChosen(h.paths, root.absolute)
+	src.called = calledOf(h.paths)
+	if len(h.paths) == 1 {
+		src.called = []string{v.name}
+	}
+	s.into = h.into
 	v.conversation, v.close = src, tree.Close
 	return nil
 }

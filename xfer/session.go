@@ -76,7 +76,9 @@ type session struct {
 	// rules are the client's filter rules, there before the role talks. Nil: none.
 	rules  *filter.Rules
 	client bool
-	ctl    *control
+	// into is where the peer, a sink, says that the copy goes. Nil: it does not.
+	into *intoPlace
+	ctl  *control
 	// place is where this end is to have its slots, and gpus how it gets at a
 	// GPU.
 	place placement

@@ -66,8 +66,10 @@ type source struct {
 	tree   *chunker.Tree
 	chosen *chosen
 	// names are what alone is copied; remote is that where the client has them.
-	names   chunker.Names
-	remote  *remoteNames
+	names  chunker.Names
+	remote *remoteNames
+	// called are the names that the sources get at the destination.
+	called  []string
 	tally   *Tally
 	account *account
 	// stream is what is copied instead of the tree, or nil.

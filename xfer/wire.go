@@ -120,10 +120,11 @@ type hello struct {
 	qps        uint64
 	codec      uint64 // what the source may use, see Compress
 	flags      uint64
-	paths      []string // push: the destination; pull: the sources
-	name       string   // base name of a single source
-	gpu        uint64   // where the server is to have its slots: see gpuWish
-	maxDelete  uint64   // one more than may be deleted; 0 for any number
+	paths      []string   // push: the destination; pull: the sources
+	name       string     // base name of a single source
+	gpu        uint64     // where the server is to have its slots: see gpuWish
+	maxDelete  uint64     // one more than may be deleted; 0 for any number
+	into       *intoPlace // where the copy goes, from the sink; nil where that is not told
 }
 
 // Flags of a hello.
@@ -182,6 +183,7 @@ func (h *hello) encode() []byte {
 	if h.maxDelete != 0 {
 		w.uint(tagMaxDelete, h.maxDelete)
 	}
+	h.into.appendTo(&w)
 	return w.b
 }
 
@@ -249,6 +251,10 @@ func (h *hello) field(tag byte, v []byte) error {
 		h.paths = append(h.paths, string(v))
 	case tagName:
 		h.name = string(v)
+	case tagInto:
+		into, err := decodeInto(v)
+		h.into = into
+		return err
 	default:
 		return unknownField(tag)
 	}

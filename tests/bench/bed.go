@@ -11,7 +11,6 @@ import (
 )
 
 const (
-	bedFileMiB = 256
 	writeBytes = 1 << 20 // of ib_write_bw
 	rcopyPort  = "7571"
 )
@@ -41,12 +40,13 @@ func benchBed(ctx context.Context, o options) error {
 	if err := os.Mkdir(dst, 0o755); err != nil {
 		return fmt.Errorf("make folder: %w", err)
 	}
-	if err := writeRandom(source, bedFileMiB<<20); err != nil {
+	if err := writeRandom(source, int64(o.bedFileMiB)<<20); err != nil {
 		return err
 	}
 	rows := []row{}
 	perftest := "ib_write_bw refuses -e for writes, so it ran without."
 	for _, d := range bedDevices {
+		d.memoryMiB /= o.bedMemoryParts
 		events, err := takesEvents(ctx, d)
 		if err != nil {
 			return fmt.Errorf("%s: %w", d.name, err)
@@ -62,8 +62,8 @@ func benchBed(ctx context.Context, o options) error {
 	}
 	fmt.Printf("\nBed: one guest with emulated CPUs, both ends in it; only ratios mean anything. Files are in /dev/shm, %d MiB, times from\n"+
 		"start to exit of the client; gdrcp verifies them, rcopy verifies nothing, and dd is one local copy. Ratios above 1 come from perftest's busy polling,\n"+
-		"which takes an emulated CPU from the emulated NIC. %s\n", bedFileMiB, perftest)
-	return printTable(os.Stdout, rows)
+		"which takes an emulated CPU from the emulated NIC. %s\n", o.bedFileMiB, perftest)
+	return o.print(rows)
 }
 
 // compareDevice runs all competitors on one device in turn.
@@ -90,7 +90,7 @@ func (o options) compareDevice(ctx context.Context, d bedDevice, events bool, so
 		return &competitor{name: name, prepare: removal(copied),
 			run: func(ctx context.Context) (float64, error) {
 				took, err := seconds(ctx, argv...)
-				return rate(bedFileMiB, took), err
+				return rate(o.bedFileMiB, took), err
 			},
 			check: func(ctx context.Context, thorough bool) error {
 				defer os.RemoveAll(copied)

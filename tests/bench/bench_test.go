@@ -91,6 +91,19 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// A short run judges nothing, and names what it moves.
+func TestShort(t *testing.T) {
+	for _, r := range withoutGoals([]row{{name: "rate", unit: "s", ours: []float64{2}, peer: "p", peers: []float64{1}, goal: 3}, {name: "limit", unit: "ms", ours: []float64{2}, goal: 1}}) {
+		var printed bytes.Buffer
+		if err := printTable(&printed, []row{r}); err != nil || strings.Contains(printed.String(), "MISSED") {
+			t.Errorf("%q, %v: judged", &printed, err)
+		}
+	}
+	if full.file() != "2 GiB" || short.file() != "64 MiB" {
+		t.Errorf("files of %s and %s", full.file(), short.file())
+	}
+}
+
 func TestParsePerftest(t *testing.T) {
 	const header = " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n"
 	tests := []struct {

@@ -12,14 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	bigMiB   = 2048
-	smallMiB = 64
-	// hostNeedMiB of the tmpfs hold both files, the tree, and a copy of each.
-	hostNeedMiB = 9 << 10
-	// encryptedGoal is what --encrypt leaves at least of the plain rate.
-	encryptedGoal = 0.6
-)
+// encryptedGoal is what --encrypt leaves at least of the plain rate.
+const encryptedGoal = 0.6
 
 // host is what the comparisons over loopback TCP work with.
 type host struct {
@@ -63,7 +57,7 @@ func benchHost(ctx context.Context, o options) error {
 		"(its defaults); rsync and scp do not sync, which on tmpfs costs nothing. rsync is its daemon, without ssh. scp runs over a\n" +
 		"server of its own, with its defaults and with its fastest cipher. scp -r has no warm-up, and gets the tree without its few\n" +
 		"links, which it cannot copy. What is beyond a command is the difference of two runs, one right after the other.\n")
-	return printTable(os.Stdout, rows)
+	return h.print(rows)
 }
 
 // prepare makes the sources in folder and starts the servers.
@@ -72,8 +66,8 @@ func (h *host) prepare(ctx context.Context, folder string) error {
 	if err := unix.Statfs(folder, &space); err != nil {
 		return fmt.Errorf("look at %s: %w", folder, err)
 	}
-	if free := int64(space.Bavail) * space.Bsize >> 20; free < hostNeedMiB {
-		return fmt.Errorf("%s has %d MiB free and needs %d: choose another tmpfs with -folder", h.folder, free, hostNeedMiB)
+	if free := int64(space.Bavail) * space.Bsize >> 20; free < int64(h.hostMiB) {
+		return fmt.Errorf("%s has %d MiB free and needs %d: choose another tmpfs with -folder", h.folder, free, h.hostMiB)
 	}
 	h.big, h.small, h.linux = filepath.Join(folder, "big"), filepath.Join(folder, "small"), filepath.Join(folder, "linux")
 	h.plain, h.dst = filepath.Join(folder, "plain"), filepath.Join(folder, "dst")
@@ -82,7 +76,7 @@ func (h *host) prepare(ctx context.Context, folder string) error {
 		return fmt.Errorf("make folder: %w", err)
 	}
 	fmt.Fprintln(h.log, "host: preparing")
-	for name, bytes := range map[string]int64{h.big: bigMiB << 20, h.small: smallMiB << 20, h.kibibyte: 1 << 10} {
+	for name, bytes := range map[string]int64{h.big: int64(h.fileMiB) << 20, h.small: int64(h.firstMiB) << 20, h.kibibyte: 1 << 10} {
 		if err := writeRandom(name, bytes); err != nil {
 			return err
 		}
@@ -137,7 +131,7 @@ func (h *host) copier(title, source, name string, argv ...string) *competitor {
 }
 
 func (h *host) compareFile(ctx context.Context) ([]row, error) {
-	fmt.Fprintln(h.log, "host: a file of 2 GiB, seconds")
+	fmt.Fprintln(h.log, "host: a file of "+h.file()+", seconds")
 	values, err := alternate(ctx, h.log, h.rounds, []*competitor{
 		h.copier("gdrcp", h.big, "file-gdrcp", h.copyArgs("tcp", nil, h.big, h.gdrcp, "file-gdrcp")...),
 		h.copier("gdrcp --encrypt", h.big, "file-sealed", h.copyArgs("tcp", []string{"--encrypt"}, h.big, h.gdrcp, "file-sealed")...),
@@ -146,10 +140,10 @@ func (h *host) compareFile(ctx context.Context) ([]row, error) {
 		h.copier("scp -c aes128-gcm", h.big, "file-gcm", append(h.scp, "-c", "aes128-gcm@openssh.com", h.big, h.sshDst+"/file-gcm")...),
 	})
 	return []row{
-		{name: "2 GiB file", unit: "s", ours: values["gdrcp"], peer: "rsync -W --inplace", peers: values["rsync"], goal: 1.5},
-		{name: "2 GiB file", unit: "s", ours: values["gdrcp"], peer: "scp", peers: values["scp"], goal: 4},
-		{name: "2 GiB file", unit: "s", ours: values["gdrcp"], peer: "scp -c aes128-gcm", peers: values["scp -c aes128-gcm"]},
-		{name: "2 GiB file, --encrypt", unit: "s", ours: values["gdrcp --encrypt"], peer: "without", peers: values["gdrcp"], goal: encryptedGoal},
+		{name: h.file() + " file", unit: "s", ours: values["gdrcp"], peer: "rsync -W --inplace", peers: values["rsync"], goal: 1.5},
+		{name: h.file() + " file", unit: "s", ours: values["gdrcp"], peer: "scp", peers: values["scp"], goal: 4},
+		{name: h.file() + " file", unit: "s", ours: values["gdrcp"], peer: "scp -c aes128-gcm", peers: values["scp -c aes128-gcm"]},
+		{name: h.file() + " file, --encrypt", unit: "s", ours: values["gdrcp --encrypt"], peer: "without", peers: values["gdrcp"], goal: encryptedGoal},
 	}, err
 }
 
@@ -158,16 +152,16 @@ func (h *host) compareMemory(ctx context.Context) ([]row, error) {
 	fmt.Fprintln(h.log, "host: memory to memory, MiB/s")
 	memory := func(title string, extra ...string) *competitor {
 		return &competitor{name: title, run: func(ctx context.Context) (float64, error) {
-			return h.memoryToMemory(ctx, "tcp", extra, h.gdrcp, "xxh3", bigMiB)
+			return h.memoryToMemory(ctx, "tcp", extra, h.gdrcp, "xxh3", h.fileMiB)
 		}}
 	}
 	values, err := alternate(ctx, h.log, h.rounds, []*competitor{memory("gdrcp bench"), memory("gdrcp bench --encrypt", "--encrypt")})
-	return []row{{name: "2 GiB of memory, XXH3, --encrypt", unit: "MiB/s", ours: values["gdrcp bench --encrypt"],
+	return []row{{name: h.file() + " of memory, XXH3, --encrypt", unit: "MiB/s", ours: values["gdrcp bench --encrypt"],
 		peer: "without", peers: values["gdrcp bench"], goal: encryptedGoal}}, err
 }
 
 func (h *host) compareTree(ctx context.Context) ([]row, error) {
-	fmt.Fprintln(h.log, "host: the Linux source tree, seconds")
+	fmt.Fprintln(h.log, "host: "+h.treeName+", seconds")
 	total, err := count(h.linux)
 	if err != nil {
 		return nil, err
@@ -179,7 +173,7 @@ func (h *host) compareTree(ctx context.Context) ([]row, error) {
 		h.copier("rsync", h.linux, "tree-rsync", "rsync", "-rlpt", "-W", h.linux+"/", "rsync://"+h.rsync+"/dst/tree-rsync"),
 		scp,
 	})
-	name := fmt.Sprintf("Linux tree, %d files, %d MiB", total.files, total.bytes>>20)
+	name := fmt.Sprintf("%s, %d files, %d MiB", h.treeName, total.files, total.bytes>>20)
 	return []row{
 		{name: name, unit: "s", ours: values["gdrcp"], peer: "rsync -rlpt -W", peers: values["rsync"], goal: 1.5},
 		{name: name, unit: "s", ours: values["gdrcp"], peer: "scp -r", peers: values["scp -r"], goal: 10},

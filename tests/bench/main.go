@@ -5,6 +5,8 @@
 //	bench host -gdrcp FILE -tree DIR   loopback TCP, tmpfs to tmpfs: rsync and scp
 //	bench bed -gdrcp FILE              in a guest of the RDMA bed: ib_write_bw and rcopy
 //
+// With -short it moves little, and shows that every row of the table comes about.
+//
 // The competitors of a comparison take turns, each is run once beforehand to
 // warm up, and medians are compared. What a timed copy left is checked.
 package main
@@ -27,6 +29,7 @@ type options struct {
 	folder  string // on tmpfs: work is done in a new folder in it
 	rounds  int
 	log     io.Writer // progress
+	sizes
 }
 
 func main() {
@@ -40,9 +43,9 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	o := options{log: os.Stderr}
+	o := options{log: os.Stderr, sizes: full}
 	if len(args) == 0 || args[0] != "host" && args[0] != "bed" {
-		return fmt.Errorf("usage: bench host|bed -gdrcp FILE [-tree DIR] [-rounds N]")
+		return fmt.Errorf("usage: bench host|bed -gdrcp FILE [-tree DIR] [-rounds N] [-short]")
 	}
 	rounds := 5
 	if args[0] == "bed" {
@@ -53,8 +56,12 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&o.tree, "tree", "", "the `DIR` whose copy is timed")
 	flags.StringVar(&o.folder, "folder", "/dev/shm", "a `DIR` on tmpfs to work in")
 	flags.IntVar(&o.rounds, "rounds", rounds, "how often each competitor is timed")
+	isShort := flags.Bool("short", false, "move little, in one round, and judge nothing")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
+	}
+	if *isShort {
+		o.sizes, o.rounds = short, 1
 	}
 	var err error
 	if o.program, err = filepath.Abs(o.program); err != nil { // ssh begins elsewhere
@@ -72,4 +79,13 @@ func run(ctx context.Context, args []string) error {
 		return benchBed(ctx, o)
 	}
 	return benchHost(ctx, o)
+}
+
+// print prints the table.
+func (o options) print(rows []row) error {
+	if o.sizes == short {
+		fmt.Print(shortNote)
+		rows = withoutGoals(rows)
+	}
+	return printTable(os.Stdout, rows)
 }

@@ -79,14 +79,23 @@ bench: build ## ratios to rsync, scp, ib_write_bw and rcopy, in one run (BENCH=h
 .PHONY: test
 test: lint test-go test-race test-nocgo test-bed fuzz ## everything that a change has to pass: under 15 minutes on 2 CPUs
 
+.PHONY: check
+check: lint ## for between two edits: the lint, and the short tests of what is no whole program; within 3 minutes
+	$(GO) test -short $$($(GO) list ./... | grep -v '/tests/')
+
 .PHONY: test-all
 test-all: export GDRCP_TEST_FULL = 1
-test-all: ## the same with full file counts and sizes, and a minute for each fuzz target
+test-all: ## the same with full file counts and sizes, a minute for each fuzz target, and every row of the benchmark once
 	$(MAKE) test FUZZTIME=60s
+	$(MAKE) bench-short
+
+.PHONY: bench-short
+bench-short: build # both halves of the benchmark with little to move: that they come to their ends
+	tests/bench/run --short
 
 .PHONY: fresh
 fresh: ## `make demo` and `make test` on this commit in a minimal Debian 12 that has git, make, gcc and Go: needs root
-	.ci/fresh make demo test
+	.ci/fresh make demo test vuln
 
 # What takes longest comes first, and the rest runs beside it.
 .PHONY: test-go
@@ -160,8 +169,8 @@ lint: gcc ## gofmt, vet, staticcheck, shellcheck, the import rules, and whether 
 	$(GO) test ./tests/lint
 
 .PHONY: vuln
-vuln: ## known vulnerabilities in what the program uses; says so where the database of them cannot be reached
-	.ci/vuln
+vuln: ## known vulnerabilities in what the program uses; fails where nothing can be checked, but under CI only says so
+	@status=0; .ci/vuln || status=$$?; if [ $$status = 77 ] && [ -n "$$CI" ]; then status=0; fi; exit $$status
 
 .PHONY: bed
 bed: # the virtual machine for the RDMA tests

@@ -208,7 +208,14 @@ func (w *lander) landExtent(h *chunkHeader, e *sinkEntry, i int, bytesOf func(*s
 		return true, nil
 	}
 	data, ok := bytesOf(e, i)
-	if again, err := w.judge(e, x, ok, h.repair); err != nil || again || !ok {
+	why := errNotVerified
+	if ok {
+		// First the file, which there may be none for yet.
+		if _, why = w.tempOf(e); why != nil && !errors.Is(why, errAllOpen) {
+			return true, why
+		}
+	}
+	if again, err := w.judge(e, x, why, h.repair); err != nil || again || why != nil {
 		return !again, err
 	}
 	temp, err := w.tempOf(e)
@@ -230,10 +237,14 @@ func (w *lander) landExtent(h *chunkHeader, e *sinkEntry, i int, bytesOf func(*s
 	return true, w.landed(e, x)
 }
 
-// judge keeps the score of a piece: again says that it is to be sent again. A
-// repair must be of a piece that was asked for, and be what was claimed first.
-func (w *lander) judge(e *sinkEntry, x *extent, ok, isRepair bool) (again bool, err error) {
-	if ok && !isRepair {
+// errNotVerified: a piece does not have its digest.
+var errNotVerified = errors.New("did not verify")
+
+// judge keeps the score of a piece: good, or why it could not be taken. again
+// says that it is to be sent again. A repair must be of a piece that was asked
+// for, and be what was claimed first.
+func (w *lander) judge(e *sinkEntry, x *extent, why error, isRepair bool) (again bool, err error) {
+	if why == nil && !isRepair {
 		return false, nil
 	}
 	e.mu.Lock()
@@ -249,7 +260,7 @@ func (w *lander) judge(e *sinkEntry, x *extent, ok, isRepair bool) (again bool, 
 		w.failEntryLocked(e, Changed, fmt.Sprintf("%q: %v", e.Path, errChangedFile))
 		return false, nil
 	}
-	if ok {
+	if why == nil {
 		delete(e.repairs, x.off)
 		return false, nil
 	}
@@ -257,7 +268,11 @@ func (w *lander) judge(e *sinkEntry, x *extent, ok, isRepair bool) (again bool, 
 	r.tries++
 	r.digest = x.digest
 	if r.tries > maxResends {
-		w.failEntryLocked(e, Corrupt, fmt.Sprintf("%q: bytes %d to %d did not verify in %d tries", e.Path, x.off, x.off+x.length, r.tries))
+		if errors.Is(why, errAllOpen) {
+			w.failEntryLocked(e, Failed, fmt.Sprintf("%q: %v", e.Path, why))
+			return false, nil
+		}
+		w.failEntryLocked(e, Corrupt, fmt.Sprintf("%q: bytes %d to %d %v in %d tries", e.Path, x.off, x.off+x.length, why, r.tries))
 		return false, nil
 	}
 	if e.repairs == nil {
@@ -268,7 +283,8 @@ func (w *lander) judge(e *sinkEntry, x *extent, ok, isRepair bool) (again bool, 
 }
 
 // tempOf returns the file that an entry is written to, made when first asked
-// for. It is nil when the entry has been given up.
+// for. It is nil when the entry has been given up. errAllOpen: it can be made
+// when more of others has landed.
 func (k *lander) tempOf(e *sinkEntry) (*chunker.Temp, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -279,14 +295,12 @@ func (k *sink) tempLocked(e *sinkEntry) (*chunker.Temp, error) {
 	if e.over || e.temp != nil {
 		return e.temp, nil
 	}
-	select {
-	case k.openFiles <- struct{}{}:
-	case <-k.stop:
-		return nil, context.Canceled
+	if err := k.openFiles.take(); err != nil {
+		return nil, err
 	}
 	t, err := patiently(k.stop, func() (*chunker.Temp, error) { return k.store.Create(&e.Entry, e.attrs) })
 	if err != nil {
-		<-k.openFiles
+		k.openFiles.giveBack()
 		if errors.Is(err, chunker.ErrNoSpace) || errors.Is(err, context.Canceled) {
 			return nil, err
 		}
@@ -326,7 +340,12 @@ func (k *sink) completeLocked(e *sinkEntry) error {
 		k.wake()
 		return nil
 	}
-	t, err := k.tempLocked(e)
+	// A file of holes is made here, and holes cannot be sent again.
+	t, err := patiently(k.stop, func() (*chunker.Temp, error) { return k.tempLocked(e) })
+	if errors.Is(err, errAllOpen) {
+		k.failEntryLocked(e, Failed, fmt.Sprintf("%q: %v", e.Path, err))
+		return nil
+	}
 	if t == nil || err != nil {
 		return err
 	}
@@ -339,6 +358,7 @@ func (k *sink) completeLocked(e *sinkEntry) error {
 		return nil
 	}
 	e.ready = true
+	k.openFiles.publish()
 	k.finished <- e // as long as there can be open files: never blocks
 	return nil
 }

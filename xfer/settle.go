@@ -118,7 +118,7 @@ func (k *sink) published(e *sinkEntry, err error) error {
 	e.at = e.temp.Published()
 	e.temp = nil
 	e.over = true
-	<-k.openFiles
+	k.openFiles.published()
 	e.notNeeded()
 	if err == nil {
 		return nil

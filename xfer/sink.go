@@ -80,9 +80,8 @@ type sink struct {
 	linkBytes int
 	rooms     rooms
 
-	// publisher's queue, and tokens for files that are open.
-	finished  chan *sinkEntry
-	openFiles chan struct{}
+	finished  chan *sinkEntry // publisher's queue
+	openFiles *fileTokens
 	stop      <-chan struct{} // the session ends
 	progress  chan struct{}   // something has ended
 	drained   chan struct{}   // everything has
@@ -101,7 +100,7 @@ func openFilesLimit() int { return chunker.ShareOfFiles(4, 64, maxOpenFiles) }
 func newSink(s *session, store *chunker.Sink, tally *Tally, acct *account) *sink {
 	k := &sink{
 		inflow: newInflow(s), store: store, tally: tally, account: acct,
-		finished: make(chan *sinkEntry, maxOpenFiles), openFiles: make(chan struct{}, openFilesLimit()),
+		finished: make(chan *sinkEntry, maxOpenFiles), openFiles: newFileTokens(openFilesLimit()),
 		progress: make(chan struct{}, 1), drained: make(chan struct{}),
 	}
 	k.ledger = newLedger(k)
@@ -115,6 +114,7 @@ func newSink(s *session, store *chunker.Sink, tally *Tally, acct *account) *sink
 func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 	var r role = k
 	k.stop = ctx.Done()
+	k.openFiles.wakeOn(ctx)
 	k.beginDeletion(ctx)
 	if k.params.has(flagIgnoreExisting) && k.store != nil {
 		k.store.KeepExisting()
@@ -363,7 +363,7 @@ func (k *sink) failEntryLocked(e *sinkEntry, outcome Outcome, text string) {
 			e.problem.text += "; " + err.Error()
 		}
 		e.temp = nil
-		<-k.openFiles
+		k.openFiles.giveBack()
 	}
 	e.notNeeded()
 	k.wake()

@@ -1,0 +1,90 @@
+package xfer_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"gdrcp/rdma"
+	"gdrcp/rdma/rdmatest"
+)
+
+// fewOpenFiles lets what starts in the test open so few files that a sink takes
+// the least that it can do with, 64 at once.
+func fewOpenFiles(t *testing.T) {
+	t.Helper()
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	few := unix.Rlimit{Cur: 256, Max: was.Max}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// damagedTails damages the last piece of each file when it travels for the first
+// time, and lets nothing come back from the sink before the ring is full.
+func damagedTails() rdmatest.Faults {
+	var mu sync.Mutex
+	seen := make(map[int]bool)
+	var posted, held atomic.Bool
+	return rdmatest.Faults{
+		Corrupt: func(p rdmatest.Posted) (int, bool) {
+			if !isPayload(p) {
+				return 0, false
+			}
+			posted.Store(true)
+			mu.Lock()
+			defer mu.Unlock()
+			first := p.WR.Len < 1<<20 && !seen[p.WR.Len]
+			seen[p.WR.Len] = true
+			return 0, first
+		},
+		Delay: func(c rdma.Completion) time.Duration {
+			if posted.Load() && !held.Swap(true) {
+				return time.Second
+			}
+			return 0
+		},
+	}
+}
+
+// More files wait for a damaged piece at once than the sink may have open: those
+// who would let their pieces in must not all wait for others to be closed.
+func TestMoreDamagedFilesThanMayBeOpen(t *testing.T) {
+	w := tcpWay(t)
+	src, s := t.TempDir(), serve(t, w)
+	const files = 80
+	for i := range files {
+		// Tails of different lengths, so that they are known apart on their way.
+		write(t, filepath.Join(src, fmt.Sprintf("f%02d", i)), randomBytes(t, 1<<20+600_000+i*64))
+	}
+	fewOpenFiles(t)
+	o := w.options(t)
+	o.Slots = 2 * files
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	sum, err := w.client(damagedTails()).Push(ctx, []string{src}, s.ep, "copy", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum.Files != files || !sum.Verified {
+		t.Errorf("summary: %+v", sum)
+	}
+	sameTree(t, src, filepath.Join(s.root, "copy"))
+	if end := s.lastEnd(t, 1); end.Summary.Repairs <= files {
+		t.Errorf("%d pieces were sent again: none for want of a file to go to", end.Summary.Repairs)
+	}
+}

@@ -1,0 +1,85 @@
+package xfer
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// errAllOpen: every file that may be open waits for more of its bytes.
+var errAllOpen = fmt.Errorf("as many files as may be open wait for pieces that are sent again: %w", unix.EMFILE)
+
+// fileTokens bound the files that a sink has open: those that are being written
+// and those that are with the publisher. The publisher's are closed soon,
+// whatever else happens. The others are closed when the rest of their bytes has
+// landed, and that is for the same workers to do who want to open more files:
+// one that waited for those might wait for ever, as where more files have
+// damaged pieces at once than may be open.
+type fileTokens struct {
+	mu         sync.Mutex
+	cond       *sync.Cond
+	free       int
+	publishing int
+	stopped    bool
+}
+
+func newFileTokens(n int) *fileTokens {
+	f := &fileTokens{free: n}
+	f.cond = sync.NewCond(&f.mu)
+	return f
+}
+
+// wakeOn lets nobody wait any more once the context has ended.
+func (f *fileTokens) wakeOn(ctx context.Context) {
+	context.AfterFunc(ctx, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.stopped = true
+		f.cond.Broadcast()
+	})
+}
+
+// take takes a token. While there is none it waits as long as the publisher has
+// files to close, and returns errAllOpen when it has not; context.Canceled once
+// the session ends.
+func (f *fileTokens) take() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for f.free == 0 && f.publishing > 0 && !f.stopped {
+		f.cond.Wait()
+	}
+	if f.stopped {
+		return context.Canceled
+	}
+	if f.free == 0 {
+		return errAllOpen
+	}
+	f.free--
+	return nil
+}
+
+// publish notes that the file of a token is with the publisher.
+func (f *fileTokens) publish() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.publishing++
+}
+
+// published gives back the token of a file that was with the publisher.
+func (f *fileTokens) published() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.publishing--
+	f.free++
+	f.cond.Broadcast()
+}
+
+// giveBack gives back the token of any other file.
+func (f *fileTokens) giveBack() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.free++
+	f.cond.Broadcast()
+}

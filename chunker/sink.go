@@ -57,6 +57,8 @@ type Sink struct {
 	deletes *DeleteRules // nil: nothing is removed
 	removed atomic.Int64 // as far as deletes bounds it
 
+	unsettled func(entry string, err error) // or nil; see TellUnsettled
+
 	mu      sync.Mutex
 	settle  []dirToSettle // sorted by path
 	devices map[uint64]*device

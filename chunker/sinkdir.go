@@ -305,11 +305,17 @@ func b2i(b bool) int {
 	return 0
 }
 
+// TellUnsettled has told hear of each directory that does not get what it was to
+// have in the end, instead of SettleDirs and FinishDirs, whose caller it is.
+// Before Place only.
+func (s *Sink) TellUnsettled(told func(entry string, err error)) { s.unsettled = told }
+
 // SettleDirs gives every directory whose contents all come before path in the
 // tree's order its mode and time, deepest first. Call it when all entries
 // before path have been published, the more often the less memory is kept: what
 // is left is then only what lies on the way to path. The errors of all
-// directories come joined; each names its directory.
+// directories come joined, unless TellUnsettled takes them; each names its
+// directory.
 func (s *Sink) SettleDirs(path string) error {
 	if path == "." {
 		return nil // nothing comes before it, though bytes like '#' are less
@@ -346,24 +352,29 @@ func (s *Sink) settleWhere(due func(entry string) bool) error {
 	s.mu.Unlock()
 	var errs []error
 	for _, d := range slices.Backward(now) {
-		if err := s.settleDir(d); err != nil {
+		if err := s.settleDir(d); err != nil && s.unsettled != nil {
+			s.unsettled(d.entry, err)
+		} else if err != nil {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
 }
 
+// settleDir gives a directory as much as it can get of what it is to have, and
+// returns the first error. Without its owner it does not get the mode either,
+// which would let others in than it is for.
 func (s *Sink) settleDir(d dirToSettle) error {
 	h, err := s.dir(d.target)
 	if err != nil {
 		return opErr("settle directory", d.entry, err)
 	}
 	defer h.release()
+	s.markUnsynced(h)
+	var timeErr error
 	if s.opt.Keep.Times {
 		// Before the mode, which may take away the right to look up ".".
-		if err := setMtime(h.fd, ".", d.mtimeNs); err != nil {
-			return opErr("set time of", d.entry, err)
-		}
+		timeErr = opErr("set time of", d.entry, setMtime(h.fd, ".", d.mtimeNs))
 	}
 	var st unix.Stat_t
 	if err := fstat(h.fd, &st); err != nil {
@@ -371,6 +382,9 @@ func (s *Sink) settleDir(d dirToSettle) error {
 	}
 	// What is denied here cannot be told any more: see withhold.
 	if _, err := d.attrs.chown(&st, func(uid, gid int) error { return unix.Fchown(h.fd, uid, gid) }); err != nil {
+		if d.was.is {
+			_ = fchmod(h.fd, d.was.mode) // the error that is told says enough
+		}
 		return opErr(setOwner, d.entry, err)
 	}
 	if mode := s.settledMode(&d, &st); st.Mode&0o7777 != mode {
@@ -378,8 +392,7 @@ func (s *Sink) settleDir(d dirToSettle) error {
 			return opErr("set mode of", d.entry, err)
 		}
 	}
-	s.markUnsynced(h)
-	return nil
+	return timeErr
 }
 
 // settledMode is the mode that a directory is to have in the end, as far as it

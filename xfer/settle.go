@@ -149,6 +149,9 @@ func (k *sink) settleEntries(ctx context.Context) error {
 			if err == nil && k.isPlaced() && k.out == nil {
 				err = k.store.FinishDirs()
 			}
+			if err == nil {
+				err = k.tellUnsettled(ctx)
+			}
 			if err != nil {
 				return err
 			}
@@ -156,6 +159,9 @@ func (k *sink) settleEntries(ctx context.Context) error {
 		}
 		if result != nil {
 			if err := k.ctl.send(ctx, msgResult, result); err != nil {
+				return err
+			}
+			if err := k.tellUnsettled(ctx); err != nil {
 				return err
 			}
 		}

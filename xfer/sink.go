@@ -80,6 +80,8 @@ type sink struct {
 	linkBytes int
 	rooms     rooms
 
+	unsettled []unsettled // not told yet; of who settles entries
+
 	finished  chan *sinkEntry // publisher's queue
 	openFiles *fileTokens
 	stop      <-chan struct{} // the session ends
@@ -118,6 +120,9 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 	k.beginDeletion(ctx)
 	if k.params.has(flagIgnoreExisting) && k.store != nil {
 		k.store.KeepExisting()
+	}
+	if k.store != nil {
+		k.store.TellUnsettled(k.noteUnsettled)
 	}
 	k.role.Store(&r)
 	g.Go(func() error { return k.grantRing(ctx) })

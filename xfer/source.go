@@ -201,6 +201,8 @@ func (s *source) slow(ctx context.Context, f *frame) (done bool, err error) {
 		return false, s.result(ctx, f.body)
 	case msgDeleted:
 		return false, s.deleted(f.body)
+	case msgUnsettled:
+		return false, s.notSettled(f.body)
 	case msgDone:
 		theirs, err := decodeRoots(f.body)
 		if err != nil {

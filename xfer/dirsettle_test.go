@@ -1,0 +1,101 @@
+package xfer_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer"
+)
+
+// freeze lets nothing about a directory be changed, until the test ends
+// (chattr +i).
+func freeze(t *testing.T, dir string) error {
+	const immutable = 0x10 // FS_IMMUTABLE_FL, linux/fs.h
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	if err := unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, immutable); err != nil {
+		f.Close()
+		return err
+	}
+	t.Cleanup(func() {
+		defer f.Close()
+		if err := unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, 0); err != nil {
+			t.Errorf("make %s changeable again: %v", dir, err)
+		}
+	})
+	return nil
+}
+
+// A directory that cannot be settled is told as failed by both ends, although it
+// was told as copied before, and all else is copied.
+func TestDirectoryThatIsNotSettled(t *testing.T) {
+	w := tcpWay(t)
+	if err := freeze(t, t.TempDir()); err != nil {
+		t.Skipf("no file can be made immutable here: %v; needs root, and ext4, xfs or btrfs at TMPDIR", err)
+	}
+	for _, push := range []bool{true, false} {
+		t.Run(map[bool]string{true: "push", false: "pull"}[push], func(t *testing.T) { testNotSettled(t, w, push) })
+	}
+}
+
+func testNotSettled(t *testing.T, w way, push bool) {
+	var src, dst string
+	// d is made by the time that data flows, and settled when e is there.
+	frozen := sync.OnceValue(func() error { return freeze(t, filepath.Join(dst, "d")) })
+	faults := rdmatest.Faults{Corrupt: func(p rdmatest.Posted) (int, bool) {
+		if isPayload(p) {
+			_ = frozen() // looked at below
+		}
+		return 0, false
+	}}
+	atServer := w
+	if !push {
+		atServer.provider, faults = rdmatest.Faulty(w.provider, faults), rdmatest.Faults{}
+	}
+	s, here := serve(t, atServer), t.TempDir()
+	if src, dst = filepath.Join(here, "src"), filepath.Join(s.root, "copy"); !push {
+		src, dst = filepath.Join(s.root, "src"), filepath.Join(here, "copy")
+	}
+	write(t, filepath.Join(src, "c", "f"), []byte("c"))
+	write(t, filepath.Join(src, "e"), randomBytes(t, 100))
+	if err := os.Mkdir(filepath.Join(src, "d"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var texts []string
+	o := w.options(t)
+	o.Times = true
+	o.Report = func(e xfer.Event) {
+		if e.Kind == xfer.EventFile && e.Outcome != xfer.Copied {
+			texts = append(texts, e.Path+" "+e.Text)
+		}
+	}
+	run := func() (*xfer.Summary, error) {
+		return w.client(faults).Push(t.Context(), []string{src}, s.ep, "copy", o)
+	}
+	if !push {
+		run = func() (*xfer.Summary, error) {
+			return w.client(faults).Pull(t.Context(), s.ep, []string{"src"}, dst, o)
+		}
+	}
+	sum, err := run()
+	if err := frozen(); err != nil {
+		t.Fatalf("freeze: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum.Failed != 1 || sum.Files != 2 || !sum.Verified || len(texts) != 1 || !strings.HasPrefix(texts[0], `d set time of "d": `) {
+		t.Errorf("%q, summary %+v", texts, sum)
+	}
+	if end := s.lastEnd(t, 1); end.Err != nil || end.Summary.Failed != 1 || end.Summary.Files != 2 {
+		t.Errorf("server: %+v", end)
+	}
+}

@@ -3,12 +3,12 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"slices"
 	"sync/atomic"
 
+	"gdrcp/served"
 	"gdrcp/trust"
 	"gdrcp/xfer"
 )
@@ -22,8 +22,13 @@ type admissions struct {
 	accessFile    string // or
 	keyFile, root string
 	readOnly      bool // whatever the access file says
+	// others are files with secrets, if they are there, which serving has no use for.
+	others []string
 
 	keys atomic.Pointer[map[string]xfer.Admission]
+	// dirs are what the keys open, and names how many the file of the keys has.
+	dirs  *served.Set
+	names int
 }
 
 // Len implements xfer.Keyring.
@@ -35,20 +40,62 @@ func (a *admissions) Find(id string) (xfer.Admission, bool) {
 	return found, ok
 }
 
-// read reads the files. After an error what was read before stays.
-func (a *admissions) read() error {
+// read reads the files and opens what keys open. After an error what was there
+// before stays, else the caller ends that, by old.Close(a.dirs), when no session
+// needs it.
+func (a *admissions) read() (old *served.Set, err error) {
 	permits, err := a.permits()
 	if err != nil {
-		return err
+		return nil, err
+	}
+	wanted := make([]served.Want, 0, len(permits))
+	for _, p := range permits {
+		// --read-only may not have held when somebody left a link there.
+		wanted = append(wanted, served.Want{Key: p.ID, Path: p.Root, Writable: !p.ReadOnly})
+	}
+	dirs, err := served.Hold(wanted, a.dirs)
+	if err != nil {
+		return nil, err
+	}
+	names, err := a.guard(dirs)
+	if err == nil && a.accessFile == "" {
+		err = dirs.Dir(a.root).Err()
+	}
+	if err != nil {
+		dirs.Close(a.dirs)
+		return nil, err
 	}
 	keys := make(map[string]xfer.Admission, len(permits))
 	for _, p := range permits {
 		keys[p.ID] = xfer.Admission{
-			Secret: p.Secret, Root: p.Root, ReadOnly: p.ReadOnly || a.readOnly, MaxSessions: p.MaxSessions, BytesPerSecond: p.BytesPerSecond,
+			Secret: p.Secret, Root: dirs.Dir(p.Root), ReadOnly: p.ReadOnly || a.readOnly, MaxSessions: p.MaxSessions, BytesPerSecond: p.BytesPerSecond,
 		}
 	}
 	a.keys.Store(&keys)
-	return nil
+	old, a.dirs, a.names = a.dirs, dirs, names
+	return old, nil
+}
+
+// close lets go of what the keys open.
+func (a *admissions) close() { a.dirs.Close(nil) }
+
+// secrets is the file that says who may come.
+func (a *admissions) secrets() string { return cmp.Or(a.accessFile, a.keyFile) }
+
+// guard makes sure that no client reaches a file with secrets, and returns how
+// many names the file of the keys has.
+func (a *admissions) guard(dirs *served.Set) (names int, err error) {
+	if names, err = dirs.Guard(a.secrets()); err == nil {
+		for _, file := range a.others {
+			if _, e := dirs.Guard(file); errors.As(e, new(*served.ReachedError)) {
+				err = e
+			}
+		}
+	}
+	if errors.As(err, new(*served.ReachedError)) {
+		err = &hinted{err, "keep it, and the way to it, where no key leads"}
+	}
+	return names, err
 }
 
 func (a *admissions) permits() ([]trust.Permit, error) {
@@ -71,27 +118,24 @@ func (a *admissions) text() string {
 	return fmt.Sprintf("%s of %s", count(int64(len(*a.keys.Load())), "key", "keys"), quoteArg(a.accessFile))
 }
 
-// problems are the directories that keys open and that cannot be opened. They
-// may come to be there later: a file system that is mounted when it is needed.
+// problems are what whoever runs the server should know of what keys open.
 func (a *admissions) problems() (texts []string) {
-	told := make(map[string]bool)
-	for id, k := range *a.keys.Load() {
-		if err := isDir(k.Root); err != nil && !told[k.Root] {
-			told[k.Root] = true
-			texts = append(texts, fmt.Sprintf("what key %s opens is not there: %s", id, lineOf(err)))
+	keys, why := a.dirs.Missing()
+	for i, key := range keys {
+		texts = append(texts, fmt.Sprintf("key %s opens nothing until SIGHUP: %s", key, lineOf(why[i])))
+	}
+	if nested := a.dirs.Nested(); len(nested) > 0 {
+		first := nested[0]
+		text := fmt.Sprintf("key %s may change what key %s opens: %s lies below %s", first.OuterKey, first.Key, quoteArg(first.Path), quoteArg(first.OuterPath))
+		if more := len(nested) - 1; more > 0 {
+			text += fmt.Sprintf(" (and so do %d more below what others may change)", more)
 		}
+		texts = append(texts, text)
 	}
-	slices.Sort(texts)
+	if a.names > 1 {
+		texts = append(texts, fmt.Sprintf("%s holds secrets and has %d names (hard links): a client that reaches another of them reads it", quoteArg(a.secrets()), a.names))
+	}
 	return texts
-}
-
-// isDir makes sure at the start that there is something to serve.
-func isDir(path string) error {
-	root, err := os.OpenRoot(path)
-	if err != nil {
-		return err
-	}
-	return root.Close()
 }
 
 // admissions reads who may come, by the options or else the environment.
@@ -103,8 +147,13 @@ func (s *serving) admissions() (*admissions, error) {
 		s.accessFile = s.getenv(accessFileVariable)
 	}
 	a := &admissions{accessFile: s.accessFile, readOnly: s.readOnly}
+	for _, name := range []string{keyFileVariable, accessFileVariable} {
+		if file := s.getenv(name); file != "" {
+			a.others = append(a.others, file)
+		}
+	}
 	if a.accessFile != "" {
-		return a, a.read()
+		return a.first()
 	}
 	if s.root == "" {
 		return nil, usageError("gdrcp serve needs --access-file FILE, or --root DIR and --key-file FILE")
@@ -116,10 +165,15 @@ func (s *serving) admissions() (*admissions, error) {
 	if a.root, err = filepath.Abs(s.root); err != nil {
 		return nil, err
 	}
-	if err := isDir(a.root); err != nil {
+	return a.first()
+}
+
+// first reads the files at the start.
+func (a *admissions) first() (*admissions, error) {
+	if _, err := a.read(); err != nil {
 		return nil, err
 	}
-	return a, a.read()
+	return a, nil
 }
 
 // attend keeps the service manager informed, and reads who may come anew
@@ -150,11 +204,13 @@ func (s *serving) tellIf(err error) {
 // readAnew takes over what the files say now. If that makes no sense, what they
 // said before goes on.
 func (s *serving) readAnew(server *xfer.Server) {
-	if err := s.who.read(); err != nil {
+	old, err := s.who.read()
+	if err != nil {
 		s.console.line("gdrcp: %s; who may come stays as it was", lineOf(err))
 		return
 	}
 	ended := server.Recheck()
+	old.Close(s.who.dirs)
 	if !s.quiet {
 		s.console.line("gdrcp: who may come was read anew: %s; %s ended", s.who.text(), count(int64(ended), "session", "sessions"))
 	}

@@ -18,9 +18,10 @@ import (
 func oneRoot(t *testing.T, root string) *admissions {
 	t.Helper()
 	a := &admissions{keyFile: os.Getenv(keyFileVariable), root: root}
-	if err := a.read(); err != nil {
+	if _, err := a.read(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(a.close)
 	return a
 }
 
@@ -233,7 +234,8 @@ func TestReload(t *testing.T) {
 	waitFor(t, s.errs, regexp.MustCompile(`gdrcp: held@127\.0\.0\.1:\d+: pull "/name": the key is not valid any more`))
 }
 
-// The directory of a key may not be there yet: that is told, and others are served.
+// The directory of a key may not be there yet: that is told, and others are served,
+// until it is there and SIGHUP tells the server.
 func TestRootThatIsNotThere(t *testing.T) {
 	c := newAccess(t)
 	c.add(t, "good")
@@ -249,7 +251,7 @@ func TestRootThatIsNotThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := serveAccess(t, nil, "--access-file", c.file)
-	if want := fmt.Sprintf("gdrcp: what key bad opens is not there: open %q: no such file or directory\n", bad.Root); !strings.HasSuffix(s.errs.String(), want) {
+	if want := fmt.Sprintf("gdrcp: key bad opens nothing until SIGHUP: open %q: no such file or directory\n", bad.Root); !strings.HasSuffix(s.errs.String(), want) {
 		t.Errorf("it wrote %q", s.errs)
 	}
 	gdrcp(t, "--key-file", c.key("good"), s.url("name"), t.TempDir()).want(t, exitOK)
@@ -259,6 +261,9 @@ func TestRootThatIsNotThere(t *testing.T) {
 	}
 	told := regexp.MustCompile("open what is served: .*" + regexp.QuoteMeta(bad.Root))
 	waitFor(t, s.errs, told)
+	makeFiles(t, bad.Root, map[string]string{"name": "bad"})
+	s.reload(t, `2 keys of .*access; 0 sessions ended\n$`)
+	gdrcp(t, "--key-file", c.key("bad"), s.url("name"), t.TempDir()).want(t, exitOK)
 }
 
 func TestAccessOptions(t *testing.T) {

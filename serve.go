@@ -92,6 +92,7 @@ func (s *serving) run(ctx context.Context, operands []string) error {
 	if s.who, err = s.admissions(); err != nil {
 		return err
 	}
+	defer s.who.close()
 	cfg := xfer.ServerConfig{
 		Keys: s.who, MaxSessions: s.maxSessions, MaxMemory: s.maxMemoryBytes, MaxWait: time.Duration(s.maxWaitSeconds) * time.Second, Timeouts: s.timeouts,
 		Log: s.ended, Report: s.report,

@@ -114,7 +114,7 @@ func serve(t testing.TB, w way, change ...func(*xfer.ServerConfig)) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := xfer.ServerConfig{Keys: xfer.OneKey(key, xfer.Admission{Root: s.root}), Timeouts: w.timeouts(), Log: func(e xfer.SessionEnd) {
+	cfg := xfer.ServerConfig{Keys: xfer.OneKey(key, xfer.Admission{Root: xfer.DirRoot(s.root)}), Timeouts: w.timeouts(), Log: func(e xfer.SessionEnd) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.ends = append(s.ends, e)

@@ -28,7 +28,7 @@ func FuzzDoor(f *testing.F) {
 	f.Add(true, []byte{doorProof, 0})
 	f.Add(true, []byte{})
 	w := byTCP()
-	v := NewServer(ServerConfig{Keys: OneKey(testKey, Admission{Root: f.TempDir()}), Timeouts: shortTimeouts()})
+	v := NewServer(ServerConfig{Keys: OneKey(testKey, Admission{Root: DirRoot(f.TempDir())}), Timeouts: shortTimeouts()})
 	addr, err := v.Listen(w.provider, netip.AddrPortFrom(w.addr, 0), rdma.Device{})
 	if err != nil {
 		f.Fatal(err)

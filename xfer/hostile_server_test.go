@@ -36,7 +36,7 @@ func hostileWelcoming(t *testing.T, welcome func(h *hello) []byte, say func(ctx 
 		t.Fatal(err)
 	}
 	// The door is the real one, and what comes behind it is not.
-	v := NewServer(ServerConfig{Keys: OneKey(testKey, Admission{Root: t.TempDir()}), Timeouts: shortTimeouts()})
+	v := NewServer(ServerConfig{Keys: OneKey(testKey, Admission{Root: DirRoot(t.TempDir())}), Timeouts: shortTimeouts()})
 	ctx, cancel := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
 	t.Cleanup(func() {

@@ -332,7 +332,7 @@ func spoil(t *testing.T, w hostileWay, sp *spoilt) error {
 	t.Helper()
 	outside := t.TempDir()
 	root, addr, ends := w.serve(t, func(c *ServerConfig) {
-		c.Keys = OneKey(testKey, Admission{Root: filepath.Join(outside, "root")})
+		c.Keys = OneKey(testKey, Admission{Root: DirRoot(filepath.Join(outside, "root"))})
 	})
 	if err := os.Mkdir(filepath.Join(outside, "root"), 0o755); err != nil {
 		t.Fatal(err)

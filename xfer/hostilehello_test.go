@@ -60,7 +60,7 @@ func testHostilePing(t *testing.T, w hostileWay) {
 	ends := make(chan SessionEnd, 16)
 	root, bound := t.TempDir(), 2*ringBytes(1, hostileSlots, 1<<20)
 	v, addr := w.running(t, ServerConfig{
-		Keys: OneKey(testKey, Admission{Root: root}), Timeouts: w.timeouts(), MaxMemory: bound, MaxWait: -1, Load: told.note,
+		Keys: OneKey(testKey, Admission{Root: DirRoot(root)}), Timeouts: w.timeouts(), MaxMemory: bound, MaxWait: -1, Load: told.note,
 		GPUs: func() (*gpu.Driver, error) { return nil, errors.New("none here") },
 		Log:  func(e SessionEnd) { ends <- e },
 	})
@@ -164,7 +164,7 @@ func testHostileHellos(t *testing.T, w hostileWay) {
 	var told books
 	ends := make(chan SessionEnd, 16)
 	v, addr := w.running(t, ServerConfig{
-		Keys: OneKey(testKey, Admission{Root: t.TempDir()}), Timeouts: w.timeouts(), Load: told.note, Log: func(e SessionEnd) { ends <- e },
+		Keys: OneKey(testKey, Admission{Root: DirRoot(t.TempDir())}), Timeouts: w.timeouts(), Load: told.note, Log: func(e SessionEnd) { ends <- e },
 	})
 	step := 1
 	if w.name != "tcp" || testing.Short() {

@@ -219,7 +219,7 @@ func TestHellosThatDeleteWhatTheyMayNot(t *testing.T) {
 			t.Errorf("flags %#x: %v at the client, %v at the server", flags, err, end.Err)
 		}
 	}
-	_, addr, ends := hostileServer(t, func(c *ServerConfig) { c.Keys = OneKey(testKey, Admission{Root: t.TempDir(), ReadOnly: true}) })
+	_, addr, ends := hostileServer(t, func(c *ServerConfig) { c.Keys = OneKey(testKey, Admission{Root: DirRoot(t.TempDir()), ReadOnly: true}) })
 	err := hostileHello(t, addr, modePush, "/", func(h *hello) { h.flags |= flagDelete | flagDryRun }, listen)
 	if end := <-ends; err == nil || !errors.Is(end.Err, os.ErrPermission) {
 		t.Errorf("a server that is read-only: %v at the client, %v at the server", err, end.Err)

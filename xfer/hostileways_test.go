@@ -72,7 +72,7 @@ func (w hostileWay) serve(t *testing.T, change ...func(*ServerConfig)) (root str
 	t.Helper()
 	root = t.TempDir()
 	ends = make(chan SessionEnd, 16)
-	cfg := ServerConfig{Keys: OneKey(testKey, Admission{Root: root}), Timeouts: w.timeouts(), Log: func(e SessionEnd) {
+	cfg := ServerConfig{Keys: OneKey(testKey, Admission{Root: DirRoot(root)}), Timeouts: w.timeouts(), Log: func(e SessionEnd) {
 		select {
 		case ends <- e:
 		default: // nobody looks at so many

@@ -1,6 +1,10 @@
 package xfer
 
-import "gdrcp/trust"
+import (
+	"os"
+
+	"gdrcp/trust"
+)
 
 // Keyring knows who may come. Its methods are called for every connection, by
 // several goroutines at once, and must not block.
@@ -12,12 +16,20 @@ type Keyring interface {
 	Find(keyID string) (Admission, bool)
 }
 
+// Root is a directory that is served. It can be compared with ==: as long as a key
+// opens the same directory, that is the same Root.
+type Root interface {
+	// Open returns the directory for one session, which closes it. An
+	// *fs.PathError has this host's path, of which a peer is told nothing.
+	Open() (*os.Root, error)
+}
+
 // Admission is what the holder of a key may do.
 type Admission struct {
 	Secret trust.Secret
-	// Root is the directory that is served. Empty: the user's own files, with
-	// the rights of this process, and paths as they are given.
-	Root     string
+	// Root is the directory that is served. Nil: the user's own files, with the
+	// rights of this process, and paths as they are given.
+	Root     Root
 	ReadOnly bool
 	// MaxSessions is how many sessions the key may have at once; 0 for no bound
 	// of its own.

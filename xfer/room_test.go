@@ -48,8 +48,8 @@ var otherKey = trust.Key{ID: "other", Secret: trust.NewSecret([32]byte{9, 9})}
 // twoKeys opens root to both.
 func twoKeys(root string) *keys {
 	return &keys{m: map[string]Admission{
-		testKey.ID:  {Secret: testKey.Secret, Root: root},
-		otherKey.ID: {Secret: otherKey.Secret, Root: root},
+		testKey.ID:  {Secret: testKey.Secret, Root: DirRoot(root)},
+		otherKey.ID: {Secret: otherKey.Secret, Root: DirRoot(root)},
 	}}
 }
 
@@ -99,7 +99,7 @@ func (w *waiter) refused(t *testing.T, code rdma.RejectCode, waits bool) {
 func TestRoomOfAKey(t *testing.T) {
 	k := twoKeys("/")
 	k.change(func(m map[string]Admission) {
-		m["test"] = Admission{Secret: testKey.Secret, Root: "/", MaxSessions: 2, BytesPerSecond: 64 << 20}
+		m["test"] = Admission{Secret: testKey.Secret, Root: DirRoot("/"), MaxSessions: 2, BytesPerSecond: 64 << 20}
 	})
 	v := NewServer(ServerConfig{Keys: k, MaxSessions: 3})
 	a, b := request(v, testKey, 1, 4).admitted(t, 4), request(v, testKey, 2, 4).admitted(t, 4)
@@ -390,7 +390,7 @@ func TestRevokedKeys(t *testing.T) {
 	for name, change := range map[string]func(a *Admission){
 		"gone":           func(a *Admission) { *a = Admission{} },
 		"another secret": func(a *Admission) { a.Secret = trust.NewSecret([32]byte{5}) },
-		"another root":   func(a *Admission) { a.Root = "/" },
+		"another root":   func(a *Admission) { a.Root = DirRoot("/") },
 		"read-only":      func(a *Admission) { a.ReadOnly = true },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -149,10 +149,10 @@ func (v *Server) serve(s *session, h *hello, a *Admission) (*service, error) {
 // open opens the directory that is served. For the user's own files that is
 // nil, which may be closed too.
 func (a *Admission) open() (*servedRoot, error) {
-	if a.Root == "" {
+	if a.Root == nil {
 		return nil, nil
 	}
-	r, err := os.OpenRoot(a.Root)
+	r, err := a.Root.Open()
 	if err != nil {
 		return nil, &servedError{err}
 	}

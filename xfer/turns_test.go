@@ -18,7 +18,7 @@ var thirdKey = trust.Key{ID: "third", Secret: trust.NewSecret([32]byte{3, 3})}
 
 func threeKeys(root string) *keys {
 	k := twoKeys(root)
-	k.m[thirdKey.ID] = Admission{Secret: thirdKey.Secret, Root: root}
+	k.m[thirdKey.ID] = Admission{Secret: thirdKey.Secret, Root: DirRoot(root)}
 	return k
 }
 

@@ -7,7 +7,7 @@ import (
 )
 
 // everything that the engine and the packages below it consist of.
-var everything = []string{"rdma", "rdma/verbs", "rdma/tcp", "rdma/rdmatest", "gpu", "chunker", "filter", "manifest", "trust", "inherited", "remote", "xfer"}
+var everything = []string{"rdma", "rdma/verbs", "rdma/tcp", "rdma/rdmatest", "gpu", "chunker", "filter", "manifest", "trust", "inherited", "served", "remote", "xfer"}
 
 // projectRules are the import rules of docs/design.md: imports point one way,
 // from main through the engine to the leaves.
@@ -27,6 +27,7 @@ var projectRules = Rules{
 		"cmdline":       {},
 		"trust":         {},
 		"inherited":     {},
+		"served":        {},
 		"remote":        {"trust"},
 		"tests":         everything,
 	},

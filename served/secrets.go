@@ -1,0 +1,52 @@
+package served
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+)
+
+// ReachedError is a file with secrets that a client can get at.
+type ReachedError struct {
+	File     string
+	Key, Dir string // that opens the directory
+}
+
+// Error implements error.
+func (e *ReachedError) Error() string {
+	return fmt.Sprintf("%s holds secrets, and it or what leads to it lies below %s, which key %s opens", strconv.Quote(e.File), strconv.Quote(e.Dir), e.Key)
+}
+
+// Guard makes sure that no client reaches a file with secrets: neither what is at
+// the end of its path nor a directory or a link on the way to it lies below a
+// directory of the set; otherwise the error is a *ReachedError. It returns how many
+// names (hard links) the file has: where the others are nobody can tell.
+func (s *Set) Guard(file string) (names int, err error) {
+	path := file
+	if path == "" || path[0] != '/' {
+		dir, err := os.Getwd()
+		if err != nil {
+			return 0, err
+		}
+		path = dir + "/" + path // not cleaned: the kernel goes .. from where a link leads
+	}
+	held := make(map[place]*entry)
+	for _, path := range s.paths() {
+		if e := s.dirs[path]; e.dir.err == nil && held[e.dir.place] == nil {
+			held[e.dir.place] = e
+		}
+	}
+	fd, err := follow(path, len(path), func(dir int, _ bool) error {
+		places, err := above(dir)
+		if e := firstIn(held, places); e != nil {
+			return &ReachedError{File: file, Key: e.key, Dir: e.dir.path}
+		}
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	defer closeQuietly(fd)
+	st, err := statusOf(fd)
+	return int(st.names), err
+}

@@ -1,0 +1,275 @@
+package served
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Want is a directory that a key opens.
+type Want struct {
+	Key      string // its name
+	Path     string // absolute and clean
+	Writable bool
+}
+
+// Dir is a directory that is held, or why there is none. It is the same Dir as
+// long as the same directory is held for its path.
+type Dir struct {
+	path  string
+	place place
+	mount uint64
+	root  *os.Root
+	err   error
+}
+
+// Open returns the directory for one session, which closes it. It does not go
+// along the path again. Where none is held the error, a *fs.PathError, says why.
+func (d *Dir) Open() (*os.Root, error) {
+	if d.err != nil {
+		return nil, d.err
+	}
+	return d.root.OpenRoot(".")
+}
+
+// Err is why the directory is not held, or nil.
+func (d *Dir) Err() error { return d.err }
+
+// entry is a directory of a Set, and who wanted it.
+type entry struct {
+	dir      *Dir
+	writable bool
+	key      string // the first that opens it, for writing if there is such
+	// Of the way to it, while a set is made: the places above each directory in
+	// which there was a link, and above the directory itself.
+	links [][]place
+	above []place
+}
+
+// Set is the directories of all keys. It does not change.
+type Set struct {
+	dirs   map[string]*entry // by path
+	nested []Nested
+}
+
+// Nested is a directory below one that another key may write to.
+type Nested struct {
+	Key, Path           string
+	OuterKey, OuterPath string
+}
+
+// Hold opens what keys want. One that cannot be opened keeps nobody from the
+// others: its Dir has the error. before is what is held so far, or nil: a
+// directory that it holds for the same path is taken over, and no link is followed
+// that its writable directories have above them, either. It blocks for as long as
+// file systems take. The caller ends the set with Close.
+func Hold(wanted []Want, before *Set) (*Set, error) {
+	s := &Set{dirs: make(map[string]*entry, len(wanted))}
+	for _, w := range wanted {
+		s.want(w)
+	}
+	if err := s.fits(); err != nil {
+		return nil, err
+	}
+	for _, path := range s.paths() {
+		e := s.dirs[path]
+		if err := e.open(s.freeOf(path)); err != nil {
+			e.refuse(err)
+		}
+	}
+	s.refusePlanted(before)
+	s.findNested()
+	s.takeOver(before)
+	return s, nil
+}
+
+func (s *Set) want(w Want) {
+	e := s.dirs[w.Path]
+	if e == nil {
+		e = &entry{dir: &Dir{path: w.Path}, key: w.Key}
+		s.dirs[w.Path] = e
+	}
+	if w.Writable && !e.writable {
+		e.writable, e.key = true, w.Key
+	}
+}
+
+// fits makes sure that sessions have descriptors left.
+func (s *Set) fits() error {
+	var r unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
+		return os.NewSyscallError("getrlimit", err)
+	}
+	if uint64(len(s.dirs)) > r.Cur/2 {
+		return fmt.Errorf("the keys open %d directories, which are held, and this process may have %d files open: that many need a limit (ulimit -n) of twice as much",
+			len(s.dirs), r.Cur)
+	}
+	return nil
+}
+
+func (s *Set) paths() []string { return slices.Sorted(maps.Keys(s.dirs)) }
+
+// freeOf is how many components of a path may be links: those that do not lie
+// below the path of a writable directory.
+func (s *Set) freeOf(path string) int {
+	const all = unix.PathMax
+	if path == "/" {
+		return all
+	}
+	if outer := s.dirs["/"]; outer != nil && outer.writable {
+		return 0
+	}
+	for i := 1; i < len(path); i++ {
+		if path[i] != '/' {
+			continue
+		}
+		if outer := s.dirs[path[:i]]; outer != nil && outer.writable {
+			return strings.Count(path[:i], "/")
+		}
+	}
+	return all
+}
+
+// open opens the directory, and notes what the way to it was.
+func (e *entry) open(free int) error {
+	fd, err := follow(e.dir.path, free, func(dir int, link bool) error {
+		if !link {
+			return nil
+		}
+		places, err := above(dir)
+		e.links = append(e.links, places)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer closeQuietly(fd)
+	st, err := statusOf(fd)
+	if err != nil {
+		return err
+	}
+	if e.above, err = above(fd); err != nil { // as of what is no directory, and could block who opens it
+		return err
+	}
+	e.dir.place, e.dir.mount = st.place, st.mount
+	e.dir.root, err = openRoot(fd)
+	return err
+}
+
+// refuse has the directory not served.
+func (e *entry) refuse(err error) {
+	e.dir.close()
+	e.dir.root, e.dir.err = nil, &fs.PathError{Op: "open", Path: e.dir.path, Err: err}
+}
+
+// writable lists the directories that are open for writing, by place.
+func (s *Set) writable() map[place]*entry {
+	found := make(map[place]*entry)
+	if s == nil {
+		return found
+	}
+	for _, path := range s.paths() {
+		e := s.dirs[path]
+		if _, ok := found[e.dir.place]; e.writable && e.dir.err == nil && !ok {
+			found[e.dir.place] = e
+		}
+	}
+	return found
+}
+
+// refusePlanted gives up what was reached by a link that lies below a writable
+// directory, be that one given up, too: which of the two was there first is not
+// to be known.
+func (s *Set) refusePlanted(before *Set) {
+	writable := s.writable()
+	maps.Copy(writable, before.writable())
+	var planted []*entry
+	for _, e := range s.dirs {
+		if e.dir.err == nil && slices.ContainsFunc(e.links, func(places []place) bool { return firstIn(writable, places) != nil }) {
+			planted = append(planted, e)
+		}
+	}
+	for _, e := range planted {
+		e.refuse(errPlanted)
+	}
+}
+
+// firstIn is the nearest of the entries that lie at one of the places.
+func firstIn(entries map[place]*entry, places []place) *entry {
+	for _, p := range places {
+		if e := entries[p]; e != nil {
+			return e
+		}
+	}
+	return nil
+}
+
+// findNested notes what lies below a writable directory, and drops what was only
+// noted for that.
+func (s *Set) findNested() {
+	writable := s.writable()
+	for _, path := range s.paths() {
+		e := s.dirs[path]
+		if e.dir.err == nil {
+			if outer := firstIn(writable, e.above[1:]); outer != nil {
+				s.nested = append(s.nested, Nested{Key: e.key, Path: path, OuterKey: outer.key, OuterPath: outer.dir.path})
+			}
+		}
+		e.links, e.above = nil, nil
+	}
+}
+
+// takeOver keeps the Dirs of directories that are held already.
+func (s *Set) takeOver(before *Set) {
+	if before == nil {
+		return
+	}
+	for path, e := range s.dirs {
+		old := before.dirs[path]
+		if old == nil || old.dir.err != nil || e.dir.err != nil || old.dir.place != e.dir.place || old.dir.mount != e.dir.mount {
+			continue
+		}
+		e.dir.close()
+		e.dir = old.dir
+	}
+}
+
+// Dir is what is held for a path that was wanted.
+func (s *Set) Dir(path string) *Dir { return s.dirs[path].dir }
+
+// Nested lists the directories below others that are served for writing, in the
+// order of paths. The caller does not change it.
+func (s *Set) Nested() []Nested { return s.nested }
+
+// Missing lists the keys, one for each directory that is not held, and why, in
+// the order of paths.
+func (s *Set) Missing() (keys []string, why []error) {
+	for _, path := range s.paths() {
+		if e := s.dirs[path]; e.dir.err != nil {
+			keys, why = append(keys, e.key), append(why, e.dir.err)
+		}
+	}
+	return keys, why
+}
+
+// Close lets go what next, which may be nil, has not taken over. A session that
+// has opened a directory keeps it.
+func (s *Set) Close(next *Set) {
+	for path, e := range s.dirs {
+		if next != nil && next.dirs[path] != nil && next.dirs[path].dir == e.dir {
+			continue
+		}
+		e.dir.close()
+	}
+}
+
+func (d *Dir) close() {
+	if d.root != nil {
+		_ = d.root.Close() // nothing was written by it
+	}
+}

@@ -1,0 +1,95 @@
+package served
+
+import (
+	"io/fs"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// uninterrupted repeats a call on EINTR: network and FUSE file systems return it
+// whatever Go's handlers ask for (signal(7)).
+func uninterrupted(call func() error) error {
+	for {
+		if err := call(); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+func openat(dir int, name string, flags int) (fd int, err error) {
+	err = uninterrupted(func() error {
+		fd, err = unix.Openat(dir, name, flags|unix.O_CLOEXEC, 0)
+		return err
+	})
+	return fd, err
+}
+
+// closeQuietly closes a descriptor that nothing was written by.
+func closeQuietly(fd int) { _ = unix.Close(fd) }
+
+// place is a directory, whatever the path to it.
+type place struct {
+	major, minor uint32
+	inode        uint64
+}
+
+// status is what is asked of a file.
+type status struct {
+	place
+	mount uint64 // by which it was reached; 0 where the kernel is older than 5.8
+	mode  uint16 // S_IF...
+	names uint32 // hard links
+}
+
+func (s *status) is(kind uint16) bool { return s.mode&unix.S_IFMT == kind }
+
+func statusOf(fd int) (status, error) {
+	const wanted = unix.STATX_TYPE | unix.STATX_INO | unix.STATX_NLINK | unix.STATX_MNT_ID
+	var st unix.Statx_t
+	if err := uninterrupted(func() error { return unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, wanted, &st) }); err != nil {
+		return status{}, err
+	}
+	s := status{place: place{st.Dev_major, st.Dev_minor, st.Ino}, mode: st.Mode, names: st.Nlink}
+	if st.Mask&unix.STATX_MNT_ID != 0 {
+		s.mount = st.Mnt_id
+	}
+	return s, nil
+}
+
+// maxDepth bounds the way up, as the length of paths does.
+const maxDepth = unix.PathMax / 2
+
+// above lists a directory, given by its descriptor, and all that it lies in, up
+// to the root of this process. Where one is mounted, that is where.
+func above(dir int) (places []place, err error) {
+	st, err := statusOf(dir)
+	for at := dir; err == nil && len(places) < maxDepth; {
+		places = append(places, st.place)
+		up, e := openat(at, "..", dirFlags)
+		if at != dir {
+			closeQuietly(at)
+		}
+		if e != nil {
+			return nil, e
+		}
+		at = up
+		below := st
+		if st, err = statusOf(at); err != nil || st.place == below.place && st.mount == below.mount {
+			closeQuietly(at)
+			return places, err
+		}
+	}
+	return nil, unix.ENAMETOOLONG
+}
+
+// openRoot opens a directory for the use of it, by a descriptor that only marks
+// where it is.
+func openRoot(fd int) (*os.Root, error) {
+	r, err := os.OpenRoot("/proc/self/fd/" + strconv.Itoa(fd))
+	if at, ok := err.(*fs.PathError); ok && at.Err != unix.ENOENT { // that would be /proc itself
+		err = at.Err
+	}
+	return r, err
+}

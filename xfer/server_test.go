@@ -40,7 +40,7 @@ func TestOnlyAmountsAreBooked(t *testing.T) {
 		}
 	}
 	first, ok := v.bookLocked("k", 60, false)
-	if _, more := v.bookLocked("k", math.MaxInt64 - 10, false); !ok || more || v.memory != 60 {
+	if _, more := v.bookLocked("k", math.MaxInt64-10, false); !ok || more || v.memory != 60 {
 		t.Errorf("%t, %t, and %d are booked", ok, more, v.memory)
 	}
 	second, ok := v.bookLocked("k", 40, false)

@@ -55,7 +55,7 @@ type stranger struct {
 // returns nil.
 func (s *strangers) admit(parent context.Context, from netip.Addr) (context.Context, *stranger) {
 	ctx, cancel := context.WithCancelCause(parent)
-	st := &stranger{cancel: cancel, from: site(from)}
+	st := &stranger{cancel: cancel, from: rdma.Site(from)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.leaving >= maxLeaving {
@@ -70,20 +70,6 @@ func (s *strangers) admit(parent context.Context, from netip.Addr) (context.Cont
 	}
 	s.here = append(s.here, st)
 	return ctx, st
-}
-
-// site is what counts as one place that strangers come from: an address, and of
-// IPv6 what one subscriber gets at the least (RFC 6177).
-func site(a netip.Addr) netip.Prefix {
-	bits := a.BitLen()
-	if a.Is6() {
-		bits = 56
-	}
-	p, err := a.Prefix(bits)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	return p
 }
 
 // victim is who has to make room: one of the sites that have the most, and there

@@ -17,8 +17,7 @@ import (
 
 const (
 	// maxHalfOpen bounds the connections without a preface. One more costs
-	// another its place, whichever: while strangers come faster than an honest
-	// preface is read, the oldest would always be the honest one.
+	// another its place: see whoGoes.
 	maxHalfOpen = 128
 	// maxPrefaces bounds the goroutines that read them, also of connections that
 	// lost their place: a socket stays open until its reader has run again. The
@@ -52,7 +51,13 @@ type listener struct {
 
 	mu       sync.Mutex
 	closed   bool
-	halfOpen []Stream
+	halfOpen []halfOpen
+}
+
+// halfOpen is a connection without a preface.
+type halfOpen struct {
+	sock Stream
+	from netip.Prefix
 }
 
 var _ rdma.Listener = (*listener)(nil)
@@ -131,22 +136,41 @@ func (l *listener) admit(sock Stream) {
 		return
 	}
 	if len(l.halfOpen) == maxHalfOpen {
-		i := rand.IntN(len(l.halfOpen))
-		l.halfOpen[i].Close() // its goroutine sees to the rest
+		i := whoGoes(l.halfOpen)
+		l.halfOpen[i].sock.Close() // its goroutine sees to the rest
 		l.halfOpen = slices.Delete(l.halfOpen, i, i+1)
 	}
-	l.halfOpen = append(l.halfOpen, sock)
+	l.halfOpen = append(l.halfOpen, halfOpen{sock, rdma.Site(unmap(sock.RemoteAddr()).Addr())})
 	l.tasks.Go(func() {
 		l.readPreface(sock)
 		<-l.prefaces
 	})
 }
 
+// whoGoes is who has to make room: one of the sites that have the most. Which one of
+// theirs is chance: while strangers come faster than an honest preface is read, the
+// oldest would always be the honest one.
+func whoGoes(all []halfOpen) int {
+	from := make(map[netip.Prefix]int)
+	most := 0
+	for _, h := range all {
+		from[h.from]++
+		most = max(most, from[h.from])
+	}
+	var of []int
+	for i, h := range all {
+		if from[h.from] == most {
+			of = append(of, i)
+		}
+	}
+	return of[rand.IntN(len(of))]
+}
+
 // settle takes the connection out of the half-open ones.
 func (l *listener) settle(sock Stream) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if i := slices.Index(l.halfOpen, sock); i >= 0 {
+	if i := slices.IndexFunc(l.halfOpen, func(h halfOpen) bool { return h.sock == sock }); i >= 0 {
 		l.halfOpen = slices.Delete(l.halfOpen, i, i+1)
 	}
 }
@@ -247,8 +271,8 @@ func (l *listener) Close() error {
 	l.closed = true
 	close(l.ended)
 	err := l.sock.Close()
-	for _, sock := range l.halfOpen {
-		sock.Close()
+	for _, h := range l.halfOpen {
+		h.sock.Close()
 	}
 	l.mu.Unlock()
 	l.tasks.Wait()

@@ -120,7 +120,7 @@ func checkHead(b []byte) error {
 func greet(sock Stream, remote netip.AddrPort, privateData []byte) error {
 	preface := encodePreface(privateData)
 	if _, err := sock.Write(preface[:]); err != nil {
-		return fmt.Errorf("send preface: %w", err)
+		return fmt.Errorf("send preface: %w", asLost(err))
 	}
 	var answer [answerBytes]byte
 	n, err := io.ReadFull(sock, answer[:])

@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -194,6 +195,39 @@ func TestSlowStrangers(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-ended
+}
+
+// TestStrangersOfOneAddress: however many come from one address, who came from
+// another keeps its place.
+func TestStrangersOfOneAddress(t *testing.T) {
+	l := listen(t)
+	from := net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}
+	first, err := net.DialTCP("tcp", &from, net.TCPAddrFromAddrPort(l.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	for range 20 * maxHalfOpen {
+		sock, err := net.DialTCP("tcp", nil, net.TCPAddrFromAddrPort(l.Addr()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sock.Close()
+	}
+	preface := encodePreface(nil)
+	if _, err := first.Write(preface[:]); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), New().prefaceTimeout)
+	defer cancel()
+	req, err := l.Accept(ctx)
+	if err != nil {
+		t.Fatalf("the one of another address lost its place: %v", err)
+	}
+	if got := req.Remote().Addr(); got != netip.MustParseAddr("127.0.0.2") {
+		t.Errorf("somebody else came in: %v", got)
+	}
+	_ = req.Reject(rdma.RejectBusy) // nobody hears it
 }
 
 // TestSlowPreface: a preface that does not come in time is hung up on.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
 
 	"gdrcp/rdma"
@@ -139,9 +140,18 @@ func dialTCP(ctx context.Context, addr string, deadline time.Time) (Stream, erro
 	dialer.SetMultipathTCP(false)
 	sock, err := dialer.DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return nil, err
+		return nil, asLost(err)
 	}
 	return sock.(*net.TCPConn), nil
+}
+
+// asLost says of an error of a socket that the peer ended the connection, where it
+// was that: a connection may be reset before connect(2) returns.
+func asLost(err error) error {
+	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+		return fmt.Errorf("%w: %w", rdma.ErrDisconnected, err)
+	}
+	return err
 }
 
 // causeOr returns why ctx ended, or err where it did not.

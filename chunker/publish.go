@@ -6,19 +6,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxDirSyncs is up to how many directories of a batch are synced one by one;
-// for more, another syncfs is cheaper.
-const maxDirSyncs = 4
-
 // Publish gives finished files their final names and returns one result for
 // each. A file counts as published, with a nil error, once its data and its
-// name are on the disk (unless NoFsync): fsync for a single file, one syncfs for
-// each file system for a batch; then rename; then the directories. A file
-// that could not be published is discarded; where only the last step went
-// wrong, or root could not give it its owner, it has its final name all the same.
-// Publish blocks for the disk; it must not be called for the same Temp twice at
-// once. ErrKept: see KeepIf and KeepExisting.
+// name are on the disk (unless NoFsync): its data is synced, then it is renamed,
+// then its directory is synced; see syncFiles and syncNames for by which calls.
+// Whatever the file system says only when a file is closed is asked for before
+// the rename, also with NoFsync. A file that could not be published is discarded;
+// where only the last step went wrong, or root could not give it its owner, it
+// has its final name all the same. Publish blocks for the disk, one call at a
+// time for a sink. ErrKept: see KeepIf and KeepExisting.
 func (s *Sink) Publish(temps []*Temp) []error {
+	s.syncing.Lock()
+	defer s.syncing.Unlock()
 	errs := make([]error, len(temps))
 	for i, t := range temps {
 		t.mu.Lock()
@@ -26,9 +25,7 @@ func (s *Sink) Publish(temps []*Temp) []error {
 			errs[i] = &opError{op: "publish", path: t.path, err: errors.New("it is not finished")}
 		}
 	}
-	if !s.opt.NoFsync {
-		s.syncData(temps, errs)
-	}
+	s.syncFiles(temps, errs)
 	renamed := make([]bool, len(temps))
 	for i, t := range temps {
 		if errs[i] == nil {
@@ -65,136 +62,66 @@ func (t *Temp) rename() error {
 	return opErr("publish", t.path, t.sink.moveInto(t.dir, t.name, t.leaf, t.ino))
 }
 
-// syncData brings the files' data to the disk.
-func (s *Sink) syncData(temps []*Temp, errs []error) {
-	if len(temps) == 1 {
-		if errs[0] == nil {
-			fd := temps[0].fd
-			errs[0] = opErr("sync", temps[0].path, uninterrupted(func() error { return unix.Fsync(fd) }))
+// syncFiles brings the files' data to the disk: a single file by fsync(2), those
+// of a batch by one syncfs(2) for each file system where that is enough, and else
+// by an fsync for each file.
+func (s *Sink) syncFiles(temps []*Temp, errs []error) {
+	synced := make(map[*device]bool)
+	var alone []int
+	for i, t := range temps {
+		if errs[i] != nil {
+			continue
 		}
-		return
+		d := s.deviceOf(t.dir)
+		done, known := synced[d]
+		if !known {
+			done = d.tells && s.opt.NoFsync || len(temps) > 1 && s.syncDevice(d)
+			synced[d] = done
+		}
+		if !done {
+			alone = append(alone, i)
+		}
 	}
-	s.syncDevices(temps, errs)
+	atOnce(len(alone), func(i int) {
+		at := alone[i]
+		errs[at] = s.syncFile(temps[at])
+	})
+}
+
+// syncFile brings one file's data to the disk. Its descriptor is open since
+// before the first write, so that the kernel tells it of every error in writing
+// this file, whoever else was told of it (errseq_t, in the kernel's
+// Documentation/core-api).
+func (s *Sink) syncFile(t *Temp) error {
+	if !s.deviceOf(t.dir).tells {
+		if err := s.calls.flush(t.fd); err != nil {
+			return opErr("close", t.path, err)
+		}
+	}
+	if s.opt.NoFsync {
+		return nil
+	}
+	return opErr("sync", t.path, s.calls.fsync(t.fd))
 }
 
 // syncNames brings the files' names to the disk, and the directories made on
 // the way to them.
 func (s *Sink) syncNames(temps []*Temp, errs []error) {
-	dirs := make(map[*dirHandle]error)
-	unsynced := false
+	dirs := make(map[*device][]*dirHandle)
+	seen := make(map[*dirHandle]struct{})
 	for i, t := range temps {
-		if errs[i] == nil {
-			dirs[t.dir] = nil
-			unsynced = unsynced || s.isUnsynced(t.dir.dev)
+		if _, is := seen[t.dir]; errs[i] == nil && !is {
+			seen[t.dir] = struct{}{}
+			d := s.deviceOf(t.dir)
+			dirs[d] = append(dirs[d], t.dir)
 		}
 	}
-	if unsynced || len(dirs) > maxDirSyncs {
-		s.syncDevices(temps, errs)
-		return
-	}
-	for dir := range dirs {
-		dirs[dir] = uninterrupted(func() error { return unix.Fsync(dir.fd) })
-	}
-	for i, t := range temps {
-		if errs[i] == nil {
-			errs[i] = opErr("sync directory of", t.path, dirs[t.dir])
+	for d, these := range dirs {
+		lost := s.syncDirs(d, these)
+		for i, t := range temps {
+			if len(lost) > 0 && errs[i] == nil && s.deviceOf(t.dir) == d {
+				errs[i] = opErr("sync directory of", t.path, lost.onTheWayTo(t.dir.path))
+			}
 		}
 	}
-}
-
-// syncDevices calls syncfs(2) once for each file system of the files without
-// an error so far.
-func (s *Sink) syncDevices(temps []*Temp, errs []error) {
-	results := make(map[uint64]error)
-	for i, t := range temps {
-		if errs[i] != nil {
-			continue
-		}
-		err, done := results[t.dir.dev]
-		if !done {
-			err = s.syncDevice(t.dir.dev)
-			results[t.dir.dev] = err
-		}
-		errs[i] = opErr("sync", t.path, err)
-	}
-}
-
-// device is a file system that the sink writes to.
-type device struct {
-	// fd is of a directory on it, open since before the first write and as long
-	// as the sink: syncfs(2) tells an error of writing back once to every open
-	// file, but not to those that were opened after another was told.
-	fd      int
-	changes uint64 // how many names were made
-	synced  uint64 // up to which of them it was synced
-}
-
-// keepDevice keeps the file system of a directory open.
-func (s *Sink) keepDevice(h *dirHandle) error {
-	if s.opt.NoFsync {
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.devices[h.dev] != nil {
-		return nil
-	}
-	fd, err := unix.FcntlInt(uintptr(h.fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return opErr("keep open", s.entryPath(h.path), err)
-	}
-	s.devices[h.dev] = &device{fd: fd}
-	return nil
-}
-
-// syncDevice syncs the file system dev. What is made meanwhile still counts as
-// not synced.
-func (s *Sink) syncDevice(dev uint64) error {
-	s.mu.Lock()
-	d := s.devices[dev]
-	changes := d.changes
-	s.mu.Unlock()
-	if err := uninterrupted(func() error { return unix.Syncfs(d.fd) }); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	d.synced = max(d.synced, changes)
-	return nil
-}
-
-// syncAll syncs every file system where names were made since it was synced.
-func (s *Sink) syncAll() error {
-	s.mu.Lock()
-	var due []uint64
-	for dev, d := range s.devices {
-		if d.changes != d.synced {
-			due = append(due, dev)
-		}
-	}
-	s.mu.Unlock()
-	var errs []error
-	for _, dev := range due {
-		if err := s.syncDevice(dev); err != nil {
-			errs = append(errs, opErr("sync", s.dest, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// markUnsynced notes that a name was made in a directory, or changed.
-func (s *Sink) markUnsynced(h *dirHandle) {
-	if s.opt.NoFsync {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.devices[h.dev].changes++
-}
-
-func (s *Sink) isUnsynced(dev uint64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	d := s.devices[dev]
-	return d.changes != d.synced
 }

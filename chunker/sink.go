@@ -59,6 +59,9 @@ type Sink struct {
 
 	unsettled func(entry string, err error) // or nil; see TellUnsettled
 
+	calls   diskCalls
+	syncing sync.Mutex // of who publishes or syncs; before mu and the locks of files
+
 	mu      sync.Mutex
 	settle  []dirToSettle // sorted by path
 	devices map[uint64]*device
@@ -73,7 +76,10 @@ type Sink struct {
 // OpenSink looks at the destination and opens it where it is a directory, else
 // the directory that it is to be in, which must exist.
 func OpenSink(opt SinkOptions) (*Sink, error) {
-	s := &Sink{opt: opt, dest: opt.Dest, devices: make(map[uint64]*device), fileSystems: make(map[uint64]*FileSystem)}
+	s := &Sink{
+		opt: opt, dest: opt.Dest, calls: kernelCalls(),
+		devices: make(map[uint64]*device), fileSystems: make(map[uint64]*FileSystem),
+	}
 	s.dirs = newDirCache(cachedDirs(), s.openDir)
 	path := opt.Dest
 	if opt.Root != nil {

@@ -370,7 +370,7 @@ func (s *Sink) settleDir(d dirToSettle) error {
 		return opErr("settle directory", d.entry, err)
 	}
 	defer h.release()
-	s.markUnsynced(h)
+	defer s.syncSettled(h)
 	var timeErr error
 	if s.opt.Keep.Times {
 		// Before the mode, which may take away the right to look up ".".

@@ -366,7 +366,8 @@ func (t *Temp) discard() error {
 		return nil
 	}
 	err := unlinkat(t.dir.fd, t.name)
-	return errors.Join(opErr("discard", t.path, err), t.close())
+	_ = t.close() // it says of the data what does not matter any more
+	return opErr("discard", t.path, err)
 }
 
 // close closes the file, which gives up the lock.

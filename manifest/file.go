@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+
+	"gdrcp/dirsync"
 )
 
 // Compression is zstd (RFC 8878), one thread, chosen by the file's name when
@@ -256,7 +258,7 @@ func (w *FileWriter) Commit() (Summary, error) {
 	if w.temp == "" {
 		return s, nil
 	}
-	if err := syncDir(filepath.Dir(w.name)); err != nil {
+	if err := dirsync.Path(filepath.Dir(w.name)); err != nil {
 		return Summary{}, fmt.Errorf("commit manifest: %w", err)
 	}
 	return s, nil
@@ -304,13 +306,4 @@ func (w *FileWriter) Abort() error {
 		return fmt.Errorf("abort manifest: %w", err)
 	}
 	return nil
-}
-
-// syncDir makes a rename in a directory durable.
-func syncDir(name string) error {
-	d, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

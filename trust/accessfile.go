@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/dirsync"
 )
 
 // Check reports what would keep the permit from being read back.
@@ -173,16 +175,8 @@ func replace(old *os.File, path string, data []byte) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
-	if err := syncDir(dir); err != nil {
+	if err := dirsync.Path(dir); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnsynced, err)
 	}
 	return nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

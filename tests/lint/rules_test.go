@@ -7,7 +7,7 @@ import (
 )
 
 // everything that the engine and the packages below it consist of.
-var everything = []string{"rdma", "rdma/verbs", "rdma/tcp", "rdma/rdmatest", "gpu", "chunker", "filter", "manifest", "trust", "inherited", "served", "remote", "xfer"}
+var everything = []string{"rdma", "rdma/verbs", "rdma/tcp", "rdma/rdmatest", "gpu", "dirsync", "chunker", "filter", "manifest", "trust", "inherited", "served", "remote", "xfer"}
 
 // projectRules are the import rules of docs/design.md: imports point one way,
 // from main through the engine to the leaves.
@@ -21,11 +21,12 @@ var projectRules = Rules{
 		"rdma/tcp":      {"rdma"},
 		"rdma/rdmatest": {"rdma"},
 		"gpu":           {},
-		"chunker":       {"manifest"},
+		"dirsync":       {},
+		"chunker":       {"dirsync", "manifest"},
 		"filter":        {},
-		"manifest":      {},
+		"manifest":      {"dirsync"},
 		"cmdline":       {},
-		"trust":         {},
+		"trust":         {"dirsync"},
 		"inherited":     {},
 		"served":        {},
 		"remote":        {"trust"},

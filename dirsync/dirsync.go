@@ -1,0 +1,32 @@
+// Package dirsync brings the names in a directory to the disk.
+package dirsync
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Path syncs the directory of that name, and blocks for the disk.
+func Path(name string) error {
+	d, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(Outcome(d.Sync()), d.Close())
+}
+
+// Outcome is what an error of fsync(2) on a directory means: nothing where the
+// file system does not sync directories. It says so by EINVAL (fsync(2): "fd is
+// bound to a special file which does not support synchronization"), EOPNOTSUPP or
+// ENOSYS (network and FUSE file systems). When a name is on the disk is its own
+// matter then, and no call could make it sooner.
+func Outcome(err error) error {
+	for _, unsupported := range []error{unix.EINVAL, unix.EOPNOTSUPP, unix.ENOSYS} {
+		if errors.Is(err, unsupported) {
+			return nil
+		}
+	}
+	return err
+}

@@ -219,3 +219,38 @@ func TestForeignDirectory(t *testing.T) {
 	})
 	wantTree(t, dir, "d/", "d/f=x")
 }
+
+// Without modes to keep, too, what is there is made writable for as long as it
+// is filled, and has its own mode behind that.
+func TestFillClosedDirs(t *testing.T) {
+	noLeaks(t)
+	dir := t.TempDir()
+	modes := map[string]uint32{".": 0o1555, "d": 0o500, "d/e": 0o077, "d/open": 0o755}
+	asNobody(t, dir, func() {
+		makeTree(t, dir, "d/", "d/e/", "d/open/")
+		for _, path := range []string{"d/open", "d/e", "d", "."} {
+			if err := unix.Chmod(filepath.Join(dir, path), modes[path]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for run, ends := range []func(s *Sink) error{(*Sink).FinishDirs, (*Sink).Close} { // the second is interrupted
+			s := sinkInto(t, dir, SinkOptions{})
+			for _, path := range []string{".", "d", "d/e", "d/open"} {
+				if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: path, Mode: 0o750}, nil); err != nil {
+					t.Errorf("run %d: %v", run, err)
+				}
+				name := filepath.Join(path, fmt.Sprint("f", run))
+				if err := put(s, fileEntry(name, "x"), "x"); err != nil {
+					t.Errorf("run %d: %v", run, err)
+				}
+			}
+			if err := errors.Join(ends(s), s.Close()); err != nil {
+				t.Errorf("run %d: %v", run, err)
+			}
+			for path, want := range modes {
+				wantMode(t, filepath.Join(dir, path), want)
+			}
+		}
+	})
+	wantTree(t, dir, "f0=x", "f1=x", "d/", "d/f0=x", "d/f1=x", "d/e/", "d/e/f0=x", "d/e/f1=x", "d/open/", "d/open/f0=x", "d/open/f1=x")
+}

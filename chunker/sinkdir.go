@@ -68,7 +68,7 @@ func (s *Sink) Mkdir(e *manifest.Entry, a *Attributes) error {
 	made := err == nil
 	var was widened
 	h, err := s.openDirAt(parent, leaf, target)
-	if !made && err != nil && s.opt.Keep.Modes && errors.Is(err, unix.EACCES) {
+	if !made && errors.Is(err, unix.EACCES) {
 		h, was, err = s.openClosedDir(parent, leaf, target)
 	}
 	if s.keepsAll && errors.Is(err, ErrNotDir) {
@@ -134,24 +134,30 @@ func (s *Sink) changesDirs(a *Attributes) bool {
 }
 
 // adoptDir takes an existing directory. Only what is to be kept is changed of it;
-// where modes are, it is made writable for its owner until it is settled. That it
-// may be settled at all is found out now, while the entry can still fail.
+// as rsync has it, it is made writable for its owner until it is settled where
+// else nothing could be put into it. That it may be settled at all is found out
+// now, while the entry can still fail.
 func (s *Sink) adoptDir(e *manifest.Entry, a *Attributes, h *dirHandle, target string, was widened) error {
-	if !s.changesDirs(a) {
-		return nil
-	}
 	d := s.settling(e, a, target)
 	var st unix.Stat_t
 	if err := fstat(h.fd, &st); err != nil {
 		return opErr("stat", e.Path, err)
 	}
-	d.was = was
-	switch keep := s.opt.Keep; {
-	case keep.Modes && st.Mode&0o700 != 0o700:
-		if err := fchmod(h.fd, st.Mode&0o7777|0o700); err != nil {
+	keep := s.opt.Keep
+	if d.was = was; st.Mode&0o700 != 0o700 && (keep.Modes || !mayFill(h)) {
+		switch err := fchmod(h.fd, st.Mode&0o7777|0o700); {
+		case err == nil:
+			d.was = widened{true, st.Mode & 0o7777}
+		case keep.Modes:
 			return opErr("make writable", e.Path, err)
 		}
-		d.was = widened{true, st.Mode & 0o7777}
+		// Else it is somebody else's, and what goes into it will say so.
+	}
+	if !s.changesDirs(a) && !d.was.is {
+		return nil
+	}
+	switch {
+	case d.was.is:
 	case keep.Times:
 		if err := setMtime(h.fd, ".", nanoseconds(st.Mtim)); err != nil {
 			return opErr("set time of", e.Path, err)
@@ -163,6 +169,11 @@ func (s *Sink) adoptDir(e *manifest.Entry, a *Attributes, h *dirHandle, target s
 	}
 	s.addToSettle(d)
 	return s.applyDirXattrs(h, e.Path, a)
+}
+
+// mayFill reports whether this process may put things into a directory.
+func mayFill(h *dirHandle) bool {
+	return uninterrupted(func() error { return unix.Faccessat(h.fd, ".", unix.R_OK|unix.W_OK|unix.X_OK, unix.AT_EACCESS) }) == nil
 }
 
 // narrow gives directories that will not be settled the modes back that they
@@ -413,6 +424,8 @@ func (s *Sink) settledMode(d *dirToSettle, st *unix.Stat_t) uint32 {
 		// What is there has been through the umask; only what was added for
 		// filling it goes.
 		return st.Mode & (0o1777 | unix.S_ISGID) &^ (0o700 &^ d.mode)
+	case d.was.is:
+		return d.was.mode
 	}
 	return st.Mode & 0o7777
 }

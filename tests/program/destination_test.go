@@ -188,3 +188,37 @@ func deletions(p *process) (lines []string) {
 	slices.Sort(lines)
 	return lines
 }
+
+// TestClosedDirectoriesAgain: who is not root copies a directory that nobody may
+// write to, and then what has changed in it, as rsync does.
+func TestClosedDirectoriesAgain(t *testing.T) {
+	onHost(t)
+	asRoot(t)
+	for _, options := range []string{"-r", "-rt", "-rp", "-ru", "-r --delete"} {
+		bothWays(t, func(t *testing.T, d direction) {
+			s := &sides{here: reachable(t), there: reachable(t), as: how{uid: nobody}}
+			s.server = serveAs(t, s.as, tcpLink(), s.there)
+			from, to := s.ends(d)
+			must(t, os.Chmod(to, 0o777))
+			write(t, from+"/tree/closed/in/file", "old")
+			args := append(s.operands(d, s.via(), "tree/.", "tree"), strings.Fields(options)...)
+			for run, text := range []string{"old", "new and longer"} {
+				for _, path := range []string{"/tree/closed", "/tree/closed/in"} {
+					must(t, os.Chmod(from+path, 0o555))
+				}
+				must(t, os.WriteFile(from+"/tree/closed/in/file", []byte(text), 0o444))
+				write(t, fmt.Sprintf("%s/tree/closed/another%d", from, run), text)
+				s.copy(t, args...).wantCode(0)
+				sameTree(t, from+"/tree", to+"/tree", false)
+				for _, path := range []string{"/tree/closed", "/tree/closed/in"} {
+					if mode := lstat(t, to+path).Mode().Perm(); mode != 0o555 {
+						t.Errorf("%s: the copy of %s has mode %o", options, path, mode)
+					}
+				}
+				if strings.Contains(options, "--delete") {
+					must(t, os.Remove(fmt.Sprintf("%s/tree/closed/another%d", from, run)))
+				}
+			}
+		})
+	}
+}

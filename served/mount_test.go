@@ -1,0 +1,68 @@
+package served
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// bind mounts a directory a second time.
+func bind(t *testing.T, from, to string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("mounts: needs root")
+	}
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(from, to, "", unix.MS_BIND, ""); err != nil {
+		t.Skipf("mounts, and may not here: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(to, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Where a directory lies does not depend on the mount by which it is reached.
+func TestBindMounts(t *testing.T) {
+	dir := tree(t, map[string]string{"data/b@": "DIR/out", "data/c/name": "C", "out/name": "O", "data/key": ""})
+	bind(t, dir+"/data", dir+"/outer")
+	bind(t, dir+"/out", dir+"/data/c/d")
+	add(t, dir, map[string]string{"out/e@": "DIR/out", "out/key": ""})
+	s := hold(t, wants(dir, "rw outer", "ro data/b", "ro data/c", "ro data/c/d", "ro data/c/d/e"), nil)
+	for path, planted := range map[string]bool{"data/b": true, "data/c": false, "data/c/d": false, "data/c/d/e": true} {
+		if err := s.Dir(dir + "/" + path).Err(); errors.Is(err, errPlanted) != planted || !planted && err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if n := len(s.Nested()); n != 2 {
+		t.Errorf("%d directories lie below the outer one: %v", n, s.Nested())
+	}
+	for _, file := range []string{"data/key", "outer/key", "data/c/d/key"} {
+		if _, err := s.Guard(dir + "/" + file); !errors.As(err, new(*ReachedError)) {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+}
+
+// A directory of which another mount is the path now is another one.
+func TestHoldAnewByAnotherMount(t *testing.T) {
+	dir := tree(t, map[string]string{"a/name": "A", "b/name": "B"})
+	before := hold(t, wants(dir, "rw a"), nil)
+	bind(t, dir+"/b", dir+"/a")
+	if got := nameIn(before.Dir(dir + "/a")); got != "A" {
+		t.Errorf("what is held became %q", got)
+	}
+	s := hold(t, wants(dir, "rw a"), before)
+	if got := nameIn(s.Dir(dir + "/a")); got != "B" || s.Dir(dir+"/a") == before.Dir(dir+"/a") {
+		t.Errorf("read anew it is %q", got)
+	}
+	bind(t, dir+"/b", dir+"/a") // the same directory by another mount, which may be read-only
+	if hold(t, wants(dir, "rw a"), s).Dir(dir+"/a") == s.Dir(dir+"/a") {
+		t.Error("the mount before stays in use")
+	}
+}

@@ -21,7 +21,8 @@ const accessFileVariable = "GDRCP_ACCESS_FILE"
 type admissions struct {
 	accessFile    string // or
 	keyFile, root string
-	readOnly      bool // whatever the access file says
+	// Whatever the access file says.
+	readOnly, requireEncrypt bool
 	// others are files with secrets, if they are there, which serving has no use for.
 	others []string
 
@@ -69,6 +70,7 @@ func (a *admissions) read() (old *served.Set, err error) {
 	for _, p := range permits {
 		keys[p.ID] = xfer.Admission{
 			Secret: p.Secret, Root: dirs.Dir(p.Root), ReadOnly: p.ReadOnly || a.readOnly, MaxSessions: p.MaxSessions, BytesPerSecond: p.BytesPerSecond,
+			RequireEncrypt: p.RequireEncrypt || a.requireEncrypt,
 		}
 	}
 	a.keys.Store(&keys)
@@ -146,7 +148,7 @@ func (s *serving) admissions() (*admissions, error) {
 	case s.accessFile == "" && s.root == "" && s.keyFile == "":
 		s.accessFile = s.getenv(accessFileVariable)
 	}
-	a := &admissions{accessFile: s.accessFile, readOnly: s.readOnly}
+	a := &admissions{accessFile: s.accessFile, readOnly: s.readOnly, requireEncrypt: s.requireEncrypt}
 	for _, name := range []string{keyFileVariable, accessFileVariable} {
 		if file := s.getenv(name); file != "" {
 			a.others = append(a.others, file)

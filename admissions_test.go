@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -147,6 +148,48 @@ func TestReadOnlyAccessFile(t *testing.T) {
 	if r := gdrcp(t, "--key-file", c.key("writer"), dir+"/a", s.url("a")).want(t, exitError); !strings.Contains(r.err, "read-only") {
 		t.Errorf("it wrote %q", r.err)
 	}
+}
+
+// A key, or a server for all keys, lets in only who encrypts.
+func TestRequireEncrypt(t *testing.T) {
+	c := newAccess(t)
+	c.add(t, "sealed", "--require-encrypt")
+	c.add(t, "any")
+	dir := t.TempDir()
+	for _, server := range []struct {
+		args  []string
+		plain map[string]int // exit codes without --encrypt, by key
+	}{
+		{nil, map[string]int{"sealed": exitError, "any": exitOK}},
+		{[]string{"--require-encrypt"}, map[string]int{"sealed": exitError, "any": exitError}},
+	} {
+		s := serveAccess(t, nil, append(server.args, "--access-file", c.file)...)
+		for id, code := range server.plain {
+			line := "gdrcp: " + s.addr + ": only encrypted sessions are let in: add --encrypt\n"
+			for _, args := range [][]string{{s.url("name"), dir}, {"bench", "--bytes", "1M", "--rounds", "10", "rdma://" + s.addr}} {
+				args = append(args, "--transport", "tcp", "--key-file", c.key(id))
+				if r := gdrcp(t, args...).want(t, code); code != exitOK && r.err != line {
+					t.Errorf("gdrcp %q wrote %q", args, r.err)
+				}
+				gdrcp(t, append(args, "--encrypt")...).want(t, exitOK)
+			}
+			if code != exitOK {
+				waitFor(t, s.errs, regexp.MustCompile(id+`@127\.0\.0\.1:\d+: pull "/name": only encrypted sessions are let in`))
+			}
+		}
+	}
+	// Keys that have it when the file is read anew have it at once.
+	s := serveAccess(t, nil, "--access-file", c.file)
+	gdrcp(t, "--key-file", c.key("any"), s.url("name"), dir).want(t, exitOK)
+	data, err := os.ReadFile(c.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(c.file, append(bytes.TrimSuffix(data, []byte("\n")), " require-encrypt\n"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.reload(t, `2 keys of .*; 0 sessions ended\n`)
+	gdrcp(t, "--key-file", c.key("any"), s.url("name"), dir).want(t, exitError)
 }
 
 // Who is refused does not learn whether the key's name or its secret is wrong.

@@ -20,6 +20,7 @@ type keying struct {
 	keyFile, accessFile string
 	root                string
 	readOnly            bool
+	requireEncrypt      bool
 	maxSessions         int
 	bytesPerSecond      int64
 
@@ -42,6 +43,7 @@ func (p *program) keyCommand() *cli.Command {
 					access,
 					&cli.StringFlag{Name: "root", Usage: "`DIR` what the key opens", Destination: &k.root},
 					&cli.BoolFlag{Name: "read-only", Usage: "the key is for reading only", Destination: &k.readOnly},
+					&cli.BoolFlag{Name: "require-encrypt", Usage: "the key lets in only who uses --encrypt", Destination: &k.requireEncrypt},
 					checkedFlag("max-sessions", "`N` how many sessions of the key may run at once: 1 to 65536", number(&k.maxSessions, 1, trust.MaxSessionsOfKey)),
 					checkedFlag("rate", "`SIZE` how many bytes a second its sessions may move together, from 1KiB on", size(&k.bytesPerSecond, 1<<10, 1<<50, 1)),
 				),
@@ -84,7 +86,9 @@ func (k *keying) create(ctx context.Context, operands []string) error {
 	}
 	var unsynced error // the server's file has the key, and it may be lost yet
 	if k.root != "" {
-		permit := trust.Permit{Key: key, Root: k.root, ReadOnly: k.readOnly, MaxSessions: k.maxSessions, BytesPerSecond: k.bytesPerSecond}
+		permit := trust.Permit{
+			Key: key, Root: k.root, ReadOnly: k.readOnly, RequireEncrypt: k.requireEncrypt, MaxSessions: k.maxSessions, BytesPerSecond: k.bytesPerSecond,
+		}
 		if unsynced = k.admit(ctx, permit); unsynced != nil && !errors.Is(unsynced, trust.ErrUnsynced) {
 			return errors.Join(unsynced, os.Remove(k.keyFile))
 		}
@@ -98,7 +102,7 @@ func (k *keying) checkRoot() (err error) {
 	if k.root != "" && k.accessFile == "" {
 		k.accessFile = k.getenv(accessFileVariable)
 	}
-	limited := k.readOnly || k.maxSessions > 0 || k.bytesPerSecond > 0
+	limited := k.readOnly || k.requireEncrypt || k.maxSessions > 0 || k.bytesPerSecond > 0
 	switch {
 	case k.root != "":
 		k.root, err = filepath.Abs(k.root)
@@ -162,6 +166,9 @@ func permitText(p trust.Permit) string {
 	}
 	if p.BytesPerSecond > 0 {
 		text = append(text, "rate="+sizeText(p.BytesPerSecond))
+	}
+	if p.RequireEncrypt {
+		text = append(text, "require-encrypt")
 	}
 	return strings.Join(text, "  ")
 }

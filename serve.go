@@ -26,6 +26,7 @@ type serving struct {
 	*program
 	root, listen        string
 	readOnly            bool
+	requireEncrypt      bool
 	accessFile, keyFile string
 	transport           string
 	maxSessions         int
@@ -62,6 +63,7 @@ func (s *serving) flags() []cli.Flag {
 			&cli.StringFlag{Name: "listen", Usage: "`ADDR:PORT` where to listen (" + s.listen + "): ADDR alone has port 7473, :PORT is all addresses, port 0 takes a free one", Destination: &s.listen, Value: s.listen},
 			&cli.StringFlag{Name: "access-file", Usage: "`FILE` of keys and what they open (gdrcp key new writes it); without --root and --key-file, $" + accessFileVariable + " names it, too", Destination: &s.accessFile},
 			keyFileFlag("the one key that lets clients in (gdrcp key new)", &s.keyFile),
+			&cli.BoolFlag{Name: "require-encrypt", Usage: "only clients that --encrypt are let in, whatever the access file says", Destination: &s.requireEncrypt},
 		),
 		about(topicTransport,
 			checkedFlag("transport", "`auto|verbs|tcp` what to offer: both where there are RDMA devices, or one (auto)", word(&s.transport, "auto", "verbs", "tcp")),

@@ -22,9 +22,11 @@ var ErrAccess = errors.New("access file")
 // Permit is what an access file says of a key.
 type Permit struct {
 	Key
-	Root        string // absolute and clean; what the key's holder sees as "/"
-	ReadOnly    bool
-	MaxSessions int // at once; 0: as many as there may be
+	Root     string // absolute and clean; what the key's holder sees as "/"
+	ReadOnly bool
+	// RequireEncrypt: only sessions whose data is encrypted are let in.
+	RequireEncrypt bool
+	MaxSessions    int // at once; 0: as many as there may be
 	// BytesPerSecond bounds what all of the key's sessions move together, both
 	// directions counted; 0: no bound.
 	BytesPerSecond int64
@@ -51,7 +53,7 @@ func (a *Access) Permits() []Permit { return a.permits }
 
 // ReadAccess reads an access file: a line for each key, of
 //
-//	ID SECRET ro|rw ROOT [max-sessions=N] [rate=SIZE]
+//	ID SECRET ro|rw ROOT [max-sessions=N] [rate=SIZE] [require-encrypt]
 //
 // The secret is in base64. ROOT is absolute, and in double quotes as in Go where
 // it has blanks or what does not print. rate is bytes a second, with an optional
@@ -166,7 +168,7 @@ func (p *Permit) limits(line string) error {
 		if option == "" || option[0] == '#' {
 			return nil
 		}
-		name, value, _ := strings.Cut(option, "=")
+		name, value, valued := strings.Cut(option, "=")
 		if seen[name] {
 			return errors.New("an option is there twice")
 		}
@@ -184,8 +186,13 @@ func (p *Permit) limits(line string) error {
 				return err
 			}
 			p.BytesPerSecond = n
+		case "require-encrypt":
+			if valued {
+				return errors.New("require-encrypt stands without a value")
+			}
+			p.RequireEncrypt = true
 		default:
-			return errors.New("behind the root there may be max-sessions=N and rate=SIZE only")
+			return errors.New("behind the root there may be max-sessions=N, rate=SIZE and require-encrypt only")
 		}
 	}
 }
@@ -218,6 +225,9 @@ func (p *Permit) line() string {
 	}
 	if p.BytesPerSecond > 0 {
 		text += " rate=" + strconv.FormatInt(p.BytesPerSecond, 10)
+	}
+	if p.RequireEncrypt {
+		text += " require-encrypt"
 	}
 	return text
 }

@@ -42,6 +42,9 @@ type hosted struct {
 	entered bool
 	session *session
 	lane    trust.Lane // of the first queue pair
+	// mustEncrypt is what the key asks for now, and plain that the client has asked
+	// for a session without encryption.
+	mustEncrypt, plain bool
 
 	arrived  chan struct{} // closed when the session runs
 	giveBack func()        // the memory of its ring

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -172,6 +173,83 @@ func TestEncryptedBench(t *testing.T) {
 	b, err := w.client(rdmatest.Faults{}).BenchBandwidth(t.Context(), s.ep, 8<<20, o)
 	if err != nil || b.Bytes != 8<<20 || !b.Link.Encrypted {
 		t.Errorf("%+v, %v", b, err)
+	}
+}
+
+// insisting is a keyring whose keys are for encrypted sessions.
+type insisting struct{ xfer.Keyring }
+
+func (k insisting) Find(id string) (xfer.Admission, bool) {
+	a, ok := k.Keyring.Find(id)
+	a.RequireEncrypt = true
+	return a, ok
+}
+
+func TestRequiredEncryption(t *testing.T) { over(t, testRequiredEncryption) }
+
+// A server that insists on encryption refuses every kind of session without it,
+// says how to go on, and has made nothing; with it all is as ever.
+func testRequiredEncryption(t *testing.T, w way) {
+	s := serve(t, w, func(c *xfer.ServerConfig) { c.Keys = insisting{c.Keys} })
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "f"), randomBytes(t, 3<<20))
+	write(t, filepath.Join(s.root, "there"), []byte("x"))
+	c, ctx := w.client(rdmatest.Faults{}), t.Context()
+	for name, do := range map[string]func(o xfer.Options) error{
+		"push": func(o xfer.Options) error {
+			_, err := c.Push(ctx, []string{filepath.Join(dir, "f")}, s.ep, "f", o)
+			return err
+		},
+		"tree": func(o xfer.Options) error {
+			_, err := c.Push(ctx, []string{dir}, s.ep, "tree", o)
+			return err
+		},
+		"dry run": func(o xfer.Options) error {
+			o.DryRun = true
+			_, err := c.Push(ctx, []string{filepath.Join(dir, "f")}, s.ep, "dry", o)
+			return err
+		},
+		"pull": func(o xfer.Options) error {
+			_, err := c.Pull(ctx, s.ep, []string{"there"}, filepath.Join(t.TempDir(), "here"), o)
+			return err
+		},
+		"stream": func(o xfer.Options) error {
+			o.Recursive, o.Links = false, false
+			_, err := s.pushStream(t, w, rdmatest.Faults{}, []byte("x"), 0, "stream", o)
+			return err
+		},
+		"bandwidth": func(o xfer.Options) error {
+			_, err := c.BenchBandwidth(ctx, s.ep, 1<<20, o)
+			return err
+		},
+		"latency": func(o xfer.Options) error {
+			_, err := c.BenchLatency(ctx, s.ep, 10, o)
+			return err
+		},
+	} {
+		if w.leavesOut(name, "push", "pull") {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			o := w.options(t)
+			err := do(o)
+			var said *xfer.RemoteError
+			if !errors.As(err, &said) || said.Class != xfer.ClassError || said.Text != "only encrypted sessions are let in: add --encrypt" {
+				t.Errorf("without encryption: %v", err)
+			}
+			if left, err := os.ReadDir(s.root); err != nil || len(left) != 1 {
+				t.Errorf("it has made %v, %v", left, err)
+			}
+			o.Encrypt = true
+			if err := do(o); err != nil {
+				t.Errorf("with encryption: %v", err)
+			}
+			for _, made := range []string{"f", "tree", "stream"} {
+				if err := os.RemoveAll(filepath.Join(s.root, made)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
 	}
 }
 

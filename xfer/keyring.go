@@ -31,6 +31,8 @@ type Admission struct {
 	// rights of this process, and paths as they are given.
 	Root     Root
 	ReadOnly bool
+	// RequireEncrypt refuses sessions whose chunks are not encrypted.
+	RequireEncrypt bool
 	// MaxSessions is how many sessions the key may have at once; 0 for no bound
 	// of its own.
 	MaxSessions int

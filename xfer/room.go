@@ -172,7 +172,7 @@ func (v *Server) makeRoomLocked(c *caller, pre *preamble, behind bool) (*hosted,
 	}
 	h := &hosted{
 		caller: *c, id: pre.session, admission: a, limit: limit, ofKey: ofKey, chunkBytes: chunkBytes, terms: terms{slots, qps},
-		users: 1, spent: make(map[trust.Lane]bool), arrived: make(chan struct{}), giveBack: giveBack,
+		mustEncrypt: a.RequireEncrypt, users: 1, spent: make(map[trust.Lane]bool), arrived: make(chan struct{}), giveBack: giveBack,
 	}
 	v.sessions[h.id] = h
 	v.hold(h.key, held{sessions: 1}, 1)
@@ -251,8 +251,9 @@ func (v *Server) leave(h *hosted) {
 
 // Recheck looks every session's key up again. It ends the sessions of those that
 // are gone, have another secret, or open another directory or with other rights,
-// and returns how many these are. Other bounds hold for sessions that begin
-// later, and for those that wait. It does not wait until they have ended.
+// and those without encryption where the key asks for it now, and returns how
+// many these are. Other bounds hold for sessions that begin later, and for those
+// that wait. It does not wait until they have ended.
 func (v *Server) Recheck() (ended int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -260,6 +261,11 @@ func (v *Server) Recheck() (ended int) {
 		a, ok := v.cfg.Keys.Find(h.key)
 		if !ok || a.Secret != h.admission.Secret || a.Root != h.admission.Root || a.ReadOnly != h.admission.ReadOnly {
 			h.end(errRevoked)
+			ended++
+			continue
+		}
+		if h.mustEncrypt = a.RequireEncrypt; h.mustEncrypt && h.plain {
+			h.end(errUnencrypted)
 			ended++
 		}
 	}

@@ -222,6 +222,9 @@ func (v *Server) host(ctx context.Context, s *session, d *dialed, host *hosted) 
 		}
 		end.What, end.Path = h.mode.String(), firstOr(h.paths, "")
 		end.More = max(0, len(h.paths)-1)
+		if err := v.checkEncryption(host, h); err != nil {
+			return err
+		}
 		if served, err = v.serve(s, h, &host.admission); err != nil {
 			return err
 		}

@@ -95,7 +95,7 @@ bench-short: build # both halves of the benchmark with little to move: that they
 
 .PHONY: fresh
 fresh: ## `make demo` and `make test` on this commit in a minimal Debian 12 that has git, make, gcc and Go: needs root
-	.ci/fresh make demo test vuln
+	.ci/fresh make --keep-going demo test vuln
 
 # What takes longest comes first, and the rest runs beside it.
 .PHONY: test-go

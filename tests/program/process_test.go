@@ -33,14 +33,6 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// drop takes out what matches.
-func (o *output) drop(pattern string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	kept := regexp.MustCompile(pattern).ReplaceAll(o.text.Bytes(), nil)
-	o.text = *bytes.NewBuffer(kept)
-}
-
 // process is the program, running. A test's end ends it.
 type process struct {
 	t              testing.TB

@@ -170,6 +170,8 @@ func (c *copying) report(e xfer.Event) {
 			if !c.quiet || e.Outcome != xfer.Skipped {
 				c.console.line("gdrcp: %s", xfer.Printable(e.Text))
 			}
+		} else if e.Text != "" && !c.quiet {
+			c.console.line("gdrcp: %s", xfer.Printable(e.Text))
 		} else if c.verbose {
 			c.console.line("%s", quoteArg(e.Path))
 		}
@@ -185,7 +187,7 @@ func (c *copying) reportJSON(e xfer.Event) {
 	case xfer.EventMemory:
 		c.events.emit(memoryEventOf(e.Memory, e.Remote))
 	case xfer.EventFile:
-		if (e.Outcome != xfer.Copied && e.Outcome != xfer.Kept) || c.verbose || e.DryRun {
+		if (e.Outcome != xfer.Copied && e.Outcome != xfer.Kept) || e.Outcome == xfer.Copied && e.Text != "" || c.verbose || e.DryRun {
 			c.events.emit(fileEvent{"file", e.Path, outcomeText(e.Outcome), e.Bytes, xfer.Printable(e.Text), e.DryRun})
 		}
 	}

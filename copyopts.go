@@ -17,6 +17,7 @@ func (c *copying) flags() []cli.Flag {
 		about(topicSelect, c.choose.flags()...),
 		metadataFlags(o),
 		about(topicCheck,
+			onOff("copy-growing", "copy files that grow while they are read, as long as they were when they were found; each is told", &o.CopyGrowing),
 			checkedFlag("hash", "`xxh3|blake3|crc32c|sha256` how pieces are digested (xxh3; blake3 where a GPU has the slots)", hash(&o.Hash)),
 			&cli.StringFlag{Name: "manifest", Usage: "the copy must be what manifest `FILE` says: the rest is not published (exit code 4)", Destination: &o.Manifest},
 			&cli.StringFlag{Name: "write-manifest", Usage: "write a manifest of what was copied to `FILE` (zstd if it ends in .zst)", Destination: &o.WriteManifest},

@@ -86,6 +86,8 @@ func (l *logFile) event(e *xfer.Event) {
 		l.line("kept %s: %s", quoteArg(e.Path), e.Text)
 	case e.Kind == xfer.EventFile && e.Outcome == xfer.Copied && e.DryRun:
 		l.line("would copy %s, %d bytes", quoteArg(e.Path), e.Bytes)
+	case e.Kind == xfer.EventFile && e.Outcome == xfer.Copied && e.Text != "":
+		l.line("copied %s", e.Text)
 	case e.Kind == xfer.EventFile && e.Outcome == xfer.Copied:
 		l.line("copied %s, %d bytes", quoteArg(e.Path), e.Bytes)
 	case e.Kind == xfer.EventFile:

@@ -286,7 +286,7 @@ func (s *serving) report(e xfer.Event) {
 		s.console.line("gdrcp: %s: %s%s", e.Peer, dryPrefix(&e), deletedText(&e))
 	case e.Kind == xfer.EventFile && e.Outcome == xfer.Kept:
 		s.console.line("gdrcp: %s: %s%s", e.Peer, dryPrefix(&e), keptText(&e))
-	case e.Kind == xfer.EventFile && e.Outcome != xfer.Copied:
+	case e.Kind == xfer.EventFile && (e.Outcome != xfer.Copied || e.Text != ""):
 		s.console.line("gdrcp: %s: %s", e.Peer, xfer.Printable(e.Text))
 	case e.Kind == xfer.EventMemory && !e.Remote:
 		s.console.line("gdrcp: %s: %s", e.Peer, memoryText(e.Memory, false))

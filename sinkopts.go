@@ -110,6 +110,7 @@ func leftText(s *xfer.Summary) (text string) {
 		n    int64
 		text string
 	}{{s.Failed, "failed"}, {s.Changed, "changed while read"}, {s.Corrupt, "corrupt"}, {s.Missing, "missing"}, {s.Skipped, "skipped"},
+		{s.Grown, "grew while copied"},
 		{s.Kept, "kept"}, {s.Deleted, deleted}} {
 		if left.n > 0 {
 			text += fmt.Sprintf(", %d %s", left.n, left.text)

@@ -28,6 +28,8 @@ type booking struct {
 	logMu sync.Mutex
 	log   []pieceRun // digests not yet in the manifest that is being written
 	begun bool       // guarded by account.mu: the file's line is written
+	// grown: the file became longer while it was read, and this is its beginning.
+	grown bool
 }
 
 // addExtent books an extent's digest or, for a hole, those of its pieces, which
@@ -110,6 +112,7 @@ type account struct {
 	verified bool
 	links    int64
 	dirs     int64
+	grown    int64 // of the files that were copied
 	dry      bool  // nothing is copied: the roots are of nothing
 	dryBytes int64 // of the files that would be copied
 	deletes
@@ -249,7 +252,12 @@ func (a *account) settle(b *booking, x *exception) error {
 	default:
 		a.counts[Copied]++
 	}
-	a.report(Event{Kind: EventFile, Path: b.Path, Outcome: Copied, Bytes: b.Size, DryRun: a.dry})
+	text := ""
+	if b.grown {
+		a.grown++
+		text = b.grownText()
+	}
+	a.report(Event{Kind: EventFile, Path: b.Path, Outcome: Copied, Bytes: b.Size, Text: text, DryRun: a.dry})
 	if a.dry {
 		a.dryBytes += b.Size
 		return nil

@@ -81,7 +81,7 @@ func (a *announcer) entry(f *chunker.Found) error {
 	if f.Entry.Type == manifest.Symlink && a.params.flags&flagLinks == 0 {
 		return a.refuse(f.Entry.Path, Skipped, fmt.Errorf("%q: %w", f.Entry.Path, errLinkSkipped))
 	}
-	e := &srcEntry{stamp: f.Stamp}
+	e := &srcEntry{stamp: f.Stamp, mayGrow: a.params.has(flagGrowing)}
 	e.planned = planned{Entry: f.Entry, owners: a.ownersOf(f), sparse: f.Sparse && f.Entry.Type == manifest.File, allocBytes: f.AllocBytes}
 	if err := a.account.lookup(&e.booking); errors.Is(err, errNotAsManifest) {
 		return a.refuse(e.Path, Corrupt, err)

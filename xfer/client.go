@@ -186,7 +186,7 @@ func (o *Options) hello(m mode) (*hello, error) {
 		on   bool
 		flag uint64
 	}{
-		{len(o.Rules) > 0, flagRules}, {o.Names != nil, flagListed},
+		{o.CopyGrowing && o.Manifest == "", flagGrowing}, {len(o.Rules) > 0, flagRules}, {o.Names != nil, flagListed},
 		{o.Recursive, flagRecursive}, {o.Follow, flagFollow}, {o.NoFsync, flagNoFsync},
 		{local.flushAlways, flagFlush}, {local.direct, flagDirect}, {o.Encrypt, flagEncrypt},
 	} {

@@ -52,9 +52,9 @@ func (s *source) openNew(e *srcEntry) (*chunker.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.Opened() != e.stamp {
+	if err := e.accept(f.Opened()); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("%q: %w", e.Path, errChangedFile)
+		return nil, err
 	}
 	return f, nil
 }
@@ -65,10 +65,7 @@ func (e *srcEntry) unchanged(f *chunker.File) error {
 	if err != nil {
 		return err
 	}
-	if now != e.stamp {
-		return fmt.Errorf("%q: %w", e.Path, errChangedFile)
-	}
-	return nil
+	return e.accept(now)
 }
 
 // fill is a worker: it reads chunks into their slots, hashes and compresses
@@ -214,9 +211,7 @@ func (s *source) readExtent(e *srcEntry, x *extent, buf []byte, again bool) erro
 	if e.stream {
 		return s.stream.readAt(buf, x.off)
 	}
-	read := func(f *chunker.File) error {
-		return readPart(f, buf, x.off, e.Size, func() error { return e.unchanged(f) })
-	}
+	read := func(f *chunker.File) error { return e.readPart(f, buf, x.off) }
 	single := x.off == 0 && x.length == e.Size
 	if !single && !again {
 		return s.withFile(e, read)
@@ -273,6 +268,10 @@ func (s *source) commitExtent(x *extent, e *srcEntry, hole []pieceRun) {
 	}
 	e.Root = e.rootOf(x.digest)
 	e.committed = true
+	if e.hasGrown.Load() {
+		e.grown = true
+		x.flags |= extGrown
+	}
 	if e.wanted && e.Root != e.expect {
 		s.fail(e, fmt.Errorf("%q: %w", e.Path, errNotAsManifest))
 	}
@@ -290,7 +289,7 @@ func (e *srcEntry) checkShared() error {
 }
 
 func (s *source) arrivedExtent(x *extent) {
-	if x.flags&^(extLast|extHole) == 0 {
+	if x.flags&^(extLast|extHole|extGrown) == 0 {
 		s.tally.bytes.Add(x.length)
 	}
 }

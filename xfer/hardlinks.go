@@ -106,7 +106,7 @@ func (t *linkTable) join(e *srcEntry, f *chunker.Found) error {
 		t.groups[key] = g
 		t.bytes += linkCost(e.Path)
 	} else {
-		if f.Stamp != g.stamp {
+		if f.Stamp != g.stamp && !g.joinGrown(e) {
 			return fmt.Errorf("%q: %w", e.Path, errLinkChanged)
 		}
 		if e.wanted && e.expect != g.expect {

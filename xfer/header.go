@@ -77,8 +77,9 @@ const (
 	extChanged             // the file changed while it was read: do not publish
 	extFailed              // the file could not be read: do not publish
 	extReject              // the file is not what the given manifest says
+	extGrown               // beside extLast: the file has grown, and goes on behind it
 	extGivenUp = extChanged | extFailed | extReject
-	extKnown   = extLast | extHole | extGivenUp
+	extKnown   = extLast | extHole | extGivenUp | extGrown
 )
 
 // extent is a stretch of one file: a piece of it, a whole small file, or a

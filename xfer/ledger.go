@@ -84,6 +84,9 @@ func (l *ledger) bookExtent(e *sinkEntry, x *extent) error {
 	if e.Type != manifest.File || e.last {
 		return fmt.Errorf("%w: data for %q, which takes none", ErrProtocol, e.Path)
 	}
+	if err := x.checkGrown(&l.sink.params); err != nil {
+		return err
+	}
 	if x.flags&(extFailed|extChanged|extReject) != 0 {
 		e.givenUp = true
 	}
@@ -107,7 +110,7 @@ func (l *ledger) bookExtent(e *sinkEntry, x *extent) error {
 	if x.flags&extLast == 0 {
 		return nil
 	}
-	e.last = true
+	e.last, e.grown = true, x.flags&extGrown != 0
 	e.Root = e.rootOf(x.digest)
 	if e.wanted && e.Root != e.expect {
 		l.sink.failEntryLocked(e, Corrupt, fmt.Sprintf("%q: %v", e.Path, errNotAsManifest))

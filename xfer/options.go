@@ -40,6 +40,9 @@ type Options struct {
 	// Rules say what is left out of the copy; the first that matches counts.
 	Rules   []filter.Rule
 	NoFsync bool
+	// CopyGrowing copies files that grow while they are read, up to the size that
+	// they had when they were found. Not those that a Manifest is to be met by.
+	CopyGrowing bool
 
 	// What is kept of the source, with rsync's meanings: links as links, else
 	// they are left out; permission bits; times of change; owner and group by
@@ -242,6 +245,9 @@ type Summary struct {
 	Skipped, Failed, Changed, Corrupt int64
 	// Missing counts entries of a given manifest that are not at the source.
 	Missing int64
+	// Grown counts the files that grew while they were copied, up to the size that
+	// they had at first.
+	Grown int64
 	// Kept counts what the destination has kept, as the options want it.
 	Kept int64
 	// Deleted counts what was deleted, or in a dry run would be. NotDeleted:
@@ -265,7 +271,7 @@ func (a *account) summary(t *Tally, p *params, link Link, since time.Time) *Summ
 		Seconds: time.Since(since).Seconds(), FirstByte: time.Duration(t.firstByteNs.Load()),
 		Skipped: a.counts[Skipped], Failed: a.counts[Failed], Changed: a.counts[Changed], Corrupt: a.counts[Corrupt],
 		Missing: a.missing, Verified: a.verified,
-		Kept: a.counts[Kept], Deleted: a.deleted, NotDeleted: a.notDeleted, DryRun: a.dry,
+		Grown: a.grown, Kept: a.counts[Kept], Deleted: a.deleted, NotDeleted: a.notDeleted, DryRun: a.dry,
 	}
 	if a.dry {
 		sum.Bytes = a.dryBytes

@@ -22,6 +22,9 @@ type srcEntry struct {
 	booking
 	stamp      chunker.Stamp
 	xattrBytes int
+	// mayGrow: the file may become longer while it is read, and hasGrown: it has.
+	mayGrow  bool
+	hasGrown atomic.Bool
 	// packed is how far the file has been cut into extents; the packer's.
 	packed int64
 	// unwanted: the sink wants no data of it. Guarded by the outflow's lock.

@@ -46,6 +46,8 @@ func (c *Client) PushStream(ctx context.Context, in Input, ep Endpoint, dst stri
 	switch {
 	case o.WriteManifest != "":
 		return nil, fmt.Errorf("%w: a manifest has a file's size before its pieces, and that of a stream is known at its end", ErrUsage)
+	case o.CopyGrowing:
+		return nil, fmt.Errorf("%w: --copy-growing is about files, and a stream is read to its end", ErrUsage)
 	case o.RemoteGPU != "" && o.RemoteGPU != "off":
 		return nil, fmt.Errorf("%w: a stream goes to slots in host memory: leave --remote-gpu out", ErrUsage)
 	case strings.HasSuffix(dst, "/") || baseName(dst) == ".":
@@ -112,7 +114,7 @@ func (h *hello) checkStream() error {
 	if h.flags&flagStream == 0 {
 		return nil
 	}
-	if h.mode != modePush || h.flags&(flagRecursive|flagMany|flagMustBeDir|flagHardLinks|flagRules|flagsOfSink) != 0 || h.gpu != 0 {
+	if h.mode != modePush || h.flags&(flagRecursive|flagMany|flagMustBeDir|flagHardLinks|flagRules|flagGrowing|flagsOfSink) != 0 || h.gpu != 0 {
 		return fmt.Errorf("%w: a stream with mode %d, flags %#x, GPU %d", ErrProtocol, h.mode, h.flags, h.gpu)
 	}
 	return nil

@@ -1,0 +1,69 @@
+package xfer
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"gdrcp/chunker"
+)
+
+// flagGrowing: files that grow while they are read are copied, as long as they
+// were when they were announced.
+const flagGrowing = 1 << 24
+
+// grewTo tells whether a file has become longer. Whether somebody appended to it,
+// or wrote to its beginning too, a stamp does not tell.
+func grewTo(was, now chunker.Stamp) bool {
+	return now.Size > was.Size && now.Ino == was.Ino && now.Dev == was.Dev
+}
+
+// accept holds a file's stamp against the one that it had when it was announced.
+func (e *srcEntry) accept(now chunker.Stamp) error {
+	switch {
+	case now == e.stamp:
+		return nil
+	case e.mayGrow && grewTo(e.stamp, now):
+		e.hasGrown.Store(true)
+		return nil
+	}
+	return fmt.Errorf("%q: %w", e.Path, errChangedFile)
+}
+
+// readPart reads a part of the entry's file, and looks whether that is as long as
+// it should be.
+func (e *srcEntry) readPart(f *chunker.File, buf []byte, off int64) error {
+	err := readPart(f, buf, off, e.Size, func() error { return e.unchanged(f) })
+	switch {
+	case !e.hasGrown.Load():
+		return err
+	case errors.Is(err, errHoldsMore):
+		return nil
+	case errors.Is(err, errHoldsLess): // it was cut off, and has grown since
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// grownText tells of a file that was copied as long as it was at first.
+func (b *booking) grownText() string {
+	return fmt.Sprintf("%q: grew while it was copied: its first %d bytes were", b.Path, b.Size)
+}
+
+// checkGrown refuses word of a grown file that no source gives.
+func (x *extent) checkGrown(p *params) error {
+	if x.flags&extGrown != 0 && (!p.has(flagGrowing) || x.flags&extLast == 0) {
+		return fmt.Errorf("%w: a file that grew, with flags %#x", ErrProtocol, x.flags)
+	}
+	return nil
+}
+
+// joinGrown makes an entry a further name of a file that has grown since its
+// first name was announced. It reports whether it has.
+func (g *linkGroup) joinGrown(e *srcEntry) bool {
+	if !e.mayGrow || !grewTo(g.stamp, e.stamp) {
+		return false
+	}
+	e.Size, e.Mode, e.MtimeNs = g.first.Size, g.first.Mode, g.first.MtimeNs
+	return true
+}

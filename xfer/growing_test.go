@@ -1,0 +1,122 @@
+package xfer_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer"
+)
+
+func appendTo(path, text string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
+}
+
+// A file that has grown between its announcement and its reading is copied as
+// long as it was, where that was asked for; one that changed otherwise is not.
+func TestCopyGrowing(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		was    string
+		change func(path string) error
+		grown  bool
+	}{
+		{"appended to", "line 1\n", func(p string) error { return appendTo(p, "line 2\n") }, true},
+		{"appended to nothing", "", func(p string) error { return appendTo(p, "line 1\n") }, true},
+		{"cut", "line 1\nline 2\n", func(p string) error { return os.Truncate(p, 7) }, false},
+		{"written anew", "line 1\n", func(p string) error { return os.WriteFile(p, []byte("LINE 1\n"), 0) }, false},
+		{"put in its place", "line 1\n", func(p string) error {
+			return errors.Join(os.WriteFile(p+"~", []byte("line 1\nline 2\n"), 0o644), os.Rename(p+"~", p))
+		}, false},
+	} {
+		for _, asked := range []bool{true, false} {
+			for _, given := range []bool{false, true} {
+				t.Run(c.name+map[bool]string{true: ", asked for"}[asked]+map[bool]string{true: ", with a manifest"}[given], func(t *testing.T) {
+					src := t.TempDir()
+					a, b := filepath.Join(src, "a"), filepath.Join(src, "b")
+					lay := func() {
+						write(t, a, []byte("a"))
+						write(t, b, []byte(c.was))
+					}
+					lay()
+					o := xfer.Options{CopyGrowing: asked}
+					if given {
+						o.Manifest = filepath.Join(t.TempDir(), "m")
+						createIn(t, o.Manifest, src)
+					}
+					fill := func(string) {
+						lay()
+						whenRead(t, a, func() error { return c.change(b) })
+					}
+					contentsInto(t, tcpWay(t), src, o, fill, func(t *testing.T, dst string, sum *xfer.Summary, l *told) {
+						got, err := os.ReadFile(filepath.Join(dst, "b"))
+						if !c.grown || !asked || given {
+							if err == nil || sum.Changed != 1 || sum.Grown != 0 {
+								t.Errorf("%q, %+v", got, sum)
+							}
+							return
+						}
+						if string(got) != c.was || err != nil || sum.Grown != 1 || sum.Changed != 0 || sum.Files != 2 {
+							t.Errorf("%q, %v, %+v", got, err, sum)
+						}
+						grew := l.paths(func(e *xfer.Event) bool { return e.Kind == xfer.EventFile && e.Outcome == xfer.Copied && e.Text != "" })
+						if len(grew) != 1 || grew[0] != "b" {
+							t.Errorf("told of %q", grew)
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+// One of many pieces is copied as long as it was when it was found, however often
+// it grows while it is read.
+func TestCopyGrowingWhileRead(t *testing.T) { over(t, testCopyGrowingWhileRead) }
+
+func testCopyGrowingWhileRead(t *testing.T, w way) {
+	for _, push := range []bool{true, false} {
+		s, here := serve(t, w), t.TempDir()
+		was := bytes.Repeat([]byte("0123456789abcde\n"), 8<<20/16)
+		src, dst := filepath.Join(here, "log"), filepath.Join(s.root, "copy")
+		if !push {
+			src, dst = filepath.Join(s.root, "log"), filepath.Join(here, "copy")
+		}
+		write(t, src, was)
+		o := w.options(t)
+		o.CopyGrowing, o.BytesPerSecond, o.Slots, o.Tally = true, 8<<20, 2, &xfer.Tally{}
+		appended := make(chan error, 1)
+		go func() {
+			for o.Tally.Read().Bytes == 0 && t.Context().Err() == nil {
+				time.Sleep(time.Millisecond)
+			}
+			appended <- appendTo(src, "more")
+		}()
+		var sum *xfer.Summary
+		var err error
+		if push {
+			sum, err = w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, s.ep, "copy", o)
+		} else {
+			sum, err = w.client(rdmatest.Faults{}).Pull(t.Context(), s.ep, []string{"log"}, dst, o)
+		}
+		if err := errors.Join(err, <-appended); err != nil {
+			t.Fatal(err)
+		}
+		end := s.lastEnd(t, 1)
+		if sum.Grown != 1 || sum.Files != 1 || !sum.Verified || sum.Bytes != int64(len(was)) || end.Summary.Grown != 1 {
+			t.Errorf("push: %v: %+v; at the server %+v", push, sum, end.Summary)
+		}
+		if got, err := os.ReadFile(dst); err != nil || !bytes.Equal(got, was) {
+			t.Errorf("push: %v: %d bytes, %v", push, len(got), err)
+		}
+	}
+}

@@ -103,7 +103,7 @@ func (w way) options(t testing.TB) xfer.Options {
 }
 
 func (w way) timeouts() xfer.Timeouts {
-	return xfer.Timeouts{Handshake: 5 * w.slow * time.Second, Heartbeat: 200 * time.Millisecond, Silence: max(5*time.Second, w.slow*time.Second), Linger: w.slow * time.Second}
+	return xfer.Timeouts{Handshake: rdmatest.Stretch(5 * w.slow * time.Second), Heartbeat: 200 * time.Millisecond, Silence: rdmatest.Stretch(max(5*time.Second, w.slow*time.Second)), Linger: w.slow * time.Second}
 }
 
 // serve starts a server at w and ends it with the test.
@@ -149,7 +149,7 @@ func serve(t testing.TB, w way, change ...func(*xfer.ServerConfig)) *served {
 // lastEnd waits for n sessions to have ended and returns the last.
 func (s *served) lastEnd(t testing.TB, n int) xfer.SessionEnd {
 	t.Helper()
-	for range 500 {
+	for end := time.Now().Add(rdmatest.Stretch(xfer.AbortWait)); time.Now().Before(end); {
 		s.mu.Lock()
 		if len(s.ends) >= n {
 			e := s.ends[len(s.ends)-1]

@@ -15,6 +15,7 @@ import (
 
 	"gdrcp/manifest"
 	"gdrcp/rdma"
+	"gdrcp/rdma/rdmatest"
 	"gdrcp/trust"
 )
 
@@ -23,7 +24,7 @@ import (
 const hostileSlots = 4
 
 func shortTimeouts() Timeouts {
-	return Timeouts{Handshake: 5 * time.Second, Heartbeat: 100 * time.Millisecond, Silence: 5 * time.Second, Linger: 100 * time.Millisecond}
+	return Timeouts{Handshake: rdmatest.Stretch(5 * time.Second), Heartbeat: 100 * time.Millisecond, Silence: rdmatest.Stretch(5 * time.Second), Linger: 100 * time.Millisecond}
 }
 
 // testKey is what the ends of these tests share.

@@ -163,7 +163,7 @@ func testHostileDoorOfAServer(t *testing.T, w hostileWay) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			addr := doorServer(t, w, tc.say)
-			ctx, cancel := context.WithTimeout(t.Context(), w.slow*10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Stretch(w.slow*10*time.Second))
 			defer cancel()
 			c := Client{TCP: w.provider, Verbs: w.provider}
 			a, err := c.knock(ctx, w.provider, w.device(t, addr), addr, testKey, w.options(), func() {})

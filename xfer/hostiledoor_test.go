@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gdrcp/rdma"
+	"gdrcp/rdma/rdmatest"
 	"gdrcp/trust"
 )
 
@@ -165,7 +166,7 @@ func testHostileDoor(t *testing.T, w hostileWay) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			i := newIntruder(t, w)
-			ctx, cancel := context.WithTimeout(t.Context(), w.slow*10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Stretch(w.slow*10*time.Second))
 			defer cancel()
 			c := knocking(t, w, i.addr, tc.key, doorOpening(1))
 			if err := tc.say(ctx, t, c); err != nil {
@@ -200,7 +201,7 @@ func TestReplayedHandshake(t *testing.T) { overHostile(t, testReplayedHandshake)
 
 func testReplayedHandshake(t *testing.T, w hostileWay) {
 	i := newIntruder(t, w)
-	ctx, cancel := context.WithTimeout(t.Context(), w.slow*10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Stretch(w.slow*10*time.Second))
 	defer cancel()
 	c := knocking(t, w, i.addr, testKey, doorOpening(1))
 	if err := c.proves(ctx); err != nil {

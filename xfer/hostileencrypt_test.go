@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gdrcp/rdma"
+	"gdrcp/rdma/rdmatest"
 	"gdrcp/trust"
 )
 
@@ -93,7 +94,7 @@ func testHostileEncryption(t *testing.T, w hostileWay) {
 			encrypt := func(h *hello) { h.flags |= flagEncrypt }
 			var back, taken bool
 			err := w.talk(t, addr, modePush, "x", encrypt, func(ctx context.Context, s *session) (err error) {
-				ctx, cancel := context.WithTimeout(ctx, w.slow*5*time.Second)
+				ctx, cancel := context.WithTimeout(ctx, rdmatest.Stretch(w.slow*5*time.Second))
 				defer cancel()
 				p := &puppet{session: s}
 				if err := p.ready(ctx); err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"gdrcp/manifest"
 	"gdrcp/rdma"
+	"gdrcp/rdma/rdmatest"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -347,7 +348,7 @@ func spoil(t *testing.T, w hostileWay, sp *spoilt) error {
 		if err == nil {
 			err = end.Err
 		}
-	case <-time.After(w.slow * 10 * time.Second):
+	case <-time.After(rdmatest.Stretch(w.slow * 10 * time.Second)):
 		t.Error("the session does not end")
 	}
 	checkSpoilt(t, outside, err)

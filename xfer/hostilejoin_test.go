@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gdrcp/rdma"
+	"gdrcp/rdma/rdmatest"
 	"gdrcp/trust"
 )
 
@@ -266,7 +267,7 @@ func testJoinsBeforeTheHello(t *testing.T, w hostileWay) {
 		}
 	}
 	h.slots, h.qps = 1<<40, 1<<40
-	ctx, cancel := context.WithTimeout(t.Context(), w.slow*5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Stretch(w.slow*5*time.Second))
 	defer cancel()
 	if err := s.ctl.send(ctx, msgHello, h.encode()); err != nil {
 		t.Fatal(err)

@@ -13,11 +13,12 @@ import (
 	"time"
 
 	"gdrcp/manifest"
+	"gdrcp/rdma/rdmatest"
 )
 
 // listen goes on until the session ends, or should have long ago.
 func listen(ctx context.Context, s *session) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, rdmatest.Stretch(10*time.Second))
 	defer cancel()
 	for {
 		if err := s.receive(ctx, func(*frame) error { return nil }); err != nil {

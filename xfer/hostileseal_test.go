@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gdrcp/rdma"
+	"gdrcp/rdma/rdmatest"
 	"gdrcp/trust"
 )
 
@@ -44,7 +45,7 @@ func (f *forger) post(msgs ...[]byte) {
 // heard is the first message of the server, as it came.
 func (f *forger) heard() []byte {
 	f.Helper()
-	ctx, cancel := context.WithTimeout(f.Context(), f.w.slow*10*time.Second)
+	ctx, cancel := context.WithTimeout(f.Context(), rdmatest.Stretch(f.w.slow*10*time.Second))
 	defer cancel()
 	var c [1]rdma.Completion
 	for {
@@ -127,7 +128,7 @@ func testHostileSeals(t *testing.T, w hostileWay) {
 				if !errors.Is(end.Err, ErrIntegrity) {
 					t.Errorf("the session ended by %v", end.Err)
 				}
-			case <-time.After(w.slow * 3 * time.Second):
+			case <-time.After(rdmatest.Stretch(w.slow * 3 * time.Second)):
 				t.Error("the session goes on")
 			}
 		})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gdrcp/rdma"
+	"gdrcp/rdma/rdmatest"
 )
 
 // taker is a sink by hand: it lets chunks come, and does nothing with them.
@@ -106,7 +107,7 @@ func testHostileSinkFields(t *testing.T, w hostileWay) {
 			if end.Err == nil {
 				t.Errorf("%s: %s: the server took it for a copy: %+v", x.what, x.m.name, end)
 			}
-		case <-time.After(w.slow * 10 * time.Second):
+		case <-time.After(rdmatest.Stretch(w.slow * 10 * time.Second)):
 			t.Fatalf("%s: %s: the server's session does not end", x.what, x.m.name)
 		}
 	}

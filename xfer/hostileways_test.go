@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gdrcp/rdma"
+	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
 	"gdrcp/rdma/verbs"
 
@@ -100,7 +101,7 @@ func (w hostileWay) running(t *testing.T, cfg ServerConfig) (v *Server, addr net
 		cancel()
 		select {
 		case <-done:
-		case <-time.After(10 * w.slow * time.Second):
+		case <-time.After(rdmatest.Stretch(10 * w.slow * time.Second)):
 			t.Error("the server hangs")
 		}
 	})

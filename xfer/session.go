@@ -186,12 +186,13 @@ func (s *session) tellAbort(err error) {
 	s.sendAbort(Classify(err), err)
 }
 
-// An abort leaves behind what was posted: on a slow link it is waited for as
-// long as that moves on, for abortWait at the most.
-const (
-	abortStall = 500 * time.Millisecond
-	abortWait  = 5 * time.Second
-)
+// abortStall is how long an abort is waited for while nothing of what was posted
+// before it leaves.
+const abortStall = 500 * time.Millisecond
+
+// AbortWait is how long an end that fails, or is told to stop, takes at the most to
+// tell the other: its abort leaves behind what was posted, on a slow link too.
+const AbortWait = 5 * time.Second
 
 // sendAbort is best effort: the connection may be what failed. The poller has
 // ended, so it is this goroutine that waits for the message to have left:
@@ -202,7 +203,7 @@ func (s *session) sendAbort(class ErrorClass, err error) {
 		return
 	}
 	cs := make([]rdma.Completion, 16)
-	for end := time.Now().Add(abortWait); time.Now().Before(end); {
+	for end := time.Now().Add(AbortWait); time.Now().Before(end); {
 		ctx, cancel := context.WithTimeout(context.Background(), abortStall)
 		n, err := s.rail.Wait(ctx, cs)
 		cancel()

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"gdrcp/rdma/rdmatest"
 )
 
 // newStranger is one from an address. Its context ends when it has lost its place.
@@ -132,7 +134,7 @@ func TestStrangersLeaveNothing(t *testing.T) {
 	if most > 3*maxStrangers {
 		t.Errorf("%d goroutines for %d strangers", most, len(socks))
 	}
-	for end := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(rdmatest.Stretch(strangerWait)); runtime.NumGoroutine() > before; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d goroutines are left of %d strangers", runtime.NumGoroutine()-before, len(socks))
 		}

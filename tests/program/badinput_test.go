@@ -321,4 +321,4 @@ func TestChanging(t *testing.T) {
 }
 
 // bounded is how long a stranger may keep either end waiting.
-const bounded = silence + 5*time.Second
+func bounded() time.Duration { return silence() + slow(lastWord) }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer"
 )
 
 // slowBytes is what the copies that are disturbed move. Over TCP a proxy makes
@@ -41,24 +42,31 @@ type event struct {
 	within  time.Duration
 }
 
-// silence is after how long a peer counts as dead.
-const silence = 10 * time.Second
+// silence is after how long a peer counts as dead, and is noticed by a heartbeat.
+func silence() time.Duration {
+	t := xfer.DefaultTimeouts()
+	return t.Silence + t.Heartbeat
+}
 
-// lastWord is how long an end that is told to stop may take. On a slow link the
-// engine waits 5 s for its last message to leave behind what was posted.
-const lastWord = 7 * time.Second
+// lastWord is how long an end that is told to stop, or fails, takes to tell the
+// other, which then knows: its last message waits for what was posted before it.
+const lastWord = xfer.AbortWait
+
+// leaving is how long a server takes that is told to stop: sessions say so, and wait
+// for the other to hang up.
+func leaving() time.Duration { return lastWord + xfer.DefaultTimeouts().Linger }
 
 // events are all of them, or over an emulated device, on which they take their
 // time, a few: each device has others.
 func events(l link) []event {
 	all := []event{
 		{"client killed", false, syscall.SIGKILL, -1, "", 0},
-		{"server killed", true, syscall.SIGKILL, 1, `.`, slow(5 * time.Second)},
+		{"server killed", true, syscall.SIGKILL, 1, `.`, slow(lastWord)},
 		{"client interrupted", false, syscall.SIGINT, 130, "interrupted", slow(lastWord)},
-		{"server terminated", true, syscall.SIGTERM, 1, `(?i)stopp|shut`, slow(5 * time.Second)},
+		{"server terminated", true, syscall.SIGTERM, 1, `(?i)stopp|shut`, slow(lastWord)},
 		{"client terminated", false, syscall.SIGTERM, 130, "interrupted", slow(lastWord)},
-		{"server stopped", true, syscall.SIGSTOP, 1, `(?i)silent|no sign|heard`, silence + slow(5*time.Second)},
-		{"client stopped", false, syscall.SIGSTOP, 0, "", silence + slow(5*time.Second)},
+		{"server stopped", true, syscall.SIGSTOP, 1, `(?i)silent|no sign|heard`, silence() + slow(lastWord)},
+		{"client stopped", false, syscall.SIGSTOP, 0, "", silence() + slow(lastWord)},
 	}
 	if l.transport == "tcp" || full() {
 		return all
@@ -114,7 +122,7 @@ func dies(t *testing.T, s *sides, bytes int64, d direction, e event) {
 	}
 	if !e.toServer {
 		// What is under way between the two may take its time to get there.
-		s.awaitSessionEnd(t, log, max(e.within, slow(5*time.Second)))
+		s.awaitSessionEnd(t, log, max(e.within, slow(lastWord)))
 		t.Logf("the server ended the session after %.1f s: %s", time.Since(hit).Seconds(), s.stderr.String()[log:])
 	}
 	if _, err := os.Lstat(to + "/copy"); err == nil {
@@ -143,7 +151,7 @@ func (s *sides) afterDeath(t *testing.T, d direction, e event, client *process) 
 	}
 	if e.toServer {
 		if e.signal == syscall.SIGTERM {
-			if code := s.wait(slow(8 * time.Second)); code != 0 {
+			if code := s.wait(slow(leaving())); code != 0 {
 				t.Errorf("after SIGTERM the server ended with %d: %s", code, s.process)
 			}
 		} else {
@@ -154,7 +162,7 @@ func (s *sides) afterDeath(t *testing.T, d direction, e event, client *process) 
 		s.server = serveAs(t, s.as, s.link, s.there)
 	}
 	from, to := s.ends(d)
-	client.wait(slow(10 * time.Second))
+	client.wait(silence() + slow(lastWord))
 	again := s.copy(t, s.operands(d, s.via(), "big", "copy")...)
 	again.wantCode(0)
 	if why := differAt(from+"/big", to+"/copy"); why != "" {

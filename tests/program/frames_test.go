@@ -107,7 +107,7 @@ func (x *tamperer) pass(to towards, from, into net.Conn, prefaceBytes int) {
 // tampered copies through one.
 func (c *cutCase) tampered(t *testing.T, x *tamperer, options ...string) *process {
 	t.Helper()
-	return c.copyVia(t, x.listener.Addr().String(), 2*bounded, options...)
+	return c.copyVia(t, x.listener.Addr().String(), 2*bounded(), options...)
 }
 
 // TestTamper drops, repeats, exchanges, cuts and changes frames, one in each copy:

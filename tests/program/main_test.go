@@ -99,13 +99,14 @@ func buildFakeCUDA(dir string) (string, error) {
 // noGPUs matches what a program tells that was built without GPUs.
 var noGPUs = regexp.MustCompile(`"event":"no_gpu".*"reason":"not-built"`)
 
-// slow stretches a limit for machines that are emulated. What the program
-// itself measures, such as how long a peer may be silent, is not stretched.
+// slow stretches a limit for machines that are emulated, or that others keep busy.
+// What the program itself measures, such as how long a peer may be silent, is not
+// stretched.
 func slow(d time.Duration) time.Duration {
-	if f, err := strconv.Atoi(os.Getenv("GDRCP_TEST_SLOW")); err == nil && f > 1 {
+	if f, err := strconv.Atoi(os.Getenv("GDRCP_TEST_SLOW")); err == nil && f > rdmatest.MachineFactor {
 		return d * time.Duration(f)
 	}
-	return d
+	return rdmatest.Stretch(d)
 }
 
 // full is whether to take the full counts and sizes.

@@ -66,7 +66,7 @@ func TestCut(t *testing.T) {
 		for _, to := range []towards{toServer, toClient} {
 			at := spots(totals[to], some)
 			each(t, len(at), func(i int) string { return fmt.Sprintf("%d after %d", to, at[i]) }, func(t *testing.T, i int) {
-				c.through(t, &proxy{spoil: endAt(to, at[i])}, bounded)
+				c.through(t, &proxy{spoil: endAt(to, at[i])}, bounded())
 			})
 		}
 		c.end(t)
@@ -104,7 +104,7 @@ func TestStall(t *testing.T) {
 			for _, turn := range turns {
 				t.Run(fmt.Sprintf("%d after %d", turn[0], turn[1]), func(t *testing.T) {
 					t.Parallel()
-					c.through(t, &proxy{spoil: endAt(towards(turn[0]), turn[1]), stall: true}, bounded+5*time.Second)
+					c.through(t, &proxy{spoil: endAt(towards(turn[0]), turn[1]), stall: true}, bounded()+slow(5*time.Second))
 				})
 			}
 		})
@@ -130,7 +130,7 @@ func TestFlip(t *testing.T) {
 		}
 		totals := c.measure(t)
 		t.Run("payload", func(t *testing.T) {
-			p := c.through(t, &proxy{spoil: flipAt(data, map[int64]byte{totals[data] / 2: 1})}, 2*bounded, "-v")
+			p := c.through(t, &proxy{spoil: flipAt(data, map[int64]byte{totals[data] / 2: 1})}, 2*bounded(), "-v")
 			p.wantCode(0)
 			if !strings.Contains(p.stderr.String(), ", 1 repair,") {
 				t.Errorf("a changed byte was not repaired: %s", p)
@@ -155,7 +155,7 @@ func TestFlip(t *testing.T) {
 			for range 1 + i%3 {
 				at[from+r.Int64N(span)] = byte(1 + r.IntN(255))
 			}
-			p := c.through(t, &proxy{spoil: flipAt(to, at)}, 2*bounded)
+			p := c.through(t, &proxy{spoil: flipAt(to, at)}, 2*bounded())
 			t.Logf("exit code %d in %.1f s: %s", p.cmd.ProcessState.ExitCode(), p.took.Seconds(), p.stderr.String())
 		})
 		c.end(t)
@@ -179,7 +179,7 @@ func TestFlipAlways(t *testing.T) {
 			return len(b)
 		}}).start(t, s.addr())
 		p := start(t, how{}, append(s.operands(d, x.addr(), "big", "copy"), "--transport", "tcp")...)
-		p.wait(2 * bounded)
+		p.wait(2 * bounded())
 		p.wantCode(4)
 		p.wantLines(`big`)
 		if _, err := os.Lstat(to + "/copy"); err == nil {

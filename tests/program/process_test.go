@@ -310,7 +310,7 @@ func (s *server) copy(t testing.TB, args ...string) *process {
 func (s *server) stop() {
 	s.t.Helper()
 	s.signal(syscall.SIGTERM)
-	if code := s.wait(slow(10 * time.Second)); code != 0 {
+	if code := s.wait(slow(leaving())); code != 0 {
 		s.t.Errorf("after SIGTERM the server ended with %d: %s", code, s.process)
 	}
 	s.checkLog()

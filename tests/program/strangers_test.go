@@ -80,7 +80,7 @@ func TestStrangerAsServer(t *testing.T) {
 				write(t, dir+"/file", "content")
 				s := &sides{here: dir}
 				p := start(t, how{}, append(s.operands(d, c.addr, "file", "copy"), "--transport", "tcp")...)
-				p.wait(bounded)
+				p.wait(bounded())
 				p.wantFailure(1, c.pattern)
 				if _, err := os.Lstat(dir + "/copy"); err == nil {
 					t.Error("a failed copy left a file")
@@ -105,9 +105,9 @@ func TestStrangerAsClient(t *testing.T) {
 			must(t, err)
 			defer c.Close()
 			_, _ = io.WriteString(c, say) // the server may have hung up
-			must(t, c.SetReadDeadline(time.Now().Add(bounded)))
+			must(t, c.SetReadDeadline(time.Now().Add(bounded())))
 			if _, err := io.Copy(io.Discard, c); os.IsTimeout(err) {
-				t.Errorf("after %v the server has not hung up", bounded)
+				t.Errorf("after %v the server has not hung up", bounded())
 			}
 			s.copy(t, s.here+"/file", s.url(fmt.Sprintf("copy%d", i))).wantCode(0)
 		})

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // pipe returns both ends of a pipe, which the test's end closes.
@@ -196,7 +195,7 @@ func TestStreamsThatBreak(t *testing.T) {
 		defer in.Close()
 		log := len(s.stderr.String())
 		start(t, how{stdin: in}, "-", s.url("f")).wantFailure(1, `(?i)no space left`)
-		s.awaitSessionEnd(t, log, slow(5*time.Second))
+		s.awaitSessionEnd(t, log, slow(lastWord))
 		if text, err := os.ReadFile(s.there + "/f"); err != nil || string(text) != "old" {
 			t.Errorf("%q was published: %v", text, err)
 		}
@@ -218,7 +217,7 @@ func TestStreamsThatBreak(t *testing.T) {
 		defer in.Close()
 		log := len(s.stderr.String())
 		start(t, how{stdin: in}, "-", s.url("f")).wantFailure(1, `^gdrcp: read standard input: is a directory$`)
-		s.awaitSessionEnd(t, log, slow(5*time.Second))
+		s.awaitSessionEnd(t, log, slow(lastWord))
 		s.stop()
 		noTemps(t, s.there)
 	})

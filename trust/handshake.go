@@ -68,8 +68,9 @@ func (o *Opening) Finish(answer []byte) (*Session, error) {
 // second. That a client has the key is proven only by the first thing that it
 // seals with the Session: a first message can be one that was recorded.
 //
-// find knows the secrets. For a name that it does not know the answer is made
-// all the same, under a secret that nobody has, so that names cannot be guessed.
+// find knows the secrets. For a name that it does not know it returns a secret
+// that nobody has, always the same one: all is done with that as with another,
+// and takes as long, so that names cannot be guessed.
 // The error is ErrRefused, with what is to be logged in front.
 func Answer(message, prologue []byte, find func(id string) (Secret, bool)) (id string, answer []byte, s *Session, err error) {
 	if len(message) == 0 || len(message) != 1+int(message[0])+handshakeBytes {
@@ -80,12 +81,8 @@ func Answer(message, prologue []byte, find func(id string) (Secret, bool)) (id s
 		return "", nil, nil, fmt.Errorf("%w: a name that no key has", ErrRefused)
 	}
 	secret, known := find(id)
-	if !known {
-		nobodys, err := NewKey(id)
-		if err != nil {
-			return id, nil, nil, err
-		}
-		secret = nobodys.Secret
+	if secret == (Secret{}) { // all zeros, which everybody has
+		return id, nil, nil, fmt.Errorf("%w: no secret is there for %q", ErrRefused, id)
 	}
 	state, err := newState(false, prologue, id, secret)
 	if err != nil {

@@ -79,10 +79,14 @@ func NewKey(id string) (Key, error) {
 	if err := CheckID(id); err != nil {
 		return Key{}, err
 	}
-	var b [SecretBytes]byte
-	if _, err := rand.Read(b[:]); err != nil {
-		return Key{}, fmt.Errorf("make a secret: %w", err)
-	}
-	k.Secret = NewSecret(b)
+	k.Secret = RandomSecret()
 	return k, nil
+}
+
+// RandomSecret makes a secret that nobody else has. Without randomness the
+// program ends (crypto/rand.Read).
+func RandomSecret() Secret {
+	var b [SecretBytes]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return NewSecret(b)
 }

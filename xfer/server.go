@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gdrcp/rdma"
+	"gdrcp/trust"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -60,6 +61,8 @@ type SessionEnd struct {
 // Server serves copies to any number of clients at once.
 type Server struct {
 	cfg ServerConfig
+	// nobodys is the secret of names that no key has.
+	nobodys trust.Secret
 
 	mu        sync.Mutex
 	listeners []serverListener
@@ -90,7 +93,7 @@ func NewServer(cfg ServerConfig) *Server {
 	}
 	cfg.MaxMemory = cmp.Or(cfg.MaxMemory, DefaultMaxMemory)
 	cfg.MaxWait = cmp.Or(cfg.MaxWait, defaultMaxWait)
-	return &Server{cfg: cfg, sessions: make(map[[16]byte]*hosted), held: make(map[string]held), refusals: make(chan struct{}, maxRefusing)}
+	return &Server{cfg: cfg, nobodys: trust.RandomSecret(), sessions: make(map[[16]byte]*hosted), held: make(map[string]held), refusals: make(chan struct{}, maxRefusing)}
 }
 
 // Listen begins to listen at addr; device, for verbs, is whose address that

@@ -191,6 +191,17 @@ func (v *Server) answer(ctx, known context.Context, p rdma.Provider, req rdma.Re
 	v.admit(ctx, d, c, pre)
 }
 
+// secretOf is the secret of a key, or for a name that no key has, one that nobody
+// has: that one is made once, because making it takes time that would tell.
+func (v *Server) secretOf(id string) (s trust.Secret, known bool) {
+	a, known := v.cfg.Keys.Find(id)
+	s = v.nobodys
+	if known {
+		s = a.Secret
+	}
+	return s, known
+}
+
 // hearProof runs the server's half of the handshake and waits for the client's
 // proof.
 func (v *Server) hearProof(ctx context.Context, d *door, st *stranger, opening []byte) (*caller, error) {
@@ -201,9 +212,9 @@ func (v *Server) hearProof(ctx context.Context, d *door, st *stranger, opening [
 	c := &caller{}
 	var answer []byte
 	c.key, answer, c.trust, err = trust.Answer(first, opening, func(id string) (trust.Secret, bool) {
-		a, ok := v.cfg.Keys.Find(id)
-		c.secret = a.Secret
-		return a.Secret, ok
+		var ok bool
+		c.secret, ok = v.secretOf(id)
+		return c.secret, ok
 	})
 	if err != nil {
 		if !v.strangers.crowded() {

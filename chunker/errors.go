@@ -43,6 +43,10 @@ var (
 	ErrTooMany = errors.New("not deleted: as many are as were allowed")
 	// ErrFolds: what is in such a directory may be what was copied, by another name.
 	ErrFolds = errors.New("not deleted: in its directory different names may be the same")
+	// ErrTime: a time that is to be kept does not fit where times are told.
+	ErrTime = errors.New("it is before 1677 or after 2262, which is not told")
+	// ErrTimeNotKept: the file system gave an entry another time than it was to have.
+	ErrTimeNotKept = errors.New("the file system does not keep it")
 	// ErrOrder: entries do not come in the order of paths.
 	ErrOrder = errors.New("out of order")
 	// ErrItself: the entry is what the copy itself makes.

@@ -69,6 +69,9 @@ func standingOf(st *unix.Stat_t) Standing {
 // changing anything: a dry run's Mkdir, Symlink and Create. What those would
 // remove to make room is told as they would tell it.
 func (s *Sink) Try(e *manifest.Entry) error {
+	if err := s.checkTime(e); err != nil {
+		return err
+	}
 	now, err := s.Look(e.Path)
 	if errors.Is(err, ErrNotDir) && s.deletes != nil {
 		// What is there would have given way to the directory.

@@ -38,7 +38,15 @@ type widened struct {
 // at once; see SettleDirs for its mode, time and owner. Where its mode is kept, or
 // whose it is, only its owner gets into a new one until then. ErrNotDir: a file or
 // link is in its place.
+// ErrTime: it is there, and will not have its time.
 func (s *Sink) Mkdir(e *manifest.Entry, a *Attributes) error {
+	if err := s.mkdir(e, a); err != nil {
+		return err
+	}
+	return s.checkTime(e)
+}
+
+func (s *Sink) mkdir(e *manifest.Entry, a *Attributes) error {
 	target, err := s.target("make directory", e.Path)
 	if err != nil {
 		return err
@@ -159,7 +167,7 @@ func (s *Sink) adoptDir(e *manifest.Entry, a *Attributes, h *dirHandle, target s
 	switch {
 	case d.was.is:
 	case keep.Times:
-		if err := setMtime(h.fd, ".", nanoseconds(st.Mtim)); err != nil {
+		if err := setTimespec(h.fd, ".", st.Mtim); err != nil {
 			return opErr("set time of", e.Path, err)
 		}
 	case keep.Modes && st.Mode&0o1777 != d.mode:
@@ -226,6 +234,9 @@ func (s *Sink) openClosedDir(parent *dirHandle, leaf, target string) (*dirHandle
 // What it points to is not looked at: nothing is ever written through a link.
 // ErrIsDir: a directory is in its place; ErrInTheWay: what no copy replaces.
 func (s *Sink) Symlink(e *manifest.Entry, a *Attributes) error {
+	if err := s.checkTime(e); err != nil {
+		return err
+	}
 	parent, leaf, err := s.parentOf("make link", e.Path)
 	if err != nil {
 		return err
@@ -383,7 +394,7 @@ func (s *Sink) settleDir(d dirToSettle) error {
 	defer h.release()
 	defer s.syncSettled(h)
 	var timeErr error
-	if s.opt.Keep.Times {
+	if s.opt.Keep.Times && !IsBeyond(d.mtimeNs) {
 		// Before the mode, which may take away the right to look up ".".
 		timeErr = opErr("set time of", d.entry, setMtime(h.fd, ".", d.mtimeNs))
 	}

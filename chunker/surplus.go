@@ -350,7 +350,7 @@ func (c *clearing) leave() {
 	c.sink.markUnsynced(h)
 	var err error
 	if c.sink.opt.Keep.Times {
-		err = setMtime(h.fd, ".", nanoseconds(c.was.Mtim))
+		err = setTimespec(h.fd, ".", c.was.Mtim)
 	}
 	var now unix.Stat_t
 	if err == nil && fstat(h.fd, &now) == nil && now.Mode != c.was.Mode {

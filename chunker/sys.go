@@ -155,15 +155,3 @@ func timespec(ns int64) unix.Timespec {
 	}
 	return unix.Timespec{Sec: sec, Nsec: nsec}
 }
-
-// setMtime sets the time of the last change of name in dirfd, and of nothing
-// that name may link to. An empty name means the file dirfd itself, without
-// looking up a path (since Linux 5.8).
-func setMtime(dirfd int, name string, ns int64) error {
-	ts := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, timespec(ns)}
-	flags := unix.AT_SYMLINK_NOFOLLOW
-	if name == "" {
-		flags = unix.AT_EMPTY_PATH
-	}
-	return uninterrupted(func() error { return unix.UtimesNanoAt(dirfd, name, ts, flags) })
-}

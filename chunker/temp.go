@@ -79,6 +79,9 @@ func (s *Sink) Create(e *manifest.Entry, a *Attributes) (*Temp, error) {
 	if e.Size < 0 {
 		return nil, opErr("create", e.Path, unix.EINVAL)
 	}
+	if err := s.checkTime(e); err != nil {
+		return nil, err
+	}
 	dir, leaf, err := s.parentOf("create", e.Path)
 	if err != nil {
 		return nil, err

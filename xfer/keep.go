@@ -176,7 +176,7 @@ func (k *sink) newer(e *sinkEntry, now *chunker.Standing) string {
 	switch {
 	case there > here:
 		return "newer"
-	case there == here && now.Size == e.Size:
+	case there == here && now.Size == e.Size && !chunker.IsBeyond(e.MtimeNs):
 		if same, err := k.store.HasAttributes(&e.Entry, e.attrs); same && err == nil {
 			return sameFile
 		}

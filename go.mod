@@ -4,6 +4,7 @@ go 1.26.8
 
 require (
 	github.com/flynn/noise v1.1.0
+	github.com/hanwen/go-fuse/v2 v2.12.1
 	github.com/hashicorp/yamux v0.1.2
 	github.com/klauspost/compress v1.20.3
 	github.com/schollz/progressbar/v3 v3.19.1

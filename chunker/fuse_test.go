@@ -1,0 +1,297 @@
+package chunker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
+)
+
+// without skips a test that needs what is not here, or fails it where nothing is
+// to be left out.
+func without(t *testing.T, why string) {
+	t.Helper()
+	if os.Getenv("CI") != "" {
+		t.Fatal(why)
+	}
+	t.Skip(why)
+}
+
+// fuseDir is a directory that is served by way of FUSE, in this process, with
+// errors where a test wants them.
+type fuseDir struct {
+	mount string // where it is reached
+	below string // what is served
+
+	mu     sync.Mutex
+	asked  []string // "flush NAME", "fsync NAME", "rename NAME" to "NAME", in order
+	fails  string   // what of these fails with EIO
+	damage []byte   // writes of data with this in it fail, while it is not nil
+}
+
+type fuseNode struct {
+	fs.LoopbackNode
+	dir *fuseDir
+}
+
+// serveByFUSE mounts a fuseDir until the test ends.
+func serveByFUSE(t *testing.T) *fuseDir {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		without(t, "mounting needs root: run the tests as root")
+	}
+	if _, err := os.Stat("/dev/fuse"); err != nil {
+		without(t, "there is no /dev/fuse: modprobe fuse")
+	}
+	d := &fuseDir{mount: t.TempDir(), below: t.TempDir()}
+	top := &fs.LoopbackRoot{Path: d.below}
+	top.NewNode = func(root *fs.LoopbackRoot, _ *fs.Inode, _ string, _ *syscall.Stat_t) fs.InodeEmbedder {
+		return &fuseNode{fs.LoopbackNode{RootData: root}, d}
+	}
+	root := &fuseNode{fs.LoopbackNode{RootData: top}, d}
+	top.RootNode = root
+	server, err := fs.Mount(d.mount, root, &fs.Options{MountOptions: fuse.MountOptions{DirectMountStrict: true}})
+	if err != nil {
+		without(t, "mounting FUSE: "+err.Error())
+	}
+	t.Cleanup(func() {
+		if err := server.Unmount(); err != nil {
+			t.Error(err)
+			_ = unix.Unmount(d.mount, unix.MNT_DETACH)
+		}
+	})
+	return d
+}
+
+func (d *fuseDir) ask(what string) syscall.Errno {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.asked = append(d.asked, what)
+	if what == d.fails {
+		return syscall.EIO
+	}
+	return 0
+}
+
+func (d *fuseDir) set(fails string, damage []byte) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.asked, d.fails, d.damage = nil, fails, damage
+}
+
+// name is a temporary file's without its digits.
+func (n *fuseNode) name() string {
+	name := filepath.Base(n.Path(nil))
+	if isTempName([]byte(name)) {
+		return "TEMP"
+	}
+	return name
+}
+
+// fuseFile is asked for all that is written, where the kernel would otherwise
+// write to the file below by itself (FOPEN_PASSTHROUGH).
+type fuseFile struct{ *fs.LoopbackFile }
+
+func (fuseFile) PassthroughFd() (int, bool) { return -1, false }
+
+func (n *fuseNode) Open(ctx context.Context, flags uint32) (fs.FileHandle, uint32, syscall.Errno) {
+	f, opened, errno := n.LoopbackNode.Open(ctx, flags)
+	if errno != 0 {
+		return nil, 0, errno
+	}
+	return fuseFile{f.(*fs.LoopbackFile)}, opened, 0
+}
+
+func (n *fuseNode) Create(ctx context.Context, name string, flags, mode uint32, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
+	node, f, opened, errno := n.LoopbackNode.Create(ctx, name, flags, mode, out)
+	if errno != 0 {
+		return nil, nil, 0, errno
+	}
+	return node, fuseFile{f.(*fs.LoopbackFile)}, opened, 0
+}
+
+func (n *fuseNode) Flush(ctx context.Context, f fs.FileHandle) syscall.Errno {
+	if errno := n.dir.ask("flush " + n.name()); errno != 0 {
+		return errno
+	}
+	return f.(fs.FileFlusher).Flush(ctx)
+}
+
+func (n *fuseNode) Fsync(ctx context.Context, f fs.FileHandle, flags uint32) syscall.Errno {
+	if errno := n.dir.ask("fsync " + n.name()); errno != 0 {
+		return errno
+	}
+	if file, is := f.(fs.FileFsyncer); is {
+		return file.Fsync(ctx, flags)
+	}
+	return 0 // a directory
+}
+
+func (n *fuseNode) Write(ctx context.Context, f fs.FileHandle, data []byte, off int64) (uint32, syscall.Errno) {
+	n.dir.mu.Lock()
+	damage := n.dir.damage
+	n.dir.mu.Unlock()
+	if damage != nil && bytes.Contains(data, damage) {
+		return 0, syscall.EIO
+	}
+	return f.(fs.FileWriter).Write(ctx, data, off)
+}
+
+func (n *fuseNode) Rename(ctx context.Context, name string, to fs.InodeEmbedder, newName string, flags uint32) syscall.Errno {
+	if errno := n.dir.ask("rename " + newName); errno != 0 {
+		return errno
+	}
+	return n.LoopbackNode.Rename(ctx, name, to, newName, flags)
+}
+
+// TestFUSESyncsBeforeTheRename: a FUSE server is asked to flush and to sync each
+// file before the rename, and what it says to that keeps the old file.
+func TestFUSESyncsBeforeTheRename(t *testing.T) {
+	d := serveByFUSE(t)
+	s := sinkInto(t, d.mount, SinkOptions{})
+	for _, fails := range []string{"", "flush TEMP", "fsync TEMP"} {
+		makeTree(t, d.below, "a=old", "b=old")
+		temps := beginAll(t, s, "a", "b")
+		d.set(fails, nil)
+		var failed []string
+		want := []string{"a=a", "b=b"}
+		if fails != "" {
+			failed, want = []string{"a", "b"}, []string{"a=old", "b=old"}
+		}
+		wantFailed(t, temps, s.Publish(temps), failed...)
+		wantTree(t, d.below, want...)
+		d.mu.Lock()
+		asked := d.asked
+		d.mu.Unlock()
+		renamed := slices.IndexFunc(asked, func(what string) bool { return strings.HasPrefix(what, "rename") })
+		switch {
+		case fails != "":
+			if renamed >= 0 {
+				t.Errorf("%s fails: %q", fails, asked)
+			}
+		case renamed != 4 || slices.Compare(slices.Sorted(slices.Values(asked[:4])), []string{"flush TEMP", "flush TEMP", "fsync TEMP", "fsync TEMP"}) != 0:
+			t.Errorf("%q", asked)
+		}
+	}
+}
+
+// damage is what the failing disk does not write.
+var damage = []byte("not to be written, not to be written")
+
+// failingDisk mounts ext4 on a loop device over a file that FUSE serves, until the
+// test ends, and returns where, and what unmounts it and mounts it anew: what is
+// read then comes from the disk.
+func failingDisk(t *testing.T) (d *fuseDir, dir string, again func()) {
+	t.Helper()
+	d = serveByFUSE(t)
+	for _, tool := range []string{"mkfs.ext4", "losetup"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			without(t, err.Error()+": apt install e2fsprogs mount")
+		}
+	}
+	image := filepath.Join(d.below, "disk")
+	if err := os.WriteFile(image, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(image, 64<<20); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("mkfs.ext4", "-q", "-F", image).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	out, err := exec.Command("losetup", "--find", "--show", filepath.Join(d.mount, "disk")).CombinedOutput()
+	if err != nil {
+		without(t, "no loop device: "+string(out))
+	}
+	loop := strings.TrimSpace(string(out))
+	t.Cleanup(func() {
+		if out, err := exec.Command("losetup", "--detach", loop).CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	})
+	// One request is then of one file.
+	if err := os.WriteFile("/sys/block/"+filepath.Base(loop)+"/queue/nomerges", []byte("2"), 0); err != nil {
+		t.Fatal(err)
+	}
+	dir = t.TempDir()
+	mount := func() {
+		if err := unix.Mount(loop, dir, "ext4", 0, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unmount := func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+			_ = unix.Unmount(dir, unix.MNT_DETACH)
+		}
+	}
+	mount()
+	t.Cleanup(unmount)
+	return d, dir, func() { unmount(); mount() }
+}
+
+// TestFailingDisk: the kernel tells of damage to a file that is published later,
+// when another batch is synced; and of damage to a file of somebody else.
+func TestFailingDisk(t *testing.T) {
+	d, dir, again := failingDisk(t)
+	damaged := strings.Repeat(string(damage), 2000)
+	s := sinkInto(t, dir, SinkOptions{})
+	if !s.deviceOf(s.base).tells {
+		t.Skip("before Linux 5.8 syncfs tells no errors: each file is synced by itself")
+	}
+	mkdirs(t, s, "d")
+	makeTree(t, dir, "victim=old")
+	early, late := beginAll(t, s, "a", "d/b", "c"), beginAll(t, s, "e", "f")
+	victim, err := begin(s, fileEntry("victim", damaged), damaged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	late = append(late, victim)
+	d.set("", damage)
+	wantFailed(t, early, s.Publish(early))
+	d.set("", nil) // the disk is well again
+	wantFailed(t, late, s.Publish(late), "victim")
+	if err := s.FinishDirs(); err != nil {
+		t.Error(err)
+	}
+	s.Close()
+
+	s = sinkInto(t, dir, SinkOptions{})
+	err = errors.Join(
+		s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: "g", Mode: 0o755}, nil),
+		os.WriteFile(filepath.Join(dir, "foreign"), []byte(damaged), 0o600),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.set("", damage)
+	if err := s.FinishDirs(); err != nil {
+		t.Errorf("another one's file is damaged, and the copy fails: %v", err)
+	}
+	d.set("", nil)
+	s.Close()
+	if err := errors.Join(os.Remove(filepath.Join(dir, "foreign")), os.Remove(filepath.Join(dir, "lost+found"))); err != nil {
+		t.Fatal(err)
+	}
+	again()
+	got := listTree(t, dir)
+	for i, spec := range got {
+		got[i] = spec[:min(len(spec), 40)]
+	}
+	if want := []string{"a=a", "c=c", "d/", "d/b=d/b", "e=e", "f=f", "g/", "victim=old"}; !slices.Equal(got, want) {
+		t.Errorf("on the disk: %q, want %q", got, want)
+	}
+}

@@ -33,16 +33,23 @@ type farEnd struct {
 }
 
 // startFarEnd starts gdrcp there, and has it serve whoever has a key that is
-// made for it. sources are paths to be read there, which may be patterns, and
-// the options say what the session may need of memory.
-func (c *copying) startFarEnd(ctx context.Context, where sshHost, sources []string, o *xfer.Options) (*farEnd, error) {
+// made for it, for the one copy that is asked for and nothing else. Sources may be
+// patterns, and the options say what of them the far end is held to, and what the
+// session may need of memory.
+func (c *copying) startFarEnd(ctx context.Context, where sshHost, asked remote.Serve, stream bool, o *xfer.Options) (*farEnd, error) {
+	var err error
+	if asked.Copy.Terms, err = o.Terms(asked.Copy.Push, stream); err != nil {
+		return nil, err
+	}
+	asked.SessionBytes = o.ServedBytes()
 	link, err := c.connectFarEnd(ctx, where)
 	if err != nil {
 		return nil, err
 	}
 	f := &farEnd{Link: link, where: where}
 	if f.key, err = trust.NewKey("ssh"); err == nil {
-		f.offer, err = link.AskServe(ctx, &remote.Serve{Key: f.key, Sources: sources, SessionBytes: o.ServedBytes()})
+		asked.Key = f.key
+		f.offer, err = link.AskServe(ctx, &asked)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", where.host, f.reason(ctx, err)), link.Close())
@@ -202,11 +209,15 @@ const pipeDevice = "ssh"
 
 // overSSH copies by way of a far end that is started for it.
 func (c *copying) overSSH(ctx context.Context, p *plan, o xfer.Options) (*xfer.Summary, error) {
-	var sources []string
-	if !p.push {
-		sources = p.sources
+	isStream, err := p.isStream()
+	if err != nil {
+		return nil, err
 	}
-	f, err := c.startFarEnd(ctx, *p.far, sources, &o)
+	asked := remote.Serve{Sources: p.sources}
+	if p.push {
+		asked = remote.Serve{Copy: remote.Copy{Push: true, Dest: p.dst}}
+	}
+	f, err := c.startFarEnd(ctx, *p.far, asked, isStream, &o)
 	if err != nil {
 		return nil, err
 	}

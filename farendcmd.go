@@ -74,9 +74,13 @@ func (p *program) serveOrigin(ctx context.Context, mux *remote.Mux, talk *remote
 	if err != nil {
 		return err
 	}
+	only, err := grantFor(asked, offer)
+	if err != nil {
+		return err
+	}
 	rails, why := usableRails(p.verbs)
 	cfg := xfer.ServerConfig{
-		Keys: xfer.OneKey(asked.Key, xfer.Admission{}), NoRails: why, Timeouts: p.timeouts, GPUs: p.gpus, Load: boundHeap,
+		Keys: xfer.OneKey(asked.Key, xfer.Admission{Only: only}), NoRails: why, Timeouts: p.timeouts, GPUs: p.gpus, Load: boundHeap,
 		MaxSessions: farEndSessions, MaxMemory: farEndSessions * asked.SessionBytes,
 	}
 	if len(rails) > 0 {
@@ -92,6 +96,25 @@ func (p *program) serveOrigin(ctx context.Context, mux *remote.Mux, talk *remote
 		return errors.Join(err, server.Close())
 	}
 	return server.Serve(ctx)
+}
+
+// grantFor is the copy that the origin asks for, with the paths of this host. Whoever
+// has the key may do nothing else: between two hosts that is a third one.
+func grantFor(asked *remote.Serve, offer *remote.Offer) (*xfer.Grant, error) {
+	paths := offered(offer)
+	if asked.Copy.Push {
+		paths = []string{remote.AtHome(asked.Copy.Dest, offer.Home)}
+	}
+	g, err := xfer.NewGrant(asked.Copy.Terms, paths)
+	if err != nil || len(asked.Copy.From) == 0 {
+		return g, err
+	}
+	from := make([]string, len(asked.Copy.From))
+	for i, source := range asked.Copy.From {
+		from[i] = remote.AtHome(source, "/") // whatever its home is, it gives no name
+	}
+	g.OnlyFrom(from, func(pattern, name string) bool { return remote.Believe(pattern, []string{name}) == nil })
+	return g, nil
 }
 
 // farEndSessions is how many sessions a far end serves at once: the copy's, and

@@ -20,6 +20,9 @@ import (
 const beMain = "GDRCP_TEST_BE_MAIN"
 
 func TestMain(m *testing.M) {
+	if home := os.Getenv(beHostile); home != "" {
+		os.Exit(hostileSource(home))
+	}
 	if os.Getenv(beMain) != "" {
 		main()
 	}

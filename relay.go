@@ -32,7 +32,10 @@ func (c *copying) relay(ctx context.Context, p *plan) error {
 	for i := range rules {
 		args = append(args, "--filter="+rules[i].String())
 	}
-	to, err := c.startFarEnd(ctx, *p.far, nil, &c.options)
+	o := c.options
+	o.Rules = rules
+	asked := remote.Serve{Copy: remote.Copy{Push: true, Dest: p.dst, From: p.sources}}
+	to, err := c.startFarEnd(ctx, *p.far, asked, false, &o)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,8 @@ const FarEndCommand = "far-end"
 const (
 	// bannerMagic begins the line by which the far end is known.
 	bannerMagic = "gdrcp-far-end: protocol "
+	// bannerSetUp is before the version of the set-up, which version 1 does not say.
+	bannerSetUp = " set-up "
 	// maxLineBytes bounds a line before or of the banner, and maxNoiseLines
 	// those before it.
 	maxLineBytes  = 4 << 10
@@ -26,12 +28,13 @@ const (
 // Banner is what the far end says of itself.
 type Banner struct {
 	Protocol int
+	SetUp    int    // of the messages of package remote; WriteBanner has its own
 	Version  string // for people
 }
 
 // WriteBanner tells the other end who this is. Nothing may be written before.
 func WriteBanner(w io.Writer, b Banner) error {
-	_, err := fmt.Fprintf(w, "%s%d, version %s\n", bannerMagic, b.Protocol, oneLine(b.Version, maxVersionBytes))
+	_, err := fmt.Fprintf(w, "%s%d%s%d, version %s\n", bannerMagic, b.Protocol, bannerSetUp, setUpVersion, oneLine(b.Version, maxVersionBytes))
 	return err
 }
 
@@ -92,12 +95,17 @@ func readLine(r *bufio.Reader) (string, error) {
 }
 
 func parseBanner(s string) (Banner, error) {
-	number, version, ok := strings.Cut(s, ", version ")
-	n, err := strconv.ParseUint(number, 10, 16)
-	if !ok || err != nil {
+	numbers, version, ok := strings.Cut(s, ", version ")
+	protocol, setUp, saysSetUp := strings.Cut(numbers, bannerSetUp)
+	if !saysSetUp {
+		setUp = "1"
+	}
+	n, err := strconv.ParseUint(protocol, 10, 16)
+	m, err2 := strconv.ParseUint(setUp, 10, 16)
+	if !ok || err != nil || err2 != nil {
 		return Banner{}, fmt.Errorf("a far end that says %q", oneLine(s, maxVersionBytes))
 	}
-	return Banner{Protocol: int(n), Version: oneLine(version, maxVersionBytes)}, nil
+	return Banner{Protocol: int(n), SetUp: int(m), Version: oneLine(version, maxVersionBytes)}, nil
 }
 
 // oneLine cuts a text of the other end, and leaves out what is no letter.

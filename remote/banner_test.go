@@ -10,7 +10,7 @@ import (
 
 func TestBanner(t *testing.T) {
 	var b bytes.Buffer
-	want := Banner{Protocol: 7, Version: "v1.2, version 3"}
+	want := Banner{Protocol: 7, SetUp: setUpVersion, Version: "v1.2, version 3"}
 	if err := WriteBanner(&b, want); err != nil {
 		t.Fatal(err)
 	}

@@ -136,7 +136,7 @@ func (c *Conversation) AskServe(ctx context.Context, s *Serve) (*Offer, error) {
 
 func (c *Conversation) askServe(ctx context.Context, s *Serve) (*Offer, error) {
 	defer context.AfterFunc(ctx, func() { c.conn.Close() })()
-	if err := c.send(kindServe, serveFields{fieldsOf(s.Key), octets(s.Sources), s.SessionBytes}); err != nil {
+	if err := c.send(kindServe, serveFields{fieldsOf(s.Key), s.Copy.fields(), octets(s.Sources), s.SessionBytes}); err != nil {
 		return nil, err
 	}
 	body, err := c.expect(kindOffer)

@@ -20,8 +20,12 @@ import (
 //
 // Paths and options are base64 in JSON, because they need not be UTF-8.
 // Fields that a reader does not know are passed over. Both programs have the
-// same protocol version: the banner says so before the first message.
+// same protocol version and the same of this: the banner says so before the first
+// message.
 const (
+	// setUpVersion is that of what the two say here. From 2 on serve says what the
+	// one copy is, and a far end admits no other; one of version 1 admits all.
+	setUpVersion     = 2
 	messageHeadBytes = 5
 	// maxMessageBytes bounds a body.
 	maxMessageBytes = 4 << 20
@@ -51,11 +55,27 @@ var errMessage = errors.New("a damaged message of the other end")
 // Serve asks a far end to serve whoever has the key, until the pipe ends.
 type Serve struct {
 	Key trust.Key
-	// Sources are paths that may be patterns, for Expand.
+	// Copy is what whoever has the key may do.
+	Copy Copy
+	// Sources are paths that may be patterns, for Expand: what is to be read there.
 	Sources []string
 	// SessionBytes is what a server books for the session that is to come, at
 	// most: rings, and what goes with them. 0: not said.
 	SessionBytes int64
+}
+
+// Copy is the one copy that a far end serves. It comes from the origin, by ssh: the
+// one who uses the key need not be the origin.
+type Copy struct {
+	// Push: the far end is its destination, and Dest the path there, as it was
+	// written. Else its sources are those of Serve.
+	Push bool
+	Dest string
+	// From are the sources of a push by a third host, as they were written. Nil: they
+	// are the origin's own, who names them.
+	From []string
+	// Terms are its options, as xfer.NewGrant takes them.
+	Terms []byte
 }
 
 // Offer is the answer to Serve.
@@ -87,10 +107,18 @@ type keyFields struct {
 }
 
 type serveFields struct {
-	Key     keyFields `json:"key"`
-	Sources [][]byte  `json:"sources"`
+	Key     keyFields   `json:"key"`
+	Copy    *copyFields `json:"copy"`
+	Sources [][]byte    `json:"sources"`
 
 	SessionBytes int64 `json:"session_bytes"`
+}
+
+type copyFields struct {
+	Push  bool     `json:"push"`
+	Dest  []byte   `json:"dest"`
+	From  [][]byte `json:"from,omitempty"`
+	Terms []byte   `json:"terms"`
 }
 
 type offerFields struct {
@@ -124,6 +152,9 @@ type endFields struct {
 
 // octets and texts go from names to what JSON carries unchanged, and back.
 func octets(names []string) [][]byte {
+	if names == nil {
+		return nil
+	}
 	out := make([][]byte, len(names))
 	for i, name := range names {
 		out[i] = []byte(name)
@@ -132,6 +163,9 @@ func octets(names []string) [][]byte {
 }
 
 func texts(names [][]byte) []string {
+	if names == nil {
+		return nil
+	}
 	out := make([]string, len(names))
 	for i, name := range names {
 		out[i] = string(name)
@@ -140,6 +174,10 @@ func texts(names [][]byte) []string {
 }
 
 func fieldsOf(k trust.Key) keyFields { return keyFields{k.ID, k.Secret.Bytes()} }
+
+func (c *Copy) fields() *copyFields {
+	return &copyFields{c.Push, []byte(c.Dest), octets(c.From), c.Terms}
+}
 
 func (f *keyFields) key() (trust.Key, error) {
 	k := trust.Key{ID: f.ID}
@@ -209,7 +247,11 @@ func decodeServe(body []byte) (*Serve, error) {
 	if f.SessionBytes < 0 || f.SessionBytes > maxSessionBytes {
 		return nil, fmt.Errorf("%w: a session of %d bytes", errMessage, f.SessionBytes)
 	}
-	return &Serve{Key: k, Sources: texts(f.Sources), SessionBytes: f.SessionBytes}, nil
+	if f.Copy == nil || f.Copy.Push && len(f.Sources) > 0 || !f.Copy.Push && len(f.Copy.Dest)+len(f.Copy.From) > 0 {
+		return nil, fmt.Errorf("%w: it does not say which copy is to be served", errMessage)
+	}
+	c := Copy{Push: f.Copy.Push, Dest: string(f.Copy.Dest), From: texts(f.Copy.From), Terms: f.Copy.Terms}
+	return &Serve{Key: k, Copy: c, Sources: texts(f.Sources), SessionBytes: f.SessionBytes}, nil
 }
 
 func decodeRun(body []byte) (*Run, error) {

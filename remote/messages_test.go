@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -39,7 +40,7 @@ func conversations(t *testing.T) (origin, far *Conversation) {
 
 func TestServeAndOffer(t *testing.T) {
 	origin, far := conversations(t)
-	asked := &Serve{Key: newKey(t), Sources: []string{"a*", "b\xff\x00"}, SessionBytes: 1 << 30}
+	asked := &Serve{Key: newKey(t), Copy: Copy{Terms: []byte("\x00 of xfer")}, Sources: []string{"a*", "b\xff\x00"}, SessionBytes: 1 << 30}
 	offer := &Offer{
 		Home: "/home/me", NoRails: "none", NoTCP: "no cable", Expanded: [][]string{{"a1", "a2"}, {"b\xff\x00"}},
 		Addresses: []Address{{"tcp", netip.MustParseAddrPort("192.0.2.1:1"), "eth0", 100}, {"verbs", netip.MustParseAddrPort("[2001:db8::1]:2"), "mlx5_0", 0}},
@@ -58,6 +59,34 @@ func TestServeAndOffer(t *testing.T) {
 	}
 	if err != nil || !reflect.DeepEqual(got, offer) {
 		t.Errorf("%+v, %v; want %+v", got, err, offer)
+	}
+}
+
+// What a far end is asked for is one copy, and an origin that says none is refused.
+func TestServeIsOfOneCopy(t *testing.T) {
+	key := keyFields{"test", make([]byte, trust.SecretBytes)}
+	push := &Serve{Copy: Copy{Push: true, Dest: "d\xff", From: []string{"a*", "b\xfe"}, Terms: []byte{1, 2}}}
+	body, err := json.Marshal(serveFields{Key: key, Copy: push.Copy.fields()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := decodeServe(body)
+	if err != nil || !reflect.DeepEqual(got.Copy, push.Copy) {
+		t.Errorf("%+v, %v; want %+v", got, err, push)
+	}
+	for name, f := range map[string]serveFields{
+		"none, as version 1 has it": {Key: key, Sources: octets([]string{"a"})},
+		"a push of sources there":   {Key: key, Sources: octets([]string{"a"}), Copy: &copyFields{Push: true, Dest: []byte("d")}},
+		"a pull to a path there":    {Key: key, Copy: &copyFields{Dest: []byte("d")}},
+		"a pull from a third host":  {Key: key, Copy: &copyFields{From: octets([]string{"a"})}},
+	} {
+		body, err := json.Marshal(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := decodeServe(body); !errors.Is(err, errMessage) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
 	}
 }
 
@@ -204,7 +233,7 @@ func TestSecretIsNotPrinted(t *testing.T) {
 
 func FuzzMessages(f *testing.F) {
 	for _, fields := range []any{
-		serveFields{Key: keyFields{"a", make([]byte, trust.SecretBytes)}, Sources: octets([]string{"x"})},
+		serveFields{Key: keyFields{"a", make([]byte, trust.SecretBytes)}, Copy: &copyFields{Terms: []byte{1}}, Sources: octets([]string{"x"})},
 		runFields{Key: keyFields{"a", make([]byte, trust.SecretBytes)}, Addresses: []Address{{"tcp", netip.MustParseAddrPort("192.0.2.1:1"), "e", 1}}},
 		offerFields{Home: []byte("/h"), Expanded: [][][]byte{octets([]string{"a"})}},
 		refusalFields{"no"},

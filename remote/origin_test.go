@@ -40,7 +40,7 @@ func testFarEnd(args []string) int {
 	if err != nil {
 		return 1
 	}
-	_, c, err := Answer(context.Background(), stdio{os.Stdin, os.Stdout}, Banner{protocol, "test"})
+	_, c, err := Answer(context.Background(), stdio{os.Stdin, os.Stdout}, Banner{Protocol: protocol, Version: "test"})
 	if err != nil {
 		return 1
 	}
@@ -129,6 +129,8 @@ func TestWhyThereIsNoFarEnd(t *testing.T) {
 		{"missing", "no-such-program", ErrMissing, "no-such-program"},
 		{"not a program", "/etc/passwd", ErrMissing, "cannot be started"},
 		{"another version", farEndEnv + "=4 " + self(t), ErrVersion, "test on here, mine here"},
+		{"one that is held to nothing", "printf 'gdrcp-far-end: protocol 5, version old\\n'; exec cat >/dev/null;", ErrVersion, "old on here is too old to be held to one copy, mine here"},
+		{"a later set-up", "printf 'gdrcp-far-end: protocol 5 set-up 99, version new\\n'; exec cat >/dev/null;", ErrVersion, "new on here, mine here (set-up 99, here 2)"},
 		{"no far end", "exit 2;", ErrVersion, FarEndCommand},
 		{"no login", "exit 255;", nil, "cannot reach or log in"},
 		{"ends", "exit 9;", nil, "exit status 9"},

@@ -7,16 +7,17 @@ import (
 	"gdrcp/manifest"
 )
 
-// asked is what a pull asked for. The server says what there is, and only this
-// end can know what of it may be written at the destination: whoever pulls one
-// file into a home directory does not want a .bashrc as well.
+// asked is what a pull asked for, or what the Grant of a push does. The source says
+// what there is, and only this end can know what of it may be written at the
+// destination: whoever pulls one file into a home directory does not want a .bashrc
+// as well.
 type asked struct {
 	flags uint64
 	// name is the one that a single source has at the destination: "." where
 	// its contents go into the destination itself.
 	name string
-	// names are those of several sources.
-	names map[string]bool
+	// named tells the names of several sources. Nil: there is one.
+	named func(name string) bool
 	// begun: the first entry was seen. alone: it is a single file or link.
 	begun, alone bool
 	// chosen knows what was to be left out; nil where that cannot be told here.
@@ -31,10 +32,11 @@ func newAsked(h *hello) *asked {
 		a.name = sourceName(h.paths[0])
 		return a
 	}
-	a.names = make(map[string]bool, len(h.paths))
+	names := make(map[string]bool, len(h.paths))
 	for _, p := range h.paths {
-		a.names[baseName(p)] = true
+		names[baseName(p)] = true
 	}
+	a.named = func(name string) bool { return names[name] }
 	return a
 }
 
@@ -53,7 +55,7 @@ func (a *asked) check(e *manifest.Entry) error {
 	}
 	more := a.alone
 	if !a.begun {
-		a.begun, a.alone = true, a.names == nil && e.Type != manifest.Dir
+		a.begun, a.alone = true, a.named == nil && e.Type != manifest.Dir
 	}
 	top, _, below := strings.Cut(e.Path, "/")
 	switch {
@@ -61,7 +63,7 @@ func (a *asked) check(e *manifest.Entry) error {
 		return fmt.Errorf("%w: %q announced, which takes -r, and that was not asked for", ErrProtocol, e.Path)
 	case e.Type == manifest.Symlink && (a.flags&flagFollow != 0 || a.flags&flagLinks == 0):
 		return fmt.Errorf("%w: %q announced as a link, and links were to be followed or left out", ErrProtocol, e.Path)
-	case more, a.names != nil && !a.names[top], a.alone && a.name != "." && e.Path != a.name:
+	case more, a.named != nil && !a.named(top), a.alone && a.name != "." && e.Path != a.name:
 		return fmt.Errorf("%w: %q announced, which was not asked for", ErrProtocol, e.Path)
 	case a.chosen != nil && a.chosen.hides(e.Path, e.Type == manifest.Dir):
 		return fmt.Errorf("%w: %q announced, which was to be left out", ErrProtocol, e.Path)

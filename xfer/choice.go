@@ -157,10 +157,10 @@ func (r *rulesReader) take(body []byte) (last bool, err error) {
 }
 
 // takeRules is the server's: it waits for the client's rules, where the hello
-// promised some.
-func (s *session) takeRules(ctx context.Context) (err error) {
+// promised some, and returns them.
+func (s *session) takeRules(ctx context.Context) (rules []filter.Rule, err error) {
 	if s.params.flags&flagRules == 0 {
-		return nil
+		return nil, nil
 	}
 	var r rulesReader
 	for last := false; !last; {
@@ -169,11 +169,11 @@ func (s *session) takeRules(ctx context.Context) (err error) {
 			return err
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if s.rules, err = filter.Compile(r.rules); err != nil {
-		return fmt.Errorf("%w: %w", ErrProtocol, err)
+		return nil, fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
-	return nil
+	return r.rules, nil
 }

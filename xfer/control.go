@@ -136,6 +136,15 @@ func verdict(ctx context.Context, err error) error {
 	}
 }
 
+// answered reports whether the peer has heard the first message of this end, or has
+// said more than its own first one: at a server, whether the client knows that it was
+// welcomed, or went on as if it was.
+func (c *control) answered() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.acked > 0 || c.received > 1
+}
+
 // wake lets one waiting send look again; it wakes the next one when it has
 // sent and there is still room.
 func (c *control) wake() {

@@ -82,7 +82,7 @@ func hostileWelcoming(t *testing.T, welcome func(h *hello) []byte, say func(ctx 
 			if err := s.welcomeBy(ctx, welcome); err != nil {
 				return err
 			}
-			if err := s.takeRules(ctx); err != nil {
+			if _, err := s.takeRules(ctx); err != nil {
 				return err
 			}
 			p := &puppet{session: s}

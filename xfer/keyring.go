@@ -39,6 +39,8 @@ type Admission struct {
 	// BytesPerSecond bounds what all of the key's sessions move together, both
 	// directions counted; 0 for no bound.
 	BytesPerSecond int64
+	// Only is the one copy that the holder may make. Nil: any number of any kind.
+	Only *Grant
 }
 
 // OneKey is the keyring of one key.

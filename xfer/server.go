@@ -228,6 +228,9 @@ func (v *Server) host(ctx context.Context, s *session, d *dialed, host *hosted) 
 		if err := v.checkEncryption(host, h); err != nil {
 			return err
 		}
+		if err := host.admission.Only.admit(h, s, host.end); err != nil {
+			return err
+		}
 		if served, err = v.serve(s, h, &host.admission); err != nil {
 			return err
 		}
@@ -242,11 +245,16 @@ func (v *Server) host(ctx context.Context, s *session, d *dialed, host *hosted) 
 			v.bear(need, 1)
 			defer v.bear(need, -1)
 		}
-		if err := s.takeRules(ctx); err != nil {
+		rules, err := s.takeRules(ctx)
+		if err == nil {
+			err = host.admission.Only.checkRules(rules)
+		}
+		if err != nil {
 			return err
 		}
 		return served.talk(ctx, g)
 	})
+	host.admission.Only.left(s)
 	d.link.Imm, d.link.QPs, d.link.Slots, d.link.ChunkBytes = d.conn.ImmKind(), s.params.qps, s.params.slots, s.params.chunkBytes
 	d.link.Encrypted = s.params.encrypted()
 	if served != nil {

@@ -209,7 +209,9 @@ func (v *service) begin(s *session, h *hello, a *Admission, root *servedRoot) er
 	if err != nil {
 		return err
 	}
-	v.conversation, v.close, v.into = newSink(s, store, v.tally, v.acct), store.Close, intoOf(s.id, store)
+	k := newSink(s, store, v.tally, v.acct)
+	k.asked = a.Only.asked(h)
+	v.conversation, v.close, v.into = k, store.Close, intoOf(s.id, store)
 	return nil
 }
 

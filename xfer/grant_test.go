@@ -1,0 +1,442 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"gdrcp/chunker"
+	"gdrcp/filter"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// granting is a host whose server is there for one copy, and who has its key.
+type granting struct {
+	*testing.T
+	hostileWay
+	dir  string // of all files
+	at   netip.AddrPort
+	ends chan SessionEnd
+}
+
+// startedFor starts a server for the copy of these options, as a far end is: of the user's
+// own files. from bounds the names of a push's sources.
+func startedFor(t *testing.T, push bool, o Options, from []string, paths ...string) *granting {
+	t.Helper()
+	g := &granting{T: t, hostileWay: byTCP(), dir: t.TempDir()}
+	for name, text := range map[string]string{
+		"src/a": "A", "src/b.txt": "B", "src/sub/c": "C", "src/.rc": "RC", "home/.ssh/keys": "mine", "home/dst/old": "old", "home/other": "other",
+	} {
+		g.write(name, text)
+	}
+	terms, err := o.Terms(push, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	only, err := NewGrant(terms, g.under(paths))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if from != nil {
+		only.OnlyFrom(from, func(pattern, name string) bool {
+			ok, err := path.Match(pattern, name)
+			return err == nil && ok && !strings.HasPrefix(name, ".")
+		})
+	}
+	_, g.at, g.ends = g.serve(t, func(c *ServerConfig) { c.Keys = OneKey(testKey, Admission{Only: only}) })
+	return g
+}
+
+func (g *granting) write(name, text string) {
+	g.Helper()
+	file := filepath.Join(g.dir, name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+		g.Fatal(err)
+	}
+}
+
+// files are all that there are, with what is in them.
+func (g *granting) files() string {
+	g.Helper()
+	var all strings.Builder
+	err := filepath.WalkDir(g.dir, func(name string, d os.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		b, err := os.ReadFile(name)
+		fmt.Fprintf(&all, "%s: %s\n", strings.TrimPrefix(name, g.dir), b)
+		return err
+	})
+	if err != nil {
+		g.Fatal(err)
+	}
+	return all.String()
+}
+
+// under are paths of the host's.
+func (g *granting) under(paths []string) []string {
+	all := make([]string, len(paths))
+	for i, p := range paths {
+		all[i] = g.dir + "/" + p
+	}
+	return all
+}
+
+// options are those of a client, without what is only of the tests' transport.
+func (g *granting) options(o Options) Options {
+	o.Transport, o.Timeouts = "tcp", g.timeouts()
+	return o
+}
+
+func (g *granting) push(o Options, dst string, sources ...string) error {
+	_, err := g.client().Push(g.Context(), g.under(sources), g.endpoint(g.at), g.dir+"/"+dst, g.options(o))
+	return err
+}
+
+func (g *granting) pull(o Options, dst string, paths ...string) error {
+	_, err := g.client().Pull(g.Context(), g.endpoint(g.at), g.under(paths), dst, g.options(o))
+	return err
+}
+
+// Whoever has the key of an end that was started for one push can do no other thing
+// with it, and that one only once.
+func TestGrantOfAPush(t *testing.T) {
+	OnHost(t)
+	asked := Options{Recursive: true, Links: true, Perms: true}
+	also := func(f func(*Options)) Options {
+		o := asked
+		f(&o)
+		return o
+	}
+	g := startedFor(t, true, asked, []string{"/there/src", "/there/*.txt"}, "home/dst")
+	before := g.files()
+	none := filepath.Join(t.TempDir(), "stolen")
+	exclude := []filter.Rule{{Pattern: "x"}}
+	for name, try := range map[string]struct {
+		do   func() error
+		says string
+	}{
+		"another path":             {func() error { return g.push(asked, "home/.ssh", "src") }, "a push, and not of or to"},
+		"the path, written so":     {func() error { return g.push(asked, "home/./dst", "src") }, "a push, and not of or to"},
+		"the path, as a directory": {func() error { return g.push(asked, "home/dst/", "src") }, "a push, and not of or to"},
+		"below the path":           {func() error { return g.push(asked, "home/dst/../.ssh", "src") }, "a push, and not of or to"},
+		"reading a secret":         {func() error { return g.pull(asked, none, "home/.ssh/keys") }, "a push, and not a pull"},
+		"reading the destination":  {func() error { return g.pull(asked, none, "home/dst") }, "a push, and not a pull"},
+		"deletion":                 {func() error { return g.push(also(func(o *Options) { o.Delete = true }), "home/dst", "src") }, "one that deletes nothing"},
+		"attributes":               {func() error { return g.push(also(func(o *Options) { o.Xattrs = true }), "home/dst", "src") }, "one without -X"},
+		"owners": {func() error {
+			return g.push(also(func(o *Options) { o.Owner, o.Group = true, true }), "home/dst", "src")
+		}, "one without -o, without -g"},
+		"less": {func() error {
+			return g.push(also(func(o *Options) { o.Perms, o.HardLinks = false, true }), "home/dst", "src")
+		},
+			"one with -p, without -H"},
+		"filter rules":    {func() error { return g.push(also(func(o *Options) { o.Rules = exclude }), "home/dst", "src") }, "one without filter rules"},
+		"compression":     {func() error { return g.push(also(func(o *Options) { o.Compress = CompressZstd }), "home/dst", "src") }, "one with compression 0, and not 1"},
+		"other memory":    {func() error { return g.push(also(func(o *Options) { o.RemoteGPU = "auto" }), "home/dst", "src") }, "one with slots in other memory"},
+		"another source":  {func() error { return g.push(asked, "home/dst", "home/.ssh") }, `one of other sources, and not of ".ssh"`},
+		"a hidden source": {func() error { return g.push(asked, "home/dst", "src/.rc") }, `one of other sources, and not of ".rc"`},
+		"no name":         {func() error { return g.push(asked, "home/dst", "src/.") }, `one of other sources, and not of "."`},
+		"a stream": {func() error {
+			in, err := chunker.NewInput(0, "standard input")
+			if err != nil {
+				return err
+			}
+			o := g.options(Options{})
+			_, err = g.client().PushStream(t.Context(), in, g.endpoint(g.at), g.dir+"/home/dst", o)
+			return err
+		}, "one with -r, with -l, with -p, without a stream"},
+		"a bench": {func() error {
+			_, err := g.client().BenchBandwidth(t.Context(), g.endpoint(g.at), 1<<20, g.options(asked))
+			return err
+		}, "a push, and not a bench"},
+		"latency rounds": {func() error {
+			_, err := g.client().BenchLatency(t.Context(), g.endpoint(g.at), 10, g.options(asked))
+			return err
+		}, "a push, and not a ping"},
+	} {
+		err := try.do()
+		var said *RemoteError
+		if !errors.As(err, &said) || !strings.HasPrefix(said.Text, errOtherCopy.Error()+": ") || !strings.Contains(said.Text, try.says) || strings.Contains(said.Text, "\n") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if after := g.files(); after != before {
+			t.Fatalf("%s: there is\n%s", name, after)
+		}
+		if _, err := os.Lstat(none); err == nil {
+			t.Fatalf("%s: it was read", name)
+		}
+	}
+	if err := g.push(asked, "home/dst", "src"); err != nil {
+		t.Fatalf("the copy itself: %v", err)
+	}
+	if after := g.files(); !strings.Contains(after, "/home/dst/src/sub/c: C\n") {
+		t.Errorf("there is\n%s", after)
+	}
+	before = g.files()
+	for _, source := range []string{"src", "src/b.txt"} {
+		g.write("src/a", "changed")
+		if err := g.push(asked, "home/dst", source); err == nil || !strings.Contains(err.Error(), "it has begun already") {
+			t.Errorf("again: %v", err)
+		}
+	}
+	g.write("src/a", "A")
+	if after := g.files(); after != before {
+		t.Errorf("the second copy made\n%s", after)
+	}
+}
+
+// Of sources that are patterns the other host says what they stand for, and brings no
+// other names.
+func TestGrantOfPatterns(t *testing.T) {
+	OnHost(t)
+	asked := Options{Recursive: true}
+	for _, tc := range []struct {
+		sources []string
+		says    string // or the copy is taken
+	}{
+		{[]string{"src/a", "src/b.txt"}, ""},
+		{[]string{"src/b.txt"}, ""},
+		{[]string{"src/a", "src/.rc"}, `".rc" announced, which was not asked for`},
+		{[]string{"src/b.txt", "src/sub"}, `"sub" announced, which was not asked for`},
+		{[]string{"src/sub", "src/b.txt"}, `one of other sources, and not of "sub"`},
+	} {
+		g := startedFor(t, true, asked, []string{"/there/a", "/there/*.txt"}, "home/dst")
+		err := g.push(asked, "home/dst", tc.sources...)
+		if tc.says == "" && err != nil || tc.says != "" && (err == nil || !strings.Contains(err.Error(), tc.says)) {
+			t.Errorf("%q: %v", tc.sources, err)
+		}
+		if after := g.files(); strings.Contains(after, "/home/dst/.rc") || strings.Contains(after, "/home/dst/sub") {
+			t.Errorf("%q: there is\n%s", tc.sources, after)
+		}
+	}
+}
+
+// An end that was started for a pull gives what was asked for, and takes nothing.
+func TestGrantOfAPull(t *testing.T) {
+	OnHost(t)
+	asked := Options{Recursive: true, Links: true}
+	g := startedFor(t, false, asked, nil, "src/a", "src/sub")
+	if err := os.Symlink(g.dir+"/home", g.dir+"/src/sub/link"); err != nil {
+		t.Fatal(err)
+	}
+	into := t.TempDir()
+	before := g.files()
+	follow := Options{Recursive: true, Follow: true}
+	for name, try := range map[string]struct {
+		do   func() error
+		says string
+	}{
+		"a secret":            {func() error { return g.pull(asked, into, "home/.ssh/keys") }, "a pull, and not of or to"},
+		"a secret as well":    {func() error { return g.pull(asked, into, "src/a", "src/sub", "home/.ssh") }, "a pull, and not of or to"},
+		"what is above":       {func() error { return g.pull(asked, into, "src") }, "a pull, and not of or to"},
+		"one alone":           {func() error { return g.pull(asked, into, "src/a") }, "a pull of other paths"},
+		"where links lead":    {func() error { return g.pull(follow, into, "src/a", "src/sub") }, "one without -L, with -l"},
+		"writing to a source": {func() error { return g.push(asked, "src/a", "home/other") }, "a pull, and not a push"},
+		"writing elsewhere":   {func() error { return g.push(asked, "home/.ssh/authorized_keys", "home/other") }, "a pull, and not a push"},
+	} {
+		if err := try.do(); err == nil || !strings.Contains(err.Error(), errOtherCopy.Error()+": "+try.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if names, _ := os.ReadDir(into); len(names) > 0 || g.files() != before {
+			t.Fatalf("%s: %v, and there is\n%s", name, names, g.files())
+		}
+	}
+	if err := g.pull(asked, into, "src/a", "src/sub"); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(into + "/sub/c"); err != nil || string(b) != "C" {
+		t.Errorf("%q, %v", b, err)
+	}
+	if err := g.pull(asked, into, "src/a", "src/sub"); err == nil || !strings.Contains(err.Error(), "it has begun already") {
+		t.Errorf("again: %v", err)
+	}
+}
+
+// A client whose connection breaks before it hears that it is welcome comes again, and
+// the session that hangs ends. One that goes on after its hello has begun the copy.
+func TestGrantIsUsedOnce(t *testing.T) {
+	OnHost(t)
+	asked := Options{Recursive: true}
+	// first says hello, and then goes on until its session or ctx ends.
+	first := func(ctx context.Context, g *granting, then func(ctx context.Context, s *session) error) error {
+		o := g.options(asked)
+		o.complete()
+		h, err := o.hello(modePush)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.paths, h.name = []string{g.dir + "/home/dst"}, "src"
+		d, err := g.client().connect(ctx, g.endpoint(g.at), &o)
+		if err != nil {
+			return err
+		}
+		h.slots, h.qps = uint64(d.slots), uint64(d.qps)
+		s := newSession(d, "the server", true, o.Timeouts)
+		err = s.run(ctx, func(ctx context.Context, _ *errgroup.Group) error {
+			if err := s.ctl.send(ctx, msgHello, h.encode()); err != nil {
+				return err
+			}
+			for len(s.inbox) == 0 && ctx.Err() == nil { // the welcome, which is not taken
+				time.Sleep(time.Millisecond)
+			}
+			return then(ctx, s)
+		})
+		return errors.Join(err, d.close())
+	}
+	broken := errors.New("the connection breaks")
+	t.Run("broken", func(t *testing.T) {
+		g := startedFor(t, true, asked, nil, "home/dst")
+		for range 3 {
+			if err := first(t.Context(), g, func(context.Context, *session) error { return broken }); !errors.Is(err, broken) {
+				t.Fatal(err)
+			}
+		}
+		if err := g.push(asked, "home/dst", "src"); err != nil {
+			t.Errorf("the client that comes again: %v", err)
+		}
+	})
+	t.Run("hanging", func(t *testing.T) {
+		g := startedFor(t, true, asked, nil, "home/dst")
+		hangs, ended := make(chan bool), make(chan error, 1)
+		go func() {
+			ended <- first(t.Context(), g, func(ctx context.Context, _ *session) error {
+				close(hangs)
+				<-ctx.Done()
+				return context.Cause(ctx)
+			})
+		}()
+		<-hangs
+		if err := g.push(asked, "home/dst", "src"); err != nil {
+			t.Errorf("the client that comes again: %v", err)
+		}
+		select {
+		case err := <-ended:
+			if !strings.Contains(fmt.Sprint(err), errSuperseded.Error()) {
+				t.Errorf("the session that hung: %v", err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Error("the session that hung goes on")
+		}
+	})
+	t.Run("gone on", func(t *testing.T) {
+		g := startedFor(t, true, asked, nil, "home/dst")
+		goesOn := make(chan bool)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		ended := make(chan error, 1)
+		go func() {
+			ended <- first(ctx, g, func(ctx context.Context, s *session) error {
+				total := totals{}
+				if err := s.ctl.send(ctx, msgTotal, total.encode()); err != nil { // and says nothing of the welcome
+					return err
+				}
+				time.Sleep(50 * time.Millisecond)
+				close(goesOn)
+				<-ctx.Done()
+				return context.Cause(ctx)
+			})
+		}()
+		<-goesOn
+		for range 2 { // while it runs, and when it has ended
+			if err := g.push(asked, "home/dst", "src"); err == nil || !strings.Contains(err.Error(), "it has begun already") {
+				t.Errorf("a second copy: %v", err)
+			}
+			cancel()
+			if ended != nil {
+				<-ended
+			}
+			ended = nil
+		}
+	})
+}
+
+// What the terms of options grant is what a copy of these options says, of every kind.
+func TestTermsAreWhatCopiesSay(t *testing.T) {
+	OnHost(t)
+	rules := []filter.Rule{{Pattern: "*.o"}, {Pattern: "keep", Receiver: true}, {Pattern: "/x", Include: true, Sender: true}}
+	all := Options{
+		Recursive: true, Links: true, Perms: true, Times: true, Owner: true, Group: true, NumericIDs: true, HardLinks: true, Xattrs: true, NoFsync: true,
+		Encrypt: true, Compress: CompressAuto, Rules: rules, Delete: true, DeleteExcluded: true, MaxDelete: 7, QPs: 2,
+	}
+	for name, o := range map[string]Options{
+		"plain": {}, "-r": {Recursive: true}, "all": all, "-L": {Recursive: true, Follow: true}, "a bound without deletion": {Recursive: true, MaxDelete: 5},
+		"dry": {Recursive: true, DryRun: true, Update: true, IgnoreExisting: true, Existing: true}, "rules": {Recursive: true, Rules: rules},
+	} {
+		for _, dst := range []string{"home/dst", "home/dst/"} {
+			for _, sources := range [][]string{{"src/a"}, {"src/a", "src/b.txt"}} {
+				g := startedFor(t, true, o, nil, dst)
+				if err := g.push(o, dst, sources...); err != nil {
+					t.Errorf("%s: push of %d to %s: %v", name, len(sources), dst, err)
+				}
+				g = startedFor(t, false, o, nil, sources...)
+				if err := g.pull(o, t.TempDir(), sources...); err != nil {
+					t.Errorf("%s: pull of %d: %v", name, len(sources), err)
+				}
+			}
+		}
+	}
+}
+
+// The same of a list, which also bounds what is read.
+func TestTermsOfAList(t *testing.T) {
+	OnHost(t)
+	names := func() *chunker.List {
+		b := chunker.NewListBuilder()
+		defer b.Close()
+		if err := b.Add("sub/c"); err != nil {
+			t.Fatal(err)
+		}
+		l, err := b.Finish()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		return l
+	}
+	into := t.TempDir()
+	g := startedFor(t, false, Options{Names: names()}, nil, "src")
+	if err := g.pull(Options{Recursive: true}, into, "src"); err == nil || !strings.Contains(err.Error(), errOtherCopy.Error()) {
+		t.Errorf("all of what a list is of: %v", err)
+	}
+	if err := g.pull(Options{Names: names()}, into, "src"); err != nil {
+		t.Error(err)
+	}
+	if b, err := os.ReadFile(into + "/sub/c"); err != nil || string(b) != "C" {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
+func TestTermsThatAreNone(t *testing.T) {
+	o := Options{}
+	push, err := o.Terms(true, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bench, err := o.benchHello(modeBench)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		terms []byte
+		paths []string
+	}{
+		"nothing": {nil, []string{"a"}}, "a digest alone": {push[:32], []string{"a"}}, "cut": {push[:len(push)-1], []string{"a"}},
+		"no path": {push, nil}, "two paths": {push, []string{"a", "b"}}, "a bench": {append(push[:32:32], bench.encode()...), nil},
+	} {
+		if g, err := NewGrant(tc.terms, tc.paths); !errors.Is(err, ErrProtocol) {
+			t.Errorf("%s: %+v, %v", name, g, err)
+		}
+	}
+	if _, err := (Options{Delete: true}).Terms(true, false); !errors.Is(err, ErrUsage) {
+		t.Errorf("options that make no sense: %v", err)
+	}
+}

@@ -313,7 +313,8 @@ type Conn interface {
 	Local() netip.AddrPort
 	Remote() netip.AddrPort
 	// LastHeard is when anything last came from the peer, at the resolution at
-	// which the provider sees it (bytes for tcp, completions for verbs).
+	// which the provider sees it (bytes for tcp, completions for verbs). It has a
+	// reading of the monotonic clock: the wall clock may be set.
 	LastHeard() time.Time
 	// Close ends the connection: queue pair to the error state, drained,
 	// destroyed. The peer sees Closed. Idempotent; blocks for milliseconds.

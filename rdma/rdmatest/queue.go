@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -185,6 +186,11 @@ func testLastHeard(t *testing.T, s *suite) {
 	before := p.a.conn.LastHeard()
 	if now := time.Now(); before.After(now) || now.Sub(before) > s.patience() {
 		t.Errorf("heard at %s, now it is %s", before, now)
+	}
+	// Without a monotonic reading (package time) a clock that is set makes a
+	// peer silent who is not.
+	if !strings.Contains(before.String(), " m=") {
+		t.Errorf("heard at %s, which is of the wall clock alone", before)
 	}
 	p.b.post(send([]byte("a sign of life")))
 	p.a.await("the message", func() bool { return len(p.a.got().msgs) == 1 })

@@ -9,6 +9,7 @@ import "C"
 
 import (
 	"fmt"
+	"time"
 	"unsafe"
 
 	"gdrcp/rdma"
@@ -116,7 +117,7 @@ func (r *rail) newConn(ep *endpoint, b berth) (*conn, error) {
 		signal_bytes: C.uint32_t(r.size.signalBytes),
 	}
 	c := &conn{
-		r: r, ep: ep, berth: b,
+		r: r, ep: ep, berth: b, born: time.Now(),
 		hello:     make(chan struct{}),
 		watchDone: make(chan struct{}),
 	}

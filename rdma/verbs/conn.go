@@ -31,7 +31,8 @@ type conn struct {
 	number        uint32 // of the queue pair
 	local, remote netip.AddrPort
 	imm           atomic.Uint32 // rdma.ImmKind
-	heard         atomic.Int64  // Unix nanoseconds
+	born          time.Time     // when the queue pair was made
+	heardNs       atomic.Int64  // when the peer was heard, in ns of the monotonic clock since born
 
 	sendQueue
 
@@ -76,7 +77,7 @@ const (
 
 // begin watches over an established endpoint from now on.
 func (c *conn) begin() {
-	c.heard.Store(time.Now().UnixNano())
+	c.heardNs.Store(int64(time.Since(c.born)))
 	if c.r.dev.Transport != rdma.IWARP {
 		// Without it a stalled receiver costs more time, and nothing else.
 		C.vb_qp_rnr_timer(c.q, rnrTimer)
@@ -232,7 +233,7 @@ func (c *conn) Remote() netip.AddrPort { return c.remote }
 // LastHeard is when a message or an immediate last came from the peer.
 // Acknowledgements do not count: a device sends them for a process that has
 // stopped.
-func (c *conn) LastHeard() time.Time { return time.Unix(0, c.heard.Load()) }
+func (c *conn) LastHeard() time.Time { return c.born.Add(time.Duration(c.heardNs.Load())) }
 
 // Close ends the connection. It asks nothing of the peer and so does not wait
 // for one that has stopped.

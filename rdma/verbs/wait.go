@@ -80,7 +80,7 @@ func (r *rail) collect(out []rdma.Completion) (int, error) {
 // pollMu is held.
 func (r *rail) translate(comps []C.struct_vb_comp, msgs []byte, out []rdma.Completion) int {
 	n := 0
-	var now int64
+	var now time.Time
 	for i := range comps {
 		cp := &comps[i]
 		c := r.conns[cp.slot]
@@ -88,10 +88,10 @@ func (r *rail) translate(comps []C.struct_vb_comp, msgs []byte, out []rdma.Compl
 			continue
 		}
 		if cp.flags&C.VB_RECV_SIDE != 0 && cp.kind != C.VB_FAILED {
-			if now == 0 {
-				now = time.Now().UnixNano()
+			if now.IsZero() {
+				now = time.Now()
 			}
-			c.heard.Store(now)
+			c.heardNs.Store(int64(now.Sub(c.born)))
 		}
 		if cp.flags&C.VB_RECVS_GONE != 0 {
 			c.recvsGone = true

@@ -1,0 +1,47 @@
+package program
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestClockIsSet sets the clock an hour forward and back while a copy runs: a
+// peer is silent by the monotonic clock alone. Only a guest of the bed has a
+// clock that is the test's to set.
+func TestClockIsSet(t *testing.T) {
+	links := needRDMA(t)
+	if line, err := os.ReadFile("/proc/cmdline"); err != nil || !strings.Contains(string(line), "bed.node=") {
+		t.Skip("sets the machine's clock: run tests/bed/run-tests")
+	}
+	for _, l := range append(links, tcpLink()) {
+		t.Run(l.name, func(t *testing.T) {
+			s := newSides(t, l)
+			makeFile(t, s.here+"/file", 8*mib, 1)
+			p := start(t, how{}, append(s.copyArgs(), "--bwlimit", "1MiB", s.here+"/file", s.url("copy"))...)
+			for _, step := range []time.Duration{time.Hour, -2 * time.Hour, time.Hour} {
+				time.Sleep(2 * time.Second) // for two heartbeats
+				stepClock(t, step)
+			}
+			if code := p.wait(slow(patience)); code != 0 {
+				t.Fatalf("a clock that was set ended the copy with %d: %s", code, p)
+			}
+			if p.took < 6*time.Second {
+				t.Errorf("the copy took %v, less than the steps", p.took)
+			}
+			s.stop()
+		})
+	}
+}
+
+// stepClock sets the clock of the machine.
+func stepClock(t *testing.T, by time.Duration) {
+	t.Helper()
+	now := unix.NsecToTimespec(time.Now().Add(by).UnixNano())
+	if err := unix.ClockSettime(unix.CLOCK_REALTIME, &now); err != nil {
+		t.Fatalf("set the clock: %v", err)
+	}
+}

@@ -72,6 +72,7 @@ type Server struct {
 	load      Load
 	memory    int64           // of all sessions' rings and buffers
 	held      map[string]held // by the name of the key
+	seated    int             // keys that have sessions
 	queue     []*waiter       // the first one first
 	listening atomic.Int64
 }

@@ -21,7 +21,13 @@ func (v *Server) heldBy(key string) held { return v.held[key] }
 // hold adds to what a key has, or with sign -1 takes it off. v.mu is held.
 func (v *Server) hold(key string, more held, sign int) {
 	h := v.held[key]
+	before := h.sessions
 	h.sessions += sign * more.sessions
+	if before == 0 && h.sessions > 0 {
+		v.seated++
+	} else if before > 0 && h.sessions == 0 {
+		v.seated--
+	}
 	h.waiting += sign * more.waiting
 	h.bytes += int64(sign) * more.bytes
 	if h == (held{}) {
@@ -35,7 +41,7 @@ func (v *Server) hold(key string, more held, sign int) {
 // switch share are bounded (Choudhury and Hahne, Dynamic queue length thresholds
 // for shared-memory packet switches, 1998): so many times what is left then. One
 // key gets 7/8 of all, two get 7/15 each, and there is always something left for
-// one more.
+// one more: of few places the last, while some key has none.
 const timesLeft = 7
 
 // sharesLocked reports whether a key has to leave something to others.
@@ -60,7 +66,7 @@ func (v *Server) takePlaceLocked(key string, maxOfKey int, behind bool) *errNoPl
 		return no
 	case maxOfKey > 0 && h.sessions >= maxOfKey:
 		return busy("%s running, and it may have no more", sessionsText(h.sessions, " of key "+key))
-	case v.sharesLocked() && (h.sessions+1)/timesLeft > left:
+	case v.sharesLocked() && ((h.sessions+1)/timesLeft > left || left == 0 && h.sessions > 0 && v.seated < v.cfg.Keys.Len()):
 		return busy("%s running, and it leaves the rest to other keys", sessionsText(h.sessions, " of key "+key))
 	case behind:
 		return busy("%s running, and those of other keys come first, which have less", sessionsText(v.load.Sessions, ""))

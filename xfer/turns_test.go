@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -22,6 +23,18 @@ func threeKeys(root string) *keys {
 	return k
 }
 
+// without takes keys out, until they are put back.
+func (k *keys) without(out ...trust.Key) (putBack func()) {
+	was := make(map[string]Admission)
+	k.change(func(m map[string]Admission) {
+		for _, key := range out {
+			was[key.ID] = m[key.ID]
+			delete(m, key.ID)
+		}
+	})
+	return func() { k.change(func(m map[string]Admission) { maps.Copy(m, was) }) }
+}
+
 // decided reports whether a client waits no more.
 func (w *waiter) decided() bool {
 	select {
@@ -34,11 +47,14 @@ func (w *waiter) decided() bool {
 
 // However many wait with a key, who comes with another is next.
 func TestKeysTakeTurns(t *testing.T) {
-	v := NewServer(ServerConfig{Keys: threeKeys("/"), MaxSessions: 3})
+	k := threeKeys("/")
+	others := k.without(otherKey, thirdKey) // one key that is alone takes all
+	v := NewServer(ServerConfig{Keys: k, MaxSessions: 3})
 	var running []*hosted
 	for i := range 3 {
 		running = append(running, request(v, testKey, byte(i), 4).admitted(t, 4))
 	}
+	others()
 	var many []*waiter
 	for i := range 100 {
 		many = append(many, request(v, testKey, byte(10+i), 4))
@@ -91,6 +107,27 @@ func TestOneKeyLeavesRoom(t *testing.T) {
 				request(v, thirdKey, 223, 4).admitted(t, 4)
 			}
 		}
+	}
+}
+
+// However few places there are, one key has one and not all of them.
+func TestOneKeyLeavesOneOfFewPlaces(t *testing.T) {
+	for most := range timesLeft {
+		v := NewServer(ServerConfig{Keys: twoKeys("/"), MaxSessions: most + 1})
+		for i := range most + 2 {
+			request(v, testKey, byte(i), 4)
+		}
+		if n := v.held[testKey.ID].sessions; n != max(1, most) {
+			t.Errorf("a key has %d places of %d", n, most+1)
+		}
+		if most > 0 {
+			request(v, otherKey, 100, 4).admitted(t, 4)
+		}
+	}
+	// Where each key has some, nothing is kept for one more.
+	v := NewServer(ServerConfig{Keys: twoKeys("/"), MaxSessions: 3})
+	for i, key := range []trust.Key{testKey, otherKey, testKey} {
+		request(v, key, byte(i), 4).admitted(t, 4)
 	}
 }
 
@@ -190,7 +227,9 @@ func testIdleDoorsMakeRoom(t *testing.T, w hostileWay) {
 	times := w.timeouts()
 	times.Handshake = w.slow * 500 * time.Millisecond
 	ends := make(chan SessionEnd, 16)
-	_, at := w.running(t, ServerConfig{Keys: twoKeys(root), Timeouts: times, MaxSessions: 2, Log: func(e SessionEnd) { ends <- e }})
+	k := twoKeys(root)
+	other := k.without(otherKey)
+	_, at := w.running(t, ServerConfig{Keys: k, Timeouts: times, MaxSessions: 2, Log: func(e SessionEnd) { ends <- e }})
 	o := w.options()
 	for range 2 {
 		a, err := knockOnce(t.Context(), w.provider, w.device(t, at), at, testKey, o, func() {})
@@ -199,6 +238,7 @@ func testIdleDoorsMakeRoom(t *testing.T, w hostileWay) {
 		}
 		t.Cleanup(func() { _ = a.close() })
 	}
+	other()
 	// One that waits with the same key gets nothing by it.
 	same := come(t.Context(), t, w, w.endpoint(at))
 	<-same.waits
@@ -212,9 +252,9 @@ func testIdleDoorsMakeRoom(t *testing.T, w hostileWay) {
 	ep := w.endpoint(at)
 	ep.Key = otherKey
 	start := time.Now()
-	other := come(t.Context(), t, w, ep)
-	<-other.waits
-	if err := <-other.done; err != nil {
+	one := come(t.Context(), t, w, ep)
+	<-one.waits
+	if err := <-one.done; err != nil {
 		t.Error(err)
 	}
 	if took := time.Since(start); took > joinWait/2 {

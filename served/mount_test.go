@@ -3,6 +3,7 @@ package served
 import (
 	"errors"
 	"os"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -64,5 +65,43 @@ func TestHoldAnewByAnotherMount(t *testing.T) {
 	bind(t, dir+"/b", dir+"/a") // the same directory by another mount, which may be read-only
 	if hold(t, wants(dir, "rw a"), s).Dir(dir+"/a") == s.Dir(dir+"/a") {
 		t.Error("the mount before stays in use")
+	}
+}
+
+// A part of a directory that is mounted a second time is still a part of it, and
+// what is mounted below a directory lies there, too.
+func TestPartsThatAreMounted(t *testing.T) {
+	dir := tree(t, map[string]string{
+		"a/sub dir/b@": "DIR/out", "a/sub dir/c/name": "C", "a/sub dir/key": "", "out/name": "O", "etc/keys/key": "", "a/etc/": "", "d/e/": "",
+	})
+	bind(t, dir+"/a/sub dir", dir+"/part")
+	bind(t, dir+"/part/c", dir+"/d/e")
+	bind(t, dir+"/etc/keys", dir+"/a/etc")
+	s := hold(t, wants(dir, "rw a", "ro part/b", "ro part/c", "ro d/e", "ro out"), nil)
+	if err := s.Dir(dir + "/part/b").Err(); !errors.Is(err, errPlanted) {
+		t.Errorf("a link in the part: %v", err)
+	}
+	var got []string
+	for _, n := range s.Nested() {
+		got = append(got, n.Key+" in "+n.OuterKey)
+	}
+	if want := []string{"d/e in a", "part/c in a"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	for _, file := range []string{"part/key", "etc/keys/key"} {
+		if _, err := s.Guard(dir + "/" + file); !errors.As(err, new(*ReachedError)) {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+	if _, err := s.Guard(dir + "/" + "d/none"); errors.As(err, new(*ReachedError)) {
+		t.Error(err)
+	}
+}
+
+func TestUnescape(t *testing.T) {
+	for s, want := range map[string]string{`/a\040b\134040`: `/a b\040`, `/a\04`: `/a\04`, `\011\012`: "\t\n", `/\999`: `/\999`} {
+		if got := unescape(s); got != want {
+			t.Errorf("%q: %q", s, got)
+		}
 	}
 }

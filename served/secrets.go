@@ -37,7 +37,7 @@ func (s *Set) Guard(file string) (names int, err error) {
 		}
 	}
 	fd, err := follow(path, len(path), func(dir int, _ bool) error {
-		places, err := above(dir)
+		places, err := s.mounts.above(dir)
 		if e := firstIn(held, places); e != nil {
 			return &ReachedError{File: file, Key: e.key, Dir: e.dir.path}
 		}

@@ -54,6 +54,7 @@ type entry struct {
 // Set is the directories of all keys. It does not change.
 type Set struct {
 	dirs   map[string]*entry // by path
+	mounts mounts
 	nested []Nested
 }
 
@@ -69,7 +70,11 @@ type Nested struct {
 // that its writable directories have above them, either. It blocks for as long as
 // file systems take. The caller ends the set with Close.
 func Hold(wanted []Want, before *Set) (*Set, error) {
-	s := &Set{dirs: make(map[string]*entry, len(wanted))}
+	mounts, err := mountsHere()
+	if err != nil {
+		return nil, err
+	}
+	s := &Set{dirs: make(map[string]*entry, len(wanted)), mounts: mounts}
 	for _, w := range wanted {
 		s.want(w)
 	}
@@ -78,7 +83,7 @@ func Hold(wanted []Want, before *Set) (*Set, error) {
 	}
 	for _, path := range s.paths() {
 		e := s.dirs[path]
-		if err := e.open(s.freeOf(path)); err != nil {
+		if err := e.open(s.freeOf(path), mounts); err != nil {
 			e.refuse(err)
 		}
 	}
@@ -136,12 +141,12 @@ func (s *Set) freeOf(path string) int {
 }
 
 // open opens the directory, and notes what the way to it was.
-func (e *entry) open(free int) error {
+func (e *entry) open(free int, mounts mounts) error {
 	fd, err := follow(e.dir.path, free, func(dir int, link bool) error {
 		if !link {
 			return nil
 		}
-		places, err := above(dir)
+		places, err := mounts.above(dir)
 		e.links = append(e.links, places)
 		return err
 	})
@@ -153,7 +158,7 @@ func (e *entry) open(free int) error {
 	if err != nil {
 		return err
 	}
-	if e.above, err = above(fd); err != nil { // as of what is no directory, and could block who opens it
+	if e.above, err = mounts.above(fd); err != nil { // as of what is no directory, and could block who opens it
 		return err
 	}
 	e.dir.place, e.dir.mount = st.place, st.mount

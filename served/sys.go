@@ -3,6 +3,7 @@ package served
 import (
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -61,33 +62,47 @@ func statusOf(fd int) (status, error) {
 // maxDepth bounds the way up, as the length of paths does.
 const maxDepth = unix.PathMax / 2
 
-// above lists a directory, given by its descriptor, and all that it lies in, up
-// to the root of this process. Where one is mounted, that is where.
-func above(dir int) (places []place, err error) {
+// up goes from a directory to the root of this process.
+func (c *climb) up(dir int) error {
 	st, err := statusOf(dir)
-	for at := dir; err == nil && len(places) < maxDepth; {
-		places = append(places, st.place)
+	if err != nil {
+		return err
+	}
+	enters := true // a mount
+	at := dir
+	for range maxDepth {
+		if enters {
+			c.elsewhere(at, st)
+		}
+		if !slices.Contains(c.places, st.place) {
+			c.places = append(c.places, st.place)
+		}
 		up, e := openat(at, "..", dirFlags)
 		if at != dir {
 			closeQuietly(at)
 		}
 		if e != nil {
-			return nil, e
+			return e
 		}
 		at = up
 		below := st
 		if st, err = statusOf(at); err != nil || st.place == below.place && st.mount == below.mount {
 			closeQuietly(at)
-			return places, err
+			return err
 		}
+		enters = st.mount != below.mount
 	}
-	return nil, unix.ENAMETOOLONG
+	closeQuietly(at)
+	return unix.ENAMETOOLONG
 }
+
+// descriptorPath leads to what a descriptor is of, and its text to where that is.
+func descriptorPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
 // openRoot opens a directory for the use of it, by a descriptor that only marks
 // where it is.
 func openRoot(fd int) (*os.Root, error) {
-	r, err := os.OpenRoot("/proc/self/fd/" + strconv.Itoa(fd))
+	r, err := os.OpenRoot(descriptorPath(fd))
 	if at, ok := err.(*fs.PathError); ok && at.Err != unix.ENOENT { // that would be /proc itself
 		err = at.Err
 	}

@@ -1,0 +1,129 @@
+package served
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// mounts are those of this process: what is mounted where. A directory can be
+// reached through each of its file system that shows it.
+type mounts []mount
+
+// mount is a line of proc_pid_mountinfo(5).
+type mount struct {
+	id    uint64
+	dev   string // major:minor of the file system
+	root  string // the directory of the file system that is seen
+	point string // where
+}
+
+// mountsHere are the mounts of now.
+func mountsHere() (mounts, error) {
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	var all mounts
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		f := strings.Fields(lines.Text())
+		if len(f) < 5 {
+			continue
+		}
+		if id, err := strconv.ParseUint(f[0], 10, 64); err == nil {
+			all = append(all, mount{id, f[2], unescape(f[3]), unescape(f[4])})
+		}
+	}
+	return all, nil
+}
+
+// unescape takes back what the kernel writes for blanks and backslashes: \ and
+// three octal digits.
+func unescape(s string) string {
+	var out []byte
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if c, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				out = append(out, byte(c))
+				i += 3
+				continue
+			}
+		}
+		out = append(out, s[i])
+	}
+	return string(out)
+}
+
+// below is the rest of a path that leads to or below a directory; both are clean.
+func below(p, dir string) (rest string, ok bool) {
+	if dir == "/" || p == dir {
+		return strings.TrimPrefix(p, dir), true
+	}
+	return strings.CutPrefix(p, dir+"/")
+}
+
+// above lists a directory, given by its descriptor, and all that it lies in, up to
+// the root of this process: by each mount that shows it, first by the one through
+// which it was reached. Where one is mounted, that is where.
+func (m mounts) above(dir int) ([]place, error) {
+	c := climb{mounts: m, met: make(map[place]bool)}
+	err := c.up(dir)
+	for len(c.ahead) > 0 && err == nil {
+		next := c.ahead[0]
+		c.ahead = c.ahead[1:]
+		fd, e := openat(unix.AT_FDCWD, next.path, dirFlags)
+		if e != nil {
+			continue // something else is mounted over it
+		}
+		if st, e := statusOf(fd); e == nil && st.place == next.place {
+			err = c.up(fd)
+		}
+		closeQuietly(fd)
+	}
+	return c.places, err
+}
+
+// climb is the way up from a directory, by all mounts.
+type climb struct {
+	mounts mounts
+	places []place
+	ahead  []sight
+	met    map[place]bool // of those by which it came into a mount
+}
+
+// sight is a directory at another path, which may be hidden there.
+type sight struct {
+	path  string
+	place place
+}
+
+// elsewhere finds where else a directory is to be seen. A kernel before 5.8 does
+// not say through which mount it was reached, and then that is not known.
+func (c *climb) elsewhere(dir int, st status) {
+	if c.met[st.place] {
+		return
+	}
+	c.met[st.place] = true
+	here := slices.IndexFunc(c.mounts, func(m mount) bool { return m.id == st.mount })
+	at, err := os.Readlink(descriptorPath(dir))
+	if here < 0 || err != nil {
+		return
+	}
+	m := c.mounts[here]
+	rest, ok := below(at, m.point)
+	if !ok {
+		return
+	}
+	inside := path.Join(m.root, rest)
+	for i, other := range c.mounts {
+		if rest, ok := below(inside, other.root); ok && i != here && other.dev == m.dev {
+			c.ahead = append(c.ahead, sight{path.Join(other.point, rest), st.place})
+		}
+	}
+}

@@ -79,7 +79,7 @@ func hashText(a manifest.Algorithm) string {
 }
 
 func (b *benching) run(ctx context.Context, operands []string) error {
-	b.console = &console{w: b.stderr}
+	b.console = b.newConsole()
 	if b.json {
 		b.events = newEvents(b.stdout)
 	}

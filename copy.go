@@ -21,6 +21,7 @@ type copying struct {
 	choose               choosing
 	ssh                  sshOptions
 	quiet, verbose, json bool
+	progress             bool // told where no terminal is, too
 
 	stream         *chunker.Pipe // this end's, where SRC or DST is -
 	console        *console
@@ -51,7 +52,7 @@ a file named like a command is ./serve, one with a colon ./a:b, one named - is .
 
 // run copies and tells how it went.
 func (c *copying) run(ctx context.Context, operands []string) error {
-	c.console = &console{w: c.stderr}
+	c.console = c.newConsole()
 	if c.json {
 		c.events = newEvents(c.eventsOut)
 	}
@@ -78,6 +79,9 @@ func (c *copying) run(ctx context.Context, operands []string) error {
 func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, error) {
 	if c.quiet && c.verbose {
 		return nil, usageError("--quiet and --verbose exclude each other")
+	}
+	if c.quiet && c.progress {
+		return nil, usageError("--quiet and --progress exclude each other")
 	}
 	p, err := &plan{}, error(nil)
 	if c.relayed == nil {
@@ -115,8 +119,9 @@ func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 	defer o.Names.Close()
 	o.Started, o.Timeouts, o.Tally, o.Report = c.started, c.timeouts, &xfer.Tally{}, c.report
 	dataOnScreen := isStream && !p.push && c.isTerminal(c.stdout)
-	if !c.quiet && !c.json && !o.DryRun && c.isTerminal(c.stderr) && !dataOnScreen {
-		defer c.console.follow(o.Tally)()
+	if !o.DryRun {
+		w := progressing{console: c.console, events: c.events, asked: c.progress, quiet: c.quiet, screen: c.isTerminal(c.stderr) && !dataOnScreen}
+		defer w.follow(o.Tally)()
 	}
 	need := xfer.Load{Sessions: 1, Slots: cmp.Or(o.Slots, xfer.DefaultSlots)}
 	if o.Compress != xfer.CompressOff {

@@ -38,6 +38,7 @@ func (c *copying) flags() []cli.Flag {
 		about(topicOutput,
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "tell errors only", Destination: &c.quiet},
 			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell every entry, and more about the connection", Destination: &c.verbose},
+			onOff("progress", "where standard error is no terminal, too, tell every 10 seconds how far the copy is", &c.progress),
 			&cli.BoolFlag{Name: "json", Usage: "one event a line on standard output, as JSON", Destination: &c.json},
 			&cli.StringFlag{Name: "log-file", Usage: "append a line to `FILE` for every entry, and for how the copy goes and ends", Destination: &c.logName},
 			versionFlag(),

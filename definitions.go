@@ -136,7 +136,7 @@ func environment() []cmdline.Variable {
 		{Names: []string{"GOGC", "GOMEMLIMIT"}, Text: "as for every Go program; either turns off the bound that gdrcp sets for its heap"},
 		{Names: []string{"GOMAXPROCS"}, Text: "as for every Go program; without it gdrcp takes one processor over RDMA where there are two at most"},
 		{Names: []string{"NOTIFY_SOCKET"}, Text: "where serve tells the service manager that it is ready, reloading or stopping (sd_notify)"},
-		{Names: []string{"TERM"}, Text: "no progress bar where it is dumb"},
+		{Names: []string{"TERM"}, Text: "no line of progress where it is dumb"},
 		{Names: []string{"TMPDIR"}, Text: "where names of very large directories are sorted (/tmp)"},
 	}
 }

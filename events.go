@@ -21,6 +21,8 @@ import (
 //	connected   once a connection stands        link fields
 //	memory      where an end was asked to have  end ("local" or "remote"), slots fields
 //	            its slots in GPU memory
+//	progress    every second                    bytes, files, total_bytes (found so far), total_known, seconds, bytes_per_second,
+//	                                            seconds_left (where that is known)
 //	file        for every entry that was not    path, outcome, text
 //	            copied; with -v and in a dry    path, outcome, bytes, dry_run
 //	            run for all
@@ -121,6 +123,26 @@ type fileEvent struct {
 	Bytes   int64  `json:"bytes,omitempty"`
 	Text    string `json:"text,omitempty"`
 	DryRun  bool   `json:"dry_run,omitempty"`
+}
+
+type progressEvent struct {
+	Event          string   `json:"event"`
+	Bytes          int64    `json:"bytes"`
+	Files          int64    `json:"files"`
+	TotalBytes     int64    `json:"total_bytes"`
+	TotalKnown     bool     `json:"total_known"`
+	Seconds        float64  `json:"seconds"`
+	BytesPerSecond float64  `json:"bytes_per_second"`
+	SecondsLeft    *float64 `json:"seconds_left,omitempty"`
+}
+
+func progressEventOf(r *reading) progressEvent {
+	e := progressEvent{"progress", r.Bytes, r.Files, r.TotalBytes, r.TotalKnown, r.elapsed.Seconds(), r.bytesPerSecond, nil}
+	if left, ok := r.left(); ok {
+		seconds := left.Seconds()
+		e.SecondsLeft = &seconds
+	}
+	return e
 }
 
 type deletedEvent struct {

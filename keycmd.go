@@ -28,7 +28,7 @@ type keying struct {
 }
 
 func (p *program) keyCommand() *cli.Command {
-	k := &keying{program: p, console: &console{w: p.stderr}}
+	k := &keying{program: p, console: p.newConsole()}
 	access := &cli.StringFlag{Name: "access-file", Usage: "`FILE` file of the keys that gdrcp serve reads", Destination: &k.accessFile}
 	return &cli.Command{
 		Name: "key", Usage: "make the keys that let clients in", ArgsUsage: "new|list ...",

@@ -88,7 +88,7 @@ func (m *manifesting) action(operands int, do func(ctx context.Context, operands
 		if cc.NArg() != operands {
 			return usageError("gdrcp manifest %s needs %s: %s", cc.Command.Name, count(int64(operands), "operand", "operands"), strings.TrimPrefix(cc.Command.ArgsUsage, "[OPTIONS] "))
 		}
-		m.console = &console{w: m.stderr}
+		m.console = m.newConsole()
 		if m.json {
 			m.events = newEvents(m.stdout)
 		}
@@ -96,13 +96,11 @@ func (m *manifesting) action(operands int, do func(ctx context.Context, operands
 	}
 }
 
-// follow draws a bar while files are read, where there is a terminal for it.
+// follow tells how far it is while files are read, where somebody wants to know.
 func (m *manifesting) follow() (end func()) {
-	if m.quiet || m.json || !m.isTerminal(m.stderr) {
-		return func() {}
-	}
 	m.audit.Tally = &xfer.Tally{}
-	return m.console.follow(m.audit.Tally)
+	w := progressing{console: m.console, events: m.events, quiet: m.quiet, screen: m.isTerminal(m.stderr)}
+	return w.follow(m.audit.Tally)
 }
 
 // manifestWriter is where a new manifest goes: standard output or a file.

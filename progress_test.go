@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"gdrcp/xfer"
 
@@ -53,7 +55,7 @@ func openTerminal(t *testing.T) (tty *os.File, screen *buffer) {
 	return tty, screen
 }
 
-func TestBarOnATerminal(t *testing.T) {
+func TestLineOfProgressOnATerminal(t *testing.T) {
 	tty, screen := openTerminal(t)
 	p, _, _ := newProgram()
 	if !p.isTerminal(tty) {
@@ -63,22 +65,20 @@ func TestBarOnATerminal(t *testing.T) {
 	if p.isTerminal(tty) {
 		t.Error("a dumb terminal is taken for one that can redraw a line")
 	}
-	c := &console{w: tty}
-	c.draw(xfer.Progress{Bytes: 1 << 20, TotalBytes: 1 << 20})
-	c.draw(xfer.Progress{Bytes: 25 << 20, TotalBytes: 100 << 20, TotalKnown: true})
+	c := &console{w: tty, columns: func() int { return 100 }}
+	c.draw(reading{Progress: xfer.Progress{Bytes: 1 << 20, TotalBytes: 1 << 20}})
+	c.draw(reading{Progress: xfer.Progress{Bytes: 25 << 20, TotalBytes: 100 << 20, TotalKnown: true}})
 	c.line("a line")
-	c.draw(xfer.Progress{Bytes: 100 << 20, TotalBytes: 100 << 20, TotalKnown: true})
-	c.draw(xfer.Progress{TotalKnown: true})
-	end := c.follow(&xfer.Tally{})
-	end()
+	c.draw(reading{Progress: xfer.Progress{Bytes: 100 << 20, TotalBytes: 100 << 20, TotalKnown: true}})
+	c.clear()
 	fmt.Fprintln(tty, "end")
 	waitFor(t, screen, regexp.MustCompile("end"))
-	for _, want := range []string{"1.0 MiB", "25%", "(25/100 MiB", "a line\r\n"} {
+	for _, want := range []string{"\r1.0 MiB  0 B/s  0 files", "\r 25%", "25.0 MiB of 100.0 MiB", "a line\r\n", "100%"} {
 		if !strings.Contains(screen.String(), want) {
 			t.Errorf("%q is not on the screen: %q", want, screen)
 		}
 	}
-	// The line stands alone: the bar was wiped before it.
+	// The line stands alone: the progress was wiped before it.
 	before, _, _ := strings.Cut(screen.String(), "a line")
 	if wiped := before[strings.LastIndexByte(before[:len(before)-1], '\r')+1:]; strings.TrimSpace(strings.Trim(wiped, "\r")) != "" {
 		t.Errorf("before the line there is %q", wiped)
@@ -101,4 +101,67 @@ func TestCopyOnATerminal(t *testing.T) {
 	if r := gdrcp(t, dir+"/a", s.url("a")).want(t, exitOK); strings.Contains(r.err, "\r") {
 		t.Errorf("it wrote %q", r.err)
 	}
+}
+
+// begun is the tally of a copy that stands still.
+type begun struct{}
+
+func (begun) Read() xfer.Progress { return xfer.Progress{Bytes: 3, Files: 1, TotalBytes: 4} }
+
+// Where no terminal is --progress gives a line every 10 seconds, and --json an
+// event every second.
+func TestProgressWithoutATerminal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lines, out := &buffer{}, &buffer{}
+		w := progressing{console: &console{w: lines}}
+		end := w.follow(begun{})
+		time.Sleep(time.Minute)
+		end()
+		if lines.String() != "" {
+			t.Errorf("nobody asked for %q", lines)
+		}
+		w.asked = true
+		end = w.follow(&xfer.Tally{})
+		time.Sleep(time.Minute)
+		end()
+		if lines.String() != "" {
+			t.Errorf("before the copy has begun it tells %q", lines)
+		}
+		end = w.follow(begun{})
+		time.Sleep(25 * time.Second)
+		end()
+		if want := "gdrcp: 3 B, 0 B/s, 1 file, 0:10 so far\ngdrcp: 3 B, 0 B/s, 1 file, 0:20 so far\n"; lines.String() != want {
+			t.Errorf("told %q, want %q", lines, want)
+		}
+		w.events = newEvents(out)
+		end = w.follow(begun{})
+		time.Sleep(2500 * time.Millisecond)
+		end()
+		want := `{"event":"progress","bytes":3,"files":1,"total_bytes":4,"total_known":false,"seconds":2,"bytes_per_second":1.5}` + "\n"
+		if n := strings.Count(out.String(), "\n"); n != 2 || !strings.HasSuffix(out.String(), want) {
+			t.Errorf("%d events in %s", n, out)
+		}
+	})
+}
+
+// The events of a copy say how far it is.
+func TestProgressEvents(t *testing.T) {
+	s := startServer(t)
+	dir := t.TempDir()
+	makeFiles(t, dir, map[string]string{"a": strings.Repeat("A", 1<<20), "b": strings.Repeat("B", 2<<20)})
+	r := gdrcp(t, "--json", "--bwlimit=1M", "--chunk-size=1M", "-r", dir, s.url("tree")).want(t, exitOK)
+	n := 0
+	for _, e := range r.events(t) {
+		if e["event"] != "progress" {
+			continue
+		}
+		n++
+		if e["total_known"] != true || e["total_bytes"] != float64(3<<20) || e["bytes"].(float64) > 3<<20 || e["bytes_per_second"].(float64) > 4<<20 {
+			t.Errorf("%v", e)
+		}
+	}
+	if n == 0 {
+		t.Errorf("no event of progress in %s", r.out)
+	}
+	gdrcp(t, "--progress", "-q", dir+"/a", s.url("a")).want(t, exitUsage)
 }

@@ -51,7 +51,7 @@ func (c *copying) relay(ctx context.Context, p *plan) error {
 	run := &remote.Run{
 		Key: to.key, Addresses: to.offer.Addresses, NoRails: to.offer.NoRails, NoTCP: to.offer.NoTCP, From: from.where.host, To: to.where.host,
 		Args: args, Sources: p.sources, Dest: remote.AtHome(p.dst, to.offer.Home),
-		Terminal: !c.quiet && !c.json && c.isTerminal(c.stderr),
+		Terminal: !c.quiet && !c.json && c.isTerminal(c.stderr), Columns: c.columns(),
 	}
 	defer context.AfterFunc(within, func() { from.Close() })()
 	code, err := from.AskRun(run, &plainWriter{w: c.stdout}, &plainWriter{w: c.stderr})

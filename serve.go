@@ -86,7 +86,7 @@ func (s *serving) flags() []cli.Flag {
 
 // run listens and serves until ctx ends, which is a good end.
 func (s *serving) run(ctx context.Context, operands []string) error {
-	s.console = &console{w: s.stderr}
+	s.console = s.newConsole()
 	addr, err := s.checkOptions(operands)
 	if err != nil {
 		return err

@@ -161,7 +161,7 @@ func (c *Conversation) askServe(ctx context.Context, s *Serve) (*Offer, error) {
 // AskRun has the far end copy, and writes what it prints, until it has ended.
 // It may take any time; the end of the Mux ends it.
 func (c *Conversation) AskRun(r *Run, stdout, stderr io.Writer) (exitCode int, err error) {
-	err = c.send(kindRun, runFields{fieldsOf(r.Key), r.Addresses, r.NoRails, r.NoTCP, r.From, r.To, octets(r.Args), octets(r.Sources), []byte(r.Dest), r.Terminal})
+	err = c.send(kindRun, runFields{fieldsOf(r.Key), r.Addresses, r.NoRails, r.NoTCP, r.From, r.To, octets(r.Args), octets(r.Sources), []byte(r.Dest), r.Terminal, uint16(r.Columns)})
 	for err == nil {
 		var k kind
 		var body []byte

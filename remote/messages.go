@@ -98,6 +98,7 @@ type Run struct {
 	Sources   []string
 	Dest      string
 	Terminal  bool // stderr is shown on one
+	Columns   int  // its width then; 0: not known
 }
 
 // keyFields is a key on its way: through the pipe and nowhere else.
@@ -140,6 +141,7 @@ type runFields struct {
 	Sources   [][]byte  `json:"sources"`
 	Dest      []byte    `json:"dest"`
 	Terminal  bool      `json:"terminal"`
+	Columns   uint16    `json:"columns,omitempty"`
 }
 
 type refusalFields struct {
@@ -266,7 +268,7 @@ func decodeRun(body []byte) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Run{k, f.Addresses, oneLine(f.NoRails, maxLineBytes), oneLine(f.NoTCP, maxLineBytes), f.From, f.To, texts(f.Args), texts(f.Sources), string(f.Dest), f.Terminal}, nil
+	return &Run{k, f.Addresses, oneLine(f.NoRails, maxLineBytes), oneLine(f.NoTCP, maxLineBytes), f.From, f.To, texts(f.Args), texts(f.Sources), string(f.Dest), f.Terminal, int(f.Columns)}, nil
 }
 
 // decodeOffer checks all of an offer but what its paths stand for.

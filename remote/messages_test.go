@@ -173,7 +173,7 @@ func TestRun(t *testing.T) {
 	origin, far := conversations(t)
 	asked := &Run{
 		Key: newKey(t), Addresses: []Address{{"tcp", netip.MustParseAddrPort("192.0.2.1:1"), "eth0", 100}}, NoRails: "none", NoTCP: "no cable", From: "a", To: "b",
-		Args: []string{"--recursive", "--exclude=\xff"}, Sources: []string{"a", "b\xfe"}, Dest: "c\xff", Terminal: true,
+		Args: []string{"--recursive", "--exclude=\xff"}, Sources: []string{"a", "b\xfe"}, Dest: "c\xff", Terminal: true, Columns: 40,
 	}
 	long := bytes.Repeat([]byte("0123456789"), 3*outputBytes/10)
 	ended := make(chan error, 1)

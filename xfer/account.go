@@ -93,6 +93,7 @@ func (b *booking) rootOf(last manifest.Digest) manifest.Digest {
 // must be met. Entries end in order of path.
 type account struct {
 	report     func(Event)
+	tally      *Tally
 	given      *manifestCursor
 	pieceBytes int64
 	writes     bool   // a manifest is written
@@ -119,7 +120,7 @@ type account struct {
 }
 
 func newAccount(p *params, o *Options) (*account, error) {
-	a := &account{report: o.report, pieceBytes: p.pieceBytes, dry: p.has(flagDryRun), roots: manifest.NewRoots(p.hash, p.pieceBytes)}
+	a := &account{report: o.report, tally: o.Tally, pieceBytes: p.pieceBytes, dry: p.has(flagDryRun), roots: manifest.NewRoots(p.hash, p.pieceBytes)}
 	if o.given != nil {
 		a.given = &manifestCursor{r: o.given}
 	}
@@ -251,6 +252,7 @@ func (a *account) settle(b *booking, x *exception) error {
 		a.links++
 	default:
 		a.counts[Copied]++
+		a.tally.files.Add(1)
 	}
 	text := ""
 	if b.grown {

@@ -370,6 +370,9 @@ func (a *audit) takeOne(taker auditTaker, it *auditItem, p *auditPiece) error {
 		}
 	}
 	if p.last {
+		if it.problem == nil && it.entry.Type == manifest.File {
+			a.tally.files.Add(1)
+		}
 		return taker.end(it)
 	}
 	return nil

@@ -193,6 +193,7 @@ type Link struct {
 // Tally counts what a session has done so far. It may be read while it runs.
 type Tally struct {
 	bytes, wireBytes, repairs atomic.Int64
+	files                     atomic.Int64 // that were copied
 	totalBytes                atomic.Int64
 	totalKnown                atomic.Bool
 	keptBytes                 atomic.Int64 // of the total, which are not sent
@@ -211,13 +212,14 @@ func (t *Tally) step() { t.steps.Add(1) }
 // Progress is a reading of a Tally.
 type Progress struct {
 	Bytes      int64 // verified and written at the sink
+	Files      int64 // that have ended well
 	TotalBytes int64 // of all that was found so far
 	TotalKnown bool  // nothing more will be found
 }
 
 // Read takes a reading.
 func (t *Tally) Read() Progress {
-	return Progress{Bytes: t.bytes.Load(), TotalBytes: t.totalBytes.Load() - t.keptBytes.Load(), TotalKnown: t.totalKnown.Load()}
+	return Progress{Bytes: t.bytes.Load(), Files: t.files.Load(), TotalBytes: t.totalBytes.Load() - t.keptBytes.Load(), TotalKnown: t.totalKnown.Load()}
 }
 
 // Summary is what a session came to.

@@ -46,12 +46,11 @@ var projectRules = Rules{
 		"tests": {"gpu/gputest"},
 	},
 	Only: map[string][]string{
-		"C":                              {"rdma/verbs", "gpu", "inherited"},
-		"unsafe":                         {"rdma/verbs", "gpu"},
-		"github.com/hanwen/go-fuse":      {"chunker"}, // its tests
-		"github.com/hashicorp/yamux":     {"remote"},
-		"github.com/urfave/cli":          {"."},
-		"github.com/schollz/progressbar": {"."},
+		"C":                          {"rdma/verbs", "gpu", "inherited"},
+		"unsafe":                     {"rdma/verbs", "gpu"},
+		"github.com/hanwen/go-fuse":  {"chunker"}, // its tests
+		"github.com/hashicorp/yamux": {"remote"},
+		"github.com/urfave/cli":      {"."},
 	},
 	BannedNames: []string{"util", "utils", "common", "helper", "helpers", "misc"},
 	MaxLines:    450,

@@ -184,6 +184,14 @@ func (d *device) note(path string) {
 	}
 }
 
+// forget is note's inverse.
+func (d *device) forget(path string) {
+	if _, is := d.unsynced[path]; is {
+		delete(d.unsynced, path)
+		d.unsyncedBytes -= len(path) + unsyncedDirBytes
+	}
+}
+
 // lostDirs are directories that could not be synced, by their path.
 type lostDirs map[string]error
 
@@ -318,6 +326,9 @@ func (s *Sink) syncSettled(h *dirHandle) {
 		s.markUnsynced(h)
 		return
 	}
+	s.mu.Lock()
+	d.forget(h.path)
+	s.mu.Unlock()
 	if err := dirsync.Outcome(s.calls.fsync(h.fd)); err != nil {
 		s.lose(d, h.path, err)
 	}

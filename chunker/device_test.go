@@ -247,6 +247,37 @@ func TestSyncedByThemselves(t *testing.T) {
 	}
 }
 
+// TestClosedDirectoriesAreNotOpenedAgain: one that is synced when it gets its
+// final mode is not asked for again: its owner may not open it any more.
+func TestClosedDirectoriesAreNotOpenedAgain(t *testing.T) {
+	noLeaks(t)
+	dir := t.TempDir()
+	s := sinkInto(t, dir, SinkOptions{Keep: Keep{Modes: true}})
+	disk := onDisk(t, s, dir)
+	d := s.deviceOf(s.base)
+	d.tells = false
+	for _, name := range []string{"closed", "closed/below"} {
+		if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: name, Mode: 0o300}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mkdirs(t, s, "closed/below/deep", "e")
+	if err := s.SettleDirs("e"); err != nil {
+		t.Fatal(err)
+	}
+	if want := len(".") + unsyncedDirBytes; len(d.unsynced) != 1 || d.unsyncedBytes != want {
+		t.Errorf("%v are left to be synced, %d bytes, and not %d", d.unsynced, d.unsyncedBytes, want)
+	}
+	if err := s.FinishDirs(); err != nil {
+		t.Error(err)
+	}
+	for _, path := range []string{"closed", "closed/below", "closed/below/deep", "."} {
+		if n := disk.asked["fsync"][disk.at(path)]; n != 1 {
+			t.Errorf("directory %s: synced %d times", path, n)
+		}
+	}
+}
+
 // TestFlushedWithoutSync: what a file system says when a file is closed is asked
 // for before the rename also where nothing is synced.
 func TestFlushedWithoutSync(t *testing.T) {

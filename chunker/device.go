@@ -64,16 +64,19 @@ func kernelCalls() diskCalls {
 	return diskCalls{
 		fsync:  func(fd int) error { return uninterrupted(func() error { return unix.Fsync(fd) }) },
 		syncfs: func(fd int) error { return uninterrupted(func() error { return unix.Syncfs(fd) }) },
-		flush: func(fd int) error {
-			return uninterrupted(func() error {
-				other, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-				if err != nil {
-					return err
-				}
-				return unix.Close(other)
-			})
-		},
+		flush:  flushFD,
 	}
+}
+
+// flushFD closes a second descriptor of an open file.
+func flushFD(fd int) error {
+	return uninterrupted(func() error {
+		other, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		return unix.Close(other)
+	})
 }
 
 // tellsBySyncfs reports whether a syncfs(2) that says 0 means that everything

@@ -188,6 +188,38 @@ func TestFUSESyncsBeforeTheRename(t *testing.T) {
 	}
 }
 
+// TestFUSETellsAtTheEndOfOutput: what a FUSE server says when a file is closed is
+// heard of one that was opened by somebody else, too.
+func TestFUSETellsAtTheEndOfOutput(t *testing.T) {
+	d := serveByFUSE(t)
+	for _, fails := range []string{"", "flush out"} {
+		f, err := os.Create(filepath.Join(d.mount, "out"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := NewOutput(int(f.Fd()), "standard output")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := out.Write([]byte("data")); err != nil {
+			t.Fatal(err)
+		}
+		d.set(fails, nil)
+		if err := out.Finish(); (err != nil) != (fails != "") || err != nil && !errors.Is(err, unix.EIO) {
+			t.Errorf("%q fails: %v", fails, err)
+		}
+		d.mu.Lock()
+		if !slices.Equal(d.asked, []string{"flush out"}) {
+			t.Errorf("%q", d.asked)
+		}
+		d.mu.Unlock()
+		d.set("", nil)
+		if err := errors.Join(out.Close(), f.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // damage is what the failing disk does not write.
 var damage = []byte("not to be written, not to be written")
 

@@ -131,6 +131,17 @@ func (p *Pipe) Write(b []byte) (int, error) {
 	return n, nil
 }
 
+// Finish has the file system say what it says of writing only when a file is
+// closed (close(2): "may report write errors"), which is else left to the end of
+// the process, where nobody hears it. Call it behind the last Write; it may block
+// for the disk.
+func (p *Pipe) Finish() error {
+	if err := flushFD(p.fd); err != nil {
+		return fmt.Errorf("close %s: %w", p.name, err)
+	}
+	return nil
+}
+
 // Interrupt ends the Read or Write that is under way, and every later one, with
 // ErrInterrupted. It does not block.
 func (p *Pipe) Interrupt() {

@@ -128,6 +128,8 @@ func (k *kept) Write(b []byte) (int, error) {
 
 func (k *kept) Interrupt() {}
 
+func (k *kept) Finish() error { return nil }
+
 func (k *kept) String() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -146,8 +146,8 @@ func (k *sink) settleEntries(ctx context.Context) error {
 			// Directories get their modes and times, and reach the disk, before
 			// the source is told that everything is there.
 			err = k.deletion.run(ctx)
-			if err == nil && k.isPlaced() && k.out == nil {
-				err = k.store.FinishDirs()
+			if err == nil {
+				err = k.finishPlace()
 			}
 			if err == nil {
 				err = k.tellUnsettled(ctx)
@@ -177,6 +177,17 @@ func (k *sink) settleEntries(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// finishPlace has where the copy went say what it says only at the end.
+func (k *sink) finishPlace() error {
+	switch {
+	case k.out != nil:
+		return k.out.Finish()
+	case k.isPlaced():
+		return k.store.FinishDirs()
+	}
+	return nil
 }
 
 func (k *sink) allSettled() bool {

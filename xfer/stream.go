@@ -32,6 +32,10 @@ type Output interface {
 	// Interrupt makes the Write under way, and every later one, return an error
 	// at once. It does not block.
 	Interrupt()
+	// Finish is called behind the last Write, and before the source is told that
+	// all has arrived: what the file system says of writing only by then is its
+	// error, and ends the copy. It may block for the disk.
+	Finish() error
 }
 
 // PushStream copies what in gives until its end to dst, the name of a file below

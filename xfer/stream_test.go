@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"gdrcp/manifest"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer"
@@ -35,6 +37,8 @@ func (s stream) Interrupt() {
 	s.PipeReader.CloseWithError(errInterrupted)
 	s.PipeWriter.CloseWithError(errInterrupted)
 }
+
+func (s stream) Finish() error { return nil }
 
 // feed writes data into the stream in parts of different sizes, with a pause
 // before each.
@@ -312,6 +316,30 @@ func TestStreamThatFails(t *testing.T) {
 	}
 	s.lastEnd(t, 4)
 	notPublished(t, s.root, "f")
+}
+
+// fullAtTheEnd is an output that says only at its end that what it took is lost.
+type fullAtTheEnd struct{ io.Writer }
+
+func (fullAtTheEnd) Interrupt() {}
+
+func (fullAtTheEnd) Finish() error { return unix.EDQUOT }
+
+// What an output says only at its end, ends the copy before the source is told
+// that all has arrived.
+func TestStreamThatIsLostAtTheEnd(t *testing.T) {
+	w := tcpWay(t)
+	s := serve(t, w)
+	for i, n := range []int{0, 3<<20 + 1} {
+		write(t, filepath.Join(s.root, "f"), randomBytes(t, n))
+		sum, err := w.client(rdmatest.Faults{}).PullStream(t.Context(), s.ep, "f", fullAtTheEnd{io.Discard}, w.streamOptions(t))
+		if !errors.Is(err, unix.EDQUOT) {
+			t.Errorf("%d bytes: %+v, %v", n, sum, err)
+		}
+		if end := s.lastEnd(t, i+1); end.Err == nil {
+			t.Errorf("%d bytes: the source was told that they had arrived: %+v", n, end.Summary)
+		}
+	}
 }
 
 // A reader that goes away ends the copy, with its error.

@@ -113,7 +113,7 @@ func grantFor(asked *remote.Serve, offer *remote.Offer) (*xfer.Grant, error) {
 	for i, source := range asked.Copy.From {
 		from[i] = remote.AtHome(source, "/") // whatever its home is, it gives no name
 	}
-	g.OnlyFrom(from, func(pattern, name string) bool { return remote.Believe(pattern, []string{name}) == nil })
+	g.OnlyFrom(from, len(from) == 1 && remote.IsPattern(from[0]), func(pattern, name string) bool { return remote.Believe(pattern, []string{name}) == nil })
 	return g, nil
 }
 

@@ -14,13 +14,16 @@ import (
 // ErrUnasked is a far end that names files which were not asked for.
 var ErrUnasked = errors.New("the other host named a file that was not asked for")
 
+// IsPattern reports whether a path of a command line may stand for others.
+func IsPattern(path string) bool { return strings.ContainsAny(path, "*?[") }
+
 // Expand is what a path of a command line stands for on this host: itself where
 // it exists or is no pattern, else the paths that match it, and itself again
 // where none does. Like a shell it passes over names that begin with a dot
 // where the pattern does not. A path that begins with ~/ is looked for in home,
 // and stays as it is written.
 func Expand(pattern, home string) ([]string, error) {
-	if !strings.ContainsAny(pattern, "*?[") {
+	if !IsPattern(pattern) {
 		return []string{pattern}, nil
 	}
 	if _, err := os.Lstat(AtHome(pattern, home)); !errors.Is(err, fs.ErrNotExist) {
@@ -65,7 +68,7 @@ func Believe(pattern string, names []string) error {
 		return nil
 	}
 	for i, name := range names {
-		if !strings.ContainsAny(pattern, "*?[") || !matches(pattern, name) || i > 0 && names[i-1] >= name {
+		if !IsPattern(pattern) || !matches(pattern, name) || i > 0 && names[i-1] >= name {
 			return fmt.Errorf("%w: %q for %q", ErrUnasked, name, pattern)
 		}
 	}

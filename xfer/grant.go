@@ -25,6 +25,7 @@ var errSuperseded = errors.New("its client has come again")
 type Grant struct {
 	wanted hello // of which mode, codec, flags, paths, GPU and maxDelete count
 	rules  [sha256.Size]byte
+	loose  uint64 // flags that may be other ones, because they follow from the paths
 	// named says which names the sources of a push may have. Nil: any.
 	named func(name string) bool
 
@@ -88,7 +89,12 @@ func NewGrant(terms []byte, paths []string) (*Grant, error) {
 			paths = top
 		}
 	}
-	g := &Grant{wanted: h, rules: [sha256.Size]byte(terms)}
+	// hello.check holds flagMany of a pull against the paths, and differs flagMustBeDir
+	// of a push.
+	g := &Grant{wanted: h, rules: [sha256.Size]byte(terms), loose: flagMany}
+	if h.mode == modePush {
+		g.loose |= flagMustBeDir
+	}
 	g.wanted.paths = paths
 	return g, nil
 }
@@ -96,8 +102,15 @@ func NewGrant(terms []byte, paths []string) (*Grant, error) {
 // OnlyFrom bounds what a push may bring to the names that the sources have, which
 // another host reads: where such a source gives its files no name of their own, as
 // dir/. does, any. A source may be a pattern, and then standsFor says whether the last
-// part of it stands for a name.
-func (g *Grant) OnlyFrom(sources []string, standsFor func(pattern, name string) bool) {
+// part of it stands for a name. Whether there are several sources is held to, too,
+// unless there is one that may stand for several.
+func (g *Grant) OnlyFrom(sources []string, mayBeSeveral bool, standsFor func(pattern, name string) bool) {
+	if !mayBeSeveral {
+		g.loose &^= flagMany
+	}
+	if len(sources) > 1 {
+		g.wanted.flags |= flagMany
+	}
 	g.named = func(name string) bool {
 		return slices.ContainsFunc(sources, func(source string) bool {
 			last := baseName(source)
@@ -109,10 +122,6 @@ func (g *Grant) OnlyFrom(sources []string, standsFor func(pattern, name string) 
 // differs says what in a hello is not the copy that was granted, or nothing.
 func (g *Grant) differs(h *hello) string {
 	w := &g.wanted
-	loose := uint64(flagMany) // by how many paths there are, which hello.check holds against it
-	if h.mode == modePush {
-		loose |= flagMustBeDir
-	}
 	switch other := h.flags ^ w.flags; {
 	case h.mode != w.mode:
 		return fmt.Sprintf("a %s, and not a %s", w.mode, h.mode)
@@ -122,8 +131,8 @@ func (g *Grant) differs(h *hello) string {
 		return fmt.Sprintf("to %q, which was to be as it was written", w.paths[0])
 	case other&h.flags&flagDelete != 0:
 		return "one that deletes nothing"
-	case other&^loose != 0:
-		return "one " + otherOptions(w.flags, other&^loose)
+	case other&^g.loose != 0:
+		return "one " + otherOptions(w.flags, other&^g.loose)
 	case h.maxDelete != w.maxDelete:
 		return "one that may delete another number of entries"
 	case h.codec != w.codec:
@@ -146,7 +155,8 @@ func otherOptions(granted, other uint64) string {
 		{flagRecursive, "-r"}, {flagFollow, "-L"}, {flagLinks, "-l"}, {flagModes, "-p"}, {flagTimes, "-t"}, {flagOwner, "-o"}, {flagGroup, "-g"},
 		{flagHardLinks, "-H"}, {flagXattrs, "-X"}, {flagNumericIDs, "--numeric-ids"}, {flagDryRun, "--dry-run"}, {flagUpdate, "--update"},
 		{flagIgnoreExisting, "--ignore-existing"}, {flagExisting, "--existing"}, {flagDelete, "--delete"}, {flagNoFsync, "--no-fsync"},
-		{flagEncrypt, "--encrypt"}, {flagRules, "filter rules"}, {flagListed, "--files-from"}, {flagStream, "a stream"},
+		{flagEncrypt, "--encrypt"}, {flagRules, "filter rules"}, {flagListed, "--files-from"}, {flagStream, "a stream"}, {flagGrowing, "--copy-growing"},
+		{flagMany, "several sources"},
 	} {
 		switch {
 		case other&o.flag == 0:

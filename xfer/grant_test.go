@@ -46,7 +46,7 @@ func startedFor(t *testing.T, push bool, o Options, from []string, paths ...stri
 		t.Fatal(err)
 	}
 	if from != nil {
-		only.OnlyFrom(from, func(pattern, name string) bool {
+		only.OnlyFrom(from, len(from) == 1 && strings.Contains(from[0], "*"), func(pattern, name string) bool {
 			ok, err := path.Match(pattern, name)
 			return err == nil && ok && !strings.HasPrefix(name, ".")
 		})
@@ -116,7 +116,7 @@ func TestGrantOfAPush(t *testing.T) {
 		f(&o)
 		return o
 	}
-	g := startedFor(t, true, asked, []string{"/there/src", "/there/*.txt"}, "home/dst")
+	g := startedFor(t, true, asked, []string{"/there/[sb]*"}, "home/dst")
 	before := g.files()
 	none := filepath.Join(t.TempDir(), "stolen")
 	exclude := []filter.Rule{{Pattern: "x"}}
@@ -199,17 +199,24 @@ func TestGrantOfAPush(t *testing.T) {
 func TestGrantOfPatterns(t *testing.T) {
 	OnHost(t)
 	asked := Options{Recursive: true}
+	two, pattern, one := []string{"/there/a", "/there/*.txt"}, []string{"/there/*.txt"}, []string{"/there/b.txt"}
 	for _, tc := range []struct {
-		sources []string
-		says    string // or the copy is taken
+		from, sources []string
+		says          string // or the copy is taken
 	}{
-		{[]string{"src/a", "src/b.txt"}, ""},
-		{[]string{"src/b.txt"}, ""},
-		{[]string{"src/a", "src/.rc"}, `".rc" announced, which was not asked for`},
-		{[]string{"src/b.txt", "src/sub"}, `"sub" announced, which was not asked for`},
-		{[]string{"src/sub", "src/b.txt"}, `one of other sources, and not of "sub"`},
+		{two, []string{"src/a", "src/b.txt"}, ""},
+		{two, []string{"src/b.txt"}, "one with several sources"},
+		{two, []string{"src/a", "src/.rc"}, `".rc" announced, which was not asked for`},
+		{two, []string{"src/b.txt", "src/sub"}, `"sub" announced, which was not asked for`},
+		{two, []string{"src/sub", "src/b.txt"}, `one of other sources, and not of "sub"`},
+		{pattern, []string{"src/b.txt", "src/c.txt"}, ""},
+		{pattern, []string{"src/b.txt"}, ""},
+		{pattern, []string{"src/b.txt", "src/a"}, `"a" announced, which was not asked for`},
+		{one, []string{"src/b.txt"}, ""},
+		{one, []string{"src/b.txt", "src/c.txt"}, "one without several sources"},
 	} {
-		g := startedFor(t, true, asked, []string{"/there/a", "/there/*.txt"}, "home/dst")
+		g := startedFor(t, true, asked, tc.from, "home/dst")
+		g.write("src/c.txt", "C")
 		err := g.push(asked, "home/dst", tc.sources...)
 		if tc.says == "" && err != nil || tc.says != "" && (err == nil || !strings.Contains(err.Error(), tc.says)) {
 			t.Errorf("%q: %v", tc.sources, err)

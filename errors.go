@@ -159,6 +159,7 @@ func hintOf(err error) string {
 	var op *rdma.OpError
 	var probe *rdma.ProbeError
 	var noGPU *gpu.ProbeError
+	var refusedGPU *gpu.Error
 	var permissive *trust.PermissiveError
 	switch {
 	case errors.As(err, &h):
@@ -181,8 +182,8 @@ func hintOf(err error) string {
 		return "that server has no such key, or another secret under its name, or is no server of this key: compare the key files"
 	case errors.Is(err, rdma.ErrLockedMemory):
 		return "raise the limit with ulimit -l unlimited (or LimitMEMLOCK= of a systemd unit), or use a smaller ring: --slots, --chunk-size"
-	case errors.Is(err, gpu.ErrOutOfMemory):
-		return "take another GPU, or a smaller ring: --slots, --chunk-size"
+	case errors.As(err, &refusedGPU) && refusedGPU.Hint() != "":
+		return refusedGPU.Hint()
 	case errors.As(err, &rejected):
 		return hintOfRejection(rejected.Code)
 	case errors.Is(err, syscall.ECONNREFUSED):

@@ -43,6 +43,9 @@ func (d *Driver) Use(index int) (*Context, error) {
 			Hint:   "GPUs are counted from 0, as CUDA_VISIBLE_DEVICES leaves them",
 		}
 	}
+	if err := d.Lost(); err != nil {
+		return nil, err
+	}
 	device := d.describe(index)
 	if device.Problem != "" {
 		return nil, &ProbeError{Reason: BadDevice, Detail: fmt.Sprintf("GPU %d cannot be used: %s", index, device.Problem)}
@@ -91,7 +94,7 @@ func (c *Context) Close() error {
 		return fmt.Errorf("close GPU %d: in use by %s", c.device.Index, left)
 	}
 	c.closed = true
-	err := c.check(C.gdr_context_close(c.c), "release")
+	err := c.ended(C.gdr_context_close(c.c), "release")
 	c.driver.mu.Lock()
 	c.driver.contexts--
 	c.driver.mu.Unlock()
@@ -140,10 +143,12 @@ func (c *Context) check(rc C.int, format string, args ...any) error {
 
 // failed makes an *Error of a CUresult.
 func (c *Context) failed(rc C.int, format string, args ...any) error {
-	return &Error{
+	e := &Error{
 		Op:   fmt.Sprintf(format, args...),
 		GPU:  c.device.Index,
 		Code: int(rc),
 		Name: c.driver.errorName(rc),
 	}
+	c.driver.note(e)
+	return e
 }

@@ -15,6 +15,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 )
 
@@ -29,6 +30,10 @@ type Driver struct {
 	mu       sync.Mutex
 	contexts int // open ones
 	closed   bool
+
+	lost   atomic.Pointer[loss]
+	lostMu sync.Mutex // of the changes of lost, and of onLost
+	onLost []func(error)
 }
 
 // Open opens libcuda.so.1, or the file that GDRCP_LIBCUDA names, and starts the

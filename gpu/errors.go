@@ -26,6 +26,7 @@ const (
 	NoDriver                         // the kernel driver is not loaded, or another version
 	NoDevice                         // the driver knows no GPU, or none that may be seen
 	BadDevice                        // the device with the index cannot be used
+	Lost                             // the driver refuses this process all further work
 )
 
 func (r ProbeReason) String() string {
@@ -42,6 +43,8 @@ func (r ProbeReason) String() string {
 		return "no-device"
 	case BadDevice:
 		return "unusable-device"
+	case Lost:
+		return "lost-driver"
 	}
 	return "unknown"
 }
@@ -75,8 +78,16 @@ func (e *Error) Error() string {
 
 // CUresults that callers act on (cuda.h).
 const (
-	codeOutOfMemory  = 2
-	codeNotSupported = 801
+	codeOutOfMemory         = 2
+	codeInvalidImage        = 200
+	codeNoBinaryForGPU      = 209
+	codeInvalidPTX          = 218
+	codeNoJITCompiler       = 221
+	codeUnsupportedPTX      = 222
+	codeJITDisabled         = 223
+	codeLaunchOutOfResource = 701
+	codeNotSupported        = 801
+	codeUnknown             = 999
 )
 
 // Unwrap is ErrOutOfMemory or ErrUnsupported where the code says that.
@@ -84,8 +95,27 @@ func (e *Error) Unwrap() error {
 	switch e.Code {
 	case codeOutOfMemory:
 		return ErrOutOfMemory
-	case codeNotSupported:
+	case codeInvalidImage, codeNoBinaryForGPU, codeInvalidPTX, codeNoJITCompiler, codeUnsupportedPTX, codeJITDisabled, codeNotSupported:
 		return ErrUnsupported
 	}
 	return nil
+}
+
+// Hint is one remedy for a person, or empty.
+func (e *Error) Hint() string {
+	switch e.Code {
+	case codeOutOfMemory:
+		return "take another GPU, or a smaller ring: --slots, --chunk-size"
+	case codeInvalidImage, codeNoBinaryForGPU, codeInvalidPTX, codeUnsupportedPTX:
+		return "a newer NVIDIA driver may know the kernels for this GPU"
+	case codeNoJITCompiler:
+		return "install libnvidia-ptxjitcompiler.so.1 of the driver's version; in a container, NVIDIA_DRIVER_CAPABILITIES must have compute"
+	case codeJITDisabled:
+		return "unset CUDA_DISABLE_PTX_JIT and CUDA_DISABLE_JIT"
+	case codeLaunchOutOfResource:
+		return "check `nvidia-smi` for other users of the GPU"
+	case codeUnknown:
+		return "check `nvidia-smi` and `dmesg` for the health of the GPU and its driver"
+	}
+	return ""
 }

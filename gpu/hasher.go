@@ -113,7 +113,10 @@ func (h *Hasher) Begin(s *Stream, jobs []HashJob) error {
 	}
 	if err := h.queue(s, jobs); err != nil {
 		// A part of it may be under way, and the next Begin must not change its table.
-		return errors.Join(err, s.Wait())
+		if waited := s.Wait(); h.ctx.Lost() == nil {
+			err = errors.Join(err, waited)
+		}
+		return err
 	}
 	h.jobs = len(jobs)
 	return nil
@@ -181,7 +184,10 @@ func (h *Hasher) Digest(i int) [32]byte {
 func (h *Hasher) Close() error {
 	var errs []error
 	if h.done != nil {
-		errs = append(errs, h.done.Wait(), h.done.Close())
+		if h.ctx.Lost() == nil {
+			errs = append(errs, h.done.Wait())
+		}
+		errs = append(errs, h.done.Close())
 	}
 	if h.pinned != nil {
 		errs = append(errs, h.pinned.Close())

@@ -52,6 +52,9 @@ func (d *Driver) describe(index int) Device {
 		dev.Problem = "the driver does not describe it: " + d.errorName(rc)
 		return dev
 	}
+	if l := d.lost.Load(); l != nil {
+		dev.Problem = "the process can use no GPU any more, since " + l.cause.Error() + ": it has to be started again"
+	}
 	dev.Name = C.GoString(&id.name[0])
 	dev.UUID = spellUUID(C.GoBytes(unsafe.Pointer(&id.uuid[0]), C.int(len(id.uuid))))
 	dev.MemoryBytes = int64(id.memory_bytes)

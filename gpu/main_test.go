@@ -42,7 +42,7 @@ func run(m *testing.M) int {
 // when the test is over.
 func openFake(t testing.TB, words ...string) *Driver {
 	t.Helper()
-	gputest.Set(t, os.Getenv(fakeLibrary), words...)
+	gputest.Set(t, gputest.Fresh(t, os.Getenv(fakeLibrary)), words...)
 	d, err := Open()
 	if err != nil {
 		t.Fatalf("open with %v: %v", words, err)

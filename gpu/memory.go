@@ -118,7 +118,7 @@ func (m *Memory) CloseDMABuf() error {
 func (m *Memory) Close() error {
 	return m.close(func() error {
 		fdErr := m.CloseDMABuf()
-		err := m.ctx.check(C.gdr_free(m.ctx.c, m.block.base), "free %d bytes", m.len)
+		err := m.ctx.ended(C.gdr_free(m.ctx.c, m.block.base), "free %d bytes", m.len)
 		m.ctx.end("memory")
 		if err != nil {
 			return err
@@ -167,6 +167,6 @@ func (p *Pinned) Close() error {
 	return p.close(func() error {
 		rc := C.gdr_unpin(p.ctx.c, unsafe.Pointer(&p.mem[0]))
 		p.ctx.end("pinned memory")
-		return p.ctx.check(rc, "unpin %d bytes of host memory", len(p.mem))
+		return p.ctx.ended(rc, "unpin %d bytes of host memory", len(p.mem))
 	})
 }

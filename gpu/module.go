@@ -65,7 +65,7 @@ func (m *module) unload() error {
 	return m.close(func() error {
 		rc := C.gdr_module_close(m.ctx.c, m.c)
 		m.ctx.end("modules")
-		return m.ctx.check(rc, "unload kernels")
+		return m.ctx.ended(rc, "unload kernels")
 	})
 }
 

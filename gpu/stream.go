@@ -139,7 +139,7 @@ func (s *Stream) Close() error {
 	return s.close(func() error {
 		rc := C.gdr_stream_close(s.ctx.c, s.c)
 		s.ctx.end("streams")
-		return s.ctx.check(rc, "close a stream")
+		return s.ctx.ended(rc, "close a stream")
 	})
 }
 
@@ -179,6 +179,6 @@ func (m *Mark) Close() error {
 	return m.close(func() error {
 		rc := C.gdr_mark_close(m.ctx.c, m.c)
 		m.ctx.end("marks")
-		return m.ctx.check(rc, "close a mark")
+		return m.ctx.ended(rc, "close a mark")
 	})
 }

@@ -162,7 +162,7 @@ func TestNotPinned(t *testing.T) {
 }
 
 // TestBadKernel: what fails while it runs is told by the next wait, and the
-// context is of no use from then on.
+// process can use no GPU from then on.
 func TestBadKernel(t *testing.T) {
 	for mode, tt := range map[string]struct {
 		offset uint64
@@ -172,7 +172,9 @@ func TestBadKernel(t *testing.T) {
 		"":          {1 << 40, 700}, // an address that is none
 	} {
 		t.Run("mode "+mode, func(t *testing.T) {
-			d := openFake(t, mode)
+			d := openFake(t, mode, "gpus=2")
+			told := make(chan error, 1)
+			d.OnLost(func(err error) { told <- err })
 			c, err := d.Use(0)
 			if err != nil {
 				t.Fatal(err)
@@ -196,16 +198,50 @@ func TestBadKernel(t *testing.T) {
 			if _, err := c.Alloc(1); !isCode(err, tt.code) {
 				t.Errorf("allocate afterwards: %v", err)
 			}
-			for _, close := range []func() error{m.Close, s.Close, mod.unload} {
-				if err := close(); !isCode(err, tt.code) {
+			for _, close := range []func() error{m.Close, s.Close, mod.unload, c.Close} {
+				if err := close(); err != nil {
 					t.Errorf("close afterwards: %v", err)
 				}
 			}
-			closes(t, "context", c)
+			wantLost(t, d, <-told)
 		})
 	}
-	// The last release has mended it.
-	roundTrip(t, useFake(t), 4096)
+}
+
+// wantLost checks that a driver with two GPUs lends none any more, and says so.
+func wantLost(t *testing.T, d *Driver, told error) {
+	t.Helper()
+	later := make(chan error, 1)
+	d.OnLost(func(err error) { later <- err })
+	_, err := d.Use(1)
+	for what, err := range map[string]error{"told": told, "told later": <-later, "asked": d.Lost(), "another GPU": err} {
+		var probe *ProbeError
+		if !errors.As(err, &probe) || probe.Reason != Lost || probe.Hint == "" || !strings.Contains(probe.Detail, "CUDA_ERROR_") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for _, g := range d.Devices() {
+		if !strings.Contains(g.Problem, "started again") {
+			t.Errorf("GPU %d has the problem %q", g.Index, g.Problem)
+		}
+	}
+}
+
+// Errors that concern a call alone leave the driver as it was.
+func TestOtherErrorsLoseNothing(t *testing.T) {
+	d := openFake(t, "badlaunch", "noload=999")
+	c, err := d.Use(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closes(t, "context", c) })
+	if _, err := c.NewHasher(1, 100); !isCode(err, 999) {
+		t.Errorf("a module that does not load: %v", err)
+	}
+	roundTrip(t, c, 4096)
+	if err := d.Lost(); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestCloseWhileWaiting(t *testing.T) {

@@ -20,6 +20,12 @@ func (*Driver) Version() string { return "" }
 // Devices is empty.
 func (*Driver) Devices() []Device { return nil }
 
+// Lost is nil.
+func (*Driver) Lost() error { return nil }
+
+// OnLost does nothing.
+func (*Driver) OnLost(func(error)) {}
+
 // Use fails.
 func (*Driver) Use(int) (*Context, error) { return nil, ErrUnsupported }
 
@@ -43,6 +49,9 @@ func (*Context) NewHasher(int, int) (*Hasher, error) { return nil, ErrUnsupporte
 
 // FlushWrites fails.
 func (*Context) FlushWrites() error { return ErrUnsupported }
+
+// Lost is nil.
+func (*Context) Lost() error { return nil }
 
 // Close does nothing.
 func (*Context) Close() error { return nil }

@@ -2,7 +2,6 @@ package xfer
 
 import (
 	"context"
-	"errors"
 )
 
 // deviceFiller is a worker whose slots are in GPU memory: it reads chunks into
@@ -24,16 +23,11 @@ type hashedExtent struct {
 }
 
 // fillDevice is fill for slots in GPU memory.
-func (s *source) fillDevice(ctx context.Context, worker int, pack *packer) (err error) {
+func (s *source) fillDevice(ctx context.Context, worker int, pack *packer) error {
 	if worker >= deviceWorkers() {
 		return nil
 	}
-	w, err := newDeviceWorker(s.ring, s.params.touched() == nil)
-	if err != nil {
-		return err
-	}
-	defer func() { err = withClose(err, w.close()) }()
-	f := deviceFiller{source: s, gpu: w, pack: pack, batch: make([]*outSlot, 0, deviceBatch(s.params.slots))}
+	f := deviceFiller{source: s, gpu: s.ring.device.workers[worker], pack: pack, batch: make([]*outSlot, 0, deviceBatch(s.params.slots))}
 	for {
 		slot, err := s.nextFill(ctx)
 		if slot == nil || err != nil {
@@ -87,8 +81,7 @@ func (f *deviceFiller) fill() error {
 			return err
 		}
 	}
-	// A mark is slept for; a stream's own Wait may spin.
-	if err := errors.Join(w.stream.Record(w.done), w.done.Wait()); err != nil {
+	if err := w.settle(); err != nil {
 		return err
 	}
 	for n, a := range f.asked {
@@ -124,5 +117,8 @@ func (f *deviceFiller) bring(slot *outSlot, b *bounce) error {
 	if err == nil && !w.direct() {
 		err = w.stream.ToHost(f.ring.slot(slot.index)[:c.plainBytes], w.slots, at)
 	}
-	return errors.Join(err, w.stream.Record(b.mark))
+	if err != nil {
+		return err
+	}
+	return w.stream.Record(b.mark)
 }

@@ -15,9 +15,6 @@ type deviceLander struct {
 	lander
 	gpu   *deviceWorker
 	batch []deviceLanding // cap: the largest batch
-	// private holds copies of slots that the peer can still write to, where a
-	// manifest says what arrived: what is written is then what was hashed.
-	private *gpu.Memory
 }
 
 // deviceLanding is one chunk of a batch: its bytes are in mem from at on.
@@ -34,45 +31,24 @@ type deviceLanding struct {
 // noJob is an extent that the GPU does not digest.
 const noJob = -1
 
-func newDeviceLander(k *sink) (*deviceLander, error) {
+func newDeviceLander(k *sink, worker int) *deviceLander {
 	n := deviceBatch(k.params.slots)
-	d := &deviceLander{lander: lander{sink: k}, batch: make([]deviceLanding, 0, n)}
+	d := &deviceLander{lander: lander{sink: k}, gpu: k.ring.device.workers[worker], batch: make([]deviceLanding, 0, n)}
 	for i := range d.batch[:n] {
 		l := &d.batch[:n][i]
 		l.init()
 		l.jobs = make([]int, 0, maxExtents)
 	}
-	var err error
-	if d.gpu, err = newDeviceWorker(k.ring, k.params.touched() == nil); err != nil {
-		return nil, err
-	}
-	if k.account.vouches() && k.ring.device.direct() {
-		if d.private, err = k.ring.device.gpu.Alloc(n * k.params.chunkBytes); err != nil {
-			return nil, withClose(fmt.Errorf("allocate private copies of chunks: %w", unsupported(err)), d.gpu.close())
-		}
-	}
-	return d, nil
-}
-
-func (d *deviceLander) close() error {
-	d.unpack.close()
-	err := d.gpu.close()
-	if d.private != nil {
-		err = errors.Join(err, d.private.Close())
-	}
-	return err
+	return d
 }
 
 // drainDevice is drainSlots for slots in GPU memory.
-func (k *sink) drainDevice(ctx context.Context, worker int) (err error) {
+func (k *sink) drainDevice(ctx context.Context, worker int) error {
 	if worker >= deviceWorkers() {
 		return nil
 	}
-	d, err := newDeviceLander(k)
-	if err != nil {
-		return err
-	}
-	defer func() { err = withClose(err, d.close()) }()
+	d := newDeviceLander(k, worker)
+	defer d.unpack.close()
 	for {
 		a, err := k.take(ctx)
 		if err != nil {
@@ -177,13 +153,13 @@ func (d *deviceLander) bring(ctx context.Context) error {
 			return fmt.Errorf("%w: chunk %d is compressed, which was not agreed", ErrProtocol, l.header.id)
 		}
 		l.mem, l.at = d.gpu.slots, d.gpu.at(l.a.slot)
-		if d.private == nil {
+		if d.gpu.private == nil {
 			continue
 		}
-		if err := d.gpu.stream.Copy(d.private, d.gpu.at(i), l.mem, l.at, int(l.header.plainBytes)); err != nil {
+		if err := d.gpu.stream.Copy(d.gpu.private, d.gpu.at(i), l.mem, l.at, int(l.header.plainBytes)); err != nil {
 			return err
 		}
-		l.mem, l.at = d.private, d.gpu.at(i)
+		l.mem, l.at = d.gpu.private, d.gpu.at(i)
 	}
 	return nil
 }

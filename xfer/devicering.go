@@ -20,6 +20,9 @@ type deviceRing struct {
 	slots  *gpu.Memory
 	pinned *gpu.Pinned // of the host's payload slots
 	memory Memory
+	// workers have all that they need before the peer is told of this ring:
+	// what a GPU will not do is known while host memory can still take its place.
+	workers []*deviceWorker
 	// page is host memory for trials and flushes, pageMR its registration, and
 	// loop the connection that they run over; nil where the ring is staged.
 	page   []byte
@@ -41,6 +44,10 @@ func (s *session) openDevice() (*deviceRing, error) {
 	}
 	driver, err := s.gpus()
 	if err != nil {
+		return nil, unsupported(err)
+	}
+	// Devices know of it too, but each in words of its own.
+	if err := driver.Lost(); err != nil {
 		return nil, unsupported(err)
 	}
 	rail := s.rail.Device()
@@ -138,6 +145,9 @@ func (d *deviceRing) close() error {
 		return nil
 	}
 	var errs []error
+	for _, w := range d.workers {
+		errs = append(errs, w.close())
+	}
 	if d.pageMR != nil {
 		errs = append(errs, d.pageMR.Close())
 	}

@@ -1,17 +1,20 @@
 package xfer
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 
 	"gdrcp/gpu"
+	"gdrcp/manifest"
 
 	"golang.org/x/sys/unix"
 )
 
 // deviceWorker is what a worker needs to move chunks between host memory and
 // slots in GPU memory: a stream of its own, bounce buffers that the GPU reaches
-// without a copy, and a hasher. One goroutine owns it.
+// without a copy, and a hasher. The ring owns it, and one goroutine at a time
+// uses it.
 type deviceWorker struct {
 	*deviceRing
 	slotBytes int
@@ -20,6 +23,10 @@ type deviceWorker struct {
 	hasher    *gpu.Hasher // nil where the processor digests
 	jobs      []gpu.HashJob
 	done      *gpu.Mark // behind a batch
+	// private holds copies of slots that the peer can still write to, where a
+	// manifest says what arrived: what is written is then what was hashed. Nil
+	// where none are needed.
+	private *gpu.Memory
 }
 
 // bounce is a chunk's worth of pinned host memory. mark is in the stream behind
@@ -44,17 +51,25 @@ func deviceWorkers() int { return min(workers(), maxDeviceWorkers) }
 
 const maxDeviceWorkers = 4
 
-// newDeviceWorker makes a worker for a ring in GPU memory; digests says that it
-// is to digest there.
-func newDeviceWorker(r *ring, digests bool) (*deviceWorker, error) {
-	w := &deviceWorker{deviceRing: r.device, slotBytes: r.slotBytes, bounces: make([]bounce, bouncesPerWorker)}
-	if err := w.open(deviceBatch(r.slots), digests); err != nil {
-		return nil, withClose(fmt.Errorf("prepare the GPU: %w", unsupported(err)), w.close())
+// openWorkers makes the workers of a ring in GPU memory, each with all that it
+// will need. What there is of them the ring closes.
+func (s *session) openWorkers(r *ring) error {
+	d, digests := r.device, s.params.touched() == nil
+	for range deviceWorkers() {
+		w := &deviceWorker{deviceRing: d, slotBytes: r.slotBytes, bounces: make([]bounce, bouncesPerWorker)}
+		d.workers = append(d.workers, w)
+		err := w.open(deviceBatch(s.params.slots), digests, s.copiesSlots && d.direct())
+		if err == nil && len(d.workers) == 1 && digests {
+			err = w.tryDigest()
+		}
+		if err != nil {
+			return fmt.Errorf("prepare the GPU: %w", unsupported(err))
+		}
 	}
-	return w, nil
+	return nil
 }
 
-func (w *deviceWorker) open(batch int, digests bool) (err error) {
+func (w *deviceWorker) open(batch int, digests, private bool) (err error) {
 	if w.stream, err = w.gpu.NewStream(); err != nil {
 		return err
 	}
@@ -75,19 +90,65 @@ func (w *deviceWorker) open(batch int, digests bool) (err error) {
 	}
 	if digests {
 		w.jobs = make([]gpu.HashJob, 0, batch*maxExtents)
-		w.hasher, err = w.gpu.NewHasher(batch*maxExtents, batch*w.slotBytes)
+		if w.hasher, err = w.gpu.NewHasher(batch*maxExtents, batch*w.slotBytes); err != nil {
+			return err
+		}
+	}
+	if private {
+		w.private, err = w.gpu.Alloc(batch * w.slotBytes)
 	}
 	return err
 }
+
+// tryDigest has the GPU digest the beginning of the slots, and holds the result
+// against the processor's: that a kernel loads does not mean that it runs.
+func (w *deviceWorker) tryDigest() error {
+	n := min(tryDigestBytes, w.slotBytes)
+	plain := w.bounces[0].mem[:n]
+	if _, err := rand.Read(plain); err != nil {
+		return err
+	}
+	want := manifest.BLAKE3.Piece(plain, 0, int64(n), true)
+	err := w.stream.ToDevice(w.slots, 0, plain)
+	if err == nil {
+		err = w.hasher.Begin(w.stream, []gpu.HashJob{{Memory: w.slots, Len: n, Root: true}})
+	}
+	if err == nil {
+		err = w.settle()
+	}
+	if err == nil && w.hasher.Digest(0) != want {
+		err = fmt.Errorf("%w: GPU %d digests wrongly", gpu.ErrUnsupported, w.memory.GPU)
+	}
+	return err
+}
+
+// settle waits until the stream has come to its end. A mark is slept for; a
+// stream's own Wait may spin.
+func (w *deviceWorker) settle() error {
+	if err := w.stream.Record(w.done); err != nil {
+		return err
+	}
+	return w.done.Wait()
+}
+
+// tryDigestBytes is more than one block of threads digests, so that both kernels
+// run.
+const tryDigestBytes = 160 << 10
 
 // close waits for what the stream still does, and ends all.
 func (w *deviceWorker) close() error {
 	var errs []error
 	if w.stream != nil {
-		errs = append(errs, w.stream.Wait(), w.stream.Close())
+		if w.gpu.Lost() == nil {
+			errs = append(errs, w.stream.Wait())
+		}
+		errs = append(errs, w.stream.Close())
 	}
 	if w.hasher != nil {
 		errs = append(errs, w.hasher.Close())
+	}
+	if w.private != nil {
+		errs = append(errs, w.private.Close())
 	}
 	if w.done != nil {
 		errs = append(errs, w.done.Close())

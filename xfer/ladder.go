@@ -32,15 +32,30 @@ func (s *session) placeRing(ctx context.Context, slots int, access rdma.Access) 
 		return r, nil
 	}
 	mayDo := s.place.gpu == gpuAuto && !s.place.direct && ctx.Err() == nil
-	if !mayDo || !(errors.Is(err, rdma.ErrUnsupported) || errors.Is(err, gpu.ErrOutOfMemory)) {
+	if !mayDo || !gpuWillNotDo(err) {
 		return r, err
 	}
 	if err := r.close(); err != nil {
 		return r, err
 	}
 	r = s.emptyRing(slots, access)
-	s.memory = hostMemory(err.Error())
+	s.memory = hostMemory(withHint(err))
 	return r, r.make(s.rail, access)
+}
+
+// gpuWillNotDo reports whether host memory can do what was not possible: where
+// there is no GPU for it, or its driver refused a call.
+func gpuWillNotDo(err error) bool {
+	return errors.Is(err, rdma.ErrUnsupported) || errors.As(err, new(*gpu.Error))
+}
+
+// withHint is an error with what can be done about it, as part of a line.
+func withHint(err error) string {
+	var refused *gpu.Error
+	if errors.As(err, &refused) && refused.Hint() != "" {
+		return err.Error() + ": " + refused.Hint()
+	}
+	return err.Error()
 }
 
 // emptyRing is a ring that is not made yet. Slots that the peer writes to lie one
@@ -62,7 +77,10 @@ func (s *session) placeOnGPU(ctx context.Context, r *ring, access rdma.Access) (
 	if err := r.device.alloc(r.slots, r.slotBytes); err != nil {
 		return err
 	}
-	return s.climb(ctx, r, access)
+	if err := s.climb(ctx, r, access); err != nil {
+		return err
+	}
+	return s.openWorkers(r)
 }
 
 // climb tries the rungs, best first.

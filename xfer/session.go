@@ -83,6 +83,9 @@ type session struct {
 	// GPU.
 	place placement
 	gpus  GPUs
+	// copiesSlots: a sink's slots in GPU memory that the peer can write to are
+	// copied before they are digested.
+	copiesSlots bool
 	// ring and memory, where it is, are there once ringReady is closed.
 	ring      *ring
 	memory    Memory

@@ -106,6 +106,7 @@ func newSink(s *session, store *chunker.Sink, tally *Tally, acct *account) *sink
 		progress: make(chan struct{}, 1), drained: make(chan struct{}),
 	}
 	k.ledger = newLedger(k)
+	s.copiesSlots = acct.vouches()
 	return k
 }
 

@@ -8,6 +8,7 @@
 pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t fake_changed = PTHREAD_COND_INITIALIZER;
 struct fake_modes fake_modes;
+int fake_failed;
 
 static struct context contexts[FAKE_GPUS_MAX];
 static int started;
@@ -43,7 +44,7 @@ struct context *fake_enter(int *rc)
 	if (!ctx || !ctx->retained)
 		*rc = CUDA_ERROR_INVALID_CONTEXT;
 	else
-		*rc = ctx->failed;
+		*rc = fake_failed;
 	if (!*rc)
 		return ctx;
 	fake_leave(0);
@@ -58,7 +59,7 @@ struct context *fake_enter_to_free(int *rc)
 	if (*rc)
 		return NULL;
 	if (ctx && ctx->retained) {
-		*rc = ctx->failed;
+		*rc = fake_failed;
 		return ctx;
 	}
 	*rc = CUDA_ERROR_INVALID_CONTEXT;
@@ -88,6 +89,8 @@ EXPORT int cuDevicePrimaryCtxRetain(struct context **out, int device)
 	ctx = fake_context(device);
 	if (!ctx)
 		return fake_leave(CUDA_ERROR_INVALID_DEVICE);
+	if (fake_failed)
+		return fake_leave(fake_failed);
 	if (fake_modes.prohibited)
 		return fake_leave(CUDA_ERROR_DEVICE_UNAVAILABLE);
 	ctx->retained++;
@@ -135,7 +138,7 @@ EXPORT int cuDevicePrimaryCtxRelease_v2(int device)
 		return fake_leave(CUDA_ERROR_INVALID_CONTEXT);
 	if (ctx->retained > 1) {
 		ctx->retained--;
-		return fake_leave(CUDA_SUCCESS);
+		return fake_leave(fake_failed);
 	}
 	tell_leaks(ctx);
 	fake_drain(ctx);
@@ -143,8 +146,7 @@ EXPORT int cuDevicePrimaryCtxRelease_v2(int device)
 	fake_streams_drop(ctx);
 	fake_memory_drop(ctx);
 	fake_modules_drop(ctx);
-	ctx->failed = 0;
-	return fake_leave(CUDA_SUCCESS);
+	return fake_leave(fake_failed);
 }
 
 EXPORT int cuCtxPushCurrent_v2(struct context *ctx)

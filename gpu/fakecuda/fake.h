@@ -38,6 +38,7 @@
  *   strict               copies from and to memory that is not registered fail
  *                        with CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED
  *   late, late=MS        work takes this long, 5 ms without a number
+ *   noload=CODE          no module loads: cuModuleLoadData returns the CUresult
  *   badlaunch            launches fail
  *   badkernel            kernels fail while they run: told by a later wait
  *   old, old=NAME        cuGetProcAddress does not know NAME, or
@@ -70,6 +71,11 @@
 	X(CUDA_ERROR_INVALID_DEVICE, 101)     \
 	X(CUDA_ERROR_INVALID_IMAGE, 200)      \
 	X(CUDA_ERROR_INVALID_CONTEXT, 201)    \
+	X(CUDA_ERROR_NO_BINARY_FOR_GPU, 209)  \
+	X(CUDA_ERROR_INVALID_PTX, 218)        \
+	X(CUDA_ERROR_JIT_COMPILER_NOT_FOUND, 221) \
+	X(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, 222) \
+	X(CUDA_ERROR_JIT_COMPILATION_DISABLED, 223) \
 	X(CUDA_ERROR_OPERATING_SYSTEM, 304)   \
 	X(CUDA_ERROR_INVALID_HANDLE, 400)     \
 	X(CUDA_ERROR_NOT_FOUND, 500)          \
@@ -79,7 +85,8 @@
 	X(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, 713) \
 	X(CUDA_ERROR_LAUNCH_FAILED, 719)      \
 	X(CUDA_ERROR_NOT_SUPPORTED, 801)      \
-	X(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, 803)
+	X(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, 803) \
+	X(CUDA_ERROR_UNKNOWN, 999)
 
 enum {
 #define FAKE_ERROR(name, code) name = code,
@@ -93,7 +100,7 @@ enum { FAKE_GPUS_MAX = 8, FAKE_PARAMS_MAX = 16 };
 
 struct fake_modes {
 	int gpus, memory_mib, late_ms, cc_major, cc_minor;
-	int dmabuf, peermem, c2c, prohibited, flush, oom, unaligned, bar1full, nvml, strict, badlaunch, badkernel;
+	int dmabuf, peermem, c2c, prohibited, flush, oom, unaligned, bar1full, nvml, strict, noload, badlaunch, badkernel;
 	int init; /* what cuInit returns */
 };
 
@@ -107,11 +114,13 @@ char *fake_mode(const char *word);
 extern pthread_mutex_t fake_lock;
 extern pthread_cond_t fake_changed; /* work was queued or done */
 extern struct fake_modes fake_modes;
+/* A CUresult, from when a kernel went wrong: as with the driver, every later call
+ * on any GPU returns it until the process ends. */
+extern int fake_failed;
 
 struct context {
 	int device;
 	int retained;
-	int failed;  /* a CUresult, from when a kernel went wrong */
 	int pending; /* operations that are queued or run */
 	size_t allocated;
 	struct block *blocks;
@@ -146,8 +155,8 @@ struct pin {
 /* Locks, and returns the thread's current context; or unlocks again, returns
  * NULL and sets *rc. */
 struct context *fake_enter(int *rc);
-/* The same for a call that gives something back. After an error of the context the
- * driver refuses such a call, too, and keeps the thing until the last release: here
+/* The same for a call that gives something back. After an error of the process the
+ * driver refuses such a call, too, and keeps the thing until the process ends: here
  * the call is carried out, so that what nobody gave back can be told, and returns
  * *rc, the error. */
 struct context *fake_enter_to_free(int *rc);

@@ -74,6 +74,7 @@ void fake_modes_read(struct fake_modes *out)
 	out->bar1full = has("bar1full");
 	out->nvml = !has("nonvml");
 	out->strict = has("strict");
+	out->noload = number("noload", CUDA_ERROR_JIT_COMPILER_NOT_FOUND, 0);
 	out->badlaunch = has("badlaunch");
 	out->badkernel = has("badkernel");
 }

@@ -82,6 +82,8 @@ EXPORT int cuModuleLoadData(struct module **out, const void *image)
 		return rc;
 	if (!image || !strstr(image, ".version"))
 		return fake_leave(CUDA_ERROR_INVALID_IMAGE);
+	if (fake_modes.noload)
+		return fake_leave(fake_modes.noload);
 	m = calloc(1, sizeof *m);
 	if (!m)
 		return fake_leave(CUDA_ERROR_OUT_OF_MEMORY);

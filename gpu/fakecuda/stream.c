@@ -55,8 +55,8 @@ static void finish(struct stream *s, struct op *op, int rc)
 		op->event->users--;
 		event_drop(op->event);
 	}
-	if (rc && !s->ctx->failed)
-		s->ctx->failed = rc;
+	if (rc && !fake_failed)
+		fake_failed = rc;
 	s->first = op->next;
 	if (!s->first)
 		s->last = &s->first;
@@ -65,7 +65,7 @@ static void finish(struct stream *s, struct op *op, int rc)
 	pthread_cond_broadcast(&fake_changed);
 }
 
-/* After an error of the context nothing of it runs any more. */
+/* After an error nothing runs any more. */
 static void *work(void *arg)
 {
 	struct stream *s = arg;
@@ -73,7 +73,7 @@ static void *work(void *arg)
 	pthread_mutex_lock(&fake_lock);
 	while (s->first || !s->destroyed) {
 		struct op *op = s->first;
-		int rc = s->ctx->failed;
+		int rc = fake_failed;
 
 		if (!op) {
 			pthread_cond_wait(&fake_changed, &fake_lock);
@@ -210,7 +210,7 @@ EXPORT int cuStreamSynchronize(struct stream *s)
 		return fake_leave(CUDA_ERROR_INVALID_HANDLE);
 	while (stream_of(ctx, s) && s->first)
 		pthread_cond_wait(&fake_changed, &fake_lock);
-	return fake_leave(ctx->failed);
+	return fake_leave(fake_failed);
 }
 
 EXPORT int cuMemcpyHtoDAsync_v2(uint64_t dst, const void *src, size_t bytes, struct stream *s)
@@ -340,7 +340,7 @@ EXPORT int cuEventSynchronize(struct event *e)
 		pthread_cond_wait(&fake_changed, &fake_lock);
 	e->users--;
 	event_drop(e);
-	return fake_leave(ctx->failed);
+	return fake_leave(fake_failed);
 }
 
 static void event_end(struct event *e)

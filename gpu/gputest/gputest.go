@@ -64,7 +64,22 @@ func Use(t testing.TB, words ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	Set(t, library, words...)
+	Set(t, Fresh(t, library), words...)
+}
+
+// Fresh is a copy of the fake, for one test. What went wrong in a library stays
+// wrong until the process ends, and the copy is another library.
+func Fresh(t testing.TB, library string) string {
+	t.Helper()
+	b, err := os.ReadFile(library)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "libcuda.so.1")
+	if err := os.WriteFile(file, b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // moduleRoot looks for go.mod from the working folder upwards: go test runs

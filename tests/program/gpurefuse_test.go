@@ -34,6 +34,8 @@ func TestGPURefusals(t *testing.T) {
 		{"out of memory here", []string{"oom"}, ok, nil, []string{"--gpu", "0"}, 1, `CUDA_ERROR_OUT_OF_MEMORY`},
 		{"out of memory there", ok, []string{"oom"}, nil, []string{"--remote-gpu", "0"}, 1, `CUDA_ERROR_OUT_OF_MEMORY`},
 		{"too little memory", []string{"memory=16"}, ok, nil, []string{"--gpu", "0"}, 1, `CUDA_ERROR_OUT_OF_MEMORY`},
+		{"no kernel here", []string{"noload=221"}, ok, nil, []string{"--gpu", "0"}, 5, `load kernels on GPU 0: CUDA_ERROR_JIT_COMPILER_NOT_FOUND`},
+		{"no kernel there", ok, []string{"noload=221"}, nil, []string{"--remote-gpu", "0"}, 5, `load kernels on GPU 0: CUDA_ERROR_JIT_COMPILER_NOT_FOUND`},
 		{"failing launch here", []string{"badlaunch"}, ok, nil, []string{"--gpu", "0", "--remote-gpu", "0"}, 1, `launch .* on GPU 0: CUDA_ERROR_LAUNCH`},
 		{"failing launch there", ok, []string{"badlaunch"}, nil, []string{"--gpu", "0", "--remote-gpu", "0"}, 1, `launch .* on GPU 0: CUDA_ERROR_LAUNCH`},
 		{"gpudirect, and no RDMA", ok, ok, nil, []string{"--transport", "auto", "--gpu", "0", "--require", "gpudirect"}, 5, `^gdrcp: gpudirect is required: .*(RDMA device|verbs|loopback)`},
@@ -83,10 +85,13 @@ func TestFailingKernel(t *testing.T) {
 				s := newSidesAs(t, withGPUs(t, []string{"badkernel"}), tcpLink())
 				from, to := s.ends(d)
 				makeFile(t, from+"/file", 3*mib+1, 1)
-				p := s.copy(t, append(e.args(d), s.operands(d, s.via(), "file", "copy")...)...)
+				p := s.copy(t, append(gpuZero(e, d), s.operands(d, s.via(), "file", "copy")...)...)
 				p.wantFailure(1, `on GPU 0: CUDA_ERROR_LAUNCH_FAILED`)
 				nothingLeft(t, to)
 				s.as = how{}
+				if e.there(d) {
+					s.staysLost(t, d)
+				}
 				s.copy(t, s.operands(d, s.via(), "file", "copy")...).wantCode(0) // the server lives on
 				if why := differAt(from+"/file", to+"/copy"); why != "" {
 					t.Error(why)
@@ -97,11 +102,43 @@ func TestFailingKernel(t *testing.T) {
 	}
 }
 
+// gpuZero is the options that insist on GPU 0 at these ends.
+func gpuZero(e gpuEnds, d direction) []string {
+	args := e.args(d)
+	for i := range args {
+		args[i] = strings.Replace(args[i], "auto", "0", 1)
+	}
+	return args
+}
+
+// staysLost asks a server whose GPU had a fatal error for it again: who insists
+// is refused and told why, and who does not gets host memory.
+func (s *sides) staysLost(t *testing.T, d direction) {
+	t.Helper()
+	lost := `NVIDIA's driver refuses this process all further work, .*CUDA_ERROR_LAUNCH_FAILED \(719\)`
+	s.copy(t, append(s.operands(d, s.via(), "file", "copy"), "--remote-gpu", "0")...).wantFailure(5, lost)
+	p := s.copy(t, append(s.operands(d, s.via(), "file", "auto"), "--remote-gpu", "auto")...).wantCode(0)
+	p.wantOne(strings.Split(p.stderr.String(), "\n"), `^gdrcp: slots at the other end in host memory: .*`+lost)
+}
+
 // TestNoGPUForAuto: --gpu auto is content with host memory, and says why.
 func TestNoGPUForAuto(t *testing.T) {
 	onHost(t)
-	for mode, why := range map[string]string{"none": `no GPU \(CUDA_ERROR_NO_DEVICE\)`, "oom": `CUDA_ERROR_OUT_OF_MEMORY \(2\)`} {
+	for mode, why := range map[string]string{
+		"none":       `no GPU \(CUDA_ERROR_NO_DEVICE\)`,
+		"oom":        `CUDA_ERROR_OUT_OF_MEMORY \(2\): take another GPU.*`,
+		"memory=17":  `CUDA_ERROR_OUT_OF_MEMORY \(2\): take another GPU.*`,
+		"noload=200": `CUDA_ERROR_INVALID_IMAGE \(200\): a newer NVIDIA driver.*`,
+		"noload=209": `CUDA_ERROR_NO_BINARY_FOR_GPU \(209\): a newer NVIDIA driver.*`,
+		"noload=218": `CUDA_ERROR_INVALID_PTX \(218\): a newer NVIDIA driver.*`,
+		"noload=221": `CUDA_ERROR_JIT_COMPILER_NOT_FOUND \(221\): install libnvidia-ptxjitcompiler.*`,
+		"noload=222": `CUDA_ERROR_UNSUPPORTED_PTX_VERSION \(222\): a newer NVIDIA driver.*`,
+		"noload=223": `CUDA_ERROR_JIT_COMPILATION_DISABLED \(223\): unset CUDA_DISABLE_PTX_JIT.*`,
+		"noload=999": `CUDA_ERROR_UNKNOWN \(999\): check .nvidia-smi.*`,
+		"badlaunch":  `CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES \(701\): check .nvidia-smi.*`,
+	} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			bothWays(t, func(t *testing.T, d direction) { autoTakesHost(t, d, mode, why) })
 		})
 	}

@@ -1,0 +1,90 @@
+//go:build linux && cgo
+
+package gpu
+
+import "C"
+
+import (
+	"fmt"
+	"slices"
+)
+
+// fatalCodes are the CUresults after which, in the words of cuda.h, "any further
+// CUDA work will return the same error. To continue using CUDA, the process must
+// be terminated and relaunched", or the context is beyond use, which is the same
+// where a process has one for each GPU.
+var fatalCodes = []int{
+	214, // ECC_UNCORRECTABLE
+	220, // NVLINK_UNCORRECTABLE
+	226, // CONTAINED
+	700, // ILLEGAL_ADDRESS
+	702, // LAUNCH_TIMEOUT
+	710, // ASSERT
+	714, // HARDWARE_STACK_ERROR
+	715, // ILLEGAL_INSTRUCTION
+	716, // MISALIGNED_ADDRESS
+	717, // INVALID_ADDRESS_SPACE
+	718, // INVALID_PC
+	719, // LAUNCH_FAILED
+	721, // TENSOR_MEMORY_LEAK
+}
+
+// loss is why no GPU of the process can be used any more.
+type loss struct{ cause *Error }
+
+func (l *loss) probeError() error {
+	return &ProbeError{
+		Reason: Lost,
+		Detail: fmt.Sprintf("NVIDIA's driver refuses this process all further work, after it failed to %s", l.cause),
+		Hint:   "start the process again: only that ends it; `dmesg` may tell (NVRM: Xid) what went wrong",
+	}
+}
+
+// Lost is a *ProbeError with the reason Lost once the driver has met an error
+// after which it refuses this process everything, and nil before. What is still
+// open is then closed without an error: it ends with the process.
+func (d *Driver) Lost() error {
+	if l := d.lost.Load(); l != nil {
+		return l.probeError()
+	}
+	return nil
+}
+
+// OnLost calls f, in a goroutine of its own, once Lost is no longer nil.
+func (d *Driver) OnLost(f func(error)) {
+	d.lostMu.Lock()
+	defer d.lostMu.Unlock()
+	if err := d.Lost(); err != nil {
+		go f(err)
+		return
+	}
+	d.onLost = append(d.onLost, f)
+}
+
+// note keeps the first error of those that end the use of the driver.
+func (d *Driver) note(e *Error) {
+	if !slices.Contains(fatalCodes, e.Code) {
+		return
+	}
+	d.lostMu.Lock()
+	defer d.lostMu.Unlock()
+	if !d.lost.CompareAndSwap(nil, &loss{e}) {
+		return
+	}
+	for _, f := range d.onLost {
+		go f(d.Lost())
+	}
+	d.onLost = nil
+}
+
+// Lost is Driver.Lost.
+func (c *Context) Lost() error { return c.driver.Lost() }
+
+// ended is check for what gives something back: where the driver is lost it
+// says again what was said before.
+func (c *Context) ended(rc C.int, format string, args ...any) error {
+	if c.Lost() != nil {
+		return nil
+	}
+	return c.check(rc, format, args...)
+}

@@ -186,7 +186,11 @@ func (c *Client) byBest(ctx context.Context, byTCP []netip.AddrPort, byVerbs []r
 
 // enterTCP makes the first queue pair where the door is.
 func (c *Client) enterTCP(ctx context.Context, a *admitted, o *Options, why string) (*dialed, error) {
-	d, err := a.enter(ctx, a.provider, a.device, a.at, o)
+	var d *dialed
+	err := insist(ctx, maxTries-int(a.tries), func() (err error) {
+		d, err = a.enter(ctx, a.provider, a.device, a.at, o)
+		return err
+	})
 	if err != nil {
 		return nil, errors.Join(err, a.close())
 	}
@@ -368,7 +372,12 @@ func (s *session) joinLanes(ctx context.Context, d *dialed) error {
 	defer cancel()
 	for i := 1; i < d.qps; i++ {
 		name := trust.Lane{Rail: d.lane.Rail, QP: uint8(i), Epoch: d.lane.Epoch}
-		conn, err := s.rail.Dial(ctx, d.conn.Remote(), d.joining(name))
+		// A try that was turned away in a crowd has not spent its token.
+		var conn rdma.Conn
+		err := insist(ctx, maxKnocks, func() (err error) {
+			conn, err = s.rail.Dial(ctx, d.conn.Remote(), d.joining(name))
+			return err
+		})
 		if err != nil {
 			return fmt.Errorf("connect queue pair %d: %w", i, err)
 		}

@@ -58,27 +58,37 @@ const (
 var errUnheard = fmt.Errorf("%w: it closed the connection", trust.ErrRefused)
 
 // knock proves to the server at addr that this end has the key, and waits for
-// what it grants. Strangers can crowd a server's door, which then closes on some
-// of those who come, whoever they are: it is worth another try. waits
-// is called, once at most, when there is no room yet.
+// what it grants, see insist. waits is called, once at most, when there is no room
+// yet.
 func (c *Client) knock(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, key trust.Key, o *Options, waits func()) (a *admitted, err error) {
+	err = insist(ctx, maxKnocks, func() error {
+		a, err = knockOnce(ctx, p, device, addr, key, o, waits)
+		return err
+	})
+	return a, err
+}
+
+// insist repeats a try to connect, up to so many times in all, while its error may
+// be the lot of one of many. Strangers can crowd a server's door, and before that
+// a listener's sockets, which then close on some of those who come, whoever they
+// are: it is worth another try. It returns the last error; the end of ctx ends it.
+func insist(ctx context.Context, tries int, try func() error) (err error) {
 	begun := time.Now()
-	for i := range maxKnocks {
+	for i := range tries {
 		if i > 0 {
 			// By chance, so that several do not come together again.
 			wait := time.Duration(mathrand.Int64N(int64(2 * min(knockAgain<<min(i-1, 8), knockSlowest))))
 			select {
 			case <-time.After(wait):
 			case <-ctx.Done():
-				return nil, err
+				return err
 			}
 		}
-		a, err = knockOnce(ctx, p, device, addr, key, o, waits)
-		if err == nil || !isCrowded(err) || time.Since(begun) > knockingTime {
-			return a, err
+		if err = try(); err == nil || !isCrowded(err) || time.Since(begun) > knockingTime {
+			return err
 		}
 	}
-	return nil, err
+	return err
 }
 
 // isCrowded reports whether an error may be the lot of one of many at a door.

@@ -4,6 +4,8 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -11,9 +13,9 @@ import (
 	"gdrcp/rdma/rdmatest"
 )
 
-// moody is a way to a server where the first connections are reset, each after a
-// while, before it has answered.
-func moody(t *testing.T, server netip.AddrPort, resets int, after time.Duration) netip.AddrPort {
+// moody is a way to a server where some connections, counted from 0, are reset,
+// each after a while, before it has answered.
+func moody(t *testing.T, server netip.AddrPort, resets func(i int) bool, after time.Duration) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -34,7 +36,7 @@ func moody(t *testing.T, server netip.AddrPort, resets int, after time.Duration)
 			if err != nil {
 				return
 			}
-			if i < resets {
+			if resets(i) {
 				time.Sleep(after)
 				_ = client.(*net.TCPConn).SetLinger(0)
 				client.Close()
@@ -52,6 +54,8 @@ func moody(t *testing.T, server netip.AddrPort, resets int, after time.Duration)
 	return l.Addr().(*net.TCPAddr).AddrPort()
 }
 
+func first(n int) func(i int) bool { return func(i int) bool { return i < n } }
+
 // A client that is reset before it has an answer comes again: many times, and also
 // where a busy machine took its time to turn it away.
 func TestKnockingAgain(t *testing.T) {
@@ -64,7 +68,7 @@ func TestKnockingAgain(t *testing.T) {
 			rdmatest.BesideOthers(t)
 			w := byTCP()
 			_, at, _ := w.serve(t)
-			a, err := w.client().knock(t.Context(), w.provider, "tcp", moody(t, at, tc.resets, tc.after), testKey, w.options(), func() {})
+			a, err := w.client().knock(t.Context(), w.provider, "tcp", moody(t, at, first(tc.resets), tc.after), testKey, w.options(), func() {})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,8 +84,31 @@ func TestKnockingInVain(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	w := byTCP()
 	_, at, _ := w.serve(t)
-	_, err := w.client().knock(t.Context(), w.provider, "tcp", moody(t, at, 10*maxKnocks, 0), testKey, w.options(), func() {})
+	_, err := w.client().knock(t.Context(), w.provider, "tcp", moody(t, at, first(10*maxKnocks), 0), testKey, w.options(), func() {})
 	if !isCrowded(err) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// Who was let in at the door comes again for each queue pair, too: it is one of
+// many at the listener every time.
+func TestQueuePairsKnockAgain(t *testing.T) {
+	rdmatest.BesideOthers(t)
+	w := byTCP()
+	root, at, _ := w.serve(t)
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte("content"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// 0 is the door, 1 to 3 are tries of the first queue pair, 4 and 5 of the second.
+	there := moody(t, at, func(i int) bool { return i == 1 || i == 2 || i == 4 }, 0)
+	o := *w.options()
+	o.Transport, o.QPs = "tcp", 2
+	sum, err := w.client().Push(t.Context(), []string{file}, Endpoint{Host: there.Addr().String(), Port: there.Port(), Key: testKey}, "/", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(root, "file")); string(got) != "content" || sum.Link.QPs != 2 {
+		t.Errorf("%q, %v, over %d queue pairs", got, err, sum.Link.QPs)
 	}
 }

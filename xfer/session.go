@@ -190,8 +190,8 @@ func (s *session) tellAbort(err error) {
 }
 
 // abortStall is how long an abort is waited for while nothing of what was posted
-// before it leaves.
-const abortStall = 500 * time.Millisecond
+// before it leaves. A peer on a busy machine may read nothing for a second.
+const abortStall = 2 * time.Second
 
 // AbortWait is how long an end that fails, or is told to stop, takes at the most to
 // tell the other: its abort leaves behind what was posted, on a slow link too.

@@ -181,6 +181,7 @@ func TestRequireEncrypt(t *testing.T) {
 	// Keys that have it when the file is read anew have it at once.
 	s := serveAccess(t, nil, "--access-file", c.file)
 	gdrcp(t, "--key-file", c.key("any"), s.url("name"), dir).want(t, exitOK)
+	waitFor(t, s.errs, regexp.MustCompile(`any@127\.0\.0\.1:\d+: pull "/name": 1 file`)) // the server is done with it
 	data, err := os.ReadFile(c.file)
 	if err != nil {
 		t.Fatal(err)

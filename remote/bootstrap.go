@@ -34,21 +34,34 @@ const (
 	// scriptCheck defines ok FILE SHA256 CKSUM, which compares the content, and
 	// own, which says that nobody else can put another file in a name's place:
 	// between the look at a file and its start that would be another program.
-	scriptCheck = `d=${XDG_CACHE_HOME:-$HOME/.cache}/gdrcp; ` +
-		`says() { echo "` + scriptSays + `$1"; exit; }; ` +
-		`own() { [ -O "$d/." ] && case $(ls -ld "$d/.") in d????-??-*) ;; *) false ;; esac; }; ` +
+	// own looks at the cache directory and what it is in as StrictModes of
+	// sshd_config(5) does: each belongs to the user or to root, and only its owner
+	// may write; above the cache directory others may where the sticky bit keeps
+	// them from what is not theirs. Whoever may replace the home directory rules
+	// what its shell starts, too: what that is in is left alone. own comes down
+	// from above along the physical path, without following links, so that what
+	// it has passed is what it will be. The first that is not so is in bad.
+	scriptCheck = `set -f; d=${XDG_CACHE_HOME:-$HOME/.cache}/gdrcp; u=$(id -u); h=$(cd "${HOME:-/}" >/dev/null 2>&1 && pwd -P); ` +
+		`says() { printf %s "` + scriptSays + `$1"; echo; exit; }; ` +
+		`firm() { set -- "$2" $(command ls -ldn "$1"); case $4 in "$u"|0) ;; *) return 1 ;; esac; case $2 in $1) ;; *) return 1 ;; esac; }; ` +
+		`fixed() { case $1 in /|"$h") ;; *) p=${1%/*}; fixed "${p:-/}" || return 1 ;; esac; ` +
+		`firm "$1" "d????-??-*" || firm "$1" "d????????[tT]*" || { bad=$1; return 1; }; }; ` +
+		`own() { fixed "$d" && { firm "$d" "d????-??-*" || { bad=$d; return 1; }; }; }; ` +
 		`ok() { if command -v sha256sum >/dev/null 2>&1; then set -- "$1" "$2" "$3" $(sha256sum <"$1"); [ "$4" = "$2" ]; ` +
 		`else set -- "$1" "$2" "$3" $(cksum <"$1"); [ "$4-$5" = "$3" ]; fi; }; `
 	// scriptStart starts the first that is there, is what it should be, and runs.
-	// Its time says when it was used last.
-	scriptStart = scriptCheck + `if [ -d "$d" ]; then own || says ` + saysUnsafe + `; fi; while [ $# -gt 1 ]; do f=$d/gdrcp-$1; ` +
-		`if [ -x "$f" ] && [ -O "$f" ] && ok "$f" "$1" "$2" && "$f" --version </dev/null >/dev/null 2>&1; ` +
-		`then touch -c "$f" 2>/dev/null; exec "$f" ` + FarEndCommand + `; fi; shift 2; done; says "$(uname -sm)"`
+	// Its time says when it was used last. Where none is, word says why.
+	scriptStart = scriptCheck + `word=$(uname -sm); if c=$(cd "$d" >/dev/null 2>&1 && pwd -P); then d=$c; ` +
+		`if own; then while [ $# -gt 1 ]; do f=$d/gdrcp-$1; ` +
+		`if [ -x "$f" ] && firm "$f" "-????-??-*" && ok "$f" "$1" "$2" && "$f" --version </dev/null >/dev/null 2>&1; ` +
+		`then touch -c "$f" 2>/dev/null; exec "$f" ` + FarEndCommand + `; fi; shift 2; done; ` +
+		`else word="` + saysUnsafe + ` $bad"; fi; fi; says "$word"`
 	// scriptStore takes one from stdin. Nothing has its name before it was
 	// checked and has run. Others stay that were used within a month: hosts of
 	// several architectures may share a home directory.
-	scriptStore = scriptCheck + `umask 077; t=$d/.gdrcp-$$; left() { rm -f "$t"; }; trap left EXIT; trap "exit 1" HUP INT TERM; ` +
-		`mkdir -p "$d" || says ` + saysUnwritten + `; own || says ` + saysUnsafe + `; cat >"$t" || says ` + saysUnwritten + `; ` +
+	scriptStore = scriptCheck + `umask 077; left() { rm -f "$t"; }; ` +
+		`mkdir -p "$d" && c=$(cd "$d" >/dev/null && pwd -P) || says ` + saysUnwritten + `; d=$c; own || says "` + saysUnsafe + ` $bad"; ` +
+		`t=$d/.gdrcp-$$; trap left EXIT; trap "exit 1" HUP INT TERM; cat >"$t" || says ` + saysUnwritten + `; ` +
 		`ok "$t" "$1" "$2" || says ` + saysDamaged + `; chmod 700 "$t"; ` +
 		`"$t" --version </dev/null >/dev/null 2>&1 || says ` + saysUnstarted + `; mv -f "$t" "$d/gdrcp-$1" || says ` + saysUnwritten + `; ` +
 		`find "$d" -type f -name "*gdrcp-*" -mtime +30 -exec rm -f {} + 2>/dev/null; says ` + saysStored
@@ -57,7 +70,7 @@ const (
 
 // What the scripts say, besides a machine.
 const (
-	saysUnsafe    = "unsafe"
+	saysUnsafe    = "unsafe" // and which directory
 	saysUnwritten = "unwritten"
 	saysDamaged   = "damaged"
 	saysUnstarted = "unstarted"
@@ -66,6 +79,9 @@ const (
 
 // errUnstarted is a binary that does not start on the host.
 var errUnstarted = errors.New("it does not start there")
+
+// maxSaidBytes bounds what is told of a script's word: it may hold a path.
+const maxSaidBytes = 1 << 10
 
 // Bootstrap starts a far end from the user's cache directory there, where it
 // copies the first of the binaries that runs, unless one of them is there
@@ -149,23 +165,31 @@ func (o *Origin) startCached(ctx context.Context, prints []fingerprint) (link *L
 		return link, "", err
 	}
 	machine, err = silent.said(o)
-	if machine == saysUnsafe {
-		err = o.unsafeCache()
-	}
 	return nil, machine, err
 }
 
-// unsafeCache is a cache directory in which another user could replace a file.
-func (o *Origin) unsafeCache() error {
-	return fmt.Errorf("the cache directory of gdrcp on %s belongs to another user, or others may write to it", o.Host)
+// unsafeError is the cache directory, or one that it is in, where others could
+// replace what is kept there.
+type unsafeError struct{ host, dir string }
+
+func (e *unsafeError) Error() string {
+	return fmt.Sprintf("%s on %s belongs to another user, or others may write to it, so that they could replace the gdrcp that is kept in it: "+
+		"take that from them there (chmod go-w), or name another directory by XDG_CACHE_HOME", e.dir, e.host)
 }
 
-// said finds the script's word among what the host printed.
+// said finds the script's word among what the host printed. A directory that
+// others could change is an error.
 func (s *silence) said(o *Origin) (string, error) {
 	for _, line := range s.lines {
-		if _, word, ok := strings.Cut(line, scriptSays); ok {
-			return oneLine(word, maxVersionBytes), nil
+		_, word, ok := strings.Cut(line, scriptSays)
+		if !ok {
+			continue
 		}
+		word = oneLine(word, maxSaidBytes)
+		if dir, unsafe := strings.CutPrefix(word, saysUnsafe+" "); unsafe {
+			return "", &unsafeError{o.Host, dir}
+		}
+		return word, nil
 	}
 	return "", o.diagnose(s.process)
 }
@@ -196,12 +220,12 @@ func (o *Origin) store(ctx context.Context, p *fingerprint) error {
 	proc.Close()
 	word, sayErr := (&silence{proc, strings.Split(string(bytes.TrimSpace(said)), "\n")}).said(o)
 	switch {
+	case errors.As(sayErr, new(*unsafeError)): // why the script read nothing
+		return sayErr
 	case word == saysStored:
 		return nil
 	case word == saysUnstarted:
 		return errUnstarted
-	case word == saysUnsafe:
-		return o.unsafeCache()
 	case word == saysUnwritten:
 		return fmt.Errorf("the cache directory of %s cannot be written", o.Host)
 	case word != "":

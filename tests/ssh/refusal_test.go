@@ -3,7 +3,6 @@ package ssh
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 )
 
@@ -53,9 +52,7 @@ func TestBootstrap(t *testing.T) {
 			t.Fatalf("in the cache of %s: %v, %v", h.name, entries, err)
 		}
 		same(t, binary, filepath.Join(cached, entries[0].Name()))
-		if r := here.run(t, "--bootstrap", h.name+":"+target, "back").want(t, 0); strings.Contains(r.err, "copying gdrcp") {
-			t.Errorf("copied again: %s", r.err)
-		}
+		here.run(t, "--bootstrap", h.name+":"+target, "back").want(t, 0).lacks(t, "copying gdrcp")
 		// Something else of that name is not run.
 		evil := filepath.Join(there, "evil-"+h.name)
 		write(t, filepath.Join(cached, entries[0].Name()), "#!/bin/sh\ntouch "+evil+"\n")
@@ -63,5 +60,25 @@ func TestBootstrap(t *testing.T) {
 		if _, err := os.Lstat(evil); err == nil {
 			t.Errorf("%s ran what somebody had put into the cache", h.name)
 		}
+	}
+}
+
+// TestBootstrapWhereOthersWrite: one line says which directory it is, and what helps.
+func TestBootstrapWhereOthersWrite(t *testing.T) {
+	t.Parallel()
+	bare := newHost(t, "bare", noProgram)
+	here := newClient(t, bare)
+	makeFile(t, filepath.Join(here.dir, "f"), 1000)
+	target := filepath.Join(t.TempDir(), "f")
+	here.run(t, "--bootstrap", "f", "bare:"+target).want(t, 0)
+	if err := os.Chmod(bare.home, 0o775); err != nil {
+		t.Fatal(err)
+	}
+	r := here.run(t, "--bootstrap", "f", "bare:"+target+"2").want(t, 1).says(t, "gdrcp: "+bare.home+" on bare belongs to another user, or others may write to it").says(t, "chmod go-w")
+	if lines := r.ours(); len(lines) != 1 {
+		t.Errorf("%d lines: %q", len(lines), lines)
+	}
+	if _, err := os.Lstat(target + "2"); err == nil {
+		t.Error("it was copied all the same")
 	}
 }

@@ -64,6 +64,15 @@ func (r result) says(t *testing.T, text string) result {
 	return r
 }
 
+// lacks fails the test where stderr has the text.
+func (r result) lacks(t *testing.T, text string) result {
+	t.Helper()
+	if strings.Contains(r.err, text) {
+		t.Errorf("stderr has %q:\n%s", text, r.err)
+	}
+	return r
+}
+
 // ours are the lines on stderr that gdrcp itself wrote.
 func (r result) ours() []string {
 	var lines []string

@@ -32,7 +32,7 @@ type host struct {
 func newHost(t *testing.T, name string, install func(t *testing.T, dir string)) *host {
 	t.Helper()
 	dir := t.TempDir()
-	h := &host{name: name, port: freePort(t), path: filepath.Join(dir, "bin"), home: filepath.Join(dir, "home"), cache: filepath.Join(dir, "cache")}
+	h := &host{name: name, port: freePort(t), path: filepath.Join(dir, "bin"), home: filepath.Join(dir, "home"), cache: filepath.Join(dir, "home", "cache")}
 	for _, d := range []string{h.path, h.home, h.cache} {
 		if err := os.Mkdir(d, 0o755); err != nil {
 			t.Fatal(err)

@@ -1,0 +1,211 @@
+package remote
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// stranger is a user who is neither root nor, as a rule, whoever tests.
+const stranger = 65534
+
+// Nothing is started from where others could replace it, or what it is in; nor
+// is anything stored there. The message says which directory it is.
+func TestBootstrapWhereOthersWrite(t *testing.T) {
+	cache := cacheOf(t, os.Getenv("PATH"))
+	xdg, home := filepath.Dir(cache), os.Getenv("HOME")
+	up := filepath.Dir(xdg)
+	binaries := []Binary{{self(t), uname(t)}}
+	o, stderr := testOrigin(t, "")
+	bootstrap := func() error {
+		link, err := o.Bootstrap(t.Context(), binaries, func(string) {})
+		if err == nil {
+			err = link.Close()
+		}
+		return err
+	}
+	if err := bootstrap(); err != nil {
+		t.Fatalf("%v: %s", err, stderr)
+	}
+	for _, dir := range []string{up, xdg, cache} { // of the script's making
+		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("%v, %v", info, err)
+		}
+	}
+	for _, c := range []struct {
+		name, dir string
+		mode      os.FileMode
+		fine      bool
+	}{
+		{"the group writes to the cache", cache, 0o770, false},
+		{"others write to the cache", cache, 0o702, false},
+		{"others write to the cache, sticky", cache, os.ModeSticky | 0o777, false},
+		{"the group writes above", xdg, 0o770, false},
+		{"the group writes far above", up, 0o775, false},
+		{"others write far above", up, 0o757, false},
+		{"others write to the home directory", home, 0o777, false},
+		{"others write above, where each keeps what is his", up, os.ModeSticky | 0o777, true},
+		{"others read", xdg, 0o755, true},
+		{"others write above the home directory", filepath.Dir(home), 0o777, true},
+	} {
+		for _, stored := range []bool{true, false} {
+			if !stored {
+				if err := os.Remove(onlyFile(t, cache)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			was, err := os.Stat(c.dir)
+			if err := errors.Join(err, os.Chmod(c.dir, c.mode)); err != nil {
+				t.Fatal(err)
+			}
+			err = bootstrap()
+			switch {
+			case c.fine && err != nil:
+				t.Errorf("%s: %v: %s", c.name, err, stderr)
+			case !c.fine && (err == nil || !strings.Contains(err.Error(), c.dir+" on here belongs to another user, or others may write to it") ||
+				!strings.Contains(err.Error(), "chmod go-w") || strings.Contains(err.Error(), "\n")):
+				t.Errorf("%s: %v; want %s named", c.name, err, c.dir)
+			}
+			if err := os.Chmod(c.dir, was.Mode()); err != nil {
+				t.Fatal(err)
+			}
+			if entries, err := os.ReadDir(cache); !stored && !c.fine && (err != nil || len(entries) > 0) {
+				t.Errorf("%s: stored all the same: %v, %v", c.name, entries, err)
+			}
+			if err := bootstrap(); err != nil {
+				t.Fatalf("%v: %s", err, stderr)
+			}
+		}
+	}
+}
+
+// A binary that others may write to is another one at any time.
+func TestBootstrapOfWritableFile(t *testing.T) {
+	cache := cacheOf(t, os.Getenv("PATH"))
+	o, stderr := testOrigin(t, "")
+	copies := 0
+	for _, mode := range []os.FileMode{0, 0o720, 0o702, 0o755} {
+		if mode != 0 {
+			if err := os.Chmod(onlyFile(t, cache), mode); err != nil {
+				t.Fatal(err)
+			}
+		}
+		link, err := o.Bootstrap(t.Context(), []Binary{{self(t), uname(t)}}, func(string) { copies++ })
+		if err != nil {
+			t.Fatalf("%v: %s", err, stderr)
+		}
+		link.Close()
+	}
+	if copies != 3 {
+		t.Errorf("%d copies, want 3", copies)
+	}
+}
+
+// A link on the way to the cache is no way around the look at what it is in.
+func TestBootstrapThroughLink(t *testing.T) {
+	cache := cacheOf(t, os.Getenv("PATH"))
+	real := filepath.Join(os.Getenv("HOME"), "re al")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(cache), 0o700), os.MkdirAll(real+"/on", 0o700), os.Symlink(real+"/on", cache)); err != nil {
+		t.Fatal(err)
+	}
+	o, stderr := testOrigin(t, "")
+	link, err := o.Bootstrap(t.Context(), []Binary{{self(t), uname(t)}}, func(string) {})
+	if err != nil {
+		t.Fatalf("%v: %s", err, stderr)
+	}
+	if offer, err := link.AskServe(t.Context(), &Serve{Key: newKey(t)}); err != nil || filepath.Dir(offer.Home) != real+"/on" {
+		t.Errorf("%+v, %v", offer, err)
+	}
+	if err := errors.Join(link.Close(), os.Chmod(real, 0o770)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = o.Bootstrap(t.Context(), []Binary{{self(t), uname(t)}}, func(string) {})
+	if err == nil || !strings.Contains(err.Error(), real+" on here belongs") {
+		t.Errorf("%v", err)
+	}
+}
+
+// The look at a directory in each shell, by users who own it and who do not.
+func TestOwn(t *testing.T) {
+	for _, shell := range [][]string{{"sh"}, {"bash", "--posix"}, {"busybox", "sh"}} {
+		t.Run(shell[0], func(t *testing.T) {
+			if _, err := exec.LookPath(shell[0]); err != nil {
+				t.Skipf("%v: apt-get install %s", err, shell[0])
+			}
+			testOwn(t, shell)
+		})
+	}
+}
+
+func testOwn(t *testing.T, shell []string) {
+	top := t.TempDir()
+	odd := filepath.Join(top, "a *", "b\nc")
+	d := filepath.Join(odd, "d")
+	if err := errors.Join(os.MkdirAll(d, 0o755), os.Symlink(odd, top+"/link"), os.Chmod(filepath.Dir(top), 0o755), os.Chmod(top, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, dir string
+		as        int // user id
+		owner     map[string]int
+		mode      map[string]os.FileMode
+		home      string
+		bad       string // what is told; empty where all is well
+	}{
+		{name: "all is one's own", dir: d},
+		{name: "root's", dir: d, as: stranger},
+		{name: "the directory is one's own, the rest root's", dir: d, as: stranger, owner: map[string]int{d: stranger}},
+		{name: "the directory is a stranger's", dir: d, owner: map[string]int{d: stranger}, bad: d},
+		{name: "what it is in is a stranger's", dir: d, owner: map[string]int{top: stranger}, bad: top},
+		{name: "above home", dir: d, owner: map[string]int{top: stranger}, home: odd},
+		{name: "home itself", dir: d, owner: map[string]int{odd: stranger}, home: odd, bad: odd},
+		{name: "as far as the root", dir: "/etc", home: "/none"},
+		{name: "sticky", dir: d, mode: map[string]os.FileMode{odd: os.ModeSticky | 0o777}},
+		{name: "sticky, without search by others", dir: d, mode: map[string]os.FileMode{odd: os.ModeSticky | 0o772}},
+		{name: "sticky, a stranger's", dir: d, owner: map[string]int{odd: stranger}, mode: map[string]os.FileMode{odd: os.ModeSticky | 0o777}, bad: odd},
+		{name: "a stranger's in a sticky one", dir: d, owner: map[string]int{odd: stranger}, mode: map[string]os.FileMode{filepath.Dir(odd): os.ModeSticky | 0o777}, bad: odd},
+		// One that was put there after the path was resolved.
+		{name: "a link", dir: top + "/link/d", bad: top + "/link"},
+		{name: "nothing", dir: top + "/none/d", bad: top + "/none"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if os.Geteuid() != 0 && (c.as != 0 || len(c.owner) > 0) {
+				t.Skip("only root may try it: sudo go test")
+			}
+			for dir, owner := range c.owner {
+				if err := os.Chown(dir, owner, -1); err != nil {
+					t.Fatal(err)
+				}
+				defer os.Chown(dir, os.Geteuid(), -1)
+			}
+			for dir, mode := range c.mode {
+				if err := os.Chmod(dir, mode); err != nil {
+					t.Fatal(err)
+				}
+				defer os.Chmod(dir, 0o755)
+			}
+			home := c.home
+			if home == "" {
+				home = filepath.Dir(top) // what is above may be anybody's
+			}
+			script := scriptCheck + "h=$1; d=$2; bad=; own && echo fine || printf %s \"$bad\""
+			cmd := exec.Command(shell[0], append(shell[1:], "-c", script, "sh", home, c.dir)...)
+			cmd.Dir = "/"
+			if c.as != 0 {
+				cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(c.as), Gid: uint32(c.as)}}
+			}
+			out, err := cmd.Output()
+			want := c.bad
+			if want == "" {
+				want = "fine\n"
+			}
+			if err != nil || string(out) != want {
+				t.Errorf("%q, %v; want %q", out, err, want)
+			}
+		})
+	}
+}

@@ -63,21 +63,23 @@ func (c *copying) connectFarEnd(ctx context.Context, where sshHost) (*remote.Lin
 	if err != nil {
 		return nil, err
 	}
-	link, err := o.Connect(ctx)
-	if err != nil {
-		err = interruptedOr(ctx, err)
-	}
-	if !errors.Is(err, remote.ErrMissing) && !errors.Is(err, remote.ErrVersion) {
-		return link, err
-	}
-	if !c.ssh.bootstrap {
-		return nil, fmt.Errorf("%w: --bootstrap copies this gdrcp there, to the user's cache directory", err)
-	}
-	return o.Bootstrap(ctx, binaries(), func(what string) {
-		if !c.quiet && !c.json {
-			c.console.line("gdrcp: %s", what)
+	var link *remote.Link
+	if c.ssh.bootstrap {
+		link, err = o.Bootstrap(ctx, binaries(), func(what string) {
+			if !c.quiet && !c.json {
+				c.console.line("gdrcp: %s", what)
+			}
+		})
+	} else {
+		link, err = o.Connect(ctx)
+		if errors.Is(err, remote.ErrMissing) || errors.Is(err, remote.ErrVersion) {
+			err = fmt.Errorf("%w: --bootstrap copies this gdrcp there, to the user's cache directory", err)
 		}
-	})
+	}
+	if err != nil {
+		return nil, interruptedOr(ctx, err)
+	}
+	return link, nil
 }
 
 // offered are the paths that the host of an offer is to read.

@@ -92,12 +92,8 @@ func (c *copying) origin(where sshHost) (*remote.Origin, error) {
 	if err != nil {
 		return nil, usageError("%s %s: %v", by, quoteArg(rsh), err)
 	}
-	path := c.ssh.remotePath
-	if path == "" {
-		path = "gdrcp"
-	}
 	return &remote.Origin{
-		Rsh: words, User: where.user, Host: where.host, RemotePath: path,
+		Rsh: words, User: where.user, Host: where.host, RemotePath: c.ssh.remotePath,
 		Protocol: xfer.ProtocolVersion, Version: versionText(), Stderr: beneath(c.stderr),
 	}, nil
 }

@@ -49,13 +49,17 @@ const (
 		`own() { fixed "$d" && { firm "$d" "d????-??-*" || { bad=$d; return 1; }; }; }; ` +
 		`ok() { if command -v sha256sum >/dev/null 2>&1; then set -- "$1" "$2" "$3" $(sha256sum <"$1"); [ "$4" = "$2" ]; ` +
 		`else set -- "$1" "$2" "$3" $(cksum <"$1"); [ "$4-$5" = "$3" ]; fi; }; `
-	// scriptStart starts the first that is there, is what it should be, and runs.
+	// scriptCached starts the first that is there, is what it should be, and runs.
 	// Its time says when it was used last. Where none is, word says why.
-	scriptStart = scriptCheck + `word=$(uname -sm); if c=$(cd "$d" >/dev/null 2>&1 && pwd -P); then d=$c; ` +
+	scriptCached = scriptCheck + `word=$(uname -sm); if c=$(cd "$d" >/dev/null 2>&1 && pwd -P); then d=$c; ` +
 		`if own; then while [ $# -gt 1 ]; do f=$d/gdrcp-$1; ` +
 		`if [ -x "$f" ] && firm "$f" "-????-??-*" && ok "$f" "$1" "$2" && "$f" --version </dev/null >/dev/null 2>&1; ` +
 		`then touch -c "$f" 2>/dev/null; exec "$f" ` + FarEndCommand + `; fi; shift 2; done; ` +
-		`else word="` + saysUnsafe + ` $bad"; fi; fi; says "$word"`
+		`else word="` + saysUnsafe + ` $bad"; fi; fi; `
+	scriptStart = scriptCached + scriptWord
+	// scriptStartAny starts the gdrcp of the PATH where the cache has none.
+	scriptStartAny = scriptCached + `command -v ` + defaultPath + ` >/dev/null 2>&1 && exec ` + defaultPath + ` ` + FarEndCommand + `; ` + scriptWord
+	scriptWord     = `says "$word"`
 	// scriptStore takes one from stdin. Nothing has its name before it was
 	// checked and has run. Others stay that were used within a month: hosts of
 	// several architectures may share a home directory.
@@ -83,18 +87,37 @@ var errUnstarted = errors.New("it does not start there")
 // maxSaidBytes bounds what is told of a script's word: it may hold a path.
 const maxSaidBytes = 1 << 10
 
-// Bootstrap starts a far end from the user's cache directory there, where it
-// copies the first of the binaries that runs, unless one of them is there
-// already. tell is told of a copy.
+// Bootstrap starts a far end: where RemotePath names one, that; else one of the
+// binaries from the user's cache directory there, or the gdrcp of the PATH.
+// Where none is, or it is of another version, it copies the first of the
+// binaries that runs to the cache directory. tell is told of a copy. As Connect,
+// only ctx bounds it.
 func (o *Origin) Bootstrap(ctx context.Context, binaries []Binary, tell func(string)) (*Link, error) {
+	inPath := o.RemotePath == ""
+	if !inPath {
+		if link, err := o.Connect(ctx); !hasRemedy(err) {
+			return link, err
+		}
+	}
 	prints, err := fingerprints(binaries)
 	if err != nil {
 		return nil, err
 	}
-	link, machine, err := o.startCached(ctx, prints)
+	link, machine, err := o.startCached(ctx, prints, inPath)
+	if inPath && hasRemedy(err) { // that of the PATH will not do
+		link, machine, err = o.startCached(ctx, prints, false)
+	}
 	if link != nil || err != nil {
 		return link, err
 	}
+	return o.copyAndStart(ctx, prints, machine, tell)
+}
+
+// hasRemedy: another gdrcp there would mend it.
+func hasRemedy(err error) bool { return errors.Is(err, ErrMissing) || errors.Is(err, ErrVersion) }
+
+// copyAndStart copies the first of the binaries for a machine that runs there.
+func (o *Origin) copyAndStart(ctx context.Context, prints []fingerprint, machine string, tell func(string)) (*Link, error) {
 	tried := 0
 	for _, p := range prints {
 		if p.Machine != machine {
@@ -109,7 +132,7 @@ func (o *Origin) Bootstrap(ctx context.Context, binaries []Binary, tell func(str
 		if err != nil {
 			return nil, err
 		}
-		link, _, err := o.startCached(ctx, []fingerprint{p})
+		link, _, err := o.startCached(ctx, []fingerprint{p}, false)
 		if link == nil && err == nil {
 			err = fmt.Errorf("what was copied to %s does not start there", o.Host)
 		}
@@ -153,10 +176,14 @@ func (p *fingerprint) read() error {
 	return nil
 }
 
-// startCached starts the first of the binaries that is in the cache there, or
-// says which machine it is.
-func (o *Origin) startCached(ctx context.Context, prints []fingerprint) (link *Link, machine string, err error) {
-	run := []string{"sh", "-c", shellQuote(scriptStart), "sh"}
+// startCached starts the first of the binaries that is in the cache there, with
+// inPath else the gdrcp of the PATH, or says which machine it is.
+func (o *Origin) startCached(ctx context.Context, prints []fingerprint, inPath bool) (link *Link, machine string, err error) {
+	script := scriptStart
+	if inPath {
+		script = scriptStartAny
+	}
+	run := []string{"sh", "-c", shellQuote(script), "sh"}
 	for _, p := range prints {
 		run = append(run, p.sha256, p.cksum)
 	}

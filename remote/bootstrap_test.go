@@ -209,3 +209,81 @@ func testOwn(t *testing.T, shell []string) {
 		})
 	}
 }
+
+// writeProgram puts a script of that text in a new directory as gdrcp.
+func writeProgram(t *testing.T, text string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "gdrcp"), []byte("#!/bin/sh\n"+text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// What the cache has comes before the PATH, the PATH before a copy, and a path
+// that was named before both.
+func TestBootstrapOrder(t *testing.T) {
+	mark := filepath.Join(t.TempDir(), "mark")
+	good := "echo >'" + mark + "'; exec '" + self(t) + `' "$@"` + "\n"
+	for _, c := range []struct {
+		name, program  string // in the PATH; none where it is empty
+		cached, unsafe bool
+		named          bool // by RemotePath
+		copies         int
+		ran            bool // what is in the PATH
+	}{
+		{name: "cached, and in the PATH", program: good, cached: true},
+		{name: "in the PATH", program: good, ran: true},
+		{name: "in the PATH, and the cache is not safe", program: good, cached: true, unsafe: true, ran: true},
+		{name: "named", program: good, cached: true, named: true, ran: true},
+		{name: "nowhere", copies: 1},
+		{name: "named, and nowhere", named: true, copies: 1},
+		{name: "another version", program: farEndEnv + "=4\nexport " + farEndEnv + "\n" + good, copies: 1, ran: true},
+		{name: "one without a far end", program: "echo >'" + mark + "'; exit 2\n", copies: 1, ran: true},
+		{name: "one that is no program", program: "exit 126\n", copies: 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := os.Getenv("PATH")
+			if c.program != "" {
+				path = writeProgram(t, c.program) + ":" + path
+			}
+			cache := cacheOf(t, path)
+			o, stderr := testOrigin(t, "")
+			binaries := []Binary{{self(t), uname(t)}}
+			copies := 0
+			bootstrap := func() {
+				t.Helper()
+				link, err := o.Bootstrap(t.Context(), binaries, func(string) { copies++ })
+				if err != nil {
+					t.Fatalf("%v: %s", err, stderr)
+				}
+				if _, err := link.AskServe(t.Context(), &Serve{Key: newKey(t)}); err != nil {
+					t.Error(err)
+				}
+				link.Close()
+			}
+			if c.cached {
+				t.Setenv("PATH", os.Getenv("PATH")[strings.IndexByte(path, ':')+1:])
+				bootstrap()
+				t.Setenv("PATH", path)
+			}
+			if c.unsafe {
+				if err := os.Chmod(cache, 0o770); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if c.named {
+				o.RemotePath = "gdrcp"
+			}
+			_ = os.Remove(mark)
+			copies = 0
+			bootstrap()
+			if _, err := os.Stat(mark); (err == nil) != c.ran || copies != c.copies {
+				t.Errorf("%d copies, want %d; that of the PATH ran: %v, want %v", copies, c.copies, err == nil, c.ran)
+			}
+			if stderr.Len() > 0 && !c.named {
+				t.Errorf("the user sees %q", stderr)
+			}
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,12 +17,15 @@ var (
 	ErrVersion = errors.New("gdrcp there is of another version")
 )
 
+// defaultPath is the program where no other is named: that of the PATH there.
+const defaultPath = "gdrcp"
+
 // Origin starts far ends on one host.
 type Origin struct {
 	Rsh        []string // the remote shell command, see SplitCommand
 	User, Host string   // User may be empty
-	// RemotePath names the program there. The remote shell evaluates it, so it
-	// may be more than a path, as rsync's --rsync-path.
+	// RemotePath names the program there; empty, it is defaultPath. The remote
+	// shell evaluates it, so it may be more than a path, as rsync's --rsync-path.
 	RemotePath string
 	// Protocol is the version that the far end must speak, and Version what
 	// this end calls itself.
@@ -43,12 +47,15 @@ type Link struct {
 // ctx bounds it. The error is one line; what the remote shell command said of
 // it has been shown.
 func (o *Origin) Connect(ctx context.Context) (*Link, error) {
-	link, silent, err := o.connect(ctx, []string{o.RemotePath, FarEndCommand})
+	link, silent, err := o.connect(ctx, []string{o.program(), FarEndCommand})
 	if silent != nil {
 		err = o.diagnose(silent.process)
 	}
 	return link, err
 }
+
+// program is what is started there.
+func (o *Origin) program() string { return cmp.Or(o.RemotePath, defaultPath) }
 
 // silence is a command that ended without a banner.
 type silence struct {
@@ -107,7 +114,7 @@ func (o *Origin) link(ctx context.Context, p *process) (*Link, error) {
 
 // diagnose says why there was no banner. The process has ended.
 func (o *Origin) diagnose(p *process) error {
-	program := o.RemotePath
+	program := o.program()
 	switch p.code() {
 	case exitSSH:
 		return fmt.Errorf("%s cannot reach or log in to %s (exit code %d)", p.name(), o.Host, exitSSH)

@@ -47,6 +47,11 @@ type fuseNode struct {
 	dir *fuseDir
 }
 
+// WrapChild implements fs.NodeWrapChilder.
+func (n *fuseNode) WrapChild(_ context.Context, ops fs.InodeEmbedder) fs.InodeEmbedder {
+	return &fuseNode{fs.LoopbackNode{RootData: ops.(*fs.LoopbackNode).RootData}, n.dir}
+}
+
 // serveByFUSE mounts a fuseDir until the test ends.
 func serveByFUSE(t *testing.T) *fuseDir {
 	t.Helper()
@@ -58,9 +63,6 @@ func serveByFUSE(t *testing.T) *fuseDir {
 	}
 	d := &fuseDir{mount: t.TempDir(), below: t.TempDir()}
 	top := &fs.LoopbackRoot{Path: d.below}
-	top.NewNode = func(root *fs.LoopbackRoot, _ *fs.Inode, _ string, _ *syscall.Stat_t) fs.InodeEmbedder {
-		return &fuseNode{fs.LoopbackNode{RootData: root}, d}
-	}
 	root := &fuseNode{fs.LoopbackNode{RootData: top}, d}
 	top.RootNode = root
 	server, err := fs.Mount(d.mount, root, &fs.Options{MountOptions: fuse.MountOptions{DirectMountStrict: true}})

@@ -25,6 +25,7 @@ type granting struct {
 	dir  string // of all files
 	at   netip.AddrPort
 	ends chan SessionEnd
+	only *Grant
 }
 
 // startedFor starts a server for the copy of these options, as a far end is: of the user's
@@ -51,8 +52,16 @@ func startedFor(t *testing.T, push bool, o Options, from []string, paths ...stri
 			return err == nil && ok && !strings.HasPrefix(name, ".")
 		})
 	}
+	g.only = only
 	_, g.at, g.ends = g.serve(t, func(c *ServerConfig) { c.Keys = OneKey(testKey, Admission{Only: only}) })
 	return g
+}
+
+// begins reports whether the client of the session whose turn it is has gone on.
+func (g *Grant) begins() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.turn != nil && g.turn.ctl.answered()
 }
 
 func (g *granting) write(name, text string) {
@@ -346,7 +355,9 @@ func TestGrantIsUsedOnce(t *testing.T) {
 				if err := s.ctl.send(ctx, msgTotal, total.encode()); err != nil { // and says nothing of the welcome
 					return err
 				}
-				time.Sleep(50 * time.Millisecond)
+				for !g.only.begins() && ctx.Err() == nil {
+					time.Sleep(time.Millisecond)
+				}
 				close(goesOn)
 				<-ctx.Done()
 				return context.Cause(ctx)

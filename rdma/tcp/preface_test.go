@@ -200,7 +200,13 @@ func TestSlowStrangers(t *testing.T) {
 // TestStrangersOfOneAddress: however many come from one address, who came from
 // another keeps its place.
 func TestStrangersOfOneAddress(t *testing.T) {
-	l := listen(t)
+	p := New()
+	p.prefaceTimeout = time.Minute // of the first, while all others come
+	l, err := p.Listen(netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
 	from := net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}
 	first, err := net.DialTCP("tcp", &from, net.TCPAddrFromAddrPort(l.Addr()))
 	if err != nil {
@@ -218,7 +224,7 @@ func TestStrangersOfOneAddress(t *testing.T) {
 	if _, err := first.Write(preface[:]); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), New().prefaceTimeout)
+	ctx, cancel := context.WithTimeout(t.Context(), p.prefaceTimeout)
 	defer cancel()
 	req, err := l.Accept(ctx)
 	if err != nil {

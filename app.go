@@ -35,7 +35,7 @@ func adopt(commands []*cli.Command) {
 
 // versionFlag is answered by the copy command, which is what gdrcp is without
 // the name of another.
-func versionFlag() cli.Flag { return &cli.BoolFlag{Name: "version", Usage: "print the version"} }
+func versionFlag() cli.Flag { return &cli.BoolFlag{Name: versionName, Usage: "print the version"} }
 
 // writeHelp writes what there is to know of a command, which may be hidden.
 func writeHelp(w io.Writer, app *cli.App, line *ordered) {

@@ -15,6 +15,9 @@ const copyName = "\x00copy"
 // sees it, which would write its own text.
 const helpName = "help"
 
+// versionName is the option that copying has.
+const versionName = "version"
+
 // option is what has to be known of an option to put arguments in order.
 type option struct {
 	name       string // the first of its names
@@ -193,6 +196,7 @@ func arrange(app *cli.App, args []string) (*ordered, error) {
 	if err != nil {
 		return nil, err
 	}
+	a.takeWords(app.Commands)
 	if len(a.commands) == 0 {
 		a.commands = []*cli.Command{findCommand(app.Commands, copyName)}
 	}
@@ -220,6 +224,32 @@ func arrange(app *cli.App, args []string) (*ordered, error) {
 	}
 	line.args = append(append(line.args, "--"), a.operands...)
 	return line, nil
+}
+
+// takeWords reads the operands help, help COMMAND... and version as what they are
+// in other programs, where they stand alone and so cannot be a copy.
+func (a *arguments) takeWords(commands []*cli.Command) {
+	if len(a.commands) > 0 || len(a.operands) == 0 {
+		return
+	}
+	word, rest := a.operands[0], a.operands[1:]
+	switch {
+	case word == helpName:
+		var of []*cli.Command
+		for _, name := range rest {
+			c := findCommand(commands, name)
+			if c == nil {
+				return
+			}
+			of, commands = append(of, c), c.Subcommands
+		}
+		a.commands = of
+	case word == versionName && len(rest) == 0:
+	default:
+		return
+	}
+	a.operands = nil
+	a.options = append(a.options, given{option: option{name: word}, key: word})
 }
 
 // options are those of the command line, without its words and operands.

@@ -83,7 +83,12 @@ func TestUsageErrors(t *testing.T) {
 		{"manifest create p --json", "--json needs -o FILE: the manifest itself goes to standard output"},
 		{"manifest diff - -", "only one of the manifests can come from standard input"},
 		{"serve", "gdrcp serve needs --access-file FILE, or --root DIR and --key-file FILE"},
-		{"serve x --root /", "gdrcp serve takes no operand, and x is one (a file of that name is ./serve)"},
+		{"serve x", "gdrcp serve takes no operand, and x is one: what is served is named by --root x"},
+		{"serve x rdma://h/", "gdrcp serve takes no operand, and x is one (a file of that name is ./serve)"},
+		{"-a --delete --files-from=/dev/null a rdma://h/b", "--delete deletes what a whole directory does not have, and --files-from names a part of one"},
+		{"a rdma:/h/b", "rdma:/h/b: a server is rdma://host[:port]/path, with two slashes (a host of the name rdma needs a user: USER@rdma:/h/b)"},
+		{"help a", "help and a are both local: one of SRC and DST is host:path, or rdma://host[:port]/path"},
+		{"version a", "version and a are both local: one of SRC and DST is host:path, or rdma://host[:port]/path"},
 		{"devices rxe0", "gdrcp devices takes no operand, and rxe0 is one (a file of that name is ./devices)"},
 		{"bench", "gdrcp bench needs one operand: rdma://host[:port] of a gdrcp serve"},
 		{"bench h", "h: a bench is against rdma://host[:port], without a path"},
@@ -114,7 +119,7 @@ func TestOptionsTakeValuesEverywhereOrNowhere(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, args := range []string{"--help", "-h", "a b -rh", "serve --help", "manifest --help", "manifest create -h", "bench x --help"} {
+	for _, args := range []string{"--help", "-h", "a b -rh", "serve --help", "manifest --help", "manifest create -h", "bench x --help", "help", "help manifest create", "help --help"} {
 		r := gdrcp(t, strings.Fields(args)...).want(t, exitOK)
 		if !strings.Contains(r.out, "Usage: gdrcp ") || !strings.Contains(r.out, "  130  interrupted (serve ends with 0 then)\n") || r.err != "" {
 			t.Errorf("gdrcp %s wrote\n%s%s", args, r.out, r.err)

@@ -36,7 +36,7 @@ func (p *program) copyCommand() *cli.Command {
 	return &cli.Command{
 		Name: copyName, Usage: "copy files between hosts by RDMA or TCP, verified", ArgsUsage: "[OPTIONS] SRC... DST", Flags: c.flags(),
 		Action: func(cc *cli.Context) error {
-			if cc.Bool("version") {
+			if cc.Bool(versionName) {
 				p.prints = true
 				_, err := fmt.Fprintf(p.stdout, "gdrcp %s\n", versionText())
 				return err

@@ -128,6 +128,9 @@ func (s *serving) run(ctx context.Context, operands []string) error {
 // checkOptions returns the address to listen at.
 func (s *serving) checkOptions(operands []string) (netip.AddrPort, error) {
 	var none netip.AddrPort
+	if len(operands) == 1 {
+		return none, usageError("gdrcp serve takes no operand, and %[1]s is one: what is served is named by --root %[1]s", quoteArg(operands[0]))
+	}
 	if len(operands) > 0 {
 		return none, usageError("gdrcp serve takes no operand, and %s is one (a file of that name is ./serve)", quoteArg(operands[0]))
 	}

@@ -51,6 +51,10 @@ func (t *target) parseSSH(where sshHost, path string) error {
 	if xfer.Printable(where.String()) != where.String() {
 		return usageError("%s: that is no host name", quoteArg(t.given))
 	}
+	if where.user == "" && strings.EqualFold(where.host+"://", scheme) && strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "//") {
+		return usageError("%s: a server is rdma://host[:port]/path, with two slashes (a host of the name %s needs a user: USER@%s)",
+			quoteArg(t.given), where.host, quoteArg(t.given))
+	}
 	if strings.HasPrefix(path, "//") {
 		return usageError("%s: the only URL is rdma://host[:port]/path", quoteArg(t.given))
 	}

@@ -57,6 +57,12 @@ var (
 	ErrLoop = errors.New("links lead in a circle")
 )
 
+// missingDirError is an ErrNotDir where there is nothing.
+type missingDirError struct{}
+
+func (missingDirError) Error() string        { return "no such directory" }
+func (missingDirError) Is(target error) bool { return target == ErrNotDir }
+
 // opError is a failed operation on an entry.
 type opError struct {
 	op   string // a verb

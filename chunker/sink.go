@@ -183,7 +183,7 @@ func (s *Sink) Place(single *manifest.Entry, name string) error {
 	switch {
 	case single == nil:
 		if s.leaf != "" {
-			return kindErr("copy several sources to", s.dest, ErrNotDir)
+			return s.notDir("copy several sources to")
 		}
 		s.many = true
 	case isDir:
@@ -192,7 +192,7 @@ func (s *Sink) Place(single *manifest.Entry, name string) error {
 		}
 		s.prefix = s.leaf
 		if s.leaf != "" && !s.missing {
-			return kindErr("copy a directory to", s.dest, ErrNotDir)
+			return s.notDir("copy a directory to")
 		}
 		if s.leaf == "" && name != "." {
 			s.prefix = name
@@ -202,7 +202,7 @@ func (s *Sink) Place(single *manifest.Entry, name string) error {
 			return err
 		}
 		if s.leaf != "" && s.opt.MustBeDir {
-			return kindErr("copy to", s.dest, ErrNotDir)
+			return s.notDir("copy to")
 		}
 		if s.leaf == "" && s.opt.MustBeFile {
 			return kindErr("copy to", s.dest, ErrIsDir)
@@ -217,6 +217,14 @@ func (s *Sink) Place(single *manifest.Entry, name string) error {
 	}
 	s.placed = true
 	return nil
+}
+
+// notDir is the error of a destination that has to be a directory, and is none.
+func (s *Sink) notDir(op string) error {
+	if s.missing {
+		return kindErr(op, s.dest, missingDirError{})
+	}
+	return kindErr(op, s.dest, ErrNotDir)
 }
 
 // checkWritable finds out before the first entry whether the one thing to be

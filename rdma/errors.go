@@ -3,7 +3,9 @@ package rdma
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"os"
 )
 
 // Errors that callers act on.
@@ -97,13 +99,28 @@ func (e *OpError) Error() string {
 		}
 	}
 	if e.Err != nil {
-		s += ": " + e.Err.Error()
+		s += ": " + causeText(e.Err)
 	}
 	return s
 }
 
 // Unwrap returns the cause.
 func (e *OpError) Unwrap() error { return e.Err }
+
+// causeText is an error without the operation, the addresses and the system call
+// that package net puts before each cause: an OpError has said them.
+func causeText(err error) string {
+	for {
+		switch e := err.(type) {
+		case *net.OpError:
+			err = e.Err
+		case *os.SyscallError:
+			err = e.Err
+		default:
+			return err.Error()
+		}
+	}
+}
 
 // ProbeReason tells apart why a provider has no device to offer.
 type ProbeReason uint8

@@ -115,13 +115,34 @@ func (c *Client) connect(ctx context.Context, ep Endpoint, o *Options) (*dialed,
 	return nil, fmt.Errorf("%w: transport %q; known are auto, verbs, tcp", ErrUsage, o.Transport)
 }
 
+// lookUpError is a host that was not found, named once.
+type lookUpError struct {
+	host string
+	err  error
+}
+
+func (e *lookUpError) Error() string {
+	text := e.err.Error()
+	var dns *net.DNSError
+	if errors.As(e.err, &dns) {
+		text = dns.Err
+		if dns.Server != "" {
+			text += " (asked " + dns.Server + ")"
+		}
+	}
+	return "look up " + e.host + ": " + text
+}
+
+// Unwrap returns the cause.
+func (e *lookUpError) Unwrap() error { return e.err }
+
 // resolve looks the host up.
 func resolve(ctx context.Context, ep Endpoint) ([]netip.AddrPort, error) {
 	var ips []netip.Addr
 	if a, err := netip.ParseAddr(ep.Host); err == nil {
 		ips = append(ips, a)
 	} else if ips, err = net.DefaultResolver.LookupNetIP(ctx, "ip", ep.Host); err != nil {
-		return nil, fmt.Errorf("look up %s: %w", ep.Host, err)
+		return nil, &lookUpError{ep.Host, err}
 	}
 	addrs := make([]netip.AddrPort, len(ips))
 	for i, a := range ips {

@@ -43,10 +43,10 @@ func (o *Options) checkSinkOptions() error {
 		o.MaxDelete = 0 // as rsync has it, nothing is bounded then
 	}
 	switch keeping := o.IgnoreExisting || o.Existing || o.Update; {
+	case o.Delete && o.Names != nil: // first: with it -a does not stand for -r
+		return fmt.Errorf("%w: --delete deletes what a whole directory does not have, and --files-from names a part of one", ErrUsage)
 	case o.Delete && !o.Recursive:
 		return fmt.Errorf("%w: --delete does not work without --recursive (-r)", ErrUsage)
-	case o.Delete && o.Names != nil:
-		return fmt.Errorf("%w: --delete deletes what a whole directory does not have, and --files-from names a part of one", ErrUsage)
 	case (keeping || o.DryRun) && (o.Manifest != "" || o.WriteManifest != ""):
 		return fmt.Errorf("%w: a manifest is of a whole copy: not with --update, --ignore-existing, --existing or --dry-run", ErrUsage)
 	}

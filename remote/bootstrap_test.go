@@ -19,7 +19,8 @@ func TestBootstrapWhereOthersWrite(t *testing.T) {
 	cache := cacheOf(t, os.Getenv("PATH"))
 	xdg, home := filepath.Dir(cache), os.Getenv("HOME")
 	up := filepath.Dir(xdg)
-	binaries := []Binary{{self(t), uname(t)}}
+	// Small, as it is copied and checked often.
+	binaries := []Binary{{filepath.Join(writeProgram(t, "exec '"+self(t)+`' "$@"`+"\n"), "gdrcp"), uname(t)}}
 	o, stderr := testOrigin(t, "")
 	bootstrap := func() error {
 		link, err := o.Bootstrap(t.Context(), binaries, func(string) {})

@@ -1,0 +1,93 @@
+package xfer
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"gdrcp/chunker"
+	"gdrcp/filter"
+)
+
+// What the terms of options grant is what a copy of these options says, of every kind.
+func TestTermsAreWhatCopiesSay(t *testing.T) {
+	OnHost(t)
+	rules := []filter.Rule{{Pattern: "*.o"}, {Pattern: "keep", Receiver: true}, {Pattern: "/x", Include: true, Sender: true}}
+	all := Options{
+		Recursive: true, Links: true, Perms: true, Times: true, Owner: true, Group: true, NumericIDs: true, HardLinks: true, Xattrs: true, NoFsync: true,
+		Encrypt: true, Compress: CompressAuto, Rules: rules, Delete: true, DeleteExcluded: true, MaxDelete: 7, QPs: 2,
+	}
+	for name, o := range map[string]Options{
+		"plain": {}, "-r": {Recursive: true}, "all": all, "-L": {Recursive: true, Follow: true}, "a bound without deletion": {Recursive: true, MaxDelete: 5},
+		"dry": {Recursive: true, DryRun: true, Update: true, IgnoreExisting: true, Existing: true}, "rules": {Recursive: true, Rules: rules},
+	} {
+		for _, dst := range []string{"home/dst", "home/dst/"} {
+			for _, sources := range [][]string{{"src/a"}, {"src/a", "src/b.txt"}} {
+				g := startedFor(t, true, o, nil, dst)
+				if err := g.push(o, dst, sources...); err != nil {
+					t.Errorf("%s: push of %d to %s: %v", name, len(sources), dst, err)
+				}
+				g = startedFor(t, false, o, nil, sources...)
+				if err := g.pull(o, t.TempDir(), sources...); err != nil {
+					t.Errorf("%s: pull of %d: %v", name, len(sources), err)
+				}
+			}
+		}
+	}
+}
+
+// The same of a list, which also bounds what is read.
+func TestTermsOfAList(t *testing.T) {
+	OnHost(t)
+	names := func() *chunker.List {
+		b := chunker.NewListBuilder()
+		defer b.Close()
+		if err := b.Add("sub/c"); err != nil {
+			t.Fatal(err)
+		}
+		l, err := b.Finish()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		return l
+	}
+	into := t.TempDir()
+	g := startedFor(t, false, Options{Names: names()}, nil, "src")
+	if err := g.pull(Options{Recursive: true}, into, "src"); err == nil || !strings.Contains(err.Error(), errOtherCopy.Error()) {
+		t.Errorf("all of what a list is of: %v", err)
+	}
+	if err := g.pull(Options{Names: names()}, into, "src"); err != nil {
+		t.Error(err)
+	}
+	if b, err := os.ReadFile(into + "/sub/c"); err != nil || string(b) != "C" {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
+func TestTermsThatAreNone(t *testing.T) {
+	o := Options{}
+	push, err := o.Terms(true, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bench, err := o.benchHello(modeBench)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		terms []byte
+		paths []string
+	}{
+		"nothing": {nil, []string{"a"}}, "a digest alone": {push[:32], []string{"a"}}, "cut": {push[:len(push)-1], []string{"a"}},
+		"no path": {push, nil}, "two paths": {push, []string{"a", "b"}}, "a bench": {append(push[:32:32], bench.encode()...), nil},
+	} {
+		if g, err := NewGrant(tc.terms, tc.paths); !errors.Is(err, ErrProtocol) {
+			t.Errorf("%s: %+v, %v", name, g, err)
+		}
+	}
+	if _, err := (Options{Delete: true}).Terms(true, false); !errors.Is(err, ErrUsage) {
+		t.Errorf("options that make no sense: %v", err)
+	}
+}

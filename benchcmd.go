@@ -23,6 +23,7 @@ const (
 type benching struct {
 	*program
 	options xfer.Options
+	wire    wireOptions
 	keyFile string
 	bytes   int64
 	hashes  []manifest.Algorithm // 0: none
@@ -44,6 +45,7 @@ func (p *program) benchCommand() *cli.Command {
 		checkedFlag("rounds", "`N` round trips for each latency, 0 for none (1000)", number(&b.rounds, 0, 10_000_000)),
 	)
 	flags = append(flags, linkFlags(&b.options, checkedFlag("require", "`verbs` falling back to tcp is an error (exit code 5)", word(&b.options.Require, "verbs")))...)
+	flags = append(flags, b.wire.flags()...)
 	flags = append(flags, about(topicAccess, keyFileFlag("the key that the server knows", &b.keyFile))...)
 	flags = append(flags, about(topicOutput, &cli.BoolFlag{Name: "json", Usage: "one event a line on standard output, as JSON", Destination: &b.json})...)
 	return &cli.Command{
@@ -100,6 +102,9 @@ func (b *benching) measure(ctx context.Context, operands []string) error {
 		return usageError("%s: a bench is against rdma://host[:port], without a path", quoteArg(operands[0]))
 	}
 	if err := checkRing(&b.options); err != nil {
+		return err
+	}
+	if b.options.Wire, err = b.wire.read(b.getenv); err != nil {
 		return err
 	}
 	if t.endpoint.Key, err = b.key(b.keyFile); err != nil {

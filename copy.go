@@ -20,6 +20,7 @@ type copying struct {
 	keyFile              string
 	choose               choosing
 	ssh                  sshOptions
+	wire                 wireOptions
 	quiet, verbose, json bool
 	progress             bool // told where no terminal is, too
 
@@ -98,6 +99,9 @@ func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 		return nil, err
 	}
 	if err := checkRing(&c.options); err != nil {
+		return nil, err
+	}
+	if c.options.Wire, err = c.wire.read(c.getenv); err != nil {
 		return nil, err
 	}
 	if p.from != nil {
@@ -216,6 +220,7 @@ func (c *copying) tellLink(l *xfer.Link) {
 		if l.Imm != rdma.ImmUnknown { // tcp knows when it has sent one: the summary says it
 			text += ", " + l.Imm.String()
 		}
+		text += wireText(c.options.Wire)
 		c.console.line("gdrcp: %s", text)
 	}
 }

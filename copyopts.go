@@ -31,6 +31,7 @@ func (c *copying) flags() []cli.Flag {
 		about(topicTransport,
 			checkedFlag("compress", "`off|zstd|s2|auto` compress each chunk, where it shrinks; useful over tcp; chunks of at most 8MiB (off)", compression(&o.Compress)),
 		),
+		c.wire.flags(),
 		gpuFlags(o),
 		c.ssh.flags(),
 		about(topicAccess, keyFileFlag("the key that the server of rdma://host/path knows", &c.keyFile)),

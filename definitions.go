@@ -131,6 +131,7 @@ func environment() []cmdline.Variable {
 		{Names: []string{"GDRCP_ACCESS_FILE"}, Text: "the access file where --access-file does not name it"},
 		{Names: []string{"GDRCP_KEY_FILE"}, Text: "the file of the key that both ends share where --key-file does not name it"},
 		{Names: []string{"GDRCP_RSH"}, Text: "the remote shell command where --rsh does not name it"},
+		{Names: []string{"GDRCP_TOS"}, Text: "the type of service of packets where --tos does not say it; host:path does not pass it on"},
 		{Names: []string{"GDRCP_LIBIBVERBS", "GDRCP_LIBRDMACM"}, Text: "other files than libibverbs.so.1 and librdmacm.so.1"},
 		{Names: []string{"GDRCP_LIBCUDA", "GDRCP_LIBNVML"}, Text: "other files than libcuda.so.1 and libnvidia-ml.so.1"},
 		{Names: []string{"GOGC", "GOMEMLIMIT"}, Text: "as for every Go program; either turns off the bound that gdrcp sets for its heap"},

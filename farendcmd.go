@@ -79,7 +79,12 @@ func (p *program) serveOrigin(ctx context.Context, mux *remote.Mux, talk *remote
 		return err
 	}
 	rails, why := usableRails(p.verbs)
+	wire, err := new(wireOptions).read(p.getenv)
+	if err != nil {
+		return err
+	}
 	cfg := xfer.ServerConfig{
+		Wire: wire,
 		Keys: xfer.OneKey(asked.Key, xfer.Admission{Only: only}), NoRails: why, Timeouts: p.timeouts, GPUs: p.gpus, Load: boundHeap,
 		MaxSessions: farEndSessions, MaxMemory: farEndSessions * asked.SessionBytes,
 	}

@@ -36,6 +36,7 @@ type serving struct {
 	gpu                 string
 	quiet, verbose      bool
 
+	wire     wireOptions
 	console  *console
 	who      *admissions
 	loopback bool // only this host is served, and not by RDMA
@@ -68,6 +69,7 @@ func (s *serving) flags() []cli.Flag {
 		about(topicTransport,
 			checkedFlag("transport", "`auto|verbs|tcp` what to offer: both where there are RDMA devices, or one (auto)", word(&s.transport, "auto", "verbs", "tcp")),
 		),
+		s.wire.flags(),
 		about(topicGPU,
 			checkedFlag("gpu", "`auto|off` whether clients may have their slots in GPU memory here (auto)", word(&s.gpu, "auto", "off")),
 		),
@@ -95,7 +97,12 @@ func (s *serving) run(ctx context.Context, operands []string) error {
 		return err
 	}
 	defer s.who.close()
+	wire, err := s.wire.read(s.getenv)
+	if err != nil {
+		return err
+	}
 	cfg := xfer.ServerConfig{
+		Wire: wire,
 		Keys: s.who, MaxSessions: s.maxSessions, MaxMemory: s.maxMemoryBytes, MaxWait: time.Duration(s.maxWaitSeconds) * time.Second, Timeouts: s.timeouts,
 		Log: s.ended, Report: s.report,
 		Load: boundHeap, Limit: xfer.NewLimiter(s.bytesPerSecond),
@@ -245,7 +252,11 @@ func (s *serving) noRail() error {
 
 func (s *serving) tellListening(by string, at netip.AddrPort) {
 	if !s.quiet {
-		s.console.line("gdrcp: serving %s on %s %s", s.who.text(), by, at)
+		marked := ""
+		if s.verbose {
+			marked = wireText(s.wire.wire)
+		}
+		s.console.line("gdrcp: serving %s on %s %s%s", s.who.text(), by, at, marked)
 	}
 }
 

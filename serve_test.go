@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"gdrcp/rdma"
 	"gdrcp/rdma/tcp"
@@ -266,6 +268,58 @@ func TestWhyNoRails(t *testing.T) {
 	code := p.run(t.Context(), []string{"gdrcp", s.url("a"), t.TempDir()})
 	if want := "gdrcp: using tcp: the server offers no RDMA address: the server cannot listen on tcp: it is deaf\n"; code != exitOK || !strings.HasPrefix(errs.String(), want) {
 		t.Errorf("exit code %d, and it wrote %q", code, errs)
+	}
+}
+
+// twoAddresses is a device at two addresses.
+type twoAddresses struct{ softDevice }
+
+func (d twoAddresses) Devices() ([]rdma.Device, error) {
+	list, err := d.softDevice.Devices()
+	list[0].Ports[0].Addrs = []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")}
+	return list, err
+}
+
+// unheardDevice is one whose rails reach nobody but by the door's, and that notes
+// until when they may try.
+type unheardDevice struct {
+	twoAddresses
+	left *[]time.Duration
+}
+
+func (d unheardDevice) Open(device string, cfg rdma.RailConfig) (rdma.Rail, error) {
+	r, err := d.twoAddresses.Open(device, cfg)
+	return unheardRail{r, d.left}, err
+}
+
+type unheardRail struct {
+	rdma.Rail
+	left *[]time.Duration
+}
+
+func (r unheardRail) Dial(ctx context.Context, _ netip.AddrPort, _ []byte) (rdma.Conn, error) {
+	until, _ := ctx.Deadline()
+	*r.left = append(*r.left, time.Until(until))
+	return nil, errors.New("nobody is heard")
+}
+
+// Each of a server's addresses has 10 s to answer, before TCP is taken.
+func TestEachAddressHasTime(t *testing.T) {
+	cpus := runtime.GOMAXPROCS(0)
+	t.Cleanup(func() { runtime.GOMAXPROCS(cpus) })
+	var left []time.Duration
+	for try := 0; try < 5 && len(left) < 2; try++ { // the port of one may be somebody else's
+		left = nil
+		s := startServerWith(t, twoAddresses{softDevice{tcp.New()}}, "--listen", ":0")
+		makeFiles(t, s.root, map[string]string{"a": "A"})
+		p, _, errs := newProgram()
+		p.verbs = unheardDevice{twoAddresses{softDevice{p.tcp}}, &left}
+		if code := p.run(t.Context(), []string{"gdrcp", s.url("a"), t.TempDir()}); code != exitOK {
+			t.Errorf("exit code %d, and it wrote %q", code, errs)
+		}
+	}
+	if len(left) != 2 || min(left[0], left[1]) < 9*time.Second || max(left[0], left[1]) > 10*time.Second {
+		t.Errorf("two addresses had %v", left)
 	}
 }
 

@@ -92,7 +92,33 @@ type RailConfig struct {
 	// ForceImmSend makes WriteImm travel as Write + Send even where the device
 	// has RDMA Write with immediate.
 	ForceImmSend bool
+	// Wire says how the rail's packets travel.
+	Wire Wire
 }
+
+// Wire is how packets travel. The zero value is what suits most networks.
+type Wire struct {
+	// AckTimeout is the exponent t of 4.096 µs · 2^t, up to MaxAckTimeout, within
+	// which an RDMA device expects an acknowledgement before it sends again
+	// (InfiniBand Architecture Specification, 9.7.6.1.3: it may take four times as
+	// long). 0 is DefaultAckTimeout. Each end has its own. iWARP and TCP have none.
+	AckTimeout int
+	// TOS is the type of service or traffic class in the IP header of packets, up
+	// to MaxTOS; 0 leaves it to the system. On RoCE both ends send with that of the
+	// one that dialled. On iWARP an end that accepts leaves it to the system.
+	TOS int
+}
+
+const (
+	// DefaultAckTimeout is 1.07 s, as UCX's. NCCL's is 20, 4.3 s, with which what
+	// was lost may not be sent again within the 10 s for which the engine waits for
+	// a sign of life.
+	DefaultAckTimeout = 18
+	// MaxAckTimeout is what the field of a queue pair has room for.
+	MaxAckTimeout = 31
+	// MaxTOS is what the field of an IP header has room for.
+	MaxTOS = 255
+)
 
 // Check refuses what no provider can do, and Writes that are longer than this
 // one's can be.
@@ -102,6 +128,10 @@ func (c RailConfig) Check(maxWriteBytes int) error {
 		return errors.New("check configuration: every count must be positive")
 	case c.Loopbacks < 0:
 		return fmt.Errorf("check configuration: %d loopback connections", c.Loopbacks)
+	case c.Wire.AckTimeout < 0 || c.Wire.AckTimeout > MaxAckTimeout:
+		return fmt.Errorf("check configuration: acknowledgement timeout %d, at most %d", c.Wire.AckTimeout, MaxAckTimeout)
+	case c.Wire.TOS < 0 || c.Wire.TOS > MaxTOS:
+		return fmt.Errorf("check configuration: type of service %d, at most %d", c.Wire.TOS, MaxTOS)
 	case c.MsgBytes > MaxMsgBytes:
 		return fmt.Errorf("check configuration: messages of %d bytes, at most %d: %w", c.MsgBytes, MaxMsgBytes, ErrUnsupported)
 	case c.WriteBytes > maxWriteBytes:
@@ -199,6 +229,10 @@ const (
 	LocalWrite Access = 1 << iota
 	RemoteWrite
 	RemoteRead
+
+	// LocalRead is what every region has, and all that is sent from needs: on
+	// iWARP a region that Reads may land in costs a registration more.
+	LocalRead Access = 0
 )
 
 // MR is a registered memory region.

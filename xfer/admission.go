@@ -56,8 +56,8 @@ const maxTries = 2 * maxRails
 
 // joinWait is how long an admitted client may take to make its first queue
 // pair. It may have to try several addresses that drop what is sent to them. While
-// clients of keys that have less wait for room it may take as long as two handshakes,
-// 20 s, which is more than a client tries RDMA addresses before it takes TCP
+// clients of keys that have less wait for room it may take as long as four handshakes,
+// 40 s, which is more than a client tries RDMA addresses before it takes TCP
 // (verbsTries).
 const joinWait = 60 * time.Second
 
@@ -86,7 +86,7 @@ func (v *Server) admit(ctx context.Context, d *door, c *caller, pre *preamble) {
 		defer close(gone)
 		_, _ = d.take(ctx)
 	}()
-	idle := time.NewTimer(2 * v.cfg.Timeouts.Handshake)
+	idle := time.NewTimer(4 * v.cfg.Timeouts.Handshake)
 	defer idle.Stop()
 	for {
 		select {
@@ -184,7 +184,7 @@ func (v *Server) spend(pre *preamble) (*hosted, error) {
 // begin makes a session's rail and its first queue pair, and serves it to its
 // end.
 func (v *Server) begin(ctx context.Context, p rdma.Provider, req rdma.Request, h *hosted, l trust.Lane) {
-	rail, err := p.Open(req.Device(), railConfig(h.qps, h.slots, h.chunkBytes, v.cfg.GPUs != nil, false))
+	rail, err := p.Open(req.Device(), railConfig(h.qps, h.slots, h.chunkBytes, v.cfg.GPUs != nil, false, v.cfg.Wire))
 	if err != nil {
 		v.reject(req, rdma.RejectResources, err)
 		v.retry(h)

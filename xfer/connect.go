@@ -72,7 +72,7 @@ func (o *Options) preamble(id [16]byte) []byte {
 // railConfig sizes a rail for a session. Every chunk is two work requests, and
 // every slot can have one immediate under way. With GPU memory there is one
 // loopback connection at a time.
-func railConfig(qps, slots, chunkBytes int, withGPU, forceImmSend bool) rdma.RailConfig {
+func railConfig(qps, slots, chunkBytes int, withGPU, forceImmSend bool, wire rdma.Wire) rdma.RailConfig {
 	loopbacks := 0
 	if withGPU {
 		loopbacks = 1
@@ -80,6 +80,7 @@ func railConfig(qps, slots, chunkBytes int, withGPU, forceImmSend bool) rdma.Rai
 	return rdma.RailConfig{
 		Conns: qps, Loopbacks: loopbacks, SendDepth: 2*slots + controlMargin, RecvDepth: slots + controlMargin,
 		MsgBytes: msgBytes, WriteBytes: max(chunkBytes, headerStride), ForceImmSend: forceImmSend,
+		Wire: wire,
 	}
 }
 
@@ -294,10 +295,11 @@ func isNamed(want, device string, addrs ...netip.Addr) bool {
 
 const (
 	// verbsTry bounds the try of one address of several for the session's first
-	// queue pair: some drop what is sent to them. verbsTries bounds all together
-	// where TCP is left to fall back to.
-	verbsTry   = 5 * time.Second
-	verbsTries = 15 * time.Second
+	// queue pair: some drop what is sent to them. The kernel sends a request that
+	// was lost again after 4 s or more. verbsTries bounds all together where TCP is
+	// left to fall back to.
+	verbsTry   = 10 * time.Second
+	verbsTries = 30 * time.Second
 )
 
 // overVerbs tries addresses one after the other, each with the device here that

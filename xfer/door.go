@@ -54,8 +54,8 @@ const (
 	doorText = doorMsgBytes - trust.SealBytes - 8
 )
 
-func doorConfig(receives int) rdma.RailConfig {
-	return rdma.RailConfig{Conns: 1, SendDepth: doorDepth, RecvDepth: receives, MsgBytes: doorMsgBytes, WriteBytes: 1}
+func doorConfig(receives int, wire rdma.Wire) rdma.RailConfig {
+	return rdma.RailConfig{Conns: 1, SendDepth: doorDepth, RecvDepth: receives, MsgBytes: doorMsgBytes, WriteBytes: 1, Wire: wire}
 }
 
 // wait takes what has happened at the door, at least one thing.

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"gdrcp/rdma"
 )
 
 // pinnedBytes is what the kernel has pinned for this process: VmPin of proc(5).
@@ -41,7 +43,7 @@ func TestDoorPinsAPage(t *testing.T) {
 				knocking(t, w, addr, testKey, doorOpening(byte(i)))
 			}
 			// A client has room for more of the server's messages.
-			c := doorConfig(doorAnswers)
+			c := doorConfig(doorAnswers, rdma.Wire{})
 			const perMessage = 320
 			client := (c.RecvDepth + c.SendDepth + 5) * perMessage
 			client = (client + 4095) / 4096 * 4096

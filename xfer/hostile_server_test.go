@@ -12,6 +12,7 @@ import (
 
 	"gdrcp/filter"
 	"gdrcp/manifest"
+	"gdrcp/rdma"
 	"gdrcp/rdma/tcp"
 
 	"golang.org/x/sync/errgroup"
@@ -64,7 +65,7 @@ func hostileWelcoming(t *testing.T, welcome func(h *hello) []byte, say func(ctx 
 			return
 		}
 		defer v.leave(h)
-		rail, err := provider.Open(req.Device(), railConfig(1, hostileSlots, h.chunkBytes, false, false))
+		rail, err := provider.Open(req.Device(), railConfig(1, hostileSlots, h.chunkBytes, false, false, rdma.Wire{}))
 		if err != nil {
 			t.Error(err)
 			return

@@ -37,7 +37,7 @@ func doorServer(t *testing.T, w hostileWay, say func(ctx context.Context, d *doo
 				return
 			}
 			d := &door{mayHear: 1}
-			if d.rail, err = w.provider.Open(req.Device(), doorConfig(doorDepth)); err == nil {
+			if d.rail, err = w.provider.Open(req.Device(), doorConfig(doorDepth, rdma.Wire{})); err == nil {
 				d.conn, err = req.Accept(ctx, d.rail)
 			}
 			if err == nil {

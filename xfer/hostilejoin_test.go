@@ -21,7 +21,7 @@ type openings struct {
 }
 
 func (o *openings) Open(device string, cfg rdma.RailConfig) (rdma.Rail, error) {
-	if cfg == doorConfig(doorDepth) {
+	if cfg == doorConfig(doorDepth, rdma.Wire{}) {
 		o.doors.Add(1)
 	} else {
 		o.rails.Add(1)
@@ -80,7 +80,7 @@ func (i *intruder) entered(a *admitted) *dialed {
 // end: a session ends with the first of its queue pairs.
 func (i *intruder) join(id [16]byte, l trust.Lane, token [trust.TokenBytes]byte) error {
 	i.Helper()
-	rail, err := i.w.provider.Open(i.w.device(i.T, i.addr), railConfig(1, hostileSlots, MinChunkBytes, false, false))
+	rail, err := i.w.provider.Open(i.w.device(i.T, i.addr), railConfig(1, hostileSlots, MinChunkBytes, false, false, rdma.Wire{}))
 	if err != nil {
 		i.Fatal(err)
 	}

@@ -116,7 +116,7 @@ func (a *admitted) dial(ctx context.Context, key trust.Key, o *Options) (err err
 	if _, err := rand.Read(a.id[:]); err != nil {
 		return err
 	}
-	if a.rail, err = a.provider.Open(a.device, doorConfig(doorAnswers)); err != nil {
+	if a.rail, err = a.provider.Open(a.device, doorConfig(doorAnswers, o.Wire)); err != nil {
 		return err
 	}
 	opening := o.preamble(a.id)
@@ -237,7 +237,7 @@ func (d *dialed) close() error {
 // address of the server. After an error another can be tried. With success the
 // door is the result's.
 func (a *admitted) enter(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, o *Options) (*dialed, error) {
-	rail, err := p.Open(device, railConfig(a.qps, a.slots, o.ChunkBytes, o.local.gpu != gpuOff, o.ForceImmSend))
+	rail, err := p.Open(device, railConfig(a.qps, a.slots, o.ChunkBytes, o.local.gpu != gpuOff, o.ForceImmSend, o.Wire))
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,8 @@ package xfer
 import (
 	"cmp"
 	"fmt"
+
+	"gdrcp/rdma"
 )
 
 // Load is what running sessions need memory for, beside their rings.
@@ -67,7 +69,7 @@ func (v *Server) takeBounces(s *session, key string) (giveBack func(), err error
 // ringBytes is what a session may register: a source's ring, payload and headers,
 // and the messages of all its queue pairs.
 func ringBytes(qps, slots, chunkBytes int) int64 {
-	c := railConfig(qps, slots, chunkBytes, true, false)
+	c := railConfig(qps, slots, chunkBytes, true, false, rdma.Wire{})
 	return int64(sourceSlots(slots))*int64(chunkBytes+sealPad+headerStride) + int64(qps)*int64(c.SendDepth+c.RecvDepth)*msgBytes
 }
 

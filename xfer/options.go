@@ -85,6 +85,8 @@ type Options struct {
 	Encrypt bool
 	// ForceImmSend makes immediates travel as Write + Send everywhere.
 	ForceImmSend bool
+	// Wire is how this end's packets travel.
+	Wire rdma.Wire
 
 	// Manifest is the name of a manifest that the copy must meet, and
 	// WriteManifest that of one to write.

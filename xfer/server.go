@@ -36,6 +36,8 @@ type ServerConfig struct {
 	// nothing does.
 	Limit    *Limiter
 	Timeouts Timeouts
+	// Wire is how this end's packets travel.
+	Wire rdma.Wire
 	// GPUs lends GPU memory to clients that ask for it. Nil: none is lent.
 	GPUs GPUs
 	// Load is told what the running sessions need whenever that changes. It

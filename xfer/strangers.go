@@ -172,7 +172,7 @@ func (v *Server) answer(ctx, known context.Context, p rdma.Provider, req rdma.Re
 	d := &door{mayHear: 1}
 	defer d.close()
 	var err error
-	if d.rail, err = p.Open(req.Device(), doorConfig(doorDepth)); err != nil {
+	if d.rail, err = p.Open(req.Device(), doorConfig(doorDepth, v.cfg.Wire)); err != nil {
 		v.reject(req, rdma.RejectResources, err)
 		return
 	}

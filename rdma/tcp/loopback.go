@@ -69,7 +69,7 @@ func (r *rail) socketPair(ctx context.Context) (dialled, accepted Stream, err er
 	defer context.AfterFunc(ctx, func() { listener.Close() })()
 
 	deadline := time.Now().Add(r.connectTimeout)
-	sock, err := dialTCP(ctx, listener.Addr().String(), deadline)
+	sock, err := dialTCP(ctx, listener.Addr().String(), deadline, 0)
 	if err != nil {
 		return nil, nil, causeOr(ctx, err)
 	}

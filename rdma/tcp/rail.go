@@ -128,15 +128,16 @@ func (r *rail) connect(ctx context.Context, remote netip.AddrPort, privateData [
 // its own.
 func (r *rail) open(ctx context.Context, remote netip.AddrPort, deadline time.Time) (Stream, error) {
 	if r.carrier == nil || remote != r.carrier.Addr() {
-		return dialTCP(ctx, remote.String(), deadline)
+		return dialTCP(ctx, remote.String(), deadline, r.cfg.Wire.TOS)
 	}
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	return streamOf(r.carrier.Dial(ctx))
 }
 
-func dialTCP(ctx context.Context, addr string, deadline time.Time) (Stream, error) {
+func dialTCP(ctx context.Context, addr string, deadline time.Time, tos int) (Stream, error) {
 	dialer := net.Dialer{Deadline: deadline, KeepAlive: -1} // the engine has a heartbeat
+	dialer.Control = func(_, _ string, c syscall.RawConn) error { return mark(c, tos) }
 	dialer.SetMultipathTCP(false)
 	sock, err := dialer.DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -195,7 +196,7 @@ func (r *rail) giveBack(of role) {
 // adopt makes a Conn of a connected socket in the room that was reserved, which
 // is given back on an error. far is the other end of a near one.
 func (r *rail) adopt(sock Stream, as role, far *conn) (*conn, error) {
-	err := tune(sock)
+	err := tune(sock, r.cfg.Wire.TOS)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err == nil && r.closed {

@@ -3,6 +3,7 @@ package tcp
 import (
 	"fmt"
 	"net"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,7 +18,7 @@ const unsentBytes = 1 << 20
 
 // tune prepares a socket for bulk data. Other streams are as their carrier
 // made them.
-func tune(stream Stream) error {
+func tune(stream Stream, tos int) error {
 	sock, ok := stream.(*net.TCPConn)
 	if !ok {
 		return nil
@@ -35,6 +36,33 @@ func tune(stream Stream) error {
 	}
 	if err != nil {
 		return fmt.Errorf("tune socket: %w", err)
+	}
+	return mark(raw, tos)
+}
+
+// mark gives a socket's packets a type of service, in the headers of either
+// family (ip(7), ipv6(7)): an IPv6 socket may speak IPv4. 0 leaves it. The kernel
+// keeps the two bits of ECN to itself.
+func mark(raw syscall.RawConn, tos int) error {
+	if tos == 0 {
+		return nil
+	}
+	var failed error
+	err := raw.Control(func(fd uintptr) {
+		domain, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_DOMAIN)
+		if err == nil && domain == unix.AF_INET6 {
+			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_TCLASS, tos)
+		}
+		if err == nil {
+			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TOS, tos)
+		}
+		failed = err
+	})
+	if err == nil {
+		err = failed
+	}
+	if err != nil {
+		return fmt.Errorf("set the type of service: %w", err)
 	}
 	return nil
 }

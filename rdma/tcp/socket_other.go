@@ -2,5 +2,19 @@
 
 package tcp
 
+import (
+	"syscall"
+
+	"gdrcp/rdma"
+)
+
 // tune leaves sockets as they are.
-func tune(Stream) error { return nil }
+func tune(Stream, int) error { return nil }
+
+// mark sets no type of service.
+func mark(_ syscall.RawConn, tos int) error {
+	if tos != 0 {
+		return rdma.ErrUnsupported
+	}
+	return nil
+}

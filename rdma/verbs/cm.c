@@ -144,6 +144,13 @@ int vb_id_ack_timeout(const struct vb_api *api, struct abi_cm_id *id, int expone
 	return failed(api->rdma_set_option(id, ABI_OPTION_ID, ABI_OPTION_ID_ACK_TIMEOUT, &t, sizeof t));
 }
 
+int vb_id_tos(const struct vb_api *api, struct abi_cm_id *id, int tos)
+{
+	uint8_t t = (uint8_t)tos;
+
+	return failed(api->rdma_set_option(id, ABI_OPTION_ID, ABI_OPTION_ID_TOS, &t, sizeof t));
+}
+
 int vb_id_route(const struct vb_api *api, struct abi_cm_id *id, int timeout_ms)
 {
 	return failed(api->rdma_resolve_route(id, timeout_ms));

@@ -8,6 +8,7 @@ package verbs
 import "C"
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,9 +23,9 @@ const (
 	// connectTimeout bounds Dial and Accept. rdma_cm itself gives up after
 	// about 98 s on RoCE.
 	connectTimeout = 10 * time.Second
-	// retryCount is how often a device sends again without an answer. 7 would
-	// mean forever on Soft-RoCE.
-	retryCount = 6
+	// retryCount is how often a device sends again without an answer, the most
+	// that there is. Soft-RoCE takes it for ever: dead peers are found by heartbeat.
+	retryCount = 7
 	// rnrRetryCount 7 means forever: a receive is always posted soon, and who
 	// has stopped for good is found by heartbeat.
 	rnrRetryCount = 7
@@ -158,13 +159,28 @@ func (r *rail) resolve(ctx context.Context, remote netip.AddrPort) (*endpoint, e
 
 // route sets what must be set before the route is known, and resolves it.
 func (r *rail) route(ctx context.Context, ep *endpoint) error {
-	// Kernels before 5.1 and iWARP have no such timeout.
-	C.vb_id_ack_timeout(r.api, ep.id, C.int(r.p.ackTimeout))
+	if err := r.setWire(ep); err != nil {
+		return err
+	}
 	if rc := C.vb_id_route(r.api, ep.id, C.int(resolveTimeout.Milliseconds())); rc != 0 {
 		return errno(rc)
 	}
 	_, err := ep.await(ctx, evRouteResolved)
 	return err
+}
+
+// setWire says how an id's packets travel (rdma_set_option(3)). At a passive end
+// the type of service on RoCE is that of the request.
+func (r *rail) setWire(ep *endpoint) error {
+	// Kernels before 5.1 and iWARP have no such timeout.
+	C.vb_id_ack_timeout(r.api, ep.id, C.int(cmp.Or(r.cfg.Wire.AckTimeout, rdma.DefaultAckTimeout)))
+	if r.cfg.Wire.TOS == 0 {
+		return nil
+	}
+	if rc := C.vb_id_tos(r.api, ep.id, C.int(r.cfg.Wire.TOS)); rc != 0 {
+		return fmt.Errorf("set the type of service: %w", errno(rc))
+	}
+	return nil
 }
 
 func (r *rail) connect(ctx context.Context, c *conn, data []byte) error {

@@ -28,7 +28,6 @@ import (
 // usable; see [New].
 type Provider struct {
 	spin       time.Duration
-	ackTimeout int
 	sysfs, dev string
 
 	load    sync.Once
@@ -51,25 +50,17 @@ func WithSpin(d time.Duration) Option {
 	return func(p *Provider) { p.spin = d }
 }
 
-// WithAckTimeout sets how long a device waits for an acknowledgement before
-// it sends again, as the exponent t of 4.096 µs · 2^t (1 to 31). A connection
-// is given up after 7 such waits. The default 16 gives about 2 s.
-func WithAckTimeout(t int) Option {
-	return func(p *Provider) { p.ackTimeout = t }
-}
-
 var _ rdma.Provider = (*Provider)(nil)
 
 // New returns a provider. It touches neither libraries nor devices until one
 // of its methods is called.
 func New(opts ...Option) *Provider {
 	p := &Provider{
-		ackTimeout: defaultAckTimeout,
-		sysfs:      "/sys",
-		dev:        "/dev/infiniband",
-		rails:      map[*rail]struct{}{},
-		watches:    map[*C.struct_abi_context]*watch{},
-		pads:       map[*C.struct_abi_context]*keyPad{},
+		sysfs:   "/sys",
+		dev:     "/dev/infiniband",
+		rails:   map[*rail]struct{}{},
+		watches: map[*C.struct_abi_context]*watch{},
+		pads:    map[*C.struct_abi_context]*keyPad{},
 	}
 	if runtime.GOMAXPROCS(0) > 2 {
 		p.spin = defaultSpin
@@ -80,10 +71,7 @@ func New(opts ...Option) *Provider {
 	return p
 }
 
-const (
-	defaultSpin       = 50 * time.Microsecond
-	defaultAckTimeout = 16
-)
+const defaultSpin = 50 * time.Microsecond
 
 // Name is "verbs".
 func (p *Provider) Name() string { return "verbs" }

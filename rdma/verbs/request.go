@@ -109,7 +109,9 @@ func (q *request) accept(ctx context.Context, r *rail, b berth) (*conn, error) {
 
 // establish answers the request and waits until the connection stands.
 func (q *request) establish(ctx context.Context, r *rail) error {
-	C.vb_id_ack_timeout(r.api, q.ep.id, C.int(r.p.ackTimeout))
+	if err := r.setWire(q.ep); err != nil {
+		return err
+	}
 	data, err := encodePrivate(nil)
 	if err != nil {
 		return err

@@ -101,6 +101,7 @@ int vb_cm_listen(const struct vb_api *api, struct abi_cm_channel *ch, const stru
 int vb_cm_resolve(const struct vb_api *api, struct abi_cm_channel *ch, const struct vb_addr *from,
 		  const struct vb_addr *to, int timeout_ms, struct abi_cm_id **out);
 int vb_id_ack_timeout(const struct vb_api *api, struct abi_cm_id *id, int exponent);
+int vb_id_tos(const struct vb_api *api, struct abi_cm_id *id, int tos);
 int vb_id_route(const struct vb_api *api, struct abi_cm_id *id, int timeout_ms);
 int vb_id_connect(const struct vb_api *api, struct abi_cm_id *id, const struct vb_conn_param *p,
 		  const uint8_t *data, int bytes);

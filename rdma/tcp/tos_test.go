@@ -1,0 +1,119 @@
+//go:build linux
+
+package tcp
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"gdrcp/rdma"
+)
+
+// packets is a socket that gets every packet of the loopback interface
+// (packet(7)).
+func packets(t *testing.T) int {
+	t.Helper()
+	const everyProtocol = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in network byte order
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, everyProtocol)
+	if errors.Is(err, unix.EPERM) {
+		t.Skip("looks at packets: run as root")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1}); err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+// header returns the type of service, source and destination port of a TCP
+// packet with data, where it is one.
+func header(p []byte) (tos int, from, to uint16, ok bool) {
+	var segment []byte
+	switch {
+	case len(p) >= 40 && p[0]>>4 == 4 && p[9] == unix.IPPROTO_TCP:
+		tos, segment = int(p[1]), p[int(p[0]&15)*4:]
+	case len(p) >= 60 && p[0]>>4 == 6 && p[6] == unix.IPPROTO_TCP:
+		tos, segment = int(binary.BigEndian.Uint16(p)>>4&0xff), p[40:]
+	default:
+		return 0, 0, 0, false
+	}
+	ok = len(segment) > int(segment[12]>>4)*4
+	return tos, binary.BigEndian.Uint16(segment), binary.BigEndian.Uint16(segment[2:]), ok
+}
+
+// Each end's data goes in packets of its own type of service, over either
+// family.
+func TestTypeOfService(t *testing.T) {
+	const dials, accepts = 104, 184
+	for _, ip := range []string{"127.0.0.1", "::1", "::ffff:127.0.0.1"} {
+		t.Run(ip, func(t *testing.T) {
+			fd := packets(t)
+			at := netip.MustParseAddr(ip)
+			bind := at
+			if at.Is4In6() { // an IPv6 socket that speaks IPv4
+				bind, at = netip.IPv6Unspecified(), at.Unmap()
+			}
+			l, err := New().Listen(netip.AddrPortFrom(bind, 0))
+			if err != nil {
+				t.Skipf("listen on %s: %v", bind, err)
+			}
+			defer l.Close()
+			port := l.Addr().Port()
+			a, b := markedRail(t, dials), markedRail(t, accepts)
+			accepted := make(chan rdma.Conn, 1)
+			go func() {
+				var c rdma.Conn
+				if q, err := l.Accept(t.Context()); err == nil {
+					c, _ = q.Accept(t.Context(), b)
+				}
+				accepted <- c
+			}()
+			near, err := a.Dial(t.Context(), netip.AddrPortFrom(at, port), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			far := <-accepted
+			if far == nil {
+				t.Fatal("nothing was accepted")
+			}
+			for _, c := range []rdma.Conn{near, far} {
+				if _, err := c.Post([]rdma.WR{{Op: rdma.OpSend, Msg: []byte("marked")}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			seen := map[bool]int{} // by whether the dialler sent it: of the last packet
+			buf := make([]byte, 1<<17)
+			for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline) && (seen[true] != dials || seen[false] != accepts); {
+				n, _, err := unix.Recvfrom(fd, buf, 0)
+				if err != nil {
+					continue
+				}
+				if tos, from, to, ok := header(buf[:n]); ok && (from == port || to == port) {
+					seen[to == port] = tos
+				}
+			}
+			if seen[true] != dials || seen[false] != accepts {
+				t.Errorf("the dialler's packets have type of service %d, those of the other end %d; want %d and %d", seen[true], seen[false], dials, accepts)
+			}
+		})
+	}
+}
+
+// markedRail is a rail for one Conn whose packets have that type of service.
+func markedRail(t *testing.T, tos int) rdma.Rail {
+	t.Helper()
+	r, err := New().Open(deviceName, rdma.RailConfig{Conns: 1, SendDepth: 4, RecvDepth: 4, MsgBytes: 64, WriteBytes: 64, Wire: rdma.Wire{TOS: tos}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}

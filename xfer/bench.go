@@ -50,7 +50,7 @@ func (b *benchSource) talk(ctx context.Context, g *errgroup.Group) error {
 	b.wakeOn(ctx)
 	var r role = b
 	b.role.Store(&r)
-	if err := b.makeRing(ctx, sourceSlots(b.params.slots), rdma.LocalWrite); err != nil {
+	if err := b.makeRing(ctx, sourceSlots(b.params.slots), rdma.LocalRead); err != nil {
 		return err
 	}
 	// Bytes that do not compress and are not all alike.

@@ -8,7 +8,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -204,6 +206,28 @@ func testLockedMemory(t *testing.T, w way) {
 	_, err := w.client(f).Push(t.Context(), []string{src}, s.ep, "copy", w.options(t))
 	if !errors.Is(err, rdma.ErrLockedMemory) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// What is sent from is registered once, and with no right that costs more.
+func TestSourceRingIsOnlyRead(t *testing.T) { over(t, testSourceRingIsOnlyRead) }
+
+func testSourceRingIsOnlyRead(t *testing.T, w way) {
+	src, s := t.TempDir(), serve(t, w)
+	write(t, filepath.Join(src, "f"), randomBytes(t, 1<<20))
+	var mu sync.Mutex
+	var rights []rdma.Access
+	f := rdmatest.Faults{Register: func(_ rdma.Region, a rdma.Access) error {
+		mu.Lock()
+		defer mu.Unlock()
+		rights = append(rights, a)
+		return nil
+	}}
+	if _, err := w.client(f).Push(t.Context(), []string{src}, s.ep, "copy", w.options(t)); err != nil {
+		t.Fatal(err)
+	}
+	if want := []rdma.Access{rdma.LocalRead, rdma.LocalRead}; !slices.Equal(rights, want) {
+		t.Errorf("the payload and headers of the source's ring were registered with %v, want %v", rights, want)
 	}
 }
 

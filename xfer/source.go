@@ -140,7 +140,7 @@ func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
 		s.names = s.remote
 	}
 	s.role.Store(&r)
-	g.Go(func() error { return s.makeRing(ctx, sourceSlots(s.params.slots), rdma.LocalWrite) })
+	g.Go(func() error { return s.makeRing(ctx, sourceSlots(s.params.slots), rdma.LocalRead) })
 	if s.stream != nil {
 		g.Go(func() error { return s.stream.readStream(ctx) })
 		g.Go(func() error { return s.announceStream(ctx) })

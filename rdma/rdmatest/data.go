@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"gdrcp/rdma"
 )
 
@@ -16,6 +18,7 @@ var dataCases = []testCase{
 	{"WritesBeforeImmediate", testWritesBeforeImmediate},
 	{"WritesBeforeMessage", testWritesBeforeMessage},
 	{"ChunkWithHeader", testChunkWithHeader},
+	{"WritesFromLocalRead", testWritesFromLocalRead},
 	{"WriteSizes", testWriteSizes},
 	{"HugeWrites", testHugeWrites},
 	{"ManySends", testManySends},
@@ -99,6 +102,37 @@ func testWritesBefore(t *testing.T, s *suite, signal func(last rdma.WR) rdma.WR,
 			t.Fatalf("round %d: signalled before all data was there", round)
 		}
 		p.a.await("its Done", func() bool { return len(p.a.got().dones) == round+1 })
+	}
+}
+
+// testWritesFromLocalRead: what is sent from may be registered without any right
+// before the processor has written there, and goes as it is at each time.
+func testWritesFromLocalRead(t *testing.T, s *suite) {
+	p := s.pair(t, s.layout())
+	mem, err := unix.Mmap(-1, 0, len(p.b.mem), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Munmap(mem); err != nil {
+			t.Error(err)
+		}
+	})
+	mr, err := p.a.rail.Register(rdma.HostRegion(mem), rdma.LocalRead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { mr.Close() })
+	for round := range 3 {
+		fill(mem, uint64(round))
+		wr := withImm(p.a.write(p.b, 0, 0, len(mem)), uint32(round))
+		wr.Local = mr
+		p.a.post(wr)
+		p.b.await("the immediate", func() bool { return len(p.b.got().imms) == round+1 })
+		if !bytes.Equal(mem, p.b.mem) {
+			t.Fatalf("round %d: other bytes arrived than were there", round)
+		}
+		p.a.await("the Done", func() bool { return len(p.a.got().dones) == round+1 })
 	}
 }
 

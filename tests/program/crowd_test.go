@@ -168,7 +168,9 @@ func TestCrowdOfStrangers(t *testing.T) {
 	s.copy(t, s.here+"/small", s.url("first")).wantCode(0)
 	quiet, quietBytes := descriptors(t, pid), peakOf(pid)
 
-	running := start(t, how{}, "--transport", "tcp", "-rl", "--bwlimit", "8m", s.here+"/tree", s.url("tree"))
+	// It goes on until the crowd was seen, however long that takes here.
+	slowly := (&proxy{bytesPerSecond: mib}).start(t, s.addr())
+	running := start(t, how{}, "--transport", "tcp", "-rl", s.here+"/tree", "rdma://"+slowly.addr()+"/tree")
 	awaitPartial(t, s.there, running)
 	c := gather(t, s.addr(), n, perSecond)
 	most := 0
@@ -186,6 +188,7 @@ func TestCrowdOfStrangers(t *testing.T) {
 		t.Error("the copy ended before the crowd: it was not in its way")
 	default:
 	}
+	slowly.hurry()
 	running.wantCode(0)
 	held := c.held.Load()
 	c.disperse()

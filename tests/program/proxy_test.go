@@ -28,7 +28,7 @@ type proxy struct {
 	// stall keeps the connection open after spoil has let less pass than came;
 	// otherwise it is cut.
 	stall bool
-	// bytesPerSecond bounds each direction; 0: as fast as it goes.
+	// bytesPerSecond bounds each direction, see hurry; 0: as fast as it goes.
 	bytesPerSecond int
 
 	mu     sync.Mutex
@@ -100,11 +100,13 @@ func (x *proxy) accept() {
 // pass copies one direction. The end of what comes is passed on as such; all
 // else ends the connection in both directions.
 func (x *proxy) pass(to towards, from, into net.Conn) {
-	b := make([]byte, 64<<10)
-	if x.bytesPerSecond > 0 {
-		b = b[:min(len(b), max(1, x.bytesPerSecond/100))]
-	}
+	buf := make([]byte, 64<<10)
+	var due time.Time // when all that has passed was to have passed
 	for offset := int64(0); ; {
+		b, rate := buf, x.rate()
+		if rate > 0 {
+			b = b[:min(len(b), max(1, rate/100))]
+		}
 		n, err := from.Read(b)
 		pass := n
 		if x.spoil != nil && n > 0 {
@@ -120,8 +122,13 @@ func (x *proxy) pass(to towards, from, into net.Conn) {
 			return
 		case err == nil && pass == n && werr == nil:
 			offset += int64(n)
-			if x.bytesPerSecond > 0 {
-				time.Sleep(time.Duration(n) * time.Second / time.Duration(x.bytesPerSecond))
+			if rate > 0 {
+				// A busy machine wakes late: what is missed by that is made up for.
+				if most := time.Now().Add(-time.Second); due.Before(most) {
+					due = most
+				}
+				due = due.Add(time.Duration(n) * time.Second / time.Duration(rate))
+				time.Sleep(time.Until(due))
 			}
 			continue
 		}
@@ -129,6 +136,19 @@ func (x *proxy) pass(to towards, from, into net.Conn) {
 		into.Close()
 		return
 	}
+}
+
+func (x *proxy) rate() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.bytesPerSecond
+}
+
+// hurry lets all pass as fast as it goes from now on.
+func (x *proxy) hurry() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.bytesPerSecond = 0
 }
 
 func (x *proxy) count(to towards, n int) {

@@ -23,6 +23,7 @@ type option struct {
 	name       string // the first of its names
 	takesValue bool
 	negated    bool // its --no-NAME
+	hidden     bool // not for people
 }
 
 func optionsOf(flags []cli.Flag) map[string]option {
@@ -30,13 +31,18 @@ func optionsOf(flags []cli.Flag) map[string]option {
 	for _, f := range flags {
 		first := f.Names()[0]
 		for _, n := range f.Names() {
-			m[n] = option{name: first, takesValue: takesValue(f)}
+			m[n] = option{name: first, takesValue: takesValue(f), hidden: isHidden(f)}
 			if negatable(f) {
 				m["no-"+n] = option{name: first, negated: true}
 			}
 		}
 	}
 	return m
+}
+
+func isHidden(f cli.Flag) bool {
+	v, ok := f.(cli.VisibleFlag)
+	return ok && !v.IsVisible()
 }
 
 // everyOption collects the options of all commands; of those of one name, that
@@ -84,6 +90,9 @@ type arguments struct {
 
 	known map[string]option // the options of the commands that it can still be
 	next  []*cli.Command    // what the next operand can name
+	// likely are the options to suggest: those of the command, and as long as none is
+	// named those of copying.
+	likely map[string]option
 }
 
 // scan sorts args. Options may stand anywhere before "--"; what follows an
@@ -92,6 +101,9 @@ type arguments struct {
 // it are read as those of copying, if that has such.
 func scan(args []string, commands []*cli.Command) (*arguments, error) {
 	a := &arguments{known: everyOption(commands), next: commands}
+	if copying := findCommand(commands, copyName); copying != nil {
+		a.likely = optionsOf(copying.Flags)
+	}
 	for len(args) > 0 {
 		arg := args[0]
 		args = args[1:]
@@ -124,6 +136,7 @@ func (a *arguments) operand(arg string) error {
 	case named != nil:
 		a.commands = append(a.commands, named)
 		a.known, a.next = everyOption([]*cli.Command{named}), named.Subcommands
+		a.likely = a.known
 	case len(a.commands) > 0 && len(a.next) > 0:
 		return usageError("gdrcp %s has no %s: it needs one of: %s", a.title(), quoteArg(arg), commandNames(visible(a.next), ", "))
 	default:
@@ -137,7 +150,7 @@ func (a *arguments) long(arg string, rest []string) ([]string, error) {
 	name, value, hasValue := strings.Cut(arg[2:], "=")
 	o, ok := a.known[name]
 	if !ok || len(name) == 1 {
-		return nil, unknownOption("--"+name, a.title())
+		return nil, unknownOption("--"+name, a.title(), a.likely)
 	}
 	g := given{option: o, key: name, value: value, hasValue: hasValue}
 	if o.takesValue && !hasValue {
@@ -156,7 +169,7 @@ func (a *arguments) short(arg string, rest []string) ([]string, error) {
 		name := arg[i : i+1]
 		o, ok := a.known[name]
 		if !ok {
-			return nil, unknownOption(arg, a.title())
+			return nil, unknownOption(arg, a.title(), nil)
 		}
 		g := given{option: o, key: name}
 		if o.takesValue {
@@ -172,13 +185,6 @@ func (a *arguments) short(arg string, rest []string) ([]string, error) {
 		a.options = append(a.options, g)
 	}
 	return rest, nil
-}
-
-func unknownOption(written, of string) error {
-	if of == "" {
-		return usageError("unknown option %s (gdrcp --help lists them)", quoteArg(written))
-	}
-	return usageError("unknown option %s of gdrcp %s (gdrcp %s --help lists them)", quoteArg(written), of, of)
 }
 
 // ordered is a command line in the order that cli needs, which stops at the
@@ -264,7 +270,7 @@ func (g *given) forCLI(mine map[string]option, title string) (string, error) {
 	o, ok := mine[g.key]
 	switch {
 	case !ok:
-		return "", unknownOption(g.written(), title)
+		return "", unknownOption(g.written(), title, mine)
 	case o.takesValue != g.takesValue:
 		return "", usageError("option %s has to stand behind gdrcp %s: before it, it is another one", g.written(), title)
 	case o.takesValue && g.value == "": // "$FILE" of a script that forgot to set it

@@ -115,6 +115,9 @@ func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 		if c.log, err = openLog(c.logName); err != nil {
 			return nil, err
 		}
+		if c.relayed == nil {
+			c.log.asked(operands)
+		}
 	}
 	c.choose.stdin = c.stdin
 	if err := c.choose.into(&o); err != nil {

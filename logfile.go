@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,6 +43,16 @@ func (l *logFile) line(format string, args ...any) {
 	if l.err == nil {
 		_, l.err = fmt.Fprintf(l.file, "%s [%d] %s\n", time.Now().Format("2006/01/02 15:04:05"), os.Getpid(), text)
 	}
+}
+
+// asked logs what is to be copied where, in the words of the command line.
+func (l *logFile) asked(operands []string) {
+	words := make([]string, len(operands))
+	for i, o := range operands {
+		words[i] = quoteArg(o)
+	}
+	last := len(words) - 1
+	l.line("copy %s to %s", strings.Join(words[:last], " "), words[last])
 }
 
 // close closes the log and returns the first error of writing it.

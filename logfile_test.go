@@ -52,6 +52,7 @@ func TestLogFile(t *testing.T) {
 	log := dir + "/log"
 	gdrcp(t, "-q", "-r", "--log-file", log, dir+"/t", s.url("x")).want(t, exitOK)
 	first := []string{
+		`copy ` + regexp.QuoteMeta(dir) + `/t to ` + regexp.QuoteMeta(s.url("x")),
 		`connected to 127\.0\.0\.1:\d+ over tcp \(tcp\), 1 queue pair, 16 slots of 1MiB`, `copied \., 0 bytes`, `copied a, 1 bytes`, `copied "b\\nc", 2 bytes`,
 		`copied d, 0 bytes`, `total: 2 files, 2 directories, 3 B .*, verified: root xxh3 [0-9a-f]{64} \(exit code 0\)`,
 	}
@@ -59,7 +60,7 @@ func TestLogFile(t *testing.T) {
 	makeFiles(t, s.root, map[string]string{"y/a/": ""})
 	gdrcp(t, "--json", "--log-file="+log, dir+"/t/a", s.url("y/")).want(t, exitPartial)
 	gdrcp(t, "--log-file", log, dir+"/none", s.url("z")).want(t, exitError)
-	wantLog(t, log, append(first, `connected to .*`, `failed .*"a": is a directory`, `total: 0 files.*, 1 failed \(exit code 3\)`, `error: .*none.*no such file.* \(exit code 1\)`)...)
+	wantLog(t, log, append(first, `copy .*/t/a to rdma://.*/y/`, `connected to .*`, `failed .*"a": is a directory`, `total: 0 files.*, 1 failed \(exit code 3\)`, `copy .*/none to .*/z`, `error: .*none.*no such file.* \(exit code 1\)`)...)
 }
 
 // A log that cannot be written is told once, and is an error where nothing

@@ -8,6 +8,7 @@ package gpu
 import "C"
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,6 +22,7 @@ type Context struct {
 	device Device
 	c      *C.struct_gdr_context
 	hash   hashKernels
+	life   context.Context // of the user: ends all waits but those of closing
 
 	mu     sync.Mutex
 	open   map[string]int // what is open, by kind
@@ -30,7 +32,11 @@ type Context struct {
 // Use takes a GPU into use. The error is a *ProbeError with the reason
 // BadDevice where the GPU is not there or not usable, or ErrClosed. Blocks
 // while the driver makes the primary context, some 100 ms the first time.
-func (d *Driver) Use(index int) (*Context, error) {
+//
+// When ctx ends, so does every wait of the Context, while the GPU goes on; only
+// those of Close and its like do not heed it, which take 5 s at most. A GPU that
+// has not done its work after 30 s counts as hung: see Lost.
+func (d *Driver) Use(ctx context.Context, index int) (*Context, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -50,8 +56,8 @@ func (d *Driver) Use(index int) (*Context, error) {
 	if device.Problem != "" {
 		return nil, &ProbeError{Reason: BadDevice, Detail: fmt.Sprintf("GPU %d cannot be used: %s", index, device.Problem)}
 	}
-	c := &Context{driver: d, device: device, open: map[string]int{}}
-	if rc := C.gdr_context_open(d.api, C.int(index), &c.c); rc != 0 {
+	c := &Context{driver: d, device: device, life: ctx, open: map[string]int{}}
+	if rc := c.opening("take into use", func() C.int { return C.gdr_context_open(d.api, C.int(index), &c.c) }); rc != 0 {
 		return nil, &ProbeError{
 			Reason: BadDevice,
 			Detail: fmt.Sprintf("GPU %d cannot be used: %s", index, d.errorName(rc)),
@@ -77,7 +83,7 @@ func (c *Context) FlushWrites() error {
 		return err
 	}
 	defer c.end("flush")
-	return c.check(C.gdr_flush_writes(c.c), "flush writes")
+	return c.check(c.opening("flush writes", func() C.int { return C.gdr_flush_writes(c.c) }), "flush writes")
 }
 
 // Close gives the GPU back. It fails, naming them, while anything that was made
@@ -94,7 +100,7 @@ func (c *Context) Close() error {
 		return fmt.Errorf("close GPU %d: in use by %s", c.device.Index, left)
 	}
 	c.closed = true
-	err := c.ended(C.gdr_context_close(c.c), "release")
+	err := c.ended(c.closing("release", func() C.int { return C.gdr_context_close(c.c) }), "release")
 	c.driver.mu.Lock()
 	c.driver.contexts--
 	c.driver.mu.Unlock()

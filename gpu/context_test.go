@@ -4,6 +4,7 @@ package gpu
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -103,8 +104,8 @@ func TestFlushWrites(t *testing.T) {
 // TestOneGPUTwice: its users share the primary context, and one may leave first.
 func TestOneGPUTwice(t *testing.T) {
 	d := openFake(t)
-	first, err := d.Use(0)
-	second, err2 := d.Use(0)
+	first, err := d.Use(context.Background(), 0)
+	second, err2 := d.Use(context.Background(), 0)
 	if err := errors.Join(err, err2); err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +124,7 @@ func TestManyGoroutines(t *testing.T) {
 	d := openFake(t, "gpus=2", "strict")
 	var group errgroup.Group
 	for gpu := range 2 {
-		c, err := d.Use(gpu)
+		c, err := d.Use(context.Background(), gpu)
 		if err != nil {
 			t.Fatal(err)
 		}

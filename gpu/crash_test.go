@@ -3,6 +3,7 @@
 package gpu
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -100,7 +101,7 @@ func crash(t *testing.T, name string) {
 	if err != nil {
 		t.Fatalf("survived: %v", err)
 	}
-	c, err := d.Use(0)
+	c, err := d.Use(context.Background(), 0)
 	if err != nil {
 		t.Fatalf("survived: %v", err)
 	}

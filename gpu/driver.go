@@ -32,7 +32,8 @@ type Driver struct {
 	closed   bool
 
 	lost   atomic.Pointer[loss]
-	lostMu sync.Mutex // of the changes of lost, and of onLost
+	hung   atomic.Bool // lost because a GPU hangs
+	lostMu sync.Mutex  // of the changes of lost, and of onLost
 	onLost []func(error)
 }
 

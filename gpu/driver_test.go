@@ -3,6 +3,7 @@
 package gpu
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -68,7 +69,7 @@ func TestOlderDrivers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c, err := d.Use(0)
+			c, err := d.Use(context.Background(), 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -147,7 +148,7 @@ func TestNoNVML(t *testing.T) {
 func TestUseRefused(t *testing.T) {
 	refused := func(d *Driver, index int, detail string) {
 		t.Helper()
-		_, err := d.Use(index)
+		_, err := d.Use(context.Background(), index)
 		var probe *ProbeError
 		if !errors.As(err, &probe) || probe.Reason != BadDevice || !strings.Contains(probe.Detail, detail) {
 			t.Errorf("use GPU %d: %v, want %q", index, err, detail)
@@ -161,7 +162,7 @@ func TestUseRefused(t *testing.T) {
 
 func TestDriverClose(t *testing.T) {
 	d := openFake(t)
-	c, err := d.Use(0)
+	c, err := d.Use(context.Background(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +172,7 @@ func TestDriverClose(t *testing.T) {
 	closes(t, "context", c)
 	closes(t, "driver", d)
 	closes(t, "driver again", d)
-	if _, err := d.Use(0); !errors.Is(err, ErrClosed) {
+	if _, err := d.Use(context.Background(), 0); !errors.Is(err, ErrClosed) {
 		t.Errorf("use after close: %v", err)
 	}
 	if list := d.Devices(); list != nil {

@@ -85,6 +85,7 @@ const (
 	codeNoJITCompiler       = 221
 	codeUnsupportedPTX      = 222
 	codeJITDisabled         = 223
+	codeNotReady            = 600
 	codeLaunchOutOfResource = 701
 	codeNotSupported        = 801
 	codeUnknown             = 999
@@ -114,7 +115,7 @@ func (e *Error) Hint() string {
 		return "unset CUDA_DISABLE_PTX_JIT and CUDA_DISABLE_JIT"
 	case codeLaunchOutOfResource:
 		return "check `nvidia-smi` for other users of the GPU"
-	case codeUnknown:
+	case codeUnknown, codeNotReady:
 		return "check `nvidia-smi` and `dmesg` for the health of the GPU and its driver"
 	}
 	return ""

@@ -3,6 +3,7 @@
 package gpu
 
 import (
+	"context"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -113,7 +114,7 @@ func (h *Hasher) Begin(s *Stream, jobs []HashJob) error {
 	}
 	if err := h.queue(s, jobs); err != nil {
 		// A part of it may be under way, and the next Begin must not change its table.
-		if waited := s.Wait(); h.ctx.Lost() == nil {
+		if waited := s.Drain(); h.ctx.Lost() == nil {
 			err = errors.Join(err, waited)
 		}
 		return err
@@ -185,14 +186,15 @@ func (h *Hasher) Close() error {
 	var errs []error
 	if h.done != nil {
 		if h.ctx.Lost() == nil {
-			errs = append(errs, h.done.Wait())
+			errs = append(errs, h.done.wait(context.Background(), closePatience))
 		}
 		errs = append(errs, h.done.Close())
 	}
 	if h.pinned != nil {
 		errs = append(errs, h.pinned.Close())
 	}
-	if h.host != nil {
+	// A GPU that hangs may still write to it.
+	if h.host != nil && h.ctx.Lost() == nil {
 		errs = append(errs, unix.Munmap(h.host))
 	}
 	if h.scratch != nil {

@@ -3,6 +3,7 @@
 package gpu
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -10,12 +11,12 @@ import (
 
 func TestBeginRefuses(t *testing.T) {
 	d := openFake(t, "gpus=2")
-	c, err := d.Use(0)
+	c, err := d.Use(context.Background(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { closes(t, "context", c) })
-	other, err := d.Use(1)
+	other, err := d.Use(context.Background(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +85,7 @@ func TestBeginTellsOfABadLaunch(t *testing.T) {
 // every call says so again is not told again.
 func TestWaitTellsOfABadKernel(t *testing.T) {
 	d := openFake(t, "badkernel")
-	c, err := d.Use(0)
+	c, err := d.Use(context.Background(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

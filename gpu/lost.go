@@ -35,14 +35,15 @@ type loss struct{ cause *Error }
 func (l *loss) probeError() error {
 	return &ProbeError{
 		Reason: Lost,
-		Detail: fmt.Sprintf("NVIDIA's driver refuses this process all further work, after it failed to %s", l.cause),
+		Detail: fmt.Sprintf("this process can use no GPU any more, after it failed to %s", l.cause),
 		Hint:   "start the process again: only that ends it; `dmesg` may tell (NVRM: Xid) what went wrong",
 	}
 }
 
 // Lost is a *ProbeError with the reason Lost once the driver has met an error
-// after which it refuses this process everything, and nil before. What is still
-// open is then closed without an error: it ends with the process.
+// after which it refuses this process everything, or a GPU hangs; and nil before.
+// What is still open is then closed without an error, and ends with the process:
+// so host memory that a GPU may still reach must stay mapped.
 func (d *Driver) Lost() error {
 	if l := d.lost.Load(); l != nil {
 		return l.probeError()
@@ -63,9 +64,19 @@ func (d *Driver) OnLost(f func(error)) {
 
 // note keeps the first error of those that end the use of the driver.
 func (d *Driver) note(e *Error) {
-	if !slices.Contains(fatalCodes, e.Code) {
-		return
+	if slices.Contains(fatalCodes, e.Code) {
+		d.lose(e)
 	}
+}
+
+// noteHang ends the use of the driver because a GPU hangs: nothing of it can be
+// given back, and any call may block for ever.
+func (d *Driver) noteHang(e *Error) {
+	d.hung.Store(true)
+	d.lose(e)
+}
+
+func (d *Driver) lose(e *Error) {
 	d.lostMu.Lock()
 	defer d.lostMu.Unlock()
 	if !d.lost.CompareAndSwap(nil, &loss{e}) {

@@ -3,6 +3,7 @@
 package gpu
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"testing"
@@ -54,7 +55,7 @@ func openFake(t testing.TB, words ...string) *Driver {
 // useFake is a context of the fake's first GPU.
 func useFake(t testing.TB, words ...string) *Context {
 	t.Helper()
-	c, err := openFake(t, words...).Use(0)
+	c, err := openFake(t, words...).Use(context.Background(), 0)
 	if err != nil {
 		t.Fatalf("use GPU 0 with %v: %v", words, err)
 	}

@@ -47,7 +47,7 @@ func (c *Context) Alloc(n int) (*Memory, error) {
 		return nil, err
 	}
 	m := &Memory{ctx: c, len: n}
-	rc := C.gdr_alloc(c.c, C.size_t(m.allocated()), alignBytes, &m.block)
+	rc := c.opening("allocate", func() C.int { return C.gdr_alloc(c.c, C.size_t(m.allocated()), alignBytes, &m.block) })
 	if err := c.check(rc, "allocate %d bytes", n); err != nil {
 		c.end("memory")
 		return nil, err
@@ -118,7 +118,8 @@ func (m *Memory) CloseDMABuf() error {
 func (m *Memory) Close() error {
 	return m.close(func() error {
 		fdErr := m.CloseDMABuf()
-		err := m.ctx.ended(C.gdr_free(m.ctx.c, m.block.base), "free %d bytes", m.len)
+		rc := m.ctx.closing("free memory", func() C.int { return C.gdr_free(m.ctx.c, m.block.base) })
+		err := m.ctx.ended(rc, "free %d bytes", m.len)
 		m.ctx.end("memory")
 		if err != nil {
 			return err
@@ -153,7 +154,7 @@ func (c *Context) Pin(mem []byte) (*Pinned, error) {
 	if err := c.begin("pinned memory"); err != nil {
 		return nil, err
 	}
-	rc := C.gdr_pin(c.c, unsafe.Pointer(&mem[0]), C.size_t(len(mem)))
+	rc := c.opening("pin memory", func() C.int { return C.gdr_pin(c.c, unsafe.Pointer(&mem[0]), C.size_t(len(mem))) })
 	if err := c.check(rc, "pin %d bytes of host memory", len(mem)); err != nil {
 		c.end("pinned memory")
 		return nil, err
@@ -165,7 +166,7 @@ func (c *Context) Pin(mem []byte) (*Pinned, error) {
 // Blocks while pages are unpinned. Closing again does nothing.
 func (p *Pinned) Close() error {
 	return p.close(func() error {
-		rc := C.gdr_unpin(p.ctx.c, unsafe.Pointer(&p.mem[0]))
+		rc := p.ctx.closing("unpin memory", func() C.int { return C.gdr_unpin(p.ctx.c, unsafe.Pointer(&p.mem[0])) })
 		p.ctx.end("pinned memory")
 		return p.ctx.ended(rc, "unpin %d bytes of host memory", len(p.mem))
 	})

@@ -4,6 +4,7 @@ package gpu
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"math"
 	"os"
@@ -147,8 +148,8 @@ func TestPin(t *testing.T) {
 // TestPinForAll: memory that one GPU has pinned is pinned for the others.
 func TestPinForAll(t *testing.T) {
 	d := openFake(t, "gpus=2", "strict")
-	one, err := d.Use(0)
-	two, err2 := d.Use(1)
+	one, err := d.Use(context.Background(), 0)
+	two, err2 := d.Use(context.Background(), 1)
 	if err := errors.Join(err, err2); err != nil {
 		t.Fatal(err)
 	}

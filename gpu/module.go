@@ -35,10 +35,13 @@ func (c *Context) loadModule(ptx string) (*module, error) {
 	if err := c.begin("modules"); err != nil {
 		return nil, err
 	}
-	image := C.CString(ptx)
-	defer C.free(unsafe.Pointer(image))
 	m := &module{ctx: c}
-	if err := c.check(C.gdr_module_load(c.c, unsafe.Pointer(image), &m.c), "load kernels"); err != nil {
+	rc := c.opening("load kernels", func() C.int {
+		image := C.CString(ptx)
+		defer C.free(unsafe.Pointer(image))
+		return C.gdr_module_load(c.c, unsafe.Pointer(image), &m.c)
+	})
+	if err := c.check(rc, "load kernels"); err != nil {
 		c.end("modules")
 		return nil, err
 	}
@@ -63,7 +66,7 @@ func (m *module) kernel(name string) (*kernel, error) {
 // unload unloads the module. Work of its kernels must be done.
 func (m *module) unload() error {
 	return m.close(func() error {
-		rc := C.gdr_module_close(m.ctx.c, m.c)
+		rc := m.ctx.closing("unload kernels", func() C.int { return C.gdr_module_close(m.ctx.c, m.c) })
 		m.ctx.end("modules")
 		return m.ctx.ended(rc, "unload kernels")
 	})

@@ -4,6 +4,7 @@ package gpu
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"math/rand/v2"
 	"os"
@@ -38,7 +39,7 @@ func firstGPU(t testing.TB) (*Context, error) {
 		return nil, err
 	}
 	t.Cleanup(func() { closes(t, "driver", d) })
-	return d.Use(0)
+	return d.Use(context.Background(), 0)
 }
 
 func TestRealDevice(t *testing.T) {

@@ -88,21 +88,21 @@ int gdr_export(const struct gdr_context *ctx, uint64_t addr, size_t bytes, int *
 int gdr_pin(const struct gdr_context *ctx, void *mem, size_t bytes);
 int gdr_unpin(const struct gdr_context *ctx, void *mem);
 
-/* stream.c: orders of work, marks in them, kernels. Nothing but the waits
- * blocks longer than the driver's queue makes it. */
+/* stream.c: orders of work, marks in them, kernels. Nothing blocks longer than
+ * the driver's queue makes it, but loading and unloading modules. */
 
 int gdr_stream_open(const struct gdr_context *ctx, struct abi_stream **out);
 int gdr_stream_close(const struct gdr_context *ctx, struct abi_stream *s);
-/* Blocks until all work of the stream is done, and tells what failed in it. */
-int gdr_stream_wait(const struct gdr_context *ctx, struct abi_stream *s);
+/* ABI_NOT_READY until all work of the stream is done; tells what failed in it. */
+int gdr_stream_query(const struct gdr_context *ctx, struct abi_stream *s);
 int gdr_copy_to_device(const struct gdr_context *ctx, struct abi_stream *s, uint64_t dst, const void *src, size_t bytes);
 int gdr_copy_to_host(const struct gdr_context *ctx, struct abi_stream *s, void *dst, uint64_t src, size_t bytes);
 int gdr_copy(const struct gdr_context *ctx, struct abi_stream *s, uint64_t dst, uint64_t src, size_t bytes);
 int gdr_mark_open(const struct gdr_context *ctx, struct abi_event **out);
 int gdr_mark_close(const struct gdr_context *ctx, struct abi_event *e);
 int gdr_mark_record(const struct gdr_context *ctx, struct abi_event *e, struct abi_stream *s);
-/* Blocks, asleep, until the work before the mark's last record is done. */
-int gdr_mark_wait(const struct gdr_context *ctx, struct abi_event *e);
+/* ABI_NOT_READY until the work before the mark's last record is done. */
+int gdr_mark_query(const struct gdr_context *ctx, struct abi_event *e);
 
 enum { GDR_LAUNCH_ARGS = 16 };
 

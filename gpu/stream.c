@@ -16,11 +16,11 @@ int gdr_stream_close(const struct gdr_context *ctx, struct abi_stream *s)
 	return rc ? rc : gdr_leave(ctx, ctx->api->cuStreamDestroy(s));
 }
 
-int gdr_stream_wait(const struct gdr_context *ctx, struct abi_stream *s)
+int gdr_stream_query(const struct gdr_context *ctx, struct abi_stream *s)
 {
 	int rc = gdr_enter(ctx);
 
-	return rc ? rc : gdr_leave(ctx, ctx->api->cuStreamSynchronize(s));
+	return rc ? rc : gdr_leave(ctx, ctx->api->cuStreamQuery(s));
 }
 
 int gdr_copy_to_device(const struct gdr_context *ctx, struct abi_stream *s, uint64_t dst, const void *src, size_t bytes)
@@ -48,7 +48,7 @@ int gdr_mark_open(const struct gdr_context *ctx, struct abi_event **out)
 {
 	int rc = gdr_enter(ctx);
 
-	return rc ? rc : gdr_leave(ctx, ctx->api->cuEventCreate(out, ABI_EVENT_BLOCKING_SYNC | ABI_EVENT_DISABLE_TIMING));
+	return rc ? rc : gdr_leave(ctx, ctx->api->cuEventCreate(out, ABI_EVENT_DISABLE_TIMING));
 }
 
 int gdr_mark_close(const struct gdr_context *ctx, struct abi_event *e)
@@ -65,11 +65,11 @@ int gdr_mark_record(const struct gdr_context *ctx, struct abi_event *e, struct a
 	return rc ? rc : gdr_leave(ctx, ctx->api->cuEventRecord(e, s));
 }
 
-int gdr_mark_wait(const struct gdr_context *ctx, struct abi_event *e)
+int gdr_mark_query(const struct gdr_context *ctx, struct abi_event *e)
 {
 	int rc = gdr_enter(ctx);
 
-	return rc ? rc : gdr_leave(ctx, ctx->api->cuEventSynchronize(e));
+	return rc ? rc : gdr_leave(ctx, ctx->api->cuEventQuery(e));
 }
 
 int gdr_module_load(const struct gdr_context *ctx, const void *image, struct abi_module **out)

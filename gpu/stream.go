@@ -8,8 +8,10 @@ package gpu
 import "C"
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"time"
 	"unsafe"
 )
 
@@ -123,21 +125,32 @@ func (s *Stream) Record(m *Mark) error {
 	return s.ctx.check(C.gdr_mark_record(s.ctx.c, m.c, s.c), "record a mark")
 }
 
-// Wait blocks until all queued work is done, with the thread it is called on.
-// The driver may keep the processor busy meanwhile: a Mark lets it sleep.
-func (s *Stream) Wait() error {
+// Wait blocks until all queued work is done, or the end of the Context's life.
+func (s *Stream) Wait() error { return s.wait(s.ctx.life, patience) }
+
+// Drain is Wait for who is about to close what the work uses: it ends after 5 s at
+// the latest, with the driver lost, and does not heed the Context's life. Where the
+// driver is lost it does nothing.
+func (s *Stream) Drain() error {
+	if s.ctx.Lost() != nil {
+		return nil
+	}
+	return s.wait(context.Background(), closePatience)
+}
+
+func (s *Stream) wait(ctx context.Context, limit time.Duration) error {
 	if err := s.use(); err != nil {
 		return fmt.Errorf("wait for a stream: %w", err)
 	}
 	defer s.release()
-	return s.ctx.check(C.gdr_stream_wait(s.ctx.c, s.c), "wait for a stream")
+	return s.ctx.poll(ctx, limit, "wait for a stream", func() C.int { return C.gdr_stream_query(s.ctx.c, s.c) })
 }
 
 // Close ends the stream. Work that is queued is still done, and not waited for.
 // Blocks while others are in its methods. Closing again does nothing.
 func (s *Stream) Close() error {
 	return s.close(func() error {
-		rc := C.gdr_stream_close(s.ctx.c, s.c)
+		rc := s.ctx.closing("close a stream", func() C.int { return C.gdr_stream_close(s.ctx.c, s.c) })
 		s.ctx.end("streams")
 		return s.ctx.ended(rc, "close a stream")
 	})
@@ -164,20 +177,22 @@ func (c *Context) NewMark() (*Mark, error) {
 }
 
 // Wait blocks until the work before the mark, where it was last recorded, is
-// done. The thread that it is called on sleeps meanwhile.
-func (m *Mark) Wait() error {
+// done, or the end of the Context's life.
+func (m *Mark) Wait() error { return m.wait(m.ctx.life, patience) }
+
+func (m *Mark) wait(ctx context.Context, limit time.Duration) error {
 	if err := m.use(); err != nil {
 		return fmt.Errorf("wait for a mark: %w", err)
 	}
 	defer m.release()
-	return m.ctx.check(C.gdr_mark_wait(m.ctx.c, m.c), "wait for a mark")
+	return m.ctx.poll(ctx, limit, "wait for a mark", func() C.int { return C.gdr_mark_query(m.ctx.c, m.c) })
 }
 
 // Close ends the mark. Blocks while others wait for it. Closing again does
 // nothing.
 func (m *Mark) Close() error {
 	return m.close(func() error {
-		rc := C.gdr_mark_close(m.ctx.c, m.c)
+		rc := m.ctx.closing("close a mark", func() C.int { return C.gdr_mark_close(m.ctx.c, m.c) })
 		m.ctx.end("marks")
 		return m.ctx.ended(rc, "close a mark")
 	})

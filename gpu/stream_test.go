@@ -4,6 +4,7 @@ package gpu
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"math"
 	"strings"
@@ -125,8 +126,8 @@ func TestBounds(t *testing.T) {
 
 func TestOtherGPU(t *testing.T) {
 	d := openFake(t, "gpus=2")
-	one, err := d.Use(0)
-	two, err2 := d.Use(1)
+	one, err := d.Use(context.Background(), 0)
+	two, err2 := d.Use(context.Background(), 1)
 	if err := errors.Join(err, err2); err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +176,7 @@ func TestBadKernel(t *testing.T) {
 			d := openFake(t, mode, "gpus=2")
 			told := make(chan error, 1)
 			d.OnLost(func(err error) { told <- err })
-			c, err := d.Use(0)
+			c, err := d.Use(context.Background(), 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -213,7 +214,7 @@ func wantLost(t *testing.T, d *Driver, told error) {
 	t.Helper()
 	later := make(chan error, 1)
 	d.OnLost(func(err error) { later <- err })
-	_, err := d.Use(1)
+	_, err := d.Use(context.Background(), 1)
 	for what, err := range map[string]error{"told": told, "told later": <-later, "asked": d.Lost(), "another GPU": err} {
 		var probe *ProbeError
 		if !errors.As(err, &probe) || probe.Reason != Lost || probe.Hint == "" || !strings.Contains(probe.Detail, "CUDA_ERROR_") {
@@ -230,7 +231,7 @@ func wantLost(t *testing.T, d *Driver, told error) {
 // Errors that concern a call alone leave the driver as it was.
 func TestOtherErrorsLoseNothing(t *testing.T) {
 	d := openFake(t, "badlaunch", "noload=999")
-	c, err := d.Use(0)
+	c, err := d.Use(context.Background(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,8 @@
 
 package gpu
 
+import "context"
+
 // Driver stands for NVIDIA's driver in a binary built without it.
 type Driver struct{}
 
@@ -27,7 +29,7 @@ func (*Driver) Lost() error { return nil }
 func (*Driver) OnLost(func(error)) {}
 
 // Use fails.
-func (*Driver) Use(int) (*Context, error) { return nil, ErrUnsupported }
+func (*Driver) Use(context.Context, int) (*Context, error) { return nil, ErrUnsupported }
 
 // Context is a GPU in use.
 type Context struct{}
@@ -97,6 +99,9 @@ func (*Stream) Record(*Mark) error { return ErrUnsupported }
 
 // Wait fails.
 func (*Stream) Wait() error { return ErrUnsupported }
+
+// Drain fails.
+func (*Stream) Drain() error { return ErrUnsupported }
 
 // Close does nothing.
 func (*Stream) Close() error { return nil }

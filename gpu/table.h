@@ -38,10 +38,11 @@
 	  (uint64_t, uint64_t, size_t, struct abi_stream *))                                              \
 	X(cuStreamCreate, 2000, "cuStreamCreate", (struct abi_stream **, unsigned))                       \
 	X(cuStreamSynchronize, 2000, "cuStreamSynchronize", (struct abi_stream *))                        \
+	X(cuStreamQuery, 2000, "cuStreamQuery", (struct abi_stream *))                                    \
 	X(cuStreamDestroy, 4000, "cuStreamDestroy_v2", (struct abi_stream *))                             \
 	X(cuEventCreate, 2000, "cuEventCreate", (struct abi_event **, unsigned))                          \
 	X(cuEventRecord, 2000, "cuEventRecord", (struct abi_event *, struct abi_stream *))                \
-	X(cuEventSynchronize, 2000, "cuEventSynchronize", (struct abi_event *))                           \
+	X(cuEventQuery, 2000, "cuEventQuery", (struct abi_event *))                                      \
 	X(cuEventDestroy, 4000, "cuEventDestroy_v2", (struct abi_event *))                                \
 	X(cuModuleLoadData, 2000, "cuModuleLoadData", (struct abi_module **, const void *))               \
 	X(cuModuleUnload, 2000, "cuModuleUnload", (struct abi_module *))                                  \

@@ -36,9 +36,12 @@ const sysfs = "/sys"
 // direct reports whether the rail's device reaches the slots.
 func (d *deviceRing) direct() bool { return d != nil && d.memory.Rung.Direct() }
 
+// lost reports whether there is device memory that nobody can give back.
+func (d *deviceRing) lost() bool { return d != nil && d.gpu.Lost() != nil }
+
 // openDevice takes the GPU that the placement asks for, or the one nearest to
 // the rail's device.
-func (s *session) openDevice() (*deviceRing, error) {
+func (s *session) openDevice(ctx context.Context) (*deviceRing, error) {
 	if s.gpus == nil {
 		return nil, fmt.Errorf("%w: this end lends no GPU memory", rdma.ErrUnsupported)
 	}
@@ -59,7 +62,7 @@ func (s *session) openDevice() (*deviceRing, error) {
 		}
 		index = nearest.Index
 	}
-	c, err := driver.Use(index)
+	c, err := driver.Use(ctx, index)
 	if err != nil {
 		return nil, unsupported(err)
 	}
@@ -151,7 +154,7 @@ func (d *deviceRing) close() error {
 	if d.pageMR != nil {
 		errs = append(errs, d.pageMR.Close())
 	}
-	if d.page != nil {
+	if d.page != nil && d.gpu.Lost() == nil {
 		errs = append(errs, unix.Munmap(d.page))
 		d.page = nil
 	}

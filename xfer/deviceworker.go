@@ -139,10 +139,7 @@ const tryDigestBytes = 160 << 10
 func (w *deviceWorker) close() error {
 	var errs []error
 	if w.stream != nil {
-		if w.gpu.Lost() == nil {
-			errs = append(errs, w.stream.Wait())
-		}
-		errs = append(errs, w.stream.Close())
+		errs = append(errs, w.stream.Drain(), w.stream.Close())
 	}
 	if w.hasher != nil {
 		errs = append(errs, w.hasher.Close())
@@ -161,7 +158,8 @@ func (w *deviceWorker) close() error {
 		if b.pinned != nil {
 			errs = append(errs, b.pinned.Close())
 		}
-		if b.mem != nil {
+		// A GPU that hangs may still use what it reaches.
+		if b.mem != nil && w.gpu.Lost() == nil {
 			errs = append(errs, unix.Munmap(b.mem))
 		}
 	}

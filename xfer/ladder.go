@@ -71,7 +71,7 @@ func (s *session) emptyRing(slots int, access rdma.Access) *ring {
 // placeOnGPU makes a ring in GPU memory. A ring half made is the caller's to
 // close.
 func (s *session) placeOnGPU(ctx context.Context, r *ring, access rdma.Access) (err error) {
-	if r.device, err = s.openDevice(); err != nil {
+	if r.device, err = s.openDevice(ctx); err != nil {
 		return err
 	}
 	if err := r.device.alloc(r.slots, r.slotBytes); err != nil {
@@ -213,7 +213,7 @@ func (d *deviceRing) eachEnd(try func(stream *gpu.Stream, at int, sent, got, rea
 	if err != nil {
 		return err
 	}
-	defer func() { err = withClose(err, stream.Close()) }()
+	defer func() { err = withClose(err, errors.Join(stream.Drain(), stream.Close())) }()
 	sent, got, read := d.page[:trialBytes], d.page[trialBytes:2*trialBytes], d.page[2*trialBytes:]
 	for _, at := range []int{0, d.slots.Len() - trialBytes} {
 		clear(d.page[trialBytes:])

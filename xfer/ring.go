@@ -94,6 +94,10 @@ func (r *ring) close() error {
 		}
 	}
 	errs = append(errs, r.device.close())
+	// A GPU that hangs may still use the slots that it reaches.
+	if r.device.lost() {
+		r.payload = nil
+	}
 	for _, b := range []*[]byte{&r.payload, &r.header} {
 		if *b != nil {
 			errs = append(errs, unix.Munmap(*b))

@@ -34,10 +34,11 @@
 	X(cuMemcpyDtoDAsync, 3020, cuMemcpyDtoDAsync_v2)                     \
 	X(cuStreamCreate, 2000, cuStreamCreate)                              \
 	X(cuStreamSynchronize, 2000, cuStreamSynchronize)                    \
+	X(cuStreamQuery, 2000, cuStreamQuery)                                \
 	X(cuStreamDestroy, 4000, cuStreamDestroy_v2)                         \
 	X(cuEventCreate, 2000, cuEventCreate)                                \
 	X(cuEventRecord, 2000, cuEventRecord)                                \
-	X(cuEventSynchronize, 2000, cuEventSynchronize)                      \
+	X(cuEventQuery, 2000, cuEventQuery)                                  \
 	X(cuEventDestroy, 4000, cuEventDestroy_v2)                           \
 	X(cuModuleLoadData, 2000, cuModuleLoadData)                          \
 	X(cuModuleUnload, 2000, cuModuleUnload)                              \

@@ -40,6 +40,8 @@
  *   late, late=MS        work takes this long, 5 ms without a number
  *   noload=CODE          no module loads: cuModuleLoadData returns the CUresult
  *   badlaunch            launches fail
+ *   hang, hangfile=PATH  kernels never end; or those that begin when there is
+ *                        such a file. What waits for them waits for ever
  *   badkernel            kernels fail while they run: told by a later wait
  *   old, old=NAME        cuGetProcAddress does not know NAME, or
  *                        cuDevicePrimaryCtxRelease
@@ -79,6 +81,7 @@
 	X(CUDA_ERROR_OPERATING_SYSTEM, 304)   \
 	X(CUDA_ERROR_INVALID_HANDLE, 400)     \
 	X(CUDA_ERROR_NOT_FOUND, 500)          \
+	X(CUDA_ERROR_NOT_READY, 600)          \
 	X(CUDA_ERROR_ILLEGAL_ADDRESS, 700)    \
 	X(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, 701) \
 	X(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, 712) \
@@ -100,7 +103,8 @@ enum { FAKE_GPUS_MAX = 8, FAKE_PARAMS_MAX = 16 };
 
 struct fake_modes {
 	int gpus, memory_mib, late_ms, cc_major, cc_minor;
-	int dmabuf, peermem, c2c, prohibited, flush, oom, unaligned, bar1full, nvml, strict, noload, badlaunch, badkernel;
+	int dmabuf, peermem, c2c, prohibited, flush, oom, unaligned, bar1full, nvml, strict, noload, badlaunch, badkernel, hang;
+	char hangfile[256];
 	int init; /* what cuInit returns */
 };
 

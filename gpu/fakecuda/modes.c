@@ -51,7 +51,7 @@ static int init_result(void)
 
 void fake_modes_read(struct fake_modes *out)
 {
-	char *cc = fake_mode("cc");
+	char *cc = fake_mode("cc"), *hangfile;
 
 	memset(out, 0, sizeof *out);
 	out->cc_major = 9;
@@ -76,5 +76,9 @@ void fake_modes_read(struct fake_modes *out)
 	out->strict = has("strict");
 	out->noload = number("noload", CUDA_ERROR_JIT_COMPILER_NOT_FOUND, 0);
 	out->badlaunch = has("badlaunch");
+	out->hang = has("hang");
+	hangfile = fake_mode("hangfile");
+	snprintf(out->hangfile, sizeof out->hangfile, "%s", hangfile ? hangfile : "");
+	free(hangfile);
 	out->badkernel = has("badkernel");
 }

@@ -66,7 +66,7 @@ static void handles(void)
 	want(INVALID_HANDLE, "destroy a stream", call("cuStreamDestroy_v2", P(&none), 0, 0, 0));
 	want(INVALID_HANDLE, "destroy the default stream", call("cuStreamDestroy_v2", 0, 0, 0, 0));
 	want(INVALID_HANDLE, "record an event", call("cuEventRecord", P(&none), 0, 0, 0));
-	want(INVALID_HANDLE, "wait for an event", call("cuEventSynchronize", P(&none), 0, 0, 0));
+	want(INVALID_HANDLE, "wait for an event", call("cuEventQuery", P(&none), 0, 0, 0));
 	want(INVALID_HANDLE, "destroy an event", call("cuEventDestroy_v2", P(&none), 0, 0, 0));
 	want(INVALID_HANDLE, "unload a module", call("cuModuleUnload", P(&none), 0, 0, 0));
 	want(NOT_REGISTERED, "unregister", call("cuMemHostUnregister", P(&none), 0, 0, 0));

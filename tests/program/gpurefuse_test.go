@@ -4,7 +4,9 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // gpuRefusal is a copy that cannot be made as it was asked for.
@@ -115,10 +117,36 @@ func gpuZero(e gpuEnds, d direction) []string {
 // is refused and told why, and who does not gets host memory.
 func (s *sides) staysLost(t *testing.T, d direction) {
 	t.Helper()
-	lost := `NVIDIA's driver refuses this process all further work, .*CUDA_ERROR_LAUNCH_FAILED \(719\)`
+	lost := `this process can use no GPU any more, .*CUDA_ERROR_LAUNCH_FAILED \(719\)`
 	s.copy(t, append(s.operands(d, s.via(), "file", "copy"), "--remote-gpu", "0")...).wantFailure(5, lost)
 	p := s.copy(t, append(s.operands(d, s.via(), "file", "auto"), "--remote-gpu", "auto")...).wantCode(0)
 	p.wantOne(strings.Split(p.stderr.String(), "\n"), `^gdrcp: slots at the other end in host memory: .*`+lost)
+}
+
+// TestHungGPU: a GPU that hangs holds neither the interrupt of its copy nor the
+// server, which serves the next from host memory.
+func TestHungGPU(t *testing.T) {
+	onHost(t)
+	t.Parallel()
+	s := newSidesAs(t, withGPUs(t, []string{"hang"}), tcpLink())
+	d := direction{push: true}
+	from, to := s.ends(d)
+	makeFile(t, from+"/file", 3*mib+1, 1)
+	for _, gpu := range []string{"--gpu", "--remote-gpu"} {
+		p := start(t, s.as, append(append(s.copyArgs(), gpu, "0"), s.operands(d, s.via(), "file", "copy")...)...)
+		time.Sleep(time.Second) // in which it comes to the kernel, if it is not slow
+		began := time.Now()
+		p.signal(syscall.SIGINT)
+		p.wait(slow(15 * time.Second))
+		p.wantCode(130)
+		t.Logf("%s: the interrupt took %v", gpu, time.Since(began))
+		nothingLeft(t, to)
+	}
+	s.copy(t, append(s.operands(d, s.via(), "file", "copy"), "--remote-gpu", "auto")...).wantCode(0)
+	if why := differAt(from+"/file", to+"/copy"); why != "" {
+		t.Error(why)
+	}
+	s.stop()
 }
 
 // TestNoGPUForAuto: --gpu auto is content with host memory, and says why.

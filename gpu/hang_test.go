@@ -1,0 +1,91 @@
+//go:build linux && cgo
+
+package gpu
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// hangs begins a kernel that never ends, in a Context with that life.
+func hangs(t *testing.T, life context.Context) (*Driver, *Context, *Stream, *Memory) {
+	t.Helper()
+	d := openFake(t, "hang", "gpus=2")
+	c, err := d.Use(life, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.NewStream()
+	m, err2 := c.Alloc(4096)
+	mod, err3 := c.loadModule(fillModule)
+	if err := errors.Join(err, err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	k, err := mod.kernel("fake_fill")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.launch(k, 1, 1, 0, m.Addr(), 1, 1); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		// What hangs is left behind, and is told by the driver alone.
+		closes(t, "stream", s)
+		if err := mod.unload(); err != nil {
+			t.Error(err)
+		}
+		closes(t, "memory", m)
+		closes(t, "context", c)
+	})
+	return d, c, s, m
+}
+
+// Who waits for a GPU that hangs goes when its life ends, and after a time in
+// any case; then the driver lends nothing any more.
+func TestHungGPU(t *testing.T) {
+	life, end := context.WithCancelCause(t.Context())
+	enough := errors.New("enough")
+	time.AfterFunc(50*time.Millisecond, func() { end(enough) })
+	d, _, s, _ := hangs(t, life)
+	start := time.Now()
+	if err := s.Wait(); !errors.Is(err, enough) {
+		t.Errorf("the wait of who has gone: %v", err)
+	}
+	if took := time.Since(start); took > 3*time.Second {
+		t.Errorf("it went after %v", took)
+	}
+	if err := d.Lost(); err != nil {
+		t.Errorf("lost because somebody went: %v", err)
+	}
+	if err := s.wait(context.Background(), 100*time.Millisecond); !isCode(err, 600) || !strings.Contains(err.Error(), "the GPU hangs") {
+		t.Errorf("a wait without an end: %v", err)
+	}
+	wantLost(t, d, d.Lost())
+}
+
+// Calls that wait for all work of a GPU, as freeing memory does, hold nobody up
+// either: what they would give back is left.
+func TestHungGPUHoldsNoClose(t *testing.T) {
+	d, _, _, m := hangs(t, t.Context())
+	start := time.Now()
+	closes(t, "memory", m)
+	if took := time.Since(start); took > closePatience+3*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	wantLost(t, d, d.Lost())
+}
+
+// Work that takes its time is waited for.
+func TestSlowIsNotHung(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "hangs")
+	c := useFake(t, "late=300", "hangfile="+file)
+	roundTrip(t, c, 4096)
+	if _, err := os.Stat(file); err == nil || c.Lost() != nil {
+		t.Errorf("%v", c.Lost())
+	}
+}

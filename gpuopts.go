@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -29,6 +31,36 @@ func openGPUs() xfer.GPUs {
 		return d, err
 	}
 }
+
+// heedLoss lends the program's GPUs. When they are lost it says so once, and ends
+// the server with the reason where that was asked for.
+func (s *serving) heedLoss(end context.CancelCauseFunc) xfer.GPUs {
+	if s.gpus == nil {
+		return nil
+	}
+	var once sync.Once
+	return func() (*gpu.Driver, error) {
+		driver, err := s.gpus()
+		if err == nil {
+			once.Do(func() { driver.OnLost(func(why error) { s.lostGPUs(why, end) }) })
+		}
+		return driver, err
+	}
+}
+
+func (s *serving) lostGPUs(why error, end context.CancelCauseFunc) {
+	if s.exitOnGPUFailure {
+		end(&lostGPU{&hinted{errors.New(lineOf(why)), hintOf(why)}})
+		return
+	}
+	s.console.line("gdrcp: %s; clients get host memory until it is started again", lineOf(why))
+}
+
+// lostGPU ends a server, with exit code 1: that here was a GPU that could be used
+// is what makes a new start worth its while.
+type lostGPU struct{ error }
+
+func (l *lostGPU) Unwrap() error { return l.error }
 
 // gpuFlags are the options about slots in GPU memory.
 func gpuFlags(o *xfer.Options) []cli.Flag {

@@ -34,6 +34,7 @@ type serving struct {
 	maxWaitSeconds      int
 	bytesPerSecond      int64
 	gpu                 string
+	exitOnGPUFailure    bool
 	quiet, verbose      bool
 
 	wire     wireOptions
@@ -72,6 +73,7 @@ func (s *serving) flags() []cli.Flag {
 		s.wire.flags(),
 		about(topicGPU,
 			checkedFlag("gpu", "`auto|off` whether clients may have their slots in GPU memory here (auto)", word(&s.gpu, "auto", "off")),
+			&cli.BoolFlag{Name: "exit-on-gpu-failure", Usage: "end all sessions and the program (exit code 1) when it can use no GPU any more, so that its supervisor starts it anew", Destination: &s.exitOnGPUFailure},
 		),
 		about(topicLimits,
 			checkedFlag("max-sessions", "`N` how many clients are served at once: 1 to 65536 (64)", number(&s.maxSessions, 1, 1<<16)),
@@ -110,8 +112,10 @@ func (s *serving) run(ctx context.Context, operands []string) error {
 	if cfg.MaxWait == 0 {
 		cfg.MaxWait = -1 // 0 is the default
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	if s.gpu != "off" {
-		cfg.GPUs = s.gpus
+		cfg.GPUs = s.heedLoss(cancel)
 	}
 	devices, why := s.rails()
 	cfg.NoRails = why
@@ -123,11 +127,14 @@ func (s *serving) run(ctx context.Context, operands []string) error {
 		return errors.Join(err, server.Close())
 	}
 	s.tellProblems()
-	ctx, cancel := context.WithCancel(ctx)
 	var attendant sync.WaitGroup
 	attendant.Go(func() { s.attend(ctx, server) })
 	err = server.Serve(ctx)
-	cancel()
+	var lost *lostGPU
+	if errors.As(context.Cause(ctx), &lost) {
+		err = errors.Join(lost, err)
+	}
+	cancel(nil)
 	attendant.Wait()
 	return err
 }

@@ -104,6 +104,24 @@ func TestFailingKernel(t *testing.T) {
 	}
 }
 
+// TestLostGPUsEndAServer where that was asked for, for its supervisor to start it anew.
+func TestLostGPUsEndAServer(t *testing.T) {
+	onHost(t)
+	t.Parallel()
+	s := newSidesAs(t, withGPUs(t, []string{"badkernel"}), tcpLink(), "--exit-on-gpu-failure")
+	s.as = how{}
+	d := direction{push: true}
+	makeFile(t, s.here+"/file", 3*mib+1, 1)
+	client := start(t, s.as, append(append(s.copyArgs(), "--remote-gpu", "0"), s.operands(d, s.via(), "file", "copy")...)...)
+	client.wait(slow(20 * time.Second))
+	client.wantCode(1)
+	s.process.wait(slow(20 * time.Second))
+	s.process.wantCode(1)
+	lines := strings.Split(s.stderr.String(), "\n")
+	s.process.wantOne(lines, `^gdrcp: this process can use no GPU any more, after it failed to .*CUDA_ERROR_LAUNCH_FAILED \(719\)$`)
+	s.process.wantOne(lines, `.*: start the process again: only that ends it.*`)
+}
+
 // gpuZero is the options that insist on GPU 0 at these ends.
 func gpuZero(e gpuEnds, d direction) []string {
 	args := e.args(d)

@@ -42,6 +42,9 @@ type hosted struct {
 	entered bool
 	session *session
 	lane    trust.Lane // of the first queue pair
+	// device is that of the first queue pair or, until it is there, the one that
+	// was told first.
+	device string
 	// mustEncrypt is what the key asks for now, and plain that the client has asked
 	// for a session without encryption.
 	mustEncrypt, plain bool
@@ -116,19 +119,39 @@ func (v *Server) tellLast(ctx context.Context, d *door, kind byte, body []byte) 
 	}
 }
 
-// tellGrant tells where the session can be reached, fastest first, and what it
-// gets.
+// railsFor lists where a session can be reached by verbs: the fastest devices
+// first and, of those as fast, those that have the fewest sessions, for clients
+// take the first that they reach.
+func (v *Server) railsFor(h *hosted) []serverListener {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	sessions := map[string]int{}
+	for _, other := range v.sessions {
+		if other != h {
+			sessions[other.device]++
+		}
+	}
+	rails := slices.DeleteFunc(slices.Clone(v.listeners), func(l serverListener) bool { return l.provider.Name() != "verbs" })
+	slices.SortStableFunc(rails, func(a, b serverListener) int {
+		return cmp.Or(cmp.Compare(b.rateGbps, a.rateGbps), cmp.Compare(sessions[a.device], sessions[b.device]))
+	})
+	if len(rails) > 0 {
+		h.device = rails[0].device
+	}
+	return rails[:min(len(rails), maxRails)]
+}
+
+// tellGrant tells where the session can be reached, and what it gets.
 func (v *Server) tellGrant(ctx context.Context, d *door, h *hosted) error {
 	ctx, cancel := context.WithTimeout(ctx, v.cfg.Timeouts.Handshake)
 	defer cancel()
-	fast := slices.DeleteFunc(slices.Clone(v.listeners), func(l serverListener) bool { return l.provider.Name() != "verbs" })
-	slices.SortStableFunc(fast, func(a, b serverListener) int { return cmp.Compare(b.rateGbps, a.rateGbps) })
-	if len(fast) == 0 {
+	rails := v.railsFor(h)
+	if len(rails) == 0 {
 		if err := d.say(ctx, doorRail, noRailText(v.cfg.NoRails)); err != nil {
 			return err
 		}
 	}
-	for _, l := range fast[:min(len(fast), maxRails)] {
+	for _, l := range rails {
 		if err := d.say(ctx, doorRail, railAddr{l.l.Addr(), l.device}.railText()); err != nil {
 			return err
 		}
@@ -204,7 +227,7 @@ func (v *Server) begin(ctx context.Context, p rdma.Provider, req rdma.Request, h
 	s.params = params{slots: h.slots, qps: h.qps, chunkBytes: h.chunkBytes}
 	s.limit = h.limit
 	v.mu.Lock()
-	h.session = s
+	h.session, h.device = s, rail.Device().Name
 	v.mu.Unlock()
 	close(h.arrived)
 	v.host(ctx, s, d, h)

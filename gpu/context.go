@@ -37,16 +37,30 @@ type Context struct {
 // those of Close and its like do not heed it, which take 5 s at most. A GPU that
 // has not done its work after 30 s counts as hung: see Lost.
 func (d *Driver) Use(ctx context.Context, index int) (*Context, error) {
+	// Not locked while the context is made: other GPUs need not wait for this one.
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	if d.closed {
+		d.mu.Unlock()
 		return nil, fmt.Errorf("use GPU %d: %w", index, ErrClosed)
 	}
+	d.contexts++
+	d.mu.Unlock()
+	c, err := d.use(ctx, index)
+	if err != nil {
+		d.mu.Lock()
+		d.contexts--
+		d.mu.Unlock()
+	}
+	return c, err
+}
+
+// use is Use for a driver that cannot be closed meanwhile.
+func (d *Driver) use(ctx context.Context, index int) (*Context, error) {
 	if index < 0 || index >= d.count {
 		return nil, &ProbeError{
 			Reason: BadDevice,
 			Detail: fmt.Sprintf("there is no GPU %d: the driver shows %d", index, d.count),
-			Hint:   "GPUs are counted from 0, as CUDA_VISIBLE_DEVICES leaves them",
+			Hint:   "GPUs are counted from 0, as nvidia-smi does and CUDA_VISIBLE_DEVICES leaves them",
 		}
 	}
 	if err := d.Lost(); err != nil {
@@ -64,7 +78,6 @@ func (d *Driver) Use(ctx context.Context, index int) (*Context, error) {
 			Hint:   "check `nvidia-smi` for other users, its compute mode and its health",
 		}
 	}
-	d.contexts++
 	return c, nil
 }
 

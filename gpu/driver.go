@@ -45,6 +45,12 @@ type Driver struct {
 // The library stays loaded when the Driver is closed. A process needs one
 // Driver; several are independent.
 func Open() (*Driver, error) {
+	// As nvidia-smi counts: the driver's own order begins with the fastest GPU.
+	if _, set := os.LookupEnv("CUDA_DEVICE_ORDER"); !set {
+		if err := os.Setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID"); err != nil {
+			return nil, fmt.Errorf("choose the order of GPUs: %w", err)
+		}
+	}
 	api, err := loadLibrary(envOr("GDRCP_LIBCUDA", "libcuda.so.1"))
 	if err != nil {
 		return nil, err

@@ -80,6 +80,50 @@ func TestHungGPUHoldsNoClose(t *testing.T) {
 	wantLost(t, d, d.Lost())
 }
 
+// The context of a GPU that takes its time keeps nobody from another GPU.
+func TestGPUsDoNotQueue(t *testing.T) {
+	d := openFake(t, "gpus=2", "slowopen=3000")
+	opened := make(chan error, 1)
+	begun := make(chan struct{})
+	go func() {
+		close(begun)
+		c, err := d.Use(context.Background(), 0)
+		if err == nil {
+			err = c.Close()
+		}
+		opened <- err
+	}()
+	<-begun
+	time.Sleep(100 * time.Millisecond)
+	start := time.Now()
+	c, err := d.Use(context.Background(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(start); took > 2*time.Second {
+		t.Errorf("GPU 1 was waited for %v", took)
+	}
+	closes(t, "context", c)
+	if err := <-opened; err != nil {
+		t.Error(err)
+	}
+}
+
+// GPUs are counted as nvidia-smi does, unless the user wants another order.
+func TestGPUsAreCountedByBus(t *testing.T) {
+	for order, want := range map[string]string{"": "0000:1b:00.0", "FASTEST_FIRST": "0000:2b:00.0"} {
+		t.Run("order "+order, func(t *testing.T) {
+			t.Setenv("CUDA_DEVICE_ORDER", order)
+			if order == "" {
+				os.Unsetenv("CUDA_DEVICE_ORDER")
+			}
+			if got := openFake(t, "mixed", "gpus=2").Devices()[0].PCIAddress; got != want {
+				t.Errorf("GPU 0 is at %s, want %s", got, want)
+			}
+		})
+	}
+}
+
 // Work that takes its time is waited for.
 func TestSlowIsNotHung(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "hangs")

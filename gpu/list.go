@@ -29,7 +29,7 @@ func (d *Driver) Devices() []Device {
 	return list
 }
 
-// describe needs d.mu, and the driver open.
+// describe needs a driver that cannot be closed meanwhile.
 func (d *Driver) describe(index int) Device {
 	dev := Device{
 		Index: index, NUMANode: -1, MemoryBytes: -1, BAR1Bytes: -1, BAR1FreeBytes: -1,

@@ -1,9 +1,11 @@
 /* The driver's start, primary contexts, and each thread's stack of them. */
+#define _DEFAULT_SOURCE
 #include "fake.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t fake_changed = PTHREAD_COND_INITIALIZER;
@@ -82,8 +84,11 @@ EXPORT int cuInit(unsigned flags)
 EXPORT int cuDevicePrimaryCtxRetain(struct context **out, int device)
 {
 	struct context *ctx;
-	int rc = enter();
+	int rc;
 
+	if (!device && fake_modes.slowopen_ms)
+		usleep(fake_modes.slowopen_ms * 1000);
+	rc = enter();
 	if (rc)
 		return rc;
 	ctx = fake_context(device);

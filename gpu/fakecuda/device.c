@@ -17,6 +17,12 @@ static int ready(int device)
 	return fake_leave(rc);
 }
 
+/* Where a GPU is on the bus. */
+static int place(int device)
+{
+	return fake_modes.reversed ? fake_modes.gpus - 1 - device : device;
+}
+
 EXPORT int cuDriverGetVersion(int *version)
 {
 	*version = 12040;
@@ -72,7 +78,7 @@ EXPORT int cuDeviceTotalMem_v2(size_t *bytes, int device)
 /* Spelt as the driver does, not as sysfs. */
 EXPORT int cuDeviceGetPCIBusId(char *address, int bytes, int device)
 {
-	snprintf(address, bytes, "0000:%02X:00.0", 0x1b + 0x10 * device);
+	snprintf(address, bytes, "0000:%02X:00.0", 0x1b + 0x10 * place(device));
 	return ready(device);
 }
 

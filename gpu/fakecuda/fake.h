@@ -19,6 +19,9 @@
  *   mismatch             cuInit fails with CUDA_ERROR_SYSTEM_DRIVER_MISMATCH
  *   stub                 cuInit fails with CUDA_ERROR_STUB_LIBRARY
  *   gpus=N               N GPUs, at most 8; 1 without it
+ *   mixed                the last GPU is the fastest, and the order is the reverse
+ *                        unless CUDA_DEVICE_ORDER is PCI_BUS_ID
+ *   slowopen=MS          the context of GPU 0 takes so long to make
  *   memory=MiB           of each GPU; 4096 without it
  *   cc=MAJOR.MINOR       compute capability; 9.0 without it. Below 9.0 the GPU
  *                        orders no writes of RDMA devices (attribute 118)
@@ -102,7 +105,7 @@ enum { FAKE_GPUS_MAX = 8, FAKE_PARAMS_MAX = 16 };
 /* modes.c */
 
 struct fake_modes {
-	int gpus, memory_mib, late_ms, cc_major, cc_minor;
+	int gpus, reversed, slowopen_ms, memory_mib, late_ms, cc_major, cc_minor;
 	int dmabuf, peermem, c2c, prohibited, flush, oom, unaligned, bar1full, nvml, strict, noload, badlaunch, badkernel, hang;
 	char hangfile[256];
 	int init; /* what cuInit returns */

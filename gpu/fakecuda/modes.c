@@ -51,6 +51,7 @@ static int init_result(void)
 
 void fake_modes_read(struct fake_modes *out)
 {
+	const char *order = getenv("CUDA_DEVICE_ORDER");
 	char *cc = fake_mode("cc"), *hangfile;
 
 	memset(out, 0, sizeof *out);
@@ -62,6 +63,8 @@ void fake_modes_read(struct fake_modes *out)
 	out->gpus = number("gpus", 1, 1);
 	if (out->gpus > FAKE_GPUS_MAX)
 		out->gpus = FAKE_GPUS_MAX;
+	out->reversed = has("mixed") && (!order || strcmp(order, "PCI_BUS_ID"));
+	out->slowopen_ms = number("slowopen", 1000, 0);
 	out->memory_mib = number("memory", 4096, 4096);
 	out->late_ms = number("late", 5, 0);
 	out->peermem = has("peermem");

@@ -12,8 +12,9 @@
 /* How many work requests one ibv_post_send gets. */
 enum { POST_BATCH = 64 };
 
-/* Asked of every device; siw has 80. */
-enum { INLINE_BYTES = 64 };
+/* Asked of a device, the first that it grants: the header of a chunk is of some
+ * 160 bytes, and siw has 80. */
+static const uint32_t inline_sizes[] = { 192, 64, 0 };
 
 void vb_recv_fill(const struct vb_qp *q, uint32_t index, struct abi_recv_wr *wr, struct abi_sge *sge)
 {
@@ -62,12 +63,12 @@ static int post_receives(struct vb_qp *q)
 	return 0;
 }
 
-/* Makes the queue pair, with no inline data or a shorter send queue where the
+/* Makes the queue pair, with less inline data or a shorter send queue where the
  * device refuses what was asked for. */
 static int create(struct vb_qp *q, struct vb_qp_config *cfg)
 {
 	struct vb_rail *r = q->rail;
-	uint32_t inline_bytes = INLINE_BYTES;
+	const uint32_t *inline_bytes = inline_sizes;
 
 	for (;;) {
 		struct abi_qp_init_attr a = {
@@ -79,20 +80,20 @@ static int create(struct vb_qp *q, struct vb_qp_config *cfg)
 				.max_recv_wr = (uint32_t)cfg->recvs,
 				.max_send_sge = 1,
 				.max_recv_sge = 1,
-				.max_inline_data = inline_bytes,
+				.max_inline_data = *inline_bytes,
 			},
 		};
 
 		errno = 0;
 		if (!r->api->rdma_create_qp(q->id, r->pd, &a)) {
 			q->qp = q->id->qp;
-			q->inline_bytes = inline_bytes;
+			q->inline_bytes = *inline_bytes;
 			return 0;
 		}
 		if (errno != EINVAL && errno != ENOMEM)
 			return -(errno ? errno : EIO);
-		if (inline_bytes)
-			inline_bytes = 0;
+		if (*inline_bytes)
+			inline_bytes++;
 		else if (cfg->sends <= cfg->least_sends)
 			return -errno;
 		else if (cfg->sends / 2 > cfg->least_sends)

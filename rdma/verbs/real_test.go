@@ -125,6 +125,49 @@ func sendAndReceive(l *link) error {
 	return nil
 }
 
+// TestHeadersGoInline: what is as long as a header is taken out of memory by Post
+// itself where the device has room for it, so that the memory may change at once.
+// A Write before it keeps the device busy meanwhile.
+func TestHeadersGoInline(t *testing.T) {
+	const headerBytes, payloadBytes = 192, 1 << 20
+	eachTarget(t, func(t *testing.T, p *Provider, g target) {
+		if strings.HasPrefix(g.device, "siw") {
+			t.Skip("siw takes 80 bytes inline")
+		}
+		l := newLink(t, p, g, smallConfig, 2*payloadBytes)
+		header, arrived := l.memA[payloadBytes:][:headerBytes], l.memB[payloadBytes:][:headerBytes]
+		for round := range byte(20) {
+			for i := range header {
+				header[i] = round
+			}
+			write := func(at, n int, id uint64, op rdma.Op) rdma.WR {
+				return rdma.WR{ID: id, Op: op, Quiet: op == rdma.OpWrite, Local: l.mrA, Offset: at, Len: n, RemoteAddr: l.mrB.Addr() + uint64(at), RKey: l.mrB.RKey()}
+			}
+			n, err := l.a.Post([]rdma.WR{write(0, payloadBytes, 0, rdma.OpWrite), write(payloadBytes, headerBytes, 1, rdma.OpWrite), write(0, 1, 2, rdma.OpWriteImm)})
+			if err != nil || n != 3 {
+				t.Fatalf("posted %d: %v", n, err)
+			}
+			for i := range header {
+				header[i] = 0xff
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			out := make([]rdma.Completion, 4)
+			if n, err := l.railB.Wait(ctx, out); err != nil || n != 1 || out[0].Kind != rdma.Immediate {
+				t.Fatalf("got %+v: %v", out[:n], err)
+			}
+			if n, err := l.railA.Wait(ctx, out); err != nil || n != 1 || out[0].Kind != rdma.Done {
+				t.Fatalf("got %+v: %v", out[:n], err)
+			}
+			cancel()
+			for i, b := range arrived {
+				if b != round {
+					t.Fatalf("round %d: byte %d is %d", round, i, b)
+				}
+			}
+		}
+	})
+}
+
 // TestNoAllocations: nothing is allocated for a post and its completion, nor
 // for sleeping until it comes.
 func TestNoAllocations(t *testing.T) {

@@ -13,16 +13,6 @@ import (
 	"gdrcp/rdma"
 )
 
-const (
-	// flushTimeout is how long a Conn that leaves may take to send what was
-	// posted, and its Goodbye.
-	flushTimeout = 200 * time.Millisecond
-	// lingerTimeout is when a Conn that leaves gives up on its peer's end of
-	// the stream. Closing a socket with unread bytes in it would make the
-	// kernel reset the connection and drop what it has not sent yet.
-	lingerTimeout = 300 * time.Millisecond
-)
-
 // role is what a Conn is for.
 type role uint8
 
@@ -59,6 +49,7 @@ type conn struct {
 	// reader shall read to the end of the stream.
 	leaving  bool
 	farewell uint32
+	patience leavingPatience
 	// spoke: the writer has sent something.
 	spoke bool
 	// userClosed: Close was called, or there is no user, so nobody is told.
@@ -132,6 +123,7 @@ func (c *conn) loopEnded() {
 	}
 	c.sock.Close()
 	c.mu.Lock()
+	c.endLeaving()
 	if !c.userClosed {
 		c.rail.queue.push(c, rdma.Completion{Kind: rdma.Closed, Err: c.err})
 	}
@@ -241,10 +233,7 @@ func (c *conn) leave(code uint32, err error) {
 func (c *conn) leaveLocked(code uint32, err error) {
 	if c.err == nil {
 		c.err, c.leaving, c.farewell = err, true, code
-		now := time.Now()
-		// A failing deadline means a closed socket: there is nobody to wait for.
-		_ = c.sock.SetWriteDeadline(now.Add(flushTimeout))
-		_ = c.sock.SetReadDeadline(now.Add(lingerTimeout))
+		c.beginLeaving()
 	}
 	c.stopOnce.Do(func() { close(c.stop) })
 	c.wakeWriter()
@@ -269,7 +258,8 @@ func (c *conn) leavingNow() bool {
 }
 
 // Close sends what was posted and a Goodbye within flushTimeout, waits for the
-// peer to end its side until lingerTimeout, and for the goroutines. A Conn that
+// peer to end its side until lingerTimeout, both longer while the peer takes what
+// is sent (leaveTimeout at most), and for the goroutines. A Conn that
 // never said anything has nothing to lose, and ends at once: whoever is turned
 // away unheard holds no socket a moment longer.
 func (c *conn) Close() error {

@@ -66,3 +66,23 @@ func mark(raw syscall.RawConn, tos int) error {
 	}
 	return nil
 }
+
+// ackedBytes is how much of what was sent the peer's kernel has (tcpi_bytes_acked,
+// Linux 4.1). It is not known of other streams than sockets, nor of closed ones.
+func ackedBytes(stream Stream) (n uint64, ok bool) {
+	sock, is := stream.(*net.TCPConn)
+	if !is {
+		return 0, false
+	}
+	raw, err := sock.SyscallConn()
+	if err != nil {
+		return 0, false
+	}
+	err = raw.Control(func(fd uintptr) {
+		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		if ok = err == nil; ok {
+			n = info.Bytes_acked
+		}
+	})
+	return n, ok && err == nil
+}

@@ -97,8 +97,9 @@ func (x *proxy) accept() {
 	}
 }
 
-// pass copies one direction. The end of what comes is passed on as such; all
-// else ends the connection in both directions.
+// pass copies one direction. The end of what comes is passed on as such. Where
+// nothing is taken any more only this direction ends: what was said in the other one
+// before is still passed on. All else ends both.
 func (x *proxy) pass(to towards, from, into net.Conn) {
 	buf := make([]byte, 64<<10)
 	var due time.Time // when all that has passed was to have passed
@@ -131,6 +132,8 @@ func (x *proxy) pass(to towards, from, into net.Conn) {
 				time.Sleep(time.Until(due))
 			}
 			continue
+		case werr != nil && pass == n:
+			return
 		}
 		from.Close()
 		into.Close()

@@ -91,3 +91,23 @@ func TestTermsThatAreNone(t *testing.T) {
 		t.Errorf("options that make no sense: %v", err)
 	}
 }
+
+// Rules say what deletion leaves alone, and what is left out: others than those that were
+// granted are refused before anything happens.
+func TestGrantOfRules(t *testing.T) {
+	OnHost(t)
+	granted := Options{Recursive: true, Delete: true, Rules: []filter.Rule{{Pattern: "old"}}}
+	for name, rules := range map[string][]filter.Rule{
+		"another pattern": {{Pattern: "older"}}, "one more": {{Pattern: "old"}, {Pattern: "x"}}, "another side": {{Pattern: "old", Sender: true}},
+	} {
+		g := startedFor(t, true, granted, nil, "home")
+		before, o := g.files(), granted
+		o.Rules = rules
+		if err := g.push(o, "home", "src/."); err == nil || !strings.Contains(err.Error(), "one with other filter rules") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if after := g.files(); after != before {
+			t.Errorf("%s: there is\n%s", name, after)
+		}
+	}
+}

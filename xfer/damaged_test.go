@@ -13,6 +13,7 @@ import (
 
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer"
 )
 
 // fewOpenFiles lets what starts in the test open so few files that a sink takes
@@ -64,6 +65,7 @@ func damagedTails() rdmatest.Faults {
 // More files wait for a damaged piece at once than the sink may have open: those
 // who would let their pieces in must not all wait for others to be closed.
 func TestMoreDamagedFilesThanMayBeOpen(t *testing.T) {
+	xfer.OnHost(t)
 	w := tcpWay(t)
 	src, s := t.TempDir(), serve(t, w)
 	const files = 80

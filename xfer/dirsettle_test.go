@@ -37,6 +37,7 @@ func freeze(t *testing.T, dir string) error {
 // A directory that cannot be settled is told as failed by both ends, although it
 // was told as copied before, and all else is copied.
 func TestDirectoryThatIsNotSettled(t *testing.T) {
+	xfer.OnHost(t)
 	w := tcpWay(t)
 	if err := freeze(t, t.TempDir()); err != nil {
 		t.Skipf("no file can be made immutable here: %v; needs root, and ext4, xfs or btrfs at TMPDIR", err)

@@ -190,6 +190,7 @@ func TestRequiredEncryption(t *testing.T) { over(t, testRequiredEncryption) }
 // A server that insists on encryption refuses every kind of session without it,
 // says how to go on, and has made nothing; with it all is as ever.
 func testRequiredEncryption(t *testing.T, w way) {
+	xfer.OnHost(t)
 	s := serve(t, w, func(c *xfer.ServerConfig) { c.Keys = insisting{c.Keys} })
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "f"), randomBytes(t, 3<<20))

@@ -9,6 +9,7 @@ import (
 // A key that begins to ask for encryption ends its sessions without, and leaves
 // those with it, whether their hello has come or not.
 func TestEncryptionThatIsRequiredLater(t *testing.T) {
+	OnHost(t)
 	t.Parallel()
 	k := twoKeys(t.TempDir())
 	v := NewServer(ServerConfig{Keys: k})

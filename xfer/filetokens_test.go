@@ -10,6 +10,7 @@ import (
 // Whoever wants to open a file waits for those that are with the publisher, and
 // for no others.
 func TestFileTokens(t *testing.T) {
+	OnHost(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	f := newFileTokens(2)

@@ -24,6 +24,7 @@ func appendTo(path, text string) error {
 // A file that has grown between its announcement and its reading is copied as
 // long as it was, where that was asked for; one that changed otherwise is not.
 func TestCopyGrowing(t *testing.T) {
+	xfer.OnHost(t)
 	for _, c := range []struct {
 		name   string
 		was    string
@@ -84,6 +85,7 @@ func TestCopyGrowing(t *testing.T) {
 func TestCopyGrowingWhileRead(t *testing.T) { over(t, testCopyGrowingWhileRead) }
 
 func testCopyGrowingWhileRead(t *testing.T, w way) {
+	xfer.OnHost(t)
 	for _, push := range []bool{true, false} {
 		s, here := serve(t, w), t.TempDir()
 		was := bytes.Repeat([]byte("0123456789abcde\n"), 8<<20/16)

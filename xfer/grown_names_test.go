@@ -11,6 +11,7 @@ import (
 // A further name of a file that has grown since its first name was announced is
 // announced like that one, where files may grow.
 func TestNamesOfAGrowingFile(t *testing.T) {
+	OnHost(t)
 	was := chunker.Stamp{Size: 5, MtimeNs: 1, Ino: 7}
 	for _, c := range []struct {
 		now     chunker.Stamp
@@ -44,6 +45,7 @@ func TestNamesOfAGrowingFile(t *testing.T) {
 }
 
 func TestGrownOnlyWhereAgreed(t *testing.T) {
+	OnHost(t)
 	agreed, not := &params{flags: flagGrowing}, &params{}
 	for _, c := range []struct {
 		flags uint16

@@ -55,6 +55,7 @@ func (b *books) balanced(t *testing.T, v *Server) {
 func TestHostilePing(t *testing.T) { overHostile(t, testHostilePing) }
 
 func testHostilePing(t *testing.T, w hostileWay) {
+	OnHost(t)
 	const one = MinChunkBytes
 	var told books
 	ends := make(chan SessionEnd, 16)
@@ -161,6 +162,7 @@ func mayBe(m mode, name string) bool {
 func TestHostileHellos(t *testing.T) { overHostile(t, testHostileHellos) }
 
 func testHostileHellos(t *testing.T, w hostileWay) {
+	OnHost(t)
 	var told books
 	ends := make(chan SessionEnd, 16)
 	v, addr := w.running(t, ServerConfig{

@@ -59,6 +59,7 @@ func first(n int) func(i int) bool { return func(i int) bool { return i < n } }
 // A client that is reset before it has an answer comes again: many times, and also
 // where a busy machine took its time to turn it away.
 func TestKnockingAgain(t *testing.T) {
+	OnHost(t)
 	rdmatest.BesideOthers(t)
 	for name, tc := range map[string]struct {
 		resets int
@@ -81,6 +82,7 @@ func TestKnockingAgain(t *testing.T) {
 
 // An address that resets everybody is given up.
 func TestKnockingInVain(t *testing.T) {
+	OnHost(t)
 	rdmatest.BesideOthers(t)
 	w := byTCP()
 	_, at, _ := w.serve(t)
@@ -93,6 +95,7 @@ func TestKnockingInVain(t *testing.T) {
 // Who was let in at the door comes again for each queue pair, too: it is one of
 // many at the listener every time.
 func TestQueuePairsKnockAgain(t *testing.T) {
+	OnHost(t)
 	rdmatest.BesideOthers(t)
 	w := byTCP()
 	root, at, _ := w.serve(t)

@@ -9,6 +9,7 @@ import (
 // For a name that no key has no secret is made: the time that takes would tell it
 // from the name of a key. BenchmarkRefusal has both.
 func TestUnknownNamesHaveOneSecret(t *testing.T) {
+	OnHost(t)
 	v := NewServer(ServerConfig{Keys: twoKeys(t.TempDir())})
 	if first, known := v.secretOf("nobody"); known || first == (trust.Secret{}) || first == testKey.Secret {
 		t.Fatal("a name that no key has got another's secret, or none")

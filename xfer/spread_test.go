@@ -16,6 +16,7 @@ func (verbsNamed) Name() string { return "verbs" }
 // Sessions are told devices of the same rate in turn, those with the fewest
 // sessions first, and faster ones always before slower ones.
 func TestSessionsSpreadOverRails(t *testing.T) {
+	OnHost(t)
 	const rails = 8
 	provider := verbsNamed{tcp.New()}
 	v := NewServer(ServerConfig{})

@@ -328,6 +328,7 @@ func (fullAtTheEnd) Finish() error { return unix.EDQUOT }
 // What an output says only at its end, ends the copy before the source is told
 // that all has arrived.
 func TestStreamThatIsLostAtTheEnd(t *testing.T) {
+	xfer.OnHost(t)
 	w := tcpWay(t)
 	s := serve(t, w)
 	for i, n := range []int{0, 3<<20 + 1} {

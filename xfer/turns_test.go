@@ -47,6 +47,7 @@ func (w *waiter) decided() bool {
 
 // However many wait with a key, who comes with another is next.
 func TestKeysTakeTurns(t *testing.T) {
+	OnHost(t)
 	k := threeKeys("/")
 	others := k.without(otherKey, thirdKey) // one key that is alone takes all
 	v := NewServer(ServerConfig{Keys: k, MaxSessions: 3})
@@ -77,6 +78,7 @@ func TestKeysTakeTurns(t *testing.T) {
 
 // One key leaves places and memory to others, and one that is alone need not.
 func TestOneKeyLeavesRoom(t *testing.T) {
+	OnHost(t)
 	for _, tc := range []struct {
 		keys   Keyring
 		places int
@@ -112,6 +114,7 @@ func TestOneKeyLeavesRoom(t *testing.T) {
 
 // However few places there are, one key has one and not all of them.
 func TestOneKeyLeavesOneOfFewPlaces(t *testing.T) {
+	OnHost(t)
 	for most := range timesLeft {
 		v := NewServer(ServerConfig{Keys: twoKeys("/"), MaxSessions: most + 1})
 		for i := range most + 2 {
@@ -133,6 +136,7 @@ func TestOneKeyLeavesOneOfFewPlaces(t *testing.T) {
 
 // Buffers beside slots in GPU memory are of a key, too.
 func TestBouncesLeaveRoom(t *testing.T) {
+	OnHost(t)
 	s := &session{}
 	s.place.gpu, s.params.chunkBytes = gpuOff+1, 1<<20
 	bounces := int64(deviceWorkers()*bouncesPerWorker) << 20
@@ -155,6 +159,7 @@ func TestBouncesLeaveRoom(t *testing.T) {
 
 // Who waits for much is not passed by those that have more and ask for little.
 func TestLargeRingIsNotPassedBy(t *testing.T) {
+	OnHost(t)
 	small, large := ringBytes(1, 4, 1<<20), ringBytes(1, 2, 12<<20)
 	if large < 5*small || large > 6*small {
 		t.Fatalf("rings of %d and %d bytes", small, large)
@@ -180,6 +185,7 @@ func TestLargeRingIsNotPassedBy(t *testing.T) {
 // Where as many wait as may, who comes with another key takes the place of the
 // last one of those with the most.
 func TestWaitersMakeWay(t *testing.T) {
+	OnHost(t)
 	k := threeKeys("/")
 	v := NewServer(ServerConfig{Keys: k, MaxSessions: 1})
 	running := request(v, testKey, 0, 4).admitted(t, 4)

@@ -54,6 +54,7 @@ func whenRead(t *testing.T, path string, do func() error) {
 // What vanishes while the copy runs is told, stays at the destination, and does
 // not keep the rest from being deleted.
 func TestVanishedIsNoReasonNotToDelete(t *testing.T) {
+	xfer.OnHost(t)
 	// The walk has listed all, and waits for the first file to end: there are more
 	// entries than may be under way.
 	src := t.TempDir()
@@ -123,6 +124,7 @@ func TestVanishedIsNoReasonNotToDelete(t *testing.T) {
 
 // But a source that is to be what a manifest says is not what it was.
 func TestVanishedIsNotAsTheManifestSays(t *testing.T) {
+	xfer.OnHost(t)
 	src := t.TempDir()
 	fill := func(dst string) {
 		for _, name := range []string{"a", "b"} {

@@ -33,6 +33,7 @@ func treeOf(t *testing.T, dir string) (paths []string) {
 func TestCopyIntoItself(t *testing.T) { over(t, testCopyIntoItself) }
 
 func testCopyIntoItself(t *testing.T, w way) {
+	xfer.OnHost(t)
 	for _, c := range []struct {
 		name    string
 		sources []string // below the directory that both ends are in

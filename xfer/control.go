@@ -66,8 +66,11 @@ func (c *control) trySendLocked(t msgType, body []byte) (bool, error) {
 	return true, nil
 }
 
-// lastID is the ID of a session's last message: no slot has it.
-const lastID = 1 << 40
+// The IDs of messages whose end is waited for. No slot has them.
+const (
+	lastID      = 1 << 40 // a session's last message
+	heartbeatID = 1 << 41
+)
 
 // sendLast sends a message outside the window whose completion is told.
 func (c *control) sendLast(t msgType, body []byte) bool {

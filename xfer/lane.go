@@ -3,6 +3,7 @@ package xfer
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"gdrcp/rdma"
 	"gdrcp/trust"
@@ -14,6 +15,8 @@ import (
 type lane struct {
 	conn rdma.Conn
 	open *trust.Opener // the poller's
+
+	beating atomic.Bool // a heartbeat is on its way, see beatLane
 
 	// A message is sealed and posted under one lock: seals are numbered, and
 	// the peer takes them in that order only.

@@ -305,7 +305,9 @@ func (s *session) pollCompletions(ctx context.Context) error {
 			switch c.Kind {
 			case rdma.Done:
 				done = true
-				if role != nil {
+				if c.ID == heartbeatID {
+					s.heartbeatLeft(c.Conn)
+				} else if role != nil {
 					(*role).done(c.ID)
 				}
 			case rdma.Immediate:
@@ -343,8 +345,8 @@ func (s *session) closed(c *rdma.Completion) error {
 	return fmt.Errorf("connection to %s lost: %w", s.peer, c.Err)
 }
 
-// beat says something on every queue pair once a second and watches that the
-// peer does too. RC queue pairs have no keep-alive of their own: an end that
+// beat says something on every queue pair once a second, unless what it said
+// last is still on its way, and watches that the peer does too. RC queue pairs have no keep-alive of their own: an end that
 // only receives would never notice a dead peer.
 func (s *session) beat(ctx context.Context) error {
 	tick := time.NewTicker(s.timeouts.Heartbeat)
@@ -367,10 +369,27 @@ func (s *session) beatLane(l *lane) error {
 	if silent := time.Since(l.conn.LastHeard()); silent > s.timeouts.Silence && !s.ending.Load() {
 		return fmt.Errorf("%w: nothing from %s for %v", ErrPeerSilent, s.peer, silent.Round(time.Second))
 	}
+	// What the device has not delivered yet it sends again, and this would only
+	// queue behind. Soft-RoCE also starts its timer anew with each post: a
+	// heartbeat each second would put off for ever what a timeout of more than a
+	// second is to send again (rxe_comp.c, COMPST_EXIT).
+	if !l.beating.CompareAndSwap(false, true) {
+		return nil
+	}
 	// A full queue needs no heartbeat: what fills it is one. Why a connection
 	// is dead, the poller tells.
-	_ = l.send(msgHeartbeat, 0, 0, nil, rdma.WR{Quiet: true})
+	if l.send(msgHeartbeat, 0, 0, nil, rdma.WR{ID: heartbeatID}) != nil {
+		l.beating.Store(false)
+	}
 	return nil
+}
+
+// heartbeatLeft lets the next heartbeat of a connection go, when the last one
+// was delivered.
+func (s *session) heartbeatLeft(conn rdma.Conn) {
+	if l := s.laneOf(conn); l != nil {
+		l.beating.Store(false)
+	}
 }
 
 // linger waits, at the end that has nothing more to say, for the other to hang up.

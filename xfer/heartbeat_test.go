@@ -1,0 +1,76 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"gdrcp/rdma"
+	"gdrcp/trust"
+)
+
+// lossyConn takes what is posted, and nothing of it has reached the peer yet.
+type lossyConn struct {
+	rdma.Conn
+	posted []rdma.WR
+}
+
+func (c *lossyConn) LastHeard() time.Time { return time.Now() }
+
+func (c *lossyConn) Post(wrs []rdma.WR) (int, error) {
+	c.posted = append(c.posted, wrs...)
+	return len(wrs), nil
+}
+
+// tellingRail tells the completions that it is given, and when it has told them
+// all.
+type tellingRail struct {
+	rdma.Rail
+	completions []rdma.Completion
+}
+
+var errAllTold = errors.New("all told")
+
+func (r *tellingRail) Wait(_ context.Context, cs []rdma.Completion) (int, error) {
+	n := copy(cs, r.completions)
+	r.completions = r.completions[n:]
+	if n == 0 {
+		return 0, errAllTold
+	}
+	return n, nil
+}
+
+// While a packet is lost, Soft-RoCE sends it again when nothing was posted for
+// the time of --ack-timeout, which is more than a second: heartbeats that go on
+// each second keep it from that until the peer counts as silent.
+func TestNoHeartbeatWhileOneIsOnItsWay(t *testing.T) {
+	_, first, err := trust.Open(testKey, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, keys, err := trust.Answer(first, nil, func(string) (trust.Secret, bool) { return testKey.Secret, true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, rail := &lossyConn{}, &tellingRail{}
+	l := newLane(conn, keys, trust.Lane{})
+	s := &session{timeouts: DefaultTimeouts(), rail: rail, lanes: []*lane{l}, ctl: newControl(l)}
+	beat := func(times, want int) {
+		t.Helper()
+		for range times {
+			if err := s.beatLane(l); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(conn.posted) != want {
+			t.Fatalf("%d heartbeats were posted, not %d", len(conn.posted), want)
+		}
+	}
+	beat(3, 1)
+	rail.completions = []rdma.Completion{{Kind: rdma.Done, Conn: conn, ID: conn.posted[0].ID}}
+	if err := s.pollCompletions(t.Context()); !errors.Is(err, errAllTold) {
+		t.Fatal(err)
+	}
+	beat(3, 2)
+}

@@ -96,14 +96,14 @@ func noGPUEventOf(err error) noGPUEvent {
 // to each RDMA device, and the pairs that --gpu auto would choose.
 func writeGPUs(w io.Writer, devices []rdma.Device, gpus []gpuEvent) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprint(t, "GPU\tNAME\tMEMORY\tBAR1 FREE\tCC\tDRIVER\tNUMA\tPCI\tGPUDIRECT\tDMA-BUF\t")
+	fmt.Fprint(t, "GPU\tNAME\tMEMORY\tBAR1 FREE\tCC\tDRIVER\tNUMA\tPCI\tUUID\tGPUDIRECT\tDMA-BUF\t")
 	for _, d := range devices {
 		fmt.Fprintf(t, "%s\t", d.Name)
 	}
 	fmt.Fprintln(t, "PROBLEM")
 	for _, g := range gpus {
-		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%d.%d\t%s\t%s\t%s\t%s\t%s\t", g.Index, orDash(g.Name), amountText(g.MemoryBytes), amountText(g.BAR1FreeBytes),
-			g.ComputeMajor, g.ComputeMinor, orDash(g.DriverVersion), nodeText(g.NUMANode), orDash(g.PCIAddress), yesNo(g.GPUDirect), yesNo(g.DMABuf))
+		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%d.%d\t%s\t%s\t%s\t%s\t%s\t%s\t", g.Index, orDash(g.Name), amountText(g.MemoryBytes), amountText(g.BAR1FreeBytes),
+			g.ComputeMajor, g.ComputeMinor, orDash(g.DriverVersion), nodeText(g.NUMANode), orDash(g.PCIAddress), orDash(g.UUID), yesNo(g.GPUDirect), yesNo(g.DMABuf))
 		for _, p := range g.Paths {
 			fmt.Fprintf(t, "%s\t", p.Path)
 		}

@@ -27,8 +27,8 @@ func gpusOf(t *testing.T, words []string, args ...string) result {
 func TestDevicesShowGPUs(t *testing.T) {
 	r := gpusOf(t, []string{"gpus=2", "cc=9.0"}).want(t, exitOK)
 	for _, want := range []string{
-		`(?m)^GPU +NAME +MEMORY +BAR1 FREE +CC +DRIVER +NUMA +PCI +GPUDIRECT +DMA-BUF +mlx5_0 +PROBLEM$`,
-		`(?m)^0 .* GiB .* 9\.0 .* yes +yes +SYS +-$`,
+		`(?m)^GPU +NAME +MEMORY +BAR1 FREE +CC +DRIVER +NUMA +PCI +UUID +GPUDIRECT +DMA-BUF +mlx5_0 +PROBLEM$`,
+		`(?m)^0 .* GiB .* 9\.0 .* 0000:1b:00\.0 +GPU-00010203-0405-0607-0809-0a0b0c0d0e00 +yes +yes +SYS +-$`,
 		`(?m)^1 `,
 		`(?m)^--gpu auto: mlx5_0 GPU 0 \(SYS\)$`,
 	} {

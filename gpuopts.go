@@ -65,19 +65,19 @@ func (l *lostGPU) Unwrap() error { return l.error }
 // gpuFlags are the options about slots in GPU memory.
 func gpuFlags(o *xfer.Options) []cli.Flag {
 	return about(topicGPU,
-		checkedFlag("gpu", "`N|auto|off` this end's slots are in the memory of GPU N, or of the one nearest to the RDMA device; the GPU "+
-			"verifies them there, and the hash is blake3 unless --hash says otherwise (off)", gpuIndex(&o.GPU)),
-		checkedFlag("remote-gpu", "`N|auto|off` the same for the other end (off)", gpuIndex(&o.RemoteGPU)),
+		checkedFlag("gpu", "`GPU|auto|off` this end's slots are in the memory of that GPU (its index, UUID or PCI address, as gdrcp devices tells), "+
+			"or of the one nearest to the RDMA device; the GPU verifies them there, and the hash is blake3 unless --hash says otherwise (off)", gpuName(&o.GPU)),
+		checkedFlag("remote-gpu", "`GPU|auto|off` the same for the other end (off)", gpuName(&o.RemoteGPU)),
 		checkedFlag("gpu-flush", "`auto|always` what arrived in GPU memory is flushed where its kind needs that, or always (auto)",
 			word(&o.GPUFlush, "auto", "always")),
 	)
 }
 
-// gpuIndex is a GPU's index, auto or off.
-func gpuIndex(to *string) *checked {
+// gpuName is auto, off, or what gpu.Find takes.
+func gpuName(to *string) *checked {
 	return &checked{set: func(s string) error {
 		if xfer.CheckGPU(s) != nil {
-			return fmt.Errorf("not auto, off or the index of a GPU")
+			return fmt.Errorf("not auto, off, or the index, UUID (GPU-... or MIG-...) or PCI address of a GPU")
 		}
 		*to = s
 		return nil

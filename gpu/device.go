@@ -6,7 +6,9 @@ type Device struct {
 	// Index is the driver's ordinal, as CUDA_VISIBLE_DEVICES leaves it.
 	Index int    `json:"index"`
 	Name  string `json:"name"`
-	UUID  string `json:"uuid,omitempty"`
+	// UUID is GPU-... as nvidia-smi spells it, MIG-... for an instance of a
+	// divided GPU.
+	UUID string `json:"uuid,omitempty"`
 	// PCIAddress is domain:bus:device.function as sysfs spells it.
 	PCIAddress string `json:"pci_address"`
 	// NUMANode is -1 where the kernel names none.

@@ -3,6 +3,7 @@
 #include "table.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 int gdr_init(const struct gdr_api *api)
 {
@@ -21,7 +22,7 @@ int gdr_device_count(const struct gdr_api *api, int *count)
 
 int gdr_device_identity(const struct gdr_api *api, int index, struct gdr_identity *out)
 {
-	struct abi_uuid uuid;
+	struct abi_uuid uuid, own;
 	size_t bytes;
 	int device, rc = api->cuDeviceGet(&device, index);
 
@@ -36,8 +37,11 @@ int gdr_device_identity(const struct gdr_api *api, int index, struct gdr_identit
 	if (rc)
 		return rc;
 	out->memory_bytes = bytes;
-	for (size_t i = 0; i < sizeof uuid.bytes; i++)
-		out->uuid[i] = uuid.bytes[i];
+	/* The first function gives a divided GPU's own UUID, the second that of the
+	 * instance (cuda.h): where they differ there is one. */
+	out->is_instance = api->cuDeviceGetUuid_v2 && !api->cuDeviceGetUuid_v2(&own, device) &&
+			   memcmp(&uuid, &own, sizeof uuid);
+	memcpy(out->uuid, out->is_instance ? own.bytes : uuid.bytes, sizeof out->uuid);
 	return 0;
 }
 

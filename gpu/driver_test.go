@@ -132,6 +132,32 @@ func TestDeviceModes(t *testing.T) {
 	}
 }
 
+// An instance of a divided GPU has its own UUID, where the driver tells it: one of
+// the time before that tells the GPU's.
+func TestInstanceUUID(t *testing.T) {
+	const whole = "GPU-00010203-0405-0607-0809-0a0b0c0d0e01"
+	if d := openFake(t, "gpus=2", "mig").Devices()[1]; d.UUID != "MIG-99010203-0405-0607-0809-0a0b0c0d0e01" {
+		t.Errorf("of an instance: %s", d.UUID)
+	}
+	if d := openFake(t, "gpus=2").Devices()[1]; d.UUID != whole {
+		t.Errorf("of a GPU: %s", d.UUID)
+	}
+	for name, flags := range map[string][]string{
+		"a driver before cuGetProcAddress": {"-DFAKE_PLAIN_SYMBOLS", "-DcuDeviceGetUuid_v2=not_there"},
+		"plain symbols":                    {"-DFAKE_PLAIN_SYMBOLS"},
+	} {
+		variant(t, flags...)
+		d, err := Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if dev := d.Devices()[0]; !strings.HasPrefix(dev.UUID, "GPU-") || dev.Problem != "" {
+			t.Errorf("%s: %+v", name, dev)
+		}
+		closes(t, "driver", d)
+	}
+}
+
 func TestNoNVML(t *testing.T) {
 	gputest.Set(t, os.Getenv(fakeLibrary))
 	t.Setenv("GDRCP_LIBNVML", filepath.Join(t.TempDir(), "libnvidia-ml.so.1"))

@@ -56,7 +56,7 @@ func (d *Driver) describe(index int) Device {
 		dev.Problem = "the process can use no GPU any more, since " + l.cause.Error() + ": it has to be started again"
 	}
 	dev.Name = C.GoString(&id.name[0])
-	dev.UUID = spellUUID(C.GoBytes(unsafe.Pointer(&id.uuid[0]), C.int(len(id.uuid))))
+	dev.UUID = spellUUID(C.GoBytes(unsafe.Pointer(&id.uuid[0]), C.int(len(id.uuid))), id.is_instance != 0)
 	dev.MemoryBytes = int64(id.memory_bytes)
 	dev.PCIAddress = strings.ToLower(C.GoString(&id.pci_address[0]))
 	dev.NUMANode = numaNode(d.sysfs, dev.PCIAddress)
@@ -80,7 +80,11 @@ func (d *Driver) readBAR1(dev *Device) {
 	}
 }
 
-// spellUUID spells a GPU's UUID as nvidia-smi does.
-func spellUUID(b []byte) string {
-	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])
+// spellUUID spells the UUID of a GPU, or of an instance of one, as nvidia-smi does.
+func spellUUID(b []byte, isInstance bool) string {
+	kind := "GPU"
+	if isInstance {
+		kind = "MIG"
+	}
+	return fmt.Sprintf("%s-%x-%x-%x-%x-%x", kind, b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])
 }

@@ -69,8 +69,10 @@ int gdr_load(const char *libcuda, struct gdr_api **out, struct gdr_load_error *e
 	from.address = dlsym(from.library, "cuGetProcAddress");
 #define NEED(name, version, exported, args) api->name = need(&from, #name, version, exported, err);
 #define FIND(name, version, exported, args) api->name = find(&from, #name, version, exported);
+#define FIND_NEWER(field, name, version, exported, args) api->field = find(&from, name, version, exported);
 	GDR_CUDA_REQUIRED(NEED)
 	GDR_CUDA_OPTIONAL(FIND)
+	GDR_CUDA_NEWER(FIND_NEWER)
 	if (err->kind) {
 		free(api);
 		return -1;

@@ -46,7 +46,8 @@ enum { GDR_NAME_BYTES = 256, GDR_PCI_BYTES = 32 };
 struct gdr_identity {
 	char name[GDR_NAME_BYTES];
 	char pci_address[GDR_PCI_BYTES];
-	uint8_t uuid[16];
+	uint8_t uuid[16]; /* of the instance, where the GPU is divided */
+	int is_instance;  /* of a divided GPU (MIG) */
 	uint64_t memory_bytes;
 };
 

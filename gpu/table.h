@@ -58,6 +58,11 @@
 	  (void *, uint64_t, size_t, int, unsigned long long))                                            \
 	X(cuFlushGPUDirectRDMAWrites, 11030, "cuFlushGPUDirectRDMAWrites", (int, int))
 
+/* X(field, name, version, exported, arguments): newer functions of a name that is
+ * required too, by which an older driver may give that one again. */
+#define GDR_CUDA_NEWER(X)                                                                                 \
+	X(cuDeviceGetUuid_v2, "cuDeviceGetUuid", 11040, "cuDeviceGetUuid_v2", (struct abi_uuid *, int))
+
 /* X(name, arguments): functions of NVML. All return an nvmlReturn_t, 0 for success. */
 #define GDR_NVML(X)                                                                                       \
 	X(nvmlInit_v2, (void))                                                                            \
@@ -69,6 +74,9 @@ struct gdr_api {
 #define GDR_FIELD(name, version, exported, args) int (*name) args;
 	GDR_CUDA_REQUIRED(GDR_FIELD)
 	GDR_CUDA_OPTIONAL(GDR_FIELD)
+#undef GDR_FIELD
+#define GDR_FIELD(field, name, version, exported, args) int (*field) args;
+	GDR_CUDA_NEWER(GDR_FIELD)
 #undef GDR_FIELD
 };
 

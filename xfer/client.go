@@ -175,11 +175,11 @@ func (o *Options) hello(m mode) (*hello, error) {
 	}
 	if h.hash == 0 {
 		h.hash = manifest.XXH3
-		if local.gpu != gpuOff || remote != gpuOff {
+		if local.gpu != gpuOff || remote.gpu != gpuOff {
 			h.hash = manifest.BLAKE3 // a GPU digests by no other
 		}
 	}
-	h.gpu = uint64(remote)
+	h.gpu, h.gpuName = uint64(remote.gpu), remote.gpuName
 	h.flags |= o.sinkFlags()
 	h.maxDelete = o.maxDelete()
 	for _, f := range []struct {
@@ -240,7 +240,7 @@ func (s *session) agree(ctx context.Context, h *hello, d *dialed, o *Options) er
 // and no less. Its name is another matter, and it repeats no path.
 func (h *hello) isAnsweredBy(w *hello) bool {
 	return w.mode == h.mode && w.slots == h.slots && w.qps == h.qps && w.chunkBytes == h.chunkBytes && w.pieceBytes == h.pieceBytes &&
-		w.hash == h.hash && w.codec == h.codec && w.flags == h.flags && w.gpu == h.gpu && w.maxDelete == h.maxDelete && len(w.paths) == 0
+		w.hash == h.hash && w.codec == h.codec && w.flags == h.flags && w.gpu == h.gpu && w.gpuName == h.gpuName && w.maxDelete == h.maxDelete && len(w.paths) == 0
 }
 
 func (h *hello) params() params {

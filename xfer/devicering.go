@@ -53,16 +53,17 @@ func (s *session) openDevice(ctx context.Context) (*deviceRing, error) {
 	if err := driver.Lost(); err != nil {
 		return nil, unsupported(err)
 	}
-	rail := s.rail.Device()
-	index := int(s.place.gpu) - int(gpuFirst)
-	if s.place.gpu == gpuAuto {
-		nearest, _, ok := gpu.Nearest(sysfs, driver.Devices(), rail.PCIAddress)
-		if !ok {
-			return nil, fmt.Errorf("%w: no GPU can be used%s", rdma.ErrUnsupported, firstProblem(driver.Devices()))
+	rail, devices := s.rail.Device(), driver.Devices()
+	chosen, _, ok := gpu.Nearest(sysfs, devices, rail.PCIAddress)
+	switch {
+	case s.place.gpu != gpuAuto:
+		if chosen, err = gpu.Find(devices, s.place.wanted()); err != nil {
+			return nil, unsupported(err)
 		}
-		index = nearest.Index
+	case !ok:
+		return nil, fmt.Errorf("%w: no GPU can be used%s", rdma.ErrUnsupported, firstProblem(devices))
 	}
-	c, err := driver.Use(ctx, index)
+	c, err := driver.Use(ctx, chosen.Index)
 	if err != nil {
 		return nil, unsupported(err)
 	}

@@ -137,7 +137,7 @@ func (g *Grant) differs(h *hello) string {
 		return "one that may delete another number of entries"
 	case h.codec != w.codec:
 		return fmt.Sprintf("one with compression %d, and not %d", w.codec, h.codec)
-	case h.gpu != w.gpu:
+	case h.gpu != w.gpu || h.gpuName != w.gpuName:
 		return "one with slots in other memory"
 	case g.named != nil && !g.named(h.name):
 		return fmt.Sprintf("one of other sources, and not of %q", h.name)

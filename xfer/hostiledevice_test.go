@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -86,10 +87,18 @@ func TestHostileSourceOfGPUSlots(t *testing.T) {
 func TestHostileWishForAGPU(t *testing.T) {
 	OnHost(t)
 	_, addr, ends := hostileServer(t)
-	for _, wish := range []uint64{uint64(gpuFirst) + MaxGPUs, 1 << 63, 1<<64 - 1} {
-		err := hostileHello(t, addr, modePush, "x", func(h *hello) { h.gpu = wish }, func(context.Context, *session) error { return nil })
+	for _, wish := range []struct {
+		gpu  uint64
+		name string
+	}{
+		{uint64(gpuNamed), ""}, {uint64(gpuNamed) + 1, ""}, {1 << 63, ""}, {1<<64 - 1, ""},
+		{uint64(gpuFirst), "GPU-1"}, {0, "GPU-1"}, {uint64(gpuNamed) + 1, "GPU-1"},
+		{uint64(gpuNamed), "\x1b[31m"}, {uint64(gpuNamed), "../../x"}, {uint64(gpuNamed), "GPU-" + strings.Repeat("1", 8000)},
+	} {
+		ask := func(h *hello) { h.gpu, h.gpuName = wish.gpu, wish.name }
+		err := hostileHello(t, addr, modePush, "x", ask, func(context.Context, *session) error { return nil })
 		if end := <-ends; err == nil || !errors.Is(end.Err, ErrProtocol) {
-			t.Errorf("GPU %d: %v, the server: %v", wish, err, end.Err)
+			t.Errorf("GPU %d, %.20q: %v, the server: %v", wish.gpu, wish.name, err, end.Err)
 		}
 	}
 }

@@ -17,38 +17,55 @@ type GPUs func() (*gpu.Driver, error)
 // placement is where an end is asked to have its slots.
 type placement struct {
 	gpu gpuWish
+	// gpuName is what gpu.Find takes, where gpu is gpuNamed, else empty.
+	gpuName string
 	// flushAlways: after every batch, whatever the GPU's rules say.
 	flushAlways bool
 	// direct: the rail's device must reach the GPU's memory by itself.
 	direct bool
 }
 
-// gpuWish is which GPU is wanted, also on the wire: none, any, or from gpuFirst
-// on the one of that index.
+// gpuWish is which GPU is wanted, also on the wire: none, any, from gpuFirst on
+// the one of that index, or the one of a name that stands beside.
 type gpuWish uint64
 
 const (
 	gpuOff gpuWish = iota
 	gpuAuto
 	gpuFirst
+	gpuNamed = gpuFirst + MaxGPUs
 )
 
 // MaxGPUs bounds the index of a GPU, also one that a peer names.
 const MaxGPUs = 1024
 
-// parseGPU reads the word of --gpu: "off" (or ""), "auto" or an index.
-func parseGPU(word string) (gpuWish, error) {
+// parseGPU reads the word of --gpu: "off" (or ""), "auto", an index or another
+// name of a GPU. The rest of the placement is left.
+func parseGPU(word string) (p placement, err error) {
 	switch word {
 	case "", "off":
-		return gpuOff, nil
+		return p, nil
 	case "auto":
-		return gpuAuto, nil
+		p.gpu = gpuAuto
+		return p, nil
 	}
 	n, err := strconv.Atoi(word)
-	if err != nil || n < 0 || n >= MaxGPUs {
-		return 0, fmt.Errorf("%w: GPU %q; known are off, auto, and an index as `gdrcp devices` shows it", ErrUsage, word)
+	if err == nil && n >= 0 && n < MaxGPUs {
+		p.gpu = gpuFirst + gpuWish(n)
+		return p, nil
 	}
-	return gpuFirst + gpuWish(n), nil
+	if err == nil || gpu.CheckName(word) != nil {
+		return p, fmt.Errorf("%w: GPU %q; known are off, auto, and an index, UUID or PCI address as `gdrcp devices` shows it", ErrUsage, word)
+	}
+	return placement{gpu: gpuNamed, gpuName: word}, nil
+}
+
+// wanted is the name of the one GPU that will do, as gpu.Find takes it.
+func (p placement) wanted() string {
+	if p.gpu == gpuNamed {
+		return p.gpuName
+	}
+	return strconv.Itoa(int(p.gpu - gpuFirst))
 }
 
 // CheckGPU refuses a word that Options.GPU and RemoteGPU do not take: ErrUsage.
@@ -59,7 +76,15 @@ func CheckGPU(word string) error {
 
 // place reads what a client asks of its server.
 func (h *hello) place() placement {
-	return placement{gpu: gpuWish(h.gpu), flushAlways: h.flags&flagFlush != 0, direct: h.flags&flagDirect != 0}
+	return placement{gpu: gpuWish(h.gpu), gpuName: h.gpuName, flushAlways: h.flags&flagFlush != 0, direct: h.flags&flagDirect != 0}
+}
+
+// checkGPU refuses a wish that names no GPU, or two.
+func (h *hello) checkGPU() error {
+	if named := gpuWish(h.gpu) == gpuNamed; named != (h.gpuName != "") || named && gpu.CheckName(h.gpuName) != nil {
+		return fmt.Errorf("%w: GPU %d of a name of %d bytes", ErrProtocol, h.gpu, len(h.gpuName))
+	}
+	return nil
 }
 
 // Rung is a way for bytes to get between the wire and a slot.
@@ -237,26 +262,27 @@ func (s *session) memories() (local, remote Memory) {
 }
 
 // placements reads where the two ends are to have their slots.
-func (o *Options) placements() (local placement, remote gpuWish, err error) {
-	if local.gpu, err = parseGPU(o.GPU); err != nil {
-		return local, 0, err
+func (o *Options) placements() (local, remote placement, err error) {
+	if local, err = parseGPU(o.GPU); err != nil {
+		return local, remote, err
 	}
 	if remote, err = parseGPU(o.RemoteGPU); err != nil {
-		return local, 0, err
+		return local, remote, err
 	}
 	switch o.GPUFlush {
 	case "", "auto":
 	case "always":
 		local.flushAlways = true
 	default:
-		return local, 0, fmt.Errorf("%w: flush %q; known are auto, always", ErrUsage, o.GPUFlush)
+		return local, remote, fmt.Errorf("%w: flush %q; known are auto, always", ErrUsage, o.GPUFlush)
 	}
 	local.direct = o.Require == "gpudirect"
-	if local.direct && local.gpu == gpuOff && remote == gpuOff {
-		return local, 0, fmt.Errorf("%w: gpudirect is required, and no end is to use a GPU (--gpu, --remote-gpu)", ErrUsage)
+	remote.flushAlways, remote.direct = local.flushAlways, local.direct
+	if local.direct && local.gpu == gpuOff && remote.gpu == gpuOff {
+		return local, remote, fmt.Errorf("%w: gpudirect is required, and no end is to use a GPU (--gpu, --remote-gpu)", ErrUsage)
 	}
 	if local.direct && o.Transport == "tcp" {
-		return local, 0, fmt.Errorf("%w: gpudirect is required and tcp was asked for", ErrUsage)
+		return local, remote, fmt.Errorf("%w: gpudirect is required and tcp was asked for", ErrUsage)
 	}
 	return local, remote, nil
 }

@@ -43,7 +43,9 @@ func TestPlacements(t *testing.T) {
 		{o: Options{}, local: gpuOff, remote: gpuOff},
 		{o: Options{GPU: "off", RemoteGPU: "auto"}, local: gpuOff, remote: gpuAuto},
 		{o: Options{GPU: "0", RemoteGPU: "7"}, local: gpuFirst, remote: gpuFirst + 7},
+		{o: Options{GPU: "GPU-12ab", RemoteGPU: "3b:00.0"}, local: gpuNamed, remote: gpuNamed},
 		{o: Options{GPU: "-1"}, usage: true},
+		{o: Options{GPU: "GPU-x"}, usage: true},
 		{o: Options{GPU: "1024"}, usage: true},
 		{o: Options{RemoteGPU: "all"}, usage: true},
 		{o: Options{GPUFlush: "never"}, usage: true},
@@ -52,7 +54,7 @@ func TestPlacements(t *testing.T) {
 		{o: Options{Require: "gpudirect", GPU: "0"}, local: gpuFirst},
 	} {
 		local, remote, err := tc.o.placements()
-		if errors.Is(err, ErrUsage) != tc.usage || (err == nil && (local.gpu != tc.local || remote != tc.remote)) {
+		if errors.Is(err, ErrUsage) != tc.usage || (err == nil && (local.gpu != tc.local || remote.gpu != tc.remote)) {
 			t.Errorf("%q, %q, %q: %v, %v, %v", tc.o.GPU, tc.o.RemoteGPU, tc.o.GPUFlush, local, remote, err)
 		}
 	}
@@ -76,7 +78,19 @@ func TestPlacementTravels(t *testing.T) {
 	if p, want := h.place(), (placement{gpu: gpuFirst + 3, flushAlways: true, direct: true}); p != want {
 		t.Errorf("%+v, want %+v", p, want)
 	}
-	h.gpu = uint64(gpuFirst) + MaxGPUs
+	o.RemoteGPU = "MIG-12AB"
+	if sent, err = o.hello(modePush); err != nil {
+		t.Fatal(err)
+	}
+	if h, err = decodeHello(sent.encode()); err != nil || h.place().wanted() != "MIG-12AB" || !sent.isAnsweredBy(&h) {
+		t.Errorf("%+v, %v", h.place(), err)
+	}
+	other := h
+	other.gpuName = "MIG-12AC"
+	if sent.isAnsweredBy(&other) {
+		t.Error("a welcome with another GPU is taken")
+	}
+	h.gpuName = ""
 	if _, err := decodeHello(h.encode()); !errors.Is(err, ErrProtocol) {
 		t.Errorf("GPU %d: %v", MaxGPUs, err)
 	}

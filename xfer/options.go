@@ -71,7 +71,7 @@ type Options struct {
 	Hash       manifest.Algorithm
 	Compress   Compress
 	// GPU and RemoteGPU are where each end's slots live: "" or "off" for host
-	// memory, "auto", or the index of a GPU.
+	// memory, "auto", or what gpu.Find takes.
 	GPU, RemoteGPU string
 	// GPUFlush is "" or "auto", or "always".
 	GPUFlush string

@@ -123,6 +123,7 @@ type hello struct {
 	paths      []string   // push: the destination; pull: the sources
 	name       string     // base name of a single source
 	gpu        uint64     // where the server is to have its slots: see gpuWish
+	gpuName    string     // see placement
 	maxDelete  uint64     // one more than may be deleted; 0 for any number
 	into       *intoPlace // where the copy goes, from the sink; nil where that is not told
 }
@@ -159,6 +160,7 @@ const (
 	tagGPU   = 15 | mustUnderstand
 	// tagMaxDelete stands beside flagDelete where deleting is bounded.
 	tagMaxDelete = 18 | mustUnderstand
+	tagGPUName   = 20 | mustUnderstand
 )
 
 func (h *hello) encode() []byte {
@@ -176,6 +178,9 @@ func (h *hello) encode() []byte {
 	}
 	if h.name != "" {
 		w.str(tagName, h.name)
+	}
+	if h.gpuName != "" {
+		w.str(tagGPUName, h.gpuName)
 	}
 	if h.gpu != 0 {
 		w.uint(tagGPU, h.gpu)
@@ -205,7 +210,7 @@ func (h *hello) uintField(tag byte) (field *uint64, most uint64) {
 	case tagFlags:
 		return &h.flags, flagsKnown
 	case tagGPU:
-		return &h.gpu, uint64(gpuFirst) + MaxGPUs - 1
+		return &h.gpu, uint64(gpuNamed)
 	case tagMaxDelete:
 		return &h.maxDelete, math.MaxInt64 + 1
 	}
@@ -216,8 +221,11 @@ func decodeHello(b []byte) (h hello, err error) {
 	r := tlvReader{b}
 	for {
 		tag, v, ok, err := r.next()
-		if err != nil || !ok {
+		if err != nil {
 			return h, err
+		}
+		if !ok {
+			return h, h.checkGPU()
 		}
 		if err := h.field(tag, v); err != nil {
 			return h, err
@@ -251,6 +259,8 @@ func (h *hello) field(tag byte, v []byte) error {
 		h.paths = append(h.paths, string(v))
 	case tagName:
 		h.name = string(v)
+	case tagGPUName:
+		h.gpuName = string(v)
 	case tagInto:
 		into, err := decodeInto(v)
 		h.into = into

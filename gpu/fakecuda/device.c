@@ -69,6 +69,15 @@ EXPORT int cuDeviceGetUuid(uint8_t uuid[16], int device)
 	return ready(device);
 }
 
+EXPORT int cuDeviceGetUuid_v2(uint8_t uuid[16], int device)
+{
+	int rc = cuDeviceGetUuid(uuid, device);
+
+	if (fake_modes.mig)
+		uuid[0] = 0x99;
+	return rc;
+}
+
 EXPORT int cuDeviceTotalMem_v2(size_t *bytes, int device)
 {
 	*bytes = (size_t)fake_modes.memory_mib << 20;

@@ -15,6 +15,7 @@
 	X(cuDeviceGet, 2000, cuDeviceGet)                                    \
 	X(cuDeviceGetCount, 2000, cuDeviceGetCount)                          \
 	X(cuDeviceGetName, 2000, cuDeviceGetName)                            \
+	X(cuDeviceGetUuid, 11040, cuDeviceGetUuid_v2)                        \
 	X(cuDeviceGetUuid, 9020, cuDeviceGetUuid)                            \
 	X(cuDeviceTotalMem, 3020, cuDeviceTotalMem_v2)                       \
 	X(cuDeviceGetAttribute, 2000, cuDeviceGetAttribute)                  \

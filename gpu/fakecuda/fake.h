@@ -21,6 +21,7 @@
  *   gpus=N               N GPUs, at most 8; 1 without it
  *   mixed                the last GPU is the fastest, and the order is the reverse
  *                        unless CUDA_DEVICE_ORDER is PCI_BUS_ID
+ *   mig                  each is an instance of a divided GPU, with a UUID of its own
  *   slowopen=MS          the context of GPU 0 takes so long to make
  *   memory=MiB           of each GPU; 4096 without it
  *   cc=MAJOR.MINOR       compute capability; 9.0 without it. Below 9.0 the GPU
@@ -105,7 +106,7 @@ enum { FAKE_GPUS_MAX = 8, FAKE_PARAMS_MAX = 16 };
 /* modes.c */
 
 struct fake_modes {
-	int gpus, reversed, slowopen_ms, memory_mib, late_ms, cc_major, cc_minor;
+	int gpus, reversed, mig, slowopen_ms, memory_mib, late_ms, cc_major, cc_minor;
 	int dmabuf, peermem, c2c, prohibited, flush, oom, unaligned, bar1full, nvml, strict, noload, badlaunch, badkernel, hang;
 	char hangfile[256];
 	int init; /* what cuInit returns */

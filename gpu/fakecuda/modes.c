@@ -64,6 +64,7 @@ void fake_modes_read(struct fake_modes *out)
 	if (out->gpus > FAKE_GPUS_MAX)
 		out->gpus = FAKE_GPUS_MAX;
 	out->reversed = has("mixed") && (!order || strcmp(order, "PCI_BUS_ID"));
+	out->mig = has("mig");
 	out->slowopen_ms = number("slowopen", 1000, 0);
 	out->memory_mib = number("memory", 4096, 4096);
 	out->late_ms = number("late", 5, 0);

@@ -1,0 +1,114 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// MaxNameBytes bounds what Find takes: a whole UUID with its prefix.
+const MaxNameBytes = 40
+
+var (
+	uuidName = regexp.MustCompile(`^(GPU|MIG)-[0-9a-f-]{1,36}$`)
+	// As nvidia-smi (eight digits of domain), the kernel (four or more) and lspci
+	// (none) spell it, with or without the function.
+	pciName = regexp.MustCompile(`^(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\.([0-7]))?$`)
+)
+
+// CheckName refuses what names no GPU, wherever it may be: an index, a UUID or
+// the first part of one, and a PCI address do.
+func CheckName(name string) error {
+	_, err := matcher(name)
+	return err
+}
+
+// Find is the GPU of a name: its index as in Devices; its UUID, GPU-... or for an
+// instance of a divided GPU MIG-..., or as much of that as no other begins with,
+// as CUDA_VISIBLE_DEVICES takes it; or its PCI address, whose domain may be left
+// out where it is 0, and its function likewise. Capitals do not matter. The error
+// is a *ProbeError with the reason BadDevice that lists what there is.
+func Find(devices []Device, name string) (Device, error) {
+	matches, err := matcher(name)
+	if err != nil {
+		return Device{}, &ProbeError{Reason: BadDevice, Detail: err.Error()}
+	}
+	var found []Device
+	for _, d := range devices {
+		if matches(d) {
+			found = append(found, d)
+		}
+	}
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1:
+		return Device{}, &ProbeError{Reason: BadDevice, Detail: fmt.Sprintf("%s are several GPUs: %s", name, listed(found))}
+	}
+	return Device{}, &ProbeError{
+		Reason: BadDevice,
+		Detail: fmt.Sprintf("there is no GPU %s, only %s", name, listed(devices)),
+		Hint:   "CUDA_VISIBLE_DEVICES hides GPUs from a process, and containers and services may have no device files of some",
+	}
+}
+
+// matcher takes a name apart.
+func matcher(name string) (func(Device) bool, error) {
+	if len(name) > MaxNameBytes {
+		return nil, errors.New("a name of a GPU that is too long")
+	}
+	if n, err := strconv.ParseUint(name, 10, 31); err == nil {
+		return func(d Device) bool { return d.Index == int(n) }, nil
+	}
+	if prefix, rest, ok := strings.Cut(name, "-"); ok {
+		uuid := strings.ToUpper(prefix) + "-" + strings.ToLower(rest)
+		if uuidName.MatchString(uuid) {
+			return func(d Device) bool { return strings.HasPrefix(d.UUID, uuid) }, nil
+		}
+	}
+	if address, ok := pciNumber(name); ok {
+		return func(d Device) bool {
+			at, ok := pciNumber(d.PCIAddress)
+			return ok && at == address
+		}, nil
+	}
+	return nil, fmt.Errorf("%q is no index, UUID (GPU-... or MIG-...) or PCI address of a GPU", name)
+}
+
+// pciNumber is a PCI address as a number, however it is spelled.
+func pciNumber(address string) (number uint64, ok bool) {
+	parts := pciName.FindStringSubmatch(strings.ToLower(address))
+	if parts == nil {
+		return 0, false
+	}
+	for _, part := range parts[1:] {
+		n := uint64(0)
+		if part != "" {
+			n, _ = strconv.ParseUint(part, 16, 32) // the expression takes nothing else
+		}
+		number = number<<8 | n
+	}
+	return number, true
+}
+
+// listed names GPUs in each of the ways that Find takes.
+func listed(devices []Device) string {
+	const most = 16
+	var names []string
+	for _, d := range devices[:min(len(devices), most)] {
+		text := strconv.Itoa(d.Index)
+		switch {
+		case d.UUID != "":
+			text += " (" + d.PCIAddress + ", " + d.UUID + ")"
+		case d.PCIAddress != "":
+			text += " (" + d.PCIAddress + ")"
+		}
+		names = append(names, text)
+	}
+	if len(devices) > most {
+		names = append(names, fmt.Sprintf("and %d more", len(devices)-most))
+	}
+	return strings.Join(names, ", ")
+}

@@ -87,6 +87,7 @@ type arguments struct {
 	commands []*cli.Command // manifest and create; none for copying
 	options  []given
 	operands []string
+	ssh      []sshOption // that look like ssh's, see settleSSH
 
 	known map[string]option // the options of the commands that it can still be
 	next  []*cli.Command    // what the next operand can name
@@ -111,7 +112,7 @@ func scan(args []string, commands []*cli.Command) (*arguments, error) {
 		switch {
 		case arg == "--":
 			a.operands = append(a.operands, args...)
-			return a, nil
+			return a, a.settleSSH()
 		case strings.HasPrefix(arg, "--"):
 			args, err = a.long(arg, args)
 		case len(arg) > 1 && arg[0] == '-':
@@ -123,7 +124,7 @@ func scan(args []string, commands []*cli.Command) (*arguments, error) {
 			return nil, err
 		}
 	}
-	return a, nil
+	return a, a.settleSSH()
 }
 
 // title is the words of the command; "" for copying.
@@ -149,8 +150,11 @@ func (a *arguments) operand(arg string) error {
 func (a *arguments) long(arg string, rest []string) ([]string, error) {
 	name, value, hasValue := strings.Cut(arg[2:], "=")
 	o, ok := a.known[name]
-	if !ok || len(name) == 1 {
+	if len(name) == 1 {
 		return nil, unknownOption("--"+name, a.title(), a.likely)
+	}
+	if !ok {
+		return nil, a.unknown("--"+name, name)
 	}
 	g := given{option: o, key: name, value: value, hasValue: hasValue}
 	if o.takesValue && !hasValue {
@@ -163,13 +167,42 @@ func (a *arguments) long(arg string, rest []string) ([]string, error) {
 	return rest, nil
 }
 
+// unknown is the error of an option that is not there by that name.
+func (a *arguments) unknown(written, name string) error {
+	if len(a.commands) == 0 {
+		if err := knownElsewhere(name); err != nil {
+			return err
+		}
+	}
+	likely := a.likely
+	if len(name) == 1 {
+		likely = nil
+	}
+	return unknownOption(written, a.title(), likely)
+}
+
 // short reads -r, -rp, -oFILE or -o FILE and returns what is left.
 func (a *arguments) short(arg string, rest []string) ([]string, error) {
 	for i := 1; i < len(arg); i++ {
 		name := arg[i : i+1]
 		o, ok := a.known[name]
+		var err error
 		if !ok {
-			return nil, unknownOption(arg, a.title(), nil)
+			err = a.unknown(arg, name)
+		}
+		if s, isSSH := sshOptionOf(name, arg[i+1:], rest); isSSH && len(a.commands) == 0 {
+			s.otherwise = err
+			a.ssh = append(a.ssh, s)
+			if !s.isWord {
+				return rest, nil
+			}
+			err = nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			continue
 		}
 		g := given{option: o, key: name}
 		if o.takesValue {
@@ -215,6 +248,9 @@ func arrange(app *cli.App, args []string) (*ordered, error) {
 	}
 	mine := optionsOf(line.command.Flags)
 	for _, g := range a.options {
+		if g.key == "h" && line.title == "" && len(a.operands) > 1 {
+			continue // rsync's, which is for numbers as they are written anyway
+		}
 		if g.name == helpName {
 			line.help = true
 			continue
@@ -269,6 +305,8 @@ func (l *ordered) options() []string {
 func (g *given) forCLI(mine map[string]option, title string) (string, error) {
 	o, ok := mine[g.key]
 	switch {
+	case !ok && title == "" && knownElsewhere(g.key) != nil:
+		return "", knownElsewhere(g.key)
 	case !ok:
 		return "", unknownOption(g.written(), title, mine)
 	case o.takesValue != g.takesValue:

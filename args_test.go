@@ -52,8 +52,8 @@ func TestUsageErrors(t *testing.T) {
 	for _, c := range []struct{ args, line string }{
 		{"", "a copy needs SRC... and DST (gdrcp --help tells more)"},
 		{"a", "a copy needs SRC... and DST (gdrcp --help tells more)"},
-		{"-x a b", "unknown option -x (gdrcp --help lists them)"},
-		{"-rx a b", "unknown option -rx (gdrcp --help lists them)"},
+		{"-Q a b", "unknown option -Q (gdrcp --help lists them)"},
+		{"-rQ a b", "unknown option -rQ (gdrcp --help lists them)"},
 		{"a b --reverse", "unknown option --reverse (gdrcp --help lists them)"},
 		{"a b --r", "unknown option --r (gdrcp --help lists them)"},
 		{"--root x a b", "unknown option --root (gdrcp --help lists them)"},
@@ -119,7 +119,7 @@ func TestOptionsTakeValuesEverywhereOrNowhere(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, args := range []string{"--help", "-h", "a b -rh", "serve --help", "manifest --help", "manifest create -h", "bench x --help", "help", "help manifest create", "help --help"} {
+	for _, args := range []string{"--help", "-h", "a -rh", "serve --help", "manifest --help", "manifest create -h", "bench x --help", "help", "help manifest create", "help --help"} {
 		r := gdrcp(t, strings.Fields(args)...).want(t, exitOK)
 		if !strings.Contains(r.out, "Usage: gdrcp ") || !strings.Contains(r.out, "  130  interrupted (serve ends with 0 then)\n") || r.err != "" {
 			t.Errorf("gdrcp %s wrote\n%s%s", args, r.out, r.err)

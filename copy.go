@@ -23,6 +23,8 @@ type copying struct {
 	wire                 wireOptions
 	quiet, verbose, json bool
 	progress             bool // told where no terminal is, too
+	stats                bool // told at the end
+	habits               habits
 
 	stream         *chunker.Pipe // this end's, where SRC or DST is -
 	console        *console
@@ -65,6 +67,7 @@ func (c *copying) run(ctx context.Context, operands []string) error {
 	}
 	c.tellNotDeleted(summary)
 	c.tellSummary(summary)
+	c.tellStats(summary)
 	code := codeOfSummary(summary)
 	if code == exitOK {
 		return lost
@@ -83,6 +86,9 @@ func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 	}
 	if c.quiet && c.progress {
 		return nil, usageError("--quiet and --progress exclude each other")
+	}
+	if c.verbose && !c.json {
+		c.habits.tell(c.console.line)
 	}
 	p, err := &plan{}, error(nil)
 	if c.relayed == nil {

@@ -30,6 +30,7 @@ func (c *copying) flags() []cli.Flag {
 			word(&o.Require, "verbs", "gpudirect"))),
 		about(topicTransport,
 			checkedFlag("compress", "`off|zstd|s2|auto` compress each chunk, where it shrinks; useful over tcp; chunks of at most 8MiB (off)", compression(&o.Compress)),
+			compressAuto(&o.Compress),
 		),
 		c.wire.flags(),
 		gpuFlags(o),
@@ -39,10 +40,13 @@ func (c *copying) flags() []cli.Flag {
 		about(topicOutput,
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "tell errors only", Destination: &c.quiet},
 			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell every entry, and more about the connection", Destination: &c.verbose},
-			onOff("progress", "where standard error is no terminal, too, tell every 10 seconds how far the copy is", &c.progress),
+			onOff("progress", "where standard error is no terminal, too, tell every 10 seconds how far the copy is", &c.progress, "P"),
+			checkedFlag("info", "`progress|progress2|stats` rsync's name for --progress and --stats; with commas between", info(&c.progress, &c.stats)),
+			onOff("stats", "tell at the end what the copy came to, a line for each number", &c.stats),
 			&cli.BoolFlag{Name: "json", Usage: "one event a line on standard output, as JSON", Destination: &c.json},
 			&cli.StringFlag{Name: "log-file", Usage: "append a line to `FILE` for every entry, and for how the copy goes and ends", Destination: &c.logName},
 			versionFlag(),
 		),
+		c.habits.flags(),
 	)
 }

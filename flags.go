@@ -140,12 +140,13 @@ const (
 	topicLimits    = "Limits"
 	topicMeasure   = "What is measured"
 	topicOutput    = "Output"
+	topicHabits    = "Of rsync, without effect"
 )
 
 // topics lists them.
 func topics() []string {
 	return []string{
-		topicSelect, topicKept, topicCheck, topicDest, topicServe, topicAccess, topicFarEnd, topicTransport, topicGPU, topicLimits, topicMeasure, topicOutput,
+		topicSelect, topicKept, topicCheck, topicDest, topicServe, topicAccess, topicFarEnd, topicTransport, topicGPU, topicLimits, topicMeasure, topicOutput, topicHabits,
 	}
 }
 

@@ -308,3 +308,28 @@ func TestRelayNotesPayload(t *testing.T) {
 		t.Error("reset forgot nothing")
 	}
 }
+
+func TestConnectingAgain(t *testing.T) {
+	for _, c := range []struct {
+		fails string
+		times int // that it fails
+		runs  int
+		fine  bool
+	}{
+		{"rcopy: exit status 1: rconnect failed: Invalid argument", 2, 3, true},
+		{"rcopy: exit status 1: rconnect failed: Invalid argument", 9, 3, false},
+		{"rcopy: exit status 1: write failed", 9, 1, false},
+	} {
+		runs := 0
+		run := options{log: io.Discard}.connecting(func(context.Context) (float64, error) {
+			if runs++; runs <= c.times {
+				return 0, errors.New(c.fails)
+			}
+			return 7, nil
+		})
+		value, err := run(t.Context())
+		if runs != c.runs || (err == nil) != c.fine || (value == 7) != c.fine {
+			t.Errorf("%s, %d times: %v, %v after %d runs", c.fails, c.times, value, err, runs)
+		}
+	}
+}

@@ -269,7 +269,7 @@ func arrange(app *cli.App, args []string) (*ordered, error) {
 }
 
 // takeWords reads the operands help, help COMMAND... and version as what they are
-// in other programs, where they stand alone and so cannot be a copy.
+// in other programs. A file of that name is ./help.
 func (a *arguments) takeWords(commands []*cli.Command) {
 	if len(a.commands) > 0 || len(a.operands) == 0 {
 		return

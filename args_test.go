@@ -87,8 +87,6 @@ func TestUsageErrors(t *testing.T) {
 		{"serve x rdma://h/", "gdrcp serve takes no operand, and x is one (a file of that name is ./serve)"},
 		{"-a --delete --files-from=/dev/null a rdma://h/b", "--delete deletes what a whole directory does not have, and --files-from names a part of one"},
 		{"a rdma:/h/b", "rdma:/h/b: a server is rdma://host[:port]/path, with two slashes (a host of the name rdma needs a user: USER@rdma:/h/b)"},
-		{"help a", "help and a are both local: one of SRC and DST is host:path, or rdma://host[:port]/path"},
-		{"version a", "version and a are both local: one of SRC and DST is host:path, or rdma://host[:port]/path"},
 		{"devices rxe0", "gdrcp devices takes no operand, and rxe0 is one (a file of that name is ./devices)"},
 		{"bench", "gdrcp bench needs one operand: rdma://host[:port] of a gdrcp serve"},
 		{"bench h", "h: a bench is against rdma://host[:port], without a path"},

@@ -49,7 +49,8 @@ func (p *program) copyCommand() *cli.Command {
 		Description: `SRC and DST follow the rules of cp and scp: a file to a file or into a directory, many into a directory, a trailing slash
 means a directory. [user@]host:path is a path on another host, where gdrcp is started by ssh; it may be a pattern of sources.
 rdma://host[:port]/path is a path below the root of a gdrcp serve. SRC - is standard input, DST - standard output. All else is local:
-a file named like a command is ./serve, one with a colon ./a:b, one named - is ./-. Between two hosts of host:path the data goes straight from one to the other.`,
+a file named like a command is ./serve, one with a colon ./a:b, one named - is ./-. Between two hosts of host:path the data goes straight from one to the other.
+Where SRC and DST are local both, the copy is made on this machine, by one process.`,
 	}
 }
 
@@ -114,7 +115,7 @@ func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 		return nil, c.relay(ctx, p)
 	}
 	o := c.options
-	if err := c.fitMemory(&o, p.push || c.relayed != nil, isStream); err != nil {
+	if err := c.fitMemory(&o, p.push || c.relayed != nil, isStream, p.local); err != nil {
 		return nil, err
 	}
 	if c.logName != "" {
@@ -140,8 +141,13 @@ func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 	if o.Compress != xfer.CompressOff {
 		need.CodecBytes = int64(cmp.Or(o.ChunkBytes, xfer.DefaultChunkBytes))
 	}
+	if p.local {
+		need.Sessions, need.Slots, need.CodecBytes = 2*need.Sessions, 2*need.Slots, 2*need.CodecBytes
+	}
 	boundHeap(need)
 	switch {
+	case p.local:
+		return c.onThisMachine(ctx, p, o)
 	case c.relayed != nil:
 		return c.relayedCopy(ctx, o)
 	case p.far != nil:
@@ -215,7 +221,7 @@ func (c *copying) reportJSON(e xfer.Event) {
 // choice, and with -v all about it.
 func (c *copying) tellLink(l *xfer.Link) {
 	switch {
-	case c.quiet:
+	case c.quiet, l.Transport == localTransport:
 	case l.Device == pipeDevice:
 		c.console.line("gdrcp: using %s over ssh: %s", l.Transport, xfer.Printable(l.Why))
 	case l.Why != "":

@@ -47,7 +47,7 @@ import (
 //	difference  by manifest, for each path      path, kind, differs, ranges (of offset and end), text
 //	compared    by manifest diff                identical, differences
 //
-// Link fields are transport ("verbs" or "tcp"), device, family, imm
+// Link fields are transport ("verbs", "tcp" or "local"), device, family, imm
 // ("write-with-imm" or "write+send"), local, remote, qps, slots, chunk_bytes and
 // why, which says why no better transport is used. Slots fields are gpu (an
 // index, -1 for host memory), gpu_name, rung ("host", "dma-buf", "peermem" or

@@ -35,16 +35,24 @@ func seconds(to *time.Duration) *checked {
 	return v
 }
 
-// fitMemory takes as many slots as --max-memory has room for.
-func (c *copying) fitMemory(o *xfer.Options, source, stream bool) error {
+// fitMemory takes as many slots as --max-memory has room for: of this end or, where
+// both are this machine, of the two together.
+func (c *copying) fitMemory(o *xfer.Options, source, stream, both bool) error {
 	if c.maxMemoryBytes == 0 {
 		return nil
 	}
+	takes := func() int64 {
+		n := o.RingBytes(source, stream)
+		if both {
+			n += o.RingBytes(!source, false)
+		}
+		return n
+	}
 	wanted := cmp.Or(o.Slots, xfer.DefaultSlots)
-	for o.Slots = wanted; o.RingBytes(source, stream) > c.maxMemoryBytes; o.Slots-- {
+	for o.Slots = wanted; takes() > c.maxMemoryBytes; o.Slots-- {
 		if o.Slots == 1 {
 			return usageError("--max-memory %s: the smallest ring, of slots of %s, takes %s here",
-				sizeText(c.maxMemoryBytes), sizeText(int64(cmp.Or(o.ChunkBytes, xfer.DefaultChunkBytes))), bytesText(float64(o.RingBytes(source, stream)), 1))
+				sizeText(c.maxMemoryBytes), sizeText(int64(cmp.Or(o.ChunkBytes, xfer.DefaultChunkBytes))), bytesText(float64(takes()), 1))
 		}
 	}
 	if o.Slots < wanted && c.verbose && !c.json {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -102,6 +103,7 @@ func parseEndpoint(s string) (xfer.Endpoint, error) {
 // plan is what is to be copied where.
 type plan struct {
 	push     bool
+	local    bool // both ends are this machine
 	endpoint xfer.Endpoint
 	far      *sshHost // where the other end is started, unless it is a server
 	from     *sshHost // where the sources are, where both ends are started
@@ -125,8 +127,8 @@ func planCopy(operands []string) (*plan, error) {
 	p := &plan{push: dst.remote, dst: dst.path}
 	for i := range sources {
 		s := &sources[i]
-		if s.remote == dst.remote && (s.ssh == nil || dst.ssh == nil) {
-			return nil, sameSide(s, &dst)
+		if s.remote && dst.remote && (s.ssh == nil || dst.ssh == nil) {
+			return nil, bothRemote(s, &dst)
 		}
 		if !s.sameServer(&sources[0]) {
 			return nil, usageError("%s and %s are on different servers: copy them one after the other", quoteArg(sources[0].given), quoteArg(s.given))
@@ -134,6 +136,9 @@ func planCopy(operands []string) (*plan, error) {
 		p.sources = append(p.sources, s.path)
 	}
 	there := &sources[0]
+	if p.local = !there.remote && !dst.remote; p.local {
+		return p, p.chooseDirection()
+	}
 	if dst.remote {
 		p.from, there = there.ssh, &dst
 	}
@@ -149,10 +154,17 @@ func (t *target) sameServer(other *target) bool {
 	return t.remote == other.remote && t.ssh == other.ssh && t.endpoint.String() == other.endpoint.String()
 }
 
-// sameSide is the error of a copy that has no end here, or no other.
-func sameSide(s, dst *target) error {
-	if dst.remote {
-		return usageError("%s and %s are both remote: one end of a copy with a server of rdma:// is this machine", quoteArg(s.given), quoteArg(dst.given))
+// chooseDirection says which end of a copy within this machine is the client's: the
+// one that may be a stream, and else the source, whose names may be any number.
+func (p *plan) chooseDirection() error {
+	p.push = p.dst != streamName
+	if !p.push && slices.Contains(p.sources, streamName) {
+		return usageError("standard input goes to standard output without gdrcp, too: cat does that")
 	}
-	return usageError("%s and %s are both local: one of SRC and DST is host:path, or rdma://host[:port]/path", quoteArg(s.given), quoteArg(dst.given))
+	return nil
+}
+
+// bothRemote is the error of a copy that has no end here.
+func bothRemote(s, dst *target) error {
+	return usageError("%s and %s are both remote: one end of a copy with a server of rdma:// is this machine", quoteArg(s.given), quoteArg(dst.given))
 }

@@ -90,6 +90,8 @@ func TestPlanCopy(t *testing.T) {
 		"rdma://h:9/a rdma://h:9/b c": {endpoint: xfer.Endpoint{Host: "h", Port: 9}, sources: []string{"/a", "/b"}, dst: "c"},
 		"a b me@h:d":                  {push: true, far: &sshHost{"me", "h"}, sources: []string{"a", "b"}, dst: "d"},
 		"h:a h:b c":                   {far: &sshHost{"", "h"}, sources: []string{"a", "b"}, dst: "c"},
+		"a b /x:y":                    {push: true, local: true, sources: []string{"a", "b"}, dst: "/x:y"},
+		"a -":                         {local: true, sources: []string{"a"}, dst: "-"},
 		"h:a h:b i:c":                 {push: true, from: &sshHost{"", "h"}, far: &sshHost{"", "i"}, sources: []string{"a", "b"}, dst: "c"},
 	} {
 		p, err := planCopy(strings.Fields(in))
@@ -102,10 +104,9 @@ func TestPlanCopy(t *testing.T) {
 	}
 }
 
-func TestCopiesThatCrossNoNetwork(t *testing.T) {
+func TestCopiesThatCannotBe(t *testing.T) {
 	for _, c := range []struct{ in, text, hint string }{
-		{"a b", "a and b are both local: one of SRC and DST is host:path, or rdma://host[:port]/path", ""},
-		{"a /x:y", "a and /x:y are both local: one of SRC and DST is host:path, or rdma://host[:port]/path", ""},
+		{"- -", "standard input goes to standard output without gdrcp, too: cat does that", ""},
 		{"rdma://h/a rdma://i/b", "rdma://h/a and rdma://i/b are both remote: one end of a copy with a server of rdma:// is this machine", ""},
 		{"a rdma://h/a rdma://h/b", "rdma://h/a and rdma://h/b are both remote: one end of a copy with a server of rdma:// is this machine", ""},
 		{"h:a rdma://h/b", "h:a and rdma://h/b are both remote: one end of a copy with a server of rdma:// is this machine", ""},

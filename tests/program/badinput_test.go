@@ -54,7 +54,7 @@ func TestBadOperands(t *testing.T) {
 		{"trailing slash of a new name", []string{"H/file", "S/none/"}, 1, `none`},
 		{"one operand", []string{"H/file"}, 2, `SRC`},
 		{"none", nil, 2, `SRC`},
-		{"both local", []string{"H/file", "H/x"}, 2, `both local`},
+		{"to itself", []string{"H/file", "H/file"}, 1, `same file`},
 		{"both remote", []string{"S/file", "S/x"}, 2, `both remote`},
 		{"an option that is none", []string{"--nonsense", "H/file", "S/x"}, 2, `--nonsense`},
 		{"a bad value", []string{"--hash", "md5", "H/file", "S/x"}, 2, `--hash`},

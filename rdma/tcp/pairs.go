@@ -1,0 +1,166 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+)
+
+// Pairs is a Carrier within one process: each stream is a pair of UNIX sockets
+// (socketpair(2)), which have no name, so that no other process can connect. The
+// zero value is ready.
+type Pairs struct {
+	mu       sync.Mutex
+	listener *pairListener // nil while nobody listens
+}
+
+// waitingPairs bounds the streams that were dialled and not accepted yet.
+const waitingPairs = 64
+
+// pairBytes is what the kernel may hold of a stream that is not read yet, where
+// the limit on it (net.core.wmem_max) allows that: with the 208 KiB that it gives
+// unasked, writer and reader take turns for every part of a chunk.
+const pairBytes = 4 << 20
+
+// Addr stands for this process in Dial and Listen: the IPv4 dummy address of RFC
+// 7600, which no host has.
+func (*Pairs) Addr() netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 0, 8}), 1)
+}
+
+// Dial makes a stream whose other end the listener accepts. It does not block.
+// Where nobody listens the error is ECONNREFUSED, as of a socket.
+func (p *Pairs) Dial(ctx context.Context) (net.Conn, error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	near, far, err := socketPair()
+	if err != nil {
+		return nil, fmt.Errorf("make a pair of sockets: %w", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.listener == nil || !p.listener.offer(far) {
+		return nil, errors.Join(syscall.ECONNREFUSED, near.Close(), far.Close())
+	}
+	return near, nil
+}
+
+// Listen accepts what is dialled from now on. One listener at a time.
+func (p *Pairs) Listen() (net.Listener, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.listener != nil {
+		return nil, syscall.EADDRINUSE
+	}
+	p.listener = &pairListener{of: p, waiting: make(chan *pairEnd, waitingPairs), ended: make(chan struct{})}
+	return p.listener, nil
+}
+
+// pairListener is the net.Listener of Pairs.
+type pairListener struct {
+	of      *Pairs
+	waiting chan *pairEnd
+	ended   chan struct{}
+	once    sync.Once
+}
+
+// offer leaves a stream for Accept. The caller holds the lock of the Pairs.
+func (l *pairListener) offer(s *pairEnd) bool {
+	select {
+	case l.waiting <- s:
+		return true
+	default:
+		return false
+	}
+}
+
+func (l *pairListener) Addr() net.Addr { return pairAddr{} }
+
+func (l *pairListener) Accept() (net.Conn, error) {
+	select {
+	case s := <-l.waiting:
+		return s, nil
+	case <-l.ended:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close ends the streams that wait.
+func (l *pairListener) Close() error {
+	l.once.Do(func() {
+		l.of.mu.Lock()
+		l.of.listener = nil
+		l.of.mu.Unlock()
+		close(l.ended)
+		for {
+			select {
+			case s := <-l.waiting:
+				s.Close()
+				continue
+			default:
+			}
+			return
+		}
+	})
+	return nil
+}
+
+// pairEnd is one end of a pair. Its type is embedded so that writev(2) takes what
+// net.Buffers holds, as for every socket of package net.
+type pairEnd struct{ *net.UnixConn }
+
+func (pairEnd) LocalAddr() net.Addr  { return pairAddr{} }
+func (pairEnd) RemoteAddr() net.Addr { return pairAddr{} }
+
+// pairAddr is the address of both ends of a pair.
+type pairAddr struct{}
+
+func (pairAddr) Network() string          { return "pair" }
+func (pairAddr) String() string           { return (*Pairs)(nil).Addr().String() }
+func (pairAddr) AddrPort() netip.AddrPort { return (*Pairs)(nil).Addr() }
+
+// socketPair makes two connected sockets, which no child inherits.
+func socketPair() (near, far *pairEnd, err error) {
+	syscall.ForkLock.RLock()
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err == nil {
+		syscall.CloseOnExec(fds[0])
+		syscall.CloseOnExec(fds[1])
+	}
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	near, err = adoptSocket(fds[0])
+	far, farErr := adoptSocket(fds[1])
+	if err == nil && farErr == nil {
+		return near, far, nil
+	}
+	for _, end := range []*pairEnd{near, far} {
+		if end != nil {
+			end.Close()
+		}
+	}
+	return nil, nil, errors.Join(err, farErr)
+}
+
+// adoptSocket makes a connection of a socket, which it closes where that fails.
+func adoptSocket(fd int) (*pairEnd, error) {
+	file := os.NewFile(uintptr(fd), "socket")
+	defer file.Close() // FileConn has its own copy
+	c, err := net.FileConn(file)
+	if err != nil {
+		return nil, err
+	}
+	end := &pairEnd{c.(*net.UnixConn)}
+	if err := end.SetWriteBuffer(pairBytes); err != nil {
+		return nil, errors.Join(err, end.Close())
+	}
+	return end, nil
+}

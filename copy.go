@@ -217,16 +217,18 @@ func (c *copying) reportJSON(e xfer.Event) {
 	}
 }
 
-// tellLink says which transport was chosen where that was not the user's
-// choice, and with -v all about it.
+// tellLink says by which way the data goes where that is not what one would
+// think, and with -v all about it: why it is ssh's, and why it is TCP where there
+// is an RDMA device.
 func (c *copying) tellLink(l *xfer.Link) {
+	auto := c.options.Transport == "" || c.options.Transport == "auto"
 	switch {
 	case c.quiet, l.Transport == localTransport:
 	case l.Device == pipeDevice:
 		c.console.line("gdrcp: using %s over ssh: %s", l.Transport, xfer.Printable(l.Why))
-	case l.Why != "":
+	case l.Why != "" && (c.verbose || c.hasDevice()):
 		c.console.line("gdrcp: using %s: %s", l.Transport, xfer.Printable(l.Why))
-	case c.options.Transport == "" || c.options.Transport == "auto":
+	case c.verbose && l.Why == "" && auto:
 		c.console.line("gdrcp: using %s: %s reaches %s", l.Transport, deviceText(l), l.Remote)
 	}
 	if c.verbose {
@@ -238,42 +240,6 @@ func (c *copying) tellLink(l *xfer.Link) {
 		text += wireText(c.options.Wire)
 		c.console.line("gdrcp: %s", text)
 	}
-}
-
-// tellSummary writes the last line.
-func (c *copying) tellSummary(s *xfer.Summary) {
-	if c.json {
-		c.events.emit(eventOf(s))
-		return
-	}
-	if c.quiet {
-		return
-	}
-	if c.verbose && !s.DryRun {
-		c.console.line("gdrcp: meta root %x, %s on the wire, %s, first byte after %d ms", s.Meta, bytesText(float64(s.WireBytes), 1),
-			count(s.Repairs, "repair", "repairs"), s.FirstByte.Milliseconds())
-	}
-	if s.DryRun {
-		c.console.line("%s", dryText(s))
-		return
-	}
-	c.console.line("copied %s", summaryText(s))
-}
-
-// summaryText is what a copy came to, in a line.
-func summaryText(s *xfer.Summary) string {
-	if s.DryRun {
-		return dryText(s)
-	}
-	proof := "not verified"
-	if s.Verified {
-		proof = "verified"
-	}
-	if s.Link.Encrypted {
-		proof = "encrypted, " + proof
-	}
-	return fmt.Sprintf("%s, %s in %.2f s, %s/s, over %s (%s, %s)%s, %s: root %s %x%s", countsText(s), bytesText(float64(s.Bytes), 1), s.Seconds,
-		bytesText(rateOf(s.Bytes, s.Seconds), 2), s.Link.Transport, deviceText(&s.Link), s.Link.Imm, endsText(s), proof, s.Hash, s.Content, leftText(s))
 }
 
 // deviceText names a device, with its family where the name does not say it.

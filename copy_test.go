@@ -115,13 +115,17 @@ func TestWhatIsTold(t *testing.T) {
 	if err := os.Symlink("a", dir+"/t/link"); err != nil {
 		t.Fatal(err)
 	}
-	last := `copied 2 files, 2 directories, 1 link, 2\.9 KiB in \d+\.\d\d s, \S+ .?i?B/s, over tcp \(tcp, write-with-imm\), verified: root xxh3 [0-9a-f]{64}\n`
+	last := `copied 2 files, 2 directories, 1 link, 2\.9 KiB in \d+\.\d\d s \(\d+(\.\d)? .?i?B/s, tcp\), verified\n`
+	root := `gdrcp: root xxh3 [0-9a-f]{64}, meta root [0-9a-f]{64}\n`
 	for _, c := range []struct{ options, out, err string }{
-		{"", "", regexp.QuoteMeta(autoLine) + last},
+		{"", "", last},
 		{"--transport tcp", "", last},
 		{"-q", "", ""},
 		{"-v --transport tcp --qps 2", "", `gdrcp: from 127\.0\.0\.1:\d+ to 127\.0\.0\.1:\d+, 2 queue pairs, 16 slots of 1MiB(, write-with-imm)?\n` +
-			`\.\na\nlink\nsub\nsub/b\n` + `gdrcp: meta root [0-9a-f]{64}, \S+ .?i?B on the wire, 0 repairs, first byte after \d+ ms\n` + last},
+			`\.\na\nlink\nsub\nsub/b\n` + root +
+			`gdrcp: over tcp \(tcp, write-with-imm\), \S+ .?i?B on the wire, 0 repairs, first byte after \d+ ms\n` + last},
+		{"-v --encrypt", "", regexp.QuoteMeta(autoLine) + `gdrcp: from .*\n\.\na\nlink\nsub\nsub/b\n` + root +
+			`gdrcp: over tcp \(tcp, write-with-imm\), encrypted, .* on the wire, .*\n` + strings.Replace(last, "tcp", "tcp, encrypted", 1)},
 	} {
 		r := gdrcp(t, append(strings.Fields(c.options), "-rl", dir+"/t", s.url("copy"+strings.ReplaceAll(c.options, " ", "")))...).want(t, exitOK)
 		if !regexp.MustCompile("^"+c.err+"$").MatchString(r.err) || r.out != c.out {
@@ -129,10 +133,10 @@ func TestWhatIsTold(t *testing.T) {
 		}
 	}
 	// The server tells every session in a line, with the same root.
-	r := gdrcp(t, "-rl", s.url("copy"), dir+"/back").want(t, exitOK)
-	root := r.err[strings.Index(r.err, "root xxh3"):]
-	waitFor(t, s.errs, regexp.MustCompile(`gdrcp: test@127\.0\.0\.1:\d+: push "/copy": 2 files, 2 directories, 1 link, .*`+root))
-	waitFor(t, s.errs, regexp.MustCompile(`gdrcp: test@127\.0\.0\.1:\d+: pull "/copy": 2 files, 2 directories, 1 link, .*`+root))
+	r := gdrcp(t, "-rlv", s.url("copy"), dir+"/back").want(t, exitOK)
+	proof := `.*, verified: root ` + rootIn(t, r.err) + `\n`
+	waitFor(t, s.errs, regexp.MustCompile(`gdrcp: test@127\.0\.0\.1:\d+: push "/copy": 2 files, 2 directories, 1 link, `+proof))
+	waitFor(t, s.errs, regexp.MustCompile(`gdrcp: test@127\.0\.0\.1:\d+: pull "/copy": 2 files, 2 directories, 1 link, `+proof))
 }
 
 func TestEvents(t *testing.T) {
@@ -243,7 +247,7 @@ func TestSpecialFilesAreSkipped(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := gdrcp(t, "-r", dir+"/t", s.url("t")).want(t, exitOK)
-	if !strings.Contains(r.err, "gdrcp: read \"fifo\": special file skipped: fifo\n") || !strings.Contains(r.err, ", 1 skipped\n") {
+	if !strings.Contains(r.err, "gdrcp: read \"fifo\": special file skipped: fifo\n") || !strings.Contains(r.err, "; 1 skipped\n") {
 		t.Errorf("it wrote %q", r.err)
 	}
 }

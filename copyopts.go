@@ -39,7 +39,7 @@ func (c *copying) flags() []cli.Flag {
 		c.limitFlags(),
 		about(topicOutput,
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "tell errors only", Destination: &c.quiet},
-			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell every entry, and more about the connection", Destination: &c.verbose},
+			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell every entry, more about the connection, and the roots", Destination: &c.verbose},
 			onOff("progress", "where standard error is no terminal, too, tell every 10 seconds how far the copy is", &c.progress, "P"),
 			checkedFlag("info", "`progress|progress2|stats` rsync's name for --progress and --stats; with commas between", info(&c.progress, &c.stats)),
 			onOff("stats", "tell at the end what the copy came to, a line for each number", &c.stats),

@@ -51,6 +51,26 @@ func bytesText(n float64, decimals int) string {
 	return fmt.Sprintf("%.*f %s", decimals, n, units[i])
 }
 
+// shortBytes is a number of bytes for people, in three or four digits.
+func shortBytes(n float64) string {
+	text := bytesText(n, 1)
+	if value, _, _ := strings.Cut(text, " "); len(value) >= len("100.0") {
+		return bytesText(n, 0)
+	}
+	return text
+}
+
+// secondsText is a time for people, in two digits or more.
+func secondsText(seconds float64) string {
+	switch {
+	case seconds < 0.995:
+		return fmt.Sprintf("%.2f s", seconds)
+	case seconds < 99.95:
+		return fmt.Sprintf("%.1f s", seconds)
+	}
+	return fmt.Sprintf("%.0f s", seconds)
+}
+
 // sizeText is a bound of an option, as parseSize reads it.
 func sizeText(n int64) string {
 	for _, u := range []struct {

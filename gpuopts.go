@@ -107,7 +107,7 @@ func memoryText(m *xfer.Memory, remote bool) string {
 	return text
 }
 
-// endsText says in the last line where the slots were, if any were in a GPU.
+// endsText says where the slots were, if any were in a GPU.
 func endsText(s *xfer.Summary) string {
 	if s.Local.GPU < 0 && s.Remote.GPU < 0 {
 		return ""

@@ -113,7 +113,7 @@ func (l *logFile) end(summary *xfer.Summary, err error, interrupted bool) error 
 		f := explain(err, interrupted)
 		l.line("error: %s (exit code %d)", f.text, f.code)
 	case summary != nil:
-		l.line("total: %s (exit code %d)", summaryText(summary), codeOfSummary(summary))
+		l.line("total: %s (exit code %d)", logText(summary), codeOfSummary(summary))
 	}
 	return l.close()
 }

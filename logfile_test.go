@@ -60,7 +60,7 @@ func TestLogFile(t *testing.T) {
 	makeFiles(t, s.root, map[string]string{"y/a/": ""})
 	gdrcp(t, "--json", "--log-file="+log, dir+"/t/a", s.url("y/")).want(t, exitPartial)
 	gdrcp(t, "--log-file", log, dir+"/none", s.url("z")).want(t, exitError)
-	wantLog(t, log, append(first, `copy .*/t/a to rdma://.*/y/`, `connected to .*`, `failed .*"a": is a directory`, `total: 0 files.*, 1 failed \(exit code 3\)`, `copy .*/none to .*/z`, `error: .*none.*no such file.* \(exit code 1\)`)...)
+	wantLog(t, log, append(first, `copy .*/t/a to rdma://.*/y/`, `connected to .*`, `failed .*"a": is a directory`, `total: 0 files, .*, nothing to verify; 1 failed \(exit code 3\)`, `copy .*/none to .*/z`, `error: .*none.*no such file.* \(exit code 1\)`)...)
 }
 
 // A log that cannot be written is told once, and is an error where nothing

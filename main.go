@@ -35,7 +35,7 @@ func main() {
 	p := &program{
 		stdin: givenInput(), stdout: givenOutput(), stderr: os.Stderr, getenv: os.Getenv, started: time.Now(),
 		input: standardInput, output: standardOutput,
-		verbs: newVerbs(), tcp: newTCP(), gpus: openGPUs(), timeouts: xfer.DefaultTimeouts(),
+		verbs: newVerbs(), tcp: newTCP(), kernelDevices: kernelDevices, gpus: openGPUs(), timeouts: xfer.DefaultTimeouts(),
 		catchHangups: catchHangups,
 	}
 	os.Exit(p.run(ctx, os.Args))
@@ -53,6 +53,7 @@ type program struct {
 	getenv         func(string) string
 	started        time.Time
 	verbs, tcp     rdma.Provider
+	kernelDevices  string // a directory, see hasDevice
 	gpus           xfer.GPUs
 	timeouts       xfer.Timeouts
 	oneCPU         bool     // see leaveCPUs

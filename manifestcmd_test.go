@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// rootIn is the root that a last line tells.
+// rootIn is the root that a text tells, with its algorithm.
 func rootIn(t *testing.T, text string) string {
 	t.Helper()
 	m := regexp.MustCompile(`root (\w+ [0-9a-f]{64})`).FindStringSubmatch(text)
@@ -22,7 +22,7 @@ func TestManifestOfACopy(t *testing.T) {
 	dir := t.TempDir()
 	makeFiles(t, dir, map[string]string{"t/a": "A", "t/big": strings.Repeat("0123456789abcdef", 150_000), "t/empty": "", "t/sub/b": "B"})
 	for _, hash := range []string{"xxh3", "blake3", "crc32c", "sha256"} {
-		pushed := gdrcp(t, "-rpt", "--hash", hash, "--write-manifest", dir+"/copied", dir+"/t", s.url(hash)).want(t, exitOK)
+		pushed := gdrcp(t, "-rptv", "--hash", hash, "--write-manifest", dir+"/copied", dir+"/t", s.url(hash)).want(t, exitOK)
 		created := gdrcp(t, "manifest", "create", dir+"/t", "-o", dir+"/created", "--hash", hash).want(t, exitOK)
 		if a, b := rootIn(t, pushed.err), rootIn(t, created.err); a != b || !strings.HasPrefix(a, hash) {
 			t.Errorf("%s: the copy has root %s, the manifest %s", hash, a, b)

@@ -97,7 +97,7 @@ func TestCopyOnATerminal(t *testing.T) {
 	if code := p.run(t.Context(), []string{"gdrcp", dir + "/a", s.url("a")}); code != exitOK {
 		t.Errorf("exit code %d", code)
 	}
-	waitFor(t, screen, regexp.MustCompile(`copied 1 file, 1 B in .* root xxh3 [0-9a-f]{64}\r\n$`))
+	waitFor(t, screen, regexp.MustCompile(`copied 1 file, 1 B in .*, verified\r\n$`))
 	if r := gdrcp(t, dir+"/a", s.url("a")).want(t, exitOK); strings.Contains(r.err, "\r") {
 		t.Errorf("it wrote %q", r.err)
 	}

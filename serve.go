@@ -285,7 +285,7 @@ func (s *serving) ended(e xfer.SessionEnd) {
 		s.console.line("gdrcp: %s: %s: %s", whose, what, lineOf(e.Err))
 	case s.quiet:
 	case e.Summary != nil:
-		s.console.line("gdrcp: %s: %s: %s", whose, what, summaryText(e.Summary))
+		s.console.line("gdrcp: %s: %s: %s", whose, what, logText(e.Summary))
 	default:
 		s.console.line("gdrcp: %s: %s: done", whose, what)
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"gdrcp/xfer"
 
@@ -80,41 +79,4 @@ func (c *copying) tellNotDeleted(s *xfer.Summary) {
 	if s.NotDeleted && !c.json {
 		c.console.line("gdrcp: the source could not be listed or read whole, or is not what the manifest says: nothing is deleted")
 	}
-}
-
-// dryText is what a dry run came to, in a line.
-func dryText(s *xfer.Summary) string {
-	return fmt.Sprintf("dry run, nothing was changed: would copy %s, %s, over %s (%s)%s",
-		countsText(s), bytesText(float64(s.Bytes), 1), s.Link.Transport, deviceText(&s.Link), leftText(s))
-}
-
-// countsText counts what was copied.
-func countsText(s *xfer.Summary) string {
-	what := []string{count(s.Files, "file", "files")}
-	if s.Dirs > 0 {
-		what = append(what, count(s.Dirs, "directory", "directories"))
-	}
-	if s.Links > 0 {
-		what = append(what, count(s.Links, "link", "links"))
-	}
-	return strings.Join(what, ", ")
-}
-
-// leftText counts what was not copied, and what was deleted.
-func leftText(s *xfer.Summary) (text string) {
-	deleted := "deleted"
-	if s.DryRun {
-		deleted = "to be deleted"
-	}
-	for _, left := range []struct {
-		n    int64
-		text string
-	}{{s.Failed, "failed"}, {s.Changed, "changed while read"}, {s.Corrupt, "corrupt"}, {s.Missing, "missing"}, {s.Skipped, "skipped"},
-		{s.Grown, "grew while copied"},
-		{s.Kept, "kept"}, {s.Deleted, deleted}} {
-		if left.n > 0 {
-			text += fmt.Sprintf(", %d %s", left.n, left.text)
-		}
-	}
-	return text
 }

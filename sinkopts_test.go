@@ -27,7 +27,7 @@ func TestDestinationDecides(t *testing.T) {
 	}
 	r := gdrcp(t, append(args, "-nv")...).want(t, 0)
 	wantLines(t, r.err, "deleting d/y", "deleting e/z", "deleting e/", "a: kept, exists", "b", "d/x")
-	if last := lastLine(r.err); !strings.HasPrefix(last, "dry run, nothing was changed: would copy 2 files, 2 directories") || !strings.HasSuffix(last, "1 kept, 3 to be deleted") {
+	if last := lastLine(r.err); last != "dry run, nothing was changed: would copy 2 files, 2 directories, 3 B (tcp); 1 kept, not compared; 3 to be deleted" {
 		t.Errorf("the last line is %q", last)
 	}
 	if _, err := os.Stat(filepath.Join(s.root, "e/z")); err != nil {
@@ -35,7 +35,7 @@ func TestDestinationDecides(t *testing.T) {
 	}
 	r = gdrcp(t, append(args, "-v")...).want(t, 0)
 	wantLines(t, r.err, "deleting d/y", "deleting e/z", "deleting e/", "a: kept, exists", "b", "d/x")
-	if last := lastLine(r.err); !strings.HasPrefix(last, "copied 2 files, 2 directories") || !strings.HasSuffix(last, "1 kept, 3 deleted") {
+	if last := lastLine(r.err); !strings.HasPrefix(last, "copied and verified 2 files, 2 directories, 3 B in ") || !strings.HasSuffix(last, "/s, tcp); 1 kept, not compared; 3 deleted") {
 		t.Errorf("the last line is %q", last)
 	}
 	if _, err := os.Stat(filepath.Join(s.root, "e")); err == nil {

@@ -74,7 +74,7 @@ func TestAutoTakesVerbs(t *testing.T) {
 	write(t, here+"/file", "content")
 	s := serve(t, links[0], there)
 	loopback := fmt.Sprintf("rdma://127.0.0.1:%d/", s.port)
-	p := run(t, how{}, here+"/file", loopback+"auto").wantCode(0)
+	p := run(t, how{}, "-v", here+"/file", loopback+"auto").wantCode(0)
 	p.wantOne(strings.Split(p.stderr.String(), "\n"), `^gdrcp: using verbs: \w+ (RoCE|iWARP).* reaches `)
 	run(t, how{}, "--require", "verbs", here+"/file", loopback+"required").wantCode(0)
 	for _, l := range links {

@@ -170,7 +170,7 @@ func overGPU(t *testing.T, w *gpuWay, s *sides, d direction, e gpuEnds, root str
 	if a, b := allocated(t, from+"/tree/sparse"), allocated(t, to+"/"+name+"/sparse"); b > a+mib {
 		t.Errorf("holes did not stay holes: the original takes %d bytes, the copy %d", a, b)
 	}
-	if told, want := s.stderr.String()[log:], w.lastWords(e.there(d), e.here(d), root); !regexp.MustCompile(want).MatchString(told) {
+	if told, want := s.stderr.String()[log:], `(?m)`+w.slots(e.there(d), e.here(d))+`, verified: root blake3 `+root+`$`; !regexp.MustCompile(want).MatchString(told) {
 		t.Errorf("the server told %q, which does not match /%s/", told, want)
 	}
 }
@@ -186,15 +186,15 @@ func (w *gpuWay) memory(inGPU bool) string {
 	return "GPU 0, " + w.rung
 }
 
-// lastWords matches the end of an end's last line of a copy.
-func (w *gpuWay) lastWords(here, there bool, root string) string {
+// slots matches what an end says of both ends' slots when a copy has ended.
+func (w *gpuWay) slots(here, there bool) string {
 	place := func(inGPU bool) string {
 		if inGPU && w.why != "" {
 			return w.memory(true) + ` \(` + w.why + `\)`
 		}
 		return w.memory(inGPU)
 	}
-	return `(?m), slots here in ` + place(here) + `, there in ` + place(there) + `, verified: root blake3 ` + root + `$`
+	return `, slots here in ` + place(here) + `, there in ` + place(there)
 }
 
 // flushOf is how an end with its slots in a GPU flushes.
@@ -225,9 +225,9 @@ func (w *gpuWay) checkText(p *process, d direction, e gpuEnds, root string) {
 		}
 		p.wantOne(lines, want+`$`)
 	}
-	if want := `^copied .*` + w.lastWords(e.here(d), e.there(d), root); !regexp.MustCompile(want).MatchString(lines[len(lines)-1]) {
-		p.t.Errorf("the last line does not match /%s/: %s", want, p)
-	}
+	p.wantOne(lines, `^gdrcp: over .*`+w.slots(e.here(d), e.there(d))+`, .* on the wire`)
+	p.wantOne(lines, `^gdrcp: root blake3 `+root+`, meta root `)
+	p.wantOne(lines[len(lines)-1:], `^copied .*, verified$`)
 	p.checkText(p.stderr.String())
 }
 

@@ -25,7 +25,7 @@ func TestGPUDeath(t *testing.T) {
 					bytes = 24 * mib // a fake GPU slows an emulated device down
 				}
 				dies(t, s, bytes, d, e)
-				if want := w.lastWords(true, true, `\w+`); !regexp.MustCompile(want).MatchString(s.stderr.String()) {
+				if want := w.slots(true, true) + `, verified: root `; !regexp.MustCompile(want).MatchString(s.stderr.String()) {
 					t.Errorf("the copy after it was to be about /%s/: %s", want, s)
 				}
 			})

@@ -102,6 +102,10 @@ func TestTransports(t *testing.T) {
 	s := newSides(t, tcpLink())
 	write(t, s.here+"/file", "content")
 	p := run(t, how{}, s.here+"/file", s.url("auto")).wantCode(0)
+	if lines := strings.Split(strings.TrimSpace(p.stderr.String()), "\n"); len(lines) != 1 || !regexp.MustCompile(`^copied 1 file, 7 B in .* s \(.*B/s, tcp\), verified$`).MatchString(lines[0]) {
+		t.Errorf("more than the one line of a good copy, or another: %s", p)
+	}
+	p = run(t, how{}, "-v", s.here+"/file", s.url("auto")).wantCode(0)
 	p.wantOne(strings.Split(p.stderr.String(), "\n"), `^gdrcp: using tcp: .*no RDMA device|^gdrcp: using tcp: .*without verbs`)
 	for _, args := range [][]string{{"--require", "verbs"}, {"--transport", "verbs"}} {
 		p := run(t, how{}, append(args, s.here+"/file", s.url("none"))...)
@@ -131,7 +135,7 @@ func TestRoots(t *testing.T) {
 				makeTree(t, s.here+"/tree", 30, 1)
 				makeFile(t, s.here+"/tree/pieces", 3*mib+5, 2)
 				m := t.TempDir() + "/m.zst"
-				p := s.copy(t, "-rlpt", "--hash", hash, "--write-manifest", m, s.here+"/tree", s.url("copy")).wantCode(0)
+				p := s.copy(t, "-rlptv", "--hash", hash, "--write-manifest", m, s.here+"/tree", s.url("copy")).wantCode(0)
 				sameTree(t, s.here+"/tree", s.there+"/copy", true)
 				s.stop()
 				ours, theirs := root.FindStringSubmatch(p.stderr.String()), root.FindStringSubmatch(s.stderr.String())

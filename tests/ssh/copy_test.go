@@ -154,7 +154,7 @@ func TestNoOtherPort(t *testing.T) {
 	tree, there := filepath.Join(here.dir, "tree"), t.TempDir()
 	makeTree(t, tree)
 	r := here.run(t, "-r", "-l", "tree", "node2:"+there).want(t, 0).says(t, "gdrcp: using tcp over ssh: node2 has no other address\n")
-	if !strings.Contains(r.err, "over tcp (ssh, ") {
+	if !strings.Contains(r.err, ", tcp over ssh), verified\n") {
 		t.Errorf("it wrote %s", r.err)
 	}
 	same(t, tree, filepath.Join(there, "tree"))

@@ -21,6 +21,8 @@ type Client struct {
 	Verbs, TCP rdma.Provider
 	// GPUs gives GPU memory to copies that ask for it. Nil: there is none.
 	GPUs GPUs
+
+	sysfs string // in place of the kernel's, or empty
 }
 
 // Endpoint is a server: where it listens, and the key that it shares with this
@@ -276,7 +278,7 @@ func (c *Client) enterVerbs(ctx context.Context, a *admitted, rails []railAddr, 
 	var d *dialed
 	err := c.overVerbs(ctx, rails, o, func(device string, r railAddr) (err error) {
 		ctx, cancel := ctx, context.CancelFunc(func() {})
-		if len(rails) > 1 {
+		if len(rails) > 1 || o.local.gpu >= gpuFirst { // of which there may be several ways to one address
 			ctx, cancel = context.WithTimeoutCause(ctx, verbsTry, fmt.Errorf("%w: no answer from %s within %v", ErrPeerSilent, r.addr, verbsTry))
 		}
 		defer cancel()
@@ -312,15 +314,20 @@ func (c *Client) overVerbs(ctx context.Context, rails []railAddr, o *Options, tr
 	if err != nil {
 		return err
 	}
-	if forced != "" {
+	var ways []approach
+	if forced == "" {
+		ways = c.approaches(ctx, rails, o)
+	} else {
+		for _, r := range rails {
+			ways = append(ways, approach{forced, r})
+		}
 		// Those first that the device is known to reach: the others may cost a
 		// timeout each.
-		rails = slices.Clone(rails)
-		slices.SortStableFunc(rails, func(a, b railAddr) int { return c.distance(ctx, forced, a) - c.distance(ctx, forced, b) })
+		slices.SortStableFunc(ways, func(a, b approach) int { return c.distance(ctx, forced, a.to) - c.distance(ctx, forced, b.to) })
 	}
 	problem := error(nil)
-	for _, r := range rails {
-		device := forced
+	for _, w := range ways {
+		device, r := w.device, w.to
 		if device == "" {
 			if device, _, err = c.Verbs.Route(ctx, r.addr); err != nil {
 				problem = tellingError(problem, fmt.Errorf("%w: %w", rdma.ErrUnsupported, err))

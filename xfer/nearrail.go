@@ -1,0 +1,154 @@
+package xfer
+
+import (
+	"cmp"
+	"context"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"gdrcp/gpu"
+	"gdrcp/rdma"
+)
+
+// approach is an address of a server, and the device here by which it is tried:
+// empty for the one that the kernel reaches it by.
+type approach struct {
+	device string
+	to     railAddr
+}
+
+// approaches are the addresses in the order in which they are tried. Where the
+// slots here are to be in one certain GPU, those come first that a device near to it
+// reaches: what crosses the processor on its way is slower, or does not work.
+func (c *Client) approaches(ctx context.Context, rails []railAddr, o *Options) []approach {
+	as := make([]approach, len(rails))
+	for i, r := range rails {
+		as[i].to = r
+	}
+	at := c.wantedGPU(o)
+	devices, err := c.Verbs.Devices()
+	if at == "" || err != nil {
+		return as
+	}
+	n := nearness{sysfs: cmp.Or(c.sysfs, sysfs), gpu: at, devices: devices}
+	for i, device := range c.routes(ctx, rails) {
+		if n.find(device) != nil {
+			as[i].device = device
+		}
+	}
+	return n.sort(as)
+}
+
+// wantedGPU is the PCI address of the GPU that this end is to use; empty where any
+// will do, or there is no such GPU, which the session then says.
+func (c *Client) wantedGPU(o *Options) string {
+	if o.local.gpu < gpuFirst || c.GPUs == nil {
+		return ""
+	}
+	driver, err := c.GPUs()
+	if err != nil {
+		return ""
+	}
+	d, err := gpu.Find(driver.Devices(), o.local.wanted())
+	if err != nil {
+		return ""
+	}
+	return d.PCIAddress
+}
+
+// routes are the devices by which the kernel reaches the addresses, empty where
+// there is none. They are asked for all at once, for an address where nobody is
+// takes seconds.
+func (c *Client) routes(ctx context.Context, rails []railAddr) []string {
+	devices := make([]string, len(rails))
+	var all sync.WaitGroup
+	for i, r := range rails {
+		all.Go(func() {
+			if device, _, err := c.Verbs.Route(ctx, r.addr); err == nil {
+				devices[i] = device
+			}
+		})
+	}
+	all.Wait()
+	return devices
+}
+
+// nearness ranks this machine's RDMA devices for one GPU.
+type nearness struct {
+	sysfs   string
+	gpu     string // its PCI address
+	devices []rdma.Device
+}
+
+// find is a usable device by its name, or nil.
+func (n *nearness) find(name string) *rdma.Device {
+	i := slices.IndexFunc(n.devices, func(d rdma.Device) bool { return d.Name == name && d.Usable() })
+	if i < 0 {
+		return nil
+	}
+	return &n.devices[i]
+}
+
+func (n *nearness) path(d *rdma.Device) gpu.PathClass {
+	return gpu.PathBetween(n.sysfs, n.gpu, d.PCIAddress)
+}
+
+// sort puts first what a near device reaches, and behind all others what a device
+// of less than half the rate of the fastest does: that one is there for something
+// else. Where several devices are in a server's network the kernel names but one:
+// those of them that are nearer than any it names are added.
+func (n *nearness) sort(as []approach) []approach {
+	nearest, fastest := gpu.SYS, 0.0
+	for _, a := range as {
+		if d := n.find(a.device); d != nil {
+			nearest, fastest = min(nearest, n.path(d)), max(fastest, d.RateGbps())
+		}
+	}
+	var nearer []approach
+	for i := range n.devices {
+		d := &n.devices[i]
+		if !d.Usable() || n.path(d) >= nearest {
+			continue
+		}
+		networks := networksOf(d)
+		for _, a := range as {
+			if slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(a.to.addr.Addr()) }) {
+				nearer, fastest = append(nearer, approach{d.Name, a.to}), max(fastest, d.RateGbps())
+			}
+		}
+	}
+	sorted := append(nearer, as...)
+	slices.SortStableFunc(sorted, func(a, b approach) int { return cmp.Compare(n.rank(a, fastest), n.rank(b, fastest)) })
+	return sorted
+}
+
+// rank is the path's class, or more.
+func (n *nearness) rank(a approach, fastest float64) int {
+	d := n.find(a.device)
+	if d == nil {
+		return int(gpu.SYS) + 1
+	}
+	if rate := d.RateGbps(); rate > 0 && rate < fastest/2 { // 0 where it is not known
+		return int(gpu.SYS) + 1
+	}
+	return int(n.path(d))
+}
+
+// networksOf are those that a device is in by its addresses, but for link-local
+// ones, which say nothing of where they lead.
+func networksOf(d *rdma.Device) (networks []netip.Prefix) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil
+	}
+	addrs := d.Addrs()
+	for _, a := range all {
+		p, err := netip.ParsePrefix(a.String())
+		if err == nil && !p.Addr().IsLinkLocalUnicast() && slices.Contains(addrs, p.Addr()) {
+			networks = append(networks, p.Masked())
+		}
+	}
+	return networks
+}

@@ -13,6 +13,7 @@ func (c *copying) flags() []cli.Flag {
 		about(topicSelect,
 			onOffBoth("recursive", "copy directories", []*bool{&o.Recursive, &c.choose.recursive}, "r"),
 			onOff("follow", "copy what symbolic links lead to instead of the links", &o.Follow, "L", "copy-links"),
+			onOff("one-file-system", "of what is mounted below SRC copy the directory alone", &o.OneFileSystem, "x"),
 		),
 		about(topicSelect, c.choose.flags()...),
 		metadataFlags(o),

@@ -72,6 +72,8 @@ type Walker struct {
 	link      []byte
 	// leavesOut says what is not to be found, see LeaveOut. It may be nil.
 	leavesOut func(path string, isDir bool) bool
+	// staysOn: see StayOnFileSystem.
+	staysOn bool
 	// list is what alone is to be found, see Only. Nil: everything.
 	list *listing
 	// avoid is what the copy itself makes, see Avoid. It may be nil.
@@ -325,6 +327,11 @@ func (w *Walker) expect(l *level, dir *dirHandle, leaf, path string, a *attribut
 		return nil
 	case w.list == nil && !w.recursive:
 		return kindErr("read", path, ErrIsDir)
+	case take < takeListed && w.isElsewhere(l, a):
+		if w.list == nil {
+			return nil
+		}
+		take = takeListed
 	}
 	for i := range w.levels {
 		if on := &w.levels[i]; on.path != "" && on.dev == a.stamp.Dev && on.ino == a.stamp.Ino {

@@ -19,6 +19,9 @@ func (s *source) announce(ctx context.Context) error {
 	w := s.tree.Walk(s.params.flags&flagRecursive != 0)
 	defer w.Close()
 	s.avoid(w, s.called)
+	if s.params.has(flagOneFileSystem) {
+		w.StayOnFileSystem()
+	}
 	if s.rules != nil {
 		s.chosen.rules = s.rules
 		w.LeaveOut(s.chosen.hides)

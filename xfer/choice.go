@@ -15,6 +15,9 @@ const msgChoice msgType = 16
 // flagRules: filter rules follow the welcome.
 const flagRules = 1 << 22
 
+// flagOneFileSystem: the source enters no other file system than each source's own.
+const flagOneFileSystem = 1 << 28
+
 // Kinds of msgChoice.
 const choiceRules = 1
 

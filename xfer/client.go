@@ -187,6 +187,7 @@ func (o *Options) hello(m mode) (*hello, error) {
 		flag uint64
 	}{
 		{o.CopyGrowing && o.Manifest == "", flagGrowing}, {len(o.Rules) > 0, flagRules}, {o.Names != nil, flagListed},
+		{o.OneFileSystem, flagOneFileSystem},
 		{o.Recursive, flagRecursive}, {o.Follow, flagFollow}, {o.NoFsync, flagNoFsync},
 		{local.flushAlways, flagFlush}, {local.direct, flagDirect}, {o.Encrypt, flagEncrypt},
 	} {

@@ -156,6 +156,7 @@ func otherOptions(granted, other uint64) string {
 		{flagHardLinks, "-H"}, {flagXattrs, "-X"}, {flagNumericIDs, "--numeric-ids"}, {flagDryRun, "--dry-run"}, {flagUpdate, "--update"},
 		{flagIgnoreExisting, "--ignore-existing"}, {flagExisting, "--existing"}, {flagDelete, "--delete"}, {flagNoFsync, "--no-fsync"},
 		{flagEncrypt, "--encrypt"}, {flagRules, "filter rules"}, {flagListed, "--files-from"}, {flagStream, "a stream"}, {flagGrowing, "--copy-growing"},
+		{flagOneFileSystem, "--one-file-system"},
 		{flagMany, "several sources"},
 	} {
 		switch {

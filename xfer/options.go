@@ -35,6 +35,8 @@ const (
 type Options struct {
 	Recursive bool
 	Follow    bool // -L
+	// OneFileSystem: what is mounted below a source is made as an empty directory.
+	OneFileSystem bool
 	// Names are what alone is copied of the one source's contents. Nil: everything.
 	Names *chunker.List
 	// Rules say what is left out of the copy; the first that matches counts.

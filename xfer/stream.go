@@ -101,7 +101,7 @@ func (o *Options) checkStream() error {
 		{o.Recursive, "a stream is one file, and -r copies directories"},
 		{o.Perms || o.Times || o.Owner || o.Group || o.HardLinks || o.Xattrs, "a stream has no owner, mode, times, attributes or further names to keep"},
 		{o.Links, "a stream is what a link leads to, and -l copies links"},
-		{len(o.Rules) > 0 || o.Names != nil, "a stream is no tree of which something could be left out"},
+		{len(o.Rules) > 0 || o.Names != nil || o.OneFileSystem, "a stream is no tree of which something could be left out"},
 		{o.sinkFlags() != 0 || o.DeleteExcluded, "a stream can only be written: not with --dry-run, --update, --ignore-existing, --existing or --delete"},
 		{o.Manifest != "", "--manifest holds back what does not match, and a stream cannot be held back to its end"},
 		{o.GPU != "" && o.GPU != "off", "a stream goes through slots in host memory: leave --gpu out"},
@@ -118,7 +118,7 @@ func (h *hello) checkStream() error {
 	if h.flags&flagStream == 0 {
 		return nil
 	}
-	if h.mode != modePush || h.flags&(flagRecursive|flagMany|flagMustBeDir|flagHardLinks|flagRules|flagGrowing|flagsOfSink) != 0 || h.gpu != 0 {
+	if h.mode != modePush || h.flags&(flagRecursive|flagMany|flagMustBeDir|flagHardLinks|flagRules|flagGrowing|flagOneFileSystem|flagsOfSink) != 0 || h.gpu != 0 {
 		return fmt.Errorf("%w: a stream with mode %d, flags %#x, GPU %d", ErrProtocol, h.mode, h.flags, h.gpu)
 	}
 	return nil

@@ -143,7 +143,7 @@ const (
 
 // flagsKnown are the flags that this version understands: those above, and
 // those that stand beside what they are for.
-const flagsKnown = flagsBasic | flagsMetadata | flagEncrypt | flagRules | flagListed | flagStream | flagGrowing | flagsOfSink
+const flagsKnown = flagsBasic | flagsMetadata | flagEncrypt | flagRules | flagListed | flagStream | flagGrowing | flagOneFileSystem | flagsOfSink
 
 // Tags of a hello's fields.
 const (

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// mountTree makes a tree below dir in which another file system is mounted at
+// dir/t/mount, with a directory of the first one on both sides of it.
+func mountTree(t *testing.T, dir string) {
+	t.Helper()
+	makeFiles(t, dir, map[string]string{"t/a": "A", "t/mount/": "", "t/mount-b": "B", "t/z/deep/c": "C"})
+	if err := unix.Mount("tmpfs", dir+"/t/mount", "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("cannot mount a file system: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir+"/t/mount", unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	makeFiles(t, dir, map[string]string{"t/mount/in": "I", "t/mount/sub/x": "X"})
+	for link, to := range map[string]string{"t/tomount": "mount/sub", "t/tofile": "mount/in", "t/todir": "z"} {
+		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// -x leaves out what rsync leaves out: with links, with lists, and of several sources,
+// pushed and pulled.
+func TestOneFileSystem(t *testing.T) {
+	rsync := rsyncHere(t)
+	s := startServer(t)
+	dir := t.TempDir()
+	mountTree(t, dir)
+	served := s.root + "/src"
+	makeFiles(t, s.root, map[string]string{"src/": ""})
+	mountTree(t, served)
+	makeFiles(t, dir, map[string]string{"list": "a\nmount/sub/x\nz/\n", "dirs": "mount\nz\n"})
+	for i, c := range []struct {
+		options string
+		sources []string // below dir
+		files   int
+	}{
+		{"-a", []string{"t"}, 8},
+		{"-ax", []string{"t"}, 7},
+		{"-rLx", []string{"t"}, 7},
+		{"-ax", []string{"t/mount"}, 2},
+		{"-ax", []string{"t/mount", "t/z", "t/a"}, 4},
+		{"-ax --no-x", []string{"t"}, 8},
+		{"-arx --files-from " + dir + "/list", []string{"t"}, 3},
+		{"-arx --files-from " + dir + "/dirs", []string{"t"}, 3},
+	} {
+		name := "case" + string(rune('a'+i))
+		theirs, pulled := dir+"/theirs"+name, dir+"/pulled"+name
+		makeFiles(t, "/", map[string]string{theirs + "/": "", pulled + "/": "", s.root + "/" + name + "/": ""})
+		options := strings.Fields(c.options)
+		args, push, pull := slices.Clone(options), slices.Clone(options), slices.Clone(options)
+		for _, source := range c.sources {
+			args, push, pull = append(args, dir+"/"+source), append(push, dir+"/"+source), append(pull, s.url("src/"+source))
+		}
+		rsync(append(args, theirs)...)
+		gdrcp(t, append(push, s.url(name))...).want(t, exitOK)
+		gdrcp(t, append(pull, pulled)...).want(t, exitOK)
+		want := listFiles(t, theirs)
+		if len(want) != c.files {
+			t.Errorf("%s %s: rsync copied %v", c.options, c.sources, want)
+		}
+		for what, got := range map[string]map[string]string{"pushed": listFiles(t, s.root+"/"+name), "pulled": listFiles(t, pulled)} {
+			if !maps.Equal(got, want) {
+				t.Errorf("%s %s: %s %v, rsync %v", c.options, c.sources, what, got, want)
+			}
+		}
+	}
+}
+
+// What is not listed is not known to be gone: -x and --delete are no pair.
+func TestOneFileSystemIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	makeFiles(t, dir, map[string]string{"t/a": "A"})
+	r := gdrcp(t, "-ax", "--delete", dir+"/t", "rdma://127.0.0.1:1/t").want(t, exitUsage)
+	if want := "gdrcp: --delete would take what lies at the destination where the source has another file system mounted: " +
+		"leave such directories out with --exclude, and not by -x\n"; r.err != want {
+		t.Errorf("it wrote\n%swant\n%s", r.err, want)
+	}
+}

@@ -43,7 +43,7 @@ import (
 //	no_gpu      by devices, instead             text, reason
 //	created     by manifest create              files, dirs, links, bytes, hash, piece_bytes, root, meta_root, unreadable, skipped
 //	verified    by manifest verify              files, dirs, links, bytes, hash, piece_bytes, root, meta_root, bad, missing, extra,
-//	                                            unreadable, skipped
+//	                                            unreadable, skipped, left_out
 //	difference  by manifest, for each path      path, kind, differs, ranges (of offset and end), text
 //	compared    by manifest diff                identical, differences
 //
@@ -278,12 +278,13 @@ type auditEvent struct {
 	Extra      int64  `json:"extra"`
 	Unreadable int64  `json:"unreadable"`
 	Skipped    int64  `json:"skipped"`
+	LeftOut    int64  `json:"left_out"`
 }
 
 func auditEventOf(event string, s *xfer.AuditSummary) auditEvent {
 	return auditEvent{
 		Event: event, Files: s.Files, Dirs: s.Dirs, Links: s.Links, Bytes: s.Bytes, Hash: s.Algorithm.String(), PieceBytes: s.PieceBytes,
 		Root: hex.EncodeToString(s.Content[:]), MetaRoot: hex.EncodeToString(s.Meta[:]),
-		Bad: s.Bad, Missing: s.Missing, Extra: s.Extra, Unreadable: s.Unreadable, Skipped: s.Skipped,
+		Bad: s.Bad, Missing: s.Missing, Extra: s.Extra, Unreadable: s.Unreadable, Skipped: s.Skipped, LeftOut: s.LeftOut,
 	}
 }

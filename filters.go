@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"gdrcp/chunker"
 	"gdrcp/filter"
@@ -30,6 +31,16 @@ type choosing struct {
 // flags are the options that choose. That they are rules, and can be read, is
 // found out when all are known.
 func (c *choosing) flags() []cli.Flag {
+	rules := c.ruleFlags()
+	last := len(rules) - 1
+	return slices.Concat(rules[:last], []cli.Flag{
+		&cli.StringFlag{Name: "files-from", Usage: "`FILE` copy only what FILE names, a line each, relative to SRC, which is one directory, with the directories " +
+			"on the way; what is in a named directory only with -r. - is standard input", Destination: &c.filesFrom},
+	}, rules[last:])
+}
+
+// ruleFlags are the options that leave something out; --from0 is the last.
+func (c *choosing) ruleFlags() []cli.Flag {
 	return []cli.Flag{
 		c.rules.flag("exclude", "`PATTERN` leave out what matches, and with a directory all that is in it. "+
 			"Of all rules, in the order in which they are given, the first one that matches counts. Patterns are those of rsync(1)", nil),
@@ -37,8 +48,6 @@ func (c *choosing) flags() []cli.Flag {
 		c.rules.flag("exclude-from", "`FILE` --exclude for each line of FILE; - is standard input", nil),
 		c.rules.flag("include-from", "`FILE` --include for each line of FILE; - is standard input", nil),
 		c.rules.flag("filter", "`RULE` a filter rule of rsync(1), like \"- PATTERN\", \"+ PATTERN\" or \"merge FILE\"; dir-merge is not supported", nil, "f"),
-		&cli.StringFlag{Name: "files-from", Usage: "`FILE` copy only what FILE names, a line each, relative to SRC, which is one directory, with the directories " +
-			"on the way; what is in a named directory only with -r. - is standard input", Destination: &c.filesFrom},
 		&cli.BoolFlag{Name: "from0", Aliases: []string{"0"}, Usage: "what is read from files ends with a NUL each, not with the line", Destination: &c.nul},
 	}
 }

@@ -19,6 +19,7 @@ import (
 type manifesting struct {
 	*program
 	audit   xfer.AuditOptions
+	choose  choosing
 	header  manifest.Header
 	output  string
 	quiet   bool
@@ -33,6 +34,7 @@ func (p *program) manifestCommand() *cli.Command {
 	quiet := &cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "tell errors and differences only", Destination: &m.quiet}
 	asJSON := &cli.BoolFlag{Name: "json", Usage: "one event a line on standard output, as JSON", Destination: &m.json}
 	follow := &cli.BoolFlag{Name: "follow", Aliases: []string{"L"}, Usage: "take what symbolic links lead to instead of the links", Destination: &m.audit.Follow}
+	selects := append([]cli.Flag{follow}, m.choose.ruleFlags()...)
 	return &cli.Command{
 		Name: "manifest", Usage: "say what files and trees hold, and check it", ArgsUsage: "create|verify|show|diff ...",
 		Description: "Manifests say what a file or a tree holds: its entries and the digests of their pieces.",
@@ -44,14 +46,14 @@ func (p *program) manifestCommand() *cli.Command {
 					&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` where to write it (- is standard output, the default; zstd if it ends in .zst)", Destination: &m.output, Value: "-"},
 					checkedFlag("hash", "`xxh3|blake3|crc32c|sha256` how pieces are digested (xxh3)", hash(&m.header.Algorithm)),
 					checkedFlag("piece-size", "`SIZE` size of a piece, a power of two from 64KiB to 1GiB (1MiB)", pieceSize(&m.header.PieceBytes)),
-				), about(topicSelect, follow), about(topicOutput, quiet, asJSON)),
+				), about(topicSelect, selects...), about(topicOutput, quiet, asJSON)),
 			},
 			{
 				Name: "verify", Usage: "hold a tree against a manifest", ArgsUsage: "[OPTIONS] MANIFEST PATH", Action: m.action(2, m.verify),
 				Description: "Holds PATH against MANIFEST (- is standard input) and names every bad, missing and extra entry, and the byte range of\nevery bad piece. A manifest of one file verifies a file of any name. Exit code 4 if anything differs, 3 if nothing does\nbut something could not be read.",
 				Flags: slices.Concat(about(topicCheck,
 					&cli.BoolFlag{Name: "preserve", Aliases: []string{"p"}, Usage: "compare modes and times of change too", Destination: &m.audit.Preserve},
-				), about(topicSelect, follow), about(topicOutput, quiet, asJSON)),
+				), about(topicSelect, selects...), about(topicOutput, quiet, asJSON)),
 			},
 			{
 				Name: "show", Usage: "print a manifest", ArgsUsage: "[OPTIONS] MANIFEST", Action: m.action(1, m.show),
@@ -125,6 +127,9 @@ func (m *manifesting) create(ctx context.Context, operands []string) error {
 		ctx, stop = m.printing(ctx)
 		defer stop()
 	}
+	if err := m.readRules(); err != nil {
+		return err
+	}
 	out, commit, abort, err := m.manifestWriter()
 	if err != nil {
 		return err
@@ -165,7 +170,20 @@ func (m *manifesting) openManifest(name string) (*manifest.Reader, error) {
 	return manifest.Open(name)
 }
 
+// readRules reads what is left out of a tree, and the files that say so.
+func (m *manifesting) readRules() (err error) {
+	m.choose.stdin = m.stdin
+	m.audit.Rules, err = m.choose.read()
+	return err
+}
+
 func (m *manifesting) verify(ctx context.Context, operands []string) error {
+	if err := m.readRules(); err != nil {
+		return err
+	}
+	if operands[0] == "-" && m.choose.taken != "" {
+		return usageError("MANIFEST and --%s cannot both be read from standard input", m.choose.taken)
+	}
 	r, err := m.openManifest(operands[0])
 	if err != nil {
 		return err
@@ -217,10 +235,17 @@ func verdict(s *xfer.AuditSummary) string {
 			parts = append(parts, fmt.Sprintf("%d %s", f.n, f.text))
 		}
 	}
-	if len(parts) == 0 {
-		return fmt.Sprintf("verified %s: root %s %x", contentText(s), s.Algorithm, s.Content)
+	left := ""
+	if s.LeftOut > 0 {
+		left = fmt.Sprintf("; %s of the manifest left out", count(s.LeftOut, "entry", "entries"))
 	}
-	return fmt.Sprintf("NOT as the manifest says: %s; %s as it should be", strings.Join(parts, ", "), contentText(s))
+	switch {
+	case len(parts) > 0:
+		return fmt.Sprintf("NOT as the manifest says: %s; %s as it should be%s", strings.Join(parts, ", "), contentText(s), left)
+	case left != "": // the root is that of more than was looked at
+		return fmt.Sprintf("verified %s%s", contentText(s), left)
+	}
+	return fmt.Sprintf("verified %s: root %s %x", contentText(s), s.Algorithm, s.Content)
 }
 
 func contentText(s *xfer.AuditSummary) string {

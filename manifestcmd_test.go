@@ -155,3 +155,52 @@ func TestUnwritableManifest(t *testing.T) {
 		t.Errorf("it wrote %q", r.err)
 	}
 }
+
+// Rules leave out of a manifest what they leave out of a copy, and of a
+// verification what they name, in the tree and in the manifest.
+func TestManifestRules(t *testing.T) {
+	s := startServer(t)
+	dir := t.TempDir()
+	makeFiles(t, dir, map[string]string{
+		"t/a": "A", "t/x.o": "O", "t/keep/b": "B", "t/no/c": "C", "t/no/d/e": "E", "t/no-d/f": "F", "t/no-d/x.o": "O", "rules": "- *.o\n", "all/a": "A",
+	})
+	all := gdrcp(t, "manifest", "create", dir+"/t", "-o", dir+"/all.m").want(t, exitOK)
+	for _, rules := range [][]string{
+		{"--exclude", "*.o"}, {"--exclude", "/t/no"}, {"-f", "- no*/", "--include", "x.o"}, {"--exclude-from", dir + "/rules", "--exclude", "keep/b"},
+		{"--include", "*/", "--include", "b", "--exclude", "*"},
+	} {
+		copied := gdrcp(t, append(rules, "-rv", dir+"/t", s.url("t"))...).want(t, exitOK)
+		args := append([]string{"manifest"}, rules...)
+		created := gdrcp(t, append(args, "create", dir+"/t", "-o", dir+"/some.m")...).want(t, exitOK)
+		if rootIn(t, copied.err) != rootIn(t, created.err) || rootIn(t, created.err) == rootIn(t, all.err) {
+			t.Errorf("%q: the copy\n%sthe manifest\n%s", rules, copied.err, created.err)
+		}
+		// What is left out is neither extra nor missing.
+		r := gdrcp(t, append(args, "verify", dir+"/some.m", dir+"/t")...).want(t, exitOK)
+		if rootIn(t, r.err) != rootIn(t, created.err) {
+			t.Errorf("%q: verified\n%s", rules, r.err)
+		}
+		r = gdrcp(t, append(args, "verify", dir+"/all.m", s.root+"/t")...).want(t, exitOK)
+		if strings.Contains(r.err, "root") || !strings.Contains(r.err, "of the manifest left out") {
+			t.Errorf("%q: it says of a part\n%s", rules, r.err)
+		}
+		gdrcp(t, "manifest", "verify", dir+"/all.m", s.root+"/t").want(t, exitIntegrity)
+		if err := os.RemoveAll(s.root + "/t"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// What is not left out still counts.
+	makeFiles(t, dir, map[string]string{"t/a": "Z", "t/no-d/new": "", "t/x.o": "Z"})
+	r := gdrcp(t, "manifest", "verify", "--json", "--exclude", "*.o", "--exclude", "no", dir+"/all.m", dir+"/t").want(t, exitIntegrity)
+	if v := r.event(t, "verified"); v["bad"] != 1.0 || v["extra"] != 1.0 || v["missing"] != 0.0 || v["left_out"] != 6.0 {
+		t.Errorf("it found %v", v)
+	}
+	// A single file has whatever name it has.
+	gdrcp(t, "manifest", "create", dir+"/all/a", "-o", dir+"/a.m").want(t, exitOK)
+	gdrcp(t, "manifest", "verify", "--exclude", "a", dir+"/a.m", dir+"/all/a").want(t, exitOK)
+	p, _, errs := newProgram()
+	code := p.run(t.Context(), []string{"gdrcp", "manifest", "verify", "--exclude-from", "-", "-", dir})
+	if want := "gdrcp: MANIFEST and --exclude-from cannot both be read from standard input\n"; code != exitUsage || errs.String() != want {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+}

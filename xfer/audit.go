@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"gdrcp/chunker"
+	"gdrcp/filter"
 	"gdrcp/manifest"
 )
 
@@ -17,6 +18,9 @@ type AuditOptions struct {
 	Follow bool
 	// Preserve compares modes and times of change too.
 	Preserve bool
+	// Rules say what is left out, as of a copy of the tree; when it is held against a
+	// manifest also of that. They are not for a single file there.
+	Rules []filter.Rule
 	// Report takes what is found, one call at a time. Nil: nobody wants to know.
 	Report func(Finding)
 	// Tally counts while the files are read. Nil: nobody looks.
@@ -64,6 +68,9 @@ type AuditSummary struct {
 	Files, Dirs, Links, Bytes int64
 	// The findings, by kind.
 	Bad, Missing, Extra, Unreadable, Skipped int64
+	// LeftOut counts the entries of the given manifest that the rules leave out: of
+	// those nothing is said.
+	LeftOut int64
 }
 
 func (s *AuditSummary) book(e *manifest.Entry) {
@@ -130,7 +137,13 @@ func VerifyTree(ctx context.Context, r *manifest.Reader, path string, o AuditOpt
 		return nil, err
 	}
 	defer a.tree.Close()
-	m := &treeMerge{audit: a, r: r, preserve: o.Preserve}
+	m := &treeMerge{audit: a, r: r, preserve: o.Preserve, sum: sum}
+	if a.single {
+		a.rules = nil // its name may be another in the manifest
+	}
+	if a.rules != nil {
+		m.unchosen = newUnchosen(a.rules, path)
+	}
 	if err := a.run(ctx, m.cut, &treeJudge{sum: sum, report: o.Report}); err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"gdrcp/chunker"
+	"gdrcp/filter"
 	"gdrcp/manifest"
 
 	"golang.org/x/sync/errgroup"
@@ -33,6 +34,8 @@ type audit struct {
 	leaveOut func(it *auditItem) bool
 	header   manifest.Header
 	tally    *Tally
+	rules    *filter.Rules // nil where there are none
+	chosen   *chosen
 
 	work  chan *auditPiece // to the workers
 	order chan *auditPiece // the same and more, to be taken in order
@@ -96,12 +99,19 @@ type auditTaker interface {
 }
 
 func newAudit(path string, h manifest.Header, o *AuditOptions) (*audit, error) {
+	var rules *filter.Rules
+	if len(o.Rules) > 0 {
+		var err error
+		if rules, err = filter.Compile(o.Rules); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrUsage, err)
+		}
+	}
 	tree, single, err := openAudited(path, o.Follow)
 	if err != nil {
 		return nil, err
 	}
 	a := &audit{
-		tree: tree, single: single, header: h, tally: o.Tally,
+		tree: tree, single: single, header: h, tally: o.Tally, rules: rules, chosen: newChosen([]string{path}, absoluteLocal),
 		work: make(chan *auditPiece, auditWindow), order: make(chan *auditPiece, auditWindow),
 	}
 	if a.tally == nil {
@@ -113,6 +123,9 @@ func newAudit(path string, h manifest.Header, o *AuditOptions) (*audit, error) {
 // run reads the tree: cut hands on what there is to read, taker takes it.
 func (a *audit) run(ctx context.Context, cut func(context.Context) error, taker auditTaker) error {
 	a.walker = a.tree.Walk(true)
+	if a.chosen.rules = a.rules; a.rules != nil {
+		a.walker.LeaveOut(a.chosen.hides)
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		defer close(a.order)

@@ -97,6 +97,8 @@ type treeMerge struct {
 	*audit
 	r        *manifest.Reader
 	preserve bool
+	sum      *AuditSummary
+	unchosen *unchosen // nil where there are no rules
 
 	found *auditItem      // the tree's next, nil after the last
 	want  *manifest.Entry // the manifest's next, nil after the last
@@ -135,13 +137,23 @@ func (m *treeMerge) nextFound() (err error) {
 }
 
 func (m *treeMerge) nextWant() error {
-	e, err := m.r.Next()
-	if errors.Is(err, io.EOF) {
-		m.want = nil
-		return nil
+	for {
+		e, err := m.r.Next()
+		if errors.Is(err, io.EOF) {
+			m.want = nil
+			return nil
+		}
+		m.want = e
+		if err != nil || !m.unchosen.has(e) {
+			return err
+		}
+		if err := m.r.SkipPieces(); errors.Is(err, manifest.ErrVoid) {
+			continue // as if it were not there
+		} else if err != nil {
+			return err
+		}
+		m.sum.LeftOut++
 	}
-	m.want = e
-	return err
 }
 
 // order compares the next path of each; what has none is past the other.

@@ -32,6 +32,7 @@ type copying struct {
 	maxMemoryBytes int64   // of this end's slots; 0: no bound
 	logName        string  // of --log-file, or empty
 	log            *logFile
+	ends           endNames
 }
 
 func (p *program) copyCommand() *cli.Command {
@@ -131,6 +132,7 @@ func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 		return nil, err
 	}
 	defer o.Names.Close()
+	c.ends = p.ends(c.relayed)
 	o.Started, o.Timeouts, o.Tally, o.Report = c.started, c.timeouts, &xfer.Tally{}, c.report
 	dataOnScreen := isStream && !p.push && c.isTerminal(c.stdout)
 	if !o.DryRun {
@@ -192,7 +194,7 @@ func (c *copying) report(e xfer.Event) {
 			}
 		} else if e.Outcome != xfer.Copied {
 			if !c.quiet || e.Outcome != xfer.Skipped {
-				c.console.line("gdrcp: %s", xfer.Printable(e.Text))
+				c.console.line("gdrcp: %s", c.ends.text(&e))
 			}
 		} else if e.Text != "" && !c.quiet {
 			c.console.line("gdrcp: %s", xfer.Printable(e.Text))
@@ -212,7 +214,7 @@ func (c *copying) reportJSON(e xfer.Event) {
 		c.events.emit(memoryEventOf(e.Memory, e.Remote))
 	case xfer.EventFile:
 		if (e.Outcome != xfer.Copied && e.Outcome != xfer.Kept) || e.Outcome == xfer.Copied && e.Text != "" || c.verbose || e.DryRun {
-			c.events.emit(fileEvent{"file", e.Path, outcomeText(e.Outcome), e.Bytes, xfer.Printable(e.Text), e.DryRun})
+			c.events.emit(fileEvent{"file", e.Path, outcomeText(e.Outcome), e.Bytes, xfer.Printable(e.Text), endText(e.End), e.DryRun})
 		}
 	}
 }

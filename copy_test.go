@@ -247,7 +247,7 @@ func TestSpecialFilesAreSkipped(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := gdrcp(t, "-r", dir+"/t", s.url("t")).want(t, exitOK)
-	if !strings.Contains(r.err, "gdrcp: read \"fifo\": special file skipped: fifo\n") || !strings.Contains(r.err, "; 1 skipped\n") {
+	if !strings.Contains(r.err, "gdrcp: read \"fifo\": special file skipped: fifo (here)\n") || !strings.Contains(r.err, "; 1 skipped\n") {
 		t.Errorf("it wrote %q", r.err)
 	}
 }

@@ -23,7 +23,7 @@ import (
 //	            its slots in GPU memory
 //	progress    every second                    bytes, files, total_bytes (found so far), total_known, seconds, bytes_per_second,
 //	                                            seconds_left (where that is known)
-//	file        for every entry that was not    path, outcome, text
+//	file        for every entry that was not    path, outcome, text, end ("local" or "remote", as the text is of)
 //	            copied; with -v and in a dry    path, outcome, bytes, dry_run
 //	            run for all
 //	deleted     for all that --delete deleted,  path (ends in a slash if it is a directory), dry_run
@@ -122,6 +122,7 @@ type fileEvent struct {
 	Outcome string `json:"outcome"`
 	Bytes   int64  `json:"bytes,omitempty"`
 	Text    string `json:"text,omitempty"`
+	End     string `json:"end,omitempty"`
 	DryRun  bool   `json:"dry_run,omitempty"`
 }
 

@@ -308,7 +308,7 @@ func (s *serving) report(e xfer.Event) {
 	case e.Kind == xfer.EventFile && e.Outcome == xfer.Kept:
 		s.console.line("gdrcp: %s: %s%s", e.Peer, dryPrefix(&e), keptText(&e))
 	case e.Kind == xfer.EventFile && (e.Outcome != xfer.Copied || e.Text != ""):
-		s.console.line("gdrcp: %s: %s", e.Peer, xfer.Printable(e.Text))
+		s.console.line("gdrcp: %s: %s", e.Peer, endNames{"here", "at the client"}.text(&e))
 	case e.Kind == xfer.EventMemory && !e.Remote:
 		s.console.line("gdrcp: %s: %s", e.Peer, memoryText(e.Memory, false))
 	}

@@ -117,6 +117,12 @@ func opErr(op, path string, err error) error {
 	return e
 }
 
+// withinErr is the error of an entry that cannot be made because of a directory
+// that it is to be in: it names both.
+func withinErr(op, path string, err error) error {
+	return &opError{op: op, path: path, err: err}
+}
+
 // kindErr is an error for which the sentinel says it all.
 func kindErr(op, path string, kind error) error {
 	return &opError{op: op, path: path, kind: kind}

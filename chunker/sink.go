@@ -386,7 +386,7 @@ func (s *Sink) parentOf(op, path string) (*dirHandle, string, error) {
 	}
 	h, err := s.dir(dir)
 	if err != nil {
-		return nil, "", opErr(op, path, err)
+		return nil, "", withinErr(op, path, err)
 	}
 	return h, leaf, nil
 }

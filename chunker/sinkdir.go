@@ -57,7 +57,7 @@ func (s *Sink) mkdir(e *manifest.Entry, a *Attributes) error {
 	parentPath, leaf := splitPath(target)
 	parent, err := s.dir(parentPath)
 	if err != nil {
-		return opErr("make directory", e.Path, err)
+		return withinErr("make directory", e.Path, err)
 	}
 	defer parent.release()
 	d := s.settling(e, a, target)

@@ -218,7 +218,7 @@ func (a *account) refused(path string, x *exception) error {
 	a.counts[x.outcome]++
 	a.unlisted = a.unlisted || a.leavesOpen(x.outcome)
 	a.mu.Unlock()
-	a.report(Event{Kind: EventFile, Path: path, Outcome: x.outcome, Text: x.text, DryRun: a.dry})
+	a.report(Event{Kind: EventFile, Path: path, Outcome: x.outcome, Text: x.text, End: x.end(), DryRun: a.dry})
 	return nil
 }
 
@@ -239,7 +239,7 @@ func (a *account) settle(b *booking, x *exception) error {
 		a.counts[x.outcome]++
 		// Of other content than the manifest has, which both ends may find out.
 		a.unlisted = a.unlisted || x.outcome == Corrupt
-		a.report(Event{Kind: EventFile, Path: b.Path, Outcome: x.outcome, Text: x.text, DryRun: a.dry})
+		a.report(Event{Kind: EventFile, Path: b.Path, Outcome: x.outcome, Text: x.text, End: x.end(), DryRun: a.dry})
 		if b.begun {
 			return a.out.VoidFile()
 		}

@@ -279,6 +279,19 @@ type exception struct {
 	entry   uint64
 	outcome Outcome
 	text    string
+	theirs  bool // not on the wire: the other end found it out
+}
+
+// end is the end that an exception is of. That bytes are not what they are to be
+// is a matter of both, and that something is kept none of either's.
+func (x *exception) end() End {
+	switch {
+	case x.outcome == Corrupt, x.outcome == Kept:
+		return NoEnd
+	case x.theirs:
+		return OtherEnd
+	}
+	return ThisEnd
 }
 
 // appendException appends entry id, outcome and text, which is cut to fit a

@@ -161,6 +161,16 @@ const (
 	EventDeleted
 )
 
+// End is one of the two ends of a session, as the one that speaks sees them.
+type End uint8
+
+// The ends.
+const (
+	NoEnd End = iota
+	ThisEnd
+	OtherEnd
+)
+
 // Event is something that happened in a session.
 type Event struct {
 	Kind    EventKind
@@ -169,6 +179,7 @@ type Event struct {
 	Outcome Outcome
 	Bytes   int64
 	Text    string
+	End     End // of EventFile: which of the two Text is of
 	Link    *Link
 	Memory  *Memory
 	Remote  bool

@@ -190,7 +190,7 @@ func (k *sink) slow(ctx context.Context, f *frame) (done bool, err error) {
 		if manifest.CheckPath(path) != nil {
 			path = ""
 		}
-		x.text = Printable(x.text)
+		x.text, x.theirs = Printable(x.text), true
 		return false, k.refused(path, &x)
 	case msgEnd:
 		c := cursor{b: f.body}
@@ -221,7 +221,7 @@ func (k *sink) refused(path string, x *exception) error {
 	}
 	e, err := k.entry(x.entry)
 	if e != nil {
-		k.failEntry(e, x.outcome, errors.New(x.text))
+		k.failEntryBy(e, x)
 	}
 	return err
 }
@@ -358,11 +358,22 @@ func (k *sink) failEntry(e *sinkEntry, outcome Outcome, err error) {
 	k.failEntryLocked(e, outcome, err.Error())
 }
 
+// failEntryBy ends an entry that the source gave up, for the source's reason.
+func (k *sink) failEntryBy(e *sinkEntry, x *exception) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	k.endByLocked(e, x)
+}
+
 func (k *sink) failEntryLocked(e *sinkEntry, outcome Outcome, text string) {
+	k.endByLocked(e, &exception{entry: e.id, outcome: outcome, text: text})
+}
+
+func (k *sink) endByLocked(e *sinkEntry, x *exception) {
 	if e.over || e.ready {
 		return
 	}
-	e.problem = &exception{entry: e.id, outcome: outcome, text: text}
+	e.problem = x
 	e.over = true
 	if e.temp != nil {
 		if err := e.temp.Discard(); err != nil {

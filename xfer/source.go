@@ -280,7 +280,7 @@ func (s *source) settle(e *srcEntry, x *exception) error {
 	case mine != nil:
 		x = mine
 	case x != nil:
-		x.text = Printable(x.text)
+		x.text, x.theirs = Printable(x.text), true
 		// Whatever of it is still to be read or sent is not wanted any more.
 		e.giveUp(x.outcome, x.text)
 	}

@@ -24,7 +24,7 @@ func (k *sink) noteUnsettled(path string, err error) {
 func (k *sink) tellUnsettled(ctx context.Context) error {
 	var body []byte
 	for _, u := range k.unsettled {
-		k.account.notSettled(u.path, u.text)
+		k.account.notSettled(u.path, u.text, ThisEnd)
 		one := u.appendTo(nil)
 		if len(body)+len(one) > maxBodyBytes {
 			if err := k.ctl.send(ctx, msgUnsettled, body); err != nil {
@@ -73,14 +73,14 @@ func (s *source) notSettled(body []byte) error {
 		return fmt.Errorf("%w: directories settled in a dry run", ErrProtocol)
 	}
 	s.tally.step()
-	return decodeUnsettled(body, func(u unsettled) { s.account.notSettled(u.path, Printable(u.text)) })
+	return decodeUnsettled(body, func(u unsettled) { s.account.notSettled(u.path, Printable(u.text), OtherEnd) })
 }
 
 // notSettled books a directory that failed after it was booked as copied. It
 // stays in the roots, which both ends have it in.
-func (a *account) notSettled(path, text string) {
+func (a *account) notSettled(path, text string, of End) {
 	a.mu.Lock()
 	a.counts[Failed]++
 	a.mu.Unlock()
-	a.report(Event{Kind: EventFile, Path: path, Outcome: Failed, Text: text})
+	a.report(Event{Kind: EventFile, Path: path, Outcome: Failed, Text: text, End: of})
 }

@@ -48,7 +48,6 @@ func rsyncOnly() []elsewhere {
 		{"port", "a server at another port is rdma://host:port/path; a port of ssh goes by -e 'ssh -p PORT'"},
 		{"contimeout", "--timeout bounds how long a copy may stand still"},
 		{"stop-after stop-at time-limit", "timeout(1) ends a copy: timeout 30m gdrcp ..."},
-		{"max-size min-size", "list the files of the size: find . -type f -size -100M -print0 | gdrcp -0 --files-from - . DST"},
 		{"I ignore-times size-only", "every file is copied, but for those that -u keeps"},
 		{"fsync", "it waits until all is on the disk anyway, unless --no-fsync says otherwise"},
 		{"4 ipv4 6 ipv6", "name the host by an address of that family; for ssh it is -e 'ssh -4' or -e 'ssh -6'"},

@@ -66,34 +66,20 @@ func bwlimitFlag(usage string, bytesPerSecond *int64) cli.Flag {
 	return checkedFlag("bwlimit", "`RATE` in KiB a second, or with K, M or G as 1.5M: "+usage+"; 0 is no limit (0)", rate(bytesPerSecond))
 }
 
+var errSize = errors.New("not a size (write it like 500, 1.5M or 100MB)")
+
 var errRate = errors.New("not a rate (write it like 500 for KiB a second, 1.5M or 100MB)")
 
 // minRate is the lowest rate that rsync takes.
 const minRate = 512
 
-// parseRate reads bytes a second as rsync(1) does for --bwlimit: a number, also
-// with a fraction, of KiB; or with B, K, M, G, T or P, small or capital, of
-// powers of 1024, which "iB" behind it leaves as it is and "B" makes of 1000; +1
-// and -1 at the end are bytes (parse_size_arg of its options.c). 0 is no limit.
+// parseRate reads bytes a second as rsync(1) does for --bwlimit: KiB where no unit is
+// given. 0 is no limit.
 func parseRate(s string) (bytesPerSecond int64, err error) {
-	s = strings.ToLower(s)
-	unit := strings.TrimLeft(s, "0123456789.")
-	n, err := strconv.ParseFloat(s[:len(s)-len(unit)], 64)
-	if err != nil {
-		return 0, errRate
-	}
-	bytesPerUnit, end := rateUnit(unit)
-	n *= bytesPerUnit
-	switch end {
-	case "":
-	case "+1":
-		n++
-	case "-1":
-		n--
-	default:
-		return 0, errRate
-	}
+	n, ok := parseAmount(s, 1)
 	switch {
+	case !ok:
+		return 0, errRate
 	case n >= math.MaxInt64:
 		return 0, errors.New("too large")
 	case n < minRate && int64(n) != 0:
@@ -102,10 +88,35 @@ func parseRate(s string) (bytesPerSecond int64, err error) {
 	return int64(n), nil
 }
 
-// rateUnit takes a unit in small letters off the beginning of text: KiB where
-// there is none.
-func rateUnit(text string) (bytesPerUnit float64, rest string) {
-	power, base := 1, 1024.0
+// parseAmount reads a number of bytes as rsync(1) does: a number, also with a fraction,
+// of the given power of 1024; or with B, K, M, G, T or P, small or capital, of powers
+// of 1024, which "iB" behind it leaves as it is and "B" makes of 1000; +1 and -1 at the
+// end are bytes (parse_size_arg of its options.c).
+func parseAmount(s string, power int) (bytes float64, ok bool) {
+	s = strings.ToLower(s)
+	unit := strings.TrimLeft(s, "0123456789.")
+	n, err := strconv.ParseFloat(s[:len(s)-len(unit)], 64)
+	if err != nil {
+		return 0, false
+	}
+	bytesPerUnit, end := bytesOfUnit(unit, power)
+	n *= bytesPerUnit
+	switch end {
+	case "":
+	case "+1":
+		n++
+	case "-1":
+		n--
+	default:
+		return 0, false
+	}
+	return n, true
+}
+
+// bytesOfUnit takes a unit in small letters off the beginning of text: the given power
+// of 1024 where there is none.
+func bytesOfUnit(text string, power int) (bytesPerUnit float64, rest string) {
+	base := 1024.0
 	if text != "" {
 		if i := strings.IndexByte("bkmgtp", text[0]); i >= 0 {
 			power, text = i, text[1:]
@@ -117,6 +128,22 @@ func rateUnit(text string) (bytesPerUnit float64, rest string) {
 		}
 	}
 	return math.Pow(base, float64(power)), text
+}
+
+// fileSize is the value of --max-size and --min-size: rsync's sizes, of bytes where no
+// unit is given.
+func fileSize(set func(bytes int64)) *checked {
+	return &checked{set: func(s string) error {
+		n, ok := parseAmount(s, 0)
+		switch {
+		case !ok || n < 0:
+			return errSize
+		case n >= math.MaxInt64:
+			return errors.New("too large")
+		}
+		set(int64(n))
+		return nil
+	}}
 }
 
 // rate is the value of --bwlimit.

@@ -16,6 +16,12 @@ func sinkFlags(o *xfer.Options) []cli.Flag {
 		onOff("update", "keep files that are newer at the destination, or of the same time and size", &o.Update, "u"),
 		onOff("ignore-existing", "keep what exists at the destination; directories are filled", &o.IgnoreExisting),
 		onOff("existing", "make nothing that does not exist at the destination", &o.Existing, "ignore-non-existing"),
+		checkedFlag("max-size", "`SIZE` copy no larger file. SIZE is rsync's: bytes, or with B, K, M or G as 1.5M", fileSize(func(n int64) {
+			if o.MaxFileBytes = n; n == 0 {
+				o.MaxFileBytes = -1
+			}
+		})),
+		checkedFlag("min-size", "`SIZE` copy no smaller file", fileSize(func(n int64) { o.MinFileBytes = n })),
 		onOffAlso("delete", "with -r: delete, after all was copied, what the source does not have; nothing where the source "+
 			"could not be listed or read whole. What is in the way of an entry of another kind goes, too: for a file a directory with all that is in it", &o.Delete, []*bool{&o.DeleteExcluded},
 			"del", "delete-before", "delete-during", "delete-delay", "delete-after"),

@@ -228,7 +228,7 @@ func (o *Options) benchHello(m mode) (*hello, error) {
 		return nil, err
 	}
 	h.flags &= flagEncrypt
-	h.codec, h.gpu, h.gpuName, h.maxDelete = uint64(CompressOff), 0, "", 0
+	h.codec, h.gpu, h.gpuName, h.maxDelete, h.sizes = uint64(CompressOff), 0, "", 0, fileSizes{}
 	return h, nil
 }
 

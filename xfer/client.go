@@ -181,7 +181,7 @@ func (o *Options) hello(m mode) (*hello, error) {
 	}
 	h.gpu, h.gpuName = uint64(remote.gpu), remote.gpuName
 	h.flags |= o.sinkFlags()
-	h.maxDelete = o.maxDelete()
+	h.maxDelete, h.sizes = o.maxDelete(), o.fileSizes()
 	for _, f := range []struct {
 		on   bool
 		flag uint64
@@ -241,13 +241,13 @@ func (s *session) agree(ctx context.Context, h *hello, d *dialed, o *Options) er
 // and no less. Its name is another matter, and it repeats no path.
 func (h *hello) isAnsweredBy(w *hello) bool {
 	return w.mode == h.mode && w.slots == h.slots && w.qps == h.qps && w.chunkBytes == h.chunkBytes && w.pieceBytes == h.pieceBytes &&
-		w.hash == h.hash && w.codec == h.codec && w.flags == h.flags && w.gpu == h.gpu && w.gpuName == h.gpuName && w.maxDelete == h.maxDelete && len(w.paths) == 0
+		w.hash == h.hash && w.codec == h.codec && w.flags == h.flags && w.gpu == h.gpu && w.gpuName == h.gpuName && w.maxDelete == h.maxDelete && w.sizes == h.sizes && len(w.paths) == 0
 }
 
 func (h *hello) params() params {
 	return params{
 		mode: h.mode, chunkBytes: int(h.chunkBytes), pieceBytes: int64(h.pieceBytes), hash: h.hash, slots: int(h.slots), qps: int(h.qps),
-		codec: Compress(h.codec), flags: h.flags, name: h.name, maxDelete: h.maxDelete,
+		codec: Compress(h.codec), flags: h.flags, name: h.name, maxDelete: h.maxDelete, sizes: h.sizes,
 	}
 }
 

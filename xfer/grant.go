@@ -135,6 +135,8 @@ func (g *Grant) differs(h *hello) string {
 		return "one " + otherOptions(w.flags, other&^g.loose)
 	case h.maxDelete != w.maxDelete:
 		return "one that may delete another number of entries"
+	case h.sizes != w.sizes:
+		return "one of files of other sizes"
 	case h.codec != w.codec:
 		return fmt.Sprintf("one with compression %d, and not %d", w.codec, h.codec)
 	case h.gpu != w.gpu || h.gpuName != w.gpuName:
@@ -156,7 +158,7 @@ func otherOptions(granted, other uint64) string {
 		{flagHardLinks, "-H"}, {flagXattrs, "-X"}, {flagNumericIDs, "--numeric-ids"}, {flagDryRun, "--dry-run"}, {flagUpdate, "--update"},
 		{flagIgnoreExisting, "--ignore-existing"}, {flagExisting, "--existing"}, {flagDelete, "--delete"}, {flagNoFsync, "--no-fsync"},
 		{flagEncrypt, "--encrypt"}, {flagRules, "filter rules"}, {flagListed, "--files-from"}, {flagStream, "a stream"}, {flagGrowing, "--copy-growing"},
-		{flagOneFileSystem, "--one-file-system"},
+		{flagOneFileSystem, "--one-file-system"}, {flagSizes, "bounds of size"},
 		{flagMany, "several sources"},
 	} {
 		switch {

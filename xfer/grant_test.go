@@ -148,6 +148,7 @@ func TestGrantOfAPush(t *testing.T) {
 			return g.push(also(func(o *Options) { o.Perms, o.HardLinks = false, true }), "home/dst", "src")
 		},
 			"one with -p, without -H"},
+		"sizes":           {func() error { return g.push(also(func(o *Options) { o.MinFileBytes = 1 }), "home/dst", "src") }, "one without bounds of size"},
 		"filter rules":    {func() error { return g.push(also(func(o *Options) { o.Rules = exclude }), "home/dst", "src") }, "one without filter rules"},
 		"compression":     {func() error { return g.push(also(func(o *Options) { o.Compress = CompressZstd }), "home/dst", "src") }, "one with compression 0, and not 1"},
 		"other memory":    {func() error { return g.push(also(func(o *Options) { o.RemoteGPU = "auto" }), "home/dst", "src") }, "one with slots in other memory"},

@@ -86,6 +86,7 @@ func testHostilePing(t *testing.T, w hostileWay) {
 		"a GPU":                               func(h *hello) { h.gpu = 1 },
 		"a GPU that cannot be":                func(h *hello) { h.gpu = negative },
 		"deletion":                            func(h *hello) { h.flags, h.maxDelete = flagDelete|flagRecursive, negative+1 },
+		"sizes of files":                      func(h *hello) { h.sizes.minBytes = 1 },
 		"a path":                              func(h *hello) { h.paths = []string{"a"} },
 		"a name":                              func(h *hello) { h.name = "a" },
 		"filter rules":                        func(h *hello) { h.flags = flagRules },

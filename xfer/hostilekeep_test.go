@@ -220,6 +220,16 @@ func TestHellosThatDeleteWhatTheyMayNot(t *testing.T) {
 			t.Errorf("flags %#x: %v at the client, %v at the server", flags, err, end.Err)
 		}
 	}
+	for _, change := range []func(*hello){
+		func(h *hello) { h.sizes.minBytes = 1 }, func(h *hello) { h.sizes.maxBytes = 1 }, func(h *hello) { h.flags |= flagSizes },
+		func(h *hello) { h.flags, h.sizes.minBytes = h.flags|flagSizes, 1<<63 }, func(h *hello) { h.flags, h.sizes.maxBytes = h.flags|flagSizes, 1<<63+1 },
+	} {
+		_, addr, ends := hostileServer(t)
+		err := hostileHello(t, addr, modePush, "/", change, listen)
+		if end := <-ends; err == nil || !errors.Is(end.Err, ErrProtocol) {
+			t.Errorf("sizes that make no sense: %v at the client, %v at the server", err, end.Err)
+		}
+	}
 	_, addr, ends := hostileServer(t, func(c *ServerConfig) { c.Keys = OneKey(testKey, Admission{Root: DirRoot(t.TempDir()), ReadOnly: true}) })
 	err := hostileHello(t, addr, modePush, "/", func(h *hello) { h.flags |= flagDelete | flagDryRun }, listen)
 	if end := <-ends; err == nil || !errors.Is(end.Err, os.ErrPermission) {

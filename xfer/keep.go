@@ -19,10 +19,10 @@ const (
 	flagDelete         = 1 << 18 // what the source has not goes
 	flagExisting       = 1 << 21 // what is not there is not made
 
-	flagsOfSink = flagDryRun | flagIgnoreExisting | flagUpdate | flagDelete | flagExisting
+	flagsOfSink = flagDryRun | flagIgnoreExisting | flagUpdate | flagDelete | flagExisting | flagSizes
 	// flagsKeeping let entries end as Kept, and flagsKeepingLater also files whose
 	// data was sent: what is there is looked at again when they get their names.
-	flagsKeeping      = flagIgnoreExisting | flagUpdate | flagExisting
+	flagsKeeping      = flagIgnoreExisting | flagUpdate | flagExisting | flagSizes
 	flagsKeepingLater = flagIgnoreExisting | flagUpdate
 )
 
@@ -42,7 +42,8 @@ func (o *Options) checkSinkOptions() error {
 	if !o.Delete {
 		o.MaxDelete = 0 // as rsync has it, nothing is bounded then
 	}
-	switch keeping := o.IgnoreExisting || o.Existing || o.Update; {
+	sizes := o.fileSizes()
+	switch keeping := o.IgnoreExisting || o.Existing || o.Update || sizes.isSet(); {
 	case o.Delete && o.Names != nil: // first: with it -a does not stand for -r
 		return fmt.Errorf("%w: --delete deletes what a whole directory does not have, and --files-from names a part of one", ErrUsage)
 	case o.Delete && !o.Recursive:
@@ -51,7 +52,7 @@ func (o *Options) checkSinkOptions() error {
 		return fmt.Errorf("%w: --delete would take what lies at the destination where the source has another file system mounted: "+
 			"leave such directories out with --exclude, and not by -x", ErrUsage)
 	case (keeping || o.DryRun) && (o.Manifest != "" || o.WriteManifest != ""):
-		return fmt.Errorf("%w: a manifest is of a whole copy: not with --update, --ignore-existing, --existing or --dry-run", ErrUsage)
+		return fmt.Errorf("%w: a manifest is of a whole copy: not with --update, --ignore-existing, --existing, --max-size, --min-size or --dry-run", ErrUsage)
 	}
 	return nil
 }
@@ -59,7 +60,9 @@ func (o *Options) checkSinkOptions() error {
 // checkSinkFlags holds a hello to what checkSinkOptions lets through.
 func (h *hello) checkSinkFlags() error {
 	deletes := h.flags&flagDelete != 0
-	switch {
+	switch err := h.sizes.check(h.flags); {
+	case err != nil:
+		return err
 	case deletes && h.flags&flagRecursive == 0:
 		return fmt.Errorf("%w: deletion without directories", ErrProtocol)
 	case deletes && h.flags&flagListed != 0:
@@ -74,11 +77,12 @@ func (h *hello) checkSinkFlags() error {
 
 // sinkFlags are the flags of the options by which the destination decides.
 func (o *Options) sinkFlags() (flags uint64) {
+	sizes := o.fileSizes()
 	for _, f := range []struct {
 		on   bool
 		flag uint64
 	}{{o.DryRun, flagDryRun}, {o.IgnoreExisting, flagIgnoreExisting}, {o.Existing, flagExisting}, {o.Update, flagUpdate},
-		{o.Delete, flagDelete}} {
+		{o.Delete, flagDelete}, {sizes.isSet(), flagSizes}} {
 		if f.on {
 			flags |= f.flag
 		}
@@ -140,6 +144,9 @@ func (k *sink) try(e *sinkEntry) error {
 func (k *sink) keeps(e *sinkEntry) string {
 	if !k.params.has(flagsKeeping) {
 		return ""
+	}
+	if why := k.params.sizes.keeps(&e.Entry); why != "" {
+		return why
 	}
 	now, err := k.store.Look(e.Path)
 	switch {

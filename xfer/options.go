@@ -59,6 +59,9 @@ type Options struct {
 	Update         bool // -u: files that are newer there are kept
 	Delete         bool // what the source has not is deleted at the end
 	DeleteExcluded bool // Delete, also of what rules exclude
+	// Files of fewer bytes than MinFileBytes, or of more than MaxFileBytes, are not
+	// transferred. MaxFileBytes is 0 for any number, negative for empty files alone.
+	MinFileBytes, MaxFileBytes int64
 	// MaxDelete is how many files and directories are deleted at the most; 0 for
 	// any number, negative for none.
 	MaxDelete int64

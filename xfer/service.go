@@ -80,7 +80,7 @@ func (h *hello) check(made *params) error {
 // checkNoFiles holds the hello of a bench or of latency rounds against what these
 // can be: memory of the host, sealed or not.
 func (h *hello) checkNoFiles() error {
-	if h.flags&^flagEncrypt != 0 || h.codec != uint64(CompressOff) || h.gpu != 0 || h.maxDelete != 0 || len(h.paths) > 0 || h.name != "" {
+	if h.flags&^flagEncrypt != 0 || h.codec != uint64(CompressOff) || h.gpu != 0 || h.maxDelete != 0 || h.sizes.isSet() || len(h.paths) > 0 || h.name != "" {
 		return fmt.Errorf("%w: a %s with flags %#x, codec %d, GPU %d, %d paths", ErrProtocol, h.mode, h.flags, h.codec, h.gpu, len(h.paths))
 	}
 	return nil

@@ -28,6 +28,7 @@ type params struct {
 	flags      uint64
 	name       string // base name of a single source
 	maxDelete  uint64 // as in hello
+	sizes      fileSizes
 }
 
 // digestOf is the digest of an extent's bytes, a piece of a file of that size.

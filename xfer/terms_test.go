@@ -21,6 +21,7 @@ func TestTermsAreWhatCopiesSay(t *testing.T) {
 	for name, o := range map[string]Options{
 		"plain": {}, "-r": {Recursive: true}, "all": all, "-L": {Recursive: true, Follow: true}, "a bound without deletion": {Recursive: true, MaxDelete: 5},
 		"dry": {Recursive: true, DryRun: true, Update: true, IgnoreExisting: true, Existing: true}, "rules": {Recursive: true, Rules: rules},
+		"one file system, and sizes": {Recursive: true, OneFileSystem: true, MinFileBytes: 1, MaxFileBytes: -1},
 	} {
 		for _, dst := range []string{"home/dst", "home/dst/"} {
 			for _, sources := range [][]string{{"src/a"}, {"src/a", "src/b.txt"}} {
@@ -109,5 +110,20 @@ func TestGrantOfRules(t *testing.T) {
 		if after := g.files(); after != before {
 			t.Errorf("%s: there is\n%s", name, after)
 		}
+	}
+}
+
+// Sizes of files are of the copy that was granted.
+func TestGrantOfSizes(t *testing.T) {
+	OnHost(t)
+	granted := Options{Recursive: true, MinFileBytes: 1, MaxFileBytes: 10}
+	g := startedFor(t, true, granted, nil, "home/dst")
+	for _, o := range []Options{{Recursive: true, MinFileBytes: 2, MaxFileBytes: 10}, {Recursive: true, MinFileBytes: 1, MaxFileBytes: 11}, {Recursive: true, MinFileBytes: 1}} {
+		if err := g.push(o, "home/dst", "src"); err == nil || !strings.Contains(err.Error(), "one of files of other sizes") {
+			t.Errorf("from %d to %d bytes: %v", o.MinFileBytes, o.MaxFileBytes, err)
+		}
+	}
+	if err := g.push(granted, "home/dst", "src"); err != nil {
+		t.Error(err)
 	}
 }

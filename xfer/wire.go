@@ -124,6 +124,7 @@ type hello struct {
 	name       string     // base name of a single source
 	gpu        uint64     // where the server is to have its slots: see gpuWish
 	gpuName    string     // see placement
+	sizes      fileSizes  // of the files that are transferred
 	maxDelete  uint64     // one more than may be deleted; 0 for any number
 	into       *intoPlace // where the copy goes, from the sink; nil where that is not told
 }
@@ -188,6 +189,7 @@ func (h *hello) encode() []byte {
 	if h.maxDelete != 0 {
 		w.uint(tagMaxDelete, h.maxDelete)
 	}
+	h.sizes.appendTo(&w)
 	h.into.appendTo(&w)
 	return w.b
 }
@@ -213,6 +215,10 @@ func (h *hello) uintField(tag byte) (field *uint64, most uint64) {
 		return &h.gpu, uint64(gpuNamed)
 	case tagMaxDelete:
 		return &h.maxDelete, math.MaxInt64 + 1
+	case tagMinFile:
+		return &h.sizes.minBytes, math.MaxInt64
+	case tagMaxFile:
+		return &h.sizes.maxBytes, math.MaxInt64 + 1
 	}
 	return nil, 0
 }

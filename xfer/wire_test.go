@@ -18,7 +18,8 @@ func sampleHello() hello {
 	return hello{
 		mode: modePull, chunkBytes: 4 << 20, pieceBytes: 1 << 20, hash: manifest.BLAKE3, slots: 16, qps: 3, codec: 2,
 		flags: flagRecursive | flagMany, paths: []string{"a\n\xff", "/b"}, name: "b", gpu: uint64(gpuNamed), gpuName: "MIG-12ab",
-		into: &intoPlace{mark: placeMark{1, 2, 31: 3}, leaf: "new"},
+		sizes: fileSizes{minBytes: 10, maxBytes: 1 << 63},
+		into:  &intoPlace{mark: placeMark{1, 2, 31: 3}, leaf: "new"},
 	}
 }
 

@@ -137,7 +137,7 @@ func judge(d rdma.Device) (problem string, reason rdma.ProbeReason) {
 	case !active:
 		return "no port is active (" + strings.Join(states, ", ") + "): check the cable, the switch and `ip link`", rdma.NoActivePort
 	case !addressed:
-		return "no active port has an IP address: give its network interface one (on InfiniBand, IPoIB)", rdma.NoAddress
+		return "no active port has an IP address in this network namespace: give its network interface one (on InfiniBand, IPoIB)", rdma.NoAddress
 	}
 	return "", 0
 }

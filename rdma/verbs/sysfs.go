@@ -4,10 +4,8 @@ package verbs
 
 import (
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -37,7 +35,7 @@ func readDevice(sysfs, name string) rdma.Device {
 	}
 	node, _, _ := strings.Cut(readLine(dir, "node_type"), ":")
 	for _, n := range portNumbers(dir) {
-		d.Ports = append(d.Ports, readPort(sysfs, dir, n))
+		d.Ports = append(d.Ports, readPort(sysfs, dir, n, node == nodeRNIC))
 	}
 	switch {
 	case node == nodeRNIC:
@@ -81,7 +79,7 @@ func portNumbers(dir string) []int {
 	return list
 }
 
-func readPort(sysfs, dir string, number int) rdma.Port {
+func readPort(sysfs, dir string, number int, iwarp bool) rdma.Port {
 	port := filepath.Join(dir, "ports", strconv.Itoa(number))
 	p := rdma.Port{
 		Number:    number,
@@ -91,51 +89,14 @@ func readPort(sysfs, dir string, number int) rdma.Port {
 	if _, state, ok := strings.Cut(readLine(port, "state"), ": "); ok {
 		p.State = state
 	}
-	devs := netdevs(sysfs, dir, port, number)
+	devs := netdevs(sysfs, dir, port, number, iwarp)
 	if len(devs) > 0 {
-		p.NetDev = devs[0]
+		p.NetDev = devs[0].name
 	}
 	for _, dev := range devs {
-		p.Addrs = append(p.Addrs, interfaceAddrs(dev)...)
+		p.Addrs = append(p.Addrs, dev.addrs()...)
 	}
 	return p
-}
-
-// netdevs names the network interfaces of a port, from the surest source that
-// has any: the interfaces of its GIDs (RoCE; iWARP on current kernels), those
-// of the same PCI function with the port's number (InfiniBand; iWARP NICs), or
-// the one whose MAC address the device's GUID was made from (software iWARP on
-// older kernels).
-func netdevs(sysfs, dir, port string, number int) []string {
-	var list []string
-	gids, _ := filepath.Glob(filepath.Join(port, "gid_attrs/ndevs/*"))
-	for _, g := range gids {
-		// Reading an unused entry fails.
-		if dev := readLine(g, ""); dev != "" && !slices.Contains(list, dev) {
-			list = append(list, dev)
-		}
-	}
-	if len(list) > 0 {
-		return list
-	}
-	siblings, _ := filepath.Glob(filepath.Join(dir, "device/net/*"))
-	for _, s := range siblings {
-		devPort, err := strconv.Atoi(readLine(s, "dev_port"))
-		if err != nil || len(siblings) == 1 || devPort == number-1 {
-			list = append(list, filepath.Base(s))
-		}
-	}
-	if len(list) > 0 {
-		return list
-	}
-	guid := strings.ReplaceAll(readLine(dir, "node_guid"), ":", "")
-	all, _ := filepath.Glob(filepath.Join(sysfs, "class/net/*"))
-	for _, n := range all {
-		if mac, err := net.ParseMAC(readLine(n, "address")); err == nil && guidOf(mac) == guid {
-			list = append(list, filepath.Base(n))
-		}
-	}
-	return list
 }
 
 // guidOf is the EUI-64 of an Ethernet address as drivers make it (RFC 4291,
@@ -152,36 +113,6 @@ func guidOf(mac net.HardwareAddr) string {
 		b.WriteByte(digits[x&15])
 	}
 	return b.String()
-}
-
-// interfaceAddrs lists an interface's addresses. Link-local ones mean nothing
-// to a peer and are listed, with their zone, only where there is no other.
-func interfaceAddrs(name string) []netip.Addr {
-	ifi, err := net.InterfaceByName(name)
-	if err != nil {
-		return nil
-	}
-	addrs, err := ifi.Addrs()
-	if err != nil {
-		return nil
-	}
-	var list, local []netip.Addr
-	for _, a := range addrs {
-		prefix, err := netip.ParsePrefix(a.String())
-		if err != nil {
-			continue
-		}
-		ip := prefix.Addr().Unmap()
-		if ip.Is6() && ip.IsLinkLocalUnicast() {
-			local = append(local, ip.WithZone(name))
-		} else {
-			list = append(list, ip)
-		}
-	}
-	if len(list) == 0 {
-		return local
-	}
-	return list
 }
 
 // parseRate reads the first number of, for example, "100 Gb/sec (4X EDR)".

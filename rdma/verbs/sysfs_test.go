@@ -3,6 +3,7 @@
 package verbs
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -100,10 +101,77 @@ func TestNetdevs(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			root := writeTree(t, c.files)
 			dir := filepath.Join(root, ibDir)
-			if got := netdevs(root, dir, filepath.Join(dir, "ports/1"), 1); !slices.Equal(got, c.want) {
+			var got []string
+			for _, d := range netdevs(root, dir, filepath.Join(dir, "ports/1"), 1, false) {
+				got = append(got, d.name)
+			}
+			if !slices.Equal(got, c.want) {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
 		})
+	}
+}
+
+// An interface of a port has the addresses of the one by its name here only if it
+// is that: it may be in another network namespace.
+func TestNetdevOfAnotherNamespace(t *testing.T) {
+	const (
+		port  = ibDir + "ports/1/"
+		own   = "0000:0000:0000:0000:0000:ffff:7f00:0001"
+		other = "0000:0000:0000:0000:0000:ffff:0a07:0001"
+		local = "fe80:0000:0000:0000:742b:80ff:fe9b:61f1"
+	)
+	loopback := []netip.Addr{netip.MustParseAddr("127.0.0.1")}
+	gids := func(node string, gids ...string) map[string]string {
+		files := map[string]string{ibDir + "node_type": node, port + "link_layer": "Ethernet", port + "state": "4: ACTIVE"}
+		for i, gid := range gids {
+			files[fmt.Sprint(port, "gids/", i)] = gid
+			files[fmt.Sprint(port, "gid_attrs/ndevs/", i)] = "lo"
+		}
+		return files
+	}
+	card := net.Interface{}
+	all, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ifi := range all { // one with a hardware address
+		if addrs := (netdev{name: ifi.Name}).addrs(); len(ifi.HardwareAddr) == 6 && len(addrs) > 0 {
+			card = ifi
+		}
+	}
+	cases := map[string]struct {
+		files map[string]string
+		want  []netip.Addr
+	}{
+		"RoCE, here":            {gids("1: CA", local, own), loopback},
+		"RoCE, elsewhere":       {gids("1: CA", local, other), nil},
+		"RoCE, one of two here": {gids("1: CA", other, local, own), loopback},
+	}
+	for name, c := range cases {
+		d := readDevice(writeTree(t, c.files), "d0")
+		if got := d.Addrs(); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+		if problem, reason := judge(d); (problem == "") != (c.want != nil) || (c.want == nil && reason != rdma.NoAddress) {
+			t.Errorf("%s: problem %q (%s)", name, problem, reason)
+		}
+	}
+	if card.Name == "" {
+		t.Skip("the rest needs an interface with a hardware address and an IP address: this machine has none")
+	}
+	mac := card.HardwareAddr
+	another := slices.Clone(mac)
+	another[5] ^= 1
+	for _, c := range []struct {
+		mac  net.HardwareAddr
+		here bool
+	}{{mac, true}, {another, false}} {
+		files := gids("1: CA")
+		files[ibDir+"device/net/"+card.Name+"/address"] = c.mac.String()
+		if got := readDevice(writeTree(t, files), "d0").Addrs(); (len(got) > 0) != c.here {
+			t.Errorf("the function's interface with %s: %v, and that by its name here has %s", c.mac, got, mac)
+		}
 	}
 }
 

@@ -32,28 +32,56 @@ func openGPUs() xfer.GPUs {
 	}
 }
 
-// heedLoss lends the program's GPUs. When they are lost it says so once, and ends
-// the server with the reason where that was asked for.
-func (s *serving) heedLoss(end context.CancelCauseFunc) xfer.GPUs {
-	if s.gpus == nil {
+// gpuLoss is what a server does once its GPUs are lost: it goes on from host
+// memory, and where that was asked for ends as soon as no session runs.
+type gpuLoss struct {
+	*serving
+	end context.CancelCauseFunc
+
+	mu       sync.Mutex
+	sessions int
+	lost     error // for the end of the program; nil before, and where none is wanted
+}
+
+// heed lends the program's GPUs. When they are lost it says so, once.
+func (l *gpuLoss) heed() xfer.GPUs {
+	if l.gpus == nil {
 		return nil
 	}
 	var once sync.Once
 	return func() (*gpu.Driver, error) {
-		driver, err := s.gpus()
+		driver, err := l.gpus()
 		if err == nil {
-			once.Do(func() { driver.OnLost(func(why error) { s.lostGPUs(why, end) }) })
+			once.Do(func() { driver.OnLost(l.happened) })
 		}
 		return driver, err
 	}
 }
 
-func (s *serving) lostGPUs(why error, end context.CancelCauseFunc) {
-	if s.exitOnGPUFailure {
-		end(&lostGPU{&hinted{errors.New(lineOf(why)), hintOf(why)}})
-		return
+func (l *gpuLoss) happened(why error) {
+	until := "until it is started again"
+	if l.exitOnGPUFailure {
+		until = "until no session runs, and then it ends"
 	}
-	s.console.line("gdrcp: %s; clients get host memory until it is started again", lineOf(why))
+	l.console.line("gdrcp: %s; clients get host memory %s", lineOf(why), until)
+	if l.exitOnGPUFailure {
+		l.change(func() { l.lost = &lostGPU{&hinted{errors.New(lineOf(why)), hintOf(why)}} })
+	}
+}
+
+// load takes what the sessions that run need.
+func (l *gpuLoss) load(need xfer.Load) {
+	boundHeap(need)
+	l.change(func() { l.sessions = need.Sessions })
+}
+
+func (l *gpuLoss) change(by func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	by()
+	if l.lost != nil && l.sessions == 0 {
+		l.end(l.lost)
+	}
 }
 
 // lostGPU ends a server, with exit code 1: that here was a GPU that could be used

@@ -73,7 +73,7 @@ func (s *serving) flags() []cli.Flag {
 		s.wire.flags(),
 		about(topicGPU,
 			checkedFlag("gpu", "`auto|off` whether clients may have their slots in GPU memory here (auto)", word(&s.gpu, "auto", "off")),
-			&cli.BoolFlag{Name: "exit-on-gpu-failure", Usage: "end all sessions and the program (exit code 1) when it can use no GPU any more, so that its supervisor starts it anew", Destination: &s.exitOnGPUFailure},
+			&cli.BoolFlag{Name: "exit-on-gpu-failure", Usage: "end the program (exit code 1) when it can use no GPU any more, as soon as no session runs, so that its supervisor starts it anew", Destination: &s.exitOnGPUFailure},
 		),
 		about(topicLimits,
 			checkedFlag("max-sessions", "`N` how many clients are served at once: 1 to 65536 (64)", number(&s.maxSessions, 1, 1<<16)),
@@ -107,15 +107,17 @@ func (s *serving) run(ctx context.Context, operands []string) error {
 		Wire: wire,
 		Keys: s.who, MaxSessions: s.maxSessions, MaxMemory: s.maxMemoryBytes, MaxWait: time.Duration(s.maxWaitSeconds) * time.Second, Timeouts: s.timeouts,
 		Log: s.ended, Report: s.report,
-		Load: boundHeap, Limit: xfer.NewLimiter(s.bytesPerSecond),
+		Limit: xfer.NewLimiter(s.bytesPerSecond),
 	}
 	if cfg.MaxWait == 0 {
 		cfg.MaxWait = -1 // 0 is the default
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	loss := gpuLoss{serving: s, end: cancel}
+	cfg.Load = loss.load
 	if s.gpu != "off" {
-		cfg.GPUs = s.heedLoss(cancel)
+		cfg.GPUs = loss.heed()
 	}
 	devices, why := s.rails()
 	cfg.NoRails = why

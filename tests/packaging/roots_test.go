@@ -39,7 +39,7 @@ func unsafe(all []opened, secrets ...string) (problems []string) {
 var (
 	keyCommand = regexp.MustCompile(`(?m)^#   gdrcp key new .*--access-file (\S+) .*--root (\S+)(.*)$`)
 	accessLine = regexp.MustCompile(`(?m)^#\w\S*\s+SECRET\s+(ro|rw)\s+(?:"([^"]*)"|(\S+))`)
-	served     = regexp.MustCompile(`(?m)^ExecStart=.* serve --access-file (\S+)$`)
+	served     = regexp.MustCompile(`(?m)^ExecStart=.* serve --access-file (\S+) --exit-on-gpu-failure$`)
 )
 
 // openedBy is what the keys of the unit's commands and of the example access file

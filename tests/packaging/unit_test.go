@@ -30,7 +30,7 @@ func install(t *testing.T, prefix string) (root, unit string) {
 
 func TestInstalledUnit(t *testing.T) {
 	root, unit := install(t, "/opt/gdrcp")
-	if want := "\nExecStart=/opt/gdrcp/bin/gdrcp serve --access-file /etc/gdrcp/access\n"; !strings.Contains(unit, want) {
+	if want := "\nExecStart=/opt/gdrcp/bin/gdrcp serve --access-file /etc/gdrcp/access --exit-on-gpu-failure\n"; !strings.Contains(unit, want) {
 		t.Errorf("the unit is without %q:\n%s", want, unit)
 	}
 	for _, name := range []string{"lib/systemd/system/gdrcp.service", "lib/sysusers.d/gdrcp.conf", "share/doc/gdrcp/access.example"} {
@@ -82,7 +82,7 @@ func TestUnitSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, line := range []string{
-		"Type=notify", "ExecReload=kill -HUP $MAINPID", "LimitMEMLOCK=infinity", "NoNewPrivileges=yes", "PrivateTmp=yes",
+		"Type=notify", "Restart=on-failure", "StartLimitIntervalSec=0", "ExecReload=kill -HUP $MAINPID", "LimitMEMLOCK=infinity", "NoNewPrivileges=yes", "PrivateTmp=yes",
 		"ProtectSystem=strict", "DevicePolicy=closed", "DeviceAllow=char-infiniband_verbs rw", "DeviceAllow=/dev/infiniband/rdma_cm rw",
 		"DeviceAllow=char-nvidia* rw", "RestrictAddressFamilies=AF_INET AF_INET6 AF_NETLINK AF_UNIX",
 	} {

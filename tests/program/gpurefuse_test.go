@@ -122,6 +122,35 @@ func TestLostGPUsEndAServer(t *testing.T) {
 	s.process.wantOne(lines, `.*: start the process again: only that ends it.*`)
 }
 
+// A server that is to end because it lost its GPUs lets the sessions of others come
+// to their end.
+func TestLostGPUsEndNoSession(t *testing.T) {
+	onHost(t)
+	t.Parallel()
+	s := newSidesAs(t, withGPUs(t, []string{"badkernel"}), tcpLink(), "--exit-on-gpu-failure")
+	s.as = how{}
+	d := direction{push: true}
+	makeFile(t, s.here+"/file", 3*mib+1, 1)
+	makeFile(t, s.here+"/large", 24*mib, 2)
+	other := start(t, s.as, append(append(s.copyArgs(), "-v", "--bwlimit", "4M"), s.operands(d, s.via(), "large", "large")...)...)
+	for begun := time.Now(); !strings.Contains(other.stderr.String(), " slots of "); time.Sleep(10 * time.Millisecond) {
+		if time.Since(begun) > slow(20*time.Second) {
+			t.Fatal("the other session does not begin")
+		}
+	}
+	client := start(t, s.as, append(append(s.copyArgs(), "--remote-gpu", "0"), s.operands(d, s.via(), "file", "copy")...)...)
+	client.wait(slow(20 * time.Second))
+	client.wantCode(1)
+	other.wait(slow(30 * time.Second))
+	other.wantCode(0)
+	if why := differAt(s.here+"/large", s.there+"/large"); why != "" {
+		t.Error(why)
+	}
+	s.process.wait(slow(20 * time.Second))
+	s.process.wantCode(1)
+	s.process.wantOne(strings.Split(s.stderr.String(), "\n"), `.*\(719\); clients get host memory until no session runs, and then it ends$`)
+}
+
 // gpuZero is the options that insist on GPU 0 at these ends.
 func gpuZero(e gpuEnds, d direction) []string {
 	args := e.args(d)

@@ -150,4 +150,16 @@ func TestFullDisk(t *testing.T) {
 	if got := listFiles(t, small); len(got) != 0 {
 		t.Errorf("there is %v", got)
 	}
+	// Directories that were made by then are not left behind; others are.
+	makeFiles(t, small, map[string]string{"old/": ""})
+	makeFiles(t, s.root, map[string]string{"t/big": strings.Repeat("x", 4<<20), "t/sub/deep/big": strings.Repeat("x", 4<<20)})
+	makeFiles(t, dir, map[string]string{"names": "big\nsub/deep/big\n"})
+	for _, args := range [][]string{{"-r"}, {"-a"}, {"-rp"}, {"--files-from", dir + "/names"}} {
+		for _, dst := range []string{"/new", "/old", ""} {
+			r = gdrcp(t, append(args, s.url("t"), small+dst)...).want(t, exitError)
+			if got := listFiles(t, small); !maps.Equal(got, map[string]string{"old/": ""}) || !strings.Contains(r.err, "no space left") || strings.Count(r.err, "\n") != 2 {
+				t.Errorf("%v to %q left %v, and it wrote %q", args, dst, got, r.err)
+			}
+		}
+	}
 }

@@ -62,11 +62,13 @@ type Sink struct {
 	calls   diskCalls
 	syncing sync.Mutex // of who publishes or syncs; before mu and the locks of files
 
-	mu      sync.Mutex
-	settle  []dirToSettle // sorted by path
-	devices map[uint64]*device
-	claims  map[inode]struct{} // see folding.go
-	closed  bool
+	mu        sync.Mutex
+	made      []madeDir // see Unmake
+	staysMade bool
+	settle    []dirToSettle // sorted by path
+	devices   map[uint64]*device
+	claims    map[inode]struct{} // see folding.go
+	closed    bool
 
 	fileSystems map[uint64]*FileSystem // by device; see freespace.go
 

@@ -85,7 +85,9 @@ func (s *Sink) mkdir(e *manifest.Entry, a *Attributes) error {
 	if err != nil {
 		return err
 	}
-	h.fresh = made
+	if h.fresh = made; made {
+		s.noteMade(target, inode{h.dev, h.ino})
+	}
 	h = s.dirs.add(h)
 	defer h.release()
 	if !made {
@@ -121,8 +123,13 @@ func (s *Sink) MakeTop() error {
 	if err == unix.EEXIST {
 		return nil
 	}
+	var st unix.Stat_t
 	if err == nil {
 		s.markUnsynced(s.base)
+		err = fstatat(s.base.fd, s.prefix, &st, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	if err == nil {
+		s.noteMade(s.prefix, inode{st.Dev, st.Ino})
 	}
 	return opErr("make directory", s.dest, err)
 }

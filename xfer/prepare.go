@@ -76,7 +76,10 @@ func (k *sink) plan(ctx context.Context) error {
 		return nil
 	}
 	if err := k.rooms.check(); err != nil {
-		return err
+		return errors.Join(err, k.store.Unmake())
+	}
+	if len(k.rooms) > 0 {
+		k.store.StayMade() // what is told to come is written
 	}
 	return k.ctl.send(ctx, msgPlan, binary.AppendUvarint(nil, upto))
 }

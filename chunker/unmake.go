@@ -1,0 +1,67 @@
+package chunker
+
+import (
+	"errors"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxUnmade bounds the directories that are noted for Unmake. Beyond it none is:
+// what is that large says so before.
+const maxUnmade = 1 << 16
+
+// madeDir is a directory that the sink has made.
+type madeDir struct {
+	target string
+	at     inode
+}
+
+// noteMade notes a directory for Unmake.
+func (s *Sink) noteMade(target string, at inode) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.staysMade && len(s.made) < maxUnmade {
+		s.made = append(s.made, madeDir{target, at})
+	}
+}
+
+// StayMade says that the copy goes on: Unmake removes nothing from here on.
+func (s *Sink) StayMade() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.staysMade, s.made = true, nil
+}
+
+// Unmake removes the directories that the sink has made, as far as they are
+// empty, for a copy that is refused before anything was written. Only Close may
+// follow.
+func (s *Sink) Unmake() error {
+	s.mu.Lock()
+	made := s.made
+	s.made, s.settle = nil, slices.DeleteFunc(s.settle, func(d dirToSettle) bool { return d.made })
+	s.mu.Unlock()
+	var errs []error
+	for _, d := range slices.Backward(made) {
+		errs = append(errs, s.unmake(d))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Sink) unmake(d madeDir) error {
+	dir, leaf := splitPath(d.target)
+	parent, err := s.dir(dir)
+	if err != nil {
+		return opErr("remove directory", s.entryPath(d.target), err)
+	}
+	defer parent.release()
+	var st unix.Stat_t
+	if err := fstatat(parent.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || (inode{st.Dev, st.Ino}) != d.at {
+		return nil // it is gone already, or somebody else's
+	}
+	err = uninterrupted(func() error { return unix.Unlinkat(parent.fd, leaf, unix.AT_REMOVEDIR) })
+	if err == unix.ENOTEMPTY || err == unix.EEXIST || err == unix.ENOENT {
+		return nil // rmdir(2): what has got something in it stays
+	}
+	return opErr("remove directory", s.entryPath(d.target), err)
+}

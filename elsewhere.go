@@ -30,7 +30,7 @@ func rsyncOnly() []elsewhere {
 		{"d dirs old-dirs old-d", "name the directories in a list: gdrcp --files-from LIST SRC DST, without -r"},
 		{"k copy-dirlinks copy-unsafe-links safe-links munge-links", "-l keeps links as they are, -L copies what they lead to"},
 		{"K keep-dirlinks", "name as DST where the link leads"},
-		{"c checksum", "all that it copies is verified; gdrcp manifest create and verify say what differs without a copy"},
+		{"c checksum", "-I copies every file, and all that is copied is verified; gdrcp manifest create and verify say what differs without a copy"},
 		{"b backup backup-dir suffix", "it keeps nothing of what it replaces: copy the destination with cp -al before"},
 		{"link-dest compare-dest copy-dest y fuzzy", "it copies whole files, and looks for them at DST alone"},
 		{"inplace append append-verify partial-dir delay-updates T temp-dir", "a file is written in the directory where it belongs, and gets its name when it is verified"},
@@ -48,14 +48,14 @@ func rsyncOnly() []elsewhere {
 		{"port", "a server at another port is rdma://host:port/path; a port of ssh goes by -e 'ssh -p PORT'"},
 		{"contimeout", "--timeout bounds how long a copy may stand still"},
 		{"stop-after stop-at time-limit", "timeout(1) ends a copy: timeout 30m gdrcp ..."},
-		{"I ignore-times size-only", "every file is copied, but for those that -u keeps"},
+		{"modify-window @", "times are the same where one is the other as a coarser file system keeps it; -I copies every file"},
 		{"fsync", "it waits until all is on the disk anyway, unless --no-fsync says otherwise"},
 		{"4 ipv4 6 ipv6", "name the host by an address of that family; for ssh it is -e 'ssh -4' or -e 'ssh -6'"},
 		{"B block-size", "--chunk-size is the size of what is sent at once"},
 		{"log-file-format", "--log-file has a line of one form for every entry"},
 		{"super fake-super copy-as", "-o, -g and -X keep what the user who writes may set"},
 		{"debug stderr", "-v tells more"},
-		{"no-D no-devices no-specials drop-D address blocking-io checksum-seed confine-root early-input iconv inc-recursive i-r insecure-links max-alloc modify-window @ " +
+		{"no-D no-devices no-specials drop-D address blocking-io checksum-seed confine-root early-input iconv inc-recursive i-r insecure-links max-alloc " +
 			"no-inc-recursive no-i-r no-motd 8 8-bit-output old-args outbuf only-write-batch preallocate protocol read-batch sockopts trust-sender write-batch",
 			"nor anything like it: leave it out"},
 	}

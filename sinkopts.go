@@ -13,7 +13,9 @@ import (
 // sinkFlags are the options by which the destination decides.
 func sinkFlags(o *xfer.Options) []cli.Flag {
 	return about(topicDest,
-		onOff("update", "keep files that are newer at the destination, or of the same time and size", &o.Update, "u"),
+		onOff("update", "keep files that are newer at the destination", &o.Update, "u"),
+		onOff("ignore-times", "with -t: copy also files of the same time and size; without it they are kept, and not compared", &o.IgnoreTimes, "I"),
+		onOff("size-only", "keep files of the same size, whatever their time", &o.SizeOnly),
 		onOff("ignore-existing", "keep what exists at the destination; directories are filled", &o.IgnoreExisting),
 		onOff("existing", "make nothing that does not exist at the destination", &o.Existing, "ignore-non-existing"),
 		checkedFlag("max-size", "`SIZE` copy no larger file. SIZE is rsync's: bytes, or with B, K, M or G as 1.5M", fileSize(func(n int64) {

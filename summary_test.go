@@ -36,9 +36,9 @@ func TestVerifiedIsOfWhatWasCopied(t *testing.T) {
 		code         int
 		client, told string
 	}{
-		{"a file of other bytes that is kept", []string{"-u", dir + "/t/same", s.url("t/same")}, exitOK,
+		{"a file of other bytes that is kept", []string{"-tu", dir + "/t/same", s.url("t/same")}, exitOK,
 			`copied nothing in \S+ s \(tcp\); 1 kept, not compared`, `0 files, 0 B in .*, nothing to verify; 1 kept, not compared`},
-		{"all at once", []string{"-ru", dir + "/t/.", s.url("t")}, exitPartial,
+		{"all at once", []string{"-rtu", dir + "/t/.", s.url("t")}, exitPartial,
 			`copied and verified 1 file, 1 directory, 1 B in \S+ s \(\S+ .?i?B/s, tcp\); 1 kept, not compared; 1 failed; 1 skipped`,
 			`1 file, 1 directory, 1 B in .*, verified: root xxh3 [0-9a-f]{64}; 1 kept, not compared; 1 failed; 1 skipped`},
 		{"a file that fails", []string{dir + "/t/blocked", s.url("t/")}, exitPartial,

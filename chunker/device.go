@@ -36,6 +36,9 @@ type device struct {
 	tells bool
 	// keepsQuiet: but what the file system itself says is told by fsync only.
 	keepsQuiet bool
+	// timeUnitNs is what it keeps times of change in where that is more than a
+	// second, else 0.
+	timeUnitNs int64
 	// failed: a syncfs has told an error. That may be of any file, be it nobody's
 	// here, and the next one will not tell it again: from then on every file and
 	// directory is asked for by itself.
@@ -132,6 +135,9 @@ func (s *Sink) keepDevice(h *dirHandle) error {
 	}
 	d.tells, d.keepsQuiet = kernelSyncs(unix.ByteSliceToString(name.Release[:]))
 	d.tells = d.tells && tellsBySyncfs(int64(st.Type))
+	if st.Type == unix.MSDOS_SUPER_MAGIC {
+		d.timeUnitNs = int64(coarsest)
+	}
 	s.devices[h.dev] = d
 	return nil
 }

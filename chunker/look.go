@@ -16,6 +16,9 @@ type Standing struct {
 	Size    int64  // bytes
 	Mode    uint32 // permission bits, 07777
 	MtimeNs int64
+	// timeUnitNs is what the file system keeps times in, where that is known and
+	// more than a second; else 0.
+	timeUnitNs int64
 }
 
 // Look tells what is in an entry's place. It follows no link, changes nothing,
@@ -28,9 +31,16 @@ func (s *Sink) Look(path string) (Standing, error) {
 	}
 	var st unix.Stat_t
 	if target == "." {
-		err = fstat(s.base.fd, &st)
-	} else {
-		err = s.lstat(target, &st)
+		if err := fstat(s.base.fd, &st); err != nil {
+			return Standing{}, opErr("look at", path, err)
+		}
+		return standingOf(&st), nil
+	}
+	dir, leaf := splitPath(target)
+	h, err := s.dir(dir)
+	if err == nil {
+		defer h.release()
+		err = fstatat(h.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
 	}
 	if errors.Is(err, unix.ENOENT) {
 		return Standing{}, nil
@@ -38,7 +48,11 @@ func (s *Sink) Look(path string) (Standing, error) {
 	if err != nil {
 		return Standing{}, opErr("look at", path, err)
 	}
-	return standingOf(&st), nil
+	now := standingOf(&st)
+	if d := s.deviceOf(h); d != nil {
+		now.timeUnitNs = d.timeUnitNs
+	}
+	return now, nil
 }
 
 // lstat looks at what is at target.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -11,38 +12,120 @@ import (
 	"gdrcp/manifest"
 )
 
-// HasAttributes reports whether the file in an entry's place has what a copy
-// would give it of mode, owner, group and extended attributes, as far as these
-// are kept and this process may set them. It blocks for the disk.
-func (s *Sink) HasAttributes(e *manifest.Entry, a *Attributes) (bool, error) {
+// Settle gives the file that stays in an entry's place what a copy would give it
+// of owner, group, extended attributes, mode and time, as far as these are kept
+// and other ones, and changes none of its data. now is what Look told of it;
+// ErrChanged: it is not that any more. It blocks for the disk, and does not wait
+// until the change is there.
+func (s *Sink) Settle(e *manifest.Entry, a *Attributes, now Standing) error {
+	if err := s.checkTime(e); err != nil {
+		return err
+	}
 	parent, leaf, err := s.parentOf("look at", e.Path)
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer parent.release()
-	var st unix.Stat_t
-	if err := fstatat(parent.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return false, opErr("look at", e.Path, err)
+	// Its owner may have no right to open it otherwise.
+	fd, err := openat(parent.fd, leaf, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return opErr("look at", e.Path, err)
 	}
-	if !a.isOf(&st) {
-		return false, nil
+	defer closeQuietly(fd)
+	f := standingFile{fd: fd, path: "/proc/self/fd/" + strconv.Itoa(fd)}
+	if err := fstat(fd, &f.st); err != nil {
+		return opErr("look at", e.Path, err)
 	}
+	is := standingOf(&f.st)
+	is.timeUnitNs = now.timeUnitNs
+	if is != now || is.Type != manifest.File {
+		return opErr("look at", e.Path, ErrChanged)
+	}
+	if err := s.settleRights(&f, e, a); err != nil {
+		return err
+	}
+	if s.opt.Keep.Times && !now.HasTime(e.MtimeNs) {
+		err := setMtime(fd, "", e.MtimeNs)
+		if err == unix.EINVAL || err == unix.ENOENT || err == unix.EBADF { // before Linux 5.8
+			err = setMtime(parent.fd, leaf, e.MtimeNs)
+		}
+		return opErr("set time of", e.Path, err)
+	}
+	return nil
+}
+
+// standingFile is a file that stays, open by O_PATH, and a path to that very file.
+type standingFile struct {
+	fd   int
+	path string
+	st   unix.Stat_t
+}
+
+// settleRights sets owner, group, extended attributes and mode, in the order that
+// Temp.Finish has them in, and for its reasons. Before the file changes hands it
+// loses the rights that it is not to have.
+func (s *Sink) settleRights(f *standingFile, e *manifest.Entry, a *Attributes) error {
+	want, setID := f.st.Mode&0o7777, uint32(0)
 	if s.opt.Keep.Modes {
-		mode, setID := s.keptMode(e.Mode)
-		if st.Mode&0o7777 != mode|a.lent(setID, &st) {
-			return false, nil
+		want, setID = s.keptMode(e.Mode)
+	}
+	var denied error
+	if !a.isOf(&f.st) {
+		if err := f.chmod(f.st.Mode & want & 0o7777); err != nil {
+			return opErr("set mode of", e.Path, err)
+		}
+		var err error
+		denied, err = a.chown(&f.st, func(uid, gid int) error { return unix.Fchownat(f.fd, "", uid, gid, unix.AT_EMPTY_PATH) })
+		if err == nil {
+			err = fstat(f.fd, &f.st) // the change took set-ID bits away
+		}
+		if err != nil {
+			return opErr(setOwner, e.Path, err)
+		}
+		if !s.opt.Keep.Modes {
+			want = f.st.Mode & 0o7777
 		}
 	}
-	if !s.opt.Keep.Xattrs {
-		return true, nil
+	if s.opt.Keep.Xattrs {
+		if err := s.settleXattrs(f, a.xattrs()); err != nil {
+			return opErr("set extended attributes of", e.Path, err)
+		}
 	}
-	calls := xattrsOfLink(parent.fd, leaf)
+	if err := f.chmod(want | a.lent(setID, &f.st)); err != nil {
+		return opErr("set mode of", e.Path, err)
+	}
+	return opErr(setOwner, e.Path, denied)
+}
+
+// chmod sets permission bits that are other ones. fchmod(2) takes no descriptor of
+// O_PATH.
+func (f *standingFile) chmod(mode uint32) error {
+	if f.st.Mode&0o7777 == mode {
+		return nil
+	}
+	err := uninterrupted(func() error { return unix.Fchmodat(unix.AT_FDCWD, f.path, mode, 0) })
+	if err == nil {
+		f.st.Mode = f.st.Mode&^0o7777 | mode
+	}
+	return err
+}
+
+// settleXattrs sets extended attributes that are other ones. For those of the
+// users' namespace the owner needs the right to read, and to write, the file.
+func (s *Sink) settleXattrs(f *standingFile, want Xattrs) error {
+	calls, had := xattrsOfPath(f.path), f.st.Mode&0o7777
 	now, err := calls.read()
-	if errors.Is(err, unix.EOPNOTSUPP) {
-		now, err = nil, nil
+	if errors.Is(err, unix.EACCES) {
+		if err = f.chmod(had | 0o600); err == nil {
+			now, err = calls.read()
+		}
 	}
-	return err == nil && s.includesXattrs(now, a.xattrs()) && s.includesXattrs(a.xattrs(), now),
-		opErr("read extended attributes of", e.Path, err)
+	if err == nil && !(s.includesXattrs(now, want) && s.includesXattrs(want, now)) {
+		if err = f.chmod(had | 0o600); err == nil {
+			err = s.replaceXattrs(calls, want)
+		}
+	}
+	return errors.Join(err, f.chmod(had))
 }
 
 // isOf reports whether a file's owner and group are those that chown would leave

@@ -14,6 +14,38 @@ import (
 // for those before 1677 or after 2262 that 64 bits cannot tell.
 func IsBeyond(ns int64) bool { return ns == math.MinInt64 || ns == math.MaxInt64 }
 
+// HasTime reports whether what stands there has a time, in nanoseconds since 1970,
+// as far as both times are told: a file system that keeps microseconds, or
+// seconds, has cut off the rest of what it was given. Where both have nanoseconds,
+// they count. On a FAT, which keeps every other second (timestamp_truncate in the
+// kernel), that is the unit.
+func (now *Standing) HasTime(ns int64) bool {
+	if IsBeyond(ns) || IsBeyond(now.MtimeNs) {
+		return false
+	}
+	unit := max(unitOf(ns), unitOf(now.MtimeNs), now.timeUnitNs)
+	return cutTo(unit, ns) == cutTo(unit, now.MtimeNs)
+}
+
+// unitOf is the decimal unit, of a second at the most, that a time may have been
+// cut to: it ends in that many zeros.
+func unitOf(ns int64) int64 {
+	unit := int64(1)
+	for unit < int64(time.Second) && ns%(unit*10) == 0 {
+		unit *= 10
+	}
+	return unit
+}
+
+// cutTo is the number of units since 1970, rounded down.
+func cutTo(unit, ns int64) int64 {
+	n := ns / unit
+	if ns%unit < 0 {
+		n--
+	}
+	return n
+}
+
 // checkTime is ErrTime for an entry whose time is to be kept and cannot be.
 func (s *Sink) checkTime(e *manifest.Entry) error {
 	if s.opt.Keep.Times && IsBeyond(e.MtimeNs) {

@@ -126,6 +126,16 @@ func xattrsOfLink(dirfd int, name string) xattrCalls {
 	}
 }
 
+// xattrsOfPath is for what a path leads to, links followed.
+func xattrsOfPath(path string) xattrCalls {
+	return xattrCalls{
+		list: func(to []byte) (int, error) { return unix.Listxattr(path, to) },
+		get:  func(attr string, to []byte) (int, error) { return unix.Getxattr(path, attr, to) },
+		set:  func(attr string, value []byte) error { return unix.Setxattr(path, attr, value, 0) },
+		drop: func(attr string) error { return unix.Removexattr(path, attr) },
+	}
+}
+
 // sized calls get with room for what it said that it needs: what it is to read
 // may grow meanwhile.
 func sized(get func(to []byte) (int, error)) ([]byte, error) {

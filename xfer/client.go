@@ -189,6 +189,7 @@ func (o *Options) hello(m mode) (*hello, error) {
 		{o.CopyGrowing && o.Manifest == "", flagGrowing}, {len(o.Rules) > 0, flagRules}, {o.Names != nil, flagListed},
 		{o.OneFileSystem, flagOneFileSystem},
 		{o.Recursive, flagRecursive}, {o.Follow, flagFollow}, {o.NoFsync, flagNoFsync},
+		{o.Times && !o.IgnoreTimes, flagSameStays},
 		{local.flushAlways, flagFlush}, {local.direct, flagDirect}, {o.Encrypt, flagEncrypt},
 	} {
 		if f.on {

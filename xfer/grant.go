@@ -42,10 +42,10 @@ type Grant struct {
 func (o Options) Terms(push, stream bool) ([]byte, error) {
 	o.Tally = nil // it counts for the copy
 	o.complete()
-	if !stream {
-		if err := o.checkSinkOptions(); err != nil {
-			return nil, err
-		}
+	if stream {
+		o.IgnoreTimes = true // it is copied whatever is there
+	} else if err := o.checkSinkOptions(); err != nil {
+		return nil, err
 	}
 	m := modePull
 	if push {
@@ -156,6 +156,7 @@ func otherOptions(granted, other uint64) string {
 	}{
 		{flagRecursive, "-r"}, {flagFollow, "-L"}, {flagLinks, "-l"}, {flagModes, "-p"}, {flagTimes, "-t"}, {flagOwner, "-o"}, {flagGroup, "-g"},
 		{flagHardLinks, "-H"}, {flagXattrs, "-X"}, {flagNumericIDs, "--numeric-ids"}, {flagDryRun, "--dry-run"}, {flagUpdate, "--update"},
+		{flagSameStays, "the quick check"}, {flagSizeStays, "--size-only"},
 		{flagIgnoreExisting, "--ignore-existing"}, {flagExisting, "--existing"}, {flagDelete, "--delete"}, {flagNoFsync, "--no-fsync"},
 		{flagEncrypt, "--encrypt"}, {flagRules, "filter rules"}, {flagListed, "--files-from"}, {flagStream, "a stream"}, {flagGrowing, "--copy-growing"},
 		{flagOneFileSystem, "--one-file-system"}, {flagSizes, "bounds of size"},

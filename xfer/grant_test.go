@@ -119,7 +119,7 @@ func (g *granting) pull(o Options, dst string, paths ...string) error {
 // with it, and that one only once.
 func TestGrantOfAPush(t *testing.T) {
 	OnHost(t)
-	asked := Options{Recursive: true, Links: true, Perms: true}
+	asked := Options{Recursive: true, Links: true, Perms: true, Times: true}
 	also := func(f func(*Options)) Options {
 		o := asked
 		f(&o)
@@ -148,13 +148,15 @@ func TestGrantOfAPush(t *testing.T) {
 			return g.push(also(func(o *Options) { o.Perms, o.HardLinks = false, true }), "home/dst", "src")
 		},
 			"one with -p, without -H"},
-		"sizes":           {func() error { return g.push(also(func(o *Options) { o.MinFileBytes = 1 }), "home/dst", "src") }, "one without bounds of size"},
-		"filter rules":    {func() error { return g.push(also(func(o *Options) { o.Rules = exclude }), "home/dst", "src") }, "one without filter rules"},
-		"compression":     {func() error { return g.push(also(func(o *Options) { o.Compress = CompressZstd }), "home/dst", "src") }, "one with compression 0, and not 1"},
-		"other memory":    {func() error { return g.push(also(func(o *Options) { o.RemoteGPU = "auto" }), "home/dst", "src") }, "one with slots in other memory"},
-		"another source":  {func() error { return g.push(asked, "home/dst", "home/.ssh") }, `one of other sources, and not of ".ssh"`},
-		"a hidden source": {func() error { return g.push(asked, "home/dst", "src/.rc") }, `one of other sources, and not of ".rc"`},
-		"no name":         {func() error { return g.push(asked, "home/dst", "src/.") }, `one of other sources, and not of "."`},
+		"sizes":             {func() error { return g.push(also(func(o *Options) { o.MinFileBytes = 1 }), "home/dst", "src") }, "one without bounds of size"},
+		"what is the same":  {func() error { return g.push(also(func(o *Options) { o.IgnoreTimes = true }), "home/dst", "src") }, "one with the quick check"},
+		"what has its size": {func() error { return g.push(also(func(o *Options) { o.SizeOnly = true }), "home/dst", "src") }, "one without --size-only"},
+		"filter rules":      {func() error { return g.push(also(func(o *Options) { o.Rules = exclude }), "home/dst", "src") }, "one without filter rules"},
+		"compression":       {func() error { return g.push(also(func(o *Options) { o.Compress = CompressZstd }), "home/dst", "src") }, "one with compression 0, and not 1"},
+		"other memory":      {func() error { return g.push(also(func(o *Options) { o.RemoteGPU = "auto" }), "home/dst", "src") }, "one with slots in other memory"},
+		"another source":    {func() error { return g.push(asked, "home/dst", "home/.ssh") }, `one of other sources, and not of ".ssh"`},
+		"a hidden source":   {func() error { return g.push(asked, "home/dst", "src/.rc") }, `one of other sources, and not of ".rc"`},
+		"no name":           {func() error { return g.push(asked, "home/dst", "src/.") }, `one of other sources, and not of "."`},
 		"a stream": {func() error {
 			in, err := chunker.NewInput(0, "standard input")
 			if err != nil {
@@ -163,7 +165,7 @@ func TestGrantOfAPush(t *testing.T) {
 			o := g.options(Options{})
 			_, err = g.client().PushStream(t.Context(), in, g.endpoint(g.at), g.dir+"/home/dst", o)
 			return err
-		}, "one with -r, with -l, with -p, without a stream"},
+		}, "one with -r, with -l, with -p, with -t, with the quick check, without a stream"},
 		"a bench": {func() error {
 			_, err := g.client().BenchBandwidth(t.Context(), g.endpoint(g.at), 1<<20, g.options(asked))
 			return err

@@ -205,13 +205,14 @@ func (k *sink) makeLink(e *sinkEntry) {
 	e.Root, e.over = g.root, true
 }
 
-// keepNames notes of a file's first name that it is kept.
-func (k *sink) keepNames(e *sinkEntry, why string) {
+// keepNames notes of a file's first name that it is kept, and whether as the same
+// file.
+func (k *sink) keepNames(e *sinkEntry, same bool) {
 	if e.group == nil || e.isLink() {
 		return
 	}
 	var err error
-	if why == sameFile {
+	if same {
 		e.at, err = k.store.Standing(e.Path)
 		e.group.stands = err == nil
 	}

@@ -211,9 +211,10 @@ func TestNothingDeletedAfterAnErrorOfReading(t *testing.T) {
 }
 
 // A hello whose flags make no sense together is refused.
-func TestHellosThatDeleteWhatTheyMayNot(t *testing.T) {
+func TestHellosThatMakeNoSense(t *testing.T) {
 	OnHost(t)
-	for _, flags := range []uint64{flagDelete, flagDelete | flagRecursive | flagListed, flagDelete | flagRecursive | flagOneFileSystem} {
+	for _, flags := range []uint64{flagDelete, flagDelete | flagRecursive | flagListed, flagDelete | flagRecursive | flagOneFileSystem, flagSameStays,
+		flagSameStays | flagTimes | flagStream} {
 		_, addr, ends := hostileServer(t)
 		err := hostileHello(t, addr, modePush, "/", func(h *hello) { h.flags = flags }, listen)
 		if end := <-ends; err == nil || !errors.Is(end.Err, ErrProtocol) {

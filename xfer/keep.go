@@ -18,11 +18,13 @@ const (
 	flagUpdate         = 1 << 17 // files that are newer there stay
 	flagDelete         = 1 << 18 // what the source has not goes
 	flagExisting       = 1 << 21 // what is not there is not made
+	flagSameStays      = 1 << 25 // files of the same size and time stay
+	flagSizeStays      = 1 << 26 // files of the same size stay
 
-	flagsOfSink = flagDryRun | flagIgnoreExisting | flagUpdate | flagDelete | flagExisting | flagSizes
+	flagsOfSink = flagDryRun | flagIgnoreExisting | flagUpdate | flagDelete | flagExisting | flagSameStays | flagSizeStays | flagSizes
 	// flagsKeeping let entries end as Kept, and flagsKeepingLater also files whose
 	// data was sent: what is there is looked at again when they get their names.
-	flagsKeeping      = flagIgnoreExisting | flagUpdate | flagExisting | flagSizes
+	flagsKeeping      = flagIgnoreExisting | flagUpdate | flagExisting | flagSameStays | flagSizeStays | flagSizes
 	flagsKeepingLater = flagIgnoreExisting | flagUpdate
 )
 
@@ -43,7 +45,7 @@ func (o *Options) checkSinkOptions() error {
 		o.MaxDelete = 0 // as rsync has it, nothing is bounded then
 	}
 	sizes := o.fileSizes()
-	switch keeping := o.IgnoreExisting || o.Existing || o.Update || sizes.isSet(); {
+	switch keeping := o.IgnoreExisting || o.Existing || o.Update || o.SizeOnly || sizes.isSet(); {
 	case o.Delete && o.Names != nil: // first: with it -a does not stand for -r
 		return fmt.Errorf("%w: --delete deletes what a whole directory does not have, and --files-from names a part of one", ErrUsage)
 	case o.Delete && !o.Recursive:
@@ -52,7 +54,10 @@ func (o *Options) checkSinkOptions() error {
 		return fmt.Errorf("%w: --delete would take what lies at the destination where the source has another file system mounted: "+
 			"leave such directories out with --exclude, and not by -x", ErrUsage)
 	case (keeping || o.DryRun) && (o.Manifest != "" || o.WriteManifest != ""):
-		return fmt.Errorf("%w: a manifest is of a whole copy: not with --update, --ignore-existing, --existing, --max-size, --min-size or --dry-run", ErrUsage)
+		return fmt.Errorf("%w: a manifest is of a whole copy: not with --update, --size-only, --ignore-existing, --existing, --max-size, --min-size or --dry-run", ErrUsage)
+	}
+	if o.Manifest != "" || o.WriteManifest != "" {
+		o.IgnoreTimes = true
 	}
 	return nil
 }
@@ -69,6 +74,8 @@ func (h *hello) checkSinkFlags() error {
 		return fmt.Errorf("%w: deletion by a list", ErrProtocol)
 	case deletes && h.flags&flagOneFileSystem != 0:
 		return fmt.Errorf("%w: deletion beside one file system", ErrProtocol)
+	case h.flags&flagSameStays != 0 && h.flags&flagTimes == 0:
+		return fmt.Errorf("%w: files of the same time are to stay, and times are not kept", ErrProtocol)
 	case !deletes && h.maxDelete != 0:
 		return fmt.Errorf("%w: a bound of deletion without deletion", ErrProtocol)
 	}
@@ -82,7 +89,7 @@ func (o *Options) sinkFlags() (flags uint64) {
 		on   bool
 		flag uint64
 	}{{o.DryRun, flagDryRun}, {o.IgnoreExisting, flagIgnoreExisting}, {o.Existing, flagExisting}, {o.Update, flagUpdate},
-		{o.Delete, flagDelete}, {sizes.isSet(), flagSizes}} {
+		{o.Delete, flagDelete}, {o.SizeOnly, flagSizeStays}, {sizes.isSet(), flagSizes}} {
 		if f.on {
 			flags |= f.flag
 		}
@@ -110,10 +117,15 @@ func (p *params) mostDeleted() int64 {
 // a dry run every entry. The end of a file counts when the source has been told
 // that its data is not wanted.
 func (k *sink) decide(e *sinkEntry) (done bool) {
-	if why := k.keeps(e); why != "" {
+	if why, same := k.keeps(e); why != "" {
 		k.store.NoteKept(e.Path)
 		e.problem = &exception{entry: e.id, outcome: Kept, text: why}
-		k.keepNames(e, why)
+		k.keepNames(e, same != nil)
+		if same != nil && !k.params.has(flagDryRun) {
+			if err := k.store.Settle(&e.Entry, e.attrs, *same); err != nil {
+				e.problem = &exception{entry: e.id, outcome: Failed, text: err.Error()}
+			}
+		}
 	} else if !k.params.has(flagDryRun) {
 		return false
 	} else if err := k.try(e); err != nil {
@@ -139,59 +151,60 @@ func (k *sink) try(e *sinkEntry) error {
 }
 
 // keeps says why the destination keeps what it has in an entry's place, or
-// nothing. The rules are rsync's. What cannot be looked at is not kept: what is
-// done next meets the same error.
-func (k *sink) keeps(e *sinkEntry) string {
+// nothing; same is what is there where that passes for the entry's file. The
+// rules are rsync's. What cannot be looked at is not kept: what is done next meets
+// the same error.
+func (k *sink) keeps(e *sinkEntry) (why string, same *chunker.Standing) {
 	if !k.params.has(flagsKeeping) {
-		return ""
+		return "", nil
 	}
 	if why := k.params.sizes.keeps(&e.Entry); why != "" {
-		return why
+		return why, nil
 	}
 	now, err := k.store.Look(e.Path)
 	switch {
 	case err != nil:
 	case !now.Exists && k.params.has(flagExisting):
-		return "not there"
+		return "not there", nil
 	case !now.Exists:
 	case k.params.has(flagIgnoreExisting) && (e.Type != manifest.Dir || now.Type != manifest.Dir):
-		return "exists"
-	case k.params.has(flagUpdate) && e.isLink() && now.Type == manifest.File:
+		return "exists", nil
+	case e.Type != manifest.File || now.Type != manifest.File:
+	case k.params.has(flagUpdate) && isNewer(&now, e):
+		return "newer", nil
+	case e.isLink():
 		// As rsync has it, what is the same is linked all the same.
-		if why := k.newer(e, &now); why != sameFile {
-			return why
+	default:
+		if why := k.passes(e, &now); why != "" {
+			return why, &now
 		}
-	case k.params.has(flagUpdate) && e.Type == manifest.File && now.Type == manifest.File:
-		return k.newer(e, &now)
 	}
-	return ""
+	return "", nil
 }
 
 // keepsLater lets what is newer by then be kept when the file gets its name.
 func (k *sink) keepsLater(e *sinkEntry) {
 	if k.params.has(flagUpdate) {
-		e.temp.KeepIf(func(now chunker.Standing) bool {
-			return now.Type == manifest.File && seconds(now.MtimeNs) > seconds(e.MtimeNs)
-		})
+		e.temp.KeepIf(func(now chunker.Standing) bool { return now.Type == manifest.File && isNewer(&now, e) })
 	}
 }
 
-// sameFile is why a file is kept that needs no update.
-const sameFile = "same time and size"
+// isNewer is rsync's reason for -u to keep a file: it counts in whole seconds.
+func isNewer(now *chunker.Standing, e *sinkEntry) bool {
+	return seconds(now.MtimeNs) > seconds(e.MtimeNs)
+}
 
-// newer says why a file is not updated. Times are compared in seconds. Of the
-// same time and size it is taken for the same, as rsync takes it, if its mode,
-// owner, group and extended attributes are, as far as they are kept: these rsync
-// would bring up to date.
-func (k *sink) newer(e *sinkEntry, now *chunker.Standing) string {
-	there, here := seconds(now.MtimeNs), seconds(e.MtimeNs)
+// passes says why a file is taken for the one that the source has, without a look
+// at what is in it: the quick check of rsync, whose --size-only goes before -I.
+// Other than rsync's it goes by times only where they are kept: else those of the
+// destination say when it was written, and are the source's by chance.
+func (k *sink) passes(e *sinkEntry, now *chunker.Standing) string {
 	switch {
-	case there > here:
-		return "newer"
-	case there == here && now.Size == e.Size && !chunker.IsBeyond(e.MtimeNs):
-		if same, err := k.store.HasAttributes(&e.Entry, e.attrs); same && err == nil {
-			return sameFile
-		}
+	case now.Size != e.Size:
+	case k.params.has(flagSizeStays):
+		return "same size"
+	case k.params.has(flagSameStays) && now.HasTime(e.MtimeNs):
+		return "same time and size"
 	}
 	return ""
 }

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer"
 )
@@ -112,7 +110,7 @@ func testKept(t *testing.T, w way) {
 	xfer.OnHost(t)
 	src, then := t.TempDir(), time.Unix(1_500_000_000, 500)
 	big := strings.Repeat("source", 1<<20)
-	for _, name := range []string{"same", "older", "newer", "size", "new/x", "file-dir", "d/both"} {
+	for _, name := range []string{"same", "same-size", "older", "newer", "size", "new/x", "file-dir", "d/both"} {
 		at(t, filepath.Join(src, name), big[:3<<20], then)
 	}
 	for _, name := range []string{"link", "link-file", "d/link"} {
@@ -121,7 +119,8 @@ func testKept(t *testing.T, w way) {
 		}
 	}
 	fill := func(dst string) {
-		at(t, filepath.Join(dst, "same"), big[1:3<<20+1], then.Add(400*time.Millisecond))
+		at(t, filepath.Join(dst, "same"), big[1:3<<20+1], then)
+		at(t, filepath.Join(dst, "same-size"), big[1:3<<20+1], then.Add(-400*time.Millisecond))
 		at(t, filepath.Join(dst, "older"), "old", then.Add(-time.Second))
 		at(t, filepath.Join(dst, "newer"), "new", then.Add(time.Second))
 		at(t, filepath.Join(dst, "size"), "short", then)
@@ -140,11 +139,18 @@ func testKept(t *testing.T, w way) {
 		kept   string
 		failed string
 	}{
-		{"update", func(o *xfer.Options) { o.Update = true }, "newer same", "file-dir"},
-		{"ignore-existing", func(o *xfer.Options) { o.IgnoreExisting = true }, "file-dir link link-file newer older same size", ""},
+		{"update", func(o *xfer.Options) { o.Update = true }, "newer", "file-dir"},
+		{"update, with times", func(o *xfer.Options) { o.Update, o.Times = true, true }, "newer same", "file-dir"},
+		{"update of the same", func(o *xfer.Options) { o.Update, o.Times, o.IgnoreTimes = true, true, true }, "newer", "file-dir"},
+		{"update by size", func(o *xfer.Options) { o.Update, o.SizeOnly = true, true }, "newer same same-size", "file-dir"},
+		{"times", func(o *xfer.Options) { o.Times = true }, "same", "file-dir"},
+		{"times ignored", func(o *xfer.Options) { o.Times, o.IgnoreTimes = true, true }, "", "file-dir"},
+		{"no times", func(*xfer.Options) {}, "", "file-dir"},
+		{"size", func(o *xfer.Options) { o.SizeOnly, o.IgnoreTimes = true, true }, "same same-size", "file-dir"},
+		{"ignore-existing", func(o *xfer.Options) { o.IgnoreExisting = true }, "file-dir link link-file newer older same same-size size", ""},
 		{"existing", func(o *xfer.Options) { o.Existing = true }, "d/both d/link new new/x", "file-dir"},
 		{"neither", func(o *xfer.Options) { o.Existing, o.IgnoreExisting = true, true },
-			"d/both d/link file-dir link link-file new new/x newer older same size", ""},
+			"d/both d/link file-dir link link-file new new/x newer older same same-size size", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var o xfer.Options
@@ -171,7 +177,7 @@ func testKept(t *testing.T, w way) {
 // and failed what was there, of the rest what the source has.
 func checkKept(t *testing.T, src, dst string, kept, failed []string) {
 	t.Helper()
-	for _, name := range []string{"same", "older", "newer", "size", "new/x", "d/both", "d/link", "link", "link-file"} {
+	for _, name := range []string{"same", "same-size", "older", "newer", "size", "new/x", "d/both", "d/link", "link", "link-file"} {
 		want, errWant := content(filepath.Join(src, name))
 		got, errGot := content(filepath.Join(dst, name))
 		if equal := errWant == nil && errGot == nil && got == want; equal == (slices.Contains(kept, name) || slices.Contains(failed, name)) {
@@ -303,6 +309,7 @@ func TestSinkOptionsThatMakeNoSense(t *testing.T) {
 	s, src := serve(t, w), t.TempDir()
 	for _, o := range []xfer.Options{
 		{Delete: true}, {DeleteExcluded: true}, {Recursive: true, Update: true, WriteManifest: src + "/m"},
+		{Recursive: true, SizeOnly: true, Manifest: src + "/m"},
 		{Recursive: true, DryRun: true, Manifest: src + "/m"}, {Recursive: true, IgnoreExisting: true, Manifest: src + "/m"},
 	} {
 		o.Transport, o.Timeouts = "tcp", w.timeouts()
@@ -314,30 +321,4 @@ func TestSinkOptionsThatMakeNoSense(t *testing.T) {
 			}
 		}
 	}
-}
-
-// With -u a file of the same time and size whose attributes are not the source's
-// gets these; one that has them stays.
-func TestUpdateOfAttributes(t *testing.T) {
-	src, then := t.TempDir(), time.Unix(1_500_000_000, 0)
-	for _, name := range []string{"same", "mode", "xattr"} {
-		at(t, filepath.Join(src, name), "source", then)
-	}
-	if err := unix.Setxattr(src+"/xattr", "user.a", []byte("v"), 0); err != nil {
-		t.Skipf("needs a file system with extended attributes for TMPDIR: %v", err)
-	}
-	fill := func(dst string) {
-		for _, name := range []string{"same", "mode", "xattr"} {
-			at(t, filepath.Join(dst, name), "target", then)
-		}
-		if err := os.Chmod(dst+"/mode", 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	o := xfer.Options{Update: true, Perms: true, Times: true, Xattrs: true, Owner: true, Group: true}
-	contentsInto(t, tcpWay(t), src, o, fill, func(t *testing.T, dst string, sum *xfer.Summary, l *told) {
-		if kept := l.paths(ended(xfer.Kept)); !slices.Equal(kept, []string{"same"}) || sum.Files != 2 {
-			t.Errorf("kept %q: %+v", kept, sum)
-		}
-	})
 }

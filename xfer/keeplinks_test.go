@@ -30,6 +30,10 @@ func testHardLinksOfWhatIsKept(t *testing.T, w way) {
 		want   outcomes
 		linked bool
 	}{
+		{"the same, and nothing", nothing, [2]int{same, none}, outcomes{kept, kept}, true},
+		{"twice the same", nothing, [2]int{same, same}, outcomes{kept, kept}, true},
+		{"an older one, and the same", nothing, [2]int{older, same}, outcomes{copied, copied}, true},
+		{"times are ignored", func(o *xfer.Options) { o.IgnoreTimes = true }, [2]int{same, same}, outcomes{copied, copied}, true},
 		{"nothing is there", update, [2]int{none, none}, outcomes{copied, copied}, true},
 		{"the first is the same", update, [2]int{same, none}, outcomes{kept, kept}, true},
 		{"both are the same", update, [2]int{same, same}, outcomes{kept, kept}, true},
@@ -86,3 +90,5 @@ func testHardLinksOfWhatIsKept(t *testing.T, w way) {
 }
 
 func update(o *xfer.Options) { o.Update = true }
+
+func nothing(*xfer.Options) {}

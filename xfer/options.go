@@ -57,8 +57,11 @@ type Options struct {
 	IgnoreExisting bool // what is there is kept, but directories
 	Existing       bool // what is not there is not made
 	Update         bool // -u: files that are newer there are kept
-	Delete         bool // what the source has not is deleted at the end
-	DeleteExcluded bool // Delete, also of what rules exclude
+	// With Times, files of the same size and time there are kept, unless IgnoreTimes
+	// or a manifest wants them copied; with SizeOnly all of the same size are.
+	IgnoreTimes, SizeOnly bool
+	Delete                bool // what the source has not is deleted at the end
+	DeleteExcluded        bool // Delete, also of what rules exclude
 	// Files of fewer bytes than MinFileBytes, or of more than MaxFileBytes, are not
 	// transferred. MaxFileBytes is 0 for any number, negative for empty files alone.
 	MinFileBytes, MaxFileBytes int64

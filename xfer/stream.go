@@ -102,7 +102,7 @@ func (o *Options) checkStream() error {
 		{o.Perms || o.Times || o.Owner || o.Group || o.HardLinks || o.Xattrs, "a stream has no owner, mode, times, attributes or further names to keep"},
 		{o.Links, "a stream is what a link leads to, and -l copies links"},
 		{len(o.Rules) > 0 || o.Names != nil || o.OneFileSystem, "a stream is no tree of which something could be left out"},
-		{o.sinkFlags() != 0 || o.DeleteExcluded, "a stream can only be written: not with --dry-run, --update, --ignore-existing, --existing, --max-size, --min-size or --delete"},
+		{o.sinkFlags() != 0 || o.DeleteExcluded, "a stream can only be written: not with --dry-run, --update, --size-only, --ignore-existing, --existing, --max-size, --min-size or --delete"},
 		{o.Manifest != "", "--manifest holds back what does not match, and a stream cannot be held back to its end"},
 		{o.GPU != "" && o.GPU != "off", "a stream goes through slots in host memory: leave --gpu out"},
 	} {

@@ -49,7 +49,7 @@ func (p *program) copyCommand() *cli.Command {
 		},
 		Description: `SRC and DST follow the rules of cp and scp: a file to a file or into a directory, many into a directory, a trailing slash
 means a directory. [user@]host:path is a path on another host, where gdrcp is started by ssh; it may be a pattern of sources.
-rdma://host[:port]/path is a path below the root of a gdrcp serve. SRC - is standard input, DST - standard output. All else is local:
+rdma://host[:port]/path is a path below the root of a gdrcp serve, or as a source a pattern. SRC - is standard input, DST - standard output. All else is local:
 a file named like a command is ./serve, one with a colon ./a:b, one named - is ./-. Between two hosts of host:path the data goes straight from one to the other.
 Where SRC and DST are local both, the copy is made on this machine, by one process.`,
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"gdrcp/pattern"
 	"gdrcp/rdma"
 	"gdrcp/rdma/tcp"
 	"gdrcp/remote"
@@ -118,7 +119,7 @@ func grantFor(asked *remote.Serve, offer *remote.Offer) (*xfer.Grant, error) {
 	for i, source := range asked.Copy.From {
 		from[i] = remote.AtHome(source, "/") // whatever its home is, it gives no name
 	}
-	g.OnlyFrom(from, len(from) == 1 && remote.IsPattern(from[0]), func(pattern, name string) bool { return remote.Believe(pattern, []string{name}) == nil })
+	g.OnlyFrom(from, len(from) == 1 && pattern.Is(from[0]), func(given, name string) bool { return remote.Believe(given, []string{name}) == nil })
 	return g, nil
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/inherited"
+	"gdrcp/pattern"
 	"gdrcp/xfer"
 )
 
@@ -65,6 +66,10 @@ func (p *plan) isStream() (bool, error) {
 
 // transfer copies between this machine and the server of the plan.
 func (c *copying) transfer(ctx context.Context, client *xfer.Client, p *plan, o xfer.Options) (*xfer.Summary, error) {
+	p, err := c.expanded(ctx, client, p, o)
+	if err != nil {
+		return nil, err
+	}
 	isStream, err := p.isStream()
 	switch {
 	case err != nil: // a pattern of sources stands for several
@@ -75,6 +80,21 @@ func (c *copying) transfer(ctx context.Context, client *xfer.Client, p *plan, o 
 		return client.Push(ctx, p.sources, p.endpoint, p.dst, o)
 	}
 	return client.Pull(ctx, p.endpoint, p.sources, p.dst, o)
+}
+
+// expanded is the plan with the names that patterns of a server's paths stand for. A
+// far end has told them already.
+func (c *copying) expanded(ctx context.Context, client *xfer.Client, p *plan, o xfer.Options) (*plan, error) {
+	if p.push || p.local || p.far != nil || !slices.ContainsFunc(p.sources, pattern.Is) {
+		return p, nil
+	}
+	names, err := client.Expand(ctx, p.endpoint, p.sources, o)
+	if err != nil {
+		return nil, err
+	}
+	there := *p
+	there.sources = slices.Concat(names...)
+	return &there, nil
 }
 
 // openStream opens this end's stream, before anything is connected.

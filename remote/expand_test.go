@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"gdrcp/pattern"
 )
 
 func TestExpand(t *testing.T) {
@@ -85,16 +87,16 @@ func TestBelieve(t *testing.T) {
 func FuzzBelieve(f *testing.F) {
 	f.Add("d/*.bin", "d/a.bin")
 	f.Add("*", "..")
-	f.Fuzz(func(t *testing.T, pattern, name string) {
-		if Believe(pattern, []string{name}) != nil || name == pattern {
+	f.Fuzz(func(t *testing.T, path, name string) {
+		if Believe(path, []string{name}) != nil || name == path {
 			return
 		}
 		// What is believed is in the directory that was asked for, or one that a pattern of that depth leads to.
-		if slices.Contains(components(name), "..") && !slices.Contains(components(pattern), "..") {
-			t.Fatalf("%q is believed for %q", name, pattern)
+		if slices.Contains(pattern.Parts(name), "..") && !slices.Contains(pattern.Parts(path), "..") {
+			t.Fatalf("%q is believed for %q", name, path)
 		}
-		if len(components(name)) != len(components(pattern)) {
-			t.Fatalf("%q is believed for %q: another depth", name, pattern)
+		if len(pattern.Parts(name)) != len(pattern.Parts(path)) {
+			t.Fatalf("%q is believed for %q: another depth", name, path)
 		}
 	})
 }

@@ -26,6 +26,8 @@ func (m mode) String() string {
 		return "bench"
 	case modePing:
 		return "ping"
+	case modeExpand:
+		return "look"
 	}
 	return "unknown"
 }
@@ -71,6 +73,8 @@ func (h *hello) check(made *params) error {
 	switch h.mode {
 	case modePing, modeBench:
 		return h.checkNoFiles()
+	case modeExpand:
+		return h.checkPatterns()
 	case modePush, modePull:
 		return h.checkFiles()
 	}
@@ -119,6 +123,9 @@ func (v *Server) serve(s *session, h *hello, a *Admission) (*service, error) {
 	s.place = h.place()
 	if h.mode == modeBench || h.mode == modePing {
 		return v.serveBench(s, h)
+	}
+	if h.mode == modeExpand {
+		return serveNames(s, h, a)
 	}
 	s.gpus = v.cfg.GPUs
 	o := Options{Tally: &Tally{started: time.Now()}}

@@ -102,11 +102,12 @@ func parseFrame(b []byte) (frame, error) {
 type mode uint8
 
 const (
-	modePush  mode = iota + 1 // the client is the source
-	modePull                  // the server is the source
-	modeBench                 // the client is the source, of no files
-	_                         // was a question, which the door answers now
-	modePing                  // round trips
+	modePush   mode = iota + 1 // the client is the source
+	modePull                   // the server is the source
+	modeBench                  // the client is the source, of no files
+	_                          // was a question, which the door answers now
+	modePing                   // round trips
+	modeExpand                 // what patterns of a pull stand for
 )
 
 // hello is the client's opening and, as far as the fields apply, the server's

@@ -7,7 +7,7 @@ import (
 )
 
 // everything that the engine and the packages below it consist of.
-var everything = []string{"rdma", "rdma/verbs", "rdma/tcp", "rdma/rdmatest", "gpu", "dirsync", "chunker", "filter", "manifest", "trust", "inherited", "served", "remote", "xfer"}
+var everything = []string{"rdma", "rdma/verbs", "rdma/tcp", "rdma/rdmatest", "gpu", "dirsync", "chunker", "filter", "pattern", "manifest", "trust", "inherited", "served", "remote", "xfer"}
 
 // projectRules are the import rules of docs/design.md: imports point one way,
 // from main through the engine to the leaves.
@@ -15,7 +15,7 @@ var projectRules = Rules{
 	Module: "gdrcp",
 	Imports: map[string][]string{
 		".":             append([]string{"cmdline"}, everything...),
-		"xfer":          {"rdma", "gpu", "chunker", "filter", "manifest", "trust"}, // no provider: main hands it in
+		"xfer":          {"rdma", "gpu", "chunker", "filter", "pattern", "manifest", "trust"}, // no provider: main hands it in
 		"rdma":          {},
 		"rdma/verbs":    {"rdma"},
 		"rdma/tcp":      {"rdma"},
@@ -29,7 +29,8 @@ var projectRules = Rules{
 		"trust":         {"dirsync"},
 		"inherited":     {},
 		"served":        {},
-		"remote":        {"trust"},
+		"pattern":       {},
+		"remote":        {"pattern", "trust"},
 		"tests":         everything,
 	},
 	TestImports: map[string][]string{

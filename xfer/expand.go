@@ -1,0 +1,282 @@
+package xfer
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"gdrcp/pattern"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// msgNames says what the patterns of a modeExpand stand for, once: for each in turn
+// uvarint how many names, and for each of these uvarint length and the name. All
+// of them have to fit, as they have to fit the hello of the pull that follows.
+const msgNames msgType = 21
+
+const (
+	// maxLooks bounds the entries that are looked at for the patterns of a session,
+	// and expandTimeout the time.
+	maxLooks      = 1 << 20
+	expandTimeout = 5 * time.Second
+	// looksAtOnce is how many names of a directory are read together.
+	looksAtOnce = 1024
+	// maxNamesBytes leaves room for the other fields of the hello of the pull.
+	maxNamesBytes = maxBodyBytes - 512
+)
+
+var errManyNames = fmt.Errorf("%w: stands for more than one copy takes (about 8 KiB of names): "+
+	"copy the directory with --include and --exclude, or name the files by --files-from", ErrUsage)
+
+// Expand asks a server what paths of a pull stand for. One that exists by its
+// letters, that is no pattern, or that nothing matches stands for itself. What
+// comes back is held against the patterns, and is sorted for each.
+func (c *Client) Expand(ctx context.Context, ep Endpoint, paths []string, o Options) ([][]string, error) {
+	o.Slots, o.QPs, o.ChunkBytes, o.Manifest, o.WriteManifest = 1, 1, MinChunkBytes, "", ""
+	o.GPU, o.RemoteGPU, o.GPUFlush, o.Report, o.Tally = "", "", "", nil, nil
+	o.complete()
+	h, err := o.benchHello(modeExpand)
+	if err != nil {
+		return nil, err
+	}
+	h.paths = paths
+	var out [][]string
+	_, err = c.benchSession(ctx, ep, &o, h, func(ctx context.Context, s *session, _ *errgroup.Group) error {
+		return s.expect(ctx, msgNames, "names", func(body []byte) (err error) {
+			out, err = decodeNames(body, paths)
+			return err
+		})
+	})
+	return out, err
+}
+
+// decodeNames takes names apart, and holds them against their patterns: a server
+// that could name anything could have it written anywhere (CVE-2019-6111).
+func decodeNames(body []byte, patterns []string) ([][]string, error) {
+	c := cursor{b: body}
+	out := make([][]string, len(patterns))
+	for i, p := range patterns {
+		n := c.uvarint()
+		for ; n > 0 && !c.bad; n-- {
+			out[i] = append(out[i], c.str())
+		}
+		if c.bad || !standsFor(p, out[i]) {
+			return nil, fmt.Errorf("%w: the server names other files than %q", ErrProtocol, p)
+		}
+	}
+	if len(c.b) > 0 {
+		return nil, fmt.Errorf("%w: %d bytes behind the names", ErrProtocol, len(c.b))
+	}
+	return out, c.err("names")
+}
+
+// standsFor reports whether names, in ascending order, may be what a path stands for.
+func standsFor(path string, names []string) bool {
+	if len(names) == 1 && names[0] == path {
+		return true
+	}
+	for i, name := range names {
+		if !pattern.Is(path) || !pattern.Matches(path, name) || i > 0 && names[i-1] >= name {
+			return false
+		}
+	}
+	return len(names) > 0
+}
+
+// checkPatterns holds the hello of an expansion against what this can be.
+func (h *hello) checkPatterns() error {
+	if h.flags&^flagEncrypt != 0 || h.codec != uint64(CompressOff) || h.gpu != 0 || h.maxDelete != 0 || len(h.paths) == 0 || h.name != "" {
+		return fmt.Errorf("%w: an expansion with flags %#x, codec %d, GPU %d, %d paths", ErrProtocol, h.flags, h.codec, h.gpu, len(h.paths))
+	}
+	return nil
+}
+
+// expander is the server's end: it answers what the patterns stand for below what
+// is served, and nothing else.
+type expander struct {
+	*session
+	root  *servedRoot
+	paths []string
+}
+
+func (e *expander) release() error            { return nil }
+func (e *expander) done(uint64)               {}
+func (e *expander) opened()                   {}
+func (e *expander) fast(*frame) (bool, error) { return false, nil }
+func (e *expander) immediate(imm uint32) error {
+	return fmt.Errorf("%w: immediate %#x among names", ErrProtocol, imm)
+}
+
+func (e *expander) talk(ctx context.Context, _ *errgroup.Group) error {
+	var r role = e
+	e.role.Store(&r)
+	within, cancel := context.WithTimeout(ctx, expandTimeout)
+	defer cancel()
+	g := globbing{ctx: within, root: e.root, looks: maxLooks}
+	var body []byte
+	for _, p := range e.paths {
+		names, err := g.expand(p)
+		if err != nil {
+			return fmt.Errorf("pattern %q: %w", p, err)
+		}
+		body = binary.AppendUvarint(body, uint64(len(names)))
+		for _, name := range names {
+			body = binary.AppendUvarint(body, uint64(len(name)))
+			body = append(body, name...)
+		}
+		if len(body) > maxNamesBytes {
+			return fmt.Errorf("pattern %q: %w", p, errManyNames)
+		}
+	}
+	e.ending.Store(true) // the client hangs up when it has read this
+	if err := e.ctl.send(ctx, msgNames, body); err != nil {
+		return err
+	}
+	return e.linger(ctx)
+}
+
+// serveNames readies the server's end. The user's own files are not looked through
+// so: who asks for them by way of ssh has asked by then.
+func serveNames(s *session, h *hello, a *Admission) (*service, error) {
+	root, err := a.open()
+	if err != nil {
+		return nil, err
+	}
+	if root == nil {
+		return nil, fmt.Errorf("%w: patterns are for what is served", fs.ErrPermission)
+	}
+	return &service{conversation: &expander{session: s, root: root, paths: h.paths}, close: root.Close}, nil
+}
+
+// globbing looks for what patterns of a peer stand for, within bounds.
+type globbing struct {
+	ctx   context.Context
+	root  *servedRoot
+	looks int // entries that may still be looked at
+	names []string
+	bytes int
+	// dirsOnly: a name has to be that of a directory, because the pattern ends in a slash.
+	dirsOnly bool
+}
+
+// expand is what one path stands for: see Client.Expand.
+func (g *globbing) expand(path string) ([]string, error) {
+	parts := pattern.Parts(path)
+	if !pattern.Is(path) || slices.Contains(parts, "..") {
+		return []string{path}, nil
+	}
+	if _, err := g.root.Lstat(path); err == nil {
+		return []string{path}, nil
+	}
+	g.names, g.bytes, g.dirsOnly = nil, 0, strings.HasSuffix(path, "/")
+	if err := g.below("", parts); err != nil {
+		return nil, err
+	}
+	if len(g.names) == 0 {
+		return []string{path}, nil
+	}
+	begin, end := "", ""
+	if strings.HasPrefix(path, "/") {
+		begin = "/"
+	}
+	if g.dirsOnly {
+		end = "/"
+	}
+	for i, name := range g.names {
+		g.names[i] = begin + name + end
+	}
+	slices.Sort(g.names)
+	return g.names, nil
+}
+
+// below finds what parts stand for in a directory, "" being the top. What cannot
+// be read has nothing, as for a shell.
+func (g *globbing) below(dir string, parts []string) error {
+	if !pattern.Is(parts[0]) {
+		return g.found(join(dir, parts[0]), parts[1:])
+	}
+	// No link leads out of the root, and no fifo is waited for.
+	f, err := g.root.OpenFile(below(dir), os.O_RDONLY|syscall.O_DIRECTORY, 0)
+	if err != nil {
+		return nil
+	}
+	var matched []string
+	for err == nil {
+		var names []string
+		names, err = f.Readdirnames(looksAtOnce)
+		for _, name := range names {
+			if pattern.MatchesPart(parts[0], name) {
+				matched = append(matched, name)
+			}
+		}
+		if spent := g.spend(len(names) + 1); spent != nil {
+			err = spent
+		}
+	}
+	_ = f.Close() // it was read only
+	if g.looks < 0 || g.ctx.Err() != nil {
+		return err
+	}
+	if !errors.Is(err, io.EOF) {
+		return nil
+	}
+	for _, name := range matched {
+		if err := g.found(join(dir, name), parts[1:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// found goes on with a path whose part matched, or with its last part adds it.
+func (g *globbing) found(name string, rest []string) error {
+	if err := g.spend(1); err != nil {
+		return err
+	}
+	if len(rest) > 0 {
+		return g.below(name, rest)
+	}
+	look := g.root.Lstat
+	if g.dirsOnly {
+		look = g.root.Stat
+	}
+	st, err := look(name)
+	if err != nil || g.dirsOnly && !st.IsDir() {
+		return nil
+	}
+	g.names = append(g.names, name)
+	if g.bytes += len(name); g.bytes > maxNamesBytes {
+		return errManyNames
+	}
+	return nil
+}
+
+// errManyLooks is a pattern that asks for too much.
+var errManyLooks = fmt.Errorf("%w: too many entries are to be looked at for it", fs.ErrPermission)
+
+// spend takes entries off what may be looked at.
+func (g *globbing) spend(n int) error {
+	if g.looks -= n; g.looks < 0 {
+		return errManyLooks
+	}
+	if g.ctx.Err() != nil {
+		return fmt.Errorf("what it stands for was not found within %s", expandTimeout)
+	}
+	return nil
+}
+
+func join(dir, name string) string {
+	if dir == "" {
+		return name
+	}
+	return dir + "/" + name
+}

@@ -1,0 +1,145 @@
+package xfer
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// rootWith serves a directory in which these are, those with a slash behind being
+// directories; "a -> b" is a link.
+func rootWith(t *testing.T, names ...string) *servedRoot {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range names {
+		link, target, isLink := strings.Cut(name, " -> ")
+		path := filepath.Join(dir, link)
+		err := os.MkdirAll(filepath.Dir(path), 0o755)
+		switch {
+		case err != nil:
+		case isLink:
+			err = os.Symlink(target, path)
+		case strings.HasSuffix(name, "/"):
+			err = os.MkdirAll(path, 0o755)
+		default:
+			err = os.WriteFile(path, nil, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { root.Close() })
+	return &servedRoot{root}
+}
+
+// Patterns stand for what is below the root, as a shell has them, and lead to
+// nothing else.
+func TestExpandBelowARoot(t *testing.T) {
+	outside := t.TempDir()
+	if err := os.WriteFile(outside+"/secret.pt", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	root := rootWith(t, "d/b.pt", "d/a.pt", "d/.hid.pt", "d/sub/x.pt", "d/x[1].pt", "d/x1.pt", "e/a.pt", "e/no", "in -> d", "d/l.pt -> gone",
+		"out -> "+outside, "up -> ../..", "out.pt -> "+outside+"/secret.pt")
+	if err := syscall.Mkfifo(root.Name()+"/fifo", 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string][]string{
+		"/d/*.pt":    {"/d/a.pt", "/d/b.pt", "/d/l.pt", "/d/x1.pt", "/d/x[1].pt"},
+		"/d/.*":      {"/d/.hid.pt"},
+		"/*/a.pt":    {"/d/a.pt", "/e/a.pt", "/in/a.pt"},
+		"/d/x[1].pt": {"/d/x[1].pt"}, // its letters win
+		"/d/x[1]*":   {"/d/x1.pt"},
+		"/*/":        {"/d/", "/e/", "/in/"},
+		"/e/?":       {"/e/?"}, // nothing does
+		"/d/[":       {"/d/["},
+		"/e/no/*":    {"/e/no/*"},
+		"/fifo/*":    {"/fifo/*"},
+		"/out/*":     {"/out/*"},
+		"/up/*":      {"/up/*"},
+		"/*/*.pt/..": {"/*/*.pt/.."},
+		"/../*":      {"/../*"},
+		"/none":      {"/none"},
+	} {
+		g := globbing{ctx: t.Context(), root: root, looks: maxLooks}
+		if got, err := g.expand(path); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %q, %v; want %q", path, got, err, want)
+		} else if !standsFor(path, got) {
+			t.Errorf("%s: the other end does not believe %q", path, got)
+		}
+	}
+}
+
+// What a pattern costs is bounded: in entries, in time, in bytes of names.
+func TestExpandIsBounded(t *testing.T) {
+	root := rootWith(t, "a/b/c/d", "a/b/e/f", "a/g/h/i", "j/k/l/m")
+	g := globbing{ctx: t.Context(), root: root, looks: 8}
+	if _, err := g.expand("/*/*/*/*"); !errors.Is(err, errManyLooks) {
+		t.Errorf("with few looks: %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	g = globbing{ctx: ended, root: root, looks: maxLooks}
+	if _, err := g.expand("/*/*/*/*"); err == nil {
+		t.Error("it goes on when the time is over")
+	}
+	var names []string
+	for i := range 60 {
+		names = append(names, strings.Repeat("n", 200)+string(rune('0'+i)))
+	}
+	g = globbing{ctx: t.Context(), root: rootWith(t, names...), looks: maxLooks}
+	if _, err := g.expand("/n*"); !errors.Is(err, errManyNames) {
+		t.Errorf("with many names: %v", err)
+	}
+}
+
+// A client believes no name that its pattern does not stand for.
+func TestNamesOfAHostileServer(t *testing.T) {
+	body := func(names ...string) []byte {
+		b := binary.AppendUvarint(nil, uint64(len(names)))
+		for _, name := range names {
+			b = append(binary.AppendUvarint(b, uint64(len(name))), name...)
+		}
+		return b
+	}
+	got, err := decodeNames(body("/d/a.pt", "/d/b.pt"), []string{"/d/*.pt"})
+	if err != nil || !slices.Equal(got[0], []string{"/d/a.pt", "/d/b.pt"}) {
+		t.Errorf("good names: %q, %v", got, err)
+	}
+	for what, b := range map[string][]byte{
+		"another directory": body("/e/a.pt"), "a deeper one": body("/d/e/a.pt"), "the one above": body("/d/.."), "hidden": body("/d/.a.pt"),
+		"another name": body("/d/.bashrc"), "twice": body("/d/a.pt", "/d/a.pt"), "unsorted": body("/d/b.pt", "/d/a.pt"), "none": body(),
+		"a NUL": body("/d/a\x00.pt"), "cut": body("/d/a.pt")[:3], "nothing": nil, "more": append(body("/d/a.pt"), 1),
+		"many": binary.AppendUvarint(nil, 1<<62),
+	} {
+		if got, err := decodeNames(b, []string{"/d/*.pt"}); !errors.Is(err, ErrProtocol) {
+			t.Errorf("%s: %q, %v", what, got, err)
+		}
+	}
+}
+
+// FuzzExpanded: whatever a server names, nothing but what was asked for is believed.
+func FuzzExpanded(f *testing.F) {
+	f.Add([]byte("\x01\x04/a/b"), "/a/*")
+	f.Fuzz(func(t *testing.T, body []byte, path string) {
+		got, err := decodeNames(body, []string{path})
+		if err != nil {
+			return
+		}
+		for _, name := range got[0] {
+			if name != path && (slices.Contains(strings.Split(name, "/"), "..") && !slices.Contains(strings.Split(path, "/"), "..")) {
+				t.Errorf("%q for %q", name, path)
+			}
+		}
+	})
+}

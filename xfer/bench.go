@@ -53,6 +53,7 @@ func (b *benchSource) talk(ctx context.Context, g *errgroup.Group) error {
 	if err := b.makeRing(ctx, sourceSlots(b.params.slots), rdma.LocalRead); err != nil {
 		return err
 	}
+	b.fitRing()
 	// Bytes that do not compress and are not all alike.
 	random := rand.NewChaCha8([32]byte{1})
 	if _, err := random.Read(b.ring.payload); err != nil {

@@ -27,7 +27,7 @@ func (s *source) fillDevice(ctx context.Context, worker int, pack *packer) error
 	if worker >= deviceWorkers() {
 		return nil
 	}
-	f := deviceFiller{source: s, gpu: s.ring.device.workers[worker], pack: pack, batch: make([]*outSlot, 0, deviceBatch(s.params.slots))}
+	f := deviceFiller{source: s, gpu: s.ring.device.workers[worker], pack: pack, batch: make([]*outSlot, 0, deviceBatch(s.ring.slots))}
 	for {
 		slot, err := s.nextFill(ctx)
 		if slot == nil || err != nil {

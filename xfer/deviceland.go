@@ -32,7 +32,7 @@ type deviceLanding struct {
 const noJob = -1
 
 func newDeviceLander(k *sink, worker int) *deviceLander {
-	n := deviceBatch(k.params.slots)
+	n := deviceBatch(k.ring.slots)
 	d := &deviceLander{lander: lander{sink: k}, gpu: k.ring.device.workers[worker], batch: make([]deviceLanding, 0, n)}
 	for i := range d.batch[:n] {
 		l := &d.batch[:n][i]

@@ -58,7 +58,7 @@ func (s *session) openWorkers(r *ring) error {
 	for range deviceWorkers() {
 		w := &deviceWorker{deviceRing: d, slotBytes: r.slotBytes, bounces: make([]bounce, bouncesPerWorker)}
 		d.workers = append(d.workers, w)
-		err := w.open(deviceBatch(s.params.slots), digests, s.copiesSlots && d.direct())
+		err := w.open(deviceBatch(r.slots), digests, s.copiesSlots && d.direct())
 		if err == nil && len(d.workers) == 1 && digests {
 			err = w.tryDigest()
 		}

@@ -44,16 +44,17 @@ func newInflow(s *session) *inflow {
 	n := s.params.slots
 	f := &inflow{
 		session: s, seals: s.chunkSeals(false), work: make(chan arrived, n), slots: make([]inSlot, n), credits: make([]returned, 0, n),
-		buf: make([]byte, 0, msgBytes),
-		// A quarter of the ring keeps the source busy, and the number of
-		// messages small.
-		batch: max(1, n/4),
+		buf: make([]byte, 0, msgBytes), batch: creditBatch(n),
 	}
 	for i := range f.slots {
 		f.slots[i].generation = 1
 	}
 	return f
 }
+
+// creditBatch is how many credits go together: a quarter of the ring keeps the
+// source busy, and the number of messages small.
+func creditBatch(slots int) int { return max(1, slots/4) }
 
 // immediate takes the announcement of a chunk. It is the peer's: the slot must
 // be one that was granted, and not been used since.

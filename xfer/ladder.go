@@ -85,7 +85,7 @@ func (s *session) placeOnGPU(ctx context.Context, r *ring, access rdma.Access) (
 
 // climb tries the rungs, best first.
 func (s *session) climb(ctx context.Context, r *ring, access rdma.Access) error {
-	d := r.device
+	d, slots := r.device, r.slots
 	var why []string
 	switch touched := s.params.touched(); {
 	case touched != nil:
@@ -94,8 +94,11 @@ func (s *session) climb(ctx context.Context, r *ring, access rdma.Access) error 
 		why = append(why, "TCP sockets do not reach GPU memory")
 	default:
 		for _, rung := range []Rung{RungDMABuf, RungPeermem} {
-			err := s.try(ctx, r, rung, access)
+			fewer, err := s.tryFewer(ctx, r, rung, access, slots)
 			if err == nil {
+				if fewer != "" {
+					why = append(why, fewer)
+				}
 				d.memory.Rung, d.memory.Why = rung, strings.Join(why, "; ")
 				return r.mapHeaders(s.rail, access)
 			}
@@ -108,6 +111,9 @@ func (s *session) climb(ctx context.Context, r *ring, access rdma.Access) error 
 	d.memory.Rung, d.memory.Why, d.memory.Flush = RungStaged, strings.Join(why, "; "), FlushNone
 	if s.place.direct {
 		return errNotDirect(&d.memory)
+	}
+	if err := r.resize(slots); err != nil {
+		return err
 	}
 	if err := r.make(s.rail, access); err != nil {
 		return err

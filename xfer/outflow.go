@@ -102,6 +102,15 @@ func sourceSlots(slots int) int { return slots + 1 }
 // roomLocked reports whether a new chunk may be begun.
 func (o *outflow) roomLocked() bool { return len(o.free) > 1 }
 
+// fitRing leaves out the slots that the ring did not get. No slot may have been
+// taken before.
+func (o *outflow) fitRing() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n := o.ring.slots
+	o.slots, o.free, o.ready = o.slots[:n], o.free[:n], o.ready[:n]
+}
+
 // open takes the sink's ring: every slot is granted with generation 1. Chunks
 // may have been filled before.
 func (o *outflow) open(info ringInfo) error {
@@ -110,7 +119,7 @@ func (o *outflow) open(info ringInfo) error {
 	if o.target.slots != 0 {
 		return fmt.Errorf("%w: a second ring", ErrProtocol)
 	}
-	o.target = info
+	o.target, o.posted = info, o.posted[:info.slots]
 	for i := len(o.posted) - 1; i >= 0; i-- {
 		o.grants = append(o.grants, grant{uint32(i), 1})
 	}

@@ -21,6 +21,14 @@ const (
 // every entry has ended.
 func (s *source) pack(ctx context.Context) error {
 	defer close(s.jobs)
+	if s.place.gpu != gpuOff { // where a ring may have fewer slots than were agreed
+		select {
+		case <-s.ringReady:
+			s.fitRing()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 	for {
 		slot, err := s.nextJob(ctx)
 		if slot == nil || err != nil {

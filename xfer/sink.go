@@ -158,6 +158,7 @@ func (f *inflow) grantRing(ctx context.Context) error {
 		return err
 	}
 	f.mu.Lock()
+	f.slots, f.batch = f.slots[:f.ring.slots], creditBatch(f.ring.slots)
 	f.granted = true
 	f.mu.Unlock()
 	info := f.ring.info()

@@ -306,7 +306,8 @@ func (r *ringInfo) encode() []byte {
 	return b
 }
 
-// decodeRing checks a sink's ring against what was agreed.
+// decodeRing checks a sink's ring against what was agreed. It may have fewer slots:
+// a device may not reach as much of a GPU's memory.
 func decodeRing(b []byte, slots, slotBytes int) (r ringInfo, err error) {
 	if len(b) != ringInfoBytes {
 		return r, fmt.Errorf("%w: ring of %d bytes", ErrProtocol, len(b))
@@ -316,8 +317,8 @@ func decodeRing(b []byte, slots, slotBytes int) (r ringInfo, err error) {
 		rail: le.Uint32(b), epoch: le.Uint32(b[4:]), slots: le.Uint32(b[8:]), slotBytes: le.Uint32(b[12:]),
 		payloadAddr: le.Uint64(b[16:]), headerAddr: le.Uint64(b[24:]), payloadKey: le.Uint32(b[32:]), headerKey: le.Uint32(b[36:]),
 	}
-	if r.rail != 0 || r.epoch != 1 || int(r.slots) != slots || int(r.slotBytes) != slotBytes ||
-		r.payloadAddr+uint64(slots)*uint64(slotBytes) < r.payloadAddr || r.headerAddr+uint64(slots)*headerStride < r.headerAddr {
+	if r.rail != 0 || r.epoch != 1 || r.slots == 0 || uint64(r.slots) > uint64(slots) || int(r.slotBytes) != slotBytes ||
+		r.payloadAddr+uint64(r.slots)*uint64(slotBytes) < r.payloadAddr || r.headerAddr+uint64(r.slots)*headerStride < r.headerAddr {
 		return r, fmt.Errorf("%w: ring of %d slots of %d bytes, agreed were %d of %d", ErrProtocol, r.slots, r.slotBytes, slots, slotBytes)
 	}
 	return r, nil

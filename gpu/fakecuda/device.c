@@ -168,7 +168,7 @@ EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char *address, void **out)
 
 EXPORT int nvmlDeviceGetBAR1MemoryInfo(void *device, unsigned long long out[3])
 {
-	unsigned long long total = 256ull << 20;
+	unsigned long long total = (unsigned long long)fake_modes.bar1_mib << 20;
 
 	if (!nvml_users)
 		return NVML_UNINITIALIZED;

@@ -37,6 +37,8 @@
  *   noflush              cuFlushGPUDirectRDMAWrites does not work (attribute 117)
  *   oom                  every allocation fails
  *   unaligned            allocations begin 64 KiB behind a multiple of 2 MiB
+ *   bar1=MiB             NVML tells of so much BAR1, all free, 256 without it; exports
+ *                        of more fail
  *   bar1full             NVML tells of no free BAR1; exports fail, and pinning does
  *   nonvml               nvmlInit_v2 fails
  *   strict               copies from and to memory that is not registered fail
@@ -107,7 +109,7 @@ enum { FAKE_GPUS_MAX = 8, FAKE_PARAMS_MAX = 16 };
 
 struct fake_modes {
 	int gpus, reversed, mig, slowopen_ms, memory_mib, late_ms, cc_major, cc_minor;
-	int dmabuf, peermem, c2c, prohibited, flush, oom, unaligned, bar1full, nvml, strict, noload, badlaunch, badkernel, hang;
+	int dmabuf, peermem, c2c, prohibited, flush, oom, unaligned, bar1_mib, bar1full, nvml, strict, noload, badlaunch, badkernel, hang;
 	char hangfile[256];
 	int init; /* what cuInit returns */
 };

@@ -165,7 +165,7 @@ EXPORT int cuMemGetHandleForAddressRange(void *handle, uint64_t addr, size_t byt
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
 	if (!fake_modes.dmabuf)
 		return fake_leave(CUDA_ERROR_NOT_SUPPORTED);
-	if (fake_modes.bar1full)
+	if (fake_modes.bar1full || bytes > (size_t)fake_modes.bar1_mib << 20)
 		return fake_leave(CUDA_ERROR_OUT_OF_MEMORY);
 	return fake_leave(export(b, addr, bytes, handle));
 }

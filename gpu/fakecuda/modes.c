@@ -75,6 +75,7 @@ void fake_modes_read(struct fake_modes *out)
 	out->flush = !has("noflush");
 	out->oom = has("oom");
 	out->unaligned = has("unaligned");
+	out->bar1_mib = number("bar1", 256, 256);
 	out->bar1full = has("bar1full");
 	out->nvml = !has("nonvml");
 	out->strict = has("strict");

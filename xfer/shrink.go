@@ -1,0 +1,81 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"gdrcp/gpu"
+	"gdrcp/rdma"
+
+	"golang.org/x/sys/unix"
+)
+
+// What a device reaches of a GPU's memory lies in a window of the bus (BAR1), which
+// may be smaller than a ring. A smaller ring that the device reaches is worth more
+// than a large one that is staged, down to these: below, chunks wait for slots.
+const (
+	leastDirectSlots = 4
+	leastDirectBytes = 16 << 20
+)
+
+// directSizes are the numbers of slots to try, each half of the one before. What
+// the driver says is free of the window is believed where something is left to try.
+func directSizes(slots, slotBytes int, freeBytes int64) []int {
+	sizes := []int{slots}
+	for n := slots / 2; n >= leastDirectSlots && n*slotBytes >= leastDirectBytes; n /= 2 {
+		sizes = append(sizes, n)
+	}
+	for i, n := range sizes {
+		if freeBytes < 0 || int64(n)*int64(slotBytes) <= freeBytes {
+			return sizes[i:]
+		}
+	}
+	return sizes
+}
+
+// isTooLarge reports whether a smaller region may do where one was refused: kernels
+// and drivers give any of these for a window that is full.
+func isTooLarge(err error) bool {
+	return errors.Is(err, gpu.ErrOutOfMemory) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSPC)
+}
+
+// resize takes device memory for another number of slots, in place of what there is.
+func (r *ring) resize(slots int) error {
+	if r.slots == slots {
+		return nil
+	}
+	if err := r.device.slots.Close(); err != nil {
+		return err
+	}
+	r.device.slots, r.slots = nil, slots
+	return r.device.alloc(slots, r.slotBytes)
+}
+
+// tryFewer tries a rung with as many slots as the device takes, and says why it
+// takes no more.
+func (s *session) tryFewer(ctx context.Context, r *ring, rung Rung, access rdma.Access, slots int) (why string, err error) {
+	free := r.device.gpu.Device().BAR1FreeBytes
+	sizes := directSizes(slots, r.slotBytes, free)
+	var refused error
+	for _, n := range sizes {
+		if err := r.resize(n); err != nil {
+			return "", err
+		}
+		err := s.try(ctx, r, rung, access)
+		switch {
+		case err == nil && n == slots:
+			return "", nil
+		case err == nil && refused == nil:
+			return fmt.Sprintf("%d slots, not %d: the GPU's window for other devices (BAR1) has %d MiB free", n, slots, free>>20), nil
+		case err == nil:
+			return fmt.Sprintf("%d slots, not %d: %s: %s", n, slots, rung, reasonOf(refused)), nil
+		case refused == nil:
+			refused = err
+		}
+		if !isTooLarge(err) || ctx.Err() != nil {
+			break
+		}
+	}
+	return "", refused
+}

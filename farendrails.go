@@ -15,9 +15,16 @@ import (
 // usableRails lists the RDMA devices that others may reach, or says why there
 // are none.
 func usableRails(verbs rdma.Provider) (usable []rdma.Device, why string) {
+	_, usable, why = listRails(verbs)
+	return usable, why
+}
+
+// listRails lists the RDMA devices and, of them, those that others may reach, or
+// says why there are none.
+func listRails(verbs rdma.Provider) (devices, usable []rdma.Device, why string) {
 	devices, err := verbs.Devices()
 	if err != nil {
-		return nil, "no RDMA device there: " + lineOf(err)
+		return nil, nil, "no RDMA device there: " + lineOf(err)
 	}
 	for _, d := range devices {
 		if d.Usable() && len(railAddrs(d)) > 0 {
@@ -29,7 +36,7 @@ func usableRails(verbs rdma.Provider) (usable []rdma.Device, why string) {
 	if len(usable) > 0 {
 		why = ""
 	}
-	return usable, why
+	return devices, usable, why
 }
 
 // interfaceAddresses are the addresses of this host by TCP, with the rates of

@@ -107,7 +107,7 @@ func (s *serving) run(ctx context.Context, operands []string) error {
 		Wire: wire,
 		Keys: s.who, MaxSessions: s.maxSessions, MaxMemory: s.maxMemoryBytes, MaxWait: time.Duration(s.maxWaitSeconds) * time.Second, Timeouts: s.timeouts,
 		Log: s.ended, Report: s.report,
-		Limit: xfer.NewLimiter(s.bytesPerSecond),
+		Limit: xfer.NewLimiter(s.bytesPerSecond), Followed: true,
 	}
 	if cfg.MaxWait == 0 {
 		cfg.MaxWait = -1 // 0 is the default
@@ -119,25 +119,24 @@ func (s *serving) run(ctx context.Context, operands []string) error {
 	if s.gpu != "off" {
 		cfg.GPUs = loss.heed()
 	}
-	devices, why := s.rails()
-	cfg.NoRails = why
-	if len(devices) > 0 {
-		s.leaveCPUs("verbs")
-	}
 	server := xfer.NewServer(cfg)
-	if err := s.listenAt(server, addr, devices); err != nil {
+	rails, err := s.listenAt(server, addr)
+	if err != nil {
 		return errors.Join(err, server.Close())
 	}
 	s.tellProblems()
-	var attendant sync.WaitGroup
-	attendant.Go(func() { s.attend(ctx, server) })
+	var attendants sync.WaitGroup
+	attendants.Go(func() { s.attend(ctx, server) })
+	if s.byVerbs() {
+		attendants.Go(func() { rails.follow(ctx) })
+	}
 	err = server.Serve(ctx)
 	var lost *lostGPU
 	if errors.As(context.Cause(ctx), &lost) {
 		err = errors.Join(lost, err)
 	}
 	cancel(nil)
-	attendant.Wait()
+	attendants.Wait()
 	return err
 }
 
@@ -186,15 +185,19 @@ func parseListen(given string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(addr.Unmap(), uint16(n)), nil
 }
 
-// rails lists the devices to listen on, or says why there are none.
-func (s *serving) rails() (usable []rdma.Device, why string) {
+// byVerbs is whether RDMA devices are listened on where there are any.
+func (s *serving) byVerbs() bool { return s.transport != "tcp" && !s.loopback }
+
+// rails lists the devices and, of them, those to listen on, or says why there are
+// none of these.
+func (s *serving) rails() (devices, usable []rdma.Device, why string) {
 	switch {
 	case s.transport == "tcp":
-		return nil, "the server serves tcp only (--transport tcp)"
+		return nil, nil, "the server serves tcp only (--transport tcp)"
 	case s.loopback:
-		return nil, "the server listens on loopback only"
+		return nil, nil, "the server listens on loopback only"
 	}
-	return usableRails(s.verbs)
+	return listRails(s.verbs)
 }
 
 // railAddrs lists the addresses of a device that mean the same to any client:
@@ -210,12 +213,12 @@ func railAddrs(d rdma.Device) []netip.Addr {
 }
 
 // listenAt listens by TCP at addr, and by verbs at the next port of every
-// device's addresses.
-func (s *serving) listenAt(server *xfer.Server, addr netip.AddrPort, devices []rdma.Device) error {
+// device's addresses, and returns what keeps to these devices.
+func (s *serving) listenAt(server *xfer.Server, addr netip.AddrPort) (*railFollower, error) {
 	if s.transport != "verbs" {
 		at, err := server.Listen(s.tcp, addr, rdma.Device{})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		addr = at
 		s.tellListening("tcp", at)
@@ -224,31 +227,20 @@ func (s *serving) listenAt(server *xfer.Server, addr netip.AddrPort, devices []r
 	if port != 0 {
 		port++
 	}
-	listening := 0
-	var problem error
-	for _, d := range devices {
-		for _, a := range railAddrs(d) {
-			at, err := server.Listen(s.verbs, netip.AddrPortFrom(a, port), d)
-			if err != nil {
-				problem = errors.Join(problem, err)
-				continue
-			}
-			listening++
-			s.tellListening("verbs "+d.Name, at)
-		}
-	}
+	rails := s.followRails(server, port)
+	problem := rails.look()
 	switch {
-	case s.transport == "verbs" && listening == 0:
-		return errors.Join(problem, s.noRail())
+	case s.transport == "verbs" && len(server.Listening()) == 0:
+		return nil, errors.Join(problem, s.noRail())
 	case problem != nil:
 		s.console.line("gdrcp: %s", lineOf(problem))
 	}
-	return nil
+	return rails, nil
 }
 
 // noRail is the error of a server that is to offer verbs only.
 func (s *serving) noRail() error {
-	_, why := s.rails()
+	_, _, why := s.rails()
 	if why == "" {
 		return nil
 	}

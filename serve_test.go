@@ -235,7 +235,7 @@ func TestRails(t *testing.T) {
 		p, _, _ := newProgram()
 		p.verbs = &c.list
 		c.s.program = p
-		if devices, why := c.s.rails(); len(devices) != c.rails || why != c.why {
+		if _, devices, why := c.s.rails(); len(devices) != c.rails || why != c.why {
 			t.Errorf("%s: %v, %q", c.name, devices, why)
 		}
 	}
@@ -246,7 +246,7 @@ func TestRails(t *testing.T) {
 	p.verbs = &deviceList{devices: []rdma.Device{good}}
 	s := &serving{program: p, transport: "auto", console: &console{w: errs}, who: oneRoot(t, "/srv")}
 	server := xfer.NewServer(xfer.ServerConfig{})
-	err := s.listenAt(server, netip.MustParseAddrPort("127.0.0.1:0"), []rdma.Device{good})
+	_, err := s.listenAt(server, netip.MustParseAddrPort("127.0.0.1:0"))
 	if err = errors.Join(err, server.Close()); err != nil || !regexp.MustCompile(`^gdrcp: serving /srv on tcp 127\.0\.0\.1:\d+\ngdrcp: no RDMA device\n$`).MatchString(errs.String()) {
 		t.Errorf("%v, and it wrote %q", err, errs)
 	}

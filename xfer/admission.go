@@ -122,7 +122,7 @@ func (v *Server) tellLast(ctx context.Context, d *door, kind byte, body []byte) 
 // railsFor lists where a session can be reached by verbs: the fastest devices
 // first and, of those as fast, those that have the fewest sessions, for clients
 // take the first that they reach.
-func (v *Server) railsFor(h *hosted) []serverListener {
+func (v *Server) railsFor(h *hosted) []*serverListener {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	sessions := map[string]int{}
@@ -131,8 +131,8 @@ func (v *Server) railsFor(h *hosted) []serverListener {
 			sessions[other.device]++
 		}
 	}
-	rails := slices.DeleteFunc(slices.Clone(v.listeners), func(l serverListener) bool { return l.provider.Name() != "verbs" })
-	slices.SortStableFunc(rails, func(a, b serverListener) int {
+	rails := slices.DeleteFunc(slices.Clone(v.listeners), func(l *serverListener) bool { return l.provider.Name() != "verbs" || l.err != nil })
+	slices.SortStableFunc(rails, func(a, b *serverListener) int {
 		return cmp.Or(cmp.Compare(b.rateGbps, a.rateGbps), cmp.Compare(sessions[a.device], sessions[b.device]))
 	})
 	if len(rails) > 0 {
@@ -147,7 +147,7 @@ func (v *Server) tellGrant(ctx context.Context, d *door, h *hosted) error {
 	defer cancel()
 	rails := v.railsFor(h)
 	if len(rails) == 0 {
-		if err := d.say(ctx, doorRail, noRailText(v.cfg.NoRails)); err != nil {
+		if err := d.say(ctx, doorRail, noRailText(v.whyNoRails())); err != nil {
 			return err
 		}
 	}

@@ -50,7 +50,7 @@ func hostileWelcoming(t *testing.T, welcome func(h *hello) []byte, say func(ctx 
 		if err != nil {
 			return
 		}
-		serving.Go(v.handle(ctx, provider, req))
+		serving.Go(v.handle(ctx, newListener(provider, l, rdma.Device{}), req))
 		if req, err = l.Accept(ctx); err != nil {
 			return
 		}

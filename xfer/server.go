@@ -4,10 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"gdrcp/rdma"
@@ -30,8 +27,13 @@ type ServerConfig struct {
 	// a bound (30 s); then it is told to come again. Negative: at once.
 	MaxWait time.Duration
 	// NoRails is what a client is told where the server listens on no device;
-	// empty, the error of the first that it could not listen on.
+	// empty, the error of the first that it could not listen on. TellNoRails
+	// changes it.
 	NoRails string
+	// Followed: somebody looks at Listening again and again, drops what failed and
+	// listens anew. Then Serve goes on without a device, and logs of none that it
+	// failed.
+	Followed bool
 	// Limit bounds what the payload of all sessions takes on the wire. Nil:
 	// nothing does.
 	Limit    *Limiter
@@ -67,23 +69,17 @@ type Server struct {
 	nobodys trust.Secret
 
 	mu        sync.Mutex
-	listeners []serverListener
+	listeners []*serverListener
+	serving   *acceptors // while Serve runs
+	closed    bool       // nobody listens any more
+	noRails   string     // see ServerConfig.NoRails
 	sessions  map[[16]byte]*hosted
 	strangers strangers
-	refusals  chan struct{} // a token for each that is under way
 	load      Load
 	memory    int64           // of all sessions' rings and buffers
 	held      map[string]held // by the name of the key
 	seated    int             // keys that have sessions
 	queue     []*waiter       // the first one first
-	listening atomic.Int64
-}
-
-type serverListener struct {
-	provider rdma.Provider
-	l        rdma.Listener
-	device   string
-	rateGbps float64
 }
 
 // NewServer returns a server that listens nowhere yet.
@@ -96,99 +92,32 @@ func NewServer(cfg ServerConfig) *Server {
 	}
 	cfg.MaxMemory = cmp.Or(cfg.MaxMemory, DefaultMaxMemory)
 	cfg.MaxWait = cmp.Or(cfg.MaxWait, defaultMaxWait)
-	return &Server{cfg: cfg, nobodys: trust.RandomSecret(), sessions: make(map[[16]byte]*hosted), held: make(map[string]held), refusals: make(chan struct{}, maxRefusing)}
-}
-
-// Listen begins to listen at addr; device, for verbs, is whose address that
-// is. It returns where it listens. Before Serve only.
-func (v *Server) Listen(p rdma.Provider, addr netip.AddrPort, device rdma.Device) (netip.AddrPort, error) {
-	l, err := p.Listen(addr)
-	if err != nil && device.Name != "" && v.cfg.NoRails == "" {
-		v.cfg.NoRails = fmt.Sprintf("the server cannot listen on %s: %v", device.Name, err)
-	}
-	if err != nil {
-		return addr, err
-	}
-	v.listeners = append(v.listeners, serverListener{p, l, device.Name, device.RateGbps()})
-	return l.Addr(), nil
-}
-
-// Serve accepts clients until ctx ends, then stops listening, ends the
-// sessions that run, and returns nil. A listener that fails is an error.
-func (v *Server) Serve(ctx context.Context) error {
-	g, gctx := errgroup.WithContext(ctx)
-	v.listening.Store(int64(len(v.listeners)))
-	v.refusals = make(chan struct{}, maxRefusing*len(v.listeners))
-	for _, l := range v.listeners {
-		g.Go(func() error { return v.accept(gctx, g, l) })
-	}
-	<-gctx.Done()
-	var errs []error
-	for _, l := range v.listeners {
-		errs = append(errs, l.l.Close())
-	}
-	err := g.Wait()
-	if ctx.Err() != nil {
-		err = nil
-	}
-	return errors.Join(append(errs, err)...)
-}
-
-// Close ends the listeners of a server that is not going to Serve.
-func (v *Server) Close() error {
-	var errs []error
-	for _, l := range v.listeners {
-		errs = append(errs, l.l.Close())
-	}
-	return errors.Join(errs...)
-}
-
-func (v *Server) accept(ctx context.Context, g *errgroup.Group, l serverListener) error {
-	for {
-		req, err := l.l.Accept(ctx)
-		if err != nil {
-			if ctx.Err() != nil || errors.Is(err, rdma.ErrClosed) {
-				return nil
-			}
-			err = fmt.Errorf("accept on %s: %w", l.l.Addr(), err)
-			if v.listening.Add(-1) > 0 {
-				// One device is gone; the others and TCP go on.
-				v.log(SessionEnd{Peer: l.l.Addr().String(), What: "listener", Err: err})
-				return nil
-			}
-			return err
-		}
-		serve := v.handle(ctx, l.provider, req)
-		g.Go(func() error {
-			serve()
-			return nil
-		})
-	}
+	return &Server{cfg: cfg, nobodys: trust.RandomSecret(), sessions: make(map[[16]byte]*hosted), held: make(map[string]held), noRails: cfg.NoRails}
 }
 
 // handle decides what one request to connect is, a door, a queue pair of a
 // session, or refused, and returns what serves it. What nobody has vouched for
 // is counted here, before a goroutine is made for it: it may be a while until
 // that runs.
-func (v *Server) handle(ctx context.Context, p rdma.Provider, req rdma.Request) (serve func()) {
+func (v *Server) handle(ctx context.Context, l *serverListener, req rdma.Request) (serve func()) {
 	pre, err := decodePreamble(req.PrivateData())
 	switch {
 	case errors.As(err, new(errVersion)):
-		return v.refusing(req, rdma.RejectVersion, err)
+		return v.refusing(l, req, rdma.RejectVersion, err)
 	case err != nil:
-		return v.refusing(req, rdma.RejectUnknown, err)
+		return v.refusing(l, req, rdma.RejectUnknown, err)
 	case pre.join:
 		h, err := v.spend(&pre)
 		if err != nil {
-			return v.refusing(req, rdma.RejectSession, err)
+			return v.refusing(l, req, rdma.RejectSession, err)
 		}
-		return func() { v.join(p, req, h, pre.lane) }
+		return func() { v.join(l.provider, req, h, pre.lane) }
 	}
 	known, st := v.strangers.admit(ctx, req.Remote().Addr())
 	if st == nil {
-		return v.refusing(req, rdma.RejectBusy, context.Cause(known))
+		return v.refusing(l, req, rdma.RejectBusy, context.Cause(known))
 	}
-	return func() { v.answer(ctx, known, p, req, st, &pre) }
+	return func() { v.answer(ctx, known, l.provider, req, st, &pre) }
 }
 
 // maxRefusing bounds, for each listener, the requests that are being refused. It is
@@ -196,11 +125,11 @@ func (v *Server) handle(ctx context.Context, p rdma.Provider, req rdma.Request) 
 const maxRefusing = 64
 
 // refusing returns what refuses a request. It may wait.
-func (v *Server) refusing(req rdma.Request, code rdma.RejectCode, why error) func() {
-	v.refusals <- struct{}{}
+func (v *Server) refusing(l *serverListener, req rdma.Request, code rdma.RejectCode, why error) func() {
+	l.refusals <- struct{}{}
 	return func() {
 		v.reject(req, code, why)
-		<-v.refusals
+		<-l.refusals
 	}
 }
 

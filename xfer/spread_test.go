@@ -20,11 +20,11 @@ func TestSessionsSpreadOverRails(t *testing.T) {
 	const rails = 8
 	provider := verbsNamed{tcp.New()}
 	v := NewServer(ServerConfig{})
-	v.listeners = append(v.listeners, serverListener{provider: tcp.New(), device: "tcp", rateGbps: 800})
-	v.listeners = append(v.listeners, serverListener{provider: provider, device: "slow", rateGbps: 25})
+	v.listeners = append(v.listeners, &serverListener{provider: tcp.New(), device: "tcp", rateGbps: 800})
+	v.listeners = append(v.listeners, &serverListener{provider: provider, device: "slow", rateGbps: 25})
 	for i := range rails {
 		for range 2 { // addresses of either family
-			v.listeners = append(v.listeners, serverListener{provider: provider, device: fmt.Sprint("rail", i), rateGbps: 400})
+			v.listeners = append(v.listeners, &serverListener{provider: provider, device: fmt.Sprint("rail", i), rateGbps: 400})
 		}
 	}
 	begun, of := 0, map[string][]*hosted{}

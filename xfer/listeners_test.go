@@ -1,0 +1,171 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"gdrcp/rdma"
+	"gdrcp/rdma/tcp"
+)
+
+// removable is a provider of listeners that fail once removed is closed.
+type removable struct {
+	verbsNamed
+	removed chan struct{}
+	closed  func() // such a listener was closed
+}
+
+type removableListener struct {
+	rdma.Listener
+	p removable
+}
+
+var errRemoved = errors.New("the device was removed")
+
+func (p removable) Listen(at netip.AddrPort) (rdma.Listener, error) {
+	l, err := p.verbsNamed.Listen(at)
+	return removableListener{l, p}, err
+}
+
+func (l removableListener) Accept(ctx context.Context) (rdma.Request, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-l.p.removed:
+			cancel(errRemoved)
+		case <-ctx.Done():
+		}
+	}()
+	return l.Listener.Accept(ctx)
+}
+
+func (l removableListener) Close() error {
+	l.p.closed()
+	return l.Listener.Close()
+}
+
+// serveAll has a server serve until the test ends, or until end is called. wait
+// waits until it has ended.
+func serveAll(t *testing.T, v *Server) (end func(), wait func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- v.Serve(ctx) }()
+	t.Cleanup(cancel)
+	return cancel, func() error {
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(20 * time.Second):
+			t.Fatal("the server does not end")
+			return nil
+		}
+	}
+}
+
+// reached reports why nobody answers at an address.
+func reached(at netip.AddrPort) error {
+	rail, err := tcp.New().Open("tcp", railConfig(1, 2, MinChunkBytes, false, false, rdma.Wire{}))
+	if err != nil {
+		return err
+	}
+	defer rail.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	_, err = rail.Dial(ctx, at, []byte("not a preamble"))
+	if errors.As(err, new(*rdma.RejectedError)) {
+		return nil // somebody was there
+	}
+	if err == nil {
+		err = errors.New("it was let in")
+	}
+	return err
+}
+
+// A server takes up listeners while it serves, drops them, and listens anew.
+func TestListenersComeAndGo(t *testing.T) {
+	OnHost(t)
+	v := NewServer(ServerConfig{NoRails: "none yet", Followed: true})
+	end, wait := serveAll(t, v)
+	any, device := netip.MustParseAddrPort("127.0.0.1:0"), rdma.Device{Name: "rail0"}
+	for range 2 {
+		at, err := v.Listen(verbsNamed{tcp.New()}, any, device)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := reached(at); err != nil {
+			t.Errorf("a listener that came later: %v", err)
+		}
+		if told := v.railsFor(&hosted{}); len(told) != 1 || told[0].l.Addr() != at {
+			t.Errorf("clients are told %v, want %s", told, at)
+		}
+		if err := v.Drop("another", at); err != nil || len(v.Listening()) != 1 {
+			t.Errorf("dropping another device's: %v, %v", err, v.Listening())
+		}
+		if err := v.Drop("rail0", at); err != nil {
+			t.Error(err)
+		}
+		if err := reached(at); err == nil || len(v.Listening()) > 0 || len(v.railsFor(&hosted{})) > 0 {
+			t.Errorf("after it was dropped: %v, %v", err, v.Listening())
+		}
+	}
+	end()
+	if err := wait(); err != nil {
+		t.Error(err)
+	}
+	if at, err := v.Listen(tcp.New(), any, rdma.Device{}); !errors.Is(err, rdma.ErrClosed) {
+		t.Errorf("a server that has ended listens at %s: %v", at, err)
+	}
+}
+
+// A listener whose device is removed is closed at once, and no client is told of
+// it. A server that is followed serves on; another ends with its last listener.
+func TestListenerFails(t *testing.T) {
+	OnHost(t)
+	for _, followed := range []bool{true, false} {
+		closed := make(chan struct{})
+		p := removable{verbsNamed{tcp.New()}, make(chan struct{}), sync.OnceFunc(func() { close(closed) })}
+		v := NewServer(ServerConfig{Followed: followed})
+		at, err := v.Listen(p, netip.MustParseAddrPort("127.0.0.1:0"), rdma.Device{Name: "rail0"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		end, wait := serveAll(t, v)
+		close(p.removed)
+		select {
+		case <-closed:
+		case <-time.After(20 * time.Second):
+			t.Fatal("a listener that failed stays open")
+		}
+		if !followed {
+			if err := wait(); !errors.Is(err, errRemoved) {
+				t.Errorf("a server whose last listener failed ended with %v", err)
+			}
+			continue
+		}
+		list := v.Listening()
+		if len(list) != 1 || list[0].Addr != at || !errors.Is(list[0].Err, errRemoved) || len(v.railsFor(&hosted{})) > 0 {
+			t.Errorf("it listens at %v", list)
+		}
+		if why := v.whyNoRails(); !strings.Contains(why, "rail0") || !strings.Contains(why, errRemoved.Error()) {
+			t.Errorf("clients are told %q", why)
+		}
+		again, err := v.Listen(verbsNamed{tcp.New()}, netip.AddrPortFrom(at.Addr(), 0), rdma.Device{Name: "rail0"})
+		if err == nil {
+			err = reached(again)
+		}
+		if err != nil {
+			t.Errorf("the device is back: %v", err)
+		}
+		end()
+		if err := wait(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -135,7 +135,7 @@ func TestStreamUsage(t *testing.T) {
 	onHost(t)
 	const remote = "rdma://127.0.0.1:9/x"
 	for _, args := range []string{
-		"- " + remote + "/", "- rdma://127.0.0.1:9", "- rdma://127.0.0.1:9/x/..", "- f " + remote, "f - " + remote, "- -", "- f", "f -", remote + " " + remote + "y -",
+		"- " + remote + "/", "- rdma://127.0.0.1:9", "- rdma://127.0.0.1:9/x/..", "- f " + remote, "f - " + remote, "- -", remote + " " + remote + "y -",
 		"-r - " + remote, "-r " + remote + " -", "-a - " + remote, "-p - " + remote, "-t " + remote + " -", "--manifest m - " + remote, "--manifest m " + remote + " -",
 		"-l " + remote + " -", "--exclude x - " + remote, "-H " + remote + " -", "-X - " + remote, "--write-manifest m - " + remote, "--gpu auto - " + remote, "--gpu 0 " + remote + " -", "--remote-gpu auto - " + remote,
 	} {

@@ -25,7 +25,10 @@ const neverSilent = 100 * 365 * 24 * time.Hour
 // onThisMachine copies from this machine to itself: this process is the server,
 // too, of the user's own files, for a client that nobody else can be.
 func (c *copying) onThisMachine(ctx context.Context, p *plan, o xfer.Options) (*xfer.Summary, error) {
-	if err := errors.Join(noNetwork(&o), p.checkNotSame()); err != nil {
+	if err := p.checkNotSame(); err != nil {
+		return nil, err
+	}
+	if err := noNetwork(&o); err != nil {
 		return nil, err
 	}
 	key, err := trust.NewKey(localTransport)

@@ -91,8 +91,8 @@ func testCloseIsSilent(t *testing.T, s *suite) {
 	}
 }
 
-// keepWriting posts Writes over all of the peer's memory until the Conn dies or
-// stop is called, which waits.
+// keepWriting posts Writes over all of the peer's memory until the Conn dies, the
+// test ends, or stop is called, which waits.
 func keepWriting(e, peer *side) (stop func()) {
 	n := len(e.mem) / 8
 	ended := make(chan struct{})
@@ -116,12 +116,19 @@ func keepWriting(e, peer *side) (stop func()) {
 				case <-time.After(100 * time.Microsecond):
 				}
 			}
+			select {
+			case <-stopped:
+				return
+			default:
+			}
 		}
 	}()
-	return func() {
+	stop = sync.OnceFunc(func() {
 		close(stopped)
 		<-ended
-	}
+	})
+	e.t.Cleanup(stop) // before the memory is unmapped, of a test that failed too
+	return stop
 }
 
 // testCloseWhileWritten: once Close has returned, nothing lands.

@@ -13,9 +13,18 @@ import (
 // stranger is a user who is neither root nor, as a rule, whoever tests.
 const stranger = 65534
 
+// notShort leaves out of short runs what starts one program after the other.
+func notShort(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts many programs: run it without -short")
+	}
+}
+
 // Nothing is started from where others could replace it, or what it is in; nor
 // is anything stored there. The message says which directory it is.
 func TestBootstrapWhereOthersWrite(t *testing.T) {
+	notShort(t)
 	cache := cacheOf(t, os.Getenv("PATH"))
 	xdg, home := filepath.Dir(cache), os.Getenv("HOME")
 	up := filepath.Dir(xdg)
@@ -37,7 +46,7 @@ func TestBootstrapWhereOthersWrite(t *testing.T) {
 			t.Errorf("%v, %v", info, err)
 		}
 	}
-	for i, c := range []struct {
+	for _, c := range []struct {
 		name, dir string
 		mode      os.FileMode
 		fine      bool
@@ -54,9 +63,6 @@ func TestBootstrapWhereOthersWrite(t *testing.T) {
 		{"others write above the home directory", filepath.Dir(home), 0o777, true},
 	} {
 		for _, stored := range []bool{true, false} {
-			if testing.Short() && stored == (i%2 == 0) {
-				continue // each starts several programs
-			}
 			if !stored {
 				if err := os.Remove(onlyFile(t, cache)); err != nil {
 					t.Fatal(err)
@@ -227,6 +233,7 @@ func writeProgram(t *testing.T, text string) (dir string) {
 // What the cache has comes before the PATH, the PATH before a copy, and a path
 // that was named before both.
 func TestBootstrapOrder(t *testing.T) {
+	notShort(t)
 	mark := filepath.Join(t.TempDir(), "mark")
 	good := "echo >'" + mark + "'; exec '" + self(t) + `' "$@"` + "\n"
 	for _, c := range []struct {

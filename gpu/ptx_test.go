@@ -59,7 +59,7 @@ func runPTX(t *testing.T, kernels map[string]*ptxKernel, jobs []HashJob, data []
 	}
 }
 
-// What NewHasher and the README say of GPUs and drivers depends on this.
+// What NewHasher and docs/guide say of GPUs and drivers depends on this.
 func TestPTXTarget(t *testing.T) {
 	for what, line := range map[string]string{
 		"compute capability 7.0":  `(?m)^\.target sm_70$`,

@@ -31,7 +31,7 @@ type door struct {
 }
 
 // The messages at a door, after the handshake, by their first byte. They are
-// sealed. docs/design.md has their bodies.
+// sealed. docs/design/protocol.md has their bodies.
 const (
 	doorProof  = iota + 1 // client: nothing more; that it is sealed proves the key
 	doorWait              // server: why the client has to wait

@@ -16,7 +16,7 @@ var errHeaderSum = errors.New("chunk header damaged on the way")
 // msgType is the kind of a control message.
 type msgType uint8
 
-// The control messages, and who sends them. docs/design.md has their bodies as
+// The control messages, and who sends them. docs/design/protocol.md has their bodies as
 // tables. Those of the second group carry no sequence number: they are outside
 // the window, and there are few of them.
 const (

@@ -9,7 +9,7 @@ import (
 // everything that the engine and the packages below it consist of.
 var everything = []string{"rdma", "rdma/verbs", "rdma/tcp", "rdma/rdmatest", "gpu", "dirsync", "chunker", "filter", "pattern", "manifest", "trust", "inherited", "served", "remote", "xfer"}
 
-// projectRules are the import rules of docs/design.md: imports point one way,
+// projectRules are the import rules of docs/design/architecture.md: imports point one way,
 // from main through the engine to the leaves.
 var projectRules = Rules{
 	Module: "gdrcp",

@@ -72,6 +72,10 @@ demo: build ## copies a real tree and a checkpoint over TCP, both ways, and chec
 demo-rdma: build bed ## the same over RDMA, on Soft-RoCE and Soft-iWARP in a virtual machine
 	tests/demo/demo-rdma
 
+.PHONY: picture
+picture: build ## docs/picture/copy.svg, the README's picture, from a real run of the program: needs 4 GB in /dev/shm
+	$(GO) run ./tests/picture ./gdrcp docs/picture/copy.svg
+
 .PHONY: bench
 bench: build ## ratios to rsync, scp, ib_write_bw and rcopy, in one run (BENCH=host or BENCH=bed for one half)
 	tests/bench/run $(BENCH)

@@ -36,6 +36,13 @@ man: build ## the manual pages, in bin/man
 	rm -rf bin/man
 	./gdrcp man-pages bin/man
 
+# To a file of its own first: a program that fails leaves docs/cli.md as it is.
+.PHONY: docs
+docs: build ## docs/cli.md, from the definitions of the commands
+	mkdir -p bin
+	./gdrcp cli-reference >bin/cli.md
+	mv bin/cli.md docs/cli.md
+
 .PHONY: completions
 completions: build ## what completes command lines in bash, zsh and fish, in bin/completions
 	rm -rf bin/completions

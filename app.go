@@ -19,7 +19,7 @@ func (p *program) app() *cli.App {
 		// Errors come back from RunContext; nothing exits or prints on its way.
 		ExitErrHandler: func(*cli.Context, error) {},
 	}
-	app.Commands = []*cli.Command{p.copyCommand(), p.serveCommand(), p.manifestCommand(), p.devicesCommand(), p.benchCommand(), p.keyCommand(), p.completionCommand(), p.manPagesCommand(), p.farEndCommand()}
+	app.Commands = []*cli.Command{p.copyCommand(), p.serveCommand(), p.manifestCommand(), p.devicesCommand(), p.benchCommand(), p.keyCommand(), p.completionCommand(), p.manPagesCommand(), p.referenceCommand(), p.farEndCommand()}
 	adopt(app.Commands)
 	return app
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// describe is the command line for people: what help, manual pages and
-// completion are made of.
+// describe is the command line for people: what help, manual pages, docs/cli.md
+// and completion are made of.
 func describe(app *cli.App) *cmdline.Program {
 	p := &cmdline.Program{
 		Name: app.Name, Version: versionText(), Date: versionDate(),
@@ -34,7 +34,8 @@ func describeCommand(c *cli.Command, above []string) cmdline.Command {
 	if c.Name != copyName {
 		d.Words = append(slices.Clone(above), c.Name)
 	}
-	d.Examples = examples(strings.Join(d.Words, " "))
+	title := strings.Join(d.Words, " ")
+	d.Examples, d.Sections, d.Files = examples(title), sections(title), files(title)
 	for _, sub := range visible(c.Subcommands) {
 		d.Commands = append(d.Commands, describeCommand(sub, d.Words))
 	}
@@ -42,10 +43,12 @@ func describeCommand(c *cli.Command, above []string) cmdline.Command {
 		return d
 	}
 	flags := append(slices.Clone(c.Flags), helpFlag())
-	for _, title := range topics() {
-		t := cmdline.Topic{Title: title}
+	more := details()
+	for _, topic := range topics() {
+		t := cmdline.Topic{Title: topic}
 		for _, f := range flags {
-			if o, ok := describeOption(f); ok && topicOf(f) == title {
+			if o, ok := describeOption(f); ok && topicOf(f) == topic {
+				o.More = more[strings.TrimSpace(title+" --"+f.Names()[0])]
 				t.Options = append(t.Options, o)
 			}
 		}
@@ -117,15 +120,14 @@ func exitCodes() []cmdline.ExitCode {
 		{Code: exitOK, Text: "ok"},
 		{Code: exitError, Text: "error: it did not come to its end, or what it had to tell could not be written"},
 		{Code: exitUsage, Text: "usage: the command line makes no sense"},
-		{Code: exitPartial, Text: "some files were not copied, or not read: unreadable, not writable, or changed while they were read"},
+		{Code: exitPartial, Text: "some files were not copied, not deleted, or not read: unreadable, not writable, changed while they were read, or vanished"},
 		{Code: exitIntegrity, Text: "integrity: something did not match its digest or the manifest, a manifest is damaged, or manifests differ"},
 		{Code: exitUnsupported, Text: "not supported here: no RDMA device or GPU, or not one that can do it"},
-		{Code: exitInterrupted, Text: "interrupted (serve ends with 0 then)"},
+		{Code: exitInterrupted, Text: "interrupted by SIGINT, SIGTERM or SIGHUP (serve ends with 0 then, and not by SIGHUP)"},
 	}
 }
 
-// environment is every variable that gdrcp reads, for people. The README has
-// the same table.
+// environment is every variable that gdrcp reads, for people.
 func environment() []cmdline.Variable {
 	return []cmdline.Variable{
 		{Names: []string{"GDRCP_ACCESS_FILE"}, Text: "the access file where --access-file does not name it"},
@@ -151,6 +153,8 @@ func examples(command string) []cmdline.Example {
 			{Text: "Push a tree to a server, with links, modes, times, owners and groups:", Line: "gdrcp -a --key-file ci.key checkpoint-4000 rdma://storage/"},
 			{Text: "Pull a file from it, with the key that $GDRCP_KEY_FILE names:", Line: "gdrcp rdma://storage/checkpoint-4000/model.safetensors /data/"},
 			{Text: "Insist on RDMA, with this end's slots in the memory of the nearest GPU:", Line: "gdrcp --require verbs --gpu auto model.safetensors rdma://storage/"},
+			{Text: "Show what would be copied and deleted to make a mirror:", Line: "gdrcp -a --delete --dry-run project node2:/backup/"},
+			{Text: "Put an archive on another host while it is made:", Line: "tar c project | gdrcp - node2:/backup/project.tar"},
 			{Text: "Copy only what a manifest of the source says:", Line: "gdrcp -a --manifest checkpoint.manifest checkpoint-4000 rdma://storage/"},
 		}
 	case "serve":

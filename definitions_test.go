@@ -1,7 +1,7 @@
 package main
 
 import (
-	"cmp"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -223,48 +223,75 @@ func completeInBash(t *testing.T, bash, script string) {
 	}
 }
 
-// The README names every option of every command, in the section of the
-// command where it has one.
-func TestReadmeHasEveryOption(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
+// docs/cli.md is what the definitions give.
+func TestReferenceIsCurrent(t *testing.T) {
+	want := gdrcp(t, "cli-reference").want(t, exitOK).out
+	gdrcp(t, "cli-reference", "docs").want(t, exitUsage)
+	got, err := os.ReadFile("docs/cli.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+	if string(got) != want {
+		t.Error("docs/cli.md is not what the definitions of the commands give: run make docs")
+	}
 	p, _, _ := newProgram()
-	for _, top := range describe(p.app()).Commands {
-		section := string(readme)
-		if _, rest, found := strings.Cut(section, "\n### "+cmp.Or(strings.Join(top.Words, " "), "copy")+"\n"); found {
-			section, _, _ = strings.Cut(rest, "\n## ")
-			section, _, _ = strings.Cut(section, "\n### ")
-		}
-		commandsOf([]cmdline.Command{top}, func(c *cmdline.Command) {
-			for _, topic := range c.Topics {
-				for _, o := range topic.Options {
-					long := o.Names[slices.IndexFunc(o.Names, func(n string) bool { return len(n) > 2 })]
-					if long != "--help" && !regexp.MustCompile("[`\\[ ]"+long+"[]` =]").MatchString(section) {
-						t.Errorf("the README's section about gdrcp %s says nothing of %s", strings.Join(top.Words, " "), long)
-					}
+	commandsOf(describe(p.app()).Commands, func(c *cmdline.Command) {
+		for _, topic := range c.Topics {
+			for _, o := range topic.Options {
+				if row := "| `" + strings.Join(o.Names, ", "); !strings.Contains(want, row) {
+					t.Errorf("the reference lacks %s of gdrcp %s", o.Names, c.Words)
 				}
 			}
-		})
+		}
+	})
+	for _, hidden := range []string{"--imm", "man-pages", "far-end\n```", "\x00"} {
+		if strings.Contains(want, hidden) {
+			t.Errorf("the reference has %q, which is hidden", hidden)
+		}
 	}
 }
 
-// The README's table of variables is that of the manual pages, and has every
-// variable that the program reads.
-func TestEnvironmentIsTold(t *testing.T) {
+// What manuals say besides is of options that there are, in whole sentences.
+func TestDetailsAreOfOptions(t *testing.T) {
+	left := details()
+	p, _, _ := newProgram()
+	commandsOf(describe(p.app()).Commands, func(c *cmdline.Command) {
+		for _, topic := range c.Topics {
+			for _, o := range topic.Options {
+				if strings.Contains(o.More, "`") || o.More != "" && !strings.HasSuffix(o.More, ".") {
+					t.Errorf("what manuals say of %s is no plain sentence: %q", o.Names, o.More)
+				}
+				for _, n := range o.Names {
+					delete(left, strings.TrimSpace(strings.Join(c.Words, " ")+" "+n))
+				}
+			}
+		}
+	})
+	for key := range left {
+		t.Errorf("details() in manuals.go are about %s, which is no option", key)
+	}
+}
+
+// The README's exit codes are those of the program.
+func TestReadmeHasExitCodes(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told []string
-	table := "| environment | |\n|---|---|\n"
-	for _, v := range environment() {
-		told = append(told, v.Names...)
-		table += "| `" + strings.Join(v.Names, "`, `") + "` | " + v.Text + " |\n"
+	table := "| code | |\n|---|---|\n"
+	for _, e := range exitCodes() {
+		table += fmt.Sprintf("| %d | %s |\n", e.Code, e.Text)
 	}
 	if !strings.Contains(string(readme), table) {
-		t.Errorf("the README has another table of variables than environment() in definitions.go:\n%s", table)
+		t.Errorf("the README has other exit codes than exitCodes() in definitions.go:\n%s", table)
+	}
+}
+
+// Manuals and the reference tell every variable that the program reads.
+func TestEnvironmentIsTold(t *testing.T) {
+	var told []string
+	for _, v := range environment() {
+		told = append(told, v.Names...)
 	}
 	variable := regexp.MustCompile(`"(GDRCP_[A-Z_]+)"`)
 	sources, err := filepath.Glob("*.go")

@@ -17,7 +17,7 @@ import (
 	"gdrcp/xfer"
 )
 
-// The exit codes, in --help and README.
+// The exit codes, in --help, manuals and README.
 const (
 	exitOK          = 0
 	exitError       = 1

@@ -49,6 +49,11 @@ func page(p *Program, c *Command) string {
 		r.prose("Options may stand anywhere among the operands; -- ends them. " + p.AboutOptions)
 		manOptions(r, c, true)
 	}
+	for _, s := range c.Sections {
+		r.macro("SH", strings.ToUpper(s.Title))
+		describe(r, s.Text)
+		items(r, s.Items)
+	}
 	footer(r, p, c)
 	return r.b.String()
 }
@@ -77,6 +82,15 @@ func describe(r *roff, text string) {
 		}
 		r.prose(paragraph)
 		first = false
+	}
+}
+
+// items writes terms, each with what there is to say of it.
+func items(r *roff, all []Item) {
+	for _, i := range all {
+		r.macro("TP")
+		r.raw(bold(literal(i.Term)))
+		r.prose(sentence(i.Text))
 	}
 }
 
@@ -111,7 +125,7 @@ func manOptions(r *roff, c *Command, titled bool) {
 		for _, o := range t.Options {
 			r.macro("TP")
 			r.raw(optionTag(&o))
-			r.prose(sentence(o.Text, candidatesFor(o.Value).words...))
+			r.prose(strings.TrimSpace(sentence(o.Text, candidatesFor(o.Value).words...) + " " + o.More))
 		}
 	}
 	if off := c.off(); len(off) > 0 {
@@ -176,6 +190,10 @@ func footer(r *roff, p *Program, c *Command) {
 		}
 		r.raw(strings.Join(names, ", "))
 		r.prose(sentence(v.Text))
+	}
+	if len(c.Files) > 0 {
+		r.macro("SH", "FILES")
+		items(r, c.Files)
 	}
 	examples(r, c)
 	r.macro("SH", "SEE ALSO")

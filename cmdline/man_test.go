@@ -20,7 +20,7 @@ func sample() *Program {
 				Topics: []Topic{
 					{"What", []Option{
 						{Names: []string{"-r", "--recursive"}, Off: []string{"--no-recursive", "--no-r"}, Text: "all [of] it: $HOME 'quoted' \"twice\" `no` \\n"},
-						{Names: []string{"--when"}, Value: "now|later", Text: "now, the default, or later"},
+						{Names: []string{"--when"}, Value: "now|later", Text: "now, the default, or later", More: "Now is soon, and --when is | at hand."},
 					}},
 					{"How", []Option{
 						{Names: []string{"-o", "--output"}, Value: "FILE|-", Text: ".hidden files count"},
@@ -30,6 +30,8 @@ func sample() *Program {
 					}},
 				},
 				Examples: []Example{{"Do it:", `prog --when now 'a b' \x .c`}},
+				Sections: []Section{{"Places", "Where things go.", []Item{{"A B", "Into <B>"}}}},
+				Files:    []Item{{"~/.prog*", "what is kept"}},
 			},
 			{Words: []string{"list"}, Summary: "list things", Operands: "--in-dir DIR [OPTIONS] up|down", Description: "Lists.", Topics: []Topic{{"How", []Option{
 				{Names: []string{"--in-dir"}, Value: "DIR", Text: "a directory"}, verbose}}}},
@@ -99,7 +101,8 @@ func TestPagesAsTheyAreRead(t *testing.T) {
 	for i, want := range [][]string{
 		{
 			"prog - do things", "prog [OPTIONS] SRC... DST", `.TH of 'this' \fB is "no" macro, nor is .br or ~ ^ ` + "` or é.",
-			"prog key", "Keys.  See prog-key(1).", "   What\n", "-r, --recursive", `All [of] it: $HOME 'quoted' "twice" ` + "`no` \\n.", "--when now|later", "now, the default, or later.",
+			"prog key", "Keys.  See prog-key(1).", "   What\n", "-r, --recursive", `All [of] it: $HOME 'quoted' "twice" ` + "`no` \\n.", "--when now|later", "now, the default, or later. Now is soon, and --when is | at hand.",
+			"\nPLACES\n", "Where things go.", "A B    Into <B>.", "\nFILES\n", "~/.prog*", "What is kept.",
 			"-o, --output FILE|-", ".hidden files count.", "-0, --from0", "-0 is short.", "is turned off by --no-recursive (or",
 			`prog --when now 'a b' \x .c`, "PROG_X, PROG_Y", "Not all of it.", "prog-key(1), prog-list(1)", "prog 1.2", "2026-01-02",
 		},
@@ -178,6 +181,9 @@ func TestHelp(t *testing.T) {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("help lacks %q:\n%s", want, &b)
 		}
+	}
+	if strings.Contains(b.String(), "at hand") || strings.Contains(b.String(), "Where things go") {
+		t.Errorf("help has what is for manuals:\n%s", &b)
 	}
 	b.Reset()
 	Help(&b, p, &p.Commands[2])

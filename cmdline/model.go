@@ -1,6 +1,6 @@
 // Package cmdline describes a command line, and writes from the description
-// what people and their shells read of it: help, manual pages, and scripts that
-// complete what is being typed.
+// what people and their shells read of it: help, manual pages, a reference in
+// Markdown, and scripts that complete what is being typed.
 package cmdline
 
 import "strings"
@@ -31,7 +31,21 @@ type Command struct {
 	Topics      []Topic
 	Commands    []Command
 	Examples    []Example
+
+	// Sections and Files are for manuals. Help leaves them out.
+	Sections []Section
+	Files    []Item // files that the command reads or writes besides its operands
 }
+
+// Section is a part of a manual with a heading of its own.
+type Section struct {
+	Title string
+	Text  string // paragraphs, divided by empty lines
+	Items []Item // below the text
+}
+
+// Item is a term and what there is to say of it.
+type Item struct{ Term, Text string }
 
 // Topic is options that belong together.
 type Topic struct {
@@ -45,6 +59,7 @@ type Option struct {
 	Off   []string // what turns it off: --no-recursive, --no-r
 	Value string   // what its value is called, as "FILE" or "auto|verbs|tcp"; "" if it takes none
 	Text  string
+	More  string // sentences for manuals, which help leaves out; "" if Text says it all
 }
 
 // Example is a command line to learn from.

@@ -17,8 +17,8 @@ import (
 func (c *copying) limitFlags() []cli.Flag {
 	return about(topicLimits,
 		bwlimitFlag("what is sent or received takes at most that much of the network", &c.options.BytesPerSecond),
-		checkedFlag("timeout", "`SECONDS` without progress end the copy, though the other end is there; 0 is no limit (0)", seconds(&c.options.Stall)),
-		checkedFlag("max-memory", "`SIZE` of this end's slots, at most: there are fewer where they would take more", size(&c.maxMemoryBytes, xfer.MinChunkBytes, 1<<50, 1)),
+		checkedFlag("timeout", "`SECONDS` end the copy after that long without progress, though the other end is there; 0 is no limit (0)", seconds(&c.options.Stall)),
+		checkedFlag("max-memory", "`SIZE` bound of the memory of this end's slots: there are fewer where they would take more", size(&c.maxMemoryBytes, xfer.MinChunkBytes, 1<<50, 1)),
 	)
 }
 
@@ -63,7 +63,7 @@ func (c *copying) fitMemory(o *xfer.Options, source, stream, both bool) error {
 
 // bwlimitFlag is rsync's --bwlimit. usage says of what.
 func bwlimitFlag(usage string, bytesPerSecond *int64) cli.Flag {
-	return checkedFlag("bwlimit", "`RATE` in KiB a second, or with K, M or G as 1.5M: "+usage+"; 0 is no limit (0)", rate(bytesPerSecond))
+	return checkedFlag("bwlimit", "`RATE` a limit in KiB a second, or with K, M or G as 1.5M: "+usage+"; 0 is no limit (0)", rate(bytesPerSecond))
 }
 
 var errSize = errors.New("not a size (write it like 500, 1.5M or 100MB)")

@@ -29,7 +29,6 @@ func details() map[string]string {
 		"--manifest":        "Hash and piece size are those of the manifest; another --hash is an error. FILE is read twice, so it is a regular file.",
 		"--compress":        "auto is s2, and stops trying for a while where it does not pay. A chunk that does not become an eighth shorter is sent as it is.",
 		"--compress-auto":   "If both options are given, the last one counts.",
-		"--key-file":        "Without it $GDRCP_KEY_FILE names the file.",
 		"--require":         "verbs does not go with --transport tcp. gpudirect is about GPU memory at either end that was asked for it.",
 		"--gpu":             "Where no GPU will do (there is none, it is too old, its memory is taken, its kernels do not load or run), auto means host memory, and a line says so. An index counts as gdrcp devices and nvidia-smi do, unless CUDA_DEVICE_ORDER says otherwise. A UUID begins with GPU-, that of an instance of a divided GPU with MIG-; a first part that no other UUID begins with is enough. A PCI address is 0000:3b:00.0 or 3b:00.0.",
 		"--rail":            "A device that is not there or cannot be used is an error (exit code 5). It does not go with --transport tcp.",

@@ -28,7 +28,7 @@ func sinkFlags(o *xfer.Options) []cli.Flag {
 			"could not be listed or read whole. What is in the way of an entry of another kind goes, too: for a file a directory with all that is in it", &o.Delete, []*bool{&o.DeleteExcluded},
 			"del", "delete-before", "delete-during", "delete-delay", "delete-after"),
 		onOff("delete-excluded", "likewise, and also what rules exclude", &o.DeleteExcluded),
-		checkedFlag("max-delete", "`N` files and directories are deleted at the most; where there are more, that is told (exit code 3)", maxDelete(&o.MaxDelete)),
+		checkedFlag("max-delete", "`N` delete at most N files and directories; where there are more, that is told (exit code 3)", maxDelete(&o.MaxDelete)),
 		onOff("dry-run", "tell what would be done, and change nothing at either end", &o.DryRun, "n"),
 	)
 }

@@ -12,10 +12,7 @@ import (
 // of the environment. It names no version, so that it changes only with p.
 // intro is Markdown for people, which stands below the heading.
 func Markdown(p *Program, intro string) string {
-	m := &markdown{
-		options: regexp.MustCompile(`(^|[ (])(--?[A-Za-z0-9][A-Za-z0-9-]*(?:=[A-Za-z]+)?)`),
-		special: regexp.MustCompile("[\\\\`*_<>\\[\\]|]"),
-	}
+	m := newMarkdown()
 	m.line("# Command line")
 	m.line(strings.TrimSpace(intro))
 	m.paragraph(p.AboutOptions)
@@ -43,6 +40,14 @@ type markdown struct {
 	// options finds options in running text, with what must stand before them,
 	// and special what Markdown takes for more than itself.
 	options, special *regexp.Regexp
+}
+
+// newMarkdown begins a page.
+func newMarkdown() *markdown {
+	return &markdown{
+		options: regexp.MustCompile(`(^|[ (])(--?[A-Za-z0-9][A-Za-z0-9-]*(?:=[A-Za-z]+)?)`),
+		special: regexp.MustCompile("[\\\\`*<>\\[\\]|]|\\b_|_\\b"),
+	}
 }
 
 // line writes Markdown and an empty line behind it.

@@ -27,6 +27,19 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
+func TestMarkdownProse(t *testing.T) {
+	for in, want := range map[string]string{
+		"$A_B _c_ __d":          `$A_B \_c\_ \__d`,
+		"--no-x=y, (-o)":        "`--no-x=y`, (`-o`)",
+		"well-known - 1 -":      "well-known - 1 -",
+		"a*b* <c> [d](e) `f` |": "a\\*b\\* \\<c\\> \\[d\\](e) \\`f\\` \\|",
+	} {
+		if got := newMarkdown().prose(in); got != want {
+			t.Errorf("%q became %q, want %q", in, got, want)
+		}
+	}
+}
+
 // Each row of a table is one line with two cells, whatever its texts hold.
 func TestMarkdownTables(t *testing.T) {
 	p := sample()

@@ -1,6 +1,7 @@
 package xfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -126,7 +127,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *hello, be
 	}
 	s := newSession(d, d.link.Remote, true, o.Timeouts)
 	s.place, s.gpus, s.report, s.asksGPU = o.local, c.GPUs, o.report, h.gpu != 0
-	s.limit = o.limits()
+	s.limit, s.sysfs = o.limits(), cmp.Or(c.sysfs, sysfs)
 	var acct *account
 	var role conversation
 	start := time.Now()

@@ -20,6 +20,7 @@ type deviceRing struct {
 	slots  *gpu.Memory
 	pinned *gpu.Pinned // of the host's payload slots
 	memory Memory
+	path   gpu.PathClass // to the rail's device; 0 where that is in software
 	// workers have all that they need before the peer is told of this ring:
 	// what a GPU will not do is known while host memory can still take its place.
 	workers []*deviceWorker
@@ -54,7 +55,7 @@ func (s *session) openDevice(ctx context.Context) (*deviceRing, error) {
 		return nil, unsupported(err)
 	}
 	rail, devices := s.rail.Device(), driver.Devices()
-	chosen, _, ok := gpu.Nearest(sysfs, devices, rail.PCIAddress)
+	chosen, _, ok := gpu.Nearest(s.sysfs, devices, rail.PCIAddress)
 	switch {
 	case s.place.gpu != gpuAuto:
 		if chosen, err = gpu.Find(devices, s.place.wanted()); err != nil {
@@ -73,11 +74,12 @@ func (s *session) openDevice(ctx context.Context) (*deviceRing, error) {
 			rdma.ErrUnsupported, d.Index, leastComputeMajor, d.ComputeMajor, d.ComputeMinor)
 		return nil, errors.Join(err, c.Close())
 	}
-	m := Memory{GPU: d.Index, Name: d.Name, Flush: FlushNone}
+	r := &deviceRing{gpu: c, memory: Memory{GPU: d.Index, Name: d.Name, Flush: FlushNone}}
 	if rail.PCIAddress != "" {
-		m.Path = gpu.PathBetween(sysfs, d.PCIAddress, rail.PCIAddress).String()
+		r.path = gpu.PathBetween(s.sysfs, d.PCIAddress, rail.PCIAddress)
+		r.memory.Path = r.path.String()
 	}
-	return &deviceRing{gpu: c, memory: m}, nil
+	return r, nil
 }
 
 // leastComputeMajor is what the kernels are compiled for.

@@ -86,29 +86,15 @@ func (s *session) placeOnGPU(ctx context.Context, r *ring, access rdma.Access) (
 // climb tries the rungs, best first.
 func (s *session) climb(ctx context.Context, r *ring, access rdma.Access) error {
 	d, slots := r.device, r.slots
-	var why []string
-	switch touched := s.params.touched(); {
-	case touched != nil:
-		why = append(why, touched.Error())
-	case s.rail.Device().Transport == rdma.TCP:
-		why = append(why, "TCP sockets do not reach GPU memory")
-	default:
-		for _, rung := range []Rung{RungDMABuf, RungPeermem} {
-			fewer, err := s.tryFewer(ctx, r, rung, access, slots)
-			if err == nil {
-				if fewer != "" {
-					why = append(why, fewer)
-				}
-				d.memory.Rung, d.memory.Why = rung, strings.Join(why, "; ")
-				return r.mapHeaders(s.rail, access)
-			}
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			why = append(why, fmt.Sprintf("%s: %s", rung, reasonOf(err)))
-		}
+	why, rung, err := s.directRung(ctx, r, access)
+	if err != nil {
+		return err
 	}
-	d.memory.Rung, d.memory.Why, d.memory.Flush = RungStaged, strings.Join(why, "; "), FlushNone
+	d.memory.Rung, d.memory.Why = rung, strings.Join(why, "; ")
+	if rung.Direct() {
+		return r.mapHeaders(s.rail, access)
+	}
+	d.memory.Flush = FlushNone
 	if s.place.direct {
 		return errNotDirect(&d.memory)
 	}
@@ -118,11 +104,47 @@ func (s *session) climb(ctx context.Context, r *ring, access rdma.Access) error 
 	if err := r.make(s.rail, access); err != nil {
 		return err
 	}
-	var err error
 	if d.pinned, err = d.gpu.Pin(r.payload); err != nil {
 		return fmt.Errorf("pin the ring for the GPU: %w", unsupported(err))
 	}
 	return nil
+}
+
+// directRung takes the best rung by which the rail's device reaches the slots, or
+// RungStaged where there is none, and says what there is to say of it and of each
+// better one.
+func (s *session) directRung(ctx context.Context, r *ring, access rdma.Access) (why []string, took Rung, err error) {
+	if touched := s.params.touched(); touched != nil {
+		return []string{touched.Error()}, RungStaged, nil
+	}
+	if s.rail.Device().Transport == rdma.TCP {
+		return []string{"TCP sockets do not reach GPU memory"}, RungStaged, nil
+	}
+	slots := r.slots
+	for _, rung := range []Rung{RungDMABuf, RungPeermem} {
+		fewer, err := s.tryFewer(ctx, r, rung, access, slots)
+		speeds := ""
+		if err == nil {
+			speeds, err = s.weigh(ctx, r, access)
+		}
+		if err == nil {
+			if fewer != "" {
+				why = append(why, fewer)
+			}
+			if speeds != "" {
+				why = append(why, fmt.Sprintf("%s: %s", rung, speeds))
+			}
+			return why, rung, nil
+		}
+		if ctx.Err() != nil {
+			return nil, "", context.Cause(ctx)
+		}
+		why = append(why, fmt.Sprintf("%s: %s", rung, reasonOf(err)))
+		if errors.Is(err, errSlower) {
+			break // the next one goes the same way
+		}
+	}
+	return why, RungStaged, nil
 }
 
 // errTrial is a registration that succeeded and did not do.
@@ -158,15 +180,10 @@ func (s *session) try(ctx context.Context, r *ring, rung Rung, access rdma.Acces
 		// The registration holds the memory by itself.
 		err = errors.Join(err, d.slots.CloseDMABuf())
 	}
+	r.payloadMR = mr
 	defer func() {
 		if err != nil {
-			if d.loop != nil {
-				err = errors.Join(err, d.loop.conn.Close())
-				d.loop = nil
-			}
-			if mr != nil {
-				err = errors.Join(err, mr.Close())
-			}
+			err = errors.Join(err, r.dropRung())
 		}
 	}()
 	if err != nil {
@@ -178,7 +195,6 @@ func (s *session) try(ctx context.Context, r *ring, rung Rung, access rdma.Acces
 	if d.loop, err = s.openLoopback(ctx); err != nil {
 		return err
 	}
-	r.payloadMR = mr
 	trial := d.tryOutgoing
 	if incoming {
 		trial = d.tryIncoming
@@ -187,10 +203,23 @@ func (s *session) try(ctx context.Context, r *ring, rung Rung, access rdma.Acces
 		}
 	}
 	if err := trial(ctx, r); err != nil {
-		r.payloadMR = nil
 		return fmt.Errorf("%w: %w", errTrial, err)
 	}
 	return nil
+}
+
+// dropRung ends what the trial of a rung made: the connection first, which could
+// reach the slots.
+func (r *ring) dropRung() error {
+	var errs []error
+	if l := r.device.loop; l != nil {
+		errs = append(errs, l.conn.Close())
+	}
+	if r.payloadMR != nil {
+		errs = append(errs, r.payloadMR.Close())
+	}
+	r.device.loop, r.payloadMR = nil, nil
+	return errors.Join(errs...)
 }
 
 // openPage maps and registers the host memory for trials and flushes, once.

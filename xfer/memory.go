@@ -127,7 +127,8 @@ type Memory struct {
 	// Path is how far the GPU is from the rail's device: PIX, PXB, PHB or SYS.
 	Path  string `json:"path,omitempty"`
 	Flush Flush  `json:"flush,omitempty"`
-	// Why says what was wrong with each better rung, or is empty.
+	// Why says what was wrong with each better rung, and where this one was held
+	// against staging both speeds; or is empty.
 	Why string `json:"why,omitempty"`
 }
 

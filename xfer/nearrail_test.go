@@ -54,6 +54,12 @@ func machineOf(t *testing.T, paths map[string]string) string {
 	return sysfs
 }
 
+// MachineOf is machineOf for tests from outside, and SetSysfs has a client look there.
+func MachineOf(t *testing.T, paths map[string]string) string { return machineOf(t, paths) }
+
+// SetSysfs is for one who copies nothing yet.
+func SetSysfs(c *Client, dir string) { c.sysfs = dir }
+
 // One certain GPU decides by which device a server is reached, before the server's
 // order does.
 func TestNearRails(t *testing.T) {

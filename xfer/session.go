@@ -84,6 +84,8 @@ type session struct {
 	// GPU.
 	place placement
 	gpus  GPUs
+	// sysfs is where the kernel tells of PCI devices.
+	sysfs string
 	// copiesSlots: a sink's slots in GPU memory that the peer can write to are
 	// copied before they are digested.
 	copiesSlots bool
@@ -123,8 +125,8 @@ func newSession(d *dialed, peer string, client bool, t Timeouts) *session {
 	s := &session{
 		id: d.id, peer: peer, rail: d.rail, trust: d.trust, timeouts: t, client: client, ctl: newControl(first),
 		lanes:  []*lane{first},
-		memory: hostMemory(""),
-		inbox:  make(chan *inMsg, controlWindow), spare: make(chan *inMsg, controlWindow),
+		memory: hostMemory(""), sysfs: sysfs,
+		inbox: make(chan *inMsg, controlWindow), spare: make(chan *inMsg, controlWindow),
 		hungUp: make(chan struct{}), ringReady: make(chan struct{}), ringTold: make(chan struct{}),
 	}
 	return s

@@ -68,6 +68,7 @@ void fake_modes_read(struct fake_modes *out)
 	out->slowopen_ms = number("slowopen", 1000, 0);
 	out->memory_mib = number("memory", 4096, 4096);
 	out->late_ms = number("late", 5, 0);
+	out->slowcopy_ms = number("slowcopy", 100, 0);
 	out->peermem = has("peermem");
 	out->dmabuf = !has("nodmabuf") && !out->peermem;
 	out->c2c = has("c2c");

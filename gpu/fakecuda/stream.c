@@ -27,13 +27,19 @@ static int fake_hangs(void)
 	return fake_modes.hang || (fake_modes.hangfile[0] && !access(fake_modes.hangfile, F_OK));
 }
 
+static void pass(int ms)
+{
+	struct timespec t = { .tv_nsec = ms % 1000 * 1000000L, .tv_sec = ms / 1000 };
+
+	if (ms)
+		nanosleep(&t, NULL);
+}
+
 static void perform(struct context *ctx, const struct op *op, int *rc)
 {
-	if (fake_modes.late_ms) {
-		struct timespec t = { .tv_nsec = fake_modes.late_ms % 1000 * 1000000L, .tv_sec = fake_modes.late_ms / 1000 };
-
-		nanosleep(&t, NULL);
-	}
+	pass(fake_modes.late_ms);
+	if (op->host && op->bytes >= 1 << 20)
+		pass(fake_modes.slowcopy_ms);
 	switch (op->kind) {
 	case OP_COPY:
 		memmove(op->dst, op->src, op->bytes);

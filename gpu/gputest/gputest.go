@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unsafe"
 )
 
 // Library names the environment variable of a fake that is built already, as
@@ -80,6 +81,12 @@ func Fresh(t testing.TB, library string) string {
 		t.Fatal(err)
 	}
 	return file
+}
+
+// Reach is n bytes of the fake's device memory, as a device reaches them that pins
+// the address. The mode must be peermem: in others the processor may not go there.
+func Reach(addr uint64, n int) []byte {
+	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(nil), uintptr(addr))), n)
 }
 
 // moduleRoot looks for go.mod from the working folder upwards: go test runs

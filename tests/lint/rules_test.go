@@ -48,7 +48,7 @@ var projectRules = Rules{
 	},
 	Only: map[string][]string{
 		"C":                          {"rdma/verbs", "gpu", "inherited"},
-		"unsafe":                     {"rdma/verbs", "gpu"},
+		"unsafe":                     {"rdma/verbs", "gpu", "gpu/gputest"},
 		"github.com/hanwen/go-fuse":  {"chunker"}, // its tests
 		"github.com/hashicorp/yamux": {"remote"},
 		"github.com/urfave/cli":      {"."},

@@ -1,0 +1,256 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"gdrcp/gpu"
+	"gdrcp/rdma"
+
+	"golang.org/x/sys/unix"
+)
+
+// What a device and a GPU send each other across the processor runs at the speed of
+// the bus on some machines and at a small part of it on others, where chunks are
+// faster by way of host memory. Nothing tells but to try.
+const (
+	// weighBytes are carried each way: some ms on a fast bus.
+	weighBytes = 32 << 20
+	// weighPieceBytes are carried at a time, or a chunk where that is less.
+	weighPieceBytes = 4 << 20
+	// Of some rounds the fastest counts, for others use the machine too.
+	weighRounds = 3
+	// weighTime ends the rounds of a way, and the one that is under way.
+	weighTime = time.Second
+)
+
+// errSlower is a rung that works, and is slower than staging.
+var errSlower = errors.New("slower than staging")
+
+// slower is an errSlower with the figures.
+type slower struct{ speeds string }
+
+func (e *slower) Error() string { return e.speeds }
+
+func (e *slower) Unwrap() error { return errSlower }
+
+// isFar reports whether the way from the rail's device to the GPU leads through the
+// processor. Of a device in software it is not known, and nothing depends on it.
+func (d *deviceRing) isFar() bool { return d.path == gpu.PHB || d.path == gpu.SYS }
+
+// weigh holds the rung that was just tried against staging, where the way is far
+// and staging would do, and returns both speeds for a person. Where staging is the
+// faster one, or a transfer fails, nothing stays of the rung and the error says why.
+func (s *session) weigh(ctx context.Context, r *ring, access rdma.Access) (speeds string, err error) {
+	d := r.device
+	if s.place.direct || !d.isFar() {
+		return "", nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, trialTime, fmt.Errorf("the trial did not end within %v", trialTime))
+	defer cancel()
+	w := newScales(r)
+	if failed := w.open(s.rail); failed != nil {
+		// Staging would need as much and more.
+		speeds = fmt.Sprintf("not held against staging over %s: %s", d.path, reasonOf(failed))
+	} else if speeds, err = w.compare(ctx, access&rdma.RemoteWrite != 0); err != nil {
+		// Its connection may be about to reach what the scales have.
+		err = errors.Join(err, r.dropRung())
+	}
+	if closing := w.close(); closing != nil {
+		err = withClose(errors.Join(err, r.dropRung()), closing)
+	}
+	return speeds, err
+}
+
+// scales carry bytes over the rail's connection to itself: between host memory and
+// the slots, and the same with staging between. Of its own memory the first piece is
+// the far end of each transfer, and the rest what is staged.
+type scales struct {
+	*ring
+	pieceBytes, pieces int
+
+	mem    []byte
+	mr     rdma.MR
+	pinned *gpu.Pinned
+	stream *gpu.Stream
+	marks  [2]*gpu.Mark
+}
+
+func newScales(r *ring) *scales {
+	n := min(r.slotBytes, weighPieceBytes)
+	return &scales{ring: r, pieceBytes: n, pieces: weighBytes / n}
+}
+
+// open takes what close gives back.
+func (w *scales) open(rail rdma.Rail) (err error) {
+	d := w.device
+	if w.mem, err = mapSlots((1 + w.pieces) * w.pieceBytes); err != nil {
+		return fmt.Errorf("map memory to stage in: %w", err)
+	}
+	if w.mr, err = rail.Register(rdma.HostRegion(w.mem), rdma.LocalWrite|rdma.RemoteWrite); err != nil {
+		return err
+	}
+	if w.pinned, err = d.gpu.Pin(w.mem); err != nil {
+		return err
+	}
+	if w.stream, err = d.gpu.NewStream(); err != nil {
+		return err
+	}
+	for i := range w.marks {
+		if w.marks[i], err = d.gpu.NewMark(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// close needs that no transfer is under way, and waits for what the GPU does.
+func (w *scales) close() error {
+	var errs []error
+	if w.stream != nil {
+		errs = append(errs, w.stream.Drain(), w.stream.Close())
+	}
+	for _, m := range w.marks {
+		if m != nil {
+			errs = append(errs, m.Close())
+		}
+	}
+	if w.pinned != nil {
+		errs = append(errs, w.pinned.Close())
+	}
+	if w.mr != nil {
+		errs = append(errs, w.mr.Close())
+	}
+	// A GPU that hangs may still use it.
+	if w.mem != nil && w.device.gpu.Lost() == nil {
+		errs = append(errs, unix.Munmap(w.mem))
+	}
+	return errors.Join(errs...)
+}
+
+// compare is both speeds in words, or a slower.
+func (w *scales) compare(ctx context.Context, incoming bool) (speeds string, err error) {
+	straight, staged := w.sendStraight, w.sendStaged
+	if incoming {
+		straight, staged = w.receiveStraight, w.receiveStaged
+	}
+	direct, err := w.speed(ctx, straight)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", errTrial, err)
+	}
+	other, err := w.speed(ctx, staged)
+	if err != nil {
+		return "", fmt.Errorf("%w: stage: %w", errTrial, err)
+	}
+	speeds = fmt.Sprintf("%.0f MiB/s over %s, staged %.0f MiB/s", direct/(1<<20), w.device.path, other/(1<<20))
+	if direct < other {
+		return "", &slower{speeds}
+	}
+	return speeds, nil
+}
+
+// way carries pieces, as many as there are or as there is time for, and returns how
+// many.
+type way func(ctx context.Context, until time.Time) (carried int, err error)
+
+// speed is that of the best round, in bytes per second.
+func (w *scales) speed(ctx context.Context, carry way) (best float64, err error) {
+	until := time.Now().Add(weighTime)
+	for range weighRounds {
+		start := time.Now()
+		n, err := carry(ctx, until)
+		if err != nil {
+			return 0, err
+		}
+		best = max(best, float64(n*w.pieceBytes)/time.Since(start).Seconds())
+		if time.Now().After(until) {
+			break
+		}
+	}
+	return best, nil
+}
+
+// each calls carry for the pieces, one at least.
+func (w *scales) each(until time.Time, carry func(i int) error) (carried int, err error) {
+	for i := range w.pieces {
+		if i > 0 && time.Now().After(until) {
+			return i, nil
+		}
+		if err := carry(i); err != nil {
+			return i, err
+		}
+	}
+	return w.pieces, nil
+}
+
+// slotsAt is where piece i lies in the slots, which may have room for less than all.
+func (w *scales) slotsAt(i int) int {
+	return i % (w.device.slots.Len() / w.pieceBytes) * w.pieceBytes
+}
+
+// stagedAt is where piece i is staged.
+func (w *scales) stagedAt(i int) int { return (1 + i) * w.pieceBytes }
+
+// write has the device carry a piece within the rail.
+func (w *scales) write(ctx context.Context, from rdma.MR, offset int, to rdma.MR, toOffset int) error {
+	return w.device.loop.do(ctx, rdma.WR{
+		Op: rdma.OpWrite, Local: from, Offset: offset, Len: w.pieceBytes, RemoteAddr: to.Addr() + uint64(toOffset), RKey: to.RKey(),
+	})
+}
+
+func (w *scales) receiveStraight(ctx context.Context, until time.Time) (int, error) {
+	return w.each(until, func(i int) error { return w.write(ctx, w.mr, 0, w.payloadMR, w.slotsAt(i)) })
+}
+
+// receiveStaged has the GPU copy what has come while more does.
+func (w *scales) receiveStaged(ctx context.Context, until time.Time) (int, error) {
+	n, err := w.each(until, func(i int) error {
+		if err := w.write(ctx, w.mr, 0, w.mr, w.stagedAt(i)); err != nil {
+			return err
+		}
+		return w.stream.ToDevice(w.device.slots, w.slotsAt(i), w.staged(i))
+	})
+	if err != nil {
+		return n, err
+	}
+	return n, w.stream.Wait()
+}
+
+func (w *scales) sendStraight(ctx context.Context, until time.Time) (int, error) {
+	return w.each(until, func(i int) error { return w.write(ctx, w.payloadMR, w.slotsAt(i), w.mr, 0) })
+}
+
+// sendStaged has the GPU copy the next piece while one goes.
+func (w *scales) sendStaged(ctx context.Context, until time.Time) (int, error) {
+	if err := w.fetch(0); err != nil {
+		return 0, err
+	}
+	n, err := w.each(until, func(i int) error {
+		if i+1 < w.pieces {
+			if err := w.fetch(i + 1); err != nil {
+				return err
+			}
+		}
+		if err := w.marks[i%2].Wait(); err != nil {
+			return err
+		}
+		return w.write(ctx, w.mr, w.stagedAt(i), w.mr, 0)
+	})
+	if err != nil {
+		return n, err
+	}
+	return n, w.stream.Wait()
+}
+
+// fetch begins to copy a piece from the slots.
+func (w *scales) fetch(i int) error {
+	if err := w.stream.ToHost(w.staged(i), w.device.slots, w.slotsAt(i)); err != nil {
+		return err
+	}
+	return w.stream.Record(w.marks[i%2])
+}
+
+// staged is the memory of piece i.
+func (w *scales) staged(i int) []byte { return w.mem[w.stagedAt(i):][:w.pieceBytes] }

@@ -25,7 +25,7 @@ const usage = "usage: picture GDRCP FILE.svg"
 // columns and rows are the size of the terminal.
 const (
 	columns = 104
-	rows    = 12
+	rows    = 7
 )
 
 // commands are what is typed, one after the other. node2 stands for this machine.

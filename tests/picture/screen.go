@@ -103,7 +103,7 @@ func (s *screen) svg() ([]byte, error) {
 	}
 	var b strings.Builder
 	width, height := int(float64(s.columns)*cellWidth)+2*margin, s.rows*lineHeight+2*margin
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" font-family="ui-monospace,Menlo,Consolas,monospace" font-size="14">`+"\n", width, height, width, height)
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" font-family="ui-monospace,Menlo,Consolas,monospace" font-size="14" xml:space="preserve">`+"\n", width, height, width, height)
 	fmt.Fprintf(&b, "<title>What gdrcp showed on a terminal</title>\n<rect width=\"%d\" height=\"%d\" rx=\"8\" fill=\"#0d1117\"/>\n", width, height)
 	spans := s.spans()
 	fmt.Fprintf(&b, "<style>text{fill:#e6edf3;white-space:pre;opacity:0;animation:%.2fs step-end infinite}</style>\n", total.Seconds())

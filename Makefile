@@ -163,6 +163,12 @@ gpu-run: gcc
 	  printf '  %s\n' "$(GPU_TEST) $(GPU_ARGS)" "$(GPU_COPY) $(COPY_ARGS)" >&2; \
 	fi
 
+.PHONY: gpu-kernels
+gpu-kernels: ## makes the kernels of gpu/blake3.cu anew, as PTX and machine code: needs ptxas, and says where that is
+	@$(NEED) clang-16
+	gpu/ptx
+	gpu/cubins
+
 .PHONY: fuzz
 fuzz: gcc ## every fuzz target for FUZZTIME (3s)
 	.ci/fuzz $(FUZZTIME)
@@ -172,6 +178,7 @@ lint: gcc ## gofmt, vet, staticcheck, shellcheck, the import rules, and whether 
 	@$(NEED) shellcheck
 	@if [ -n "$$CI" ]; then $(NEED) clang-16; fi
 	@gpu/ptx --check
+	@gpu/cubins --check
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \
 	  if [ -n "$$unformatted" ]; then echo "gofmt would change:" $$unformatted >&2; exit 1; fi
 	$(GO) vet ./...

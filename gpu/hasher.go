@@ -4,21 +4,12 @@ package gpu
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"math"
-	"sync"
 
 	"golang.org/x/sys/unix"
 )
-
-//go:generate ./ptx
-
-// blake3PTX is blake3.cu, compiled by the script ptx.
-//
-//go:embed blake3.ptx
-var blake3PTX string
 
 // Hasher digests device memory by BLAKE3, many pieces in one go. It holds what
 // that needs: memory for chaining values on the GPU, and pinned memory for the
@@ -54,7 +45,8 @@ const (
 // NewHasher makes a Hasher for at most maxJobs jobs and maxBytes bytes at once.
 // It takes 32 bytes of device memory for each KiB of maxBytes, and 100 for each
 // job. The error is ErrUnsupported below compute capability 7.0. The first one
-// of a Context blocks while the driver compiles the kernels, which can take
+// of a Context blocks while the kernels are loaded: where there is machine code for
+// the GPU for milliseconds, elsewhere while the driver compiles them, which can take
 // seconds where it has not got them in its cache (~/.nv/ComputeCache).
 func (c *Context) NewHasher(maxJobs, maxBytes int) (*Hasher, error) {
 	if maxJobs <= 0 || maxJobs > hashChunksMax || maxBytes < 0 || maxBytes/hashChunkBytes > hashChunksMax-maxJobs {
@@ -205,47 +197,4 @@ func (h *Hasher) Close() error {
 	}
 	h.done, h.pinned, h.host, h.scratch, h.kernels, h.jobs = nil, nil, nil, nil, nil, 0
 	return errors.Join(errs...)
-}
-
-// hashKernels are the kernels that the Hashers of a Context share: loaded for
-// the first of them, unloaded after the last.
-type hashKernels struct {
-	mu          sync.Mutex
-	users       int
-	module      *module
-	tiles, join *kernel
-}
-
-func (k *hashKernels) take(c *Context) (*hashKernels, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.users == 0 {
-		if err := k.load(c); err != nil {
-			return nil, err
-		}
-	}
-	k.users++
-	return k, nil
-}
-
-func (k *hashKernels) load(c *Context) (err error) {
-	if k.module, err = c.loadModule(blake3PTX); err != nil {
-		return err
-	}
-	if k.tiles, err = k.module.kernel("gdr_blake3_tiles"); err == nil {
-		k.join, err = k.module.kernel("gdr_blake3_join")
-	}
-	if err != nil {
-		err = errors.Join(err, k.module.unload())
-	}
-	return err
-}
-
-func (k *hashKernels) drop() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.users--; k.users > 0 {
-		return nil
-	}
-	return k.module.unload()
 }

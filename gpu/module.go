@@ -12,6 +12,7 @@ import "C"
 
 import (
 	"fmt"
+	"slices"
 	"unsafe"
 )
 
@@ -29,17 +30,19 @@ type kernel struct {
 	c      *C.struct_abi_function
 }
 
-// loadModule loads PTX text. Blocks while the driver compiles it: up to
-// seconds where its cache has not got it.
-func (c *Context) loadModule(ptx string) (*module, error) {
+// loadModule loads a cubin, or PTX text. Blocks while the driver compiles PTX: up
+// to seconds where its cache has not got it.
+func (c *Context) loadModule(image []byte) (*module, error) {
 	if err := c.begin("modules"); err != nil {
 		return nil, err
 	}
 	m := &module{ctx: c}
 	rc := c.opening("load kernels", func() C.int {
-		image := C.CString(ptx)
-		defer C.free(unsafe.Pointer(image))
-		return C.gdr_module_load(c.c, unsafe.Pointer(image), &m.c)
+		// Outside of Go's memory: the call may be left behind. The driver knows
+		// the length of a cubin by its header, that of text by a NUL.
+		copied := C.CBytes(append(slices.Clip(image), 0))
+		defer C.free(copied)
+		return C.gdr_module_load(c.c, copied, &m.c)
 	})
 	if err := c.check(rc, "load kernels"); err != nil {
 		c.end("modules")

@@ -13,7 +13,7 @@ const fillModule = ".version 7.0\n.entry fake_fill\n.entry no_such_kernel\n"
 
 func loadFill(t *testing.T, c *Context) *kernel {
 	t.Helper()
-	m, err := c.loadModule(fillModule)
+	m, err := c.loadModule([]byte(fillModule))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestLaunchRefused(t *testing.T) {
 	if _, err := k.module.kernel("no_such_kernel"); !isCode(err, 500) {
 		t.Errorf("a kernel that the fake has not got: %v", err)
 	}
-	if _, err := c.loadModule("no PTX"); !isCode(err, 200) {
+	if _, err := c.loadModule([]byte("no PTX")); !isCode(err, 200) {
 		t.Errorf("an image that is none: %v", err)
 	}
 	if err := s.launch(k, 1, 1, 0, make([]uint64, 17)...); !isCode(err, 1) {

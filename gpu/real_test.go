@@ -74,10 +74,29 @@ func TestRealCopies(t *testing.T) {
 	}
 }
 
+// TestRealDigests digests with the kernels that a copy uses, and with those of PTX,
+// which the driver compiles.
 func TestRealDigests(t *testing.T) {
 	c := useReal(t)
+	t.Run("chosen", func(t *testing.T) { realDigests(t, c) })
+	t.Run("PTX", func(t *testing.T) {
+		if err := c.hash.loadImage(c, "PTX", []byte(blake3PTX)); err != nil {
+			t.Fatal(err)
+		}
+		c.hash.users++
+		t.Cleanup(func() {
+			if err := c.hash.drop(); err != nil {
+				t.Error(err)
+			}
+		})
+		realDigests(t, c)
+	})
+}
+
+func realDigests(t *testing.T, c *Context) {
 	data := noise(64 << 20)
 	b := newHashBench(t, c, 6000, len(data))
+	t.Logf("kernels: %s", b.hasher.kernels.form)
 	m := b.load(data)
 	rng := rand.New(rand.NewPCG(9, 10))
 	every := make([]int, 4201)

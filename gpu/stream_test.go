@@ -182,7 +182,7 @@ func TestBadKernel(t *testing.T) {
 			}
 			s, err := c.NewStream()
 			m, err2 := c.Alloc(4096)
-			mod, err3 := c.loadModule(fillModule)
+			mod, err3 := c.loadModule([]byte(fillModule))
 			if err := errors.Join(err, err2, err3); err != nil {
 				t.Fatal(err)
 			}

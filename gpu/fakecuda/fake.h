@@ -25,7 +25,8 @@
  *   slowopen=MS          the context of GPU 0 takes so long to make
  *   memory=MiB           of each GPU; 4096 without it
  *   cc=MAJOR.MINOR       compute capability; 9.0 without it. Below 9.0 the GPU
- *                        orders no writes of RDMA devices (attribute 118)
+ *                        orders no writes of RDMA devices (attribute 118). Of
+ *                        cubins it takes those that run on it
  *   c2c                  on a coherent link (attribute 100)
  *   prohibited           compute mode: no contexts
  *   dmabuf               (the default) memory is exported through /dev/udmabuf;
@@ -46,6 +47,10 @@
  *   late, late=MS        work takes this long, 5 ms without a number
  *   slowcopy=MS          a copy of 1 MiB or more between host and GPU takes so long
  *   noload=CODE          no module loads: cuModuleLoadData returns the CUresult
+ *   nojit, nojit=CODE    no PTX does, as without the driver's compiler:
+ *                        CUDA_ERROR_JIT_COMPILER_NOT_FOUND, or the CUresult
+ *   nocubin, nocubin=CODE  no cubin does: CUDA_ERROR_NO_BINARY_FOR_GPU, or the
+ *                        CUresult
  *   badlaunch            launches fail
  *   hang, hangfile=PATH  kernels never end; or those that begin when there is
  *                        such a file. What waits for them waits for ever
@@ -110,7 +115,8 @@ enum { FAKE_GPUS_MAX = 8, FAKE_PARAMS_MAX = 16 };
 
 struct fake_modes {
 	int gpus, reversed, mig, slowopen_ms, memory_mib, late_ms, slowcopy_ms, cc_major, cc_minor;
-	int dmabuf, peermem, c2c, prohibited, flush, oom, unaligned, bar1_mib, bar1full, nvml, strict, noload, badlaunch, badkernel, hang;
+	int dmabuf, peermem, c2c, prohibited, flush, oom, unaligned, bar1_mib, bar1full, nvml, strict, noload, nojit, nocubin;
+	int badlaunch, badkernel, hang;
 	char hangfile[256];
 	int init; /* what cuInit returns */
 };

@@ -81,6 +81,8 @@ void fake_modes_read(struct fake_modes *out)
 	out->nvml = !has("nonvml");
 	out->strict = has("strict");
 	out->noload = number("noload", CUDA_ERROR_JIT_COMPILER_NOT_FOUND, 0);
+	out->nojit = number("nojit", CUDA_ERROR_JIT_COMPILER_NOT_FOUND, 0);
+	out->nocubin = number("nocubin", CUDA_ERROR_NO_BINARY_FOR_GPU, 0);
 	out->badlaunch = has("badlaunch");
 	out->hang = has("hang");
 	hangfile = fake_mode("hangfile");

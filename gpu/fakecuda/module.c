@@ -2,7 +2,9 @@
 #define _GNU_SOURCE
 #include "fake.h"
 
+#include <elf.h>
 #include <setjmp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +15,7 @@ struct function {
 
 struct module {
 	struct module *next;
-	char *image;
+	char *image; /* text, or a cubin up to the end of its tables */
 	struct function *functions;
 };
 
@@ -71,27 +73,104 @@ int fake_run(struct context *ctx, const struct op *op)
 	return CUDA_SUCCESS;
 }
 
-/* Takes text alone: nobody here could say what is in a cubin. */
+/* The header of a cubin, or NULL where an image is none. */
+static const Elf64_Ehdr *cubin(const void *image)
+{
+	const Elf64_Ehdr *e = image;
+
+	if (strncmp(image, ELFMAG, SELFMAG) || e->e_ident[EI_CLASS] != ELFCLASS64 || e->e_ident[EI_DATA] != ELFDATA2LSB ||
+	    e->e_machine != EM_CUDA || (e->e_shnum && e->e_shentsize != sizeof(Elf64_Shdr)))
+		return NULL;
+	return e;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+	return a > b ? a : b;
+}
+
+/* Its tables lie behind all else. */
+static size_t cubin_bytes(const Elf64_Ehdr *e)
+{
+	return larger(sizeof *e, larger(e->e_shoff + (size_t)e->e_shnum * e->e_shentsize,
+					e->e_phoff + (size_t)e->e_phnum * e->e_phentsize));
+}
+
+/* A GPU runs what is for its own compute capability, which the low byte of the
+ * flags names, or for an earlier one of the same major number; the processors of
+ * Tegra, 7.2 and 8.7, what is for theirs alone (CUDA C++ Programming Guide,
+ * "Binary Compatibility"). */
+static int runs_here(const Elf64_Ehdr *e)
+{
+	int major = fake_modes.cc_major, minor = fake_modes.cc_minor, sm = e->e_flags & 0xff;
+	int is_tegra = (major == 7 && minor == 2) || (major == 8 && minor == 7);
+
+	return sm == 10 * major + minor || (!is_tegra && sm / 10 == major && sm % 10 < minor);
+}
+
+/* A kernel's code is a section by its name. */
+static int cubin_has(const Elf64_Ehdr *e, const char *kernel)
+{
+	const Elf64_Shdr *sections = (const void *)((const char *)e + e->e_shoff);
+	const char *names = e->e_shnum ? (const char *)e + sections[e->e_shstrndx].sh_offset : NULL;
+	char wanted[256];
+
+	snprintf(wanted, sizeof wanted, ".text.%s", kernel);
+	for (int i = 0; i < e->e_shnum; i++)
+		if (!strcmp(names + sections[i].sh_name, wanted))
+			return 1;
+	return 0;
+}
+
+/* Why an image does not load, or 0; bytes is how much of it is kept. Nothing is
+ * assembled here: what kernels do is in kernels.c. */
+static int examine(const void *image, size_t *bytes)
+{
+	const Elf64_Ehdr *e = image ? cubin(image) : NULL;
+
+	if (!image || (!e && !strstr(image, ".version")))
+		return CUDA_ERROR_INVALID_IMAGE;
+	if (fake_modes.noload)
+		return fake_modes.noload;
+	if (!e) {
+		*bytes = strlen(image) + 1;
+		return fake_modes.nojit;
+	}
+	*bytes = cubin_bytes(e);
+	return runs_here(e) ? fake_modes.nocubin : CUDA_ERROR_NO_BINARY_FOR_GPU;
+}
+
 EXPORT int cuModuleLoadData(struct module **out, const void *image)
 {
 	int rc;
 	struct context *ctx = fake_enter(&rc);
 	struct module *m;
+	size_t bytes = 0;
 
 	if (!ctx)
 		return rc;
-	if (!image || !strstr(image, ".version"))
-		return fake_leave(CUDA_ERROR_INVALID_IMAGE);
-	if (fake_modes.noload)
-		return fake_leave(fake_modes.noload);
+	rc = examine(image, &bytes);
+	if (rc)
+		return fake_leave(rc);
 	m = calloc(1, sizeof *m);
-	if (!m)
+	if (m)
+		m->image = malloc(bytes);
+	if (!m || !m->image) {
+		free(m);
 		return fake_leave(CUDA_ERROR_OUT_OF_MEMORY);
-	m->image = strdup(image);
+	}
+	memcpy(m->image, image, bytes);
 	m->next = ctx->modules;
 	ctx->modules = m;
 	*out = m;
 	return fake_leave(CUDA_SUCCESS);
+}
+
+static int module_has(const struct module *m, const char *kernel)
+{
+	const Elf64_Ehdr *e = cubin(m->image);
+
+	return e ? cubin_has(e, kernel) : strstr(m->image, kernel) != NULL;
 }
 
 static void module_free(struct module *m)
@@ -142,7 +221,7 @@ EXPORT int cuModuleGetFunction(struct function **out, struct module *m, const ch
 	k = kernel_named(fake_kernels, name);
 	if (!k)
 		k = kernel_named(own, name);
-	if (!k || !strstr(m->image, name))
+	if (!k || !module_has(m, name))
 		return fake_leave(CUDA_ERROR_NOT_FOUND);
 	f = calloc(1, sizeof *f);
 	if (!f)

@@ -7,6 +7,7 @@
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <elf.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +39,7 @@ static void want(int code, const char *what, int got)
 	}
 }
 
-enum { OK = 0, INVALID_VALUE = 1, NOT_INITIALIZED = 3, INVALID_CONTEXT = 201, INVALID_HANDLE = 400,
+enum { OK = 0, INVALID_VALUE = 1, NOT_INITIALIZED = 3, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, NO_BINARY = 209, INVALID_HANDLE = 400,
        NOT_FOUND = 500, NOT_REGISTERED = 713, NOT_SUPPORTED = 801 };
 
 static void without_context(void)
@@ -100,6 +101,31 @@ static void copies(void *host)
 	want(OK, "free", call("cuMemFree_v2", two, 0, 0, 0));
 }
 
+/* The GPU is of compute capability 9.0. */
+static void modules(void)
+{
+	Elf64_Ehdr cubin = {
+		.e_ident = { ELFMAG0, ELFMAG1, ELFMAG2, ELFMAG3, ELFCLASS64, ELFDATA2LSB, EV_CURRENT },
+		.e_machine = EM_CUDA,
+		.e_flags = 0x46055a,
+	};
+	void *module, *function;
+
+	want(OK, "a cubin for 9.0", call("cuModuleLoadData", P(&module), P(&cubin), 0, 0));
+	want(NOT_FOUND, "a kernel that it has not", call("cuModuleGetFunction", P(&function), P(module), P("fake_fill"), 0));
+	want(OK, "unload", call("cuModuleUnload", P(module), 0, 0, 0));
+	for (int sm = 0; sm < 256; sm++) {
+		cubin.e_flags = 0x460500 | sm;
+		if (sm != 90)
+			want(NO_BINARY, "a cubin for another GPU", call("cuModuleLoadData", P(&module), P(&cubin), 0, 0));
+	}
+	cubin.e_flags = 0x46055a;
+	cubin.e_machine = EM_X86_64;
+	want(INVALID_IMAGE, "a program for the processor", call("cuModuleLoadData", P(&module), P(&cubin), 0, 0));
+	want(INVALID_IMAGE, "no image", call("cuModuleLoadData", P(&module), 0, 0, 0));
+	want(INVALID_IMAGE, "text that is no PTX", call("cuModuleLoadData", P(&module), P("ELF"), 0, 0));
+}
+
 static void addresses(void)
 {
 	void *found;
@@ -136,6 +162,7 @@ int main(int argc, char **argv)
 	want(OK, "push", call("cuCtxPushCurrent_v2", P(ctx), 0, 0, 0));
 	handles();
 	copies(host);
+	modules();
 	want(OK, "release", call("cuDevicePrimaryCtxRelease_v2", 0, 0, 0, 0));
 	want(INVALID_CONTEXT, "release again", call("cuDevicePrimaryCtxRelease_v2", 0, 0, 0, 0));
 	want(INVALID_CONTEXT, "synchronize when released", call("cuStreamSynchronize", 0, 0, 0, 0));

@@ -1,0 +1,101 @@
+//go:build linux && cgo
+
+package gpu
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+//go:generate ./ptx
+//go:generate ./cubins
+
+// blake3PTX is blake3.cu, compiled by the script ptx.
+//
+//go:embed blake3.ptx
+var blake3PTX string
+
+// cubins are blake3PTX, assembled by the script cubins for one compute capability
+// each.
+//
+//go:embed cubin/*.cubin
+var cubins embed.FS
+
+// cubinFor is the machine code for GPUs of a compute capability, and its name; nil
+// where there is none. A GPU runs what is for its own compute capability or an earlier
+// one of the same major number (CUDA C++ Programming Guide, "Binary Compatibility").
+func cubinFor(major, minor int) (name string, image []byte) {
+	for ; minor >= 0; minor-- {
+		name = fmt.Sprintf("sm_%d%d", major, minor)
+		if image, err := cubins.ReadFile("cubin/" + name + ".cubin"); err == nil {
+			return name, image
+		}
+	}
+	return "", nil
+}
+
+// hashKernels are the kernels that the Hashers of a Context share: loaded for
+// the first of them, unloaded after the last.
+type hashKernels struct {
+	mu          sync.Mutex
+	users       int
+	form        string // what was loaded: "sm_90", or "PTX"
+	module      *module
+	tiles, join *kernel
+}
+
+func (k *hashKernels) take(c *Context) (*hashKernels, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.users == 0 {
+		if err := k.load(c); err != nil {
+			return nil, err
+		}
+	}
+	k.users++
+	return k, nil
+}
+
+// load loads the machine code for the GPU. Where there is none, or the driver will
+// not have it, it loads the PTX, which needs the driver's compiler.
+func (k *hashKernels) load(c *Context) error {
+	name, image := cubinFor(c.device.ComputeMajor, c.device.ComputeMinor)
+	if image != nil {
+		if err := k.loadImage(c, name, image); err == nil || !c.refuses(err) {
+			return err
+		}
+	}
+	return k.loadImage(c, "PTX", []byte(blake3PTX))
+}
+
+// refuses reports whether an error is what the driver has against an image, and
+// another may do.
+func (c *Context) refuses(err error) bool {
+	return errors.As(err, new(*Error)) && !errors.Is(err, ErrOutOfMemory) && c.Lost() == nil
+}
+
+func (k *hashKernels) loadImage(c *Context, form string, image []byte) (err error) {
+	if k.module, err = c.loadModule(image); err != nil {
+		return err
+	}
+	// A driver that loads lazily refuses here what it does not take.
+	if k.tiles, err = k.module.kernel("gdr_blake3_tiles"); err == nil {
+		k.join, err = k.module.kernel("gdr_blake3_join")
+	}
+	if err != nil {
+		return errors.Join(err, k.module.unload())
+	}
+	k.form = form
+	return nil
+}
+
+func (k *hashKernels) drop() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.users--; k.users > 0 {
+		return nil
+	}
+	return k.module.unload()
+}

@@ -38,9 +38,9 @@ man: build ## the manual pages, in bin/man
 
 # To a file of its own first: a program that fails leaves docs/cli.md as it is.
 .PHONY: docs
-docs: build ## docs/cli.md, from the definitions of the commands
+docs: gcc ## docs/cli.md, from the definitions of the commands
 	mkdir -p bin
-	./gdrcp cli-reference >bin/cli.md
+	$(GO) run -tags '$(TAGS)' . cli-reference >bin/cli.md
 	mv bin/cli.md docs/cli.md
 
 .PHONY: completions

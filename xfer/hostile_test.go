@@ -205,7 +205,7 @@ func testHostileSource(t *testing.T, w hostileWay) {
 			return nil
 		}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		w.run(t, tc.name, func(t *testing.T) {
 			root, addr, ends := w.serve(t)
 			err := w.talk(t, addr, modePush, "x", asIs, func(ctx context.Context, s *session) error {
 				p := &puppet{session: s}
@@ -314,7 +314,7 @@ func testHostileSink(t *testing.T, w hostileWay) {
 			return err
 		}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		w.run(t, tc.name, func(t *testing.T) {
 			root, addr, ends := w.serve(t)
 			for _, name := range []string{"a", "b"} {
 				if err := os.WriteFile(filepath.Join(root, name), []byte(strings.Repeat(name, 1000)), 0o644); err != nil {

@@ -161,7 +161,7 @@ func testHostileDoorOfAServer(t *testing.T, w hostileWay) {
 			return err
 		}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		w.run(t, tc.name, func(t *testing.T) {
 			addr := doorServer(t, w, tc.say)
 			ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Stretch(w.slow*10*time.Second))
 			defer cancel()

@@ -164,7 +164,7 @@ func testHostileDoor(t *testing.T, w hostileWay) {
 			return err
 		}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		w.run(t, tc.name, func(t *testing.T) {
 			i := newIntruder(t, w)
 			ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Stretch(w.slow*10*time.Second))
 			defer cancel()

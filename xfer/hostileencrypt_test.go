@@ -89,7 +89,7 @@ func testHostileEncryption(t *testing.T, w hostileWay) {
 		{"for another epoch", 0, trust.HeaderPlace{Generation: 1}, func(s *session) *trust.Chunks { return s.trust.Chunks(true) }, 0, false},
 		{"a payload of another tag", 0, right, func(s *session) *trust.Chunks { return s.trust.Chunks(true) }, 1, false},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		w.run(t, tc.name, func(t *testing.T) {
 			root, addr, ends := w.serve(t)
 			encrypt := func(h *hello) { h.flags |= flagEncrypt }
 			var back, taken bool

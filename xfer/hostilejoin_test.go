@@ -203,7 +203,7 @@ func testHostileJoins(t *testing.T, w hostileWay) {
 			return i.join(a.id, first, a.trust.Token(first))
 		}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		w.run(t, tc.name, func(t *testing.T) {
 			i := newIntruder(t, w)
 			err := tc.try(i)
 			var refused *rdma.RejectedError

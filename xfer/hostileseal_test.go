@@ -119,7 +119,7 @@ func testHostileSeals(t *testing.T, w hostileWay) {
 		}},
 		{"the longest message", func(f *forger) { f.post(make([]byte, msgBytes)) }},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		w.run(t, tc.name, func(t *testing.T) {
 			i := newIntruder(t, w)
 			f := i.forger()
 			tc.say(f)

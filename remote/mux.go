@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"gdrcp/backlog"
+
 	"github.com/hashicorp/yamux"
 )
 
@@ -36,8 +38,8 @@ type Mux struct {
 	taken   sync.WaitGroup // the goroutine that takes the peer's streams
 
 	mu       sync.Mutex
-	listener *muxListener
-	control  chan *stream // the peer's first stream, at the end that accepts
+	listener *backlog.Listener // nil before Listen
+	control  chan *stream      // the peer's first stream, at the end that accepts
 }
 
 // NewMux begins to make streams of a pipe, which it closes in Close. The origin
@@ -86,7 +88,7 @@ func (m *Mux) takeStreams() {
 			continue
 		}
 		m.mu.Lock()
-		if m.listener == nil || !m.listener.offer(&stream{Stream: s}) {
+		if m.listener == nil || !m.listener.Offer(&stream{Stream: s}) {
 			s.Close()
 		}
 		m.mu.Unlock()
@@ -131,10 +133,10 @@ func (m *Mux) Dial(ctx context.Context) (net.Conn, error) {
 func (m *Mux) Listen() (net.Listener, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.listener != nil {
+	if !m.listener.IsClosed() {
 		return nil, errors.New("somebody listens on this pipe already")
 	}
-	m.listener = &muxListener{mux: m, waiting: make(chan *stream, waitingStreams), ended: make(chan struct{})}
+	m.listener = backlog.New(pipeAddr{m.Addr()}, waitingStreams, m.Done(), ErrPipe)
 	return m.listener, nil
 }
 
@@ -146,55 +148,4 @@ func (m *Mux) Close() error {
 	err := m.session.Close()
 	m.taken.Wait()
 	return err
-}
-
-// muxListener is the net.Listener of a Mux.
-type muxListener struct {
-	mux     *Mux
-	waiting chan *stream
-	ended   chan struct{}
-	once    sync.Once
-}
-
-// offer leaves a stream for Accept. The caller holds the Mux's lock.
-func (l *muxListener) offer(s *stream) bool {
-	select {
-	case l.waiting <- s:
-		return true
-	default:
-		return false
-	}
-}
-
-func (l *muxListener) Addr() net.Addr { return pipeAddr{l.mux.Addr()} }
-
-func (l *muxListener) Accept() (net.Conn, error) {
-	select {
-	case s := <-l.waiting:
-		return s, nil
-	case <-l.ended:
-		return nil, net.ErrClosed
-	case <-l.mux.Done():
-		return nil, ErrPipe
-	}
-}
-
-// Close ends the streams that wait.
-func (l *muxListener) Close() error {
-	l.once.Do(func() {
-		l.mux.mu.Lock()
-		l.mux.listener = nil
-		l.mux.mu.Unlock()
-		close(l.ended)
-		for {
-			select {
-			case s := <-l.waiting:
-				s.Close()
-				continue
-			default:
-			}
-			return
-		}
-	})
-	return nil
 }

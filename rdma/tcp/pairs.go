@@ -9,6 +9,8 @@ import (
 	"os"
 	"sync"
 	"syscall"
+
+	"gdrcp/backlog"
 )
 
 // Pairs is a Carrier within one process: each stream is a pair of UNIX sockets
@@ -16,7 +18,7 @@ import (
 // zero value is ready.
 type Pairs struct {
 	mu       sync.Mutex
-	listener *pairListener // nil while nobody listens
+	listener *backlog.Listener // nil before Listen
 }
 
 // waitingPairs bounds the streams that were dialled and not accepted yet.
@@ -45,7 +47,7 @@ func (p *Pairs) Dial(ctx context.Context) (net.Conn, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.listener == nil || !p.listener.offer(far) {
+	if p.listener == nil || !p.listener.Offer(far) {
 		return nil, errors.Join(syscall.ECONNREFUSED, near.Close(), far.Close())
 	}
 	return near, nil
@@ -55,60 +57,11 @@ func (p *Pairs) Dial(ctx context.Context) (net.Conn, error) {
 func (p *Pairs) Listen() (net.Listener, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.listener != nil {
+	if !p.listener.IsClosed() {
 		return nil, syscall.EADDRINUSE
 	}
-	p.listener = &pairListener{of: p, waiting: make(chan *pairEnd, waitingPairs), ended: make(chan struct{})}
+	p.listener = backlog.New(pairAddr{}, waitingPairs, nil, nil)
 	return p.listener, nil
-}
-
-// pairListener is the net.Listener of Pairs.
-type pairListener struct {
-	of      *Pairs
-	waiting chan *pairEnd
-	ended   chan struct{}
-	once    sync.Once
-}
-
-// offer leaves a stream for Accept. The caller holds the lock of the Pairs.
-func (l *pairListener) offer(s *pairEnd) bool {
-	select {
-	case l.waiting <- s:
-		return true
-	default:
-		return false
-	}
-}
-
-func (l *pairListener) Addr() net.Addr { return pairAddr{} }
-
-func (l *pairListener) Accept() (net.Conn, error) {
-	select {
-	case s := <-l.waiting:
-		return s, nil
-	case <-l.ended:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close ends the streams that wait.
-func (l *pairListener) Close() error {
-	l.once.Do(func() {
-		l.of.mu.Lock()
-		l.of.listener = nil
-		l.of.mu.Unlock()
-		close(l.ended)
-		for {
-			select {
-			case s := <-l.waiting:
-				s.Close()
-				continue
-			default:
-			}
-			return
-		}
-	})
-	return nil
 }
 
 // pairEnd is one end of a pair. Its type is embedded so that writev(2) takes what

@@ -7,7 +7,7 @@ import (
 )
 
 // everything that the engine and the packages below it consist of.
-var everything = []string{"rdma", "rdma/verbs", "rdma/tcp", "rdma/rdmatest", "gpu", "dirsync", "chunker", "filter", "pattern", "manifest", "trust", "inherited", "served", "remote", "xfer"}
+var everything = []string{"rdma", "rdma/verbs", "rdma/tcp", "rdma/rdmatest", "gpu", "dirsync", "chunker", "filter", "pattern", "manifest", "trust", "inherited", "served", "backlog", "remote", "xfer"}
 
 // projectRules are the import rules of docs/design/architecture.md: imports point one way,
 // from main through the engine to the leaves.
@@ -18,7 +18,7 @@ var projectRules = Rules{
 		"xfer":          {"rdma", "gpu", "chunker", "filter", "pattern", "manifest", "trust"}, // no provider: main hands it in
 		"rdma":          {},
 		"rdma/verbs":    {"rdma"},
-		"rdma/tcp":      {"rdma"},
+		"rdma/tcp":      {"backlog", "rdma"},
 		"rdma/rdmatest": {"rdma"},
 		"gpu":           {},
 		"dirsync":       {},
@@ -30,7 +30,8 @@ var projectRules = Rules{
 		"inherited":     {},
 		"served":        {},
 		"pattern":       {},
-		"remote":        {"pattern", "trust"},
+		"backlog":       {},
+		"remote":        {"backlog", "pattern", "trust"},
 		"tests":         everything,
 	},
 	TestImports: map[string][]string{

@@ -135,12 +135,12 @@ func (p *program) run(ctx context.Context, args []string) int {
 // off, or a log on a full disk, looks like a whole one.
 func (p *program) finish(told *ended) int {
 	code := exitOK
-	if lost := p.told.lost(); p.isUnread() {
+	if lost := p.told.settle(); p.isUnread() {
 		code = exitError
 	} else if lost != nil {
 		code = p.fail(context.Background(), lost)
 	}
-	if p.lines.lost() != nil { // which cannot be said in words
+	if p.lines.settle() != nil { // which cannot be said in words
 		code = exitError
 	}
 	if told != nil {

@@ -109,7 +109,7 @@ func (m *manifesting) follow() (end func()) {
 func (m *manifesting) manifestWriter() (out *manifest.Writer, commit func() error, abort func(), err error) {
 	if m.output == "-" {
 		out, err = manifest.NewWriter(m.stdout, m.header)
-		return out, func() error { return nil }, func() {}, err
+		return out, m.told.settle, func() {}, err
 	}
 	f, err := manifest.Create(m.output, m.header)
 	if err != nil {

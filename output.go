@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 
+	"gdrcp/chunker"
 	"gdrcp/inherited"
 )
 
@@ -50,6 +51,26 @@ func (o *output) Write(b []byte) (int, error) {
 		o.full()
 	}
 	return n, err
+}
+
+// settle has the file system say what it says of writing only when a file is closed
+// (an NFS server of a full disk or a quota), which is else left to the end of the
+// process, where nobody hears it. Call it behind the last Write: it is one. The error
+// is lost's.
+func (o *output) settle() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f, isFile := o.w.(*os.File)
+	if !isFile || o.err != nil {
+		return o.err
+	}
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		return nil
+	}
+	if err := chunker.FinishFile(f); err != nil {
+		o.err = fmt.Errorf("write %s: %w", o.name, err)
+	}
+	return o.err
 }
 
 // lost is the first error of writing, or nil.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -141,6 +142,9 @@ func (p *Pipe) Finish() error {
 	}
 	return nil
 }
+
+// FinishFile is the Finish of a file that is written to without a Pipe.
+func FinishFile(f *os.File) error { return flushFD(int(f.Fd())) }
 
 // Interrupt ends the Read or Write that is under way, and every later one, with
 // ErrInterrupted. It does not block.

@@ -50,7 +50,7 @@ var projectRules = Rules{
 	Only: map[string][]string{
 		"C":                          {"rdma/verbs", "gpu", "inherited"},
 		"unsafe":                     {"rdma/verbs", "gpu", "gpu/gputest"},
-		"github.com/hanwen/go-fuse":  {"chunker"}, // its tests
+		"github.com/hanwen/go-fuse":  {"chunker", "."}, // their tests
 		"github.com/hashicorp/yamux": {"remote"},
 		"github.com/urfave/cli":      {"."},
 	},

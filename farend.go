@@ -42,7 +42,7 @@ func (c *copying) startFarEnd(ctx context.Context, where sshHost, asked remote.S
 		return nil, err
 	}
 	asked.SessionBytes = o.ServedBytes()
-	link, err := c.connectFarEnd(ctx, where)
+	link, err := c.connectFarEnd(ctx, &c.ssh, where, c.tellBootstrap)
 	if err != nil {
 		return nil, err
 	}
@@ -57,19 +57,23 @@ func (c *copying) startFarEnd(ctx context.Context, where sshHost, asked remote.S
 	return f, nil
 }
 
-// connectFarEnd starts gdrcp there, and copies it there first where it has to.
-func (c *copying) connectFarEnd(ctx context.Context, where sshHost) (*remote.Link, error) {
-	o, err := c.origin(where)
+// tellBootstrap tells that gdrcp is copied to a host.
+func (c *copying) tellBootstrap(what string) {
+	if !c.quiet && !c.json {
+		c.console.line("gdrcp: %s", what)
+	}
+}
+
+// connectFarEnd starts gdrcp there, and copies it there first where it has to, which
+// it tells.
+func (p *program) connectFarEnd(ctx context.Context, s *sshOptions, where sshHost, tell func(what string)) (*remote.Link, error) {
+	o, err := p.origin(s, where)
 	if err != nil {
 		return nil, err
 	}
 	var link *remote.Link
-	if c.ssh.bootstrap {
-		link, err = o.Bootstrap(ctx, binaries(), func(what string) {
-			if !c.quiet && !c.json {
-				c.console.line("gdrcp: %s", what)
-			}
-		})
+	if s.bootstrap {
+		link, err = o.Bootstrap(ctx, binaries(), tell)
 	} else {
 		link, err = o.Connect(ctx)
 		if errors.Is(err, remote.ErrMissing) || errors.Is(err, remote.ErrVersion) {

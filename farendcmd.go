@@ -40,28 +40,47 @@ func (p *program) farEnd(ctx context.Context, operands []string) error {
 		return usageError("gdrcp %s takes no operand", remote.FarEndCommand)
 	}
 	mux, talk, err := remote.Answer(ctx, stdio{p.stdin, p.stdout}, remote.Banner{Protocol: xfer.ProtocolVersion, Version: versionText()})
+	var wish remote.Wish
+	if err == nil {
+		wish, err = talk.Asked()
+	}
+	if errors.Is(err, remote.ErrPipe) { // who would be told has left
+		return &ended{exitError}
+	}
 	if err != nil {
 		return err
 	}
-	serve, run, err := talk.Asked()
-	if err != nil {
-		return err
+	input, given := io.Pipe()
+	if wish.Audit == nil {
+		input.Close() // nobody takes any
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	heard := make(chan struct{})
 	go func() {
 		defer close(heard)
-		_ = talk.Hear(ctx) // whatever ends it, nobody is left to be told
+		_ = talk.HearInput(ctx, given) // whatever ends it, nobody is left to be told
 		cancel()
 	}()
-	if run != nil {
-		err = talk.End(p.runFor(ctx, talk, run))
-	} else {
-		err = p.serveOrigin(ctx, mux, talk, serve)
+	defer context.AfterFunc(ctx, func() { input.Close() })()
+	go func() { // who hears may be waiting for somebody to take the input
+		select {
+		case <-mux.Done():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	switch {
+	case wish.Run != nil:
+		err = talk.End(p.runFor(ctx, talk, wish.Run))
+	case wish.Audit != nil:
+		err = auditFor(ctx, talk, wish.Audit, input)
+	default:
+		err = p.serveOrigin(ctx, mux, talk, wish.Serve)
 	}
+	input.Close()
 	if err != nil && ctx.Err() == nil {
-		err = talk.Refuse(lineOf(err))
+		err = talk.Refuse(lineOf(err), uint8(xfer.Classify(err)))
 	}
 	if err == nil {
 		<-heard // the origin hangs up

@@ -31,7 +31,8 @@ func hostileSource(home string) int {
 		return 1
 	}
 	defer mux.Close()
-	_, run, err := talk.Asked()
+	wish, err := talk.Asked()
+	run := wish.Run
 	if err != nil || run == nil {
 		return 1
 	}

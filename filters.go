@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -31,11 +32,16 @@ type choosing struct {
 // flags are the options that choose. That they are rules, and can be read, is
 // found out when all are known.
 func (c *choosing) flags() []cli.Flag {
+	return c.flagsWith("`FILE` copy only what FILE names, a line each, relative to SRC, which is one directory, with the directories " +
+		"on the way; what is in a named directory only with -r. - is standard input")
+}
+
+// flagsWith are the same, where --files-from does what filesFrom says.
+func (c *choosing) flagsWith(filesFrom string) []cli.Flag {
 	rules := c.ruleFlags()
 	last := len(rules) - 1
 	return slices.Concat(rules[:last], []cli.Flag{
-		&cli.StringFlag{Name: "files-from", Usage: "`FILE` copy only what FILE names, a line each, relative to SRC, which is one directory, with the directories " +
-			"on the way; what is in a named directory only with -r. - is standard input", Destination: &c.filesFrom},
+		&cli.StringFlag{Name: "files-from", Usage: filesFrom, Destination: &c.filesFrom},
 	}, rules[last:])
 }
 
@@ -102,12 +108,45 @@ func (c *choosing) names() (*chunker.List, error) {
 		return nil, err
 	}
 	defer in.Close()
-	b := chunker.NewListBuilder()
-	defer b.Close()
-	if err := filter.EachName(in, c.nul, b.Add); err != nil {
+	list, err := readNames(in, c.nul)
+	if err != nil {
 		return nil, fmt.Errorf("read names from %s: %v", quoteArg(c.filesFrom), err)
 	}
+	return list, nil
+}
+
+// readNames reads names, a line each or with nul what ends with a NUL, and sorts them.
+func readNames(in io.Reader, nul bool) (*chunker.List, error) {
+	b := chunker.NewListBuilder()
+	defer b.Close()
+	if err := filter.EachName(in, nul, b.Add); err != nil {
+		return nil, err
+	}
 	return b.Finish()
+}
+
+// writeNames writes the names of a list for readNames, each with a NUL behind.
+func writeNames(out io.Writer, list *chunker.List) error {
+	w := bufio.NewWriterSize(out, 32<<10)
+	for names := list.Names(); ; {
+		item, err := names.Next()
+		if errors.Is(err, io.EOF) {
+			return w.Flush()
+		}
+		if err != nil {
+			return err
+		}
+		if !item.Named {
+			continue // it is on the way to others
+		}
+		name := "./" + item.Path // which begins with neither # nor ;
+		if item.Contents {
+			name += "/"
+		}
+		if _, err := w.WriteString(name + "\x00"); err != nil {
+			return err
+		}
+	}
 }
 
 // open opens a file that an option names.

@@ -20,10 +20,12 @@ type manifesting struct {
 	*program
 	audit   xfer.AuditOptions
 	choose  choosing
+	ssh     sshOptions
 	header  manifest.Header
 	output  string
 	quiet   bool
 	json    bool
+	asked   bool // by --progress
 	console *console
 	events  *events
 }
@@ -34,26 +36,29 @@ func (p *program) manifestCommand() *cli.Command {
 	quiet := &cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "tell errors and differences only", Destination: &m.quiet}
 	asJSON := &cli.BoolFlag{Name: "json", Usage: "one event a line on standard output, as JSON", Destination: &m.json}
 	follow := &cli.BoolFlag{Name: "follow", Aliases: []string{"L"}, Usage: "take what symbolic links lead to instead of the links", Destination: &m.audit.Follow}
-	selects := append([]cli.Flag{follow}, m.choose.ruleFlags()...)
+	progress := onOff("progress", "where standard error is no terminal, too, tell every 10 seconds how far it is", &m.asked)
+	chooses := m.choose.flagsWith("`FILE` only what FILE names, a line each, relative to PATH, which is one directory; " +
+		"what is in a named directory only with -r. - is standard input")
+	recursive := onOff("recursive", "with --files-from: also what is in the directories that it names; without it everything is, at any rate", &m.audit.Recursive, "r")
 	return &cli.Command{
 		Name: "manifest", Usage: "say what files and trees hold, and check it", ArgsUsage: "create|verify|show|diff ...",
 		Description: "Manifests say what a file or a tree holds: its entries and the digests of their pieces.",
 		Subcommands: []*cli.Command{
 			{
 				Name: "create", Usage: "write a manifest", ArgsUsage: "[OPTIONS] PATH", Action: m.action(1, m.create),
-				Description: "Reads PATH and writes its manifest. The root is the one that a copy of PATH shows. Exit code 3 if something could not be\nread: it is left out.",
+				Description: "Reads PATH and writes its manifest. The root is the one that a copy of PATH shows. Exit code 3 if something could not be\nread: it is left out." + manifestPlaces,
 				Flags: slices.Concat(about(topicCheck,
 					&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` where to write it (- is standard output, the default; zstd if it ends in .zst)", Destination: &m.output, Value: "-"},
 					checkedFlag("hash", "`xxh3|blake3|crc32c|sha256` how pieces are digested (xxh3)", hash(&m.header.Algorithm)),
 					checkedFlag("piece-size", "`SIZE` size of a piece, a power of two from 64KiB to 1GiB (1MiB)", pieceSize(&m.header.PieceBytes)),
-				), about(topicSelect, selects...), about(topicOutput, quiet, asJSON)),
+				), about(topicSelect, follow, recursive), about(topicSelect, chooses...), m.ssh.flags(), about(topicOutput, quiet, progress, asJSON)),
 			},
 			{
 				Name: "verify", Usage: "hold a tree against a manifest", ArgsUsage: "[OPTIONS] MANIFEST PATH", Action: m.action(2, m.verify),
-				Description: "Holds PATH against MANIFEST (- is standard input) and names every bad, missing and extra entry, and the byte range of\nevery bad piece. A manifest of one file verifies a file of any name. Exit code 4 if anything differs, 3 if nothing does\nbut something could not be read.",
+				Description: "Holds PATH against MANIFEST (- is standard input) and names every bad, missing and extra entry, and the byte range of\nevery bad piece. A manifest of one file verifies a file of any name. Exit code 4 if anything differs, 3 if nothing does\nbut something could not be read." + manifestPlaces,
 				Flags: slices.Concat(about(topicCheck,
 					&cli.BoolFlag{Name: "preserve", Aliases: []string{"p"}, Usage: "compare modes and times of change too", Destination: &m.audit.Preserve},
-				), about(topicSelect, selects...), about(topicOutput, quiet, asJSON)),
+				), about(topicSelect, follow), about(topicSelect, m.choose.ruleFlags()...), m.ssh.flags(), about(topicOutput, quiet, progress, asJSON)),
 			},
 			{
 				Name: "show", Usage: "print a manifest", ArgsUsage: "[OPTIONS] MANIFEST", Action: m.action(1, m.show),
@@ -68,6 +73,10 @@ func (p *program) manifestCommand() *cli.Command {
 		},
 	}
 }
+
+// manifestPlaces is what is told of a PATH that may be elsewhere.
+const manifestPlaces = "\nPATH may be [user@]host:path: gdrcp is started there by ssh and reads the files, and only the manifest and what is told of it travels.\n" +
+	"Rules and lists are those of this machine."
 
 func pieceSize(to *int64) *checked {
 	return &checked{set: func(s string) error {
@@ -90,6 +99,9 @@ func (m *manifesting) action(operands int, do func(ctx context.Context, operands
 		if cc.NArg() != operands {
 			return usageError("gdrcp manifest %s needs %s: %s", cc.Command.Name, count(int64(operands), "operand", "operands"), strings.TrimPrefix(cc.Command.ArgsUsage, "[OPTIONS] "))
 		}
+		if m.quiet && m.asked {
+			return usageError("--quiet and --progress exclude each other")
+		}
 		m.console = m.newConsole()
 		if m.json {
 			m.events = newEvents(m.stdout)
@@ -99,9 +111,10 @@ func (m *manifesting) action(operands int, do func(ctx context.Context, operands
 }
 
 // follow tells how far it is while files are read, where somebody wants to know.
-func (m *manifesting) follow() (end func()) {
+// dataOnScreen: the terminal shows what is made.
+func (m *manifesting) follow(dataOnScreen bool) (end func()) {
 	m.audit.Tally = &xfer.Tally{}
-	w := progressing{console: m.console, events: m.events, quiet: m.quiet, screen: m.isTerminal(m.stderr)}
+	w := progressing{console: m.console, events: m.events, asked: m.asked, quiet: m.quiet, screen: m.isTerminal(m.stderr) && !dataOnScreen}
 	return w.follow(m.audit.Tally)
 }
 
@@ -122,6 +135,10 @@ func (m *manifesting) create(ctx context.Context, operands []string) error {
 	if m.output == "-" && m.json {
 		return usageError("--json needs -o FILE: the manifest itself goes to standard output")
 	}
+	where, path, err := m.place(operands[0])
+	if err != nil {
+		return err
+	}
 	if m.output == "-" {
 		var stop context.CancelFunc
 		ctx, stop = m.printing(ctx)
@@ -130,6 +147,10 @@ func (m *manifesting) create(ctx context.Context, operands []string) error {
 	if err := m.readRules(); err != nil {
 		return err
 	}
+	if m.audit.Names, err = m.choose.names(); err != nil {
+		return err
+	}
+	defer m.audit.Names.Close()
 	out, commit, abort, err := m.manifestWriter()
 	if err != nil {
 		return err
@@ -139,11 +160,11 @@ func (m *manifesting) create(ctx context.Context, operands []string) error {
 		if m.json {
 			m.events.emit(differenceEvent{Event: "difference", Path: f.Path, Kind: kindText(f.Kind), Text: f.Text})
 		} else {
-			m.console.line("gdrcp: %s", xfer.Printable(f.Text))
+			m.tellUnread(&f, where)
 		}
 	}
-	end := m.follow()
-	s, err := xfer.CreateManifest(ctx, operands[0], out, m.header, m.audit)
+	end := m.follow(m.output == "-" && m.isTerminal(m.stdout))
+	s, err := m.createAt(ctx, where, path, out)
 	end()
 	if err != nil {
 		return err
@@ -177,7 +198,20 @@ func (m *manifesting) readRules() (err error) {
 	return err
 }
 
+// tellUnread tells of what could not be read, and where if that is another host.
+func (m *manifesting) tellUnread(f *xfer.Finding, where *sshHost) {
+	at := ""
+	if where != nil {
+		at = " (at " + where.host + ")"
+	}
+	m.console.line("gdrcp: %s%s", xfer.Printable(f.Text), at)
+}
+
 func (m *manifesting) verify(ctx context.Context, operands []string) error {
+	where, path, err := m.place(operands[1])
+	if err != nil {
+		return err
+	}
 	if err := m.readRules(); err != nil {
 		return err
 	}
@@ -194,13 +228,13 @@ func (m *manifesting) verify(ctx context.Context, operands []string) error {
 		case m.json:
 			m.events.emit(differenceEvent{"difference", f.Path, kindText(f.Kind), f.Differs.String(), rangeFields(f.Ranges), f.Text})
 		case f.Kind == xfer.FindingSkipped || f.Kind == xfer.FindingUnreadable:
-			m.console.line("gdrcp: %s", xfer.Printable(f.Text))
+			m.tellUnread(&f, where)
 		default:
 			m.tell("%s", xfer.Printable(f.Text))
 		}
 	}
-	end := m.follow()
-	s, err := xfer.VerifyTree(ctx, r, operands[1], m.audit)
+	end := m.follow(false)
+	s, err := m.verifyAt(ctx, where, path, r)
 	end()
 	if err != nil {
 		return err
@@ -373,6 +407,9 @@ func changeText(c *manifest.Change) string {
 	return text
 }
 
-func kindText(k xfer.FindingKind) string {
-	return [...]string{xfer.FindingBad: "bad", xfer.FindingMissing: "missing", xfer.FindingExtra: "extra", xfer.FindingUnreadable: "unreadable", xfer.FindingSkipped: "skipped"}[k]
+func kindText(k xfer.FindingKind) string { return findingKinds()[k] }
+
+// findingKinds are the names of the kinds of findings, by their numbers.
+func findingKinds() []string {
+	return []string{xfer.FindingBad: "bad", xfer.FindingMissing: "missing", xfer.FindingExtra: "extra", xfer.FindingUnreadable: "unreadable", xfer.FindingSkipped: "skipped"}
 }

@@ -204,3 +204,43 @@ func TestManifestRules(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 }
+
+// A manifest by a list of names is that of a copy by the list, here and of another
+// host, whatever the names are.
+func TestManifestOfAList(t *testing.T) {
+	s := startServer(t)
+	dir := t.TempDir()
+	makeFiles(t, dir, map[string]string{
+		"t/a": "A", "t/sub/b": "B", "t/sub/deep/c": "C", "t/x/y": "Y", "t/x/z/w": "W", "t/#odd": "O", "t/;odd": "P", "t/no": "N", "t/sub/skip.o": "S", "t/new\nline": "L",
+		"list": "./#odd\x00a\x00x/\x00sub\x00./;odd\x00new\nline\x00", "all": "/\x00", "missing": "a\x00none\x00x/gone\x00",
+	})
+	for i, options := range [][]string{
+		{"--files-from", dir + "/list"}, {"-r", "--files-from", dir + "/list"}, {"--files-from", dir + "/all"}, {"-r", "--files-from", dir + "/all"},
+		{"-r", "--files-from", dir + "/list", "--exclude", "*.o", "--exclude", "/x/z"},
+	} {
+		options = append(options, "-0")
+		copied := dir + "/copied" + string(rune('0'+i))
+		makeFiles(t, s.root, map[string]string{string(rune('0'+i)) + "/": ""})
+		gdrcp(t, append(options, "--write-manifest", copied, dir+"/t", s.url(string(rune('0'+i))))...).want(t, exitOK)
+		want, err := os.ReadFile(copied)
+		if err != nil {
+			t.Fatal(err)
+		}
+		here := gdrcp(t, append([]string{"manifest", "create", dir + "/t"}, options...)...).want(t, exitOK)
+		there := farManifest(t, "create", append(options, "h:"+dir+"/t")...).want(t, exitOK)
+		if here.out != string(want) || there.out != here.out {
+			t.Errorf("%q: the copy has\n%shere\n%sthere\n%s", options, want, here.out, there.out)
+		}
+	}
+	local := gdrcp(t, "manifest", "create", "--from0", "--files-from", dir+"/missing", dir+"/t").want(t, exitPartial)
+	far := farManifest(t, "create", "--from0", "--files-from", dir+"/missing", "h:"+dir+"/t").want(t, exitPartial)
+	if local.out != far.out || strings.Count(local.err, "no such file or directory\n") != 2 || strings.ReplaceAll(far.err, " (at h)\n", "\n") != local.err {
+		t.Errorf("of names that are not there: %s\n%s", local.err, far.err)
+	}
+	for _, path := range []string{dir + "/t/a", "h:" + dir + "/t/a"} {
+		r := farManifest(t, "create", "--files-from", dir+"/list", "-0", path).want(t, exitError)
+		if !strings.Contains(r.err, "is no directory, and a list of files is of one") || strings.Count(r.err, "\n") != 1 {
+			t.Errorf("a list of a file: %q", r.err)
+		}
+	}
+}

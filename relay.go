@@ -42,7 +42,7 @@ func (c *copying) relay(ctx context.Context, p *plan) error {
 	defer to.Close()
 	within, stop := to.watch(ctx)
 	defer stop()
-	link, err := c.connectFarEnd(within, *p.from)
+	link, err := c.connectFarEnd(within, &c.ssh, *p.from, c.tellBootstrap)
 	if err != nil {
 		return err
 	}

@@ -84,10 +84,10 @@ func (s *sshOptions) flags() []cli.Flag {
 }
 
 // origin readies the start of a far end.
-func (c *copying) origin(where sshHost) (*remote.Origin, error) {
-	rsh, by := c.ssh.rsh, "--rsh"
+func (p *program) origin(s *sshOptions, where sshHost) (*remote.Origin, error) {
+	rsh, by := s.rsh, "--rsh"
 	if rsh == "" {
-		rsh, by = c.getenv("GDRCP_RSH"), "GDRCP_RSH"
+		rsh, by = p.getenv("GDRCP_RSH"), "GDRCP_RSH"
 	}
 	if rsh == "" {
 		rsh = "ssh"
@@ -97,8 +97,8 @@ func (c *copying) origin(where sshHost) (*remote.Origin, error) {
 		return nil, usageError("%s %s: %v", by, quoteArg(rsh), err)
 	}
 	return &remote.Origin{
-		Rsh: words, User: where.user, Host: where.host, RemotePath: c.ssh.remotePath,
-		Protocol: xfer.ProtocolVersion, Version: versionText(), Stderr: beneath(c.stderr),
+		Rsh: words, User: where.user, Host: where.host, RemotePath: s.remotePath,
+		Protocol: xfer.ProtocolVersion, Version: versionText(), Stderr: beneath(p.stderr),
 	}, nil
 }
 

@@ -25,7 +25,7 @@ func TestRemoteShellCommand(t *testing.T) {
 	} {
 		p, _, _ := newProgram()
 		p.getenv = func(string) string { return c.variable }
-		o, err := (&copying{program: p, ssh: sshOptions{rsh: c.option}}).origin(sshHost{"me", "h"})
+		o, err := p.origin(&sshOptions{rsh: c.option}, sshHost{"me", "h"})
 		if err != nil || !slices.Equal(o.Rsh, c.want) || o.RemotePath != "" || o.User != "me" || o.Host != "h" {
 			t.Errorf("%q, %q: %+v, %v", c.option, c.variable, o, err)
 		}

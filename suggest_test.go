@@ -9,13 +9,13 @@ import (
 // where there is one that is nearer than all others.
 func TestMistypedOptionsSuggestTheNearOne(t *testing.T) {
 	for args, want := range map[string]string{
-		"--recursve a b":               "unknown option --recursve: did you mean --recursive? (gdrcp --help lists them)",
-		"--comrpess=zstd a b":          "unknown option --comrpess: did you mean --compress? (gdrcp --help lists them)",
-		"--write-manifset m a b":       "unknown option --write-manifset: did you mean --write-manifest? (gdrcp --help lists them)",
-		"--delete_excluded a b":        "unknown option --delete_excluded: did you mean --delete-excluded? (gdrcp --help lists them)",
-		"serve --rot x":                "unknown option --rot of gdrcp serve: did you mean --root? (gdrcp serve --help lists them)",
-		"manifest create --hsh=xxh3 .": "unknown option --hsh of gdrcp manifest create: did you mean --hash? (gdrcp manifest create --help lists them)",
-		"--no-prems a b":               "unknown option --no-prems: did you mean --no-perms? (gdrcp --help lists them)",
+		"--recursve a b":                "unknown option --recursve: did you mean --recursive? (gdrcp --help lists them)",
+		"--comrpess=zstd a b":           "unknown option --comrpess: did you mean --compress? (gdrcp --help lists them)",
+		"--write-manifset m a b":        "unknown option --write-manifset: did you mean --write-manifest? (gdrcp --help lists them)",
+		"--delete_excluded a b":         "unknown option --delete_excluded: did you mean --delete-excluded? (gdrcp --help lists them)",
+		"serve --rot x":                 "unknown option --rot of gdrcp serve: did you mean --root? (gdrcp serve --help lists them)",
+		"manifest create --hahs=xxh3 .": "unknown option --hahs of gdrcp manifest create: did you mean --hash? (gdrcp manifest create --help lists them)",
+		"--no-prems a b":                "unknown option --no-prems: did you mean --no-perms? (gdrcp --help lists them)",
 		// Nothing is near, or it is of another command, hidden, or one of several.
 		"--nonsense a b": "unknown option --nonsense (gdrcp --help lists them)",
 		"--rooot x a b":  "unknown option --rooot (gdrcp --help lists them)",

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -125,5 +126,64 @@ func TestProgressOfAStream(t *testing.T) {
 	}
 	if strings.Contains(screen.String(), "TiB") || strings.Contains(screen.String(), "GiB") {
 		t.Errorf("too fast: %q", screen)
+	}
+}
+
+// What makes or checks a manifest shows on a terminal how far it is, in one line, of
+// which it leaves nothing: here, at another host, and with --progress.
+func TestProgressOfManifests(t *testing.T) {
+	dir := t.TempDir()
+	files := map[string]string{}
+	for i := range 3000 {
+		files[fmt.Sprintf("t/file-%04d", i)] = "some bytes"
+	}
+	makeFiles(t, dir, files)
+	text := gdrcp(t, "manifest", "create", dir+"/t").want(t, exitOK).out
+	half := strings.Index(text, "file-1500")
+	for name, c := range map[string]struct {
+		args  []string
+		frame string // of its line
+		last  string
+	}{
+		"create":            {[]string{"create", dir + "/t"}, `KiB  .* files? `, `manifest of 3000 files`},
+		"create --progress": {[]string{"create", "--progress", dir + "/t"}, `KiB  .* files? `, `manifest of 3000 files`},
+		"verify":            {[]string{"verify", "--progress", "-", dir + "/t"}, `KiB  .* files? `, `verified 3000 files`},
+		"at another host":   {append(append([]string{"create", "-o", dir + "/none"}, overShellWith(t, beFalse+"=slow")...), "h:/t"), `^ *\d+%  `, `gdrcp: h: `},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tty, screen := openTerminal(t)
+			p, _, _ := newProgram()
+			p.stderr = tty
+			in, given := io.Pipe()
+			defer in.Close()
+			taken, out := io.Pipe()
+			p.stdin, p.stdout = in, out
+			go func() { // slowly
+				_, _ = io.WriteString(given, text[:half])
+				time.Sleep(time.Second)
+				_, _ = io.WriteString(given, text[half:])
+				given.Close()
+			}()
+			go func() {
+				time.Sleep(time.Second)
+				_, _ = io.Copy(io.Discard, taken)
+			}()
+			_ = p.run(t.Context(), append([]string{"gdrcp", "manifest"}, c.args...))
+			out.Close()
+			waitFor(t, screen, regexp.MustCompile(regexp.QuoteMeta(c.last)+`.*\r\n$`))
+			if strings.Count(screen.String(), "\n") != 1 {
+				t.Errorf("more lines than the last one: %q", screen)
+			}
+			n := 0
+			for _, f := range strings.FieldsFunc(screen.String(), func(r rune) bool { return r == '\r' || r == '\n' }) {
+				if regexp.MustCompile(c.frame).MatchString(f) && len(f) < 100 {
+					n++
+				}
+			}
+			if n < 3 {
+				t.Errorf("%d frames in %q", n, screen)
+			}
+		})
 	}
 }

@@ -20,6 +20,9 @@ const (
 	MtimeDiffers
 )
 
+// AllDiffers is everything that can differ.
+const AllDiffers = MtimeDiffers<<1 - 1
+
 // differenceNames are the names of the bits, from the lowest.
 var differenceNames = [...]string{"type", "size", "content", "target", "mode", "mtime"}
 

@@ -94,7 +94,11 @@ func (c *Conversation) receive() (kind, []byte, error) {
 }
 
 // RefusedError is a far end that cannot do what it was asked, in its words.
-type RefusedError struct{ Text string }
+type RefusedError struct {
+	Text string
+	// Class is the class of its error, as package xfer numbers them; 0: not said.
+	Class uint8
+}
 
 func (e *RefusedError) Error() string { return e.Text }
 
@@ -118,7 +122,7 @@ func refusal(body []byte) error {
 	if err := decode(body, &f); err != nil {
 		return err
 	}
-	return &RefusedError{oneLine(f.Text, maxLineBytes)}
+	return &RefusedError{oneLine(f.Text, maxLineBytes), f.Class}
 }
 
 // AskServe has the far end serve, and returns its checked offer. The sources'
@@ -187,20 +191,28 @@ func (c *Conversation) AskRun(r *Run, stdout, stderr io.Writer) (exitCode int, e
 	return 0, err
 }
 
-// Asked is the origin's wish: one of Serve and Run.
-func (c *Conversation) Asked() (*Serve, *Run, error) {
+// Wish is what an origin asks for: one of them.
+type Wish struct {
+	Serve *Serve
+	Run   *Run
+	Audit *Audit
+}
+
+// Asked is the origin's wish.
+func (c *Conversation) Asked() (w Wish, err error) {
 	k, body, err := c.receive()
 	switch {
 	case err != nil:
-		return nil, nil, err
 	case k == kindServe:
-		s, err := decodeServe(body)
-		return s, nil, err
+		w.Serve, err = decodeServe(body)
 	case k == kindRun:
-		r, err := decodeRun(body)
-		return nil, r, err
+		w.Run, err = decodeRun(body)
+	case k == kindAudit:
+		w.Audit, err = decodeAudit(body)
+	default:
+		err = fmt.Errorf("%w: kind %d, and nothing was asked yet", errMessage, k)
 	}
-	return nil, nil, fmt.Errorf("%w: kind %d, and nothing was asked yet", errMessage, k)
+	return w, err
 }
 
 // Offer answers Serve.
@@ -212,8 +224,11 @@ func (c *Conversation) Offer(o *Offer) error {
 	return c.send(kindOffer, f)
 }
 
-// Refuse answers Serve or Run, also where it fails after an offer.
-func (c *Conversation) Refuse(why string) error { return c.send(kindRefusal, refusalFields{why}) }
+// Refuse answers a Wish, also where it fails after an offer or in the middle of an
+// audit. class is that of the error, see RefusedError.
+func (c *Conversation) Refuse(why string, class uint8) error {
+	return c.send(kindRefusal, refusalFields{why, class})
+}
 
 // End says how a Run ended.
 func (c *Conversation) End(exitCode int) error { return c.send(kindEnd, endFields{exitCode}) }
@@ -245,13 +260,27 @@ func (p *printed) Write(b []byte) (int, error) {
 // Hear waits until the other end has nothing more to say, which ends it, or ctx
 // ends. What it says is thrown away, but for a refusal, which is a RefusedError.
 func (c *Conversation) Hear(ctx context.Context) error {
+	nobody, input := io.Pipe()
+	nobody.Close()
+	return c.HearInput(ctx, input)
+}
+
+// HearInput is Hear, and hands on the input of an audit, while somebody reads it.
+func (c *Conversation) HearInput(ctx context.Context, input *io.PipeWriter) error {
 	defer context.AfterFunc(ctx, func() { c.conn.Close() })()
 	for {
 		k, body, err := c.receive()
-		if err == nil && k == kindRefusal {
+		switch {
+		case err != nil:
+		case k == kindRefusal:
 			err = refusal(body)
+		case k == kindInput && len(body) == 0:
+			err = input.Close()
+		case k == kindInput:
+			_, _ = input.Write(body) // fails where nobody wants more of it
 		}
 		if err != nil {
+			input.CloseWithError(err)
 			return err
 		}
 	}

@@ -16,7 +16,7 @@ import (
 //	offset  bytes  field
 //	     0      1  kind
 //	     1      4  length of the body, little-endian
-//	     5         body: JSON; of output the bytes themselves; of beat nothing
+//	     5         body: JSON; of output, input and manifest the bytes themselves; of beat nothing
 //
 // Paths and options are base64 in JSON, because they need not be UTF-8.
 // Fields that a reader does not know are passed over. Both programs have the
@@ -24,8 +24,10 @@ import (
 // message.
 const (
 	// setUpVersion is that of what the two say here. From 2 on serve says what the
-	// one copy is, and a far end admits no other; one of version 1 admits all.
-	setUpVersion     = 2
+	// one copy is, and a far end admits no other; one of version 1 admits all. From 3
+	// on a far end can be asked to read files.
+	setUpVersion     = 3
+	oneCopyVersion   = 2
 	messageHeadBytes = 5
 	// maxMessageBytes bounds a body.
 	maxMessageBytes = 4 << 20
@@ -47,6 +49,14 @@ const (
 	kindStderr
 	kindEnd  // far end that copies: its exit code
 	kindBeat // either: still there
+
+	kindAudit    // origin: read files, and say what they hold
+	kindInput    // origin: a part of a manifest, or of a list of names; empty at the end
+	kindManifest // far end that reads: a part of the manifest
+	kindFinding  // far end that reads: something about a path
+	kindTally    // far end that reads: how far it has come
+	kindAudited  // far end that reads: that was all
+	kindsEnd
 )
 
 // errMessage is a message that makes no sense.
@@ -145,7 +155,8 @@ type runFields struct {
 }
 
 type refusalFields struct {
-	Text string `json:"text"`
+	Text  string `json:"text"`
+	Class uint8  `json:"class,omitempty"`
 }
 
 type endFields struct {
@@ -219,7 +230,7 @@ func readMessage(r io.Reader) (kind, []byte, error) {
 		return 0, nil, err
 	}
 	n := binary.LittleEndian.Uint32(head[1:])
-	if n > maxMessageBytes || head[0] == 0 || kind(head[0]) > kindBeat {
+	if n > maxMessageBytes || head[0] == 0 || kind(head[0]) >= kindsEnd {
 		return 0, nil, fmt.Errorf("%w: kind %d, %d bytes", errMessage, head[0], n)
 	}
 	// What is not there yet takes no memory.

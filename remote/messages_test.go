@@ -47,8 +47,8 @@ func TestServeAndOffer(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() {
-		got, _, err := far.Asked()
-		if err == nil && !reflect.DeepEqual(got, asked) {
+		got, err := far.Asked()
+		if err == nil && !reflect.DeepEqual(got.Serve, asked) {
 			err = fmt.Errorf("asked for %+v, want %+v", got, asked)
 		}
 		ended <- errors.Join(err, far.Offer(offer))
@@ -110,7 +110,7 @@ func TestOffersThatAreRefused(t *testing.T) {
 		o := good()
 		spoil(o)
 		go func() {
-			_, _, _ = far.Asked()
+			_, _ = far.Asked()
 			_ = far.Offer(o)
 		}()
 		if got, err := origin.AskServe(t.Context(), &Serve{Key: newKey(t), Sources: []string{"a"}}); err == nil {
@@ -122,8 +122,8 @@ func TestOffersThatAreRefused(t *testing.T) {
 func TestRefusal(t *testing.T) {
 	origin, far := conversations(t)
 	go func() {
-		_, _, _ = far.Asked()
-		_ = far.Refuse("no\x1b[31m such\nthing")
+		_, _ = far.Asked()
+		_ = far.Refuse("no\x1b[31m such\nthing", 0)
 	}()
 	_, err := origin.AskServe(t.Context(), &Serve{Key: newKey(t)})
 	var refused *RefusedError
@@ -135,7 +135,7 @@ func TestRefusal(t *testing.T) {
 // A far end that fails behind its offer says why, and who listens hears it.
 func TestRefusalAfterTheOffer(t *testing.T) {
 	origin, far := conversations(t)
-	go func() { _ = far.Refuse("the device is gone") }()
+	go func() { _ = far.Refuse("the device is gone", 0) }()
 	var refused *RefusedError
 	if err := origin.Hear(t.Context()); !errors.As(err, &refused) || refused.Text != "the device is gone" {
 		t.Errorf("%v", err)
@@ -178,8 +178,8 @@ func TestRun(t *testing.T) {
 	long := bytes.Repeat([]byte("0123456789"), 3*outputBytes/10)
 	ended := make(chan error, 1)
 	go func() {
-		_, got, err := far.Asked()
-		if err == nil && !reflect.DeepEqual(got, asked) {
+		got, err := far.Asked()
+		if err == nil && !reflect.DeepEqual(got.Run, asked) {
 			err = fmt.Errorf("asked for %+v, want %+v", got, asked)
 		}
 		_, outErr := far.Stdout().Write(long)
@@ -236,7 +236,7 @@ func FuzzMessages(f *testing.F) {
 		serveFields{Key: keyFields{"a", make([]byte, trust.SecretBytes)}, Copy: &copyFields{Terms: []byte{1}}, Sources: octets([]string{"x"})},
 		runFields{Key: keyFields{"a", make([]byte, trust.SecretBytes)}, Addresses: []Address{{"tcp", netip.MustParseAddrPort("192.0.2.1:1"), "e", 1}}},
 		offerFields{Home: []byte("/h"), Expanded: [][][]byte{octets([]string{"a"})}},
-		refusalFields{"no"},
+		refusalFields{Text: "no"},
 	} {
 		for _, k := range []kind{kindServe, kindRun, kindOffer} {
 			var b bytes.Buffer

@@ -44,13 +44,13 @@ func testFarEnd(args []string) int {
 	if err != nil {
 		return 1
 	}
-	s, _, err := c.Asked()
+	wish, err := c.Asked()
 	if err != nil {
 		return 1
 	}
 	exe, _ := os.Executable()
 	// Who has read the offer may hang up before this end is told that it was sent.
-	_ = c.Offer(&Offer{Home: exe, Expanded: make([][]string, len(s.Sources))})
+	_ = c.Offer(&Offer{Home: exe, Expanded: make([][]string, len(wish.Serve.Sources))})
 	_ = c.Hear(context.Background())
 	return 0
 }
@@ -130,7 +130,7 @@ func TestWhyThereIsNoFarEnd(t *testing.T) {
 		{"not a program", "/etc/passwd", ErrMissing, "cannot be started"},
 		{"another version", farEndEnv + "=4 " + self(t), ErrVersion, "test on here, mine here"},
 		{"one that is held to nothing", "printf 'gdrcp-far-end: protocol 5, version old\\n'; exec cat >/dev/null;", ErrVersion, "old on here is too old to be held to one copy, mine here"},
-		{"a later set-up", "printf 'gdrcp-far-end: protocol 5 set-up 99, version new\\n'; exec cat >/dev/null;", ErrVersion, "new on here, mine here (set-up 99, here 2)"},
+		{"a later set-up", "printf 'gdrcp-far-end: protocol 5 set-up 99, version new\\n'; exec cat >/dev/null;", ErrVersion, "new on here, mine here (set-up 99, here 3)"},
 		{"no far end", "exit 2;", ErrVersion, FarEndCommand},
 		{"no login", "exit 255;", nil, "cannot reach or log in"},
 		{"ends", "exit 9;", nil, "exit status 9"},

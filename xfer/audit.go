@@ -21,6 +21,11 @@ type AuditOptions struct {
 	// Rules say what is left out, as of a copy of the tree; when it is held against a
 	// manifest also of that. They are not for a single file there.
 	Rules []filter.Rule
+	// Names are what alone a manifest is made of, below path, which is a directory.
+	// What is in a directory that they name belongs to it only with Recursive. Nil:
+	// everything, and the same where a tree is held against a manifest.
+	Names     *chunker.List
+	Recursive bool
 	// Report takes what is found, one call at a time. Nil: nobody wants to know.
 	Report func(Finding)
 	// Tally counts while the files are read. Nil: nobody looks.
@@ -73,7 +78,8 @@ type AuditSummary struct {
 	LeftOut int64
 }
 
-func (s *AuditSummary) book(e *manifest.Entry) {
+// Book counts an entry that is as it should be.
+func (s *AuditSummary) Book(e *manifest.Entry) {
 	switch e.Type {
 	case manifest.Dir:
 		s.Dirs++
@@ -85,7 +91,8 @@ func (s *AuditSummary) book(e *manifest.Entry) {
 	}
 }
 
-func (s *AuditSummary) find(f Finding, report func(Finding)) {
+// Find counts a finding and reports it to whom it concerns, or nobody where report is nil.
+func (s *AuditSummary) Find(f Finding, report func(Finding)) {
 	switch f.Kind {
 	case FindingBad:
 		s.Bad++
@@ -109,11 +116,25 @@ func (s *AuditSummary) find(f Finding, report func(Finding)) {
 // counts it, and the error is nil.
 func CreateManifest(ctx context.Context, path string, out *manifest.Writer, h manifest.Header, o AuditOptions) (*AuditSummary, error) {
 	sum := &AuditSummary{Header: h}
+	if o.Names != nil {
+		if err := checkListed(os.Stat, path); err != nil {
+			return nil, err
+		}
+		top, err := listedSource([]string{path})
+		if err != nil {
+			return nil, err
+		}
+		path = top[0]
+	}
 	a, err := newAudit(path, h, &o)
 	if err != nil {
 		return nil, err
 	}
 	defer a.tree.Close()
+	if o.Names != nil {
+		a.names, a.recursive = o.Names.Names(), o.Recursive
+		a.chosen.listed = true
+	}
 	a.leaveOut = func(it *auditItem) bool { return out.IsItself(it.entry.Path, it.stamp.Dev, it.stamp.Ino) }
 	if err := a.run(ctx, a.cutAll, &manifestMaker{out: out, sum: sum, report: o.Report}); err != nil {
 		return nil, err
@@ -197,13 +218,13 @@ func (m *manifestMaker) end(it *auditItem) error {
 	begun := m.begun
 	m.begun = false
 	if it.problem != nil {
-		m.sum.find(problemFinding(it), m.report)
+		m.sum.Find(problemFinding(it), m.report)
 		if begun {
 			return m.out.VoidFile()
 		}
 		return nil
 	}
-	m.sum.book(&it.entry)
+	m.sum.Book(&it.entry)
 	if begun {
 		return m.out.EndFile(m.tree.Root())
 	}

@@ -36,6 +36,10 @@ type audit struct {
 	tally    *Tally
 	rules    *filter.Rules // nil where there are none
 	chosen   *chosen
+	// names are what alone is read, with recursive all that is in directories of
+	// theirs. Nil: the whole tree is, whatever recursive says.
+	names     chunker.Names
+	recursive bool
 
 	work  chan *auditPiece // to the workers
 	order chan *auditPiece // the same and more, to be taken in order
@@ -122,9 +126,14 @@ func newAudit(path string, h manifest.Header, o *AuditOptions) (*audit, error) {
 
 // run reads the tree: cut hands on what there is to read, taker takes it.
 func (a *audit) run(ctx context.Context, cut func(context.Context) error, taker auditTaker) error {
-	a.walker = a.tree.Walk(true)
+	a.walker = a.tree.Walk(a.names == nil || a.recursive)
 	if a.chosen.rules = a.rules; a.rules != nil {
 		a.walker.LeaveOut(a.chosen.hides)
+	}
+	if a.names != nil {
+		if err := a.walker.Only(a.names); err != nil {
+			return errors.Join(err, a.walker.Close())
+		}
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {

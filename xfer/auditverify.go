@@ -52,12 +52,12 @@ func (j *treeJudge) end(it *auditItem) error {
 			it.differs |= manifest.ContentDiffers
 		}
 		if it.differs == 0 {
-			j.sum.book(&it.entry)
+			j.sum.Book(&it.entry)
 			return nil
 		}
 		f.Kind, f.Differs, f.Ranges, f.Text = FindingBad, it.differs, ranges, quoted+": "+differText(it, ranges)
 	}
-	j.sum.find(f, j.report)
+	j.sum.Find(f, j.report)
 	return nil
 }
 

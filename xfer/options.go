@@ -243,6 +243,14 @@ func (t *Tally) Read() Progress {
 	return Progress{Bytes: t.bytes.Load(), Files: t.files.Load(), TotalBytes: t.totalBytes.Load() - t.keptBytes.Load(), TotalKnown: t.totalKnown.Load()}
 }
 
+// Set takes a reading that another process took of its own Tally.
+func (t *Tally) Set(p Progress) {
+	t.bytes.Store(p.Bytes)
+	t.files.Store(p.Files)
+	t.totalBytes.Store(p.TotalBytes)
+	t.totalKnown.Store(p.TotalKnown)
+}
+
 // Summary is what a session came to.
 type Summary struct {
 	Link Link

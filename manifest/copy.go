@@ -1,0 +1,57 @@
+package manifest
+
+import (
+	"errors"
+	"io"
+)
+
+// Copy writes to out what r reads, from its first entry to its last line, void files
+// included, so that only what r has checked gets there. seen, which may be nil, takes
+// every entry that a reader of out will have, once its Root is known. Close out
+// behind it. Errors are those of Reader and Writer: a fault of what r reads wraps
+// what a Reader's does.
+func Copy(out *Writer, r *Reader, seen func(e *Entry)) error {
+	for {
+		e, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = copyEntry(out, r, e)
+		}
+		switch {
+		case errors.Is(err, ErrVoid):
+		case err != nil:
+			return err
+		case seen != nil:
+			seen(e)
+		}
+	}
+}
+
+// copyEntry writes the entry that r is at. ErrVoid: readers of out will forget it.
+func copyEntry(out *Writer, r *Reader, e *Entry) error {
+	if e.Type != File || PieceCount(e.Size, r.header.PieceBytes) <= 1 {
+		return out.WriteEntry(e)
+	}
+	if err := out.BeginFile(e); err != nil {
+		return err
+	}
+	for {
+		d, count, err := r.NextPiece()
+		switch {
+		case errors.Is(err, ErrVoid):
+			if lost := out.VoidFile(); lost != nil {
+				return lost
+			}
+			return err
+		case errors.Is(err, io.EOF):
+			return out.EndFile(e.Root)
+		case err != nil:
+			return err
+		}
+		if err := out.PieceRun(d, count); err != nil {
+			return err
+		}
+	}
+}

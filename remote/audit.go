@@ -1,0 +1,260 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Audit asks a far end to read files and to say what they hold. It serves nobody, and
+// what it says goes the way of the set-up alone.
+type Audit struct {
+	// Path is what is to be read there, as it was written. It is no pattern.
+	Path string
+	// Verify: the files are held against a manifest, which is the input. Else one is
+	// made of them: with Hash, in pieces of PieceBytes.
+	Verify     bool
+	Hash       string
+	PieceBytes int64
+	// Follow looks at what links lead to, and Preserve compares modes and times, too.
+	Follow, Preserve bool
+	// Rules are filter rules, each as --filter takes it.
+	Rules []string
+	// Listed: only what the input names is read, each name with a NUL behind; and with
+	// Recursive all that is in directories that it names.
+	Listed, Recursive bool
+}
+
+// Finding is something that a far end tells of a path.
+type Finding struct {
+	Kind string `json:"kind"`
+	Path []byte `json:"path"`
+	// Differs is the set of what differs, and Ranges are the bytes that do, each from
+	// its first to the one behind its last.
+	Differs uint8      `json:"differs,omitempty"`
+	Ranges  [][2]int64 `json:"ranges,omitempty"`
+	Text    []byte     `json:"text"` // for people
+}
+
+// Tally is how far a far end has come with reading.
+type Tally struct {
+	Bytes      int64 `json:"bytes"`
+	Files      int64 `json:"files"`
+	TotalBytes int64 `json:"total_bytes"`
+	TotalKnown bool  `json:"total_known"`
+}
+
+// Audited is the end of an audit: how many entries are as they should be, and how many
+// of the manifest were left out.
+type Audited struct {
+	Files   int64 `json:"files"`
+	Dirs    int64 `json:"dirs"`
+	Links   int64 `json:"links"`
+	Bytes   int64 `json:"bytes"`
+	LeftOut int64 `json:"left_out"`
+}
+
+type auditFields struct {
+	Path       []byte   `json:"path"`
+	Verify     bool     `json:"verify,omitempty"`
+	Hash       string   `json:"hash,omitempty"`
+	PieceBytes int64    `json:"piece_bytes,omitempty"`
+	Follow     bool     `json:"follow,omitempty"`
+	Preserve   bool     `json:"preserve,omitempty"`
+	Rules      [][]byte `json:"rules,omitempty"`
+	Listed     bool     `json:"listed,omitempty"`
+	Recursive  bool     `json:"recursive,omitempty"`
+}
+
+func decodeAudit(body []byte) (*Audit, error) {
+	var f auditFields
+	if err := decode(body, &f); err != nil {
+		return nil, err
+	}
+	if len(f.Path) == 0 || f.Verify && f.Listed {
+		return nil, fmt.Errorf("%w: it does not say what is to be read", errMessage)
+	}
+	return &Audit{string(f.Path), f.Verify, f.Hash, f.PieceBytes, f.Follow, f.Preserve, texts(f.Rules), f.Listed, f.Recursive}, nil
+}
+
+// maxRanges bounds those of one Finding.
+const maxRanges = 4096
+
+func decodeFinding(body []byte) (*Finding, error) {
+	var f Finding
+	if err := decode(body, &f); err != nil {
+		return nil, err
+	}
+	if len(f.Ranges) > maxRanges {
+		return nil, fmt.Errorf("%w: %d ranges", errMessage, len(f.Ranges))
+	}
+	end := int64(0)
+	for i, r := range f.Ranges {
+		if r[0] < end || r[0] >= r[1] || i > 0 && r[0] == end {
+			return nil, fmt.Errorf("%w: bytes from %d up to %d behind %d", errMessage, r[0], r[1], end)
+		}
+		end = r[1]
+	}
+	return &f, nil
+}
+
+func decodeTally(body []byte) (t Tally, err error) {
+	if err = decode(body, &t); err == nil && min(t.Bytes, t.Files, t.TotalBytes) < 0 {
+		err = fmt.Errorf("%w: less than nothing was read", errMessage)
+	}
+	return t, err
+}
+
+func decodeAudited(body []byte) (*Audited, error) {
+	var d Audited
+	err := decode(body, &d)
+	if err == nil && min(d.Files, d.Dirs, d.Links, d.Bytes, d.LeftOut) < 0 {
+		err = fmt.Errorf("%w: an audit of less than nothing", errMessage)
+	}
+	return &d, err
+}
+
+// InputError is an error of who gives the input of an audit.
+type InputError struct{ Err error }
+
+func (e *InputError) Error() string { return e.Err.Error() }
+func (e *InputError) Unwrap() error { return e.Err }
+
+// AuditListener takes what a far end tells while it reads, in order: from the one
+// goroutine that calls AskAudit.
+type AuditListener struct {
+	Manifest io.Writer // of an audit that makes one
+	Finding  func(*Finding) error
+	Tally    func(Tally)
+}
+
+// AskAudit has the far end read files, and returns what it says at the end. It may take
+// any time; the end of ctx, or of the Mux, ends it. input, which may be nil, writes
+// what the far end is to be given, at the same time; its own error comes as an
+// *InputError. A far end that has done before it was given all is not believed.
+// Afterwards the conversation is over. Where that was before its time, input may still
+// be waiting for what it reads itself, and is left there.
+func (c *Conversation) AskAudit(ctx context.Context, a *Audit, input func(io.Writer) error, l AuditListener) (*Audited, error) {
+	defer context.AfterFunc(ctx, func() { c.conn.Close() })()
+	done, err := c.askAudit(a, input, &l)
+	if err == nil {
+		return done, nil
+	}
+	c.conn.Close() // which ends the input, too
+	if cause := context.Cause(ctx); cause != nil {
+		return nil, cause
+	}
+	return nil, err
+}
+
+func (c *Conversation) askAudit(a *Audit, input func(io.Writer) error, l *AuditListener) (*Audited, error) {
+	err := c.send(kindAudit, auditFields{[]byte(a.Path), a.Verify, a.Hash, a.PieceBytes, a.Follow, a.Preserve, octets(a.Rules), a.Listed, a.Recursive})
+	if err != nil {
+		return nil, err
+	}
+	fed := make(chan error, 1)
+	go c.feed(input, fed)
+	done, err := c.hearAudit(l)
+	if err != nil {
+		select {
+		case wrong := <-fed: // and what was heard is the end that followed
+			if own := (*InputError)(nil); errors.As(wrong, &own) {
+				return nil, own
+			}
+		default:
+		}
+		return nil, err
+	}
+	select {
+	case wrong := <-fed:
+		return done, wrong
+	case <-time.After(stallTimeout): // between the last that was sent and word of that
+		return nil, fmt.Errorf("%w: the end, before it was given all", errMessage)
+	}
+}
+
+// feed gives the input, and a message that it has ended. The conversation is over
+// where that fails.
+func (c *Conversation) feed(input func(io.Writer) error, fed chan<- error) {
+	out := &fedInput{printed{c, kindInput}, nil}
+	err := error(nil)
+	if input != nil {
+		err = input(out)
+	}
+	switch {
+	case out.lost != nil:
+		err = out.lost
+	case err != nil:
+		err = &InputError{err}
+	default:
+		err = c.send(kindInput, nil)
+	}
+	fed <- err
+	if err != nil {
+		c.conn.Close()
+	}
+}
+
+// fedInput knows the conversation's errors from those of who writes.
+type fedInput struct {
+	printed
+	lost error
+}
+
+func (f *fedInput) Write(b []byte) (int, error) {
+	if len(b) == 0 { // which is the end
+		return 0, nil
+	}
+	n, err := f.printed.Write(b)
+	if err != nil {
+		f.lost = err
+	}
+	return n, err
+}
+
+// hearAudit hands on what a far end says until it has done.
+func (c *Conversation) hearAudit(l *AuditListener) (*Audited, error) {
+	for {
+		k, body, err := c.receive()
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case k == kindManifest && l.Manifest != nil:
+			_, err = l.Manifest.Write(body)
+		case k == kindFinding:
+			var f *Finding
+			if f, err = decodeFinding(body); err == nil {
+				err = l.Finding(f)
+			}
+		case k == kindTally:
+			var t Tally
+			if t, err = decodeTally(body); err == nil {
+				l.Tally(t)
+			}
+		case k == kindAudited:
+			return decodeAudited(body)
+		case k == kindRefusal:
+			err = refusal(body)
+		default:
+			err = fmt.Errorf("%w: kind %d while it reads files", errMessage, k)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// Manifest takes the manifest that a far end makes.
+func (c *Conversation) Manifest() io.Writer { return &printed{c, kindManifest} }
+
+// Found tells a Finding.
+func (c *Conversation) Found(f *Finding) error { return c.send(kindFinding, f) }
+
+// HasRead tells how far the far end has come.
+func (c *Conversation) HasRead(t Tally) error { return c.send(kindTally, t) }
+
+// HasAudited is the last that a far end says of an audit that came to its end.
+func (c *Conversation) HasAudited(d *Audited) error { return c.send(kindAudited, d) }

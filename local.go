@@ -25,9 +25,10 @@ const neverSilent = 100 * 365 * 24 * time.Hour
 // onThisMachine copies from this machine to itself: this process is the server,
 // too, of the user's own files, for a client that nobody else can be.
 func (c *copying) onThisMachine(ctx context.Context, p *plan, o xfer.Options) (*xfer.Summary, error) {
-	if err := p.checkNotSame(); err != nil {
+	if err := p.checkNotSame(p.sources[0]); err != nil && len(p.sources) == 1 {
 		return nil, err
 	}
+	o.Unfit = p.checkNotSame
 	if err := noNetwork(&o); err != nil {
 		return nil, err
 	}
@@ -103,26 +104,24 @@ func noNetwork(o *xfer.Options) error {
 // checkNotSame refuses to copy a file to itself, by whichever name, as cp(1) does:
 // with -l a link could be put in the place of the file that it leads to. Directories
 // are the engine's matter, which knows them by what it has opened.
-func (p *plan) checkNotSame() error {
-	into, err := os.Stat(p.dst)
-	if err != nil || p.dst == streamName {
+func (p *plan) checkNotSame(source string) error {
+	at, err := os.Stat(p.dst)
+	if err != nil || p.dst == streamName || source == streamName {
 		return nil // there is nothing yet, or what is wrong with it is told later
 	}
-	for _, source := range p.sources {
-		from, err := os.Stat(source)
-		if err != nil || from.IsDir() || source == streamName {
-			continue
+	from, err := os.Stat(source)
+	if err != nil || from.IsDir() {
+		return nil
+	}
+	dst := p.dst
+	if at.IsDir() {
+		dst = filepath.Join(p.dst, filepath.Base(source))
+		if at, err = os.Stat(dst); err != nil {
+			return nil
 		}
-		dst, at := p.dst, into
-		if into.IsDir() {
-			dst = filepath.Join(p.dst, filepath.Base(source))
-			if at, err = os.Stat(dst); err != nil {
-				continue
-			}
-		}
-		if os.SameFile(from, at) {
-			return fmt.Errorf("%s and %s are the same file", quoteArg(source), quoteArg(dst))
-		}
+	}
+	if os.SameFile(from, at) {
+		return fmt.Errorf("%s and %s are the same file", quoteArg(source), quoteArg(dst))
 	}
 	return nil
 }

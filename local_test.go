@@ -86,7 +86,6 @@ func TestCopyOnThisMachineRefused(t *testing.T) {
 		"a l":                   {exitError, "a and l are the same file"},
 		"-l l a":                {exitError, "l and a are the same file"},
 		"a .":                   {exitError, "a and a are the same file"},
-		"e/a a d":               {exitError, "a and d/a are the same file"}, // by a hard link
 		"-u a dl/":              {exitError, "a and dl/a are the same file"},
 		"none e":                {exitError, `"none": no such file or directory`},
 		"help e":                {exitError, `"help": no such file or directory`}, // e is no command
@@ -116,6 +115,50 @@ func TestCopyOnThisMachineRefused(t *testing.T) {
 		t.Errorf("a tree into itself: %s", r.err)
 	}
 	wantFiles(t, "d/copy", map[string]string{"a": "one", "d/in": "two", "d/a": "one", "e/a": "three"})
+}
+
+// Of several sources one that is the same file as its destination fails alone, by
+// whichever name it is that, and the others are copied, as cp(1) does it.
+func TestCopyOnThisMachineOfOneThatIsTheSame(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	makeFiles(t, dir, map[string]string{"a": "one", "b": "two", "c": "three", "d/sub/x": "x", "s/y": "y"})
+	for _, names := range [][2]string{{"a", "d/a"}, {"c", "d/c"}} {
+		if err := os.Link(names[0], names[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, to := range map[string]string{"l": "d/l", "d/l": "../b", "dl": "d"} {
+		if err := os.Symlink(to, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := gdrcp(t, "a", "b", "dl/c", "d").want(t, exitPartial)
+	for _, line := range []string{"a and d/a are the same file", "dl/c and d/c are the same file"} {
+		if strings.Count(r.err, line) != 1 {
+			t.Errorf("no line %q in\n%s", line, r.err)
+		}
+	}
+	if !strings.Contains(r.err, "2 failed") {
+		t.Errorf("it wrote\n%s", r.err)
+	}
+	wantFiles(t, "d", map[string]string{"a": "one", "b": "two", "c": "three", "l": "-> ../b", "sub/x": "x"})
+	// A link is not put in the place of the file that it leads to, and -n says so, too.
+	for _, dry := range []string{"-n", "--no-n"} {
+		r = gdrcp(t, dry, "--json", "-rl", "l", "s", "d").want(t, exitPartial)
+		for _, e := range r.events(t) {
+			if e["event"] == "file" && e["outcome"] == "failed" && (e["path"] != "l" || e["text"] != "l and d/l are the same file") {
+				t.Errorf("%v", e)
+			}
+		}
+		if s := r.event(t, "summary"); s["failed"] != 1.0 || s["files"] != 1.0 {
+			t.Errorf("%v", s)
+		}
+	}
+	wantFiles(t, "d", map[string]string{"a": "one", "b": "two", "c": "three", "l": "-> ../b", "sub/x": "x", "s/y": "y"})
+	if r := gdrcp(t, "--exclude", "a", "a", "b", "d").want(t, exitOK); strings.Contains(r.err, "same file") {
+		t.Errorf("what is left out is told: %s", r.err)
+	}
 }
 
 // Two ends in one process are never too silent for each other: when the process is

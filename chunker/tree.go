@@ -29,6 +29,8 @@ type source struct {
 	Source
 	key  string // "\x00" + directory: no entry's path begins so
 	leaf string
+	// problem is why it is not to be copied, see Refuse.
+	problem error
 }
 
 // Tree is the source side of a copy. It may be used by many at once.
@@ -127,6 +129,19 @@ func (t *Tree) Close() error {
 	t.dirs.close()
 	return nil
 }
+
+// Refuse makes walks that begin later tell why, in the place of a source: a file or a
+// link, and one of several.
+func (t *Tree) Refuse(path string, why error) {
+	for i := range t.sources {
+		if t.sources[i].Path == path {
+			t.sources[i].problem = why
+		}
+	}
+}
+
+// HasTop reports whether the one source is a directory, which is the entry ".".
+func (t *Tree) HasTop() bool { return t.isTop }
 
 // sourceAt returns the source whose own entry has the path, or nil.
 func (t *Tree) sourceAt(path string) *source {

@@ -254,6 +254,12 @@ func (w *Walker) lookAtSource(l *level, path string) *Found {
 		return w.problem(path, &opError{op: "copy", path: path, kind: ErrDuplicate, err: err})
 	}
 	s := w.tree.sourceAt(path)
+	if s.problem != nil {
+		if w.passesOver(path, false, true) {
+			return nil
+		}
+		return w.problem(path, s.problem)
+	}
 	dir, err := w.tree.dirs.get(s.key)
 	if err != nil {
 		return w.problem(path, opErr("open", path, err))

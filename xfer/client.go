@@ -55,6 +55,13 @@ func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst st
 		return nil, err
 	}
 	defer tree.Close()
+	if o.Unfit != nil && len(sources) > 1 {
+		for _, s := range sources {
+			if why := o.Unfit(s); why != nil {
+				tree.Refuse(s, why)
+			}
+		}
+	}
 	return c.copy(ctx, ep, &o, h, func(s *session, acct *account) conversation {
 		src := newSource(s, tree, o.Tally, acct)
 		src.chosen = newChosen(sources, absoluteLocal)

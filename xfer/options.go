@@ -39,6 +39,9 @@ type Options struct {
 	OneFileSystem bool
 	// Names are what alone is copied of the one source's contents. Nil: everything.
 	Names *chunker.List
+	// Unfit says of one of several sources of a Push, a file or link, why it is not to
+	// be copied: it fails, and the others are copied. Nil: nothing is wrong with any.
+	Unfit func(source string) error
 	// Rules say what is left out of the copy; the first that matches counts.
 	Rules   []filter.Rule
 	NoFsync bool

@@ -15,7 +15,8 @@ import (
 // logFile is what --log-file names. It keeps its first error, and writes nothing
 // after it. A nil one takes everything and keeps nothing.
 type logFile struct {
-	name string
+	name  string
+	paths logPaths // set before the engine tells of entries
 
 	mu   sync.Mutex
 	file *os.File
@@ -87,22 +88,29 @@ func (l *logFile) event(e *xfer.Event) {
 		l.line("waiting: %s", e.Text)
 	case e.Kind == xfer.EventMemory:
 		l.line("%s", memoryText(e.Memory, e.Remote))
+	case e.Kind == xfer.EventPlaced:
+		l.paths.place.Store(e.Place)
 	case e.Kind == xfer.EventDeleted && e.Text != "":
-		l.line("not deleted %s/: %s", quoteArg(e.Path), e.Text)
+		l.line("not deleted %s/: %s", l.paths.to(e.Path), e.Text)
 	case e.Kind == xfer.EventDeleted && e.DryRun:
-		l.line("would delete %s", quoteArg(e.Path))
+		l.line("would delete %s", l.paths.to(e.Path))
 	case e.Kind == xfer.EventDeleted:
-		l.line("deleted %s", quoteArg(e.Path))
+		l.line("deleted %s", l.paths.to(e.Path))
 	case e.Kind == xfer.EventFile && e.Outcome == xfer.Kept:
-		l.line("kept %s: %s", quoteArg(e.Path), e.Text)
-	case e.Kind == xfer.EventFile && e.Outcome == xfer.Copied && e.DryRun:
-		l.line("would copy %s, %d bytes", quoteArg(e.Path), e.Bytes)
-	case e.Kind == xfer.EventFile && e.Outcome == xfer.Copied && e.Text != "":
-		l.line("copied %s", e.Text)
+		l.line("kept %s: %s", l.paths.to(e.Path), e.Text)
 	case e.Kind == xfer.EventFile && e.Outcome == xfer.Copied:
-		l.line("copied %s, %d bytes", quoteArg(e.Path), e.Bytes)
-	case e.Kind == xfer.EventFile:
+		does, grown := "copied", ""
+		if e.DryRun {
+			does = "would copy"
+		}
+		if e.Text != "" {
+			grown = ": " + e.Text
+		}
+		l.line("%s %s to %s, %d bytes%s", does, l.paths.from(e.Path), l.paths.to(e.Path), e.Bytes, grown)
+	case e.Kind == xfer.EventFile && e.Path == "": // none that an entry can have
 		l.line("%s %s", outcomeText(e.Outcome), e.Text)
+	case e.Kind == xfer.EventFile:
+		l.line("%s %s to %s: %s", outcomeText(e.Outcome), l.paths.from(e.Path), l.paths.to(e.Path), e.Text)
 	}
 }
 

@@ -42,7 +42,10 @@ func TestDestinationDecides(t *testing.T) {
 		t.Error("nothing was deleted")
 	}
 	text, err := os.ReadFile(log)
-	for _, want := range []string{"] would delete d/y\n", "] deleted e/z\n", "] kept a: exists\n", "] would copy b, 2 bytes\n", "] copied b, 2 bytes\n"} {
+	at := "rdma://" + s.addr
+	for _, want := range []string{
+		"] would delete " + at + "/d/y\n", "] deleted " + at + "/e/z\n", "] kept " + at + "/a: exists\n", "/b to " + at + "/b, 2 bytes\n", "] would copy /", "] copied /",
+	} {
 		if err != nil || !strings.Contains(string(text), want) {
 			t.Errorf("the log does not have %q: %v\n%s", want, err, text)
 		}

@@ -70,6 +70,9 @@ func (c *copying) transfer(ctx context.Context, client *xfer.Client, p *plan, o 
 	if err != nil {
 		return nil, err
 	}
+	if c.log != nil {
+		c.log.paths.set(p)
+	}
 	isStream, err := p.isStream()
 	switch {
 	case err != nil: // a pattern of sources stands for several

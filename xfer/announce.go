@@ -19,6 +19,13 @@ func (s *source) announce(ctx context.Context) error {
 	w := s.tree.Walk(s.params.flags&flagRecursive != 0)
 	defer w.Close()
 	s.avoid(w, s.called)
+	if s.client && s.into != nil {
+		p := Place{Name: s.called[0], Single: !s.tree.HasTop(), Inside: s.into.leaf == ""}
+		if len(s.called) > 1 {
+			p = Place{Inside: true}
+		}
+		s.account.report(Event{Kind: EventPlaced, Place: &p})
+	}
 	if s.params.has(flagOneFileSystem) {
 		w.StayOnFileSystem()
 	}

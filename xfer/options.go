@@ -168,7 +168,22 @@ const (
 	// EventDeleted: Path, a directory where Dir is set, is not at the source
 	// and was deleted, or in a dry run would be. Text says why it was not.
 	EventDeleted
+	// EventPlaced: it is known what the paths of entries stand for. Place says it. It
+	// comes before the events of entries, at the client of a copy of files; not where
+	// the destination could not say where it is.
+	EventPlaced
 )
+
+// Place says what the paths of a copy's entries are below.
+type Place struct {
+	// Name is that of the one source at the destination; "." where what is in it goes
+	// there. Empty: there are several, whose names the paths begin with.
+	Name string
+	// Single: the source is a file or a link, and the one entry bears its name.
+	Single bool
+	// Inside: the destination is a directory, and the copy gets its name there.
+	Inside bool
+}
 
 // End is one of the two ends of a session, as the one that speaks sees them.
 type End uint8
@@ -191,6 +206,7 @@ type Event struct {
 	End     End // of EventFile: which of the two Text is of
 	Link    *Link
 	Memory  *Memory
+	Place   *Place
 	Remote  bool
 	Dir     bool
 	DryRun  bool // nothing has happened: it would

@@ -17,6 +17,9 @@ func (k *sink) place(first *planned) error {
 	if placed || k.out != nil {
 		return nil
 	}
+	if k.client {
+		k.tellPlace(first)
+	}
 	switch {
 	case k.params.flags&flagListed != 0:
 		return k.placeListed(first)
@@ -24,6 +27,21 @@ func (k *sink) place(first *planned) error {
 		return k.store.Place(nil, "")
 	}
 	return k.store.Place(&first.Entry, k.params.name)
+}
+
+// tellPlace tells where the entries of a pull go.
+func (k *sink) tellPlace(first *planned) {
+	_, _, leaf := k.store.Into()
+	p := Place{Name: k.params.name, Inside: leaf == ""}
+	switch {
+	case k.params.flags&flagListed != 0:
+		p.Name = "."
+	case k.params.flags&flagMany != 0:
+		p.Name = ""
+	default:
+		p.Single = first.Type != manifest.Dir
+	}
+	k.account.report(Event{Kind: EventPlaced, Place: &p})
 }
 
 // prepare looks an entry up in the given manifest and makes directories and

@@ -80,13 +80,72 @@ func TestOneFileSystem(t *testing.T) {
 	}
 }
 
-// What is not listed is not known to be gone: -x and --delete are no pair.
-func TestOneFileSystemIsRefused(t *testing.T) {
+// --delete leaves alone what -x does not look at, as rsync's does: what the destination
+// has where the source has another file system mounted, what lies on another one at
+// the destination, and directories there that have one mounted below them.
+func TestDeleteOnOneFileSystem(t *testing.T) {
+	rsync := rsyncHere(t)
+	s := startServer(t)
 	dir := t.TempDir()
-	makeFiles(t, dir, map[string]string{"t/a": "A"})
-	r := gdrcp(t, "-ax", "--delete", dir+"/t", "rdma://127.0.0.1:1/t").want(t, exitUsage)
-	if want := "gdrcp: --delete would take what lies at the destination where the source has another file system mounted: " +
-		"leave such directories out with --exclude, and not by -x\n"; r.err != want {
-		t.Errorf("it wrote\n%swant\n%s", r.err, want)
+	mountTree(t, dir)
+	makeFiles(t, s.root, map[string]string{"src/": ""})
+	mountTree(t, s.root+"/src")
+	for i, c := range []struct {
+		options string
+		sources []string
+		gone    string // below the destination, one of what is deleted
+	}{
+		{"-ax --delete", []string{"t"}, "t/old"},
+		{"-ax --delete", []string{"t/."}, "old"},
+		{"-ax --delete", []string{"t/mount", "t/z"}, "mount/old"}, // each on its own
+		{"-axn --delete", []string{"t"}, ""},
+	} {
+		name := "case" + string(rune('a'+i))
+		theirs, pushed, pulled := dir+"/theirs"+name, s.root+"/"+name, dir+"/pulled"+name
+		for _, dst := range []string{theirs, pushed, pulled} {
+			destinationWithMounts(t, dst, len(c.sources) == 1 && c.sources[0] == "t")
+		}
+		before := listFiles(t, theirs)
+		options := strings.Fields(c.options)
+		args, push, pull := slices.Clone(options), slices.Clone(options), slices.Clone(options)
+		for _, source := range c.sources {
+			args, push, pull = append(args, dir+"/"+source), append(push, dir+"/"+source), append(pull, s.url("src/"+source))
+		}
+		rsync(append(args, theirs)...)
+		want := listFiles(t, theirs)
+		if _, kept := want[c.gone]; c.gone != "" && kept || before[c.gone] == "" && c.gone != "" {
+			t.Errorf("%s %s: rsync kept %s: %v", c.options, c.sources, c.gone, want)
+		}
+		gdrcp(t, append(push, s.url(name))...).want(t, exitOK)
+		gdrcp(t, append(pull, pulled)...).want(t, exitOK)
+		for what, got := range map[string]map[string]string{"pushed": listFiles(t, pushed), "pulled": listFiles(t, pulled)} {
+			if !maps.Equal(got, want) {
+				t.Errorf("%s %s: %s\n%v\nrsync\n%v", c.options, c.sources, what, got, want)
+			}
+		}
+	}
+}
+
+// destinationWithMounts makes a destination that has more than mountTree, in part on
+// file systems of their own.
+func destinationWithMounts(t *testing.T, dst string, under bool) {
+	t.Helper()
+	top := dst
+	if under {
+		top = dst + "/t"
+	}
+	makeFiles(t, "/", map[string]string{
+		top + "/old": "O", top + "/mount/old": "O", top + "/mount/sub/old": "O", top + "/z/": "", top + "/gone/x": "X", top + "/gone/m/": "", top + "/m/": "", top + "/away/x": "X",
+	})
+	for _, at := range []string{"/z", "/gone/m", "/m"} {
+		if err := unix.Mount("tmpfs", top+at, "tmpfs", 0, "size=1m"); err != nil {
+			t.Skipf("cannot mount a file system: %v", err)
+		}
+		t.Cleanup(func() {
+			if err := unix.Unmount(top+at, unix.MNT_DETACH); err != nil {
+				t.Error(err)
+			}
+		})
+		makeFiles(t, top, map[string]string{at[1:] + "/old": "O", at[1:] + "/deep/old": "O"})
 	}
 }

@@ -14,7 +14,7 @@ func details() map[string]string {
 		"--xattrs":          "These are the attributes of the namespace user. and, where root writes and not below the root of a gdrcp serve, all but those of system. Where they cannot be set, the entry fails (exit code 3).",
 		"--numeric-ids":     "Without it they go by name where the name exists at the end that writes, else by number.",
 		"--follow":          "Without -r and -l a link that is named as SRC is followed anyway.",
-		"--one-file-system": "That also holds where -L follows a link to a directory elsewhere, and for subvolumes of btrfs. A directory that --files-from names counts as a SRC. The option does not go with --delete: leave mounts out with --exclude there.",
+		"--one-file-system": "That also holds where -L follows a link to a directory elsewhere, and for subvolumes of btrfs. A directory that --files-from names counts as a SRC. --delete then leaves alone what DST has in such a directory, what lies on another file system at DST, and directories there with a mount below them.",
 		"--exclude":         "All filter options can be given many times.",
 		"--from0":           "It counts for options that stand before it, too.",
 		"--update":          "Times are compared in seconds. A kept file keeps its attributes. Links, and files that have the place of something else, are copied.",

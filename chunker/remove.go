@@ -14,6 +14,10 @@ type DeleteRules struct {
 	// that the directory that it is in is being removed. It may be called by
 	// several at once. Nil: nothing is protected.
 	Protects func(path string, isDir, doomed bool) bool
+	// StaysOn: nothing is removed that lies on another file system than the top that
+	// it is below, and no directory where one is mounted, as rsync(1) has it with
+	// --one-file-system.
+	StaysOn bool
 	// DryRun: nothing is removed, and all of it told.
 	DryRun bool
 	// Most is how many files and directories may be removed; negative for any
@@ -69,6 +73,7 @@ type remover struct {
 	inTheWay bool
 	// onlyEmpty: directories stay that have something in them.
 	onlyEmpty bool
+	dev       uint64 // of the directory that what is being removed is in
 }
 
 // doomed is a directory on the remover's way.
@@ -90,6 +95,14 @@ func (r *remover) close() { _ = r.names.spill.close() }
 // remove removes what is at name in a directory, all of it where it is a
 // directory, and reports whether nothing is there any more.
 func (r *remover) remove(dirfd int, name, path string) (gone bool) {
+	if r.rules.StaysOn {
+		var st unix.Stat_t
+		if err := fstat(dirfd, &st); err != nil {
+			r.told(path, false, err)
+			return false
+		}
+		r.dev = st.Dev
+	}
 	isDir, there, stays := r.look(dirfd, name, path)
 	switch {
 	case !there:
@@ -127,7 +140,7 @@ func (r *remover) look(dirfd int, name, path string) (isDir, there, stays bool) 
 	}
 	isDir = st.Mode&unix.S_IFMT == unix.S_IFDIR
 	// What this sink has made may have another name too, where names fold.
-	stays = r.stopped() || r.sink.isClaimed(inode{st.Dev, st.Ino}) || r.protects(path, isDir)
+	stays = r.stopped() || r.rules.StaysOn && isDir && st.Dev != r.dev || r.sink.isClaimed(inode{st.Dev, st.Ino}) || r.protects(path, isDir)
 	return isDir, true, stays
 }
 

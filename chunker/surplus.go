@@ -32,6 +32,9 @@ type surplusLevel struct {
 	path  string // of its entry; "" above the sources
 	names nameList
 	id    inode // of the directory that was read
+	// topDev is the file system of the top that it is below, where the rules stay on
+	// it.
+	topDev uint64
 	// watched: it holds something, and is not known to take different names for
 	// the same.
 	watched bool
@@ -163,8 +166,13 @@ func (u *Surplus) readDir(l *surplusLevel, dir string) error {
 		return opErr("look for what to delete in", dir, err)
 	}
 	defer h.release()
-	if h.fresh {
-		return nil // nothing foreign is in it
+	if above := &u.levels[len(u.levels)-1]; above.path == "" {
+		l.topDev = h.dev
+	} else {
+		l.topDev = above.topDev
+	}
+	if h.fresh || u.sink.deletes.StaysOn && h.dev != l.topDev {
+		return nil // nothing foreign is in it, or it is not looked at
 	}
 	h.reading.Lock()
 	err = u.names.readDir(&l.names, h.fd)

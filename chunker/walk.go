@@ -32,6 +32,9 @@ type Found struct {
 	// to be set then. A directory whose contents cannot be read, and a source
 	// whose name is taken, can come with a path that was found before.
 	Problem error
+	// Elsewhere: another file system is mounted on this directory, and the walk stays
+	// out of it, see StayOnFileSystem.
+	Elsewhere bool
 	// Skip: Problem is only that the entry is a special file, or what the copy
 	// itself makes, which is left out and told in one line (ErrSpecial, ErrItself).
 	Skip bool
@@ -334,6 +337,7 @@ func (w *Walker) expect(l *level, dir *dirHandle, leaf, path string, a *attribut
 	case w.list == nil && !w.recursive:
 		return kindErr("read", path, ErrIsDir)
 	case take < takeListed && w.isElsewhere(l, a):
+		w.found.Elsewhere = true
 		if w.list == nil {
 			return nil
 		}

@@ -92,7 +92,7 @@ func (a *announcer) entry(f *chunker.Found) error {
 		return a.refuse(f.Entry.Path, Skipped, fmt.Errorf("%q: %w", f.Entry.Path, errLinkSkipped))
 	}
 	e := &srcEntry{stamp: f.Stamp, mayGrow: a.params.has(flagGrowing)}
-	e.planned = planned{Entry: f.Entry, owners: a.ownersOf(f), sparse: f.Sparse && f.Entry.Type == manifest.File, allocBytes: f.AllocBytes}
+	e.planned = planned{Entry: f.Entry, owners: a.ownersOf(f), sparse: f.Sparse && f.Entry.Type == manifest.File, elsewhere: f.Elsewhere && a.params.has(flagDelete), allocBytes: f.AllocBytes}
 	if err := a.account.lookup(&e.booking); errors.Is(err, errNotAsManifest) {
 		return a.refuse(e.Path, Corrupt, err)
 	} else if err != nil {

@@ -98,7 +98,7 @@ func (k *sink) beginDeletion(ctx context.Context) {
 	}
 	d := &deletion{sink: k, ctx: ctx, sent: time.Now()}
 	k.store.AllowDelete(chunker.DeleteRules{
-		DryRun: k.params.has(flagDryRun), Most: k.params.mostDeleted(), Protects: d.protects, Stop: ctx.Done(),
+		DryRun: k.params.has(flagDryRun), StaysOn: k.params.has(flagOneFileSystem), Most: k.params.mostDeleted(), Protects: d.protects, Stop: ctx.Done(),
 		Told: d.told, Looked: d.looked, Unsure: k.account.isUnlisted,
 	})
 	d.surplus = k.store.Surplus()
@@ -124,12 +124,13 @@ func (d *deletion) protects(path string, isDir, doomed bool) bool {
 	return d.matcher.Protects(path, isDir, doomed)
 }
 
-// has takes an entry of the source's.
-func (d *deletion) has(e *manifest.Entry) error {
+// has takes an entry of the source's. What is in a directory that the source stays out
+// of is not known, and stays.
+func (d *deletion) has(e *planned) error {
 	if d.isOff() {
 		return nil
 	}
-	return asProtocol(d.surplus.Has(e.Path, e.Type == manifest.Dir))
+	return asProtocol(d.surplus.Has(e.Path, e.Type == manifest.Dir && !e.elsewhere))
 }
 
 // isOff: nothing is deleted, and what the source has need not be known. It may

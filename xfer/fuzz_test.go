@@ -58,6 +58,9 @@ func FuzzEntries(f *testing.F) {
 	e.owners = owners{hasUID: true, hasGID: true, uid: 1, gid: 2, user: "u", group: "g"}
 	e.names = fileNames{several: true, first: 3, left: 4}
 	f.Add(appendEntry([]byte{0}, &e, &scratch))
+	d := planned{elsewhere: true}
+	d.Type, d.Path = 'd', "d"
+	f.Add(appendEntry([]byte{0}, &d, &scratch))
 	s := streamEntry("s", 1)
 	f.Add(appendEntry([]byte{0}, &s, &scratch))
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -213,7 +213,7 @@ func TestNothingDeletedAfterAnErrorOfReading(t *testing.T) {
 // A hello whose flags make no sense together is refused.
 func TestHellosThatMakeNoSense(t *testing.T) {
 	OnHost(t)
-	for _, flags := range []uint64{flagDelete, flagDelete | flagRecursive | flagListed, flagDelete | flagRecursive | flagOneFileSystem, flagSameStays,
+	for _, flags := range []uint64{flagDelete, flagDelete | flagRecursive | flagListed, flagSameStays,
 		flagSameStays | flagTimes | flagStream} {
 		_, addr, ends := hostileServer(t)
 		err := hostileHello(t, addr, modePush, "/", func(h *hello) { h.flags = flags }, listen)

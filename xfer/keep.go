@@ -50,9 +50,6 @@ func (o *Options) checkSinkOptions() error {
 		return fmt.Errorf("%w: --delete deletes what a whole directory does not have, and --files-from names a part of one", ErrUsage)
 	case o.Delete && !o.Recursive:
 		return fmt.Errorf("%w: --delete does not work without --recursive (-r)", ErrUsage)
-	case o.Delete && o.OneFileSystem:
-		return fmt.Errorf("%w: --delete would take what lies at the destination where the source has another file system mounted: "+
-			"leave such directories out with --exclude, and not by -x", ErrUsage)
 	case (keeping || o.DryRun) && (o.Manifest != "" || o.WriteManifest != ""):
 		return fmt.Errorf("%w: a manifest is of a whole copy: not with --update, --size-only, --ignore-existing, --existing, --max-size, --min-size or --dry-run", ErrUsage)
 	}
@@ -72,8 +69,6 @@ func (h *hello) checkSinkFlags() error {
 		return fmt.Errorf("%w: deletion without directories", ErrProtocol)
 	case deletes && h.flags&flagListed != 0:
 		return fmt.Errorf("%w: deletion by a list", ErrProtocol)
-	case deletes && h.flags&flagOneFileSystem != 0:
-		return fmt.Errorf("%w: deletion beside one file system", ErrProtocol)
 	case h.flags&flagSameStays != 0 && h.flags&flagTimes == 0:
 		return fmt.Errorf("%w: files of the same time are to stay, and times are not kept", ErrProtocol)
 	case !deletes && h.maxDelete != 0:

@@ -18,6 +18,7 @@ const (
 	tagEntAlloc  = 7 // bytes it needs on disk, where that is not its size
 	tagEntSparse = 8
 	tagEntStream = 0x0e | mustUnderstand
+	tagEntOther  = 0x0f | mustUnderstand // another file system is mounted there
 )
 
 // planned is an entry as announced: what the manifest has, and what the sink
@@ -28,6 +29,7 @@ type planned struct {
 	names      fileNames
 	sparse     bool
 	stream     bool // its size is known at its end
+	elsewhere  bool // the source stays out of the directory, and nothing in it is deleted
 	allocBytes int64
 }
 
@@ -52,6 +54,9 @@ func appendEntry(b []byte, e *planned, scratch *tlvWriter) []byte {
 	if e.sparse {
 		w.uint(tagEntAlloc, uint64(e.allocBytes))
 		w.uint(tagEntSparse, 1)
+	}
+	if e.elsewhere {
+		w.uint(tagEntOther, 1)
 	}
 	b = binary.AppendUvarint(b, uint64(len(w.b)))
 	return append(b, w.b...)
@@ -100,6 +105,9 @@ func decodeEntry(b []byte) (e planned, err error) {
 	if e.names.several && e.Type != manifest.File {
 		return e, fmt.Errorf("%w: another name of what is no file", ErrProtocol)
 	}
+	if e.elsewhere && e.Type != manifest.Dir {
+		return e, fmt.Errorf("%w: another file system on what is no directory", ErrProtocol)
+	}
 	if err := e.Check(); err != nil {
 		return e, fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
@@ -119,7 +127,7 @@ func (e *planned) field(tag byte, v []byte) error {
 		return nil
 	case tagEntLink:
 		return e.names.decode(v)
-	case tagEntType, tagEntSize, tagEntMode, tagEntMtime, tagEntAlloc, tagEntSparse, tagEntStream:
+	case tagEntType, tagEntSize, tagEntMode, tagEntMtime, tagEntAlloc, tagEntSparse, tagEntStream, tagEntOther:
 	default:
 		return e.owners.field(tag, v)
 	}
@@ -156,6 +164,11 @@ func (e *planned) field(tag byte, v []byte) error {
 			return fmt.Errorf("%w: stream %d", ErrProtocol, u)
 		}
 		e.stream = true
+	case tagEntOther:
+		if u != 1 {
+			return fmt.Errorf("%w: other file system %d", ErrProtocol, u)
+		}
+		e.elsewhere = true
 	}
 	return nil
 }

@@ -296,7 +296,7 @@ func (k *sink) entries(ctx context.Context, body []byte) error {
 		if err := k.place(p); err != nil {
 			return err
 		}
-		if err := k.deletion.has(&p.Entry); err != nil {
+		if err := k.deletion.has(p); err != nil {
 			return err
 		}
 		if err := k.prepare(e); err != nil {

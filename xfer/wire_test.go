@@ -183,6 +183,7 @@ func TestEntriesRoundTrip(t *testing.T) {
 		{Entry: manifest.Entry{Type: manifest.Dir, Path: "m"}, owners: owners{hasUID: true, hasGID: true, uid: 1<<32 - 2, user: "DOMAIN\\a b", group: strings.Repeat("g", maxAccountNameBytes)}},
 		{Entry: manifest.Entry{Type: manifest.File, Path: "m/x"}, names: fileNames{several: true, first: 1 << 40, left: 1 << 60}},
 		{Entry: manifest.Entry{Type: manifest.Dir, Path: "n"}, owners: owners{hasGID: true, gid: 7}},
+		{Entry: manifest.Entry{Type: manifest.Dir, Path: "o"}, elsewhere: true},
 		streamEntry("s", 7),
 	}
 	b := []byte{42}
@@ -227,6 +228,7 @@ func TestBadEntries(t *testing.T) {
 		"nul in name":  {Entry: manifest.Entry{Type: manifest.File, Path: "p"}, owners: owners{user: "root\x00x"}},
 		"dir stream":   {Entry: manifest.Entry{Type: manifest.Dir, Path: "d"}, stream: true},
 		"link stream":  {Entry: manifest.Entry{Type: manifest.Symlink, Path: "l", Target: "x"}, stream: true},
+		"elsewhere":    {Entry: manifest.Entry{Type: manifest.File, Path: "p"}, elsewhere: true},
 		"sparse":       {Entry: manifest.Entry{Type: manifest.File, Path: "p"}, stream: true, sparse: true},
 		"names":        {Entry: manifest.Entry{Type: manifest.File, Path: "p"}, stream: true, names: fileNames{several: true, first: 3, left: 4}},
 	} {

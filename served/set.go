@@ -56,6 +56,8 @@ type Set struct {
 	dirs   map[string]*entry // by path
 	mounts mounts
 	nested []Nested
+	// once are the directories that sets before this one had open for writing.
+	once map[place]*entry
 }
 
 // Nested is a directory below one that another key may write to.
@@ -67,8 +69,8 @@ type Nested struct {
 // Hold opens what keys want. One that cannot be opened keeps nobody from the
 // others: its Dir has the error. before is what is held so far, or nil: a
 // directory that it holds for the same path is taken over, and no link is followed
-// that its writable directories have above them, either. It blocks for as long as
-// file systems take. The caller ends the set with Close.
+// that lies below a directory that it, or a set before it, had open for writing. It
+// blocks for as long as file systems take. The caller ends the set with Close.
 func Hold(wanted []Want, before *Set) (*Set, error) {
 	mounts, err := mountsHere()
 	if err != nil {
@@ -191,8 +193,12 @@ func (s *Set) writable() map[place]*entry {
 // directory, be that one given up, too: which of the two was there first is not
 // to be known.
 func (s *Set) refusePlanted(before *Set) {
+	s.once = before.writable()
+	if before != nil {
+		maps.Copy(s.once, before.once)
+	}
 	writable := s.writable()
-	maps.Copy(writable, before.writable())
+	maps.Copy(writable, s.once)
 	var planted []*entry
 	for _, e := range s.dirs {
 		if e.dir.err == nil && slices.ContainsFunc(e.links, func(places []place) bool { return firstIn(writable, places) != nil }) {

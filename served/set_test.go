@@ -210,10 +210,13 @@ func TestHeldDirectory(t *testing.T) {
 	if !errors.Is(again.Dir(dir+"/a/b").Err(), errPlanted) || again.Dir(dir+"/a") != s.Dir(dir+"/a") {
 		t.Errorf("%v", again.Dir(dir+"/a/b").Err())
 	}
-	// Nor where the outer key has just been taken away.
-	last := hold(t, wants(dir, "ro a/b"), s)
-	if !errors.Is(last.Dir(dir+"/a/b").Err(), errPlanted) {
-		t.Errorf("%v", last.Dir(dir+"/a/b").Err())
+	// Nor where the outer key has been taken away, however often they are read then.
+	last := s
+	for range 3 {
+		last = hold(t, wants(dir, "ro a/b"), last)
+		if !errors.Is(last.Dir(dir+"/a/b").Err(), errPlanted) {
+			t.Errorf("%v", last.Dir(dir+"/a/b").Err())
+		}
 	}
 	s.Close(again)
 	if got := nameIn(inner); !strings.Contains(got, "closed") {

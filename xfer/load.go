@@ -59,9 +59,11 @@ func (v *Server) takeBounces(s *session, key string) (giveBack func(), err error
 	n := int64(deviceWorkers()*bouncesPerWorker) * int64(s.params.chunkBytes)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	giveBack, ok := v.bookLocked(key, n, v.heldBy(key).sessions <= 1)
+	least := v.heldBy(key).sessions <= 1 && s.params.slots <= leastSlots
+	giveBack, ok := v.bookLocked(key, n, least)
 	if !ok {
-		err = fmt.Errorf("slots in GPU memory need %d MiB of the host's beside, and all sessions may have %d MiB together", n>>20, v.cfg.MaxMemory>>20)
+		err = fmt.Errorf("slots in GPU memory need %d MiB of the host's beside, and of the %d MiB for all sessions %d MiB are left, not all of it for one key: take fewer slots, or smaller chunks",
+			n>>20, v.cfg.MaxMemory>>20, (v.cfg.MaxMemory-v.memory)>>20)
 	}
 	return giveBack, err
 }

@@ -157,6 +157,41 @@ func TestBouncesLeaveRoom(t *testing.T) {
 	}
 }
 
+// One session that has a large ring and buffers beside slots in GPU memory leaves
+// something to other keys, too.
+func TestBouncesOfOneSessionLeaveRoom(t *testing.T) {
+	OnHost(t)
+	const slots, chunkBytes = 8, 1 << 20
+	bounces := int64(deviceWorkers()*bouncesPerWorker) * chunkBytes
+	ring := ringBytes(1, slots, chunkBytes)
+	for name, tc := range map[string]struct {
+		keys   Keyring
+		memory int64
+		fits   bool
+	}{
+		"two keys, and nothing left":  {twoKeys("/"), ring + bounces, false},
+		"two keys, and the eighth":    {twoKeys("/"), 8 * (ring + bounces) / 7, true},
+		"one key, and nothing left":   {OneKey(testKey, Admission{}), ring + bounces, true},
+		"one key, and a byte missing": {OneKey(testKey, Admission{}), ring + bounces - 1, false},
+	} {
+		v := NewServer(ServerConfig{Keys: tc.keys, MaxMemory: tc.memory})
+		h := request(v, testKey, 1, slots).admitted(t, slots)
+		s := &session{}
+		s.place.gpu, s.params.chunkBytes, s.params.slots = gpuAuto, chunkBytes, h.slots
+		if _, err := v.takeBounces(s, testKey.ID); (err == nil) != tc.fits {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// Of the smallest ring they are taken from what is left.
+	v := NewServer(ServerConfig{Keys: twoKeys("/"), MaxMemory: ringBytes(1, leastSlots, chunkBytes) + bounces})
+	h := request(v, testKey, 1, leastSlots).admitted(t, leastSlots)
+	s := &session{}
+	s.place.gpu, s.params.chunkBytes, s.params.slots = gpuAuto, chunkBytes, h.slots
+	if _, err := v.takeBounces(s, testKey.ID); err != nil {
+		t.Error(err)
+	}
+}
+
 // Who waits for much is not passed by those that have more and ask for little.
 func TestLargeRingIsNotPassedBy(t *testing.T) {
 	OnHost(t)

@@ -92,10 +92,16 @@ func standsFor(path string, names []string) bool {
 	return len(names) > 0
 }
 
-// checkPatterns holds the hello of an expansion against what this can be.
+// checkPatterns holds the hello of an expansion against what this can be: paths, and
+// beside them no more than a bench has.
 func (h *hello) checkPatterns() error {
-	if h.flags&^flagEncrypt != 0 || h.codec != uint64(CompressOff) || h.gpu != 0 || h.maxDelete != 0 || len(h.paths) == 0 || h.name != "" {
-		return fmt.Errorf("%w: an expansion with flags %#x, codec %d, GPU %d, %d paths", ErrProtocol, h.flags, h.codec, h.gpu, len(h.paths))
+	bare := *h
+	bare.paths = nil
+	if err := bare.checkNoFiles(); err != nil {
+		return err
+	}
+	if len(h.paths) == 0 {
+		return fmt.Errorf("%w: a %s at no path", ErrProtocol, h.mode)
 	}
 	return nil
 }

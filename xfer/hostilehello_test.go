@@ -115,14 +115,47 @@ func testHostilePing(t *testing.T, w hostileWay) {
 	}
 }
 
+// What measures, and what asks for names, has no field that is about files.
+func TestHellosWithoutFiles(t *testing.T) {
+	OnHost(t)
+	for _, m := range []mode{modePing, modeBench, modeExpand} {
+		made := helloOf(t, byTCP(), m).params()
+		if err := helloOf(t, byTCP(), m).check(&made); err != nil {
+			t.Errorf("a %s: %v", m, err)
+		}
+		for name, change := range map[string]func(*hello){
+			"sizes of files": func(h *hello) { h.sizes.maxBytes = 2 }, "a name": func(h *hello) { h.name = "a" },
+			"deletion": func(h *hello) { h.flags |= flagDelete }, "a bound of it": func(h *hello) { h.maxDelete = 1 },
+			"compression": func(h *hello) { h.codec = uint64(CompressS2) }, "a GPU": func(h *hello) { h.gpu = 1 },
+			"recursion": func(h *hello) { h.flags |= flagRecursive }, "rules": func(h *hello) { h.flags |= flagRules },
+			"other paths": func(h *hello) {
+				if len(h.paths) > 0 {
+					h.paths = nil
+				} else {
+					h.paths = []string{"a"}
+				}
+			},
+		} {
+			h := helloOf(t, byTCP(), m)
+			change(h)
+			if err := h.check(&made); !errors.Is(err, ErrProtocol) {
+				t.Errorf("a %s with %s: %v", m, name, err)
+			}
+		}
+	}
+}
+
 // helloOf is a hello as a client says it, of any mode, with all of its numbers.
 func helloOf(t *testing.T, w hostileWay, m mode) *hello {
 	t.Helper()
 	o := w.options()
-	if m == modePing || m == modeBench {
+	if m == modePing || m == modeBench || m == modeExpand {
 		h, err := o.benchHello(m)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if m == modeExpand {
+			h.paths = []string{"x"}
 		}
 		return h
 	}
@@ -145,6 +178,8 @@ func mayBe(m mode, name string) bool {
 	switch m {
 	case modeBench:
 		fields = append(fields, "field 0x85 0", "tag of field 0x85 ")
+	case modeExpand:
+		fields = append(fields, "field 0x81 1", "twice", "tag of field 0x89 138") // a push, or one of two paths
 	case modePush, modePull:
 		fields = append(fields, "field 0x81 1", "field 0x81 2", "field 0x88 ", "field 0x89 ", "field 0x92 ",
 			"tag of field 0x88 ", "tag of field 0x89 ", "tag of field 0x8b ", "tag of field 0x92 ", "cut before tag of field 0x8b", "cut before tag of field 0x92")
@@ -173,7 +208,7 @@ func testHostileHellos(t *testing.T, w hostileWay) {
 	if w.name != "tcp" || testing.Short() {
 		step = 11
 	}
-	for _, m := range []mode{modePush, modePull, modeBench, modePing} {
+	for _, m := range []mode{modePush, modePull, modeBench, modePing, modeExpand} {
 		refused := 0
 		all := mutants(fieldParts(helloOf(t, w, m).encode(), tagPath, tagName))
 		for i := 0; i < len(all); i += step {
@@ -227,7 +262,7 @@ func TestHostileWelcomes(t *testing.T) {
 		step = 29
 	}
 	w := byTCP()
-	for _, m := range []mode{modePush, modePull, modeBench, modePing} {
+	for _, m := range []mode{modePush, modePull, modeBench, modePing, modeExpand} {
 		granted := helloOf(t, w, m)
 		granted.paths, granted.name = nil, sourceNameOf(granted)
 		all := mutants(fieldParts(granted.encode(), tagName))

@@ -30,6 +30,11 @@ const (
 	expandTimeout = 5 * time.Second
 	// looksAtOnce is how many names of a directory are read together.
 	looksAtOnce = 1024
+	// maxKeptBytes bounds the names that are kept while what is below them is looked
+	// at, and nameBytes is what each takes beside its letters: a string, its place in
+	// a list that grows, and what the allocator rounds up.
+	maxKeptBytes = 16 << 20
+	nameBytes    = 64
 	// maxNamesBytes leaves room for the other fields of the hello of the pull.
 	maxNamesBytes = maxBodyBytes - 512
 )
@@ -127,7 +132,7 @@ func (e *expander) talk(ctx context.Context, _ *errgroup.Group) error {
 	e.role.Store(&r)
 	within, cancel := context.WithTimeout(ctx, expandTimeout)
 	defer cancel()
-	g := globbing{ctx: within, root: e.root, looks: maxLooks}
+	g := globbing{ctx: within, root: e.root, looks: maxLooks, room: maxKeptBytes}
 	var body []byte
 	for _, p := range e.paths {
 		names, err := g.expand(p)
@@ -168,6 +173,7 @@ type globbing struct {
 	ctx   context.Context
 	root  *servedRoot
 	looks int // entries that may still be looked at
+	room  int // bytes of names that may still be kept on the way
 	names []string
 	bytes int
 	// dirsOnly: a name has to be that of a directory, because the pattern ends in a slash.
@@ -215,21 +221,14 @@ func (g *globbing) below(dir string, parts []string) error {
 	if err != nil {
 		return nil
 	}
-	var matched []string
-	for err == nil {
-		var names []string
-		names, err = f.Readdirnames(looksAtOnce)
-		for _, name := range names {
-			if pattern.MatchesPart(parts[0], name) {
-				matched = append(matched, name)
-			}
-		}
-		if spent := g.spend(len(names) + 1); spent != nil {
-			err = spent
-		}
-	}
+	before := g.room
+	defer func() { g.room = before }()
+	matched, err := g.matching(f, parts[0])
 	_ = f.Close() // it was read only
-	if g.looks < 0 || g.ctx.Err() != nil {
+	switch {
+	case g.room < 0 && len(parts) == 1 && !g.dirsOnly:
+		return errManyNames // of all of these
+	case g.looks < 0 || g.room < 0 || g.ctx.Err() != nil:
 		return err
 	}
 	if !errors.Is(err, io.EOF) {
@@ -241,6 +240,27 @@ func (g *globbing) below(dir string, parts []string) error {
 		}
 	}
 	return nil
+}
+
+// matching reads the names of a directory that match a part. The error is io.EOF
+// where these are all.
+func (g *globbing) matching(f *os.File, part string) (matched []string, err error) {
+	for err == nil {
+		var names []string
+		names, err = f.Readdirnames(looksAtOnce)
+		for _, name := range names {
+			if pattern.MatchesPart(part, name) {
+				matched = append(matched, name)
+				g.room -= len(name) + nameBytes
+			}
+		}
+		if spent := g.spend(len(names) + 1); spent != nil {
+			err = spent
+		} else if g.room < 0 {
+			err = errManyLooks
+		}
+	}
+	return matched, err
 }
 
 // found goes on with a path whose part matched, or with its last part adds it.

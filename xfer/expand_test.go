@@ -71,7 +71,7 @@ func TestExpandBelowARoot(t *testing.T) {
 		"/../*":      {"/../*"},
 		"/none":      {"/none"},
 	} {
-		g := globbing{ctx: t.Context(), root: root, looks: maxLooks}
+		g := globbing{ctx: t.Context(), root: root, looks: maxLooks, room: maxKeptBytes}
 		if got, err := g.expand(path); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s: %q, %v; want %q", path, got, err, want)
 		} else if !standsFor(path, got) {
@@ -83,21 +83,38 @@ func TestExpandBelowARoot(t *testing.T) {
 // What a pattern costs is bounded: in entries, in time, in bytes of names.
 func TestExpandIsBounded(t *testing.T) {
 	root := rootWith(t, "a/b/c/d", "a/b/e/f", "a/g/h/i", "j/k/l/m")
-	g := globbing{ctx: t.Context(), root: root, looks: 8}
+	g := globbing{ctx: t.Context(), root: root, looks: 8, room: maxKeptBytes}
 	if _, err := g.expand("/*/*/*/*"); !errors.Is(err, errManyLooks) {
 		t.Errorf("with few looks: %v", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	g = globbing{ctx: ended, root: root, looks: maxLooks}
+	g = globbing{ctx: ended, root: root, looks: maxLooks, room: maxKeptBytes}
 	if _, err := g.expand("/*/*/*/*"); err == nil {
 		t.Error("it goes on when the time is over")
+	}
+	// Of names of one letter: a and j, below a also b and g, below a/b also c and e,
+	// and d below a/b/c. What was kept for one pattern is let go of for the next.
+	const one = nameBytes + 1
+	g = globbing{ctx: t.Context(), root: root, looks: maxLooks, room: 7 * one}
+	for range 2 {
+		if _, err := g.expand("/*/*/*/*"); err != nil {
+			t.Errorf("with room for the names on the way: %v", err)
+		}
+	}
+	g.room = 4*one - 1
+	if _, err := g.expand("/*/*/*/*"); !errors.Is(err, errManyLooks) {
+		t.Errorf("with room for less: %v", err)
+	}
+	g.room = 2*one - 1
+	if _, err := g.expand("/*"); !errors.Is(err, errManyNames) {
+		t.Errorf("with room for less than it stands for: %v", err)
 	}
 	var names []string
 	for i := range 60 {
 		names = append(names, strings.Repeat("n", 200)+string(rune('0'+i)))
 	}
-	g = globbing{ctx: t.Context(), root: rootWith(t, names...), looks: maxLooks}
+	g = globbing{ctx: t.Context(), root: rootWith(t, names...), looks: maxLooks, room: maxKeptBytes}
 	if _, err := g.expand("/n*"); !errors.Is(err, errManyNames) {
 		t.Errorf("with many names: %v", err)
 	}

@@ -106,10 +106,13 @@ func (p *puppet) repair(id uint64, slot int, generation uint64, payload []byte, 
 	return p.send(&chunkHeader{id: id, slot: uint32(slot), generation: generation, extents: xs, repair: true}, payload)
 }
 
-// send completes a header and writes it, and a plain payload, to the slot.
+// send completes a header and writes it, and the payload, to the slot.
 func (p *puppet) send(h *chunkHeader, payload []byte) error {
 	h.session, h.epoch = p.sessionTag(), 1
-	h.storedBytes, h.plainBytes = uint32(len(payload)), uint32(len(payload))
+	h.storedBytes = uint32(len(payload))
+	if h.codec == codecPlain {
+		h.plainBytes = h.storedBytes
+	}
 	slot := int(h.slot)
 	n := h.encode(p.ring.headerSlot(slot))
 	copy(p.ring.slot(slot), payload)

@@ -262,6 +262,7 @@ func (w *lander) judge(e *sinkEntry, x *extent, why error, isRepair bool) (again
 	}
 	if why == nil {
 		delete(e.repairs, x.off)
+		w.wanted.Add(-1)
 		return false, nil
 	}
 	w.tally.repairs.Add(1)
@@ -275,11 +276,21 @@ func (w *lander) judge(e *sinkEntry, x *extent, why error, isRepair bool) (again
 		w.failEntryLocked(e, Corrupt, fmt.Sprintf("%q: bytes %d to %d %v in %d tries", e.Path, x.off, x.off+x.length, why, r.tries))
 		return false, nil
 	}
+	if most := w.params.mostWanted(); !known && w.wanted.Add(1) > most {
+		return false, fmt.Errorf("%w: more than %d pieces are to be sent again", ErrProtocol, most)
+	}
 	if e.repairs == nil {
 		e.repairs = make(map[int64]repair)
 	}
 	e.repairs[x.off] = r
 	return true, nil
+}
+
+// mostWanted is how many pieces a sink may want again at once: a source begins no
+// other chunk while some wait to be sent again, so they are all of chunks that are in
+// its own slots or in the sink's.
+func (p *params) mostWanted() int64 {
+	return int64(sourceSlots(p.slots)+p.slots) * maxExtents
 }
 
 // tempOf returns the file that an entry is written to, made when first asked

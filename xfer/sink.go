@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
@@ -80,7 +81,8 @@ type sink struct {
 	linkBytes int
 	rooms     rooms
 
-	unsettled []unsettled // not told yet; of who settles entries
+	wanted    atomic.Int64 // pieces of all entries that are wanted again
+	unsettled []unsettled  // not told yet; of who settles entries
 
 	finished  chan *sinkEntry // publisher's queue
 	openFiles *fileTokens
@@ -376,6 +378,8 @@ func (k *sink) endByLocked(e *sinkEntry, x *exception) {
 	}
 	e.problem = x
 	e.over = true
+	k.wanted.Add(-int64(len(e.repairs)))
+	e.repairs = nil
 	if e.temp != nil {
 		if err := e.temp.Discard(); err != nil {
 			e.problem.text += "; " + err.Error()

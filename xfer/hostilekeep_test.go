@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,6 +26,13 @@ func listen(ctx context.Context, s *session) error {
 			return err
 		}
 	}
+}
+
+// beyond is a directory that fails, and so is in no root: its time cannot be kept.
+func beyond(path string) planned {
+	e := dirAt(path)
+	e.MtimeNs = math.MaxInt64
+	return e
 }
 
 // Whatever a hostile source does where the destination decides, its session
@@ -49,6 +57,10 @@ func TestHostileSourceWhereThingsAreKept(t *testing.T) {
 				return p.repair(0, 0, 1, data, whole(3, data))
 			}},
 		{"entries out of order", flagDelete, []planned{dirAt("."), fileAt("b", 4), fileAt("a", 4)},
+			func(context.Context, *puppet) error { return nil }},
+		{"entries out of order where nothing is deleted", flagTimes, []planned{dirAt("."), beyond("b"), beyond("a")},
+			func(context.Context, *puppet) error { return nil }},
+		{"an entry twice", flagTimes, []planned{dirAt("."), beyond("a"), beyond("a")},
 			func(context.Context, *puppet) error { return nil }},
 		{"entries without their directory", flagDelete, []planned{dirAt("."), fileAt("x/a", 4)},
 			func(context.Context, *puppet) error { return nil }},

@@ -58,6 +58,8 @@ type sink struct {
 	ledger  *ledger
 	asked   *asked       // of a pull
 	teller  *namesTeller // of a pull by a list
+	// lastPath is of the entry that was announced last; of who hears of them.
+	lastPath string
 	// out is where the copy goes instead of the store, or nil.
 	out Output
 	// deletion is what --delete takes; nil without.
@@ -281,6 +283,10 @@ func (k *sink) entries(ctx context.Context, body []byte) error {
 		if id != k.announced || id-k.settledUpTo() >= entryWindow || k.ended {
 			return fmt.Errorf("%w: entry %d announced, %d was next", ErrProtocol, id, k.announced)
 		}
+		if id > 0 && manifest.ComparePaths(k.lastPath, p.Path) >= 0 {
+			return fmt.Errorf("%w: %q announced behind %q", ErrProtocol, p.Path, k.lastPath)
+		}
+		k.lastPath = p.Path
 		e := &sinkEntry{attrs: k.attributesOf(p)}
 		e.planned, e.id = *p, id
 		if err := k.asked.check(&p.Entry); err != nil {

@@ -12,24 +12,37 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// openGPUs opens the GPU driver when a GPU is asked for, which takes its time,
-// and once for the program's life. Where that fails it is tried again the next
-// time: a server may have been started before the driver.
-func openGPUs() xfer.GPUs {
-	var mu sync.Mutex
-	var driver *gpu.Driver
-	return func() (*gpu.Driver, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if driver != nil {
-			return driver, nil
-		}
-		d, err := gpu.Open()
-		if err == nil {
-			driver = d
-		}
-		return d, err
+// gpuDriver is the driver of the program's GPUs, with what it keeps of them from one
+// session to the next.
+type gpuDriver struct {
+	mu     sync.Mutex
+	driver *gpu.Driver // nil until a GPU was asked for
+}
+
+// open opens the driver when a GPU is asked for, which takes its time, and once for
+// the program's life. Where that fails it is tried again the next time: a server may
+// have been started before the driver.
+func (g *gpuDriver) open() (*gpu.Driver, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.driver != nil {
+		return g.driver, nil
 	}
+	d, err := gpu.Open()
+	if err == nil {
+		g.driver = d
+	}
+	return d, err
+}
+
+// close gives the GPUs back, when nothing uses them any more.
+func (g *gpuDriver) close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.driver == nil {
+		return nil
+	}
+	return g.driver.Close()
 }
 
 // gpuLoss is what a server does once its GPUs are lost: it goes on from host

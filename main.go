@@ -32,13 +32,18 @@ func main() {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	boundHeap(xfer.Load{Sessions: 1})
 	dumpNoCore()
+	var gpus gpuDriver
 	p := &program{
 		stdin: givenInput(), stdout: givenOutput(), stderr: os.Stderr, getenv: os.Getenv, started: time.Now(),
 		input: standardInput, output: standardOutput,
-		verbs: newVerbs(), tcp: newTCP(), kernelDevices: kernelDevices, gpus: openGPUs(), timeouts: xfer.DefaultTimeouts(),
+		verbs: newVerbs(), tcp: newTCP(), kernelDevices: kernelDevices, gpus: gpus.open, timeouts: xfer.DefaultTimeouts(),
 		catchHangups: catchHangups,
 	}
-	os.Exit(p.run(ctx, os.Args))
+	code := p.run(ctx, os.Args)
+	if err := gpus.close(); err != nil { // which takes nothing from what was copied
+		fmt.Fprintf(os.Stderr, "gdrcp: %s\n", lineOf(err))
+	}
+	os.Exit(code)
 }
 
 // program is one run of gdrcp: all that it touches besides files and what the

@@ -15,14 +15,14 @@ import (
 	"sync"
 )
 
-// Context is one GPU in use: its primary context, which all users in the
-// process share, retained.
+// Context is one user's use of a GPU, whose primary context all users in the
+// process share.
 type Context struct {
 	driver *Driver
 	device Device
-	c      *C.struct_gdr_context
-	hash   hashKernels
-	life   context.Context // of the user: ends all waits but those of closing
+	kept   *kept
+	c      *C.struct_gdr_context // that of kept.own
+	life   context.Context       // of the user: ends all waits but those of closing
 
 	mu     sync.Mutex
 	open   map[string]int // what is open, by kind
@@ -31,7 +31,8 @@ type Context struct {
 
 // Use takes a GPU into use. The error is a *ProbeError with the reason
 // BadDevice where the GPU is not there or not usable, or ErrClosed. Blocks
-// while the driver makes the primary context, some 100 ms the first time.
+// while the driver makes the primary context, some 100 ms, where nobody has used
+// the GPU for a minute: so long the process keeps it, with the kernels.
 //
 // When ctx ends, so does every wait of the Context, while the GPU goes on; only
 // those of Close and its like do not heed it, which take 5 s at most. A GPU that
@@ -70,15 +71,30 @@ func (d *Driver) use(ctx context.Context, index int) (*Context, error) {
 	if device.Problem != "" {
 		return nil, &ProbeError{Reason: BadDevice, Detail: fmt.Sprintf("GPU %d cannot be used: %s", index, device.Problem)}
 	}
-	c := &Context{driver: d, device: device, life: ctx, open: map[string]int{}}
-	if rc := c.opening("take into use", func() C.int { return C.gdr_context_open(d.api, C.int(index), &c.c) }); rc != 0 {
-		return nil, &ProbeError{
-			Reason: BadDevice,
-			Detail: fmt.Sprintf("GPU %d cannot be used: %s", index, d.errorName(rc)),
-			Hint:   "check `nvidia-smi` for other users, its compute mode and its health",
-		}
+	k := d.kept[index]
+	own, err := k.take(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return c, nil
+	return &Context{driver: d, device: device, kept: k, c: own.c, life: ctx, open: map[string]int{}}, nil
+}
+
+// retain makes the primary context.
+func (c *Context) retain() error {
+	rc := c.opening("take into use", func() C.int { return C.gdr_context_open(c.driver.api, C.int(c.device.Index), &c.c) })
+	if rc == 0 {
+		return nil
+	}
+	return &ProbeError{
+		Reason: BadDevice,
+		Detail: fmt.Sprintf("GPU %d cannot be used: %s", c.device.Index, c.driver.errorName(rc)),
+		Hint:   "check `nvidia-smi` for other users, its compute mode and its health",
+	}
+}
+
+// release ends the primary context, with which all ends that was made of it.
+func (c *Context) release() error {
+	return c.ended(c.closing("release", func() C.int { return C.gdr_context_close(c.c) }), "release")
 }
 
 // Device describes the GPU as it was when it was taken into use.
@@ -102,7 +118,8 @@ func (c *Context) FlushWrites() error {
 // Close gives the GPU back. It fails, naming them, while anything that was made
 // of the Context is open: device memory may still be registered with an RDMA
 // device, which only who registered it can undo. It can then be called again;
-// after it succeeded it does nothing.
+// after it succeeded it does nothing. The primary context stays for a minute, or
+// until the driver's Close.
 func (c *Context) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,11 +130,11 @@ func (c *Context) Close() error {
 		return fmt.Errorf("close GPU %d: in use by %s", c.device.Index, left)
 	}
 	c.closed = true
-	err := c.ended(c.closing("release", func() C.int { return C.gdr_context_close(c.c) }), "release")
+	c.kept.leave()
 	c.driver.mu.Lock()
 	c.driver.contexts--
 	c.driver.mu.Unlock()
-	return err
+	return nil
 }
 
 // left names what is open, and needs c.mu.

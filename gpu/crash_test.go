@@ -105,7 +105,7 @@ func crash(t *testing.T, name string) {
 	if err != nil {
 		t.Fatalf("survived: %v", err)
 	}
-	t.Fatalf("survived: %v", tt.do(c))
+	t.Fatalf("survived: %v", errors.Join(tt.do(c), d.Close()))
 }
 
 // TestKernelAccess: where the processor cannot go, the kernel cannot for it; in

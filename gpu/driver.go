@@ -11,11 +11,14 @@ package gpu
 import "C"
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 )
 
@@ -26,6 +29,9 @@ type Driver struct {
 	version int                // as the driver gives it: 12040
 	count   int
 	sysfs   string
+
+	idleTime time.Duration
+	kept     []*kept // by the index of the GPU
 
 	mu       sync.Mutex
 	contexts int // open ones
@@ -55,7 +61,7 @@ func Open() (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{api: api, sysfs: "/sys"}
+	d := &Driver{api: api, sysfs: "/sys", idleTime: idleTime}
 	if err := d.start(); err != nil {
 		C.gdr_unload(api)
 		return nil, err
@@ -124,6 +130,9 @@ func (d *Driver) start() error {
 		return d.notStarted(C.ABI_NO_DEVICE)
 	}
 	d.version, d.count = int(version), int(count)
+	for i := range d.count {
+		d.kept = append(d.kept, &kept{driver: d, index: i})
+	}
 	return nil
 }
 
@@ -163,21 +172,37 @@ func (d *Driver) Version() string {
 	return fmt.Sprintf("%d.%d", d.version/1000, d.version%1000/10)
 }
 
-// Close ends the use of the driver. It fails while a Context is open, and can
-// then be called again; after it succeeded it does nothing.
+// Close ends the use of the driver, and what it keeps of the GPUs. It fails while a
+// Context is open, and can then be called again; after that it does nothing. Blocks
+// for 5 s at most, after which a GPU counts as hung. Its error is also of what was
+// ended before, when nobody had used it for a while.
 func (d *Driver) Close() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return nil
+	if closed, err := d.shut(); closed || err != nil {
+		return err
 	}
-	if d.contexts > 0 {
-		return fmt.Errorf("close the driver: %d GPUs are in use", d.contexts)
+	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
+	defer cancel()
+	var errs []error
+	for _, k := range d.kept {
+		errs = append(errs, k.close(ctx))
 	}
-	d.closed = true
+	if d.hung.Load() {
+		return errors.Join(errs...) // a call that was left behind may come back to the library
+	}
 	if d.nvml != nil {
 		C.gdr_nvml_close(d.nvml)
 	}
 	C.gdr_unload(d.api)
-	return nil
+	return errors.Join(errs...)
+}
+
+// shut lets nobody use the driver any more, and reports whether it was shut before.
+func (d *Driver) shut() (closed bool, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.closed && d.contexts > 0 {
+		return false, fmt.Errorf("close the driver: %d GPUs are in use", d.contexts)
+	}
+	closed, d.closed = d.closed, true
+	return closed, nil
 }

@@ -45,8 +45,8 @@ const (
 // NewHasher makes a Hasher for at most maxJobs jobs and maxBytes bytes at once.
 // It takes 32 bytes of device memory for each KiB of maxBytes, and 100 for each
 // job. The error is ErrUnsupported below compute capability 7.0. The first one
-// of a Context blocks while the kernels are loaded: where there is machine code for
-// the GPU for milliseconds, elsewhere while the driver compiles them, which can take
+// of a GPU blocks while the kernels are loaded: where there is machine code for the
+// GPU for milliseconds, elsewhere while the driver compiles them, which can take
 // seconds where it has not got them in its cache (~/.nv/ComputeCache).
 func (c *Context) NewHasher(maxJobs, maxBytes int) (*Hasher, error) {
 	if maxJobs <= 0 || maxJobs > hashChunksMax || maxBytes < 0 || maxBytes/hashChunkBytes > hashChunksMax-maxJobs {
@@ -68,7 +68,7 @@ func (c *Context) NewHasher(maxJobs, maxBytes int) (*Hasher, error) {
 
 // make takes what Close gives back. Where it fails it leaves what it had.
 func (h *Hasher) make() (err error) {
-	if h.kernels, err = h.ctx.hash.take(h.ctx); err != nil {
+	if h.kernels, err = h.ctx.kept.hash(h.ctx.life); err != nil {
 		return err
 	}
 	if h.scratch, err = h.ctx.Alloc(h.layout.end); err != nil {
@@ -191,9 +191,6 @@ func (h *Hasher) Close() error {
 	}
 	if h.scratch != nil {
 		errs = append(errs, h.scratch.Close())
-	}
-	if h.kernels != nil {
-		errs = append(errs, h.kernels.drop())
 	}
 	h.done, h.pinned, h.host, h.scratch, h.kernels, h.jobs = nil, nil, nil, nil, nil, 0
 	return errors.Join(errs...)

@@ -139,20 +139,28 @@ func TestBeginWaitsForTheOneBefore(t *testing.T) {
 }
 
 func TestHashersShareKernels(t *testing.T) {
-	c := useFake(t)
-	first, second := newHashBench(t, c, 1, 5000), newHashBench(t, c, 1, 5000)
-	if n := c.open["modules"]; n != 1 {
-		t.Errorf("%d modules for two hashers", n)
+	d := openFake(t)
+	c, err := d.Use(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(func() { closes(t, "context", c) })
+	other, err := d.Use(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closes(t, "other context", other) })
+	first, second, third := newHashBench(t, c, 1, 5000), newHashBench(t, c, 1, 5000), newHashBench(t, other, 1, 5000)
 	data := noise(5000)
 	m := first.load(data)
 	closes(t, "hasher", first.hasher)
 	second.compare(data, []HashJob{{Memory: m, Len: 5000}})
 	closes(t, "hasher", second.hasher)
-	if n := c.open["modules"]; n != 0 {
-		t.Errorf("%d modules after the last hasher", n)
-	}
+	third.compare(data, []HashJob{{Memory: third.load(data), Len: 5000}})
 	newHashBench(t, c, 1, 5000).compare(data, []HashJob{{Memory: m, Len: 5000}})
+	if n := c.kept.own.open["modules"]; n != 1 {
+		t.Errorf("%d modules for all hashers", n)
+	}
 }
 
 func TestBeginAllocatesNothing(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"sync"
 )
 
 //go:generate ./ptx
@@ -36,26 +35,11 @@ func cubinFor(major, minor int) (name string, image []byte) {
 	return "", nil
 }
 
-// hashKernels are the kernels that the Hashers of a Context share: loaded for
-// the first of them, unloaded after the last.
+// hashKernels are the kernels that all Hashers of a GPU share.
 type hashKernels struct {
-	mu          sync.Mutex
-	users       int
 	form        string // what was loaded: "sm_90", or "PTX"
 	module      *module
 	tiles, join *kernel
-}
-
-func (k *hashKernels) take(c *Context) (*hashKernels, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.users == 0 {
-		if err := k.load(c); err != nil {
-			return nil, err
-		}
-	}
-	k.users++
-	return k, nil
 }
 
 // load loads the machine code for the GPU. Where there is none, or the driver will
@@ -89,13 +73,4 @@ func (k *hashKernels) loadImage(c *Context, form string, image []byte) (err erro
 	}
 	k.form = form
 	return nil
-}
-
-func (k *hashKernels) drop() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.users--; k.users > 0 {
-		return nil
-	}
-	return k.module.unload()
 }

@@ -16,7 +16,7 @@ import (
 	"unsafe"
 )
 
-// module is kernels, loaded on the GPU.
+// module is kernels, loaded on the GPU, for all users of that.
 type module struct {
 	handle
 	ctx *Context
@@ -79,7 +79,7 @@ func (m *module) unload() error {
 // memory. Each arg is the value of one parameter, of at most 8 bytes: a device
 // address or a number.
 func (s *Stream) launch(k *kernel, grid, block, sharedBytes int, args ...uint64) error {
-	if k.module.ctx != s.ctx {
+	if k.module.ctx.kept != s.ctx.kept {
 		return fmt.Errorf("launch %s: kernel %w", k.name, errOtherGPU)
 	}
 	if err := s.use(); err != nil {

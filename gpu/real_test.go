@@ -80,12 +80,20 @@ func TestRealDigests(t *testing.T) {
 	c := useReal(t)
 	t.Run("chosen", func(t *testing.T) { realDigests(t, c) })
 	t.Run("PTX", func(t *testing.T) {
-		if err := c.hash.loadImage(c, "PTX", []byte(blake3PTX)); err != nil {
+		ptx := new(hashKernels)
+		if err := ptx.loadImage(c, "PTX", []byte(blake3PTX)); err != nil {
 			t.Fatal(err)
 		}
-		c.hash.users++
+		keep := func(k *hashKernels) (before *hashKernels) {
+			c.kept.mu.Lock()
+			defer c.kept.mu.Unlock()
+			before, c.kept.kernels = c.kept.kernels, k
+			return before
+		}
+		chosen := keep(ptx)
 		t.Cleanup(func() {
-			if err := c.hash.drop(); err != nil {
+			keep(chosen)
+			if err := ptx.module.unload(); err != nil {
 				t.Error(err)
 			}
 		})

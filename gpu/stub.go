@@ -28,6 +28,9 @@ func (*Driver) Lost() error { return nil }
 // OnLost does nothing.
 func (*Driver) OnLost(func(error)) {}
 
+// Close does nothing.
+func (*Driver) Close() error { return nil }
+
 // Use fails.
 func (*Driver) Use(context.Context, int) (*Context, error) { return nil, ErrUnsupported }
 

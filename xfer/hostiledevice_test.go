@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"gdrcp/gpu"
@@ -51,9 +50,18 @@ func TestHostileSourceOfGPUSlots(t *testing.T) {
 		{"memory that does not decode", 5000, func(ctx context.Context, p *puppet) error { return p.ctl.send(ctx, msgMemory, []byte{1, 9, 9}) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			root, addr, ends := hostileServer(t, func(c *ServerConfig) { c.GPUs = sync.OnceValues(gpu.Open) })
+			driver, err := gpu.Open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := driver.Close(); err != nil { // which tells what leaks
+					t.Error(err)
+				}
+			})
+			root, addr, ends := hostileServer(t, func(c *ServerConfig) { c.GPUs = func() (*gpu.Driver, error) { return driver, nil } })
 			ask := func(h *hello) { h.gpu, h.hash = uint64(gpuFirst), manifest.BLAKE3 }
-			err := hostileHello(t, addr, modePush, "x", ask, func(ctx context.Context, s *session) error {
+			err = hostileHello(t, addr, modePush, "x", ask, func(ctx context.Context, s *session) error {
 				s.asksGPU = true
 				p := &puppet{session: s}
 				if err := p.ready(ctx); err != nil {

@@ -25,6 +25,16 @@ int fake_leave(int rc)
 	return rc;
 }
 
+void fake_log(const char *what, int device)
+{
+	FILE *f = fake_modes.log[0] ? fopen(fake_modes.log, "a") : NULL;
+
+	if (!f)
+		return;
+	fprintf(f, "%s %d\n", what, device);
+	fclose(f);
+}
+
 struct context *fake_context(int device)
 {
 	return device >= 0 && device < fake_modes.gpus ? &contexts[device] : NULL;
@@ -98,7 +108,8 @@ EXPORT int cuDevicePrimaryCtxRetain(struct context **out, int device)
 		return fake_leave(fake_failed);
 	if (fake_modes.prohibited)
 		return fake_leave(CUDA_ERROR_DEVICE_UNAVAILABLE);
-	ctx->retained++;
+	if (!ctx->retained++)
+		fake_log("context", device);
 	*out = ctx;
 	return fake_leave(CUDA_SUCCESS);
 }
@@ -151,6 +162,7 @@ EXPORT int cuDevicePrimaryCtxRelease_v2(int device)
 	fake_streams_drop(ctx);
 	fake_memory_drop(ctx);
 	fake_modules_drop(ctx);
+	fake_log("end", device);
 	return fake_leave(fake_failed);
 }
 

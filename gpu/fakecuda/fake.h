@@ -23,6 +23,10 @@
  *                        unless CUDA_DEVICE_ORDER is PCI_BUS_ID
  *   mig                  each is an instance of a divided GPU, with a UUID of its own
  *   slowopen=MS          the context of GPU 0 takes so long to make
+ *   slowload=MS          and a module so long to load there
+ *   log=PATH             a line is added to the file whenever a context is made
+ *                        ("context GPU") or ended ("end GPU"), and a module is
+ *                        loaded ("module GPU")
  *   memory=MiB           of each GPU; 4096 without it
  *   cc=MAJOR.MINOR       compute capability; 9.0 without it. Below 9.0 the GPU
  *                        orders no writes of RDMA devices (attribute 118). Of
@@ -114,10 +118,10 @@ enum { FAKE_GPUS_MAX = 8, FAKE_PARAMS_MAX = 16 };
 /* modes.c */
 
 struct fake_modes {
-	int gpus, reversed, mig, slowopen_ms, memory_mib, late_ms, slowcopy_ms, cc_major, cc_minor;
+	int gpus, reversed, mig, slowopen_ms, slowload_ms, memory_mib, late_ms, slowcopy_ms, cc_major, cc_minor;
 	int dmabuf, peermem, c2c, prohibited, flush, oom, unaligned, bar1_mib, bar1full, nvml, strict, noload, nojit, nocubin;
 	int badlaunch, badkernel, hang;
-	char hangfile[256];
+	char hangfile[256], log[256];
 	int init; /* what cuInit returns */
 };
 
@@ -179,6 +183,8 @@ struct context *fake_enter(int *rc);
 struct context *fake_enter_to_free(int *rc);
 /* Unlocks and returns rc. */
 int fake_leave(int rc);
+/* Adds a line to the log, if there is to be one. */
+void fake_log(const char *what, int device);
 /* The context of a device, whether or not it is retained. */
 struct context *fake_context(int device);
 

@@ -40,6 +40,14 @@ static int number(const char *word, int otherwise, int absent)
 	return n;
 }
 
+static void text(const char *word, char *out, size_t bytes)
+{
+	char *value = fake_mode(word);
+
+	snprintf(out, bytes, "%s", value ? value : "");
+	free(value);
+}
+
 static int init_result(void)
 {
 	if (has("none"))
@@ -52,7 +60,7 @@ static int init_result(void)
 void fake_modes_read(struct fake_modes *out)
 {
 	const char *order = getenv("CUDA_DEVICE_ORDER");
-	char *cc = fake_mode("cc"), *hangfile;
+	char *cc = fake_mode("cc");
 
 	memset(out, 0, sizeof *out);
 	out->cc_major = 9;
@@ -66,6 +74,7 @@ void fake_modes_read(struct fake_modes *out)
 	out->reversed = has("mixed") && (!order || strcmp(order, "PCI_BUS_ID"));
 	out->mig = has("mig");
 	out->slowopen_ms = number("slowopen", 1000, 0);
+	out->slowload_ms = number("slowload", 1000, 0);
 	out->memory_mib = number("memory", 4096, 4096);
 	out->late_ms = number("late", 5, 0);
 	out->slowcopy_ms = number("slowcopy", 100, 0);
@@ -85,8 +94,7 @@ void fake_modes_read(struct fake_modes *out)
 	out->nocubin = number("nocubin", CUDA_ERROR_NO_BINARY_FOR_GPU, 0);
 	out->badlaunch = has("badlaunch");
 	out->hang = has("hang");
-	hangfile = fake_mode("hangfile");
-	snprintf(out->hangfile, sizeof out->hangfile, "%s", hangfile ? hangfile : "");
-	free(hangfile);
+	text("hangfile", out->hangfile, sizeof out->hangfile);
+	text("log", out->log, sizeof out->log);
 	out->badkernel = has("badkernel");
 }

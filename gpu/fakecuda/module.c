@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct function {
 	struct function *next;
@@ -149,6 +150,13 @@ EXPORT int cuModuleLoadData(struct module **out, const void *image)
 
 	if (!ctx)
 		return rc;
+	if (!ctx->device && fake_modes.slowload_ms) {
+		fake_leave(0);
+		usleep(fake_modes.slowload_ms * 1000);
+		ctx = fake_enter(&rc);
+		if (!ctx)
+			return rc;
+	}
 	rc = examine(image, &bytes);
 	if (rc)
 		return fake_leave(rc);
@@ -163,6 +171,7 @@ EXPORT int cuModuleLoadData(struct module **out, const void *image)
 	m->next = ctx->modules;
 	ctx->modules = m;
 	*out = m;
+	fake_log("module", ctx->device);
 	return fake_leave(CUDA_SUCCESS);
 }
 

@@ -3,6 +3,7 @@ package program
 import (
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -262,6 +263,34 @@ func (w *gpuWay) checkEvents(p *process, d direction, e gpuEnds, root string) {
 				!regexp.MustCompile(`^`+w.why+`$`).MatchString(why) {
 				p.t.Errorf("of the %s slots it told %v, want GPU 0 by %s, flush %s, why /%s/", end.name, m, w.rung, w.flushOf(end.sink), w.why)
 			}
+		}
+	}
+}
+
+// TestGPUIsKept: what a server made on a GPU for a client it has for the next one, and
+// at its end it gives that back, as a copy does.
+func TestGPUIsKept(t *testing.T) {
+	onHost(t)
+	t.Parallel()
+	const want = "context 0\nmodule 0\nend 0\n"
+	d := direction{push: true}
+	for option, copies := range map[string]int{"--remote-gpu": 3, "--gpu": 1} {
+		log := t.TempDir() + "/log"
+		with, server := withGPUs(t, []string{"log=" + log}), how{}
+		if option == "--remote-gpu" {
+			with, server = server, with
+		}
+		s := newSidesAs(t, server, tcpLink())
+		s.as = with
+		makeFile(t, s.here+"/file", mib, 1)
+		for i := range copies {
+			s.copy(t, append(s.operands(d, s.via(), "file", "copy"+strconv.Itoa(i)), option, "0")...).wantCode(0)
+		}
+		s.stop()
+		made, err := os.ReadFile(log)
+		must(t, err)
+		if string(made) != want {
+			t.Errorf("%s, %d copies: made %q, want %q", option, copies, made, want)
 		}
 	}
 }

@@ -1,0 +1,237 @@
+//go:build linux && cgo
+
+package gpu
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// made opens a fake that writes down what is made of contexts and modules, and
+// returns what reads that, on one line.
+func made(t *testing.T, words ...string) (d *Driver, told func() string) {
+	t.Helper()
+	log := filepath.Join(t.TempDir(), "log")
+	d = openFake(t, append(words, "log="+log)...)
+	return d, func() string {
+		b, err := os.ReadFile(log)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Error(err)
+		}
+		return strings.Join(strings.Fields(string(b)), " ")
+	}
+}
+
+// hashes takes a GPU into use, makes a Hasher there, and gives both back.
+func hashes(life context.Context, d *Driver, index int) error {
+	c, err := d.Use(life, index)
+	if err != nil {
+		return err
+	}
+	h, err := c.NewHasher(1, 1<<20)
+	if err == nil {
+		err = h.Close()
+	}
+	return errors.Join(err, c.Close())
+}
+
+// soon waits for a condition.
+func soon(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for start := time.Now(); !is(); time.Sleep(time.Millisecond) {
+		if time.Since(start) > 20*time.Second {
+			t.Fatalf("%s: not within 20 s", what)
+		}
+	}
+}
+
+// Users that come one after the other find context and kernels as those before them
+// left them, until the driver is closed.
+func TestGPUIsKept(t *testing.T) {
+	d, told := made(t, "gpus=2")
+	for range 3 {
+		if err := errors.Join(hashes(t.Context(), d, 1), hashes(t.Context(), d, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := told(), "context 1 module 1 context 0 module 0"; got != want {
+		t.Errorf("made %q, want %q", got, want)
+	}
+	closes(t, "driver", d)
+	if got, want := told(), "context 1 module 1 context 0 module 0 end 0 end 1"; got != want {
+		t.Errorf("in the end %q, want %q", got, want)
+	}
+}
+
+// Some time after the last user a GPU is given back, and taken again for the next.
+func TestIdleGPUIsGivenBack(t *testing.T) {
+	d, told := made(t)
+	d.idleTime = 0 // but what is made for somebody stays for him
+	for round := range 2 {
+		if err := hashes(t.Context(), d, 0); err != nil {
+			t.Fatal(err)
+		}
+		soon(t, "the end of an idle GPU", func() bool { return strings.Count(told(), "end 0") == round+1 })
+	}
+	c, err := d.Use(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond)
+	if got, want := told(), "context 0 module 0 end 0 context 0 module 0 end 0 context 0"; got != want {
+		t.Errorf("with a user %q, want %q", got, want)
+	}
+	roundTrip(t, c, 4096)
+	closes(t, "context", c)
+}
+
+// A user who comes before the time is over has all the time, whoever came before.
+func TestUserEndsIdleTime(t *testing.T) {
+	d, told := made(t)
+	d.idleTime = 300 * time.Millisecond
+	if err := hashes(t.Context(), d, 0); err != nil {
+		t.Fatal(err)
+	}
+	c, err := d.Use(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * d.idleTime)
+	if got, want := told(), "context 0 module 0"; got != want {
+		t.Errorf("with a user %q, want %q", got, want)
+	}
+	closes(t, "context", c)
+}
+
+// What is loaded at once by many is loaded once.
+func TestUsersShareOneLoad(t *testing.T) {
+	d, told := made(t, "slowopen=50", "slowload=100")
+	var group errgroup.Group
+	for range 8 {
+		group.Go(func() error { return hashes(t.Context(), d, 0) })
+	}
+	if err := group.Wait(); err != nil {
+		t.Error(err)
+	}
+	if got, want := told(), "context 0 module 0"; got != want {
+		t.Errorf("made %q, want %q", got, want)
+	}
+}
+
+// Kernels that take their time to load on one GPU keep nobody from another.
+func TestLoadsDoNotQueue(t *testing.T) {
+	d, told := made(t, "gpus=2", "slowload=3000")
+	loaded := make(chan error, 1)
+	go func() { loaded <- hashes(context.Background(), d, 0) }()
+	soon(t, "the beginning of the slow load", func() bool { return told() == "context 0" })
+	start := time.Now()
+	if err := hashes(t.Context(), d, 1); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(start); took > 2*time.Second {
+		t.Errorf("GPU 1 was waited for %v", took)
+	}
+	if err := <-loaded; err != nil {
+		t.Error(err)
+	}
+}
+
+// Who goes while something is made does not wait for it. It is no sign of a GPU that
+// hangs, and the next user has it.
+func TestWhoGoesWaitsForNothing(t *testing.T) {
+	for word, before := range map[string]string{"slowopen=2000": "", "slowload=2000": "context 0"} {
+		t.Run(word, func(t *testing.T) {
+			d, told := made(t, word)
+			life, end := context.WithCancelCause(t.Context())
+			enough := errors.New("enough")
+			gone := make(chan error, 1)
+			go func() { gone <- hashes(life, d, 0) }()
+			soon(t, "what is made before", func() bool { return told() == before })
+			time.Sleep(100 * time.Millisecond)
+			start := time.Now()
+			end(enough)
+			if err := <-gone; !errors.Is(err, enough) {
+				t.Errorf("who has gone: %v", err)
+			}
+			if took := time.Since(start); took > time.Second {
+				t.Errorf("it went after %v", took)
+			}
+			if err := errors.Join(hashes(t.Context(), d, 0), d.Lost()); err != nil {
+				t.Error(err)
+			}
+			if got, want := told(), "context 0 module 0"; got != want {
+				t.Errorf("made %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+// A driver that is closed while something is made for one who has gone ends that, too.
+func TestDriverCloseWaitsForWhatIsMade(t *testing.T) {
+	d, told := made(t, "slowload=500")
+	life, end := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, end)
+	if err := hashes(life, d, 0); !errors.Is(err, context.Canceled) {
+		t.Errorf("who has gone: %v", err)
+	}
+	closes(t, "driver", d)
+	if got, want := told(), "context 0 module 0 end 0"; got != want {
+		t.Errorf("in the end %q, want %q", got, want)
+	}
+}
+
+// But not for ever: what is left behind then is the GPU's, which hangs.
+func TestDriverCloseHasAnEnd(t *testing.T) {
+	d, _ := made(t, "slowload=9000")
+	life, end := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, end)
+	if err := hashes(life, d, 0); !errors.Is(err, context.Canceled) {
+		t.Errorf("who has gone: %v", err)
+	}
+	start := time.Now()
+	closes(t, "driver", d)
+	if took := time.Since(start); took > closePatience+3*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if d.Lost() == nil {
+		t.Error("nothing says that the GPU hangs")
+	}
+}
+
+// What could not be made is tried again for the next user.
+func TestFailedLoadIsTriedAgain(t *testing.T) {
+	d, told := made(t, "noload=221")
+	for range 2 {
+		if err := hashes(t.Context(), d, 0); !isCode(err, 221) || !errors.Is(err, ErrUnsupported) {
+			t.Errorf("load: %v", err)
+		}
+	}
+	if got, want := told(), "context 0"; got != want {
+		t.Errorf("made %q, want %q", got, want)
+	}
+}
+
+// Of a driver that is lost nothing is kept.
+func TestLostGPUIsNotKept(t *testing.T) {
+	d, told := made(t, "badkernel")
+	c, err := d.Use(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		closes(t, "context", c)
+		soon(t, "the end of a lost GPU", func() bool { return told() == "context 0 module 0 end 0" })
+	})
+	b := newHashBench(t, c, 1, 100)
+	err = b.hasher.Begin(b.stream, []HashJob{{Memory: b.load(make([]byte, 100)), Len: 100}})
+	if err = errors.Join(err, b.stream.Wait()); !isCode(err, 719) || d.Lost() == nil {
+		t.Errorf("wait: %v; lost: %v", err, d.Lost())
+	}
+}

@@ -17,6 +17,7 @@ type caller struct {
 	key    string
 	secret trust.Secret // that it proved to have
 	trust  *trust.Session
+	wish   placement // of its slots here: see decodeWish
 }
 
 // hosted is a session that was admitted. Its queue pairs join it by their
@@ -119,10 +120,11 @@ func (v *Server) tellLast(ctx context.Context, d *door, kind byte, body []byte) 
 	}
 }
 
-// railsFor lists where a session can be reached by verbs: the fastest devices
-// first and, of those as fast, those that have the fewest sessions, for clients
-// take the first that they reach.
-func (v *Server) railsFor(h *hosted) []*serverListener {
+// railsFor lists where a session can be reached by verbs: the devices first that
+// are nearest by distances, if there are any, of these the fastest and, of those as
+// fast, those that have the fewest sessions, for clients take the first that they
+// reach.
+func (v *Server) railsFor(h *hosted, distances map[string]int) []*serverListener {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	sessions := map[string]int{}
@@ -133,7 +135,7 @@ func (v *Server) railsFor(h *hosted) []*serverListener {
 	}
 	rails := slices.DeleteFunc(slices.Clone(v.listeners), func(l *serverListener) bool { return l.provider.Name() != "verbs" || l.err != nil })
 	slices.SortStableFunc(rails, func(a, b *serverListener) int {
-		return cmp.Or(cmp.Compare(b.rateGbps, a.rateGbps), cmp.Compare(sessions[a.device], sessions[b.device]))
+		return cmp.Or(cmp.Compare(distances[a.device], distances[b.device]), cmp.Compare(b.rateGbps, a.rateGbps), cmp.Compare(sessions[a.device], sessions[b.device]))
 	})
 	if len(rails) > 0 {
 		h.device = rails[0].device
@@ -145,7 +147,7 @@ func (v *Server) railsFor(h *hosted) []*serverListener {
 func (v *Server) tellGrant(ctx context.Context, d *door, h *hosted) error {
 	ctx, cancel := context.WithTimeout(ctx, v.cfg.Timeouts.Handshake)
 	defer cancel()
-	rails := v.railsFor(h)
+	rails := v.railsFor(h, v.distances(ctx, h.wish))
 	if len(rails) == 0 {
 		if err := d.say(ctx, doorRail, noRailText(v.whyNoRails())); err != nil {
 			return err

@@ -173,7 +173,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *hello, be
 // hello is what a client asks for.
 func (o *Options) hello(m mode) (*hello, error) {
 	local, remote, err := o.placements()
-	o.local = local
+	o.local, o.remote = local, remote
 	if err != nil {
 		return nil, err
 	}

@@ -188,9 +188,7 @@ func (c *Client) byBest(ctx context.Context, byTCP []netip.AddrPort, byVerbs []r
 		return nil, err
 	}
 	if why == nil {
-		tried, cancel := context.WithTimeoutCause(ctx, verbsTries, fmt.Errorf("%w: no RDMA address that was tried answered within %v", rdma.ErrUnsupported, verbsTries))
-		d, err := c.enterVerbs(tried, a, a.rails, o)
-		cancel()
+		d, err := c.enterAny(ctx, a, o)
 		if err == nil {
 			return d, nil
 		}
@@ -250,9 +248,16 @@ func (c *Client) byVerbs(ctx context.Context, rails []railAddr, key trust.Key, o
 		if err != nil {
 			return err
 		}
-		if o.RemoteRail != "" {
+		switch {
+		case o.RemoteRail != "":
 			d, err = c.enterVerbs(ctx, a, a.rails, o)
-		} else {
+		case o.remote.isOne() && len(a.rails) > 1:
+			// Those near to that GPU come first, wherever the door is.
+			if d, err = c.enterAny(ctx, a, o); err == nil || ctx.Err() != nil {
+				break
+			}
+			fallthrough
+		default:
 			d, err = a.enter(ctx, c.Verbs, device, r.addr, o)
 		}
 		if err != nil {
@@ -261,6 +266,13 @@ func (c *Client) byVerbs(ctx context.Context, rails []railAddr, key trust.Key, o
 		return nil
 	})
 	return d, err
+}
+
+// enterAny is enterVerbs where there is another way, for as long as that can wait.
+func (c *Client) enterAny(ctx context.Context, a *admitted, o *Options) (*dialed, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, verbsTries, fmt.Errorf("%w: no RDMA address that was tried answered within %v", rdma.ErrUnsupported, verbsTries))
+	defer cancel()
+	return c.enterVerbs(ctx, a, a.rails, o)
 }
 
 // enterVerbs makes the first queue pair at the first of the addresses that a
@@ -278,7 +290,7 @@ func (c *Client) enterVerbs(ctx context.Context, a *admitted, rails []railAddr, 
 	var d *dialed
 	err := c.overVerbs(ctx, rails, o, func(device string, r railAddr) (err error) {
 		ctx, cancel := ctx, context.CancelFunc(func() {})
-		if len(rails) > 1 || o.local.gpu >= gpuFirst { // of which there may be several ways to one address
+		if len(rails) > 1 || o.local.isOne() { // of which there may be several ways to one address
 			ctx, cancel = context.WithTimeoutCause(ctx, verbsTry, fmt.Errorf("%w: no answer from %s within %v", ErrPeerSilent, r.addr, verbsTry))
 		}
 		defer cancel()

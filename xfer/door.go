@@ -33,7 +33,7 @@ type door struct {
 // The messages at a door, after the handshake, by their first byte. They are
 // sealed. docs/design/protocol.md has their bodies.
 const (
-	doorProof  = iota + 1 // client: nothing more; that it is sealed proves the key
+	doorProof  = iota + 1 // client: that it is sealed proves the key; which GPU it wants there
 	doorWait              // server: why the client has to wait
 	doorRail              // server: an address at which the session can be reached
 	doorGrant             // server: what the session gets; the last message

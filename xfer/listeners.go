@@ -15,16 +15,20 @@ import (
 
 // serverListener is where a server is reached.
 type serverListener struct {
-	provider rdma.Provider
-	l        rdma.Listener
-	device   string
-	rateGbps float64
-	refusals chan struct{} // a token for each that is under way
-	err      error         // why it failed, and is closed; guarded by Server.mu
+	provider   rdma.Provider
+	l          rdma.Listener
+	device     string
+	pciAddress string
+	rateGbps   float64
+	refusals   chan struct{} // a token for each that is under way
+	err        error         // why it failed, and is closed; guarded by Server.mu
 }
 
 func newListener(p rdma.Provider, l rdma.Listener, device rdma.Device) *serverListener {
-	return &serverListener{provider: p, l: l, device: device.Name, rateGbps: device.RateGbps(), refusals: make(chan struct{}, maxRefusing)}
+	return &serverListener{
+		provider: p, l: l, device: device.Name, pciAddress: device.PCIAddress, rateGbps: device.RateGbps(),
+		refusals: make(chan struct{}, maxRefusing),
+	}
 }
 
 // acceptors are the goroutines of a server that serves, and what ends them.

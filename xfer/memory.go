@@ -60,6 +60,9 @@ func parseGPU(word string) (p placement, err error) {
 	return placement{gpu: gpuNamed, gpuName: word}, nil
 }
 
+// isOne reports whether one certain GPU is wanted.
+func (p placement) isOne() bool { return p.gpu >= gpuFirst }
+
 // wanted is the name of the one GPU that will do, as gpu.Find takes it.
 func (p placement) wanted() string {
 	if p.gpu == gpuNamed {

@@ -44,18 +44,10 @@ func (c *Client) approaches(ctx context.Context, rails []railAddr, o *Options) [
 // wantedGPU is the PCI address of the GPU that this end is to use; empty where any
 // will do, or there is no such GPU, which the session then says.
 func (c *Client) wantedGPU(o *Options) string {
-	if o.local.gpu < gpuFirst || c.GPUs == nil {
+	if !o.local.isOne() || c.GPUs == nil {
 		return ""
 	}
-	driver, err := c.GPUs()
-	if err != nil {
-		return ""
-	}
-	d, err := gpu.Find(driver.Devices(), o.local.wanted())
-	if err != nil {
-		return ""
-	}
-	return d.PCIAddress
+	return pciOf(c.GPUs, o.local)
 }
 
 // routes are the devices by which the kernel reaches the addresses, empty where
@@ -124,16 +116,22 @@ func (n *nearness) sort(as []approach) []approach {
 	return sorted
 }
 
-// rank is the path's class, or more.
+// rank is railRank of the device of an approach.
 func (n *nearness) rank(a approach, fastest float64) int {
 	d := n.find(a.device)
 	if d == nil {
 		return int(gpu.SYS) + 1
 	}
-	if rate := d.RateGbps(); rate > 0 && rate < fastest/2 { // 0 where it is not known
+	return railRank(n.sysfs, n.gpu, d.PCIAddress, d.RateGbps(), fastest)
+}
+
+// railRank is the class of the path from a GPU to a device, and more for one that is
+// there for something else: it has less than half the rate of the fastest.
+func railRank(sysfs, gpuAt, deviceAt string, rateGbps, fastest float64) int {
+	if rateGbps > 0 && rateGbps < fastest/2 { // 0 where it is not known
 		return int(gpu.SYS) + 1
 	}
-	return int(n.path(d))
+	return int(gpu.PathBetween(sysfs, gpuAt, deviceAt))
 }
 
 // networksOf are those that a device is in by its addresses, but for link-local

@@ -114,8 +114,9 @@ type Options struct {
 	Tally *Tally
 
 	given *manifest.Reader
-	local placement     // of this end's slots, from GPU and its like
-	store *chunker.Sink // of a pull
+	// Of this end's slots and the server's, from GPU and its like.
+	local, remote placement
+	store         *chunker.Sink // of a pull
 }
 
 func (o *Options) report(e Event) {

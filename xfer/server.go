@@ -67,6 +67,9 @@ type Server struct {
 	cfg ServerConfig
 	// nobodys is the secret of names that no key has.
 	nobodys trust.Secret
+	// finding has room for one who asks the driver for a GPU: see gpuAt.
+	finding chan struct{}
+	sysfs   string // in place of the kernel's, or empty
 
 	mu        sync.Mutex
 	listeners []*serverListener
@@ -92,7 +95,10 @@ func NewServer(cfg ServerConfig) *Server {
 	}
 	cfg.MaxMemory = cmp.Or(cfg.MaxMemory, DefaultMaxMemory)
 	cfg.MaxWait = cmp.Or(cfg.MaxWait, defaultMaxWait)
-	return &Server{cfg: cfg, nobodys: trust.RandomSecret(), sessions: make(map[[16]byte]*hosted), held: make(map[string]held), noRails: cfg.NoRails}
+	return &Server{
+		cfg: cfg, nobodys: trust.RandomSecret(), finding: make(chan struct{}, 1),
+		sessions: make(map[[16]byte]*hosted), held: make(map[string]held), noRails: cfg.NoRails,
+	}
 }
 
 // handle decides what one request to connect is, a door, a queue pair of a

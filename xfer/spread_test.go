@@ -32,7 +32,7 @@ func TestSessionsSpreadOverRails(t *testing.T) {
 		h := &hosted{id: [16]byte{byte(begun)}}
 		begun++
 		v.sessions[h.id] = h
-		told := v.railsFor(h)
+		told := v.railsFor(h, nil)
 		if len(told) != maxRails || told[0].device != h.device || told[1].device != h.device {
 			t.Fatalf("session %d was told %d addresses, the first of %s and %s", begun, len(told), told[0].device, told[1].device)
 		}

@@ -230,8 +230,11 @@ func (v *Server) hearProof(ctx context.Context, d *door, st *stranger, opening [
 	}
 	d.seal, d.open = c.trust.Door()
 	kind, body, err := d.hear(ctx)
-	if err == nil && (kind != doorProof || len(body) != 0) {
+	if err == nil && kind != doorProof {
 		err = fmt.Errorf("%w: message %d at the door", ErrProtocol, kind)
+	}
+	if err == nil {
+		c.wish, err = decodeWish(body)
 	}
 	return c, err
 }

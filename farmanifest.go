@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync/atomic"
 
 	"gdrcp/manifest"
 	"gdrcp/remote"
@@ -74,13 +75,27 @@ func (m *manifesting) take(out *manifest.Writer, text io.Reader, sum *xfer.Audit
 	return err
 }
 
-// verifyAt holds what is at a place of this machine, or at where, against a manifest.
+// verifyAt holds what is at a place of this machine, or at where, against a manifest,
+// and closes that.
 func (m *manifesting) verifyAt(ctx context.Context, where *sshHost, path string, r *manifest.Reader) (*xfer.AuditSummary, error) {
 	if where == nil {
+		defer r.Close()
 		return xfer.VerifyTree(ctx, r, path, m.audit)
 	}
 	sum := &xfer.AuditSummary{Header: r.Header()}
+	// What gives the manifest may still wait for standard input when the far end has
+	// gone: whoever comes first has r.
+	var taken atomic.Bool
+	defer func() {
+		if taken.CompareAndSwap(false, true) {
+			r.Close()
+		}
+	}()
 	give := func(w io.Writer) error {
+		if !taken.CompareAndSwap(false, true) {
+			return context.Canceled
+		}
+		defer r.Close()
 		out, err := manifest.NewWriter(w, r.Header())
 		if err == nil {
 			err = manifest.Copy(out, r, nil)

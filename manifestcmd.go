@@ -222,7 +222,6 @@ func (m *manifesting) verify(ctx context.Context, operands []string) error {
 	if err != nil {
 		return err
 	}
-	defer r.Close()
 	m.audit.Report = func(f xfer.Finding) {
 		switch {
 		case m.json:

@@ -187,3 +187,17 @@ func TestProgressOfManifests(t *testing.T) {
 		})
 	}
 }
+
+// A manifest that is shown on a terminal has no line of progress in it.
+func TestNoProgressInAManifest(t *testing.T) {
+	tty, screen := openTerminal(t)
+	p, _, _ := newProgram()
+	p.stdout, p.stderr = tty, tty
+	if code := p.run(t.Context(), append(append([]string{"gdrcp", "manifest", "create"}, overShellWith(t, beFalse+"=slow")...), "h:/t")); code != exitError {
+		t.Errorf("exit code %d", code)
+	}
+	waitFor(t, screen, regexp.MustCompile(`gdrcp: h: .*\r\n$`))
+	if strings.Contains(screen.String(), "%") {
+		t.Errorf("it shows %q", screen)
+	}
+}

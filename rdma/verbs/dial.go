@@ -110,8 +110,8 @@ func (r *rail) dialFromAnyPort(ctx context.Context, remote netip.AddrPort, data 
 		return nil, err
 	}
 	c.remote = remote
-	if err := r.connect(ctx, c, data); err != nil {
-		r.abandon(ctx, c)
+	if asked, err := r.connect(ctx, c, data); err != nil {
+		r.abandon(ctx, c, asked)
 		return nil, r.connectFailed(remote, err)
 	}
 	c.begin()
@@ -183,34 +183,53 @@ func (r *rail) setWire(ep *endpoint) error {
 	return nil
 }
 
-func (r *rail) connect(ctx context.Context, c *conn, data []byte) error {
+// connect asks the peer and waits for its answer. asked is closed when rdma_connect(3)
+// has returned, before which the connection must not be freed: on Soft-iWARP it
+// returns when the TCP connection stands, or the kernel gives that up after minutes,
+// whatever becomes of ctx.
+func (r *rail) connect(ctx context.Context, c *conn, data []byte) (asked <-chan struct{}, err error) {
 	p := C.struct_vb_conn_param{
 		retry: retryCount, rnr_retry: rnrRetryCount,
 		read_in: C.int(r.size.readIn), read_out: C.int(r.size.readOut),
 	}
-	if rc := C.vb_id_connect(r.api, c.ep.id, &p, (*C.uint8_t)(&data[0]), C.int(len(data))); rc != 0 {
-		return errno(rc)
+	var rc C.int
+	returned := make(chan struct{})
+	go func() {
+		defer close(returned)
+		rc = C.vb_id_connect(r.api, c.ep.id, &p, (*C.uint8_t)(&data[0]), C.int(len(data)))
+	}()
+	select {
+	case <-returned:
+	case <-ctx.Done():
+		return returned, fmt.Errorf("wait for the connection: %w", context.Cause(ctx))
+	}
+	if rc != 0 {
+		return returned, errno(rc)
 	}
 	ev, err := c.ep.await(ctx, evEstablished)
-	if err != nil {
-		return err
+	if err == nil {
+		_, err = decodePrivate(ev.data)
 	}
-	_, err = decodePrivate(ev.data)
-	return err
+	return returned, err
 }
 
 // abandon frees a connection that did not come to stand; an error of that would
-// only hide why. The kernel does not
-// let go of an iWARP one before the peer has answered or 10 s have passed, so
-// who cancelled does not wait for that; Rail.Close does.
-func (r *rail) abandon(ctx context.Context, c *conn) {
+// only hide why. The kernel does not let go of an iWARP one before the peer has
+// answered or it has given up, 10 s after the TCP connection stands: nobody waits
+// for that, and what else is left of the rail goes with the last of them.
+func (r *rail) abandon(ctx context.Context, c *conn, asked <-chan struct{}) {
 	if ctx.Err() == nil || r.dev.Transport != rdma.IWARP {
+		<-asked
 		_ = c.release()
 		return
 	}
-	r.busy.Add(1)
+	r.mu.Lock()
+	delete(r.live, c) // Close does not end it
+	r.mu.Unlock()
+	r.abandoned.Add(1)
 	go func() {
-		defer r.busy.Done()
+		defer r.abandoned.Done()
+		<-asked
 		_ = c.release()
 	}()
 }

@@ -37,10 +37,11 @@
 //
 // # Threads
 //
-// C code runs only inside calls from Go, never waits for a peer, and never calls
-// back. What makes or ends something waits for the kernel and the driver, as
+// C code runs only inside calls from Go, never waits for a peer but to connect to
+// it over Soft-iWARP, and never calls back. What makes or ends something waits for the kernel and the driver, as
 // registering memory does while pages are pinned. Event channels, completion channels and asynchronous events are
 // waited for in Go's poller. Each Conn has one goroutine that reads its
 // connection events, each Listener one, each open device one for asynchronous
-// events; Close ends them.
+// events; Close ends them. Each Dial has one, and each Accept: that of a Dial over
+// iWARP that was given up may outlive Close, until the kernel lets go of the peer.
 package verbs

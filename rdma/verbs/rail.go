@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"gdrcp/rdma"
 )
@@ -53,9 +54,12 @@ type rail struct {
 	life    context.Context // ends with Close
 	end     context.CancelFunc
 	busy    sync.WaitGroup // Dial, Accept and Register under way
-	live    map[*conn]struct{}
-	mrs     map[*mr]struct{}
-	berths  berths
+	// abandoned are the connections that nobody waits for and the kernel has not let
+	// go of. None comes once busy is done.
+	abandoned sync.WaitGroup
+	live      map[*conn]struct{}
+	mrs       map[*mr]struct{}
+	berths    berths
 }
 
 // sizes are counts and sizes in the device's terms.
@@ -102,6 +106,9 @@ const (
 	siwZeroCopyBytes = 4096
 	// maxReads is how many RDMA Reads may be under way on a queue pair.
 	maxReads = 4
+	// abandonedWait is how long Close waits for the kernel to let go of abandoned
+	// connections.
+	abandonedWait = time.Second
 )
 
 // Open makes a rail on the named device.
@@ -248,7 +255,8 @@ func (r *rail) enter() error {
 	return nil
 }
 
-// Close ends conns, then regions, then the queue.
+// Close ends conns, then regions, then the queue. The queue outlives it where the
+// kernel keeps an abandoned connection: it ends with the last of them.
 func (r *rail) Close() error {
 	r.mu.Lock()
 	if r.closed.Swap(true) {
@@ -280,13 +288,28 @@ func (r *rail) Close() error {
 	r.p.unwatchDevice(r)
 	r.fd.close()
 	r.sleeper.drop()
+	freed := make(chan error, 1)
+	go func() {
+		r.abandoned.Wait()
+		freed <- r.free()
+	}()
+	select {
+	case err := <-freed:
+		errs = append(errs, err)
+	case <-time.After(abandonedWait):
+	}
+	return errors.Join(errs...)
+}
 
+// free gives the device's objects back. Nothing else of the rail is left.
+func (r *rail) free() error {
 	r.pollMu.Lock()
 	defer r.pollMu.Unlock()
+	var err error
 	if rc := C.vb_rail_close(r.c); rc != 0 {
-		errs = append(errs, &rdma.OpError{Op: "close rail", Device: r.dev.Name, Err: errno(rc)})
+		err = &rdma.OpError{Op: "close rail", Device: r.dev.Name, Err: errno(rc)}
 	}
 	r.p.unpadKeys(r)
 	r.held.close()
-	return errors.Join(errs...)
+	return err
 }

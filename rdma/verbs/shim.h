@@ -3,8 +3,8 @@
  * done for many work requests or completions in one crossing from Go.
  *
  * Every function that can fail returns 0 or a count, or -errno. None stores a
- * pointer that Go passed in, and none calls back into Go. None waits for the
- * peer; those that make or end something wait for the kernel, and for the
+ * pointer that Go passed in, and none calls back into Go. None but vb_id_connect
+ * waits for the peer; those that make or end something wait for the kernel, and for the
  * device where it answers to the driver, longest where a comment says so. A
  * vb_rail is polled by one thread at a time and a vb_qp posted to by one at a
  * time; the Go half holds the locks.
@@ -103,6 +103,7 @@ int vb_cm_resolve(const struct vb_api *api, struct abi_cm_channel *ch, const str
 int vb_id_ack_timeout(const struct vb_api *api, struct abi_cm_id *id, int exponent);
 int vb_id_tos(const struct vb_api *api, struct abi_cm_id *id, int tos);
 int vb_id_route(const struct vb_api *api, struct abi_cm_id *id, int timeout_ms);
+/* Blocks on Soft-iWARP until the TCP connection stands, or the kernel has given it up. */
 int vb_id_connect(const struct vb_api *api, struct abi_cm_id *id, const struct vb_conn_param *p,
 		  const uint8_t *data, int bytes);
 int vb_id_accept(const struct vb_api *api, struct abi_cm_id *id, const struct vb_conn_param *p,

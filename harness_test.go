@@ -49,7 +49,9 @@ func (d *deviceList) Route(context.Context, netip.AddrPort) (string, netip.Addr,
 	return "", netip.Addr{}, d.problem()
 }
 func (d *deviceList) Open(string, rdma.RailConfig) (rdma.Rail, error) { return nil, d.problem() }
-func (d *deviceList) Listen(netip.AddrPort) (rdma.Listener, error)    { return nil, d.problem() }
+func (d *deviceList) Listen(netip.AddrPort, rdma.Wire) (rdma.Listener, error) {
+	return nil, d.problem()
+}
 func (d *deviceList) problem() error {
 	if d.err != nil {
 		return d.err

@@ -23,11 +23,11 @@ type changingDevices struct {
 
 func (c *changingDevices) Devices() ([]rdma.Device, error) { return slices.Clone(c.devices), c.err }
 
-func (c *changingDevices) Listen(at netip.AddrPort) (rdma.Listener, error) {
+func (c *changingDevices) Listen(at netip.AddrPort, w rdma.Wire) (rdma.Listener, error) {
 	if c.deaf != nil {
 		return nil, c.deaf
 	}
-	return c.softDevice.Listen(at)
+	return c.softDevice.Listen(at, w)
 }
 
 func deviceAt(name string, addrs ...string) rdma.Device {

@@ -255,7 +255,9 @@ func TestRails(t *testing.T) {
 // deafDevice is a device on which nobody can listen.
 type deafDevice struct{ softDevice }
 
-func (deafDevice) Listen(netip.AddrPort) (rdma.Listener, error) { return nil, errors.New("it is deaf") }
+func (deafDevice) Listen(netip.AddrPort, rdma.Wire) (rdma.Listener, error) {
+	return nil, errors.New("it is deaf")
+}
 
 // A client is told why a server with a device has no RDMA address.
 func TestWhyNoRails(t *testing.T) {

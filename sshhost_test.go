@@ -113,7 +113,7 @@ func TestListenEverywhere(t *testing.T) {
 // deafTCP has addresses, of which none can be listened on.
 type deafTCP struct{ rdma.Provider }
 
-func (deafTCP) Listen(netip.AddrPort) (rdma.Listener, error) { return nil, syscall.EMFILE }
+func (deafTCP) Listen(netip.AddrPort, rdma.Wire) (rdma.Listener, error) { return nil, syscall.EMFILE }
 
 // Where nothing can be listened on, the offer says why.
 func TestListenNowhere(t *testing.T) {

@@ -65,9 +65,11 @@ type Provider interface {
 	// Open makes a rail on the named device: protection domain, completion
 	// queue and waiting machinery, sized by cfg. The caller closes it.
 	Open(device string, cfg RailConfig) (Rail, error)
-	// Listen accepts connections on addr. Port 0 picks a free one. The
-	// returned Listener belongs to the caller.
-	Listen(addr netip.AddrPort) (Listener, error)
+	// Listen accepts connections on addr. Port 0 picks a free one. What is sent
+	// there before a rail is found for a connection travels as w says and, on iWARP,
+	// all that an accepted connection sends. The returned Listener belongs to the
+	// caller.
+	Listen(addr netip.AddrPort, w Wire) (Listener, error)
 }
 
 // RailConfig sizes a rail for its session. All counts but Loopbacks are positive.
@@ -105,7 +107,8 @@ type Wire struct {
 	AckTimeout int
 	// TOS is the type of service or traffic class in the IP header of packets, up
 	// to MaxTOS; 0 leaves it to the system. On RoCE both ends send with that of the
-	// one that dialled. On iWARP an end that accepts leaves it to the system.
+	// one that dialled. On iWARP each end has its own, the one that accepts that of
+	// its Listener; Soft-iWARP of Linux leaves it to the system.
 	TOS int
 }
 

@@ -38,7 +38,9 @@ type bothEnds struct {
 	far           *tcp.Provider
 }
 
-func (p bothEnds) Listen(at netip.AddrPort) (rdma.Listener, error) { return p.far.Listen(at) }
+func (p bothEnds) Listen(at netip.AddrPort, w rdma.Wire) (rdma.Listener, error) {
+	return p.far.Listen(at, w)
+}
 
 func TestConformanceOverAPipe(t *testing.T) {
 	origin, far := muxPair(t)

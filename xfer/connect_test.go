@@ -17,7 +17,7 @@ import (
 func TestErrorOfSeveralAddresses(t *testing.T) {
 	OnHost(t)
 	rdmatest.BesideOthers(t)
-	l, err := tcp.New().Listen(netip.MustParseAddrPort("127.0.0.1:0"))
+	l, err := tcp.New().Listen(netip.MustParseAddrPort("127.0.0.1:0"), rdma.Wire{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func hostileServing(t *testing.T, name string, say func(ctx context.Context, p *
 func hostileWelcoming(t *testing.T, welcome func(h *hello) []byte, say func(ctx context.Context, p *puppet) error) Endpoint {
 	t.Helper()
 	provider := tcp.New()
-	l, err := provider.Listen(netip.MustParseAddrPort("127.0.0.1:0"))
+	l, err := provider.Listen(netip.MustParseAddrPort("127.0.0.1:0"), rdma.Wire{})
 	if err != nil {
 		t.Fatal(err)
 	}

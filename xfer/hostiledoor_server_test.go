@@ -18,7 +18,7 @@ import (
 // and what it says behind its preface.
 func doorServer(t *testing.T, w hostileWay, say func(ctx context.Context, d *door, opening []byte) error) netip.AddrPort {
 	t.Helper()
-	l, err := w.provider.Listen(netip.AddrPortFrom(w.addr, 0))
+	l, err := w.provider.Listen(netip.AddrPortFrom(w.addr, 0), rdma.Wire{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,7 +49,7 @@ type Listening struct {
 // verbs, is whose address that is. It returns where it listens, or rdma.ErrClosed
 // of a server that has ended.
 func (v *Server) Listen(p rdma.Provider, addr netip.AddrPort, device rdma.Device) (netip.AddrPort, error) {
-	l, err := p.Listen(addr)
+	l, err := p.Listen(addr, v.cfg.Wire)
 	if err != nil {
 		if device.Name != "" {
 			v.noteNoRails(fmt.Sprintf("the server cannot listen on %s: %v", device.Name, err))

@@ -27,8 +27,8 @@ type removableListener struct {
 
 var errRemoved = errors.New("the device was removed")
 
-func (p removable) Listen(at netip.AddrPort) (rdma.Listener, error) {
-	l, err := p.verbsNamed.Listen(at)
+func (p removable) Listen(at netip.AddrPort, w rdma.Wire) (rdma.Listener, error) {
+	l, err := p.verbsNamed.Listen(at, w)
 	return removableListener{l, p}, err
 }
 

@@ -74,8 +74,8 @@ func (p *faultyProvider) Open(device string, cfg rdma.RailConfig) (rdma.Rail, er
 	return newFaultyRail(p, inner, cfg), nil
 }
 
-func (p *faultyProvider) Listen(addr netip.AddrPort) (rdma.Listener, error) {
-	inner, err := p.Provider.Listen(addr)
+func (p *faultyProvider) Listen(addr netip.AddrPort, w rdma.Wire) (rdma.Listener, error) {
+	inner, err := p.Provider.Listen(addr, w)
 	if err != nil {
 		return nil, err
 	}

@@ -80,7 +80,7 @@ func (s *suite) unconnected(t testing.TB, l layout) *pair {
 
 func (s *suite) listen(t testing.TB) rdma.Listener {
 	t.Helper()
-	listener, err := s.Provider.Listen(s.ListenAddr)
+	listener, err := s.Provider.Listen(s.ListenAddr, rdma.Wire{})
 	if err != nil {
 		t.Fatalf("listen on %s: %v", s.ListenAddr, err)
 	}

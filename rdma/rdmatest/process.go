@@ -90,7 +90,7 @@ func serveChild(ctx context.Context, p rdma.Provider, device string, addr netip.
 	if err != nil {
 		return fmt.Errorf("register memory: %w", err)
 	}
-	listener, err := p.Listen(addr)
+	listener, err := p.Listen(addr, rdma.Wire{})
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}

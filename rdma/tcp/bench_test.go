@@ -66,7 +66,7 @@ func connect(tb testing.TB, cfg rdma.RailConfig, memBytes int) (dialler, accepto
 
 func listen(tb testing.TB) rdma.Listener {
 	tb.Helper()
-	l, err := New().Listen(netip.MustParseAddrPort("127.0.0.1:0"))
+	l, err := New().Listen(netip.MustParseAddrPort("127.0.0.1:0"), rdma.Wire{})
 	if err != nil {
 		tb.Fatal(err)
 	}

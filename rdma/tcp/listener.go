@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"gdrcp/rdma"
@@ -63,8 +64,8 @@ type halfOpen struct {
 var _ rdma.Listener = (*listener)(nil)
 
 // Listen starts accepting connections.
-func (p *Provider) Listen(addr netip.AddrPort) (rdma.Listener, error) {
-	sock, err := p.listen(addr)
+func (p *Provider) Listen(addr netip.AddrPort, w rdma.Wire) (rdma.Listener, error) {
+	sock, err := p.listen(addr, w.TOS)
 	if err != nil {
 		return nil, &rdma.OpError{Op: fmt.Sprintf("listen on %s", addr), Device: deviceName, Err: err}
 	}
@@ -80,7 +81,7 @@ func (p *Provider) Listen(addr netip.AddrPort) (rdma.Listener, error) {
 
 // listen makes the listening socket, or has the carrier listen where the
 // address is its own.
-func (p *Provider) listen(addr netip.AddrPort) (net.Listener, error) {
+func (p *Provider) listen(addr netip.AddrPort, tos int) (net.Listener, error) {
 	if p.carrier != nil && addr == p.carrier.Addr() {
 		return p.carrier.Listen()
 	}
@@ -89,12 +90,13 @@ func (p *Provider) listen(addr netip.AddrPort) (net.Listener, error) {
 	if addr.Addr().Is4() {
 		network = "tcp4"
 	}
-	return listenTCP(network, addr.String())
+	return listenTCP(network, addr.String(), tos)
 }
 
-func listenTCP(network, addr string) (*net.TCPListener, error) {
+func listenTCP(network, addr string, tos int) (*net.TCPListener, error) {
 	cfg := net.ListenConfig{KeepAlive: -1} // the engine has a heartbeat
-	cfg.SetMultipathTCP(false)             // its fallback to TCP costs time
+	cfg.Control = func(_, _ string, c syscall.RawConn) error { return mark(c, tos) }
+	cfg.SetMultipathTCP(false) // its fallback to TCP costs time
 	sock, err := cfg.Listen(context.Background(), network, addr)
 	if err != nil {
 		return nil, err

@@ -61,7 +61,7 @@ func (r *rail) socketPair(ctx context.Context) (dialled, accepted Stream, err er
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(r.ctx, func() { cancel(rdma.ErrClosed) })()
-	listener, err := listenTCP("tcp4", "127.0.0.1:0")
+	listener, err := listenTCP("tcp4", "127.0.0.1:0", 0)
 	if err != nil {
 		return nil, nil, err
 	}

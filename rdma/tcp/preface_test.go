@@ -202,7 +202,7 @@ func TestSlowStrangers(t *testing.T) {
 func TestStrangersOfOneAddress(t *testing.T) {
 	p := New()
 	p.prefaceTimeout = time.Minute // of the first, while all others come
-	l, err := p.Listen(netip.MustParseAddrPort("127.0.0.1:0"))
+	l, err := p.Listen(netip.MustParseAddrPort("127.0.0.1:0"), rdma.Wire{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +240,7 @@ func TestStrangersOfOneAddress(t *testing.T) {
 func TestSlowPreface(t *testing.T) {
 	p := New()
 	p.prefaceTimeout = 50 * time.Millisecond
-	l, err := p.Listen(netip.MustParseAddrPort("127.0.0.1:0"))
+	l, err := p.Listen(netip.MustParseAddrPort("127.0.0.1:0"), rdma.Wire{})
 	if err != nil {
 		t.Fatal(err)
 	}

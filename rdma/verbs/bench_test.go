@@ -48,7 +48,7 @@ func newLink(t testing.TB, p *Provider, g target, cfg rdma.RailConfig, memBytes 
 // connect dials from railA to railB.
 func connect(t testing.TB, p *Provider, g target, railA, railB rdma.Rail) (a, b rdma.Conn) {
 	t.Helper()
-	ln, err := p.Listen(netip.AddrPortFrom(g.addr, 0))
+	ln, err := p.Listen(netip.AddrPortFrom(g.addr, 0), rdma.Wire{})
 	if err != nil {
 		t.Fatalf("listen: %v", err)
 	}

@@ -99,7 +99,7 @@ int vb_cm_next(const struct vb_api *api, struct abi_cm_channel *ch, struct vb_cm
 }
 
 int vb_cm_listen(const struct vb_api *api, struct abi_cm_channel *ch, const struct vb_addr *at,
-		 int backlog, struct abi_cm_id **out)
+		 int backlog, int tos, struct abi_cm_id **out)
 {
 	struct sockaddr_storage s;
 	struct abi_cm_id *id;
@@ -107,7 +107,9 @@ int vb_cm_listen(const struct vb_api *api, struct abi_cm_channel *ch, const stru
 
 	if (err)
 		return err;
-	err = failed(api->rdma_bind_addr(id, to_sockaddr(at, &s)));
+	err = tos ? vb_id_tos(api, id, tos) : 0;
+	if (!err)
+		err = failed(api->rdma_bind_addr(id, to_sockaddr(at, &s)));
 	if (!err)
 		err = failed(api->rdma_listen(id, backlog));
 	if (err) {

@@ -38,8 +38,9 @@ type listener struct {
 }
 
 // Listen accepts connections on one address, or on every device where addr is
-// unspecified.
-func (p *Provider) Listen(addr netip.AddrPort) (rdma.Listener, error) {
+// unspecified. iWARP devices take the type of service of what they accept from
+// the listener (Linux, drivers/infiniband/hw: cxgb4, irdma); RoCE ones do not need it.
+func (p *Provider) Listen(addr netip.AddrPort, w rdma.Wire) (rdma.Listener, error) {
 	if _, err := p.ready(); err != nil {
 		return nil, err
 	}
@@ -55,9 +56,9 @@ func (p *Provider) Listen(addr netip.AddrPort) (rdma.Listener, error) {
 		return nil, err
 	}
 	ep := &endpoint{channel: ch}
-	rc := C.vb_cm_listen(p.api, ch.ch, &at, backlog, &ep.id)
+	rc := C.vb_cm_listen(p.api, ch.ch, &at, backlog, C.int(w.TOS), &ep.id)
 	for tried := 1; tried < portTries && addr.Port() == 0 && errors.Is(errno(rc), syscall.EADDRINUSE); tried++ {
-		rc = C.vb_cm_listen(p.api, ch.ch, &at, backlog, &ep.id)
+		rc = C.vb_cm_listen(p.api, ch.ch, &at, backlog, C.int(w.TOS), &ep.id)
 	}
 	if rc != 0 {
 		ep.destroy()

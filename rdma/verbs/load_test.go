@@ -170,7 +170,7 @@ func checkProbe(t *testing.T, p *Provider, reason rdma.ProbeReason, detail strin
 			_, err := p.Open("fake0", rdma.RailConfig{Conns: 1, SendDepth: 1, RecvDepth: 1, MsgBytes: 1, WriteBytes: 1})
 			return err
 		},
-		"Listen": func() error { _, err := p.Listen(somewhere); return err },
+		"Listen": func() error { _, err := p.Listen(somewhere, rdma.Wire{}); return err },
 	}
 	for name, call := range calls {
 		err := call()

@@ -64,7 +64,7 @@ func (r *rail) listenToItself() (rdma.Listener, error) {
 		}
 		for _, addr := range p.Addrs {
 			var listener rdma.Listener
-			if listener, err = r.p.Listen(netip.AddrPortFrom(addr, 0)); err == nil {
+			if listener, err = r.p.Listen(netip.AddrPortFrom(addr, 0), r.cfg.Wire); err == nil {
 				return listener, nil
 			}
 		}

@@ -4,9 +4,10 @@ package verbs
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net"
 	"os"
-	"strconv"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,16 +16,16 @@ import (
 )
 
 // TestMarkedPackets looks at a network interface while somebody else copies over
-// it by RoCE (tests/program/two-guests): what is sent and what comes must have
-// the type of service that GDRCP_TEST_MARKED says after the interface's name.
+// it by RoCE or iWARP (tests/program/two-guests): what is sent and what comes must
+// have the types of service that GDRCP_TEST_MARKED says after the interface's name.
 func TestMarkedPackets(t *testing.T) {
-	name, value, ok := strings.Cut(os.Getenv("GDRCP_TEST_MARKED"), "=")
+	name, values, ok := strings.Cut(os.Getenv("GDRCP_TEST_MARKED"), "=")
 	if !ok {
-		t.Skip("GDRCP_TEST_MARKED=interface=number names no packets to look at: run tests/program/two-guests")
+		t.Skip("GDRCP_TEST_MARKED=interface=number/number names no packets to look at: run tests/program/two-guests")
 	}
-	want, err := strconv.Atoi(value)
-	if err != nil {
-		t.Fatal(err)
+	var wantSent, wantCame int
+	if _, err := fmt.Sscanf(values, "%d/%d", &wantSent, &wantCame); err != nil {
+		t.Fatalf("%q: %v", values, err)
 	}
 	iface, err := net.InterfaceByName(name)
 	if err != nil {
@@ -42,21 +43,18 @@ func TestMarkedPackets(t *testing.T) {
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1}); err != nil {
 		t.Fatal(err)
 	}
-	// Data and acknowledgements; the queue pair of the connection manager is
-	// number 1 and not of this class.
-	const packets, roce, managers = 20, 4791, 1
+	const packets = 20
 	sent, came := 0, 0
 	buf := make([]byte, 1<<16)
 	for end := time.Now().Add(60 * time.Second); time.Now().Before(end) && (sent < packets || came < packets); {
 		n, from, err := unix.Recvfrom(fd, buf, 0)
-		if err != nil || n < 40 || buf[0] != 0x45 || buf[9] != unix.IPPROTO_UDP || binary.BigEndian.Uint16(buf[22:]) != roce {
+		if err != nil || n < 40 || buf[0] != 0x45 || !isRoCE(buf) && !isIWARP(buf) {
 			continue
 		}
-		if pair := binary.BigEndian.Uint32(buf[32:]) & 0xffffff; pair == managers {
-			continue
-		}
+		want := wantCame
 		if from.(*unix.SockaddrLinklayer).Pkttype == unix.PACKET_OUTGOING {
 			sent++
+			want = wantSent
 		} else {
 			came++
 		}
@@ -67,4 +65,19 @@ func TestMarkedPackets(t *testing.T) {
 	if sent < packets || came < packets {
 		t.Errorf("%d packets were sent and %d came, too few to tell", sent, came)
 	}
+}
+
+// isRoCE is whether an IPv4 packet is of a queue pair by RoCE, data or
+// acknowledgement. That of the connection manager is number 1, and not of the class.
+func isRoCE(packet []byte) bool {
+	const roce, manager = 4791, 1
+	return packet[9] == unix.IPPROTO_UDP && binary.BigEndian.Uint16(packet[22:]) == roce && binary.BigEndian.Uint32(packet[32:])&0xffffff != manager
+}
+
+// isIWARP is whether an IPv4 packet is of a TCP connection to where a server listens
+// by RDMA. What ends one may be sent by a socket that is none any more.
+func isIWARP(packet []byte) bool {
+	const listens, finOrReset = 7474, 0x05
+	ports := [2]uint16{binary.BigEndian.Uint16(packet[20:]), binary.BigEndian.Uint16(packet[22:])}
+	return packet[9] == unix.IPPROTO_TCP && slices.Contains(ports[:], listens) && packet[33]&finOrReset == 0
 }

@@ -210,7 +210,7 @@ func TestStrangers(t *testing.T) {
 		t.Skip("rping is missing: apt install rdmacm-utils")
 	}
 	eachTarget(t, func(t *testing.T, p *Provider, g target) {
-		ln, err := p.Listen(netip.AddrPortFrom(g.addr, 0))
+		ln, err := p.Listen(netip.AddrPortFrom(g.addr, 0), rdma.Wire{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -96,8 +96,9 @@ int vb_cm_fd(const struct abi_cm_channel *ch);
 void vb_cm_close(const struct vb_api *api, struct abi_cm_channel *ch);
 /* Takes, copies and acknowledges one event; -EAGAIN without one. */
 int vb_cm_next(const struct vb_api *api, struct abi_cm_channel *ch, struct vb_cm_event *out);
+/* tos, where it is not 0, is the type of service of what iWARP accepts there. */
 int vb_cm_listen(const struct vb_api *api, struct abi_cm_channel *ch, const struct vb_addr *at,
-		 int backlog, struct abi_cm_id **out);
+		 int backlog, int tos, struct abi_cm_id **out);
 int vb_cm_resolve(const struct vb_api *api, struct abi_cm_channel *ch, const struct vb_addr *from,
 		  const struct vb_addr *to, int timeout_ms, struct abi_cm_id **out);
 int vb_id_ack_timeout(const struct vb_api *api, struct abi_cm_id *id, int exponent);

@@ -30,7 +30,7 @@ func (*Provider) Route(context.Context, netip.AddrPort) (string, netip.Addr, err
 func (*Provider) Open(string, rdma.RailConfig) (rdma.Rail, error) { return nil, notBuilt() }
 
 // Listen fails.
-func (*Provider) Listen(netip.AddrPort) (rdma.Listener, error) { return nil, notBuilt() }
+func (*Provider) Listen(netip.AddrPort, rdma.Wire) (rdma.Listener, error) { return nil, notBuilt() }
 
 func notBuilt() error {
 	return &rdma.ProbeError{

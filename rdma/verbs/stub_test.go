@@ -18,7 +18,7 @@ func TestNotBuilt(t *testing.T) {
 	_, devices := p.Devices()
 	_, _, route := p.Route(context.Background(), netip.AddrPort{})
 	_, open := p.Open("mlx5_0", rdma.RailConfig{})
-	_, listen := p.Listen(netip.AddrPort{})
+	_, listen := p.Listen(netip.AddrPort{}, rdma.Wire{})
 	for name, err := range map[string]error{"Devices": devices, "Route": route, "Open": open, "Listen": listen} {
 		var probe *rdma.ProbeError
 		if !errors.As(err, &probe) || probe.Reason != rdma.NotBuilt || !errors.Is(err, rdma.ErrNoDevice) {

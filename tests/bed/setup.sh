@@ -3,7 +3,8 @@
 #
 # That is a stock Debian kernel, an initramfs that mounts the host's root
 # read-only over 9p, and two modules built here against that kernel's headers:
-#   siw       Soft-iWARP, which Debian leaves out of its kernel, with a fault mended, see siw_listener.sh
+#   siw       Soft-iWARP, which Debian leaves out of its kernel, with a fault mended and
+#             one thing heeded, see siw_listener.sh and siw_tos.sh
 #   rdma_rxe  Soft-RoCE (RoCEv2) with dma-buf registration added, see rxe_dmabuf.c
 # and libibverbs-dmabuf.so, see ibverbs_dmabuf.c.
 #
@@ -21,7 +22,7 @@ set -euo pipefail
 export LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${BED_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/gdrcp-bed}
-key=$(cd "$here" && cat setup.sh init hook.sh siw_listener.sh rxe_dmabuf.sh rxe_dmabuf.c ibverbs_dmabuf.c ibverbs_dmabuf.map | sha256sum | cut -c1-12)
+key=$(cd "$here" && cat setup.sh init hook.sh siw_listener.sh siw_tos.sh rxe_dmabuf.sh rxe_dmabuf.c ibverbs_dmabuf.c ibverbs_dmabuf.map | sha256sum | cut -c1-12)
 home=$cache/$key
 kernel=6.12
 
@@ -64,6 +65,7 @@ build_modules() {
   local headers=$PWD/root/usr/src/linux-headers-$release link m
   "$here/rxe_dmabuf.sh" rxe
   "$here/siw_listener.sh" siw
+  "$here/siw_tos.sh" siw
   grep -rlZ '/usr/src/linux-headers' "$headers" --include=Makefile --include='*.mk' |
     xargs -0r sed -i "s#/usr/src/linux-headers#$PWD/root/usr/src/linux-headers#g"
   for link in "$headers"/scripts "$headers"/tools; do
@@ -87,7 +89,7 @@ pack_initrd() {
   cp /bin/busybox ird/bin/
   install -m 755 "$here/init" ird/init
   depmod -b "$PWD/root" "$release" 2>/dev/null || true # the stock tree names a few absent files
-  for m in 9p 9pnet_virtio virtio_net veth crc32_generic crc32c_generic libcrc32c sch_netem sch_tbf \
+  for m in 9p 9pnet_virtio virtio_net veth crc32_generic crc32c_generic libcrc32c sch_netem sch_tbf sch_ingress cls_u32 act_gact \
     dm_mod dm_flakey loop xfs overlay fuse rdma_rxe ib_uverbs rdma_ucm rdma_cm ib_umad; do
     modprobe -d "$PWD/root" -S "$release" --show-depends "$m" 2>/dev/null | awk '/^insmod/{print $2}'
   done | awk '!seen[$0]++' >modules.list

@@ -191,6 +191,11 @@ int vb_id_reject(const struct vb_api *api, struct abi_cm_id *id, const uint8_t *
 	return failed(api->rdma_reject(id, data, (uint8_t)bytes));
 }
 
+int vb_id_stands(const struct vb_api *api, struct abi_cm_id *id)
+{
+	return failed(api->rdma_notify(id, ABI_EVENT_COMM_EST));
+}
+
 int vb_id_disconnect(const struct vb_api *api, struct abi_cm_id *id)
 {
 	return failed(api->rdma_disconnect(id));

@@ -92,7 +92,7 @@ func (q *request) accept(ctx context.Context, r *rail, b berth) (*conn, error) {
 		return nil, err
 	}
 	c.remote = q.remote
-	if err := q.establish(ctx, r); err != nil {
+	if err := q.establish(ctx, r, c); err != nil {
 		_ = c.release() // would only hide why
 		return nil, r.acceptFailed(q.remote, err)
 	}
@@ -108,7 +108,7 @@ func (q *request) accept(ctx context.Context, r *rail, b berth) (*conn, error) {
 }
 
 // establish answers the request and waits until the connection stands.
-func (q *request) establish(ctx context.Context, r *rail) error {
+func (q *request) establish(ctx context.Context, r *rail, c *conn) error {
 	if err := r.setWire(q.ep); err != nil {
 		return err
 	}
@@ -125,7 +125,27 @@ func (q *request) establish(ctx context.Context, r *rail) error {
 	if rc := C.vb_id_accept(r.api, q.ep.id, &p, (*C.uint8_t)(&data[0]), C.int(len(data))); rc != 0 {
 		return errno(rc)
 	}
-	_, err = q.ep.await(ctx, evEstablished)
+	return q.awaitStanding(ctx, c)
+}
+
+// awaitStanding waits until the connection manager knows that the peer has the
+// answer. The peer's message that says so may be lost, and comes again only after
+// the answer was sent again, 4 s later; but what the peer sent on the queue pair may
+// be here, which says the same (rdma_notify(3)).
+func (q *request) awaitStanding(ctx context.Context, c *conn) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	listened := make(chan struct{})
+	go func() {
+		defer close(listened)
+		if err := c.awaitGreeting(ctx, nil); err != nil {
+			cancel(err)
+			return
+		}
+		C.vb_id_stands(q.ep.api, q.ep.id) // the manager may have learned it meanwhile
+	}()
+	_, err := q.ep.await(ctx, evEstablished)
+	cancel(nil)
+	<-listened
 	return err
 }
 

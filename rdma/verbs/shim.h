@@ -110,6 +110,9 @@ int vb_id_connect(const struct vb_api *api, struct abi_cm_id *id, const struct v
 int vb_id_accept(const struct vb_api *api, struct abi_cm_id *id, const struct vb_conn_param *p,
 		 const uint8_t *data, int bytes);
 int vb_id_reject(const struct vb_api *api, struct abi_cm_id *id, const uint8_t *data, int bytes);
+/* Tells the connection manager that the peer has sent something, and so counts the
+ * connection as standing. Fails where the manager knows already. */
+int vb_id_stands(const struct vb_api *api, struct abi_cm_id *id);
 int vb_id_disconnect(const struct vb_api *api, struct abi_cm_id *id);
 /* Blocks until events of the id are acknowledged, which vb_cm_next does. */
 int vb_id_destroy(const struct vb_api *api, struct abi_cm_id *id);

@@ -53,6 +53,7 @@
 	X(int, rdma_connect, (struct abi_cm_id *, struct abi_conn_param *))                    \
 	X(int, rdma_accept, (struct abi_cm_id *, struct abi_conn_param *))                     \
 	X(int, rdma_reject, (struct abi_cm_id *, const void *, uint8_t))                       \
+	X(int, rdma_notify, (struct abi_cm_id *, int))                                         \
 	X(int, rdma_disconnect, (struct abi_cm_id *))
 
 #define VB_MEMBER(ret, name, args) ret(*name) args;

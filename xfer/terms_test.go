@@ -113,6 +113,40 @@ func TestGrantOfRules(t *testing.T) {
 	}
 }
 
+// How much may be deleted is of the copy that was granted, and whether its destination
+// has to be a directory.
+func TestGrantOfBoundedDeletion(t *testing.T) {
+	terms, err := Options{Recursive: true, Delete: true, MaxDelete: 3}.Terms(true, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dst, mustBeDir := range map[string]uint64{"d": 0, "d/": flagMustBeDir} {
+		g, err := NewGrant(terms, []string{dst})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := decodeHello(terms[32:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.paths, h.flags = []string{dst}, h.flags|mustBeDir
+		if what := g.differs(&h); what != "" {
+			t.Errorf("to %q: %s", dst, what)
+		}
+		other := h
+		for _, other.maxDelete = range []uint64{0, 1, 3, 5} {
+			if what := g.differs(&other); what != "one that may delete another number of entries" {
+				t.Errorf("to %q, to delete %d: %q", dst, other.maxDelete, what)
+			}
+		}
+		other = h
+		other.flags ^= flagMustBeDir
+		if what := g.differs(&other); !strings.HasSuffix(what, "as it was written") {
+			t.Errorf("to %q, a directory or not: %q", dst, what)
+		}
+	}
+}
+
 // Sizes of files are of the copy that was granted.
 func TestGrantOfSizes(t *testing.T) {
 	OnHost(t)

@@ -76,6 +76,24 @@ func TestKeysTakeTurns(t *testing.T) {
 	many[1].refused(t, rdma.RejectBusy, true)
 }
 
+// Where every key has something, the one that has less is next, whoever came first.
+func TestKeyWithLessIsNext(t *testing.T) {
+	OnHost(t)
+	k := twoKeys("/")
+	other := k.without(otherKey)
+	v := NewServer(ServerConfig{Keys: k, MaxSessions: 4})
+	running := request(v, testKey, 0, 4).admitted(t, 4)
+	for i := range 2 {
+		request(v, testKey, byte(1+i), 4).admitted(t, 4)
+	}
+	other()
+	request(v, otherKey, 3, 4).admitted(t, 4)
+	first, second := request(v, testKey, 4, 4), request(v, otherKey, 5, 4)
+	v.leave(running)
+	second.admitted(t, 4)
+	first.refused(t, rdma.RejectBusy, true)
+}
+
 // One key leaves places and memory to others, and one that is alone need not.
 func TestOneKeyLeavesRoom(t *testing.T) {
 	OnHost(t)

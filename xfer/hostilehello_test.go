@@ -115,6 +115,20 @@ func testHostilePing(t *testing.T, w hostileWay) {
 	}
 }
 
+// No number of a hello is beyond its range, whatever the mode.
+func TestHelloNumbersBeyondTheirRange(t *testing.T) {
+	for _, tag := range []byte{tagChunk, tagPiece, tagSlots, tagQPs, tagCodec, tagFlags, tagGPU, tagMaxDelete, tagMinFile, tagMaxFile} {
+		_, most := new(hello).uintField(tag)
+		for _, v := range []uint64{most + 1, 1<<63 + 2, 1<<64 - 1} {
+			var w tlvWriter
+			w.uint(tag, v)
+			if _, err := decodeHello(w.b); !errors.Is(err, ErrProtocol) {
+				t.Errorf("field %#x of %d: %v", tag, v, err)
+			}
+		}
+	}
+}
+
 // What measures, and what asks for names, has no field that is about files.
 func TestHellosWithoutFiles(t *testing.T) {
 	OnHost(t)

@@ -1,8 +1,6 @@
 package program
 
 import (
-	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,9 +12,7 @@ import (
 // clock that is the test's to set.
 func TestClockIsSet(t *testing.T) {
 	links := needRDMA(t)
-	if line, err := os.ReadFile("/proc/cmdline"); err != nil || !strings.Contains(string(line), "bed.node=") {
-		t.Skip("sets the machine's clock: run tests/bed/run-tests")
-	}
+	ownGuest(t, "sets the machine's clock")
 	copies := map[*sides]*process{}
 	for _, l := range append(links, tcpLink()) {
 		s := newSides(t, l)

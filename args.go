@@ -87,6 +87,7 @@ type arguments struct {
 	commands []*cli.Command // manifest and create; none for copying
 	options  []given
 	operands []string
+	literal  bool        // all operands stand behind "--": none is a word of gdrcp's own
 	ssh      []sshOption // that look like ssh's, see settleSSH
 
 	known map[string]option // the options of the commands that it can still be
@@ -111,6 +112,7 @@ func scan(args []string, commands []*cli.Command) (*arguments, error) {
 		var err error
 		switch {
 		case arg == "--":
+			a.literal = len(a.operands) == 0
 			a.operands = append(a.operands, args...)
 			return a, a.settleSSH()
 		case strings.HasPrefix(arg, "--"):
@@ -269,9 +271,9 @@ func arrange(app *cli.App, args []string) (*ordered, error) {
 }
 
 // takeWords reads the operands help, help COMMAND... and version as what they are
-// in other programs. A file of that name is ./help.
+// in other programs. A file of that name is ./help, or stands behind "--".
 func (a *arguments) takeWords(commands []*cli.Command) {
-	if len(a.commands) > 0 || len(a.operands) == 0 {
+	if len(a.commands) > 0 || len(a.operands) == 0 || a.literal {
 		return
 	}
 	word, rest := a.operands[0], a.operands[1:]

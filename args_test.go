@@ -25,6 +25,8 @@ func TestArrange(t *testing.T) {
 		{in: "-vL a,b c", out: "--verbose --follow -- a,b c"},
 		{in: "./serve b", out: "-- ./serve b"},
 		{in: "-- serve b", out: "-- serve b"},
+		{in: "-- help serve", out: "-- help serve"},
+		{in: "-- version", out: "-- version"},
 		{in: "a serve", out: "-- a serve"},
 		{in: "serve --root x", out: "--root=x --", title: "serve"},
 		{in: "-q --root x serve", out: "--quiet --root=x --", title: "serve"},

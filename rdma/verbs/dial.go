@@ -83,7 +83,7 @@ func (r *rail) dial(ctx context.Context, remote netip.AddrPort, data []byte, b b
 	ctx, done := r.attempt(ctx)
 	defer done()
 	c, err := r.dialFromAnyPort(ctx, remote, data, b)
-	for tried := 1; tried < portTries && errors.Is(err, syscall.EADDRINUSE); tried++ {
+	for tried := 1; tried < portTries && isPortTaken(err); tried++ {
 		next, none := r.takeBerthLike(b)
 		if none != nil {
 			return nil, errors.Join(err, none)
@@ -91,6 +91,13 @@ func (r *rail) dial(ctx context.Context, remote netip.AddrPort, data []byte, b b
 		c, err = r.dialFromAnyPort(ctx, remote, data, next)
 	}
 	return c, err
+}
+
+// isPortTaken reports whether the port that rdma_cm took will not do on an iWARP
+// device: TCP has it, or a connection from it to the same peer has ended a moment ago
+// and is remembered (EADDRNOTAVAIL, as connect(2) has it).
+func isPortTaken(err error) bool {
+	return errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EADDRNOTAVAIL)
 }
 
 func (r *rail) dialFromAnyPort(ctx context.Context, remote netip.AddrPort, data []byte, b berth) (*conn, error) {
@@ -242,7 +249,7 @@ func (r *rail) connectFailed(remote netip.AddrPort, err error) error {
 	}
 	op := &rdma.OpError{Op: "connect to", Device: r.dev.Name, Peer: remote, Err: err}
 	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
+	case isPortTaken(err):
 		op.Hint = "TCP has the ports that the device would use: iwpmd (rdma-core) keeps the two apart"
 	case errors.Is(err, errConnectTimeout):
 		op.Hint = "check that gdrcp serve runs on the peer and that the network lets RDMA through (UDP 4791 for RoCE)"

@@ -205,6 +205,17 @@ func (s *railTest) serving(n int, r softRail, addr string) {
 	s.waitLog(n, `^gdrcp: serving \S+ on verbs `+r.name+` `+regexp.QuoteMeta(addr)+`:\d+$`)
 }
 
+// onlyInFull leaves out of make test what takes minutes in the bed.
+func onlyInFull(t *testing.T) {
+	t.Helper()
+	if os.Getenv("GDRCP_TEST_FULL") != "1" {
+		t.Skip("takes minutes on emulated devices: set GDRCP_TEST_FULL=1")
+	}
+}
+
+// isGone is told of a device by who lists it, or by who was about to open it.
+const isGone = "(the device is gone|no such device)"
+
 // stopped waits until the server has told n times that it does not listen any more,
 // for that reason.
 func (s *railTest) stopped(n int, r softRail, why string) {
@@ -217,6 +228,7 @@ func (s *railTest) stopped(n int, r softRail, why string) {
 // where there is none any more, and what is under way elsewhere goes on.
 func TestRailsComeAndGo(t *testing.T) {
 	needRDMA(t)
+	onlyInFull(t)
 	ownGuest(t, "removes and adds devices")
 	rails := withoutRails(t)
 	rxe0, rxe1 := rails["rxe0"], rails["rxe1"]
@@ -254,11 +266,12 @@ func TestRailsComeAndGo(t *testing.T) {
 
 	s.addressChanges(rxe0)
 	until(t, looked(), func() bool { return s.rdmaFiles() <= files }, func() string {
-		return fmt.Sprintf("the server has %d RDMA files open, and had %d: %s", s.rdmaFiles(), files, s.process)
+		list, _ := exec.Command("ls", "-l", fmt.Sprintf("/proc/%d/fd", s.cmd.Process.Pid)).CombinedOutput()
+		return fmt.Sprintf("the server has %d RDMA files open, and had %d: %s\n%s", s.rdmaFiles(), files, s.process, list)
 	})
 
 	rxe1.del(t)
-	s.stopped(1, rxe1, "the device is gone")
+	s.stopped(1, rxe1, isGone)
 	command(t, "ip", "link", "set", rxe0.netdev, "down")
 	s.stopped(2, rxe0, "no port is active")
 	s.copyBy("tcp", "no port is active")
@@ -284,7 +297,7 @@ func (s *railTest) deviceGoes(gone, other softRail) {
 	}
 	removed := make(chan error, 1)
 	go func() { removed <- exec.Command("rdma", "link", "del", gone.name).Run() }()
-	s.stopped(1, gone, "the device is gone")
+	s.stopped(1, gone, isGone)
 	run(s.t, how{}, "--remote-rail", gone.name, s.here+"/file", s.url("none")).wantFailure(5, gone.name)
 	under.send(2)
 	under.finish(s.there + "/held")
@@ -325,6 +338,7 @@ func (s *railTest) addressChanges(r softRail) {
 // devices of one rate: each has a device to itself.
 func TestSessionsSpreadOverEqualRails(t *testing.T) {
 	needRDMA(t)
+	onlyInFull(t)
 	ownGuest(t, "makes network interfaces and devices")
 	const rails = 8
 	wires := make([]softRail, rails)

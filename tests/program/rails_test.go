@@ -208,7 +208,7 @@ func (s *railTest) serving(n int, r softRail, addr string) {
 // onlyInFull leaves out of make test what takes minutes in the bed.
 func onlyInFull(t *testing.T) {
 	t.Helper()
-	if os.Getenv("GDRCP_TEST_FULL") != "1" {
+	if !full() {
 		t.Skip("takes minutes on emulated devices: set GDRCP_TEST_FULL=1")
 	}
 }

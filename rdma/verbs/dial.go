@@ -93,9 +93,9 @@ func (r *rail) dial(ctx context.Context, remote netip.AddrPort, data []byte, b b
 	return c, err
 }
 
-// isPortTaken reports whether the port that rdma_cm took will not do on an iWARP
-// device: TCP has it, or a connection from it to the same peer has ended a moment ago
-// and is remembered (EADDRNOTAVAIL, as connect(2) has it).
+// isPortTaken reports whether the port that rdma_cm took may be what an iWARP device
+// was refused: TCP has it, or (EADDRNOTAVAIL, __inet_check_established in Linux's
+// net/ipv4/inet_hashtables.c) has or remembers a connection from it to the same peer.
 func isPortTaken(err error) bool {
 	return errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EADDRNOTAVAIL)
 }
@@ -249,7 +249,7 @@ func (r *rail) connectFailed(remote netip.AddrPort, err error) error {
 	}
 	op := &rdma.OpError{Op: "connect to", Device: r.dev.Name, Peer: remote, Err: err}
 	switch {
-	case isPortTaken(err):
+	case errors.Is(err, syscall.EADDRINUSE):
 		op.Hint = "TCP has the ports that the device would use: iwpmd (rdma-core) keeps the two apart"
 	case errors.Is(err, errConnectTimeout):
 		op.Hint = "check that gdrcp serve runs on the peer and that the network lets RDMA through (UDP 4791 for RoCE)"

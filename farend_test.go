@@ -45,9 +45,9 @@ func TestFarEnd(t *testing.T) {
 	}
 }
 
-// What a far end says when it cannot go on is why a copy fails, whatever that
-// looked like from here.
-func TestFarEndThatGivesUp(t *testing.T) {
+// linkToShell starts a far end by a shell of this machine, without the command line.
+func linkToShell(t *testing.T) *remote.Link {
+	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +60,14 @@ func TestFarEndThatGivesUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer link.Close()
+	t.Cleanup(func() { link.Close() })
+	return link
+}
+
+// What a far end says when it cannot go on is why a copy fails, whatever that
+// looked like from here.
+func TestFarEndThatGivesUp(t *testing.T) {
+	link := linkToShell(t)
 	f := &farEnd{Link: link, where: sshHost{host: "h"}}
 	gone := fmt.Errorf("session: %w", rdma.ErrDisconnected)
 	if got := f.reason(t.Context(), gone); got != gone || f.left() != nil {

@@ -289,19 +289,7 @@ func TestVerdictBeforeTheManifest(t *testing.T) {
 
 // A far end that was asked to read files serves nobody besides.
 func TestAuditorServesNobody(t *testing.T) {
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := &remote.Origin{
-		Rsh: []string{"sh", "-c", `shift; exec sh -c "$*"`, "rsh"}, Host: "h", RemotePath: beMain + "=1 " + exe,
-		Protocol: xfer.ProtocolVersion, Version: "test", Stderr: io.Discard,
-	}
-	link, err := o.Connect(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer link.Close()
+	link := linkToShell(t)
 	dir := t.TempDir()
 	asked := &remote.Audit{Path: dir, Hash: "xxh3", PieceBytes: manifest.DefaultPieceBytes}
 	seen := false

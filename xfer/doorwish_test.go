@@ -49,21 +49,12 @@ func TestWishAtTheDoor(t *testing.T) {
 	}
 }
 
-// railServer is a server with a door and RDMA devices below the two host bridges of
-// a made-up machine: GPUs 0 and 1 have a switch each, with a NIC, GPU 1 also one that
-// is slow; GPU 2 has one beside it at the second processor; GPU 3 is nowhere.
+// railServer is a server with a door and the RDMA devices of the machine of
+// twoProcessors, of which the second one at GPU 1 is slow.
 func railServer(t *testing.T, w hostileWay, timeouts Timeouts, gpus GPUs) (v *Server, door netip.AddrPort, rails map[string]netip.AddrPort) {
 	t.Helper()
 	v = NewServer(ServerConfig{Keys: OneKey(testKey, Admission{Root: DirRoot(t.TempDir())}), Timeouts: timeouts, GPUs: gpus})
-	v.sysfs = machineOf(t, map[string]string{
-		"0000:1b:00.0": "pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:00.0",
-		"0000:1c:00.0": "pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:01.0",
-		"0000:2b:00.0": "pci0000:00/0000:00:02.0/0000:03:00.0/0000:04:00.0",
-		"0000:2c:00.0": "pci0000:00/0000:00:02.0/0000:03:00.0/0000:04:01.0",
-		"0000:2d:00.0": "pci0000:00/0000:00:02.0/0000:03:00.0/0000:04:02.0",
-		"0000:3b:00.0": "pci0000:80/0000:80:01.0",
-		"0000:3c:00.0": "pci0000:80/0000:80:02.0",
-	})
+	v.sysfs = twoProcessors(t)
 	at := netip.AddrPortFrom(w.addr, 0)
 	door, err := v.Listen(w.provider, at, rdma.Device{})
 	if err != nil {

@@ -60,6 +60,22 @@ func MachineOf(t *testing.T, paths map[string]string) string { return machineOf(
 // SetSysfs is for one who copies nothing yet.
 func SetSysfs(c *Client, dir string) { c.sysfs = dir }
 
+// twoProcessors is a made-up machine: GPUs 0 and 1 have a switch each, with a NIC, GPU 1
+// also a second one; GPU 2 is alone below the second processor, with a NIC beside it;
+// GPU 3 is nowhere.
+func twoProcessors(t *testing.T) (sysfs string) {
+	t.Helper()
+	return machineOf(t, map[string]string{
+		"0000:1b:00.0": "pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:00.0",
+		"0000:1c:00.0": "pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:01.0",
+		"0000:2b:00.0": "pci0000:00/0000:00:02.0/0000:03:00.0/0000:04:00.0",
+		"0000:2c:00.0": "pci0000:00/0000:00:02.0/0000:03:00.0/0000:04:01.0",
+		"0000:2d:00.0": "pci0000:00/0000:00:02.0/0000:03:00.0/0000:04:02.0",
+		"0000:3b:00.0": "pci0000:80/0000:80:01.0",
+		"0000:3c:00.0": "pci0000:80/0000:80:02.0",
+	})
+}
+
 // One certain GPU decides by which device a server is reached, before the server's
 // order does.
 func TestNearRails(t *testing.T) {
@@ -74,17 +90,7 @@ func TestNearRails(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// GPUs 0 and 1 have a switch each, with a NIC; GPU 2 is alone below the second
-	// processor, with a NIC beside it; GPU 3 is nowhere.
-	sysfs := machineOf(t, map[string]string{
-		"0000:1b:00.0": "pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:00.0",
-		"0000:1c:00.0": "pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:01.0",
-		"0000:2b:00.0": "pci0000:00/0000:00:02.0/0000:03:00.0/0000:04:00.0",
-		"0000:2c:00.0": "pci0000:00/0000:00:02.0/0000:03:00.0/0000:04:01.0",
-		"0000:2d:00.0": "pci0000:00/0000:00:02.0/0000:03:00.0/0000:04:02.0",
-		"0000:3b:00.0": "pci0000:80/0000:80:01.0",
-		"0000:3c:00.0": "pci0000:80/0000:80:02.0",
-	})
+	sysfs := twoProcessors(t)
 	device := func(name, at string, rate float64, addr, problem string) rdma.Device {
 		d := rdma.Device{Name: name, PCIAddress: at, Problem: problem}
 		d.Ports = []rdma.Port{{RateGbps: rate}}

@@ -62,7 +62,7 @@ func (v *Server) takeBounces(s *session, key string) (giveBack func(), err error
 	least := v.heldBy(key).sessions <= 1 && s.params.slots <= leastSlots
 	giveBack, ok := v.bookLocked(key, n, least)
 	if !ok {
-		err = fmt.Errorf("slots in GPU memory need %d MiB of the host's beside, and of the %d MiB for all sessions %d MiB are left, not all of it for one key: take fewer slots, or smaller chunks",
+		err = fmt.Errorf("slots in GPU memory need %d MiB of host memory, too; of the %d MiB for all sessions %d MiB are left, and one key may not take all of them: take fewer slots, or smaller chunks",
 			n>>20, v.cfg.MaxMemory>>20, (v.cfg.MaxMemory-v.memory)>>20)
 	}
 	return giveBack, err

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"gdrcp/dirsync"
+	"gdrcp/internal/dirsync"
 )
 
 const (

@@ -15,7 +15,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"gdrcp/dirsync"
+	"gdrcp/internal/dirsync"
 )
 
 // Compression is zstd (RFC 8878), one thread, chosen by the file's name when

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"gdrcp/internal/trust"
 	"gdrcp/rdma"
-	"gdrcp/trust"
 )
 
 // caller is a client that has proven which key it has.

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 
 	"gdrcp/chunker"
-	"gdrcp/filter"
+	"gdrcp/internal/filter"
 	"gdrcp/manifest"
 )
 

@@ -3,7 +3,7 @@ package xfer
 import (
 	"strings"
 
-	"gdrcp/filter"
+	"gdrcp/internal/filter"
 	"gdrcp/manifest"
 )
 

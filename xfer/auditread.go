@@ -8,7 +8,7 @@ import (
 	"strconv"
 
 	"gdrcp/chunker"
-	"gdrcp/filter"
+	"gdrcp/internal/filter"
 	"gdrcp/manifest"
 
 	"golang.org/x/sync/errgroup"

@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"gdrcp/filter"
+	"gdrcp/internal/filter"
 )
 
 // msgChoice carries what a client chose of a tree, in parts, behind the welcome:

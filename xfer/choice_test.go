@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"gdrcp/filter"
+	"gdrcp/internal/filter"
 )
 
 // ruleParts are rules as they travel.

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"gdrcp/chunker"
-	"gdrcp/filter"
+	"gdrcp/internal/filter"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer"
 )

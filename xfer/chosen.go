@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"gdrcp/filter"
+	"gdrcp/internal/filter"
 )
 
 // chosen is what filter rules say of a copy's entries. One goroutine may use it.

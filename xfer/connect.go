@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"gdrcp/internal/trust"
 	"gdrcp/rdma"
-	"gdrcp/trust"
 )
 
 // Client copies to and from servers. Verbs and TCP are the ways it has; Verbs

@@ -16,11 +16,11 @@ import (
 	"testing"
 	"time"
 
+	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
 	"gdrcp/rdma/verbs"
-	"gdrcp/trust"
 	"gdrcp/xfer"
 )
 

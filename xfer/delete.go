@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"gdrcp/chunker"
-	"gdrcp/filter"
+	"gdrcp/internal/filter"
 	"gdrcp/manifest"
 )
 

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"gdrcp/internal/trust"
 	"gdrcp/rdma"
-	"gdrcp/trust"
 )
 
 // A door is the queue pair at which a client proves that it has the key, before

@@ -3,8 +3,8 @@ package xfer
 import (
 	"testing"
 
+	"gdrcp/internal/trust"
 	"gdrcp/rdma"
-	"gdrcp/trust"
 )
 
 // A stranger costs one control region of at most 4 KiB. What a provider makes

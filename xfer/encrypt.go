@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 
-	"gdrcp/trust"
+	"gdrcp/internal/trust"
 )
 
 // flagEncrypt of a hello: headers and payloads of chunks are sealed.

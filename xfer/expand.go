@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"gdrcp/pattern"
+	"gdrcp/internal/pattern"
 
 	"golang.org/x/sync/errgroup"
 )

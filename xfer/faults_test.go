@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"gdrcp/internal/trust"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
-	"gdrcp/trust"
 	"gdrcp/xfer"
 )
 

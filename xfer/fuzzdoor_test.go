@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"gdrcp/internal/trust"
 	"gdrcp/rdma"
-	"gdrcp/trust"
 )
 
 // FuzzDoor says anything at a server's door: as its first message, or, where

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	"gdrcp/filter"
+	"gdrcp/internal/filter"
 )
 
 // errOtherCopy refuses what is not the one copy that a server is there for.

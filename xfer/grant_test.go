@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"gdrcp/chunker"
-	"gdrcp/filter"
+	"gdrcp/internal/filter"
 
 	"golang.org/x/sync/errgroup"
 )

@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"gdrcp/internal/trust"
 	"gdrcp/manifest"
-	"gdrcp/trust"
 
 	"github.com/zeebo/xxh3"
 )

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"gdrcp/internal/trust"
 	"gdrcp/rdma"
-	"gdrcp/trust"
 )
 
 // lossyConn takes what is posted, and nothing of it has reached the peer yet.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"gdrcp/filter"
+	"gdrcp/internal/filter"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
 	"gdrcp/rdma/tcp"

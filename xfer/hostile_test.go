@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"gdrcp/internal/trust"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
-	"gdrcp/trust"
 )
 
 // These tests speak the protocol by hand, to say what no gdrcp would say.

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
-	"gdrcp/trust"
 )
 
 // doorServer is a server of the tests' own that has a key, or says that it has,

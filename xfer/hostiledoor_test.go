@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
-	"gdrcp/trust"
 )
 
 // caught is a door at which a client of the tests' own speaks.

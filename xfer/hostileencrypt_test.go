@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
-	"gdrcp/trust"
 )
 
 // sealedChunk writes chunk 0 to a slot, encrypted for place by seals, or as it is

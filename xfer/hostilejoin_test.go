@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
-	"gdrcp/trust"
 )
 
 // openings counts the rails that a server opens: those of doors, and those of

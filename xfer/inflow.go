@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"sync"
 
-	"gdrcp/trust"
+	"gdrcp/internal/trust"
 )
 
 // inSlot is the sink's own view of one of its slots.

@@ -7,7 +7,7 @@ import (
 	"math"
 
 	"gdrcp/chunker"
-	"gdrcp/filter"
+	"gdrcp/internal/filter"
 	"gdrcp/manifest"
 )
 

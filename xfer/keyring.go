@@ -3,7 +3,7 @@ package xfer
 import (
 	"os"
 
-	"gdrcp/trust"
+	"gdrcp/internal/trust"
 )
 
 // Keyring knows who may come. Its methods are called for every connection, by

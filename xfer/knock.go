@@ -9,8 +9,8 @@ import (
 	"net/netip"
 	"time"
 
+	"gdrcp/internal/trust"
 	"gdrcp/rdma"
-	"gdrcp/trust"
 )
 
 // admitted is a session that a server has granted, and that has no queue pair

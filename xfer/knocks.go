@@ -6,8 +6,8 @@ import (
 	"net/netip"
 	"time"
 
+	"gdrcp/internal/trust"
 	"gdrcp/rdma"
-	"gdrcp/trust"
 )
 
 // nextKnock is how long one address is waited for before the next is tried

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"gdrcp/internal/trust"
 	"gdrcp/rdma"
-	"gdrcp/trust"
 )
 
 // lane is one queue pair of a session. Either end may send on it: on iWARP,

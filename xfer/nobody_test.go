@@ -3,7 +3,7 @@ package xfer
 import (
 	"testing"
 
-	"gdrcp/trust"
+	"gdrcp/internal/trust"
 )
 
 // For a name that no key has no secret is made: the time that takes would tell it

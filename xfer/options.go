@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"gdrcp/chunker"
-	"gdrcp/filter"
+	"gdrcp/internal/filter"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
 )

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"sync"
 
+	"gdrcp/internal/trust"
 	"gdrcp/rdma"
-	"gdrcp/trust"
 )
 
 // outChunk is a chunk on its way out: what its header will say, and the files

@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"gdrcp/internal/trust"
 	"gdrcp/rdma"
-	"gdrcp/trust"
 )
 
 // ProtocolVersion is the version of everything that two gdrcp say to each

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"gdrcp/internal/trust"
 	"gdrcp/rdma"
-	"gdrcp/trust"
 )
 
 // errNoPlace is a session that is not admitted, and why.

@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
-	"gdrcp/trust"
 )
 
 // keys are those that a test changes.

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"gdrcp/internal/trust"
 	"gdrcp/rdma"
-	"gdrcp/trust"
 
 	"golang.org/x/sync/errgroup"
 )

@@ -8,10 +8,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"gdrcp/filter"
+	"gdrcp/internal/filter"
+	"gdrcp/internal/trust"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
-	"gdrcp/trust"
 
 	"golang.org/x/sync/errgroup"
 )

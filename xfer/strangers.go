@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"gdrcp/internal/trust"
 	"gdrcp/rdma"
-	"gdrcp/trust"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"gdrcp/chunker"
-	"gdrcp/filter"
+	"gdrcp/internal/filter"
 )
 
 // What the terms of options grant is what a copy of these options says, of every kind.

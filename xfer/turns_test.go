@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"gdrcp/internal/trust"
 	"gdrcp/rdma"
-	"gdrcp/trust"
 )
 
 // thirdKey is one beside testKey and otherKey.

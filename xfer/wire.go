@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"math"
 
+	"gdrcp/internal/trust"
 	"gdrcp/manifest"
-	"gdrcp/trust"
 )
 
 // errHeaderSum: the header's checksum does not match: the chunk is sent again.

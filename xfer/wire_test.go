@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"gdrcp/internal/trust"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
-	"gdrcp/trust"
 )
 
 func sampleHello() hello {

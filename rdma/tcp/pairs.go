@@ -10,7 +10,7 @@ import (
 	"sync"
 	"syscall"
 
-	"gdrcp/backlog"
+	"gdrcp/internal/backlog"
 )
 
 // Pairs is a Carrier within one process: each stream is a pair of UNIX sockets

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"gdrcp/gpu/gputest"
-	"gdrcp/trust"
+	"gdrcp/internal/trust"
 
 	"golang.org/x/sys/unix"
 )

@@ -7,52 +7,53 @@ import (
 )
 
 // everything that the engine and the packages below it consist of.
-var everything = []string{"rdma", "rdma/verbs", "rdma/tcp", "rdma/rdmatest", "gpu", "dirsync", "chunker", "filter", "pattern", "manifest", "trust", "inherited", "served", "backlog", "remote", "xfer"}
+var everything = []string{"rdma", "rdma/verbs", "rdma/tcp", "rdma/rdmatest", "gpu", "internal/dirsync", "chunker", "internal/filter", "internal/pattern", "manifest", "internal/trust", "internal/inherited", "internal/served", "internal/backlog", "internal/remote", "xfer"}
 
 // projectRules are the import rules of docs/design/architecture.md: imports point one way,
-// from main through the engine to the leaves.
+// from the command line through the engine to the leaves.
 var projectRules = Rules{
 	Module: "gdrcp",
 	Imports: map[string][]string{
-		".":             append([]string{"cmdline"}, everything...),
-		"xfer":          {"rdma", "gpu", "chunker", "filter", "pattern", "manifest", "trust"}, // no provider: main hands it in
-		"rdma":          {},
-		"rdma/verbs":    {"rdma"},
-		"rdma/tcp":      {"backlog", "rdma"},
-		"rdma/rdmatest": {"rdma"},
-		"gpu":           {},
-		"dirsync":       {},
-		"chunker":       {"dirsync", "manifest"},
-		"filter":        {},
-		"manifest":      {"dirsync"},
-		"cmdline":       {},
-		"trust":         {"dirsync"},
-		"inherited":     {},
-		"served":        {},
-		"pattern":       {},
-		"backlog":       {},
-		"remote":        {"backlog", "pattern", "trust"},
-		"tests":         everything,
+		".":                  {"internal/cli"},
+		"internal/cli":       append([]string{"internal/cmdline"}, everything...),
+		"xfer":               {"rdma", "gpu", "chunker", "internal/filter", "internal/pattern", "manifest", "internal/trust"}, // no provider: internal/cli hands it in
+		"rdma":               {},
+		"rdma/verbs":         {"rdma"},
+		"rdma/tcp":           {"internal/backlog", "rdma"},
+		"rdma/rdmatest":      {"rdma"},
+		"gpu":                {},
+		"internal/dirsync":   {},
+		"chunker":            {"internal/dirsync", "manifest"},
+		"internal/filter":    {},
+		"manifest":           {"internal/dirsync"},
+		"internal/cmdline":   {},
+		"internal/trust":     {"internal/dirsync"},
+		"internal/inherited": {},
+		"internal/served":    {},
+		"internal/pattern":   {},
+		"internal/backlog":   {},
+		"internal/remote":    {"internal/backlog", "internal/pattern", "internal/trust"},
+		"tests":              everything,
 	},
 	TestImports: map[string][]string{
-		".":          {"gpu/gputest"},
-		"rdma/verbs": {"rdma/rdmatest"},
-		"rdma/tcp":   {"rdma/rdmatest"},
+		"internal/cli": {"gpu/gputest"},
+		"rdma/verbs":   {"rdma/rdmatest"},
+		"rdma/tcp":     {"rdma/rdmatest"},
 		// The fault-injecting wrapper and the engine are tried over the provider that needs no device.
 		"rdma/rdmatest": {"rdma/tcp"},
 		// A pipe carries what the provider of sockets does.
-		"remote": {"rdma", "rdma/tcp", "rdma/rdmatest"},
-		"xfer":   {"rdma/tcp", "rdma/verbs", "rdma/rdmatest", "gpu/gputest"},
+		"internal/remote": {"rdma", "rdma/tcp", "rdma/rdmatest"},
+		"xfer":            {"rdma/tcp", "rdma/verbs", "rdma/rdmatest", "gpu/gputest"},
 		// Digests of the device are compared with those of the processor.
 		"gpu":   {"gpu/gputest", "manifest"},
 		"tests": {"gpu/gputest"},
 	},
 	Only: map[string][]string{
-		"C":                          {"rdma/verbs", "gpu", "inherited"},
+		"C":                          {"rdma/verbs", "gpu", "internal/inherited"},
 		"unsafe":                     {"rdma/verbs", "gpu", "gpu/gputest"},
-		"github.com/hanwen/go-fuse":  {"chunker", "."}, // their tests
-		"github.com/hashicorp/yamux": {"remote"},
-		"github.com/urfave/cli":      {"."},
+		"github.com/hanwen/go-fuse":  {"chunker", "internal/cli"}, // their tests
+		"github.com/hashicorp/yamux": {"internal/remote"},
+		"github.com/urfave/cli":      {"internal/cli"},
 	},
 	BannedNames: []string{"util", "utils", "common", "helper", "helpers", "misc"},
 	MaxLines:    450,

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"gdrcp/trust"
+	"gdrcp/internal/trust"
 )
 
 // install runs `make install-service` and returns the unit.

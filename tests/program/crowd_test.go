@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"gdrcp/trust"
+	"gdrcp/internal/trust"
 	"gdrcp/xfer"
 )
 

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"gdrcp/gpu/gputest"
+	"gdrcp/internal/trust"
 	"gdrcp/rdma/rdmatest"
-	"gdrcp/trust"
 )
 
 // TestMain sets them.

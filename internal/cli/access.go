@@ -1,0 +1,33 @@
+package cli
+
+import (
+	"cmp"
+
+	"gdrcp/internal/trust"
+
+	"github.com/urfave/cli/v2"
+)
+
+// keyFileVariable names the key file where --key-file does not.
+const keyFileVariable = "GDRCP_KEY_FILE"
+
+// keyFileFlag is the option that names the file of the key that both ends share.
+func keyFileFlag(usage string, to *string) cli.Flag {
+	return &cli.StringFlag{Name: "key-file", Usage: "`FILE` " + usage + "; else $" + keyFileVariable + " names it", Destination: to}
+}
+
+// key reads the key that a user has named, by option or environment.
+func (p *program) key(file string) (trust.Key, error) {
+	file = cmp.Or(file, p.getenv(keyFileVariable))
+	if file == "" {
+		return trust.Key{}, noKey()
+	}
+	return trust.ReadKeyFile(file)
+}
+
+func noKey() error {
+	return &hinted{
+		usageError("no key is named: gdrcp serve and its clients prove to each other that they have the same"),
+		"gdrcp key new NAME makes one; --key-file FILE or " + keyFileVariable + " names it, at both ends",
+	}
+}

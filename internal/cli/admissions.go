@@ -1,0 +1,226 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync/atomic"
+
+	"gdrcp/internal/served"
+	"gdrcp/internal/trust"
+	"gdrcp/xfer"
+)
+
+// accessFileVariable names the access file where --access-file does not.
+const accessFileVariable = "GDRCP_ACCESS_FILE"
+
+// admissions is who may come to a server, and to what: the keys of an access
+// file, or one key and one directory. They can be read anew while clients come.
+type admissions struct {
+	accessFile    string // or
+	keyFile, root string
+	// Whatever the access file says.
+	readOnly, requireEncrypt bool
+	// others are files with secrets, if they are there, which serving has no use for.
+	others []string
+
+	keys atomic.Pointer[map[string]xfer.Admission]
+	// dirs are what the keys open, and names how many the file of the keys has.
+	dirs  *served.Set
+	names int
+}
+
+// Len implements xfer.Keyring.
+func (a *admissions) Len() int { return len(*a.keys.Load()) }
+
+// Find implements xfer.Keyring.
+func (a *admissions) Find(id string) (xfer.Admission, bool) {
+	found, ok := (*a.keys.Load())[id]
+	return found, ok
+}
+
+// read reads the files and opens what keys open. After an error what was there
+// before stays, else the caller ends that, by old.Close(a.dirs), when no session
+// needs it.
+func (a *admissions) read() (old *served.Set, err error) {
+	permits, err := a.permits()
+	if err != nil {
+		return nil, err
+	}
+	wanted := make([]served.Want, 0, len(permits))
+	for _, p := range permits {
+		// --read-only may not have held when somebody left a link there.
+		wanted = append(wanted, served.Want{Key: p.ID, Path: p.Root, Writable: !p.ReadOnly})
+	}
+	dirs, err := served.Hold(wanted, a.dirs)
+	if err != nil {
+		return nil, err
+	}
+	names, err := a.guard(dirs)
+	if err == nil && a.accessFile == "" {
+		err = dirs.Dir(a.root).Err()
+	}
+	if err != nil {
+		dirs.Close(a.dirs)
+		return nil, err
+	}
+	keys := make(map[string]xfer.Admission, len(permits))
+	for _, p := range permits {
+		keys[p.ID] = xfer.Admission{
+			Secret: p.Secret, Root: dirs.Dir(p.Root), ReadOnly: p.ReadOnly || a.readOnly, MaxSessions: p.MaxSessions, BytesPerSecond: p.BytesPerSecond,
+			RequireEncrypt: p.RequireEncrypt || a.requireEncrypt,
+		}
+	}
+	a.keys.Store(&keys)
+	old, a.dirs, a.names = a.dirs, dirs, names
+	return old, nil
+}
+
+// close lets go of what the keys open.
+func (a *admissions) close() { a.dirs.Close(nil) }
+
+// secrets is the file that says who may come.
+func (a *admissions) secrets() string { return cmp.Or(a.accessFile, a.keyFile) }
+
+// guard makes sure that no client reaches a file with secrets, and returns how
+// many names the file of the keys has.
+func (a *admissions) guard(dirs *served.Set) (names int, err error) {
+	if names, err = dirs.Guard(a.secrets()); err == nil {
+		for _, file := range a.others {
+			if _, e := dirs.Guard(file); errors.As(e, new(*served.ReachedError)) {
+				err = e
+			}
+		}
+	}
+	if errors.As(err, new(*served.ReachedError)) {
+		err = &hinted{err, "keep it, and the way to it, where no key leads"}
+	}
+	return names, err
+}
+
+func (a *admissions) permits() ([]trust.Permit, error) {
+	if a.accessFile == "" {
+		key, err := trust.ReadKeyFile(a.keyFile)
+		return []trust.Permit{{Key: key, Root: a.root}}, err
+	}
+	access, err := trust.ReadAccess(a.accessFile)
+	if err != nil {
+		return nil, err
+	}
+	return access.Permits(), nil
+}
+
+// text is what is served, for messages.
+func (a *admissions) text() string {
+	if a.accessFile == "" {
+		return quoteArg(a.root)
+	}
+	return fmt.Sprintf("%s of %s", count(int64(len(*a.keys.Load())), "key", "keys"), quoteArg(a.accessFile))
+}
+
+// problems are what whoever runs the server should know of what keys open.
+func (a *admissions) problems() (texts []string) {
+	keys, why := a.dirs.Missing()
+	for i, key := range keys {
+		texts = append(texts, fmt.Sprintf("key %s opens nothing until SIGHUP: %s", key, lineOf(why[i])))
+	}
+	if nested := a.dirs.Nested(); len(nested) > 0 {
+		first := nested[0]
+		text := fmt.Sprintf("key %s may change what key %s opens: %s lies below %s", first.OuterKey, first.Key, quoteArg(first.Path), quoteArg(first.OuterPath))
+		if more := len(nested) - 1; more > 0 {
+			text += fmt.Sprintf(" (and so do %d more below what others may change)", more)
+		}
+		texts = append(texts, text)
+	}
+	if a.names > 1 {
+		texts = append(texts, fmt.Sprintf("%s holds secrets and has %d names (hard links): a client that reaches another of them reads it", quoteArg(a.secrets()), a.names))
+	}
+	return texts
+}
+
+// admissions reads who may come, by the options or else the environment.
+func (s *serving) admissions() (*admissions, error) {
+	switch {
+	case s.accessFile != "" && (s.root != "" || s.keyFile != ""):
+		return nil, usageError("--access-file says what each key opens: --root and --key-file are for serving one directory to one key")
+	case s.accessFile == "" && s.root == "" && s.keyFile == "":
+		s.accessFile = s.getenv(accessFileVariable)
+	}
+	a := &admissions{accessFile: s.accessFile, readOnly: s.readOnly, requireEncrypt: s.requireEncrypt}
+	for _, name := range []string{keyFileVariable, accessFileVariable} {
+		if file := s.getenv(name); file != "" {
+			a.others = append(a.others, file)
+		}
+	}
+	if a.accessFile != "" {
+		return a.first()
+	}
+	if s.root == "" {
+		return nil, usageError("gdrcp serve needs --access-file FILE, or --root DIR and --key-file FILE")
+	}
+	if a.keyFile = cmp.Or(s.keyFile, s.getenv(keyFileVariable)); a.keyFile == "" {
+		return nil, noKey()
+	}
+	var err error
+	if a.root, err = filepath.Abs(s.root); err != nil {
+		return nil, err
+	}
+	return a.first()
+}
+
+// first reads the files at the start.
+func (a *admissions) first() (*admissions, error) {
+	if _, err := a.read(); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// attend keeps the service manager informed, and reads who may come anew
+// whenever SIGHUP asks for it, until ctx ends.
+func (s *serving) attend(ctx context.Context, server *xfer.Server) {
+	manager := notifier{s.getenv("NOTIFY_SOCKET")}
+	s.tellIf(manager.ready())
+	for {
+		select {
+		case <-s.hangups:
+			s.tellIf(manager.reloading())
+			s.readAnew(server)
+			s.tellIf(manager.ready())
+		case <-ctx.Done():
+			s.tellIf(manager.stopping())
+			return
+		}
+	}
+}
+
+// tellIf tells an error that changes nothing.
+func (s *serving) tellIf(err error) {
+	if err != nil {
+		s.console.line("gdrcp: %s", lineOf(err))
+	}
+}
+
+// readAnew takes over what the files say now. If that makes no sense, what they
+// said before goes on.
+func (s *serving) readAnew(server *xfer.Server) {
+	old, err := s.who.read()
+	if err != nil {
+		s.console.line("gdrcp: %s; who may come stays as it was", lineOf(err))
+		return
+	}
+	ended := server.Recheck()
+	old.Close(s.who.dirs)
+	if !s.quiet {
+		s.console.line("gdrcp: who may come was read anew: %s; %s ended", s.who.text(), count(int64(ended), "session", "sessions"))
+	}
+	s.tellProblems()
+}
+
+func (s *serving) tellProblems() {
+	for _, text := range s.who.problems() {
+		s.console.line("gdrcp: %s", text)
+	}
+}

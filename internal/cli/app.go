@@ -1,0 +1,50 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"strings"
+
+	"gdrcp/internal/cmdline"
+
+	"github.com/urfave/cli/v2"
+)
+
+// app is the command line as cli sees it: copying is a command like the others,
+// that users cannot name.
+func (p *program) app() *cli.App {
+	app := &cli.App{
+		Name: "gdrcp", Version: p.versionText(), Writer: p.stdout, ErrWriter: p.stderr,
+		HideHelp: true, HideVersion: true, HideHelpCommand: true, DisableSliceFlagSeparator: true,
+		// Errors come back from RunContext; nothing exits or prints on its way.
+		ExitErrHandler: func(*cli.Context, error) {},
+	}
+	app.Commands = []*cli.Command{p.copyCommand(), p.serveCommand(), p.manifestCommand(), p.devicesCommand(), p.benchCommand(), p.keyCommand(), p.completionCommand(), p.manPagesCommand(), p.referenceCommand(), p.farEndCommand()}
+	adopt(app.Commands)
+	return app
+}
+
+// adopt makes errors of commands ours to tell.
+func adopt(commands []*cli.Command) {
+	for _, c := range commands {
+		c.HideHelp, c.HideHelpCommand = true, true
+		c.OnUsageError = func(_ *cli.Context, err error, _ bool) error { return badValue(err) }
+		adopt(c.Subcommands)
+	}
+}
+
+// versionFlag is answered by the copy command, which is what gdrcp is without
+// the name of another.
+func versionFlag() cli.Flag { return &cli.BoolFlag{Name: versionName, Usage: "print the version"} }
+
+// writeHelp writes what there is to know of a command, which may be hidden.
+func writeHelp(w io.Writer, app *cli.App, line *ordered) {
+	words := strings.Fields(line.title)
+	c := describeCommand(line.command, words[:max(0, len(words)-1)])
+	cmdline.Help(w, describe(app), &c)
+}
+
+// action adapts a method to cli.
+func action(do func(ctx context.Context, operands []string) error) cli.ActionFunc {
+	return func(c *cli.Context) error { return do(c.Context, c.Args().Slice()) }
+}

@@ -1,0 +1,164 @@
+package cli
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/urfave/cli/v2"
+)
+
+func TestArrange(t *testing.T) {
+	for _, c := range []struct {
+		in, out string // words; of out, the name and the command are left off
+		title   string
+	}{
+		{in: "a b -r", out: "--recursive -- a b"},
+		{in: "-r a b", out: "--recursive -- a b"},
+		{in: "a -rp b", out: "--recursive --perms -- a b"},
+		{in: "a -- -r b", out: "-- a -r b"},
+		{in: "-- a b --", out: "-- a b --"},
+		{in: "- b", out: "-- - b"},
+		{in: "a b --qps 4 --slots=8", out: "--qps=4 --slots=8 -- a b"},
+		{in: "--write-manifest -r a b", out: "--write-manifest=-r -- a b"},
+		{in: "--manifest -- a b", out: "--manifest=-- -- a b"},
+		{in: "-vL a,b c", out: "--verbose --follow -- a,b c"},
+		{in: "./serve b", out: "-- ./serve b"},
+		{in: "-- serve b", out: "-- serve b"},
+		{in: "-- help serve", out: "-- help serve"},
+		{in: "-- version", out: "-- version"},
+		{in: "a serve", out: "-- a serve"},
+		{in: "serve --root x", out: "--root=x --", title: "serve"},
+		{in: "-q --root x serve", out: "--quiet --root=x --", title: "serve"},
+		{in: "manifest create -oX --hash blake3 p", out: "--output=X --hash=blake3 -- p", title: "manifest create"},
+		{in: "manifest -o X create p", out: "--output=X -- p", title: "manifest create"},
+		{in: "manifest verify m -- -p", out: "-- m -p", title: "manifest verify"},
+		{in: "--json devices", out: "--json --", title: "devices"},
+	} {
+		p, _, _ := newProgram()
+		line, err := arrange(p.app(), strings.Fields(c.in))
+		if err != nil {
+			t.Errorf("%s: %v", c.in, err)
+			continue
+		}
+		skip := 1 + max(1, len(strings.Fields(line.title)))
+		if got := strings.Join(line.args[skip:], " "); got != c.out || line.title != c.title {
+			t.Errorf("%s: %q with %q, want %q with %q", c.in, line.title, got, c.title, c.out)
+		}
+	}
+}
+
+// A command line that makes no sense gives one line and exit code 2, and
+// nothing on standard output.
+func TestUsageErrors(t *testing.T) {
+	for _, c := range []struct{ args, line string }{
+		{"", "a copy needs SRC... and DST (gdrcp --help tells more)"},
+		{"a", "a copy needs SRC... and DST (gdrcp --help tells more)"},
+		{"-Q a b", "unknown option -Q (gdrcp --help lists them)"},
+		{"-rQ a b", "unknown option -rQ (gdrcp --help lists them)"},
+		{"a b --reverse", "unknown option --reverse (gdrcp --help lists them)"},
+		{"a b --r", "unknown option --r (gdrcp --help lists them)"},
+		{"--root x a b", "unknown option --root (gdrcp --help lists them)"},
+		{"serve --recursive", "unknown option --recursive of gdrcp serve (gdrcp serve --help lists them)"},
+		{"manifest show m --json", "unknown option --json of gdrcp manifest show (gdrcp manifest show --help lists them)"},
+		{"a b --manifest=", "option --manifest has an empty value"},
+		{"serve --root= --listen=", "option --root has an empty value"},
+		{"a b --qps", "option --qps needs a value"},
+		{"manifest create p -o", "option -o needs a value"},
+		{"a b --qps 0", `--qps "0": not a number from 1 to 16`},
+		{"a b --qps four", `--qps "four": not a number from 1 to 16`},
+		{"a b --slots 257", `--slots "257": not a number from 1 to 256`},
+		{"a b --chunk-size 65K", `--chunk-size "65K": not from 64KiB to 64MiB in steps of 64KiB`},
+		{"a b --chunk-size 1MB", `--chunk-size "1MB": not a size (write it like 65536, 64K or 1MiB)`},
+		{"a b --chunk-size 65M", `--chunk-size "65M": not from 64KiB to 64MiB in steps of 64KiB`},
+		{"a b --hash md5", `--hash "md5": not one of xxh3, blake3, crc32c, sha256`},
+		{"a b --compress gzip", `--compress "gzip": not one of off, zstd, s2, auto`},
+		{"a b --transport udp", `--transport "udp": not one of auto, verbs, tcp`},
+		{"a b --require tcp", `--require "tcp": not one of verbs, gpudirect`},
+		{"a b --recursive=maybe", `--recursive "maybe": not true or false`},
+		{"a rdma://h/ -qv", "--quiet and --verbose exclude each other"},
+		{"a rdma://h/ --slots 256 --chunk-size 64M", "256 slots of 64MiB are a ring of 16GiB, more than 1GiB"},
+		{"manifest", "gdrcp manifest needs one of: create, verify, show, diff"},
+		{"manifest make x", "gdrcp manifest has no make: it needs one of: create, verify, show, diff"},
+		{"manifest verify m", "gdrcp manifest verify needs 2 operands: MANIFEST PATH"},
+		{"manifest create p --piece-size 100K", `--piece-size "100K": not a power of two from 64KiB to 1GiB`},
+		{"manifest create p --json", "--json needs -o FILE: the manifest itself goes to standard output"},
+		{"manifest diff - -", "only one of the manifests can come from standard input"},
+		{"serve", "gdrcp serve needs --access-file FILE, or --root DIR and --key-file FILE"},
+		{"serve x", "gdrcp serve takes no operand, and x is one: what is served is named by --root x"},
+		{"serve x rdma://h/", "gdrcp serve takes no operand, and x is one (a file of that name is ./serve)"},
+		{"-a --delete --files-from=/dev/null a rdma://h/b", "--delete deletes what a whole directory does not have, and --files-from names a part of one"},
+		{"a rdma:/h/b", "rdma:/h/b: a server is rdma://host[:port]/path, with two slashes (a host of the name rdma needs a user: USER@rdma:/h/b)"},
+		{"devices rxe0", "gdrcp devices takes no operand, and rxe0 is one (a file of that name is ./devices)"},
+		{"bench", "gdrcp bench needs one operand: rdma://host[:port] of a gdrcp serve"},
+		{"bench h", "h: a bench is against rdma://host[:port], without a path"},
+		{"bench rdma://h/x", "rdma://h/x: a bench is against rdma://host[:port], without a path"},
+		{"bench rdma://h --hash none,md5", `--hash "none,md5": "md5" is none of none, xxh3, blake3, crc32c, sha256`},
+	} {
+		r := gdrcp(t, strings.Fields(c.args)...)
+		if r.code != exitUsage || r.err != "gdrcp: "+c.line+"\n" || r.out != "" && !strings.Contains(c.args, "--json") {
+			t.Errorf("gdrcp %s: exit code %d, stdout %q, stderr\n%swant\ngdrcp: %s", c.args, r.code, r.out, r.err, c.line)
+		}
+	}
+}
+
+// Between the words of a command, arguments can be read only if an option takes
+// a value in all that they can come to, or in none.
+func TestOptionsTakeValuesEverywhereOrNowhere(t *testing.T) {
+	p, _, _ := newProgram()
+	for _, command := range p.app().Commands {
+		all := everyOption([]*cli.Command{command})
+		for _, sub := range command.Subcommands {
+			for n, o := range optionsOf(sub.Flags) {
+				if o != all[n] {
+					t.Errorf("option %q of %s %s is %+v, elsewhere %+v", n, command.Name, sub.Name, o, all[n])
+				}
+			}
+		}
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for _, args := range []string{"--help", "-h", "a -rh", "serve --help", "manifest --help", "manifest create -h", "bench x --help", "help", "help manifest create", "help --help"} {
+		r := gdrcp(t, strings.Fields(args)...).want(t, exitOK)
+		if !strings.Contains(r.out, "Usage: gdrcp ") || !strings.Contains(r.out, "  130  interrupted by SIGINT") || r.err != "" {
+			t.Errorf("gdrcp %s wrote\n%s%s", args, r.out, r.err)
+		}
+		for line := range strings.Lines(r.out) {
+			if strings.Contains(line, "`") || strings.TrimRight(line, " \n") != strings.TrimRight(line, "\n") {
+				t.Errorf("gdrcp %s wrote %q", args, line)
+			}
+		}
+	}
+	// All options are told, but for the hidden one.
+	p, _, _ := newProgram()
+	help := gdrcp(t, "--help").out
+	for _, f := range findCommand(p.app().Commands, copyName).Flags {
+		if told := strings.Contains(help, "--"+f.Names()[0]); told != (f.Names()[0] != "imm") {
+			t.Errorf("--help on --%s: %v", f.Names()[0], told)
+		}
+	}
+	if slices.Contains(strings.Fields(help), copyName) {
+		t.Error("--help tells the name of the command without a name")
+	}
+}
+
+// An option with an empty value is not one that was left out.
+func TestEmptyValues(t *testing.T) {
+	for _, args := range [][]string{
+		{"a", "rdma://h/", "--manifest", ""}, {"a", "rdma://h/", "--rail", ""}, {"a", "rdma://h/", "--hash", ""}, {"serve", "--root", "/", "--listen", ""},
+		{"manifest", "create", "a", "-o", ""},
+	} {
+		r := gdrcp(t, args...).want(t, exitUsage)
+		if !strings.HasSuffix(r.err, " has an empty value\n") {
+			t.Errorf("gdrcp %q wrote %q", args, r.err)
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	r := gdrcp(t, "--version").want(t, exitOK)
+	if !strings.HasPrefix(r.out, "gdrcp ") || strings.Count(r.out, "\n") != 1 || r.err != "" {
+		t.Errorf("wrote %q and %q", r.out, r.err)
+	}
+}

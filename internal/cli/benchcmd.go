@@ -1,0 +1,231 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"gdrcp/manifest"
+	"gdrcp/xfer"
+
+	"github.com/urfave/cli/v2"
+)
+
+const (
+	defaultBenchBytes  = 512 << 20
+	defaultBenchRounds = 1000
+)
+
+// benching is a bench from the command line.
+type benching struct {
+	*program
+	options xfer.Options
+	wire    wireOptions
+	keyFile string
+	bytes   int64
+	hashes  []manifest.Algorithm // 0: none
+	rounds  int
+	json    bool
+
+	console   *console
+	events    *events
+	table     *tabwriter.Writer
+	connected bool // a session of the current measurement stood
+	told      bool // over what it runs
+}
+
+func (p *program) benchCommand() *cli.Command {
+	b := &benching{program: p, bytes: defaultBenchBytes, rounds: defaultBenchRounds, hashes: []manifest.Algorithm{0, manifest.XXH3}}
+	flags := about(topicMeasure,
+		checkedFlag("bytes", "`SIZE` how much to send for each digest (512MiB)", size(&b.bytes, 1, 1<<50, 1)),
+		checkedFlag("hash", "`LIST` digests to measure with: none, xxh3, blake3, crc32c, sha256 (none,xxh3)", hashList(&b.hashes)),
+		checkedFlag("rounds", "`N` round trips for each latency, 0 for none (1000)", number(&b.rounds, 0, 10_000_000)),
+	)
+	flags = append(flags, linkFlags(&b.options, checkedFlag("require", "`verbs` falling back to tcp is an error (exit code 5)", word(&b.options.Require, "verbs")))...)
+	flags = append(flags, b.wire.flags()...)
+	flags = append(flags, about(topicAccess, keyFileFlag("the key that the server knows", &b.keyFile))...)
+	flags = append(flags, about(topicOutput, &cli.BoolFlag{Name: "json", Usage: "one event a line on standard output, as JSON", Destination: &b.json})...)
+	return &cli.Command{
+		Name: "bench", Usage: "measure bandwidth and latency to a server, from memory to memory", ArgsUsage: "[OPTIONS] rdma://host[:port]", Flags: flags, Action: action(b.run),
+		Description: `Sends memory to a gdrcp serve through the engine that copies, without files: bandwidth without and with digests at both ends, and
+the round trip of a Send, a Write and a Write with immediate, also over plain TCP for comparison.`,
+	}
+}
+
+// hashList reads digests separated by commas.
+func hashList(to *[]manifest.Algorithm) *checked {
+	return &checked{set: func(s string) error {
+		*to = nil
+		for name := range strings.SplitSeq(s, ",") {
+			a := manifest.Algorithm(0)
+			if name != "none" {
+				var err error
+				if a, err = manifest.ParseAlgorithm(name); err != nil {
+					return fmt.Errorf("%q is none of none, xxh3, blake3, crc32c, sha256", name)
+				}
+			}
+			*to = append(*to, a)
+		}
+		return nil
+	}}
+}
+
+func hashText(a manifest.Algorithm) string {
+	if a == 0 {
+		return "none"
+	}
+	return a.String()
+}
+
+func (b *benching) run(ctx context.Context, operands []string) error {
+	b.console = b.newConsole()
+	if b.json {
+		b.events = newEvents(b.stdout)
+	}
+	ctx, stop := b.printing(ctx)
+	defer stop()
+	return b.measure(ctx, operands)
+}
+
+func (b *benching) measure(ctx context.Context, operands []string) error {
+	if len(operands) != 1 {
+		return usageError("gdrcp bench needs one operand: rdma://host[:port] of a gdrcp serve")
+	}
+	t, err := parseTarget(operands[0])
+	if err != nil {
+		return err
+	}
+	if !t.remote || t.ssh != nil || t.path != "/" {
+		return usageError("%s: a bench is against rdma://host[:port], without a path", quoteArg(operands[0]))
+	}
+	if err := checkRing(&b.options); err != nil {
+		return err
+	}
+	if b.options.Wire, err = b.wire.read(b.getenv); err != nil {
+		return err
+	}
+	if t.endpoint.Key, err = b.key(b.keyFile); err != nil {
+		return err
+	}
+	o := b.options
+	o.Timeouts, o.Report = b.timeouts, b.report
+	b.table = tabwriter.NewWriter(b.stdout, 0, 0, 2, ' ', 0)
+	transport, err := b.bandwidths(ctx, t.endpoint, o)
+	// What was measured before an error is worth its lines.
+	if err = errors.Join(err, b.table.Flush()); err != nil {
+		return err
+	}
+	err = b.latencies(ctx, t.endpoint, o, transport)
+	return errors.Join(err, b.table.Flush())
+}
+
+// report says over what the bench runs, once.
+func (b *benching) report(e xfer.Event) {
+	if e.Kind == xfer.EventWaiting {
+		fmt.Fprintf(b.stderr, "gdrcp: waiting: %s\n", e.Text)
+	}
+	if e.Kind != xfer.EventConnected {
+		return
+	}
+	b.connected = true
+	b.leaveCPUs(e.Link.Transport)
+	if b.told || b.json {
+		return
+	}
+	b.told = true
+	text := fmt.Sprintf("gdrcp: using %s: %s reaches %s", e.Link.Transport, deviceText(e.Link), e.Link.Remote)
+	if e.Link.Why != "" {
+		text = fmt.Sprintf("gdrcp: using %s: %s", e.Link.Transport, xfer.Printable(e.Link.Why))
+	}
+	b.console.line("%s", text)
+}
+
+type bandwidthEvent struct {
+	Event      string  `json:"event"`
+	Transport  string  `json:"transport"`
+	Device     string  `json:"device"`
+	Hash       string  `json:"hash"`
+	MiBPerS    float64 `json:"mib_per_s"`
+	Bytes      int64   `json:"bytes"`
+	Seconds    float64 `json:"seconds"`
+	ChunkBytes int     `json:"chunk_bytes"`
+	Slots      int     `json:"slots"`
+	QPs        int     `json:"qps"`
+	Imm        string  `json:"imm"`
+}
+
+// bandwidths measures with each digest and returns the transport that was used.
+func (b *benching) bandwidths(ctx context.Context, ep xfer.Endpoint, o xfer.Options) (transport string, err error) {
+	for i, h := range b.hashes {
+		o.Hash = h
+		r, err := b.client().BenchBandwidth(ctx, ep, b.bytes, o)
+		if err != nil {
+			return "", err
+		}
+		if i == 0 && !b.json {
+			fmt.Fprintln(b.table, "BANDWIDTH\tDEVICE\tDIGEST\tMiB/s\tBYTES\tSECONDS\tCHUNK\tSLOTS\tQPS\tIMMEDIATE")
+		}
+		l := &r.Link
+		transport = l.Transport
+		if b.json {
+			b.events.emit(bandwidthEvent{"bandwidth", l.Transport, l.Device, hashText(h), r.MiBPerSecond(), r.Bytes, r.Seconds, l.ChunkBytes, l.Slots, l.QPs, l.Imm.String()})
+			continue
+		}
+		fmt.Fprintf(b.table, "%s\t%s\t%s\t%.1f\t%d\t%.3f\t%s\t%d\t%d\t%s\n", l.Transport, deviceText(l), hashText(h), r.MiBPerSecond(), r.Bytes, r.Seconds,
+			sizeText(int64(l.ChunkBytes)), l.Slots, l.QPs, l.Imm)
+	}
+	return transport, nil
+}
+
+type latencyEvent struct {
+	Event     string  `json:"event"`
+	Transport string  `json:"transport"`
+	Device    string  `json:"device"`
+	Op        string  `json:"op"`
+	Rounds    int     `json:"rounds"`
+	MedianUs  float64 `json:"median_us"`
+	P99Us     float64 `json:"p99_us"`
+	MinUs     float64 `json:"min_us"`
+}
+
+// latencies measures round trips, and the same over TCP where that is not what
+// is used anyway.
+func (b *benching) latencies(ctx context.Context, ep xfer.Endpoint, o xfer.Options, transport string) error {
+	if b.rounds == 0 {
+		return nil
+	}
+	results, err := b.client().BenchLatency(ctx, ep, b.rounds, o)
+	if err != nil {
+		return err
+	}
+	if !b.json {
+		fmt.Fprintln(b.table, "\nLATENCY\tDEVICE\tOPERATION\tMEDIAN µs\tP99 µs\tMIN µs\tROUNDS")
+	}
+	b.tellLatencies(results)
+	if transport == "tcp" {
+		return nil
+	}
+	o.Transport, o.Require, o.Rail, b.connected = "tcp", "", "", false
+	results, err = b.client().BenchLatency(ctx, ep, b.rounds, o)
+	if err != nil && !b.connected && ctx.Err() == nil {
+		// A server may offer verbs only: then there is nothing to compare with.
+		b.console.line("gdrcp: no comparison with tcp: %s", lineOf(err))
+		return nil
+	}
+	b.tellLatencies(results)
+	return err
+}
+
+func (b *benching) tellLatencies(results []xfer.Latency) {
+	us := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
+	for _, r := range results {
+		if b.json {
+			b.events.emit(latencyEvent{"latency", r.Link.Transport, r.Link.Device, r.Op, r.Rounds, us(r.Median), us(r.P99), us(r.Shortest)})
+			continue
+		}
+		fmt.Fprintf(b.table, "%s\t%s\t%s\t%.1f\t%.1f\t%.1f\t%d\n", r.Link.Transport, deviceText(&r.Link), r.Op, us(r.Median), us(r.P99), us(r.Shortest), r.Rounds)
+	}
+}

@@ -1,0 +1,264 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"gdrcp/chunker"
+	"gdrcp/rdma"
+	"gdrcp/xfer"
+
+	"github.com/urfave/cli/v2"
+)
+
+// copying is a copy from the command line.
+type copying struct {
+	*program
+	options              xfer.Options
+	keyFile              string
+	choose               choosing
+	ssh                  sshOptions
+	wire                 wireOptions
+	quiet, verbose, json bool
+	progress             bool // told where no terminal is, too
+	stats                bool // told at the end
+	habits               habits
+
+	stream         *chunker.Pipe // this end's, where SRC or DST is -
+	console        *console
+	events         *events // nil without --json
+	maxMemoryBytes int64   // of this end's slots; 0: no bound
+	logName        string  // of --log-file, or empty
+	log            *logFile
+	ends           endNames
+}
+
+func (p *program) copyCommand() *cli.Command {
+	c := &copying{program: p}
+	return &cli.Command{
+		Name: copyName, Usage: "copy files between hosts by RDMA or TCP, verified", ArgsUsage: "[OPTIONS] SRC... DST", Flags: c.flags(),
+		Action: func(cc *cli.Context) error {
+			if cc.Bool(versionName) {
+				p.prints = true
+				_, err := fmt.Fprintf(p.stdout, "gdrcp %s\n", p.versionText())
+				return err
+			}
+			return c.run(cc.Context, cc.Args().Slice())
+		},
+		Description: `SRC and DST follow the rules of cp and scp: a file to a file or into a directory, many into a directory, a trailing slash
+means a directory. [user@]host:path is a path on another host, where gdrcp is started by ssh; it may be a pattern of sources.
+rdma://host[:port]/path is a path below the root of a gdrcp serve, or as a source a pattern. SRC - is standard input, DST - standard output. All else is local:
+a file named like a command is ./serve, one with a colon ./a:b, one named - is ./-. Between two hosts of host:path the data goes straight from one to the other.
+Where SRC and DST are local both, the copy is made on this machine, by one process.`,
+	}
+}
+
+// run copies and tells how it went.
+func (c *copying) run(ctx context.Context, operands []string) error {
+	c.console = c.newConsole()
+	if c.json {
+		c.events = newEvents(c.eventsOut)
+	}
+	summary, err := c.copy(ctx, operands)
+	err = errors.Join(err, c.closeStream())
+	lost := c.log.end(summary, err, ctx.Err() != nil)
+	if err != nil || summary == nil {
+		return errors.Join(err, lost)
+	}
+	c.tellNotDeleted(summary)
+	c.tellSummary(summary)
+	c.tellStats(summary)
+	code := codeOfSummary(summary)
+	if code == exitOK {
+		return lost
+	}
+	if lost != nil {
+		c.console.line("gdrcp: %s", lineOf(lost))
+	}
+	return &ended{code}
+}
+
+// copy runs the engine, with a bar where there is a terminal for it. There is no
+// summary of a copy between two other hosts: one of them has told it.
+func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, error) {
+	if c.quiet && c.verbose {
+		return nil, usageError("--quiet and --verbose exclude each other")
+	}
+	if c.quiet && c.progress {
+		return nil, usageError("--quiet and --progress exclude each other")
+	}
+	if c.verbose && !c.json {
+		c.habits.tell(c.console.line)
+	}
+	p, err := &plan{}, error(nil)
+	if c.relayed == nil {
+		p, err = planCopy(operands)
+	}
+	if err != nil {
+		return nil, err
+	}
+	isStream, err := p.isStream()
+	if err == nil && isStream {
+		err = c.openStream(p)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := checkRing(&c.options); err != nil {
+		return nil, err
+	}
+	if c.options.Wire, err = c.wire.read(c.getenv); err != nil {
+		return nil, err
+	}
+	if p.from != nil {
+		return nil, c.relay(ctx, p)
+	}
+	o := c.options
+	if err := c.fitMemory(&o, p.push || c.relayed != nil, isStream, p.local); err != nil {
+		return nil, err
+	}
+	if c.logName != "" {
+		if c.log, err = openLog(c.logName); err != nil {
+			return nil, err
+		}
+		if c.relayed == nil {
+			c.log.asked(operands)
+		}
+	}
+	c.choose.stdin = c.stdin
+	if err := c.choose.into(&o); err != nil {
+		return nil, err
+	}
+	defer o.Names.Close()
+	c.ends = p.ends(c.relayed)
+	o.Started, o.Timeouts, o.Tally, o.Report = c.started, c.timeouts, &xfer.Tally{}, c.report
+	dataOnScreen := isStream && !p.push && c.isTerminal(c.stdout)
+	if !o.DryRun {
+		w := progressing{console: c.console, events: c.events, asked: c.progress, quiet: c.quiet, screen: c.isTerminal(c.stderr) && !dataOnScreen}
+		defer w.follow(o.Tally)()
+	}
+	need := xfer.Load{Sessions: 1, Slots: cmp.Or(o.Slots, xfer.DefaultSlots)}
+	if o.Compress != xfer.CompressOff {
+		need.CodecBytes = int64(cmp.Or(o.ChunkBytes, xfer.DefaultChunkBytes))
+	}
+	if p.local {
+		need.Sessions, need.Slots, need.CodecBytes = 2*need.Sessions, 2*need.Slots, 2*need.CodecBytes
+	}
+	boundHeap(need)
+	switch {
+	case p.local:
+		return c.onThisMachine(ctx, p, o)
+	case c.relayed != nil:
+		return c.relayedCopy(ctx, o)
+	case p.far != nil:
+		return c.overSSH(ctx, p, o)
+	}
+	if p.endpoint.Key, err = c.key(c.keyFile); err != nil {
+		return nil, err
+	}
+	return c.transfer(ctx, c.client(), p, o)
+}
+
+// report takes the engine's events, from several goroutines at once.
+func (c *copying) report(e xfer.Event) {
+	switch e.Kind {
+	case xfer.EventConnected:
+		c.leaveCPUs(e.Link.Transport)
+	case xfer.EventDeleted:
+		c.log.event(&e)
+		c.reportDeleted(&e)
+		return
+	}
+	c.log.event(&e)
+	if c.json {
+		c.reportJSON(e)
+		return
+	}
+	switch e.Kind {
+	case xfer.EventConnected:
+		c.tellLink(e.Link)
+	case xfer.EventWaiting:
+		if !c.quiet {
+			c.console.line("gdrcp: waiting: %s", e.Text)
+		}
+	case xfer.EventMemory:
+		if c.verbose || (!c.quiet && e.Memory.Why != "") {
+			c.console.line("gdrcp: %s", memoryText(e.Memory, e.Remote))
+		}
+	case xfer.EventFile:
+		if e.Outcome == xfer.Kept {
+			if c.verbose {
+				c.console.line("%s", keptText(&e))
+			}
+		} else if e.Outcome != xfer.Copied {
+			if !c.quiet || e.Outcome != xfer.Skipped {
+				c.console.line("gdrcp: %s", c.ends.text(&e))
+			}
+		} else if e.Text != "" && !c.quiet {
+			c.console.line("gdrcp: %s", xfer.Printable(e.Text))
+		} else if c.verbose {
+			c.console.line("%s", quoteArg(e.Path))
+		}
+	}
+}
+
+func (c *copying) reportJSON(e xfer.Event) {
+	switch e.Kind {
+	case xfer.EventConnected:
+		c.events.emit(connectedEvent{"connected", fieldsOf(e.Link)})
+	case xfer.EventWaiting:
+		c.events.emit(waitingEvent{"waiting", e.Text})
+	case xfer.EventMemory:
+		c.events.emit(memoryEventOf(e.Memory, e.Remote))
+	case xfer.EventFile:
+		if (e.Outcome != xfer.Copied && e.Outcome != xfer.Kept) || e.Outcome == xfer.Copied && e.Text != "" || c.verbose || e.DryRun {
+			c.events.emit(fileEvent{"file", e.Path, outcomeText(e.Outcome), e.Bytes, xfer.Printable(e.Text), endText(e.End), e.DryRun})
+		}
+	}
+}
+
+// tellLink says by which way the data goes where that is not what one would
+// think, and with -v all about it: why it is ssh's, and why it is TCP where there
+// is an RDMA device.
+func (c *copying) tellLink(l *xfer.Link) {
+	auto := c.options.Transport == "" || c.options.Transport == "auto"
+	switch {
+	case c.quiet, l.Transport == localTransport:
+	case l.Device == pipeDevice:
+		c.console.line("gdrcp: using %s over ssh: %s", l.Transport, xfer.Printable(l.Why))
+	case l.Why != "" && (c.verbose || c.hasDevice()):
+		c.console.line("gdrcp: using %s: %s", l.Transport, xfer.Printable(l.Why))
+	case c.verbose && l.Why == "" && auto:
+		c.console.line("gdrcp: using %s: %s reaches %s", l.Transport, deviceText(l), l.Remote)
+	}
+	if c.verbose {
+		text := fmt.Sprintf("from %s to %s, %s, %d slots of %s", l.Local, l.Remote,
+			count(int64(l.QPs), "queue pair", "queue pairs"), l.Slots, sizeText(int64(l.ChunkBytes)))
+		if l.Imm != rdma.ImmUnknown { // tcp knows when it has sent one: the summary says it
+			text += ", " + l.Imm.String()
+		}
+		text += wireText(c.options.Wire)
+		c.console.line("gdrcp: %s", text)
+	}
+}
+
+// deviceText names a device, with its family where the name does not say it.
+func deviceText(l *xfer.Link) string {
+	if l.Transport == "tcp" || l.Family == "" {
+		return l.Device
+	}
+	return l.Device + " " + string(l.Family)
+}
+
+// codeOfSummary is the exit code of a copy that came to its end.
+func codeOfSummary(s *xfer.Summary) int {
+	switch {
+	case s.Corrupt > 0, s.Missing > 0, !s.Verified:
+		return exitIntegrity
+	case s.Failed > 0, s.Changed > 0:
+		return exitPartial
+	}
+	return exitOK
+}

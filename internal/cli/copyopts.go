@@ -1,0 +1,53 @@
+package cli
+
+import (
+	"slices"
+
+	"github.com/urfave/cli/v2"
+)
+
+// flags are the options of a copy, by topic.
+func (c *copying) flags() []cli.Flag {
+	o := &c.options
+	return slices.Concat(
+		about(topicSelect,
+			onOffBoth("recursive", "copy directories", []*bool{&o.Recursive, &c.choose.recursive}, "r"),
+			onOff("follow", "copy what symbolic links lead to instead of the links", &o.Follow, "L", "copy-links"),
+			onOff("one-file-system", "of what is mounted below SRC copy the directory alone", &o.OneFileSystem, "x"),
+		),
+		about(topicSelect, c.choose.flags()...),
+		metadataFlags(o),
+		about(topicCheck,
+			onOff("copy-growing", "copy files that grow while they are read, as long as they were when they were found; each is told", &o.CopyGrowing),
+			checkedFlag("hash", "`xxh3|blake3|crc32c|sha256` how pieces are digested (xxh3; blake3 where a GPU has the slots)", hash(&o.Hash)),
+			&cli.StringFlag{Name: "manifest", Usage: "the copy must be what manifest `FILE` says: the rest is not published (exit code 4)", Destination: &o.Manifest},
+			&cli.StringFlag{Name: "write-manifest", Usage: "write a manifest of what was copied to `FILE` (zstd if it ends in .zst)", Destination: &o.WriteManifest},
+		),
+		sinkFlags(o),
+		about(topicDest,
+			&cli.BoolFlag{Name: "no-fsync", Usage: "do not wait until what was copied is on the disk", Destination: &o.NoFsync},
+		),
+		linkFlags(o, checkedFlag("require", "`verbs|gpudirect` falling back to tcp, or to GPU memory by way of the host's, is an error (exit code 5)",
+			word(&o.Require, "verbs", "gpudirect"))),
+		about(topicTransport,
+			checkedFlag("compress", "`off|zstd|s2|auto` compress each chunk, where it shrinks; useful over tcp; chunks of at most 8MiB (off)", compression(&o.Compress)),
+			compressAuto(&o.Compress),
+		),
+		c.wire.flags(),
+		gpuFlags(o),
+		c.ssh.flags(),
+		about(topicAccess, keyFileFlag("the key that the server of rdma://host/path knows", &c.keyFile)),
+		c.limitFlags(),
+		about(topicOutput,
+			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "tell errors only", Destination: &c.quiet},
+			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell every entry, more about the connection, and the roots", Destination: &c.verbose},
+			onOff("progress", "where standard error is no terminal, too, tell every 10 seconds how far the copy is", &c.progress, "P"),
+			checkedFlag("info", "`progress|progress2|stats` rsync's name for --progress and --stats; with commas between", info(&c.progress, &c.stats)),
+			onOff("stats", "tell at the end what the copy came to, a line for each number", &c.stats),
+			&cli.BoolFlag{Name: "json", Usage: "one event a line on standard output, as JSON", Destination: &c.json},
+			&cli.StringFlag{Name: "log-file", Usage: "append a line to `FILE` for every entry, and for how the copy goes and ends", Destination: &c.logName},
+			versionFlag(),
+		),
+		c.habits.flags(),
+	)
+}

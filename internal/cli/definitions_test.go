@@ -1,0 +1,322 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"gdrcp/internal/cmdline"
+
+	"github.com/urfave/cli/v2"
+)
+
+// commandsOf calls check for each command and subcommand for people.
+func commandsOf(list []cmdline.Command, check func(c *cmdline.Command)) {
+	for i := range list {
+		check(&list[i])
+		commandsOf(list[i].Commands, check)
+	}
+}
+
+// What an option says of its values is what it takes.
+func TestValuesThatAreOffered(t *testing.T) {
+	p, _, _ := newProgram()
+	var check func(commands []*cli.Command)
+	check = func(commands []*cli.Command) {
+		for _, c := range commands {
+			for _, f := range c.Flags {
+				v, ok := f.(*valueFlag)
+				o, shown := describeOption(f)
+				if !ok || !shown {
+					continue
+				}
+				for word := range strings.SplitSeq(o.Value, "|") {
+					if strings.ToLower(word) != word || word == "-" {
+						continue
+					}
+					if err := v.Value.Set(word); err != nil {
+						t.Errorf("%s of %q offers %s: %v", o.Names, c.Name, word, err)
+					}
+				}
+			}
+			check(c.Subcommands)
+		}
+	}
+	check(p.app().Commands)
+}
+
+func TestEveryCommandIsDescribed(t *testing.T) {
+	p, _, _ := newProgram()
+	commandsOf(describe(p.app()).Commands, func(c *cmdline.Command) {
+		if c.Summary == "" || strings.HasSuffix(c.Summary, ".") || c.Description == "" {
+			t.Errorf("gdrcp %s has the summary %q (Usage of its cli.Command) and the description %q", c.Words, c.Summary, c.Description)
+		}
+		for _, topic := range c.Topics {
+			for _, o := range topic.Options {
+				if o.Text == "" {
+					t.Errorf("gdrcp %s says nothing of %s", c.Words, o.Names)
+				}
+			}
+		}
+	})
+}
+
+// Examples are command lines that the program reads.
+func TestExamples(t *testing.T) {
+	n := 0
+	p, _, _ := newProgram()
+	app := p.app()
+	commandsOf(describe(app).Commands, func(c *cmdline.Command) {
+		for _, e := range c.Examples {
+			n++
+			args := strings.Fields(e.Line)
+			if args[0] != "gdrcp" || strings.ContainsAny(e.Line, "'\"\\|<>") {
+				continue // more of a shell than can be read here
+			}
+			if line, err := arrange(app, args[1:]); err != nil || line.title != strings.Join(c.Words, " ") {
+				t.Errorf("example %q of gdrcp %s: %v", e.Line, c.Words, err)
+			}
+		}
+	})
+	if n == 0 {
+		t.Error("there are no examples")
+	}
+}
+
+// Every page has an example.
+func TestEveryPageHasAnExample(t *testing.T) {
+	p, _, _ := newProgram()
+	for _, c := range describe(p.app()).Commands {
+		n := 0
+		commandsOf([]cmdline.Command{c}, func(c *cmdline.Command) { n += len(c.Examples) })
+		if n == 0 {
+			t.Errorf("gdrcp %s has no example in examples() of definitions.go", c.Words)
+		}
+	}
+}
+
+// The pages have every option and say nothing that a formatter warns of.
+func TestManPages(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new", "man")
+	gdrcp(t, "man-pages", dir).want(t, exitOK)
+	gdrcp(t, "man-pages").want(t, exitUsage)
+	gdrcp(t, "man-pages", "/dev/null/man").want(t, exitError)
+	p, _, _ := newProgram()
+	all := describe(p.app())
+	for i := range all.Commands {
+		top := &all.Commands[i]
+		name := strings.Join(append([]string{"gdrcp"}, top.Words...), "-") + ".1"
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		page := string(data)
+		commandsOf([]cmdline.Command{*top}, func(c *cmdline.Command) {
+			for _, topic := range c.Topics {
+				for _, o := range topic.Options {
+					for _, option := range o.Names {
+						if !strings.Contains(page, `\fB`+strings.ReplaceAll(option, "-", `\-`)+`\fR`) {
+							t.Errorf("%s lacks %s", name, option)
+						}
+					}
+				}
+			}
+		})
+		for _, hidden := range []string{`\-\-imm`, `man\-pages`, "\x00"} {
+			if strings.Contains(page, hidden) {
+				t.Errorf("%s has %q, which is hidden", name, hidden)
+			}
+		}
+		lintPage(t, filepath.Join(dir, name))
+	}
+}
+
+// lintPage asks the formatters that are installed what they think of a page.
+func lintPage(t *testing.T, path string) {
+	t.Helper()
+	asked := false
+	for _, args := range [][]string{{"groff", "-ww", "-man", "-Tutf8", path}, {"man", "--warnings", "-l", path}, {"mandoc", "-Tlint", "-Wstyle", path}} {
+		tool, err := exec.LookPath(args[0])
+		if err != nil {
+			continue
+		}
+		asked = true
+		cmd := exec.CommandContext(t.Context(), tool, args[1:]...)
+		var told strings.Builder
+		cmd.Stderr = &told
+		out, err := cmd.Output()
+		text := told.String()
+		if args[0] == "mandoc" { // it tells on standard output; a test's program has no date
+			text, err = "", nil
+			for line := range strings.Lines(string(out)) {
+				if !strings.Contains(line, "missing date") {
+					text += line
+				}
+			}
+		}
+		if err != nil || text != "" {
+			t.Errorf("%s: %v\n%s", strings.Join(args, " "), err, text)
+		}
+	}
+	if !asked {
+		t.Skip("none of groff, man and mandoc is installed (apt-get install man-db groff-base)")
+	}
+}
+
+// The scripts are ones that their shells read, and offer what help tells.
+func TestCompletionScripts(t *testing.T) {
+	for _, shell := range cmdline.Shells() {
+		script := gdrcp(t, "completion", shell).want(t, exitOK).out
+		for _, want := range []string{"recursive", "manifest", "verify", "blake3"} {
+			if !strings.Contains(script, want) {
+				t.Errorf("the script for %s lacks %s", shell, want)
+			}
+		}
+		for _, hidden := range []string{"man-pages", "--imm", "-l imm", "\x00"} {
+			if strings.Contains(script, hidden) {
+				t.Errorf("the script for %s has %q, which is hidden", shell, hidden)
+			}
+		}
+		path := filepath.Join(t.TempDir(), "script")
+		if err := os.WriteFile(path, []byte(script), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		tool, err := exec.LookPath(shell)
+		if err != nil {
+			t.Logf("the script for %s is not read: it is not installed", shell)
+			continue
+		}
+		if out, err := exec.CommandContext(t.Context(), tool, "-n", path).CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("%s -n: %v\n%s", shell, err, out)
+		}
+		if shell == "bash" {
+			completeInBash(t, tool, path)
+		}
+	}
+	gdrcp(t, "completion").want(t, exitUsage)
+	gdrcp(t, "completion", "csh").want(t, exitUsage)
+}
+
+func completeInBash(t *testing.T, bash, script string) {
+	t.Helper()
+	run := `source "$1"; shift; COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); _gdrcp; echo ${COMPREPLY[*]}`
+	for words, want := range map[string]string{
+		"gdrcp man":                      "manifest",
+		"gdrcp --transport ":             "auto verbs tcp",
+		"gdrcp -r --compress z":          "zstd",
+		"gdrcp manifest verify --fol":    "--follow",
+		"gdrcp manifest create --hash b": "blake3",
+		"gdrcp completion ":              "bash zsh fish",
+		"gdrcp serve --read":             "--read-only",
+	} {
+		args := append([]string{"--norc", "-c", run, "bash", script}, strings.Split(words, " ")...)
+		cmd := exec.CommandContext(t.Context(), bash, args...)
+		cmd.Dir = t.TempDir()
+		if out, err := cmd.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != want {
+			t.Errorf("%q is completed by %q, not %q: %v", words, out, want, err)
+		}
+	}
+}
+
+// docs/cli.md is what the definitions give.
+func TestReferenceIsCurrent(t *testing.T) {
+	want := gdrcp(t, "cli-reference").want(t, exitOK).out
+	gdrcp(t, "cli-reference", "docs").want(t, exitUsage)
+	got, err := os.ReadFile("../../docs/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != want {
+		t.Error("docs/cli.md is not what the definitions of the commands give: run make docs")
+	}
+	p, _, _ := newProgram()
+	commandsOf(describe(p.app()).Commands, func(c *cmdline.Command) {
+		for _, topic := range c.Topics {
+			for _, o := range topic.Options {
+				if row := "| `" + strings.Join(o.Names, ", "); !strings.Contains(want, row) {
+					t.Errorf("the reference lacks %s of gdrcp %s", o.Names, c.Words)
+				}
+			}
+		}
+	})
+	for _, hidden := range []string{"--imm", "man-pages", "far-end\n```", "\x00"} {
+		if strings.Contains(want, hidden) {
+			t.Errorf("the reference has %q, which is hidden", hidden)
+		}
+	}
+}
+
+// What manuals say besides is of options that there are, in whole sentences.
+func TestDetailsAreOfOptions(t *testing.T) {
+	left := details()
+	p, _, _ := newProgram()
+	commandsOf(describe(p.app()).Commands, func(c *cmdline.Command) {
+		for _, topic := range c.Topics {
+			for _, o := range topic.Options {
+				if strings.Contains(o.More, "`") || o.More != "" && !strings.HasSuffix(o.More, ".") {
+					t.Errorf("what manuals say of %s is no plain sentence: %q", o.Names, o.More)
+				}
+				for _, n := range o.Names {
+					delete(left, strings.TrimSpace(strings.Join(c.Words, " ")+" "+n))
+				}
+			}
+		}
+	})
+	for key := range left {
+		t.Errorf("details() in manuals.go are about %s, which is no option", key)
+	}
+}
+
+// The README's exit codes are those of the program.
+func TestReadmeHasExitCodes(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := "| code | |\n|---|---|\n"
+	for _, e := range exitCodes() {
+		table += fmt.Sprintf("| %d | %s |\n", e.Code, e.Text)
+	}
+	if !strings.Contains(string(readme), table) {
+		t.Errorf("the README has other exit codes than exitCodes() in definitions.go:\n%s", table)
+	}
+}
+
+// Manuals and the reference tell every variable that the program reads.
+func TestEnvironmentIsTold(t *testing.T) {
+	var told []string
+	for _, v := range environment() {
+		told = append(told, v.Names...)
+	}
+	variable := regexp.MustCompile(`"(GDRCP_[A-Z_]+)"`)
+	sources, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"chunker", "gpu", "manifest", "rdma/tcp", "rdma/verbs", "internal/remote", "internal/trust", "xfer"} {
+		more, err := filepath.Glob("../../" + dir + "/*.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sources = append(sources, more...)
+	}
+	for _, path := range sources {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		source, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range variable.FindAllStringSubmatch(string(source), -1) {
+			if !slices.Contains(told, m[1]) {
+				t.Errorf("%s reads %s, of which environment() in definitions.go says nothing", path, m[1])
+			}
+		}
+	}
+}

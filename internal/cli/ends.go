@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"gdrcp/internal/remote"
+	"gdrcp/xfer"
+)
+
+// endNames are the ends of a copy as its user knows them.
+type endNames struct{ here, there string }
+
+// ends names the ends of a plan, or of a copy that another host has asked for:
+// its user is at neither of them.
+func (p *plan) ends(relayed *remote.Run) endNames {
+	switch {
+	case relayed != nil:
+		return endNames{"at " + relayed.From, "at " + relayed.To}
+	case p.local && p.push:
+		return endNames{"at the source", "at the destination"}
+	case p.local:
+		return endNames{"at the destination", "at the source"}
+	case p.far != nil:
+		return endNames{"here", "at " + p.far.host}
+	}
+	return endNames{"here", "at " + p.endpoint.String()}
+}
+
+// text is what an entry's event tells, with the end that it is of.
+func (n endNames) text(e *xfer.Event) string {
+	text := xfer.Printable(e.Text)
+	switch e.End {
+	case xfer.ThisEnd:
+		text += " (" + n.here + ")"
+	case xfer.OtherEnd:
+		text += " (" + n.there + ")"
+	}
+	return text
+}
+
+// endText names an end in events.
+func endText(end xfer.End) string {
+	switch end {
+	case xfer.ThisEnd:
+		return "local"
+	case xfer.OtherEnd:
+		return "remote"
+	}
+	return ""
+}

@@ -1,0 +1,72 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"gdrcp/internal/remote"
+	"gdrcp/xfer"
+
+	"golang.org/x/sys/unix"
+)
+
+// What went wrong with an entry is told with the end that it is of, and what is
+// in a directory that cannot be made with its own name.
+func TestErrorsNameEntryAndEnd(t *testing.T) {
+	s := startServer(t, "-v")
+	local := t.TempDir()
+	for _, dir := range []string{local, s.root} {
+		makeFiles(t, dir, map[string]string{"t/d/x": "X", "t/d/sub/y": "Y", "t/ok": "O", "into/t/d": "a file"})
+		if err := unix.Mkfifo(dir+"/t/fifo", 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	there := " (at " + s.addr + ")"
+	for _, c := range []struct {
+		name     string
+		args     []string
+		src, dst string
+		source   string // the end, as events have it
+	}{
+		{"push", []string{"-r", local + "/t", s.url("into/")}, " (here)", there, "local"},
+		{"pull", []string{"-r", s.url("t"), local + "/into/"}, there, " (here)", "remote"},
+		{"on this machine", []string{"-r", local + "/t", local + "/into/"}, " (at the source)", " (at the destination)", "local"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := gdrcp(t, c.args...).want(t, exitPartial)
+			const why = `open directory "d": not a directory`
+			wantLines(t, r.err, `gdrcp: read "fifo": special file skipped: fifo`+c.src, "gdrcp: "+why+c.dst,
+				`gdrcp: make directory "d/sub": `+why+c.dst, `gdrcp: create "d/x": `+why+c.dst, `gdrcp: create "d/sub/y": `+why+c.dst)
+			if n := strings.Count(r.err, "\n"); n != 6 {
+				t.Errorf("%d lines for 5 entries and the last one:\n%s", n, r.err)
+			}
+			r = gdrcp(t, append([]string{"--json"}, c.args...)...).want(t, exitPartial)
+			ends := map[bool]string{true: c.source, false: map[string]string{"local": "remote", "remote": "local"}[c.source]}
+			for _, e := range r.events(t) {
+				if path, ok := e["path"].(string); ok && e["event"] == "file" && e["end"] != ends[path == "fifo"] {
+					t.Errorf("%v, want the end %s", e, ends[path == "fifo"])
+				}
+			}
+		})
+	}
+	if told := s.errs.String(); !strings.Contains(told, `read "fifo": special file skipped: fifo (at the client)`) || !strings.Contains(told, `fifo (here)`) {
+		t.Errorf("the server told %q", told)
+	}
+}
+
+// A copy between two other hosts happens at neither end for who asked for it.
+func TestEndsOfCopies(t *testing.T) {
+	far := &plan{far: &sshHost{host: "node2"}}
+	for _, c := range []struct {
+		got  endNames
+		want endNames
+	}{
+		{(&plan{}).ends(&remote.Run{From: "a", To: "b"}), endNames{"at a", "at b"}},
+		{far.ends(nil), endNames{"here", "at node2"}},
+		{(&plan{endpoint: xfer.Endpoint{Host: "::1", Port: 7473}}).ends(nil), endNames{"here", "at [::1]:7473"}},
+	} {
+		if c.got != c.want {
+			t.Errorf("got %v, want %v", c.got, c.want)
+		}
+	}
+}

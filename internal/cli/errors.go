@@ -1,0 +1,213 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+
+	"gdrcp/chunker"
+	"gdrcp/gpu"
+	"gdrcp/internal/trust"
+	"gdrcp/manifest"
+	"gdrcp/rdma"
+	"gdrcp/xfer"
+)
+
+// The exit codes, in --help, manuals and README.
+const (
+	exitOK          = 0
+	exitError       = 1
+	exitUsage       = 2
+	exitPartial     = 3
+	exitIntegrity   = 4
+	exitUnsupported = 5
+	exitInterrupted = 130
+)
+
+// errUsage is a command line that makes no sense.
+var errUsage = errors.New("usage")
+
+func usageError(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", errUsage, fmt.Sprintf(format, args...))
+}
+
+// ended is an outcome that has been told in full: only its code is left.
+type ended struct{ code int }
+
+func (e *ended) Error() string { return fmt.Sprintf("exit code %d", e.code) }
+
+// hinted is an error with a remedy.
+type hinted struct {
+	error
+	hint string
+}
+
+func (h *hinted) Unwrap() error { return h.error }
+
+// failure is an error as the user sees it: a line, at most one hint, a code.
+type failure struct {
+	text, hint string
+	code       int
+}
+
+// explain makes an error ready for the user. interrupted says that the user
+// ended the program.
+func explain(err error, interrupted bool) failure {
+	var told *ended
+	if errors.As(err, &told) {
+		return failure{code: told.code}
+	}
+	if interrupted {
+		return failure{text: "interrupted", code: exitInterrupted}
+	}
+	return failure{text: lineOf(err), hint: hintOf(err), code: codeOf(err)}
+}
+
+func codeOf(err error) int {
+	if errors.Is(err, errUsage) {
+		return exitUsage
+	}
+	// What a peer announces is held against the same rules as a manifest: its
+	// fault is none of a manifest's.
+	if isBadManifest(err) && !errors.Is(err, xfer.ErrProtocol) {
+		return exitIntegrity
+	}
+	switch xfer.Classify(err) {
+	case xfer.ClassUsage:
+		return exitUsage
+	case xfer.ClassIntegrity:
+		return exitIntegrity
+	case xfer.ClassUnsupported:
+		return exitUnsupported
+	}
+	if errors.Is(err, rdma.ErrNoDevice) || errors.Is(err, rdma.ErrUnsupported) {
+		return exitUnsupported
+	}
+	return exitError
+}
+
+// isBadManifest reports whether a manifest that was given is none.
+func isBadManifest(err error) bool {
+	for _, kind := range []error{
+		manifest.ErrFormat, manifest.ErrTruncated, manifest.ErrVersion, manifest.ErrOrder, manifest.ErrRoot, manifest.ErrPath, manifest.ErrEntry,
+	} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return false
+}
+
+// lineOf is an error in one line. Errors that were joined are told one after
+// the other, each once.
+func lineOf(err error) string {
+	var parts []string
+	for _, e := range split(err) {
+		text := e.Error()
+		if path, ok := e.(*fs.PathError); ok {
+			text = fmt.Sprintf("%s %q: %v", path.Op, path.Path, path.Err)
+		}
+		for _, prefix := range []string{errUsage.Error() + ": ", xfer.ErrUsage.Error() + ": "} {
+			text = strings.TrimPrefix(text, prefix)
+		}
+		text = xfer.Printable(text)
+		if !contains(parts, text) {
+			parts = append(parts, text)
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// contains reports whether a text has been told, as a part of another too.
+func contains(parts []string, text string) bool {
+	for _, p := range parts {
+		if strings.Contains(p, text) {
+			return true
+		}
+	}
+	return false
+}
+
+// split takes apart what errors.Join joined.
+func split(err error) []error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
+	}
+	children := joined.Unwrap()
+	texts := make([]string, len(children))
+	for i, c := range children {
+		texts[i] = c.Error()
+	}
+	if err.Error() != strings.Join(texts, "\n") {
+		return []error{err} // wraps several, and says so in words of its own
+	}
+	var all []error
+	for _, c := range children {
+		all = append(all, split(c)...)
+	}
+	return all
+}
+
+// hintOf is what the user could do about an error, if there is something.
+func hintOf(err error) string {
+	var h *hinted
+	var op *rdma.OpError
+	var probe *rdma.ProbeError
+	var noGPU *gpu.ProbeError
+	var refusedGPU *gpu.Error
+	var permissive *trust.PermissiveError
+	switch {
+	case errors.As(err, &h):
+		return h.hint
+	case errors.As(err, &permissive):
+		return permissive.Remedy()
+	case errors.As(err, &noGPU) && noGPU.Hint != "":
+		return noGPU.Hint
+	case errors.As(err, &op) && op.Hint != "":
+		return op.Hint
+	case errors.As(err, &probe) && probe.Hint != "":
+		return probe.Hint
+	}
+	var rejected *rdma.RejectedError
+	var refused *xfer.RefusedError
+	switch {
+	case errors.As(err, &refused):
+		return hintOfRejection(refused.Code)
+	case errors.Is(err, trust.ErrRefused):
+		return "that server has no such key, or another secret under its name, or is no server of this key: compare the key files"
+	case errors.Is(err, rdma.ErrLockedMemory):
+		return "raise the limit with ulimit -l unlimited (or LimitMEMLOCK= of a systemd unit), or use a smaller ring: --slots, --chunk-size"
+	case errors.As(err, &refusedGPU) && refusedGPU.Hint() != "":
+		return refusedGPU.Hint()
+	case errors.As(err, &rejected):
+		return hintOfRejection(rejected.Code)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "is gdrcp serve running there? It listens on port 7473 unless told otherwise"
+	case errors.Is(err, syscall.EADDRINUSE):
+		return "another program has that port, perhaps another gdrcp serve; --listen ADDR:PORT chooses one"
+	case errors.Is(err, rdma.ErrNotGdrcp):
+		return "something else listens on that port: check host and port"
+	case errors.Is(err, xfer.ErrPeerSilent), errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return "check host and port, that the peer runs, and that no firewall is between"
+	case errors.Is(err, chunker.ErrNoSpace):
+		return "make room at the destination and copy again"
+	}
+	return ""
+}
+
+func hintOfRejection(code rdma.RejectCode) string {
+	switch code {
+	case rdma.RejectVersion:
+		return "install the same version of gdrcp at both ends"
+	case rdma.RejectBusy:
+		return "try again later, or give the server a higher --max-sessions, or its access file a higher max-sessions for the key"
+	case rdma.RejectResources:
+		return "a smaller ring may fit: --slots, --chunk-size; the server's log has the reason, and --max-memory is its bound"
+	}
+	return ""
+}

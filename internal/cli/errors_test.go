@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+
+	"gdrcp/chunker"
+	"gdrcp/manifest"
+	"gdrcp/rdma"
+	"gdrcp/xfer"
+)
+
+func TestExplain(t *testing.T) {
+	peer := netip.MustParseAddrPort("10.7.0.2:7474")
+	op := func(hint string, err error) error {
+		return &rdma.OpError{Op: "connect to", Peer: peer, Hint: hint, Err: err}
+	}
+	for _, c := range []struct {
+		err         error
+		interrupted bool
+		want        failure
+	}{
+		{err: errors.New("it broke"), want: failure{"it broke", "", exitError}},
+		{err: &ended{exitPartial}, want: failure{"", "", exitPartial}},
+		{err: &ended{exitIntegrity}, interrupted: true, want: failure{"", "", exitIntegrity}},
+		{err: context.Canceled, interrupted: true, want: failure{"interrupted", "", exitInterrupted}},
+		{err: usageError("no %s", "way"), want: failure{"no way", "", exitUsage}},
+		{err: fmt.Errorf("%w: bad ring", xfer.ErrUsage), want: failure{"bad ring", "", exitUsage}},
+		{err: fmt.Errorf("%w: piece 3", xfer.ErrIntegrity), want: failure{"integrity check failed: piece 3", "", exitIntegrity}},
+		{err: fmt.Errorf("line 3: %w", manifest.ErrTruncated), want: failure{"line 3: manifest is truncated", "", exitIntegrity}},
+		{err: fmt.Errorf("%w: %w", xfer.ErrProtocol, manifest.ErrPath), want: failure{"protocol error: invalid path", "", exitError}},
+		{err: fmt.Errorf("verbs is required: %w: no", rdma.ErrUnsupported), want: failure{"verbs is required: not supported here: no", "", exitUnsupported}},
+		{
+			err:  &rdma.ProbeError{Reason: rdma.NoLibrary, Detail: "libibverbs.so.1: not found", Hint: "apt install libibverbs1"},
+			want: failure{"libibverbs.so.1: not found", "apt install libibverbs1", exitUnsupported},
+		},
+		{err: op("check the MTU", errors.New("timed out")), want: failure{"connect to 10.7.0.2:7474: timed out", "check the MTU", exitError}},
+		{
+			err: op("", syscall.ECONNREFUSED),
+			want: failure{"connect to 10.7.0.2:7474: connection refused",
+				"is gdrcp serve running there? It listens on port 7473 unless told otherwise", exitError},
+		},
+		{
+			err:  op("", rdma.ErrNotGdrcp),
+			want: failure{"connect to 10.7.0.2:7474: the peer does not speak gdrcp's protocol", "something else listens on that port: check host and port", exitError},
+		},
+		{
+			err:  &rdma.RejectedError{Peer: peer, Code: rdma.RejectVersion},
+			want: failure{"10.7.0.2:7474 refused the connection: it speaks another protocol version", "install the same version of gdrcp at both ends", exitError},
+		},
+		{
+			err:  &rdma.RejectedError{Peer: peer, Code: rdma.RejectBusy},
+			want: failure{"10.7.0.2:7474 refused the connection: it has as many sessions as it takes", "try again later, or give the server a higher --max-sessions, or its access file a higher max-sessions for the key", exitError},
+		},
+		{err: &xfer.RemoteError{Peer: "h:1", Class: xfer.ClassIntegrity, Text: "no"}, want: failure{"h:1: no", "", exitIntegrity}},
+		{err: &xfer.RemoteError{Peer: "h:1", Class: xfer.ClassStopped, Text: "stopped"}, want: failure{"h:1: stopped", "", exitError}},
+		{err: &fs.PathError{Op: "open", Path: "a\nb", Err: syscall.EACCES}, want: failure{`open "a\nb": permission denied`, "", exitError}},
+		{err: errors.New("a\x1b[2J\nb"), want: failure{`a\x1b[2J\nb`, "", exitError}},
+		{err: errors.Join(errors.New("one"), errors.Join(nil, errors.New("two")), errors.New("one")), want: failure{"one; two", "", exitError}},
+		{err: &hinted{errors.New("no"), "yes"}, want: failure{"no", "yes", exitError}},
+	} {
+		if got := explain(c.err, c.interrupted); got != c.want {
+			t.Errorf("%v:\n got %+v\nwant %+v", c.err, got, c.want)
+		}
+	}
+}
+
+// Every error with a remedy has one line of it.
+func TestHints(t *testing.T) {
+	for _, err := range []error{
+		rdma.ErrLockedMemory, rdma.ErrNotGdrcp, xfer.ErrPeerSilent, chunker.ErrNoSpace, syscall.EADDRINUSE, syscall.ECONNREFUSED, context.DeadlineExceeded,
+		&rdma.RejectedError{Code: rdma.RejectResources},
+	} {
+		f := explain(fmt.Errorf("do this: %w", err), false)
+		if f.hint == "" || strings.Contains(f.hint, "\n") || f.code != exitError {
+			t.Errorf("%v: %+v", err, f)
+		}
+	}
+}
+
+func TestExitCodesOfSummaries(t *testing.T) {
+	for _, c := range []struct {
+		s    xfer.Summary
+		want int
+	}{
+		{xfer.Summary{Verified: true}, exitOK},
+		{xfer.Summary{Verified: true, Skipped: 1}, exitOK},
+		{xfer.Summary{Verified: true, Failed: 1}, exitPartial},
+		{xfer.Summary{Verified: true, Changed: 1}, exitPartial},
+		{xfer.Summary{Verified: true, Corrupt: 1, Failed: 1}, exitIntegrity},
+		{xfer.Summary{Verified: true, Missing: 1, Changed: 1}, exitIntegrity},
+		{xfer.Summary{}, exitIntegrity},
+	} {
+		if got := codeOfSummary(&c.s); got != c.want {
+			t.Errorf("%+v: %d, want %d", c.s, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,291 @@
+package cli
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"sync"
+
+	"gdrcp/manifest"
+	"gdrcp/rdma"
+	"gdrcp/xfer"
+)
+
+// events writes, for --json, one JSON object a line to standard output. Every
+// one has a field "event"; later versions may add kinds and fields.
+//
+//	event       told                            fields
+//	waiting     where the server has no room    text
+//	            yet, once
+//	connected   once a connection stands        link fields
+//	memory      where an end was asked to have  end ("local" or "remote"), slots fields
+//	            its slots in GPU memory
+//	progress    every second                    bytes, files, total_bytes (found so far), total_known, seconds, bytes_per_second,
+//	                                            seconds_left (where that is known)
+//	file        for every entry that was not    path, outcome, text, end ("local" or "remote", as the text is of)
+//	            copied; with -v and in a dry    path, outcome, bytes, dry_run
+//	            run for all
+//	deleted     for all that --delete deleted,  path (ends in a slash if it is a directory), dry_run
+//	            or would in a dry run
+//	not_deleted for a directory that it leaves  path (ends in a slash), text (why), dry_run
+//	summary     once, last, when a copy came    files, dirs, links, bytes, seconds, bytes_per_second, wire_bytes, repairs,
+//	            to an end                       hash, piece_bytes, root, meta_root, verified, first_byte_ms, skipped, failed,
+//	                                            changed, corrupt, missing, kept, deleted, not_deleted, dry_run, local_slots, remote_slots, link fields
+//	error       last, instead of a good end     text, hint, exit_code, reason (why there is no RDMA device)
+//	bandwidth   by bench, for each digest       transport, device, hash, mib_per_s, bytes, seconds, chunk_bytes, slots, qps, imm
+//	latency     by bench, for each operation    transport, device, op, rounds, median_us, p99_us, min_us
+//	device      by devices, for each            name, transport, numa_node, pci_address, firmware, dma_buf, dma_buf_problem, ports, problem
+//	gpu         by devices, for each            index, name, uuid, pci_address, numa_node, memory_bytes, bar1_bytes,
+//	                                            bar1_free_bytes, compute_major, compute_minor, driver_version, dma_buf,
+//	                                            gpudirect_rdma, host_flush, writes_ordering, c2c, problem, paths (of device and
+//	                                            path: PIX, PXB, PHB or SYS), nearest
+//	no_gpu      by devices, instead             text, reason
+//	created     by manifest create              files, dirs, links, bytes, hash, piece_bytes, root, meta_root, unreadable, skipped
+//	verified    by manifest verify              files, dirs, links, bytes, hash, piece_bytes, root, meta_root, bad, missing, extra,
+//	                                            unreadable, skipped, left_out
+//	difference  by manifest, for each path      path, kind, differs, ranges (of offset and end), text
+//	compared    by manifest diff                identical, differences
+//
+// Link fields are transport ("verbs", "tcp" or "local"), device, family, imm
+// ("write-with-imm" or "write+send"), local, remote, qps, slots, chunk_bytes and
+// why, which says why no better transport is used. Slots fields are gpu (an
+// index, -1 for host memory), gpu_name, rung ("host", "dma-buf", "peermem" or
+// "staged"), path, flush and why, which says why no better rung is used. outcome is "copied",
+// "skipped" (a socket, fifo or device), "failed", "changed" or "corrupt" (of
+// other content than the manifest has, or missing from the source), or "kept"
+// (as the destination had it; told with -v and in a dry run). Names that
+// are not UTF-8 come with U+FFFD for what is not.
+type events struct {
+	mu  sync.Mutex
+	out *json.Encoder
+}
+
+func newEvents(w io.Writer) *events {
+	e := &events{out: json.NewEncoder(w)}
+	e.out.SetEscapeHTML(false)
+	return e
+}
+
+// emit writes an event. Errors of writing are kept by output.
+func (e *events) emit(event any) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_ = e.out.Encode(event)
+}
+
+// emitError writes the event of a bad end.
+func (e *events) emitError(err error, interrupted bool) {
+	f := explain(err, interrupted)
+	event := errorEvent{Event: "error", Text: f.text, Hint: f.hint, ExitCode: f.code}
+	var probe *rdma.ProbeError
+	if errors.As(err, &probe) {
+		event.Reason = probe.Reason.String()
+	}
+	e.emit(event)
+}
+
+type linkFields struct {
+	Transport  string `json:"transport"`
+	Device     string `json:"device"`
+	Family     string `json:"family"`
+	Imm        string `json:"imm"`
+	Local      string `json:"local"`
+	Remote     string `json:"remote"`
+	QPs        int    `json:"qps"`
+	Slots      int    `json:"slots"`
+	ChunkBytes int    `json:"chunk_bytes"`
+	Encrypted  bool   `json:"encrypted"`
+	Why        string `json:"why,omitempty"`
+}
+
+func fieldsOf(l *xfer.Link) linkFields {
+	return linkFields{
+		Transport: l.Transport, Device: l.Device, Family: string(l.Family), Imm: l.Imm.String(), Local: l.Local, Remote: l.Remote,
+		QPs: l.QPs, Slots: l.Slots, ChunkBytes: l.ChunkBytes, Encrypted: l.Encrypted, Why: l.Why,
+	}
+}
+
+type connectedEvent struct {
+	Event string `json:"event"`
+	linkFields
+}
+
+type waitingEvent struct {
+	Event string `json:"event"`
+	Text  string `json:"text"`
+}
+
+type fileEvent struct {
+	Event   string `json:"event"`
+	Path    string `json:"path"`
+	Outcome string `json:"outcome"`
+	Bytes   int64  `json:"bytes,omitempty"`
+	Text    string `json:"text,omitempty"`
+	End     string `json:"end,omitempty"`
+	DryRun  bool   `json:"dry_run,omitempty"`
+}
+
+type progressEvent struct {
+	Event          string   `json:"event"`
+	Bytes          int64    `json:"bytes"`
+	Files          int64    `json:"files"`
+	TotalBytes     int64    `json:"total_bytes"`
+	TotalKnown     bool     `json:"total_known"`
+	Seconds        float64  `json:"seconds"`
+	BytesPerSecond float64  `json:"bytes_per_second"`
+	SecondsLeft    *float64 `json:"seconds_left,omitempty"`
+}
+
+func progressEventOf(r *reading) progressEvent {
+	e := progressEvent{"progress", r.Bytes, r.Files, r.TotalBytes, r.TotalKnown, r.elapsed.Seconds(), r.bytesPerSecond, nil}
+	if left, ok := r.left(); ok {
+		seconds := left.Seconds()
+		e.SecondsLeft = &seconds
+	}
+	return e
+}
+
+type deletedEvent struct {
+	Event  string `json:"event"`
+	Path   string `json:"path"`
+	Text   string `json:"text,omitempty"`
+	DryRun bool   `json:"dry_run,omitempty"`
+}
+
+func deletedEventOf(e *xfer.Event) deletedEvent {
+	kind := "deleted"
+	if e.Text != "" {
+		kind = "not_deleted"
+	}
+	return deletedEvent{kind, deletedPath(e), xfer.Printable(e.Text), e.DryRun}
+}
+
+type errorEvent struct {
+	Event    string `json:"event"`
+	Text     string `json:"text"`
+	Hint     string `json:"hint,omitempty"`
+	ExitCode int    `json:"exit_code"`
+	Reason   string `json:"reason,omitempty"`
+}
+
+type summaryEvent struct {
+	Event          string  `json:"event"`
+	Files          int64   `json:"files"`
+	Dirs           int64   `json:"dirs"`
+	Links          int64   `json:"links"`
+	Bytes          int64   `json:"bytes"`
+	Seconds        float64 `json:"seconds"`
+	BytesPerSecond float64 `json:"bytes_per_second"`
+	WireBytes      int64   `json:"wire_bytes"`
+	Repairs        int64   `json:"repairs"`
+	Hash           string  `json:"hash"`
+	PieceBytes     int64   `json:"piece_bytes"`
+	Root           string  `json:"root"`
+	MetaRoot       string  `json:"meta_root"`
+	Verified       bool    `json:"verified"`
+	FirstByteMs    float64 `json:"first_byte_ms"`
+	Skipped        int64   `json:"skipped"`
+	Failed         int64   `json:"failed"`
+	Changed        int64   `json:"changed"`
+	Corrupt        int64   `json:"corrupt"`
+	Missing        int64   `json:"missing"`
+	Kept           int64   `json:"kept"`
+	Grown          int64   `json:"grown"`
+	Deleted        int64   `json:"deleted"`
+	NotDeleted     bool    `json:"not_deleted,omitempty"`
+	DryRun         bool    `json:"dry_run,omitempty"`
+	// Where each end had its slots.
+	Local  xfer.Memory `json:"local_slots"`
+	Remote xfer.Memory `json:"remote_slots"`
+	linkFields
+}
+
+func eventOf(s *xfer.Summary) summaryEvent {
+	return summaryEvent{
+		Event: "summary", Files: s.Files, Dirs: s.Dirs, Links: s.Links, Bytes: s.Bytes, Seconds: s.Seconds, BytesPerSecond: rateOf(s.Bytes, s.Seconds),
+		WireBytes: s.WireBytes, Repairs: s.Repairs, Hash: s.Hash.String(), PieceBytes: s.PieceBytes, Root: hex.EncodeToString(s.Content[:]),
+		MetaRoot: hex.EncodeToString(s.Meta[:]), Verified: s.Verified, FirstByteMs: float64(s.FirstByte.Microseconds()) / 1e3, Skipped: s.Skipped,
+		Failed: s.Failed, Changed: s.Changed, Corrupt: s.Corrupt, Missing: s.Missing, Kept: s.Kept, Grown: s.Grown, Deleted: s.Deleted,
+		NotDeleted: s.NotDeleted, DryRun: s.DryRun, Local: s.Local, Remote: s.Remote, linkFields: fieldsOf(&s.Link),
+	}
+}
+
+// rateOf is bytes a second, 0 where nothing took no time.
+func rateOf(bytes int64, seconds float64) float64 {
+	if seconds <= 0 {
+		return 0
+	}
+	return float64(bytes) / seconds
+}
+
+func outcomeText(o xfer.Outcome) string {
+	switch o {
+	case xfer.Copied:
+		return "copied"
+	case xfer.Skipped:
+		return "skipped"
+	case xfer.Changed:
+		return "changed"
+	case xfer.Corrupt:
+		return "corrupt"
+	case xfer.Kept:
+		return "kept"
+	}
+	return "failed"
+}
+
+type differenceEvent struct {
+	Event   string       `json:"event"`
+	Path    string       `json:"path"`
+	Kind    string       `json:"kind"`
+	Differs string       `json:"differs,omitempty"`
+	Ranges  []rangeField `json:"ranges,omitempty"`
+	Text    string       `json:"text,omitempty"`
+}
+
+// rangeField is bytes from Offset up to End, which is not part of it.
+type rangeField struct {
+	Offset int64 `json:"offset"`
+	End    int64 `json:"end"`
+}
+
+func rangeFields(ranges []manifest.ByteRange) []rangeField {
+	var out []rangeField
+	for _, r := range ranges {
+		out = append(out, rangeField(r))
+	}
+	return out
+}
+
+type comparedEvent struct {
+	Event       string `json:"event"`
+	Identical   bool   `json:"identical"`
+	Differences int64  `json:"differences"`
+}
+
+type auditEvent struct {
+	Event      string `json:"event"`
+	Files      int64  `json:"files"`
+	Dirs       int64  `json:"dirs"`
+	Links      int64  `json:"links"`
+	Bytes      int64  `json:"bytes"`
+	Hash       string `json:"hash"`
+	PieceBytes int64  `json:"piece_bytes"`
+	Root       string `json:"root"`
+	MetaRoot   string `json:"meta_root"`
+	Bad        int64  `json:"bad"`
+	Missing    int64  `json:"missing"`
+	Extra      int64  `json:"extra"`
+	Unreadable int64  `json:"unreadable"`
+	Skipped    int64  `json:"skipped"`
+	LeftOut    int64  `json:"left_out"`
+}
+
+func auditEventOf(event string, s *xfer.AuditSummary) auditEvent {
+	return auditEvent{
+		Event: event, Files: s.Files, Dirs: s.Dirs, Links: s.Links, Bytes: s.Bytes, Hash: s.Algorithm.String(), PieceBytes: s.PieceBytes,
+		Root: hex.EncodeToString(s.Content[:]), MetaRoot: hex.EncodeToString(s.Meta[:]),
+		Bad: s.Bad, Missing: s.Missing, Extra: s.Extra, Unreadable: s.Unreadable, Skipped: s.Skipped, LeftOut: s.LeftOut,
+	}
+}

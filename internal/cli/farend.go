@@ -1,0 +1,290 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"gdrcp/internal/remote"
+	"gdrcp/internal/trust"
+	"gdrcp/rdma"
+	"gdrcp/rdma/tcp"
+	"gdrcp/xfer"
+)
+
+// hangUpTimeout is how long after an error the pipe to the far end is waited
+// for: where it ends as well, its end is the reason.
+const hangUpTimeout = time.Second
+
+// interruptTimeout is how much later than the end of ssh ^C may be noticed.
+const interruptTimeout = 100 * time.Millisecond
+
+// farEnd is a gdrcp on another host that was started for this copy.
+type farEnd struct {
+	*remote.Link
+	where sshHost
+	key   trust.Key
+	offer *remote.Offer
+	// stands ends with the far end, or with its word that it cannot go on, and
+	// tells why. Nil before watch.
+	stands context.Context
+}
+
+// startFarEnd starts gdrcp there, and has it serve whoever has a key that is
+// made for it, for the one copy that is asked for and nothing else. Sources may be
+// patterns, and the options say what of them the far end is held to, and what the
+// session may need of memory.
+func (c *copying) startFarEnd(ctx context.Context, where sshHost, asked remote.Serve, stream bool, o *xfer.Options) (*farEnd, error) {
+	var err error
+	if asked.Copy.Terms, err = o.Terms(asked.Copy.Push, stream); err != nil {
+		return nil, err
+	}
+	asked.SessionBytes = o.ServedBytes()
+	link, err := c.connectFarEnd(ctx, &c.ssh, where, c.tellBootstrap)
+	if err != nil {
+		return nil, err
+	}
+	f := &farEnd{Link: link, where: where}
+	if f.key, err = trust.NewKey("ssh"); err == nil {
+		asked.Key = f.key
+		f.offer, err = link.AskServe(ctx, &asked)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", where.host, f.reason(ctx, err)), link.Close())
+	}
+	return f, nil
+}
+
+// tellBootstrap tells that gdrcp is copied to a host.
+func (c *copying) tellBootstrap(what string) {
+	if !c.quiet && !c.json {
+		c.console.line("gdrcp: %s", what)
+	}
+}
+
+// connectFarEnd starts gdrcp there, and copies it there first where it has to, which
+// it tells.
+func (p *program) connectFarEnd(ctx context.Context, s *sshOptions, where sshHost, tell func(what string)) (*remote.Link, error) {
+	o, err := p.origin(s, where)
+	if err != nil {
+		return nil, err
+	}
+	var link *remote.Link
+	if s.bootstrap {
+		link, err = o.Bootstrap(ctx, binaries(), tell)
+	} else {
+		link, err = o.Connect(ctx)
+		if errors.Is(err, remote.ErrMissing) || errors.Is(err, remote.ErrVersion) {
+			err = fmt.Errorf("%w: --bootstrap copies this gdrcp there, to the user's cache directory", err)
+		}
+	}
+	if err != nil {
+		return nil, interruptedOr(ctx, err)
+	}
+	return link, nil
+}
+
+// offered are the paths that the host of an offer is to read.
+func offered(o *remote.Offer) (paths []string) {
+	for _, names := range o.Expanded {
+		for _, name := range names {
+			paths = append(paths, remote.AtHome(name, o.Home))
+		}
+	}
+	return paths
+}
+
+// watch ends a context when the far end goes away, or says that it cannot go on.
+// Once only.
+func (f *farEnd) watch(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		cancel(f.Hear(ctx))
+	}()
+	f.stands = ctx
+	return ctx, func() { cancel(nil) }
+}
+
+// left is why the far end does not serve any more, in its own words if it had
+// any; nil while it does.
+func (f *farEnd) left() error {
+	var refused *remote.RefusedError
+	if f.stands != nil && errors.As(context.Cause(f.stands), &refused) {
+		return fmt.Errorf("%s: %w", f.where.host, refused)
+	}
+	return f.Failure()
+}
+
+// reason is the far end's end where that is why something failed. What the far
+// end itself said against a copy is its host's word.
+func (f *farEnd) reason(ctx context.Context, err error) error {
+	var said *xfer.RemoteError
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return err
+	case errors.As(err, &said) && said.Class != xfer.ClassStopped: // it stops when the pipe ends
+		said.Peer = f.where.host
+		return err
+	case f.stands != nil && errors.As(err, new(*remote.RefusedError)):
+		return f.left()
+	case !isDisconnect(err):
+		return err
+	}
+	patience, cancel := context.WithTimeout(ctx, hangUpTimeout)
+	defer cancel()
+	var heard <-chan struct{}
+	if f.stands != nil {
+		heard = f.stands.Done()
+	}
+	select {
+	case <-heard:
+	case <-f.Done():
+	case <-patience.Done():
+	}
+	if why := f.left(); why != nil {
+		return interruptedOr(ctx, why)
+	}
+	select { // its last word may come ahead of the end of the pipe
+	case <-f.Done():
+		return interruptedOr(ctx, f.left())
+	case <-patience.Done():
+	}
+	if ctx.Err() == nil && f.stands != nil && f.stands.Err() != nil { // it says nothing any more
+		return fmt.Errorf("%s: %w", f.where.host, context.Cause(f.stands))
+	}
+	return err
+}
+
+// isDisconnect: what the other end's going away looks like from here.
+func isDisconnect(err error) bool {
+	for _, kind := range []error{rdma.ErrDisconnected, rdma.ErrClosed, remote.ErrPipe, context.Canceled, xfer.ErrPeerSilent} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return errors.As(err, new(*rdma.OpError)) || errors.As(err, new(*xfer.RemoteError))
+}
+
+// interruptedOr is why ctx ended, or err where it does not: ^C ends the remote
+// shell command too, which may be noticed first.
+func interruptedOr(ctx context.Context, err error) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(interruptTimeout):
+		return err
+	}
+}
+
+// waysTo are the ways to a far end that are worth trying, and why there is none
+// by TCP but the pipe. without is why it has no address for that.
+func (p *program) waysTo(ctx context.Context, host string, addrs []remote.Address, without string, o *xfer.Options) (paths []xfer.Path, noTCP error) {
+	var byTCP []remote.Address
+	for _, a := range addrs {
+		if a.Transport == "tcp" {
+			byTCP = append(byTCP, a)
+		} else {
+			paths = append(paths, xfer.Path(a))
+		}
+	}
+	if o.Transport == "verbs" {
+		return paths, nil
+	}
+	reached, problem := remote.Reach(ctx, byTCP)
+	rates := p.localRates()
+	for _, w := range reached {
+		path := xfer.Path(w.Address)
+		path.RateGbps = slower(path.RateGbps, rates[w.Local])
+		paths = append(paths, path)
+	}
+	switch {
+	case len(reached) > 0:
+		return paths, nil
+	case problem == nil && without != "":
+		return paths, fmt.Errorf("%s has no other address: %s", host, without)
+	case problem == nil:
+		return paths, fmt.Errorf("%s has no other address", host)
+	}
+	return paths, fmt.Errorf("no other address of %s reached: %s", host, lineOf(problem))
+}
+
+// pipeDevice is what carries a session over the pipe, as a link's device.
+const pipeDevice = "ssh"
+
+// overSSH copies by way of a far end that is started for it.
+func (c *copying) overSSH(ctx context.Context, p *plan, o xfer.Options) (*xfer.Summary, error) {
+	isStream, err := p.isStream()
+	if err != nil {
+		return nil, err
+	}
+	asked := remote.Serve{Sources: p.sources}
+	if p.push {
+		asked = remote.Serve{Copy: remote.Copy{Push: true, Dest: p.dst}}
+	}
+	f, err := c.startFarEnd(ctx, *p.far, asked, isStream, &o)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	within, stop := f.watch(ctx)
+	defer stop()
+	paths, noTCP := c.waysTo(within, f.where.host, f.offer.Addresses, f.offer.NoTCP, &o)
+	if o.Transport == "verbs" && len(paths) == 0 {
+		return nil, fmt.Errorf("%w: %s offers no RDMA address: %s", rdma.ErrUnsupported, f.where.host, f.offer.NoRails)
+	}
+	s, connected, err := c.copyOver(within, f, p, o, paths, noTCP)
+	if err != nil && !connected && noTCP == nil && o.Transport != "verbs" && within.Err() == nil && errors.As(err, new(*rdma.OpError)) {
+		// Who answered was somebody else.
+		noTCP = fmt.Errorf("no other address of %s reached: %s", f.where.host, lineOf(err))
+		s, _, err = c.copyOver(within, f, p, o, nil, noTCP)
+	}
+	return s, f.reason(ctx, err)
+}
+
+// copyOver copies by the ways to a far end, and by the pipe where noTCP says why
+// no other address will do.
+func (c *copying) copyOver(ctx context.Context, f *farEnd, p *plan, o xfer.Options, paths []xfer.Path, noTCP error) (s *xfer.Summary, connected bool, err error) {
+	client := c.client()
+	if noTCP != nil {
+		client.TCP = tcp.NewOver(f.Mux)
+		paths = append(paths, xfer.Path{Transport: "tcp", Addr: f.Addr(), Device: pipeDevice})
+	}
+	stands := noteConnection(&o, func(l *xfer.Link) { f.nameLink(l, noTCP) })
+	there := *p
+	there.endpoint = xfer.Endpoint{Host: f.where.host, Key: f.key, Paths: paths}
+	if p.push {
+		there.dst = remote.AtHome(p.dst, f.offer.Home)
+	} else {
+		there.sources = offered(f.offer)
+	}
+	s, err = c.transfer(ctx, client, &there, o)
+	if s != nil {
+		f.nameLink(&s.Link, noTCP)
+	}
+	return s, stands.Load(), err
+}
+
+// noteConnection notes that a connection stands, and has seen look at its link
+// before that is reported.
+func noteConnection(o *xfer.Options, seen func(*xfer.Link)) (stands *atomic.Bool) {
+	stands = new(atomic.Bool)
+	report := o.Report
+	o.Report = func(e xfer.Event) {
+		if e.Kind == xfer.EventConnected {
+			stands.Store(true)
+			seen(e.Link)
+		}
+		report(e)
+	}
+	return stands
+}
+
+// nameLink puts the host in the place of the address that stands for the pipe.
+func (f *farEnd) nameLink(l *xfer.Link, noTCP error) {
+	if l.Remote != f.Addr().String() {
+		return
+	}
+	l.Device, l.Local, l.Remote, l.Why = pipeDevice, "here", f.where.host, noTCP.Error()
+}

@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gdrcp/internal/remote"
+	"gdrcp/rdma"
+	"gdrcp/xfer"
+)
+
+// overShell runs the program with a shell of this host in the place of ssh, and
+// this test binary as the far end.
+func overShell(t *testing.T, args ...string) result {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gdrcp(t, append([]string{"--rsh", `sh -c 'shift; exec sh -c "$*"' rsh`, "--remote-path", beMain + "=1 " + exe}, args...)...)
+}
+
+func TestFarEnd(t *testing.T) {
+	here, there := t.TempDir(), t.TempDir()
+	makeFiles(t, here, map[string]string{"t/a": "one", "t/b/c": "two"})
+	overShell(t, "-r", here+"/t", "h:"+there).want(t, exitOK)
+	if got := listFiles(t, there); got["t/a"] != "one" || got["t/b/c"] != "two" {
+		t.Errorf("pushed %v", got)
+	}
+	overShell(t, "h:"+there+"/t/*", "h:"+there+"/t/b/*", here+"/").want(t, exitPartial) // a directory without -r
+	overShell(t, "h:"+there+"/t/?", "h:"+there+"/t/b/c", here+"/", "-r").want(t, exitOK)
+	if got := listFiles(t, here); got["a"] != "one" || got["c"] != "two" || got["b/c"] != "two" {
+		t.Errorf("pulled %v", got)
+	}
+	overShell(t, "--max-memory", "6M", "--chunk-size", "2M", "--qps", "3", "h:"+there+"/t/a", here+"/small").want(t, exitOK)
+	overShell(t, "--slots", "256", "-v", here+"/small", "h:"+there+"/").want(t, exitOK)
+	r := overShell(t, "h:"+there+"/none", here+"/").want(t, exitError)
+	if strings.Count(r.err, "\n") != 1 {
+		t.Errorf("it wrote %q", r.err)
+	}
+}
+
+// linkToShell starts a far end by a shell of this machine, without the command line.
+func linkToShell(t *testing.T) *remote.Link {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &remote.Origin{
+		Rsh: []string{"sh", "-c", `shift; exec sh -c "$*"`, "rsh"}, Host: "h", RemotePath: beMain + "=1 " + exe,
+		Protocol: xfer.ProtocolVersion, Version: "test", Stderr: io.Discard,
+	}
+	link, err := o.Connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { link.Close() })
+	return link
+}
+
+// What a far end says when it cannot go on is why a copy fails, whatever that
+// looked like from here.
+func TestFarEndThatGivesUp(t *testing.T) {
+	link := linkToShell(t)
+	f := &farEnd{Link: link, where: sshHost{host: "h"}}
+	gone := fmt.Errorf("session: %w", rdma.ErrDisconnected)
+	if got := f.reason(t.Context(), gone); got != gone || f.left() != nil {
+		t.Errorf("while it serves: %v, %v", got, f.left())
+	}
+	stands, cancel := context.WithCancelCause(t.Context())
+	f.stands = stands
+	cancel(&remote.RefusedError{Text: "accept on [::]:1: the device is gone"})
+	for _, seen := range []error{gone, context.Canceled, context.Cause(stands)} {
+		if got := f.reason(t.Context(), seen); got == nil || got.Error() != "h: accept on [::]:1: the device is gone" {
+			t.Errorf("%v became %v", seen, got)
+		}
+	}
+}
+
+func TestRelay(t *testing.T) {
+	a, b := t.TempDir(), t.TempDir()
+	makeFiles(t, a, map[string]string{"x.bin": "one", "y.bin": "two", "z": "three"})
+	r := overShell(t, "--json", "--hash", "crc32c", "h:"+a+"/*.bin", "i:"+b).want(t, exitOK)
+	if got := listFiles(t, b); len(got) != 2 || got["x.bin"] != "one" || got["y.bin"] != "two" {
+		t.Errorf("copied %v", got)
+	}
+	if s := r.event(t, "summary"); s["hash"] != "crc32c" || s["files"] != 2.0 {
+		t.Errorf("%v", s)
+	}
+	if err := os.Chmod(filepath.Join(a, "z"), 0); err != nil {
+		t.Fatal(err)
+	}
+	code := exitPartial
+	if os.Getuid() == 0 {
+		code = exitOK // root reads everything
+	}
+	overShell(t, "-r", "h:"+a+"/.", "i:"+b).want(t, code)
+	r = overShell(t, "h:"+a+"/none", "i:"+b).want(t, exitError)
+	if strings.Count(r.err, "\n") != 1 || !strings.Contains(r.err, "none") {
+		t.Errorf("it wrote %q", r.err)
+	}
+	r = overShell(t, "--json", "h:"+a+"/none", "i:"+b).want(t, exitError)
+	if e := r.event(t, "error"); e["exit_code"] != 1.0 {
+		t.Errorf("%v", e)
+	}
+}

@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"gdrcp/internal/filter"
+	"gdrcp/internal/remote"
+	"gdrcp/manifest"
+	"gdrcp/xfer"
+)
+
+// hasReadEvery is how often a far end says how far it has come.
+const hasReadEvery = 500 * time.Millisecond
+
+// auditFor reads files of this host as the origin asks, and tells what they hold. It
+// listens nowhere: all that it says goes to the origin. input is the manifest that they
+// are held against, or the names of what alone is read.
+func auditFor(ctx context.Context, talk *remote.Conversation, asked *remote.Audit, input io.Reader) error {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return err
+	}
+	o, err := auditOptions(asked)
+	if err != nil {
+		return err
+	}
+	if asked.Listed {
+		if o.Names, err = readNames(input, true); err != nil {
+			return err
+		}
+		defer o.Names.Close()
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	o.Report = func(f xfer.Finding) {
+		if err := talk.Found(findingToTell(&f)); err != nil {
+			cancel(err)
+		}
+	}
+	end := tellTally(talk, o.Tally)
+	sum, err := audit(ctx, talk, asked, o, remote.AtHome(asked.Path, home), input)
+	end()
+	if err != nil {
+		return err
+	}
+	return talk.HasAudited(&remote.Audited{Files: sum.Files, Dirs: sum.Dirs, Links: sum.Links, Bytes: sum.Bytes, LeftOut: sum.LeftOut})
+}
+
+// audit reads what is at path.
+func audit(ctx context.Context, talk *remote.Conversation, asked *remote.Audit, o xfer.AuditOptions, path string, input io.Reader) (*xfer.AuditSummary, error) {
+	if asked.Verify {
+		r, err := manifest.NewReader(input)
+		if err != nil {
+			return nil, err
+		}
+		defer r.Close()
+		return xfer.VerifyTree(ctx, r, path, o)
+	}
+	h := manifest.Header{PieceBytes: asked.PieceBytes}
+	var err error
+	if h.Algorithm, err = manifest.ParseAlgorithm(asked.Hash); err != nil {
+		return nil, err
+	}
+	out, err := manifest.NewWriter(talk.Manifest(), h)
+	if err != nil {
+		return nil, err
+	}
+	return xfer.CreateManifest(ctx, path, out, h, o)
+}
+
+// auditOptions are those of what the origin asks for.
+func auditOptions(asked *remote.Audit) (o xfer.AuditOptions, err error) {
+	p := filter.Parser{Open: func(name string) (io.ReadCloser, error) {
+		return nil, fmt.Errorf("a rule that names the file %s", quoteArg(name)) // the origin has read them all
+	}}
+	for _, rule := range asked.Rules {
+		if err := p.Filter(rule); err != nil {
+			return o, err
+		}
+	}
+	o = xfer.AuditOptions{Follow: asked.Follow, Preserve: asked.Preserve, Recursive: asked.Recursive, Rules: p.Rules(), Tally: &xfer.Tally{}}
+	return o, nil
+}
+
+// findingToTell is a finding on its way to the origin.
+func findingToTell(f *xfer.Finding) *remote.Finding {
+	out := &remote.Finding{Kind: kindText(f.Kind), Path: []byte(f.Path), Differs: uint8(f.Differs), Text: []byte(f.Text)}
+	for _, r := range f.Ranges {
+		out.Ranges = append(out.Ranges, [2]int64{r.Offset, r.End})
+	}
+	return out
+}
+
+// tellTally tells the origin how far reading has come, until the returned function is
+// called.
+func tellTally(talk *remote.Conversation, of *xfer.Tally) (end func()) {
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(hasReadEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				_ = talk.HasRead(remote.Tally(of.Read())) // where that cannot be said, neither can the rest
+			case <-stop:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(stop)
+		<-stopped
+	}
+}

@@ -1,0 +1,203 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"gdrcp/internal/pattern"
+	"gdrcp/internal/remote"
+	"gdrcp/rdma"
+	"gdrcp/rdma/tcp"
+	"gdrcp/xfer"
+
+	"github.com/urfave/cli/v2"
+)
+
+// farEndCommand is what another gdrcp starts on this host by way of ssh.
+func (p *program) farEndCommand() *cli.Command {
+	return &cli.Command{
+		Name: remote.FarEndCommand, Hidden: true, Usage: "serve the gdrcp that started this one", Action: action(p.farEnd),
+		Description: "Talks to the gdrcp that started it, over stdin and stdout, until they end.",
+	}
+}
+
+// stdio is the pipe to who started this program. It ends with the program.
+type stdio struct {
+	io.Reader
+	io.Writer
+}
+
+func (stdio) Close() error { return nil }
+
+// farEnd does what the origin asks for, until the pipe ends: then its sessions
+// end too, and what was not finished is removed.
+func (p *program) farEnd(ctx context.Context, operands []string) error {
+	if len(operands) > 0 {
+		return usageError("gdrcp %s takes no operand", remote.FarEndCommand)
+	}
+	mux, talk, err := remote.Answer(ctx, stdio{p.stdin, p.stdout}, remote.Banner{Protocol: xfer.ProtocolVersion, Version: p.versionText()})
+	var wish remote.Wish
+	if err == nil {
+		wish, err = talk.Asked()
+	}
+	if errors.Is(err, remote.ErrPipe) { // who would be told has left
+		return &ended{exitError}
+	}
+	if err != nil {
+		return err
+	}
+	input, given := io.Pipe()
+	if wish.Audit == nil {
+		input.Close() // nobody takes any
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	heard := make(chan struct{})
+	go func() {
+		defer close(heard)
+		_ = talk.HearInput(ctx, given) // whatever ends it, nobody is left to be told
+		cancel()
+	}()
+	defer context.AfterFunc(ctx, func() { input.Close() })()
+	go func() { // who hears may be waiting for somebody to take the input
+		select {
+		case <-mux.Done():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	switch {
+	case wish.Run != nil:
+		err = talk.End(p.runFor(ctx, talk, wish.Run))
+	case wish.Audit != nil:
+		err = auditFor(ctx, talk, wish.Audit, input)
+	default:
+		err = p.serveOrigin(ctx, mux, talk, wish.Serve)
+	}
+	input.Close()
+	if err != nil && ctx.Err() == nil {
+		err = talk.Refuse(lineOf(err), uint8(xfer.Classify(err)))
+	}
+	if err == nil {
+		<-heard // the origin hangs up
+	}
+	return nil
+}
+
+// serveOrigin serves the holder of the origin's key until ctx ends.
+func (p *program) serveOrigin(ctx context.Context, mux *remote.Mux, talk *remote.Conversation, asked *remote.Serve) error {
+	offer, err := offerWithin(ctx, asked.Sources)
+	if err != nil {
+		return err
+	}
+	only, err := grantFor(asked, offer)
+	if err != nil {
+		return err
+	}
+	rails, why := usableRails(p.verbs)
+	wire, err := new(wireOptions).read(p.getenv)
+	if err != nil {
+		return err
+	}
+	cfg := xfer.ServerConfig{
+		Wire: wire,
+		Keys: xfer.OneKey(asked.Key, xfer.Admission{Only: only}), NoRails: why, Timeouts: p.timeouts, GPUs: p.gpus, Load: boundHeap,
+		MaxSessions: farEndSessions, MaxMemory: farEndSessions * asked.SessionBytes,
+	}
+	if len(rails) > 0 {
+		p.leaveCPUs("verbs")
+	}
+	server := xfer.NewServer(cfg)
+	heard := p.listenEverywhere(server, rails)
+	offer.Addresses, offer.NoRails, offer.NoTCP = heard.at, cmp.Or(why, heard.noRails), heard.noTCP
+	if _, err := server.Listen(tcp.NewOver(mux), mux.Addr(), rdma.Device{}); err != nil {
+		return errors.Join(err, server.Close())
+	}
+	if err := talk.Offer(offer); err != nil {
+		return errors.Join(err, server.Close())
+	}
+	return server.Serve(ctx)
+}
+
+// grantFor is the copy that the origin asks for, with the paths of this host. Whoever
+// has the key may do nothing else: between two hosts that is a third one.
+func grantFor(asked *remote.Serve, offer *remote.Offer) (*xfer.Grant, error) {
+	paths := offered(offer)
+	if asked.Copy.Push {
+		paths = []string{remote.AtHome(asked.Copy.Dest, offer.Home)}
+	}
+	g, err := xfer.NewGrant(asked.Copy.Terms, paths)
+	if err != nil || len(asked.Copy.From) == 0 {
+		return g, err
+	}
+	from := make([]string, len(asked.Copy.From))
+	for i, source := range asked.Copy.From {
+		from[i] = remote.AtHome(source, "/") // whatever its home is, it gives no name
+	}
+	g.OnlyFrom(from, len(from) == 1 && pattern.Is(from[0]), func(given, name string) bool { return remote.Believe(given, []string{name}) == nil })
+	return g, nil
+}
+
+// farEndSessions is how many sessions a far end serves at once: the copy's, and
+// the one before, where the way that it took was given up and it has not yet
+// noticed.
+const farEndSessions = 2
+
+// offerWithin is offerFor until ctx ends: a file system that hangs keeps nobody
+// from leaving. What it was waiting for ends with the process.
+func offerWithin(ctx context.Context, sources []string) (*remote.Offer, error) {
+	type result struct {
+		offer *remote.Offer
+		err   error
+	}
+	made := make(chan result, 1)
+	go func() {
+		offer, err := offerFor(sources)
+		made <- result{offer, err}
+	}()
+	select {
+	case r := <-made:
+		return r.offer, r.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// offerFor is what the origin's paths stand for on this host.
+func offerFor(sources []string) (*remote.Offer, error) {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return nil, err
+	}
+	offer := &remote.Offer{Home: home}
+	for _, pattern := range sources {
+		names, err := remote.Expand(pattern, home)
+		if err != nil {
+			return nil, err
+		}
+		offer.Expanded = append(offer.Expanded, names)
+	}
+	return offer, nil
+}
+
+// runFor copies from this host to another far end, as if the origin did, and
+// returns the exit code.
+func (p *program) runFor(ctx context.Context, talk *remote.Conversation, run *remote.Run) int {
+	far := &program{
+		version: p.version,
+		stdin:   eof{}, stdout: talk.Stdout(), stderr: talk.Stderr(), getenv: p.getenv, started: time.Now(),
+		verbs: p.verbs, tcp: p.tcp, gpus: p.gpus, timeouts: p.timeouts, relayed: run,
+	}
+	args := append([]string{"gdrcp"}, run.Args...)
+	args = append(append(args, "--"), run.Sources...)
+	return far.run(ctx, append(args, run.Dest))
+}
+
+// eof is a standard input that has nothing.
+type eof struct{}
+
+func (eof) Read([]byte) (int, error) { return 0, io.EOF }

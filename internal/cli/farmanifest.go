@@ -1,0 +1,188 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync/atomic"
+
+	"gdrcp/internal/remote"
+	"gdrcp/manifest"
+	"gdrcp/xfer"
+)
+
+// place reads the PATH of a manifest command: one of this machine, or of a host where
+// is not nil.
+func (m *manifesting) place(operand string) (where *sshHost, path string, err error) {
+	t, err := parseTarget(operand)
+	if err == nil && t.remote && t.ssh == nil {
+		err = usageError("%s: a server of rdma:// makes no manifests and checks none: start gdrcp there by ssh (%s), or see to it in a copy, by --write-manifest or --manifest",
+			quoteArg(operand), quoteArg(t.endpoint.Host+":PATH"))
+	}
+	return t.ssh, t.path, err
+}
+
+// createAt makes the manifest of what is at a place of this machine, or at where.
+func (m *manifesting) createAt(ctx context.Context, where *sshHost, path string, out *manifest.Writer) (*xfer.AuditSummary, error) {
+	if where == nil {
+		return xfer.CreateManifest(ctx, path, out, m.header, m.audit)
+	}
+	sum := &xfer.AuditSummary{Header: m.header}
+	text, arriving := io.Pipe()
+	taken := make(chan error, 1)
+	go func() {
+		err := m.take(out, text, sum)
+		text.CloseWithError(err)
+		taken <- err
+	}()
+	asked := remote.Audit{Path: path, Hash: m.header.Algorithm.String(), PieceBytes: m.header.PieceBytes, Listed: m.audit.Names != nil, Recursive: m.audit.Recursive}
+	var names func(io.Writer) error
+	if asked.Listed {
+		names = func(w io.Writer) error { return writeNames(w, m.audit.Names) }
+	}
+	_, lost := m.ask(ctx, *where, &asked, names, arriving, sum)
+	arriving.CloseWithError(lost) // nil is the end
+	wrong := <-taken
+	switch {
+	case lost != nil && !errors.Is(lost, wrong): // the manifest ends where the far end does
+		return nil, lost
+	case wrong == nil:
+		return sum, nil
+	case isBadManifest(wrong):
+		return nil, fmt.Errorf("%s: %w: %w", where.host, xfer.ErrProtocol, wrong)
+	}
+	return nil, wrong
+}
+
+// take writes the manifest that a far end makes to out, and sums up what it says. It is
+// ended as one of this machine is.
+func (m *manifesting) take(out *manifest.Writer, text io.Reader, sum *xfer.AuditSummary) error {
+	r, err := manifest.NewReader(text)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if r.Header() != m.header {
+		return fmt.Errorf("%w: another algorithm or size of pieces than was asked for", manifest.ErrFormat)
+	}
+	if err := manifest.Copy(out, r, sum.Book); err != nil {
+		return err
+	}
+	s, err := out.Close()
+	sum.Content, sum.Meta = s.Content, s.Meta
+	return err
+}
+
+// verifyAt holds what is at a place of this machine, or at where, against a manifest,
+// and closes that.
+func (m *manifesting) verifyAt(ctx context.Context, where *sshHost, path string, r *manifest.Reader) (*xfer.AuditSummary, error) {
+	if where == nil {
+		defer r.Close()
+		return xfer.VerifyTree(ctx, r, path, m.audit)
+	}
+	sum := &xfer.AuditSummary{Header: r.Header()}
+	// What gives the manifest may still wait for standard input when the far end has
+	// gone: whoever comes first has r.
+	var taken atomic.Bool
+	defer func() {
+		if taken.CompareAndSwap(false, true) {
+			r.Close()
+		}
+	}()
+	give := func(w io.Writer) error {
+		if !taken.CompareAndSwap(false, true) {
+			return context.Canceled
+		}
+		defer r.Close()
+		out, err := manifest.NewWriter(w, r.Header())
+		if err == nil {
+			err = manifest.Copy(out, r, nil)
+		}
+		if err == nil {
+			_, err = out.Close()
+		}
+		return err
+	}
+	done, err := m.ask(ctx, *where, &remote.Audit{Path: path, Verify: true, Preserve: m.audit.Preserve}, give, nil, sum)
+	if err != nil {
+		return nil, err
+	}
+	want := r.Summary()
+	sum.Content, sum.Meta = want.Content, want.Meta
+	sum.Files, sum.Dirs, sum.Links, sum.Bytes, sum.LeftOut = done.Files, done.Dirs, done.Links, done.Bytes, done.LeftOut
+	if !isVerdictOn(sum, want) {
+		return nil, fmt.Errorf("%s: %w: a verdict of other entries than the manifest has", where.host, xfer.ErrProtocol)
+	}
+	return sum, nil
+}
+
+// isVerdictOn tells whether every entry of a manifest is in a verdict once. One that
+// could not be read may be in the manifest, and may be not.
+func isVerdictOn(s *xfer.AuditSummary, want manifest.Summary) bool {
+	left := want.Entries
+	for _, told := range []int64{s.Files, s.Dirs, s.Links, s.Bad, s.Missing, s.LeftOut} {
+		if told > left {
+			return false
+		}
+		left -= told
+	}
+	return left <= s.Unreadable && s.Bytes <= want.Bytes
+}
+
+// ask has a gdrcp on the host read files, and takes what it tells; findings go to sum.
+// Errors name the host where they are its own.
+func (m *manifesting) ask(ctx context.Context, where sshHost, asked *remote.Audit, input func(io.Writer) error, text io.Writer, sum *xfer.AuditSummary) (*remote.Audited, error) {
+	asked.Follow = m.audit.Follow
+	for i := range m.audit.Rules {
+		asked.Rules = append(asked.Rules, m.audit.Rules[i].String())
+	}
+	link, err := m.connectFarEnd(ctx, &m.ssh, where, func(what string) {
+		if !m.quiet && !m.json {
+			m.console.line("gdrcp: %s", what)
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", where.host, err)
+	}
+	f := &farEnd{Link: link, where: where}
+	defer f.Close()
+	done, err := link.AskAudit(ctx, asked, input, remote.AuditListener{
+		Manifest: text,
+		Finding: func(told *remote.Finding) error {
+			finding, err := findingTold(told)
+			if err == nil {
+				sum.Find(finding, m.audit.Report)
+			}
+			return err
+		},
+		Tally: func(t remote.Tally) { m.audit.Tally.Set(xfer.Progress(t)) },
+	})
+	var own *remote.InputError
+	var refused *remote.RefusedError
+	switch {
+	case err == nil:
+		return done, nil
+	case errors.As(err, &own):
+		return nil, own.Err
+	case errors.As(err, &refused):
+		return nil, &xfer.RemoteError{Peer: where.host, Class: xfer.ErrorClass(refused.Class), Text: refused.Text}
+	}
+	return nil, fmt.Errorf("%s: %w", where.host, f.reason(ctx, err))
+}
+
+// findingTold is a finding that a far end tells. Its text is for people, and what shows
+// it sees to that.
+func findingTold(told *remote.Finding) (f xfer.Finding, err error) {
+	kind := slices.Index(findingKinds(), told.Kind)
+	differs := manifest.Difference(told.Differs)
+	if kind <= 0 || differs&^manifest.AllDiffers != 0 {
+		return f, fmt.Errorf("%w: a finding %q of %d", xfer.ErrProtocol, told.Kind, told.Differs)
+	}
+	f = xfer.Finding{Kind: xfer.FindingKind(kind), Path: string(told.Path), Differs: differs, Text: string(told.Text)}
+	for _, r := range told.Ranges {
+		f.Ranges = append(f.Ranges, manifest.ByteRange{Offset: r[0], End: r[1]})
+	}
+	return f, nil
+}

@@ -1,0 +1,162 @@
+package cli
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"gdrcp/chunker"
+	"gdrcp/internal/filter"
+	"gdrcp/xfer"
+
+	"github.com/urfave/cli/v2"
+)
+
+// choosing is what of the sources is to be copied, by rsync's options.
+type choosing struct {
+	rules inOrder
+	nul   bool // --from0
+	// recursive: -r itself was given, and not only -a, which with --files-from
+	// does not mean it.
+	recursive bool
+	// filesFrom is the file of names that alone are copied.
+	filesFrom string
+	// stdin is what - stands for, and taken says which option has it.
+	stdin io.Reader
+	taken string
+}
+
+// flags are the options that choose. That they are rules, and can be read, is
+// found out when all are known.
+func (c *choosing) flags() []cli.Flag {
+	return c.flagsWith("`FILE` copy only what FILE names, a line each, relative to SRC, which is one directory, with the directories " +
+		"on the way; what is in a named directory only with -r. - is standard input")
+}
+
+// flagsWith are the same, where --files-from does what filesFrom says.
+func (c *choosing) flagsWith(filesFrom string) []cli.Flag {
+	rules := c.ruleFlags()
+	last := len(rules) - 1
+	return slices.Concat(rules[:last], []cli.Flag{
+		&cli.StringFlag{Name: "files-from", Usage: filesFrom, Destination: &c.filesFrom},
+	}, rules[last:])
+}
+
+// ruleFlags are the options that leave something out; --from0 is the last.
+func (c *choosing) ruleFlags() []cli.Flag {
+	return []cli.Flag{
+		c.rules.flag("exclude", "`PATTERN` leave out what matches, and with a directory all that is in it. "+
+			"Of all rules, in the order in which they are given, the first one that matches counts. Patterns are those of rsync(1)", nil),
+		c.rules.flag("include", "`PATTERN` do not leave out what matches, though a later rule says so", nil),
+		c.rules.flag("exclude-from", "`FILE` --exclude for each line of FILE; - is standard input", nil),
+		c.rules.flag("include-from", "`FILE` --include for each line of FILE; - is standard input", nil),
+		c.rules.flag("filter", "`RULE` a filter rule of rsync(1), like \"- PATTERN\", \"+ PATTERN\" or \"merge FILE\"; dir-merge is not supported", nil, "f"),
+		&cli.BoolFlag{Name: "from0", Aliases: []string{"0"}, Usage: "what is read from files ends with a NUL each, not with the line", Destination: &c.nul},
+	}
+}
+
+// isRuleOption tells the options that rules are read by.
+func isRuleOption(name string) bool {
+	switch name {
+	case "exclude", "include", "exclude-from", "include-from", "filter", "from0":
+		return true
+	}
+	return false
+}
+
+// into reads rules and names into the options of a copy, of which the names are
+// the caller's to close.
+func (c *choosing) into(o *xfer.Options) (err error) {
+	if o.Rules, err = c.read(); err != nil {
+		return err
+	}
+	if o.Names, err = c.names(); o.Names != nil {
+		o.Recursive = c.recursive
+	}
+	return err
+}
+
+// read reads the rules, and the files that they are in.
+func (c *choosing) read() ([]filter.Rule, error) {
+	p := filter.Parser{Nul: c.nul}
+	for _, given := range c.rules.given {
+		p.Open = func(name string) (io.ReadCloser, error) { return c.open(name, given.option) }
+		take := map[string]func(string) error{
+			"exclude": p.Exclude, "include": p.Include, "exclude-from": p.ExcludeFrom, "include-from": p.IncludeFrom, "filter": p.Filter,
+		}[given.option]
+		err := take(given.value)
+		if errors.Is(err, filter.ErrSyntax) {
+			err = usageError("--%s: %v", given.option, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return p.Rules(), nil
+}
+
+// names reads and sorts the names of --files-from. Without it there are none.
+func (c *choosing) names() (*chunker.List, error) {
+	if c.filesFrom == "" {
+		return nil, nil
+	}
+	in, err := c.open(c.filesFrom, "files-from")
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	list, err := readNames(in, c.nul)
+	if err != nil {
+		return nil, fmt.Errorf("read names from %s: %v", quoteArg(c.filesFrom), err)
+	}
+	return list, nil
+}
+
+// readNames reads names, a line each or with nul what ends with a NUL, and sorts them.
+func readNames(in io.Reader, nul bool) (*chunker.List, error) {
+	b := chunker.NewListBuilder()
+	defer b.Close()
+	if err := filter.EachName(in, nul, b.Add); err != nil {
+		return nil, err
+	}
+	return b.Finish()
+}
+
+// writeNames writes the names of a list for readNames, each with a NUL behind.
+func writeNames(out io.Writer, list *chunker.List) error {
+	w := bufio.NewWriterSize(out, 32<<10)
+	for names := list.Names(); ; {
+		item, err := names.Next()
+		if errors.Is(err, io.EOF) {
+			return w.Flush()
+		}
+		if err != nil {
+			return err
+		}
+		if !item.Named {
+			continue // it is on the way to others
+		}
+		name := "./" + item.Path // which begins with neither # nor ;
+		if item.Contents {
+			name += "/"
+		}
+		if _, err := w.WriteString(name + "\x00"); err != nil {
+			return err
+		}
+	}
+}
+
+// open opens a file that an option names.
+func (c *choosing) open(name, option string) (io.ReadCloser, error) {
+	if name != "-" {
+		return os.Open(name)
+	}
+	if c.taken != "" {
+		return nil, usageError("--%s and --%s cannot both read standard input", c.taken, option)
+	}
+	c.taken = option
+	return io.NopCloser(c.stdin), nil
+}

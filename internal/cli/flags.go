@@ -1,0 +1,170 @@
+package cli
+
+import (
+	"errors"
+	"flag"
+	"slices"
+	"strconv"
+
+	"github.com/urfave/cli/v2"
+)
+
+// valueFlag is an option with a value that is set once for each time that the
+// option is given, in the order of the command line. cli's own flags register
+// every name, and set those that were not used once more at the end; options
+// come here by their first name only.
+type valueFlag struct{ *cli.GenericFlag }
+
+// Apply implements cli.Flag.
+func (f *valueFlag) Apply(set *flag.FlagSet) error {
+	set.Var(f.Value, f.Name, f.Usage)
+	return nil
+}
+
+// Names implements cli.Flag. cli asks for the names of all options once for each
+// of them, and its own flags search every name for commas by a regular
+// expression: half a millisecond of every run.
+func (f *valueFlag) Names() []string { return append([]string{f.Name}, f.Aliases...) }
+
+// checkedFlag is an option whose value is checked where it is read. usage
+// names the value in back quotes, as package flag has it.
+func checkedFlag(name, usage string, v *checked, aliases ...string) *valueFlag {
+	return &valueFlag{&cli.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: v}}
+}
+
+// optionValue is one time that an option was given.
+type optionValue struct{ option, value string } // option is its long name
+
+// inOrder collects what several options were given, in the order of the
+// command line across all of them: what rsync calls the filter rules.
+type inOrder struct{ given []optionValue }
+
+// flag is one of the options, which may be given many times. check says what
+// is wrong with a value, in the words that follow "--NAME VALUE: "; nil takes
+// every value.
+func (l *inOrder) flag(name, usage string, check func(value string) error, aliases ...string) cli.Flag {
+	return checkedFlag(name, usage, &checked{set: func(s string) error {
+		if check != nil {
+			if err := check(s); err != nil {
+				return err
+			}
+		}
+		l.given = append(l.given, optionValue{name, s})
+		return nil
+	}}, aliases...)
+}
+
+// switchFlag is an option without a value that acts where it stands on the
+// command line, so that of several that say something of the same the last one
+// wins.
+type switchFlag struct {
+	valueFlag
+	negatable bool // --no-NAME, for each of its names, turns it off
+}
+
+// onOff is an option that --no-NAME turns off again.
+func onOff(name, usage string, to *bool, aliases ...string) cli.Flag {
+	return onOffBoth(name, usage, []*bool{to}, aliases...)
+}
+
+// onOffAlso is an onOff whose --no-NAME turns others off, too, that imply it.
+func onOffAlso(name, usage string, to *bool, others []*bool, aliases ...string) cli.Flag {
+	return &switchFlag{valueFlag{&cli.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: &toggle{to: []*bool{to}, implied: others}}}, true}
+}
+
+// onOffBoth is an onOff that says several things at once.
+func onOffBoth(name, usage string, to []*bool, aliases ...string) cli.Flag {
+	return &switchFlag{valueFlag{&cli.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: &toggle{to: to}}}, true}
+}
+
+// allOn is an option that stands for several others.
+func allOn(name, usage string, to []*bool, aliases ...string) cli.Flag {
+	return &switchFlag{valueFlag{&cli.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: &toggle{to: to}}}, false}
+}
+
+// toggle is the value of a switchFlag.
+type toggle struct {
+	to      []*bool
+	implied []*bool // turned off with it, and not on
+}
+
+// Set implements flag.Value.
+func (t *toggle) Set(s string) error {
+	on, err := strconv.ParseBool(s)
+	if err != nil {
+		return errors.New("not true or false")
+	}
+	for _, b := range t.to {
+		*b = on
+	}
+	for _, b := range t.implied {
+		*b = *b && on
+	}
+	return nil
+}
+
+// String implements flag.Value.
+func (t *toggle) String() string {
+	return strconv.FormatBool(!slices.ContainsFunc(t.to, func(b *bool) bool { return !*b }))
+}
+
+// IsBoolFlag tells package flag that no value has to follow.
+func (t *toggle) IsBoolFlag() bool { return true }
+
+// takesValue reports whether a value follows the option.
+func takesValue(f cli.Flag) bool {
+	switch f.(type) {
+	case *cli.BoolFlag, *switchFlag:
+		return false
+	}
+	return true
+}
+
+// negatable reports whether --no-NAME turns the option off.
+func negatable(f cli.Flag) bool {
+	s, ok := f.(*switchFlag)
+	return ok && s.negatable
+}
+
+// The topics by which help and manuals group options, in their order.
+const (
+	topicSelect    = "Selecting files"
+	topicKept      = "What is kept"
+	topicCheck     = "Verification"
+	topicDest      = "At the destination"
+	topicServe     = "What is served"
+	topicAccess    = "Access"
+	topicFarEnd    = "Starting the far end"
+	topicTransport = "Transport"
+	topicGPU       = "GPU memory"
+	topicLimits    = "Limits"
+	topicMeasure   = "What is measured"
+	topicOutput    = "Output"
+	topicHabits    = "Of rsync, without effect"
+)
+
+// topics lists them.
+func topics() []string {
+	return []string{
+		topicSelect, topicKept, topicCheck, topicDest, topicServe, topicAccess, topicFarEnd, topicTransport, topicGPU, topicLimits, topicMeasure, topicOutput, topicHabits,
+	}
+}
+
+// about puts options under a topic.
+func about(topic string, flags ...cli.Flag) []cli.Flag {
+	for _, f := range flags {
+		switch f := f.(type) {
+		case *cli.BoolFlag:
+			f.Category = topic
+		case *cli.StringFlag:
+			f.Category = topic
+		case *cli.GenericFlag:
+			f.Category = topic
+		case *valueFlag:
+			f.Category = topic
+		case *switchFlag:
+			f.Category = topic
+		}
+	}
+	return flags
+}

@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"gdrcp/xfer"
+)
+
+// parseSize reads a number of bytes: digits, and K, M, G or T for powers of
+// 1024, with or without "iB".
+func parseSize(s string) (int64, error) {
+	digits := strings.TrimRightFunc(s, unicode.IsLetter)
+	shift, unit := 0, s[len(digits):]
+	switch strings.TrimSuffix(unit, "iB") {
+	case "", "B":
+	case "K", "k":
+		shift = 10
+	case "M":
+		shift = 20
+	case "G":
+		shift = 30
+	case "T":
+		shift = 40
+	default:
+		return 0, fmt.Errorf("not a size (write it like 65536, 64K or 1MiB)")
+	}
+	n, err := strconv.ParseUint(digits, 10, 63)
+	if err != nil || unit == "iB" {
+		return 0, fmt.Errorf("not a size (write it like 65536, 64K or 1MiB)")
+	}
+	if n > math.MaxInt64>>shift {
+		return 0, fmt.Errorf("too large")
+	}
+	return int64(n) << shift, nil
+}
+
+// bytesText is a number of bytes for people, with the given decimals.
+func bytesText(n float64, decimals int) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
+	i := 0
+	for ; n >= 1024 && i < len(units)-1; i++ {
+		n /= 1024
+	}
+	if i == 0 {
+		decimals = 0
+	}
+	return fmt.Sprintf("%.*f %s", decimals, n, units[i])
+}
+
+// shortBytes is a number of bytes for people, in three or four digits.
+func shortBytes(n float64) string {
+	text := bytesText(n, 1)
+	if value, _, _ := strings.Cut(text, " "); len(value) >= len("100.0") {
+		return bytesText(n, 0)
+	}
+	return text
+}
+
+// secondsText is a time for people, in two digits or more.
+func secondsText(seconds float64) string {
+	switch {
+	case seconds < 0.995:
+		return fmt.Sprintf("%.2f s", seconds)
+	case seconds < 99.95:
+		return fmt.Sprintf("%.1f s", seconds)
+	}
+	return fmt.Sprintf("%.0f s", seconds)
+}
+
+// sizeText is a bound of an option, as parseSize reads it.
+func sizeText(n int64) string {
+	for _, u := range []struct {
+		shift int
+		name  string
+	}{{30, "GiB"}, {20, "MiB"}, {10, "KiB"}} {
+		if n != 0 && n%(1<<u.shift) == 0 {
+			return fmt.Sprintf("%d%s", n>>u.shift, u.name)
+		}
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// count is a number with its noun.
+func count(n int64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// quoteArg shows an argument as it was given, in quotes where it could be
+// misread without.
+func quoteArg(s string) string {
+	if s == "" || xfer.Printable(s) != s || strings.ContainsAny(s, " \"'`\\") {
+		return strconv.Quote(s)
+	}
+	return s
+}

@@ -1,0 +1,180 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"gdrcp/gpu"
+	"gdrcp/xfer"
+
+	"github.com/urfave/cli/v2"
+)
+
+// gpuDriver is the driver of the program's GPUs, with what it keeps of them from one
+// session to the next.
+type gpuDriver struct {
+	mu     sync.Mutex
+	driver *gpu.Driver // nil until a GPU was asked for
+}
+
+// open opens the driver when a GPU is asked for, which takes its time, and once for
+// the program's life. Where that fails it is tried again the next time: a server may
+// have been started before the driver.
+func (g *gpuDriver) open() (*gpu.Driver, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.driver != nil {
+		return g.driver, nil
+	}
+	d, err := gpu.Open()
+	if err == nil {
+		g.driver = d
+	}
+	return d, err
+}
+
+// close gives the GPUs back, when nothing uses them any more.
+func (g *gpuDriver) close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.driver == nil {
+		return nil
+	}
+	return g.driver.Close()
+}
+
+// gpuLoss is what a server does once its GPUs are lost: it goes on from host
+// memory, and where that was asked for ends as soon as no session runs.
+type gpuLoss struct {
+	*serving
+	end context.CancelCauseFunc
+
+	mu       sync.Mutex
+	sessions int
+	lost     error // for the end of the program; nil before, and where none is wanted
+}
+
+// heed lends the program's GPUs. When they are lost it says so, once.
+func (l *gpuLoss) heed() xfer.GPUs {
+	if l.gpus == nil {
+		return nil
+	}
+	var once sync.Once
+	return func() (*gpu.Driver, error) {
+		driver, err := l.gpus()
+		if err == nil {
+			once.Do(func() { driver.OnLost(l.happened) })
+		}
+		return driver, err
+	}
+}
+
+func (l *gpuLoss) happened(why error) {
+	until := "until it is started again"
+	if l.exitOnGPUFailure {
+		until = "until no session runs, and then it ends"
+	}
+	l.console.line("gdrcp: %s; clients get host memory %s", lineOf(why), until)
+	if l.exitOnGPUFailure {
+		l.change(func() { l.lost = &lostGPU{&hinted{errors.New(lineOf(why)), hintOf(why)}} })
+	}
+}
+
+// load takes what the sessions that run need.
+func (l *gpuLoss) load(need xfer.Load) {
+	boundHeap(need)
+	l.change(func() { l.sessions = need.Sessions })
+}
+
+func (l *gpuLoss) change(by func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	by()
+	if l.lost != nil && l.sessions == 0 {
+		l.end(l.lost)
+	}
+}
+
+// lostGPU ends a server, with exit code 1: that here was a GPU that could be used
+// is what makes a new start worth its while.
+type lostGPU struct{ error }
+
+func (l *lostGPU) Unwrap() error { return l.error }
+
+// gpuFlags are the options about slots in GPU memory.
+func gpuFlags(o *xfer.Options) []cli.Flag {
+	return about(topicGPU,
+		checkedFlag("gpu", "`GPU|auto|off` this end's slots are in the memory of that GPU (its index, UUID or PCI address, as gdrcp devices tells), "+
+			"or of the one nearest to the RDMA device; the GPU verifies them there, and the hash is blake3 unless --hash says otherwise (off)", gpuName(&o.GPU)),
+		checkedFlag("remote-gpu", "`GPU|auto|off` the same for the other end (off)", gpuName(&o.RemoteGPU)),
+		checkedFlag("gpu-flush", "`auto|always` what arrived in GPU memory is flushed where its kind needs that, or always (auto)",
+			word(&o.GPUFlush, "auto", "always")),
+	)
+}
+
+// gpuName is auto, off, or what gpu.Find takes.
+func gpuName(to *string) *checked {
+	return &checked{set: func(s string) error {
+		if xfer.CheckGPU(s) != nil {
+			return fmt.Errorf("not auto, off, or the index, UUID (GPU-... or MIG-...) or PCI address of a GPU")
+		}
+		*to = s
+		return nil
+	}}
+}
+
+// memoryText tells where an end has its slots, and why not better.
+func memoryText(m *xfer.Memory, remote bool) string {
+	end := "here"
+	if remote {
+		end = "at the other end"
+	}
+	text := fmt.Sprintf("slots %s in %s", end, m)
+	if m.Name != "" {
+		text += " (" + xfer.Printable(m.Name)
+		if m.Path != "" {
+			text += ", " + m.Path
+		}
+		text += ")"
+	}
+	if m.Flush == xfer.FlushRead {
+		text += ", flushed by " + string(m.Flush)
+	}
+	if m.Why != "" {
+		text += ": " + xfer.Printable(m.Why)
+	}
+	return text
+}
+
+// endsText says where the slots were, if any were in a GPU.
+func endsText(s *xfer.Summary) string {
+	if s.Local.GPU < 0 && s.Remote.GPU < 0 {
+		return ""
+	}
+	return fmt.Sprintf(", slots here in %s, there in %s", placeOf(s.Local), placeOf(s.Remote))
+}
+
+// placeOf names an end's memory and why it is no better.
+func placeOf(m xfer.Memory) string {
+	if m.Why == "" {
+		return m.String()
+	}
+	return fmt.Sprintf("%s (%s)", m, xfer.Printable(m.Why))
+}
+
+// memoryEvent tells where an end has its slots.
+type memoryEvent struct {
+	Event string `json:"event"`
+	End   string `json:"end"` // "local" or "remote"
+	xfer.Memory
+}
+
+func memoryEventOf(m *xfer.Memory, remote bool) memoryEvent {
+	e := memoryEvent{"memory", "local", *m}
+	if remote {
+		e.End = "remote"
+	}
+	return e
+}

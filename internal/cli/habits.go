@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+
+	"gdrcp/xfer"
+
+	"github.com/urfave/cli/v2"
+)
+
+// habits are options of rsync that change nothing, because gdrcp does the same
+// without them, or nothing of the kind.
+type habits struct {
+	partial, wholeFile, sparse, human, secluded bool
+}
+
+func (h *habits) flags() []cli.Flag {
+	return about(topicHabits,
+		allOn("whole-file", "nothing: files are always copied whole", []*bool{&h.wholeFile}, "W"),
+		allOn("sparse", "nothing: holes of files stay holes, and zeros of files without holes are written", []*bool{&h.sparse}, "S"),
+		allOn("partial", "nothing: of a file that did not arrive whole nothing is kept. -P is --progress alone", []*bool{&h.partial}),
+		allOn("human-readable", "nothing: numbers are for people. So is -h behind SRC and DST", []*bool{&h.human}),
+		allOn("secluded-args", "nothing: no shell of the other host sees a path", []*bool{&h.secluded}, "s", "protect-args"),
+	)
+}
+
+// tell says of the options that others than gdrcp heed what is done instead.
+func (h *habits) tell(say func(format string, args ...any)) {
+	if h.partial {
+		say("gdrcp: --partial: of a file that does not arrive whole nothing is kept")
+	}
+	if h.sparse {
+		say("gdrcp: --sparse: holes stay holes, and zeros of files without holes are written")
+	}
+}
+
+// compressAuto is -z, which stands for --compress auto.
+func compressAuto(to *xfer.Compress) cli.Flag {
+	return &switchFlag{valueFlag{&cli.GenericFlag{
+		Name: "compress-auto", Aliases: []string{"z"}, Usage: "the same as --compress auto", Value: &compressing{to},
+	}}, false}
+}
+
+// compressing is the value of -z.
+type compressing struct{ to *xfer.Compress }
+
+// Set implements flag.Value.
+func (c *compressing) Set(s string) error {
+	if s != "true" {
+		return errors.New("not true")
+	}
+	*c.to = xfer.CompressAuto
+	return nil
+}
+
+// String implements flag.Value.
+func (c *compressing) String() string {
+	return strconv.FormatBool(c.to != nil && *c.to == xfer.CompressAuto)
+}
+
+// IsBoolFlag tells package flag that no value has to follow.
+func (c *compressing) IsBoolFlag() bool { return true }
+
+// info reads the flags of rsync's --info, of which gdrcp has those that are options
+// of their own. A number behind one is its level, and 0 turns it off.
+func info(progress, stats *bool) *checked {
+	return &checked{set: func(s string) error {
+		for word := range strings.SplitSeq(strings.ToLower(s), ",") {
+			name := strings.TrimRight(word, "0123456789")
+			on := strings.Trim(word[len(name):], "0") != "" || name == word
+			switch name {
+			case "progress":
+				*progress = on
+			case "stats":
+				*stats = on
+			default:
+				return errors.New("of these flags gdrcp has progress, progress2 and stats; -v tells every entry")
+			}
+		}
+		return nil
+	}}
+}

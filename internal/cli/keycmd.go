@@ -1,0 +1,174 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"gdrcp/internal/trust"
+
+	"github.com/urfave/cli/v2"
+)
+
+// keying is one of the key commands.
+type keying struct {
+	*program
+	keyFile, accessFile string
+	root                string
+	readOnly            bool
+	requireEncrypt      bool
+	maxSessions         int
+	bytesPerSecond      int64
+
+	console *console
+}
+
+func (p *program) keyCommand() *cli.Command {
+	k := &keying{program: p, console: p.newConsole()}
+	access := &cli.StringFlag{Name: "access-file", Usage: "`FILE` file of the keys that gdrcp serve reads", Destination: &k.accessFile}
+	return &cli.Command{
+		Name: "key", Usage: "make the keys that let clients in", ArgsUsage: "new|list ...",
+		Description: "Keys let clients in: each has a name and a secret that the server and the client share.",
+		Subcommands: []*cli.Command{
+			{
+				Name: "new", Usage: "make a key", ArgsUsage: "[OPTIONS] ID", Action: action(k.create),
+				Description: "Makes a key and writes it to a file for the client. With --access-file and --root the server's file gets the\n" +
+					"line that lets the key in; with --root alone that line is printed. Neither file is readable for others.",
+				Flags: about(topicAccess,
+					&cli.StringFlag{Name: "key-file", Usage: "`FILE` for the client, which must not exist yet (ID.key)", Destination: &k.keyFile},
+					access,
+					&cli.StringFlag{Name: "root", Usage: "`DIR` what the key opens", Destination: &k.root},
+					&cli.BoolFlag{Name: "read-only", Usage: "the key is for reading only", Destination: &k.readOnly},
+					&cli.BoolFlag{Name: "require-encrypt", Usage: "the key lets in only who uses --encrypt", Destination: &k.requireEncrypt},
+					checkedFlag("max-sessions", "`N` how many sessions of the key may run at once: 1 to 65536", number(&k.maxSessions, 1, trust.MaxSessionsOfKey)),
+					checkedFlag("rate", "`SIZE` how many bytes a second its sessions may move together, from 1KiB on", size(&k.bytesPerSecond, 1<<10, 1<<50, 1)),
+				),
+			},
+			{
+				Name: "list", Usage: "list what keys allow", ArgsUsage: "[--access-file FILE]", Action: action(k.list),
+				Description: "Prints what an access file allows to whom, without the secrets.",
+				Flags:       about(topicAccess, access),
+			},
+		},
+	}
+}
+
+// create makes a key. The client's file comes first: a key that the server
+// knows and no client has would let nobody in, but look as if.
+func (k *keying) create(ctx context.Context, operands []string) error {
+	if len(operands) != 1 {
+		return usageError("gdrcp key new needs 1 operand: ID, the name of the key")
+	}
+	id := operands[0]
+	if err := trust.CheckID(id); err != nil {
+		return usageError("%s: %v", quoteArg(id), err)
+	}
+	if err := k.checkRoot(); err != nil {
+		return err
+	}
+	if k.keyFile == "" {
+		k.keyFile = "./" + id + ".key"
+	}
+	key, err := trust.NewKey(id)
+	if err != nil {
+		return err
+	}
+	err = key.WriteFile(k.keyFile)
+	if errors.Is(err, fs.ErrExist) {
+		return &hinted{err, "a key that is written over is lost: --key-file FILE names another file"}
+	}
+	if err != nil {
+		return err
+	}
+	var unsynced error // the server's file has the key, and it may be lost yet
+	if k.root != "" {
+		permit := trust.Permit{
+			Key: key, Root: k.root, ReadOnly: k.readOnly, RequireEncrypt: k.requireEncrypt, MaxSessions: k.maxSessions, BytesPerSecond: k.bytesPerSecond,
+		}
+		if unsynced = k.admit(ctx, permit); unsynced != nil && !errors.Is(unsynced, trust.ErrUnsynced) {
+			return errors.Join(unsynced, os.Remove(k.keyFile))
+		}
+	}
+	k.console.line("gdrcp: key %s is in %s: it is for the client, with --key-file or "+keyFileVariable, id, quoteArg(k.keyFile))
+	return unsynced
+}
+
+// checkRoot makes --root what the access file can say.
+func (k *keying) checkRoot() (err error) {
+	if k.root != "" && k.accessFile == "" {
+		k.accessFile = k.getenv(accessFileVariable)
+	}
+	limited := k.readOnly || k.requireEncrypt || k.maxSessions > 0 || k.bytesPerSecond > 0
+	switch {
+	case k.root != "":
+		k.root, err = filepath.Abs(k.root)
+		return err
+	case k.accessFile != "":
+		return usageError("--access-file needs --root DIR, which is what the key opens")
+	case limited:
+		return usageError("what a key may do is said with --root DIR, which is what it opens")
+	}
+	return nil
+}
+
+// admit tells the server of a key, or whoever is to tell it.
+func (k *keying) admit(ctx context.Context, permit trust.Permit) error {
+	if k.accessFile == "" {
+		return permit.WriteLine(k.stdout)
+	}
+	if err := trust.AppendAccess(ctx, k.accessFile, permit); err != nil {
+		return err
+	}
+	k.console.line("gdrcp: %s lets it in; a server that runs reads it anew on SIGHUP", quoteArg(k.accessFile))
+	return nil
+}
+
+// list prints the access file for people.
+func (k *keying) list(_ context.Context, operands []string) error {
+	if len(operands) > 0 {
+		return usageError("gdrcp key list takes no operand, and %s is one", quoteArg(operands[0]))
+	}
+	if k.accessFile == "" {
+		k.accessFile = k.getenv(accessFileVariable)
+	}
+	if k.accessFile == "" {
+		return usageError("gdrcp key list needs --access-file FILE")
+	}
+	k.prints = true
+	access, err := trust.InspectAccess(k.accessFile)
+	if err != nil {
+		return err
+	}
+	width := 0
+	for _, p := range access.Permits() {
+		width = max(width, len(p.ID))
+	}
+	for _, p := range access.Permits() {
+		if _, err := fmt.Fprintf(k.stdout, "%-*s  %s\n", width, p.ID, permitText(p)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// permitText is what a key may do.
+func permitText(p trust.Permit) string {
+	text := []string{"read and write", quoteArg(p.Root)}
+	if p.ReadOnly {
+		text[0] = "read"
+	}
+	if p.MaxSessions > 0 {
+		text = append(text, fmt.Sprintf("max-sessions=%d", p.MaxSessions))
+	}
+	if p.BytesPerSecond > 0 {
+		text = append(text, "rate="+sizeText(p.BytesPerSecond))
+	}
+	if p.RequireEncrypt {
+		text = append(text, "require-encrypt")
+	}
+	return strings.Join(text, "  ")
+}

@@ -1,0 +1,155 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"gdrcp/xfer"
+
+	"github.com/urfave/cli/v2"
+)
+
+// limitFlags are the bounds of a copy.
+func (c *copying) limitFlags() []cli.Flag {
+	return about(topicLimits,
+		bwlimitFlag("what is sent or received takes at most that much of the network", &c.options.BytesPerSecond),
+		checkedFlag("timeout", "`SECONDS` end the copy after that long without progress, though the other end is there; 0 is no limit (0)", seconds(&c.options.Stall)),
+		checkedFlag("max-memory", "`SIZE` bound of the memory of this end's slots: there are fewer where they would take more", size(&c.maxMemoryBytes, xfer.MinChunkBytes, 1<<50, 1)),
+	)
+}
+
+// seconds is a whole number of seconds, or 0.
+func seconds(to *time.Duration) *checked {
+	var n int
+	v := number(&n, 0, 1<<30)
+	set := v.set
+	v.set = func(s string) error {
+		err := set(s)
+		*to = time.Duration(n) * time.Second
+		return err
+	}
+	return v
+}
+
+// fitMemory takes as many slots as --max-memory has room for: of this end or, where
+// both are this machine, of the two together.
+func (c *copying) fitMemory(o *xfer.Options, source, stream, both bool) error {
+	if c.maxMemoryBytes == 0 {
+		return nil
+	}
+	takes := func() int64 {
+		n := o.RingBytes(source, stream)
+		if both {
+			n += o.RingBytes(!source, false)
+		}
+		return n
+	}
+	wanted := cmp.Or(o.Slots, xfer.DefaultSlots)
+	for o.Slots = wanted; takes() > c.maxMemoryBytes; o.Slots-- {
+		if o.Slots == 1 {
+			return usageError("--max-memory %s: the smallest ring, of slots of %s, takes %s here",
+				sizeText(c.maxMemoryBytes), sizeText(int64(cmp.Or(o.ChunkBytes, xfer.DefaultChunkBytes))), bytesText(float64(takes()), 1))
+		}
+	}
+	if o.Slots < wanted && c.verbose && !c.json {
+		c.console.line("gdrcp: slots: %d of %d, as --max-memory has room for no more", o.Slots, wanted)
+	}
+	return nil
+}
+
+// bwlimitFlag is rsync's --bwlimit. usage says of what.
+func bwlimitFlag(usage string, bytesPerSecond *int64) cli.Flag {
+	return checkedFlag("bwlimit", "`RATE` a limit in KiB a second, or with K, M or G as 1.5M: "+usage+"; 0 is no limit (0)", rate(bytesPerSecond))
+}
+
+var errSize = errors.New("not a size (write it like 500, 1.5M or 100MB)")
+
+var errRate = errors.New("not a rate (write it like 500 for KiB a second, 1.5M or 100MB)")
+
+// minRate is the lowest rate that rsync takes.
+const minRate = 512
+
+// parseRate reads bytes a second as rsync(1) does for --bwlimit: KiB where no unit is
+// given. 0 is no limit.
+func parseRate(s string) (bytesPerSecond int64, err error) {
+	n, ok := parseAmount(s, 1)
+	switch {
+	case !ok:
+		return 0, errRate
+	case n >= math.MaxInt64:
+		return 0, errors.New("too large")
+	case n < minRate && int64(n) != 0:
+		return 0, errors.New("less than 512 bytes a second, and 0 is no limit")
+	}
+	return int64(n), nil
+}
+
+// parseAmount reads a number of bytes as rsync(1) does: a number, also with a fraction,
+// of the given power of 1024; or with B, K, M, G, T or P, small or capital, of powers
+// of 1024, which "iB" behind it leaves as it is and "B" makes of 1000; +1 and -1 at the
+// end are bytes (parse_size_arg of its options.c).
+func parseAmount(s string, power int) (bytes float64, ok bool) {
+	s = strings.ToLower(s)
+	unit := strings.TrimLeft(s, "0123456789.")
+	n, err := strconv.ParseFloat(s[:len(s)-len(unit)], 64)
+	if err != nil {
+		return 0, false
+	}
+	bytesPerUnit, end := bytesOfUnit(unit, power)
+	n *= bytesPerUnit
+	switch end {
+	case "":
+	case "+1":
+		n++
+	case "-1":
+		n--
+	default:
+		return 0, false
+	}
+	return n, true
+}
+
+// bytesOfUnit takes a unit in small letters off the beginning of text: the given power
+// of 1024 where there is none.
+func bytesOfUnit(text string, power int) (bytesPerUnit float64, rest string) {
+	base := 1024.0
+	if text != "" {
+		if i := strings.IndexByte("bkmgtp", text[0]); i >= 0 {
+			power, text = i, text[1:]
+			if after, ok := strings.CutPrefix(text, "ib"); ok {
+				text = after
+			} else if after, ok := strings.CutPrefix(text, "b"); ok {
+				text, base = after, 1000
+			}
+		}
+	}
+	return math.Pow(base, float64(power)), text
+}
+
+// fileSize is the value of --max-size and --min-size: rsync's sizes, of bytes where no
+// unit is given.
+func fileSize(set func(bytes int64)) *checked {
+	return &checked{set: func(s string) error {
+		n, ok := parseAmount(s, 0)
+		switch {
+		case !ok || n < 0:
+			return errSize
+		case n >= math.MaxInt64:
+			return errors.New("too large")
+		}
+		set(int64(n))
+		return nil
+	}}
+}
+
+// rate is the value of --bwlimit.
+func rate(to *int64) *checked {
+	return &checked{set: func(s string) (err error) {
+		*to, err = parseRate(s)
+		return err
+	}}
+}

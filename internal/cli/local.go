@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"gdrcp/internal/trust"
+	"gdrcp/rdma"
+	"gdrcp/rdma/tcp"
+	"gdrcp/xfer"
+)
+
+// localTransport is what carries a copy whose ends are both on this machine, as a
+// link's transport: pairs of sockets within this process.
+const localTransport = "local"
+
+// neverSilent is the Silence of ends in one process: neither can die alone, and
+// when the process was stopped for an hour (^Z) both are still there.
+const neverSilent = 100 * 365 * 24 * time.Hour
+
+// onThisMachine copies from this machine to itself: this process is the server,
+// too, of the user's own files, for a client that nobody else can be.
+func (c *copying) onThisMachine(ctx context.Context, p *plan, o xfer.Options) (*xfer.Summary, error) {
+	if err := p.checkNotSame(p.sources[0]); err != nil && len(p.sources) == 1 {
+		return nil, err
+	}
+	o.Unfit = p.checkNotSame
+	if err := noNetwork(&o); err != nil {
+		return nil, err
+	}
+	key, err := trust.NewKey(localTransport)
+	if err != nil {
+		return nil, err
+	}
+	o.Transport, o.Timeouts.Silence = "tcp", neverSilent
+	pairs := &tcp.Pairs{}
+	carrier := tcp.NewOver(pairs)
+	theirs := make(chan error, 1)
+	server := xfer.NewServer(xfer.ServerConfig{
+		Keys: xfer.OneKey(key, xfer.Admission{}), MaxSessions: 1, MaxMemory: o.ServedBytes(), Timeouts: o.Timeouts, GPUs: c.gpus,
+		Log: func(end xfer.SessionEnd) {
+			select {
+			case theirs <- end.Err:
+			default: // the first word is the session's
+			}
+		},
+	})
+	if _, err := server.Listen(carrier, pairs.Addr(), rdma.Device{}); err != nil {
+		return nil, errors.Join(err, server.Close())
+	}
+	serving, stop := context.WithCancel(ctx)
+	defer stop()
+	left := make(chan error, 1)
+	go func() { left <- server.Serve(serving) }()
+	noteConnection(&o, nameLocalLink)
+	there := *p
+	there.endpoint = xfer.Endpoint{Host: "this machine", Key: key, Paths: []xfer.Path{{Transport: "tcp", Addr: pairs.Addr()}}}
+	s, err := c.transfer(ctx, &xfer.Client{TCP: carrier, GPUs: c.gpus}, &there, o)
+	if s != nil {
+		nameLocalLink(&s.Link)
+	}
+	stop()
+	lost := <-left
+	select {
+	case said := <-theirs:
+		err = inOwnWords(err, said)
+	default:
+	}
+	return s, errors.Join(err, lost)
+}
+
+// inOwnWords is the error of the end that served where the other one has only heard
+// of it: what it was, and not what travelled.
+func inOwnWords(err, theirs error) error {
+	var heard *xfer.RemoteError
+	if errors.As(err, &heard) && theirs != nil && !errors.As(theirs, new(*xfer.RemoteError)) {
+		return theirs
+	}
+	return err
+}
+
+// nameLocalLink says what carries a copy within this process.
+func nameLocalLink(l *xfer.Link) {
+	l.Transport, l.Device, l.Family, l.Local, l.Remote = localTransport, "this machine", "", "here", "here"
+}
+
+// noNetwork refuses options that choose what of the network is to carry a copy that
+// crosses none.
+func noNetwork(o *xfer.Options) error {
+	for _, asked := range []struct{ option, value string }{
+		{"--transport", o.Transport}, {"--require", o.Require}, {"--rail", o.Rail}, {"--remote-rail", o.RemoteRail},
+	} {
+		if asked.value != "" && asked.value != "auto" {
+			return fmt.Errorf("%s %s: %w: both ends of the copy are on this machine, and no network carries it", asked.option, quoteArg(asked.value), rdma.ErrUnsupported)
+		}
+	}
+	return nil
+}
+
+// checkNotSame refuses to copy a file to itself, by whichever name, as cp(1) does:
+// with -l a link could be put in the place of the file that it leads to. Directories
+// are the engine's matter, which knows them by what it has opened.
+func (p *plan) checkNotSame(source string) error {
+	at, err := os.Stat(p.dst)
+	if err != nil || p.dst == streamName || source == streamName {
+		return nil // there is nothing yet, or what is wrong with it is told later
+	}
+	from, err := os.Stat(source)
+	if err != nil || from.IsDir() {
+		return nil
+	}
+	dst := p.dst
+	if at.IsDir() {
+		dst = filepath.Join(p.dst, filepath.Base(source))
+		if at, err = os.Stat(dst); err != nil {
+			return nil
+		}
+	}
+	if os.SameFile(from, at) {
+		return fmt.Errorf("%s and %s are the same file", quoteArg(source), quoteArg(dst))
+	}
+	return nil
+}

@@ -1,0 +1,176 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"gdrcp/xfer"
+)
+
+// Between two places of this machine trees, single files and several sources are
+// copied, named as the user names them, and no key is needed.
+func TestCopyOnThisMachine(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	t.Setenv(keyFileVariable, "")
+	makeFiles(t, dir, map[string]string{"src/a": "one", "src/b/c": "two", "src/b/skip.o": "no", "into/old": "of old", "real/": ""})
+	for name, to := range map[string]string{"src/link": "a", "to": "real"} {
+		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	when := time.Unix(1767323045, 500)
+	if err := os.Chtimes("src/a", when, when); err != nil {
+		t.Fatal(err)
+	}
+	r := gdrcp(t, "-a", "--json", "--exclude", "*.o", "--write-manifest", "m", "src", "new").want(t, exitOK)
+	if s := r.event(t, "summary"); s["transport"] != "local" || s["verified"] != true || s["files"] != 2.0 {
+		t.Errorf("the summary is %v", s)
+	}
+	want := map[string]string{"a": "one", "b/c": "two", "link": "-> a"}
+	wantFiles(t, "new", want)
+	if st, err := os.Stat("new/a"); err != nil || !st.ModTime().Equal(when) {
+		t.Errorf("-a keeps no time: %v", err)
+	}
+	gdrcp(t, "manifest", "verify", "m", "new").want(t, exitOK)
+	gdrcp(t, "-rl", "--delete", "--filter", "- *.o", "--manifest", "m", "./src/.", dir+"/into").want(t, exitOK)
+	wantFiles(t, "into", want)
+	gdrcp(t, "src/a", "src/b/c", "to").want(t, exitOK) // which is a link to a directory
+	gdrcp(t, "--max-memory", "8M", "-v", "src/a", "to/x").want(t, exitOK)
+	r = gdrcp(t, "-n", "-r", "src", "nothing").want(t, exitOK)
+	if _, err := os.Lstat("nothing"); err == nil || !strings.Contains(r.err, "would copy 3 files") {
+		t.Errorf("a dry run made %v and said %s", err, r.err)
+	}
+	wantFiles(t, "real", map[string]string{"a": "one", "c": "two", "x": "one"})
+}
+
+// wantFiles fails the test unless a directory has just these, see listFiles.
+func wantFiles(t *testing.T, dir string, want map[string]string) {
+	t.Helper()
+	got := listFiles(t, dir+"/")
+	delete(got, "./") // of dir itself
+	for name, text := range want {
+		if got[name] != text {
+			t.Errorf("%s/%s is %q, want %q", dir, name, got[name], text)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%s has %q, want %q", dir, got, want)
+	}
+}
+
+// What cannot be copied on this machine is told in one line, once, with the exit
+// code that a copy with a server has, and changes nothing.
+func TestCopyOnThisMachineRefused(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	makeFiles(t, dir, map[string]string{"a": "one", "d/in": "two", "e/a": "three"})
+	for name, to := range map[string]string{"l": "a", "dl": "d"} {
+		if err := os.Symlink(to, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Link("a", "d/a"); err != nil {
+		t.Fatal(err)
+	}
+	before := listFiles(t, dir)
+	for args, want := range map[string]struct {
+		code int
+		line string
+	}{
+		"a a":                   {exitError, "a and a are the same file"},
+		"./a " + dir + "/a":     {exitError, "./a and " + dir + "/a are the same file"},
+		"a l":                   {exitError, "a and l are the same file"},
+		"-l l a":                {exitError, "l and a are the same file"},
+		"a .":                   {exitError, "a and a are the same file"},
+		"-u a dl/":              {exitError, "a and dl/a are the same file"},
+		"none e":                {exitError, `"none": no such file or directory`},
+		"help e":                {exitError, `"help": no such file or directory`}, // e is no command
+		"d x":                   {exitError, `"d" is a directory (-r copies directories)`},
+		"a none/x":              {exitError, `open destination "none/x": no such file or directory`},
+		"-r d a":                {exitError, `copy a directory to "a": not a directory`},
+		"--transport verbs a x": {exitUnsupported, "--transport verbs: not supported here: both ends of the copy are on this machine, and no network carries it"},
+		"--transport tcp a x":   {exitUnsupported, "--transport tcp: not supported here: both ends of the copy are on this machine, and no network carries it"},
+		"--require verbs a x":   {exitUnsupported, "--require verbs: not supported here: both ends of the copy are on this machine, and no network carries it"},
+		"--rail rxe0 a x":       {exitUnsupported, "--rail rxe0: not supported here: both ends of the copy are on this machine, and no network carries it"},
+		"--remote-rail r a x":   {exitUnsupported, "--remote-rail r: not supported here: both ends of the copy are on this machine, and no network carries it"},
+		"- -":                   {exitUsage, "standard input goes to standard output without gdrcp, too: cat does that"},
+		"--max-memory 1M a x":   {exitUsage, "--max-memory 1MiB: the smallest ring, of slots of 1MiB, takes 3.1 MiB here"},
+	} {
+		if r := gdrcp(t, strings.Fields(args)...); r.code != want.code || r.err != "gdrcp: "+want.line+"\n" {
+			t.Errorf("gdrcp %s: exit code %d\n%swant %d\ngdrcp: %s", args, r.code, r.err, want.code, want.line)
+		}
+	}
+	r := gdrcp(t, "-r", "d/.", "dl").want(t, exitPartial)
+	if !strings.Contains(r.err, "source and destination are the same directory") {
+		t.Errorf("a directory onto itself: %s", r.err)
+	}
+	wantFiles(t, dir, before)
+	gdrcp(t, "-r", ".", "d/copy").want(t, exitOK)
+	r = gdrcp(t, "-r", ".", "d/copy").want(t, exitOK)
+	if !strings.Contains(r.err, "is where this copy goes, and not copied") {
+		t.Errorf("a tree into itself: %s", r.err)
+	}
+	wantFiles(t, "d/copy", map[string]string{"a": "one", "d/in": "two", "d/a": "one", "e/a": "three"})
+}
+
+// Of several sources one that is the same file as its destination fails alone, by
+// whichever name it is that, and the others are copied, as cp(1) does it.
+func TestCopyOnThisMachineOfOneThatIsTheSame(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	makeFiles(t, dir, map[string]string{"a": "one", "b": "two", "c": "three", "d/sub/x": "x", "s/y": "y"})
+	for _, names := range [][2]string{{"a", "d/a"}, {"c", "d/c"}} {
+		if err := os.Link(names[0], names[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, to := range map[string]string{"l": "d/l", "d/l": "../b", "dl": "d"} {
+		if err := os.Symlink(to, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := gdrcp(t, "a", "b", "dl/c", "d").want(t, exitPartial)
+	for _, line := range []string{"a and d/a are the same file", "dl/c and d/c are the same file"} {
+		if strings.Count(r.err, line) != 1 {
+			t.Errorf("no line %q in\n%s", line, r.err)
+		}
+	}
+	if !strings.Contains(r.err, "2 failed") {
+		t.Errorf("it wrote\n%s", r.err)
+	}
+	wantFiles(t, "d", map[string]string{"a": "one", "b": "two", "c": "three", "l": "-> ../b", "sub/x": "x"})
+	// A link is not put in the place of the file that it leads to, and -n says so, too.
+	for _, dry := range []string{"-n", "--no-n"} {
+		r = gdrcp(t, dry, "--json", "-rl", "l", "s", "d").want(t, exitPartial)
+		for _, e := range r.events(t) {
+			if e["event"] == "file" && e["outcome"] == "failed" && (e["path"] != "l" || e["text"] != "l and d/l are the same file") {
+				t.Errorf("%v", e)
+			}
+		}
+		if s := r.event(t, "summary"); s["failed"] != 1.0 || s["files"] != 1.0 {
+			t.Errorf("%v", s)
+		}
+	}
+	wantFiles(t, "d", map[string]string{"a": "one", "b": "two", "c": "three", "l": "-> ../b", "sub/x": "x", "s/y": "y"})
+	if r := gdrcp(t, "--exclude", "a", "a", "b", "d").want(t, exitOK); strings.Contains(r.err, "same file") {
+		t.Errorf("what is left out is told: %s", r.err)
+	}
+}
+
+// Two ends in one process are never too silent for each other: when the process is
+// stopped and goes on, neither has died.
+func TestCopyOnThisMachineAfterAPause(t *testing.T) {
+	dir := t.TempDir()
+	makeFiles(t, dir, map[string]string{"a": strings.Repeat("x", 3<<20)})
+	p, _, errs := newProgram()
+	p.timeouts = xfer.Timeouts{Handshake: 10 * time.Second, Heartbeat: 300 * time.Millisecond, Silence: 50 * time.Millisecond, Linger: time.Second}
+	// A chunk every half a second or so.
+	args := []string{"gdrcp", "--slots", "1", "--bwlimit", "2M", dir + "/a", dir + "/b"}
+	if code := p.run(t.Context(), args); code != exitOK {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+}

@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"gdrcp/xfer"
+)
+
+// logFile is what --log-file names. It keeps its first error, and writes nothing
+// after it. A nil one takes everything and keeps nothing.
+type logFile struct {
+	name  string
+	paths logPaths // set before the engine tells of entries
+
+	mu   sync.Mutex
+	file *os.File
+	err  error
+}
+
+// openLog opens a log to append to.
+func openLog(name string) (*logFile, error) {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o666)
+	if err != nil {
+		return nil, fmt.Errorf("open the log file: %w", err)
+	}
+	return &logFile{name: name, file: f}, nil
+}
+
+// line writes a line with the time and the process, as rsync(1) does: in one
+// piece, so that the lines of several programs that log there stay whole.
+func (l *logFile) line(format string, args ...any) {
+	if l == nil {
+		return
+	}
+	text := xfer.Printable(fmt.Sprintf(format, args...))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err == nil {
+		_, l.err = fmt.Fprintf(l.file, "%s [%d] %s\n", time.Now().Format("2006/01/02 15:04:05"), os.Getpid(), text)
+	}
+}
+
+// asked logs what is to be copied where, in the words of the command line.
+func (l *logFile) asked(operands []string) {
+	words := make([]string, len(operands))
+	for i, o := range operands {
+		words[i] = quoteArg(o)
+	}
+	last := len(words) - 1
+	l.line("copy %s to %s", strings.Join(words[:last], " "), words[last])
+}
+
+// close closes the log and returns the first error of writing it.
+func (l *logFile) close() error {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := l.err
+	if e := l.file.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		return nil
+	}
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		err = path.Err
+	}
+	return fmt.Errorf("write the log file %q: %w", l.name, err)
+}
+
+// event logs what the engine tells.
+func (l *logFile) event(e *xfer.Event) {
+	switch {
+	case l == nil:
+	case e.Kind == xfer.EventConnected:
+		l.line("connected to %s over %s (%s), %s, %d slots of %s", e.Link.Remote, e.Link.Transport, deviceText(e.Link),
+			count(int64(e.Link.QPs), "queue pair", "queue pairs"), e.Link.Slots, sizeText(int64(e.Link.ChunkBytes)))
+	case e.Kind == xfer.EventWaiting:
+		l.line("waiting: %s", e.Text)
+	case e.Kind == xfer.EventMemory:
+		l.line("%s", memoryText(e.Memory, e.Remote))
+	case e.Kind == xfer.EventPlaced:
+		l.paths.place.Store(e.Place)
+	case e.Kind == xfer.EventDeleted && e.Text != "":
+		l.line("not deleted %s/: %s", l.paths.to(e.Path), e.Text)
+	case e.Kind == xfer.EventDeleted && e.DryRun:
+		l.line("would delete %s", l.paths.to(e.Path))
+	case e.Kind == xfer.EventDeleted:
+		l.line("deleted %s", l.paths.to(e.Path))
+	case e.Kind == xfer.EventFile && e.Outcome == xfer.Kept:
+		l.line("kept %s: %s", l.paths.to(e.Path), e.Text)
+	case e.Kind == xfer.EventFile && e.Outcome == xfer.Copied:
+		does, grown := "copied", ""
+		if e.DryRun {
+			does = "would copy"
+		}
+		if e.Text != "" {
+			grown = ": " + e.Text
+		}
+		l.line("%s %s to %s, %d bytes%s", does, l.paths.from(e.Path), l.paths.to(e.Path), e.Bytes, grown)
+	case e.Kind == xfer.EventFile && e.Path == "": // none that an entry can have
+		l.line("%s %s", outcomeText(e.Outcome), e.Text)
+	case e.Kind == xfer.EventFile:
+		l.line("%s %s to %s: %s", outcomeText(e.Outcome), l.paths.from(e.Path), l.paths.to(e.Path), e.Text)
+	}
+}
+
+// end logs how the copy ended, and returns what became of the log.
+func (l *logFile) end(summary *xfer.Summary, err error, interrupted bool) error {
+	switch {
+	case err != nil:
+		f := explain(err, interrupted)
+		l.line("error: %s (exit code %d)", f.text, f.code)
+	case summary != nil:
+		l.line("total: %s (exit code %d)", logText(summary), codeOfSummary(summary))
+	}
+	return l.close()
+}

@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"path"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+
+	"gdrcp/xfer"
+)
+
+// logPaths makes the full names of a copy's entries, with their hosts, of the paths
+// that the engine tells.
+type logPaths struct {
+	sources []string // in full
+	dst     string
+	place   atomic.Pointer[xfer.Place] // nil before the engine has told
+}
+
+// set takes the ends of a copy, in which no pattern is left.
+func (l *logPaths) set(p *plan) {
+	source, dst := fullLocal, p.fullThere
+	switch {
+	case p.local:
+		dst = fullLocal
+	case !p.push:
+		source, dst = dst, source
+	}
+	l.sources, l.dst = nil, dst(p.dst)
+	for _, s := range p.sources {
+		l.sources = append(l.sources, source(s))
+	}
+}
+
+// fullLocal is a path of this machine made absolute. Standard input and output are
+// what they are.
+func fullLocal(name string) string {
+	if name == streamName {
+		return name
+	}
+	if abs, err := filepath.Abs(name); err == nil {
+		return abs
+	}
+	return name // the working directory is gone
+}
+
+// fullThere is a path at the other end, with its host. It is no operand: nothing is
+// percent-encoded.
+func (p *plan) fullThere(name string) string {
+	if p.far != nil {
+		return p.far.String() + ":" + path.Clean(name)
+	}
+	return scheme + p.endpoint.String() + path.Clean("/"+name)
+}
+
+// from is where the source has an entry.
+func (l *logPaths) from(entry string) string {
+	place := l.place.Load()
+	switch {
+	case len(l.sources) > 1:
+		top, rest, _ := strings.Cut(entry, "/")
+		for _, s := range l.sources {
+			if path.Base(s) == top {
+				return quoteArg(below(s, rest))
+			}
+		}
+		return quoteArg(entry)
+	case l.isStream(), place != nil && place.Single:
+		return quoteArg(l.sources[0])
+	}
+	return quoteArg(below(l.sources[0], entry))
+}
+
+// to is where the destination has an entry, or would have it.
+func (l *logPaths) to(entry string) string {
+	place := l.place.Load()
+	switch {
+	case place == nil, place.Single && !place.Inside:
+		return quoteArg(l.dst)
+	case place.Inside && !place.Single && place.Name != "" && place.Name != ".":
+		return quoteArg(below(below(l.dst, place.Name), entry))
+	}
+	return quoteArg(below(l.dst, entry))
+}
+
+func (l *logPaths) isStream() bool { return l.sources[0] == streamName || l.dst == streamName }
+
+// below is an entry's path below that of a directory.
+func below(dir, entry string) string {
+	if entry == "" || entry == "." {
+		return dir
+	}
+	return strings.TrimSuffix(dir, "/") + "/" + entry
+}

@@ -1,0 +1,114 @@
+package cli
+
+import "gdrcp/internal/cmdline"
+
+// details are what manuals and docs/cli.md say of options beyond what help does,
+// by the words of the command and the option's long name. They are whole
+// sentences.
+func details() map[string]string {
+	return map[string]string{
+		"--links":           "Each link that is left out is told in a line; the exit code stays 0.",
+		"--owner":           "Elsewhere the files belong to the user who writes, and that is no error. Where root may not give a file away either (NFS with root_squash, an id that a container does not have), the file is there, and told as failed (exit code 3).",
+		"--group":           "A user who is not root may set the groups that the user is in. All else is as for --owner.",
+		"--hard-links":      "The bytes of such a file travel once.",
+		"--xattrs":          "These are the attributes of the namespace user. and, where root writes and not below the root of a gdrcp serve, all but those of system. Where they cannot be set, the entry fails (exit code 3).",
+		"--numeric-ids":     "Without it they go by name where the name exists at the end that writes, else by number.",
+		"--follow":          "Without -r and -l a link that is named as SRC is followed anyway.",
+		"--one-file-system": "That also holds where -L follows a link to a directory elsewhere, and for subvolumes of btrfs. A directory that --files-from names counts as a SRC. --delete then leaves alone what DST has in such a directory, what lies on another file system at DST, and directories there with a mount below them.",
+		"--exclude":         "All filter options can be given many times.",
+		"--from0":           "It counts for options that stand before it, too.",
+		"--update":          "Times are compared in seconds. A kept file keeps its attributes. Links, and files that have the place of something else, are copied.",
+		"--size-only":       "It counts with -I, and without -t, too.",
+		"--existing":        "What is in a directory that does not exist there is not made either.",
+		"--max-size":        "A larger file is still at the source: --delete leaves alone what the destination has in its place. 100MB is of powers of 1000, and 100M-1 is a byte less than 100M.",
+		"--min-size":        "A smaller file is still at the source, as for --max-size.",
+		"--delete-excluded": "Rules of the receiving side (P, R, the modifier r) still protect files.",
+		"--max-delete":      "Another run deletes as many again.",
+		"--copy-growing":    "An example is the log of a job that runs. The exit code stays 0. Without the option such a file is not copied (exit code 3). With --manifest it does nothing.",
+		"--dry-run":         "No data is sent and no file is read, so what fails only then is not told. --delete lists what it would delete, -v every entry.",
+		"--manifest":        "Hash and piece size are those of the manifest; another --hash is an error. FILE is read twice, so it is a regular file.",
+		"--compress":        "auto is s2, and stops trying for a while where it does not pay. A chunk that does not become an eighth shorter is sent as it is.",
+		"--compress-auto":   "If both options are given, the last one counts.",
+		"--require":         "verbs does not go with --transport tcp. gpudirect is about GPU memory at either end that was asked for it.",
+		"--gpu":             "Where no GPU will do (there is none, it is too old, its memory is taken, its kernels do not load or run), auto means host memory, and a line says so. An index counts as gdrcp devices and nvidia-smi do, unless CUDA_DEVICE_ORDER says otherwise. A UUID begins with GPU-, that of an instance of a divided GPU with MIG-; a first part that no other UUID begins with is enough. A PCI address is 0000:3b:00.0 or 3b:00.0.",
+		"--rail":            "A device that is not there or cannot be used is an error (exit code 5). It does not go with --transport tcp.",
+		"--remote-rail":     "Verbs to another device of that end, or TCP, is an error (exit code 5).",
+		"--encrypt":         "It costs both processors. With --require gpudirect and GPU memory it is an error (exit code 5).",
+		"--ack-timeout":     "18 is 1.1 s. Each end has its own. UCX's UCX_RC_TIMEOUT is the time itself. With 18 a path may be gone for some seconds. Whatever N is, an end that heard nothing for 10 s gives up; with 20 (4.3 s) it does so before a packet is sent a third time. On networks that lose packets less is faster (16 is 0.27 s). iWARP does not use it.",
+		"--bwlimit":         "The rate is an average, of at least 512 bytes a second. 100MB is of powers of 1000. It counts data as it travels, not headers and messages. Where this end receives, the ring is made of fewer slots, two at the least, and these come at once.",
+		"--max-memory":      "Where SRC and DST are both on this machine, SIZE is for both ends. The end that sends has one slot more. With SRC - what standard input is kept in counts, too. -v tells how many slots there are. A SIZE that has no room for the smallest ring is an error (exit code 2).",
+		"--timeout":         "The exit code is 1 then. Progress is that something was read from a stream, verified or written, or that an entry was found, looked at for --delete, or has ended. A disk that takes long to sync is none.",
+		"--log-file":        "A line is for what is copied where, for the connection, for each entry that ended or was deleted, and for how the copy ended, with time and process as rsync has them: 2026/11/21 20:45:00 [4711] copied /data/model to rdma://node2:7473/in/model, 1048576 bytes. Names are there as they are, without percent-encoding. FILE is opened before anything is connected. If it takes no more, that is told at the end (exit code 1, unless 3 or 4 applies).",
+		"--quiet":           "Entries that were not copied are told, too, but for skipped special files. It does not go with -v or -P.",
+		"--verbose":         "It also tells where each end had its slots.",
+		"--json":            "docs/json-events.md has all events. With DST - they go to standard error.",
+		"--rsh":             "Spaces separate words, and quotes hold them together, as for rsync. It is run as COMMAND [-l user] host PATH far-end.",
+		"--remote-path":     "It may be more than a path: --remote-path 'cd /data && gdrcp'.",
+		"--bootstrap":       "docs/guide/servers-and-keys.md says what is tried, and which directory is trusted.",
+
+		"serve --listen":              "ADDR is an IP address (IPv6 in brackets) or localhost, the port 65534 at most. :PORT stands for [::]:PORT, which is all addresses of both families.",
+		"serve --read-only":           "They can run gdrcp bench, too.",
+		"serve --ack-timeout":         "It is about what the server sends.",
+		"serve --exit-on-gpu-failure": "An error, or a GPU that hangs, has then left it without any GPU. Until the program ends, and without the option for ever, clients get host memory. The systemd unit has the option.",
+		"serve --max-memory":          "A session gets at least 2 slots.",
+		"serve --max-wait":            "A client waits where one of these bounds, or one of its key, leaves no room for it. It is told so in a line, and refused (exit code 1) when the time is over; 0 refuses at once. 1024 clients may wait, 256 of a key.",
+		"serve --verbose":             "Each line has the client's address.",
+
+		"manifest create --piece-size": "Copies use pieces of 1 MiB: give no other size if the roots are to agree.",
+		"manifest create --json":       "It needs -o FILE.",
+		"bench --rounds":               "At least 10 are made.",
+		"bench --json":                 "docs/json-events.md has all events.",
+	}
+}
+
+// sections are what the manual of a command has besides its options.
+func sections(command string) []cmdline.Section {
+	if command != "" {
+		return nil
+	}
+	return []cmdline.Section{
+		{Title: "Targets", Text: "They are those of cp and scp. The directory that holds DST must exist.", Items: []cmdline.Item{
+			{Term: "a file to a directory", Text: "DST/name"},
+			{Term: "a file to a file, or to nothing", Text: "DST; a file there is replaced"},
+			{Term: "a file to nothing, with a trailing slash", Text: "an error"},
+			{Term: "a directory (-r) to a directory", Text: "DST/name, and in it what is in the source"},
+			{Term: "a directory (-r) to nothing", Text: "DST becomes the directory"},
+			{Term: "a directory (-r) to a file", Text: "an error"},
+			{Term: "dir/. (-r) to a directory", Text: "the contents of dir go into DST. The sources ., .. and / act in the same way"},
+			{Term: "several to a directory", Text: "each as above; any other DST is an error. A source without a name of its own (dir/.) is a usage error here. Of sources with the same name the second one fails (exit code 3)"},
+		}},
+		{Title: "Copying again", Text: "The same command again copies what is missing or has changed. With -t (so with -a) a file of the same size and time at the destination " +
+			"is kept and not compared. -I copies every file. An interrupted copy leaves no file half-written under its name. Files that had " +
+			"arrived whole are kept the next time; one that had not is copied from its beginning."},
+		{Title: "Terms", Items: []cmdline.Item{
+			{Term: "piece", Text: "1 MiB of a file, or all of a smaller file. Each piece has a digest"},
+			{Term: "chunk", Text: "what is sent at once: a part of a large file, or many small files"},
+			{Term: "slot", Text: "the memory that holds one chunk"},
+			{Term: "ring", Text: "all slots of one end. The RDMA device reads and writes them itself, so they are pinned in memory"},
+			{Term: "rail", Text: "the RDMA device that a copy uses"},
+			{Term: "rung", Text: "a way between the network and slots in GPU memory: dma-buf and peermem, by which the RDMA device reaches them itself, and staged, through the host's memory"},
+			{Term: "root", Text: "one digest over all that was copied: names, types, sizes and contents. The meta root is over modes and times"},
+		}},
+	}
+}
+
+// files are the files that a command reads or writes besides its operands.
+func files(command string) []cmdline.Item {
+	leftovers := cmdline.Item{Term: ".gdrcp-*", Text: "in a target's directory: what is being written, until it has its name. What a killed copy leaves of these is removed by the next copy that writes there"}
+	switch command {
+	case "":
+		return []cmdline.Item{
+			{Term: "ID.key", Text: "a key, as gdrcp key new makes it, for --key-file. Nobody but its owner may read it"},
+			leftovers,
+			{Term: ".gdrcp-manifest-*", Text: "the same for a manifest"},
+			{Term: "~/.cache/gdrcp", Text: "on the host of host:path: what --bootstrap copies there. $XDG_CACHE_HOME takes the place of ~/.cache"},
+			{Term: "../lib/gdrcp/gdrcp-static-linux-*", Text: "beside the program's directory: what --bootstrap copies to hosts where the program itself does not start"},
+		}
+	case "serve":
+		return []cmdline.Item{
+			{Term: "/etc/gdrcp/access", Text: "the access file of the systemd unit. Nobody but its owner may read it"},
+			leftovers,
+		}
+	}
+	return nil
+}

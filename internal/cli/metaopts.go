@@ -1,0 +1,23 @@
+package cli
+
+import (
+	"gdrcp/xfer"
+
+	"github.com/urfave/cli/v2"
+)
+
+// metadataFlags are the options about what is kept of the source. Names and
+// meanings are rsync's.
+func metadataFlags(o *xfer.Options) []cli.Flag {
+	return about(topicKept,
+		allOn("archive", "the same as -rlptgo", []*bool{&o.Recursive, &o.Links, &o.Perms, &o.Times, &o.Group, &o.Owner}, "a"),
+		onOff("links", "copy symbolic links as links; without it and without -L they are left out", &o.Links, "l"),
+		onOff("perms", "keep permission bits", &o.Perms, "p"),
+		onOff("times", "keep times of change", &o.Times, "t"),
+		onOff("owner", "keep the owner, where whoever writes may give files away (root)", &o.Owner, "o"),
+		onOff("group", "keep the group, where whoever writes may set it", &o.Group, "g"),
+		onOff("hard-links", "keep which names are of the same file, among what is copied", &o.HardLinks, "H"),
+		onOff("xattrs", "keep extended attributes: the users', and where root writes all but the system's", &o.Xattrs, "X"),
+		onOff("numeric-ids", "keep owner and group by number, not by name", &o.NumericIDs),
+	)
+}

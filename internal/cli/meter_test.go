@@ -1,0 +1,74 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"gdrcp/xfer"
+)
+
+// The rate is that of the last seconds, and one clock runs from the beginning,
+// also when the total becomes known.
+func TestMeter(t *testing.T) {
+	const mib = 1 << 20
+	start := time.Unix(1000, 0)
+	m := newMeter(start)
+	var r reading
+	for tenth := range 201 { // 20 s at 10 MiB/s, none known before the end
+		at := start.Add(time.Duration(tenth) * 100 * time.Millisecond)
+		r = m.read(xfer.Progress{Bytes: int64(tenth) * mib, Files: 3, TotalKnown: tenth > 100, TotalBytes: 400 * mib}, at)
+		if tenth > 0 && (r.bytesPerSecond < 9.9*mib || r.bytesPerSecond > 10.1*mib) {
+			t.Fatalf("after %v: %.1f MiB/s", r.elapsed, r.bytesPerSecond/mib)
+		}
+		if r.elapsed != at.Sub(start) {
+			t.Fatalf("the clock shows %v after %v", r.elapsed, at.Sub(start))
+		}
+	}
+	if left, ok := r.left(); !ok || left.Round(time.Second) != 20*time.Second {
+		t.Errorf("%v left, %v; want 20 s", left, ok)
+	}
+	for second := range 6 {
+		r = m.read(r.Progress, start.Add(20*time.Second+time.Duration(second+1)*time.Second))
+	}
+	if _, ok := r.left(); r.bytesPerSecond != 0 || ok {
+		t.Errorf("a copy that stands still has a rate of %.0f", r.bytesPerSecond)
+	}
+	if len(m.recent) > 60 {
+		t.Errorf("%d samples are kept", len(m.recent))
+	}
+}
+
+func TestProgressLine(t *testing.T) {
+	const mib = 1 << 20
+	known := reading{xfer.Progress{Bytes: 25 * mib, Files: 12, TotalBytes: 100 * mib, TotalKnown: true}, 3 * time.Second, 9.4 * mib}
+	searching := reading{xfer.Progress{Bytes: 25 * mib, Files: 1, TotalBytes: 50 * mib}, 3723 * time.Second, 9.4 * mib}
+	for _, c := range []struct {
+		r     reading
+		cells int
+		want  string
+	}{
+		{known, 3, ""},
+		{known, 19, " 25%  9.4 MiB/s"},
+		{known, 39, " 25%  9.4 MiB/s  0:07 left"},
+		{known, 79, " 25%  9.4 MiB/s  0:07 left  25.0 MiB of 100.0 MiB  12 files  0:03 so far"},
+		{known, 92, " 25%  9.4 MiB/s  0:07 left  25.0 MiB of 100.0 MiB  12 files  0:03 so far  [====            ]"},
+		{searching, 19, "25.0 MiB  9.4 MiB/s"},
+		{searching, 39, "25.0 MiB  9.4 MiB/s  1 file"},
+		{searching, 199, "25.0 MiB  9.4 MiB/s  1 file  1:02:03 so far"},
+		{reading{Progress: xfer.Progress{TotalKnown: true}}, 79, "0 B  0 B/s  0 files  0:00 so far"},
+		{reading{Progress: xfer.Progress{Bytes: 7, TotalBytes: 1 << 60, TotalKnown: true}, bytesPerSecond: 1}, 30, "  0%  1 B/s  7 B of 1024.0 PiB"},
+	} {
+		if got := c.r.line(c.cells); got != c.want {
+			t.Errorf("in %d cells: %q, want %q", c.cells, got, c.want)
+		}
+	}
+	for cells := range 250 {
+		if n := len(known.line(cells)); n > cells {
+			t.Errorf("%d cells in a room of %d", n, cells)
+		}
+	}
+	if l := known.line(199); strings.Count(l, "=") != 10 {
+		t.Errorf("a quarter of the bar: %q", l)
+	}
+}

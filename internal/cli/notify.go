@@ -1,0 +1,52 @@
+package cli
+
+import (
+	"fmt"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// notifier tells the service manager how a server is doing, by the protocol of
+// sd_notify(3): datagrams to the socket that NOTIFY_SOCKET names, a path or, with
+// @ in front, a name in the abstract namespace. An empty one tells nobody.
+type notifier struct{ socket string }
+
+// notifyPatience is how long a service manager may leave its socket full.
+const notifyPatience = 5 * time.Second
+
+// ready says that clients are served, from now on or again.
+func (n notifier) ready() error { return n.tell("READY=1") }
+
+// reloading says that ready comes again. The time lets the manager put the two
+// in order (systemd asks for it with Type=notify-reload).
+func (n notifier) reloading() error {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return fmt.Errorf("read the clock: %w", err)
+	}
+	return n.tell(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", now.Nano()/1000))
+}
+
+// stopping says that the server ends.
+func (n notifier) stopping() error { return n.tell("STOPPING=1") }
+
+func (n notifier) tell(state string) error {
+	if n.socket == "" {
+		return nil
+	}
+	c, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: n.socket, Net: "unixgram"})
+	if err != nil {
+		return fmt.Errorf("tell the service manager at NOTIFY_SOCKET: %w", err)
+	}
+	defer c.Close()
+	err = c.SetWriteDeadline(time.Now().Add(notifyPatience))
+	if err == nil {
+		_, err = c.Write([]byte(state))
+	}
+	if err != nil {
+		return fmt.Errorf("tell the service manager at NOTIFY_SOCKET: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Whatever the options about the transport and the ring, what arrives is the
+// same, and so is its root.
+func TestTransferOptions(t *testing.T) {
+	s := startServer(t)
+	dir := t.TempDir()
+	files := map[string]string{"big": strings.Repeat("compressible ", 300_000), "small": "s", "empty": "", "sub/x": "x"}
+	makeFiles(t, dir+"/t", files)
+	var root string
+	for i, options := range []string{
+		"", "--qps 4", "--slots 1", "--slots 2 --chunk-size 2MiB", "--chunk-size 64M --slots 2", "--imm send", "--imm auto", "--no-fsync",
+		"--compress zstd", "--compress s2", "--compress auto", "--compress off", "-p", "-L", "-a", "-a --no-o --no-times", "-og --numeric-ids",
+	} {
+		name := filepath.Join("case", string(rune('a'+i)))
+		makeFiles(t, s.root, map[string]string{"case/": ""})
+		r := gdrcp(t, append([]string{"--json", "-r", "--transport", "tcp", dir + "/t", s.url(name)}, strings.Fields(options)...)...).want(t, exitOK)
+		summary := r.event(t, "summary")
+		if got := summary["root"].(string); root != "" && got != root {
+			t.Errorf("%s: root %s, elsewhere %s", options, got, root)
+		} else {
+			root = got
+		}
+		if got := listFiles(t, filepath.Join(s.root, name)); !maps.Equal(got, files) {
+			t.Errorf("%s: other files arrived", options)
+		}
+		shrunk := summary["wire_bytes"].(float64) < summary["bytes"].(float64)/2
+		if compressed := strings.Contains(options, "compress") && !strings.Contains(options, "off"); shrunk != compressed {
+			t.Errorf("%s: %v bytes took %v on the wire", options, summary["bytes"], summary["wire_bytes"])
+		}
+		if sent := summary["imm"] == "write+send"; sent != (options == "--imm send") {
+			t.Errorf("%s: immediates by %v", options, summary["imm"])
+		}
+	}
+}
+
+func TestFollowLinks(t *testing.T) {
+	s := startServer(t)
+	dir := t.TempDir()
+	makeFiles(t, dir, map[string]string{"blobs/x": "content", "t/": ""})
+	if err := os.Symlink("../blobs/x", dir+"/t/model"); err != nil {
+		t.Fatal(err)
+	}
+	gdrcp(t, "-rl", dir+"/t", s.url("links")).want(t, exitOK)
+	gdrcp(t, "-rL", dir+"/t", s.url("files")).want(t, exitOK)
+	gdrcp(t, dir+"/t/model", s.url("file")).want(t, exitOK)
+	want := map[string]string{"links/model": "-> ../blobs/x", "files/model": "content", "file": "content"}
+	if got := listFiles(t, s.root); !maps.Equal(got, want) {
+		t.Errorf("got %v", got)
+	}
+}
+
+// What does not match the given manifest is not published, and the rest is.
+func TestCopyThatMustMeetAManifest(t *testing.T) {
+	s := startServer(t)
+	dir := t.TempDir()
+	makeFiles(t, dir, map[string]string{"t/a": "A", "t/b": "B", "t/c": "C", "t/gone": "G"})
+	gdrcp(t, "manifest", "create", dir+"/t", "-o", dir+"/m").want(t, exitOK)
+	gdrcp(t, "-r", "--manifest", dir+"/m", dir+"/t", s.url("good")).want(t, exitOK)
+	makeFiles(t, dir, map[string]string{"t/b": "X", "t/new": "N"})
+	if err := os.Remove(dir + "/t/gone"); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"a": "A", "c": "C"}
+	r := gdrcp(t, "-r", "--manifest", dir+"/m", dir+"/t", s.url("pushed")).want(t, exitIntegrity)
+	for _, text := range []string{`"b": `, `"new": `, `"gone": `, "; 2 corrupt; 1 missing\n"} {
+		if !strings.Contains(r.err, text) {
+			t.Errorf("it did not write %q but\n%s", text, r.err)
+		}
+	}
+	if got := listFiles(t, s.root+"/pushed"); !maps.Equal(got, want) {
+		t.Errorf("pushed: got %v", got)
+	}
+	if err := os.Rename(dir+"/t", s.root+"/t"); err != nil {
+		t.Fatal(err)
+	}
+	gdrcp(t, "-r", "--manifest", dir+"/m", s.url("t"), dir+"/pulled").want(t, exitIntegrity)
+	if got := listFiles(t, dir+"/pulled"); !maps.Equal(got, want) {
+		t.Errorf("pulled: got %v", got)
+	}
+	gdrcp(t, "-r", "--manifest", dir+"/m", "--hash", "blake3", s.url("good"), dir+"/other").want(t, exitUsage)
+	gdrcp(t, "-r", "--manifest", dir+"/none", s.url("good"), dir+"/other").want(t, exitError)
+}
+
+func TestUnwritableDestinations(t *testing.T) {
+	s := startServer(t)
+	dir := t.TempDir()
+	makeFiles(t, dir, map[string]string{"a": "A"})
+	makeFiles(t, s.root, map[string]string{"a": "A"})
+	// A place where nobody can write, whoever runs the test.
+	r := gdrcp(t, s.url("a"), "/proc/self/gdrcp-test").want(t, exitPartial)
+	if !strings.HasPrefix(r.err, "gdrcp: ") || strings.Count(r.err, "\n") != 2 {
+		t.Errorf("it wrote %q", r.err)
+	}
+	r = gdrcp(t, dir+"/a", s.url("a"), "--write-manifest", dir+"/none/m").want(t, exitError)
+	if !strings.Contains(r.err, "no such file or directory") {
+		t.Errorf("it wrote %q", r.err)
+	}
+	if os.Geteuid() == 0 {
+		return // root writes and reads what the rest of this test forbids
+	}
+	for _, path := range []string{dir + "/locked", s.root + "/locked"} {
+		if err := os.Mkdir(path, 0o555); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, args := range [][]string{{dir + "/a", s.url("locked/")}, {s.url("a"), dir + "/locked"}} {
+		if r := gdrcp(t, args...); r.code != exitPartial && r.code != exitError || !strings.Contains(r.err, "permission denied") {
+			t.Errorf("%v: exit code %d, and it wrote %q", args, r.code, r.err)
+		}
+	}
+	if err := os.Chmod(dir+"/a", 0); err != nil {
+		t.Fatal(err)
+	}
+	makeFiles(t, dir, map[string]string{"b": "B"})
+	if r := gdrcp(t, dir+"/a", dir+"/b", s.url("")).want(t, exitPartial); !strings.Contains(r.err, "permission denied") {
+		t.Errorf("an unreadable file: it wrote %q", r.err)
+	}
+}
+
+// A destination without the room is told before anything is copied.
+func TestFullDisk(t *testing.T) {
+	s := startServer(t)
+	dir := t.TempDir()
+	small := dir + "/small"
+	makeFiles(t, dir, map[string]string{"big": strings.Repeat("x", 4<<20), "small/": ""})
+	makeFiles(t, s.root, map[string]string{"big": strings.Repeat("x", 4<<20)})
+	if err := unix.Mount("tmpfs", small, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("cannot mount a small file system: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(small, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	r := gdrcp(t, s.url("big"), small).want(t, exitError)
+	if !strings.Contains(r.err, "no space left") || !strings.Contains(r.err, "hint: make room at the destination") || strings.Count(r.err, "gdrcp: ") != 1 {
+		t.Errorf("it wrote %q", r.err)
+	}
+	if got := listFiles(t, small); len(got) != 0 {
+		t.Errorf("there is %v", got)
+	}
+	// Directories that were made by then are not left behind; others are.
+	makeFiles(t, small, map[string]string{"old/": ""})
+	makeFiles(t, s.root, map[string]string{"t/big": strings.Repeat("x", 4<<20), "t/sub/deep/big": strings.Repeat("x", 4<<20)})
+	makeFiles(t, dir, map[string]string{"names": "big\nsub/deep/big\n"})
+	for _, args := range [][]string{{"-r"}, {"-a"}, {"-rp"}, {"--files-from", dir + "/names"}} {
+		for _, dst := range []string{"/new", "/old", ""} {
+			r = gdrcp(t, append(args, s.url("t"), small+dst)...).want(t, exitError)
+			if got := listFiles(t, small); !maps.Equal(got, map[string]string{"old/": ""}) || !strings.Contains(r.err, "no space left") || strings.Count(r.err, "\n") != 2 {
+				t.Errorf("%v to %q left %v, and it wrote %q", args, dst, got, r.err)
+			}
+		}
+	}
+}

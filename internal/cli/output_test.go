@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// intoFull runs the program with a standard output that takes nothing.
+func intoFull(t *testing.T, args ...string) result {
+	t.Helper()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skipf("there is no device that is always full: %v", err)
+	}
+	defer full.Close()
+	p, _, errs := newProgram()
+	p.stdout = full
+	return result{code: p.run(t.Context(), append([]string{"gdrcp"}, args...)), err: errs.String()}
+}
+
+// A standard error that takes nothing ends no copy, and is told by the exit code.
+func TestFullStandardError(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skipf("there is no device that is always full: %v", err)
+	}
+	defer full.Close()
+	s := startServer(t)
+	dir := t.TempDir()
+	makeFiles(t, dir, map[string]string{"a": "A"})
+	for _, c := range []struct {
+		args []string
+		code int
+	}{
+		{[]string{dir + "/a", s.url("a")}, exitError},
+		{[]string{"-q", dir + "/a", s.url("quiet")}, exitOK}, // has nothing to tell
+		{[]string{dir + "/a", dir + "/none", s.url("")}, exitPartial},
+	} {
+		p, _, _ := newProgram()
+		p.stderr = full
+		if code := p.run(t.Context(), append([]string{"gdrcp"}, c.args...)); code != c.code {
+			t.Errorf("gdrcp %q: exit code %d, want %d", c.args, code, c.code)
+		}
+	}
+	if got := listFiles(t, s.root); got["a"] != "A" || got["quiet"] != "A" {
+		t.Errorf("the copies made %v", got)
+	}
+}
+
+// failsOnce takes all but its second write.
+type failsOnce struct {
+	strings.Builder
+	writes int
+}
+
+func (f *failsOnce) Write(b []byte) (int, error) {
+	if f.writes++; f.writes == 2 {
+		return 0, syscall.ENOSPC
+	}
+	return f.Builder.Write(b)
+}
+
+// A log goes on when the disk has room again; a list has no gap.
+func TestOutputAfterAnError(t *testing.T) {
+	for resumes, want := range map[bool]string{true: "acd", false: "a"} {
+		f := &failsOnce{}
+		o := &output{name: "it", w: f, resumes: resumes}
+		for _, s := range []string{"a", "b", "c", "d"} {
+			_, _ = o.Write([]byte(s))
+		}
+		if f.String() != want || !errors.Is(o.lost(), syscall.ENOSPC) {
+			t.Errorf("resumes %v: %q was written, want %q; %v", resumes, f.String(), want, o.lost())
+		}
+	}
+}
+
+// What standard output did not take is an error, told once, and does not hide
+// a worse one.
+func TestFullStandardOutput(t *testing.T) {
+	const line = "write standard output: no space left on device\n"
+	s := startServer(t)
+	dir := t.TempDir()
+	makeFiles(t, dir, map[string]string{"t/a": "A", "u/a": "B"})
+	gdrcp(t, "manifest", "create", "-o", dir+"/m", dir+"/t").want(t, exitOK)
+	for _, c := range []struct {
+		args []string
+		code int
+	}{
+		{[]string{"--help"}, exitError},
+		{[]string{"--version"}, exitError},
+		{[]string{"manifest", "show", dir + "/m"}, exitError},
+		{[]string{"manifest", "create", dir + "/t"}, exitError},
+		{[]string{"manifest", "verify", "-q", dir + "/m", dir + "/u"}, exitIntegrity},
+		{[]string{"--json", "-r", dir + "/t", s.url("copy")}, exitError},
+		{[]string{"bench", "--json", "--bytes", "1M", "--rounds", "0", "rdma://" + s.addr}, exitError},
+	} {
+		r := intoFull(t, c.args...).want(t, c.code)
+		if !strings.HasSuffix(r.err, line) || strings.Count(r.err, "no space left") != 1 {
+			t.Errorf("gdrcp %q wrote %q", c.args, r.err)
+		}
+	}
+	if got := listFiles(t, s.root); got["copy/a"] != "A" {
+		t.Errorf("the copy whose events were lost made %v", got)
+	}
+}

@@ -1,0 +1,200 @@
+// Package cli is the command line: its commands and options, what it tells people
+// and programs of a copy, and exit codes. It hands the providers to the engine.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"gdrcp/internal/remote"
+	"gdrcp/rdma"
+	"gdrcp/xfer"
+)
+
+// Main does what the arguments of the process say and returns its exit code. The
+// version is that of the build; empty: what the toolchain knows is told. It is for
+// one call in a process, of which it takes the signals, the standard streams and
+// the bounds on memory.
+func Main(version string) int {
+	// The first signal asks for a clean end; then the defaults are back, so
+	// that a second one kills.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	// Who reads standard output or error may go away: that is an error of writing
+	// like others, and not the end of a server or a copy. The signal is caught and
+	// not ignored, because programs that are started here would ignore it, too.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	boundHeap(xfer.Load{Sessions: 1})
+	dumpNoCore()
+	var gpus gpuDriver
+	p := &program{
+		version: version,
+		stdin:   givenInput(), stdout: givenOutput(), stderr: os.Stderr, getenv: os.Getenv, started: time.Now(),
+		input: standardInput, output: standardOutput,
+		verbs: newVerbs(), tcp: newTCP(), kernelDevices: kernelDevices, gpus: gpus.open, timeouts: xfer.DefaultTimeouts(),
+		catchHangups: catchHangups,
+	}
+	code := p.run(ctx, os.Args)
+	if err := gpus.close(); err != nil { // which takes nothing from what was copied
+		fmt.Fprintf(os.Stderr, "gdrcp: %s\n", lineOf(err))
+	}
+	return code
+}
+
+// program is one run of gdrcp: all that it touches besides files and what the
+// providers reach.
+type program struct {
+	version        string // see Main
+	stdin          io.Reader
+	stdout, stderr io.Writer // run puts told and lines before them
+	told, lines    *output
+	prints         bool      // see printing
+	input, output  stream    // for data of copies
+	eventsOut      io.Writer // where --json writes
+	getenv         func(string) string
+	started        time.Time
+	verbs, tcp     rdma.Provider
+	kernelDevices  string // a directory, see hasDevice
+	gpus           xfer.GPUs
+	timeouts       xfer.Timeouts
+	oneCPU         bool     // see leaveCPUs
+	given          []string // options of the command line, in the form --name=value
+	// relayed is a copy that another host has asked for; nil elsewhere.
+	relayed *remote.Run
+	// catchHangups begins to catch SIGHUP. Nil: nobody hangs up.
+	catchHangups func() <-chan os.Signal
+	hangups      <-chan os.Signal
+}
+
+func catchHangups() <-chan os.Signal {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGHUP)
+	return c
+}
+
+// heedHangups sees to SIGHUP. A server reads its keys anew, see attend. All else
+// ends by it, unless nohup wants that ignored; a terminal that goes away hangs
+// up more than once.
+func (p *program) heedHangups(ctx context.Context, command string) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	if p.catchHangups == nil || (command != serveName && signal.Ignored(syscall.SIGHUP)) {
+		return ctx, cancel
+	}
+	p.hangups = p.catchHangups()
+	if command != serveName {
+		go func() {
+			select {
+			case <-p.hangups:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+	}
+	return ctx, cancel
+}
+
+// run does what the arguments say, args[0] being the program's name, and
+// returns the exit code. It ends early, and cleanly, when ctx does.
+func (p *program) run(ctx context.Context, args []string) int {
+	p.told = &output{w: p.stdout, name: "standard output"}
+	p.lines = &output{w: p.stderr, name: "standard error", resumes: true}
+	p.stdout, p.stderr = p.told, p.lines
+	app := p.app()
+	line, err := arrange(app, args[1:])
+	p.eventsOut = p.eventsTo(line, args[1:])
+	switch {
+	case err != nil:
+	case line.help:
+		p.prints = true
+		writeHelp(p.stdout, app, line)
+	default:
+		p.given = line.options()
+		var cancel context.CancelFunc
+		ctx, cancel = p.heedHangups(ctx, line.command.Name)
+		defer cancel()
+		err = app.RunContext(ctx, line.args)
+	}
+	var told *ended
+	errors.As(err, &told)
+	if err == nil || told != nil {
+		return p.finish(told)
+	}
+	if p.hasStopped(err) {
+		return p.finish(nil)
+	}
+	if asksJSON(args[1:]) {
+		newEvents(p.eventsOut).emitError(err, ctx.Err() != nil)
+		if p.eventsOut == p.stderr { // where the text would be in the way
+			return explain(err, ctx.Err() != nil).code
+		}
+	}
+	return p.fail(ctx, err)
+}
+
+// finish is the exit code of a run that came to its end. What did not reach
+// standard output or standard error is an error of its own: a list that is cut
+// off, or a log on a full disk, looks like a whole one.
+func (p *program) finish(told *ended) int {
+	code := exitOK
+	if lost := p.told.settle(); p.isUnread() {
+		code = exitError
+	} else if lost != nil {
+		code = p.fail(context.Background(), lost)
+	}
+	if p.lines.settle() != nil { // which cannot be said in words
+		code = exitError
+	}
+	if told != nil {
+		code = told.code
+	}
+	return code
+}
+
+// asksJSON looks for --json itself: what is wrong may be the options.
+func asksJSON(args []string) bool {
+	for _, a := range args {
+		if a == "--" {
+			return false
+		}
+		if a == "--json" || a == "-json" {
+			return true
+		}
+	}
+	return false
+}
+
+// fail tells what went wrong, if that has not been told yet, and returns the
+// exit code.
+func (p *program) fail(ctx context.Context, err error) int {
+	f := explain(err, ctx.Err() != nil)
+	if f.text != "" {
+		fmt.Fprintf(p.stderr, "gdrcp: %s\n", f.text)
+	}
+	if f.hint != "" {
+		fmt.Fprintf(p.stderr, "hint: %s\n", f.hint)
+	}
+	return f.code
+}
+
+// versionText is the version of the build, or what the toolchain knows.
+func (p *program) versionText() string {
+	if p.version != "" {
+		return p.version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "unknown"
+}
+
+// client is the engine's client over this program's providers.
+func (p *program) client() *xfer.Client {
+	return &xfer.Client{Verbs: p.verbs, TCP: p.tcp, GPUs: p.gpus}
+}

@@ -1,0 +1,177 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"gdrcp/xfer"
+
+	"golang.org/x/term"
+)
+
+// How often progress is told: by a line that is drawn anew on a terminal, by
+// lines that stay elsewhere, and by events.
+const (
+	redrawEvery = 100 * time.Millisecond
+	lineEvery   = 10 * time.Second
+	eventEvery  = time.Second
+)
+
+// assumedColumns is the width of a terminal that does not tell its own.
+const assumedColumns = 80
+
+// console is where lines for people go, and below them, on a terminal, a line
+// with the progress.
+type console struct {
+	w       io.Writer
+	columns func() int // of the terminal that w is; 0 or nil: not known
+
+	mu    sync.Mutex
+	drawn int // cells of the line of progress; 0 when none is there
+}
+
+// line writes a line above that of the progress.
+func (c *console) line(format string, args ...any) { c.lineTo(c.w, format, args...) }
+
+// lineTo writes a line elsewhere, which may be the same terminal.
+func (c *console) lineTo(w io.Writer, format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wipe()
+	fmt.Fprintf(w, format+"\n", args...)
+}
+
+// width is how many cells a line may take. A line that fills the last one makes
+// some terminals go on to the next.
+func (c *console) width() int {
+	columns := 0
+	if c.columns != nil {
+		columns = c.columns()
+	}
+	if columns <= 0 {
+		columns = assumedColumns
+	}
+	return columns - 1
+}
+
+// wipe takes the line of the progress away. Spaces do, where an escape sequence
+// would not pass plainWriter.
+func (c *console) wipe() {
+	if c.drawn > 0 {
+		fmt.Fprintf(c.w, "\r%s\r", strings.Repeat(" ", min(c.drawn, c.width())))
+	}
+	c.drawn = 0
+}
+
+// draw puts a reading in the place of the last one, in one write.
+func (c *console) draw(r reading) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cells := c.width()
+	text := r.line(cells)
+	fmt.Fprintf(c.w, "\r%s%s", text, strings.Repeat(" ", max(0, min(c.drawn, cells)-len(text))))
+	c.drawn = len(text)
+}
+
+// clear leaves no trace of the progress.
+func (c *console) clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wipe()
+}
+
+// tell writes a reading as a line that stays.
+func (c *console) tell(r reading) {
+	c.line("gdrcp: %s", strings.TrimLeft(strings.Join(r.fields(), ", "), " "))
+}
+
+// tally is an xfer.Tally.
+type tally interface{ Read() xfer.Progress }
+
+// follow shows a reading of a tally that often once something has begun, until the
+// returned function is called, which returns when nothing more will be shown.
+func follow(of tally, every time.Duration, show func(reading)) (end func()) {
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	m := newMeter(time.Now())
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				if r := m.read(of.Read(), time.Now()); r.begun() {
+					show(r)
+				}
+			case <-stop:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(stop)
+		<-stopped
+	}
+}
+
+// progressing is who wants to know how far something has come.
+type progressing struct {
+	console *console
+	events  *events // nil without --json
+	asked   bool    // by --progress
+	quiet   bool
+	screen  bool // the console is a terminal that can redraw a line
+}
+
+// follow tells of a tally what is wanted until the returned function is called.
+func (w *progressing) follow(of tally) (end func()) {
+	switch {
+	case w.quiet:
+		return func() {}
+	case w.events != nil:
+		return follow(of, eventEvery, func(r reading) { w.events.emit(progressEventOf(&r)) })
+	case w.screen:
+		end := follow(of, redrawEvery, w.console.draw)
+		return func() {
+			end()
+			w.console.clear()
+		}
+	case w.asked:
+		return follow(of, lineEvery, w.console.tell)
+	}
+	return func() {}
+}
+
+// isTerminal reports whether w is, or is shown on, a terminal that can redraw a
+// line.
+func (p *program) isTerminal(w io.Writer) bool {
+	if p.relayed != nil {
+		return p.relayed.Terminal && w == p.stderr
+	}
+	f, ok := beneath(w).(*os.File)
+	return ok && term.IsTerminal(int(f.Fd())) && p.getenv("TERM") != "dumb"
+}
+
+// columns is the width of the terminal that standard error is at this time, or of
+// the one where it was shown when the copy was asked for; 0 if it is not known.
+func (p *program) columns() int {
+	if p.relayed != nil {
+		return p.relayed.Columns
+	}
+	f, ok := beneath(p.stderr).(*os.File)
+	if !ok {
+		return 0
+	}
+	columns, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return columns
+}
+
+// newConsole is the console on standard error.
+func (p *program) newConsole() *console { return &console{w: p.stderr, columns: p.columns} }

@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"gdrcp/rdma"
+	"gdrcp/xfer"
+)
+
+// railsEvery is how often a server looks which RDMA devices there are. Devices,
+// their ports and their addresses come and go by several ways of the kernel's, not
+// all of which tell; a look costs a few milliseconds.
+const railsEvery = 3 * time.Second
+
+// railAt is an address of a device.
+type railAt struct {
+	device string
+	addr   netip.Addr
+}
+
+// railFollower has a server listen on the RDMA devices that there are: on those
+// that come, and no more on those that went. One goroutine at a time may use it.
+type railFollower struct {
+	s      *serving
+	server *xfer.Server
+	port   uint16
+	// took are the ports that were taken where port is 0: who came once shall
+	// find the device there when it is back.
+	took map[railAt]uint16
+	// deaf is what was told of those that cannot be listened on.
+	deaf map[railAt]string
+}
+
+func (s *serving) followRails(server *xfer.Server, port uint16) *railFollower {
+	return &railFollower{s: s, server: server, port: port, took: make(map[railAt]uint16), deaf: make(map[railAt]string)}
+}
+
+// follow looks again and again until ctx ends.
+func (f *railFollower) follow(ctx context.Context) {
+	tick := time.NewTicker(railsEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if problem := f.look(); problem != nil {
+				f.s.console.line("gdrcp: %s", lineOf(problem))
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// look stops listening where there is no device any more and begins where there
+// is one. It returns what cannot be listened on, unless that was told before.
+func (f *railFollower) look() (problem error) {
+	devices, usable, why := f.s.rails()
+	heard := f.drop(devices, usable)
+	wanted := make(map[railAt]bool)
+	first := error(nil)
+	for _, d := range usable {
+		for _, addr := range railAddrs(d) {
+			at := railAt{d.Name, addr}
+			if wanted[at] = true; heard[at] {
+				continue
+			}
+			err := f.listen(d, at)
+			if errors.Is(err, rdma.ErrClosed) {
+				return nil // the server has ended
+			}
+			if err != nil && first == nil {
+				first = fmt.Errorf("the server cannot listen on %s: %w", d.Name, err)
+			}
+			if err != nil && f.deaf[at] != err.Error() {
+				f.deaf[at] = err.Error()
+				problem = errors.Join(problem, err)
+			}
+		}
+	}
+	for at := range f.deaf {
+		if !wanted[at] {
+			delete(f.deaf, at)
+		}
+	}
+	if why == "" && first != nil {
+		why = first.Error()
+	}
+	if why != "" {
+		f.server.TellNoRails(why)
+	}
+	return problem
+}
+
+// listen begins to listen at an address of a device, and tells so.
+func (f *railFollower) listen(d rdma.Device, at railAt) error {
+	heard, err := f.server.Listen(f.s.verbs, netip.AddrPortFrom(at.addr, cmp.Or(f.port, f.took[at])), d)
+	if err != nil {
+		return err
+	}
+	delete(f.deaf, at)
+	f.took[at] = heard.Port()
+	if !f.s.oneCPU {
+		f.s.leaveCPUs("verbs")
+	}
+	f.s.tellListening("verbs "+d.Name, heard)
+	return nil
+}
+
+// drop stops listening where nobody can come any more, tells so, and returns where
+// the server still listens.
+func (f *railFollower) drop(devices, usable []rdma.Device) (heard map[railAt]bool) {
+	heard = make(map[railAt]bool)
+	for _, l := range f.server.Listening() {
+		at := railAt{l.Device, l.Addr.Addr()}
+		there := slices.ContainsFunc(usable, func(d rdma.Device) bool { return d.Name == at.device && slices.Contains(railAddrs(d), at.addr) })
+		switch {
+		case l.Device == "": // TCP
+		case there && l.Err == nil:
+			heard[at] = true
+		default:
+			err := f.server.Drop(l.Device, l.Addr)
+			f.s.console.line("gdrcp: no longer serving on verbs %s %s: %s", l.Device, l.Addr, lineOf(errors.Join(whyGone(devices, at, l.Err), err)))
+		}
+	}
+	return heard
+}
+
+// whyGone says what became of an address that was listened on.
+func whyGone(devices []rdma.Device, at railAt, failed error) error {
+	i := slices.IndexFunc(devices, func(d rdma.Device) bool { return d.Name == at.device })
+	switch {
+	case i < 0:
+		return errors.New("the device is gone")
+	case !devices[i].Usable():
+		return errors.New(devices[i].Problem)
+	case !slices.Contains(railAddrs(devices[i]), at.addr):
+		return errors.New("the device does not have this address any more")
+	case failed != nil:
+		return failed
+	}
+	return errors.New("the device was made anew")
+}

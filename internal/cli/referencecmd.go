@@ -1,0 +1,34 @@
+package cli
+
+import (
+	"context"
+	"io"
+
+	"gdrcp/internal/cmdline"
+
+	"github.com/urfave/cli/v2"
+)
+
+// aboutReference stands at the beginning of docs/cli.md.
+const aboutReference = "`gdrcp cli-reference` writes this page from the definitions of the commands, and `make docs` refreshes it: do not edit it.\n\n" +
+	"What options do together is told in the guides: [files and deletion](guide/files-and-deletion.md), [servers and keys](guide/servers-and-keys.md),\n" +
+	"[transports and GPU memory](guide/transports-and-gpu-memory.md), [verification and manifests](guide/verification-and-manifests.md).\n\n" +
+	"Options may stand anywhere among the operands; `--` ends them. The last one of those that contradict each other counts. An\n" +
+	"empty value is an error. A file that is named like a command is written `./serve`. [Terms](#terms) are explained below."
+
+// referenceCommand writes docs/cli.md. It is for `make docs`, not for people.
+func (p *program) referenceCommand() *cli.Command {
+	return &cli.Command{
+		Name: "cli-reference", Hidden: true, Usage: "print the reference of the command line", Action: action(p.writeReference),
+		Description: "Prints docs/cli.md.",
+	}
+}
+
+func (p *program) writeReference(_ context.Context, operands []string) error {
+	if len(operands) != 0 {
+		return usageError("gdrcp cli-reference takes no operand, and %s is one", quoteArg(operands[0]))
+	}
+	p.prints = true
+	_, err := io.WriteString(p.stdout, cmdline.Markdown(describe(p.app()), aboutReference))
+	return err
+}

@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"gdrcp/internal/remote"
+	"gdrcp/xfer"
+)
+
+// localFiles are the options that name files or streams of this host, which
+// neither of two far ends has.
+func localFiles() []string {
+	return []string{"manifest", "write-manifest", "files-from", "log-file", "key-file"}
+}
+
+// relay copies from one far end to another: the destination serves, the source
+// copies and tells, and this end passes on what it tells.
+func (c *copying) relay(ctx context.Context, p *plan) error {
+	args, err := relayedArgs(c.given)
+	if err != nil {
+		return err
+	}
+	c.choose.stdin = c.stdin
+	rules, err := c.choose.read()
+	if err != nil {
+		return err
+	}
+	for i := range rules {
+		args = append(args, "--filter="+rules[i].String())
+	}
+	o := c.options
+	o.Rules = rules
+	asked := remote.Serve{Copy: remote.Copy{Push: true, Dest: p.dst, From: p.sources}}
+	to, err := c.startFarEnd(ctx, *p.far, asked, false, &o)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	within, stop := to.watch(ctx)
+	defer stop()
+	link, err := c.connectFarEnd(within, &c.ssh, *p.from, c.tellBootstrap)
+	if err != nil {
+		return err
+	}
+	from := &farEnd{Link: link, where: *p.from}
+	defer from.Close()
+	run := &remote.Run{
+		Key: to.key, Addresses: to.offer.Addresses, NoRails: to.offer.NoRails, NoTCP: to.offer.NoTCP, From: from.where.host, To: to.where.host,
+		Args: args, Sources: p.sources, Dest: remote.AtHome(p.dst, to.offer.Home),
+		Terminal: !c.quiet && !c.json && c.isTerminal(c.stderr), Columns: c.columns(),
+	}
+	defer context.AfterFunc(within, func() { from.Close() })()
+	code, err := from.AskRun(run, &plainWriter{w: c.stdout}, &plainWriter{w: c.stderr})
+	if failed := to.left(); failed != nil && (err != nil || code != exitOK) {
+		return interruptedOr(ctx, failed)
+	}
+	if err != nil {
+		return from.reason(ctx, err)
+	}
+	if code != exitOK {
+		return &ended{code}
+	}
+	return nil
+}
+
+// relayedArgs are the options of a command line for the far end that copies, but
+// for the filter rules, some of which are in files of this host.
+func relayedArgs(given []string) ([]string, error) {
+	var args []string
+	for _, arg := range given {
+		name, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+		if slices.Contains(localFiles(), name) {
+			return nil, usageError("--%s names a file of this host, and the copy is between two others", name)
+		}
+		if !slices.Contains(sshOptionNames(), name) && !isRuleOption(name) {
+			args = append(args, arg)
+		}
+	}
+	return args, nil
+}
+
+// relayedCopy is the far end that copies.
+func (c *copying) relayedCopy(ctx context.Context, o xfer.Options) (*xfer.Summary, error) {
+	run := c.relayed
+	here, err := offerWithin(ctx, run.Sources)
+	if err != nil {
+		return nil, err
+	}
+	paths, noTCP := c.waysTo(ctx, run.To, run.Addresses, run.NoTCP, &o)
+	unreached := func(why error) error {
+		return fmt.Errorf("%s does not reach %s, and there is no way between the two by ssh: %w", run.From, run.To, why)
+	}
+	if len(paths) == 0 {
+		return nil, unreached(errors.Join(noTCP, errors.New(run.NoRails)))
+	}
+	connected := noteConnection(&o, func(*xfer.Link) {})
+	s, err := c.client().Push(ctx, offered(here), xfer.Endpoint{Host: run.To, Key: run.Key, Paths: paths}, run.Dest, o)
+	if err != nil && !connected.Load() && noTCP != nil {
+		err = unreached(errors.Join(noTCP, err))
+	}
+	return s, err
+}

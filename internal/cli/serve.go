@@ -1,0 +1,309 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"gdrcp/rdma"
+	"gdrcp/xfer"
+
+	"github.com/urfave/cli/v2"
+)
+
+// serveName is the command that serves.
+const serveName = "serve"
+
+// serving is a server from the command line.
+type serving struct {
+	*program
+	root, listen        string
+	readOnly            bool
+	requireEncrypt      bool
+	accessFile, keyFile string
+	transport           string
+	maxSessions         int
+	maxMemoryBytes      int64
+	maxWaitSeconds      int
+	bytesPerSecond      int64
+	gpu                 string
+	exitOnGPUFailure    bool
+	quiet, verbose      bool
+
+	wire     wireOptions
+	console  *console
+	who      *admissions
+	loopback bool // only this host is served, and not by RDMA
+}
+
+func (p *program) serveCommand() *cli.Command {
+	s := &serving{program: p, transport: "auto", listen: ":" + strconv.Itoa(xfer.DefaultPort), maxWaitSeconds: 30}
+	return &cli.Command{
+		Name: serveName, Usage: "let clients copy to and from a directory", ArgsUsage: "--access-file FILE|--root DIR --key-file FILE [OPTIONS]", Action: action(s.run),
+		Description: `Lets clients copy to and from the directory that their key opens: by TCP at ADDR:PORT, and by RDMA at PORT+1 of the addresses
+of every RDMA device, but not where ADDR is of this host alone (127.0.0.1, ::1). SIGHUP makes it read the file of keys anew.
+Runs until SIGINT or SIGTERM.`,
+		Flags: s.flags(),
+	}
+}
+
+// flags are the options of a server, by topic.
+func (s *serving) flags() []cli.Flag {
+	return slices.Concat(
+		about(topicServe,
+			&cli.StringFlag{Name: "root", Usage: "`DIR` the directory that is served to clients that hold the key of --key-file", Destination: &s.root},
+			&cli.BoolFlag{Name: "read-only", Usage: "clients can only read, whatever the access file says", Destination: &s.readOnly},
+		),
+		about(topicAccess,
+			&cli.StringFlag{Name: "listen", Usage: "`ADDR:PORT` where to listen (" + s.listen + "): ADDR alone has port 7473, :PORT is all addresses, port 0 takes a free one", Destination: &s.listen, Value: s.listen},
+			&cli.StringFlag{Name: "access-file", Usage: "`FILE` the keys and what they open (gdrcp key new writes it); without --root and --key-file, $" + accessFileVariable + " names it, too", Destination: &s.accessFile},
+			keyFileFlag("the one key that lets clients in (gdrcp key new)", &s.keyFile),
+			&cli.BoolFlag{Name: "require-encrypt", Usage: "admit only clients that use --encrypt, whatever the access file says", Destination: &s.requireEncrypt},
+		),
+		about(topicTransport,
+			checkedFlag("transport", "`auto|verbs|tcp` what to offer: both where there are RDMA devices, or one (auto)", word(&s.transport, "auto", "verbs", "tcp")),
+		),
+		s.wire.flags(),
+		about(topicGPU,
+			checkedFlag("gpu", "`auto|off` whether clients may have their slots in GPU memory here (auto)", word(&s.gpu, "auto", "off")),
+			&cli.BoolFlag{Name: "exit-on-gpu-failure", Usage: "end the program (exit code 1) when it can use no GPU any more, as soon as no session runs, so that its supervisor starts it anew", Destination: &s.exitOnGPUFailure},
+		),
+		about(topicLimits,
+			checkedFlag("max-sessions", "`N` how many clients are served at once: 1 to 65536 (64)", number(&s.maxSessions, 1, 1<<16)),
+			checkedFlag("max-memory", "`SIZE` bound of the memory of all sessions, their rings and buffers, from 8MiB on; where little is left a session gets a smaller ring (4GiB)", size(&s.maxMemoryBytes, 8<<20, 1<<50, 1)),
+			checkedFlag("max-wait", "`SECONDS` how long a client waits for room before it is refused: 0 to 86400 (30)", number(&s.maxWaitSeconds, 0, 86400)),
+			bwlimitFlag("all sessions together take at most that much of the network", &s.bytesPerSecond),
+		),
+		about(topicOutput,
+			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "tell errors only", Destination: &s.quiet},
+			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell every entry that was not copied, and what was deleted", Destination: &s.verbose},
+		),
+	)
+}
+
+// run listens and serves until ctx ends, which is a good end.
+func (s *serving) run(ctx context.Context, operands []string) error {
+	s.console = s.newConsole()
+	addr, err := s.checkOptions(operands)
+	if err != nil {
+		return err
+	}
+	if s.who, err = s.admissions(); err != nil {
+		return err
+	}
+	defer s.who.close()
+	wire, err := s.wire.read(s.getenv)
+	if err != nil {
+		return err
+	}
+	cfg := xfer.ServerConfig{
+		Wire: wire,
+		Keys: s.who, MaxSessions: s.maxSessions, MaxMemory: s.maxMemoryBytes, MaxWait: time.Duration(s.maxWaitSeconds) * time.Second, Timeouts: s.timeouts,
+		Log: s.ended, Report: s.report,
+		Limit: xfer.NewLimiter(s.bytesPerSecond), Followed: true,
+	}
+	if cfg.MaxWait == 0 {
+		cfg.MaxWait = -1 // 0 is the default
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	loss := gpuLoss{serving: s, end: cancel}
+	cfg.Load = loss.load
+	if s.gpu != "off" {
+		cfg.GPUs = loss.heed()
+	}
+	server := xfer.NewServer(cfg)
+	rails, err := s.listenAt(server, addr)
+	if err != nil {
+		return errors.Join(err, server.Close())
+	}
+	s.tellProblems()
+	var attendants sync.WaitGroup
+	attendants.Go(func() { s.attend(ctx, server) })
+	if s.byVerbs() {
+		attendants.Go(func() { rails.follow(ctx) })
+	}
+	err = server.Serve(ctx)
+	var lost *lostGPU
+	if errors.As(context.Cause(ctx), &lost) {
+		err = errors.Join(lost, err)
+	}
+	cancel(nil)
+	attendants.Wait()
+	return err
+}
+
+// checkOptions returns the address to listen at.
+func (s *serving) checkOptions(operands []string) (netip.AddrPort, error) {
+	var none netip.AddrPort
+	if len(operands) == 1 {
+		return none, usageError("gdrcp serve takes no operand, and %[1]s is one: what is served is named by --root %[1]s", quoteArg(operands[0]))
+	}
+	if len(operands) > 0 {
+		return none, usageError("gdrcp serve takes no operand, and %s is one (a file of that name is ./serve)", quoteArg(operands[0]))
+	}
+	addr, err := parseListen(s.listen)
+	if err != nil {
+		return none, err
+	}
+	s.loopback = addr.Addr().IsLoopback() && s.transport != "verbs"
+	return addr, nil
+}
+
+// parseListen reads ADDR:PORT, ADDR or :PORT, which is all addresses of both
+// families.
+func parseListen(given string) (netip.AddrPort, error) {
+	bad := usageError("--listen %s: not ADDR, ADDR:PORT or :PORT, with an IP address (IPv6 in brackets) and a port up to 65534", quoteArg(given))
+	host, port, err := net.SplitHostPort(given)
+	if err != nil {
+		host, port = given, strconv.Itoa(xfer.DefaultPort)
+		if inside, ok := strings.CutPrefix(given, "["); ok && strings.HasSuffix(inside, "]") {
+			host = strings.TrimSuffix(inside, "]")
+		}
+	}
+	switch {
+	case host == "localhost":
+		host = "127.0.0.1"
+	case host == "" && err == nil: // :PORT
+		host = "::"
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		return netip.AddrPort{}, bad
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n > 65534 {
+		return netip.AddrPort{}, bad
+	}
+	return netip.AddrPortFrom(addr.Unmap(), uint16(n)), nil
+}
+
+// byVerbs is whether RDMA devices are listened on where there are any.
+func (s *serving) byVerbs() bool { return s.transport != "tcp" && !s.loopback }
+
+// rails lists the devices and, of them, those to listen on, or says why there are
+// none of these.
+func (s *serving) rails() (devices, usable []rdma.Device, why string) {
+	switch {
+	case s.transport == "tcp":
+		return nil, nil, "the server serves tcp only (--transport tcp)"
+	case s.loopback:
+		return nil, nil, "the server listens on loopback only"
+	}
+	return listRails(s.verbs)
+}
+
+// railAddrs lists the addresses of a device that mean the same to any client:
+// link-local ones do not.
+func railAddrs(d rdma.Device) []netip.Addr {
+	var addrs []netip.Addr
+	for _, a := range d.Addrs() {
+		if !a.IsLinkLocalUnicast() {
+			addrs = append(addrs, a)
+		}
+	}
+	return addrs
+}
+
+// listenAt listens by TCP at addr, and by verbs at the next port of every
+// device's addresses, and returns what keeps to these devices.
+func (s *serving) listenAt(server *xfer.Server, addr netip.AddrPort) (*railFollower, error) {
+	if s.transport != "verbs" {
+		at, err := server.Listen(s.tcp, addr, rdma.Device{})
+		if err != nil {
+			return nil, err
+		}
+		addr = at
+		s.tellListening("tcp", at)
+	}
+	port := addr.Port()
+	if port != 0 {
+		port++
+	}
+	rails := s.followRails(server, port)
+	problem := rails.look()
+	switch {
+	case s.transport == "verbs" && len(server.Listening()) == 0:
+		return nil, errors.Join(problem, s.noRail())
+	case problem != nil:
+		s.console.line("gdrcp: %s", lineOf(problem))
+	}
+	return rails, nil
+}
+
+// noRail is the error of a server that is to offer verbs only.
+func (s *serving) noRail() error {
+	_, _, why := s.rails()
+	if why == "" {
+		return nil
+	}
+	_, err := s.verbs.Devices()
+	if err == nil {
+		err = rdma.ErrUnsupported
+	}
+	return fmt.Errorf("listen by verbs: %w: %s", err, why)
+}
+
+func (s *serving) tellListening(by string, at netip.AddrPort) {
+	if !s.quiet {
+		marked := ""
+		if s.verbose {
+			marked = wireText(s.wire.wire)
+		}
+		s.console.line("gdrcp: serving %s on %s %s%s", s.who.text(), by, at, marked)
+	}
+}
+
+// ended tells how a session ended.
+func (s *serving) ended(e xfer.SessionEnd) {
+	what := e.What
+	if e.Path != "" {
+		what += " " + strconv.Quote(e.Path)
+	}
+	if e.More > 0 {
+		what += fmt.Sprintf(" and %d more", e.More)
+	}
+	whose := e.Peer
+	if e.Key != "" {
+		whose = e.Key + "@" + e.Peer
+	}
+	switch {
+	case e.Err != nil:
+		s.console.line("gdrcp: %s: %s: %s", whose, what, lineOf(e.Err))
+	case s.quiet:
+	case e.Summary != nil:
+		s.console.line("gdrcp: %s: %s: %s", whose, what, logText(e.Summary))
+	default:
+		s.console.line("gdrcp: %s: %s: done", whose, what)
+	}
+}
+
+// dryPrefix tells what was only tried from what was done.
+func dryPrefix(e *xfer.Event) string {
+	if e.DryRun {
+		return "dry run: "
+	}
+	return ""
+}
+
+// report tells, with -v, what was not copied or was deleted.
+func (s *serving) report(e xfer.Event) {
+	switch {
+	case !s.verbose:
+	case e.Kind == xfer.EventDeleted:
+		s.console.line("gdrcp: %s: %s%s", e.Peer, dryPrefix(&e), deletedText(&e))
+	case e.Kind == xfer.EventFile && e.Outcome == xfer.Kept:
+		s.console.line("gdrcp: %s: %s%s", e.Peer, dryPrefix(&e), keptText(&e))
+	case e.Kind == xfer.EventFile && (e.Outcome != xfer.Copied || e.Text != ""):
+		s.console.line("gdrcp: %s: %s", e.Peer, endNames{"here", "at the client"}.text(&e))
+	case e.Kind == xfer.EventMemory && !e.Remote:
+		s.console.line("gdrcp: %s: %s", e.Peer, memoryText(e.Memory, false))
+	}
+}

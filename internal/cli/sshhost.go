@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"os"
+	"runtime"
+	"strings"
+
+	"gdrcp/internal/remote"
+	"gdrcp/xfer"
+
+	"github.com/urfave/cli/v2"
+)
+
+// sshHost is where a far end is started.
+type sshHost struct{ user, host string }
+
+func (h sshHost) String() string {
+	if h.user == "" {
+		return h.host
+	}
+	return h.user + "@" + h.host
+}
+
+// splitHost reads [user@]host:path as scp does: a colon before the first slash
+// makes an operand remote unless it comes first. An IPv6 address is in brackets,
+// which may hold the user, too.
+func splitHost(operand string) (where sshHost, path string, ok bool) {
+	host, path, found := strings.Cut(operand, ":")
+	switch {
+	case strings.HasPrefix(operand, "[") || strings.Contains(host, "@["):
+		if host, path, found = strings.Cut(operand, "]:"); !found {
+			return where, "", false
+		}
+		host = strings.Replace(host, "[", "", 1)
+	case !found || host == "" || strings.Contains(host, "/"):
+		return where, "", false
+	}
+	where.host = host
+	if at := strings.LastIndexByte(host, '@'); at >= 0 {
+		where.user, where.host = host[:at], host[at+1:]
+	}
+	return where, path, true
+}
+
+// parseSSH makes a target of [user@]host:path. An empty path is the directory
+// where the far end is started.
+func (t *target) parseSSH(where sshHost, path string) error {
+	if err := remote.CheckHost(where.user, where.host); err != nil {
+		return usageError("%s: %v (a local file of that name is ./%s)", quoteArg(t.given), err, quoteArg(t.given))
+	}
+	if xfer.Printable(where.String()) != where.String() {
+		return usageError("%s: that is no host name", quoteArg(t.given))
+	}
+	if where.user == "" && strings.EqualFold(where.host+"://", scheme) && strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "//") {
+		return usageError("%s: a server is rdma://host[:port]/path, with two slashes (a host of the name %s needs a user: USER@%s)",
+			quoteArg(t.given), where.host, quoteArg(t.given))
+	}
+	if strings.HasPrefix(path, "//") {
+		return usageError("%s: the only URL is rdma://host[:port]/path", quoteArg(t.given))
+	}
+	t.remote, t.ssh, t.path = true, &where, path
+	if path == "" {
+		t.path = "."
+	}
+	return nil
+}
+
+// sshOptions are those about starting a far end.
+type sshOptions struct {
+	rsh        string
+	remotePath string
+	bootstrap  bool
+}
+
+// sshOptionNames are the options that mean nothing to a far end.
+func sshOptionNames() []string { return []string{"rsh", "remote-path", "bootstrap"} }
+
+func (s *sshOptions) flags() []cli.Flag {
+	return about(topicFarEnd,
+		&cli.StringFlag{Name: "rsh", Aliases: []string{"e"}, Usage: "`COMMAND` the remote shell by which the gdrcp of host:path is started (GDRCP_RSH, else ssh)", Destination: &s.rsh},
+		&cli.StringFlag{Name: "remote-path", Usage: "`PATH` gdrcp there, as its shell is to evaluate it (gdrcp)", Destination: &s.remotePath},
+		&cli.BoolFlag{Name: "bootstrap", Usage: "where gdrcp is missing there, or of another version, copy this one to the user's cache directory and use it", Destination: &s.bootstrap},
+	)
+}
+
+// origin readies the start of a far end.
+func (p *program) origin(s *sshOptions, where sshHost) (*remote.Origin, error) {
+	rsh, by := s.rsh, "--rsh"
+	if rsh == "" {
+		rsh, by = p.getenv("GDRCP_RSH"), "GDRCP_RSH"
+	}
+	if rsh == "" {
+		rsh = "ssh"
+	}
+	words, err := remote.SplitCommand(rsh)
+	if err != nil {
+		return nil, usageError("%s %s: %v", by, quoteArg(rsh), err)
+	}
+	return &remote.Origin{
+		Rsh: words, User: where.user, Host: where.host, RemotePath: s.remotePath,
+		Protocol: xfer.ProtocolVersion, Version: p.versionText(), Stderr: beneath(p.stderr),
+	}, nil
+}
+
+// machines are what uname -sm prints where a binary for an architecture starts.
+func machines() map[string]string {
+	return map[string]string{"amd64": "Linux x86_64", "arm64": "Linux aarch64"}
+}
+
+// binaries are what --bootstrap may copy: this program, and those without a C
+// library that were installed with it.
+func binaries() []remote.Binary {
+	var all []remote.Binary
+	exe, err := os.Executable()
+	if err != nil {
+		return nil
+	}
+	if runtime.GOOS == "linux" {
+		all = append(all, remote.Binary{Path: exe, Machine: machines()[runtime.GOARCH]})
+	}
+	dir := exe[:strings.LastIndexByte(exe, '/')+1]
+	for _, arch := range []string{"amd64", "arm64"} {
+		for _, at := range []string{dir, dir + "../lib/gdrcp/"} {
+			all = append(all, remote.Binary{Path: at + "gdrcp-static-linux-" + arch, Machine: machines()[arch]})
+		}
+	}
+	return all
+}

@@ -1,0 +1,61 @@
+package cli
+
+import (
+	"strconv"
+	"strings"
+
+	"gdrcp/xfer"
+)
+
+// tellStats tells what a copy came to, as --stats has it: a line for each number, in
+// the words of rsync where it is rsync's number. --json has them in its summary.
+func (c *copying) tellStats(s *xfer.Summary) {
+	if !c.stats || c.json || c.quiet {
+		return
+	}
+	for _, line := range statsLines(s) {
+		c.console.line("%s", line)
+	}
+}
+
+func statsLines(s *xfer.Summary) []string {
+	lines := []string{
+		"Number of deleted files: " + grouped(s.Deleted),
+		"Number of regular files transferred: " + grouped(s.Files),
+		"Number of directories: " + grouped(s.Dirs),
+		"Number of links: " + grouped(s.Links),
+	}
+	var left []string
+	for _, n := range []struct {
+		name string
+		n    int64
+	}{{"kept", s.Kept}, {"skipped", s.Skipped}, {"changed", s.Changed}, {"failed", s.Failed}, {"corrupt", s.Corrupt}, {"missing", s.Missing}} {
+		if n.n > 0 {
+			left = append(left, n.name+": "+grouped(n.n))
+		}
+	}
+	notCopied := "Number of entries not transferred: " + grouped(s.Kept+s.Skipped+s.Changed+s.Failed+s.Corrupt+s.Missing)
+	if len(left) > 0 {
+		notCopied += " (" + strings.Join(left, ", ") + ")"
+	}
+	lines = append(lines, notCopied, "Total transferred file size: "+grouped(s.Bytes)+" bytes")
+	if s.DryRun {
+		return lines
+	}
+	return append(lines,
+		"Total data on the wire: "+grouped(s.WireBytes)+" bytes",
+		"Number of pieces sent again: "+grouped(s.Repairs),
+		"Total time: "+strconv.FormatFloat(s.Seconds, 'f', 3, 64)+" seconds",
+	)
+}
+
+// grouped writes a number as rsync does in --stats: 1,234,567.
+func grouped(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	text := ""
+	for len(digits) > 3 && digits[len(digits)-4] != '-' {
+		text = "," + digits[len(digits)-3:] + text
+		digits = digits[:len(digits)-3]
+	}
+	return digits + text
+}

@@ -1,0 +1,142 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	"gdrcp/chunker"
+	"gdrcp/internal/inherited"
+	"gdrcp/internal/pattern"
+	"gdrcp/xfer"
+)
+
+// streamName is the operand that stands for standard input or output. A file of
+// that name is ./-.
+const streamName = "-"
+
+// stream is standard input or output, opened when it is asked for.
+type stream func() (*chunker.Pipe, error)
+
+const inputName, outputName = "standard input", "standard output"
+
+func standardInput() (*chunker.Pipe, error) {
+	if err := checkGiven(0, inputName, "</dev/null"); err != nil {
+		return nil, err
+	}
+	return chunker.NewInput(0, inputName)
+}
+
+func standardOutput() (*chunker.Pipe, error) {
+	if err := checkGiven(1, outputName, ">/dev/null"); err != nil {
+		return nil, err
+	}
+	return chunker.NewOutput(1, outputName)
+}
+
+// checkGiven refuses a stream that is not there: Go's runtime has put /dev/null in
+// its place, which is empty and takes everything. instead is how the shell gives
+// that, where it is meant.
+func checkGiven(fd int, name, instead string) error {
+	err := errNotGiven
+	switch inherited.Look(fd) {
+	case inherited.Given:
+		return nil
+	case inherited.Unsure:
+		err = fmt.Errorf("%w, or /dev/null that is open for reading and writing", err)
+	}
+	return &hinted{fmt.Errorf("open %s: %w", name, err), "where that is meant, " + instead + " says it"}
+}
+
+// isStream reports whether this machine's end of the copy is a stream.
+func (p *plan) isStream() (bool, error) {
+	switch {
+	case p.from != nil: // none of the ends is this machine
+		return false, nil
+	case p.push && len(p.sources) > 1 && slices.Contains(p.sources, streamName):
+		return false, usageError("standard input (-) has no name to copy it under beside other sources: copy it alone")
+	case !p.push && p.dst == streamName && len(p.sources) > 1:
+		return false, usageError("standard output (-) takes one file: copy the others one after the other")
+	case p.push:
+		return p.sources[0] == streamName, nil
+	}
+	return p.dst == streamName, nil
+}
+
+// transfer copies between this machine and the server of the plan.
+func (c *copying) transfer(ctx context.Context, client *xfer.Client, p *plan, o xfer.Options) (*xfer.Summary, error) {
+	p, err := c.expanded(ctx, client, p, o)
+	if err != nil {
+		return nil, err
+	}
+	if c.log != nil {
+		c.log.paths.set(p)
+	}
+	isStream, err := p.isStream()
+	switch {
+	case err != nil: // a pattern of sources stands for several
+		return nil, err
+	case isStream:
+		return c.copyStream(ctx, client, p, o)
+	case p.push:
+		return client.Push(ctx, p.sources, p.endpoint, p.dst, o)
+	}
+	return client.Pull(ctx, p.endpoint, p.sources, p.dst, o)
+}
+
+// expanded is the plan with the names that patterns of a server's paths stand for. A
+// far end has told them already.
+func (c *copying) expanded(ctx context.Context, client *xfer.Client, p *plan, o xfer.Options) (*plan, error) {
+	if p.push || p.local || p.far != nil || !slices.ContainsFunc(p.sources, pattern.Is) {
+		return p, nil
+	}
+	names, err := client.Expand(ctx, p.endpoint, p.sources, o)
+	if err != nil {
+		return nil, err
+	}
+	there := *p
+	there.sources = slices.Concat(names...)
+	return &there, nil
+}
+
+// openStream opens this end's stream, before anything is connected.
+func (c *copying) openStream(p *plan) (err error) {
+	open := c.output
+	if p.push {
+		open = c.input
+	}
+	c.stream, err = open()
+	return err
+}
+
+// closeStream ends what openStream began, if it did.
+func (c *copying) closeStream() error {
+	if c.stream == nil {
+		return nil
+	}
+	return c.stream.Close()
+}
+
+// copyStream copies from standard input or to standard output.
+func (c *copying) copyStream(ctx context.Context, client *xfer.Client, p *plan, o xfer.Options) (*xfer.Summary, error) {
+	if p.push {
+		return client.PushStream(ctx, c.stream, p.endpoint, p.dst, o)
+	}
+	return client.PullStream(ctx, p.endpoint, p.sources[0], c.stream, o)
+}
+
+// eventsTo is where --json writes: standard error where standard output takes
+// what is copied. line is nil where the arguments could not be put in order.
+func (p *program) eventsTo(line *ordered, args []string) io.Writer {
+	if line != nil {
+		args = line.args // the operands are last
+		if line.command.Name != copyName || p.relayed != nil {
+			return p.stdout
+		}
+	}
+	if len(args) > 0 && args[len(args)-1] == streamName {
+		return p.stderr
+	}
+	return p.stdout
+}

@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"gdrcp/xfer"
+)
+
+// tellSummary tells what a copy came to: in a line, and before it with -v all
+// that does not matter where all is well.
+func (c *copying) tellSummary(s *xfer.Summary) {
+	if c.json {
+		c.events.emit(eventOf(s))
+		return
+	}
+	if c.quiet {
+		return
+	}
+	if c.verbose && !s.DryRun {
+		c.console.line("gdrcp: root %s %x, meta root %x", s.Hash, s.Content, s.Meta)
+		c.console.line("gdrcp: over %s%s, %s on the wire, %s, first byte after %d ms", wayText(s), endsText(s),
+			bytesText(float64(s.WireBytes), 1), count(s.Repairs, "repair", "repairs"), s.FirstByte.Milliseconds())
+	}
+	c.console.line("%s", summaryText(s))
+}
+
+// summaryText is what a copy came to, as its user is told. It ends in "verified"
+// where all of the source was copied and is at the destination as it was sent.
+// Else that word stands with what was copied, before what was not.
+func summaryText(s *xfer.Summary) string {
+	if s.DryRun {
+		return dryText(s)
+	}
+	left := leftText(s)
+	if copied := copiedEntries(s); copied == 0 {
+		return fmt.Sprintf("copied nothing in %s (%s)%s", secondsText(s.Seconds), linkText(s), left)
+	}
+	claim, end := "copied", ", verified"
+	switch {
+	case !s.Verified:
+		end = ", NOT verified" + left
+	case left != "":
+		claim, end = "copied and verified", left
+	}
+	how := linkText(s)
+	what := countsText(s)
+	if s.Files > 0 {
+		what += ", " + shortBytes(float64(s.Bytes))
+		how = shortBytes(rateOf(s.Bytes, s.Seconds)) + "/s, " + how
+	}
+	return fmt.Sprintf("%s %s in %s (%s)%s", claim, what, secondsText(s.Seconds), how, end)
+}
+
+// copiedEntries counts all that was copied.
+func copiedEntries(s *xfer.Summary) int64 { return s.Files + s.Dirs + s.Links }
+
+// linkText says what carried a copy, in a word or two.
+func linkText(s *xfer.Summary) string {
+	text := s.Link.Transport
+	if s.Link.Device == pipeDevice {
+		text += " over ssh"
+	}
+	if s.Link.Encrypted {
+		text += ", encrypted"
+	}
+	return text
+}
+
+// wayText says all about what carried a copy.
+func wayText(s *xfer.Summary) string {
+	text := fmt.Sprintf("%s (%s, %s)", s.Link.Transport, deviceText(&s.Link), s.Link.Imm)
+	if s.Link.Encrypted {
+		text += ", encrypted"
+	}
+	return text
+}
+
+// logText is what a copy came to, for logs: with the root of what was copied,
+// by which the logs of both ends can be compared.
+func logText(s *xfer.Summary) string {
+	if s.DryRun {
+		return dryText(s)
+	}
+	proof := fmt.Sprintf("root %s %x", s.Hash, s.Content)
+	switch {
+	case copiedEntries(s) == 0:
+		proof = "nothing to verify"
+	case s.Verified:
+		proof = "verified: " + proof
+	default:
+		proof = "NOT verified: " + proof
+	}
+	return fmt.Sprintf("%s, %s in %.2f s, %s/s, over %s%s, %s%s", countsText(s), bytesText(float64(s.Bytes), 1), s.Seconds,
+		bytesText(rateOf(s.Bytes, s.Seconds), 2), wayText(s), endsText(s), proof, leftText(s))
+}
+
+// dryText is what a dry run came to, in a line.
+func dryText(s *xfer.Summary) string {
+	return fmt.Sprintf("dry run, nothing was changed: would copy %s, %s (%s)%s", countsText(s), shortBytes(float64(s.Bytes)), linkText(s), leftText(s))
+}
+
+// countsText counts what was copied.
+func countsText(s *xfer.Summary) string {
+	var what []string
+	if s.Files > 0 || copiedEntries(s) == 0 {
+		what = append(what, count(s.Files, "file", "files"))
+	}
+	if s.Dirs > 0 {
+		what = append(what, count(s.Dirs, "directory", "directories"))
+	}
+	if s.Links > 0 {
+		what = append(what, count(s.Links, "link", "links"))
+	}
+	return strings.Join(what, ", ")
+}
+
+// leftText counts what was not copied and why, and what was deleted. What the
+// destination kept was not held against the source's: nothing is said of that.
+func leftText(s *xfer.Summary) (text string) {
+	deleted := "deleted"
+	if s.DryRun {
+		deleted = "to be deleted"
+	}
+	for _, left := range []struct {
+		n    int64
+		text string
+	}{{s.Kept, "kept, not compared"}, {s.Failed, "failed"}, {s.Changed, "changed while read"}, {s.Corrupt, "corrupt"}, {s.Missing, "missing"},
+		{s.Skipped, "skipped"}, {s.Grown, "grew while copied"}, {s.Deleted, deleted}} {
+		if left.n > 0 {
+			text += fmt.Sprintf("; %d %s", left.n, left.text)
+		}
+	}
+	return text
+}

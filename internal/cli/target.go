@@ -1,0 +1,170 @@
+package cli
+
+import (
+	"errors"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gdrcp/xfer"
+)
+
+const scheme = "rdma://"
+
+// target is a SRC or a DST.
+type target struct {
+	given    string // as it was written
+	remote   bool
+	endpoint xfer.Endpoint // of a server that listens
+	ssh      *sshHost      // where a far end is to be started instead
+	// path is local, or below the root of the server, or on the host of ssh.
+	path string
+}
+
+// parseTarget reads an operand. What begins with rdma:// is at a server, whose
+// path is percent-decoded; '?' and '#' stand for themselves. What has a colon
+// before the first slash is [user@]host:path, all else a local path.
+func parseTarget(given string) (target, error) {
+	t := target{given: given, path: given}
+	if given == "" {
+		return t, usageError("an empty name is neither a file nor a place")
+	}
+	if len(given) < len(scheme) || !strings.EqualFold(given[:len(scheme)], scheme) {
+		if where, path, ok := splitHost(given); ok {
+			return t, t.parseSSH(where, path)
+		}
+		return t, nil
+	}
+	t.remote = true
+	authority, path := given[len(scheme):], ""
+	if i := strings.IndexByte(authority, '/'); i >= 0 {
+		authority, path = authority[:i], authority[i:]
+	}
+	var err error
+	if t.endpoint, err = parseEndpoint(authority); err != nil {
+		return t, usageError("%s: %v", quoteArg(given), err)
+	}
+	if t.path, err = url.PathUnescape(path); err != nil {
+		return t, usageError("%s: bad percent-encoding (a %% in a name is written %%25)", quoteArg(given))
+	}
+	if strings.IndexByte(t.path, 0) >= 0 {
+		return t, usageError("%s: a name cannot hold a NUL", quoteArg(given))
+	}
+	if t.path == "" {
+		t.path = "/"
+	}
+	return t, nil
+}
+
+// parseEndpoint reads host, host:port, [v6] or [v6]:port.
+func parseEndpoint(s string) (xfer.Endpoint, error) {
+	e := xfer.Endpoint{Host: s, Port: xfer.DefaultPort}
+	port, hasPort := "", false
+	if rest, bracketed := strings.CutPrefix(s, "["); bracketed {
+		var closed bool
+		if e.Host, rest, closed = strings.Cut(rest, "]"); !closed {
+			return e, errors.New("the [ of an IPv6 address has no ]")
+		}
+		e.Host = strings.Replace(e.Host, "%25", "%", 1) // RFC 6874 writes a zone so
+		if a, err := netip.ParseAddr(e.Host); err != nil || !a.Is6() {
+			return e, errors.New("in brackets must be an IPv6 address")
+		}
+		if port, hasPort = strings.CutPrefix(rest, ":"); !hasPort && rest != "" {
+			return e, errors.New("only a port can follow the ] of an address")
+		}
+	} else {
+		if strings.Count(s, ":") > 1 {
+			return e, errors.New("an IPv6 address is written in brackets: rdma://[::1]/path")
+		}
+		e.Host, port, hasPort = strings.Cut(s, ":")
+	}
+	switch {
+	case e.Host == "":
+		return e, errors.New("a host is missing")
+	case strings.Contains(e.Host, "@"):
+		return e, errors.New("user names are not supported: write rdma://host/path")
+	case strings.ContainsAny(e.Host, " \t\r\n\x00") || xfer.Printable(e.Host) != e.Host:
+		return e, errors.New("that is no host name")
+	}
+	if !hasPort {
+		return e, nil
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	// The next port belongs to it too: rdma_cm listens there.
+	if err != nil || n < 1 || n > 65534 {
+		return e, errors.New("a port is a number from 1 to 65534")
+	}
+	e.Port = uint16(n)
+	return e, nil
+}
+
+// plan is what is to be copied where.
+type plan struct {
+	push     bool
+	local    bool // both ends are this machine
+	endpoint xfer.Endpoint
+	far      *sshHost // where the other end is started, unless it is a server
+	from     *sshHost // where the sources are, where both ends are started
+	sources  []string
+	dst      string
+}
+
+// planCopy reads SRC... DST and says which way the copy goes.
+func planCopy(operands []string) (*plan, error) {
+	if len(operands) < 2 {
+		return nil, usageError("a copy needs SRC... and DST (gdrcp --help tells more)")
+	}
+	targets := make([]target, len(operands))
+	for i, o := range operands {
+		var err error
+		if targets[i], err = parseTarget(o); err != nil {
+			return nil, err
+		}
+	}
+	sources, dst := targets[:len(targets)-1], targets[len(targets)-1]
+	p := &plan{push: dst.remote, dst: dst.path}
+	for i := range sources {
+		s := &sources[i]
+		if s.remote && dst.remote && (s.ssh == nil || dst.ssh == nil) {
+			return nil, bothRemote(s, &dst)
+		}
+		if !s.sameServer(&sources[0]) {
+			return nil, usageError("%s and %s are on different servers: copy them one after the other", quoteArg(sources[0].given), quoteArg(s.given))
+		}
+		p.sources = append(p.sources, s.path)
+	}
+	there := &sources[0]
+	if p.local = !there.remote && !dst.remote; p.local {
+		return p, p.chooseDirection()
+	}
+	if dst.remote {
+		p.from, there = there.ssh, &dst
+	}
+	p.endpoint, p.far = there.endpoint, there.ssh
+	return p, nil
+}
+
+// sameServer reports whether two sources are of the same host.
+func (t *target) sameServer(other *target) bool {
+	if t.ssh != nil && other.ssh != nil {
+		return *t.ssh == *other.ssh
+	}
+	return t.remote == other.remote && t.ssh == other.ssh && t.endpoint.String() == other.endpoint.String()
+}
+
+// chooseDirection says which end of a copy within this machine is the client's: the
+// one that may be a stream, and else the source, whose names may be any number.
+func (p *plan) chooseDirection() error {
+	p.push = p.dst != streamName
+	if !p.push && slices.Contains(p.sources, streamName) {
+		return usageError("standard input goes to standard output without gdrcp, too: cat does that")
+	}
+	return nil
+}
+
+// bothRemote is the error of a copy that has no end here.
+func bothRemote(s, dst *target) error {
+	return usageError("%s and %s are both remote: one end of a copy with a server of rdma:// is this machine", quoteArg(s.given), quoteArg(dst.given))
+}

@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"gdrcp/manifest"
+	"gdrcp/xfer"
+)
+
+// checked is the value of an option that is parsed, and held against its
+// bounds, where it is read.
+type checked struct {
+	set  func(string) error
+	text string
+}
+
+// Set implements flag.Value.
+func (c *checked) Set(s string) error {
+	c.text = s
+	return c.set(s)
+}
+
+// String implements flag.Value.
+func (c *checked) String() string { return c.text }
+
+// number is a whole number within bounds.
+func number(to *int, least, most int) *checked {
+	return &checked{set: func(s string) error {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < least || n > most {
+			return fmt.Errorf("not a number from %d to %d", least, most)
+		}
+		*to = n
+		return nil
+	}}
+}
+
+// size is a number of bytes within bounds, a multiple of step.
+func size[T int | int64](to *T, least, most, step int64) *checked {
+	return &checked{set: func(s string) error {
+		n, err := parseSize(s)
+		if err != nil {
+			return err
+		}
+		if n < least || n > most || n%step != 0 {
+			return fmt.Errorf("not from %s to %s in steps of %s", sizeText(least), sizeText(most), sizeText(step))
+		}
+		*to = T(n)
+		return nil
+	}}
+}
+
+// word is one of several words.
+func word(to *string, words ...string) *checked {
+	return &checked{set: func(s string) error {
+		for _, w := range words {
+			if s == w {
+				*to = s
+				return nil
+			}
+		}
+		return fmt.Errorf("not one of %s", strings.Join(words, ", "))
+	}}
+}
+
+// hash is the name of a digest algorithm.
+func hash(to *manifest.Algorithm) *checked {
+	return &checked{set: func(s string) (err error) {
+		if *to, err = manifest.ParseAlgorithm(s); err != nil {
+			return fmt.Errorf("not one of xxh3, blake3, crc32c, sha256")
+		}
+		return nil
+	}}
+}
+
+func compression(to *xfer.Compress) *checked {
+	return &checked{set: func(s string) (err error) {
+		if *to, err = xfer.ParseCompress(s); err != nil {
+			return fmt.Errorf("not one of off, zstd, s2, auto")
+		}
+		return nil
+	}}
+}
+
+// badValue turns the words of cli and of package flag about a value into ours.
+func badValue(err error) error {
+	refusal := regexp.MustCompile(`^invalid (?:boolean )?value (".*") for (?:flag )?-([a-z0-9-]+): (.*)$`)
+	m := refusal.FindStringSubmatch(err.Error())
+	if m == nil {
+		return usageError("%s", err)
+	}
+	if m[3] == "parse error" { // of a switch: everything else is parsed here
+		m[3] = "not true or false"
+	}
+	return usageError("--%s %s: %s", m[2], m[1], m[3])
+}

@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+
+	"gdrcp/rdma"
+
+	"github.com/urfave/cli/v2"
+)
+
+// tosVariable is where the type of service is taken from that --tos does not say.
+const tosVariable = "GDRCP_TOS"
+
+// wireOptions are the options about the packets of a session.
+type wireOptions struct {
+	wire rdma.Wire
+	tos  *checked
+}
+
+func (w *wireOptions) flags() []cli.Flag {
+	w.tos = number(&w.wire.TOS, 0, rdma.MaxTOS)
+	return about(topicTransport,
+		checkedFlag("ack-timeout", "`N` an RDMA device sends again what is not acknowledged within 4.096 µs times 2 to the power of N: 8 to 31, as NCCL_IB_TIMEOUT ("+
+			strconv.Itoa(rdma.DefaultAckTimeout)+"); not on iWARP", number(&w.wire.AckTimeout, 8, rdma.MaxAckTimeout)),
+		checkedFlag("tos", "`N` the type of service or traffic class in the header of packets: 0 to 255, four times the DSCP; 0 leaves it to the system ($"+tosVariable+", else 0)", w.tos),
+	)
+}
+
+// read returns what was asked for, on the command line or in the environment.
+func (w *wireOptions) read(getenv func(string) string) (rdma.Wire, error) {
+	if w.tos == nil || w.tos.text == "" {
+		if s := getenv(tosVariable); s != "" {
+			if err := number(&w.wire.TOS, 0, rdma.MaxTOS).set(s); err != nil {
+				return rdma.Wire{}, usageError("%s is %s: %v", tosVariable, quoteArg(s), err)
+			}
+		}
+	}
+	return w.wire, nil
+}
+
+// wireText is what -v says of the packets, where it is not the system's.
+func wireText(w rdma.Wire) string {
+	if w.TOS == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", type of service %d", w.TOS)
+}

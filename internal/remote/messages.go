@@ -1,0 +1,318 @@
+package remote
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"gdrcp/internal/trust"
+)
+
+// A message on the stream for the set-up:
+//
+//	offset  bytes  field
+//	     0      1  kind
+//	     1      4  length of the body, little-endian
+//	     5         body: JSON; of output, input and manifest the bytes themselves; of beat nothing
+//
+// Paths and options are base64 in JSON, because they need not be UTF-8.
+// Fields that a reader does not know are passed over. Both programs have the
+// same protocol version and the same of this: the banner says so before the first
+// message.
+const (
+	// setUpVersion is that of what the two say here. From 2 on serve says what the
+	// one copy is, and a far end admits no other; one of version 1 admits all. From 3
+	// on a far end can be asked to read files.
+	setUpVersion     = 3
+	oneCopyVersion   = 2
+	messageHeadBytes = 5
+	// maxMessageBytes bounds a body.
+	maxMessageBytes = 4 << 20
+	// maxPaths bounds what the patterns of a command line may stand for.
+	maxPaths = 100_000
+	// maxSessionBytes bounds what is said of a session's memory.
+	maxSessionBytes = 1 << 40
+)
+
+// kind is the kind of a message.
+type kind uint8
+
+const (
+	kindServe   kind = iota + 1 // origin: serve the holder of this key
+	kindRun                     // origin: copy, as the client of another far end
+	kindOffer                   // far end, once: where it can be reached
+	kindRefusal                 // far end: why it cannot do what was asked
+	kindStdout                  // far end that copies: what it prints
+	kindStderr
+	kindEnd  // far end that copies: its exit code
+	kindBeat // either: still there
+
+	kindAudit    // origin: read files, and say what they hold
+	kindInput    // origin: a part of a manifest, or of a list of names; empty at the end
+	kindManifest // far end that reads: a part of the manifest
+	kindFinding  // far end that reads: something about a path
+	kindTally    // far end that reads: how far it has come
+	kindAudited  // far end that reads: that was all
+	kindsEnd
+)
+
+// errMessage is a message that makes no sense.
+var errMessage = errors.New("a damaged message of the other end")
+
+// Serve asks a far end to serve whoever has the key, until the pipe ends.
+type Serve struct {
+	Key trust.Key
+	// Copy is what whoever has the key may do.
+	Copy Copy
+	// Sources are paths that may be patterns, for Expand: what is to be read there.
+	Sources []string
+	// SessionBytes is what a server books for the session that is to come, at
+	// most: rings, and what goes with them. 0: not said.
+	SessionBytes int64
+}
+
+// Copy is the one copy that a far end serves. It comes from the origin, by ssh: the
+// one who uses the key need not be the origin.
+type Copy struct {
+	// Push: the far end is its destination, and Dest the path there, as it was
+	// written. Else its sources are those of Serve.
+	Push bool
+	Dest string
+	// From are the sources of a push by a third host, as they were written. Nil: they
+	// are the origin's own, who names them.
+	From []string
+	// Terms are its options, as xfer.NewGrant takes them.
+	Terms []byte
+}
+
+// Offer is the answer to Serve.
+type Offer struct {
+	Home      string // absolute
+	Addresses []Address
+	NoRails   string     // why there is no verbs address
+	NoTCP     string     // why there is no TCP address
+	Expanded  [][]string // what each of the sources stands for
+}
+
+// Run asks a far end to copy from itself to another far end that serves.
+type Run struct {
+	Key       trust.Key
+	Addresses []Address
+	NoRails   string
+	NoTCP     string
+	From, To  string   // the hosts, for messages
+	Args      []string // the options of the command line
+	Sources   []string
+	Dest      string
+	Terminal  bool // stderr is shown on one
+	Columns   int  // its width then; 0: not known
+}
+
+// keyFields is a key on its way: through the pipe and nowhere else.
+type keyFields struct {
+	ID     string `json:"id"`
+	Secret []byte `json:"secret"`
+}
+
+type serveFields struct {
+	Key     keyFields   `json:"key"`
+	Copy    *copyFields `json:"copy"`
+	Sources [][]byte    `json:"sources"`
+
+	SessionBytes int64 `json:"session_bytes"`
+}
+
+type copyFields struct {
+	Push  bool     `json:"push"`
+	Dest  []byte   `json:"dest"`
+	From  [][]byte `json:"from,omitempty"`
+	Terms []byte   `json:"terms"`
+}
+
+type offerFields struct {
+	Home      []byte     `json:"home"`
+	Addresses []Address  `json:"addresses"`
+	NoRails   string     `json:"no_rails"`
+	NoTCP     string     `json:"no_tcp"`
+	Expanded  [][][]byte `json:"expanded"`
+}
+
+type runFields struct {
+	Key       keyFields `json:"key"`
+	Addresses []Address `json:"addresses"`
+	NoRails   string    `json:"no_rails"`
+	NoTCP     string    `json:"no_tcp"`
+	From      string    `json:"from"`
+	To        string    `json:"to"`
+	Args      [][]byte  `json:"args"`
+	Sources   [][]byte  `json:"sources"`
+	Dest      []byte    `json:"dest"`
+	Terminal  bool      `json:"terminal"`
+	Columns   uint16    `json:"columns,omitempty"`
+}
+
+type refusalFields struct {
+	Text  string `json:"text"`
+	Class uint8  `json:"class,omitempty"`
+}
+
+type endFields struct {
+	Code int `json:"code"`
+}
+
+// octets and texts go from names to what JSON carries unchanged, and back.
+func octets(names []string) [][]byte {
+	if names == nil {
+		return nil
+	}
+	out := make([][]byte, len(names))
+	for i, name := range names {
+		out[i] = []byte(name)
+	}
+	return out
+}
+
+func texts(names [][]byte) []string {
+	if names == nil {
+		return nil
+	}
+	out := make([]string, len(names))
+	for i, name := range names {
+		out[i] = string(name)
+	}
+	return out
+}
+
+func fieldsOf(k trust.Key) keyFields { return keyFields{k.ID, k.Secret.Bytes()} }
+
+func (c *Copy) fields() *copyFields {
+	return &copyFields{c.Push, []byte(c.Dest), octets(c.From), c.Terms}
+}
+
+func (f *keyFields) key() (trust.Key, error) {
+	k := trust.Key{ID: f.ID}
+	if err := trust.CheckID(f.ID); err != nil {
+		return k, err
+	}
+	if len(f.Secret) != trust.SecretBytes {
+		return k, fmt.Errorf("%w: a secret of %d bytes", errMessage, len(f.Secret))
+	}
+	k.Secret = trust.NewSecret([trust.SecretBytes]byte(f.Secret))
+	return k, nil
+}
+
+// writeMessage sends a message. fields is nil, bytes, or what becomes JSON.
+func writeMessage(w io.Writer, k kind, fields any) error {
+	body, isBytes := fields.([]byte)
+	if !isBytes && fields != nil {
+		var err error
+		if body, err = json.Marshal(fields); err != nil {
+			return err
+		}
+	}
+	if len(body) > maxMessageBytes {
+		return fmt.Errorf("a message of %d bytes for the other end, more than %d", len(body), maxMessageBytes)
+	}
+	b := make([]byte, messageHeadBytes, messageHeadBytes+len(body))
+	b[0] = byte(k)
+	binary.LittleEndian.PutUint32(b[1:], uint32(len(body)))
+	_, err := w.Write(append(b, body...))
+	return err
+}
+
+// readMessage takes the next message. io.EOF means that there is none.
+func readMessage(r io.Reader) (kind, []byte, error) {
+	var head [messageHeadBytes]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return 0, nil, err
+	}
+	n := binary.LittleEndian.Uint32(head[1:])
+	if n > maxMessageBytes || head[0] == 0 || kind(head[0]) >= kindsEnd {
+		return 0, nil, fmt.Errorf("%w: kind %d, %d bytes", errMessage, head[0], n)
+	}
+	// What is not there yet takes no memory.
+	body, err := io.ReadAll(io.LimitReader(r, int64(n)))
+	if err == nil && len(body) < int(n) {
+		err = io.ErrUnexpectedEOF
+	}
+	return kind(head[0]), body, err
+}
+
+func decode(body []byte, fields any) error {
+	if err := json.Unmarshal(body, fields); err != nil {
+		return fmt.Errorf("%w: %w", errMessage, err)
+	}
+	return nil
+}
+
+func decodeServe(body []byte) (*Serve, error) {
+	var f serveFields
+	if err := decode(body, &f); err != nil {
+		return nil, err
+	}
+	k, err := f.Key.key()
+	if err != nil {
+		return nil, err
+	}
+	if f.SessionBytes < 0 || f.SessionBytes > maxSessionBytes {
+		return nil, fmt.Errorf("%w: a session of %d bytes", errMessage, f.SessionBytes)
+	}
+	if f.Copy == nil || f.Copy.Push && len(f.Sources) > 0 || !f.Copy.Push && len(f.Copy.Dest)+len(f.Copy.From) > 0 {
+		return nil, fmt.Errorf("%w: it does not say which copy is to be served", errMessage)
+	}
+	c := Copy{Push: f.Copy.Push, Dest: string(f.Copy.Dest), From: texts(f.Copy.From), Terms: f.Copy.Terms}
+	return &Serve{Key: k, Copy: c, Sources: texts(f.Sources), SessionBytes: f.SessionBytes}, nil
+}
+
+func decodeRun(body []byte) (*Run, error) {
+	var f runFields
+	if err := decode(body, &f); err != nil {
+		return nil, err
+	}
+	k, err := f.Key.key()
+	if err == nil {
+		err = checkAddresses(f.Addresses)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Run{k, f.Addresses, oneLine(f.NoRails, maxLineBytes), oneLine(f.NoTCP, maxLineBytes), f.From, f.To, texts(f.Args), texts(f.Sources), string(f.Dest), f.Terminal, int(f.Columns)}, nil
+}
+
+// decodeOffer checks all of an offer but what its paths stand for.
+func decodeOffer(body []byte) (*Offer, error) {
+	var f offerFields
+	if err := decode(body, &f); err != nil {
+		return nil, err
+	}
+	o := &Offer{Home: string(f.Home), Addresses: f.Addresses, NoRails: oneLine(f.NoRails, maxLineBytes), NoTCP: oneLine(f.NoTCP, maxLineBytes)}
+	if !filepath.IsAbs(o.Home) {
+		return nil, fmt.Errorf("%w: home directory %q", errMessage, o.Home)
+	}
+	total := 0
+	for _, names := range f.Expanded {
+		total += len(names)
+		o.Expanded = append(o.Expanded, texts(names))
+	}
+	if total > maxPaths {
+		return nil, fmt.Errorf("%w: %d paths", errMessage, total)
+	}
+	return o, checkAddresses(o.Addresses)
+}
+
+func checkAddresses(addrs []Address) error {
+	if len(addrs) > MaxAddresses {
+		return fmt.Errorf("%w: %d addresses", errMessage, len(addrs))
+	}
+	for i := range addrs {
+		a := &addrs[i]
+		a.Device = oneLine(a.Device, maxVersionBytes)
+		if a.Transport != "verbs" && a.Transport != "tcp" || !a.Addr.IsValid() || a.Addr.Port() == 0 || !(a.RateGbps >= 0) {
+			return fmt.Errorf("%w: address %q of transport %q", errMessage, a.Addr, a.Transport)
+		}
+	}
+	return nil
+}

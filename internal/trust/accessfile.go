@@ -1,0 +1,182 @@
+package trust
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/dirsync"
+)
+
+// Check reports what would keep the permit from being read back.
+func (p *Permit) Check() error {
+	got, ok, err := parsePermit(p.line())
+	if err == nil && (!ok || got != *p) {
+		err = errors.New("the root of a key is not an absolute and clean path")
+	}
+	return err
+}
+
+// WriteLine writes the permit as a line of an access file, with the secret.
+func (p *Permit) WriteLine(w io.Writer) error {
+	if err := p.Check(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w, p.line())
+	return err
+}
+
+// lockPatience is how long another is waited for who adds to the file, and
+// lockInterval how often it is tried. Whoever can open a file can lock it, so
+// that nothing else would bound the wait.
+const (
+	lockPatience = 10 * time.Second
+	lockInterval = 10 * time.Millisecond
+)
+
+// ErrUnsynced: an access file has the key, and nobody knows whether it would
+// still have it after a crash of the host.
+var ErrUnsynced = errors.New("the key was added, but it is not certain that this is on the disk")
+
+// AppendAccess adds a key to an access file, or makes the file, readable for its
+// owner only: a new one belongs to this user, one that was there to whom it did,
+// which root may add to. Who reads the file meanwhile sees the old one or the new one, both
+// whole; of several who add at once none is lost, and each waits for the others
+// until ctx ends, 10 s at most. A file that is broken, that has the key, or that
+// is a link to nothing stays as it is and is an error. After ErrUnsynced the key
+// is there.
+func AppendAccess(ctx context.Context, path string, p Permit) error {
+	if err := p.Check(); err != nil {
+		return err
+	}
+	path, err := resolve(path)
+	if err != nil {
+		return err
+	}
+	f, err := lockAccess(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer f.Close() // and with it the lock
+	data, err := readOpen(f, path, maxAccessBytes, anybody)
+	if err != nil {
+		return err
+	}
+	if len(data) > 0 && data[len(data)-1] != '\n' {
+		data = append(data, '\n')
+	}
+	data = append(data, p.line()+"\n"...)
+	if _, err := parseAccess(path, data); err != nil {
+		return err
+	}
+	if len(data) > maxAccessBytes {
+		return fmt.Errorf("%s would have more than the %d bytes that an access file may have", strconv.Quote(path), maxAccessBytes)
+	}
+	return replace(f, path, data)
+}
+
+// resolve follows links, so that it is not a link that is replaced. One that
+// leads nowhere is refused: root would make a file wherever it points.
+func resolve(path string) (string, error) {
+	at, err := filepath.EvalSymlinks(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return at, err
+	}
+	if _, err := os.Lstat(path); err == nil {
+		return "", fmt.Errorf("%s is a link to what is not there", strconv.Quote(path))
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+	return filepath.Join(dir, filepath.Base(path)), err
+}
+
+// lockAccess opens the file, or makes an empty one, and waits until nobody else
+// adds to it. The lock is on the file that has the name: who has waited for one
+// that was replaced meanwhile begins anew. path is resolved.
+func lockAccess(ctx context.Context, path string) (*os.File, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, lockPatience,
+		fmt.Errorf("%s has been locked by another process for %s", strconv.Quote(path), lockPatience))
+	defer cancel()
+	for {
+		f, err := lockNow(path)
+		if f != nil || err != nil {
+			return f, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(lockInterval):
+		}
+	}
+}
+
+// lockNow is lockAccess without waiting: nil where the file is not to be had now.
+func lockNow(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		f, err = os.OpenFile(path, os.O_RDONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if errors.Is(err, fs.ErrExist) {
+			return nil, nil // somebody else has made it
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	switch {
+	case errors.Is(err, unix.EWOULDBLOCK), errors.Is(err, unix.EINTR):
+		return nil, f.Close()
+	case err != nil:
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", strconv.Quote(path), err), f.Close())
+	}
+	mine, err := f.Stat()
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	if there, err := os.Lstat(path); err != nil || !os.SameFile(mine, there) {
+		return nil, f.Close()
+	}
+	return f, nil
+}
+
+// replace writes a file beside the old one and gives it that one's owner, mode
+// and name.
+func replace(old *os.File, path string, data []byte) error {
+	st, err := old.Stat()
+	if err != nil {
+		return err
+	}
+	dir := filepath.Dir(path)
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	owner := st.Sys().(*syscall.Stat_t)
+	if owner.Uid != uint32(os.Geteuid()) || owner.Gid != uint32(os.Getegid()) {
+		err = f.Chown(int(owner.Uid), int(owner.Gid))
+	}
+	if err == nil {
+		err = f.Chmod(st.Mode().Perm())
+	}
+	if err == nil {
+		_, err = f.Write(data)
+	}
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	if err := dirsync.Path(dir); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnsynced, err)
+	}
+	return nil
+}

@@ -11,6 +11,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/internal/filter"
+	"gdrcp/internal/printable"
 	"gdrcp/manifest"
 )
 
@@ -291,5 +292,5 @@ func (s *source) deleted(body []byte) error {
 		return fmt.Errorf("%w: files deleted, and nothing was to be", ErrProtocol)
 	}
 	s.tally.step()
-	return decodeDeleted(body, func(f fate, path, text string) { s.account.removed(f, path, Printable(text)) })
+	return decodeDeleted(body, func(f fate, path, text string) { s.account.removed(f, path, printable.Text(text)) })
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"gdrcp/internal/printable"
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 )
@@ -192,11 +193,11 @@ func noRailText(why string) []byte { return []byte("\x00" + cutForDoor(why)) }
 // be of a family that this version does not know.
 func decodeRail(body []byte) (r railAddr, none string, ok bool) {
 	if len(body) > 0 && body[0] == 0 {
-		return r, Printable(string(body[1:])), true
+		return r, printable.Text(string(body[1:])), true
 	}
 	addr, device, _ := strings.Cut(string(body), " ")
 	a, err := netip.ParseAddrPort(addr)
-	return railAddr{a, Printable(device)}, "", err == nil
+	return railAddr{a, printable.Text(device)}, "", err == nil
 }
 
 // refusal is the body of doorRefuse: a code for a hint, and words for a person.
@@ -213,7 +214,7 @@ func decodeRefusal(b []byte) (refusal, error) {
 	if len(b) < 2 {
 		return refusal{}, fmt.Errorf("%w: a refusal of %d bytes", ErrProtocol, len(b))
 	}
-	return refusal{rdma.RejectCode(binary.LittleEndian.Uint16(b)), Printable(string(b[2:]))}, nil
+	return refusal{rdma.RejectCode(binary.LittleEndian.Uint16(b)), printable.Text(string(b[2:]))}, nil
 }
 
 // cutForDoor makes a text fit a message at the door.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"gdrcp/internal/printable"
 	"gdrcp/rdma"
 )
 
@@ -60,7 +61,7 @@ type RemoteError struct {
 }
 
 func (e *RemoteError) Error() string {
-	return fmt.Sprintf("%s: %s", e.Peer, Printable(e.Text))
+	return fmt.Sprintf("%s: %s", e.Peer, printable.Text(e.Text))
 }
 
 // Is maps the class back to the errors that callers test for.

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"time"
 
+	"gdrcp/internal/printable"
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 )
@@ -167,7 +168,7 @@ func (a *admitted) await(ctx context.Context, o *Options, waits func()) error {
 		case doorWait:
 			if !told {
 				waits()
-				o.report(Event{Kind: EventWaiting, Text: Printable(string(body))})
+				o.report(Event{Kind: EventWaiting, Text: printable.Text(string(body))})
 			}
 			told = true
 		case doorRail:

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"gdrcp/gpu"
+	"gdrcp/internal/printable"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
 )
@@ -188,7 +189,7 @@ func decodeMemory(b []byte) (m Memory, err error) {
 		if err != nil || !ok {
 			return m, err
 		}
-		text := Printable(cutText(string(v)))
+		text := printable.Text(cutText(string(v)))
 		switch tag {
 		case tagMemGPU:
 			n, err := tlvUint(tag, v)

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/printable"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
 
@@ -195,7 +196,7 @@ func (k *sink) slow(ctx context.Context, f *frame) (done bool, err error) {
 		if manifest.CheckPath(path) != nil {
 			path = ""
 		}
-		x.text, x.theirs = Printable(x.text), true
+		x.text, x.theirs = printable.Text(x.text), true
 		return false, k.refused(path, &x)
 	case msgEnd:
 		c := cursor{b: f.body}

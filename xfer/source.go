@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/printable"
 	"gdrcp/rdma"
 
 	"golang.org/x/sync/errgroup"
@@ -280,7 +281,7 @@ func (s *source) settle(e *srcEntry, x *exception) error {
 	case mine != nil:
 		x = mine
 	case x != nil:
-		x.text, x.theirs = Printable(x.text), true
+		x.text, x.theirs = printable.Text(x.text), true
 		// Whatever of it is still to be read or sent is not wanted any more.
 		e.giveUp(x.outcome, x.text)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"gdrcp/internal/printable"
 	"gdrcp/manifest"
 )
 
@@ -73,7 +74,7 @@ func (s *source) notSettled(body []byte) error {
 		return fmt.Errorf("%w: directories settled in a dry run", ErrProtocol)
 	}
 	s.tally.step()
-	return decodeUnsettled(body, func(u unsettled) { s.account.notSettled(u.path, Printable(u.text), OtherEnd) })
+	return decodeUnsettled(body, func(u unsettled) { s.account.notSettled(u.path, printable.Text(u.text), OtherEnd) })
 }
 
 // notSettled books a directory that failed after it was booked as copied. It

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 
+	"gdrcp/internal/cli/args"
 	"gdrcp/internal/trust"
 
 	"github.com/urfave/cli/v2"
@@ -27,7 +28,7 @@ func (p *program) key(file string) (trust.Key, error) {
 
 func noKey() error {
 	return &hinted{
-		usageError("no key is named: gdrcp serve and its clients prove to each other that they have the same"),
+		args.UsageErrorf("no key is named: gdrcp serve and its clients prove to each other that they have the same"),
 		"gdrcp key new NAME makes one; --key-file FILE or " + keyFileVariable + " names it, at both ends",
 	}
 }

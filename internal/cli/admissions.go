@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync/atomic"
 
+	"gdrcp/internal/cli/args"
 	"gdrcp/internal/served"
 	"gdrcp/internal/trust"
 	"gdrcp/xfer"
@@ -115,9 +116,9 @@ func (a *admissions) permits() ([]trust.Permit, error) {
 // text is what is served, for messages.
 func (a *admissions) text() string {
 	if a.accessFile == "" {
-		return quoteArg(a.root)
+		return args.Quote(a.root)
 	}
-	return fmt.Sprintf("%s of %s", count(int64(len(*a.keys.Load())), "key", "keys"), quoteArg(a.accessFile))
+	return fmt.Sprintf("%s of %s", count(int64(len(*a.keys.Load())), "key", "keys"), args.Quote(a.accessFile))
 }
 
 // problems are what whoever runs the server should know of what keys open.
@@ -128,14 +129,14 @@ func (a *admissions) problems() (texts []string) {
 	}
 	if nested := a.dirs.Nested(); len(nested) > 0 {
 		first := nested[0]
-		text := fmt.Sprintf("key %s may change what key %s opens: %s lies below %s", first.OuterKey, first.Key, quoteArg(first.Path), quoteArg(first.OuterPath))
+		text := fmt.Sprintf("key %s may change what key %s opens: %s lies below %s", first.OuterKey, first.Key, args.Quote(first.Path), args.Quote(first.OuterPath))
 		if more := len(nested) - 1; more > 0 {
 			text += fmt.Sprintf(" (and so do %d more below what others may change)", more)
 		}
 		texts = append(texts, text)
 	}
 	if a.names > 1 {
-		texts = append(texts, fmt.Sprintf("%s holds secrets and has %d names (hard links): a client that reaches another of them reads it", quoteArg(a.secrets()), a.names))
+		texts = append(texts, fmt.Sprintf("%s holds secrets and has %d names (hard links): a client that reaches another of them reads it", args.Quote(a.secrets()), a.names))
 	}
 	return texts
 }
@@ -144,7 +145,7 @@ func (a *admissions) problems() (texts []string) {
 func (s *serving) admissions() (*admissions, error) {
 	switch {
 	case s.accessFile != "" && (s.root != "" || s.keyFile != ""):
-		return nil, usageError("--access-file says what each key opens: --root and --key-file are for serving one directory to one key")
+		return nil, args.UsageErrorf("--access-file says what each key opens: --root and --key-file are for serving one directory to one key")
 	case s.accessFile == "" && s.root == "" && s.keyFile == "":
 		s.accessFile = s.getenv(accessFileVariable)
 	}
@@ -158,7 +159,7 @@ func (s *serving) admissions() (*admissions, error) {
 		return a.first()
 	}
 	if s.root == "" {
-		return nil, usageError("gdrcp serve needs --access-file FILE, or --root DIR and --key-file FILE")
+		return nil, args.UsageErrorf("gdrcp serve needs --access-file FILE, or --root DIR and --key-file FILE")
 	}
 	if a.keyFile = cmp.Or(s.keyFile, s.getenv(keyFileVariable)); a.keyFile == "" {
 		return nil, noKey()

@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 
+	"gdrcp/internal/cli/args"
 	"gdrcp/internal/cmdline"
 
 	"github.com/urfave/cli/v2"
@@ -35,12 +36,12 @@ func adopt(commands []*cli.Command) {
 
 // versionFlag is answered by the copy command, which is what gdrcp is without
 // the name of another.
-func versionFlag() cli.Flag { return &cli.BoolFlag{Name: versionName, Usage: "print the version"} }
+func versionFlag() cli.Flag { return &cli.BoolFlag{Name: args.VersionName, Usage: "print the version"} }
 
 // writeHelp writes what there is to know of a command, which may be hidden.
-func writeHelp(w io.Writer, app *cli.App, line *ordered) {
-	words := strings.Fields(line.title)
-	c := describeCommand(line.command, words[:max(0, len(words)-1)])
+func writeHelp(w io.Writer, app *cli.App, line *args.Line) {
+	words := strings.Fields(line.Title)
+	c := describeCommand(line.Command, words[:max(0, len(words)-1)])
 	cmdline.Help(w, describe(app), &c)
 }
 

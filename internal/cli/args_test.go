@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"gdrcp/internal/cli/args"
+
 	"github.com/urfave/cli/v2"
 )
 
@@ -36,14 +38,14 @@ func TestArrange(t *testing.T) {
 		{in: "--json devices", out: "--json --", title: "devices"},
 	} {
 		p, _, _ := newProgram()
-		line, err := arrange(p.app(), strings.Fields(c.in))
+		line, err := args.Arrange(p.app(), strings.Fields(c.in))
 		if err != nil {
 			t.Errorf("%s: %v", c.in, err)
 			continue
 		}
-		skip := 1 + max(1, len(strings.Fields(line.title)))
-		if got := strings.Join(line.args[skip:], " "); got != c.out || line.title != c.title {
-			t.Errorf("%s: %q with %q, want %q with %q", c.in, line.title, got, c.title, c.out)
+		skip := 1 + max(1, len(strings.Fields(line.Title)))
+		if got := strings.Join(line.Args[skip:], " "); got != c.out || line.Title != c.title {
+			t.Errorf("%s: %q with %q, want %q with %q", c.in, line.Title, got, c.title, c.out)
 		}
 	}
 }
@@ -107,9 +109,9 @@ func TestUsageErrors(t *testing.T) {
 func TestOptionsTakeValuesEverywhereOrNowhere(t *testing.T) {
 	p, _, _ := newProgram()
 	for _, command := range p.app().Commands {
-		all := everyOption([]*cli.Command{command})
+		all := args.EveryOption([]*cli.Command{command})
 		for _, sub := range command.Subcommands {
-			for n, o := range optionsOf(sub.Flags) {
+			for n, o := range args.OptionsOf(sub.Flags) {
 				if o != all[n] {
 					t.Errorf("option %q of %s %s is %+v, elsewhere %+v", n, command.Name, sub.Name, o, all[n])
 				}
@@ -133,12 +135,12 @@ func TestHelp(t *testing.T) {
 	// All options are told, but for the hidden one.
 	p, _, _ := newProgram()
 	help := gdrcp(t, "--help").out
-	for _, f := range findCommand(p.app().Commands, copyName).Flags {
+	for _, f := range args.FindCommand(p.app().Commands, args.CopyName).Flags {
 		if told := strings.Contains(help, "--"+f.Names()[0]); told != (f.Names()[0] != "imm") {
 			t.Errorf("--help on --%s: %v", f.Names()[0], told)
 		}
 	}
-	if slices.Contains(strings.Fields(help), copyName) {
+	if slices.Contains(strings.Fields(help), args.CopyName) {
 		t.Error("--help tells the name of the command without a name")
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"gdrcp/internal/cli/args"
+	"gdrcp/internal/printable"
 	"gdrcp/manifest"
 	"gdrcp/xfer"
 
@@ -92,14 +94,14 @@ func (b *benching) run(ctx context.Context, operands []string) error {
 
 func (b *benching) measure(ctx context.Context, operands []string) error {
 	if len(operands) != 1 {
-		return usageError("gdrcp bench needs one operand: rdma://host[:port] of a gdrcp serve")
+		return args.UsageErrorf("gdrcp bench needs one operand: rdma://host[:port] of a gdrcp serve")
 	}
 	t, err := parseTarget(operands[0])
 	if err != nil {
 		return err
 	}
 	if !t.remote || t.ssh != nil || t.path != "/" {
-		return usageError("%s: a bench is against rdma://host[:port], without a path", quoteArg(operands[0]))
+		return args.UsageErrorf("%s: a bench is against rdma://host[:port], without a path", args.Quote(operands[0]))
 	}
 	if err := checkRing(&b.options); err != nil {
 		return err
@@ -138,7 +140,7 @@ func (b *benching) report(e xfer.Event) {
 	b.told = true
 	text := fmt.Sprintf("gdrcp: using %s: %s reaches %s", e.Link.Transport, deviceText(e.Link), e.Link.Remote)
 	if e.Link.Why != "" {
-		text = fmt.Sprintf("gdrcp: using %s: %s", e.Link.Transport, xfer.Printable(e.Link.Why))
+		text = fmt.Sprintf("gdrcp: using %s: %s", e.Link.Transport, printable.Text(e.Link.Why))
 	}
 	b.console.line("%s", text)
 }

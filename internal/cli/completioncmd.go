@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"gdrcp/internal/cli/args"
 	"gdrcp/internal/cmdline"
 
 	"github.com/urfave/cli/v2"
@@ -21,7 +22,7 @@ func (p *program) completionCommand() *cli.Command {
 
 func (p *program) writeCompletion(_ context.Context, operands []string) error {
 	if len(operands) != 1 || !slices.Contains(cmdline.Shells(), operands[0]) {
-		return usageError("gdrcp completion needs one operand: the shell, %s", strings.Join(cmdline.Shells(), ", "))
+		return args.UsageErrorf("gdrcp completion needs one operand: the shell, %s", strings.Join(cmdline.Shells(), ", "))
 	}
 	text, err := cmdline.Completion(describe(p.app()), operands[0])
 	if err != nil {

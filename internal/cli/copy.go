@@ -7,6 +7,8 @@ import (
 	"fmt"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/cli/args"
+	"gdrcp/internal/printable"
 	"gdrcp/rdma"
 	"gdrcp/xfer"
 
@@ -38,9 +40,9 @@ type copying struct {
 func (p *program) copyCommand() *cli.Command {
 	c := &copying{program: p}
 	return &cli.Command{
-		Name: copyName, Usage: "copy files between hosts by RDMA or TCP, verified", ArgsUsage: "[OPTIONS] SRC... DST", Flags: c.flags(),
+		Name: args.CopyName, Usage: "copy files between hosts by RDMA or TCP, verified", ArgsUsage: "[OPTIONS] SRC... DST", Flags: c.flags(),
 		Action: func(cc *cli.Context) error {
-			if cc.Bool(versionName) {
+			if cc.Bool(args.VersionName) {
 				p.prints = true
 				_, err := fmt.Fprintf(p.stdout, "gdrcp %s\n", p.versionText())
 				return err
@@ -84,10 +86,10 @@ func (c *copying) run(ctx context.Context, operands []string) error {
 // summary of a copy between two other hosts: one of them has told it.
 func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, error) {
 	if c.quiet && c.verbose {
-		return nil, usageError("--quiet and --verbose exclude each other")
+		return nil, args.UsageErrorf("--quiet and --verbose exclude each other")
 	}
 	if c.quiet && c.progress {
-		return nil, usageError("--quiet and --progress exclude each other")
+		return nil, args.UsageErrorf("--quiet and --progress exclude each other")
 	}
 	if c.verbose && !c.json {
 		c.habits.tell(c.console.line)
@@ -197,9 +199,9 @@ func (c *copying) report(e xfer.Event) {
 				c.console.line("gdrcp: %s", c.ends.text(&e))
 			}
 		} else if e.Text != "" && !c.quiet {
-			c.console.line("gdrcp: %s", xfer.Printable(e.Text))
+			c.console.line("gdrcp: %s", printable.Text(e.Text))
 		} else if c.verbose {
-			c.console.line("%s", quoteArg(e.Path))
+			c.console.line("%s", args.Quote(e.Path))
 		}
 	}
 }
@@ -214,7 +216,7 @@ func (c *copying) reportJSON(e xfer.Event) {
 		c.events.emit(memoryEventOf(e.Memory, e.Remote))
 	case xfer.EventFile:
 		if (e.Outcome != xfer.Copied && e.Outcome != xfer.Kept) || e.Outcome == xfer.Copied && e.Text != "" || c.verbose || e.DryRun {
-			c.events.emit(fileEvent{"file", e.Path, outcomeText(e.Outcome), e.Bytes, xfer.Printable(e.Text), endText(e.End), e.DryRun})
+			c.events.emit(fileEvent{"file", e.Path, outcomeText(e.Outcome), e.Bytes, printable.Text(e.Text), endText(e.End), e.DryRun})
 		}
 	}
 }
@@ -227,9 +229,9 @@ func (c *copying) tellLink(l *xfer.Link) {
 	switch {
 	case c.quiet, l.Transport == localTransport:
 	case l.Device == pipeDevice:
-		c.console.line("gdrcp: using %s over ssh: %s", l.Transport, xfer.Printable(l.Why))
+		c.console.line("gdrcp: using %s over ssh: %s", l.Transport, printable.Text(l.Why))
 	case l.Why != "" && (c.verbose || c.hasDevice()):
-		c.console.line("gdrcp: using %s: %s", l.Transport, xfer.Printable(l.Why))
+		c.console.line("gdrcp: using %s: %s", l.Transport, printable.Text(l.Why))
 	case c.verbose && l.Why == "" && auto:
 		c.console.line("gdrcp: using %s: %s reaches %s", l.Transport, deviceText(l), l.Remote)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"gdrcp/internal/cli/args"
 	"gdrcp/internal/cmdline"
 
 	"github.com/urfave/cli/v2"
@@ -20,9 +21,9 @@ func describe(app *cli.App) *cmdline.Program {
 		Environment: environment(), ExitCodes: exitCodes(),
 		AboutOptions: "Short ones can be joined (-rp), long ones take --name value or --name=value. A SIZE is a number of bytes with an optional " +
 			"K, M, G or T for powers of 1024, with or without iB: 65536, 64K, 1MiB.",
-		Commands: []cmdline.Command{describeCommand(findCommand(app.Commands, copyName), nil)},
+		Commands: []cmdline.Command{describeCommand(args.FindCommand(app.Commands, args.CopyName), nil)},
 	}
-	for _, c := range visible(app.Commands) {
+	for _, c := range args.Visible(app.Commands) {
 		p.Commands = append(p.Commands, describeCommand(c, nil))
 	}
 	return p
@@ -31,12 +32,12 @@ func describe(app *cli.App) *cmdline.Program {
 // describeCommand describes a command behind the words of those above it.
 func describeCommand(c *cli.Command, above []string) cmdline.Command {
 	d := cmdline.Command{Summary: c.Usage, Operands: c.ArgsUsage, Description: c.Description}
-	if c.Name != copyName {
+	if c.Name != args.CopyName {
 		d.Words = append(slices.Clone(above), c.Name)
 	}
 	title := strings.Join(d.Words, " ")
 	d.Examples, d.Sections, d.Files = examples(title), sections(title), files(title)
-	for _, sub := range visible(c.Subcommands) {
+	for _, sub := range args.Visible(c.Subcommands) {
 		d.Commands = append(d.Commands, describeCommand(sub, d.Words))
 	}
 	if len(d.Commands) > 0 {
@@ -61,7 +62,7 @@ func describeCommand(c *cli.Command, above []string) cmdline.Command {
 
 // helpFlag is the option that every command has.
 func helpFlag() cli.Flag {
-	return &cli.BoolFlag{Name: helpName, Aliases: []string{"h"}, Usage: "print help", Category: topicOutput}
+	return &cli.BoolFlag{Name: args.HelpName, Aliases: []string{"h"}, Usage: "print help", Category: topicOutput}
 }
 
 func topicOf(f cli.Flag) string {
@@ -81,8 +82,8 @@ func describeOption(f cli.Flag) (cmdline.Option, bool) {
 	}
 	o := cmdline.Option{Text: doc.GetUsage()}
 	for _, n := range f.Names() {
-		o.Names = append(o.Names, dashed(n))
-		if negatable(f) {
+		o.Names = append(o.Names, args.Dashed(n))
+		if args.Negatable(f) {
 			o.Off = append(o.Off, "--no-"+n)
 		}
 	}

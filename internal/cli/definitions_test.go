@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"gdrcp/internal/cli/args"
 	"gdrcp/internal/cmdline"
 
 	"github.com/urfave/cli/v2"
@@ -74,11 +75,11 @@ func TestExamples(t *testing.T) {
 	commandsOf(describe(app).Commands, func(c *cmdline.Command) {
 		for _, e := range c.Examples {
 			n++
-			args := strings.Fields(e.Line)
-			if args[0] != "gdrcp" || strings.ContainsAny(e.Line, "'\"\\|<>") {
+			words := strings.Fields(e.Line)
+			if words[0] != "gdrcp" || strings.ContainsAny(e.Line, "'\"\\|<>") {
 				continue // more of a shell than can be read here
 			}
-			if line, err := arrange(app, args[1:]); err != nil || line.title != strings.Join(c.Words, " ") {
+			if line, err := args.Arrange(app, words[1:]); err != nil || line.Title != strings.Join(c.Words, " ") {
 				t.Errorf("example %q of gdrcp %s: %v", e.Line, c.Words, err)
 			}
 		}

@@ -9,8 +9,9 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"gdrcp/internal/cli/args"
+	"gdrcp/internal/printable"
 	"gdrcp/rdma"
-	"gdrcp/xfer"
 
 	"github.com/urfave/cli/v2"
 )
@@ -33,7 +34,7 @@ type deviceEvent struct {
 
 func (p *program) devices(operands []string, asJSON bool) error {
 	if len(operands) > 0 {
-		return usageError("gdrcp devices takes no operand, and %s is one (a file of that name is ./devices)", quoteArg(operands[0]))
+		return args.UsageErrorf("gdrcp devices takes no operand, and %s is one (a file of that name is ./devices)", args.Quote(operands[0]))
 	}
 	p.prints = true
 	devices, err := p.verbs.Devices()
@@ -93,7 +94,7 @@ func orDash(s string) string {
 	if s == "" {
 		return "-"
 	}
-	return xfer.Printable(s)
+	return printable.Text(s)
 }
 
 // placeText is the columns NUMA, PCI and DMA-BUF.

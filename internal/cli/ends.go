@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"gdrcp/internal/printable"
 	"gdrcp/internal/remote"
 	"gdrcp/xfer"
 )
@@ -26,7 +27,7 @@ func (p *plan) ends(relayed *remote.Run) endNames {
 
 // text is what an entry's event tells, with the end that it is of.
 func (n endNames) text(e *xfer.Event) string {
-	text := xfer.Printable(e.Text)
+	text := printable.Text(e.Text)
 	switch e.End {
 	case xfer.ThisEnd:
 		text += " (" + n.here + ")"

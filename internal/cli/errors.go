@@ -11,6 +11,8 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/gpu"
+	"gdrcp/internal/cli/args"
+	"gdrcp/internal/printable"
 	"gdrcp/internal/trust"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
@@ -27,13 +29,6 @@ const (
 	exitUnsupported = 5
 	exitInterrupted = 130
 )
-
-// errUsage is a command line that makes no sense.
-var errUsage = errors.New("usage")
-
-func usageError(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", errUsage, fmt.Sprintf(format, args...))
-}
 
 // ended is an outcome that has been told in full: only its code is left.
 type ended struct{ code int }
@@ -68,7 +63,7 @@ func explain(err error, interrupted bool) failure {
 }
 
 func codeOf(err error) int {
-	if errors.Is(err, errUsage) {
+	if errors.Is(err, args.ErrUsage) {
 		return exitUsage
 	}
 	// What a peer announces is held against the same rules as a manifest: its
@@ -111,10 +106,10 @@ func lineOf(err error) string {
 		if path, ok := e.(*fs.PathError); ok {
 			text = fmt.Sprintf("%s %q: %v", path.Op, path.Path, path.Err)
 		}
-		for _, prefix := range []string{errUsage.Error() + ": ", xfer.ErrUsage.Error() + ": "} {
+		for _, prefix := range []string{args.ErrUsage.Error() + ": ", xfer.ErrUsage.Error() + ": "} {
 			text = strings.TrimPrefix(text, prefix)
 		}
-		text = xfer.Printable(text)
+		text = printable.Text(text)
 		if !contains(parts, text) {
 			parts = append(parts, text)
 		}

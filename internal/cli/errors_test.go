@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/cli/args"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
 	"gdrcp/xfer"
@@ -30,7 +31,7 @@ func TestExplain(t *testing.T) {
 		{err: &ended{exitPartial}, want: failure{"", "", exitPartial}},
 		{err: &ended{exitIntegrity}, interrupted: true, want: failure{"", "", exitIntegrity}},
 		{err: context.Canceled, interrupted: true, want: failure{"interrupted", "", exitInterrupted}},
-		{err: usageError("no %s", "way"), want: failure{"no way", "", exitUsage}},
+		{err: args.UsageErrorf("no %s", "way"), want: failure{"no way", "", exitUsage}},
 		{err: fmt.Errorf("%w: bad ring", xfer.ErrUsage), want: failure{"bad ring", "", exitUsage}},
 		{err: fmt.Errorf("%w: piece 3", xfer.ErrIntegrity), want: failure{"integrity check failed: piece 3", "", exitIntegrity}},
 		{err: fmt.Errorf("line 3: %w", manifest.ErrTruncated), want: failure{"line 3: manifest is truncated", "", exitIntegrity}},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"sync"
 
+	"gdrcp/internal/printable"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
 	"gdrcp/xfer"
@@ -158,7 +159,7 @@ func deletedEventOf(e *xfer.Event) deletedEvent {
 	if e.Text != "" {
 		kind = "not_deleted"
 	}
-	return deletedEvent{kind, deletedPath(e), xfer.Printable(e.Text), e.DryRun}
+	return deletedEvent{kind, deletedPath(e), printable.Text(e.Text), e.DryRun}
 }
 
 type errorEvent struct {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"gdrcp/internal/cli/args"
 	"gdrcp/internal/filter"
 	"gdrcp/internal/remote"
 	"gdrcp/manifest"
@@ -75,7 +76,7 @@ func audit(ctx context.Context, talk *remote.Conversation, asked *remote.Audit, 
 // auditOptions are those of what the origin asks for.
 func auditOptions(asked *remote.Audit) (o xfer.AuditOptions, err error) {
 	p := filter.Parser{Open: func(name string) (io.ReadCloser, error) {
-		return nil, fmt.Errorf("a rule that names the file %s", quoteArg(name)) // the origin has read them all
+		return nil, fmt.Errorf("a rule that names the file %s", args.Quote(name)) // the origin has read them all
 	}}
 	for _, rule := range asked.Rules {
 		if err := p.Filter(rule); err != nil {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"gdrcp/internal/cli/args"
 	"gdrcp/internal/pattern"
 	"gdrcp/internal/remote"
 	"gdrcp/rdma"
@@ -37,7 +38,7 @@ func (stdio) Close() error { return nil }
 // end too, and what was not finished is removed.
 func (p *program) farEnd(ctx context.Context, operands []string) error {
 	if len(operands) > 0 {
-		return usageError("gdrcp %s takes no operand", remote.FarEndCommand)
+		return args.UsageErrorf("gdrcp %s takes no operand", remote.FarEndCommand)
 	}
 	mux, talk, err := remote.Answer(ctx, stdio{p.stdin, p.stdout}, remote.Banner{Protocol: xfer.ProtocolVersion, Version: p.versionText()})
 	var wish remote.Wish

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"gdrcp/internal/cli/args"
 	"gdrcp/internal/remote"
 	"gdrcp/manifest"
 	"gdrcp/xfer"
@@ -18,8 +19,8 @@ import (
 func (m *manifesting) place(operand string) (where *sshHost, path string, err error) {
 	t, err := parseTarget(operand)
 	if err == nil && t.remote && t.ssh == nil {
-		err = usageError("%s: a server of rdma:// makes no manifests and checks none: start gdrcp there by ssh (%s), or see to it in a copy, by --write-manifest or --manifest",
-			quoteArg(operand), quoteArg(t.endpoint.Host+":PATH"))
+		err = args.UsageErrorf("%s: a server of rdma:// makes no manifests and checks none: start gdrcp there by ssh (%s), or see to it in a copy, by --write-manifest or --manifest",
+			args.Quote(operand), args.Quote(t.endpoint.Host+":PATH"))
 	}
 	return t.ssh, t.path, err
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/cli/args"
 	"gdrcp/internal/filter"
 	"gdrcp/xfer"
 
@@ -89,7 +90,7 @@ func (c *choosing) read() ([]filter.Rule, error) {
 		}[given.option]
 		err := take(given.value)
 		if errors.Is(err, filter.ErrSyntax) {
-			err = usageError("--%s: %v", given.option, err)
+			err = args.UsageErrorf("--%s: %v", given.option, err)
 		}
 		if err != nil {
 			return nil, err
@@ -110,7 +111,7 @@ func (c *choosing) names() (*chunker.List, error) {
 	defer in.Close()
 	list, err := readNames(in, c.nul)
 	if err != nil {
-		return nil, fmt.Errorf("read names from %s: %v", quoteArg(c.filesFrom), err)
+		return nil, fmt.Errorf("read names from %s: %v", args.Quote(c.filesFrom), err)
 	}
 	return list, nil
 }
@@ -155,7 +156,7 @@ func (c *choosing) open(name, option string) (io.ReadCloser, error) {
 		return os.Open(name)
 	}
 	if c.taken != "" {
-		return nil, usageError("--%s and --%s cannot both read standard input", c.taken, option)
+		return nil, args.UsageErrorf("--%s and --%s cannot both read standard input", c.taken, option)
 	}
 	c.taken = option
 	return io.NopCloser(c.stdin), nil

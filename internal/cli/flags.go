@@ -82,6 +82,9 @@ func allOn(name, usage string, to []*bool, aliases ...string) cli.Flag {
 	return &switchFlag{valueFlag{&cli.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: &toggle{to: to}}}, false}
 }
 
+// Negatable implements args.Switch.
+func (f *switchFlag) Negatable() bool { return f.negatable }
+
 // toggle is the value of a switchFlag.
 type toggle struct {
 	to      []*bool
@@ -110,21 +113,6 @@ func (t *toggle) String() string {
 
 // IsBoolFlag tells package flag that no value has to follow.
 func (t *toggle) IsBoolFlag() bool { return true }
-
-// takesValue reports whether a value follows the option.
-func takesValue(f cli.Flag) bool {
-	switch f.(type) {
-	case *cli.BoolFlag, *switchFlag:
-		return false
-	}
-	return true
-}
-
-// negatable reports whether --no-NAME turns the option off.
-func negatable(f cli.Flag) bool {
-	s, ok := f.(*switchFlag)
-	return ok && s.negatable
-}
 
 // The topics by which help and manuals group options, in their order.
 const (

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"gdrcp/internal/cli/args"
+
 	"github.com/urfave/cli/v2"
 )
 
@@ -18,7 +20,7 @@ type kinds struct {
 }
 
 // run reads args as the program does.
-func (k *kinds) run(t *testing.T, args string) error {
+func (k *kinds) run(t *testing.T, words string) error {
 	t.Helper()
 	ran := func(c *cli.Context) error {
 		k.ran = strings.TrimPrefix(c.Command.Name, "\x00") + " " + strings.Join(c.Args().Slice(), " ")
@@ -32,7 +34,7 @@ func (k *kinds) run(t *testing.T, args string) error {
 	}
 	app := &cli.App{Name: "gdrcp", HideHelp: true, HideVersion: true, DisableSliceFlagSeparator: true, ExitErrHandler: func(*cli.Context, error) {}}
 	app.Commands = []*cli.Command{
-		{Name: copyName, Action: ran, Flags: []cli.Flag{
+		{Name: args.CopyName, Action: ran, Flags: []cli.Flag{
 			onOff("recursive", "", &k.recursive, "r"), onOff("links", "", &k.links, "l"), onOff("owner", "", &k.owner, "o"),
 			allOn("archive", "", []*bool{&k.recursive, &k.links, &k.owner}, "a"),
 			k.rules.flag("exclude", "`PATTERN`", nil), k.rules.flag("include", "`PATTERN`", nil), k.rules.flag("filter", "`RULE`", notEmpty, "f"),
@@ -44,9 +46,9 @@ func (k *kinds) run(t *testing.T, args string) error {
 		{Name: "far-end", Hidden: true, Action: ran},
 	}
 	adopt(app.Commands)
-	line, err := arrange(app, strings.Fields(args))
+	line, err := args.Arrange(app, strings.Fields(words))
 	if err == nil {
-		err = app.RunContext(t.Context(), line.args)
+		err = app.RunContext(t.Context(), line.Args)
 	}
 	return err
 }
@@ -125,7 +127,7 @@ func TestRefusedOptions(t *testing.T) {
 	} {
 		var k kinds
 		err := k.run(t, c.args)
-		if !errors.Is(err, errUsage) || lineOf(err) != c.want {
+		if !errors.Is(err, args.ErrUsage) || lineOf(err) != c.want {
 			t.Errorf("%s: %v, want %s", c.args, err, c.want)
 		}
 	}
@@ -155,17 +157,17 @@ func TestOptionNamesAreUnique(t *testing.T) {
 	var check func(commands []*cli.Command)
 	check = func(commands []*cli.Command) {
 		for _, c := range commands {
-			taken := map[string]string{"help": helpName, "h": helpName}
+			taken := map[string]string{"help": args.HelpName, "h": args.HelpName}
 			for _, f := range c.Flags {
 				names := f.Names()
-				if negatable(f) {
+				if args.Negatable(f) {
 					for _, n := range f.Names() {
 						names = append(names, "no-"+n)
 					}
 				}
 				for _, n := range names {
 					if other, has := taken[n]; has {
-						t.Errorf("of %q, %s is both --%s and --%s", c.Name, dashed(n), other, f.Names()[0])
+						t.Errorf("of %q, %s is both --%s and --%s", c.Name, args.Dashed(n), other, f.Names()[0])
 					}
 					taken[n] = f.Names()[0]
 				}

@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
-
-	"gdrcp/xfer"
 )
 
 // parseSize reads a number of bytes: digits, and K, M, G or T for powers of
@@ -90,13 +88,4 @@ func count(n int64, one, many string) string {
 		return "1 " + one
 	}
 	return fmt.Sprintf("%d %s", n, many)
-}
-
-// quoteArg shows an argument as it was given, in quotes where it could be
-// misread without.
-func quoteArg(s string) string {
-	if s == "" || xfer.Printable(s) != s || strings.ContainsAny(s, " \"'`\\") {
-		return strconv.Quote(s)
-	}
-	return s
 }

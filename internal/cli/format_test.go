@@ -34,11 +34,3 @@ func TestSizeTexts(t *testing.T) {
 		}
 	}
 }
-
-func TestQuoteArg(t *testing.T) {
-	for in, want := range map[string]string{"a/b:c": "a/b:c", "": `""`, "a b": `"a b"`, "a\nb": `"a\nb"`, `a"b`: `"a\"b"`, "a\xff": `"a\xff"`} {
-		if got := quoteArg(in); got != want {
-			t.Errorf("%q: %s, want %s", in, got, want)
-		}
-	}
-}

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"gdrcp/gpu"
+	"gdrcp/internal/printable"
 	"gdrcp/xfer"
 
 	"github.com/urfave/cli/v2"
@@ -133,7 +134,7 @@ func memoryText(m *xfer.Memory, remote bool) string {
 	}
 	text := fmt.Sprintf("slots %s in %s", end, m)
 	if m.Name != "" {
-		text += " (" + xfer.Printable(m.Name)
+		text += " (" + printable.Text(m.Name)
 		if m.Path != "" {
 			text += ", " + m.Path
 		}
@@ -143,7 +144,7 @@ func memoryText(m *xfer.Memory, remote bool) string {
 		text += ", flushed by " + string(m.Flush)
 	}
 	if m.Why != "" {
-		text += ": " + xfer.Printable(m.Why)
+		text += ": " + printable.Text(m.Why)
 	}
 	return text
 }
@@ -161,7 +162,7 @@ func placeOf(m xfer.Memory) string {
 	if m.Why == "" {
 		return m.String()
 	}
-	return fmt.Sprintf("%s (%s)", m, xfer.Printable(m.Why))
+	return fmt.Sprintf("%s (%s)", m, printable.Text(m.Why))
 }
 
 // memoryEvent tells where an end has its slots.

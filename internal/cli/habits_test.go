@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"gdrcp/internal/cli/args"
 	"gdrcp/internal/remote"
 )
 
@@ -53,7 +54,7 @@ func TestEveryOptionOfRsyncIsKnown(t *testing.T) {
 				continue // its own version; no option
 			}
 			n++
-			if _, isOurs := known[name]; !isOurs && knownElsewhere(name) == nil {
+			if _, isOurs := known[name]; !isOurs && args.Elsewhere(name) == nil {
 				t.Errorf("%s of rsync is no option here, and nothing is said of it", m[1])
 			}
 		}
@@ -63,9 +64,9 @@ func TestEveryOptionOfRsyncIsKnown(t *testing.T) {
 	}
 }
 
-func everyOptionOfCopy() map[string]option {
+func everyOptionOfCopy() map[string]args.Option {
 	p, _, _ := newProgram()
-	return optionsOf(findCommand(p.app().Commands, copyName).Flags)
+	return args.OptionsOf(args.FindCommand(p.app().Commands, args.CopyName).Flags)
 }
 
 // What gdrcp does not have is refused in one line that says what to use, wherever

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"gdrcp/internal/cli/args"
 	"gdrcp/internal/trust"
 
 	"github.com/urfave/cli/v2"
@@ -61,11 +62,11 @@ func (p *program) keyCommand() *cli.Command {
 // knows and no client has would let nobody in, but look as if.
 func (k *keying) create(ctx context.Context, operands []string) error {
 	if len(operands) != 1 {
-		return usageError("gdrcp key new needs 1 operand: ID, the name of the key")
+		return args.UsageErrorf("gdrcp key new needs 1 operand: ID, the name of the key")
 	}
 	id := operands[0]
 	if err := trust.CheckID(id); err != nil {
-		return usageError("%s: %v", quoteArg(id), err)
+		return args.UsageErrorf("%s: %v", args.Quote(id), err)
 	}
 	if err := k.checkRoot(); err != nil {
 		return err
@@ -93,7 +94,7 @@ func (k *keying) create(ctx context.Context, operands []string) error {
 			return errors.Join(unsynced, os.Remove(k.keyFile))
 		}
 	}
-	k.console.line("gdrcp: key %s is in %s: it is for the client, with --key-file or "+keyFileVariable, id, quoteArg(k.keyFile))
+	k.console.line("gdrcp: key %s is in %s: it is for the client, with --key-file or "+keyFileVariable, id, args.Quote(k.keyFile))
 	return unsynced
 }
 
@@ -108,9 +109,9 @@ func (k *keying) checkRoot() (err error) {
 		k.root, err = filepath.Abs(k.root)
 		return err
 	case k.accessFile != "":
-		return usageError("--access-file needs --root DIR, which is what the key opens")
+		return args.UsageErrorf("--access-file needs --root DIR, which is what the key opens")
 	case limited:
-		return usageError("what a key may do is said with --root DIR, which is what it opens")
+		return args.UsageErrorf("what a key may do is said with --root DIR, which is what it opens")
 	}
 	return nil
 }
@@ -123,20 +124,20 @@ func (k *keying) admit(ctx context.Context, permit trust.Permit) error {
 	if err := trust.AppendAccess(ctx, k.accessFile, permit); err != nil {
 		return err
 	}
-	k.console.line("gdrcp: %s lets it in; a server that runs reads it anew on SIGHUP", quoteArg(k.accessFile))
+	k.console.line("gdrcp: %s lets it in; a server that runs reads it anew on SIGHUP", args.Quote(k.accessFile))
 	return nil
 }
 
 // list prints the access file for people.
 func (k *keying) list(_ context.Context, operands []string) error {
 	if len(operands) > 0 {
-		return usageError("gdrcp key list takes no operand, and %s is one", quoteArg(operands[0]))
+		return args.UsageErrorf("gdrcp key list takes no operand, and %s is one", args.Quote(operands[0]))
 	}
 	if k.accessFile == "" {
 		k.accessFile = k.getenv(accessFileVariable)
 	}
 	if k.accessFile == "" {
-		return usageError("gdrcp key list needs --access-file FILE")
+		return args.UsageErrorf("gdrcp key list needs --access-file FILE")
 	}
 	k.prints = true
 	access, err := trust.InspectAccess(k.accessFile)
@@ -157,7 +158,7 @@ func (k *keying) list(_ context.Context, operands []string) error {
 
 // permitText is what a key may do.
 func permitText(p trust.Permit) string {
-	text := []string{"read and write", quoteArg(p.Root)}
+	text := []string{"read and write", args.Quote(p.Root)}
 	if p.ReadOnly {
 		text[0] = "read"
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"gdrcp/internal/cli/args"
 	"gdrcp/xfer"
 
 	"github.com/urfave/cli/v2"
@@ -51,7 +52,7 @@ func (c *copying) fitMemory(o *xfer.Options, source, stream, both bool) error {
 	wanted := cmp.Or(o.Slots, xfer.DefaultSlots)
 	for o.Slots = wanted; takes() > c.maxMemoryBytes; o.Slots-- {
 		if o.Slots == 1 {
-			return usageError("--max-memory %s: the smallest ring, of slots of %s, takes %s here",
+			return args.UsageErrorf("--max-memory %s: the smallest ring, of slots of %s, takes %s here",
 				sizeText(c.maxMemoryBytes), sizeText(int64(cmp.Or(o.ChunkBytes, xfer.DefaultChunkBytes))), bytesText(float64(takes()), 1))
 		}
 	}

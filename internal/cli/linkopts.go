@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 
+	"gdrcp/internal/cli/args"
 	"gdrcp/xfer"
 
 	"github.com/urfave/cli/v2"
@@ -34,7 +35,7 @@ func linkFlags(o *xfer.Options, require cli.Flag) []cli.Flag {
 func checkRing(o *xfer.Options) error {
 	slots, chunk := cmp.Or(o.Slots, xfer.DefaultSlots), cmp.Or(o.ChunkBytes, xfer.DefaultChunkBytes)
 	if slots*chunk > xfer.MaxRingBytes {
-		return usageError("%d slots of %s are a ring of %s, more than %s", slots, sizeText(int64(chunk)), sizeText(int64(slots*chunk)), sizeText(xfer.MaxRingBytes))
+		return args.UsageErrorf("%d slots of %s are a ring of %s, more than %s", slots, sizeText(int64(chunk)), sizeText(int64(slots*chunk)), sizeText(xfer.MaxRingBytes))
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"gdrcp/internal/cli/args"
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/rdma/tcp"
@@ -95,7 +96,7 @@ func noNetwork(o *xfer.Options) error {
 		{"--transport", o.Transport}, {"--require", o.Require}, {"--rail", o.Rail}, {"--remote-rail", o.RemoteRail},
 	} {
 		if asked.value != "" && asked.value != "auto" {
-			return fmt.Errorf("%s %s: %w: both ends of the copy are on this machine, and no network carries it", asked.option, quoteArg(asked.value), rdma.ErrUnsupported)
+			return fmt.Errorf("%s %s: %w: both ends of the copy are on this machine, and no network carries it", asked.option, args.Quote(asked.value), rdma.ErrUnsupported)
 		}
 	}
 	return nil
@@ -121,7 +122,7 @@ func (p *plan) checkNotSame(source string) error {
 		}
 	}
 	if os.SameFile(from, at) {
-		return fmt.Errorf("%s and %s are the same file", quoteArg(source), quoteArg(dst))
+		return fmt.Errorf("%s and %s are the same file", args.Quote(source), args.Quote(dst))
 	}
 	return nil
 }

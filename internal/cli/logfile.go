@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"gdrcp/internal/cli/args"
+	"gdrcp/internal/printable"
 	"gdrcp/xfer"
 )
 
@@ -38,7 +40,7 @@ func (l *logFile) line(format string, args ...any) {
 	if l == nil {
 		return
 	}
-	text := xfer.Printable(fmt.Sprintf(format, args...))
+	text := printable.Text(fmt.Sprintf(format, args...))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err == nil {
@@ -50,7 +52,7 @@ func (l *logFile) line(format string, args ...any) {
 func (l *logFile) asked(operands []string) {
 	words := make([]string, len(operands))
 	for i, o := range operands {
-		words[i] = quoteArg(o)
+		words[i] = args.Quote(o)
 	}
 	last := len(words) - 1
 	l.line("copy %s to %s", strings.Join(words[:last], " "), words[last])

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"gdrcp/internal/cli/args"
 	"gdrcp/xfer"
 )
 
@@ -61,14 +62,14 @@ func (l *logPaths) from(entry string) string {
 		top, rest, _ := strings.Cut(entry, "/")
 		for _, s := range l.sources {
 			if path.Base(s) == top {
-				return quoteArg(below(s, rest))
+				return args.Quote(below(s, rest))
 			}
 		}
-		return quoteArg(entry)
+		return args.Quote(entry)
 	case l.isStream(), place != nil && place.Single:
-		return quoteArg(l.sources[0])
+		return args.Quote(l.sources[0])
 	}
-	return quoteArg(below(l.sources[0], entry))
+	return args.Quote(below(l.sources[0], entry))
 }
 
 // to is where the destination has an entry, or would have it.
@@ -76,11 +77,11 @@ func (l *logPaths) to(entry string) string {
 	place := l.place.Load()
 	switch {
 	case place == nil, place.Single && !place.Inside:
-		return quoteArg(l.dst)
+		return args.Quote(l.dst)
 	case place.Inside && !place.Single && place.Name != "" && place.Name != ".":
-		return quoteArg(below(below(l.dst, place.Name), entry))
+		return args.Quote(below(below(l.dst, place.Name), entry))
 	}
-	return quoteArg(below(l.dst, entry))
+	return args.Quote(below(l.dst, entry))
 }
 
 func (l *logPaths) isStream() bool { return l.sources[0] == streamName || l.dst == streamName }

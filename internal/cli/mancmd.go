@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"gdrcp/internal/cli/args"
 	"gdrcp/internal/cmdline"
 
 	"github.com/urfave/cli/v2"
@@ -21,7 +22,7 @@ func (p *program) manPagesCommand() *cli.Command {
 
 func (p *program) writeManPages(_ context.Context, operands []string) error {
 	if len(operands) != 1 {
-		return usageError("gdrcp man-pages needs one operand: DIR, where to write them")
+		return args.UsageErrorf("gdrcp man-pages needs one operand: DIR, where to write them")
 	}
 	if err := os.MkdirAll(operands[0], 0o777); err != nil {
 		return err

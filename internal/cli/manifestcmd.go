@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"gdrcp/internal/cli/args"
+	"gdrcp/internal/printable"
 	"gdrcp/manifest"
 	"gdrcp/xfer"
 
@@ -97,10 +99,10 @@ func pieceSize(to *int64) *checked {
 func (m *manifesting) action(operands int, do func(ctx context.Context, operands []string) error) cli.ActionFunc {
 	return func(cc *cli.Context) error {
 		if cc.NArg() != operands {
-			return usageError("gdrcp manifest %s needs %s: %s", cc.Command.Name, count(int64(operands), "operand", "operands"), strings.TrimPrefix(cc.Command.ArgsUsage, "[OPTIONS] "))
+			return args.UsageErrorf("gdrcp manifest %s needs %s: %s", cc.Command.Name, count(int64(operands), "operand", "operands"), strings.TrimPrefix(cc.Command.ArgsUsage, "[OPTIONS] "))
 		}
 		if m.quiet && m.asked {
-			return usageError("--quiet and --progress exclude each other")
+			return args.UsageErrorf("--quiet and --progress exclude each other")
 		}
 		m.console = m.newConsole()
 		if m.json {
@@ -133,7 +135,7 @@ func (m *manifesting) manifestWriter() (out *manifest.Writer, commit func() erro
 
 func (m *manifesting) create(ctx context.Context, operands []string) error {
 	if m.output == "-" && m.json {
-		return usageError("--json needs -o FILE: the manifest itself goes to standard output")
+		return args.UsageErrorf("--json needs -o FILE: the manifest itself goes to standard output")
 	}
 	where, path, err := m.place(operands[0])
 	if err != nil {
@@ -204,7 +206,7 @@ func (m *manifesting) tellUnread(f *xfer.Finding, where *sshHost) {
 	if where != nil {
 		at = " (at " + where.host + ")"
 	}
-	m.console.line("gdrcp: %s%s", xfer.Printable(f.Text), at)
+	m.console.line("gdrcp: %s%s", printable.Text(f.Text), at)
 }
 
 func (m *manifesting) verify(ctx context.Context, operands []string) error {
@@ -216,7 +218,7 @@ func (m *manifesting) verify(ctx context.Context, operands []string) error {
 		return err
 	}
 	if operands[0] == "-" && m.choose.taken != "" {
-		return usageError("MANIFEST and --%s cannot both be read from standard input", m.choose.taken)
+		return args.UsageErrorf("MANIFEST and --%s cannot both be read from standard input", m.choose.taken)
 	}
 	r, err := m.openManifest(operands[0])
 	if err != nil {
@@ -229,7 +231,7 @@ func (m *manifesting) verify(ctx context.Context, operands []string) error {
 		case f.Kind == xfer.FindingSkipped || f.Kind == xfer.FindingUnreadable:
 			m.tellUnread(&f, where)
 		default:
-			m.tell("%s", xfer.Printable(f.Text))
+			m.tell("%s", printable.Text(f.Text))
 		}
 	}
 	end := m.follow(false)
@@ -330,16 +332,16 @@ func (m *manifesting) show(ctx context.Context, operands []string) error {
 func entryText(e *manifest.Entry, a manifest.Algorithm) string {
 	switch e.Type {
 	case manifest.File:
-		return fmt.Sprintf("f %04o %d %s %s", e.Mode, e.Size, a.Hex(e.Root), xfer.Printable(e.Path))
+		return fmt.Sprintf("f %04o %d %s %s", e.Mode, e.Size, a.Hex(e.Root), printable.Text(e.Path))
 	case manifest.Symlink:
-		return fmt.Sprintf("l %04o %s -> %s", e.Mode, xfer.Printable(e.Path), xfer.Printable(e.Target))
+		return fmt.Sprintf("l %04o %s -> %s", e.Mode, printable.Text(e.Path), printable.Text(e.Target))
 	}
-	return fmt.Sprintf("d %04o %s", e.Mode, xfer.Printable(e.Path))
+	return fmt.Sprintf("d %04o %s", e.Mode, printable.Text(e.Path))
 }
 
 func (m *manifesting) diff(ctx context.Context, operands []string) error {
 	if operands[0] == "-" && operands[1] == "-" {
-		return usageError("only one of the manifests can come from standard input")
+		return args.UsageErrorf("only one of the manifests can come from standard input")
 	}
 	a, err := m.openManifest(operands[0])
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"gdrcp/internal/cli/args"
 	"gdrcp/internal/remote"
 	"gdrcp/rdma"
 	"gdrcp/xfer"
@@ -100,26 +101,26 @@ func (p *program) heedHangups(ctx context.Context, command string) (context.Cont
 	return ctx, cancel
 }
 
-// run does what the arguments say, args[0] being the program's name, and
+// run does what the arguments say, argv[0] being the program's name, and
 // returns the exit code. It ends early, and cleanly, when ctx does.
-func (p *program) run(ctx context.Context, args []string) int {
+func (p *program) run(ctx context.Context, argv []string) int {
 	p.told = &output{w: p.stdout, name: "standard output"}
 	p.lines = &output{w: p.stderr, name: "standard error", resumes: true}
 	p.stdout, p.stderr = p.told, p.lines
 	app := p.app()
-	line, err := arrange(app, args[1:])
-	p.eventsOut = p.eventsTo(line, args[1:])
+	line, err := args.Arrange(app, argv[1:])
+	p.eventsOut = p.eventsTo(line, argv[1:])
 	switch {
 	case err != nil:
-	case line.help:
+	case line.Help:
 		p.prints = true
 		writeHelp(p.stdout, app, line)
 	default:
-		p.given = line.options()
+		p.given = line.Options()
 		var cancel context.CancelFunc
-		ctx, cancel = p.heedHangups(ctx, line.command.Name)
+		ctx, cancel = p.heedHangups(ctx, line.Command.Name)
 		defer cancel()
-		err = app.RunContext(ctx, line.args)
+		err = app.RunContext(ctx, line.Args)
 	}
 	var told *ended
 	errors.As(err, &told)
@@ -129,7 +130,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 	if p.hasStopped(err) {
 		return p.finish(nil)
 	}
-	if asksJSON(args[1:]) {
+	if asksJSON(argv[1:]) {
 		newEvents(p.eventsOut).emitError(err, ctx.Err() != nil)
 		if p.eventsOut == p.stderr { // where the text would be in the way
 			return explain(err, ctx.Err() != nil).code

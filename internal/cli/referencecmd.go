@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 
+	"gdrcp/internal/cli/args"
 	"gdrcp/internal/cmdline"
 
 	"github.com/urfave/cli/v2"
@@ -26,7 +27,7 @@ func (p *program) referenceCommand() *cli.Command {
 
 func (p *program) writeReference(_ context.Context, operands []string) error {
 	if len(operands) != 0 {
-		return usageError("gdrcp cli-reference takes no operand, and %s is one", quoteArg(operands[0]))
+		return args.UsageErrorf("gdrcp cli-reference takes no operand, and %s is one", args.Quote(operands[0]))
 	}
 	p.prints = true
 	_, err := io.WriteString(p.stdout, cmdline.Markdown(describe(p.app()), aboutReference))

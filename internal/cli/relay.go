@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"gdrcp/internal/cli/args"
 	"gdrcp/internal/remote"
 	"gdrcp/xfer"
 )
@@ -70,17 +71,17 @@ func (c *copying) relay(ctx context.Context, p *plan) error {
 // relayedArgs are the options of a command line for the far end that copies, but
 // for the filter rules, some of which are in files of this host.
 func relayedArgs(given []string) ([]string, error) {
-	var args []string
+	var passedOn []string
 	for _, arg := range given {
 		name, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
 		if slices.Contains(localFiles(), name) {
-			return nil, usageError("--%s names a file of this host, and the copy is between two others", name)
+			return nil, args.UsageErrorf("--%s names a file of this host, and the copy is between two others", name)
 		}
 		if !slices.Contains(sshOptionNames(), name) && !isRuleOption(name) {
-			args = append(args, arg)
+			passedOn = append(passedOn, arg)
 		}
 	}
-	return args, nil
+	return passedOn, nil
 }
 
 // relayedCopy is the far end that copies.

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"gdrcp/internal/cli/args"
 	"gdrcp/rdma"
 	"gdrcp/xfer"
 
@@ -144,10 +145,10 @@ func (s *serving) run(ctx context.Context, operands []string) error {
 func (s *serving) checkOptions(operands []string) (netip.AddrPort, error) {
 	var none netip.AddrPort
 	if len(operands) == 1 {
-		return none, usageError("gdrcp serve takes no operand, and %[1]s is one: what is served is named by --root %[1]s", quoteArg(operands[0]))
+		return none, args.UsageErrorf("gdrcp serve takes no operand, and %[1]s is one: what is served is named by --root %[1]s", args.Quote(operands[0]))
 	}
 	if len(operands) > 0 {
-		return none, usageError("gdrcp serve takes no operand, and %s is one (a file of that name is ./serve)", quoteArg(operands[0]))
+		return none, args.UsageErrorf("gdrcp serve takes no operand, and %s is one (a file of that name is ./serve)", args.Quote(operands[0]))
 	}
 	addr, err := parseListen(s.listen)
 	if err != nil {
@@ -160,7 +161,7 @@ func (s *serving) checkOptions(operands []string) (netip.AddrPort, error) {
 // parseListen reads ADDR:PORT, ADDR or :PORT, which is all addresses of both
 // families.
 func parseListen(given string) (netip.AddrPort, error) {
-	bad := usageError("--listen %s: not ADDR, ADDR:PORT or :PORT, with an IP address (IPv6 in brackets) and a port up to 65534", quoteArg(given))
+	bad := args.UsageErrorf("--listen %s: not ADDR, ADDR:PORT or :PORT, with an IP address (IPv6 in brackets) and a port up to 65534", args.Quote(given))
 	host, port, err := net.SplitHostPort(given)
 	if err != nil {
 		host, port = given, strconv.Itoa(xfer.DefaultPort)

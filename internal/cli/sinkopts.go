@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 
+	"gdrcp/internal/cli/args"
+	"gdrcp/internal/printable"
 	"gdrcp/xfer"
 
 	"github.com/urfave/cli/v2"
@@ -64,9 +66,9 @@ func (c *copying) reportDeleted(e *xfer.Event) {
 // deletedText is what became of something that was to be deleted.
 func deletedText(e *xfer.Event) string {
 	if e.Text != "" {
-		return fmt.Sprintf("delete %s: %s", quoteArg(deletedPath(e)), xfer.Printable(e.Text))
+		return fmt.Sprintf("delete %s: %s", args.Quote(deletedPath(e)), printable.Text(e.Text))
 	}
-	return "deleting " + quoteArg(deletedPath(e))
+	return "deleting " + args.Quote(deletedPath(e))
 }
 
 // deletedPath is its path, of a directory with a slash behind.
@@ -79,7 +81,7 @@ func deletedPath(e *xfer.Event) string {
 
 // keptText is what the destination kept, and why.
 func keptText(e *xfer.Event) string {
-	return fmt.Sprintf("%s: kept, %s", quoteArg(e.Path), xfer.Printable(e.Text))
+	return fmt.Sprintf("%s: kept, %s", args.Quote(e.Path), printable.Text(e.Text))
 }
 
 // tellNotDeleted says why --delete deleted nothing.

@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"strings"
 
+	"gdrcp/internal/cli/args"
+	"gdrcp/internal/printable"
 	"gdrcp/internal/remote"
 	"gdrcp/xfer"
 
@@ -46,17 +48,17 @@ func splitHost(operand string) (where sshHost, path string, ok bool) {
 // where the far end is started.
 func (t *target) parseSSH(where sshHost, path string) error {
 	if err := remote.CheckHost(where.user, where.host); err != nil {
-		return usageError("%s: %v (a local file of that name is ./%s)", quoteArg(t.given), err, quoteArg(t.given))
+		return args.UsageErrorf("%s: %v (a local file of that name is ./%s)", args.Quote(t.given), err, args.Quote(t.given))
 	}
-	if xfer.Printable(where.String()) != where.String() {
-		return usageError("%s: that is no host name", quoteArg(t.given))
+	if printable.Text(where.String()) != where.String() {
+		return args.UsageErrorf("%s: that is no host name", args.Quote(t.given))
 	}
 	if where.user == "" && strings.EqualFold(where.host+"://", scheme) && strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "//") {
-		return usageError("%s: a server is rdma://host[:port]/path, with two slashes (a host of the name %s needs a user: USER@%s)",
-			quoteArg(t.given), where.host, quoteArg(t.given))
+		return args.UsageErrorf("%s: a server is rdma://host[:port]/path, with two slashes (a host of the name %s needs a user: USER@%s)",
+			args.Quote(t.given), where.host, args.Quote(t.given))
 	}
 	if strings.HasPrefix(path, "//") {
-		return usageError("%s: the only URL is rdma://host[:port]/path", quoteArg(t.given))
+		return args.UsageErrorf("%s: the only URL is rdma://host[:port]/path", args.Quote(t.given))
 	}
 	t.remote, t.ssh, t.path = true, &where, path
 	if path == "" {
@@ -94,7 +96,7 @@ func (p *program) origin(s *sshOptions, where sshHost) (*remote.Origin, error) {
 	}
 	words, err := remote.SplitCommand(rsh)
 	if err != nil {
-		return nil, usageError("%s %s: %v", by, quoteArg(rsh), err)
+		return nil, args.UsageErrorf("%s %s: %v", by, args.Quote(rsh), err)
 	}
 	return &remote.Origin{
 		Rsh: words, User: where.user, Host: where.host, RemotePath: s.remotePath,

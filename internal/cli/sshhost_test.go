@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"gdrcp/internal/cli/args"
 	"gdrcp/internal/remote"
 	"gdrcp/rdma"
 	"gdrcp/xfer"
@@ -45,7 +46,7 @@ func TestRelayedOptions(t *testing.T) {
 			t.Errorf("%q is passed on", got)
 		}
 	}
-	known := everyOption((&program{}).app().Commands)
+	known := args.EveryOption((&program{}).app().Commands)
 	for _, name := range sshOptionNames() {
 		if _, ok := known[name]; !ok {
 			t.Errorf("there is no option --%s", name)

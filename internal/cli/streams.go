@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/cli/args"
 	"gdrcp/internal/inherited"
 	"gdrcp/internal/pattern"
 	"gdrcp/xfer"
@@ -55,9 +56,9 @@ func (p *plan) isStream() (bool, error) {
 	case p.from != nil: // none of the ends is this machine
 		return false, nil
 	case p.push && len(p.sources) > 1 && slices.Contains(p.sources, streamName):
-		return false, usageError("standard input (-) has no name to copy it under beside other sources: copy it alone")
+		return false, args.UsageErrorf("standard input (-) has no name to copy it under beside other sources: copy it alone")
 	case !p.push && p.dst == streamName && len(p.sources) > 1:
-		return false, usageError("standard output (-) takes one file: copy the others one after the other")
+		return false, args.UsageErrorf("standard output (-) takes one file: copy the others one after the other")
 	case p.push:
 		return p.sources[0] == streamName, nil
 	}
@@ -128,14 +129,14 @@ func (c *copying) copyStream(ctx context.Context, client *xfer.Client, p *plan, 
 
 // eventsTo is where --json writes: standard error where standard output takes
 // what is copied. line is nil where the arguments could not be put in order.
-func (p *program) eventsTo(line *ordered, args []string) io.Writer {
+func (p *program) eventsTo(line *args.Line, argv []string) io.Writer {
 	if line != nil {
-		args = line.args // the operands are last
-		if line.command.Name != copyName || p.relayed != nil {
+		argv = line.Args // the operands are last
+		if line.Command.Name != args.CopyName || p.relayed != nil {
 			return p.stdout
 		}
 	}
-	if len(args) > 0 && args[len(args)-1] == streamName {
+	if len(argv) > 0 && argv[len(argv)-1] == streamName {
 		return p.stderr
 	}
 	return p.stdout

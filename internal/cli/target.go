@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"gdrcp/internal/cli/args"
+	"gdrcp/internal/printable"
 	"gdrcp/xfer"
 )
 
@@ -29,7 +31,7 @@ type target struct {
 func parseTarget(given string) (target, error) {
 	t := target{given: given, path: given}
 	if given == "" {
-		return t, usageError("an empty name is neither a file nor a place")
+		return t, args.UsageErrorf("an empty name is neither a file nor a place")
 	}
 	if len(given) < len(scheme) || !strings.EqualFold(given[:len(scheme)], scheme) {
 		if where, path, ok := splitHost(given); ok {
@@ -44,13 +46,13 @@ func parseTarget(given string) (target, error) {
 	}
 	var err error
 	if t.endpoint, err = parseEndpoint(authority); err != nil {
-		return t, usageError("%s: %v", quoteArg(given), err)
+		return t, args.UsageErrorf("%s: %v", args.Quote(given), err)
 	}
 	if t.path, err = url.PathUnescape(path); err != nil {
-		return t, usageError("%s: bad percent-encoding (a %% in a name is written %%25)", quoteArg(given))
+		return t, args.UsageErrorf("%s: bad percent-encoding (a %% in a name is written %%25)", args.Quote(given))
 	}
 	if strings.IndexByte(t.path, 0) >= 0 {
-		return t, usageError("%s: a name cannot hold a NUL", quoteArg(given))
+		return t, args.UsageErrorf("%s: a name cannot hold a NUL", args.Quote(given))
 	}
 	if t.path == "" {
 		t.path = "/"
@@ -85,7 +87,7 @@ func parseEndpoint(s string) (xfer.Endpoint, error) {
 		return e, errors.New("a host is missing")
 	case strings.Contains(e.Host, "@"):
 		return e, errors.New("user names are not supported: write rdma://host/path")
-	case strings.ContainsAny(e.Host, " \t\r\n\x00") || xfer.Printable(e.Host) != e.Host:
+	case strings.ContainsAny(e.Host, " \t\r\n\x00") || printable.Text(e.Host) != e.Host:
 		return e, errors.New("that is no host name")
 	}
 	if !hasPort {
@@ -114,7 +116,7 @@ type plan struct {
 // planCopy reads SRC... DST and says which way the copy goes.
 func planCopy(operands []string) (*plan, error) {
 	if len(operands) < 2 {
-		return nil, usageError("a copy needs SRC... and DST (gdrcp --help tells more)")
+		return nil, args.UsageErrorf("a copy needs SRC... and DST (gdrcp --help tells more)")
 	}
 	targets := make([]target, len(operands))
 	for i, o := range operands {
@@ -131,7 +133,7 @@ func planCopy(operands []string) (*plan, error) {
 			return nil, bothRemote(s, &dst)
 		}
 		if !s.sameServer(&sources[0]) {
-			return nil, usageError("%s and %s are on different servers: copy them one after the other", quoteArg(sources[0].given), quoteArg(s.given))
+			return nil, args.UsageErrorf("%s and %s are on different servers: copy them one after the other", args.Quote(sources[0].given), args.Quote(s.given))
 		}
 		p.sources = append(p.sources, s.path)
 	}
@@ -159,12 +161,12 @@ func (t *target) sameServer(other *target) bool {
 func (p *plan) chooseDirection() error {
 	p.push = p.dst != streamName
 	if !p.push && slices.Contains(p.sources, streamName) {
-		return usageError("standard input goes to standard output without gdrcp, too: cat does that")
+		return args.UsageErrorf("standard input goes to standard output without gdrcp, too: cat does that")
 	}
 	return nil
 }
 
 // bothRemote is the error of a copy that has no end here.
 func bothRemote(s, dst *target) error {
-	return usageError("%s and %s are both remote: one end of a copy with a server of rdma:// is this machine", quoteArg(s.given), quoteArg(dst.given))
+	return args.UsageErrorf("%s and %s are both remote: one end of a copy with a server of rdma:// is this machine", args.Quote(s.given), args.Quote(dst.given))
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"gdrcp/internal/printable"
 	"gdrcp/xfer"
 )
 
@@ -78,7 +79,7 @@ func TestBadTargets(t *testing.T) {
 	} {
 		_, err := parseTarget(in)
 		f := explain(err, false)
-		if err == nil || f.code != exitUsage || !strings.HasSuffix(f.text, why) || xfer.Printable(f.text) != f.text {
+		if err == nil || f.code != exitUsage || !strings.HasSuffix(f.text, why) || printable.Text(f.text) != f.text {
 			t.Errorf("%q: %+v, want %q", in, f, why)
 		}
 	}

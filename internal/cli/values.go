@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"gdrcp/internal/cli/args"
 	"gdrcp/manifest"
 	"gdrcp/xfer"
 )
@@ -90,10 +91,10 @@ func badValue(err error) error {
 	refusal := regexp.MustCompile(`^invalid (?:boolean )?value (".*") for (?:flag )?-([a-z0-9-]+): (.*)$`)
 	m := refusal.FindStringSubmatch(err.Error())
 	if m == nil {
-		return usageError("%s", err)
+		return args.UsageErrorf("%s", err)
 	}
 	if m[3] == "parse error" { // of a switch: everything else is parsed here
 		m[3] = "not true or false"
 	}
-	return usageError("--%s %s: %s", m[2], m[1], m[3])
+	return args.UsageErrorf("--%s %s: %s", m[2], m[1], m[3])
 }

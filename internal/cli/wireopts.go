@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"gdrcp/internal/cli/args"
 	"gdrcp/rdma"
 
 	"github.com/urfave/cli/v2"
@@ -32,7 +33,7 @@ func (w *wireOptions) read(getenv func(string) string) (rdma.Wire, error) {
 	if w.tos == nil || w.tos.text == "" {
 		if s := getenv(tosVariable); s != "" {
 			if err := number(&w.wire.TOS, 0, rdma.MaxTOS).set(s); err != nil {
-				return rdma.Wire{}, usageError("%s is %s: %v", tosVariable, quoteArg(s), err)
+				return rdma.Wire{}, args.UsageErrorf("%s is %s: %v", tosVariable, args.Quote(s), err)
 			}
 		}
 	}

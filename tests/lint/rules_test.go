@@ -7,7 +7,7 @@ import (
 )
 
 // everything that the engine and the packages below it consist of.
-var everything = []string{"rdma", "rdma/verbs", "rdma/tcp", "rdma/rdmatest", "gpu", "internal/dirsync", "chunker", "internal/filter", "internal/pattern", "manifest", "internal/trust", "internal/inherited", "internal/served", "internal/backlog", "internal/remote", "xfer"}
+var everything = []string{"rdma", "rdma/verbs", "rdma/tcp", "rdma/rdmatest", "gpu", "internal/dirsync", "chunker", "internal/filter", "internal/pattern", "manifest", "internal/trust", "internal/inherited", "internal/served", "internal/backlog", "internal/remote", "internal/printable", "xfer"}
 
 // projectRules are the import rules of docs/design/architecture.md: imports point one way,
 // from the command line through the engine to the leaves.
@@ -15,8 +15,8 @@ var projectRules = Rules{
 	Module: "gdrcp",
 	Imports: map[string][]string{
 		".":                  {"internal/cli"},
-		"internal/cli":       append([]string{"internal/cmdline"}, everything...),
-		"xfer":               {"rdma", "gpu", "chunker", "internal/filter", "internal/pattern", "manifest", "internal/trust"}, // no provider: internal/cli hands it in
+		"internal/cli":       append([]string{"internal/cli/args", "internal/cmdline"}, everything...),
+		"xfer":               {"rdma", "gpu", "chunker", "internal/filter", "internal/pattern", "manifest", "internal/trust", "internal/printable"}, // no provider: internal/cli hands it in
 		"rdma":               {},
 		"rdma/verbs":         {"rdma"},
 		"rdma/tcp":           {"internal/backlog", "rdma"},
@@ -26,6 +26,8 @@ var projectRules = Rules{
 		"chunker":            {"internal/dirsync", "manifest"},
 		"internal/filter":    {},
 		"manifest":           {"internal/dirsync"},
+		"internal/cli/args":  {"internal/printable"},
+		"internal/printable": {},
 		"internal/cmdline":   {},
 		"internal/trust":     {"internal/dirsync"},
 		"internal/inherited": {},
@@ -53,7 +55,7 @@ var projectRules = Rules{
 		"unsafe":                     {"rdma/verbs", "gpu", "gpu/gputest"},
 		"github.com/hanwen/go-fuse":  {"chunker", "internal/cli"}, // their tests
 		"github.com/hashicorp/yamux": {"internal/remote"},
-		"github.com/urfave/cli":      {"internal/cli"},
+		"github.com/urfave/cli":      {"internal/cli", "internal/cli/args"},
 	},
 	BannedNames: []string{"util", "utils", "common", "helper", "helpers", "misc"},
 	MaxLines:    450,

@@ -1,4 +1,5 @@
-package xfer
+// Package printable makes texts safe to show.
+package printable
 
 import (
 	"strconv"
@@ -7,10 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// Printable makes a text of whatever origin safe for a terminal and a log: one
-// line, with whatever is no
-// printable character of UTF-8 escaped.
-func Printable(s string) string {
+// Text makes a text of whatever origin safe for a terminal and a log: one line,
+// with whatever is no printable character of UTF-8 escaped as in Go.
+func Text(s string) string {
 	clean := true
 	for i, r := range s {
 		if r == utf8.RuneError && !strings.HasPrefix(s[i:], "\uFFFD") || !unicode.IsPrint(r) {

@@ -1,4 +1,4 @@
-package xfer_test
+package printable_test
 
 import (
 	"strings"
@@ -6,15 +6,15 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"gdrcp/xfer"
+	"gdrcp/internal/printable"
 )
 
-func TestPrintable(t *testing.T) {
+func TestText(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain text": "plain text", "größe 漢": "größe 漢", "a\nb": `a\nb`, "\x1b[2J": `\x1b[2J`, "\xff": `\xff`, "\uFFFD": "\uFFFD",
 		"\u202e": `\u202e`, "é\t": `é\t`, `back\slash "quote"`: `back\slash "quote"`, "\u00a0": `\u00a0`,
 	} {
-		if got := xfer.Printable(in); got != want {
+		if got := printable.Text(in); got != want {
 			t.Errorf("%q: %s, want %s", in, got, want)
 		}
 	}
@@ -22,16 +22,16 @@ func TestPrintable(t *testing.T) {
 
 // Whatever there is to tell, it is printable and in one line, and what is so
 // already stays as it is.
-func FuzzPrintable(f *testing.F) {
+func FuzzText(f *testing.F) {
 	for _, s := range []string{"", "plain", "a\nb", "\x1b[2J\xff", "\u202egpj", "\uFFFD"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		got := xfer.Printable(s)
+		got := printable.Text(s)
 		if !utf8.ValidString(got) || strings.IndexFunc(got, func(r rune) bool { return !unicode.IsPrint(r) }) >= 0 {
 			t.Errorf("%q became %q", s, got)
 		}
-		if again := xfer.Printable(got); again != got {
+		if again := printable.Text(got); again != got {
 			t.Errorf("%q became %q, and that %q", s, got, again)
 		}
 	})

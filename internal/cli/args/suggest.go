@@ -1,24 +1,24 @@
-package cli
+package args
 
 import "strings"
 
 // unknownOption is the error of an option that a command does not have. of is the
 // command's words. likely are options one of which may have been meant.
-func unknownOption(written, of string, likely map[string]option) error {
+func unknownOption(written, of string, likely map[string]Option) error {
 	meant := ""
 	if near := nearest(strings.TrimPrefix(written, "--"), likely); near != "" {
 		meant = ": did you mean --" + near + "?"
 	}
 	if of == "" {
-		return usageError("unknown option %s%s (gdrcp --help lists them)", quoteArg(written), meant)
+		return UsageErrorf("unknown option %s%s (gdrcp --help lists them)", Quote(written), meant)
 	}
-	return usageError("unknown option %s of gdrcp %s%s (gdrcp %s --help lists them)", quoteArg(written), of, meant, of)
+	return UsageErrorf("unknown option %s of gdrcp %s%s (gdrcp %s --help lists them)", Quote(written), of, meant, of)
 }
 
 // nearest is the long option that name was mistyped from, as far as that can be
 // said, or empty: one of at most a third of its letters is another, and no
 // other option is as near.
-func nearest(name string, options map[string]option) string {
+func nearest(name string, options map[string]Option) string {
 	best, least, tied := "", len(name)/3+1, false
 	for candidate, o := range options {
 		if len(candidate) == 1 || o.hidden || strings.HasPrefix(candidate, "no-") != strings.HasPrefix(name, "no-") {

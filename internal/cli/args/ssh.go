@@ -1,4 +1,4 @@
-package cli
+package args
 
 import (
 	"os"
@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"gdrcp/xfer"
+	"gdrcp/internal/printable"
 )
 
 // sshOption is an option of scp that is ssh's in truth, and that rsync and gdrcp have
@@ -73,7 +73,7 @@ func (a *arguments) settleSSH() error {
 	}
 	command, given := "ssh", ""
 	for _, g := range a.options {
-		if g.name == "rsh" {
+		if g.is.name == "rsh" {
 			command = g.value
 		}
 	}
@@ -89,7 +89,7 @@ func (a *arguments) settleSSH() error {
 		}
 		given += s.value
 	}
-	return usageError("%s: options of ssh go by -e '%s'", xfer.Printable(given[1:]), xfer.Printable(strings.ReplaceAll(command, "'", `'\''`)))
+	return UsageErrorf("%s: options of ssh go by -e '%s'", printable.Text(given[1:]), printable.Text(strings.ReplaceAll(command, "'", `'\''`)))
 }
 
 // notSSH is the error of the first letter that looked like one of ssh's, is none,

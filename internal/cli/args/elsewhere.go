@@ -1,4 +1,4 @@
-package cli
+package args
 
 import "strings"
 
@@ -61,13 +61,13 @@ func rsyncOnly() []elsewhere {
 	}
 }
 
-// knownElsewhere is the error of an option by its name without dashes that rsync has
+// Elsewhere is the error of an option by its name without dashes that rsync has
 // and gdrcp has not; nil where rsync has none of that name.
-func knownElsewhere(name string) error {
+func Elsewhere(name string) error {
 	for _, e := range rsyncOnly() {
 		for n := range strings.FieldsSeq(e.names) {
 			if n == name {
-				return usageError("gdrcp has no %s: %s", dashed(name), e.instead)
+				return UsageErrorf("gdrcp has no %s: %s", Dashed(name), e.instead)
 			}
 		}
 	}

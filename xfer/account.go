@@ -8,6 +8,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/wire"
 )
 
 // errNotAsManifest is a file that is not what the given manifest says.
@@ -15,7 +16,7 @@ var errNotAsManifest = fmt.Errorf("%w: not what the manifest says", ErrIntegrity
 
 // booking is what both ends keep of an announced entry for the account.
 type booking struct {
-	planned
+	wire.AnnouncedEntry
 	id uint64
 	// expect is the root in the given manifest, where wanted.
 	expect manifest.Digest
@@ -35,18 +36,18 @@ type booking struct {
 // addExtent books an extent's digest or, for a hole, those of its pieces, which
 // appendHole made. Calls for one file come in order of offset. It fills in the
 // digest of a hole that is a whole file.
-func (b *booking) addExtent(x *extent, hole []pieceRun, p *params, keep bool) {
-	if b.Size <= p.pieceBytes {
+func (b *booking) addExtent(x *wire.Extent, hole []pieceRun, p *wire.Terms, keep bool) {
+	if b.Size <= p.PieceBytes {
 		if len(hole) > 0 {
-			x.digest = hole[0].digest
+			x.Digest = hole[0].digest
 		}
 		return
 	}
 	if b.tree == nil {
-		b.tree = manifest.NewTree(p.hash)
+		b.tree = manifest.NewTree(p.Hash)
 	}
-	if x.flags&extHole == 0 {
-		b.push(x.digest, 1, keep)
+	if x.Flags&wire.ExtHole == 0 {
+		b.push(x.Digest, 1, keep)
 		return
 	}
 	for i := range hole {
@@ -88,6 +89,19 @@ func (b *booking) rootOf(last manifest.Digest) manifest.Digest {
 	return root
 }
 
+// Outcome says what became of an entry.
+type Outcome = wire.Outcome
+
+// The outcomes.
+const (
+	Copied  = wire.Copied
+	Skipped = wire.Skipped
+	Failed  = wire.Failed
+	Changed = wire.Changed
+	Corrupt = wire.Corrupt
+	Kept    = wire.Kept
+)
+
 // account keeps what one end knows about the whole copy: the roots over what
 // was copied, the exceptions, the manifest that is written and the one that
 // must be met. Entries end in order of path.
@@ -108,7 +122,7 @@ type account struct {
 	missing int64
 	// tellMissing tells the other end of a given manifest's entry that is not at
 	// the source; nil at a sink, whose peer need not know.
-	tellMissing func(path string, x *exception) error
+	tellMissing func(path string, x *wire.Exception) error
 	// verified: the other end has the same roots.
 	verified bool
 	links    int64
@@ -119,13 +133,13 @@ type account struct {
 	deletes
 }
 
-func newAccount(p *params, o *Options) (*account, error) {
-	a := &account{report: o.report, tally: o.Tally, pieceBytes: p.pieceBytes, dry: p.has(flagDryRun), roots: manifest.NewRoots(p.hash, p.pieceBytes)}
+func newAccount(p *wire.Terms, o *Options) (*account, error) {
+	a := &account{report: o.report, tally: o.Tally, pieceBytes: p.PieceBytes, dry: p.Has(wire.FlagDryRun), roots: manifest.NewRoots(p.Hash, p.PieceBytes)}
 	if o.given != nil {
 		a.given = &manifestCursor{r: o.given}
 	}
 	if o.WriteManifest != "" {
-		out, err := manifest.Create(o.WriteManifest, manifest.Header{Algorithm: p.hash, PieceBytes: p.pieceBytes})
+		out, err := manifest.Create(o.WriteManifest, manifest.Header{Algorithm: p.Hash, PieceBytes: p.PieceBytes})
 		if err != nil {
 			return nil, err
 		}
@@ -190,8 +204,8 @@ func (a *account) reportMissing(e *manifest.Entry) error {
 	a.missing++
 	a.unlisted = true
 	a.mu.Unlock()
-	x := exception{entry: noEntry, outcome: Corrupt, text: fmt.Sprintf("%q: in the manifest, but not at the source", e.Path)}
-	a.report(Event{Kind: EventFile, Path: e.Path, Outcome: x.outcome, Text: x.text, DryRun: a.dry})
+	x := wire.Exception{Entry: noEntry, Outcome: Corrupt, Text: fmt.Sprintf("%q: in the manifest, but not at the source", e.Path)}
+	a.report(Event{Kind: EventFile, Path: e.Path, Outcome: x.Outcome, Text: x.Text, DryRun: a.dry})
 	if a.tellMissing == nil {
 		return nil
 	}
@@ -201,24 +215,24 @@ func (a *account) reportMissing(e *manifest.Entry) error {
 // refused books an entry that was never announced; path is empty where it is
 // none that an entry can have. The given manifest's entries that it stands for
 // are not missing.
-func (a *account) refused(path string, x *exception) error {
+func (a *account) refused(path string, x *wire.Exception) error {
 	if a.given != nil && path != "" {
 		wanted, err := a.given.find(path, a.reportMissing)
 		if err != nil {
 			return err
 		}
 		switch {
-		case wanted != nil && x.outcome == Skipped:
-			x.outcome, x.text = Corrupt, fmt.Sprintf("%s: %v", x.text, errNotAsManifest)
-		case x.outcome == Failed, x.outcome == Changed:
+		case wanted != nil && x.Outcome == Skipped:
+			x.Outcome, x.Text = Corrupt, fmt.Sprintf("%s: %v", x.Text, errNotAsManifest)
+		case x.Outcome == Failed, x.Outcome == Changed:
 			a.given.unread(path)
 		}
 	}
 	a.mu.Lock()
-	a.counts[x.outcome]++
-	a.unlisted = a.unlisted || a.leavesOpen(x.outcome)
+	a.counts[x.Outcome]++
+	a.unlisted = a.unlisted || a.leavesOpen(x.Outcome)
 	a.mu.Unlock()
-	a.report(Event{Kind: EventFile, Path: path, Outcome: x.outcome, Text: x.text, End: x.end(), DryRun: a.dry})
+	a.report(Event{Kind: EventFile, Path: path, Outcome: x.Outcome, Text: x.Text, End: endOf(x), DryRun: a.dry})
 	return nil
 }
 
@@ -231,15 +245,15 @@ func (a *account) leavesOpen(o Outcome) bool {
 }
 
 // settle books an entry's end: copied, or x.
-func (a *account) settle(b *booking, x *exception) error {
+func (a *account) settle(b *booking, x *wire.Exception) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.head = b.id + 1
 	if x != nil {
-		a.counts[x.outcome]++
+		a.counts[x.Outcome]++
 		// Of other content than the manifest has, which both ends may find out.
-		a.unlisted = a.unlisted || x.outcome == Corrupt
-		a.report(Event{Kind: EventFile, Path: b.Path, Outcome: x.outcome, Text: x.text, End: x.end(), DryRun: a.dry})
+		a.unlisted = a.unlisted || x.Outcome == Corrupt
+		a.report(Event{Kind: EventFile, Path: b.Path, Outcome: x.Outcome, Text: x.Text, End: endOf(x), DryRun: a.dry})
 		if b.begun {
 			return a.out.VoidFile()
 		}
@@ -335,23 +349,23 @@ func (a *account) writePiecesAgain(b *booking) error {
 }
 
 // finish ends the account: the roots over all that was copied.
-func (a *account) finish() roots {
+func (a *account) finish() wire.Roots {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return roots{content: a.roots.Content(), meta: a.roots.Meta(), entries: uint64(a.roots.Entries()), bytes: uint64(a.roots.Bytes())}
+	return wire.Roots{Content: a.roots.Content(), Meta: a.roots.Meta(), Entries: uint64(a.roots.Entries()), Bytes: uint64(a.roots.Bytes())}
 }
 
 // compare holds the other end's roots against this one's, and then lets the
 // manifest bear its name.
-func (a *account) compare(peer string, theirs roots) error {
+func (a *account) compare(peer string, theirs wire.Roots) error {
 	ours := a.finish()
-	if ours != theirs && ours.content == theirs.content {
+	if ours != theirs && ours.Content == theirs.Content {
 		return fmt.Errorf("%w: names and bytes agree with %s, modes or times do not: meta root %x here, %x there",
-			ErrIntegrity, peer, ours.meta, theirs.meta)
+			ErrIntegrity, peer, ours.Meta, theirs.Meta)
 	}
 	if ours != theirs {
 		return fmt.Errorf("%w: this end has root %x over %d entries, %s has %x over %d",
-			ErrIntegrity, ours.content, ours.entries, peer, theirs.content, theirs.entries)
+			ErrIntegrity, ours.Content, ours.Entries, peer, theirs.Content, theirs.Entries)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -374,4 +388,16 @@ func (a *account) close() error {
 		return err
 	}
 	return errors.Join(err, a.out.Abort())
+}
+
+// endOf is the end that an exception is of. That bytes are not what they are to be
+// is a matter of both, and that something is kept none of either's.
+func endOf(x *wire.Exception) End {
+	switch {
+	case x.Outcome == Corrupt, x.Outcome == Kept:
+		return NoEnd
+	case x.Theirs:
+		return OtherEnd
+	}
+	return ThisEnd
 }

@@ -3,6 +3,8 @@ package xfer
 import (
 	"os/user"
 	"strconv"
+
+	"gdrcp/xfer/internal/wire"
 )
 
 // maxAccountNames bounds each of the tables of accountNames: a peer may name
@@ -20,7 +22,7 @@ type accountNames struct {
 func (n *accountNames) user(uid uint32) string {
 	return remembered(&n.users, uid, func() string {
 		u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
-		if err != nil || !isAccountName(u.Username) {
+		if err != nil || !wire.IsAccountName(u.Username) {
 			return ""
 		}
 		return u.Username
@@ -30,7 +32,7 @@ func (n *accountNames) user(uid uint32) string {
 func (n *accountNames) group(gid uint32) string {
 	return remembered(&n.groups, gid, func() string {
 		g, err := user.LookupGroupId(strconv.FormatUint(uint64(gid), 10))
-		if err != nil || !isAccountName(g.Name) {
+		if err != nil || !wire.IsAccountName(g.Name) {
 			return ""
 		}
 		return g.Name

@@ -9,6 +9,7 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
 )
 
 // caller is a client that has proven which key it has.
@@ -29,7 +30,7 @@ type hosted struct {
 	limit      limits
 	ofKey      *Limiter // shared by the key's sessions
 	chunkBytes int
-	terms
+	sessionGrant
 	// ctx ends the session and all that is on the way to it; end says why.
 	ctx context.Context
 	end context.CancelCauseFunc
@@ -158,7 +159,7 @@ func (v *Server) tellGrant(ctx context.Context, d *door, h *hosted) error {
 			return err
 		}
 	}
-	if err := d.say(ctx, doorGrant, h.terms.encode()); err != nil {
+	if err := d.say(ctx, doorGrant, h.sessionGrant.encode()); err != nil {
 		return err
 	}
 	return d.flush(ctx)
@@ -222,11 +223,11 @@ func (v *Server) begin(ctx context.Context, p rdma.Provider, req rdma.Request, h
 		v.retry(h) // what it had registered is gone
 		return
 	}
-	d := &dialed{rail: rail, conn: conn, id: h.id, trust: h.trust, lane: l, terms: h.terms, link: Link{
+	d := &dialed{rail: rail, conn: conn, id: h.id, trust: h.trust, lane: l, sessionGrant: h.sessionGrant, link: Link{
 		Transport: p.Name(), Device: rail.Device().Name, Family: rail.Device().Transport, Local: conn.Local().String(), Remote: peer,
 	}}
 	s := newSession(d, peer, false, v.cfg.Timeouts)
-	s.params = params{slots: h.slots, qps: h.qps, chunkBytes: h.chunkBytes}
+	s.terms = wire.Terms{Slots: h.slots, QPs: h.qps, ChunkBytes: h.chunkBytes}
 	s.limit = h.limit
 	v.mu.Lock()
 	h.session, h.device = s, rail.Device().Name

@@ -11,22 +11,23 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/wire"
 )
 
 // announce walks the tree and tells the sink its entries, as far ahead of
 // their end as the window lets it.
 func (s *source) announce(ctx context.Context) error {
-	w := s.tree.Walk(s.params.flags&flagRecursive != 0)
+	w := s.tree.Walk(s.terms.Flags&wire.FlagRecursive != 0)
 	defer w.Close()
 	s.avoid(w, s.called)
 	if s.client && s.into != nil {
-		p := Place{Name: s.called[0], Single: !s.tree.HasTop(), Inside: s.into.leaf == ""}
+		p := Place{Name: s.called[0], Single: !s.tree.HasTop(), Inside: s.into.Leaf == ""}
 		if len(s.called) > 1 {
 			p = Place{Inside: true}
 		}
 		s.account.report(Event{Kind: EventPlaced, Place: &p})
 	}
-	if s.params.has(flagOneFileSystem) {
+	if s.terms.Has(wire.FlagOneFileSystem) {
 		w.StayOnFileSystem()
 	}
 	if s.rules != nil {
@@ -68,8 +69,8 @@ type announcer struct {
 	ctx     context.Context
 	body    []byte
 	pending []*srcEntry
-	scratch tlvWriter
-	total   totals
+	scratch wire.Writer
+	total   wire.Totals
 	told    bool // a total was sent
 	names   accountNames
 	links   linkTable
@@ -88,11 +89,11 @@ func (a *announcer) entry(f *chunker.Found) error {
 		}
 		return a.refuse(f.Entry.Path, outcome, f.Problem)
 	}
-	if f.Entry.Type == manifest.Symlink && a.params.flags&flagLinks == 0 {
+	if f.Entry.Type == manifest.Symlink && a.terms.Flags&wire.FlagLinks == 0 {
 		return a.refuse(f.Entry.Path, Skipped, fmt.Errorf("%q: %w", f.Entry.Path, errLinkSkipped))
 	}
-	e := &srcEntry{stamp: f.Stamp, mayGrow: a.params.has(flagGrowing)}
-	e.planned = planned{Entry: f.Entry, owners: a.ownersOf(f), sparse: f.Sparse && f.Entry.Type == manifest.File, elsewhere: f.Elsewhere && a.params.has(flagDelete), allocBytes: f.AllocBytes}
+	e := &srcEntry{stamp: f.Stamp, mayGrow: a.terms.Has(wire.FlagGrowing)}
+	e.AnnouncedEntry = wire.AnnouncedEntry{Entry: f.Entry, Owners: a.ownersOf(f), Sparse: f.Sparse && f.Entry.Type == manifest.File, Elsewhere: f.Elsewhere && a.terms.Has(wire.FlagDelete), AllocBytes: f.AllocBytes}
 	if err := a.account.lookup(&e.booking); errors.Is(err, errNotAsManifest) {
 		return a.refuse(e.Path, Corrupt, err)
 	} else if err != nil {
@@ -106,8 +107,8 @@ func (a *announcer) entry(f *chunker.Found) error {
 		}
 		return a.refuse(e.Path, outcome, err)
 	}
-	e.id = a.total.entries
-	if a.params.flags&flagHardLinks != 0 {
+	e.id = a.total.Entries
+	if a.terms.Flags&wire.FlagHardLinks != 0 {
 		if err := a.links.join(e, f); err != nil {
 			return a.refuse(e.Path, outcomeOf(err), err)
 		}
@@ -126,8 +127,8 @@ func (a *announcer) entry(f *chunker.Found) error {
 		a.body = binary.AppendUvarint(a.body, e.id)
 	}
 	mark := len(a.body)
-	a.body = appendEntry(a.body, &e.planned, &a.scratch)
-	if len(a.body) > maxBodyBytes {
+	a.body = wire.AppendEntry(a.body, &e.AnnouncedEntry, &a.scratch)
+	if len(a.body) > wire.MaxBodyBytes {
 		entry := append([]byte(nil), a.body[mark:]...)
 		a.body = a.body[:mark]
 		if err := a.flush(); err != nil {
@@ -136,11 +137,11 @@ func (a *announcer) entry(f *chunker.Found) error {
 		a.body = append(binary.AppendUvarint(a.body, e.id), entry...)
 	}
 	a.pending = append(a.pending, e)
-	a.total.entries++
+	a.total.Entries++
 	if !e.isLink() {
-		a.total.bytes += uint64(e.Size)
+		a.total.Bytes += uint64(e.Size)
 	}
-	a.tally.totalBytes.Store(int64(a.total.bytes))
+	a.tally.totalBytes.Store(int64(a.total.Bytes))
 	return nil
 }
 
@@ -162,7 +163,7 @@ func (a *announcer) refuse(path string, outcome Outcome, err error) error {
 	if err := a.flush(); err != nil {
 		return err
 	}
-	x := exception{entry: noEntry, outcome: outcome, text: err.Error()}
+	x := wire.Exception{Entry: noEntry, Outcome: outcome, Text: err.Error()}
 	if manifest.CheckPath(path) != nil {
 		path = "" // the text has it
 	}
@@ -173,8 +174,8 @@ func (a *announcer) refuse(path string, outcome Outcome, err error) error {
 }
 
 // tellRefused tells the sink of an entry that is never announced.
-func (a *announcer) tellRefused(path string, x *exception) error {
-	return a.ctl.send(a.ctx, msgFail, append(appendException(nil, x), path...))
+func (a *announcer) tellRefused(path string, x *wire.Exception) error {
+	return a.ctl.send(a.ctx, wire.MsgFail, append(wire.AppendException(nil, x), path...))
 }
 
 // noEntry stands for an entry that was never announced.
@@ -195,7 +196,7 @@ func (a *announcer) flush() error {
 	a.announced = a.pending[len(a.pending)-1].id + 1
 	a.mu.Unlock()
 	a.tally.step()
-	err := a.ctl.send(a.ctx, msgEntries, a.body)
+	err := a.ctl.send(a.ctx, wire.MsgEntries, a.body)
 	a.body, a.pending = a.body[:0], a.pending[:0]
 	return err
 }
@@ -205,7 +206,7 @@ func (a *announcer) flush() error {
 // the total, for it accepts nothing before.
 func (a *announcer) waitForRoom(xattrBytes int) error {
 	a.mu.Lock()
-	full := a.total.entries-a.settled >= entryWindow || a.xattrBytes+xattrBytes > xattrWindow
+	full := a.total.Entries-a.settled >= entryWindow || a.xattrBytes+xattrBytes > wire.XattrWindow
 	a.mu.Unlock()
 	if !full {
 		return nil
@@ -215,14 +216,14 @@ func (a *announcer) waitForRoom(xattrBytes int) error {
 	}
 	if !a.told {
 		a.told = true
-		if err := a.ctl.send(a.ctx, msgTotal, a.total.encode()); err != nil {
+		if err := a.ctl.send(a.ctx, wire.MsgTotal, a.total.Encode()); err != nil {
 			return err
 		}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	// A quarter at a time: an entry at a time would be a message each.
-	for a.total.entries-a.settled > entryWindow*3/4 || a.xattrBytes+xattrBytes > xattrWindow {
+	for a.total.Entries-a.settled > entryWindow*3/4 || a.xattrBytes+xattrBytes > wire.XattrWindow {
 		if a.ctx.Err() != nil {
 			return context.Cause(a.ctx)
 		}
@@ -239,15 +240,15 @@ func (a *announcer) end() error {
 	if err := a.flush(); err != nil {
 		return err
 	}
-	a.total.final = true
+	a.total.Final = true
 	if a.stream == nil {
 		a.tally.totalKnown.Store(true)
 	}
-	if err := a.ctl.send(a.ctx, msgTotal, a.total.encode()); err != nil {
+	if err := a.ctl.send(a.ctx, wire.MsgTotal, a.total.Encode()); err != nil {
 		return err
 	}
 	// Before ended is set, for who sees that may send the roots.
-	if err := a.ctl.send(a.ctx, msgEnd, binary.AppendUvarint(nil, a.total.entries)); err != nil {
+	if err := a.ctl.send(a.ctx, wire.MsgEnd, binary.AppendUvarint(nil, a.total.Entries)); err != nil {
 		return err
 	}
 	a.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/wire"
 )
 
 // asked is what a pull asked for, or what the Grant of a push does. The source says
@@ -26,14 +27,14 @@ type asked struct {
 	listed *listedCheck
 }
 
-func newAsked(h *hello) *asked {
-	a := &asked{flags: h.flags}
-	if h.flags&flagMany == 0 {
-		a.name = sourceName(h.paths[0])
+func newAsked(h *wire.Hello) *asked {
+	a := &asked{flags: h.Terms.Flags}
+	if h.Terms.Flags&wire.FlagMany == 0 {
+		a.name = sourceName(h.Paths[0])
 		return a
 	}
-	names := make(map[string]bool, len(h.paths))
-	for _, p := range h.paths {
+	names := make(map[string]bool, len(h.Paths))
+	for _, p := range h.Paths {
 		names[baseName(p)] = true
 	}
 	a.named = func(name string) bool { return names[name] }
@@ -59,9 +60,9 @@ func (a *asked) check(e *manifest.Entry) error {
 	}
 	top, _, below := strings.Cut(e.Path, "/")
 	switch {
-	case a.flags&flagRecursive == 0 && (e.Type == manifest.Dir || below):
+	case a.flags&wire.FlagRecursive == 0 && (e.Type == manifest.Dir || below):
 		return fmt.Errorf("%w: %q announced, which takes -r, and that was not asked for", ErrProtocol, e.Path)
-	case e.Type == manifest.Symlink && (a.flags&flagFollow != 0 || a.flags&flagLinks == 0):
+	case e.Type == manifest.Symlink && (a.flags&wire.FlagFollow != 0 || a.flags&wire.FlagLinks == 0):
 		return fmt.Errorf("%w: %q announced as a link, and links were to be followed or left out", ErrProtocol, e.Path)
 	case more, a.named != nil && !a.named(top), a.alone && a.name != "." && e.Path != a.name:
 		return fmt.Errorf("%w: %q announced, which was not asked for", ErrProtocol, e.Path)
@@ -79,7 +80,7 @@ func (a *asked) checkListed(e *manifest.Entry) error {
 		return err
 	case !ok:
 		return fmt.Errorf("%w: %q announced, which is not in the list", ErrProtocol, e.Path)
-	case a.flags&flagFollow != 0 && e.Type == manifest.Symlink:
+	case a.flags&wire.FlagFollow != 0 && e.Type == manifest.Symlink:
 		return fmt.Errorf("%w: %q announced as a link, and links were to be followed", ErrProtocol, e.Path)
 	case !implied && a.chosen != nil && a.chosen.hides(e.Path, e.Type == manifest.Dir):
 		return fmt.Errorf("%w: %q announced, which was to be left out", ErrProtocol, e.Path)

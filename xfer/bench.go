@@ -10,6 +10,7 @@ import (
 
 	"gdrcp/manifest"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -27,19 +28,19 @@ type benchSource struct {
 }
 
 func newBenchSource(s *session, bytes int64) *benchSource {
-	b := &benchSource{outflow: newOutflow(s), jobs: make(chan *outSlot, s.params.slots)}
-	b.chunks = uint64((bytes + int64(s.params.chunkBytes) - 1) / int64(s.params.chunkBytes))
-	b.bytes = int64(b.chunks) * int64(s.params.chunkBytes)
+	b := &benchSource{outflow: newOutflow(s), jobs: make(chan *outSlot, s.terms.Slots)}
+	b.chunks = uint64((bytes + int64(s.terms.ChunkBytes) - 1) / int64(s.terms.ChunkBytes))
+	b.bytes = int64(b.chunks) * int64(s.terms.ChunkBytes)
 	b.returned = func(*outChunk) { b.back++ }
-	b.lost = func(c *outChunk, _ *returned) error {
-		return fmt.Errorf("%w: chunk %d arrived damaged", ErrIntegrity, c.id)
+	b.lost = func(c *outChunk, _ *wire.ReturnedSlot) error {
+		return fmt.Errorf("%w: chunk %d arrived damaged", ErrIntegrity, c.ID)
 	}
 	return b
 }
 
-func (b *benchSource) fast(f *frame) (bool, error) {
-	if f.typ == msgCredit {
-		return true, b.credit(f.body)
+func (b *benchSource) fast(f *wire.Frame) (bool, error) {
+	if f.Type == wire.MsgCredit {
+		return true, b.credit(f.Body)
 	}
 	return false, nil
 }
@@ -50,7 +51,7 @@ func (b *benchSource) talk(ctx context.Context, g *errgroup.Group) error {
 	b.wakeOn(ctx)
 	var r role = b
 	b.role.Store(&r)
-	if err := b.makeRing(ctx, sourceSlots(b.params.slots), rdma.LocalRead); err != nil {
+	if err := b.makeRing(ctx, sourceSlots(b.terms.Slots), rdma.LocalRead); err != nil {
 		return err
 	}
 	b.fitRing()
@@ -59,8 +60,8 @@ func (b *benchSource) talk(ctx context.Context, g *errgroup.Group) error {
 	if _, err := random.Read(b.ring.payload); err != nil {
 		return err
 	}
-	err := b.expect(ctx, msgRing, "ring", func(body []byte) error {
-		info, err := decodeRing(body, b.params.slots, b.params.chunkBytes)
+	err := b.expect(ctx, wire.MsgRing, "ring", func(body []byte) error {
+		info, err := wire.DecodeRing(body, b.terms.Slots, b.terms.ChunkBytes)
 		if err != nil {
 			return err
 		}
@@ -77,10 +78,10 @@ func (b *benchSource) talk(ctx context.Context, g *errgroup.Group) error {
 		return err
 	}
 	b.took = time.Since(b.start)
-	if err := b.ctl.send(ctx, msgEnd, binary.AppendUvarint(nil, b.chunks)); err != nil {
+	if err := b.ctl.send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, b.chunks)); err != nil {
 		return err
 	}
-	return b.expect(ctx, msgDone, "end", func(body []byte) error { return nil })
+	return b.expect(ctx, wire.MsgDone, "end", func(body []byte) error { return nil })
 }
 
 // feed hands out slots until every chunk has come back.
@@ -98,9 +99,9 @@ func (b *benchSource) feed(ctx context.Context) error {
 		}
 		slot := b.takeSlotLocked()
 		b.numberLocked(slot)
-		n := int64(b.params.chunkBytes)
-		slot.chunk.storedBytes, slot.chunk.plainBytes = uint32(n), uint32(n)
-		slot.chunk.extents = append(slot.chunk.extents, extent{off: int64(slot.chunk.id) * n, length: n})
+		n := int64(b.terms.ChunkBytes)
+		slot.chunk.StoredBytes, slot.chunk.PlainBytes = uint32(n), uint32(n)
+		slot.chunk.Extents = append(slot.chunk.Extents, wire.Extent{Off: int64(slot.chunk.ID) * n, Length: n})
 		b.jobs <- slot // as long as the ring: never blocks
 	}
 	return nil
@@ -114,10 +115,10 @@ func (b *benchSource) fill(ctx context.Context) error {
 			if !ok {
 				return nil
 			}
-			if b.params.hash != 0 {
-				slot.chunk.extents[0].digest = benchDigest(b.params.hash, b.ring.slot(slot.index))
+			if b.terms.Hash != 0 {
+				slot.chunk.Extents[0].Digest = benchDigest(b.terms.Hash, b.ring.slot(slot.index))
 			}
-			if err := b.limit.wait(ctx, int64(slot.chunk.storedBytes), nil); err != nil {
+			if err := b.limit.wait(ctx, int64(slot.chunk.StoredBytes), nil); err != nil {
 				return err
 			}
 			b.sealPayload(slot)
@@ -138,8 +139,8 @@ type benchSink struct {
 	*inflow
 }
 
-func (k *benchSink) fast(*frame) (bool, error) { return false, nil }
-func (k *benchSink) release() error            { return nil }
+func (k *benchSink) fast(*wire.Frame) (bool, error) { return false, nil }
+func (k *benchSink) release() error                 { return nil }
 
 func (k *benchSink) talk(ctx context.Context, g *errgroup.Group) error {
 	var r role = k
@@ -151,12 +152,12 @@ func (k *benchSink) talk(ctx context.Context, g *errgroup.Group) error {
 		g.Go(func() error { return k.drainSlots(ctx) })
 	}
 	// The end comes when every chunk has been returned.
-	err := k.receive(ctx, func(f *frame) error {
-		if f.typ != msgEnd {
-			return fmt.Errorf("%w: message %d in a bench", ErrProtocol, f.typ)
+	err := k.receive(ctx, func(f *wire.Frame) error {
+		if f.Type != wire.MsgEnd {
+			return fmt.Errorf("%w: message %d in a bench", ErrProtocol, f.Type)
 		}
 		k.ending.Store(true)
-		return k.ctl.send(ctx, msgDone, nil)
+		return k.ctl.send(ctx, wire.MsgDone, nil)
 	})
 	if err != nil {
 		return err
@@ -165,8 +166,8 @@ func (k *benchSink) talk(ctx context.Context, g *errgroup.Group) error {
 }
 
 func (k *benchSink) drainSlots(ctx context.Context) error {
-	priv := make([]byte, headerStride)
-	var h chunkHeader
+	priv := make([]byte, wire.HeaderStride)
+	var h wire.ChunkHeader
 	var u unpacker
 	for {
 		a, err := k.take(ctx)
@@ -176,17 +177,17 @@ func (k *benchSink) drainSlots(ctx context.Context) error {
 		if err := k.readHeader(a, priv, &h); err != nil {
 			return err
 		}
-		if len(h.extents) != 1 || h.codec != codecPlain {
-			return fmt.Errorf("%w: a chunk of %d extents in a bench", ErrProtocol, len(h.extents))
+		if len(h.Extents) != 1 || h.Codec != wire.CodecPlain {
+			return fmt.Errorf("%w: a chunk of %d extents in a bench", ErrProtocol, len(h.Extents))
 		}
-		payload, err := u.unseal(k.seals, &h, k.ring.slot(a.slot)[:h.storedBytes], k.params.chunkBytes)
-		if err != nil || (k.params.hash != 0 && benchDigest(k.params.hash, payload) != h.extents[0].digest) {
-			return fmt.Errorf("%w: chunk %d arrived damaged", ErrIntegrity, h.id)
+		payload, err := u.unseal(k.seals, &h, k.ring.slot(a.slot)[:h.StoredBytes], k.terms.ChunkBytes)
+		if err != nil || (k.terms.Hash != 0 && benchDigest(k.terms.Hash, payload) != h.Extents[0].Digest) {
+			return fmt.Errorf("%w: chunk %d arrived damaged", ErrIntegrity, h.ID)
 		}
-		if err := k.limit.wait(ctx, int64(h.storedBytes), nil); err != nil {
+		if err := k.limit.wait(ctx, int64(h.StoredBytes), nil); err != nil {
 			return err
 		}
-		k.giveBack(returned{slot: uint32(a.slot), generation: a.generation})
+		k.giveBack(wire.ReturnedSlot{Slot: uint32(a.slot), Generation: a.generation})
 	}
 }
 
@@ -205,11 +206,11 @@ func (b Bandwidth) MiBPerSecond() float64 { return float64(b.Bytes) / (1 << 20) 
 // chunk to the return of the last. Options.Hash 0 means no digests.
 func (c *Client) BenchBandwidth(ctx context.Context, ep Endpoint, bytes int64, o Options) (*Bandwidth, error) {
 	o.complete()
-	h, err := o.benchHello(modeBench)
+	h, err := o.benchHello(wire.ModeBench)
 	if err != nil {
 		return nil, err
 	}
-	h.hash = o.Hash
+	h.Terms.Hash = o.Hash
 	var b *benchSource
 	d, err := c.benchSession(ctx, ep, &o, h, func(ctx context.Context, s *session, g *errgroup.Group) error {
 		b = newBenchSource(s, bytes)
@@ -223,18 +224,18 @@ func (c *Client) BenchBandwidth(ctx context.Context, ep Endpoint, bytes int64, o
 
 // benchHello is what a client asks for that measures: nothing of what the options
 // say of files.
-func (o *Options) benchHello(m mode) (*hello, error) {
+func (o *Options) benchHello(m wire.Mode) (*wire.Hello, error) {
 	h, err := o.hello(m)
 	if err != nil {
 		return nil, err
 	}
-	h.flags &= flagEncrypt
-	h.codec, h.gpu, h.gpuName, h.maxDelete, h.sizes = uint64(CompressOff), 0, "", 0, fileSizes{}
+	h.Terms.Flags &= wire.FlagEncrypt
+	h.Terms.Codec, h.GPU, h.GPUName, h.Terms.MaxDelete, h.Terms.Sizes = CompressOff, 0, "", 0, wire.FileSizes{}
 	return h, nil
 }
 
 // benchSession connects and agrees, and runs talk.
-func (c *Client) benchSession(ctx context.Context, ep Endpoint, o *Options, h *hello, talk func(context.Context, *session, *errgroup.Group) error) (*dialed, error) {
+func (c *Client) benchSession(ctx context.Context, ep Endpoint, o *Options, h *wire.Hello, talk func(context.Context, *session, *errgroup.Group) error) (*dialed, error) {
 	d, err := c.connect(ctx, ep, o)
 	if err != nil {
 		return nil, err

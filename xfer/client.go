@@ -13,6 +13,7 @@ import (
 	"gdrcp/chunker"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -37,16 +38,16 @@ func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst st
 			return nil, err
 		}
 	}
-	h, err := o.hello(modePush)
+	h, err := o.hello(wire.ModePush)
 	if err != nil {
 		return nil, err
 	}
-	h.paths, h.name = []string{dst}, baseName(sources[0])
+	h.Paths, h.Terms.Name = []string{dst}, baseName(sources[0])
 	if len(sources) > 1 {
-		h.flags |= flagMany | flagMustBeDir
+		h.Terms.Flags |= wire.FlagMany | wire.FlagMustBeDir
 	}
 	if strings.HasSuffix(dst, "/") {
-		h.flags |= flagMustBeDir
+		h.Terms.Flags |= wire.FlagMustBeDir
 	}
 	// A link named on the command line without -r or -l is followed, as cp does it.
 	follow := o.Follow || o.Names == nil && followsNamed(o.Recursive, o.Links, o.Follow)
@@ -86,15 +87,15 @@ func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst stri
 		}
 	}
 	o.Slots = o.limits().slots(o.Slots, o.ChunkBytes)
-	h, err := o.hello(modePull)
+	h, err := o.hello(wire.ModePull)
 	if err != nil {
 		return nil, err
 	}
-	h.paths = paths
+	h.Paths = paths
 	if len(paths) > 1 {
-		h.flags |= flagMany
+		h.Terms.Flags |= wire.FlagMany
 	}
-	store, err := chunker.OpenSink(chunker.SinkOptions{Dest: dst, MustBeDir: len(paths) > 1, Keep: keepOf(h.flags), NoFsync: o.NoFsync})
+	store, err := chunker.OpenSink(chunker.SinkOptions{Dest: dst, MustBeDir: len(paths) > 1, Keep: keepOf(h.Terms.Flags), NoFsync: o.NoFsync})
 	if err != nil {
 		return nil, err
 	}
@@ -120,20 +121,20 @@ type conversation interface {
 }
 
 // copy connects, agrees with the server, and runs the conversation.
-func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *hello, begin func(*session, *account) conversation) (*Summary, error) {
+func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hello, begin func(*session, *account) conversation) (*Summary, error) {
 	if err := o.openManifest(ctx, h); err != nil {
 		return nil, err
 	}
 	defer o.closeManifest()
-	if p := h.params(); o.local.direct && p.touched() != nil {
-		return nil, fmt.Errorf("gpudirect is required: %w: %w", rdma.ErrUnsupported, p.touched())
+	if p := &h.Terms; o.local.direct && p.Touched() != nil {
+		return nil, fmt.Errorf("gpudirect is required: %w: %w", rdma.ErrUnsupported, p.Touched())
 	}
 	d, err := c.connect(ctx, ep, o)
 	if err != nil {
 		return nil, err
 	}
 	s := newSession(d, d.link.Remote, true, o.Timeouts)
-	s.place, s.gpus, s.report, s.asksGPU = o.local, c.GPUs, o.report, h.gpu != 0
+	s.place, s.gpus, s.report, s.asksGPU = o.local, c.GPUs, o.report, h.GPU != 0
 	s.limit, s.sysfs = o.limits(), cmp.Or(c.sysfs, sysfs)
 	var acct *account
 	var role conversation
@@ -142,7 +143,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *hello, be
 		if err := s.agree(ctx, h, d, o); err != nil {
 			return err
 		}
-		if acct, err = newAccount(&s.params, o); err != nil {
+		if acct, err = newAccount(&s.terms, o); err != nil {
 			return err
 		}
 		if err := s.tellRules(ctx, o.Rules); err != nil {
@@ -165,72 +166,71 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *hello, be
 	if acct == nil {
 		return nil, err
 	}
-	sum := acct.summary(o.Tally, &s.params, d.link, start)
+	sum := acct.summary(o.Tally, &s.terms, d.link, start)
 	sum.Local, sum.Remote = s.memories()
 	return sum, errors.Join(err, acct.close())
 }
 
 // hello is what a client asks for.
-func (o *Options) hello(m mode) (*hello, error) {
+func (o *Options) hello(m wire.Mode) (*wire.Hello, error) {
 	local, remote, err := o.placements()
 	o.local, o.remote = local, remote
 	if err != nil {
 		return nil, err
 	}
-	h := &hello{
-		mode: m, chunkBytes: uint64(o.ChunkBytes), pieceBytes: manifest.DefaultPieceBytes,
-		hash: o.Hash, slots: uint64(o.Slots), qps: uint64(o.QPs), codec: uint64(o.Compress),
-	}
-	if h.hash == 0 {
-		h.hash = manifest.XXH3
-		if local.gpu != gpuOff || remote.gpu != gpuOff {
-			h.hash = manifest.BLAKE3 // a GPU digests by no other
+	h := &wire.Hello{Terms: wire.Terms{
+		Mode: m, ChunkBytes: o.ChunkBytes, PieceBytes: manifest.DefaultPieceBytes, Hash: o.Hash, Slots: o.Slots, QPs: o.QPs, Codec: o.Compress,
+	}}
+	if h.Terms.Hash == 0 {
+		h.Terms.Hash = manifest.XXH3
+		if local.gpu != wire.GPUOff || remote.gpu != wire.GPUOff {
+			h.Terms.Hash = manifest.BLAKE3 // a GPU digests by no other
 		}
 	}
-	h.gpu, h.gpuName = uint64(remote.gpu), remote.gpuName
-	h.flags |= o.sinkFlags()
-	h.maxDelete, h.sizes = o.maxDelete(), o.fileSizes()
+	h.GPU, h.GPUName = uint64(remote.gpu), remote.gpuName
+	h.Terms.Flags |= o.sinkFlags()
+	h.Terms.MaxDelete, h.Terms.Sizes = o.maxDelete(), o.fileSizes()
 	for _, f := range []struct {
 		on   bool
 		flag uint64
 	}{
-		{o.CopyGrowing && o.Manifest == "", flagGrowing}, {len(o.Rules) > 0, flagRules}, {o.Names != nil, flagListed},
-		{o.OneFileSystem, flagOneFileSystem},
-		{o.Recursive, flagRecursive}, {o.Follow, flagFollow}, {o.NoFsync, flagNoFsync},
-		{o.Times && !o.IgnoreTimes, flagSameStays},
-		{local.flushAlways, flagFlush}, {local.direct, flagDirect}, {o.Encrypt, flagEncrypt},
+		{o.CopyGrowing && o.Manifest == "", wire.FlagGrowing}, {len(o.Rules) > 0, wire.FlagRules}, {o.Names != nil, wire.FlagListed},
+		{o.OneFileSystem, wire.FlagOneFileSystem},
+		{o.Recursive, wire.FlagRecursive}, {o.Follow, wire.FlagFollow}, {o.NoFsync, wire.FlagNoFsync},
+		{o.Times && !o.IgnoreTimes, wire.FlagSameStays},
+		{local.flushAlways, wire.FlagFlush}, {local.direct, wire.FlagDirect}, {o.Encrypt, wire.FlagEncrypt},
 	} {
 		if f.on {
-			h.flags |= f.flag
+			h.Terms.Flags |= f.flag
 		}
 	}
-	h.flags |= o.metadataFlags()
+	h.Terms.Flags |= o.metadataFlags()
 	return h, nil
 }
 
 // agree says hello and takes the server's terms.
-func (s *session) agree(ctx context.Context, h *hello, d *dialed, o *Options) error {
-	h.slots, h.qps = uint64(d.slots), uint64(d.qps)
+func (s *session) agree(ctx context.Context, h *wire.Hello, d *dialed, o *Options) error {
+	h.Terms.Slots, h.Terms.QPs = d.slots, d.qps
 	if o.store != nil {
-		h.into = intoOf(s.id, o.store)
+		h.Into = intoOf(s.id, o.store)
 	}
-	if err := s.ctl.send(ctx, msgHello, h.encode()); err != nil {
+	if err := s.ctl.send(ctx, wire.MsgHello, h.Encode()); err != nil {
 		return err
 	}
-	err := s.expect(ctx, msgWelcome, "welcome", func(body []byte) error {
-		w, err := decodeHello(body)
+	err := s.expect(ctx, wire.MsgWelcome, "welcome", func(body []byte) error {
+		w, err := wire.DecodeHello(body)
 		if err != nil {
 			return err
 		}
-		if !h.isAnsweredBy(&w) {
+		if !h.IsAnsweredBy(&w) {
 			return fmt.Errorf("%w: the server's terms are not what was asked for", ErrProtocol)
 		}
-		s.params, s.into = h.params(), w.into
-		if h.mode == modePull {
+		s.terms, s.into = h.Terms, w.Into
+		if h.Terms.Mode == wire.ModePull {
 			// The name is this end's to know: the server's says only that both
 			// mean the same.
-			if s.params.name = newAsked(h).name; w.name != s.params.name {
-				return fmt.Errorf("%w: the server serves %q, %q was asked for", ErrProtocol, w.name, s.params.name)
+			if s.terms.Name = newAsked(h).name; w.Terms.Name != s.terms.Name {
+				return fmt.Errorf("%w: the server serves %q, %q was asked for", ErrProtocol, w.Terms.Name, s.terms.Name)
 			}
 		}
 		return nil
@@ -239,25 +239,11 @@ func (s *session) agree(ctx context.Context, h *hello, d *dialed, o *Options) er
 		return err
 	}
 	link := &d.link
-	link.QPs, link.Slots, link.ChunkBytes, link.Encrypted = s.params.qps, s.params.slots, s.params.chunkBytes, s.params.encrypted()
+	link.QPs, link.Slots, link.ChunkBytes, link.Encrypted = s.terms.QPs, s.terms.Slots, s.terms.ChunkBytes, s.terms.Encrypted()
 	link.Imm = s.lanes[0].conn.ImmKind()
 	said := *link
 	o.report(Event{Kind: EventConnected, Link: &said})
 	return nil
-}
-
-// isAnsweredBy reports whether a welcome grants what the hello asks for, no more
-// and no less. Its name is another matter, and it repeats no path.
-func (h *hello) isAnsweredBy(w *hello) bool {
-	return w.mode == h.mode && w.slots == h.slots && w.qps == h.qps && w.chunkBytes == h.chunkBytes && w.pieceBytes == h.pieceBytes &&
-		w.hash == h.hash && w.codec == h.codec && w.flags == h.flags && w.gpu == h.gpu && w.gpuName == h.gpuName && w.maxDelete == h.maxDelete && w.sizes == h.sizes && len(w.paths) == 0
-}
-
-func (h *hello) params() params {
-	return params{
-		mode: h.mode, chunkBytes: int(h.chunkBytes), pieceBytes: int64(h.pieceBytes), hash: h.hash, slots: int(h.slots), qps: int(h.qps),
-		codec: Compress(h.codec), flags: h.flags, name: h.name, maxDelete: h.maxDelete, sizes: h.sizes,
-	}
 }
 
 // checkSingle makes sure that the only source can be copied at all.

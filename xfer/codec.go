@@ -6,17 +6,19 @@ import (
 
 	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/zstd"
+
+	"gdrcp/xfer/internal/wire"
 )
 
 // Compress says how a source may store chunks.
-type Compress uint8
+type Compress = wire.Compress
 
 // The ways to compress. CompressAuto uses s2 where it pays.
 const (
-	CompressOff Compress = iota
-	CompressZstd
-	CompressS2
-	CompressAuto
+	CompressOff  = wire.CompressOff
+	CompressZstd = wire.CompressZstd
+	CompressS2   = wire.CompressS2
+	CompressAuto = wire.CompressAuto
 )
 
 // ParseCompress reads the word that the command line has.
@@ -69,18 +71,18 @@ func worthBytes(n int) int { return n - n/8 }
 
 // pack compresses the first n bytes of mem in place where that makes them an
 // eighth shorter, and returns how they are stored and in how many bytes.
-func (p *packer) pack(mem []byte, n int) (Codec, uint32) {
+func (p *packer) pack(mem []byte, n int) (wire.Codec, uint32) {
 	if p.kind == CompressOff || n < 1024 {
-		return codecPlain, uint32(n)
+		return wire.CodecPlain, uint32(n)
 	}
 	if p.skip > 0 {
 		p.skip--
-		return codecPlain, uint32(n)
+		return wire.CodecPlain, uint32(n)
 	}
 	var out []byte
-	codec := codecS2
+	codec := wire.CodecS2
 	if p.kind == CompressZstd {
-		codec, out = codecZstd, p.zstd.EncodeAll(mem[:n], p.scratch[:0])
+		codec, out = wire.CodecZstd, p.zstd.EncodeAll(mem[:n], p.scratch[:0])
 	} else {
 		out = s2.Encode(p.scratch, mem[:n])
 	}
@@ -89,7 +91,7 @@ func (p *packer) pack(mem []byte, n int) (Codec, uint32) {
 			p.backoff = min(2*p.backoff+1, 63)
 			p.skip = p.backoff
 		}
-		return codecPlain, uint32(n)
+		return wire.CodecPlain, uint32(n)
 	}
 	p.backoff = 0
 	copy(mem, out)
@@ -112,8 +114,8 @@ func (u *unpacker) close() {
 
 // unpack returns a chunk's plain bytes: mem itself where it is stored plain. An
 // error says that the payload was damaged.
-func (u *unpacker) unpack(codec Codec, mem []byte, plainBytes uint32, chunkBytes int) (out []byte, err error) {
-	if codec == codecPlain {
+func (u *unpacker) unpack(codec wire.Codec, mem []byte, plainBytes uint32, chunkBytes int) (out []byte, err error) {
+	if codec == wire.CodecPlain {
 		return mem, nil
 	}
 	if u.plain == nil {
@@ -122,7 +124,7 @@ func (u *unpacker) unpack(codec Codec, mem []byte, plainBytes uint32, chunkBytes
 	// The peer can write to the slot at any time: a decoder must not see its
 	// input change.
 	mem = u.stored[:copy(u.stored, mem)]
-	if codec == codecS2 {
+	if codec == wire.CodecS2 {
 		n, err := s2.DecodedLen(mem)
 		if err != nil || n != int(plainBytes) {
 			return nil, errPayload

@@ -13,6 +13,7 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
 )
 
 // Client copies to and from servers. Verbs and TCP are the ways it has; Verbs
@@ -74,15 +75,15 @@ func (o *Options) preamble(id [16]byte) []byte {
 // railConfig sizes a rail for a session. Every chunk is two work requests, and
 // every slot can have one immediate under way. With GPU memory there is one
 // loopback connection at a time.
-func railConfig(qps, slots, chunkBytes int, withGPU, forceImmSend bool, wire rdma.Wire) rdma.RailConfig {
+func railConfig(qps, slots, chunkBytes int, withGPU, forceImmSend bool, onWire rdma.Wire) rdma.RailConfig {
 	loopbacks := 0
 	if withGPU {
 		loopbacks = 1
 	}
 	return rdma.RailConfig{
-		Conns: qps, Loopbacks: loopbacks, SendDepth: 2*slots + controlMargin, RecvDepth: slots + controlMargin,
-		MsgBytes: msgBytes, WriteBytes: max(chunkBytes, headerStride), ForceImmSend: forceImmSend,
-		Wire: wire,
+		Conns: qps, Loopbacks: loopbacks, SendDepth: 2*slots + wire.ControlMargin, RecvDepth: slots + wire.ControlMargin,
+		MsgBytes: wire.MsgBytes, WriteBytes: max(chunkBytes, wire.HeaderStride), ForceImmSend: forceImmSend,
+		Wire: onWire,
 	}
 }
 

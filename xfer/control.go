@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
 )
 
 // control is the sending half of a session's control messages and the
 // accounting of both halves. Every sequenced message needs a receive posted at
-// the peer, so no more than controlWindow of them are ever on their way: the
+// the peer, so no more than wire.ControlWindow of them are ever on their way: the
 // peer tells how many it has consumed in every message it sends, and in an ack
 // of its own where it has nothing to say.
 type control struct {
@@ -32,19 +33,19 @@ func newControl(l *lane) *control {
 }
 
 // trySend sends a message if the window and the send queue have room.
-func (c *control) trySend(t msgType, body []byte) (bool, error) {
+func (c *control) trySend(t wire.MsgType, body []byte) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.trySendLocked(t, body)
 }
 
-func (c *control) trySendLocked(t msgType, body []byte) (bool, error) {
-	if len(body) > maxBodyBytes {
+func (c *control) trySendLocked(t wire.MsgType, body []byte) (bool, error) {
+	if len(body) > wire.MaxBodyBytes {
 		return false, fmt.Errorf("%w: a request of %d bytes does not fit a message; name fewer files at once", ErrUsage, len(body))
 	}
 	var seq uint64
-	if t.sequenced() {
-		if c.sent-c.acked >= controlWindow {
+	if t.Sequenced() {
+		if c.sent-c.acked >= wire.ControlWindow {
 			return false, nil
 		}
 		seq = c.sent + 1
@@ -60,7 +61,7 @@ func (c *control) trySendLocked(t msgType, body []byte) (bool, error) {
 		c.sent = seq
 	}
 	c.told = c.consumed
-	if c.sent-c.acked < controlWindow {
+	if c.sent-c.acked < wire.ControlWindow {
 		c.wake()
 	}
 	return true, nil
@@ -73,14 +74,14 @@ const (
 )
 
 // sendLast sends a message outside the window whose completion is told.
-func (c *control) sendLast(t msgType, body []byte) bool {
+func (c *control) sendLast(t wire.MsgType, body []byte) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.lane.send(t, 0, c.consumed, body, rdma.WR{ID: lastID}) == nil
 }
 
 // send sends a message, waiting for room in the window.
-func (c *control) send(ctx context.Context, t msgType, body []byte) error {
+func (c *control) send(ctx context.Context, t wire.MsgType, body []byte) error {
 	for {
 		ok, err := c.trySend(t, body)
 		if ok {
@@ -98,19 +99,19 @@ func (c *control) send(ctx context.Context, t msgType, body []byte) error {
 }
 
 // seen takes a frame's accounting. It reports whether the window opened.
-func (c *control) seen(f *frame) (opened bool, err error) {
+func (c *control) seen(f *wire.Frame) (opened bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	advance := uint64(f.consumed - uint32(c.acked))
+	advance := uint64(f.Consumed - uint32(c.acked))
 	if advance > c.sent-c.acked {
 		return false, errWindow
 	}
 	c.acked += advance
-	if f.seq != 0 {
-		if f.seq != c.received+1 || f.seq-c.told > controlWindow {
+	if f.Seq != 0 {
+		if f.Seq != c.received+1 || f.Seq-c.told > wire.ControlWindow {
 			return false, errWindow
 		}
-		c.received = f.seq
+		c.received = f.Seq
 	}
 	if advance > 0 {
 		c.wake()
@@ -163,9 +164,9 @@ func (c *control) consume() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.consumed++
-	if c.consumed-c.told >= ackEvery {
+	if c.consumed-c.told >= wire.AckEvery {
 		// Where the connection is dead, the poller is about to be told why: by
 		// the peer's last words, perhaps.
-		_, _ = c.trySendLocked(msgAck, nil)
+		_, _ = c.trySendLocked(wire.MsgAck, nil)
 	}
 }

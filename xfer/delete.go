@@ -2,7 +2,6 @@ package xfer
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -13,20 +12,7 @@ import (
 	"gdrcp/internal/filter"
 	"gdrcp/internal/printable"
 	"gdrcp/manifest"
-)
-
-// msgDeleted is the sink's: what was deleted, or could not be.
-const msgDeleted msgType = 19
-
-// fate is what became of something that was to be deleted.
-type fate uint8
-
-const (
-	fateFile     fate = iota + 1 // deleted, or in a dry run would be: no directory
-	fateDir                      // likewise a directory
-	fateNotEmpty                 // a directory that stays: something in it does
-	fateFailed
-	fateNone // of all that was to be deleted: the source is not known whole
+	"gdrcp/xfer/internal/wire"
 )
 
 // deletes is the account's part of what was deleted.
@@ -54,25 +40,25 @@ func (a *account) isUnlisted() bool {
 }
 
 // removed books what became of something that was to be deleted.
-func (a *account) removed(f fate, path, text string) {
+func (a *account) removed(f wire.DeleteOutcome, path, text string) {
 	a.mu.Lock()
 	switch f {
-	case fateFile, fateDir:
+	case wire.DeletedFile, wire.DeletedDir:
 		a.deleted++
-	case fateFailed:
+	case wire.DeletedFailed:
 		a.counts[Failed]++
-	case fateNone:
+	case wire.DeletedNone:
 		a.notDeleted = true
 	}
 	a.mu.Unlock()
-	if f == fateNone {
+	if f == wire.DeletedNone {
 		return
 	}
-	if f == fateFailed {
+	if f == wire.DeletedFailed {
 		a.report(Event{Kind: EventFile, Path: path, Outcome: Failed, Text: text, DryRun: a.dry})
 		return
 	}
-	a.report(Event{Kind: EventDeleted, Path: path, Text: text, Dir: f != fateFile, DryRun: a.dry})
+	a.report(Event{Kind: EventDeleted, Path: path, Text: text, Dir: f != wire.DeletedFile, DryRun: a.dry})
 }
 
 // deletion is the sink's part of --delete. A nil one deletes nothing.
@@ -87,19 +73,19 @@ type deletion struct {
 	matcher *filter.Matcher // what is protected; made when first asked
 
 	mu    sync.Mutex
-	batch []byte    // of msgDeleted
+	batch []byte    // of wire.MsgDeleted
 	sent  time.Time // when the last one was
 	err   error     // of sending it
 }
 
 // beginDeletion readies the deletion where the options want one.
 func (k *sink) beginDeletion(ctx context.Context) {
-	if !k.params.has(flagDelete) {
+	if !k.terms.Has(wire.FlagDelete) {
 		return
 	}
 	d := &deletion{sink: k, ctx: ctx, sent: time.Now()}
 	k.store.AllowDelete(chunker.DeleteRules{
-		DryRun: k.params.has(flagDryRun), StaysOn: k.params.has(flagOneFileSystem), Most: k.params.mostDeleted(), Protects: d.protects, Stop: ctx.Done(),
+		DryRun: k.terms.Has(wire.FlagDryRun), StaysOn: k.terms.Has(wire.FlagOneFileSystem), Most: k.terms.MostDeleted(), Protects: d.protects, Stop: ctx.Done(),
 		Told: d.told, Looked: d.looked, Unsure: k.account.isUnlisted,
 	})
 	d.surplus = k.store.Surplus()
@@ -117,8 +103,8 @@ func (d *deletion) protects(path string, isDir, doomed bool) bool {
 		// As rsync has it, patterns begin where they do at the source, and paths
 		// in the file system at the destination.
 		place := filter.Place{Dir: d.store.Top()}
-		if d.params.name != "." && d.params.flags&flagMany == 0 {
-			place.Name = d.params.name
+		if d.terms.Name != "." && d.terms.Flags&wire.FlagMany == 0 {
+			place.Name = d.terms.Name
 		}
 		d.matcher = d.rules.Matcher(place)
 	}
@@ -127,11 +113,11 @@ func (d *deletion) protects(path string, isDir, doomed bool) bool {
 
 // has takes an entry of the source's. What is in a directory that the source stays out
 // of is not known, and stays.
-func (d *deletion) has(e *planned) error {
+func (d *deletion) has(e *wire.AnnouncedEntry) error {
 	if d.isOff() {
 		return nil
 	}
-	return asProtocol(d.surplus.Has(e.Path, e.Type == manifest.Dir && !e.elsewhere))
+	return asProtocol(d.surplus.Has(e.Path, e.Type == manifest.Dir && !e.Elsewhere))
 }
 
 // isOff: nothing is deleted, and what the source has need not be known. It may
@@ -141,11 +127,11 @@ func (d *deletion) isOff() bool { return d == nil || d.account.isUnlisted() }
 // refused takes what the source has and does not copy. Of what is left out, and
 // of what has vanished or changed, the name is known; anything else, as a
 // directory that cannot be read, is a reason to delete nothing.
-func (d *deletion) refused(path string, x *exception) error {
+func (d *deletion) refused(path string, x *wire.Exception) error {
 	if d.isOff() || path == "" {
 		return nil
 	}
-	switch x.outcome {
+	switch x.Outcome {
 	case Skipped:
 		return asProtocol(d.surplus.Has(path, false))
 	case Changed:
@@ -176,7 +162,7 @@ func (d *deletion) run(ctx context.Context) error {
 		return nil
 	}
 	if d.account.isUnlisted() {
-		d.tell(fateNone, ".", "")
+		d.tell(wire.DeletedNone, ".", "")
 	} else if err := d.surplus.Remove(); err != nil {
 		return err
 	}
@@ -184,7 +170,7 @@ func (d *deletion) run(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	if n := d.tooMany.Load(); n > 0 {
-		d.tell(fateFailed, ".", fmt.Sprintf("%d more were to be deleted than --max-delete allows: run again, or allow more", n))
+		d.tell(wire.DeletedFailed, ".", fmt.Sprintf("%d more were to be deleted than --max-delete allows: run again, or allow more", n))
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -204,30 +190,30 @@ func (d *deletion) close() error {
 // told takes what became of something that was to be deleted, for the accounts
 // of both ends.
 func (d *deletion) told(r chunker.Removal) {
-	f, text := fateFile, ""
+	f, text := wire.DeletedFile, ""
 	switch {
 	case errors.Is(r.Err, chunker.ErrTooMany):
 		d.tooMany.Add(1)
 		return
 	case r.Err == nil && r.Dir:
-		f = fateDir
+		f = wire.DeletedDir
 	case r.Err == nil:
 	case errors.Is(r.Err, chunker.ErrNotEmpty):
-		f, text = fateNotEmpty, r.Err.Error()
+		f, text = wire.DeletedNotEmpty, r.Err.Error()
 	default:
-		f, text = fateFailed, r.Err.Error()
+		f, text = wire.DeletedFailed, r.Err.Error()
 	}
 	d.tell(f, r.Path, text)
 }
 
-func (d *deletion) tell(f fate, path, text string) {
+func (d *deletion) tell(f wire.DeleteOutcome, path, text string) {
 	d.account.removed(f, path, text)
 	d.tally.step()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	at := len(d.batch)
-	d.batch = appendDeleted(d.batch, f, path, text)
-	if len(d.batch) > maxBodyBytes {
+	d.batch = wire.AppendDeleted(d.batch, f, path, text)
+	if len(d.batch) > wire.MaxBodyBytes {
 		last := append([]byte(nil), d.batch[at:]...)
 		d.batch = d.batch[:at]
 		d.sendLocked()
@@ -254,43 +240,16 @@ func (d *deletion) looked() {
 // sendLocked tells the source what has collected, if anything has.
 func (d *deletion) sendLocked() {
 	if d.err == nil {
-		d.err = d.ctl.send(d.ctx, msgDeleted, d.batch)
+		d.err = d.ctl.send(d.ctx, wire.MsgDeleted, d.batch)
 	}
 	d.batch, d.sent = d.batch[:0], time.Now()
 }
 
-// appendDeleted appends one to the body of msgDeleted: what became of it, its
-// path and why, both cut to fit a message.
-func appendDeleted(b []byte, f fate, path, text string) []byte {
-	b = append(b, byte(f))
-	for _, s := range []string{path[:min(len(path), manifest.MaxPathBytes)], text[:min(len(text), maxTextBytes)]} {
-		b = binary.AppendUvarint(b, uint64(len(s)))
-		b = append(b, s...)
-	}
-	return b
-}
-
-// decodeDeleted walks the body of msgDeleted.
-func decodeDeleted(body []byte, each func(f fate, path, text string)) error {
-	c := cursor{b: body}
-	for len(c.b) > 0 && !c.bad {
-		f, path, text := fate(c.byte()), c.str(), c.str()
-		if c.bad {
-			break
-		}
-		if f < fateFile || f > fateNone || path == "" || len(path) > manifest.MaxPathBytes || len(text) > maxTextBytes {
-			return fmt.Errorf("%w: bad list of what was deleted", ErrProtocol)
-		}
-		each(f, path, text)
-	}
-	return c.err("list of what was deleted")
-}
-
 // deleted takes what the sink has deleted.
 func (s *source) deleted(body []byte) error {
-	if !s.params.has(flagDelete) {
+	if !s.terms.Has(wire.FlagDelete) {
 		return fmt.Errorf("%w: files deleted, and nothing was to be", ErrProtocol)
 	}
 	s.tally.step()
-	return decodeDeleted(body, func(f fate, path, text string) { s.account.removed(f, path, printable.Text(text)) })
+	return wire.DecodeDeleted(body, func(f wire.DeleteOutcome, path, text string) { s.account.removed(f, path, printable.Text(text)) })
 }

@@ -2,6 +2,8 @@ package xfer
 
 import (
 	"context"
+
+	"gdrcp/xfer/internal/wire"
 )
 
 // deviceFiller is a worker whose slots are in GPU memory: it reads chunks into
@@ -87,14 +89,14 @@ func (f *deviceFiller) fill() error {
 	for n, a := range f.asked {
 		f.digested(a.chunk, a.extent, w.hasher.Digest(n))
 		if a.chunk.tries > 0 {
-			a.chunk.files[a.extent].mark(&a.chunk.extents[a.extent])
+			a.chunk.files[a.extent].mark(&a.chunk.Extents[a.extent])
 		}
 	}
 	for _, slot := range f.batch {
 		c := &slot.chunk
-		c.codec, c.storedBytes = codecPlain, c.plainBytes
+		c.Codec, c.StoredBytes = wire.CodecPlain, c.PlainBytes
 		if !w.direct() {
-			c.codec, c.storedBytes = f.pack.pack(f.ring.slot(slot.index), int(c.plainBytes))
+			c.Codec, c.StoredBytes = f.pack.pack(f.ring.slot(slot.index), int(c.PlainBytes))
 		}
 	}
 	return nil
@@ -110,12 +112,12 @@ func (f *deviceFiller) bring(slot *outSlot, b *bounce) error {
 			f.digested(c, i, f.digestOf(c, i, b.mem))
 			return
 		}
-		w.jobs = append(w.jobs, hashJob(w.slots, at, &c.extents[i], &f.params, c.files[i].Size))
+		w.jobs = append(w.jobs, hashJob(w.slots, at, &c.Extents[i], &f.terms, c.files[i].Size))
 		f.asked = append(f.asked, hashedExtent{c, i})
 	})
-	err := w.stream.ToDevice(w.slots, at, b.mem[:c.plainBytes])
+	err := w.stream.ToDevice(w.slots, at, b.mem[:c.PlainBytes])
 	if err == nil && !w.direct() {
-		err = w.stream.ToHost(f.ring.slot(slot.index)[:c.plainBytes], w.slots, at)
+		err = w.stream.ToHost(f.ring.slot(slot.index)[:c.PlainBytes], w.slots, at)
 	}
 	if err != nil {
 		return err

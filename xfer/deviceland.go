@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"gdrcp/gpu"
+	"gdrcp/xfer/internal/wire"
 )
 
 // deviceLander is a worker whose slots are in GPU memory: it verifies there,
@@ -21,7 +22,7 @@ type deviceLander struct {
 type deviceLanding struct {
 	landing
 	a       arrived
-	r       returned
+	r       wire.ReturnedSlot
 	mem     *gpu.Memory
 	at      int
 	damaged bool // the payload did not decode
@@ -37,7 +38,7 @@ func newDeviceLander(k *sink, worker int) *deviceLander {
 	for i := range d.batch[:n] {
 		l := &d.batch[:n][i]
 		l.init()
-		l.jobs = make([]int, 0, maxExtents)
+		l.jobs = make([]int, 0, wire.MaxExtents)
 	}
 	return d
 }
@@ -81,12 +82,12 @@ func (k *sink) drainDevice(ctx context.Context, worker int) error {
 func (d *deviceLander) add(a arrived) error {
 	n := len(d.batch)
 	l := &d.batch[:n+1][n]
-	l.a, l.r, l.damaged = a, returned{slot: uint32(a.slot), generation: a.generation}, false
+	l.a, l.r, l.damaged = a, wire.ReturnedSlot{Slot: uint32(a.slot), Generation: a.generation}, false
 	done, err := d.open(&l.landing, a, &l.r)
 	if err != nil || !done {
 		return err
 	}
-	if l.r.again {
+	if l.r.Again {
 		d.giveBack(l.r)
 		return nil
 	}
@@ -118,7 +119,7 @@ func (d *deviceLander) landBatch(ctx context.Context) error {
 		if err := d.landFetched(l, b.mem); err != nil {
 			return err
 		}
-		if err := d.limit.wait(ctx, int64(l.header.storedBytes), d.tally.step); err != nil {
+		if err := d.limit.wait(ctx, int64(l.header.StoredBytes), d.tally.step); err != nil {
 			return err
 		}
 		d.giveBack(l.r)
@@ -149,14 +150,14 @@ func (d *deviceLander) bring(ctx context.Context) error {
 	}
 	for i := range d.batch {
 		l := &d.batch[i]
-		if l.header.codec != codecPlain {
-			return fmt.Errorf("%w: chunk %d is compressed, which was not agreed", ErrProtocol, l.header.id)
+		if l.header.Codec != wire.CodecPlain {
+			return fmt.Errorf("%w: chunk %d is compressed, which was not agreed", ErrProtocol, l.header.ID)
 		}
 		l.mem, l.at = d.gpu.slots, d.gpu.at(l.a.slot)
 		if d.gpu.private == nil {
 			continue
 		}
-		if err := d.gpu.stream.Copy(d.gpu.private, d.gpu.at(i), l.mem, l.at, int(l.header.plainBytes)); err != nil {
+		if err := d.gpu.stream.Copy(d.gpu.private, d.gpu.at(i), l.mem, l.at, int(l.header.PlainBytes)); err != nil {
 			return err
 		}
 		l.mem, l.at = d.gpu.private, d.gpu.at(i)
@@ -168,8 +169,8 @@ func (d *deviceLander) bring(ctx context.Context) error {
 func (d *deviceLander) flush(ctx context.Context) error {
 	for i := range slices.Backward(d.batch) {
 		// A chunk of empty files brings no bytes, those before it may.
-		if l := &d.batch[i]; l.header.storedBytes > 0 {
-			return d.ring.flush(ctx, l.a.slot, int(l.header.storedBytes))
+		if l := &d.batch[i]; l.header.StoredBytes > 0 {
+			return d.ring.flush(ctx, l.a.slot, int(l.header.StoredBytes))
 		}
 	}
 	return nil
@@ -179,9 +180,9 @@ func (d *deviceLander) flush(ctx context.Context) error {
 // reach it any more.
 func (d *deviceLander) stage(l *deviceLanding) error {
 	h, slot := &l.header, d.ring.slot(l.a.slot)
-	plain, err := d.unpack.unseal(d.seals, h, slot[:h.storedBytes], d.params.chunkBytes)
+	plain, err := d.unpack.unseal(d.seals, h, slot[:h.StoredBytes], d.terms.ChunkBytes)
 	if err == nil {
-		plain, err = d.unpack.unpack(h.codec, plain, h.plainBytes, d.params.chunkBytes)
+		plain, err = d.unpack.unpack(h.Codec, plain, h.PlainBytes, d.terms.ChunkBytes)
 	}
 	if l.damaged = errors.Is(err, errPayload); l.damaged {
 		return nil
@@ -189,7 +190,7 @@ func (d *deviceLander) stage(l *deviceLanding) error {
 	if err != nil {
 		return err
 	}
-	if h.codec != codecPlain || d.seals != nil {
+	if h.Codec != wire.CodecPlain || d.seals != nil {
 		// The GPU copies from the slot, which is pinned.
 		plain = slot[:copy(slot, plain)]
 	}
@@ -205,19 +206,19 @@ func (d *deviceLander) hash() error {
 		l := &d.batch[i]
 		l.jobs = l.jobs[:0]
 		plain := int64(0)
-		for j := range l.header.extents {
-			x := &l.header.extents[j]
+		for j := range l.header.Extents {
+			x := &l.header.Extents[j]
 			job, err := d.jobOf(l, x)
 			if err != nil {
 				return err
 			}
 			if job != noJob {
-				plain += x.length
+				plain += x.Length
 			}
 			l.jobs = append(l.jobs, job)
 		}
-		if plain > int64(d.params.chunkBytes) {
-			return fmt.Errorf("%w: chunk %d has extents of %d bytes", ErrProtocol, l.header.id, plain)
+		if plain > int64(d.terms.ChunkBytes) {
+			return fmt.Errorf("%w: chunk %d has extents of %d bytes", ErrProtocol, l.header.ID, plain)
 		}
 	}
 	if len(w.jobs) == 0 {
@@ -227,21 +228,21 @@ func (d *deviceLander) hash() error {
 }
 
 // jobOf adds the digest of an extent to the launch and says at which place.
-func (d *deviceLander) jobOf(l *deviceLanding, x *extent) (int, error) {
+func (d *deviceLander) jobOf(l *deviceLanding, x *wire.Extent) (int, error) {
 	if d.gpu.hasher == nil || l.damaged {
 		return noJob, nil
 	}
-	e, err := d.entry(x.entry)
+	e, err := d.entry(x.Entry)
 	if err != nil || e == nil {
 		return noJob, err
 	}
 	if brings, err := d.checkExtent(&l.header, e, x); err != nil || !brings {
 		return noJob, err
 	}
-	if x.slotOff%extentAlign != 0 {
-		return noJob, fmt.Errorf("%w: an extent at byte %d of its chunk", ErrProtocol, x.slotOff)
+	if x.SlotOff%extentAlign != 0 {
+		return noJob, fmt.Errorf("%w: an extent at byte %d of its chunk", ErrProtocol, x.SlotOff)
 	}
-	d.gpu.jobs = append(d.gpu.jobs, hashJob(l.mem, l.at, x, &d.params, e.Size))
+	d.gpu.jobs = append(d.gpu.jobs, hashJob(l.mem, l.at, x, &d.terms, e.Size))
 	return len(d.gpu.jobs) - 1, nil
 }
 
@@ -249,7 +250,7 @@ func (d *deviceLander) jobOf(l *deviceLanding, x *extent) (int, error) {
 func (d *deviceLander) fetch(i int) error {
 	l, b := &d.batch[i], &d.gpu.bounces[i%len(d.gpu.bounces)]
 	if !l.damaged {
-		if err := d.gpu.stream.ToHost(b.mem[:l.header.plainBytes], l.mem, l.at); err != nil {
+		if err := d.gpu.stream.ToHost(b.mem[:l.header.PlainBytes], l.mem, l.at); err != nil {
 			return err
 		}
 	}
@@ -263,12 +264,12 @@ func (d *deviceLander) landFetched(l *deviceLanding, mem []byte) error {
 		if l.damaged {
 			return nil, false
 		}
-		x := &h.extents[i]
-		data := mem[x.slotOff : int64(x.slotOff)+x.length]
+		x := &h.Extents[i]
+		data := mem[x.SlotOff : int64(x.SlotOff)+x.Length]
 		if d.gpu.hasher == nil {
-			return data, d.params.digestOf(x, e.Size, data) == x.digest
+			return data, d.terms.DigestOf(x, e.Size, data) == x.Digest
 		}
 		j := l.jobs[i]
-		return data, j != noJob && d.gpu.hasher.Digest(j) == x.digest
+		return data, j != noJob && d.gpu.hasher.Digest(j) == x.Digest
 	})
 }

@@ -7,6 +7,7 @@ import (
 
 	"gdrcp/gpu"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sys/unix"
 )
@@ -57,7 +58,7 @@ func (s *session) openDevice(ctx context.Context) (*deviceRing, error) {
 	rail, devices := s.rail.Device(), driver.Devices()
 	chosen, _, ok := gpu.Nearest(s.sysfs, devices, rail.PCIAddress)
 	switch {
-	case s.place.gpu != gpuAuto:
+	case s.place.gpu != wire.GPUAuto:
 		if chosen, err = gpu.Find(devices, s.place.wanted()); err != nil {
 			return nil, unsupported(err)
 		}
@@ -69,7 +70,7 @@ func (s *session) openDevice(ctx context.Context) (*deviceRing, error) {
 		return nil, unsupported(err)
 	}
 	d := c.Device()
-	if d.ComputeMajor < leastComputeMajor && s.params.touched() == nil {
+	if d.ComputeMajor < leastComputeMajor && s.terms.Touched() == nil {
 		err := fmt.Errorf("%w: GPU %d digests from compute capability %d.0 on and has %d.%d",
 			rdma.ErrUnsupported, d.Index, leastComputeMajor, d.ComputeMajor, d.ComputeMinor)
 		return nil, errors.Join(err, c.Close())

@@ -7,6 +7,7 @@ import (
 
 	"gdrcp/gpu"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sys/unix"
 )
@@ -54,7 +55,7 @@ const maxDeviceWorkers = 4
 // openWorkers makes the workers of a ring in GPU memory, each with all that it
 // will need. What there is of them the ring closes.
 func (s *session) openWorkers(r *ring) error {
-	d, digests := r.device, s.params.touched() == nil
+	d, digests := r.device, s.terms.Touched() == nil
 	for range deviceWorkers() {
 		w := &deviceWorker{deviceRing: d, slotBytes: r.slotBytes, bounces: make([]bounce, bouncesPerWorker)}
 		d.workers = append(d.workers, w)
@@ -89,8 +90,8 @@ func (w *deviceWorker) open(batch int, digests, private bool) (err error) {
 		}
 	}
 	if digests {
-		w.jobs = make([]gpu.HashJob, 0, batch*maxExtents)
-		if w.hasher, err = w.gpu.NewHasher(batch*maxExtents, batch*w.slotBytes); err != nil {
+		w.jobs = make([]gpu.HashJob, 0, batch*wire.MaxExtents)
+		if w.hasher, err = w.gpu.NewHasher(batch*wire.MaxExtents, batch*w.slotBytes); err != nil {
 			return err
 		}
 	}
@@ -170,11 +171,11 @@ func (w *deviceWorker) close() error {
 func (w *deviceWorker) at(slot int) int { return slot * w.slotBytes }
 
 // hashJob is the digest of an extent of a chunk that begins at byte at of mem,
-// as params.digestOf makes it.
-func hashJob(mem *gpu.Memory, at int, x *extent, p *params, fileBytes int64) gpu.HashJob {
-	j := gpu.HashJob{Memory: mem, Offset: at + int(x.slotOff), Len: int(x.length), Root: fileBytes <= p.pieceBytes}
+// as params.wire.DigestOf makes it.
+func hashJob(mem *gpu.Memory, at int, x *wire.Extent, p *wire.Terms, fileBytes int64) gpu.HashJob {
+	j := gpu.HashJob{Memory: mem, Offset: at + int(x.SlotOff), Len: int(x.Length), Root: fileBytes <= p.PieceBytes}
 	if !j.Root {
-		j.Counter = uint64(x.off) / blake3ChunkBytes
+		j.Counter = uint64(x.Off) / blake3ChunkBytes
 	}
 	return j
 }

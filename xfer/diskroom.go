@@ -40,7 +40,7 @@ func (k *sink) expect(e *sinkEntry) error {
 		k.rooms[fs] = r
 	}
 	e.room = r
-	if r.needed.Add(e.allocBytes) < 0 {
+	if r.needed.Add(e.AllocBytes) < 0 {
 		return fmt.Errorf("%w %v: more bytes are announced than there can be", chunker.ErrNoSpace, fs)
 	}
 	return nil
@@ -48,7 +48,7 @@ func (k *sink) expect(e *sinkEntry) error {
 
 // notNeeded takes what an entry that has ended was still expected to need off
 // the account of free space.
-func (e *sinkEntry) notNeeded() { e.room.add(min(e.stored, e.allocBytes) - e.allocBytes) }
+func (e *sinkEntry) notNeeded() { e.room.add(min(e.stored, e.AllocBytes) - e.AllocBytes) }
 
 // check makes sure that what was announced fits on the disks.
 func (all rooms) check() error {

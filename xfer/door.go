@@ -12,6 +12,7 @@ import (
 	"gdrcp/internal/printable"
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
 )
 
 // A door is the queue pair at which a client proves that it has the key, before
@@ -157,23 +158,23 @@ func (d *door) close() error {
 }
 
 // terms is the body of doorGrant: what of the client's wishes it gets.
-type terms struct{ slots, qps int }
+type sessionGrant struct{ slots, qps int }
 
-func (t terms) encode() []byte {
+func (t sessionGrant) encode() []byte {
 	b := binary.AppendUvarint(nil, uint64(t.slots))
 	return binary.AppendUvarint(b, uint64(t.qps))
 }
 
-func decodeTerms(b []byte) (terms, error) {
-	c := cursor{b: b}
-	slots, qps := c.uvarint(), c.uvarint()
-	if err := c.err("grant"); err != nil {
-		return terms{}, err
+func decodeGrant(b []byte) (sessionGrant, error) {
+	c := wire.Cursor{Buf: b}
+	slots, qps := c.Uvarint(), c.Uvarint()
+	if err := c.Err("grant"); err != nil {
+		return sessionGrant{}, err
 	}
 	if slots == 0 || slots > MaxSlots || qps == 0 || qps > MaxQPs {
-		return terms{}, fmt.Errorf("%w: a grant of %d slots and %d queue pairs", ErrProtocol, slots, qps)
+		return sessionGrant{}, fmt.Errorf("%w: a grant of %d slots and %d queue pairs", ErrProtocol, slots, qps)
 	}
-	return terms{int(slots), int(qps)}, nil
+	return sessionGrant{int(slots), int(qps)}, nil
 }
 
 // railAddr is one address at which a server listens by rdma_cm.

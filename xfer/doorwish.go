@@ -5,40 +5,21 @@ import (
 	"context"
 
 	"gdrcp/gpu"
+	"gdrcp/xfer/internal/wire"
 )
 
 // wish is the body of doorProof, fields as in a hello: which GPU the client is going
 // to ask for, so that the server can tell the addresses near to it first. The hello
 // decides, and comes when the address is chosen already.
 func (p placement) wish() []byte {
-	var w tlvWriter
-	if p.gpuName != "" {
-		w.str(tagGPUName, p.gpuName)
-	}
-	if p.gpu != gpuOff {
-		w.uint(tagGPU, uint64(p.gpu))
-	}
-	return w.b
+	h := wire.Hello{GPU: uint64(p.gpu), GPUName: p.gpuName}
+	return h.EncodeGPU()
 }
 
 // decodeWish reads the body of doorProof; it may be empty.
 func decodeWish(b []byte) (placement, error) {
-	var h hello
-	r := tlvReader{b}
-	for {
-		tag, v, ok, err := r.next()
-		if err == nil && !ok {
-			return h.place(), h.checkGPU()
-		}
-		if err == nil && (tag == tagGPU || tag == tagGPUName) {
-			err = h.field(tag, v)
-		} else if err == nil {
-			err = unknownField(tag)
-		}
-		if err != nil {
-			return placement{}, err
-		}
-	}
+	h, err := wire.DecodeGPU(b)
+	return placementOf(&h), err
 }
 
 // distances says of each device that the server listens on how far it is from the

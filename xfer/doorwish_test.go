@@ -18,12 +18,13 @@ import (
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
+	"gdrcp/xfer/internal/wire"
 )
 
 // A wish for a GPU is at the door what it was in the options, and what could be none
 // in a hello is none there.
 func TestWishAtTheDoor(t *testing.T) {
-	for _, p := range []placement{{}, {gpu: gpuAuto}, {gpu: gpuFirst}, {gpu: gpuNamed - 1}, {gpu: gpuNamed, gpuName: "GPU-" + strings.Repeat("a", 36)}} {
+	for _, p := range []placement{{}, {gpu: wire.GPUAuto}, {gpu: wire.GPUFirst}, {gpu: wire.GPUNamed - 1}, {gpu: wire.GPUNamed, gpuName: "GPU-" + strings.Repeat("a", 36)}} {
 		b := p.wish()
 		if got, err := decodeWish(b); err != nil || got != p {
 			t.Errorf("%+v: %+v, %v", p, got, err)
@@ -37,11 +38,9 @@ func TestWishAtTheDoor(t *testing.T) {
 		}
 	}
 	for _, b := range [][]byte{
-		placement{gpu: gpuNamed + 1}.wish(), placement{gpu: 1<<64 - 1}.wish(), placement{gpu: gpuNamed}.wish(),
-		placement{gpuName: "GPU-1"}.wish(), placement{gpu: gpuFirst, gpuName: "GPU-1"}.wish(),
-		placement{gpu: gpuNamed, gpuName: "\x1b[31m"}.wish(), placement{gpu: gpuNamed, gpuName: "GPU-" + strings.Repeat("a", 37)}.wish(),
-		{tagGPU}, {tagGPU, 1}, {tagGPU, 0}, {tagGPU, 9, 1}, {tagGPUName, 200, 1}, {tagGPU, 2, 1, 1},
-		{mustUnderstand | 1, 1, 0}, {mustUnderstand | 127, 0},
+		placement{gpu: wire.GPUNamed + 1}.wish(), placement{gpu: 1<<64 - 1}.wish(), placement{gpu: wire.GPUNamed}.wish(),
+		placement{gpuName: "GPU-1"}.wish(), placement{gpu: wire.GPUFirst, gpuName: "GPU-1"}.wish(),
+		placement{gpu: wire.GPUNamed, gpuName: "\x1b[31m"}.wish(), placement{gpu: wire.GPUNamed, gpuName: "GPU-" + strings.Repeat("a", 37)}.wish(),
 	} {
 		if got, err := decodeWish(b); !errors.Is(err, ErrProtocol) {
 			t.Errorf("% x: %+v, %v", b, got, err)
@@ -80,7 +79,7 @@ func wishing(t *testing.T, w hostileWay, word string) *Options {
 	t.Helper()
 	o := w.options()
 	o.RemoteGPU = word
-	if _, err := o.hello(modePull); err != nil {
+	if _, err := o.hello(wire.ModePull); err != nil {
 		t.Fatal(err)
 	}
 	return o

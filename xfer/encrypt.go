@@ -5,10 +5,8 @@ import (
 	"errors"
 
 	"gdrcp/internal/trust"
+	"gdrcp/xfer/internal/wire"
 )
-
-// flagEncrypt of a hello: headers and payloads of chunks are sealed.
-const flagEncrypt = 1 << 19
 
 // sealPad is what a source's slot has behind it where chunks are encrypted: room
 // for a tag, and the next slot begins at a page again.
@@ -20,10 +18,10 @@ var errUnencrypted = errors.New("only encrypted sessions are let in: add --encry
 // checkEncryption holds a hello against what the client's key asks for: whatever
 // the session is for, also one that measures. What the key asks for may change
 // while the session runs: see Recheck.
-func (v *Server) checkEncryption(host *hosted, h *hello) error {
+func (v *Server) checkEncryption(host *hosted, h *wire.Hello) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	host.plain = h.flags&flagEncrypt == 0
+	host.plain = h.Terms.Flags&wire.FlagEncrypt == 0
 	if host.plain && host.mustEncrypt {
 		return errUnencrypted
 	}
@@ -33,13 +31,11 @@ func (v *Server) checkEncryption(host *hosted, h *hello) error {
 // chunkSeals returns the seals of the chunks that this end sends, or of those
 // that it takes; nil where they are not encrypted.
 func (s *session) chunkSeals(mine bool) *trust.Chunks {
-	if !s.params.encrypted() {
+	if !s.terms.Encrypted() {
 		return nil
 	}
 	return s.trust.Chunks(mine)
 }
-
-func (p *params) encrypted() bool { return p.flags&flagEncrypt != 0 }
 
 // sealPayload encrypts a filled slot. A chunk that is sent again is filled
 // again, and gets another number.
@@ -48,18 +44,18 @@ func (o *outflow) sealPayload(s *outSlot) {
 		return
 	}
 	c := &s.chunk
-	c.sealNumber, c.sealTag = o.seals.SealPayload(o.ring.slot(s.index)[:c.storedBytes])
+	c.SealNumber, c.SealTag = o.seals.SealPayload(o.ring.slot(s.index)[:c.StoredBytes])
 }
 
 // sealHeader encrypts an encoded header of n bytes, for the place that it says,
 // and returns its new length. The same header for the same place comes out the same.
-func (o *outflow) sealHeader(b []byte, n int, c *chunkHeader) int {
+func (o *outflow) sealHeader(b []byte, n int, c *wire.ChunkHeader) int {
 	if o.seals == nil {
 		return n
 	}
-	binary.LittleEndian.PutUint32(b[4:], uint32(n-hopBytes+trust.TagBytes))
-	return hopBytes + len(o.seals.SealHeader(b[hopBytes:n], b[:hopBytes], trust.HeaderPlace{
-		Epoch: uint16(c.epoch), Slot: uint16(c.slot), Generation: c.generation,
+	binary.LittleEndian.PutUint32(b[4:], uint32(n-wire.HopBytes+trust.TagBytes))
+	return wire.HopBytes + len(o.seals.SealHeader(b[wire.HopBytes:n], b[:wire.HopBytes], trust.HeaderPlace{
+		Epoch: uint16(c.Epoch), Slot: uint16(c.Slot), Generation: c.Generation,
 	}))
 }
 
@@ -70,19 +66,19 @@ func (f *inflow) openHeader(b []byte, a arrived) ([]byte, error) {
 	if f.seals == nil {
 		return b, nil
 	}
-	plain, err := f.seals.OpenHeader(b[hopBytes:], b[:hopBytes], trust.HeaderPlace{Epoch: 1, Slot: uint16(a.slot), Generation: a.generation})
+	plain, err := f.seals.OpenHeader(b[wire.HopBytes:], b[:wire.HopBytes], trust.HeaderPlace{Epoch: 1, Slot: uint16(a.slot), Generation: a.generation})
 	if err != nil {
-		return nil, errHeaderSum
+		return nil, wire.ErrHeaderSum
 	}
 	binary.LittleEndian.PutUint32(b[4:], uint32(len(plain)))
-	return b[:hopBytes+len(plain)], nil
+	return b[:wire.HopBytes+len(plain)], nil
 }
 
 // unseal returns a chunk's stored bytes: those in the slot, or, where chunks are
 // encrypted, in memory of the worker's own. They are copied before they are
 // opened: between the check of the tag and decryption the peer, or who forges
 // its packets, could change them. errPayload is of a seal that is broken.
-func (u *unpacker) unseal(seals *trust.Chunks, h *chunkHeader, slot []byte, chunkBytes int) ([]byte, error) {
+func (u *unpacker) unseal(seals *trust.Chunks, h *wire.ChunkHeader, slot []byte, chunkBytes int) ([]byte, error) {
 	if seals == nil {
 		return slot, nil
 	}
@@ -90,7 +86,7 @@ func (u *unpacker) unseal(seals *trust.Chunks, h *chunkHeader, slot []byte, chun
 		u.opened = make([]byte, 0, chunkBytes+trust.TagBytes)
 	}
 	b := append(u.opened[:0], slot...)
-	if err := seals.OpenPayload(b, h.sealNumber, h.sealTag); err != nil {
+	if err := seals.OpenPayload(b, h.SealNumber, h.SealTag); err != nil {
 		return nil, errPayload
 	}
 	return b, nil

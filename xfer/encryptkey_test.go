@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"testing"
+
+	"gdrcp/xfer/internal/wire"
 )
 
 // A key that begins to ask for encryption ends its sessions without, and leaves
@@ -13,8 +15,8 @@ func TestEncryptionThatIsRequiredLater(t *testing.T) {
 	t.Parallel()
 	k := twoKeys(t.TempDir())
 	v := NewServer(ServerConfig{Keys: k})
-	sealed, plain := &hello{flags: flagEncrypt}, &hello{}
-	heard := func(n byte, h *hello) *hosted {
+	sealed, plain := &wire.Hello{Terms: wire.Terms{Flags: wire.FlagEncrypt}}, &wire.Hello{}
+	heard := func(n byte, h *wire.Hello) *hosted {
 		t.Helper()
 		host := request(v, testKey, n, 1).admitted(t, 1)
 		if err := v.checkEncryption(host, h); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"gdrcp/internal/printable"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
 )
 
 // Errors that callers act on.
@@ -18,21 +19,22 @@ var (
 	ErrPeerSilent = errors.New("the peer fell silent")
 	// ErrPeerStopped: the peer was interrupted or is shutting down.
 	ErrPeerStopped = errors.New("the peer stopped")
+	// ErrProtocol: the peer sent something that the protocol does not allow.
+	ErrProtocol = wire.ErrProtocol
 	// ErrUsage: the request makes no sense as given.
 	ErrUsage = errors.New("usage")
 )
 
-// ErrorClass groups errors by what a caller can do about them. It travels in
-// aborts, so that a failure has the same exit code at both ends.
-type ErrorClass uint8
+// ErrorClass groups errors by what a caller can do about them.
+type ErrorClass = wire.ErrorClass
 
 // The classes.
 const (
-	ClassError ErrorClass = iota + 1
-	ClassUsage
-	ClassIntegrity
-	ClassUnsupported
-	ClassStopped
+	ClassError       = wire.ClassError
+	ClassUsage       = wire.ClassUsage
+	ClassIntegrity   = wire.ClassIntegrity
+	ClassUnsupported = wire.ClassUnsupported
+	ClassStopped     = wire.ClassStopped
 )
 
 // Classify names the class of a session's error.

@@ -14,14 +14,10 @@ import (
 	"time"
 
 	"gdrcp/internal/pattern"
+	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
 )
-
-// msgNames says what the patterns of a modeExpand stand for, once: for each in turn
-// uvarint how many names, and for each of these uvarint length and the name. All
-// of them have to fit, as they have to fit the hello of the pull that follows.
-const msgNames msgType = 21
 
 const (
 	// maxLooks bounds the entries that are looked at for the patterns of a session,
@@ -36,7 +32,7 @@ const (
 	maxKeptBytes = 16 << 20
 	nameBytes    = 64
 	// maxNamesBytes leaves room for the other fields of the hello of the pull.
-	maxNamesBytes = maxBodyBytes - 512
+	maxNamesBytes = wire.MaxBodyBytes - 512
 )
 
 var errManyNames = fmt.Errorf("%w: stands for more than one copy takes (about 8 KiB of names): "+
@@ -49,14 +45,14 @@ func (c *Client) Expand(ctx context.Context, ep Endpoint, paths []string, o Opti
 	o.Slots, o.QPs, o.ChunkBytes, o.Manifest, o.WriteManifest = 1, 1, MinChunkBytes, "", ""
 	o.GPU, o.RemoteGPU, o.GPUFlush, o.Report, o.Tally = "", "", "", nil, nil
 	o.complete()
-	h, err := o.benchHello(modeExpand)
+	h, err := o.benchHello(wire.ModeExpand)
 	if err != nil {
 		return nil, err
 	}
-	h.paths = paths
+	h.Paths = paths
 	var out [][]string
 	_, err = c.benchSession(ctx, ep, &o, h, func(ctx context.Context, s *session, _ *errgroup.Group) error {
-		return s.expect(ctx, msgNames, "names", func(body []byte) (err error) {
+		return s.expect(ctx, wire.MsgNames, "names", func(body []byte) (err error) {
 			out, err = decodeNames(body, paths)
 			return err
 		})
@@ -64,24 +60,25 @@ func (c *Client) Expand(ctx context.Context, ep Endpoint, paths []string, o Opti
 	return out, err
 }
 
-// decodeNames takes names apart, and holds them against their patterns: a server
+// decodeNames takes the body of wire.MsgNames apart: for each pattern in turn uvarint how
+// many names, and for each of these uvarint length and the name. It holds them against their patterns: a server
 // that could name anything could have it written anywhere (CVE-2019-6111).
 func decodeNames(body []byte, patterns []string) ([][]string, error) {
-	c := cursor{b: body}
+	c := wire.Cursor{Buf: body}
 	out := make([][]string, len(patterns))
 	for i, p := range patterns {
-		n := c.uvarint()
-		for ; n > 0 && !c.bad; n-- {
-			out[i] = append(out[i], c.str())
+		n := c.Uvarint()
+		for ; n > 0 && !c.Bad; n-- {
+			out[i] = append(out[i], c.Str())
 		}
-		if c.bad || !standsFor(p, out[i]) {
+		if c.Bad || !standsFor(p, out[i]) {
 			return nil, fmt.Errorf("%w: the server names other files than %q", ErrProtocol, p)
 		}
 	}
-	if len(c.b) > 0 {
-		return nil, fmt.Errorf("%w: %d bytes behind the names", ErrProtocol, len(c.b))
+	if len(c.Buf) > 0 {
+		return nil, fmt.Errorf("%w: %d bytes behind the names", ErrProtocol, len(c.Buf))
 	}
-	return out, c.err("names")
+	return out, c.Err("names")
 }
 
 // standsFor reports whether names, in ascending order, may be what a path stands for.
@@ -97,20 +94,6 @@ func standsFor(path string, names []string) bool {
 	return len(names) > 0
 }
 
-// checkPatterns holds the hello of an expansion against what this can be: paths, and
-// beside them no more than a bench has.
-func (h *hello) checkPatterns() error {
-	bare := *h
-	bare.paths = nil
-	if err := bare.checkNoFiles(); err != nil {
-		return err
-	}
-	if len(h.paths) == 0 {
-		return fmt.Errorf("%w: a %s at no path", ErrProtocol, h.mode)
-	}
-	return nil
-}
-
 // expander is the server's end: it answers what the patterns stand for below what
 // is served, and nothing else.
 type expander struct {
@@ -119,10 +102,10 @@ type expander struct {
 	paths []string
 }
 
-func (e *expander) release() error            { return nil }
-func (e *expander) done(uint64)               {}
-func (e *expander) opened()                   {}
-func (e *expander) fast(*frame) (bool, error) { return false, nil }
+func (e *expander) release() error                 { return nil }
+func (e *expander) done(uint64)                    {}
+func (e *expander) opened()                        {}
+func (e *expander) fast(*wire.Frame) (bool, error) { return false, nil }
 func (e *expander) immediate(imm uint32) error {
 	return fmt.Errorf("%w: immediate %#x among names", ErrProtocol, imm)
 }
@@ -149,7 +132,7 @@ func (e *expander) talk(ctx context.Context, _ *errgroup.Group) error {
 		}
 	}
 	e.ending.Store(true) // the client hangs up when it has read this
-	if err := e.ctl.send(ctx, msgNames, body); err != nil {
+	if err := e.ctl.send(ctx, wire.MsgNames, body); err != nil {
 		return err
 	}
 	return e.linger(ctx)
@@ -157,7 +140,7 @@ func (e *expander) talk(ctx context.Context, _ *errgroup.Group) error {
 
 // serveNames readies the server's end. The user's own files are not looked through
 // so: who asks for them by way of ssh has asked by then.
-func serveNames(s *session, h *hello, a *Admission) (*service, error) {
+func serveNames(s *session, h *wire.Hello, a *Admission) (*service, error) {
 	root, err := a.open()
 	if err != nil {
 		return nil, err
@@ -165,7 +148,7 @@ func serveNames(s *session, h *hello, a *Admission) (*service, error) {
 	if root == nil {
 		return nil, fmt.Errorf("%w: patterns are for what is served", fs.ErrPermission)
 	}
-	return &service{conversation: &expander{session: s, root: root, paths: h.paths}, close: root.Close}, nil
+	return &service{conversation: &expander{session: s, root: root, paths: h.Paths}, close: root.Close}, nil
 }
 
 // globbing looks for what patterns of a peer stand for, within bounds.

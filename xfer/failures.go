@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"gdrcp/chunker"
+	"gdrcp/xfer/internal/wire"
 )
 
 // failures are the entries that were given up at the source and of which the
@@ -68,7 +69,7 @@ func (s *source) tellFailures(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		for _, e := range s.failures.take() {
-			if err := s.ctl.send(ctx, msgFail, appendException(nil, e.failed())); err != nil {
+			if err := s.ctl.send(ctx, wire.MsgFail, wire.AppendException(nil, e.failed())); err != nil {
 				return err
 			}
 		}

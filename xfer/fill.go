@@ -8,6 +8,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/wire"
 )
 
 // errChangedFile is a file that is not what it was when it was announced.
@@ -76,7 +77,7 @@ func (s *source) fill(ctx context.Context, worker int) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	pack, err := newPacker(s.params.codec, s.params.chunkBytes)
+	pack, err := newPacker(s.terms.Codec, s.terms.ChunkBytes)
 	if err != nil {
 		return err
 	}
@@ -91,7 +92,7 @@ func (s *source) fill(ctx context.Context, worker int) error {
 		}
 		mem, c := s.ring.slot(slot.index), &slot.chunk
 		s.fillChunk(c, mem, func(i int) { s.digested(c, i, s.digestOf(c, i, mem)) })
-		c.codec, c.storedBytes = pack.pack(mem, int(c.plainBytes))
+		c.Codec, c.StoredBytes = pack.pack(mem, int(c.PlainBytes))
 		if err := s.handOver(ctx, slot); err != nil {
 			return err
 		}
@@ -110,7 +111,7 @@ func (s *source) nextFill(ctx context.Context) (*outSlot, error) {
 
 // handOver submits a filled slot, when the session's limits let its bytes pass.
 func (s *source) handOver(ctx context.Context, slot *outSlot) error {
-	if err := s.limit.wait(ctx, int64(slot.chunk.storedBytes), s.tally.step); err != nil {
+	if err := s.limit.wait(ctx, int64(slot.chunk.StoredBytes), s.tally.step); err != nil {
 		return err
 	}
 	last := slot.chunk.files[len(slot.chunk.files)-1]
@@ -123,10 +124,10 @@ func (s *source) handOver(ctx context.Context, slot *outSlot) error {
 // index of those that it has filled, while they are in the cache. What goes
 // wrong is the file's fate, not the session's.
 func (s *source) fillChunk(c *outChunk, mem []byte, each func(i int)) {
-	for i := range c.extents {
-		x, e := &c.extents[i], c.files[i]
-		if x.flags&extHole == 0 && e.failed() == nil {
-			if err := s.readExtent(e, x, mem[x.slotOff:int64(x.slotOff)+x.length], c.tries > 0); err != nil {
+	for i := range c.Extents {
+		x, e := &c.Extents[i], c.files[i]
+		if x.Flags&wire.ExtHole == 0 && e.failed() == nil {
+			if err := s.readExtent(e, x, mem[x.SlotOff:int64(x.SlotOff)+x.Length], c.tries > 0); err != nil {
 				s.failRead(e, err)
 			} else {
 				each(i)
@@ -137,8 +138,8 @@ func (s *source) fillChunk(c *outChunk, mem []byte, each func(i int)) {
 			e.mark(x)
 			continue
 		}
-		if x.flags&extHole != 0 {
-			c.holes = appendHole(c.holes, x, e.Size, &s.params)
+		if x.Flags&wire.ExtHole != 0 {
+			c.holes = appendHole(c.holes, x, e.Size, &s.terms)
 		}
 		s.doneReading(e, x)
 	}
@@ -154,27 +155,27 @@ func (s *source) failRead(e *srcEntry, err error) {
 	s.fail(e, err)
 }
 
-// digestOf is the digest of an extent that lies in mem, a slot.
+// wire.DigestOf is the digest of an extent that lies in mem, a slot.
 func (s *source) digestOf(c *outChunk, i int, mem []byte) manifest.Digest {
-	x := &c.extents[i]
-	return s.params.digestOf(x, c.files[i].sizeAt(x), mem[x.slotOff:int64(x.slotOff)+x.length])
+	x := &c.Extents[i]
+	return s.terms.DigestOf(x, c.files[i].sizeAt(x), mem[x.SlotOff:int64(x.SlotOff)+x.Length])
 }
 
 // digested notes an extent's digest. Sent again, it must still have the one that
 // was committed.
 func (s *source) digested(c *outChunk, i int, d manifest.Digest) {
-	x, e := &c.extents[i], c.files[i]
-	if c.tries > 0 && d != x.digest {
+	x, e := &c.Extents[i], c.files[i]
+	if c.tries > 0 && d != x.Digest {
 		s.fail(e, fmt.Errorf("%q: %w", e.Path, errChangedFile))
 		return
 	}
-	x.digest = d
+	x.Digest = d
 }
 
 // doneReading makes sure, after the last of several extents of a file was read,
 // that it has not changed since before the first, and closes it.
-func (s *source) doneReading(e *srcEntry, x *extent) {
-	if e.stream || e.read.Add(x.length) != e.Size || x.length == e.Size {
+func (s *source) doneReading(e *srcEntry, x *wire.Extent) {
+	if e.Stream || e.read.Add(x.Length) != e.Size || x.Length == e.Size {
 		return
 	}
 	if err := e.checkShared(); err != nil {
@@ -184,10 +185,10 @@ func (s *source) doneReading(e *srcEntry, x *extent) {
 }
 
 // mark flags an extent of a file that must not be published.
-func (e *srcEntry) mark(x *extent) {
+func (e *srcEntry) mark(x *wire.Extent) {
 	if p := e.failed(); p != nil {
-		x.flags |= failFlag(p.outcome)
-		x.digest = manifest.Digest{}
+		x.Flags |= failFlag(p.Outcome)
+		x.Digest = manifest.Digest{}
 	}
 }
 
@@ -207,12 +208,12 @@ func outcomeOf(err error) Outcome {
 
 // readExtent fills buf. A file of one extent is opened, read, checked and
 // closed here; one of several stays open.
-func (s *source) readExtent(e *srcEntry, x *extent, buf []byte, again bool) error {
-	if e.stream {
-		return s.stream.readAt(buf, x.off)
+func (s *source) readExtent(e *srcEntry, x *wire.Extent, buf []byte, again bool) error {
+	if e.Stream {
+		return s.stream.readAt(buf, x.Off)
 	}
-	read := func(f *chunker.File) error { return e.readPart(f, buf, x.off) }
-	single := x.off == 0 && x.length == e.Size
+	read := func(f *chunker.File) error { return e.readPart(f, buf, x.Off) }
+	single := x.Off == 0 && x.Length == e.Size
 	if !single && !again {
 		return s.withFile(e, read)
 	}
@@ -232,11 +233,11 @@ func (s *source) readExtent(e *srcEntry, x *extent, buf []byte, again bool) erro
 // in the poller: it opens, reads and digests nothing.
 func (s *source) commitChunk(c *outChunk) {
 	holes := c.holes
-	for i := range c.extents {
-		x, e := &c.extents[i], c.files[i]
+	for i := range c.Extents {
+		x, e := &c.Extents[i], c.files[i]
 		var hole []pieceRun
-		if x.flags&extHole != 0 {
-			n := holeRuns(x, &s.params)
+		if x.Flags&wire.ExtHole != 0 {
+			n := holeRuns(x, &s.terms)
 			hole, holes = holes[:n], holes[n:]
 		}
 		if e.failed() == nil {
@@ -249,28 +250,28 @@ func (s *source) commitChunk(c *outChunk) {
 func failFlag(o Outcome) uint16 {
 	switch o {
 	case Changed:
-		return extChanged
+		return wire.ExtChanged
 	case Corrupt:
-		return extReject
+		return wire.ExtReject
 	}
-	return extFailed
+	return wire.ExtFailed
 }
 
 // commitExtent adds an extent's digests to its file's tree, and at the file's
 // end checks that the file is what a manifest wants.
-func (s *source) commitExtent(x *extent, e *srcEntry, hole []pieceRun) {
-	if e.stream && x.flags&extLast != 0 {
-		e.Size = x.off + x.length
+func (s *source) commitExtent(x *wire.Extent, e *srcEntry, hole []pieceRun) {
+	if e.Stream && x.Flags&wire.ExtLast != 0 {
+		e.Size = x.Off + x.Length
 	}
-	e.addExtent(x, hole, &s.params, s.account.keepsPieces())
-	if x.flags&extLast == 0 {
+	e.addExtent(x, hole, &s.terms, s.account.keepsPieces())
+	if x.Flags&wire.ExtLast == 0 {
 		return
 	}
-	e.Root = e.rootOf(x.digest)
+	e.Root = e.rootOf(x.Digest)
 	e.committed = true
 	if e.hasGrown.Load() {
 		e.grown = true
-		x.flags |= extGrown
+		x.Flags |= wire.ExtGrown
 	}
 	if e.wanted && e.Root != e.expect {
 		s.fail(e, fmt.Errorf("%q: %w", e.Path, errNotAsManifest))
@@ -288,18 +289,18 @@ func (e *srcEntry) checkShared() error {
 	return e.unchanged(e.file)
 }
 
-func (s *source) arrivedExtent(x *extent) {
-	if x.flags&^(extLast|extHole|extGrown) == 0 {
-		s.tally.bytes.Add(x.length)
+func (s *source) arrivedExtent(x *wire.Extent) {
+	if x.Flags&^(wire.ExtLast|wire.ExtHole|wire.ExtGrown) == 0 {
+		s.tally.bytes.Add(x.Length)
 	}
 }
 
 // arrivedChunk counts what the sink has verified and written.
 func (s *source) arrivedChunk(c *outChunk) {
-	for i := range c.extents {
-		s.arrivedExtent(&c.extents[i])
+	for i := range c.Extents {
+		s.arrivedExtent(&c.Extents[i])
 	}
-	s.tally.wireBytes.Add(int64(c.storedBytes))
+	s.tally.wireBytes.Add(int64(c.StoredBytes))
 	s.tally.step()
 	s.stream.endedLocked(c)
 }

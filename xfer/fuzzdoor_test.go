@@ -11,6 +11,7 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
 )
 
 // FuzzDoor says anything at a server's door: as its first message, or, where
@@ -26,7 +27,7 @@ func FuzzDoor(f *testing.F) {
 	f.Add(false, append([]byte{4}, "test"...))
 	f.Add(true, []byte{doorProof})
 	f.Add(true, []byte{doorProof, 0})
-	for _, wish := range []placement{{gpu: gpuAuto}, {gpu: gpuFirst + 7}, {gpu: gpuNamed, gpuName: "MIG-12ab"}, {gpu: gpuNamed + 1}, {gpuName: "\x1b"}} {
+	for _, wish := range []placement{{gpu: wire.GPUAuto}, {gpu: wire.GPUFirst + 7}, {gpu: wire.GPUNamed, gpuName: "MIG-12ab"}, {gpu: wire.GPUNamed + 1}, {gpuName: "\x1b"}} {
 		f.Add(true, append([]byte{doorProof}, wish.wish()...))
 	}
 	f.Add(true, []byte{})

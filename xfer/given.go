@@ -9,11 +9,12 @@ import (
 	"strings"
 
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/wire"
 )
 
 // openManifest opens the manifest that the copy must meet. Its algorithm and
 // piece size become those of the session.
-func (o *Options) openManifest(ctx context.Context, h *hello) error {
+func (o *Options) openManifest(ctx context.Context, h *wire.Hello) error {
 	if o.Manifest != "" {
 		r, err := openChecked(ctx, o.Manifest)
 		if err != nil {
@@ -23,13 +24,13 @@ func (o *Options) openManifest(ctx context.Context, h *hello) error {
 		if o.Hash != 0 && o.Hash != r.Header().Algorithm {
 			return errors.Join(fmt.Errorf("%w: the manifest is by %s, not by %s", ErrUsage, r.Header().Algorithm, o.Hash), o.closeManifest())
 		}
-		h.hash, h.pieceBytes = r.Header().Algorithm, uint64(r.Header().PieceBytes)
+		h.Terms.Hash, h.Terms.PieceBytes = r.Header().Algorithm, r.Header().PieceBytes
 	}
 	if o.Compress != CompressOff && o.ChunkBytes > MaxCompressedChunkBytes {
 		return errors.Join(fmt.Errorf("%w: --compress takes chunks of at most %d MiB", ErrUsage, MaxCompressedChunkBytes>>20), o.closeManifest())
 	}
-	if h.chunkBytes < h.pieceBytes && h.mode != modeBench {
-		return errors.Join(fmt.Errorf("%w: chunks of %d KiB, pieces are of %d KiB: a chunk must hold one", ErrUsage, h.chunkBytes>>10, h.pieceBytes>>10), o.closeManifest())
+	if int64(h.Terms.ChunkBytes) < h.Terms.PieceBytes && h.Terms.Mode != wire.ModeBench {
+		return errors.Join(fmt.Errorf("%w: chunks of %d KiB, pieces are of %d KiB: a chunk must hold one", ErrUsage, h.Terms.ChunkBytes>>10, h.Terms.PieceBytes>>10), o.closeManifest())
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"gdrcp/internal/filter"
+	"gdrcp/xfer/internal/wire"
 )
 
 // errOtherCopy refuses what is not the one copy that a server is there for.
@@ -23,7 +24,7 @@ var errSuperseded = errors.New("its client has come again")
 // One whose client never heard the welcome is none: a client whose connection breaks
 // there comes again by another way.
 type Grant struct {
-	wanted hello // of which mode, codec, flags, paths, GPU and maxDelete count
+	wanted wire.Hello // of which mode, codec, flags, paths, GPU and maxDelete count
 	rules  [sha256.Size]byte
 	loose  uint64 // flags that may be other ones, because they follow from the paths
 	// named says which names the sources of a push may have. Nil: any.
@@ -47,26 +48,26 @@ func (o Options) Terms(push, stream bool) ([]byte, error) {
 	} else if err := o.checkSinkOptions(); err != nil {
 		return nil, err
 	}
-	m := modePull
+	m := wire.ModePull
 	if push {
-		m = modePush
+		m = wire.ModePush
 	}
 	h, err := o.hello(m)
 	if err != nil {
 		return nil, err
 	}
 	if stream && push {
-		h.flags |= flagStream
+		h.Terms.Flags |= wire.FlagStream
 	}
 	sum := sumOfRules(o.Rules)
-	return append(sum[:], h.encode()...), nil
+	return append(sum[:], h.Encode()...), nil
 }
 
 // sumOfRules is the digest of filter rules, one after the other as they travel.
 func sumOfRules(rules []filter.Rule) [sha256.Size]byte {
 	var b []byte
 	for i := range rules {
-		b = appendRule(b, &rules[i])
+		b = wire.AppendRule(b, &rules[i])
 	}
 	return sha256.Sum256(b)
 }
@@ -77,25 +78,25 @@ func NewGrant(terms []byte, paths []string) (*Grant, error) {
 	if len(terms) < sha256.Size {
 		return nil, fmt.Errorf("%w: terms of %d bytes", ErrProtocol, len(terms))
 	}
-	h, err := decodeHello(terms[sha256.Size:])
+	h, err := wire.DecodeHello(terms[sha256.Size:])
 	switch {
 	case err != nil:
 		return nil, err
-	case h.mode != modePush && h.mode != modePull, h.mode == modePush && len(paths) != 1:
-		return nil, fmt.Errorf("%w: a grant for a %s of %d paths", ErrProtocol, h.mode, len(paths))
+	case h.Terms.Mode != wire.ModePush && h.Terms.Mode != wire.ModePull, h.Terms.Mode == wire.ModePush && len(paths) != 1:
+		return nil, fmt.Errorf("%w: a grant for a %s of %d paths", ErrProtocol, h.Terms.Mode, len(paths))
 	}
-	if h.mode == modePull && h.flags&flagListed != 0 {
+	if h.Terms.Mode == wire.ModePull && h.Terms.Flags&wire.FlagListed != 0 {
 		if top, err := listedSource(paths); err == nil { // else the client says what is wrong
 			paths = top
 		}
 	}
-	// hello.check holds flagMany of a pull against the paths, and differs flagMustBeDir
+	// hello.check holds wire.FlagMany of a pull against the paths, and differs wire.FlagMustBeDir
 	// of a push.
-	g := &Grant{wanted: h, rules: [sha256.Size]byte(terms), loose: flagMany}
-	if h.mode == modePush {
-		g.loose |= flagMustBeDir
+	g := &Grant{wanted: h, rules: [sha256.Size]byte(terms), loose: wire.FlagMany}
+	if h.Terms.Mode == wire.ModePush {
+		g.loose |= wire.FlagMustBeDir
 	}
-	g.wanted.paths = paths
+	g.wanted.Paths = paths
 	return g, nil
 }
 
@@ -106,10 +107,10 @@ func NewGrant(terms []byte, paths []string) (*Grant, error) {
 // unless there is one that may stand for several.
 func (g *Grant) OnlyFrom(sources []string, mayBeSeveral bool, standsFor func(pattern, name string) bool) {
 	if !mayBeSeveral {
-		g.loose &^= flagMany
+		g.loose &^= wire.FlagMany
 	}
 	if len(sources) > 1 {
-		g.wanted.flags |= flagMany
+		g.wanted.Terms.Flags |= wire.FlagMany
 	}
 	g.named = func(name string) bool {
 		return slices.ContainsFunc(sources, func(source string) bool {
@@ -120,29 +121,29 @@ func (g *Grant) OnlyFrom(sources []string, mayBeSeveral bool, standsFor func(pat
 }
 
 // differs says what in a hello is not the copy that was granted, or nothing.
-func (g *Grant) differs(h *hello) string {
+func (g *Grant) differs(h *wire.Hello) string {
 	w := &g.wanted
-	switch other := h.flags ^ w.flags; {
-	case h.mode != w.mode:
-		return fmt.Sprintf("a %s, and not a %s", w.mode, h.mode)
-	case !slices.Equal(h.paths, w.paths):
-		return g.otherPath(h.paths)
-	case h.mode == modePush && (h.flags&flagMustBeDir != 0) != (h.flags&flagMany != 0 || strings.HasSuffix(w.paths[0], "/")):
-		return fmt.Sprintf("to %q, which was to be as it was written", w.paths[0])
-	case other&h.flags&flagDelete != 0:
+	switch other := h.Terms.Flags ^ w.Terms.Flags; {
+	case h.Terms.Mode != w.Terms.Mode:
+		return fmt.Sprintf("a %s, and not a %s", w.Terms.Mode, h.Terms.Mode)
+	case !slices.Equal(h.Paths, w.Paths):
+		return g.otherPath(h.Paths)
+	case h.Terms.Mode == wire.ModePush && (h.Terms.Flags&wire.FlagMustBeDir != 0) != (h.Terms.Flags&wire.FlagMany != 0 || strings.HasSuffix(w.Paths[0], "/")):
+		return fmt.Sprintf("to %q, which was to be as it was written", w.Paths[0])
+	case other&h.Terms.Flags&wire.FlagDelete != 0:
 		return "one that deletes nothing"
 	case other&^g.loose != 0:
-		return "one " + otherOptions(w.flags, other&^g.loose)
-	case h.maxDelete != w.maxDelete:
+		return "one " + otherOptions(w.Terms.Flags, other&^g.loose)
+	case h.Terms.MaxDelete != w.Terms.MaxDelete:
 		return "one that may delete another number of entries"
-	case h.sizes != w.sizes:
+	case h.Terms.Sizes != w.Terms.Sizes:
 		return "one of files of other sizes"
-	case h.codec != w.codec:
-		return fmt.Sprintf("one with compression %d, and not %d", w.codec, h.codec)
-	case h.gpu != w.gpu || h.gpuName != w.gpuName:
+	case h.Terms.Codec != w.Terms.Codec:
+		return fmt.Sprintf("one with compression %d, and not %d", w.Terms.Codec, h.Terms.Codec)
+	case h.GPU != w.GPU || h.GPUName != w.GPUName:
 		return "one with slots in other memory"
-	case g.named != nil && !g.named(h.name):
-		return fmt.Sprintf("one of other sources, and not of %q", h.name)
+	case g.named != nil && !g.named(h.Terms.Name):
+		return fmt.Sprintf("one of other sources, and not of %q", h.Terms.Name)
 	}
 	return ""
 }
@@ -154,13 +155,13 @@ func otherOptions(granted, other uint64) string {
 		flag uint64
 		name string
 	}{
-		{flagRecursive, "-r"}, {flagFollow, "-L"}, {flagLinks, "-l"}, {flagModes, "-p"}, {flagTimes, "-t"}, {flagOwner, "-o"}, {flagGroup, "-g"},
-		{flagHardLinks, "-H"}, {flagXattrs, "-X"}, {flagNumericIDs, "--numeric-ids"}, {flagDryRun, "--dry-run"}, {flagUpdate, "--update"},
-		{flagSameStays, "the quick check"}, {flagSizeStays, "--size-only"},
-		{flagIgnoreExisting, "--ignore-existing"}, {flagExisting, "--existing"}, {flagDelete, "--delete"}, {flagNoFsync, "--no-fsync"},
-		{flagEncrypt, "--encrypt"}, {flagRules, "filter rules"}, {flagListed, "--files-from"}, {flagStream, "a stream"}, {flagGrowing, "--copy-growing"},
-		{flagOneFileSystem, "--one-file-system"}, {flagSizes, "bounds of size"},
-		{flagMany, "several sources"},
+		{wire.FlagRecursive, "-r"}, {wire.FlagFollow, "-L"}, {wire.FlagLinks, "-l"}, {wire.FlagModes, "-p"}, {wire.FlagTimes, "-t"}, {wire.FlagOwner, "-o"}, {wire.FlagGroup, "-g"},
+		{wire.FlagHardLinks, "-H"}, {wire.FlagXattrs, "-X"}, {wire.FlagNumericIDs, "--numeric-ids"}, {wire.FlagDryRun, "--dry-run"}, {wire.FlagUpdate, "--update"},
+		{wire.FlagSameStays, "the quick check"}, {wire.FlagSizeStays, "--size-only"},
+		{wire.FlagIgnoreExisting, "--ignore-existing"}, {wire.FlagExisting, "--existing"}, {wire.FlagDelete, "--delete"}, {wire.FlagNoFsync, "--no-fsync"},
+		{wire.FlagEncrypt, "--encrypt"}, {wire.FlagRules, "filter rules"}, {wire.FlagListed, "--files-from"}, {wire.FlagStream, "a stream"}, {wire.FlagGrowing, "--copy-growing"},
+		{wire.FlagOneFileSystem, "--one-file-system"}, {wire.FlagSizes, "bounds of size"},
+		{wire.FlagMany, "several sources"},
 	} {
 		switch {
 		case other&o.flag == 0:
@@ -179,17 +180,17 @@ func otherOptions(granted, other uint64) string {
 // otherPath tells of paths that are not those that were granted.
 func (g *Grant) otherPath(paths []string) string {
 	for _, p := range paths {
-		if !slices.Contains(g.wanted.paths, p) {
-			return fmt.Sprintf("a %s, and not of or to %q", g.wanted.mode, p)
+		if !slices.Contains(g.wanted.Paths, p) {
+			return fmt.Sprintf("a %s, and not of or to %q", g.wanted.Terms.Mode, p)
 		}
 	}
-	return fmt.Sprintf("a %s of other paths", g.wanted.mode)
+	return fmt.Sprintf("a %s of other paths", g.wanted.Terms.Mode)
 }
 
 // admit takes a session in whose hello this is, and end ends, where it is the copy
 // that was granted and that has not begun. A session that was admitted before, and
 // whose client has not heard so, ends. A nil Grant admits all.
-func (g *Grant) admit(h *hello, s *session, end context.CancelCauseFunc) error {
+func (g *Grant) admit(h *wire.Hello, s *session, end context.CancelCauseFunc) error {
 	if g == nil {
 		return nil
 	}
@@ -231,15 +232,15 @@ func (g *Grant) checkRules(rules []filter.Rule) error {
 }
 
 // asked is what a sink takes of entries, where the source may not choose their names.
-func (g *Grant) asked(h *hello) *asked {
+func (g *Grant) asked(h *wire.Hello) *asked {
 	if g == nil || g.named == nil {
 		return nil
 	}
-	a := &asked{flags: h.flags}
-	if h.flags&flagMany != 0 {
+	a := &asked{flags: h.Terms.Flags}
+	if h.Terms.Flags&wire.FlagMany != 0 {
 		a.named = g.named
 	} else {
-		a.name = h.name
+		a.name = h.Terms.Name
 	}
 	return a
 }

@@ -14,6 +14,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/internal/filter"
+	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -289,19 +290,19 @@ func TestGrantIsUsedOnce(t *testing.T) {
 	first := func(ctx context.Context, g *granting, then func(ctx context.Context, s *session) error) error {
 		o := g.options(asked)
 		o.complete()
-		h, err := o.hello(modePush)
+		h, err := o.hello(wire.ModePush)
 		if err != nil {
 			t.Fatal(err)
 		}
-		h.paths, h.name = []string{g.dir + "/home/dst"}, "src"
+		h.Paths, h.Terms.Name = []string{g.dir + "/home/dst"}, "src"
 		d, err := g.client().connect(ctx, g.endpoint(g.at), &o)
 		if err != nil {
 			return err
 		}
-		h.slots, h.qps = uint64(d.slots), uint64(d.qps)
+		h.Terms.Slots, h.Terms.QPs = d.slots, d.qps
 		s := newSession(d, "the server", true, o.Timeouts)
 		err = s.run(ctx, func(ctx context.Context, _ *errgroup.Group) error {
-			if err := s.ctl.send(ctx, msgHello, h.encode()); err != nil {
+			if err := s.ctl.send(ctx, wire.MsgHello, h.Encode()); err != nil {
 				return err
 			}
 			for len(s.inbox) == 0 && ctx.Err() == nil { // the welcome, which is not taken
@@ -354,8 +355,8 @@ func TestGrantIsUsedOnce(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() {
 			ended <- first(ctx, g, func(ctx context.Context, s *session) error {
-				total := totals{}
-				if err := s.ctl.send(ctx, msgTotal, total.encode()); err != nil { // and says nothing of the welcome
+				total := wire.Totals{}
+				if err := s.ctl.send(ctx, wire.MsgTotal, total.Encode()); err != nil { // and says nothing of the welcome
 					return err
 				}
 				for !g.only.begins() && ctx.Err() == nil {

@@ -8,10 +8,6 @@ import (
 	"gdrcp/chunker"
 )
 
-// flagGrowing: files that grow while they are read are copied, as long as they
-// were when they were announced.
-const flagGrowing = 1 << 24
-
 // grewTo tells whether a file has become longer. Whether somebody appended to it,
 // or wrote to its beginning too, a stamp does not tell.
 func grewTo(was, now chunker.Stamp) bool {
@@ -48,14 +44,6 @@ func (e *srcEntry) readPart(f *chunker.File, buf []byte, off int64) error {
 // grownText tells of a file that was copied as long as it was at first.
 func (b *booking) grownText() string {
 	return fmt.Sprintf("%q: grew while it was copied: its first %d bytes were", b.Path, b.Size)
-}
-
-// checkGrown refuses word of a grown file that no source gives.
-func (x *extent) checkGrown(p *params) error {
-	if x.flags&extGrown != 0 && (!p.has(flagGrowing) || x.flags&extLast == 0) {
-		return fmt.Errorf("%w: a file that grew, with flags %#x", ErrProtocol, x.flags)
-	}
-	return nil
 }
 
 // joinGrown makes an entry a further name of a file that has grown since its

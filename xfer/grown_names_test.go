@@ -6,6 +6,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/wire"
 )
 
 // A further name of a file that has grown since its first name was announced is
@@ -39,20 +40,20 @@ func TestNamesOfAGrowingFile(t *testing.T) {
 			t.Errorf("%+v: %v", c, err)
 		}
 		if err == nil && (!e.isLink() || e.Size != first.Size || e.MtimeNs != first.MtimeNs) {
-			t.Errorf("%+v: announced as %+v", c, e.planned)
+			t.Errorf("%+v: announced as %+v", c, e.AnnouncedEntry)
 		}
 	}
 }
 
 func TestGrownOnlyWhereAgreed(t *testing.T) {
 	OnHost(t)
-	agreed, not := &params{flags: flagGrowing}, &params{}
+	agreed, not := &wire.Terms{Flags: wire.FlagGrowing}, &wire.Terms{}
 	for _, c := range []struct {
 		flags uint16
-		p     *params
+		p     *wire.Terms
 		good  bool
-	}{{extLast, not, true}, {extLast | extGrown, agreed, true}, {extLast | extGrown, not, false}, {extGrown, agreed, false}} {
-		if err := (&extent{flags: c.flags}).checkGrown(c.p); errors.Is(err, ErrProtocol) == c.good {
+	}{{wire.ExtLast, not, true}, {wire.ExtLast | wire.ExtGrown, agreed, true}, {wire.ExtLast | wire.ExtGrown, not, false}, {wire.ExtGrown, agreed, false}} {
+		if err := (&wire.Extent{Flags: c.flags}).CheckGrown(c.p); errors.Is(err, ErrProtocol) == c.good {
 			t.Errorf("flags %#x: %v", c.flags, err)
 		}
 	}

@@ -1,22 +1,17 @@
 package xfer
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/wire"
 )
 
 // A file with several names in the tree is copied once, by the first of them in
 // the order of paths; the others are announced as links to that entry. Each end
 // keeps a table of the files whose names have not all come: the only thing that
 // grows with the number of such files, and therefore bounded.
-
-// tagEntLink is the field of an entry that is one of several names of a file:
-// uvarint id of the first, which may be the entry itself, and uvarint number of
-// names that are still to come.
-const tagEntLink = 13 | mustUnderstand
 
 // maxLinkTableBytes bounds the table, by the same count at both ends: for each
 // file linkGroupBytes and the first name's length. Files for which there is no
@@ -28,28 +23,9 @@ const (
 
 func linkCost(path string) int { return linkGroupBytes + len(path) }
 
-// fileNames say that an entry is one of several names of a file.
-type fileNames struct {
-	several bool
-	first   uint64 // id of the entry by whose name the file is copied
-	left    uint64 // names that have not come yet
-}
-
-func (n *fileNames) appendTo(w *tlvWriter) {
-	if n.several {
-		w.str(tagEntLink, string(binary.AppendUvarint(binary.AppendUvarint(nil, n.first), n.left)))
-	}
-}
-
-func (n *fileNames) decode(v []byte) error {
-	c := cursor{b: v}
-	*n = fileNames{several: true, first: c.uvarint(), left: c.uvarint()}
-	return c.err("names of a file")
-}
-
 // isLink reports whether the entry is a further name of a file that another
 // entry brings.
-func (b *booking) isLink() bool { return b.names.several && b.names.first != b.id }
+func (b *booking) isLink() bool { return b.Names.Several && b.Names.First != b.id }
 
 // linkGroup is a file of several names: at the source from its first name to its
 // last, at the sink likewise.
@@ -118,50 +94,50 @@ func (t *linkTable) join(e *srcEntry, f *chunker.Found) error {
 			t.bytes -= linkCost(g.first.Path)
 		}
 	}
-	e.names, e.group = fileNames{several: true, first: g.id, left: g.left}, g
+	e.Names, e.group = wire.FileNames{Several: true, First: g.id, Left: g.left}, g
 	return nil
 }
 
 // joinLinks holds what is announced of an entry's names against what was
 // announced before: a link can only be to an entry of this session.
 func (k *sink) joinLinks(e *sinkEntry) error {
-	n := e.names
-	if !n.several {
+	n := e.Names
+	if !n.Several {
 		return nil
 	}
-	if k.params.flags&flagHardLinks == 0 {
+	if k.terms.Flags&wire.FlagHardLinks == 0 {
 		return fmt.Errorf("%w: %q announced as one of several names, which was not asked for", ErrProtocol, e.Path)
 	}
-	if n.first == e.id {
+	if n.First == e.id {
 		cost := linkCost(e.Path)
-		if n.left == 0 || k.linkBytes+cost > maxLinkTableBytes {
-			return fmt.Errorf("%w: %q announced as a file with %d more names beside %d bytes of such", ErrProtocol, e.Path, n.left, k.linkBytes)
+		if n.Left == 0 || k.linkBytes+cost > maxLinkTableBytes {
+			return fmt.Errorf("%w: %q announced as a file with %d more names beside %d bytes of such", ErrProtocol, e.Path, n.Left, k.linkBytes)
 		}
 		if k.links == nil {
 			k.links = make(map[uint64]*linkGroup)
 		}
-		e.group = &linkGroup{first: e.Entry, left: n.left}
+		e.group = &linkGroup{first: e.Entry, left: n.Left}
 		k.links[e.id] = e.group
 		k.linkBytes += cost
 		return nil
 	}
-	g := k.links[n.first]
-	if g == nil || n.left != g.left-1 || e.Size != g.first.Size || e.Mode != g.first.Mode || e.MtimeNs != g.first.MtimeNs {
-		return fmt.Errorf("%w: %q announced as another name of entry %d, which it is not", ErrProtocol, e.Path, n.first)
+	g := k.links[n.First]
+	if g == nil || n.Left != g.left-1 || e.Size != g.first.Size || e.Mode != g.first.Mode || e.MtimeNs != g.first.MtimeNs {
+		return fmt.Errorf("%w: %q announced as another name of entry %d, which it is not", ErrProtocol, e.Path, n.First)
 	}
-	g.left = n.left
+	g.left = n.Left
 	if g.left == 0 {
-		delete(k.links, n.first)
+		delete(k.links, n.First)
 		k.linkBytes -= linkCost(g.first.Path)
 	}
 	e.group = g
-	e.last, e.allocBytes = true, 0 // it takes no data
+	e.last, e.AllocBytes = true, 0 // it takes no data
 	return nil
 }
 
 // settleNames books at the source what became of a file's first name, and takes
 // for the others what it brought.
-func (e *srcEntry) settleNames(x *exception) error {
+func (e *srcEntry) settleNames(x *wire.Exception) error {
 	g := e.group
 	switch {
 	case g == nil:
@@ -221,8 +197,8 @@ func (k *sink) keepNames(e *sinkEntry, same bool) {
 
 // keptLink is the end of a name that was linked to a file that is kept: nothing
 // of it was copied.
-func (e *sinkEntry) keptLink() *exception {
-	return &exception{entry: e.id, outcome: Kept, text: fmt.Sprintf("linked to %q", e.group.first.Path)}
+func (e *sinkEntry) keptLink() *wire.Exception {
+	return &wire.Exception{Entry: e.id, Outcome: Kept, Text: fmt.Sprintf("linked to %q", e.group.first.Path)}
 }
 
 func (g *linkGroup) errNotCopied(path string) error {
@@ -230,12 +206,12 @@ func (g *linkGroup) errNotCopied(path string) error {
 }
 
 // settleNames notes at the sink what became of a file's first name.
-func (e *sinkEntry) settleNames(x *exception) {
+func (e *sinkEntry) settleNames(x *wire.Exception) {
 	if e.group == nil || e.isLink() {
 		return
 	}
 	e.group.copied, e.group.root, e.group.at = x == nil, e.Root, e.at
 	if x != nil {
-		e.group.outcome = x.outcome
+		e.group.outcome = x.Outcome
 	}
 }

@@ -8,16 +8,17 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/wire"
 )
 
 // linkSink is a sink as far as announcing names needs one.
 func linkSink(flags uint64) *sink {
-	return &sink{inflow: &inflow{session: &session{params: params{flags: flags}}}}
+	return &sink{inflow: &inflow{session: &session{terms: wire.Terms{Flags: flags}}}}
 }
 
-func linkEntry(id uint64, path string, n fileNames) *sinkEntry {
+func linkEntry(id uint64, path string, n wire.FileNames) *sinkEntry {
 	e := &sinkEntry{}
-	e.id, e.Entry, e.names = id, manifest.Entry{Type: manifest.File, Path: path, Size: 5, Mode: 0o644, MtimeNs: 7}, n
+	e.id, e.Entry, e.Names = id, manifest.Entry{Type: manifest.File, Path: path, Size: 5, Mode: 0o644, MtimeNs: 7}, n
 	return e
 }
 
@@ -27,25 +28,25 @@ func TestNamesThatAreNone(t *testing.T) {
 	for name, tc := range map[string]struct {
 		flags  uint64
 		change func(*sinkEntry)
-		first  *fileNames
+		first  *wire.FileNames
 	}{
 		"not asked for":        {},
-		"never announced":      {flags: flagHardLinks, change: func(e *sinkEntry) { e.names.first = 3 }},
-		"the last one again":   {flags: flagHardLinks, change: func(e *sinkEntry) { e.names.left = 2 }},
-		"more than there were": {flags: flagHardLinks, change: func(e *sinkEntry) { e.names.left = 1 << 60 }},
-		"another size":         {flags: flagHardLinks, change: func(e *sinkEntry) { e.Size++ }},
-		"another mode":         {flags: flagHardLinks, change: func(e *sinkEntry) { e.Mode = 0o600 }},
-		"another time":         {flags: flagHardLinks, change: func(e *sinkEntry) { e.MtimeNs++ }},
-		"to a file of one":     {flags: flagHardLinks, first: &fileNames{}},
-		"first and last":       {flags: flagHardLinks, first: &fileNames{several: true, first: 5}},
+		"never announced":      {flags: wire.FlagHardLinks, change: func(e *sinkEntry) { e.Names.First = 3 }},
+		"the last one again":   {flags: wire.FlagHardLinks, change: func(e *sinkEntry) { e.Names.Left = 2 }},
+		"more than there were": {flags: wire.FlagHardLinks, change: func(e *sinkEntry) { e.Names.Left = 1 << 60 }},
+		"another size":         {flags: wire.FlagHardLinks, change: func(e *sinkEntry) { e.Size++ }},
+		"another mode":         {flags: wire.FlagHardLinks, change: func(e *sinkEntry) { e.Mode = 0o600 }},
+		"another time":         {flags: wire.FlagHardLinks, change: func(e *sinkEntry) { e.MtimeNs++ }},
+		"to a file of one":     {flags: wire.FlagHardLinks, first: &wire.FileNames{}},
+		"first and last":       {flags: wire.FlagHardLinks, first: &wire.FileNames{Several: true, First: 5}},
 	} {
 		k := linkSink(tc.flags)
-		first := fileNames{several: true, first: 5, left: 2}
+		first := wire.FileNames{Several: true, First: 5, Left: 2}
 		if tc.first != nil {
 			first = *tc.first
 		}
 		err := k.joinLinks(linkEntry(5, "a", first))
-		second := linkEntry(6, "b", fileNames{several: true, first: 5, left: 1})
+		second := linkEntry(6, "b", wire.FileNames{Several: true, First: 5, Left: 1})
 		if tc.change != nil {
 			tc.change(second)
 		}
@@ -61,13 +62,13 @@ func TestNamesThatAreNone(t *testing.T) {
 // A sink forgets a file with its last name, and a source that never ends one is
 // cut off before the table is too large.
 func TestNamesAreBounded(t *testing.T) {
-	k := linkSink(flagHardLinks)
+	k := linkSink(wire.FlagHardLinks)
 	for id := range uint64(3) {
-		e := linkEntry(id, "a", fileNames{several: true, first: 0, left: 2 - id})
+		e := linkEntry(id, "a", wire.FileNames{Several: true, First: 0, Left: 2 - id})
 		if err := k.joinLinks(e); err != nil {
 			t.Fatal(err)
 		}
-		if id > 0 && (!e.isLink() || !e.last || e.allocBytes != 0) {
+		if id > 0 && (!e.isLink() || !e.last || e.AllocBytes != 0) {
 			t.Errorf("name %d may have data: %+v", id, e)
 		}
 	}
@@ -77,7 +78,7 @@ func TestNamesAreBounded(t *testing.T) {
 	var err error
 	path, id := strings.Repeat("p/", 2000)+"f", uint64(0)
 	for ; err == nil && id < 1<<20; id++ {
-		err = k.joinLinks(linkEntry(id, path, fileNames{several: true, first: id, left: 1}))
+		err = k.joinLinks(linkEntry(id, path, wire.FileNames{Several: true, First: id, Left: 1}))
 	}
 	if !errors.Is(err, ErrProtocol) || id != maxLinkTableBytes/uint64(linkCost(path))+1 {
 		t.Errorf("%d files without an end: %v", id, err)
@@ -88,16 +89,16 @@ func TestNamesAreBounded(t *testing.T) {
 // room in the table, or is not the same file any more.
 func TestJoinNames(t *testing.T) {
 	var table linkTable
-	k := linkSink(flagHardLinks)
+	k := linkSink(wire.FlagHardLinks)
 	found := func(ino uint64, links uint64) *chunker.Found {
 		return &chunker.Found{Stamp: chunker.Stamp{Ino: ino, Size: 5}, Links: links}
 	}
 	join := func(id uint64, path string, f *chunker.Found) (*srcEntry, error) {
 		e := &srcEntry{}
-		e.id, e.planned = id, linkEntry(id, path, fileNames{}).planned
+		e.id, e.AnnouncedEntry = id, linkEntry(id, path, wire.FileNames{}).AnnouncedEntry
 		err := table.join(e, f)
 		if err == nil {
-			theirs := linkEntry(id, path, e.names)
+			theirs := linkEntry(id, path, e.Names)
 			if err := k.joinLinks(theirs); err != nil {
 				t.Errorf("the sink refuses %s: %v", path, err)
 			}
@@ -125,8 +126,8 @@ func TestJoinNames(t *testing.T) {
 		t.Errorf("%d files of %d bytes are remembered, %d of %d at the sink", len(table.groups), table.bytes, len(k.links), k.linkBytes)
 	}
 	table.bytes = maxLinkTableBytes
-	if e, err := join(21, "y", found(9, 2)); err != nil || e.names.several {
-		t.Errorf("without room: %+v, %v", e.names, err)
+	if e, err := join(21, "y", found(9, 2)); err != nil || e.Names.Several {
+		t.Errorf("without room: %+v, %v", e.Names, err)
 	}
 }
 

@@ -1,6 +1,10 @@
 package xfer
 
-import "gdrcp/manifest"
+import (
+	"gdrcp/manifest"
+
+	"gdrcp/xfer/internal/wire"
+)
 
 // pieceRun is n pieces in a row with the same digest.
 type pieceRun struct {
@@ -11,43 +15,43 @@ type pieceRun struct {
 const (
 	// maxHoleRun bounds the pieces of a hole told in one extent.
 	maxHoleRun = 1 << 16
-	// maxDearPieces and maxDearBytes bound what has to be digested for real of
+	// maxHashedPieces and maxHashedBytes bound what has to be digested for real of
 	// the holes of one chunk: a header of a few bytes must not cost the sink
 	// seconds.
-	maxDearPieces = 64
-	maxDearBytes  = 64 << 20
+	maxHashedPieces = 64
+	maxHashedBytes  = 64 << 20
 )
 
-// maxDear is how many pieces of a chunk's holes may have to be digested for
+// maxHashedHolePieces is how many pieces of a chunk's holes may have to be digested for
 // real: one at the least, however large.
-func (p *params) maxDear() int64 {
-	return min(maxDearPieces, max(1, maxDearBytes/p.pieceBytes))
+func maxHashedHolePieces(p *wire.Terms) int64 {
+	return min(maxHashedPieces, max(1, maxHashedBytes/p.PieceBytes))
 }
 
-// dearPieces counts the pieces of an extent's hole that have no digest in a
+// holeHashCost counts the pieces of an extent's hole that have no digest in a
 // table: with BLAKE3 all, else a last one that is shorter.
-func (p *params) dearPieces(x *extent) int64 {
-	if x.flags&extHole == 0 {
+func holeHashCost(p *wire.Terms, x *wire.Extent) int64 {
+	if x.Flags&wire.ExtHole == 0 {
 		return 0
 	}
-	if p.hash == manifest.BLAKE3 {
-		return (x.length + p.pieceBytes - 1) / p.pieceBytes
+	if p.Hash == manifest.BLAKE3 {
+		return (x.Length + p.PieceBytes - 1) / p.PieceBytes
 	}
-	return min(1, x.length%p.pieceBytes)
+	return min(1, x.Length%p.PieceBytes)
 }
 
 // longestHole is how many pieces of a hole go into one extent.
-func (p *params) longestHole() int64 {
-	if p.hash == manifest.BLAKE3 {
-		return p.maxDear()
+func longestHole(p *wire.Terms) int64 {
+	if p.Hash == manifest.BLAKE3 {
+		return maxHashedHolePieces(p)
 	}
 	return maxHoleRun
 }
 
 // holeRuns is how many runs appendHole makes of a hole.
-func holeRuns(x *extent, p *params) int64 {
-	n := p.dearPieces(x)
-	if p.hash != manifest.BLAKE3 && x.length >= p.pieceBytes {
+func holeRuns(x *wire.Extent, p *wire.Terms) int64 {
+	n := holeHashCost(p, x)
+	if p.Hash != manifest.BLAKE3 && x.Length >= p.PieceBytes {
 		n++
 	}
 	return n
@@ -55,15 +59,15 @@ func holeRuns(x *extent, p *params) int64 {
 
 // appendHole appends the digests of the pieces of a hole in a file of size
 // bytes.
-func appendHole(runs []pieceRun, x *extent, size int64, p *params) []pieceRun {
-	off, end := x.off, x.off+x.length
-	if full := x.length / p.pieceBytes; full > 0 && p.hash != manifest.BLAKE3 {
-		runs = append(runs, pieceRun{p.hash.ZeroPiece(int(p.pieceBytes), uint64(off/p.pieceBytes), p.pieceBytes, size <= p.pieceBytes), uint64(full)})
-		off += full * p.pieceBytes
+func appendHole(runs []pieceRun, x *wire.Extent, size int64, p *wire.Terms) []pieceRun {
+	off, end := x.Off, x.Off+x.Length
+	if full := x.Length / p.PieceBytes; full > 0 && p.Hash != manifest.BLAKE3 {
+		runs = append(runs, pieceRun{p.Hash.ZeroPiece(int(p.PieceBytes), uint64(off/p.PieceBytes), p.PieceBytes, size <= p.PieceBytes), uint64(full)})
+		off += full * p.PieceBytes
 	}
-	for ; off < end; off += p.pieceBytes {
-		n := min(p.pieceBytes, end-off)
-		runs = append(runs, pieceRun{p.hash.ZeroPiece(int(n), uint64(off/p.pieceBytes), p.pieceBytes, size <= p.pieceBytes), 1})
+	for ; off < end; off += p.PieceBytes {
+		n := min(p.PieceBytes, end-off)
+		runs = append(runs, pieceRun{p.Hash.ZeroPiece(int(n), uint64(off/p.PieceBytes), p.PieceBytes, size <= p.PieceBytes), 1})
 	}
 	return runs
 }

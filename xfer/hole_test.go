@@ -6,16 +6,19 @@ import (
 	"testing"
 
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/wire"
 )
 
-func holeAt(off, length int64) extent { return extent{off: off, length: length, flags: extHole} }
+func holeAt(off, length int64) wire.Extent {
+	return wire.Extent{Off: off, Length: length, Flags: wire.ExtHole}
+}
 
 // The digests of a hole are those of its zeros, in as many runs as the source
 // counts on when it commits them.
 func TestHoleDigests(t *testing.T) {
 	const piece = manifest.MinPieceBytes
 	for _, a := range []manifest.Algorithm{manifest.XXH3, manifest.BLAKE3, manifest.CRC32C, manifest.SHA256} {
-		p := &params{hash: a, pieceBytes: piece}
+		p := &wire.Terms{Hash: a, PieceBytes: piece}
 		for _, c := range []struct{ off, length, size int64 }{
 			{0, 100, 100}, {0, piece, piece}, {0, 3 * piece, 3 * piece}, {2 * piece, piece + 1, 3*piece + 1}, {piece, 5, piece + 5}, {piece, 2 * piece, 9 * piece},
 		} {
@@ -47,19 +50,19 @@ func TestHolesOfAChunkAreBounded(t *testing.T) {
 		name   string
 		hash   manifest.Algorithm
 		piece  int64
-		holes  []extent
+		holes  []wire.Extent
 		refuse bool
 	}{
-		{"as many as may be", manifest.BLAKE3, 1 << 20, []extent{holeAt(0, 32<<20), holeAt(32<<20, 32<<20)}, false},
-		{"one more", manifest.BLAKE3, 1 << 20, []extent{holeAt(0, 64<<20), holeAt(64<<20, 1)}, true},
-		{"a large piece", manifest.BLAKE3, 1 << 30, []extent{holeAt(0, 1<<30)}, false},
-		{"two large pieces", manifest.BLAKE3, 1 << 30, []extent{holeAt(0, 2<<30)}, true},
-		{"large ones with a table", manifest.SHA256, 1 << 30, []extent{holeAt(0, 2<<30), holeAt(2<<30, 100<<30)}, false},
-		{"large ends with none", manifest.SHA256, 1 << 30, []extent{holeAt(0, 1<<30-1), holeAt(0, 1<<30-1)}, true},
+		{"as many as may be", manifest.BLAKE3, 1 << 20, []wire.Extent{holeAt(0, 32<<20), holeAt(32<<20, 32<<20)}, false},
+		{"one more", manifest.BLAKE3, 1 << 20, []wire.Extent{holeAt(0, 64<<20), holeAt(64<<20, 1)}, true},
+		{"a large piece", manifest.BLAKE3, 1 << 30, []wire.Extent{holeAt(0, 1<<30)}, false},
+		{"two large pieces", manifest.BLAKE3, 1 << 30, []wire.Extent{holeAt(0, 2<<30)}, true},
+		{"large ones with a table", manifest.SHA256, 1 << 30, []wire.Extent{holeAt(0, 2<<30), holeAt(2<<30, 100<<30)}, false},
+		{"large ends with none", manifest.SHA256, 1 << 30, []wire.Extent{holeAt(0, 1<<30-1), holeAt(0, 1<<30-1)}, true},
 	} {
-		k := &sink{inflow: &inflow{session: &session{params: params{hash: c.hash, pieceBytes: c.piece}}}}
+		k := &sink{inflow: &inflow{session: &session{terms: wire.Terms{Hash: c.hash, PieceBytes: c.piece}}}}
 		for i := range c.holes {
-			c.holes[i].entry = 7 // never announced: that is found only after
+			c.holes[i].Entry = 7 // never announced: that is found only after
 		}
 		err := newLedger(k).book(c.holes)
 		if !errors.Is(err, ErrProtocol) || strings.Contains(err.Error(), "holes") != c.refuse {

@@ -14,6 +14,7 @@ import (
 	"gdrcp/manifest"
 	"gdrcp/rdma"
 	"gdrcp/rdma/tcp"
+	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -22,14 +23,14 @@ import (
 // choice, and then what say has to say as the source.
 func hostileServing(t *testing.T, name string, say func(ctx context.Context, p *puppet) error) Endpoint {
 	t.Helper()
-	return hostileWelcoming(t, func(h *hello) []byte {
-		h.paths, h.name = nil, name
-		return h.encode()
+	return hostileWelcoming(t, func(h *wire.Hello) []byte {
+		h.Paths, h.Terms.Name = nil, name
+		return h.Encode()
 	}, say)
 }
 
 // hostileWelcoming is hostileServing with the whole welcome of the caller's choice.
-func hostileWelcoming(t *testing.T, welcome func(h *hello) []byte, say func(ctx context.Context, p *puppet) error) Endpoint {
+func hostileWelcoming(t *testing.T, welcome func(h *wire.Hello) []byte, say func(ctx context.Context, p *puppet) error) Endpoint {
 	t.Helper()
 	provider := tcp.New()
 	l, err := provider.Listen(netip.MustParseAddrPort("127.0.0.1:0"), rdma.Wire{})
@@ -94,7 +95,7 @@ func hostileWelcoming(t *testing.T, welcome func(h *hello) []byte, say func(ctx 
 				return err
 			}
 			for {
-				if err := s.receive(ctx, func(*frame) error { return nil }); err != nil {
+				if err := s.receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
 					return err
 				}
 			}
@@ -104,26 +105,26 @@ func hostileWelcoming(t *testing.T, welcome func(h *hello) []byte, say func(ctx 
 }
 
 // welcomeBy answers the client's hello with what welcome makes of it.
-func (s *session) welcomeBy(ctx context.Context, welcome func(h *hello) []byte) error {
-	return s.expect(ctx, msgHello, "hello", func(body []byte) error {
-		h, err := decodeHello(body)
+func (s *session) welcomeBy(ctx context.Context, welcome func(h *wire.Hello) []byte) error {
+	return s.expect(ctx, wire.MsgHello, "hello", func(body []byte) error {
+		h, err := wire.DecodeHello(body)
 		if err != nil {
 			return err
 		}
-		s.params = h.params()
-		return s.ctl.send(ctx, msgWelcome, welcome(&h))
+		s.terms = h.Terms
+		return s.ctl.send(ctx, wire.MsgWelcome, welcome(&h))
 	})
 }
 
-func linkTo(path, target string) planned {
-	return planned{Entry: manifest.Entry{Type: manifest.Symlink, Path: path, Target: target, Mode: 0o777}}
+func linkTo(path, target string) wire.AnnouncedEntry {
+	return wire.AnnouncedEntry{Entry: manifest.Entry{Type: manifest.Symlink, Path: path, Target: target, Mode: 0o777}}
 }
 
-func dirAt(path string) planned {
-	return planned{Entry: manifest.Entry{Type: manifest.Dir, Path: path, Mode: 0o755}}
+func dirAt(path string) wire.AnnouncedEntry {
+	return wire.AnnouncedEntry{Entry: manifest.Entry{Type: manifest.Dir, Path: path, Mode: 0o755}}
 }
 
-func fileAt(path string, n int) planned {
+func fileAt(path string, n int) wire.AnnouncedEntry {
 	e := fileOf(n)
 	e.Path = path
 	return e
@@ -139,23 +140,23 @@ func TestHostileServer(t *testing.T) {
 		paths   []string
 		o       Options
 		welcome string
-		entries []planned
+		entries []wire.AnnouncedEntry
 	}{
-		{"another name", []string{"dir/file"}, Options{}, ".bashrc", []planned{fileAt(".bashrc", 4)}},
-		{"another name for a tree", []string{"dir"}, Options{Recursive: true}, ".ssh", []planned{dirAt("."), fileAt("authorized_keys", 4)}},
-		{"contents for a tree", []string{"dir"}, Options{Recursive: true}, ".", []planned{dirAt("."), fileAt(".bashrc", 4)}},
-		{"another file", []string{"file"}, Options{}, "file", []planned{fileAt(".bashrc", 4)}},
-		{"a second file", []string{"file"}, Options{}, "file", []planned{fileAt("file", 4), fileAt("zshrc", 4)}},
-		{"a tree for a file", []string{"file"}, Options{}, "file", []planned{dirAt("."), fileAt("x", 4)}},
-		{"a link for a file", []string{"file"}, Options{}, "file", []planned{linkTo("file", "/etc/passwd")}},
-		{"a link that was to be followed", []string{"dir"}, Options{Recursive: true, Follow: true}, "dir", []planned{dirAt("."), linkTo("x", "/etc")}},
-		{"a link that was to be left out", []string{"dir"}, Options{Recursive: true}, "dir", []planned{dirAt("."), linkTo("x", "/etc")}},
-		{"one more of several", []string{"a", "b"}, Options{}, "", []planned{fileAt(".bashrc", 4), fileAt("a", 4)}},
-		{"below one of several", []string{"a", "b"}, Options{}, "", []planned{fileAt("a/x", 4)}},
-		{"a tree among files", []string{"a", "b"}, Options{}, "", []planned{dirAt("a"), fileAt("a/x", 4)}},
-		{"another tree", []string{"a", "b"}, Options{Recursive: true}, "", []planned{dirAt("a"), fileAt("a/x", 4), dirAt("c"), fileAt("c/x", 4)}},
-		{"what was to be left out", []string{"dir"}, Options{Recursive: true, Rules: []filter.Rule{{Pattern: "x/"}}}, "dir", []planned{dirAt("."), dirAt("x")}},
-		{"a name for several", []string{"a", "b"}, Options{Recursive: true}, "c", []planned{dirAt("a")}},
+		{"another name", []string{"dir/file"}, Options{}, ".bashrc", []wire.AnnouncedEntry{fileAt(".bashrc", 4)}},
+		{"another name for a tree", []string{"dir"}, Options{Recursive: true}, ".ssh", []wire.AnnouncedEntry{dirAt("."), fileAt("authorized_keys", 4)}},
+		{"contents for a tree", []string{"dir"}, Options{Recursive: true}, ".", []wire.AnnouncedEntry{dirAt("."), fileAt(".bashrc", 4)}},
+		{"another file", []string{"file"}, Options{}, "file", []wire.AnnouncedEntry{fileAt(".bashrc", 4)}},
+		{"a second file", []string{"file"}, Options{}, "file", []wire.AnnouncedEntry{fileAt("file", 4), fileAt("zshrc", 4)}},
+		{"a tree for a file", []string{"file"}, Options{}, "file", []wire.AnnouncedEntry{dirAt("."), fileAt("x", 4)}},
+		{"a link for a file", []string{"file"}, Options{}, "file", []wire.AnnouncedEntry{linkTo("file", "/etc/passwd")}},
+		{"a link that was to be followed", []string{"dir"}, Options{Recursive: true, Follow: true}, "dir", []wire.AnnouncedEntry{dirAt("."), linkTo("x", "/etc")}},
+		{"a link that was to be left out", []string{"dir"}, Options{Recursive: true}, "dir", []wire.AnnouncedEntry{dirAt("."), linkTo("x", "/etc")}},
+		{"one more of several", []string{"a", "b"}, Options{}, "", []wire.AnnouncedEntry{fileAt(".bashrc", 4), fileAt("a", 4)}},
+		{"below one of several", []string{"a", "b"}, Options{}, "", []wire.AnnouncedEntry{fileAt("a/x", 4)}},
+		{"a tree among files", []string{"a", "b"}, Options{}, "", []wire.AnnouncedEntry{dirAt("a"), fileAt("a/x", 4)}},
+		{"another tree", []string{"a", "b"}, Options{Recursive: true}, "", []wire.AnnouncedEntry{dirAt("a"), fileAt("a/x", 4), dirAt("c"), fileAt("c/x", 4)}},
+		{"what was to be left out", []string{"dir"}, Options{Recursive: true, Rules: []filter.Rule{{Pattern: "x/"}}}, "dir", []wire.AnnouncedEntry{dirAt("."), dirAt("x")}},
+		{"a name for several", []string{"a", "b"}, Options{Recursive: true}, "c", []wire.AnnouncedEntry{dirAt("a")}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ep := hostileServing(t, tc.welcome, func(ctx context.Context, p *puppet) error {
@@ -197,15 +198,15 @@ func TestServersOwnKinds(t *testing.T) {
 	OnHost(t)
 	for _, tc := range []struct {
 		name, path string
-		entries    []planned
+		entries    []wire.AnnouncedEntry
 	}{
-		{"a file", "dir/x", []planned{fileAt("x", 4)}},
-		{"a link", "dir/x", []planned{linkTo("x", "elsewhere")}},
-		{"a tree", "dir/x/", []planned{dirAt("."), fileAt("y", 4)}},
-		{"the contents of a tree", "dir/x/.", []planned{dirAt("."), fileAt("y", 4)}},
-		{"the contents of all", "/", []planned{dirAt("."), fileAt("y", 4)}},
+		{"a file", "dir/x", []wire.AnnouncedEntry{fileAt("x", 4)}},
+		{"a link", "dir/x", []wire.AnnouncedEntry{linkTo("x", "elsewhere")}},
+		{"a tree", "dir/x/", []wire.AnnouncedEntry{dirAt("."), fileAt("y", 4)}},
+		{"the contents of a tree", "dir/x/.", []wire.AnnouncedEntry{dirAt("."), fileAt("y", 4)}},
+		{"the contents of all", "/", []wire.AnnouncedEntry{dirAt("."), fileAt("y", 4)}},
 	} {
-		a := newAsked(&hello{paths: []string{tc.path}, flags: flagRecursive | flagLinks})
+		a := newAsked(&wire.Hello{Terms: wire.Terms{Flags: wire.FlagRecursive | wire.FlagLinks}, Paths: []string{tc.path}})
 		for i := range tc.entries {
 			if err := a.check(&tc.entries[i].Entry); err != nil {
 				t.Errorf("%s: %v", tc.name, err)

@@ -14,11 +14,12 @@ import (
 	"gdrcp/manifest"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
+	"gdrcp/xfer/internal/wire"
 )
 
 // pieceOf is an extent of a file of several pieces, with the digest of data.
-func pieceOf(off int64, data []byte, flags uint16) extent {
-	return extent{off: off, length: int64(len(data)), flags: flags, digest: manifest.XXH3.Piece(data, uint64(off)/manifest.DefaultPieceBytes, manifest.DefaultPieceBytes, false)}
+func pieceOf(off int64, data []byte, flags uint16) wire.Extent {
+	return wire.Extent{Off: off, Length: int64(len(data)), Flags: flags, Digest: manifest.XXH3.Piece(data, uint64(off)/manifest.DefaultPieceBytes, manifest.DefaultPieceBytes, false)}
 }
 
 // Whatever a source says of a stream, nothing is published that has not come to
@@ -31,35 +32,35 @@ func TestHostileStream(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		flags   uint64
-		entries []planned
+		entries []wire.AnnouncedEntry
 		say     func(p *puppet) error
 	}{
-		{"not agreed", 0, []planned{stream}, nil},
-		{"a file instead", flagStream, []planned{fileOf(8)}, nil},
-		{"a second one", flagStream, []planned{stream, stream}, nil},
-		{"a short piece before its end", flagStream, []planned{stream}, func(p *puppet) error { return p.chunk(0, 0, 1, data[:8], pieceOf(0, data[:8], 0)) }},
-		{"an end behind its end", flagStream, []planned{stream}, func(p *puppet) error {
-			return p.chunk(0, 0, 1, data, pieceOf(0, data[:8], extLast), pieceOf(piece, data[:8], extLast))
+		{"not agreed", 0, []wire.AnnouncedEntry{stream}, nil},
+		{"a file instead", wire.FlagStream, []wire.AnnouncedEntry{fileOf(8)}, nil},
+		{"a second one", wire.FlagStream, []wire.AnnouncedEntry{stream, stream}, nil},
+		{"a short piece before its end", wire.FlagStream, []wire.AnnouncedEntry{stream}, func(p *puppet) error { return p.chunk(0, 0, 1, data[:8], pieceOf(0, data[:8], 0)) }},
+		{"an end behind its end", wire.FlagStream, []wire.AnnouncedEntry{stream}, func(p *puppet) error {
+			return p.chunk(0, 0, 1, data, pieceOf(0, data[:8], wire.ExtLast), pieceOf(piece, data[:8], wire.ExtLast))
 		}},
-		{"an end of nothing", flagStream, []planned{stream}, func(p *puppet) error {
-			return errors.Join(p.chunk(0, 0, 1, data, pieceOf(0, data, 0)), p.chunk(1, 1, 1, nil, pieceOf(piece, nil, extLast)))
+		{"an end of nothing", wire.FlagStream, []wire.AnnouncedEntry{stream}, func(p *puppet) error {
+			return errors.Join(p.chunk(0, 0, 1, data, pieceOf(0, data, 0)), p.chunk(1, 1, 1, nil, pieceOf(piece, nil, wire.ExtLast)))
 		}},
-		{"a hole as its end", flagStream, []planned{stream}, func(p *puppet) error {
-			return p.chunk(0, 0, 1, nil, extent{length: piece, flags: extLast | extHole})
+		{"a hole as its end", wire.FlagStream, []wire.AnnouncedEntry{stream}, func(p *puppet) error {
+			return p.chunk(0, 0, 1, nil, wire.Extent{Length: piece, Flags: wire.ExtLast | wire.ExtHole})
 		}},
-		{"an end far away", flagStream, []planned{stream}, func(p *puppet) error {
-			return p.chunk(0, 0, 1, data, pieceOf(streamBytes-piece, data, extLast))
+		{"an end far away", wire.FlagStream, []wire.AnnouncedEntry{stream}, func(p *puppet) error {
+			return p.chunk(0, 0, 1, data, pieceOf(wire.StreamBytes-piece, data, wire.ExtLast))
 		}},
-		{"an end at the end of everything", flagStream, []planned{stream}, func(p *puppet) error {
-			return p.chunk(0, 0, 1, data, pieceOf(streamBytes, data, extLast))
+		{"an end at the end of everything", wire.FlagStream, []wire.AnnouncedEntry{stream}, func(p *puppet) error {
+			return p.chunk(0, 0, 1, data, pieceOf(wire.StreamBytes, data, wire.ExtLast))
 		}},
-		{"no end", flagStream, []planned{stream}, func(p *puppet) error {
-			return errors.Join(p.chunk(0, 0, 1, data, pieceOf(0, data, 0)), p.ctl.send(t.Context(), msgRoot, (&roots{}).encode()))
+		{"no end", wire.FlagStream, []wire.AnnouncedEntry{stream}, func(p *puppet) error {
+			return errors.Join(p.chunk(0, 0, 1, data, pieceOf(0, data, 0)), p.ctl.send(t.Context(), wire.MsgRoot, (&wire.Roots{}).Encode()))
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			root, addr, ends := hostileServer(t)
-			err := hostileHello(t, addr, modePush, "x", func(h *hello) { h.flags = tc.flags }, func(ctx context.Context, s *session) error {
+			err := hostileHello(t, addr, wire.ModePush, "x", func(h *wire.Hello) { h.Terms.Flags = tc.flags }, func(ctx context.Context, s *session) error {
 				p := &puppet{session: s}
 				if err := p.ready(ctx); err != nil {
 					return err
@@ -73,7 +74,7 @@ func TestHostileStream(t *testing.T) {
 					}
 				}
 				for {
-					if err := p.receive(ctx, func(*frame) error { return nil }); err != nil {
+					if err := p.receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
 						return err
 					}
 				}
@@ -92,23 +93,23 @@ func TestHostileStream(t *testing.T) {
 }
 
 func TestHellosOfStreams(t *testing.T) {
-	made := params{slots: 1, qps: 1, chunkBytes: 1 << 20}
-	hi := func(change func(*hello)) *hello {
-		h := &hello{mode: modePush, chunkBytes: 1 << 20, pieceBytes: 1 << 20, hash: manifest.XXH3, slots: 1, qps: 1, flags: flagStream, paths: []string{"x"}}
+	made := wire.Terms{Slots: 1, QPs: 1, ChunkBytes: 1 << 20}
+	hi := func(change func(*wire.Hello)) *wire.Hello {
+		h := &wire.Hello{Terms: wire.Terms{Mode: wire.ModePush, ChunkBytes: 1 << 20, PieceBytes: 1 << 20, Hash: manifest.XXH3, Slots: 1, QPs: 1, Flags: wire.FlagStream}, Paths: []string{"x"}}
 		change(h)
 		return h
 	}
-	if err := hi(func(*hello) {}).check(&made); err != nil {
+	if err := hi(func(*wire.Hello) {}).Check(&made); err != nil {
 		t.Error(err)
 	}
-	for name, change := range map[string]func(*hello){
-		"a pull":           func(h *hello) { h.mode = modePull },
-		"of directories":   func(h *hello) { h.flags |= flagRecursive },
-		"of several":       func(h *hello) { h.flags |= flagMany },
-		"into a directory": func(h *hello) { h.flags |= flagMustBeDir },
-		"to a GPU":         func(h *hello) { h.gpu = 1 },
+	for name, change := range map[string]func(*wire.Hello){
+		"a pull":           func(h *wire.Hello) { h.Terms.Mode = wire.ModePull },
+		"of directories":   func(h *wire.Hello) { h.Terms.Flags |= wire.FlagRecursive },
+		"of several":       func(h *wire.Hello) { h.Terms.Flags |= wire.FlagMany },
+		"into a directory": func(h *wire.Hello) { h.Terms.Flags |= wire.FlagMustBeDir },
+		"to a GPU":         func(h *wire.Hello) { h.GPU = 1 },
 	} {
-		if err := hi(change).check(&made); !errors.Is(err, ErrProtocol) {
+		if err := hi(change).Check(&made); !errors.Is(err, ErrProtocol) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -139,12 +140,12 @@ func (k *kept) String() string {
 // asked waits until something is wanted again.
 func (p *puppet) asked(ctx context.Context) error {
 	for again := false; !again; {
-		err := p.receive(ctx, func(f *frame) error {
-			if f.typ != msgCredit {
+		err := p.receive(ctx, func(f *wire.Frame) error {
+			if f.Type != wire.MsgCredit {
 				return nil
 			}
-			return decodeCredit(f.body, nil, func(r *returned) error {
-				again = again || len(r.bad) > 0
+			return wire.DecodeCredit(f.Body, nil, func(r *wire.ReturnedSlot) error {
+				again = again || len(r.Bad) > 0
 				return nil
 			})
 		})
@@ -165,37 +166,37 @@ func TestHostileServerOfAStream(t *testing.T) {
 	evil := bytes.Repeat([]byte("e"), piece)
 	for _, tc := range []struct {
 		name    string
-		entries []planned
+		entries []wire.AnnouncedEntry
 		say     func(ctx context.Context, p *puppet) error
 		want    string
 		err     error
 	}{
-		{"a stream", []planned{streamEntry("f", 1)}, nil, "", ErrProtocol},
-		{"two files", []planned{fileAt("f", 4), fileAt("g", 4)}, nil, "", ErrProtocol},
-		{"another file", []planned{fileAt("g", 4)}, nil, "", ErrProtocol},
-		{"a link", []planned{linkTo("f", "/etc/passwd")}, nil, "", ErrProtocol},
-		{"a directory", []planned{dirAt(".")}, nil, "", ErrProtocol},
-		{"sent again unasked", []planned{fileAt("f", 2*piece)}, func(ctx context.Context, p *puppet) error {
+		{"a stream", []wire.AnnouncedEntry{streamEntry("f", 1)}, nil, "", ErrProtocol},
+		{"two files", []wire.AnnouncedEntry{fileAt("f", 4), fileAt("g", 4)}, nil, "", ErrProtocol},
+		{"another file", []wire.AnnouncedEntry{fileAt("g", 4)}, nil, "", ErrProtocol},
+		{"a link", []wire.AnnouncedEntry{linkTo("f", "/etc/passwd")}, nil, "", ErrProtocol},
+		{"a directory", []wire.AnnouncedEntry{dirAt(".")}, nil, "", ErrProtocol},
+		{"sent again unasked", []wire.AnnouncedEntry{fileAt("f", 2*piece)}, func(ctx context.Context, p *puppet) error {
 			return errors.Join(p.chunk(0, 0, 1, first, pieceOf(0, first, 0)), p.repair(0, 1, 1, evil, pieceOf(0, evil, 0)))
 		}, string(first), ErrProtocol},
-		{"another piece again", []planned{fileAt("f", 2*piece)}, func(ctx context.Context, p *puppet) error {
+		{"another piece again", []wire.AnnouncedEntry{fileAt("f", 2*piece)}, func(ctx context.Context, p *puppet) error {
 			err := p.chunk(0, 0, 1, evil, pieceOf(0, first, 0))
-			return errors.Join(err, p.asked(ctx), p.repair(0, 1, 1, second, pieceOf(piece, second, extLast)))
+			return errors.Join(err, p.asked(ctx), p.repair(0, 1, 1, second, pieceOf(piece, second, wire.ExtLast)))
 		}, "", ErrProtocol},
-		{"in its turn twice", []planned{fileAt("f", 2*piece)}, func(ctx context.Context, p *puppet) error {
+		{"in its turn twice", []wire.AnnouncedEntry{fileAt("f", 2*piece)}, func(ctx context.Context, p *puppet) error {
 			return errors.Join(p.chunk(0, 0, 1, first, pieceOf(0, first, 0)), p.chunk(1, 1, 1, first, pieceOf(0, first, 0)))
 		}, string(first), ErrProtocol},
-		{"never whole", []planned{fileAt("f", 3*piece)}, func(ctx context.Context, p *puppet) error {
+		{"never whole", []wire.AnnouncedEntry{fileAt("f", 3*piece)}, func(ctx context.Context, p *puppet) error {
 			err := errors.Join(p.chunk(0, 0, 1, first, pieceOf(0, first, 0)), p.chunk(1, 1, 1, evil, pieceOf(piece, second, 0)),
-				p.chunk(2, 2, 1, first, pieceOf(2*piece, first, extLast)))
+				p.chunk(2, 2, 1, first, pieceOf(2*piece, first, wire.ExtLast)))
 			for generation := range uint64(maxResends) {
 				err = errors.Join(err, p.asked(ctx), p.repair(1, 3, generation+1, evil, pieceOf(piece, second, 0)))
 			}
 			return err
 		}, string(first), nil},
-		{"with another digest", []planned{fileAt("f", 2*piece)}, func(ctx context.Context, p *puppet) error {
-			err := errors.Join(p.chunk(0, 0, 1, first, pieceOf(0, first, 0)), p.chunk(1, 1, 1, first, pieceOf(piece, second, extLast)))
-			return errors.Join(err, p.asked(ctx), p.repair(1, 3, 1, evil, pieceOf(piece, evil, extLast)))
+		{"with another digest", []wire.AnnouncedEntry{fileAt("f", 2*piece)}, func(ctx context.Context, p *puppet) error {
+			err := errors.Join(p.chunk(0, 0, 1, first, pieceOf(0, first, 0)), p.chunk(1, 1, 1, first, pieceOf(piece, second, wire.ExtLast)))
+			return errors.Join(err, p.asked(ctx), p.repair(1, 3, 1, evil, pieceOf(piece, evil, wire.ExtLast)))
 		}, string(first), nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -209,7 +210,7 @@ func TestHostileServerOfAStream(t *testing.T) {
 					}
 				}
 				// What is left may be an end of a kind.
-				return p.ctl.send(ctx, msgEnd, binary.AppendUvarint(nil, uint64(len(tc.entries))))
+				return p.ctl.send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, uint64(len(tc.entries))))
 			})
 			out := &kept{}
 			var told strings.Builder

@@ -17,6 +17,7 @@ import (
 	"gdrcp/manifest"
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer/internal/wire"
 )
 
 // These tests speak the protocol by hand, to say what no gdrcp would say.
@@ -41,13 +42,13 @@ func hostileServer(t *testing.T, change ...func(*ServerConfig)) (root string, at
 }
 
 // hostile runs talk as the client of a session, after its hello was answered.
-func hostile(t *testing.T, addr netip.AddrPort, m mode, path string, talk func(ctx context.Context, s *session) error) error {
+func hostile(t *testing.T, addr netip.AddrPort, m wire.Mode, path string, talk func(ctx context.Context, s *session) error) error {
 	t.Helper()
-	return hostileHello(t, addr, m, path, func(*hello) {}, talk)
+	return hostileHello(t, addr, m, path, func(*wire.Hello) {}, talk)
 }
 
 // hostileHello is hostile with a hello that change has changed.
-func hostileHello(t *testing.T, addr netip.AddrPort, m mode, path string, change func(*hello), talk func(ctx context.Context, s *session) error) error {
+func hostileHello(t *testing.T, addr netip.AddrPort, m wire.Mode, path string, change func(*wire.Hello), talk func(ctx context.Context, s *session) error) error {
 	t.Helper()
 	return byTCP().talk(t, addr, m, path, change, talk)
 }
@@ -55,7 +56,7 @@ func hostileHello(t *testing.T, addr netip.AddrPort, m mode, path string, change
 // puppet sends chunks of any content to any slot.
 type puppet struct {
 	*session
-	target ringInfo
+	target wire.RingInfo
 }
 
 // ready makes a ring and takes the sink's.
@@ -63,30 +64,30 @@ func (p *puppet) ready(ctx context.Context) error {
 	if err := p.makeRing(ctx, hostileSlots, rdma.LocalWrite); err != nil {
 		return err
 	}
-	return p.expect(ctx, msgRing, "ring", func(body []byte) (err error) {
-		p.target, err = decodeRing(body, hostileSlots, p.params.chunkBytes)
+	return p.expect(ctx, wire.MsgRing, "ring", func(body []byte) (err error) {
+		p.target, err = wire.DecodeRing(body, hostileSlots, p.terms.ChunkBytes)
 		return err
 	})
 }
 
 // announce tells of entries and waits until their data may come.
-func (p *puppet) announce(ctx context.Context, entries ...planned) error {
+func (p *puppet) announce(ctx context.Context, entries ...wire.AnnouncedEntry) error {
 	body := []byte{0}
-	var scratch tlvWriter
+	var scratch wire.Writer
 	for i := range entries {
-		body = appendEntry(body, &entries[i], &scratch)
+		body = wire.AppendEntry(body, &entries[i], &scratch)
 	}
-	if err := p.ctl.send(ctx, msgEntries, body); err != nil {
+	if err := p.ctl.send(ctx, wire.MsgEntries, body); err != nil {
 		return err
 	}
-	total := totals{entries: uint64(len(entries)), final: true}
-	if err := p.ctl.send(ctx, msgTotal, total.encode()); err != nil {
+	total := wire.Totals{Entries: uint64(len(entries)), Final: true}
+	if err := p.ctl.send(ctx, wire.MsgTotal, total.Encode()); err != nil {
 		return err
 	}
 	for {
 		planned := false
-		err := p.receive(ctx, func(f *frame) error {
-			planned = f.typ == msgPlan
+		err := p.receive(ctx, func(f *wire.Frame) error {
+			planned = f.Type == wire.MsgPlan
 			return nil
 		})
 		if planned || err != nil {
@@ -97,41 +98,41 @@ func (p *puppet) announce(ctx context.Context, entries ...planned) error {
 
 // chunk writes a chunk to a slot; the payload may be other than what the
 // extents' digests say.
-func (p *puppet) chunk(id uint64, slot int, generation uint64, payload []byte, xs ...extent) error {
-	return p.send(&chunkHeader{id: id, slot: uint32(slot), generation: generation, extents: xs}, payload)
+func (p *puppet) chunk(id uint64, slot int, generation uint64, payload []byte, xs ...wire.Extent) error {
+	return p.send(&wire.ChunkHeader{ID: id, Slot: uint32(slot), Generation: generation, Extents: xs}, payload)
 }
 
 // repair is chunk with extents that were sent before.
-func (p *puppet) repair(id uint64, slot int, generation uint64, payload []byte, xs ...extent) error {
-	return p.send(&chunkHeader{id: id, slot: uint32(slot), generation: generation, extents: xs, repair: true}, payload)
+func (p *puppet) repair(id uint64, slot int, generation uint64, payload []byte, xs ...wire.Extent) error {
+	return p.send(&wire.ChunkHeader{ID: id, Slot: uint32(slot), Generation: generation, Extents: xs, Repair: true}, payload)
 }
 
 // send completes a header and writes it, and the payload, to the slot.
-func (p *puppet) send(h *chunkHeader, payload []byte) error {
-	h.session, h.epoch = p.sessionTag(), 1
-	h.storedBytes = uint32(len(payload))
-	if h.codec == codecPlain {
-		h.plainBytes = h.storedBytes
+func (p *puppet) send(h *wire.ChunkHeader, payload []byte) error {
+	h.Session, h.Epoch = p.sessionTag(), 1
+	h.StoredBytes = uint32(len(payload))
+	if h.Codec == wire.CodecPlain {
+		h.PlainBytes = h.StoredBytes
 	}
-	slot := int(h.slot)
-	n := h.encode(p.ring.headerSlot(slot))
+	slot := int(h.Slot)
+	n := h.Encode(p.ring.headerSlot(slot))
 	copy(p.ring.slot(slot), payload)
 	_, err := p.ctl.lane.conn.Post([]rdma.WR{
-		{Op: rdma.OpWrite, Quiet: true, Local: p.ring.headerMR, Offset: slot * headerStride, Len: n,
-			RemoteAddr: p.target.headerAddr + uint64(slot)*headerStride, RKey: p.target.headerKey},
+		{Op: rdma.OpWrite, Quiet: true, Local: p.ring.headerMR, Offset: slot * wire.HeaderStride, Len: n,
+			RemoteAddr: p.target.HeaderAddr + uint64(slot)*wire.HeaderStride, RKey: p.target.HeaderKey},
 		{Op: rdma.OpWriteImm, Quiet: true, Local: p.ring.payloadMR, Offset: slot * p.ring.slotBytes, Len: len(payload),
-			RemoteAddr: p.target.payloadAddr + uint64(slot)*uint64(p.target.slotBytes), RKey: p.target.payloadKey, Imm: immediate(slot, h.generation)},
+			RemoteAddr: p.target.PayloadAddr + uint64(slot)*uint64(p.target.SlotBytes), RKey: p.target.PayloadKey, Imm: wire.Immediate(slot, h.Generation)},
 	})
 	return err
 }
 
 // whole is an extent that is a whole file, with the digest of data.
-func whole(entry uint64, data []byte) extent {
-	return extent{entry: entry, length: int64(len(data)), flags: extLast, digest: manifest.XXH3.Piece(data, 0, manifest.DefaultPieceBytes, true)}
+func whole(entry uint64, data []byte) wire.Extent {
+	return wire.Extent{Entry: entry, Length: int64(len(data)), Flags: wire.ExtLast, Digest: manifest.XXH3.Piece(data, 0, manifest.DefaultPieceBytes, true)}
 }
 
-func fileOf(n int) planned {
-	return planned{Entry: manifest.Entry{Type: manifest.File, Path: "x", Size: int64(n), Mode: 0o644}, allocBytes: int64(n)}
+func fileOf(n int) wire.AnnouncedEntry {
+	return wire.AnnouncedEntry{Entry: manifest.Entry{Type: manifest.File, Path: "x", Size: int64(n), Mode: 0o644}, AllocBytes: int64(n)}
 }
 
 // Whatever a hostile source says, its session ends, the server lives, and
@@ -143,7 +144,9 @@ func testHostileSource(t *testing.T, w hostileWay) {
 	if _, err := rand.Read(data); err != nil {
 		t.Fatal(err)
 	}
-	wait := func(ctx context.Context, p *puppet) error { return p.receive(ctx, func(*frame) error { return nil }) }
+	wait := func(ctx context.Context, p *puppet) error {
+		return p.receive(ctx, func(*wire.Frame) error { return nil })
+	}
 	for _, tc := range []struct {
 		name string
 		say  func(ctx context.Context, p *puppet) error
@@ -158,7 +161,7 @@ func testHostileSource(t *testing.T, w hostileWay) {
 		{"entry never announced", func(ctx context.Context, p *puppet) error { return p.chunk(0, 0, 1, data, whole(7, data)) }},
 		{"beyond the file", func(ctx context.Context, p *puppet) error {
 			x := whole(0, data)
-			x.off = manifest.DefaultPieceBytes
+			x.Off = manifest.DefaultPieceBytes
 			return p.chunk(0, 0, 1, data, x)
 		}},
 		{"a chunk twice", func(ctx context.Context, p *puppet) error {
@@ -171,37 +174,39 @@ func testHostileSource(t *testing.T, w hostileWay) {
 			return p.repair(0, 0, 1, data, whole(0, data))
 		}},
 		{"key never granted", func(ctx context.Context, p *puppet) error {
-			p.target.payloadKey ^= 0x1234
+			p.target.PayloadKey ^= 0x1234
 			return p.chunk(0, 0, 1, data, whole(0, data))
 		}},
 		{"unknown message", func(ctx context.Context, p *puppet) error { return p.ctl.send(ctx, 30, nil) }},
-		{"roots before the end", func(ctx context.Context, p *puppet) error { return p.ctl.send(ctx, msgRoot, (&roots{}).encode()) }},
+		{"roots before the end", func(ctx context.Context, p *puppet) error {
+			return p.ctl.send(ctx, wire.MsgRoot, (&wire.Roots{}).Encode())
+		}},
 		{"an end of other entries", func(ctx context.Context, p *puppet) error {
-			return p.ctl.send(ctx, msgEnd, binary.AppendUvarint(nil, 77))
+			return p.ctl.send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, 77))
 		}},
 		{"entries out of order", func(ctx context.Context, p *puppet) error {
-			e, w := fileOf(1), tlvWriter{}
-			return p.ctl.send(ctx, msgEntries, appendEntry([]byte{9}, &e, &w))
+			e, w := fileOf(1), wire.Writer{}
+			return p.ctl.send(ctx, wire.MsgEntries, wire.AppendEntry([]byte{9}, &e, &w))
 		}},
 		{"more bytes than there can be", func(ctx context.Context, p *puppet) error {
-			body, w := []byte{1}, tlvWriter{}
+			body, w := []byte{1}, wire.Writer{}
 			for _, name := range []string{"y", "z"} {
-				e := fileAt(name, maxFileBytes)
-				body = appendEntry(body, &e, &w)
+				e := fileAt(name, wire.MaxFileBytes)
+				body = wire.AppendEntry(body, &e, &w)
 			}
-			return p.ctl.send(ctx, msgEntries, body)
+			return p.ctl.send(ctx, wire.MsgEntries, body)
 		}},
 		{"a path that leaves", func(ctx context.Context, p *puppet) error {
-			e, w := fileOf(1), tlvWriter{}
+			e, w := fileOf(1), wire.Writer{}
 			e.Path = "../evil"
-			return p.ctl.send(ctx, msgEntries, appendEntry([]byte{1}, &e, &w))
+			return p.ctl.send(ctx, wire.MsgEntries, wire.AppendEntry([]byte{1}, &e, &w))
 		}},
 		{"messages beyond the window", func(ctx context.Context, p *puppet) error {
-			for range 10 * controlWindow {
+			for range 10 * wire.ControlWindow {
 				p.ctl.mu.Lock() // the poller looks at it, too
 				p.ctl.acked = p.ctl.sent
 				p.ctl.mu.Unlock()
-				if _, err := p.ctl.trySend(msgTotal, (&totals{}).encode()); err != nil {
+				if _, err := p.ctl.trySend(wire.MsgTotal, (&wire.Totals{}).Encode()); err != nil {
 					return nil
 				}
 			}
@@ -210,7 +215,7 @@ func testHostileSource(t *testing.T, w hostileWay) {
 	} {
 		w.run(t, tc.name, func(t *testing.T) {
 			root, addr, ends := w.serve(t)
-			err := w.talk(t, addr, modePush, "x", asIs, func(ctx context.Context, s *session) error {
+			err := w.talk(t, addr, wire.ModePush, "x", asIs, func(ctx context.Context, s *session) error {
 				p := &puppet{session: s}
 				if err := p.ready(ctx); err != nil {
 					return err
@@ -252,7 +257,7 @@ func TestUnbookedBytesAreNotPublished(t *testing.T) {
 	good, evil := make([]byte, 5000), make([]byte, 5000)
 	copy(good, "good")
 	copy(evil, "evil")
-	_ = hostile(t, addr, modePush, "x", func(ctx context.Context, s *session) error {
+	_ = hostile(t, addr, wire.ModePush, "x", func(ctx context.Context, s *session) error {
 		p := &puppet{session: s}
 		if err := p.ready(ctx); err != nil {
 			return err
@@ -268,7 +273,7 @@ func TestUnbookedBytesAreNotPublished(t *testing.T) {
 		if err := p.chunk(0, 0, 1, evil, whole(0, good)); err != nil {
 			return err
 		}
-		if err := p.ctl.send(ctx, msgEnd, binary.AppendUvarint(nil, 1)); err != nil {
+		if err := p.ctl.send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, 1)); err != nil {
 			return err
 		}
 		t0 := time.NewTimer(time.Second)
@@ -294,23 +299,25 @@ func testHostileSink(t *testing.T, w hostileWay) {
 		say  func(ctx context.Context, s *session) error
 	}{
 		{"a slot never granted", func(ctx context.Context, s *session) error {
-			return s.ctl.send(ctx, msgCredit, appendReturned(nil, &returned{slot: hostileSlots, generation: 1}))
+			return s.ctl.send(ctx, wire.MsgCredit, wire.AppendReturned(nil, &wire.ReturnedSlot{Slot: hostileSlots, Generation: 1}))
 		}},
 		{"a generation to come", func(ctx context.Context, s *session) error {
-			return s.ctl.send(ctx, msgCredit, appendReturned(nil, &returned{slot: 0, generation: 9}))
+			return s.ctl.send(ctx, wire.MsgCredit, wire.AppendReturned(nil, &wire.ReturnedSlot{Slot: 0, Generation: 9}))
 		}},
 		{"extents wanted twice", func(ctx context.Context, s *session) error {
-			return s.ctl.send(ctx, msgCredit, appendReturned(nil, &returned{slot: 0, generation: 1, bad: []uint16{0, 0, 0}}))
+			return s.ctl.send(ctx, wire.MsgCredit, wire.AppendReturned(nil, &wire.ReturnedSlot{Slot: 0, Generation: 1, Bad: []uint16{0, 0, 0}}))
 		}},
 		{"more accepted than announced", func(ctx context.Context, s *session) error {
-			return s.ctl.send(ctx, msgPlan, binary.AppendUvarint(nil, 1<<40))
+			return s.ctl.send(ctx, wire.MsgPlan, binary.AppendUvarint(nil, 1<<40))
 		}},
 		{"published before it was sent", func(ctx context.Context, s *session) error {
-			return s.ctl.send(ctx, msgResult, binary.AppendUvarint(nil, 2))
+			return s.ctl.send(ctx, wire.MsgResult, binary.AppendUvarint(nil, 2))
 		}},
-		{"done before its time", func(ctx context.Context, s *session) error { return s.ctl.send(ctx, msgDone, (&roots{}).encode()) }},
+		{"done before its time", func(ctx context.Context, s *session) error {
+			return s.ctl.send(ctx, wire.MsgDone, (&wire.Roots{}).Encode())
+		}},
 		{"a second ring of another size", func(ctx context.Context, s *session) error {
-			return s.ctl.send(ctx, msgRing, (&ringInfo{slots: 1000, slotBytes: 1}).encode())
+			return s.ctl.send(ctx, wire.MsgRing, (&wire.RingInfo{Slots: 1000, SlotBytes: 1}).Encode())
 		}},
 		{"an immediate", func(ctx context.Context, s *session) error {
 			_, err := s.ctl.lane.conn.Post([]rdma.WR{{Op: rdma.OpWriteImm, Quiet: true, Imm: 5}})
@@ -324,16 +331,16 @@ func testHostileSink(t *testing.T, w hostileWay) {
 					t.Fatal(err)
 				}
 			}
-			err := w.talk(t, addr, modePull, "/", asIs, func(ctx context.Context, s *session) error {
+			err := w.talk(t, addr, wire.ModePull, "/", asIs, func(ctx context.Context, s *session) error {
 				// Wait for the entries, then lie.
-				if err := s.receive(ctx, func(*frame) error { return nil }); err != nil {
+				if err := s.receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
 					return err
 				}
 				if err := tc.say(ctx, s); err != nil {
 					return err
 				}
 				for {
-					if err := s.receive(ctx, func(*frame) error { return nil }); err != nil {
+					if err := s.receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
 						return err
 					}
 				}

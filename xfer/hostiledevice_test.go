@@ -14,6 +14,7 @@ import (
 	"gdrcp/gpu"
 	"gdrcp/gpu/gputest"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/wire"
 )
 
 // What a hostile source says of chunks that land in GPU memory ends its
@@ -22,8 +23,8 @@ func TestHostileSourceOfGPUSlots(t *testing.T) {
 	OnHost(t)
 	gputest.Use(t, "strict")
 	data := make([]byte, 5000)
-	part := func(slotOff, length int) extent {
-		return extent{length: int64(length), slotOff: uint32(slotOff), flags: extLast}
+	part := func(slotOff, length int) wire.Extent {
+		return wire.Extent{Length: int64(length), SlotOff: uint32(slotOff), Flags: wire.ExtLast}
 	}
 	for _, tc := range []struct {
 		name      string
@@ -34,9 +35,9 @@ func TestHostileSourceOfGPUSlots(t *testing.T) {
 			return p.chunk(0, 0, 1, append(data, 0), part(1, 5000))
 		}},
 		{"a slot claimed three times over", 3 << 20, func(ctx context.Context, p *puppet) error {
-			xs := []extent{part(0, 1<<20), part(0, 1<<20), part(0, 1<<20)}
-			xs[0].flags, xs[1].flags = 0, 0
-			xs[1].off, xs[2].off = 1<<20, 2<<20
+			xs := []wire.Extent{part(0, 1<<20), part(0, 1<<20), part(0, 1<<20)}
+			xs[0].Flags, xs[1].Flags = 0, 0
+			xs[1].Off, xs[2].Off = 1<<20, 2<<20
 			return p.chunk(0, 0, 1, make([]byte, 1<<20), xs...)
 		}},
 		{"beyond the file", 5000, func(ctx context.Context, p *puppet) error {
@@ -45,9 +46,9 @@ func TestHostileSourceOfGPUSlots(t *testing.T) {
 		{"a slot never granted", 5000, func(ctx context.Context, p *puppet) error { return p.chunk(0, 1, 2, data, part(0, 5000)) }},
 		{"its own memory, twice", 5000, func(ctx context.Context, p *puppet) error {
 			m := Memory{GPU: 1}
-			return errors.Join(p.ctl.send(ctx, msgMemory, m.encode()), p.ctl.send(ctx, msgMemory, m.encode()))
+			return errors.Join(p.ctl.send(ctx, wire.MsgMemory, m.Encode()), p.ctl.send(ctx, wire.MsgMemory, m.Encode()))
 		}},
-		{"memory that does not decode", 5000, func(ctx context.Context, p *puppet) error { return p.ctl.send(ctx, msgMemory, []byte{1, 9, 9}) }},
+		{"memory that does not decode", 5000, func(ctx context.Context, p *puppet) error { return p.ctl.send(ctx, wire.MsgMemory, []byte{1, 9, 9}) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			driver, err := gpu.Open()
@@ -60,8 +61,8 @@ func TestHostileSourceOfGPUSlots(t *testing.T) {
 				}
 			})
 			root, addr, ends := hostileServer(t, func(c *ServerConfig) { c.GPUs = func() (*gpu.Driver, error) { return driver, nil } })
-			ask := func(h *hello) { h.gpu, h.hash = uint64(gpuFirst), manifest.BLAKE3 }
-			err = hostileHello(t, addr, modePush, "x", ask, func(ctx context.Context, s *session) error {
+			ask := func(h *wire.Hello) { h.GPU, h.Terms.Hash = uint64(wire.GPUFirst), manifest.BLAKE3 }
+			err = hostileHello(t, addr, wire.ModePush, "x", ask, func(ctx context.Context, s *session) error {
 				s.asksGPU = true
 				p := &puppet{session: s}
 				if err := p.ready(ctx); err != nil {
@@ -74,7 +75,7 @@ func TestHostileSourceOfGPUSlots(t *testing.T) {
 					return err
 				}
 				for {
-					if err := s.receive(ctx, func(*frame) error { return nil }); err != nil {
+					if err := s.receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
 						return err
 					}
 				}
@@ -99,12 +100,12 @@ func TestHostileWishForAGPU(t *testing.T) {
 		gpu  uint64
 		name string
 	}{
-		{uint64(gpuNamed), ""}, {uint64(gpuNamed) + 1, ""}, {1 << 63, ""}, {1<<64 - 1, ""},
-		{uint64(gpuFirst), "GPU-1"}, {0, "GPU-1"}, {uint64(gpuNamed) + 1, "GPU-1"},
-		{uint64(gpuNamed), "\x1b[31m"}, {uint64(gpuNamed), "../../x"}, {uint64(gpuNamed), "GPU-" + strings.Repeat("1", 8000)},
+		{uint64(wire.GPUNamed), ""}, {uint64(wire.GPUNamed) + 1, ""}, {1 << 63, ""}, {1<<64 - 1, ""},
+		{uint64(wire.GPUFirst), "GPU-1"}, {0, "GPU-1"}, {uint64(wire.GPUNamed) + 1, "GPU-1"},
+		{uint64(wire.GPUNamed), "\x1b[31m"}, {uint64(wire.GPUNamed), "../../x"}, {uint64(wire.GPUNamed), "GPU-" + strings.Repeat("1", 8000)},
 	} {
-		ask := func(h *hello) { h.gpu, h.gpuName = wish.gpu, wish.name }
-		err := hostileHello(t, addr, modePush, "x", ask, func(context.Context, *session) error { return nil })
+		ask := func(h *wire.Hello) { h.GPU, h.GPUName = wish.gpu, wish.name }
+		err := hostileHello(t, addr, wire.ModePush, "x", ask, func(context.Context, *session) error { return nil })
 		if end := <-ends; err == nil || !errors.Is(end.Err, ErrProtocol) {
 			t.Errorf("GPU %d, %.20q: %v, the server: %v", wish.gpu, wish.name, err, end.Err)
 		}

@@ -12,6 +12,7 @@ import (
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer/internal/wire"
 )
 
 // sealedChunk writes chunk 0 to a slot, encrypted for place by seals, or as it is
@@ -19,28 +20,28 @@ import (
 func (p *puppet) sealedChunk(slot int, place trust.HeaderPlace, seals *trust.Chunks, spoil byte) error {
 	x := whole(1, handData)
 	n := len(handData)
-	h := chunkHeader{
-		session: p.sessionTag(), epoch: 1, slot: uint32(slot), generation: 1, extents: []extent{x}, storedBytes: uint32(n), plainBytes: uint32(n),
+	h := wire.ChunkHeader{
+		Session: p.sessionTag(), Epoch: 1, Slot: uint32(slot), Generation: 1, Extents: []wire.Extent{x}, StoredBytes: uint32(n), PlainBytes: uint32(n),
 	}
 	payload := p.ring.slot(slot)[:n]
 	copy(payload, handData)
-	header := make([]byte, headerStride)
+	header := make([]byte, wire.HeaderStride)
 	if seals != nil {
-		h.sealNumber, h.sealTag = seals.SealPayload(payload)
-		h.sealTag[0] ^= spoil
+		h.SealNumber, h.SealTag = seals.SealPayload(payload)
+		h.SealTag[0] ^= spoil
 	}
-	header = header[:h.encode(header)]
+	header = header[:h.Encode(header)]
 	if seals != nil {
-		binary.LittleEndian.PutUint32(header[4:], uint32(len(header)-hopBytes+trust.TagBytes))
-		sealed := seals.SealHeader(append([]byte(nil), header[hopBytes:]...), header[:hopBytes], place)
-		header = append(header[:hopBytes:hopBytes], sealed...)
+		binary.LittleEndian.PutUint32(header[4:], uint32(len(header)-wire.HopBytes+trust.TagBytes))
+		sealed := seals.SealHeader(append([]byte(nil), header[wire.HopBytes:]...), header[:wire.HopBytes], place)
+		header = append(header[:wire.HopBytes:wire.HopBytes], sealed...)
 	}
-	at := slot * headerStride
+	at := slot * wire.HeaderStride
 	copy(p.ring.headerSlot(slot), header)
 	_, err := p.ctl.lane.conn.Post([]rdma.WR{
-		{Op: rdma.OpWrite, Quiet: true, Local: p.ring.headerMR, Offset: at, Len: len(header), RemoteAddr: p.target.headerAddr + uint64(at), RKey: p.target.headerKey},
+		{Op: rdma.OpWrite, Quiet: true, Local: p.ring.headerMR, Offset: at, Len: len(header), RemoteAddr: p.target.HeaderAddr + uint64(at), RKey: p.target.HeaderKey},
 		{Op: rdma.OpWriteImm, Quiet: true, Local: p.ring.payloadMR, Offset: slot * p.ring.slotBytes, Len: n,
-			RemoteAddr: p.target.payloadAddr + uint64(slot)*uint64(p.target.slotBytes), RKey: p.target.payloadKey, Imm: immediate(slot, 1)},
+			RemoteAddr: p.target.PayloadAddr + uint64(slot)*uint64(p.target.SlotBytes), RKey: p.target.PayloadKey, Imm: wire.Immediate(slot, 1)},
 	})
 	return err
 }
@@ -51,13 +52,13 @@ func (p *puppet) sealedChunk(slot int, place trust.HeaderPlace, seals *trust.Chu
 func (p *puppet) whatBecame(ctx context.Context, settled bool) (back, taken bool, err error) {
 	var upto uint64
 	for err == nil && (!back || settled && upto < 2) {
-		err = p.receive(ctx, func(f *frame) (err error) {
-			switch f.typ {
-			case msgResult:
-				upto, _, err = decodeResult(f.body)
-			case msgCredit:
-				err = decodeCredit(f.body, nil, func(r *returned) error {
-					back, taken = true, !r.again && len(r.bad) == 0
+		err = p.receive(ctx, func(f *wire.Frame) (err error) {
+			switch f.Type {
+			case wire.MsgResult:
+				upto, _, err = wire.DecodeResult(f.Body)
+			case wire.MsgCredit:
+				err = wire.DecodeCredit(f.Body, nil, func(r *wire.ReturnedSlot) error {
+					back, taken = true, !r.Again && len(r.Bad) == 0
 					return nil
 				})
 			}
@@ -91,9 +92,9 @@ func testHostileEncryption(t *testing.T, w hostileWay) {
 	} {
 		w.run(t, tc.name, func(t *testing.T) {
 			root, addr, ends := w.serve(t)
-			encrypt := func(h *hello) { h.flags |= flagEncrypt }
+			encrypt := func(h *wire.Hello) { h.Terms.Flags |= wire.FlagEncrypt }
 			var back, taken bool
-			err := w.talk(t, addr, modePush, "x", encrypt, func(ctx context.Context, s *session) (err error) {
+			err := w.talk(t, addr, wire.ModePush, "x", encrypt, func(ctx context.Context, s *session) (err error) {
 				ctx, cancel := context.WithTimeout(ctx, rdmatest.Stretch(w.slow*5*time.Second))
 				defer cancel()
 				p := &puppet{session: s}

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"gdrcp/xfer/internal/wire"
 )
 
 // heapPeak samples the heap until stop is called, which returns by how much it
@@ -53,11 +55,11 @@ func (*counter) done(uint64)            {}
 func (*counter) opened()                {}
 func (*counter) immediate(uint32) error { return nil }
 
-func (l *counter) fast(f *frame) (bool, error) {
-	if f.typ != msgResult {
+func (l *counter) fast(f *wire.Frame) (bool, error) {
+	if f.Type != wire.MsgResult {
 		return true, nil
 	}
-	upto, _, err := decodeResult(f.body)
+	upto, _, err := wire.DecodeResult(f.Body)
 	l.settled.Store(upto)
 	select {
 	case l.moved <- struct{}{}:
@@ -78,7 +80,7 @@ func TestHostileMillionEntries(t *testing.T) {
 	peak := heapPeak()
 	start := time.Now()
 	settled := uint64(0)
-	err := hostile(t, addr, modePush, "x", func(ctx context.Context, s *session) error {
+	err := hostile(t, addr, wire.ModePush, "x", func(ctx context.Context, s *session) error {
 		p := &puppet{session: s}
 		if err := p.ready(ctx); err != nil {
 			return err
@@ -86,23 +88,23 @@ func TestHostileMillionEntries(t *testing.T) {
 		l := &counter{moved: make(chan struct{}, 1)}
 		var r role = l
 		s.role.Store(&r)
-		total := totals{entries: n}
-		if err := s.ctl.send(ctx, msgTotal, total.encode()); err != nil {
+		total := wire.Totals{Entries: n}
+		if err := s.ctl.send(ctx, wire.MsgTotal, total.Encode()); err != nil {
 			return err
 		}
-		var scratch tlvWriter
+		var scratch wire.Writer
 		for next := uint64(0); settled < n; settled = l.settled.Load() {
 			body := binary.AppendUvarint(nil, next)
 			empty := len(body)
-			for ; next < n && len(body) < maxBodyBytes-200 && next < settled+entryWindow; next++ {
+			for ; next < n && len(body) < wire.MaxBodyBytes-200 && next < settled+entryWindow; next++ {
 				e := dirAt(".")
 				if next > 0 {
 					e = linkTo(fmt.Sprintf("nowhere/%032d", next), "x")
 				}
-				body = appendEntry(body, &e, &scratch)
+				body = wire.AppendEntry(body, &e, &scratch)
 			}
 			if len(body) > empty {
-				if err := s.ctl.send(ctx, msgEntries, body); err != nil {
+				if err := s.ctl.send(ctx, wire.MsgEntries, body); err != nil {
 					return err
 				}
 				continue
@@ -131,21 +133,21 @@ func TestHostileMillionEntries(t *testing.T) {
 func TestHostileEntriesBeyondTheWindow(t *testing.T) {
 	OnHost(t)
 	_, addr, ends := hostileServer(t)
-	_ = hostile(t, addr, modePush, "x", func(ctx context.Context, s *session) error {
+	_ = hostile(t, addr, wire.ModePush, "x", func(ctx context.Context, s *session) error {
 		p := &puppet{session: s}
 		if err := p.ready(ctx); err != nil {
 			return err
 		}
 		var r role = &counter{moved: make(chan struct{}, 1)}
 		s.role.Store(&r)
-		body, scratch := []byte{0}, tlvWriter{}
+		body, scratch := []byte{0}, wire.Writer{}
 		for next := uint64(0); next < 4*entryWindow; body = binary.AppendUvarint(nil, next) {
 			for range 100 {
 				e := fileAt(fmt.Sprintf("%08d", next), 1)
-				body = appendEntry(body, &e, &scratch)
+				body = wire.AppendEntry(body, &e, &scratch)
 				next++
 			}
-			if err := s.ctl.send(ctx, msgEntries, body); err != nil {
+			if err := s.ctl.send(ctx, wire.MsgEntries, body); err != nil {
 				return err
 			}
 		}

@@ -16,13 +16,14 @@ import (
 	"gdrcp/manifest"
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
 )
 
 // handTree is a directory, a file and a link, which go by hand.
-func handTree() []planned {
-	return []planned{dirAt("."), fileAt("a", len(handData)), linkTo("l", "nowhere")}
+func handTree() []wire.AnnouncedEntry {
+	return []wire.AnnouncedEntry{dirAt("."), fileAt("a", len(handData)), linkTo("l", "nowhere")}
 }
 
 var handData = bytes.Repeat([]byte("by hand "), 700)
@@ -40,15 +41,15 @@ func (s *spoilt) of(what string, right []byte) []byte {
 		return right
 	}
 	m := mutants(handLayouts[what](right))[s.which]
-	if what == "header" && !strings.HasPrefix(m.name, "checksum") && len(m.body) >= hopBytes+chunkBytes0+sumBytes {
-		putSum(m.body[hopBytes:]) // what is wrong is to be reached
+	if what == "header" && !strings.HasPrefix(m.name, "checksum") && len(m.body) >= wire.HopBytes+wire.BareChunkBytes+wire.SumBytes {
+		wire.PutSum(m.body[wire.HopBytes:]) // what is wrong is to be reached
 	}
 	return m.body
 }
 
 // handLayouts say how the fields of each message lie.
 var handLayouts = map[string]func(right []byte) []part{
-	"hello":   func(b []byte) []part { return fieldParts(b, tagPath, tagName) },
+	"hello":   func(b []byte) []part { return fieldParts(b, wire.TagPath, wire.TagName) },
 	"entries": entriesParts,
 	"total":   func(b []byte) []part { return append(uvarintPartsOf(b[:len(b)-1]), part{name: "final", bits: 8, v: 1}) },
 	"end":     uvarintPartsOf,
@@ -73,26 +74,26 @@ var handLayouts = map[string]func(right []byte) []part{
 // besides are messages that a source has no reason to send, and are sent before
 // the entries.
 func besides() map[string]struct {
-	t    msgType
+	t    wire.MsgType
 	body []byte
 } {
 	type besides = struct {
-		t    msgType
+		t    wire.MsgType
 		body []byte
 	}
-	ring := ringInfo{epoch: 1, slots: hostileSlots, slotBytes: 1 << 20, payloadAddr: 1 << 20, headerAddr: 1 << 30, payloadKey: 7, headerKey: 8}
+	ring := wire.RingInfo{Epoch: 1, Slots: hostileSlots, SlotBytes: 1 << 20, PayloadAddr: 1 << 20, HeaderAddr: 1 << 30, PayloadKey: 7, HeaderKey: 8}
 	memory := Memory{GPU: 1, Name: "x", Rung: RungStaged, Why: "y"}
 	return map[string]besides{
-		"a ring":     {msgRing, ring.encode()},
-		"a memory":   {msgMemory, memory.encode()},
-		"a fail":     {msgFail, appendException(nil, &exception{entry: 1, outcome: Failed, text: "why"})},
-		"an abort":   {msgAbort, (&abort{ClassError, "why"}).encode()},
-		"an ack":     {msgAck, nil},
-		"a pong":     {msgPong, nil},
-		"a credit":   {msgCredit, appendReturned(nil, &returned{slot: 1, generation: 1})},
-		"a result":   {msgResult, []byte{1}},
-		"a plan":     {msgPlan, []byte{1}},
-		"a done":     {msgDone, (&roots{}).encode()},
+		"a ring":     {wire.MsgRing, ring.Encode()},
+		"a memory":   {wire.MsgMemory, memory.Encode()},
+		"a fail":     {wire.MsgFail, wire.AppendException(nil, &wire.Exception{Entry: 1, Outcome: Failed, Text: "why"})},
+		"an abort":   {wire.MsgAbort, (&wire.Abort{Class: ClassError, Text: "why"}).Encode()},
+		"an ack":     {wire.MsgAck, nil},
+		"a pong":     {wire.MsgPong, nil},
+		"a credit":   {wire.MsgCredit, wire.AppendReturned(nil, &wire.ReturnedSlot{Slot: 1, Generation: 1})},
+		"a result":   {wire.MsgResult, []byte{1}},
+		"a plan":     {wire.MsgPlan, []byte{1}},
+		"a done":     {wire.MsgDone, (&wire.Roots{}).Encode()},
 		"an unknown": {0x3e, make([]byte, 4)},
 	}
 }
@@ -101,7 +102,7 @@ func entriesParts(b []byte) []part {
 	ps := uvarintPartsOf(b[:1])
 	for b = b[1:]; len(b) > 0; {
 		n := int(b[0])
-		fields := fieldParts(b[1:1+n], tagEntPath, tagEntTarget)
+		fields := fieldParts(b[1:1+n], wire.TagEntPath, wire.TagEntTarget)
 		ps = append(ps, part{name: "length of an entry", v: uint64(n), covers: len(fields)})
 		ps = append(ps, fields...)
 		b = b[1+n:]
@@ -114,7 +115,7 @@ func headerParts(b []byte) []part {
 	hop := []int{32, 32, 64, 32, 32, 64, 64, -128, 64}
 	e2e := []int{64, 8, 8, 16, 32, 32, 32}
 	extent := []int{64, 64, 64, 32, 16, 16, -256}
-	n := len(b) - sumBytes
+	n := len(b) - wire.SumBytes
 	ps := fixedParts(b[:n], append(append(hop, e2e...), extent...)...)
 	return append(ps, part{name: "checksum", bits: 64, v: binary.LittleEndian.Uint64(b[n:])})
 }
@@ -123,11 +124,11 @@ func headerParts(b []byte) []part {
 // server has said all, or ends it.
 func converse(t *testing.T, w hostileWay, ep Endpoint, o *Options, sp *spoilt) error {
 	t.Helper()
-	h, err := o.hello(modePush)
+	h, err := o.hello(wire.ModePush)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.paths, h.name = []string{"x"}, "x"
+	h.Paths, h.Terms.Name = []string{"x"}, "x"
 	c := Client{TCP: w.provider, Verbs: w.provider}
 	d, err := c.connect(t.Context(), ep, o)
 	if err != nil {
@@ -138,11 +139,11 @@ func converse(t *testing.T, w hostileWay, ep Endpoint, o *Options, sp *spoilt) e
 		ctx, cancel := context.WithTimeout(ctx, o.Timeouts.Silence)
 		defer cancel()
 		p := &puppet{session: s}
-		if err := s.ctl.send(ctx, msgHello, sp.of("hello", h.encode())); err != nil {
+		if err := s.ctl.send(ctx, wire.MsgHello, sp.of("hello", h.Encode())); err != nil {
 			return err
 		}
-		err := s.expect(ctx, msgWelcome, "welcome", func([]byte) error {
-			s.params = h.params()
+		err := s.expect(ctx, wire.MsgWelcome, "welcome", func([]byte) error {
+			s.terms = h.Terms
 			return nil
 		})
 		if err != nil {
@@ -166,52 +167,52 @@ func (p *puppet) push(ctx context.Context, o *Options, sp *spoilt) error {
 			}
 		}
 	}
-	entries, scratch := []byte{0}, tlvWriter{}
+	entries, scratch := []byte{0}, wire.Writer{}
 	for i := range tree {
-		entries = appendEntry(entries, &tree[i], &scratch)
+		entries = wire.AppendEntry(entries, &tree[i], &scratch)
 	}
-	total := totals{entries: 3, bytes: uint64(len(handData)), final: true}
-	if err := p.ctl.send(ctx, msgEntries, sp.of("entries", entries)); err != nil {
+	total := wire.Totals{Entries: 3, Bytes: uint64(len(handData)), Final: true}
+	if err := p.ctl.send(ctx, wire.MsgEntries, sp.of("entries", entries)); err != nil {
 		return err
 	}
-	if err := p.ctl.send(ctx, msgTotal, sp.of("total", total.encode())); err != nil {
+	if err := p.ctl.send(ctx, wire.MsgTotal, sp.of("total", total.Encode())); err != nil {
 		return err
 	}
-	if err := p.await(ctx, msgPlan); err != nil {
+	if err := p.await(ctx, wire.MsgPlan); err != nil {
 		return err
 	}
 	if err := p.post(x, sp); err != nil {
 		return err
 	}
-	if err := p.ctl.send(ctx, msgEnd, sp.of("end", []byte{3})); err != nil {
+	if err := p.ctl.send(ctx, wire.MsgEnd, sp.of("end", []byte{3})); err != nil {
 		return err
 	}
-	acct, err := newAccount(&p.params, o)
+	acct, err := newAccount(&p.terms, o)
 	if err != nil {
 		return err
 	}
 	for i := range tree {
-		b := booking{planned: tree[i], id: uint64(i)}
+		b := booking{AnnouncedEntry: tree[i], id: uint64(i)}
 		if b.Type == manifest.File {
-			b.Root = x.digest
+			b.Root = x.Digest
 		}
 		if err := acct.settle(&b, nil); err != nil {
 			return err
 		}
 	}
 	r := acct.finish()
-	if err := p.ctl.send(ctx, msgRoot, sp.of("root", r.encode())); err != nil {
+	if err := p.ctl.send(ctx, wire.MsgRoot, sp.of("root", r.Encode())); err != nil {
 		return err
 	}
-	return p.await(ctx, msgDone)
+	return p.await(ctx, wire.MsgDone)
 }
 
 // await passes over messages until one of that type.
-func (p *puppet) await(ctx context.Context, t msgType) error {
+func (p *puppet) await(ctx context.Context, t wire.MsgType) error {
 	for {
-		var got msgType
-		err := p.receive(ctx, func(f *frame) error {
-			got = f.typ
+		var got wire.MsgType
+		err := p.receive(ctx, func(f *wire.Frame) error {
+			got = f.Type
 			return nil
 		})
 		if err != nil || got == t {
@@ -221,16 +222,16 @@ func (p *puppet) await(ctx context.Context, t msgType) error {
 }
 
 // post writes the only chunk to slot 0.
-func (p *puppet) post(x extent, sp *spoilt) error {
-	h := chunkHeader{session: p.sessionTag(), epoch: 1, generation: 1, extents: []extent{x}, storedBytes: uint32(x.length), plainBytes: uint32(x.length)}
-	header := make([]byte, headerStride)
-	header = sp.of("header", header[:h.encode(header)])
-	imm := sp.of("immediate", binary.LittleEndian.AppendUint32(nil, immediate(0, 1)))
+func (p *puppet) post(x wire.Extent, sp *spoilt) error {
+	h := wire.ChunkHeader{Session: p.sessionTag(), Epoch: 1, Generation: 1, Extents: []wire.Extent{x}, StoredBytes: uint32(x.Length), PlainBytes: uint32(x.Length)}
+	header := make([]byte, wire.HeaderStride)
+	header = sp.of("header", header[:h.Encode(header)])
+	imm := sp.of("immediate", binary.LittleEndian.AppendUint32(nil, wire.Immediate(0, 1)))
 	copy(p.ring.headerSlot(0), header)
 	copy(p.ring.slot(0), handData)
 	_, err := p.ctl.lane.conn.Post([]rdma.WR{
-		{Op: rdma.OpWrite, Quiet: true, Local: p.ring.headerMR, Len: len(header), RemoteAddr: p.target.headerAddr, RKey: p.target.headerKey},
-		{Op: rdma.OpWriteImm, Quiet: true, Local: p.ring.payloadMR, Len: len(handData), RemoteAddr: p.target.payloadAddr, RKey: p.target.payloadKey,
+		{Op: rdma.OpWrite, Quiet: true, Local: p.ring.headerMR, Len: len(header), RemoteAddr: p.target.HeaderAddr, RKey: p.target.HeaderKey},
+		{Op: rdma.OpWriteImm, Quiet: true, Local: p.ring.payloadMR, Len: len(handData), RemoteAddr: p.target.PayloadAddr, RKey: p.target.PayloadKey,
 			Imm: binary.LittleEndian.Uint32(append(imm, 0, 0, 0, 0))},
 	})
 	return err
@@ -239,22 +240,22 @@ func (p *puppet) post(x extent, sp *spoilt) error {
 // rightly is each message as it should be, to count what can be wrong with it.
 func rightly(t *testing.T, w hostileWay) map[string][]byte {
 	t.Helper()
-	h, err := w.options().hello(modePush)
+	h, err := w.options().hello(wire.ModePush)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.paths, h.name, h.gpu = []string{"x"}, "x", 0
-	entries, scratch := []byte{0}, tlvWriter{}
+	h.Paths, h.Terms.Name, h.GPU = []string{"x"}, "x", 0
+	entries, scratch := []byte{0}, wire.Writer{}
 	for _, e := range handTree() {
-		entries = appendEntry(entries, &e, &scratch)
+		entries = wire.AppendEntry(entries, &e, &scratch)
 	}
 	// Numbers that are another in each session are far from the ends of their ranges.
-	header := make([]byte, headerStride)
-	c := chunkHeader{session: 1 << 50, epoch: 1, generation: 1, extents: []extent{whole(1, handData)}, storedBytes: uint32(len(handData)), plainBytes: uint32(len(handData))}
+	header := make([]byte, wire.HeaderStride)
+	c := wire.ChunkHeader{Session: 1 << 50, Epoch: 1, Generation: 1, Extents: []wire.Extent{whole(1, handData)}, StoredBytes: uint32(len(handData)), PlainBytes: uint32(len(handData))}
 	all := map[string][]byte{
-		"hello": h.encode(), "entries": entries, "total": (&totals{entries: 3, bytes: uint64(len(handData)), final: true}).encode(),
-		"end": {3}, "root": (&roots{entries: 3, bytes: 1 << 50}).encode(), "header": header[:c.encode(header)],
-		"immediate": binary.LittleEndian.AppendUint32(nil, immediate(0, 1)),
+		"hello": h.Encode(), "entries": entries, "total": (&wire.Totals{Entries: 3, Bytes: uint64(len(handData)), Final: true}).Encode(),
+		"end": {3}, "root": (&wire.Roots{Entries: 3, Bytes: 1 << 50}).Encode(), "header": header[:c.Encode(header)],
+		"immediate": binary.LittleEndian.AppendUint32(nil, wire.Immediate(0, 1)),
 	}
 	for what, m := range besides() {
 		all[what] = m.body

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"gdrcp/gpu"
+	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -68,33 +70,33 @@ func testHostilePing(t *testing.T, w hostileWay) {
 	if err := os.WriteFile(filepath.Join(root, "a"), []byte("A"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	var negative uint64 = 1 << 63
-	for name, change := range map[string]func(*hello){
-		"a negative chunk":                    func(h *hello) { h.chunkBytes = negative },
-		"a negative chunk, in a GPU":          func(h *hello) { h.chunkBytes, h.gpu = 1<<64-1<<30, 1 },
-		"a chunk whose multiples wrap":        func(h *hello) { h.chunkBytes, h.gpu = 1<<62+one, 1 },
-		"a negative chunk, compressed":        func(h *hello) { h.chunkBytes, h.codec = negative, uint64(CompressZstd) },
-		"a chunk of 0":                        func(h *hello) { h.chunkBytes = 0 },
-		"another chunk than the connection's": func(h *hello) { h.chunkBytes *= 2 },
-		"negative slots":                      func(h *hello) { h.slots = negative },
-		"negative queue pairs":                func(h *hello) { h.qps = negative },
-		"a negative piece":                    func(h *hello) { h.pieceBytes = negative },
-		"a piece that is none":                func(h *hello) { h.pieceBytes = 12345 },
-		"no digest that there is":             func(h *hello) { h.hash = 200 },
-		"compression":                         func(h *hello) { h.codec = uint64(CompressZstd) },
-		"a codec that there is not":           func(h *hello) { h.codec = negative },
-		"a GPU":                               func(h *hello) { h.gpu = 1 },
-		"a GPU that cannot be":                func(h *hello) { h.gpu = negative },
-		"deletion":                            func(h *hello) { h.flags, h.maxDelete = flagDelete|flagRecursive, negative+1 },
-		"sizes of files":                      func(h *hello) { h.sizes.minBytes = 1 },
-		"a path":                              func(h *hello) { h.paths = []string{"a"} },
-		"a name":                              func(h *hello) { h.name = "a" },
-		"filter rules":                        func(h *hello) { h.flags = flagRules },
+	const negative = math.MinInt64
+	for name, change := range map[string]func(*wire.Hello){
+		"a negative chunk":                    func(h *wire.Hello) { h.Terms.ChunkBytes = negative },
+		"a negative chunk, in a GPU":          func(h *wire.Hello) { h.Terms.ChunkBytes, h.GPU = -1<<30, 1 },
+		"a chunk whose multiples wrap":        func(h *wire.Hello) { h.Terms.ChunkBytes, h.GPU = 1<<62+one, 1 },
+		"a negative chunk, compressed":        func(h *wire.Hello) { h.Terms.ChunkBytes, h.Terms.Codec = 200, CompressZstd },
+		"a chunk of 0":                        func(h *wire.Hello) { h.Terms.ChunkBytes = 0 },
+		"another chunk than the connection's": func(h *wire.Hello) { h.Terms.ChunkBytes *= 2 },
+		"negative slots":                      func(h *wire.Hello) { h.Terms.Slots = negative },
+		"negative queue pairs":                func(h *wire.Hello) { h.Terms.QPs = negative },
+		"a negative piece":                    func(h *wire.Hello) { h.Terms.PieceBytes = negative },
+		"a piece that is none":                func(h *wire.Hello) { h.Terms.PieceBytes = 12345 },
+		"no digest that there is":             func(h *wire.Hello) { h.Terms.Hash = 200 },
+		"compression":                         func(h *wire.Hello) { h.Terms.Codec = CompressZstd },
+		"a codec that there is not":           func(h *wire.Hello) { h.Terms.Codec = 200 },
+		"a GPU":                               func(h *wire.Hello) { h.GPU = 1 },
+		"a GPU that cannot be":                func(h *wire.Hello) { h.GPU = 1 << 63 },
+		"deletion":                            func(h *wire.Hello) { h.Terms.Flags, h.Terms.MaxDelete = wire.FlagDelete|wire.FlagRecursive, 1<<63+1 },
+		"sizes of files":                      func(h *wire.Hello) { h.Terms.Sizes.MinBytes = 1 },
+		"a path":                              func(h *wire.Hello) { h.Paths = []string{"a"} },
+		"a name":                              func(h *wire.Hello) { h.Terms.Name = "a" },
+		"filter rules":                        func(h *wire.Hello) { h.Terms.Flags = wire.FlagRules },
 	} {
-		h := helloOf(t, w, modePing)
-		h.chunkBytes = 1 << 20
+		h := helloOf(t, w, wire.ModePing)
+		h.Terms.ChunkBytes = 1 << 20
 		change(h)
-		err := sayHello(t, w, addr, h.encode(), func() error {
+		err := sayHello(t, w, addr, h.Encode(), func() error {
 			v.mu.Lock()
 			defer v.mu.Unlock()
 			return fmt.Errorf("it is granted, and %d bytes of %d are booked", v.memory, bound)
@@ -115,44 +117,30 @@ func testHostilePing(t *testing.T, w hostileWay) {
 	}
 }
 
-// No number of a hello is beyond its range, whatever the mode.
-func TestHelloNumbersBeyondTheirRange(t *testing.T) {
-	for _, tag := range []byte{tagChunk, tagPiece, tagSlots, tagQPs, tagCodec, tagFlags, tagGPU, tagMaxDelete, tagMinFile, tagMaxFile} {
-		_, most := new(hello).uintField(tag)
-		for _, v := range []uint64{most + 1, 1<<63 + 2, 1<<64 - 1} {
-			var w tlvWriter
-			w.uint(tag, v)
-			if _, err := decodeHello(w.b); !errors.Is(err, ErrProtocol) {
-				t.Errorf("field %#x of %d: %v", tag, v, err)
-			}
-		}
-	}
-}
-
 // What measures, and what asks for names, has no field that is about files.
 func TestHellosWithoutFiles(t *testing.T) {
 	OnHost(t)
-	for _, m := range []mode{modePing, modeBench, modeExpand} {
-		made := helloOf(t, byTCP(), m).params()
-		if err := helloOf(t, byTCP(), m).check(&made); err != nil {
+	for _, m := range []wire.Mode{wire.ModePing, wire.ModeBench, wire.ModeExpand} {
+		made := helloOf(t, byTCP(), m).Terms
+		if err := helloOf(t, byTCP(), m).Check(&made); err != nil {
 			t.Errorf("a %s: %v", m, err)
 		}
-		for name, change := range map[string]func(*hello){
-			"sizes of files": func(h *hello) { h.sizes.maxBytes = 2 }, "a name": func(h *hello) { h.name = "a" },
-			"deletion": func(h *hello) { h.flags |= flagDelete }, "a bound of it": func(h *hello) { h.maxDelete = 1 },
-			"compression": func(h *hello) { h.codec = uint64(CompressS2) }, "a GPU": func(h *hello) { h.gpu = 1 },
-			"recursion": func(h *hello) { h.flags |= flagRecursive }, "rules": func(h *hello) { h.flags |= flagRules },
-			"other paths": func(h *hello) {
-				if len(h.paths) > 0 {
-					h.paths = nil
+		for name, change := range map[string]func(*wire.Hello){
+			"sizes of files": func(h *wire.Hello) { h.Terms.Sizes.MaxBytes = 2 }, "a name": func(h *wire.Hello) { h.Terms.Name = "a" },
+			"deletion": func(h *wire.Hello) { h.Terms.Flags |= wire.FlagDelete }, "a bound of it": func(h *wire.Hello) { h.Terms.MaxDelete = 1 },
+			"compression": func(h *wire.Hello) { h.Terms.Codec = CompressS2 }, "a GPU": func(h *wire.Hello) { h.GPU = 1 },
+			"recursion": func(h *wire.Hello) { h.Terms.Flags |= wire.FlagRecursive }, "rules": func(h *wire.Hello) { h.Terms.Flags |= wire.FlagRules },
+			"other paths": func(h *wire.Hello) {
+				if len(h.Paths) > 0 {
+					h.Paths = nil
 				} else {
-					h.paths = []string{"a"}
+					h.Paths = []string{"a"}
 				}
 			},
 		} {
 			h := helloOf(t, byTCP(), m)
 			change(h)
-			if err := h.check(&made); !errors.Is(err, ErrProtocol) {
+			if err := h.Check(&made); !errors.Is(err, ErrProtocol) {
 				t.Errorf("a %s with %s: %v", m, name, err)
 			}
 		}
@@ -160,26 +148,26 @@ func TestHellosWithoutFiles(t *testing.T) {
 }
 
 // helloOf is a hello as a client says it, of any mode, with all of its numbers.
-func helloOf(t *testing.T, w hostileWay, m mode) *hello {
+func helloOf(t *testing.T, w hostileWay, m wire.Mode) *wire.Hello {
 	t.Helper()
 	o := w.options()
-	if m == modePing || m == modeBench || m == modeExpand {
+	if m == wire.ModePing || m == wire.ModeBench || m == wire.ModeExpand {
 		h, err := o.benchHello(m)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if m == modeExpand {
-			h.paths = []string{"x"}
+		if m == wire.ModeExpand {
+			h.Paths = []string{"x"}
 		}
 		return h
 	}
-	o.Delete, o.MaxDelete, o.Compress = m == modePush, int64(m)%2*3, CompressAuto
+	o.Delete, o.MaxDelete, o.Compress = m == wire.ModePush, int64(m)%2*3, CompressAuto
 	h, err := o.hello(m)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h.paths = []string{"x"}; m == modePush {
-		h.name = "x"
+	if h.Paths = []string{"x"}; m == wire.ModePush {
+		h.Terms.Name = "x"
 	}
 	return h
 }
@@ -187,14 +175,14 @@ func helloOf(t *testing.T, w hostileWay, m mode) *hello {
 // mayBe reports whether a field of a hello may be another than it is, or be missing:
 // what the client chooses and its connection was not sized for. A tag that is changed is
 // a field that is missing. In a bench there is its digest alone.
-func mayBe(m mode, name string) bool {
+func mayBe(m wire.Mode, name string) bool {
 	fields := []string{"field 0x85 2", "field 0x85 3", "field 0x85 4"}
 	switch m {
-	case modeBench:
+	case wire.ModeBench:
 		fields = append(fields, "field 0x85 0", "tag of field 0x85 ")
-	case modeExpand:
+	case wire.ModeExpand:
 		fields = append(fields, "field 0x81 1", "twice", "tag of field 0x89 138") // a push, or one of two paths
-	case modePush, modePull:
+	case wire.ModePush, wire.ModePull:
 		fields = append(fields, "field 0x81 1", "field 0x81 2", "field 0x88 ", "field 0x89 ", "field 0x92 ",
 			"tag of field 0x88 ", "tag of field 0x89 ", "tag of field 0x8b ", "tag of field 0x92 ", "cut before tag of field 0x8b", "cut before tag of field 0x92")
 	}
@@ -222,9 +210,9 @@ func testHostileHellos(t *testing.T, w hostileWay) {
 	if w.name != "tcp" || testing.Short() {
 		step = 11
 	}
-	for _, m := range []mode{modePush, modePull, modeBench, modePing, modeExpand} {
+	for _, m := range []wire.Mode{wire.ModePush, wire.ModePull, wire.ModeBench, wire.ModePing, wire.ModeExpand} {
 		refused := 0
-		all := mutants(fieldParts(helloOf(t, w, m).encode(), tagPath, tagName))
+		all := mutants(fieldParts(helloOf(t, w, m).Encode(), wire.TagPath, wire.TagName))
 		for i := 0; i < len(all); i += step {
 			err := sayHello(t, w, addr, all[i].body, func() error { return errors.New("it is granted") })
 			end := <-ends
@@ -251,19 +239,19 @@ func sayHello(t *testing.T, w hostileWay, addr netip.AddrPort, body []byte, gran
 	}
 	s := newSession(d, "the server", true, o.Timeouts)
 	err = s.run(t.Context(), func(ctx context.Context, _ *errgroup.Group) error {
-		if err := s.ctl.send(ctx, msgHello, body); err != nil {
+		if err := s.ctl.send(ctx, wire.MsgHello, body); err != nil {
 			return err
 		}
-		return s.expect(ctx, msgWelcome, "welcome", func([]byte) error { return granted() })
+		return s.expect(ctx, wire.MsgWelcome, "welcome", func([]byte) error { return granted() })
 	})
 	return errors.Join(err, d.close())
 }
 
 // sameHello reports whether a message says what the hello says, though in other words:
 // without a field that is 0.
-func sameHello(t *testing.T, w hostileWay, m mode, body []byte) bool {
+func sameHello(t *testing.T, w hostileWay, m wire.Mode, body []byte) bool {
 	t.Helper()
-	h, err := decodeHello(body)
+	h, err := wire.DecodeHello(body)
 	return err == nil && reflect.DeepEqual(&h, helloOf(t, w, m))
 }
 
@@ -276,12 +264,12 @@ func TestHostileWelcomes(t *testing.T) {
 		step = 29
 	}
 	w := byTCP()
-	for _, m := range []mode{modePush, modePull, modeBench, modePing, modeExpand} {
+	for _, m := range []wire.Mode{wire.ModePush, wire.ModePull, wire.ModeBench, wire.ModePing, wire.ModeExpand} {
 		granted := helloOf(t, w, m)
-		granted.paths, granted.name = nil, sourceNameOf(granted)
-		all := mutants(fieldParts(granted.encode(), tagName))
+		granted.Paths, granted.Terms.Name = nil, sourceNameOf(granted)
+		all := mutants(fieldParts(granted.Encode(), wire.TagName))
 		for i := 0; i < len(all); i += step {
-			ep := hostileWelcoming(t, func(*hello) []byte { return all[i].body }, func(context.Context, *puppet) error { return nil })
+			ep := hostileWelcoming(t, func(*wire.Hello) []byte { return all[i].body }, func(context.Context, *puppet) error { return nil })
 			o := w.options()
 			agreed := false
 			h := helloOf(t, w, m)
@@ -289,8 +277,8 @@ func TestHostileWelcomes(t *testing.T) {
 				agreed = true
 				return errors.New("the client takes it")
 			})
-			same, derr := decodeHello(all[i].body)
-			if agreed && (derr != nil || !reflect.DeepEqual(&same, granted)) && !(m != modePull && strings.Contains(all[i].name, "0x8b")) {
+			same, derr := wire.DecodeHello(all[i].body)
+			if agreed && (derr != nil || !reflect.DeepEqual(&same, granted)) && !(m != wire.ModePull && strings.Contains(all[i].name, "0x8b")) {
 				t.Errorf("a %s with %s: %v", m, all[i].name, err)
 			}
 		}
@@ -298,9 +286,9 @@ func TestHostileWelcomes(t *testing.T) {
 }
 
 // sourceNameOf is the name in the welcome to a hello.
-func sourceNameOf(h *hello) string {
-	if h.mode == modePull {
-		return sourceName(h.paths[0])
+func sourceNameOf(h *wire.Hello) string {
+	if h.Terms.Mode == wire.ModePull {
+		return sourceName(h.Paths[0])
 	}
 	return ""
 }

@@ -11,6 +11,7 @@ import (
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer/internal/wire"
 )
 
 // openings counts the rails that a server opens: those of doors, and those of
@@ -249,7 +250,7 @@ func testJoinsBeforeTheHello(t *testing.T, w hostileWay) {
 	d := i.entered(a)
 	s := newSession(d, "the server", true, w.timeouts())
 	o := w.options()
-	h, err := o.benchHello(modePing)
+	h, err := o.benchHello(wire.ModePing)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,10 +267,10 @@ func testJoinsBeforeTheHello(t *testing.T, w hostileWay) {
 			t.Errorf("queue pair %d: %v", qp, err)
 		}
 	}
-	h.slots, h.qps = 1<<40, 1<<40
+	h.Terms.Slots, h.Terms.QPs = 1<<40, 1<<40
 	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Stretch(w.slow*5*time.Second))
 	defer cancel()
-	if err := s.ctl.send(ctx, msgHello, h.encode()); err != nil {
+	if err := s.ctl.send(ctx, wire.MsgHello, h.Encode()); err != nil {
 		t.Fatal(err)
 	}
 	for {

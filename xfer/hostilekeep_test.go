@@ -15,6 +15,7 @@ import (
 
 	"gdrcp/manifest"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer/internal/wire"
 )
 
 // listen goes on until the session ends, or should have long ago.
@@ -22,14 +23,14 @@ func listen(ctx context.Context, s *session) error {
 	ctx, cancel := context.WithTimeout(ctx, rdmatest.Stretch(10*time.Second))
 	defer cancel()
 	for {
-		if err := s.receive(ctx, func(*frame) error { return nil }); err != nil {
+		if err := s.receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
 			return err
 		}
 	}
 }
 
 // beyond is a directory that fails, and so is in no root: its time cannot be kept.
-func beyond(path string) planned {
+func beyond(path string) wire.AnnouncedEntry {
 	e := dirAt(path)
 	e.MtimeNs = math.MaxInt64
 	return e
@@ -44,34 +45,34 @@ func TestHostileSourceWhereThingsAreKept(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		flags   uint64
-		entries []planned
+		entries []wire.AnnouncedEntry
 		say     func(ctx context.Context, p *puppet) error
 	}{
 		// The first file has not ended, and so what is kept has not been settled.
-		{"data of what is kept", flagIgnoreExisting, []planned{dirAt("."), dirAt("x"), fileAt("x/a", 4), kept},
+		{"data of what is kept", wire.FlagIgnoreExisting, []wire.AnnouncedEntry{dirAt("."), dirAt("x"), fileAt("x/a", 4), kept},
 			func(ctx context.Context, p *puppet) error { return p.chunk(0, 0, 1, data, whole(3, data)) }},
-		{"data in a dry run", flagDryRun, []planned{dirAt("."), dirAt("x"), kept},
+		{"data in a dry run", wire.FlagDryRun, []wire.AnnouncedEntry{dirAt("."), dirAt("x"), kept},
 			func(ctx context.Context, p *puppet) error { return p.chunk(0, 0, 1, data, whole(2, data)) }},
-		{"a repair of what is kept", flagIgnoreExisting, []planned{dirAt("."), dirAt("x"), fileAt("x/a", 4), kept},
+		{"a repair of what is kept", wire.FlagIgnoreExisting, []wire.AnnouncedEntry{dirAt("."), dirAt("x"), fileAt("x/a", 4), kept},
 			func(ctx context.Context, p *puppet) error {
 				return p.repair(0, 0, 1, data, whole(3, data))
 			}},
-		{"entries out of order", flagDelete, []planned{dirAt("."), fileAt("b", 4), fileAt("a", 4)},
+		{"entries out of order", wire.FlagDelete, []wire.AnnouncedEntry{dirAt("."), fileAt("b", 4), fileAt("a", 4)},
 			func(context.Context, *puppet) error { return nil }},
-		{"entries out of order where nothing is deleted", flagTimes, []planned{dirAt("."), beyond("b"), beyond("a")},
+		{"entries out of order where nothing is deleted", wire.FlagTimes, []wire.AnnouncedEntry{dirAt("."), beyond("b"), beyond("a")},
 			func(context.Context, *puppet) error { return nil }},
-		{"an entry twice", flagTimes, []planned{dirAt("."), beyond("a"), beyond("a")},
+		{"an entry twice", wire.FlagTimes, []wire.AnnouncedEntry{dirAt("."), beyond("a"), beyond("a")},
 			func(context.Context, *puppet) error { return nil }},
-		{"entries without their directory", flagDelete, []planned{dirAt("."), fileAt("x/a", 4)},
+		{"entries without their directory", wire.FlagDelete, []wire.AnnouncedEntry{dirAt("."), fileAt("x/a", 4)},
 			func(context.Context, *puppet) error { return nil }},
-		{"a second top", flagDelete, []planned{dirAt("."), dirAt(".")},
+		{"a second top", wire.FlagDelete, []wire.AnnouncedEntry{dirAt("."), dirAt(".")},
 			func(context.Context, *puppet) error { return nil }},
-		{"something skipped twice", flagDelete, []planned{dirAt(".")}, func(ctx context.Context, p *puppet) error {
-			skipped := append(appendException(nil, &exception{entry: noEntry, outcome: Skipped}), "fifo"...)
-			return errors.Join(p.ctl.send(ctx, msgFail, skipped), p.ctl.send(ctx, msgFail, skipped))
+		{"something skipped twice", wire.FlagDelete, []wire.AnnouncedEntry{dirAt(".")}, func(ctx context.Context, p *puppet) error {
+			skipped := append(wire.AppendException(nil, &wire.Exception{Entry: noEntry, Outcome: Skipped}), "fifo"...)
+			return errors.Join(p.ctl.send(ctx, wire.MsgFail, skipped), p.ctl.send(ctx, wire.MsgFail, skipped))
 		}},
-		{"kept by the source", flagDelete, []planned{dirAt(".")}, func(ctx context.Context, p *puppet) error {
-			return p.ctl.send(ctx, msgFail, append(appendException(nil, &exception{entry: noEntry, outcome: Kept}), "x"...))
+		{"kept by the source", wire.FlagDelete, []wire.AnnouncedEntry{dirAt(".")}, func(ctx context.Context, p *puppet) error {
+			return p.ctl.send(ctx, wire.MsgFail, append(wire.AppendException(nil, &wire.Exception{Entry: noEntry, Outcome: Kept}), "x"...))
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -79,7 +80,7 @@ func TestHostileSourceWhereThingsAreKept(t *testing.T) {
 			if err := errors.Join(os.Mkdir(filepath.Join(root, "x"), 0o755), os.WriteFile(filepath.Join(root, "x/kept"), []byte("good"), 0o644)); err != nil {
 				t.Fatal(err)
 			}
-			err := hostileHello(t, addr, modePush, "/", func(h *hello) { h.name, h.flags = ".", h.flags|tc.flags }, func(ctx context.Context, s *session) error {
+			err := hostileHello(t, addr, wire.ModePush, "/", func(h *wire.Hello) { h.Terms.Name, h.Terms.Flags = ".", h.Terms.Flags|tc.flags }, func(ctx context.Context, s *session) error {
 				p := &puppet{session: s}
 				if err := p.ready(ctx); err != nil {
 					return err
@@ -105,7 +106,7 @@ func TestHostileSourceWhereThingsAreKept(t *testing.T) {
 	}
 }
 
-// unwantedRuns is the body of msgUnwanted, of gaps and lengths.
+// unwantedRuns is the body of wire.MsgUnwanted, of gaps and lengths.
 func unwantedRuns(runs ...uint64) (b []byte) {
 	for _, n := range runs {
 		b = binary.AppendUvarint(b, n)
@@ -118,10 +119,10 @@ func unwantedRuns(runs ...uint64) (b []byte) {
 func TestHostileSinkWhereThingsAreKept(t *testing.T) {
 	OnHost(t)
 	result := func(outcome Outcome, upto, entry uint64) []byte {
-		return appendException(binary.AppendUvarint(nil, upto), &exception{entry: entry, outcome: outcome})
+		return wire.AppendException(binary.AppendUvarint(nil, upto), &wire.Exception{Entry: entry, Outcome: outcome})
 	}
 	type message struct {
-		typ  msgType
+		typ  wire.MsgType
 		body []byte
 	}
 	// The source has the directories "." and "d" and the files d/a and d/b: 0 to 3.
@@ -130,24 +131,24 @@ func TestHostileSinkWhereThingsAreKept(t *testing.T) {
 		flags uint64
 		say   []message
 	}{
-		{"nothing is kept", 0, []message{{msgUnwanted, unwantedRuns(2, 1)}}},
-		{"beyond what was announced", flagUpdate, []message{{msgUnwanted, unwantedRuns(3, 2)}}},
-		{"a gap that wraps around", flagUpdate, []message{{msgUnwanted, unwantedRuns(2, 1, ^uint64(0), 1)}}},
-		{"a run that wraps around", flagUpdate, []message{{msgUnwanted, unwantedRuns(2, ^uint64(0))}}},
-		{"an empty run", flagUpdate, []message{{msgUnwanted, unwantedRuns(2, 0)}}},
-		{"half a run", flagUpdate, []message{{msgUnwanted, unwantedRuns(2)}}},
-		{"a directory", flagExisting, []message{{msgUnwanted, unwantedRuns(1, 1)}}},
-		{"twice", flagUpdate, []message{{msgUnwanted, unwantedRuns(2, 1)}, {msgUnwanted, unwantedRuns(2, 1)}}},
-		{"after the plan", flagUpdate, []message{{msgPlan, binary.AppendUvarint(nil, 4)}, {msgUnwanted, unwantedRuns(3, 1)}}},
-		{"kept, but wanted", flagUpdate, []message{{msgResult, result(Kept, 3, 2)}}},
-		{"kept, and nothing is", flagDryRun, []message{{msgUnwanted, unwantedRuns(2, 1)}, {msgResult, result(Kept, 3, 2)}}},
-		{"published, but unwanted", flagUpdate, []message{{msgUnwanted, unwantedRuns(2, 1)}, {msgResult, binary.AppendUvarint(nil, 3)}}},
-		{"copied in a dry run, but wanted", flagDryRun, []message{{msgResult, binary.AppendUvarint(nil, 3)}}},
-		{"an unknown outcome", flagUpdate, []message{{msgResult, result(Kept+1, 3, 2)}}},
-		{"deleted, and nothing is", 0, []message{{msgDeleted, appendDeleted(nil, fateFile, "x", "")}}},
-		{"an unknown fate", flagDelete, []message{{msgDeleted, appendDeleted(nil, fateNone+1, "x", "")}}},
-		{"nothing deleted", flagDelete, []message{{msgDeleted, appendDeleted(nil, fateFile, "", "")}}},
-		{"a deletion cut off", flagDelete, []message{{msgDeleted, appendDeleted(nil, fateFile, "xy", "")[:3]}}},
+		{"nothing is kept", 0, []message{{wire.MsgUnwanted, unwantedRuns(2, 1)}}},
+		{"beyond what was announced", wire.FlagUpdate, []message{{wire.MsgUnwanted, unwantedRuns(3, 2)}}},
+		{"a gap that wraps around", wire.FlagUpdate, []message{{wire.MsgUnwanted, unwantedRuns(2, 1, ^uint64(0), 1)}}},
+		{"a run that wraps around", wire.FlagUpdate, []message{{wire.MsgUnwanted, unwantedRuns(2, ^uint64(0))}}},
+		{"an empty run", wire.FlagUpdate, []message{{wire.MsgUnwanted, unwantedRuns(2, 0)}}},
+		{"half a run", wire.FlagUpdate, []message{{wire.MsgUnwanted, unwantedRuns(2)}}},
+		{"a directory", wire.FlagExisting, []message{{wire.MsgUnwanted, unwantedRuns(1, 1)}}},
+		{"twice", wire.FlagUpdate, []message{{wire.MsgUnwanted, unwantedRuns(2, 1)}, {wire.MsgUnwanted, unwantedRuns(2, 1)}}},
+		{"after the plan", wire.FlagUpdate, []message{{wire.MsgPlan, binary.AppendUvarint(nil, 4)}, {wire.MsgUnwanted, unwantedRuns(3, 1)}}},
+		{"kept, but wanted", wire.FlagUpdate, []message{{wire.MsgResult, result(Kept, 3, 2)}}},
+		{"kept, and nothing is", wire.FlagDryRun, []message{{wire.MsgUnwanted, unwantedRuns(2, 1)}, {wire.MsgResult, result(Kept, 3, 2)}}},
+		{"published, but unwanted", wire.FlagUpdate, []message{{wire.MsgUnwanted, unwantedRuns(2, 1)}, {wire.MsgResult, binary.AppendUvarint(nil, 3)}}},
+		{"copied in a dry run, but wanted", wire.FlagDryRun, []message{{wire.MsgResult, binary.AppendUvarint(nil, 3)}}},
+		{"an unknown outcome", wire.FlagUpdate, []message{{wire.MsgResult, result(Kept+1, 3, 2)}}},
+		{"deleted, and nothing is", 0, []message{{wire.MsgDeleted, wire.AppendDeleted(nil, wire.DeletedFile, "x", "")}}},
+		{"an unknown fate", wire.FlagDelete, []message{{wire.MsgDeleted, wire.AppendDeleted(nil, wire.DeletedNone+1, "x", "")}}},
+		{"nothing deleted", wire.FlagDelete, []message{{wire.MsgDeleted, wire.AppendDeleted(nil, wire.DeletedFile, "", "")}}},
+		{"a deletion cut off", wire.FlagDelete, []message{{wire.MsgDeleted, wire.AppendDeleted(nil, wire.DeletedFile, "xy", "")[:3]}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			root, addr, ends := hostileServer(t)
@@ -157,8 +158,8 @@ func TestHostileSinkWhereThingsAreKept(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			err := hostileHello(t, addr, modePull, "/", func(h *hello) { h.flags |= tc.flags }, func(ctx context.Context, s *session) error {
-				if err := s.receive(ctx, func(*frame) error { return nil }); err != nil { // the entries
+			err := hostileHello(t, addr, wire.ModePull, "/", func(h *wire.Hello) { h.Terms.Flags |= tc.flags }, func(ctx context.Context, s *session) error {
+				if err := s.receive(ctx, func(*wire.Frame) error { return nil }); err != nil { // the entries
 					return err
 				}
 				for _, m := range tc.say {
@@ -192,20 +193,20 @@ func TestNothingDeletedAfterAnErrorOfReading(t *testing.T) {
 			t.Fatal(err)
 		}
 		none := false
-		err := hostileHello(t, addr, modePush, "/", func(h *hello) { h.name, h.flags = ".", h.flags|flagDelete }, func(ctx context.Context, s *session) error {
+		err := hostileHello(t, addr, wire.ModePush, "/", func(h *wire.Hello) { h.Terms.Name, h.Terms.Flags = ".", h.Terms.Flags|wire.FlagDelete }, func(ctx context.Context, s *session) error {
 			p := &puppet{session: s}
 			if err := errors.Join(p.ready(ctx), p.announce(ctx, dirAt("."), fileAt("a", 4)),
-				p.ctl.send(ctx, msgFail, appendException(nil, &exception{entry: 1, outcome: tc.outcome, text: "why"})),
-				p.ctl.send(ctx, msgEnd, binary.AppendUvarint(nil, 2))); err != nil {
+				p.ctl.send(ctx, wire.MsgFail, wire.AppendException(nil, &wire.Exception{Entry: 1, Outcome: tc.outcome, Text: "why"})),
+				p.ctl.send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, 2))); err != nil {
 				return err
 			}
 			for upto := uint64(0); upto < 2; {
-				err := p.receive(ctx, func(f *frame) (err error) {
-					switch f.typ {
-					case msgDeleted:
-						err = decodeDeleted(f.body, func(f fate, _, _ string) { none = none || f == fateNone })
-					case msgResult:
-						upto, _, err = decodeResult(f.body)
+				err := p.receive(ctx, func(f *wire.Frame) (err error) {
+					switch f.Type {
+					case wire.MsgDeleted:
+						err = wire.DecodeDeleted(f.Body, func(f wire.DeleteOutcome, _, _ string) { none = none || f == wire.DeletedNone })
+					case wire.MsgResult:
+						upto, _, err = wire.DecodeResult(f.Body)
 					}
 					return err
 				})
@@ -225,26 +226,26 @@ func TestNothingDeletedAfterAnErrorOfReading(t *testing.T) {
 // A hello whose flags make no sense together is refused.
 func TestHellosThatMakeNoSense(t *testing.T) {
 	OnHost(t)
-	for _, flags := range []uint64{flagDelete, flagDelete | flagRecursive | flagListed, flagSameStays,
-		flagSameStays | flagTimes | flagStream} {
+	for _, flags := range []uint64{wire.FlagDelete, wire.FlagDelete | wire.FlagRecursive | wire.FlagListed, wire.FlagSameStays,
+		wire.FlagSameStays | wire.FlagTimes | wire.FlagStream} {
 		_, addr, ends := hostileServer(t)
-		err := hostileHello(t, addr, modePush, "/", func(h *hello) { h.flags = flags }, listen)
+		err := hostileHello(t, addr, wire.ModePush, "/", func(h *wire.Hello) { h.Terms.Flags = flags }, listen)
 		if end := <-ends; err == nil || !errors.Is(end.Err, ErrProtocol) {
 			t.Errorf("flags %#x: %v at the client, %v at the server", flags, err, end.Err)
 		}
 	}
-	for _, change := range []func(*hello){
-		func(h *hello) { h.sizes.minBytes = 1 }, func(h *hello) { h.sizes.maxBytes = 1 }, func(h *hello) { h.flags |= flagSizes },
-		func(h *hello) { h.flags, h.sizes.minBytes = h.flags|flagSizes, 1<<63 }, func(h *hello) { h.flags, h.sizes.maxBytes = h.flags|flagSizes, 1<<63+1 },
+	for _, change := range []func(*wire.Hello){
+		func(h *wire.Hello) { h.Terms.Sizes.MinBytes = 1 }, func(h *wire.Hello) { h.Terms.Sizes.MaxBytes = 1 }, func(h *wire.Hello) { h.Terms.Flags |= wire.FlagSizes },
+		func(h *wire.Hello) { h.Terms.Flags, h.Terms.Sizes.MinBytes = h.Terms.Flags|wire.FlagSizes, 1<<63 }, func(h *wire.Hello) { h.Terms.Flags, h.Terms.Sizes.MaxBytes = h.Terms.Flags|wire.FlagSizes, 1<<63+1 },
 	} {
 		_, addr, ends := hostileServer(t)
-		err := hostileHello(t, addr, modePush, "/", change, listen)
+		err := hostileHello(t, addr, wire.ModePush, "/", change, listen)
 		if end := <-ends; err == nil || !errors.Is(end.Err, ErrProtocol) {
 			t.Errorf("sizes that make no sense: %v at the client, %v at the server", err, end.Err)
 		}
 	}
 	_, addr, ends := hostileServer(t, func(c *ServerConfig) { c.Keys = OneKey(testKey, Admission{Root: DirRoot(t.TempDir()), ReadOnly: true}) })
-	err := hostileHello(t, addr, modePush, "/", func(h *hello) { h.flags |= flagDelete | flagDryRun }, listen)
+	err := hostileHello(t, addr, wire.ModePush, "/", func(h *wire.Hello) { h.Terms.Flags |= wire.FlagDelete | wire.FlagDryRun }, listen)
 	if end := <-ends; err == nil || !errors.Is(end.Err, os.ErrPermission) {
 		t.Errorf("a server that is read-only: %v at the client, %v at the server", err, end.Err)
 	}
@@ -261,7 +262,7 @@ func TestUnwantedRoundTrip(t *testing.T) {
 		{0, nil, nil},
 	} {
 		var got []uint64
-		err := decodeUnwanted(unwantedRuns(c.runs...), c.limit, func(id uint64) error {
+		err := wire.DecodeUnwanted(unwantedRuns(c.runs...), c.limit, func(id uint64) error {
 			got = append(got, id)
 			return nil
 		})
@@ -270,24 +271,24 @@ func TestUnwantedRoundTrip(t *testing.T) {
 		}
 	}
 	stop := errors.New("stop")
-	if err := decodeUnwanted(unwantedRuns(0, 1<<40), 1<<41, func(uint64) error { return stop }); !errors.Is(err, stop) {
+	if err := wire.DecodeUnwanted(unwantedRuns(0, 1<<40), 1<<41, func(uint64) error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestDeletedRoundTrip(t *testing.T) {
 	long := strings.Repeat("p", 10000)
-	body := appendDeleted(nil, fateDir, "a/b", "")
-	body = appendDeleted(body, fateFailed, long, long)
-	if n := len(appendDeleted(nil, fateFailed, long, long)); n > maxBodyBytes {
+	body := wire.AppendDeleted(nil, wire.DeletedDir, "a/b", "")
+	body = wire.AppendDeleted(body, wire.DeletedFailed, long, long)
+	if n := len(wire.AppendDeleted(nil, wire.DeletedFailed, long, long)); n > wire.MaxBodyBytes {
 		t.Errorf("one takes %d bytes, more than a message", n)
 	}
 	var got []string
-	err := decodeDeleted(body, func(f fate, path, text string) { got = append(got, string(rune('0'+f))+path+text) })
-	if err := decodeDeleted(nil, nil); err != nil {
+	err := wire.DecodeDeleted(body, func(f wire.DeleteOutcome, path, text string) { got = append(got, string(rune('0'+f))+path+text) })
+	if err := wire.DecodeDeleted(nil, nil); err != nil {
 		t.Errorf("an empty list: %v", err)
 	}
-	if want := []string{"2a/b", "4" + long[:manifest.MaxPathBytes] + long[:maxTextBytes]}; err != nil || !slices.Equal(got, want) {
+	if want := []string{"2a/b", "4" + long[:manifest.MaxPathBytes] + long[:wire.MaxTextBytes]}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("%q, %v", got, err)
 	}
 }
@@ -297,28 +298,12 @@ func FuzzUnwanted(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte, limit uint64) {
 		limit %= 2 * entryWindow
 		next := uint64(0)
-		_ = decodeUnwanted(b, limit, func(id uint64) error {
+		_ = wire.DecodeUnwanted(b, limit, func(id uint64) error {
 			if id < next || id >= limit {
 				t.Fatalf("entry %d after %d, of %d", id, next, limit)
 			}
 			next = id + 1
 			return nil
 		})
-	})
-}
-
-func FuzzDeleted(f *testing.F) {
-	f.Add(appendDeleted(appendDeleted(nil, fateDir, "a", ""), fateFailed, "b", "why"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		var again []byte
-		err := decodeDeleted(b, func(f fate, path, text string) {
-			if f < fateFile || f > fateNone || path == "" || len(path) > manifest.MaxPathBytes || len(text) > maxTextBytes {
-				t.Fatalf("%d of %q: %q", f, path, text)
-			}
-			again = appendDeleted(again, f, path, text)
-		})
-		if err == nil && decodeDeleted(again, func(fate, string, string) {}) != nil {
-			t.Fatal("what was decoded does not decode again")
-		}
 	})
 }

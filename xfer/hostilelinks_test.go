@@ -10,15 +10,17 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/xfer/internal/wire"
 )
 
 // namesOf are two names of one file of n bytes, x and y.
-func namesOf(n int) []planned {
+func namesOf(n int) []wire.AnnouncedEntry {
 	first, second := fileOf(n), fileOf(n)
-	first.names = fileNames{several: true, first: 0, left: 1}
-	second.names = fileNames{several: true, first: 0, left: 0}
+	first.Names = wire.FileNames{Several: true, First: 0, Left: 1}
+	second.Names = wire.FileNames{Several: true, First: 0, Left: 0}
 	second.Path = "y"
-	return []planned{first, second}
+	return []wire.AnnouncedEntry{first, second}
 }
 
 // hostileNames runs talk as a source of hard links that has announced two names
@@ -32,8 +34,8 @@ func hostileNames(t *testing.T, talk func(ctx context.Context, p *puppet) error)
 	if err := os.WriteFile(filepath.Join(root, "d", "x"), []byte("it was there"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	change := func(h *hello) { h.flags |= flagHardLinks | flagMany | flagMustBeDir }
-	err = hostileHello(t, addr, modePush, "d", change, func(ctx context.Context, s *session) error {
+	change := func(h *wire.Hello) { h.Terms.Flags |= wire.FlagHardLinks | wire.FlagMany | wire.FlagMustBeDir }
+	err = hostileHello(t, addr, wire.ModePush, "d", change, func(ctx context.Context, s *session) error {
 		p := &puppet{session: s}
 		if err := p.ready(ctx); err != nil {
 			return err
@@ -70,7 +72,7 @@ func TestDataForALink(t *testing.T) {
 			return err
 		}
 		for {
-			if err := p.receive(ctx, func(*frame) error { return nil }); err != nil {
+			if err := p.receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
 				return err
 			}
 		}
@@ -85,21 +87,21 @@ func TestDataForALink(t *testing.T) {
 // other name for it.
 func TestLinkToWhatWasThere(t *testing.T) {
 	OnHost(t)
-	var results []exception
+	var results []wire.Exception
 	root, end, err := hostileNames(t, func(ctx context.Context, p *puppet) error {
-		if err := p.ctl.send(ctx, msgFail, appendException(nil, &exception{entry: 0, outcome: Failed, text: "not today"})); err != nil {
+		if err := p.ctl.send(ctx, wire.MsgFail, wire.AppendException(nil, &wire.Exception{Entry: 0, Outcome: Failed, Text: "not today"})); err != nil {
 			return err
 		}
-		if err := p.ctl.send(ctx, msgEnd, binary.AppendUvarint(nil, 2)); err != nil {
+		if err := p.ctl.send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, 2)); err != nil {
 			return err
 		}
 		for upto := uint64(0); upto < 2; {
-			err := p.receive(ctx, func(f *frame) (err error) {
-				if f.typ != msgResult {
+			err := p.receive(ctx, func(f *wire.Frame) (err error) {
+				if f.Type != wire.MsgResult {
 					return nil
 				}
-				var xs []exception
-				upto, xs, err = decodeResult(f.body)
+				var xs []wire.Exception
+				upto, xs, err = wire.DecodeResult(f.Body)
 				results = append(results, xs...)
 				return err
 			})
@@ -109,7 +111,7 @@ func TestLinkToWhatWasThere(t *testing.T) {
 		}
 		return errors.New("enough")
 	})
-	if len(results) != 2 || results[0].outcome != Failed || results[1].outcome != Failed {
+	if len(results) != 2 || results[0].Outcome != Failed || results[1].Outcome != Failed {
 		t.Errorf("results %+v, %v, %v", results, err, end.Err)
 	}
 	onlyOldX(t, root)

@@ -9,6 +9,7 @@ import (
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer/internal/wire"
 )
 
 // forger has a queue pair of a session, and what is sealed for it, in hand.
@@ -28,8 +29,8 @@ func (i *intruder) forger() *forger {
 
 // sealed is a heartbeat, which may come at any time.
 func (f *forger) sealed() []byte {
-	var b [frameBytes]byte
-	putFrame(b[:], msgHeartbeat, 0, 0)
+	var b [wire.FrameBytes]byte
+	wire.PutFrame(b[:], wire.MsgHeartbeat, 0, 0)
 	return f.seal.Seal(nil, b[:])
 }
 
@@ -113,11 +114,11 @@ func testHostileSeals(t *testing.T, w hostileWay) {
 		{"nothing sealed", cut(trust.SealBytes)},
 		{"cut", cut(trust.SealBytes + 3)},
 		{"in the clear", func(f *forger) {
-			b := make([]byte, frameBytes)
-			putFrame(b, msgHeartbeat, 0, 0)
+			b := make([]byte, wire.FrameBytes)
+			wire.PutFrame(b, wire.MsgHeartbeat, 0, 0)
 			f.post(b)
 		}},
-		{"the longest message", func(f *forger) { f.post(make([]byte, msgBytes)) }},
+		{"the longest message", func(f *forger) { f.post(make([]byte, wire.MsgBytes)) }},
 	} {
 		w.run(t, tc.name, func(t *testing.T) {
 			i := newIntruder(t, w)

@@ -12,14 +12,15 @@ import (
 
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer/internal/wire"
 )
 
 // taker is a sink by hand: it lets chunks come, and does nothing with them.
 type taker struct{ arrived chan struct{} }
 
-func (*taker) done(uint64)               {}
-func (*taker) opened()                   {}
-func (*taker) fast(*frame) (bool, error) { return false, nil }
+func (*taker) done(uint64)                    {}
+func (*taker) opened()                        {}
+func (*taker) fast(*wire.Frame) (bool, error) { return false, nil }
 
 func (k *taker) immediate(uint32) error {
 	select {
@@ -32,29 +33,29 @@ func (k *taker) immediate(uint32) error {
 // sinkMessages are what a sink may say to a source that has two files in one
 // chunk, and when: before its ring, or when the chunk is there.
 func sinkMessages() map[string]struct {
-	t      msgType
+	t      wire.MsgType
 	body   []byte
 	before bool
 } {
 	type message = struct {
-		t      msgType
+		t      wire.MsgType
 		body   []byte
 		before bool
 	}
-	again := returned{slot: 3, generation: 1, bad: []uint16{0, 1}}
-	result := appendException([]byte{3}, &exception{entry: 1, outcome: Failed, text: "why"})
+	again := wire.ReturnedSlot{Slot: 3, Generation: 1, Bad: []uint16{0, 1}}
+	result := wire.AppendException([]byte{3}, &wire.Exception{Entry: 1, Outcome: Failed, Text: "why"})
 	return map[string]message{
-		"a plan":             {msgPlan, []byte{3}, true},
-		"a plan, late":       {msgPlan, []byte{3}, false},
-		"a credit":           {msgCredit, appendReturned(nil, &returned{generation: 1}), false},
-		"a credit, unasked":  {msgCredit, appendReturned(nil, &again), true},
-		"extents again":      {msgCredit, appendReturned(nil, &returned{generation: 1, bad: []uint16{0, 1}}), false},
-		"a chunk again":      {msgCredit, appendReturned(nil, &returned{generation: 1, again: true}), false},
-		"a result":           {msgResult, result, false},
-		"a result, at once":  {msgResult, result, true},
-		"a done":             {msgDone, (&roots{entries: 3, bytes: 2000}).encode(), false},
-		"a source's entries": {msgEntries, []byte{0}, true},
-		"a source's end":     {msgEnd, []byte{3}, false},
+		"a plan":             {wire.MsgPlan, []byte{3}, true},
+		"a plan, late":       {wire.MsgPlan, []byte{3}, false},
+		"a credit":           {wire.MsgCredit, wire.AppendReturned(nil, &wire.ReturnedSlot{Generation: 1}), false},
+		"a credit, unasked":  {wire.MsgCredit, wire.AppendReturned(nil, &again), true},
+		"extents again":      {wire.MsgCredit, wire.AppendReturned(nil, &wire.ReturnedSlot{Generation: 1, Bad: []uint16{0, 1}}), false},
+		"a chunk again":      {wire.MsgCredit, wire.AppendReturned(nil, &wire.ReturnedSlot{Generation: 1, Again: true}), false},
+		"a result":           {wire.MsgResult, result, false},
+		"a result, at once":  {wire.MsgResult, result, true},
+		"a done":             {wire.MsgDone, (&wire.Roots{Entries: 3, Bytes: 2000}).Encode(), false},
+		"a source's entries": {wire.MsgEntries, []byte{0}, true},
+		"a source's end":     {wire.MsgEnd, []byte{3}, false},
 	}
 }
 
@@ -97,7 +98,7 @@ func testHostileSinkFields(t *testing.T, w hostileWay) {
 	for i := 0; i < len(all); i += step {
 		x := all[i]
 		said := sinkMessages()[x.what]
-		err := w.talk(t, addr, modePull, "/", asIs, func(ctx context.Context, s *session) error {
+		err := w.talk(t, addr, wire.ModePull, "/", asIs, func(ctx context.Context, s *session) error {
 			ctx, cancel := context.WithTimeout(ctx, w.slow*time.Second/5)
 			defer cancel()
 			return takeChunk(ctx, s, said.before, func() error { return s.ctl.send(ctx, said.t, x.m.body) })
@@ -127,7 +128,7 @@ func takeChunk(ctx context.Context, s *session, before bool, say func() error) e
 	k := &taker{make(chan struct{}, 1)}
 	var r role = k
 	s.role.Store(&r)
-	if err := s.receive(ctx, func(*frame) error { return nil }); err != nil {
+	if err := s.receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
 		return err
 	}
 	if before {
@@ -139,7 +140,7 @@ func takeChunk(ctx context.Context, s *session, before bool, say func() error) e
 		return err
 	}
 	info := s.ring.info()
-	if err := errors.Join(s.ctl.send(ctx, msgRing, info.encode()), s.ctl.send(ctx, msgPlan, []byte{3})); err != nil {
+	if err := errors.Join(s.ctl.send(ctx, wire.MsgRing, info.Encode()), s.ctl.send(ctx, wire.MsgPlan, []byte{3})); err != nil {
 		return err
 	}
 	select {
@@ -153,7 +154,7 @@ func takeChunk(ctx context.Context, s *session, before bool, say func() error) e
 		}
 	}
 	for {
-		if err := s.receive(ctx, func(*frame) error { return nil }); err != nil {
+		if err := s.receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
 			return err
 		}
 	}

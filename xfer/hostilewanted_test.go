@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/wire"
 )
 
 // spoiler is a source whose chunks arrive damaged. Each has as many pieces of a file
@@ -20,29 +21,29 @@ type spoiler struct {
 
 const spoiltPieceBytes = 64 << 10
 
-// pieces are a chunk's extents: of a part of an entry, each of zeros.
-func (s *spoiler) pieces(entry uint64, part int) (xs []extent) {
+// pieces are a chunk's Extents: of a part of an entry, each of zeros.
+func (s *spoiler) pieces(entry uint64, part int) (xs []wire.Extent) {
 	zeros := manifest.XXH3.Piece(make([]byte, spoiltPieceBytes), 0, spoiltPieceBytes, false)
-	for i := range maxExtents {
-		xs = append(xs, extent{entry: entry, off: int64(part*maxExtents+i) * spoiltPieceBytes, length: spoiltPieceBytes, digest: zeros})
+	for i := range wire.MaxExtents {
+		xs = append(xs, wire.Extent{Entry: entry, Off: int64(part*wire.MaxExtents+i) * spoiltPieceBytes, Length: spoiltPieceBytes, Digest: zeros})
 	}
 	return xs
 }
 
 // goes sends a chunk and waits until its slot has come back.
-func (s *spoiler) goes(ctx context.Context, h chunkHeader, payload []byte) error {
+func (s *spoiler) goes(ctx context.Context, h wire.ChunkHeader, payload []byte) error {
 	s.sent++
-	h.generation = s.sent
+	h.Generation = s.sent
 	if err := s.send(&h, payload); err != nil {
 		return err
 	}
 	for back := false; !back; {
-		err := s.receive(ctx, func(f *frame) error {
-			if f.typ != msgCredit {
+		err := s.receive(ctx, func(f *wire.Frame) error {
+			if f.Type != wire.MsgCredit {
 				return nil
 			}
-			return decodeCredit(f.body, nil, func(r *returned) error {
-				back = back || r.generation == h.generation
+			return wire.DecodeCredit(f.Body, nil, func(r *wire.ReturnedSlot) error {
+				back = back || r.Generation == h.Generation
 				return nil
 			})
 		})
@@ -56,7 +57,7 @@ func (s *spoiler) goes(ctx context.Context, h chunkHeader, payload []byte) error
 // spoilt sends parts of an entry in chunks that do not decode.
 func (s *spoiler) spoilt(ctx context.Context, entry uint64, from, upto int) error {
 	for part := from; part < upto; part++ {
-		h := chunkHeader{id: s.next, codec: codecZstd, plainBytes: spoiltPieceBytes, extents: s.pieces(entry, part)}
+		h := wire.ChunkHeader{ID: s.next, Codec: wire.CodecZstd, PlainBytes: spoiltPieceBytes, Extents: s.pieces(entry, part)}
 		if err := s.goes(ctx, h, []byte("no zstd.")); err != nil {
 			return fmt.Errorf("part %d of entry %d: %w", part, entry, err)
 		}
@@ -70,17 +71,17 @@ func (s *spoiler) spoilt(ctx context.Context, entry uint64, from, upto int) erro
 func TestHostileSourceOfDamage(t *testing.T) {
 	OnHost(t)
 	const most = 2*hostileSlots + 1 // chunks
-	var x, y planned
-	for at, e := range map[string]*planned{"x": &x, "y": &y} {
-		*e = fileAt(at, 2*most*maxExtents*spoiltPieceBytes)
-		e.sparse, e.allocBytes = true, 1
+	var x, y wire.AnnouncedEntry
+	for at, e := range map[string]*wire.AnnouncedEntry{"x": &x, "y": &y} {
+		*e = fileAt(at, 2*most*wire.MaxExtents*spoiltPieceBytes)
+		e.Sparse, e.AllocBytes = true, 1
 	}
 	_, addr, ends := hostileServer(t)
-	change := func(h *hello) {
-		h.codec, h.pieceBytes, h.flags = uint64(CompressZstd), spoiltPieceBytes, flagMany|flagMustBeDir
+	change := func(h *wire.Hello) {
+		h.Terms.Codec, h.Terms.PieceBytes, h.Terms.Flags = CompressZstd, spoiltPieceBytes, wire.FlagMany|wire.FlagMustBeDir
 	}
 	honest := false // so far
-	err := hostileHello(t, addr, modePush, "/", change, func(ctx context.Context, s *session) error {
+	err := hostileHello(t, addr, wire.ModePush, "/", change, func(ctx context.Context, s *session) error {
 		p := &spoiler{puppet: &puppet{session: s}}
 		if err := p.ready(ctx); err != nil {
 			return err
@@ -92,7 +93,7 @@ func TestHostileSourceOfDamage(t *testing.T) {
 			return fmt.Errorf("what may be wanted again: %w", err)
 		}
 		// What has come again is not wanted any more.
-		again := chunkHeader{repair: true, extents: p.pieces(0, 0)}
+		again := wire.ChunkHeader{Repair: true, Extents: p.pieces(0, 0)}
 		if err := p.goes(ctx, again, make([]byte, spoiltPieceBytes)); err != nil {
 			return fmt.Errorf("a repair: %w", err)
 		}
@@ -100,11 +101,11 @@ func TestHostileSourceOfDamage(t *testing.T) {
 			return fmt.Errorf("behind a repair: %w", err)
 		}
 		// Nor is what an entry lacks that has ended.
-		if err := p.ctl.send(ctx, msgFail, appendException(nil, &exception{entry: 0, outcome: Failed, text: "gone"})); err != nil {
+		if err := p.ctl.send(ctx, wire.MsgFail, wire.AppendException(nil, &wire.Exception{Entry: 0, Outcome: Failed, Text: "gone"})); err != nil {
 			return err
 		}
 		for ended := false; !ended; {
-			if err := p.receive(ctx, func(f *frame) error { ended = f.typ == msgResult; return nil }); err != nil {
+			if err := p.receive(ctx, func(f *wire.Frame) error { ended = f.Type == wire.MsgResult; return nil }); err != nil {
 				return err
 			}
 		}

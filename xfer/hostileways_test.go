@@ -14,6 +14,7 @@ import (
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
 	"gdrcp/rdma/verbs"
+	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -137,21 +138,21 @@ func (w hostileWay) endpoint(addr netip.AddrPort) Endpoint {
 	return ep
 }
 
-func asIs(*hello) {}
+func asIs(*wire.Hello) {}
 
 // talk runs a conversation as the client of a session, after its hello, as change
 // has changed it, was answered.
-func (w hostileWay) talk(t *testing.T, addr netip.AddrPort, m mode, path string, change func(*hello), talk func(ctx context.Context, s *session) error) error {
+func (w hostileWay) talk(t *testing.T, addr netip.AddrPort, m wire.Mode, path string, change func(*wire.Hello), talk func(ctx context.Context, s *session) error) error {
 	t.Helper()
 	o := w.options()
 	h, err := o.hello(m)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m == modePing || m == modeBench {
-		h.codec, h.flags = uint64(CompressOff), 0
+	if m == wire.ModePing || m == wire.ModeBench {
+		h.Terms.Codec, h.Terms.Flags = CompressOff, 0
 	} else {
-		h.paths, h.name = []string{path}, "x"
+		h.Paths, h.Terms.Name = []string{path}, "x"
 	}
 	change(h)
 	c := Client{TCP: w.provider, Verbs: w.provider}

@@ -5,12 +5,13 @@ import (
 	"fmt"
 
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
 )
 
 // inMsg is a message on its way from the poller to the control goroutine.
 type inMsg struct {
 	buf []byte
-	f   frame
+	f   wire.Frame
 }
 
 // message takes one control message.
@@ -19,15 +20,15 @@ func (s *session) message(role *role, c *rdma.Completion) error {
 	if !ok || err != nil {
 		return err
 	}
-	switch f.typ {
-	case msgHeartbeat:
+	switch f.Type {
+	case wire.MsgHeartbeat:
 		return nil
-	case msgAbort:
-		a, err := decodeAbort(f.body)
+	case wire.MsgAbort:
+		a, err := wire.DecodeAbort(f.Body)
 		if err != nil {
 			return err
 		}
-		return &RemoteError{Peer: s.peer, Class: a.class, Text: a.text}
+		return &RemoteError{Peer: s.peer, Class: a.Class, Text: a.Text}
 	}
 	opened, err := s.ctl.seen(&f)
 	if err != nil {
@@ -36,7 +37,7 @@ func (s *session) message(role *role, c *rdma.Completion) error {
 	if opened && role != nil {
 		(*role).opened()
 	}
-	if f.typ == msgAck {
+	if f.Type == wire.MsgAck {
 		return nil
 	}
 	if role != nil {
@@ -53,18 +54,18 @@ func (s *session) message(role *role, c *rdma.Completion) error {
 }
 
 // deliver hands a message to the control goroutine, in memory of its own.
-func (s *session) deliver(f *frame) error {
+func (s *session) deliver(f *wire.Frame) error {
 	var m *inMsg
 	select {
 	case m = <-s.spare:
 	default:
-		m = &inMsg{buf: make([]byte, msgBytes)}
+		m = &inMsg{buf: make([]byte, wire.MsgBytes)}
 	}
-	if len(f.body) > len(m.buf) {
-		return fmt.Errorf("%w: message of %d bytes", ErrProtocol, len(f.body))
+	if len(f.Body) > len(m.buf) {
+		return fmt.Errorf("%w: message of %d bytes", ErrProtocol, len(f.Body))
 	}
 	m.f = *f
-	m.f.body = m.buf[:copy(m.buf, f.body)]
+	m.f.Body = m.buf[:copy(m.buf, f.Body)]
 	select {
 	case s.inbox <- m:
 		return nil
@@ -76,14 +77,14 @@ func (s *session) deliver(f *frame) error {
 // receive waits for the next message and hands it to handle, after which it
 // counts as consumed. Where the peer has its slots is for every role the same,
 // and taken on the way.
-func (s *session) receive(ctx context.Context, handle func(f *frame) error) error {
+func (s *session) receive(ctx context.Context, handle func(f *wire.Frame) error) error {
 	for {
 		select {
 		case m := <-s.inbox:
-			aside := m.f.typ == msgMemory
+			aside := m.f.Type == wire.MsgMemory
 			err := error(nil)
 			if aside {
-				err = s.heardMemory(m.f.body)
+				err = s.heardMemory(m.f.Body)
 			} else {
 				err = handle(&m.f)
 			}
@@ -105,14 +106,14 @@ func (s *session) receive(ctx context.Context, handle func(f *frame) error) erro
 }
 
 // expect waits for one message of type t within the handshake's bound.
-func (s *session) expect(ctx context.Context, t msgType, what string, handle func(body []byte) error) error {
+func (s *session) expect(ctx context.Context, t wire.MsgType, what string, handle func(body []byte) error) error {
 	hctx, cancel := context.WithTimeoutCause(ctx, s.timeouts.Handshake,
 		fmt.Errorf("%w: %s sent no %s within %v", ErrPeerSilent, s.peer, what, s.timeouts.Handshake))
 	defer cancel()
-	return s.receive(hctx, func(f *frame) error {
-		if f.typ != t {
-			return fmt.Errorf("%w: message %d from %s instead of the %s", ErrProtocol, f.typ, s.peer, what)
+	return s.receive(hctx, func(f *wire.Frame) error {
+		if f.Type != t {
+			return fmt.Errorf("%w: message %d from %s instead of the %s", ErrProtocol, f.Type, s.peer, what)
 		}
-		return handle(f.body)
+		return handle(f.Body)
 	})
 }

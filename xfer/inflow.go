@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"gdrcp/internal/trust"
+	"gdrcp/xfer/internal/wire"
 )
 
 // inSlot is the sink's own view of one of its slots.
@@ -35,16 +36,16 @@ type inflow struct {
 	granted bool // the ring was told
 	slots   []inSlot
 	busy    int
-	credits []returned
+	credits []wire.ReturnedSlot
 	buf     []byte
 	batch   int
 }
 
 func newInflow(s *session) *inflow {
-	n := s.params.slots
+	n := s.terms.Slots
 	f := &inflow{
-		session: s, seals: s.chunkSeals(false), work: make(chan arrived, n), slots: make([]inSlot, n), credits: make([]returned, 0, n),
-		buf: make([]byte, 0, msgBytes), batch: creditBatch(n),
+		session: s, seals: s.chunkSeals(false), work: make(chan arrived, n), slots: make([]inSlot, n), credits: make([]wire.ReturnedSlot, 0, n),
+		buf: make([]byte, 0, wire.MsgBytes), batch: creditBatch(n),
 	}
 	for i := range f.slots {
 		f.slots[i].generation = 1
@@ -59,10 +60,10 @@ func creditBatch(slots int) int { return max(1, slots/4) }
 // immediate takes the announcement of a chunk. It is the peer's: the slot must
 // be one that was granted, and not been used since.
 func (f *inflow) immediate(imm uint32) error {
-	slot, gen := splitImmediate(imm)
+	slot, gen := wire.SplitImmediate(imm)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.granted || slot >= len(f.slots) || f.slots[slot].busy || uint32(f.slots[slot].generation&immGenMask) != gen {
+	if !f.granted || slot >= len(f.slots) || f.slots[slot].busy || uint32(f.slots[slot].generation&wire.ImmGenMask) != gen {
 		return fmt.Errorf("%w: slot %d, generation %d announced, which was not granted", ErrProtocol, slot, gen)
 	}
 	f.slots[slot].busy = true
@@ -82,13 +83,13 @@ func (f *inflow) opened() {
 }
 
 // giveBack returns a slot to the source. No worker reads it any more.
-func (f *inflow) giveBack(r returned) {
+func (f *inflow) giveBack(r wire.ReturnedSlot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.slots[r.slot] = inSlot{generation: r.generation + 1}
+	f.slots[r.Slot] = inSlot{generation: r.Generation + 1}
 	f.busy--
 	f.credits = append(f.credits, r)
-	f.flushLocked(len(r.bad) > 0 || r.again)
+	f.flushLocked(len(r.Bad) > 0 || r.Again)
 }
 
 // flushLocked sends the collected credits when there are enough of them, or
@@ -100,18 +101,18 @@ func (f *inflow) flushLocked(now bool) {
 	}
 	f.buf = f.buf[:0]
 	n := 0
-	for n < len(f.credits) && len(f.buf) < maxBodyBytes-returnedBytes {
-		f.buf = appendReturned(f.buf, &f.credits[n])
+	for n < len(f.credits) && len(f.buf) < wire.MaxBodyBytes-returnedBytes {
+		f.buf = wire.AppendReturned(f.buf, &f.credits[n])
 		n++
 	}
 	// Where the connection is dead, the poller is about to be told why.
-	if ok, _ := f.ctl.trySend(msgCredit, f.buf); ok {
+	if ok, _ := f.ctl.trySend(wire.MsgCredit, f.buf); ok {
 		f.credits = f.credits[:copy(f.credits, f.credits[n:])]
 	}
 }
 
-// returnedBytes bounds one slot in msgCredit.
-const returnedBytes = 3 + 10 + 1 + 2 + maxExtents*2
+// returnedBytes bounds one slot in wire.MsgCredit.
+const returnedBytes = 3 + 10 + 1 + 2 + wire.MaxExtents*2
 
 // take waits for a filled slot.
 func (f *inflow) take(ctx context.Context) (a arrived, err error) {
@@ -128,27 +129,27 @@ func (f *inflow) take(ctx context.Context) (a arrived, err error) {
 	}
 }
 
-// readHeader copies a slot's header out of the ring into priv, of headerStride
+// readHeader copies a slot's header out of the ring into priv, of wire.HeaderStride
 // bytes, and decodes it from there: the peer may write to the ring while this
 // end reads it, so nothing is looked at twice.
-func (f *inflow) readHeader(a arrived, priv []byte, h *chunkHeader) error {
+func (f *inflow) readHeader(a arrived, priv []byte, h *wire.ChunkHeader) error {
 	mem := f.ring.headerSlot(a.slot)
-	copy(priv[:hopBytes], mem)
-	n := hopBytes + int64(binary.LittleEndian.Uint32(priv[4:]))
-	if n > headerStride {
-		return errHeaderSum
+	copy(priv[:wire.HopBytes], mem)
+	n := wire.HopBytes + int64(binary.LittleEndian.Uint32(priv[4:]))
+	if n > wire.HeaderStride {
+		return wire.ErrHeaderSum
 	}
-	copy(priv[hopBytes:n], mem[hopBytes:n])
+	copy(priv[wire.HopBytes:n], mem[wire.HopBytes:n])
 	plain, err := f.openHeader(priv[:n], a)
 	if err != nil {
 		return err
 	}
-	if err := h.decode(plain, f.params.chunkBytes); err != nil {
+	if err := h.Decode(plain, f.terms.ChunkBytes); err != nil {
 		return err
 	}
-	if h.session != f.sessionTag() || h.epoch != 1 || int(h.slot) != a.slot || h.generation != a.generation {
+	if h.Session != f.sessionTag() || h.Epoch != 1 || int(h.Slot) != a.slot || h.Generation != a.generation {
 		// An old header: the Write of this one went astray or was damaged.
-		return errHeaderSum
+		return wire.ErrHeaderSum
 	}
 	return nil
 }

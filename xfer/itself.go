@@ -3,32 +3,16 @@ package xfer
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"fmt"
 	"os"
 
 	"gdrcp/chunker"
-	"gdrcp/manifest"
+	"gdrcp/xfer/internal/wire"
 )
 
 // A tree whose copy goes into the tree itself, by way of another process of the
 // same host, would have no end: the source finds what the sink makes. So the sink
 // says where the copy goes, in the hello or the welcome, and the source leaves
 // that out. It says so by a mark that means something on the same host only.
-
-// tagInto is the field of a hello or welcome from the sink: the mark of the
-// directory that the copy goes into, and the name that the copy gets in it,
-// empty where that is the source's or its contents'.
-const tagInto = 19
-
-// intoPlace is where a copy goes.
-type intoPlace struct {
-	mark placeMark
-	leaf string
-}
-
-// placeMark is SHA-256 over what makes a directory known on a running host. The
-// session's id keeps it from being recognised in others.
-type placeMark [sha256.Size]byte
 
 // hostMark is what marks of a session are made from: a prefix, the session's id
 // and the host's boot id (random(4)).
@@ -44,7 +28,7 @@ func markHost(id [16]byte) hostMark {
 }
 
 // of is the mark of a directory, by its device and inode.
-func (h hostMark) of(dev, ino uint64) placeMark {
+func (h hostMark) of(dev, ino uint64) wire.PlaceMark {
 	var space [128]byte
 	b := append(space[:0], h...)
 	b = binary.LittleEndian.AppendUint64(b, dev)
@@ -52,28 +36,13 @@ func (h hostMark) of(dev, ino uint64) placeMark {
 }
 
 // intoOf is where a sink's copy goes; nil where that cannot be told.
-func intoOf(id [16]byte, store *chunker.Sink) *intoPlace {
+func intoOf(id [16]byte, store *chunker.Sink) *wire.IntoPlace {
 	host := markHost(id)
 	if host == nil {
 		return nil
 	}
 	dev, ino, leaf := store.Into()
-	return &intoPlace{host.of(dev, ino), leaf}
-}
-
-func (p *intoPlace) appendTo(w *tlvWriter) {
-	if p != nil {
-		w.str(tagInto, string(p.mark[:])+p.leaf)
-	}
-}
-
-func decodeInto(v []byte) (*intoPlace, error) {
-	p := &intoPlace{}
-	p.leaf = string(v[copy(p.mark[:], v):])
-	if len(v) < len(p.mark) || p.leaf != "" && (p.leaf == "." || manifest.CheckPath(p.leaf) != nil || baseName(p.leaf) != p.leaf) {
-		return nil, fmt.Errorf("%w: a place of %d bytes", ErrProtocol, len(v))
-	}
-	return p, nil
+	return &wire.IntoPlace{Mark: host.of(dev, ino), Leaf: leaf}
 }
 
 // avoid makes the source's walk leave out what the sink makes of it. names are
@@ -86,11 +55,11 @@ func (s *session) avoid(w *chunker.Walker, names []string) {
 	if host == nil {
 		return
 	}
-	if s.into.leaf != "" {
-		names = []string{s.into.leaf}
+	if s.into.Leaf != "" {
+		names = []string{s.into.Leaf}
 	} else if len(names) == 1 && names[0] == "." {
 		names = nil // the source's contents go there
 	}
-	mark := s.into.mark
+	mark := s.into.Mark
 	w.Avoid(func(dev, ino uint64) bool { return host.of(dev, ino) == mark }, names)
 }

@@ -4,36 +4,12 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"math"
 
 	"gdrcp/chunker"
 	"gdrcp/internal/filter"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/wire"
 )
-
-// Flags of a hello by which the destination decides what becomes of an entry.
-const (
-	flagDryRun         = 1 << 15 // nothing is changed, and no data sent
-	flagIgnoreExisting = 1 << 16 // what is there stays, but directories
-	flagUpdate         = 1 << 17 // files that are newer there stay
-	flagDelete         = 1 << 18 // what the source has not goes
-	flagExisting       = 1 << 21 // what is not there is not made
-	flagSameStays      = 1 << 25 // files of the same size and time stay
-	flagSizeStays      = 1 << 26 // files of the same size stay
-
-	flagsOfSink = flagDryRun | flagIgnoreExisting | flagUpdate | flagDelete | flagExisting | flagSameStays | flagSizeStays | flagSizes
-	// flagsKeeping let entries end as Kept, and flagsKeepingLater also files whose
-	// data was sent: what is there is looked at again when they get their names.
-	flagsKeeping      = flagIgnoreExisting | flagUpdate | flagExisting | flagSameStays | flagSizeStays | flagSizes
-	flagsKeepingLater = flagIgnoreExisting | flagUpdate
-)
-
-// msgUnwanted is the sink's: ids of announced files whose data is not to be
-// sent, ahead of the plan that covers them.
-const msgUnwanted msgType = 18
-
-// has reports whether both ends agreed on one of the flags.
-func (p *params) has(flags uint64) bool { return p.flags&flags != 0 }
 
 // checkSinkOptions completes the options by which the destination decides, and
 // refuses what makes no sense together.
@@ -45,7 +21,7 @@ func (o *Options) checkSinkOptions() error {
 		o.MaxDelete = 0 // as rsync has it, nothing is bounded then
 	}
 	sizes := o.fileSizes()
-	switch keeping := o.IgnoreExisting || o.Existing || o.Update || o.SizeOnly || sizes.isSet(); {
+	switch keeping := o.IgnoreExisting || o.Existing || o.Update || o.SizeOnly || sizes.IsSet(); {
 	case o.Delete && o.Names != nil: // first: with it -a does not stand for -r
 		return fmt.Errorf("%w: --delete deletes what a whole directory does not have, and --files-from names a part of one", ErrUsage)
 	case o.Delete && !o.Recursive:
@@ -59,32 +35,14 @@ func (o *Options) checkSinkOptions() error {
 	return nil
 }
 
-// checkSinkFlags holds a hello to what checkSinkOptions lets through.
-func (h *hello) checkSinkFlags() error {
-	deletes := h.flags&flagDelete != 0
-	switch err := h.sizes.check(h.flags); {
-	case err != nil:
-		return err
-	case deletes && h.flags&flagRecursive == 0:
-		return fmt.Errorf("%w: deletion without directories", ErrProtocol)
-	case deletes && h.flags&flagListed != 0:
-		return fmt.Errorf("%w: deletion by a list", ErrProtocol)
-	case h.flags&flagSameStays != 0 && h.flags&flagTimes == 0:
-		return fmt.Errorf("%w: files of the same time are to stay, and times are not kept", ErrProtocol)
-	case !deletes && h.maxDelete != 0:
-		return fmt.Errorf("%w: a bound of deletion without deletion", ErrProtocol)
-	}
-	return nil
-}
-
 // sinkFlags are the flags of the options by which the destination decides.
 func (o *Options) sinkFlags() (flags uint64) {
 	sizes := o.fileSizes()
 	for _, f := range []struct {
 		on   bool
 		flag uint64
-	}{{o.DryRun, flagDryRun}, {o.IgnoreExisting, flagIgnoreExisting}, {o.Existing, flagExisting}, {o.Update, flagUpdate},
-		{o.Delete, flagDelete}, {o.SizeOnly, flagSizeStays}, {sizes.isSet(), flagSizes}} {
+	}{{o.DryRun, wire.FlagDryRun}, {o.IgnoreExisting, wire.FlagIgnoreExisting}, {o.Existing, wire.FlagExisting}, {o.Update, wire.FlagUpdate},
+		{o.Delete, wire.FlagDelete}, {o.SizeOnly, wire.FlagSizeStays}, {sizes.IsSet(), wire.FlagSizes}} {
 		if f.on {
 			flags |= f.flag
 		}
@@ -100,31 +58,23 @@ func (o *Options) maxDelete() uint64 {
 	return uint64(max(0, o.MaxDelete)) + 1
 }
 
-// mostDeleted is what a hello's maxDelete says, as the sink's store takes it.
-func (p *params) mostDeleted() int64 {
-	if p.maxDelete == 0 || p.maxDelete > math.MaxInt64 {
-		return -1
-	}
-	return int64(p.maxDelete - 1)
-}
-
 // decide ends an entry that the options leave as the destination has it, and in
 // a dry run every entry. The end of a file counts when the source has been told
 // that its data is not wanted.
 func (k *sink) decide(e *sinkEntry) (done bool) {
 	if why, same := k.keeps(e); why != "" {
 		k.store.NoteKept(e.Path)
-		e.problem = &exception{entry: e.id, outcome: Kept, text: why}
+		e.problem = &wire.Exception{Entry: e.id, Outcome: Kept, Text: why}
 		k.keepNames(e, same != nil)
-		if same != nil && !k.params.has(flagDryRun) {
+		if same != nil && !k.terms.Has(wire.FlagDryRun) {
 			if err := k.store.Settle(&e.Entry, e.attrs, *same); err != nil {
-				e.problem = &exception{entry: e.id, outcome: Failed, text: err.Error()}
+				e.problem = &wire.Exception{Entry: e.id, Outcome: Failed, Text: err.Error()}
 			}
 		}
-	} else if !k.params.has(flagDryRun) {
+	} else if !k.terms.Has(wire.FlagDryRun) {
 		return false
 	} else if err := k.try(e); err != nil {
-		e.problem = &exception{entry: e.id, outcome: outcomeOf(err), text: err.Error()}
+		e.problem = &wire.Exception{Entry: e.id, Outcome: outcomeOf(err), Text: err.Error()}
 	} else if e.isLink() && e.group.stands {
 		e.problem = e.keptLink()
 	}
@@ -150,22 +100,22 @@ func (k *sink) try(e *sinkEntry) error {
 // rules are rsync's. What cannot be looked at is not kept: what is done next meets
 // the same error.
 func (k *sink) keeps(e *sinkEntry) (why string, same *chunker.Standing) {
-	if !k.params.has(flagsKeeping) {
+	if !k.terms.Has(wire.FlagsKeeping) {
 		return "", nil
 	}
-	if why := k.params.sizes.keeps(&e.Entry); why != "" {
+	if why := k.terms.Sizes.Keeps(&e.Entry); why != "" {
 		return why, nil
 	}
 	now, err := k.store.Look(e.Path)
 	switch {
 	case err != nil:
-	case !now.Exists && k.params.has(flagExisting):
+	case !now.Exists && k.terms.Has(wire.FlagExisting):
 		return "not there", nil
 	case !now.Exists:
-	case k.params.has(flagIgnoreExisting) && (e.Type != manifest.Dir || now.Type != manifest.Dir):
+	case k.terms.Has(wire.FlagIgnoreExisting) && (e.Type != manifest.Dir || now.Type != manifest.Dir):
 		return "exists", nil
 	case e.Type != manifest.File || now.Type != manifest.File:
-	case k.params.has(flagUpdate) && isNewer(&now, e):
+	case k.terms.Has(wire.FlagUpdate) && isNewer(&now, e):
 		return "newer", nil
 	case e.isLink():
 		// As rsync has it, what is the same is linked all the same.
@@ -179,7 +129,7 @@ func (k *sink) keeps(e *sinkEntry) (why string, same *chunker.Standing) {
 
 // keepsLater lets what is newer by then be kept when the file gets its name.
 func (k *sink) keepsLater(e *sinkEntry) {
-	if k.params.has(flagUpdate) {
+	if k.terms.Has(wire.FlagUpdate) {
 		e.temp.KeepIf(func(now chunker.Standing) bool { return now.Type == manifest.File && isNewer(&now, e) })
 	}
 }
@@ -196,9 +146,9 @@ func isNewer(now *chunker.Standing, e *sinkEntry) bool {
 func (k *sink) passes(e *sinkEntry, now *chunker.Standing) string {
 	switch {
 	case now.Size != e.Size:
-	case k.params.has(flagSizeStays):
+	case k.terms.Has(wire.FlagSizeStays):
 		return "same size"
-	case k.params.has(flagSameStays) && now.HasTime(e.MtimeNs):
+	case k.terms.Has(wire.FlagSameStays) && now.HasTime(e.MtimeNs):
 		return "same time and size"
 	}
 	return ""
@@ -231,7 +181,7 @@ func (k *sink) tellUnwanted(ctx context.Context, entries []*sinkEntry) error {
 		next = entries[i].id + uint64(n)
 		i += n
 	}
-	if err := k.ctl.send(ctx, msgUnwanted, body); err != nil {
+	if err := k.ctl.send(ctx, wire.MsgUnwanted, body); err != nil {
 		return err
 	}
 	for _, e := range entries {
@@ -247,35 +197,14 @@ func errUnwanted(e *sinkEntry) error {
 	return fmt.Errorf("%w: data for %q, which is not wanted", ErrProtocol, e.Path)
 }
 
-// decodeUnwanted walks the body of msgUnwanted: runs of ids below limit, each as
-// its distance from the end of the one before and its length.
-func decodeUnwanted(body []byte, limit uint64, each func(id uint64) error) error {
-	c := cursor{b: body}
-	next := uint64(0)
-	for len(c.b) > 0 && !c.bad {
-		gap, n := c.uvarint(), c.uvarint()
-		if n == 0 || gap > limit-next || n > limit-next-gap {
-			return fmt.Errorf("%w: %d entries not wanted, %d beyond %d of %d", ErrProtocol, n, gap, next, limit)
-		}
-		next += gap
-		for range n {
-			if err := each(next); err != nil {
-				return err
-			}
-			next++
-		}
-	}
-	return c.err("list of entries that are not wanted")
-}
-
 // unwanted takes word of files whose data is not to be sent.
 func (s *source) unwanted(body []byte) error {
-	if !s.params.has(flagsKeeping | flagDryRun) {
+	if !s.terms.Has(wire.FlagsKeeping | wire.FlagDryRun) {
 		return fmt.Errorf("%w: entries not wanted, and all were to be copied", ErrProtocol)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return decodeUnwanted(body, s.announced, func(id uint64) error {
+	return wire.DecodeUnwanted(body, s.announced, func(id uint64) error {
 		if id < s.accepted || id < s.settled {
 			return fmt.Errorf("%w: entry %d not wanted after it was", ErrProtocol, id)
 		}
@@ -291,17 +220,17 @@ func (s *source) unwanted(body []byte) error {
 
 // checkUnsent makes sure of an entry's end that the sink may say so of what was
 // not sent: that it was kept, or in a dry run that it would be copied.
-func (s *source) checkUnsent(e *srcEntry, x *exception) error {
+func (s *source) checkUnsent(e *srcEntry, x *wire.Exception) error {
 	s.mu.Lock()
 	sent, unwanted := e.committed, e.unwanted
 	s.mu.Unlock()
 	switch {
-	case x != nil && x.outcome == Kept:
-		if s.params.has(flagsKeeping) && (unwanted || e.Type != manifest.File || e.isLink()) || s.params.has(flagsKeepingLater) && sent {
+	case x != nil && x.Outcome == Kept:
+		if s.terms.Has(wire.FlagsKeeping) && (unwanted || e.Type != manifest.File || e.isLink()) || s.terms.Has(wire.FlagsKeepingLater) && sent {
 			return nil
 		}
 		return fmt.Errorf("%w: the peer kept %q, which was to be copied", ErrProtocol, e.Path)
-	case x != nil || e.Type != manifest.File || e.isLink() || sent || (unwanted && s.params.has(flagDryRun)):
+	case x != nil || e.Type != manifest.File || e.isLink() || sent || (unwanted && s.terms.Has(wire.FlagDryRun)):
 		return nil
 	}
 	return fmt.Errorf("%w: the peer published %q before it was sent", ErrIntegrity, e.Path)

@@ -12,6 +12,7 @@ import (
 	"gdrcp/internal/printable"
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
 )
 
 // admitted is a session that a server has granted, and that has no queue pair
@@ -20,7 +21,7 @@ type admitted struct {
 	*door
 	id    [16]byte
 	trust *trust.Session
-	terms
+	sessionGrant
 	rails   []railAddr
 	noRails string // why there are none
 	// Where the door was.
@@ -182,7 +183,7 @@ func (a *admitted) await(ctx context.Context, o *Options, waits func()) error {
 				a.rails = append(a.rails, r)
 			}
 		case doorGrant:
-			a.terms, err = decodeTerms(body)
+			a.sessionGrant, err = decodeGrant(body)
 			if err == nil && (a.slots > o.Slots || a.qps > o.QPs) {
 				err = fmt.Errorf("%w: %d slots and %d queue pairs granted, %d and %d asked for", ErrProtocol, a.slots, a.qps, o.Slots, o.QPs)
 			}
@@ -221,7 +222,7 @@ type dialed struct {
 	link  Link
 	trust *trust.Session
 	lane  trust.Lane // of conn
-	terms
+	sessionGrant
 	door *door // at a client, until the session ends
 }
 
@@ -238,11 +239,11 @@ func (d *dialed) close() error {
 // address of the server. After an error another can be tried. With success the
 // door is the result's.
 func (a *admitted) enter(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, o *Options) (*dialed, error) {
-	rail, err := p.Open(device, railConfig(a.qps, a.slots, o.ChunkBytes, o.local.gpu != gpuOff, o.ForceImmSend, o.Wire))
+	rail, err := p.Open(device, railConfig(a.qps, a.slots, o.ChunkBytes, o.local.gpu != wire.GPUOff, o.ForceImmSend, o.Wire))
 	if err != nil {
 		return nil, err
 	}
-	d := &dialed{rail: rail, id: a.id, trust: a.trust, lane: trust.Lane{Epoch: a.tries}, terms: a.terms}
+	d := &dialed{rail: rail, id: a.id, trust: a.trust, lane: trust.Lane{Epoch: a.tries}, sessionGrant: a.sessionGrant}
 	a.tries++
 	if d.conn, err = rail.Dial(ctx, addr, d.joining(d.lane)); err != nil {
 		return nil, errors.Join(err, rail.Close())

@@ -11,6 +11,7 @@ import (
 
 	"gdrcp/gpu"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,7 +24,7 @@ const trialTime = 5 * time.Second
 // what the platform then does not do.
 func (s *session) placeRing(ctx context.Context, slots int, access rdma.Access) (*ring, error) {
 	r := s.emptyRing(slots, access)
-	if s.place.gpu == gpuOff {
+	if s.place.gpu == wire.GPUOff {
 		return r, r.make(s.rail, access)
 	}
 	err := s.placeOnGPU(ctx, r, access)
@@ -31,7 +32,7 @@ func (s *session) placeRing(ctx context.Context, slots int, access rdma.Access) 
 		s.memory = r.device.memory
 		return r, nil
 	}
-	mayDo := s.place.gpu == gpuAuto && !s.place.direct && ctx.Err() == nil
+	mayDo := s.place.gpu == wire.GPUAuto && !s.place.direct && ctx.Err() == nil
 	if !mayDo || !gpuWillNotDo(err) {
 		return r, err
 	}
@@ -39,7 +40,7 @@ func (s *session) placeRing(ctx context.Context, slots int, access rdma.Access) 
 		return r, err
 	}
 	r = s.emptyRing(slots, access)
-	s.memory = hostMemory(withHint(err))
+	s.memory = wire.HostMemory(withHint(err))
 	return r, r.make(s.rail, access)
 }
 
@@ -61,8 +62,8 @@ func withHint(err error) string {
 // emptyRing is a ring that is not made yet. Slots that the peer writes to lie one
 // behind the other; those that this end encrypts have room for a tag behind them.
 func (s *session) emptyRing(slots int, access rdma.Access) *ring {
-	r := &ring{slots: slots, slotBytes: s.params.chunkBytes}
-	if s.params.encrypted() && access&rdma.RemoteWrite == 0 {
+	r := &ring{slots: slots, slotBytes: s.terms.ChunkBytes}
+	if s.terms.Encrypted() && access&rdma.RemoteWrite == 0 {
 		r.padBytes = sealPad
 	}
 	return r
@@ -114,7 +115,7 @@ func (s *session) climb(ctx context.Context, r *ring, access rdma.Access) error 
 // RungStaged where there is none, and says what there is to say of it and of each
 // better one.
 func (s *session) directRung(ctx context.Context, r *ring, access rdma.Access) (why []string, took Rung, err error) {
-	if touched := s.params.touched(); touched != nil {
+	if touched := s.terms.Touched(); touched != nil {
 		return []string{touched.Error()}, RungStaged, nil
 	}
 	if s.rail.Device().Transport == rdma.TCP {

@@ -7,6 +7,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/wire"
 )
 
 // drainSlots is a worker: it takes filled slots, verifies and writes what is in
@@ -55,24 +56,24 @@ type lander struct {
 // landing is a chunk that is being landed: its header, copied out of the ring.
 type landing struct {
 	priv   []byte
-	header chunkHeader
+	header wire.ChunkHeader
 }
 
 func (l *landing) init() {
-	l.priv = make([]byte, headerStride)
-	l.header.extents = make([]extent, 0, maxExtents)
+	l.priv = make([]byte, wire.HeaderStride)
+	l.header.Extents = make([]wire.Extent, 0, wire.MaxExtents)
 }
 
 // land deals with one chunk and says what is to be told to the source. done is
 // false for a chunk that came out of turn and stays in its slot.
-func (w *lander) land(ctx context.Context, a arrived) (r returned, done bool, err error) {
-	r = returned{slot: uint32(a.slot), generation: a.generation}
+func (w *lander) land(ctx context.Context, a arrived) (r wire.ReturnedSlot, done bool, err error) {
+	r = wire.ReturnedSlot{Slot: uint32(a.slot), Generation: a.generation}
 	h := &w.header
-	if done, err = w.open(&w.landing, a, &r); !done || r.again || err != nil {
+	if done, err = w.open(&w.landing, a, &r); !done || r.Again || err != nil {
 		return r, done, err
 	}
 	// Under a limit the slot is held until its bytes may have come.
-	if err := w.limit.wait(ctx, int64(h.storedBytes), w.tally.step); err != nil {
+	if err := w.limit.wait(ctx, int64(h.StoredBytes), w.tally.step); err != nil {
 		return r, false, err
 	}
 	plain, damaged, err := w.plainOf(h, a)
@@ -83,18 +84,18 @@ func (w *lander) land(ctx context.Context, a arrived) (r returned, done bool, er
 		if damaged {
 			return nil, false
 		}
-		x := &h.extents[i]
-		return w.verified(h, e, x, plain[x.slotOff:int64(x.slotOff)+x.length])
+		x := &h.Extents[i]
+		return w.verified(h, e, x, plain[x.SlotOff:int64(x.SlotOff)+x.Length])
 	})
 	return r, true, err
 }
 
 // plainOf opens and decodes what is in a slot. damaged says that it is none of
 // the source's.
-func (w *lander) plainOf(h *chunkHeader, a arrived) (plain []byte, damaged bool, err error) {
-	plain, err = w.unpack.unseal(w.seals, h, w.ring.slot(a.slot)[:h.storedBytes], w.params.chunkBytes)
+func (w *lander) plainOf(h *wire.ChunkHeader, a arrived) (plain []byte, damaged bool, err error) {
+	plain, err = w.unpack.unseal(w.seals, h, w.ring.slot(a.slot)[:h.StoredBytes], w.terms.ChunkBytes)
 	if err == nil {
-		plain, err = w.unpack.unpack(h.codec, plain, h.plainBytes, w.params.chunkBytes)
+		plain, err = w.unpack.unpack(h.Codec, plain, h.PlainBytes, w.terms.ChunkBytes)
 	}
 	if errors.Is(err, errPayload) {
 		return nil, true, nil
@@ -104,29 +105,29 @@ func (w *lander) plainOf(h *chunkHeader, a arrived) (plain []byte, damaged bool,
 
 // verified returns the bytes of a piece to write, and whether they have its
 // digest.
-func (w *lander) verified(h *chunkHeader, e *sinkEntry, x *extent, data []byte) ([]byte, bool) {
-	if w.account.vouches() && h.codec == codecPlain && w.seals == nil {
+func (w *lander) verified(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent, data []byte) ([]byte, bool) {
+	if w.account.vouches() && h.Codec == wire.CodecPlain && w.seals == nil {
 		// The peer can still write to the slot. Where a manifest says what
 		// arrived, the bytes that are written are those that were hashed.
 		w.private = append(w.private[:0], data...)
 		data = w.private
 	}
-	return data, w.params.digestOf(x, e.fileBytes(), data) == x.digest
+	return data, w.terms.DigestOf(x, e.fileBytes(), data) == x.Digest
 }
 
 // open copies a chunk's header out of the ring and admits the chunk. done is
 // false for one that came out of turn and stays in its slot; r.again is set for
 // one whose header was damaged.
-func (k *sink) open(l *landing, a arrived, r *returned) (done bool, err error) {
+func (k *sink) open(l *landing, a arrived, r *wire.ReturnedSlot) (done bool, err error) {
 	h := &l.header
-	if err := k.readHeader(a, l.priv, h); errors.Is(err, errHeaderSum) {
+	if err := k.readHeader(a, l.priv, h); errors.Is(err, wire.ErrHeaderSum) {
 		k.tally.repairs.Add(1)
-		r.again = true
+		r.Again = true
 		return true, nil
 	} else if err != nil {
 		return false, err
 	}
-	if h.repair {
+	if h.Repair {
 		return true, nil
 	}
 	return k.ledger.admit(h, a)
@@ -134,15 +135,15 @@ func (k *sink) open(l *landing, a arrived, r *returned) (done bool, err error) {
 
 // landExtents lands a chunk's extents and collects in r those that are wanted
 // again. bytesOf gives an extent's bytes, and whether they have its digest.
-func (w *lander) landExtents(h *chunkHeader, r *returned, bytesOf func(e *sinkEntry, i int) ([]byte, bool)) error {
+func (w *lander) landExtents(h *wire.ChunkHeader, r *wire.ReturnedSlot, bytesOf func(e *sinkEntry, i int) ([]byte, bool)) error {
 	return w.eachExtent(h, r, func(e *sinkEntry, i int) (good bool, err error) { return w.landExtent(h, e, i, bytesOf) })
 }
 
 // eachExtent lands a chunk's extents of entries that have not ended, and
 // collects in r those that are not good.
-func (w *lander) eachExtent(h *chunkHeader, r *returned, land func(e *sinkEntry, i int) (good bool, err error)) error {
-	for i := range h.extents {
-		id := h.extents[i].entry
+func (w *lander) eachExtent(h *wire.ChunkHeader, r *wire.ReturnedSlot, land func(e *sinkEntry, i int) (good bool, err error)) error {
+	for i := range h.Extents {
+		id := h.Extents[i].Entry
 		e, err := w.entry(id)
 		if err != nil {
 			return err
@@ -156,10 +157,10 @@ func (w *lander) eachExtent(h *chunkHeader, r *returned, land func(e *sinkEntry,
 			return err
 		}
 		if !good {
-			r.bad = append(r.bad, uint16(i))
+			r.Bad = append(r.Bad, uint16(i))
 		}
 	}
-	w.tally.wireBytes.Add(int64(h.storedBytes))
+	w.tally.wireBytes.Add(int64(h.StoredBytes))
 	return nil
 }
 
@@ -173,36 +174,36 @@ func (w *lander) drain() error {
 
 // checkExtent holds what an extent claims against its entry, and reports
 // whether it brings bytes.
-func (k *sink) checkExtent(h *chunkHeader, e *sinkEntry, x *extent) (brings bool, err error) {
+func (k *sink) checkExtent(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent) (brings bool, err error) {
 	if e.unwanted {
 		return false, errUnwanted(e)
 	}
-	if x.flags&extGivenUp != 0 {
+	if x.Flags&wire.ExtGivenUp != 0 {
 		return false, nil // the reason comes in a message, and ends the entry
 	}
 	size := e.fileBytes()
-	if e.Type != manifest.File || x.off > size || x.length > size-x.off || (h.repair && x.flags&extHole != 0) {
-		return false, fmt.Errorf("%w: %d bytes at %d of %q", ErrProtocol, x.length, x.off, e.Path)
+	if e.Type != manifest.File || x.Off > size || x.Length > size-x.Off || (h.Repair && x.Flags&wire.ExtHole != 0) {
+		return false, fmt.Errorf("%w: %d bytes at %d of %q", ErrProtocol, x.Length, x.Off, e.Path)
 	}
-	if x.flags&extHole != 0 {
+	if x.Flags&wire.ExtHole != 0 {
 		return false, nil
 	}
-	if x.off%k.params.pieceBytes != 0 || x.length > k.params.pieceBytes {
-		return false, fmt.Errorf("%w: %d bytes at %d of %q are no piece", ErrProtocol, x.length, x.off, e.Path)
+	if x.Off%k.terms.PieceBytes != 0 || x.Length > k.terms.PieceBytes {
+		return false, fmt.Errorf("%w: %d bytes at %d of %q are no piece", ErrProtocol, x.Length, x.Off, e.Path)
 	}
 	return true, nil
 }
 
 // landExtent verifies an extent and writes it to its file. good is false if
 // the source is to send it again.
-func (w *lander) landExtent(h *chunkHeader, e *sinkEntry, i int, bytesOf func(*sinkEntry, int) ([]byte, bool)) (good bool, err error) {
-	x := &h.extents[i]
+func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf func(*sinkEntry, int) ([]byte, bool)) (good bool, err error) {
+	x := &h.Extents[i]
 	brings, err := w.checkExtent(h, e, x)
 	if err != nil {
 		return false, err
 	}
 	if !brings {
-		if x.flags&(extHole|extGivenUp) == extHole {
+		if x.Flags&(wire.ExtHole|wire.ExtGivenUp) == wire.ExtHole {
 			return true, w.landed(e, x)
 		}
 		return true, nil
@@ -215,17 +216,17 @@ func (w *lander) landExtent(h *chunkHeader, e *sinkEntry, i int, bytesOf func(*s
 			return true, why
 		}
 	}
-	if again, err := w.judge(e, x, why, h.repair); err != nil || again || why != nil {
+	if again, err := w.judge(e, x, why, h.Repair); err != nil || again || why != nil {
 		return !again, err
 	}
 	temp, err := w.tempOf(e)
 	if temp == nil || err != nil {
 		return true, err
 	}
-	if e.sparse {
-		_, err = temp.WriteSparse(data, x.off)
+	if e.Sparse {
+		_, err = temp.WriteSparse(data, x.Off)
 	} else {
-		_, err = temp.WriteAt(data, x.off)
+		_, err = temp.WriteAt(data, x.Off)
 	}
 	switch {
 	case errors.Is(err, chunker.ErrNoSpace):
@@ -243,7 +244,7 @@ var errNotVerified = errors.New("did not verify")
 // judge keeps the score of a piece: good, or why it could not be taken. again
 // says that it is to be sent again. A repair must be of a piece that was asked
 // for, and be what was claimed first.
-func (w *lander) judge(e *sinkEntry, x *extent, why error, isRepair bool) (again bool, err error) {
+func (w *lander) judge(e *sinkEntry, x *wire.Extent, why error, isRepair bool) (again bool, err error) {
 	if why == nil && !isRepair {
 		return false, nil
 	}
@@ -252,45 +253,45 @@ func (w *lander) judge(e *sinkEntry, x *extent, why error, isRepair bool) (again
 	if e.over {
 		return false, nil
 	}
-	r, known := e.repairs[x.off]
+	r, known := e.repairs[x.Off]
 	if isRepair != known {
-		return false, fmt.Errorf("%w: byte %d of %q sent again unasked", ErrProtocol, x.off, e.Path)
+		return false, fmt.Errorf("%w: byte %d of %q sent again unasked", ErrProtocol, x.Off, e.Path)
 	}
-	if isRepair && x.digest != r.digest {
+	if isRepair && x.Digest != r.digest {
 		w.failEntryLocked(e, Changed, fmt.Sprintf("%q: %v", e.Path, errChangedFile))
 		return false, nil
 	}
 	if why == nil {
-		delete(e.repairs, x.off)
+		delete(e.repairs, x.Off)
 		w.wanted.Add(-1)
 		return false, nil
 	}
 	w.tally.repairs.Add(1)
 	r.tries++
-	r.digest = x.digest
+	r.digest = x.Digest
 	if r.tries > maxResends {
 		if errors.Is(why, errAllOpen) {
 			w.failEntryLocked(e, Failed, fmt.Sprintf("%q: %v", e.Path, why))
 			return false, nil
 		}
-		w.failEntryLocked(e, Corrupt, fmt.Sprintf("%q: bytes %d to %d %v in %d tries", e.Path, x.off, x.off+x.length, why, r.tries))
+		w.failEntryLocked(e, Corrupt, fmt.Sprintf("%q: bytes %d to %d %v in %d tries", e.Path, x.Off, x.Off+x.Length, why, r.tries))
 		return false, nil
 	}
-	if most := w.params.mostWanted(); !known && w.wanted.Add(1) > most {
+	if most := mostWanted(&w.terms); !known && w.wanted.Add(1) > most {
 		return false, fmt.Errorf("%w: more than %d pieces are to be sent again", ErrProtocol, most)
 	}
 	if e.repairs == nil {
 		e.repairs = make(map[int64]repair)
 	}
-	e.repairs[x.off] = r
+	e.repairs[x.Off] = r
 	return true, nil
 }
 
 // mostWanted is how many pieces a sink may want again at once: a source begins no
 // other chunk while some wait to be sent again, so they are all of chunks that are in
 // its own slots or in the sink's.
-func (p *params) mostWanted() int64 {
-	return int64(sourceSlots(p.slots)+p.slots) * maxExtents
+func mostWanted(p *wire.Terms) int64 {
+	return int64(sourceSlots(p.Slots)+p.Slots) * wire.MaxExtents
 }
 
 // tempOf returns the file that an entry is written to, made when first asked
@@ -324,19 +325,19 @@ func (k *sink) tempLocked(e *sinkEntry) (*chunker.Temp, error) {
 }
 
 // landed counts an extent as there, and completes its file if it was the last.
-func (k *sink) landed(e *sinkEntry, x *extent) error {
+func (k *sink) landed(e *sinkEntry, x *wire.Extent) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.over {
 		return nil
 	}
-	if x.flags&extHole == 0 {
-		e.room.add(-min(x.length, max(0, e.allocBytes-e.stored)))
-		e.stored += x.length
+	if x.Flags&wire.ExtHole == 0 {
+		e.room.add(-min(x.Length, max(0, e.AllocBytes-e.stored)))
+		e.stored += x.Length
 	}
-	e.written += x.length
+	e.written += x.Length
 	k.tally.step()
-	k.tally.bytes.Add(x.length)
+	k.tally.bytes.Add(x.Length)
 	return k.completeLocked(e)
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
 )
 
 // lane is one queue pair of a session. Either end may send on it: on iWARP,
@@ -22,8 +23,8 @@ type lane struct {
 	// the peer takes them in that order only.
 	mu    sync.Mutex
 	seal  *trust.Sealer
-	plain [msgBytes]byte
-	buf   [msgBytes]byte
+	plain [wire.MsgBytes]byte
+	buf   [wire.MsgBytes]byte
 	wr    [1]rdma.WR
 }
 
@@ -34,12 +35,12 @@ func newLane(conn rdma.Conn, t *trust.Session, name trust.Lane) *lane {
 }
 
 // send seals a control message and posts it with what else wr says. The body
-// is at most maxBodyBytes. The error is the Conn's.
-func (l *lane) send(t msgType, seq, consumed uint64, body []byte, wr rdma.WR) error {
+// is at most wire.MaxBodyBytes. The error is the Conn's.
+func (l *lane) send(t wire.MsgType, seq, consumed uint64, body []byte, wr rdma.WR) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	plain := l.plain[:frameBytes+copy(l.plain[frameBytes:], body)]
-	putFrame(plain, t, seq, consumed)
+	plain := l.plain[:wire.FrameBytes+copy(l.plain[wire.FrameBytes:], body)]
+	wire.PutFrame(plain, t, seq, consumed)
 	wr.Op, wr.Msg = rdma.OpSend, l.seal.Seal(l.buf[:0], plain)
 	l.wr[0] = wr
 	_, err := l.conn.Post(l.wr[:])
@@ -64,7 +65,7 @@ var errForged = fmt.Errorf("%w: a control message was damaged or forged on the w
 // unseal opens a message that came on a connection, in place. ok is false for
 // one that is to be passed over: the heartbeat of a lane that this end is about
 // to take into the session.
-func (s *session) unseal(c *rdma.Completion) (f frame, ok bool, err error) {
+func (s *session) unseal(c *rdma.Completion) (f wire.Frame, ok bool, err error) {
 	l := s.laneOf(c.Conn)
 	if l == nil {
 		return f, false, nil
@@ -73,11 +74,11 @@ func (s *session) unseal(c *rdma.Completion) (f frame, ok bool, err error) {
 	if err != nil {
 		return f, false, errForged
 	}
-	if f, err = parseFrame(plain); err != nil {
+	if f, err = wire.ParseFrame(plain); err != nil {
 		return f, false, err
 	}
-	if l != s.ctl.lane && f.typ != msgHeartbeat {
-		return f, false, fmt.Errorf("%w: message %d beside the first queue pair", ErrProtocol, f.typ)
+	if l != s.ctl.lane && f.Type != wire.MsgHeartbeat {
+		return f, false, fmt.Errorf("%w: message %d beside the first queue pair", ErrProtocol, f.Type)
 	}
 	return f, true, nil
 }

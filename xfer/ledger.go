@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/wire"
 )
 
 // ledger books at the sink what each chunk claims to hold, in order of chunk
@@ -23,17 +24,17 @@ func newLedger(k *sink) *ledger { return &ledger{sink: k, parked: make(map[uint6
 
 // admit books a chunk that is no repair. It reports whether it was its turn;
 // where it was not, the slot comes back to the workers when it is.
-func (l *ledger) admit(h *chunkHeader, a arrived) (bool, error) {
+func (l *ledger) admit(h *wire.ChunkHeader, a arrived) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if h.id != l.next {
-		if _, twice := l.parked[h.id]; twice || h.id < l.next {
-			return false, fmt.Errorf("%w: chunk %d, %d was next", ErrProtocol, h.id, l.next)
+	if h.ID != l.next {
+		if _, twice := l.parked[h.ID]; twice || h.ID < l.next {
+			return false, fmt.Errorf("%w: chunk %d, %d was next", ErrProtocol, h.ID, l.next)
 		}
-		l.parked[h.id] = a
+		l.parked[h.ID] = a
 		return false, nil
 	}
-	if err := l.book(h.extents); err != nil {
+	if err := l.book(h.Extents); err != nil {
 		return false, err
 	}
 	l.next++
@@ -44,19 +45,19 @@ func (l *ledger) admit(h *chunkHeader, a arrived) (bool, error) {
 	return true, nil
 }
 
-func (l *ledger) book(xs []extent) error {
-	p, dear := &l.sink.params, int64(0)
-	if p.has(flagDryRun) {
+func (l *ledger) book(xs []wire.Extent) error {
+	p, dear := &l.sink.terms, int64(0)
+	if p.Has(wire.FlagDryRun) {
 		return fmt.Errorf("%w: data in a dry run", ErrProtocol)
 	}
 	for i := range xs {
-		dear += min(p.dearPieces(&xs[i]), p.maxDear()+1) // no sum overflows
+		dear += min(holeHashCost(p, &xs[i]), maxHashedHolePieces(p)+1) // no sum overflows
 	}
-	if dear > p.maxDear() {
+	if dear > maxHashedHolePieces(p) {
 		return fmt.Errorf("%w: holes of %d pieces to be digested in one chunk", ErrProtocol, dear)
 	}
 	for i := range xs {
-		e, err := l.sink.entry(xs[i].entry)
+		e, err := l.sink.entry(xs[i].Entry)
 		if err != nil {
 			return err
 		}
@@ -72,7 +73,7 @@ func (l *ledger) book(xs []extent) error {
 
 // bookExtent checks that an extent is the next one of its file and books its
 // digest. At the file's end the root is compared with the given manifest's.
-func (l *ledger) bookExtent(e *sinkEntry, x *extent) error {
+func (l *ledger) bookExtent(e *sinkEntry, x *wire.Extent) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.unwanted {
@@ -84,34 +85,34 @@ func (l *ledger) bookExtent(e *sinkEntry, x *extent) error {
 	if e.Type != manifest.File || e.last {
 		return fmt.Errorf("%w: data for %q, which takes none", ErrProtocol, e.Path)
 	}
-	if err := x.checkGrown(&l.sink.params); err != nil {
+	if err := x.CheckGrown(&l.sink.terms); err != nil {
 		return err
 	}
-	if x.flags&(extFailed|extChanged|extReject) != 0 {
+	if x.Flags&(wire.ExtFailed|wire.ExtChanged|wire.ExtReject) != 0 {
 		e.givenUp = true
 	}
 	if e.givenUp {
 		return nil
 	}
-	if e.stream && x.flags&extLast != 0 {
-		if err := e.endStreamLocked(x, &l.sink.params); err != nil {
+	if e.Stream && x.Flags&wire.ExtLast != 0 {
+		if err := e.endStreamLocked(x, &l.sink.terms); err != nil {
 			return err
 		}
 	}
-	if err := checkPlace(e, x, &l.sink.params); err != nil {
+	if err := checkPlace(e, x, &l.sink.terms); err != nil {
 		return err
 	}
 	l.holes = l.holes[:0]
-	if x.flags&extHole != 0 {
-		l.holes = appendHole(l.holes, x, e.Size, &l.sink.params)
+	if x.Flags&wire.ExtHole != 0 {
+		l.holes = appendHole(l.holes, x, e.Size, &l.sink.terms)
 	}
-	e.addExtent(x, l.holes, &l.sink.params, l.sink.account.keepsPieces())
-	e.booked += x.length
-	if x.flags&extLast == 0 {
+	e.addExtent(x, l.holes, &l.sink.terms, l.sink.account.keepsPieces())
+	e.booked += x.Length
+	if x.Flags&wire.ExtLast == 0 {
 		return nil
 	}
-	e.last, e.grown = true, x.flags&extGrown != 0
-	e.Root = e.rootOf(x.digest)
+	e.last, e.grown = true, x.Flags&wire.ExtGrown != 0
+	e.Root = e.rootOf(x.Digest)
 	if e.wanted && e.Root != e.expect {
 		l.sink.failEntryLocked(e, Corrupt, fmt.Sprintf("%q: %v", e.Path, errNotAsManifest))
 		return nil
@@ -121,17 +122,17 @@ func (l *ledger) bookExtent(e *sinkEntry, x *extent) error {
 
 // checkPlace makes sure that an extent is where the last one ended, is a whole
 // piece or a run of them, and is the last one exactly when the file ends.
-func checkPlace(e *sinkEntry, x *extent, p *params) error {
-	pieceBytes := p.pieceBytes
-	left := e.Size - x.off
-	good := x.off == e.booked && left >= 0
-	if x.flags&extHole != 0 {
-		good = good && x.length > 0 && x.length <= maxHoleRun*pieceBytes && (x.length == left || (x.length < left && x.length%pieceBytes == 0))
+func checkPlace(e *sinkEntry, x *wire.Extent, p *wire.Terms) error {
+	pieceBytes := p.PieceBytes
+	left := e.Size - x.Off
+	good := x.Off == e.booked && left >= 0
+	if x.Flags&wire.ExtHole != 0 {
+		good = good && x.Length > 0 && x.Length <= maxHoleRun*pieceBytes && (x.Length == left || (x.Length < left && x.Length%pieceBytes == 0))
 	} else {
-		good = good && x.length == min(pieceBytes, left)
+		good = good && x.Length == min(pieceBytes, left)
 	}
-	if !good || (x.flags&extLast != 0) != (x.length == left) {
-		return fmt.Errorf("%w: %d bytes at %d of %q, which has %d and was at %d", ErrProtocol, x.length, x.off, e.Path, e.Size, e.booked)
+	if !good || (x.Flags&wire.ExtLast != 0) != (x.Length == left) {
+		return fmt.Errorf("%w: %d bytes at %d of %q, which has %d and was at %d", ErrProtocol, x.Length, x.Off, e.Path, e.Size, e.booked)
 	}
 	return nil
 }

@@ -2,23 +2,13 @@ package xfer
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
-)
-
-// flagListed: only what a list names is copied, of the one source's contents. In
-// a pull the list follows, part by part as the source asks for it.
-const flagListed = 1 << 23
-
-// Kinds of msgChoice: names are the client's, the wish for them is the source's.
-const (
-	choiceNames  = 2
-	choiceWanted = 3
+	"gdrcp/xfer/internal/wire"
 )
 
 // The source of a pull has at most namesWindow parts of the list asked for and
@@ -28,42 +18,6 @@ const (
 	namesMore   = namesWindow / 2
 )
 
-// Flags of a name on the wire.
-const (
-	nameNamed = 1 << iota
-	nameContents
-	nameImplied
-	nameFlagsKnown = 1<<iota - 1
-)
-
-// appendName appends one name: flags, then the path with its length.
-func appendName(b []byte, item *chunker.Listed) []byte {
-	var flags byte
-	for i, on := range []bool{item.Named, item.Contents, item.Implied} {
-		if on {
-			flags |= 1 << i
-		}
-	}
-	b = append(b, flags)
-	b = binary.AppendUvarint(b, uint64(len(item.Path)))
-	return append(b, item.Path...)
-}
-
-// listedName reads one name.
-func (c *cursor) listedName() (chunker.Listed, error) {
-	flags := c.byte()
-	item := chunker.Listed{
-		Path: c.str(), Named: flags&nameNamed != 0, Contents: flags&nameContents != 0, Implied: flags&nameImplied != 0,
-	}
-	if flags&^nameFlagsKnown != 0 || !item.Named && (item.Contents || !item.Implied) {
-		return item, fmt.Errorf("%w: a name with flags %#x", ErrProtocol, flags)
-	}
-	if err := manifest.CheckPath(item.Path); err != nil {
-		return item, fmt.Errorf("%w: %w", ErrProtocol, err)
-	}
-	return item, nil
-}
-
 // remoteNames is the list of a pull at its source. One goroutine reads it.
 type remoteNames struct {
 	ctx   context.Context
@@ -71,7 +25,7 @@ type remoteNames struct {
 	parts chan []byte
 	begun bool
 	used  int // parts since more were asked for
-	part  cursor
+	part  wire.Cursor
 	last  bool   // the part is the last one
 	path  string // of the name before
 	any   bool
@@ -96,7 +50,7 @@ func (r *remoteNames) arrived(body []byte) error {
 
 // Next implements chunker.Names. It waits for the client.
 func (r *remoteNames) Next() (chunker.Listed, error) {
-	for len(r.part.b) == 0 {
+	for len(r.part.Buf) == 0 {
 		if r.last {
 			return chunker.Listed{}, io.EOF
 		}
@@ -104,9 +58,9 @@ func (r *remoteNames) Next() (chunker.Listed, error) {
 			return chunker.Listed{}, err
 		}
 	}
-	item, err := r.part.listedName()
-	if r.part.bad {
-		err = r.part.err("list of names")
+	item, err := r.part.ListedName()
+	if r.part.Bad {
+		err = r.part.Err("list of names")
 	}
 	if err == nil && r.any && manifest.ComparePaths(r.path, item.Path) >= 0 {
 		err = fmt.Errorf("%w: %q comes behind %q in the list", ErrProtocol, item.Path, r.path)
@@ -124,15 +78,15 @@ func (r *remoteNames) nextPart() error {
 		r.used, wanted = 0, namesMore
 	}
 	if wanted > 0 {
-		if err := r.ctl.send(r.ctx, msgChoice, append(choicePart(choiceWanted), byte(wanted))); err != nil {
+		if err := r.ctl.send(r.ctx, wire.MsgSelection, append(wire.SelectionPart(wire.SelectionWanted), byte(wanted))); err != nil {
 			return err
 		}
 	}
 	select {
 	case body := <-r.parts:
-		kind, last, c, err := decodeChoice(body)
-		if err == nil && (kind != choiceNames || len(c.b) == 0 && !last) {
-			err = fmt.Errorf("%w: a choice of kind %d and %d bytes in the list", ErrProtocol, kind, len(c.b))
+		kind, last, c, err := wire.DecodeSelection(body)
+		if err == nil && (kind != wire.SelectionNames || len(c.Buf) == 0 && !last) {
+			err = fmt.Errorf("%w: a choice of kind %d and %d bytes in the list", ErrProtocol, kind, len(c.Buf))
 		}
 		r.part, r.last = c, last
 		r.used++
@@ -156,15 +110,15 @@ func newNamesTeller(names chunker.Names) *namesTeller {
 
 // asked takes the source's wish for more.
 func (t *namesTeller) asked(body []byte) error {
-	kind, _, c, err := decodeChoice(body)
-	n := c.byte()
+	kind, _, c, err := wire.DecodeSelection(body)
+	n := c.Byte()
 	if err == nil {
-		err = c.err("wish for names")
+		err = c.Err("wish for names")
 	}
 	if err != nil {
 		return err
 	}
-	if t != nil && kind == choiceWanted && n > 0 && n <= namesWindow {
+	if t != nil && kind == wire.SelectionWanted && n > 0 && n <= namesWindow {
 		select {
 		case t.wanted <- int(n):
 			return nil
@@ -176,18 +130,18 @@ func (t *namesTeller) asked(body []byte) error {
 
 // tell sends the list as the source asks for it.
 func (t *namesTeller) tell(ctx context.Context, ctl *control) error {
-	parts := newChoiceParts(choiceNames, func(part []byte) error { return t.send(ctx, ctl, part) })
+	parts := wire.NewSelectionParts(wire.SelectionNames, func(part []byte) error { return t.send(ctx, ctl, part) })
 	var name []byte
 	for {
 		item, err := t.names.Next()
 		if errors.Is(err, io.EOF) {
-			return parts.end()
+			return parts.End()
 		}
 		if err != nil {
 			return err
 		}
-		name = appendName(name[:0], &item)
-		if err := parts.add(name); err != nil {
+		name = wire.AppendName(name[:0], &item)
+		if err := parts.Add(name); err != nil {
 			return err
 		}
 	}
@@ -204,5 +158,5 @@ func (t *namesTeller) send(ctx context.Context, ctl *control, part []byte) error
 		}
 	}
 	t.room--
-	return ctl.send(ctx, msgChoice, part)
+	return ctl.send(ctx, wire.MsgSelection, part)
 }

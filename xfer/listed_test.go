@@ -12,12 +12,13 @@ import (
 	"gdrcp/chunker"
 	"gdrcp/manifest"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer/internal/wire"
 )
 
 func nameParts(last bool, items ...chunker.Listed) []byte {
-	part := choicePart(choiceNames)
+	part := wire.SelectionPart(wire.SelectionNames)
 	for i := range items {
-		part = appendName(part, &items[i])
+		part = wire.AppendName(part, &items[i])
 	}
 	if last {
 		part[1] = 1
@@ -73,9 +74,9 @@ func TestBadNamesAreRefused(t *testing.T) {
 		"an absolute path":    {nameParts(true, chunker.Listed{Path: "/a", Named: true})},
 		"neither nor":         {nameParts(true, chunker.Listed{Path: "a"})},
 		"contents of nothing": {nameParts(true, chunker.Listed{Path: "a", Implied: true, Contents: true})},
-		"flags":               {{choiceNames, 1, 0x11, 1, 'a'}},
-		"cut off":             {{choiceNames, 1, 1, 9, 'a'}},
-		"rules":               {lastPart(ruleParts())},
+		"flags":               {{wire.SelectionNames, 1, 0x11, 1, 'a'}},
+		"cut off":             {{wire.SelectionNames, 1, 1, 9, 'a'}},
+		"rules":               {noRules()},
 		"a part of nothing":   {nameParts(false), nameParts(true, a)},
 	} {
 		if got, err := all(arrivedNames(t, parts...)); !errors.Is(err, ErrProtocol) {
@@ -99,17 +100,24 @@ func TestUnaskedNamesAreRefused(t *testing.T) {
 		t.Errorf("names for who has none to ask for: %v", err)
 	}
 	teller := newNamesTeller(nil)
-	wish := append(choicePart(choiceWanted), namesWindow)
+	wish := append(wire.SelectionPart(wire.SelectionWanted), namesWindow)
 	for range namesWindow {
 		if err := teller.asked(wish); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, body := range [][]byte{wish, append(choicePart(choiceWanted), 0), append(choicePart(choiceWanted), namesWindow+1), append(choicePart(choiceNames), 1), choicePart(choiceWanted), {}} {
+	for _, body := range [][]byte{wish, append(wire.SelectionPart(wire.SelectionWanted), 0), append(wire.SelectionPart(wire.SelectionWanted), namesWindow+1), append(wire.SelectionPart(wire.SelectionNames), 1), wire.SelectionPart(wire.SelectionWanted), {}} {
 		if err := teller.asked(body); !errors.Is(err, ErrProtocol) {
 			t.Errorf("wish %v: %v", body, err)
 		}
 	}
+}
+
+// noRules is the last part of no rules.
+func noRules() []byte {
+	part := wire.SelectionPart(wire.SelectionRules)
+	part[1] = 1
+	return part
 }
 
 func FuzzNames(f *testing.F) {
@@ -178,7 +186,7 @@ func TestHostileChoice(t *testing.T) {
 	send := func(parts ...[]byte) func(ctx context.Context, s *session) error {
 		return func(ctx context.Context, s *session) error {
 			for _, part := range parts {
-				if err := s.ctl.send(ctx, msgChoice, part); err != nil {
+				if err := s.ctl.send(ctx, wire.MsgSelection, part); err != nil {
 					return err
 				}
 			}
@@ -188,7 +196,7 @@ func TestHostileChoice(t *testing.T) {
 	wanted := func(then func(ctx context.Context, s *session) error) func(ctx context.Context, s *session) error {
 		return func(ctx context.Context, s *session) error {
 			for asked := false; !asked; {
-				if err := s.receive(ctx, func(f *frame) error { asked = f.typ == msgChoice; return nil }); err != nil {
+				if err := s.receive(ctx, func(f *wire.Frame) error { asked = f.Type == wire.MsgSelection; return nil }); err != nil {
 					return err
 				}
 			}
@@ -198,33 +206,33 @@ func TestHostileChoice(t *testing.T) {
 	a := chunker.Listed{Path: "a", Named: true}
 	for _, tc := range []struct {
 		name  string
-		mode  mode
+		mode  wire.Mode
 		flags uint64
 		say   func(ctx context.Context, s *session) error
 	}{
-		{"something else than rules", modePull, flagRules, func(ctx context.Context, s *session) error { return s.ctl.send(ctx, msgEnd, []byte{0}) }},
-		{"names for rules", modePush, flagRules, send(nameParts(true, a))},
-		{"too many rules", modePush, flagRules, send(slices.Repeat([][]byte{append(choicePart(choiceRules), slices.Repeat([]byte{0, 1, 'x'}, 2500)...)}, 5)...)},
-		{"rules unasked", modePull, 0, send(lastPart(ruleParts()))},
-		{"names out of order", modePull, flagListed, wanted(send(nameParts(false, chunker.Listed{Path: "b", Named: true}), nameParts(true, a)))},
-		{"a name that leaves", modePull, flagListed, wanted(send(nameParts(true, chunker.Listed{Path: "../a", Named: true})))},
-		{"names to a sink", modePush, flagListed, send(nameParts(true, a))},
-		{"a list of several", modePull, flagListed | flagMany, send()},
-		{"a list for a bench", modeBench, flagListed, send()},
+		{"something else than rules", wire.ModePull, wire.FlagRules, func(ctx context.Context, s *session) error { return s.ctl.send(ctx, wire.MsgEnd, []byte{0}) }},
+		{"names for rules", wire.ModePush, wire.FlagRules, send(nameParts(true, a))},
+		{"too many rules", wire.ModePush, wire.FlagRules, send(slices.Repeat([][]byte{append(wire.SelectionPart(wire.SelectionRules), slices.Repeat([]byte{0, 1, 'x'}, 2500)...)}, 5)...)},
+		{"rules unasked", wire.ModePull, 0, send(noRules())},
+		{"names out of order", wire.ModePull, wire.FlagListed, wanted(send(nameParts(false, chunker.Listed{Path: "b", Named: true}), nameParts(true, a)))},
+		{"a name that leaves", wire.ModePull, wire.FlagListed, wanted(send(nameParts(true, chunker.Listed{Path: "../a", Named: true})))},
+		{"names to a sink", wire.ModePush, wire.FlagListed, send(nameParts(true, a))},
+		{"a list of several", wire.ModePull, wire.FlagListed | wire.FlagMany, send()},
+		{"a list for a bench", wire.ModeBench, wire.FlagListed, send()},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, addr, ends := hostileServer(t)
-			err := hostileHello(t, addr, tc.mode, "/", func(h *hello) {
-				h.flags |= tc.flags
-				if tc.flags&flagMany != 0 {
-					h.paths = []string{"a", "b"}
+			err := hostileHello(t, addr, tc.mode, "/", func(h *wire.Hello) {
+				h.Terms.Flags |= tc.flags
+				if tc.flags&wire.FlagMany != 0 {
+					h.Paths = []string{"a", "b"}
 				}
 			}, func(ctx context.Context, s *session) error {
 				if err := tc.say(ctx, s); err != nil {
 					return err
 				}
 				for {
-					if err := s.receive(ctx, func(*frame) error { return nil }); err != nil {
+					if err := s.receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
 						return err
 					}
 				}

@@ -9,6 +9,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/wire"
 )
 
 // listedSource is the source of a copy by a list: the contents of one directory.
@@ -37,9 +38,9 @@ func checkListed(stat func(string) (os.FileInfo, error), path string) error {
 
 // placeListed places the entries of a list, of which the top is one only where
 // it is named: it is made all the same, where anything may be.
-func (k *sink) placeListed(first *planned) error {
+func (k *sink) placeListed(first *wire.AnnouncedEntry) error {
 	err := k.store.Place(&manifest.Entry{Type: manifest.Dir, Path: "."}, ".")
-	if err != nil || first.Path == "." || k.params.has(flagDryRun|flagExisting) {
+	if err != nil || first.Path == "." || k.terms.Has(wire.FlagDryRun|wire.FlagExisting) {
 		return err
 	}
 	return k.store.MakeTop()

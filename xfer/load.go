@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
 )
 
 // Load is what running sessions need memory for, beside their rings.
@@ -53,13 +54,13 @@ func (v *Server) bookLocked(key string, n int64, least bool) (giveBack func(), o
 // takeBounces takes off the same the host memory that the workers of a session
 // with slots in GPU memory pin beside its ring.
 func (v *Server) takeBounces(s *session, key string) (giveBack func(), err error) {
-	if s.place.gpu == gpuOff {
+	if s.place.gpu == wire.GPUOff {
 		return func() {}, nil
 	}
-	n := int64(deviceWorkers()*bouncesPerWorker) * int64(s.params.chunkBytes)
+	n := int64(deviceWorkers()*bouncesPerWorker) * int64(s.terms.ChunkBytes)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	least := v.heldBy(key).sessions <= 1 && s.params.slots <= leastSlots
+	least := v.heldBy(key).sessions <= 1 && s.terms.Slots <= leastSlots
 	giveBack, ok := v.bookLocked(key, n, least)
 	if !ok {
 		err = fmt.Errorf("slots in GPU memory need %d MiB of host memory, too; of the %d MiB for all sessions %d MiB are left, and one key may not take all of them: take fewer slots, or smaller chunks",
@@ -72,7 +73,7 @@ func (v *Server) takeBounces(s *session, key string) (giveBack func(), err error
 // and the messages of all its queue pairs.
 func ringBytes(qps, slots, chunkBytes int) int64 {
 	c := railConfig(qps, slots, chunkBytes, true, false, rdma.Wire{})
-	return int64(sourceSlots(slots))*int64(chunkBytes+sealPad+headerStride) + int64(qps)*int64(c.SendDepth+c.RecvDepth)*msgBytes
+	return int64(sourceSlots(slots))*int64(chunkBytes+sealPad+wire.HeaderStride) + int64(qps)*int64(c.SendDepth+c.RecvDepth)*wire.MsgBytes
 }
 
 // ServedBytes is what a server books for a session of these options, at most: a
@@ -92,9 +93,9 @@ func (o *Options) ServedBytes() int64 {
 func (o *Options) RingBytes(source, stream bool) int64 {
 	slots, chunkBytes := cmp.Or(o.Slots, DefaultSlots), int64(cmp.Or(o.ChunkBytes, DefaultChunkBytes))
 	if !source {
-		return int64(slots) * (chunkBytes + headerStride)
+		return int64(slots) * (chunkBytes + wire.HeaderStride)
 	}
-	n := int64(sourceSlots(slots)) * (chunkBytes + headerStride)
+	n := int64(sourceSlots(slots)) * (chunkBytes + wire.HeaderStride)
 	if o.Encrypt {
 		n += int64(sourceSlots(slots)) * sealPad
 	}

@@ -3,6 +3,8 @@ package xfer
 import (
 	"encoding/binary"
 	"fmt"
+
+	"gdrcp/xfer/internal/wire"
 )
 
 // part is a field of a message as it is encoded.
@@ -84,8 +86,8 @@ func mutants(ps []part) (out []mutant) {
 // fieldParts takes type-length-value fields apart. Values that texts has are
 // left as they are.
 func fieldParts(b []byte, texts ...byte) (ps []part) {
-	for r := (tlvReader{b}); ; {
-		tag, v, ok, err := r.next()
+	for r := (wire.NewReader(b)); ; {
+		tag, v, ok, err := r.Next()
 		if err != nil {
 			panic(err)
 		}
@@ -98,7 +100,7 @@ func fieldParts(b []byte, texts ...byte) (ps []part) {
 		for _, t := range texts {
 			text = text || t == tag
 		}
-		if u, err := tlvUint(tag, v); err == nil && !text {
+		if u, err := wire.DecodeUint(tag, v); err == nil && !text {
 			ps = append(ps, part{name: name, v: u})
 		} else {
 			ps = append(ps, part{name: name, raw: append([]byte{}, v...)})
@@ -127,8 +129,8 @@ func fixedParts(b []byte, bits ...int) (ps []part) {
 
 // uvarintPartsOf takes a message of uvarints apart.
 func uvarintPartsOf(b []byte) (ps []part) {
-	for c := (cursor{b: b}); len(c.b) > 0 && !c.bad; {
-		ps = append(ps, part{name: fmt.Sprintf("field %d", len(ps)), v: c.uvarint()})
+	for c := (wire.Cursor{Buf: b}); len(c.Buf) > 0 && !c.Bad; {
+		ps = append(ps, part{name: fmt.Sprintf("field %d", len(ps)), v: c.Uvarint()})
 	}
 	return ps
 }

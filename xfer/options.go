@@ -8,25 +8,28 @@ import (
 	"gdrcp/internal/filter"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
 )
 
 // Bounds and defaults of what can be chosen. They hold at both ends.
 const (
 	DefaultChunkBytes = 1 << 20
 	DefaultSlots      = 16
-	MinChunkBytes     = 64 << 10 // a copy's chunks hold a piece at the least
-	MaxChunkBytes     = 64 << 20
-	MaxSlots          = 256
-	MaxQPs            = 16
+	MinChunkBytes     = wire.MinChunkBytes // a copy's chunks hold a piece at the least
+	MaxChunkBytes     = wire.MaxChunkBytes
+	MaxSlots          = wire.MaxSlots
+	MaxQPs            = wire.MaxQPs
+	// MaxCompressedChunkBytes bounds chunks that are compressed: each worker
+	// needs as much again to unpack them.
+	MaxCompressedChunkBytes = wire.MaxCompressedChunkBytes
+	// MaxGPUs bounds the index of a GPU, also one that a peer names.
+	MaxGPUs = wire.MaxGPUs
 	// MaxRingBytes bounds one end's ring.
 	MaxRingBytes = 1 << 30
 	// DefaultMaxMemory bounds the rings and buffers of all sessions of a server.
 	DefaultMaxMemory = 4 << 30
 	// defaultMaxWait is how long a client waits for others to end.
 	defaultMaxWait = 30 * time.Second
-	// MaxCompressedChunkBytes bounds chunks that are compressed: each worker
-	// needs as much again to unpack them.
-	MaxCompressedChunkBytes = 8 << 20
 	// DefaultPort is where serve listens by TCP; rdma_cm uses the next one.
 	DefaultPort = 7473
 )
@@ -312,13 +315,13 @@ type Summary struct {
 	Verified bool
 }
 
-func (a *account) summary(t *Tally, p *params, link Link, since time.Time) *Summary {
+func (a *account) summary(t *Tally, p *wire.Terms, link Link, since time.Time) *Summary {
 	r := a.finish()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	sum := &Summary{
-		Link: link, Local: hostMemory(""), Remote: hostMemory(""), Content: r.content, Meta: r.meta, Hash: p.hash, PieceBytes: p.pieceBytes,
-		Files: a.counts[Copied], Dirs: a.dirs, Links: a.links, Bytes: int64(r.bytes), WireBytes: t.wireBytes.Load(), Repairs: t.repairs.Load(),
+		Link: link, Local: wire.HostMemory(""), Remote: wire.HostMemory(""), Content: r.Content, Meta: r.Meta, Hash: p.Hash, PieceBytes: p.PieceBytes,
+		Files: a.counts[Copied], Dirs: a.dirs, Links: a.links, Bytes: int64(r.Bytes), WireBytes: t.wireBytes.Load(), Repairs: t.repairs.Load(),
 		Seconds: time.Since(since).Seconds(), FirstByte: time.Duration(t.firstByteNs.Load()),
 		Skipped: a.counts[Skipped], Failed: a.counts[Failed], Changed: a.counts[Changed], Corrupt: a.counts[Corrupt],
 		Missing: a.missing, Verified: a.verified,

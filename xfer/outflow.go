@@ -8,12 +8,13 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
 )
 
 // outChunk is a chunk on its way out: what its header will say, and the files
 // that its extents come from.
 type outChunk struct {
-	chunkHeader
+	wire.ChunkHeader
 	files []*srcEntry // one for each extent; nil in a bench
 	holes []pieceRun  // digests of the pieces of all holes, one after the other
 	tries int         // how often it was sent before, since something of it arrived
@@ -56,13 +57,13 @@ type outflow struct {
 	commit func(c *outChunk)
 	// lost is called with a chunk that must be sent again: all of it, or the
 	// extents in bad. It must not block.
-	lost func(c *outChunk, r *returned) error
+	lost func(c *outChunk, r *wire.ReturnedSlot) error
 	// returned is called when a chunk has come to its end at the sink.
 	returned func(c *outChunk)
 
 	mu      sync.Mutex
 	cond    *sync.Cond
-	target  ringInfo
+	target  wire.RingInfo
 	slots   []outSlot
 	free    []int      // source slots, the last one used on top: it is in the cache
 	ready   []*outSlot // by id modulo len: filled, waiting for their turn
@@ -80,11 +81,11 @@ type outflow struct {
 }
 
 func newOutflow(s *session) *outflow {
-	n := s.params.slots
+	n := s.terms.Slots
 	own := sourceSlots(n)
 	o := &outflow{
 		session: s, seals: s.chunkSeals(true), slots: make([]outSlot, own), free: make([]int, 0, own), ready: make([]*outSlot, own),
-		grants: make([]grant, 0, n), posted: make([]posted, n), badBuf: make([]uint16, 0, maxExtents),
+		grants: make([]grant, 0, n), posted: make([]posted, n), badBuf: make([]uint16, 0, wire.MaxExtents),
 	}
 	o.cond = sync.NewCond(&o.mu)
 	for i := range o.slots {
@@ -113,13 +114,13 @@ func (o *outflow) fitRing() {
 
 // open takes the sink's ring: every slot is granted with generation 1. Chunks
 // may have been filled before.
-func (o *outflow) open(info ringInfo) error {
+func (o *outflow) open(info wire.RingInfo) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.target.slots != 0 {
+	if o.target.Slots != 0 {
 		return fmt.Errorf("%w: a second ring", ErrProtocol)
 	}
-	o.target, o.posted = info, o.posted[:info.slots]
+	o.target, o.posted = info, o.posted[:info.Slots]
 	for i := len(o.posted) - 1; i >= 0; i-- {
 		o.grants = append(o.grants, grant{uint32(i), 1})
 	}
@@ -142,14 +143,14 @@ func (o *outflow) takeSlotLocked() *outSlot {
 	s := &o.slots[o.free[len(o.free)-1]]
 	o.free = o.free[:len(o.free)-1]
 	c := &s.chunk
-	c.extents, c.files, c.holes = c.extents[:0], c.files[:0], c.holes[:0]
-	c.repair, c.tries, c.storedBytes, c.plainBytes, c.codec = false, 0, 0, 0, codecPlain
+	c.Extents, c.files, c.holes = c.Extents[:0], c.files[:0], c.holes[:0]
+	c.Repair, c.tries, c.StoredBytes, c.PlainBytes, c.Codec = false, 0, 0, 0, wire.CodecPlain
 	return s
 }
 
 // numberLocked gives a slot's chunk the next id.
 func (o *outflow) numberLocked(s *outSlot) {
-	s.chunk.id = o.packed
+	s.chunk.ID = o.packed
 	o.packed++
 }
 
@@ -157,10 +158,10 @@ func (o *outflow) numberLocked(s *outSlot) {
 func (o *outflow) submit(s *outSlot) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if s.chunk.repair || s.chunk.tries > 0 {
+	if s.chunk.Repair || s.chunk.tries > 0 {
 		o.again = append(o.again, s)
 	} else {
-		o.ready[s.chunk.id%uint64(len(o.ready))] = s
+		o.ready[s.chunk.ID%uint64(len(o.ready))] = s
 	}
 	o.pumpLocked()
 }
@@ -183,9 +184,9 @@ func (o *outflow) pumpLocked() {
 		}
 		if resend {
 			o.again = o.again[1:]
-			o.missing = slices.DeleteFunc(o.missing, func(id uint64) bool { return id == s.chunk.id })
+			o.missing = slices.DeleteFunc(o.missing, func(id uint64) bool { return id == s.chunk.ID })
 		} else {
-			o.ready[s.chunk.id%uint64(len(o.ready))] = nil
+			o.ready[s.chunk.ID%uint64(len(o.ready))] = nil
 			o.nextID++
 		}
 		p := &o.posted[s.target.slot]
@@ -233,9 +234,9 @@ func (o *outflow) postLocked(s *outSlot) (ok bool) {
 		o.wrs[0] = o.headerWR(s)
 	}
 	o.wrs[1] = rdma.WR{
-		Op: rdma.OpWriteImm, ID: uint64(s.index), Local: o.ring.payloadMR, Offset: s.index * o.ring.stride(), Len: int(s.chunk.storedBytes),
-		RemoteAddr: o.target.payloadAddr + uint64(s.target.slot)*uint64(o.target.slotBytes), RKey: o.target.payloadKey,
-		Imm: immediate(int(s.target.slot), s.target.generation),
+		Op: rdma.OpWriteImm, ID: uint64(s.index), Local: o.ring.payloadMR, Offset: s.index * o.ring.stride(), Len: int(s.chunk.StoredBytes),
+		RemoteAddr: o.target.PayloadAddr + uint64(s.target.slot)*uint64(o.target.SlotBytes), RKey: o.target.PayloadKey,
+		Imm: wire.Immediate(int(s.target.slot), s.target.generation),
 	}
 	n, _ := s.lane.conn.Post(wrs)
 	if n == len(wrs) {
@@ -255,13 +256,13 @@ func (o *outflow) postLocked(s *outSlot) (ok bool) {
 // headerWR writes a chunk's header to its source slot and describes its Write.
 func (o *outflow) headerWR(s *outSlot) rdma.WR {
 	c := &s.chunk
-	c.session = o.sessionTag()
-	c.epoch, c.slot, c.generation = o.target.epoch, s.target.slot, s.target.generation
+	c.Session = o.sessionTag()
+	c.Epoch, c.Slot, c.Generation = o.target.Epoch, s.target.slot, s.target.generation
 	b := o.ring.headerSlot(s.index)
-	n := o.sealHeader(b, c.encode(b), &c.chunkHeader)
+	n := o.sealHeader(b, c.Encode(b), &c.ChunkHeader)
 	return rdma.WR{
-		Op: rdma.OpWrite, Quiet: true, Local: o.ring.headerMR, Offset: s.index * headerStride, Len: n,
-		RemoteAddr: o.target.headerAddr + uint64(s.target.slot)*headerStride, RKey: o.target.headerKey,
+		Op: rdma.OpWrite, Quiet: true, Local: o.ring.headerMR, Offset: s.index * wire.HeaderStride, Len: n,
+		RemoteAddr: o.target.HeaderAddr + uint64(s.target.slot)*wire.HeaderStride, RKey: o.target.HeaderKey,
 	}
 }
 
@@ -289,7 +290,7 @@ func (o *outflow) immediate(imm uint32) error {
 func (o *outflow) credit(body []byte) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err := decodeCredit(body, o.badBuf, o.returnedLocked); err != nil {
+	if err := wire.DecodeCredit(body, o.badBuf, o.returnedLocked); err != nil {
 		return err
 	}
 	o.cond.Broadcast()
@@ -301,33 +302,33 @@ func (o *outflow) credit(body []byte) error {
 // its file, or the session, fails.
 const maxResends = 3
 
-func (o *outflow) returnedLocked(r *returned) error {
-	if int(r.slot) >= len(o.posted) {
-		return fmt.Errorf("%w: slot %d of %d returned", ErrProtocol, r.slot, len(o.posted))
+func (o *outflow) returnedLocked(r *wire.ReturnedSlot) error {
+	if int(r.Slot) >= len(o.posted) {
+		return fmt.Errorf("%w: slot %d of %d returned", ErrProtocol, r.Slot, len(o.posted))
 	}
-	p := &o.posted[r.slot]
-	if r.generation < p.generation || (r.generation == p.generation && !p.busy) {
+	p := &o.posted[r.Slot]
+	if r.Generation < p.generation || (r.Generation == p.generation && !p.busy) {
 		return nil // told before
 	}
-	if r.generation != p.generation {
-		return fmt.Errorf("%w: slot %d returned with generation %d, current is %d", ErrProtocol, r.slot, r.generation, p.generation)
+	if r.Generation != p.generation {
+		return fmt.Errorf("%w: slot %d returned with generation %d, current is %d", ErrProtocol, r.Slot, r.Generation, p.generation)
 	}
-	for _, i := range r.bad {
-		if int(i) >= len(p.chunk.extents) {
-			return fmt.Errorf("%w: extent %d of chunk %d wanted again, it has %d", ErrProtocol, i, p.chunk.id, len(p.chunk.extents))
+	for _, i := range r.Bad {
+		if int(i) >= len(p.chunk.Extents) {
+			return fmt.Errorf("%w: extent %d of chunk %d wanted again, it has %d", ErrProtocol, i, p.chunk.ID, len(p.chunk.Extents))
 		}
 	}
-	if len(r.bad) > 0 && p.chunk.tries > 2*maxResends {
-		return fmt.Errorf("%w: parts of chunk %d wanted again and again", ErrProtocol, p.chunk.id)
+	if len(r.Bad) > 0 && p.chunk.tries > 2*maxResends {
+		return fmt.Errorf("%w: parts of chunk %d wanted again and again", ErrProtocol, p.chunk.ID)
 	}
-	if r.again && p.chunk.tries >= maxResends {
-		return fmt.Errorf("%w: the header of chunk %d did not arrive whole in %d tries", ErrIntegrity, p.chunk.id, p.chunk.tries+1)
+	if r.Again && p.chunk.tries >= maxResends {
+		return fmt.Errorf("%w: the header of chunk %d did not arrive whole in %d tries", ErrIntegrity, p.chunk.ID, p.chunk.tries+1)
 	}
 	p.busy = false
 	o.inAir--
-	o.grants = append(o.grants, grant{r.slot, r.generation + 1})
-	if r.again || len(r.bad) > 0 {
-		o.missing = append(o.missing, p.chunk.id)
+	o.grants = append(o.grants, grant{r.Slot, r.Generation + 1})
+	if r.Again || len(r.Bad) > 0 {
+		o.missing = append(o.missing, p.chunk.ID)
 		return o.lost(&p.chunk, r)
 	}
 	if o.returned != nil {

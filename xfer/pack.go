@@ -6,6 +6,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/wire"
 )
 
 // alignments of an extent's bytes in a slot: a cache line, and a page for what
@@ -21,7 +22,7 @@ const (
 // every entry has ended.
 func (s *source) pack(ctx context.Context) error {
 	defer close(s.jobs)
-	if s.place.gpu != gpuOff { // where a ring may have fewer slots than were agreed
+	if s.place.gpu != wire.GPUOff { // where a ring may have fewer slots than were agreed
 		select {
 		case <-s.ringReady:
 			s.fitRing()
@@ -62,7 +63,7 @@ func (s *source) nextJob(ctx context.Context) (*outSlot, error) {
 			if err != nil {
 				return nil, err
 			}
-			if len(slot.chunk.extents) > 0 {
+			if len(slot.chunk.Extents) > 0 {
 				s.numberLocked(slot)
 				return slot, nil
 			}
@@ -105,46 +106,46 @@ func (s *source) resendLocked() *outSlot {
 	s.resends = s.resends[1:]
 	slot := s.takeSlotLocked()
 	c := &slot.chunk
-	c.id, c.repair, c.tries = r.id, r.repair, r.tries
+	c.ID, c.Repair, c.tries = r.id, r.repair, r.tries
 	var used int64
 	for i := range r.extents {
 		x := r.extents[i]
-		if x.flags&extHole == 0 {
-			x.slotOff = uint32(alignUp(used, x.length))
-			used = int64(x.slotOff) + x.length
+		if x.Flags&wire.ExtHole == 0 {
+			x.SlotOff = uint32(alignUp(used, x.Length))
+			used = int64(x.SlotOff) + x.Length
 		}
-		c.extents = append(c.extents, x)
+		c.Extents = append(c.Extents, x)
 		c.files = append(c.files, r.files[i])
 	}
-	c.plainBytes = uint32(used)
+	c.PlainBytes = uint32(used)
 	return slot
 }
 
 // resendLater notes what the sink wants again.
-func (s *source) resendLater(c *outChunk, r *returned) error {
-	w := &resend{id: c.id, repair: c.repair, tries: c.tries + 1}
-	bad := r.bad
-	if r.again {
-		w.extents = append(w.extents, c.extents...)
+func (s *source) resendLater(c *outChunk, r *wire.ReturnedSlot) error {
+	w := &resend{id: c.ID, repair: c.Repair, tries: c.tries + 1}
+	bad := r.Bad
+	if r.Again {
+		w.extents = append(w.extents, c.Extents...)
 		w.files = append(w.files, c.files...)
 	} else {
 		w.repair = true
-		if len(bad) < len(c.extents) {
+		if len(bad) < len(c.Extents) {
 			w.tries = 1 // something of it has arrived: what is left has its own tries
 		}
-		for i := range c.extents {
+		for i := range c.Extents {
 			if len(bad) == 0 || int(bad[0]) != i {
-				s.arrivedExtent(&c.extents[i])
+				s.arrivedExtent(&c.Extents[i])
 				continue
 			}
 			bad = bad[1:]
-			if c.extents[i].flags&extHole != 0 {
+			if c.Extents[i].Flags&wire.ExtHole != 0 {
 				return fmt.Errorf("%w: a hole wanted again", ErrProtocol)
 			}
-			w.extents = append(w.extents, c.extents[i])
+			w.extents = append(w.extents, c.Extents[i])
 			w.files = append(w.files, c.files[i])
 		}
-		s.tally.repairs.Add(int64(len(r.bad)))
+		s.tally.repairs.Add(int64(len(r.Bad)))
 	}
 	s.resends = append(s.resends, w)
 	s.cond.Broadcast()
@@ -166,52 +167,52 @@ func (s *source) cutChunk(c *outChunk) error {
 		s.cutStream(c)
 		return nil
 	}
-	room := int64(s.params.chunkBytes)
+	room := int64(s.terms.ChunkBytes)
 	used, dear := int64(0), int64(0)
-	for len(c.extents) < maxExtents {
+	for len(c.Extents) < wire.MaxExtents {
 		e := s.nextFile()
 		if e == nil {
 			break
 		}
-		x := extent{entry: e.id, off: e.packed}
+		x := wire.Extent{Entry: e.id, Off: e.packed}
 		if e.failed() != nil {
 			// Nothing more of it is read: one extent tells the sink its end.
-			x.flags, e.packed = extLast, e.Size
+			x.Flags, e.packed = wire.ExtLast, e.Size
 		} else {
-			x.length, x.flags = s.nextExtent(e)
+			x.Length, x.Flags = s.nextExtent(e)
 		}
-		if dear += s.params.dearPieces(&x); dear > s.params.maxDear() {
+		if dear += holeHashCost(&s.terms, &x); dear > maxHashedHolePieces(&s.terms) {
 			break
 		}
-		if x.flags&extHole == 0 {
-			at := alignUp(used, x.length)
-			if at+x.length > room {
+		if x.Flags&wire.ExtHole == 0 {
+			at := alignUp(used, x.Length)
+			if at+x.Length > room {
 				if used == 0 {
-					return fmt.Errorf("extent of %d bytes in a chunk of %d", x.length, room)
+					return fmt.Errorf("extent of %d bytes in a chunk of %d", x.Length, room)
 				}
 				break
 			}
-			x.slotOff = uint32(at)
-			used = at + x.length
+			x.SlotOff = uint32(at)
+			used = at + x.Length
 		}
-		e.packed += x.length
+		e.packed += x.Length
 		if e.packed == e.Size {
-			x.flags |= extLast
+			x.Flags |= wire.ExtLast
 			s.pastFile()
 		}
-		c.extents = append(c.extents, x)
+		c.Extents = append(c.Extents, x)
 		c.files = append(c.files, e)
 	}
-	c.plainBytes = uint32(used)
+	c.PlainBytes = uint32(used)
 	return nil
 }
 
 // nextExtent is the length and kind of the next extent of a file: one piece,
 // or a run of pieces that are holes.
 func (s *source) nextExtent(e *srcEntry) (length int64, flags uint16) {
-	piece := s.params.pieceBytes
+	piece := s.terms.PieceBytes
 	left := e.Size - e.packed
-	if !e.sparse || e.Size <= piece {
+	if !e.Sparse || e.Size <= piece {
 		// The sink leaves holes in a sparse file by itself.
 		return min(piece, left), 0
 	}
@@ -231,5 +232,5 @@ func (s *source) nextExtent(e *srcEntry) (length int64, flags uint16) {
 	if hole < piece && hole < left {
 		return min(piece, left), 0
 	}
-	return min(hole, s.params.longestHole()*piece), extHole
+	return min(hole, longestHole(&s.terms)*piece), wire.ExtHole
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -30,7 +31,7 @@ type Latency struct {
 // immediates with a Write with immediate into the pinger's ring.
 type ponger struct {
 	*session
-	peer ringInfo
+	peer wire.RingInfo
 	open bool
 }
 
@@ -46,18 +47,18 @@ func (p *ponger) answer() error {
 		return fmt.Errorf("%w: a ping before the ring", ErrProtocol)
 	}
 	_, err := p.conn().Post([]rdma.WR{{
-		Op: rdma.OpWriteImm, Local: p.ring.payloadMR, Len: pingBytes, RemoteAddr: p.peer.payloadAddr, RKey: p.peer.payloadKey,
+		Op: rdma.OpWriteImm, Local: p.ring.payloadMR, Len: pingBytes, RemoteAddr: p.peer.PayloadAddr, RKey: p.peer.PayloadKey,
 	}})
 	return err
 }
 
-func (p *ponger) fast(f *frame) (bool, error) {
-	switch f.typ {
-	case msgPing:
-		_, err := p.ctl.trySend(msgPong, nil)
+func (p *ponger) fast(f *wire.Frame) (bool, error) {
+	switch f.Type {
+	case wire.MsgPing:
+		_, err := p.ctl.trySend(wire.MsgPong, nil)
 		return true, err
-	case msgRing:
-		info, err := decodeRing(f.body, 1, MinChunkBytes)
+	case wire.MsgRing:
+		info, err := wire.DecodeRing(f.Body, 1, MinChunkBytes)
 		p.peer, p.open = info, err == nil
 		return true, err
 	}
@@ -65,22 +66,22 @@ func (p *ponger) fast(f *frame) (bool, error) {
 }
 
 func (p *ponger) talk(ctx context.Context, _ *errgroup.Group) error {
-	p.params.slots, p.params.chunkBytes = 1, MinChunkBytes
+	p.terms.Slots, p.terms.ChunkBytes = 1, MinChunkBytes
 	if err := p.makeRing(ctx, 1, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead); err != nil {
 		return err
 	}
 	var r role = p
 	p.role.Store(&r)
 	info := p.ring.info()
-	if err := p.ctl.send(ctx, msgRing, info.encode()); err != nil {
+	if err := p.ctl.send(ctx, wire.MsgRing, info.Encode()); err != nil {
 		return err
 	}
-	err := p.receive(ctx, func(f *frame) error {
-		if f.typ != msgEnd {
-			return fmt.Errorf("%w: message %d in a ping", ErrProtocol, f.typ)
+	err := p.receive(ctx, func(f *wire.Frame) error {
+		if f.Type != wire.MsgEnd {
+			return fmt.Errorf("%w: message %d in a ping", ErrProtocol, f.Type)
 		}
 		p.ending.Store(true) // the pinger hangs up when it has read this
-		return p.ctl.send(ctx, msgDone, nil)
+		return p.ctl.send(ctx, wire.MsgDone, nil)
 	})
 	if err != nil {
 		return err
@@ -91,7 +92,7 @@ func (p *ponger) talk(ctx context.Context, _ *errgroup.Group) error {
 // pinger is the client's end. Its poller hands every answer on.
 type pinger struct {
 	*session
-	peer    ringInfo
+	peer    wire.RingInfo
 	answers chan struct{}
 }
 
@@ -106,8 +107,8 @@ func (p *pinger) answer() {
 	}
 }
 
-func (p *pinger) fast(f *frame) (bool, error) {
-	if f.typ == msgPong {
+func (p *pinger) fast(f *wire.Frame) (bool, error) {
+	if f.Type == wire.MsgPong {
 		p.answer()
 		return true, nil
 	}
@@ -131,25 +132,25 @@ func (p *pinger) round(ctx context.Context, post func() error) error {
 func (p *pinger) posts(ctx context.Context) map[string]func() error {
 	conn := p.snapshot()[0].conn
 	write := rdma.WR{
-		Op: rdma.OpWriteImm, Quiet: true, Local: p.ring.payloadMR, Len: pingBytes, RemoteAddr: p.peer.payloadAddr, RKey: p.peer.payloadKey,
+		Op: rdma.OpWriteImm, Quiet: true, Local: p.ring.payloadMR, Len: pingBytes, RemoteAddr: p.peer.PayloadAddr, RKey: p.peer.PayloadKey,
 	}
 	read := write
 	write2 := write
 	write2.Op, read.Op, read.Quiet = rdma.OpWrite, rdma.OpRead, false
 	return map[string]func() error{
-		"send":      func() error { return p.ctl.send(ctx, msgPing, nil) },
+		"send":      func() error { return p.ctl.send(ctx, wire.MsgPing, nil) },
 		"write-imm": func() error { _, err := conn.Post([]rdma.WR{write}); return err },
 		"write":     func() error { _, err := conn.Post([]rdma.WR{write2, read}); return err },
 	}
 }
 
 func (p *pinger) talk(ctx context.Context, rounds int, got func(Latency)) error {
-	p.params.slots, p.params.chunkBytes = 1, MinChunkBytes
+	p.terms.Slots, p.terms.ChunkBytes = 1, MinChunkBytes
 	if err := p.makeRing(ctx, 1, rdma.LocalWrite|rdma.RemoteWrite); err != nil {
 		return err
 	}
-	err := p.expect(ctx, msgRing, "ring", func(body []byte) (err error) {
-		p.peer, err = decodeRing(body, 1, MinChunkBytes)
+	err := p.expect(ctx, wire.MsgRing, "ring", func(body []byte) (err error) {
+		p.peer, err = wire.DecodeRing(body, 1, MinChunkBytes)
 		return err
 	})
 	if err != nil {
@@ -158,7 +159,7 @@ func (p *pinger) talk(ctx context.Context, rounds int, got func(Latency)) error 
 	var r role = p
 	p.role.Store(&r)
 	info := p.ring.info()
-	if err := p.ctl.send(ctx, msgRing, info.encode()); err != nil {
+	if err := p.ctl.send(ctx, wire.MsgRing, info.Encode()); err != nil {
 		return err
 	}
 	posts := p.posts(ctx)
@@ -176,17 +177,17 @@ func (p *pinger) talk(ctx context.Context, rounds int, got func(Latency)) error 
 		slices.Sort(took)
 		got(Latency{Op: op, Median: took[len(took)/2], P99: took[len(took)*99/100], Shortest: took[0], Rounds: rounds})
 	}
-	if err := p.ctl.send(ctx, msgEnd, binary.AppendUvarint(nil, uint64(rounds))); err != nil {
+	if err := p.ctl.send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, uint64(rounds))); err != nil {
 		return err
 	}
-	return p.expect(ctx, msgDone, "end", func([]byte) error { return nil })
+	return p.expect(ctx, wire.MsgDone, "end", func([]byte) error { return nil })
 }
 
 // BenchLatency measures round trips to a server.
 func (c *Client) BenchLatency(ctx context.Context, ep Endpoint, rounds int, o Options) ([]Latency, error) {
 	o.Slots, o.QPs, o.ChunkBytes = 1, 1, MinChunkBytes
 	o.complete()
-	h, err := o.benchHello(modePing)
+	h, err := o.benchHello(wire.ModePing)
 	if err != nil {
 		return nil, err
 	}
@@ -205,9 +206,9 @@ func (c *Client) BenchLatency(ctx context.Context, ep Endpoint, rounds int, o Op
 }
 
 // serveBench readies the server's end of a bench.
-func (v *Server) serveBench(s *session, h *hello) (*service, error) {
+func (v *Server) serveBench(s *session, h *wire.Hello) (*service, error) {
 	out := &service{close: func() error { return nil }}
-	if h.mode == modePing {
+	if h.Terms.Mode == wire.ModePing {
 		out.conversation = &ponger{session: s}
 	} else {
 		out.conversation = &benchSink{inflow: newInflow(s)}

@@ -6,10 +6,11 @@ import (
 	"errors"
 
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/wire"
 )
 
 // place fixes where the copy goes, when its first entry is known.
-func (k *sink) place(first *planned) error {
+func (k *sink) place(first *wire.AnnouncedEntry) error {
 	k.mu.Lock()
 	placed := k.placed
 	k.placed = true
@@ -21,22 +22,22 @@ func (k *sink) place(first *planned) error {
 		k.tellPlace(first)
 	}
 	switch {
-	case k.params.flags&flagListed != 0:
+	case k.terms.Flags&wire.FlagListed != 0:
 		return k.placeListed(first)
-	case k.params.flags&flagMany != 0:
+	case k.terms.Flags&wire.FlagMany != 0:
 		return k.store.Place(nil, "")
 	}
-	return k.store.Place(&first.Entry, k.params.name)
+	return k.store.Place(&first.Entry, k.terms.Name)
 }
 
 // tellPlace tells where the entries of a pull go.
-func (k *sink) tellPlace(first *planned) {
+func (k *sink) tellPlace(first *wire.AnnouncedEntry) {
 	_, _, leaf := k.store.Into()
-	p := Place{Name: k.params.name, Inside: leaf == ""}
+	p := Place{Name: k.terms.Name, Inside: leaf == ""}
 	switch {
-	case k.params.flags&flagListed != 0:
+	case k.terms.Flags&wire.FlagListed != 0:
 		p.Name = "."
-	case k.params.flags&flagMany != 0:
+	case k.terms.Flags&wire.FlagMany != 0:
 		p.Name = ""
 	default:
 		p.Single = first.Type != manifest.Dir
@@ -65,7 +66,7 @@ func (k *sink) prepare(e *sinkEntry) error {
 		}
 	}
 	if err != nil {
-		e.problem = &exception{entry: e.id, outcome: outcomeOf(err), text: err.Error()}
+		e.problem = &wire.Exception{Entry: e.id, Outcome: outcomeOf(err), Text: err.Error()}
 	}
 	e.over = true
 	return nil
@@ -73,15 +74,15 @@ func (k *sink) prepare(e *sinkEntry) error {
 
 // totals takes what the source knows of the whole, which lets data flow.
 func (k *sink) totals(ctx context.Context, body []byte) error {
-	t, err := decodeTotals(body)
+	t, err := wire.DecodeTotals(body)
 	if err != nil {
 		return err
 	}
 	k.mu.Lock()
 	k.totalTold = true
 	k.mu.Unlock()
-	k.tally.totalBytes.Store(int64(t.bytes))
-	k.tally.totalKnown.Store(t.final)
+	k.tally.totalBytes.Store(int64(t.Bytes))
+	k.tally.totalKnown.Store(t.Final)
 	return k.plan(ctx)
 }
 
@@ -99,5 +100,5 @@ func (k *sink) plan(ctx context.Context) error {
 	if len(k.rooms) > 0 {
 		k.store.StayMade() // what is told to come is written
 	}
-	return k.ctl.send(ctx, msgPlan, binary.AppendUvarint(nil, upto))
+	return k.ctl.send(ctx, wire.MsgPlan, binary.AppendUvarint(nil, upto))
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sys/unix"
 )
@@ -37,7 +38,7 @@ func (r *ring) make(rail rdma.Rail, access rdma.Access) (err error) {
 
 // mapHeaders maps and registers the slots of the headers.
 func (r *ring) mapHeaders(rail rdma.Rail, access rdma.Access) (err error) {
-	if r.header, err = mapSlots(r.slots * headerStride); err != nil {
+	if r.header, err = mapSlots(r.slots * wire.HeaderStride); err != nil {
 		return fmt.Errorf("map the header ring: %w", err)
 	}
 	if r.headerMR, err = rail.Register(rdma.HostRegion(r.header), access); err != nil {
@@ -70,14 +71,14 @@ func (r *ring) slot(i int) []byte {
 
 // headerSlot is the header memory of slot i.
 func (r *ring) headerSlot(i int) []byte {
-	return r.header[i*headerStride : (i+1)*headerStride : (i+1)*headerStride]
+	return r.header[i*wire.HeaderStride : (i+1)*wire.HeaderStride : (i+1)*wire.HeaderStride]
 }
 
-func (r *ring) info() ringInfo {
-	return ringInfo{
-		epoch: 1, slots: uint32(r.slots), slotBytes: uint32(r.slotBytes),
-		payloadAddr: r.payloadMR.Addr(), payloadKey: r.payloadMR.RKey(),
-		headerAddr: r.headerMR.Addr(), headerKey: r.headerMR.RKey(),
+func (r *ring) info() wire.RingInfo {
+	return wire.RingInfo{
+		Epoch: 1, Slots: uint32(r.slots), SlotBytes: uint32(r.slotBytes),
+		PayloadAddr: r.payloadMR.Addr(), PayloadKey: r.payloadMR.RKey(),
+		HeaderAddr: r.headerMR.Addr(), HeaderKey: r.headerMR.RKey(),
 	}
 }
 

@@ -171,7 +171,7 @@ func (v *Server) makeRoomLocked(c *caller, pre *preamble, behind bool) (*hosted,
 		return nil, no
 	}
 	h := &hosted{
-		caller: *c, id: pre.session, admission: a, limit: limit, ofKey: ofKey, chunkBytes: chunkBytes, terms: terms{slots, qps},
+		caller: *c, id: pre.session, admission: a, limit: limit, ofKey: ofKey, chunkBytes: chunkBytes, sessionGrant: sessionGrant{slots, qps},
 		mustEncrypt: a.RequireEncrypt, users: 1, spent: make(map[trust.Lane]bool), arrived: make(chan struct{}), giveBack: giveBack,
 	}
 	v.sessions[h.id] = h

@@ -9,6 +9,7 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -161,8 +162,8 @@ func (v *Server) host(ctx context.Context, s *session, d *dialed, host *hosted) 
 		if err != nil {
 			return err
 		}
-		end.What, end.Path = h.mode.String(), firstOr(h.paths, "")
-		end.More = max(0, len(h.paths)-1)
+		end.What, end.Path = h.Terms.Mode.String(), firstOr(h.Paths, "")
+		end.More = max(0, len(h.Paths)-1)
 		if err := v.checkEncryption(host, h); err != nil {
 			return err
 		}
@@ -178,8 +179,8 @@ func (v *Server) host(ctx context.Context, s *session, d *dialed, host *hosted) 
 		if err := s.welcome(ctx, h, served); err != nil {
 			return err
 		}
-		if h.codec != uint64(CompressOff) {
-			need := Load{CodecBytes: int64(s.params.chunkBytes)}
+		if h.Terms.Codec != CompressOff {
+			need := Load{CodecBytes: int64(s.terms.ChunkBytes)}
 			v.bear(need, 1)
 			defer v.bear(need, -1)
 		}
@@ -193,8 +194,8 @@ func (v *Server) host(ctx context.Context, s *session, d *dialed, host *hosted) 
 		return served.talk(ctx, g)
 	})
 	host.admission.Only.left(s)
-	d.link.Imm, d.link.QPs, d.link.Slots, d.link.ChunkBytes = d.conn.ImmKind(), s.params.qps, s.params.slots, s.params.chunkBytes
-	d.link.Encrypted = s.params.encrypted()
+	d.link.Imm, d.link.QPs, d.link.Slots, d.link.ChunkBytes = d.conn.ImmKind(), s.terms.QPs, s.terms.Slots, s.terms.ChunkBytes
+	d.link.Encrypted = s.terms.Encrypted()
 	if served != nil {
 		err = errors.Join(err, served.release())
 		end.Summary = served.summary(s, d.link, start)
@@ -212,20 +213,20 @@ func firstOr(list []string, other string) string {
 
 // hear takes the client's hello and checks it against what the connection was
 // sized for.
-func (v *Server) hear(ctx context.Context, s *session) (*hello, error) {
-	var h hello
-	err := s.expect(ctx, msgHello, "hello", func(body []byte) (err error) {
-		if h, err = decodeHello(body); err != nil {
+func (v *Server) hear(ctx context.Context, s *session) (*wire.Hello, error) {
+	var h wire.Hello
+	err := s.expect(ctx, wire.MsgHello, "hello", func(body []byte) (err error) {
+		if h, err = wire.DecodeHello(body); err != nil {
 			return err
 		}
-		return h.check(&s.params)
+		return h.Check(&s.terms)
 	})
 	return &h, err
 }
 
 // welcome tells the terms.
-func (s *session) welcome(ctx context.Context, h *hello, v *service) error {
+func (s *session) welcome(ctx context.Context, h *wire.Hello, v *service) error {
 	w := *h
-	w.paths, w.name, w.into = nil, v.name, v.into
-	return s.ctl.send(ctx, msgWelcome, w.encode())
+	w.Paths, w.Terms.Name, w.Into = nil, v.name, v.into
+	return s.ctl.send(ctx, wire.MsgWelcome, w.Encode())
 }

@@ -3,6 +3,8 @@ package xfer
 import (
 	"math"
 	"testing"
+
+	"gdrcp/xfer/internal/wire"
 )
 
 // All that sessions may register is within one bound, and comes back.
@@ -71,7 +73,7 @@ func TestServedBytesAreEnough(t *testing.T) {
 		t.Fatal(no)
 	}
 	s := &session{}
-	s.place.gpu, s.params.chunkBytes = gpuOff+1, o.ChunkBytes
+	s.place.gpu, s.terms.ChunkBytes = wire.GPUOff+1, o.ChunkBytes
 	if _, err := v.takeBounces(s, "k"); err != nil {
 		t.Error(err)
 	}

@@ -11,32 +11,16 @@ import (
 	"time"
 
 	"gdrcp/chunker"
-	"gdrcp/manifest"
+	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
 )
 
-func (m mode) String() string {
-	switch m {
-	case modePush:
-		return "push"
-	case modePull:
-		return "pull"
-	case modeBench:
-		return "bench"
-	case modePing:
-		return "ping"
-	case modeExpand:
-		return "look"
-	}
-	return "unknown"
-}
-
 // service is what a server does in a session, and what it has to end.
 type service struct {
 	conversation
-	name  string     // of a single source
-	into  *intoPlace // where a push goes
+	name  string          // of a single source
+	into  *wire.IntoPlace // where a push goes
 	tally *Tally
 	acct  *account // nil for a bench
 	close func() error
@@ -54,77 +38,23 @@ func (v *service) summary(s *session, link Link, start time.Time) *Summary {
 	if v.acct == nil {
 		return nil
 	}
-	sum := v.acct.summary(v.tally, &s.params, link, start)
+	sum := v.acct.summary(v.tally, &s.terms, link, start)
 	sum.Local, sum.Remote = s.memories()
 	return sum
 }
 
-// check holds a hello against the bounds and what the rail was made for.
-func (h *hello) check(made *params) error {
-	if h.slots != uint64(made.slots) || h.qps != uint64(made.qps) || h.chunkBytes != uint64(made.chunkBytes) || made.chunkBytes < MinChunkBytes {
-		return fmt.Errorf("%w: a hello that does not fit its connection", ErrProtocol)
-	}
-	if err := manifest.CheckPieceBytes(int64(h.pieceBytes)); err != nil {
-		return fmt.Errorf("%w: %w", ErrProtocol, err)
-	}
-	if !h.hash.Valid() && !(h.mode == modeBench && h.hash == 0) {
-		return fmt.Errorf("%w: hash %d", ErrProtocol, h.hash)
-	}
-	switch h.mode {
-	case modePing, modeBench:
-		return h.checkNoFiles()
-	case modeExpand:
-		return h.checkPatterns()
-	case modePush, modePull:
-		return h.checkFiles()
-	}
-	return fmt.Errorf("%w: mode %d", ErrProtocol, h.mode)
-}
-
-// checkNoFiles holds the hello of a bench or of latency rounds against what these
-// can be: memory of the host, sealed or not.
-func (h *hello) checkNoFiles() error {
-	if h.flags&^flagEncrypt != 0 || h.codec != uint64(CompressOff) || h.gpu != 0 || h.maxDelete != 0 || h.sizes.isSet() || len(h.paths) > 0 || h.name != "" {
-		return fmt.Errorf("%w: a %s with flags %#x, codec %d, GPU %d, %d paths", ErrProtocol, h.mode, h.flags, h.codec, h.gpu, len(h.paths))
-	}
-	return nil
-}
-
-// checkFiles holds the hello of a copy against what this can be.
-func (h *hello) checkFiles() error {
-	if h.codec != uint64(CompressOff) && h.chunkBytes > MaxCompressedChunkBytes {
-		return fmt.Errorf("%w: compressed chunks of %d bytes", ErrProtocol, h.chunkBytes)
-	}
-	if err := h.checkSinkFlags(); err != nil {
-		return err
-	}
-	if h.pieceBytes > h.chunkBytes {
-		return fmt.Errorf("%w: pieces of %d bytes in chunks of %d", ErrProtocol, h.pieceBytes, h.chunkBytes)
-	}
-	if err := h.checkStream(); err != nil {
-		return err
-	}
-	if h.flags&flagListed != 0 && h.flags&(flagMany|flagStream) != 0 {
-		return fmt.Errorf("%w: a list of several sources, or of a stream", ErrProtocol)
-	}
-	if len(h.paths) == 0 || (h.mode == modePush && len(h.paths) != 1) || len(h.paths) > 1 != (h.flags&flagMany != 0) && h.mode == modePull {
-		return fmt.Errorf("%w: %d paths", ErrProtocol, len(h.paths))
-	}
-	return nil
-}
-
 // serve readies what a client asked for: its source or its sink below the root.
-func (v *Server) serve(s *session, h *hello, a *Admission) (*service, error) {
-	agreed := h.params()
-	agreed.slots, agreed.qps = s.params.slots, s.params.qps
+func (v *Server) serve(s *session, h *wire.Hello, a *Admission) (*service, error) {
+	agreed := h.Terms
+	agreed.Slots, agreed.QPs = s.terms.Slots, s.terms.QPs
 	s.mu.Lock() // further queue pairs may be joining
-	s.params = agreed
+	s.terms = agreed
 	s.mu.Unlock()
-	s.place = h.place()
-	if h.mode == modeBench || h.mode == modePing {
+	s.place = placementOf(h)
+	if h.Terms.Mode == wire.ModeBench || h.Terms.Mode == wire.ModePing {
 		return v.serveBench(s, h)
 	}
-	if h.mode == modeExpand {
+	if h.Terms.Mode == wire.ModeExpand {
 		return serveNames(s, h, a)
 	}
 	s.gpus = v.cfg.GPUs
@@ -136,7 +66,7 @@ func (v *Server) serve(s *session, h *hello, a *Admission) (*service, error) {
 		}
 	}
 	s.report = o.report
-	acct, err := newAccount(&s.params, &o)
+	acct, err := newAccount(&s.terms, &o)
 	if err != nil {
 		return nil, err
 	}
@@ -199,15 +129,15 @@ func (r *servedRoot) Close() error {
 }
 
 // begin readies the session's sink or source.
-func (v *service) begin(s *session, h *hello, a *Admission, root *servedRoot) error {
-	if h.mode == modePull {
+func (v *service) begin(s *session, h *wire.Hello, a *Admission, root *servedRoot) error {
+	if h.Terms.Mode == wire.ModePull {
 		return v.beginSource(s, h, root)
 	}
 	if a.ReadOnly {
 		return fmt.Errorf("%w: the server is read-only", fs.ErrPermission)
 	}
 	o := chunker.SinkOptions{
-		Dest: h.paths[0], MustBeDir: h.flags&flagMustBeDir != 0, MustBeFile: h.flags&flagStream != 0, Keep: keepOf(h.flags), NoFsync: h.flags&flagNoFsync != 0,
+		Dest: h.Paths[0], MustBeDir: h.Terms.Flags&wire.FlagMustBeDir != 0, MustBeFile: h.Terms.Flags&wire.FlagStream != 0, Keep: keepOf(h.Terms.Flags), NoFsync: h.Terms.Flags&wire.FlagNoFsync != 0,
 	}
 	if root != nil {
 		o.Root = root.Root
@@ -222,31 +152,31 @@ func (v *service) begin(s *session, h *hello, a *Admission, root *servedRoot) er
 	return nil
 }
 
-func (v *service) beginSource(s *session, h *hello, root *servedRoot) error {
-	recursive, links, follow := h.flags&flagRecursive != 0, h.flags&flagLinks != 0, h.flags&flagFollow != 0
-	if h.flags&flagListed != 0 {
-		if err := checkListed(root.Stat, h.paths[0]); err != nil {
+func (v *service) beginSource(s *session, h *wire.Hello, root *servedRoot) error {
+	recursive, links, follow := h.Terms.Flags&wire.FlagRecursive != 0, h.Terms.Flags&wire.FlagLinks != 0, h.Terms.Flags&wire.FlagFollow != 0
+	if h.Terms.Flags&wire.FlagListed != 0 {
+		if err := checkListed(root.Stat, h.Paths[0]); err != nil {
 			return err
 		}
-		v.name = sourceName(h.paths[0])
-	} else if len(h.paths) == 1 {
+		v.name = sourceName(h.Paths[0])
+	} else if len(h.Paths) == 1 {
 		o := Options{Recursive: recursive, Links: links, Follow: follow}
-		if err := checkSingle(root.Stat, root.Lstat, h.paths[0], &o); err != nil {
+		if err := checkSingle(root.Stat, root.Lstat, h.Paths[0], &o); err != nil {
 			return err
 		}
-		v.name = sourceName(h.paths[0])
+		v.name = sourceName(h.Paths[0])
 	}
-	tree, err := root.tree(namedSources(h.paths), follow || h.flags&flagListed == 0 && followsNamed(recursive, links, follow))
+	tree, err := root.tree(namedSources(h.Paths), follow || h.Terms.Flags&wire.FlagListed == 0 && followsNamed(recursive, links, follow))
 	if err != nil {
 		return err
 	}
 	src := newSource(s, tree, v.tally, v.acct)
-	src.chosen = newChosen(h.paths, root.absolute)
-	src.called = calledOf(h.paths)
-	if len(h.paths) == 1 {
+	src.chosen = newChosen(h.Paths, root.absolute)
+	src.called = calledOf(h.Paths)
+	if len(h.Paths) == 1 {
 		src.called = []string{v.name}
 	}
-	s.into = h.into
+	s.into = h.Into
 	v.conversation, v.close = src, tree.Close
 	return nil
 }

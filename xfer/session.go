@@ -10,31 +10,11 @@ import (
 
 	"gdrcp/internal/filter"
 	"gdrcp/internal/trust"
-	"gdrcp/manifest"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
 )
-
-// params are what the two ends agreed on.
-type params struct {
-	mode       mode
-	chunkBytes int
-	pieceBytes int64
-	hash       manifest.Algorithm
-	slots      int
-	qps        int
-	codec      Compress
-	flags      uint64
-	name       string // base name of a single source
-	maxDelete  uint64 // as in hello
-	sizes      fileSizes
-}
-
-// digestOf is the digest of an extent's bytes, a piece of a file of that size.
-func (p *params) digestOf(x *extent, fileBytes int64, data []byte) manifest.Digest {
-	return p.hash.Piece(data, uint64(x.off/p.pieceBytes), p.pieceBytes, fileBytes <= p.pieceBytes)
-}
 
 // Timeouts bound how long a peer may keep a session waiting.
 type Timeouts struct {
@@ -60,7 +40,7 @@ type role interface {
 	immediate(imm uint32) error
 	// fast handles messages that need no blocking work; handled is false for
 	// the others, which go to the control goroutine.
-	fast(f *frame) (handled bool, err error)
+	fast(f *wire.Frame) (handled bool, err error)
 	// opened tells that the control window or a send queue has room again.
 	opened()
 }
@@ -73,12 +53,12 @@ type session struct {
 	rail     rdma.Rail
 	trust    *trust.Session
 	timeouts Timeouts
-	params   params
+	terms    wire.Terms
 	// rules are the client's filter rules, there before the role talks. Nil: none.
 	rules  *filter.Rules
 	client bool
 	// into is where the peer, a sink, says that the copy goes. Nil: it does not.
-	into *intoPlace
+	into *wire.IntoPlace
 	ctl  *control
 	// place is where this end is to have its slots, and gpus how it gets at a
 	// GPU.
@@ -125,8 +105,8 @@ func newSession(d *dialed, peer string, client bool, t Timeouts) *session {
 	s := &session{
 		id: d.id, peer: peer, rail: d.rail, trust: d.trust, timeouts: t, client: client, ctl: newControl(first),
 		lanes:  []*lane{first},
-		memory: hostMemory(""), sysfs: sysfs,
-		inbox: make(chan *inMsg, controlWindow), spare: make(chan *inMsg, controlWindow),
+		memory: wire.HostMemory(""), sysfs: sysfs,
+		inbox: make(chan *inMsg, wire.ControlWindow), spare: make(chan *inMsg, wire.ControlWindow),
 		hungUp: make(chan struct{}), ringReady: make(chan struct{}), ringTold: make(chan struct{}),
 	}
 	return s
@@ -204,8 +184,8 @@ const AbortWait = 5 * time.Second
 // ended, so it is this goroutine that waits for the message to have left:
 // closing the queue pair would drop it.
 func (s *session) sendAbort(class ErrorClass, err error) {
-	a := abort{class, toPeer(err)}
-	if !s.ctl.sendLast(msgAbort, a.encode()) {
+	a := wire.Abort{Class: class, Text: toPeer(err)}
+	if !s.ctl.sendLast(wire.MsgAbort, a.Encode()) {
 		return
 	}
 	cs := make([]rdma.Completion, 16)
@@ -248,9 +228,9 @@ func (s *session) makeRing(ctx context.Context, slots int, access rdma.Access) e
 		return err
 	}
 	close(s.ringReady)
-	if s.place.gpu != gpuOff {
+	if s.place.gpu != wire.GPUOff {
 		s.tell(s.memory, false)
-		if err := s.ctl.send(ctx, msgMemory, s.memory.encode()); err != nil {
+		if err := s.ctl.send(ctx, wire.MsgMemory, s.memory.Encode()); err != nil {
 			return err
 		}
 	}
@@ -273,7 +253,7 @@ func (s *session) awaitRing(ctx context.Context) error {
 // the session, also where it comes too late.
 func (s *session) addLane(conn rdma.Conn, name trust.Lane) error {
 	s.mu.Lock()
-	if s.lanes == nil || len(s.lanes) >= s.params.qps {
+	if s.lanes == nil || len(s.lanes) >= s.terms.QPs {
 		s.mu.Unlock()
 		return errors.Join(rdma.ErrClosed, conn.Close())
 	}
@@ -381,7 +361,7 @@ func (s *session) beatLane(l *lane) error {
 	}
 	// A full queue needs no heartbeat: what fills it is one. Why a connection
 	// is dead, the poller tells.
-	if l.send(msgHeartbeat, 0, 0, nil, rdma.WR{ID: heartbeatID}) != nil {
+	if l.send(wire.MsgHeartbeat, 0, 0, nil, rdma.WR{ID: heartbeatID}) != nil {
 		l.beating.Store(false)
 	}
 	return nil

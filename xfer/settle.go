@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gdrcp/chunker"
+	"gdrcp/xfer/internal/wire"
 )
 
 // gatherTime is how long the first file of a batch waits for others, where any
@@ -123,7 +124,7 @@ func (k *sink) published(e *sinkEntry, err error) error {
 	if err == nil {
 		return nil
 	}
-	e.problem = &exception{entry: e.id, outcome: outcomeOf(err), text: err.Error()}
+	e.problem = &wire.Exception{Entry: e.id, Outcome: outcomeOf(err), Text: err.Error()}
 	if errors.Is(err, chunker.ErrNoSpace) {
 		return err
 	}
@@ -158,7 +159,7 @@ func (k *sink) settleEntries(ctx context.Context) error {
 			close(k.drained)
 		}
 		if result != nil {
-			if err := k.ctl.send(ctx, msgResult, result); err != nil {
+			if err := k.ctl.send(ctx, wire.MsgResult, result); err != nil {
 				return err
 			}
 			if err := k.tellUnsettled(ctx); err != nil {
@@ -209,13 +210,13 @@ func (k *sink) settleSome() ([]byte, error) {
 	var last *sinkEntry
 	from := k.settledUpTo()
 	upto := from
-	for upto-from < resultBatch && len(xs) < msgBytes/2 {
+	for upto-from < resultBatch && len(xs) < wire.MsgBytes/2 {
 		e, x := k.endedEntry(upto)
 		if e == nil {
 			break
 		}
 		if x != nil {
-			xs = appendException(xs, x)
+			xs = wire.AppendException(xs, x)
 		}
 		e.settleNames(x)
 		if err := k.account.settle(&e.booking, x); err != nil {
@@ -245,7 +246,7 @@ func (k *sink) settleSome() ([]byte, error) {
 
 // endedEntry returns the entry if it has ended, and the reason if it was not
 // copied.
-func (k *sink) endedEntry(id uint64) (*sinkEntry, *exception) {
+func (k *sink) endedEntry(id uint64) (*sinkEntry, *wire.Exception) {
 	k.mu.Lock()
 	var e *sinkEntry
 	if id < k.announced {
@@ -266,7 +267,7 @@ func (k *sink) endedEntry(id uint64) (*sinkEntry, *exception) {
 }
 
 // end tells whether an entry has ended, and the reason if it was not copied.
-func (e *sinkEntry) end() (over bool, x *exception) {
+func (e *sinkEntry) end() (over bool, x *wire.Exception) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.over, e.problem

@@ -8,7 +8,7 @@ func TestAwaitsFiles(t *testing.T) {
 	ready := func() *sinkEntry { return &sinkEntry{ready: true} }
 	link := func() *sinkEntry {
 		e := &sinkEntry{}
-		e.names.several, e.names.first = true, entryWindow // of another entry
+		e.Names.Several, e.Names.First = true, entryWindow // of another entry
 		return e
 	}
 	tests := []struct {

@@ -11,6 +11,7 @@ import (
 	"gdrcp/internal/printable"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -40,7 +41,7 @@ type sinkEntry struct {
 	unwanted bool
 	// over: the entry has ended, well or by problem.
 	over    bool
-	problem *exception
+	problem *wire.Exception
 	// wanted again, by offset: what the piece must be, and how often it was bad.
 	repairs map[int64]repair
 }
@@ -84,8 +85,8 @@ type sink struct {
 	linkBytes int
 	rooms     rooms
 
-	wanted    atomic.Int64 // pieces of all entries that are wanted again
-	unsettled []unsettled  // not told yet; of who settles entries
+	wanted    atomic.Int64     // pieces of all entries that are wanted again
+	unsettled []wire.Unsettled // not told yet; of who settles entries
 
 	finished  chan *sinkEntry // publisher's queue
 	openFiles *fileTokens
@@ -124,7 +125,7 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 	k.stop = ctx.Done()
 	k.openFiles.wakeOn(ctx)
 	k.beginDeletion(ctx)
-	if k.params.has(flagIgnoreExisting) && k.store != nil {
+	if k.terms.Has(wire.FlagIgnoreExisting) && k.store != nil {
 		k.store.KeepExisting()
 	}
 	if k.store != nil {
@@ -145,7 +146,7 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 		g.Go(func() error { return k.teller.tell(ctx, k.ctl) })
 	}
 	for done := false; !done; {
-		err := k.receive(ctx, func(f *frame) (err error) {
+		err := k.receive(ctx, func(f *wire.Frame) (err error) {
 			done, err = k.slow(ctx, f)
 			return err
 		})
@@ -159,7 +160,7 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 // grantRing makes the ring and tells the source where it is: all its slots are
 // granted.
 func (f *inflow) grantRing(ctx context.Context) error {
-	if err := f.makeRing(ctx, f.params.slots, rdma.LocalWrite|rdma.RemoteWrite); err != nil {
+	if err := f.makeRing(ctx, f.terms.Slots, rdma.LocalWrite|rdma.RemoteWrite); err != nil {
 		return err
 	}
 	f.mu.Lock()
@@ -167,65 +168,65 @@ func (f *inflow) grantRing(ctx context.Context) error {
 	f.granted = true
 	f.mu.Unlock()
 	info := f.ring.info()
-	return f.ctl.send(ctx, msgRing, info.encode())
+	return f.ctl.send(ctx, wire.MsgRing, info.Encode())
 }
 
 // fast: nothing that a source sends can be handled by the poller.
-func (k *sink) fast(*frame) (bool, error) { return false, nil }
+func (k *sink) fast(*wire.Frame) (bool, error) { return false, nil }
 
 // slow handles the source's messages. done is true when the conversation is
 // over.
-func (k *sink) slow(ctx context.Context, f *frame) (done bool, err error) {
-	switch f.typ {
-	case msgEntries:
-		return false, k.entries(ctx, f.body)
-	case msgXattrs:
-		return false, k.takeXattrs(f.body)
-	case msgTotal:
-		return false, k.totals(ctx, f.body)
-	case msgFail:
-		c := cursor{b: f.body}
-		x := c.exception()
-		path := string(c.take(uint64(len(c.b)))) // of one that was never announced
-		if err := c.err("failure"); err != nil {
+func (k *sink) slow(ctx context.Context, f *wire.Frame) (done bool, err error) {
+	switch f.Type {
+	case wire.MsgEntries:
+		return false, k.entries(ctx, f.Body)
+	case wire.MsgXattrs:
+		return false, k.takeXattrs(f.Body)
+	case wire.MsgTotal:
+		return false, k.totals(ctx, f.Body)
+	case wire.MsgFail:
+		c := wire.Cursor{Buf: f.Body}
+		x := c.Exception()
+		path := string(c.Take(uint64(len(c.Buf)))) // of one that was never announced
+		if err := c.Err("failure"); err != nil {
 			return false, err
 		}
-		if x.outcome == Copied || x.outcome > Corrupt {
-			return false, fmt.Errorf("%w: outcome %d", ErrProtocol, x.outcome)
+		if x.Outcome == Copied || x.Outcome > Corrupt {
+			return false, fmt.Errorf("%w: outcome %d", ErrProtocol, x.Outcome)
 		}
 		if manifest.CheckPath(path) != nil {
 			path = ""
 		}
-		x.text, x.theirs = printable.Text(x.text), true
+		x.Text, x.Theirs = printable.Text(x.Text), true
 		return false, k.refused(path, &x)
-	case msgEnd:
-		c := cursor{b: f.body}
-		n := c.uvarint()
-		if err := c.err("end"); err != nil {
+	case wire.MsgEnd:
+		c := wire.Cursor{Buf: f.Body}
+		n := c.Uvarint()
+		if err := c.Err("end"); err != nil {
 			return false, err
 		}
 		return false, k.end(n)
-	case msgChoice:
-		return false, k.teller.asked(f.body)
-	case msgRoot:
-		return true, k.compareRoots(ctx, f.body)
+	case wire.MsgSelection:
+		return false, k.teller.asked(f.Body)
+	case wire.MsgRoot:
+		return true, k.compareRoots(ctx, f.Body)
 	}
-	return false, fmt.Errorf("%w: message %d at the sink", ErrProtocol, f.typ)
+	return false, fmt.Errorf("%w: message %d at the sink", ErrProtocol, f.Type)
 }
 
 // refused ends an entry that the source could not send, announced or not.
-func (k *sink) refused(path string, x *exception) error {
-	if x.entry == noEntry {
+func (k *sink) refused(path string, x *wire.Exception) error {
+	if x.Entry == noEntry {
 		if err := k.deletion.refused(path, x); err != nil {
 			return err
 		}
 		return k.account.refused(path, x)
 	}
-	if k.account.leavesOpen(x.outcome) {
+	if k.account.leavesOpen(x.Outcome) {
 		// As rsync has it: after an error of reading nothing is deleted.
 		k.account.cannotList()
 	}
-	e, err := k.entry(x.entry)
+	e, err := k.entry(x.Entry)
 	if e != nil {
 		k.failEntryBy(e, x)
 	}
@@ -249,7 +250,7 @@ func (k *sink) end(n uint64) error {
 
 // compareRoots is the last thing: both ends tell what they made of it all.
 func (k *sink) compareRoots(ctx context.Context, body []byte) error {
-	theirs, err := decodeRoots(body)
+	theirs, err := wire.DecodeRoots(body)
 	if err != nil {
 		return err
 	}
@@ -270,7 +271,7 @@ func (k *sink) compareRoots(ctx context.Context, body []byte) error {
 	ours := k.account.finish()
 	// The source hangs up when it has read this.
 	k.ending.Store(true)
-	if err := k.ctl.send(ctx, msgDone, ours.encode()); err != nil {
+	if err := k.ctl.send(ctx, wire.MsgDone, ours.Encode()); err != nil {
 		return err
 	}
 	return k.account.compare(k.peer, theirs)
@@ -280,7 +281,7 @@ func (k *sink) compareRoots(ctx context.Context, body []byte) error {
 // once, files when their data comes.
 func (k *sink) entries(ctx context.Context, body []byte) error {
 	var unwanted []*sinkEntry
-	err := decodeEntries(body, func(id uint64, p *planned) error {
+	err := wire.DecodeEntries(body, func(id uint64, p *wire.AnnouncedEntry) error {
 		if id != k.announced || id-k.settledUpTo() >= entryWindow || k.ended {
 			return fmt.Errorf("%w: entry %d announced, %d was next", ErrProtocol, id, k.announced)
 		}
@@ -289,7 +290,7 @@ func (k *sink) entries(ctx context.Context, body []byte) error {
 		}
 		k.lastPath = p.Path
 		e := &sinkEntry{attrs: k.attributesOf(p)}
-		e.planned, e.id = *p, id
+		e.AnnouncedEntry, e.id = *p, id
 		if err := k.asked.check(&p.Entry); err != nil {
 			return err
 		}
@@ -369,17 +370,17 @@ func (k *sink) failEntry(e *sinkEntry, outcome Outcome, err error) {
 }
 
 // failEntryBy ends an entry that the source gave up, for the source's reason.
-func (k *sink) failEntryBy(e *sinkEntry, x *exception) {
+func (k *sink) failEntryBy(e *sinkEntry, x *wire.Exception) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	k.endByLocked(e, x)
 }
 
 func (k *sink) failEntryLocked(e *sinkEntry, outcome Outcome, text string) {
-	k.endByLocked(e, &exception{entry: e.id, outcome: outcome, text: text})
+	k.endByLocked(e, &wire.Exception{Entry: e.id, Outcome: outcome, Text: text})
 }
 
-func (k *sink) endByLocked(e *sinkEntry, x *exception) {
+func (k *sink) endByLocked(e *sinkEntry, x *wire.Exception) {
 	if e.over || e.ready {
 		return
 	}
@@ -389,7 +390,7 @@ func (k *sink) endByLocked(e *sinkEntry, x *exception) {
 	e.repairs = nil
 	if e.temp != nil {
 		if err := e.temp.Discard(); err != nil {
-			e.problem.text += "; " + err.Error()
+			e.problem.Text += "; " + err.Error()
 		}
 		e.temp = nil
 		k.openFiles.giveBack()

@@ -9,6 +9,7 @@ import (
 	"gdrcp/chunker"
 	"gdrcp/internal/printable"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -36,7 +37,7 @@ type srcEntry struct {
 	read atomic.Int64
 	// problem is why the entry must not be published. The poller looks at it,
 	// and must not wait for those who read the file.
-	problem atomic.Pointer[exception]
+	problem atomic.Pointer[wire.Exception]
 	// settled: the sink has told what became of the entry.
 	settled atomic.Bool
 
@@ -49,10 +50,10 @@ type srcEntry struct {
 // giveUp marks the entry as not to be published. It reports whether this was
 // the first reason, which stands.
 func (e *srcEntry) giveUp(outcome Outcome, text string) bool {
-	return e.problem.CompareAndSwap(nil, &exception{entry: e.id, outcome: outcome, text: text})
+	return e.problem.CompareAndSwap(nil, &wire.Exception{Entry: e.id, Outcome: outcome, Text: text})
 }
 
-func (e *srcEntry) failed() *exception { return e.problem.Load() }
+func (e *srcEntry) failed() *wire.Exception { return e.problem.Load() }
 
 // closeFile closes the file that several extents shared.
 func (e *srcEntry) closeFile() {
@@ -114,13 +115,13 @@ type resend struct {
 	id      uint64
 	repair  bool
 	tries   int
-	extents []extent
+	extents []wire.Extent
 	files   []*srcEntry
 }
 
 func newSource(s *session, tree *chunker.Tree, tally *Tally, acct *account) *source {
 	src := &source{outflow: newOutflow(s), tree: tree, tally: tally, account: acct}
-	src.jobs = make(chan *outSlot, sourceSlots(s.params.slots))
+	src.jobs = make(chan *outSlot, sourceSlots(s.terms.Slots))
 	src.failures.wake = make(chan struct{}, 1)
 	src.over = make(chan struct{})
 	src.commit = src.commitChunk
@@ -136,12 +137,12 @@ func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
 	s.wakeOn(ctx)
 	s.stop = ctx.Done()
 	var r role = s
-	if s.params.flags&flagListed != 0 && !s.client {
+	if s.terms.Flags&wire.FlagListed != 0 && !s.client {
 		s.remote = newRemoteNames(ctx, s.ctl)
 		s.names = s.remote
 	}
 	s.role.Store(&r)
-	g.Go(func() error { return s.makeRing(ctx, sourceSlots(s.params.slots), rdma.LocalRead) })
+	g.Go(func() error { return s.makeRing(ctx, sourceSlots(s.terms.Slots), rdma.LocalRead) })
 	if s.stream != nil {
 		g.Go(func() error { return s.stream.readStream(ctx) })
 		g.Go(func() error { return s.announceStream(ctx) })
@@ -154,7 +155,7 @@ func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
 		g.Go(func() error { return s.fill(ctx, i) })
 	}
 	for done := false; !done; {
-		err := s.receive(ctx, func(f *frame) (err error) {
+		err := s.receive(ctx, func(f *wire.Frame) (err error) {
 			done, err = s.slow(ctx, f)
 			return err
 		})
@@ -166,16 +167,16 @@ func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
 }
 
 // fast handles what the poller can: slots that come back and plans.
-func (s *source) fast(f *frame) (bool, error) {
-	switch f.typ {
-	case msgCredit:
-		return true, s.credit(f.body)
-	case msgChoice:
-		return true, s.remote.arrived(f.body)
-	case msgPlan:
-		c := cursor{b: f.body}
-		upto := c.uvarint()
-		if err := c.err("plan"); err != nil {
+func (s *source) fast(f *wire.Frame) (bool, error) {
+	switch f.Type {
+	case wire.MsgCredit:
+		return true, s.credit(f.Body)
+	case wire.MsgSelection:
+		return true, s.remote.arrived(f.Body)
+	case wire.MsgPlan:
+		c := wire.Cursor{Buf: f.Body}
+		upto := c.Uvarint()
+		if err := c.Err("plan"); err != nil {
 			return true, err
 		}
 		s.mu.Lock()
@@ -186,29 +187,29 @@ func (s *source) fast(f *frame) (bool, error) {
 		s.accepted = max(s.accepted, upto)
 		s.cond.Broadcast()
 		return true, nil
-	case msgUnwanted:
-		return true, s.unwanted(f.body)
+	case wire.MsgUnwanted:
+		return true, s.unwanted(f.Body)
 	}
 	return false, nil
 }
 
 // slow handles the rest. done is true when the conversation is over.
-func (s *source) slow(ctx context.Context, f *frame) (done bool, err error) {
-	switch f.typ {
-	case msgRing:
-		info, err := decodeRing(f.body, s.params.slots, s.params.chunkBytes)
+func (s *source) slow(ctx context.Context, f *wire.Frame) (done bool, err error) {
+	switch f.Type {
+	case wire.MsgRing:
+		info, err := wire.DecodeRing(f.Body, s.terms.Slots, s.terms.ChunkBytes)
 		if err == nil {
 			err = s.open(info)
 		}
 		return false, err
-	case msgResult:
-		return false, s.result(ctx, f.body)
-	case msgDeleted:
-		return false, s.deleted(f.body)
-	case msgUnsettled:
-		return false, s.notSettled(f.body)
-	case msgDone:
-		theirs, err := decodeRoots(f.body)
+	case wire.MsgResult:
+		return false, s.result(ctx, f.Body)
+	case wire.MsgDeleted:
+		return false, s.deleted(f.Body)
+	case wire.MsgUnsettled:
+		return false, s.notSettled(f.Body)
+	case wire.MsgDone:
+		theirs, err := wire.DecodeRoots(f.Body)
 		if err != nil {
 			return false, err
 		}
@@ -221,12 +222,12 @@ func (s *source) slow(ctx context.Context, f *frame) (done bool, err error) {
 		s.ending.Store(true) // the sink hangs up, and the manifest may take its time
 		return true, s.account.compare(s.peer, theirs)
 	}
-	return false, fmt.Errorf("%w: message %d at the source", ErrProtocol, f.typ)
+	return false, fmt.Errorf("%w: message %d at the source", ErrProtocol, f.Type)
 }
 
 // result takes what became of entries, in order, and lets new ones in.
 func (s *source) result(ctx context.Context, body []byte) error {
-	upto, xs, err := decodeResult(body)
+	upto, xs, err := wire.DecodeResult(body)
 	if err != nil {
 		return err
 	}
@@ -242,8 +243,8 @@ func (s *source) result(ctx context.Context, body []byte) error {
 	}
 	s.mu.Unlock()
 	for _, e := range entries {
-		var x *exception
-		if len(xs) > 0 && xs[0].entry == e.id {
+		var x *wire.Exception
+		if len(xs) > 0 && xs[0].Entry == e.id {
 			x, xs = &xs[0], xs[1:]
 		}
 		if err := s.settle(e, x); err != nil {
@@ -251,7 +252,7 @@ func (s *source) result(ctx context.Context, body []byte) error {
 		}
 	}
 	if len(xs) > 0 {
-		return fmt.Errorf("%w: result for entry %d out of order", ErrProtocol, xs[0].entry)
+		return fmt.Errorf("%w: result for entry %d out of order", ErrProtocol, xs[0].Entry)
 	}
 	s.mu.Lock()
 	for id := from; id < upto; id++ {
@@ -270,20 +271,20 @@ func (s *source) result(ctx context.Context, body []byte) error {
 }
 
 // settle books one entry's end.
-func (s *source) settle(e *srcEntry, x *exception) error {
+func (s *source) settle(e *srcEntry, x *wire.Exception) error {
 	mine := e.failed()
 	if err := s.checkUnsent(e, x); mine == nil && err != nil {
 		return err
 	}
 	switch {
 	case mine != nil && x == nil:
-		return fmt.Errorf("%w: the peer published %q, which is %s here", ErrIntegrity, e.Path, mine.text)
+		return fmt.Errorf("%w: the peer published %q, which is %s here", ErrIntegrity, e.Path, mine.Text)
 	case mine != nil:
 		x = mine
 	case x != nil:
-		x.text, x.theirs = printable.Text(x.text), true
+		x.Text, x.Theirs = printable.Text(x.Text), true
 		// Whatever of it is still to be read or sent is not wanted any more.
-		e.giveUp(x.outcome, x.text)
+		e.giveUp(x.Outcome, x.Text)
 	}
 	if err := e.settleNames(x); err != nil {
 		return err
@@ -301,5 +302,5 @@ func (s *source) tellRoots(ctx context.Context) error {
 		return err
 	}
 	r := s.account.finish()
-	return s.ctl.send(ctx, msgRoot, r.encode())
+	return s.ctl.send(ctx, wire.MsgRoot, r.Encode())
 }

@@ -8,15 +8,8 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/wire"
 )
-
-// flagStream: the one entry of a push is a stream, whose size is known at its
-// end.
-const flagStream = 1 << 20
-
-// streamBytes stands for the size of a stream whose end is not known yet. It is
-// more than any file has, so that what holds for large files holds for it.
-const streamBytes = maxFileBytes
 
 // Input is a stream that is read once, such as standard input.
 type Input interface {
@@ -57,12 +50,12 @@ func (c *Client) PushStream(ctx context.Context, in Input, ep Endpoint, dst stri
 	case strings.HasSuffix(dst, "/") || baseName(dst) == ".":
 		return nil, fmt.Errorf("%w: a stream has no name: %q must be that of a file", ErrUsage, dst)
 	}
-	h, err := o.hello(modePush)
+	h, err := o.hello(wire.ModePush)
 	if err != nil {
 		return nil, err
 	}
-	h.paths, h.name = []string{dst}, baseName(dst)
-	h.flags |= flagStream
+	h.Paths, h.Terms.Name = []string{dst}, baseName(dst)
+	h.Terms.Flags |= wire.FlagStream
 	return c.copy(ctx, ep, &o, h, func(s *session, acct *account) conversation {
 		src := newSource(s, nil, o.Tally, acct)
 		src.stream = newStreamSource(src, in)
@@ -80,11 +73,11 @@ func (c *Client) PullStream(ctx context.Context, ep Endpoint, path string, out O
 		return nil, err
 	}
 	o.Slots = o.limits().slots(o.Slots, o.ChunkBytes)
-	h, err := o.hello(modePull)
+	h, err := o.hello(wire.ModePull)
 	if err != nil {
 		return nil, err
 	}
-	h.paths = []string{path}
+	h.Paths = []string{path}
 	return c.copy(ctx, ep, &o, h, func(s *session, acct *account) conversation {
 		k := newSink(s, nil, o.Tally, acct)
 		k.asked, k.out = newAsked(h), out
@@ -113,31 +106,20 @@ func (o *Options) checkStream() error {
 	return nil
 }
 
-// checkStream refuses a hello about a stream that no client sends.
-func (h *hello) checkStream() error {
-	if h.flags&flagStream == 0 {
-		return nil
-	}
-	if h.mode != modePush || h.flags&(flagRecursive|flagMany|flagMustBeDir|flagHardLinks|flagRules|flagGrowing|flagOneFileSystem|flagsOfSink) != 0 || h.gpu != 0 {
-		return fmt.Errorf("%w: a stream with mode %d, flags %#x, GPU %d", ErrProtocol, h.mode, h.flags, h.gpu)
-	}
-	return nil
-}
-
 // checkStream holds an announced entry against what was agreed of streams.
-func (k *sink) checkStream(id uint64, p *planned) error {
+func (k *sink) checkStream(id uint64, p *wire.AnnouncedEntry) error {
 	if k.out != nil && p.Type != manifest.File {
 		return fmt.Errorf("%w: %q announced, which is no file for a stream", ErrProtocol, p.Path)
 	}
-	if p.stream != (k.params.flags&flagStream != 0) || (p.stream && id > 0) {
-		return fmt.Errorf("%w: %q announced as a stream: %t", ErrProtocol, p.Path, p.stream)
+	if p.Stream != (k.terms.Flags&wire.FlagStream != 0) || (p.Stream && id > 0) {
+		return fmt.Errorf("%w: %q announced as a stream: %t", ErrProtocol, p.Path, p.Stream)
 	}
 	return nil
 }
 
 // fileBytes is the size of an entry's file, as far as it is known.
 func (e *sinkEntry) fileBytes() int64 {
-	if !e.stream {
+	if !e.Stream {
 		return e.Size
 	}
 	e.mu.Lock()
@@ -146,31 +128,22 @@ func (e *sinkEntry) fileBytes() int64 {
 }
 
 // endStreamLocked gives a stream the size that its last extent says.
-func (e *sinkEntry) endStreamLocked(x *extent, p *params) error {
-	if x.flags&extHole != 0 || x.length > p.pieceBytes || (x.length == 0 && x.off > 0) || x.off > streamBytes-p.pieceBytes {
-		return fmt.Errorf("%w: %q ends with %d bytes at %d", ErrProtocol, e.Path, x.length, x.off)
+func (e *sinkEntry) endStreamLocked(x *wire.Extent, p *wire.Terms) error {
+	if x.Flags&wire.ExtHole != 0 || x.Length > p.PieceBytes || (x.Length == 0 && x.Off > 0) || x.Off > wire.StreamBytes-p.PieceBytes {
+		return fmt.Errorf("%w: %q ends with %d bytes at %d", ErrProtocol, e.Path, x.Length, x.Off)
 	}
-	e.Size = x.off + x.length
+	e.Size = x.Off + x.Length
 	return nil
 }
 
 // setSize tells a stream's file how long it has become.
 func (e *sinkEntry) setSize(t *chunker.Temp) {
-	if e.stream {
+	if e.Stream {
 		t.SetSize(e.Size)
 	}
 }
 
-// asStream checks an entry that says it is a stream, and gives it its size.
-func (e *planned) asStream() error {
-	if e.Type != manifest.File || e.Size != 0 || e.sparse || e.names.several {
-		return fmt.Errorf("%w: %q cannot be a stream", ErrProtocol, e.Path)
-	}
-	e.Size = streamBytes
-	return nil
-}
-
 // streamEntry is what a stream is announced as.
-func streamEntry(name string, mtimeNs int64) planned {
-	return planned{Entry: manifest.Entry{Type: manifest.File, Path: name, Size: streamBytes, Mode: 0o666, MtimeNs: mtimeNs}, stream: true}
+func streamEntry(name string, mtimeNs int64) wire.AnnouncedEntry {
+	return wire.AnnouncedEntry{Entry: manifest.Entry{Type: manifest.File, Path: name, Size: wire.StreamBytes, Mode: 0o666, MtimeNs: mtimeNs}, Stream: true}
 }

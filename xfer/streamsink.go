@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+
+	"gdrcp/xfer/internal/wire"
 )
 
 // streamPartBytes is how much of a piece is written to a stream at once: what
@@ -25,13 +27,13 @@ type streamLander struct {
 }
 
 type owedExtent struct {
-	extent
+	wire.Extent
 	tries int // how often it has come, and was damaged
 }
 
 type waitingChunk struct {
 	a      arrived
-	header chunkHeader
+	header wire.ChunkHeader
 }
 
 // drainStream is drainSlots for a stream.
@@ -62,22 +64,22 @@ func (k *sink) drainStream(ctx context.Context) error {
 // arrived lands a chunk, or keeps it until what was asked for again has come,
 // and then those that were kept.
 func (w *streamLander) arrived(ctx context.Context, a arrived) error {
-	r := returned{slot: uint32(a.slot), generation: a.generation}
+	r := wire.ReturnedSlot{Slot: uint32(a.slot), Generation: a.generation}
 	done, err := w.open(&w.landing, a, &r)
 	if !done || err != nil {
 		return err
 	}
-	if r.again {
+	if r.Again {
 		w.giveBack(r)
 		return nil
 	}
 	h := &w.header
-	if err := w.limit.wait(ctx, int64(h.storedBytes), w.tally.step); err != nil {
+	if err := w.limit.wait(ctx, int64(h.StoredBytes), w.tally.step); err != nil {
 		return err
 	}
-	if len(w.owed) > 0 && !h.repair {
+	if len(w.owed) > 0 && !h.Repair {
 		kept := *h
-		kept.extents = slices.Clone(h.extents)
+		kept.Extents = slices.Clone(h.Extents)
 		w.waiting = append(w.waiting, waitingChunk{a, kept})
 		return nil
 	}
@@ -95,17 +97,17 @@ func (w *streamLander) arrived(ctx context.Context, a arrived) error {
 }
 
 // landChunk verifies and writes what is in a slot, and gives it back.
-func (w *streamLander) landChunk(h *chunkHeader, a arrived) error {
-	r := returned{slot: uint32(a.slot), generation: a.generation}
+func (w *streamLander) landChunk(h *wire.ChunkHeader, a arrived) error {
+	r := wire.ReturnedSlot{Slot: uint32(a.slot), Generation: a.generation}
 	plain, damaged, err := w.plainOf(h, a)
 	if err != nil {
 		return err
 	}
 	err = w.eachExtent(h, &r, func(e *sinkEntry, i int) (good bool, err error) {
-		x := &h.extents[i]
+		x := &h.Extents[i]
 		var data []byte
-		if !damaged && x.flags&extHole == 0 {
-			data = plain[x.slotOff:][:x.length]
+		if !damaged && x.Flags&wire.ExtHole == 0 {
+			data = plain[x.SlotOff:][:x.Length]
 		}
 		again, err := w.landPiece(h, e, x, data, damaged)
 		return !again, err
@@ -120,24 +122,24 @@ func (w *streamLander) landChunk(h *chunkHeader, a arrived) error {
 // landPiece writes an extent, if it is the next one and whole. again says that
 // it is to be sent again. data is what has come of it, unless the payload of the
 // chunk was damaged.
-func (w *streamLander) landPiece(h *chunkHeader, e *sinkEntry, x *extent, data []byte, damaged bool) (again bool, err error) {
+func (w *streamLander) landPiece(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent, data []byte, damaged bool) (again bool, err error) {
 	if over, _ := e.end(); over {
 		w.owed = nil
 		return false, nil
 	}
 	brings, err := w.checkExtent(h, e, x)
 	switch {
-	case err != nil || x.flags&extGivenUp != 0:
+	case err != nil || x.Flags&wire.ExtGivenUp != 0:
 		return false, err
-	case h.repair:
+	case h.Repair:
 		if i, err := w.owedAt(e, x); i != 0 || err != nil {
 			return i > 0, err // an earlier one of this chunk was damaged again
 		}
 	case len(w.owed) > 0: // behind a damaged one of its chunk
-		w.owed = append(w.owed, owedExtent{extent: *x})
+		w.owed = append(w.owed, owedExtent{Extent: *x})
 		return brings, nil
 	default:
-		w.owed = append(w.owed, owedExtent{extent: *x})
+		w.owed = append(w.owed, owedExtent{Extent: *x})
 	}
 	if brings {
 		good := !damaged
@@ -160,12 +162,12 @@ func (w *streamLander) landPiece(h *chunkHeader, e *sinkEntry, x *extent, data [
 // owedAt finds an extent that was sent again among those that the stream needs,
 // of which it must be one, and claim what was claimed first; -1 where it does
 // not claim that, which ends the entry.
-func (w *streamLander) owedAt(e *sinkEntry, x *extent) (int, error) {
-	i := slices.IndexFunc(w.owed, func(o owedExtent) bool { return o.off == x.off && o.flags&extHole == 0 })
+func (w *streamLander) owedAt(e *sinkEntry, x *wire.Extent) (int, error) {
+	i := slices.IndexFunc(w.owed, func(o owedExtent) bool { return o.Off == x.Off && o.Flags&wire.ExtHole == 0 })
 	if i < 0 {
-		return i, fmt.Errorf("%w: byte %d of %q sent again unasked", ErrProtocol, x.off, e.Path)
+		return i, fmt.Errorf("%w: byte %d of %q sent again unasked", ErrProtocol, x.Off, e.Path)
 	}
-	if o := &w.owed[i]; o.digest != x.digest || o.length != x.length {
+	if o := &w.owed[i]; o.Digest != x.Digest || o.Length != x.Length {
 		w.failEntry(e, Changed, fmt.Errorf("%q: %w", e.Path, errChangedFile))
 		w.owed = nil
 		return -1, nil
@@ -181,25 +183,25 @@ func (w *streamLander) damaged(e *sinkEntry) bool {
 	if o.tries++; o.tries <= maxResends {
 		return true
 	}
-	w.failEntry(e, Corrupt, fmt.Errorf("%q: bytes %d to %d did not verify in %d tries", e.Path, o.off, o.off+o.length, o.tries))
+	w.failEntry(e, Corrupt, fmt.Errorf("%q: bytes %d to %d did not verify in %d tries", e.Path, o.Off, o.Off+o.Length, o.tries))
 	w.owed = nil
 	return false
 }
 
 // paid books the next extent as written.
 func (w *streamLander) paid(e *sinkEntry) error {
-	x := w.owed[0].extent
+	x := w.owed[0].Extent
 	w.owed = slices.Delete(w.owed, 0, 1)
 	return w.landed(e, &x)
 }
 
 // payHoles writes the holes that come next.
 func (w *streamLander) payHoles(e *sinkEntry) error {
-	for len(w.owed) > 0 && w.owed[0].flags&extHole != 0 {
+	for len(w.owed) > 0 && w.owed[0].Flags&wire.ExtHole != 0 {
 		if w.zeros == nil {
 			w.zeros = make([]byte, streamPartBytes)
 		}
-		for left := w.owed[0].length; left > 0; left -= min(left, streamPartBytes) {
+		for left := w.owed[0].Length; left > 0; left -= min(left, streamPartBytes) {
 			if err := w.write(w.zeros[:min(left, streamPartBytes)]); err != nil {
 				return err
 			}

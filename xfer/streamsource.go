@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/xfer/internal/wire"
 )
 
 // streamSource reads a stream ahead of the chunks that it is cut into, to
@@ -40,9 +42,9 @@ type streamChunk struct {
 func streamBuffers(slots int) int { return slots + 2 }
 
 func newStreamSource(s *source, in Input) *streamSource {
-	piece := s.params.pieceBytes
-	t := &streamSource{src: s, in: in, bytes: int64(s.params.chunkBytes) / piece * piece, held: make(map[int64]int)}
-	for i := range streamBuffers(s.params.slots) {
+	piece := s.terms.PieceBytes
+	t := &streamSource{src: s, in: in, bytes: int64(s.terms.ChunkBytes) / piece * piece, held: make(map[int64]int)}
+	for i := range streamBuffers(s.terms.Slots) {
 		t.free = append(t.free, i)
 	}
 	return t
@@ -63,10 +65,10 @@ func (t *streamSource) buffer(i int) []byte { return t.mem[int64(i)*t.bytes:][:t
 // announceStream tells the sink of the one entry that there is.
 func (s *source) announceStream(ctx context.Context) error {
 	e := &srcEntry{}
-	e.planned = streamEntry(s.params.name, time.Now().UnixNano())
+	e.AnnouncedEntry = streamEntry(s.terms.Name, time.Now().UnixNano())
 	a := announcer{source: s, ctx: ctx, pending: []*srcEntry{e}}
-	a.body = appendEntry(binary.AppendUvarint(nil, e.id), &e.planned, &a.scratch)
-	a.total.entries = 1
+	a.body = wire.AppendEntry(binary.AppendUvarint(nil, e.id), &e.AnnouncedEntry, &a.scratch)
+	a.total.Entries = 1
 	return a.end()
 }
 
@@ -184,15 +186,15 @@ func (s *source) cutStream(c *outChunk) {
 		next.length, next.last = 0, true
 	}
 	t.held[next.off/t.bytes] = next.buffer
-	for at := int64(0); at < next.length || at == 0; at += s.params.pieceBytes {
-		x := extent{entry: e.id, off: next.off + at, length: min(s.params.pieceBytes, next.length-at), slotOff: uint32(at)}
-		if next.last && at+x.length == next.length {
-			x.flags = extLast
+	for at := int64(0); at < next.length || at == 0; at += s.terms.PieceBytes {
+		x := wire.Extent{Entry: e.id, Off: next.off + at, Length: min(s.terms.PieceBytes, next.length-at), SlotOff: uint32(at)}
+		if next.last && at+x.Length == next.length {
+			x.Flags = wire.ExtLast
 			s.cut++
 		}
-		c.extents, c.files = append(c.extents, x), append(c.files, e)
+		c.Extents, c.files = append(c.Extents, x), append(c.files, e)
 	}
-	c.plainBytes = uint32(next.length)
+	c.PlainBytes = uint32(next.length)
 }
 
 // readAt copies a piece that has been read to its slot.
@@ -210,10 +212,10 @@ func (t *streamSource) readAt(buf []byte, off int64) error {
 // endedLocked gives back the buffer of a chunk of which nothing is wanted any
 // more.
 func (t *streamSource) endedLocked(c *outChunk) {
-	if t == nil || len(c.extents) == 0 {
+	if t == nil || len(c.Extents) == 0 {
 		return
 	}
-	k := c.extents[0].off / t.bytes
+	k := c.Extents[0].Off / t.bytes
 	if b, ok := t.held[k]; ok {
 		delete(t.held, k)
 		t.free = append(t.free, b)
@@ -222,12 +224,12 @@ func (t *streamSource) endedLocked(c *outChunk) {
 
 // sizeAt is the size of the file that a piece belongs to, as far as its digest
 // depends on it.
-func (e *srcEntry) sizeAt(x *extent) int64 {
+func (e *srcEntry) sizeAt(x *wire.Extent) int64 {
 	switch {
-	case !e.stream:
+	case !e.Stream:
 		return e.Size
-	case x.off == 0 && x.flags&extLast != 0:
-		return x.length
+	case x.Off == 0 && x.Flags&wire.ExtLast != 0:
+		return x.Length
 	}
-	return streamBytes
+	return wire.StreamBytes
 }

@@ -8,6 +8,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/internal/filter"
+	"gdrcp/xfer/internal/wire"
 )
 
 // What the terms of options grant is what a copy of these options says, of every kind.
@@ -73,7 +74,7 @@ func TestTermsThatAreNone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bench, err := o.benchHello(modeBench)
+	bench, err := o.benchHello(wire.ModeBench)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +83,7 @@ func TestTermsThatAreNone(t *testing.T) {
 		paths []string
 	}{
 		"nothing": {nil, []string{"a"}}, "a digest alone": {push[:32], []string{"a"}}, "cut": {push[:len(push)-1], []string{"a"}},
-		"no path": {push, nil}, "two paths": {push, []string{"a", "b"}}, "a bench": {append(push[:32:32], bench.encode()...), nil},
+		"no path": {push, nil}, "two paths": {push, []string{"a", "b"}}, "a bench": {append(push[:32:32], bench.Encode()...), nil},
 	} {
 		if g, err := NewGrant(tc.terms, tc.paths); !errors.Is(err, ErrProtocol) {
 			t.Errorf("%s: %+v, %v", name, g, err)
@@ -120,27 +121,27 @@ func TestGrantOfBoundedDeletion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for dst, mustBeDir := range map[string]uint64{"d": 0, "d/": flagMustBeDir} {
+	for dst, mustBeDir := range map[string]uint64{"d": 0, "d/": wire.FlagMustBeDir} {
 		g, err := NewGrant(terms, []string{dst})
 		if err != nil {
 			t.Fatal(err)
 		}
-		h, err := decodeHello(terms[32:])
+		h, err := wire.DecodeHello(terms[32:])
 		if err != nil {
 			t.Fatal(err)
 		}
-		h.paths, h.flags = []string{dst}, h.flags|mustBeDir
+		h.Paths, h.Terms.Flags = []string{dst}, h.Terms.Flags|mustBeDir
 		if what := g.differs(&h); what != "" {
 			t.Errorf("to %q: %s", dst, what)
 		}
 		other := h
-		for _, other.maxDelete = range []uint64{0, 1, 3, 5} {
+		for _, other.Terms.MaxDelete = range []uint64{0, 1, 3, 5} {
 			if what := g.differs(&other); what != "one that may delete another number of entries" {
-				t.Errorf("to %q, to delete %d: %q", dst, other.maxDelete, what)
+				t.Errorf("to %q, to delete %d: %q", dst, other.Terms.MaxDelete, what)
 			}
 		}
 		other = h
-		other.flags ^= flagMustBeDir
+		other.Terms.Flags ^= wire.FlagMustBeDir
 		if what := g.differs(&other); !strings.HasSuffix(what, "as it was written") {
 			t.Errorf("to %q, a directory or not: %q", dst, what)
 		}

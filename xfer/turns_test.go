@@ -12,6 +12,7 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
 )
 
 // thirdKey is one beside testKey and otherKey.
@@ -156,7 +157,7 @@ func TestOneKeyLeavesOneOfFewPlaces(t *testing.T) {
 func TestBouncesLeaveRoom(t *testing.T) {
 	OnHost(t)
 	s := &session{}
-	s.place.gpu, s.params.chunkBytes = gpuOff+1, 1<<20
+	s.place.gpu, s.terms.ChunkBytes = wire.GPUOff+1, 1<<20
 	bounces := int64(deviceWorkers()*bouncesPerWorker) << 20
 	v := NewServer(ServerConfig{Keys: twoKeys("/"), MaxMemory: 64 * bounces})
 	h := request(v, testKey, 1, 1).admitted(t, 1)
@@ -195,7 +196,7 @@ func TestBouncesOfOneSessionLeaveRoom(t *testing.T) {
 		v := NewServer(ServerConfig{Keys: tc.keys, MaxMemory: tc.memory})
 		h := request(v, testKey, 1, slots).admitted(t, slots)
 		s := &session{}
-		s.place.gpu, s.params.chunkBytes, s.params.slots = gpuAuto, chunkBytes, h.slots
+		s.place.gpu, s.terms.ChunkBytes, s.terms.Slots = wire.GPUAuto, chunkBytes, h.slots
 		if _, err := v.takeBounces(s, testKey.ID); (err == nil) != tc.fits {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -204,7 +205,7 @@ func TestBouncesOfOneSessionLeaveRoom(t *testing.T) {
 	v := NewServer(ServerConfig{Keys: twoKeys("/"), MaxMemory: ringBytes(1, leastSlots, chunkBytes) + bounces})
 	h := request(v, testKey, 1, leastSlots).admitted(t, leastSlots)
 	s := &session{}
-	s.place.gpu, s.params.chunkBytes, s.params.slots = gpuAuto, chunkBytes, h.slots
+	s.place.gpu, s.terms.ChunkBytes, s.terms.Slots = wire.GPUAuto, chunkBytes, h.slots
 	if _, err := v.takeBounces(s, testKey.ID); err != nil {
 		t.Error(err)
 	}

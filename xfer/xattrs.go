@@ -1,74 +1,18 @@
 package xfer
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"gdrcp/chunker"
+	"gdrcp/xfer/internal/wire"
 )
 
 // Extended attributes do not fit the message that announces their entry: they
 // come before it, in parts.
 
-// msgXattrs is from the source: parts of the attributes of entries that are
-// announced next. Each part is uvarint id of the entry, uvarint bytes of all its
-// attributes, uvarint offset of this part, uvarint length and bytes.
-const msgXattrs msgType = 17
-
-const (
-	// xattrWindow bounds the attributes of entries that have not ended. It holds
-	// those of several entries (chunker.MaxXattrsBytes).
-	xattrWindow = 8 << 20
-	// xattrPartBytes bounds what stands before a part's bytes.
-	xattrPartBytes = 4 * binary.MaxVarintLen64
-)
-
-// appendXattrs appends as much of an entry's attributes, from off on, as room
-// has, and returns how far it has come.
-func appendXattrs(b []byte, id uint64, x chunker.Xattrs, off, room int) ([]byte, int) {
-	n := min(room-xattrPartBytes-len(b), len(x)-off)
-	if n <= 0 {
-		return b, off
-	}
-	b = appendUvarints(b, id, uint64(len(x)), uint64(off), uint64(n))
-	return append(b, x[off:off+n]...), off + n
-}
-
-func appendUvarints(b []byte, values ...uint64) []byte {
-	for _, v := range values {
-		b = binary.AppendUvarint(b, v)
-	}
-	return b
-}
-
-// xattrPart is a part as it arrives.
-type xattrPart struct {
-	id, total, off uint64
-	bytes          []byte
-}
-
-// decodeXattrs walks the body of msgXattrs.
-func decodeXattrs(body []byte, each func(p *xattrPart) error) error {
-	c := cursor{b: body}
-	for len(c.b) > 0 {
-		p := xattrPart{id: c.uvarint(), total: c.uvarint(), off: c.uvarint()}
-		p.bytes = c.take(c.uvarint())
-		if c.bad {
-			break
-		}
-		if p.total > chunker.MaxXattrsBytes || len(p.bytes) == 0 || p.off > p.total || uint64(len(p.bytes)) > p.total-p.off {
-			return fmt.Errorf("%w: %d bytes at %d of %d of extended attributes", ErrProtocol, len(p.bytes), p.off, p.total)
-		}
-		if err := each(&p); err != nil {
-			return err
-		}
-	}
-	return c.err("list of extended attributes")
-}
-
 // xattrsOf reads the attributes of what is to be announced.
 func (a *announcer) xattrsOf(f *chunker.Found) (chunker.Xattrs, error) {
-	if a.params.flags&flagXattrs == 0 {
+	if a.terms.Flags&wire.FlagXattrs == 0 {
 		return nil, nil
 	}
 	return patiently(a.stop, func() (chunker.Xattrs, error) { return a.tree.Xattrs(f) })
@@ -81,7 +25,7 @@ func (a *announcer) tellXattrs(id uint64, x chunker.Xattrs) error {
 	a.xattrBytes += len(x)
 	a.mu.Unlock()
 	for off := 0; off < len(x); {
-		a.parts, off = appendXattrs(a.parts, id, x, off, maxBodyBytes)
+		a.parts, off = wire.AppendXattrs(a.parts, id, x, off, wire.MaxBodyBytes)
 		if off < len(x) {
 			if err := a.flushXattrs(); err != nil {
 				return err
@@ -95,7 +39,7 @@ func (a *announcer) flushXattrs() error {
 	if len(a.parts) == 0 {
 		return nil
 	}
-	err := a.ctl.send(a.ctx, msgXattrs, a.parts)
+	err := a.ctl.send(a.ctx, wire.MsgXattrs, a.parts)
 	a.parts = a.parts[:0]
 	return err
 }
@@ -112,31 +56,31 @@ type arrivingXattrs struct {
 // takeXattrs takes parts of attributes. They must be of the entries that come next,
 // and whole before these do.
 func (k *sink) takeXattrs(body []byte) error {
-	if k.params.flags&flagXattrs == 0 {
+	if k.terms.Flags&wire.FlagXattrs == 0 {
 		return fmt.Errorf("%w: extended attributes that were not asked for", ErrProtocol)
 	}
-	return decodeXattrs(body, func(p *xattrPart) error {
+	return wire.DecodeXattrs(body, func(p *wire.XattrPart) error {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		if p.id < k.announced || p.id-k.settled >= entryWindow || k.ended {
-			return fmt.Errorf("%w: extended attributes of entry %d, %d was next", ErrProtocol, p.id, k.announced)
+		if p.ID < k.announced || p.ID-k.settled >= entryWindow || k.ended {
+			return fmt.Errorf("%w: extended attributes of entry %d, %d was next", ErrProtocol, p.ID, k.announced)
 		}
-		x := k.xattrs[p.id]
+		x := k.xattrs[p.ID]
 		if x == nil {
-			if k.xattrBytes+int(p.total) > xattrWindow {
-				return fmt.Errorf("%w: more than %d bytes of extended attributes at once", ErrProtocol, xattrWindow)
+			if k.xattrBytes+int(p.Total) > wire.XattrWindow {
+				return fmt.Errorf("%w: more than %d bytes of extended attributes at once", ErrProtocol, wire.XattrWindow)
 			}
-			k.xattrBytes += int(p.total)
+			k.xattrBytes += int(p.Total)
 			if k.xattrs == nil {
 				k.xattrs = make(pendingXattrs)
 			}
-			x = &arrivingXattrs{total: int(p.total), bytes: make(chunker.Xattrs, 0, p.total)}
-			k.xattrs[p.id] = x
+			x = &arrivingXattrs{total: int(p.Total), bytes: make(chunker.Xattrs, 0, p.Total)}
+			k.xattrs[p.ID] = x
 		}
-		if uint64(x.total) != p.total || uint64(len(x.bytes)) != p.off {
-			return fmt.Errorf("%w: extended attributes of entry %d in pieces that do not fit", ErrProtocol, p.id)
+		if uint64(x.total) != p.Total || uint64(len(x.bytes)) != p.Off {
+			return fmt.Errorf("%w: extended attributes of entry %d in pieces that do not fit", ErrProtocol, p.ID)
 		}
-		x.bytes = append(x.bytes, p.bytes...)
+		x.bytes = append(x.bytes, p.Bytes...)
 		return nil
 	})
 }

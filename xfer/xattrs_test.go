@@ -6,13 +6,14 @@ import (
 	"testing"
 
 	"gdrcp/chunker"
+	"gdrcp/xfer/internal/wire"
 )
 
 // parts cuts attributes into messages of that many bytes.
 func parts(id uint64, x chunker.Xattrs, room int) (bodies [][]byte) {
 	var b []byte
 	for off := 0; off < len(x); {
-		b, off = appendXattrs(b, id, x, off, room)
+		b, off = wire.AppendXattrs(b, id, x, off, room)
 		if off < len(x) {
 			bodies, b = append(bodies, b), nil
 		}
@@ -27,7 +28,7 @@ func attribute(n int) chunker.Xattrs {
 }
 
 func TestXattrsArrive(t *testing.T) {
-	k := linkSink(flagXattrs)
+	k := linkSink(wire.FlagXattrs)
 	for id, n := range []int{200, 16000, 300} {
 		x := attribute(n)
 		for _, body := range parts(uint64(id), x, 700) {
@@ -38,7 +39,7 @@ func TestXattrsArrive(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		e := linkEntry(uint64(id), "a", fileNames{})
+		e := linkEntry(uint64(id), "a", wire.FileNames{})
 		if err := k.giveXattrs(e); err != nil || !bytes.Equal(e.attrs.Xattrs, x) || e.xattrBytes != len(x) || e.attrs.UID != -1 {
 			t.Errorf("entry %d: %d bytes of %d, %v", id, e.xattrBytes, len(x), err)
 		}
@@ -46,7 +47,7 @@ func TestXattrsArrive(t *testing.T) {
 	if len(k.xattrs) != 0 {
 		t.Errorf("%d are left", len(k.xattrs))
 	}
-	if err := k.giveXattrs(linkEntry(9, "a", fileNames{})); err != nil {
+	if err := k.giveXattrs(linkEntry(9, "a", wire.FileNames{})); err != nil {
 		t.Errorf("an entry without attributes: %v", err)
 	}
 }
@@ -63,19 +64,19 @@ func TestHostileXattrs(t *testing.T) {
 		give   bool
 	}{
 		"not asked for":             {bodies: parts(0, whole, 4000)},
-		"of an entry that was":      {flags: flagXattrs, before: announced, bodies: parts(0, whole, 4000)},
-		"beyond the window":         {flags: flagXattrs, bodies: parts(entryWindow, whole, 4000)},
-		"after the end":             {flags: flagXattrs, before: func(k *sink) { k.ended = true }, bodies: parts(0, whole, 4000)},
-		"a part twice":              {flags: flagXattrs, bodies: [][]byte{cut[0], cut[0]}},
-		"a part left out":           {flags: flagXattrs, bodies: [][]byte{cut[0], cut[2]}},
-		"from the middle":           {flags: flagXattrs, bodies: cut[1:2]},
-		"another total":             {flags: flagXattrs, bodies: [][]byte{cut[0], parts(0, attribute(1001), 400)[1]}},
-		"after they were whole":     {flags: flagXattrs, bodies: [][]byte{parts(0, whole, 4000)[0], {0, 0x80, 0x10, 0x80, 0x10, 1, 'x'}}},
-		"an empty part":             {flags: flagXattrs, bodies: [][]byte{{0, 5, 0, 0}}},
-		"a part that is cut off":    {flags: flagXattrs, bodies: [][]byte{cut[0][:50]}},
-		"too large":                 {flags: flagXattrs, bodies: [][]byte{{0, 0x81, 0x80, 0x40, 0, 1, 'x'}}},
-		"an entry before its parts": {flags: flagXattrs, bodies: cut[:1], give: true},
-		"no attributes":             {flags: flagXattrs, bodies: [][]byte{{0, 2, 0, 2, 200, 'x'}}, give: true},
+		"of an entry that was":      {flags: wire.FlagXattrs, before: announced, bodies: parts(0, whole, 4000)},
+		"beyond the window":         {flags: wire.FlagXattrs, bodies: parts(entryWindow, whole, 4000)},
+		"after the end":             {flags: wire.FlagXattrs, before: func(k *sink) { k.ended = true }, bodies: parts(0, whole, 4000)},
+		"a part twice":              {flags: wire.FlagXattrs, bodies: [][]byte{cut[0], cut[0]}},
+		"a part left out":           {flags: wire.FlagXattrs, bodies: [][]byte{cut[0], cut[2]}},
+		"from the middle":           {flags: wire.FlagXattrs, bodies: cut[1:2]},
+		"another total":             {flags: wire.FlagXattrs, bodies: [][]byte{cut[0], parts(0, attribute(1001), 400)[1]}},
+		"after they were whole":     {flags: wire.FlagXattrs, bodies: [][]byte{parts(0, whole, 4000)[0], {0, 0x80, 0x10, 0x80, 0x10, 1, 'x'}}},
+		"an empty part":             {flags: wire.FlagXattrs, bodies: [][]byte{{0, 5, 0, 0}}},
+		"a part that is cut off":    {flags: wire.FlagXattrs, bodies: [][]byte{cut[0][:50]}},
+		"too large":                 {flags: wire.FlagXattrs, bodies: [][]byte{{0, 0x81, 0x80, 0x40, 0, 1, 'x'}}},
+		"an entry before its parts": {flags: wire.FlagXattrs, bodies: cut[:1], give: true},
+		"no attributes":             {flags: wire.FlagXattrs, bodies: [][]byte{{0, 2, 0, 2, 200, 'x'}}, give: true},
 	} {
 		k := linkSink(tc.flags)
 		if tc.before != nil {
@@ -88,7 +89,7 @@ func TestHostileXattrs(t *testing.T) {
 			}
 		}
 		if err == nil && tc.give {
-			err = k.giveXattrs(linkEntry(0, "a", fileNames{}))
+			err = k.giveXattrs(linkEntry(0, "a", wire.FileNames{}))
 		}
 		if !errors.Is(err, ErrProtocol) {
 			t.Errorf("%s: %v", name, err)
@@ -98,13 +99,13 @@ func TestHostileXattrs(t *testing.T) {
 
 // A source that announces attributes without end is cut off at the window.
 func TestXattrsAreBounded(t *testing.T) {
-	k := linkSink(flagXattrs)
+	k := linkSink(wire.FlagXattrs)
 	var err error
 	n := 0
 	for ; err == nil && n < 100; n++ {
-		err = k.takeXattrs(append(appendUvarints(nil, uint64(n), chunker.MaxXattrsBytes, 0, 1), 'x'))
+		err = k.takeXattrs(append(wire.AppendUvarints(nil, uint64(n), chunker.MaxXattrsBytes, 0, 1), 'x'))
 	}
-	if want := xattrWindow/chunker.MaxXattrsBytes + 1; !errors.Is(err, ErrProtocol) || n != want {
+	if want := wire.XattrWindow/chunker.MaxXattrsBytes + 1; !errors.Is(err, ErrProtocol) || n != want {
 		t.Errorf("%d entries, want %d: %v", n, want, err)
 	}
 	if err := k.end(0); !errors.Is(err, ErrProtocol) {
@@ -117,7 +118,7 @@ func FuzzXattrParts(f *testing.F) {
 		f.Add(body)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		k := linkSink(flagXattrs)
+		k := linkSink(wire.FlagXattrs)
 		_ = k.takeXattrs(b)
 		held := 0
 		for _, x := range k.xattrs {
@@ -126,7 +127,7 @@ func FuzzXattrParts(f *testing.F) {
 				t.Fatalf("%d bytes of %d", len(x.bytes), x.total)
 			}
 		}
-		if held != k.xattrBytes || held > xattrWindow {
+		if held != k.xattrBytes || held > wire.XattrWindow {
 			t.Fatalf("%d bytes are held, %d counted", held, k.xattrBytes)
 		}
 	})

@@ -1,0 +1,73 @@
+package xfer
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"gdrcp/xfer/internal/wire"
+)
+
+func TestPackAndUnpack(t *testing.T) {
+	const n = 1 << 20
+	rng := rand.New(rand.NewPCG(1, 2))
+	random, text := make([]byte, n), bytes.Repeat([]byte("a line of text that repeats\n"), n/28+1)[:n]
+	for i := range random {
+		random[i] = byte(rng.Uint32())
+	}
+	for _, kind := range []Compress{CompressOff, CompressZstd, CompressS2, CompressAuto} {
+		p, err := newPacker(kind, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var u unpacker
+		for _, data := range [][]byte{random, text, text[:5], {}} {
+			mem := make([]byte, n)
+			copy(mem, data)
+			codec, stored := p.pack(mem, len(data))
+			got, err := u.unpack(codec, mem[:stored], uint32(len(data)), n)
+			if err != nil || !bytes.Equal(got, data) {
+				t.Errorf("compression %d, %d bytes: %v", kind, len(data), err)
+			}
+			if shrunk := int(stored) < len(data); shrunk != (codec != wire.CodecPlain) {
+				t.Errorf("compression %d: codec %d stores %d bytes in %d", kind, codec, len(data), stored)
+			}
+		}
+		p.close()
+		u.close()
+	}
+}
+
+// A payload that claims to be small and unpacks to much must not.
+func TestUnpackBomb(t *testing.T) {
+	const n = 64 << 20
+	p, err := newPacker(CompressZstd, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mem := make([]byte, n)
+	codec, stored := p.pack(mem, n)
+	var u unpacker
+	if _, err := u.unpack(codec, mem[:stored], 1<<20, 1<<20); !errors.Is(err, errPayload) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func FuzzUnpack(f *testing.F) {
+	f.Add(uint8(wire.CodecS2), []byte("\x05\x10hello"))
+	f.Add(uint8(wire.CodecZstd), []byte("\x28\xb5\x2f\xfd\x04\x00\x29\x00\x00hello"))
+	f.Fuzz(func(t *testing.T, codec uint8, b []byte) {
+		const chunkBytes = 1 << 16
+		if len(b) > chunkBytes {
+			return
+		}
+		var u unpacker
+		defer u.close()
+		for _, n := range []uint32{0, 5, chunkBytes} {
+			if out, err := u.unpack(wire.Codec(codec%3), b, n, chunkBytes); err == nil && len(out) > chunkBytes {
+				t.Fatalf("%d bytes", len(out))
+			}
+		}
+	})
+}

@@ -1,0 +1,80 @@
+package xfer
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"gdrcp/internal/trust"
+	"gdrcp/rdma"
+)
+
+func TestPreamble(t *testing.T) {
+	door := preamble{qps: 3, slots: 4, chunkKiB: 5, session: [16]byte{6}}
+	join := preamble{join: true, lane: trust.Lane{QP: 2, Epoch: 300}, session: [16]byte{6}, token: [16]byte{7}}
+	for _, want := range []preamble{door, join} {
+		got, err := decodePreamble(append(want.encode(), make([]byte, 100)...))
+		if err != nil || got != want {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	}
+	b := door.encode()
+	b[4]++
+	if _, err := decodePreamble(b); !errors.As(err, new(errVersion)) {
+		t.Errorf("another version: %v", err)
+	}
+	b[0]++
+	if _, err := decodePreamble(b); !errors.Is(err, rdma.ErrNotGdrcp) {
+		t.Errorf("another magic: %v", err)
+	}
+	if _, err := decodePreamble(b[:20]); !errors.Is(err, rdma.ErrNotGdrcp) {
+		t.Errorf("too short: %v", err)
+	}
+}
+
+// TestDoorMessages: what the server says at the door.
+func TestDoorMessages(t *testing.T) {
+	for _, want := range []railAddr{{netip.MustParseAddrPort("10.7.0.1:7474"), "rxe0"}, {netip.MustParseAddrPort("[fe80::1%eth0]:7474"), "mlx5_0"}} {
+		if got, why, ok := decodeRail(want.railText()); got != want || why != "" || !ok {
+			t.Errorf("got %+v, %q, %v", got, why, ok)
+		}
+	}
+	long := strings.Repeat("why ", 200)
+	if _, why, ok := decodeRail(noRailText(long)); !ok || why == "" || !strings.HasPrefix(long, why) {
+		t.Errorf("got %q, %v", why, ok)
+	}
+	if _, _, ok := decodeRail([]byte("no address")); ok {
+		t.Error("no address was taken for one")
+	}
+	if got, err := decodeGrant(sessionGrant{16, 3}.encode()); err != nil || got != (sessionGrant{16, 3}) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	for _, bad := range []sessionGrant{{0, 1}, {1, 0}, {MaxSlots + 1, 1}, {1, MaxQPs + 1}} {
+		if _, err := decodeGrant(bad.encode()); !errors.Is(err, ErrProtocol) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+	if got, err := decodeRefusal(refusal{rdma.RejectBusy, "full"}.encode()); err != nil || got != (refusal{rdma.RejectBusy, "full"}) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	for _, b := range [][]byte{noRailText(long), railAddr{netip.MustParseAddrPort("1.2.3.4:5"), long}.railText(), refusal{1, long}.encode()} {
+		if len(b)+1+trust.SealBytes > doorMsgBytes {
+			t.Errorf("a message of %d bytes does not fit the door", len(b))
+		}
+	}
+}
+
+// FuzzStrangers runs the decoders of what comes before a session.
+func FuzzStrangers(f *testing.F) {
+	f.Add((&preamble{qps: 1, slots: 1, chunkKiB: 1}).encode())
+	f.Add(sessionGrant{1, 1}.encode())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		_, _ = decodePreamble(b)
+		_, _, _ = decodeRail(b)
+		_, _ = decodeRefusal(b)
+		if g, err := decodeGrant(b); err == nil && (g.slots > MaxSlots || g.qps > MaxQPs) {
+			t.Fatalf("granted are %+v", g)
+		}
+	})
+}

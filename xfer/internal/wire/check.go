@@ -1,0 +1,121 @@
+package wire
+
+import (
+	"fmt"
+
+	"gdrcp/gpu"
+	"gdrcp/manifest"
+)
+
+// IsAnsweredBy reports whether a welcome grants what the hello asks for, no more
+// and no less. Its name is another matter, and it repeats no path.
+func (h *Hello) IsAnsweredBy(w *Hello) bool {
+	granted := w.Terms
+	granted.Name = h.Terms.Name
+	return granted == h.Terms && w.GPU == h.GPU && w.GPUName == h.GPUName && len(w.Paths) == 0
+}
+
+// Check holds a hello against the bounds and what the rail was made for.
+func (h *Hello) Check(made *Terms) error {
+	if h.Terms.Slots != made.Slots || h.Terms.QPs != made.QPs || h.Terms.ChunkBytes != made.ChunkBytes || made.ChunkBytes < MinChunkBytes {
+		return fmt.Errorf("%w: a hello that does not fit its connection", ErrProtocol)
+	}
+	if err := manifest.CheckPieceBytes(h.Terms.PieceBytes); err != nil {
+		return fmt.Errorf("%w: %w", ErrProtocol, err)
+	}
+	if !h.Terms.Hash.Valid() && !(h.Terms.Mode == ModeBench && h.Terms.Hash == 0) {
+		return fmt.Errorf("%w: hash %d", ErrProtocol, h.Terms.Hash)
+	}
+	switch h.Terms.Mode {
+	case ModePing, ModeBench:
+		return h.checkNoFiles()
+	case ModeExpand:
+		return h.checkPatterns()
+	case ModePush, ModePull:
+		return h.checkFiles()
+	}
+	return fmt.Errorf("%w: mode %d", ErrProtocol, h.Terms.Mode)
+}
+
+// checkNoFiles holds the hello of a bench or of latency rounds against what these
+// can be: memory of the host, sealed or not.
+func (h *Hello) checkNoFiles() error {
+	if h.Terms.Flags&^FlagEncrypt != 0 || h.Terms.Codec != CompressOff || h.GPU != 0 || h.Terms.MaxDelete != 0 || h.Terms.Sizes.IsSet() || len(h.Paths) > 0 || h.Terms.Name != "" {
+		return fmt.Errorf("%w: a %s with flags %#x, codec %d, GPU %d, %d paths", ErrProtocol, h.Terms.Mode, h.Terms.Flags, h.Terms.Codec, h.GPU, len(h.Paths))
+	}
+	return nil
+}
+
+// checkFiles holds the hello of a copy against what this can be.
+func (h *Hello) checkFiles() error {
+	if h.Terms.Codec != CompressOff && h.Terms.ChunkBytes > MaxCompressedChunkBytes {
+		return fmt.Errorf("%w: compressed chunks of %d bytes", ErrProtocol, h.Terms.ChunkBytes)
+	}
+	if err := h.checkSinkFlags(); err != nil {
+		return err
+	}
+	if h.Terms.PieceBytes > int64(h.Terms.ChunkBytes) {
+		return fmt.Errorf("%w: pieces of %d bytes in chunks of %d", ErrProtocol, h.Terms.PieceBytes, h.Terms.ChunkBytes)
+	}
+	if err := h.checkStream(); err != nil {
+		return err
+	}
+	if h.Terms.Flags&FlagListed != 0 && h.Terms.Flags&(FlagMany|FlagStream) != 0 {
+		return fmt.Errorf("%w: a list of several sources, or of a stream", ErrProtocol)
+	}
+	if len(h.Paths) == 0 || (h.Terms.Mode == ModePush && len(h.Paths) != 1) || len(h.Paths) > 1 != (h.Terms.Flags&FlagMany != 0) && h.Terms.Mode == ModePull {
+		return fmt.Errorf("%w: %d paths", ErrProtocol, len(h.Paths))
+	}
+	return nil
+}
+
+// checkPatterns holds the hello of an expansion against what this can be: paths, and
+// beside them no more than a bench has.
+func (h *Hello) checkPatterns() error {
+	bare := *h
+	bare.Paths = nil
+	if err := bare.checkNoFiles(); err != nil {
+		return err
+	}
+	if len(h.Paths) == 0 {
+		return fmt.Errorf("%w: a %s at no path", ErrProtocol, h.Terms.Mode)
+	}
+	return nil
+}
+
+// checkSinkFlags holds a hello to what checkSinkOptions lets through.
+func (h *Hello) checkSinkFlags() error {
+	deletes := h.Terms.Flags&FlagDelete != 0
+	switch err := h.Terms.Sizes.check(h.Terms.Flags); {
+	case err != nil:
+		return err
+	case deletes && h.Terms.Flags&FlagRecursive == 0:
+		return fmt.Errorf("%w: deletion without directories", ErrProtocol)
+	case deletes && h.Terms.Flags&FlagListed != 0:
+		return fmt.Errorf("%w: deletion by a list", ErrProtocol)
+	case h.Terms.Flags&FlagSameStays != 0 && h.Terms.Flags&FlagTimes == 0:
+		return fmt.Errorf("%w: files of the same time are to stay, and times are not kept", ErrProtocol)
+	case !deletes && h.Terms.MaxDelete != 0:
+		return fmt.Errorf("%w: a bound of deletion without deletion", ErrProtocol)
+	}
+	return nil
+}
+
+// checkStream refuses a hello about a stream that no client sends.
+func (h *Hello) checkStream() error {
+	if h.Terms.Flags&FlagStream == 0 {
+		return nil
+	}
+	if h.Terms.Mode != ModePush || h.Terms.Flags&(FlagRecursive|FlagMany|FlagMustBeDir|FlagHardLinks|FlagRules|FlagGrowing|FlagOneFileSystem|flagsOfSink) != 0 || h.GPU != 0 {
+		return fmt.Errorf("%w: a stream with mode %d, flags %#x, GPU %d", ErrProtocol, h.Terms.Mode, h.Terms.Flags, h.GPU)
+	}
+	return nil
+}
+
+// checkGPU refuses a wish that names no GPU, or two.
+func (h *Hello) checkGPU() error {
+	if named := GPUWish(h.GPU) == GPUNamed; named != (h.GPUName != "") || named && gpu.CheckName(h.GPUName) != nil {
+		return fmt.Errorf("%w: GPU %d of a name of %d bytes", ErrProtocol, h.GPU, len(h.GPUName))
+	}
+	return nil
+}

@@ -1,0 +1,53 @@
+package wire
+
+// Flags of a hello. A number that was used once stays with its meaning.
+const (
+	FlagRecursive      = 1 << 0
+	FlagFollow         = 1 << 1
+	FlagModes          = 1 << 2
+	FlagNoFsync        = 1 << 3
+	FlagMustBeDir      = 1 << 4
+	FlagMany           = 1 << 5 // several sources
+	FlagFlush          = 1 << 6 // GPU memory is flushed after every batch
+	FlagDirect         = 1 << 7 // the server's device must reach its GPU memory by itself
+	FlagTimes          = 1 << 8
+	FlagLinks          = 1 << 9
+	FlagOwner          = 1 << 10
+	FlagGroup          = 1 << 11
+	FlagHardLinks      = 1 << 12
+	FlagXattrs         = 1 << 13
+	FlagNumericIDs     = 1 << 14
+	FlagDryRun         = 1 << 15 // nothing is changed, and no data sent
+	FlagIgnoreExisting = 1 << 16 // what is there stays, but directories
+	FlagUpdate         = 1 << 17 // files that are newer there stay
+	FlagDelete         = 1 << 18 // what the source has not goes
+	FlagEncrypt        = 1 << 19 // headers and payloads of chunks are sealed
+	FlagStream         = 1 << 20 // the one entry of a push is a stream, whose size is known at its end
+	FlagExisting       = 1 << 21 // what is not there is not made
+	FlagRules          = 1 << 22 // filter rules follow the welcome
+	// FlagListed: only what a list names is copied, of the one source's contents. In
+	// a pull the list follows, part by part as the source asks for it.
+	FlagListed = 1 << 23
+	// FlagGrowing: files that grow while they are read are copied, as long as they
+	// were when they were announced.
+	FlagGrowing       = 1 << 24
+	FlagSameStays     = 1 << 25 // files of the same size and time stay
+	FlagSizeStays     = 1 << 26 // files of the same size stay
+	FlagOneFileSystem = 1 << 28 // the source enters no other file system than each source's own
+	FlagSizes         = 1 << 29 // files beyond the sizes that the hello has are not transferred
+)
+
+// Sets of flags.
+const (
+	flagsBasic = FlagRecursive | FlagFollow | FlagModes | FlagNoFsync | FlagMustBeDir | FlagMany | FlagFlush | FlagDirect
+	// flagsMetadata are about what is kept of the source's metadata, beside FlagModes.
+	flagsMetadata = FlagTimes | FlagLinks | FlagOwner | FlagGroup | FlagHardLinks | FlagXattrs | FlagNumericIDs
+	// flagsOfSink let the destination decide what becomes of an entry.
+	flagsOfSink = FlagDryRun | FlagIgnoreExisting | FlagUpdate | FlagDelete | FlagExisting | FlagSameStays | FlagSizeStays | FlagSizes
+	// FlagsKeeping let entries end as Kept, and FlagsKeepingLater also files whose
+	// data was sent: what is there is looked at again when they get their names.
+	FlagsKeeping      = FlagIgnoreExisting | FlagUpdate | FlagExisting | FlagSameStays | FlagSizeStays | FlagSizes
+	FlagsKeepingLater = FlagIgnoreExisting | FlagUpdate
+	// flagsKnown are those that this version understands.
+	flagsKnown = flagsBasic | flagsMetadata | FlagEncrypt | FlagRules | FlagListed | FlagStream | FlagGrowing | FlagOneFileSystem | flagsOfSink
+)

@@ -1,0 +1,104 @@
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"gdrcp/internal/trust"
+)
+
+// ErrHeaderSum: the header's checksum does not match: the chunk is sent again.
+var ErrHeaderSum = errors.New("chunk header damaged on the way")
+
+// MsgType is the kind of a control message.
+type MsgType uint8
+
+// The control messages, and who sends them. docs/design/protocol.md has their bodies as
+// tables. Those of the second group carry no sequence number: they are outside
+// the window, and there are few of them.
+const (
+	MsgHello     MsgType = 1  // client: what it wants
+	MsgWelcome   MsgType = 2  // server: what it gets
+	MsgRing      MsgType = 3  // sink: where its slots are
+	MsgEntries   MsgType = 4  // source: the next entries, in order of path
+	MsgTotal     MsgType = 5  // source: how much there is, as far as known
+	MsgPlan      MsgType = 6  // sink: data of entries below this id may come
+	MsgCredit    MsgType = 7  // sink: slots that are free again, extents wanted again
+	MsgResult    MsgType = 8  // sink: what became of entries
+	MsgFail      MsgType = 9  // source: why an entry could not be sent
+	MsgEnd       MsgType = 10 // source: there are no more entries
+	MsgRoot      MsgType = 11 // source: its roots
+	MsgDone      MsgType = 12 // sink: its roots
+	MsgPing      MsgType = 13 // bench: answer with a pong
+	MsgPong      MsgType = 14
+	MsgMemory    MsgType = 15 // either: where its slots are, told where GPU memory was asked for
+	MsgSelection MsgType = 16 // filter rules and names of --files-from, in parts, behind the welcome
+	MsgXattrs    MsgType = 17 // source: parts of the attributes of entries that are announced next
+	MsgUnwanted  MsgType = 18 // sink: files whose data is not to be sent, ahead of the plan that covers them
+	MsgDeleted   MsgType = 19 // sink: what was deleted, or could not be
+	MsgUnsettled MsgType = 20 // sink: directories that did not get their owner, mode or time
+	MsgNames     MsgType = 21 // server: what the patterns of a ModeExpand stand for
+
+	MsgAck       MsgType = 78 // either: messages consumed so far
+	MsgHeartbeat MsgType = 79
+	MsgAbort     MsgType = 80 // either: the session is over, and why
+)
+
+// Sequenced reports whether a message counts against the window.
+func (t MsgType) Sequenced() bool { return t < 0x40 }
+
+// FrameBytes is the header before every message's body. The two together are
+// sealed (trust.Sealer).
+//
+//	0 1 type
+//	1 3 zero
+//	4 4 messages of the other direction consumed so far, low 32 bits
+//	8 8 sequence number in the session and direction, from 1; 0 outside the window
+const FrameBytes = 16
+
+// MsgBytes bounds a sealed control message. The longest body is an entry whose
+// path and link target are of PATH_MAX bytes each.
+const (
+	MsgBytes     = 9 << 10
+	MaxBodyBytes = MsgBytes - FrameBytes - trust.SealBytes
+)
+
+// The window: a peer may have this many sequenced messages not yet consumed by
+// the other end. Consumption is told at the latest every AckEvery messages.
+const (
+	ControlWindow = 32
+	AckEvery      = 8
+	// ControlMargin is how many receives a queue pair needs beside one for
+	// each slot: the window, the acks that can be under way for it, and
+	// heartbeats, a probe and an abort.
+	ControlMargin = ControlWindow + ControlWindow/AckEvery + 28
+)
+
+// PutFrame writes the frame header of a message, b, whose body is in place.
+func PutFrame(b []byte, t MsgType, seq, consumed uint64) {
+	clear(b[:FrameBytes])
+	b[0] = byte(t)
+	binary.LittleEndian.PutUint32(b[4:], uint32(consumed))
+	binary.LittleEndian.PutUint64(b[8:], seq)
+}
+
+// Frame is a control message taken apart. Body is part of the buffer that it came in.
+type Frame struct {
+	Type     MsgType
+	Consumed uint32
+	Seq      uint64
+	Body     []byte
+}
+
+// ParseFrame takes a message apart.
+func ParseFrame(b []byte) (Frame, error) {
+	if len(b) < FrameBytes || b[1]|b[2]|b[3] != 0 {
+		return Frame{}, fmt.Errorf("%w: message of %d bytes", ErrProtocol, len(b))
+	}
+	f := Frame{Type: MsgType(b[0]), Consumed: binary.LittleEndian.Uint32(b[4:]), Seq: binary.LittleEndian.Uint64(b[8:]), Body: b[FrameBytes:]}
+	if (f.Seq == 0) == f.Type.Sequenced() {
+		return Frame{}, fmt.Errorf("%w: message %d with sequence number %d", ErrProtocol, f.Type, f.Seq)
+	}
+	return f, nil
+}

@@ -1,0 +1,208 @@
+package wire
+
+import (
+	"fmt"
+	"math"
+
+	"gdrcp/manifest"
+)
+
+// Hello is the client's opening and, as far as the fields apply, the server's
+// answer.
+type Hello struct {
+	Terms   Terms
+	Paths   []string   // push: the destination; pull: the sources
+	GPU     uint64     // where the server is to have its slots: see GPUWish
+	GPUName string     // see placement
+	Into    *IntoPlace // where the copy goes, from the sink; nil where that is not told
+}
+
+// Encode is the body of MsgHello and MsgWelcome.
+func (h *Hello) Encode() []byte {
+	var w Writer
+	w.Uint(tagMode, uint64(h.Terms.Mode))
+	w.Uint(tagChunk, uint64(h.Terms.ChunkBytes))
+	w.Uint(tagPiece, uint64(h.Terms.PieceBytes))
+	w.Uint(tagHash, uint64(h.Terms.Hash))
+	w.Uint(tagSlots, uint64(h.Terms.Slots))
+	w.Uint(tagQPs, uint64(h.Terms.QPs))
+	w.Uint(tagCodec, uint64(h.Terms.Codec))
+	w.Uint(tagFlags, h.Terms.Flags)
+	for _, p := range h.Paths {
+		w.Str(TagPath, p)
+	}
+	if h.Terms.Name != "" {
+		w.Str(TagName, h.Terms.Name)
+	}
+	if h.GPUName != "" {
+		w.Str(tagGPUName, h.GPUName)
+	}
+	if h.GPU != 0 {
+		w.Uint(tagGPU, h.GPU)
+	}
+	if h.Terms.MaxDelete != 0 {
+		w.Uint(tagMaxDelete, h.Terms.MaxDelete)
+	}
+	h.Terms.Sizes.appendTo(&w)
+	h.Into.appendTo(&w)
+	return w.Buf
+}
+
+// helloBound is the most that an integer field of a hello may be in any mode: nothing
+// that is beyond gets as far as a conversion or a product.
+func helloBound(tag byte) (most uint64, ok bool) {
+	switch tag {
+	case tagMode, tagHash:
+		return math.MaxUint8, true
+	case tagChunk:
+		return MaxChunkBytes, true
+	case tagPiece:
+		return manifest.MaxPieceBytes, true
+	case tagSlots:
+		return MaxSlots, true
+	case tagQPs:
+		return MaxQPs, true
+	case tagCodec:
+		return uint64(CompressAuto), true
+	case tagFlags:
+		return flagsKnown, true
+	case tagGPU:
+		return uint64(GPUNamed), true
+	case tagMinFile:
+		return math.MaxInt64, true
+	case tagMaxDelete, tagMaxFile:
+		return math.MaxInt64 + 1, true
+	}
+	return 0, false
+}
+
+func (h *Hello) field(tag byte, v []byte) error {
+	if most, ok := helloBound(tag); ok {
+		u, err := DecodeUint(tag, v)
+		if err == nil && (u > most || tag == tagFlags && u&^flagsKnown != 0) {
+			err = fmt.Errorf("%w: field %#x is %d, which is out of range", ErrProtocol, tag, u)
+		}
+		if err == nil {
+			h.set(tag, u)
+		}
+		return err
+	}
+	switch tag {
+	case TagPath:
+		h.Paths = append(h.Paths, string(v))
+	case TagName:
+		h.Terms.Name = string(v)
+	case tagGPUName:
+		h.GPUName = string(v)
+	case tagInto:
+		into, err := DecodeInto(v)
+		h.Into = into
+		return err
+	default:
+		return unknownField(tag)
+	}
+	return nil
+}
+
+// set takes an integer that is within its bound.
+func (h *Hello) set(tag byte, u uint64) {
+	t := &h.Terms
+	switch tag {
+	case tagMode:
+		t.Mode = Mode(u)
+	case tagHash:
+		t.Hash = manifest.Algorithm(u)
+	case tagChunk:
+		t.ChunkBytes = int(u)
+	case tagPiece:
+		t.PieceBytes = int64(u)
+	case tagSlots:
+		t.Slots = int(u)
+	case tagQPs:
+		t.QPs = int(u)
+	case tagCodec:
+		t.Codec = Compress(u)
+	case tagFlags:
+		t.Flags = u
+	case tagGPU:
+		h.GPU = u
+	case tagMaxDelete:
+		t.MaxDelete = u
+	case tagMinFile:
+		t.Sizes.MinBytes = u
+	case tagMaxFile:
+		t.Sizes.MaxBytes = u
+	}
+}
+
+// Tags of a hello's fields.
+const (
+	tagMode      = 1 | MustUnderstand
+	tagChunk     = 3 | MustUnderstand
+	tagPiece     = 4 | MustUnderstand
+	tagHash      = 5 | MustUnderstand
+	tagSlots     = 6 | MustUnderstand
+	tagQPs       = 7 | MustUnderstand
+	tagCodec     = 8 | MustUnderstand
+	tagFlags     = 9 | MustUnderstand
+	TagPath      = 10 | MustUnderstand
+	TagName      = 11 | MustUnderstand
+	tagGPU       = 15 | MustUnderstand
+	tagMaxDelete = 18 | MustUnderstand // beside FlagDelete, where deleting is bounded
+	// tagInto is of a hello or welcome from the sink: the mark of the directory that
+	// the copy goes into, and the name that the copy gets in it, empty where that is
+	// the source's or its contents'.
+	tagInto    = 19
+	tagGPUName = 20 | MustUnderstand
+	tagMinFile = 21 | MustUnderstand // beside FlagSizes: bytes that a file has at the least
+	tagMaxFile = 22 | MustUnderstand // likewise one more than the bytes that it has at the most; 0 for any number
+)
+
+// DecodeHello takes a hello or a welcome apart, and checks each field by itself.
+func DecodeHello(b []byte) (h Hello, err error) {
+	r := Reader{b}
+	for {
+		tag, v, ok, err := r.Next()
+		if err != nil {
+			return h, err
+		}
+		if !ok {
+			return h, h.checkGPU()
+		}
+		if err := h.field(tag, v); err != nil {
+			return h, err
+		}
+	}
+}
+
+// EncodeGPU is the part of a hello that says which GPU is asked for, by itself; empty
+// where none is.
+func (h *Hello) EncodeGPU() []byte {
+	var w Writer
+	if h.GPUName != "" {
+		w.Str(tagGPUName, h.GPUName)
+	}
+	if GPUWish(h.GPU) != GPUOff {
+		w.Uint(tagGPU, h.GPU)
+	}
+	return w.Buf
+}
+
+// DecodeGPU is EncodeGPU's inverse, within the bounds of a hello.
+func DecodeGPU(b []byte) (h Hello, err error) {
+	r := Reader{b}
+	for {
+		tag, v, ok, err := r.Next()
+		if err == nil && !ok {
+			return h, h.checkGPU()
+		}
+		if err == nil && (tag == tagGPU || tag == tagGPUName) {
+			err = h.field(tag, v)
+		} else if err == nil {
+			err = unknownField(tag)
+		}
+		if err != nil {
+			return Hello{}, err
+		}
+	}
+}

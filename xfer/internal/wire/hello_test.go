@@ -1,0 +1,82 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"reflect"
+	"testing"
+
+	"gdrcp/manifest"
+)
+
+func sampleHello() Hello {
+	return Hello{
+		Terms: Terms{
+			Mode: ModePull, ChunkBytes: 4 << 20, PieceBytes: 1 << 20, Hash: manifest.BLAKE3, Slots: 16, QPs: 3, Codec: 2,
+			Flags: FlagRecursive | FlagMany, Name: "b", Sizes: FileSizes{MinBytes: 10, MaxBytes: 1 << 63},
+		},
+		Paths: []string{"a\n\xff", "/b"}, GPU: uint64(GPUNamed), GPUName: "MIG-12ab",
+		Into: &IntoPlace{Mark: PlaceMark{1, 2, 31: 3}, Leaf: "new"},
+	}
+}
+
+func TestHelloRoundTrip(t *testing.T) {
+	want := sampleHello()
+	got, err := DecodeHello(want.Encode())
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestHelloOfALaterVersion(t *testing.T) {
+	h := sampleHello()
+	var w Writer
+	w.Buf = h.Encode()
+	w.Str(100, "may be ignored")
+	if _, err := DecodeHello(w.Buf); err != nil {
+		t.Errorf("an optional field: %v", err)
+	}
+	w.Uint(101|MustUnderstand, 1)
+	if _, err := DecodeHello(w.Buf); !errors.Is(err, ErrProtocol) {
+		t.Errorf("a field that must be understood: %v", err)
+	}
+}
+
+func TestHelloCutAnywhere(t *testing.T) {
+	h := sampleHello()
+	b := h.Encode()
+	for n := range b {
+		// Cut between fields it is a shorter hello; anywhere else an error.
+		if got, err := DecodeHello(b[:n]); err == nil && !bytes.HasPrefix(b, b[:n]) {
+			t.Errorf("%d bytes: %+v", n, got)
+		}
+	}
+}
+
+// No number of a hello is beyond its range, whatever the mode.
+func TestHelloNumbersBeyondTheirRange(t *testing.T) {
+	for _, tag := range []byte{tagChunk, tagPiece, tagSlots, tagQPs, tagCodec, tagFlags, tagGPU, tagMaxDelete, tagMinFile, tagMaxFile} {
+		most, ok := helloBound(tag)
+		if !ok {
+			t.Errorf("field %#x has no bound", tag)
+		}
+		for _, v := range []uint64{most + 1, 1<<63 + 2, 1<<64 - 1} {
+			var w Writer
+			w.Uint(tag, v)
+			if _, err := DecodeHello(w.Buf); !errors.Is(err, ErrProtocol) {
+				t.Errorf("field %#x of %d: %v", tag, v, err)
+			}
+		}
+	}
+}
+
+// What does not decode as the GPU of a hello is refused where it stands alone, too.
+func TestBadGPUsAlone(t *testing.T) {
+	for _, b := range [][]byte{
+		{tagGPU}, {tagGPU, 1}, {tagGPU, 0}, {tagGPU, 9, 1}, {tagGPUName, 200, 1}, {tagGPU, 2, 1, 1}, {MustUnderstand | 1, 1, 0}, {MustUnderstand | 127, 0},
+	} {
+		if got, err := DecodeGPU(b); !errors.Is(err, ErrProtocol) {
+			t.Errorf("% x: %+v, %v", b, got, err)
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package wire
+
+import (
+	"fmt"
+
+	"gdrcp/internal/printable"
+)
+
+// GPUWish is which GPU is wanted, also on the wire: none, any, from GPUFirst on
+// the one of that index, or the one of a name that stands beside.
+type GPUWish uint64
+
+const (
+	GPUOff   GPUWish = 0
+	GPUAuto  GPUWish = 1
+	GPUFirst GPUWish = 2
+	GPUNamed GPUWish = GPUFirst + MaxGPUs
+)
+
+// MaxGPUs bounds the index of a GPU, also one that a peer names.
+const MaxGPUs = 1024
+
+// Rung is a way for bytes to get between the wire and a slot.
+type Rung string
+
+// The rungs of the ladder, best first, and host memory beside it.
+const (
+	// RungDMABuf: the device reads and writes GPU memory, which it was given
+	// as a dma-buf.
+	RungDMABuf Rung = "dma-buf"
+	// RungPeermem: it does, and was given it by address (nvidia-peermem).
+	RungPeermem Rung = "peermem"
+	// RungStaged: chunks pass through pinned host memory.
+	RungStaged Rung = "staged"
+	// RungHost: the slots are in host memory.
+	RungHost Rung = "host"
+)
+
+// Direct reports whether the device reaches the GPU's memory by itself.
+func (r Rung) Direct() bool { return r == RungDMABuf || r == RungPeermem }
+
+// Flush is how what a device wrote becomes visible to the GPU's readers.
+type Flush string
+
+// The ways.
+const (
+	// FlushNone: none is needed, by the GPU's kind or because nothing arrives.
+	FlushNone Flush = "none"
+	// FlushRead: a read of the last address through the same device.
+	FlushRead Flush = "loopback read"
+)
+
+// Memory is where one end has its slots.
+type Memory struct {
+	// GPU is the index of the GPU, or -1 for host memory.
+	GPU int `json:"gpu"`
+	// Name is the GPU's.
+	Name string `json:"gpu_name,omitempty"`
+	Rung Rung   `json:"rung"`
+	// Path is how far the GPU is from the rail's device: PIX, PXB, PHB or SYS.
+	Path  string `json:"path,omitempty"`
+	Flush Flush  `json:"flush,omitempty"`
+	// Why says what was wrong with each better rung, and where this one was held
+	// against staging both speeds; or is empty.
+	Why string `json:"why,omitempty"`
+}
+
+// String is "host memory", or "GPU 0 by dma-buf".
+func (m Memory) String() string {
+	switch {
+	case m.GPU < 0:
+		return "host memory"
+	case m.Rung == RungStaged:
+		return fmt.Sprintf("GPU %d, staged", m.GPU)
+	}
+	return fmt.Sprintf("GPU %d by %s", m.GPU, m.Rung)
+}
+
+// Encode is the body of MsgMemory.
+func (m *Memory) Encode() []byte {
+	var w Writer
+	w.Uint(tagMemGPU, uint64(m.GPU+1))
+	for _, f := range []struct {
+		tag  byte
+		text string
+	}{{tagMemName, m.Name}, {tagMemRung, string(m.Rung)}, {tagMemPath, m.Path}, {tagMemFlush, string(m.Flush)}, {tagMemWhy, m.Why}} {
+		if f.text != "" {
+			w.Str(f.tag, cutText(f.text))
+		}
+	}
+	return w.Buf
+}
+
+// HostMemory is that of an end whose slots are in host memory, and why.
+func HostMemory(why string) Memory { return Memory{GPU: -1, Rung: RungHost, Why: why} }
+
+// Tags of MsgMemory.
+const (
+	tagMemGPU   = 1
+	tagMemName  = 2
+	tagMemRung  = 3
+	tagMemPath  = 4
+	tagMemFlush = 5
+	tagMemWhy   = 6
+)
+
+// cutText bounds a text for a person in a message with others.
+func cutText(s string) string {
+	const most = 1000
+	return s[:min(len(s), most)]
+}
+
+// DecodeMemory reads what the peer says of its memory: words for a person,
+// nothing that this end acts on.
+func DecodeMemory(b []byte) (m Memory, err error) {
+	r := Reader{b}
+	m.GPU = -1
+	for {
+		tag, v, ok, err := r.Next()
+		if err != nil || !ok {
+			return m, err
+		}
+		text := printable.Text(cutText(string(v)))
+		switch tag {
+		case tagMemGPU:
+			n, err := DecodeUint(tag, v)
+			if err != nil || n > MaxGPUs {
+				return m, fmt.Errorf("%w: GPU %d", ErrProtocol, n)
+			}
+			m.GPU = int(n) - 1
+		case tagMemName:
+			m.Name = text
+		case tagMemRung:
+			m.Rung = Rung(text)
+		case tagMemPath:
+			m.Path = text
+		case tagMemFlush:
+			m.Flush = Flush(text)
+		case tagMemWhy:
+			m.Why = text
+		default:
+			if err := unknownField(tag); err != nil {
+				return m, err
+			}
+		}
+	}
+}

@@ -1,0 +1,35 @@
+package wire
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"strings"
+
+	"gdrcp/manifest"
+)
+
+// IntoPlace is where a copy goes.
+type IntoPlace struct {
+	Mark PlaceMark
+	Leaf string
+}
+
+func (p *IntoPlace) appendTo(w *Writer) {
+	if p != nil {
+		w.Str(tagInto, string(p.Mark[:])+p.Leaf)
+	}
+}
+
+// PlaceMark is SHA-256 over what makes a directory known on a running host. The
+// session's id keeps it from being recognised in others.
+type PlaceMark [sha256.Size]byte
+
+// DecodeInto reads the value of that field.
+func DecodeInto(v []byte) (*IntoPlace, error) {
+	p := &IntoPlace{}
+	p.Leaf = string(v[copy(p.Mark[:], v):])
+	if len(v) < len(p.Mark) || p.Leaf != "" && (p.Leaf == "." || manifest.CheckPath(p.Leaf) != nil || strings.Contains(p.Leaf, "/")) {
+		return nil, fmt.Errorf("%w: a place of %d bytes", ErrProtocol, len(v))
+	}
+	return p, nil
+}

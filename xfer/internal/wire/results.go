@@ -1,0 +1,224 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"gdrcp/manifest"
+)
+
+// Outcome says what became of an entry.
+type Outcome uint8
+
+// The outcomes.
+const (
+	Copied Outcome = 0
+	// Skipped: a socket, fifo or device.
+	Skipped Outcome = 1
+	// Failed: it could not be read or written.
+	Failed Outcome = 2
+	// Changed: it changed while it was read.
+	Changed Outcome = 3
+	// Corrupt: a piece did not verify, however often it was sent, or the
+	// file is not what the given manifest says.
+	Corrupt Outcome = 4
+	// Kept: the destination keeps what it has, as the options want it.
+	Kept Outcome = 5
+)
+
+// Exception is an entry that was not copied.
+type Exception struct {
+	Entry   uint64
+	Outcome Outcome
+	Text    string
+	Theirs  bool // not on the wire: the other end found it out
+}
+
+// AppendException appends entry id, outcome and text, which is cut to fit a
+// message.
+func AppendException(b []byte, x *Exception) []byte {
+	text := x.Text
+	if len(text) > MaxTextBytes {
+		text = text[:MaxTextBytes]
+	}
+	b = binary.AppendUvarint(b, x.Entry)
+	b = append(b, byte(x.Outcome))
+	b = binary.AppendUvarint(b, uint64(len(text)))
+	return append(b, text...)
+}
+
+// MaxTextBytes bounds a message to a person from the peer.
+const MaxTextBytes = 4000
+
+// Exception reads one exception.
+func (c *Cursor) Exception() Exception {
+	return Exception{Entry: c.Uvarint(), Outcome: Outcome(c.Byte()), Text: c.Str()}
+}
+
+// DecodeResult walks the body of MsgResult: entries below upto have ended, all
+// as Copied but for the exceptions that follow.
+func DecodeResult(body []byte) (upto uint64, xs []Exception, err error) {
+	c := Cursor{Buf: body}
+	upto = c.Uvarint()
+	for len(c.Buf) > 0 && !c.Bad {
+		x := c.Exception()
+		if x.Outcome == Copied || x.Outcome > Kept || len(x.Text) > MaxTextBytes {
+			return 0, nil, fmt.Errorf("%w: outcome %d", ErrProtocol, x.Outcome)
+		}
+		xs = append(xs, x)
+	}
+	return upto, xs, c.Err("result")
+}
+
+// DeleteOutcome is what became of something that was to be deleted.
+type DeleteOutcome uint8
+
+const (
+	DeletedFile     DeleteOutcome = 1 // deleted, or in a dry run would be: no directory
+	DeletedDir      DeleteOutcome = 2 // likewise a directory
+	DeletedNotEmpty DeleteOutcome = 3 // a directory that stays: something in it does
+	DeletedFailed   DeleteOutcome = 4
+	DeletedNone     DeleteOutcome = 5 // of all that was to be deleted: the source is not known whole
+)
+
+// AppendDeleted appends one to the body of MsgDeleted: what became of it, its
+// path and why, both cut to fit a message.
+func AppendDeleted(b []byte, f DeleteOutcome, path, text string) []byte {
+	b = append(b, byte(f))
+	for _, s := range []string{path[:min(len(path), manifest.MaxPathBytes)], text[:min(len(text), MaxTextBytes)]} {
+		b = binary.AppendUvarint(b, uint64(len(s)))
+		b = append(b, s...)
+	}
+	return b
+}
+
+// DecodeDeleted walks the body of MsgDeleted.
+func DecodeDeleted(body []byte, each func(f DeleteOutcome, path, text string)) error {
+	c := Cursor{Buf: body}
+	for len(c.Buf) > 0 && !c.Bad {
+		f, path, text := DeleteOutcome(c.Byte()), c.Str(), c.Str()
+		if c.Bad {
+			break
+		}
+		if f < DeletedFile || f > DeletedNone || path == "" || len(path) > manifest.MaxPathBytes || len(text) > MaxTextBytes {
+			return fmt.Errorf("%w: bad list of what was deleted", ErrProtocol)
+		}
+		each(f, path, text)
+	}
+	return c.Err("list of what was deleted")
+}
+
+// Unsettled is such a directory, and why.
+type Unsettled struct{ Path, Text string }
+
+// AppendTo appends the directory to the body of MsgUnsettled: its path and why,
+// which is cut to fit a message.
+func (u *Unsettled) AppendTo(b []byte) []byte {
+	for _, s := range []string{u.Path, u.Text[:min(len(u.Text), MaxTextBytes)]} {
+		b = binary.AppendUvarint(b, uint64(len(s)))
+		b = append(b, s...)
+	}
+	return b
+}
+
+// DecodeUnsettled walks the body of MsgUnsettled.
+func DecodeUnsettled(body []byte, each func(Unsettled)) error {
+	c := Cursor{Buf: body}
+	for len(c.Buf) > 0 && !c.Bad {
+		u := Unsettled{c.Str(), c.Str()}
+		if c.Bad {
+			break
+		}
+		if manifest.CheckPath(u.Path) != nil || len(u.Text) > MaxTextBytes {
+			return fmt.Errorf("%w: bad list of directories that were not settled", ErrProtocol)
+		}
+		each(u)
+	}
+	return c.Err("list of directories that were not settled")
+}
+
+// DecodeUnwanted walks the body of MsgUnwanted: runs of ids below limit, each as
+// its distance from the end of the one before and its length.
+func DecodeUnwanted(body []byte, limit uint64, each func(id uint64) error) error {
+	c := Cursor{Buf: body}
+	next := uint64(0)
+	for len(c.Buf) > 0 && !c.Bad {
+		gap, n := c.Uvarint(), c.Uvarint()
+		if n == 0 || gap > limit-next || n > limit-next-gap {
+			return fmt.Errorf("%w: %d entries not wanted, %d beyond %d of %d", ErrProtocol, n, gap, next, limit)
+		}
+		next += gap
+		for range n {
+			if err := each(next); err != nil {
+				return err
+			}
+			next++
+		}
+	}
+	return c.Err("list of entries that are not wanted")
+}
+
+// Roots is the body of MsgRoot and MsgDone: what each end makes of all that
+// was copied.
+type Roots struct {
+	Content, Meta  [32]byte
+	Entries, Bytes uint64
+}
+
+// Encode is the body of MsgRoot and MsgDone.
+func (r *Roots) Encode() []byte {
+	b := make([]byte, 0, rootsBytes)
+	b = append(b, r.Content[:]...)
+	b = append(b, r.Meta[:]...)
+	b = binary.LittleEndian.AppendUint64(b, r.Entries)
+	return binary.LittleEndian.AppendUint64(b, r.Bytes)
+}
+
+const rootsBytes = 80
+
+// DecodeRoots is Encode's inverse.
+func DecodeRoots(b []byte) (r Roots, err error) {
+	if len(b) != rootsBytes {
+		return r, fmt.Errorf("%w: roots of %d bytes", ErrProtocol, len(b))
+	}
+	copy(r.Content[:], b)
+	copy(r.Meta[:], b[32:])
+	r.Entries, r.Bytes = binary.LittleEndian.Uint64(b[64:]), binary.LittleEndian.Uint64(b[72:])
+	return r, nil
+}
+
+// Abort is the body of MsgAbort: a class and a line for a person.
+type Abort struct {
+	Class ErrorClass
+	Text  string
+}
+
+// Encode is the body of MsgAbort, whose text is cut to fit.
+func (a *Abort) Encode() []byte {
+	text := a.Text
+	if len(text) > MaxTextBytes {
+		text = text[:MaxTextBytes]
+	}
+	return append([]byte{byte(a.Class)}, text...)
+}
+
+// DecodeAbort is Encode's inverse.
+func DecodeAbort(b []byte) (a Abort, err error) {
+	if len(b) == 0 || len(b) > MaxTextBytes+1 {
+		return a, fmt.Errorf("%w: abort of %d bytes", ErrProtocol, len(b))
+	}
+	return Abort{ErrorClass(b[0]), string(b[1:])}, nil
+}
+
+// ErrorClass groups errors by what a caller can do about them. It travels in
+// aborts, so that a failure has the same exit code at both ends.
+type ErrorClass uint8
+
+// The classes.
+const (
+	ClassError       ErrorClass = 1
+	ClassUsage       ErrorClass = 2
+	ClassIntegrity   ErrorClass = 3
+	ClassUnsupported ErrorClass = 4
+	ClassStopped     ErrorClass = 5
+)

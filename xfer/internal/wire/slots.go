@@ -1,0 +1,123 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// RingInfo is where a sink's slots are, in MsgRing: fixed, little-endian.
+type RingInfo struct {
+	rail        uint32
+	Epoch       uint32
+	Slots       uint32
+	SlotBytes   uint32
+	PayloadAddr uint64
+	HeaderAddr  uint64
+	PayloadKey  uint32
+	HeaderKey   uint32
+}
+
+// Encode is the body of MsgRing.
+func (r *RingInfo) Encode() []byte {
+	b := make([]byte, ringInfoBytes)
+	le := binary.LittleEndian
+	le.PutUint32(b, r.rail)
+	le.PutUint32(b[4:], r.Epoch)
+	le.PutUint32(b[8:], r.Slots)
+	le.PutUint32(b[12:], r.SlotBytes)
+	le.PutUint64(b[16:], r.PayloadAddr)
+	le.PutUint64(b[24:], r.HeaderAddr)
+	le.PutUint32(b[32:], r.PayloadKey)
+	le.PutUint32(b[36:], r.HeaderKey)
+	return b
+}
+
+const ringInfoBytes = 40
+
+// DecodeRing checks a sink's ring against what was agreed. It may have fewer slots:
+// a device may not reach as much of a GPU's memory.
+func DecodeRing(b []byte, slots, slotBytes int) (r RingInfo, err error) {
+	if len(b) != ringInfoBytes {
+		return r, fmt.Errorf("%w: ring of %d bytes", ErrProtocol, len(b))
+	}
+	le := binary.LittleEndian
+	r = RingInfo{
+		rail: le.Uint32(b), Epoch: le.Uint32(b[4:]), Slots: le.Uint32(b[8:]), SlotBytes: le.Uint32(b[12:]),
+		PayloadAddr: le.Uint64(b[16:]), HeaderAddr: le.Uint64(b[24:]), PayloadKey: le.Uint32(b[32:]), HeaderKey: le.Uint32(b[36:]),
+	}
+	if r.rail != 0 || r.Epoch != 1 || r.Slots == 0 || uint64(r.Slots) > uint64(slots) || int(r.SlotBytes) != slotBytes ||
+		r.PayloadAddr+uint64(r.Slots)*uint64(slotBytes) < r.PayloadAddr || r.HeaderAddr+uint64(r.Slots)*HeaderStride < r.HeaderAddr {
+		return r, fmt.Errorf("%w: ring of %d slots of %d bytes, agreed were %d of %d", ErrProtocol, r.Slots, r.SlotBytes, slots, slotBytes)
+	}
+	return r, nil
+}
+
+// ReturnedSlot is one slot in MsgCredit.
+type ReturnedSlot struct {
+	Slot       uint32
+	Generation uint64
+	// again: the whole chunk is wanted again, its header was damaged.
+	Again bool
+	// bad lists the extents that are wanted again, by index in the chunk.
+	Bad []uint16
+}
+
+// AppendReturned appends one slot: slot, generation, then 0, or 1 for the
+// whole chunk, or 2 with a count and indices.
+func AppendReturned(b []byte, r *ReturnedSlot) []byte {
+	b = binary.AppendUvarint(b, uint64(r.Slot))
+	b = binary.AppendUvarint(b, r.Generation)
+	switch {
+	case r.Again:
+		b = append(b, 1)
+	case len(r.Bad) > 0:
+		b = append(b, 2)
+		b = binary.AppendUvarint(b, uint64(len(r.Bad)))
+		for _, i := range r.Bad {
+			b = binary.AppendUvarint(b, uint64(i))
+		}
+	default:
+		b = append(b, 0)
+	}
+	return b
+}
+
+// DecodeCredit walks the body of MsgCredit. bad is reused between calls.
+func DecodeCredit(body []byte, bad []uint16, each func(r *ReturnedSlot) error) error {
+	c := Cursor{Buf: body}
+	var r ReturnedSlot
+	for len(c.Buf) > 0 {
+		slot := c.Uvarint()
+		r = ReturnedSlot{Slot: uint32(slot), Generation: c.Uvarint(), Bad: bad[:0]}
+		switch c.Byte() {
+		case 0:
+		case 1:
+			r.Again = true
+		case 2:
+			n := c.Uvarint()
+			if n > MaxExtents {
+				return fmt.Errorf("%w: %d bad extents in a chunk", ErrProtocol, n)
+			}
+			for range n {
+				i := c.Uvarint()
+				if i >= MaxExtents || (len(r.Bad) > 0 && i <= uint64(r.Bad[len(r.Bad)-1])) {
+					return fmt.Errorf("%w: extent %d of a chunk out of order", ErrProtocol, i)
+				}
+				r.Bad = append(r.Bad, uint16(i))
+			}
+		default:
+			return fmt.Errorf("%w: slot returned with an unknown wish", ErrProtocol)
+		}
+		if c.Bad || slot >= MaxImmediateSlots {
+			return fmt.Errorf("%w: bad list of slots", ErrProtocol)
+		}
+		if err := each(&r); err != nil {
+			return err
+		}
+	}
+	return c.Err("list of slots")
+}
+
+// StreamBytes stands for the size of a stream whose end is not known yet. It is
+// more than any file has, so that what holds for large files holds for it.
+const StreamBytes = MaxFileBytes

@@ -1,0 +1,53 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"gdrcp/chunker"
+)
+
+const (
+	// XattrWindow bounds the attributes of entries that have not ended. It holds
+	// those of several entries (chunker.MaxXattrsBytes).
+	XattrWindow = 8 << 20
+	// xattrPartBytes bounds what stands before a part's bytes.
+	xattrPartBytes = 4 * binary.MaxVarintLen64
+)
+
+// AppendXattrs appends as much of an entry's attributes, from off on, as room
+// has, and returns how far it has come: uvarint id of the entry, uvarint bytes of all
+// its attributes, uvarint offset of this part, uvarint length and bytes.
+func AppendXattrs(b []byte, id uint64, x chunker.Xattrs, off, room int) ([]byte, int) {
+	n := min(room-xattrPartBytes-len(b), len(x)-off)
+	if n <= 0 {
+		return b, off
+	}
+	b = AppendUvarints(b, id, uint64(len(x)), uint64(off), uint64(n))
+	return append(b, x[off:off+n]...), off + n
+}
+
+// XattrPart is a part as it arrives.
+type XattrPart struct {
+	ID, Total, Off uint64
+	Bytes          []byte
+}
+
+// DecodeXattrs walks the body of MsgXattrs.
+func DecodeXattrs(body []byte, each func(p *XattrPart) error) error {
+	c := Cursor{Buf: body}
+	for len(c.Buf) > 0 {
+		p := XattrPart{ID: c.Uvarint(), Total: c.Uvarint(), Off: c.Uvarint()}
+		p.Bytes = c.Take(c.Uvarint())
+		if c.Bad {
+			break
+		}
+		if p.Total > chunker.MaxXattrsBytes || len(p.Bytes) == 0 || p.Off > p.Total || uint64(len(p.Bytes)) > p.Total-p.Off {
+			return fmt.Errorf("%w: %d bytes at %d of %d of extended attributes", ErrProtocol, len(p.Bytes), p.Off, p.Total)
+		}
+		if err := each(&p); err != nil {
+			return err
+		}
+	}
+	return c.Err("list of extended attributes")
+}

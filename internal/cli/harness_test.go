@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -71,6 +73,16 @@ type softDevice struct{ rdma.Provider }
 func (softDevice) Name() string { return "verbs" }
 func (softDevice) Devices() ([]rdma.Device, error) {
 	return []rdma.Device{{Name: "tcp", Ports: []rdma.Port{{Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}}}}, nil
+}
+
+// Listen takes another port where the one wanted, beside the server's own, has gone
+// to some other process of the machine.
+func (d softDevice) Listen(at netip.AddrPort, w rdma.Wire) (rdma.Listener, error) {
+	l, err := d.Provider.Listen(at, w)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return d.Provider.Listen(netip.AddrPortFrom(at.Addr(), 0), w)
+	}
+	return l, err
 }
 
 // result is what a run of the program came to.

@@ -120,3 +120,14 @@ func (e *Error) Hint() string {
 	}
 	return ""
 }
+
+// WithClose joins the error of work on a GPU, nil where it went well, with that of
+// closing what the work used. Where both are the driver's refusal with the same code it
+// is err alone: a context that failed once says the same at every call after it.
+func WithClose(err, closing error) error {
+	var first, again *Error
+	if errors.As(err, &first) && errors.As(closing, &again) && first.Code == again.Code {
+		return err
+	}
+	return errors.Join(err, closing)
+}

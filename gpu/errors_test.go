@@ -42,3 +42,29 @@ func TestNames(t *testing.T) {
 		t.Error("a value that is none has a name")
 	}
 }
+
+// A refusal that a context only says again is told once; all else of closing is told too.
+func TestWithClose(t *testing.T) {
+	launch, again := &Error{Op: "launch", Code: 700}, &Error{Op: "free", Code: 700}
+	other, plain := &Error{Op: "free", Code: 1}, errors.New("unmap")
+	for _, tc := range []struct {
+		err, closing error
+		want         string
+	}{
+		{nil, nil, ""},
+		{launch, nil, launch.Error()},
+		{nil, again, again.Error()},
+		{launch, again, launch.Error()},
+		{launch, other, launch.Error() + "\n" + other.Error()},
+		{plain, again, plain.Error() + "\n" + again.Error()},
+		{launch, plain, launch.Error() + "\n" + plain.Error()},
+	} {
+		got := ""
+		if err := WithClose(tc.err, tc.closing); err != nil {
+			got = err.Error()
+		}
+		if got != tc.want {
+			t.Errorf("%v, then %v: %q, want %q", tc.err, tc.closing, got, tc.want)
+		}
+	}
+}

@@ -26,10 +26,10 @@ type hashedExtent struct {
 
 // fillDevice is fill for slots in GPU memory.
 func (s *source) fillDevice(ctx context.Context, worker int, pack *packer) error {
-	if worker >= deviceWorkers() {
+	if worker >= len(s.ring.device.workers) {
 		return nil
 	}
-	f := deviceFiller{source: s, gpu: s.ring.device.workers[worker], pack: pack, batch: make([]*outSlot, 0, deviceBatch(s.ring.slots))}
+	f := deviceFiller{source: s, gpu: s.ring.device.workers[worker], pack: pack, batch: make([]*outSlot, 0, s.ring.device.batch)}
 	for {
 		slot, err := s.nextFill(ctx)
 		if slot == nil || err != nil {
@@ -83,7 +83,7 @@ func (f *deviceFiller) fill() error {
 			return err
 		}
 	}
-	if err := w.settle(); err != nil {
+	if err := w.wait(); err != nil {
 		return err
 	}
 	for n, a := range f.asked {
@@ -95,7 +95,7 @@ func (f *deviceFiller) fill() error {
 	for _, slot := range f.batch {
 		c := &slot.chunk
 		c.Codec, c.StoredBytes = wire.CodecPlain, c.PlainBytes
-		if !w.direct() {
+		if !w.device.direct() {
 			c.Codec, c.StoredBytes = f.pack.pack(f.ring.slot(slot.index), int(c.PlainBytes))
 		}
 	}
@@ -112,12 +112,12 @@ func (f *deviceFiller) bring(slot *outSlot, b *bounce) error {
 			f.digested(c, i, f.digestOf(c, i, b.mem))
 			return
 		}
-		w.jobs = append(w.jobs, hashJob(w.slots, at, &c.Extents[i], &f.terms, c.files[i].Size))
+		w.jobs = append(w.jobs, hashJob(w.device.slots, at, &c.Extents[i], &f.terms, c.files[i].Size))
 		f.asked = append(f.asked, hashedExtent{c, i})
 	})
-	err := w.stream.ToDevice(w.slots, at, b.mem[:c.PlainBytes])
-	if err == nil && !w.direct() {
-		err = w.stream.ToHost(f.ring.slot(slot.index)[:c.PlainBytes], w.slots, at)
+	err := w.stream.ToDevice(w.device.slots, at, b.mem[:c.PlainBytes])
+	if err == nil && !w.device.direct() {
+		err = w.stream.ToHost(f.ring.slot(slot.index)[:c.PlainBytes], w.device.slots, at)
 	}
 	if err != nil {
 		return err

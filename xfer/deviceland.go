@@ -33,7 +33,7 @@ type deviceLanding struct {
 const noJob = -1
 
 func newDeviceLander(k *sink, worker int) *deviceLander {
-	n := deviceBatch(k.ring.slots)
+	n := k.ring.device.batch
 	d := &deviceLander{lander: lander{sink: k}, gpu: k.ring.device.workers[worker], batch: make([]deviceLanding, 0, n)}
 	for i := range d.batch[:n] {
 		l := &d.batch[:n][i]
@@ -45,7 +45,7 @@ func newDeviceLander(k *sink, worker int) *deviceLander {
 
 // drainDevice is drainSlots for slots in GPU memory.
 func (k *sink) drainDevice(ctx context.Context, worker int) error {
-	if worker >= deviceWorkers() {
+	if worker >= len(k.ring.device.workers) {
 		return nil
 	}
 	d := newDeviceLander(k, worker)
@@ -153,7 +153,7 @@ func (d *deviceLander) bring(ctx context.Context) error {
 		if l.header.Codec != wire.CodecPlain {
 			return fmt.Errorf("%w: chunk %d is compressed, which was not agreed", ErrProtocol, l.header.ID)
 		}
-		l.mem, l.at = d.gpu.slots, d.gpu.at(l.a.slot)
+		l.mem, l.at = d.gpu.device.slots, d.gpu.at(l.a.slot)
 		if d.gpu.private == nil {
 			continue
 		}
@@ -194,7 +194,7 @@ func (d *deviceLander) stage(l *deviceLanding) error {
 		// The GPU copies from the slot, which is pinned.
 		plain = slot[:copy(slot, plain)]
 	}
-	l.mem, l.at = d.gpu.slots, d.gpu.at(l.a.slot)
+	l.mem, l.at = d.gpu.device.slots, d.gpu.at(l.a.slot)
 	return d.gpu.stream.ToDevice(l.mem, l.at, plain)
 }
 

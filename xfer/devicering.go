@@ -20,20 +20,19 @@ type deviceRing struct {
 	gpu    *gpu.Context
 	slots  *gpu.Memory
 	pinned *gpu.Pinned // of the host's payload slots
-	memory Memory
+	memory wire.Memory
 	path   gpu.PathClass // to the rail's device; 0 where that is in software
 	// workers have all that they need before the peer is told of this ring:
 	// what a GPU will not do is known while host memory can still take its place.
 	workers []*deviceWorker
+	// batch is how many chunks a worker takes at once, at most.
+	batch int
 	// page is host memory for trials and flushes, pageMR its registration, and
 	// loop the connection that they run over; nil where the ring is staged.
 	page   []byte
 	pageMR rdma.MR
 	loop   *loopback
 }
-
-// sysfs is where the kernel tells of PCI devices.
-const sysfs = "/sys"
 
 // direct reports whether the rail's device reaches the slots.
 func (d *deviceRing) direct() bool { return d != nil && d.memory.Rung.Direct() }
@@ -43,11 +42,11 @@ func (d *deviceRing) lost() bool { return d != nil && d.gpu.Lost() != nil }
 
 // openDevice takes the GPU that the placement asks for, or the one nearest to
 // the rail's device.
-func (s *session) openDevice(ctx context.Context) (*deviceRing, error) {
-	if s.gpus == nil {
+func (p *placer) openDevice(ctx context.Context) (*deviceRing, error) {
+	if p.gpus == nil {
 		return nil, fmt.Errorf("%w: this end lends no GPU memory", rdma.ErrUnsupported)
 	}
-	driver, err := s.gpus()
+	driver, err := p.gpus()
 	if err != nil {
 		return nil, unsupported(err)
 	}
@@ -55,11 +54,11 @@ func (s *session) openDevice(ctx context.Context) (*deviceRing, error) {
 	if err := driver.Lost(); err != nil {
 		return nil, unsupported(err)
 	}
-	rail, devices := s.rail.Device(), driver.Devices()
-	chosen, _, ok := gpu.Nearest(s.sysfs, devices, rail.PCIAddress)
+	rail, devices := p.rail.Device(), driver.Devices()
+	chosen, _, ok := gpu.Nearest(p.sysfs, devices, rail.PCIAddress)
 	switch {
-	case s.place.gpu != wire.GPUAuto:
-		if chosen, err = gpu.Find(devices, s.place.wanted()); err != nil {
+	case p.placement.gpu != wire.GPUAuto:
+		if chosen, err = gpu.Find(devices, p.placement.wanted()); err != nil {
 			return nil, unsupported(err)
 		}
 	case !ok:
@@ -70,14 +69,14 @@ func (s *session) openDevice(ctx context.Context) (*deviceRing, error) {
 		return nil, unsupported(err)
 	}
 	d := c.Device()
-	if d.ComputeMajor < leastComputeMajor && s.terms.Touched() == nil {
+	if d.ComputeMajor < leastComputeMajor && p.touched == nil {
 		err := fmt.Errorf("%w: GPU %d digests from compute capability %d.0 on and has %d.%d",
 			rdma.ErrUnsupported, d.Index, leastComputeMajor, d.ComputeMajor, d.ComputeMinor)
 		return nil, errors.Join(err, c.Close())
 	}
-	r := &deviceRing{gpu: c, memory: Memory{GPU: d.Index, Name: d.Name, Flush: FlushNone}}
+	r := &deviceRing{gpu: c, memory: wire.Memory{GPU: d.Index, Name: d.Name, Flush: wire.FlushNone}}
 	if rail.PCIAddress != "" {
-		r.path = gpu.PathBetween(s.sysfs, d.PCIAddress, rail.PCIAddress)
+		r.path = gpu.PathBetween(p.sysfs, d.PCIAddress, rail.PCIAddress)
 		r.memory.Path = r.path.String()
 	}
 	return r, nil
@@ -115,9 +114,9 @@ func (d *deviceRing) alloc(slots, slotBytes int) (err error) {
 }
 
 // region is the slots as a rung registers them.
-func (d *deviceRing) region(rung Rung) (rdma.Region, error) {
+func (d *deviceRing) region(rung wire.Rung) (rdma.Region, error) {
 	r := rdma.Region{Addr: d.slots.Addr(), Len: d.slots.Len(), DMABufFD: -1}
-	if rung == RungPeermem {
+	if rung == wire.RungPeermem {
 		return r, nil
 	}
 	fd, offset, err := d.slots.DMABuf()
@@ -134,16 +133,6 @@ func (d *deviceRing) region(rung Rung) (rdma.Region, error) {
 // that nothing orders such writes, it is believed.
 func needsFlush(d gpu.Device) bool {
 	return d.ComputeMajor < 9 || d.C2C || d.WritesOrdering == 0
-}
-
-// withClose adds to the error of work on a GPU that of closing what it used, but
-// not where the GPU only says again what failed before.
-func withClose(err, closing error) error {
-	var first, again *gpu.Error
-	if errors.As(err, &first) && errors.As(closing, &again) && first.Code == again.Code {
-		return err
-	}
-	return errors.Join(err, closing)
 }
 
 // close ends what device memory there is. Registrations of it are closed.
@@ -176,7 +165,7 @@ func (d *deviceRing) close() error {
 // it (PCI Express ordering; NCCL does the same).
 func (r *ring) flush(ctx context.Context, slot, storedBytes int) error {
 	d := r.device
-	if d.memory.Flush == FlushNone {
+	if d.memory.Flush == wire.FlushNone {
 		return nil
 	}
 	last := r.payloadMR.Addr() + uint64(slot*r.slotBytes+storedBytes-1)

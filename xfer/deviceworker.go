@@ -17,7 +17,7 @@ import (
 // without a copy, and a hasher. The ring owns it, and one goroutine at a time
 // uses it.
 type deviceWorker struct {
-	*deviceRing
+	device    *deviceRing
 	slotBytes int
 	stream    *gpu.Stream
 	bounces   []bounce
@@ -44,22 +44,27 @@ const bouncesPerWorker = 2
 
 // deviceBatch is how many chunks a worker takes at once: many to a launch, and
 // some left for the other workers.
-func deviceBatch(slots int) int { return min(max(1, slots/(2*deviceWorkers())), 64) }
+func deviceBatch(slots, workers int) int { return min(max(1, slots/(2*workers)), 64) }
 
-// deviceWorkers is how many workers share a GPU. They wait for it more than
+// maxDeviceWorkers is how many workers share a GPU at most. They wait for it more than
 // they compute.
-func deviceWorkers() int { return min(workers(), maxDeviceWorkers) }
-
 const maxDeviceWorkers = 4
+
+// bounceBytes is how much host memory the workers of a ring in GPU memory pin beside
+// it, where as many goroutines fill or drain it.
+func bounceBytes(workers, slotBytes int) int64 {
+	return int64(min(workers, maxDeviceWorkers)*bouncesPerWorker) * int64(slotBytes)
+}
 
 // openWorkers makes the workers of a ring in GPU memory, each with all that it
 // will need. What there is of them the ring closes.
-func (s *session) openWorkers(r *ring) error {
-	d, digests := r.device, s.terms.Touched() == nil
-	for range deviceWorkers() {
-		w := &deviceWorker{deviceRing: d, slotBytes: r.slotBytes, bounces: make([]bounce, bouncesPerWorker)}
+func (p *placer) openWorkers(r *ring) error {
+	n, d, digests := min(p.workers, maxDeviceWorkers), r.device, p.touched == nil
+	d.batch = deviceBatch(r.slots, n)
+	for range n {
+		w := &deviceWorker{device: d, slotBytes: r.slotBytes, bounces: make([]bounce, bouncesPerWorker)}
 		d.workers = append(d.workers, w)
-		err := w.open(deviceBatch(r.slots), digests, s.copiesSlots && d.direct())
+		err := w.open(digests, p.copiesSlots && d.direct())
 		if err == nil && len(d.workers) == 1 && digests {
 			err = w.tryDigest()
 		}
@@ -70,11 +75,12 @@ func (s *session) openWorkers(r *ring) error {
 	return nil
 }
 
-func (w *deviceWorker) open(batch int, digests, private bool) (err error) {
-	if w.stream, err = w.gpu.NewStream(); err != nil {
+func (w *deviceWorker) open(digests, private bool) (err error) {
+	batch := w.device.batch
+	if w.stream, err = w.device.gpu.NewStream(); err != nil {
 		return err
 	}
-	if w.done, err = w.gpu.NewMark(); err != nil {
+	if w.done, err = w.device.gpu.NewMark(); err != nil {
 		return err
 	}
 	for i := range w.bounces {
@@ -82,21 +88,21 @@ func (w *deviceWorker) open(batch int, digests, private bool) (err error) {
 		if b.mem, err = mapSlots(w.slotBytes); err != nil {
 			return err
 		}
-		if b.pinned, err = w.gpu.Pin(b.mem); err != nil {
+		if b.pinned, err = w.device.gpu.Pin(b.mem); err != nil {
 			return err
 		}
-		if b.mark, err = w.gpu.NewMark(); err != nil {
+		if b.mark, err = w.device.gpu.NewMark(); err != nil {
 			return err
 		}
 	}
 	if digests {
 		w.jobs = make([]gpu.HashJob, 0, batch*wire.MaxExtents)
-		if w.hasher, err = w.gpu.NewHasher(batch*wire.MaxExtents, batch*w.slotBytes); err != nil {
+		if w.hasher, err = w.device.gpu.NewHasher(batch*wire.MaxExtents, batch*w.slotBytes); err != nil {
 			return err
 		}
 	}
 	if private {
-		w.private, err = w.gpu.Alloc(batch * w.slotBytes)
+		w.private, err = w.device.gpu.Alloc(batch * w.slotBytes)
 	}
 	return err
 }
@@ -110,22 +116,22 @@ func (w *deviceWorker) tryDigest() error {
 		return err
 	}
 	want := manifest.BLAKE3.Piece(plain, 0, int64(n), true)
-	err := w.stream.ToDevice(w.slots, 0, plain)
+	err := w.stream.ToDevice(w.device.slots, 0, plain)
 	if err == nil {
-		err = w.hasher.Begin(w.stream, []gpu.HashJob{{Memory: w.slots, Len: n, Root: true}})
+		err = w.hasher.Begin(w.stream, []gpu.HashJob{{Memory: w.device.slots, Len: n, Root: true}})
 	}
 	if err == nil {
-		err = w.settle()
+		err = w.wait()
 	}
 	if err == nil && w.hasher.Digest(0) != want {
-		err = fmt.Errorf("%w: GPU %d digests wrongly", gpu.ErrUnsupported, w.memory.GPU)
+		err = fmt.Errorf("%w: GPU %d digests wrongly", gpu.ErrUnsupported, w.device.memory.GPU)
 	}
 	return err
 }
 
-// settle waits until the stream has come to its end. A mark is slept for; a
+// wait waits until the stream has come to its end. A mark is slept for; a
 // stream's own Wait may spin.
-func (w *deviceWorker) settle() error {
+func (w *deviceWorker) wait() error {
 	if err := w.stream.Record(w.done); err != nil {
 		return err
 	}
@@ -160,7 +166,7 @@ func (w *deviceWorker) close() error {
 			errs = append(errs, b.pinned.Close())
 		}
 		// A GPU that hangs may still use what it reaches.
-		if b.mem != nil && w.gpu.Lost() == nil {
+		if b.mem != nil && w.device.gpu.Lost() == nil {
 			errs = append(errs, unix.Munmap(b.mem))
 		}
 	}

@@ -8,10 +8,10 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// wish is the body of doorProof, fields as in a hello: which GPU the client is going
+// encodeWish is the body of doorProof, fields as in a hello: which GPU the client is going
 // to ask for, so that the server can tell the addresses near to it first. The hello
 // decides, and comes when the address is chosen already.
-func (p placement) wish() []byte {
+func encodeWish(p placement) []byte {
 	h := wire.Hello{GPU: uint64(p.gpu), GPUName: p.gpuName}
 	return h.EncodeGPU()
 }

@@ -25,7 +25,7 @@ import (
 // in a hello is none there.
 func TestWishAtTheDoor(t *testing.T) {
 	for _, p := range []placement{{}, {gpu: wire.GPUAuto}, {gpu: wire.GPUFirst}, {gpu: wire.GPUNamed - 1}, {gpu: wire.GPUNamed, gpuName: "GPU-" + strings.Repeat("a", 36)}} {
-		b := p.wish()
+		b := encodeWish(p)
 		if got, err := decodeWish(b); err != nil || got != p {
 			t.Errorf("%+v: %+v, %v", p, got, err)
 		}
@@ -38,9 +38,9 @@ func TestWishAtTheDoor(t *testing.T) {
 		}
 	}
 	for _, b := range [][]byte{
-		placement{gpu: wire.GPUNamed + 1}.wish(), placement{gpu: 1<<64 - 1}.wish(), placement{gpu: wire.GPUNamed}.wish(),
-		placement{gpuName: "GPU-1"}.wish(), placement{gpu: wire.GPUFirst, gpuName: "GPU-1"}.wish(),
-		placement{gpu: wire.GPUNamed, gpuName: "\x1b[31m"}.wish(), placement{gpu: wire.GPUNamed, gpuName: "GPU-" + strings.Repeat("a", 37)}.wish(),
+		encodeWish(placement{gpu: wire.GPUNamed + 1}), encodeWish(placement{gpu: 1<<64 - 1}), encodeWish(placement{gpu: wire.GPUNamed}),
+		encodeWish(placement{gpuName: "GPU-1"}), encodeWish(placement{gpu: wire.GPUFirst, gpuName: "GPU-1"}),
+		encodeWish(placement{gpu: wire.GPUNamed, gpuName: "\x1b[31m"}), encodeWish(placement{gpu: wire.GPUNamed, gpuName: "GPU-" + strings.Repeat("a", 37)}),
 	} {
 		if got, err := decodeWish(b); !errors.Is(err, ErrProtocol) {
 			t.Errorf("% x: %+v, %v", b, got, err)

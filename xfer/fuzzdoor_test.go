@@ -28,7 +28,7 @@ func FuzzDoor(f *testing.F) {
 	f.Add(true, []byte{doorProof})
 	f.Add(true, []byte{doorProof, 0})
 	for _, wish := range []placement{{gpu: wire.GPUAuto}, {gpu: wire.GPUFirst + 7}, {gpu: wire.GPUNamed, gpuName: "MIG-12ab"}, {gpu: wire.GPUNamed + 1}, {gpuName: "\x1b"}} {
-		f.Add(true, append([]byte{doorProof}, wish.wish()...))
+		f.Add(true, append([]byte{doorProof}, encodeWish(wish)...))
 	}
 	f.Add(true, []byte{})
 	w := byTCP()

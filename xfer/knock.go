@@ -153,7 +153,7 @@ func (a *admitted) prove(ctx context.Context, opening []byte, key trust.Key, o *
 		return err
 	}
 	a.seal, a.open = a.trust.Door()
-	return a.say(ctx, doorProof, o.remote.wish())
+	return a.say(ctx, doorProof, encodeWish(o.remote))
 }
 
 // await takes the server's answers up to its grant. That it has no room yet is

@@ -19,90 +19,25 @@ import (
 // trialTime bounds the trial of one rung.
 const trialTime = 5 * time.Second
 
-// placeRing makes this end's ring where the placement says. Of the ways to
-// reach GPU memory it takes the best that works, found by trial: drivers claim
-// what the platform then does not do.
-func (s *session) placeRing(ctx context.Context, slots int, access rdma.Access) (*ring, error) {
-	r := s.emptyRing(slots, access)
-	if s.place.gpu == wire.GPUOff {
-		return r, r.make(s.rail, access)
-	}
-	err := s.placeOnGPU(ctx, r, access)
-	if err == nil {
-		s.memory = r.device.memory
-		return r, nil
-	}
-	mayDo := s.place.gpu == wire.GPUAuto && !s.place.direct && ctx.Err() == nil
-	if !mayDo || !gpuWillNotDo(err) {
-		return r, err
-	}
-	if err := r.close(); err != nil {
-		return r, err
-	}
-	r = s.emptyRing(slots, access)
-	s.memory = wire.HostMemory(withHint(err))
-	return r, r.make(s.rail, access)
-}
-
-// gpuWillNotDo reports whether host memory can do what was not possible: where
-// there is no GPU for it, or its driver refused a call.
-func gpuWillNotDo(err error) bool {
-	return errors.Is(err, rdma.ErrUnsupported) || errors.As(err, new(*gpu.Error))
-}
-
-// withHint is an error with what can be done about it, as part of a line.
-func withHint(err error) string {
-	var refused *gpu.Error
-	if errors.As(err, &refused) && refused.Hint() != "" {
-		return err.Error() + ": " + refused.Hint()
-	}
-	return err.Error()
-}
-
-// emptyRing is a ring that is not made yet. Slots that the peer writes to lie one
-// behind the other; those that this end encrypts have room for a tag behind them.
-func (s *session) emptyRing(slots int, access rdma.Access) *ring {
-	r := &ring{slots: slots, slotBytes: s.terms.ChunkBytes}
-	if s.terms.Encrypted() && access&rdma.RemoteWrite == 0 {
-		r.padBytes = sealPad
-	}
-	return r
-}
-
-// placeOnGPU makes a ring in GPU memory. A ring half made is the caller's to
-// close.
-func (s *session) placeOnGPU(ctx context.Context, r *ring, access rdma.Access) (err error) {
-	if r.device, err = s.openDevice(ctx); err != nil {
-		return err
-	}
-	if err := r.device.alloc(r.slots, r.slotBytes); err != nil {
-		return err
-	}
-	if err := s.climb(ctx, r, access); err != nil {
-		return err
-	}
-	return s.openWorkers(r)
-}
-
 // climb tries the rungs, best first.
-func (s *session) climb(ctx context.Context, r *ring, access rdma.Access) error {
+func (p *placer) climb(ctx context.Context, r *ring) error {
 	d, slots := r.device, r.slots
-	why, rung, err := s.directRung(ctx, r, access)
+	why, rung, err := p.directRung(ctx, r)
 	if err != nil {
 		return err
 	}
 	d.memory.Rung, d.memory.Why = rung, strings.Join(why, "; ")
 	if rung.Direct() {
-		return r.mapHeaders(s.rail, access)
+		return r.mapHeaders(p.rail, p.access)
 	}
-	d.memory.Flush = FlushNone
-	if s.place.direct {
+	d.memory.Flush = wire.FlushNone
+	if p.placement.direct {
 		return errNotDirect(&d.memory)
 	}
 	if err := r.resize(slots); err != nil {
 		return err
 	}
-	if err := r.make(s.rail, access); err != nil {
+	if err := r.make(p.rail, p.access); err != nil {
 		return err
 	}
 	if d.pinned, err = d.gpu.Pin(r.payload); err != nil {
@@ -112,21 +47,21 @@ func (s *session) climb(ctx context.Context, r *ring, access rdma.Access) error 
 }
 
 // directRung takes the best rung by which the rail's device reaches the slots, or
-// RungStaged where there is none, and says what there is to say of it and of each
+// wire.RungStaged where there is none, and says what there is to say of it and of each
 // better one.
-func (s *session) directRung(ctx context.Context, r *ring, access rdma.Access) (why []string, took Rung, err error) {
-	if touched := s.terms.Touched(); touched != nil {
-		return []string{touched.Error()}, RungStaged, nil
+func (p *placer) directRung(ctx context.Context, r *ring) (why []string, took wire.Rung, err error) {
+	if touched := p.touched; touched != nil {
+		return []string{touched.Error()}, wire.RungStaged, nil
 	}
-	if s.rail.Device().Transport == rdma.TCP {
-		return []string{"TCP sockets do not reach GPU memory"}, RungStaged, nil
+	if p.rail.Device().Transport == rdma.TCP {
+		return []string{"TCP sockets do not reach GPU memory"}, wire.RungStaged, nil
 	}
 	slots := r.slots
-	for _, rung := range []Rung{RungDMABuf, RungPeermem} {
-		fewer, err := s.tryFewer(ctx, r, rung, access, slots)
+	for _, rung := range []wire.Rung{wire.RungDMABuf, wire.RungPeermem} {
+		fewer, err := p.tryFewer(ctx, r, rung, slots)
 		speeds := ""
 		if err == nil {
-			speeds, err = s.weigh(ctx, r, access)
+			speeds, err = p.weigh(ctx, r)
 		}
 		if err == nil {
 			if fewer != "" {
@@ -145,7 +80,7 @@ func (s *session) directRung(ctx context.Context, r *ring, access rdma.Access) (
 			break // the next one goes the same way
 		}
 	}
-	return why, RungStaged, nil
+	return why, wire.RungStaged, nil
 }
 
 // errTrial is a registration that succeeded and did not do.
@@ -163,7 +98,7 @@ func reasonOf(err error) string {
 
 // try registers the slots by one rung, and sends bytes into or out of them
 // over the rail's connection to itself. Where that fails, nothing of it stays.
-func (s *session) try(ctx context.Context, r *ring, rung Rung, access rdma.Access) (err error) {
+func (p *placer) try(ctx context.Context, r *ring, rung wire.Rung) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, trialTime, fmt.Errorf("the trial did not end within %v", trialTime))
 	defer cancel()
 	d := r.device
@@ -171,13 +106,13 @@ func (s *session) try(ctx context.Context, r *ring, rung Rung, access rdma.Acces
 	if err != nil {
 		return err
 	}
-	incoming := access&rdma.RemoteWrite != 0
+	access, incoming := p.access, p.access&rdma.RemoteWrite != 0
 	if incoming {
 		// The flush reads what arrived.
 		access |= rdma.RemoteRead
 	}
-	mr, err := s.rail.Register(region, access)
-	if rung == RungDMABuf {
+	mr, err := p.rail.Register(region, access)
+	if rung == wire.RungDMABuf {
 		// The registration holds the memory by itself.
 		err = errors.Join(err, d.slots.CloseDMABuf())
 	}
@@ -190,17 +125,17 @@ func (s *session) try(ctx context.Context, r *ring, rung Rung, access rdma.Acces
 	if err != nil {
 		return err
 	}
-	if err := d.openPage(s.rail); err != nil {
+	if err := d.openPage(p.rail); err != nil {
 		return err
 	}
-	if d.loop, err = s.openLoopback(ctx); err != nil {
+	if d.loop, err = p.loops.open(ctx, p.rail); err != nil {
 		return err
 	}
 	trial := d.tryOutgoing
 	if incoming {
 		trial = d.tryIncoming
-		if s.place.flushAlways || needsFlush(d.gpu.Device()) {
-			d.memory.Flush = FlushRead
+		if p.placement.flushAlways || needsFlush(d.gpu.Device()) {
+			d.memory.Flush = wire.FlushRead
 		}
 	}
 	if err := trial(ctx, r); err != nil {
@@ -249,7 +184,7 @@ func (d *deviceRing) eachEnd(try func(stream *gpu.Stream, at int, sent, got, rea
 	if err != nil {
 		return err
 	}
-	defer func() { err = withClose(err, errors.Join(stream.Drain(), stream.Close())) }()
+	defer func() { err = gpu.WithClose(err, errors.Join(stream.Drain(), stream.Close())) }()
 	sent, got, read := d.page[:trialBytes], d.page[trialBytes:2*trialBytes], d.page[2*trialBytes:]
 	for _, at := range []int{0, d.slots.Len() - trialBytes} {
 		clear(d.page[trialBytes:])
@@ -313,4 +248,9 @@ func (d *deviceRing) tryOutgoing(ctx context.Context, r *ring) error {
 		}
 		return nil
 	})
+}
+
+// errNotDirect is the refusal where GPUDirect is required and there is none.
+func errNotDirect(m *wire.Memory) error {
+	return fmt.Errorf("gpudirect is required: %w: %s: %s", rdma.ErrUnsupported, m, m.Why)
 }

@@ -57,7 +57,7 @@ func (v *Server) takeBounces(s *session, key string) (giveBack func(), err error
 	if s.place.gpu == wire.GPUOff {
 		return func() {}, nil
 	}
-	n := int64(deviceWorkers()*bouncesPerWorker) * int64(s.terms.ChunkBytes)
+	n := bounceBytes(workers(), s.terms.ChunkBytes)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	least := v.heldBy(key).sessions <= 1 && s.terms.Slots <= leastSlots
@@ -82,7 +82,7 @@ func (o *Options) ServedBytes() int64 {
 	chunkBytes := cmp.Or(o.ChunkBytes, DefaultChunkBytes)
 	n := ringBytes(cmp.Or(o.QPs, 1), cmp.Or(o.Slots, DefaultSlots), chunkBytes)
 	if o.RemoteGPU != "" && o.RemoteGPU != "off" {
-		n += int64(maxDeviceWorkers * bouncesPerWorker * chunkBytes)
+		n += bounceBytes(maxDeviceWorkers, chunkBytes)
 	}
 	return n
 }

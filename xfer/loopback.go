@@ -13,7 +13,7 @@ import (
 
 // loopback is a rail's connection to itself: with it a registration is tried,
 // and what the device has written is pushed out to a GPU's memory. One
-// operation at a time; their completions come from the session's poller.
+// operation at a time; their completions come from the rail's poller.
 type loopback struct {
 	conn rdma.Conn
 	mu   sync.Mutex
@@ -26,14 +26,14 @@ func (l *loopback) done(c *rdma.Completion) {
 	switch c.Kind {
 	case rdma.Done:
 		if c.ID == l.id.Load() {
-			l.tell(nil)
+			l.finish(nil)
 		}
 	case rdma.Closed:
-		l.tell(c.Err)
+		l.finish(c.Err)
 	}
 }
 
-func (l *loopback) tell(err error) {
+func (l *loopback) finish(err error) {
 	select {
 	case l.over <- err:
 	default:
@@ -56,43 +56,62 @@ func (l *loopback) do(ctx context.Context, wr rdma.WR) error {
 	}
 }
 
-// openLoopback connects the session's rail to itself. The session closes it
-// after its other connections and before its memory.
-func (s *session) openLoopback(ctx context.Context) (*loopback, error) {
-	conn, err := s.rail.Loopback(ctx)
+// loopbacks are the connections of one rail to itself, also those that were
+// closed: the poller may still hold something of them. The zero value has none.
+type loopbacks struct {
+	mu  sync.Mutex // of those who add
+	all atomic.Pointer[[]*loopback]
+}
+
+// open connects the rail to itself. The connection is closed by close, and may be
+// closed before.
+func (ls *loopbacks) open(ctx context.Context, rail rdma.Rail) (*loopback, error) {
+	conn, err := rail.Loopback(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("connect %s to itself: %w", s.rail.Device().Name, err)
+		return nil, fmt.Errorf("connect %s to itself: %w", rail.Device().Name, err)
 	}
 	l := &loopback{conn: conn, over: make(chan error, 1)}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := append(slices.Clone(s.loopbacks()), l)
-	s.loops.Store(&all)
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	all := append(slices.Clone(ls.list()), l)
+	ls.all.Store(&all)
 	return l, nil
 }
 
-func (s *session) loopbacks() []*loopback {
-	if all := s.loops.Load(); all != nil {
+func (ls *loopbacks) list() []*loopback {
+	if all := ls.all.Load(); all != nil {
 		return *all
 	}
 	return nil
 }
 
-// loopOf is the loopback connection that a completion is of, or nil. One that
-// was closed is still known: the poller may hold something of it.
-func (s *session) loopOf(c *rdma.Completion) *loopback {
-	for _, l := range s.loopbacks() {
-		if l.conn == c.Conn {
+func (ls *loopbacks) find(conn rdma.Conn) *loopback {
+	for _, l := range ls.list() {
+		if l.conn == conn {
 			return l
 		}
 	}
 	return nil
 }
 
-// closeLoopbacks ends them all.
-func (s *session) closeLoopbacks() error {
+// has reports whether a connection is one of the rail to itself.
+func (ls *loopbacks) has(conn rdma.Conn) bool { return ls.find(conn) != nil }
+
+// done takes a completion that the rail's poller found, if it is of a loopback
+// connection, and reports whether it was. It does not block.
+func (ls *loopbacks) done(c *rdma.Completion) bool {
+	l := ls.find(c.Conn)
+	if l != nil {
+		l.done(c)
+	}
+	return l != nil
+}
+
+// close ends them all: after the rail's other connections, and before the memory
+// that they reach.
+func (ls *loopbacks) close() error {
 	var errs []error
-	for _, l := range s.loopbacks() {
+	for _, l := range ls.list() {
 		errs = append(errs, l.conn.Close())
 	}
 	return errors.Join(errs...)

@@ -5,13 +5,8 @@ import (
 	"strconv"
 
 	"gdrcp/gpu"
-	"gdrcp/rdma"
 	"gdrcp/xfer/internal/wire"
 )
-
-// GPUs opens the GPU driver: cheap after the first time, with the same result.
-// Nil stands for a program that lends no GPU memory.
-type GPUs func() (*gpu.Driver, error)
 
 // Memory is where one end has its slots.
 type Memory = wire.Memory
@@ -36,17 +31,6 @@ const (
 	FlushRead = wire.FlushRead
 )
 
-// placement is where an end is asked to have its slots.
-type placement struct {
-	gpu wire.GPUWish
-	// gpuName is what gpu.Find takes, where gpu is wire.GPUNamed, else empty.
-	gpuName string
-	// flushAlways: after every batch, whatever the GPU's rules say.
-	flushAlways bool
-	// direct: the rail's device must reach the GPU's memory by itself.
-	direct bool
-}
-
 // parseGPU reads the word of --gpu: "off" (or ""), "auto", an index or another
 // name of a GPU. The rest of the placement is left.
 func parseGPU(word string) (p placement, err error) {
@@ -68,26 +52,10 @@ func parseGPU(word string) (p placement, err error) {
 	return placement{gpu: wire.GPUNamed, gpuName: word}, nil
 }
 
-// isOne reports whether one certain GPU is wanted.
-func (p placement) isOne() bool { return p.gpu >= wire.GPUFirst }
-
-// wanted is the name of the one GPU that will do, as gpu.Find takes it.
-func (p placement) wanted() string {
-	if p.gpu == wire.GPUNamed {
-		return p.gpuName
-	}
-	return strconv.Itoa(int(p.gpu - wire.GPUFirst))
-}
-
 // CheckGPU refuses a word that Options.GPU and RemoteGPU do not take: ErrUsage.
 func CheckGPU(word string) error {
 	_, err := parseGPU(word)
 	return err
-}
-
-// errNotDirect is the refusal where GPUDirect is required and there is none.
-func errNotDirect(m *Memory) error {
-	return fmt.Errorf("gpudirect is required: %w: %s: %s", rdma.ErrUnsupported, m, m.Why)
 }
 
 // tell reports where an end has its slots.
@@ -150,8 +118,3 @@ func (o *Options) placements() (local, remote placement, err error) {
 
 // needsVerbs reports whether TCP will not do.
 func (o *Options) needsVerbs() bool { return o.Require == "verbs" || o.Require == "gpudirect" }
-
-// placementOf reads what a client asks of its server.
-func placementOf(h *wire.Hello) placement {
-	return placement{gpu: wire.GPUWish(h.GPU), gpuName: h.GPUName, flushAlways: h.Terms.Flags&wire.FlagFlush != 0, direct: h.Terms.Flags&wire.FlagDirect != 0}
-}

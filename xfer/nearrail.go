@@ -12,6 +12,9 @@ import (
 	"gdrcp/rdma"
 )
 
+// sysfs is where the kernel tells of PCI devices.
+const sysfs = "/sys"
+
 // approach is an address of a server, and the device here by which it is tried:
 // empty for the one that the kernel reaches it by.
 type approach struct {

@@ -22,6 +22,8 @@ type ring struct {
 	payloadMR rdma.MR
 	headerMR  rdma.MR
 	device    *deviceRing // nil without GPU memory
+	// memory is where the payload is, in words for both ends.
+	memory wire.Memory
 }
 
 // make maps and registers a ring in host memory. access is what the peer may do

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gdrcp/gpu"
 	"gdrcp/internal/filter"
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
@@ -83,8 +84,8 @@ type session struct {
 	report func(Event)
 	// theirs is where the peer has its slots, once it has told.
 	theirs atomic.Pointer[Memory]
-	// loops are the rail's connections to itself, also those that were closed.
-	loops atomic.Pointer[[]*loopback]
+	// loops are the rail's connections to itself.
+	loops loopbacks
 
 	role atomic.Pointer[role]
 
@@ -151,7 +152,7 @@ func (s *session) run(parent context.Context, talk func(ctx context.Context, g *
 	if err != nil {
 		s.tellAbort(err)
 	}
-	return withClose(err, s.close())
+	return gpu.WithClose(err, s.close())
 }
 
 // tellAbort tells the peer why the session ends, if it can still be told and
@@ -197,7 +198,7 @@ func (s *session) sendAbort(class ErrorClass, err error) {
 			return
 		}
 		for i := range cs[:n] {
-			if c := &cs[i]; (c.Kind == rdma.Closed && s.loopOf(c) == nil) || (c.Kind == rdma.Done && c.ID == lastID) {
+			if c := &cs[i]; (c.Kind == rdma.Closed && !s.loops.has(c.Conn)) || (c.Kind == rdma.Done && c.ID == lastID) {
 				return
 			}
 		}
@@ -214,7 +215,7 @@ func (s *session) close() error {
 	for _, l := range lanes {
 		errs = append(errs, l.conn.Close())
 	}
-	errs = append(errs, s.closeLoopbacks(), s.ring.close())
+	errs = append(errs, s.loops.close(), s.ring.close())
 	return errors.Join(errs...)
 }
 
@@ -222,8 +223,8 @@ func (s *session) close() error {
 // the peer what came of it. It takes milliseconds, in which entries are already
 // announced.
 func (s *session) makeRing(ctx context.Context, slots int, access rdma.Access) error {
-	r, err := s.placeRing(ctx, slots, access)
-	s.ring = r // the session closes it, also half made
+	r, err := place(ctx, s.rail, s.ringConfig(slots, access))
+	s.ring, s.memory = r, r.memory // the session closes it, also half made
 	if err != nil {
 		return err
 	}
@@ -236,6 +237,20 @@ func (s *session) makeRing(ctx context.Context, slots int, access rdma.Access) e
 	}
 	close(s.ringTold)
 	return nil
+}
+
+// ringConfig is the ring that was agreed. Slots that the peer writes to lie one
+// behind the other; those that this end encrypts have room for a tag behind them.
+func (s *session) ringConfig(slots int, access rdma.Access) ringConfig {
+	c := ringConfig{
+		slots: slots, slotBytes: s.terms.ChunkBytes, access: access,
+		placement: s.place, gpus: s.gpus, sysfs: s.sysfs,
+		touched: s.terms.Touched(), copiesSlots: s.copiesSlots, workers: workers(), loops: &s.loops,
+	}
+	if s.terms.Encrypted() && access&rdma.RemoteWrite == 0 {
+		c.padBytes = sealPad
+	}
+	return c
 }
 
 // awaitRing waits until the peer knows of this end's ring: a conversation about
@@ -281,8 +296,7 @@ func (s *session) pollCompletions(ctx context.Context) error {
 		done := false
 		for i := range cs[:n] {
 			c := &cs[i]
-			if l := s.loopOf(c); l != nil {
-				l.done(c)
+			if s.loops.done(c) {
 				continue
 			}
 			switch c.Kind {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"gdrcp/gpu"
-	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sys/unix"
 )
@@ -54,7 +54,7 @@ func (r *ring) resize(slots int) error {
 
 // tryFewer tries a rung with as many slots as the device takes, and says why it
 // takes no more.
-func (s *session) tryFewer(ctx context.Context, r *ring, rung Rung, access rdma.Access, slots int) (why string, err error) {
+func (p *placer) tryFewer(ctx context.Context, r *ring, rung wire.Rung, slots int) (why string, err error) {
 	free := r.device.gpu.Device().BAR1FreeBytes
 	sizes := directSizes(slots, r.slotBytes, free)
 	var refused error
@@ -62,7 +62,7 @@ func (s *session) tryFewer(ctx context.Context, r *ring, rung Rung, access rdma.
 		if err := r.resize(n); err != nil {
 			return "", err
 		}
-		err := s.try(ctx, r, rung, access)
+		err := p.try(ctx, r, rung)
 		switch {
 		case err == nil && n == slots:
 			return "", nil

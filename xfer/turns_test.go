@@ -158,7 +158,7 @@ func TestBouncesLeaveRoom(t *testing.T) {
 	OnHost(t)
 	s := &session{}
 	s.place.gpu, s.terms.ChunkBytes = wire.GPUOff+1, 1<<20
-	bounces := int64(deviceWorkers()*bouncesPerWorker) << 20
+	bounces := bounceBytes(workers(), 1<<20)
 	v := NewServer(ServerConfig{Keys: twoKeys("/"), MaxMemory: 64 * bounces})
 	h := request(v, testKey, 1, 1).admitted(t, 1)
 	request(v, testKey, 2, 1).admitted(t, 1)
@@ -181,7 +181,7 @@ func TestBouncesLeaveRoom(t *testing.T) {
 func TestBouncesOfOneSessionLeaveRoom(t *testing.T) {
 	OnHost(t)
 	const slots, chunkBytes = 8, 1 << 20
-	bounces := int64(deviceWorkers()*bouncesPerWorker) * chunkBytes
+	bounces := bounceBytes(workers(), chunkBytes)
 	ring := ringBytes(1, slots, chunkBytes)
 	for name, tc := range map[string]struct {
 		keys   Keyring

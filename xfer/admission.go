@@ -12,8 +12,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// caller is a client that has proven which key it has.
-type caller struct {
+// authenticatedPeer is a client that has proven which key it has.
+type authenticatedPeer struct {
 	peer   string
 	key    string
 	secret trust.Secret // that it proved to have
@@ -21,10 +21,10 @@ type caller struct {
 	wish   placement // of its slots here: see decodeWish
 }
 
-// hosted is a session that was admitted. Its queue pairs join it by their
+// serverSession is a session that was admitted. Its queue pairs join it by their
 // tokens, each once.
-type hosted struct {
-	caller
+type serverSession struct {
+	authenticatedPeer
 	id         [16]byte
 	admission  Admission
 	limit      limits
@@ -68,9 +68,9 @@ const joinWait = 60 * time.Second
 
 // admit makes room for a session and tells the client, or says why there is
 // none; then it waits until the session runs.
-func (v *Server) admit(ctx context.Context, d *door, c *caller, pre *preamble) {
-	h, err := v.awaitRoom(ctx, d, c, pre)
-	var no *errNoPlace
+func (v *Server) admit(ctx context.Context, d *door, c *authenticatedPeer, pre *preamble) {
+	h, err := v.awaitAdmission(ctx, d, c, pre)
+	var no *notAdmittedError
 	if errors.As(err, &no) {
 		v.log(SessionEnd{Peer: c.peer, Key: c.key, What: "connection", Err: err})
 		v.tellLast(ctx, d, doorRefuse, refusal{no.code, no.why}.encode())
@@ -125,7 +125,7 @@ func (v *Server) tellLast(ctx context.Context, d *door, kind byte, body []byte) 
 // are nearest by distances, if there are any, of these the fastest and, of those as
 // fast, those that have the fewest sessions, for clients take the first that they
 // reach.
-func (v *Server) railsFor(h *hosted, distances map[string]int) []*serverListener {
+func (v *Server) railsFor(h *serverSession, distances map[string]int) []*serverListener {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	sessions := map[string]int{}
@@ -145,7 +145,7 @@ func (v *Server) railsFor(h *hosted, distances map[string]int) []*serverListener
 }
 
 // tellGrant tells where the session can be reached, and what it gets.
-func (v *Server) tellGrant(ctx context.Context, d *door, h *hosted) error {
+func (v *Server) tellGrant(ctx context.Context, d *door, h *serverSession) error {
 	ctx, cancel := context.WithTimeout(ctx, v.cfg.Timeouts.Handshake)
 	defer cancel()
 	rails := v.railsFor(h, v.distances(ctx, h.wish))
@@ -166,7 +166,7 @@ func (v *Server) tellGrant(ctx context.Context, d *door, h *hosted) error {
 }
 
 // join takes a queue pair into the session whose token it has shown.
-func (v *Server) join(p rdma.Provider, req rdma.Request, h *hosted, l trust.Lane) {
+func (v *Server) join(p rdma.Provider, req rdma.Request, h *serverSession, l trust.Lane) {
 	if l.QP == 0 {
 		defer v.leave(h)
 		v.begin(h.ctx, p, req, h, l)
@@ -182,12 +182,12 @@ func (v *Server) join(p rdma.Provider, req rdma.Request, h *hosted, l trust.Lane
 }
 
 // errNoSession is a token that admits to nothing: which of the reasons it is,
-// a stranger is not told.
+// an unauthenticated client is not told.
 var errNoSession = errors.New("a queue pair for no known session")
 
 // spend checks a token and sees that it is used once: before anything is made
 // for the queue pair that shows it.
-func (v *Server) spend(pre *preamble) (*hosted, error) {
+func (v *Server) spend(pre *preamble) (*serverSession, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	h, l := v.sessions[pre.session], pre.lane
@@ -209,7 +209,7 @@ func (v *Server) spend(pre *preamble) (*hosted, error) {
 
 // begin makes a session's rail and its first queue pair, and serves it to its
 // end.
-func (v *Server) begin(ctx context.Context, p rdma.Provider, req rdma.Request, h *hosted, l trust.Lane) {
+func (v *Server) begin(ctx context.Context, p rdma.Provider, req rdma.Request, h *serverSession, l trust.Lane) {
 	rail, err := p.Open(req.Device(), railConfig(h.qps, h.slots, h.chunkBytes, v.cfg.GPUs != nil, false, v.cfg.Wire))
 	if err != nil {
 		v.reject(req, rdma.RejectResources, err)
@@ -223,7 +223,7 @@ func (v *Server) begin(ctx context.Context, p rdma.Provider, req rdma.Request, h
 		v.retry(h) // what it had registered is gone
 		return
 	}
-	d := &dialed{rail: rail, conn: conn, id: h.id, trust: h.trust, lane: l, sessionGrant: h.sessionGrant, link: Link{
+	d := &firstConn{rail: rail, conn: conn, id: h.id, trust: h.trust, lane: l, sessionGrant: h.sessionGrant, link: Link{
 		Transport: p.Name(), Device: rail.Device().Name, Family: rail.Device().Transport, Local: conn.Local().String(), Remote: peer,
 	}}
 	s := newSession(d, peer, false, v.cfg.Timeouts)
@@ -237,7 +237,7 @@ func (v *Server) begin(ctx context.Context, p rdma.Provider, req rdma.Request, h
 }
 
 // retry lets the client of a first queue pair that failed try another address.
-func (v *Server) retry(h *hosted) {
+func (v *Server) retry(h *serverSession) {
 	v.mu.Lock()
 	h.entered = false
 	v.mu.Unlock()

@@ -235,7 +235,7 @@ func (o *Options) benchHello(m wire.Mode) (*wire.Hello, error) {
 }
 
 // benchSession connects and agrees, and runs talk.
-func (c *Client) benchSession(ctx context.Context, ep Endpoint, o *Options, h *wire.Hello, talk func(context.Context, *session, *errgroup.Group) error) (*dialed, error) {
+func (c *Client) benchSession(ctx context.Context, ep Endpoint, o *Options, h *wire.Hello, talk func(context.Context, *session, *errgroup.Group) error) (*firstConn, error) {
 	d, err := c.connect(ctx, ep, o)
 	if err != nil {
 		return nil, err

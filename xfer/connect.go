@@ -90,7 +90,7 @@ func railConfig(qps, slots, chunkBytes int, withGPU, forceImmSend bool, onWire r
 // connect shows a server the key and makes the session's first queue pair, over
 // the transport that the options ask for or the best one that reaches it, and says
 // why not a better.
-func (c *Client) connect(ctx context.Context, ep Endpoint, o *Options) (*dialed, error) {
+func (c *Client) connect(ctx context.Context, ep Endpoint, o *Options) (*firstConn, error) {
 	if ep.Key.IsZero() {
 		return nil, fmt.Errorf("%w: there is no key to show to %s", ErrUsage, ep.Host)
 	}
@@ -106,7 +106,7 @@ func (c *Client) connect(ctx context.Context, ep Endpoint, o *Options) (*dialed,
 		if o.needsVerbs() {
 			return nil, fmt.Errorf("%w: %s is required and tcp was asked for", ErrUsage, o.Require)
 		}
-		a, err := c.knockTCP(ctx, byTCP, ep.Key, o)
+		a, err := c.raceTCP(ctx, byTCP, ep.Key, o)
 		if err != nil {
 			return nil, err
 		}
@@ -167,7 +167,7 @@ func nextPort(addrs []netip.AddrPort) []railAddr {
 
 // byBest shows the key over TCP, where the server tells at which addresses it
 // has verbs, and takes the first of them that a device here reaches.
-func (c *Client) byBest(ctx context.Context, byTCP []netip.AddrPort, byVerbs []railAddr, key trust.Key, o *Options) (*dialed, error) {
+func (c *Client) byBest(ctx context.Context, byTCP []netip.AddrPort, byVerbs []railAddr, key trust.Key, o *Options) (*firstConn, error) {
 	why := c.whyNoDevice()
 	if o.Rail != "" {
 		// Who names a device does not mean TCP.
@@ -178,7 +178,7 @@ func (c *Client) byBest(ctx context.Context, byTCP []netip.AddrPort, byVerbs []r
 			return nil, err
 		}
 	}
-	a, err := c.knockTCP(ctx, byTCP, key, o)
+	a, err := c.raceTCP(ctx, byTCP, key, o)
 	if err != nil {
 		if why == nil && !errors.Is(err, context.Canceled) && !isAnswered(err) {
 			// The server may have verbs only.
@@ -208,9 +208,9 @@ func (c *Client) byBest(ctx context.Context, byTCP []netip.AddrPort, byVerbs []r
 }
 
 // enterTCP makes the first queue pair where the door is.
-func (c *Client) enterTCP(ctx context.Context, a *admitted, o *Options, why string) (*dialed, error) {
-	var d *dialed
-	err := insist(ctx, maxTries-int(a.tries), func() (err error) {
+func (c *Client) enterTCP(ctx context.Context, a *grantedSession, o *Options, why string) (*firstConn, error) {
+	var d *firstConn
+	err := retryCrowded(ctx, maxTries-int(a.tries), func() (err error) {
 		d, err = a.enter(ctx, a.provider, a.device, a.at, o)
 		return err
 	})
@@ -242,10 +242,10 @@ func (c *Client) whyNoDevice() error {
 
 // byVerbs shows the key and makes the first queue pair by rdma_cm, at the first
 // of the addresses that a device here reaches.
-func (c *Client) byVerbs(ctx context.Context, rails []railAddr, key trust.Key, o *Options) (*dialed, error) {
-	var d *dialed
+func (c *Client) byVerbs(ctx context.Context, rails []railAddr, key trust.Key, o *Options) (*firstConn, error) {
+	var d *firstConn
 	err := c.overVerbs(ctx, rails, o, func(device string, r railAddr) error {
-		a, err := c.knock(ctx, c.Verbs, device, r.addr, key, o, func() {})
+		a, err := c.authenticate(ctx, c.Verbs, device, r.addr, key, o, func() {})
 		if err != nil {
 			return err
 		}
@@ -270,7 +270,7 @@ func (c *Client) byVerbs(ctx context.Context, rails []railAddr, key trust.Key, o
 }
 
 // enterAny is enterVerbs where there is another way, for as long as that can wait.
-func (c *Client) enterAny(ctx context.Context, a *admitted, o *Options) (*dialed, error) {
+func (c *Client) enterAny(ctx context.Context, a *grantedSession, o *Options) (*firstConn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, verbsTries, fmt.Errorf("%w: no RDMA address that was tried answered within %v", rdma.ErrUnsupported, verbsTries))
 	defer cancel()
 	return c.enterVerbs(ctx, a, a.rails, o)
@@ -278,7 +278,7 @@ func (c *Client) enterAny(ctx context.Context, a *admitted, o *Options) (*dialed
 
 // enterVerbs makes the first queue pair at the first of the addresses that a
 // device here reaches. The door stays open after an error.
-func (c *Client) enterVerbs(ctx context.Context, a *admitted, rails []railAddr, o *Options) (*dialed, error) {
+func (c *Client) enterVerbs(ctx context.Context, a *grantedSession, rails []railAddr, o *Options) (*firstConn, error) {
 	if o.RemoteRail != "" {
 		rails = slices.DeleteFunc(slices.Clone(rails), func(r railAddr) bool { return !isNamed(o.RemoteRail, r.device, r.addr.Addr()) })
 		if len(rails) == 0 && len(a.rails) > 0 {
@@ -288,7 +288,7 @@ func (c *Client) enterVerbs(ctx context.Context, a *admitted, rails []railAddr, 
 	if len(rails) == 0 {
 		return nil, errors.New("the server offers no RDMA address: " + a.noRails)
 	}
-	var d *dialed
+	var d *firstConn
 	err := c.overVerbs(ctx, rails, o, func(device string, r railAddr) (err error) {
 		ctx, cancel := ctx, context.CancelFunc(func() {})
 		if len(rails) > 1 || o.local.isOne() { // of which there may be several ways to one address
@@ -343,14 +343,14 @@ func (c *Client) overVerbs(ctx context.Context, rails []railAddr, o *Options, tr
 		device, r := w.device, w.to
 		if device == "" {
 			if device, _, err = c.Verbs.Route(ctx, r.addr); err != nil {
-				problem = tellingError(problem, fmt.Errorf("%w: %w", rdma.ErrUnsupported, err))
+				problem = mostSpecificError(problem, fmt.Errorf("%w: %w", rdma.ErrUnsupported, err))
 				continue
 			}
 		}
 		if err = try(device, r); err == nil {
 			return nil
 		}
-		problem = tellingError(problem, err)
+		problem = mostSpecificError(problem, err)
 		if ctx.Err() != nil || isAnswered(problem) {
 			break
 		}
@@ -369,10 +369,10 @@ func (c *Client) distance(ctx context.Context, device string, r railAddr) int {
 	return 1
 }
 
-// tellingError is the error to tell of those met at several addresses of one
+// mostSpecificError is the error to tell of those met at several addresses of one
 // host: a server's word, else the first of more than that nobody listens, which
 // is how a host answers at addresses that its server does not use.
-func tellingError(before, err error) error {
+func mostSpecificError(before, err error) error {
 	if before == nil || isAnswered(err) || (errors.Is(before, syscall.ECONNREFUSED) && !errors.Is(err, syscall.ECONNREFUSED)) {
 		return err
 	}
@@ -410,14 +410,14 @@ func findRail(p rdma.Provider, want string) (string, error) {
 const maxRails = 16
 
 // joinLanes makes the further queue pairs that the server granted.
-func (s *session) joinLanes(ctx context.Context, d *dialed) error {
+func (s *session) joinLanes(ctx context.Context, d *firstConn) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeouts.Handshake+time.Second)
 	defer cancel()
 	for i := 1; i < d.qps; i++ {
 		name := trust.Lane{Rail: d.lane.Rail, QP: uint8(i), Epoch: d.lane.Epoch}
 		// A try that was turned away in a crowd has not spent its token.
 		var conn rdma.Conn
-		err := insist(ctx, maxKnocks, func() (err error) {
+		err := retryCrowded(ctx, crowdTries, func() (err error) {
 			conn, err = s.rail.Dial(ctx, d.conn.Remote(), d.joining(name))
 			return err
 		})

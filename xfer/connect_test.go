@@ -68,7 +68,7 @@ func TestErrorOfSeveralAddresses(t *testing.T) {
 		{"nobody, then a stranger", []netip.AddrPort{nobody, other}, func(err error) bool { return errors.Is(err, rdma.ErrNotGdrcp) }},
 		{"nobody anywhere", []netip.AddrPort{nobody, nobody}, func(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }},
 	} {
-		if _, err := c.knockTCP(t.Context(), tc.addrs, testKey, &o); !tc.want(err) {
+		if _, err := c.raceTCP(t.Context(), tc.addrs, testKey, &o); !tc.want(err) {
 			t.Errorf("%s: %v", tc.name, err)
 		}
 	}

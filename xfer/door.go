@@ -43,15 +43,15 @@ const (
 )
 
 const (
-	// doorMsgBytes and doorDepth bound what a stranger costs: rdma/verbs adds 4
+	// doorMsgBytes and doorDepth bound what an unauthenticated client costs: rdma/verbs adds 4
 	// receives, a send and a tag of 8 bytes, and the 11 of these 320 bytes each
 	// fit one page.
 	doorMsgBytes = 312
 	doorDepth    = 3
 	// doorAnswers is how many messages a client has room for.
 	doorAnswers = 64
-	// strangerWait is how long a client may take to prove that it has a key.
-	strangerWait = 5 * time.Second
+	// proofWait is how long a client may take to prove that it has a key.
+	proofWait = 5 * time.Second
 	// doorText bounds a text for a person at the door.
 	doorText = doorMsgBytes - trust.SealBytes - 8
 )

@@ -65,8 +65,8 @@ func TestDoorMessages(t *testing.T) {
 	}
 }
 
-// FuzzStrangers runs the decoders of what comes before a session.
-func FuzzStrangers(f *testing.F) {
+// FuzzDoorDecoders runs the decoders of what comes before a session.
+func FuzzDoorDecoders(f *testing.F) {
 	f.Add((&preamble{qps: 1, slots: 1, chunkKiB: 1}).encode())
 	f.Add(sessionGrant{1, 1}.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -7,7 +7,7 @@ import (
 	"gdrcp/rdma"
 )
 
-// A stranger costs one control region of at most 4 KiB. What a provider makes
+// An unauthenticated client costs one control region of at most 4 KiB. What a provider makes
 // of a door's configuration: rdma/verbs a region of receives and sends, each
 // with its tag in whole lines of the cache (rdma/verbs/qp.c and rail.go), and
 // rdma/tcp, where nothing is registered, a buffer for each message.

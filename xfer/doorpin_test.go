@@ -40,7 +40,7 @@ func TestDoorPinsAPage(t *testing.T) {
 			const doors = 4
 			before := pinnedBytes(t)
 			for i := range doors {
-				knocking(t, w, addr, testKey, doorOpening(byte(i)))
+				atDoor(t, w, addr, testKey, doorOpening(byte(i)))
 			}
 			// A client has room for more of the server's messages.
 			c := doorConfig(doorAnswers, rdma.Wire{})

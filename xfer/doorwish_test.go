@@ -90,7 +90,7 @@ func told(t *testing.T, v *Server, w hostileWay, door netip.AddrPort, word strin
 	t.Helper()
 	alone(t, v)
 	c := Client{TCP: w.provider}
-	a, err := c.knock(t.Context(), w.provider, w.device(t, door), door, testKey, wishing(t, w, word), func() {})
+	a, err := c.authenticate(t.Context(), w.provider, w.device(t, door), door, testKey, wishing(t, w, word), func() {})
 	if err != nil {
 		t.Fatalf("--remote-gpu %s: %v", word, err)
 	}
@@ -186,7 +186,7 @@ func TestNearRailsAreSpread(t *testing.T) {
 	}
 	var got []string
 	for i := range 4 {
-		h := &hosted{id: [16]byte{byte(i)}}
+		h := &serverSession{id: [16]byte{byte(i)}}
 		v.sessions[h.id] = h
 		v.railsFor(h, map[string]int{"a": 2, "b": 2, "far": 4})
 		got = append(got, h.device)

@@ -18,7 +18,7 @@ var errUnencrypted = errors.New("only encrypted sessions are let in: add --encry
 // checkEncryption holds a hello against what the client's key asks for: whatever
 // the session is for, also one that measures. What the key asks for may change
 // while the session runs: see Recheck.
-func (v *Server) checkEncryption(host *hosted, h *wire.Hello) error {
+func (v *Server) checkEncryption(host *serverSession, h *wire.Hello) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	host.plain = h.Terms.Flags&wire.FlagEncrypt == 0

@@ -16,7 +16,7 @@ func TestEncryptionThatIsRequiredLater(t *testing.T) {
 	k := twoKeys(t.TempDir())
 	v := NewServer(ServerConfig{Keys: k})
 	sealed, plain := &wire.Hello{Terms: wire.Terms{Flags: wire.FlagEncrypt}}, &wire.Hello{}
-	heard := func(n byte, h *wire.Hello) *hosted {
+	heard := func(n byte, h *wire.Hello) *serverSession {
 		t.Helper()
 		host := request(v, testKey, n, 1).admitted(t, 1)
 		if err := v.checkEncryption(host, h); err != nil {
@@ -25,7 +25,7 @@ func TestEncryptionThatIsRequiredLater(t *testing.T) {
 		return host
 	}
 	with, without := heard(1, sealed), heard(2, plain)
-	early := []*hosted{request(v, testKey, 3, 1).admitted(t, 1), request(v, testKey, 4, 1).admitted(t, 1)}
+	early := []*serverSession{request(v, testKey, 3, 1).admitted(t, 1), request(v, testKey, 4, 1).admitted(t, 1)}
 	other := request(v, otherKey, 5, 1).admitted(t, 1)
 	if err := v.checkEncryption(other, plain); err != nil {
 		t.Fatal(err)

@@ -49,7 +49,7 @@ func (s *source) openShared(e *srcEntry) error {
 
 // openNew opens the entry's file and makes sure that it is the one announced.
 func (s *source) openNew(e *srcEntry) (*chunker.File, error) {
-	f, err := patiently(s.stop, func() (*chunker.File, error) { return s.tree.Open(e.Path) })
+	f, err := retryOnEMFILE(s.stop, func() (*chunker.File, error) { return s.tree.Open(e.Path) })
 	if err != nil {
 		return nil, err
 	}

@@ -54,7 +54,7 @@ func FuzzDoor(f *testing.F) {
 		if _, err := rand.Read(p.session[:]); err != nil {
 			t.Fatal(err)
 		}
-		c := knocking(t, w, addr, testKey, p.encode())
+		c := atDoor(t, w, addr, testKey, p.encode())
 		isProof := false
 		if proven && len(said) > 0 && said[0] == doorProof {
 			_, err := decodeWish(said[1:])

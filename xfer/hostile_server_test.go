@@ -78,7 +78,7 @@ func hostileWelcoming(t *testing.T, welcome func(h *wire.Hello) []byte, say func
 			return
 		}
 		close(h.arrived)
-		s := newSession(&dialed{rail: rail, conn: conn, id: h.id, trust: h.trust, lane: pre.lane}, "the client", false, shortTimeouts())
+		s := newSession(&firstConn{rail: rail, conn: conn, id: h.id, trust: h.trust, lane: pre.lane}, "the client", false, shortTimeouts())
 		// It is the client's error that counts.
 		_ = s.run(ctx, func(ctx context.Context, _ *errgroup.Group) error {
 			if err := s.welcomeBy(ctx, welcome); err != nil {

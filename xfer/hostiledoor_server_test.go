@@ -166,7 +166,7 @@ func testHostileDoorOfAServer(t *testing.T, w hostileWay) {
 			ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Stretch(w.slow*10*time.Second))
 			defer cancel()
 			c := Client{TCP: w.provider, Verbs: w.provider}
-			a, err := c.knock(ctx, w.provider, w.device(t, addr), addr, testKey, w.options(), func() {})
+			a, err := c.authenticate(ctx, w.provider, w.device(t, addr), addr, testKey, w.options(), func() {})
 			if err == nil {
 				_ = a.close()
 			}
@@ -185,7 +185,7 @@ func TestRefusalIsPrintable(t *testing.T) {
 		return errors.Join(d.answers(ctx, opening), d.say(ctx, doorRefuse, []byte("\x00\x00\x1b[2Jgo\r\naway\x00")))
 	})
 	c := Client{TCP: w.provider}
-	_, err := c.knock(t.Context(), w.provider, "tcp", addr, testKey, w.options(), func() {})
+	_, err := c.authenticate(t.Context(), w.provider, "tcp", addr, testKey, w.options(), func() {})
 	var refused *RefusedError
 	if !errors.As(err, &refused) || strings.ContainsAny(err.Error(), "\x1b\r\n\x00") {
 		t.Errorf("got %q", err)

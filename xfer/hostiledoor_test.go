@@ -21,9 +21,9 @@ type caught struct {
 	first   []byte
 }
 
-// knocking dials a door as what opening says, and has the first message of its
+// atDoor dials a door as what opening says, and has the first message of its
 // handshake ready.
-func knocking(t testing.TB, w hostileWay, addr netip.AddrPort, key trust.Key, opening []byte) *caught {
+func atDoor(t testing.TB, w hostileWay, addr netip.AddrPort, key trust.Key, opening []byte) *caught {
 	t.Helper()
 	c := &caught{door: &door{mayHear: doorAnswers}, opening: opening}
 	t.Cleanup(func() { _ = c.close() })
@@ -168,7 +168,7 @@ func testHostileDoor(t *testing.T, w hostileWay) {
 			i := newIntruder(t, w)
 			ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Stretch(w.slow*10*time.Second))
 			defer cancel()
-			c := knocking(t, w, i.addr, tc.key, doorOpening(1))
+			c := atDoor(t, w, i.addr, tc.key, doorOpening(1))
 			if err := tc.say(ctx, t, c); err != nil {
 				t.Fatalf("say it: %v", err)
 			}
@@ -203,7 +203,7 @@ func testReplayedHandshake(t *testing.T, w hostileWay) {
 	i := newIntruder(t, w)
 	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Stretch(w.slow*10*time.Second))
 	defer cancel()
-	c := knocking(t, w, i.addr, testKey, doorOpening(1))
+	c := atDoor(t, w, i.addr, testKey, doorOpening(1))
 	if err := c.proves(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func testReplayedHandshake(t *testing.T, w hostileWay) {
 		}
 	}
 	for _, whole := range []bool{false, true} {
-		again := knocking(t, w, i.addr, testKey, c.opening)
+		again := atDoor(t, w, i.addr, testKey, c.opening)
 		if err := again.post(ctx, c.first); err != nil {
 			t.Fatal(err)
 		}

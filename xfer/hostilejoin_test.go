@@ -49,12 +49,12 @@ func newIntruder(t *testing.T, w hostileWay) *intruder {
 	return i
 }
 
-// admitted shows the key, and has no queue pair yet.
-func (i *intruder) admitted(qps int) *admitted {
+// granted shows the key, and has no queue pair yet.
+func (i *intruder) granted(qps int) *grantedSession {
 	i.Helper()
 	o := i.w.options()
 	o.QPs = qps
-	a, err := knockOnce(i.Context(), i.w.provider, i.w.device(i.T, i.addr), i.addr, testKey, o, func() {})
+	a, err := authenticateOnce(i.Context(), i.w.provider, i.w.device(i.T, i.addr), i.addr, testKey, o, func() {})
 	if err != nil {
 		i.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func (i *intruder) admitted(qps int) *admitted {
 }
 
 // entered is a session with its first queue pair.
-func (i *intruder) entered(a *admitted) *dialed {
+func (i *intruder) entered(a *grantedSession) *firstConn {
 	i.Helper()
 	d, err := a.enter(i.Context(), i.w.provider, a.device, i.addr, i.w.options())
 	if err != nil {
@@ -115,65 +115,65 @@ func testHostileJoins(t *testing.T, w hostileWay) {
 		try  func(i *intruder) error
 	}{
 		{"a guess", func(i *intruder) error {
-			a := i.admitted(2)
+			a := i.granted(2)
 			return i.join(a.id, first, [trust.TokenBytes]byte{1, 2, 3})
 		}},
-		{"no token", func(i *intruder) error { return i.join(i.admitted(2).id, first, [trust.TokenBytes]byte{}) }},
+		{"no token", func(i *intruder) error { return i.join(i.granted(2).id, first, [trust.TokenBytes]byte{}) }},
 		{"a bit off", func(i *intruder) error {
-			a := i.admitted(2)
+			a := i.granted(2)
 			token := a.trust.Token(first)
 			token[15] ^= 1
 			return i.join(a.id, first, token)
 		}},
 		{"an unknown session", func(i *intruder) error {
-			a := i.admitted(2)
+			a := i.granted(2)
 			a.id[0] ^= 1
 			return i.join(a.id, first, a.trust.Token(first))
 		}},
 		{"the token of another queue pair", func(i *intruder) error {
-			a := i.admitted(2)
+			a := i.granted(2)
 			return i.join(a.id, first, a.trust.Token(second))
 		}},
 		{"the token of another epoch", func(i *intruder) error {
-			a := i.admitted(2)
+			a := i.granted(2)
 			return i.join(a.id, first, a.trust.Token(trust.Lane{Epoch: 1}))
 		}},
 		{"the token of another rail", func(i *intruder) error {
-			a := i.admitted(2)
+			a := i.granted(2)
 			return i.join(a.id, first, a.trust.Token(trust.Lane{Rail: 1}))
 		}},
 		{"the token of another session", func(i *intruder) error {
-			return i.join(i.admitted(2).id, first, i.admitted(2).trust.Token(first))
+			return i.join(i.granted(2).id, first, i.granted(2).trust.Token(first))
 		}},
 		{"an epoch beyond the bound", func(i *intruder) error {
-			a, l := i.admitted(2), trust.Lane{Epoch: maxTries}
+			a, l := i.granted(2), trust.Lane{Epoch: maxTries}
 			return i.join(a.id, l, a.trust.Token(l))
 		}},
 		{"the last epoch", func(i *intruder) error {
-			a, l := i.admitted(2), trust.Lane{Epoch: 1<<16 - 1}
+			a, l := i.granted(2), trust.Lane{Epoch: 1<<16 - 1}
 			return i.join(a.id, l, a.trust.Token(l))
 		}},
 		{"a later queue pair first", func(i *intruder) error {
-			a := i.admitted(2)
+			a := i.granted(2)
 			return i.join(a.id, second, a.trust.Token(second))
 		}},
 		{"used before", func(i *intruder) error {
-			a := i.admitted(2)
+			a := i.granted(2)
 			i.entered(a)
 			return i.join(a.id, first, a.trust.Token(first))
 		}},
 		{"a second first queue pair", func(i *intruder) error {
-			a, l := i.admitted(2), trust.Lane{Epoch: 1}
+			a, l := i.granted(2), trust.Lane{Epoch: 1}
 			i.entered(a)
 			return i.join(a.id, l, a.trust.Token(l))
 		}},
 		{"a queue pair of another epoch", func(i *intruder) error {
-			a, l := i.admitted(2), trust.Lane{QP: 1, Epoch: 1}
+			a, l := i.granted(2), trust.Lane{QP: 1, Epoch: 1}
 			i.entered(a)
 			return i.join(a.id, l, a.trust.Token(l))
 		}},
 		{"a queue pair twice", func(i *intruder) error {
-			a := i.admitted(3)
+			a := i.granted(3)
 			i.entered(a)
 			if err := i.joinNext(a.id, second, a.trust.Token(second)); err != nil {
 				i.Fatalf("the first: %v", err)
@@ -181,24 +181,24 @@ func testHostileJoins(t *testing.T, w hostileWay) {
 			return i.join(a.id, second, a.trust.Token(second))
 		}},
 		{"beyond the granted queue pairs", func(i *intruder) error {
-			a, l := i.admitted(2), trust.Lane{QP: 2}
+			a, l := i.granted(2), trust.Lane{QP: 2}
 			i.entered(a)
 			return i.join(a.id, l, a.trust.Token(l))
 		}},
 		{"the last number of a queue pair", func(i *intruder) error {
-			a, l := i.admitted(2), trust.Lane{QP: 255}
+			a, l := i.granted(2), trust.Lane{QP: 255}
 			i.entered(a)
 			return i.join(a.id, l, a.trust.Token(l))
 		}},
 		{"after the session's end", func(i *intruder) error {
-			a := i.admitted(2)
+			a := i.granted(2)
 			d := i.entered(a)
 			_ = d.conn.Close()
 			<-i.ends
 			return i.join(a.id, second, a.trust.Token(second))
 		}},
 		{"after the door was left", func(i *intruder) error {
-			a := i.admitted(2)
+			a := i.granted(2)
 			_ = a.close()
 			time.Sleep(i.w.slow * 500 * time.Millisecond) // a word that goes the other way
 			return i.join(a.id, first, a.trust.Token(first))
@@ -225,7 +225,7 @@ func TestRailsAreMadeForTokens(t *testing.T) { overHostile(t, testRailsAreMadeFo
 
 func testRailsAreMadeForTokens(t *testing.T, w hostileWay) {
 	i := newIntruder(t, w)
-	a := i.admitted(1)
+	a := i.granted(1)
 	for range 3 {
 		if err := i.join(a.id, trust.Lane{}, [trust.TokenBytes]byte{}); err == nil {
 			t.Fatal("no token admits")
@@ -246,7 +246,7 @@ func TestJoinsBeforeTheHello(t *testing.T) { overHostile(t, testJoinsBeforeTheHe
 
 func testJoinsBeforeTheHello(t *testing.T, w hostileWay) {
 	i := newIntruder(t, w)
-	a := i.admitted(3)
+	a := i.granted(3)
 	d := i.entered(a)
 	s := newSession(d, "the server", true, w.timeouts())
 	o := w.options()

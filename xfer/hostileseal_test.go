@@ -15,14 +15,14 @@ import (
 // forger has a queue pair of a session, and what is sealed for it, in hand.
 type forger struct {
 	*intruder
-	*dialed
+	*firstConn
 	seal *trust.Sealer
 }
 
 func (i *intruder) forger() *forger {
 	i.Helper()
-	d := i.entered(i.admitted(2))
-	f := &forger{intruder: i, dialed: d}
+	d := i.entered(i.granted(2))
+	f := &forger{intruder: i, firstConn: d}
 	f.seal, _ = d.trust.Messages(d.lane)
 	return f
 }
@@ -92,15 +92,15 @@ func testHostileSeals(t *testing.T, w hostileWay) {
 		}},
 		{"of another session", func(f *forger) { f.post(f.forger().sealed()) }},
 		{"of another queue pair", func(f *forger) {
-			f.seal, _ = f.dialed.trust.Messages(trust.Lane{QP: 1})
+			f.seal, _ = f.firstConn.trust.Messages(trust.Lane{QP: 1})
 			f.post(f.sealed())
 		}},
 		{"of another epoch", func(f *forger) {
-			f.seal, _ = f.dialed.trust.Messages(trust.Lane{Epoch: 1})
+			f.seal, _ = f.firstConn.trust.Messages(trust.Lane{Epoch: 1})
 			f.post(f.sealed())
 		}},
 		{"of the door", func(f *forger) {
-			f.seal, _ = f.dialed.trust.Door()
+			f.seal, _ = f.firstConn.trust.Door()
 			f.post(f.sealed())
 		}},
 		{"the server's own", func(f *forger) { f.post(f.heard()) }},

@@ -12,7 +12,7 @@ type Keyring interface {
 	// Len is how many keys there are: one that is alone leaves nothing to others.
 	Len() int
 	// Find returns what the holder of the key of that name may do. The name is
-	// a stranger's: it has the form of one (trust.CheckID), and no more.
+	// that of a client that has proven nothing: it has the form of one (trust.CheckID), and no more.
 	Find(keyID string) (Admission, bool)
 }
 

@@ -310,7 +310,7 @@ func (k *sink) tempLocked(e *sinkEntry) (*chunker.Temp, error) {
 	if err := k.openFiles.take(); err != nil {
 		return nil, err
 	}
-	t, err := patiently(k.stop, func() (*chunker.Temp, error) { return k.store.Create(&e.Entry, e.attrs) })
+	t, err := retryOnEMFILE(k.stop, func() (*chunker.Temp, error) { return k.store.Create(&e.Entry, e.attrs) })
 	if err != nil {
 		k.openFiles.giveBack()
 		if errors.Is(err, chunker.ErrNoSpace) || errors.Is(err, context.Canceled) {
@@ -353,7 +353,7 @@ func (k *sink) completeLocked(e *sinkEntry) error {
 		return nil
 	}
 	// A file of holes is made here, and holes cannot be sent again.
-	t, err := patiently(k.stop, func() (*chunker.Temp, error) { return k.tempLocked(e) })
+	t, err := retryOnEMFILE(k.stop, func() (*chunker.Temp, error) { return k.tempLocked(e) })
 	if errors.Is(err, errAllOpen) {
 		k.failEntryLocked(e, Failed, fmt.Sprintf("%q: %v", e.Path, err))
 		return nil

@@ -102,7 +102,7 @@ func TestListenersComeAndGo(t *testing.T) {
 		if err := reached(at); err != nil {
 			t.Errorf("a listener that came later: %v", err)
 		}
-		if told := v.railsFor(&hosted{}, nil); len(told) != 1 || told[0].l.Addr() != at {
+		if told := v.railsFor(&serverSession{}, nil); len(told) != 1 || told[0].l.Addr() != at {
 			t.Errorf("clients are told %v, want %s", told, at)
 		}
 		if err := v.Drop("another", at); err != nil || len(v.Listening()) != 1 {
@@ -111,7 +111,7 @@ func TestListenersComeAndGo(t *testing.T) {
 		if err := v.Drop("rail0", at); err != nil {
 			t.Error(err)
 		}
-		if err := reached(at); err == nil || len(v.Listening()) > 0 || len(v.railsFor(&hosted{}, nil)) > 0 {
+		if err := reached(at); err == nil || len(v.Listening()) > 0 || len(v.railsFor(&serverSession{}, nil)) > 0 {
 			t.Errorf("after it was dropped: %v, %v", err, v.Listening())
 		}
 	}
@@ -150,7 +150,7 @@ func TestListenerFails(t *testing.T) {
 			continue
 		}
 		list := v.Listening()
-		if len(list) != 1 || list[0].Addr != at || !errors.Is(list[0].Err, errRemoved) || len(v.railsFor(&hosted{}, nil)) > 0 {
+		if len(list) != 1 || list[0].Addr != at || !errors.Is(list[0].Err, errRemoved) || len(v.railsFor(&serverSession{}, nil)) > 0 {
 			t.Errorf("it listens at %v", list)
 		}
 		if why := v.whyNoRails(); !strings.Contains(why, "rail0") || !strings.Contains(why, errRemoved.Error()) {

@@ -26,7 +26,7 @@ func (v *Server) addLoad(l Load, sign int) {
 	}
 }
 
-func (v *Server) bear(l Load, sign int) {
+func (v *Server) adjustLoad(l Load, sign int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.addLoad(l, sign)

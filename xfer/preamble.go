@@ -65,7 +65,7 @@ func (e errVersion) Error() string {
 	return fmt.Sprintf("the peer speaks protocol version %d, this gdrcp %d", e.peer, ProtocolVersion)
 }
 
-// decodePreamble checks what a stranger sent. Bounds on the wishes are the
+// decodePreamble checks what an unauthenticated client sent. Bounds on the wishes are the
 // server's to apply.
 func decodePreamble(b []byte) (p preamble, err error) {
 	le := binary.LittleEndian

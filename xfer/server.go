@@ -72,18 +72,18 @@ type Server struct {
 	finding chan struct{}
 	sysfs   string // in place of the kernel's, or empty
 
-	mu        sync.Mutex
-	listeners []*serverListener
-	serving   *acceptors // while Serve runs
-	closed    bool       // nobody listens any more
-	noRails   string     // see ServerConfig.NoRails
-	sessions  map[[16]byte]*hosted
-	strangers strangers
-	load      Load
-	memory    int64           // of all sessions' rings and buffers
-	held      map[string]held // by the name of the key
-	seated    int             // keys that have sessions
-	queue     []*waiter       // the first one first
+	mu              sync.Mutex
+	listeners       []*serverListener
+	serving         *acceptors // while Serve runs
+	closed          bool       // nobody listens any more
+	noRails         string     // see ServerConfig.NoRails
+	sessions        map[[16]byte]*serverSession
+	unauthenticated unauthenticated
+	load            Load
+	memory          int64           // of all sessions' rings and buffers
+	held            map[string]held // by the name of the key
+	seated          int             // keys that have sessions
+	queue           []*waiter       // the first one first
 }
 
 // NewServer returns a server that listens nowhere yet.
@@ -98,7 +98,7 @@ func NewServer(cfg ServerConfig) *Server {
 	cfg.MaxWait = cmp.Or(cfg.MaxWait, defaultMaxWait)
 	return &Server{
 		cfg: cfg, nobodys: trust.RandomSecret(), finding: make(chan struct{}, 1),
-		sessions: make(map[[16]byte]*hosted), held: make(map[string]held), noRails: cfg.NoRails,
+		sessions: make(map[[16]byte]*serverSession), held: make(map[string]held), noRails: cfg.NoRails,
 	}
 }
 
@@ -120,11 +120,11 @@ func (v *Server) handle(ctx context.Context, l *serverListener, req rdma.Request
 		}
 		return func() { v.join(l.provider, req, h, pre.lane) }
 	}
-	known, st := v.strangers.admit(ctx, req.Remote().Addr())
+	known, st := v.unauthenticated.add(ctx, req.Remote().Addr())
 	if st == nil {
 		return v.refusing(l, req, rdma.RejectBusy, context.Cause(known))
 	}
-	return func() { v.answer(ctx, known, l.provider, req, st, &pre) }
+	return func() { v.answerDoor(ctx, known, l.provider, req, st, &pre) }
 }
 
 // maxRefusing bounds, for each listener, the requests that are being refused. It is
@@ -141,7 +141,7 @@ func (v *Server) refusing(l *serverListener, req rdma.Request, code rdma.RejectC
 }
 
 func (v *Server) reject(req rdma.Request, code rdma.RejectCode, why error) {
-	v.logStranger(req.Remote().String(), errors.Join(why, req.Reject(code)))
+	v.logUnauthenticated(req.Remote().String(), errors.Join(why, req.Reject(code)))
 }
 
 func (v *Server) log(e SessionEnd) {
@@ -151,7 +151,7 @@ func (v *Server) log(e SessionEnd) {
 }
 
 // host serves a session that stands.
-func (v *Server) host(ctx context.Context, s *session, d *dialed, host *hosted) {
+func (v *Server) host(ctx context.Context, s *session, d *firstConn, host *serverSession) {
 	end := SessionEnd{Peer: s.peer, Key: host.key, What: "connection"}
 	var served *service
 	giveBack := func() {}
@@ -181,8 +181,8 @@ func (v *Server) host(ctx context.Context, s *session, d *dialed, host *hosted) 
 		}
 		if h.Terms.Codec != CompressOff {
 			need := Load{CodecBytes: int64(s.terms.ChunkBytes)}
-			v.bear(need, 1)
-			defer v.bear(need, -1)
+			v.adjustLoad(need, 1)
+			defer v.adjustLoad(need, -1)
 		}
 		rules, err := s.takeRules(ctx)
 		if err == nil {

@@ -101,7 +101,7 @@ type session struct {
 	once   sync.Once
 }
 
-func newSession(d *dialed, peer string, client bool, t Timeouts) *session {
+func newSession(d *firstConn, peer string, client bool, t Timeouts) *session {
 	first := newLane(d.conn, d.trust, d.lane)
 	s := &session{
 		id: d.id, peer: peer, rail: d.rail, trust: d.trust, timeouts: t, client: client, ctl: newControl(first),

@@ -27,9 +27,9 @@ func TestSessionsSpreadOverRails(t *testing.T) {
 			v.listeners = append(v.listeners, &serverListener{provider: provider, device: fmt.Sprint("rail", i), rateGbps: 400})
 		}
 	}
-	begun, of := 0, map[string][]*hosted{}
-	begin := func() *hosted {
-		h := &hosted{id: [16]byte{byte(begun)}}
+	begun, of := 0, map[string][]*serverSession{}
+	begin := func() *serverSession {
+		h := &serverSession{id: [16]byte{byte(begun)}}
 		begun++
 		v.sessions[h.id] = h
 		told := v.railsFor(h, nil)

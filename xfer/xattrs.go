@@ -15,7 +15,7 @@ func (a *announcer) xattrsOf(f *chunker.Found) (chunker.Xattrs, error) {
 	if a.terms.Flags&wire.FlagXattrs == 0 {
 		return nil, nil
 	}
-	return patiently(a.stop, func() (chunker.Xattrs, error) { return a.tree.Xattrs(f) })
+	return retryOnEMFILE(a.stop, func() (chunker.Xattrs, error) { return a.tree.Xattrs(f) })
 }
 
 // tellXattrs sends the attributes of an entry, or keeps them with others' until

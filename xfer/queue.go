@@ -11,8 +11,8 @@ import (
 	"gdrcp/rdma"
 )
 
-// errNoPlace is a session that is not admitted, and why.
-type errNoPlace struct {
+// notAdmittedError is a session that is not admitted, and why.
+type notAdmittedError struct {
 	code rdma.RejectCode
 	why  string
 	// passing: it may be admitted when others have ended.
@@ -21,7 +21,7 @@ type errNoPlace struct {
 	scarce bool
 }
 
-func (e *errNoPlace) Error() string { return e.why }
+func (e *notAdmittedError) Error() string { return e.why }
 
 // errRevoked ends the sessions of a key that was taken away.
 var errRevoked = errors.New("the key is not valid any more, or opens something else now")
@@ -38,13 +38,13 @@ const (
 
 // waiter is a client that asks for room.
 type waiter struct {
-	*caller
+	*authenticatedPeer
 	wish *preamble
 	ctx  context.Context
 
 	// The session, or why there is none; guarded by Server.mu until done is closed.
-	h    *hosted
-	no   *errNoPlace
+	h    *serverSession
+	no   *notAdmittedError
 	done chan struct{}
 }
 
@@ -52,8 +52,8 @@ type waiter struct {
 // that it waits, and why, and again now and then, so that it knows that the
 // server lives; after MaxWait it gets the error. Keys are served in turns: see
 // wakeLocked.
-func (v *Server) awaitRoom(ctx context.Context, d *door, c *caller, pre *preamble) (*hosted, error) {
-	w := &waiter{caller: c, wish: pre, ctx: ctx, done: make(chan struct{})}
+func (v *Server) awaitAdmission(ctx context.Context, d *door, c *authenticatedPeer, pre *preamble) (*serverSession, error) {
+	w := &waiter{authenticatedPeer: c, wish: pre, ctx: ctx, done: make(chan struct{})}
 	if why := v.enqueue(w); why != "" {
 		err := v.tellWaiting(d, w, why)
 		v.dequeue(w)
@@ -137,7 +137,7 @@ func (v *Server) dropLocked(i int) {
 // never be; it decides nothing where room may come. behind: it is another key's
 // turn.
 func (v *Server) decideLocked(w *waiter, behind bool) (decided bool) {
-	w.h, w.no = v.makeRoomLocked(w.caller, w.wish, behind)
+	w.h, w.no = v.grantLocked(w.authenticatedPeer, w.wish, behind)
 	if w.no != nil && w.no.passing {
 		return false
 	}
@@ -148,17 +148,17 @@ func (v *Server) decideLocked(w *waiter, behind bool) (decided bool) {
 	return true
 }
 
-func (v *Server) makeRoomLocked(c *caller, pre *preamble, behind bool) (*hosted, *errNoPlace) {
+func (v *Server) grantLocked(c *authenticatedPeer, pre *preamble, behind bool) (*serverSession, *notAdmittedError) {
 	// The key may have been taken away, or have another secret, since it was
 	// shown. That is looked up under the lock, so that Recheck misses nobody.
 	a, ok := v.cfg.Keys.Find(c.key)
 	if !ok || a.Secret != c.secret {
-		return nil, &errNoPlace{code: rdma.RejectUnknown, why: "the key is not valid any more"}
+		return nil, &notAdmittedError{code: rdma.RejectUnknown, why: "the key is not valid any more"}
 	}
 	if v.sessions[pre.session] != nil {
-		return nil, &errNoPlace{code: rdma.RejectUnknown, why: "a session id that is in use"}
+		return nil, &notAdmittedError{code: rdma.RejectUnknown, why: "a session id that is in use"}
 	}
-	if no := v.takePlaceLocked(c.key, a.MaxSessions, behind); no != nil {
+	if no := v.takeSeatLocked(c.key, a.MaxSessions, behind); no != nil {
 		return nil, no
 	}
 	qps := min(int(pre.qps), MaxQPs)
@@ -170,8 +170,8 @@ func (v *Server) makeRoomLocked(c *caller, pre *preamble, behind bool) (*hosted,
 	if no != nil {
 		return nil, no
 	}
-	h := &hosted{
-		caller: *c, id: pre.session, admission: a, limit: limit, ofKey: ofKey, chunkBytes: chunkBytes, sessionGrant: sessionGrant{slots, qps},
+	h := &serverSession{
+		authenticatedPeer: *c, id: pre.session, admission: a, limit: limit, ofKey: ofKey, chunkBytes: chunkBytes, sessionGrant: sessionGrant{slots, qps},
 		mustEncrypt: a.RequireEncrypt, users: 1, spent: make(map[trust.Lane]bool), arrived: make(chan struct{}), giveBack: giveBack,
 	}
 	v.sessions[h.id] = h
@@ -180,8 +180,8 @@ func (v *Server) makeRoomLocked(c *caller, pre *preamble, behind bool) (*hosted,
 	return h, nil
 }
 
-func busy(format string, args ...any) *errNoPlace {
-	return &errNoPlace{code: rdma.RejectBusy, why: fmt.Sprintf(format, args...), passing: true}
+func busy(format string, args ...any) *notAdmittedError {
+	return &notAdmittedError{code: rdma.RejectBusy, why: fmt.Sprintf(format, args...), passing: true}
 }
 
 // sessionsText is how many sessions are, or one is.
@@ -206,7 +206,7 @@ func (v *Server) limiterOf(key string, bytesPerSecond int64) *Limiter {
 // takeRingLocked takes a session's ring and message buffers off what is left for
 // all of them: with fewer slots where it is little, and none where it is too
 // little.
-func (v *Server) takeRingLocked(key string, qps, slots, chunkBytes int) (taken int, giveBack func(), no *errNoPlace) {
+func (v *Server) takeRingLocked(key string, qps, slots, chunkBytes int) (taken int, giveBack func(), no *notAdmittedError) {
 	least := min(slots, leastSlots)
 	for taken = slots; taken >= least; taken-- {
 		smallest := taken == least && v.heldBy(key).sessions == 0
@@ -216,12 +216,12 @@ func (v *Server) takeRingLocked(key string, qps, slots, chunkBytes int) (taken i
 	}
 	need, left := ringBytes(qps, least, chunkBytes), v.cfg.MaxMemory-v.memory
 	if need <= left {
-		return 0, nil, &errNoPlace{
+		return 0, nil, &notAdmittedError{
 			code: rdma.RejectResources, passing: true,
 			why: fmt.Sprintf("the sessions of key %s have %d MiB, and of the %d MiB for all sessions the %d MiB that are left are for other keys", key, v.heldBy(key).bytes>>20, v.cfg.MaxMemory>>20, left>>20),
 		}
 	}
-	return 0, nil, &errNoPlace{
+	return 0, nil, &notAdmittedError{
 		code: rdma.RejectResources, passing: need <= v.cfg.MaxMemory, scarce: true,
 		why: fmt.Sprintf("a ring of %d slots takes %d MiB, and of the %d MiB for all sessions %d MiB are left", least, need>>20, v.cfg.MaxMemory>>20, left>>20),
 	}
@@ -229,7 +229,7 @@ func (v *Server) takeRingLocked(key string, qps, slots, chunkBytes int) (taken i
 
 // leave ends one use of a session's place, and with the last gives it back to
 // those who wait.
-func (v *Server) leave(h *hosted) {
+func (v *Server) leave(h *serverSession) {
 	v.mu.Lock()
 	h.users--
 	last := h.users == 0

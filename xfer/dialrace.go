@@ -10,12 +10,13 @@ import (
 	"gdrcp/rdma"
 )
 
-// nextKnock is how long one address is waited for before the next is tried
+// attemptDelay is how long one address is waited for before the next is tried
 // beside it: some drop what is sent to them.
-const nextKnock = 300 * time.Millisecond
+const attemptDelay = 300 * time.Millisecond
 
-// knocks are those at the TCP addresses of one server, side by side.
-type knocks struct {
+// dialRace authenticates at the TCP addresses of one server, side by side (happy eyeballs,
+// RFC 8305).
+type dialRace struct {
 	client *Client
 	key    trust.Key
 	o      *Options
@@ -24,27 +25,27 @@ type knocks struct {
 	// addrs are those that are left to be tried, and running those that are.
 	addrs   []netip.AddrPort
 	running int
-	results chan knocked
+	results chan raceResult
 	waits   chan struct{}
-	won     *admitted
+	won     *grantedSession
 	problem error
 }
 
-type knocked struct {
-	a   *admitted
+type raceResult struct {
+	a   *grantedSession
 	err error
 }
 
-// knockTCP shows the key at the first address that answers by TCP. Those that
-// come first are preferred by what nextKnock gives them.
-func (c *Client) knockTCP(ctx context.Context, addrs []netip.AddrPort, key trust.Key, o *Options) (*admitted, error) {
+// raceTCP shows the key at the first address that answers by TCP. Those that
+// come first are preferred by what attemptDelay gives them.
+func (c *Client) raceTCP(ctx context.Context, addrs []netip.AddrPort, key trust.Key, o *Options) (*grantedSession, error) {
 	if len(addrs) == 0 {
 		return nil, fmt.Errorf("%w: the server has no TCP address", rdma.ErrUnsupported)
 	}
-	k := knocks{client: c, key: key, o: o, addrs: addrs, results: make(chan knocked), waits: make(chan struct{}, len(addrs))}
+	k := dialRace{client: c, key: key, o: o, addrs: addrs, results: make(chan raceResult), waits: make(chan struct{}, len(addrs))}
 	k.ctx, k.cancel = context.WithCancel(ctx)
 	defer k.cancel()
-	next := time.NewTicker(nextKnock)
+	next := time.NewTicker(attemptDelay)
 	defer next.Stop()
 	k.begin()
 	for k.running > 0 {
@@ -66,7 +67,7 @@ func (c *Client) knockTCP(ctx context.Context, addrs []netip.AddrPort, key trust
 }
 
 // begin tries the next address, if one is left.
-func (k *knocks) begin() {
+func (k *dialRace) begin() {
 	if len(k.addrs) == 0 {
 		return
 	}
@@ -74,13 +75,13 @@ func (k *knocks) begin() {
 	k.addrs = k.addrs[1:]
 	k.running++
 	go func() {
-		a, err := k.client.knock(k.ctx, k.client.TCP, "tcp", addr, k.key, k.o, func() { k.waits <- struct{}{} })
-		k.results <- knocked{a, err}
+		a, err := k.client.authenticate(k.ctx, k.client.TCP, "tcp", addr, k.key, k.o, func() { k.waits <- struct{}{} })
+		k.results <- raceResult{a, err}
 	}()
 }
 
 // take looks at how a try ended. With an answer all others end.
-func (k *knocks) take(r knocked) {
+func (k *dialRace) take(r raceResult) {
 	k.running--
 	switch {
 	case r.err == nil && k.won == nil:
@@ -93,7 +94,7 @@ func (k *knocks) take(r knocked) {
 		k.problem, k.addrs = r.err, nil
 		k.cancel()
 	case k.won == nil && !isAnswered(k.problem):
-		k.problem = tellingError(k.problem, r.err)
+		k.problem = mostSpecificError(k.problem, r.err)
 		k.begin()
 	}
 }

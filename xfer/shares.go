@@ -56,7 +56,7 @@ func (v *Server) fitsLocked(key string, n int64, least bool) bool {
 
 // takePlaceLocked says why a key may not have one more session, where that is so.
 // behind: it is another key's turn.
-func (v *Server) takePlaceLocked(key string, maxOfKey int, behind bool) *errNoPlace {
+func (v *Server) takeSeatLocked(key string, maxOfKey int, behind bool) *notAdmittedError {
 	h := v.held[key]
 	left := v.cfg.MaxSessions - v.load.Sessions - 1
 	switch {
@@ -165,7 +165,7 @@ var errIdle = errors.New("it was granted a session and did not begin it, and oth
 
 // endIfIdle ends a session whose first queue pair has not come, if somebody waits
 // for what it has whose key has less.
-func (v *Server) endIfIdle(h *hosted) {
+func (v *Server) endIfIdle(h *serverSession) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !h.entered && v.isBehindLocked(h.key) {

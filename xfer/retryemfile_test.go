@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestPatiently(t *testing.T) {
+func TestRetryOnEMFILE(t *testing.T) {
 	stop := make(chan struct{})
 	tries := 0
-	n, err := patiently(stop, func() (int, error) {
+	n, err := retryOnEMFILE(stop, func() (int, error) {
 		if tries++; tries < 3 {
 			return 0, fmt.Errorf("open: %w", unix.EMFILE)
 		}
@@ -21,11 +21,11 @@ func TestPatiently(t *testing.T) {
 	if n != 7 || err != nil || tries != 3 {
 		t.Errorf("%d, %v after %d tries", n, err, tries)
 	}
-	if _, err := patiently(stop, func() (int, error) { return 0, unix.EACCES }); !errors.Is(err, unix.EACCES) {
+	if _, err := retryOnEMFILE(stop, func() (int, error) { return 0, unix.EACCES }); !errors.Is(err, unix.EACCES) {
 		t.Errorf("got %v", err)
 	}
 	close(stop)
-	if _, err := patiently(stop, func() (int, error) { return 0, unix.ENFILE }); !errors.Is(err, context.Canceled) {
+	if _, err := retryOnEMFILE(stop, func() (int, error) { return 0, unix.ENFILE }); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -12,31 +12,31 @@ import (
 	"gdrcp/rdma/rdmatest"
 )
 
-// newStranger is one from an address. Its context ends when it has lost its place.
-func newStranger(s *strangers, from string) (ctx context.Context, st *stranger) {
-	return s.admit(context.Background(), netip.MustParseAddr(from))
+// newPending is one from an address. Its context ends when it has lost its place.
+func newPending(s *unauthenticated, from string) (ctx context.Context, st *pendingConn) {
+	return s.add(context.Background(), netip.MustParseAddr(from))
 }
 
 // However many come from one place, there are no more than the bound, and who
 // comes from another place or has sent what a key made keeps its place.
 func TestWhoMakesRoom(t *testing.T) {
 	OnHost(t)
-	var s strangers
-	other, _ := newStranger(&s, "192.0.2.1")
-	subnet, _ := newStranger(&s, "2001:db8:1::1")
-	keyed, keyedStranger := newStranger(&s, "198.51.100.1")
-	s.showed(keyedStranger)
+	var s unauthenticated
+	other, _ := newPending(&s, "192.0.2.1")
+	subnet, _ := newPending(&s, "2001:db8:1::1")
+	keyed, keyedStranger := newPending(&s, "198.51.100.1")
+	s.noteKeyed(keyedStranger)
 	type door struct {
 		ctx context.Context
-		st  *stranger
+		st  *pendingConn
 	}
 	var doors []door
-	for i := range 20 * maxStrangers {
+	for i := range 20 * maxUnauthenticated {
 		from := "198.51.100.1"
 		if i%5 == 0 {
 			from = "2001:db8:2::1"
 		}
-		ctx, st := newStranger(&s, from)
+		ctx, st := newPending(&s, from)
 		if st == nil {
 			t.Fatal("turned away while no door is being closed")
 		}
@@ -45,11 +45,11 @@ func TestWhoMakesRoom(t *testing.T) {
 			if d.ctx.Err() == nil {
 				return false
 			}
-			s.settle(d.st) // its door has closed
+			s.remove(d.st) // its door has closed
 			return true
 		})
-		if len(s.here) > maxStrangers {
-			t.Fatalf("%d strangers", len(s.here))
+		if len(s.here) > maxUnauthenticated {
+			t.Fatalf("%d unauthenticated connections", len(s.here))
 		}
 	}
 	for name, ctx := range map[string]context.Context{"of another address": other, "of another subnet": subnet, "with a key": keyed} {
@@ -61,31 +61,31 @@ func TestWhoMakesRoom(t *testing.T) {
 
 // Where as many doors are being closed as may be, one more is turned away; when
 // they are closed there is room again.
-func TestStrangersAreTurnedAway(t *testing.T) {
+func TestUnauthenticatedAreTurnedAway(t *testing.T) {
 	OnHost(t)
-	var s strangers
-	var here []*stranger
-	for range maxStrangers + maxLeaving {
-		_, st := newStranger(&s, "192.0.2.1")
+	var s unauthenticated
+	var here []*pendingConn
+	for range maxUnauthenticated + maxLeaving {
+		_, st := newPending(&s, "192.0.2.1")
 		if st == nil {
 			t.Fatalf("turned away after %d", len(here))
 		}
 		here = append(here, st)
 	}
-	if _, st := newStranger(&s, "192.0.2.1"); st != nil {
+	if _, st := newPending(&s, "192.0.2.1"); st != nil {
 		t.Fatal("one more was let in")
 	}
 	if !s.crowded() {
 		t.Error("there is room for words")
 	}
 	for _, st := range here {
-		s.settle(st)
-		s.settle(st) // counts once
+		s.remove(st)
+		s.remove(st) // counts once
 	}
 	if s.leaving != 0 || len(s.here) != 0 || s.crowded() {
 		t.Errorf("%d are left, and %d leave", len(s.here), s.leaving)
 	}
-	if _, st := newStranger(&s, "192.0.2.1"); st == nil {
+	if _, st := newPending(&s, "192.0.2.1"); st == nil {
 		t.Error("there is no room again")
 	}
 }
@@ -104,12 +104,12 @@ func settledGoroutines() int {
 	return n
 }
 
-// What strangers cost is given back when they are gone, to the last goroutine.
-func TestStrangersLeaveNothing(t *testing.T) {
+// What unauthenticated clients cost is given back when they are gone, to the last goroutine.
+func TestUnauthenticatedLeaveNothing(t *testing.T) {
 	OnHost(t)
 	_, addr, _ := hostileServer(t)
-	// The server runs when it has taken one who knocks, and been left by him.
-	c := knocking(t, byTCP(), addr, testKey, doorOpening(1))
+	// The server runs when it has taken a client's proof, and the client has left.
+	c := atDoor(t, byTCP(), addr, testKey, doorOpening(1))
 	if err := c.proves(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -131,12 +131,12 @@ func TestStrangersLeaveNothing(t *testing.T) {
 	for _, sock := range socks {
 		sock.Close()
 	}
-	if most > 3*maxStrangers {
-		t.Errorf("%d goroutines for %d strangers", most, len(socks))
+	if most > 3*maxUnauthenticated {
+		t.Errorf("%d goroutines for %d connections", most, len(socks))
 	}
-	for end := time.Now().Add(rdmatest.Stretch(strangerWait)); runtime.NumGoroutine() > before; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(rdmatest.Stretch(proofWait)); runtime.NumGoroutine() > before; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d goroutines are left of %d strangers", runtime.NumGoroutine()-before, len(socks))
+			t.Fatalf("%d goroutines are left of %d connections", runtime.NumGoroutine()-before, len(socks))
 		}
 	}
 }

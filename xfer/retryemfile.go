@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patiently opens a file, and waits while the process has as many open as it
+// retryOnEMFILE opens a file, and waits while the process has as many open as it
 // may: other sessions, and this one, are about to close some. It is
 // context.Canceled when stop comes first.
-func patiently[T any](stop <-chan struct{}, open func() (T, error)) (T, error) {
+func retryOnEMFILE[T any](stop <-chan struct{}, open func() (T, error)) (T, error) {
 	const tries, pause = 100, 20 * time.Millisecond
 	for i := 0; ; i++ {
 		f, err := open()

@@ -58,7 +58,7 @@ func first(n int) func(i int) bool { return func(i int) bool { return i < n } }
 
 // A client that is reset before it has an answer comes again: many times, and also
 // where a busy machine took its time to turn it away.
-func TestKnockingAgain(t *testing.T) {
+func TestAuthenticatingAgain(t *testing.T) {
 	OnHost(t)
 	rdmatest.BesideOthers(t)
 	for name, tc := range map[string]struct {
@@ -69,7 +69,7 @@ func TestKnockingAgain(t *testing.T) {
 			rdmatest.BesideOthers(t)
 			w := byTCP()
 			_, at, _ := w.serve(t)
-			a, err := w.client().knock(t.Context(), w.provider, "tcp", moody(t, at, first(tc.resets), tc.after), testKey, w.options(), func() {})
+			a, err := w.client().authenticate(t.Context(), w.provider, "tcp", moody(t, at, first(tc.resets), tc.after), testKey, w.options(), func() {})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -81,12 +81,12 @@ func TestKnockingAgain(t *testing.T) {
 }
 
 // An address that resets everybody is given up.
-func TestKnockingInVain(t *testing.T) {
+func TestAuthenticatingInVain(t *testing.T) {
 	OnHost(t)
 	rdmatest.BesideOthers(t)
 	w := byTCP()
 	_, at, _ := w.serve(t)
-	_, err := w.client().knock(t.Context(), w.provider, "tcp", moody(t, at, first(10*maxKnocks), 0), testKey, w.options(), func() {})
+	_, err := w.client().authenticate(t.Context(), w.provider, "tcp", moody(t, at, first(10*crowdTries), 0), testKey, w.options(), func() {})
 	if !isCrowded(err) {
 		t.Errorf("got %v", err)
 	}
@@ -94,7 +94,7 @@ func TestKnockingInVain(t *testing.T) {
 
 // Who was let in at the door comes again for each queue pair, too: it is one of
 // many at the listener every time.
-func TestQueuePairsKnockAgain(t *testing.T) {
+func TestQueuePairsComeAgain(t *testing.T) {
 	OnHost(t)
 	rdmatest.BesideOthers(t)
 	w := byTCP()

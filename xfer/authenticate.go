@@ -15,9 +15,9 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// admitted is a session that a server has granted, and that has no queue pair
+// grantedSession is a session that a server has granted, and that has no queue pair
 // yet but the door's.
-type admitted struct {
+type grantedSession struct {
 	*door
 	id    [16]byte
 	trust *trust.Session
@@ -43,50 +43,50 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("%s refused the session: %s", e.Peer, e.Text)
 }
 
-// maxKnocks is how often a client comes to a door that is closed before it was
-// heard. Between it waits knockAgain on average, then twice that, and so on up to
-// knockSlowest: in a crowd each try is a draw, and many are what helps.
-// knockingTime is for all of them, and not for one: a busy machine may take seconds
+// crowdTries is how often a client comes to a door that is closed before it was
+// heard. Between it waits crowdPause on average, then twice that, and so on up to
+// crowdMaxPause: in a crowd each try is a draw, and many are what helps.
+// crowdTime is for all of them, and not for one: a busy machine may take seconds
 // to turn one away.
 const (
-	maxKnocks    = 32
-	knockAgain   = 20 * time.Millisecond
-	knockSlowest = 160 * time.Millisecond
-	knockingTime = 20 * time.Second
+	crowdTries    = 32
+	crowdPause    = 20 * time.Millisecond
+	crowdMaxPause = 160 * time.Millisecond
+	crowdTime     = 20 * time.Second
 )
 
 // errUnheard is a door that closed without an answer. Often that is a server
 // that does not know the key and has no time to say so.
 var errUnheard = fmt.Errorf("%w: it closed the connection", trust.ErrRefused)
 
-// knock proves to the server at addr that this end has the key, and waits for
-// what it grants, see insist. waits is called, once at most, when there is no room
+// authenticate proves to the server at addr that this end has the key, and waits for
+// what it grants, see retryCrowded. waits is called, once at most, when there is no room
 // yet.
-func (c *Client) knock(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, key trust.Key, o *Options, waits func()) (a *admitted, err error) {
-	err = insist(ctx, maxKnocks, func() error {
-		a, err = knockOnce(ctx, p, device, addr, key, o, waits)
+func (c *Client) authenticate(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, key trust.Key, o *Options, waits func()) (a *grantedSession, err error) {
+	err = retryCrowded(ctx, crowdTries, func() error {
+		a, err = authenticateOnce(ctx, p, device, addr, key, o, waits)
 		return err
 	})
 	return a, err
 }
 
-// insist repeats a try to connect, up to so many times in all, while its error may
-// be the lot of one of many. Strangers can crowd a server's door, and before that
+// retryCrowded repeats a try to connect, up to so many times in all, while its error may
+// be the lot of one of many. Unauthenticated clients can crowd a server's door, and before that
 // a listener's sockets, which then close on some of those who come, whoever they
 // are: it is worth another try. It returns the last error; the end of ctx ends it.
-func insist(ctx context.Context, tries int, try func() error) (err error) {
+func retryCrowded(ctx context.Context, tries int, try func() error) (err error) {
 	begun := time.Now()
 	for i := range tries {
 		if i > 0 {
 			// By chance, so that several do not come together again.
-			wait := time.Duration(mathrand.Int64N(int64(2 * min(knockAgain<<min(i-1, 8), knockSlowest))))
+			wait := time.Duration(mathrand.Int64N(int64(2 * min(crowdPause<<min(i-1, 8), crowdMaxPause))))
 			select {
 			case <-time.After(wait):
 			case <-ctx.Done():
 				return err
 			}
 		}
-		if err = try(); err == nil || !isCrowded(err) || time.Since(begun) > knockingTime {
+		if err = try(); err == nil || !isCrowded(err) || time.Since(begun) > crowdTime {
 			return err
 		}
 	}
@@ -100,9 +100,9 @@ func isCrowded(err error) bool {
 		(errors.As(err, &rejected) && rejected.Code == rdma.RejectBusy)
 }
 
-// knockOnce is one try of knock.
-func knockOnce(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, key trust.Key, o *Options, waits func()) (*admitted, error) {
-	a := &admitted{door: &door{mayHear: doorAnswers}, provider: p, device: device, at: addr}
+// authenticateOnce is one try of authenticate.
+func authenticateOnce(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, key trust.Key, o *Options, waits func()) (*grantedSession, error) {
+	a := &grantedSession{door: &door{mayHear: doorAnswers}, provider: p, device: device, at: addr}
 	err := a.dial(ctx, key, o)
 	if err == nil {
 		err = a.await(ctx, o, waits)
@@ -114,7 +114,7 @@ func knockOnce(ctx context.Context, p rdma.Provider, device string, addr netip.A
 }
 
 // dial makes the door and shows the key.
-func (a *admitted) dial(ctx context.Context, key trust.Key, o *Options) (err error) {
+func (a *grantedSession) dial(ctx context.Context, key trust.Key, o *Options) (err error) {
 	if _, err := rand.Read(a.id[:]); err != nil {
 		return err
 	}
@@ -132,8 +132,8 @@ func (a *admitted) dial(ctx context.Context, key trust.Key, o *Options) (err err
 }
 
 // prove runs the handshake.
-func (a *admitted) prove(ctx context.Context, opening []byte, key trust.Key, o *Options) error {
-	ctx, cancel := o.patience(ctx, a.at)
+func (a *grantedSession) prove(ctx context.Context, opening []byte, key trust.Key, o *Options) error {
+	ctx, cancel := o.withHandshakeTimeout(ctx, a.at)
 	defer cancel()
 	hand, first, err := trust.Open(key, opening)
 	if err != nil {
@@ -158,7 +158,7 @@ func (a *admitted) prove(ctx context.Context, opening []byte, key trust.Key, o *
 
 // await takes the server's answers up to its grant. That it has no room yet is
 // told once, however often it says so.
-func (a *admitted) await(ctx context.Context, o *Options, waits func()) error {
+func (a *grantedSession) await(ctx context.Context, o *Options, waits func()) error {
 	told, addresses := false, 0
 	for {
 		kind, body, err := a.hearSoon(ctx, o)
@@ -202,20 +202,20 @@ func (a *admitted) await(ctx context.Context, o *Options, waits func()) error {
 
 // hearSoon waits for one message of a server that has something to say at
 // least as often as a handshake may take.
-func (a *admitted) hearSoon(ctx context.Context, o *Options) (kind byte, body []byte, err error) {
-	ctx, cancel := o.patience(ctx, a.at)
+func (a *grantedSession) hearSoon(ctx context.Context, o *Options) (kind byte, body []byte, err error) {
+	ctx, cancel := o.withHandshakeTimeout(ctx, a.at)
 	defer cancel()
 	return a.hear(ctx)
 }
 
-// patience bounds the wait for one answer of a server.
-func (o *Options) patience(ctx context.Context, of netip.AddrPort) (context.Context, context.CancelFunc) {
+// withHandshakeTimeout bounds the wait for one answer of a server.
+func (o *Options) withHandshakeTimeout(ctx context.Context, of netip.AddrPort) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, o.Timeouts.Handshake,
 		fmt.Errorf("%w: no answer from %s within %v", ErrPeerSilent, of, o.Timeouts.Handshake))
 }
 
-// dialed is a rail with its first queue pair, not yet in a session.
-type dialed struct {
+// firstConn is a rail with its first queue pair, not yet in a session.
+type firstConn struct {
 	rail  rdma.Rail
 	conn  rdma.Conn
 	id    [16]byte
@@ -227,7 +227,7 @@ type dialed struct {
 }
 
 // close ends what is left of it. The session has closed the queue pairs.
-func (d *dialed) close() error {
+func (d *firstConn) close() error {
 	err := d.rail.Close()
 	if d.door != nil {
 		err = errors.Join(err, d.door.close())
@@ -238,12 +238,12 @@ func (d *dialed) close() error {
 // enter makes the session's rail and its first queue pair, by any provider and
 // address of the server. After an error another can be tried. With success the
 // door is the result's.
-func (a *admitted) enter(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, o *Options) (*dialed, error) {
+func (a *grantedSession) enter(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, o *Options) (*firstConn, error) {
 	rail, err := p.Open(device, railConfig(a.qps, a.slots, o.ChunkBytes, o.local.gpu != wire.GPUOff, o.ForceImmSend, o.Wire))
 	if err != nil {
 		return nil, err
 	}
-	d := &dialed{rail: rail, id: a.id, trust: a.trust, lane: trust.Lane{Epoch: a.tries}, sessionGrant: a.sessionGrant}
+	d := &firstConn{rail: rail, id: a.id, trust: a.trust, lane: trust.Lane{Epoch: a.tries}, sessionGrant: a.sessionGrant}
 	a.tries++
 	if d.conn, err = rail.Dial(ctx, addr, d.joining(d.lane)); err != nil {
 		return nil, errors.Join(err, rail.Close())
@@ -258,7 +258,7 @@ func (a *admitted) enter(ctx context.Context, p rdma.Provider, device string, ad
 
 // joining is the private data of a request to become a queue pair of the
 // session.
-func (d *dialed) joining(l trust.Lane) []byte {
+func (d *firstConn) joining(l trust.Lane) []byte {
 	p := preamble{join: true, lane: l, session: d.id, token: d.trust.Token(l)}
 	return p.encode()
 }

@@ -17,52 +17,52 @@ import (
 const (
 	// maxStrangers bounds the doors at which nobody has proven anything yet.
 	// One more costs another its place.
-	maxStrangers = 128
+	maxUnauthenticated = 128
 	// maxLeaving bounds those that are being closed, which takes a moment. Where
 	// there are as many, whoever comes is told to come again.
 	maxLeaving = 64
 )
 
 var (
-	// errCrowded ends one of too many strangers.
+	// errCrowded ends one of too many unauthenticated connections.
 	errCrowded = errors.New("it showed no key, and others waited")
 	// errTooMany turns one away.
 	errTooMany = errors.New("too many connections without a key")
 )
 
-// strangers are the connections of clients that have not proven who they are.
-type strangers struct {
+// unauthenticated are the connections of clients that have not proven who they are.
+type unauthenticated struct {
 	mu      sync.Mutex
-	here    []*stranger
+	here    []*pendingConn
 	leaving int
-	// Failures of strangers that were told in this second, and that were not.
+	// Failures of these that were told in this second, and that were not.
 	second       int64
 	told, untold int
 }
 
-// stranger is one of them, until settle.
-type stranger struct {
+// pendingConn is one of them, until remove.
+type pendingConn struct {
 	cancel context.CancelCauseFunc
 	from   netip.Prefix
 	// keyed: it has sent a first message that a key made. That may be one that
 	// was recorded, but who knows no key at all has none.
 	keyed bool
-	// known: it has been settled.
-	known bool
+	// removed: see remove.
+	removed bool
 }
 
-// admit gives a stranger its time. Where there is no room for one more it
+// add gives a connection its time. Where there is no room for one more it
 // returns nil.
-func (s *strangers) admit(parent context.Context, from netip.Addr) (context.Context, *stranger) {
+func (s *unauthenticated) add(parent context.Context, from netip.Addr) (context.Context, *pendingConn) {
 	ctx, cancel := context.WithCancelCause(parent)
-	st := &stranger{cancel: cancel, from: rdma.Site(from)}
+	st := &pendingConn{cancel: cancel, from: rdma.Site(from)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.leaving >= maxLeaving {
 		cancel(errTooMany)
 		return ctx, nil
 	}
-	if len(s.here) >= maxStrangers {
+	if len(s.here) >= maxUnauthenticated {
 		i := s.victim()
 		s.here[i].cancel(errCrowded)
 		s.here = slices.Delete(s.here, i, i+1)
@@ -77,7 +77,7 @@ func (s *strangers) admit(parent context.Context, from netip.Addr) (context.Cont
 // them is chance: whoever has a key is there for one round trip, and if it were the
 // oldest, a crowd that comes faster than that would let nobody through. s.mu is
 // held.
-func (s *strangers) victim() int {
+func (s *unauthenticated) victim() int {
 	from := make(map[netip.Prefix]int)
 	most := 0
 	for _, st := range s.here {
@@ -100,8 +100,8 @@ func (s *strangers) victim() int {
 	return all[rand.IntN(len(all))]
 }
 
-// showed notes that a stranger has sent what a key made.
-func (s *strangers) showed(st *stranger) {
+// noteKeyed notes that a client has sent what a key made.
+func (s *unauthenticated) noteKeyed(st *pendingConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st.keyed = true
@@ -109,32 +109,32 @@ func (s *strangers) showed(st *stranger) {
 
 // crowded reports whether a word to one that is turned away costs more than it
 // is worth: who is told something is waited for.
-func (s *strangers) crowded() bool {
+func (s *unauthenticated) crowded() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.here)+s.leaving > maxStrangers/2
+	return len(s.here)+s.leaving > maxUnauthenticated/2
 }
 
-// settle takes one off that is no stranger any more, or whose connection is
+// remove takes one off that is authenticated, or whose connection is
 // closed.
-func (s *strangers) settle(st *stranger) {
+func (s *unauthenticated) remove(st *pendingConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if i := slices.Index(s.here, st); i >= 0 {
 		s.here = slices.Delete(s.here, i, i+1)
-	} else if !st.known {
+	} else if !st.removed {
 		s.leaving--
 	}
-	st.known = true
+	st.removed = true
 }
 
-// maxToldFailures is how many failures of strangers are told in a second: their
+// maxToldFailures is how many failures of unauthenticated clients are told in a second: their
 // number is theirs to choose, and the log is this end's.
 const maxToldFailures = 8
 
 // tells reports whether one more failure is to be told, and how many were not
 // since the last.
-func (s *strangers) tells() (tell bool, untold int) {
+func (s *unauthenticated) tells() (tell bool, untold int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now := time.Now().Unix(); now != s.second {
@@ -149,9 +149,9 @@ func (s *strangers) tells() (tell bool, untold int) {
 	return true, untold
 }
 
-// logStranger tells what became of a stranger.
-func (v *Server) logStranger(peer string, err error) {
-	tell, untold := v.strangers.tells()
+// logUnauthenticated tells what became of an unauthenticated client.
+func (v *Server) logUnauthenticated(peer string, err error) {
+	tell, untold := v.unauthenticated.tells()
 	if !tell {
 		return
 	}
@@ -161,13 +161,13 @@ func (v *Server) logStranger(peer string, err error) {
 	v.log(SessionEnd{Peer: peer, What: "connection", Err: err})
 }
 
-// answer serves a door: it hears the proof of the key, for as long as known
+// answerDoor serves a door: it hears the proof of the key, for as long as known
 // lasts, and then admits the session or says why not.
-func (v *Server) answer(ctx, known context.Context, p rdma.Provider, req rdma.Request, st *stranger, pre *preamble) {
+func (v *Server) answerDoor(ctx, known context.Context, p rdma.Provider, req rdma.Request, st *pendingConn, pre *preamble) {
 	peer := req.Remote().String()
 	defer st.cancel(nil)
-	defer v.strangers.settle(st)
-	timed, cancel := context.WithTimeoutCause(known, strangerWait, fmt.Errorf("%w: no key was shown within %v", ErrPeerSilent, strangerWait))
+	defer v.unauthenticated.remove(st)
+	timed, cancel := context.WithTimeoutCause(known, proofWait, fmt.Errorf("%w: no key was shown within %v", ErrPeerSilent, proofWait))
 	defer cancel()
 	d := &door{mayHear: 1}
 	defer d.close()
@@ -177,16 +177,16 @@ func (v *Server) answer(ctx, known context.Context, p rdma.Provider, req rdma.Re
 		return
 	}
 	if d.conn, err = req.Accept(timed, d.rail); err != nil {
-		v.logStranger(peer, err)
+		v.logUnauthenticated(peer, err)
 		return
 	}
 	c, err := v.hearProof(timed, d, st, req.PrivateData()[:rdma.MaxPrivateDataBytes])
 	if err != nil {
-		v.logStranger(peer, err)
+		v.logUnauthenticated(peer, err)
 		return
 	}
 	cancel()
-	v.strangers.settle(st)
+	v.unauthenticated.remove(st)
 	c.peer = peer
 	v.admit(ctx, d, c, pre)
 }
@@ -204,12 +204,12 @@ func (v *Server) secretOf(id string) (s trust.Secret, known bool) {
 
 // hearProof runs the server's half of the handshake and waits for the client's
 // proof.
-func (v *Server) hearProof(ctx context.Context, d *door, st *stranger, opening []byte) (*caller, error) {
+func (v *Server) hearProof(ctx context.Context, d *door, st *pendingConn, opening []byte) (*authenticatedPeer, error) {
 	first, err := d.take(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c := &caller{}
+	c := &authenticatedPeer{}
 	var answer []byte
 	c.key, answer, c.trust, err = trust.Answer(first, opening, func(id string) (trust.Secret, bool) {
 		var ok bool
@@ -217,14 +217,14 @@ func (v *Server) hearProof(ctx context.Context, d *door, st *stranger, opening [
 		return c.secret, ok
 	})
 	if err != nil {
-		if !v.strangers.crowded() {
+		if !v.unauthenticated.crowded() {
 			// One byte is no answer: it is told apart from a connection that broke.
 			_ = d.post(ctx, []byte{0})
 			_ = d.flush(ctx)
 		}
 		return nil, err
 	}
-	v.strangers.showed(st)
+	v.unauthenticated.noteKeyed(st)
 	if err := d.post(ctx, answer); err != nil {
 		return nil, err
 	}

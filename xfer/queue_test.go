@@ -56,7 +56,7 @@ func twoKeys(root string) *keys {
 // request asks for room as a client would. The waiter waits if it is not done.
 func request(v *Server, key trust.Key, n byte, slots int) *waiter {
 	w := &waiter{
-		caller: &caller{peer: "peer", key: key.ID, secret: key.Secret}, ctx: context.Background(), done: make(chan struct{}),
+		authenticatedPeer: &authenticatedPeer{peer: "peer", key: key.ID, secret: key.Secret}, ctx: context.Background(), done: make(chan struct{}),
 		wish: &preamble{qps: 1, slots: uint16(slots), chunkKiB: 1024, session: [16]byte{n}},
 	}
 	v.enqueue(w)
@@ -64,7 +64,7 @@ func request(v *Server, key trust.Key, n byte, slots int) *waiter {
 }
 
 // admitted checks that there was room, for a ring of so many slots.
-func (w *waiter) admitted(t *testing.T, slots int) *hosted {
+func (w *waiter) admitted(t *testing.T, slots int) *serverSession {
 	t.Helper()
 	select {
 	case <-w.done:

@@ -52,7 +52,7 @@ func TestKeysTakeTurns(t *testing.T) {
 	k := threeKeys("/")
 	others := k.without(otherKey, thirdKey) // one key that is alone takes all
 	v := NewServer(ServerConfig{Keys: k, MaxSessions: 3})
-	var running []*hosted
+	var running []*serverSession
 	for i := range 3 {
 		running = append(running, request(v, testKey, byte(i), 4).admitted(t, 4))
 	}
@@ -219,12 +219,12 @@ func TestLargeRingIsNotPassedBy(t *testing.T) {
 		t.Fatalf("rings of %d and %d bytes", small, large)
 	}
 	v := NewServer(ServerConfig{Keys: twoKeys("/"), MaxMemory: 12 * small})
-	var running []*hosted
+	var running []*serverSession
 	for i := range byte(8) {
 		running = append(running, request(v, testKey, i, 4).admitted(t, 4))
 	}
 	w := &waiter{
-		caller: &caller{peer: "peer", key: otherKey.ID, secret: otherKey.Secret}, ctx: context.Background(), done: make(chan struct{}),
+		authenticatedPeer: &authenticatedPeer{peer: "peer", key: otherKey.ID, secret: otherKey.Secret}, ctx: context.Background(), done: make(chan struct{}),
 		wish: &preamble{qps: 1, slots: 2, chunkKiB: 12 << 10, session: [16]byte{100}},
 	}
 	v.enqueue(w)
@@ -292,7 +292,7 @@ func testIdleDoorsMakeRoom(t *testing.T, w hostileWay) {
 	_, at := w.running(t, ServerConfig{Keys: k, Timeouts: times, MaxSessions: 2, Log: func(e SessionEnd) { ends <- e }})
 	o := w.options()
 	for range 2 {
-		a, err := knockOnce(t.Context(), w.provider, w.device(t, at), at, testKey, o, func() {})
+		a, err := authenticateOnce(t.Context(), w.provider, w.device(t, at), at, testKey, o, func() {})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -266,7 +266,7 @@ func (a *account) settle(b *booking, x *wire.Exception) error {
 		a.links++
 	default:
 		a.counts[Copied]++
-		a.tally.files.Add(1)
+		a.tally.AddFile()
 	}
 	text := ""
 	if b.grown {

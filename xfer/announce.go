@@ -141,7 +141,7 @@ func (a *announcer) entry(f *chunker.Found) error {
 	if !e.isLink() {
 		a.total.Bytes += uint64(e.Size)
 	}
-	a.tally.totalBytes.Store(int64(a.total.Bytes))
+	a.tally.SetTotal(int64(a.total.Bytes))
 	return nil
 }
 
@@ -195,7 +195,7 @@ func (a *announcer) flush() error {
 	}
 	a.announced = a.pending[len(a.pending)-1].id + 1
 	a.mu.Unlock()
-	a.tally.step()
+	a.tally.Step()
 	err := a.ctl.send(a.ctx, wire.MsgEntries, a.body)
 	a.body, a.pending = a.body[:0], a.pending[:0]
 	return err
@@ -242,7 +242,7 @@ func (a *announcer) end() error {
 	}
 	a.total.Final = true
 	if a.stream == nil {
-		a.tally.totalKnown.Store(true)
+		a.tally.SetTotalKnown(true)
 	}
 	if err := a.ctl.send(a.ctx, wire.MsgTotal, a.total.Encode()); err != nil {
 		return err

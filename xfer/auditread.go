@@ -140,7 +140,7 @@ func (a *audit) run(ctx context.Context, cut func(context.Context) error, taker 
 		defer close(a.order)
 		defer close(a.work)
 		err := cut(ctx)
-		a.tally.totalKnown.Store(err == nil)
+		a.tally.SetTotalKnown(err == nil)
 		return err
 	})
 	workers := min(workers(), max(1, int(auditBufferBytes/a.header.PieceBytes)))
@@ -220,7 +220,7 @@ func (a *audit) pushEnd(ctx context.Context, it *auditItem) error {
 // cutFile hands on the pieces of a file, each with the digest that is wanted.
 func (a *audit) cutFile(ctx context.Context, it *auditItem, want *wantedPieces) error {
 	size := it.entry.Size
-	a.tally.totalBytes.Add(size)
+	a.tally.AddTotal(size)
 	if size <= a.header.PieceBytes {
 		p := &auditPiece{item: it, length: size, count: 1, last: true}
 		var err error
@@ -385,7 +385,7 @@ func (a *audit) takeOne(taker auditTaker, it *auditItem, p *auditPiece) error {
 		}
 		it.close()
 	}
-	a.tally.bytes.Add(p.length)
+	a.tally.AddBytes(p.length)
 	if it.problem == nil && p.count > 0 {
 		if err := taker.piece(p); err != nil {
 			return err
@@ -393,7 +393,7 @@ func (a *audit) takeOne(taker auditTaker, it *auditItem, p *auditPiece) error {
 	}
 	if p.last {
 		if it.problem == nil && it.entry.Type == manifest.File {
-			a.tally.files.Add(1)
+			a.tally.AddFile()
 		}
 		return taker.end(it)
 	}

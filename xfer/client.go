@@ -154,7 +154,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 		}
 		role = begin(s, acct)
 		if o.Stall > 0 {
-			g.Go(func() error { return o.Tally.watch(ctx, o.Stall) })
+			g.Go(func() error { return watchProgress(ctx, o.Tally, o.Stall) })
 		}
 		return role.talk(ctx, g)
 	})

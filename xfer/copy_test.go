@@ -26,10 +26,11 @@ import (
 
 // served is a server on loopback with a root of its own.
 type served struct {
-	root string
-	ep   xfer.Endpoint
-	mu   sync.Mutex
-	ends []xfer.SessionEnd
+	server *xfer.Server
+	root   string
+	ep     xfer.Endpoint
+	mu     sync.Mutex
+	ends   []xfer.SessionEnd
 }
 
 // way is a transport that copies are tested over, with an address to serve at.
@@ -126,6 +127,7 @@ func serve(t testing.TB, w way, change ...func(*xfer.ServerConfig)) *served {
 		c(&cfg)
 	}
 	server := xfer.NewServer(cfg)
+	s.server = server
 	at, err := server.Listen(w.provider, netip.AddrPortFrom(w.addr, 0), rdma.Device{})
 	if err != nil {
 		t.Fatal(err)

@@ -208,7 +208,7 @@ func (d *deletion) told(r chunker.Removal) {
 
 func (d *deletion) tell(f wire.DeleteOutcome, path, text string) {
 	d.account.removed(f, path, text)
-	d.tally.step()
+	d.tally.Step()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	at := len(d.batch)
@@ -229,7 +229,7 @@ const deletedEvery = 500 * time.Millisecond
 
 // looked takes word that a name was looked at.
 func (d *deletion) looked() {
-	d.tally.step()
+	d.tally.Step()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if time.Since(d.sent) > deletedEvery {
@@ -250,6 +250,6 @@ func (s *source) deleted(body []byte) error {
 	if !s.terms.Has(wire.FlagDelete) {
 		return fmt.Errorf("%w: files deleted, and nothing was to be", ErrProtocol)
 	}
-	s.tally.step()
+	s.tally.Step()
 	return wire.DecodeDeleted(body, func(f wire.DeleteOutcome, path, text string) { s.account.removed(f, path, printable.Text(text)) })
 }

@@ -119,7 +119,7 @@ func (d *deviceLander) landBatch(ctx context.Context) error {
 		if err := d.landFetched(l, b.mem); err != nil {
 			return err
 		}
-		if err := d.limit.wait(ctx, int64(l.header.StoredBytes), d.tally.step); err != nil {
+		if err := d.limit.wait(ctx, int64(l.header.StoredBytes), d.tally.Step); err != nil {
 			return err
 		}
 		d.giveBack(l.r)

@@ -111,7 +111,7 @@ func (s *source) nextFill(ctx context.Context) (*outSlot, error) {
 
 // handOver submits a filled slot, when the session's limits let its bytes pass.
 func (s *source) handOver(ctx context.Context, slot *outSlot) error {
-	if err := s.limit.wait(ctx, int64(slot.chunk.StoredBytes), s.tally.step); err != nil {
+	if err := s.limit.wait(ctx, int64(slot.chunk.StoredBytes), s.tally.Step); err != nil {
 		return err
 	}
 	last := slot.chunk.files[len(slot.chunk.files)-1]
@@ -291,7 +291,7 @@ func (e *srcEntry) checkShared() error {
 
 func (s *source) arrivedExtent(x *wire.Extent) {
 	if x.Flags&^(wire.ExtLast|wire.ExtHole|wire.ExtGrown) == 0 {
-		s.tally.bytes.Add(x.Length)
+		s.tally.AddBytes(x.Length)
 	}
 }
 
@@ -300,7 +300,7 @@ func (s *source) arrivedChunk(c *outChunk) {
 	for i := range c.Extents {
 		s.arrivedExtent(&c.Extents[i])
 	}
-	s.tally.wireBytes.Add(int64(c.StoredBytes))
-	s.tally.step()
+	s.tally.AddWireBytes(int64(c.StoredBytes))
+	s.tally.Step()
 	s.stream.endedLocked(c)
 }

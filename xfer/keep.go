@@ -185,7 +185,7 @@ func (k *sink) tellUnwanted(ctx context.Context, entries []*sinkEntry) error {
 		return err
 	}
 	for _, e := range entries {
-		k.tally.keptBytes.Add(e.Size)
+		k.tally.AddKept(e.Size)
 		e.mu.Lock()
 		e.over = true
 		e.mu.Unlock()
@@ -213,7 +213,7 @@ func (s *source) unwanted(body []byte) error {
 			return fmt.Errorf("%w: entry %d not wanted, which is no file, or not wanted twice", ErrProtocol, id)
 		}
 		e.unwanted = true
-		s.tally.keptBytes.Add(e.Size)
+		s.tally.AddKept(e.Size)
 		return nil
 	})
 }

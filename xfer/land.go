@@ -73,7 +73,7 @@ func (w *lander) land(ctx context.Context, a arrived) (r wire.ReturnedSlot, done
 		return r, done, err
 	}
 	// Under a limit the slot is held until its bytes may have come.
-	if err := w.limit.wait(ctx, int64(h.StoredBytes), w.tally.step); err != nil {
+	if err := w.limit.wait(ctx, int64(h.StoredBytes), w.tally.Step); err != nil {
 		return r, false, err
 	}
 	plain, damaged, err := w.plainOf(h, a)
@@ -121,7 +121,7 @@ func (w *lander) verified(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent, dat
 func (k *sink) open(l *landing, a arrived, r *wire.ReturnedSlot) (done bool, err error) {
 	h := &l.header
 	if err := k.readHeader(a, l.priv, h); errors.Is(err, wire.ErrHeaderSum) {
-		k.tally.repairs.Add(1)
+		k.tally.AddRepairs(1)
 		r.Again = true
 		return true, nil
 	} else if err != nil {
@@ -160,7 +160,7 @@ func (w *lander) eachExtent(h *wire.ChunkHeader, r *wire.ReturnedSlot, land func
 			r.Bad = append(r.Bad, uint16(i))
 		}
 	}
-	w.tally.wireBytes.Add(int64(h.StoredBytes))
+	w.tally.AddWireBytes(int64(h.StoredBytes))
 	return nil
 }
 
@@ -266,7 +266,7 @@ func (w *lander) judge(e *sinkEntry, x *wire.Extent, why error, isRepair bool) (
 		w.wanted.Add(-1)
 		return false, nil
 	}
-	w.tally.repairs.Add(1)
+	w.tally.AddRepairs(1)
 	r.tries++
 	r.digest = x.Digest
 	if r.tries > maxResends {
@@ -336,8 +336,8 @@ func (k *sink) landed(e *sinkEntry, x *wire.Extent) error {
 		e.stored += x.Length
 	}
 	e.written += x.Length
-	k.tally.step()
-	k.tally.bytes.Add(x.Length)
+	k.tally.Step()
+	k.tally.AddBytes(x.Length)
 	return k.completeLocked(e)
 }
 

@@ -1,13 +1,13 @@
 package xfer
 
 import (
-	"sync/atomic"
 	"time"
 
 	"gdrcp/chunker"
 	"gdrcp/internal/filter"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -151,7 +151,7 @@ func (o *Options) complete() {
 	if o.Started.IsZero() {
 		o.Started = time.Now()
 	}
-	o.Tally.started = o.Started
+	o.Tally.Start(o.Started)
 }
 
 // EventKind says what an Event tells.
@@ -235,44 +235,10 @@ type Link struct {
 }
 
 // Tally counts what a session has done so far. It may be read while it runs.
-type Tally struct {
-	bytes, wireBytes, repairs atomic.Int64
-	files                     atomic.Int64 // that were copied
-	totalBytes                atomic.Int64
-	totalKnown                atomic.Bool
-	keptBytes                 atomic.Int64 // of the total, which are not sent
-	firstByteNs               atomic.Int64
-	started                   time.Time
-	// steps counts everything that is progress of the copy.
-	steps atomic.Int64
-}
-
-// firstByte notes when the first payload was posted.
-func (t *Tally) firstByte() { t.firstByteNs.CompareAndSwap(0, int64(time.Since(t.started))) }
-
-// step notes that the copy has moved on.
-func (t *Tally) step() { t.steps.Add(1) }
+type Tally = stat.Counters
 
 // Progress is a reading of a Tally.
-type Progress struct {
-	Bytes      int64 // verified and written at the sink
-	Files      int64 // that have ended well
-	TotalBytes int64 // of all that was found so far
-	TotalKnown bool  // nothing more will be found
-}
-
-// Read takes a reading.
-func (t *Tally) Read() Progress {
-	return Progress{Bytes: t.bytes.Load(), Files: t.files.Load(), TotalBytes: t.totalBytes.Load() - t.keptBytes.Load(), TotalKnown: t.totalKnown.Load()}
-}
-
-// Set takes a reading that another process took of its own Tally.
-func (t *Tally) Set(p Progress) {
-	t.bytes.Store(p.Bytes)
-	t.files.Store(p.Files)
-	t.totalBytes.Store(p.TotalBytes)
-	t.totalKnown.Store(p.TotalKnown)
-}
+type Progress = stat.Progress
 
 // Summary is what a session came to.
 type Summary struct {
@@ -316,13 +282,13 @@ type Summary struct {
 }
 
 func (a *account) summary(t *Tally, p *wire.Terms, link Link, since time.Time) *Summary {
-	r := a.finish()
+	r, counted := a.finish(), t.Snapshot()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	sum := &Summary{
 		Link: link, Local: wire.HostMemory(""), Remote: wire.HostMemory(""), Content: r.Content, Meta: r.Meta, Hash: p.Hash, PieceBytes: p.PieceBytes,
-		Files: a.counts[Copied], Dirs: a.dirs, Links: a.links, Bytes: int64(r.Bytes), WireBytes: t.wireBytes.Load(), Repairs: t.repairs.Load(),
-		Seconds: time.Since(since).Seconds(), FirstByte: time.Duration(t.firstByteNs.Load()),
+		Files: a.counts[Copied], Dirs: a.dirs, Links: a.links, Bytes: int64(r.Bytes), WireBytes: counted.WireBytes, Repairs: counted.Repairs,
+		Seconds: time.Since(since).Seconds(), FirstByte: counted.FirstByte,
 		Skipped: a.counts[Skipped], Failed: a.counts[Failed], Changed: a.counts[Changed], Corrupt: a.counts[Corrupt],
 		Missing: a.missing, Verified: a.verified,
 		Grown: a.grown, Kept: a.counts[Kept], Deleted: a.deleted, NotDeleted: a.notDeleted, DryRun: a.dry,

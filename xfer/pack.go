@@ -145,7 +145,7 @@ func (s *source) resendLater(c *outChunk, r *wire.ReturnedSlot) error {
 			w.extents = append(w.extents, c.Extents[i])
 			w.files = append(w.files, c.files[i])
 		}
-		s.tally.repairs.Add(int64(len(r.Bad)))
+		s.tally.AddRepairs(int64(len(r.Bad)))
 	}
 	s.resends = append(s.resends, w)
 	s.cond.Broadcast()

@@ -81,8 +81,8 @@ func (k *sink) totals(ctx context.Context, body []byte) error {
 	k.mu.Lock()
 	k.totalTold = true
 	k.mu.Unlock()
-	k.tally.totalBytes.Store(int64(t.Bytes))
-	k.tally.totalKnown.Store(t.Final)
+	k.tally.SetTotal(int64(t.Bytes))
+	k.tally.SetTotalKnown(t.Final)
 	return k.plan(ctx)
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
@@ -71,6 +72,7 @@ type Server struct {
 	// finding has room for one who asks the driver for a GPU: see gpuAt.
 	finding chan struct{}
 	sysfs   string // in place of the kernel's, or empty
+	tallies stat.Sessions
 
 	mu              sync.Mutex
 	listeners       []*serverListener
@@ -101,6 +103,13 @@ func NewServer(cfg ServerConfig) *Server {
 		sessions: make(map[[16]byte]*serverSession), held: make(map[string]held), noRails: cfg.NoRails,
 	}
 }
+
+// Totals are a reading of what a server's sessions have done.
+type Totals = stat.Totals
+
+// Totals reads the counters of all sessions: of those that run each by itself, and
+// the sum with those that have ended. It may be called at any time.
+func (v *Server) Totals() Totals { return v.tallies.Read() }
 
 // handle decides what one request to connect is, a door, a queue pair of a
 // session, or refused, and returns what serves it. What nobody has vouched for
@@ -156,6 +165,7 @@ func (v *Server) host(ctx context.Context, s *session, d *firstConn, host *serve
 	var served *service
 	giveBack := func() {}
 	defer func() { giveBack() }()
+	tally, uncount := v.tallies.Begin(s.peer)
 	start := time.Now()
 	err := s.run(ctx, func(ctx context.Context, g *errgroup.Group) (err error) {
 		h, err := v.hear(ctx, s)
@@ -170,7 +180,7 @@ func (v *Server) host(ctx context.Context, s *session, d *firstConn, host *serve
 		if err := host.admission.Only.admit(h, s, host.end); err != nil {
 			return err
 		}
-		if served, err = v.serve(s, h, &host.admission); err != nil {
+		if served, err = v.serve(s, h, &host.admission, tally); err != nil {
 			return err
 		}
 		if giveBack, err = v.takeBounces(s, host.key); err != nil {
@@ -201,6 +211,7 @@ func (v *Server) host(ctx context.Context, s *session, d *firstConn, host *serve
 		end.Summary = served.summary(s, d.link, start)
 	}
 	end.Err = errors.Join(err, d.rail.Close())
+	uncount()
 	v.log(end)
 }
 

@@ -43,8 +43,10 @@ func (v *service) summary(s *session, link Link, start time.Time) *Summary {
 	return sum
 }
 
-// serve readies what a client asked for: its source or its sink below the root.
-func (v *Server) serve(s *session, h *wire.Hello, a *Admission) (*service, error) {
+// serve readies what a client asked for: its source or its sink below the root. tally
+// counts what it does.
+func (v *Server) serve(s *session, h *wire.Hello, a *Admission, tally *Tally) (*service, error) {
+	tally.Start(time.Now())
 	agreed := h.Terms
 	agreed.Slots, agreed.QPs = s.terms.Slots, s.terms.QPs
 	s.mu.Lock() // further queue pairs may be joining
@@ -58,7 +60,7 @@ func (v *Server) serve(s *session, h *wire.Hello, a *Admission) (*service, error
 		return serveNames(s, h, a)
 	}
 	s.gpus = v.cfg.GPUs
-	o := Options{Tally: &Tally{started: time.Now()}}
+	o := Options{Tally: tally}
 	if v.cfg.Report != nil {
 		o.Report = func(e Event) {
 			e.Peer = s.peer

@@ -228,7 +228,7 @@ func (k *sink) settleSome() ([]byte, error) {
 	if last == nil {
 		return nil, nil
 	}
-	k.tally.step()
+	k.tally.Step()
 	if k.out == nil {
 		if err := k.store.SettleDirs(last.Path); err != nil {
 			return nil, err

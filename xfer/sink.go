@@ -330,7 +330,7 @@ func (k *sink) entries(ctx context.Context, body []byte) error {
 		return err
 	}
 	k.wake()
-	k.tally.step()
+	k.tally.Step()
 	return k.plan(ctx)
 }
 

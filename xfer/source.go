@@ -127,7 +127,7 @@ func newSource(s *session, tree *chunker.Tree, tally *Tally, acct *account) *sou
 	src.commit = src.commitChunk
 	src.lost = src.resendLater
 	src.returned = src.arrivedChunk
-	src.started = tally.firstByte
+	src.started = tally.Posted
 	return src
 }
 
@@ -290,7 +290,7 @@ func (s *source) settle(e *srcEntry, x *wire.Exception) error {
 		return err
 	}
 	e.settled.Store(true)
-	s.tally.step()
+	s.tally.Step()
 	e.closeFile()
 	return s.account.settle(&e.booking, x)
 }

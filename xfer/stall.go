@@ -11,17 +11,17 @@ import (
 // is there.
 var ErrStalled = errors.New("no progress")
 
-// watch ends a session whose copy has not moved on for that long: no entry was
+// watchProgress ends a session whose copy has not moved on for that long: no entry was
 // announced or has ended, no byte was read from a stream, verified or written.
 // It returns when ctx ends.
-func (t *Tally) watch(ctx context.Context, stall time.Duration) error {
+func watchProgress(ctx context.Context, t *Tally, stall time.Duration) error {
 	tick := time.NewTicker(max(min(stall/10, time.Second), time.Millisecond))
 	defer tick.Stop()
-	seen, since := t.steps.Load(), time.Now()
+	seen, since := t.Steps(), time.Now()
 	for {
 		select {
 		case now := <-tick.C:
-			if steps := t.steps.Load(); steps != seen {
+			if steps := t.Steps(); steps != seen {
 				seen, since = steps, now
 			} else if now.Sub(since) >= stall {
 				return fmt.Errorf("%w for %v: nothing was read, verified or written, and no file has ended", ErrStalled, stall)

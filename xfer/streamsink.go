@@ -74,7 +74,7 @@ func (w *streamLander) arrived(ctx context.Context, a arrived) error {
 		return nil
 	}
 	h := &w.header
-	if err := w.limit.wait(ctx, int64(h.StoredBytes), w.tally.step); err != nil {
+	if err := w.limit.wait(ctx, int64(h.StoredBytes), w.tally.Step); err != nil {
 		return err
 	}
 	if len(w.owed) > 0 && !h.Repair {
@@ -178,7 +178,7 @@ func (w *streamLander) owedAt(e *sinkEntry, x *wire.Extent) (int, error) {
 // damaged notes that the next piece did not come whole, and reports whether it
 // is to be sent again.
 func (w *streamLander) damaged(e *sinkEntry) bool {
-	w.tally.repairs.Add(1)
+	w.tally.AddRepairs(1)
 	o := &w.owed[0]
 	if o.tries++; o.tries <= maxResends {
 		return true
@@ -221,7 +221,7 @@ func (w *streamLander) write(data []byte) error {
 			return err
 		}
 		data = data[n:]
-		w.tally.step()
+		w.tally.Step()
 	}
 	return nil
 }

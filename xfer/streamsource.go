@@ -152,7 +152,7 @@ const maxEmptyReads = 100
 func (t *streamSource) Read(b []byte) (int, error) {
 	n, err := t.in.Read(b)
 	if n > 0 {
-		t.src.tally.step()
+		t.src.tally.Step()
 	}
 	return n, err
 }
@@ -160,9 +160,9 @@ func (t *streamSource) Read(b []byte) (int, error) {
 // ready hands a part of the stream to the packer.
 func (t *streamSource) ready(c streamChunk) {
 	s := t.src
-	s.tally.totalBytes.Add(c.length)
+	s.tally.AddTotal(c.length)
 	if c.last {
-		s.tally.totalKnown.Store(true)
+		s.tally.SetTotalKnown(true)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

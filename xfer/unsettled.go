@@ -39,7 +39,7 @@ func (s *source) notSettled(body []byte) error {
 	if s.terms.Has(wire.FlagDryRun) {
 		return fmt.Errorf("%w: directories settled in a dry run", ErrProtocol)
 	}
-	s.tally.step()
+	s.tally.Step()
 	return wire.DecodeUnsettled(body, func(u wire.Unsettled) { s.account.notSettled(u.Path, printable.Text(u.Text), OtherEnd) })
 }
 

@@ -1,0 +1,104 @@
+package stat
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Counters count what one copy, or one reading of a tree, has done so far. Any number of goroutines may count and read at
+// once; nothing here blocks. The zero value is ready.
+type Counters struct {
+	started          atomic.Pointer[time.Time]
+	bytes, wireBytes atomic.Int64
+	files, repairs   atomic.Int64
+	totalBytes       atomic.Int64
+	totalKnown       atomic.Bool
+	keptBytes        atomic.Int64
+	firstByteNs      atomic.Int64
+	steps            atomic.Int64
+}
+
+// Progress is how far a copy has come.
+type Progress struct {
+	Bytes      int64 // verified and written at the sink
+	Files      int64 // that have ended well
+	TotalBytes int64 // of all that was found so far and is not kept
+	TotalKnown bool  // nothing more will be found
+}
+
+// Snapshot is a reading of all counters. Each counter is read by itself, so that a Snapshot that is taken while a copy
+// runs may have the files of one moment and the bytes of the next.
+type Snapshot struct {
+	Progress
+	// WireBytes is what the payload took on the wire.
+	WireBytes int64
+	// KeptBytes is of files that the destination has already. They are not sent, and not in TotalBytes.
+	KeptBytes int64
+	// Repairs counts pieces and chunks that had to be sent again.
+	Repairs int64
+	// Steps counts everything that is progress.
+	Steps int64
+	// FirstByte is from the start to the first payload posted; 0 at a sink, and in a sum.
+	FirstByte time.Duration
+}
+
+// Start says when the clock of FirstByte began.
+func (c *Counters) Start(at time.Time) { c.started.Store(&at) }
+
+// Posted notes that payload was posted. The first time counts.
+func (c *Counters) Posted() {
+	if at := c.started.Load(); at != nil {
+		c.firstByteNs.CompareAndSwap(0, int64(time.Since(*at)))
+	}
+}
+
+// Step notes that the copy has moved on.
+func (c *Counters) Step() { c.steps.Add(1) }
+
+// Steps is how often the copy has moved on.
+func (c *Counters) Steps() int64 { return c.steps.Load() }
+
+// AddBytes counts bytes that are verified and written.
+func (c *Counters) AddBytes(n int64) { c.bytes.Add(n) }
+
+// AddWireBytes counts what payload takes on the wire.
+func (c *Counters) AddWireBytes(n int64) { c.wireBytes.Add(n) }
+
+// AddFile counts a file that has ended well.
+func (c *Counters) AddFile() { c.files.Add(1) }
+
+// AddRepairs counts pieces and chunks that are to be sent again.
+func (c *Counters) AddRepairs(n int64) { c.repairs.Add(n) }
+
+// AddKept counts bytes of the total that are not sent, because the destination keeps what it has.
+func (c *Counters) AddKept(n int64) { c.keptBytes.Add(n) }
+
+// AddTotal counts bytes that were found to copy.
+func (c *Counters) AddTotal(n int64) { c.totalBytes.Add(n) }
+
+// SetTotal says how many bytes were found to copy so far.
+func (c *Counters) SetTotal(n int64) { c.totalBytes.Store(n) }
+
+// SetTotalKnown says whether nothing more will be found.
+func (c *Counters) SetTotalKnown(known bool) { c.totalKnown.Store(known) }
+
+// Read takes a reading of the progress.
+func (c *Counters) Read() Progress {
+	return Progress{Bytes: c.bytes.Load(), Files: c.files.Load(), TotalBytes: c.totalBytes.Load() - c.keptBytes.Load(), TotalKnown: c.totalKnown.Load()}
+}
+
+// Set takes a reading that another process took of its own Counters.
+func (c *Counters) Set(p Progress) {
+	c.bytes.Store(p.Bytes)
+	c.files.Store(p.Files)
+	c.totalBytes.Store(p.TotalBytes)
+	c.totalKnown.Store(p.TotalKnown)
+}
+
+// Snapshot takes a reading of everything.
+func (c *Counters) Snapshot() Snapshot {
+	return Snapshot{
+		Progress: c.Read(), WireBytes: c.wireBytes.Load(), KeptBytes: c.keptBytes.Load(), Repairs: c.repairs.Load(),
+		Steps: c.steps.Load(), FirstByte: time.Duration(c.firstByteNs.Load()),
+	}
+}

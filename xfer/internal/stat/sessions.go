@@ -1,0 +1,80 @@
+package stat
+
+import (
+	"slices"
+	"sync"
+)
+
+// Sessions has the counters of a server's sessions. The zero value is ready, and any number of goroutines may use it.
+type Sessions struct {
+	mu      sync.Mutex
+	running []*running // in the order in which they began
+	ended   Snapshot
+	endings int64
+}
+
+type running struct {
+	peer     string
+	counters *Counters
+}
+
+// Session is a reading of one session that runs.
+type Session struct {
+	Peer string // the client's address
+	Snapshot
+}
+
+// Totals are a reading of all of a server's sessions.
+type Totals struct {
+	// Sum is of all sessions, those that have ended and those that run. Its TotalKnown is false while any session may
+	// find more.
+	Sum Snapshot
+	// Ended is how many have ended.
+	Ended int64
+	// Running are those that run, the oldest first.
+	Running []Session
+}
+
+// Begin returns the counters of a session that begins. end is to be called once, when nothing counts there any more: the
+// session is in the sum from then on, and not among those that run.
+func (s *Sessions) Begin(peer string) (c *Counters, end func()) {
+	r := &running{peer: peer, counters: &Counters{}}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running = append(s.running, r)
+	return r.counters, func() { s.end(r) }
+}
+
+func (s *Sessions) end(r *running) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running = slices.DeleteFunc(s.running, func(other *running) bool { return other == r })
+	s.ended = s.ended.plus(r.counters.Snapshot())
+	s.endings++
+}
+
+// Read takes a reading. A session that ends meanwhile is in it once: as one that runs, or as one that has ended.
+func (s *Sessions) Read() Totals {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := Totals{Sum: s.ended, Ended: s.endings, Running: make([]Session, 0, len(s.running))}
+	t.Sum.TotalKnown = true // of what has ended nothing more will be found
+	for _, r := range s.running {
+		now := r.counters.Snapshot()
+		t.Running = append(t.Running, Session{Peer: r.peer, Snapshot: now})
+		t.Sum = t.Sum.plus(now)
+	}
+	return t
+}
+
+// plus is the sum of two readings.
+func (a Snapshot) plus(b Snapshot) Snapshot {
+	return Snapshot{
+		Progress: Progress{
+			Bytes: a.Bytes + b.Bytes, Files: a.Files + b.Files,
+			TotalBytes: a.TotalBytes + b.TotalBytes, TotalKnown: a.TotalKnown && b.TotalKnown,
+		},
+		WireBytes: a.WireBytes + b.WireBytes, KeptBytes: a.KeptBytes + b.KeptBytes, Repairs: a.Repairs + b.Repairs,
+		Steps: a.Steps + b.Steps,
+	}
+}

@@ -1,0 +1,56 @@
+package xfer_test
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer"
+)
+
+func TestServerTotals(t *testing.T) { over(t, testServerTotals) }
+
+// What a server's sessions do is counted while they run, and in the sum with what has ended.
+func testServerTotals(t *testing.T, w way) {
+	s, src := serve(t, w), filepath.Join(t.TempDir(), "file")
+	data := randomBytes(t, 4<<20)
+	write(t, src, data)
+	o := w.options(t)
+	if _, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, s.ep, "first", o); err != nil {
+		t.Fatal(err)
+	}
+	s.lastEnd(t, 1)
+	size := int64(len(data))
+	if got := s.server.Totals(); got.Ended != 1 || len(got.Running) != 0 || got.Sum.Bytes != size || got.Sum.Files != 1 || got.Sum.TotalBytes != size || !got.Sum.TotalKnown {
+		t.Errorf("after a push of %d bytes %+v", size, got)
+	}
+	o.BytesPerSecond, o.Slots = 4<<20, 2
+	done := make(chan error, 1)
+	go func() {
+		_, err := w.client(rdmatest.Faults{}).Pull(t.Context(), s.ep, []string{"first"}, filepath.Join(t.TempDir(), "back"), o)
+		done <- err
+	}()
+	var during xfer.Totals
+	for {
+		select {
+		case err := <-done:
+			t.Fatal(errors.Join(err, errors.New("the copy was over before any of it was counted")))
+		case <-time.After(time.Millisecond):
+		}
+		if during = s.server.Totals(); len(during.Running) == 1 && during.Running[0].Bytes > 0 {
+			break
+		}
+	}
+	if run := during.Running[0]; run.Peer == "" || run.Bytes > size || during.Sum.Bytes != size+run.Bytes || during.Ended != 1 {
+		t.Errorf("during a pull %+v", during)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	s.lastEnd(t, 2)
+	if got := s.server.Totals(); got.Ended != 2 || len(got.Running) != 0 || got.Sum.Bytes != 2*size || got.Sum.Files != 2 {
+		t.Errorf("after a push and a pull of %d bytes each %+v", size, got)
+	}
+}

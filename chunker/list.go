@@ -210,3 +210,17 @@ func (r *listReader) Next() (Listed, error) {
 	}
 	return item, nil
 }
+
+// CheckListDir makes sure that the source of a copy by a List is a directory. stat is
+// os.Stat, or os.Root's where the path is below a root.
+func CheckListDir(stat func(string) (os.FileInfo, error), path string) error {
+	st, err := stat(path)
+	var pe *os.PathError
+	if errors.As(err, &pe) {
+		err = fmt.Errorf("%q: %w", path, pe.Err)
+	}
+	if err == nil && !st.IsDir() {
+		err = fmt.Errorf("%q is no directory, and a list of files is of one", path)
+	}
+	return err
+}

@@ -23,6 +23,16 @@ type Source struct {
 	Name string
 }
 
+// BaseName is the name that a source gets at the destination: "." for a path that
+// has no name of its own, whose contents go into the destination.
+func BaseName(path string) string {
+	b := filepath.Base(path)
+	if b == "/" || b == ".." || strings.HasSuffix(path, "/.") {
+		return "."
+	}
+	return b
+}
+
 // source is a Source and where to reach it: leaf in the directory that the
 // cache has under key.
 type source struct {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"gdrcp/chunker"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/wire"
 )
@@ -35,14 +36,14 @@ func newAsked(h *wire.Hello) *asked {
 	}
 	names := make(map[string]bool, len(h.Paths))
 	for _, p := range h.Paths {
-		names[baseName(p)] = true
+		names[chunker.BaseName(p)] = true
 	}
 	a.named = func(name string) bool { return names[name] }
 	return a
 }
 
 // sourceName is the name that a single source of a pull gets at the destination.
-func sourceName(path string) string { return baseName("/" + path) }
+func sourceName(path string) string { return chunker.BaseName("/" + path) }
 
 // check refuses an entry that no server announces which serves what was asked
 // for. That a tree has "." at its top is for the destination's Place. A nil one

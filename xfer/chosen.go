@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"gdrcp/chunker"
 	"gdrcp/internal/filter"
 )
 
@@ -27,12 +28,12 @@ type chosen struct {
 func newChosen(sources []string, absolute func(string) string) *chosen {
 	c := &chosen{name: ".", dirs: make(map[string]string, len(sources))}
 	if len(sources) == 1 {
-		c.name = baseName(sources[0])
+		c.name = chunker.BaseName(sources[0])
 		c.dirs["."] = absolute(sources[0])
 		return c
 	}
 	for _, s := range sources {
-		c.dirs[baseName(s)] = absolute(s)
+		c.dirs[chunker.BaseName(s)] = absolute(s)
 	}
 	return c
 }
@@ -57,14 +58,7 @@ func (c *chosen) hides(path string, isDir bool) bool {
 // at is the matcher, with its place at the source that the entry is of.
 func (c *chosen) at(path string) *filter.Matcher {
 	if c.matcher == nil {
-		place := filter.Place{Dir: c.dirs["."]}
-		switch {
-		case path != "." && !c.listed:
-			place.Dir = filepath.Dir(place.Dir) // a single file is in it
-		case c.name != ".":
-			place.Name = c.name // rsync has the directory's name before all
-		}
-		c.matcher = c.rules.Matcher(place)
+		c.matcher = c.rules.Matcher(filter.PlaceOf(c.dirs["."], c.name, path == "." || c.listed))
 	}
 	if _, single := c.dirs["."]; single {
 		return c.matcher

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -30,7 +29,7 @@ func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst st
 		if sources, err = listedSource(sources); err != nil {
 			return nil, err
 		}
-		if err := checkListed(os.Stat, sources[0]); err != nil {
+		if err := chunker.CheckListDir(os.Stat, sources[0]); err != nil {
 			return nil, err
 		}
 	} else if len(sources) == 1 {
@@ -42,7 +41,7 @@ func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst st
 	if err != nil {
 		return nil, err
 	}
-	h.Paths, h.Terms.Name = []string{dst}, baseName(sources[0])
+	h.Paths, h.Terms.Name = []string{dst}, chunker.BaseName(sources[0])
 	if len(sources) > 1 {
 		h.Terms.Flags |= wire.FlagMany | wire.FlagMustBeDir
 	}
@@ -269,7 +268,7 @@ func checkSingle(stat, lstat func(string) (os.FileInfo, error), path string, o *
 // the others are to be.
 func checkNames(paths []string) error {
 	for _, p := range paths {
-		if len(paths) > 1 && baseName(p) == "." {
+		if len(paths) > 1 && chunker.BaseName(p) == "." {
 			return fmt.Errorf("%w: %q gives no name to copy it under beside other sources: name the directory itself, or copy it alone", ErrUsage, p)
 		}
 	}
@@ -284,7 +283,7 @@ func namedSources(paths []string) []chunker.Source {
 	}
 	out := make([]chunker.Source, len(paths))
 	for i, p := range paths {
-		out[i] = chunker.Source{Path: p, Name: baseName(p)}
+		out[i] = chunker.Source{Path: p, Name: chunker.BaseName(p)}
 	}
 	return out
 }
@@ -294,17 +293,7 @@ func namedSources(paths []string) []chunker.Source {
 func calledOf(paths []string) []string {
 	names := make([]string, len(paths))
 	for i, p := range paths {
-		names[i] = baseName(p)
+		names[i] = chunker.BaseName(p)
 	}
 	return names
-}
-
-// baseName is the name that a source gets at the destination; "." for one that
-// has none of its own, whose contents go into the destination.
-func baseName(path string) string {
-	b := filepath.Base(path)
-	if b == "/" || b == ".." || strings.HasSuffix(path, "/.") {
-		return "."
-	}
-	return b
 }

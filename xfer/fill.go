@@ -149,7 +149,7 @@ func (s *source) failRead(e *srcEntry, err error) {
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		err = fmt.Errorf("%q: %w: it is shorter now", e.Path, errChangedFile)
-	case errors.Is(err, errMisstated):
+	case errors.Is(err, chunker.ErrMisstated):
 		err = fmt.Errorf("%q: %w", e.Path, err)
 	}
 	s.fail(e, err)
@@ -197,7 +197,7 @@ func outcomeOf(err error) Outcome {
 	switch {
 	case errors.Is(err, ErrIntegrity):
 		return Corrupt
-	case errors.Is(err, errChangedFile), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, chunker.ErrChanged), errors.Is(err, errMisstated),
+	case errors.Is(err, errChangedFile), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, chunker.ErrChanged), errors.Is(err, chunker.ErrMisstated),
 		errors.Is(err, chunker.ErrVanished):
 		return Changed
 	case errors.Is(err, chunker.ErrKept):

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"gdrcp/chunker"
 	"gdrcp/internal/filter"
 	"gdrcp/xfer/internal/wire"
 )
@@ -114,7 +115,7 @@ func (g *Grant) OnlyFrom(sources []string, mayBeSeveral bool, standsFor func(pat
 	}
 	g.named = func(name string) bool {
 		return slices.ContainsFunc(sources, func(source string) bool {
-			last := baseName(source)
+			last := chunker.BaseName(source)
 			return name == last || standsFor(last, name)
 		})
 	}

@@ -29,13 +29,13 @@ func (e *srcEntry) accept(now chunker.Stamp) error {
 // readPart reads a part of the entry's file, and looks whether that is as long as
 // it should be.
 func (e *srcEntry) readPart(f *chunker.File, buf []byte, off int64) error {
-	err := readPart(f, buf, off, e.Size, func() error { return e.unchanged(f) })
+	err := f.ReadPart(buf, off, e.Size, func() error { return e.unchanged(f) })
 	switch {
 	case !e.hasGrown.Load():
 		return err
-	case errors.Is(err, errHoldsMore):
+	case errors.Is(err, chunker.ErrHoldsMore):
 		return nil
-	case errors.Is(err, errHoldsLess): // it was cut off, and has grown since
+	case errors.Is(err, chunker.ErrHoldsLess): // it was cut off, and has grown since
 		return io.ErrUnexpectedEOF
 	}
 	return err

@@ -5,13 +5,14 @@ import (
 	"path/filepath"
 	"testing"
 
+	"gdrcp/internal/audit"
 	"gdrcp/manifest"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer"
 )
 
 // createIn writes the manifest of dir into a file, as manifest create does.
-func createIn(t *testing.T, name, dir string) *xfer.AuditSummary {
+func createIn(t *testing.T, name, dir string) {
 	t.Helper()
 	h := manifest.Header{Algorithm: manifest.XXH3, PieceBytes: manifest.DefaultPieceBytes}
 	f, err := manifest.Create(name, h)
@@ -19,64 +20,11 @@ func createIn(t *testing.T, name, dir string) *xfer.AuditSummary {
 		t.Fatal(err)
 	}
 	defer f.Abort()
-	s, err := xfer.CreateManifest(t.Context(), dir, f.Writer, h, xfer.AuditOptions{})
-	if err != nil {
+	if _, err := audit.Create(t.Context(), dir, f.Writer, h, audit.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := f.Commit(); err != nil {
 		t.Fatal(err)
-	}
-	return s
-}
-
-// A manifest in the tree that it is of does not have itself, neither its
-// temporary file nor what it replaces, and is not missed.
-func TestManifestInItsOwnTree(t *testing.T) {
-	for _, name := range []string{"MANIFEST", "sub/m.zst"} {
-		dir := t.TempDir()
-		write(t, filepath.Join(dir, "a"), []byte("a"))
-		write(t, filepath.Join(dir, "sub", "b"), []byte("b"))
-		m := filepath.Join(dir, name)
-		for range 2 { // the second replaces the first
-			if s := createIn(t, m, dir); s.Files != 2 {
-				t.Errorf("%s: %d files", name, s.Files)
-			}
-		}
-		// Another name of the one that is replaced keeps its contents.
-		if err := os.Link(m, filepath.Join(dir, "older")); err != nil {
-			t.Fatal(err)
-		}
-		if s := createIn(t, m, dir); s.Files != 3 {
-			t.Errorf("%s: %d files", name, s.Files)
-		}
-		r, err := manifest.Open(m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := xfer.VerifyTree(t.Context(), r, dir, xfer.AuditOptions{Report: func(f xfer.Finding) { t.Errorf("%s: found %s", name, f.Text) }})
-		if err != nil || s.Files != 3 {
-			t.Errorf("%s: %v, %+v", name, err, s)
-		}
-		r.Close()
-	}
-}
-
-// The manifest of standard output can be in the tree, too.
-func TestManifestRedirectedIntoItsTree(t *testing.T) {
-	dir := t.TempDir()
-	write(t, filepath.Join(dir, "a"), []byte("a"))
-	out, err := os.Create(filepath.Join(dir, "MANIFEST"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer out.Close()
-	h := manifest.Header{Algorithm: manifest.XXH3, PieceBytes: manifest.DefaultPieceBytes}
-	w, err := manifest.NewWriter(out, h)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s, err := xfer.CreateManifest(t.Context(), dir, w, h, xfer.AuditOptions{}); err != nil || s.Files != 1 {
-		t.Errorf("%v, %+v", err, s)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"gdrcp/chunker"
@@ -17,23 +16,10 @@ func listedSource(paths []string) ([]string, error) {
 	if len(paths) != 1 {
 		return nil, fmt.Errorf("%w: a list of files is of one SRC, the directory that they are in", ErrUsage)
 	}
-	if baseName(paths[0]) == "." {
+	if chunker.BaseName(paths[0]) == "." {
 		return paths, nil
 	}
 	return []string{paths[0] + "/."}, nil
-}
-
-// checkListed makes sure that the source of a list is a directory.
-func checkListed(stat func(string) (os.FileInfo, error), path string) error {
-	st, err := stat(path)
-	var pe *os.PathError
-	if errors.As(err, &pe) {
-		err = fmt.Errorf("%q: %w", path, pe.Err)
-	}
-	if err == nil && !st.IsDir() {
-		err = fmt.Errorf("%q is no directory, and a list of files is of one", path)
-	}
-	return err
 }
 
 // placeListed places the entries of a list, of which the top is one only where

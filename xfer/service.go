@@ -157,7 +157,7 @@ func (v *service) begin(s *session, h *wire.Hello, a *Admission, root *servedRoo
 func (v *service) beginSource(s *session, h *wire.Hello, root *servedRoot) error {
 	recursive, links, follow := h.Terms.Flags&wire.FlagRecursive != 0, h.Terms.Flags&wire.FlagLinks != 0, h.Terms.Flags&wire.FlagFollow != 0
 	if h.Terms.Flags&wire.FlagListed != 0 {
-		if err := checkListed(root.Stat, h.Paths[0]); err != nil {
+		if err := chunker.CheckListDir(root.Stat, h.Paths[0]); err != nil {
 			return err
 		}
 		v.name = sourceName(h.Paths[0])

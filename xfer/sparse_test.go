@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	"gdrcp/internal/audit"
 	"gdrcp/manifest"
 	"gdrcp/rdma/rdmatest"
-	"gdrcp/xfer"
 )
 
 // Holes of many files share chunks as far as their digests are cheap.
@@ -40,7 +40,7 @@ func TestSparseFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		made, err := xfer.CreateManifest(t.Context(), filepath.Join(s.root, "copy"), out, h, xfer.AuditOptions{})
+		made, err := audit.Create(t.Context(), filepath.Join(s.root, "copy"), out, h, audit.Options{})
 		if err != nil || made.Content != sum.Content {
 			t.Errorf("%s: what was copied has root %x, what is there %x: %v", a, sum.Content, made.Content, err)
 		}

@@ -47,14 +47,14 @@ func (c *Client) PushStream(ctx context.Context, in Input, ep Endpoint, dst stri
 		return nil, fmt.Errorf("%w: --copy-growing is about files, and a stream is read to its end", ErrUsage)
 	case o.RemoteGPU != "" && o.RemoteGPU != "off":
 		return nil, fmt.Errorf("%w: a stream goes to slots in host memory: leave --remote-gpu out", ErrUsage)
-	case strings.HasSuffix(dst, "/") || baseName(dst) == ".":
+	case strings.HasSuffix(dst, "/") || chunker.BaseName(dst) == ".":
 		return nil, fmt.Errorf("%w: a stream has no name: %q must be that of a file", ErrUsage, dst)
 	}
 	h, err := o.hello(wire.ModePush)
 	if err != nil {
 		return nil, err
 	}
-	h.Paths, h.Terms.Name = []string{dst}, baseName(dst)
+	h.Paths, h.Terms.Name = []string{dst}, chunker.BaseName(dst)
 	h.Terms.Flags |= wire.FlagStream
 	return c.copy(ctx, ep, &o, h, func(s *session, acct *account) conversation {
 		src := newSource(s, nil, o.Tally, acct)

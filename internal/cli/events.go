@@ -7,6 +7,7 @@ import (
 	"io"
 	"sync"
 
+	"gdrcp/internal/audit"
 	"gdrcp/internal/printable"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
@@ -283,7 +284,7 @@ type auditEvent struct {
 	LeftOut    int64  `json:"left_out"`
 }
 
-func auditEventOf(event string, s *xfer.AuditSummary) auditEvent {
+func auditEventOf(event string, s *audit.Summary) auditEvent {
 	return auditEvent{
 		Event: event, Files: s.Files, Dirs: s.Dirs, Links: s.Links, Bytes: s.Bytes, Hash: s.Algorithm.String(), PieceBytes: s.PieceBytes,
 		Root: hex.EncodeToString(s.Content[:]), MetaRoot: hex.EncodeToString(s.Meta[:]),

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"gdrcp/internal/audit"
 	"gdrcp/internal/cli/args"
 	"gdrcp/internal/filter"
 	"gdrcp/internal/remote"
@@ -37,13 +38,15 @@ func auditFor(ctx context.Context, talk *remote.Conversation, asked *remote.Audi
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	o.Report = func(f xfer.Finding) {
+	o.Report = func(f audit.Finding) {
 		if err := talk.Found(findingToTell(&f)); err != nil {
 			cancel(err)
 		}
 	}
-	end := tellTally(talk, o.Tally)
-	sum, err := audit(ctx, talk, asked, o, remote.AtHome(asked.Path, home), input)
+	tally := &xfer.Tally{}
+	o.Tally = tally
+	end := tellTally(talk, tally)
+	sum, err := runAudit(ctx, talk, asked, o, remote.AtHome(asked.Path, home), input)
 	end()
 	if err != nil {
 		return err
@@ -51,15 +54,15 @@ func auditFor(ctx context.Context, talk *remote.Conversation, asked *remote.Audi
 	return talk.HasAudited(&remote.Audited{Files: sum.Files, Dirs: sum.Dirs, Links: sum.Links, Bytes: sum.Bytes, LeftOut: sum.LeftOut})
 }
 
-// audit reads what is at path.
-func audit(ctx context.Context, talk *remote.Conversation, asked *remote.Audit, o xfer.AuditOptions, path string, input io.Reader) (*xfer.AuditSummary, error) {
+// runAudit reads what is at path.
+func runAudit(ctx context.Context, talk *remote.Conversation, asked *remote.Audit, o audit.Options, path string, input io.Reader) (*audit.Summary, error) {
 	if asked.Verify {
 		r, err := manifest.NewReader(input)
 		if err != nil {
 			return nil, err
 		}
 		defer r.Close()
-		return xfer.VerifyTree(ctx, r, path, o)
+		return audit.Verify(ctx, r, path, o)
 	}
 	h := manifest.Header{PieceBytes: asked.PieceBytes}
 	var err error
@@ -70,11 +73,11 @@ func audit(ctx context.Context, talk *remote.Conversation, asked *remote.Audit, 
 	if err != nil {
 		return nil, err
 	}
-	return xfer.CreateManifest(ctx, path, out, h, o)
+	return audit.Create(ctx, path, out, h, o)
 }
 
 // auditOptions are those of what the origin asks for.
-func auditOptions(asked *remote.Audit) (o xfer.AuditOptions, err error) {
+func auditOptions(asked *remote.Audit) (o audit.Options, err error) {
 	p := filter.Parser{Open: func(name string) (io.ReadCloser, error) {
 		return nil, fmt.Errorf("a rule that names the file %s", args.Quote(name)) // the origin has read them all
 	}}
@@ -83,12 +86,12 @@ func auditOptions(asked *remote.Audit) (o xfer.AuditOptions, err error) {
 			return o, err
 		}
 	}
-	o = xfer.AuditOptions{Follow: asked.Follow, Preserve: asked.Preserve, Recursive: asked.Recursive, Rules: p.Rules(), Tally: &xfer.Tally{}}
+	o = audit.Options{Follow: asked.Follow, Preserve: asked.Preserve, Recursive: asked.Recursive, Rules: p.Rules()}
 	return o, nil
 }
 
 // findingToTell is a finding on its way to the origin.
-func findingToTell(f *xfer.Finding) *remote.Finding {
+func findingToTell(f *audit.Finding) *remote.Finding {
 	out := &remote.Finding{Kind: kindText(f.Kind), Path: []byte(f.Path), Differs: uint8(f.Differs), Text: []byte(f.Text)}
 	for _, r := range f.Ranges {
 		out.Ranges = append(out.Ranges, [2]int64{r.Offset, r.End})

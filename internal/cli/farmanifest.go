@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"gdrcp/internal/audit"
 	"gdrcp/internal/cli/args"
 	"gdrcp/internal/remote"
 	"gdrcp/manifest"
@@ -26,11 +27,11 @@ func (m *manifesting) place(operand string) (where *sshHost, path string, err er
 }
 
 // createAt makes the manifest of what is at a place of this machine, or at where.
-func (m *manifesting) createAt(ctx context.Context, where *sshHost, path string, out *manifest.Writer) (*xfer.AuditSummary, error) {
+func (m *manifesting) createAt(ctx context.Context, where *sshHost, path string, out *manifest.Writer) (*audit.Summary, error) {
 	if where == nil {
-		return xfer.CreateManifest(ctx, path, out, m.header, m.audit)
+		return audit.Create(ctx, path, out, m.header, m.audit)
 	}
-	sum := &xfer.AuditSummary{Header: m.header}
+	sum := &audit.Summary{Header: m.header}
 	text, arriving := io.Pipe()
 	taken := make(chan error, 1)
 	go func() {
@@ -59,7 +60,7 @@ func (m *manifesting) createAt(ctx context.Context, where *sshHost, path string,
 
 // take writes the manifest that a far end makes to out, and sums up what it says. It is
 // ended as one of this machine is.
-func (m *manifesting) take(out *manifest.Writer, text io.Reader, sum *xfer.AuditSummary) error {
+func (m *manifesting) take(out *manifest.Writer, text io.Reader, sum *audit.Summary) error {
 	r, err := manifest.NewReader(text)
 	if err != nil {
 		return err
@@ -78,12 +79,12 @@ func (m *manifesting) take(out *manifest.Writer, text io.Reader, sum *xfer.Audit
 
 // verifyAt holds what is at a place of this machine, or at where, against a manifest,
 // and closes that.
-func (m *manifesting) verifyAt(ctx context.Context, where *sshHost, path string, r *manifest.Reader) (*xfer.AuditSummary, error) {
+func (m *manifesting) verifyAt(ctx context.Context, where *sshHost, path string, r *manifest.Reader) (*audit.Summary, error) {
 	if where == nil {
 		defer r.Close()
-		return xfer.VerifyTree(ctx, r, path, m.audit)
+		return audit.Verify(ctx, r, path, m.audit)
 	}
-	sum := &xfer.AuditSummary{Header: r.Header()}
+	sum := &audit.Summary{Header: r.Header()}
 	// What gives the manifest may still wait for standard input when the far end has
 	// gone: whoever comes first has r.
 	var taken atomic.Bool
@@ -121,7 +122,7 @@ func (m *manifesting) verifyAt(ctx context.Context, where *sshHost, path string,
 
 // isVerdictOn tells whether every entry of a manifest is in a verdict once. One that
 // could not be read may be in the manifest, and may be not.
-func isVerdictOn(s *xfer.AuditSummary, want manifest.Summary) bool {
+func isVerdictOn(s *audit.Summary, want manifest.Summary) bool {
 	left := want.Entries
 	for _, told := range []int64{s.Files, s.Dirs, s.Links, s.Bad, s.Missing, s.LeftOut} {
 		if told > left {
@@ -134,7 +135,7 @@ func isVerdictOn(s *xfer.AuditSummary, want manifest.Summary) bool {
 
 // ask has a gdrcp on the host read files, and takes what it tells; findings go to sum.
 // Errors name the host where they are its own.
-func (m *manifesting) ask(ctx context.Context, where sshHost, asked *remote.Audit, input func(io.Writer) error, text io.Writer, sum *xfer.AuditSummary) (*remote.Audited, error) {
+func (m *manifesting) ask(ctx context.Context, where sshHost, asked *remote.Audit, input func(io.Writer) error, text io.Writer, sum *audit.Summary) (*remote.Audited, error) {
 	asked.Follow = m.audit.Follow
 	for i := range m.audit.Rules {
 		asked.Rules = append(asked.Rules, m.audit.Rules[i].String())
@@ -158,7 +159,7 @@ func (m *manifesting) ask(ctx context.Context, where sshHost, asked *remote.Audi
 			}
 			return err
 		},
-		Tally: func(t remote.Tally) { m.audit.Tally.Set(xfer.Progress(t)) },
+		Tally: func(t remote.Tally) { m.tally.Set(xfer.Progress(t)) },
 	})
 	var own *remote.InputError
 	var refused *remote.RefusedError
@@ -175,13 +176,13 @@ func (m *manifesting) ask(ctx context.Context, where sshHost, asked *remote.Audi
 
 // findingTold is a finding that a far end tells. Its text is for people, and what shows
 // it sees to that.
-func findingTold(told *remote.Finding) (f xfer.Finding, err error) {
+func findingTold(told *remote.Finding) (f audit.Finding, err error) {
 	kind := slices.Index(findingKinds(), told.Kind)
 	differs := manifest.Difference(told.Differs)
 	if kind <= 0 || differs&^manifest.AllDiffers != 0 {
 		return f, fmt.Errorf("%w: a finding %q of %d", xfer.ErrProtocol, told.Kind, told.Differs)
 	}
-	f = xfer.Finding{Kind: xfer.FindingKind(kind), Path: string(told.Path), Differs: differs, Text: string(told.Text)}
+	f = audit.Finding{Kind: audit.Kind(kind), Path: string(told.Path), Differs: differs, Text: string(told.Text)}
 	for _, r := range told.Ranges {
 		f.Ranges = append(f.Ranges, manifest.ByteRange{Offset: r[0], End: r[1]})
 	}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"gdrcp/internal/audit"
 	"gdrcp/internal/cli/args"
 	"gdrcp/internal/printable"
 	"gdrcp/manifest"
@@ -20,7 +21,8 @@ import (
 // manifesting is one of the manifest commands.
 type manifesting struct {
 	*program
-	audit   xfer.AuditOptions
+	audit   audit.Options
+	tally   *xfer.Tally // which audit counts in
 	choose  choosing
 	ssh     sshOptions
 	header  manifest.Header
@@ -115,9 +117,10 @@ func (m *manifesting) action(operands int, do func(ctx context.Context, operands
 // follow tells how far it is while files are read, where somebody wants to know.
 // dataOnScreen: the terminal shows what is made.
 func (m *manifesting) follow(dataOnScreen bool) (end func()) {
-	m.audit.Tally = &xfer.Tally{}
+	m.tally = &xfer.Tally{}
+	m.audit.Tally = m.tally
 	w := progressing{console: m.console, events: m.events, asked: m.asked, quiet: m.quiet, screen: m.isTerminal(m.stderr) && !dataOnScreen}
-	return w.follow(m.audit.Tally)
+	return w.follow(m.tally)
 }
 
 // manifestWriter is where a new manifest goes: standard output or a file.
@@ -158,7 +161,7 @@ func (m *manifesting) create(ctx context.Context, operands []string) error {
 		return err
 	}
 	defer abort()
-	m.audit.Report = func(f xfer.Finding) {
+	m.audit.Report = func(f audit.Finding) {
 		if m.json {
 			m.events.emit(differenceEvent{Event: "difference", Path: f.Path, Kind: kindText(f.Kind), Text: f.Text})
 		} else {
@@ -201,7 +204,7 @@ func (m *manifesting) readRules() (err error) {
 }
 
 // tellUnread tells of what could not be read, and where if that is another host.
-func (m *manifesting) tellUnread(f *xfer.Finding, where *sshHost) {
+func (m *manifesting) tellUnread(f *audit.Finding, where *sshHost) {
 	at := ""
 	if where != nil {
 		at = " (at " + where.host + ")"
@@ -224,11 +227,11 @@ func (m *manifesting) verify(ctx context.Context, operands []string) error {
 	if err != nil {
 		return err
 	}
-	m.audit.Report = func(f xfer.Finding) {
+	m.audit.Report = func(f audit.Finding) {
 		switch {
 		case m.json:
 			m.events.emit(differenceEvent{"difference", f.Path, kindText(f.Kind), f.Differs.String(), rangeFields(f.Ranges), f.Text})
-		case f.Kind == xfer.FindingSkipped || f.Kind == xfer.FindingUnreadable:
+		case f.Kind == audit.Skipped || f.Kind == audit.Unreadable:
 			m.tellUnread(&f, where)
 		default:
 			m.tell("%s", printable.Text(f.Text))
@@ -260,7 +263,7 @@ func (m *manifesting) tell(format string, args ...any) {
 }
 
 // verdict is the last line of a verification.
-func verdict(s *xfer.AuditSummary) string {
+func verdict(s *audit.Summary) string {
 	var parts []string
 	for _, f := range []struct {
 		n    int64
@@ -283,7 +286,7 @@ func verdict(s *xfer.AuditSummary) string {
 	return fmt.Sprintf("verified %s: root %s %x", contentText(s), s.Algorithm, s.Content)
 }
 
-func contentText(s *xfer.AuditSummary) string {
+func contentText(s *audit.Summary) string {
 	text := count(s.Files, "file", "files")
 	if s.Dirs > 0 {
 		text += ", " + count(s.Dirs, "directory", "directories")
@@ -403,14 +406,14 @@ func changeText(c *manifest.Change) string {
 		text += fmt.Sprintf(", size %d and %d", c.A.Size, c.B.Size)
 	}
 	if len(c.Ranges) > 0 {
-		text += ", bytes " + xfer.RangesText(c.Ranges)
+		text += ", bytes " + audit.RangesText(c.Ranges)
 	}
 	return text
 }
 
-func kindText(k xfer.FindingKind) string { return findingKinds()[k] }
+func kindText(k audit.Kind) string { return findingKinds()[k] }
 
 // findingKinds are the names of the kinds of findings, by their numbers.
 func findingKinds() []string {
-	return []string{xfer.FindingBad: "bad", xfer.FindingMissing: "missing", xfer.FindingExtra: "extra", xfer.FindingUnreadable: "unreadable", xfer.FindingSkipped: "skipped"}
+	return []string{audit.Bad: "bad", audit.Missing: "missing", audit.Extra: "extra", audit.Unreadable: "unreadable", audit.Skipped: "skipped"}
 }

@@ -2,6 +2,7 @@ package filter
 
 import (
 	"bytes"
+	"path/filepath"
 	"strings"
 )
 
@@ -132,6 +133,19 @@ type Place struct {
 	Name string
 	// Dir is the absolute path of the entry ".".
 	Dir string
+}
+
+// PlaceOf is the Place of a copy of one source, of which path is the absolute path and
+// name the name that it gets at the destination: "." for a directory whose contents are
+// copied.
+func PlaceOf(path, name string, isDir bool) Place {
+	switch {
+	case !isDir:
+		return Place{Dir: filepath.Dir(path)} // the source is an entry of that directory
+	case name == ".":
+		return Place{Dir: path}
+	}
+	return Place{Dir: path, Name: name}
 }
 
 // Matcher answers for the entries of one copy. One goroutine may use it.

@@ -1,4 +1,4 @@
-package xfer
+package audit
 
 import (
 	"bytes"
@@ -6,19 +6,19 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"gdrcp/manifest"
 )
 
 func TestVerifyFindsEveryDifference(t *testing.T) {
-	OnHost(t)
-	const piece = auditPieceBytes
+	const piece = testPieceBytes
 	for _, c := range []struct {
 		name   string
 		change func(t *testing.T, dir string)
 		want   []string
-		o      AuditOptions
+		o      Options
 	}{
 		{name: "nothing", change: func(*testing.T, string) {}},
 		{
@@ -30,7 +30,7 @@ func TestVerifyFindsEveryDifference(t *testing.T) {
 			},
 			want: []string{`"big": content differs in bytes 0-65535, 131072-262143, 524288-589823, 655360-655366`},
 		},
-		{name: "a longer file", change: func(t *testing.T, dir string) { putFile(t, dir+"/big", auditData(11*piece)) }, want: []string{`"big": size is 720896, not 655367, content differs in bytes 0-720895`}},
+		{name: "a longer file", change: func(t *testing.T, dir string) { putFile(t, dir+"/big", data(11*piece)) }, want: []string{`"big": size is 720896, not 655367, content differs in bytes 0-720895`}},
 		{name: "a cut file", change: func(t *testing.T, dir string) { truncate(t, dir+"/big", 2*piece) }, want: []string{`"big": size is 131072, not 655367`}},
 		{name: "an emptied file", change: func(t *testing.T, dir string) { truncate(t, dir+"/small", 0) }, want: []string{`"small": size is 0, not 5`}},
 		{name: "an empty file that grew", change: func(t *testing.T, dir string) { putFile(t, dir+"/empty", []byte("x")) }, want: []string{`"empty": size is 1, not 0, content differs in bytes 0-0`}},
@@ -50,18 +50,18 @@ func TestVerifyFindsEveryDifference(t *testing.T) {
 			want: []string{`"small": type is l, not f`},
 		},
 		{name: "modes", change: func(t *testing.T, dir string) { chmod(t, dir+"/small", 0o640) }},
-		{name: "modes that matter", o: AuditOptions{Preserve: true}, change: func(t *testing.T, dir string) { chmod(t, dir+"/small", 0o640) }, want: []string{`"small": mode is 0640, not 0644`}},
+		{name: "modes that matter", o: Options{Preserve: true}, change: func(t *testing.T, dir string) { chmod(t, dir+"/small", 0o640) }, want: []string{`"small": mode is 0640, not 0644`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
-			putFile(t, dir+"/big", auditData(10*piece+7))
+			putFile(t, dir+"/big", data(10*piece+7))
 			putFile(t, dir+"/small", []byte("small"))
 			putFile(t, dir+"/empty", nil)
 			putFile(t, dir+"/a/x", []byte("x"))
 			putFile(t, dir+"/a-b", []byte("y")) // before "a/x" in order
 			putFile(t, dir+"/sub/x", []byte("z"))
 			symlink(t, "small", dir+"/link")
-			text, made := makeManifest(t, dir, xxh3Header(), AuditOptions{})
+			text, made := makeManifest(t, dir, xxh3Header(), Options{})
 			c.change(t, dir)
 			got, s := verify(t, text, dir, c.o)
 			if !slices.Equal(got, c.want) {
@@ -124,19 +124,18 @@ func chmod(t *testing.T, path string, mode os.FileMode) {
 // A file whose pieces differ in more places than are told apart still has all
 // of them within its ranges.
 func TestRangesAreBounded(t *testing.T) {
-	OnHost(t)
 	path := t.TempDir() + "/f"
 	const pieces = 2*manifest.MaxRanges + 10
 	putFile(t, path, []byte("x"))
-	truncate(t, path, pieces*auditPieceBytes)
-	text, _ := makeManifest(t, path, xxh3Header(), AuditOptions{})
+	truncate(t, path, pieces*testPieceBytes)
+	text, _ := makeManifest(t, path, xxh3Header(), Options{})
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
 	for i := int64(1); i < pieces; i += 2 {
-		if _, err := f.WriteAt([]byte{1}, i*auditPieceBytes); err != nil {
+		if _, err := f.WriteAt([]byte{1}, i*testPieceBytes); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -146,41 +145,50 @@ func TestRangesAreBounded(t *testing.T) {
 	}
 	defer r.Close()
 	var found Finding
-	if _, err := VerifyTree(t.Context(), r, path, AuditOptions{Report: func(f Finding) { found = f }}); err != nil {
+	if _, err := Verify(t.Context(), r, path, Options{Report: func(f Finding) { found = f }}); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(found.Ranges); n != manifest.MaxRanges || found.Ranges[0].Offset != auditPieceBytes || found.Ranges[n-1].End != pieces*auditPieceBytes {
+	if n := len(found.Ranges); n != manifest.MaxRanges || found.Ranges[0].Offset != testPieceBytes || found.Ranges[n-1].End != pieces*testPieceBytes {
 		t.Errorf("%d ranges, the last %v", n, found.Ranges[n-1])
 	}
 }
 
+// counted is a Tally that keeps its counts.
+type counted struct {
+	total, bytes, files atomic.Int64
+	known               atomic.Bool
+}
+
+func (c *counted) AddTotal(n int64)         { c.total.Add(n) }
+func (c *counted) SetTotalKnown(known bool) { c.known.Store(known) }
+func (c *counted) AddBytes(n int64)         { c.bytes.Add(n) }
+func (c *counted) AddFile()                 { c.files.Add(1) }
+
 // What is only in the tree is not read, and no more is counted than was.
 func TestExtraFilesAreNotRead(t *testing.T) {
-	OnHost(t)
 	dir := t.TempDir()
-	putFile(t, dir+"/a", auditData(3*auditPieceBytes))
-	text, _ := makeManifest(t, dir, xxh3Header(), AuditOptions{})
-	putFile(t, dir+"/b", auditData(9*auditPieceBytes))
-	tally := &Tally{}
-	if got, _ := verify(t, text, dir, AuditOptions{Tally: tally}); len(got) != 1 {
+	putFile(t, dir+"/a", data(3*testPieceBytes))
+	text, _ := makeManifest(t, dir, xxh3Header(), Options{})
+	putFile(t, dir+"/b", data(9*testPieceBytes))
+	tally := &counted{}
+	if got, _ := verify(t, text, dir, Options{Tally: tally}); len(got) != 1 {
 		t.Errorf("found %v", got)
 	}
-	if p := tally.Read(); p.Bytes != 3*auditPieceBytes || p.TotalBytes != p.Bytes || !p.TotalKnown {
-		t.Errorf("progress %+v", p)
+	if n := tally.bytes.Load(); n != 3*testPieceBytes || tally.total.Load() != n || !tally.known.Load() {
+		t.Errorf("counted %+v", tally)
 	}
 }
 
 // A file that its writer gave up counts as not in the manifest.
 func TestVoidFileCountsAsAbsent(t *testing.T) {
-	OnHost(t)
 	dir := t.TempDir()
-	putFile(t, dir+"/a", auditData(2*auditPieceBytes))
+	putFile(t, dir+"/a", data(2*testPieceBytes))
 	var text bytes.Buffer
 	w, err := manifest.NewWriter(&text, xxh3Header())
 	if err == nil {
 		err = errors.Join(w.WriteEntry(&manifest.Entry{Type: manifest.Dir, Path: ".", Mode: 0o755}),
-			w.BeginFile(&manifest.Entry{Type: manifest.File, Path: "a", Size: 2 * auditPieceBytes, Mode: 0o644}), w.PieceRun(manifest.Digest{1}, 1), w.VoidFile(),
-			w.BeginFile(&manifest.Entry{Type: manifest.File, Path: "b", Size: 2 * auditPieceBytes, Mode: 0o644}), w.PieceRun(manifest.Digest{1}, 1), w.VoidFile())
+			w.BeginFile(&manifest.Entry{Type: manifest.File, Path: "a", Size: 2 * testPieceBytes, Mode: 0o644}), w.PieceRun(manifest.Digest{1}, 1), w.VoidFile(),
+			w.BeginFile(&manifest.Entry{Type: manifest.File, Path: "b", Size: 2 * testPieceBytes, Mode: 0o644}), w.PieceRun(manifest.Digest{1}, 1), w.VoidFile())
 	}
 	if err == nil {
 		_, err = w.Close()
@@ -188,7 +196,7 @@ func TestVoidFileCountsAsAbsent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, _ := verify(t, text.Bytes(), dir, AuditOptions{}); !slices.Equal(got, []string{`"a": not in the manifest`}) {
+	if got, _ := verify(t, text.Bytes(), dir, Options{}); !slices.Equal(got, []string{`"a": not in the manifest`}) {
 		t.Errorf("found %v", got)
 	}
 }

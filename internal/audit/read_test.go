@@ -1,4 +1,4 @@
-package xfer
+package audit
 
 import (
 	"bytes"
@@ -18,10 +18,10 @@ import (
 	"lukechampine.com/blake3"
 )
 
-const auditPieceBytes = 64 << 10
+const testPieceBytes = 64 << 10
 
-// auditData are n bytes that no two pieces have alike.
-func auditData(n int) []byte {
+// data are n bytes that no two pieces have alike.
+func data(n int) []byte {
 	b := make([]byte, n)
 	random := rand.NewChaCha8([32]byte{byte(n)})
 	_, _ = random.Read(b) // never fails
@@ -39,14 +39,14 @@ func putFile(t testing.TB, path string, data []byte) {
 }
 
 // makeManifest is the manifest of path, as text.
-func makeManifest(t testing.TB, path string, h manifest.Header, o AuditOptions) ([]byte, *AuditSummary) {
+func makeManifest(t testing.TB, path string, h manifest.Header, o Options) ([]byte, *Summary) {
 	t.Helper()
 	var text bytes.Buffer
 	w, err := manifest.NewWriter(&text, h)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := CreateManifest(t.Context(), path, w, h, o)
+	s, err := Create(t.Context(), path, w, h, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func makeManifest(t testing.TB, path string, h manifest.Header, o AuditOptions) 
 }
 
 // verify holds path against a manifest and returns what was found, in lines.
-func verify(t testing.TB, text []byte, path string, o AuditOptions) ([]string, *AuditSummary) {
+func verify(t testing.TB, text []byte, path string, o Options) ([]string, *Summary) {
 	t.Helper()
 	r, err := manifest.NewReader(bytes.NewReader(text))
 	if err != nil {
@@ -63,7 +63,7 @@ func verify(t testing.TB, text []byte, path string, o AuditOptions) ([]string, *
 	defer r.Close()
 	var lines []string
 	o.Report = func(f Finding) { lines = append(lines, f.Text) }
-	s, err := VerifyTree(t.Context(), r, path, o)
+	s, err := Verify(t.Context(), r, path, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,25 +71,24 @@ func verify(t testing.TB, text []byte, path string, o AuditOptions) ([]string, *
 }
 
 func xxh3Header() manifest.Header {
-	return manifest.Header{Algorithm: manifest.XXH3, PieceBytes: auditPieceBytes}
+	return manifest.Header{Algorithm: manifest.XXH3, PieceBytes: testPieceBytes}
 }
 
 // With BLAKE3 a file's root is what b3sum prints, holes or not.
 func TestRootsAreThoseOfB3sum(t *testing.T) {
-	OnHost(t)
 	dir := t.TempDir()
-	for name, n := range map[string]int{"0": 0, "1": 1, "piece-1": auditPieceBytes - 1, "piece": auditPieceBytes, "piece+1": auditPieceBytes + 1, "many": 21*auditPieceBytes + 77} {
-		putFile(t, filepath.Join(dir, name), auditData(n))
+	for name, n := range map[string]int{"0": 0, "1": 1, "piece-1": testPieceBytes - 1, "piece": testPieceBytes, "piece+1": testPieceBytes + 1, "many": 21*testPieceBytes + 77} {
+		putFile(t, filepath.Join(dir, name), data(n))
 	}
 	sparse, err := os.Create(dir + "/sparse")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = sparse.WriteAt([]byte("data"), 40*auditPieceBytes+5)
-	if err = errors.Join(err, sparse.Truncate(99*auditPieceBytes+3), sparse.Close()); err != nil {
+	_, err = sparse.WriteAt([]byte("data"), 40*testPieceBytes+5)
+	if err = errors.Join(err, sparse.Truncate(99*testPieceBytes+3), sparse.Close()); err != nil {
 		t.Fatal(err)
 	}
-	text, _ := makeManifest(t, dir, manifest.Header{Algorithm: manifest.BLAKE3, PieceBytes: auditPieceBytes}, AuditOptions{})
+	text, _ := makeManifest(t, dir, manifest.Header{Algorithm: manifest.BLAKE3, PieceBytes: testPieceBytes}, Options{})
 	r, err := manifest.NewReader(bytes.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +127,6 @@ func TestRootsAreThoseOfB3sum(t *testing.T) {
 // Holes are not read: a tebibyte of them takes no time, and what is between
 // them is found.
 func TestHugeSparseFile(t *testing.T) {
-	OnHost(t)
 	path := t.TempDir() + "/huge"
 	putFile(t, path, []byte("begin"))
 	const size = 1<<40 + 12345
@@ -145,17 +143,17 @@ func TestHugeSparseFile(t *testing.T) {
 		t.Skipf("no sparse files here: %v", err)
 	}
 	h := manifest.Header{Algorithm: manifest.XXH3, PieceBytes: manifest.DefaultPieceBytes}
-	text, s := makeManifest(t, path, h, AuditOptions{})
+	text, s := makeManifest(t, path, h, Options{})
 	if s.Bytes != size || len(text) > 1000 {
 		t.Errorf("%d bytes in a manifest of %d:\n%.2000s", s.Bytes, len(text), text)
 	}
-	if got, _ := verify(t, text, path, AuditOptions{}); len(got) > 0 {
+	if got, _ := verify(t, text, path, Options{}); len(got) > 0 {
 		t.Errorf("found %v", got)
 	}
 	flip(t, path, 1<<39+2)
 	flip(t, path, 1<<38)
 	want := []string{`"huge": content differs in bytes 274877906944-274878955519, 549755813888-549756862463`}
-	if got, _ := verify(t, text, path, AuditOptions{}); !slices.Equal(got, want) {
+	if got, _ := verify(t, text, path, Options{}); !slices.Equal(got, want) {
 		t.Errorf("found %v", got)
 	}
 }
@@ -163,11 +161,10 @@ func TestHugeSparseFile(t *testing.T) {
 // A file that changes between the walk and its reading is told, and has no
 // place in a manifest.
 func TestFileThatChangesDuringAnAudit(t *testing.T) {
-	OnHost(t)
-	for name, size := range map[string]int{"one piece": 100, "many pieces": 5 * auditPieceBytes} {
+	for name, size := range map[string]int{"one piece": 100, "many pieces": 5 * testPieceBytes} {
 		path := t.TempDir() + "/f"
-		putFile(t, path, auditData(size))
-		a, err := newAudit(path, xxh3Header(), &AuditOptions{})
+		putFile(t, path, data(size))
+		tr, err := newTreeReader(path, xxh3Header(), &Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,98 +173,95 @@ func TestFileThatChangesDuringAnAudit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sum := &AuditSummary{Header: xxh3Header()}
+		sum := &Summary{Header: xxh3Header()}
 		var found []Finding
-		maker := &manifestMaker{out: w, sum: sum, report: func(f Finding) { found = append(found, f) }}
-		err = a.run(t.Context(), func(ctx context.Context) error {
-			it, err := a.next()
+		maker := &maker{out: w, sum: sum, report: func(f Finding) { found = append(found, f) }}
+		err = tr.run(t.Context(), func(ctx context.Context) error {
+			it, err := tr.next()
 			if err != nil {
 				return err
 			}
 			flip(t, path, 50)
 			truncate(t, path, int64(size)-1)
-			return a.cutFile(ctx, it, nil)
+			return tr.cutFile(ctx, it, nil)
 		}, maker)
-		if err = errors.Join(err, a.tree.Close()); err != nil {
+		if err = errors.Join(err, tr.tree.Close()); err != nil {
 			t.Fatal(err)
 		}
-		if len(found) != 1 || found[0].Kind != FindingUnreadable || !strings.Contains(found[0].Text, chunker.ErrChanged.Error()) || sum.Files != 0 {
+		if len(found) != 1 || found[0].Kind != Unreadable || !strings.Contains(found[0].Text, chunker.ErrChanged.Error()) || sum.Files != 0 {
 			t.Errorf("%s: found %+v, summary %+v", name, found, sum)
 		}
 	}
 }
 
 func TestSpecialFilesInAnAudit(t *testing.T) {
-	OnHost(t)
 	dir := t.TempDir()
 	putFile(t, dir+"/a", []byte("a"))
-	text, _ := makeManifest(t, dir, xxh3Header(), AuditOptions{})
+	text, _ := makeManifest(t, dir, xxh3Header(), Options{})
 	remove(t, dir+"/a")
 	if err := exec.Command("mkfifo", dir+"/a", dir+"/b").Run(); err != nil {
 		t.Skipf("mkfifo: %v", err)
 	}
-	got, s := verify(t, text, dir, AuditOptions{})
+	got, s := verify(t, text, dir, Options{})
 	if s.Bad != 1 || s.Skipped != 1 || len(got) != 2 || !strings.HasPrefix(got[0], `"a": type differs: `) {
 		t.Errorf("found %v, summary %+v", got, s)
 	}
-	if _, s := makeManifest(t, dir, xxh3Header(), AuditOptions{}); s.Files != 0 || s.Skipped != 2 || s.Unreadable != 0 {
+	if _, s := makeManifest(t, dir, xxh3Header(), Options{}); s.Files != 0 || s.Skipped != 2 || s.Unreadable != 0 {
 		t.Errorf("summary %+v", s)
 	}
 }
 
 func TestAuditFollowsLinks(t *testing.T) {
-	OnHost(t)
 	dir := t.TempDir()
 	putFile(t, dir+"/blobs/x", []byte("content"))
 	if err := os.Mkdir(dir+"/t", 0o755); err != nil {
 		t.Fatal(err)
 	}
 	symlink(t, "../blobs/x", dir+"/t/model")
-	if _, s := makeManifest(t, dir+"/t", xxh3Header(), AuditOptions{}); s.Links != 1 || s.Files != 0 {
+	if _, s := makeManifest(t, dir+"/t", xxh3Header(), Options{}); s.Links != 1 || s.Files != 0 {
 		t.Errorf("without following: %+v", s)
 	}
-	text, s := makeManifest(t, dir+"/t", xxh3Header(), AuditOptions{Follow: true})
+	text, s := makeManifest(t, dir+"/t", xxh3Header(), Options{Follow: true})
 	if s.Links != 0 || s.Files != 1 {
 		t.Errorf("following: %+v", s)
 	}
 	remove(t, dir+"/t/model")
 	putFile(t, dir+"/t/model", []byte("content"))
-	if got, _ := verify(t, text, dir+"/t", AuditOptions{}); len(got) > 0 {
+	if got, _ := verify(t, text, dir+"/t", Options{}); len(got) > 0 {
 		t.Errorf("found %v", got)
 	}
 	// The path itself may be a link, to a tree or to a file.
 	symlink(t, "t", dir+"/to-tree")
-	if got, _ := verify(t, text, dir+"/to-tree", AuditOptions{}); len(got) > 0 {
+	if got, _ := verify(t, text, dir+"/to-tree", Options{}); len(got) > 0 {
 		t.Errorf("through a link: found %v", got)
 	}
 	symlink(t, "blobs/x", dir+"/to-file")
-	one, _ := makeManifest(t, dir+"/to-file", xxh3Header(), AuditOptions{})
-	if got, _ := verify(t, one, dir+"/blobs/x", AuditOptions{}); len(got) > 0 {
+	one, _ := makeManifest(t, dir+"/to-file", xxh3Header(), Options{})
+	if got, _ := verify(t, one, dir+"/blobs/x", Options{}); len(got) > 0 {
 		t.Errorf("a file through a link: found %v", got)
 	}
 }
 
 // An audit that ends early leaves no file open.
 func TestInterruptedAudit(t *testing.T) {
-	OnHost(t)
 	dir := t.TempDir()
 	for _, name := range []string{"a", "b", "c"} {
-		putFile(t, filepath.Join(dir, name), auditData(300*auditPieceBytes))
+		putFile(t, filepath.Join(dir, name), data(300*testPieceBytes))
 	}
 	before := openFiles(t)
 	for _, after := range []int64{0, 1, 200, 500} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		enough := errors.New("enough")
-		a, err := newAudit(dir, xxh3Header(), &AuditOptions{})
+		tr, err := newTreeReader(dir, xxh3Header(), &Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = a.run(ctx, a.cutAll, takerFunc(func() {
+		err = tr.run(ctx, tr.cutAll, takerFunc(func() {
 			if after--; after < 0 {
 				cancel(enough)
 			}
 		}))
-		a.tree.Close()
+		tr.tree.Close()
 		cancel(nil)
 		if !errors.Is(err, enough) {
 			t.Errorf("it ended with %v", err)
@@ -281,8 +275,8 @@ func TestInterruptedAudit(t *testing.T) {
 // takerFunc is called for every piece.
 type takerFunc func()
 
-func (f takerFunc) piece(*auditPiece) error { f(); return nil }
-func (f takerFunc) end(*auditItem) error    { return nil }
+func (f takerFunc) piece(*piece) error { f(); return nil }
+func (f takerFunc) end(*item) error    { return nil }
 
 func openFiles(t *testing.T) int {
 	t.Helper()

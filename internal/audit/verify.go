@@ -1,25 +1,23 @@
-package xfer
+package audit
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"strconv"
-	"strings"
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
 )
 
-// treeJudge says how what was read differs from what was wanted.
-type treeJudge struct {
-	sum    *AuditSummary
+// judge says how what was read differs from what was wanted.
+type judge struct {
+	sum    *Summary
 	report func(Finding)
 	ranges []manifest.ByteRange
 }
 
-func (j *treeJudge) piece(p *auditPiece) error {
+func (j *judge) piece(p *piece) error {
 	// Nothing has no range: an empty file that should not be one differs in size.
 	if p.wanted && p.digest == p.want || p.length == 0 {
 		return nil
@@ -33,20 +31,20 @@ func (j *treeJudge) piece(p *auditPiece) error {
 	return nil
 }
 
-func (j *treeJudge) end(it *auditItem) error {
+func (j *judge) end(it *item) error {
 	ranges := j.ranges
 	j.ranges = nil
 	f := Finding{Path: it.treePath()}
 	quoted := strconv.Quote(f.Path)
 	switch {
 	case it.problem != nil && it.want != nil && errors.Is(it.problem, chunker.ErrSpecial):
-		f.Kind, f.Differs, f.Text = FindingBad, manifest.TypeDiffers, quoted+": type differs: "+it.problem.Error()
+		f.Kind, f.Differs, f.Text = Bad, manifest.TypeDiffers, quoted+": type differs: "+it.problem.Error()
 	case it.problem != nil:
 		f = problemFinding(it)
 	case it.gone:
-		f.Kind, f.Text = FindingMissing, quoted+": missing"
+		f.Kind, f.Text = Missing, quoted+": missing"
 	case it.want == nil:
-		f.Kind, f.Text = FindingExtra, quoted+": not in the manifest"
+		f.Kind, f.Text = Extra, quoted+": not in the manifest"
 	default:
 		if len(ranges) > 0 {
 			it.differs |= manifest.ContentDiffers
@@ -55,61 +53,30 @@ func (j *treeJudge) end(it *auditItem) error {
 			j.sum.Book(&it.entry)
 			return nil
 		}
-		f.Kind, f.Differs, f.Ranges, f.Text = FindingBad, it.differs, ranges, quoted+": "+differText(it, ranges)
+		f.Kind, f.Differs, f.Ranges, f.Text = Bad, it.differs, ranges, quoted+": "+differText(it, ranges)
 	}
 	j.sum.Find(f, j.report)
 	return nil
 }
 
-// differText says in what an entry differs from the manifest's.
-func differText(it *auditItem, ranges []manifest.ByteRange) string {
-	have, want := &it.entry, it.want
-	var parts []string
-	for _, d := range []struct {
-		bit  manifest.Difference
-		text func() string
-	}{
-		{manifest.TypeDiffers, func() string { return fmt.Sprintf("type is %c, not %c", have.Type, want.Type) }},
-		{manifest.SizeDiffers, func() string { return fmt.Sprintf("size is %d, not %d", have.Size, want.Size) }},
-		{manifest.ContentDiffers, func() string { return "content differs in bytes " + RangesText(ranges) }},
-		{manifest.TargetDiffers, func() string { return fmt.Sprintf("link leads to %q, not %q", have.Target, want.Target) }},
-		{manifest.ModeDiffers, func() string { return fmt.Sprintf("mode is %04o, not %04o", have.Mode, want.Mode) }},
-		{manifest.MtimeDiffers, func() string { return "time of change differs" }},
-	} {
-		if it.differs&d.bit != 0 {
-			parts = append(parts, d.text())
-		}
-	}
-	return strings.Join(parts, ", ")
-}
-
-// RangesText lists ranges for people, by their first and last byte.
-func RangesText(ranges []manifest.ByteRange) string {
-	parts := make([]string, len(ranges))
-	for i, r := range ranges {
-		parts[i] = fmt.Sprintf("%d-%d", r.Offset, r.End-1)
-	}
-	return strings.Join(parts, ", ")
-}
-
-// treeMerge walks a tree and a manifest side by side, both in order of path.
-type treeMerge struct {
-	*audit
+// merge walks a tree and a manifest side by side, both in order of path.
+type merge struct {
+	tree     *treeReader
 	r        *manifest.Reader
 	preserve bool
-	sum      *AuditSummary
-	unchosen *unchosen // nil where there are no rules
+	sum      *Summary
+	leftOut  *leftOut // nil where there are no rules
 
-	found *auditItem      // the tree's next, nil after the last
+	found *item           // the tree's next, nil after the last
 	want  *manifest.Entry // the manifest's next, nil after the last
 }
 
 // cut hands on every path of either, with the pieces of files of both.
-func (m *treeMerge) cut(ctx context.Context) error {
+func (m *merge) cut(ctx context.Context) error {
 	if err := errors.Join(m.nextFound(), m.nextWant()); err != nil {
 		return err
 	}
-	if m.single && m.found != nil && m.want != nil && m.want.Type == manifest.File {
+	if m.tree.single && m.found != nil && m.want != nil && m.want.Type == manifest.File {
 		m.found.name, m.found.entry.Path = m.found.entry.Path, m.want.Path
 	}
 	for m.found != nil || m.want != nil {
@@ -131,12 +98,12 @@ func (m *treeMerge) cut(ctx context.Context) error {
 	return nil
 }
 
-func (m *treeMerge) nextFound() (err error) {
-	m.found, err = m.next()
+func (m *merge) nextFound() (err error) {
+	m.found, err = m.tree.next()
 	return err
 }
 
-func (m *treeMerge) nextWant() error {
+func (m *merge) nextWant() error {
 	for {
 		e, err := m.r.Next()
 		if errors.Is(err, io.EOF) {
@@ -144,7 +111,7 @@ func (m *treeMerge) nextWant() error {
 			return nil
 		}
 		m.want = e
-		if err != nil || !m.unchosen.has(e) {
+		if err != nil || !m.leftOut.has(e) {
 			return err
 		}
 		if err := m.r.SkipPieces(); errors.Is(err, manifest.ErrVoid) {
@@ -157,7 +124,7 @@ func (m *treeMerge) nextWant() error {
 }
 
 // order compares the next path of each; what has none is past the other.
-func (m *treeMerge) order() int {
+func (m *merge) order() int {
 	switch {
 	case m.want == nil:
 		return -1
@@ -169,12 +136,12 @@ func (m *treeMerge) order() int {
 
 // step hands on the lower of the two paths. What is only in one of them is
 // not read.
-func (m *treeMerge) step(ctx context.Context, order int) error {
+func (m *merge) step(ctx context.Context, order int) error {
 	switch {
-	case order < 0 && !m.single && m.r.IsItself(m.found.stamp.Dev, m.found.stamp.Ino):
+	case order < 0 && !m.tree.single && m.r.IsItself(m.found.stamp.Dev, m.found.stamp.Ino):
 		return nil // it was made before it was put there
 	case order < 0:
-		return m.pushEnd(ctx, m.found)
+		return m.tree.pushEnd(ctx, m.found)
 	case order > 0:
 		err := m.r.SkipPieces()
 		if errors.Is(err, manifest.ErrVoid) {
@@ -183,7 +150,7 @@ func (m *treeMerge) step(ctx context.Context, order int) error {
 		if err != nil {
 			return err
 		}
-		return m.pushEnd(ctx, &auditItem{entry: *m.want, want: m.want, gone: true})
+		return m.tree.pushEnd(ctx, &item{entry: *m.want, want: m.want, gone: true})
 	}
 	it := m.found
 	it.want = m.want
@@ -195,9 +162,9 @@ func (m *treeMerge) step(ctx context.Context, order int) error {
 		if err := pieces.settle(it); err != nil {
 			return err
 		}
-		return m.pushEnd(ctx, it)
+		return m.tree.pushEnd(ctx, it)
 	}
-	return m.cutFile(ctx, it, pieces)
+	return m.tree.cutFile(ctx, it, pieces)
 }
 
 // fieldsThatDiffer compares what stands beside the content.
@@ -251,7 +218,7 @@ func (w *wantedPieces) take(most uint64) (d manifest.Digest, n uint64, ok bool, 
 
 // settle reads the manifest's file to its end. One that its writer gave up
 // counts as not in the manifest.
-func (w *wantedPieces) settle(it *auditItem) error {
+func (w *wantedPieces) settle(it *item) error {
 	if w == nil {
 		return nil
 	}

@@ -1,8 +1,7 @@
-package xfer
+package audit
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 
@@ -11,9 +10,8 @@ import (
 	"gdrcp/manifest"
 )
 
-// AuditOptions say how a tree is read, for a manifest of it or to hold it
-// against one.
-type AuditOptions struct {
+// Options say how a tree is read, for a manifest of it or to hold it against one.
+type Options struct {
 	// Follow looks at what links lead to instead of at the links.
 	Follow bool
 	// Preserve compares modes and times of change too.
@@ -29,42 +27,11 @@ type AuditOptions struct {
 	// Report takes what is found, one call at a time. Nil: nobody wants to know.
 	Report func(Finding)
 	// Tally counts while the files are read. Nil: nobody looks.
-	Tally *Tally
+	Tally Tally
 }
 
-// FindingKind says what is the matter with a path.
-type FindingKind uint8
-
-// The findings.
-const (
-	// FindingBad: it is there, and not as the manifest has it.
-	FindingBad FindingKind = iota + 1
-	// FindingMissing: the manifest has it, the tree does not.
-	FindingMissing
-	// FindingExtra: the tree has it, the manifest does not.
-	FindingExtra
-	// FindingUnreadable: it could not be read, or changed meanwhile.
-	FindingUnreadable
-	// FindingSkipped: a socket, fifo or device, which manifests do not have.
-	FindingSkipped
-)
-
-// Finding is one path that is not as it should be.
-type Finding struct {
-	Kind FindingKind
-	Path string
-	// Differs says in what a bad entry differs.
-	Differs manifest.Difference
-	// Ranges are the bad pieces of a bad file, in ascending order, merged where
-	// they touch. A file with more than manifest.MaxRanges has all further
-	// ones, and what is between, in the last.
-	Ranges []manifest.ByteRange
-	// Text says it in a line, the path quoted.
-	Text string
-}
-
-// AuditSummary is what an audit came to.
-type AuditSummary struct {
+// Summary is what an audit came to.
+type Summary struct {
 	manifest.Header
 	// Content and Meta are the manifest's roots.
 	Content, Meta [32]byte
@@ -79,7 +46,7 @@ type AuditSummary struct {
 }
 
 // Book counts an entry that is as it should be.
-func (s *AuditSummary) Book(e *manifest.Entry) {
+func (s *Summary) Book(e *manifest.Entry) {
 	switch e.Type {
 	case manifest.Dir:
 		s.Dirs++
@@ -92,17 +59,17 @@ func (s *AuditSummary) Book(e *manifest.Entry) {
 }
 
 // Find counts a finding and reports it to whom it concerns, or nobody where report is nil.
-func (s *AuditSummary) Find(f Finding, report func(Finding)) {
+func (s *Summary) Find(f Finding, report func(Finding)) {
 	switch f.Kind {
-	case FindingBad:
+	case Bad:
 		s.Bad++
-	case FindingMissing:
+	case Missing:
 		s.Missing++
-	case FindingExtra:
+	case Extra:
 		s.Extra++
-	case FindingUnreadable:
+	case Unreadable:
 		s.Unreadable++
-	case FindingSkipped:
+	case Skipped:
 		s.Skipped++
 	}
 	if report != nil {
@@ -110,33 +77,28 @@ func (s *AuditSummary) Find(f Finding, report func(Finding)) {
 	}
 }
 
-// CreateManifest reads the file or tree at path and writes its manifest to out,
+// Create reads the file or tree at path and writes its manifest to out,
 // which was made for h; the caller closes or commits it. Its roots are those
 // of a copy of path. What cannot be read is reported and left out: the summary
 // counts it, and the error is nil.
-func CreateManifest(ctx context.Context, path string, out *manifest.Writer, h manifest.Header, o AuditOptions) (*AuditSummary, error) {
-	sum := &AuditSummary{Header: h}
+func Create(ctx context.Context, path string, out *manifest.Writer, h manifest.Header, o Options) (*Summary, error) {
+	sum := &Summary{Header: h}
 	if o.Names != nil {
-		if err := checkListed(os.Stat, path); err != nil {
+		if err := chunker.CheckListDir(os.Stat, path); err != nil {
 			return nil, err
 		}
-		top, err := listedSource([]string{path})
-		if err != nil {
-			return nil, err
-		}
-		path = top[0]
 	}
-	a, err := newAudit(path, h, &o)
+	t, err := newTreeReader(path, h, &o)
 	if err != nil {
 		return nil, err
 	}
-	defer a.tree.Close()
+	defer t.tree.Close()
 	if o.Names != nil {
-		a.names, a.recursive = o.Names.Names(), o.Recursive
-		a.chosen.listed = true
+		t.names, t.recursive = o.Names.Names(), o.Recursive
+		t.place = filter.PlaceOf(absolute(path), ".", true)
 	}
-	a.leaveOut = func(it *auditItem) bool { return out.IsItself(it.entry.Path, it.stamp.Dev, it.stamp.Ino) }
-	if err := a.run(ctx, a.cutAll, &manifestMaker{out: out, sum: sum, report: o.Report}); err != nil {
+	t.leaveOut = func(it *item) bool { return out.IsItself(it.entry.Path, it.stamp.Dev, it.stamp.Ino) }
+	if err := t.run(ctx, t.cutAll, &maker{out: out, sum: sum, report: o.Report}); err != nil {
 		return nil, err
 	}
 	s, err := out.Close()
@@ -147,25 +109,25 @@ func CreateManifest(ctx context.Context, path string, out *manifest.Writer, h ma
 	return sum, nil
 }
 
-// VerifyTree holds the file or tree at path against the manifest that r reads,
+// Verify holds the file or tree at path against the manifest that r reads,
 // from its first entry on. A manifest that begins with a file verifies a single
 // file whatever its name. What differs is reported and counted, and the error
 // is nil; an error says that the comparison did not come to its end.
-func VerifyTree(ctx context.Context, r *manifest.Reader, path string, o AuditOptions) (*AuditSummary, error) {
-	sum := &AuditSummary{Header: r.Header()}
-	a, err := newAudit(path, r.Header(), &o)
+func Verify(ctx context.Context, r *manifest.Reader, path string, o Options) (*Summary, error) {
+	sum := &Summary{Header: r.Header()}
+	t, err := newTreeReader(path, r.Header(), &o)
 	if err != nil {
 		return nil, err
 	}
-	defer a.tree.Close()
-	m := &treeMerge{audit: a, r: r, preserve: o.Preserve, sum: sum}
-	if a.single {
-		a.rules = nil // its name may be another in the manifest
+	defer t.tree.Close()
+	m := &merge{tree: t, r: r, preserve: o.Preserve, sum: sum}
+	if t.single {
+		t.rules = nil // its name may be another in the manifest
 	}
-	if a.rules != nil {
-		m.unchosen = newUnchosen(a.rules, path)
+	if t.rules != nil {
+		m.leftOut = &leftOut{matcher: t.rules.Matcher(t.place)}
 	}
-	if err := a.run(ctx, m.cut, &treeJudge{sum: sum, report: o.Report}); err != nil {
+	if err := t.run(ctx, m.cut, &judge{sum: sum, report: o.Report}); err != nil {
 		return nil, err
 	}
 	s := r.Summary()
@@ -173,9 +135,9 @@ func VerifyTree(ctx context.Context, r *manifest.Reader, path string, o AuditOpt
 	return sum, nil
 }
 
-// openAudited opens the tree at path. A link that leads to it is followed, as
+// openTree opens the tree at path. A link that leads to it is followed, as
 // in a copy of a file; the name stays that of the link.
-func openAudited(path string, follow bool) (tree *chunker.Tree, single bool, err error) {
+func openTree(path string, follow bool) (tree *chunker.Tree, single bool, err error) {
 	st, err := os.Stat(path)
 	if err != nil {
 		return nil, false, err
@@ -189,16 +151,16 @@ func openAudited(path string, follow bool) (tree *chunker.Tree, single bool, err
 	return tree, !st.IsDir(), err
 }
 
-// manifestMaker writes the manifest of what was read.
-type manifestMaker struct {
+// maker writes the manifest of what was read.
+type maker struct {
 	out    *manifest.Writer
-	sum    *AuditSummary
+	sum    *Summary
 	report func(Finding)
 	tree   *manifest.Tree
 	begun  bool // the file of several pieces has a line
 }
 
-func (m *manifestMaker) piece(p *auditPiece) error {
+func (m *maker) piece(p *piece) error {
 	e := &p.item.entry
 	if manifest.PieceCount(e.Size, m.sum.PieceBytes) <= 1 {
 		e.Root = p.digest
@@ -214,7 +176,7 @@ func (m *manifestMaker) piece(p *auditPiece) error {
 	return m.out.PieceRun(p.digest, p.count)
 }
 
-func (m *manifestMaker) end(it *auditItem) error {
+func (m *maker) end(it *item) error {
 	begun := m.begun
 	m.begun = false
 	if it.problem != nil {
@@ -229,13 +191,4 @@ func (m *manifestMaker) end(it *auditItem) error {
 		return m.out.EndFile(m.tree.Root())
 	}
 	return m.out.WriteEntry(&it.entry)
-}
-
-// problemFinding is what is told of an entry that cannot be read.
-func problemFinding(it *auditItem) Finding {
-	kind := FindingUnreadable
-	if errors.Is(it.problem, chunker.ErrSpecial) {
-		kind = FindingSkipped
-	}
-	return Finding{Kind: kind, Path: it.treePath(), Text: it.problem.Error()}
 }

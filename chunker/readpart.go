@@ -1,0 +1,44 @@
+package chunker
+
+import (
+	"errors"
+	"fmt"
+	"io"
+)
+
+// ErrMisstated is a file that holds something else than its size says and has
+// not changed: ErrHoldsMore and ErrHoldsLess wrap it. Files of /proc have the size 0
+// and those of /sys that of a page (proc(5), sysfs(5)), and some network file systems
+// have sizes that are late. Only reading such a file to its end shows how much it holds.
+var (
+	ErrMisstated = errors.New("not what its size says")
+	ErrHoldsMore = fmt.Errorf("%w: it holds more, as files of /proc do; as a stream (SRC -) it can be copied", ErrMisstated)
+	ErrHoldsLess = fmt.Errorf("%w: it holds less, as files of /sys do; as a stream (SRC -) it can be copied", ErrMisstated)
+)
+
+// ReadPart fills buf from byte off on with a part of a file that should hold size
+// bytes, blocking for the disk. Where that part is the file's end it looks whether
+// the file ends there too. It returns io.ErrUnexpectedEOF, or the error of unchanged,
+// where the file has changed, and ErrHoldsMore or ErrHoldsLess where it has not.
+func (f *File) ReadPart(buf []byte, off, size int64, unchanged func() error) (err error) {
+	goesOn := false
+	if off+int64(len(buf)) == size {
+		goesOn, err = f.ReadEnd(buf, off)
+	} else {
+		_, err = f.ReadAt(buf, off)
+	}
+	isShort := errors.Is(err, io.ErrUnexpectedEOF)
+	if err == nil && !goesOn || err != nil && !isShort {
+		return err
+	}
+	changed := unchanged()
+	switch {
+	case changed != nil && isShort:
+		return err
+	case changed != nil:
+		return changed
+	case isShort:
+		return ErrHoldsLess
+	}
+	return ErrHoldsMore
+}

@@ -1,0 +1,81 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"gdrcp/chunker"
+	"gdrcp/manifest"
+)
+
+// Kind says what is the matter with a path.
+type Kind uint8
+
+// The findings.
+const (
+	// Bad: it is there, and not as the manifest has it.
+	Bad Kind = iota + 1
+	// Missing: the manifest has it, the tree does not.
+	Missing
+	// Extra: the tree has it, the manifest does not.
+	Extra
+	// Unreadable: it could not be read, or changed meanwhile.
+	Unreadable
+	// Skipped: a socket, fifo or device, which manifests do not have.
+	Skipped
+)
+
+// Finding is one path that is not as it should be.
+type Finding struct {
+	Kind Kind
+	Path string
+	// Differs says in what a bad entry differs.
+	Differs manifest.Difference
+	// Ranges are the bad pieces of a bad file, in ascending order, merged where
+	// they touch. A file with more than manifest.MaxRanges has all further
+	// ones, and what is between, in the last.
+	Ranges []manifest.ByteRange
+	// Text says it in a line, the path quoted.
+	Text string
+}
+
+// problemFinding is what is told of an entry that cannot be read.
+func problemFinding(it *item) Finding {
+	kind := Unreadable
+	if errors.Is(it.problem, chunker.ErrSpecial) {
+		kind = Skipped
+	}
+	return Finding{Kind: kind, Path: it.treePath(), Text: it.problem.Error()}
+}
+
+// differText says in what an entry differs from the manifest's.
+func differText(it *item, ranges []manifest.ByteRange) string {
+	have, want := &it.entry, it.want
+	var parts []string
+	for _, d := range []struct {
+		bit  manifest.Difference
+		text func() string
+	}{
+		{manifest.TypeDiffers, func() string { return fmt.Sprintf("type is %c, not %c", have.Type, want.Type) }},
+		{manifest.SizeDiffers, func() string { return fmt.Sprintf("size is %d, not %d", have.Size, want.Size) }},
+		{manifest.ContentDiffers, func() string { return "content differs in bytes " + RangesText(ranges) }},
+		{manifest.TargetDiffers, func() string { return fmt.Sprintf("link leads to %q, not %q", have.Target, want.Target) }},
+		{manifest.ModeDiffers, func() string { return fmt.Sprintf("mode is %04o, not %04o", have.Mode, want.Mode) }},
+		{manifest.MtimeDiffers, func() string { return "time of change differs" }},
+	} {
+		if it.differs&d.bit != 0 {
+			parts = append(parts, d.text())
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// RangesText lists ranges for people, by their first and last byte.
+func RangesText(ranges []manifest.ByteRange) string {
+	parts := make([]string, len(ranges))
+	for i, r := range ranges {
+		parts[i] = fmt.Sprintf("%d-%d", r.Offset, r.End-1)
+	}
+	return strings.Join(parts, ", ")
+}

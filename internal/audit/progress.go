@@ -1,0 +1,17 @@
+package audit
+
+// Tally counts what an audit reads. Several goroutines call it at once. xfer.Tally is one.
+type Tally interface {
+	AddTotal(n int64)         // bytes of a file that is to be read
+	SetTotalKnown(known bool) // the walk has ended: no more will be found
+	AddBytes(n int64)         // bytes that were read and digested
+	AddFile()                 // a file that could be read, or is only in the tree
+}
+
+// uncounted is the Tally that nobody looks at.
+type uncounted struct{}
+
+func (uncounted) AddTotal(int64)     {}
+func (uncounted) SetTotalKnown(bool) {}
+func (uncounted) AddBytes(int64)     {}
+func (uncounted) AddFile()           {}

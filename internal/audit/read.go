@@ -1,0 +1,302 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strconv"
+
+	"gdrcp/chunker"
+	"gdrcp/internal/filter"
+	"gdrcp/manifest"
+
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	// windowPieces is how many pieces may be on their way between the walk and
+	// what becomes of them. It bounds memory and open files.
+	windowPieces = 256
+	// maxBufferBytes bounds the memory into which files are read, as far as
+	// more than one worker is concerned.
+	maxBufferBytes = 64 << 20
+	// minWorkers and maxWorkers bound how many goroutines read and digest. Two keep
+	// a core busy while one waits for a disk; more are of use only where there are
+	// cores for them.
+	minWorkers, maxWorkers = 2, 8
+)
+
+// treeReader reads a tree: one goroutine walks it and cuts files into pieces, workers
+// digest them, and another takes them in order.
+type treeReader struct {
+	tree   *chunker.Tree
+	walker *chunker.Walker
+	single bool // the tree is one file
+	// leaveOut tells of a file below the tree's top whether it is the new
+	// manifest's own. Nil: none is.
+	leaveOut func(it *item) bool
+	header   manifest.Header
+	tally    Tally
+	rules    *filter.Rules // nil where there are none
+	place    filter.Place  // of the tree, for the rules
+	// names are what alone is read, with recursive all that is in directories of
+	// theirs. Nil: the whole tree is, whatever recursive says.
+	names     chunker.Names
+	recursive bool
+
+	work  chan *piece // to the workers
+	order chan *piece // the same and more, to be taken in order
+	// cutting and taking are the items that the first and the last of the
+	// goroutines are at.
+	cutting, taking *item
+}
+
+// item is an entry on its way.
+type item struct {
+	entry manifest.Entry
+	// name is the entry's path in the tree where that is another one.
+	name    string
+	stamp   chunker.Stamp
+	sparse  bool
+	problem error           // why it cannot be read
+	want    *manifest.Entry // what it is compared with; nil: not in the manifest
+	differs manifest.Difference
+	gone    bool          // in the manifest only
+	file    *chunker.File // of several pieces, while they are read
+}
+
+// treePath is where the tree has the entry.
+func (it *item) treePath() string {
+	if it.name != "" {
+		return it.name
+	}
+	return it.entry.Path
+}
+
+// close closes the file; a second time does nothing.
+func (it *item) close() {
+	if it != nil && it.file != nil {
+		_ = it.file.Close() // it was read only
+		it.file = nil
+	}
+}
+
+// piece is a piece, or several of zeros with one digest, or none and only
+// the end of its item.
+type piece struct {
+	item   *item
+	index  uint64
+	off    int64
+	length int64
+	count  uint64 // pieces; 0 for none
+	hole   bool
+	last   bool // nothing of the item comes after
+	want   manifest.Digest
+	wanted bool
+
+	digest manifest.Digest
+	err    error
+	ready  chan struct{} // closed when digest or err is there
+}
+
+// taker takes pieces in order, and after an item's last its end.
+type taker interface {
+	piece(p *piece) error
+	end(it *item) error
+}
+
+func newTreeReader(path string, h manifest.Header, o *Options) (*treeReader, error) {
+	var rules *filter.Rules
+	if len(o.Rules) > 0 {
+		var err error
+		if rules, err = filter.Compile(o.Rules); err != nil {
+			return nil, err
+		}
+	}
+	tree, single, err := openTree(path, o.Follow)
+	if err != nil {
+		return nil, err
+	}
+	t := &treeReader{
+		tree: tree, single: single, header: h, tally: o.Tally, rules: rules,
+		place: filter.PlaceOf(absolute(path), chunker.BaseName(path), !single),
+		work:  make(chan *piece, windowPieces), order: make(chan *piece, windowPieces),
+	}
+	if t.tally == nil {
+		t.tally = uncounted{}
+	}
+	return t, nil
+}
+
+// absolute makes a path absolute; it leaves the path as it is where that is not
+// possible, for then the working directory is gone.
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
+}
+
+// run reads the tree: cut hands on what there is to read, and to takes it.
+func (t *treeReader) run(ctx context.Context, cut func(context.Context) error, to taker) error {
+	t.walker = t.tree.Walk(t.names == nil || t.recursive)
+	if t.rules != nil {
+		t.walker.LeaveOut(t.rules.Matcher(t.place).Hides)
+	}
+	if t.names != nil {
+		if err := t.walker.Only(t.names); err != nil {
+			return errors.Join(err, t.walker.Close())
+		}
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		defer close(t.order)
+		defer close(t.work)
+		err := cut(ctx)
+		t.tally.SetTotalKnown(err == nil)
+		return err
+	})
+	workers := min(max(runtime.GOMAXPROCS(0), minWorkers), maxWorkers)
+	for range min(workers, max(1, int(maxBufferBytes/t.header.PieceBytes))) {
+		g.Go(func() error { return t.digestPieces(ctx) })
+	}
+	g.Go(func() error { return t.take(ctx, to) })
+	err := g.Wait()
+	// Whoever was interrupted left files open.
+	t.cutting.close()
+	t.taking.close()
+	for p := range t.order {
+		p.item.close()
+	}
+	return errors.Join(err, t.walker.Close())
+}
+
+// digestPieces is a worker.
+func (t *treeReader) digestPieces(ctx context.Context) error {
+	var buf []byte
+	for p := range t.work {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		whole := p.item.entry.Size <= t.header.PieceBytes
+		switch {
+		case p.hole:
+			p.digest = t.header.Algorithm.ZeroPiece(int(t.header.PieceBytes), p.index, t.header.PieceBytes, whole)
+		default:
+			if buf == nil {
+				buf = make([]byte, t.header.PieceBytes)
+			}
+			if p.err = t.read(p, buf[:p.length]); p.err == nil {
+				p.digest = t.header.Algorithm.Piece(buf[:p.length], p.index, t.header.PieceBytes, whole)
+			}
+		}
+		close(p.ready)
+	}
+	return nil
+}
+
+// read reads a piece. A file of one piece is open no longer than that.
+func (t *treeReader) read(p *piece, buf []byte) error {
+	if !p.last {
+		return p.item.readPart(p.item.file, buf, p.off)
+	}
+	f, err := t.open(p.item)
+	if err != nil {
+		return err
+	}
+	if err = p.item.readPart(f, buf, 0); err == nil {
+		err = unchanged(f, p.item)
+	}
+	return errors.Join(err, f.Close())
+}
+
+func (it *item) readPart(f *chunker.File, buf []byte, off int64) error {
+	err := f.ReadPart(buf, off, it.entry.Size, func() error { return unchanged(f, it) })
+	if errors.Is(err, chunker.ErrMisstated) {
+		err = fmt.Errorf("read %q: %w", it.treePath(), err)
+	}
+	return err
+}
+
+// take hands pieces on, in order.
+func (t *treeReader) take(ctx context.Context, to taker) error {
+	for {
+		var p *piece
+		select {
+		case p = <-t.order:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if p == nil {
+			return nil
+		}
+		it := p.item
+		t.taking = it
+		select {
+		case <-p.ready:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if err := t.takeOne(to, it, p); err != nil {
+			return err
+		}
+	}
+}
+
+func (t *treeReader) takeOne(to taker, it *item, p *piece) error {
+	if it.problem == nil {
+		it.problem = p.err
+	}
+	if p.last && it.file != nil {
+		if it.problem == nil {
+			it.problem = unchanged(it.file, it)
+		}
+		it.close()
+	}
+	t.tally.AddBytes(p.length)
+	if it.problem == nil && p.count > 0 {
+		if err := to.piece(p); err != nil {
+			return err
+		}
+	}
+	if p.last {
+		if it.problem == nil && it.entry.Type == manifest.File {
+			t.tally.AddFile()
+		}
+		return to.end(it)
+	}
+	return nil
+}
+
+// changedError is a file that is not what it was.
+type changedError struct{ path string }
+
+func (e *changedError) Error() string {
+	return "read " + strconv.Quote(e.path) + ": " + chunker.ErrChanged.Error()
+}
+func (e *changedError) Unwrap() error { return chunker.ErrChanged }
+
+// open opens a file that must be what the walk found.
+func (t *treeReader) open(it *item) (*chunker.File, error) {
+	f, err := t.tree.Open(it.treePath())
+	if err != nil {
+		return nil, err
+	}
+	if err := unchanged(f, it); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func unchanged(f *chunker.File, it *item) error {
+	now, err := f.Stamp()
+	if err != nil {
+		return err
+	}
+	if now != it.stamp {
+		return &changedError{it.treePath()}
+	}
+	return nil
+}

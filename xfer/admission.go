@@ -9,6 +9,7 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -18,7 +19,7 @@ type authenticatedPeer struct {
 	key    string
 	secret trust.Secret // that it proved to have
 	trust  *trust.Session
-	wish   placement // of its slots here: see decodeWish
+	wish   ring.Placement // of its slots here: see decodeWish
 }
 
 // serverSession is a session that was admitted. Its queue pairs join it by their

@@ -239,7 +239,7 @@ func (d *firstConn) close() error {
 // address of the server. After an error another can be tried. With success the
 // door is the result's.
 func (a *grantedSession) enter(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, o *Options) (*firstConn, error) {
-	rail, err := p.Open(device, railConfig(a.qps, a.slots, o.ChunkBytes, o.local.gpu != wire.GPUOff, o.ForceImmSend, o.Wire))
+	rail, err := p.Open(device, railConfig(a.qps, a.slots, o.ChunkBytes, o.local.GPU != wire.GPUOff, o.ForceImmSend, o.Wire))
 	if err != nil {
 		return nil, err
 	}

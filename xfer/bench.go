@@ -57,7 +57,7 @@ func (b *benchSource) talk(ctx context.Context, g *errgroup.Group) error {
 	b.fitRing()
 	// Bytes that do not compress and are not all alike.
 	random := rand.NewChaCha8([32]byte{1})
-	if _, err := random.Read(b.ring.payload); err != nil {
+	if _, err := random.Read(b.ring.Payload); err != nil {
 		return err
 	}
 	err := b.expect(ctx, wire.MsgRing, "ring", func(body []byte) error {
@@ -116,7 +116,7 @@ func (b *benchSource) fill(ctx context.Context) error {
 				return nil
 			}
 			if b.terms.Hash != 0 {
-				slot.chunk.Extents[0].Digest = benchDigest(b.terms.Hash, b.ring.slot(slot.index))
+				slot.chunk.Extents[0].Digest = benchDigest(b.terms.Hash, b.ring.Slot(slot.index))
 			}
 			if err := b.limit.wait(ctx, int64(slot.chunk.StoredBytes), nil); err != nil {
 				return err
@@ -180,7 +180,7 @@ func (k *benchSink) drainSlots(ctx context.Context) error {
 		if len(h.Extents) != 1 || h.Codec != wire.CodecPlain {
 			return fmt.Errorf("%w: a chunk of %d extents in a bench", ErrProtocol, len(h.Extents))
 		}
-		payload, err := u.unseal(k.seals, &h, k.ring.slot(a.slot)[:h.StoredBytes], k.terms.ChunkBytes)
+		payload, err := u.unseal(k.seals, &h, k.ring.Slot(a.slot)[:h.StoredBytes], k.terms.ChunkBytes)
 		if err != nil || (k.terms.Hash != 0 && benchDigest(k.terms.Hash, payload) != h.Extents[0].Digest) {
 			return fmt.Errorf("%w: chunk %d arrived damaged", ErrIntegrity, h.ID)
 		}

@@ -125,7 +125,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 		return nil, err
 	}
 	defer o.closeManifest()
-	if p := &h.Terms; o.local.direct && p.Touched() != nil {
+	if p := &h.Terms; o.local.Direct && p.Touched() != nil {
 		return nil, fmt.Errorf("gpudirect is required: %w: %w", rdma.ErrUnsupported, p.Touched())
 	}
 	d, err := c.connect(ctx, ep, o)
@@ -182,11 +182,11 @@ func (o *Options) hello(m wire.Mode) (*wire.Hello, error) {
 	}}
 	if h.Terms.Hash == 0 {
 		h.Terms.Hash = manifest.XXH3
-		if local.gpu != wire.GPUOff || remote.gpu != wire.GPUOff {
+		if local.GPU != wire.GPUOff || remote.GPU != wire.GPUOff {
 			h.Terms.Hash = manifest.BLAKE3 // a GPU digests by no other
 		}
 	}
-	h.GPU, h.GPUName = uint64(remote.gpu), remote.gpuName
+	h.GPU, h.GPUName = uint64(remote.GPU), remote.GPUName
 	h.Terms.Flags |= o.sinkFlags()
 	h.Terms.MaxDelete, h.Terms.Sizes = o.maxDelete(), o.fileSizes()
 	for _, f := range []struct {
@@ -197,7 +197,7 @@ func (o *Options) hello(m wire.Mode) (*wire.Hello, error) {
 		{o.OneFileSystem, wire.FlagOneFileSystem},
 		{o.Recursive, wire.FlagRecursive}, {o.Follow, wire.FlagFollow}, {o.NoFsync, wire.FlagNoFsync},
 		{o.Times && !o.IgnoreTimes, wire.FlagSameStays},
-		{local.flushAlways, wire.FlagFlush}, {local.direct, wire.FlagDirect}, {o.Encrypt, wire.FlagEncrypt},
+		{local.FlushAlways, wire.FlagFlush}, {local.Direct, wire.FlagDirect}, {o.Encrypt, wire.FlagEncrypt},
 	} {
 		if f.on {
 			h.Terms.Flags |= f.flag

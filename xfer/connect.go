@@ -252,7 +252,7 @@ func (c *Client) byVerbs(ctx context.Context, rails []railAddr, key trust.Key, o
 		switch {
 		case o.RemoteRail != "":
 			d, err = c.enterVerbs(ctx, a, a.rails, o)
-		case o.remote.isOne() && len(a.rails) > 1:
+		case o.remote.IsOne() && len(a.rails) > 1:
 			// Those near to that GPU come first, wherever the door is.
 			if d, err = c.enterAny(ctx, a, o); err == nil || ctx.Err() != nil {
 				break
@@ -291,7 +291,7 @@ func (c *Client) enterVerbs(ctx context.Context, a *grantedSession, rails []rail
 	var d *firstConn
 	err := c.overVerbs(ctx, rails, o, func(device string, r railAddr) (err error) {
 		ctx, cancel := ctx, context.CancelFunc(func() {})
-		if len(rails) > 1 || o.local.isOne() { // of which there may be several ways to one address
+		if len(rails) > 1 || o.local.IsOne() { // of which there may be several ways to one address
 			ctx, cancel = context.WithTimeoutCause(ctx, verbsTry, fmt.Errorf("%w: no answer from %s within %v", ErrPeerSilent, r.addr, verbsTry))
 		}
 		defer cancel()

@@ -3,6 +3,7 @@ package xfer
 import (
 	"context"
 
+	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -12,7 +13,7 @@ import (
 // are they posted, because an RDMA device does not wait for it.
 type deviceFiller struct {
 	*source
-	gpu   *deviceWorker
+	gpu   *ring.Worker
 	pack  *packer
 	batch []*outSlot
 	asked []hashedExtent // by job of the launch
@@ -26,10 +27,10 @@ type hashedExtent struct {
 
 // fillDevice is fill for slots in GPU memory.
 func (s *source) fillDevice(ctx context.Context, worker int, pack *packer) error {
-	if worker >= len(s.ring.device.workers) {
+	if worker >= len(s.ring.Device.Workers) {
 		return nil
 	}
-	f := deviceFiller{source: s, gpu: s.ring.device.workers[worker], pack: pack, batch: make([]*outSlot, 0, s.ring.device.batch)}
+	f := deviceFiller{source: s, gpu: s.ring.Device.Workers[worker], pack: pack, batch: make([]*outSlot, 0, s.ring.Device.Batch)}
 	for {
 		slot, err := s.nextFill(ctx)
 		if slot == nil || err != nil {
@@ -66,11 +67,11 @@ func (f *deviceFiller) collect(first *outSlot) {
 // fill brings the batch into its slots and gets its digests.
 func (f *deviceFiller) fill() error {
 	w := f.gpu
-	w.jobs, f.asked = w.jobs[:0], f.asked[:0]
+	w.Jobs, f.asked = w.Jobs[:0], f.asked[:0]
 	for n, slot := range f.batch {
-		b := &w.bounces[n%len(w.bounces)]
-		if n >= len(w.bounces) {
-			if err := b.mark.Wait(); err != nil {
+		b := &w.Bounces[n%len(w.Bounces)]
+		if n >= len(w.Bounces) {
+			if err := b.Mark.Wait(); err != nil {
 				return err
 			}
 		}
@@ -78,16 +79,16 @@ func (f *deviceFiller) fill() error {
 			return err
 		}
 	}
-	if len(w.jobs) > 0 {
-		if err := w.hasher.Begin(w.stream, w.jobs); err != nil {
+	if len(w.Jobs) > 0 {
+		if err := w.Hasher.Begin(w.Stream, w.Jobs); err != nil {
 			return err
 		}
 	}
-	if err := w.wait(); err != nil {
+	if err := w.Wait(); err != nil {
 		return err
 	}
 	for n, a := range f.asked {
-		f.digested(a.chunk, a.extent, w.hasher.Digest(n))
+		f.digested(a.chunk, a.extent, w.Hasher.Digest(n))
 		if a.chunk.tries > 0 {
 			a.chunk.files[a.extent].mark(&a.chunk.Extents[a.extent])
 		}
@@ -95,8 +96,8 @@ func (f *deviceFiller) fill() error {
 	for _, slot := range f.batch {
 		c := &slot.chunk
 		c.Codec, c.StoredBytes = wire.CodecPlain, c.PlainBytes
-		if !w.device.direct() {
-			c.Codec, c.StoredBytes = f.pack.pack(f.ring.slot(slot.index), int(c.PlainBytes))
+		if !w.Device.Direct() {
+			c.Codec, c.StoredBytes = f.pack.pack(f.ring.Slot(slot.index), int(c.PlainBytes))
 		}
 	}
 	return nil
@@ -104,23 +105,23 @@ func (f *deviceFiller) fill() error {
 
 // bring reads a chunk into a bounce buffer and begins to copy it to its slot,
 // and from there, where the RDMA device does not reach it, to the host's.
-func (f *deviceFiller) bring(slot *outSlot, b *bounce) error {
+func (f *deviceFiller) bring(slot *outSlot, b *ring.Bounce) error {
 	w, c := f.gpu, &slot.chunk
-	at := w.at(slot.index)
-	f.fillChunk(c, b.mem, func(i int) {
-		if w.hasher == nil {
-			f.digested(c, i, f.digestOf(c, i, b.mem))
+	at := w.At(slot.index)
+	f.fillChunk(c, b.Mem, func(i int) {
+		if w.Hasher == nil {
+			f.digested(c, i, f.digestOf(c, i, b.Mem))
 			return
 		}
-		w.jobs = append(w.jobs, hashJob(w.device.slots, at, &c.Extents[i], &f.terms, c.files[i].Size))
+		w.Jobs = append(w.Jobs, ring.HashJob(w.Device.Slots, at, &c.Extents[i], &f.terms, c.files[i].Size))
 		f.asked = append(f.asked, hashedExtent{c, i})
 	})
-	err := w.stream.ToDevice(w.device.slots, at, b.mem[:c.PlainBytes])
-	if err == nil && !w.device.direct() {
-		err = w.stream.ToHost(f.ring.slot(slot.index)[:c.PlainBytes], w.device.slots, at)
+	err := w.Stream.ToDevice(w.Device.Slots, at, b.Mem[:c.PlainBytes])
+	if err == nil && !w.Device.Direct() {
+		err = w.Stream.ToHost(f.ring.Slot(slot.index)[:c.PlainBytes], w.Device.Slots, at)
 	}
 	if err != nil {
 		return err
 	}
-	return w.stream.Record(b.mark)
+	return w.Stream.Record(b.Mark)
 }

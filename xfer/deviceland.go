@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"gdrcp/gpu"
+	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -14,7 +15,7 @@ import (
 // many chunks to a launch, and only what is good goes on to the files.
 type deviceLander struct {
 	lander
-	gpu   *deviceWorker
+	gpu   *ring.Worker
 	batch []deviceLanding // cap: the largest batch
 }
 
@@ -33,8 +34,8 @@ type deviceLanding struct {
 const noJob = -1
 
 func newDeviceLander(k *sink, worker int) *deviceLander {
-	n := k.ring.device.batch
-	d := &deviceLander{lander: lander{sink: k}, gpu: k.ring.device.workers[worker], batch: make([]deviceLanding, 0, n)}
+	n := k.ring.Device.Batch
+	d := &deviceLander{lander: lander{sink: k}, gpu: k.ring.Device.Workers[worker], batch: make([]deviceLanding, 0, n)}
 	for i := range d.batch[:n] {
 		l := &d.batch[:n][i]
 		l.init()
@@ -45,7 +46,7 @@ func newDeviceLander(k *sink, worker int) *deviceLander {
 
 // drainDevice is drainSlots for slots in GPU memory.
 func (k *sink) drainDevice(ctx context.Context, worker int) error {
-	if worker >= len(k.ring.device.workers) {
+	if worker >= len(k.ring.Device.Workers) {
 		return nil
 	}
 	d := newDeviceLander(k, worker)
@@ -105,18 +106,18 @@ func (d *deviceLander) landBatch(ctx context.Context) error {
 		return err
 	}
 	w := d.gpu
-	for i := range min(len(d.batch), len(w.bounces)) {
+	for i := range min(len(d.batch), len(w.Bounces)) {
 		if err := d.fetch(i); err != nil {
 			return err
 		}
 	}
 	for i := range d.batch {
-		l, b := &d.batch[i], &w.bounces[i%len(w.bounces)]
+		l, b := &d.batch[i], &w.Bounces[i%len(w.Bounces)]
 		// The mark is behind the digests too.
-		if err := b.mark.Wait(); err != nil {
+		if err := b.Mark.Wait(); err != nil {
 			return err
 		}
-		if err := d.landFetched(l, b.mem); err != nil {
+		if err := d.landFetched(l, b.Mem); err != nil {
 			return err
 		}
 		if err := d.limit.wait(ctx, int64(l.header.StoredBytes), d.tally.Step); err != nil {
@@ -126,7 +127,7 @@ func (d *deviceLander) landBatch(ctx context.Context) error {
 		if err := d.drain(); err != nil {
 			return err
 		}
-		if next := i + len(w.bounces); next < len(d.batch) {
+		if next := i + len(w.Bounces); next < len(d.batch) {
 			if err := d.fetch(next); err != nil {
 				return err
 			}
@@ -137,7 +138,7 @@ func (d *deviceLander) landBatch(ctx context.Context) error {
 
 // bring makes the batch's bytes readable in GPU memory.
 func (d *deviceLander) bring(ctx context.Context) error {
-	if !d.ring.device.direct() {
+	if !d.ring.Device.Direct() {
 		for i := range d.batch {
 			if err := d.stage(&d.batch[i]); err != nil {
 				return err
@@ -153,14 +154,14 @@ func (d *deviceLander) bring(ctx context.Context) error {
 		if l.header.Codec != wire.CodecPlain {
 			return fmt.Errorf("%w: chunk %d is compressed, which was not agreed", ErrProtocol, l.header.ID)
 		}
-		l.mem, l.at = d.gpu.device.slots, d.gpu.at(l.a.slot)
-		if d.gpu.private == nil {
+		l.mem, l.at = d.gpu.Device.Slots, d.gpu.At(l.a.slot)
+		if d.gpu.Private == nil {
 			continue
 		}
-		if err := d.gpu.stream.Copy(d.gpu.private, d.gpu.at(i), l.mem, l.at, int(l.header.PlainBytes)); err != nil {
+		if err := d.gpu.Stream.Copy(d.gpu.Private, d.gpu.At(i), l.mem, l.at, int(l.header.PlainBytes)); err != nil {
 			return err
 		}
-		l.mem, l.at = d.gpu.private, d.gpu.at(i)
+		l.mem, l.at = d.gpu.Private, d.gpu.At(i)
 	}
 	return nil
 }
@@ -170,7 +171,7 @@ func (d *deviceLander) flush(ctx context.Context) error {
 	for i := range slices.Backward(d.batch) {
 		// A chunk of empty files brings no bytes, those before it may.
 		if l := &d.batch[i]; l.header.StoredBytes > 0 {
-			return d.ring.flush(ctx, l.a.slot, int(l.header.StoredBytes))
+			return d.ring.Flush(ctx, l.a.slot, int(l.header.StoredBytes))
 		}
 	}
 	return nil
@@ -179,7 +180,7 @@ func (d *deviceLander) flush(ctx context.Context) error {
 // stage copies a chunk from the host's slot to the GPU's, where the peer cannot
 // reach it any more.
 func (d *deviceLander) stage(l *deviceLanding) error {
-	h, slot := &l.header, d.ring.slot(l.a.slot)
+	h, slot := &l.header, d.ring.Slot(l.a.slot)
 	plain, err := d.unpack.unseal(d.seals, h, slot[:h.StoredBytes], d.terms.ChunkBytes)
 	if err == nil {
 		plain, err = d.unpack.unpack(h.Codec, plain, h.PlainBytes, d.terms.ChunkBytes)
@@ -194,14 +195,14 @@ func (d *deviceLander) stage(l *deviceLanding) error {
 		// The GPU copies from the slot, which is pinned.
 		plain = slot[:copy(slot, plain)]
 	}
-	l.mem, l.at = d.gpu.device.slots, d.gpu.at(l.a.slot)
-	return d.gpu.stream.ToDevice(l.mem, l.at, plain)
+	l.mem, l.at = d.gpu.Device.Slots, d.gpu.At(l.a.slot)
+	return d.gpu.Stream.ToDevice(l.mem, l.at, plain)
 }
 
 // hash begins to digest every extent of the batch that brings bytes.
 func (d *deviceLander) hash() error {
 	w := d.gpu
-	w.jobs = w.jobs[:0]
+	w.Jobs = w.Jobs[:0]
 	for i := range d.batch {
 		l := &d.batch[i]
 		l.jobs = l.jobs[:0]
@@ -221,15 +222,15 @@ func (d *deviceLander) hash() error {
 			return fmt.Errorf("%w: chunk %d has extents of %d bytes", ErrProtocol, l.header.ID, plain)
 		}
 	}
-	if len(w.jobs) == 0 {
+	if len(w.Jobs) == 0 {
 		return nil
 	}
-	return w.hasher.Begin(w.stream, w.jobs)
+	return w.Hasher.Begin(w.Stream, w.Jobs)
 }
 
 // jobOf adds the digest of an extent to the launch and says at which place.
 func (d *deviceLander) jobOf(l *deviceLanding, x *wire.Extent) (int, error) {
-	if d.gpu.hasher == nil || l.damaged {
+	if d.gpu.Hasher == nil || l.damaged {
 		return noJob, nil
 	}
 	e, err := d.entry(x.Entry)
@@ -242,19 +243,19 @@ func (d *deviceLander) jobOf(l *deviceLanding, x *wire.Extent) (int, error) {
 	if x.SlotOff%extentAlign != 0 {
 		return noJob, fmt.Errorf("%w: an extent at byte %d of its chunk", ErrProtocol, x.SlotOff)
 	}
-	d.gpu.jobs = append(d.gpu.jobs, hashJob(l.mem, l.at, x, &d.terms, e.Size))
-	return len(d.gpu.jobs) - 1, nil
+	d.gpu.Jobs = append(d.gpu.Jobs, ring.HashJob(l.mem, l.at, x, &d.terms, e.Size))
+	return len(d.gpu.Jobs) - 1, nil
 }
 
 // fetch begins to copy a chunk of the batch to its bounce buffer.
 func (d *deviceLander) fetch(i int) error {
-	l, b := &d.batch[i], &d.gpu.bounces[i%len(d.gpu.bounces)]
+	l, b := &d.batch[i], &d.gpu.Bounces[i%len(d.gpu.Bounces)]
 	if !l.damaged {
-		if err := d.gpu.stream.ToHost(b.mem[:l.header.PlainBytes], l.mem, l.at); err != nil {
+		if err := d.gpu.Stream.ToHost(b.Mem[:l.header.PlainBytes], l.mem, l.at); err != nil {
 			return err
 		}
 	}
-	return d.gpu.stream.Record(b.mark)
+	return d.gpu.Stream.Record(b.Mark)
 }
 
 // landFetched lands a chunk whose plain bytes are in mem.
@@ -266,10 +267,10 @@ func (d *deviceLander) landFetched(l *deviceLanding, mem []byte) error {
 		}
 		x := &h.Extents[i]
 		data := mem[x.SlotOff : int64(x.SlotOff)+x.Length]
-		if d.gpu.hasher == nil {
+		if d.gpu.Hasher == nil {
 			return data, d.terms.DigestOf(x, e.Size, data) == x.Digest
 		}
 		j := l.jobs[i]
-		return data, j != noJob && d.gpu.hasher.Digest(j) == x.Digest
+		return data, j != noJob && d.gpu.Hasher.Digest(j) == x.Digest
 	})
 }

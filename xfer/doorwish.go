@@ -5,28 +5,29 @@ import (
 	"context"
 
 	"gdrcp/gpu"
+	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
 )
 
 // encodeWish is the body of doorProof, fields as in a hello: which GPU the client is going
 // to ask for, so that the server can tell the addresses near to it first. The hello
 // decides, and comes when the address is chosen already.
-func encodeWish(p placement) []byte {
-	h := wire.Hello{GPU: uint64(p.gpu), GPUName: p.gpuName}
+func encodeWish(p ring.Placement) []byte {
+	h := wire.Hello{GPU: uint64(p.GPU), GPUName: p.GPUName}
 	return h.EncodeGPU()
 }
 
 // decodeWish reads the body of doorProof; it may be empty.
-func decodeWish(b []byte) (placement, error) {
+func decodeWish(b []byte) (ring.Placement, error) {
 	h, err := wire.DecodeGPU(b)
-	return placementOf(&h), err
+	return ring.PlacementOf(&h), err
 }
 
 // distances says of each device that the server listens on how far it is from the
 // GPU that a client wishes for, as railRank does. It is nil where any GPU will do,
 // or none is wished for, or there is no choice.
-func (v *Server) distances(ctx context.Context, wish placement) map[string]int {
-	if !wish.isOne() || v.cfg.GPUs == nil {
+func (v *Server) distances(ctx context.Context, wish ring.Placement) map[string]int {
+	if !wish.IsOne() || v.cfg.GPUs == nil {
 		return nil
 	}
 	devices, fastest := map[string]*serverListener{}, 0.0
@@ -56,7 +57,7 @@ func (v *Server) distances(ctx context.Context, wish placement) map[string]int {
 // keeps it loaded: a client at the door waits for a part of that, and the start goes
 // on for those after it. However many come, one goroutine at most waits for a driver
 // that does not answer.
-func (v *Server) gpuAt(ctx context.Context, wish placement) string {
+func (v *Server) gpuAt(ctx context.Context, wish ring.Placement) string {
 	ctx, cancel := context.WithTimeout(ctx, v.cfg.Timeouts.Handshake/4)
 	defer cancel()
 	select {
@@ -79,12 +80,12 @@ func (v *Server) gpuAt(ctx context.Context, wish placement) string {
 
 // pciOf is the PCI address of the one GPU that is wished for; empty where there is no
 // such GPU.
-func pciOf(gpus GPUs, wish placement) string {
+func pciOf(gpus GPUs, wish ring.Placement) string {
 	driver, err := gpus()
 	if err != nil {
 		return ""
 	}
-	d, err := gpu.Find(driver.Devices(), wish.wanted())
+	d, err := gpu.Find(driver.Devices(), wish.Wanted())
 	if err != nil {
 		return ""
 	}

@@ -18,13 +18,14 @@ import (
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
+	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
 )
 
 // A wish for a GPU is at the door what it was in the options, and what could be none
 // in a hello is none there.
 func TestWishAtTheDoor(t *testing.T) {
-	for _, p := range []placement{{}, {gpu: wire.GPUAuto}, {gpu: wire.GPUFirst}, {gpu: wire.GPUNamed - 1}, {gpu: wire.GPUNamed, gpuName: "GPU-" + strings.Repeat("a", 36)}} {
+	for _, p := range []ring.Placement{{}, {GPU: wire.GPUAuto}, {GPU: wire.GPUFirst}, {GPU: wire.GPUNamed - 1}, {GPU: wire.GPUNamed, GPUName: "GPU-" + strings.Repeat("a", 36)}} {
 		b := encodeWish(p)
 		if got, err := decodeWish(b); err != nil || got != p {
 			t.Errorf("%+v: %+v, %v", p, got, err)
@@ -38,9 +39,9 @@ func TestWishAtTheDoor(t *testing.T) {
 		}
 	}
 	for _, b := range [][]byte{
-		encodeWish(placement{gpu: wire.GPUNamed + 1}), encodeWish(placement{gpu: 1<<64 - 1}), encodeWish(placement{gpu: wire.GPUNamed}),
-		encodeWish(placement{gpuName: "GPU-1"}), encodeWish(placement{gpu: wire.GPUFirst, gpuName: "GPU-1"}),
-		encodeWish(placement{gpu: wire.GPUNamed, gpuName: "\x1b[31m"}), encodeWish(placement{gpu: wire.GPUNamed, gpuName: "GPU-" + strings.Repeat("a", 37)}),
+		encodeWish(ring.Placement{GPU: wire.GPUNamed + 1}), encodeWish(ring.Placement{GPU: 1<<64 - 1}), encodeWish(ring.Placement{GPU: wire.GPUNamed}),
+		encodeWish(ring.Placement{GPUName: "GPU-1"}), encodeWish(ring.Placement{GPU: wire.GPUFirst, GPUName: "GPU-1"}),
+		encodeWish(ring.Placement{GPU: wire.GPUNamed, GPUName: "\x1b[31m"}), encodeWish(ring.Placement{GPU: wire.GPUNamed, GPUName: "GPU-" + strings.Repeat("a", 37)}),
 	} {
 		if got, err := decodeWish(b); !errors.Is(err, ErrProtocol) {
 			t.Errorf("% x: %+v, %v", b, got, err)

@@ -82,7 +82,7 @@ func (s *source) fill(ctx context.Context, worker int) error {
 		return err
 	}
 	defer pack.close()
-	if s.ring.device != nil {
+	if s.ring.Device != nil {
 		return s.fillDevice(ctx, worker, pack)
 	}
 	for {
@@ -90,7 +90,7 @@ func (s *source) fill(ctx context.Context, worker int) error {
 		if slot == nil || err != nil {
 			return err
 		}
-		mem, c := s.ring.slot(slot.index), &slot.chunk
+		mem, c := s.ring.Slot(slot.index), &slot.chunk
 		s.fillChunk(c, mem, func(i int) { s.digested(c, i, s.digestOf(c, i, mem)) })
 		c.Codec, c.StoredBytes = pack.pack(mem, int(c.PlainBytes))
 		if err := s.handOver(ctx, slot); err != nil {

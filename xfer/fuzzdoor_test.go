@@ -11,6 +11,7 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -27,7 +28,7 @@ func FuzzDoor(f *testing.F) {
 	f.Add(false, append([]byte{4}, "test"...))
 	f.Add(true, []byte{doorProof})
 	f.Add(true, []byte{doorProof, 0})
-	for _, wish := range []placement{{gpu: wire.GPUAuto}, {gpu: wire.GPUFirst + 7}, {gpu: wire.GPUNamed, gpuName: "MIG-12ab"}, {gpu: wire.GPUNamed + 1}, {gpuName: "\x1b"}} {
+	for _, wish := range []ring.Placement{{GPU: wire.GPUAuto}, {GPU: wire.GPUFirst + 7}, {GPU: wire.GPUNamed, GPUName: "MIG-12ab"}, {GPU: wire.GPUNamed + 1}, {GPUName: "\x1b"}} {
 		f.Add(true, append([]byte{doorProof}, encodeWish(wish)...))
 	}
 	f.Add(true, []byte{})

@@ -115,12 +115,12 @@ func (p *puppet) send(h *wire.ChunkHeader, payload []byte) error {
 		h.PlainBytes = h.StoredBytes
 	}
 	slot := int(h.Slot)
-	n := h.Encode(p.ring.headerSlot(slot))
-	copy(p.ring.slot(slot), payload)
+	n := h.Encode(p.ring.HeaderSlot(slot))
+	copy(p.ring.Slot(slot), payload)
 	_, err := p.ctl.lane.conn.Post([]rdma.WR{
-		{Op: rdma.OpWrite, Quiet: true, Local: p.ring.headerMR, Offset: slot * wire.HeaderStride, Len: n,
+		{Op: rdma.OpWrite, Quiet: true, Local: p.ring.HeaderMR, Offset: slot * wire.HeaderStride, Len: n,
 			RemoteAddr: p.target.HeaderAddr + uint64(slot)*wire.HeaderStride, RKey: p.target.HeaderKey},
-		{Op: rdma.OpWriteImm, Quiet: true, Local: p.ring.payloadMR, Offset: slot * p.ring.slotBytes, Len: len(payload),
+		{Op: rdma.OpWriteImm, Quiet: true, Local: p.ring.PayloadMR, Offset: slot * p.ring.SlotBytes, Len: len(payload),
 			RemoteAddr: p.target.PayloadAddr + uint64(slot)*uint64(p.target.SlotBytes), RKey: p.target.PayloadKey, Imm: wire.Immediate(slot, h.Generation)},
 	})
 	return err

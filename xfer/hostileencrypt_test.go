@@ -23,7 +23,7 @@ func (p *puppet) sealedChunk(slot int, place trust.HeaderPlace, seals *trust.Chu
 	h := wire.ChunkHeader{
 		Session: p.sessionTag(), Epoch: 1, Slot: uint32(slot), Generation: 1, Extents: []wire.Extent{x}, StoredBytes: uint32(n), PlainBytes: uint32(n),
 	}
-	payload := p.ring.slot(slot)[:n]
+	payload := p.ring.Slot(slot)[:n]
 	copy(payload, handData)
 	header := make([]byte, wire.HeaderStride)
 	if seals != nil {
@@ -37,10 +37,10 @@ func (p *puppet) sealedChunk(slot int, place trust.HeaderPlace, seals *trust.Chu
 		header = append(header[:wire.HopBytes:wire.HopBytes], sealed...)
 	}
 	at := slot * wire.HeaderStride
-	copy(p.ring.headerSlot(slot), header)
+	copy(p.ring.HeaderSlot(slot), header)
 	_, err := p.ctl.lane.conn.Post([]rdma.WR{
-		{Op: rdma.OpWrite, Quiet: true, Local: p.ring.headerMR, Offset: at, Len: len(header), RemoteAddr: p.target.HeaderAddr + uint64(at), RKey: p.target.HeaderKey},
-		{Op: rdma.OpWriteImm, Quiet: true, Local: p.ring.payloadMR, Offset: slot * p.ring.slotBytes, Len: n,
+		{Op: rdma.OpWrite, Quiet: true, Local: p.ring.HeaderMR, Offset: at, Len: len(header), RemoteAddr: p.target.HeaderAddr + uint64(at), RKey: p.target.HeaderKey},
+		{Op: rdma.OpWriteImm, Quiet: true, Local: p.ring.PayloadMR, Offset: slot * p.ring.SlotBytes, Len: n,
 			RemoteAddr: p.target.PayloadAddr + uint64(slot)*uint64(p.target.SlotBytes), RKey: p.target.PayloadKey, Imm: wire.Immediate(slot, 1)},
 	})
 	return err

@@ -227,11 +227,11 @@ func (p *puppet) post(x wire.Extent, sp *spoilt) error {
 	header := make([]byte, wire.HeaderStride)
 	header = sp.of("header", header[:h.Encode(header)])
 	imm := sp.of("immediate", binary.LittleEndian.AppendUint32(nil, wire.Immediate(0, 1)))
-	copy(p.ring.headerSlot(0), header)
-	copy(p.ring.slot(0), handData)
+	copy(p.ring.HeaderSlot(0), header)
+	copy(p.ring.Slot(0), handData)
 	_, err := p.ctl.lane.conn.Post([]rdma.WR{
-		{Op: rdma.OpWrite, Quiet: true, Local: p.ring.headerMR, Len: len(header), RemoteAddr: p.target.HeaderAddr, RKey: p.target.HeaderKey},
-		{Op: rdma.OpWriteImm, Quiet: true, Local: p.ring.payloadMR, Len: len(handData), RemoteAddr: p.target.PayloadAddr, RKey: p.target.PayloadKey,
+		{Op: rdma.OpWrite, Quiet: true, Local: p.ring.HeaderMR, Len: len(header), RemoteAddr: p.target.HeaderAddr, RKey: p.target.HeaderKey},
+		{Op: rdma.OpWriteImm, Quiet: true, Local: p.ring.PayloadMR, Len: len(handData), RemoteAddr: p.target.PayloadAddr, RKey: p.target.PayloadKey,
 			Imm: binary.LittleEndian.Uint32(append(imm, 0, 0, 0, 0))},
 	})
 	return err

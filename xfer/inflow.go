@@ -133,7 +133,7 @@ func (f *inflow) take(ctx context.Context) (a arrived, err error) {
 // bytes, and decodes it from there: the peer may write to the ring while this
 // end reads it, so nothing is looked at twice.
 func (f *inflow) readHeader(a arrived, priv []byte, h *wire.ChunkHeader) error {
-	mem := f.ring.headerSlot(a.slot)
+	mem := f.ring.HeaderSlot(a.slot)
 	copy(priv[:wire.HopBytes], mem)
 	n := wire.HopBytes + int64(binary.LittleEndian.Uint32(priv[4:]))
 	if n > wire.HeaderStride {

@@ -18,7 +18,7 @@ func (k *sink) drainSlots(ctx context.Context, worker int) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if k.ring.device != nil {
+	if k.ring.Device != nil {
 		return k.drainDevice(ctx, worker)
 	}
 	w := lander{sink: k}
@@ -93,7 +93,7 @@ func (w *lander) land(ctx context.Context, a arrived) (r wire.ReturnedSlot, done
 // plainOf opens and decodes what is in a slot. damaged says that it is none of
 // the source's.
 func (w *lander) plainOf(h *wire.ChunkHeader, a arrived) (plain []byte, damaged bool, err error) {
-	plain, err = w.unpack.unseal(w.seals, h, w.ring.slot(a.slot)[:h.StoredBytes], w.terms.ChunkBytes)
+	plain, err = w.unpack.unseal(w.seals, h, w.ring.Slot(a.slot)[:h.StoredBytes], w.terms.ChunkBytes)
 	if err == nil {
 		plain, err = w.unpack.unpack(h.Codec, plain, h.PlainBytes, w.terms.ChunkBytes)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -54,10 +55,10 @@ func (v *Server) bookLocked(key string, n int64, least bool) (giveBack func(), o
 // takeBounces takes off the same the host memory that the workers of a session
 // with slots in GPU memory pin beside its ring.
 func (v *Server) takeBounces(s *session, key string) (giveBack func(), err error) {
-	if s.place.gpu == wire.GPUOff {
+	if s.place.GPU == wire.GPUOff {
 		return func() {}, nil
 	}
-	n := bounceBytes(workers(), s.terms.ChunkBytes)
+	n := ring.BounceBytes(workers(), s.terms.ChunkBytes)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	least := v.heldBy(key).sessions <= 1 && s.terms.Slots <= leastSlots
@@ -82,7 +83,7 @@ func (o *Options) ServedBytes() int64 {
 	chunkBytes := cmp.Or(o.ChunkBytes, DefaultChunkBytes)
 	n := ringBytes(cmp.Or(o.QPs, 1), cmp.Or(o.Slots, DefaultSlots), chunkBytes)
 	if o.RemoteGPU != "" && o.RemoteGPU != "off" {
-		n += bounceBytes(maxDeviceWorkers, chunkBytes)
+		n += ring.BounceBytes(ring.MaxDeviceWorkers, chunkBytes)
 	}
 	return n
 }

@@ -5,8 +5,13 @@ import (
 	"strconv"
 
 	"gdrcp/gpu"
+	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
 )
+
+// GPUs opens the GPU driver: cheap after the first time, with the same result.
+// Nil stands for a program that lends no GPU memory.
+type GPUs = ring.GPUs
 
 // Memory is where one end has its slots.
 type Memory = wire.Memory
@@ -33,23 +38,23 @@ const (
 
 // parseGPU reads the word of --gpu: "off" (or ""), "auto", an index or another
 // name of a GPU. The rest of the placement is left.
-func parseGPU(word string) (p placement, err error) {
+func parseGPU(word string) (p ring.Placement, err error) {
 	switch word {
 	case "", "off":
 		return p, nil
 	case "auto":
-		p.gpu = wire.GPUAuto
+		p.GPU = wire.GPUAuto
 		return p, nil
 	}
 	n, err := strconv.Atoi(word)
 	if err == nil && n >= 0 && n < MaxGPUs {
-		p.gpu = wire.GPUFirst + wire.GPUWish(n)
+		p.GPU = wire.GPUFirst + wire.GPUWish(n)
 		return p, nil
 	}
 	if err == nil || gpu.CheckName(word) != nil {
 		return p, fmt.Errorf("%w: GPU %q; known are off, auto, and an index, UUID or PCI address as `gdrcp devices` shows it", ErrUsage, word)
 	}
-	return placement{gpu: wire.GPUNamed, gpuName: word}, nil
+	return ring.Placement{GPU: wire.GPUNamed, GPUName: word}, nil
 }
 
 // CheckGPU refuses a word that Options.GPU and RemoteGPU do not take: ErrUsage.
@@ -91,7 +96,7 @@ func (s *session) memories() (local, remote Memory) {
 }
 
 // placements reads where the two ends are to have their slots.
-func (o *Options) placements() (local, remote placement, err error) {
+func (o *Options) placements() (local, remote ring.Placement, err error) {
 	if local, err = parseGPU(o.GPU); err != nil {
 		return local, remote, err
 	}
@@ -101,16 +106,16 @@ func (o *Options) placements() (local, remote placement, err error) {
 	switch o.GPUFlush {
 	case "", "auto":
 	case "always":
-		local.flushAlways = true
+		local.FlushAlways = true
 	default:
 		return local, remote, fmt.Errorf("%w: flush %q; known are auto, always", ErrUsage, o.GPUFlush)
 	}
-	local.direct = o.Require == "gpudirect"
-	remote.flushAlways, remote.direct = local.flushAlways, local.direct
-	if local.direct && local.gpu == wire.GPUOff && remote.gpu == wire.GPUOff {
+	local.Direct = o.Require == "gpudirect"
+	remote.FlushAlways, remote.Direct = local.FlushAlways, local.Direct
+	if local.Direct && local.GPU == wire.GPUOff && remote.GPU == wire.GPUOff {
 		return local, remote, fmt.Errorf("%w: gpudirect is required, and no end is to use a GPU (--gpu, --remote-gpu)", ErrUsage)
 	}
-	if local.direct && o.Transport == "tcp" {
+	if local.Direct && o.Transport == "tcp" {
 		return local, remote, fmt.Errorf("%w: gpudirect is required and tcp was asked for", ErrUsage)
 	}
 	return local, remote, nil

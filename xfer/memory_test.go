@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -28,7 +29,7 @@ func TestPlacements(t *testing.T) {
 		{o: Options{Require: "gpudirect", GPU: "0"}, local: wire.GPUFirst},
 	} {
 		local, remote, err := tc.o.placements()
-		if errors.Is(err, ErrUsage) != tc.usage || (err == nil && (local.gpu != tc.local || remote.gpu != tc.remote)) {
+		if errors.Is(err, ErrUsage) != tc.usage || (err == nil && (local.GPU != tc.local || remote.GPU != tc.remote)) {
 			t.Errorf("%q, %q, %q: %v, %v, %v", tc.o.GPU, tc.o.RemoteGPU, tc.o.GPUFlush, local, remote, err)
 		}
 	}
@@ -49,15 +50,15 @@ func TestPlacementTravels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, want := placementOf(&h), (placement{gpu: wire.GPUFirst + 3, flushAlways: true, direct: true}); p != want {
+	if p, want := ring.PlacementOf(&h), (ring.Placement{GPU: wire.GPUFirst + 3, FlushAlways: true, Direct: true}); p != want {
 		t.Errorf("%+v, want %+v", p, want)
 	}
 	o.RemoteGPU = "MIG-12AB"
 	if sent, err = o.hello(wire.ModePush); err != nil {
 		t.Fatal(err)
 	}
-	if h, err = wire.DecodeHello(sent.Encode()); err != nil || placementOf(&h).wanted() != "MIG-12AB" || !sent.IsAnsweredBy(&h) {
-		t.Errorf("%+v, %v", placementOf(&h), err)
+	if h, err = wire.DecodeHello(sent.Encode()); err != nil || ring.PlacementOf(&h).Wanted() != "MIG-12AB" || !sent.IsAnsweredBy(&h) {
+		t.Errorf("%+v, %v", ring.PlacementOf(&h), err)
 	}
 	other := h
 	other.GPUName = "MIG-12AC"

@@ -47,7 +47,7 @@ func (c *Client) approaches(ctx context.Context, rails []railAddr, o *Options) [
 // wantedGPU is the PCI address of the GPU that this end is to use; empty where any
 // will do, or there is no such GPU, which the session then says.
 func (c *Client) wantedGPU(o *Options) string {
-	if !o.local.isOne() || c.GPUs == nil {
+	if !o.local.IsOne() || c.GPUs == nil {
 		return ""
 	}
 	return pciOf(c.GPUs, o.local)

@@ -7,6 +7,7 @@ import (
 	"gdrcp/internal/filter"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 )
@@ -118,7 +119,7 @@ type Options struct {
 
 	given *manifest.Reader
 	// Of this end's slots and the server's, from GPU and its like.
-	local, remote placement
+	local, remote ring.Placement
 	store         *chunker.Sink // of a pull
 }
 

@@ -108,7 +108,7 @@ func (o *outflow) roomLocked() bool { return len(o.free) > 1 }
 func (o *outflow) fitRing() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	n := o.ring.slots
+	n := o.ring.Slots
 	o.slots, o.free, o.ready = o.slots[:n], o.free[:n], o.ready[:n]
 }
 
@@ -234,7 +234,7 @@ func (o *outflow) postLocked(s *outSlot) (ok bool) {
 		o.wrs[0] = o.headerWR(s)
 	}
 	o.wrs[1] = rdma.WR{
-		Op: rdma.OpWriteImm, ID: uint64(s.index), Local: o.ring.payloadMR, Offset: s.index * o.ring.stride(), Len: int(s.chunk.StoredBytes),
+		Op: rdma.OpWriteImm, ID: uint64(s.index), Local: o.ring.PayloadMR, Offset: s.index * o.ring.Stride(), Len: int(s.chunk.StoredBytes),
 		RemoteAddr: o.target.PayloadAddr + uint64(s.target.slot)*uint64(o.target.SlotBytes), RKey: o.target.PayloadKey,
 		Imm: wire.Immediate(int(s.target.slot), s.target.generation),
 	}
@@ -258,10 +258,10 @@ func (o *outflow) headerWR(s *outSlot) rdma.WR {
 	c := &s.chunk
 	c.Session = o.sessionTag()
 	c.Epoch, c.Slot, c.Generation = o.target.Epoch, s.target.slot, s.target.generation
-	b := o.ring.headerSlot(s.index)
+	b := o.ring.HeaderSlot(s.index)
 	n := o.sealHeader(b, c.Encode(b), &c.ChunkHeader)
 	return rdma.WR{
-		Op: rdma.OpWrite, Quiet: true, Local: o.ring.headerMR, Offset: s.index * wire.HeaderStride, Len: n,
+		Op: rdma.OpWrite, Quiet: true, Local: o.ring.HeaderMR, Offset: s.index * wire.HeaderStride, Len: n,
 		RemoteAddr: o.target.HeaderAddr + uint64(s.target.slot)*wire.HeaderStride, RKey: o.target.HeaderKey,
 	}
 }

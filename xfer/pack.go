@@ -22,7 +22,7 @@ const (
 // every entry has ended.
 func (s *source) pack(ctx context.Context) error {
 	defer close(s.jobs)
-	if s.place.gpu != wire.GPUOff { // where a ring may have fewer slots than were agreed
+	if s.place.GPU != wire.GPUOff { // where a ring may have fewer slots than were agreed
 		select {
 		case <-s.ringReady:
 			s.fitRing()

@@ -47,7 +47,7 @@ func (p *ponger) answer() error {
 		return fmt.Errorf("%w: a ping before the ring", ErrProtocol)
 	}
 	_, err := p.conn().Post([]rdma.WR{{
-		Op: rdma.OpWriteImm, Local: p.ring.payloadMR, Len: pingBytes, RemoteAddr: p.peer.PayloadAddr, RKey: p.peer.PayloadKey,
+		Op: rdma.OpWriteImm, Local: p.ring.PayloadMR, Len: pingBytes, RemoteAddr: p.peer.PayloadAddr, RKey: p.peer.PayloadKey,
 	}})
 	return err
 }
@@ -72,7 +72,7 @@ func (p *ponger) talk(ctx context.Context, _ *errgroup.Group) error {
 	}
 	var r role = p
 	p.role.Store(&r)
-	info := p.ring.info()
+	info := p.ring.Info()
 	if err := p.ctl.send(ctx, wire.MsgRing, info.Encode()); err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (p *pinger) round(ctx context.Context, post func() error) error {
 func (p *pinger) posts(ctx context.Context) map[string]func() error {
 	conn := p.snapshot()[0].conn
 	write := rdma.WR{
-		Op: rdma.OpWriteImm, Quiet: true, Local: p.ring.payloadMR, Len: pingBytes, RemoteAddr: p.peer.PayloadAddr, RKey: p.peer.PayloadKey,
+		Op: rdma.OpWriteImm, Quiet: true, Local: p.ring.PayloadMR, Len: pingBytes, RemoteAddr: p.peer.PayloadAddr, RKey: p.peer.PayloadKey,
 	}
 	read := write
 	write2 := write
@@ -158,7 +158,7 @@ func (p *pinger) talk(ctx context.Context, rounds int, got func(Latency)) error 
 	}
 	var r role = p
 	p.role.Store(&r)
-	info := p.ring.info()
+	info := p.ring.Info()
 	if err := p.ctl.send(ctx, wire.MsgRing, info.Encode()); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gdrcp/chunker"
+	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
@@ -52,7 +53,7 @@ func (v *Server) serve(s *session, h *wire.Hello, a *Admission, tally *Tally) (*
 	s.mu.Lock() // further queue pairs may be joining
 	s.terms = agreed
 	s.mu.Unlock()
-	s.place = placementOf(h)
+	s.place = ring.PlacementOf(h)
 	if h.Terms.Mode == wire.ModeBench || h.Terms.Mode == wire.ModePing {
 		return v.serveBench(s, h)
 	}

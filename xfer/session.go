@@ -12,6 +12,7 @@ import (
 	"gdrcp/internal/filter"
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
@@ -63,7 +64,7 @@ type session struct {
 	ctl  *control
 	// place is where this end is to have its slots, and gpus how it gets at a
 	// GPU.
-	place placement
+	place ring.Placement
 	gpus  GPUs
 	// sysfs is where the kernel tells of PCI devices.
 	sysfs string
@@ -71,7 +72,7 @@ type session struct {
 	// copied before they are digested.
 	copiesSlots bool
 	// ring and memory, where it is, are there once ringReady is closed.
-	ring      *ring
+	ring      *ring.Ring
 	memory    Memory
 	ringReady chan struct{}
 	// ringTold is closed when the peer was told what has to be told of it.
@@ -85,7 +86,7 @@ type session struct {
 	// theirs is where the peer has its slots, once it has told.
 	theirs atomic.Pointer[Memory]
 	// loops are the rail's connections to itself.
-	loops loopbacks
+	loops ring.Loopbacks
 
 	role atomic.Pointer[role]
 
@@ -198,7 +199,7 @@ func (s *session) sendAbort(class ErrorClass, err error) {
 			return
 		}
 		for i := range cs[:n] {
-			if c := &cs[i]; (c.Kind == rdma.Closed && !s.loops.has(c.Conn)) || (c.Kind == rdma.Done && c.ID == lastID) {
+			if c := &cs[i]; (c.Kind == rdma.Closed && !s.loops.Has(c.Conn)) || (c.Kind == rdma.Done && c.ID == lastID) {
 				return
 			}
 		}
@@ -215,7 +216,7 @@ func (s *session) close() error {
 	for _, l := range lanes {
 		errs = append(errs, l.conn.Close())
 	}
-	errs = append(errs, s.loops.close(), s.ring.close())
+	errs = append(errs, s.loops.Close(), s.ring.Close())
 	return errors.Join(errs...)
 }
 
@@ -223,13 +224,13 @@ func (s *session) close() error {
 // the peer what came of it. It takes milliseconds, in which entries are already
 // announced.
 func (s *session) makeRing(ctx context.Context, slots int, access rdma.Access) error {
-	r, err := place(ctx, s.rail, s.ringConfig(slots, access))
-	s.ring, s.memory = r, r.memory // the session closes it, also half made
+	r, err := ring.Place(ctx, s.rail, s.ringConfig(slots, access))
+	s.ring, s.memory = r, r.Memory // the session closes it, also half made
 	if err != nil {
 		return err
 	}
 	close(s.ringReady)
-	if s.place.gpu != wire.GPUOff {
+	if s.place.GPU != wire.GPUOff {
 		s.tell(s.memory, false)
 		if err := s.ctl.send(ctx, wire.MsgMemory, s.memory.Encode()); err != nil {
 			return err
@@ -241,14 +242,14 @@ func (s *session) makeRing(ctx context.Context, slots int, access rdma.Access) e
 
 // ringConfig is the ring that was agreed. Slots that the peer writes to lie one
 // behind the other; those that this end encrypts have room for a tag behind them.
-func (s *session) ringConfig(slots int, access rdma.Access) ringConfig {
-	c := ringConfig{
-		slots: slots, slotBytes: s.terms.ChunkBytes, access: access,
-		placement: s.place, gpus: s.gpus, sysfs: s.sysfs,
-		touched: s.terms.Touched(), copiesSlots: s.copiesSlots, workers: workers(), loops: &s.loops,
+func (s *session) ringConfig(slots int, access rdma.Access) ring.Config {
+	c := ring.Config{
+		Slots: slots, SlotBytes: s.terms.ChunkBytes, Access: access,
+		Placement: s.place, GPUs: s.gpus, Sysfs: s.sysfs,
+		Touched: s.terms.Touched(), CopySlots: s.copiesSlots, Workers: workers(), Loops: &s.loops,
 	}
 	if s.terms.Encrypted() && access&rdma.RemoteWrite == 0 {
-		c.padBytes = sealPad
+		c.PadBytes = sealPad
 	}
 	return c
 }
@@ -296,7 +297,7 @@ func (s *session) pollCompletions(ctx context.Context) error {
 		done := false
 		for i := range cs[:n] {
 			c := &cs[i]
-			if s.loops.done(c) {
+			if s.loops.Done(c) {
 				continue
 			}
 			switch c.Kind {

@@ -12,6 +12,7 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -157,8 +158,8 @@ func TestOneKeyLeavesOneOfFewPlaces(t *testing.T) {
 func TestBouncesLeaveRoom(t *testing.T) {
 	OnHost(t)
 	s := &session{}
-	s.place.gpu, s.terms.ChunkBytes = wire.GPUOff+1, 1<<20
-	bounces := bounceBytes(workers(), 1<<20)
+	s.place.GPU, s.terms.ChunkBytes = wire.GPUOff+1, 1<<20
+	bounces := ring.BounceBytes(workers(), 1<<20)
 	v := NewServer(ServerConfig{Keys: twoKeys("/"), MaxMemory: 64 * bounces})
 	h := request(v, testKey, 1, 1).admitted(t, 1)
 	request(v, testKey, 2, 1).admitted(t, 1)
@@ -181,7 +182,7 @@ func TestBouncesLeaveRoom(t *testing.T) {
 func TestBouncesOfOneSessionLeaveRoom(t *testing.T) {
 	OnHost(t)
 	const slots, chunkBytes = 8, 1 << 20
-	bounces := bounceBytes(workers(), chunkBytes)
+	bounces := ring.BounceBytes(workers(), chunkBytes)
 	ring := ringBytes(1, slots, chunkBytes)
 	for name, tc := range map[string]struct {
 		keys   Keyring
@@ -196,7 +197,7 @@ func TestBouncesOfOneSessionLeaveRoom(t *testing.T) {
 		v := NewServer(ServerConfig{Keys: tc.keys, MaxMemory: tc.memory})
 		h := request(v, testKey, 1, slots).admitted(t, slots)
 		s := &session{}
-		s.place.gpu, s.terms.ChunkBytes, s.terms.Slots = wire.GPUAuto, chunkBytes, h.slots
+		s.place.GPU, s.terms.ChunkBytes, s.terms.Slots = wire.GPUAuto, chunkBytes, h.slots
 		if _, err := v.takeBounces(s, testKey.ID); (err == nil) != tc.fits {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -205,7 +206,7 @@ func TestBouncesOfOneSessionLeaveRoom(t *testing.T) {
 	v := NewServer(ServerConfig{Keys: twoKeys("/"), MaxMemory: ringBytes(1, leastSlots, chunkBytes) + bounces})
 	h := request(v, testKey, 1, leastSlots).admitted(t, leastSlots)
 	s := &session{}
-	s.place.gpu, s.terms.ChunkBytes, s.terms.Slots = wire.GPUAuto, chunkBytes, h.slots
+	s.place.GPU, s.terms.ChunkBytes, s.terms.Slots = wire.GPUAuto, chunkBytes, h.slots
 	if _, err := v.takeBounces(s, testKey.ID); err != nil {
 		t.Error(err)
 	}

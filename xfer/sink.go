@@ -164,10 +164,10 @@ func (f *inflow) grantRing(ctx context.Context) error {
 		return err
 	}
 	f.mu.Lock()
-	f.slots, f.batch = f.slots[:f.ring.slots], creditBatch(f.ring.slots)
+	f.slots, f.batch = f.slots[:f.ring.Slots], creditBatch(f.ring.Slots)
 	f.granted = true
 	f.mu.Unlock()
-	info := f.ring.info()
+	info := f.ring.Info()
 	return f.ctl.send(ctx, wire.MsgRing, info.Encode())
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -74,7 +75,7 @@ func (s *source) announceStream(ctx context.Context) error {
 
 // readStream reads the stream to its end, as far ahead as there are buffers.
 func (t *streamSource) readStream(ctx context.Context) (err error) {
-	if t.mem, err = mapSlots(len(t.free) * int(t.bytes)); err != nil {
+	if t.mem, err = ring.Map(len(t.free) * int(t.bytes)); err != nil {
 		return fmt.Errorf("map %d buffers of %d bytes for a stream: %w", len(t.free), t.bytes, err)
 	}
 	defer context.AfterFunc(ctx, t.in.Interrupt)()

@@ -16,8 +16,9 @@ var projectRules = Rules{
 	Imports: map[string][]string{
 		".":                  {"internal/cli"},
 		"internal/cli":       append([]string{"internal/cli/args", "internal/cmdline"}, everything...),
-		"xfer":               {"rdma", "gpu", "chunker", "internal/filter", "internal/pattern", "manifest", "internal/trust", "internal/printable", "xfer/internal/stat", "xfer/internal/wire"}, // no provider: internal/cli hands it in
+		"xfer":               {"rdma", "gpu", "chunker", "internal/filter", "internal/pattern", "manifest", "internal/trust", "internal/printable", "xfer/internal/ring", "xfer/internal/stat", "xfer/internal/wire"}, // no provider: internal/cli hands it in
 		"xfer/internal/stat": {},
+		"xfer/internal/ring": {"rdma", "gpu", "manifest", "xfer/internal/wire"},
 		"xfer/internal/wire": {"gpu", "chunker", "internal/filter", "internal/printable", "internal/trust", "manifest"},
 		"rdma":               {},
 		"rdma/verbs":         {"rdma"},

@@ -1,4 +1,4 @@
-package xfer
+package ring
 
 import (
 	"bytes"
@@ -20,27 +20,27 @@ import (
 const trialTime = 5 * time.Second
 
 // climb tries the rungs, best first.
-func (p *placer) climb(ctx context.Context, r *ring) error {
-	d, slots := r.device, r.slots
+func (p *placer) climb(ctx context.Context, r *Ring) error {
+	d, slots := r.Device, r.Slots
 	why, rung, err := p.directRung(ctx, r)
 	if err != nil {
 		return err
 	}
 	d.memory.Rung, d.memory.Why = rung, strings.Join(why, "; ")
 	if rung.Direct() {
-		return r.mapHeaders(p.rail, p.access)
+		return r.mapHeaders(p.rail, p.Access)
 	}
 	d.memory.Flush = wire.FlushNone
-	if p.placement.direct {
+	if p.Placement.Direct {
 		return errNotDirect(&d.memory)
 	}
 	if err := r.resize(slots); err != nil {
 		return err
 	}
-	if err := r.make(p.rail, p.access); err != nil {
+	if err := r.make(p.rail, p.Access); err != nil {
 		return err
 	}
-	if d.pinned, err = d.gpu.Pin(r.payload); err != nil {
+	if d.pinned, err = d.gpu.Pin(r.Payload); err != nil {
 		return fmt.Errorf("pin the ring for the GPU: %w", unsupported(err))
 	}
 	return nil
@@ -49,14 +49,14 @@ func (p *placer) climb(ctx context.Context, r *ring) error {
 // directRung takes the best rung by which the rail's device reaches the slots, or
 // wire.RungStaged where there is none, and says what there is to say of it and of each
 // better one.
-func (p *placer) directRung(ctx context.Context, r *ring) (why []string, took wire.Rung, err error) {
-	if touched := p.touched; touched != nil {
+func (p *placer) directRung(ctx context.Context, r *Ring) (why []string, took wire.Rung, err error) {
+	if touched := p.Touched; touched != nil {
 		return []string{touched.Error()}, wire.RungStaged, nil
 	}
 	if p.rail.Device().Transport == rdma.TCP {
 		return []string{"TCP sockets do not reach GPU memory"}, wire.RungStaged, nil
 	}
-	slots := r.slots
+	slots := r.Slots
 	for _, rung := range []wire.Rung{wire.RungDMABuf, wire.RungPeermem} {
 		fewer, err := p.tryFewer(ctx, r, rung, slots)
 		speeds := ""
@@ -98,15 +98,15 @@ func reasonOf(err error) string {
 
 // try registers the slots by one rung, and sends bytes into or out of them
 // over the rail's connection to itself. Where that fails, nothing of it stays.
-func (p *placer) try(ctx context.Context, r *ring, rung wire.Rung) (err error) {
+func (p *placer) try(ctx context.Context, r *Ring, rung wire.Rung) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, trialTime, fmt.Errorf("the trial did not end within %v", trialTime))
 	defer cancel()
-	d := r.device
+	d := r.Device
 	region, err := d.region(rung)
 	if err != nil {
 		return err
 	}
-	access, incoming := p.access, p.access&rdma.RemoteWrite != 0
+	access, incoming := p.Access, p.Access&rdma.RemoteWrite != 0
 	if incoming {
 		// The flush reads what arrived.
 		access |= rdma.RemoteRead
@@ -114,9 +114,9 @@ func (p *placer) try(ctx context.Context, r *ring, rung wire.Rung) (err error) {
 	mr, err := p.rail.Register(region, access)
 	if rung == wire.RungDMABuf {
 		// The registration holds the memory by itself.
-		err = errors.Join(err, d.slots.CloseDMABuf())
+		err = errors.Join(err, d.Slots.CloseDMABuf())
 	}
-	r.payloadMR = mr
+	r.PayloadMR = mr
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.dropRung())
@@ -128,13 +128,13 @@ func (p *placer) try(ctx context.Context, r *ring, rung wire.Rung) (err error) {
 	if err := d.openPage(p.rail); err != nil {
 		return err
 	}
-	if d.loop, err = p.loops.open(ctx, p.rail); err != nil {
+	if d.loop, err = p.Loops.open(ctx, p.rail); err != nil {
 		return err
 	}
 	trial := d.tryOutgoing
 	if incoming {
 		trial = d.tryIncoming
-		if p.placement.flushAlways || needsFlush(d.gpu.Device()) {
+		if p.Placement.FlushAlways || needsFlush(d.gpu.Device()) {
 			d.memory.Flush = wire.FlushRead
 		}
 	}
@@ -146,20 +146,20 @@ func (p *placer) try(ctx context.Context, r *ring, rung wire.Rung) (err error) {
 
 // dropRung ends what the trial of a rung made: the connection first, which could
 // reach the slots.
-func (r *ring) dropRung() error {
+func (r *Ring) dropRung() error {
 	var errs []error
-	if l := r.device.loop; l != nil {
+	if l := r.Device.loop; l != nil {
 		errs = append(errs, l.conn.Close())
 	}
-	if r.payloadMR != nil {
-		errs = append(errs, r.payloadMR.Close())
+	if r.PayloadMR != nil {
+		errs = append(errs, r.PayloadMR.Close())
 	}
-	r.device.loop, r.payloadMR = nil, nil
+	r.Device.loop, r.PayloadMR = nil, nil
 	return errors.Join(errs...)
 }
 
 // openPage maps and registers the host memory for trials and flushes, once.
-func (d *deviceRing) openPage(rail rdma.Rail) (err error) {
+func (d *Device) openPage(rail rdma.Rail) (err error) {
 	if d.pageMR != nil {
 		return nil
 	}
@@ -179,14 +179,14 @@ const trialBytes = 4096
 // bytes to send that no trial before it has left anywhere, and memory behind
 // them on the page, cleared, to get them back in: by the GPU's copy or the
 // device's Write in got, by its Read in read.
-func (d *deviceRing) eachEnd(try func(stream *gpu.Stream, at int, sent, got, read []byte) error) (err error) {
+func (d *Device) eachEnd(try func(stream *gpu.Stream, at int, sent, got, read []byte) error) (err error) {
 	stream, err := d.gpu.NewStream()
 	if err != nil {
 		return err
 	}
 	defer func() { err = gpu.WithClose(err, errors.Join(stream.Drain(), stream.Close())) }()
 	sent, got, read := d.page[:trialBytes], d.page[trialBytes:2*trialBytes], d.page[2*trialBytes:]
-	for _, at := range []int{0, d.slots.Len() - trialBytes} {
+	for _, at := range []int{0, d.Slots.Len() - trialBytes} {
 		clear(d.page[trialBytes:])
 		if _, err := rand.Read(sent); err != nil {
 			return err
@@ -199,22 +199,22 @@ func (d *deviceRing) eachEnd(try func(stream *gpu.Stream, at int, sent, got, rea
 }
 
 // readBack has the rail's device read trialBytes into the last third of the page.
-func (d *deviceRing) readBack(ctx context.Context, from uint64, key uint32) error {
+func (d *Device) readBack(ctx context.Context, from uint64, key uint32) error {
 	return d.loop.do(ctx, rdma.WR{Op: rdma.OpRead, Local: d.pageMR, Offset: 2 * trialBytes, Len: trialBytes, RemoteAddr: from, RKey: key})
 }
 
 // tryIncoming lets the rail's device write both ends of the slots, and reads
 // them back by the GPU's copies and by the device.
-func (d *deviceRing) tryIncoming(ctx context.Context, r *ring) error {
+func (d *Device) tryIncoming(ctx context.Context, r *Ring) error {
 	return d.eachEnd(func(stream *gpu.Stream, at int, sent, got, read []byte) error {
-		remote, key := r.payloadMR.Addr()+uint64(at), r.payloadMR.RKey()
+		remote, key := r.PayloadMR.Addr()+uint64(at), r.PayloadMR.RKey()
 		if err := d.loop.do(ctx, rdma.WR{Op: rdma.OpWrite, Local: d.pageMR, Len: trialBytes, RemoteAddr: remote, RKey: key}); err != nil {
 			return fmt.Errorf("write to GPU memory: %w", err)
 		}
 		if err := d.readBack(ctx, remote, key); err != nil {
 			return fmt.Errorf("read from GPU memory: %w", err)
 		}
-		if err := errors.Join(stream.ToHost(got, d.slots, at), stream.Wait()); err != nil {
+		if err := errors.Join(stream.ToHost(got, d.Slots, at), stream.Wait()); err != nil {
 			return err
 		}
 		if !bytes.Equal(sent, got) {
@@ -229,13 +229,13 @@ func (d *deviceRing) tryIncoming(ctx context.Context, r *ring) error {
 
 // tryOutgoing fills both ends of the slots by the GPU's copies and lets the
 // rail's device send them.
-func (d *deviceRing) tryOutgoing(ctx context.Context, r *ring) error {
+func (d *Device) tryOutgoing(ctx context.Context, r *Ring) error {
 	return d.eachEnd(func(stream *gpu.Stream, at int, sent, got, _ []byte) error {
-		if err := errors.Join(stream.ToDevice(d.slots, at, sent), stream.Wait()); err != nil {
+		if err := errors.Join(stream.ToDevice(d.Slots, at, sent), stream.Wait()); err != nil {
 			return err
 		}
 		remote, key := d.pageMR.Addr()+trialBytes, d.pageMR.RKey()
-		if err := d.loop.do(ctx, rdma.WR{Op: rdma.OpWrite, Local: r.payloadMR, Offset: at, Len: trialBytes, RemoteAddr: remote, RKey: key}); err != nil {
+		if err := d.loop.do(ctx, rdma.WR{Op: rdma.OpWrite, Local: r.PayloadMR, Offset: at, Len: trialBytes, RemoteAddr: remote, RKey: key}); err != nil {
 			return fmt.Errorf("send from GPU memory: %w", err)
 		}
 		// That the Write is done does not mean that it has landed; a Read after it

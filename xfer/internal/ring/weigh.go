@@ -1,4 +1,4 @@
-package xfer
+package ring
 
 import (
 	"context"
@@ -38,14 +38,14 @@ func (e *slower) Unwrap() error { return errSlower }
 
 // isFar reports whether the way from the rail's device to the GPU leads through the
 // processor. Of a device in software it is not known, and nothing depends on it.
-func (d *deviceRing) isFar() bool { return d.path == gpu.PHB || d.path == gpu.SYS }
+func (d *Device) isFar() bool { return d.path == gpu.PHB || d.path == gpu.SYS }
 
 // weigh holds the rung that was just tried against staging, where the way is far
 // and staging would do, and returns both speeds for a person. Where staging is the
 // faster one, or a transfer fails, nothing stays of the rung and the error says why.
-func (p *placer) weigh(ctx context.Context, r *ring) (speeds string, err error) {
-	d := r.device
-	if p.placement.direct || !d.isFar() {
+func (p *placer) weigh(ctx context.Context, r *Ring) (speeds string, err error) {
+	d := r.Device
+	if p.Placement.Direct || !d.isFar() {
 		return "", nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, trialTime, fmt.Errorf("the trial did not end within %v", trialTime))
@@ -54,7 +54,7 @@ func (p *placer) weigh(ctx context.Context, r *ring) (speeds string, err error) 
 	if failed := w.open(p.rail); failed != nil {
 		// Staging would need as much and more.
 		speeds = fmt.Sprintf("not held against staging over %s: %s", d.path, reasonOf(failed))
-	} else if speeds, err = w.compare(ctx, p.access&rdma.RemoteWrite != 0); err != nil {
+	} else if speeds, err = w.compare(ctx, p.Access&rdma.RemoteWrite != 0); err != nil {
 		// Its connection may be about to reach what the scales have.
 		err = errors.Join(err, r.dropRung())
 	}
@@ -68,7 +68,7 @@ func (p *placer) weigh(ctx context.Context, r *ring) (speeds string, err error) 
 // the slots, and the same with staging between. Of its own memory the first piece is
 // the far end of each transfer, and the rest what is staged.
 type scales struct {
-	ring               *ring
+	ring               *Ring
 	pieceBytes, pieces int
 
 	mem    []byte
@@ -78,15 +78,15 @@ type scales struct {
 	marks  [2]*gpu.Mark
 }
 
-func newScales(r *ring) *scales {
-	n := min(r.slotBytes, weighPieceBytes)
+func newScales(r *Ring) *scales {
+	n := min(r.SlotBytes, weighPieceBytes)
 	return &scales{ring: r, pieceBytes: n, pieces: weighBytes / n}
 }
 
 // open takes what close gives back.
 func (w *scales) open(rail rdma.Rail) (err error) {
-	d := w.ring.device
-	if w.mem, err = mapSlots((1 + w.pieces) * w.pieceBytes); err != nil {
+	d := w.ring.Device
+	if w.mem, err = Map((1 + w.pieces) * w.pieceBytes); err != nil {
 		return fmt.Errorf("map memory to stage in: %w", err)
 	}
 	if w.mr, err = rail.Register(rdma.HostRegion(w.mem), rdma.LocalWrite|rdma.RemoteWrite); err != nil {
@@ -124,7 +124,7 @@ func (w *scales) close() error {
 		errs = append(errs, w.mr.Close())
 	}
 	// A GPU that hangs may still use it.
-	if w.mem != nil && w.ring.device.gpu.Lost() == nil {
+	if w.mem != nil && w.ring.Device.gpu.Lost() == nil {
 		errs = append(errs, unix.Munmap(w.mem))
 	}
 	return errors.Join(errs...)
@@ -144,7 +144,7 @@ func (w *scales) compare(ctx context.Context, incoming bool) (speeds string, err
 	if err != nil {
 		return "", fmt.Errorf("%w: stage: %w", errTrial, err)
 	}
-	speeds = fmt.Sprintf("%.0f MiB/s over %s, staged %.0f MiB/s", direct/(1<<20), w.ring.device.path, other/(1<<20))
+	speeds = fmt.Sprintf("%.0f MiB/s over %s, staged %.0f MiB/s", direct/(1<<20), w.ring.Device.path, other/(1<<20))
 	if direct < other {
 		return "", &slower{speeds}
 	}
@@ -187,7 +187,7 @@ func (w *scales) each(until time.Time, carry func(i int) error) (carried int, er
 
 // slotsAt is where piece i lies in the slots, which may have room for less than all.
 func (w *scales) slotsAt(i int) int {
-	return i % (w.ring.device.slots.Len() / w.pieceBytes) * w.pieceBytes
+	return i % (w.ring.Device.Slots.Len() / w.pieceBytes) * w.pieceBytes
 }
 
 // stagedAt is where piece i is staged.
@@ -195,13 +195,13 @@ func (w *scales) stagedAt(i int) int { return (1 + i) * w.pieceBytes }
 
 // write has the device carry a piece within the rail.
 func (w *scales) write(ctx context.Context, from rdma.MR, offset int, to rdma.MR, toOffset int) error {
-	return w.ring.device.loop.do(ctx, rdma.WR{
+	return w.ring.Device.loop.do(ctx, rdma.WR{
 		Op: rdma.OpWrite, Local: from, Offset: offset, Len: w.pieceBytes, RemoteAddr: to.Addr() + uint64(toOffset), RKey: to.RKey(),
 	})
 }
 
 func (w *scales) receiveStraight(ctx context.Context, until time.Time) (int, error) {
-	return w.each(until, func(i int) error { return w.write(ctx, w.mr, 0, w.ring.payloadMR, w.slotsAt(i)) })
+	return w.each(until, func(i int) error { return w.write(ctx, w.mr, 0, w.ring.PayloadMR, w.slotsAt(i)) })
 }
 
 // receiveStaged has the GPU copy what has come while more does.
@@ -210,7 +210,7 @@ func (w *scales) receiveStaged(ctx context.Context, until time.Time) (int, error
 		if err := w.write(ctx, w.mr, 0, w.mr, w.stagedAt(i)); err != nil {
 			return err
 		}
-		return w.stream.ToDevice(w.ring.device.slots, w.slotsAt(i), w.staged(i))
+		return w.stream.ToDevice(w.ring.Device.Slots, w.slotsAt(i), w.staged(i))
 	})
 	if err != nil {
 		return n, err
@@ -219,7 +219,7 @@ func (w *scales) receiveStaged(ctx context.Context, until time.Time) (int, error
 }
 
 func (w *scales) sendStraight(ctx context.Context, until time.Time) (int, error) {
-	return w.each(until, func(i int) error { return w.write(ctx, w.ring.payloadMR, w.slotsAt(i), w.mr, 0) })
+	return w.each(until, func(i int) error { return w.write(ctx, w.ring.PayloadMR, w.slotsAt(i), w.mr, 0) })
 }
 
 // sendStaged has the GPU copy the next piece while one goes.
@@ -246,7 +246,7 @@ func (w *scales) sendStaged(ctx context.Context, until time.Time) (int, error) {
 
 // fetch begins to copy a piece from the slots.
 func (w *scales) fetch(i int) error {
-	if err := w.stream.ToHost(w.staged(i), w.ring.device.slots, w.slotsAt(i)); err != nil {
+	if err := w.stream.ToHost(w.staged(i), w.ring.Device.Slots, w.slotsAt(i)); err != nil {
 		return err
 	}
 	return w.stream.Record(w.marks[i%2])

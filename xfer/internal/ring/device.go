@@ -1,4 +1,4 @@
-package xfer
+package ring
 
 import (
 	"context"
@@ -12,21 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// deviceRing is the part of a ring that is in GPU memory: the payload slots,
+// Device is the part of a ring that is in GPU memory: the payload slots,
 // and what it takes to get bytes into and out of them. Where the rail's device
 // does not reach them, the ring has payload slots in host memory too, pinned
 // for both, and chunks pass from one to the other.
-type deviceRing struct {
+type Device struct {
 	gpu    *gpu.Context
-	slots  *gpu.Memory
+	Slots  *gpu.Memory // without padding: slot i begins at i*SlotBytes
 	pinned *gpu.Pinned // of the host's payload slots
 	memory wire.Memory
 	path   gpu.PathClass // to the rail's device; 0 where that is in software
-	// workers have all that they need before the peer is told of this ring:
+	// Workers have all that they need before the peer is told of this ring:
 	// what a GPU will not do is known while host memory can still take its place.
-	workers []*deviceWorker
-	// batch is how many chunks a worker takes at once, at most.
-	batch int
+	Workers []*Worker
+	// Batch is how many chunks a worker takes at once, at most.
+	Batch int
 	// page is host memory for trials and flushes, pageMR its registration, and
 	// loop the connection that they run over; nil where the ring is staged.
 	page   []byte
@@ -34,19 +34,19 @@ type deviceRing struct {
 	loop   *loopback
 }
 
-// direct reports whether the rail's device reaches the slots.
-func (d *deviceRing) direct() bool { return d != nil && d.memory.Rung.Direct() }
+// Direct reports whether the rail's device reaches the slots.
+func (d *Device) Direct() bool { return d != nil && d.memory.Rung.Direct() }
 
 // lost reports whether there is device memory that nobody can give back.
-func (d *deviceRing) lost() bool { return d != nil && d.gpu.Lost() != nil }
+func (d *Device) lost() bool { return d != nil && d.gpu.Lost() != nil }
 
 // openDevice takes the GPU that the placement asks for, or the one nearest to
 // the rail's device.
-func (p *placer) openDevice(ctx context.Context) (*deviceRing, error) {
-	if p.gpus == nil {
+func (p *placer) openDevice(ctx context.Context) (*Device, error) {
+	if p.GPUs == nil {
 		return nil, fmt.Errorf("%w: this end lends no GPU memory", rdma.ErrUnsupported)
 	}
-	driver, err := p.gpus()
+	driver, err := p.GPUs()
 	if err != nil {
 		return nil, unsupported(err)
 	}
@@ -55,10 +55,10 @@ func (p *placer) openDevice(ctx context.Context) (*deviceRing, error) {
 		return nil, unsupported(err)
 	}
 	rail, devices := p.rail.Device(), driver.Devices()
-	chosen, _, ok := gpu.Nearest(p.sysfs, devices, rail.PCIAddress)
+	chosen, _, ok := gpu.Nearest(p.Sysfs, devices, rail.PCIAddress)
 	switch {
-	case p.placement.gpu != wire.GPUAuto:
-		if chosen, err = gpu.Find(devices, p.placement.wanted()); err != nil {
+	case p.Placement.GPU != wire.GPUAuto:
+		if chosen, err = gpu.Find(devices, p.Placement.Wanted()); err != nil {
 			return nil, unsupported(err)
 		}
 	case !ok:
@@ -69,14 +69,14 @@ func (p *placer) openDevice(ctx context.Context) (*deviceRing, error) {
 		return nil, unsupported(err)
 	}
 	d := c.Device()
-	if d.ComputeMajor < leastComputeMajor && p.touched == nil {
+	if d.ComputeMajor < leastComputeMajor && p.Touched == nil {
 		err := fmt.Errorf("%w: GPU %d digests from compute capability %d.0 on and has %d.%d",
 			rdma.ErrUnsupported, d.Index, leastComputeMajor, d.ComputeMajor, d.ComputeMinor)
 		return nil, errors.Join(err, c.Close())
 	}
-	r := &deviceRing{gpu: c, memory: wire.Memory{GPU: d.Index, Name: d.Name, Flush: wire.FlushNone}}
+	r := &Device{gpu: c, memory: wire.Memory{GPU: d.Index, Name: d.Name, Flush: wire.FlushNone}}
 	if rail.PCIAddress != "" {
-		r.path = gpu.PathBetween(p.sysfs, d.PCIAddress, rail.PCIAddress)
+		r.path = gpu.PathBetween(p.Sysfs, d.PCIAddress, rail.PCIAddress)
 		r.memory.Path = r.path.String()
 	}
 	return r, nil
@@ -106,20 +106,20 @@ func unsupported(err error) error {
 }
 
 // alloc takes device memory for the slots.
-func (d *deviceRing) alloc(slots, slotBytes int) (err error) {
-	if d.slots, err = d.gpu.Alloc(slots * slotBytes); err != nil {
+func (d *Device) alloc(slots, slotBytes int) (err error) {
+	if d.Slots, err = d.gpu.Alloc(slots * slotBytes); err != nil {
 		return fmt.Errorf("allocate a ring of %d slots of %d bytes: %w", slots, slotBytes, unsupported(err))
 	}
 	return nil
 }
 
 // region is the slots as a rung registers them.
-func (d *deviceRing) region(rung wire.Rung) (rdma.Region, error) {
-	r := rdma.Region{Addr: d.slots.Addr(), Len: d.slots.Len(), DMABufFD: -1}
+func (d *Device) region(rung wire.Rung) (rdma.Region, error) {
+	r := rdma.Region{Addr: d.Slots.Addr(), Len: d.Slots.Len(), DMABufFD: -1}
 	if rung == wire.RungPeermem {
 		return r, nil
 	}
-	fd, offset, err := d.slots.DMABuf()
+	fd, offset, err := d.Slots.DMABuf()
 	if err != nil {
 		return r, err
 	}
@@ -136,12 +136,12 @@ func needsFlush(d gpu.Device) bool {
 }
 
 // close ends what device memory there is. Registrations of it are closed.
-func (d *deviceRing) close() error {
+func (d *Device) close() error {
 	if d == nil {
 		return nil
 	}
 	var errs []error
-	for _, w := range d.workers {
+	for _, w := range d.Workers {
 		errs = append(errs, w.close())
 	}
 	if d.pageMR != nil {
@@ -154,22 +154,22 @@ func (d *deviceRing) close() error {
 	if d.pinned != nil {
 		errs = append(errs, d.pinned.Close())
 	}
-	if d.slots != nil {
-		errs = append(errs, d.slots.Close())
+	if d.Slots != nil {
+		errs = append(errs, d.Slots.Close())
 	}
 	return errors.Join(append(errs, d.gpu.Close())...)
 }
 
-// flush makes visible to the GPU what the rail's device wrote before, the last
-// of it in that slot: a read through the same device pushes the writes before
+// Flush makes visible to the GPU what the rail's device wrote before, the last
+// of it storedBytes from the beginning of that slot, at least 1: a read through the same device pushes the writes before
 // it (PCI Express ordering; NCCL does the same).
-func (r *ring) flush(ctx context.Context, slot, storedBytes int) error {
-	d := r.device
+func (r *Ring) Flush(ctx context.Context, slot, storedBytes int) error {
+	d := r.Device
 	if d.memory.Flush == wire.FlushNone {
 		return nil
 	}
-	last := r.payloadMR.Addr() + uint64(slot*r.slotBytes+storedBytes-1)
-	if err := d.loop.do(ctx, rdma.WR{Op: rdma.OpRead, Local: d.pageMR, Len: 1, RemoteAddr: last, RKey: r.payloadMR.RKey()}); err != nil {
+	last := r.PayloadMR.Addr() + uint64(slot*r.SlotBytes+storedBytes-1)
+	if err := d.loop.do(ctx, rdma.WR{Op: rdma.OpRead, Local: d.pageMR, Len: 1, RemoteAddr: last, RKey: r.PayloadMR.RKey()}); err != nil {
 		return fmt.Errorf("flush what arrived in GPU memory: %w", err)
 	}
 	return nil

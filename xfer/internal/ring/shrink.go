@@ -1,4 +1,4 @@
-package xfer
+package ring
 
 import (
 	"context"
@@ -41,22 +41,22 @@ func isTooLarge(err error) bool {
 }
 
 // resize takes device memory for another number of slots, in place of what there is.
-func (r *ring) resize(slots int) error {
-	if r.slots == slots {
+func (r *Ring) resize(slots int) error {
+	if r.Slots == slots {
 		return nil
 	}
-	if err := r.device.slots.Close(); err != nil {
+	if err := r.Device.Slots.Close(); err != nil {
 		return err
 	}
-	r.device.slots, r.slots = nil, slots
-	return r.device.alloc(slots, r.slotBytes)
+	r.Device.Slots, r.Slots = nil, slots
+	return r.Device.alloc(slots, r.SlotBytes)
 }
 
 // tryFewer tries a rung with as many slots as the device takes, and says why it
 // takes no more.
-func (p *placer) tryFewer(ctx context.Context, r *ring, rung wire.Rung, slots int) (why string, err error) {
-	free := r.device.gpu.Device().BAR1FreeBytes
-	sizes := directSizes(slots, r.slotBytes, free)
+func (p *placer) tryFewer(ctx context.Context, r *Ring, rung wire.Rung, slots int) (why string, err error) {
+	free := r.Device.gpu.Device().BAR1FreeBytes
+	sizes := directSizes(slots, r.SlotBytes, free)
 	var refused error
 	for _, n := range sizes {
 		if err := r.resize(n); err != nil {

@@ -1,4 +1,4 @@
-package xfer
+package ring
 
 import (
 	"context"
@@ -56,16 +56,16 @@ func (l *loopback) do(ctx context.Context, wr rdma.WR) error {
 	}
 }
 
-// loopbacks are the connections of one rail to itself, also those that were
+// Loopbacks are the connections of one rail to itself, also those that were
 // closed: the poller may still hold something of them. The zero value has none.
-type loopbacks struct {
+type Loopbacks struct {
 	mu  sync.Mutex // of those who add
 	all atomic.Pointer[[]*loopback]
 }
 
-// open connects the rail to itself. The connection is closed by close, and may be
+// open connects the rail to itself. The connection is closed by Close, and may be
 // closed before.
-func (ls *loopbacks) open(ctx context.Context, rail rdma.Rail) (*loopback, error) {
+func (ls *Loopbacks) open(ctx context.Context, rail rdma.Rail) (*loopback, error) {
 	conn, err := rail.Loopback(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connect %s to itself: %w", rail.Device().Name, err)
@@ -78,14 +78,14 @@ func (ls *loopbacks) open(ctx context.Context, rail rdma.Rail) (*loopback, error
 	return l, nil
 }
 
-func (ls *loopbacks) list() []*loopback {
+func (ls *Loopbacks) list() []*loopback {
 	if all := ls.all.Load(); all != nil {
 		return *all
 	}
 	return nil
 }
 
-func (ls *loopbacks) find(conn rdma.Conn) *loopback {
+func (ls *Loopbacks) find(conn rdma.Conn) *loopback {
 	for _, l := range ls.list() {
 		if l.conn == conn {
 			return l
@@ -94,12 +94,12 @@ func (ls *loopbacks) find(conn rdma.Conn) *loopback {
 	return nil
 }
 
-// has reports whether a connection is one of the rail to itself.
-func (ls *loopbacks) has(conn rdma.Conn) bool { return ls.find(conn) != nil }
+// Has reports whether a connection is one of the rail to itself.
+func (ls *Loopbacks) Has(conn rdma.Conn) bool { return ls.find(conn) != nil }
 
-// done takes a completion that the rail's poller found, if it is of a loopback
+// Done takes a completion that the rail's poller found, if it is of a loopback
 // connection, and reports whether it was. It does not block.
-func (ls *loopbacks) done(c *rdma.Completion) bool {
+func (ls *Loopbacks) Done(c *rdma.Completion) bool {
 	l := ls.find(c.Conn)
 	if l != nil {
 		l.done(c)
@@ -107,9 +107,9 @@ func (ls *loopbacks) done(c *rdma.Completion) bool {
 	return l != nil
 }
 
-// close ends them all: after the rail's other connections, and before the memory
+// Close ends them all: after the rail's other connections, and before the memory
 // that they reach.
-func (ls *loopbacks) close() error {
+func (ls *Loopbacks) Close() error {
 	var errs []error
 	for _, l := range ls.list() {
 		errs = append(errs, l.conn.Close())

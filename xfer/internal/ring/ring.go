@@ -1,0 +1,118 @@
+package ring
+
+import (
+	"errors"
+	"fmt"
+
+	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
+
+	"golang.org/x/sys/unix"
+)
+
+// Ring is one end's slots on a rail: payload slots and, beside them, the slots
+// of the chunks' headers, which stay in host memory wherever the payload is.
+// Both are mapped outside the Go heap and registered once for the session. Place
+// makes it, and Close ends it. Who uses which slot when is for others to know.
+type Ring struct {
+	// Slots may be fewer than were asked for, where the slots are in GPU memory.
+	Slots     int
+	SlotBytes int // of payload in a slot
+	padBytes  int // behind each slot
+	// Payload is all slots, Stride bytes each; nil where the rail's device reaches the
+	// slots in GPU memory.
+	Payload   []byte
+	header    []byte
+	PayloadMR rdma.MR // of Payload, or where that is nil of the slots in GPU memory
+	HeaderMR  rdma.MR
+	Device    *Device // nil without GPU memory
+	// Memory is where the payload is, in words for both ends.
+	Memory wire.Memory
+}
+
+// make maps and registers a ring in host memory. access is what the peer may do
+// to it: a sink's ring is written by the peer, a source's by nobody.
+func (r *Ring) make(rail rdma.Rail, access rdma.Access) (err error) {
+	if r.Payload, err = Map(r.Slots * r.Stride()); err != nil {
+		return fmt.Errorf("map a ring of %d slots of %d bytes: %w", r.Slots, r.SlotBytes, err)
+	}
+	if r.PayloadMR, err = rail.Register(rdma.HostRegion(r.Payload), access); err != nil {
+		return fmt.Errorf("register a ring of %d MiB: %w", len(r.Payload)>>20, err)
+	}
+	return r.mapHeaders(rail, access)
+}
+
+// mapHeaders maps and registers the slots of the headers.
+func (r *Ring) mapHeaders(rail rdma.Rail, access rdma.Access) (err error) {
+	if r.header, err = Map(r.Slots * wire.HeaderStride); err != nil {
+		return fmt.Errorf("map the header ring: %w", err)
+	}
+	if r.HeaderMR, err = rail.Register(rdma.HostRegion(r.header), access); err != nil {
+		return fmt.Errorf("register the header ring: %w", err)
+	}
+	return nil
+}
+
+// Map maps n bytes of anonymous memory, in huge pages where the kernel has them: a
+// device's translation table and the registration are then 512 times shorter
+// (madvise(2), MADV_HUGEPAGE). It is the caller's to unmap.
+func Map(n int) ([]byte, error) {
+	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Madvise(b, unix.MADV_HUGEPAGE); err != nil && !errors.Is(err, unix.EINVAL) {
+		return nil, errors.Join(err, unix.Munmap(b))
+	}
+	return b, nil
+}
+
+// Stride is from the beginning of a slot to that of the next, in bytes.
+func (r *Ring) Stride() int { return r.SlotBytes + r.padBytes }
+
+// Slot is the payload memory of slot i, SlotBytes long; its capacity has the padding,
+// too. It is host memory: a ring whose Device is Direct has none.
+func (r *Ring) Slot(i int) []byte {
+	at := i * r.Stride()
+	return r.Payload[at : at+r.SlotBytes : at+r.Stride()]
+}
+
+// HeaderSlot is the header memory of slot i, wire.HeaderStride bytes.
+func (r *Ring) HeaderSlot(i int) []byte {
+	return r.header[i*wire.HeaderStride : (i+1)*wire.HeaderStride : (i+1)*wire.HeaderStride]
+}
+
+// Info is where the slots are, as the peer is told that writes to them.
+func (r *Ring) Info() wire.RingInfo {
+	return wire.RingInfo{
+		Epoch: 1, Slots: uint32(r.Slots), SlotBytes: uint32(r.SlotBytes),
+		PayloadAddr: r.PayloadMR.Addr(), PayloadKey: r.PayloadMR.RKey(),
+		HeaderAddr: r.HeaderMR.Addr(), HeaderKey: r.HeaderMR.RKey(),
+	}
+}
+
+// Close deregisters and unmaps, and waits for what the GPU still does with the slots.
+// Every Conn that could reach the ring must be closed before, those to itself too. Safe on a ring half made, and on nil.
+func (r *Ring) Close() error {
+	if r == nil {
+		return nil
+	}
+	var errs []error
+	for _, mr := range []rdma.MR{r.PayloadMR, r.HeaderMR} {
+		if mr != nil {
+			errs = append(errs, mr.Close())
+		}
+	}
+	errs = append(errs, r.Device.close())
+	// A GPU that hangs may still use the slots that it reaches.
+	if r.Device.lost() {
+		r.Payload = nil
+	}
+	for _, b := range []*[]byte{&r.Payload, &r.header} {
+		if *b != nil {
+			errs = append(errs, unix.Munmap(*b))
+			*b = nil
+		}
+	}
+	return errors.Join(errs...)
+}

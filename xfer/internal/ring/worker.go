@@ -1,0 +1,192 @@
+package ring
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	"gdrcp/gpu"
+	"gdrcp/manifest"
+	"gdrcp/xfer/internal/wire"
+
+	"golang.org/x/sys/unix"
+)
+
+// Worker is what a worker needs to move chunks between host memory and
+// slots in GPU memory: a stream of its own, bounce buffers that the GPU reaches
+// without a copy, and a hasher. The ring owns it, and one goroutine at a time
+// uses it.
+type Worker struct {
+	Device    *Device
+	slotBytes int
+	Stream    *gpu.Stream
+	Bounces   []Bounce
+	// Hasher digests a batch of chunks, as Jobs says, which has room for all their
+	// extents and no other meaning to the ring. Nil where the processor digests.
+	Hasher *gpu.Hasher
+	Jobs   []gpu.HashJob
+	done   *gpu.Mark // behind a batch
+	// Private holds copies of slots that the peer can still write to, where a
+	// manifest says what arrived: what is written is then what was hashed. Nil
+	// where none are needed.
+	Private *gpu.Memory
+}
+
+// Bounce is a chunk's worth of pinned host memory. Mark is in the stream behind
+// the last copy to or from it.
+type Bounce struct {
+	Mem    []byte
+	pinned *gpu.Pinned
+	Mark   *gpu.Mark
+}
+
+// A worker copies one chunk over the bus while it reads or writes the file of
+// another.
+const bouncesPerWorker = 2
+
+// deviceBatch is how many chunks a worker takes at once: many to a launch, and
+// some left for the other workers.
+func deviceBatch(slots, workers int) int { return min(max(1, slots/(2*workers)), 64) }
+
+// MaxDeviceWorkers is how many workers share a GPU at most. They wait for it more than
+// they compute.
+const MaxDeviceWorkers = 4
+
+// BounceBytes is how much host memory the workers of a ring in GPU memory pin beside
+// it, where as many goroutines fill or drain it.
+func BounceBytes(workers, slotBytes int) int64 {
+	return int64(min(workers, MaxDeviceWorkers)*bouncesPerWorker) * int64(slotBytes)
+}
+
+// openWorkers makes the workers of a ring in GPU memory, each with all that it
+// will need. What there is of them the ring closes.
+func (p *placer) openWorkers(r *Ring) error {
+	n, d, digests := min(p.Workers, MaxDeviceWorkers), r.Device, p.Touched == nil
+	d.Batch = deviceBatch(r.Slots, n)
+	for range n {
+		w := &Worker{Device: d, slotBytes: r.SlotBytes, Bounces: make([]Bounce, bouncesPerWorker)}
+		d.Workers = append(d.Workers, w)
+		err := w.open(digests, p.CopySlots && d.Direct())
+		if err == nil && len(d.Workers) == 1 && digests {
+			err = w.tryDigest()
+		}
+		if err != nil {
+			return fmt.Errorf("prepare the GPU: %w", unsupported(err))
+		}
+	}
+	return nil
+}
+
+func (w *Worker) open(digests, private bool) (err error) {
+	batch := w.Device.Batch
+	if w.Stream, err = w.Device.gpu.NewStream(); err != nil {
+		return err
+	}
+	if w.done, err = w.Device.gpu.NewMark(); err != nil {
+		return err
+	}
+	for i := range w.Bounces {
+		b := &w.Bounces[i]
+		if b.Mem, err = Map(w.slotBytes); err != nil {
+			return err
+		}
+		if b.pinned, err = w.Device.gpu.Pin(b.Mem); err != nil {
+			return err
+		}
+		if b.Mark, err = w.Device.gpu.NewMark(); err != nil {
+			return err
+		}
+	}
+	if digests {
+		w.Jobs = make([]gpu.HashJob, 0, batch*wire.MaxExtents)
+		if w.Hasher, err = w.Device.gpu.NewHasher(batch*wire.MaxExtents, batch*w.slotBytes); err != nil {
+			return err
+		}
+	}
+	if private {
+		w.Private, err = w.Device.gpu.Alloc(batch * w.slotBytes)
+	}
+	return err
+}
+
+// tryDigest has the GPU digest the beginning of the slots, and holds the result
+// against the processor's: that a kernel loads does not mean that it runs.
+func (w *Worker) tryDigest() error {
+	n := min(tryDigestBytes, w.slotBytes)
+	plain := w.Bounces[0].Mem[:n]
+	if _, err := rand.Read(plain); err != nil {
+		return err
+	}
+	want := manifest.BLAKE3.Piece(plain, 0, int64(n), true)
+	err := w.Stream.ToDevice(w.Device.Slots, 0, plain)
+	if err == nil {
+		err = w.Hasher.Begin(w.Stream, []gpu.HashJob{{Memory: w.Device.Slots, Len: n, Root: true}})
+	}
+	if err == nil {
+		err = w.Wait()
+	}
+	if err == nil && w.Hasher.Digest(0) != want {
+		err = fmt.Errorf("%w: GPU %d digests wrongly", gpu.ErrUnsupported, w.Device.memory.GPU)
+	}
+	return err
+}
+
+// Wait waits until the stream has come to its end. A mark is slept for; a
+// stream's own Wait may spin.
+func (w *Worker) Wait() error {
+	if err := w.Stream.Record(w.done); err != nil {
+		return err
+	}
+	return w.done.Wait()
+}
+
+// tryDigestBytes is more than one block of threads digests, so that both kernels
+// run.
+const tryDigestBytes = 160 << 10
+
+// close waits for what the stream still does, and ends all.
+func (w *Worker) close() error {
+	var errs []error
+	if w.Stream != nil {
+		errs = append(errs, w.Stream.Drain(), w.Stream.Close())
+	}
+	if w.Hasher != nil {
+		errs = append(errs, w.Hasher.Close())
+	}
+	if w.Private != nil {
+		errs = append(errs, w.Private.Close())
+	}
+	if w.done != nil {
+		errs = append(errs, w.done.Close())
+	}
+	for i := range w.Bounces {
+		b := &w.Bounces[i]
+		if b.Mark != nil {
+			errs = append(errs, b.Mark.Close())
+		}
+		if b.pinned != nil {
+			errs = append(errs, b.pinned.Close())
+		}
+		// A GPU that hangs may still use what it reaches.
+		if b.Mem != nil && w.Device.gpu.Lost() == nil {
+			errs = append(errs, unix.Munmap(b.Mem))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// At is where a slot begins in the GPU's memory, in bytes.
+func (w *Worker) At(slot int) int { return slot * w.slotBytes }
+
+// HashJob is the digest of an extent of a chunk that begins at byte at of mem, as
+// wire.Terms.DigestOf makes it. fileBytes is the size of the extent's file.
+func HashJob(mem *gpu.Memory, at int, x *wire.Extent, p *wire.Terms, fileBytes int64) gpu.HashJob {
+	j := gpu.HashJob{Memory: mem, Offset: at + int(x.SlotOff), Len: int(x.Length), Root: fileBytes <= p.PieceBytes}
+	if !j.Root {
+		j.Counter = uint64(x.Off) / blake3ChunkBytes
+	}
+	return j
+}
+
+// blake3ChunkBytes is BLAKE3's own unit, of which its tree counts.
+const blake3ChunkBytes = 1024

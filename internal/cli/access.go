@@ -27,7 +27,7 @@ func (p *program) key(file string) (trust.Key, error) {
 }
 
 func noKey() error {
-	return &hinted{
+	return &hintedError{
 		args.UsageErrorf("no key is named: gdrcp serve and its clients prove to each other that they have the same"),
 		"gdrcp key new NAME makes one; --key-file FILE or " + keyFileVariable + " names it, at both ends",
 	}

@@ -17,15 +17,15 @@ import (
 // accessFileVariable names the access file where --access-file does not.
 const accessFileVariable = "GDRCP_ACCESS_FILE"
 
-// admissions is who may come to a server, and to what: the keys of an access
+// admissions says which clients a server admits, and to what: the keys of an access
 // file, or one key and one directory. They can be read anew while clients come.
 type admissions struct {
 	accessFile    string // or
 	keyFile, root string
 	// Whatever the access file says.
 	readOnly, requireEncrypt bool
-	// others are files with secrets, if they are there, which serving has no use for.
-	others []string
+	// otherSecretFiles are files with secrets that serving does not use. They need not exist.
+	otherSecretFiles []string
 
 	keys atomic.Pointer[map[string]xfer.Admission]
 	// dirs are what the keys open, and names how many the file of the keys has.
@@ -42,9 +42,9 @@ func (a *admissions) Find(id string) (xfer.Admission, bool) {
 	return found, ok
 }
 
-// read reads the files and opens what keys open. After an error what was there
-// before stays, else the caller ends that, by old.Close(a.dirs), when no session
-// needs it.
+// read reads the files and opens the directories that keys open. After an error the
+// directories of before stay. Else the caller closes them, by old.Close(a.dirs), when
+// no session needs them.
 func (a *admissions) read() (old *served.Set, err error) {
 	permits, err := a.permits()
 	if err != nil {
@@ -79,24 +79,24 @@ func (a *admissions) read() (old *served.Set, err error) {
 	return old, nil
 }
 
-// close lets go of what the keys open.
+// close closes the directories that the keys open.
 func (a *admissions) close() { a.dirs.Close(nil) }
 
-// secrets is the file that says who may come.
-func (a *admissions) secrets() string { return cmp.Or(a.accessFile, a.keyFile) }
+// secretFile is the file of the keys.
+func (a *admissions) secretFile() string { return cmp.Or(a.accessFile, a.keyFile) }
 
 // guard makes sure that no client reaches a file with secrets, and returns how
 // many names the file of the keys has.
 func (a *admissions) guard(dirs *served.Set) (names int, err error) {
-	if names, err = dirs.Guard(a.secrets()); err == nil {
-		for _, file := range a.others {
+	if names, err = dirs.Guard(a.secretFile()); err == nil {
+		for _, file := range a.otherSecretFiles {
 			if _, e := dirs.Guard(file); errors.As(e, new(*served.ReachedError)) {
 				err = e
 			}
 		}
 	}
 	if errors.As(err, new(*served.ReachedError)) {
-		err = &hinted{err, "keep it, and the way to it, where no key leads"}
+		err = &hintedError{err, "keep it, and the way to it, where no key leads"}
 	}
 	return names, err
 }
@@ -113,16 +113,16 @@ func (a *admissions) permits() ([]trust.Permit, error) {
 	return access.Permits(), nil
 }
 
-// text is what is served, for messages.
-func (a *admissions) text() string {
+// describe says what is served, for messages.
+func (a *admissions) describe() string {
 	if a.accessFile == "" {
 		return args.Quote(a.root)
 	}
 	return fmt.Sprintf("%s of %s", count(int64(len(*a.keys.Load())), "key", "keys"), args.Quote(a.accessFile))
 }
 
-// problems are what whoever runs the server should know of what keys open.
-func (a *admissions) problems() (texts []string) {
+// warnings are for the person who runs the server: what is odd about what keys open.
+func (a *admissions) warnings() (texts []string) {
 	keys, why := a.dirs.Missing()
 	for i, key := range keys {
 		texts = append(texts, fmt.Sprintf("key %s opens nothing until SIGHUP: %s", key, lineOf(why[i])))
@@ -136,13 +136,13 @@ func (a *admissions) problems() (texts []string) {
 		texts = append(texts, text)
 	}
 	if a.names > 1 {
-		texts = append(texts, fmt.Sprintf("%s holds secrets and has %d names (hard links): a client that reaches another of them reads it", args.Quote(a.secrets()), a.names))
+		texts = append(texts, fmt.Sprintf("%s holds secrets and has %d names (hard links): a client that reaches another of them reads it", args.Quote(a.secretFile()), a.names))
 	}
 	return texts
 }
 
-// admissions reads who may come, by the options or else the environment.
-func (s *serving) admissions() (*admissions, error) {
+// newAdmissions reads which clients are admitted, by the options or else the environment.
+func (s *serveRun) newAdmissions() (*admissions, error) {
 	switch {
 	case s.accessFile != "" && (s.root != "" || s.keyFile != ""):
 		return nil, args.UsageErrorf("--access-file says what each key opens: --root and --key-file are for serving one directory to one key")
@@ -152,11 +152,11 @@ func (s *serving) admissions() (*admissions, error) {
 	a := &admissions{accessFile: s.accessFile, readOnly: s.readOnly, requireEncrypt: s.requireEncrypt}
 	for _, name := range []string{keyFileVariable, accessFileVariable} {
 		if file := s.getenv(name); file != "" {
-			a.others = append(a.others, file)
+			a.otherSecretFiles = append(a.otherSecretFiles, file)
 		}
 	}
 	if a.accessFile != "" {
-		return a.first()
+		return a.readFirst()
 	}
 	if s.root == "" {
 		return nil, args.UsageErrorf("gdrcp serve needs --access-file FILE, or --root DIR and --key-file FILE")
@@ -168,60 +168,60 @@ func (s *serving) admissions() (*admissions, error) {
 	if a.root, err = filepath.Abs(s.root); err != nil {
 		return nil, err
 	}
-	return a.first()
+	return a.readFirst()
 }
 
-// first reads the files at the start.
-func (a *admissions) first() (*admissions, error) {
+// readFirst reads the files at the start.
+func (a *admissions) readFirst() (*admissions, error) {
 	if _, err := a.read(); err != nil {
 		return nil, err
 	}
 	return a, nil
 }
 
-// attend keeps the service manager informed, and reads who may come anew
-// whenever SIGHUP asks for it, until ctx ends.
-func (s *serving) attend(ctx context.Context, server *xfer.Server) {
+// handleSignals keeps the service manager informed, and reads the keys anew at each
+// SIGHUP, until ctx ends.
+func (s *serveRun) handleSignals(ctx context.Context, server *xfer.Server) {
 	manager := notifier{s.getenv("NOTIFY_SOCKET")}
-	s.tellIf(manager.ready())
+	s.tellError(manager.ready())
 	for {
 		select {
 		case <-s.hangups:
-			s.tellIf(manager.reloading())
-			s.readAnew(server)
-			s.tellIf(manager.ready())
+			s.tellError(manager.reloading())
+			s.reload(server)
+			s.tellError(manager.ready())
 		case <-ctx.Done():
-			s.tellIf(manager.stopping())
+			s.tellError(manager.stopping())
 			return
 		}
 	}
 }
 
-// tellIf tells an error that changes nothing.
-func (s *serving) tellIf(err error) {
+// tellError tells an error, if it is one, after which the server goes on.
+func (s *serveRun) tellError(err error) {
 	if err != nil {
 		s.console.line("gdrcp: %s", lineOf(err))
 	}
 }
 
-// readAnew takes over what the files say now. If that makes no sense, what they
-// said before goes on.
-func (s *serving) readAnew(server *xfer.Server) {
-	old, err := s.who.read()
+// reload takes over what the files say now. After an error, what they said before
+// stays in force.
+func (s *serveRun) reload(server *xfer.Server) {
+	old, err := s.admissions.read()
 	if err != nil {
 		s.console.line("gdrcp: %s; who may come stays as it was", lineOf(err))
 		return
 	}
 	ended := server.Recheck()
-	old.Close(s.who.dirs)
+	old.Close(s.admissions.dirs)
 	if !s.quiet {
-		s.console.line("gdrcp: who may come was read anew: %s; %s ended", s.who.text(), count(int64(ended), "session", "sessions"))
+		s.console.line("gdrcp: who may come was read anew: %s; %s ended", s.admissions.describe(), count(int64(ended), "session", "sessions"))
 	}
-	s.tellProblems()
+	s.tellWarnings()
 }
 
-func (s *serving) tellProblems() {
-	for _, text := range s.who.problems() {
+func (s *serveRun) tellWarnings() {
+	for _, text := range s.admissions.warnings() {
 		s.console.line("gdrcp: %s", text)
 	}
 }

@@ -21,16 +21,16 @@ func (p *program) app() *cli.App {
 		ExitErrHandler: func(*cli.Context, error) {},
 	}
 	app.Commands = []*cli.Command{p.copyCommand(), p.serveCommand(), p.manifestCommand(), p.devicesCommand(), p.benchCommand(), p.keyCommand(), p.completionCommand(), p.manPagesCommand(), p.referenceCommand(), p.farEndCommand()}
-	adopt(app.Commands)
+	useOwnErrors(app.Commands)
 	return app
 }
 
-// adopt makes errors of commands ours to tell.
-func adopt(commands []*cli.Command) {
+// useOwnErrors has every command return its usage errors instead of printing them.
+func useOwnErrors(commands []*cli.Command) {
 	for _, c := range commands {
 		c.HideHelp, c.HideHelpCommand = true, true
 		c.OnUsageError = func(_ *cli.Context, err error, _ bool) error { return badValue(err) }
-		adopt(c.Subcommands)
+		useOwnErrors(c.Subcommands)
 	}
 }
 

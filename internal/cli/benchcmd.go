@@ -21,8 +21,8 @@ const (
 	defaultBenchRounds = 1000
 )
 
-// benching is a bench from the command line.
-type benching struct {
+// benchRun is one run of the bench command.
+type benchRun struct {
 	*program
 	options xfer.Options
 	wire    wireOptions
@@ -36,17 +36,17 @@ type benching struct {
 	events    *events
 	table     *tabwriter.Writer
 	connected bool // a session of the current measurement stood
-	told      bool // over what it runs
+	linkTold  bool // over what it runs
 }
 
 func (p *program) benchCommand() *cli.Command {
-	b := &benching{program: p, bytes: defaultBenchBytes, rounds: defaultBenchRounds, hashes: []manifest.Algorithm{0, manifest.XXH3}}
+	b := &benchRun{program: p, bytes: defaultBenchBytes, rounds: defaultBenchRounds, hashes: []manifest.Algorithm{0, manifest.XXH3}}
 	flags := about(topicMeasure,
 		checkedFlag("bytes", "`SIZE` how much to send for each digest (512MiB)", size(&b.bytes, 1, 1<<50, 1)),
 		checkedFlag("hash", "`LIST` digests to measure with: none, xxh3, blake3, crc32c, sha256 (none,xxh3)", hashList(&b.hashes)),
 		checkedFlag("rounds", "`N` round trips for each latency, 0 for none (1000)", number(&b.rounds, 0, 10_000_000)),
 	)
-	flags = append(flags, linkFlags(&b.options, checkedFlag("require", "`verbs` falling back to tcp is an error (exit code 5)", word(&b.options.Require, "verbs")))...)
+	flags = append(flags, linkFlags(&b.options, checkedFlag("require", "`verbs` falling back to tcp is an error (exit code 5)", oneOf(&b.options.Require, "verbs")))...)
 	flags = append(flags, b.wire.flags()...)
 	flags = append(flags, about(topicAccess, keyFileFlag("the key that the server knows", &b.keyFile))...)
 	flags = append(flags, about(topicOutput, &cli.BoolFlag{Name: "json", Usage: "one event a line on standard output, as JSON", Destination: &b.json})...)
@@ -58,8 +58,8 @@ the round trip of a Send, a Write and a Write with immediate, also over plain TC
 }
 
 // hashList reads digests separated by commas.
-func hashList(to *[]manifest.Algorithm) *checked {
-	return &checked{set: func(s string) error {
+func hashList(to *[]manifest.Algorithm) *checkedValue {
+	return &checkedValue{set: func(s string) error {
 		*to = nil
 		for name := range strings.SplitSeq(s, ",") {
 			a := manifest.Algorithm(0)
@@ -82,17 +82,17 @@ func hashText(a manifest.Algorithm) string {
 	return a.String()
 }
 
-func (b *benching) run(ctx context.Context, operands []string) error {
+func (b *benchRun) run(ctx context.Context, operands []string) error {
 	b.console = b.newConsole()
 	if b.json {
 		b.events = newEvents(b.stdout)
 	}
-	ctx, stop := b.printing(ctx)
+	ctx, stop := b.printingContext(ctx)
 	defer stop()
 	return b.measure(ctx, operands)
 }
 
-func (b *benching) measure(ctx context.Context, operands []string) error {
+func (b *benchRun) measure(ctx context.Context, operands []string) error {
 	if len(operands) != 1 {
 		return args.UsageErrorf("gdrcp bench needs one operand: rdma://host[:port] of a gdrcp serve")
 	}
@@ -125,7 +125,7 @@ func (b *benching) measure(ctx context.Context, operands []string) error {
 }
 
 // report says over what the bench runs, once.
-func (b *benching) report(e xfer.Event) {
+func (b *benchRun) report(e xfer.Event) {
 	if e.Kind == xfer.EventWaiting {
 		fmt.Fprintf(b.stderr, "gdrcp: waiting: %s\n", e.Text)
 	}
@@ -133,11 +133,11 @@ func (b *benching) report(e xfer.Event) {
 		return
 	}
 	b.connected = true
-	b.leaveCPUs(e.Link.Transport)
-	if b.told || b.json {
+	b.limitCPUs(e.Link.Transport)
+	if b.linkTold || b.json {
 		return
 	}
-	b.told = true
+	b.linkTold = true
 	text := fmt.Sprintf("gdrcp: using %s: %s reaches %s", e.Link.Transport, deviceText(e.Link), e.Link.Remote)
 	if e.Link.Why != "" {
 		text = fmt.Sprintf("gdrcp: using %s: %s", e.Link.Transport, printable.Text(e.Link.Why))
@@ -160,7 +160,7 @@ type bandwidthEvent struct {
 }
 
 // bandwidths measures with each digest and returns the transport that was used.
-func (b *benching) bandwidths(ctx context.Context, ep xfer.Endpoint, o xfer.Options) (transport string, err error) {
+func (b *benchRun) bandwidths(ctx context.Context, ep xfer.Endpoint, o xfer.Options) (transport string, err error) {
 	for i, h := range b.hashes {
 		o.Hash = h
 		r, err := b.client().BenchBandwidth(ctx, ep, b.bytes, o)
@@ -195,7 +195,7 @@ type latencyEvent struct {
 
 // latencies measures round trips, and the same over TCP where that is not what
 // is used anyway.
-func (b *benching) latencies(ctx context.Context, ep xfer.Endpoint, o xfer.Options, transport string) error {
+func (b *benchRun) latencies(ctx context.Context, ep xfer.Endpoint, o xfer.Options, transport string) error {
 	if b.rounds == 0 {
 		return nil
 	}
@@ -221,7 +221,7 @@ func (b *benching) latencies(ctx context.Context, ep xfer.Endpoint, o xfer.Optio
 	return err
 }
 
-func (b *benching) tellLatencies(results []xfer.Latency) {
+func (b *benchRun) tellLatencies(results []xfer.Latency) {
 	us := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 	for _, r := range results {
 		if b.json {

@@ -133,7 +133,7 @@ func TestLeaveCPUs(t *testing.T) {
 		transport string
 		want      int
 	}{{"tcp", cpus}, {"verbs", 1}, {"verbs", 1}, {"tcp", min(cpus, runtime.NumCPU())}} {
-		if p.leaveCPUs(c.transport); runtime.GOMAXPROCS(0) != c.want {
+		if p.limitCPUs(c.transport); runtime.GOMAXPROCS(0) != c.want {
 			t.Errorf("%s: %d CPUs, want %d", c.transport, runtime.GOMAXPROCS(0), c.want)
 		}
 	}

@@ -28,7 +28,7 @@ func (p *program) writeCompletion(_ context.Context, operands []string) error {
 	if err != nil {
 		return err
 	}
-	p.prints = true
+	p.onlyPrints = true
 	_, err = io.WriteString(p.stdout, text)
 	return err
 }

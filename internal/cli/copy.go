@@ -15,18 +15,18 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// copying is a copy from the command line.
-type copying struct {
+// copyRun is one copy from the command line.
+type copyRun struct {
 	*program
 	options              xfer.Options
 	keyFile              string
-	choose               choosing
+	selection            selectOptions
 	ssh                  sshOptions
 	wire                 wireOptions
 	quiet, verbose, json bool
 	progress             bool // told where no terminal is, too
 	stats                bool // told at the end
-	habits               habits
+	noOps                rsyncNoOps
 
 	stream         *chunker.Pipe // this end's, where SRC or DST is -
 	console        *console
@@ -38,12 +38,12 @@ type copying struct {
 }
 
 func (p *program) copyCommand() *cli.Command {
-	c := &copying{program: p}
+	c := &copyRun{program: p}
 	return &cli.Command{
 		Name: args.CopyName, Usage: "copy files between hosts by RDMA or TCP, verified", ArgsUsage: "[OPTIONS] SRC... DST", Flags: c.flags(),
 		Action: func(cc *cli.Context) error {
 			if cc.Bool(args.VersionName) {
-				p.prints = true
+				p.onlyPrints = true
 				_, err := fmt.Fprintf(p.stdout, "gdrcp %s\n", p.versionText())
 				return err
 			}
@@ -58,7 +58,7 @@ Where SRC and DST are local both, the copy is made on this machine, by one proce
 }
 
 // run copies and tells how it went.
-func (c *copying) run(ctx context.Context, operands []string) error {
+func (c *copyRun) run(ctx context.Context, operands []string) error {
 	c.console = c.newConsole()
 	if c.json {
 		c.events = newEvents(c.eventsOut)
@@ -79,12 +79,12 @@ func (c *copying) run(ctx context.Context, operands []string) error {
 	if lost != nil {
 		c.console.line("gdrcp: %s", lineOf(lost))
 	}
-	return &ended{code}
+	return &exitCodeError{code}
 }
 
 // copy runs the engine, with a bar where there is a terminal for it. There is no
 // summary of a copy between two other hosts: one of them has told it.
-func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, error) {
+func (c *copyRun) copy(ctx context.Context, operands []string) (*xfer.Summary, error) {
 	if c.quiet && c.verbose {
 		return nil, args.UsageErrorf("--quiet and --verbose exclude each other")
 	}
@@ -92,7 +92,7 @@ func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 		return nil, args.UsageErrorf("--quiet and --progress exclude each other")
 	}
 	if c.verbose && !c.json {
-		c.habits.tell(c.console.line)
+		c.noOps.explain(c.console.line)
 	}
 	p, err := &plan{}, error(nil)
 	if c.relayed == nil {
@@ -129,8 +129,8 @@ func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 			c.log.asked(operands)
 		}
 	}
-	c.choose.stdin = c.stdin
-	if err := c.choose.into(&o); err != nil {
+	c.selection.stdin = c.stdin
+	if err := c.selection.into(&o); err != nil {
 		return nil, err
 	}
 	defer o.Names.Close()
@@ -138,7 +138,7 @@ func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 	o.Started, o.Timeouts, o.Tally, o.Report = c.started, c.timeouts, &xfer.Tally{}, c.report
 	dataOnScreen := isStream && !p.push && c.isTerminal(c.stdout)
 	if !o.DryRun {
-		w := progressing{console: c.console, events: c.events, asked: c.progress, quiet: c.quiet, screen: c.isTerminal(c.stderr) && !dataOnScreen}
+		w := progressReporter{console: c.console, events: c.events, wanted: c.progress, quiet: c.quiet, redraws: c.isTerminal(c.stderr) && !dataOnScreen}
 		defer w.follow(o.Tally)()
 	}
 	need := xfer.Load{Sessions: 1, Slots: cmp.Or(o.Slots, xfer.DefaultSlots)}
@@ -164,10 +164,10 @@ func (c *copying) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 }
 
 // report takes the engine's events, from several goroutines at once.
-func (c *copying) report(e xfer.Event) {
+func (c *copyRun) report(e xfer.Event) {
 	switch e.Kind {
 	case xfer.EventConnected:
-		c.leaveCPUs(e.Link.Transport)
+		c.limitCPUs(e.Link.Transport)
 	case xfer.EventDeleted:
 		c.log.event(&e)
 		c.reportDeleted(&e)
@@ -206,7 +206,7 @@ func (c *copying) report(e xfer.Event) {
 	}
 }
 
-func (c *copying) reportJSON(e xfer.Event) {
+func (c *copyRun) reportJSON(e xfer.Event) {
 	switch e.Kind {
 	case xfer.EventConnected:
 		c.events.emit(connectedEvent{"connected", fieldsOf(e.Link)})
@@ -224,7 +224,7 @@ func (c *copying) reportJSON(e xfer.Event) {
 // tellLink says by which way the data goes where that is not what one would
 // think, and with -v all about it: why it is ssh's, and why it is TCP where there
 // is an RDMA device.
-func (c *copying) tellLink(l *xfer.Link) {
+func (c *copyRun) tellLink(l *xfer.Link) {
 	auto := c.options.Transport == "" || c.options.Transport == "auto"
 	switch {
 	case c.quiet, l.Transport == localTransport:

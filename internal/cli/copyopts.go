@@ -7,15 +7,15 @@ import (
 )
 
 // flags are the options of a copy, by topic.
-func (c *copying) flags() []cli.Flag {
+func (c *copyRun) flags() []cli.Flag {
 	o := &c.options
 	return slices.Concat(
 		about(topicSelect,
-			onOffBoth("recursive", "copy directories", []*bool{&o.Recursive, &c.choose.recursive}, "r"),
+			onOffBoth("recursive", "copy directories", []*bool{&o.Recursive, &c.selection.recursive}, "r"),
 			onOff("follow", "copy what symbolic links lead to instead of the links", &o.Follow, "L", "copy-links"),
 			onOff("one-file-system", "of what is mounted below SRC copy the directory alone", &o.OneFileSystem, "x"),
 		),
-		about(topicSelect, c.choose.flags()...),
+		about(topicSelect, c.selection.flags()...),
 		metadataFlags(o),
 		about(topicCheck,
 			onOff("copy-growing", "copy files that grow while they are read, as long as they were when they were found; each is told", &o.CopyGrowing),
@@ -28,7 +28,7 @@ func (c *copying) flags() []cli.Flag {
 			&cli.BoolFlag{Name: "no-fsync", Usage: "do not wait until what was copied is on the disk", Destination: &o.NoFsync},
 		),
 		linkFlags(o, checkedFlag("require", "`verbs|gpudirect` falling back to tcp, or to GPU memory by way of the host's, is an error (exit code 5)",
-			word(&o.Require, "verbs", "gpudirect"))),
+			oneOf(&o.Require, "verbs", "gpudirect"))),
 		about(topicTransport,
 			checkedFlag("compress", "`off|zstd|s2|auto` compress each chunk, where it shrinks; useful over tcp; chunks of at most 8MiB (off)", compression(&o.Compress)),
 			compressAuto(&o.Compress),
@@ -42,12 +42,12 @@ func (c *copying) flags() []cli.Flag {
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "tell errors only", Destination: &c.quiet},
 			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell every entry, more about the connection, and the roots", Destination: &c.verbose},
 			onOff("progress", "where standard error is no terminal, too, tell every 10 seconds how far the copy is", &c.progress, "P"),
-			checkedFlag("info", "`progress|progress2|stats` rsync's name for --progress and --stats; with commas between", info(&c.progress, &c.stats)),
+			checkedFlag("info", "`progress|progress2|stats` rsync's name for --progress and --stats; with commas between", infoFlags(&c.progress, &c.stats)),
 			onOff("stats", "tell at the end what the copy came to, a line for each number", &c.stats),
 			&cli.BoolFlag{Name: "json", Usage: "one event a line on standard output, as JSON", Destination: &c.json},
 			&cli.StringFlag{Name: "log-file", Usage: "append a line to `FILE` for every entry, and for how the copy goes and ends", Destination: &c.logName},
 			versionFlag(),
 		),
-		c.habits.flags(),
+		c.noOps.flags(),
 	)
 }

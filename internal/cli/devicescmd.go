@@ -36,7 +36,7 @@ func (p *program) devices(operands []string, asJSON bool) error {
 	if len(operands) > 0 {
 		return args.UsageErrorf("gdrcp devices takes no operand, and %s is one (a file of that name is ./devices)", args.Quote(operands[0]))
 	}
-	p.prints = true
+	p.onlyPrints = true
 	devices, err := p.verbs.Devices()
 	if err == nil {
 		err = firstProblem(devices)

@@ -30,18 +30,19 @@ const (
 	exitInterrupted = 130
 )
 
-// ended is an outcome that has been told in full: only its code is left.
-type ended struct{ code int }
+// exitCodeError is the exit code of an outcome that the user has been told in full: there is nothing
+// more to print.
+type exitCodeError struct{ code int }
 
-func (e *ended) Error() string { return fmt.Sprintf("exit code %d", e.code) }
+func (e *exitCodeError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
 
-// hinted is an error with a remedy.
-type hinted struct {
+// hintedError is an error with a remedy.
+type hintedError struct {
 	error
 	hint string
 }
 
-func (h *hinted) Unwrap() error { return h.error }
+func (h *hintedError) Unwrap() error { return h.error }
 
 // failure is an error as the user sees it: a line, at most one hint, a code.
 type failure struct {
@@ -52,7 +53,7 @@ type failure struct {
 // explain makes an error ready for the user. interrupted says that the user
 // ended the program.
 func explain(err error, interrupted bool) failure {
-	var told *ended
+	var told *exitCodeError
 	if errors.As(err, &told) {
 		return failure{code: told.code}
 	}
@@ -150,7 +151,7 @@ func split(err error) []error {
 
 // hintOf is what the user could do about an error, if there is something.
 func hintOf(err error) string {
-	var h *hinted
+	var h *hintedError
 	var op *rdma.OpError
 	var probe *rdma.ProbeError
 	var noGPU *gpu.ProbeError

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/netip"
 	"strings"
 	"syscall"
@@ -28,8 +29,8 @@ func TestExplain(t *testing.T) {
 		want        failure
 	}{
 		{err: errors.New("it broke"), want: failure{"it broke", "", exitError}},
-		{err: &ended{exitPartial}, want: failure{"", "", exitPartial}},
-		{err: &ended{exitIntegrity}, interrupted: true, want: failure{"", "", exitIntegrity}},
+		{err: &exitCodeError{exitPartial}, want: failure{"", "", exitPartial}},
+		{err: &exitCodeError{exitIntegrity}, interrupted: true, want: failure{"", "", exitIntegrity}},
 		{err: context.Canceled, interrupted: true, want: failure{"interrupted", "", exitInterrupted}},
 		{err: args.UsageErrorf("no %s", "way"), want: failure{"no way", "", exitUsage}},
 		{err: fmt.Errorf("%w: bad ring", xfer.ErrUsage), want: failure{"bad ring", "", exitUsage}},
@@ -64,7 +65,7 @@ func TestExplain(t *testing.T) {
 		{err: &fs.PathError{Op: "open", Path: "a\nb", Err: syscall.EACCES}, want: failure{`open "a\nb": permission denied`, "", exitError}},
 		{err: errors.New("a\x1b[2J\nb"), want: failure{`a\x1b[2J\nb`, "", exitError}},
 		{err: errors.Join(errors.New("one"), errors.Join(nil, errors.New("two")), errors.New("one")), want: failure{"one; two", "", exitError}},
-		{err: &hinted{errors.New("no"), "yes"}, want: failure{"no", "yes", exitError}},
+		{err: &hintedError{errors.New("no"), "yes"}, want: failure{"no", "yes", exitError}},
 	} {
 		if got := explain(c.err, c.interrupted); got != c.want {
 			t.Errorf("%v:\n got %+v\nwant %+v", c.err, got, c.want)
@@ -101,5 +102,37 @@ func TestExitCodesOfSummaries(t *testing.T) {
 		if got := codeOfSummary(&c.s); got != c.want {
 			t.Errorf("%+v: %d, want %d", c.s, got, c.want)
 		}
+	}
+}
+
+// An error says each address once, and a destination that is not there is not
+// called something else than a directory.
+func TestCausesAreSaidOnce(t *testing.T) {
+	dir := t.TempDir()
+	makeFiles(t, dir, map[string]string{"a": "A", "b": "B", "file": "F"})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	taken := l.Addr().String()
+	s := startServer(t)
+	gdrcp(t, dir+"/a", s.url("a")).want(t, exitOK)
+	for _, c := range []struct{ args, want string }{
+		{"--transport tcp " + dir + "/a rdma://127.0.0.1:1/a", "gdrcp: connect 127.0.0.1:1 via tcp: connection refused"},
+		{"serve --transport tcp --root " + dir + " --listen " + taken, "gdrcp: listen on " + taken + " via tcp: address already in use"},
+		{dir + "/a " + s.url("nodir/"), s.addr + `: copy to "/nodir/": no such directory`},
+		{dir + "/a " + dir + "/b " + s.url("nodir"), s.addr + `: copy several sources to "/nodir": no such directory`},
+		{s.url("a") + " " + dir + "/nodir/", `nodir/": no such directory`},
+		{s.url("a") + " " + dir + "/file/", `file/": not a directory`},
+	} {
+		r := gdrcp(t, strings.Fields(c.args)...).want(t, exitError)
+		if !strings.Contains(r.err, c.want+"\n") {
+			t.Errorf("gdrcp %s wrote\n%swant\n%s", c.args, r.err, c.want)
+		}
+	}
+	r := gdrcp(t, "--transport", "tcp", dir+"/a", "rdma://no-such-host.invalid/a").want(t, exitError)
+	if strings.Count(r.err, "no-such-host.invalid") != 1 || strings.Contains(r.err, "lookup") {
+		t.Errorf("it wrote %q", r.err)
 	}
 }

@@ -27,16 +27,16 @@ type farEnd struct {
 	where sshHost
 	key   trust.Key
 	offer *remote.Offer
-	// stands ends with the far end, or with its word that it cannot go on, and
-	// tells why. Nil before watch.
-	stands context.Context
+	// alive ends with the far end, or with its word that it cannot go on; its cause
+	// says why. Nil before watch.
+	alive context.Context
 }
 
 // startFarEnd starts gdrcp there, and has it serve whoever has a key that is
 // made for it, for the one copy that is asked for and nothing else. Sources may be
 // patterns, and the options say what of them the far end is held to, and what the
 // session may need of memory.
-func (c *copying) startFarEnd(ctx context.Context, where sshHost, asked remote.Serve, stream bool, o *xfer.Options) (*farEnd, error) {
+func (c *copyRun) startFarEnd(ctx context.Context, where sshHost, asked remote.Serve, stream bool, o *xfer.Options) (*farEnd, error) {
 	var err error
 	if asked.Copy.Terms, err = o.Terms(asked.Copy.Push, stream); err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (c *copying) startFarEnd(ctx context.Context, where sshHost, asked remote.S
 }
 
 // tellBootstrap tells that gdrcp is copied to a host.
-func (c *copying) tellBootstrap(what string) {
+func (c *copyRun) tellBootstrap(what string) {
 	if !c.quiet && !c.json {
 		c.console.line("gdrcp: %s", what)
 	}
@@ -86,8 +86,8 @@ func (p *program) connectFarEnd(ctx context.Context, s *sshOptions, where sshHos
 	return link, nil
 }
 
-// offered are the paths that the host of an offer is to read.
-func offered(o *remote.Offer) (paths []string) {
+// offeredPaths are the paths that the host of an offer is to read.
+func offeredPaths(o *remote.Offer) (paths []string) {
 	for _, names := range o.Expanded {
 		for _, name := range names {
 			paths = append(paths, remote.AtHome(name, o.Home))
@@ -103,15 +103,15 @@ func (f *farEnd) watch(ctx context.Context) (context.Context, context.CancelFunc
 	go func() {
 		cancel(f.Hear(ctx))
 	}()
-	f.stands = ctx
+	f.alive = ctx
 	return ctx, func() { cancel(nil) }
 }
 
-// left is why the far end does not serve any more, in its own words if it had
-// any; nil while it does.
-func (f *farEnd) left() error {
+// whyGone is why the far end does not serve any more, in the far end's words if it
+// said any; nil while it serves.
+func (f *farEnd) whyGone() error {
 	var refused *remote.RefusedError
-	if f.stands != nil && errors.As(context.Cause(f.stands), &refused) {
+	if f.alive != nil && errors.As(context.Cause(f.alive), &refused) {
 		return fmt.Errorf("%s: %w", f.where.host, refused)
 	}
 	return f.Failure()
@@ -127,32 +127,32 @@ func (f *farEnd) reason(ctx context.Context, err error) error {
 	case errors.As(err, &said) && said.Class != xfer.ClassStopped: // it stops when the pipe ends
 		said.Peer = f.where.host
 		return err
-	case f.stands != nil && errors.As(err, new(*remote.RefusedError)):
-		return f.left()
+	case f.alive != nil && errors.As(err, new(*remote.RefusedError)):
+		return f.whyGone()
 	case !isDisconnect(err):
 		return err
 	}
 	patience, cancel := context.WithTimeout(ctx, hangUpTimeout)
 	defer cancel()
 	var heard <-chan struct{}
-	if f.stands != nil {
-		heard = f.stands.Done()
+	if f.alive != nil {
+		heard = f.alive.Done()
 	}
 	select {
 	case <-heard:
 	case <-f.Done():
 	case <-patience.Done():
 	}
-	if why := f.left(); why != nil {
+	if why := f.whyGone(); why != nil {
 		return interruptedOr(ctx, why)
 	}
 	select { // its last word may come ahead of the end of the pipe
 	case <-f.Done():
-		return interruptedOr(ctx, f.left())
+		return interruptedOr(ctx, f.whyGone())
 	case <-patience.Done():
 	}
-	if ctx.Err() == nil && f.stands != nil && f.stands.Err() != nil { // it says nothing any more
-		return fmt.Errorf("%s: %w", f.where.host, context.Cause(f.stands))
+	if ctx.Err() == nil && f.alive != nil && f.alive.Err() != nil { // it says nothing any more
+		return fmt.Errorf("%s: %w", f.where.host, context.Cause(f.alive))
 	}
 	return err
 }
@@ -178,9 +178,9 @@ func interruptedOr(ctx context.Context, err error) error {
 	}
 }
 
-// waysTo are the ways to a far end that are worth trying, and why there is none
+// pathsTo are the ways to a far end that are worth trying, and why there is none
 // by TCP but the pipe. without is why it has no address for that.
-func (p *program) waysTo(ctx context.Context, host string, addrs []remote.Address, without string, o *xfer.Options) (paths []xfer.Path, noTCP error) {
+func (p *program) pathsTo(ctx context.Context, host string, addrs []remote.Address, without string, o *xfer.Options) (paths []xfer.Path, noTCP error) {
 	var byTCP []remote.Address
 	for _, a := range addrs {
 		if a.Transport == "tcp" {
@@ -214,7 +214,7 @@ func (p *program) waysTo(ctx context.Context, host string, addrs []remote.Addres
 const pipeDevice = "ssh"
 
 // overSSH copies by way of a far end that is started for it.
-func (c *copying) overSSH(ctx context.Context, p *plan, o xfer.Options) (*xfer.Summary, error) {
+func (c *copyRun) overSSH(ctx context.Context, p *plan, o xfer.Options) (*xfer.Summary, error) {
 	isStream, err := p.isStream()
 	if err != nil {
 		return nil, err
@@ -230,7 +230,7 @@ func (c *copying) overSSH(ctx context.Context, p *plan, o xfer.Options) (*xfer.S
 	defer f.Close()
 	within, stop := f.watch(ctx)
 	defer stop()
-	paths, noTCP := c.waysTo(within, f.where.host, f.offer.Addresses, f.offer.NoTCP, &o)
+	paths, noTCP := c.pathsTo(within, f.where.host, f.offer.Addresses, f.offer.NoTCP, &o)
 	if o.Transport == "verbs" && len(paths) == 0 {
 		return nil, fmt.Errorf("%w: %s offers no RDMA address: %s", rdma.ErrUnsupported, f.where.host, f.offer.NoRails)
 	}
@@ -245,7 +245,7 @@ func (c *copying) overSSH(ctx context.Context, p *plan, o xfer.Options) (*xfer.S
 
 // copyOver copies by the ways to a far end, and by the pipe where noTCP says why
 // no other address will do.
-func (c *copying) copyOver(ctx context.Context, f *farEnd, p *plan, o xfer.Options, paths []xfer.Path, noTCP error) (s *xfer.Summary, connected bool, err error) {
+func (c *copyRun) copyOver(ctx context.Context, f *farEnd, p *plan, o xfer.Options, paths []xfer.Path, noTCP error) (s *xfer.Summary, connected bool, err error) {
 	client := c.client()
 	if noTCP != nil {
 		client.TCP = tcp.NewOver(f.Mux)
@@ -257,7 +257,7 @@ func (c *copying) copyOver(ctx context.Context, f *farEnd, p *plan, o xfer.Optio
 	if p.push {
 		there.dst = remote.AtHome(p.dst, f.offer.Home)
 	} else {
-		there.sources = offered(f.offer)
+		there.sources = offeredPaths(f.offer)
 	}
 	s, err = c.transfer(ctx, client, &there, o)
 	if s != nil {

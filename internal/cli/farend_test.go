@@ -70,11 +70,11 @@ func TestFarEndThatGivesUp(t *testing.T) {
 	link := linkToShell(t)
 	f := &farEnd{Link: link, where: sshHost{host: "h"}}
 	gone := fmt.Errorf("session: %w", rdma.ErrDisconnected)
-	if got := f.reason(t.Context(), gone); got != gone || f.left() != nil {
-		t.Errorf("while it serves: %v, %v", got, f.left())
+	if got := f.reason(t.Context(), gone); got != gone || f.whyGone() != nil {
+		t.Errorf("while it serves: %v, %v", got, f.whyGone())
 	}
 	stands, cancel := context.WithCancelCause(t.Context())
-	f.stands = stands
+	f.alive = stands
 	cancel(&remote.RefusedError{Text: "accept on [::]:1: the device is gone"})
 	for _, seen := range []error{gone, context.Canceled, context.Cause(stands)} {
 		if got := f.reason(t.Context(), seen); got == nil || got.Error() != "h: accept on [::]:1: the device is gone" {

@@ -18,10 +18,10 @@ import (
 // hasReadEvery is how often a far end says how far it has come.
 const hasReadEvery = 500 * time.Millisecond
 
-// auditFor reads files of this host as the origin asks, and tells what they hold. It
+// auditForOrigin reads files of this host as the origin asks, and tells what they hold. It
 // listens nowhere: all that it says goes to the origin. input is the manifest that they
 // are held against, or the names of what alone is read.
-func auditFor(ctx context.Context, talk *remote.Conversation, asked *remote.Audit, input io.Reader) error {
+func auditForOrigin(ctx context.Context, talk *remote.Conversation, asked *remote.Audit, input io.Reader) error {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		return err
@@ -39,13 +39,13 @@ func auditFor(ctx context.Context, talk *remote.Conversation, asked *remote.Audi
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	o.Report = func(f audit.Finding) {
-		if err := talk.Found(findingToTell(&f)); err != nil {
+		if err := talk.Found(encodeFinding(&f)); err != nil {
 			cancel(err)
 		}
 	}
 	tally := &xfer.Tally{}
 	o.Tally = tally
-	end := tellTally(talk, tally)
+	end := reportProgress(talk, tally)
 	sum, err := runAudit(ctx, talk, asked, o, remote.AtHome(asked.Path, home), input)
 	end()
 	if err != nil {
@@ -90,8 +90,8 @@ func auditOptions(asked *remote.Audit) (o audit.Options, err error) {
 	return o, nil
 }
 
-// findingToTell is a finding on its way to the origin.
-func findingToTell(f *audit.Finding) *remote.Finding {
+// encodeFinding is a finding as it is told to the origin.
+func encodeFinding(f *audit.Finding) *remote.Finding {
 	out := &remote.Finding{Kind: kindText(f.Kind), Path: []byte(f.Path), Differs: uint8(f.Differs), Text: []byte(f.Text)}
 	for _, r := range f.Ranges {
 		out.Ranges = append(out.Ranges, [2]int64{r.Offset, r.End})
@@ -99,9 +99,9 @@ func findingToTell(f *audit.Finding) *remote.Finding {
 	return out
 }
 
-// tellTally tells the origin how far reading has come, until the returned function is
-// called.
-func tellTally(talk *remote.Conversation, of *xfer.Tally) (end func()) {
+// reportProgress tells the origin how far reading has come, until the returned function
+// is called.
+func reportProgress(talk *remote.Conversation, of *xfer.Tally) (end func()) {
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)

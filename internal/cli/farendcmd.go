@@ -26,7 +26,7 @@ func (p *program) farEndCommand() *cli.Command {
 	}
 }
 
-// stdio is the pipe to who started this program. It ends with the program.
+// stdio is the pipe to the program that started this one. It ends with this one.
 type stdio struct {
 	io.Reader
 	io.Writer
@@ -45,8 +45,8 @@ func (p *program) farEnd(ctx context.Context, operands []string) error {
 	if err == nil {
 		wish, err = talk.Asked()
 	}
-	if errors.Is(err, remote.ErrPipe) { // who would be told has left
-		return &ended{exitError}
+	if errors.Is(err, remote.ErrPipe) { // there is nobody to tell
+		return &exitCodeError{exitError}
 	}
 	if err != nil {
 		return err
@@ -60,11 +60,11 @@ func (p *program) farEnd(ctx context.Context, operands []string) error {
 	heard := make(chan struct{})
 	go func() {
 		defer close(heard)
-		_ = talk.HearInput(ctx, given) // whatever ends it, nobody is left to be told
+		_ = talk.HearInput(ctx, given) // whatever its error, there is nobody to tell
 		cancel()
 	}()
 	defer context.AfterFunc(ctx, func() { input.Close() })()
-	go func() { // who hears may be waiting for somebody to take the input
+	go func() { // HearInput may be waiting for a reader of the input
 		select {
 		case <-mux.Done():
 			cancel()
@@ -75,7 +75,7 @@ func (p *program) farEnd(ctx context.Context, operands []string) error {
 	case wish.Run != nil:
 		err = talk.End(p.runFor(ctx, talk, wish.Run))
 	case wish.Audit != nil:
-		err = auditFor(ctx, talk, wish.Audit, input)
+		err = auditForOrigin(ctx, talk, wish.Audit, input)
 	default:
 		err = p.serveOrigin(ctx, mux, talk, wish.Serve)
 	}
@@ -91,7 +91,7 @@ func (p *program) farEnd(ctx context.Context, operands []string) error {
 
 // serveOrigin serves the holder of the origin's key until ctx ends.
 func (p *program) serveOrigin(ctx context.Context, mux *remote.Mux, talk *remote.Conversation, asked *remote.Serve) error {
-	offer, err := offerWithin(ctx, asked.Sources)
+	offer, err := makeOfferUntil(ctx, asked.Sources)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (p *program) serveOrigin(ctx context.Context, mux *remote.Mux, talk *remote
 		MaxSessions: farEndSessions, MaxMemory: farEndSessions * asked.SessionBytes,
 	}
 	if len(rails) > 0 {
-		p.leaveCPUs("verbs")
+		p.limitCPUs("verbs")
 	}
 	server := xfer.NewServer(cfg)
 	heard := p.listenEverywhere(server, rails)
@@ -127,7 +127,7 @@ func (p *program) serveOrigin(ctx context.Context, mux *remote.Mux, talk *remote
 // grantFor is the copy that the origin asks for, with the paths of this host. Whoever
 // has the key may do nothing else: between two hosts that is a third one.
 func grantFor(asked *remote.Serve, offer *remote.Offer) (*xfer.Grant, error) {
-	paths := offered(offer)
+	paths := offeredPaths(offer)
 	if asked.Copy.Push {
 		paths = []string{remote.AtHome(asked.Copy.Dest, offer.Home)}
 	}
@@ -148,16 +148,16 @@ func grantFor(asked *remote.Serve, offer *remote.Offer) (*xfer.Grant, error) {
 // noticed.
 const farEndSessions = 2
 
-// offerWithin is offerFor until ctx ends: a file system that hangs keeps nobody
-// from leaving. What it was waiting for ends with the process.
-func offerWithin(ctx context.Context, sources []string) (*remote.Offer, error) {
+// makeOfferUntil is makeOffer until ctx ends: a file system that hangs does not keep the
+// program from ending. The goroutine that waits for it ends with the process.
+func makeOfferUntil(ctx context.Context, sources []string) (*remote.Offer, error) {
 	type result struct {
 		offer *remote.Offer
 		err   error
 	}
 	made := make(chan result, 1)
 	go func() {
-		offer, err := offerFor(sources)
+		offer, err := makeOffer(sources)
 		made <- result{offer, err}
 	}()
 	select {
@@ -168,8 +168,8 @@ func offerWithin(ctx context.Context, sources []string) (*remote.Offer, error) {
 	}
 }
 
-// offerFor is what the origin's paths stand for on this host.
-func offerFor(sources []string) (*remote.Offer, error) {
+// makeOffer says what the origin's paths stand for on this host.
+func makeOffer(sources []string) (*remote.Offer, error) {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		return nil, err
@@ -190,7 +190,7 @@ func offerFor(sources []string) (*remote.Offer, error) {
 func (p *program) runFor(ctx context.Context, talk *remote.Conversation, run *remote.Run) int {
 	far := &program{
 		version: p.version,
-		stdin:   eof{}, stdout: talk.Stdout(), stderr: talk.Stderr(), getenv: p.getenv, started: time.Now(),
+		stdin:   emptyReader{}, stdout: talk.Stdout(), stderr: talk.Stderr(), getenv: p.getenv, started: time.Now(),
 		verbs: p.verbs, tcp: p.tcp, gpus: p.gpus, timeouts: p.timeouts, relayed: run,
 	}
 	args := append([]string{"gdrcp"}, run.Args...)
@@ -198,7 +198,7 @@ func (p *program) runFor(ctx context.Context, talk *remote.Conversation, run *re
 	return far.run(ctx, append(args, run.Dest))
 }
 
-// eof is a standard input that has nothing.
-type eof struct{}
+// emptyReader is a standard input that has nothing.
+type emptyReader struct{}
 
-func (eof) Read([]byte) (int, error) { return 0, io.EOF }
+func (emptyReader) Read([]byte) (int, error) { return 0, io.EOF }

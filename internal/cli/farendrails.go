@@ -96,17 +96,17 @@ func slower(a, b float64) float64 {
 	return min(a, b)
 }
 
-// heardAt is where a server listens, and why it does not by a transport that has
+// listenResult is where a server listens, and why it does not by a transport that has
 // no address among these.
-type heardAt struct {
+type listenResult struct {
 	at             []remote.Address
 	noRails, noTCP string
 }
 
 // listenEverywhere has the server listen at a free port of every address of
 // this host. What cannot be listened on is left out: the pipe remains.
-func (p *program) listenEverywhere(server *xfer.Server, rails []rdma.Device) heardAt {
-	var h heardAt
+func (p *program) listenEverywhere(server *xfer.Server, rails []rdma.Device) listenResult {
+	var h listenResult
 	for _, d := range rails {
 		for _, a := range railAddrs(d) {
 			addr, err := server.Listen(p.verbs, netip.AddrPortFrom(a, 0), d)

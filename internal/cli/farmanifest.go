@@ -17,7 +17,7 @@ import (
 
 // place reads the PATH of a manifest command: one of this machine, or of a host where
 // is not nil.
-func (m *manifesting) place(operand string) (where *sshHost, path string, err error) {
+func (m *manifestRun) parsePlace(operand string) (where *sshHost, path string, err error) {
 	t, err := parseTarget(operand)
 	if err == nil && t.remote && t.ssh == nil {
 		err = args.UsageErrorf("%s: a server of rdma:// makes no manifests and checks none: start gdrcp there by ssh (%s), or see to it in a copy, by --write-manifest or --manifest",
@@ -27,7 +27,7 @@ func (m *manifesting) place(operand string) (where *sshHost, path string, err er
 }
 
 // createAt makes the manifest of what is at a place of this machine, or at where.
-func (m *manifesting) createAt(ctx context.Context, where *sshHost, path string, out *manifest.Writer) (*audit.Summary, error) {
+func (m *manifestRun) createAt(ctx context.Context, where *sshHost, path string, out *manifest.Writer) (*audit.Summary, error) {
 	if where == nil {
 		return audit.Create(ctx, path, out, m.header, m.audit)
 	}
@@ -35,7 +35,7 @@ func (m *manifesting) createAt(ctx context.Context, where *sshHost, path string,
 	text, arriving := io.Pipe()
 	taken := make(chan error, 1)
 	go func() {
-		err := m.take(out, text, sum)
+		err := m.receiveManifest(out, text, sum)
 		text.CloseWithError(err)
 		taken <- err
 	}()
@@ -44,7 +44,7 @@ func (m *manifesting) createAt(ctx context.Context, where *sshHost, path string,
 	if asked.Listed {
 		names = func(w io.Writer) error { return writeNames(w, m.audit.Names) }
 	}
-	_, lost := m.ask(ctx, *where, &asked, names, arriving, sum)
+	_, lost := m.askFarEnd(ctx, *where, &asked, names, arriving, sum)
 	arriving.CloseWithError(lost) // nil is the end
 	wrong := <-taken
 	switch {
@@ -60,7 +60,7 @@ func (m *manifesting) createAt(ctx context.Context, where *sshHost, path string,
 
 // take writes the manifest that a far end makes to out, and sums up what it says. It is
 // ended as one of this machine is.
-func (m *manifesting) take(out *manifest.Writer, text io.Reader, sum *audit.Summary) error {
+func (m *manifestRun) receiveManifest(out *manifest.Writer, text io.Reader, sum *audit.Summary) error {
 	r, err := manifest.NewReader(text)
 	if err != nil {
 		return err
@@ -79,7 +79,7 @@ func (m *manifesting) take(out *manifest.Writer, text io.Reader, sum *audit.Summ
 
 // verifyAt holds what is at a place of this machine, or at where, against a manifest,
 // and closes that.
-func (m *manifesting) verifyAt(ctx context.Context, where *sshHost, path string, r *manifest.Reader) (*audit.Summary, error) {
+func (m *manifestRun) verifyAt(ctx context.Context, where *sshHost, path string, r *manifest.Reader) (*audit.Summary, error) {
 	if where == nil {
 		defer r.Close()
 		return audit.Verify(ctx, r, path, m.audit)
@@ -107,7 +107,7 @@ func (m *manifesting) verifyAt(ctx context.Context, where *sshHost, path string,
 		}
 		return err
 	}
-	done, err := m.ask(ctx, *where, &remote.Audit{Path: path, Verify: true, Preserve: m.audit.Preserve}, give, nil, sum)
+	done, err := m.askFarEnd(ctx, *where, &remote.Audit{Path: path, Verify: true, Preserve: m.audit.Preserve}, give, nil, sum)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func isVerdictOn(s *audit.Summary, want manifest.Summary) bool {
 
 // ask has a gdrcp on the host read files, and takes what it tells; findings go to sum.
 // Errors name the host where they are its own.
-func (m *manifesting) ask(ctx context.Context, where sshHost, asked *remote.Audit, input func(io.Writer) error, text io.Writer, sum *audit.Summary) (*remote.Audited, error) {
+func (m *manifestRun) askFarEnd(ctx context.Context, where sshHost, asked *remote.Audit, input func(io.Writer) error, text io.Writer, sum *audit.Summary) (*remote.Audited, error) {
 	asked.Follow = m.audit.Follow
 	for i := range m.audit.Rules {
 		asked.Rules = append(asked.Rules, m.audit.Rules[i].String())
@@ -153,7 +153,7 @@ func (m *manifesting) ask(ctx context.Context, where sshHost, asked *remote.Audi
 	done, err := link.AskAudit(ctx, asked, input, remote.AuditListener{
 		Manifest: text,
 		Finding: func(told *remote.Finding) error {
-			finding, err := findingTold(told)
+			finding, err := decodeFinding(told)
 			if err == nil {
 				sum.Find(finding, m.audit.Report)
 			}
@@ -174,9 +174,9 @@ func (m *manifesting) ask(ctx context.Context, where sshHost, asked *remote.Audi
 	return nil, fmt.Errorf("%s: %w", where.host, f.reason(ctx, err))
 }
 
-// findingTold is a finding that a far end tells. Its text is for people, and what shows
-// it sees to that.
-func findingTold(told *remote.Finding) (f audit.Finding, err error) {
+// decodeFinding is a finding that a far end tells. Its text is not safe for terminals yet:
+// the code that shows it makes it so.
+func decodeFinding(told *remote.Finding) (f audit.Finding, err error) {
 	kind := slices.Index(findingKinds(), told.Kind)
 	differs := manifest.Difference(told.Differs)
 	if kind <= 0 || differs&^manifest.AllDiffers != 0 {

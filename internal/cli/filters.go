@@ -16,29 +16,29 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// choosing is what of the sources is to be copied, by rsync's options.
-type choosing struct {
-	rules inOrder
+// selectOptions are the options, most of them rsync's, that select what of the sources is copied.
+type selectOptions struct {
+	rules orderedOptions
 	nul   bool // --from0
 	// recursive: -r itself was given, and not only -a, which with --files-from
 	// does not mean it.
 	recursive bool
 	// filesFrom is the file of names that alone are copied.
 	filesFrom string
-	// stdin is what - stands for, and taken says which option has it.
-	stdin io.Reader
-	taken string
+	// stdin is what - stands for. stdinTakenBy is the option that reads it.
+	stdin        io.Reader
+	stdinTakenBy string
 }
 
-// flags are the options that choose. That they are rules, and can be read, is
-// found out when all are known.
-func (c *choosing) flags() []cli.Flag {
+// flags are the options that select. The rules are parsed, and files of rules read,
+// only when all options are known.
+func (c *selectOptions) flags() []cli.Flag {
 	return c.flagsWith("`FILE` copy only what FILE names, a line each, relative to SRC, which is one directory, with the directories " +
 		"on the way; what is in a named directory only with -r. - is standard input")
 }
 
 // flagsWith are the same, where --files-from does what filesFrom says.
-func (c *choosing) flagsWith(filesFrom string) []cli.Flag {
+func (c *selectOptions) flagsWith(filesFrom string) []cli.Flag {
 	rules := c.ruleFlags()
 	last := len(rules) - 1
 	return slices.Concat(rules[:last], []cli.Flag{
@@ -47,7 +47,7 @@ func (c *choosing) flagsWith(filesFrom string) []cli.Flag {
 }
 
 // ruleFlags are the options that leave something out; --from0 is the last.
-func (c *choosing) ruleFlags() []cli.Flag {
+func (c *selectOptions) ruleFlags() []cli.Flag {
 	return []cli.Flag{
 		c.rules.flag("exclude", "`PATTERN` leave out what matches, and with a directory all that is in it. "+
 			"Of all rules, in the order in which they are given, the first one that matches counts. Patterns are those of rsync(1)", nil),
@@ -70,7 +70,7 @@ func isRuleOption(name string) bool {
 
 // into reads rules and names into the options of a copy, of which the names are
 // the caller's to close.
-func (c *choosing) into(o *xfer.Options) (err error) {
+func (c *selectOptions) into(o *xfer.Options) (err error) {
 	if o.Rules, err = c.read(); err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (c *choosing) into(o *xfer.Options) (err error) {
 }
 
 // read reads the rules, and the files that they are in.
-func (c *choosing) read() ([]filter.Rule, error) {
+func (c *selectOptions) read() ([]filter.Rule, error) {
 	p := filter.Parser{Nul: c.nul}
 	for _, given := range c.rules.given {
 		p.Open = func(name string) (io.ReadCloser, error) { return c.open(name, given.option) }
@@ -100,7 +100,7 @@ func (c *choosing) read() ([]filter.Rule, error) {
 }
 
 // names reads and sorts the names of --files-from. Without it there are none.
-func (c *choosing) names() (*chunker.List, error) {
+func (c *selectOptions) names() (*chunker.List, error) {
 	if c.filesFrom == "" {
 		return nil, nil
 	}
@@ -151,13 +151,13 @@ func writeNames(out io.Writer, list *chunker.List) error {
 }
 
 // open opens a file that an option names.
-func (c *choosing) open(name, option string) (io.ReadCloser, error) {
+func (c *selectOptions) open(name, option string) (io.ReadCloser, error) {
 	if name != "-" {
 		return os.Open(name)
 	}
-	if c.taken != "" {
-		return nil, args.UsageErrorf("--%s and --%s cannot both read standard input", c.taken, option)
+	if c.stdinTakenBy != "" {
+		return nil, args.UsageErrorf("--%s and --%s cannot both read standard input", c.stdinTakenBy, option)
 	}
-	c.taken = option
+	c.stdinTakenBy = option
 	return io.NopCloser(c.stdin), nil
 }

@@ -28,22 +28,22 @@ func (f *valueFlag) Names() []string { return append([]string{f.Name}, f.Aliases
 
 // checkedFlag is an option whose value is checked where it is read. usage
 // names the value in back quotes, as package flag has it.
-func checkedFlag(name, usage string, v *checked, aliases ...string) *valueFlag {
+func checkedFlag(name, usage string, v *checkedValue, aliases ...string) *valueFlag {
 	return &valueFlag{&cli.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: v}}
 }
 
 // optionValue is one time that an option was given.
 type optionValue struct{ option, value string } // option is its long name
 
-// inOrder collects what several options were given, in the order of the
-// command line across all of them: what rsync calls the filter rules.
-type inOrder struct{ given []optionValue }
+// orderedOptions collects the values of several options in the order of the command
+// line across all of them, as rsync's filter rules need it.
+type orderedOptions struct{ given []optionValue }
 
 // flag is one of the options, which may be given many times. check says what
 // is wrong with a value, in the words that follow "--NAME VALUE: "; nil takes
 // every value.
-func (l *inOrder) flag(name, usage string, check func(value string) error, aliases ...string) cli.Flag {
-	return checkedFlag(name, usage, &checked{set: func(s string) error {
+func (l *orderedOptions) flag(name, usage string, check func(value string) error, aliases ...string) cli.Flag {
+	return checkedFlag(name, usage, &checkedValue{set: func(s string) error {
 		if check != nil {
 			if err := check(s); err != nil {
 				return err
@@ -69,30 +69,30 @@ func onOff(name, usage string, to *bool, aliases ...string) cli.Flag {
 
 // onOffAlso is an onOff whose --no-NAME turns others off, too, that imply it.
 func onOffAlso(name, usage string, to *bool, others []*bool, aliases ...string) cli.Flag {
-	return &switchFlag{valueFlag{&cli.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: &toggle{to: []*bool{to}, implied: others}}}, true}
+	return &switchFlag{valueFlag{&cli.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: &switchValue{to: []*bool{to}, implied: others}}}, true}
 }
 
 // onOffBoth is an onOff that says several things at once.
 func onOffBoth(name, usage string, to []*bool, aliases ...string) cli.Flag {
-	return &switchFlag{valueFlag{&cli.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: &toggle{to: to}}}, true}
+	return &switchFlag{valueFlag{&cli.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: &switchValue{to: to}}}, true}
 }
 
 // allOn is an option that stands for several others.
 func allOn(name, usage string, to []*bool, aliases ...string) cli.Flag {
-	return &switchFlag{valueFlag{&cli.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: &toggle{to: to}}}, false}
+	return &switchFlag{valueFlag{&cli.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: &switchValue{to: to}}}, false}
 }
 
 // Negatable implements args.Switch.
 func (f *switchFlag) Negatable() bool { return f.negatable }
 
-// toggle is the value of a switchFlag.
-type toggle struct {
+// switchValue is the value of a switchFlag.
+type switchValue struct {
 	to      []*bool
 	implied []*bool // turned off with it, and not on
 }
 
 // Set implements flag.Value.
-func (t *toggle) Set(s string) error {
+func (t *switchValue) Set(s string) error {
 	on, err := strconv.ParseBool(s)
 	if err != nil {
 		return errors.New("not true or false")
@@ -107,12 +107,12 @@ func (t *toggle) Set(s string) error {
 }
 
 // String implements flag.Value.
-func (t *toggle) String() string {
+func (t *switchValue) String() string {
 	return strconv.FormatBool(!slices.ContainsFunc(t.to, func(b *bool) bool { return !*b }))
 }
 
 // IsBoolFlag tells package flag that no value has to follow.
-func (t *toggle) IsBoolFlag() bool { return true }
+func (t *switchValue) IsBoolFlag() bool { return true }
 
 // The topics by which help and manuals group options, in their order.
 const (

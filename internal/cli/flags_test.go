@@ -15,7 +15,7 @@ import (
 type kinds struct {
 	recursive, links, owner bool
 	output                  string
-	rules                   inOrder
+	rules                   orderedOptions
 	ran                     string
 }
 
@@ -40,12 +40,12 @@ func (k *kinds) run(t *testing.T, words string) error {
 			k.rules.flag("exclude", "`PATTERN`", nil), k.rules.flag("include", "`PATTERN`", nil), k.rules.flag("filter", "`RULE`", notEmpty, "f"),
 		}},
 		{Name: "manifest", Subcommands: []*cli.Command{
-			{Name: "create", Action: ran, Flags: []cli.Flag{checkedFlag("output", "`FILE`", &checked{set: func(s string) error { k.output = s; return nil }}, "o")}},
+			{Name: "create", Action: ran, Flags: []cli.Flag{checkedFlag("output", "`FILE`", &checkedValue{set: func(s string) error { k.output = s; return nil }}, "o")}},
 			{Name: "debug", Hidden: true, Action: ran},
 		}},
 		{Name: "far-end", Hidden: true, Action: ran},
 	}
-	adopt(app.Commands)
+	useOwnErrors(app.Commands)
 	line, err := args.Arrange(app, strings.Fields(words))
 	if err == nil {
 		err = app.RunContext(t.Context(), line.Args)

@@ -15,8 +15,8 @@ import (
 // sysfs is where the kernel tells how devices are connected.
 const sysfs = "/sys"
 
-// pair is how far a GPU is from an RDMA device.
-type pair struct {
+// gpuDistance is how far a GPU is from an RDMA device.
+type gpuDistance struct {
 	Device string        `json:"device"`
 	Path   gpu.PathClass `json:"path"`
 }
@@ -26,8 +26,8 @@ type pair struct {
 type gpuEvent struct {
 	Event string `json:"event"`
 	gpu.Device
-	Paths   []pair `json:"paths"`
-	Nearest string `json:"nearest,omitempty"`
+	Paths   []gpuDistance `json:"paths"`
+	Nearest string        `json:"nearest,omitempty"`
 }
 
 // noGPUEvent says why there is none.
@@ -46,11 +46,11 @@ func (p *program) gpuEvents(devices []rdma.Device) ([]gpuEvent, error) {
 	}
 	var all []gpuEvent
 	for _, g := range driver.Devices() {
-		e := gpuEvent{Event: "gpu", Device: g, Paths: []pair{}}
+		e := gpuEvent{Event: "gpu", Device: g, Paths: []gpuDistance{}}
 		best := gpu.SYS + 1
 		for _, d := range devices {
 			path := gpu.PathBetween(sysfs, g.PCIAddress, d.PCIAddress)
-			e.Paths = append(e.Paths, pair{d.Name, path})
+			e.Paths = append(e.Paths, gpuDistance{d.Name, path})
 			if d.Usable() && path < best {
 				best, e.Nearest = path, d.Name
 			}

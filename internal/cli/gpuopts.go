@@ -46,10 +46,10 @@ func (g *gpuDriver) close() error {
 	return g.driver.Close()
 }
 
-// gpuLoss is what a server does once its GPUs are lost: it goes on from host
-// memory, and where that was asked for ends as soon as no session runs.
+// gpuLoss is what a server does once its GPUs are lost: it goes on with host memory,
+// and with --exit-on-gpu-failure it ends as soon as no session runs.
 type gpuLoss struct {
-	*serving
+	*serveRun
 	end context.CancelCauseFunc
 
 	mu       sync.Mutex
@@ -57,8 +57,8 @@ type gpuLoss struct {
 	lost     error // for the end of the program; nil before, and where none is wanted
 }
 
-// heed lends the program's GPUs. When they are lost it says so, once.
-func (l *gpuLoss) heed() xfer.GPUs {
+// guard lends the program's GPUs, and says once when they are lost.
+func (l *gpuLoss) guard() xfer.GPUs {
 	if l.gpus == nil {
 		return nil
 	}
@@ -66,30 +66,30 @@ func (l *gpuLoss) heed() xfer.GPUs {
 	return func() (*gpu.Driver, error) {
 		driver, err := l.gpus()
 		if err == nil {
-			once.Do(func() { driver.OnLost(l.happened) })
+			once.Do(func() { driver.OnLost(l.noteLoss) })
 		}
 		return driver, err
 	}
 }
 
-func (l *gpuLoss) happened(why error) {
+func (l *gpuLoss) noteLoss(why error) {
 	until := "until it is started again"
 	if l.exitOnGPUFailure {
 		until = "until no session runs, and then it ends"
 	}
 	l.console.line("gdrcp: %s; clients get host memory %s", lineOf(why), until)
 	if l.exitOnGPUFailure {
-		l.change(func() { l.lost = &lostGPU{&hinted{errors.New(lineOf(why)), hintOf(why)}} })
+		l.update(func() { l.lost = &lostGPU{&hintedError{errors.New(lineOf(why)), hintOf(why)}} })
 	}
 }
 
 // load takes what the sessions that run need.
 func (l *gpuLoss) load(need xfer.Load) {
 	boundHeap(need)
-	l.change(func() { l.sessions = need.Sessions })
+	l.update(func() { l.sessions = need.Sessions })
 }
 
-func (l *gpuLoss) change(by func()) {
+func (l *gpuLoss) update(by func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	by()
@@ -111,13 +111,13 @@ func gpuFlags(o *xfer.Options) []cli.Flag {
 			"or of the one nearest to the RDMA device; the GPU verifies them there, and the hash is blake3 unless --hash says otherwise (off)", gpuName(&o.GPU)),
 		checkedFlag("remote-gpu", "`GPU|auto|off` the same for the other end (off)", gpuName(&o.RemoteGPU)),
 		checkedFlag("gpu-flush", "`auto|always` what arrived in GPU memory is flushed where its kind needs that, or always (auto)",
-			word(&o.GPUFlush, "auto", "always")),
+			oneOf(&o.GPUFlush, "auto", "always")),
 	)
 }
 
 // gpuName is auto, off, or what gpu.Find takes.
-func gpuName(to *string) *checked {
-	return &checked{set: func(s string) error {
+func gpuName(to *string) *checkedValue {
+	return &checkedValue{set: func(s string) error {
 		if xfer.CheckGPU(s) != nil {
 			return fmt.Errorf("not auto, off, or the index, UUID (GPU-... or MIG-...) or PCI address of a GPU")
 		}

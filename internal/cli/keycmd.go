@@ -15,8 +15,8 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// keying is one of the key commands.
-type keying struct {
+// keyRun is one run of a key command.
+type keyRun struct {
 	*program
 	keyFile, accessFile string
 	root                string
@@ -29,7 +29,7 @@ type keying struct {
 }
 
 func (p *program) keyCommand() *cli.Command {
-	k := &keying{program: p, console: p.newConsole()}
+	k := &keyRun{program: p, console: p.newConsole()}
 	access := &cli.StringFlag{Name: "access-file", Usage: "`FILE` file of the keys that gdrcp serve reads", Destination: &k.accessFile}
 	return &cli.Command{
 		Name: "key", Usage: "make the keys that let clients in", ArgsUsage: "new|list ...",
@@ -60,7 +60,7 @@ func (p *program) keyCommand() *cli.Command {
 
 // create makes a key. The client's file comes first: a key that the server
 // knows and no client has would let nobody in, but look as if.
-func (k *keying) create(ctx context.Context, operands []string) error {
+func (k *keyRun) create(ctx context.Context, operands []string) error {
 	if len(operands) != 1 {
 		return args.UsageErrorf("gdrcp key new needs 1 operand: ID, the name of the key")
 	}
@@ -80,7 +80,7 @@ func (k *keying) create(ctx context.Context, operands []string) error {
 	}
 	err = key.WriteFile(k.keyFile)
 	if errors.Is(err, fs.ErrExist) {
-		return &hinted{err, "a key that is written over is lost: --key-file FILE names another file"}
+		return &hintedError{err, "a key that is written over is lost: --key-file FILE names another file"}
 	}
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ func (k *keying) create(ctx context.Context, operands []string) error {
 }
 
 // checkRoot makes --root what the access file can say.
-func (k *keying) checkRoot() (err error) {
+func (k *keyRun) checkRoot() (err error) {
 	if k.root != "" && k.accessFile == "" {
 		k.accessFile = k.getenv(accessFileVariable)
 	}
@@ -117,7 +117,7 @@ func (k *keying) checkRoot() (err error) {
 }
 
 // admit tells the server of a key, or whoever is to tell it.
-func (k *keying) admit(ctx context.Context, permit trust.Permit) error {
+func (k *keyRun) admit(ctx context.Context, permit trust.Permit) error {
 	if k.accessFile == "" {
 		return permit.WriteLine(k.stdout)
 	}
@@ -129,7 +129,7 @@ func (k *keying) admit(ctx context.Context, permit trust.Permit) error {
 }
 
 // list prints the access file for people.
-func (k *keying) list(_ context.Context, operands []string) error {
+func (k *keyRun) list(_ context.Context, operands []string) error {
 	if len(operands) > 0 {
 		return args.UsageErrorf("gdrcp key list takes no operand, and %s is one", args.Quote(operands[0]))
 	}
@@ -139,7 +139,7 @@ func (k *keying) list(_ context.Context, operands []string) error {
 	if k.accessFile == "" {
 		return args.UsageErrorf("gdrcp key list needs --access-file FILE")
 	}
-	k.prints = true
+	k.onlyPrints = true
 	access, err := trust.InspectAccess(k.accessFile)
 	if err != nil {
 		return err

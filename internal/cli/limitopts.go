@@ -15,7 +15,7 @@ import (
 )
 
 // limitFlags are the bounds of a copy.
-func (c *copying) limitFlags() []cli.Flag {
+func (c *copyRun) limitFlags() []cli.Flag {
 	return about(topicLimits,
 		bwlimitFlag("what is sent or received takes at most that much of the network", &c.options.BytesPerSecond),
 		checkedFlag("timeout", "`SECONDS` end the copy after that long without progress, though the other end is there; 0 is no limit (0)", seconds(&c.options.Stall)),
@@ -24,7 +24,7 @@ func (c *copying) limitFlags() []cli.Flag {
 }
 
 // seconds is a whole number of seconds, or 0.
-func seconds(to *time.Duration) *checked {
+func seconds(to *time.Duration) *checkedValue {
 	var n int
 	v := number(&n, 0, 1<<30)
 	set := v.set
@@ -38,7 +38,7 @@ func seconds(to *time.Duration) *checked {
 
 // fitMemory takes as many slots as --max-memory has room for: of this end or, where
 // both are this machine, of the two together.
-func (c *copying) fitMemory(o *xfer.Options, source, stream, both bool) error {
+func (c *copyRun) fitMemory(o *xfer.Options, source, stream, both bool) error {
 	if c.maxMemoryBytes == 0 {
 		return nil
 	}
@@ -133,8 +133,8 @@ func bytesOfUnit(text string, power int) (bytesPerUnit float64, rest string) {
 
 // fileSize is the value of --max-size and --min-size: rsync's sizes, of bytes where no
 // unit is given.
-func fileSize(set func(bytes int64)) *checked {
-	return &checked{set: func(s string) error {
+func fileSize(set func(bytes int64)) *checkedValue {
+	return &checkedValue{set: func(s string) error {
 		n, ok := parseAmount(s, 0)
 		switch {
 		case !ok || n < 0:
@@ -148,8 +148,8 @@ func fileSize(set func(bytes int64)) *checked {
 }
 
 // rate is the value of --bwlimit.
-func rate(to *int64) *checked {
-	return &checked{set: func(s string) (err error) {
+func rate(to *int64) *checkedValue {
+	return &checkedValue{set: func(s string) (err error) {
 		*to, err = parseRate(s)
 		return err
 	}}

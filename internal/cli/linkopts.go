@@ -14,7 +14,7 @@ func linkFlags(o *xfer.Options, require cli.Flag) []cli.Flag {
 	var imm string
 	return about(topicTransport,
 		checkedFlag("transport", "`auto|verbs|tcp` auto, the default, takes verbs where an RDMA device reaches the peer, else tcp, and says why",
-			word(&o.Transport, "auto", "verbs", "tcp")),
+			oneOf(&o.Transport, "auto", "verbs", "tcp")),
 		require,
 		&cli.StringFlag{Name: "rail", Usage: "`DEV|ADDR` the local RDMA device, by its name or an address", Destination: &o.Rail},
 		&cli.StringFlag{Name: "remote-rail", Usage: "`DEV|ADDR` the RDMA device at the other end, by its name or an address there", Destination: &o.RemoteRail},
@@ -24,9 +24,9 @@ func linkFlags(o *xfer.Options, require cli.Flag) []cli.Flag {
 			size(&o.ChunkBytes, xfer.MinChunkBytes, xfer.MaxChunkBytes, 64<<10)),
 		checkedFlag("slots", "`N` slots in the ring at each end: 1 to 256; slots times chunk size is at most 1GiB (16)", number(&o.Slots, 1, xfer.MaxSlots)),
 		onOff("encrypt", "seal all data with AES-256-GCM, and not only what is said about it; slots in GPU memory are staged then", &o.Encrypt),
-		&cli.GenericFlag{Name: "imm", Hidden: true, Value: &checked{set: func(s string) error {
+		&cli.GenericFlag{Name: "imm", Hidden: true, Value: &checkedValue{set: func(s string) error {
 			o.ForceImmSend = s == "send"
-			return word(&imm, "auto", "send").set(s)
+			return oneOf(&imm, "auto", "send").set(s)
 		}}},
 	)
 }

@@ -25,12 +25,12 @@ const neverSilent = 100 * 365 * 24 * time.Hour
 
 // onThisMachine copies from this machine to itself: this process is the server,
 // too, of the user's own files, for a client that nobody else can be.
-func (c *copying) onThisMachine(ctx context.Context, p *plan, o xfer.Options) (*xfer.Summary, error) {
+func (c *copyRun) onThisMachine(ctx context.Context, p *plan, o xfer.Options) (*xfer.Summary, error) {
 	if err := p.checkNotSame(p.sources[0]); err != nil && len(p.sources) == 1 {
 		return nil, err
 	}
 	o.Unfit = p.checkNotSame
-	if err := noNetwork(&o); err != nil {
+	if err := refuseNetworkOptions(&o); err != nil {
 		return nil, err
 	}
 	key, err := trust.NewKey(localTransport)
@@ -68,15 +68,15 @@ func (c *copying) onThisMachine(ctx context.Context, p *plan, o xfer.Options) (*
 	lost := <-left
 	select {
 	case said := <-theirs:
-		err = inOwnWords(err, said)
+		err = causeOf(err, said)
 	default:
 	}
 	return s, errors.Join(err, lost)
 }
 
-// inOwnWords is the error of the end that served where the other one has only heard
-// of it: what it was, and not what travelled.
-func inOwnWords(err, theirs error) error {
+// causeOf is the error of the end that served, where the other end only heard that
+// there was one.
+func causeOf(err, theirs error) error {
 	var heard *xfer.RemoteError
 	if errors.As(err, &heard) && theirs != nil && !errors.As(theirs, new(*xfer.RemoteError)) {
 		return theirs
@@ -89,9 +89,8 @@ func nameLocalLink(l *xfer.Link) {
 	l.Transport, l.Device, l.Family, l.Local, l.Remote = localTransport, "this machine", "", "here", "here"
 }
 
-// noNetwork refuses options that choose what of the network is to carry a copy that
-// crosses none.
-func noNetwork(o *xfer.Options) error {
+// refuseNetworkOptions refuses options about the network for a copy that crosses none.
+func refuseNetworkOptions(o *xfer.Options) error {
 	for _, asked := range []struct{ option, value string }{
 		{"--transport", o.Transport}, {"--require", o.Require}, {"--rail", o.Rail}, {"--remote-rail", o.RemoteRail},
 	} {

@@ -20,10 +20,10 @@ type logPaths struct {
 
 // set takes the ends of a copy, in which no pattern is left.
 func (l *logPaths) set(p *plan) {
-	source, dst := fullLocal, p.fullThere
+	source, dst := fullLocalPath, p.fullRemotePath
 	switch {
 	case p.local:
-		dst = fullLocal
+		dst = fullLocalPath
 	case !p.push:
 		source, dst = dst, source
 	}
@@ -33,9 +33,9 @@ func (l *logPaths) set(p *plan) {
 	}
 }
 
-// fullLocal is a path of this machine made absolute. Standard input and output are
+// fullLocalPath is a path of this machine made absolute. Standard input and output are
 // what they are.
-func fullLocal(name string) string {
+func fullLocalPath(name string) string {
 	if name == streamName {
 		return name
 	}
@@ -45,9 +45,9 @@ func fullLocal(name string) string {
 	return name // the working directory is gone
 }
 
-// fullThere is a path at the other end, with its host. It is no operand: nothing is
+// fullRemotePath is a path at the other end, with its host. It is no operand: nothing is
 // percent-encoded.
-func (p *plan) fullThere(name string) string {
+func (p *plan) fullRemotePath(name string) string {
 	if p.far != nil {
 		return p.far.String() + ":" + path.Clean(name)
 	}

@@ -14,18 +14,18 @@ import (
 	"gdrcp/internal/inherited"
 )
 
-// output is standard output or standard error. It keeps its first error, because
-// most of those who write lines there have nobody to return one to.
+// output is standard output or standard error. It keeps its first error, because most
+// writers of lines cannot return one.
 type output struct {
 	name string
 	w    io.Writer
-	// resumes: after an error it goes on, for a log that a full disk interrupts.
-	// Without it nothing is written after one: what follows a gap would not say so.
+	// resumes: it goes on after an error, for a log that a full disk interrupts.
+	// Without it nothing is written after an error, for nobody would see the gap.
 	resumes bool
 
-	mu   sync.Mutex
-	err  error
-	full func() // called after an error of writing; may be nil
+	mu         sync.Mutex
+	err        error
+	whenFailed func() // called after an error of writing; may be nil
 }
 
 // Write implements io.Writer.
@@ -47,17 +47,16 @@ func (o *output) Write(b []byte) (int, error) {
 	if o.err == nil {
 		o.err = err
 	}
-	if o.full != nil {
-		o.full()
+	if o.whenFailed != nil {
+		o.whenFailed()
 	}
 	return n, err
 }
 
-// settle has the file system say what it says of writing only when a file is closed
-// (an NFS server of a full disk or a quota), which is else left to the end of the
-// process, where nobody hears it. Call it behind the last Write: it is one. The error
-// is lost's.
-func (o *output) settle() error {
+// finish makes the file system report errors that it reports only when a file is closed
+// (an NFS server with a full disk, a quota). At the end of the process nobody would see
+// them. Call it after the last Write. It returns the first error of writing.
+func (o *output) finish() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	f, isFile := o.w.(*os.File)
@@ -73,23 +72,22 @@ func (o *output) settle() error {
 	return o.err
 }
 
-// lost is the first error of writing, or nil.
-func (o *output) lost() error {
+// writeError is the first error of writing, or nil.
+func (o *output) writeError() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.err
 }
 
-// whenFull has a function called, with o locked, when o takes no more.
-func (o *output) whenFull(do func()) {
+// onError sets a function that is called, with o locked, after each error of writing.
+func (o *output) onError(do func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.full = do
+	o.whenFailed = do
 }
 
-// beneath is what a writer writes to: programs that are started here get it as it
-// is.
-func beneath(w io.Writer) io.Writer {
+// unwrapWriter is what an output writes to, for programs that are started here.
+func unwrapWriter(w io.Writer) io.Writer {
 	if o, ok := w.(*output); ok {
 		return o.w
 	}
@@ -99,50 +97,52 @@ func beneath(w io.Writer) io.Writer {
 // errTakesNoMore ends what does nothing but print.
 var errTakesNoMore = errors.New("standard output takes no more")
 
-// printing is for what does nothing but print: it ends when that is not written
-// any more, and without a word where the reader has gone away, as other programs
-// end by SIGPIPE. Who has no more to do than one write sets prints himself.
-func (p *program) printing(ctx context.Context) (context.Context, context.CancelFunc) {
+// printingContext is for a command that only prints. The context ends when standard
+// output takes no more. Where its reader has gone away the program then ends without a
+// word, as other programs end by SIGPIPE. A command of one write needs no context: it
+// sets onlyPrints.
+func (p *program) printingContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	p.prints = true
-	p.told.whenFull(func() { cancel(errTakesNoMore) })
+	p.onlyPrints = true
+	p.checkedStdout.onError(func() { cancel(errTakesNoMore) })
 	return ctx, func() { cancel(nil) }
 }
 
-// isUnread reports whether all that was done was to print, for a reader who has
-// gone away.
-func (p *program) isUnread() bool { return p.prints && errors.Is(p.told.lost(), syscall.EPIPE) }
+// readerHasLeft reports whether the command only prints and its reader has gone away.
+func (p *program) readerHasLeft() bool {
+	return p.onlyPrints && errors.Is(p.checkedStdout.writeError(), syscall.EPIPE)
+}
 
-// hasStopped reports whether an error is what a command that prints ends with
-// when that is not written any more.
-func (p *program) hasStopped(err error) bool {
-	lost := p.told.lost()
-	return p.prints && lost != nil && (errors.Is(err, errTakesNoMore) || errors.Is(err, context.Canceled) || errors.Is(err, errors.Unwrap(lost)))
+// endedByOutput reports whether a command that only prints ended with err because standard
+// output took no more.
+func (p *program) endedByOutput(err error) bool {
+	lost := p.checkedStdout.writeError()
+	return p.onlyPrints && lost != nil && (errors.Is(err, errTakesNoMore) || errors.Is(err, context.Canceled) || errors.Is(err, errors.Unwrap(lost)))
 }
 
 // closedFile is standard input or output of a program that was started without.
 type closedFile struct{}
 
-var errNotGiven = errors.New("it is closed")
+var errClosed = errors.New("it is closed")
 
 // Read implements io.Reader.
 func (closedFile) Read([]byte) (int, error) {
-	return 0, fmt.Errorf("read %s: %w", inputName, errNotGiven)
+	return 0, fmt.Errorf("read %s: %w", inputName, errClosed)
 }
 
 // Write implements io.Writer.
-func (closedFile) Write([]byte) (int, error) { return 0, errNotGiven }
+func (closedFile) Write([]byte) (int, error) { return 0, errClosed }
 
-// givenInput is standard input as this program was given it.
-func givenInput() io.Reader {
+// inheritedInput is the standard input that this program was started with.
+func inheritedInput() io.Reader {
 	if inherited.Look(0) == inherited.Missing {
 		return closedFile{}
 	}
 	return os.Stdin
 }
 
-// givenOutput is standard output, likewise.
-func givenOutput() io.Writer {
+// inheritedOutput is the standard output that this program was started with.
+func inheritedOutput() io.Writer {
 	if inherited.Look(1) == inherited.Missing {
 		return closedFile{}
 	}

@@ -33,11 +33,11 @@ func Main(version string) int {
 	// not ignored, because programs that are started here would ignore it, too.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	boundHeap(xfer.Load{Sessions: 1})
-	dumpNoCore()
+	disableCoreDumps()
 	var gpus gpuDriver
 	p := &program{
 		version: version,
-		stdin:   givenInput(), stdout: givenOutput(), stderr: os.Stderr, getenv: os.Getenv, started: time.Now(),
+		stdin:   inheritedInput(), stdout: inheritedOutput(), stderr: os.Stderr, getenv: os.Getenv, started: time.Now(),
 		input: standardInput, output: standardOutput,
 		verbs: newVerbs(), tcp: newTCP(), kernelDevices: kernelDevices, gpus: gpus.open, timeouts: xfer.DefaultTimeouts(),
 		catchHangups: catchHangups,
@@ -52,21 +52,21 @@ func Main(version string) int {
 // program is one run of gdrcp: all that it touches besides files and what the
 // providers reach.
 type program struct {
-	version        string // see Main
-	stdin          io.Reader
-	stdout, stderr io.Writer // run puts told and lines before them
-	told, lines    *output
-	prints         bool      // see printing
-	input, output  stream    // for data of copies
-	eventsOut      io.Writer // where --json writes
-	getenv         func(string) string
-	started        time.Time
-	verbs, tcp     rdma.Provider
-	kernelDevices  string // a directory, see hasDevice
-	gpus           xfer.GPUs
-	timeouts       xfer.Timeouts
-	oneCPU         bool     // see leaveCPUs
-	given          []string // options of the command line, in the form --name=value
+	version                      string // see Main
+	stdin                        io.Reader
+	stdout, stderr               io.Writer // run puts checkedStdout and checkedStderr before them
+	checkedStdout, checkedStderr *output
+	onlyPrints                   bool      // see printingContext
+	input, output                stream    // for data of copies
+	eventsOut                    io.Writer // where --json writes
+	getenv                       func(string) string
+	started                      time.Time
+	verbs, tcp                   rdma.Provider
+	kernelDevices                string // a directory, see hasDevice
+	gpus                         xfer.GPUs
+	timeouts                     xfer.Timeouts
+	oneCPU                       bool     // see limitCPUs
+	givenOptions                 []string // options of the command line, in the form --name=value
 	// relayed is a copy that another host has asked for; nil elsewhere.
 	relayed *remote.Run
 	// catchHangups begins to catch SIGHUP. Nil: nobody hangs up.
@@ -80,10 +80,10 @@ func catchHangups() <-chan os.Signal {
 	return c
 }
 
-// heedHangups sees to SIGHUP. A server reads its keys anew, see attend. All else
-// ends by it, unless nohup wants that ignored; a terminal that goes away hangs
-// up more than once.
-func (p *program) heedHangups(ctx context.Context, command string) (context.Context, context.CancelFunc) {
+// handleHangups handles SIGHUP. A server reads its keys anew, see handleSignals. Every
+// other command ends, unless nohup ignores the signal; a terminal that goes away sends
+// it more than once.
+func (p *program) handleHangups(ctx context.Context, command string) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	if p.catchHangups == nil || (command != serveName && signal.Ignored(syscall.SIGHUP)) {
 		return ctx, cancel
@@ -104,30 +104,30 @@ func (p *program) heedHangups(ctx context.Context, command string) (context.Cont
 // run does what the arguments say, argv[0] being the program's name, and
 // returns the exit code. It ends early, and cleanly, when ctx does.
 func (p *program) run(ctx context.Context, argv []string) int {
-	p.told = &output{w: p.stdout, name: "standard output"}
-	p.lines = &output{w: p.stderr, name: "standard error", resumes: true}
-	p.stdout, p.stderr = p.told, p.lines
+	p.checkedStdout = &output{w: p.stdout, name: "standard output"}
+	p.checkedStderr = &output{w: p.stderr, name: "standard error", resumes: true}
+	p.stdout, p.stderr = p.checkedStdout, p.checkedStderr
 	app := p.app()
 	line, err := args.Arrange(app, argv[1:])
 	p.eventsOut = p.eventsTo(line, argv[1:])
 	switch {
 	case err != nil:
 	case line.Help:
-		p.prints = true
+		p.onlyPrints = true
 		writeHelp(p.stdout, app, line)
 	default:
-		p.given = line.Options()
+		p.givenOptions = line.Options()
 		var cancel context.CancelFunc
-		ctx, cancel = p.heedHangups(ctx, line.Command.Name)
+		ctx, cancel = p.handleHangups(ctx, line.Command.Name)
 		defer cancel()
 		err = app.RunContext(ctx, line.Args)
 	}
-	var told *ended
+	var told *exitCodeError
 	errors.As(err, &told)
 	if err == nil || told != nil {
 		return p.finish(told)
 	}
-	if p.hasStopped(err) {
+	if p.endedByOutput(err) {
 		return p.finish(nil)
 	}
 	if asksJSON(argv[1:]) {
@@ -142,14 +142,14 @@ func (p *program) run(ctx context.Context, argv []string) int {
 // finish is the exit code of a run that came to its end. What did not reach
 // standard output or standard error is an error of its own: a list that is cut
 // off, or a log on a full disk, looks like a whole one.
-func (p *program) finish(told *ended) int {
+func (p *program) finish(told *exitCodeError) int {
 	code := exitOK
-	if lost := p.told.settle(); p.isUnread() {
+	if lost := p.checkedStdout.finish(); p.readerHasLeft() {
 		code = exitError
 	} else if lost != nil {
 		code = p.fail(context.Background(), lost)
 	}
-	if p.lines.settle() != nil { // which cannot be said in words
+	if p.checkedStderr.finish() != nil { // which cannot be said in words
 		code = exitError
 	}
 	if told != nil {

@@ -118,29 +118,29 @@ func follow(of tally, every time.Duration, show func(reading)) (end func()) {
 	}
 }
 
-// progressing is who wants to know how far something has come.
-type progressing struct {
+// progressReporter tells how far something has come, in the ways that are wanted.
+type progressReporter struct {
 	console *console
 	events  *events // nil without --json
-	asked   bool    // by --progress
+	wanted  bool    // by --progress
 	quiet   bool
-	screen  bool // the console is a terminal that can redraw a line
+	redraws bool // the console is a terminal that can redraw a line
 }
 
 // follow tells of a tally what is wanted until the returned function is called.
-func (w *progressing) follow(of tally) (end func()) {
+func (w *progressReporter) follow(of tally) (end func()) {
 	switch {
 	case w.quiet:
 		return func() {}
 	case w.events != nil:
 		return follow(of, eventEvery, func(r reading) { w.events.emit(progressEventOf(&r)) })
-	case w.screen:
+	case w.redraws:
 		end := follow(of, redrawEvery, w.console.draw)
 		return func() {
 			end()
 			w.console.clear()
 		}
-	case w.asked:
+	case w.wanted:
 		return follow(of, lineEvery, w.console.tell)
 	}
 	return func() {}
@@ -152,7 +152,7 @@ func (p *program) isTerminal(w io.Writer) bool {
 	if p.relayed != nil {
 		return p.relayed.Terminal && w == p.stderr
 	}
-	f, ok := beneath(w).(*os.File)
+	f, ok := unwrapWriter(w).(*os.File)
 	return ok && term.IsTerminal(int(f.Fd())) && p.getenv("TERM") != "dumb"
 }
 
@@ -162,7 +162,7 @@ func (p *program) columns() int {
 	if p.relayed != nil {
 		return p.relayed.Columns
 	}
-	f, ok := beneath(p.stderr).(*os.File)
+	f, ok := unwrapWriter(p.stderr).(*os.File)
 	if !ok {
 		return 0
 	}

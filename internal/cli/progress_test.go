@@ -113,14 +113,14 @@ func (begun) Read() xfer.Progress { return xfer.Progress{Bytes: 3, Files: 1, Tot
 func TestProgressWithoutATerminal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lines, out := &buffer{}, &buffer{}
-		w := progressing{console: &console{w: lines}}
+		w := progressReporter{console: &console{w: lines}}
 		end := w.follow(begun{})
 		time.Sleep(time.Minute)
 		end()
 		if lines.String() != "" {
 			t.Errorf("nobody asked for %q", lines)
 		}
-		w.asked = true
+		w.wanted = true
 		end = w.follow(&xfer.Tally{})
 		time.Sleep(time.Minute)
 		end()

@@ -27,18 +27,18 @@ type railAt struct {
 // railFollower has a server listen on the RDMA devices that there are: on those
 // that come, and no more on those that went. One goroutine at a time may use it.
 type railFollower struct {
-	s      *serving
+	s      *serveRun
 	server *xfer.Server
 	port   uint16
-	// took are the ports that were taken where port is 0: who came once shall
-	// find the device there when it is back.
-	took map[railAt]uint16
-	// deaf is what was told of those that cannot be listened on.
-	deaf map[railAt]string
+	// ports are the ports that the kernel chose where port is 0: a client that came
+	// once finds the device at the same port when it is back.
+	ports map[railAt]uint16
+	// failed has the errors, already told, of addresses that cannot be listened on.
+	failed map[railAt]string
 }
 
-func (s *serving) followRails(server *xfer.Server, port uint16) *railFollower {
-	return &railFollower{s: s, server: server, port: port, took: make(map[railAt]uint16), deaf: make(map[railAt]string)}
+func (s *serveRun) followRails(server *xfer.Server, port uint16) *railFollower {
+	return &railFollower{s: s, server: server, port: port, ports: make(map[railAt]uint16), failed: make(map[railAt]string)}
 }
 
 // follow looks again and again until ctx ends.
@@ -77,15 +77,15 @@ func (f *railFollower) look() (problem error) {
 			if err != nil && first == nil {
 				first = fmt.Errorf("the server cannot listen on %s: %w", d.Name, err)
 			}
-			if err != nil && f.deaf[at] != err.Error() {
-				f.deaf[at] = err.Error()
+			if err != nil && f.failed[at] != err.Error() {
+				f.failed[at] = err.Error()
 				problem = errors.Join(problem, err)
 			}
 		}
 	}
-	for at := range f.deaf {
+	for at := range f.failed {
 		if !wanted[at] {
-			delete(f.deaf, at)
+			delete(f.failed, at)
 		}
 	}
 	if why == "" && first != nil {
@@ -99,14 +99,14 @@ func (f *railFollower) look() (problem error) {
 
 // listen begins to listen at an address of a device, and tells so.
 func (f *railFollower) listen(d rdma.Device, at railAt) error {
-	heard, err := f.server.Listen(f.s.verbs, netip.AddrPortFrom(at.addr, cmp.Or(f.port, f.took[at])), d)
+	heard, err := f.server.Listen(f.s.verbs, netip.AddrPortFrom(at.addr, cmp.Or(f.port, f.ports[at])), d)
 	if err != nil {
 		return err
 	}
-	delete(f.deaf, at)
-	f.took[at] = heard.Port()
+	delete(f.failed, at)
+	f.ports[at] = heard.Port()
 	if !f.s.oneCPU {
-		f.s.leaveCPUs("verbs")
+		f.s.limitCPUs("verbs")
 	}
 	f.s.tellListening("verbs "+d.Name, heard)
 	return nil

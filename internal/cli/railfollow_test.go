@@ -46,7 +46,7 @@ func TestRailsAreFollowed(t *testing.T) {
 	p, _, _ := newProgram()
 	devices := &changingDevices{softDevice: softDevice{tcp.New()}}
 	p.verbs = devices
-	s := &serving{program: p, transport: "auto", who: oneRoot(t, "/srv")}
+	s := &serveRun{program: p, transport: "auto", admissions: oneRoot(t, "/srv")}
 	server := xfer.NewServer(xfer.ServerConfig{Followed: true})
 	defer server.Close()
 	rails := s.followRails(server, 0)

@@ -20,13 +20,13 @@ func localFiles() []string {
 
 // relay copies from one far end to another: the destination serves, the source
 // copies and tells, and this end passes on what it tells.
-func (c *copying) relay(ctx context.Context, p *plan) error {
-	args, err := relayedArgs(c.given)
+func (c *copyRun) relay(ctx context.Context, p *plan) error {
+	args, err := relayedArgs(c.givenOptions)
 	if err != nil {
 		return err
 	}
-	c.choose.stdin = c.stdin
-	rules, err := c.choose.read()
+	c.selection.stdin = c.stdin
+	rules, err := c.selection.read()
 	if err != nil {
 		return err
 	}
@@ -56,14 +56,14 @@ func (c *copying) relay(ctx context.Context, p *plan) error {
 	}
 	defer context.AfterFunc(within, func() { from.Close() })()
 	code, err := from.AskRun(run, &plainWriter{w: c.stdout}, &plainWriter{w: c.stderr})
-	if failed := to.left(); failed != nil && (err != nil || code != exitOK) {
+	if failed := to.whyGone(); failed != nil && (err != nil || code != exitOK) {
 		return interruptedOr(ctx, failed)
 	}
 	if err != nil {
 		return from.reason(ctx, err)
 	}
 	if code != exitOK {
-		return &ended{code}
+		return &exitCodeError{code}
 	}
 	return nil
 }
@@ -85,13 +85,13 @@ func relayedArgs(given []string) ([]string, error) {
 }
 
 // relayedCopy is the far end that copies.
-func (c *copying) relayedCopy(ctx context.Context, o xfer.Options) (*xfer.Summary, error) {
+func (c *copyRun) relayedCopy(ctx context.Context, o xfer.Options) (*xfer.Summary, error) {
 	run := c.relayed
-	here, err := offerWithin(ctx, run.Sources)
+	here, err := makeOfferUntil(ctx, run.Sources)
 	if err != nil {
 		return nil, err
 	}
-	paths, noTCP := c.waysTo(ctx, run.To, run.Addresses, run.NoTCP, &o)
+	paths, noTCP := c.pathsTo(ctx, run.To, run.Addresses, run.NoTCP, &o)
 	unreached := func(why error) error {
 		return fmt.Errorf("%s does not reach %s, and there is no way between the two by ssh: %w", run.From, run.To, why)
 	}
@@ -99,7 +99,7 @@ func (c *copying) relayedCopy(ctx context.Context, o xfer.Options) (*xfer.Summar
 		return nil, unreached(errors.Join(noTCP, errors.New(run.NoRails)))
 	}
 	connected := noteConnection(&o, func(*xfer.Link) {})
-	s, err := c.client().Push(ctx, offered(here), xfer.Endpoint{Host: run.To, Key: run.Key, Paths: paths}, run.Dest, o)
+	s, err := c.client().Push(ctx, offeredPaths(here), xfer.Endpoint{Host: run.To, Key: run.Key, Paths: paths}, run.Dest, o)
 	if err != nil && !connected.Load() && noTCP != nil {
 		err = unreached(errors.Join(noTCP, err))
 	}

@@ -24,8 +24,8 @@ const (
 
 // boundHeap lets garbage collect up to a bound instead of in proportion to what
 // is live: entries come and go by the hundred thousand, and the heap would
-// either be collected all the time or grow with the number of files. Who sets
-// GOGC or GOMEMLIMIT knows better.
+// either be collected all the time or grow with the number of files. A user who sets
+// GOGC or GOMEMLIMIT overrides it.
 func boundHeap(need xfer.Load) {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return
@@ -34,11 +34,11 @@ func boundHeap(need xfer.Load) {
 	debug.SetMemoryLimit(heapBytes + int64(need.Sessions)*sessionHeapBytes + int64(need.Slots)*slotHeapBytes + codecChunks*need.CodecBytes)
 }
 
-// dumpNoCore keeps keys, and what is copied, from a core file, and from what
+// disableCoreDumps keeps keys, and what is copied, from a core file, and from what
 // collects such (core(5)), unless somebody asks for one of a crash. The lower
 // limit may be raised again, by a child too. PR_SET_DUMPABLE would do more, but
 // /proc/self would be root's then.
-func dumpNoCore() {
+func disableCoreDumps() {
 	if os.Getenv("GOTRACEBACK") == "crash" {
 		return
 	}
@@ -49,12 +49,12 @@ func dumpNoCore() {
 	}
 }
 
-// leaveCPUs keeps the program to one CPU where there are two at most and RDMA
+// limitCPUs keeps the program to one CPU where there are two at most and RDMA
 // moves the bytes: there the other is needed by what stands for the NIC or by
 // the peer, and threads that wake each other cost more than a second one
 // brings (make bench shows it in the bed). A bench goes on by TCP and gets its
 // CPUs back; a server that listens on a device stays with one, for TCP too.
-func (p *program) leaveCPUs(transport string) {
+func (p *program) limitCPUs(transport string) {
 	switch {
 	case p.oneCPU && transport == "tcp":
 		p.oneCPU = false

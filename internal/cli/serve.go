@@ -22,8 +22,8 @@ import (
 // serveName is the command that serves.
 const serveName = "serve"
 
-// serving is a server from the command line.
-type serving struct {
+// serveRun is one server from the command line.
+type serveRun struct {
 	*program
 	root, listen        string
 	readOnly            bool
@@ -38,14 +38,14 @@ type serving struct {
 	exitOnGPUFailure    bool
 	quiet, verbose      bool
 
-	wire     wireOptions
-	console  *console
-	who      *admissions
-	loopback bool // only this host is served, and not by RDMA
+	wire       wireOptions
+	console    *console
+	admissions *admissions
+	loopback   bool // only this host is served, and not by RDMA
 }
 
 func (p *program) serveCommand() *cli.Command {
-	s := &serving{program: p, transport: "auto", listen: ":" + strconv.Itoa(xfer.DefaultPort), maxWaitSeconds: 30}
+	s := &serveRun{program: p, transport: "auto", listen: ":" + strconv.Itoa(xfer.DefaultPort), maxWaitSeconds: 30}
 	return &cli.Command{
 		Name: serveName, Usage: "let clients copy to and from a directory", ArgsUsage: "--access-file FILE|--root DIR --key-file FILE [OPTIONS]", Action: action(s.run),
 		Description: `Lets clients copy to and from the directory that their key opens: by TCP at ADDR:PORT, and by RDMA at PORT+1 of the addresses
@@ -56,7 +56,7 @@ Runs until SIGINT or SIGTERM.`,
 }
 
 // flags are the options of a server, by topic.
-func (s *serving) flags() []cli.Flag {
+func (s *serveRun) flags() []cli.Flag {
 	return slices.Concat(
 		about(topicServe,
 			&cli.StringFlag{Name: "root", Usage: "`DIR` the directory that is served to clients that hold the key of --key-file", Destination: &s.root},
@@ -69,11 +69,11 @@ func (s *serving) flags() []cli.Flag {
 			&cli.BoolFlag{Name: "require-encrypt", Usage: "admit only clients that use --encrypt, whatever the access file says", Destination: &s.requireEncrypt},
 		),
 		about(topicTransport,
-			checkedFlag("transport", "`auto|verbs|tcp` what to offer: both where there are RDMA devices, or one (auto)", word(&s.transport, "auto", "verbs", "tcp")),
+			checkedFlag("transport", "`auto|verbs|tcp` what to offer: both where there are RDMA devices, or one (auto)", oneOf(&s.transport, "auto", "verbs", "tcp")),
 		),
 		s.wire.flags(),
 		about(topicGPU,
-			checkedFlag("gpu", "`auto|off` whether clients may have their slots in GPU memory here (auto)", word(&s.gpu, "auto", "off")),
+			checkedFlag("gpu", "`auto|off` whether clients may have their slots in GPU memory here (auto)", oneOf(&s.gpu, "auto", "off")),
 			&cli.BoolFlag{Name: "exit-on-gpu-failure", Usage: "end the program (exit code 1) when it can use no GPU any more, as soon as no session runs, so that its supervisor starts it anew", Destination: &s.exitOnGPUFailure},
 		),
 		about(topicLimits,
@@ -90,24 +90,24 @@ func (s *serving) flags() []cli.Flag {
 }
 
 // run listens and serves until ctx ends, which is a good end.
-func (s *serving) run(ctx context.Context, operands []string) error {
+func (s *serveRun) run(ctx context.Context, operands []string) error {
 	s.console = s.newConsole()
 	addr, err := s.checkOptions(operands)
 	if err != nil {
 		return err
 	}
-	if s.who, err = s.admissions(); err != nil {
+	if s.admissions, err = s.newAdmissions(); err != nil {
 		return err
 	}
-	defer s.who.close()
+	defer s.admissions.close()
 	wire, err := s.wire.read(s.getenv)
 	if err != nil {
 		return err
 	}
 	cfg := xfer.ServerConfig{
 		Wire: wire,
-		Keys: s.who, MaxSessions: s.maxSessions, MaxMemory: s.maxMemoryBytes, MaxWait: time.Duration(s.maxWaitSeconds) * time.Second, Timeouts: s.timeouts,
-		Log: s.ended, Report: s.report,
+		Keys: s.admissions, MaxSessions: s.maxSessions, MaxMemory: s.maxMemoryBytes, MaxWait: time.Duration(s.maxWaitSeconds) * time.Second, Timeouts: s.timeouts,
+		Log: s.sessionEnded, Report: s.report,
 		Limit: xfer.NewLimiter(s.bytesPerSecond), Followed: true,
 	}
 	if cfg.MaxWait == 0 {
@@ -115,20 +115,20 @@ func (s *serving) run(ctx context.Context, operands []string) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	loss := gpuLoss{serving: s, end: cancel}
+	loss := gpuLoss{serveRun: s, end: cancel}
 	cfg.Load = loss.load
 	if s.gpu != "off" {
-		cfg.GPUs = loss.heed()
+		cfg.GPUs = loss.guard()
 	}
 	server := xfer.NewServer(cfg)
 	rails, err := s.listenAt(server, addr)
 	if err != nil {
 		return errors.Join(err, server.Close())
 	}
-	s.tellProblems()
+	s.tellWarnings()
 	var attendants sync.WaitGroup
-	attendants.Go(func() { s.attend(ctx, server) })
-	if s.byVerbs() {
+	attendants.Go(func() { s.handleSignals(ctx, server) })
+	if s.listensByVerbs() {
 		attendants.Go(func() { rails.follow(ctx) })
 	}
 	err = server.Serve(ctx)
@@ -142,7 +142,7 @@ func (s *serving) run(ctx context.Context, operands []string) error {
 }
 
 // checkOptions returns the address to listen at.
-func (s *serving) checkOptions(operands []string) (netip.AddrPort, error) {
+func (s *serveRun) checkOptions(operands []string) (netip.AddrPort, error) {
 	var none netip.AddrPort
 	if len(operands) == 1 {
 		return none, args.UsageErrorf("gdrcp serve takes no operand, and %[1]s is one: what is served is named by --root %[1]s", args.Quote(operands[0]))
@@ -186,12 +186,12 @@ func parseListen(given string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(addr.Unmap(), uint16(n)), nil
 }
 
-// byVerbs is whether RDMA devices are listened on where there are any.
-func (s *serving) byVerbs() bool { return s.transport != "tcp" && !s.loopback }
+// listensByVerbs reports whether the server is to listen on the RDMA devices that there are.
+func (s *serveRun) listensByVerbs() bool { return s.transport != "tcp" && !s.loopback }
 
 // rails lists the devices and, of them, those to listen on, or says why there are
 // none of these.
-func (s *serving) rails() (devices, usable []rdma.Device, why string) {
+func (s *serveRun) rails() (devices, usable []rdma.Device, why string) {
 	switch {
 	case s.transport == "tcp":
 		return nil, nil, "the server serves tcp only (--transport tcp)"
@@ -215,7 +215,7 @@ func railAddrs(d rdma.Device) []netip.Addr {
 
 // listenAt listens by TCP at addr, and by verbs at the next port of every
 // device's addresses, and returns what keeps to these devices.
-func (s *serving) listenAt(server *xfer.Server, addr netip.AddrPort) (*railFollower, error) {
+func (s *serveRun) listenAt(server *xfer.Server, addr netip.AddrPort) (*railFollower, error) {
 	if s.transport != "verbs" {
 		at, err := server.Listen(s.tcp, addr, rdma.Device{})
 		if err != nil {
@@ -240,7 +240,7 @@ func (s *serving) listenAt(server *xfer.Server, addr netip.AddrPort) (*railFollo
 }
 
 // noRail is the error of a server that is to offer verbs only.
-func (s *serving) noRail() error {
+func (s *serveRun) noRail() error {
 	_, _, why := s.rails()
 	if why == "" {
 		return nil
@@ -252,18 +252,18 @@ func (s *serving) noRail() error {
 	return fmt.Errorf("listen by verbs: %w: %s", err, why)
 }
 
-func (s *serving) tellListening(by string, at netip.AddrPort) {
+func (s *serveRun) tellListening(by string, at netip.AddrPort) {
 	if !s.quiet {
 		marked := ""
 		if s.verbose {
 			marked = wireText(s.wire.wire)
 		}
-		s.console.line("gdrcp: serving %s on %s %s%s", s.who.text(), by, at, marked)
+		s.console.line("gdrcp: serving %s on %s %s%s", s.admissions.describe(), by, at, marked)
 	}
 }
 
-// ended tells how a session ended.
-func (s *serving) ended(e xfer.SessionEnd) {
+// sessionEnded tells how a session ended.
+func (s *serveRun) sessionEnded(e xfer.SessionEnd) {
 	what := e.What
 	if e.Path != "" {
 		what += " " + strconv.Quote(e.Path)
@@ -295,7 +295,7 @@ func dryPrefix(e *xfer.Event) string {
 }
 
 // report tells, with -v, what was not copied or was deleted.
-func (s *serving) report(e xfer.Event) {
+func (s *serveRun) report(e xfer.Event) {
 	switch {
 	case !s.verbose:
 	case e.Kind == xfer.EventDeleted:

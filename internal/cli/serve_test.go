@@ -219,18 +219,18 @@ func TestRails(t *testing.T) {
 	local := rdma.Device{Name: "mlx5_1", Ports: []rdma.Port{{Addrs: []netip.Addr{netip.MustParseAddr("fe80::1")}}}}
 	for _, c := range []struct {
 		name     string
-		s        serving
+		s        serveRun
 		list     deviceList
 		rails    int
 		why      string
 		wantCode int
 	}{
-		{name: "tcp only", s: serving{transport: "tcp"}, list: deviceList{devices: []rdma.Device{good}}, why: "the server serves tcp only (--transport tcp)"},
-		{name: "loopback", s: serving{transport: "auto", loopback: true}, list: deviceList{devices: []rdma.Device{good}}, why: "the server listens on loopback only"},
-		{name: "no device", s: serving{transport: "auto"}, list: *noDevices(), why: "no RDMA device there: the kernel knows no RDMA device"},
-		{name: "port down", s: serving{transport: "auto"}, list: deviceList{devices: []rdma.Device{bad}}, why: "no usable RDMA device there: mlx5_0: port 1 is down"},
-		{name: "link-local", s: serving{transport: "auto"}, list: deviceList{devices: []rdma.Device{local}}, why: "no usable RDMA device there: mlx5_1: it has link-local addresses only"},
-		{name: "one works", s: serving{transport: "auto"}, list: deviceList{devices: []rdma.Device{bad, good}}, rails: 1},
+		{name: "tcp only", s: serveRun{transport: "tcp"}, list: deviceList{devices: []rdma.Device{good}}, why: "the server serves tcp only (--transport tcp)"},
+		{name: "loopback", s: serveRun{transport: "auto", loopback: true}, list: deviceList{devices: []rdma.Device{good}}, why: "the server listens on loopback only"},
+		{name: "no device", s: serveRun{transport: "auto"}, list: *noDevices(), why: "no RDMA device there: the kernel knows no RDMA device"},
+		{name: "port down", s: serveRun{transport: "auto"}, list: deviceList{devices: []rdma.Device{bad}}, why: "no usable RDMA device there: mlx5_0: port 1 is down"},
+		{name: "link-local", s: serveRun{transport: "auto"}, list: deviceList{devices: []rdma.Device{local}}, why: "no usable RDMA device there: mlx5_1: it has link-local addresses only"},
+		{name: "one works", s: serveRun{transport: "auto"}, list: deviceList{devices: []rdma.Device{bad, good}}, rails: 1},
 	} {
 		p, _, _ := newProgram()
 		p.verbs = &c.list
@@ -244,7 +244,7 @@ func TestRails(t *testing.T) {
 	}
 	p, _, errs := newProgram()
 	p.verbs = &deviceList{devices: []rdma.Device{good}}
-	s := &serving{program: p, transport: "auto", console: &console{w: errs}, who: oneRoot(t, "/srv")}
+	s := &serveRun{program: p, transport: "auto", console: &console{w: errs}, admissions: oneRoot(t, "/srv")}
 	server := xfer.NewServer(xfer.ServerConfig{})
 	_, err := s.listenAt(server, netip.MustParseAddrPort("127.0.0.1:0"))
 	if err = errors.Join(err, server.Close()); err != nil || !regexp.MustCompile(`^gdrcp: serving /srv on tcp 127\.0\.0\.1:\d+\ngdrcp: no RDMA device\n$`).MatchString(errs.String()) {

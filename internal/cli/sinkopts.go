@@ -36,8 +36,8 @@ func sinkFlags(o *xfer.Options) []cli.Flag {
 }
 
 // maxDelete is a number of files, for which 0 is none.
-func maxDelete(to *int64) *checked {
-	return &checked{set: func(s string) error {
+func maxDelete(to *int64) *checkedValue {
+	return &checkedValue{set: func(s string) error {
 		n, err := strconv.ParseInt(s, 10, 64)
 		if err != nil || n < -1 {
 			return errors.New("not a number from 0 on")
@@ -51,7 +51,7 @@ func maxDelete(to *int64) *checked {
 }
 
 // reportDeleted tells what was deleted, with -v, and in a dry run always.
-func (c *copying) reportDeleted(e *xfer.Event) {
+func (c *copyRun) reportDeleted(e *xfer.Event) {
 	switch {
 	case c.json:
 		c.events.emit(deletedEventOf(e))
@@ -85,7 +85,7 @@ func keptText(e *xfer.Event) string {
 }
 
 // tellNotDeleted says why --delete deleted nothing.
-func (c *copying) tellNotDeleted(s *xfer.Summary) {
+func (c *copyRun) tellNotDeleted(s *xfer.Summary) {
 	if s.NotDeleted && !c.json {
 		c.console.line("gdrcp: the source could not be listed or read whole, or is not what the manifest says: nothing is deleted")
 	}

@@ -100,7 +100,7 @@ func (p *program) origin(s *sshOptions, where sshHost) (*remote.Origin, error) {
 	}
 	return &remote.Origin{
 		Rsh: words, User: where.user, Host: where.host, RemotePath: s.remotePath,
-		Protocol: xfer.ProtocolVersion, Version: p.versionText(), Stderr: beneath(p.stderr),
+		Protocol: xfer.ProtocolVersion, Version: p.versionText(), Stderr: unwrapWriter(p.stderr),
 	}, nil
 }
 

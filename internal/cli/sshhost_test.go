@@ -128,7 +128,7 @@ func TestListenNowhere(t *testing.T) {
 	if len(heard.at) > 0 || !strings.Contains(heard.noRails, "listened on: tcp: cannot allocate memory") || !strings.Contains(heard.noTCP, "too many open files") {
 		t.Errorf("%+v", heard)
 	}
-	_, noTCP := p.waysTo(t.Context(), "node2", nil, heard.noTCP, &xfer.Options{})
+	_, noTCP := p.pathsTo(t.Context(), "node2", nil, heard.noTCP, &xfer.Options{})
 	if noTCP == nil || !strings.Contains(noTCP.Error(), "too many open files") {
 		t.Errorf("%v", noTCP)
 	}

@@ -9,7 +9,7 @@ import (
 
 // tellStats tells what a copy came to, as --stats has it: a line for each number, in
 // the words of rsync where it is rsync's number. --json has them in its summary.
-func (c *copying) tellStats(s *xfer.Summary) {
+func (c *copyRun) tellStats(s *xfer.Summary) {
 	if !c.stats || c.json || c.quiet {
 		return
 	}

@@ -23,31 +23,31 @@ type stream func() (*chunker.Pipe, error)
 const inputName, outputName = "standard input", "standard output"
 
 func standardInput() (*chunker.Pipe, error) {
-	if err := checkGiven(0, inputName, "</dev/null"); err != nil {
+	if err := checkInherited(0, inputName, "</dev/null"); err != nil {
 		return nil, err
 	}
 	return chunker.NewInput(0, inputName)
 }
 
 func standardOutput() (*chunker.Pipe, error) {
-	if err := checkGiven(1, outputName, ">/dev/null"); err != nil {
+	if err := checkInherited(1, outputName, ">/dev/null"); err != nil {
 		return nil, err
 	}
 	return chunker.NewOutput(1, outputName)
 }
 
-// checkGiven refuses a stream that is not there: Go's runtime has put /dev/null in
-// its place, which is empty and takes everything. instead is how the shell gives
-// that, where it is meant.
-func checkGiven(fd int, name, instead string) error {
-	err := errNotGiven
+// checkInherited refuses a stream that the program was started without: Go's runtime has
+// put /dev/null in its place, which is empty and takes everything. instead is how the
+// shell gives /dev/null, where the user means it.
+func checkInherited(fd int, name, instead string) error {
+	err := errClosed
 	switch inherited.Look(fd) {
 	case inherited.Given:
 		return nil
 	case inherited.Unsure:
 		err = fmt.Errorf("%w, or /dev/null that is open for reading and writing", err)
 	}
-	return &hinted{fmt.Errorf("open %s: %w", name, err), "where that is meant, " + instead + " says it"}
+	return &hintedError{fmt.Errorf("open %s: %w", name, err), "where that is meant, " + instead + " says it"}
 }
 
 // isStream reports whether this machine's end of the copy is a stream.
@@ -66,7 +66,7 @@ func (p *plan) isStream() (bool, error) {
 }
 
 // transfer copies between this machine and the server of the plan.
-func (c *copying) transfer(ctx context.Context, client *xfer.Client, p *plan, o xfer.Options) (*xfer.Summary, error) {
+func (c *copyRun) transfer(ctx context.Context, client *xfer.Client, p *plan, o xfer.Options) (*xfer.Summary, error) {
 	p, err := c.expanded(ctx, client, p, o)
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (c *copying) transfer(ctx context.Context, client *xfer.Client, p *plan, o 
 
 // expanded is the plan with the names that patterns of a server's paths stand for. A
 // far end has told them already.
-func (c *copying) expanded(ctx context.Context, client *xfer.Client, p *plan, o xfer.Options) (*plan, error) {
+func (c *copyRun) expanded(ctx context.Context, client *xfer.Client, p *plan, o xfer.Options) (*plan, error) {
 	if p.push || p.local || p.far != nil || !slices.ContainsFunc(p.sources, pattern.Is) {
 		return p, nil
 	}
@@ -102,7 +102,7 @@ func (c *copying) expanded(ctx context.Context, client *xfer.Client, p *plan, o 
 }
 
 // openStream opens this end's stream, before anything is connected.
-func (c *copying) openStream(p *plan) (err error) {
+func (c *copyRun) openStream(p *plan) (err error) {
 	open := c.output
 	if p.push {
 		open = c.input
@@ -112,7 +112,7 @@ func (c *copying) openStream(p *plan) (err error) {
 }
 
 // closeStream ends what openStream began, if it did.
-func (c *copying) closeStream() error {
+func (c *copyRun) closeStream() error {
 	if c.stream == nil {
 		return nil
 	}
@@ -120,7 +120,7 @@ func (c *copying) closeStream() error {
 }
 
 // copyStream copies from standard input or to standard output.
-func (c *copying) copyStream(ctx context.Context, client *xfer.Client, p *plan, o xfer.Options) (*xfer.Summary, error) {
+func (c *copyRun) copyStream(ctx context.Context, client *xfer.Client, p *plan, o xfer.Options) (*xfer.Summary, error) {
 	if p.push {
 		return client.PushStream(ctx, c.stream, p.endpoint, p.dst, o)
 	}

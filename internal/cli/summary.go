@@ -9,7 +9,7 @@ import (
 
 // tellSummary tells what a copy came to: in a line, and before it with -v all
 // that does not matter where all is well.
-func (c *copying) tellSummary(s *xfer.Summary) {
+func (c *copyRun) tellSummary(s *xfer.Summary) {
 	if c.json {
 		c.events.emit(eventOf(s))
 		return

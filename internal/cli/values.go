@@ -13,23 +13,23 @@ import (
 
 // checked is the value of an option that is parsed, and held against its
 // bounds, where it is read.
-type checked struct {
+type checkedValue struct {
 	set  func(string) error
 	text string
 }
 
 // Set implements flag.Value.
-func (c *checked) Set(s string) error {
+func (c *checkedValue) Set(s string) error {
 	c.text = s
 	return c.set(s)
 }
 
 // String implements flag.Value.
-func (c *checked) String() string { return c.text }
+func (c *checkedValue) String() string { return c.text }
 
 // number is a whole number within bounds.
-func number(to *int, least, most int) *checked {
-	return &checked{set: func(s string) error {
+func number(to *int, least, most int) *checkedValue {
+	return &checkedValue{set: func(s string) error {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < least || n > most {
 			return fmt.Errorf("not a number from %d to %d", least, most)
@@ -40,8 +40,8 @@ func number(to *int, least, most int) *checked {
 }
 
 // size is a number of bytes within bounds, a multiple of step.
-func size[T int | int64](to *T, least, most, step int64) *checked {
-	return &checked{set: func(s string) error {
+func size[T int | int64](to *T, least, most, step int64) *checkedValue {
+	return &checkedValue{set: func(s string) error {
 		n, err := parseSize(s)
 		if err != nil {
 			return err
@@ -55,8 +55,8 @@ func size[T int | int64](to *T, least, most, step int64) *checked {
 }
 
 // word is one of several words.
-func word(to *string, words ...string) *checked {
-	return &checked{set: func(s string) error {
+func oneOf(to *string, words ...string) *checkedValue {
+	return &checkedValue{set: func(s string) error {
 		for _, w := range words {
 			if s == w {
 				*to = s
@@ -68,8 +68,8 @@ func word(to *string, words ...string) *checked {
 }
 
 // hash is the name of a digest algorithm.
-func hash(to *manifest.Algorithm) *checked {
-	return &checked{set: func(s string) (err error) {
+func hash(to *manifest.Algorithm) *checkedValue {
+	return &checkedValue{set: func(s string) (err error) {
 		if *to, err = manifest.ParseAlgorithm(s); err != nil {
 			return fmt.Errorf("not one of xxh3, blake3, crc32c, sha256")
 		}
@@ -77,8 +77,8 @@ func hash(to *manifest.Algorithm) *checked {
 	}}
 }
 
-func compression(to *xfer.Compress) *checked {
-	return &checked{set: func(s string) (err error) {
+func compression(to *xfer.Compress) *checkedValue {
+	return &checkedValue{set: func(s string) (err error) {
 		if *to, err = xfer.ParseCompress(s); err != nil {
 			return fmt.Errorf("not one of off, zstd, s2, auto")
 		}

@@ -16,7 +16,7 @@ const tosVariable = "GDRCP_TOS"
 // wireOptions are the options about the packets of a session.
 type wireOptions struct {
 	wire rdma.Wire
-	tos  *checked
+	tos  *checkedValue
 }
 
 func (w *wireOptions) flags() []cli.Flag {

@@ -10,13 +10,13 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// habits are options of rsync that change nothing, because gdrcp does the same
-// without them, or nothing of the kind.
-type habits struct {
+// rsyncNoOps are options of rsync that change nothing: gdrcp does the same without them,
+// or nothing of the kind.
+type rsyncNoOps struct {
 	partial, wholeFile, sparse, human, secluded bool
 }
 
-func (h *habits) flags() []cli.Flag {
+func (h *rsyncNoOps) flags() []cli.Flag {
 	return about(topicHabits,
 		allOn("whole-file", "nothing: files are always copied whole", []*bool{&h.wholeFile}, "W"),
 		allOn("sparse", "nothing: holes of files stay holes, and zeros of files without holes are written", []*bool{&h.sparse}, "S"),
@@ -26,8 +26,8 @@ func (h *habits) flags() []cli.Flag {
 	)
 }
 
-// tell says of the options that others than gdrcp heed what is done instead.
-func (h *habits) tell(say func(format string, args ...any)) {
+// explain says what gdrcp does instead of what rsync does for an option.
+func (h *rsyncNoOps) explain(say func(format string, args ...any)) {
 	if h.partial {
 		say("gdrcp: --partial: of a file that does not arrive whole nothing is kept")
 	}
@@ -39,15 +39,15 @@ func (h *habits) tell(say func(format string, args ...any)) {
 // compressAuto is -z, which stands for --compress auto.
 func compressAuto(to *xfer.Compress) cli.Flag {
 	return &switchFlag{valueFlag{&cli.GenericFlag{
-		Name: "compress-auto", Aliases: []string{"z"}, Usage: "the same as --compress auto", Value: &compressing{to},
+		Name: "compress-auto", Aliases: []string{"z"}, Usage: "the same as --compress auto", Value: &compressAutoValue{to},
 	}}, false}
 }
 
-// compressing is the value of -z.
-type compressing struct{ to *xfer.Compress }
+// compressAutoValue is the value of -z.
+type compressAutoValue struct{ to *xfer.Compress }
 
 // Set implements flag.Value.
-func (c *compressing) Set(s string) error {
+func (c *compressAutoValue) Set(s string) error {
 	if s != "true" {
 		return errors.New("not true")
 	}
@@ -56,17 +56,17 @@ func (c *compressing) Set(s string) error {
 }
 
 // String implements flag.Value.
-func (c *compressing) String() string {
+func (c *compressAutoValue) String() string {
 	return strconv.FormatBool(c.to != nil && *c.to == xfer.CompressAuto)
 }
 
 // IsBoolFlag tells package flag that no value has to follow.
-func (c *compressing) IsBoolFlag() bool { return true }
+func (c *compressAutoValue) IsBoolFlag() bool { return true }
 
-// info reads the flags of rsync's --info, of which gdrcp has those that are options
-// of their own. A number behind one is its level, and 0 turns it off.
-func info(progress, stats *bool) *checked {
-	return &checked{set: func(s string) error {
+// infoFlags reads the flags of rsync's --info. gdrcp has those that are options of their
+// own. A number behind one is its level, and 0 turns it off.
+func infoFlags(progress, stats *bool) *checkedValue {
+	return &checkedValue{set: func(s string) error {
 		for word := range strings.SplitSeq(strings.ToLower(s), ",") {
 			name := strings.TrimRight(word, "0123456789")
 			on := strings.Trim(word[len(name):], "0") != "" || name == word

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"gdrcp/internal/cli/args"
-
 	"github.com/urfave/cli/v2"
+
+	"gdrcp/internal/cli/args"
 )
 
 func TestArrange(t *testing.T) {
@@ -162,5 +162,48 @@ func TestVersion(t *testing.T) {
 	r := gdrcp(t, "--version").want(t, exitOK)
 	if !strings.HasPrefix(r.out, "gdrcp ") || strings.Count(r.out, "\n") != 1 || r.err != "" {
 		t.Errorf("wrote %q and %q", r.out, r.err)
+	}
+}
+
+// A mistyped option is told with the one that was meant, of the same command,
+// where there is one that is nearer than all others.
+func TestMistypedOptionsSuggestTheNearOne(t *testing.T) {
+	for args, want := range map[string]string{
+		"--recursve a b":                "unknown option --recursve: did you mean --recursive? (gdrcp --help lists them)",
+		"--comrpess=zstd a b":           "unknown option --comrpess: did you mean --compress? (gdrcp --help lists them)",
+		"--write-manifset m a b":        "unknown option --write-manifset: did you mean --write-manifest? (gdrcp --help lists them)",
+		"--delete_excluded a b":         "unknown option --delete_excluded: did you mean --delete-excluded? (gdrcp --help lists them)",
+		"serve --rot x":                 "unknown option --rot of gdrcp serve: did you mean --root? (gdrcp serve --help lists them)",
+		"manifest create --hahs=xxh3 .": "unknown option --hahs of gdrcp manifest create: did you mean --hash? (gdrcp manifest create --help lists them)",
+		"--no-prems a b":                "unknown option --no-prems: did you mean --no-perms? (gdrcp --help lists them)",
+		// Nothing is near, or it is of another command, hidden, or one of several.
+		"--nonsense a b": "unknown option --nonsense (gdrcp --help lists them)",
+		"--rooot x a b":  "unknown option --rooot (gdrcp --help lists them)",
+		"--im a b":       "unknown option --im (gdrcp --help lists them)",
+		"--imn=send a b": "unknown option --imn (gdrcp --help lists them)",
+		"--" + strings.Repeat("x", 1000) + " a b": "unknown option --" + strings.Repeat("x", 1000) + " (gdrcp --help lists them)",
+	} {
+		r := gdrcp(t, strings.Fields(args)...).want(t, exitUsage)
+		if r.err != "gdrcp: "+want+"\n" {
+			t.Errorf("gdrcp %s wrote\n%swant\n%s", args, r.err, want)
+		}
+	}
+}
+
+// The words help and version do what the options do, and not more than that: a
+// file of the name can be copied.
+func TestHelpAndVersionAsWords(t *testing.T) {
+	for word, option := range map[string]string{"help": "--help", "version": "--version", "help serve": "serve --help", "help manifest diff": "manifest diff --help"} {
+		want := gdrcp(t, strings.Fields(option)...).want(t, exitOK)
+		if r := gdrcp(t, strings.Fields(word)...).want(t, exitOK); r.out == "" || r.out != want.out || r.err != "" {
+			t.Errorf("gdrcp %s wrote\n%s%s, want\n%s", word, r.out, r.err, want.out)
+		}
+	}
+	s := startServer(t)
+	dir := t.TempDir()
+	t.Chdir(dir)
+	makeFiles(t, dir, map[string]string{"help": "H", "version": "V"})
+	for _, name := range []string{"help", "version"} {
+		gdrcp(t, name, s.url(name)).want(t, exitOK)
 	}
 }

@@ -241,71 +241,67 @@ EXPORT int cuStreamQuery(struct stream *s)
 	return fake_leave(s->first ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS);
 }
 
-EXPORT int cuMemcpyHtoDAsync_v2(uint64_t dst, const void *src, size_t bytes, struct stream *s)
+/* Device memory in the fake's own mapping; NULL where no block has all of the range. */
+static uint8_t *shadow_of(struct context *ctx, uint64_t addr, size_t bytes)
+{
+	struct block *b = fake_block(ctx, addr, bytes);
+
+	return b ? b->shadow + (addr - b->addr) : NULL;
+}
+
+enum direction { TO_DEVICE, TO_HOST };
+
+static int copy_host(enum direction to, uint64_t addr, void *host, size_t bytes, struct stream *s)
 {
 	int rc;
 	struct context *ctx = fake_enter(&rc);
-	struct block *b;
+	struct op op = { .kind = OP_COPY, .bytes = bytes, .host = host };
+	uint8_t *device;
 
 	if (!ctx)
 		return rc;
-	b = fake_block(ctx, dst, bytes);
-	if (!b || !src)
+	device = shadow_of(ctx, addr, bytes);
+	if (!device || !host)
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
-	rc = fake_check_host(ctx, src, bytes);
-	if (!rc)
-		rc = fake_queue(ctx, s, &(struct op){ .kind = OP_COPY, .dst = b->shadow + (dst - b->addr),
-						      .src = src, .bytes = bytes, .host = src });
-	return fake_leave(rc);
+	op.dst = to == TO_HOST ? host : device;
+	op.src = to == TO_HOST ? device : host;
+	rc = fake_check_host(ctx, host, bytes);
+	return fake_leave(rc ? rc : fake_queue(ctx, s, &op));
+}
+
+EXPORT int cuMemcpyHtoDAsync_v2(uint64_t dst, const void *src, size_t bytes, struct stream *s)
+{
+	return copy_host(TO_DEVICE, dst, (void *)src, bytes, s);
 }
 
 EXPORT int cuMemcpyDtoHAsync_v2(void *dst, uint64_t src, size_t bytes, struct stream *s)
 {
-	int rc;
-	struct context *ctx = fake_enter(&rc);
-	struct block *b;
-
-	if (!ctx)
-		return rc;
-	b = fake_block(ctx, src, bytes);
-	if (!b || !dst)
-		return fake_leave(CUDA_ERROR_INVALID_VALUE);
-	rc = fake_check_host(ctx, dst, bytes);
-	if (!rc)
-		rc = fake_queue(ctx, s, &(struct op){ .kind = OP_COPY, .dst = dst,
-						      .src = b->shadow + (src - b->addr), .bytes = bytes, .host = dst });
-	return fake_leave(rc);
+	return copy_host(TO_HOST, src, dst, bytes, s);
 }
 
 EXPORT int cuMemcpyDtoDAsync_v2(uint64_t dst, uint64_t src, size_t bytes, struct stream *s)
 {
 	int rc;
 	struct context *ctx = fake_enter(&rc);
-	struct block *from, *to;
+	struct op op = { .kind = OP_COPY, .bytes = bytes };
 
 	if (!ctx)
 		return rc;
-	from = fake_block(ctx, src, bytes);
-	to = fake_block(ctx, dst, bytes);
-	if (!from || !to)
-		return fake_leave(CUDA_ERROR_INVALID_VALUE);
-	return fake_leave(fake_queue(ctx, s, &(struct op){ .kind = OP_COPY, .dst = to->shadow + (dst - to->addr),
-							   .src = from->shadow + (src - from->addr), .bytes = bytes }));
+	op.src = shadow_of(ctx, src, bytes);
+	op.dst = shadow_of(ctx, dst, bytes);
+	return fake_leave(op.src && op.dst ? fake_queue(ctx, s, &op) : CUDA_ERROR_INVALID_VALUE);
 }
 
 EXPORT int cuMemsetD8_v2(uint64_t dst, uint8_t value, size_t bytes)
 {
 	int rc;
 	struct context *ctx = fake_enter(&rc);
-	struct block *b;
+	struct op op = { .kind = OP_FILL, .bytes = bytes, .value = value };
 
 	if (!ctx)
 		return rc;
-	b = fake_block(ctx, dst, bytes);
-	if (!b)
-		return fake_leave(CUDA_ERROR_INVALID_VALUE);
-	return fake_leave(fake_queue(ctx, NULL, &(struct op){ .kind = OP_FILL, .dst = b->shadow + (dst - b->addr),
-							      .value = value, .bytes = bytes }));
+	op.dst = shadow_of(ctx, dst, bytes);
+	return fake_leave(op.dst ? fake_queue(ctx, NULL, &op) : CUDA_ERROR_INVALID_VALUE);
 }
 
 static int is_event(struct context *ctx, struct event *e)

@@ -50,7 +50,8 @@ var projectRules = Rules{
 		// A pipe carries what the provider of sockets does.
 		"internal/remote": {"rdma", "rdma/tcp", "rdma/rdmatest"},
 		// What arrived is held against what an audit says.
-		"xfer": {"rdma/tcp", "rdma/verbs", "rdma/rdmatest", "gpu/gputest", "internal/audit"},
+		"xfer":               {"rdma/tcp", "rdma/verbs", "rdma/rdmatest", "gpu/gputest", "internal/audit"},
+		"xfer/internal/ring": {"rdma/tcp", "gpu/gputest"},
 		// Digests of the device are compared with those of the processor.
 		"gpu":   {"gpu/gputest", "manifest"},
 		"tests": {"gpu/gputest"},

@@ -1,0 +1,192 @@
+//go:build linux && cgo
+
+package ring
+
+import (
+	"bytes"
+	"errors"
+	"regexp"
+	"testing"
+
+	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
+)
+
+const testSlotBytes = 256 << 10
+
+func reach(r rdma.Rail) rdma.Rail { return reaching{r} }
+
+// sinkConfig is a ring that a peer writes to, sourceConfig one that it does not.
+func sinkConfig(p Placement, gpus GPUs) Config {
+	return Config{
+		Slots: 16, SlotBytes: testSlotBytes, Access: rdma.LocalWrite | rdma.RemoteWrite,
+		Placement: p, GPUs: gpus, Workers: 8, CopySlots: true,
+	}
+}
+
+func sourceConfig(p Placement, gpus GPUs) Config {
+	c := sinkConfig(p, gpus)
+	c.Access, c.CopySlots = rdma.LocalRead, false
+	return c
+}
+
+var firstGPU = Placement{GPU: wire.GPUFirst}
+
+// A ring in host memory has its slots one behind the other, with the padding between,
+// and says where they are.
+func TestPlaceInHostMemory(t *testing.T) {
+	r, err := placed(t, nil, Config{Slots: 3, SlotBytes: 8192, PadBytes: 4096, Access: rdma.LocalRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range r.Slots {
+		slot, header := r.Slot(i), r.HeaderSlot(i)
+		if len(slot) != 8192 || cap(slot) != 8192+4096 || len(header) != wire.HeaderStride || cap(header) != wire.HeaderStride {
+			t.Errorf("slot %d has %d of %d bytes, its header %d of %d", i, len(slot), cap(slot), len(header), cap(header))
+		}
+		copy(slot[:cap(slot)], bytes.Repeat([]byte{byte(i + 1)}, cap(slot)))
+	}
+	for i := range r.Slots {
+		if at := r.Payload[i*r.Stride():][:r.Stride()]; !bytes.Equal(at, bytes.Repeat([]byte{byte(i + 1)}, r.Stride())) {
+			t.Errorf("slot %d lies elsewhere", i)
+		}
+	}
+	want := wire.RingInfo{
+		Epoch: 1, Slots: 3, SlotBytes: 8192, PayloadAddr: r.PayloadMR.Addr(), PayloadKey: r.PayloadMR.RKey(),
+		HeaderAddr: r.HeaderMR.Addr(), HeaderKey: r.HeaderMR.RKey(),
+	}
+	if got := r.Info(); got != want || r.Device != nil || r.Memory != wire.HostMemory("") {
+		t.Errorf("%+v, want %+v; in %+v", got, want, r.Memory)
+	}
+}
+
+// Where a device reaches no GPU memory, host memory stands between; where it does, the
+// GPU's is registered. Either way the ring says how, and has workers for it.
+func TestPlaceInGPUMemory(t *testing.T) {
+	touched := errors.New("chunks are touched")
+	for name, tc := range map[string]struct {
+		wrap    func(rdma.Rail) rdma.Rail
+		touched error
+		rung    wire.Rung
+		why     string
+	}{
+		"a socket":                    {rung: wire.RungStaged, why: `^TCP sockets do not reach GPU memory$`},
+		"by address":                  {wrap: reach, rung: wire.RungPeermem, why: `^dma-buf: `},
+		"chunks that the CPU touches": {wrap: reach, touched: touched, rung: wire.RungStaged, why: `^chunks are touched$`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			gpus := lend(t, "peermem", "late=1")
+			for role, c := range map[string]Config{"sink": sinkConfig(firstGPU, gpus), "source": sourceConfig(firstGPU, gpus)} {
+				c.Touched = tc.touched
+				r, err := placed(t, tc.wrap, c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r.Memory.GPU != 0 || r.Memory.Rung != tc.rung || !regexp.MustCompile(tc.why).MatchString(r.Memory.Why) {
+					t.Errorf("%s: %+v, want %s, /%s/", role, r.Memory, tc.rung, tc.why)
+				}
+				if direct := tc.rung.Direct(); r.Device.Direct() != direct || (r.Payload == nil) != direct {
+					t.Errorf("%s: direct is %t, and %d bytes are in host memory", role, r.Device.Direct(), len(r.Payload))
+				}
+				checkWorkers(t, r, tc.touched == nil, tc.rung.Direct() && role == "sink")
+			}
+		})
+	}
+}
+
+// checkWorkers holds what the workers of a ring of 16 slots have against what they need.
+func checkWorkers(t *testing.T, r *Ring, digests, private bool) {
+	t.Helper()
+	d := r.Device
+	if r.Slots != 16 || d.Slots.Len() != 16*testSlotBytes || len(d.Workers) != MaxDeviceWorkers || d.Batch != 2 {
+		t.Errorf("%d slots in %d bytes, %d workers, batches of %d", r.Slots, d.Slots.Len(), len(d.Workers), d.Batch)
+	}
+	pinned := 0
+	for _, w := range d.Workers {
+		if (w.Hasher != nil) != digests || (w.Private != nil) != private || w.At(3) != 3*testSlotBytes {
+			t.Errorf("a hasher: %t, want %t; private copies: %t, want %t", w.Hasher != nil, digests, w.Private != nil, private)
+		}
+		for i := range w.Bounces {
+			pinned += len(w.Bounces[i].Mem)
+		}
+	}
+	if want := BounceBytes(8, testSlotBytes); int64(pinned) != want {
+		t.Errorf("%d bytes are pinned, %d were told", pinned, want)
+	}
+	if got := BounceBytes(1, 10); got*MaxDeviceWorkers != BounceBytes(MaxDeviceWorkers, 10) {
+		t.Errorf("one worker pins %d bytes", got)
+	}
+}
+
+// Who wants any GPU gets host memory where none will do, and reads why; who wants one,
+// or GPUDirect, is refused.
+func TestPlaceWithoutSuchAGPU(t *testing.T) {
+	anyGPU := Placement{GPU: wire.GPUAuto}
+	for name, tc := range map[string]struct {
+		words       []string // nil: no GPU is lent
+		place       Placement
+		host        bool
+		unsupported bool
+		why         string
+	}{
+		"any, none lent":           {place: anyGPU, host: true, why: "lends no GPU memory"},
+		"one, none lent":           {place: firstGPU, unsupported: true, why: "lends no GPU memory"},
+		"any, no GPU":              {words: []string{"none"}, place: anyGPU, host: true, why: "GPU"},
+		"any, no memory":           {words: []string{"oom"}, place: anyGPU, host: true, why: "OUT_OF_MEMORY.*: take another GPU"},
+		"one, no memory":           {words: []string{"oom"}, place: firstGPU, why: "OUT_OF_MEMORY"},
+		"another one":              {words: []string{"gpus=1"}, place: Placement{GPU: wire.GPUFirst + 5}, unsupported: true, why: "no GPU 5"},
+		"any, kernels fail":        {words: []string{"badlaunch"}, place: anyGPU, host: true, why: "prepare the GPU"},
+		"direct, and only staging": {words: []string{"gpus=1"}, place: Placement{GPU: wire.GPUAuto, Direct: true}, unsupported: true, why: "gpudirect is required"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var gpus GPUs
+			if tc.words != nil {
+				gpus = lend(t, tc.words...)
+			}
+			r, err := placed(t, nil, sinkConfig(tc.place, gpus))
+			text := r.Memory.Why
+			if err != nil {
+				text = err.Error()
+			}
+			if (err == nil) != tc.host || errors.Is(err, rdma.ErrUnsupported) != tc.unsupported || !regexp.MustCompile(tc.why).MatchString(text) {
+				t.Errorf("%+v, %v", r.Memory, err)
+			}
+			if r.Memory.Rung != wire.RungHost || tc.host && (r.Device != nil || len(r.Payload) != 16*testSlotBytes) {
+				t.Errorf("in %+v, with %d bytes of host memory", r.Memory, len(r.Payload))
+			}
+		})
+	}
+}
+
+// What a device wrote is pushed out to the GPU where the GPU's kind needs it, or where
+// that is asked for, and then only.
+func TestFlush(t *testing.T) {
+	for name, tc := range map[string]struct {
+		cc     string
+		always bool
+		want   wire.Flush
+	}{
+		"before 9":        {"cc=8.0", false, wire.FlushRead},
+		"from 9":          {"cc=9.0", false, wire.FlushNone},
+		"from 9, ordered": {"cc=9.0", true, wire.FlushRead},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := firstGPU
+			p.FlushAlways = tc.always
+			r, err := placed(t, reach, sinkConfig(p, lend(t, "peermem", tc.cc)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Memory.Flush != tc.want {
+				t.Errorf("%+v, want %q", r.Memory, tc.want)
+			}
+			before := r.Device.loop.id.Load()
+			if err := r.Flush(t.Context(), 15, testSlotBytes); err != nil {
+				t.Error(err)
+			}
+			if read := r.Device.loop.id.Load() != before; read != (tc.want == wire.FlushRead) {
+				t.Errorf("the device read: %t", read)
+			}
+		})
+	}
+}

@@ -8,6 +8,8 @@ GO      ?= go
 TAGS    ?= urfave_cli_no_docs
 # How long each fuzz target runs.
 FUZZTIME ?= 3s
+# What picks the cases of long suites under the race detector: half of them, others at another commit.
+SEED    ?= $(shell git rev-parse --short HEAD 2>/dev/null)
 # Which halves of the benchmark to run: host, bed or both.
 BENCH   ?= host bed
 
@@ -115,7 +117,7 @@ test-go: gcc test-tools ## the tests that need no device
 
 .PHONY: test-race
 test-race: gcc test-tools # without what starts no goroutine, and the tests of whole programs, to which this would add nothing
-	$(GO) test -race -short -timeout 20m $$($(GO) list ./... | grep -v '/\(filter\|cmdline\|tests/.*\)$$')
+	GDRCP_TEST_SEED=$(SEED) $(GO) test -race -short -timeout 20m $$($(GO) list ./... | grep -v '/\(filter\|cmdline\|tests/.*\)$$')
 
 .PHONY: test-nocgo
 test-nocgo: test-tools # what is built otherwise without cgo, and of the engine and the built program what shows that they copy

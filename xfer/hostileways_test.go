@@ -63,15 +63,11 @@ func overHostile(t *testing.T, test func(t *testing.T, w hostileWay)) {
 	}
 }
 
-// run runs one case of a suite. GDRCP_TEST_SEED, which the bed sets, picks about half
-// of them: others with another seed, and all of them where all combinations are
-// wanted. Over TCP all run anyway.
+// run runs one case of a suite. In the bed, which sets a seed, and with -short it picks
+// about half of them.
 func (w hostileWay) run(t *testing.T, name string, test func(t *testing.T)) {
 	t.Run(name, func(t *testing.T) {
-		seed := os.Getenv("GDRCP_TEST_SEED")
-		if seed != "" && os.Getenv("GDRCP_TEST_FULL") != "1" && crc32.ChecksumIEEE([]byte(seed+t.Name()))%2 == 0 {
-			t.Skip("is for another seed: GDRCP_TEST_SEED picks half of the cases, GDRCP_TEST_FULL=1 runs all")
-		}
+		rdmatest.SkipUnlessPicked(t)
 		test(t)
 	})
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"gdrcp/rdma/rdmatest"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -63,6 +65,7 @@ func TestTargets(t *testing.T) {
 		for _, c := range targetCases {
 			way := map[bool]string{true: "push", false: "pull"}[push]
 			t.Run(way+" "+c.name, func(t *testing.T) {
+				rdmatest.SkipUnlessPicked(t)
 				local := t.TempDir()
 				below, err := os.MkdirTemp(s.root, "case")
 				if err != nil {

@@ -12,6 +12,16 @@ import (
 	"gdrcp/rdma"
 )
 
+// fakeCUDA builds the fake once for all that a test opens.
+func fakeCUDA(t *testing.T) {
+	t.Helper()
+	library, err := gputest.Build(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(gputest.Library, library)
+}
+
 // gpusOf runs `gdrcp devices` on a machine with one RDMA device and the fake's
 // GPUs.
 func gpusOf(t *testing.T, words []string, args ...string) result {
@@ -25,6 +35,7 @@ func gpusOf(t *testing.T, words []string, args ...string) result {
 }
 
 func TestDevicesShowGPUs(t *testing.T) {
+	fakeCUDA(t)
 	r := gpusOf(t, []string{"gpus=2", "cc=9.0"}).want(t, exitOK)
 	for _, want := range []string{
 		`(?m)^GPU +NAME +MEMORY +BAR1 FREE +CC +DRIVER +NUMA +PCI +UUID +GPUDIRECT +DMA-BUF +mlx5_0 +PROBLEM$`,
@@ -47,6 +58,7 @@ func TestDevicesShowGPUs(t *testing.T) {
 }
 
 func TestDevicesSayWhyNoGPU(t *testing.T) {
+	fakeCUDA(t)
 	r := gpusOf(t, []string{"none"}).want(t, exitOK)
 	if !regexp.MustCompile(`(?m)^no GPU: .+CUDA_ERROR_NO_DEVICE`).MatchString(r.out) {
 		t.Errorf("it wrote\n%s", r.out)

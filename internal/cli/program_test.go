@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"gdrcp/internal/trust"
+	"gdrcp/rdma/rdmatest"
 
 	"golang.org/x/sys/unix"
 )
@@ -45,7 +47,7 @@ func withKey(run func() int) int {
 		err = k.WriteFile(dir + "/key")
 	}
 	if err == nil {
-		err = os.Setenv(keyFileVariable, dir+"/key")
+		err = errors.Join(os.Setenv(keyFileVariable, dir+"/key"), rdmatest.EndAtOnce())
 	}
 	if err != nil {
 		panic(err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gdrcp/chunker"
+	"gdrcp/rdma/rdmatest"
 
 	"golang.org/x/sys/unix"
 )
@@ -151,6 +152,7 @@ func TestProgressOfManifests(t *testing.T) {
 		"at another host":   {append(append([]string{"create", "-o", dir + "/none"}, overShellWith(t, beFalse+"=slow")...), "h:/t"), `^ *\d+%  `, `gdrcp: h: `},
 	} {
 		t.Run(name, func(t *testing.T) {
+			rdmatest.SkipUnlessPicked(t)
 			t.Parallel()
 			tty, screen := openTerminal(t)
 			p, _, _ := newProgram()

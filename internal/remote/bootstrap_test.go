@@ -28,8 +28,7 @@ func TestBootstrapWhereOthersWrite(t *testing.T) {
 	cache := cacheOf(t, os.Getenv("PATH"))
 	xdg, home := filepath.Dir(cache), os.Getenv("HOME")
 	up := filepath.Dir(xdg)
-	// Small, as it is copied and checked often.
-	binaries := []Binary{{filepath.Join(writeProgram(t, "exec '"+self(t)+`' "$@"`+"\n"), "gdrcp"), uname(t)}}
+	binaries := []Binary{{smallBinary(t), uname(t)}}
 	o, stderr := testOrigin(t, "")
 	bootstrap := func() error {
 		link, err := o.Bootstrap(t.Context(), binaries, func(string) {})
@@ -97,14 +96,14 @@ func TestBootstrapWhereOthersWrite(t *testing.T) {
 func TestBootstrapOfWritableFile(t *testing.T) {
 	cache := cacheOf(t, os.Getenv("PATH"))
 	o, stderr := testOrigin(t, "")
-	copies := 0
+	copies, binaries := 0, []Binary{{smallBinary(t), uname(t)}}
 	for _, mode := range []os.FileMode{0, 0o720, 0o702, 0o755} {
 		if mode != 0 {
 			if err := os.Chmod(onlyFile(t, cache), mode); err != nil {
 				t.Fatal(err)
 			}
 		}
-		link, err := o.Bootstrap(t.Context(), []Binary{{self(t), uname(t)}}, func(string) { copies++ })
+		link, err := o.Bootstrap(t.Context(), binaries, func(string) { copies++ })
 		if err != nil {
 			t.Fatalf("%v: %s", err, stderr)
 		}

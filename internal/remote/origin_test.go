@@ -2,6 +2,7 @@ package remote
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -13,15 +14,23 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gdrcp/rdma/rdmatest"
 )
 
 // The test binary is the far end, too: it is started as one with farEndEnv set
 // to the protocol version that it is to speak.
 const farEndEnv = "REMOTE_TEST_FAR_END"
 
+// scriptEnv names the script that started the test binary, if one did.
+const scriptEnv = "REMOTE_TEST_SCRIPT"
+
 func TestMain(m *testing.M) {
 	if os.Getenv(farEndEnv) != "" {
 		os.Exit(testFarEnd(os.Args[1:]))
+	}
+	if err := rdmatest.EndAtOnce(); err != nil {
+		panic(err)
 	}
 	os.Exit(m.Run())
 }
@@ -31,7 +40,7 @@ type stdio struct {
 	io.WriteCloser
 }
 
-// testFarEnd offers its own protocol version as the name of an address.
+// testFarEnd offers the file it was started from as its home directory.
 func testFarEnd(args []string) int {
 	if len(args) > 0 && args[0] == "--version" {
 		return 0
@@ -49,6 +58,7 @@ func testFarEnd(args []string) int {
 		return 1
 	}
 	exe, _ := os.Executable()
+	exe = cmp.Or(os.Getenv(scriptEnv), exe)
 	// Who has read the offer may hang up before this end is told that it was sent.
 	_ = c.Offer(&Offer{Home: exe, Expanded: make([][]string, len(wish.Serve.Sources))})
 	_ = c.Hear(context.Background())
@@ -72,6 +82,13 @@ func self(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return exe
+}
+
+// smallBinary is a program that is the test binary, in a small file: for tests that copy
+// it and check it often.
+func smallBinary(t *testing.T) string {
+	t.Helper()
+	return filepath.Join(writeProgram(t, "export "+scriptEnv+`="$0"; exec '`+self(t)+`' "$@"`+"\n"), "gdrcp")
 }
 
 func TestConnect(t *testing.T) {
@@ -188,8 +205,8 @@ func TestBootstrap(t *testing.T) {
 	if err := os.WriteFile(broken, []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	machine := uname(t)
-	binaries := []Binary{{"/no/such/file", machine}, {self(t), "Other machine"}, {broken, machine}, {self(t), machine}}
+	machine, small := uname(t), smallBinary(t)
+	binaries := []Binary{{"/no/such/file", machine}, {small, "Other machine"}, {broken, machine}, {small, machine}}
 	for _, sums := range []string{"sha256sum", "cksum"} {
 		t.Run(sums, func(t *testing.T) {
 			path := os.Getenv("PATH")

@@ -17,6 +17,7 @@
 package rdmatest
 
 import (
+	"cmp"
 	"net/netip"
 	"os"
 	"strconv"
@@ -41,9 +42,10 @@ type Config struct {
 	// is the normal thing.
 	ListenAddr netip.AddrPort
 
-	// WriteBytes is the longest Write tried; 0 means 64 MiB.
+	// WriteBytes is the longest Write tried; 0 means 64 MiB, and 16 MiB with -short.
 	WriteBytes int
-	// ManyWRs is how many small work requests are "many"; 0 means 20,000.
+	// ManyWRs is how many small work requests are "many"; 0 means 20,000, and 5,000
+	// with -short.
 	ManyWRs int
 	// TimeFactor multiplies every timeout; 0 means that of TimeFactorEnv, or 1.
 	TimeFactor float64
@@ -109,12 +111,11 @@ func newSuite(t *testing.T, cfg Config) *suite {
 	if s.AcceptDevice == "" {
 		s.AcceptDevice = s.Device
 	}
-	if s.WriteBytes == 0 {
-		s.WriteBytes = 64 << 20
+	long, many := 64<<20, 20000
+	if testing.Short() {
+		long, many = 16<<20, 5000
 	}
-	if s.ManyWRs == 0 {
-		s.ManyWRs = 20000
-	}
+	s.WriteBytes, s.ManyWRs = cmp.Or(s.WriteBytes, long), cmp.Or(s.ManyWRs, many)
 	return s
 }
 

@@ -25,14 +25,14 @@ func (s *source) announce(ctx context.Context) error {
 		if len(s.called) > 1 {
 			p = Place{Inside: true}
 		}
-		s.account.report(Event{Kind: EventPlaced, Place: &p})
+		s.results.report(Event{Kind: EventPlaced, Place: &p})
 	}
 	if s.terms.Has(wire.FlagOneFileSystem) {
 		w.StayOnFileSystem()
 	}
 	if s.rules != nil {
-		s.chosen.rules = s.rules
-		w.LeaveOut(s.chosen.hides)
+		s.filter.rules = s.rules
+		w.LeaveOut(s.filter.hides)
 	}
 	if s.names != nil {
 		if err := w.Only(s.names); err != nil {
@@ -40,19 +40,19 @@ func (s *source) announce(ctx context.Context) error {
 		}
 	}
 	a := announcer{source: s, ctx: ctx}
-	s.account.tellMissing = a.tellRefused
+	s.results.tellMissing = a.tellRefused
 	inTop := false // a directory is the top of the tree
 	for {
 		f, err := w.Next()
 		if errors.Is(err, io.EOF) {
-			return a.end()
+			return a.finish()
 		}
 		if err != nil {
 			return err
 		}
 		// What was named on the command line is copied in any case.
 		inTop = inTop || f.Entry.Path == "."
-		if named := !inTop && !strings.Contains(f.Entry.Path, "/"); !named && a.account.writesTo(f) {
+		if named := !inTop && !strings.Contains(f.Entry.Path, "/"); !named && a.results.writesTo(f) {
 			err = a.passOver(f)
 		} else {
 			err = a.entry(f)
@@ -66,15 +66,15 @@ func (s *source) announce(ctx context.Context) error {
 // announcer collects entries into messages.
 type announcer struct {
 	*source
-	ctx     context.Context
-	body    []byte
-	pending []*srcEntry
-	scratch wire.Writer
-	total   wire.Totals
-	told    bool // a total was sent
-	names   accountNames
-	links   linkTable
-	parts   []byte // of extended attributes, as collected
+	ctx       context.Context
+	body      []byte
+	pending   []*srcEntry
+	scratch   wire.Writer
+	total     wire.Totals
+	totalSent bool // a total was sent
+	names     accountNames
+	links     linkTable
+	parts     []byte // of extended attributes, as collected
 }
 
 // entry announces what the walk found, or tells why it cannot be copied.
@@ -94,7 +94,7 @@ func (a *announcer) entry(f *chunker.Found) error {
 	}
 	e := &srcEntry{stamp: f.Stamp, mayGrow: a.terms.Has(wire.FlagGrowing)}
 	e.AnnouncedEntry = wire.AnnouncedEntry{Entry: f.Entry, Owners: a.ownersOf(f), Sparse: f.Sparse && f.Entry.Type == manifest.File, Elsewhere: f.Elsewhere && a.terms.Has(wire.FlagDelete), AllocBytes: f.AllocBytes}
-	if err := a.account.lookup(&e.booking); errors.Is(err, errNotAsManifest) {
+	if err := a.results.lookup(&e.entryState); errors.Is(err, errNotAsManifest) {
 		return a.refuse(e.Path, Corrupt, err)
 	} else if err != nil {
 		return err
@@ -151,7 +151,7 @@ var errOwnManifest = errors.New("is the manifest that is written, and not copied
 // passOver leaves out the manifest that is written, which the source has all the
 // same. Nobody needs to know of its temporary file.
 func (a *announcer) passOver(f *chunker.Found) error {
-	if path.Base(f.Entry.Path) != a.account.writesAs {
+	if path.Base(f.Entry.Path) != a.results.writesAs {
 		return nil
 	}
 	return a.refuse(f.Entry.Path, Skipped, fmt.Errorf("%q: %w", f.Entry.Path, errOwnManifest))
@@ -167,7 +167,7 @@ func (a *announcer) refuse(path string, outcome Outcome, err error) error {
 	if manifest.CheckPath(path) != nil {
 		path = "" // the text has it
 	}
-	if err := a.account.refused(path, &x); err != nil {
+	if err := a.results.bookRefused(path, &x); err != nil {
 		return err
 	}
 	return a.tellRefused(path, &x)
@@ -214,8 +214,8 @@ func (a *announcer) waitForRoom(xattrBytes int) error {
 	if err := a.flush(); err != nil {
 		return err
 	}
-	if !a.told {
-		a.told = true
+	if !a.totalSent {
+		a.totalSent = true
 		if err := a.ctl.send(a.ctx, wire.MsgTotal, a.total.Encode()); err != nil {
 			return err
 		}
@@ -232,9 +232,9 @@ func (a *announcer) waitForRoom(xattrBytes int) error {
 	return nil
 }
 
-// end tells that the walk is over.
-func (a *announcer) end() error {
-	if err := a.account.walked(); err != nil {
+// finish tells that the walk is over.
+func (a *announcer) finish() error {
+	if err := a.results.walked(); err != nil {
 		return err
 	}
 	if err := a.flush(); err != nil {
@@ -253,8 +253,8 @@ func (a *announcer) end() error {
 	}
 	a.mu.Lock()
 	a.ended = true
-	over := a.settled == a.announced && !a.source.told
-	a.source.told = a.source.told || over
+	over := a.settled == a.announced && !a.source.rootsSent
+	a.source.rootsSent = a.source.rootsSent || over
 	a.cond.Broadcast()
 	a.mu.Unlock()
 	if over {

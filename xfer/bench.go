@@ -18,9 +18,9 @@ import (
 // benchSource sends chunks of memory through the same slots, credits, headers
 // and digests as a copy does, and reads no file.
 type benchSource struct {
-	*outflow
+	*chunkSender
 	chunks uint64 // to send
-	back   uint64 // returned by the sink, guarded by outflow.mu
+	back   uint64 // returned by the sink, guarded by sender.mu
 	jobs   chan *outSlot
 	start  time.Time
 	took   time.Duration
@@ -28,7 +28,7 @@ type benchSource struct {
 }
 
 func newBenchSource(s *session, bytes int64) *benchSource {
-	b := &benchSource{outflow: newOutflow(s), jobs: make(chan *outSlot, s.terms.Slots)}
+	b := &benchSource{chunkSender: newChunkSender(s), jobs: make(chan *outSlot, s.terms.Slots)}
 	b.chunks = uint64((bytes + int64(s.terms.ChunkBytes) - 1) / int64(s.terms.ChunkBytes))
 	b.bytes = int64(b.chunks) * int64(s.terms.ChunkBytes)
 	b.returned = func(*outChunk) { b.back++ }
@@ -136,7 +136,7 @@ func benchDigest(a manifest.Algorithm, mem []byte) manifest.Digest {
 // benchSink takes chunks, verifies them where they have digests, and writes
 // them nowhere.
 type benchSink struct {
-	*inflow
+	*chunkReceiver
 }
 
 func (k *benchSink) fast(*wire.Frame) (bool, error) { return false, nil }
@@ -170,7 +170,7 @@ func (k *benchSink) drainSlots(ctx context.Context) error {
 	var h wire.ChunkHeader
 	var u unpacker
 	for {
-		a, err := k.take(ctx)
+		a, err := k.awaitSlot(ctx)
 		if err != nil {
 			return err
 		}

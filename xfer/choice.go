@@ -28,9 +28,9 @@ func (s *session) tellRules(ctx context.Context, rules []filter.Rule) (err error
 	return parts.End()
 }
 
-// takeRules is the server's: it waits for the client's rules, where the hello
+// hearRules is the server's: it waits for the client's rules, where the hello
 // promised some, and returns them.
-func (s *session) takeRules(ctx context.Context) (rules []filter.Rule, err error) {
+func (s *session) hearRules(ctx context.Context) (rules []filter.Rule, err error) {
 	if s.terms.Flags&wire.FlagRules == 0 {
 		return nil, nil
 	}

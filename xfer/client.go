@@ -62,9 +62,9 @@ func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst st
 			}
 		}
 	}
-	return c.copy(ctx, ep, &o, h, func(s *session, acct *account) conversation {
+	return c.copy(ctx, ep, &o, h, func(s *session, acct *copyResults) conversation {
 		src := newSource(s, tree, o.Tally, acct)
-		src.chosen = newChosen(sources, absoluteLocal)
+		src.filter = newEntryFilter(sources, absoluteLocal)
 		src.called = calledOf(sources)
 		if o.Names != nil {
 			src.names = o.Names.Names()
@@ -100,12 +100,12 @@ func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst stri
 	}
 	defer store.Close()
 	o.store = store
-	return c.copy(ctx, ep, &o, h, func(s *session, acct *account) conversation {
+	return c.copy(ctx, ep, &o, h, func(s *session, acct *copyResults) conversation {
 		k := newSink(s, store, o.Tally, acct)
-		k.asked = newAsked(h)
-		k.asked.chosen = o.checkable(s.rules, paths)
+		k.filter = newPullFilter(h)
+		k.filter.filter = o.checkable(s.rules, paths)
 		if o.Names != nil {
-			k.asked.listed = &listedCheck{names: o.Names.Names(), recursive: o.Recursive}
+			k.filter.listed = &listedCheck{names: o.Names.Names(), recursive: o.Recursive}
 			k.teller = newNamesTeller(o.Names.Names())
 		}
 		return k
@@ -120,7 +120,7 @@ type conversation interface {
 }
 
 // copy connects, agrees with the server, and runs the conversation.
-func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hello, begin func(*session, *account) conversation) (*Summary, error) {
+func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hello, begin func(*session, *copyResults) conversation) (*Summary, error) {
 	if err := o.openManifest(ctx, h); err != nil {
 		return nil, err
 	}
@@ -135,14 +135,14 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 	s := newSession(d, d.link.Remote, true, o.Timeouts)
 	s.place, s.gpus, s.report, s.asksGPU = o.local, c.GPUs, o.report, h.GPU != 0
 	s.limit, s.sysfs = o.limits(), cmp.Or(c.sysfs, sysfs)
-	var acct *account
+	var acct *copyResults
 	var role conversation
 	start := time.Now()
 	err = s.run(ctx, func(ctx context.Context, g *errgroup.Group) error {
 		if err := s.agree(ctx, h, d, o); err != nil {
 			return err
 		}
-		if acct, err = newAccount(&s.terms, o); err != nil {
+		if acct, err = newCopyResults(&s.terms, o); err != nil {
 			return err
 		}
 		if err := s.tellRules(ctx, o.Rules); err != nil {
@@ -228,7 +228,7 @@ func (s *session) agree(ctx context.Context, h *wire.Hello, d *firstConn, o *Opt
 		if h.Terms.Mode == wire.ModePull {
 			// The name is this end's to know: the server's says only that both
 			// mean the same.
-			if s.terms.Name = newAsked(h).name; w.Terms.Name != s.terms.Name {
+			if s.terms.Name = newPullFilter(h).name; w.Terms.Name != s.terms.Name {
 				return fmt.Errorf("%w: the server serves %q, %q was asked for", ErrProtocol, w.Terms.Name, s.terms.Name)
 			}
 		}

@@ -15,8 +15,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// deletes is the account's part of what was deleted.
-type deletes struct {
+// deleteCounts are the part of copyResults that is of what was deleted.
+type deleteCounts struct {
 	deleted int64
 	// unlisted: the source could not tell or read all that it has, or has not
 	// what a given manifest says: what it does not name it may have lost.
@@ -26,21 +26,21 @@ type deletes struct {
 }
 
 // cannotList notes that what the source has is not known whole.
-func (a *account) cannotList() {
+func (a *copyResults) cannotList() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.unlisted = true
 }
 
 // isUnlisted reports whether that has been noted.
-func (a *account) isUnlisted() bool {
+func (a *copyResults) isUnlisted() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.unlisted
 }
 
-// removed books what became of something that was to be deleted.
-func (a *account) removed(f wire.DeleteOutcome, path, text string) {
+// bookRemoval books what became of something that was to be deleted.
+func (a *copyResults) bookRemoval(f wire.DeleteOutcome, path, text string) {
 	a.mu.Lock()
 	switch f {
 	case wire.DeletedFile, wire.DeletedDir:
@@ -86,7 +86,7 @@ func (k *sink) beginDeletion(ctx context.Context) {
 	d := &deletion{sink: k, ctx: ctx, sent: time.Now()}
 	k.store.AllowDelete(chunker.DeleteRules{
 		DryRun: k.terms.Has(wire.FlagDryRun), StaysOn: k.terms.Has(wire.FlagOneFileSystem), Most: k.terms.MostDeleted(), Protects: d.protects, Stop: ctx.Done(),
-		Told: d.told, Looked: d.looked, Unsure: k.account.isUnlisted,
+		Told: d.removed, Looked: d.looked, Unsure: k.results.isUnlisted,
 	})
 	d.surplus = k.store.Surplus()
 	k.deletion = d
@@ -122,7 +122,7 @@ func (d *deletion) has(e *wire.AnnouncedEntry) error {
 
 // isOff: nothing is deleted, and what the source has need not be known. It may
 // then have things in a directory that it could not announce.
-func (d *deletion) isOff() bool { return d == nil || d.account.isUnlisted() }
+func (d *deletion) isOff() bool { return d == nil || d.results.isUnlisted() }
 
 // refused takes what the source has and does not copy. Of what is left out, and
 // of what has vanished or changed, the name is known; anything else, as a
@@ -147,8 +147,8 @@ func asProtocol(err error) error {
 	return err
 }
 
-// end takes word that the source has nothing more.
-func (d *deletion) end() error {
+// hearEnd takes word that the source has nothing more.
+func (d *deletion) hearEnd() error {
 	if d.isOff() {
 		return nil
 	}
@@ -161,8 +161,8 @@ func (d *deletion) run(ctx context.Context) error {
 	if d == nil {
 		return nil
 	}
-	if d.account.isUnlisted() {
-		d.tell(wire.DeletedNone, ".", "")
+	if d.results.isUnlisted() {
+		d.record(wire.DeletedNone, ".", "")
 	} else if err := d.surplus.Remove(); err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (d *deletion) run(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	if n := d.tooMany.Load(); n > 0 {
-		d.tell(wire.DeletedFailed, ".", fmt.Sprintf("%d more were to be deleted than --max-delete allows: run again, or allow more", n))
+		d.record(wire.DeletedFailed, ".", fmt.Sprintf("%d more were to be deleted than --max-delete allows: run again, or allow more", n))
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -187,9 +187,9 @@ func (d *deletion) close() error {
 	return d.surplus.Close()
 }
 
-// told takes what became of something that was to be deleted, for the accounts
+// removed takes what became of something that was to be deleted, for the results
 // of both ends.
-func (d *deletion) told(r chunker.Removal) {
+func (d *deletion) removed(r chunker.Removal) {
 	f, text := wire.DeletedFile, ""
 	switch {
 	case errors.Is(r.Err, chunker.ErrTooMany):
@@ -203,11 +203,11 @@ func (d *deletion) told(r chunker.Removal) {
 	default:
 		f, text = wire.DeletedFailed, r.Err.Error()
 	}
-	d.tell(f, r.Path, text)
+	d.record(f, r.Path, text)
 }
 
-func (d *deletion) tell(f wire.DeleteOutcome, path, text string) {
-	d.account.removed(f, path, text)
+func (d *deletion) record(f wire.DeleteOutcome, path, text string) {
+	d.results.bookRemoval(f, path, text)
 	d.tally.Step()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -245,11 +245,11 @@ func (d *deletion) sendLocked() {
 	d.batch, d.sent = d.batch[:0], time.Now()
 }
 
-// deleted takes what the sink has deleted.
-func (s *source) deleted(body []byte) error {
+// hearDeleted takes what the sink has deleted.
+func (s *source) hearDeleted(body []byte) error {
 	if !s.terms.Has(wire.FlagDelete) {
 		return fmt.Errorf("%w: files deleted, and nothing was to be", ErrProtocol)
 	}
 	s.tally.Step()
-	return wire.DecodeDeleted(body, func(f wire.DeleteOutcome, path, text string) { s.account.removed(f, path, printable.Text(text)) })
+	return wire.DecodeDeleted(body, func(f wire.DeleteOutcome, path, text string) { s.results.bookRemoval(f, path, printable.Text(text)) })
 }

@@ -22,7 +22,7 @@ type deviceLander struct {
 // deviceLanding is one chunk of a batch: its bytes are in mem from at on.
 type deviceLanding struct {
 	landing
-	a       arrived
+	a       filledSlot
 	r       wire.ReturnedSlot
 	mem     *gpu.Memory
 	at      int
@@ -52,7 +52,7 @@ func (k *sink) drainDevice(ctx context.Context, worker int) error {
 	d := newDeviceLander(k, worker)
 	defer d.unpack.close()
 	for {
-		a, err := k.take(ctx)
+		a, err := k.awaitSlot(ctx)
 		if err != nil {
 			return err
 		}
@@ -80,7 +80,7 @@ func (k *sink) drainDevice(ctx context.Context, worker int) error {
 }
 
 // add takes a chunk into the batch, if it is its turn and its header is whole.
-func (d *deviceLander) add(a arrived) error {
+func (d *deviceLander) add(a filledSlot) error {
 	n := len(d.batch)
 	l := &d.batch[:n+1][n]
 	l.a, l.r, l.damaged = a, wire.ReturnedSlot{Slot: uint32(a.slot), Generation: a.generation}, false

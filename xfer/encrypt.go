@@ -39,7 +39,7 @@ func (s *session) chunkSeals(mine bool) *trust.Chunks {
 
 // sealPayload encrypts a filled slot. A chunk that is sent again is filled
 // again, and gets another number.
-func (o *outflow) sealPayload(s *outSlot) {
+func (o *chunkSender) sealPayload(s *outSlot) {
 	if o.seals == nil {
 		return
 	}
@@ -49,7 +49,7 @@ func (o *outflow) sealPayload(s *outSlot) {
 
 // sealHeader encrypts an encoded header of n bytes, for the place that it says,
 // and returns its new length. The same header for the same place comes out the same.
-func (o *outflow) sealHeader(b []byte, n int, c *wire.ChunkHeader) int {
+func (o *chunkSender) sealHeader(b []byte, n int, c *wire.ChunkHeader) int {
 	if o.seals == nil {
 		return n
 	}
@@ -62,7 +62,7 @@ func (o *outflow) sealHeader(b []byte, n int, c *wire.ChunkHeader) int {
 // openHeader decrypts a header of len(b) bytes, which nobody else writes to, in
 // place. It has to be for this slot and generation; else it was damaged, or
 // forged.
-func (f *inflow) openHeader(b []byte, a arrived) ([]byte, error) {
+func (f *chunkReceiver) openHeader(b []byte, a filledSlot) ([]byte, error) {
 	if f.seals == nil {
 		return b, nil
 	}

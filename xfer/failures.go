@@ -52,7 +52,7 @@ func (s *source) fail(e *srcEntry, err error) {
 // outcomeOf says what an error makes of an entry. What has vanished has changed,
 // but a source that is to be what a manifest says is not.
 func (s *source) outcomeOf(err error) Outcome {
-	if errors.Is(err, chunker.ErrVanished) && s.account.given != nil {
+	if errors.Is(err, chunker.ErrVanished) && s.results.wantManifest != nil {
 		return Failed
 	}
 	return outcomeOf(err)

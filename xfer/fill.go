@@ -117,7 +117,7 @@ func (s *source) handOver(ctx context.Context, slot *outSlot) error {
 	last := slot.chunk.files[len(slot.chunk.files)-1]
 	s.sealPayload(slot)
 	s.submit(slot)
-	return s.account.drain(&last.booking)
+	return s.results.drain(&last.entryState)
 }
 
 // fillChunk reads every extent of a chunk into mem and calls each with the
@@ -263,7 +263,7 @@ func (s *source) commitExtent(x *wire.Extent, e *srcEntry, hole []pieceRun) {
 	if e.Stream && x.Flags&wire.ExtLast != 0 {
 		e.Size = x.Off + x.Length
 	}
-	e.addExtent(x, hole, &s.terms, s.account.keepsPieces())
+	e.addExtent(x, hole, &s.terms, s.results.keepsPieces())
 	if x.Flags&wire.ExtLast == 0 {
 		return
 	}

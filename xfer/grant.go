@@ -233,11 +233,11 @@ func (g *Grant) checkRules(rules []filter.Rule) error {
 }
 
 // asked is what a sink takes of entries, where the source may not choose their names.
-func (g *Grant) asked(h *wire.Hello) *asked {
+func (g *Grant) asked(h *wire.Hello) *pullFilter {
 	if g == nil || g.named == nil {
 		return nil
 	}
-	a := &asked{flags: h.Terms.Flags}
+	a := &pullFilter{flags: h.Terms.Flags}
 	if h.Terms.Flags&wire.FlagMany != 0 {
 		a.named = g.named
 	} else {

@@ -41,11 +41,6 @@ func (e *srcEntry) readPart(f *chunker.File, buf []byte, off int64) error {
 	return err
 }
 
-// grownText tells of a file that was copied as long as it was at first.
-func (b *booking) grownText() string {
-	return fmt.Sprintf("%q: grew while it was copied: its first %d bytes were", b.Path, b.Size)
-}
-
 // joinGrown makes an entry a further name of a file that has grown since its
 // first name was announced. It reports whether it has.
 func (g *linkGroup) joinGrown(e *srcEntry) bool {

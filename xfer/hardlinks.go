@@ -23,10 +23,6 @@ const (
 
 func linkCost(path string) int { return linkGroupBytes + len(path) }
 
-// isLink reports whether the entry is a further name of a file that another
-// entry brings.
-func (b *booking) isLink() bool { return b.Names.Several && b.Names.First != b.id }
-
 // linkGroup is a file of several names: at the source from its first name to its
 // last, at the sink likewise.
 type linkGroup struct {
@@ -135,9 +131,9 @@ func (k *sink) joinLinks(e *sinkEntry) error {
 	return nil
 }
 
-// settleNames books at the source what became of a file's first name, and takes
+// bookNames books at the source what became of a file's first name, and takes
 // for the others what it brought.
-func (e *srcEntry) settleNames(x *wire.Exception) error {
+func (e *srcEntry) bookNames(x *wire.Exception) error {
 	g := e.group
 	switch {
 	case g == nil:
@@ -205,8 +201,8 @@ func (g *linkGroup) errNotCopied(path string) error {
 	return fmt.Errorf("%q: %q was not copied, of which it is another name", path, g.first.Path)
 }
 
-// settleNames notes at the sink what became of a file's first name.
-func (e *sinkEntry) settleNames(x *wire.Exception) {
+// bookNames notes at the sink what became of a file's first name.
+func (e *sinkEntry) bookNames(x *wire.Exception) {
 	if e.group == nil || e.isLink() {
 		return
 	}

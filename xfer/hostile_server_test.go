@@ -84,7 +84,7 @@ func hostileWelcoming(t *testing.T, welcome func(h *wire.Hello) []byte, say func
 			if err := s.welcomeBy(ctx, welcome); err != nil {
 				return err
 			}
-			if _, err := s.takeRules(ctx); err != nil {
+			if _, err := s.hearRules(ctx); err != nil {
 				return err
 			}
 			p := &puppet{session: s}
@@ -206,7 +206,7 @@ func TestServersOwnKinds(t *testing.T) {
 		{"the contents of a tree", "dir/x/.", []wire.AnnouncedEntry{dirAt("."), fileAt("y", 4)}},
 		{"the contents of all", "/", []wire.AnnouncedEntry{dirAt("."), fileAt("y", 4)}},
 	} {
-		a := newAsked(&wire.Hello{Terms: wire.Terms{Flags: wire.FlagRecursive | wire.FlagLinks}, Paths: []string{tc.path}})
+		a := newPullFilter(&wire.Hello{Terms: wire.Terms{Flags: wire.FlagRecursive | wire.FlagLinks}, Paths: []string{tc.path}})
 		for i := range tc.entries {
 			if err := a.check(&tc.entries[i].Entry); err != nil {
 				t.Errorf("%s: %v", tc.name, err)

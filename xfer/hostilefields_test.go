@@ -187,16 +187,16 @@ func (p *puppet) push(ctx context.Context, o *Options, sp *spoilt) error {
 	if err := p.ctl.send(ctx, wire.MsgEnd, sp.of("end", []byte{3})); err != nil {
 		return err
 	}
-	acct, err := newAccount(&p.terms, o)
+	acct, err := newCopyResults(&p.terms, o)
 	if err != nil {
 		return err
 	}
 	for i := range tree {
-		b := booking{AnnouncedEntry: tree[i], id: uint64(i)}
+		b := entryState{AnnouncedEntry: tree[i], id: uint64(i)}
 		if b.Type == manifest.File {
 			b.Root = x.Digest
 		}
-		if err := acct.settle(&b, nil); err != nil {
+		if err := acct.book(&b, nil); err != nil {
 			return err
 		}
 	}

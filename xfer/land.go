@@ -25,7 +25,7 @@ func (k *sink) drainSlots(ctx context.Context, worker int) error {
 	w.init()
 	defer w.unpack.close()
 	for {
-		a, err := k.take(ctx)
+		a, err := k.awaitSlot(ctx)
 		if err != nil {
 			return err
 		}
@@ -66,7 +66,7 @@ func (l *landing) init() {
 
 // land deals with one chunk and says what is to be told to the source. done is
 // false for a chunk that came out of turn and stays in its slot.
-func (w *lander) land(ctx context.Context, a arrived) (r wire.ReturnedSlot, done bool, err error) {
+func (w *lander) land(ctx context.Context, a filledSlot) (r wire.ReturnedSlot, done bool, err error) {
 	r = wire.ReturnedSlot{Slot: uint32(a.slot), Generation: a.generation}
 	h := &w.header
 	if done, err = w.open(&w.landing, a, &r); !done || r.Again || err != nil {
@@ -92,7 +92,7 @@ func (w *lander) land(ctx context.Context, a arrived) (r wire.ReturnedSlot, done
 
 // plainOf opens and decodes what is in a slot. damaged says that it is none of
 // the source's.
-func (w *lander) plainOf(h *wire.ChunkHeader, a arrived) (plain []byte, damaged bool, err error) {
+func (w *lander) plainOf(h *wire.ChunkHeader, a filledSlot) (plain []byte, damaged bool, err error) {
 	plain, err = w.unpack.unseal(w.seals, h, w.ring.Slot(a.slot)[:h.StoredBytes], w.terms.ChunkBytes)
 	if err == nil {
 		plain, err = w.unpack.unpack(h.Codec, plain, h.PlainBytes, w.terms.ChunkBytes)
@@ -106,7 +106,7 @@ func (w *lander) plainOf(h *wire.ChunkHeader, a arrived) (plain []byte, damaged 
 // verified returns the bytes of a piece to write, and whether they have its
 // digest.
 func (w *lander) verified(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent, data []byte) ([]byte, bool) {
-	if w.account.vouches() && h.Codec == wire.CodecPlain && w.seals == nil {
+	if w.results.vouches() && h.Codec == wire.CodecPlain && w.seals == nil {
 		// The peer can still write to the slot. Where a manifest says what
 		// arrived, the bytes that are written are those that were hashed.
 		w.private = append(w.private[:0], data...)
@@ -118,7 +118,7 @@ func (w *lander) verified(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent, dat
 // open copies a chunk's header out of the ring and admits the chunk. done is
 // false for one that came out of turn and stays in its slot; r.again is set for
 // one whose header was damaged.
-func (k *sink) open(l *landing, a arrived, r *wire.ReturnedSlot) (done bool, err error) {
+func (k *sink) open(l *landing, a filledSlot, r *wire.ReturnedSlot) (done bool, err error) {
 	h := &l.header
 	if err := k.readHeader(a, l.priv, h); errors.Is(err, wire.ErrHeaderSum) {
 		k.tally.AddRepairs(1)
@@ -167,7 +167,7 @@ func (w *lander) eachExtent(h *wire.ChunkHeader, r *wire.ReturnedSlot, land func
 // drain hands digests of a long file on to the manifest that is written.
 func (w *lander) drain() error {
 	if e, err := w.entry(w.lastID); err == nil && e != nil {
-		return w.account.drain(&e.booking)
+		return w.results.drain(&e.entryState)
 	}
 	return nil
 }

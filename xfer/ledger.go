@@ -16,15 +16,15 @@ type ledger struct {
 	sink   *sink
 	mu     sync.Mutex
 	next   uint64
-	parked map[uint64]arrived
+	parked map[uint64]filledSlot
 	holes  []pieceRun // of one extent, reused
 }
 
-func newLedger(k *sink) *ledger { return &ledger{sink: k, parked: make(map[uint64]arrived)} }
+func newLedger(k *sink) *ledger { return &ledger{sink: k, parked: make(map[uint64]filledSlot)} }
 
 // admit books a chunk that is no repair. It reports whether it was its turn;
 // where it was not, the slot comes back to the workers when it is.
-func (l *ledger) admit(h *wire.ChunkHeader, a arrived) (bool, error) {
+func (l *ledger) admit(h *wire.ChunkHeader, a filledSlot) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if h.ID != l.next {
@@ -106,7 +106,7 @@ func (l *ledger) bookExtent(e *sinkEntry, x *wire.Extent) error {
 	if x.Flags&wire.ExtHole != 0 {
 		l.holes = appendHole(l.holes, x, e.Size, &l.sink.terms)
 	}
-	e.addExtent(x, l.holes, &l.sink.terms, l.sink.account.keepsPieces())
+	e.addExtent(x, l.holes, &l.sink.terms, l.sink.results.keepsPieces())
 	e.booked += x.Length
 	if x.Flags&wire.ExtLast == 0 {
 		return nil

@@ -108,8 +108,8 @@ func newNamesTeller(names chunker.Names) *namesTeller {
 	return &namesTeller{names: names, wanted: make(chan int, namesWindow)}
 }
 
-// asked takes the source's wish for more.
-func (t *namesTeller) asked(body []byte) error {
+// hearWanted takes the source's wish for more.
+func (t *namesTeller) hearWanted(body []byte) error {
 	kind, _, c, err := wire.DecodeSelection(body)
 	n := c.Byte()
 	if err == nil {

@@ -102,12 +102,12 @@ func TestUnaskedNamesAreRefused(t *testing.T) {
 	teller := newNamesTeller(nil)
 	wish := append(wire.SelectionPart(wire.SelectionWanted), namesWindow)
 	for range namesWindow {
-		if err := teller.asked(wish); err != nil {
+		if err := teller.hearWanted(wish); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, body := range [][]byte{wish, append(wire.SelectionPart(wire.SelectionWanted), 0), append(wire.SelectionPart(wire.SelectionWanted), namesWindow+1), append(wire.SelectionPart(wire.SelectionNames), 1), wire.SelectionPart(wire.SelectionWanted), {}} {
-		if err := teller.asked(body); !errors.Is(err, ErrProtocol) {
+		if err := teller.hearWanted(body); !errors.Is(err, ErrProtocol) {
 			t.Errorf("wish %v: %v", body, err)
 		}
 	}
@@ -136,7 +136,7 @@ func FuzzNames(f *testing.F) {
 		if err != nil || !slices.Equal(again, items) {
 			t.Fatalf("%+v became %+v: %v", items, again, err)
 		}
-		_ = (*namesTeller)(nil).asked(b)
+		_ = (*namesTeller)(nil).hearWanted(b)
 	})
 }
 

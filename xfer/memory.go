@@ -63,8 +63,8 @@ func CheckGPU(word string) error {
 	return err
 }
 
-// tell reports where an end has its slots.
-func (s *session) tell(m Memory, remote bool) {
+// reportMemory reports where an end has its slots.
+func (s *session) reportMemory(m Memory, remote bool) {
 	if s.report != nil {
 		s.report(Event{Kind: EventMemory, Memory: &m, Remote: remote})
 	}
@@ -82,7 +82,7 @@ func (s *session) heardMemory(body []byte) error {
 	if !s.theirs.CompareAndSwap(nil, &m) {
 		return fmt.Errorf("%w: a second word of where its slots are", ErrProtocol)
 	}
-	s.tell(m, true)
+	s.reportMemory(m, true)
 	return nil
 }
 

@@ -117,7 +117,7 @@ type Options struct {
 	// Tally counts while the copy runs. Nil: nobody looks.
 	Tally *Tally
 
-	given *manifest.Reader
+	wantManifest *manifest.Reader
 	// Of this end's slots and the server's, from GPU and its like.
 	local, remote ring.Placement
 	store         *chunker.Sink // of a pull
@@ -282,7 +282,7 @@ type Summary struct {
 	Verified bool
 }
 
-func (a *account) summary(t *Tally, p *wire.Terms, link Link, since time.Time) *Summary {
+func (a *copyResults) summary(t *Tally, p *wire.Terms, link Link, since time.Time) *Summary {
 	r, counted := a.finish(), t.Snapshot()
 	a.mu.Lock()
 	defer a.mu.Unlock()

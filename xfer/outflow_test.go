@@ -18,7 +18,7 @@ func TestRingOfFewerSlots(t *testing.T) {
 		if !ok {
 			continue
 		}
-		o := newOutflow(&session{terms: wire.Terms{Slots: 8, ChunkBytes: 1 << 20}})
+		o := newChunkSender(&session{terms: wire.Terms{Slots: 8, ChunkBytes: 1 << 20}})
 		if err := o.open(got); err != nil {
 			t.Fatal(err)
 		}

@@ -211,7 +211,7 @@ func (v *Server) serveBench(s *session, h *wire.Hello) (*service, error) {
 	if h.Terms.Mode == wire.ModePing {
 		out.conversation = &ponger{session: s}
 	} else {
-		out.conversation = &benchSink{inflow: newInflow(s)}
+		out.conversation = &benchSink{chunkReceiver: newChunkReceiver(s)}
 	}
 	return out, nil
 }

@@ -19,7 +19,7 @@ func (k *sink) place(first *wire.AnnouncedEntry) error {
 		return nil
 	}
 	if k.client {
-		k.tellPlace(first)
+		k.reportPlace(first)
 	}
 	switch {
 	case k.terms.Flags&wire.FlagListed != 0:
@@ -30,8 +30,8 @@ func (k *sink) place(first *wire.AnnouncedEntry) error {
 	return k.store.Place(&first.Entry, k.terms.Name)
 }
 
-// tellPlace tells where the entries of a pull go.
-func (k *sink) tellPlace(first *wire.AnnouncedEntry) {
+// reportPlace tells where the entries of a pull go.
+func (k *sink) reportPlace(first *wire.AnnouncedEntry) {
 	_, _, leaf := k.store.Into()
 	p := Place{Name: k.terms.Name, Inside: leaf == ""}
 	switch {
@@ -42,13 +42,13 @@ func (k *sink) tellPlace(first *wire.AnnouncedEntry) {
 	default:
 		p.Single = first.Type != manifest.Dir
 	}
-	k.account.report(Event{Kind: EventPlaced, Place: &p})
+	k.results.report(Event{Kind: EventPlaced, Place: &p})
 }
 
 // prepare looks an entry up in the given manifest and makes directories and
 // links.
 func (k *sink) prepare(e *sinkEntry) error {
-	err := k.account.lookup(&e.booking)
+	err := k.results.lookup(&e.entryState)
 	if err != nil && !errors.Is(err, errNotAsManifest) {
 		return err
 	}
@@ -72,14 +72,14 @@ func (k *sink) prepare(e *sinkEntry) error {
 	return nil
 }
 
-// totals takes what the source knows of the whole, which lets data flow.
-func (k *sink) totals(ctx context.Context, body []byte) error {
+// hearTotals takes what the source knows of the whole, which lets data flow.
+func (k *sink) hearTotals(ctx context.Context, body []byte) error {
 	t, err := wire.DecodeTotals(body)
 	if err != nil {
 		return err
 	}
 	k.mu.Lock()
-	k.totalTold = true
+	k.totalKnown = true
 	k.mu.Unlock()
 	k.tally.SetTotal(int64(t.Bytes))
 	k.tally.SetTotalKnown(t.Final)
@@ -89,7 +89,7 @@ func (k *sink) totals(ctx context.Context, body []byte) error {
 // plan checks that there is room for what was announced and lets its data come.
 func (k *sink) plan(ctx context.Context) error {
 	k.mu.Lock()
-	upto, opened := k.announced, k.totalTold && k.placed
+	upto, opened := k.announced, k.totalKnown && k.placed
 	k.mu.Unlock()
 	if !opened {
 		return nil

@@ -194,7 +194,7 @@ func (v *Server) host(ctx context.Context, s *session, d *firstConn, host *serve
 			v.adjustLoad(need, 1)
 			defer v.adjustLoad(need, -1)
 		}
-		rules, err := s.takeRules(ctx)
+		rules, err := s.hearRules(ctx)
 		if err == nil {
 			err = host.admission.Only.checkRules(rules)
 		}

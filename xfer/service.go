@@ -20,11 +20,11 @@ import (
 // service is what a server does in a session, and what it has to end.
 type service struct {
 	conversation
-	name  string          // of a single source
-	into  *wire.IntoPlace // where a push goes
-	tally *Tally
-	acct  *account // nil for a bench
-	close func() error
+	name    string          // of a single source
+	into    *wire.IntoPlace // where a push goes
+	tally   *Tally
+	results *copyResults // nil for a bench
+	close   func() error
 }
 
 func (v *service) release() error {
@@ -36,10 +36,10 @@ func (v *service) talk(ctx context.Context, g *errgroup.Group) error {
 }
 
 func (v *service) summary(s *session, link Link, start time.Time) *Summary {
-	if v.acct == nil {
+	if v.results == nil {
 		return nil
 	}
-	sum := v.acct.summary(v.tally, &s.terms, link, start)
+	sum := v.results.summary(v.tally, &s.terms, link, start)
 	sum.Local, sum.Remote = s.memories()
 	return sum
 }
@@ -69,11 +69,11 @@ func (v *Server) serve(s *session, h *wire.Hello, a *Admission, tally *Tally) (*
 		}
 	}
 	s.report = o.report
-	acct, err := newAccount(&s.terms, &o)
+	acct, err := newCopyResults(&s.terms, &o)
 	if err != nil {
 		return nil, err
 	}
-	out := &service{tally: o.Tally, acct: acct, close: func() error { return nil }}
+	out := &service{tally: o.Tally, results: acct, close: func() error { return nil }}
 	root, err := a.open()
 	if err != nil {
 		return nil, err
@@ -149,8 +149,8 @@ func (v *service) begin(s *session, h *wire.Hello, a *Admission, root *servedRoo
 	if err != nil {
 		return err
 	}
-	k := newSink(s, store, v.tally, v.acct)
-	k.asked = a.Only.asked(h)
+	k := newSink(s, store, v.tally, v.results)
+	k.filter = a.Only.asked(h)
 	v.conversation, v.close, v.into = k, store.Close, intoOf(s.id, store)
 	return nil
 }
@@ -173,8 +173,8 @@ func (v *service) beginSource(s *session, h *wire.Hello, root *servedRoot) error
 	if err != nil {
 		return err
 	}
-	src := newSource(s, tree, v.tally, v.acct)
-	src.chosen = newChosen(h.Paths, root.absolute)
+	src := newSource(s, tree, v.tally, v.results)
+	src.filter = newEntryFilter(h.Paths, root.absolute)
 	src.called = calledOf(h.Paths)
 	if len(h.Paths) == 1 {
 		src.called = []string{v.name}

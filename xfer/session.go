@@ -231,7 +231,7 @@ func (s *session) makeRing(ctx context.Context, slots int, access rdma.Access) e
 	}
 	close(s.ringReady)
 	if s.place.GPU != wire.GPUOff {
-		s.tell(s.memory, false)
+		s.reportMemory(s.memory, false)
 		if err := s.ctl.send(ctx, wire.MsgMemory, s.memory.Encode()); err != nil {
 			return err
 		}

@@ -218,8 +218,8 @@ func (k *sink) settleSome() ([]byte, error) {
 		if x != nil {
 			xs = wire.AppendException(xs, x)
 		}
-		e.settleNames(x)
-		if err := k.account.settle(&e.booking, x); err != nil {
+		e.bookNames(x)
+		if err := k.results.book(&e.entryState, x); err != nil {
 			return nil, err
 		}
 		last = e
@@ -259,15 +259,15 @@ func (k *sink) endedEntry(id uint64) (*sinkEntry, *wire.Exception) {
 	if e.isLink() {
 		k.makeLink(e)
 	}
-	over, x := e.end()
+	over, x := e.hasEnded()
 	if !over {
 		return nil, nil
 	}
 	return e, x
 }
 
-// end tells whether an entry has ended, and the reason if it was not copied.
-func (e *sinkEntry) end() (over bool, x *wire.Exception) {
+// hasEnded tells whether an entry has ended, and the reason if it was not copied.
+func (e *sinkEntry) hasEnded() (over bool, x *wire.Exception) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.over, e.problem

@@ -18,7 +18,7 @@ import (
 
 // sinkEntry is an announced entry at the sink, until its end has been told.
 type sinkEntry struct {
-	booking
+	entryState
 	attrs      *chunker.Attributes // what it is to have beside its Entry; nil for nothing
 	xattrBytes int
 	room       *room // of a file that is expected; nil for others
@@ -53,12 +53,12 @@ type repair struct {
 
 // sink is the end where the files go.
 type sink struct {
-	*inflow
+	*chunkReceiver
 	store   *chunker.Sink
 	tally   *Tally
-	account *account
+	results *copyResults
 	ledger  *ledger
-	asked   *asked       // of a pull
+	filter  *pullFilter  // of a pull
 	teller  *namesTeller // of a pull by a list
 	// lastPath is of the entry that was announced last; of who hears of them.
 	lastPath string
@@ -67,14 +67,14 @@ type sink struct {
 	// deletion is what --delete takes; nil without.
 	deletion *deletion
 
-	mu        sync.Mutex
-	table     [entryWindow]*sinkEntry // from settled on, by id modulo entryWindow
-	announced uint64
-	settled   uint64
-	ended     bool
-	placed    bool
-	totalTold bool // a total was told: plans may go out
-	names     accountNames
+	mu         sync.Mutex
+	table      [entryWindow]*sinkEntry // from settled on, by id modulo entryWindow
+	announced  uint64
+	settled    uint64
+	ended      bool
+	placed     bool
+	totalKnown bool // a total was told: plans may go out
+	names      accountNames
 	// xattrs have come for entries that have not; xattrBytes is of these and of
 	// entries that were announced and have not settled.
 	xattrs     pendingXattrs
@@ -105,9 +105,9 @@ const (
 
 func openFilesLimit() int { return chunker.ShareOfFiles(4, 64, maxOpenFiles) }
 
-func newSink(s *session, store *chunker.Sink, tally *Tally, acct *account) *sink {
+func newSink(s *session, store *chunker.Sink, tally *Tally, acct *copyResults) *sink {
 	k := &sink{
-		inflow: newInflow(s), store: store, tally: tally, account: acct,
+		chunkReceiver: newChunkReceiver(s), store: store, tally: tally, results: acct,
 		finished: make(chan *sinkEntry, maxOpenFiles), openFiles: newFileTokens(openFilesLimit()),
 		progress: make(chan struct{}, 1), drained: make(chan struct{}),
 	}
@@ -159,7 +159,7 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 
 // grantRing makes the ring and tells the source where it is: all its slots are
 // granted.
-func (f *inflow) grantRing(ctx context.Context) error {
+func (f *chunkReceiver) grantRing(ctx context.Context) error {
 	if err := f.makeRing(ctx, f.terms.Slots, rdma.LocalWrite|rdma.RemoteWrite); err != nil {
 		return err
 	}
@@ -179,11 +179,11 @@ func (k *sink) fast(*wire.Frame) (bool, error) { return false, nil }
 func (k *sink) slow(ctx context.Context, f *wire.Frame) (done bool, err error) {
 	switch f.Type {
 	case wire.MsgEntries:
-		return false, k.entries(ctx, f.Body)
+		return false, k.hearEntries(ctx, f.Body)
 	case wire.MsgXattrs:
-		return false, k.takeXattrs(f.Body)
+		return false, k.hearXattrs(f.Body)
 	case wire.MsgTotal:
-		return false, k.totals(ctx, f.Body)
+		return false, k.hearTotals(ctx, f.Body)
 	case wire.MsgFail:
 		c := wire.Cursor{Buf: f.Body}
 		x := c.Exception()
@@ -198,33 +198,33 @@ func (k *sink) slow(ctx context.Context, f *wire.Frame) (done bool, err error) {
 			path = ""
 		}
 		x.Text, x.Theirs = printable.Text(x.Text), true
-		return false, k.refused(path, &x)
+		return false, k.hearRefused(path, &x)
 	case wire.MsgEnd:
 		c := wire.Cursor{Buf: f.Body}
 		n := c.Uvarint()
 		if err := c.Err("end"); err != nil {
 			return false, err
 		}
-		return false, k.end(n)
+		return false, k.hearEnd(n)
 	case wire.MsgSelection:
-		return false, k.teller.asked(f.Body)
+		return false, k.teller.hearWanted(f.Body)
 	case wire.MsgRoot:
 		return true, k.compareRoots(ctx, f.Body)
 	}
 	return false, fmt.Errorf("%w: message %d at the sink", ErrProtocol, f.Type)
 }
 
-// refused ends an entry that the source could not send, announced or not.
-func (k *sink) refused(path string, x *wire.Exception) error {
+// hearRefused ends an entry that the source could not send, announced or not.
+func (k *sink) hearRefused(path string, x *wire.Exception) error {
 	if x.Entry == noEntry {
 		if err := k.deletion.refused(path, x); err != nil {
 			return err
 		}
-		return k.account.refused(path, x)
+		return k.results.bookRefused(path, x)
 	}
-	if k.account.leavesOpen(x.Outcome) {
+	if k.results.leavesOpen(x.Outcome) {
 		// As rsync has it: after an error of reading nothing is deleted.
-		k.account.cannotList()
+		k.results.cannotList()
 	}
 	e, err := k.entry(x.Entry)
 	if e != nil {
@@ -233,19 +233,19 @@ func (k *sink) refused(path string, x *wire.Exception) error {
 	return err
 }
 
-// end notes that no more entries come.
-func (k *sink) end(n uint64) error {
+// hearEnd notes that no more entries come.
+func (k *sink) hearEnd(n uint64) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.ended || n != k.announced || len(k.xattrs) > 0 {
 		return fmt.Errorf("%w: an end after %d entries, %d were announced", ErrProtocol, n, k.announced)
 	}
-	if err := k.deletion.end(); err != nil {
+	if err := k.deletion.hearEnd(); err != nil {
 		return err
 	}
 	k.ended = true
 	k.wake()
-	return k.account.walked()
+	return k.results.walked()
 }
 
 // compareRoots is the last thing: both ends tell what they made of it all.
@@ -268,18 +268,18 @@ func (k *sink) compareRoots(ctx context.Context, body []byte) error {
 	if err := k.awaitRing(ctx); err != nil {
 		return err
 	}
-	ours := k.account.finish()
+	ours := k.results.finish()
 	// The source hangs up when it has read this.
 	k.ending.Store(true)
 	if err := k.ctl.send(ctx, wire.MsgDone, ours.Encode()); err != nil {
 		return err
 	}
-	return k.account.compare(k.peer, theirs)
+	return k.results.compare(k.peer, theirs)
 }
 
-// entries prepares for announced entries: directories and links are made at
+// hearEntries prepares for announced entries: directories and links are made at
 // once, files when their data comes.
-func (k *sink) entries(ctx context.Context, body []byte) error {
+func (k *sink) hearEntries(ctx context.Context, body []byte) error {
 	var unwanted []*sinkEntry
 	err := wire.DecodeEntries(body, func(id uint64, p *wire.AnnouncedEntry) error {
 		if id != k.announced || id-k.settledUpTo() >= entryWindow || k.ended {
@@ -291,7 +291,7 @@ func (k *sink) entries(ctx context.Context, body []byte) error {
 		k.lastPath = p.Path
 		e := &sinkEntry{attrs: k.attributesOf(p)}
 		e.AnnouncedEntry, e.id = *p, id
-		if err := k.asked.check(&p.Entry); err != nil {
+		if err := k.filter.check(&p.Entry); err != nil {
 			return err
 		}
 		if err := k.checkStream(id, p); err != nil {

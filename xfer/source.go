@@ -21,7 +21,7 @@ const entryWindow = 8192
 // srcEntry is an announced entry at the source, until the sink has told what
 // became of it.
 type srcEntry struct {
-	booking
+	entryState
 	stamp      chunker.Stamp
 	xattrBytes int
 	// mayGrow: the file may become longer while it is read, and hasGrown: it has.
@@ -29,9 +29,9 @@ type srcEntry struct {
 	hasGrown atomic.Bool
 	// packed is how far the file has been cut into extents; the packer's.
 	packed int64
-	// unwanted: the sink wants no data of it. Guarded by the outflow's lock.
+	// unwanted: the sink wants no data of it. Guarded by the chunkSender's lock.
 	unwanted bool
-	// committed: every extent has been posted. Guarded by the outflow's lock.
+	// committed: every extent has been posted. Guarded by the chunkSender's lock.
 	committed bool
 	// read counts the bytes with which workers are done, holes included.
 	read atomic.Int64
@@ -67,20 +67,20 @@ func (e *srcEntry) closeFile() {
 
 // source is the end that has the files.
 type source struct {
-	*outflow
+	*chunkSender
 	tree   *chunker.Tree
-	chosen *chosen
+	filter *entryFilter
 	// names are what alone is copied; remote is that where the client has them.
 	names  chunker.Names
 	remote *remoteNames
 	// called are the names that the sources get at the destination.
 	called  []string
 	tally   *Tally
-	account *account
+	results *copyResults
 	// stream is what is copied instead of the tree, or nil.
 	stream *streamSource
 
-	// Guarded by outflow.mu: the entries from settled on, by id modulo
+	// Guarded by the chunkSender's mu: the entries from settled on, by id modulo
 	// entryWindow, and how far each stage has come.
 	table     [entryWindow]*srcEntry
 	announced uint64 // entries told to the sink
@@ -91,7 +91,7 @@ type source struct {
 	xattrBytes int
 	ended      bool // there are no more entries
 	resends    []*resend
-	told       bool // roots are sent
+	rootsSent  bool // roots are sent
 
 	jobs     chan *outSlot
 	failures failures
@@ -119,8 +119,8 @@ type resend struct {
 	files   []*srcEntry
 }
 
-func newSource(s *session, tree *chunker.Tree, tally *Tally, acct *account) *source {
-	src := &source{outflow: newOutflow(s), tree: tree, tally: tally, account: acct}
+func newSource(s *session, tree *chunker.Tree, tally *Tally, acct *copyResults) *source {
+	src := &source{chunkSender: newChunkSender(s), tree: tree, tally: tally, results: acct}
 	src.jobs = make(chan *outSlot, sourceSlots(s.terms.Slots))
 	src.failures.wake = make(chan struct{}, 1)
 	src.over = make(chan struct{})
@@ -188,7 +188,7 @@ func (s *source) fast(f *wire.Frame) (bool, error) {
 		s.cond.Broadcast()
 		return true, nil
 	case wire.MsgUnwanted:
-		return true, s.unwanted(f.Body)
+		return true, s.hearUnwanted(f.Body)
 	}
 	return false, nil
 }
@@ -203,30 +203,30 @@ func (s *source) slow(ctx context.Context, f *wire.Frame) (done bool, err error)
 		}
 		return false, err
 	case wire.MsgResult:
-		return false, s.result(ctx, f.Body)
+		return false, s.hearResult(ctx, f.Body)
 	case wire.MsgDeleted:
-		return false, s.deleted(f.Body)
+		return false, s.hearDeleted(f.Body)
 	case wire.MsgUnsettled:
-		return false, s.notSettled(f.Body)
+		return false, s.hearUnsettled(f.Body)
 	case wire.MsgDone:
 		theirs, err := wire.DecodeRoots(f.Body)
 		if err != nil {
 			return false, err
 		}
 		s.mu.Lock()
-		told := s.told
+		told := s.rootsSent
 		s.mu.Unlock()
 		if !told {
 			return false, fmt.Errorf("%w: done before its time", ErrProtocol)
 		}
 		s.ending.Store(true) // the sink hangs up, and the manifest may take its time
-		return true, s.account.compare(s.peer, theirs)
+		return true, s.results.compare(s.peer, theirs)
 	}
 	return false, fmt.Errorf("%w: message %d at the source", ErrProtocol, f.Type)
 }
 
-// result takes what became of entries, in order, and lets new ones in.
-func (s *source) result(ctx context.Context, body []byte) error {
+// hearResult takes what became of entries, in order, and lets new ones in.
+func (s *source) hearResult(ctx context.Context, body []byte) error {
 	upto, xs, err := wire.DecodeResult(body)
 	if err != nil {
 		return err
@@ -260,8 +260,8 @@ func (s *source) result(ctx context.Context, body []byte) error {
 		s.table[id%entryWindow] = nil
 	}
 	s.settled = upto
-	over := s.ended && s.settled == s.announced && !s.told
-	s.told = s.told || over
+	over := s.ended && s.settled == s.announced && !s.rootsSent
+	s.rootsSent = s.rootsSent || over
 	s.cond.Broadcast()
 	s.mu.Unlock()
 	if over {
@@ -286,13 +286,13 @@ func (s *source) settle(e *srcEntry, x *wire.Exception) error {
 		// Whatever of it is still to be read or sent is not wanted any more.
 		e.giveUp(x.Outcome, x.Text)
 	}
-	if err := e.settleNames(x); err != nil {
+	if err := e.bookNames(x); err != nil {
 		return err
 	}
 	e.settled.Store(true)
 	s.tally.Step()
 	e.closeFile()
-	return s.account.settle(&e.booking, x)
+	return s.results.book(&e.entryState, x)
 }
 
 // tellRoots sends this end's roots when every entry has ended.
@@ -301,6 +301,6 @@ func (s *source) tellRoots(ctx context.Context) error {
 	if err := s.awaitRing(ctx); err != nil {
 		return err
 	}
-	r := s.account.finish()
+	r := s.results.finish()
 	return s.ctl.send(ctx, wire.MsgRoot, r.Encode())
 }

@@ -56,7 +56,7 @@ func (c *Client) PushStream(ctx context.Context, in Input, ep Endpoint, dst stri
 	}
 	h.Paths, h.Terms.Name = []string{dst}, chunker.BaseName(dst)
 	h.Terms.Flags |= wire.FlagStream
-	return c.copy(ctx, ep, &o, h, func(s *session, acct *account) conversation {
+	return c.copy(ctx, ep, &o, h, func(s *session, acct *copyResults) conversation {
 		src := newSource(s, nil, o.Tally, acct)
 		src.stream = newStreamSource(src, in)
 		return src
@@ -78,9 +78,9 @@ func (c *Client) PullStream(ctx context.Context, ep Endpoint, path string, out O
 		return nil, err
 	}
 	h.Paths = []string{path}
-	return c.copy(ctx, ep, &o, h, func(s *session, acct *account) conversation {
+	return c.copy(ctx, ep, &o, h, func(s *session, acct *copyResults) conversation {
 		k := newSink(s, nil, o.Tally, acct)
-		k.asked, k.out = newAsked(h), out
+		k.filter, k.out = newPullFilter(h), out
 		return k
 	})
 }

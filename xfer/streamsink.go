@@ -32,7 +32,7 @@ type owedExtent struct {
 }
 
 type waitingChunk struct {
-	a      arrived
+	a      filledSlot
 	header wire.ChunkHeader
 }
 
@@ -48,7 +48,7 @@ func (k *sink) drainStream(ctx context.Context) error {
 	w.init()
 	defer w.unpack.close()
 	for {
-		a, err := k.take(ctx)
+		a, err := k.awaitSlot(ctx)
 		if err != nil {
 			return err
 		}
@@ -63,7 +63,7 @@ func (k *sink) drainStream(ctx context.Context) error {
 
 // arrived lands a chunk, or keeps it until what was asked for again has come,
 // and then those that were kept.
-func (w *streamLander) arrived(ctx context.Context, a arrived) error {
+func (w *streamLander) arrived(ctx context.Context, a filledSlot) error {
 	r := wire.ReturnedSlot{Slot: uint32(a.slot), Generation: a.generation}
 	done, err := w.open(&w.landing, a, &r)
 	if !done || err != nil {
@@ -97,7 +97,7 @@ func (w *streamLander) arrived(ctx context.Context, a arrived) error {
 }
 
 // landChunk verifies and writes what is in a slot, and gives it back.
-func (w *streamLander) landChunk(h *wire.ChunkHeader, a arrived) error {
+func (w *streamLander) landChunk(h *wire.ChunkHeader, a filledSlot) error {
 	r := wire.ReturnedSlot{Slot: uint32(a.slot), Generation: a.generation}
 	plain, damaged, err := w.plainOf(h, a)
 	if err != nil {
@@ -123,7 +123,7 @@ func (w *streamLander) landChunk(h *wire.ChunkHeader, a arrived) error {
 // it is to be sent again. data is what has come of it, unless the payload of the
 // chunk was damaged.
 func (w *streamLander) landPiece(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent, data []byte, damaged bool) (again bool, err error) {
-	if over, _ := e.end(); over {
+	if over, _ := e.hasEnded(); over {
 		w.owed = nil
 		return false, nil
 	}

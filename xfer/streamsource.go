@@ -25,7 +25,7 @@ type streamSource struct {
 	// whole pieces.
 	bytes int64
 
-	// Guarded by outflow.mu.
+	// Guarded by the chunkSender's mu.
 	free []int         // buffers, the last one used on top
 	read []streamChunk // in order, not cut yet
 	held map[int64]int // buffers of chunks that have not ended, by their place in the stream
@@ -70,7 +70,7 @@ func (s *source) announceStream(ctx context.Context) error {
 	a := announcer{source: s, ctx: ctx, pending: []*srcEntry{e}}
 	a.body = wire.AppendEntry(binary.AppendUvarint(nil, e.id), &e.AnnouncedEntry, &a.scratch)
 	a.total.Entries = 1
-	return a.end()
+	return a.finish()
 }
 
 // readStream reads the stream to its end, as far ahead as there are buffers.

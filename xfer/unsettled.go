@@ -13,11 +13,11 @@ func (k *sink) noteUnsettled(path string, err error) {
 	k.unsettled = append(k.unsettled, wire.Unsettled{Path: path, Text: err.Error()})
 }
 
-// tellUnsettled tells both ends' accounts of the directories noted so far.
+// tellUnsettled tells both ends' results of the directories noted so far.
 func (k *sink) tellUnsettled(ctx context.Context) error {
 	var body []byte
 	for _, u := range k.unsettled {
-		k.account.notSettled(u.Path, u.Text, ThisEnd)
+		k.results.bookUnsettled(u.Path, u.Text, ThisEnd)
 		one := u.AppendTo(nil)
 		if len(body)+len(one) > wire.MaxBodyBytes {
 			if err := k.ctl.send(ctx, wire.MsgUnsettled, body); err != nil {
@@ -34,18 +34,18 @@ func (k *sink) tellUnsettled(ctx context.Context) error {
 	return k.ctl.send(ctx, wire.MsgUnsettled, body)
 }
 
-// notSettled takes what the sink could not give to its directories.
-func (s *source) notSettled(body []byte) error {
+// hearUnsettled takes what the sink could not give to its directories.
+func (s *source) hearUnsettled(body []byte) error {
 	if s.terms.Has(wire.FlagDryRun) {
 		return fmt.Errorf("%w: directories settled in a dry run", ErrProtocol)
 	}
 	s.tally.Step()
-	return wire.DecodeUnsettled(body, func(u wire.Unsettled) { s.account.notSettled(u.Path, printable.Text(u.Text), OtherEnd) })
+	return wire.DecodeUnsettled(body, func(u wire.Unsettled) { s.results.bookUnsettled(u.Path, printable.Text(u.Text), OtherEnd) })
 }
 
-// notSettled books a directory that failed after it was booked as copied. It
+// bookUnsettled books a directory that failed after it was booked as copied. It
 // stays in the roots, which both ends have it in.
-func (a *account) notSettled(path, text string, of End) {
+func (a *copyResults) bookUnsettled(path, text string, of End) {
 	a.mu.Lock()
 	a.counts[Failed]++
 	a.mu.Unlock()

@@ -53,9 +53,9 @@ type arrivingXattrs struct {
 	bytes chunker.Xattrs
 }
 
-// takeXattrs takes parts of attributes. They must be of the entries that come next,
+// hearXattrs takes parts of attributes. They must be of the entries that come next,
 // and whole before these do.
-func (k *sink) takeXattrs(body []byte) error {
+func (k *sink) hearXattrs(body []byte) error {
 	if k.terms.Flags&wire.FlagXattrs == 0 {
 		return fmt.Errorf("%w: extended attributes that were not asked for", ErrProtocol)
 	}

@@ -35,7 +35,7 @@ func TestXattrsArrive(t *testing.T) {
 			if len(body) > 700 {
 				t.Errorf("a part of %d bytes", len(body))
 			}
-			if err := k.takeXattrs(body); err != nil {
+			if err := k.hearXattrs(body); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -85,7 +85,7 @@ func TestHostileXattrs(t *testing.T) {
 		var err error
 		for _, body := range tc.bodies {
 			if err == nil {
-				err = k.takeXattrs(body)
+				err = k.hearXattrs(body)
 			}
 		}
 		if err == nil && tc.give {
@@ -103,12 +103,12 @@ func TestXattrsAreBounded(t *testing.T) {
 	var err error
 	n := 0
 	for ; err == nil && n < 100; n++ {
-		err = k.takeXattrs(append(wire.AppendUvarints(nil, uint64(n), chunker.MaxXattrsBytes, 0, 1), 'x'))
+		err = k.hearXattrs(append(wire.AppendUvarints(nil, uint64(n), chunker.MaxXattrsBytes, 0, 1), 'x'))
 	}
 	if want := wire.XattrWindow/chunker.MaxXattrsBytes + 1; !errors.Is(err, ErrProtocol) || n != want {
 		t.Errorf("%d entries, want %d: %v", n, want, err)
 	}
-	if err := k.end(0); !errors.Is(err, ErrProtocol) {
+	if err := k.hearEnd(0); !errors.Is(err, ErrProtocol) {
 		t.Errorf("an end before their entries: %v", err)
 	}
 }
@@ -119,7 +119,7 @@ func FuzzXattrParts(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		k := linkSink(wire.FlagXattrs)
-		_ = k.takeXattrs(b)
+		_ = k.hearXattrs(b)
 		held := 0
 		for _, x := range k.xattrs {
 			held += x.total

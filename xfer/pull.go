@@ -9,11 +9,11 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// asked is what a pull asked for, or what the Grant of a push does. The source says
+// pullFilter is what a pull asked for, or what the Grant of a push does. The source says
 // what there is, and only this end can know what of it may be written at the
 // destination: whoever pulls one file into a home directory does not want a .bashrc
 // as well.
-type asked struct {
+type pullFilter struct {
 	flags uint64
 	// name is the one that a single source has at the destination: "." where
 	// its contents go into the destination itself.
@@ -22,14 +22,14 @@ type asked struct {
 	named func(name string) bool
 	// begun: the first entry was seen. alone: it is a single file or link.
 	begun, alone bool
-	// chosen knows what was to be left out; nil where that cannot be told here.
-	chosen *chosen
+	// filter knows what was to be left out; nil where that cannot be told here.
+	filter *entryFilter
 	// listed knows the names of a list; nil without one.
 	listed *listedCheck
 }
 
-func newAsked(h *wire.Hello) *asked {
-	a := &asked{flags: h.Terms.Flags}
+func newPullFilter(h *wire.Hello) *pullFilter {
+	a := &pullFilter{flags: h.Terms.Flags}
 	if h.Terms.Flags&wire.FlagMany == 0 {
 		a.name = sourceName(h.Paths[0])
 		return a
@@ -48,7 +48,7 @@ func sourceName(path string) string { return chunker.BaseName("/" + path) }
 // check refuses an entry that no server announces which serves what was asked
 // for. That a tree has "." at its top is for the destination's Place. A nil one
 // takes everything.
-func (a *asked) check(e *manifest.Entry) error {
+func (a *pullFilter) check(e *manifest.Entry) error {
 	if a == nil {
 		return nil
 	}
@@ -67,14 +67,14 @@ func (a *asked) check(e *manifest.Entry) error {
 		return fmt.Errorf("%w: %q announced as a link, and links were to be followed or left out", ErrProtocol, e.Path)
 	case more, a.named != nil && !a.named(top), a.alone && a.name != "." && e.Path != a.name:
 		return fmt.Errorf("%w: %q announced, which was not asked for", ErrProtocol, e.Path)
-	case a.chosen != nil && a.chosen.hides(e.Path, e.Type == manifest.Dir):
+	case a.filter != nil && a.filter.hides(e.Path, e.Type == manifest.Dir):
 		return fmt.Errorf("%w: %q announced, which was to be left out", ErrProtocol, e.Path)
 	}
 	return nil
 }
 
 // checkListed is check where a list says what was asked for.
-func (a *asked) checkListed(e *manifest.Entry) error {
+func (a *pullFilter) checkListed(e *manifest.Entry) error {
 	implied, ok, err := a.listed.find(e)
 	switch {
 	case err != nil:
@@ -83,7 +83,7 @@ func (a *asked) checkListed(e *manifest.Entry) error {
 		return fmt.Errorf("%w: %q announced, which is not in the list", ErrProtocol, e.Path)
 	case a.flags&wire.FlagFollow != 0 && e.Type == manifest.Symlink:
 		return fmt.Errorf("%w: %q announced as a link, and links were to be followed", ErrProtocol, e.Path)
-	case !implied && a.chosen != nil && a.chosen.hides(e.Path, e.Type == manifest.Dir):
+	case !implied && a.filter != nil && a.filter.hides(e.Path, e.Type == manifest.Dir):
 		return fmt.Errorf("%w: %q announced, which was to be left out", ErrProtocol, e.Path)
 	}
 	return nil

@@ -14,81 +14,6 @@ import (
 // errNotAsManifest is a file that is not what the given manifest says.
 var errNotAsManifest = fmt.Errorf("%w: not what the manifest says", ErrIntegrity)
 
-// booking is what both ends keep of an announced entry for the account.
-type booking struct {
-	wire.AnnouncedEntry
-	id uint64
-	// expect is the root in the given manifest, where wanted.
-	expect manifest.Digest
-	wanted bool
-	// group is the file that the entry is one of several names of, or nil.
-	group *linkGroup
-	// tree collects the digests of a file of several pieces.
-	tree *manifest.Tree
-
-	logMu sync.Mutex
-	log   []pieceRun // digests not yet in the manifest that is being written
-	begun bool       // guarded by account.mu: the file's line is written
-	// grown: the file became longer while it was read, and this is its beginning.
-	grown bool
-}
-
-// addExtent books an extent's digest or, for a hole, those of its pieces, which
-// appendHole made. Calls for one file come in order of offset. It fills in the
-// digest of a hole that is a whole file.
-func (b *booking) addExtent(x *wire.Extent, hole []pieceRun, p *wire.Terms, keep bool) {
-	if b.Size <= p.PieceBytes {
-		if len(hole) > 0 {
-			x.Digest = hole[0].digest
-		}
-		return
-	}
-	if b.tree == nil {
-		b.tree = manifest.NewTree(p.Hash)
-	}
-	if x.Flags&wire.ExtHole == 0 {
-		b.push(x.Digest, 1, keep)
-		return
-	}
-	for i := range hole {
-		b.push(hole[i].digest, hole[i].n, keep)
-	}
-}
-
-func (b *booking) push(d manifest.Digest, n uint64, keep bool) {
-	b.tree.PushRun(d, n)
-	if !keep {
-		return
-	}
-	b.logMu.Lock()
-	defer b.logMu.Unlock()
-	if k := len(b.log); k > 0 && b.log[k-1].digest == d {
-		b.log[k-1].n += n
-		return
-	}
-	b.log = append(b.log, pieceRun{d, n})
-}
-
-// takeLog takes what was logged since the last call.
-func (b *booking) takeLog() []pieceRun {
-	b.logMu.Lock()
-	defer b.logMu.Unlock()
-	l := b.log
-	b.log = nil
-	return l
-}
-
-// rootOf is the root of a file all of whose extents were booked; last is the
-// digest of the last one.
-func (b *booking) rootOf(last manifest.Digest) manifest.Digest {
-	if b.tree == nil {
-		return last
-	}
-	root := b.tree.Root()
-	b.tree = nil
-	return root
-}
-
 // Outcome says what became of an entry.
 type Outcome = wire.Outcome
 
@@ -102,16 +27,16 @@ const (
 	Kept    = wire.Kept
 )
 
-// account keeps what one end knows about the whole copy: the roots over what
+// copyResults keeps what one end knows about the whole copy: the roots over what
 // was copied, the exceptions, the manifest that is written and the one that
 // must be met. Entries end in order of path.
-type account struct {
-	report     func(Event)
-	tally      *Tally
-	given      *manifestCursor
-	pieceBytes int64
-	writes     bool   // a manifest is written
-	writesAs   string // the last name of its path
+type copyResults struct {
+	report       func(Event)
+	tally        *Tally
+	wantManifest *manifestCursor
+	pieceBytes   int64
+	writes       bool   // a manifest is written
+	writesAs     string // the last name of its path
 
 	mu      sync.Mutex
 	roots   *manifest.Roots
@@ -130,13 +55,13 @@ type account struct {
 	grown    int64 // of the files that were copied
 	dry      bool  // nothing is copied: the roots are of nothing
 	dryBytes int64 // of the files that would be copied
-	deletes
+	deleteCounts
 }
 
-func newAccount(p *wire.Terms, o *Options) (*account, error) {
-	a := &account{report: o.report, tally: o.Tally, pieceBytes: p.PieceBytes, dry: p.Has(wire.FlagDryRun), roots: manifest.NewRoots(p.Hash, p.PieceBytes)}
-	if o.given != nil {
-		a.given = &manifestCursor{r: o.given}
+func newCopyResults(p *wire.Terms, o *Options) (*copyResults, error) {
+	a := &copyResults{report: o.report, tally: o.Tally, pieceBytes: p.PieceBytes, dry: p.Has(wire.FlagDryRun), roots: manifest.NewRoots(p.Hash, p.PieceBytes)}
+	if o.wantManifest != nil {
+		a.wantManifest = &manifestCursor{r: o.wantManifest}
 	}
 	if o.WriteManifest != "" {
 		out, err := manifest.Create(o.WriteManifest, manifest.Header{Algorithm: p.Hash, PieceBytes: p.PieceBytes})
@@ -149,11 +74,11 @@ func newAccount(p *wire.Terms, o *Options) (*account, error) {
 }
 
 // keepsPieces reports whether piece digests are wanted beyond the roots.
-func (a *account) keepsPieces() bool { return a.writes }
+func (a *copyResults) keepsPieces() bool { return a.writes }
 
 // writesTo reports whether an entry is the file of the manifest that is written,
 // or the one that it will replace.
-func (a *account) writesTo(f *chunker.Found) bool {
+func (a *copyResults) writesTo(f *chunker.Found) bool {
 	if !a.writes {
 		return false
 	}
@@ -163,16 +88,16 @@ func (a *account) writesTo(f *chunker.Found) bool {
 }
 
 // vouches reports whether a manifest says, or will say, what arrived.
-func (a *account) vouches() bool { return a.given != nil || a.writes }
+func (a *copyResults) vouches() bool { return a.wantManifest != nil || a.writes }
 
 // lookup finds an entry in the given manifest, in order of path. An error says
 // that the entry is not as the manifest has it; a file's root is compared when
 // it is known.
-func (a *account) lookup(b *booking) error {
-	if a.given == nil {
+func (a *copyResults) lookup(b *entryState) error {
+	if a.wantManifest == nil {
 		return nil
 	}
-	want, err := a.given.find(b.Path, a.reportMissing)
+	want, err := a.wantManifest.find(b.Path, a.reportMissing)
 	if err != nil {
 		return err
 	}
@@ -191,15 +116,15 @@ func (a *account) lookup(b *booking) error {
 }
 
 // walked reports what the given manifest has beyond the last entry.
-func (a *account) walked() error {
-	if a.given == nil {
+func (a *copyResults) walked() error {
+	if a.wantManifest == nil {
 		return nil
 	}
-	return a.given.rest(a.reportMissing)
+	return a.wantManifest.rest(a.reportMissing)
 }
 
 // reportMissing books an entry of the given manifest that is not at the source.
-func (a *account) reportMissing(e *manifest.Entry) error {
+func (a *copyResults) reportMissing(e *manifest.Entry) error {
 	a.mu.Lock()
 	a.missing++
 	a.unlisted = true
@@ -212,12 +137,12 @@ func (a *account) reportMissing(e *manifest.Entry) error {
 	return a.tellMissing(e.Path, &x)
 }
 
-// refused books an entry that was never announced; path is empty where it is
+// bookRefused books an entry that was never announced; path is empty where it is
 // none that an entry can have. The given manifest's entries that it stands for
 // are not missing.
-func (a *account) refused(path string, x *wire.Exception) error {
-	if a.given != nil && path != "" {
-		wanted, err := a.given.find(path, a.reportMissing)
+func (a *copyResults) bookRefused(path string, x *wire.Exception) error {
+	if a.wantManifest != nil && path != "" {
+		wanted, err := a.wantManifest.find(path, a.reportMissing)
 		if err != nil {
 			return err
 		}
@@ -225,7 +150,7 @@ func (a *account) refused(path string, x *wire.Exception) error {
 		case wanted != nil && x.Outcome == Skipped:
 			x.Outcome, x.Text = Corrupt, fmt.Sprintf("%s: %v", x.Text, errNotAsManifest)
 		case x.Outcome == Failed, x.Outcome == Changed:
-			a.given.unread(path)
+			a.wantManifest.unread(path)
 		}
 	}
 	a.mu.Lock()
@@ -240,12 +165,12 @@ func (a *account) refused(path string, x *wire.Exception) error {
 // may have, or have lost, more than is known, so that nothing may be deleted. Of
 // one that vanished or changed its name is known; but not that the source is
 // what a given manifest says.
-func (a *account) leavesOpen(o Outcome) bool {
-	return o != Skipped && (o != Changed || a.given != nil)
+func (a *copyResults) leavesOpen(o Outcome) bool {
+	return o != Skipped && (o != Changed || a.wantManifest != nil)
 }
 
-// settle books an entry's end: copied, or x.
-func (a *account) settle(b *booking, x *wire.Exception) error {
+// book books an entry's end: copied, or x.
+func (a *copyResults) book(b *entryState, x *wire.Exception) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.head = b.id + 1
@@ -303,7 +228,7 @@ const drainAt = 1024
 // drain writes the digests of a file that is being copied to the manifest, if
 // it is its turn: the manifest has its entries in order. It bounds the memory
 // that a file of millions of pieces takes.
-func (a *account) drain(b *booking) error {
+func (a *copyResults) drain(b *entryState) error {
 	if !a.writes || b.Size <= drainAt*a.pieceBytes {
 		return nil
 	}
@@ -321,14 +246,14 @@ func (a *account) drain(b *booking) error {
 	return a.writePieces(b)
 }
 
-func (a *account) writePieces(b *booking) error {
+func (a *copyResults) writePieces(b *entryState) error {
 	if !b.begun {
 		b.begun = true
 		if err := a.out.BeginFile(&b.Entry); err != nil {
 			return err
 		}
 	}
-	runs := b.takeLog()
+	runs := b.drainLog()
 	for _, r := range runs {
 		if err := a.out.PieceRun(r.digest, r.n); err != nil {
 			return err
@@ -341,7 +266,7 @@ func (a *account) writePieces(b *booking) error {
 }
 
 // writePiecesAgain writes the digests of a file by a further name of it.
-func (a *account) writePiecesAgain(b *booking) error {
+func (a *copyResults) writePiecesAgain(b *entryState) error {
 	if err := a.out.BeginFile(&b.Entry); err != nil {
 		return err
 	}
@@ -349,7 +274,7 @@ func (a *account) writePiecesAgain(b *booking) error {
 }
 
 // finish ends the account: the roots over all that was copied.
-func (a *account) finish() wire.Roots {
+func (a *copyResults) finish() wire.Roots {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return wire.Roots{Content: a.roots.Content(), Meta: a.roots.Meta(), Entries: uint64(a.roots.Entries()), Bytes: uint64(a.roots.Bytes())}
@@ -357,7 +282,7 @@ func (a *account) finish() wire.Roots {
 
 // compare holds the other end's roots against this one's, and then lets the
 // manifest bear its name.
-func (a *account) compare(peer string, theirs wire.Roots) error {
+func (a *copyResults) compare(peer string, theirs wire.Roots) error {
 	ours := a.finish()
 	if ours != theirs && ours.Content == theirs.Content {
 		return fmt.Errorf("%w: names and bytes agree with %s, modes or times do not: meta root %x here, %x there",
@@ -380,7 +305,7 @@ func (a *account) compare(peer string, theirs wire.Roots) error {
 }
 
 // close drops a manifest that was not completed.
-func (a *account) close() error {
+func (a *copyResults) close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	err := a.spill.close()

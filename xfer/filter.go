@@ -9,8 +9,8 @@ import (
 	"gdrcp/internal/filter"
 )
 
-// chosen is what filter rules say of a copy's entries. One goroutine may use it.
-type chosen struct {
+// entryFilter is what filter rules say of a copy's entries. One goroutine may use it.
+type entryFilter struct {
 	rules *filter.Rules // nil: there are none, or they are still to come
 	// name is that of a single source, as params have it.
 	name string
@@ -24,9 +24,9 @@ type chosen struct {
 	moved   string // the source where the matcher is
 }
 
-// newChosen is for the sources of a tree. absolute makes a source's path absolute.
-func newChosen(sources []string, absolute func(string) string) *chosen {
-	c := &chosen{name: ".", dirs: make(map[string]string, len(sources))}
+// newEntryFilter is for the sources of a tree. absolute makes a source's path absolute.
+func newEntryFilter(sources []string, absolute func(string) string) *entryFilter {
+	c := &entryFilter{name: ".", dirs: make(map[string]string, len(sources))}
 	if len(sources) == 1 {
 		c.name = chunker.BaseName(sources[0])
 		c.dirs["."] = absolute(sources[0])
@@ -40,23 +40,23 @@ func newChosen(sources []string, absolute func(string) string) *chosen {
 
 // checkable is what the client of a pull can hold the server's entries against:
 // nothing where a rule is about the place of files in the server's file system.
-func (o *Options) checkable(rules *filter.Rules, paths []string) *chosen {
+func (o *Options) checkable(rules *filter.Rules, paths []string) *entryFilter {
 	if rules == nil || slices.ContainsFunc(o.Rules, func(r filter.Rule) bool { return r.Absolute }) {
 		return nil
 	}
-	c := newChosen(paths, absoluteServed)
+	c := newEntryFilter(paths, absoluteServed)
 	c.rules, c.listed = rules, o.Names != nil
 	return c
 }
 
 // hides reports whether the source leaves an entry out. The first entry that is
 // asked about is the first of the tree.
-func (c *chosen) hides(path string, isDir bool) bool {
+func (c *entryFilter) hides(path string, isDir bool) bool {
 	return c.rules != nil && c.at(path).Hides(path, isDir)
 }
 
 // at is the matcher, with its place at the source that the entry is of.
-func (c *chosen) at(path string) *filter.Matcher {
+func (c *entryFilter) at(path string) *filter.Matcher {
 	if c.matcher == nil {
 		c.matcher = c.rules.Matcher(filter.PlaceOf(c.dirs["."], c.name, path == "." || c.listed))
 	}

@@ -26,30 +26,30 @@ type outSlot struct {
 	chunk outChunk
 	// The place at the sink, once the chunk has been given one. headerSent
 	// says that the header was posted on lane and the payload was not.
-	target     grant
+	target     slotGrant
 	lane       *lane
 	headerSent bool
 }
 
-// grant is a sink slot that may be written once, with this generation.
-type grant struct {
+// slotGrant is a sink slot that may be written once, with this generation.
+type slotGrant struct {
 	slot       uint32
 	generation uint64
 }
 
-// posted is what the source remembers of a chunk until its slot comes back:
+// sentChunk is what the source remembers of a chunk until its slot comes back:
 // enough to send it, or parts of it, again.
-type posted struct {
+type sentChunk struct {
 	chunk      outChunk
 	generation uint64
 	busy       bool
 }
 
-// outflow is the sending half of the chunk path. Chunks are filled by several
+// chunkSender is the sending half of the chunk path. Chunks are filled by several
 // workers at once, and posted in the order of their ids as far as the sink has
 // granted slots. Whoever makes a chunk ready or brings a grant posts what can
 // be posted: nobody waits with a slot in hand.
-type outflow struct {
+type chunkSender struct {
 	*session
 	seals *trust.Chunks // nil where chunks are not encrypted
 	// commit is called in order of chunk ids, right before a chunk that is no
@@ -65,27 +65,27 @@ type outflow struct {
 	cond    *sync.Cond
 	target  wire.RingInfo
 	slots   []outSlot
-	free    []int      // source slots, the last one used on top: it is in the cache
-	ready   []*outSlot // by id modulo len: filled, waiting for their turn
-	again   []*outSlot // filled resends
-	nextID  uint64     // the chunk to be posted next
-	packed  uint64     // ids given out
-	grants  []grant    // sink slots, the last one returned on top
-	posted  []posted   // by sink slot
-	inAir   int        // chunks posted and not returned
-	missing []uint64   // ids of chunks of which something must go again
-	turn    int        // round robin over the lanes
+	free    []int       // source slots, the last one used on top: it is in the cache
+	ready   []*outSlot  // by id modulo len: filled, waiting for their turn
+	again   []*outSlot  // filled resends
+	nextID  uint64      // the chunk to be posted next
+	packed  uint64      // ids given out
+	grants  []slotGrant // sink slots, the last one returned on top
+	posted  []sentChunk // by sink slot
+	inAir   int         // chunks posted and not returned
+	missing []uint64    // ids of chunks of which something must go again
+	turn    int         // round robin over the lanes
 	wrs     [2]rdma.WR
 	badBuf  []uint16
 	started func() // called at the first post
 }
 
-func newOutflow(s *session) *outflow {
+func newChunkSender(s *session) *chunkSender {
 	n := s.terms.Slots
 	own := sourceSlots(n)
-	o := &outflow{
+	o := &chunkSender{
 		session: s, seals: s.chunkSeals(true), slots: make([]outSlot, own), free: make([]int, 0, own), ready: make([]*outSlot, own),
-		grants: make([]grant, 0, n), posted: make([]posted, n), badBuf: make([]uint16, 0, wire.MaxExtents),
+		grants: make([]slotGrant, 0, n), posted: make([]sentChunk, n), badBuf: make([]uint16, 0, wire.MaxExtents),
 	}
 	o.cond = sync.NewCond(&o.mu)
 	for i := range o.slots {
@@ -101,11 +101,11 @@ func newOutflow(s *session) *outflow {
 func sourceSlots(slots int) int { return slots + 1 }
 
 // roomLocked reports whether a new chunk may be begun.
-func (o *outflow) roomLocked() bool { return len(o.free) > 1 }
+func (o *chunkSender) roomLocked() bool { return len(o.free) > 1 }
 
 // fitRing leaves out the slots that the ring did not get. No slot may have been
 // taken before.
-func (o *outflow) fitRing() {
+func (o *chunkSender) fitRing() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	n := o.ring.Slots
@@ -114,7 +114,7 @@ func (o *outflow) fitRing() {
 
 // open takes the sink's ring: every slot is granted with generation 1. Chunks
 // may have been filled before.
-func (o *outflow) open(info wire.RingInfo) error {
+func (o *chunkSender) open(info wire.RingInfo) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.target.Slots != 0 {
@@ -122,7 +122,7 @@ func (o *outflow) open(info wire.RingInfo) error {
 	}
 	o.target, o.posted = info, o.posted[:info.Slots]
 	for i := len(o.posted) - 1; i >= 0; i-- {
-		o.grants = append(o.grants, grant{uint32(i), 1})
+		o.grants = append(o.grants, slotGrant{uint32(i), 1})
 	}
 	o.pumpLocked()
 	return nil
@@ -130,7 +130,7 @@ func (o *outflow) open(info wire.RingInfo) error {
 
 // wakeOn makes ctx's end, which always comes, wake whoever waits on cond. It
 // must not be undone before: those who wait outlive the talk that began them.
-func (o *outflow) wakeOn(ctx context.Context) {
+func (o *chunkSender) wakeOn(ctx context.Context) {
 	context.AfterFunc(ctx, func() {
 		o.mu.Lock()
 		o.cond.Broadcast()
@@ -139,7 +139,7 @@ func (o *outflow) wakeOn(ctx context.Context) {
 }
 
 // takeSlotLocked takes a free source slot and gives it a new chunk's id.
-func (o *outflow) takeSlotLocked() *outSlot {
+func (o *chunkSender) takeSlotLocked() *outSlot {
 	s := &o.slots[o.free[len(o.free)-1]]
 	o.free = o.free[:len(o.free)-1]
 	c := &s.chunk
@@ -149,13 +149,13 @@ func (o *outflow) takeSlotLocked() *outSlot {
 }
 
 // numberLocked gives a slot's chunk the next id.
-func (o *outflow) numberLocked(s *outSlot) {
+func (o *chunkSender) numberLocked(s *outSlot) {
 	s.chunk.ID = o.packed
 	o.packed++
 }
 
 // submit hands over a filled slot and posts what can be posted.
-func (o *outflow) submit(s *outSlot) {
+func (o *chunkSender) submit(s *outSlot) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if s.chunk.Repair || s.chunk.tries > 0 {
@@ -167,7 +167,7 @@ func (o *outflow) submit(s *outSlot) {
 }
 
 // pumpLocked posts chunks while there are any, in order, and grants for them.
-func (o *outflow) pumpLocked() {
+func (o *chunkSender) pumpLocked() {
 	for {
 		s, resend := o.nextLocked()
 		if s == nil {
@@ -197,7 +197,7 @@ func (o *outflow) pumpLocked() {
 }
 
 // nextLocked is the chunk to post now, or nil.
-func (o *outflow) nextLocked() (s *outSlot, resend bool) {
+func (o *chunkSender) nextLocked() (s *outSlot, resend bool) {
 	if len(o.again) > 0 {
 		s, resend = o.again[0], true
 	} else {
@@ -216,7 +216,7 @@ func (o *outflow) nextLocked() (s *outSlot, resend bool) {
 }
 
 // addressLocked gives a chunk a sink slot and a lane.
-func (o *outflow) addressLocked(s *outSlot) {
+func (o *chunkSender) addressLocked(s *outSlot) {
 	s.target = o.grants[len(o.grants)-1]
 	o.grants = o.grants[:len(o.grants)-1]
 	lanes := o.snapshot()
@@ -226,7 +226,7 @@ func (o *outflow) addressLocked(s *outSlot) {
 
 // postLocked posts a chunk's header and payload. ok is false if the queue was
 // full; what is left is posted later, on the same lane.
-func (o *outflow) postLocked(s *outSlot) (ok bool) {
+func (o *chunkSender) postLocked(s *outSlot) (ok bool) {
 	wrs := o.wrs[:]
 	if s.headerSent {
 		wrs = o.wrs[1:]
@@ -254,7 +254,7 @@ func (o *outflow) postLocked(s *outSlot) (ok bool) {
 }
 
 // headerWR writes a chunk's header to its source slot and describes its Write.
-func (o *outflow) headerWR(s *outSlot) rdma.WR {
+func (o *chunkSender) headerWR(s *outSlot) rdma.WR {
 	c := &s.chunk
 	c.Session = o.sessionTag()
 	c.Epoch, c.Slot, c.Generation = o.target.Epoch, s.target.slot, s.target.generation
@@ -267,7 +267,7 @@ func (o *outflow) headerWR(s *outSlot) rdma.WR {
 }
 
 // done frees the source slot of a completed chunk.
-func (o *outflow) done(id uint64) {
+func (o *chunkSender) done(id uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.free = append(o.free, int(id))
@@ -275,19 +275,19 @@ func (o *outflow) done(id uint64) {
 }
 
 // opened posts what waited for room in a send queue.
-func (o *outflow) opened() {
+func (o *chunkSender) opened() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.pumpLocked()
 }
 
 // immediate is a peer's mistake: nobody writes to a source.
-func (o *outflow) immediate(imm uint32) error {
+func (o *chunkSender) immediate(imm uint32) error {
 	return fmt.Errorf("%w: immediate %#x at the source", ErrProtocol, imm)
 }
 
 // credit takes slots back from the sink.
-func (o *outflow) credit(body []byte) error {
+func (o *chunkSender) credit(body []byte) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err := wire.DecodeCredit(body, o.badBuf, o.returnedLocked); err != nil {
@@ -302,7 +302,7 @@ func (o *outflow) credit(body []byte) error {
 // its file, or the session, fails.
 const maxResends = 3
 
-func (o *outflow) returnedLocked(r *wire.ReturnedSlot) error {
+func (o *chunkSender) returnedLocked(r *wire.ReturnedSlot) error {
 	if int(r.Slot) >= len(o.posted) {
 		return fmt.Errorf("%w: slot %d of %d returned", ErrProtocol, r.Slot, len(o.posted))
 	}
@@ -326,7 +326,7 @@ func (o *outflow) returnedLocked(r *wire.ReturnedSlot) error {
 	}
 	p.busy = false
 	o.inAir--
-	o.grants = append(o.grants, grant{r.Slot, r.Generation + 1})
+	o.grants = append(o.grants, slotGrant{r.Slot, r.Generation + 1})
 	if r.Again || len(r.Bad) > 0 {
 		o.missing = append(o.missing, p.chunk.ID)
 		return o.lost(&p.chunk, r)

@@ -18,19 +18,19 @@ type inSlot struct {
 	busy bool
 }
 
-// arrived names a slot that was filled.
-type arrived struct {
+// filledSlot names a slot that was filled.
+type filledSlot struct {
 	slot       int
 	generation uint64
 }
 
-// inflow is the receiving half of the chunk path: it checks every immediate
+// chunkReceiver is the receiving half of the chunk path: it checks every immediate
 // against the sink's own state, hands the slots to workers, and returns them
 // to the source in batches.
-type inflow struct {
+type chunkReceiver struct {
 	*session
 	seals *trust.Chunks // nil where chunks are not encrypted
-	work  chan arrived
+	work  chan filledSlot
 
 	mu      sync.Mutex
 	granted bool // the ring was told
@@ -41,10 +41,10 @@ type inflow struct {
 	batch   int
 }
 
-func newInflow(s *session) *inflow {
+func newChunkReceiver(s *session) *chunkReceiver {
 	n := s.terms.Slots
-	f := &inflow{
-		session: s, seals: s.chunkSeals(false), work: make(chan arrived, n), slots: make([]inSlot, n), credits: make([]wire.ReturnedSlot, 0, n),
+	f := &chunkReceiver{
+		session: s, seals: s.chunkSeals(false), work: make(chan filledSlot, n), slots: make([]inSlot, n), credits: make([]wire.ReturnedSlot, 0, n),
 		buf: make([]byte, 0, wire.MsgBytes), batch: creditBatch(n),
 	}
 	for i := range f.slots {
@@ -59,7 +59,7 @@ func creditBatch(slots int) int { return max(1, slots/4) }
 
 // immediate takes the announcement of a chunk. It is the peer's: the slot must
 // be one that was granted, and not been used since.
-func (f *inflow) immediate(imm uint32) error {
+func (f *chunkReceiver) immediate(imm uint32) error {
 	slot, gen := wire.SplitImmediate(imm)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -68,22 +68,22 @@ func (f *inflow) immediate(imm uint32) error {
 	}
 	f.slots[slot].busy = true
 	f.busy++
-	f.work <- arrived{slot, f.slots[slot].generation}
+	f.work <- filledSlot{slot, f.slots[slot].generation}
 	return nil
 }
 
 // done: a sink posts nothing but quiet messages.
-func (f *inflow) done(uint64) {}
+func (f *chunkReceiver) done(uint64) {}
 
 // opened sends the credits that found no room before.
-func (f *inflow) opened() {
+func (f *chunkReceiver) opened() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.flushLocked(false)
 }
 
 // giveBack returns a slot to the source. No worker reads it any more.
-func (f *inflow) giveBack(r wire.ReturnedSlot) {
+func (f *chunkReceiver) giveBack(r wire.ReturnedSlot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.slots[r.Slot] = inSlot{generation: r.Generation + 1}
@@ -95,7 +95,7 @@ func (f *inflow) giveBack(r wire.ReturnedSlot) {
 // flushLocked sends the collected credits when there are enough of them, or
 // when the source might be waiting for them. Where the window is closed they
 // stay, and go when it opens.
-func (f *inflow) flushLocked(now bool) {
+func (f *chunkReceiver) flushLocked(now bool) {
 	if len(f.credits) == 0 || (!now && len(f.credits) < f.batch && f.busy > 0) {
 		return
 	}
@@ -114,8 +114,8 @@ func (f *inflow) flushLocked(now bool) {
 // returnedBytes bounds one slot in wire.MsgCredit.
 const returnedBytes = 3 + 10 + 1 + 2 + wire.MaxExtents*2
 
-// take waits for a filled slot.
-func (f *inflow) take(ctx context.Context) (a arrived, err error) {
+// awaitSlot waits for a filled slot.
+func (f *chunkReceiver) awaitSlot(ctx context.Context) (a filledSlot, err error) {
 	select {
 	case a = <-f.work:
 		return a, nil
@@ -132,7 +132,7 @@ func (f *inflow) take(ctx context.Context) (a arrived, err error) {
 // readHeader copies a slot's header out of the ring into priv, of wire.HeaderStride
 // bytes, and decodes it from there: the peer may write to the ring while this
 // end reads it, so nothing is looked at twice.
-func (f *inflow) readHeader(a arrived, priv []byte, h *wire.ChunkHeader) error {
+func (f *chunkReceiver) readHeader(a filledSlot, priv []byte, h *wire.ChunkHeader) error {
 	mem := f.ring.HeaderSlot(a.slot)
 	copy(priv[:wire.HopBytes], mem)
 	n := wire.HopBytes + int64(binary.LittleEndian.Uint32(priv[4:]))

@@ -20,7 +20,7 @@ func (o *Options) openManifest(ctx context.Context, h *wire.Hello) error {
 		if err != nil {
 			return err
 		}
-		o.given = r
+		o.wantManifest = r
 		if o.Hash != 0 && o.Hash != r.Header().Algorithm {
 			return errors.Join(fmt.Errorf("%w: the manifest is by %s, not by %s", ErrUsage, r.Header().Algorithm, o.Hash), o.closeManifest())
 		}
@@ -59,11 +59,11 @@ func openChecked(ctx context.Context, name string) (*manifest.Reader, error) {
 }
 
 func (o *Options) closeManifest() error {
-	if o.given == nil {
+	if o.wantManifest == nil {
 		return nil
 	}
-	r := o.given
-	o.given = nil
+	r := o.wantManifest
+	o.wantManifest = nil
 	return r.Close()
 }
 

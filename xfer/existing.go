@@ -197,8 +197,8 @@ func errUnwanted(e *sinkEntry) error {
 	return fmt.Errorf("%w: data for %q, which is not wanted", ErrProtocol, e.Path)
 }
 
-// unwanted takes word of files whose data is not to be sent.
-func (s *source) unwanted(body []byte) error {
+// hearUnwanted takes word of files whose data is not to be sent.
+func (s *source) hearUnwanted(body []byte) error {
 	if !s.terms.Has(wire.FlagsKeeping | wire.FlagDryRun) {
 		return fmt.Errorf("%w: entries not wanted, and all were to be copied", ErrProtocol)
 	}

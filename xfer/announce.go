@@ -17,21 +17,21 @@ import (
 // announce walks the tree and tells the sink its entries, as far ahead of
 // their end as the window lets it.
 func (s *source) announce(ctx context.Context) error {
-	w := s.tree.Walk(s.terms.Flags&wire.FlagRecursive != 0)
+	w := s.tree.Walk(s.session.terms.Flags&wire.FlagRecursive != 0)
 	defer w.Close()
-	s.avoid(w, s.called)
-	if s.client && s.into != nil {
-		p := Place{Name: s.called[0], Single: !s.tree.HasTop(), Inside: s.into.Leaf == ""}
+	s.session.avoid(w, s.called)
+	if s.session.client && s.session.into != nil {
+		p := Place{Name: s.called[0], Single: !s.tree.HasTop(), Inside: s.session.into.Leaf == ""}
 		if len(s.called) > 1 {
 			p = Place{Inside: true}
 		}
 		s.results.report(Event{Kind: EventPlaced, Place: &p})
 	}
-	if s.terms.Has(wire.FlagOneFileSystem) {
+	if s.session.terms.Has(wire.FlagOneFileSystem) {
 		w.StayOnFileSystem()
 	}
-	if s.rules != nil {
-		s.filter.rules = s.rules
+	if s.session.rules != nil {
+		s.filter.rules = s.session.rules
 		w.LeaveOut(s.filter.hides)
 	}
 	if s.names != nil {
@@ -39,7 +39,7 @@ func (s *source) announce(ctx context.Context) error {
 			return err
 		}
 	}
-	a := announcer{source: s, ctx: ctx}
+	a := announcer{src: s, ctx: ctx}
 	s.results.tellMissing = a.tellRefused
 	inTop := false // a directory is the top of the tree
 	for {
@@ -52,7 +52,7 @@ func (s *source) announce(ctx context.Context) error {
 		}
 		// What was named on the command line is copied in any case.
 		inTop = inTop || f.Entry.Path == "."
-		if named := !inTop && !strings.Contains(f.Entry.Path, "/"); !named && a.results.writesTo(f) {
+		if named := !inTop && !strings.Contains(f.Entry.Path, "/"); !named && a.src.results.writesTo(f) {
 			err = a.passOver(f)
 		} else {
 			err = a.entry(f)
@@ -65,7 +65,7 @@ func (s *source) announce(ctx context.Context) error {
 
 // announcer collects entries into messages.
 type announcer struct {
-	*source
+	src       *source
 	ctx       context.Context
 	body      []byte
 	pending   []*srcEntry
@@ -85,16 +85,16 @@ func (a *announcer) entry(f *chunker.Found) error {
 		case f.Skip:
 			outcome = Skipped
 		case errors.Is(f.Problem, chunker.ErrVanished):
-			outcome = a.outcomeOf(f.Problem)
+			outcome = a.src.outcomeOf(f.Problem)
 		}
 		return a.refuse(f.Entry.Path, outcome, f.Problem)
 	}
-	if f.Entry.Type == manifest.Symlink && a.terms.Flags&wire.FlagLinks == 0 {
+	if f.Entry.Type == manifest.Symlink && a.src.session.terms.Flags&wire.FlagLinks == 0 {
 		return a.refuse(f.Entry.Path, Skipped, fmt.Errorf("%q: %w", f.Entry.Path, errLinkSkipped))
 	}
-	e := &srcEntry{stamp: f.Stamp, mayGrow: a.terms.Has(wire.FlagGrowing)}
-	e.AnnouncedEntry = wire.AnnouncedEntry{Entry: f.Entry, Owners: a.ownersOf(f), Sparse: f.Sparse && f.Entry.Type == manifest.File, Elsewhere: f.Elsewhere && a.terms.Has(wire.FlagDelete), AllocBytes: f.AllocBytes}
-	if err := a.results.lookup(&e.entryState); errors.Is(err, errNotAsManifest) {
+	e := &srcEntry{stamp: f.Stamp, mayGrow: a.src.session.terms.Has(wire.FlagGrowing)}
+	e.AnnouncedEntry = wire.AnnouncedEntry{Entry: f.Entry, Owners: a.ownersOf(f), Sparse: f.Sparse && f.Entry.Type == manifest.File, Elsewhere: f.Elsewhere && a.src.session.terms.Has(wire.FlagDelete), AllocBytes: f.AllocBytes}
+	if err := a.src.results.lookup(&e.entryState); errors.Is(err, errNotAsManifest) {
 		return a.refuse(e.Path, Corrupt, err)
 	} else if err != nil {
 		return err
@@ -103,12 +103,12 @@ func (a *announcer) entry(f *chunker.Found) error {
 	if err != nil {
 		outcome := Failed
 		if errors.Is(err, chunker.ErrVanished) && e.Type != manifest.Dir { // what is in a directory comes all the same
-			outcome = a.outcomeOf(err)
+			outcome = a.src.outcomeOf(err)
 		}
 		return a.refuse(e.Path, outcome, err)
 	}
 	e.id = a.total.Entries
-	if a.terms.Flags&wire.FlagHardLinks != 0 {
+	if a.src.session.terms.Flags&wire.FlagHardLinks != 0 {
 		if err := a.links.join(e, f); err != nil {
 			return a.refuse(e.Path, outcomeOf(err), err)
 		}
@@ -141,7 +141,7 @@ func (a *announcer) entry(f *chunker.Found) error {
 	if !e.isLink() {
 		a.total.Bytes += uint64(e.Size)
 	}
-	a.tally.SetTotal(int64(a.total.Bytes))
+	a.src.tally.SetTotal(int64(a.total.Bytes))
 	return nil
 }
 
@@ -151,7 +151,7 @@ var errOwnManifest = errors.New("is the manifest that is written, and not copied
 // passOver leaves out the manifest that is written, which the source has all the
 // same. Nobody needs to know of its temporary file.
 func (a *announcer) passOver(f *chunker.Found) error {
-	if path.Base(f.Entry.Path) != a.results.writesAs {
+	if path.Base(f.Entry.Path) != a.src.results.writesAs {
 		return nil
 	}
 	return a.refuse(f.Entry.Path, Skipped, fmt.Errorf("%q: %w", f.Entry.Path, errOwnManifest))
@@ -167,7 +167,7 @@ func (a *announcer) refuse(path string, outcome Outcome, err error) error {
 	if manifest.CheckPath(path) != nil {
 		path = "" // the text has it
 	}
-	if err := a.results.bookRefused(path, &x); err != nil {
+	if err := a.src.results.bookRefused(path, &x); err != nil {
 		return err
 	}
 	return a.tellRefused(path, &x)
@@ -175,7 +175,7 @@ func (a *announcer) refuse(path string, outcome Outcome, err error) error {
 
 // tellRefused tells the sink of an entry that is never announced.
 func (a *announcer) tellRefused(path string, x *wire.Exception) error {
-	return a.ctl.send(a.ctx, wire.MsgFail, append(wire.AppendException(nil, x), path...))
+	return a.src.session.ctl.send(a.ctx, wire.MsgFail, append(wire.AppendException(nil, x), path...))
 }
 
 // noEntry stands for an entry that was never announced.
@@ -189,14 +189,14 @@ func (a *announcer) flush() error {
 	if err := a.flushXattrs(); err != nil {
 		return err
 	}
-	a.mu.Lock()
+	a.src.sender.mu.Lock()
 	for _, e := range a.pending {
-		a.table[e.id%entryWindow] = e
+		a.src.table[e.id%entryWindow] = e
 	}
-	a.announced = a.pending[len(a.pending)-1].id + 1
-	a.mu.Unlock()
-	a.tally.Step()
-	err := a.ctl.send(a.ctx, wire.MsgEntries, a.body)
+	a.src.announced = a.pending[len(a.pending)-1].id + 1
+	a.src.sender.mu.Unlock()
+	a.src.tally.Step()
+	err := a.src.session.ctl.send(a.ctx, wire.MsgEntries, a.body)
 	a.body, a.pending = a.body[:0], a.pending[:0]
 	return err
 }
@@ -205,9 +205,9 @@ func (a *announcer) flush() error {
 // bytes of extended attributes. The first time, the sink is told what is known of
 // the total, for it accepts nothing before.
 func (a *announcer) waitForRoom(xattrBytes int) error {
-	a.mu.Lock()
-	full := a.total.Entries-a.settled >= entryWindow || a.xattrBytes+xattrBytes > wire.XattrWindow
-	a.mu.Unlock()
+	a.src.sender.mu.Lock()
+	full := a.total.Entries-a.src.settled >= entryWindow || a.src.xattrBytes+xattrBytes > wire.XattrWindow
+	a.src.sender.mu.Unlock()
 	if !full {
 		return nil
 	}
@@ -216,49 +216,49 @@ func (a *announcer) waitForRoom(xattrBytes int) error {
 	}
 	if !a.totalSent {
 		a.totalSent = true
-		if err := a.ctl.send(a.ctx, wire.MsgTotal, a.total.Encode()); err != nil {
+		if err := a.src.session.ctl.send(a.ctx, wire.MsgTotal, a.total.Encode()); err != nil {
 			return err
 		}
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.src.sender.mu.Lock()
+	defer a.src.sender.mu.Unlock()
 	// A quarter at a time: an entry at a time would be a message each.
-	for a.total.Entries-a.settled > entryWindow*3/4 || a.xattrBytes+xattrBytes > wire.XattrWindow {
+	for a.total.Entries-a.src.settled > entryWindow*3/4 || a.src.xattrBytes+xattrBytes > wire.XattrWindow {
 		if a.ctx.Err() != nil {
 			return context.Cause(a.ctx)
 		}
-		a.cond.Wait()
+		a.src.sender.cond.Wait()
 	}
 	return nil
 }
 
 // finish tells that the walk is over.
 func (a *announcer) finish() error {
-	if err := a.results.walked(); err != nil {
+	if err := a.src.results.walked(); err != nil {
 		return err
 	}
 	if err := a.flush(); err != nil {
 		return err
 	}
 	a.total.Final = true
-	if a.stream == nil {
-		a.tally.SetTotalKnown(true)
+	if a.src.stream == nil {
+		a.src.tally.SetTotalKnown(true)
 	}
-	if err := a.ctl.send(a.ctx, wire.MsgTotal, a.total.Encode()); err != nil {
+	if err := a.src.session.ctl.send(a.ctx, wire.MsgTotal, a.total.Encode()); err != nil {
 		return err
 	}
 	// Before ended is set, for who sees that may send the roots.
-	if err := a.ctl.send(a.ctx, wire.MsgEnd, binary.AppendUvarint(nil, a.total.Entries)); err != nil {
+	if err := a.src.session.ctl.send(a.ctx, wire.MsgEnd, binary.AppendUvarint(nil, a.total.Entries)); err != nil {
 		return err
 	}
-	a.mu.Lock()
-	a.ended = true
-	over := a.settled == a.announced && !a.source.rootsSent
-	a.source.rootsSent = a.source.rootsSent || over
-	a.cond.Broadcast()
-	a.mu.Unlock()
+	a.src.sender.mu.Lock()
+	a.src.ended = true
+	over := a.src.settled == a.src.announced && !a.src.rootsSent
+	a.src.rootsSent = a.src.rootsSent || over
+	a.src.sender.cond.Broadcast()
+	a.src.sender.mu.Unlock()
 	if over {
-		return a.tellRoots(a.ctx)
+		return a.src.tellRoots(a.ctx)
 	}
 	return nil
 }

@@ -18,21 +18,22 @@ import (
 // benchSource sends chunks of memory through the same slots, credits, headers
 // and digests as a copy does, and reads no file.
 type benchSource struct {
-	*chunkSender
-	chunks uint64 // to send
-	back   uint64 // returned by the sink, guarded by sender.mu
-	jobs   chan *outSlot
-	start  time.Time
-	took   time.Duration
-	bytes  int64
+	session *session
+	sender  *chunkSender
+	chunks  uint64 // to send
+	back    uint64 // returned by the sink, guarded by sender.mu
+	jobs    chan *outSlot
+	start   time.Time
+	took    time.Duration
+	bytes   int64
 }
 
 func newBenchSource(s *session, bytes int64) *benchSource {
-	b := &benchSource{chunkSender: newChunkSender(s), jobs: make(chan *outSlot, s.terms.Slots)}
+	b := &benchSource{session: s, sender: newChunkSender(s), jobs: make(chan *outSlot, s.terms.Slots)}
 	b.chunks = uint64((bytes + int64(s.terms.ChunkBytes) - 1) / int64(s.terms.ChunkBytes))
 	b.bytes = int64(b.chunks) * int64(s.terms.ChunkBytes)
-	b.returned = func(*outChunk) { b.back++ }
-	b.lost = func(c *outChunk, _ *wire.ReturnedSlot) error {
+	b.sender.returned = func(*outChunk) { b.back++ }
+	b.sender.lost = func(c *outChunk, _ *wire.ReturnedSlot) error {
 		return fmt.Errorf("%w: chunk %d arrived damaged", ErrIntegrity, c.ID)
 	}
 	return b
@@ -40,33 +41,39 @@ func newBenchSource(s *session, bytes int64) *benchSource {
 
 func (b *benchSource) fast(f *wire.Frame) (bool, error) {
 	if f.Type == wire.MsgCredit {
-		return true, b.credit(f.Body)
+		return true, b.sender.credit(f.Body)
 	}
 	return false, nil
 }
 
+// What the session tells of the chunks' way is its sender's.
+
+func (b *benchSource) done(id uint64)             { b.sender.done(id) }
+func (b *benchSource) immediate(imm uint32) error { return b.sender.immediate(imm) }
+func (b *benchSource) opened()                    { b.sender.opened() }
+
 func (b *benchSource) release() error { return nil }
 
 func (b *benchSource) talk(ctx context.Context, g *errgroup.Group) error {
-	b.wakeOn(ctx)
+	b.sender.wakeOn(ctx)
 	var r role = b
-	b.role.Store(&r)
-	if err := b.makeRing(ctx, sourceSlots(b.terms.Slots), rdma.LocalRead); err != nil {
+	b.session.role.Store(&r)
+	if err := b.session.makeRing(ctx, sourceSlots(b.session.terms.Slots), rdma.LocalRead); err != nil {
 		return err
 	}
-	b.fitRing()
+	b.sender.fitRing()
 	// Bytes that do not compress and are not all alike.
 	random := rand.NewChaCha8([32]byte{1})
-	if _, err := random.Read(b.ring.Payload); err != nil {
+	if _, err := random.Read(b.session.ring.Payload); err != nil {
 		return err
 	}
-	err := b.expect(ctx, wire.MsgRing, "ring", func(body []byte) error {
-		info, err := wire.DecodeRing(body, b.terms.Slots, b.terms.ChunkBytes)
+	err := b.session.expect(ctx, wire.MsgRing, "ring", func(body []byte) error {
+		info, err := wire.DecodeRing(body, b.session.terms.Slots, b.session.terms.ChunkBytes)
 		if err != nil {
 			return err
 		}
 		b.start = time.Now()
-		return b.open(info)
+		return b.sender.open(info)
 	})
 	if err != nil {
 		return err
@@ -78,28 +85,28 @@ func (b *benchSource) talk(ctx context.Context, g *errgroup.Group) error {
 		return err
 	}
 	b.took = time.Since(b.start)
-	if err := b.ctl.send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, b.chunks)); err != nil {
+	if err := b.session.ctl.send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, b.chunks)); err != nil {
 		return err
 	}
-	return b.expect(ctx, wire.MsgDone, "end", func(body []byte) error { return nil })
+	return b.session.expect(ctx, wire.MsgDone, "end", func(body []byte) error { return nil })
 }
 
 // feed hands out slots until every chunk has come back.
 func (b *benchSource) feed(ctx context.Context) error {
 	defer close(b.jobs)
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.sender.mu.Lock()
+	defer b.sender.mu.Unlock()
 	for b.back < b.chunks {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if !b.roomLocked() || b.packed == b.chunks {
-			b.cond.Wait()
+		if !b.sender.roomLocked() || b.sender.packed == b.chunks {
+			b.sender.cond.Wait()
 			continue
 		}
-		slot := b.takeSlotLocked()
-		b.numberLocked(slot)
-		n := int64(b.terms.ChunkBytes)
+		slot := b.sender.takeSlotLocked()
+		b.sender.numberLocked(slot)
+		n := int64(b.session.terms.ChunkBytes)
 		slot.chunk.StoredBytes, slot.chunk.PlainBytes = uint32(n), uint32(n)
 		slot.chunk.Extents = append(slot.chunk.Extents, wire.Extent{Off: int64(slot.chunk.ID) * n, Length: n})
 		b.jobs <- slot // as long as the ring: never blocks
@@ -115,14 +122,14 @@ func (b *benchSource) fill(ctx context.Context) error {
 			if !ok {
 				return nil
 			}
-			if b.terms.Hash != 0 {
-				slot.chunk.Extents[0].Digest = benchDigest(b.terms.Hash, b.ring.Slot(slot.index))
+			if b.session.terms.Hash != 0 {
+				slot.chunk.Extents[0].Digest = benchDigest(b.session.terms.Hash, b.session.ring.Slot(slot.index))
 			}
-			if err := b.limit.wait(ctx, int64(slot.chunk.StoredBytes), nil); err != nil {
+			if err := b.session.limit.wait(ctx, int64(slot.chunk.StoredBytes), nil); err != nil {
 				return err
 			}
-			b.sealPayload(slot)
-			b.submit(slot)
+			b.sender.sealPayload(slot)
+			b.sender.submit(slot)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -136,33 +143,40 @@ func benchDigest(a manifest.Algorithm, mem []byte) manifest.Digest {
 // benchSink takes chunks, verifies them where they have digests, and writes
 // them nowhere.
 type benchSink struct {
-	*chunkReceiver
+	session  *session
+	receiver *chunkReceiver
 }
 
 func (k *benchSink) fast(*wire.Frame) (bool, error) { return false, nil }
 func (k *benchSink) release() error                 { return nil }
 
+// What the session tells of the chunks' way is its receiver's.
+
+func (k *benchSink) done(id uint64)             { k.receiver.done(id) }
+func (k *benchSink) immediate(imm uint32) error { return k.receiver.immediate(imm) }
+func (k *benchSink) opened()                    { k.receiver.opened() }
+
 func (k *benchSink) talk(ctx context.Context, g *errgroup.Group) error {
 	var r role = k
-	k.role.Store(&r)
-	if err := k.grantRing(ctx); err != nil {
+	k.session.role.Store(&r)
+	if err := k.receiver.grantRing(ctx); err != nil {
 		return err
 	}
 	for range workers() {
 		g.Go(func() error { return k.drainSlots(ctx) })
 	}
 	// The end comes when every chunk has been returned.
-	err := k.receive(ctx, func(f *wire.Frame) error {
+	err := k.session.receive(ctx, func(f *wire.Frame) error {
 		if f.Type != wire.MsgEnd {
 			return fmt.Errorf("%w: message %d in a bench", ErrProtocol, f.Type)
 		}
-		k.ending.Store(true)
-		return k.ctl.send(ctx, wire.MsgDone, nil)
+		k.session.ending.Store(true)
+		return k.session.ctl.send(ctx, wire.MsgDone, nil)
 	})
 	if err != nil {
 		return err
 	}
-	return k.linger(ctx)
+	return k.session.linger(ctx)
 }
 
 func (k *benchSink) drainSlots(ctx context.Context) error {
@@ -170,24 +184,24 @@ func (k *benchSink) drainSlots(ctx context.Context) error {
 	var h wire.ChunkHeader
 	var u unpacker
 	for {
-		a, err := k.awaitSlot(ctx)
+		a, err := k.receiver.awaitSlot(ctx)
 		if err != nil {
 			return err
 		}
-		if err := k.readHeader(a, priv, &h); err != nil {
+		if err := k.receiver.readHeader(a, priv, &h); err != nil {
 			return err
 		}
 		if len(h.Extents) != 1 || h.Codec != wire.CodecPlain {
 			return fmt.Errorf("%w: a chunk of %d extents in a bench", ErrProtocol, len(h.Extents))
 		}
-		payload, err := u.unseal(k.seals, &h, k.ring.Slot(a.slot)[:h.StoredBytes], k.terms.ChunkBytes)
-		if err != nil || (k.terms.Hash != 0 && benchDigest(k.terms.Hash, payload) != h.Extents[0].Digest) {
+		payload, err := u.unseal(k.receiver.seals, &h, k.session.ring.Slot(a.slot)[:h.StoredBytes], k.session.terms.ChunkBytes)
+		if err != nil || (k.session.terms.Hash != 0 && benchDigest(k.session.terms.Hash, payload) != h.Extents[0].Digest) {
 			return fmt.Errorf("%w: chunk %d arrived damaged", ErrIntegrity, h.ID)
 		}
-		if err := k.limit.wait(ctx, int64(h.StoredBytes), nil); err != nil {
+		if err := k.session.limit.wait(ctx, int64(h.StoredBytes), nil); err != nil {
 			return err
 		}
-		k.giveBack(wire.ReturnedSlot{Slot: uint32(a.slot), Generation: a.generation})
+		k.receiver.giveBack(wire.ReturnedSlot{Slot: uint32(a.slot), Generation: a.generation})
 	}
 }
 

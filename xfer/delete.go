@@ -29,14 +29,14 @@ type deleteCounts struct {
 func (a *copyResults) cannotList() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.unlisted = true
+	a.deletes.unlisted = true
 }
 
 // isUnlisted reports whether that has been noted.
 func (a *copyResults) isUnlisted() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.unlisted
+	return a.deletes.unlisted
 }
 
 // bookRemoval books what became of something that was to be deleted.
@@ -44,11 +44,11 @@ func (a *copyResults) bookRemoval(f wire.DeleteOutcome, path, text string) {
 	a.mu.Lock()
 	switch f {
 	case wire.DeletedFile, wire.DeletedDir:
-		a.deleted++
+		a.deletes.deleted++
 	case wire.DeletedFailed:
 		a.counts[Failed]++
 	case wire.DeletedNone:
-		a.notDeleted = true
+		a.deletes.notDeleted = true
 	}
 	a.mu.Unlock()
 	if f == wire.DeletedNone {
@@ -63,7 +63,7 @@ func (a *copyResults) bookRemoval(f wire.DeleteOutcome, path, text string) {
 
 // deletion is the sink's part of --delete. A nil one deletes nothing.
 type deletion struct {
-	*sink
+	sink    *sink
 	ctx     context.Context
 	surplus *chunker.Surplus
 
@@ -80,12 +80,12 @@ type deletion struct {
 
 // beginDeletion readies the deletion where the options want one.
 func (k *sink) beginDeletion(ctx context.Context) {
-	if !k.terms.Has(wire.FlagDelete) {
+	if !k.session.terms.Has(wire.FlagDelete) {
 		return
 	}
 	d := &deletion{sink: k, ctx: ctx, sent: time.Now()}
 	k.store.AllowDelete(chunker.DeleteRules{
-		DryRun: k.terms.Has(wire.FlagDryRun), StaysOn: k.terms.Has(wire.FlagOneFileSystem), Most: k.terms.MostDeleted(), Protects: d.protects, Stop: ctx.Done(),
+		DryRun: k.session.terms.Has(wire.FlagDryRun), StaysOn: k.session.terms.Has(wire.FlagOneFileSystem), Most: k.session.terms.MostDeleted(), Protects: d.protects, Stop: ctx.Done(),
 		Told: d.removed, Looked: d.looked, Unsure: k.results.isUnlisted,
 	})
 	d.surplus = k.store.Surplus()
@@ -94,7 +94,7 @@ func (k *sink) beginDeletion(ctx context.Context) {
 
 // protects reports whether the filter rules keep something from being deleted.
 func (d *deletion) protects(path string, isDir, doomed bool) bool {
-	if d.rules == nil {
+	if d.sink.session.rules == nil {
 		return false
 	}
 	d.rulesMu.Lock()
@@ -102,11 +102,11 @@ func (d *deletion) protects(path string, isDir, doomed bool) bool {
 	if d.matcher == nil {
 		// As rsync has it, patterns begin where they do at the source, and paths
 		// in the file system at the destination.
-		place := filter.Place{Dir: d.store.Top()}
-		if d.terms.Name != "." && d.terms.Flags&wire.FlagMany == 0 {
-			place.Name = d.terms.Name
+		place := filter.Place{Dir: d.sink.store.Top()}
+		if d.sink.session.terms.Name != "." && d.sink.session.terms.Flags&wire.FlagMany == 0 {
+			place.Name = d.sink.session.terms.Name
 		}
-		d.matcher = d.rules.Matcher(place)
+		d.matcher = d.sink.session.rules.Matcher(place)
 	}
 	return d.matcher.Protects(path, isDir, doomed)
 }
@@ -122,7 +122,7 @@ func (d *deletion) has(e *wire.AnnouncedEntry) error {
 
 // isOff: nothing is deleted, and what the source has need not be known. It may
 // then have things in a directory that it could not announce.
-func (d *deletion) isOff() bool { return d == nil || d.results.isUnlisted() }
+func (d *deletion) isOff() bool { return d == nil || d.sink.results.isUnlisted() }
 
 // refused takes what the source has and does not copy. Of what is left out, and
 // of what has vanished or changed, the name is known; anything else, as a
@@ -161,7 +161,7 @@ func (d *deletion) run(ctx context.Context) error {
 	if d == nil {
 		return nil
 	}
-	if d.results.isUnlisted() {
+	if d.sink.results.isUnlisted() {
 		d.record(wire.DeletedNone, ".", "")
 	} else if err := d.surplus.Remove(); err != nil {
 		return err
@@ -207,8 +207,8 @@ func (d *deletion) removed(r chunker.Removal) {
 }
 
 func (d *deletion) record(f wire.DeleteOutcome, path, text string) {
-	d.results.bookRemoval(f, path, text)
-	d.tally.Step()
+	d.sink.results.bookRemoval(f, path, text)
+	d.sink.tally.Step()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	at := len(d.batch)
@@ -229,7 +229,7 @@ const deletedEvery = 500 * time.Millisecond
 
 // looked takes word that a name was looked at.
 func (d *deletion) looked() {
-	d.tally.Step()
+	d.sink.tally.Step()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if time.Since(d.sent) > deletedEvery {
@@ -240,14 +240,14 @@ func (d *deletion) looked() {
 // sendLocked tells the source what has collected, if anything has.
 func (d *deletion) sendLocked() {
 	if d.err == nil {
-		d.err = d.ctl.send(d.ctx, wire.MsgDeleted, d.batch)
+		d.err = d.sink.session.ctl.send(d.ctx, wire.MsgDeleted, d.batch)
 	}
 	d.batch, d.sent = d.batch[:0], time.Now()
 }
 
 // hearDeleted takes what the sink has deleted.
 func (s *source) hearDeleted(body []byte) error {
-	if !s.terms.Has(wire.FlagDelete) {
+	if !s.session.terms.Has(wire.FlagDelete) {
 		return fmt.Errorf("%w: files deleted, and nothing was to be", ErrProtocol)
 	}
 	s.tally.Step()

@@ -12,7 +12,7 @@ import (
 // digests them there in one launch; and only when its stream has come that far
 // are they posted, because an RDMA device does not wait for it.
 type deviceFiller struct {
-	*source
+	src   *source
 	gpu   *ring.Worker
 	pack  *packer
 	batch []*outSlot
@@ -27,10 +27,10 @@ type hashedExtent struct {
 
 // fillDevice is fill for slots in GPU memory.
 func (s *source) fillDevice(ctx context.Context, worker int, pack *packer) error {
-	if worker >= len(s.ring.Device.Workers) {
+	if worker >= len(s.session.ring.Device.Workers) {
 		return nil
 	}
-	f := deviceFiller{source: s, gpu: s.ring.Device.Workers[worker], pack: pack, batch: make([]*outSlot, 0, s.ring.Device.Batch)}
+	f := deviceFiller{src: s, gpu: s.session.ring.Device.Workers[worker], pack: pack, batch: make([]*outSlot, 0, s.session.ring.Device.Batch)}
 	for {
 		slot, err := s.nextFill(ctx)
 		if slot == nil || err != nil {
@@ -53,7 +53,7 @@ func (f *deviceFiller) collect(first *outSlot) {
 	f.batch = append(f.batch[:0], first)
 	for len(f.batch) < cap(f.batch) {
 		select {
-		case slot := <-f.jobs:
+		case slot := <-f.src.jobs:
 			if slot == nil {
 				return // there is no more
 			}
@@ -88,7 +88,7 @@ func (f *deviceFiller) fill() error {
 		return err
 	}
 	for n, a := range f.asked {
-		f.digested(a.chunk, a.extent, w.Hasher.Digest(n))
+		f.src.digested(a.chunk, a.extent, w.Hasher.Digest(n))
 		if a.chunk.tries > 0 {
 			a.chunk.files[a.extent].mark(&a.chunk.Extents[a.extent])
 		}
@@ -97,7 +97,7 @@ func (f *deviceFiller) fill() error {
 		c := &slot.chunk
 		c.Codec, c.StoredBytes = wire.CodecPlain, c.PlainBytes
 		if !w.Device.Direct() {
-			c.Codec, c.StoredBytes = f.pack.pack(f.ring.Slot(slot.index), int(c.PlainBytes))
+			c.Codec, c.StoredBytes = f.pack.pack(f.src.session.ring.Slot(slot.index), int(c.PlainBytes))
 		}
 	}
 	return nil
@@ -108,17 +108,17 @@ func (f *deviceFiller) fill() error {
 func (f *deviceFiller) bring(slot *outSlot, b *ring.Bounce) error {
 	w, c := f.gpu, &slot.chunk
 	at := w.At(slot.index)
-	f.fillChunk(c, b.Mem, func(i int) {
+	f.src.fillChunk(c, b.Mem, func(i int) {
 		if w.Hasher == nil {
-			f.digested(c, i, f.digestOf(c, i, b.Mem))
+			f.src.digested(c, i, f.src.digestOf(c, i, b.Mem))
 			return
 		}
-		w.Jobs = append(w.Jobs, ring.HashJob(w.Device.Slots, at, &c.Extents[i], &f.terms, c.files[i].Size))
+		w.Jobs = append(w.Jobs, ring.HashJob(w.Device.Slots, at, &c.Extents[i], &f.src.session.terms, c.files[i].Size))
 		f.asked = append(f.asked, hashedExtent{c, i})
 	})
 	err := w.Stream.ToDevice(w.Device.Slots, at, b.Mem[:c.PlainBytes])
 	if err == nil && !w.Device.Direct() {
-		err = w.Stream.ToHost(f.ring.Slot(slot.index)[:c.PlainBytes], w.Device.Slots, at)
+		err = w.Stream.ToHost(f.src.session.ring.Slot(slot.index)[:c.PlainBytes], w.Device.Slots, at)
 	}
 	if err != nil {
 		return err

@@ -14,14 +14,15 @@ import (
 // deviceLander is a worker whose slots are in GPU memory: it verifies there,
 // many chunks to a launch, and only what is good goes on to the files.
 type deviceLander struct {
-	lander
-	gpu   *ring.Worker
-	batch []deviceLanding // cap: the largest batch
+	sink   *sink
+	lander lander // of one chunk of the batch at a time
+	gpu    *ring.Worker
+	batch  []deviceLanding // cap: the largest batch
 }
 
 // deviceLanding is one chunk of a batch: its bytes are in mem from at on.
 type deviceLanding struct {
-	landing
+	chunk   landing
 	a       filledSlot
 	r       wire.ReturnedSlot
 	mem     *gpu.Memory
@@ -34,11 +35,11 @@ type deviceLanding struct {
 const noJob = -1
 
 func newDeviceLander(k *sink, worker int) *deviceLander {
-	n := k.ring.Device.Batch
-	d := &deviceLander{lander: lander{sink: k}, gpu: k.ring.Device.Workers[worker], batch: make([]deviceLanding, 0, n)}
+	n := k.session.ring.Device.Batch
+	d := &deviceLander{sink: k, lander: lander{sink: k}, gpu: k.session.ring.Device.Workers[worker], batch: make([]deviceLanding, 0, n)}
 	for i := range d.batch[:n] {
 		l := &d.batch[:n][i]
-		l.init()
+		l.chunk.init()
 		l.jobs = make([]int, 0, wire.MaxExtents)
 	}
 	return d
@@ -46,13 +47,13 @@ func newDeviceLander(k *sink, worker int) *deviceLander {
 
 // drainDevice is drainSlots for slots in GPU memory.
 func (k *sink) drainDevice(ctx context.Context, worker int) error {
-	if worker >= len(k.ring.Device.Workers) {
+	if worker >= len(k.session.ring.Device.Workers) {
 		return nil
 	}
 	d := newDeviceLander(k, worker)
-	defer d.unpack.close()
+	defer d.lander.unpack.close()
 	for {
-		a, err := k.awaitSlot(ctx)
+		a, err := k.receiver.awaitSlot(ctx)
 		if err != nil {
 			return err
 		}
@@ -65,7 +66,7 @@ func (k *sink) drainDevice(ctx context.Context, worker int) error {
 				break
 			}
 			select {
-			case a = <-k.work:
+			case a = <-k.receiver.work:
 			default:
 				more = false
 			}
@@ -84,12 +85,12 @@ func (d *deviceLander) add(a filledSlot) error {
 	n := len(d.batch)
 	l := &d.batch[:n+1][n]
 	l.a, l.r, l.damaged = a, wire.ReturnedSlot{Slot: uint32(a.slot), Generation: a.generation}, false
-	done, err := d.open(&l.landing, a, &l.r)
+	done, err := d.sink.open(&l.chunk, a, &l.r)
 	if err != nil || !done {
 		return err
 	}
 	if l.r.Again {
-		d.giveBack(l.r)
+		d.sink.receiver.giveBack(l.r)
 		return nil
 	}
 	d.batch = d.batch[:n+1]
@@ -120,11 +121,11 @@ func (d *deviceLander) landBatch(ctx context.Context) error {
 		if err := d.landFetched(l, b.Mem); err != nil {
 			return err
 		}
-		if err := d.limit.wait(ctx, int64(l.header.StoredBytes), d.tally.Step); err != nil {
+		if err := d.sink.session.limit.wait(ctx, int64(l.chunk.header.StoredBytes), d.sink.tally.Step); err != nil {
 			return err
 		}
-		d.giveBack(l.r)
-		if err := d.drain(); err != nil {
+		d.sink.receiver.giveBack(l.r)
+		if err := d.lander.drain(); err != nil {
 			return err
 		}
 		if next := i + len(w.Bounces); next < len(d.batch) {
@@ -138,7 +139,7 @@ func (d *deviceLander) landBatch(ctx context.Context) error {
 
 // bring makes the batch's bytes readable in GPU memory.
 func (d *deviceLander) bring(ctx context.Context) error {
-	if !d.ring.Device.Direct() {
+	if !d.sink.session.ring.Device.Direct() {
 		for i := range d.batch {
 			if err := d.stage(&d.batch[i]); err != nil {
 				return err
@@ -151,14 +152,14 @@ func (d *deviceLander) bring(ctx context.Context) error {
 	}
 	for i := range d.batch {
 		l := &d.batch[i]
-		if l.header.Codec != wire.CodecPlain {
-			return fmt.Errorf("%w: chunk %d is compressed, which was not agreed", ErrProtocol, l.header.ID)
+		if l.chunk.header.Codec != wire.CodecPlain {
+			return fmt.Errorf("%w: chunk %d is compressed, which was not agreed", ErrProtocol, l.chunk.header.ID)
 		}
 		l.mem, l.at = d.gpu.Device.Slots, d.gpu.At(l.a.slot)
 		if d.gpu.Private == nil {
 			continue
 		}
-		if err := d.gpu.Stream.Copy(d.gpu.Private, d.gpu.At(i), l.mem, l.at, int(l.header.PlainBytes)); err != nil {
+		if err := d.gpu.Stream.Copy(d.gpu.Private, d.gpu.At(i), l.mem, l.at, int(l.chunk.header.PlainBytes)); err != nil {
 			return err
 		}
 		l.mem, l.at = d.gpu.Private, d.gpu.At(i)
@@ -170,8 +171,8 @@ func (d *deviceLander) bring(ctx context.Context) error {
 func (d *deviceLander) flush(ctx context.Context) error {
 	for i := range slices.Backward(d.batch) {
 		// A chunk of empty files brings no bytes, those before it may.
-		if l := &d.batch[i]; l.header.StoredBytes > 0 {
-			return d.ring.Flush(ctx, l.a.slot, int(l.header.StoredBytes))
+		if l := &d.batch[i]; l.chunk.header.StoredBytes > 0 {
+			return d.sink.session.ring.Flush(ctx, l.a.slot, int(l.chunk.header.StoredBytes))
 		}
 	}
 	return nil
@@ -180,10 +181,10 @@ func (d *deviceLander) flush(ctx context.Context) error {
 // stage copies a chunk from the host's slot to the GPU's, where the peer cannot
 // reach it any more.
 func (d *deviceLander) stage(l *deviceLanding) error {
-	h, slot := &l.header, d.ring.Slot(l.a.slot)
-	plain, err := d.unpack.unseal(d.seals, h, slot[:h.StoredBytes], d.terms.ChunkBytes)
+	h, slot := &l.chunk.header, d.sink.session.ring.Slot(l.a.slot)
+	plain, err := d.lander.unpack.unseal(d.sink.receiver.seals, h, slot[:h.StoredBytes], d.sink.session.terms.ChunkBytes)
 	if err == nil {
-		plain, err = d.unpack.unpack(h.Codec, plain, h.PlainBytes, d.terms.ChunkBytes)
+		plain, err = d.lander.unpack.unpack(h.Codec, plain, h.PlainBytes, d.sink.session.terms.ChunkBytes)
 	}
 	if l.damaged = errors.Is(err, errPayload); l.damaged {
 		return nil
@@ -191,7 +192,7 @@ func (d *deviceLander) stage(l *deviceLanding) error {
 	if err != nil {
 		return err
 	}
-	if h.Codec != wire.CodecPlain || d.seals != nil {
+	if h.Codec != wire.CodecPlain || d.sink.receiver.seals != nil {
 		// The GPU copies from the slot, which is pinned.
 		plain = slot[:copy(slot, plain)]
 	}
@@ -207,8 +208,8 @@ func (d *deviceLander) hash() error {
 		l := &d.batch[i]
 		l.jobs = l.jobs[:0]
 		plain := int64(0)
-		for j := range l.header.Extents {
-			x := &l.header.Extents[j]
+		for j := range l.chunk.header.Extents {
+			x := &l.chunk.header.Extents[j]
 			job, err := d.jobOf(l, x)
 			if err != nil {
 				return err
@@ -218,8 +219,8 @@ func (d *deviceLander) hash() error {
 			}
 			l.jobs = append(l.jobs, job)
 		}
-		if plain > int64(d.terms.ChunkBytes) {
-			return fmt.Errorf("%w: chunk %d has extents of %d bytes", ErrProtocol, l.header.ID, plain)
+		if plain > int64(d.sink.session.terms.ChunkBytes) {
+			return fmt.Errorf("%w: chunk %d has extents of %d bytes", ErrProtocol, l.chunk.header.ID, plain)
 		}
 	}
 	if len(w.Jobs) == 0 {
@@ -233,17 +234,17 @@ func (d *deviceLander) jobOf(l *deviceLanding, x *wire.Extent) (int, error) {
 	if d.gpu.Hasher == nil || l.damaged {
 		return noJob, nil
 	}
-	e, err := d.entry(x.Entry)
+	e, err := d.sink.entry(x.Entry)
 	if err != nil || e == nil {
 		return noJob, err
 	}
-	if brings, err := d.checkExtent(&l.header, e, x); err != nil || !brings {
+	if brings, err := d.sink.checkExtent(&l.chunk.header, e, x); err != nil || !brings {
 		return noJob, err
 	}
 	if x.SlotOff%extentAlign != 0 {
 		return noJob, fmt.Errorf("%w: an extent at byte %d of its chunk", ErrProtocol, x.SlotOff)
 	}
-	d.gpu.Jobs = append(d.gpu.Jobs, ring.HashJob(l.mem, l.at, x, &d.terms, e.Size))
+	d.gpu.Jobs = append(d.gpu.Jobs, ring.HashJob(l.mem, l.at, x, &d.sink.session.terms, e.Size))
 	return len(d.gpu.Jobs) - 1, nil
 }
 
@@ -251,7 +252,7 @@ func (d *deviceLander) jobOf(l *deviceLanding, x *wire.Extent) (int, error) {
 func (d *deviceLander) fetch(i int) error {
 	l, b := &d.batch[i], &d.gpu.Bounces[i%len(d.gpu.Bounces)]
 	if !l.damaged {
-		if err := d.gpu.Stream.ToHost(b.Mem[:l.header.PlainBytes], l.mem, l.at); err != nil {
+		if err := d.gpu.Stream.ToHost(b.Mem[:l.chunk.header.PlainBytes], l.mem, l.at); err != nil {
 			return err
 		}
 	}
@@ -260,15 +261,15 @@ func (d *deviceLander) fetch(i int) error {
 
 // landFetched lands a chunk whose plain bytes are in mem.
 func (d *deviceLander) landFetched(l *deviceLanding, mem []byte) error {
-	h := &l.header
-	return d.landExtents(h, &l.r, func(e *sinkEntry, i int) ([]byte, bool) {
+	h := &l.chunk.header
+	return d.lander.landExtents(h, &l.r, func(e *sinkEntry, i int) ([]byte, bool) {
 		if l.damaged {
 			return nil, false
 		}
 		x := &h.Extents[i]
 		data := mem[x.SlotOff : int64(x.SlotOff)+x.Length]
 		if d.gpu.Hasher == nil {
-			return data, d.terms.DigestOf(x, e.Size, data) == x.Digest
+			return data, d.sink.session.terms.DigestOf(x, e.Size, data) == x.Digest
 		}
 		j := l.jobs[i]
 		return data, j != noJob && d.gpu.Hasher.Digest(j) == x.Digest

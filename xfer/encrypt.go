@@ -44,7 +44,7 @@ func (o *chunkSender) sealPayload(s *outSlot) {
 		return
 	}
 	c := &s.chunk
-	c.SealNumber, c.SealTag = o.seals.SealPayload(o.ring.Slot(s.index)[:c.StoredBytes])
+	c.SealNumber, c.SealTag = o.seals.SealPayload(o.session.ring.Slot(s.index)[:c.StoredBytes])
 }
 
 // sealHeader encrypts an encoded header of n bytes, for the place that it says,

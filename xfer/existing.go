@@ -66,12 +66,12 @@ func (k *sink) decide(e *sinkEntry) (done bool) {
 		k.store.NoteKept(e.Path)
 		e.problem = &wire.Exception{Entry: e.id, Outcome: Kept, Text: why}
 		k.keepNames(e, same != nil)
-		if same != nil && !k.terms.Has(wire.FlagDryRun) {
+		if same != nil && !k.session.terms.Has(wire.FlagDryRun) {
 			if err := k.store.Settle(&e.Entry, e.attrs, *same); err != nil {
 				e.problem = &wire.Exception{Entry: e.id, Outcome: Failed, Text: err.Error()}
 			}
 		}
-	} else if !k.terms.Has(wire.FlagDryRun) {
+	} else if !k.session.terms.Has(wire.FlagDryRun) {
 		return false
 	} else if err := k.try(e); err != nil {
 		e.problem = &wire.Exception{Entry: e.id, Outcome: outcomeOf(err), Text: err.Error()}
@@ -100,22 +100,22 @@ func (k *sink) try(e *sinkEntry) error {
 // rules are rsync's. What cannot be looked at is not kept: what is done next meets
 // the same error.
 func (k *sink) keeps(e *sinkEntry) (why string, same *chunker.Standing) {
-	if !k.terms.Has(wire.FlagsKeeping) {
+	if !k.session.terms.Has(wire.FlagsKeeping) {
 		return "", nil
 	}
-	if why := k.terms.Sizes.Keeps(&e.Entry); why != "" {
+	if why := k.session.terms.Sizes.Keeps(&e.Entry); why != "" {
 		return why, nil
 	}
 	now, err := k.store.Look(e.Path)
 	switch {
 	case err != nil:
-	case !now.Exists && k.terms.Has(wire.FlagExisting):
+	case !now.Exists && k.session.terms.Has(wire.FlagExisting):
 		return "not there", nil
 	case !now.Exists:
-	case k.terms.Has(wire.FlagIgnoreExisting) && (e.Type != manifest.Dir || now.Type != manifest.Dir):
+	case k.session.terms.Has(wire.FlagIgnoreExisting) && (e.Type != manifest.Dir || now.Type != manifest.Dir):
 		return "exists", nil
 	case e.Type != manifest.File || now.Type != manifest.File:
-	case k.terms.Has(wire.FlagUpdate) && isNewer(&now, e):
+	case k.session.terms.Has(wire.FlagUpdate) && isNewer(&now, e):
 		return "newer", nil
 	case e.isLink():
 		// As rsync has it, what is the same is linked all the same.
@@ -129,7 +129,7 @@ func (k *sink) keeps(e *sinkEntry) (why string, same *chunker.Standing) {
 
 // keepsLater lets what is newer by then be kept when the file gets its name.
 func (k *sink) keepsLater(e *sinkEntry) {
-	if k.terms.Has(wire.FlagUpdate) {
+	if k.session.terms.Has(wire.FlagUpdate) {
 		e.temp.KeepIf(func(now chunker.Standing) bool { return now.Type == manifest.File && isNewer(&now, e) })
 	}
 }
@@ -146,9 +146,9 @@ func isNewer(now *chunker.Standing, e *sinkEntry) bool {
 func (k *sink) passes(e *sinkEntry, now *chunker.Standing) string {
 	switch {
 	case now.Size != e.Size:
-	case k.terms.Has(wire.FlagSizeStays):
+	case k.session.terms.Has(wire.FlagSizeStays):
 		return "same size"
-	case k.terms.Has(wire.FlagSameStays) && now.HasTime(e.MtimeNs):
+	case k.session.terms.Has(wire.FlagSameStays) && now.HasTime(e.MtimeNs):
 		return "same time and size"
 	}
 	return ""
@@ -181,7 +181,7 @@ func (k *sink) tellUnwanted(ctx context.Context, entries []*sinkEntry) error {
 		next = entries[i].id + uint64(n)
 		i += n
 	}
-	if err := k.ctl.send(ctx, wire.MsgUnwanted, body); err != nil {
+	if err := k.session.ctl.send(ctx, wire.MsgUnwanted, body); err != nil {
 		return err
 	}
 	for _, e := range entries {
@@ -199,11 +199,11 @@ func errUnwanted(e *sinkEntry) error {
 
 // hearUnwanted takes word of files whose data is not to be sent.
 func (s *source) hearUnwanted(body []byte) error {
-	if !s.terms.Has(wire.FlagsKeeping | wire.FlagDryRun) {
+	if !s.session.terms.Has(wire.FlagsKeeping | wire.FlagDryRun) {
 		return fmt.Errorf("%w: entries not wanted, and all were to be copied", ErrProtocol)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.sender.mu.Lock()
+	defer s.sender.mu.Unlock()
 	return wire.DecodeUnwanted(body, s.announced, func(id uint64) error {
 		if id < s.accepted || id < s.settled {
 			return fmt.Errorf("%w: entry %d not wanted after it was", ErrProtocol, id)
@@ -221,16 +221,16 @@ func (s *source) hearUnwanted(body []byte) error {
 // checkUnsent makes sure of an entry's end that the sink may say so of what was
 // not sent: that it was kept, or in a dry run that it would be copied.
 func (s *source) checkUnsent(e *srcEntry, x *wire.Exception) error {
-	s.mu.Lock()
+	s.sender.mu.Lock()
 	sent, unwanted := e.committed, e.unwanted
-	s.mu.Unlock()
+	s.sender.mu.Unlock()
 	switch {
 	case x != nil && x.Outcome == Kept:
-		if s.terms.Has(wire.FlagsKeeping) && (unwanted || e.Type != manifest.File || e.isLink()) || s.terms.Has(wire.FlagsKeepingLater) && sent {
+		if s.session.terms.Has(wire.FlagsKeeping) && (unwanted || e.Type != manifest.File || e.isLink()) || s.session.terms.Has(wire.FlagsKeepingLater) && sent {
 			return nil
 		}
 		return fmt.Errorf("%w: the peer kept %q, which was to be copied", ErrProtocol, e.Path)
-	case x != nil || e.Type != manifest.File || e.isLink() || sent || (unwanted && s.terms.Has(wire.FlagDryRun)):
+	case x != nil || e.Type != manifest.File || e.isLink() || sent || (unwanted && s.session.terms.Has(wire.FlagDryRun)):
 		return nil
 	}
 	return fmt.Errorf("%w: the peer published %q before it was sent", ErrIntegrity, e.Path)

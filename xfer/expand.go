@@ -97,9 +97,9 @@ func standsFor(path string, names []string) bool {
 // expander is the server's end: it answers what the patterns stand for below what
 // is served, and nothing else.
 type expander struct {
-	*session
-	root  *servedRoot
-	paths []string
+	session *session
+	root    *servedRoot
+	paths   []string
 }
 
 func (e *expander) release() error                 { return nil }
@@ -112,7 +112,7 @@ func (e *expander) immediate(imm uint32) error {
 
 func (e *expander) talk(ctx context.Context, _ *errgroup.Group) error {
 	var r role = e
-	e.role.Store(&r)
+	e.session.role.Store(&r)
 	within, cancel := context.WithTimeout(ctx, expandTimeout)
 	defer cancel()
 	g := globbing{ctx: within, root: e.root, looks: maxLooks, room: maxKeptBytes}
@@ -131,11 +131,11 @@ func (e *expander) talk(ctx context.Context, _ *errgroup.Group) error {
 			return fmt.Errorf("pattern %q: %w", p, errManyNames)
 		}
 	}
-	e.ending.Store(true) // the client hangs up when it has read this
-	if err := e.ctl.send(ctx, wire.MsgNames, body); err != nil {
+	e.session.ending.Store(true) // the client hangs up when it has read this
+	if err := e.session.ctl.send(ctx, wire.MsgNames, body); err != nil {
 		return err
 	}
-	return e.linger(ctx)
+	return e.session.linger(ctx)
 }
 
 // serveNames readies the server's end. The user's own files are not looked through
@@ -148,7 +148,7 @@ func serveNames(s *session, h *wire.Hello, a *Admission) (*service, error) {
 	if root == nil {
 		return nil, fmt.Errorf("%w: patterns are for what is served", fs.ErrPermission)
 	}
-	return &service{conversation: &expander{session: s, root: root, paths: h.Paths}, close: root.Close}, nil
+	return &service{role: &expander{session: s, root: root, paths: h.Paths}, close: root.Close}, nil
 }
 
 // globbing looks for what patterns of a peer stand for, within bounds.

@@ -69,7 +69,7 @@ func (s *source) tellFailures(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		for _, e := range s.failures.take() {
-			if err := s.ctl.send(ctx, wire.MsgFail, wire.AppendException(nil, e.failed())); err != nil {
+			if err := s.session.ctl.send(ctx, wire.MsgFail, wire.AppendException(nil, e.failed())); err != nil {
 				return err
 			}
 		}

@@ -73,16 +73,16 @@ func (e *srcEntry) unchanged(f *chunker.File) error {
 // them, and submits them.
 func (s *source) fill(ctx context.Context, worker int) error {
 	select {
-	case <-s.ringReady:
+	case <-s.session.ringReady:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	pack, err := newPacker(s.terms.Codec, s.terms.ChunkBytes)
+	pack, err := newPacker(s.session.terms.Codec, s.session.terms.ChunkBytes)
 	if err != nil {
 		return err
 	}
 	defer pack.close()
-	if s.ring.Device != nil {
+	if s.session.ring.Device != nil {
 		return s.fillDevice(ctx, worker, pack)
 	}
 	for {
@@ -90,7 +90,7 @@ func (s *source) fill(ctx context.Context, worker int) error {
 		if slot == nil || err != nil {
 			return err
 		}
-		mem, c := s.ring.Slot(slot.index), &slot.chunk
+		mem, c := s.session.ring.Slot(slot.index), &slot.chunk
 		s.fillChunk(c, mem, func(i int) { s.digested(c, i, s.digestOf(c, i, mem)) })
 		c.Codec, c.StoredBytes = pack.pack(mem, int(c.PlainBytes))
 		if err := s.handOver(ctx, slot); err != nil {
@@ -111,12 +111,12 @@ func (s *source) nextFill(ctx context.Context) (*outSlot, error) {
 
 // handOver submits a filled slot, when the session's limits let its bytes pass.
 func (s *source) handOver(ctx context.Context, slot *outSlot) error {
-	if err := s.limit.wait(ctx, int64(slot.chunk.StoredBytes), s.tally.Step); err != nil {
+	if err := s.session.limit.wait(ctx, int64(slot.chunk.StoredBytes), s.tally.Step); err != nil {
 		return err
 	}
 	last := slot.chunk.files[len(slot.chunk.files)-1]
-	s.sealPayload(slot)
-	s.submit(slot)
+	s.sender.sealPayload(slot)
+	s.sender.submit(slot)
 	return s.results.drain(&last.entryState)
 }
 
@@ -139,7 +139,7 @@ func (s *source) fillChunk(c *outChunk, mem []byte, each func(i int)) {
 			continue
 		}
 		if x.Flags&wire.ExtHole != 0 {
-			c.holes = appendHole(c.holes, x, e.Size, &s.terms)
+			c.holes = appendHole(c.holes, x, e.Size, &s.session.terms)
 		}
 		s.doneReading(e, x)
 	}
@@ -158,7 +158,7 @@ func (s *source) failRead(e *srcEntry, err error) {
 // wire.DigestOf is the digest of an extent that lies in mem, a slot.
 func (s *source) digestOf(c *outChunk, i int, mem []byte) manifest.Digest {
 	x := &c.Extents[i]
-	return s.terms.DigestOf(x, c.files[i].sizeAt(x), mem[x.SlotOff:int64(x.SlotOff)+x.Length])
+	return s.session.terms.DigestOf(x, c.files[i].sizeAt(x), mem[x.SlotOff:int64(x.SlotOff)+x.Length])
 }
 
 // digested notes an extent's digest. Sent again, it must still have the one that
@@ -237,7 +237,7 @@ func (s *source) commitChunk(c *outChunk) {
 		x, e := &c.Extents[i], c.files[i]
 		var hole []pieceRun
 		if x.Flags&wire.ExtHole != 0 {
-			n := holeRuns(x, &s.terms)
+			n := holeRuns(x, &s.session.terms)
 			hole, holes = holes[:n], holes[n:]
 		}
 		if e.failed() == nil {
@@ -263,7 +263,7 @@ func (s *source) commitExtent(x *wire.Extent, e *srcEntry, hole []pieceRun) {
 	if e.Stream && x.Flags&wire.ExtLast != 0 {
 		e.Size = x.Off + x.Length
 	}
-	e.addExtent(x, hole, &s.terms, s.results.keepsPieces())
+	e.addExtent(x, hole, &s.session.terms, s.results.keepsPieces())
 	if x.Flags&wire.ExtLast == 0 {
 		return
 	}

@@ -101,7 +101,7 @@ func (k *sink) joinLinks(e *sinkEntry) error {
 	if !n.Several {
 		return nil
 	}
-	if k.terms.Flags&wire.FlagHardLinks == 0 {
+	if k.session.terms.Flags&wire.FlagHardLinks == 0 {
 		return fmt.Errorf("%w: %q announced as one of several names, which was not asked for", ErrProtocol, e.Path)
 	}
 	if n.First == e.id {

@@ -105,6 +105,20 @@ func (s *session) receive(ctx context.Context, handle func(f *wire.Frame) error)
 	}
 }
 
+// converse hands messages to handle until that says that the conversation is over.
+func (s *session) converse(ctx context.Context, handle func(ctx context.Context, f *wire.Frame) (done bool, err error)) error {
+	for done := false; !done; {
+		err := s.receive(ctx, func(f *wire.Frame) (err error) {
+			done, err = handle(ctx, f)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // expect waits for one message of type t within the handshake's bound.
 func (s *session) expect(ctx context.Context, t wire.MsgType, what string, handle func(body []byte) error) error {
 	hctx, cancel := context.WithTimeoutCause(ctx, s.timeouts.Handshake,

@@ -14,18 +14,18 @@ import (
 // them, and gives them back.
 func (k *sink) drainSlots(ctx context.Context, worker int) error {
 	select {
-	case <-k.ringReady:
+	case <-k.session.ringReady:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if k.ring.Device != nil {
+	if k.session.ring.Device != nil {
 		return k.drainDevice(ctx, worker)
 	}
 	w := lander{sink: k}
-	w.init()
+	w.chunk.init()
 	defer w.unpack.close()
 	for {
-		a, err := k.awaitSlot(ctx)
+		a, err := k.receiver.awaitSlot(ctx)
 		if err != nil {
 			return err
 		}
@@ -36,7 +36,7 @@ func (k *sink) drainSlots(ctx context.Context, worker int) error {
 		if !done {
 			continue
 		}
-		k.giveBack(r)
+		k.receiver.giveBack(r)
 		if err := w.drain(); err != nil {
 			return err
 		}
@@ -45,8 +45,8 @@ func (k *sink) drainSlots(ctx context.Context, worker int) error {
 
 // lander is a worker's own memory.
 type lander struct {
-	*sink
-	landing
+	sink   *sink
+	chunk  landing
 	unpack unpacker
 	// private holds a piece that must not change between hashing and writing.
 	private []byte
@@ -68,12 +68,12 @@ func (l *landing) init() {
 // false for a chunk that came out of turn and stays in its slot.
 func (w *lander) land(ctx context.Context, a filledSlot) (r wire.ReturnedSlot, done bool, err error) {
 	r = wire.ReturnedSlot{Slot: uint32(a.slot), Generation: a.generation}
-	h := &w.header
-	if done, err = w.open(&w.landing, a, &r); !done || r.Again || err != nil {
+	h := &w.chunk.header
+	if done, err = w.sink.open(&w.chunk, a, &r); !done || r.Again || err != nil {
 		return r, done, err
 	}
 	// Under a limit the slot is held until its bytes may have come.
-	if err := w.limit.wait(ctx, int64(h.StoredBytes), w.tally.Step); err != nil {
+	if err := w.sink.session.limit.wait(ctx, int64(h.StoredBytes), w.sink.tally.Step); err != nil {
 		return r, false, err
 	}
 	plain, damaged, err := w.plainOf(h, a)
@@ -93,9 +93,9 @@ func (w *lander) land(ctx context.Context, a filledSlot) (r wire.ReturnedSlot, d
 // plainOf opens and decodes what is in a slot. damaged says that it is none of
 // the source's.
 func (w *lander) plainOf(h *wire.ChunkHeader, a filledSlot) (plain []byte, damaged bool, err error) {
-	plain, err = w.unpack.unseal(w.seals, h, w.ring.Slot(a.slot)[:h.StoredBytes], w.terms.ChunkBytes)
+	plain, err = w.unpack.unseal(w.sink.receiver.seals, h, w.sink.session.ring.Slot(a.slot)[:h.StoredBytes], w.sink.session.terms.ChunkBytes)
 	if err == nil {
-		plain, err = w.unpack.unpack(h.Codec, plain, h.PlainBytes, w.terms.ChunkBytes)
+		plain, err = w.unpack.unpack(h.Codec, plain, h.PlainBytes, w.sink.session.terms.ChunkBytes)
 	}
 	if errors.Is(err, errPayload) {
 		return nil, true, nil
@@ -106,13 +106,13 @@ func (w *lander) plainOf(h *wire.ChunkHeader, a filledSlot) (plain []byte, damag
 // verified returns the bytes of a piece to write, and whether they have its
 // digest.
 func (w *lander) verified(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent, data []byte) ([]byte, bool) {
-	if w.results.vouches() && h.Codec == wire.CodecPlain && w.seals == nil {
+	if w.sink.results.vouches() && h.Codec == wire.CodecPlain && w.sink.receiver.seals == nil {
 		// The peer can still write to the slot. Where a manifest says what
 		// arrived, the bytes that are written are those that were hashed.
 		w.private = append(w.private[:0], data...)
 		data = w.private
 	}
-	return data, w.terms.DigestOf(x, e.fileBytes(), data) == x.Digest
+	return data, w.sink.session.terms.DigestOf(x, e.fileBytes(), data) == x.Digest
 }
 
 // open copies a chunk's header out of the ring and admits the chunk. done is
@@ -120,7 +120,7 @@ func (w *lander) verified(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent, dat
 // one whose header was damaged.
 func (k *sink) open(l *landing, a filledSlot, r *wire.ReturnedSlot) (done bool, err error) {
 	h := &l.header
-	if err := k.readHeader(a, l.priv, h); errors.Is(err, wire.ErrHeaderSum) {
+	if err := k.receiver.readHeader(a, l.priv, h); errors.Is(err, wire.ErrHeaderSum) {
 		k.tally.AddRepairs(1)
 		r.Again = true
 		return true, nil
@@ -144,7 +144,7 @@ func (w *lander) landExtents(h *wire.ChunkHeader, r *wire.ReturnedSlot, bytesOf 
 func (w *lander) eachExtent(h *wire.ChunkHeader, r *wire.ReturnedSlot, land func(e *sinkEntry, i int) (good bool, err error)) error {
 	for i := range h.Extents {
 		id := h.Extents[i].Entry
-		e, err := w.entry(id)
+		e, err := w.sink.entry(id)
 		if err != nil {
 			return err
 		}
@@ -160,14 +160,14 @@ func (w *lander) eachExtent(h *wire.ChunkHeader, r *wire.ReturnedSlot, land func
 			r.Bad = append(r.Bad, uint16(i))
 		}
 	}
-	w.tally.AddWireBytes(int64(h.StoredBytes))
+	w.sink.tally.AddWireBytes(int64(h.StoredBytes))
 	return nil
 }
 
 // drain hands digests of a long file on to the manifest that is written.
 func (w *lander) drain() error {
-	if e, err := w.entry(w.lastID); err == nil && e != nil {
-		return w.results.drain(&e.entryState)
+	if e, err := w.sink.entry(w.lastID); err == nil && e != nil {
+		return w.sink.results.drain(&e.entryState)
 	}
 	return nil
 }
@@ -188,7 +188,7 @@ func (k *sink) checkExtent(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent) (b
 	if x.Flags&wire.ExtHole != 0 {
 		return false, nil
 	}
-	if x.Off%k.terms.PieceBytes != 0 || x.Length > k.terms.PieceBytes {
+	if x.Off%k.session.terms.PieceBytes != 0 || x.Length > k.session.terms.PieceBytes {
 		return false, fmt.Errorf("%w: %d bytes at %d of %q are no piece", ErrProtocol, x.Length, x.Off, e.Path)
 	}
 	return true, nil
@@ -198,13 +198,13 @@ func (k *sink) checkExtent(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent) (b
 // the source is to send it again.
 func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf func(*sinkEntry, int) ([]byte, bool)) (good bool, err error) {
 	x := &h.Extents[i]
-	brings, err := w.checkExtent(h, e, x)
+	brings, err := w.sink.checkExtent(h, e, x)
 	if err != nil {
 		return false, err
 	}
 	if !brings {
 		if x.Flags&(wire.ExtHole|wire.ExtGivenUp) == wire.ExtHole {
-			return true, w.landed(e, x)
+			return true, w.sink.landed(e, x)
 		}
 		return true, nil
 	}
@@ -232,10 +232,10 @@ func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf fu
 	case errors.Is(err, chunker.ErrNoSpace):
 		return true, err
 	case err != nil:
-		w.failEntry(e, Failed, err)
+		w.sink.failEntry(e, Failed, err)
 		return true, nil
 	}
-	return true, w.landed(e, x)
+	return true, w.sink.landed(e, x)
 }
 
 // errNotVerified: a piece does not have its digest.
@@ -258,26 +258,26 @@ func (w *lander) judge(e *sinkEntry, x *wire.Extent, why error, isRepair bool) (
 		return false, fmt.Errorf("%w: byte %d of %q sent again unasked", ErrProtocol, x.Off, e.Path)
 	}
 	if isRepair && x.Digest != r.digest {
-		w.failEntryLocked(e, Changed, fmt.Sprintf("%q: %v", e.Path, errChangedFile))
+		w.sink.failEntryLocked(e, Changed, fmt.Sprintf("%q: %v", e.Path, errChangedFile))
 		return false, nil
 	}
 	if why == nil {
 		delete(e.repairs, x.Off)
-		w.wanted.Add(-1)
+		w.sink.wanted.Add(-1)
 		return false, nil
 	}
-	w.tally.AddRepairs(1)
+	w.sink.tally.AddRepairs(1)
 	r.tries++
 	r.digest = x.Digest
 	if r.tries > maxResends {
 		if errors.Is(why, errAllOpen) {
-			w.failEntryLocked(e, Failed, fmt.Sprintf("%q: %v", e.Path, why))
+			w.sink.failEntryLocked(e, Failed, fmt.Sprintf("%q: %v", e.Path, why))
 			return false, nil
 		}
-		w.failEntryLocked(e, Corrupt, fmt.Sprintf("%q: bytes %d to %d %v in %d tries", e.Path, x.Off, x.Off+x.Length, why, r.tries))
+		w.sink.failEntryLocked(e, Corrupt, fmt.Sprintf("%q: bytes %d to %d %v in %d tries", e.Path, x.Off, x.Off+x.Length, why, r.tries))
 		return false, nil
 	}
-	if most := mostWanted(&w.terms); !known && w.wanted.Add(1) > most {
+	if most := mostWanted(&w.sink.session.terms); !known && w.sink.wanted.Add(1) > most {
 		return false, fmt.Errorf("%w: more than %d pieces are to be sent again", ErrProtocol, most)
 	}
 	if e.repairs == nil {
@@ -300,7 +300,7 @@ func mostWanted(p *wire.Terms) int64 {
 func (k *lander) tempOf(e *sinkEntry) (*chunker.Temp, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return k.tempLocked(e)
+	return k.sink.tempLocked(e)
 }
 
 func (k *sink) tempLocked(e *sinkEntry) (*chunker.Temp, error) {

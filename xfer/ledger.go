@@ -40,13 +40,13 @@ func (l *ledger) admit(h *wire.ChunkHeader, a filledSlot) (bool, error) {
 	l.next++
 	if p, ok := l.parked[l.next]; ok {
 		delete(l.parked, l.next)
-		l.sink.work <- p // as long as the ring: never blocks
+		l.sink.receiver.work <- p // as long as the ring: never blocks
 	}
 	return true, nil
 }
 
 func (l *ledger) book(xs []wire.Extent) error {
-	p, dear := &l.sink.terms, int64(0)
+	p, dear := &l.sink.session.terms, int64(0)
 	if p.Has(wire.FlagDryRun) {
 		return fmt.Errorf("%w: data in a dry run", ErrProtocol)
 	}
@@ -85,7 +85,7 @@ func (l *ledger) bookExtent(e *sinkEntry, x *wire.Extent) error {
 	if e.Type != manifest.File || e.last {
 		return fmt.Errorf("%w: data for %q, which takes none", ErrProtocol, e.Path)
 	}
-	if err := x.CheckGrown(&l.sink.terms); err != nil {
+	if err := x.CheckGrown(&l.sink.session.terms); err != nil {
 		return err
 	}
 	if x.Flags&(wire.ExtFailed|wire.ExtChanged|wire.ExtReject) != 0 {
@@ -95,18 +95,18 @@ func (l *ledger) bookExtent(e *sinkEntry, x *wire.Extent) error {
 		return nil
 	}
 	if e.Stream && x.Flags&wire.ExtLast != 0 {
-		if err := e.endStreamLocked(x, &l.sink.terms); err != nil {
+		if err := e.endStreamLocked(x, &l.sink.session.terms); err != nil {
 			return err
 		}
 	}
-	if err := checkPlace(e, x, &l.sink.terms); err != nil {
+	if err := checkPlace(e, x, &l.sink.session.terms); err != nil {
 		return err
 	}
 	l.holes = l.holes[:0]
 	if x.Flags&wire.ExtHole != 0 {
-		l.holes = appendHole(l.holes, x, e.Size, &l.sink.terms)
+		l.holes = appendHole(l.holes, x, e.Size, &l.sink.session.terms)
 	}
-	e.addExtent(x, l.holes, &l.sink.terms, l.sink.results.keepsPieces())
+	e.addExtent(x, l.holes, &l.sink.session.terms, l.sink.results.keepsPieces())
 	e.booked += x.Length
 	if x.Flags&wire.ExtLast == 0 {
 		return nil

@@ -26,7 +26,7 @@ func listedSource(paths []string) ([]string, error) {
 // it is named: it is made all the same, where anything may be.
 func (k *sink) placeListed(first *wire.AnnouncedEntry) error {
 	err := k.store.Place(&manifest.Entry{Type: manifest.Dir, Path: "."}, ".")
-	if err != nil || first.Path == "." || k.terms.Has(wire.FlagDryRun|wire.FlagExisting) {
+	if err != nil || first.Path == "." || k.session.terms.Has(wire.FlagDryRun|wire.FlagExisting) {
 		return err
 	}
 	return k.store.MakeTop()

@@ -34,7 +34,7 @@ var errLinkSkipped = errors.New("skipping non-regular file: a symbolic link (-l 
 // ownersOf is what is told of an entry's owner and group. Those of number 0 go
 // by number always, as with rsync: root is root.
 func (a *announcer) ownersOf(f *chunker.Found) (o wire.Owners) {
-	flags := a.terms.Flags
+	flags := a.src.session.terms.Flags
 	named := flags&wire.FlagNumericIDs == 0
 	if flags&wire.FlagOwner != 0 {
 		o.HasUID, o.UID = true, f.UID
@@ -54,7 +54,7 @@ func (a *announcer) ownersOf(f *chunker.Found) (o wire.Owners) {
 // attributesOf is what an entry is to have at the sink: owner and group by name
 // where that exists here, else by number.
 func (k *sink) attributesOf(p *wire.AnnouncedEntry) *chunker.Attributes {
-	flags := k.terms.Flags
+	flags := k.session.terms.Flags
 	if flags&(wire.FlagOwner|wire.FlagGroup) == 0 {
 		return nil
 	}

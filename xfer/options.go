@@ -292,7 +292,7 @@ func (a *copyResults) summary(t *Tally, p *wire.Terms, link Link, since time.Tim
 		Seconds: time.Since(since).Seconds(), FirstByte: counted.FirstByte,
 		Skipped: a.counts[Skipped], Failed: a.counts[Failed], Changed: a.counts[Changed], Corrupt: a.counts[Corrupt],
 		Missing: a.missing, Verified: a.verified,
-		Grown: a.grown, Kept: a.counts[Kept], Deleted: a.deleted, NotDeleted: a.notDeleted, DryRun: a.dry,
+		Grown: a.grown, Kept: a.counts[Kept], Deleted: a.deletes.deleted, NotDeleted: a.deletes.notDeleted, DryRun: a.dry,
 	}
 	if a.dry {
 		sum.Bytes = a.dryBytes

@@ -22,10 +22,10 @@ const (
 // every entry has ended.
 func (s *source) pack(ctx context.Context) error {
 	defer close(s.jobs)
-	if s.place.GPU != wire.GPUOff { // where a ring may have fewer slots than were agreed
+	if s.session.place.GPU != wire.GPUOff { // where a ring may have fewer slots than were agreed
 		select {
-		case <-s.ringReady:
-			s.fitRing()
+		case <-s.session.ringReady:
+			s.sender.fitRing()
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -42,8 +42,8 @@ func (s *source) pack(ctx context.Context) error {
 // nextJob waits for a free slot and something to put into it. nil means that
 // there is nothing more.
 func (s *source) nextJob(ctx context.Context) (*outSlot, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.sender.mu.Lock()
+	defer s.sender.mu.Unlock()
 	for {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -51,26 +51,26 @@ func (s *source) nextJob(ctx context.Context) (*outSlot, error) {
 		if s.ended && s.settled == s.announced {
 			return nil, nil
 		}
-		if len(s.free) > 0 && len(s.resends) > 0 {
+		if len(s.sender.free) > 0 && len(s.resends) > 0 {
 			return s.resendLocked(), nil
 		}
-		if s.roomLocked() && s.nextFileLocked() != nil && s.stream.hasNextLocked() {
-			slot := s.takeSlotLocked()
+		if s.sender.roomLocked() && s.nextFileLocked() != nil && s.stream.hasNextLocked() {
+			slot := s.sender.takeSlotLocked()
 			// Cutting may have to look for holes: not under the lock.
-			s.mu.Unlock()
+			s.sender.mu.Unlock()
 			err := s.cutChunk(&slot.chunk)
-			s.mu.Lock()
+			s.sender.mu.Lock()
 			if err != nil {
 				return nil, err
 			}
 			if len(slot.chunk.Extents) > 0 {
-				s.numberLocked(slot)
+				s.sender.numberLocked(slot)
 				return slot, nil
 			}
-			s.free = append(s.free, slot.index)
+			s.sender.free = append(s.sender.free, slot.index)
 			continue
 		}
-		s.cond.Wait()
+		s.sender.cond.Wait()
 	}
 }
 
@@ -88,23 +88,23 @@ func (s *source) nextFileLocked() *srcEntry {
 }
 
 func (s *source) nextFile() *srcEntry {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.sender.mu.Lock()
+	defer s.sender.mu.Unlock()
 	return s.nextFileLocked()
 }
 
 // pastFile ends the cutting of the entry that nextFile gave.
 func (s *source) pastFile() {
-	s.mu.Lock()
+	s.sender.mu.Lock()
 	s.cut++
-	s.mu.Unlock()
+	s.sender.mu.Unlock()
 }
 
 // resendLocked puts the oldest wish for a resend into a slot.
 func (s *source) resendLocked() *outSlot {
 	r := s.resends[0]
 	s.resends = s.resends[1:]
-	slot := s.takeSlotLocked()
+	slot := s.sender.takeSlotLocked()
 	c := &slot.chunk
 	c.ID, c.Repair, c.tries = r.id, r.repair, r.tries
 	var used int64
@@ -148,7 +148,7 @@ func (s *source) resendLater(c *outChunk, r *wire.ReturnedSlot) error {
 		s.tally.AddRepairs(int64(len(r.Bad)))
 	}
 	s.resends = append(s.resends, w)
-	s.cond.Broadcast()
+	s.sender.cond.Broadcast()
 	return nil
 }
 
@@ -167,7 +167,7 @@ func (s *source) cutChunk(c *outChunk) error {
 		s.cutStream(c)
 		return nil
 	}
-	room := int64(s.terms.ChunkBytes)
+	room := int64(s.session.terms.ChunkBytes)
 	used, dear := int64(0), int64(0)
 	for len(c.Extents) < wire.MaxExtents {
 		e := s.nextFile()
@@ -181,7 +181,7 @@ func (s *source) cutChunk(c *outChunk) error {
 		} else {
 			x.Length, x.Flags = s.nextExtent(e)
 		}
-		if dear += holeHashCost(&s.terms, &x); dear > maxHashedHolePieces(&s.terms) {
+		if dear += holeHashCost(&s.session.terms, &x); dear > maxHashedHolePieces(&s.session.terms) {
 			break
 		}
 		if x.Flags&wire.ExtHole == 0 {
@@ -210,7 +210,7 @@ func (s *source) cutChunk(c *outChunk) error {
 // nextExtent is the length and kind of the next extent of a file: one piece,
 // or a run of pieces that are holes.
 func (s *source) nextExtent(e *srcEntry) (length int64, flags uint16) {
-	piece := s.terms.PieceBytes
+	piece := s.session.terms.PieceBytes
 	left := e.Size - e.packed
 	if !e.Sparse || e.Size <= piece {
 		// The sink leaves holes in a sparse file by itself.
@@ -232,5 +232,5 @@ func (s *source) nextExtent(e *srcEntry) (length int64, flags uint16) {
 	if hole < piece && hole < left {
 		return min(piece, left), 0
 	}
-	return min(hole, longestHole(&s.terms)*piece), wire.ExtHole
+	return min(hole, longestHole(&s.session.terms)*piece), wire.ExtHole
 }

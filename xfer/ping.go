@@ -30,15 +30,15 @@ type Latency struct {
 // ponger is the server's end: it answers messages with messages, and
 // immediates with a Write with immediate into the pinger's ring.
 type ponger struct {
-	*session
-	peer wire.RingInfo
-	open bool
+	session *session
+	peer    wire.RingInfo
+	open    bool
 }
 
 func (p *ponger) release() error         { return nil }
 func (p *ponger) done(uint64)            {}
 func (p *ponger) opened()                {}
-func (p *ponger) conn() rdma.Conn        { return p.snapshot()[0].conn }
+func (p *ponger) conn() rdma.Conn        { return p.session.snapshot()[0].conn }
 func (p *ponger) immediate(uint32) error { return p.answer() }
 
 // answer is the pong to a Write with immediate.
@@ -47,7 +47,7 @@ func (p *ponger) answer() error {
 		return fmt.Errorf("%w: a ping before the ring", ErrProtocol)
 	}
 	_, err := p.conn().Post([]rdma.WR{{
-		Op: rdma.OpWriteImm, Local: p.ring.PayloadMR, Len: pingBytes, RemoteAddr: p.peer.PayloadAddr, RKey: p.peer.PayloadKey,
+		Op: rdma.OpWriteImm, Local: p.session.ring.PayloadMR, Len: pingBytes, RemoteAddr: p.peer.PayloadAddr, RKey: p.peer.PayloadKey,
 	}})
 	return err
 }
@@ -55,7 +55,7 @@ func (p *ponger) answer() error {
 func (p *ponger) fast(f *wire.Frame) (bool, error) {
 	switch f.Type {
 	case wire.MsgPing:
-		_, err := p.ctl.trySend(wire.MsgPong, nil)
+		_, err := p.session.ctl.trySend(wire.MsgPong, nil)
 		return true, err
 	case wire.MsgRing:
 		info, err := wire.DecodeRing(f.Body, 1, MinChunkBytes)
@@ -66,32 +66,32 @@ func (p *ponger) fast(f *wire.Frame) (bool, error) {
 }
 
 func (p *ponger) talk(ctx context.Context, _ *errgroup.Group) error {
-	p.terms.Slots, p.terms.ChunkBytes = 1, MinChunkBytes
-	if err := p.makeRing(ctx, 1, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead); err != nil {
+	p.session.terms.Slots, p.session.terms.ChunkBytes = 1, MinChunkBytes
+	if err := p.session.makeRing(ctx, 1, rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead); err != nil {
 		return err
 	}
 	var r role = p
-	p.role.Store(&r)
-	info := p.ring.Info()
-	if err := p.ctl.send(ctx, wire.MsgRing, info.Encode()); err != nil {
+	p.session.role.Store(&r)
+	info := p.session.ring.Info()
+	if err := p.session.ctl.send(ctx, wire.MsgRing, info.Encode()); err != nil {
 		return err
 	}
-	err := p.receive(ctx, func(f *wire.Frame) error {
+	err := p.session.receive(ctx, func(f *wire.Frame) error {
 		if f.Type != wire.MsgEnd {
 			return fmt.Errorf("%w: message %d in a ping", ErrProtocol, f.Type)
 		}
-		p.ending.Store(true) // the pinger hangs up when it has read this
-		return p.ctl.send(ctx, wire.MsgDone, nil)
+		p.session.ending.Store(true) // the pinger hangs up when it has read this
+		return p.session.ctl.send(ctx, wire.MsgDone, nil)
 	})
 	if err != nil {
 		return err
 	}
-	return p.linger(ctx)
+	return p.session.linger(ctx)
 }
 
 // pinger is the client's end. Its poller hands every answer on.
 type pinger struct {
-	*session
+	session *session
 	peer    wire.RingInfo
 	answers chan struct{}
 }
@@ -130,26 +130,26 @@ func (p *pinger) round(ctx context.Context, post func() error) error {
 
 // posts are the ways to ping, by name.
 func (p *pinger) posts(ctx context.Context) map[string]func() error {
-	conn := p.snapshot()[0].conn
+	conn := p.session.snapshot()[0].conn
 	write := rdma.WR{
-		Op: rdma.OpWriteImm, Quiet: true, Local: p.ring.PayloadMR, Len: pingBytes, RemoteAddr: p.peer.PayloadAddr, RKey: p.peer.PayloadKey,
+		Op: rdma.OpWriteImm, Quiet: true, Local: p.session.ring.PayloadMR, Len: pingBytes, RemoteAddr: p.peer.PayloadAddr, RKey: p.peer.PayloadKey,
 	}
 	read := write
 	write2 := write
 	write2.Op, read.Op, read.Quiet = rdma.OpWrite, rdma.OpRead, false
 	return map[string]func() error{
-		"send":      func() error { return p.ctl.send(ctx, wire.MsgPing, nil) },
+		"send":      func() error { return p.session.ctl.send(ctx, wire.MsgPing, nil) },
 		"write-imm": func() error { _, err := conn.Post([]rdma.WR{write}); return err },
 		"write":     func() error { _, err := conn.Post([]rdma.WR{write2, read}); return err },
 	}
 }
 
 func (p *pinger) talk(ctx context.Context, rounds int, got func(Latency)) error {
-	p.terms.Slots, p.terms.ChunkBytes = 1, MinChunkBytes
-	if err := p.makeRing(ctx, 1, rdma.LocalWrite|rdma.RemoteWrite); err != nil {
+	p.session.terms.Slots, p.session.terms.ChunkBytes = 1, MinChunkBytes
+	if err := p.session.makeRing(ctx, 1, rdma.LocalWrite|rdma.RemoteWrite); err != nil {
 		return err
 	}
-	err := p.expect(ctx, wire.MsgRing, "ring", func(body []byte) (err error) {
+	err := p.session.expect(ctx, wire.MsgRing, "ring", func(body []byte) (err error) {
 		p.peer, err = wire.DecodeRing(body, 1, MinChunkBytes)
 		return err
 	})
@@ -157,9 +157,9 @@ func (p *pinger) talk(ctx context.Context, rounds int, got func(Latency)) error 
 		return err
 	}
 	var r role = p
-	p.role.Store(&r)
-	info := p.ring.Info()
-	if err := p.ctl.send(ctx, wire.MsgRing, info.Encode()); err != nil {
+	p.session.role.Store(&r)
+	info := p.session.ring.Info()
+	if err := p.session.ctl.send(ctx, wire.MsgRing, info.Encode()); err != nil {
 		return err
 	}
 	posts := p.posts(ctx)
@@ -177,10 +177,10 @@ func (p *pinger) talk(ctx context.Context, rounds int, got func(Latency)) error 
 		slices.Sort(took)
 		got(Latency{Op: op, Median: took[len(took)/2], P99: took[len(took)*99/100], Shortest: took[0], Rounds: rounds})
 	}
-	if err := p.ctl.send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, uint64(rounds))); err != nil {
+	if err := p.session.ctl.send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, uint64(rounds))); err != nil {
 		return err
 	}
-	return p.expect(ctx, wire.MsgDone, "end", func([]byte) error { return nil })
+	return p.session.expect(ctx, wire.MsgDone, "end", func([]byte) error { return nil })
 }
 
 // BenchLatency measures round trips to a server.
@@ -209,9 +209,9 @@ func (c *Client) BenchLatency(ctx context.Context, ep Endpoint, rounds int, o Op
 func (v *Server) serveBench(s *session, h *wire.Hello) (*service, error) {
 	out := &service{close: func() error { return nil }}
 	if h.Terms.Mode == wire.ModePing {
-		out.conversation = &ponger{session: s}
+		out.role = &ponger{session: s}
 	} else {
-		out.conversation = &benchSink{chunkReceiver: newChunkReceiver(s)}
+		out.role = &benchSink{session: s, receiver: newChunkReceiver(s)}
 	}
 	return out, nil
 }

@@ -18,26 +18,26 @@ func (k *sink) place(first *wire.AnnouncedEntry) error {
 	if placed || k.out != nil {
 		return nil
 	}
-	if k.client {
+	if k.session.client {
 		k.reportPlace(first)
 	}
 	switch {
-	case k.terms.Flags&wire.FlagListed != 0:
+	case k.session.terms.Flags&wire.FlagListed != 0:
 		return k.placeListed(first)
-	case k.terms.Flags&wire.FlagMany != 0:
+	case k.session.terms.Flags&wire.FlagMany != 0:
 		return k.store.Place(nil, "")
 	}
-	return k.store.Place(&first.Entry, k.terms.Name)
+	return k.store.Place(&first.Entry, k.session.terms.Name)
 }
 
 // reportPlace tells where the entries of a pull go.
 func (k *sink) reportPlace(first *wire.AnnouncedEntry) {
 	_, _, leaf := k.store.Into()
-	p := Place{Name: k.terms.Name, Inside: leaf == ""}
+	p := Place{Name: k.session.terms.Name, Inside: leaf == ""}
 	switch {
-	case k.terms.Flags&wire.FlagListed != 0:
+	case k.session.terms.Flags&wire.FlagListed != 0:
 		p.Name = "."
-	case k.terms.Flags&wire.FlagMany != 0:
+	case k.session.terms.Flags&wire.FlagMany != 0:
 		p.Name = ""
 	default:
 		p.Single = first.Type != manifest.Dir
@@ -100,5 +100,5 @@ func (k *sink) plan(ctx context.Context) error {
 	if len(k.rooms) > 0 {
 		k.store.StayMade() // what is told to come is written
 	}
-	return k.ctl.send(ctx, wire.MsgPlan, binary.AppendUvarint(nil, upto))
+	return k.session.ctl.send(ctx, wire.MsgPlan, binary.AppendUvarint(nil, upto))
 }

@@ -28,9 +28,9 @@ type filledSlot struct {
 // against the sink's own state, hands the slots to workers, and returns them
 // to the source in batches.
 type chunkReceiver struct {
-	*session
-	seals *trust.Chunks // nil where chunks are not encrypted
-	work  chan filledSlot
+	session *session
+	seals   *trust.Chunks // nil where chunks are not encrypted
+	work    chan filledSlot
 
 	mu      sync.Mutex
 	granted bool // the ring was told
@@ -106,7 +106,7 @@ func (f *chunkReceiver) flushLocked(now bool) {
 		n++
 	}
 	// Where the connection is dead, the poller is about to be told why.
-	if ok, _ := f.ctl.trySend(wire.MsgCredit, f.buf); ok {
+	if ok, _ := f.session.ctl.trySend(wire.MsgCredit, f.buf); ok {
 		f.credits = f.credits[:copy(f.credits, f.credits[n:])]
 	}
 }
@@ -133,7 +133,7 @@ func (f *chunkReceiver) awaitSlot(ctx context.Context) (a filledSlot, err error)
 // bytes, and decodes it from there: the peer may write to the ring while this
 // end reads it, so nothing is looked at twice.
 func (f *chunkReceiver) readHeader(a filledSlot, priv []byte, h *wire.ChunkHeader) error {
-	mem := f.ring.HeaderSlot(a.slot)
+	mem := f.session.ring.HeaderSlot(a.slot)
 	copy(priv[:wire.HopBytes], mem)
 	n := wire.HopBytes + int64(binary.LittleEndian.Uint32(priv[4:]))
 	if n > wire.HeaderStride {
@@ -144,10 +144,10 @@ func (f *chunkReceiver) readHeader(a filledSlot, priv []byte, h *wire.ChunkHeade
 	if err != nil {
 		return err
 	}
-	if err := h.Decode(plain, f.terms.ChunkBytes); err != nil {
+	if err := h.Decode(plain, f.session.terms.ChunkBytes); err != nil {
 		return err
 	}
-	if h.Session != f.sessionTag() || h.Epoch != 1 || int(h.Slot) != a.slot || h.Generation != a.generation {
+	if h.Session != f.session.sessionTag() || h.Epoch != 1 || int(h.Slot) != a.slot || h.Generation != a.generation {
 		// An old header: the Write of this one went astray or was damaged.
 		return wire.ErrHeaderSum
 	}

@@ -55,7 +55,7 @@ type copyResults struct {
 	grown    int64 // of the files that were copied
 	dry      bool  // nothing is copied: the roots are of nothing
 	dryBytes int64 // of the files that would be copied
-	deleteCounts
+	deletes  deleteCounts
 }
 
 func newCopyResults(p *wire.Terms, o *Options) (*copyResults, error) {
@@ -127,7 +127,7 @@ func (a *copyResults) walked() error {
 func (a *copyResults) reportMissing(e *manifest.Entry) error {
 	a.mu.Lock()
 	a.missing++
-	a.unlisted = true
+	a.deletes.unlisted = true
 	a.mu.Unlock()
 	x := wire.Exception{Entry: noEntry, Outcome: Corrupt, Text: fmt.Sprintf("%q: in the manifest, but not at the source", e.Path)}
 	a.report(Event{Kind: EventFile, Path: e.Path, Outcome: x.Outcome, Text: x.Text, DryRun: a.dry})
@@ -155,7 +155,7 @@ func (a *copyResults) bookRefused(path string, x *wire.Exception) error {
 	}
 	a.mu.Lock()
 	a.counts[x.Outcome]++
-	a.unlisted = a.unlisted || a.leavesOpen(x.Outcome)
+	a.deletes.unlisted = a.deletes.unlisted || a.leavesOpen(x.Outcome)
 	a.mu.Unlock()
 	a.report(Event{Kind: EventFile, Path: path, Outcome: x.Outcome, Text: x.Text, End: endOf(x), DryRun: a.dry})
 	return nil
@@ -177,7 +177,7 @@ func (a *copyResults) book(b *entryState, x *wire.Exception) error {
 	if x != nil {
 		a.counts[x.Outcome]++
 		// Of other content than the manifest has, which both ends may find out.
-		a.unlisted = a.unlisted || x.Outcome == Corrupt
+		a.deletes.unlisted = a.deletes.unlisted || x.Outcome == Corrupt
 		a.report(Event{Kind: EventFile, Path: b.Path, Outcome: x.Outcome, Text: x.Text, End: endOf(x), DryRun: a.dry})
 		if b.begun {
 			return a.out.VoidFile()

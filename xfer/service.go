@@ -19,7 +19,7 @@ import (
 
 // service is what a server does in a session, and what it has to end.
 type service struct {
-	conversation
+	role    conversation
 	name    string          // of a single source
 	into    *wire.IntoPlace // where a push goes
 	tally   *Tally
@@ -28,11 +28,11 @@ type service struct {
 }
 
 func (v *service) release() error {
-	return errors.Join(v.conversation.release(), v.close())
+	return errors.Join(v.role.release(), v.close())
 }
 
 func (v *service) talk(ctx context.Context, g *errgroup.Group) error {
-	return v.conversation.talk(ctx, g)
+	return v.role.talk(ctx, g)
 }
 
 func (v *service) summary(s *session, link Link, start time.Time) *Summary {
@@ -151,7 +151,7 @@ func (v *service) begin(s *session, h *wire.Hello, a *Admission, root *servedRoo
 	}
 	k := newSink(s, store, v.tally, v.results)
 	k.filter = a.Only.asked(h)
-	v.conversation, v.close, v.into = k, store.Close, intoOf(s.id, store)
+	v.role, v.close, v.into = k, store.Close, intoOf(s.id, store)
 	return nil
 }
 
@@ -180,7 +180,7 @@ func (v *service) beginSource(s *session, h *wire.Hello, root *servedRoot) error
 		src.called = []string{v.name}
 	}
 	s.into = h.Into
-	v.conversation, v.close = src, tree.Close
+	v.role, v.close = src, tree.Close
 	return nil
 }
 

@@ -159,7 +159,7 @@ func (k *sink) settleEntries(ctx context.Context) error {
 			close(k.drained)
 		}
 		if result != nil {
-			if err := k.ctl.send(ctx, wire.MsgResult, result); err != nil {
+			if err := k.session.ctl.send(ctx, wire.MsgResult, result); err != nil {
 				return err
 			}
 			if err := k.tellUnsettled(ctx); err != nil {

@@ -53,13 +53,14 @@ type repair struct {
 
 // sink is the end where the files go.
 type sink struct {
-	*chunkReceiver
-	store   *chunker.Sink
-	tally   *Tally
-	results *copyResults
-	ledger  *ledger
-	filter  *pullFilter  // of a pull
-	teller  *namesTeller // of a pull by a list
+	session  *session
+	receiver *chunkReceiver
+	store    *chunker.Sink
+	tally    *Tally
+	results  *copyResults
+	ledger   *ledger
+	filter   *pullFilter  // of a pull
+	teller   *namesTeller // of a pull by a list
 	// lastPath is of the entry that was announced last; of who hears of them.
 	lastPath string
 	// out is where the copy goes instead of the store, or nil.
@@ -107,7 +108,7 @@ func openFilesLimit() int { return chunker.ShareOfFiles(4, 64, maxOpenFiles) }
 
 func newSink(s *session, store *chunker.Sink, tally *Tally, acct *copyResults) *sink {
 	k := &sink{
-		chunkReceiver: newChunkReceiver(s), store: store, tally: tally, results: acct,
+		session: s, receiver: newChunkReceiver(s), store: store, tally: tally, results: acct,
 		finished: make(chan *sinkEntry, maxOpenFiles), openFiles: newFileTokens(openFilesLimit()),
 		progress: make(chan struct{}, 1), drained: make(chan struct{}),
 	}
@@ -125,14 +126,14 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 	k.stop = ctx.Done()
 	k.openFiles.wakeOn(ctx)
 	k.beginDeletion(ctx)
-	if k.terms.Has(wire.FlagIgnoreExisting) && k.store != nil {
+	if k.session.terms.Has(wire.FlagIgnoreExisting) && k.store != nil {
 		k.store.KeepExisting()
 	}
 	if k.store != nil {
 		k.store.TellUnsettled(k.noteUnsettled)
 	}
-	k.role.Store(&r)
-	g.Go(func() error { return k.grantRing(ctx) })
+	k.session.role.Store(&r)
+	g.Go(func() error { return k.receiver.grantRing(ctx) })
 	if k.out != nil {
 		g.Go(func() error { return k.drainStream(ctx) })
 	} else {
@@ -143,33 +144,33 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 	g.Go(func() error { return k.publish(ctx) })
 	g.Go(func() error { return k.settleEntries(ctx) })
 	if k.teller != nil {
-		g.Go(func() error { return k.teller.tell(ctx, k.ctl) })
+		g.Go(func() error { return k.teller.tell(ctx, k.session.ctl) })
 	}
-	for done := false; !done; {
-		err := k.receive(ctx, func(f *wire.Frame) (err error) {
-			done, err = k.slow(ctx, f)
-			return err
-		})
-		if err != nil {
-			return err
-		}
+	if err := k.session.converse(ctx, k.slow); err != nil {
+		return err
 	}
-	return k.linger(ctx)
+	return k.session.linger(ctx)
 }
 
 // grantRing makes the ring and tells the source where it is: all its slots are
 // granted.
 func (f *chunkReceiver) grantRing(ctx context.Context) error {
-	if err := f.makeRing(ctx, f.terms.Slots, rdma.LocalWrite|rdma.RemoteWrite); err != nil {
+	if err := f.session.makeRing(ctx, f.session.terms.Slots, rdma.LocalWrite|rdma.RemoteWrite); err != nil {
 		return err
 	}
 	f.mu.Lock()
-	f.slots, f.batch = f.slots[:f.ring.Slots], creditBatch(f.ring.Slots)
+	f.slots, f.batch = f.slots[:f.session.ring.Slots], creditBatch(f.session.ring.Slots)
 	f.granted = true
 	f.mu.Unlock()
-	info := f.ring.Info()
-	return f.ctl.send(ctx, wire.MsgRing, info.Encode())
+	info := f.session.ring.Info()
+	return f.session.ctl.send(ctx, wire.MsgRing, info.Encode())
 }
+
+// What the session tells of the chunks' way is its receiver's.
+
+func (k *sink) done(id uint64)             { k.receiver.done(id) }
+func (k *sink) immediate(imm uint32) error { return k.receiver.immediate(imm) }
+func (k *sink) opened()                    { k.receiver.opened() }
 
 // fast: nothing that a source sends can be handled by the poller.
 func (k *sink) fast(*wire.Frame) (bool, error) { return false, nil }
@@ -265,16 +266,16 @@ func (k *sink) compareRoots(ctx context.Context, body []byte) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if err := k.awaitRing(ctx); err != nil {
+	if err := k.session.awaitRing(ctx); err != nil {
 		return err
 	}
 	ours := k.results.finish()
 	// The source hangs up when it has read this.
-	k.ending.Store(true)
-	if err := k.ctl.send(ctx, wire.MsgDone, ours.Encode()); err != nil {
+	k.session.ending.Store(true)
+	if err := k.session.ctl.send(ctx, wire.MsgDone, ours.Encode()); err != nil {
 		return err
 	}
-	return k.results.compare(k.peer, theirs)
+	return k.results.compare(k.session.peer, theirs)
 }
 
 // hearEntries prepares for announced entries: directories and links are made at

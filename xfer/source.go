@@ -67,9 +67,10 @@ func (e *srcEntry) closeFile() {
 
 // source is the end that has the files.
 type source struct {
-	*chunkSender
-	tree   *chunker.Tree
-	filter *entryFilter
+	session *session
+	sender  *chunkSender
+	tree    *chunker.Tree
+	filter  *entryFilter
 	// names are what alone is copied; remote is that where the client has them.
 	names  chunker.Names
 	remote *remoteNames
@@ -120,29 +121,29 @@ type resend struct {
 }
 
 func newSource(s *session, tree *chunker.Tree, tally *Tally, acct *copyResults) *source {
-	src := &source{chunkSender: newChunkSender(s), tree: tree, tally: tally, results: acct}
+	src := &source{session: s, sender: newChunkSender(s), tree: tree, tally: tally, results: acct}
 	src.jobs = make(chan *outSlot, sourceSlots(s.terms.Slots))
 	src.failures.wake = make(chan struct{}, 1)
 	src.over = make(chan struct{})
-	src.commit = src.commitChunk
-	src.lost = src.resendLater
-	src.returned = src.arrivedChunk
-	src.started = tally.Posted
+	src.sender.commit = src.commitChunk
+	src.sender.lost = src.resendLater
+	src.sender.returned = src.arrivedChunk
+	src.sender.started = tally.Posted
 	return src
 }
 
 // talk runs the conversation from the announcement of entries to the
 // comparison of roots.
 func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
-	s.wakeOn(ctx)
+	s.sender.wakeOn(ctx)
 	s.stop = ctx.Done()
 	var r role = s
-	if s.terms.Flags&wire.FlagListed != 0 && !s.client {
-		s.remote = newRemoteNames(ctx, s.ctl)
+	if s.session.terms.Flags&wire.FlagListed != 0 && !s.session.client {
+		s.remote = newRemoteNames(ctx, s.session.ctl)
 		s.names = s.remote
 	}
-	s.role.Store(&r)
-	g.Go(func() error { return s.makeRing(ctx, sourceSlots(s.terms.Slots), rdma.LocalRead) })
+	s.session.role.Store(&r)
+	g.Go(func() error { return s.session.makeRing(ctx, sourceSlots(s.session.terms.Slots), rdma.LocalRead) })
 	if s.stream != nil {
 		g.Go(func() error { return s.stream.readStream(ctx) })
 		g.Go(func() error { return s.announceStream(ctx) })
@@ -154,23 +155,20 @@ func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
 	for i := range workers() {
 		g.Go(func() error { return s.fill(ctx, i) })
 	}
-	for done := false; !done; {
-		err := s.receive(ctx, func(f *wire.Frame) (err error) {
-			done, err = s.slow(ctx, f)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.session.converse(ctx, s.slow)
 }
+
+// What the session tells of the chunks' way is its sender's.
+
+func (s *source) done(id uint64)             { s.sender.done(id) }
+func (s *source) immediate(imm uint32) error { return s.sender.immediate(imm) }
+func (s *source) opened()                    { s.sender.opened() }
 
 // fast handles what the poller can: slots that come back and plans.
 func (s *source) fast(f *wire.Frame) (bool, error) {
 	switch f.Type {
 	case wire.MsgCredit:
-		return true, s.credit(f.Body)
+		return true, s.sender.credit(f.Body)
 	case wire.MsgSelection:
 		return true, s.remote.arrived(f.Body)
 	case wire.MsgPlan:
@@ -179,13 +177,13 @@ func (s *source) fast(f *wire.Frame) (bool, error) {
 		if err := c.Err("plan"); err != nil {
 			return true, err
 		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
+		s.sender.mu.Lock()
+		defer s.sender.mu.Unlock()
 		if upto > s.announced {
 			return true, fmt.Errorf("%w: %d entries accepted of %d", ErrProtocol, upto, s.announced)
 		}
 		s.accepted = max(s.accepted, upto)
-		s.cond.Broadcast()
+		s.sender.cond.Broadcast()
 		return true, nil
 	case wire.MsgUnwanted:
 		return true, s.hearUnwanted(f.Body)
@@ -197,9 +195,9 @@ func (s *source) fast(f *wire.Frame) (bool, error) {
 func (s *source) slow(ctx context.Context, f *wire.Frame) (done bool, err error) {
 	switch f.Type {
 	case wire.MsgRing:
-		info, err := wire.DecodeRing(f.Body, s.terms.Slots, s.terms.ChunkBytes)
+		info, err := wire.DecodeRing(f.Body, s.session.terms.Slots, s.session.terms.ChunkBytes)
 		if err == nil {
-			err = s.open(info)
+			err = s.sender.open(info)
 		}
 		return false, err
 	case wire.MsgResult:
@@ -213,14 +211,14 @@ func (s *source) slow(ctx context.Context, f *wire.Frame) (done bool, err error)
 		if err != nil {
 			return false, err
 		}
-		s.mu.Lock()
+		s.sender.mu.Lock()
 		told := s.rootsSent
-		s.mu.Unlock()
+		s.sender.mu.Unlock()
 		if !told {
 			return false, fmt.Errorf("%w: done before its time", ErrProtocol)
 		}
-		s.ending.Store(true) // the sink hangs up, and the manifest may take its time
-		return true, s.results.compare(s.peer, theirs)
+		s.session.ending.Store(true) // the sink hangs up, and the manifest may take its time
+		return true, s.results.compare(s.session.peer, theirs)
 	}
 	return false, fmt.Errorf("%w: message %d at the source", ErrProtocol, f.Type)
 }
@@ -231,9 +229,9 @@ func (s *source) hearResult(ctx context.Context, body []byte) error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
+	s.sender.mu.Lock()
 	if upto < s.settled || upto > s.announced {
-		s.mu.Unlock()
+		s.sender.mu.Unlock()
 		return fmt.Errorf("%w: entries up to %d settled of %d", ErrProtocol, upto, s.announced)
 	}
 	from := s.settled
@@ -241,7 +239,7 @@ func (s *source) hearResult(ctx context.Context, body []byte) error {
 	for id := from; id < upto; id++ {
 		entries = append(entries, s.table[id%entryWindow])
 	}
-	s.mu.Unlock()
+	s.sender.mu.Unlock()
 	for _, e := range entries {
 		var x *wire.Exception
 		if len(xs) > 0 && xs[0].Entry == e.id {
@@ -254,7 +252,7 @@ func (s *source) hearResult(ctx context.Context, body []byte) error {
 	if len(xs) > 0 {
 		return fmt.Errorf("%w: result for entry %d out of order", ErrProtocol, xs[0].Entry)
 	}
-	s.mu.Lock()
+	s.sender.mu.Lock()
 	for id := from; id < upto; id++ {
 		s.xattrBytes -= s.table[id%entryWindow].xattrBytes
 		s.table[id%entryWindow] = nil
@@ -262,8 +260,8 @@ func (s *source) hearResult(ctx context.Context, body []byte) error {
 	s.settled = upto
 	over := s.ended && s.settled == s.announced && !s.rootsSent
 	s.rootsSent = s.rootsSent || over
-	s.cond.Broadcast()
-	s.mu.Unlock()
+	s.sender.cond.Broadcast()
+	s.sender.mu.Unlock()
 	if over {
 		return s.tellRoots(ctx)
 	}
@@ -298,9 +296,9 @@ func (s *source) settle(e *srcEntry, x *wire.Exception) error {
 // tellRoots sends this end's roots when every entry has ended.
 func (s *source) tellRoots(ctx context.Context) error {
 	close(s.over)
-	if err := s.awaitRing(ctx); err != nil {
+	if err := s.session.awaitRing(ctx); err != nil {
 		return err
 	}
 	r := s.results.finish()
-	return s.ctl.send(ctx, wire.MsgRoot, r.Encode())
+	return s.session.ctl.send(ctx, wire.MsgRoot, r.Encode())
 }

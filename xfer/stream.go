@@ -111,7 +111,7 @@ func (k *sink) checkStream(id uint64, p *wire.AnnouncedEntry) error {
 	if k.out != nil && p.Type != manifest.File {
 		return fmt.Errorf("%w: %q announced, which is no file for a stream", ErrProtocol, p.Path)
 	}
-	if p.Stream != (k.terms.Flags&wire.FlagStream != 0) || (p.Stream && id > 0) {
+	if p.Stream != (k.session.terms.Flags&wire.FlagStream != 0) || (p.Stream && id > 0) {
 		return fmt.Errorf("%w: %q announced as a stream: %t", ErrProtocol, p.Path, p.Stream)
 	}
 	return nil

@@ -17,7 +17,8 @@ const streamPartBytes = 64 << 10
 // what follows it waits: the rest of its chunk comes again with it, and later
 // chunks stay in their slots.
 type streamLander struct {
-	lander
+	sink   *sink
+	lander lander
 	// owed are the extents that come next, from the one that is sent again to
 	// the end of its chunk: pieces that were asked for, and holes between them.
 	owed []owedExtent
@@ -39,16 +40,16 @@ type waitingChunk struct {
 // drainStream is drainSlots for a stream.
 func (k *sink) drainStream(ctx context.Context) error {
 	select {
-	case <-k.ringReady:
+	case <-k.session.ringReady:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	defer context.AfterFunc(ctx, k.out.Interrupt)()
-	w := streamLander{lander: lander{sink: k}}
-	w.init()
-	defer w.unpack.close()
+	w := streamLander{sink: k, lander: lander{sink: k}}
+	w.lander.chunk.init()
+	defer w.lander.unpack.close()
 	for {
-		a, err := k.awaitSlot(ctx)
+		a, err := k.receiver.awaitSlot(ctx)
 		if err != nil {
 			return err
 		}
@@ -65,16 +66,16 @@ func (k *sink) drainStream(ctx context.Context) error {
 // and then those that were kept.
 func (w *streamLander) arrived(ctx context.Context, a filledSlot) error {
 	r := wire.ReturnedSlot{Slot: uint32(a.slot), Generation: a.generation}
-	done, err := w.open(&w.landing, a, &r)
+	done, err := w.sink.open(&w.lander.chunk, a, &r)
 	if !done || err != nil {
 		return err
 	}
 	if r.Again {
-		w.giveBack(r)
+		w.sink.receiver.giveBack(r)
 		return nil
 	}
-	h := &w.header
-	if err := w.limit.wait(ctx, int64(h.StoredBytes), w.tally.Step); err != nil {
+	h := &w.lander.chunk.header
+	if err := w.sink.session.limit.wait(ctx, int64(h.StoredBytes), w.sink.tally.Step); err != nil {
 		return err
 	}
 	if len(w.owed) > 0 && !h.Repair {
@@ -99,11 +100,11 @@ func (w *streamLander) arrived(ctx context.Context, a filledSlot) error {
 // landChunk verifies and writes what is in a slot, and gives it back.
 func (w *streamLander) landChunk(h *wire.ChunkHeader, a filledSlot) error {
 	r := wire.ReturnedSlot{Slot: uint32(a.slot), Generation: a.generation}
-	plain, damaged, err := w.plainOf(h, a)
+	plain, damaged, err := w.lander.plainOf(h, a)
 	if err != nil {
 		return err
 	}
-	err = w.eachExtent(h, &r, func(e *sinkEntry, i int) (good bool, err error) {
+	err = w.lander.eachExtent(h, &r, func(e *sinkEntry, i int) (good bool, err error) {
 		x := &h.Extents[i]
 		var data []byte
 		if !damaged && x.Flags&wire.ExtHole == 0 {
@@ -115,8 +116,8 @@ func (w *streamLander) landChunk(h *wire.ChunkHeader, a filledSlot) error {
 	if err != nil {
 		return err
 	}
-	w.giveBack(r)
-	return w.drain()
+	w.sink.receiver.giveBack(r)
+	return w.lander.drain()
 }
 
 // landPiece writes an extent, if it is the next one and whole. again says that
@@ -127,7 +128,7 @@ func (w *streamLander) landPiece(h *wire.ChunkHeader, e *sinkEntry, x *wire.Exte
 		w.owed = nil
 		return false, nil
 	}
-	brings, err := w.checkExtent(h, e, x)
+	brings, err := w.sink.checkExtent(h, e, x)
 	switch {
 	case err != nil || x.Flags&wire.ExtGivenUp != 0:
 		return false, err
@@ -144,7 +145,7 @@ func (w *streamLander) landPiece(h *wire.ChunkHeader, e *sinkEntry, x *wire.Exte
 	if brings {
 		good := !damaged
 		if good {
-			data, good = w.verified(h, e, x, data)
+			data, good = w.lander.verified(h, e, x, data)
 		}
 		if !good {
 			return w.damaged(e), nil
@@ -168,7 +169,7 @@ func (w *streamLander) owedAt(e *sinkEntry, x *wire.Extent) (int, error) {
 		return i, fmt.Errorf("%w: byte %d of %q sent again unasked", ErrProtocol, x.Off, e.Path)
 	}
 	if o := &w.owed[i]; o.Digest != x.Digest || o.Length != x.Length {
-		w.failEntry(e, Changed, fmt.Errorf("%q: %w", e.Path, errChangedFile))
+		w.sink.failEntry(e, Changed, fmt.Errorf("%q: %w", e.Path, errChangedFile))
 		w.owed = nil
 		return -1, nil
 	}
@@ -178,12 +179,12 @@ func (w *streamLander) owedAt(e *sinkEntry, x *wire.Extent) (int, error) {
 // damaged notes that the next piece did not come whole, and reports whether it
 // is to be sent again.
 func (w *streamLander) damaged(e *sinkEntry) bool {
-	w.tally.AddRepairs(1)
+	w.sink.tally.AddRepairs(1)
 	o := &w.owed[0]
 	if o.tries++; o.tries <= maxResends {
 		return true
 	}
-	w.failEntry(e, Corrupt, fmt.Errorf("%q: bytes %d to %d did not verify in %d tries", e.Path, o.Off, o.Off+o.Length, o.tries))
+	w.sink.failEntry(e, Corrupt, fmt.Errorf("%q: bytes %d to %d did not verify in %d tries", e.Path, o.Off, o.Off+o.Length, o.tries))
 	w.owed = nil
 	return false
 }
@@ -192,7 +193,7 @@ func (w *streamLander) damaged(e *sinkEntry) bool {
 func (w *streamLander) paid(e *sinkEntry) error {
 	x := w.owed[0].Extent
 	w.owed = slices.Delete(w.owed, 0, 1)
-	return w.landed(e, &x)
+	return w.sink.landed(e, &x)
 }
 
 // payHoles writes the holes that come next.
@@ -216,12 +217,12 @@ func (w *streamLander) payHoles(e *sinkEntry) error {
 // write writes verified bytes to the stream. It blocks for its reader.
 func (w *streamLander) write(data []byte) error {
 	for len(data) > 0 {
-		n, err := w.out.Write(data[:min(len(data), streamPartBytes)])
+		n, err := w.sink.out.Write(data[:min(len(data), streamPartBytes)])
 		if err != nil {
 			return err
 		}
 		data = data[n:]
-		w.tally.Step()
+		w.sink.tally.Step()
 	}
 	return nil
 }

@@ -43,9 +43,9 @@ type streamChunk struct {
 func streamBuffers(slots int) int { return slots + 2 }
 
 func newStreamSource(s *source, in Input) *streamSource {
-	piece := s.terms.PieceBytes
-	t := &streamSource{src: s, in: in, bytes: int64(s.terms.ChunkBytes) / piece * piece, held: make(map[int64]int)}
-	for i := range streamBuffers(s.terms.Slots) {
+	piece := s.session.terms.PieceBytes
+	t := &streamSource{src: s, in: in, bytes: int64(s.session.terms.ChunkBytes) / piece * piece, held: make(map[int64]int)}
+	for i := range streamBuffers(s.session.terms.Slots) {
 		t.free = append(t.free, i)
 	}
 	return t
@@ -66,8 +66,8 @@ func (t *streamSource) buffer(i int) []byte { return t.mem[int64(i)*t.bytes:][:t
 // announceStream tells the sink of the one entry that there is.
 func (s *source) announceStream(ctx context.Context) error {
 	e := &srcEntry{}
-	e.AnnouncedEntry = streamEntry(s.terms.Name, time.Now().UnixNano())
-	a := announcer{source: s, ctx: ctx, pending: []*srcEntry{e}}
+	e.AnnouncedEntry = streamEntry(s.session.terms.Name, time.Now().UnixNano())
+	a := announcer{src: s, ctx: ctx, pending: []*srcEntry{e}}
 	a.body = wire.AppendEntry(binary.AppendUvarint(nil, e.id), &e.AnnouncedEntry, &a.scratch)
 	a.total.Entries = 1
 	return a.finish()
@@ -97,13 +97,13 @@ func (t *streamSource) readStream(ctx context.Context) (err error) {
 // takeBuffer waits for a buffer that no chunk needs any more.
 func (t *streamSource) takeBuffer(ctx context.Context) (int, error) {
 	s := t.src
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.sender.mu.Lock()
+	defer s.sender.mu.Unlock()
 	for len(t.free) == 0 {
 		if ctx.Err() != nil {
 			return 0, context.Cause(ctx)
 		}
-		s.cond.Wait()
+		s.sender.cond.Wait()
 	}
 	b := t.free[len(t.free)-1]
 	t.free = t.free[:len(t.free)-1]
@@ -165,10 +165,10 @@ func (t *streamSource) ready(c streamChunk) {
 	if c.last {
 		s.tally.SetTotalKnown(true)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.sender.mu.Lock()
+	defer s.sender.mu.Unlock()
 	t.read = append(t.read, c)
-	s.cond.Broadcast()
+	s.sender.cond.Broadcast()
 }
 
 // hasNextLocked reports whether there is something to cut. Of a tree there
@@ -177,8 +177,8 @@ func (t *streamSource) hasNextLocked() bool { return t == nil || len(t.read) > 0
 
 // cutStream makes a chunk of the next part of the stream.
 func (s *source) cutStream(c *outChunk) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.sender.mu.Lock()
+	defer s.sender.mu.Unlock()
 	e, t := s.nextFileLocked(), s.stream
 	next := t.read[0]
 	t.read = t.read[:copy(t.read, t.read[1:])]
@@ -187,8 +187,8 @@ func (s *source) cutStream(c *outChunk) {
 		next.length, next.last = 0, true
 	}
 	t.held[next.off/t.bytes] = next.buffer
-	for at := int64(0); at < next.length || at == 0; at += s.terms.PieceBytes {
-		x := wire.Extent{Entry: e.id, Off: next.off + at, Length: min(s.terms.PieceBytes, next.length-at), SlotOff: uint32(at)}
+	for at := int64(0); at < next.length || at == 0; at += s.session.terms.PieceBytes {
+		x := wire.Extent{Entry: e.id, Off: next.off + at, Length: min(s.session.terms.PieceBytes, next.length-at), SlotOff: uint32(at)}
 		if next.last && at+x.Length == next.length {
 			x.Flags = wire.ExtLast
 			s.cut++
@@ -200,9 +200,9 @@ func (s *source) cutStream(c *outChunk) {
 
 // readAt copies a piece that has been read to its slot.
 func (t *streamSource) readAt(buf []byte, off int64) error {
-	t.src.mu.Lock()
+	t.src.sender.mu.Lock()
 	b, ok := t.held[off/t.bytes]
-	t.src.mu.Unlock()
+	t.src.sender.mu.Unlock()
 	if !ok {
 		return fmt.Errorf("%w: bytes at %d of a stream wanted after they had arrived", ErrProtocol, off)
 	}

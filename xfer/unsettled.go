@@ -20,7 +20,7 @@ func (k *sink) tellUnsettled(ctx context.Context) error {
 		k.results.bookUnsettled(u.Path, u.Text, ThisEnd)
 		one := u.AppendTo(nil)
 		if len(body)+len(one) > wire.MaxBodyBytes {
-			if err := k.ctl.send(ctx, wire.MsgUnsettled, body); err != nil {
+			if err := k.session.ctl.send(ctx, wire.MsgUnsettled, body); err != nil {
 				return err
 			}
 			body = body[:0]
@@ -31,12 +31,12 @@ func (k *sink) tellUnsettled(ctx context.Context) error {
 	if len(body) == 0 {
 		return nil
 	}
-	return k.ctl.send(ctx, wire.MsgUnsettled, body)
+	return k.session.ctl.send(ctx, wire.MsgUnsettled, body)
 }
 
 // hearUnsettled takes what the sink could not give to its directories.
 func (s *source) hearUnsettled(body []byte) error {
-	if s.terms.Has(wire.FlagDryRun) {
+	if s.session.terms.Has(wire.FlagDryRun) {
 		return fmt.Errorf("%w: directories settled in a dry run", ErrProtocol)
 	}
 	s.tally.Step()

@@ -12,18 +12,18 @@ import (
 
 // xattrsOf reads the attributes of what is to be announced.
 func (a *announcer) xattrsOf(f *chunker.Found) (chunker.Xattrs, error) {
-	if a.terms.Flags&wire.FlagXattrs == 0 {
+	if a.src.session.terms.Flags&wire.FlagXattrs == 0 {
 		return nil, nil
 	}
-	return retryOnEMFILE(a.stop, func() (chunker.Xattrs, error) { return a.tree.Xattrs(f) })
+	return retryOnEMFILE(a.src.stop, func() (chunker.Xattrs, error) { return a.src.tree.Xattrs(f) })
 }
 
 // tellXattrs sends the attributes of an entry, or keeps them with others' until
 // the message is full.
 func (a *announcer) tellXattrs(id uint64, x chunker.Xattrs) error {
-	a.mu.Lock()
-	a.xattrBytes += len(x)
-	a.mu.Unlock()
+	a.src.sender.mu.Lock()
+	a.src.xattrBytes += len(x)
+	a.src.sender.mu.Unlock()
 	for off := 0; off < len(x); {
 		a.parts, off = wire.AppendXattrs(a.parts, id, x, off, wire.MaxBodyBytes)
 		if off < len(x) {
@@ -39,7 +39,7 @@ func (a *announcer) flushXattrs() error {
 	if len(a.parts) == 0 {
 		return nil
 	}
-	err := a.ctl.send(a.ctx, wire.MsgXattrs, a.parts)
+	err := a.src.session.ctl.send(a.ctx, wire.MsgXattrs, a.parts)
 	a.parts = a.parts[:0]
 	return err
 }
@@ -56,7 +56,7 @@ type arrivingXattrs struct {
 // hearXattrs takes parts of attributes. They must be of the entries that come next,
 // and whole before these do.
 func (k *sink) hearXattrs(body []byte) error {
-	if k.terms.Flags&wire.FlagXattrs == 0 {
+	if k.session.terms.Flags&wire.FlagXattrs == 0 {
 		return fmt.Errorf("%w: extended attributes that were not asked for", ErrProtocol)
 	}
 	return wire.DecodeXattrs(body, func(p *wire.XattrPart) error {

@@ -133,8 +133,9 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 		return nil, err
 	}
 	s := newSession(d, d.link.Remote, true, o.Timeouts)
-	s.place, s.gpus, s.report, s.asksGPU = o.local, c.GPUs, o.report, h.GPU != 0
-	s.limit, s.sysfs = o.limits(), cmp.Or(c.sysfs, sysfs)
+	s.ringWish.Placement, s.ringWish.GPUs, s.ringWish.Sysfs = o.local, c.GPUs, cmp.Or(c.sysfs, sysfs)
+	s.report, s.asksGPU = o.report, h.GPU != 0
+	s.limit = o.limits()
 	var acct *copyResults
 	var role conversation
 	start := time.Now()

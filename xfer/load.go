@@ -55,7 +55,7 @@ func (v *Server) bookLocked(key string, n int64, least bool) (giveBack func(), o
 // takeBounces takes off the same the host memory that the workers of a session
 // with slots in GPU memory pin beside its ring.
 func (v *Server) takeBounces(s *session, key string) (giveBack func(), err error) {
-	if s.place.GPU == wire.GPUOff {
+	if s.ringWish.Placement.GPU == wire.GPUOff {
 		return func() {}, nil
 	}
 	n := ring.BounceBytes(workers(), s.terms.ChunkBytes)

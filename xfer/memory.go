@@ -63,38 +63,6 @@ func CheckGPU(word string) error {
 	return err
 }
 
-// reportMemory reports where an end has its slots.
-func (s *session) reportMemory(m Memory, remote bool) {
-	if s.report != nil {
-		s.report(Event{Kind: EventMemory, Memory: &m, Remote: remote})
-	}
-}
-
-// heardMemory takes the peer's word of where it has its slots.
-func (s *session) heardMemory(body []byte) error {
-	m, err := wire.DecodeMemory(body)
-	if err == nil && s.client && !s.asksGPU {
-		err = fmt.Errorf("%w: word of GPU memory that was not asked for", ErrProtocol)
-	}
-	if err != nil {
-		return err
-	}
-	if !s.theirs.CompareAndSwap(nil, &m) {
-		return fmt.Errorf("%w: a second word of where its slots are", ErrProtocol)
-	}
-	s.reportMemory(m, true)
-	return nil
-}
-
-// memories are where the two ends had their slots, as far as they told.
-func (s *session) memories() (local, remote Memory) {
-	remote = wire.HostMemory("")
-	if m := s.theirs.Load(); m != nil {
-		remote = *m
-	}
-	return s.memory, remote
-}
-
 // placements reads where the two ends are to have their slots.
 func (o *Options) placements() (local, remote ring.Placement, err error) {
 	if local, err = parseGPU(o.GPU); err != nil {

@@ -22,7 +22,7 @@ const (
 // every entry has ended.
 func (s *source) pack(ctx context.Context) error {
 	defer close(s.jobs)
-	if s.session.place.GPU != wire.GPUOff { // where a ring may have fewer slots than were agreed
+	if s.session.ringWish.Placement.GPU != wire.GPUOff { // where a ring may have fewer slots than were agreed
 		select {
 		case <-s.session.ringReady:
 			s.sender.fitRing()

@@ -73,7 +73,7 @@ func TestServedBytesAreEnough(t *testing.T) {
 		t.Fatal(no)
 	}
 	s := &session{}
-	s.place.GPU, s.terms.ChunkBytes = wire.GPUOff+1, o.ChunkBytes
+	s.ringWish.Placement.GPU, s.terms.ChunkBytes = wire.GPUOff+1, o.ChunkBytes
 	if _, err := v.takeBounces(s, "k"); err != nil {
 		t.Error(err)
 	}

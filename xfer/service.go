@@ -53,14 +53,14 @@ func (v *Server) serve(s *session, h *wire.Hello, a *Admission, tally *Tally) (*
 	s.mu.Lock() // further queue pairs may be joining
 	s.terms = agreed
 	s.mu.Unlock()
-	s.place = ring.PlacementOf(h)
+	s.ringWish.Placement = ring.PlacementOf(h)
 	if h.Terms.Mode == wire.ModeBench || h.Terms.Mode == wire.ModePing {
 		return v.serveBench(s, h)
 	}
 	if h.Terms.Mode == wire.ModeExpand {
 		return serveNames(s, h, a)
 	}
-	s.gpus = v.cfg.GPUs
+	s.ringWish.GPUs = v.cfg.GPUs
 	o := Options{Tally: tally}
 	if v.cfg.Report != nil {
 		o.Report = func(e Event) {

@@ -62,18 +62,11 @@ type session struct {
 	// into is where the peer, a sink, says that the copy goes. Nil: it does not.
 	into *wire.IntoPlace
 	ctl  *control
-	// place is where this end is to have its slots, and gpus how it gets at a
-	// GPU.
-	place ring.Placement
-	gpus  GPUs
-	// sysfs is where the kernel tells of PCI devices.
-	sysfs string
-	// copiesSlots: a sink's slots in GPU memory that the peer can write to are
-	// copied before they are digested.
-	copiesSlots bool
-	// ring and memory, where it is, are there once ringReady is closed.
+	// ringWish is where this end is to have its slots, and how it gets at a GPU. What
+	// follows from the terms ringConfig adds.
+	ringWish ring.Config
+	// ring is there once ringReady is closed.
 	ring      *ring.Ring
-	memory    Memory
 	ringReady chan struct{}
 	// ringTold is closed when the peer was told what has to be told of it.
 	ringTold chan struct{}
@@ -106,8 +99,7 @@ func newSession(d *firstConn, peer string, client bool, t Timeouts) *session {
 	first := newLane(d.conn, d.trust, d.lane)
 	s := &session{
 		id: d.id, peer: peer, rail: d.rail, trust: d.trust, timeouts: t, client: client, ctl: newControl(first),
-		lanes:  []*lane{first},
-		memory: wire.HostMemory(""), sysfs: sysfs,
+		lanes: []*lane{first}, ringWish: ring.Config{Sysfs: sysfs},
 		inbox: make(chan *inMsg, wire.ControlWindow), spare: make(chan *inMsg, wire.ControlWindow),
 		hungUp: make(chan struct{}), ringReady: make(chan struct{}), ringTold: make(chan struct{}),
 	}
@@ -218,51 +210,6 @@ func (s *session) close() error {
 	}
 	errs = append(errs, s.loops.Close(), s.ring.Close())
 	return errors.Join(errs...)
-}
-
-// makeRing makes this end's ring and, where it was asked for GPU memory, tells
-// the peer what came of it. It takes milliseconds, in which entries are already
-// announced.
-func (s *session) makeRing(ctx context.Context, slots int, access rdma.Access) error {
-	r, err := ring.Place(ctx, s.rail, s.ringConfig(slots, access))
-	s.ring, s.memory = r, r.Memory // the session closes it, also half made
-	if err != nil {
-		return err
-	}
-	close(s.ringReady)
-	if s.place.GPU != wire.GPUOff {
-		s.reportMemory(s.memory, false)
-		if err := s.ctl.send(ctx, wire.MsgMemory, s.memory.Encode()); err != nil {
-			return err
-		}
-	}
-	close(s.ringTold)
-	return nil
-}
-
-// ringConfig is the ring that was agreed. Slots that the peer writes to lie one
-// behind the other; those that this end encrypts have room for a tag behind them.
-func (s *session) ringConfig(slots int, access rdma.Access) ring.Config {
-	c := ring.Config{
-		Slots: slots, SlotBytes: s.terms.ChunkBytes, Access: access,
-		Placement: s.place, GPUs: s.gpus, Sysfs: s.sysfs,
-		Touched: s.terms.Touched(), CopySlots: s.copiesSlots, Workers: workers(), Loops: &s.loops,
-	}
-	if s.terms.Encrypted() && access&rdma.RemoteWrite == 0 {
-		c.PadBytes = sealPad
-	}
-	return c
-}
-
-// awaitRing waits until the peer knows of this end's ring: a conversation about
-// nothing would otherwise end without a word of where its slots were to be.
-func (s *session) awaitRing(ctx context.Context) error {
-	select {
-	case <-s.ringTold:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // addLane takes a further queue pair into the session. The lane is closed by

@@ -158,7 +158,7 @@ func TestOneKeyLeavesOneOfFewPlaces(t *testing.T) {
 func TestBouncesLeaveRoom(t *testing.T) {
 	OnHost(t)
 	s := &session{}
-	s.place.GPU, s.terms.ChunkBytes = wire.GPUOff+1, 1<<20
+	s.ringWish.Placement.GPU, s.terms.ChunkBytes = wire.GPUOff+1, 1<<20
 	bounces := ring.BounceBytes(workers(), 1<<20)
 	v := NewServer(ServerConfig{Keys: twoKeys("/"), MaxMemory: 64 * bounces})
 	h := request(v, testKey, 1, 1).admitted(t, 1)
@@ -197,7 +197,7 @@ func TestBouncesOfOneSessionLeaveRoom(t *testing.T) {
 		v := NewServer(ServerConfig{Keys: tc.keys, MaxMemory: tc.memory})
 		h := request(v, testKey, 1, slots).admitted(t, slots)
 		s := &session{}
-		s.place.GPU, s.terms.ChunkBytes, s.terms.Slots = wire.GPUAuto, chunkBytes, h.slots
+		s.ringWish.Placement.GPU, s.terms.ChunkBytes, s.terms.Slots = wire.GPUAuto, chunkBytes, h.slots
 		if _, err := v.takeBounces(s, testKey.ID); (err == nil) != tc.fits {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -206,7 +206,7 @@ func TestBouncesOfOneSessionLeaveRoom(t *testing.T) {
 	v := NewServer(ServerConfig{Keys: twoKeys("/"), MaxMemory: ringBytes(1, leastSlots, chunkBytes) + bounces})
 	h := request(v, testKey, 1, leastSlots).admitted(t, leastSlots)
 	s := &session{}
-	s.place.GPU, s.terms.ChunkBytes, s.terms.Slots = wire.GPUAuto, chunkBytes, h.slots
+	s.ringWish.Placement.GPU, s.terms.ChunkBytes, s.terms.Slots = wire.GPUAuto, chunkBytes, h.slots
 	if _, err := v.takeBounces(s, testKey.ID); err != nil {
 		t.Error(err)
 	}

@@ -113,7 +113,7 @@ func newSink(s *session, store *chunker.Sink, tally *Tally, acct *copyResults) *
 		progress: make(chan struct{}, 1), drained: make(chan struct{}),
 	}
 	k.ledger = newLedger(k)
-	s.copiesSlots = acct.vouches()
+	s.ringWish.CopySlots = acct.vouches()
 	return k
 }
 

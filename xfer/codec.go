@@ -2,7 +2,6 @@ package xfer
 
 import (
 	"fmt"
-	"runtime"
 
 	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/zstd"
@@ -149,8 +148,3 @@ func (u *unpacker) unpack(codec wire.Codec, mem []byte, plainBytes uint32, chunk
 
 // errPayload is a payload that does not decode.
 var errPayload = fmt.Errorf("payload damaged on the way")
-
-// workers is how many goroutines read and hash, or verify and write, chunks of
-// a session. Two keep a device busy while one waits for a disk; more are of use
-// only where there are cores for them.
-func workers() int { return min(max(runtime.GOMAXPROCS(0), 2), 8) }

@@ -299,3 +299,12 @@ func (a *copyResults) summary(t *Tally, p *wire.Terms, link Link, since time.Tim
 	}
 	return sum
 }
+
+// fileSizes are the bounds of the size of files that are copied, as they travel.
+func (o *Options) fileSizes() wire.FileSizes {
+	s := wire.FileSizes{MinBytes: uint64(max(0, o.MinFileBytes))}
+	if o.MaxFileBytes != 0 {
+		s.MaxBytes = uint64(max(0, o.MaxFileBytes)) + 1
+	}
+	return s
+}

@@ -15,21 +15,46 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
+// maxRails bounds the addresses of a server that are told and tried.
+const maxRails = 16
+
 // grantedSession is a session that a server has granted, and that has no queue pair
-// yet but the door's.
+// yet but the door's. The door stays open until Close: the server takes its end for the
+// session's as long as the first queue pair is not there.
 type grantedSession struct {
-	*door
-	id    [16]byte
-	trust *trust.Session
-	sessionGrant
-	rails   []railAddr
-	noRails string // why there are none
+	door  *door
+	ID    [16]byte
+	Trust *trust.Session
+	Grant sessionGrant
+	// Rails are the addresses at which the server tells that it can be reached by
+	// rdma_cm, the best first.
+	Rails   []railAddr
+	NoRails string // why there are none
 	// Where the door was.
-	provider rdma.Provider
-	device   string
-	at       netip.AddrPort
+	Provider rdma.Provider
+	Device   string
+	At       netip.AddrPort
 	// tries is the epoch of the next try to make the first queue pair.
 	tries uint16
+}
+
+// Close ends the door.
+func (g *grantedSession) Close() error { return g.door.close() }
+
+// TriesLeft is how many tries the server still lets the client make its first queue pair.
+func (g *grantedSession) TriesLeft() int { return maxTries - int(g.tries) }
+
+// NextTry is the name of the first queue pair in another try to make it.
+func (g *grantedSession) NextTry() trust.Lane {
+	l := trust.Lane{Epoch: g.tries}
+	g.tries++
+	return l
+}
+
+// Joining is the private data of a request to become a queue pair of the session.
+func (g *grantedSession) Joining(l trust.Lane) []byte {
+	p := preamble{join: true, lane: l, session: g.ID, token: g.Trust.Token(l)}
+	return p.encode()
 }
 
 // RefusedError is a server that knows the client and does not serve it now.
@@ -59,15 +84,34 @@ const (
 // that does not know the key and has no time to say so.
 var errUnheard = fmt.Errorf("%w: it closed the connection", trust.ErrRefused)
 
-// authenticate proves to the server at addr that this end has the key, and waits for
-// what it grants, see retryCrowded. waits is called, once at most, when there is no room
-// yet.
-func (c *Client) authenticate(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, key trust.Key, o *Options, waits func()) (a *grantedSession, err error) {
+// doorClient is how a client comes to the doors of one server. It may be used by several
+// goroutines at once, and is not changed meanwhile.
+type doorClient struct {
+	// Key is what it proves to have.
+	Key trust.Key
+	// QPs, Slots and ChunkBytes are what it asks for: queue pairs, slots in a ring,
+	// and their size.
+	QPs, Slots, ChunkBytes int
+	// Wish is which GPU it is going to ask for there.
+	Wish gpuWish
+	// Wire is how this end's packets travel.
+	Wire rdma.Wire
+	// Handshake is how long it waits for each answer.
+	Handshake time.Duration
+	// Waiting is told, at each door once, why there is no room yet.
+	Waiting func(why string)
+}
+
+// Authenticate proves to the server at addr that this end has the key, and waits for
+// what it grants, see RetryCrowded. waits is called, once at most, when there is no
+// room yet. The caller closes the result. The errors are trust.ErrRefused, RefusedError,
+// wire.ErrProtocol, wire.ErrPeerSilent and those of the provider.
+func (c *doorClient) Authenticate(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, waits func()) (g *grantedSession, err error) {
 	err = retryCrowded(ctx, crowdTries, func() error {
-		a, err = authenticateOnce(ctx, p, device, addr, key, o, waits)
+		g, err = c.AuthenticateOnce(ctx, p, device, addr, waits)
 		return err
 	})
-	return a, err
+	return g, err
 }
 
 // retryCrowded repeats a try to connect, up to so many times in all, while its error may
@@ -100,68 +144,75 @@ func isCrowded(err error) bool {
 		(errors.As(err, &rejected) && rejected.Code == rdma.RejectBusy)
 }
 
-// authenticateOnce is one try of authenticate.
-func authenticateOnce(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, key trust.Key, o *Options, waits func()) (*grantedSession, error) {
-	a := &grantedSession{door: &door{mayHear: doorAnswers}, provider: p, device: device, at: addr}
-	err := a.dial(ctx, key, o)
+// AuthenticateOnce is one try of Authenticate.
+func (c *doorClient) AuthenticateOnce(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, waits func()) (*grantedSession, error) {
+	g := &grantedSession{door: &door{mayHear: doorAnswers}, Provider: p, Device: device, At: addr}
+	err := c.dial(ctx, g)
 	if err == nil {
-		err = a.await(ctx, o, waits)
+		err = c.await(ctx, g, waits)
 	}
 	if err != nil {
-		return nil, errors.Join(err, a.close())
+		return nil, errors.Join(err, g.Close())
 	}
-	return a, nil
+	return g, nil
+}
+
+// preamble is what the client asks for.
+func (c *doorClient) preamble(id [16]byte) []byte {
+	p := preamble{qps: uint8(c.QPs), slots: uint16(c.Slots), chunkKiB: uint32(c.ChunkBytes >> 10), session: id}
+	return p.encode()
 }
 
 // dial makes the door and shows the key.
-func (a *grantedSession) dial(ctx context.Context, key trust.Key, o *Options) (err error) {
-	if _, err := rand.Read(a.id[:]); err != nil {
+func (c *doorClient) dial(ctx context.Context, g *grantedSession) (err error) {
+	if _, err := rand.Read(g.ID[:]); err != nil {
 		return err
 	}
-	if a.rail, err = a.provider.Open(a.device, doorConfig(doorAnswers, o.Wire)); err != nil {
+	if g.door.rail, err = g.Provider.Open(g.Device, doorRailConfig(doorAnswers, c.Wire)); err != nil {
 		return err
 	}
-	opening := o.preamble(a.id)
-	if a.conn, err = a.rail.Dial(ctx, a.at, opening); err != nil {
+	opening := c.preamble(g.ID)
+	if g.door.conn, err = g.door.rail.Dial(ctx, g.At, opening); err != nil {
 		return err
 	}
-	if err := a.prove(ctx, opening, key, o); err != nil {
-		return fmt.Errorf("show %s the key %q: %w", a.at, key.ID, err)
+	if err := c.prove(ctx, g, opening); err != nil {
+		return fmt.Errorf("show %s the key %q: %w", g.At, c.Key.ID, err)
 	}
 	return nil
 }
 
 // prove runs the handshake.
-func (a *grantedSession) prove(ctx context.Context, opening []byte, key trust.Key, o *Options) error {
-	ctx, cancel := o.withHandshakeTimeout(ctx, a.at)
+func (c *doorClient) prove(ctx context.Context, g *grantedSession, opening []byte) error {
+	ctx, cancel := c.withHandshakeTimeout(ctx, g.At)
 	defer cancel()
-	hand, first, err := trust.Open(key, opening)
+	hand, first, err := trust.Open(c.Key, opening)
 	if err != nil {
 		return err
 	}
-	if err := a.post(ctx, first); err != nil {
+	d := g.door
+	if err := d.post(ctx, first); err != nil {
 		return err
 	}
-	answer, err := a.take(ctx)
+	answer, err := d.take(ctx)
 	if errors.Is(err, rdma.ErrDisconnected) {
 		return errUnheard
 	}
 	if err != nil {
 		return err
 	}
-	if a.trust, err = hand.Finish(answer); err != nil {
+	if g.Trust, err = hand.Finish(answer); err != nil {
 		return err
 	}
-	a.seal, a.open = a.trust.Door()
-	return a.say(ctx, doorProof, encodeWish(o.remote))
+	d.seal, d.open = g.Trust.Door()
+	return d.say(ctx, doorProof, c.Wish.encode())
 }
 
 // await takes the server's answers up to its grant. That it has no room yet is
 // told once, however often it says so.
-func (a *grantedSession) await(ctx context.Context, o *Options, waits func()) error {
+func (c *doorClient) await(ctx context.Context, g *grantedSession, waits func()) error {
 	told, addresses := false, 0
 	for {
-		kind, body, err := a.hearSoon(ctx, o)
+		kind, body, err := c.hearSoon(ctx, g)
 		if err != nil {
 			return err
 		}
@@ -169,23 +220,23 @@ func (a *grantedSession) await(ctx context.Context, o *Options, waits func()) er
 		case doorWait:
 			if !told {
 				waits()
-				o.report(Event{Kind: EventWaiting, Text: printable.Text(string(body))})
+				c.Waiting(printable.Text(string(body)))
 			}
 			told = true
 		case doorRail:
 			if addresses++; addresses > maxRails {
-				return fmt.Errorf("%w: more than %d addresses", ErrProtocol, maxRails)
+				return fmt.Errorf("%w: more than %d addresses", wire.ErrProtocol, maxRails)
 			}
 			r, why, ok := decodeRail(body)
 			if why != "" {
-				a.noRails = why
+				g.NoRails = why
 			} else if ok {
-				a.rails = append(a.rails, r)
+				g.Rails = append(g.Rails, r)
 			}
 		case doorGrant:
-			a.sessionGrant, err = decodeGrant(body)
-			if err == nil && (a.slots > o.Slots || a.qps > o.QPs) {
-				err = fmt.Errorf("%w: %d slots and %d queue pairs granted, %d and %d asked for", ErrProtocol, a.slots, a.qps, o.Slots, o.QPs)
+			g.Grant, err = decodeGrant(body)
+			if err == nil && (g.Grant.Slots > c.Slots || g.Grant.QPs > c.QPs) {
+				err = fmt.Errorf("%w: %d slots and %d queue pairs granted, %d and %d asked for", wire.ErrProtocol, g.Grant.Slots, g.Grant.QPs, c.Slots, c.QPs)
 			}
 			return err
 		case doorRefuse:
@@ -193,72 +244,23 @@ func (a *grantedSession) await(ctx context.Context, o *Options, waits func()) er
 			if err != nil {
 				return err
 			}
-			return &RefusedError{Peer: a.at, Code: r.code, Text: r.text}
+			return &RefusedError{Peer: g.At, Code: r.code, Text: r.text}
 		default:
-			return fmt.Errorf("%w: message %d at the door", ErrProtocol, kind)
+			return fmt.Errorf("%w: message %d at the door", wire.ErrProtocol, kind)
 		}
 	}
 }
 
 // hearSoon waits for one message of a server that has something to say at
 // least as often as a handshake may take.
-func (a *grantedSession) hearSoon(ctx context.Context, o *Options) (kind byte, body []byte, err error) {
-	ctx, cancel := o.withHandshakeTimeout(ctx, a.at)
+func (c *doorClient) hearSoon(ctx context.Context, g *grantedSession) (kind byte, body []byte, err error) {
+	ctx, cancel := c.withHandshakeTimeout(ctx, g.At)
 	defer cancel()
-	return a.hear(ctx)
+	return g.door.hear(ctx)
 }
 
 // withHandshakeTimeout bounds the wait for one answer of a server.
-func (o *Options) withHandshakeTimeout(ctx context.Context, of netip.AddrPort) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, o.Timeouts.Handshake,
-		fmt.Errorf("%w: no answer from %s within %v", ErrPeerSilent, of, o.Timeouts.Handshake))
-}
-
-// firstConn is a rail with its first queue pair, not yet in a session.
-type firstConn struct {
-	rail  rdma.Rail
-	conn  rdma.Conn
-	id    [16]byte
-	link  Link
-	trust *trust.Session
-	lane  trust.Lane // of conn
-	sessionGrant
-	door *door // at a client, until the session ends
-}
-
-// close ends what is left of it. The session has closed the queue pairs.
-func (d *firstConn) close() error {
-	err := d.rail.Close()
-	if d.door != nil {
-		err = errors.Join(err, d.door.close())
-	}
-	return err
-}
-
-// enter makes the session's rail and its first queue pair, by any provider and
-// address of the server. After an error another can be tried. With success the
-// door is the result's.
-func (a *grantedSession) enter(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, o *Options) (*firstConn, error) {
-	rail, err := p.Open(device, railConfig(a.qps, a.slots, o.ChunkBytes, o.local.GPU != wire.GPUOff, o.ForceImmSend, o.Wire))
-	if err != nil {
-		return nil, err
-	}
-	d := &firstConn{rail: rail, id: a.id, trust: a.trust, lane: trust.Lane{Epoch: a.tries}, sessionGrant: a.sessionGrant}
-	a.tries++
-	if d.conn, err = rail.Dial(ctx, addr, d.joining(d.lane)); err != nil {
-		return nil, errors.Join(err, rail.Close())
-	}
-	d.door = a.door
-	d.link = Link{
-		Transport: p.Name(), Device: rail.Device().Name, Family: rail.Device().Transport,
-		Local: d.conn.Local().String(), Remote: d.conn.Remote().String(),
-	}
-	return d, nil
-}
-
-// joining is the private data of a request to become a queue pair of the
-// session.
-func (d *firstConn) joining(l trust.Lane) []byte {
-	p := preamble{join: true, lane: l, session: d.id, token: d.trust.Token(l)}
-	return p.encode()
+func (c *doorClient) withHandshakeTimeout(ctx context.Context, of netip.AddrPort) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, c.Handshake,
+		fmt.Errorf("%w: no answer from %s within %v", wire.ErrPeerSilent, of, c.Handshake))
 }

@@ -69,11 +69,11 @@ func TestAuthenticatingAgain(t *testing.T) {
 			rdmatest.BesideOthers(t)
 			w := byTCP()
 			_, at, _ := w.serve(t)
-			a, err := w.client().authenticate(t.Context(), w.provider, "tcp", moody(t, at, first(tc.resets), tc.after), testKey, w.options(), func() {})
+			a, err := w.options().atDoor(testKey).Authenticate(t.Context(), w.provider, "tcp", moody(t, at, first(tc.resets), tc.after), func() {})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := a.close(); err != nil {
+			if err := a.Close(); err != nil {
 				t.Error(err)
 			}
 		})
@@ -86,7 +86,7 @@ func TestAuthenticatingInVain(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	w := byTCP()
 	_, at, _ := w.serve(t)
-	_, err := w.client().authenticate(t.Context(), w.provider, "tcp", moody(t, at, first(10*crowdTries), 0), testKey, w.options(), func() {})
+	_, err := w.options().atDoor(testKey).Authenticate(t.Context(), w.provider, "tcp", moody(t, at, first(10*crowdTries), 0), func() {})
 	if !isCrowded(err) {
 		t.Errorf("got %v", err)
 	}

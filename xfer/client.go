@@ -210,7 +210,7 @@ func (o *Options) hello(m wire.Mode) (*wire.Hello, error) {
 
 // agree says hello and takes the server's terms.
 func (s *session) agree(ctx context.Context, h *wire.Hello, d *firstConn, o *Options) error {
-	h.Terms.Slots, h.Terms.QPs = d.slots, d.qps
+	h.Terms.Slots, h.Terms.QPs = d.grant.Slots, d.grant.QPs
 	if o.store != nil {
 		h.Into = intoOf(s.id, o.store)
 	}

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"syscall"
 	"time"
 
 	"gdrcp/internal/trust"
@@ -67,9 +66,12 @@ func (e Endpoint) listens(ctx context.Context) (byTCP []netip.AddrPort, byVerbs 
 	return byTCP, byVerbs, nil
 }
 
-func (o *Options) preamble(id [16]byte) []byte {
-	p := preamble{qps: uint8(o.QPs), slots: uint16(o.Slots), chunkKiB: uint32(o.ChunkBytes >> 10), session: id}
-	return p.encode()
+// atDoor is how these options come to the doors of a server.
+func (o *Options) atDoor(key trust.Key) *doorClient {
+	return &doorClient{
+		Key: key, QPs: o.QPs, Slots: o.Slots, ChunkBytes: o.ChunkBytes, Wish: wishOf(o.remote), Wire: o.Wire, Handshake: o.Timeouts.Handshake,
+		Waiting: func(why string) { o.report(Event{Kind: EventWaiting, Text: why}) },
+	}
 }
 
 // railConfig sizes a rail for a session. Every chunk is two work requests, and
@@ -106,7 +108,7 @@ func (c *Client) connect(ctx context.Context, ep Endpoint, o *Options) (*firstCo
 		if o.needsVerbs() {
 			return nil, fmt.Errorf("%w: %s is required and tcp was asked for", ErrUsage, o.Require)
 		}
-		a, err := c.raceTCP(ctx, byTCP, ep.Key, o)
+		a, err := o.atDoor(ep.Key).Race(ctx, c.TCP, byTCP)
 		if err != nil {
 			return nil, err
 		}
@@ -178,7 +180,7 @@ func (c *Client) byBest(ctx context.Context, byTCP []netip.AddrPort, byVerbs []r
 			return nil, err
 		}
 	}
-	a, err := c.raceTCP(ctx, byTCP, key, o)
+	a, err := o.atDoor(key).Race(ctx, c.TCP, byTCP)
 	if err != nil {
 		if why == nil && !errors.Is(err, context.Canceled) && !isAnswered(err) {
 			// The server may have verbs only.
@@ -197,12 +199,12 @@ func (c *Client) byBest(ctx context.Context, byTCP []netip.AddrPort, byVerbs []r
 	}
 	switch {
 	case ctx.Err() != nil:
-		return nil, errors.Join(context.Cause(ctx), a.close())
+		return nil, errors.Join(context.Cause(ctx), a.Close())
 	case o.needsVerbs():
-		return nil, errors.Join(fmt.Errorf("%s is required: %w: %w", o.Require, rdma.ErrUnsupported, why), a.close())
+		return nil, errors.Join(fmt.Errorf("%s is required: %w: %w", o.Require, rdma.ErrUnsupported, why), a.Close())
 	case o.Rail != "", o.RemoteRail != "":
 		// Who names a device does not mean TCP.
-		return nil, errors.Join(fmt.Errorf("an RDMA device was named: %w: %w", rdma.ErrUnsupported, why), a.close())
+		return nil, errors.Join(fmt.Errorf("an RDMA device was named: %w: %w", rdma.ErrUnsupported, why), a.Close())
 	}
 	return c.enterTCP(ctx, a, o, why.Error())
 }
@@ -210,12 +212,12 @@ func (c *Client) byBest(ctx context.Context, byTCP []netip.AddrPort, byVerbs []r
 // enterTCP makes the first queue pair where the door is.
 func (c *Client) enterTCP(ctx context.Context, a *grantedSession, o *Options, why string) (*firstConn, error) {
 	var d *firstConn
-	err := retryCrowded(ctx, maxTries-int(a.tries), func() (err error) {
-		d, err = a.enter(ctx, a.provider, a.device, a.at, o)
+	err := retryCrowded(ctx, a.TriesLeft(), func() (err error) {
+		d, err = enter(ctx, a, a.Provider, a.Device, a.At, o)
 		return err
 	})
 	if err != nil {
-		return nil, errors.Join(err, a.close())
+		return nil, errors.Join(err, a.Close())
 	}
 	d.link.Why = why
 	return d, nil
@@ -245,24 +247,24 @@ func (c *Client) whyNoDevice() error {
 func (c *Client) byVerbs(ctx context.Context, rails []railAddr, key trust.Key, o *Options) (*firstConn, error) {
 	var d *firstConn
 	err := c.overVerbs(ctx, rails, o, func(device string, r railAddr) error {
-		a, err := c.authenticate(ctx, c.Verbs, device, r.addr, key, o, func() {})
+		a, err := o.atDoor(key).Authenticate(ctx, c.Verbs, device, r.addr, func() {})
 		if err != nil {
 			return err
 		}
 		switch {
 		case o.RemoteRail != "":
-			d, err = c.enterVerbs(ctx, a, a.rails, o)
-		case o.remote.IsOne() && len(a.rails) > 1:
+			d, err = c.enterVerbs(ctx, a, a.Rails, o)
+		case o.remote.IsOne() && len(a.Rails) > 1:
 			// Those near to that GPU come first, wherever the door is.
 			if d, err = c.enterAny(ctx, a, o); err == nil || ctx.Err() != nil {
 				break
 			}
 			fallthrough
 		default:
-			d, err = a.enter(ctx, c.Verbs, device, r.addr, o)
+			d, err = enter(ctx, a, c.Verbs, device, r.addr, o)
 		}
 		if err != nil {
-			return errors.Join(err, a.close())
+			return errors.Join(err, a.Close())
 		}
 		return nil
 	})
@@ -273,7 +275,7 @@ func (c *Client) byVerbs(ctx context.Context, rails []railAddr, key trust.Key, o
 func (c *Client) enterAny(ctx context.Context, a *grantedSession, o *Options) (*firstConn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, verbsTries, fmt.Errorf("%w: no RDMA address that was tried answered within %v", rdma.ErrUnsupported, verbsTries))
 	defer cancel()
-	return c.enterVerbs(ctx, a, a.rails, o)
+	return c.enterVerbs(ctx, a, a.Rails, o)
 }
 
 // enterVerbs makes the first queue pair at the first of the addresses that a
@@ -281,12 +283,12 @@ func (c *Client) enterAny(ctx context.Context, a *grantedSession, o *Options) (*
 func (c *Client) enterVerbs(ctx context.Context, a *grantedSession, rails []railAddr, o *Options) (*firstConn, error) {
 	if o.RemoteRail != "" {
 		rails = slices.DeleteFunc(slices.Clone(rails), func(r railAddr) bool { return !isNamed(o.RemoteRail, r.device, r.addr.Addr()) })
-		if len(rails) == 0 && len(a.rails) > 0 {
+		if len(rails) == 0 && len(a.Rails) > 0 {
 			return nil, fmt.Errorf("%w named or at %q at the server", rdma.ErrNoDevice, o.RemoteRail)
 		}
 	}
 	if len(rails) == 0 {
-		return nil, errors.New("the server offers no RDMA address: " + a.noRails)
+		return nil, errors.New("the server offers no RDMA address: " + a.NoRails)
 	}
 	var d *firstConn
 	err := c.overVerbs(ctx, rails, o, func(device string, r railAddr) (err error) {
@@ -295,7 +297,7 @@ func (c *Client) enterVerbs(ctx context.Context, a *grantedSession, rails []rail
 			ctx, cancel = context.WithTimeoutCause(ctx, verbsTry, fmt.Errorf("%w: no answer from %s within %v", ErrPeerSilent, r.addr, verbsTry))
 		}
 		defer cancel()
-		d, err = a.enter(ctx, c.Verbs, device, r.addr, o)
+		d, err = enter(ctx, a, c.Verbs, device, r.addr, o)
 		return err
 	})
 	return d, err
@@ -369,22 +371,6 @@ func (c *Client) distance(ctx context.Context, device string, r railAddr) int {
 	return 1
 }
 
-// mostSpecificError is the error to tell of those met at several addresses of one
-// host: a server's word, else the first of more than that nobody listens, which
-// is how a host answers at addresses that its server does not use.
-func mostSpecificError(before, err error) error {
-	if before == nil || isAnswered(err) || (errors.Is(before, syscall.ECONNREFUSED) && !errors.Is(err, syscall.ECONNREFUSED)) {
-		return err
-	}
-	return before
-}
-
-// isAnswered: a server was there and answered, and what it said holds for all
-// its addresses.
-func isAnswered(err error) bool {
-	return errors.As(err, new(*rdma.RejectedError)) || errors.As(err, new(*RefusedError)) || errors.Is(err, trust.ErrRefused)
-}
-
 // findRail turns the name or address of a local device into its name.
 func findRail(p rdma.Provider, want string) (string, error) {
 	if want == "" {
@@ -404,29 +390,4 @@ func findRail(p rdma.Provider, want string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("%w named or at %q here", rdma.ErrNoDevice, want)
-}
-
-// maxRails bounds the addresses of a server that are tried.
-const maxRails = 16
-
-// joinLanes makes the further queue pairs that the server granted.
-func (s *session) joinLanes(ctx context.Context, d *firstConn) error {
-	ctx, cancel := context.WithTimeout(ctx, s.timeouts.Handshake+time.Second)
-	defer cancel()
-	for i := 1; i < d.qps; i++ {
-		name := trust.Lane{Rail: d.lane.Rail, QP: uint8(i), Epoch: d.lane.Epoch}
-		// A try that was turned away in a crowd has not spent its token.
-		var conn rdma.Conn
-		err := retryCrowded(ctx, crowdTries, func() (err error) {
-			conn, err = s.rail.Dial(ctx, d.conn.Remote(), d.joining(name))
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("connect queue pair %d: %w", i, err)
-		}
-		if err := s.addLane(conn, name); err != nil {
-			return err
-		}
-	}
-	return nil
 }

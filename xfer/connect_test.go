@@ -56,7 +56,6 @@ func TestErrorOfSeveralAddresses(t *testing.T) {
 
 	o := Options{Timeouts: shortTimeouts()}
 	o.complete()
-	c := Client{TCP: tcp.New()}
 	for _, tc := range []struct {
 		name  string
 		addrs []netip.AddrPort
@@ -68,7 +67,7 @@ func TestErrorOfSeveralAddresses(t *testing.T) {
 		{"nobody, then a stranger", []netip.AddrPort{nobody, other}, func(err error) bool { return errors.Is(err, rdma.ErrNotGdrcp) }},
 		{"nobody anywhere", []netip.AddrPort{nobody, nobody}, func(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }},
 	} {
-		if _, err := c.raceTCP(t.Context(), tc.addrs, testKey, &o); !tc.want(err) {
+		if _, err := o.atDoor(testKey).Race(t.Context(), tcp.New(), tc.addrs); !tc.want(err) {
 			t.Errorf("%s: %v", tc.name, err)
 		}
 	}

@@ -2,8 +2,10 @@ package xfer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"gdrcp/internal/trust"
@@ -17,11 +19,10 @@ const attemptDelay = 300 * time.Millisecond
 // dialRace authenticates at the TCP addresses of one server, side by side (happy eyeballs,
 // RFC 8305).
 type dialRace struct {
-	client *Client
-	key    trust.Key
-	o      *Options
-	ctx    context.Context
-	cancel context.CancelFunc
+	client   *doorClient
+	provider rdma.Provider
+	ctx      context.Context
+	cancel   context.CancelFunc
 	// addrs are those that are left to be tried, and running those that are.
 	addrs   []netip.AddrPort
 	running int
@@ -32,69 +33,86 @@ type dialRace struct {
 }
 
 type raceResult struct {
-	a   *grantedSession
-	err error
+	granted *grantedSession
+	err     error
 }
 
-// raceTCP shows the key at the first address that answers by TCP. Those that
-// come first are preferred by what attemptDelay gives them.
-func (c *Client) raceTCP(ctx context.Context, addrs []netip.AddrPort, key trust.Key, o *Options) (*grantedSession, error) {
+// Race authenticates at the first address that answers by a provider of TCP. Those that
+// come first are preferred by what attemptDelay gives them. The caller closes the result.
+// The error is the most specific one: see MostSpecificError.
+func (c *doorClient) Race(ctx context.Context, p rdma.Provider, addrs []netip.AddrPort) (*grantedSession, error) {
 	if len(addrs) == 0 {
 		return nil, fmt.Errorf("%w: the server has no TCP address", rdma.ErrUnsupported)
 	}
-	k := dialRace{client: c, key: key, o: o, addrs: addrs, results: make(chan raceResult), waits: make(chan struct{}, len(addrs))}
-	k.ctx, k.cancel = context.WithCancel(ctx)
-	defer k.cancel()
+	r := dialRace{client: c, provider: p, addrs: addrs, results: make(chan raceResult), waits: make(chan struct{}, len(addrs))}
+	r.ctx, r.cancel = context.WithCancel(ctx)
+	defer r.cancel()
 	next := time.NewTicker(attemptDelay)
 	defer next.Stop()
-	k.begin()
-	for k.running > 0 {
+	r.begin()
+	for r.running > 0 {
 		select {
 		case <-next.C:
-			k.begin()
-		case <-k.waits:
+			r.begin()
+		case <-r.waits:
 			// A server that has no room is not asked at its other addresses: each
 			// would wait, and get, a place of its own.
-			k.addrs = nil
-		case r := <-k.results:
-			k.take(r)
+			r.addrs = nil
+		case res := <-r.results:
+			r.take(res)
 		}
 	}
-	if k.won != nil {
-		return k.won, nil
+	if r.won != nil {
+		return r.won, nil
 	}
-	return nil, k.problem
+	return nil, r.problem
 }
 
 // begin tries the next address, if one is left.
-func (k *dialRace) begin() {
-	if len(k.addrs) == 0 {
+func (r *dialRace) begin() {
+	if len(r.addrs) == 0 {
 		return
 	}
-	addr := k.addrs[0]
-	k.addrs = k.addrs[1:]
-	k.running++
+	addr := r.addrs[0]
+	r.addrs = r.addrs[1:]
+	r.running++
 	go func() {
-		a, err := k.client.authenticate(k.ctx, k.client.TCP, "tcp", addr, k.key, k.o, func() { k.waits <- struct{}{} })
-		k.results <- raceResult{a, err}
+		g, err := r.client.Authenticate(r.ctx, r.provider, "tcp", addr, func() { r.waits <- struct{}{} })
+		r.results <- raceResult{g, err}
 	}()
 }
 
 // take looks at how a try ended. With an answer all others end.
-func (k *dialRace) take(r raceResult) {
-	k.running--
+func (r *dialRace) take(res raceResult) {
+	r.running--
 	switch {
-	case r.err == nil && k.won == nil:
-		k.won = r.a
-		k.addrs = nil
-		k.cancel()
-	case r.err == nil:
-		_ = r.a.close() // the second of two that came through at once
-	case k.ctx.Err() == nil && isAnswered(r.err):
-		k.problem, k.addrs = r.err, nil
-		k.cancel()
-	case k.won == nil && !isAnswered(k.problem):
-		k.problem = mostSpecificError(k.problem, r.err)
-		k.begin()
+	case res.err == nil && r.won == nil:
+		r.won = res.granted
+		r.addrs = nil
+		r.cancel()
+	case res.err == nil:
+		_ = res.granted.Close() // the second of two that came through at once
+	case r.ctx.Err() == nil && isAnswered(res.err):
+		r.problem, r.addrs = res.err, nil
+		r.cancel()
+	case r.won == nil && !isAnswered(r.problem):
+		r.problem = mostSpecificError(r.problem, res.err)
+		r.begin()
 	}
+}
+
+// mostSpecificError is the error to tell of those met at several addresses of one
+// host: a server's word, else the first of more than that nobody listens, which
+// is how a host answers at addresses that its server does not use.
+func mostSpecificError(before, err error) error {
+	if before == nil || isAnswered(err) || (errors.Is(before, syscall.ECONNREFUSED) && !errors.Is(err, syscall.ECONNREFUSED)) {
+		return err
+	}
+	return before
+}
+
+// isAnswered: a server was there and answered, and what it said holds for all
+// its addresses.
+func isAnswered(err error) bool {
+	return errors.As(err, new(*rdma.RejectedError)) || errors.As(err, new(*RefusedError)) || errors.Is(err, trust.ErrRefused)
 }

@@ -56,8 +56,9 @@ const (
 	doorText = doorMsgBytes - trust.SealBytes - 8
 )
 
-func doorConfig(receives int, wire rdma.Wire) rdma.RailConfig {
-	return rdma.RailConfig{Conns: 1, SendDepth: doorDepth, RecvDepth: receives, MsgBytes: doorMsgBytes, WriteBytes: 1, Wire: wire}
+// doorRailConfig sizes the rail of a door that has room for so many messages.
+func doorRailConfig(receives int, onWire rdma.Wire) rdma.RailConfig {
+	return rdma.RailConfig{Conns: 1, SendDepth: doorDepth, RecvDepth: receives, MsgBytes: doorMsgBytes, WriteBytes: 1, Wire: onWire}
 }
 
 // wait takes what has happened at the door, at least one thing.
@@ -76,13 +77,13 @@ func (d *door) wait(ctx context.Context) error {
 			d.left++
 		case rdma.Message:
 			if len(d.heard) == d.mayHear {
-				return fmt.Errorf("%w: messages at the door that nobody waits for", ErrProtocol)
+				return fmt.Errorf("%w: messages at the door that nobody waits for", wire.ErrProtocol)
 			}
 			d.heard = append(d.heard, append([]byte(nil), c.Msg...))
 		case rdma.Closed:
 			d.ended = c.Err // what came before it may be its reason
 		default:
-			return fmt.Errorf("%w: an immediate at the door", ErrProtocol)
+			return fmt.Errorf("%w: an immediate at the door", wire.ErrProtocol)
 		}
 	}
 	return nil
@@ -140,7 +141,7 @@ func (d *door) hear(ctx context.Context) (kind byte, body []byte, err error) {
 	}
 	plain, err := d.open.Open(msg)
 	if err != nil || len(plain) == 0 {
-		return 0, nil, fmt.Errorf("%w: at the door: %w", ErrProtocol, trust.ErrForged)
+		return 0, nil, fmt.Errorf("%w: at the door: %w", wire.ErrProtocol, trust.ErrForged)
 	}
 	return plain[0], plain[1:], nil
 }
@@ -157,12 +158,12 @@ func (d *door) close() error {
 	return errors.Join(errs...)
 }
 
-// terms is the body of doorGrant: what of the client's wishes it gets.
-type sessionGrant struct{ slots, qps int }
+// sessionGrant is the body of doorGrant: what of the client's wishes it gets.
+type sessionGrant struct{ Slots, QPs int }
 
 func (t sessionGrant) encode() []byte {
-	b := binary.AppendUvarint(nil, uint64(t.slots))
-	return binary.AppendUvarint(b, uint64(t.qps))
+	b := binary.AppendUvarint(nil, uint64(t.Slots))
+	return binary.AppendUvarint(b, uint64(t.QPs))
 }
 
 func decodeGrant(b []byte) (sessionGrant, error) {
@@ -171,8 +172,8 @@ func decodeGrant(b []byte) (sessionGrant, error) {
 	if err := c.Err("grant"); err != nil {
 		return sessionGrant{}, err
 	}
-	if slots == 0 || slots > MaxSlots || qps == 0 || qps > MaxQPs {
-		return sessionGrant{}, fmt.Errorf("%w: a grant of %d slots and %d queue pairs", ErrProtocol, slots, qps)
+	if slots == 0 || slots > wire.MaxSlots || qps == 0 || qps > wire.MaxQPs {
+		return sessionGrant{}, fmt.Errorf("%w: a grant of %d slots and %d queue pairs", wire.ErrProtocol, slots, qps)
 	}
 	return sessionGrant{int(slots), int(qps)}, nil
 }
@@ -213,10 +214,30 @@ func (r refusal) encode() []byte {
 
 func decodeRefusal(b []byte) (refusal, error) {
 	if len(b) < 2 {
-		return refusal{}, fmt.Errorf("%w: a refusal of %d bytes", ErrProtocol, len(b))
+		return refusal{}, fmt.Errorf("%w: a refusal of %d bytes", wire.ErrProtocol, len(b))
 	}
 	return refusal{rdma.RejectCode(binary.LittleEndian.Uint16(b)), printable.Text(string(b[2:]))}, nil
 }
 
 // cutForDoor makes a text fit a message at the door.
 func cutForDoor(s string) string { return s[:min(len(s), doorText)] }
+
+// gpuWish is the body of doorProof, fields as in a hello: which GPU the client is going
+// to ask for, so that the server can tell the addresses near to it first. The hello
+// decides, and comes when the address is chosen already.
+type gpuWish struct {
+	GPU wire.GPUWish
+	// Name is what gpu.Find takes, where GPU is wire.GPUNamed, else empty.
+	Name string
+}
+
+func (w gpuWish) encode() []byte {
+	h := wire.Hello{GPU: uint64(w.GPU), GPUName: w.Name}
+	return h.EncodeGPU()
+}
+
+// decodeWish reads the body of doorProof; it may be empty.
+func decodeWish(b []byte) (gpuWish, error) {
+	h, err := wire.DecodeGPU(b)
+	return gpuWish{wire.GPUWish(h.GPU), h.GPUName}, err
+}

@@ -8,6 +8,7 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
 )
 
 func TestPreamble(t *testing.T) {
@@ -50,8 +51,8 @@ func TestDoorMessages(t *testing.T) {
 	if got, err := decodeGrant(sessionGrant{16, 3}.encode()); err != nil || got != (sessionGrant{16, 3}) {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	for _, bad := range []sessionGrant{{0, 1}, {1, 0}, {MaxSlots + 1, 1}, {1, MaxQPs + 1}} {
-		if _, err := decodeGrant(bad.encode()); !errors.Is(err, ErrProtocol) {
+	for _, bad := range []sessionGrant{{0, 1}, {1, 0}, {wire.MaxSlots + 1, 1}, {1, wire.MaxQPs + 1}} {
+		if _, err := decodeGrant(bad.encode()); !errors.Is(err, wire.ErrProtocol) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
@@ -65,6 +66,33 @@ func TestDoorMessages(t *testing.T) {
 	}
 }
 
+// A wish for a GPU is at the door what it was in the options, and what could be none
+// in a hello is none there.
+func TestWishAtTheDoor(t *testing.T) {
+	for _, p := range []gpuWish{{}, {GPU: wire.GPUAuto}, {GPU: wire.GPUFirst}, {GPU: wire.GPUNamed - 1}, {GPU: wire.GPUNamed, Name: "GPU-" + strings.Repeat("a", 36)}} {
+		b := p.encode()
+		if got, err := decodeWish(b); err != nil || got != p {
+			t.Errorf("%+v: %+v, %v", p, got, err)
+		}
+		// What a later version says beside it does not matter to this one.
+		if got, err := decodeWish(append(b, 1, 2, 'x', 'y')); err != nil || got != p {
+			t.Errorf("%+v with another field: %+v, %v", p, got, err)
+		}
+		if n := 1 + len(b); n > doorText {
+			t.Errorf("%+v takes %d bytes", p, n)
+		}
+	}
+	for _, b := range [][]byte{
+		gpuWish{GPU: wire.GPUNamed + 1}.encode(), gpuWish{GPU: 1<<64 - 1}.encode(), gpuWish{GPU: wire.GPUNamed}.encode(),
+		gpuWish{Name: "GPU-1"}.encode(), gpuWish{GPU: wire.GPUFirst, Name: "GPU-1"}.encode(),
+		gpuWish{GPU: wire.GPUNamed, Name: "\x1b[31m"}.encode(), gpuWish{GPU: wire.GPUNamed, Name: "GPU-" + strings.Repeat("a", 37)}.encode(),
+	} {
+		if got, err := decodeWish(b); !errors.Is(err, wire.ErrProtocol) {
+			t.Errorf("% x: %+v, %v", b, got, err)
+		}
+	}
+}
+
 // FuzzDoorDecoders runs the decoders of what comes before a session.
 func FuzzDoorDecoders(f *testing.F) {
 	f.Add((&preamble{qps: 1, slots: 1, chunkKiB: 1}).encode())
@@ -73,7 +101,7 @@ func FuzzDoorDecoders(f *testing.F) {
 		_, _ = decodePreamble(b)
 		_, _, _ = decodeRail(b)
 		_, _ = decodeRefusal(b)
-		if g, err := decodeGrant(b); err == nil && (g.slots > MaxSlots || g.qps > MaxQPs) {
+		if g, err := decodeGrant(b); err == nil && (g.Slots > wire.MaxSlots || g.QPs > wire.MaxQPs) {
 			t.Fatalf("granted are %+v", g)
 		}
 	})

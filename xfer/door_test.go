@@ -14,7 +14,7 @@ import (
 func TestDoorFitsAPage(t *testing.T) {
 	OnHost(t)
 	const tagBytes, lineBytes, moreReceives, greeting = 8, 64, 4, 1
-	c := doorConfig(doorDepth, rdma.Wire{})
+	c := doorRailConfig(doorDepth, rdma.Wire{})
 	stride := (c.MsgBytes + tagBytes + lineBytes - 1) / lineBytes * lineBytes
 	if n := c.Conns * (c.RecvDepth + moreReceives + c.SendDepth + greeting) * stride; n > 4096 {
 		t.Errorf("verbs registers %d bytes", n)

@@ -43,7 +43,7 @@ func TestDoorPinsAPage(t *testing.T) {
 				atDoor(t, w, addr, testKey, doorOpening(byte(i)))
 			}
 			// A client has room for more of the server's messages.
-			c := doorConfig(doorAnswers, rdma.Wire{})
+			c := doorRailConfig(doorAnswers, rdma.Wire{})
 			const perMessage = 320
 			client := (c.RecvDepth + c.SendDepth + 5) * perMessage
 			client = (client + 4095) / 4096 * 4096

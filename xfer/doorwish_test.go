@@ -7,7 +7,6 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,43 +17,15 @@ import (
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
-	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
 )
-
-// A wish for a GPU is at the door what it was in the options, and what could be none
-// in a hello is none there.
-func TestWishAtTheDoor(t *testing.T) {
-	for _, p := range []ring.Placement{{}, {GPU: wire.GPUAuto}, {GPU: wire.GPUFirst}, {GPU: wire.GPUNamed - 1}, {GPU: wire.GPUNamed, GPUName: "GPU-" + strings.Repeat("a", 36)}} {
-		b := encodeWish(p)
-		if got, err := decodeWish(b); err != nil || got != p {
-			t.Errorf("%+v: %+v, %v", p, got, err)
-		}
-		// What a later version says beside it does not matter to this one.
-		if got, err := decodeWish(append(b, 1, 2, 'x', 'y')); err != nil || got != p {
-			t.Errorf("%+v with another field: %+v, %v", p, got, err)
-		}
-		if n := 1 + len(b); n > doorText {
-			t.Errorf("%+v takes %d bytes", p, n)
-		}
-	}
-	for _, b := range [][]byte{
-		encodeWish(ring.Placement{GPU: wire.GPUNamed + 1}), encodeWish(ring.Placement{GPU: 1<<64 - 1}), encodeWish(ring.Placement{GPU: wire.GPUNamed}),
-		encodeWish(ring.Placement{GPUName: "GPU-1"}), encodeWish(ring.Placement{GPU: wire.GPUFirst, GPUName: "GPU-1"}),
-		encodeWish(ring.Placement{GPU: wire.GPUNamed, GPUName: "\x1b[31m"}), encodeWish(ring.Placement{GPU: wire.GPUNamed, GPUName: "GPU-" + strings.Repeat("a", 37)}),
-	} {
-		if got, err := decodeWish(b); !errors.Is(err, ErrProtocol) {
-			t.Errorf("% x: %+v, %v", b, got, err)
-		}
-	}
-}
 
 // railServer is a server with a door and the RDMA devices of the machine of
 // twoProcessors, of which the second one at GPU 1 is slow.
 func railServer(t *testing.T, w hostileWay, timeouts Timeouts, gpus GPUs) (v *Server, door netip.AddrPort, rails map[string]netip.AddrPort) {
 	t.Helper()
 	v = NewServer(ServerConfig{Keys: OneKey(testKey, Admission{Root: DirRoot(t.TempDir())}), Timeouts: timeouts, GPUs: gpus})
-	v.sysfs = twoProcessors(t)
+	v.gpus.sysfs = twoProcessors(t)
 	at := netip.AddrPortFrom(w.addr, 0)
 	door, err := v.Listen(w.provider, at, rdma.Device{})
 	if err != nil {
@@ -71,7 +42,15 @@ func railServer(t *testing.T, w hostileWay, timeouts Timeouts, gpus GPUs) (v *Se
 			t.Fatal(err)
 		}
 	}
-	serveAll(t, v)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- v.Serve(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 	return v, door, rails
 }
 
@@ -90,16 +69,15 @@ func wishing(t *testing.T, w hostileWay, word string) *Options {
 func told(t *testing.T, v *Server, w hostileWay, door netip.AddrPort, word string) []string {
 	t.Helper()
 	alone(t, v)
-	c := Client{TCP: w.provider}
-	a, err := c.authenticate(t.Context(), w.provider, w.device(t, door), door, testKey, wishing(t, w, word), func() {})
+	a, err := wishing(t, w, word).atDoor(testKey).Authenticate(t.Context(), w.provider, w.device(t, door), door, func() {})
 	if err != nil {
 		t.Fatalf("--remote-gpu %s: %v", word, err)
 	}
 	var names []string
-	for _, r := range a.rails {
+	for _, r := range a.Rails {
 		names = append(names, r.device)
 	}
-	if err := a.close(); err != nil {
+	if err := a.Close(); err != nil {
 		t.Error(err)
 	}
 	return names
@@ -110,9 +88,7 @@ func told(t *testing.T, v *Server, w hostileWay, door netip.AddrPort, word strin
 func alone(t *testing.T, v *Server) {
 	t.Helper()
 	for end := time.Now().Add(rdmatest.Stretch(10 * time.Second)); ; time.Sleep(time.Millisecond) {
-		v.mu.Lock()
-		n := len(v.sessions)
-		v.mu.Unlock()
+		n := v.door.Load().Sessions
 		if n == 0 {
 			return
 		}
@@ -175,25 +151,6 @@ func TestServerTellsNearRails(t *testing.T) {
 		if err := errors.Join(d.conn.Close(), d.close()); err != nil {
 			t.Error(err)
 		}
-	}
-}
-
-// Among devices that are as near those with the fewest sessions still come first.
-func TestNearRailsAreSpread(t *testing.T) {
-	OnHost(t)
-	v := NewServer(ServerConfig{})
-	for _, name := range []string{"a", "b", "far"} {
-		v.listeners = append(v.listeners, &serverListener{provider: verbsNamed{tcp.New()}, device: name, rateGbps: 400})
-	}
-	var got []string
-	for i := range 4 {
-		h := &serverSession{id: [16]byte{byte(i)}}
-		v.sessions[h.id] = h
-		v.railsFor(h, map[string]int{"a": 2, "b": 2, "far": 4})
-		got = append(got, h.device)
-	}
-	if want := []string{"a", "b", "a", "b"}; !slices.Equal(got, want) {
-		t.Errorf("told first %q, want %q", got, want)
 	}
 }
 

@@ -2,7 +2,6 @@ package xfer
 
 import (
 	"encoding/binary"
-	"errors"
 
 	"gdrcp/internal/trust"
 	"gdrcp/xfer/internal/wire"
@@ -11,22 +10,6 @@ import (
 // sealPad is what a source's slot has behind it where chunks are encrypted: room
 // for a tag, and the next slot begins at a page again.
 const sealPad = 4096
-
-// errUnencrypted refuses a session whose chunks are not encrypted, or ends it.
-var errUnencrypted = errors.New("only encrypted sessions are let in: add --encrypt")
-
-// checkEncryption holds a hello against what the client's key asks for: whatever
-// the session is for, also one that measures. What the key asks for may change
-// while the session runs: see Recheck.
-func (v *Server) checkEncryption(host *serverSession, h *wire.Hello) error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	host.plain = h.Terms.Flags&wire.FlagEncrypt == 0
-	if host.plain && host.mustEncrypt {
-		return errUnencrypted
-	}
-	return nil
-}
 
 // chunkSeals returns the seals of the chunks that this end sends, or of those
 // that it takes; nil where they are not encrypted.

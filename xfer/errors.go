@@ -16,7 +16,7 @@ var (
 	// manifest says.
 	ErrIntegrity = errors.New("integrity check failed")
 	// ErrPeerSilent: nothing was heard from the peer for too long.
-	ErrPeerSilent = errors.New("the peer fell silent")
+	ErrPeerSilent = wire.ErrPeerSilent
 	// ErrPeerStopped: the peer was interrupted or is shutting down.
 	ErrPeerStopped = errors.New("the peer stopped")
 	// ErrProtocol: the peer sent something that the protocol does not allow.

@@ -11,7 +11,6 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
-	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -28,8 +27,8 @@ func FuzzDoor(f *testing.F) {
 	f.Add(false, append([]byte{4}, "test"...))
 	f.Add(true, []byte{doorProof})
 	f.Add(true, []byte{doorProof, 0})
-	for _, wish := range []ring.Placement{{GPU: wire.GPUAuto}, {GPU: wire.GPUFirst + 7}, {GPU: wire.GPUNamed, GPUName: "MIG-12ab"}, {GPU: wire.GPUNamed + 1}, {GPUName: "\x1b"}} {
-		f.Add(true, append([]byte{doorProof}, encodeWish(wish)...))
+	for _, wish := range []gpuWish{{GPU: wire.GPUAuto}, {GPU: wire.GPUFirst + 7}, {GPU: wire.GPUNamed, Name: "MIG-12ab"}, {GPU: wire.GPUNamed + 1}, {Name: "\x1b"}} {
+		f.Add(true, append([]byte{doorProof}, wish.encode()...))
 	}
 	f.Add(true, []byte{})
 	w := byTCP()

@@ -299,7 +299,7 @@ func TestGrantIsUsedOnce(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		h.Terms.Slots, h.Terms.QPs = d.slots, d.qps
+		h.Terms.Slots, h.Terms.QPs = d.grant.Slots, d.grant.QPs
 		s := newSession(d, "the server", true, o.Timeouts)
 		err = s.run(ctx, func(ctx context.Context, _ *errgroup.Group) error {
 			if err := s.ctl.send(ctx, wire.MsgHello, h.Encode()); err != nil {

@@ -6,11 +6,11 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
 	"gdrcp/internal/filter"
+	"gdrcp/internal/trust"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
 	"gdrcp/rdma/tcp"
@@ -32,76 +32,68 @@ func hostileServing(t *testing.T, name string, say func(ctx context.Context, p *
 // hostileWelcoming is hostileServing with the whole welcome of the caller's choice.
 func hostileWelcoming(t *testing.T, welcome func(h *wire.Hello) []byte, say func(ctx context.Context, p *puppet) error) Endpoint {
 	t.Helper()
-	provider := tcp.New()
-	l, err := provider.Listen(netip.MustParseAddrPort("127.0.0.1:0"), rdma.Wire{})
+	// The door is the real one, and what comes behind it is not.
+	door := newDoorServer(doorConfig{
+		Keys: doorKeys{OneKey(testKey, Admission{Root: DirRoot(t.TempDir())})}, Handshake: shortTimeouts().Handshake, RingBytes: ringBytes,
+		Begin: func(p rdma.Provider, req rdma.Request, host *serverSession, l trust.Lane) {
+			if err := welcomed(p, req, host, l, welcome, say); err != nil {
+				t.Error(err)
+			}
+		},
+	})
+	addr, err := door.Listen(tcp.New(), netip.MustParseAddrPort("127.0.0.1:0"), rdma.Device{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The door is the real one, and what comes behind it is not.
-	v := NewServer(ServerConfig{Keys: OneKey(testKey, Admission{Root: DirRoot(t.TempDir())}), Timeouts: shortTimeouts()})
 	ctx, cancel := context.WithCancel(context.Background())
-	var serving sync.WaitGroup
+	served := make(chan error, 1)
+	go func() { served <- door.Serve(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		l.Close()
-		serving.Wait()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
 	})
-	serving.Go(func() {
-		req, err := l.Accept(ctx)
-		if err != nil {
-			return
+	return endpointAt(addr)
+}
+
+// welcomed serves a session of one queue pair by hand. Its own errors are those of the
+// test; how the session ends is the client's to say.
+func welcomed(p rdma.Provider, req rdma.Request, host *serverSession, l trust.Lane, welcome func(h *wire.Hello) []byte, say func(ctx context.Context, p *puppet) error) error {
+	rail, err := p.Open(req.Device(), railConfig(1, hostileSlots, host.ChunkBytes, false, false, rdma.Wire{}))
+	if err != nil {
+		return err
+	}
+	defer rail.Close()
+	ctx := host.Context()
+	conn, err := req.Accept(ctx, rail)
+	if err != nil {
+		return err
+	}
+	host.Begun("tcp", func(req rdma.Request, _ trust.Lane) error { return req.Reject(rdma.RejectSession) })
+	s := newSession(&firstConn{rail: rail, conn: conn, id: host.ID, trust: host.Trust(), lane: l}, "the client", false, shortTimeouts())
+	// It is the client's error that counts.
+	_ = s.run(ctx, func(ctx context.Context, _ *errgroup.Group) error {
+		if err := s.welcomeBy(ctx, welcome); err != nil {
+			return err
 		}
-		serving.Go(v.handle(ctx, newListener(provider, l, rdma.Device{}), req))
-		if req, err = l.Accept(ctx); err != nil {
-			return
+		if _, err := s.hearRules(ctx); err != nil {
+			return err
 		}
-		pre, err := decodePreamble(req.PrivateData())
-		if err != nil {
-			t.Error(err)
-			return
+		p := &puppet{session: s}
+		if err := p.ready(ctx); err != nil {
+			return err
 		}
-		h, err := v.spend(&pre)
-		if err != nil {
-			t.Error(err)
-			return
+		if err := say(ctx, p); err != nil {
+			return err
 		}
-		defer v.leave(h)
-		rail, err := provider.Open(req.Device(), railConfig(1, hostileSlots, h.chunkBytes, false, false, rdma.Wire{}))
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer rail.Close()
-		conn, err := req.Accept(ctx, rail)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		close(h.arrived)
-		s := newSession(&firstConn{rail: rail, conn: conn, id: h.id, trust: h.trust, lane: pre.lane}, "the client", false, shortTimeouts())
-		// It is the client's error that counts.
-		_ = s.run(ctx, func(ctx context.Context, _ *errgroup.Group) error {
-			if err := s.welcomeBy(ctx, welcome); err != nil {
+		for {
+			if err := s.receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
 				return err
 			}
-			if _, err := s.hearRules(ctx); err != nil {
-				return err
-			}
-			p := &puppet{session: s}
-			if err := p.ready(ctx); err != nil {
-				return err
-			}
-			if err := say(ctx, p); err != nil {
-				return err
-			}
-			for {
-				if err := s.receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
-					return err
-				}
-			}
-		})
+		}
 	})
-	return endpointAt(l.Addr())
+	return nil
 }
 
 // welcomeBy answers the client's hello with what welcome makes of it.

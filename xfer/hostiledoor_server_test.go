@@ -14,9 +14,9 @@ import (
 	"gdrcp/rdma/rdmatest"
 )
 
-// doorServer is a server of the tests' own that has a key, or says that it has,
+// speakingDoor is a server of the tests' own that has a key, or says that it has,
 // and what it says behind its preface.
-func doorServer(t *testing.T, w hostileWay, say func(ctx context.Context, d *door, opening []byte) error) netip.AddrPort {
+func speakingDoor(t *testing.T, w hostileWay, say func(ctx context.Context, d *door, opening []byte) error) netip.AddrPort {
 	t.Helper()
 	l, err := w.provider.Listen(netip.AddrPortFrom(w.addr, 0), rdma.Wire{})
 	if err != nil {
@@ -37,7 +37,7 @@ func doorServer(t *testing.T, w hostileWay, say func(ctx context.Context, d *doo
 				return
 			}
 			d := &door{mayHear: 1}
-			if d.rail, err = w.provider.Open(req.Device(), doorConfig(doorDepth, rdma.Wire{})); err == nil {
+			if d.rail, err = w.provider.Open(req.Device(), doorRailConfig(doorDepth, rdma.Wire{})); err == nil {
 				d.conn, err = req.Accept(ctx, d.rail)
 			}
 			if err == nil {
@@ -162,13 +162,12 @@ func testHostileDoorOfAServer(t *testing.T, w hostileWay) {
 		}},
 	} {
 		w.run(t, tc.name, func(t *testing.T) {
-			addr := doorServer(t, w, tc.say)
+			addr := speakingDoor(t, w, tc.say)
 			ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Stretch(w.slow*10*time.Second))
 			defer cancel()
-			c := Client{TCP: w.provider, Verbs: w.provider}
-			a, err := c.authenticate(ctx, w.provider, w.device(t, addr), addr, testKey, w.options(), func() {})
+			a, err := w.options().atDoor(testKey).Authenticate(ctx, w.provider, w.device(t, addr), addr, func() {})
 			if err == nil {
-				_ = a.close()
+				_ = a.Close()
 			}
 			if !errors.Is(err, tc.want) {
 				t.Errorf("got %v, want %v", err, tc.want)
@@ -181,11 +180,10 @@ func testHostileDoorOfAServer(t *testing.T, w hostileWay) {
 func TestRefusalIsPrintable(t *testing.T) {
 	OnHost(t)
 	w := byTCP()
-	addr := doorServer(t, w, func(ctx context.Context, d *door, opening []byte) error {
+	addr := speakingDoor(t, w, func(ctx context.Context, d *door, opening []byte) error {
 		return errors.Join(d.answers(ctx, opening), d.say(ctx, doorRefuse, []byte("\x00\x00\x1b[2Jgo\r\naway\x00")))
 	})
-	c := Client{TCP: w.provider}
-	_, err := c.authenticate(t.Context(), w.provider, "tcp", addr, testKey, w.options(), func() {})
+	_, err := w.options().atDoor(testKey).Authenticate(t.Context(), w.provider, "tcp", addr, func() {})
 	var refused *RefusedError
 	if !errors.As(err, &refused) || strings.ContainsAny(err.Error(), "\x1b\r\n\x00") {
 		t.Errorf("got %q", err)

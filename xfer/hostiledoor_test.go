@@ -31,7 +31,7 @@ func atDoor(t testing.TB, w hostileWay, addr netip.AddrPort, key trust.Key, open
 	if c.hand, c.first, err = trust.Open(key, opening); err != nil {
 		t.Fatal(err)
 	}
-	if c.rail, err = w.provider.Open(w.device(t, addr), doorConfig(doorAnswers, rdma.Wire{})); err != nil {
+	if c.rail, err = w.provider.Open(w.device(t, addr), doorRailConfig(doorAnswers, rdma.Wire{})); err != nil {
 		t.Fatal(err)
 	}
 	if c.conn, err = c.rail.Dial(t.Context(), addr, opening); err != nil {

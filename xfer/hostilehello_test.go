@@ -37,9 +37,7 @@ func (b *books) note(l Load) {
 func (b *books) balanced(t *testing.T, v *Server) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		v.mu.Lock()
-		memory := v.memory
-		v.mu.Unlock()
+		memory := v.door.BookedBytes()
 		b.mu.Lock()
 		now, lowest := b.now, b.lowest
 		b.mu.Unlock()
@@ -97,9 +95,7 @@ func testHostilePing(t *testing.T, w hostileWay) {
 		h.Terms.ChunkBytes = 1 << 20
 		change(h)
 		err := sayHello(t, w, addr, h.Encode(), func() error {
-			v.mu.Lock()
-			defer v.mu.Unlock()
-			return fmt.Errorf("it is granted, and %d bytes of %d are booked", v.memory, bound)
+			return fmt.Errorf("it is granted, and %d bytes of %d are booked", v.door.BookedBytes(), bound)
 		})
 		end := <-ends
 		if err == nil || !errors.Is(end.Err, ErrProtocol) {

@@ -22,7 +22,7 @@ type openings struct {
 }
 
 func (o *openings) Open(device string, cfg rdma.RailConfig) (rdma.Rail, error) {
-	if cfg == doorConfig(doorDepth, rdma.Wire{}) {
+	if cfg == doorRailConfig(doorDepth, rdma.Wire{}) {
 		o.doors.Add(1)
 	} else {
 		o.rails.Add(1)
@@ -54,18 +54,18 @@ func (i *intruder) granted(qps int) *grantedSession {
 	i.Helper()
 	o := i.w.options()
 	o.QPs = qps
-	a, err := authenticateOnce(i.Context(), i.w.provider, i.w.device(i.T, i.addr), i.addr, testKey, o, func() {})
+	a, err := o.atDoor(testKey).AuthenticateOnce(i.Context(), i.w.provider, i.w.device(i.T, i.addr), i.addr, func() {})
 	if err != nil {
 		i.Fatal(err)
 	}
-	i.Cleanup(func() { _ = a.close() })
+	i.Cleanup(func() { _ = a.Close() })
 	return a
 }
 
 // entered is a session with its first queue pair.
 func (i *intruder) entered(a *grantedSession) *firstConn {
 	i.Helper()
-	d, err := a.enter(i.Context(), i.w.provider, a.device, i.addr, i.w.options())
+	d, err := enter(i.Context(), a, i.w.provider, a.Device, i.addr, i.w.options())
 	if err != nil {
 		i.Fatal(err)
 	}
@@ -116,92 +116,92 @@ func testHostileJoins(t *testing.T, w hostileWay) {
 	}{
 		{"a guess", func(i *intruder) error {
 			a := i.granted(2)
-			return i.join(a.id, first, [trust.TokenBytes]byte{1, 2, 3})
+			return i.join(a.ID, first, [trust.TokenBytes]byte{1, 2, 3})
 		}},
-		{"no token", func(i *intruder) error { return i.join(i.granted(2).id, first, [trust.TokenBytes]byte{}) }},
+		{"no token", func(i *intruder) error { return i.join(i.granted(2).ID, first, [trust.TokenBytes]byte{}) }},
 		{"a bit off", func(i *intruder) error {
 			a := i.granted(2)
-			token := a.trust.Token(first)
+			token := a.Trust.Token(first)
 			token[15] ^= 1
-			return i.join(a.id, first, token)
+			return i.join(a.ID, first, token)
 		}},
 		{"an unknown session", func(i *intruder) error {
 			a := i.granted(2)
-			a.id[0] ^= 1
-			return i.join(a.id, first, a.trust.Token(first))
+			a.ID[0] ^= 1
+			return i.join(a.ID, first, a.Trust.Token(first))
 		}},
 		{"the token of another queue pair", func(i *intruder) error {
 			a := i.granted(2)
-			return i.join(a.id, first, a.trust.Token(second))
+			return i.join(a.ID, first, a.Trust.Token(second))
 		}},
 		{"the token of another epoch", func(i *intruder) error {
 			a := i.granted(2)
-			return i.join(a.id, first, a.trust.Token(trust.Lane{Epoch: 1}))
+			return i.join(a.ID, first, a.Trust.Token(trust.Lane{Epoch: 1}))
 		}},
 		{"the token of another rail", func(i *intruder) error {
 			a := i.granted(2)
-			return i.join(a.id, first, a.trust.Token(trust.Lane{Rail: 1}))
+			return i.join(a.ID, first, a.Trust.Token(trust.Lane{Rail: 1}))
 		}},
 		{"the token of another session", func(i *intruder) error {
-			return i.join(i.granted(2).id, first, i.granted(2).trust.Token(first))
+			return i.join(i.granted(2).ID, first, i.granted(2).Trust.Token(first))
 		}},
 		{"an epoch beyond the bound", func(i *intruder) error {
 			a, l := i.granted(2), trust.Lane{Epoch: maxTries}
-			return i.join(a.id, l, a.trust.Token(l))
+			return i.join(a.ID, l, a.Trust.Token(l))
 		}},
 		{"the last epoch", func(i *intruder) error {
 			a, l := i.granted(2), trust.Lane{Epoch: 1<<16 - 1}
-			return i.join(a.id, l, a.trust.Token(l))
+			return i.join(a.ID, l, a.Trust.Token(l))
 		}},
 		{"a later queue pair first", func(i *intruder) error {
 			a := i.granted(2)
-			return i.join(a.id, second, a.trust.Token(second))
+			return i.join(a.ID, second, a.Trust.Token(second))
 		}},
 		{"used before", func(i *intruder) error {
 			a := i.granted(2)
 			i.entered(a)
-			return i.join(a.id, first, a.trust.Token(first))
+			return i.join(a.ID, first, a.Trust.Token(first))
 		}},
 		{"a second first queue pair", func(i *intruder) error {
 			a, l := i.granted(2), trust.Lane{Epoch: 1}
 			i.entered(a)
-			return i.join(a.id, l, a.trust.Token(l))
+			return i.join(a.ID, l, a.Trust.Token(l))
 		}},
 		{"a queue pair of another epoch", func(i *intruder) error {
 			a, l := i.granted(2), trust.Lane{QP: 1, Epoch: 1}
 			i.entered(a)
-			return i.join(a.id, l, a.trust.Token(l))
+			return i.join(a.ID, l, a.Trust.Token(l))
 		}},
 		{"a queue pair twice", func(i *intruder) error {
 			a := i.granted(3)
 			i.entered(a)
-			if err := i.joinNext(a.id, second, a.trust.Token(second)); err != nil {
+			if err := i.joinNext(a.ID, second, a.Trust.Token(second)); err != nil {
 				i.Fatalf("the first: %v", err)
 			}
-			return i.join(a.id, second, a.trust.Token(second))
+			return i.join(a.ID, second, a.Trust.Token(second))
 		}},
 		{"beyond the granted queue pairs", func(i *intruder) error {
 			a, l := i.granted(2), trust.Lane{QP: 2}
 			i.entered(a)
-			return i.join(a.id, l, a.trust.Token(l))
+			return i.join(a.ID, l, a.Trust.Token(l))
 		}},
 		{"the last number of a queue pair", func(i *intruder) error {
 			a, l := i.granted(2), trust.Lane{QP: 255}
 			i.entered(a)
-			return i.join(a.id, l, a.trust.Token(l))
+			return i.join(a.ID, l, a.Trust.Token(l))
 		}},
 		{"after the session's end", func(i *intruder) error {
 			a := i.granted(2)
 			d := i.entered(a)
 			_ = d.conn.Close()
 			<-i.ends
-			return i.join(a.id, second, a.trust.Token(second))
+			return i.join(a.ID, second, a.Trust.Token(second))
 		}},
 		{"after the door was left", func(i *intruder) error {
 			a := i.granted(2)
-			_ = a.close()
+			_ = a.Close()
 			time.Sleep(i.w.slow * 500 * time.Millisecond) // a word that goes the other way
-			return i.join(a.id, first, a.trust.Token(first))
+			return i.join(a.ID, first, a.Trust.Token(first))
 		}},
 	} {
 		w.run(t, tc.name, func(t *testing.T) {
@@ -227,7 +227,7 @@ func testRailsAreMadeForTokens(t *testing.T, w hostileWay) {
 	i := newIntruder(t, w)
 	a := i.granted(1)
 	for range 3 {
-		if err := i.join(a.id, trust.Lane{}, [trust.TokenBytes]byte{}); err == nil {
+		if err := i.join(a.ID, trust.Lane{}, [trust.TokenBytes]byte{}); err == nil {
 			t.Fatal("no token admits")
 		}
 	}
@@ -256,13 +256,13 @@ func testJoinsBeforeTheHello(t *testing.T, w hostileWay) {
 	}
 	for qp := uint8(1); qp < 3; qp++ {
 		l := trust.Lane{QP: qp}
-		if err := i.joinNext(a.id, l, a.trust.Token(l)); err != nil {
+		if err := i.joinNext(a.ID, l, a.Trust.Token(l)); err != nil {
 			t.Errorf("queue pair %d: %v", qp, err)
 		}
 	}
 	for _, qp := range []uint8{3, 4, 16, 255} {
 		l := trust.Lane{QP: qp}
-		err := i.join(a.id, l, a.trust.Token(l))
+		err := i.join(a.ID, l, a.Trust.Token(l))
 		if refused := (*rdma.RejectedError)(nil); !errors.As(err, &refused) || refused.Code != rdma.RejectSession {
 			t.Errorf("queue pair %d: %v", qp, err)
 		}

@@ -12,7 +12,8 @@ type Keyring interface {
 	// Len is how many keys there are: one that is alone leaves nothing to others.
 	Len() int
 	// Find returns what the holder of the key of that name may do. The name is
-	// that of a client that has proven nothing: it has the form of one (trust.CheckID), and no more.
+	// that of a client that has proven nothing: it has the form of one (trust.CheckID),
+	// and no more.
 	Find(keyID string) (Admission, bool)
 }
 
@@ -57,3 +58,24 @@ type oneKey struct {
 func (oneKey) Len() int { return 1 }
 
 func (k oneKey) Find(id string) (Admission, bool) { return k.a, id == k.id }
+
+// opened is what a key opens.
+type opened struct {
+	Root     Root
+	ReadOnly bool
+	Only     *Grant
+}
+
+// doorKeys is a keyring as the door sees it: the door decides who may come, and the
+// session behind it to what.
+type doorKeys struct{ keys Keyring }
+
+func (k doorKeys) Len() int { return k.keys.Len() }
+
+func (k doorKeys) Find(id string) (keyAdmission, bool) {
+	a, ok := k.keys.Find(id)
+	return keyAdmission{
+		Secret: a.Secret, Opens: opened{a.Root, a.ReadOnly, a.Only},
+		RequireEncrypt: a.RequireEncrypt, MaxSessions: a.MaxSessions, BytesPerSecond: a.BytesPerSecond,
+	}, ok
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"gdrcp/rdma"
 
@@ -15,18 +16,16 @@ import (
 
 // serverListener is where a server is reached.
 type serverListener struct {
-	provider   rdma.Provider
-	l          rdma.Listener
-	device     string
-	pciAddress string
-	rateGbps   float64
-	refusals   chan struct{} // a token for each that is under way
-	err        error         // why it failed, and is closed; guarded by Server.mu
+	provider rdma.Provider
+	l        rdma.Listener
+	device   railDevice    // of no name for TCP
+	refusals chan struct{} // a token for each that is under way
+	err      error         // why it failed, and is closed; guarded by the set's mu
 }
 
 func newListener(p rdma.Provider, l rdma.Listener, device rdma.Device) *serverListener {
 	return &serverListener{
-		provider: p, l: l, device: device.Name, pciAddress: device.PCIAddress, rateGbps: device.RateGbps(),
+		provider: p, l: l, device: railDevice{device.Name, device.PCIAddress, device.RateGbps()},
 		refusals: make(chan struct{}, maxRefusing),
 	}
 }
@@ -45,25 +44,38 @@ type Listening struct {
 	Err error
 }
 
-// Listen begins to listen at addr, also while the server serves; device, for
-// verbs, is whose address that is. It returns where it listens, or rdma.ErrClosed
-// of a server that has ended.
-func (v *Server) Listen(p rdma.Provider, addr netip.AddrPort, device rdma.Device) (netip.AddrPort, error) {
-	l, err := p.Listen(addr, v.cfg.Wire)
+// listenerSet is all that a server listens at, and the goroutines that accept there.
+type listenerSet struct {
+	wire     rdma.Wire
+	followed bool
+	// handle decides about a request, and returns what serves it.
+	handle func(ctx context.Context, l *serverListener, req rdma.Request) (serve func())
+	log    func(peer, key, what string, err error)
+
+	mu      sync.Mutex
+	list    []*serverListener
+	serving *acceptors // while serve runs
+	closed  bool       // nobody listens any more
+	noRails string     // why there is no device
+}
+
+// listen is Server.Listen.
+func (s *listenerSet) listen(p rdma.Provider, addr netip.AddrPort, device rdma.Device) (netip.AddrPort, error) {
+	l, err := p.Listen(addr, s.wire)
 	if err != nil {
 		if device.Name != "" {
-			v.noteNoRails(fmt.Sprintf("the server cannot listen on %s: %v", device.Name, err))
+			s.noteNoRails(fmt.Sprintf("the server cannot listen on %s: %v", device.Name, err))
 		}
 		return addr, err
 	}
 	place := newListener(p, l, device)
-	v.mu.Lock()
-	ended := v.closed
+	s.mu.Lock()
+	ended := s.closed
 	if !ended {
-		v.listeners = append(v.listeners, place)
-		v.attend(place)
+		s.list = append(s.list, place)
+		s.attend(place)
 	}
-	v.mu.Unlock()
+	s.mu.Unlock()
 	if ended {
 		return addr, errors.Join(rdma.ErrClosed, l.Close())
 	}
@@ -72,72 +84,68 @@ func (v *Server) Listen(p rdma.Provider, addr netip.AddrPort, device rdma.Device
 
 // attend has a listener's clients served, if the server serves. The caller has
 // locked mu, and closed is not set: so nobody waits for the goroutines yet.
-func (v *Server) attend(place *serverListener) {
-	if s := v.serving; s != nil {
-		s.g.Go(func() error { return v.accept(s.ctx, s.g, place) })
+func (s *listenerSet) attend(place *serverListener) {
+	if a := s.serving; a != nil {
+		a.g.Go(func() error { return s.accept(a.ctx, a.g, place) })
 	}
 }
 
-// Listening lists where the server listens, and which of its listeners failed.
-func (v *Server) Listening() []Listening {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	list := make([]Listening, 0, len(v.listeners))
-	for _, l := range v.listeners {
-		list = append(list, Listening{l.device, l.l.Addr(), l.err})
+// listening is Server.Listening.
+func (s *listenerSet) listening() []Listening {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]Listening, 0, len(s.list))
+	for _, l := range s.list {
+		list = append(list, Listening{l.device.Name, l.l.Addr(), l.err})
 	}
 	return list
 }
 
-// Drop stops listening at an address of a device: clients are not told of it any
-// more, and who waits to be accepted there is refused. Sessions that came by it go
-// on. Of a place where nobody listens it does nothing.
-func (v *Server) Drop(device string, at netip.AddrPort) error {
-	v.mu.Lock()
-	i := slices.IndexFunc(v.listeners, func(l *serverListener) bool { return l.device == device && l.l.Addr() == at })
+// drop is Server.Drop.
+func (s *listenerSet) drop(device string, at netip.AddrPort) error {
+	s.mu.Lock()
+	i := slices.IndexFunc(s.list, func(l *serverListener) bool { return l.device.Name == device && l.l.Addr() == at })
 	if i < 0 {
-		v.mu.Unlock()
+		s.mu.Unlock()
 		return nil
 	}
-	place := v.listeners[i]
-	v.listeners = slices.Delete(v.listeners, i, i+1)
-	v.mu.Unlock()
+	place := s.list[i]
+	s.list = slices.Delete(s.list, i, i+1)
+	s.mu.Unlock()
 	return place.l.Close()
 }
 
-// TellNoRails says what a client is told from now on where the server listens on
-// no device.
-func (v *Server) TellNoRails(why string) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.noRails = why
+// tellNoRails is Server.TellNoRails.
+func (s *listenerSet) tellNoRails(why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.noRails = why
 }
 
-// noteNoRails is TellNoRails where nothing was said yet.
-func (v *Server) noteNoRails(why string) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.noRails = cmp.Or(v.noRails, why)
+// noteNoRails is tellNoRails where nothing was said yet.
+func (s *listenerSet) noteNoRails(why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.noRails = cmp.Or(s.noRails, why)
 }
 
-func (v *Server) whyNoRails() string {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.noRails
+func (s *listenerSet) whyNoRails() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.noRails
 }
 
-// Serve accepts clients until ctx ends, then stops listening, ends the
-// sessions that run, and returns nil. That the last listener fails is an error.
-func (v *Server) Serve(ctx context.Context) error {
+// serve is Server.Serve.
+func (s *listenerSet) serve(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
-	v.mu.Lock()
-	v.serving = &acceptors{gctx, g}
-	for _, l := range v.listeners {
-		v.attend(l)
+	s.mu.Lock()
+	s.serving = &acceptors{gctx, g}
+	for _, l := range s.list {
+		s.attend(l)
 	}
-	v.mu.Unlock()
+	s.mu.Unlock()
 	<-gctx.Done()
-	closing := v.Close()
+	closing := s.close()
 	err := g.Wait()
 	if ctx.Err() != nil {
 		err = nil
@@ -145,14 +153,13 @@ func (v *Server) Serve(ctx context.Context) error {
 	return errors.Join(closing, err)
 }
 
-// Close ends the listeners. Serve does it, too: it is for a server that is not
-// going to.
-func (v *Server) Close() error {
-	v.mu.Lock()
-	v.closed = true
-	listeners := v.listeners
-	v.listeners = nil
-	v.mu.Unlock()
+// close is Server.Close.
+func (s *listenerSet) close() error {
+	s.mu.Lock()
+	s.closed = true
+	listeners := s.list
+	s.list = nil
+	s.mu.Unlock()
 	var errs []error
 	for _, l := range listeners {
 		errs = append(errs, l.l.Close())
@@ -160,16 +167,33 @@ func (v *Server) Close() error {
 	return errors.Join(errs...)
 }
 
-func (v *Server) accept(ctx context.Context, g *errgroup.Group, l *serverListener) error {
+// verbs are the listeners of devices that have not failed.
+func (s *listenerSet) verbs() []*serverListener {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(s.list), func(l *serverListener) bool { return l.provider.Name() != "verbs" || l.err != nil })
+}
+
+// devices are those of verbs, each once.
+func (s *listenerSet) devices() (devices []railDevice) {
+	for _, l := range s.verbs() {
+		if !slices.ContainsFunc(devices, func(d railDevice) bool { return d.Name == l.device.Name }) {
+			devices = append(devices, l.device)
+		}
+	}
+	return devices
+}
+
+func (s *listenerSet) accept(ctx context.Context, g *errgroup.Group, l *serverListener) error {
 	for {
 		req, err := l.l.Accept(ctx)
 		if err != nil {
 			if ctx.Err() != nil || errors.Is(err, rdma.ErrClosed) {
 				return nil
 			}
-			return v.failed(l, err)
+			return s.failed(l, err)
 		}
-		serve := v.handle(ctx, l, req)
+		serve := s.handle(ctx, l, req)
 		g.Go(func() error {
 			serve()
 			return nil
@@ -180,21 +204,21 @@ func (v *Server) accept(ctx context.Context, g *errgroup.Group, l *serverListene
 // failed closes a listener that accepts no more: it holds its device, which can
 // not go before. The others and TCP go on. It returns the error where nobody is
 // left to go on.
-func (v *Server) failed(l *serverListener, err error) error {
+func (s *listenerSet) failed(l *serverListener, err error) error {
 	err = fmt.Errorf("accept on %s: %w", l.l.Addr(), err)
-	v.mu.Lock()
+	s.mu.Lock()
 	l.err = err
-	if l.device != "" {
-		v.noRails = fmt.Sprintf("the server cannot listen on %s any more: %v", l.device, err)
+	if l.device.Name != "" {
+		s.noRails = fmt.Sprintf("the server cannot listen on %s any more: %v", l.device.Name, err)
 	}
-	left := slices.ContainsFunc(v.listeners, func(other *serverListener) bool { return other.err == nil })
-	v.mu.Unlock()
+	left := slices.ContainsFunc(s.list, func(other *serverListener) bool { return other.err == nil })
+	s.mu.Unlock()
 	closing := l.l.Close()
 	switch {
-	case l.device != "" && v.cfg.Followed:
+	case l.device.Name != "" && s.followed:
 		return nil
 	case left:
-		v.log(SessionEnd{Peer: l.l.Addr().String(), What: "listener", Err: errors.Join(err, closing)})
+		s.log(l.l.Addr().String(), "", "listener", errors.Join(err, closing))
 		return nil
 	}
 	return errors.Join(err, closing)

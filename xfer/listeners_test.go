@@ -50,13 +50,13 @@ func (l removableListener) Close() error {
 	return l.Listener.Close()
 }
 
-// serveAll has a server serve until the test ends, or until end is called. wait
+// serveDoor has a server serve until the test ends, or until end is called. wait
 // waits until it has ended.
-func serveAll(t *testing.T, v *Server) (end func(), wait func() error) {
+func serveDoor(t *testing.T, d *doorServer) (end func(), wait func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- v.Serve(ctx) }()
+	go func() { ended <- d.Serve(ctx) }()
 	t.Cleanup(cancel)
 	return cancel, func() error {
 		select {
@@ -71,7 +71,7 @@ func serveAll(t *testing.T, v *Server) (end func(), wait func() error) {
 
 // reached reports why nobody answers at an address.
 func reached(at netip.AddrPort) error {
-	rail, err := tcp.New().Open("tcp", railConfig(1, 2, MinChunkBytes, false, false, rdma.Wire{}))
+	rail, err := tcp.New().Open("tcp", doorRailConfig(doorAnswers, rdma.Wire{}))
 	if err != nil {
 		return err
 	}
@@ -91,35 +91,35 @@ func reached(at netip.AddrPort) error {
 // A server takes up listeners while it serves, drops them, and listens anew.
 func TestListenersComeAndGo(t *testing.T) {
 	OnHost(t)
-	v := NewServer(ServerConfig{NoRails: "none yet", Followed: true})
-	end, wait := serveAll(t, v)
+	d := newDoorServer(doorConfig{NoRails: "none yet", Followed: true})
+	end, wait := serveDoor(t, d)
 	any, device := netip.MustParseAddrPort("127.0.0.1:0"), rdma.Device{Name: "rail0"}
 	for range 2 {
-		at, err := v.Listen(verbsNamed{tcp.New()}, any, device)
+		at, err := d.Listen(verbsNamed{tcp.New()}, any, device)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := reached(at); err != nil {
 			t.Errorf("a listener that came later: %v", err)
 		}
-		if told := v.railsFor(&serverSession{}, nil); len(told) != 1 || told[0].l.Addr() != at {
+		if told := d.railsFor(&serverSession{}, nil); len(told) != 1 || told[0].l.Addr() != at {
 			t.Errorf("clients are told %v, want %s", told, at)
 		}
-		if err := v.Drop("another", at); err != nil || len(v.Listening()) != 1 {
-			t.Errorf("dropping another device's: %v, %v", err, v.Listening())
+		if err := d.Drop("another", at); err != nil || len(d.Listening()) != 1 {
+			t.Errorf("dropping another device's: %v, %v", err, d.Listening())
 		}
-		if err := v.Drop("rail0", at); err != nil {
+		if err := d.Drop("rail0", at); err != nil {
 			t.Error(err)
 		}
-		if err := reached(at); err == nil || len(v.Listening()) > 0 || len(v.railsFor(&serverSession{}, nil)) > 0 {
-			t.Errorf("after it was dropped: %v, %v", err, v.Listening())
+		if err := reached(at); err == nil || len(d.Listening()) > 0 || len(d.railsFor(&serverSession{}, nil)) > 0 {
+			t.Errorf("after it was dropped: %v, %v", err, d.Listening())
 		}
 	}
 	end()
 	if err := wait(); err != nil {
 		t.Error(err)
 	}
-	if at, err := v.Listen(tcp.New(), any, rdma.Device{}); !errors.Is(err, rdma.ErrClosed) {
+	if at, err := d.Listen(tcp.New(), any, rdma.Device{}); !errors.Is(err, rdma.ErrClosed) {
 		t.Errorf("a server that has ended listens at %s: %v", at, err)
 	}
 }
@@ -131,12 +131,12 @@ func TestListenerFails(t *testing.T) {
 	for _, followed := range []bool{true, false} {
 		closed := make(chan struct{})
 		p := removable{verbsNamed{tcp.New()}, make(chan struct{}), sync.OnceFunc(func() { close(closed) })}
-		v := NewServer(ServerConfig{Followed: followed})
-		at, err := v.Listen(p, netip.MustParseAddrPort("127.0.0.1:0"), rdma.Device{Name: "rail0"})
+		d := newDoorServer(doorConfig{Followed: followed})
+		at, err := d.Listen(p, netip.MustParseAddrPort("127.0.0.1:0"), rdma.Device{Name: "rail0"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		end, wait := serveAll(t, v)
+		end, wait := serveDoor(t, d)
 		close(p.removed)
 		select {
 		case <-closed:
@@ -149,14 +149,14 @@ func TestListenerFails(t *testing.T) {
 			}
 			continue
 		}
-		list := v.Listening()
-		if len(list) != 1 || list[0].Addr != at || !errors.Is(list[0].Err, errRemoved) || len(v.railsFor(&serverSession{}, nil)) > 0 {
+		list := d.Listening()
+		if len(list) != 1 || list[0].Addr != at || !errors.Is(list[0].Err, errRemoved) || len(d.railsFor(&serverSession{}, nil)) > 0 {
 			t.Errorf("it listens at %v", list)
 		}
-		if why := v.whyNoRails(); !strings.Contains(why, "rail0") || !strings.Contains(why, errRemoved.Error()) {
+		if why := d.listeners.whyNoRails(); !strings.Contains(why, "rail0") || !strings.Contains(why, errRemoved.Error()) {
 			t.Errorf("clients are told %q", why)
 		}
-		again, err := v.Listen(verbsNamed{tcp.New()}, netip.AddrPortFrom(at.Addr(), 0), rdma.Device{Name: "rail0"})
+		again, err := d.Listen(verbsNamed{tcp.New()}, netip.AddrPortFrom(at.Addr(), 0), rdma.Device{Name: "rail0"})
 		if err == nil {
 			err = reached(again)
 		}

@@ -10,19 +10,19 @@ import (
 // from the name of a key. BenchmarkRefusal has both.
 func TestUnknownNamesHaveOneSecret(t *testing.T) {
 	OnHost(t)
-	v := NewServer(ServerConfig{Keys: twoKeys(t.TempDir())})
-	if first, known := v.secretOf("nobody"); known || first == (trust.Secret{}) || first == testKey.Secret {
+	d := newDoorServer(doorConfig{Keys: keysOf(testKey, otherKey)})
+	if first, known := d.secretOf("nobody"); known || first == (trust.Secret{}) || first == testKey.Secret {
 		t.Fatal("a name that no key has got another's secret, or none")
 	}
-	a, _ := v.secretOf("nobody")
-	b, _ := v.secretOf("nobody too")
-	if other, _ := NewServer(ServerConfig{Keys: twoKeys("")}).secretOf("nobody"); a != b || a == other {
+	a, _ := d.secretOf("nobody")
+	b, _ := d.secretOf("nobody too")
+	if other, _ := newDoorServer(doorConfig{Keys: keysOf(testKey, otherKey)}).secretOf("nobody"); a != b || a == other {
 		t.Error("the secret is not one for each server")
 	}
 }
 
 func BenchmarkRefusal(b *testing.B) {
-	v := NewServer(ServerConfig{Keys: twoKeys("")})
+	d := newDoorServer(doorConfig{Keys: keysOf(testKey, otherKey)})
 	for _, id := range []string{"test", "none"} {
 		b.Run(id, func(b *testing.B) {
 			_, first, err := trust.Open(trust.Key{ID: id, Secret: trust.NewSecret([32]byte{77})}, nil)
@@ -30,7 +30,7 @@ func BenchmarkRefusal(b *testing.B) {
 				b.Fatal(err)
 			}
 			for b.Loop() {
-				_, _, _, _ = trust.Answer(first, nil, v.secretOf)
+				_, _, _, _ = trust.Answer(first, nil, d.secretOf)
 			}
 		})
 	}

@@ -26,11 +26,7 @@ const (
 	// MaxGPUs bounds the index of a GPU, also one that a peer names.
 	MaxGPUs = wire.MaxGPUs
 	// MaxRingBytes bounds one end's ring.
-	MaxRingBytes = 1 << 30
-	// DefaultMaxMemory bounds the rings and buffers of all sessions of a server.
-	DefaultMaxMemory = 4 << 30
-	// defaultMaxWait is how long a client waits for others to end.
-	defaultMaxWait = 30 * time.Second
+	MaxRingBytes = wire.MaxRingBytes
 	// DefaultPort is where serve listens by TCP; rdma_cm uses the next one.
 	DefaultPort = 7473
 )

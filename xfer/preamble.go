@@ -6,6 +6,7 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
 )
 
 // ProtocolVersion is the version of everything that two gdrcp say to each
@@ -76,7 +77,7 @@ func decodePreamble(b []byte) (p preamble, err error) {
 		return p, errVersion{v}
 	}
 	if b[6] > 1 || b[7] != 0 || (b[6] == 0 && b[8] != 0) {
-		return p, fmt.Errorf("%w: queue pair %d of kind %d on rail %d", ErrProtocol, b[8], b[6], b[7])
+		return p, fmt.Errorf("%w: queue pair %d of kind %d on rail %d", wire.ErrProtocol, b[8], b[6], b[7])
 	}
 	p = preamble{join: b[6] == 1, qps: b[9], chunkKiB: le.Uint32(b[12:])}
 	copy(p.session[:], b[16:])
@@ -87,7 +88,7 @@ func decodePreamble(b []byte) (p preamble, err error) {
 	}
 	p.slots = le.Uint16(b[10:])
 	if p.qps == 0 || p.slots == 0 || p.chunkKiB == 0 {
-		return p, fmt.Errorf("%w: a session of no slots", ErrProtocol)
+		return p, fmt.Errorf("%w: a session of no slots", wire.ErrProtocol)
 	}
 	return p, nil
 }

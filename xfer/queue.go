@@ -1,14 +1,17 @@
 package xfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
 )
 
 // notAdmittedError is a session that is not admitted, and why.
@@ -36,29 +39,47 @@ const (
 	maxWaiting, maxWaitingOfKey = 1024, 256
 )
 
+// admissionQueue makes room for sessions: it has the places and the memory of a server,
+// the sessions that have some of them, and the clients that wait for some.
+type admissionQueue struct {
+	cfg doorConfig
+
+	mu       sync.Mutex
+	sessions map[[16]byte]*serverSession
+	load     Load
+	memory   int64           // of all sessions' rings and buffers
+	held     map[string]held // by the name of the key
+	seated   int             // keys that have sessions
+	waiting  []*waiter       // the first one first
+}
+
+func newAdmissionQueue(cfg doorConfig) *admissionQueue {
+	return &admissionQueue{cfg: cfg, sessions: make(map[[16]byte]*serverSession), held: make(map[string]held)}
+}
+
 // waiter is a client that asks for room.
 type waiter struct {
-	*authenticatedPeer
+	peer *authenticatedPeer
 	wish *preamble
 	ctx  context.Context
 
-	// The session, or why there is none; guarded by Server.mu until done is closed.
-	h    *serverSession
+	// The session, or why there is none; guarded by the queue's mu until done is closed.
+	s    *serverSession
 	no   *notAdmittedError
 	done chan struct{}
 }
 
-// awaitRoom makes room for a session. Where others have it the client is told
+// await makes room for a session. Where others have it the client is told
 // that it waits, and why, and again now and then, so that it knows that the
 // server lives; after MaxWait it gets the error. Keys are served in turns: see
 // wakeLocked.
-func (v *Server) awaitAdmission(ctx context.Context, d *door, c *authenticatedPeer, pre *preamble) (*serverSession, error) {
-	w := &waiter{authenticatedPeer: c, wish: pre, ctx: ctx, done: make(chan struct{})}
-	if why := v.enqueue(w); why != "" {
-		err := v.tellWaiting(d, w, why)
-		v.dequeue(w)
-		if err != nil && w.h != nil {
-			v.leave(w.h)
+func (q *admissionQueue) await(ctx context.Context, at *door, c *authenticatedPeer, pre *preamble) (*serverSession, error) {
+	w := &waiter{peer: c, wish: pre, ctx: ctx, done: make(chan struct{})}
+	if why := q.enqueue(w); why != "" {
+		err := q.tellWaiting(at, w, why)
+		q.dequeue(w)
+		if err != nil && w.s != nil {
+			q.leave(w.s)
 		}
 		if err != nil {
 			return nil, err
@@ -67,18 +88,19 @@ func (v *Server) awaitAdmission(ctx context.Context, d *door, c *authenticatedPe
 	if w.no != nil {
 		return nil, w.no
 	}
-	return w.h, nil
+	return w.s, nil
 }
 
-// tellWaiting returns when the waiter's fate is decided, or its time is over.
-func (v *Server) tellWaiting(d *door, w *waiter, why string) error {
-	end := time.NewTimer(v.cfg.MaxWait)
+// tellWaiting returns when it is decided what becomes of the waiter, or its time is
+// over.
+func (q *admissionQueue) tellWaiting(at *door, w *waiter, why string) error {
+	end := time.NewTimer(q.cfg.MaxWait)
 	defer end.Stop()
-	again := time.NewTicker(v.cfg.Timeouts.Handshake / 4)
+	again := time.NewTicker(q.cfg.Handshake / 4)
 	defer again.Stop()
-	say := fmt.Sprintf("%s; waiting for up to %v", why, v.cfg.MaxWait)
+	say := fmt.Sprintf("%s; waiting for up to %v", why, q.cfg.MaxWait)
 	for {
-		if err := v.sayWaiting(w.ctx, d, say); err != nil {
+		if err := q.sayWaiting(w.ctx, at, say); err != nil {
 			return err
 		}
 		say = "" // is told: this end is still there
@@ -96,88 +118,89 @@ func (v *Server) tellWaiting(d *door, w *waiter, why string) error {
 
 // sayWaiting tells a client that it waits. One that takes no messages is not
 // waited for.
-func (v *Server) sayWaiting(ctx context.Context, d *door, text string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, v.cfg.Timeouts.Handshake, fmt.Errorf("%w: it does not hear that it has to wait", ErrPeerSilent))
+func (q *admissionQueue) sayWaiting(ctx context.Context, at *door, text string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, q.cfg.Handshake, fmt.Errorf("%w: it does not hear that it has to wait", wire.ErrPeerSilent))
 	defer cancel()
-	return d.say(ctx, doorWait, []byte(cutForDoor(text)))
+	return at.say(ctx, doorWait, []byte(cutForDoor(text)))
 }
 
 // enqueue decides at once, or has the client wait, if one more may, and says
 // why.
-func (v *Server) enqueue(w *waiter) (why string) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.decideLocked(w, v.isBehindLocked(w.key)) || v.cfg.MaxWait < 0 || v.heldBy(w.key).waiting >= maxWaitingOfKey {
+func (q *admissionQueue) enqueue(w *waiter) (why string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.decideLocked(w, q.isBehindLocked(w.peer.key)) || q.cfg.MaxWait < 0 || q.heldBy(w.peer.key).waiting >= maxWaitingOfKey {
 		return ""
 	}
-	if len(v.queue) >= maxWaiting && !v.makeWayLocked(w.key) {
+	if len(q.waiting) >= maxWaiting && !q.makeWayLocked(w.peer.key) {
 		return ""
 	}
-	v.queue = append(v.queue, w)
-	v.hold(w.key, held{waiting: 1}, 1)
+	q.waiting = append(q.waiting, w)
+	q.hold(w.peer.key, held{waiting: 1}, 1)
 	return w.no.why
 }
 
 // dequeue ends a wait. What was decided until then is in w.
-func (v *Server) dequeue(w *waiter) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if i := slices.Index(v.queue, w); i >= 0 {
-		v.dropLocked(i)
+func (q *admissionQueue) dequeue(w *waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if i := slices.Index(q.waiting, w); i >= 0 {
+		q.dropLocked(i)
 	}
 }
 
 // dropLocked takes one out of the queue.
-func (v *Server) dropLocked(i int) {
-	v.hold(v.queue[i].key, held{waiting: 1}, -1)
-	v.queue = slices.Delete(v.queue, i, i+1)
+func (q *admissionQueue) dropLocked(i int) {
+	q.hold(q.waiting[i].peer.key, held{waiting: 1}, -1)
+	q.waiting = slices.Delete(q.waiting, i, i+1)
 }
 
 // decideLocked books a place and a ring for a session, or says why that will
 // never be; it decides nothing where room may come. behind: it is another key's
 // turn.
-func (v *Server) decideLocked(w *waiter, behind bool) (decided bool) {
-	w.h, w.no = v.grantLocked(w.authenticatedPeer, w.wish, behind)
+func (q *admissionQueue) decideLocked(w *waiter, behind bool) (decided bool) {
+	w.s, w.no = q.grantLocked(w, behind)
 	if w.no != nil && w.no.passing {
 		return false
-	}
-	if w.h != nil {
-		w.h.ctx, w.h.end = context.WithCancelCause(w.ctx)
 	}
 	close(w.done)
 	return true
 }
 
-func (v *Server) grantLocked(c *authenticatedPeer, pre *preamble, behind bool) (*serverSession, *notAdmittedError) {
+// grantLocked is decideLocked before the waiter hears of it.
+func (q *admissionQueue) grantLocked(w *waiter, behind bool) (*serverSession, *notAdmittedError) {
 	// The key may have been taken away, or have another secret, since it was
 	// shown. That is looked up under the lock, so that Recheck misses nobody.
-	a, ok := v.cfg.Keys.Find(c.key)
-	if !ok || a.Secret != c.secret {
+	key, pre := w.peer.key, w.wish
+	a, ok := q.cfg.Keys.Find(key)
+	if !ok || a.Secret != w.peer.secret {
 		return nil, &notAdmittedError{code: rdma.RejectUnknown, why: "the key is not valid any more"}
 	}
-	if v.sessions[pre.session] != nil {
+	if q.sessions[pre.session] != nil {
 		return nil, &notAdmittedError{code: rdma.RejectUnknown, why: "a session id that is in use"}
 	}
-	if no := v.takeSeatLocked(c.key, a.MaxSessions, behind); no != nil {
+	if no := q.takeSeatLocked(key, a.MaxSessions, behind); no != nil {
 		return nil, no
 	}
-	qps := min(int(pre.qps), MaxQPs)
-	chunkBytes := min(int(pre.chunkKiB), MaxChunkBytes>>10) << 10
-	slots := max(1, min(int(pre.slots), MaxSlots, MaxRingBytes/chunkBytes))
-	ofKey := v.limiterOf(c.key, a.BytesPerSecond)
-	limit := limitsOf(v.cfg.Limit, ofKey)
-	slots, giveBack, no := v.takeRingLocked(c.key, qps, limit.slots(slots, chunkBytes), chunkBytes)
+	qps := min(int(pre.qps), wire.MaxQPs)
+	chunkBytes := min(int(pre.chunkKiB), wire.MaxChunkBytes>>10) << 10
+	slots := max(1, min(int(pre.slots), wire.MaxSlots, wire.MaxRingBytes/chunkBytes))
+	ofKey := q.limiterOf(key, a.BytesPerSecond)
+	limit := limitsOf(q.cfg.Limit, ofKey)
+	slots, giveBack, no := q.takeRingLocked(key, qps, limit.slots(slots, chunkBytes), chunkBytes)
 	if no != nil {
 		return nil, no
 	}
-	h := &serverSession{
-		authenticatedPeer: *c, id: pre.session, admission: a, limit: limit, ofKey: ofKey, chunkBytes: chunkBytes, sessionGrant: sessionGrant{slots, qps},
+	s := &serverSession{
+		ID: pre.session, ChunkBytes: chunkBytes, Grant: sessionGrant{slots, qps}, Limit: limit,
+		queue: q, peer: *w.peer, admission: a, ofKey: ofKey,
 		mustEncrypt: a.RequireEncrypt, users: 1, spent: make(map[trust.Lane]bool), arrived: make(chan struct{}), giveBack: giveBack,
 	}
-	v.sessions[h.id] = h
-	v.hold(h.key, held{sessions: 1}, 1)
-	v.addLoad(Load{Sessions: 1, Slots: slots}, 1)
-	return h, nil
+	s.ctx, s.end = context.WithCancelCause(w.ctx)
+	q.sessions[s.ID] = s
+	q.hold(key, held{sessions: 1}, 1)
+	q.addLoadLocked(Load{Sessions: 1, Slots: slots}, 1)
+	return s, nil
 }
 
 func busy(format string, args ...any) *notAdmittedError {
@@ -192,83 +215,76 @@ func sessionsText(n int, whose string) string {
 	return fmt.Sprintf("%d sessions%s are", n, whose)
 }
 
-// limiterOf finds the limiter that a key's sessions share, or makes one. v.mu is
+// limiterOf finds the limiter that a key's sessions share, or makes one. q.mu is
 // held.
-func (v *Server) limiterOf(key string, bytesPerSecond int64) *Limiter {
-	for _, h := range v.sessions {
-		if h.key == key && h.ofKey.BytesPerSecond() == bytesPerSecond {
-			return h.ofKey
+func (q *admissionQueue) limiterOf(key string, bytesPerSecond int64) *Limiter {
+	for _, s := range q.sessions {
+		if s.peer.key == key && s.ofKey.BytesPerSecond() == bytesPerSecond {
+			return s.ofKey
 		}
 	}
 	return NewLimiter(bytesPerSecond)
 }
 
-// takeRingLocked takes a session's ring and message buffers off what is left for
-// all of them: with fewer slots where it is little, and none where it is too
-// little.
-func (v *Server) takeRingLocked(key string, qps, slots, chunkBytes int) (taken int, giveBack func(), no *notAdmittedError) {
-	least := min(slots, leastSlots)
-	for taken = slots; taken >= least; taken-- {
-		smallest := taken == least && v.heldBy(key).sessions == 0
-		if giveBack, ok := v.bookLocked(key, ringBytes(qps, taken, chunkBytes), smallest); ok {
-			return taken, giveBack, nil
-		}
-	}
-	need, left := ringBytes(qps, least, chunkBytes), v.cfg.MaxMemory-v.memory
-	if need <= left {
-		return 0, nil, &notAdmittedError{
-			code: rdma.RejectResources, passing: true,
-			why: fmt.Sprintf("the sessions of key %s have %d MiB, and of the %d MiB for all sessions the %d MiB that are left are for other keys", key, v.heldBy(key).bytes>>20, v.cfg.MaxMemory>>20, left>>20),
-		}
-	}
-	return 0, nil, &notAdmittedError{
-		code: rdma.RejectResources, passing: need <= v.cfg.MaxMemory, scarce: true,
-		why: fmt.Sprintf("a ring of %d slots takes %d MiB, and of the %d MiB for all sessions %d MiB are left", least, need>>20, v.cfg.MaxMemory>>20, left>>20),
-	}
-}
-
 // leave ends one use of a session's place, and with the last gives it back to
 // those who wait.
-func (v *Server) leave(h *serverSession) {
-	v.mu.Lock()
-	h.users--
-	last := h.users == 0
+func (q *admissionQueue) leave(s *serverSession) {
+	q.mu.Lock()
+	s.users--
+	last := s.users == 0
 	if last {
-		delete(v.sessions, h.id) // at once: nobody may join it any more
-		v.hold(h.key, held{sessions: 1}, -1)
+		delete(q.sessions, s.ID) // at once: nobody may join it any more
+		q.hold(s.peer.key, held{sessions: 1}, -1)
 	}
-	v.mu.Unlock()
+	q.mu.Unlock()
 	if !last {
 		return
 	}
-	h.giveBack()
-	h.end(nil)
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.addLoad(Load{Sessions: 1, Slots: h.slots}, -1)
-	v.wakeLocked()
+	s.giveBack()
+	s.End(nil)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.addLoadLocked(Load{Sessions: 1, Slots: s.Grant.Slots}, -1)
+	q.wakeLocked()
 }
 
-// Recheck looks every session's key up again. It ends the sessions of those that
-// are gone, have another secret, or open another directory or with other rights,
-// and those without encryption where the key asks for it now, and returns how
-// many these are. Other bounds hold for sessions that begin later, and for those
-// that wait. It does not wait until they have ended.
-func (v *Server) Recheck() (ended int) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for _, h := range v.sessions {
-		a, ok := v.cfg.Keys.Find(h.key)
-		if !ok || a.Secret != h.admission.Secret || a.Root != h.admission.Root || a.ReadOnly != h.admission.ReadOnly {
-			h.end(errRevoked)
+// recheck looks every session's key up again: see Server.Recheck.
+func (q *admissionQueue) recheck() (ended int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, s := range q.sessions {
+		a, ok := q.cfg.Keys.Find(s.peer.key)
+		if !ok || a.Secret != s.admission.Secret || a.Opens != s.admission.Opens {
+			s.End(errRevoked)
 			ended++
 			continue
 		}
-		if h.mustEncrypt = a.RequireEncrypt; h.mustEncrypt && h.plain {
-			h.end(errUnencrypted)
+		if s.mustEncrypt = a.RequireEncrypt; s.mustEncrypt && s.plain {
+			s.End(errUnencrypted)
 			ended++
 		}
 	}
-	v.wakeLocked()
+	q.wakeLocked()
 	return ended
+}
+
+// spread sorts listeners by verbs for a session: the devices first that are nearest by
+// distances, if there are any, of these the fastest and, of those as fast, those that
+// have the fewest sessions, for clients take the first that they reach.
+func (q *admissionQueue) spread(s *serverSession, rails []*serverListener, distances map[string]int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	sessions := map[string]int{}
+	for _, other := range q.sessions {
+		if other != s {
+			sessions[other.device]++
+		}
+	}
+	slices.SortStableFunc(rails, func(a, b *serverListener) int {
+		x, y := &a.device, &b.device
+		return cmp.Or(cmp.Compare(distances[x.Name], distances[y.Name]), cmp.Compare(y.RateGbps, x.RateGbps), cmp.Compare(sessions[x.Name], sessions[y.Name]))
+	})
+	if len(rails) > 0 {
+		s.device = rails[0].device.Name
+	}
 }

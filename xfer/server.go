@@ -1,10 +1,9 @@
 package xfer
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"sync"
+	"net/netip"
 	"time"
 
 	"gdrcp/internal/trust"
@@ -66,42 +65,29 @@ type SessionEnd struct {
 
 // Server serves copies to any number of clients at once.
 type Server struct {
-	cfg ServerConfig
-	// nobodys is the secret of names that no key has.
-	nobodys trust.Secret
-	// finding has room for one who asks the driver for a GPU: see gpuAt.
-	finding chan struct{}
-	sysfs   string // in place of the kernel's, or empty
+	cfg     ServerConfig
+	door    *doorServer
+	gpus    *gpuFinder
 	tallies stat.Sessions
-
-	mu              sync.Mutex
-	listeners       []*serverListener
-	serving         *acceptors // while Serve runs
-	closed          bool       // nobody listens any more
-	noRails         string     // see ServerConfig.NoRails
-	sessions        map[[16]byte]*serverSession
-	unauthenticated unauthenticated
-	load            Load
-	memory          int64           // of all sessions' rings and buffers
-	held            map[string]held // by the name of the key
-	seated          int             // keys that have sessions
-	queue           []*waiter       // the first one first
 }
 
 // NewServer returns a server that listens nowhere yet.
 func NewServer(cfg ServerConfig) *Server {
-	if cfg.MaxSessions == 0 {
-		cfg.MaxSessions = 64
-	}
 	if cfg.Timeouts == (Timeouts{}) {
 		cfg.Timeouts = DefaultTimeouts()
 	}
-	cfg.MaxMemory = cmp.Or(cfg.MaxMemory, DefaultMaxMemory)
-	cfg.MaxWait = cmp.Or(cfg.MaxWait, defaultMaxWait)
-	return &Server{
-		cfg: cfg, nobodys: trust.RandomSecret(), finding: make(chan struct{}, 1),
-		sessions: make(map[[16]byte]*serverSession), held: make(map[string]held), noRails: cfg.NoRails,
+	v := &Server{cfg: cfg, gpus: newGPUFinder(cfg.GPUs, cfg.Timeouts.Handshake/4)}
+	door := doorConfig{
+		MaxSessions: cfg.MaxSessions, MaxMemory: cfg.MaxMemory, MaxWait: cfg.MaxWait, NoRails: cfg.NoRails, Followed: cfg.Followed,
+		Limit: cfg.Limit, Handshake: cfg.Timeouts.Handshake, Wire: cfg.Wire, RingBytes: ringBytes, Load: cfg.Load,
+		Distances: v.gpus.distances, Begin: v.begin,
+		Log: func(peer, key, what string, err error) { v.log(SessionEnd{Peer: peer, Key: key, What: what, Err: err}) },
 	}
+	if cfg.Keys != nil {
+		door.Keys = doorKeys{cfg.Keys}
+	}
+	v.door = newDoorServer(door)
+	return v
 }
 
 // Totals are a reading of what a server's sessions have done.
@@ -111,47 +97,39 @@ type Totals = stat.Totals
 // the sum with those that have ended. It may be called at any time.
 func (v *Server) Totals() Totals { return v.tallies.Read() }
 
-// handle decides what one request to connect is, a door, a queue pair of a
-// session, or refused, and returns what serves it. What nobody has vouched for
-// is counted here, before a goroutine is made for it: it may be a while until
-// that runs.
-func (v *Server) handle(ctx context.Context, l *serverListener, req rdma.Request) (serve func()) {
-	pre, err := decodePreamble(req.PrivateData())
-	switch {
-	case errors.As(err, new(errVersion)):
-		return v.refusing(l, req, rdma.RejectVersion, err)
-	case err != nil:
-		return v.refusing(l, req, rdma.RejectUnknown, err)
-	case pre.join:
-		h, err := v.spend(&pre)
-		if err != nil {
-			return v.refusing(l, req, rdma.RejectSession, err)
-		}
-		return func() { v.join(l.provider, req, h, pre.lane) }
-	}
-	known, st := v.unauthenticated.add(ctx, req.Remote().Addr())
-	if st == nil {
-		return v.refusing(l, req, rdma.RejectBusy, context.Cause(known))
-	}
-	return func() { v.answerDoor(ctx, known, l.provider, req, st, &pre) }
+// Listen begins to listen at addr, also while the server serves; device, for
+// verbs, is whose address that is. It returns where it listens, or rdma.ErrClosed
+// of a server that has ended.
+func (v *Server) Listen(p rdma.Provider, addr netip.AddrPort, device rdma.Device) (netip.AddrPort, error) {
+	return v.door.Listen(p, addr, device)
 }
 
-// maxRefusing bounds, for each listener, the requests that are being refused. It is
-// more than a listener takes time for at once, so that none waits for another.
-const maxRefusing = 64
+// Listening lists where the server listens, and which of its listeners failed.
+func (v *Server) Listening() []Listening { return v.door.Listening() }
 
-// refusing returns what refuses a request. It may wait.
-func (v *Server) refusing(l *serverListener, req rdma.Request, code rdma.RejectCode, why error) func() {
-	l.refusals <- struct{}{}
-	return func() {
-		v.reject(req, code, why)
-		<-l.refusals
-	}
-}
+// Drop stops listening at an address of a device: clients are not told of it any
+// more, and who waits to be accepted there is refused. Sessions that came by it go
+// on. Of a place where nobody listens it does nothing.
+func (v *Server) Drop(device string, at netip.AddrPort) error { return v.door.Drop(device, at) }
 
-func (v *Server) reject(req rdma.Request, code rdma.RejectCode, why error) {
-	v.logUnauthenticated(req.Remote().String(), errors.Join(why, req.Reject(code)))
-}
+// TellNoRails says what a client is told from now on where the server listens on
+// no device.
+func (v *Server) TellNoRails(why string) { v.door.TellNoRails(why) }
+
+// Serve accepts clients until ctx ends, then stops listening, ends the
+// sessions that run, and returns nil. That the last listener fails is an error.
+func (v *Server) Serve(ctx context.Context) error { return v.door.Serve(ctx) }
+
+// Close ends the listeners. Serve does it, too: it is for a server that is not
+// going to.
+func (v *Server) Close() error { return v.door.Close() }
+
+// Recheck looks every session's key up again. It ends the sessions of those that
+// are gone, have another secret, or open another directory or with other rights,
+// and those without encryption where the key asks for it now, and returns how
+// many these are. Other bounds hold for sessions that begin later, and for those
+// that wait. It does not wait until they have ended.
+func (v *Server) Recheck() (ended int) { return v.door.Recheck() }
 
 func (v *Server) log(e SessionEnd) {
 	if v.cfg.Log != nil {
@@ -159,9 +137,42 @@ func (v *Server) log(e SessionEnd) {
 	}
 }
 
+// begin makes a session's rail and its first queue pair, and serves it to its
+// end.
+func (v *Server) begin(p rdma.Provider, req rdma.Request, host *serverSession, l trust.Lane) {
+	ctx, peer := host.Context(), req.Remote().String()
+	rail, err := p.Open(req.Device(), railConfig(host.Grant.QPs, host.Grant.Slots, host.ChunkBytes, v.cfg.GPUs != nil, false, v.cfg.Wire))
+	if err != nil {
+		v.door.Refuse(req, rdma.RejectResources, err)
+		host.Retry()
+		return
+	}
+	conn, err := req.Accept(ctx, rail)
+	if err != nil {
+		v.log(SessionEnd{Peer: peer, Key: host.Key(), What: "connection", Err: errors.Join(err, rail.Close())})
+		host.Retry() // what it had registered is gone
+		return
+	}
+	d := &firstConn{rail: rail, conn: conn, id: host.ID, trust: host.Trust(), lane: l, grant: host.Grant, link: Link{
+		Transport: p.Name(), Device: rail.Device().Name, Family: rail.Device().Transport, Local: conn.Local().String(), Remote: peer,
+	}}
+	s := newSession(d, peer, false, v.cfg.Timeouts)
+	s.terms = wire.Terms{Slots: host.Grant.Slots, QPs: host.Grant.QPs, ChunkBytes: host.ChunkBytes}
+	s.limit = host.Limit
+	host.Begun(rail.Device().Name, func(req rdma.Request, l trust.Lane) error {
+		conn, err := req.Accept(ctx, rail)
+		if err != nil {
+			return err
+		}
+		return s.addLane(conn, l)
+	})
+	v.host(ctx, s, d, host)
+}
+
 // host serves a session that stands.
 func (v *Server) host(ctx context.Context, s *session, d *firstConn, host *serverSession) {
-	end := SessionEnd{Peer: s.peer, Key: host.key, What: "connection"}
+	end := SessionEnd{Peer: s.peer, Key: host.Key(), What: "connection"}
+	opens := host.Opens().(opened)
 	var served *service
 	giveBack := func() {}
 	defer func() { giveBack() }()
@@ -174,16 +185,16 @@ func (v *Server) host(ctx context.Context, s *session, d *firstConn, host *serve
 		}
 		end.What, end.Path = h.Terms.Mode.String(), firstOr(h.Paths, "")
 		end.More = max(0, len(h.Paths)-1)
-		if err := v.checkEncryption(host, h); err != nil {
+		if err := host.CheckEncryption(h.Terms.Encrypted()); err != nil {
 			return err
 		}
-		if err := host.admission.Only.admit(h, s, host.end); err != nil {
+		if err := opens.Only.admit(h, s, host.End); err != nil {
 			return err
 		}
-		if served, err = v.serve(s, h, &host.admission, tally); err != nil {
+		if served, err = v.serve(s, h, opens, tally); err != nil {
 			return err
 		}
-		if giveBack, err = v.takeBounces(s, host.key); err != nil {
+		if giveBack, err = takeBounces(s, host); err != nil {
 			return err
 		}
 		if err := s.welcome(ctx, h, served); err != nil {
@@ -191,19 +202,19 @@ func (v *Server) host(ctx context.Context, s *session, d *firstConn, host *serve
 		}
 		if h.Terms.Codec != CompressOff {
 			need := Load{CodecBytes: int64(s.terms.ChunkBytes)}
-			v.adjustLoad(need, 1)
-			defer v.adjustLoad(need, -1)
+			v.door.AdjustLoad(need, 1)
+			defer v.door.AdjustLoad(need, -1)
 		}
 		rules, err := s.hearRules(ctx)
 		if err == nil {
-			err = host.admission.Only.checkRules(rules)
+			err = opens.Only.checkRules(rules)
 		}
 		if err != nil {
 			return err
 		}
 		return served.talk(ctx, g)
 	})
-	host.admission.Only.left(s)
+	opens.Only.left(s)
 	d.link.Imm, d.link.QPs, d.link.Slots, d.link.ChunkBytes = d.conn.ImmKind(), s.terms.QPs, s.terms.Slots, s.terms.ChunkBytes
 	d.link.Encrypted = s.terms.Encrypted()
 	if served != nil {

@@ -15,26 +15,26 @@ type held struct {
 	bytes             int64
 }
 
-// heldBy is what a key has. v.mu is held.
-func (v *Server) heldBy(key string) held { return v.held[key] }
+// heldBy is what a key has. q.mu is held.
+func (q *admissionQueue) heldBy(key string) held { return q.held[key] }
 
-// hold adds to what a key has, or with sign -1 takes it off. v.mu is held.
-func (v *Server) hold(key string, more held, sign int) {
-	h := v.held[key]
+// hold adds to what a key has, or with sign -1 takes it off. q.mu is held.
+func (q *admissionQueue) hold(key string, more held, sign int) {
+	h := q.held[key]
 	before := h.sessions
 	h.sessions += sign * more.sessions
 	if before == 0 && h.sessions > 0 {
-		v.seated++
+		q.seated++
 	} else if before > 0 && h.sessions == 0 {
-		v.seated--
+		q.seated--
 	}
 	h.waiting += sign * more.waiting
 	h.bytes += int64(sign) * more.bytes
 	if h == (held{}) {
-		delete(v.held, key) // keys come and go
+		delete(q.held, key) // keys come and go
 		return
 	}
-	v.held[key] = h
+	q.held[key] = h
 }
 
 // timesLeft bounds what a key may have beside others, as buffers that ports of a
@@ -45,46 +45,46 @@ func (v *Server) hold(key string, more held, sign int) {
 const timesLeft = 7
 
 // sharesLocked reports whether a key has to leave something to others.
-func (v *Server) sharesLocked() bool { return v.cfg.Keys != nil && v.cfg.Keys.Len() > 1 }
+func (q *admissionQueue) sharesLocked() bool { return q.cfg.Keys != nil && q.cfg.Keys.Len() > 1 }
 
 // fitsLocked reports whether a key may have n bytes more. Where it is the least of
 // the only session of a key, all that is left will do.
-func (v *Server) fitsLocked(key string, n int64, least bool) bool {
-	left := v.cfg.MaxMemory - v.memory - n
-	return left >= 0 && (least || !v.sharesLocked() || (v.held[key].bytes+n)/timesLeft <= left)
+func (q *admissionQueue) fitsLocked(key string, n int64, least bool) bool {
+	left := q.cfg.MaxMemory - q.memory - n
+	return left >= 0 && (least || !q.sharesLocked() || (q.held[key].bytes+n)/timesLeft <= left)
 }
 
-// takePlaceLocked says why a key may not have one more session, where that is so.
+// takeSeatLocked says why a key may not have one more session, where that is so.
 // behind: it is another key's turn.
-func (v *Server) takeSeatLocked(key string, maxOfKey int, behind bool) *notAdmittedError {
-	h := v.held[key]
-	left := v.cfg.MaxSessions - v.load.Sessions - 1
+func (q *admissionQueue) takeSeatLocked(key string, maxOfKey int, behind bool) *notAdmittedError {
+	h := q.held[key]
+	left := q.cfg.MaxSessions - q.load.Sessions - 1
 	switch {
 	case left < 0:
-		no := busy("%s running, and it takes no more", sessionsText(v.load.Sessions, ""))
+		no := busy("%s running, and it takes no more", sessionsText(q.load.Sessions, ""))
 		no.scarce = true
 		return no
 	case maxOfKey > 0 && h.sessions >= maxOfKey:
 		return busy("%s running, and it may have no more", sessionsText(h.sessions, " of key "+key))
-	case v.sharesLocked() && ((h.sessions+1)/timesLeft > left || left == 0 && h.sessions > 0 && v.seated < v.cfg.Keys.Len()):
+	case q.sharesLocked() && ((h.sessions+1)/timesLeft > left || left == 0 && h.sessions > 0 && q.seated < q.cfg.Keys.Len()):
 		return busy("%s running, and it leaves the rest to other keys", sessionsText(h.sessions, " of key "+key))
 	case behind:
-		return busy("%s running, and those of other keys come first, which have less", sessionsText(v.load.Sessions, ""))
+		return busy("%s running, and those of other keys come first, which have less", sessionsText(q.load.Sessions, ""))
 	}
 	return nil
 }
 
 // shareOf is how large a part of the server a key has: of its places or of its
 // memory, whichever is more.
-func (v *Server) shareOf(key string) float64 {
-	h := v.held[key]
-	return max(float64(h.sessions)/float64(v.cfg.MaxSessions), float64(h.bytes)/float64(v.cfg.MaxMemory))
+func (q *admissionQueue) shareOf(key string) float64 {
+	h := q.held[key]
+	return max(float64(h.sessions)/float64(q.cfg.MaxSessions), float64(h.bytes)/float64(q.cfg.MaxMemory))
 }
 
 // isBehindLocked reports whether somebody waits for room whose key has less.
-func (v *Server) isBehindLocked(key string) bool {
-	share := v.shareOf(key)
-	return slices.ContainsFunc(v.queue, func(w *waiter) bool { return w.no.scarce && v.shareOf(w.key) < share })
+func (q *admissionQueue) isBehindLocked(key string) bool {
+	share := q.shareOf(key)
+	return slices.ContainsFunc(q.waiting, func(w *waiter) bool { return w.no.scarce && q.shareOf(w.peer.key) < share })
 }
 
 // wakeLocked gives room to those who wait for it. The next is always of the key
@@ -92,8 +92,8 @@ func (v *Server) isBehindLocked(key string) bool {
 // sessions have holds up the keys that have more, or a large ring would wait for
 // as long as small ones come; who waits for something of its own, as for another
 // session of its key, holds up nobody.
-func (v *Server) wakeLocked() {
-	lines := v.linesLocked()
+func (q *admissionQueue) wakeLocked() {
+	lines := q.linesLocked()
 	decided := make(map[*waiter]bool)
 	waits, waitsShare := false, 0.0 // the smallest share of who waits for what all have
 	for len(lines) > 0 {
@@ -105,18 +105,18 @@ func (v *Server) wakeLocked() {
 		}
 		l := lines[next]
 		w := l.waiters[0]
-		decided[w] = v.decideLocked(w, waits && l.share > waitsShare)
+		decided[w] = q.decideLocked(w, waits && l.share > waitsShare)
 		if !decided[w] && w.no.scarce && !waits {
 			waits, waitsShare = true, l.share
 		}
-		l.share = v.shareOf(w.key)
+		l.share = q.shareOf(w.peer.key)
 		if l.waiters = l.waiters[1:]; len(l.waiters) == 0 {
 			lines = slices.Delete(lines, next, next+1)
 		}
 	}
-	for i := len(v.queue) - 1; i >= 0; i-- {
-		if decided[v.queue[i]] {
-			v.dropLocked(i)
+	for i := len(q.waiting) - 1; i >= 0; i-- {
+		if decided[q.waiting[i]] {
+			q.dropLocked(i)
 		}
 	}
 }
@@ -128,13 +128,13 @@ type line struct {
 }
 
 // linesLocked are those of all keys, by who came first.
-func (v *Server) linesLocked() (lines []*line) {
+func (q *admissionQueue) linesLocked() (lines []*line) {
 	of := make(map[string]*line)
-	for _, w := range v.queue {
-		l := of[w.key]
+	for _, w := range q.waiting {
+		l := of[w.peer.key]
 		if l == nil {
-			l = &line{share: v.shareOf(w.key)}
-			of[w.key], lines = l, append(lines, l)
+			l = &line{share: q.shareOf(w.peer.key)}
+			of[w.peer.key], lines = l, append(lines, l)
 		}
 		l.waiters = append(l.waiters, w)
 	}
@@ -143,19 +143,19 @@ func (v *Server) linesLocked() (lines []*line) {
 
 // makeWayLocked turns the last one away who waits with the key that most wait
 // with, for one of a key with fewer.
-func (v *Server) makeWayLocked(key string) bool {
-	most, last := v.held[key].waiting+1, -1
-	for i, w := range v.queue {
-		if n := v.held[w.key].waiting; n > most || n == most && last >= 0 && w.key == v.queue[last].key {
+func (q *admissionQueue) makeWayLocked(key string) bool {
+	most, last := q.held[key].waiting+1, -1
+	for i, w := range q.waiting {
+		if n := q.held[w.peer.key].waiting; n > most || n == most && last >= 0 && w.peer.key == q.waiting[last].peer.key {
 			most, last = n, i
 		}
 	}
 	if last < 0 {
 		return false
 	}
-	w := v.queue[last]
-	w.no = busy("%d clients wait with key %s, and others came", most, w.key)
-	v.dropLocked(last)
+	w := q.waiting[last]
+	w.no = busy("%d clients wait with key %s, and others came", most, w.peer.key)
+	q.dropLocked(last)
 	close(w.done)
 	return true
 }
@@ -165,10 +165,10 @@ var errIdle = errors.New("it was granted a session and did not begin it, and oth
 
 // endIfIdle ends a session whose first queue pair has not come, if somebody waits
 // for what it has whose key has less.
-func (v *Server) endIfIdle(h *serverSession) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if !h.entered && v.isBehindLocked(h.key) {
-		h.end(errIdle)
+func (q *admissionQueue) endIfIdle(s *serverSession) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !s.entered && q.isBehindLocked(s.peer.key) {
+		s.End(errIdle)
 	}
 }

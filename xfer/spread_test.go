@@ -2,6 +2,7 @@ package xfer
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"gdrcp/rdma"
@@ -19,22 +20,22 @@ func TestSessionsSpreadOverRails(t *testing.T) {
 	OnHost(t)
 	const rails = 8
 	provider := verbsNamed{tcp.New()}
-	v := NewServer(ServerConfig{})
-	v.listeners = append(v.listeners, &serverListener{provider: tcp.New(), device: "tcp", rateGbps: 800})
-	v.listeners = append(v.listeners, &serverListener{provider: provider, device: "slow", rateGbps: 25})
+	d := newDoorServer(doorConfig{})
+	d.listeners.list = append(d.listeners.list, &serverListener{provider: tcp.New(), device: railDevice{Name: "tcp", RateGbps: 800}})
+	d.listeners.list = append(d.listeners.list, &serverListener{provider: provider, device: railDevice{Name: "slow", RateGbps: 25}})
 	for i := range rails {
 		for range 2 { // addresses of either family
-			v.listeners = append(v.listeners, &serverListener{provider: provider, device: fmt.Sprint("rail", i), rateGbps: 400})
+			d.listeners.list = append(d.listeners.list, &serverListener{provider: provider, device: railDevice{Name: fmt.Sprint("rail", i), RateGbps: 400}})
 		}
 	}
 	begun, of := 0, map[string][]*serverSession{}
 	begin := func() *serverSession {
-		h := &serverSession{id: [16]byte{byte(begun)}}
+		h := &serverSession{ID: [16]byte{byte(begun)}}
 		begun++
-		v.sessions[h.id] = h
-		told := v.railsFor(h, nil)
-		if len(told) != maxRails || told[0].device != h.device || told[1].device != h.device {
-			t.Fatalf("session %d was told %d addresses, the first of %s and %s", begun, len(told), told[0].device, told[1].device)
+		d.queue.sessions[h.ID] = h
+		told := d.railsFor(h, nil)
+		if len(told) != maxRails || told[0].device.Name != h.device || told[1].device.Name != h.device {
+			t.Fatalf("session %d was told %d addresses, the first of %s and %s", begun, len(told), told[0].device.Name, told[1].device.Name)
 		}
 		of[h.device] = append(of[h.device], h)
 		return h
@@ -49,12 +50,31 @@ func TestSessionsSpreadOverRails(t *testing.T) {
 	}
 	// Where sessions have ended there is room, and one that came by another device
 	// than it was told counts where it is.
-	delete(v.sessions, of["rail5"][0].id)
+	delete(d.queue.sessions, of["rail5"][0].ID)
 	of["rail3"][0].device = "slow"
 	of["rail3"][1].device = "slow"
 	for _, want := range []string{"rail3", "rail3", "rail5", "rail0"} {
 		if h := begin(); h.device != want {
 			t.Errorf("a session was told %s first, want %s", h.device, want)
 		}
+	}
+}
+
+// Among devices that are as near those with the fewest sessions still come first.
+func TestNearRailsAreSpread(t *testing.T) {
+	OnHost(t)
+	d := newDoorServer(doorConfig{})
+	for _, name := range []string{"a", "b", "far"} {
+		d.listeners.list = append(d.listeners.list, &serverListener{provider: verbsNamed{tcp.New()}, device: railDevice{Name: name, RateGbps: 400}})
+	}
+	var got []string
+	for i := range 4 {
+		h := &serverSession{ID: [16]byte{byte(i)}}
+		d.queue.sessions[h.ID] = h
+		d.railsFor(h, map[string]int{"a": 2, "b": 2, "far": 4})
+		got = append(got, h.device)
+	}
+	if want := []string{"a", "b", "a", "b"}; !slices.Equal(got, want) {
+		t.Errorf("told first %q, want %q", got, want)
 	}
 }

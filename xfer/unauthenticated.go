@@ -3,14 +3,12 @@ package xfer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
-	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 )
 
@@ -147,94 +145,4 @@ func (s *unauthenticated) tells() (tell bool, untold int) {
 	s.told++
 	untold, s.untold = s.untold, 0
 	return true, untold
-}
-
-// logUnauthenticated tells what became of an unauthenticated client.
-func (v *Server) logUnauthenticated(peer string, err error) {
-	tell, untold := v.unauthenticated.tells()
-	if !tell {
-		return
-	}
-	if untold > 0 {
-		err = fmt.Errorf("%w (and %d more like it)", err, untold)
-	}
-	v.log(SessionEnd{Peer: peer, What: "connection", Err: err})
-}
-
-// answerDoor serves a door: it hears the proof of the key, for as long as known
-// lasts, and then admits the session or says why not.
-func (v *Server) answerDoor(ctx, known context.Context, p rdma.Provider, req rdma.Request, st *pendingConn, pre *preamble) {
-	peer := req.Remote().String()
-	defer st.cancel(nil)
-	defer v.unauthenticated.remove(st)
-	timed, cancel := context.WithTimeoutCause(known, proofWait, fmt.Errorf("%w: no key was shown within %v", ErrPeerSilent, proofWait))
-	defer cancel()
-	d := &door{mayHear: 1}
-	defer d.close()
-	var err error
-	if d.rail, err = p.Open(req.Device(), doorConfig(doorDepth, v.cfg.Wire)); err != nil {
-		v.reject(req, rdma.RejectResources, err)
-		return
-	}
-	if d.conn, err = req.Accept(timed, d.rail); err != nil {
-		v.logUnauthenticated(peer, err)
-		return
-	}
-	c, err := v.hearProof(timed, d, st, req.PrivateData()[:rdma.MaxPrivateDataBytes])
-	if err != nil {
-		v.logUnauthenticated(peer, err)
-		return
-	}
-	cancel()
-	v.unauthenticated.remove(st)
-	c.peer = peer
-	v.admit(ctx, d, c, pre)
-}
-
-// secretOf is the secret of a key, or for a name that no key has, one that nobody
-// has: that one is made once, because making it takes time that would tell.
-func (v *Server) secretOf(id string) (s trust.Secret, known bool) {
-	a, known := v.cfg.Keys.Find(id)
-	s = v.nobodys
-	if known {
-		s = a.Secret
-	}
-	return s, known
-}
-
-// hearProof runs the server's half of the handshake and waits for the client's
-// proof.
-func (v *Server) hearProof(ctx context.Context, d *door, st *pendingConn, opening []byte) (*authenticatedPeer, error) {
-	first, err := d.take(ctx)
-	if err != nil {
-		return nil, err
-	}
-	c := &authenticatedPeer{}
-	var answer []byte
-	c.key, answer, c.trust, err = trust.Answer(first, opening, func(id string) (trust.Secret, bool) {
-		var ok bool
-		c.secret, ok = v.secretOf(id)
-		return c.secret, ok
-	})
-	if err != nil {
-		if !v.unauthenticated.crowded() {
-			// One byte is no answer: it is told apart from a connection that broke.
-			_ = d.post(ctx, []byte{0})
-			_ = d.flush(ctx)
-		}
-		return nil, err
-	}
-	v.unauthenticated.noteKeyed(st)
-	if err := d.post(ctx, answer); err != nil {
-		return nil, err
-	}
-	d.seal, d.open = c.trust.Door()
-	kind, body, err := d.hear(ctx)
-	if err == nil && kind != doorProof {
-		err = fmt.Errorf("%w: message %d at the door", ErrProtocol, kind)
-	}
-	if err == nil {
-		c.wish, err = decodeWish(body)
-	}
-	return c, err
 }

@@ -14,6 +14,8 @@ const (
 	MaxChunkBytes = 64 << 20
 	MaxSlots      = 256
 	MaxQPs        = 16
+	// MaxRingBytes bounds one end's ring.
+	MaxRingBytes = 1 << 30
 	// MaxCompressedChunkBytes bounds chunks that are compressed: each worker
 	// needs as much again to unpack them.
 	MaxCompressedChunkBytes = 8 << 20

@@ -6,8 +6,13 @@ import (
 	"fmt"
 )
 
-// ErrProtocol: the peer sent something that the protocol does not allow.
-var ErrProtocol = errors.New("protocol error")
+// What a peer did that ends a session.
+var (
+	// ErrProtocol: the peer sent something that the protocol does not allow.
+	ErrProtocol = errors.New("protocol error")
+	// ErrPeerSilent: nothing was heard from the peer for too long.
+	ErrPeerSilent = errors.New("the peer fell silent")
+)
 
 // MustUnderstand marks a field that a reader who does not know it must refuse.
 // Fields without it may be added to a message in any later version.

@@ -1,0 +1,56 @@
+package xfer
+
+import (
+	"math"
+	"testing"
+)
+
+// All that sessions may register is within one bound, and comes back.
+func TestRingsOfAllSessionsAreBounded(t *testing.T) {
+	q := queueOf(doorConfig{})
+	var back []func()
+	total, least := int64(0), MaxSlots
+	for {
+		slots, giveBack, no := q.takeRingLocked("k", MaxQPs, MaxSlots, 4<<20)
+		if no != nil {
+			break
+		}
+		least, total = min(least, slots), total+ringOf(MaxQPs, slots, 4<<20)
+		back = append(back, giveBack)
+	}
+	if total != q.memory || total > DefaultMaxMemory || total < DefaultMaxMemory-ringOf(MaxQPs, leastSlots, 4<<20) || least == MaxSlots {
+		t.Errorf("%d sessions take %d bytes, booked are %d; the last had %d slots", len(back), total, q.memory, least)
+	}
+	for _, f := range back {
+		f()
+	}
+	if q.memory != 0 {
+		t.Errorf("%d bytes did not come back", q.memory)
+	}
+}
+
+// No amount makes what is booked less than nothing or more than the bound, and what is
+// given back twice comes back once.
+func TestOnlyAmountsAreBooked(t *testing.T) {
+	q := queueOf(doorConfig{MaxMemory: 100})
+	for _, n := range []int64{math.MinInt64, -1 << 62, -1, 0, 101, math.MaxInt64} {
+		giveBack, ok := q.bookLocked("k", n, false)
+		if giveBack(); ok || q.memory != 0 {
+			t.Errorf("%d: %t, and %d are booked", n, ok, q.memory)
+		}
+	}
+	first, ok := q.bookLocked("k", 60, false)
+	if _, more := q.bookLocked("k", math.MaxInt64-10, false); !ok || more || q.memory != 60 {
+		t.Errorf("%t, %t, and %d are booked", ok, more, q.memory)
+	}
+	second, ok := q.bookLocked("k", 40, false)
+	first()
+	first()
+	if !ok || q.memory != 40 {
+		t.Errorf("%t, and %d are booked", ok, q.memory)
+	}
+	second()
+	if q.memory != 0 {
+		t.Errorf("%d are booked", q.memory)
+	}
+}

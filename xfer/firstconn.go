@@ -1,0 +1,76 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"gdrcp/internal/trust"
+	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
+)
+
+// firstConn is a rail with its first queue pair, not yet in a session.
+type firstConn struct {
+	rail  rdma.Rail
+	conn  rdma.Conn
+	id    [16]byte
+	link  Link
+	trust *trust.Session
+	lane  trust.Lane // of conn
+	grant sessionGrant
+	// granted has the door, which is open until the session ends. Nil at a server.
+	granted *grantedSession
+}
+
+// close ends what is left of it. The session has closed the queue pairs.
+func (d *firstConn) close() error {
+	err := d.rail.Close()
+	if d.granted != nil {
+		err = errors.Join(err, d.granted.Close())
+	}
+	return err
+}
+
+// enter makes the session's rail and its first queue pair, by any provider and
+// address of the server. After an error another can be tried. With success the
+// grant is the result's.
+func enter(ctx context.Context, a *grantedSession, p rdma.Provider, device string, addr netip.AddrPort, o *Options) (*firstConn, error) {
+	rail, err := p.Open(device, railConfig(a.Grant.QPs, a.Grant.Slots, o.ChunkBytes, o.local.GPU != wire.GPUOff, o.ForceImmSend, o.Wire))
+	if err != nil {
+		return nil, err
+	}
+	d := &firstConn{rail: rail, id: a.ID, trust: a.Trust, lane: a.NextTry(), grant: a.Grant, granted: a}
+	if d.conn, err = rail.Dial(ctx, addr, a.Joining(d.lane)); err != nil {
+		return nil, errors.Join(err, rail.Close())
+	}
+	d.link = Link{
+		Transport: p.Name(), Device: rail.Device().Name, Family: rail.Device().Transport,
+		Local: d.conn.Local().String(), Remote: d.conn.Remote().String(),
+	}
+	return d, nil
+}
+
+// joinLanes makes the further queue pairs that the server granted.
+func (s *session) joinLanes(ctx context.Context, d *firstConn) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeouts.Handshake+time.Second)
+	defer cancel()
+	for i := 1; i < d.grant.QPs; i++ {
+		name := trust.Lane{Rail: d.lane.Rail, QP: uint8(i), Epoch: d.lane.Epoch}
+		// A try that was turned away in a crowd has not spent its token.
+		var conn rdma.Conn
+		err := retryCrowded(ctx, crowdTries, func() (err error) {
+			conn, err = s.rail.Dial(ctx, d.conn.Remote(), d.granted.Joining(name))
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("connect queue pair %d: %w", i, err)
+		}
+		if err := s.addLane(conn, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}

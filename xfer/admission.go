@@ -7,6 +7,7 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/limit"
 )
 
 // authenticatedPeer is a client that has proven which key it has.
@@ -24,12 +25,12 @@ type serverSession struct {
 	ID         [16]byte
 	ChunkBytes int
 	Grant      sessionGrant
-	Limit      limits // on its payload
+	Limit      limit.Limits // on its payload
 
 	queue     *admissionQueue
 	peer      authenticatedPeer
 	admission keyAdmission
-	ofKey     *Limiter // shared by the key's sessions
+	ofKey     *limit.Limiter // shared by the key's sessions
 	// ctx ends the session and all that is on the way to it; end says why.
 	ctx context.Context
 	end context.CancelCauseFunc

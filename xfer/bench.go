@@ -125,7 +125,7 @@ func (b *benchSource) fill(ctx context.Context) error {
 			if b.session.terms.Hash != 0 {
 				slot.chunk.Extents[0].Digest = benchDigest(b.session.terms.Hash, b.session.ring.Slot(slot.index))
 			}
-			if err := b.session.limit.wait(ctx, int64(slot.chunk.StoredBytes), nil); err != nil {
+			if err := b.session.limit.Wait(ctx, int64(slot.chunk.StoredBytes), nil); err != nil {
 				return err
 			}
 			b.sender.sealPayload(slot)
@@ -198,7 +198,7 @@ func (k *benchSink) drainSlots(ctx context.Context) error {
 		if err != nil || (k.session.terms.Hash != 0 && benchDigest(k.session.terms.Hash, payload) != h.Extents[0].Digest) {
 			return fmt.Errorf("%w: chunk %d arrived damaged", ErrIntegrity, h.ID)
 		}
-		if err := k.session.limit.wait(ctx, int64(h.StoredBytes), nil); err != nil {
+		if err := k.session.limit.Wait(ctx, int64(h.StoredBytes), nil); err != nil {
 			return err
 		}
 		k.receiver.giveBack(wire.ReturnedSlot{Slot: uint32(a.slot), Generation: a.generation})

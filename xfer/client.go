@@ -85,7 +85,7 @@ func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst stri
 			return nil, err
 		}
 	}
-	o.Slots = o.limits().slots(o.Slots, o.ChunkBytes)
+	o.Slots = o.limits().Slots(o.Slots, o.ChunkBytes)
 	h, err := o.hello(wire.ModePull)
 	if err != nil {
 		return nil, err

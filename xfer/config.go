@@ -6,6 +6,7 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/limit"
 )
 
 // Defaults of the bounds.
@@ -41,7 +42,7 @@ type doorConfig struct {
 	Followed bool
 	// Limit bounds what the payload of all sessions takes on the wire. Nil: nothing
 	// does.
-	Limit *Limiter
+	Limit *limit.Limiter
 	// Handshake is how long a client may take for each message.
 	Handshake time.Duration
 	// Wire is how this end's packets travel.

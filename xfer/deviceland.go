@@ -121,7 +121,7 @@ func (d *deviceLander) landBatch(ctx context.Context) error {
 		if err := d.landFetched(l, b.Mem); err != nil {
 			return err
 		}
-		if err := d.sink.session.limit.wait(ctx, int64(l.chunk.header.StoredBytes), d.sink.tally.Step); err != nil {
+		if err := d.sink.session.limit.Wait(ctx, int64(l.chunk.header.StoredBytes), d.sink.tally.Step); err != nil {
 			return err
 		}
 		d.sink.receiver.giveBack(l.r)

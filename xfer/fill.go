@@ -111,7 +111,7 @@ func (s *source) nextFill(ctx context.Context) (*outSlot, error) {
 
 // handOver submits a filled slot, when the session's limits let its bytes pass.
 func (s *source) handOver(ctx context.Context, slot *outSlot) error {
-	if err := s.session.limit.wait(ctx, int64(slot.chunk.StoredBytes), s.tally.Step); err != nil {
+	if err := s.session.limit.Wait(ctx, int64(slot.chunk.StoredBytes), s.tally.Step); err != nil {
 		return err
 	}
 	last := slot.chunk.files[len(slot.chunk.files)-1]

@@ -73,7 +73,7 @@ func (w *lander) land(ctx context.Context, a filledSlot) (r wire.ReturnedSlot, d
 		return r, done, err
 	}
 	// Under a limit the slot is held until its bytes may have come.
-	if err := w.sink.session.limit.wait(ctx, int64(h.StoredBytes), w.sink.tally.Step); err != nil {
+	if err := w.sink.session.limit.Wait(ctx, int64(h.StoredBytes), w.sink.tally.Step); err != nil {
 		return r, false, err
 	}
 	plain, damaged, err := w.plainOf(h, a)

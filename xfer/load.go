@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/limit"
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
 )
@@ -59,3 +60,14 @@ func (o *Options) RingBytes(source, stream bool) int64 {
 	}
 	return n
 }
+
+// Limiter bounds how many bytes a second pass those who share it, in the order in which
+// they ask. It may be used by many at once.
+type Limiter = limit.Limiter
+
+// NewLimiter returns a limiter of that many bytes a second, 512 at the least; nil, which
+// limits nothing, for 0 and less.
+func NewLimiter(bytesPerSecond int64) *Limiter { return limit.New(bytesPerSecond) }
+
+// limits are those of a copy.
+func (o *Options) limits() limit.Limits { return limit.Of(limit.New(o.BytesPerSecond)) }

@@ -11,6 +11,7 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/limit"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -186,13 +187,13 @@ func (q *admissionQueue) grantLocked(w *waiter, behind bool) (*serverSession, *n
 	chunkBytes := min(int(pre.chunkKiB), wire.MaxChunkBytes>>10) << 10
 	slots := max(1, min(int(pre.slots), wire.MaxSlots, wire.MaxRingBytes/chunkBytes))
 	ofKey := q.limiterOf(key, a.BytesPerSecond)
-	limit := limitsOf(q.cfg.Limit, ofKey)
-	slots, giveBack, no := q.takeRingLocked(key, qps, limit.slots(slots, chunkBytes), chunkBytes)
+	under := limit.Of(q.cfg.Limit, ofKey)
+	slots, giveBack, no := q.takeRingLocked(key, qps, under.Slots(slots, chunkBytes), chunkBytes)
 	if no != nil {
 		return nil, no
 	}
 	s := &serverSession{
-		ID: pre.session, ChunkBytes: chunkBytes, Grant: sessionGrant{slots, qps}, Limit: limit,
+		ID: pre.session, ChunkBytes: chunkBytes, Grant: sessionGrant{slots, qps}, Limit: under,
 		queue: q, peer: *w.peer, admission: a, ofKey: ofKey,
 		mustEncrypt: a.RequireEncrypt, users: 1, spent: make(map[trust.Lane]bool), arrived: make(chan struct{}), giveBack: giveBack,
 	}
@@ -217,13 +218,13 @@ func sessionsText(n int, whose string) string {
 
 // limiterOf finds the limiter that a key's sessions share, or makes one. q.mu is
 // held.
-func (q *admissionQueue) limiterOf(key string, bytesPerSecond int64) *Limiter {
+func (q *admissionQueue) limiterOf(key string, bytesPerSecond int64) *limit.Limiter {
 	for _, s := range q.sessions {
 		if s.peer.key == key && s.ofKey.BytesPerSecond() == bytesPerSecond {
 			return s.ofKey
 		}
 	}
-	return NewLimiter(bytesPerSecond)
+	return limit.New(bytesPerSecond)
 }
 
 // leave ends one use of a session's place, and with the last gives it back to

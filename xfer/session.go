@@ -13,6 +13,7 @@ import (
 	"gdrcp/internal/filter"
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/limit"
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
 
@@ -74,7 +75,7 @@ type session struct {
 	// asksGPU: the peer is to have its slots in GPU memory.
 	asksGPU bool
 	// limit is how many bytes a second the payload may take on the wire.
-	limit limits
+	limit limit.Limits
 	// report takes this session's events, and may be nil.
 	report func(Event)
 	// theirs is where the peer has its slots, once it has told.

@@ -72,7 +72,7 @@ func (c *Client) PullStream(ctx context.Context, ep Endpoint, path string, out O
 	if err := o.checkStream(); err != nil {
 		return nil, err
 	}
-	o.Slots = o.limits().slots(o.Slots, o.ChunkBytes)
+	o.Slots = o.limits().Slots(o.Slots, o.ChunkBytes)
 	h, err := o.hello(wire.ModePull)
 	if err != nil {
 		return nil, err

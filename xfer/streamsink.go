@@ -75,7 +75,7 @@ func (w *streamLander) arrived(ctx context.Context, a filledSlot) error {
 		return nil
 	}
 	h := &w.lander.chunk.header
-	if err := w.sink.session.limit.wait(ctx, int64(h.StoredBytes), w.sink.tally.Step); err != nil {
+	if err := w.sink.session.limit.Wait(ctx, int64(h.StoredBytes), w.sink.tally.Step); err != nil {
 		return err
 	}
 	if len(w.owed) > 0 && !h.Repair {

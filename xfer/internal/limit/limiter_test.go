@@ -1,4 +1,4 @@
-package xfer
+package limit
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 )
 
 // pass lets chunks through until the time is over and counts their bytes.
-func pass(ctx context.Context, ls limits, chunk int64, passed *atomic.Int64) {
-	for ls.wait(ctx, chunk, nil) == nil {
+func pass(ctx context.Context, ls Limits, chunk int64, passed *atomic.Int64) {
+	for ls.Wait(ctx, chunk, nil) == nil {
 		passed.Add(chunk)
 	}
 }
@@ -19,7 +19,6 @@ func pass(ctx context.Context, ls limits, chunk int64, passed *atomic.Int64) {
 // What passes in 2 s is the rate's, within a tenth, however large the chunks
 // are and however many ask.
 func TestLimiterIsAccurate(t *testing.T) {
-	OnHost(t)
 	for _, tc := range []struct {
 		name   string
 		rate   int64
@@ -36,10 +35,10 @@ func TestLimiterIsAccurate(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 				defer cancel()
-				l := NewLimiter(tc.rate)
+				l := New(tc.rate)
 				var passed atomic.Int64
 				for range tc.askers {
-					go pass(ctx, limitsOf(l), tc.chunk, &passed)
+					go pass(ctx, Of(l), tc.chunk, &passed)
 				}
 				<-ctx.Done()
 				synctest.Wait()
@@ -54,12 +53,11 @@ func TestLimiterIsAccurate(t *testing.T) {
 
 // In real time, too, where a sleep is longer than asked for.
 func TestLimiterOnARealClock(t *testing.T) {
-	OnHost(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	var passed atomic.Int64
 	start := time.Now()
-	pass(ctx, limitsOf(NewLimiter(8<<20)), 64<<10, &passed)
+	pass(ctx, Of(New(8<<20)), 64<<10, &passed)
 	want := (8 << 20) * time.Since(start).Seconds()
 	if got := float64(passed.Load()); got < 0.9*want || got > 1.1*want {
 		t.Errorf("%.0f bytes passed, want %.0f", got, want)
@@ -82,12 +80,12 @@ func TestLimiterStarvesNobody(t *testing.T) {
 				const rate = 20 << 20
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 				defer cancel()
-				shared := NewLimiter(rate)
+				shared := New(rate)
 				var many, one atomic.Int64
 				for range 8 {
-					go pass(ctx, limitsOf(shared), 16<<20, &many)
+					go pass(ctx, Of(shared), 16<<20, &many)
 				}
-				go pass(ctx, limitsOf(shared, NewLimiter(tc.own)), 64<<10, &one)
+				go pass(ctx, Of(shared, New(tc.own)), 64<<10, &one)
 				<-ctx.Done()
 				synctest.Wait()
 				share := float64(one.Load()) / (30 * rate)
@@ -105,10 +103,10 @@ func TestLimiterStarvesNobody(t *testing.T) {
 // What was not used is not caught up with.
 func TestLimiterSavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ls := limitsOf(NewLimiter(1 << 20))
+		ls := Of(New(1 << 20))
 		time.Sleep(time.Hour)
 		start := time.Now()
-		if err := ls.wait(t.Context(), 1<<20, nil); err != nil || time.Since(start) < 900*time.Millisecond {
+		if err := ls.Wait(t.Context(), 1<<20, nil); err != nil || time.Since(start) < 900*time.Millisecond {
 			t.Errorf("a second's bytes passed in %v: %v", time.Since(start), err)
 		}
 	})
@@ -120,10 +118,10 @@ func TestLimiterEnds(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(ended) })
 		start := time.Now()
-		if err := limitsOf(NewLimiter(1)).wait(ctx, 1<<30, nil); !errors.Is(err, ended) || time.Since(start) > 2*time.Second {
+		if err := Of(New(1)).Wait(ctx, 1<<30, nil); !errors.Is(err, ended) || time.Since(start) > 2*time.Second {
 			t.Errorf("after %v: %v", time.Since(start), err)
 		}
-		if err := limitsOf(nil, NewLimiter(0)).wait(ctx, 1<<60, nil); err != nil {
+		if err := Of(nil, New(0)).Wait(ctx, 1<<60, nil); err != nil {
 			t.Errorf("no limit: %v", err)
 		}
 	})
@@ -131,7 +129,7 @@ func TestLimiterEnds(t *testing.T) {
 
 func TestLimitedSlots(t *testing.T) {
 	for _, tc := range []struct{ rate, slots, want int }{{0, 16, 16}, {1, 16, 2}, {4 << 20, 16, 4}, {1 << 40, 16, 16}, {1, 1, 1}} {
-		if got := limitsOf(NewLimiter(int64(tc.rate))).slots(tc.slots, 1<<20); got != tc.want {
+		if got := Of(New(int64(tc.rate))).Slots(tc.slots, 1<<20); got != tc.want {
 			t.Errorf("%d slots at %d bytes a second, want %d", got, tc.rate, tc.want)
 		}
 	}

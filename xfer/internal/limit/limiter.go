@@ -1,4 +1,5 @@
-package xfer
+// Package limit bounds how many bytes a second pass.
+package limit
 
 import (
 	"context"
@@ -28,9 +29,9 @@ type Limiter struct {
 	paid time.Time
 }
 
-// NewLimiter returns a limiter of that many bytes a second, 512 at the least;
+// New returns a limiter of that many bytes a second, 512 at the least;
 // nil, which limits nothing, for 0 and less.
-func NewLimiter(bytesPerSecond int64) *Limiter {
+func New(bytesPerSecond int64) *Limiter {
 	if bytesPerSecond <= 0 {
 		return nil
 	}
@@ -57,11 +58,11 @@ func (l *Limiter) book(now time.Time, n int64) time.Time {
 	return l.paid
 }
 
-// limits are those that a session is under, all at once: nil for none.
-type limits []*Limiter
+// Limits are those that a session is under, all at once: nil for none.
+type Limits []*Limiter
 
-// limitsOf leaves out those that limit nothing.
-func limitsOf(all ...*Limiter) (ls limits) {
+// Of leaves out those that limit nothing.
+func Of(all ...*Limiter) (ls Limits) {
 	for _, l := range all {
 		if l != nil {
 			ls = append(ls, l)
@@ -70,12 +71,10 @@ func limitsOf(all ...*Limiter) (ls limits) {
 	return ls
 }
 
-func (o *Options) limits() limits { return limitsOf(NewLimiter(o.BytesPerSecond)) }
-
-// wait lets n bytes pass: it blocks for as long as they take at the lowest of
+// Wait lets n bytes pass: it blocks for as long as they take at the lowest of
 // the limits, beside all that share one. moved, which may be nil, is called after
 // each part of them. An error is why ctx has ended.
-func (ls limits) wait(ctx context.Context, n int64, moved func()) error {
+func (ls Limits) Wait(ctx context.Context, n int64, moved func()) error {
 	if len(ls) == 0 {
 		return nil
 	}
@@ -101,7 +100,7 @@ func (ls limits) wait(ctx context.Context, n int64, moved func()) error {
 }
 
 // turn is how much is booked at a time.
-func (ls limits) turn() int64 {
+func (ls Limits) turn() int64 {
 	turn := int64(turnBytes)
 	for _, l := range ls {
 		turn = min(turn, l.bytesPerSecond/limiterTurn)
@@ -109,9 +108,9 @@ func (ls limits) turn() int64 {
 	return turn
 }
 
-// slots is how many of a ring's slots are of use under the limits, two at the
+// Slots is how many of a ring's slots are of use under the limits, two at the
 // least: the others would be filled at once, whatever the limit.
-func (ls limits) slots(slots, chunkBytes int) int {
+func (ls Limits) Slots(slots, chunkBytes int) int {
 	for _, l := range ls {
 		slots = int(min(int64(slots), max(2, l.bytesPerSecond/int64(max(chunkBytes, 1)))))
 	}

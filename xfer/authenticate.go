@@ -22,7 +22,7 @@ const maxRails = 16
 // yet but the door's. The door stays open until Close: the server takes its end for the
 // session's as long as the first queue pair is not there.
 type grantedSession struct {
-	door  *door
+	door  *doorConn
 	ID    [16]byte
 	Trust *trust.Session
 	Grant sessionGrant
@@ -146,7 +146,7 @@ func isCrowded(err error) bool {
 
 // AuthenticateOnce is one try of Authenticate.
 func (c *doorClient) AuthenticateOnce(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, waits func()) (*grantedSession, error) {
-	g := &grantedSession{door: &door{mayHear: doorAnswers}, Provider: p, Device: device, At: addr}
+	g := &grantedSession{door: &doorConn{mayHear: doorAnswers}, Provider: p, Device: device, At: addr}
 	err := c.dial(ctx, g)
 	if err == nil {
 		err = c.await(ctx, g, waits)

@@ -15,12 +15,12 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// A door is the queue pair at which a client proves that it has the key, before
+// doorConn is the queue pair at which a client proves that it has the key, before
 // it learns anything and before anything is made for it. It has a rail, and so
 // a protection domain, of its own. Beyond the handshake it carries the server's
 // grant; the session itself is then made of other queue pairs, which show that they
 // belong to it.
-type door struct {
+type doorConn struct {
 	rail rdma.Rail
 	conn rdma.Conn
 	seal *trust.Sealer
@@ -62,7 +62,7 @@ func doorRailConfig(receives int, onWire rdma.Wire) rdma.RailConfig {
 }
 
 // wait takes what has happened at the door, at least one thing.
-func (d *door) wait(ctx context.Context) error {
+func (d *doorConn) wait(ctx context.Context) error {
 	if d.ended != nil {
 		return d.ended
 	}
@@ -90,7 +90,7 @@ func (d *door) wait(ctx context.Context) error {
 }
 
 // post sends a message as it is.
-func (d *door) post(ctx context.Context, msg []byte) error {
+func (d *doorConn) post(ctx context.Context, msg []byte) error {
 	for {
 		_, err := d.conn.Post([]rdma.WR{{Op: rdma.OpSend, ID: d.posted, Msg: msg}})
 		if err == nil {
@@ -107,12 +107,12 @@ func (d *door) post(ctx context.Context, msg []byte) error {
 }
 
 // say sends a sealed message.
-func (d *door) say(ctx context.Context, kind byte, body []byte) error {
+func (d *doorConn) say(ctx context.Context, kind byte, body []byte) error {
 	return d.post(ctx, d.seal.Seal(nil, append([]byte{kind}, body...)))
 }
 
 // flush waits until all that was posted has left.
-func (d *door) flush(ctx context.Context) error {
+func (d *doorConn) flush(ctx context.Context) error {
 	for d.left < d.posted {
 		if err := d.wait(ctx); err != nil {
 			return err
@@ -122,7 +122,7 @@ func (d *door) flush(ctx context.Context) error {
 }
 
 // take returns the next message as it came.
-func (d *door) take(ctx context.Context) ([]byte, error) {
+func (d *doorConn) take(ctx context.Context) ([]byte, error) {
 	for len(d.heard) == 0 {
 		if err := d.wait(ctx); err != nil {
 			return nil, err
@@ -134,7 +134,7 @@ func (d *door) take(ctx context.Context) ([]byte, error) {
 }
 
 // hear returns the next message, opened.
-func (d *door) hear(ctx context.Context) (kind byte, body []byte, err error) {
+func (d *doorConn) hear(ctx context.Context) (kind byte, body []byte, err error) {
 	msg, err := d.take(ctx)
 	if err != nil {
 		return 0, nil, err
@@ -147,7 +147,7 @@ func (d *door) hear(ctx context.Context) (kind byte, body []byte, err error) {
 }
 
 // close ends the door. Safe on one half made.
-func (d *door) close() error {
+func (d *doorConn) close() error {
 	var errs []error
 	if d.conn != nil {
 		errs = append(errs, d.conn.Close())

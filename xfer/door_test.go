@@ -12,7 +12,6 @@ import (
 // with its tag in whole lines of the cache (rdma/verbs/qp.c and rail.go), and
 // rdma/tcp, where nothing is registered, a buffer for each message.
 func TestDoorFitsAPage(t *testing.T) {
-	OnHost(t)
 	const tagBytes, lineBytes, moreReceives, greeting = 8, 64, 4, 1
 	c := doorRailConfig(doorDepth, rdma.Wire{})
 	stride := (c.MsgBytes + tagBytes + lineBytes - 1) / lineBytes * lineBytes

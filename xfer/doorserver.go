@@ -163,7 +163,7 @@ func (d *doorServer) answer(ctx, known context.Context, p rdma.Provider, req rdm
 	defer d.unauthenticated.remove(st)
 	timed, cancel := context.WithTimeoutCause(known, proofWait, fmt.Errorf("%w: no key was shown within %v", wire.ErrPeerSilent, proofWait))
 	defer cancel()
-	at := &door{mayHear: 1}
+	at := &doorConn{mayHear: 1}
 	defer at.close()
 	var err error
 	if at.rail, err = p.Open(req.Device(), doorRailConfig(doorDepth, d.cfg.Wire)); err != nil {
@@ -198,7 +198,7 @@ func (d *doorServer) secretOf(id string) (s trust.Secret, known bool) {
 
 // hearProof runs the server's half of the handshake and waits for the client's
 // proof.
-func (d *doorServer) hearProof(ctx context.Context, at *door, st *pendingConn, opening []byte) (*authenticatedPeer, error) {
+func (d *doorServer) hearProof(ctx context.Context, at *doorConn, st *pendingConn, opening []byte) (*authenticatedPeer, error) {
 	first, err := at.take(ctx)
 	if err != nil {
 		return nil, err
@@ -235,7 +235,7 @@ func (d *doorServer) hearProof(ctx context.Context, at *door, st *pendingConn, o
 
 // admit makes room for a session and tells the client, or says why there is
 // none; then it waits until the session runs.
-func (d *doorServer) admit(ctx context.Context, at *door, c *authenticatedPeer, pre *preamble) {
+func (d *doorServer) admit(ctx context.Context, at *doorConn, c *authenticatedPeer, pre *preamble) {
 	s, err := d.queue.await(ctx, at, c, pre)
 	var no *notAdmittedError
 	if errors.As(err, &no) {
@@ -280,7 +280,7 @@ func (d *doorServer) admit(ctx context.Context, at *door, c *authenticatedPeer, 
 
 // tellLast says the last word at a door, and waits for the client to hang up,
 // or for as long as a message may take to arrive.
-func tellLast(ctx context.Context, at *door, kind byte, body []byte) {
+func tellLast(ctx context.Context, at *doorConn, kind byte, body []byte) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	if at.say(ctx, kind, body) == nil {
@@ -305,7 +305,7 @@ func (d *doorServer) distances(ctx context.Context, wish gpuWish) map[string]int
 }
 
 // tellGrant tells where the session can be reached, and what it gets.
-func (d *doorServer) tellGrant(ctx context.Context, at *door, s *serverSession) error {
+func (d *doorServer) tellGrant(ctx context.Context, at *doorConn, s *serverSession) error {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Handshake)
 	defer cancel()
 	rails := d.railsFor(s, d.distances(ctx, s.peer.wish))

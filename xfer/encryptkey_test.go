@@ -9,22 +9,21 @@ import (
 // A key that begins to ask for encryption ends its sessions without, and leaves
 // those with it, whether their hello has come or not.
 func TestEncryptionThatIsRequiredLater(t *testing.T) {
-	OnHost(t)
 	t.Parallel()
-	k := keysOf(testKey, otherKey)
+	k := keysOf(firstKey, secondKey)
 	q := queueOf(doorConfig{Keys: k})
 	const sealed, plain = true, false
 	heard := func(n byte, encrypted bool) *serverSession {
 		t.Helper()
-		host := request(q, testKey, n, 1).admitted(t, 1)
+		host := request(q, firstKey, n, 1).admitted(t, 1)
 		if err := host.CheckEncryption(encrypted); err != nil {
 			t.Fatal(err)
 		}
 		return host
 	}
 	with, without := heard(1, sealed), heard(2, plain)
-	early := []*serverSession{request(q, testKey, 3, 1).admitted(t, 1), request(q, testKey, 4, 1).admitted(t, 1)}
-	other := request(q, otherKey, 5, 1).admitted(t, 1)
+	early := []*serverSession{request(q, firstKey, 3, 1).admitted(t, 1), request(q, firstKey, 4, 1).admitted(t, 1)}
+	other := request(q, secondKey, 5, 1).admitted(t, 1)
 	if err := other.CheckEncryption(plain); err != nil {
 		t.Fatal(err)
 	}
@@ -33,9 +32,9 @@ func TestEncryptionThatIsRequiredLater(t *testing.T) {
 	}
 	insist := func(on bool) func(m map[string]keyAdmission) {
 		return func(m map[string]keyAdmission) {
-			a := m[testKey.ID]
+			a := m[firstKey.ID]
 			a.RequireEncrypt = on
-			m[testKey.ID] = a
+			m[firstKey.ID] = a
 		}
 	}
 	k.change(insist(true))
@@ -55,7 +54,7 @@ func TestEncryptionThatIsRequiredLater(t *testing.T) {
 	}
 	k.change(insist(false))
 	q.recheck()
-	if err := request(q, testKey, 6, 1).admitted(t, 1).CheckEncryption(plain); err != nil {
+	if err := request(q, firstKey, 6, 1).admitted(t, 1).CheckEncryption(plain); err != nil {
 		t.Errorf("the key asks for it no more: %v", err)
 	}
 }

@@ -33,7 +33,7 @@ func hostileServing(t *testing.T, name string, say func(ctx context.Context, p *
 func hostileWelcoming(t *testing.T, welcome func(h *wire.Hello) []byte, say func(ctx context.Context, p *puppet) error) Endpoint {
 	t.Helper()
 	// The door is the real one, and what comes behind it is not.
-	door := newDoorServer(doorConfig{
+	v := newDoorServer(doorConfig{
 		Keys: doorKeys{OneKey(testKey, Admission{Root: DirRoot(t.TempDir())})}, Handshake: shortTimeouts().Handshake, RingBytes: ringBytes,
 		Begin: func(p rdma.Provider, req rdma.Request, host *serverSession, l trust.Lane) {
 			if err := welcomed(p, req, host, l, welcome, say); err != nil {
@@ -41,13 +41,13 @@ func hostileWelcoming(t *testing.T, welcome func(h *wire.Hello) []byte, say func
 			}
 		},
 	})
-	addr, err := door.Listen(tcp.New(), netip.MustParseAddrPort("127.0.0.1:0"), rdma.Device{})
+	addr, err := v.Listen(tcp.New(), netip.MustParseAddrPort("127.0.0.1:0"), rdma.Device{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
-	go func() { served <- door.Serve(ctx) }()
+	go func() { served <- v.Serve(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-served; err != nil {

@@ -16,7 +16,7 @@ import (
 
 // speakingDoor is a server of the tests' own that has a key, or says that it has,
 // and what it says behind its preface.
-func speakingDoor(t *testing.T, w hostileWay, say func(ctx context.Context, d *door, opening []byte) error) netip.AddrPort {
+func speakingDoor(t *testing.T, w hostileWay, say func(ctx context.Context, d *doorConn, opening []byte) error) netip.AddrPort {
 	t.Helper()
 	l, err := w.provider.Listen(netip.AddrPortFrom(w.addr, 0), rdma.Wire{})
 	if err != nil {
@@ -36,7 +36,7 @@ func speakingDoor(t *testing.T, w hostileWay, say func(ctx context.Context, d *d
 			if err != nil {
 				return
 			}
-			d := &door{mayHear: 1}
+			d := &doorConn{mayHear: 1}
 			if d.rail, err = w.provider.Open(req.Device(), doorRailConfig(doorDepth, rdma.Wire{})); err == nil {
 				d.conn, err = req.Accept(ctx, d.rail)
 			}
@@ -51,7 +51,7 @@ func speakingDoor(t *testing.T, w hostileWay, say func(ctx context.Context, d *d
 }
 
 // answers runs the server's half of the handshake.
-func (d *door) answers(ctx context.Context, opening []byte) error {
+func (d *doorConn) answers(ctx context.Context, opening []byte) error {
 	first, err := d.take(ctx)
 	if err != nil {
 		return err
@@ -72,9 +72,9 @@ func TestHostileDoorOfAServer(t *testing.T) {
 }
 
 func testHostileDoorOfAServer(t *testing.T, w hostileWay) {
-	type say = func(ctx context.Context, d *door, opening []byte) error
+	type say = func(ctx context.Context, d *doorConn, opening []byte) error
 	plain := func(change func(first []byte) []byte) say {
-		return func(ctx context.Context, d *door, _ []byte) error {
+		return func(ctx context.Context, d *doorConn, _ []byte) error {
 			first, err := d.take(ctx)
 			if err != nil {
 				return err
@@ -83,7 +83,7 @@ func testHostileDoorOfAServer(t *testing.T, w hostileWay) {
 		}
 	}
 	sealed := func(kind byte, body []byte) say {
-		return func(ctx context.Context, d *door, opening []byte) error {
+		return func(ctx context.Context, d *doorConn, opening []byte) error {
 			return errors.Join(d.answers(ctx, opening), d.say(ctx, kind, body))
 		}
 	}
@@ -103,7 +103,7 @@ func testHostileDoorOfAServer(t *testing.T, w hostileWay) {
 		{"the client's own words", trust.ErrRefused, plain(func(first []byte) []byte { return first[len(first)-trust.AnswerBytes:] })},
 		{"zeros", trust.ErrRefused, plain(func([]byte) []byte { return make([]byte, trust.AnswerBytes) })},
 		{"the longest message", trust.ErrRefused, plain(func([]byte) []byte { return make([]byte, doorMsgBytes) })},
-		{"an answer of another key", trust.ErrRefused, func(ctx context.Context, d *door, opening []byte) error {
+		{"an answer of another key", trust.ErrRefused, func(ctx context.Context, d *doorConn, opening []byte) error {
 			_, first, err := trust.Open(trust.Key{ID: testKey.ID, Secret: trust.NewSecret([32]byte{5})}, opening)
 			if err != nil {
 				return err
@@ -111,7 +111,7 @@ func testHostileDoorOfAServer(t *testing.T, w hostileWay) {
 			_, answer, _, err := trust.Answer(first, opening, func(string) (trust.Secret, bool) { return trust.NewSecret([32]byte{5}), true })
 			return errors.Join(err, d.post(ctx, answer))
 		}},
-		{"an answer to another opening", trust.ErrRefused, func(ctx context.Context, d *door, opening []byte) error {
+		{"an answer to another opening", trust.ErrRefused, func(ctx context.Context, d *doorConn, opening []byte) error {
 			_, first, err := trust.Open(testKey, doorOpening(3))
 			if err != nil {
 				return err
@@ -119,10 +119,10 @@ func testHostileDoorOfAServer(t *testing.T, w hostileWay) {
 			_, answer, _, err := trust.Answer(first, doorOpening(3), func(string) (trust.Secret, bool) { return testKey.Secret, true })
 			return errors.Join(err, d.post(ctx, answer))
 		}},
-		{"a grant in the clear", ErrProtocol, func(ctx context.Context, d *door, opening []byte) error {
+		{"a grant in the clear", ErrProtocol, func(ctx context.Context, d *doorConn, opening []byte) error {
 			return errors.Join(d.answers(ctx, opening), d.post(ctx, append([]byte{doorGrant}, uvarints(1, 1)...)))
 		}},
-		{"a grant twice sealed alike", ErrProtocol, func(ctx context.Context, d *door, opening []byte) error {
+		{"a grant twice sealed alike", ErrProtocol, func(ctx context.Context, d *doorConn, opening []byte) error {
 			if err := d.answers(ctx, opening); err != nil {
 				return err
 			}
@@ -143,7 +143,7 @@ func testHostileDoorOfAServer(t *testing.T, w hostileWay) {
 		{"an unknown message", ErrProtocol, sealed(doorRefuse+1, nil)},
 		{"message 0", ErrProtocol, sealed(0, nil)},
 		{"message 255", ErrProtocol, sealed(255, nil)},
-		{"addresses without end", ErrProtocol, func(ctx context.Context, d *door, opening []byte) error {
+		{"addresses without end", ErrProtocol, func(ctx context.Context, d *doorConn, opening []byte) error {
 			if err := d.answers(ctx, opening); err != nil {
 				return err
 			}
@@ -153,7 +153,7 @@ func testHostileDoorOfAServer(t *testing.T, w hostileWay) {
 				}
 			}
 		}},
-		{"an immediate", ErrProtocol, func(ctx context.Context, d *door, opening []byte) error {
+		{"an immediate", ErrProtocol, func(ctx context.Context, d *doorConn, opening []byte) error {
 			if err := d.answers(ctx, opening); err != nil {
 				return err
 			}
@@ -180,7 +180,7 @@ func testHostileDoorOfAServer(t *testing.T, w hostileWay) {
 func TestRefusalIsPrintable(t *testing.T) {
 	OnHost(t)
 	w := byTCP()
-	addr := speakingDoor(t, w, func(ctx context.Context, d *door, opening []byte) error {
+	addr := speakingDoor(t, w, func(ctx context.Context, d *doorConn, opening []byte) error {
 		return errors.Join(d.answers(ctx, opening), d.say(ctx, doorRefuse, []byte("\x00\x00\x1b[2Jgo\r\naway\x00")))
 	})
 	_, err := w.options().atDoor(testKey).Authenticate(t.Context(), w.provider, "tcp", addr, func() {})

@@ -15,7 +15,7 @@ import (
 
 // caught is a door at which a client of the tests' own speaks.
 type caught struct {
-	*door
+	*doorConn
 	opening []byte
 	hand    *trust.Opening
 	first   []byte
@@ -25,7 +25,7 @@ type caught struct {
 // handshake ready.
 func atDoor(t testing.TB, w hostileWay, addr netip.AddrPort, key trust.Key, opening []byte) *caught {
 	t.Helper()
-	c := &caught{door: &door{mayHear: doorAnswers}, opening: opening}
+	c := &caught{doorConn: &doorConn{mayHear: doorAnswers}, opening: opening}
 	t.Cleanup(func() { _ = c.close() })
 	var err error
 	if c.hand, c.first, err = trust.Open(key, opening); err != nil {

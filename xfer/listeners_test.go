@@ -15,7 +15,7 @@ import (
 
 // removable is a provider of listeners that fail once removed is closed.
 type removable struct {
-	verbsNamed
+	namedVerbs
 	removed chan struct{}
 	closed  func() // such a listener was closed
 }
@@ -28,7 +28,7 @@ type removableListener struct {
 var errRemoved = errors.New("the device was removed")
 
 func (p removable) Listen(at netip.AddrPort, w rdma.Wire) (rdma.Listener, error) {
-	l, err := p.verbsNamed.Listen(at, w)
+	l, err := p.namedVerbs.Listen(at, w)
 	return removableListener{l, p}, err
 }
 
@@ -90,12 +90,11 @@ func reached(at netip.AddrPort) error {
 
 // A server takes up listeners while it serves, drops them, and listens anew.
 func TestListenersComeAndGo(t *testing.T) {
-	OnHost(t)
 	d := newDoorServer(doorConfig{NoRails: "none yet", Followed: true})
 	end, wait := serveDoor(t, d)
 	any, device := netip.MustParseAddrPort("127.0.0.1:0"), rdma.Device{Name: "rail0"}
 	for range 2 {
-		at, err := d.Listen(verbsNamed{tcp.New()}, any, device)
+		at, err := d.Listen(namedVerbs{tcp.New()}, any, device)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,10 +126,9 @@ func TestListenersComeAndGo(t *testing.T) {
 // A listener whose device is removed is closed at once, and no client is told of
 // it. A server that is followed serves on; another ends with its last listener.
 func TestListenerFails(t *testing.T) {
-	OnHost(t)
 	for _, followed := range []bool{true, false} {
 		closed := make(chan struct{})
-		p := removable{verbsNamed{tcp.New()}, make(chan struct{}), sync.OnceFunc(func() { close(closed) })}
+		p := removable{namedVerbs{tcp.New()}, make(chan struct{}), sync.OnceFunc(func() { close(closed) })}
 		d := newDoorServer(doorConfig{Followed: followed})
 		at, err := d.Listen(p, netip.MustParseAddrPort("127.0.0.1:0"), rdma.Device{Name: "rail0"})
 		if err != nil {
@@ -156,7 +154,7 @@ func TestListenerFails(t *testing.T) {
 		if why := d.listeners.whyNoRails(); !strings.Contains(why, "rail0") || !strings.Contains(why, errRemoved.Error()) {
 			t.Errorf("clients are told %q", why)
 		}
-		again, err := d.Listen(verbsNamed{tcp.New()}, netip.AddrPortFrom(at.Addr(), 0), rdma.Device{Name: "rail0"})
+		again, err := d.Listen(namedVerbs{tcp.New()}, netip.AddrPortFrom(at.Addr(), 0), rdma.Device{Name: "rail0"})
 		if err == nil {
 			err = reached(again)
 		}

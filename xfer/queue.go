@@ -74,7 +74,7 @@ type waiter struct {
 // that it waits, and why, and again now and then, so that it knows that the
 // server lives; after MaxWait it gets the error. Keys are served in turns: see
 // wakeLocked.
-func (q *admissionQueue) await(ctx context.Context, at *door, c *authenticatedPeer, pre *preamble) (*serverSession, error) {
+func (q *admissionQueue) await(ctx context.Context, at *doorConn, c *authenticatedPeer, pre *preamble) (*serverSession, error) {
 	w := &waiter{peer: c, wish: pre, ctx: ctx, done: make(chan struct{})}
 	if why := q.enqueue(w); why != "" {
 		err := q.tellWaiting(at, w, why)
@@ -94,7 +94,7 @@ func (q *admissionQueue) await(ctx context.Context, at *door, c *authenticatedPe
 
 // tellWaiting returns when it is decided what becomes of the waiter, or its time is
 // over.
-func (q *admissionQueue) tellWaiting(at *door, w *waiter, why string) error {
+func (q *admissionQueue) tellWaiting(at *doorConn, w *waiter, why string) error {
 	end := time.NewTimer(q.cfg.MaxWait)
 	defer end.Stop()
 	again := time.NewTicker(q.cfg.Handshake / 4)
@@ -119,7 +119,7 @@ func (q *admissionQueue) tellWaiting(at *door, w *waiter, why string) error {
 
 // sayWaiting tells a client that it waits. One that takes no messages is not
 // waited for.
-func (q *admissionQueue) sayWaiting(ctx context.Context, at *door, text string) error {
+func (q *admissionQueue) sayWaiting(ctx context.Context, at *doorConn, text string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, q.cfg.Handshake, fmt.Errorf("%w: it does not hear that it has to wait", wire.ErrPeerSilent))
 	defer cancel()
 	return at.say(ctx, doorWait, []byte(cutForDoor(text)))

@@ -11,6 +11,13 @@ import (
 	"gdrcp/rdma"
 )
 
+// The keys of these tests.
+var (
+	firstKey  = trust.Key{ID: "test", Secret: trust.NewSecret([32]byte{1, 2, 3})}
+	secondKey = trust.Key{ID: "other", Secret: trust.NewSecret([32]byte{9, 9})}
+	thirdKey  = trust.Key{ID: "third", Secret: trust.NewSecret([32]byte{3, 3})}
+)
+
 // testKeys are those that a test changes.
 type testKeys struct {
 	mu sync.Mutex
@@ -112,23 +119,23 @@ func (w *waiter) refused(t *testing.T, code rdma.RejectCode, waits bool) {
 }
 
 func TestRoomOfAKey(t *testing.T) {
-	k := keysOf(testKey, otherKey)
+	k := keysOf(firstKey, secondKey)
 	k.change(func(m map[string]keyAdmission) {
-		m["test"] = keyAdmission{Secret: testKey.Secret, MaxSessions: 2, BytesPerSecond: 64 << 20}
+		m["test"] = keyAdmission{Secret: firstKey.Secret, MaxSessions: 2, BytesPerSecond: 64 << 20}
 	})
 	q := queueOf(doorConfig{Keys: k, MaxSessions: 3})
-	a, b := request(q, testKey, 1, 4).admitted(t, 4), request(q, testKey, 2, 4).admitted(t, 4)
+	a, b := request(q, firstKey, 1, 4).admitted(t, 4), request(q, firstKey, 2, 4).admitted(t, 4)
 	if a.ofKey == nil || a.ofKey != b.ofKey || a.ofKey.BytesPerSecond() != 64<<20 {
 		t.Error("the sessions of a key do not share its rate")
 	}
-	third := request(q, testKey, 3, 4)
+	third := request(q, firstKey, 3, 4)
 	third.refused(t, rdma.RejectBusy, true)
 	// Who waits for its own key holds up nobody else.
-	other := request(q, otherKey, 4, 4).admitted(t, 4)
+	other := request(q, secondKey, 4, 4).admitted(t, 4)
 	if other.ofKey != nil {
 		t.Error("a rate for a key that has none")
 	}
-	fourth, fifth := request(q, otherKey, 5, 4), request(q, otherKey, 6, 4)
+	fourth, fifth := request(q, secondKey, 5, 4), request(q, secondKey, 6, 4)
 	fourth.refused(t, rdma.RejectBusy, true)
 	q.leave(other)
 	// All had to wait, and the third could not come in: the next one could.
@@ -143,15 +150,15 @@ func TestRoomOfAKey(t *testing.T) {
 	fifth.refused(t, rdma.RejectBusy, true)
 	request(q, trust.Key{ID: "test", Secret: trust.NewSecret([32]byte{7})}, 7, 4).refused(t, rdma.RejectUnknown, false)
 	request(q, trust.Key{ID: "none"}, 7, 4).refused(t, rdma.RejectUnknown, false)
-	request(q, testKey, 3, 4).refused(t, rdma.RejectUnknown, false) // a session id in use
+	request(q, firstKey, 3, 4).refused(t, rdma.RejectUnknown, false) // a session id in use
 }
 
 // No more wait than may, of a key and of all.
 func TestWaitingIsBounded(t *testing.T) {
-	q := queueOf(doorConfig{Keys: keysOf(testKey, otherKey), MaxSessions: 1})
-	request(q, testKey, 0, 4).admitted(t, 4)
+	q := queueOf(doorConfig{Keys: keysOf(firstKey, secondKey), MaxSessions: 1})
+	request(q, firstKey, 0, 4).admitted(t, 4)
 	for range 2 * maxWaitingOfKey {
-		request(q, testKey, 1, 4)
+		request(q, firstKey, 1, 4)
 	}
 	if len(q.waiting) != maxWaitingOfKey {
 		t.Errorf("%d clients wait with one key", len(q.waiting))
@@ -174,15 +181,15 @@ func TestWaitingIsBounded(t *testing.T) {
 }
 
 func TestSmallerRings(t *testing.T) {
-	q := queueOf(doorConfig{Keys: keysOf(testKey), MaxMemory: ringOf(1, 16, 1<<20) + ringOf(1, 5, 1<<20)})
-	first := request(q, testKey, 1, 16).admitted(t, 16)
-	request(q, testKey, 2, 16).admitted(t, 5)
-	third := request(q, testKey, 3, 16)
+	q := queueOf(doorConfig{Keys: keysOf(firstKey), MaxMemory: ringOf(1, 16, 1<<20) + ringOf(1, 5, 1<<20)})
+	first := request(q, firstKey, 1, 16).admitted(t, 16)
+	request(q, firstKey, 2, 16).admitted(t, 5)
+	third := request(q, firstKey, 3, 16)
 	third.refused(t, rdma.RejectResources, true)
 	q.leave(first)
 	third.admitted(t, 16)
 	// What would not fit even alone is not waited for.
-	small := queueOf(doorConfig{Keys: keysOf(testKey, otherKey), MaxMemory: ringOf(1, 2, 1<<20) - 1})
-	request(small, testKey, 1, 16).refused(t, rdma.RejectResources, false)
-	request(small, testKey, 1, 1).admitted(t, 1) // a ring of one slot, as asked for
+	small := queueOf(doorConfig{Keys: keysOf(firstKey, secondKey), MaxMemory: ringOf(1, 2, 1<<20) - 1})
+	request(small, firstKey, 1, 16).refused(t, rdma.RejectResources, false)
+	request(small, firstKey, 1, 1).admitted(t, 1) // a ring of one slot, as asked for
 }

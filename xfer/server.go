@@ -77,16 +77,16 @@ func NewServer(cfg ServerConfig) *Server {
 		cfg.Timeouts = DefaultTimeouts()
 	}
 	v := &Server{cfg: cfg, gpus: newGPUFinder(cfg.GPUs, cfg.Timeouts.Handshake/4)}
-	door := doorConfig{
+	at := doorConfig{
 		MaxSessions: cfg.MaxSessions, MaxMemory: cfg.MaxMemory, MaxWait: cfg.MaxWait, NoRails: cfg.NoRails, Followed: cfg.Followed,
 		Limit: cfg.Limit, Handshake: cfg.Timeouts.Handshake, Wire: cfg.Wire, RingBytes: ringBytes, Load: cfg.Load,
 		Distances: v.gpus.distances, Begin: v.begin,
 		Log: func(peer, key, what string, err error) { v.log(SessionEnd{Peer: peer, Key: key, What: what, Err: err}) },
 	}
 	if cfg.Keys != nil {
-		door.Keys = doorKeys{cfg.Keys}
+		at.Keys = doorKeys{cfg.Keys}
 	}
-	v.door = newDoorServer(door)
+	v.door = newDoorServer(at)
 	return v
 }
 

@@ -9,9 +9,6 @@ import (
 	"gdrcp/rdma"
 )
 
-// thirdKey is one beside testKey and otherKey.
-var thirdKey = trust.Key{ID: "third", Secret: trust.NewSecret([32]byte{3, 3})}
-
 // decided reports whether a client waits no more.
 func (w *waiter) decided() bool {
 	select {
@@ -24,20 +21,19 @@ func (w *waiter) decided() bool {
 
 // However many wait with a key, who comes with another is next.
 func TestKeysTakeTurns(t *testing.T) {
-	OnHost(t)
-	k := keysOf(testKey, otherKey, thirdKey)
-	others := k.without(otherKey, thirdKey) // one key that is alone takes all
+	k := keysOf(firstKey, secondKey, thirdKey)
+	others := k.without(secondKey, thirdKey) // one key that is alone takes all
 	q := queueOf(doorConfig{Keys: k, MaxSessions: 3})
 	var running []*serverSession
 	for i := range 3 {
-		running = append(running, request(q, testKey, byte(i), 4).admitted(t, 4))
+		running = append(running, request(q, firstKey, byte(i), 4).admitted(t, 4))
 	}
 	others()
 	var many []*waiter
 	for i := range 100 {
-		many = append(many, request(q, testKey, byte(10+i), 4))
+		many = append(many, request(q, firstKey, byte(10+i), 4))
 	}
-	other, third, otherAgain := request(q, otherKey, 200, 4), request(q, thirdKey, 201, 4), request(q, otherKey, 202, 4)
+	other, third, otherAgain := request(q, secondKey, 200, 4), request(q, thirdKey, 201, 4), request(q, secondKey, 202, 4)
 	q.leave(running[0])
 	one := other.admitted(t, 4)
 	third.refused(t, rdma.RejectBusy, true)
@@ -55,17 +51,16 @@ func TestKeysTakeTurns(t *testing.T) {
 
 // Where every key has something, the one that has less is next, whoever came first.
 func TestKeyWithLessIsNext(t *testing.T) {
-	OnHost(t)
-	k := keysOf(testKey, otherKey)
-	other := k.without(otherKey)
+	k := keysOf(firstKey, secondKey)
+	other := k.without(secondKey)
 	q := queueOf(doorConfig{Keys: k, MaxSessions: 4})
-	running := request(q, testKey, 0, 4).admitted(t, 4)
+	running := request(q, firstKey, 0, 4).admitted(t, 4)
 	for i := range 2 {
-		request(q, testKey, byte(1+i), 4).admitted(t, 4)
+		request(q, firstKey, byte(1+i), 4).admitted(t, 4)
 	}
 	other()
-	request(q, otherKey, 3, 4).admitted(t, 4)
-	first, second := request(q, testKey, 4, 4), request(q, otherKey, 5, 4)
+	request(q, secondKey, 3, 4).admitted(t, 4)
+	first, second := request(q, firstKey, 4, 4), request(q, secondKey, 5, 4)
 	q.leave(running)
 	second.admitted(t, 4)
 	first.refused(t, rdma.RejectBusy, true)
@@ -73,33 +68,32 @@ func TestKeyWithLessIsNext(t *testing.T) {
 
 // One key leaves places and memory to others, and one that is alone need not.
 func TestOneKeyLeavesRoom(t *testing.T) {
-	OnHost(t)
 	for _, tc := range []struct {
 		keys   *testKeys
 		places int
 		memory int64 // of 64 rings
-	}{{keysOf(testKey, otherKey, thirdKey), 56, 56}, {keysOf(testKey), 64, 64}} {
+	}{{keysOf(firstKey, secondKey, thirdKey), 56, 56}, {keysOf(firstKey), 64, 64}} {
 		shared := tc.places < 64
 		places := queueOf(doorConfig{Keys: tc.keys, MaxSessions: 64})
 		for i := range 100 {
-			request(places, testKey, byte(i), 1)
+			request(places, firstKey, byte(i), 1)
 		}
-		if n := places.held[testKey.ID].sessions; n != tc.places {
+		if n := places.held[firstKey.ID].sessions; n != tc.places {
 			t.Errorf("a key has %d places of 64, want %d", n, tc.places)
 		}
 		ring := ringOf(1, 4, 1<<20)
 		memory := queueOf(doorConfig{Keys: tc.keys, MaxSessions: 1000, MaxMemory: 64 * ring})
 		for i := range 200 {
-			request(memory, testKey, byte(i), 4)
+			request(memory, firstKey, byte(i), 4)
 		}
-		if n := memory.held[testKey.ID].bytes; n > tc.memory*ring || n < (tc.memory-1)*ring {
+		if n := memory.held[firstKey.ID].bytes; n > tc.memory*ring || n < (tc.memory-1)*ring {
 			t.Errorf("a key has %d rings of 64, want %d", n/ring, tc.memory)
 		}
 		for _, q := range []*admissionQueue{places, memory} {
-			if n := q.held[testKey.ID].waiting; n == 0 {
+			if n := q.held[firstKey.ID].waiting; n == 0 {
 				t.Error("nobody waits")
 			}
-			if w := request(q, otherKey, 222, 4); shared {
+			if w := request(q, secondKey, 222, 4); shared {
 				w.admitted(t, 4)
 				request(q, thirdKey, 223, 4).admitted(t, 4)
 			}
@@ -109,43 +103,41 @@ func TestOneKeyLeavesRoom(t *testing.T) {
 
 // However few places there are, one key has one and not all of them.
 func TestOneKeyLeavesOneOfFewPlaces(t *testing.T) {
-	OnHost(t)
 	for most := range timesLeft {
-		q := queueOf(doorConfig{Keys: keysOf(testKey, otherKey), MaxSessions: most + 1})
+		q := queueOf(doorConfig{Keys: keysOf(firstKey, secondKey), MaxSessions: most + 1})
 		for i := range most + 2 {
-			request(q, testKey, byte(i), 4)
+			request(q, firstKey, byte(i), 4)
 		}
-		if n := q.held[testKey.ID].sessions; n != max(1, most) {
+		if n := q.held[firstKey.ID].sessions; n != max(1, most) {
 			t.Errorf("a key has %d places of %d", n, most+1)
 		}
 		if most > 0 {
-			request(q, otherKey, 100, 4).admitted(t, 4)
+			request(q, secondKey, 100, 4).admitted(t, 4)
 		}
 	}
 	// Where each key has some, nothing is kept for one more.
-	q := queueOf(doorConfig{Keys: keysOf(testKey, otherKey), MaxSessions: 3})
-	for i, key := range []trust.Key{testKey, otherKey, testKey} {
+	q := queueOf(doorConfig{Keys: keysOf(firstKey, secondKey), MaxSessions: 3})
+	for i, key := range []trust.Key{firstKey, secondKey, firstKey} {
 		request(q, key, byte(i), 4).admitted(t, 4)
 	}
 }
 
 // Buffers beside slots in GPU memory are of a key, too.
 func TestBouncesLeaveRoom(t *testing.T) {
-	OnHost(t)
 	const bounces = 24 << 20
-	q := queueOf(doorConfig{Keys: keysOf(testKey, otherKey), MaxMemory: 64 * bounces})
-	h := request(q, testKey, 1, 1).admitted(t, 1)
-	request(q, testKey, 2, 1).admitted(t, 1)
+	q := queueOf(doorConfig{Keys: keysOf(firstKey, secondKey), MaxMemory: 64 * bounces})
+	h := request(q, firstKey, 1, 1).admitted(t, 1)
+	request(q, firstKey, 2, 1).admitted(t, 1)
 	for range 64 {
 		if _, _, ok := h.Book(bounces); !ok {
 			break
 		}
 	}
-	if n := q.held[testKey.ID].bytes; n > 56*bounces || n < 54*bounces || n != q.memory {
+	if n := q.held[firstKey.ID].bytes; n > 56*bounces || n < 54*bounces || n != q.memory {
 		t.Errorf("one key has %d of %d bytes, and all have %d", n, 64*bounces, q.memory)
 	}
 	q.leave(h)
-	if got := q.held[testKey.ID]; got.sessions != 1 || got.bytes != q.memory {
+	if got := q.held[firstKey.ID]; got.sessions != 1 || got.bytes != q.memory {
 		t.Errorf("it has %+v of %d bytes", got, q.memory)
 	}
 }
@@ -153,7 +145,6 @@ func TestBouncesLeaveRoom(t *testing.T) {
 // One session that has a large ring and buffers beside slots in GPU memory leaves
 // something to other keys, too.
 func TestBouncesOfOneSessionLeaveRoom(t *testing.T) {
-	OnHost(t)
 	const slots, chunkBytes = 8, 1 << 20
 	const bounces = 24 * chunkBytes
 	ring := ringOf(1, slots, chunkBytes)
@@ -162,20 +153,20 @@ func TestBouncesOfOneSessionLeaveRoom(t *testing.T) {
 		memory int64
 		fits   bool
 	}{
-		"two keys, and nothing left":  {keysOf(testKey, otherKey), ring + bounces, false},
-		"two keys, and the eighth":    {keysOf(testKey, otherKey), 8 * (ring + bounces) / 7, true},
-		"one key, and nothing left":   {keysOf(testKey), ring + bounces, true},
-		"one key, and a byte missing": {keysOf(testKey), ring + bounces - 1, false},
+		"two keys, and nothing left":  {keysOf(firstKey, secondKey), ring + bounces, false},
+		"two keys, and the eighth":    {keysOf(firstKey, secondKey), 8 * (ring + bounces) / 7, true},
+		"one key, and nothing left":   {keysOf(firstKey), ring + bounces, true},
+		"one key, and a byte missing": {keysOf(firstKey), ring + bounces - 1, false},
 	} {
 		q := queueOf(doorConfig{Keys: tc.keys, MaxMemory: tc.memory})
-		h := request(q, testKey, 1, slots).admitted(t, slots)
+		h := request(q, firstKey, 1, slots).admitted(t, slots)
 		if _, left, ok := h.Book(bounces); ok != tc.fits {
 			t.Errorf("%s: %+v", name, left)
 		}
 	}
 	// Of the smallest ring they are taken from what is left.
-	q := queueOf(doorConfig{Keys: keysOf(testKey, otherKey), MaxMemory: ringOf(1, leastSlots, chunkBytes) + bounces})
-	h := request(q, testKey, 1, leastSlots).admitted(t, leastSlots)
+	q := queueOf(doorConfig{Keys: keysOf(firstKey, secondKey), MaxMemory: ringOf(1, leastSlots, chunkBytes) + bounces})
+	h := request(q, firstKey, 1, leastSlots).admitted(t, leastSlots)
 	if _, left, ok := h.Book(bounces); !ok {
 		t.Errorf("%+v", left)
 	}
@@ -183,23 +174,22 @@ func TestBouncesOfOneSessionLeaveRoom(t *testing.T) {
 
 // Who waits for much is not passed by those that have more and ask for little.
 func TestLargeRingIsNotPassedBy(t *testing.T) {
-	OnHost(t)
 	small, large := ringOf(1, 4, 1<<20), ringOf(1, 2, 12<<20)
 	if large < 5*small || large > 6*small {
 		t.Fatalf("rings of %d and %d bytes", small, large)
 	}
-	q := queueOf(doorConfig{Keys: keysOf(testKey, otherKey), MaxMemory: 12 * small})
+	q := queueOf(doorConfig{Keys: keysOf(firstKey, secondKey), MaxMemory: 12 * small})
 	var running []*serverSession
 	for i := range byte(8) {
-		running = append(running, request(q, testKey, i, 4).admitted(t, 4))
+		running = append(running, request(q, firstKey, i, 4).admitted(t, 4))
 	}
 	w := &waiter{
-		peer: &authenticatedPeer{addr: "peer", key: otherKey.ID, secret: otherKey.Secret}, ctx: context.Background(), done: make(chan struct{}),
+		peer: &authenticatedPeer{addr: "peer", key: secondKey.ID, secret: secondKey.Secret}, ctx: context.Background(), done: make(chan struct{}),
 		wish: &preamble{qps: 1, slots: 2, chunkKiB: 12 << 10, session: [16]byte{100}},
 	}
 	q.enqueue(w)
 	w.refused(t, rdma.RejectResources, true)
-	request(q, testKey, 101, 4).refused(t, rdma.RejectBusy, true)
+	request(q, firstKey, 101, 4).refused(t, rdma.RejectBusy, true)
 	q.leave(running[0])
 	w.refused(t, rdma.RejectResources, true)
 	q.leave(running[1])
@@ -209,10 +199,9 @@ func TestLargeRingIsNotPassedBy(t *testing.T) {
 // Where as many wait as may, who comes with another key takes the place of the
 // last one of those with the most.
 func TestWaitersMakeWay(t *testing.T) {
-	OnHost(t)
-	k := keysOf(testKey, otherKey, thirdKey)
+	k := keysOf(firstKey, secondKey, thirdKey)
 	q := queueOf(doorConfig{Keys: k, MaxSessions: 1})
-	running := request(q, testKey, 0, 4).admitted(t, 4)
+	running := request(q, firstKey, 0, 4).admitted(t, 4)
 	var crowd [][]*waiter
 	for i := range maxWaiting / maxWaitingOfKey {
 		key := trust.Key{ID: fmt.Sprintf("k%d", i), Secret: trust.NewSecret([32]byte{1})}
@@ -223,7 +212,7 @@ func TestWaitersMakeWay(t *testing.T) {
 		}
 		crowd = append(crowd, of)
 	}
-	w := request(q, otherKey, 2, 4)
+	w := request(q, secondKey, 2, 4)
 	w.refused(t, rdma.RejectBusy, true)
 	gone := 0
 	for _, of := range crowd {

@@ -9,17 +9,16 @@ import (
 	"gdrcp/rdma/tcp"
 )
 
-// verbsNamed is a provider by the name of verbs.
-type verbsNamed struct{ rdma.Provider }
+// namedVerbs is a provider by the name of verbs.
+type namedVerbs struct{ rdma.Provider }
 
-func (verbsNamed) Name() string { return "verbs" }
+func (namedVerbs) Name() string { return "verbs" }
 
 // Sessions are told devices of the same rate in turn, those with the fewest
 // sessions first, and faster ones always before slower ones.
 func TestSessionsSpreadOverRails(t *testing.T) {
-	OnHost(t)
 	const rails = 8
-	provider := verbsNamed{tcp.New()}
+	provider := namedVerbs{tcp.New()}
 	d := newDoorServer(doorConfig{})
 	d.listeners.list = append(d.listeners.list, &serverListener{provider: tcp.New(), device: railDevice{Name: "tcp", RateGbps: 800}})
 	d.listeners.list = append(d.listeners.list, &serverListener{provider: provider, device: railDevice{Name: "slow", RateGbps: 25}})
@@ -62,10 +61,9 @@ func TestSessionsSpreadOverRails(t *testing.T) {
 
 // Among devices that are as near those with the fewest sessions still come first.
 func TestNearRailsAreSpread(t *testing.T) {
-	OnHost(t)
 	d := newDoorServer(doorConfig{})
 	for _, name := range []string{"a", "b", "far"} {
-		d.listeners.list = append(d.listeners.list, &serverListener{provider: verbsNamed{tcp.New()}, device: railDevice{Name: name, RateGbps: 400}})
+		d.listeners.list = append(d.listeners.list, &serverListener{provider: namedVerbs{tcp.New()}, device: railDevice{Name: name, RateGbps: 400}})
 	}
 	var got []string
 	for i := range 4 {

@@ -15,7 +15,6 @@ func newPending(s *unauthenticated, from string) (ctx context.Context, st *pendi
 // However many come from one place, there are no more than the bound, and who
 // comes from another place or has sent what a key made keeps its place.
 func TestWhoMakesRoom(t *testing.T) {
-	OnHost(t)
 	var s unauthenticated
 	other, _ := newPending(&s, "192.0.2.1")
 	subnet, _ := newPending(&s, "2001:db8:1::1")
@@ -57,7 +56,6 @@ func TestWhoMakesRoom(t *testing.T) {
 // Where as many doors are being closed as may be, one more is turned away; when
 // they are closed there is room again.
 func TestUnauthenticatedAreTurnedAway(t *testing.T) {
-	OnHost(t)
 	var s unauthenticated
 	var here []*pendingConn
 	for range maxUnauthenticated + maxLeaving {

@@ -28,8 +28,8 @@ type Memory struct {
 	block C.struct_gdr_block
 	len   int
 
-	mu     sync.Mutex
-	dmabuf *os.File // nil when not exported
+	exporting sync.Mutex
+	dmabuf    *os.File // nil when not exported
 }
 
 // Alloc allocates n bytes of zeroed device memory at a multiple of 2 MiB. It
@@ -75,8 +75,8 @@ func (m *Memory) DMABuf() (fd int, offset uint64, err error) {
 		return -1, 0, err
 	}
 	defer m.release()
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.exporting.Lock()
+	defer m.exporting.Unlock()
 	if m.dmabuf == nil {
 		if err := m.export(); err != nil {
 			return -1, 0, err
@@ -102,8 +102,8 @@ func (m *Memory) export() error {
 // keep what they have. Without one it does nothing. A later DMABuf exports
 // anew.
 func (m *Memory) CloseDMABuf() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.exporting.Lock()
+	defer m.exporting.Unlock()
 	if m.dmabuf == nil {
 		return nil
 	}

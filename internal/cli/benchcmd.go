@@ -51,7 +51,7 @@ func (p *program) benchCommand() *cli.Command {
 	flags = append(flags, about(topicAccess, keyFileFlag("the key that the server knows", &b.keyFile))...)
 	flags = append(flags, about(topicOutput, &cli.BoolFlag{Name: "json", Usage: "one event a line on standard output, as JSON", Destination: &b.json})...)
 	return &cli.Command{
-		Name: "bench", Usage: "measure bandwidth and latency to a server, from memory to memory", ArgsUsage: "[OPTIONS] rdma://host[:port]", Flags: flags, Action: action(b.run),
+		Name: "bench", Usage: "measure bandwidth and latency to a server, from memory to memory", ArgsUsage: "[OPTIONS] rdma://host[:port]", Flags: flags, Action: action(b.perform),
 		Description: `Sends memory to a gdrcp serve through the engine that copies, without files: bandwidth without and with digests at both ends, and
 the round trip of a Send, a Write and a Write with immediate, also over plain TCP for comparison.`,
 	}
@@ -82,7 +82,7 @@ func hashText(a manifest.Algorithm) string {
 	return a.String()
 }
 
-func (b *benchRun) run(ctx context.Context, operands []string) error {
+func (b *benchRun) perform(ctx context.Context, operands []string) error {
 	b.console = b.newConsole()
 	if b.json {
 		b.events = newEvents(b.stdout)

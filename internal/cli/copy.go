@@ -47,7 +47,7 @@ func (p *program) copyCommand() *cli.Command {
 				_, err := fmt.Fprintf(p.stdout, "gdrcp %s\n", p.versionText())
 				return err
 			}
-			return c.run(cc.Context, cc.Args().Slice())
+			return c.perform(cc.Context, cc.Args().Slice())
 		},
 		Description: `SRC and DST follow the rules of cp and scp: a file to a file or into a directory, many into a directory, a trailing slash
 means a directory. [user@]host:path is a path on another host, where gdrcp is started by ssh; it may be a pattern of sources.
@@ -58,7 +58,7 @@ Where SRC and DST are local both, the copy is made on this machine, by one proce
 }
 
 // run copies and tells how it went.
-func (c *copyRun) run(ctx context.Context, operands []string) error {
+func (c *copyRun) perform(ctx context.Context, operands []string) error {
 	c.console = c.newConsole()
 	if c.json {
 		c.events = newEvents(c.eventsOut)

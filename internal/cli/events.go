@@ -92,8 +92,8 @@ type linkFields struct {
 	Device     string `json:"device"`
 	Family     string `json:"family"`
 	Imm        string `json:"imm"`
-	Local      string `json:"local"`
-	Remote     string `json:"remote"`
+	LocalAddr  string `json:"local"`
+	RemoteAddr string `json:"remote"`
 	QPs        int    `json:"qps"`
 	Slots      int    `json:"slots"`
 	ChunkBytes int    `json:"chunk_bytes"`
@@ -103,7 +103,7 @@ type linkFields struct {
 
 func fieldsOf(l *xfer.Link) linkFields {
 	return linkFields{
-		Transport: l.Transport, Device: l.Device, Family: string(l.Family), Imm: l.Imm.String(), Local: l.Local, Remote: l.Remote,
+		Transport: l.Transport, Device: l.Device, Family: string(l.Family), Imm: l.Imm.String(), LocalAddr: l.Local, RemoteAddr: l.Remote,
 		QPs: l.QPs, Slots: l.Slots, ChunkBytes: l.ChunkBytes, Encrypted: l.Encrypted, Why: l.Why,
 	}
 }

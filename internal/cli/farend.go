@@ -49,7 +49,7 @@ func (c *copyRun) startFarEnd(ctx context.Context, where sshHost, asked remote.S
 	f := &farEnd{Link: link, where: where}
 	if f.key, err = trust.NewKey("ssh"); err == nil {
 		asked.Key = f.key
-		f.offer, err = link.AskServe(ctx, &asked)
+		f.offer, err = link.Talk.AskServe(ctx, &asked)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", where.host, f.reason(ctx, err)), link.Close())
@@ -101,7 +101,7 @@ func offeredPaths(o *remote.Offer) (paths []string) {
 func (f *farEnd) watch(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
-		cancel(f.Hear(ctx))
+		cancel(f.Talk.Hear(ctx))
 	}()
 	f.alive = ctx
 	return ctx, func() { cancel(nil) }
@@ -140,14 +140,14 @@ func (f *farEnd) reason(ctx context.Context, err error) error {
 	}
 	select {
 	case <-heard:
-	case <-f.Done():
+	case <-f.Mux.Done():
 	case <-patience.Done():
 	}
 	if why := f.whyGone(); why != nil {
 		return interruptedOr(ctx, why)
 	}
 	select { // its last word may come ahead of the end of the pipe
-	case <-f.Done():
+	case <-f.Mux.Done():
 		return interruptedOr(ctx, f.whyGone())
 	case <-patience.Done():
 	}
@@ -249,7 +249,7 @@ func (c *copyRun) copyOver(ctx context.Context, f *farEnd, p *plan, o xfer.Optio
 	client := c.client()
 	if noTCP != nil {
 		client.TCP = tcp.NewOver(f.Mux)
-		paths = append(paths, xfer.Path{Transport: "tcp", Addr: f.Addr(), Device: pipeDevice})
+		paths = append(paths, xfer.Path{Transport: "tcp", Addr: f.Mux.Addr(), Device: pipeDevice})
 	}
 	stands := noteConnection(&o, func(l *xfer.Link) { f.nameLink(l, noTCP) })
 	there := *p
@@ -283,7 +283,7 @@ func noteConnection(o *xfer.Options, seen func(*xfer.Link)) (stands *atomic.Bool
 
 // nameLink puts the host in the place of the address that stands for the pipe.
 func (f *farEnd) nameLink(l *xfer.Link, noTCP error) {
-	if l.Remote != f.Addr().String() {
+	if l.Remote != f.Mux.Addr().String() {
 		return
 	}
 	l.Device, l.Local, l.Remote, l.Why = pipeDevice, "here", f.where.host, noTCP.Error()

@@ -150,7 +150,7 @@ func (m *manifestRun) askFarEnd(ctx context.Context, where sshHost, asked *remot
 	}
 	f := &farEnd{Link: link, where: where}
 	defer f.Close()
-	done, err := link.AskAudit(ctx, asked, input, remote.AuditListener{
+	done, err := link.Talk.AskAudit(ctx, asked, input, remote.AuditListener{
 		Manifest: text,
 		Finding: func(told *remote.Finding) error {
 			finding, err := decodeFinding(told)

@@ -298,7 +298,7 @@ func TestAuditorServesNobody(t *testing.T) {
 	asked := &remote.Audit{Path: dir, Hash: "xxh3", PieceBytes: manifest.DefaultPieceBytes}
 	seen := false
 	heard := remote.AuditListener{Tally: func(remote.Tally) {}, Manifest: writerFunc(func(b []byte) (int, error) {
-		if conn, err := link.Dial(t.Context()); err != nil {
+		if conn, err := link.Mux.Dial(t.Context()); err != nil {
 			t.Error(err)
 		} else if n, err := conn.Read(make([]byte, 1)); err != io.EOF {
 			t.Errorf("a stream to it is served: %d, %v", n, err)
@@ -306,7 +306,7 @@ func TestAuditorServesNobody(t *testing.T) {
 		seen = true
 		return len(b), nil
 	})}
-	if _, err := link.AskAudit(t.Context(), asked, nil, heard); err != nil || !seen {
+	if _, err := link.Talk.AskAudit(t.Context(), asked, nil, heard); err != nil || !seen {
 		t.Errorf("%v, manifest %v", err, seen)
 	}
 }

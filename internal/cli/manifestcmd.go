@@ -23,7 +23,7 @@ type manifestRun struct {
 	selection selectOptions
 	ssh       sshOptions
 	header    manifest.Header
-	output    string
+	outName   string
 	quiet     bool
 	json      bool
 	progress  bool // by --progress
@@ -32,7 +32,7 @@ type manifestRun struct {
 }
 
 func (p *program) manifestCommand() *cli.Command {
-	m := &manifestRun{program: p, output: "-"}
+	m := &manifestRun{program: p, outName: "-"}
 	m.header = manifest.Header{Algorithm: manifest.XXH3, PieceBytes: manifest.DefaultPieceBytes}
 	quiet := &cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "tell errors and differences only", Destination: &m.quiet}
 	asJSON := &cli.BoolFlag{Name: "json", Usage: "one event a line on standard output, as JSON", Destination: &m.json}
@@ -49,7 +49,7 @@ func (p *program) manifestCommand() *cli.Command {
 				Name: "create", Usage: "write a manifest", ArgsUsage: "[OPTIONS] PATH", Action: m.action(1, m.create),
 				Description: "Reads PATH and writes its manifest. The root is the one that a copy of PATH shows. Exit code 3 if something could not be\nread: it is left out." + manifestPlaces,
 				Flags: slices.Concat(about(topicCheck,
-					&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` where to write it (- is standard output, the default; zstd if it ends in .zst)", Destination: &m.output, Value: "-"},
+					&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` where to write it (- is standard output, the default; zstd if it ends in .zst)", Destination: &m.outName, Value: "-"},
 					checkedFlag("hash", "`xxh3|blake3|crc32c|sha256` how pieces are digested (xxh3)", hash(&m.header.Algorithm)),
 					checkedFlag("piece-size", "`SIZE` size of a piece, a power of two from 64KiB to 1GiB (1MiB)", pieceSize(&m.header.PieceBytes)),
 				), about(topicSelect, follow, recursive), about(topicSelect, chooses...), m.ssh.flags(), about(topicOutput, quiet, progress, asJSON)),
@@ -122,11 +122,11 @@ func (m *manifestRun) follow(dataOnScreen bool) (end func()) {
 
 // manifestWriter is where a new manifest goes: standard output or a file.
 func (m *manifestRun) manifestWriter() (out *manifest.Writer, commit func() error, abort func(), err error) {
-	if m.output == "-" {
+	if m.outName == "-" {
 		out, err = manifest.NewWriter(m.stdout, m.header)
 		return out, m.checkedStdout.finish, func() {}, err
 	}
-	f, err := manifest.Create(m.output, m.header)
+	f, err := manifest.Create(m.outName, m.header)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -134,14 +134,14 @@ func (m *manifestRun) manifestWriter() (out *manifest.Writer, commit func() erro
 }
 
 func (m *manifestRun) create(ctx context.Context, operands []string) error {
-	if m.output == "-" && m.json {
+	if m.outName == "-" && m.json {
 		return args.UsageErrorf("--json needs -o FILE: the manifest itself goes to standard output")
 	}
 	where, path, err := m.parsePlace(operands[0])
 	if err != nil {
 		return err
 	}
-	if m.output == "-" {
+	if m.outName == "-" {
 		var stop context.CancelFunc
 		ctx, stop = m.printingContext(ctx)
 		defer stop()
@@ -165,7 +165,7 @@ func (m *manifestRun) create(ctx context.Context, operands []string) error {
 			m.tellUnread(&f, where)
 		}
 	}
-	end := m.follow(m.output == "-" && m.isTerminal(m.stdout))
+	end := m.follow(m.outName == "-" && m.isTerminal(m.stdout))
 	s, err := m.createAt(ctx, where, path, out)
 	end()
 	if err != nil {

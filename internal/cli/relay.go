@@ -55,7 +55,7 @@ func (c *copyRun) relay(ctx context.Context, p *plan) error {
 		Terminal: !c.quiet && !c.json && c.isTerminal(c.stderr), Columns: c.columns(),
 	}
 	defer context.AfterFunc(within, func() { from.Close() })()
-	code, err := from.AskRun(run, &plainWriter{w: c.stdout}, &plainWriter{w: c.stderr})
+	code, err := from.Talk.AskRun(run, &plainWriter{w: c.stdout}, &plainWriter{w: c.stderr})
 	if failed := to.whyGone(); failed != nil && (err != nil || code != exitOK) {
 		return interruptedOr(ctx, failed)
 	}

@@ -47,7 +47,7 @@ type serveRun struct {
 func (p *program) serveCommand() *cli.Command {
 	s := &serveRun{program: p, transport: "auto", listen: ":" + strconv.Itoa(xfer.DefaultPort), maxWaitSeconds: 30}
 	return &cli.Command{
-		Name: serveName, Usage: "let clients copy to and from a directory", ArgsUsage: "--access-file FILE|--root DIR --key-file FILE [OPTIONS]", Action: action(s.run),
+		Name: serveName, Usage: "let clients copy to and from a directory", ArgsUsage: "--access-file FILE|--root DIR --key-file FILE [OPTIONS]", Action: action(s.perform),
 		Description: `Lets clients copy to and from the directory that their key opens: by TCP at ADDR:PORT, and by RDMA at PORT+1 of the addresses
 of every RDMA device, but not where ADDR is of this host alone (127.0.0.1, ::1). SIGHUP makes it read the file of keys anew.
 Runs until SIGINT or SIGTERM.`,
@@ -90,7 +90,7 @@ func (s *serveRun) flags() []cli.Flag {
 }
 
 // run listens and serves until ctx ends, which is a good end.
-func (s *serveRun) run(ctx context.Context, operands []string) error {
+func (s *serveRun) perform(ctx context.Context, operands []string) error {
 	s.console = s.newConsole()
 	addr, err := s.checkOptions(operands)
 	if err != nil {

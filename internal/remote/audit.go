@@ -199,7 +199,7 @@ func (c *Conversation) feed(input func(io.Writer) error, fed chan<- error) {
 
 // fedInput knows the conversation's errors from those of who writes.
 type fedInput struct {
-	printed
+	out  printed
 	lost error
 }
 
@@ -207,7 +207,7 @@ func (f *fedInput) Write(b []byte) (int, error) {
 	if len(b) == 0 { // which is the end
 		return 0, nil
 	}
-	n, err := f.printed.Write(b)
+	n, err := f.out.Write(b)
 	if err != nil {
 		f.lost = err
 	}

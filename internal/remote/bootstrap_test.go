@@ -126,7 +126,7 @@ func TestBootstrapThroughLink(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, stderr)
 	}
-	if offer, err := link.AskServe(t.Context(), &Serve{Key: newKey(t)}); err != nil || filepath.Dir(offer.Home) != real+"/on" {
+	if offer, err := link.Talk.AskServe(t.Context(), &Serve{Key: newKey(t)}); err != nil || filepath.Dir(offer.Home) != real+"/on" {
 		t.Errorf("%+v, %v", offer, err)
 	}
 	if err := errors.Join(link.Close(), os.Chmod(real, 0o770)); err != nil {
@@ -267,7 +267,7 @@ func TestBootstrapOrder(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%v: %s", err, stderr)
 				}
-				if _, err := link.AskServe(t.Context(), &Serve{Key: newKey(t)}); err != nil {
+				if _, err := link.Talk.AskServe(t.Context(), &Serve{Key: newKey(t)}); err != nil {
 					t.Error(err)
 				}
 				link.Close()

@@ -241,14 +241,14 @@ func (c *Conversation) Stderr() io.Writer { return &printed{c, kindStderr} }
 
 // printed is an output that goes to the origin.
 type printed struct {
-	*Conversation
+	to   *Conversation
 	kind kind
 }
 
 func (p *printed) Write(b []byte) (int, error) {
 	for sent := 0; ; {
 		part := b[sent:min(len(b), sent+outputBytes)]
-		if err := p.send(p.kind, part); err != nil {
+		if err := p.to.send(p.kind, part); err != nil {
 			return sent, err
 		}
 		if sent += len(part); sent == len(b) {

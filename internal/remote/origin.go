@@ -37,8 +37,8 @@ type Origin struct {
 
 // Link is a far end that runs. Its Mux carries data.
 type Link struct {
-	*Mux
-	*Conversation
+	Mux     *Mux
+	Talk    *Conversation
 	process *process
 	origin  *Origin
 }
@@ -109,7 +109,7 @@ func (o *Origin) link(ctx context.Context, p *process) (*Link, error) {
 		m.Close()
 		return nil, err
 	}
-	return &Link{Mux: m, Conversation: converse(control), process: p, origin: o}, nil
+	return &Link{Mux: m, Talk: converse(control), process: p, origin: o}, nil
 }
 
 // diagnose says why there was no banner. The process has ended.
@@ -134,7 +134,7 @@ const exitUnknownCommand = 2
 // Failure is why the link has ended, in a line; nil while it stands.
 func (l *Link) Failure() error {
 	select {
-	case <-l.Done():
+	case <-l.Mux.Done():
 	default:
 		return nil
 	}
@@ -147,4 +147,4 @@ func (l *Link) Failure() error {
 }
 
 // Close ends the far end, and waits until the remote shell command has ended.
-func (l *Link) Close() error { return errors.Join(l.Conversation.Close(), l.Mux.Close()) }
+func (l *Link) Close() error { return errors.Join(l.Talk.Close(), l.Mux.Close()) }

@@ -97,7 +97,7 @@ func TestConnect(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, stderr)
 	}
-	offer, err := link.AskServe(t.Context(), &Serve{Key: newKey(t)})
+	offer, err := link.Talk.AskServe(t.Context(), &Serve{Key: newKey(t)})
 	if err != nil || offer.Home != self(t) {
 		t.Fatalf("%+v, %v", offer, err)
 	}
@@ -121,14 +121,14 @@ func TestFarEndDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer link.Close()
-	if _, err := link.AskServe(t.Context(), &Serve{Key: newKey(t)}); err != nil {
+	if _, err := link.Talk.AskServe(t.Context(), &Serve{Key: newKey(t)}); err != nil {
 		t.Fatal(err)
 	}
 	if err := link.process.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	select {
-	case <-link.Done():
+	case <-link.Mux.Done():
 	case <-time.After(10 * time.Second):
 		t.Fatal("nobody tells that the far end is gone")
 	}
@@ -225,7 +225,7 @@ func TestBootstrap(t *testing.T) {
 					t.Fatalf("%v: %s", err, stderr)
 				}
 				defer link.Close()
-				offer, err := link.AskServe(t.Context(), &Serve{Key: newKey(t)})
+				offer, err := link.Talk.AskServe(t.Context(), &Serve{Key: newKey(t)})
 				if err != nil || filepath.Dir(offer.Home) != cache {
 					t.Fatalf("it runs from %+v, %v; want %s", offer, err, cache)
 				}

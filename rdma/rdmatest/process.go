@@ -139,7 +139,7 @@ func echo(ctx context.Context, rail rdma.Rail, conn rdma.Conn, mr rdma.MR) error
 
 // child is the second process, connected to a side.
 type child struct {
-	*side
+	side     *side
 	process  *os.Process
 	mem      remoteMemory
 	finished chan error
@@ -194,21 +194,21 @@ func (c *child) dial(t *testing.T, s *suite, addr netip.AddrPort) {
 	l := s.layout()
 	l.memBytes = childMemBytes
 	c.side = s.side(t, "parent", s.Device, l)
-	conn, err := c.rail.Dial(t.Context(), addr, nil)
+	conn, err := c.side.rail.Dial(t.Context(), addr, nil)
 	if err != nil {
 		t.Fatalf("dial the second process: %v", err)
 	}
-	c.conn = conn
-	c.post(quiet(send([]byte("hello"))))
-	c.await("the second process's region", func() bool { return len(c.got().msgs) == 1 })
-	told := c.got().msgs[0]
+	c.side.conn = conn
+	c.side.post(quiet(send([]byte("hello"))))
+	c.side.await("the second process's region", func() bool { return len(c.side.got().msgs) == 1 })
+	told := c.side.got().msgs[0]
 	c.mem = remoteMemory{binary.LittleEndian.Uint64(told), binary.LittleEndian.Uint32(told[8:])}
 }
 
 // write is a Write over all of the second process's memory.
 func (c *child) write() rdma.WR {
 	return rdma.WR{
-		Op: rdma.OpWrite, Local: c.mr, Len: childMemBytes,
+		Op: rdma.OpWrite, Local: c.side.mr, Len: childMemBytes,
 		RKey: c.mem.rkey, RemoteAddr: c.mem.addr,
 	}
 }
@@ -216,17 +216,17 @@ func (c *child) write() rdma.WR {
 // testPeerKilled: the kernel ends the connections of a dead process.
 func testPeerKilled(t *testing.T, s *suite) {
 	c := s.startChild(t)
-	c.post(c.write(), send([]byte("ping")))
-	c.await("the echo", func() bool { return len(c.got().msgs) == 2 })
-	if !bytes.Equal(c.got().msgs[1], []byte("ping")) {
-		t.Errorf("echo is %q", c.got().msgs[1])
+	c.side.post(c.write(), send([]byte("ping")))
+	c.side.await("the echo", func() bool { return len(c.side.got().msgs) == 2 })
+	if !bytes.Equal(c.side.got().msgs[1], []byte("ping")) {
+		t.Errorf("echo is %q", c.side.got().msgs[1])
 	}
 	if err := c.process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	c.await("Closed", func() bool { return len(c.got().closed) == 1 })
-	c.settle(s.scaled(20 * time.Millisecond))
-	if n := len(c.got().closed); n != 1 {
+	c.side.await("Closed", func() bool { return len(c.side.got().closed) == 1 })
+	c.side.settle(s.scaled(20 * time.Millisecond))
+	if n := len(c.side.got().closed); n != 1 {
 		t.Errorf("told Closed %d times", n)
 	}
 }
@@ -239,19 +239,19 @@ func testPeerStopped(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	time.Sleep(s.scaled(20 * time.Millisecond)) // for what was under way
-	heard := c.conn.LastHeard()
+	heard := c.side.conn.LastHeard()
 	if !s.StoppedPeerTakesWrites {
 		s.fillQueue(t, c)
 	}
-	c.settle(s.scaled(100 * time.Millisecond))
-	if now := c.conn.LastHeard(); now != heard {
+	c.side.settle(s.scaled(100 * time.Millisecond))
+	if now := c.side.conn.LastHeard(); now != heard {
 		t.Errorf("heard of a stopped peer at %s, before at %s", now, heard)
 	}
-	if n := len(c.got().closed); n > 0 {
-		t.Errorf("Closed: %v", c.got().closed)
+	if n := len(c.side.got().closed); n > 0 {
+		t.Errorf("Closed: %v", c.side.got().closed)
 	}
 	start := time.Now()
-	if err := c.conn.Close(); err != nil {
+	if err := c.side.conn.Close(); err != nil {
 		t.Errorf("close: %v", err)
 	}
 	if took := time.Since(start); took > s.scaled(2*time.Second) {
@@ -266,7 +266,7 @@ func (s *suite) fillQueue(t *testing.T, c *child) {
 	fullSince := time.Time{}
 	for fullSince.IsZero() || time.Since(fullSince) < s.scaled(100*time.Millisecond) {
 		start := time.Now()
-		_, err := c.conn.Post([]rdma.WR{c.write()})
+		_, err := c.side.conn.Post([]rdma.WR{c.write()})
 		if took := time.Since(start); took > s.scaled(time.Second) {
 			t.Fatalf("Post took %s", took)
 		}
@@ -281,6 +281,6 @@ func (s *suite) fillQueue(t *testing.T, c *child) {
 		if start.After(deadline) {
 			t.Fatal("the queue to a stopped peer does not fill up")
 		}
-		c.settle(s.scaled(time.Millisecond))
+		c.side.settle(s.scaled(time.Millisecond))
 	}
 }

@@ -1,6 +1,7 @@
 // Package lint holds the sources to the project's own rules, which no general
 // checker knows: which package may import which, where cgo and unsafe may
-// live, how long a file may grow, and that every package says what it is for.
+// live, how long a file may grow, that every package says what it is for, and that
+// no name of a struct hides one that it embeds.
 package lint
 
 import (

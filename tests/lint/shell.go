@@ -36,7 +36,7 @@ func readScript(text string) script {
 	}
 	text = dropHereDocuments(text)
 	s.text = strings.ReplaceAll(comment.ReplaceAllString(text, ""), "\\\n", " ")
-	(&shellReader{text: text, script: &s}).commands("")
+	(&shellReader{text: text, into: &s}).commands("")
 	return s
 }
 
@@ -62,7 +62,7 @@ func dropHereDocuments(text string) string {
 type shellReader struct {
 	text string
 	at   int
-	*script
+	into *script
 }
 
 // rest is what is still to be read.
@@ -113,7 +113,7 @@ func (r *shellReader) commands(end string) {
 			case pattern:
 			case !first || assignment.MatchString(word):
 				if !strings.HasPrefix(r.last(), "./") { // what was built here takes words of its own
-					r.words = append(r.words, word)
+					r.into.words = append(r.into.words, word)
 				}
 			case leading[word]:
 				r.found(word)
@@ -128,13 +128,13 @@ func (r *shellReader) commands(end string) {
 
 // last is the command found last.
 func (r *shellReader) last() string {
-	if len(r.script.commands) == 0 {
+	if len(r.into.commands) == 0 {
 		return ""
 	}
-	return r.script.commands[len(r.script.commands)-1]
+	return r.into.commands[len(r.into.commands)-1]
 }
 
-func (r *shellReader) found(word string) { r.script.commands = append(r.script.commands, word) }
+func (r *shellReader) found(word string) { r.into.commands = append(r.into.commands, word) }
 
 func (r *shellReader) skipTo(end string) {
 	if i := strings.Index(r.rest(), end); i >= 0 {
@@ -187,7 +187,7 @@ func (r *shellReader) array() {
 			r.at++
 			continue
 		}
-		r.words = append(r.words, word)
+		r.into.words = append(r.into.words, word)
 	}
 	r.at = min(r.at+1, len(r.text))
 }
@@ -204,7 +204,7 @@ func (r *shellReader) word() string {
 			r.at++
 			from := r.at
 			r.skipTo("'")
-			r.quoted = append(r.quoted, strings.TrimSuffix(r.text[from:r.at], "'"))
+			r.into.quoted = append(r.into.quoted, strings.TrimSuffix(r.text[from:r.at], "'"))
 		case c == '"':
 			r.at++
 			r.doubleQuoted()

@@ -139,7 +139,7 @@ func (e *AnnouncedEntry) field(tag byte, v []byte) error {
 		return e.Names.decode(v)
 	case tagEntType, tagEntSize, tagEntMode, tagEntMtime, tagEntAlloc, tagEntSparse, tagEntStream, tagEntOther:
 	default:
-		return e.Owners.field(tag, v)
+		return e.Owners.ownerField(tag, v)
 	}
 	u, err := DecodeUint(tag, v)
 	if err != nil {
@@ -211,7 +211,7 @@ func (o *Owners) appendTo(w *Writer) {
 }
 
 // field takes a field of an entry that is about its owner.
-func (o *Owners) field(tag byte, v []byte) error {
+func (o *Owners) ownerField(tag byte, v []byte) error {
 	switch tag {
 	case tagEntUID, tagEntGID:
 		u, err := DecodeUint(tag, v)

@@ -50,8 +50,8 @@ func (p *placer) climb(ctx context.Context, r *Ring) error {
 // wire.RungStaged where there is none, and says what there is to say of it and of each
 // better one.
 func (p *placer) directRung(ctx context.Context, r *Ring) (why []string, took wire.Rung, err error) {
-	if touched := p.Touched; touched != nil {
-		return []string{touched.Error()}, wire.RungStaged, nil
+	if p.Touched != nil {
+		return []string{p.Touched.Error()}, wire.RungStaged, nil
 	}
 	if p.rail.Device().Transport == rdma.TCP {
 		return []string{"TCP sockets do not reach GPU memory"}, wire.RungStaged, nil

@@ -11,7 +11,7 @@ import (
 
 // Config is what a ring is to be, and what it takes to make it.
 type Config struct {
-	Slots     int
+	Slots     int // at least 1
 	SlotBytes int // of payload in a slot
 	PadBytes  int // of room behind each slot, in host memory
 	// Access is what the peer may do to the slots: a sink's ring is written by the
@@ -28,12 +28,12 @@ type Config struct {
 	// CopySlots: slots in GPU memory that the peer can write to are copied before
 	// they are digested, for which the workers need memory.
 	CopySlots bool
-	// Workers is how many goroutines fill or drain the slots; a GPU has at most
-	// MaxDeviceWorkers of them.
+	// Workers is how many goroutines fill or drain the slots, at least 1; a GPU has at
+	// most MaxDeviceWorkers of them.
 	Workers int
-	// Loops gets the rail's connections to itself that trials and flushes run over.
-	// Whoever polls the rail hands its completions to Loops.Done, while Place runs and
-	// as long as the ring is flushed.
+	// Loops gets the rail's connections to itself that trials and flushes run over; nil
+	// will do for a ring in host memory. Whoever polls the rail hands its completions to
+	// Loops.Done, while Place runs and as long as the ring is flushed.
 	Loops *Loopbacks
 }
 

@@ -32,25 +32,25 @@ var (
 	ErrDuplicate = errors.New("another source has the same name")
 	// ErrTaken: the name leads to what was copied for another entry, as names
 	// that differ only in case do on some file systems.
-	ErrTaken = errors.New("another entry is there already, whose name differs only in case")
+	ErrTaken = errors.New("an entry whose name differs only in case is there already")
 	// ErrKept: what the sink was told to keep is there.
-	ErrKept = errors.New("is there by now, and stays")
+	ErrKept = errors.New("it is there by now, and stays")
 	// ErrReserved: the name is of the form that temporary files have.
-	ErrReserved = errors.New("gdrcp gives such names to temporary files, which it may remove")
+	ErrReserved = errors.New("such a name is for temporary files of gdrcp, which may be removed")
 	// ErrNotEmpty: something is in a directory that was to be deleted, and stays.
 	ErrNotEmpty = errors.New("directory not empty, not deleted")
 	// ErrTooMany: as much was deleted as was allowed.
-	ErrTooMany = errors.New("not deleted: as many are as were allowed")
+	ErrTooMany = errors.New("not deleted: no more deletions are allowed")
 	// ErrFolds: what is in such a directory may be what was copied, by another name.
-	ErrFolds = errors.New("not deleted: in its directory different names may be the same")
+	ErrFolds = errors.New("not deleted: its directory may take different names for the same")
 	// ErrTime: a time that is to be kept does not fit where times are told.
-	ErrTime = errors.New("it is before 1677 or after 2262, which is not told")
+	ErrTime = errors.New("it is before 1677 or after 2262, and cannot be sent")
 	// ErrTimeNotKept: the file system gave an entry another time than it was to have.
 	ErrTimeNotKept = errors.New("the file system does not keep it")
 	// ErrOrder: entries do not come in the order of paths.
 	ErrOrder = errors.New("out of order")
 	// ErrItself: the entry is what the copy itself makes.
-	ErrItself = errors.New("is where this copy goes, and not copied")
+	ErrItself = errors.New("not copied: it is where this copy goes")
 	// ErrSame: a directory would be copied to its own place.
 	ErrSame = errors.New("source and destination are the same directory")
 	// ErrLoop: following links led back into a directory that contains the link.

@@ -220,7 +220,7 @@ func CheckListDir(stat func(string) (os.FileInfo, error), path string) error {
 		err = fmt.Errorf("%q: %w", path, pe.Err)
 	}
 	if err == nil && !st.IsDir() {
-		err = fmt.Errorf("%q is no directory, and a list of files is of one", path)
+		err = fmt.Errorf("%q is not a directory: a list of files needs one", path)
 	}
 	return err
 }

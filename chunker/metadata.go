@@ -77,7 +77,7 @@ func errNotGiven(path string, denied error) error {
 	if denied == nil {
 		return nil
 	}
-	return opErr(setOwner, path, fmt.Errorf("%w; else it is copied", denied))
+	return opErr(setOwner, path, fmt.Errorf("%w; all else is copied", denied))
 }
 
 // owns reports whether owner or group is to be set.

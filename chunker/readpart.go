@@ -12,8 +12,8 @@ import (
 // have sizes that are late. Only reading such a file to its end shows how much it holds.
 var (
 	ErrMisstated = errors.New("not what its size says")
-	ErrHoldsMore = fmt.Errorf("%w: it holds more, as files of /proc do; as a stream (SRC -) it can be copied", ErrMisstated)
-	ErrHoldsLess = fmt.Errorf("%w: it holds less, as files of /sys do; as a stream (SRC -) it can be copied", ErrMisstated)
+	ErrHoldsMore = fmt.Errorf("%w: it holds more, as files of /proc do; copy it as a stream (SRC -)", ErrMisstated)
+	ErrHoldsLess = fmt.Errorf("%w: it holds less, as files of /sys do; copy it as a stream (SRC -)", ErrMisstated)
 )
 
 // ReadPart fills buf from byte off on with a part of a file that should hold size

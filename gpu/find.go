@@ -57,7 +57,7 @@ func Find(devices []Device, name string) (Device, error) {
 // matcher takes a name apart.
 func matcher(name string) (func(Device) bool, error) {
 	if len(name) > MaxNameBytes {
-		return nil, errors.New("a name of a GPU that is too long")
+		return nil, errors.New("the name of the GPU is too long")
 	}
 	if n, err := strconv.ParseUint(name, 10, 31); err == nil {
 		return func(d Device) bool { return d.Index == int(n) }, nil
@@ -74,7 +74,7 @@ func matcher(name string) (func(Device) bool, error) {
 			return ok && at == address
 		}, nil
 	}
-	return nil, fmt.Errorf("%q is no index, UUID (GPU-... or MIG-...) or PCI address of a GPU", name)
+	return nil, fmt.Errorf("%q is not an index, UUID (GPU-... or MIG-...) or PCI address of a GPU", name)
 }
 
 // pciNumber is a PCI address as a number, however it is spelled.

@@ -36,7 +36,7 @@ func (l *loss) probeError() error {
 	return &ProbeError{
 		Reason: Lost,
 		Detail: fmt.Sprintf("this process can use no GPU any more, after it failed to %s", l.cause),
-		Hint:   "start the process again: only that ends it; `dmesg` may tell (NVRM: Xid) what went wrong",
+		Hint:   "start the process again: nothing else helps; `dmesg` may tell what went wrong (NVRM: Xid)",
 	}
 }
 

@@ -144,7 +144,7 @@ func (a Algorithm) Hex(d Digest) string { return string(a.AppendHex(nil, d)) }
 // one spelling and a manifest one text. Errors wrap ErrFormat.
 func (a Algorithm) ParseHex(s []byte) (d Digest, err error) {
 	if !parseHex(d[:a.DigestBytes()], s) {
-		return Digest{}, fmt.Errorf("%w: %.80q is no %s digest", ErrFormat, s, a)
+		return Digest{}, fmt.Errorf("%w: %.80q is not a %s digest", ErrFormat, s, a)
 	}
 	return d, nil
 }

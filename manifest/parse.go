@@ -55,7 +55,7 @@ func (r *Reader) parseEntry(line []byte) (e *Entry, several bool, err error) {
 	mode, rest, _ := bytes.Cut(rest, []byte(" "))
 	mtime, rest, found := bytes.Cut(rest, []byte(" "))
 	if len(kind) != 1 || !found {
-		return nil, false, fmt.Errorf("%w: no entry: %.80q", ErrFormat, line)
+		return nil, false, fmt.Errorf("%w: not an entry: %.80q", ErrFormat, line)
 	}
 	e = &Entry{Type: EntryType(kind[0])}
 	var ok bool

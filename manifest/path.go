@@ -91,7 +91,7 @@ func (e *Entry) Check() error {
 		return fmt.Errorf("%w: mode %#o of %q", ErrEntry, e.Mode, e.Path)
 	}
 	if e.Path == "." && e.Type != Dir {
-		return fmt.Errorf("%w: \".\" is no directory", ErrEntry)
+		return fmt.Errorf("%w: \".\" is not a directory", ErrEntry)
 	}
 	switch e.Type {
 	case File:
@@ -114,7 +114,7 @@ func (e *Entry) Check() error {
 		return fmt.Errorf("%w: type %q of %q", ErrEntry, byte(e.Type), e.Path)
 	}
 	if e.Size != 0 || e.Root != (Digest{}) {
-		return fmt.Errorf("%w: %q is no file but has a size or a root", ErrEntry, e.Path)
+		return fmt.Errorf("%w: %q is not a file but has a size or a root", ErrEntry, e.Path)
 	}
 	return nil
 }

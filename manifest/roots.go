@@ -114,7 +114,7 @@ func (r *Roots) place(e *Entry) error {
 	}
 	for _, n := range r.leaves[:keep] {
 		if e.Path[n] == '/' {
-			return fmt.Errorf("%w: %q lies below %q, which is no directory", ErrEntry, e.Path, e.Path[:n])
+			return fmt.Errorf("%w: %q lies below %q, which is not a directory", ErrEntry, e.Path, e.Path[:n])
 		}
 	}
 	r.leaves = r.leaves[:keep]

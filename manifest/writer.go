@@ -79,7 +79,7 @@ func (w *Writer) WriteEntry(e *Entry) error {
 // checkEmpty refuses an empty file whose root is not the digest of nothing.
 func checkEmpty(a Algorithm, e *Entry) error {
 	if e.Size == 0 && e.Root != a.Piece(nil, 0, MinPieceBytes, true) {
-		return fmt.Errorf("%w: %q is empty, its digest is not that of nothing", ErrRoot, e.Path)
+		return fmt.Errorf("%w: %q is empty, but its digest is not that of an empty file", ErrRoot, e.Path)
 	}
 	return nil
 }

@@ -51,13 +51,13 @@ func (c RejectCode) String() string {
 	case RejectVersion:
 		return "it speaks another protocol version"
 	case RejectBusy:
-		return "it has as many sessions as it takes"
+		return "it runs as many sessions as it may"
 	case RejectSession:
 		return "it does not know the session to join"
 	case RejectShutdown:
 		return "it is stopping"
 	case RejectResources:
-		return "it has not the resources for another connection"
+		return "it lacks the resources for another connection"
 	}
 	return "no reason given"
 }

@@ -28,7 +28,7 @@ func (p *program) key(file string) (trust.Key, error) {
 
 func noKey() error {
 	return &hintedError{
-		args.UsageErrorf("no key is named: gdrcp serve and its clients prove to each other that they have the same"),
-		"gdrcp key new NAME makes one; --key-file FILE or " + keyFileVariable + " names it, at both ends",
+		args.UsageErrorf("no key is named: gdrcp serve and its clients need the same key"),
+		"gdrcp key new NAME makes one; name its file at both ends, by --key-file FILE or " + keyFileVariable,
 	}
 }

@@ -209,13 +209,13 @@ func (s *serveRun) tellError(err error) {
 func (s *serveRun) reload(server *xfer.Server) {
 	old, err := s.admissions.read()
 	if err != nil {
-		s.console.line("gdrcp: %s; who may come stays as it was", lineOf(err))
+		s.console.line("gdrcp: %s; the keys of before stay in force", lineOf(err))
 		return
 	}
 	ended := server.Recheck()
 	old.Close(s.admissions.dirs)
 	if !s.quiet {
-		s.console.line("gdrcp: who may come was read anew: %s; %s ended", s.admissions.describe(), count(int64(ended), "session", "sessions"))
+		s.console.line("gdrcp: the keys were read anew: %s; %s ended", s.admissions.describe(), count(int64(ended), "session", "sessions"))
 	}
 	s.tellWarnings()
 }

@@ -228,7 +228,7 @@ func TestReload(t *testing.T) {
 	get("old", exitOK)
 	c.add(t, "new")
 	get("new", exitError)
-	s.reload(t, `gdrcp: who may come was read anew: 2 keys of .*access; 0 sessions ended\n`)
+	s.reload(t, `gdrcp: the keys were read anew: 2 keys of .*access; 0 sessions ended\n`)
 	get("new", exitOK)
 	get("old", exitOK)
 
@@ -236,7 +236,7 @@ func TestReload(t *testing.T) {
 	if err := os.Chmod(c.file, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	s.reload(t, `gdrcp: .*with mode 0644 others than its owner may read or write it; who may come stays as it was\n`)
+	s.reload(t, `gdrcp: .*with mode 0644 others than its owner may read or write it; the keys of before stay in force\n`)
 	if err := os.Chmod(c.file, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +247,7 @@ func TestReload(t *testing.T) {
 	if err := os.WriteFile(c.file, append(data, "x y\n"...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.reload(t, `gdrcp: access file .*access:3: the secret is not base64 of 32 bytes; who may come stays as it was\n`)
+	s.reload(t, `gdrcp: access file .*access:3: the secret is not base64 of 32 bytes; the keys of before stay in force\n`)
 	get("old", exitOK)
 	if err := os.WriteFile(c.file, data, 0o600); err != nil {
 		t.Fatal(err)

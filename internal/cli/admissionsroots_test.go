@@ -58,7 +58,7 @@ func TestInnerRootIsNotReplaced(t *testing.T) {
 		}
 	}
 	refused(s)
-	problem := regexp.QuoteMeta(`gdrcp: key inner opens nothing until SIGHUP: open "` + inner + `": the way to it leads through a link that lies below what a read-write key opens`)
+	problem := regexp.QuoteMeta(`gdrcp: key inner opens nothing until SIGHUP: open "` + inner + `": its path leads through a link that lies below what a read-write key opens`)
 	s.reload(t, problem)
 	refused(s)
 	fresh := serveAccess(t, nil, "--access-file", c.file)
@@ -211,7 +211,7 @@ func TestSecretsAreNotServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.open(t, "bad", c.dir)
-	s.reload(t, `gdrcp: ".*access" holds secrets, and .*, which key bad opens; who may come stays as it was\n$`)
+	s.reload(t, `gdrcp: ".*access" holds secrets, and .*, which key bad opens; the keys of before stay in force\n$`)
 	gdrcp(t, "--key-file", c.key("bad"), s.url("access"), t.TempDir()).want(t, exitError)
 	gdrcp(t, "--key-file", c.key("good"), s.url("name"), t.TempDir()).want(t, exitOK)
 

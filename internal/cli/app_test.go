@@ -54,8 +54,8 @@ func TestArrange(t *testing.T) {
 // nothing on standard output.
 func TestUsageErrors(t *testing.T) {
 	for _, c := range []struct{ args, line string }{
-		{"", "a copy needs SRC... and DST (gdrcp --help tells more)"},
-		{"a", "a copy needs SRC... and DST (gdrcp --help tells more)"},
+		{"", "a copy needs SRC... and DST (see gdrcp --help)"},
+		{"a", "a copy needs SRC... and DST (see gdrcp --help)"},
 		{"-Q a b", "unknown option -Q (gdrcp --help lists them)"},
 		{"-rQ a b", "unknown option -rQ (gdrcp --help lists them)"},
 		{"a b --reverse", "unknown option --reverse (gdrcp --help lists them)"},
@@ -79,23 +79,23 @@ func TestUsageErrors(t *testing.T) {
 		{"a b --require tcp", `--require "tcp": not one of verbs, gpudirect`},
 		{"a b --recursive=maybe", `--recursive "maybe": not true or false`},
 		{"a rdma://h/ -qv", "--quiet and --verbose exclude each other"},
-		{"a rdma://h/ --slots 256 --chunk-size 64M", "256 slots of 64MiB are a ring of 16GiB, more than 1GiB"},
+		{"a rdma://h/ --slots 256 --chunk-size 64M", "256 slots of 64MiB make a ring of 16GiB; the limit is 1GiB"},
 		{"manifest", "gdrcp manifest needs one of: create, verify, show, diff"},
-		{"manifest make x", "gdrcp manifest has no make: it needs one of: create, verify, show, diff"},
+		{"manifest make x", "gdrcp manifest has no command make: it needs one of: create, verify, show, diff"},
 		{"manifest verify m", "gdrcp manifest verify needs 2 operands: MANIFEST PATH"},
 		{"manifest create p --piece-size 100K", `--piece-size "100K": not a power of two from 64KiB to 1GiB`},
 		{"manifest create p --json", "--json needs -o FILE: the manifest itself goes to standard output"},
 		{"manifest diff - -", "only one of the manifests can come from standard input"},
 		{"serve", "gdrcp serve needs --access-file FILE, or --root DIR and --key-file FILE"},
-		{"serve x", "gdrcp serve takes no operand, and x is one: what is served is named by --root x"},
-		{"serve x rdma://h/", "gdrcp serve takes no operand, and x is one (a file of that name is ./serve)"},
+		{"serve x", "gdrcp serve takes no operand, and got x: to serve that directory, write --root x"},
+		{"serve x rdma://h/", "gdrcp serve takes no operand, and got x (a file of the name serve is ./serve)"},
 		{"-a --delete --files-from=/dev/null a rdma://h/b", "--delete deletes what a whole directory does not have, and --files-from names a part of one"},
 		{"a rdma:/h/b", "rdma:/h/b: a server is rdma://host[:port]/path, with two slashes (a host of the name rdma needs a user: USER@rdma:/h/b)"},
-		{"devices rxe0", "gdrcp devices takes no operand, and rxe0 is one (a file of that name is ./devices)"},
+		{"devices rxe0", "gdrcp devices takes no operand, and got rxe0 (a file of the name devices is ./devices)"},
 		{"bench", "gdrcp bench needs one operand: rdma://host[:port] of a gdrcp serve"},
-		{"bench h", "h: a bench is against rdma://host[:port], without a path"},
-		{"bench rdma://h/x", "rdma://h/x: a bench is against rdma://host[:port], without a path"},
-		{"bench rdma://h --hash none,md5", `--hash "none,md5": "md5" is none of none, xxh3, blake3, crc32c, sha256`},
+		{"bench h", "h: bench takes rdma://host[:port], without a path"},
+		{"bench rdma://h/x", "rdma://h/x: bench takes rdma://host[:port], without a path"},
+		{"bench rdma://h --hash none,md5", `--hash "none,md5": "md5" is not one of none, xxh3, blake3, crc32c, sha256`},
 	} {
 		r := gdrcp(t, strings.Fields(c.args)...)
 		if r.code != exitUsage || r.err != "gdrcp: "+c.line+"\n" || r.out != "" && !strings.Contains(c.args, "--json") {

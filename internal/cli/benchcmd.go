@@ -46,10 +46,10 @@ func (p *program) benchCommand() *cli.Command {
 		checkedFlag("hash", "`LIST` digests to measure with: none, xxh3, blake3, crc32c, sha256 (none,xxh3)", hashList(&b.hashes)),
 		checkedFlag("rounds", "`N` round trips for each latency, 0 for none (1000)", number(&b.rounds, 0, 10_000_000)),
 	)
-	flags = append(flags, linkFlags(&b.options, checkedFlag("require", "`verbs` falling back to tcp is an error (exit code 5)", oneOf(&b.options.Require, "verbs")))...)
+	flags = append(flags, linkFlags(&b.options, checkedFlag("require", "`verbs` fail (exit code 5) instead of falling back to tcp", oneOf(&b.options.Require, "verbs")))...)
 	flags = append(flags, b.wire.flags()...)
 	flags = append(flags, about(topicAccess, keyFileFlag("the key that the server knows", &b.keyFile))...)
-	flags = append(flags, about(topicOutput, &cli.BoolFlag{Name: "json", Usage: "one event a line on standard output, as JSON", Destination: &b.json})...)
+	flags = append(flags, about(topicOutput, &cli.BoolFlag{Name: "json", Usage: "print events on standard output, as JSON, one a line", Destination: &b.json})...)
 	return &cli.Command{
 		Name: "bench", Usage: "measure bandwidth and latency to a server, from memory to memory", ArgsUsage: "[OPTIONS] rdma://host[:port]", Flags: flags, Action: action(b.perform),
 		Description: `Sends memory to a gdrcp serve through the engine that copies, without files: bandwidth without and with digests at both ends, and
@@ -66,7 +66,7 @@ func hashList(to *[]manifest.Algorithm) *checkedValue {
 			if name != "none" {
 				var err error
 				if a, err = manifest.ParseAlgorithm(name); err != nil {
-					return fmt.Errorf("%q is none of none, xxh3, blake3, crc32c, sha256", name)
+					return fmt.Errorf("%q is not one of none, xxh3, blake3, crc32c, sha256", name)
 				}
 			}
 			*to = append(*to, a)
@@ -101,7 +101,7 @@ func (b *benchRun) measure(ctx context.Context, operands []string) error {
 		return err
 	}
 	if !t.remote || t.ssh != nil || t.path != "/" {
-		return args.UsageErrorf("%s: a bench is against rdma://host[:port], without a path", args.Quote(operands[0]))
+		return args.UsageErrorf("%s: bench takes rdma://host[:port], without a path", args.Quote(operands[0]))
 	}
 	if err := checkRing(&b.options); err != nil {
 		return err

@@ -53,7 +53,7 @@ func (p *program) copyCommand() *cli.Command {
 means a directory. [user@]host:path is a path on another host, where gdrcp is started by ssh; it may be a pattern of sources.
 rdma://host[:port]/path is a path below the root of a gdrcp serve, or as a source a pattern. SRC - is standard input, DST - standard output. All else is local:
 a file named like a command is ./serve, one with a colon ./a:b, one named - is ./-. Between two hosts of host:path the data goes straight from one to the other.
-Where SRC and DST are local both, the copy is made on this machine, by one process.`,
+If SRC and DST are both local, one process copies on this machine.`,
 	}
 }
 

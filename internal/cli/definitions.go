@@ -119,11 +119,11 @@ func versionDate() string {
 func exitCodes() []cmdline.ExitCode {
 	return []cmdline.ExitCode{
 		{Code: exitOK, Text: "ok"},
-		{Code: exitError, Text: "error: it did not come to its end, or what it had to tell could not be written"},
+		{Code: exitError, Text: "error: gdrcp could not finish, or could not write what it had to tell"},
 		{Code: exitUsage, Text: "usage: the command line makes no sense"},
 		{Code: exitPartial, Text: "some files were not copied, not deleted, or not read: unreadable, not writable, changed while they were read, or vanished"},
 		{Code: exitIntegrity, Text: "integrity: something did not match its digest or the manifest, a manifest is damaged, or manifests differ"},
-		{Code: exitUnsupported, Text: "not supported here: no RDMA device or GPU, or not one that can do it"},
+		{Code: exitUnsupported, Text: "not supported here: no RDMA device or GPU, or none that can do it"},
 		{Code: exitInterrupted, Text: "interrupted by SIGINT, SIGTERM or SIGHUP (serve ends with 0 then, and not by SIGHUP)"},
 	}
 }
@@ -131,16 +131,16 @@ func exitCodes() []cmdline.ExitCode {
 // environment is every variable that gdrcp reads, for people.
 func environment() []cmdline.Variable {
 	return []cmdline.Variable{
-		{Names: []string{"GDRCP_ACCESS_FILE"}, Text: "the access file where --access-file does not name it"},
-		{Names: []string{"GDRCP_KEY_FILE"}, Text: "the file of the key that both ends share where --key-file does not name it"},
-		{Names: []string{"GDRCP_RSH"}, Text: "the remote shell command where --rsh does not name it"},
-		{Names: []string{"GDRCP_TOS"}, Text: "the type of service of packets where --tos does not say it; host:path does not pass it on"},
+		{Names: []string{"GDRCP_ACCESS_FILE"}, Text: "the access file, unless --access-file names one"},
+		{Names: []string{"GDRCP_KEY_FILE"}, Text: "the file of the key that both ends share, unless --key-file names one"},
+		{Names: []string{"GDRCP_RSH"}, Text: "the remote shell command, unless --rsh names one"},
+		{Names: []string{"GDRCP_TOS"}, Text: "the type of service of packets, unless --tos gives it; host:path does not pass it on"},
 		{Names: []string{"GDRCP_LIBIBVERBS", "GDRCP_LIBRDMACM"}, Text: "other files than libibverbs.so.1 and librdmacm.so.1"},
 		{Names: []string{"GDRCP_LIBCUDA", "GDRCP_LIBNVML"}, Text: "other files than libcuda.so.1 and libnvidia-ml.so.1"},
 		{Names: []string{"GOGC", "GOMEMLIMIT"}, Text: "as for every Go program; either turns off the bound that gdrcp sets for its heap"},
-		{Names: []string{"GOMAXPROCS"}, Text: "as for every Go program; without it gdrcp takes one processor over RDMA where there are two at most"},
+		{Names: []string{"GOMAXPROCS"}, Text: "as for every Go program; without it gdrcp uses one processor for RDMA on a machine with at most two"},
 		{Names: []string{"NOTIFY_SOCKET"}, Text: "where serve tells the service manager that it is ready, reloading or stopping (sd_notify)"},
-		{Names: []string{"TERM"}, Text: "no line of progress where it is dumb"},
+		{Names: []string{"TERM"}, Text: "with the value dumb there is no line of progress"},
 		{Names: []string{"TMPDIR"}, Text: "where names of very large directories are sorted (/tmp)"},
 	}
 }

@@ -22,7 +22,7 @@ func (p *program) devicesCommand() *cli.Command {
 		Name: "devices", Usage: "list RDMA devices and GPUs", ArgsUsage: "[--json]",
 		Description: "Lists the RDMA devices, or says why there are none, and the GPUs with how far each is from each device (PIX or PXB: by\n" +
 			"PCIe switches only; PHB: through the processor; SYS: through two). Exit code 5 if no RDMA device can be used.",
-		Flags:  about(topicOutput, &cli.BoolFlag{Name: "json", Usage: "one event a line on standard output, as JSON", Destination: &asJSON}),
+		Flags:  about(topicOutput, &cli.BoolFlag{Name: "json", Usage: "print events on standard output, as JSON, one a line", Destination: &asJSON}),
 		Action: action(func(_ context.Context, operands []string) error { return p.devices(operands, asJSON) }),
 	}
 }
@@ -34,7 +34,7 @@ type deviceEvent struct {
 
 func (p *program) devices(operands []string, asJSON bool) error {
 	if len(operands) > 0 {
-		return args.UsageErrorf("gdrcp devices takes no operand, and %s is one (a file of that name is ./devices)", args.Quote(operands[0]))
+		return args.UsageErrorf("gdrcp devices takes no operand, and got %s (a file of the name devices is ./devices)", args.Quote(operands[0]))
 	}
 	p.onlyPrints = true
 	devices, err := p.verbs.Devices()

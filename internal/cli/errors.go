@@ -175,7 +175,7 @@ func hintOf(err error) string {
 	case errors.As(err, &refused):
 		return hintOfRejection(refused.Code)
 	case errors.Is(err, trust.ErrRefused):
-		return "that server has no such key, or another secret under its name, or is no server of this key: compare the key files"
+		return "that server does not have this key, or has another secret under its name: compare the key files"
 	case errors.Is(err, rdma.ErrLockedMemory):
 		return "raise the limit with ulimit -l unlimited (or LimitMEMLOCK= of a systemd unit), or use a smaller ring: --slots, --chunk-size"
 	case errors.As(err, &refusedGPU) && refusedGPU.Hint() != "":
@@ -185,7 +185,7 @@ func hintOf(err error) string {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "is gdrcp serve running there? It listens on port 7473 unless told otherwise"
 	case errors.Is(err, syscall.EADDRINUSE):
-		return "another program has that port, perhaps another gdrcp serve; --listen ADDR:PORT chooses one"
+		return "another program uses that port, perhaps another gdrcp serve: --listen ADDR:PORT chooses another one"
 	case errors.Is(err, rdma.ErrNotGdrcp):
 		return "something else listens on that port: check host and port"
 	case errors.Is(err, xfer.ErrPeerSilent), errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
@@ -203,7 +203,7 @@ func hintOfRejection(code rdma.RejectCode) string {
 	case rdma.RejectBusy:
 		return "try again later, or give the server a higher --max-sessions, or its access file a higher max-sessions for the key"
 	case rdma.RejectResources:
-		return "a smaller ring may fit: --slots, --chunk-size; the server's log has the reason, and --max-memory is its bound"
+		return "try a smaller ring (--slots, --chunk-size); the server's log has the reason, and its limit is --max-memory"
 	}
 	return ""
 }

@@ -58,7 +58,7 @@ func TestExplain(t *testing.T) {
 		},
 		{
 			err:  &rdma.RejectedError{Peer: peer, Code: rdma.RejectBusy},
-			want: failure{"10.7.0.2:7474 refused the connection: it has as many sessions as it takes", "try again later, or give the server a higher --max-sessions, or its access file a higher max-sessions for the key", exitError},
+			want: failure{"10.7.0.2:7474 refused the connection: it runs as many sessions as it may", "try again later, or give the server a higher --max-sessions, or its access file a higher max-sessions for the key", exitError},
 		},
 		{err: &xfer.RemoteError{Peer: "h:1", Class: xfer.ClassIntegrity, Text: "no"}, want: failure{"h:1: no", "", exitIntegrity}},
 		{err: &xfer.RemoteError{Peer: "h:1", Class: xfer.ClassStopped, Text: "stopped"}, want: failure{"h:1: stopped", "", exitError}},

@@ -20,7 +20,7 @@ import (
 func (m *manifestRun) parsePlace(operand string) (where *sshHost, path string, err error) {
 	t, err := parseTarget(operand)
 	if err == nil && t.remote && t.ssh == nil {
-		err = args.UsageErrorf("%s: a server of rdma:// makes no manifests and checks none: start gdrcp there by ssh (%s), or see to it in a copy, by --write-manifest or --manifest",
+		err = args.UsageErrorf("%s: a server of rdma:// neither makes nor checks manifests: use ssh (%s), or copy with --write-manifest or --manifest",
 			args.Quote(operand), args.Quote(t.endpoint.Host+":PATH"))
 	}
 	return t.ssh, t.path, err
@@ -67,7 +67,7 @@ func (m *manifestRun) receiveManifest(out *manifest.Writer, text io.Reader, sum 
 	}
 	defer r.Close()
 	if r.Header() != m.header {
-		return fmt.Errorf("%w: another algorithm or size of pieces than was asked for", manifest.ErrFormat)
+		return fmt.Errorf("%w: its algorithm or piece size is not the requested one", manifest.ErrFormat)
 	}
 	if err := manifest.Copy(out, r, sum.Book); err != nil {
 		return err
@@ -115,7 +115,7 @@ func (m *manifestRun) verifyAt(ctx context.Context, where *sshHost, path string,
 	sum.Content, sum.Meta = want.Content, want.Meta
 	sum.Files, sum.Dirs, sum.Links, sum.Bytes, sum.LeftOut = done.Files, done.Dirs, done.Links, done.Bytes, done.LeftOut
 	if !isVerdictOn(sum, want) {
-		return nil, fmt.Errorf("%s: %w: a verdict of other entries than the manifest has", where.host, xfer.ErrProtocol)
+		return nil, fmt.Errorf("%s: %w: the verdict is about other entries than the manifest has", where.host, xfer.ErrProtocol)
 	}
 	return sum, nil
 }
@@ -180,7 +180,7 @@ func decodeFinding(told *remote.Finding) (f audit.Finding, err error) {
 	kind := slices.Index(findingKinds(), told.Kind)
 	differs := manifest.Difference(told.Differs)
 	if kind <= 0 || differs&^manifest.AllDiffers != 0 {
-		return f, fmt.Errorf("%w: a finding %q of %d", xfer.ErrProtocol, told.Kind, told.Differs)
+		return f, fmt.Errorf("%w: unknown finding %q with differences %#x", xfer.ErrProtocol, told.Kind, told.Differs)
 	}
 	f = audit.Finding{Kind: audit.Kind(kind), Path: string(told.Path), Differs: differs, Text: string(told.Text)}
 	for _, r := range told.Ranges {

@@ -131,8 +131,8 @@ func TestManifestAtAnotherHostFails(t *testing.T) {
 		{"verify", []string{dir + "/bad", "h:" + dir + "/t"}, exitIntegrity, "read manifest: " + dir + "/bad: line 3: manifest is truncated"},
 		{"verify", []string{dir + "/none", "h:" + dir + "/t"}, exitError, "read manifest: open " + dir + "/none: no such file or directory"},
 		{"create", []string{"h:" + dir + "/t", "-o", dir + "/none/x"}, exitError, "create manifest: "},
-		{"create", []string{"rdma://h/t", "-o", dir + "/x"}, exitUsage, "rdma://h/t: a server of rdma:// makes no manifests and checks none: start gdrcp there by ssh (h:PATH), or see to it in a copy"},
-		{"verify", []string{dir + "/m", "rdma://h:99/t"}, exitUsage, "rdma://h:99/t: a server of rdma:// makes no manifests and checks none"},
+		{"create", []string{"rdma://h/t", "-o", dir + "/x"}, exitUsage, "rdma://h/t: a server of rdma:// neither makes nor checks manifests: use ssh (h:PATH), or copy with"},
+		{"verify", []string{dir + "/m", "rdma://h:99/t"}, exitUsage, "rdma://h:99/t: a server of rdma:// neither makes nor checks manifests"},
 		{"create", []string{"--quiet", "--progress", dir + "/t"}, exitUsage, "--quiet and --progress exclude each other"},
 	} {
 		r := farManifest(t, c.command, c.args...).want(t, c.code)
@@ -241,8 +241,8 @@ func TestManifestOfAFalseHost(t *testing.T) {
 		return gdrcp(t, append(append([]string{"manifest", command}, overShellWith(t, beFalse+"='"+how+"'")...), args...)...)
 	}
 	for how, says := range map[string]string{
-		"truncated": "manifest is truncated", "other header": "another algorithm or size of pieces", "path": "invalid path", "gives up": "no more[2J ofthis",
-		"dies": "the connection by the remote shell ended: ", "finding": "a finding \"good\"", "differs": "a finding \"bad\" of 255", "ranges": "damaged message",
+		"truncated": "manifest is truncated", "other header": "its algorithm or piece size is not the requested one", "path": "invalid path", "gives up": "no more[2J ofthis",
+		"dies": "the connection by the remote shell ended: ", "finding": "unknown finding \"good\"", "differs": "unknown finding \"bad\" with differences 0xff", "ranges": "invalid message",
 	} {
 		r := run(how, "create", "h:/t", "-o", dir+"/x").want(t, exitError)
 		if !strings.HasPrefix(r.err, "gdrcp: h: ") || !strings.Contains(r.err, says) || strings.Count(r.err, "\n") != 1 {
@@ -253,7 +253,7 @@ func TestManifestOfAFalseHost(t *testing.T) {
 		}
 	}
 	for how, says := range map[string]string{
-		"manifest": "damaged message", "more": "a verdict of other entries", "fewer": "a verdict of other entries", "less than nothing": "an audit of less than nothing",
+		"manifest": "invalid message", "more": "the verdict is about other entries", "fewer": "the verdict is about other entries", "less than nothing": "a negative count of an audit",
 		"dies": "the connection by the remote shell ended: ",
 	} {
 		r := run(how, "verify", dir+"/m", "h:/t").want(t, exitError)
@@ -286,7 +286,7 @@ func TestVerdictBeforeTheManifest(t *testing.T) {
 	p.stdin = r
 	go func() { _, _ = io.WriteString(w, "gdrcp-manifest 1 xxh3 1048576\nd 0755 0.000000000 .\n") }() // and no more
 	args := append(append([]string{"gdrcp", "manifest", "verify"}, overShellWith(t, beFalse+"=early")...), "-", "h:/t")
-	if code := p.run(t.Context(), args); code != exitError || !strings.Contains(errs.String(), "the end, before it was given all") {
+	if code := p.run(t.Context(), args); code != exitError || !strings.Contains(errs.String(), "it ended before it had all of the input") {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 }

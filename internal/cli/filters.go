@@ -33,8 +33,8 @@ type selectOptions struct {
 // flags are the options that select. The rules are parsed, and files of rules read,
 // only when all options are known.
 func (c *selectOptions) flags() []cli.Flag {
-	return c.flagsWith("`FILE` copy only what FILE names, a line each, relative to SRC, which is one directory, with the directories " +
-		"on the way; what is in a named directory only with -r. - is standard input")
+	return c.flagsWith("`FILE` copy only what FILE names, one name a line, relative to SRC, which must be one directory. " +
+		"What is in a named directory is copied only with -r. - is standard input")
 }
 
 // flagsWith are the same, where --files-from does what filesFrom says.
@@ -49,13 +49,13 @@ func (c *selectOptions) flagsWith(filesFrom string) []cli.Flag {
 // ruleFlags are the options that leave something out; --from0 is the last.
 func (c *selectOptions) ruleFlags() []cli.Flag {
 	return []cli.Flag{
-		c.rules.flag("exclude", "`PATTERN` leave out what matches, and with a directory all that is in it. "+
-			"Of all rules, in the order in which they are given, the first one that matches counts. Patterns are those of rsync(1)", nil),
-		c.rules.flag("include", "`PATTERN` do not leave out what matches, though a later rule says so", nil),
+		c.rules.flag("exclude", "`PATTERN` leave out what matches, and all that is in a directory that matches. "+
+			"The first rule that matches decides, in the order of the command line. Patterns are those of rsync(1)", nil),
+		c.rules.flag("include", "`PATTERN` do not leave out what matches, even if a later rule says so", nil),
 		c.rules.flag("exclude-from", "`FILE` --exclude for each line of FILE; - is standard input", nil),
 		c.rules.flag("include-from", "`FILE` --include for each line of FILE; - is standard input", nil),
 		c.rules.flag("filter", "`RULE` a filter rule of rsync(1), like \"- PATTERN\", \"+ PATTERN\" or \"merge FILE\"; dir-merge is not supported", nil, "f"),
-		&cli.BoolFlag{Name: "from0", Aliases: []string{"0"}, Usage: "what is read from files ends with a NUL each, not with the line", Destination: &c.nul},
+		&cli.BoolFlag{Name: "from0", Aliases: []string{"0"}, Usage: "rules and names in files end with a NUL, not at the end of the line", Destination: &c.nul},
 	}
 }
 

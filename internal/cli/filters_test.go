@@ -64,7 +64,7 @@ func TestFilterErrors(t *testing.T) {
 		args, line string
 		code       int
 	}{
-		{"--filter=x", `--filter: bad filter rule: "x" begins with the name of none`, exitUsage},
+		{"--filter=x", `--filter: bad filter rule: "x" does not begin with the name of a rule`, exitUsage},
 		{"--filter=dir-merge_.rules", `--filter: bad filter rule: "dir-merge_.rules": rules of each directory's own (dir-merge) are not supported`, exitUsage},
 		{"--filter=-C", `--filter: bad filter rule: "-C": the modifier C is not supported`, exitUsage},
 		{"--exclude-from=/no/such", `open "/no/such": no such file or directory`, exitError},

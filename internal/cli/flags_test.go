@@ -111,11 +111,11 @@ func TestOptionsOfTheCommand(t *testing.T) {
 
 func TestRefusedOptions(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
-		{"-o manifest create X", "option -o has to stand behind gdrcp manifest create: before it, it is another one"},
+		{"-o manifest create X", "option -o must follow gdrcp manifest create: before that it is another option"},
 		{"-r manifest create X", "unknown option -r of gdrcp manifest create (gdrcp manifest create --help lists them)"},
 		{"manifest create -r X", "unknown option -r of gdrcp manifest create (gdrcp manifest create --help lists them)"},
 		{"manifest", "gdrcp manifest needs one of: create"},
-		{"manifest make", "gdrcp manifest has no make: it needs one of: create"},
+		{"manifest make", "gdrcp manifest has no command make: it needs one of: create"},
 		{"--no-archive a b", "unknown option --no-archive (gdrcp --help lists them)"},
 		{"--no-exclude a b", "unknown option --no-exclude (gdrcp --help lists them)"},
 		{"--no-owner=true a b", "option --no-owner takes no value"},

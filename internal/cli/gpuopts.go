@@ -73,9 +73,9 @@ func (l *gpuLoss) guard() xfer.GPUs {
 }
 
 func (l *gpuLoss) noteLoss(why error) {
-	until := "until it is started again"
+	until := "until the server is started again"
 	if l.exitOnGPUFailure {
-		until = "until no session runs, and then it ends"
+		until = "until no session runs, and then the server ends"
 	}
 	l.console.line("gdrcp: %s; clients get host memory %s", lineOf(why), until)
 	if l.exitOnGPUFailure {
@@ -107,10 +107,10 @@ func (l *lostGPU) Unwrap() error { return l.error }
 // gpuFlags are the options about slots in GPU memory.
 func gpuFlags(o *xfer.Options) []cli.Flag {
 	return about(topicGPU,
-		checkedFlag("gpu", "`GPU|auto|off` this end's slots are in the memory of that GPU (its index, UUID or PCI address, as gdrcp devices tells), "+
-			"or of the one nearest to the RDMA device; the GPU verifies them there, and the hash is blake3 unless --hash says otherwise (off)", gpuName(&o.GPU)),
+		checkedFlag("gpu", "`GPU|auto|off` put this end's slots in the memory of a GPU: the one with that index, UUID or PCI address (see gdrcp devices), "+
+			"or the one nearest to the RDMA device. The GPU verifies the data there, with blake3 unless --hash says otherwise (off)", gpuName(&o.GPU)),
 		checkedFlag("remote-gpu", "`GPU|auto|off` the same for the other end (off)", gpuName(&o.RemoteGPU)),
-		checkedFlag("gpu-flush", "`auto|always` what arrived in GPU memory is flushed where its kind needs that, or always (auto)",
+		checkedFlag("gpu-flush", "`auto|always` flush what arrived in GPU memory where the GPU needs it, or always (auto)",
 			oneOf(&o.GPUFlush, "auto", "always")),
 	)
 }

@@ -30,28 +30,28 @@ type keyRun struct {
 
 func (p *program) keyCommand() *cli.Command {
 	k := &keyRun{program: p, console: p.newConsole()}
-	access := &cli.StringFlag{Name: "access-file", Usage: "`FILE` file of the keys that gdrcp serve reads", Destination: &k.accessFile}
+	access := &cli.StringFlag{Name: "access-file", Usage: "`FILE` the access file: the keys that gdrcp serve reads", Destination: &k.accessFile}
 	return &cli.Command{
-		Name: "key", Usage: "make the keys that let clients in", ArgsUsage: "new|list ...",
-		Description: "Keys let clients in: each has a name and a secret that the server and the client share.",
+		Name: "key", Usage: "make the keys by which servers admit clients", ArgsUsage: "new|list ...",
+		Description: "A server admits only clients that hold a key. A key has a name and a secret, which both ends share.",
 		Subcommands: []*cli.Command{
 			{
 				Name: "new", Usage: "make a key", ArgsUsage: "[OPTIONS] ID", Action: action(k.create),
-				Description: "Makes a key and writes it to a file for the client. With --access-file and --root the server's file gets the\n" +
-					"line that lets the key in; with --root alone that line is printed. Neither file is readable for others.",
+				Description: "Makes a key and writes it to a file for the client. With --access-file and --root the access file gets the\n" +
+					"line that admits the key. With --root alone that line is printed. Other users can read neither file.",
 				Flags: about(topicAccess,
-					&cli.StringFlag{Name: "key-file", Usage: "`FILE` for the client, which must not exist yet (ID.key)", Destination: &k.keyFile},
+					&cli.StringFlag{Name: "key-file", Usage: "`FILE` where to write the key for the client; it must not exist yet (ID.key)", Destination: &k.keyFile},
 					access,
-					&cli.StringFlag{Name: "root", Usage: "`DIR` what the key opens", Destination: &k.root},
+					&cli.StringFlag{Name: "root", Usage: "`DIR` the directory that the key opens", Destination: &k.root},
 					&cli.BoolFlag{Name: "read-only", Usage: "the key is for reading only", Destination: &k.readOnly},
-					&cli.BoolFlag{Name: "require-encrypt", Usage: "the key lets in only who uses --encrypt", Destination: &k.requireEncrypt},
+					&cli.BoolFlag{Name: "require-encrypt", Usage: "the key admits only clients that use --encrypt", Destination: &k.requireEncrypt},
 					checkedFlag("max-sessions", "`N` how many sessions of the key may run at once: 1 to 65536", number(&k.maxSessions, 1, trust.MaxSessionsOfKey)),
 					checkedFlag("rate", "`SIZE` how many bytes a second its sessions may move together, from 1KiB on", size(&k.bytesPerSecond, 1<<10, 1<<50, 1)),
 				),
 			},
 			{
 				Name: "list", Usage: "list what keys allow", ArgsUsage: "[--access-file FILE]", Action: action(k.list),
-				Description: "Prints what an access file allows to whom, without the secrets.",
+				Description: "Prints what an access file allows each key, without the secrets.",
 				Flags:       about(topicAccess, access),
 			},
 		},
@@ -94,7 +94,7 @@ func (k *keyRun) create(ctx context.Context, operands []string) error {
 			return errors.Join(unsynced, os.Remove(k.keyFile))
 		}
 	}
-	k.console.line("gdrcp: key %s is in %s: it is for the client, with --key-file or "+keyFileVariable, id, args.Quote(k.keyFile))
+	k.console.line("gdrcp: key %s is in %s: the client needs that file, by --key-file or "+keyFileVariable, id, args.Quote(k.keyFile))
 	return unsynced
 }
 
@@ -109,9 +109,9 @@ func (k *keyRun) checkRoot() (err error) {
 		k.root, err = filepath.Abs(k.root)
 		return err
 	case k.accessFile != "":
-		return args.UsageErrorf("--access-file needs --root DIR, which is what the key opens")
+		return args.UsageErrorf("--access-file needs --root DIR, the directory that the key opens")
 	case limited:
-		return args.UsageErrorf("what a key may do is said with --root DIR, which is what it opens")
+		return args.UsageErrorf("options about what the key may do need --root DIR, the directory that the key opens")
 	}
 	return nil
 }
@@ -124,14 +124,14 @@ func (k *keyRun) admit(ctx context.Context, permit trust.Permit) error {
 	if err := trust.AppendAccess(ctx, k.accessFile, permit); err != nil {
 		return err
 	}
-	k.console.line("gdrcp: %s lets it in; a server that runs reads it anew on SIGHUP", args.Quote(k.accessFile))
+	k.console.line("gdrcp: %s admits the key; a running server reads that file anew on SIGHUP", args.Quote(k.accessFile))
 	return nil
 }
 
 // list prints the access file for people.
 func (k *keyRun) list(_ context.Context, operands []string) error {
 	if len(operands) > 0 {
-		return args.UsageErrorf("gdrcp key list takes no operand, and %s is one", args.Quote(operands[0]))
+		return args.UsageErrorf("gdrcp key list takes no operand, and got %s", args.Quote(operands[0]))
 	}
 	if k.accessFile == "" {
 		k.accessFile = k.getenv(accessFileVariable)

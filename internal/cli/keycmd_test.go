@@ -14,8 +14,8 @@ func TestKeyNew(t *testing.T) {
 	dir := t.TempDir()
 	keyFile, accessFile := dir+"/trainer.key", dir+"/access"
 	r := gdrcp(t, "key", "new", "trainer", "--key-file", keyFile, "--access-file", accessFile, "--root", dir+"/a b/..", "--read-only", "--require-encrypt", "--max-sessions", "2", "--rate", "5M").want(t, exitOK)
-	want := "gdrcp: " + accessFile + " lets it in; a server that runs reads it anew on SIGHUP\n" +
-		"gdrcp: key trainer is in " + keyFile + ": it is for the client, with --key-file or GDRCP_KEY_FILE\n"
+	want := "gdrcp: " + accessFile + " admits the key; a running server reads that file anew on SIGHUP\n" +
+		"gdrcp: key trainer is in " + keyFile + ": the client needs that file, by --key-file or GDRCP_KEY_FILE\n"
 	if r.out != "" || r.err != want {
 		t.Errorf("it wrote %q and %q", r.out, r.err)
 	}
@@ -78,8 +78,8 @@ func TestKeyErrors(t *testing.T) {
 		{"key new", exitUsage, "needs 1 operand: ID, the name of the key"},
 		{"key new a b", exitUsage, "needs 1 operand"},
 		{"key new a/b", exitUsage, "a/b: bad key: a key's name is 1 to 64 of"},
-		{"key new x --access-file f", exitUsage, "--access-file needs --root DIR, which is what the key opens"},
-		{"key new x --read-only", exitUsage, "what a key may do is said with --root DIR"},
+		{"key new x --access-file f", exitUsage, "--access-file needs --root DIR, the directory that the key opens"},
+		{"key new x --read-only", exitUsage, "options about what the key may do need --root DIR"},
 		{"key new x --root /d --rate 5", exitUsage, "--rate"},
 		{"key new x --root /d --max-sessions 0", exitUsage, "not a number from 1 to 65536"},
 		{"key new there", exitError, "file exists\nhint: a key that is written over is lost: --key-file FILE names another file\n"},

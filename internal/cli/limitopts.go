@@ -17,9 +17,9 @@ import (
 // limitFlags are the bounds of a copy.
 func (c *copyRun) limitFlags() []cli.Flag {
 	return about(topicLimits,
-		bwlimitFlag("what is sent or received takes at most that much of the network", &c.options.BytesPerSecond),
-		checkedFlag("timeout", "`SECONDS` end the copy after that long without progress, though the other end is there; 0 is no limit (0)", seconds(&c.options.Stall)),
-		checkedFlag("max-memory", "`SIZE` bound of the memory of this end's slots: there are fewer where they would take more", size(&c.maxMemoryBytes, xfer.MinChunkBytes, 1<<50, 1)),
+		bwlimitFlag("the copy sends and receives no faster", &c.options.BytesPerSecond),
+		checkedFlag("timeout", "`SECONDS` end the copy after SECONDS without progress, even if the other end still answers; 0 is no limit (0)", seconds(&c.options.Stall)),
+		checkedFlag("max-memory", "`SIZE` the most memory that this end's slots may take: the ring gets fewer slots if need be", size(&c.maxMemoryBytes, xfer.MinChunkBytes, 1<<50, 1)),
 	)
 }
 
@@ -52,19 +52,19 @@ func (c *copyRun) fitMemory(o *xfer.Options, source, stream, both bool) error {
 	wanted := cmp.Or(o.Slots, xfer.DefaultSlots)
 	for o.Slots = wanted; takes() > c.maxMemoryBytes; o.Slots-- {
 		if o.Slots == 1 {
-			return args.UsageErrorf("--max-memory %s: the smallest ring, of slots of %s, takes %s here",
+			return args.UsageErrorf("--max-memory %s is too small: the smallest ring, of slots of %s, takes %s here",
 				sizeText(c.maxMemoryBytes), sizeText(int64(cmp.Or(o.ChunkBytes, xfer.DefaultChunkBytes))), bytesText(float64(takes()), 1))
 		}
 	}
 	if o.Slots < wanted && c.verbose && !c.json {
-		c.console.line("gdrcp: slots: %d of %d, as --max-memory has room for no more", o.Slots, wanted)
+		c.console.line("gdrcp: slots: %d instead of %d, for --max-memory has no room for more", o.Slots, wanted)
 	}
 	return nil
 }
 
 // bwlimitFlag is rsync's --bwlimit. usage says of what.
 func bwlimitFlag(usage string, bytesPerSecond *int64) cli.Flag {
-	return checkedFlag("bwlimit", "`RATE` a limit in KiB a second, or with K, M or G as 1.5M: "+usage+"; 0 is no limit (0)", rate(bytesPerSecond))
+	return checkedFlag("bwlimit", "`RATE` a limit in KiB a second, or with K, M or G, like 1.5M: "+usage+"; 0 is no limit (0)", rate(bytesPerSecond))
 }
 
 var errSize = errors.New("not a size (write it like 500, 1.5M or 100MB)")
@@ -84,7 +84,7 @@ func parseRate(s string) (bytesPerSecond int64, err error) {
 	case n >= math.MaxInt64:
 		return 0, errors.New("too large")
 	case n < minRate && int64(n) != 0:
-		return 0, errors.New("less than 512 bytes a second, and 0 is no limit")
+		return 0, errors.New("less than 512 bytes a second (0 is no limit)")
 	}
 	return int64(n), nil
 }

@@ -75,7 +75,7 @@ func TestMaxMemory(t *testing.T) {
 		if tc.code == exitOK && !strings.Contains(r.err, ", "+tc.slots) || tc.code == exitUsage && strings.Count(r.err, "\n") != 1 {
 			t.Errorf("%s: it wrote %q", tc.args, r.err)
 		}
-		fewer := strings.Contains(r.err, "as --max-memory has room for no more")
+		fewer := strings.Contains(r.err, "for --max-memory has no room for more")
 		if want := strings.HasPrefix(tc.slots, "4 ") || strings.HasPrefix(tc.slots, "1 "); fewer != want {
 			t.Errorf("%s: it wrote %q", tc.args, r.err)
 		}

@@ -13,17 +13,17 @@ import (
 func linkFlags(o *xfer.Options, require cli.Flag) []cli.Flag {
 	var imm string
 	return about(topicTransport,
-		checkedFlag("transport", "`auto|verbs|tcp` auto, the default, takes verbs where an RDMA device reaches the peer, else tcp, and says why",
+		checkedFlag("transport", "`auto|verbs|tcp` auto, the default, uses verbs if an RDMA device reaches the peer, else tcp, and says why",
 			oneOf(&o.Transport, "auto", "verbs", "tcp")),
 		require,
 		&cli.StringFlag{Name: "rail", Usage: "`DEV|ADDR` the local RDMA device, by its name or an address", Destination: &o.Rail},
 		&cli.StringFlag{Name: "remote-rail", Usage: "`DEV|ADDR` the RDMA device at the other end, by its name or an address there", Destination: &o.RemoteRail},
 		checkedFlag("qps", "`N` queue pairs, or TCP connections, of the session: 1 to 16 (1)", number(&o.QPs, 1, xfer.MaxQPs)),
-		checkedFlag("chunk-size", "`SIZE` size of a slot, which is what is sent at once: 64KiB to 64MiB in steps of 64KiB (1MiB). "+
-			"A copy's holds a piece, which is of 1MiB unless --manifest says otherwise",
+		checkedFlag("chunk-size", "`SIZE` size of a slot: so much is sent at once. 64KiB to 64MiB in steps of 64KiB (1MiB). "+
+			"In a copy a slot holds at least one piece, which has 1MiB unless --manifest says otherwise",
 			size(&o.ChunkBytes, xfer.MinChunkBytes, xfer.MaxChunkBytes, 64<<10)),
 		checkedFlag("slots", "`N` slots in the ring at each end: 1 to 256; slots times chunk size is at most 1GiB (16)", number(&o.Slots, 1, xfer.MaxSlots)),
-		onOff("encrypt", "seal all data with AES-256-GCM, and not only what is said about it; slots in GPU memory are staged then", &o.Encrypt),
+		onOff("encrypt", "seal all data with AES-256-GCM, not only the control messages; slots in GPU memory are then reached through host memory", &o.Encrypt),
 		&cli.GenericFlag{Name: "imm", Hidden: true, Value: &checkedValue{set: func(s string) error {
 			o.ForceImmSend = s == "send"
 			return oneOf(&imm, "auto", "send").set(s)
@@ -35,7 +35,7 @@ func linkFlags(o *xfer.Options, require cli.Flag) []cli.Flag {
 func checkRing(o *xfer.Options) error {
 	slots, chunk := cmp.Or(o.Slots, xfer.DefaultSlots), cmp.Or(o.ChunkBytes, xfer.DefaultChunkBytes)
 	if slots*chunk > xfer.MaxRingBytes {
-		return args.UsageErrorf("%d slots of %s are a ring of %s, more than %s", slots, sizeText(int64(chunk)), sizeText(int64(slots*chunk)), sizeText(xfer.MaxRingBytes))
+		return args.UsageErrorf("%d slots of %s make a ring of %s; the limit is %s", slots, sizeText(int64(chunk)), sizeText(int64(slots*chunk)), sizeText(xfer.MaxRingBytes))
 	}
 	return nil
 }

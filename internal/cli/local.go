@@ -95,7 +95,7 @@ func refuseNetworkOptions(o *xfer.Options) error {
 		{"--transport", o.Transport}, {"--require", o.Require}, {"--rail", o.Rail}, {"--remote-rail", o.RemoteRail},
 	} {
 		if asked.value != "" && asked.value != "auto" {
-			return fmt.Errorf("%s %s: %w: both ends of the copy are on this machine, and no network carries it", asked.option, args.Quote(asked.value), rdma.ErrUnsupported)
+			return fmt.Errorf("%s %s: %w: both ends of the copy are on this machine, so no network carries it", asked.option, args.Quote(asked.value), rdma.ErrUnsupported)
 		}
 	}
 	return nil

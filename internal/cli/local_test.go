@@ -92,13 +92,13 @@ func TestCopyOnThisMachineRefused(t *testing.T) {
 		"d x":                   {exitError, `"d" is a directory (-r copies directories)`},
 		"a none/x":              {exitError, `open destination "none/x": no such file or directory`},
 		"-r d a":                {exitError, `copy a directory to "a": not a directory`},
-		"--transport verbs a x": {exitUnsupported, "--transport verbs: not supported here: both ends of the copy are on this machine, and no network carries it"},
-		"--transport tcp a x":   {exitUnsupported, "--transport tcp: not supported here: both ends of the copy are on this machine, and no network carries it"},
-		"--require verbs a x":   {exitUnsupported, "--require verbs: not supported here: both ends of the copy are on this machine, and no network carries it"},
-		"--rail rxe0 a x":       {exitUnsupported, "--rail rxe0: not supported here: both ends of the copy are on this machine, and no network carries it"},
-		"--remote-rail r a x":   {exitUnsupported, "--remote-rail r: not supported here: both ends of the copy are on this machine, and no network carries it"},
-		"- -":                   {exitUsage, "standard input goes to standard output without gdrcp, too: cat does that"},
-		"--max-memory 1M a x":   {exitUsage, "--max-memory 1MiB: the smallest ring, of slots of 1MiB, takes 3.1 MiB here"},
+		"--transport verbs a x": {exitUnsupported, "--transport verbs: not supported here: both ends of the copy are on this machine, so no network carries it"},
+		"--transport tcp a x":   {exitUnsupported, "--transport tcp: not supported here: both ends of the copy are on this machine, so no network carries it"},
+		"--require verbs a x":   {exitUnsupported, "--require verbs: not supported here: both ends of the copy are on this machine, so no network carries it"},
+		"--rail rxe0 a x":       {exitUnsupported, "--rail rxe0: not supported here: both ends of the copy are on this machine, so no network carries it"},
+		"--remote-rail r a x":   {exitUnsupported, "--remote-rail r: not supported here: both ends of the copy are on this machine, so no network carries it"},
+		"- -":                   {exitUsage, "a copy of standard input to standard output does not need gdrcp: use cat"},
+		"--max-memory 1M a x":   {exitUsage, "--max-memory 1MiB is too small: the smallest ring, of slots of 1MiB, takes 3.1 MiB here"},
 	} {
 		if r := gdrcp(t, strings.Fields(args)...); r.code != want.code || r.err != "gdrcp: "+want.line+"\n" {
 			t.Errorf("gdrcp %s: exit code %d\n%swant %d\ngdrcp: %s", args, r.code, r.err, want.code, want.line)
@@ -111,7 +111,7 @@ func TestCopyOnThisMachineRefused(t *testing.T) {
 	wantFiles(t, dir, before)
 	gdrcp(t, "-r", ".", "d/copy").want(t, exitOK)
 	r = gdrcp(t, "-r", ".", "d/copy").want(t, exitOK)
-	if !strings.Contains(r.err, "is where this copy goes, and not copied") {
+	if !strings.Contains(r.err, "not copied: it is where this copy goes") {
 		t.Errorf("a tree into itself: %s", r.err)
 	}
 	wantFiles(t, "d/copy", map[string]string{"a": "one", "d/in": "two", "d/a": "one", "e/a": "three"})

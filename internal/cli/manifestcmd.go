@@ -35,19 +35,19 @@ func (p *program) manifestCommand() *cli.Command {
 	m := &manifestRun{program: p, outName: "-"}
 	m.header = manifest.Header{Algorithm: manifest.XXH3, PieceBytes: manifest.DefaultPieceBytes}
 	quiet := &cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "tell errors and differences only", Destination: &m.quiet}
-	asJSON := &cli.BoolFlag{Name: "json", Usage: "one event a line on standard output, as JSON", Destination: &m.json}
-	follow := &cli.BoolFlag{Name: "follow", Aliases: []string{"L"}, Usage: "take what symbolic links lead to instead of the links", Destination: &m.audit.Follow}
-	progress := onOff("progress", "where standard error is no terminal, too, tell every 10 seconds how far it is", &m.progress)
-	chooses := m.selection.flagsWith("`FILE` only what FILE names, a line each, relative to PATH, which is one directory; " +
-		"what is in a named directory only with -r. - is standard input")
-	recursive := onOff("recursive", "with --files-from: also what is in the directories that it names; without it everything is, at any rate", &m.audit.Recursive, "r")
+	asJSON := &cli.BoolFlag{Name: "json", Usage: "print events on standard output, as JSON, one a line", Destination: &m.json}
+	follow := &cli.BoolFlag{Name: "follow", Aliases: []string{"L"}, Usage: "read what symbolic links lead to instead of the links", Destination: &m.audit.Follow}
+	progress := onOff("progress", "tell every 10 seconds how far it is, even if standard error is not a terminal", &m.progress)
+	chooses := m.selection.flagsWith("`FILE` read only what FILE names, one name a line, relative to PATH, which must be one directory. " +
+		"What is in a named directory is read only with -r. - is standard input")
+	recursive := onOff("recursive", "with --files-from: also read what is in the directories that FILE names. Without --files-from the whole tree is read", &m.audit.Recursive, "r")
 	return &cli.Command{
 		Name: "manifest", Usage: "say what files and trees hold, and check it", ArgsUsage: "create|verify|show|diff ...",
 		Description: "Manifests say what a file or a tree holds: its entries and the digests of their pieces.",
 		Subcommands: []*cli.Command{
 			{
 				Name: "create", Usage: "write a manifest", ArgsUsage: "[OPTIONS] PATH", Action: m.action(1, m.create),
-				Description: "Reads PATH and writes its manifest. The root is the one that a copy of PATH shows. Exit code 3 if something could not be\nread: it is left out." + manifestPlaces,
+				Description: "Reads PATH and writes its manifest. The root is the one that a copy of PATH shows. What cannot be read is\nleft out (exit code 3)." + manifestPlaces,
 				Flags: slices.Concat(about(topicCheck,
 					&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` where to write it (- is standard output, the default; zstd if it ends in .zst)", Destination: &m.outName, Value: "-"},
 					checkedFlag("hash", "`xxh3|blake3|crc32c|sha256` how pieces are digested (xxh3)", hash(&m.header.Algorithm)),
@@ -76,8 +76,8 @@ func (p *program) manifestCommand() *cli.Command {
 }
 
 // manifestPlaces is the text of help about a PATH on another host.
-const manifestPlaces = "\nPATH may be [user@]host:path: gdrcp is started there by ssh and reads the files, and only the manifest and what is told of it travels.\n" +
-	"Rules and lists are those of this machine."
+const manifestPlaces = "\nPATH may be [user@]host:path: ssh starts gdrcp there, which reads the files. Only the manifest and the findings travel.\n" +
+	"Files of rules and lists are read on this machine."
 
 func pieceSize(to *int64) *checkedValue {
 	return &checkedValue{set: func(s string) error {

@@ -239,7 +239,7 @@ func TestManifestOfAList(t *testing.T) {
 	}
 	for _, path := range []string{dir + "/t/a", "h:" + dir + "/t/a"} {
 		r := farManifest(t, "create", "--files-from", dir+"/list", "-0", path).want(t, exitError)
-		if !strings.Contains(r.err, "is no directory, and a list of files is of one") || strings.Count(r.err, "\n") != 1 {
+		if !strings.Contains(r.err, "is not a directory: a list of files needs one") || strings.Count(r.err, "\n") != 1 {
 			t.Errorf("a list of a file: %q", r.err)
 		}
 	}

@@ -14,10 +14,10 @@ func metadataFlags(o *xfer.Options) []cli.Flag {
 		onOff("links", "copy symbolic links as links; without it and without -L they are left out", &o.Links, "l"),
 		onOff("perms", "keep permission bits", &o.Perms, "p"),
 		onOff("times", "keep times of change", &o.Times, "t"),
-		onOff("owner", "keep the owner, where whoever writes may give files away (root)", &o.Owner, "o"),
-		onOff("group", "keep the group, where whoever writes may set it", &o.Group, "g"),
-		onOff("hard-links", "keep which names are of the same file, among what is copied", &o.HardLinks, "H"),
-		onOff("xattrs", "keep extended attributes: the users', and where root writes all but the system's", &o.Xattrs, "X"),
+		onOff("owner", "keep the owner, where the user who writes may set it (root)", &o.Owner, "o"),
+		onOff("group", "keep the group, where the user who writes may set it", &o.Group, "g"),
+		onOff("hard-links", "keep hard links between the files that are copied", &o.HardLinks, "H"),
+		onOff("xattrs", "keep extended attributes: those of users and, where root writes, all others but the system's", &o.Xattrs, "X"),
 		onOff("numeric-ids", "keep owner and group by number, not by name", &o.NumericIDs),
 	)
 }

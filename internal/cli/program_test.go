@@ -140,7 +140,7 @@ func TestHangup(t *testing.T) {
 		if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
 			t.Fatal(err)
 		}
-		waitFor(t, errs, regexp.MustCompile(`who may come was read anew: 2 keys of .*; 0 sessions ended\n`))
+		waitFor(t, errs, regexp.MustCompile(`the keys were read anew: 2 keys of .*; 0 sessions ended\n`))
 		gdrcp(t, "--key-file", c.key("new"), url, t.TempDir()).want(t, exitOK)
 		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)

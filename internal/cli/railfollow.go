@@ -140,9 +140,9 @@ func whyGone(devices []rdma.Device, at railAt, failed error) error {
 	case !devices[i].Usable():
 		return errors.New(devices[i].Problem)
 	case !slices.Contains(railAddrs(devices[i]), at.addr):
-		return errors.New("the device does not have this address any more")
+		return errors.New("the device no longer has this address")
 	case failed != nil:
 		return failed
 	}
-	return errors.New("the device was made anew")
+	return errors.New("the device was removed and made anew")
 }

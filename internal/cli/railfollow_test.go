@@ -70,7 +70,7 @@ func TestRailsAreFollowed(t *testing.T) {
 		}, `gdrcp: it is deaf\n`, 0},
 		{"and hears again", func() { devices.deaf = nil }, `gdrcp: serving /srv on verbs rail0 127\.0\.0\.1:\d+\n`, 1},
 		{"another address", func() { devices.devices = []rdma.Device{deviceAt("rail0", "127.0.0.3")} },
-			`gdrcp: no longer serving on verbs rail0 127\.0\.0\.1:\d+: the device does not have this address any more\ngdrcp: serving /srv on verbs rail0 127\.0\.0\.3:\d+\n`, 1},
+			`gdrcp: no longer serving on verbs rail0 127\.0\.0\.1:\d+: the device no longer has this address\ngdrcp: serving /srv on verbs rail0 127\.0\.0\.3:\d+\n`, 1},
 		{"all go", func() { devices.err = rdma.ErrNoDevice }, `gdrcp: no longer serving on verbs rail0 127\.0\.0\.3:\d+: the device is gone\n`, 0},
 	} {
 		step.change()

@@ -27,7 +27,7 @@ func (p *program) referenceCommand() *cli.Command {
 
 func (p *program) writeReference(_ context.Context, operands []string) error {
 	if len(operands) != 0 {
-		return args.UsageErrorf("gdrcp cli-reference takes no operand, and %s is one", args.Quote(operands[0]))
+		return args.UsageErrorf("gdrcp cli-reference takes no operand, and got %s", args.Quote(operands[0]))
 	}
 	p.onlyPrints = true
 	_, err := io.WriteString(p.stdout, cmdline.Markdown(describe(p.app()), aboutReference))

@@ -75,7 +75,7 @@ func relayedArgs(given []string) ([]string, error) {
 	for _, arg := range given {
 		name, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
 		if slices.Contains(localFiles(), name) {
-			return nil, args.UsageErrorf("--%s names a file of this host, and the copy is between two others", name)
+			return nil, args.UsageErrorf("--%s names a file of this host, but the copy is between two other hosts", name)
 		}
 		if !slices.Contains(sshOptionNames(), name) && !isRuleOption(name) {
 			passedOn = append(passedOn, arg)
@@ -93,7 +93,7 @@ func (c *copyRun) relayedCopy(ctx context.Context, o xfer.Options) (*xfer.Summar
 	}
 	paths, noTCP := c.pathsTo(ctx, run.To, run.Addresses, run.NoTCP, &o)
 	unreached := func(why error) error {
-		return fmt.Errorf("%s does not reach %s, and there is no way between the two by ssh: %w", run.From, run.To, why)
+		return fmt.Errorf("%s does not reach %s, and such a copy cannot go over ssh: %w", run.From, run.To, why)
 	}
 	if len(paths) == 0 {
 		return nil, unreached(errors.Join(noTCP, errors.New(run.NoRails)))

@@ -20,16 +20,16 @@ func (h *rsyncNoOps) flags() []cli.Flag {
 	return about(topicHabits,
 		allOn("whole-file", "nothing: files are always copied whole", []*bool{&h.wholeFile}, "W"),
 		allOn("sparse", "nothing: holes of files stay holes, and zeros of files without holes are written", []*bool{&h.sparse}, "S"),
-		allOn("partial", "nothing: of a file that did not arrive whole nothing is kept. -P is --progress alone", []*bool{&h.partial}),
-		allOn("human-readable", "nothing: numbers are for people. So is -h behind SRC and DST", []*bool{&h.human}),
-		allOn("secluded-args", "nothing: no shell of the other host sees a path", []*bool{&h.secluded}, "s", "protect-args"),
+		allOn("partial", "nothing: gdrcp keeps no part of a file that did not arrive whole. -P means only --progress", []*bool{&h.partial}),
+		allOn("human-readable", "nothing: numbers are readable anyway. The same holds for -h after SRC and DST", []*bool{&h.human}),
+		allOn("secluded-args", "nothing: the shell of the other host sees no path", []*bool{&h.secluded}, "s", "protect-args"),
 	)
 }
 
 // explain says what gdrcp does instead of what rsync does for an option.
 func (h *rsyncNoOps) explain(say func(format string, args ...any)) {
 	if h.partial {
-		say("gdrcp: --partial: of a file that does not arrive whole nothing is kept")
+		say("gdrcp: --partial: gdrcp keeps no part of a file that does not arrive whole")
 	}
 	if h.sparse {
 		say("gdrcp: --sparse: holes stay holes, and zeros of files without holes are written")
@@ -76,7 +76,7 @@ func infoFlags(progress, stats *bool) *checkedValue {
 			case "stats":
 				*stats = on
 			default:
-				return errors.New("of these flags gdrcp has progress, progress2 and stats; -v tells every entry")
+				return errors.New("gdrcp has only the flags progress, progress2 and stats; -v tells every entry")
 			}
 		}
 		return nil

@@ -87,8 +87,8 @@ func TestOptionsOfRsyncThatAreNotHere(t *testing.T) {
 		"--list-only h:b":           "gdrcp has no --list-only: -n -v lists every entry and copies nothing",
 		"--no-W a h:b":              "gdrcp has no --no-W: it always copies whole files",
 		"-F a h:b":                  "gdrcp has no -F: say what is left out with --exclude or --exclude-from; a configuration of ssh goes by -e 'ssh -F FILE'",
-		"--info=name a h:b":         `--info "name": of these flags gdrcp has progress, progress2 and stats; -v tells every entry`,
-		"--info=progress,foo a h:b": `--info "progress,foo": of these flags gdrcp has progress, progress2 and stats; -v tells every entry`,
+		"--info=name a h:b":         `--info "name": gdrcp has only the flags progress, progress2 and stats; -v tells every entry`,
+		"--info=progress,foo a h:b": `--info "progress,foo": gdrcp has only the flags progress, progress2 and stats; -v tells every entry`,
 		"serve --acls":              "unknown option --acls of gdrcp serve (gdrcp serve --help lists them)",
 		"-Q a h:b":                  "unknown option -Q (gdrcp --help lists them)",
 	} {
@@ -118,12 +118,12 @@ func TestCommandLinesOfHabit(t *testing.T) {
 		if got, want := listFiles(t, filepath.Join(s.root, ours)), listFiles(t, theirs); !maps.Equal(got, want) || len(want) != 3 {
 			t.Errorf("%s: got %v, rsync %v", options, slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
 		}
-		if said := strings.Contains(r.err, "--partial: of a file that does not arrive whole nothing is kept"); said {
+		if said := strings.Contains(r.err, "--partial: gdrcp keeps no part of a file that does not arrive whole"); said {
 			t.Errorf("%s, which is not --partial -v, wrote\n%s", options, r.err)
 		}
 	}
 	r := gdrcp(t, "-av", "--partial", "--sparse", dir+"/t", s.url("told")).want(t, exitOK)
-	for _, want := range []string{"gdrcp: --partial: of a file that does not arrive whole nothing is kept\n", "gdrcp: --sparse: holes stay holes, and zeros of files without holes are written\n"} {
+	for _, want := range []string{"gdrcp: --partial: gdrcp keeps no part of a file that does not arrive whole\n", "gdrcp: --sparse: holes stay holes, and zeros of files without holes are written\n"} {
 		if !strings.Contains(r.err, want) {
 			t.Errorf("with -v it did not write %q but\n%s", want, r.err)
 		}
@@ -192,19 +192,19 @@ func TestOptionsOfScp(t *testing.T) {
 	t.Chdir(dir)
 	makeFiles(t, dir, map[string]string{"22": "a file of that name", "f": "f", "c": "Host x"})
 	for args, want := range map[string]string{
-		"-P 2222 f h:d":                           "-P 2222: options of ssh go by -e 'ssh -p 2222'",
-		"-P2222 f h:d":                            "-P2222: options of ssh go by -e 'ssh -p 2222'",
-		"-rP 2222 f h:d":                          "-P 2222: options of ssh go by -e 'ssh -p 2222'",
-		"f h:d -P 2222":                           "-P 2222: options of ssh go by -e 'ssh -p 2222'",
-		"-o StrictHostKeyChecking=no f h:d":       "-o StrictHostKeyChecking=no: options of ssh go by -e 'ssh -o StrictHostKeyChecking=no'",
-		"-oPort=22 f h:d":                         "-oPort=22: options of ssh go by -e 'ssh -o Port=22'",
-		"-i /home/x/.ssh/key f h:d":               "-i /home/x/.ssh/key: options of ssh go by -e 'ssh -i /home/x/.ssh/key'",
-		"-i id_ed25519 f h:d":                     "-i id_ed25519: options of ssh go by -e 'ssh -i id_ed25519'",
-		"-J me@bastion:22 f h:d":                  "-J me@bastion:22: options of ssh go by -e 'ssh -J me@bastion:22'",
-		"-F c f h:d":                              "-F c: options of ssh go by -e 'ssh -F c'",
-		"-P 22222 -i id_rsa -r f h:d":             "-P 22222 -i id_rsa: options of ssh go by -e 'ssh -p 22222 -i id_rsa'",
-		"-e slogin -P 2222 f h:d":                 "-P 2222: options of ssh go by -e 'slogin -p 2222'",
-		"-P 2222 -o Port=1 -- f h:d":              "-P 2222 -o Port=1: options of ssh go by -e 'ssh -p 2222 -o Port=1'",
+		"-P 2222 f h:d":                           "-P 2222: pass options of ssh by -e 'ssh -p 2222'",
+		"-P2222 f h:d":                            "-P2222: pass options of ssh by -e 'ssh -p 2222'",
+		"-rP 2222 f h:d":                          "-P 2222: pass options of ssh by -e 'ssh -p 2222'",
+		"f h:d -P 2222":                           "-P 2222: pass options of ssh by -e 'ssh -p 2222'",
+		"-o StrictHostKeyChecking=no f h:d":       "-o StrictHostKeyChecking=no: pass options of ssh by -e 'ssh -o StrictHostKeyChecking=no'",
+		"-oPort=22 f h:d":                         "-oPort=22: pass options of ssh by -e 'ssh -o Port=22'",
+		"-i /home/x/.ssh/key f h:d":               "-i /home/x/.ssh/key: pass options of ssh by -e 'ssh -i /home/x/.ssh/key'",
+		"-i id_ed25519 f h:d":                     "-i id_ed25519: pass options of ssh by -e 'ssh -i id_ed25519'",
+		"-J me@bastion:22 f h:d":                  "-J me@bastion:22: pass options of ssh by -e 'ssh -J me@bastion:22'",
+		"-F c f h:d":                              "-F c: pass options of ssh by -e 'ssh -F c'",
+		"-P 22222 -i id_rsa -r f h:d":             "-P 22222 -i id_rsa: pass options of ssh by -e 'ssh -p 22222 -i id_rsa'",
+		"-e slogin -P 2222 f h:d":                 "-P 2222: pass options of ssh by -e 'slogin -p 2222'",
+		"-P 2222 -o Port=1 -- f h:d":              "-P 2222 -o Port=1: pass options of ssh by -e 'ssh -p 2222 -o Port=1'",
 		"-i f h:d":                                "gdrcp has no -i: -v tells every entry, -n -v what would be copied; a key of ssh goes by -e 'ssh -i KEY'",
 		"-aJ f h:d":                               "gdrcp has no -J: -t keeps the times of all entries; a host to jump by goes by -e 'ssh -J HOST'",
 		"-i id_rsa h:d":                           "gdrcp has no -i: -v tells every entry, -n -v what would be copied; a key of ssh goes by -e 'ssh -i KEY'",
@@ -230,7 +230,7 @@ func TestOptionsOfScp(t *testing.T) {
 func TestOptionsOfScpAreQuoted(t *testing.T) {
 	for _, value := range []string{"ProxyCommand=nc -X connect %h %p", `ProxyCommand=sh -c "a b"`, "ProxyCommand=it's", `ProxyCommand=it's "both"`} {
 		r := gdrcp(t, "-o", value, "f", "h:d").want(t, exitUsage)
-		_, quoted, found := strings.Cut(strings.TrimSuffix(r.err, "\n"), ": options of ssh go by -e ")
+		_, quoted, found := strings.Cut(strings.TrimSuffix(r.err, "\n"), ": pass options of ssh by -e ")
 		if !found {
 			t.Fatalf("it wrote %q", r.err)
 		}

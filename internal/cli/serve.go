@@ -65,7 +65,7 @@ func (s *serveRun) flags() []cli.Flag {
 		about(topicAccess,
 			&cli.StringFlag{Name: "listen", Usage: "`ADDR:PORT` where to listen (" + s.listen + "): ADDR alone has port 7473, :PORT is all addresses, port 0 takes a free one", Destination: &s.listen, Value: s.listen},
 			&cli.StringFlag{Name: "access-file", Usage: "`FILE` the keys and what they open (gdrcp key new writes it); without --root and --key-file, $" + accessFileVariable + " names it, too", Destination: &s.accessFile},
-			keyFileFlag("the one key that lets clients in (gdrcp key new)", &s.keyFile),
+			keyFileFlag("the one key that admits clients (gdrcp key new)", &s.keyFile),
 			&cli.BoolFlag{Name: "require-encrypt", Usage: "admit only clients that use --encrypt, whatever the access file says", Destination: &s.requireEncrypt},
 		),
 		about(topicTransport,
@@ -74,13 +74,13 @@ func (s *serveRun) flags() []cli.Flag {
 		s.wire.flags(),
 		about(topicGPU,
 			checkedFlag("gpu", "`auto|off` whether clients may have their slots in GPU memory here (auto)", oneOf(&s.gpu, "auto", "off")),
-			&cli.BoolFlag{Name: "exit-on-gpu-failure", Usage: "end the program (exit code 1) when it can use no GPU any more, as soon as no session runs, so that its supervisor starts it anew", Destination: &s.exitOnGPUFailure},
+			&cli.BoolFlag{Name: "exit-on-gpu-failure", Usage: "if the server can no longer use any GPU, end it (exit code 1) as soon as no session runs, so that its supervisor starts it again", Destination: &s.exitOnGPUFailure},
 		),
 		about(topicLimits,
 			checkedFlag("max-sessions", "`N` how many clients are served at once: 1 to 65536 (64)", number(&s.maxSessions, 1, 1<<16)),
-			checkedFlag("max-memory", "`SIZE` bound of the memory of all sessions, their rings and buffers, from 8MiB on; where little is left a session gets a smaller ring (4GiB)", size(&s.maxMemoryBytes, 8<<20, 1<<50, 1)),
+			checkedFlag("max-memory", "`SIZE` the most memory that all sessions may take for rings and buffers, at least 8MiB; when little is left, a session gets a smaller ring (4GiB)", size(&s.maxMemoryBytes, 8<<20, 1<<50, 1)),
 			checkedFlag("max-wait", "`SECONDS` how long a client waits for room before it is refused: 0 to 86400 (30)", number(&s.maxWaitSeconds, 0, 86400)),
-			bwlimitFlag("all sessions together take at most that much of the network", &s.bytesPerSecond),
+			bwlimitFlag("all sessions together send and receive no faster", &s.bytesPerSecond),
 		),
 		about(topicOutput,
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "tell errors only", Destination: &s.quiet},
@@ -145,10 +145,10 @@ func (s *serveRun) perform(ctx context.Context, operands []string) error {
 func (s *serveRun) checkOptions(operands []string) (netip.AddrPort, error) {
 	var none netip.AddrPort
 	if len(operands) == 1 {
-		return none, args.UsageErrorf("gdrcp serve takes no operand, and %[1]s is one: what is served is named by --root %[1]s", args.Quote(operands[0]))
+		return none, args.UsageErrorf("gdrcp serve takes no operand, and got %[1]s: to serve that directory, write --root %[1]s", args.Quote(operands[0]))
 	}
 	if len(operands) > 0 {
-		return none, args.UsageErrorf("gdrcp serve takes no operand, and %s is one (a file of that name is ./serve)", args.Quote(operands[0]))
+		return none, args.UsageErrorf("gdrcp serve takes no operand, and got %s (a file of the name serve is ./serve)", args.Quote(operands[0]))
 	}
 	addr, err := parseListen(s.listen)
 	if err != nil {

@@ -49,7 +49,7 @@ func TestParseListen(t *testing.T) {
 func TestServeErrors(t *testing.T) {
 	taken := startServer(t)
 	r := gdrcp(t, "serve", "--root", t.TempDir(), "--listen", taken.addr).want(t, exitError)
-	if !strings.Contains(r.err, taken.addr) || !strings.Contains(r.err, "address already in use") || !strings.Contains(r.err, "hint: another program has that port") {
+	if !strings.Contains(r.err, taken.addr) || !strings.Contains(r.err, "address already in use") || !strings.Contains(r.err, "hint: another program uses that port") {
 		t.Errorf("port taken: it wrote %q", r.err)
 	}
 	r = gdrcp(t, "serve", "--root", t.TempDir()+"/none").want(t, exitError)

@@ -16,21 +16,21 @@ import (
 func sinkFlags(o *xfer.Options) []cli.Flag {
 	return about(topicDest,
 		onOff("update", "keep files that are newer at the destination", &o.Update, "u"),
-		onOff("ignore-times", "with -t: copy also files of the same time and size; without it they are kept, and not compared", &o.IgnoreTimes, "I"),
+		onOff("ignore-times", "with -t: also copy files of the same time and size. Without -I they are kept, and not compared", &o.IgnoreTimes, "I"),
 		onOff("size-only", "keep files of the same size, whatever their time", &o.SizeOnly),
 		onOff("ignore-existing", "keep what exists at the destination; directories are filled", &o.IgnoreExisting),
-		onOff("existing", "make nothing that does not exist at the destination", &o.Existing, "ignore-non-existing"),
-		checkedFlag("max-size", "`SIZE` copy no larger file. SIZE is rsync's: bytes, or with B, K, M or G as 1.5M", fileSize(func(n int64) {
+		onOff("existing", "copy only to what exists at the destination: create nothing new", &o.Existing, "ignore-non-existing"),
+		checkedFlag("max-size", "`SIZE` do not copy larger files. SIZE is as in rsync: bytes, or with B, K, M or G, like 1.5M", fileSize(func(n int64) {
 			if o.MaxFileBytes = n; n == 0 {
 				o.MaxFileBytes = -1
 			}
 		})),
-		checkedFlag("min-size", "`SIZE` copy no smaller file", fileSize(func(n int64) { o.MinFileBytes = n })),
-		onOffAlso("delete", "with -r: delete, after all was copied, what the source does not have; nothing where the source "+
-			"could not be listed or read whole. What is in the way of an entry of another kind goes, too: for a file a directory with all that is in it", &o.Delete, []*bool{&o.DeleteExcluded},
+		checkedFlag("min-size", "`SIZE` do not copy smaller files", fileSize(func(n int64) { o.MinFileBytes = n })),
+		onOffAlso("delete", "with -r: after the copy, delete what the source does not have. Nothing is deleted if the source "+
+			"could not be listed or read whole. An entry that is in the way of one of another kind is deleted, too: for a file even a directory with all that is in it", &o.Delete, []*bool{&o.DeleteExcluded},
 			"del", "delete-before", "delete-during", "delete-delay", "delete-after"),
-		onOff("delete-excluded", "likewise, and also what rules exclude", &o.DeleteExcluded),
-		checkedFlag("max-delete", "`N` delete at most N files and directories; where there are more, that is told (exit code 3)", maxDelete(&o.MaxDelete)),
+		onOff("delete-excluded", "like --delete, and also delete what rules exclude", &o.DeleteExcluded),
+		checkedFlag("max-delete", "`N` delete at most N files and directories, and say so if there are more (exit code 3)", maxDelete(&o.MaxDelete)),
 		onOff("dry-run", "tell what would be done, and change nothing at either end", &o.DryRun, "n"),
 	)
 }
@@ -40,7 +40,7 @@ func maxDelete(to *int64) *checkedValue {
 	return &checkedValue{set: func(s string) error {
 		n, err := strconv.ParseInt(s, 10, 64)
 		if err != nil || n < -1 {
-			return errors.New("not a number from 0 on")
+			return errors.New("not a whole number of 0 or more")
 		}
 		*to = n
 		if n == 0 {
@@ -87,6 +87,6 @@ func keptText(e *xfer.Event) string {
 // tellNotDeleted says why --delete deleted nothing.
 func (c *copyRun) tellNotDeleted(s *xfer.Summary) {
 	if s.NotDeleted && !c.json {
-		c.console.line("gdrcp: the source could not be listed or read whole, or is not what the manifest says: nothing is deleted")
+		c.console.line("gdrcp: nothing is deleted: the source could not be listed or read whole, or is not what the manifest says")
 	}
 }

@@ -111,7 +111,7 @@ func TestNothingDeletedIsTold(t *testing.T) {
 	makeFiles(t, src, map[string]string{"d/x": "X"})
 	makeFiles(t, s.root, map[string]string{"d/y": "Y"})
 	r := gdrcp(t, "-r", "--delete", src+"/d", src+"/none", s.url("")).want(t, exitPartial)
-	wantLines(t, r.err, "gdrcp: the source could not be listed or read whole, or is not what the manifest says: nothing is deleted")
+	wantLines(t, r.err, "gdrcp: nothing is deleted: the source could not be listed or read whole, or is not what the manifest says")
 	if _, err := os.Stat(s.root + "/d/y"); err != nil {
 		t.Error(err)
 	}

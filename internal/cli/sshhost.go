@@ -51,14 +51,14 @@ func (t *target) parseSSH(where sshHost, path string) error {
 		return args.UsageErrorf("%s: %v (a local file of that name is ./%s)", args.Quote(t.given), err, args.Quote(t.given))
 	}
 	if printable.Text(where.String()) != where.String() {
-		return args.UsageErrorf("%s: that is no host name", args.Quote(t.given))
+		return args.UsageErrorf("%s: not a host name", args.Quote(t.given))
 	}
 	if where.user == "" && strings.EqualFold(where.host+"://", scheme) && strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "//") {
 		return args.UsageErrorf("%s: a server is rdma://host[:port]/path, with two slashes (a host of the name %s needs a user: USER@%s)",
 			args.Quote(t.given), where.host, args.Quote(t.given))
 	}
 	if strings.HasPrefix(path, "//") {
-		return args.UsageErrorf("%s: the only URL is rdma://host[:port]/path", args.Quote(t.given))
+		return args.UsageErrorf("%s: the only form of URL is rdma://host[:port]/path", args.Quote(t.given))
 	}
 	t.remote, t.ssh, t.path = true, &where, path
 	if path == "" {
@@ -79,9 +79,9 @@ func sshOptionNames() []string { return []string{"rsh", "remote-path", "bootstra
 
 func (s *sshOptions) flags() []cli.Flag {
 	return about(topicFarEnd,
-		&cli.StringFlag{Name: "rsh", Aliases: []string{"e"}, Usage: "`COMMAND` the remote shell by which the gdrcp of host:path is started (GDRCP_RSH, else ssh)", Destination: &s.rsh},
-		&cli.StringFlag{Name: "remote-path", Usage: "`PATH` gdrcp there, as its shell is to evaluate it (gdrcp)", Destination: &s.remotePath},
-		&cli.BoolFlag{Name: "bootstrap", Usage: "where gdrcp is missing there, or of another version, copy this one to the user's cache directory and use it", Destination: &s.bootstrap},
+		&cli.StringFlag{Name: "rsh", Aliases: []string{"e"}, Usage: "`COMMAND` the remote shell that starts gdrcp at the host of host:path ($GDRCP_RSH, else ssh)", Destination: &s.rsh},
+		&cli.StringFlag{Name: "remote-path", Usage: "`PATH` the gdrcp of that host, as the shell there evaluates it (gdrcp)", Destination: &s.remotePath},
+		&cli.BoolFlag{Name: "bootstrap", Usage: "if gdrcp is missing there, or has another version, copy this gdrcp to the user's cache directory there and use it", Destination: &s.bootstrap},
 	)
 }
 

@@ -47,7 +47,7 @@ func checkInherited(fd int, name, instead string) error {
 	case inherited.Unsure:
 		err = fmt.Errorf("%w, or /dev/null that is open for reading and writing", err)
 	}
-	return &hintedError{fmt.Errorf("open %s: %w", name, err), "where that is meant, " + instead + " says it"}
+	return &hintedError{fmt.Errorf("open %s: %w", name, err), "if that is what you want, write " + instead}
 }
 
 // isStream reports whether this machine's end of the copy is a stream.
@@ -56,7 +56,7 @@ func (p *plan) isStream() (bool, error) {
 	case p.from != nil: // none of the ends is this machine
 		return false, nil
 	case p.push && len(p.sources) > 1 && slices.Contains(p.sources, streamName):
-		return false, args.UsageErrorf("standard input (-) has no name to copy it under beside other sources: copy it alone")
+		return false, args.UsageErrorf("standard input (-) has no name beside other sources: copy it alone")
 	case !p.push && p.dst == streamName && len(p.sources) > 1:
 		return false, args.UsageErrorf("standard output (-) takes one file: copy the others one after the other")
 	case p.push:

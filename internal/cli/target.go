@@ -31,7 +31,7 @@ type target struct {
 func parseTarget(given string) (target, error) {
 	t := target{given: given, path: given}
 	if given == "" {
-		return t, args.UsageErrorf("an empty name is neither a file nor a place")
+		return t, args.UsageErrorf("an operand is empty")
 	}
 	if len(given) < len(scheme) || !strings.EqualFold(given[:len(scheme)], scheme) {
 		if where, path, ok := splitHost(given); ok {
@@ -71,7 +71,7 @@ func parseEndpoint(s string) (xfer.Endpoint, error) {
 		}
 		e.Host = strings.Replace(e.Host, "%25", "%", 1) // RFC 6874 writes a zone so
 		if a, err := netip.ParseAddr(e.Host); err != nil || !a.Is6() {
-			return e, errors.New("in brackets must be an IPv6 address")
+			return e, errors.New("only an IPv6 address can be in brackets")
 		}
 		if port, hasPort = strings.CutPrefix(rest, ":"); !hasPort && rest != "" {
 			return e, errors.New("only a port can follow the ] of an address")
@@ -88,7 +88,7 @@ func parseEndpoint(s string) (xfer.Endpoint, error) {
 	case strings.Contains(e.Host, "@"):
 		return e, errors.New("user names are not supported: write rdma://host/path")
 	case strings.ContainsAny(e.Host, " \t\r\n\x00") || printable.Text(e.Host) != e.Host:
-		return e, errors.New("that is no host name")
+		return e, errors.New("not a host name")
 	}
 	if !hasPort {
 		return e, nil
@@ -116,7 +116,7 @@ type plan struct {
 // planCopy reads SRC... DST and says which way the copy goes.
 func planCopy(operands []string) (*plan, error) {
 	if len(operands) < 2 {
-		return nil, args.UsageErrorf("a copy needs SRC... and DST (gdrcp --help tells more)")
+		return nil, args.UsageErrorf("a copy needs SRC... and DST (see gdrcp --help)")
 	}
 	targets := make([]target, len(operands))
 	for i, o := range operands {
@@ -161,12 +161,12 @@ func (t *target) sameServer(other *target) bool {
 func (p *plan) chooseDirection() error {
 	p.push = p.dst != streamName
 	if !p.push && slices.Contains(p.sources, streamName) {
-		return args.UsageErrorf("standard input goes to standard output without gdrcp, too: cat does that")
+		return args.UsageErrorf("a copy of standard input to standard output does not need gdrcp: use cat")
 	}
 	return nil
 }
 
 // bothRemote is the error of a copy that has no end here.
 func bothRemote(s, dst *target) error {
-	return args.UsageErrorf("%s and %s are both remote: one end of a copy with a server of rdma:// is this machine", args.Quote(s.given), args.Quote(dst.given))
+	return args.UsageErrorf("%s and %s are both remote: with rdma://, one end of the copy must be this machine", args.Quote(s.given), args.Quote(dst.given))
 }

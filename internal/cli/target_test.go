@@ -53,8 +53,8 @@ func TestParseTarget(t *testing.T) {
 
 func TestBadTargets(t *testing.T) {
 	for in, why := range map[string]string{
-		"":                  "an empty name is neither a file nor a place",
-		"http://h/x":        "the only URL is rdma://host[:port]/path",
+		"":                  "an operand is empty",
+		"http://h/x":        "the only form of URL is rdma://host[:port]/path",
 		"-h:x":              "a host does not begin with a dash (a local file of that name is ./-h:x)",
 		"-me@h:x":           "a user does not begin with a dash (a local file of that name is ./-me@h:x)",
 		"me@:x":             "a host is missing (a local file of that name is ./me@:x)",
@@ -69,10 +69,10 @@ func TestBadTargets(t *testing.T) {
 		"rdma://::1/x":      "an IPv6 address is written in brackets: rdma://[::1]/path",
 		"rdma://[::1/x":     "the [ of an IPv6 address has no ]",
 		"rdma://[::1]x/x":   "only a port can follow the ] of an address",
-		"rdma://[1.2.3.4]/": "in brackets must be an IPv6 address",
+		"rdma://[1.2.3.4]/": "only an IPv6 address can be in brackets",
 		"rdma://me@h/x":     "user names are not supported: write rdma://host/path",
-		"rdma://h /x":       "that is no host name",
-		"rdma://h\x1b[2J/x": "that is no host name",
+		"rdma://h /x":       "not a host name",
+		"rdma://h\x1b[2J/x": "not a host name",
 		"rdma://h/100%":     "bad percent-encoding (a % in a name is written %25)",
 		"rdma://h/%zz":      "bad percent-encoding (a % in a name is written %25)",
 		"rdma://h/a%00b":    "a name cannot hold a NUL",
@@ -107,10 +107,10 @@ func TestPlanCopy(t *testing.T) {
 
 func TestCopiesThatCannotBe(t *testing.T) {
 	for _, c := range []struct{ in, text, hint string }{
-		{"- -", "standard input goes to standard output without gdrcp, too: cat does that", ""},
-		{"rdma://h/a rdma://i/b", "rdma://h/a and rdma://i/b are both remote: one end of a copy with a server of rdma:// is this machine", ""},
-		{"a rdma://h/a rdma://h/b", "rdma://h/a and rdma://h/b are both remote: one end of a copy with a server of rdma:// is this machine", ""},
-		{"h:a rdma://h/b", "h:a and rdma://h/b are both remote: one end of a copy with a server of rdma:// is this machine", ""},
+		{"- -", "a copy of standard input to standard output does not need gdrcp: use cat", ""},
+		{"rdma://h/a rdma://i/b", "rdma://h/a and rdma://i/b are both remote: with rdma://, one end of the copy must be this machine", ""},
+		{"a rdma://h/a rdma://h/b", "rdma://h/a and rdma://h/b are both remote: with rdma://, one end of the copy must be this machine", ""},
+		{"h:a rdma://h/b", "h:a and rdma://h/b are both remote: with rdma://, one end of the copy must be this machine", ""},
 		{"h:a i:b c", "h:a and i:b are on different servers: copy them one after the other", ""},
 		{"h:a me@h:b i:c", "h:a and me@h:b are on different servers: copy them one after the other", ""},
 		{"h:a rdma://h/b c", "h:a and rdma://h/b are on different servers: copy them one after the other", ""},

@@ -22,7 +22,7 @@ type wireOptions struct {
 func (w *wireOptions) flags() []cli.Flag {
 	w.tos = number(&w.wire.TOS, 0, rdma.MaxTOS)
 	return about(topicTransport,
-		checkedFlag("ack-timeout", "`N` an RDMA device sends again what is not acknowledged within 4.096 µs times 2 to the power of N: 8 to 31, as NCCL_IB_TIMEOUT ("+
+		checkedFlag("ack-timeout", "`N` an RDMA device sends a packet again if it is not acknowledged within 4.096 µs times 2 to the power of N: 8 to 31, as NCCL_IB_TIMEOUT ("+
 			strconv.Itoa(rdma.DefaultAckTimeout)+"); not on iWARP", number(&w.wire.AckTimeout, 8, rdma.MaxAckTimeout)),
 		checkedFlag("tos", "`N` the type of service or traffic class in the header of packets: 0 to 255, four times the DSCP; 0 leaves it to the system ($"+tosVariable+", else 0)", w.tos),
 	)

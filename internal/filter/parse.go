@@ -60,7 +60,7 @@ func (p *Parser) Filter(rule string) error { return p.line(rule, container{}) }
 // those that begin with '#' or ';' say nothing.
 func (p *Parser) file(name string, c container) error {
 	if p.depth >= maxMergeDepth {
-		return syntaxError("%q: files of rules name each other more than %d deep", name, maxMergeDepth)
+		return syntaxError("%q: files of rules include each other more than %d deep", name, maxMergeDepth)
 	}
 	p.depth++
 	defer func() { p.depth-- }()
@@ -160,7 +160,7 @@ func kindOf(text string) (kind byte, rest string, ok bool) {
 func (p *Parser) newLine(text string, c container) error {
 	kind, rest, ok := kindOf(text)
 	if !ok {
-		return syntaxError("%q begins with the name of none", text)
+		return syntaxError("%q does not begin with the name of a rule", text)
 	}
 	if kind == '!' {
 		if rest != "" {
@@ -185,12 +185,12 @@ func (p *Parser) newLine(text string, c container) error {
 	}
 	if c.Sender || c.Receiver {
 		if m.Sender || m.Receiver {
-			return syntaxError("%q: its file was given a side already", text)
+			return syntaxError("%q: the file of the rule has a side already", text)
 		}
 		m.Sender, m.Receiver = c.Sender, c.Receiver
 	}
 	if len(rest)-end < 2 { // the one space or underscore is not of the pattern
-		return syntaxError("%q: what it is for is missing", text)
+		return syntaxError("%q: the pattern is missing", text)
 	}
 	m.Pattern = rest[end+1:]
 	if !m.merges {
@@ -248,7 +248,7 @@ func (m *modifiers) take(text, letters string) error {
 			refused = true
 		}
 		if refused {
-			return syntaxError("%q: %q is no modifier of such a rule", text, letter)
+			return syntaxError("%q: %q is not a modifier of such a rule", text, letter)
 		}
 	}
 	return nil

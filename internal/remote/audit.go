@@ -74,7 +74,7 @@ func decodeAudit(body []byte) (*Audit, error) {
 		return nil, err
 	}
 	if len(f.Path) == 0 || f.Verify && f.Listed {
-		return nil, fmt.Errorf("%w: it does not say what is to be read", errMessage)
+		return nil, fmt.Errorf("%w: it does not name what to read", errMessage)
 	}
 	return &Audit{string(f.Path), f.Verify, f.Hash, f.PieceBytes, f.Follow, f.Preserve, texts(f.Rules), f.Listed, f.Recursive}, nil
 }
@@ -93,7 +93,7 @@ func decodeFinding(body []byte) (*Finding, error) {
 	end := int64(0)
 	for i, r := range f.Ranges {
 		if r[0] < end || r[0] >= r[1] || i > 0 && r[0] == end {
-			return nil, fmt.Errorf("%w: bytes from %d up to %d behind %d", errMessage, r[0], r[1], end)
+			return nil, fmt.Errorf("%w: a range from %d up to %d after one that ends at %d", errMessage, r[0], r[1], end)
 		}
 		end = r[1]
 	}
@@ -102,7 +102,7 @@ func decodeFinding(body []byte) (*Finding, error) {
 
 func decodeTally(body []byte) (t Tally, err error) {
 	if err = decode(body, &t); err == nil && min(t.Bytes, t.Files, t.TotalBytes) < 0 {
-		err = fmt.Errorf("%w: less than nothing was read", errMessage)
+		err = fmt.Errorf("%w: a negative count of what was read", errMessage)
 	}
 	return t, err
 }
@@ -111,7 +111,7 @@ func decodeAudited(body []byte) (*Audited, error) {
 	var d Audited
 	err := decode(body, &d)
 	if err == nil && min(d.Files, d.Dirs, d.Links, d.Bytes, d.LeftOut) < 0 {
-		err = fmt.Errorf("%w: an audit of less than nothing", errMessage)
+		err = fmt.Errorf("%w: a negative count of an audit", errMessage)
 	}
 	return &d, err
 }
@@ -171,7 +171,7 @@ func (c *Conversation) askAudit(a *Audit, input func(io.Writer) error, l *AuditL
 	case wrong := <-fed:
 		return done, wrong
 	case <-time.After(stallTimeout): // between the last that was sent and word of that
-		return nil, fmt.Errorf("%w: the end, before it was given all", errMessage)
+		return nil, fmt.Errorf("%w: it ended before it had all of the input", errMessage)
 	}
 }
 
@@ -239,7 +239,7 @@ func (c *Conversation) hearAudit(l *AuditListener) (*Audited, error) {
 		case k == kindRefusal:
 			err = refusal(body)
 		default:
-			err = fmt.Errorf("%w: kind %d while it reads files", errMessage, k)
+			err = fmt.Errorf("%w: kind %d during an audit", errMessage, k)
 		}
 		if err != nil {
 			return nil, err

@@ -43,7 +43,7 @@ func WriteBanner(w io.Writer, b Banner) error {
 type NoiseError struct{ Line string }
 
 func (e *NoiseError) Error() string {
-	return fmt.Sprintf("the remote shell printed %q before gdrcp: is it clean? A login script must print nothing where it is not asked", e.Line)
+	return fmt.Sprintf("the remote shell printed %q before gdrcp started: login scripts must print nothing when the shell is not interactive", e.Line)
 }
 
 // noBannerError is a pipe that ended with no banner in it.

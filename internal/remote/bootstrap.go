@@ -134,14 +134,14 @@ func (o *Origin) copyAndStart(ctx context.Context, prints []fingerprint, machine
 		}
 		link, _, err := o.startCached(ctx, []fingerprint{p}, false)
 		if link == nil && err == nil {
-			err = fmt.Errorf("what was copied to %s does not start there", o.Host)
+			err = fmt.Errorf("the gdrcp that was copied to %s does not start there", o.Host)
 		}
 		return link, err
 	}
 	if tried == 0 {
-		return nil, fmt.Errorf("%s is %s, and there is no gdrcp for that here: install it there", o.Host, machine)
+		return nil, fmt.Errorf("%s is %s, and there is no gdrcp for such machines here: install gdrcp there", o.Host, machine)
 	}
-	return nil, fmt.Errorf("no gdrcp that is here starts on %s (%s): install it there", o.Host, machine)
+	return nil, fmt.Errorf("no gdrcp of this host starts on %s (%s): install gdrcp there", o.Host, machine)
 }
 
 // fingerprints reads the binaries that exist.

@@ -129,7 +129,7 @@ func refusal(body []byte) error {
 // expansions are held against them. When ctx ends, or two minutes have passed,
 // the conversation is over.
 func (c *Conversation) AskServe(ctx context.Context, s *Serve) (*Offer, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, offerTimeout, fmt.Errorf("gdrcp there does not say within %s where it can be reached", offerTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, offerTimeout, fmt.Errorf("gdrcp there did not tell within %s where it can be reached", offerTimeout))
 	defer cancel()
 	o, err := c.askServe(ctx, s)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
@@ -185,7 +185,7 @@ func (c *Conversation) AskRun(r *Run, stdout, stderr io.Writer) (exitCode int, e
 			}
 			return f.Code, err
 		default:
-			err = fmt.Errorf("%w: kind %d while it copies", errMessage, k)
+			err = fmt.Errorf("%w: kind %d during a copy", errMessage, k)
 		}
 	}
 	return 0, err
@@ -210,7 +210,7 @@ func (c *Conversation) Asked() (w Wish, err error) {
 	case k == kindAudit:
 		w.Audit, err = decodeAudit(body)
 	default:
-		err = fmt.Errorf("%w: kind %d, and nothing was asked yet", errMessage, k)
+		err = fmt.Errorf("%w: kind %d before any request", errMessage, k)
 	}
 	return w, err
 }

@@ -60,7 +60,7 @@ const (
 )
 
 // errMessage is a message that makes no sense.
-var errMessage = errors.New("a damaged message of the other end")
+var errMessage = errors.New("an invalid message from the other end")
 
 // Serve asks a far end to serve whoever has the key, until the pipe ends.
 type Serve struct {
@@ -214,7 +214,7 @@ func writeMessage(w io.Writer, k kind, fields any) error {
 		}
 	}
 	if len(body) > maxMessageBytes {
-		return fmt.Errorf("a message of %d bytes for the other end, more than %d", len(body), maxMessageBytes)
+		return fmt.Errorf("a message of %d bytes for the other end is too long: at most %d", len(body), maxMessageBytes)
 	}
 	b := make([]byte, messageHeadBytes, messageHeadBytes+len(body))
 	b[0] = byte(k)
@@ -261,7 +261,7 @@ func decodeServe(body []byte) (*Serve, error) {
 		return nil, fmt.Errorf("%w: a session of %d bytes", errMessage, f.SessionBytes)
 	}
 	if f.Copy == nil || f.Copy.Push && len(f.Sources) > 0 || !f.Copy.Push && len(f.Copy.Dest)+len(f.Copy.From) > 0 {
-		return nil, fmt.Errorf("%w: it does not say which copy is to be served", errMessage)
+		return nil, fmt.Errorf("%w: it does not say which copy to serve", errMessage)
 	}
 	c := Copy{Push: f.Copy.Push, Dest: string(f.Copy.Dest), From: texts(f.Copy.From), Terms: f.Copy.Terms}
 	return &Serve{Key: k, Copy: c, Sources: texts(f.Sources), SessionBytes: f.SessionBytes}, nil

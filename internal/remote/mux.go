@@ -134,7 +134,7 @@ func (m *Mux) Listen() (net.Listener, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.listener.IsClosed() {
-		return nil, errors.New("somebody listens on this pipe already")
+		return nil, errors.New("this pipe has a listener already")
 	}
 	m.listener = backlog.New(pipeAddr{m.Addr()}, waitingStreams, m.Done(), ErrPipe)
 	return m.listener, nil

@@ -79,7 +79,7 @@ func (o *Origin) connect(ctx context.Context, run []string) (*Link, *silence, er
 	var none *noBannerError
 	switch {
 	case err == nil && banner.Protocol == o.Protocol && banner.SetUp < oneCopyVersion:
-		err = fmt.Errorf("%w: %s on %s is too old to be held to one copy, %s here", ErrVersion, banner.Version, o.Host, o.Version)
+		err = fmt.Errorf("%w: %s on %s is too old to be limited to one copy, %s here", ErrVersion, banner.Version, o.Host, o.Version)
 	case err == nil && banner.Protocol == o.Protocol && banner.SetUp != setUpVersion:
 		err = fmt.Errorf("%w: %s on %s, %s here (set-up %d, here %d)", ErrVersion, banner.Version, o.Host, o.Version, banner.SetUp, setUpVersion)
 	case err == nil && banner.Protocol == o.Protocol:

@@ -146,7 +146,7 @@ func TestWhyThereIsNoFarEnd(t *testing.T) {
 		{"missing", "no-such-program", ErrMissing, "no-such-program"},
 		{"not a program", "/etc/passwd", ErrMissing, "cannot be started"},
 		{"another version", farEndEnv + "=4 " + self(t), ErrVersion, "test on here, mine here"},
-		{"one that is held to nothing", "printf 'gdrcp-far-end: protocol 5, version old\\n'; exec cat >/dev/null;", ErrVersion, "old on here is too old to be held to one copy, mine here"},
+		{"one that is held to nothing", "printf 'gdrcp-far-end: protocol 5, version old\\n'; exec cat >/dev/null;", ErrVersion, "old on here is too old to be limited to one copy, mine here"},
 		{"a later set-up", "printf 'gdrcp-far-end: protocol 5 set-up 99, version new\\n'; exec cat >/dev/null;", ErrVersion, "new on here, mine here (set-up 99, here 3)"},
 		{"no far end", "exit 2;", ErrVersion, FarEndCommand},
 		{"no login", "exit 255;", nil, "cannot reach or log in"},
@@ -342,7 +342,7 @@ func TestBootstrapThatCannot(t *testing.T) {
 	cacheOf(t, os.Getenv("PATH"))
 	o, _ := testOrigin(t, "")
 	silent := func(string) {}
-	if _, err := o.Bootstrap(t.Context(), []Binary{{self(t), "Other machine"}}, silent); err == nil || !strings.Contains(err.Error(), "there is no gdrcp for that") {
+	if _, err := o.Bootstrap(t.Context(), []Binary{{self(t), "Other machine"}}, silent); err == nil || !strings.Contains(err.Error(), "there is no gdrcp for such machines") {
 		t.Errorf("another machine: %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "file")

@@ -113,7 +113,7 @@ func (s *Set) fits() error {
 		return os.NewSyscallError("getrlimit", err)
 	}
 	if uint64(len(s.dirs)) > r.Cur/2 {
-		return fmt.Errorf("the keys open %d directories, which are held, and this process may have %d files open: that many need a limit (ulimit -n) of twice as much",
+		return fmt.Errorf("the keys open %d directories, which stay open, and this process may have %d files open: raise that limit (ulimit -n) to twice the number of directories",
 			len(s.dirs), r.Cur)
 	}
 	return nil

@@ -9,7 +9,7 @@ import (
 )
 
 // errPlanted is a way that somebody with a key could have laid.
-var errPlanted = errors.New("the way to it leads through a link that lies below what a read-write key opens, or has opened")
+var errPlanted = errors.New("its path leads through a link that lies below what a read-write key opens, or has opened")
 
 const (
 	// pathFlags mark where something is, be it a link, and need no right to it.

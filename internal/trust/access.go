@@ -83,7 +83,7 @@ func parseAccess(name string, data []byte) (*Access, error) {
 		n++
 		p, ok, err := parsePermit(strings.TrimSuffix(line, "\n"))
 		if err == nil && ok && lineOf[p.ID] > 0 {
-			err = fmt.Errorf("key %s is there twice: line %d has it too", p.ID, lineOf[p.ID])
+			err = fmt.Errorf("key %s is there twice: also in line %d", p.ID, lineOf[p.ID])
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%w %s:%d: %w", ErrAccess, name, n, err)
@@ -145,10 +145,10 @@ func root(line string) (dir, rest string, err error) {
 			dir, err = strconv.Unquote(quoted)
 		}
 		if err != nil {
-			return "", "", errors.New("the quotes of the root do not end, or what is between them is not as in Go")
+			return "", "", errors.New("the quoted root is not a string as in Go")
 		}
 		if rest = line[len(quoted):]; rest != "" && !strings.ContainsAny(rest[:1], blanks) {
-			return "", "", errors.New("something follows the quotes of the root without a blank")
+			return "", "", errors.New("a blank must follow the quoted root")
 		}
 	} else {
 		dir, rest = word(line)
@@ -188,18 +188,18 @@ func (p *Permit) limits(line string) error {
 			p.BytesPerSecond = n
 		case "require-encrypt":
 			if valued {
-				return errors.New("require-encrypt stands without a value")
+				return errors.New("require-encrypt takes no value")
 			}
 			p.RequireEncrypt = true
 		default:
-			return errors.New("behind the root there may be max-sessions=N, rate=SIZE and require-encrypt only")
+			return errors.New("only max-sessions=N, rate=SIZE and require-encrypt can follow the root")
 		}
 	}
 }
 
 // parseRate reads bytes a second, as 500M or 1GiB.
 func parseRate(text string) (int64, error) {
-	bad := errors.New("rate is not a size from 1K on, as in 500M or 1GiB")
+	bad := errors.New("rate is not a size of at least 1K, like 500M or 1GiB")
 	digits := strings.TrimRight(text, "BKMGTi")
 	shift, ok := map[string]int{"": 0, "K": 10, "M": 20, "G": 30, "T": 40, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}[text[len(digits):]]
 	n, err := strconv.ParseUint(digits, 10, 63)

@@ -74,24 +74,24 @@ func TestBadAccessFiles(t *testing.T) {
 		{"x " + secret + " rw", "not an absolute path"},
 		{"x " + secret + " rw " + secret, "not an absolute path"},
 		{"x " + secret + " rw \"d\"", "not an absolute path"},
-		{"x " + secret + " rw \"/d", "quotes of the root do not end"},
-		{"x " + secret + " rw \"/d\"max-sessions=1", "without a blank"},
+		{"x " + secret + " rw \"/d", "the quoted root is not a string"},
+		{"x " + secret + " rw \"/d\"max-sessions=1", "a blank must follow the quoted root"},
 		{"x " + secret + " rw \"/d\\x00\"", "not an absolute path"},
-		{"x " + secret + " rw /a b", "max-sessions=N, rate=SIZE and require-encrypt only"},
-		{"x " + secret + " rw /a " + secret, "max-sessions=N, rate=SIZE and require-encrypt only"},
+		{"x " + secret + " rw /a b", "only max-sessions=N, rate=SIZE and require-encrypt"},
+		{"x " + secret + " rw /a " + secret, "only max-sessions=N, rate=SIZE and require-encrypt"},
 		{"x " + secret + " rw /a max-sessions=0", "max-sessions is not a number from 1 to 65536"},
 		{"x " + secret + " rw /a max-sessions=65537", "max-sessions is not a number"},
 		{"x " + secret + " rw /a max-sessions=1 max-sessions=1", "there twice"},
 		{"x " + secret + " rw /a require-encrypt require-encrypt", "there twice"},
-		{"x " + secret + " rw /a require-encrypt=no", "require-encrypt stands without a value"},
-		{"x " + secret + " rw /a require-encrypt=", "require-encrypt stands without a value"},
-		{"x " + secret + " rw /a Require-Encrypt", "max-sessions=N, rate=SIZE and require-encrypt only"},
+		{"x " + secret + " rw /a require-encrypt=no", "require-encrypt takes no value"},
+		{"x " + secret + " rw /a require-encrypt=", "require-encrypt takes no value"},
+		{"x " + secret + " rw /a Require-Encrypt", "only max-sessions=N, rate=SIZE and require-encrypt"},
 		{"x " + secret + " rw /a rate=", "rate is not a size"},
 		{"x " + secret + " rw /a rate=1023", "rate is not a size"},
 		{"x " + secret + " rw /a rate=-5M", "rate is not a size"},
 		{"x " + secret + " rw /a rate=9T9", "rate is not a size"},
 		{"x " + secret + " rw /a rate=99999999T", "rate is not a size"},
-		{"good " + secret + " rw /a", "key good is there twice: line 2 has it too"},
+		{"good " + secret + " rw /a", "key good is there twice: also in line 2"},
 	} {
 		path := writePrivate(t, "# keys\ngood "+secret+" rw /d\n"+c.line+"\n", 0o600)
 		a, err := ReadAccess(path)
@@ -178,7 +178,7 @@ func TestAppendAccessThroughALinkToNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := AppendAccess(t.Context(), dir+"/link", Permit{Key: newTestKey(t, "x"), Root: "/d"})
-	if err == nil || !strings.Contains(err.Error(), "link to what is not there") {
+	if err == nil || !strings.Contains(err.Error(), "link to a file that does not exist") {
 		t.Errorf("%v", err)
 	}
 	if _, err := os.Lstat(dir + "/real"); !errors.Is(err, os.ErrNotExist) {

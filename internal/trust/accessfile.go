@@ -45,7 +45,7 @@ const (
 
 // ErrUnsynced: an access file has the key, and nobody knows whether it would
 // still have it after a crash of the host.
-var ErrUnsynced = errors.New("the key was added, but it is not certain that this is on the disk")
+var ErrUnsynced = errors.New("the key was added, but may not be on the disk yet")
 
 // AppendAccess adds a key to an access file, or makes the file, readable for its
 // owner only: a new one belongs to this user, one that was there to whom it did,
@@ -79,7 +79,7 @@ func AppendAccess(ctx context.Context, path string, p Permit) error {
 		return err
 	}
 	if len(data) > maxAccessBytes {
-		return fmt.Errorf("%s would have more than the %d bytes that an access file may have", strconv.Quote(path), maxAccessBytes)
+		return fmt.Errorf("%s would be larger than an access file may be: %d bytes", strconv.Quote(path), maxAccessBytes)
 	}
 	return replace(f, path, data)
 }
@@ -92,7 +92,7 @@ func resolve(path string) (string, error) {
 		return at, err
 	}
 	if _, err := os.Lstat(path); err == nil {
-		return "", fmt.Errorf("%s is a link to what is not there", strconv.Quote(path))
+		return "", fmt.Errorf("%s is a link to a file that does not exist", strconv.Quote(path))
 	}
 	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
 	return filepath.Join(dir, filepath.Base(path)), err

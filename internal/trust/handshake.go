@@ -78,11 +78,11 @@ func Answer(message, prologue []byte, find func(id string) (Secret, bool)) (id s
 	}
 	id, message = string(message[1:1+message[0]]), message[1+message[0]:]
 	if CheckID(id) != nil {
-		return "", nil, nil, fmt.Errorf("%w: a name that no key has", ErrRefused)
+		return "", nil, nil, fmt.Errorf("%w: not the name of a key", ErrRefused)
 	}
 	secret, known := find(id)
 	if secret == (Secret{}) { // all zeros, which everybody has
-		return id, nil, nil, fmt.Errorf("%w: no secret is there for %q", ErrRefused, id)
+		return id, nil, nil, fmt.Errorf("%w: there is no secret for %q", ErrRefused, id)
 	}
 	state, err := newState(false, prologue, id, secret)
 	if err != nil {
@@ -93,7 +93,7 @@ func Answer(message, prologue []byte, find func(id string) (Secret, bool)) (id s
 		if !known {
 			return id, nil, nil, fmt.Errorf("%w: no key is named %q", ErrRefused, id)
 		}
-		return id, nil, nil, fmt.Errorf("%w: not the secret of %q", ErrRefused, id)
+		return id, nil, nil, fmt.Errorf("%w: wrong secret for %q", ErrRefused, id)
 	}
 	answer, fromPeer, toPeer, err := state.WriteMessage(nil, nil)
 	if err != nil {

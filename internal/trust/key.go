@@ -47,7 +47,7 @@ func (Secret) String() string { return "secret" }
 func (Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("secret")) }
 
 // MarshalText keeps secrets out of JSON and its like.
-func (Secret) MarshalText() ([]byte, error) { return nil, errors.New("a secret is not for writing") }
+func (Secret) MarshalText() ([]byte, error) { return nil, errors.New("a secret must not be written") }
 
 // Key is a secret and the name by which a server finds it. The name is no
 // secret: it travels in the clear.

@@ -56,11 +56,11 @@ func parseKey(data []byte) (k Key, err error) {
 	fields := strings.Fields(line)
 	switch {
 	case len(fields) == 0 || !strings.HasPrefix(fields[0], "gdrcp-key-"):
-		return k, fmt.Errorf("%w: it begins with other words than %s", ErrKeyFile, keyMagic)
+		return k, fmt.Errorf("%w: its first word is not %s", ErrKeyFile, keyMagic)
 	case fields[0] != keyMagic:
 		return k, fmt.Errorf("%w of this version: it does not begin with %s", ErrKeyFile, keyMagic)
 	case len(fields) != 3 || strings.TrimSpace(rest) != "":
-		return k, fmt.Errorf("%w: it has something else than one line %s ID SECRET", ErrKeyFile, keyMagic)
+		return k, fmt.Errorf("%w: it must hold one line, %s ID SECRET", ErrKeyFile, keyMagic)
 	}
 	if err := CheckID(fields[1]); err != nil {
 		return k, fmt.Errorf("%w: %w", ErrKeyFile, err)
@@ -82,7 +82,7 @@ func decodeSecret(text string) (s Secret, err error) {
 		return s, fmt.Errorf("the secret is not base64 of %d bytes", SecretBytes)
 	}
 	if s = NewSecret([SecretBytes]byte(b)); s == (Secret{}) {
-		return s, errors.New("the secret is all zeros, which no key has")
+		return s, errors.New("the secret is all zeros")
 	}
 	return s, nil
 }

@@ -74,7 +74,7 @@ func readOpen(f *os.File, path string, maxBytes int64, of owners) ([]byte, error
 		return nil, err
 	}
 	if int64(len(data)) > maxBytes {
-		return nil, fmt.Errorf("%s has more than the %d bytes that such a file may have", strconv.Quote(path), maxBytes)
+		return nil, fmt.Errorf("%s is larger than such a file may be: %d bytes", strconv.Quote(path), maxBytes)
 	}
 	return data, nil
 }

@@ -68,7 +68,7 @@ var importRefusals = map[syscall.Errno]refusal{
 	syscall.EPROTONOSUPPORT: {"the kernel does not register dma-bufs", "run Linux 5.12 or later", true},
 	syscall.EBADF:           {"the descriptor of the dma-buf is not open", bugHint, false},
 	syscall.EINVAL: {
-		"the device does not take this part of the dma-buf: it is none, it ends before, or its pages do not suit the device",
+		"the device does not take this part of the dma-buf: the descriptor is of no dma-buf, the dma-buf is shorter, or its pages do not suit the device",
 		"see dmesg", false,
 	},
 	syscall.ENOMEM: {"there is no room to map the dma-buf in", barHint, false},

@@ -54,7 +54,7 @@ func (q *request) Accept(ctx context.Context, on rdma.Rail) (rdma.Conn, error) {
 	r, ok := on.(*rail)
 	if !ok || C.vb_id_context(q.ep.id) != r.ctx {
 		_ = q.Reject(rdma.RejectResources)
-		return nil, fmt.Errorf("accept %s: it came in on device %s, which the rail is not of", q.remote, q.device)
+		return nil, fmt.Errorf("accept %s: it came in on device %s, which is not the rail's", q.remote, q.device)
 	}
 	if err := r.enter(); err != nil {
 		_ = q.Reject(rdma.RejectSession)

@@ -39,7 +39,7 @@ func (p *Provider) Route(ctx context.Context, remote netip.AddrPort) (string, ne
 func routable(ip netip.Addr) error {
 	switch {
 	case !ip.IsValid() || ip.IsUnspecified() || ip.IsMulticast():
-		return fmt.Errorf("%s is no address of a host: %w", ip, rdma.ErrNoDevice)
+		return fmt.Errorf("%s is not the address of a host: %w", ip, rdma.ErrNoDevice)
 	case ip.IsLoopback():
 		return fmt.Errorf("%s is a loopback address, which no RDMA device serves: %w", ip, rdma.ErrNoDevice)
 	}

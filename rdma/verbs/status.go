@@ -47,7 +47,7 @@ var wcStatuses = [...]wcStatus{
 	18: {"IBV_WC_INV_EEC_STATE_ERR", "invalid EE context state", bugHint, nil},
 	19: {"IBV_WC_FATAL_ERR", "fatal error of the local device or its driver", "see dmesg", nil},
 	20: {"IBV_WC_RESP_TIMEOUT_ERR", "the peer's device took too long to respond", "see the peer's dmesg", nil},
-	21: {"IBV_WC_GENERAL_ERR", "the device reports an error of no closer kind", "see dmesg at both ends", nil},
+	21: {"IBV_WC_GENERAL_ERR", "the device reports an error without saying which", "see dmesg at both ends", nil},
 }
 
 // completionError describes a failed completion.

@@ -119,7 +119,7 @@ func TestLostGPUsEndAServer(t *testing.T) {
 	s.process.wantCode(1)
 	lines := strings.Split(s.stderr.String(), "\n")
 	s.process.wantOne(lines, `^gdrcp: this process can use no GPU any more, after it failed to .*CUDA_ERROR_LAUNCH_FAILED \(719\)$`)
-	s.process.wantOne(lines, `.*: start the process again: only that ends it.*`)
+	s.process.wantOne(lines, `.*: start the process again: nothing else helps.*`)
 }
 
 // A server that is to end because it lost its GPUs lets the sessions of others come
@@ -148,7 +148,7 @@ func TestLostGPUsEndNoSession(t *testing.T) {
 	}
 	s.process.wait(slow(20 * time.Second))
 	s.process.wantCode(1)
-	s.process.wantOne(strings.Split(s.stderr.String(), "\n"), `.*\(719\); clients get host memory until no session runs, and then it ends$`)
+	s.process.wantOne(strings.Split(s.stderr.String(), "\n"), `.*\(719\); clients get host memory until no session runs, and then the server ends$`)
 }
 
 // gpuZero is the options that insist on GPU 0 at these ends.

@@ -325,12 +325,12 @@ func (s *railTest) addressChanges(r softRail) {
 	change("add", second)
 	s.serving(1, r, second)
 	change("del", first)
-	s.stopped(1, r, "does not have this address")
+	s.stopped(1, r, "no longer has this address")
 	s.by(r)
 	change("add", first)
 	s.serving(4, r, first)
 	change("del", second)
-	s.stopped(2, r, "does not have this address")
+	s.stopped(2, r, "no longer has this address")
 	s.by(r)
 }
 

@@ -22,7 +22,7 @@ func TestWhyNot(t *testing.T) {
 		{"old", "--bootstrap"},
 		{"old", "v0.0.1 on old"},
 		{"older", "--bootstrap"},
-		{"noisy", `the remote shell printed "Welcome to node2" before gdrcp: is it clean?`},
+		{"noisy", `the remote shell printed "Welcome to node2" before gdrcp started: login scripts`},
 	} {
 		for _, args := range [][]string{{"f", c.host + ":/tmp/never"}, {c.host + ":/etc/passwd", "never"}} {
 			r := here.run(t, args...).want(t, 1).says(t, c.says)

@@ -31,7 +31,7 @@ func rsyncOnly() []elsewhere {
 		{"k copy-dirlinks copy-unsafe-links safe-links munge-links", "-l keeps links as they are, -L copies what they lead to"},
 		{"K keep-dirlinks", "name as DST where the link leads"},
 		{"c checksum", "-I copies every file, and all that is copied is verified; gdrcp manifest create and verify say what differs without a copy"},
-		{"b backup backup-dir suffix", "it keeps nothing of what it replaces: copy the destination with cp -al before"},
+		{"b backup backup-dir suffix", "it keeps no backup of what it replaces: first copy the destination with cp -al"},
 		{"link-dest compare-dest copy-dest y fuzzy", "it copies whole files, and looks for them at DST alone"},
 		{"inplace append append-verify partial-dir delay-updates T temp-dir", "a file is written in the directory where it belongs, and gets its name when it is verified"},
 		{"no-whole-file no-W", "it always copies whole files"},
@@ -57,7 +57,7 @@ func rsyncOnly() []elsewhere {
 		{"debug stderr", "-v tells more"},
 		{"no-D no-devices no-specials drop-D address blocking-io checksum-seed confine-root early-input iconv inc-recursive i-r insecure-links max-alloc " +
 			"no-inc-recursive no-i-r no-motd 8 8-bit-output old-args outbuf only-write-batch preallocate protocol read-batch sockopts trust-sender write-batch",
-			"nor anything like it: leave it out"},
+			"it has nothing like that: leave the option out"},
 	}
 }
 

@@ -27,7 +27,7 @@ func (g *given) forCLI(mine map[string]Option, title string) (string, error) {
 	case !ok:
 		return "", unknownOption(g.written(), title, mine)
 	case o.takesValue != g.is.takesValue:
-		return "", UsageErrorf("option %s has to stand behind gdrcp %s: before it, it is another one", g.written(), title)
+		return "", UsageErrorf("option %s must follow gdrcp %s: before that it is another option", g.written(), title)
 	case o.takesValue && g.value == "": // "$FILE" of a script that forgot to set it
 		return "", UsageErrorf("option %s has an empty value", g.written())
 	case o.negated && g.hasValue:
@@ -99,7 +99,7 @@ func (a *arguments) operand(arg string) error {
 		a.known, a.next = EveryOption([]*cli.Command{named}), named.Subcommands
 		a.likely = a.known
 	case len(a.commands) > 0 && len(a.next) > 0:
-		return UsageErrorf("gdrcp %s has no %s: it needs one of: %s", a.title(), Quote(arg), commandNames(Visible(a.next), ", "))
+		return UsageErrorf("gdrcp %s has no command %s: it needs one of: %s", a.title(), Quote(arg), commandNames(Visible(a.next), ", "))
 	default:
 		a.operands, a.next = append(a.operands, arg), nil
 	}

@@ -89,7 +89,7 @@ func (a *arguments) settleSSH() error {
 		}
 		given += s.value
 	}
-	return UsageErrorf("%s: options of ssh go by -e '%s'", printable.Text(given[1:]), printable.Text(strings.ReplaceAll(command, "'", `'\''`)))
+	return UsageErrorf("%s: pass options of ssh by -e '%s'", printable.Text(given[1:]), printable.Text(strings.ReplaceAll(command, "'", `'\''`)))
 }
 
 // notSSH is the error of the first letter that looked like one of ssh's, is none,

@@ -200,10 +200,15 @@ func TestNothingDeletedAfterAnErrorOfReading(t *testing.T) {
 				p.ctl.send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, 2))); err != nil {
 				return err
 			}
-			for upto := uint64(0); upto < 2; {
-				err := p.receive(ctx, func(f *wire.Frame) (err error) {
+			// Deletion begins when all entries have ended, of which the source may hear first.
+			waited, cancel := context.WithTimeout(ctx, 10*time.Second)
+			defer cancel()
+			told := false
+			for upto := uint64(0); upto < 2 || !told; {
+				err := p.receive(waited, func(f *wire.Frame) (err error) {
 					switch f.Type {
 					case wire.MsgDeleted:
+						told = true
 						err = wire.DecodeDeleted(f.Body, func(f wire.DeleteOutcome, _, _ string) { none = none || f == wire.DeletedNone })
 					case wire.MsgResult:
 						upto, _, err = wire.DecodeResult(f.Body)

@@ -110,21 +110,24 @@ bench-short: build # both halves of the benchmark with little to move: that they
 fresh: ## `make demo` and `make test` on this commit in a minimal Debian 12 that has git, make, gcc and Go: needs root
 	.ci/fresh make --keep-going demo test vuln
 
-# What takes longest comes first, and the rest runs beside it.
+# The packages whose tests take longest come first, and the rest runs beside them. Most tests wait for others more than they
+# work, so that one package more than there are processors runs at once. `go vet` is the lint's: what `go test` runs of it, it
+# would run anew for each kind of build.
+GO_TEST := $(GO) test -vet=off -p $$(($$(nproc) + 1))
 .PHONY: test-go
 test-go: gcc test-tools ## the tests that need no device
-	$(GO) test ./tests/program ./...
+	$(GO_TEST) ./tests/program ./xfer ./...
 
 .PHONY: test-race
 test-race: gcc test-tools # without what starts no goroutine, and the tests of whole programs, to which this would add nothing
-	GDRCP_TEST_SEED=$(SEED) $(GO) test -race -short -timeout 20m $$($(GO) list ./... | grep -v '/\(filter\|cmdline\|tests/.*\)$$')
+	GDRCP_TEST_SEED=$(SEED) $(GO_TEST) -race -short -timeout 20m ./xfer $$($(GO) list ./... | grep -v '/\(filter\|cmdline\|tests/.*\)$$')
 
 .PHONY: test-nocgo
-test-nocgo: test-tools # what is built otherwise without cgo, and of the engine and the built program what shows that they copy
-	CGO_ENABLED=0 $(GO) vet ./...
-	CGO_ENABLED=0 $(GO) test -short . ./internal/cli ./internal/inherited ./gpu/... ./rdma/...
-	CGO_ENABLED=0 $(GO) test -short -run 'TestPushAndPull|TestSingleFile|TestEncrypted|TestStreams' ./xfer
-	CGO_ENABLED=0 $(GO) test -run 'TestTargets|TestTransports|TestJSON' ./tests/program
+test-nocgo: NOCGO = ./internal/inherited ./gpu ./rdma/verbs
+test-nocgo: test-tools # what is built otherwise without cgo, and of the rest what shows that it copies
+	CGO_ENABLED=0 $(GO) vet $(NOCGO)
+	CGO_ENABLED=0 $(GO_TEST) -short $(NOCGO)
+	CGO_ENABLED=0 $(GO_TEST) -short -run '^Test(Devices|PushAndPull|SingleFile|Encrypted|Streams|Targets|Transports|JSON)' ./tests/program ./xfer ./internal/cli
 
 .PHONY: test-bed
 test-bed: gcc test-tools ## the bed's own test, and the tests that need RDMA devices, in it

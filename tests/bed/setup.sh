@@ -72,7 +72,7 @@ build_modules() {
     [ -L "$link" ] && ln -sfn "$PWD/root/usr/lib/linux-kbuild-${release%-amd64}/$(basename "$link")" "$link"
   done
   for m in siw rxe; do
-    if ! make -s -C "$headers" M="$PWD/$m" CONFIG_RDMA_SIW=m CONFIG_RDMA_RXE=m modules >"$m.log" 2>&1; then
+    if ! make -s -j"$(nproc)" -C "$headers" M="$PWD/$m" CONFIG_RDMA_SIW=m CONFIG_RDMA_RXE=m modules >"$m.log" 2>&1; then
       tail -n 20 "$m.log" >&2
       echo "bed: cannot build the module $m for $release" >&2
       exit 1

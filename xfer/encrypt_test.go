@@ -34,6 +34,7 @@ func testEncryptedTrees(t *testing.T, w way) {
 			continue
 		}
 		t.Run(tc.name, func(t *testing.T) {
+			rdmatest.SkipUnlessPicked(t)
 			src, dst, s := t.TempDir(), t.TempDir(), serve(t, w)
 			makeTree(t, src)
 			o := w.options(t)

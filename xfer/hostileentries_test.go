@@ -73,8 +73,11 @@ func (l *counter) fast(f *wire.Frame) (bool, error) {
 func TestHostileMillionEntries(t *testing.T) {
 	OnHost(t)
 	n := uint64(100_000)
-	if os.Getenv("GDRCP_TEST_FULL") == "1" {
+	switch {
+	case os.Getenv("GDRCP_TEST_FULL") == "1":
 		n = 1_000_000
+	case testing.Short():
+		n = 5 * entryWindow
 	}
 	_, addr, ends := hostileServer(t)
 	peak := heapPeak()

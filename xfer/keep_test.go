@@ -153,6 +153,7 @@ func testKept(t *testing.T, w way) {
 			"d/both d/link file-dir link link-file new new/x newer older same same-size size", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			rdmatest.SkipUnlessPicked(t)
 			var o xfer.Options
 			c.set(&o)
 			contentsInto(t, w, src, o, fill, func(t *testing.T, dst string, sum *xfer.Summary, l *told) {

@@ -105,6 +105,7 @@ func TestStagedSlots(t *testing.T) {
 	w := tcpWay(t)
 	for _, e := range allEnds {
 		t.Run(e.name(), func(t *testing.T) {
+			rdmatest.SkipUnlessPicked(t)
 			overGPU(t, w, e, fakeGPUs(t, "late=1"), rdmatest.Faults{}, xfer.RungStaged, func(o *xfer.Options) {
 				o.Slots, o.ChunkBytes = 64, 1<<20 // batches of several chunks
 			})
@@ -155,6 +156,7 @@ func TestDamagedChunksAreFoundByTheGPU(t *testing.T) {
 	w := tcpWay(t)
 	for _, e := range allEnds {
 		t.Run(e.name(), func(t *testing.T) {
+			rdmatest.SkipUnlessPicked(t)
 			if n := overGPU(t, w, e, fakeGPUs(t), rdmatest.Faults{Corrupt: some(isPayload)}, xfer.RungStaged, nil); n == 0 {
 				t.Error("nothing was damaged, or nothing was sent again")
 			}

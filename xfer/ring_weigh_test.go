@@ -149,8 +149,14 @@ func TestFarGPUsAreWeighed(t *testing.T) {
 		}, why: noDMABuf + `; peermem: not held against staging over SYS: .+`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Run("pull to auto", func(t *testing.T) { tc.copy(t, "auto", false) })
-			t.Run("push from 0", func(t *testing.T) { tc.copy(t, "0", true) })
+			t.Run("pull to auto", func(t *testing.T) {
+				rdmatest.SkipUnlessPicked(t)
+				tc.copy(t, "auto", false)
+			})
+			t.Run("push from 0", func(t *testing.T) {
+				rdmatest.SkipUnlessPicked(t)
+				tc.copy(t, "0", true)
+			})
 		})
 	}
 }

@@ -129,6 +129,7 @@ func testStreams(t *testing.T, w way) {
 			continue
 		}
 		t.Run(tc.name, func(t *testing.T) {
+			rdmatest.SkipUnlessPicked(t)
 			s := serve(t, w)
 			for _, n := range []int{0, 1, piece - 1, piece, piece + 1, 4 * piece, 9*piece + 12345} {
 				if w.leavesOut(strconv.Itoa(n), "0", strconv.Itoa(piece+1), strconv.Itoa(4*piece)) {
@@ -215,6 +216,7 @@ func testDamagedStreams(t *testing.T, w way) {
 			continue
 		}
 		t.Run(tc.name, func(t *testing.T) {
+			rdmatest.SkipUnlessPicked(t)
 			s := serve(t, w)
 			o := w.streamOptions(t)
 			tc.set(&o)

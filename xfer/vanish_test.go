@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer"
 )
 
@@ -74,6 +75,7 @@ func TestVanishedIsNoReasonNotToDelete(t *testing.T) {
 		{"all of them", []string{"a2", "dir", "file", "later"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			rdmatest.SkipUnlessPicked(t)
 			fill := func(dst string) {
 				for _, name := range []string{"a", "a2", "dir/sub/x", "dir/y", "file", "later/y", "z"} {
 					write(t, filepath.Join(src, name), []byte("new"))

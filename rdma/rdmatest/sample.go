@@ -6,25 +6,23 @@ import (
 	"testing"
 )
 
-// Seed names the environment variable that picks the cases of long suites: about half
-// of them, others with another seed.
+// Seed names the environment variable that picks the cases of which a sample is to run.
 const Seed = "GDRCP_TEST_SEED"
 
-// Picked reports whether a case of the test is to run. All are where Seed is not set
-// and the run is not -short, as under the race detector, and where
-// GDRCP_TEST_FULL=1 wants all; otherwise the seed picks about half of them.
-func Picked(t testing.TB, name string) bool {
-	seed := os.Getenv(Seed)
-	if os.Getenv("GDRCP_TEST_FULL") == "1" || seed == "" && !testing.Short() {
-		return true
-	}
-	return crc32.ChecksumIEEE([]byte(seed+t.Name()+name))%2 == 1
+// InSample reports whether a case is in the sample of the Seed: about half of all cases
+// are, others with another seed, and all where GDRCP_TEST_FULL=1 wants all.
+func InSample(name string) bool {
+	return os.Getenv("GDRCP_TEST_FULL") == "1" || crc32.ChecksumIEEE([]byte(os.Getenv(Seed)+name))%2 == 1
 }
+
+// Picked reports whether a case of the test is to run: with -short, as under the race
+// detector, a sample of them, and otherwise all.
+func Picked(t testing.TB, name string) bool { return !testing.Short() || InSample(t.Name()+name) }
 
 // SkipUnlessPicked ends a subtest that is a case which is not Picked.
 func SkipUnlessPicked(t testing.TB) {
 	t.Helper()
 	if !Picked(t, "") {
-		t.Skip("is for another seed: " + Seed + " picks half of the cases, GDRCP_TEST_FULL=1 runs all")
+		t.Skip("is not in the sample of " + Seed + ": run it without -short")
 	}
 }

@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"gdrcp/manifest"
-	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer/internal/wire"
 
@@ -155,86 +153,6 @@ func converse(t *testing.T, w hostileWay, ep Endpoint, o *Options, sp *spoilt) e
 		return p.push(ctx, o, sp)
 	})
 	return errors.Join(err, d.close())
-}
-
-// push is the source's part.
-func (p *puppet) push(ctx context.Context, o *Options, sp *spoilt) error {
-	tree, x := handTree(), whole(1, handData)
-	if sp != nil {
-		if m, ok := besides()[sp.what]; ok {
-			if err := p.ctl.send(ctx, m.t, sp.of(sp.what, m.body)); err != nil {
-				return err
-			}
-		}
-	}
-	entries, scratch := []byte{0}, wire.Writer{}
-	for i := range tree {
-		entries = wire.AppendEntry(entries, &tree[i], &scratch)
-	}
-	total := wire.Totals{Entries: 3, Bytes: uint64(len(handData)), Final: true}
-	if err := p.ctl.send(ctx, wire.MsgEntries, sp.of("entries", entries)); err != nil {
-		return err
-	}
-	if err := p.ctl.send(ctx, wire.MsgTotal, sp.of("total", total.Encode())); err != nil {
-		return err
-	}
-	if err := p.await(ctx, wire.MsgPlan); err != nil {
-		return err
-	}
-	if err := p.post(x, sp); err != nil {
-		return err
-	}
-	if err := p.ctl.send(ctx, wire.MsgEnd, sp.of("end", []byte{3})); err != nil {
-		return err
-	}
-	acct, err := newCopyResults(&p.terms, o)
-	if err != nil {
-		return err
-	}
-	for i := range tree {
-		b := entryState{AnnouncedEntry: tree[i], id: uint64(i)}
-		if b.Type == manifest.File {
-			b.Root = x.Digest
-		}
-		if err := acct.book(&b, nil); err != nil {
-			return err
-		}
-	}
-	r := acct.finish()
-	if err := p.ctl.send(ctx, wire.MsgRoot, sp.of("root", r.Encode())); err != nil {
-		return err
-	}
-	return p.await(ctx, wire.MsgDone)
-}
-
-// await passes over messages until one of that type.
-func (p *puppet) await(ctx context.Context, t wire.MsgType) error {
-	for {
-		var got wire.MsgType
-		err := p.receive(ctx, func(f *wire.Frame) error {
-			got = f.Type
-			return nil
-		})
-		if err != nil || got == t {
-			return err
-		}
-	}
-}
-
-// post writes the only chunk to slot 0.
-func (p *puppet) post(x wire.Extent, sp *spoilt) error {
-	h := wire.ChunkHeader{Session: p.sessionTag(), Epoch: 1, Generation: 1, Extents: []wire.Extent{x}, StoredBytes: uint32(x.Length), PlainBytes: uint32(x.Length)}
-	header := make([]byte, wire.HeaderStride)
-	header = sp.of("header", header[:h.Encode(header)])
-	imm := sp.of("immediate", binary.LittleEndian.AppendUint32(nil, wire.Immediate(0, 1)))
-	copy(p.ring.HeaderSlot(0), header)
-	copy(p.ring.Slot(0), handData)
-	_, err := p.ctl.lane.conn.Post([]rdma.WR{
-		{Op: rdma.OpWrite, Quiet: true, Local: p.ring.HeaderMR, Len: len(header), RemoteAddr: p.target.HeaderAddr, RKey: p.target.HeaderKey},
-		{Op: rdma.OpWriteImm, Quiet: true, Local: p.ring.PayloadMR, Len: len(handData), RemoteAddr: p.target.PayloadAddr, RKey: p.target.PayloadKey,
-			Imm: binary.LittleEndian.Uint32(append(imm, 0, 0, 0, 0))},
-	})
-	return err
 }
 
 // rightly is each message as it should be, to count what can be wrong with it.

@@ -14,9 +14,6 @@ import (
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
 	"gdrcp/rdma/verbs"
-	"gdrcp/xfer/internal/wire"
-
-	"golang.org/x/sync/errgroup"
 )
 
 // hostileWay is a transport over which tests speak the protocol by hand.
@@ -137,30 +134,6 @@ func (w hostileWay) endpoint(addr netip.AddrPort) Endpoint {
 	return ep
 }
 
-func asIs(*wire.Hello) {}
-
-// talk runs a conversation as the client of a session, after its hello, as change
-// has changed it, was answered.
-func (w hostileWay) talk(t *testing.T, addr netip.AddrPort, m wire.Mode, path string, change func(*wire.Hello), talk func(ctx context.Context, s *session) error) error {
-	t.Helper()
-	o := w.options()
-	h, err := o.hello(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m == wire.ModePing || m == wire.ModeBench {
-		h.Terms.Codec, h.Terms.Flags = CompressOff, 0
-	} else {
-		h.Paths, h.Terms.Name = []string{path}, "x"
-	}
-	change(h)
-	c := Client{TCP: w.provider, Verbs: w.provider}
-	_, err = c.benchSession(t.Context(), w.endpoint(addr), o, h, func(ctx context.Context, s *session, g *errgroup.Group) error {
-		return talk(ctx, s)
-	})
-	return err
-}
-
 // device is the device here that reaches addr.
 func (w hostileWay) device(t testing.TB, addr netip.AddrPort) string {
 	t.Helper()
@@ -173,3 +146,19 @@ func (w hostileWay) device(t testing.TB, addr netip.AddrPort) string {
 	}
 	return name
 }
+
+func shortTimeouts() Timeouts {
+	return Timeouts{Handshake: rdmatest.Stretch(5 * time.Second), Heartbeat: 100 * time.Millisecond, Silence: rdmatest.Stretch(5 * time.Second), Linger: 100 * time.Millisecond}
+}
+
+// hostileServer serves a temporary root and tells how each session ended.
+func hostileServer(t *testing.T, change ...func(*ServerConfig)) (root string, at netip.AddrPort, ends chan SessionEnd) {
+	t.Helper()
+	return byTCP().serve(t, change...)
+}
+
+// DirRoot is a root that is opened for each session by its path.
+type DirRoot string
+
+// Open implements Root.
+func (d DirRoot) Open() (*os.Root, error) { return os.OpenRoot(string(d)) }

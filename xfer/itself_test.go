@@ -1,8 +1,12 @@
 package xfer_test
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"gdrcp/internal/audit"
@@ -58,5 +62,101 @@ func testWrittenManifestIsNotCopied(t *testing.T, w way) {
 			t.Errorf("%v: %v", tc.sources, err)
 		}
 		noTemps(t, dst)
+	}
+}
+
+// treeOf lists what is in a directory, below it.
+func treeOf(t *testing.T, dir string) (paths []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if err == nil && path != dir {
+			paths = append(paths, strings.TrimPrefix(path, dir+"/"))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return paths
+}
+
+// A tree that is copied into itself, by another process of the same host, is
+// copied without what the copy makes, and a copy of that before.
+func TestCopyIntoItself(t *testing.T) { over(t, testCopyIntoItself) }
+
+func testCopyIntoItself(t *testing.T, w way) {
+	xfer.OnHost(t)
+	for _, c := range []struct {
+		name    string
+		sources []string // below the directory that both ends are in
+		dst     string
+		there   []string // beside src/a, src/sub/b and other/c
+		want    []string // in dst afterwards
+		skipped []string
+		failed  int64
+		change  func(*xfer.Options)
+	}{
+		{"into a directory", []string{"src"}, "src/sub", nil,
+			[]string{"b", "src", "src/a", "src/sub", "src/sub/b"}, nil, 0, nil},
+		{"a second time", []string{"src"}, "src/sub", []string{"src/sub/src/a", "src/sub/src/sub/b", "src/sub/src/old"},
+			[]string{"b", "src", "src/a", "src/old", "src/sub", "src/sub/b"}, []string{"sub/src"}, 0, nil},
+		{"a second time, deleting", []string{"src"}, "src/sub", []string{"src/sub/src/a", "src/sub/src/sub/b", "src/sub/src/old"},
+			[]string{"b", "src", "src/a", "src/sub", "src/sub/b"}, []string{"sub/src"}, 0, func(o *xfer.Options) { o.Delete = true }},
+		{"by another name", []string{"src"}, "src/new", nil,
+			[]string{"a", "sub", "sub/b"}, nil, 0, nil},
+		{"contents", []string{"src/."}, "src/sub", []string{"src/sub/a"},
+			[]string{"a", "b"}, []string{"sub"}, 0, nil},
+		{"several", []string{"other", "src"}, "src/sub", []string{"src/sub/src/x", "src/sub/other/x"},
+			[]string{"b", "other", "other/c", "other/x", "src", "src/a", "src/sub", "src/sub/b", "src/x"}, []string{"src/sub/other", "src/sub/src"}, 0, nil},
+		{"followed", []string{"src"}, "src/sub", []string{"src/sub/src/old"},
+			[]string{"b", "src", "src/a", "src/old", "src/sub", "src/sub/b"}, []string{"sub/src"}, 0, func(o *xfer.Options) { o.Follow, o.Links = true, false }},
+		{"a dry run", []string{"src"}, "src/sub", []string{"src/sub/src/old"},
+			[]string{"b", "src", "src/old"}, []string{"sub/src"}, 0, func(o *xfer.Options) { o.DryRun = true }},
+		{"to its place", []string{"src"}, ".", nil, nil, nil, 1, nil},
+		{"contents to their place", []string{"src/."}, "src", nil, []string{"a", "sub", "sub/b"}, nil, 1, nil},
+		{"one of several to its place", []string{"src/sub", "other"}, "src", nil,
+			[]string{"a", "other", "other/c", "sub", "sub/b"}, nil, 1, nil},
+		{"beside itself", []string{"src"}, "other", []string{"other/src/a"},
+			[]string{"c", "src", "src/a", "src/sub", "src/sub/b"}, nil, 0, nil},
+	} {
+		for _, push := range []bool{true, false} {
+			t.Run(c.name+map[bool]string{true: ", push", false: ", pull"}[push], func(t *testing.T) {
+				s, l := serve(t, w), &told{}
+				for _, name := range append([]string{"src/a", "src/sub/b", "other/c"}, c.there...) {
+					write(t, filepath.Join(s.root, name), []byte("x"))
+				}
+				o := w.options(t)
+				o.Recursive, o.Links, o.Report = true, true, l.report
+				if c.change != nil {
+					c.change(&o)
+				}
+				var here []string
+				for _, name := range c.sources {
+					if push {
+						name = s.root + "/" + name
+					}
+					here = append(here, name)
+				}
+				var sum *xfer.Summary
+				var err error
+				if push {
+					sum, err = w.client(rdmatest.Faults{}).Push(t.Context(), here, s.ep, c.dst, o)
+				} else {
+					sum, err = w.client(rdmatest.Faults{}).Pull(t.Context(), s.ep, here, s.root+"/"+c.dst, o)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := l.paths(ended(xfer.Skipped)); sum.Failed != c.failed || sum.Skipped != int64(len(c.skipped)) || !slices.Equal(got, c.skipped) {
+					t.Errorf("skipped %q: %+v", got, sum)
+				}
+				if got := treeOf(t, filepath.Join(s.root, c.dst)); c.want != nil && !slices.Equal(got, c.want) {
+					t.Errorf("%s has %q, want %q", c.dst, got, c.want)
+				}
+				if _, err := os.Stat(filepath.Join(s.root, "src/src")); !errors.Is(err, fs.ErrNotExist) {
+					t.Error(err)
+				}
+			})
+		}
 	}
 }

@@ -78,34 +78,6 @@ type drained struct {
 	done chan struct{}
 }
 
-// pushStream sends data as a stream to name.
-func (s *served) pushStream(t testing.TB, w way, f rdmatest.Faults, data []byte, pause time.Duration, name string, o xfer.Options) (*xfer.Summary, error) {
-	t.Helper()
-	in := newStream()
-	go in.feed(data, pause)
-	sum, err := w.client(f).PushStream(t.Context(), in, s.ep, name, o)
-	in.Interrupt()
-	return sum, err
-}
-
-// pullStream takes name as a stream.
-func (s *served) pullStream(t testing.TB, w way, name string, pause time.Duration, o xfer.Options) ([]byte, *xfer.Summary, error) {
-	t.Helper()
-	out := newStream()
-	d := out.drain(pause)
-	sum, err := w.client(rdmatest.Faults{}).PullStream(t.Context(), s.ep, name, out, o)
-	out.PipeWriter.Close()
-	<-d.done
-	return d.got.Bytes(), sum, err
-}
-
-// streamOptions are for a test over w.
-func (w way) streamOptions(t testing.TB) xfer.Options {
-	o := w.options(t)
-	o.Recursive, o.Links = false, false
-	return o
-}
-
 // What is streamed to a file, and from it, is the same, and so are the roots of
 // both ends and of a copy of the file.
 func TestStreams(t *testing.T) { over(t, testStreams) }
@@ -402,4 +374,32 @@ func TestInterruptedStreams(t *testing.T) {
 		})
 	}
 	notPublished(t, s.root, "new")
+}
+
+// pushStream sends data as a stream to name.
+func (s *served) pushStream(t testing.TB, w way, f rdmatest.Faults, data []byte, pause time.Duration, name string, o xfer.Options) (*xfer.Summary, error) {
+	t.Helper()
+	in := newStream()
+	go in.feed(data, pause)
+	sum, err := w.client(f).PushStream(t.Context(), in, s.ep, name, o)
+	in.Interrupt()
+	return sum, err
+}
+
+// pullStream takes name as a stream.
+func (s *served) pullStream(t testing.TB, w way, name string, pause time.Duration, o xfer.Options) ([]byte, *xfer.Summary, error) {
+	t.Helper()
+	out := newStream()
+	d := out.drain(pause)
+	sum, err := w.client(rdmatest.Faults{}).PullStream(t.Context(), s.ep, name, out, o)
+	out.PipeWriter.Close()
+	<-d.done
+	return d.got.Bytes(), sum, err
+}
+
+// streamOptions are for a test over w.
+func (w way) streamOptions(t testing.TB) xfer.Options {
+	o := w.options(t)
+	o.Recursive, o.Links = false, false
+	return o
 }

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"gdrcp/manifest"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer"
 )
@@ -79,5 +80,67 @@ func TestGivenManifestThatIsNoFile(t *testing.T) {
 		if _, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{t.TempDir()}, xfer.Endpoint{Host: "127.0.0.1", Port: 1}, "x", o); !errors.Is(err, xfer.ErrUsage) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+func TestGivenManifest(t *testing.T) { over(t, testGivenManifest) }
+
+func testGivenManifest(t *testing.T, w way) {
+	src, s := t.TempDir(), serve(t, w)
+	makeTree(t, src)
+	m := filepath.Join(t.TempDir(), "m.zst")
+	o := w.options(t)
+	o.WriteManifest = m
+	first, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, s.ep, "copy", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := manifest.Open(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := r.Next(); err != nil {
+			break
+		}
+	}
+	if r.Summary().Content != first.Content {
+		t.Errorf("the manifest has root %x, the copy %x", r.Summary().Content, first.Content)
+	}
+	r.Close()
+
+	// The same tree meets it, both ways.
+	o = w.options(t)
+	o.Manifest = m
+	if _, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, s.ep, "again", o); err != nil {
+		t.Fatal(err)
+	}
+	sameTree(t, src, filepath.Join(s.root, "again"))
+
+	// One byte changed, a file more and a file less do not.
+	big := filepath.Join(src, "big", "1048577")
+	data, err := os.ReadFile(big)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[1<<20] ^= 1
+	write(t, big, data)
+	write(t, filepath.Join(src, "more"), []byte("more"))
+	if err := os.Remove(filepath.Join(src, "one")); err != nil {
+		t.Fatal(err)
+	}
+	sum, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, s.ep, "third", o)
+	if err != nil || sum.Corrupt != 2 || sum.Missing != 1 {
+		t.Errorf("push: %v, %+v", err, sum)
+	}
+	os.Rename(src, filepath.Join(s.root, "source"))
+	dst := filepath.Join(t.TempDir(), "pulled")
+	sum, err = w.client(rdmatest.Faults{}).Pull(t.Context(), s.ep, []string{"source"}, dst, o)
+	if err != nil || sum.Corrupt != 2 || sum.Missing != 1 {
+		t.Errorf("pull: %v, %+v", err, sum)
+	}
+	for _, dir := range []string{filepath.Join(s.root, "third"), dst} {
+		notPublished(t, dir, "more")
+		notPublished(t, dir, "big/1048577")
 	}
 }

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io/fs"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,54 +14,10 @@ import (
 	"time"
 
 	"gdrcp/internal/trust"
-	"gdrcp/manifest"
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer"
 )
-
-// noTemps fails the test where a copy left something that bears no final name.
-func noTemps(t testing.TB, dir string) {
-	t.Helper()
-	err := filepath.WalkDir(dir, func(p string, _ fs.DirEntry, err error) error {
-		if strings.HasPrefix(filepath.Base(p), ".gdrcp-") {
-			t.Errorf("left behind: %s", p)
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// notPublished fails the test where a file of a copy that failed is there, under
-// its name or another.
-func notPublished(t testing.TB, root, path string) {
-	t.Helper()
-	noTemps(t, root)
-	if _, err := os.Lstat(filepath.Join(root, path)); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%s was published: %v", path, err)
-	}
-}
-
-// isHeader tells a chunk's header from its payload: payloads come with an
-// immediate.
-func isHeader(p rdmatest.Posted) bool { return p.WR.Op == rdma.OpWrite }
-
-func isPayload(p rdmatest.Posted) bool { return p.WR.Op == rdma.OpWriteImm && p.WR.Len > 0 }
-
-// some damages the third, sixth and ninth of those that match: fewer times than
-// a chunk is sent again, whichever they hit.
-func some(match func(rdmatest.Posted) bool) func(rdmatest.Posted) (int, bool) {
-	var seen atomic.Int64
-	return func(p rdmatest.Posted) (int, bool) {
-		if !match(p) {
-			return 0, false
-		}
-		n := seen.Add(1)
-		return p.WR.Len / 2, n%3 == 0 && n < 10
-	}
-}
 
 func TestDamagedChunksAreSentAgain(t *testing.T) { over(t, testDamagedChunksAreSentAgain) }
 
@@ -231,39 +185,6 @@ func testSourceRingIsOnlyRead(t *testing.T, w way) {
 	}
 }
 
-func TestFileChangesWhileRead(t *testing.T) { over(t, testFileChangesWhileRead) }
-
-func testFileChangesWhileRead(t *testing.T, w way) {
-	src, s := t.TempDir(), serve(t, w)
-	path := filepath.Join(src, "growing")
-	write(t, path, randomBytes(t, 20<<20))
-	write(t, filepath.Join(src, "still"), randomBytes(t, 1000))
-	var n atomic.Int64
-	f := rdmatest.Faults{Delay: func(c rdma.Completion) time.Duration {
-		if c.Kind == rdma.Done && c.ID < 1<<40 && n.Add(1) == 3 { // of chunks: messages have other numbers
-			g, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
-			if err != nil {
-				t.Error(err)
-				return 0
-			}
-			g.Write([]byte("more"))
-			g.Close()
-		}
-		return 0
-	}}
-	sum, err := w.client(f).Push(t.Context(), []string{src}, s.ep, "copy", w.options(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if sum.Changed != 1 || sum.Files != 1 || !sum.Verified {
-		t.Errorf("summary: %+v", sum)
-	}
-	if end := s.lastEnd(t, 1); end.Err != nil || end.Summary.Changed != 1 {
-		t.Errorf("server: %+v", end)
-	}
-	notPublished(t, s.root, "copy/growing")
-}
-
 func TestStrangers(t *testing.T) {
 	xfer.OnHost(t)
 	for _, tc := range []struct {
@@ -298,67 +219,5 @@ func TestStrangers(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
-	}
-}
-
-func TestGivenManifest(t *testing.T) { over(t, testGivenManifest) }
-
-func testGivenManifest(t *testing.T, w way) {
-	src, s := t.TempDir(), serve(t, w)
-	makeTree(t, src)
-	m := filepath.Join(t.TempDir(), "m.zst")
-	o := w.options(t)
-	o.WriteManifest = m
-	first, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, s.ep, "copy", o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := manifest.Open(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for {
-		if _, err := r.Next(); err != nil {
-			break
-		}
-	}
-	if r.Summary().Content != first.Content {
-		t.Errorf("the manifest has root %x, the copy %x", r.Summary().Content, first.Content)
-	}
-	r.Close()
-
-	// The same tree meets it, both ways.
-	o = w.options(t)
-	o.Manifest = m
-	if _, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, s.ep, "again", o); err != nil {
-		t.Fatal(err)
-	}
-	sameTree(t, src, filepath.Join(s.root, "again"))
-
-	// One byte changed, a file more and a file less do not.
-	big := filepath.Join(src, "big", "1048577")
-	data, err := os.ReadFile(big)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data[1<<20] ^= 1
-	write(t, big, data)
-	write(t, filepath.Join(src, "more"), []byte("more"))
-	if err := os.Remove(filepath.Join(src, "one")); err != nil {
-		t.Fatal(err)
-	}
-	sum, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, s.ep, "third", o)
-	if err != nil || sum.Corrupt != 2 || sum.Missing != 1 {
-		t.Errorf("push: %v, %+v", err, sum)
-	}
-	os.Rename(src, filepath.Join(s.root, "source"))
-	dst := filepath.Join(t.TempDir(), "pulled")
-	sum, err = w.client(rdmatest.Faults{}).Pull(t.Context(), s.ep, []string{"source"}, dst, o)
-	if err != nil || sum.Corrupt != 2 || sum.Missing != 1 {
-		t.Errorf("pull: %v, %+v", err, sum)
-	}
-	for _, dir := range []string{filepath.Join(s.root, "third"), dst} {
-		notPublished(t, dir, "more")
-		notPublished(t, dir, "big/1048577")
 	}
 }

@@ -6,134 +6,18 @@ import (
 	"encoding/binary"
 	"errors"
 	"io/fs"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"gdrcp/internal/trust"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
-	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer/internal/wire"
 )
 
 // These tests speak the protocol by hand, to say what no gdrcp would say.
-
-const hostileSlots = 4
-
-func shortTimeouts() Timeouts {
-	return Timeouts{Handshake: rdmatest.Stretch(5 * time.Second), Heartbeat: 100 * time.Millisecond, Silence: rdmatest.Stretch(5 * time.Second), Linger: 100 * time.Millisecond}
-}
-
-// testKey is what the ends of these tests share.
-var testKey = trust.Key{ID: "test", Secret: trust.NewSecret([32]byte{1, 2, 3})}
-
-func endpointAt(addr netip.AddrPort) Endpoint {
-	return Endpoint{Host: addr.Addr().String(), Port: addr.Port(), Key: testKey}
-}
-
-// hostileServer serves a temporary root and tells how each session ended.
-func hostileServer(t *testing.T, change ...func(*ServerConfig)) (root string, at netip.AddrPort, ends chan SessionEnd) {
-	t.Helper()
-	return byTCP().serve(t, change...)
-}
-
-// hostile runs talk as the client of a session, after its hello was answered.
-func hostile(t *testing.T, addr netip.AddrPort, m wire.Mode, path string, talk func(ctx context.Context, s *session) error) error {
-	t.Helper()
-	return hostileHello(t, addr, m, path, func(*wire.Hello) {}, talk)
-}
-
-// hostileHello is hostile with a hello that change has changed.
-func hostileHello(t *testing.T, addr netip.AddrPort, m wire.Mode, path string, change func(*wire.Hello), talk func(ctx context.Context, s *session) error) error {
-	t.Helper()
-	return byTCP().talk(t, addr, m, path, change, talk)
-}
-
-// puppet sends chunks of any content to any slot.
-type puppet struct {
-	*session
-	target wire.RingInfo
-}
-
-// ready makes a ring and takes the sink's.
-func (p *puppet) ready(ctx context.Context) error {
-	if err := p.makeRing(ctx, hostileSlots, rdma.LocalWrite); err != nil {
-		return err
-	}
-	return p.expect(ctx, wire.MsgRing, "ring", func(body []byte) (err error) {
-		p.target, err = wire.DecodeRing(body, hostileSlots, p.terms.ChunkBytes)
-		return err
-	})
-}
-
-// announce tells of entries and waits until their data may come.
-func (p *puppet) announce(ctx context.Context, entries ...wire.AnnouncedEntry) error {
-	body := []byte{0}
-	var scratch wire.Writer
-	for i := range entries {
-		body = wire.AppendEntry(body, &entries[i], &scratch)
-	}
-	if err := p.ctl.send(ctx, wire.MsgEntries, body); err != nil {
-		return err
-	}
-	total := wire.Totals{Entries: uint64(len(entries)), Final: true}
-	if err := p.ctl.send(ctx, wire.MsgTotal, total.Encode()); err != nil {
-		return err
-	}
-	for {
-		planned := false
-		err := p.receive(ctx, func(f *wire.Frame) error {
-			planned = f.Type == wire.MsgPlan
-			return nil
-		})
-		if planned || err != nil {
-			return err
-		}
-	}
-}
-
-// chunk writes a chunk to a slot; the payload may be other than what the
-// extents' digests say.
-func (p *puppet) chunk(id uint64, slot int, generation uint64, payload []byte, xs ...wire.Extent) error {
-	return p.send(&wire.ChunkHeader{ID: id, Slot: uint32(slot), Generation: generation, Extents: xs}, payload)
-}
-
-// repair is chunk with extents that were sent before.
-func (p *puppet) repair(id uint64, slot int, generation uint64, payload []byte, xs ...wire.Extent) error {
-	return p.send(&wire.ChunkHeader{ID: id, Slot: uint32(slot), Generation: generation, Extents: xs, Repair: true}, payload)
-}
-
-// send completes a header and writes it, and the payload, to the slot.
-func (p *puppet) send(h *wire.ChunkHeader, payload []byte) error {
-	h.Session, h.Epoch = p.sessionTag(), 1
-	h.StoredBytes = uint32(len(payload))
-	if h.Codec == wire.CodecPlain {
-		h.PlainBytes = h.StoredBytes
-	}
-	slot := int(h.Slot)
-	n := h.Encode(p.ring.HeaderSlot(slot))
-	copy(p.ring.Slot(slot), payload)
-	_, err := p.ctl.lane.conn.Post([]rdma.WR{
-		{Op: rdma.OpWrite, Quiet: true, Local: p.ring.HeaderMR, Offset: slot * wire.HeaderStride, Len: n,
-			RemoteAddr: p.target.HeaderAddr + uint64(slot)*wire.HeaderStride, RKey: p.target.HeaderKey},
-		{Op: rdma.OpWriteImm, Quiet: true, Local: p.ring.PayloadMR, Offset: slot * p.ring.SlotBytes, Len: len(payload),
-			RemoteAddr: p.target.PayloadAddr + uint64(slot)*uint64(p.target.SlotBytes), RKey: p.target.PayloadKey, Imm: wire.Immediate(slot, h.Generation)},
-	})
-	return err
-}
-
-// whole is an extent that is a whole file, with the digest of data.
-func whole(entry uint64, data []byte) wire.Extent {
-	return wire.Extent{Entry: entry, Length: int64(len(data)), Flags: wire.ExtLast, Digest: manifest.XXH3.Piece(data, 0, manifest.DefaultPieceBytes, true)}
-}
-
-func fileOf(n int) wire.AnnouncedEntry {
-	return wire.AnnouncedEntry{Entry: manifest.Entry{Type: manifest.File, Path: "x", Size: int64(n), Mode: 0o644}, AllocBytes: int64(n)}
-}
 
 // Whatever a hostile source says, its session ends, the server lives, and
 // nothing is published.

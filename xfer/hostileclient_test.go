@@ -108,20 +108,6 @@ func (s *session) welcomeBy(ctx context.Context, welcome func(h *wire.Hello) []b
 	})
 }
 
-func linkTo(path, target string) wire.AnnouncedEntry {
-	return wire.AnnouncedEntry{Entry: manifest.Entry{Type: manifest.Symlink, Path: path, Target: target, Mode: 0o777}}
-}
-
-func dirAt(path string) wire.AnnouncedEntry {
-	return wire.AnnouncedEntry{Entry: manifest.Entry{Type: manifest.Dir, Path: path, Mode: 0o755}}
-}
-
-func fileAt(path string, n int) wire.AnnouncedEntry {
-	e := fileOf(n)
-	e.Path = path
-	return e
-}
-
 // A server chooses what a pull reads, and not what it writes: whatever it
 // announces, only what was asked for appears at the destination.
 func TestHostileServer(t *testing.T) {

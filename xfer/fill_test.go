@@ -4,8 +4,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer"
 )
@@ -57,4 +60,37 @@ func testFilesOfAnotherSizeAreNotCopied(t *testing.T, w way) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
+}
+
+func TestFileChangesWhileRead(t *testing.T) { over(t, testFileChangesWhileRead) }
+
+func testFileChangesWhileRead(t *testing.T, w way) {
+	src, s := t.TempDir(), serve(t, w)
+	path := filepath.Join(src, "growing")
+	write(t, path, randomBytes(t, 20<<20))
+	write(t, filepath.Join(src, "still"), randomBytes(t, 1000))
+	var n atomic.Int64
+	f := rdmatest.Faults{Delay: func(c rdma.Completion) time.Duration {
+		if c.Kind == rdma.Done && c.ID < 1<<40 && n.Add(1) == 3 { // of chunks: messages have other numbers
+			g, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+			if err != nil {
+				t.Error(err)
+				return 0
+			}
+			g.Write([]byte("more"))
+			g.Close()
+		}
+		return 0
+	}}
+	sum, err := w.client(f).Push(t.Context(), []string{src}, s.ep, "copy", w.options(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum.Changed != 1 || sum.Files != 1 || !sum.Verified {
+		t.Errorf("summary: %+v", sum)
+	}
+	if end := s.lastEnd(t, 1); end.Err != nil || end.Summary.Changed != 1 {
+		t.Errorf("server: %+v", end)
+	}
+	notPublished(t, s.root, "copy/growing")
 }

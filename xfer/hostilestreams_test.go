@@ -137,25 +137,6 @@ func (k *kept) String() string {
 	return k.got.String()
 }
 
-// asked waits until something is wanted again.
-func (p *puppet) asked(ctx context.Context) error {
-	for again := false; !again; {
-		err := p.receive(ctx, func(f *wire.Frame) error {
-			if f.Type != wire.MsgCredit {
-				return nil
-			}
-			return wire.DecodeCredit(f.Body, nil, func(r *wire.ReturnedSlot) error {
-				again = again || len(r.Bad) > 0
-				return nil
-			})
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Whatever a server sends for a stream, only pieces that have their digests are
 // written, each in its place.
 func TestHostileServerOfAStream(t *testing.T) {

@@ -8,18 +8,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leftoverLinkAge is from when on a link with a temporary name is a leftover.
-// Links cannot be locked; who makes one renames it at once.
+// leftoverLinkAge is the age from which on a link with a temporary name is a leftover.
+// Links cannot be locked, but a copy that makes one renames it at once.
 const leftoverLinkAge = time.Minute
 
 // sweep removes what earlier runs that were killed left in a directory, once as
 // long as it is open. It tells no errors: a leftover that cannot be removed harms
 // nothing.
 //
-// Removed is what is named like this package's temporary files and owned by the
-// effective user, or by anybody where that is root, who gives files away before
-// they get their names: regular files that nobody has locked, and links that are older
-// than leftoverLinkAge. Directories with such a name stay.
+// It removes entries that are named like this package's temporary files: regular files
+// that nobody has locked, and links that are older than leftoverLinkAge. They must belong
+// to the effective user; root removes those of any owner, for root gives files away before
+// they get their names. Directories with such a name stay.
 func (s *Sink) sweep(h *dirHandle) {
 	h.swept.Do(func() { sweepDir(h.fd, time.Now()) })
 }

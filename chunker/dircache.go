@@ -41,7 +41,7 @@ type dirHandle struct {
 	fresh    bool      // made by this sink: nothing foreign is in it
 	swept    sync.Once // leftovers were looked for
 	folding  atomic.Uint32
-	reading  sync.Mutex // of who reads names by way of fd: its offset is shared
+	reading  sync.Mutex // held while names are read from fd: its offset is shared
 	refs     atomic.Int32
 }
 

@@ -20,13 +20,12 @@ type Keep struct {
 	Xattrs bool
 }
 
-// Attributes are what an entry is to have beyond what a manifest tells of it. A
-// nil one is none.
+// Attributes are what an entry is to have beyond what a manifest says of it. Nil: nothing
+// more.
 type Attributes struct {
-	// UID and GID are owner and group by this host's numbers, -1 for as it
-	// comes. Where this process may not give a file away they stay as they come,
-	// too. For root, who expects to, that is an error, behind which the file,
-	// directory or link is there all the same.
+	// UID and GID are owner and group by this host's numbers; -1 leaves them as the kernel
+	// sets them. So does a process that may not give files away. For root that is an
+	// error, but the file, directory or link is there all the same.
 	UID, GID int
 	// Xattrs are set where the sink keeps extended attributes.
 	Xattrs Xattrs
@@ -163,10 +162,10 @@ func (s *Sink) applyToLink(a *Attributes, dirfd int, name string) (denied, err e
 // withhold keeps everybody but its owner out of a directory that was just made,
 // until it is settled with the mode and the group that say who may get in, and
 // finds out what the umask has left of its mode where that is not kept. It gets
-// its group now, while the entry can still fail (denied is as of chown). Its owner
-// gets it when it is full: who has a directory can put other things in the place
-// of what is being made in it. But where it is not this process's already (NFS
-// without root's rights) it is tried.
+// its group now, while the entry can still fail (denied is as of chown). The
+// directory is given to its owner when it is full, for the owner of a directory can replace
+// what is being made in it. But where the directory does not belong to this process anyway
+// (NFS without root's rights) it is tried at once.
 func (s *Sink) withhold(h *dirHandle, d *dirToSettle) (denied, err error) {
 	if !s.opt.Keep.Modes && !d.attrs.owns() {
 		return nil, nil

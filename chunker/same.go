@@ -129,7 +129,7 @@ func (s *Sink) settleXattrs(f *standingFile, want Xattrs) error {
 }
 
 // isOf reports whether a file's owner and group are those that chown would leave
-// a new one with: who is not root gives files only to his groups.
+// a new one with: a user other than root can set only the groups that the user is in.
 func (a *Attributes) isOf(st *unix.Stat_t) bool {
 	if !a.owns() {
 		return true

@@ -139,7 +139,7 @@ func (s *Sink) openBase(path string) error {
 
 // writesAtOnce tells whether a file system lets several write to one file at
 // once (by its type, statfs(2)): parallel ones do, and FUSE may. On the others
-// write(2) holds the inode's lock, and who waits for it burns a processor.
+// write(2) holds the inode's lock, and waiting for the lock burns a processor.
 func writesAtOnce(fsType int64) bool {
 	const lustre, gpfs, beegfs = 0x0BD00BD0, 0x47504653, 0x19830326
 	switch fsType {

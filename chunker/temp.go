@@ -317,8 +317,8 @@ func (t *Temp) SetSize(n int64) {
 
 // Finish ends the writing: the file gets its full size, owner, extended
 // attributes, mode and time, in this order, for a change of the owner takes
-// set-ID bits and capabilities away (chown(2)), and who it lets read it must be
-// those that the mode is for. Only Publish or Discard may follow.
+// set-ID bits and capabilities away (chown(2)), and the mode must not let the wrong group
+// read it. Only Publish or Discard may follow.
 func (t *Temp) Finish() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

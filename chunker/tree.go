@@ -318,9 +318,9 @@ const (
 	leasePause    = 10 * time.Millisecond
 )
 
-// openFile opens what should be a regular file. O_NONBLOCK, which is for what
-// else may be there, also keeps the kernel from waiting for who holds a lease on
-// the file (a file server, fcntl(2)) and has just been told to give it up.
+// openFile opens what should be a regular file. O_NONBLOCK is for the case that it is
+// something else. It also keeps the kernel from waiting for the holder of a lease on the
+// file (a file server, fcntl(2)), which the kernel has just asked to give the lease up.
 func (t *Tree) openFile(parent *dirHandle, leaf, path string) (int, error) {
 	for waited := time.Duration(0); ; waited += leasePause {
 		fd, err := t.openEntry(parent, leaf, path, unix.O_RDONLY)

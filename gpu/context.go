@@ -117,8 +117,8 @@ func (c *Context) FlushWrites() error {
 
 // Close gives the GPU back. It fails, naming them, while anything that was made
 // of the Context is open: device memory may still be registered with an RDMA
-// device, which only who registered it can undo. It can then be called again;
-// after it succeeded it does nothing. The primary context stays for a minute, or
+// device, and only its user can undo that. Close can then be called again; after it
+// succeeded it does nothing. The primary context stays for a minute, or
 // until the driver's Close.
 func (c *Context) Close() error {
 	c.mu.Lock()

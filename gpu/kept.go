@@ -27,14 +27,14 @@ type kept struct {
 	mu      sync.Mutex
 	own     *Context     // nil: there is no context
 	kernels *hashKernels // nil: they are not loaded
-	users   int          // and who waits to be one
+	users   int          // those that wait for it included
 	work    *work        // nil: none is under way
 	idle    *time.Timer  // ends it all; nil while there are users
 	err     error        // of what was ended, for the driver's Close
 }
 
-// work makes what is shared, or ends it, in a goroutine of its own: whoever waits
-// for it may go, and others find what it made.
+// work makes what is shared, or ends it, in a goroutine of its own: a user that waits for
+// it may give up, and others find what it made.
 type work struct {
 	done chan struct{}
 	err  error // there once done is closed
@@ -43,7 +43,7 @@ type work struct {
 // take counts a user and returns the context, of which there is one until leave.
 // When ctx ends it does not wait any more.
 func (k *kept) take(ctx context.Context) (own *Context, err error) {
-	// Who waits is one, too: what is made for him must not end before he has it.
+	// A user that waits counts, too: what is made for it must not end before it has it.
 	k.mu.Lock()
 	k.users++
 	k.stopIdle()

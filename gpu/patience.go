@@ -16,7 +16,7 @@ import (
 // who share the GPU.
 const patience = 30 * time.Second
 
-// closePatience is the same for who only wants to end.
+// closePatience is the same while something is being closed.
 const closePatience = 5 * time.Second
 
 // A wait first asks pollSpins times in a row, because most work is done soon;

@@ -128,8 +128,8 @@ func (s *Stream) Record(m *Mark) error {
 // Wait blocks until all queued work is done, or the end of the Context's life.
 func (s *Stream) Wait() error { return s.wait(s.ctx.life, patience) }
 
-// Drain is Wait for who is about to close what the work uses: it ends after 5 s at
-// the latest, with the driver lost, and does not heed the Context's life. Where the
+// Drain is Wait before what the work uses is closed. It returns after 5 s at the latest,
+// and then the driver counts as lost. It does not end with the Context's life. Once the
 // driver is lost it does nothing.
 func (s *Stream) Drain() error {
 	if s.ctx.Lost() != nil {

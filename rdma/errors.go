@@ -20,7 +20,7 @@ var (
 	ErrUnsupported = errors.New("not supported here")
 	// ErrNoDevice: there is no such device, or none reaches the peer.
 	ErrNoDevice = errors.New("no RDMA device")
-	// ErrNotGdrcp: whoever answers is not gdrcp.
+	// ErrNotGdrcp: the program that answers is not gdrcp.
 	ErrNotGdrcp = errors.New("the peer does not speak gdrcp's protocol")
 	// ErrAccess: a remote access was refused for its key, bounds or rights.
 	ErrAccess = errors.New("remote access refused")

@@ -32,10 +32,9 @@ type farEnd struct {
 	alive context.Context
 }
 
-// startFarEnd starts gdrcp there, and has it serve whoever has a key that is
-// made for it, for the one copy that is asked for and nothing else. Sources may be
-// patterns, and the options say what of them the far end is held to, and what the
-// session may need of memory.
+// startFarEnd starts gdrcp there. The far end serves the holder of a key that is made for
+// it, for the requested copy and nothing else. Sources may be patterns. The options say
+// what the far end must keep to, and how much memory the session may need.
 func (c *copyRun) startFarEnd(ctx context.Context, where sshHost, asked remote.Serve, stream bool, o *xfer.Options) (*farEnd, error) {
 	var err error
 	if asked.Copy.Terms, err = o.Terms(asked.Copy.Push, stream); err != nil {
@@ -236,7 +235,7 @@ func (c *copyRun) overSSH(ctx context.Context, p *plan, o xfer.Options) (*xfer.S
 	}
 	s, connected, err := c.copyOver(within, f, p, o, paths, noTCP)
 	if err != nil && !connected && noTCP == nil && o.Transport != "verbs" && within.Err() == nil && errors.As(err, new(*rdma.OpError)) {
-		// Who answered was somebody else.
+		// Another program answered.
 		noTCP = fmt.Errorf("no other address of %s reached: %s", f.where.host, lineOf(err))
 		s, _, err = c.copyOver(within, f, p, o, nil, noTCP)
 	}

@@ -124,8 +124,8 @@ func (p *program) serveOrigin(ctx context.Context, mux *remote.Mux, talk *remote
 	return server.Serve(ctx)
 }
 
-// grantFor is the copy that the origin asks for, with the paths of this host. Whoever
-// has the key may do nothing else: between two hosts that is a third one.
+// grantFor is the copy that the origin asks for, with the paths of this host. The
+// holder of the key may do nothing else: in a copy between two hosts that is a third one.
 func grantFor(asked *remote.Serve, offer *remote.Offer) (*xfer.Grant, error) {
 	paths := offeredPaths(offer)
 	if asked.Copy.Push {

@@ -85,8 +85,8 @@ func (m *manifestRun) verifyAt(ctx context.Context, where *sshHost, path string,
 		return audit.Verify(ctx, r, path, m.audit)
 	}
 	sum := &audit.Summary{Header: r.Header()}
-	// What gives the manifest may still wait for standard input when the far end has
-	// gone: whoever comes first has r.
+	// give may still wait for standard input when the far end has gone: the first of give
+	// and the deferred function takes r.
 	var taken atomic.Bool
 	defer func() {
 		if taken.CompareAndSwap(false, true) {

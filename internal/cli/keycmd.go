@@ -116,7 +116,7 @@ func (k *keyRun) checkRoot() (err error) {
 	return nil
 }
 
-// admit tells the server of a key, or whoever is to tell it.
+// admit adds the key to the access file, or prints the line that does.
 func (k *keyRun) admit(ctx context.Context, permit trust.Permit) error {
 	if k.accessFile == "" {
 		return permit.WriteLine(k.stdout)

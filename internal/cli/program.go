@@ -28,9 +28,9 @@ func Main(version string) int {
 	// that a second one kills.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
-	// Who reads standard output or error may go away: that is an error of writing
-	// like others, and not the end of a server or a copy. The signal is caught and
-	// not ignored, because programs that are started here would ignore it, too.
+	// The reader of standard output or error may go away: that is an error of writing like
+	// others, and does not end a server or a copy. The signal is caught and not ignored,
+	// because programs that are started here would inherit that they ignore it.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	boundHeap(xfer.Load{Sessions: 1})
 	disableCoreDumps()

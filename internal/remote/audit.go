@@ -116,7 +116,7 @@ func decodeAudited(body []byte) (*Audited, error) {
 	return &d, err
 }
 
-// InputError is an error of who gives the input of an audit.
+// InputError is an error of the function that writes the input of an audit.
 type InputError struct{ Err error }
 
 func (e *InputError) Error() string { return e.Err.Error() }

@@ -37,10 +37,10 @@ const (
 	// own looks at the cache directory and what it is in as StrictModes of
 	// sshd_config(5) does: each belongs to the user or to root, and only its owner
 	// may write; above the cache directory others may where the sticky bit keeps
-	// them from what is not theirs. Whoever may replace the home directory rules
-	// what its shell starts, too: what that is in is left alone. own comes down
-	// from above along the physical path, without following links, so that what
-	// it has passed is what it will be. The first that is not so is in bad.
+	// them from what is not theirs. The directories above the home directory are not
+	// checked: a user who can replace the home directory rules what its shell starts
+	// anyway. own goes down the physical path, without following links, so that a
+	// directory that it has passed cannot be replaced later. The first bad one is in bad.
 	scriptCheck = `set -f; d=${XDG_CACHE_HOME:-$HOME/.cache}/gdrcp; u=$(id -u); h=$(cd "${HOME:-/}" >/dev/null 2>&1 && pwd -P); ` +
 		`says() { printf %s "` + scriptSays + `$1"; echo; exit; }; ` +
 		`firm() { set -- "$2" $(command ls -ldn "$1"); case $4 in "$u"|0) ;; *) return 1 ;; esac; case $2 in $1) ;; *) return 1 ;; esac; }; ` +
@@ -201,7 +201,7 @@ type unsafeError struct{ host, dir string }
 
 func (e *unsafeError) Error() string {
 	return fmt.Sprintf("%s on %s belongs to another user, or others may write to it, so that they could replace the gdrcp that is kept in it: "+
-		"take that from them there (chmod go-w), or name another directory by XDG_CACHE_HOME", e.dir, e.host)
+		"take that right from them (chmod go-w), or name another directory by XDG_CACHE_HOME", e.dir, e.host)
 }
 
 // said finds the script's word among what the host printed. A directory that

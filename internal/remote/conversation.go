@@ -51,8 +51,8 @@ func (c *Conversation) beat(every time.Duration) {
 	for {
 		select {
 		case <-tick.C:
-			// Where it cannot be sent now the pipe stalls, and may go on; or it has
-			// ended, and who reads finds out.
+			// An error is not told: the pipe may only stall, and if it has ended, the
+			// reader notices.
 			_ = c.send(kindBeat, nil)
 		case <-c.stop:
 			return

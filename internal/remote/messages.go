@@ -62,10 +62,10 @@ const (
 // errMessage is a message that makes no sense.
 var errMessage = errors.New("an invalid message from the other end")
 
-// Serve asks a far end to serve whoever has the key, until the pipe ends.
+// Serve asks a far end to serve the holder of the key, until the pipe ends.
 type Serve struct {
 	Key trust.Key
-	// Copy is what whoever has the key may do.
+	// Copy is all that the holder of the key may do.
 	Copy Copy
 	// Sources are paths that may be patterns, for Expand: what is to be read there.
 	Sources []string
@@ -75,14 +75,14 @@ type Serve struct {
 }
 
 // Copy is the one copy that a far end serves. It comes from the origin, by ssh: the
-// one who uses the key need not be the origin.
+// host that uses the key may be another one.
 type Copy struct {
 	// Push: the far end is its destination, and Dest the path there, as it was
 	// written. Else its sources are those of Serve.
 	Push bool
 	Dest string
-	// From are the sources of a push by a third host, as they were written. Nil: they
-	// are the origin's own, who names them.
+	// From are the sources of a push by a third host, as they were written. Nil: the
+	// sources are on the origin, which knows their names.
 	From []string
 	// Terms are its options, as xfer.NewGrant takes them.
 	Terms []byte

@@ -43,7 +43,7 @@ type Mux struct {
 }
 
 // NewMux begins to make streams of a pipe, which it closes in Close. The origin
-// is who started the other end.
+// is the end that started the other one.
 func NewMux(pipe io.ReadWriteCloser, origin bool) (*Mux, error) {
 	cfg := yamux.DefaultConfig()
 	cfg.EnableKeepAlive = false // its patience is not enough for a slow link: see Conversation

@@ -2,11 +2,10 @@
 // them: a session begins at the descriptor, so that nobody can put another
 // directory in the place of one while the server runs.
 //
-// Directories may lie below others. Then who may write to the outer one may have
-// put a link where the inner one is to be found, also before the server started.
-// So no link is followed that lies below a directory that is served for writing,
-// or was since the start.
-// Where a directory lies is judged by device and inode of it and of all above
-// it, not by its path: the outer one may be reached by a link or a bind mount.
-// What else is mounted somewhere below both is not looked for.
+// One directory may lie below another. A client that may write to the outer one may have
+// put a link in the path of the inner one, even before the server started. So no link is
+// followed that lies below a directory that is served for writing, or was since the start.
+// Where a directory lies is decided by the device and inode of the directory and of all
+// directories above it, not by its path: a path may lead through a link or a bind mount.
+// The package does not look for other mounts below either directory.
 package served

@@ -40,7 +40,7 @@ func (d *Dir) Open() (*os.Root, error) {
 // Err is why the directory is not held, or nil.
 func (d *Dir) Err() error { return d.err }
 
-// entry is a directory of a Set, and who wanted it.
+// entry is a directory of a Set, and the keys that open it.
 type entry struct {
 	dir      *Dir
 	writable bool
@@ -160,7 +160,7 @@ func (e *entry) open(free int, mounts mounts) error {
 	if err != nil {
 		return err
 	}
-	if e.above, err = mounts.above(fd); err != nil { // as of what is no directory, and could block who opens it
+	if e.above, err = mounts.above(fd); err != nil { // e.g. it is not a directory; opening it could block
 		return err
 	}
 	e.dir.place, e.dir.mount = st.place, st.mount

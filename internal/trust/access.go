@@ -63,8 +63,8 @@ func (a *Access) Permits() []Permit { return a.permits }
 // that others may read or write is a PermissiveError.
 func ReadAccess(path string) (*Access, error) { return readAccess(path, trusted) }
 
-// InspectAccess is ReadAccess for who looks at a file and lets nobody in by it:
-// root may do so with everybody's.
+// InspectAccess is ReadAccess for looking at a file, not for admitting clients by it:
+// root may look at a file of any owner.
 func InspectAccess(path string) (*Access, error) { return readAccess(path, anybody) }
 
 func readAccess(path string, of owners) (*Access, error) {

@@ -35,9 +35,9 @@ func (p *Permit) WriteLine(w io.Writer) error {
 	return err
 }
 
-// lockPatience is how long another is waited for who adds to the file, and
-// lockInterval how often it is tried. Whoever can open a file can lock it, so
-// that nothing else would bound the wait.
+// lockPatience is how long AppendAccess waits for another process that has the file
+// locked, and lockInterval is the time between two tries. Any process that can open the
+// file can lock it for ever, so the wait needs a bound.
 const (
 	lockPatience = 10 * time.Second
 	lockInterval = 10 * time.Millisecond
@@ -48,9 +48,9 @@ const (
 var ErrUnsynced = errors.New("the key was added, but may not be on the disk yet")
 
 // AppendAccess adds a key to an access file, or makes the file, readable for its
-// owner only: a new one belongs to this user, one that was there to whom it did,
-// which root may add to. Who reads the file meanwhile sees the old one or the new one, both
-// whole; of several who add at once none is lost, and each waits for the others
+// owner only. A new file belongs to this user; one that was there keeps its owner, and
+// root may add to it. A reader sees the old file or the new one, each of them whole. Of
+// several keys that are added at once none is lost: each process waits for the others
 // until ctx ends, 10 s at most. A file that is broken, that has the key, or that
 // is a link to nothing stays as it is and is an error. After ErrUnsynced the key
 // is there.
@@ -99,8 +99,8 @@ func resolve(path string) (string, error) {
 }
 
 // lockAccess opens the file, or makes an empty one, and waits until nobody else
-// adds to it. The lock is on the file that has the name: who has waited for one
-// that was replaced meanwhile begins anew. path is resolved.
+// adds to it. The lock is on the file that has the name: if the file was replaced during
+// the wait, the wait begins anew for the new one. path is resolved.
 func lockAccess(ctx context.Context, path string) (*os.File, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, lockPatience,
 		fmt.Errorf("%s has been locked by another process for %s", strconv.Quote(path), lockPatience))

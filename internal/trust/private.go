@@ -46,7 +46,7 @@ func (e *PermissiveError) Remedy() string {
 type owners int
 
 const (
-	// trusted are the effective user and root: who owns the file decides what
+	// trusted are the effective user and root: the owner of the file decides what
 	// this process does.
 	trusted owners = iota
 	// anybody's file is taken where root looks at it, or adds to it, for them.

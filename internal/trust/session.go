@@ -68,7 +68,7 @@ type Lane struct {
 func (l Lane) context() []byte { return []byte{l.Rail, l.QP, byte(l.Epoch), byte(l.Epoch >> 8)} }
 
 // Token is what a connection request shows to become that queue pair of the
-// session. Whoever takes it has to see that it is taken once.
+// session. The server must take a token only once.
 func (s *Session) Token(l Lane) (t [TokenBytes]byte) {
 	copy(t[:], s.derive("join", l.context(), TokenBytes))
 	return t

@@ -15,6 +15,7 @@ import (
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
+	"gdrcp/xfer/internal/door"
 )
 
 // keys are those that a test changes.
@@ -375,10 +376,10 @@ func testIdleDoorsMakeRoom(t *testing.T, w hostileWay) {
 	if err := <-one.done; err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(start); took > joinWait/2 {
+	if took := time.Since(start); took > door.JoinWait/2 {
 		t.Errorf("it waited for %v", took)
 	}
-	if e := <-ends; !errors.Is(e.Err, errIdle) || e.Key != testKey.ID {
+	if e := <-ends; !errors.Is(e.Err, door.ErrIdle) || e.Key != testKey.ID {
 		t.Errorf("%+v", e)
 	}
 }

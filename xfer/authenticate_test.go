@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer/internal/door"
 )
 
 // moody is a way to a server where some connections, counted from 0, are reset,
@@ -86,8 +87,8 @@ func TestAuthenticatingInVain(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	w := byTCP()
 	_, at, _ := w.serve(t)
-	_, err := w.options().atDoor(testKey).Authenticate(t.Context(), w.provider, "tcp", moody(t, at, first(10*crowdTries), 0), func() {})
-	if !isCrowded(err) {
+	_, err := w.options().atDoor(testKey).Authenticate(t.Context(), w.provider, "tcp", moody(t, at, first(10*door.CrowdTries), 0), func() {})
+	if !door.IsCrowded(err) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/door"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -49,7 +50,7 @@ func (e Endpoint) String() string { return net.JoinHostPort(e.Host, fmt.Sprint(e
 
 // listens resolves an endpoint into the addresses where it listens by TCP, and
 // by rdma_cm, the fastest first.
-func (e Endpoint) listens(ctx context.Context) (byTCP []netip.AddrPort, byVerbs []railAddr, err error) {
+func (e Endpoint) listens(ctx context.Context) (byTCP []netip.AddrPort, byVerbs []door.Rail, err error) {
 	if len(e.Paths) == 0 {
 		byTCP, err = resolve(ctx, e)
 		return byTCP, nextPort(byTCP), err
@@ -58,7 +59,7 @@ func (e Endpoint) listens(ctx context.Context) (byTCP []netip.AddrPort, byVerbs 
 	slices.SortStableFunc(fastest, func(a, b Path) int { return cmp.Compare(b.RateGbps, a.RateGbps) })
 	for _, p := range fastest {
 		if p.Transport == "verbs" {
-			byVerbs = append(byVerbs, railAddr{p.Addr, p.Device})
+			byVerbs = append(byVerbs, door.Rail{Addr: p.Addr, Device: p.Device})
 		} else {
 			byTCP = append(byTCP, p.Addr)
 		}
@@ -67,8 +68,8 @@ func (e Endpoint) listens(ctx context.Context) (byTCP []netip.AddrPort, byVerbs 
 }
 
 // atDoor is how these options come to the doors of a server.
-func (o *Options) atDoor(key trust.Key) *doorClient {
-	return &doorClient{
+func (o *Options) atDoor(key trust.Key) *door.Client {
+	return &door.Client{
 		Key: key, QPs: o.QPs, Slots: o.Slots, ChunkBytes: o.ChunkBytes, Wish: wishOf(o.remote), Wire: o.Wire, Handshake: o.Timeouts.Handshake,
 		Waiting: func(why string) { o.report(Event{Kind: EventWaiting, Text: why}) },
 	}
@@ -159,17 +160,17 @@ func resolve(ctx context.Context, ep Endpoint) ([]netip.AddrPort, error) {
 
 // nextPort is where rdma_cm listens: one iWARP device would otherwise collide
 // with the TCP port, whose sockets it shares.
-func nextPort(addrs []netip.AddrPort) []railAddr {
-	out := make([]railAddr, len(addrs))
+func nextPort(addrs []netip.AddrPort) []door.Rail {
+	out := make([]door.Rail, len(addrs))
 	for i, a := range addrs {
-		out[i] = railAddr{addr: netip.AddrPortFrom(a.Addr(), a.Port()+1)}
+		out[i] = door.Rail{Addr: netip.AddrPortFrom(a.Addr(), a.Port()+1)}
 	}
 	return out
 }
 
 // byBest shows the key over TCP, where the server tells at which addresses it
 // has verbs, and takes the first of them that a device here reaches.
-func (c *Client) byBest(ctx context.Context, byTCP []netip.AddrPort, byVerbs []railAddr, key trust.Key, o *Options) (*firstConn, error) {
+func (c *Client) byBest(ctx context.Context, byTCP []netip.AddrPort, byVerbs []door.Rail, key trust.Key, o *Options) (*firstConn, error) {
 	why := c.whyNoDevice()
 	if o.Rail != "" {
 		// Who names a device does not mean TCP.
@@ -182,7 +183,7 @@ func (c *Client) byBest(ctx context.Context, byTCP []netip.AddrPort, byVerbs []r
 	}
 	a, err := o.atDoor(key).Race(ctx, c.TCP, byTCP)
 	if err != nil {
-		if why == nil && !errors.Is(err, context.Canceled) && !isAnswered(err) {
+		if why == nil && !errors.Is(err, context.Canceled) && !door.IsAnswered(err) {
 			// The server may have verbs only.
 			if d, verr := c.byVerbs(ctx, byVerbs, key, o); verr == nil {
 				return d, nil
@@ -210,9 +211,9 @@ func (c *Client) byBest(ctx context.Context, byTCP []netip.AddrPort, byVerbs []r
 }
 
 // enterTCP makes the first queue pair where the door is.
-func (c *Client) enterTCP(ctx context.Context, a *grantedSession, o *Options, why string) (*firstConn, error) {
+func (c *Client) enterTCP(ctx context.Context, a *door.Granted, o *Options, why string) (*firstConn, error) {
 	var d *firstConn
-	err := retryCrowded(ctx, a.TriesLeft(), func() (err error) {
+	err := door.RetryCrowded(ctx, a.TriesLeft(), func() (err error) {
 		d, err = enter(ctx, a, a.Provider, a.Device, a.At, o)
 		return err
 	})
@@ -244,10 +245,10 @@ func (c *Client) whyNoDevice() error {
 
 // byVerbs shows the key and makes the first queue pair by rdma_cm, at the first
 // of the addresses that a device here reaches.
-func (c *Client) byVerbs(ctx context.Context, rails []railAddr, key trust.Key, o *Options) (*firstConn, error) {
+func (c *Client) byVerbs(ctx context.Context, rails []door.Rail, key trust.Key, o *Options) (*firstConn, error) {
 	var d *firstConn
-	err := c.overVerbs(ctx, rails, o, func(device string, r railAddr) error {
-		a, err := o.atDoor(key).Authenticate(ctx, c.Verbs, device, r.addr, func() {})
+	err := c.overVerbs(ctx, rails, o, func(device string, r door.Rail) error {
+		a, err := o.atDoor(key).Authenticate(ctx, c.Verbs, device, r.Addr, func() {})
 		if err != nil {
 			return err
 		}
@@ -261,7 +262,7 @@ func (c *Client) byVerbs(ctx context.Context, rails []railAddr, key trust.Key, o
 			}
 			fallthrough
 		default:
-			d, err = enter(ctx, a, c.Verbs, device, r.addr, o)
+			d, err = enter(ctx, a, c.Verbs, device, r.Addr, o)
 		}
 		if err != nil {
 			return errors.Join(err, a.Close())
@@ -272,7 +273,7 @@ func (c *Client) byVerbs(ctx context.Context, rails []railAddr, key trust.Key, o
 }
 
 // enterAny is enterVerbs where there is another way, for as long as that can wait.
-func (c *Client) enterAny(ctx context.Context, a *grantedSession, o *Options) (*firstConn, error) {
+func (c *Client) enterAny(ctx context.Context, a *door.Granted, o *Options) (*firstConn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, verbsTries, fmt.Errorf("%w: no RDMA address that was tried answered within %v", rdma.ErrUnsupported, verbsTries))
 	defer cancel()
 	return c.enterVerbs(ctx, a, a.Rails, o)
@@ -280,9 +281,9 @@ func (c *Client) enterAny(ctx context.Context, a *grantedSession, o *Options) (*
 
 // enterVerbs makes the first queue pair at the first of the addresses that a
 // device here reaches. The door stays open after an error.
-func (c *Client) enterVerbs(ctx context.Context, a *grantedSession, rails []railAddr, o *Options) (*firstConn, error) {
+func (c *Client) enterVerbs(ctx context.Context, a *door.Granted, rails []door.Rail, o *Options) (*firstConn, error) {
 	if o.RemoteRail != "" {
-		rails = slices.DeleteFunc(slices.Clone(rails), func(r railAddr) bool { return !isNamed(o.RemoteRail, r.device, r.addr.Addr()) })
+		rails = slices.DeleteFunc(slices.Clone(rails), func(r door.Rail) bool { return !isNamed(o.RemoteRail, r.Device, r.Addr.Addr()) })
 		if len(rails) == 0 && len(a.Rails) > 0 {
 			return nil, fmt.Errorf("%w named or at %q at the server", rdma.ErrNoDevice, o.RemoteRail)
 		}
@@ -291,13 +292,13 @@ func (c *Client) enterVerbs(ctx context.Context, a *grantedSession, rails []rail
 		return nil, errors.New("the server offers no RDMA address: " + a.NoRails)
 	}
 	var d *firstConn
-	err := c.overVerbs(ctx, rails, o, func(device string, r railAddr) (err error) {
+	err := c.overVerbs(ctx, rails, o, func(device string, r door.Rail) (err error) {
 		ctx, cancel := ctx, context.CancelFunc(func() {})
 		if len(rails) > 1 || o.local.IsOne() { // of which there may be several ways to one address
-			ctx, cancel = context.WithTimeoutCause(ctx, verbsTry, fmt.Errorf("%w: no answer from %s within %v", ErrPeerSilent, r.addr, verbsTry))
+			ctx, cancel = context.WithTimeoutCause(ctx, verbsTry, fmt.Errorf("%w: no answer from %s within %v", ErrPeerSilent, r.Addr, verbsTry))
 		}
 		defer cancel()
-		d, err = enter(ctx, a, c.Verbs, device, r.addr, o)
+		d, err = enter(ctx, a, c.Verbs, device, r.Addr, o)
 		return err
 	})
 	return d, err
@@ -321,7 +322,7 @@ const (
 
 // overVerbs tries addresses one after the other, each with the device here that
 // reaches it, until one is good or the server has answered.
-func (c *Client) overVerbs(ctx context.Context, rails []railAddr, o *Options, try func(device string, r railAddr) error) error {
+func (c *Client) overVerbs(ctx context.Context, rails []door.Rail, o *Options, try func(device string, r door.Rail) error) error {
 	if c.Verbs == nil {
 		return fmt.Errorf("%w: this gdrcp was built without verbs", rdma.ErrUnsupported)
 	}
@@ -344,16 +345,16 @@ func (c *Client) overVerbs(ctx context.Context, rails []railAddr, o *Options, tr
 	for _, w := range ways {
 		device, r := w.device, w.to
 		if device == "" {
-			if device, _, err = c.Verbs.Route(ctx, r.addr); err != nil {
-				problem = mostSpecificError(problem, fmt.Errorf("%w: %w", rdma.ErrUnsupported, err))
+			if device, _, err = c.Verbs.Route(ctx, r.Addr); err != nil {
+				problem = door.MostSpecificError(problem, fmt.Errorf("%w: %w", rdma.ErrUnsupported, err))
 				continue
 			}
 		}
 		if err = try(device, r); err == nil {
 			return nil
 		}
-		problem = mostSpecificError(problem, err)
-		if ctx.Err() != nil || isAnswered(problem) {
+		problem = door.MostSpecificError(problem, err)
+		if ctx.Err() != nil || door.IsAnswered(problem) {
 			break
 		}
 	}
@@ -364,8 +365,8 @@ func (c *Client) overVerbs(ctx context.Context, rails []railAddr, o *Options, tr
 }
 
 // distance is 0 for an address that the kernel would reach through the device.
-func (c *Client) distance(ctx context.Context, device string, r railAddr) int {
-	if d, _, err := c.Verbs.Route(ctx, r.addr); err == nil && d == device {
+func (c *Client) distance(ctx context.Context, device string, r door.Rail) int {
+	if d, _, err := c.Verbs.Route(ctx, r.Addr); err == nil && d == device {
 		return 0
 	}
 	return 1

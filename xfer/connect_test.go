@@ -10,6 +10,7 @@ import (
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
+	"gdrcp/xfer/internal/door"
 )
 
 // The error that is told is that of the address where a server is, not that of
@@ -61,9 +62,9 @@ func TestErrorOfSeveralAddresses(t *testing.T) {
 		addrs []netip.AddrPort
 		want  func(error) bool
 	}{
-		{"nobody, then busy", []netip.AddrPort{nobody, l.Addr()}, isAnswered},
-		{"busy, then nobody", []netip.AddrPort{l.Addr(), nobody}, isAnswered},
-		{"a stranger, then busy", []netip.AddrPort{other, l.Addr()}, isAnswered},
+		{"nobody, then busy", []netip.AddrPort{nobody, l.Addr()}, door.IsAnswered},
+		{"busy, then nobody", []netip.AddrPort{l.Addr(), nobody}, door.IsAnswered},
+		{"a stranger, then busy", []netip.AddrPort{other, l.Addr()}, door.IsAnswered},
 		{"nobody, then a stranger", []netip.AddrPort{nobody, other}, func(err error) bool { return errors.Is(err, rdma.ErrNotGdrcp) }},
 		{"nobody anywhere", []netip.AddrPort{nobody, nobody}, func(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }},
 	} {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/door"
 )
 
 // pinnedBytes is what the kernel has pinned for this process: VmPin of proc(5).
@@ -43,7 +44,7 @@ func TestDoorPinsAPage(t *testing.T) {
 				atDoor(t, w, addr, testKey, doorOpening(byte(i)))
 			}
 			// A client has room for more of the server's messages.
-			c := doorRailConfig(doorAnswers, rdma.Wire{})
+			c := door.RailConfig(door.ClientDepth, rdma.Wire{})
 			const perMessage = 320
 			client := (c.RecvDepth + c.SendDepth + 5) * perMessage
 			client = (client + 4095) / 4096 * 4096

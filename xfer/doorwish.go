@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"gdrcp/gpu"
+	"gdrcp/xfer/internal/door"
 	"gdrcp/xfer/internal/ring"
 )
 
 // wishOf is what a client tells at the door of where its slots at the server are to be.
 // The hello decides, and comes when the address is chosen already.
-func wishOf(p ring.Placement) gpuWish { return gpuWish{GPU: p.GPU, Name: p.GPUName} }
+func wishOf(p ring.Placement) door.Wish { return door.Wish{GPU: p.GPU, Name: p.GPUName} }
 
 // gpuFinder finds the GPU that a client at the door wishes for, so that the server can
 // tell the addresses near to it first.
@@ -31,7 +32,7 @@ func newGPUFinder(gpus GPUs, wait time.Duration) *gpuFinder {
 // distances says of each device that the server listens on how far it is from the
 // GPU that a client wishes for, as railRank does. It is nil where any GPU will do,
 // or none is wished for, or there is no choice.
-func (f *gpuFinder) distances(ctx context.Context, w gpuWish, devices []railDevice) map[string]int {
+func (f *gpuFinder) distances(ctx context.Context, w door.Wish, devices []door.Device) map[string]int {
 	wish := ring.Placement{GPU: w.GPU, GPUName: w.Name}
 	if !wish.IsOne() || f.gpus == nil || len(devices) < 2 {
 		return nil

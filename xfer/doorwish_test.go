@@ -80,7 +80,7 @@ func told(t *testing.T, v *Server, w hostileWay, door netip.AddrPort, word strin
 	}
 	var names []string
 	for _, r := range a.Rails {
-		names = append(names, r.device)
+		names = append(names, r.Device)
 	}
 	if err := a.Close(); err != nil {
 		t.Error(err)

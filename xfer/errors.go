@@ -7,6 +7,7 @@ import (
 
 	"gdrcp/internal/printable"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/door"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -54,6 +55,9 @@ func Classify(err error) ErrorClass {
 	}
 	return ClassError
 }
+
+// RefusedError is a server that knows the client and does not serve it now.
+type RefusedError = door.RefusedError
 
 // RemoteError is an abort told by the peer, in its words.
 type RemoteError struct {

@@ -9,6 +9,7 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/door"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -20,9 +21,9 @@ type firstConn struct {
 	link  Link
 	trust *trust.Session
 	lane  trust.Lane // of conn
-	grant sessionGrant
+	grant door.Grant
 	// granted has the door, which is open until the session ends. Nil at a server.
-	granted *grantedSession
+	granted *door.Granted
 }
 
 // close ends what is left of it. The session has closed the queue pairs.
@@ -37,7 +38,7 @@ func (d *firstConn) close() error {
 // enter makes the session's rail and its first queue pair, by any provider and
 // address of the server. After an error another can be tried. With success the
 // grant is the result's.
-func enter(ctx context.Context, a *grantedSession, p rdma.Provider, device string, addr netip.AddrPort, o *Options) (*firstConn, error) {
+func enter(ctx context.Context, a *door.Granted, p rdma.Provider, device string, addr netip.AddrPort, o *Options) (*firstConn, error) {
 	rail, err := p.Open(device, railConfig(a.Grant.QPs, a.Grant.Slots, o.ChunkBytes, o.local.GPU != wire.GPUOff, o.ForceImmSend, o.Wire))
 	if err != nil {
 		return nil, err
@@ -61,7 +62,7 @@ func (s *session) joinLanes(ctx context.Context, d *firstConn) error {
 		name := trust.Lane{Rail: d.lane.Rail, QP: uint8(i), Epoch: d.lane.Epoch}
 		// A try that was turned away in a crowd has not spent its token.
 		var conn rdma.Conn
-		err := retryCrowded(ctx, crowdTries, func() (err error) {
+		err := door.RetryCrowded(ctx, door.CrowdTries, func() (err error) {
 			conn, err = s.rail.Dial(ctx, d.conn.Remote(), d.granted.Joining(name))
 			return err
 		})

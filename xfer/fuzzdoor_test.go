@@ -11,6 +11,7 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/door"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -25,10 +26,10 @@ func FuzzDoor(f *testing.F) {
 	f.Add(false, first)
 	f.Add(false, []byte{0})
 	f.Add(false, append([]byte{4}, "test"...))
-	f.Add(true, []byte{doorProof})
-	f.Add(true, []byte{doorProof, 0})
-	for _, wish := range []gpuWish{{GPU: wire.GPUAuto}, {GPU: wire.GPUFirst + 7}, {GPU: wire.GPUNamed, Name: "MIG-12ab"}, {GPU: wire.GPUNamed + 1}, {Name: "\x1b"}} {
-		f.Add(true, append([]byte{doorProof}, wish.encode()...))
+	f.Add(true, []byte{wire.DoorProof})
+	f.Add(true, []byte{wire.DoorProof, 0})
+	for _, wish := range []door.Wish{{GPU: wire.GPUAuto}, {GPU: wire.GPUFirst + 7}, {GPU: wire.GPUNamed, Name: "MIG-12ab"}, {GPU: wire.GPUNamed + 1}, {Name: "\x1b"}} {
+		f.Add(true, append([]byte{wire.DoorProof}, wish.Encode()...))
 	}
 	f.Add(true, []byte{})
 	w := byTCP()
@@ -45,32 +46,32 @@ func FuzzDoor(f *testing.F) {
 		<-served
 	})
 	f.Fuzz(func(t *testing.T, proven bool, said []byte) {
-		if len(said) > doorMsgBytes-trust.SealBytes {
+		if len(said) > door.MsgBytes-trust.SealBytes {
 			return
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		p := preamble{qps: 1, slots: 1, chunkKiB: 1024}
-		if _, err := rand.Read(p.session[:]); err != nil {
+		p := door.Preamble{QPs: 1, Slots: 1, ChunkKiB: 1024}
+		if _, err := rand.Read(p.Session[:]); err != nil {
 			t.Fatal(err)
 		}
-		c := atDoor(t, w, addr, testKey, p.encode())
+		c := atDoor(t, w, addr, testKey, p.Encode())
 		isProof := false
-		if proven && len(said) > 0 && said[0] == doorProof {
-			_, err := decodeWish(said[1:])
+		if proven && len(said) > 0 && said[0] == wire.DoorProof {
+			_, err := door.DecodeWish(said[1:])
 			isProof = err == nil
 		}
 		if proven {
 			if err := c.proves(ctx); err != nil {
 				t.Fatal(err)
 			}
-			said = c.seal.Seal(nil, said)
+			said = c.Seal.Seal(nil, said)
 		}
-		if err := c.post(ctx, said); err != nil {
+		if err := c.Post(ctx, said); err != nil {
 			t.Fatal(err)
 		}
 		for {
-			msg, err := c.take(ctx)
+			msg, err := c.Take(ctx)
 			switch {
 			case errors.Is(err, rdma.ErrDisconnected):
 				return
@@ -79,14 +80,14 @@ func FuzzDoor(f *testing.F) {
 			case !proven && !bytes.Equal(msg, []byte{0}):
 				t.Fatalf("a first message that no key made is answered by %d bytes", len(msg))
 			case proven:
-				plain, err := c.open.Open(msg)
+				plain, err := c.Open.Open(msg)
 				if err != nil || len(plain) == 0 {
 					t.Fatalf("%d bytes: %v", len(msg), err)
 				}
-				if plain[0] == doorGrant && !isProof {
+				if plain[0] == wire.DoorGrant && !isProof {
 					t.Fatalf("%d bytes that are no proof are granted a session", len(said)-trust.SealBytes)
 				}
-				if plain[0] == doorGrant {
+				if plain[0] == wire.DoorGrant {
 					return
 				}
 			}

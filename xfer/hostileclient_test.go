@@ -14,6 +14,7 @@ import (
 	"gdrcp/manifest"
 	"gdrcp/rdma"
 	"gdrcp/rdma/tcp"
+	"gdrcp/xfer/internal/door"
 	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
@@ -33,9 +34,9 @@ func hostileServing(t *testing.T, name string, say func(ctx context.Context, p *
 func hostileWelcoming(t *testing.T, welcome func(h *wire.Hello) []byte, say func(ctx context.Context, p *puppet) error) Endpoint {
 	t.Helper()
 	// The door is the real one, and what comes behind it is not.
-	v := newDoorServer(doorConfig{
+	v := door.NewServer(door.Config{
 		Keys: doorKeys{OneKey(testKey, Admission{Root: DirRoot(t.TempDir())})}, Handshake: shortTimeouts().Handshake, RingBytes: ringBytes,
-		Begin: func(p rdma.Provider, req rdma.Request, host *serverSession, l trust.Lane) {
+		Begin: func(p rdma.Provider, req rdma.Request, host *door.Session, l trust.Lane) {
 			if err := welcomed(p, req, host, l, welcome, say); err != nil {
 				t.Error(err)
 			}
@@ -59,7 +60,7 @@ func hostileWelcoming(t *testing.T, welcome func(h *wire.Hello) []byte, say func
 
 // welcomed serves a session of one queue pair by hand. Its own errors are those of the
 // test; how the session ends is the client's to say.
-func welcomed(p rdma.Provider, req rdma.Request, host *serverSession, l trust.Lane, welcome func(h *wire.Hello) []byte, say func(ctx context.Context, p *puppet) error) error {
+func welcomed(p rdma.Provider, req rdma.Request, host *door.Session, l trust.Lane, welcome func(h *wire.Hello) []byte, say func(ctx context.Context, p *puppet) error) error {
 	rail, err := p.Open(req.Device(), railConfig(1, hostileSlots, host.ChunkBytes, false, false, rdma.Wire{}))
 	if err != nil {
 		return err

@@ -11,11 +11,13 @@ import (
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer/internal/door"
+	"gdrcp/xfer/internal/wire"
 )
 
 // caught is a door at which a client of the tests' own speaks.
 type caught struct {
-	*doorConn
+	*door.Conn
 	opening []byte
 	hand    *trust.Opening
 	first   []byte
@@ -25,16 +27,16 @@ type caught struct {
 // handshake ready.
 func atDoor(t testing.TB, w hostileWay, addr netip.AddrPort, key trust.Key, opening []byte) *caught {
 	t.Helper()
-	c := &caught{doorConn: &doorConn{mayHear: doorAnswers}, opening: opening}
-	t.Cleanup(func() { _ = c.close() })
+	c := &caught{Conn: &door.Conn{MayHear: door.ClientDepth}, opening: opening}
+	t.Cleanup(func() { _ = c.Close() })
 	var err error
 	if c.hand, c.first, err = trust.Open(key, opening); err != nil {
 		t.Fatal(err)
 	}
-	if c.rail, err = w.provider.Open(w.device(t, addr), doorRailConfig(doorAnswers, rdma.Wire{})); err != nil {
+	if c.Rail, err = w.provider.Open(w.device(t, addr), door.RailConfig(door.ClientDepth, rdma.Wire{})); err != nil {
 		t.Fatal(err)
 	}
-	if c.conn, err = c.rail.Dial(t.Context(), addr, opening); err != nil {
+	if c.QP, err = c.Rail.Dial(t.Context(), addr, opening); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -42,16 +44,16 @@ func atDoor(t testing.TB, w hostileWay, addr netip.AddrPort, key trust.Key, open
 
 // doorOpening is the preamble of a door of 1 queue pair.
 func doorOpening(session byte) []byte {
-	p := preamble{qps: 1, slots: hostileSlots, chunkKiB: 1024, session: [16]byte{session}}
-	return p.encode()
+	p := door.Preamble{QPs: 1, Slots: hostileSlots, ChunkKiB: 1024, Session: [16]byte{session}}
+	return p.Encode()
 }
 
 // prove runs the client's half to its end.
 func (c *caught) proves(ctx context.Context) error {
-	if err := c.post(ctx, c.first); err != nil {
+	if err := c.Post(ctx, c.first); err != nil {
 		return err
 	}
-	answer, err := c.take(ctx)
+	answer, err := c.Take(ctx)
 	if err != nil {
 		return err
 	}
@@ -59,7 +61,7 @@ func (c *caught) proves(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.seal, c.open = s.Door()
+	c.Seal, c.Open = s.Door()
 	return nil
 }
 
@@ -74,93 +76,93 @@ func testHostileDoor(t *testing.T, w hostileWay) {
 		key  trust.Key
 		say  func(ctx context.Context, t *testing.T, c *caught) error
 	}{
-		{"another secret", other, func(ctx context.Context, t *testing.T, c *caught) error { return c.post(ctx, c.first) }},
+		{"another secret", other, func(ctx context.Context, t *testing.T, c *caught) error { return c.Post(ctx, c.first) }},
 		{"a key that is not there", trust.Key{ID: "nobody", Secret: testKey.Secret}, func(ctx context.Context, t *testing.T, c *caught) error {
-			return c.post(ctx, c.first)
+			return c.Post(ctx, c.first)
 		}},
-		{"a message of none", testKey, func(ctx context.Context, t *testing.T, c *caught) error { return c.post(ctx, nil) }},
+		{"a message of none", testKey, func(ctx context.Context, t *testing.T, c *caught) error { return c.Post(ctx, nil) }},
 		{"a first message cut", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
-			return c.post(ctx, c.first[:len(c.first)-1])
+			return c.Post(ctx, c.first[:len(c.first)-1])
 		}},
 		{"a first message and more", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
-			return c.post(ctx, append(c.first, 0))
+			return c.Post(ctx, append(c.first, 0))
 		}},
 		{"a name of other length", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
 			c.first[0]++
-			return c.post(ctx, c.first)
+			return c.Post(ctx, c.first)
 		}},
 		{"a name of no bytes", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
-			return c.post(ctx, append([]byte{0}, c.first[1+len(testKey.ID):]...))
+			return c.Post(ctx, append([]byte{0}, c.first[1+len(testKey.ID):]...))
 		}},
 		{"a bit off", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
 			c.first[len(c.first)-1] ^= 1
-			return c.post(ctx, c.first)
+			return c.Post(ctx, c.first)
 		}},
 		{"the longest message", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
-			return c.post(ctx, bytes.Repeat([]byte{0xff}, doorMsgBytes))
+			return c.Post(ctx, bytes.Repeat([]byte{0xff}, door.MsgBytes))
 		}},
 		{"recorded at another door", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
 			_, first, err := trust.Open(testKey, doorOpening(77))
-			return errors.Join(err, c.post(ctx, first))
+			return errors.Join(err, c.Post(ctx, first))
 		}},
 		{"a wish that was changed on the way", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
 			wish := bytes.Clone(c.opening)
 			wish[9]++
 			_, first, err := trust.Open(testKey, wish)
-			return errors.Join(err, c.post(ctx, first))
+			return errors.Join(err, c.Post(ctx, first))
 		}},
 		{"no proof", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
 			if err := c.proves(ctx); err != nil {
 				return err
 			}
-			return c.post(ctx, []byte{doorProof})
+			return c.Post(ctx, []byte{wire.DoorProof})
 		}},
 		{"a proof of something else", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
 			if err := c.proves(ctx); err != nil {
 				return err
 			}
-			return c.say(ctx, doorGrant, nil)
+			return c.Say(ctx, wire.DoorGrant, nil)
 		}},
 		{"a proof and more", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
 			if err := c.proves(ctx); err != nil {
 				return err
 			}
-			return c.say(ctx, doorProof, []byte{1})
+			return c.Say(ctx, wire.DoorProof, []byte{1})
 		}},
 		{"a sealed message of none", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
 			if err := c.proves(ctx); err != nil {
 				return err
 			}
-			return c.post(ctx, c.seal.Seal(nil, nil))
+			return c.Post(ctx, c.Seal.Seal(nil, nil))
 		}},
 		{"a proof that was changed", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
 			if err := c.proves(ctx); err != nil {
 				return err
 			}
-			b := c.seal.Seal(nil, []byte{doorProof})
+			b := c.Seal.Seal(nil, []byte{wire.DoorProof})
 			b[len(b)-1] ^= 1
-			return c.post(ctx, b)
+			return c.Post(ctx, b)
 		}},
 		{"the server's own answer", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
-			if err := c.post(ctx, c.first); err != nil {
+			if err := c.Post(ctx, c.first); err != nil {
 				return err
 			}
-			answer, err := c.take(ctx)
-			return errors.Join(err, c.post(ctx, answer))
+			answer, err := c.Take(ctx)
+			return errors.Join(err, c.Post(ctx, answer))
 		}},
 		{"the first message again", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
-			return errors.Join(c.proves(ctx), c.post(ctx, c.first))
+			return errors.Join(c.proves(ctx), c.Post(ctx, c.first))
 		}},
 		{"an immediate", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
-			_, err := c.conn.Post([]rdma.WR{{Op: rdma.OpWriteImm, Imm: 7}})
+			_, err := c.QP.Post([]rdma.WR{{Op: rdma.OpWriteImm, Imm: 7}})
 			return err
 		}},
 		{"a write to where nothing is", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
-			mr, err := c.rail.Register(rdma.HostRegion(make([]byte, 4096)), rdma.LocalWrite)
+			mr, err := c.Rail.Register(rdma.HostRegion(make([]byte, 4096)), rdma.LocalWrite)
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = c.conn.Post([]rdma.WR{{Op: rdma.OpWrite, Local: mr, Len: 1, RemoteAddr: 4096, RKey: 1}})
+			_, err = c.QP.Post([]rdma.WR{{Op: rdma.OpWrite, Local: mr, Len: 1, RemoteAddr: 4096, RKey: 1}})
 			return err
 		}},
 	} {
@@ -173,7 +175,7 @@ func testHostileDoor(t *testing.T, w hostileWay) {
 				t.Fatalf("say it: %v", err)
 			}
 			for {
-				msg, err := c.take(ctx)
+				msg, err := c.Take(ctx)
 				if err != nil {
 					if ctx.Err() != nil {
 						t.Error("the server does not hang up")
@@ -207,35 +209,35 @@ func testReplayedHandshake(t *testing.T, w hostileWay) {
 	if err := c.proves(ctx); err != nil {
 		t.Fatal(err)
 	}
-	proof := c.seal.Seal(nil, []byte{doorProof})
-	if err := c.post(ctx, proof); err != nil {
+	proof := c.Seal.Seal(nil, []byte{wire.DoorProof})
+	if err := c.Post(ctx, proof); err != nil {
 		t.Fatal(err)
 	}
 	for {
-		kind, _, err := c.hear(ctx)
+		kind, _, err := c.Hear(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if kind == doorGrant {
+		if kind == wire.DoorGrant {
 			break
 		}
 	}
 	for _, whole := range []bool{false, true} {
 		again := atDoor(t, w, i.addr, testKey, c.opening)
-		if err := again.post(ctx, c.first); err != nil {
+		if err := again.Post(ctx, c.first); err != nil {
 			t.Fatal(err)
 		}
-		if answer, err := again.take(ctx); err != nil || len(answer) != trust.AnswerBytes {
+		if answer, err := again.Take(ctx); err != nil || len(answer) != trust.AnswerBytes {
 			t.Fatalf("%d bytes, %v", len(answer), err)
 		}
 		said := proof
 		if !whole {
 			said = make([]byte, 1+trust.SealBytes)
 		}
-		if err := again.post(ctx, said); err != nil {
+		if err := again.Post(ctx, said); err != nil {
 			t.Fatal(err)
 		}
-		if msg, err := again.take(ctx); err == nil {
+		if msg, err := again.Take(ctx); err == nil {
 			t.Errorf("a recording was told %d bytes more", len(msg))
 		}
 		if end := <-i.ends; !errors.Is(end.Err, ErrProtocol) || end.Key != "" {

@@ -30,7 +30,9 @@ func (b *books) note(l Load) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.now = l
-	b.lowest = Load{min(b.lowest.Sessions, l.Sessions), min(b.lowest.Slots, l.Slots), min(b.lowest.CodecBytes, l.CodecBytes)}
+	b.lowest = Load{
+		Sessions: min(b.lowest.Sessions, l.Sessions), Slots: min(b.lowest.Slots, l.Slots), CodecBytes: min(b.lowest.CodecBytes, l.CodecBytes),
+	}
 }
 
 // balanced waits until no session is left, and then nothing may be booked.

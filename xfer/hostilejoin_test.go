@@ -11,6 +11,7 @@ import (
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer/internal/door"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -22,7 +23,7 @@ type openings struct {
 }
 
 func (o *openings) Open(device string, cfg rdma.RailConfig) (rdma.Rail, error) {
-	if cfg == doorRailConfig(doorDepth, rdma.Wire{}) {
+	if cfg == door.RailConfig(door.Depth, rdma.Wire{}) {
 		o.doors.Add(1)
 	} else {
 		o.rails.Add(1)
@@ -50,7 +51,7 @@ func newIntruder(t *testing.T, w hostileWay) *intruder {
 }
 
 // granted shows the key, and has no queue pair yet.
-func (i *intruder) granted(qps int) *grantedSession {
+func (i *intruder) granted(qps int) *door.Granted {
 	i.Helper()
 	o := i.w.options()
 	o.QPs = qps
@@ -63,7 +64,7 @@ func (i *intruder) granted(qps int) *grantedSession {
 }
 
 // entered is a session with its first queue pair.
-func (i *intruder) entered(a *grantedSession) *firstConn {
+func (i *intruder) entered(a *door.Granted) *firstConn {
 	i.Helper()
 	d, err := enter(i.Context(), a, i.w.provider, a.Device, i.addr, i.w.options())
 	if err != nil {
@@ -86,8 +87,8 @@ func (i *intruder) join(id [16]byte, l trust.Lane, token [trust.TokenBytes]byte)
 		i.Fatal(err)
 	}
 	i.Cleanup(func() { _ = rail.Close() })
-	p := preamble{join: true, lane: l, session: id, token: token}
-	_, err = rail.Dial(i.Context(), i.addr, p.encode())
+	p := door.Preamble{Join: true, Lane: l, Session: id, Token: token}
+	_, err = rail.Dial(i.Context(), i.addr, p.Encode())
 	return err
 }
 
@@ -146,7 +147,7 @@ func testHostileJoins(t *testing.T, w hostileWay) {
 			return i.join(i.granted(2).ID, first, i.granted(2).Trust.Token(first))
 		}},
 		{"an epoch beyond the bound", func(i *intruder) error {
-			a, l := i.granted(2), trust.Lane{Epoch: maxTries}
+			a, l := i.granted(2), trust.Lane{Epoch: door.MaxTries}
 			return i.join(a.ID, l, a.Trust.Token(l))
 		}},
 		{"the last epoch", func(i *intruder) error {

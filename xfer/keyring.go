@@ -4,6 +4,7 @@ import (
 	"os"
 
 	"gdrcp/internal/trust"
+	"gdrcp/xfer/internal/door"
 )
 
 // Keyring knows who may come. Its methods are called for every connection, by
@@ -72,9 +73,9 @@ type doorKeys struct{ keys Keyring }
 
 func (k doorKeys) Len() int { return k.keys.Len() }
 
-func (k doorKeys) Find(id string) (keyAdmission, bool) {
+func (k doorKeys) Find(id string) (door.Admission, bool) {
 	a, ok := k.keys.Find(id)
-	return keyAdmission{
+	return door.Admission{
 		Secret: a.Secret, Opens: opened{a.Root, a.ReadOnly, a.Only},
 		RequireEncrypt: a.RequireEncrypt, MaxSessions: a.MaxSessions, BytesPerSecond: a.BytesPerSecond,
 	}, ok

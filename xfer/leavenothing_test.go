@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer/internal/door"
 )
 
 // settledGoroutines counts them when their number has not changed for a while.
@@ -32,7 +33,7 @@ func TestUnauthenticatedLeaveNothing(t *testing.T) {
 	if err := c.proves(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.close(); err != nil {
+	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
 	before := settledGoroutines()
@@ -50,10 +51,10 @@ func TestUnauthenticatedLeaveNothing(t *testing.T) {
 	for _, sock := range socks {
 		sock.Close()
 	}
-	if most > 3*maxUnauthenticated {
+	if most > 3*door.MaxUnauthenticated {
 		t.Errorf("%d goroutines for %d connections", most, len(socks))
 	}
-	for end := time.Now().Add(rdmatest.Stretch(proofWait)); runtime.NumGoroutine() > before; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(rdmatest.Stretch(door.ProofWait)); runtime.NumGoroutine() > before; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d goroutines are left of %d connections", runtime.NumGoroutine()-before, len(socks))
 		}

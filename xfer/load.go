@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/door"
 	"gdrcp/xfer/internal/limit"
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
@@ -12,7 +13,7 @@ import (
 
 // takeBounces takes off the same the host memory that the workers of a session
 // with slots in GPU memory pin beside its ring.
-func takeBounces(s *session, host *serverSession) (giveBack func(), err error) {
+func takeBounces(s *session, host *door.Session) (giveBack func(), err error) {
 	if s.ringWish.Placement.GPU == wire.GPUOff {
 		return func() {}, nil
 	}

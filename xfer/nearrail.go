@@ -10,6 +10,7 @@ import (
 
 	"gdrcp/gpu"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/door"
 )
 
 // sysfs is where the kernel tells of PCI devices.
@@ -19,13 +20,13 @@ const sysfs = "/sys"
 // empty for the one that the kernel reaches it by.
 type approach struct {
 	device string
-	to     railAddr
+	to     door.Rail
 }
 
 // approaches are the addresses in the order in which they are tried. Where the
 // slots here are to be in one certain GPU, those come first that a device near to it
 // reaches: what crosses the processor on its way is slower, or does not work.
-func (c *Client) approaches(ctx context.Context, rails []railAddr, o *Options) []approach {
+func (c *Client) approaches(ctx context.Context, rails []door.Rail, o *Options) []approach {
 	as := make([]approach, len(rails))
 	for i, r := range rails {
 		as[i].to = r
@@ -56,12 +57,12 @@ func (c *Client) wantedGPU(o *Options) string {
 // routes are the devices by which the kernel reaches the addresses, empty where
 // there is none. They are asked for all at once, for an address where nobody is
 // takes seconds.
-func (c *Client) routes(ctx context.Context, rails []railAddr) []string {
+func (c *Client) routes(ctx context.Context, rails []door.Rail) []string {
 	devices := make([]string, len(rails))
 	var all sync.WaitGroup
 	for i, r := range rails {
 		all.Go(func() {
-			if device, _, err := c.Verbs.Route(ctx, r.addr); err == nil {
+			if device, _, err := c.Verbs.Route(ctx, r.Addr); err == nil {
 				devices[i] = device
 			}
 		})
@@ -109,7 +110,7 @@ func (n *nearness) sort(as []approach) []approach {
 		}
 		networks := networksOf(d)
 		for _, a := range as {
-			if slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(a.to.addr.Addr()) }) {
+			if slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(a.to.Addr.Addr()) }) {
 				nearer, fastest = append(nearer, approach{d.Name, a.to}), max(fastest, d.RateGbps())
 			}
 		}

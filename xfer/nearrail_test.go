@@ -15,6 +15,7 @@ import (
 	"gdrcp/gpu"
 	"gdrcp/gpu/gputest"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/door"
 )
 
 // network is what devices there are, and which of them the kernel names for an
@@ -149,13 +150,13 @@ func TestNearRails(t *testing.T) {
 				t.Fatal(err)
 			}
 			o.local = local
-			var rails []railAddr
+			var rails []door.Rail
 			for _, a := range tc.addrs {
-				rails = append(rails, railAddr{addr: netip.AddrPortFrom(netip.MustParseAddr(a), 1)})
+				rails = append(rails, door.Rail{Addr: netip.AddrPortFrom(netip.MustParseAddr(a), 1)})
 			}
 			var tried []string
-			err = c.overVerbs(t.Context(), rails, &o, func(device string, r railAddr) error {
-				tried = append(tried, device+" "+r.addr.Addr().String())
+			err = c.overVerbs(t.Context(), rails, &o, func(device string, r door.Rail) error {
+				tried = append(tried, device+" "+r.Addr.Addr().String())
 				return rdma.ErrDisconnected
 			})
 			if err == nil || !slices.Equal(tried, tc.want) {

@@ -8,6 +8,7 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/door"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 
@@ -52,6 +53,19 @@ type ServerConfig struct {
 	Report func(Event)
 }
 
+// ProtocolVersion is the version of everything that two gdrcp say to each
+// other. Both ends must speak the same.
+const ProtocolVersion = wire.ProtocolVersion
+
+// DefaultMaxMemory bounds the rings and buffers of all sessions of a server, in bytes.
+const DefaultMaxMemory = door.DefaultMaxMemory
+
+// Load is what running sessions need memory for, beside their rings.
+type Load = door.Load
+
+// Listening is one place where a server listens.
+type Listening = door.Listening
+
 // SessionEnd is what became of a server's session.
 type SessionEnd struct {
 	Peer    string
@@ -66,7 +80,7 @@ type SessionEnd struct {
 // Server serves copies to any number of clients at once.
 type Server struct {
 	cfg     ServerConfig
-	door    *doorServer
+	door    *door.Server
 	gpus    *gpuFinder
 	tallies stat.Sessions
 }
@@ -77,7 +91,7 @@ func NewServer(cfg ServerConfig) *Server {
 		cfg.Timeouts = DefaultTimeouts()
 	}
 	v := &Server{cfg: cfg, gpus: newGPUFinder(cfg.GPUs, cfg.Timeouts.Handshake/4)}
-	at := doorConfig{
+	at := door.Config{
 		MaxSessions: cfg.MaxSessions, MaxMemory: cfg.MaxMemory, MaxWait: cfg.MaxWait, NoRails: cfg.NoRails, Followed: cfg.Followed,
 		Limit: cfg.Limit, Handshake: cfg.Timeouts.Handshake, Wire: cfg.Wire, RingBytes: ringBytes, Load: cfg.Load,
 		Distances: v.gpus.distances, Begin: v.begin,
@@ -86,7 +100,7 @@ func NewServer(cfg ServerConfig) *Server {
 	if cfg.Keys != nil {
 		at.Keys = doorKeys{cfg.Keys}
 	}
-	v.door = newDoorServer(at)
+	v.door = door.NewServer(at)
 	return v
 }
 
@@ -139,7 +153,7 @@ func (v *Server) log(e SessionEnd) {
 
 // begin makes a session's rail and its first queue pair, and serves it to its
 // end.
-func (v *Server) begin(p rdma.Provider, req rdma.Request, host *serverSession, l trust.Lane) {
+func (v *Server) begin(p rdma.Provider, req rdma.Request, host *door.Session, l trust.Lane) {
 	ctx, peer := host.Context(), req.Remote().String()
 	rail, err := p.Open(req.Device(), railConfig(host.Grant.QPs, host.Grant.Slots, host.ChunkBytes, v.cfg.GPUs != nil, false, v.cfg.Wire))
 	if err != nil {
@@ -170,7 +184,7 @@ func (v *Server) begin(p rdma.Provider, req rdma.Request, host *serverSession, l
 }
 
 // host serves a session that stands.
-func (v *Server) host(ctx context.Context, s *session, d *firstConn, host *serverSession) {
+func (v *Server) host(ctx context.Context, s *session, d *firstConn, host *door.Session) {
 	end := SessionEnd{Peer: s.peer, Key: host.Key(), What: "connection"}
 	opens := host.Opens().(opened)
 	var served *service

@@ -16,9 +16,10 @@ var projectRules = Rules{
 	Imports: map[string][]string{
 		".":                   {"internal/cli"},
 		"internal/cli":        append([]string{"internal/cli/args", "internal/cmdline"}, everything...),
-		"xfer":                {"rdma", "gpu", "chunker", "internal/filter", "internal/pattern", "manifest", "internal/trust", "internal/printable", "xfer/internal/limit", "xfer/internal/ring", "xfer/internal/stat", "xfer/internal/wire"}, // no provider: internal/cli hands it in
+		"xfer":                {"rdma", "gpu", "chunker", "internal/filter", "internal/pattern", "manifest", "internal/trust", "internal/printable", "xfer/internal/door", "xfer/internal/limit", "xfer/internal/ring", "xfer/internal/stat", "xfer/internal/wire"}, // no provider: internal/cli hands it in
 		"xfer/internal/stat":  {},
 		"xfer/internal/limit": {},
+		"xfer/internal/door":  {"rdma", "internal/printable", "internal/trust", "xfer/internal/limit", "xfer/internal/wire"},
 		"xfer/internal/ring":  {"rdma", "gpu", "manifest", "xfer/internal/wire"},
 		"xfer/internal/wire":  {"gpu", "chunker", "internal/filter", "internal/printable", "internal/trust", "manifest"},
 		"rdma":                {},
@@ -53,6 +54,7 @@ var projectRules = Rules{
 		// What arrived is held against what an audit says.
 		"xfer":               {"rdma/tcp", "rdma/verbs", "rdma/rdmatest", "gpu/gputest", "internal/audit"},
 		"xfer/internal/ring": {"rdma/tcp", "gpu/gputest"},
+		"xfer/internal/door": {"rdma/tcp"},
 		// Digests of the device are compared with those of the processor.
 		"gpu":   {"gpu/gputest", "manifest"},
 		"tests": {"gpu/gputest"},

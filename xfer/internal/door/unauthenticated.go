@@ -1,4 +1,4 @@
-package xfer
+package door
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 const (
 	// maxStrangers bounds the doors at which nobody has proven anything yet.
 	// One more costs another its place.
-	maxUnauthenticated = 128
+	MaxUnauthenticated = 128
 	// maxLeaving bounds those that are being closed, which takes a moment. Where
 	// there are as many, whoever comes is told to come again.
 	maxLeaving = 64
@@ -60,7 +60,7 @@ func (s *unauthenticated) add(parent context.Context, from netip.Addr) (context.
 		cancel(errTooMany)
 		return ctx, nil
 	}
-	if len(s.here) >= maxUnauthenticated {
+	if len(s.here) >= MaxUnauthenticated {
 		i := s.victim()
 		s.here[i].cancel(errCrowded)
 		s.here = slices.Delete(s.here, i, i+1)
@@ -110,7 +110,7 @@ func (s *unauthenticated) noteKeyed(st *pendingConn) {
 func (s *unauthenticated) crowded() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.here)+s.leaving > maxUnauthenticated/2
+	return len(s.here)+s.leaving > MaxUnauthenticated/2
 }
 
 // remove takes one off that is authenticated, or whose connection is

@@ -1,4 +1,4 @@
-package xfer
+package door
 
 import (
 	"cmp"
@@ -43,10 +43,10 @@ const (
 // admissionQueue makes room for sessions: it has the places and the memory of a server,
 // the sessions that have some of them, and the clients that wait for some.
 type admissionQueue struct {
-	cfg doorConfig
+	cfg Config
 
 	mu       sync.Mutex
-	sessions map[[16]byte]*serverSession
+	sessions map[[16]byte]*Session
 	load     Load
 	memory   int64           // of all sessions' rings and buffers
 	held     map[string]held // by the name of the key
@@ -54,18 +54,18 @@ type admissionQueue struct {
 	waiting  []*waiter       // the first one first
 }
 
-func newAdmissionQueue(cfg doorConfig) *admissionQueue {
-	return &admissionQueue{cfg: cfg, sessions: make(map[[16]byte]*serverSession), held: make(map[string]held)}
+func newAdmissionQueue(cfg Config) *admissionQueue {
+	return &admissionQueue{cfg: cfg, sessions: make(map[[16]byte]*Session), held: make(map[string]held)}
 }
 
 // waiter is a client that asks for room.
 type waiter struct {
 	peer *authenticatedPeer
-	wish *preamble
+	wish *Preamble
 	ctx  context.Context
 
 	// The session, or why there is none; guarded by the queue's mu until done is closed.
-	s    *serverSession
+	s    *Session
 	no   *notAdmittedError
 	done chan struct{}
 }
@@ -74,7 +74,7 @@ type waiter struct {
 // that it waits, and why, and again now and then, so that it knows that the
 // server lives; after MaxWait it gets the error. Keys are served in turns: see
 // wakeLocked.
-func (q *admissionQueue) await(ctx context.Context, at *doorConn, c *authenticatedPeer, pre *preamble) (*serverSession, error) {
+func (q *admissionQueue) await(ctx context.Context, at *Conn, c *authenticatedPeer, pre *Preamble) (*Session, error) {
 	w := &waiter{peer: c, wish: pre, ctx: ctx, done: make(chan struct{})}
 	if why := q.enqueue(w); why != "" {
 		err := q.tellWaiting(at, w, why)
@@ -94,7 +94,7 @@ func (q *admissionQueue) await(ctx context.Context, at *doorConn, c *authenticat
 
 // tellWaiting returns when it is decided what becomes of the waiter, or its time is
 // over.
-func (q *admissionQueue) tellWaiting(at *doorConn, w *waiter, why string) error {
+func (q *admissionQueue) tellWaiting(at *Conn, w *waiter, why string) error {
 	end := time.NewTimer(q.cfg.MaxWait)
 	defer end.Stop()
 	again := time.NewTicker(q.cfg.Handshake / 4)
@@ -119,10 +119,10 @@ func (q *admissionQueue) tellWaiting(at *doorConn, w *waiter, why string) error 
 
 // sayWaiting tells a client that it waits. One that takes no messages is not
 // waited for.
-func (q *admissionQueue) sayWaiting(ctx context.Context, at *doorConn, text string) error {
+func (q *admissionQueue) sayWaiting(ctx context.Context, at *Conn, text string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, q.cfg.Handshake, fmt.Errorf("%w: it does not hear that it has to wait", wire.ErrPeerSilent))
 	defer cancel()
-	return at.say(ctx, doorWait, []byte(cutForDoor(text)))
+	return at.Say(ctx, wire.DoorWait, []byte(cutForDoor(text)))
 }
 
 // enqueue decides at once, or has the client wait, if one more may, and says
@@ -169,7 +169,7 @@ func (q *admissionQueue) decideLocked(w *waiter, behind bool) (decided bool) {
 }
 
 // grantLocked is decideLocked before the waiter hears of it.
-func (q *admissionQueue) grantLocked(w *waiter, behind bool) (*serverSession, *notAdmittedError) {
+func (q *admissionQueue) grantLocked(w *waiter, behind bool) (*Session, *notAdmittedError) {
 	// The key may have been taken away, or have another secret, since it was
 	// shown. That is looked up under the lock, so that Recheck misses nobody.
 	key, pre := w.peer.key, w.wish
@@ -177,23 +177,23 @@ func (q *admissionQueue) grantLocked(w *waiter, behind bool) (*serverSession, *n
 	if !ok || a.Secret != w.peer.secret {
 		return nil, &notAdmittedError{code: rdma.RejectUnknown, why: "the key is not valid any more"}
 	}
-	if q.sessions[pre.session] != nil {
+	if q.sessions[pre.Session] != nil {
 		return nil, &notAdmittedError{code: rdma.RejectUnknown, why: "a session id that is in use"}
 	}
 	if no := q.takeSeatLocked(key, a.MaxSessions, behind); no != nil {
 		return nil, no
 	}
-	qps := min(int(pre.qps), wire.MaxQPs)
-	chunkBytes := min(int(pre.chunkKiB), wire.MaxChunkBytes>>10) << 10
-	slots := max(1, min(int(pre.slots), wire.MaxSlots, wire.MaxRingBytes/chunkBytes))
+	qps := min(int(pre.QPs), wire.MaxQPs)
+	chunkBytes := min(int(pre.ChunkKiB), wire.MaxChunkBytes>>10) << 10
+	slots := max(1, min(int(pre.Slots), wire.MaxSlots, wire.MaxRingBytes/chunkBytes))
 	ofKey := q.limiterOf(key, a.BytesPerSecond)
 	under := limit.Of(q.cfg.Limit, ofKey)
 	slots, giveBack, no := q.takeRingLocked(key, qps, under.Slots(slots, chunkBytes), chunkBytes)
 	if no != nil {
 		return nil, no
 	}
-	s := &serverSession{
-		ID: pre.session, ChunkBytes: chunkBytes, Grant: sessionGrant{slots, qps}, Limit: under,
+	s := &Session{
+		ID: pre.Session, ChunkBytes: chunkBytes, Grant: Grant{slots, qps}, Limit: under,
 		queue: q, peer: *w.peer, admission: a, ofKey: ofKey,
 		mustEncrypt: a.RequireEncrypt, users: 1, spent: make(map[trust.Lane]bool), arrived: make(chan struct{}), giveBack: giveBack,
 	}
@@ -229,7 +229,7 @@ func (q *admissionQueue) limiterOf(key string, bytesPerSecond int64) *limit.Limi
 
 // leave ends one use of a session's place, and with the last gives it back to
 // those who wait.
-func (q *admissionQueue) leave(s *serverSession) {
+func (q *admissionQueue) leave(s *Session) {
 	q.mu.Lock()
 	s.users--
 	last := s.users == 0
@@ -272,7 +272,7 @@ func (q *admissionQueue) recheck() (ended int) {
 // spread sorts listeners by verbs for a session: the devices first that are nearest by
 // distances, if there are any, of these the fastest and, of those as fast, those that
 // have the fewest sessions, for clients take the first that they reach.
-func (q *admissionQueue) spread(s *serverSession, rails []*serverListener, distances map[string]int) {
+func (q *admissionQueue) spread(s *Session, rails []*serverListener, distances map[string]int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	sessions := map[string]int{}

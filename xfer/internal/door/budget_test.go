@@ -1,24 +1,26 @@
-package xfer
+package door
 
 import (
 	"math"
 	"testing"
+
+	"gdrcp/xfer/internal/wire"
 )
 
 // All that sessions may register is within one bound, and comes back.
 func TestRingsOfAllSessionsAreBounded(t *testing.T) {
-	q := queueOf(doorConfig{})
+	q := queueOf(Config{})
 	var back []func()
-	total, least := int64(0), MaxSlots
+	total, least := int64(0), wire.MaxSlots
 	for {
-		slots, giveBack, no := q.takeRingLocked("k", MaxQPs, MaxSlots, 4<<20)
+		slots, giveBack, no := q.takeRingLocked("k", wire.MaxQPs, wire.MaxSlots, 4<<20)
 		if no != nil {
 			break
 		}
-		least, total = min(least, slots), total+ringOf(MaxQPs, slots, 4<<20)
+		least, total = min(least, slots), total+ringOf(wire.MaxQPs, slots, 4<<20)
 		back = append(back, giveBack)
 	}
-	if total != q.memory || total > DefaultMaxMemory || total < DefaultMaxMemory-ringOf(MaxQPs, leastSlots, 4<<20) || least == MaxSlots {
+	if total != q.memory || total > DefaultMaxMemory || total < DefaultMaxMemory-ringOf(wire.MaxQPs, leastSlots, 4<<20) || least == wire.MaxSlots {
 		t.Errorf("%d sessions take %d bytes, booked are %d; the last had %d slots", len(back), total, q.memory, least)
 	}
 	for _, f := range back {
@@ -32,7 +34,7 @@ func TestRingsOfAllSessionsAreBounded(t *testing.T) {
 // No amount makes what is booked less than nothing or more than the bound, and what is
 // given back twice comes back once.
 func TestOnlyAmountsAreBooked(t *testing.T) {
-	q := queueOf(doorConfig{MaxMemory: 100})
+	q := queueOf(Config{MaxMemory: 100})
 	for _, n := range []int64{math.MinInt64, -1 << 62, -1, 0, 101, math.MaxInt64} {
 		giveBack, ok := q.bookLocked("k", n, false)
 		if giveBack(); ok || q.memory != 0 {

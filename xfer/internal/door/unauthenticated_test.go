@@ -1,4 +1,4 @@
-package xfer
+package door
 
 import (
 	"context"
@@ -25,7 +25,7 @@ func TestWhoMakesRoom(t *testing.T) {
 		st  *pendingConn
 	}
 	var doors []door
-	for i := range 20 * maxUnauthenticated {
+	for i := range 20 * MaxUnauthenticated {
 		from := "198.51.100.1"
 		if i%5 == 0 {
 			from = "2001:db8:2::1"
@@ -42,7 +42,7 @@ func TestWhoMakesRoom(t *testing.T) {
 			s.remove(d.st) // its door has closed
 			return true
 		})
-		if len(s.here) > maxUnauthenticated {
+		if len(s.here) > MaxUnauthenticated {
 			t.Fatalf("%d unauthenticated connections", len(s.here))
 		}
 	}
@@ -58,7 +58,7 @@ func TestWhoMakesRoom(t *testing.T) {
 func TestUnauthenticatedAreTurnedAway(t *testing.T) {
 	var s unauthenticated
 	var here []*pendingConn
-	for range maxUnauthenticated + maxLeaving {
+	for range MaxUnauthenticated + maxLeaving {
 		_, st := newPending(&s, "192.0.2.1")
 		if st == nil {
 			t.Fatalf("turned away after %d", len(here))

@@ -1,4 +1,4 @@
-package xfer
+package door
 
 import (
 	"context"
@@ -19,10 +19,10 @@ const (
 	defaultMaxWait = 30 * time.Second
 )
 
-// doorConfig is what a server's door has to know of the server behind it. The zero
+// Config is what a server's door has to know of the server behind it. The zero
 // value of a bound means its default. The functions are called from several goroutines
 // at once.
-type doorConfig struct {
+type Config struct {
 	// Keys knows who may come.
 	Keys doorKeyring
 	// MaxSessions is how many sessions there are at once (64).
@@ -55,24 +55,24 @@ type doorConfig struct {
 	// Distances says of each device how far it is from the GPU that a client wishes
 	// for, less being nearer; nil where that does not matter. It may block until ctx
 	// ends. Nil: no GPU is lent.
-	Distances func(ctx context.Context, w gpuWish, devices []railDevice) map[string]int
+	Distances func(ctx context.Context, w Wish, devices []Device) map[string]int
 	// Begin makes a session's rail and its first queue pair of the request, which it
 	// answers, and serves the session to its end. It calls Begun or Retry of the
 	// session, once.
-	Begin func(p rdma.Provider, req rdma.Request, s *serverSession, l trust.Lane)
+	Begin func(p rdma.Provider, req rdma.Request, s *Session, l trust.Lane)
 	// Log takes a line for each connection that came to no session. key is empty
 	// where none was proven, and err is never nil.
 	Log func(peer, key, what string, err error)
 }
 
-// railDevice is an RDMA device on which a server listens.
-type railDevice struct {
+// Device is an RDMA device on which a server listens.
+type Device struct {
 	Name       string
 	PCIAddress string
 	RateGbps   float64 // of its fastest port; 0 where it is not known
 }
 
-// doorKeyring knows who may come. Its methods are called for every connection, by
+// Keyring knows who may come. Its methods are called for every connection, by
 // several goroutines at once, and must not block.
 type doorKeyring interface {
 	// Len is how many keys there are: one that is alone leaves nothing to others.
@@ -80,11 +80,11 @@ type doorKeyring interface {
 	// Find returns what the holder of the key of that name may have. The name is that
 	// of a client that has proven nothing: it has the form of one (trust.CheckID), and
 	// no more.
-	Find(keyID string) (keyAdmission, bool)
+	Find(keyID string) (Admission, bool)
 }
 
-// keyAdmission is what the holder of a key may have.
-type keyAdmission struct {
+// Admission is what the holder of a key may have.
+type Admission struct {
 	Secret trust.Secret
 	// Opens is what the key's sessions reach, which only the server behind the door
 	// understands. It is compared with ==: the sessions of a key that opens something

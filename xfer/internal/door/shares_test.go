@@ -1,4 +1,4 @@
-package xfer
+package door
 
 import (
 	"context"
@@ -23,8 +23,8 @@ func (w *waiter) decided() bool {
 func TestKeysTakeTurns(t *testing.T) {
 	k := keysOf(firstKey, secondKey, thirdKey)
 	others := k.without(secondKey, thirdKey) // one key that is alone takes all
-	q := queueOf(doorConfig{Keys: k, MaxSessions: 3})
-	var running []*serverSession
+	q := queueOf(Config{Keys: k, MaxSessions: 3})
+	var running []*Session
 	for i := range 3 {
 		running = append(running, request(q, firstKey, byte(i), 4).admitted(t, 4))
 	}
@@ -53,7 +53,7 @@ func TestKeysTakeTurns(t *testing.T) {
 func TestKeyWithLessIsNext(t *testing.T) {
 	k := keysOf(firstKey, secondKey)
 	other := k.without(secondKey)
-	q := queueOf(doorConfig{Keys: k, MaxSessions: 4})
+	q := queueOf(Config{Keys: k, MaxSessions: 4})
 	running := request(q, firstKey, 0, 4).admitted(t, 4)
 	for i := range 2 {
 		request(q, firstKey, byte(1+i), 4).admitted(t, 4)
@@ -74,7 +74,7 @@ func TestOneKeyLeavesRoom(t *testing.T) {
 		memory int64 // of 64 rings
 	}{{keysOf(firstKey, secondKey, thirdKey), 56, 56}, {keysOf(firstKey), 64, 64}} {
 		shared := tc.places < 64
-		places := queueOf(doorConfig{Keys: tc.keys, MaxSessions: 64})
+		places := queueOf(Config{Keys: tc.keys, MaxSessions: 64})
 		for i := range 100 {
 			request(places, firstKey, byte(i), 1)
 		}
@@ -82,7 +82,7 @@ func TestOneKeyLeavesRoom(t *testing.T) {
 			t.Errorf("a key has %d places of 64, want %d", n, tc.places)
 		}
 		ring := ringOf(1, 4, 1<<20)
-		memory := queueOf(doorConfig{Keys: tc.keys, MaxSessions: 1000, MaxMemory: 64 * ring})
+		memory := queueOf(Config{Keys: tc.keys, MaxSessions: 1000, MaxMemory: 64 * ring})
 		for i := range 200 {
 			request(memory, firstKey, byte(i), 4)
 		}
@@ -104,7 +104,7 @@ func TestOneKeyLeavesRoom(t *testing.T) {
 // However few places there are, one key has one and not all of them.
 func TestOneKeyLeavesOneOfFewPlaces(t *testing.T) {
 	for most := range timesLeft {
-		q := queueOf(doorConfig{Keys: keysOf(firstKey, secondKey), MaxSessions: most + 1})
+		q := queueOf(Config{Keys: keysOf(firstKey, secondKey), MaxSessions: most + 1})
 		for i := range most + 2 {
 			request(q, firstKey, byte(i), 4)
 		}
@@ -116,7 +116,7 @@ func TestOneKeyLeavesOneOfFewPlaces(t *testing.T) {
 		}
 	}
 	// Where each key has some, nothing is kept for one more.
-	q := queueOf(doorConfig{Keys: keysOf(firstKey, secondKey), MaxSessions: 3})
+	q := queueOf(Config{Keys: keysOf(firstKey, secondKey), MaxSessions: 3})
 	for i, key := range []trust.Key{firstKey, secondKey, firstKey} {
 		request(q, key, byte(i), 4).admitted(t, 4)
 	}
@@ -125,7 +125,7 @@ func TestOneKeyLeavesOneOfFewPlaces(t *testing.T) {
 // Buffers beside slots in GPU memory are of a key, too.
 func TestBouncesLeaveRoom(t *testing.T) {
 	const bounces = 24 << 20
-	q := queueOf(doorConfig{Keys: keysOf(firstKey, secondKey), MaxMemory: 64 * bounces})
+	q := queueOf(Config{Keys: keysOf(firstKey, secondKey), MaxMemory: 64 * bounces})
 	h := request(q, firstKey, 1, 1).admitted(t, 1)
 	request(q, firstKey, 2, 1).admitted(t, 1)
 	for range 64 {
@@ -158,14 +158,14 @@ func TestBouncesOfOneSessionLeaveRoom(t *testing.T) {
 		"one key, and nothing left":   {keysOf(firstKey), ring + bounces, true},
 		"one key, and a byte missing": {keysOf(firstKey), ring + bounces - 1, false},
 	} {
-		q := queueOf(doorConfig{Keys: tc.keys, MaxMemory: tc.memory})
+		q := queueOf(Config{Keys: tc.keys, MaxMemory: tc.memory})
 		h := request(q, firstKey, 1, slots).admitted(t, slots)
 		if _, left, ok := h.Book(bounces); ok != tc.fits {
 			t.Errorf("%s: %+v", name, left)
 		}
 	}
 	// Of the smallest ring they are taken from what is left.
-	q := queueOf(doorConfig{Keys: keysOf(firstKey, secondKey), MaxMemory: ringOf(1, leastSlots, chunkBytes) + bounces})
+	q := queueOf(Config{Keys: keysOf(firstKey, secondKey), MaxMemory: ringOf(1, leastSlots, chunkBytes) + bounces})
 	h := request(q, firstKey, 1, leastSlots).admitted(t, leastSlots)
 	if _, left, ok := h.Book(bounces); !ok {
 		t.Errorf("%+v", left)
@@ -178,14 +178,14 @@ func TestLargeRingIsNotPassedBy(t *testing.T) {
 	if large < 5*small || large > 6*small {
 		t.Fatalf("rings of %d and %d bytes", small, large)
 	}
-	q := queueOf(doorConfig{Keys: keysOf(firstKey, secondKey), MaxMemory: 12 * small})
-	var running []*serverSession
+	q := queueOf(Config{Keys: keysOf(firstKey, secondKey), MaxMemory: 12 * small})
+	var running []*Session
 	for i := range byte(8) {
 		running = append(running, request(q, firstKey, i, 4).admitted(t, 4))
 	}
 	w := &waiter{
 		peer: &authenticatedPeer{addr: "peer", key: secondKey.ID, secret: secondKey.Secret}, ctx: context.Background(), done: make(chan struct{}),
-		wish: &preamble{qps: 1, slots: 2, chunkKiB: 12 << 10, session: [16]byte{100}},
+		wish: &Preamble{QPs: 1, Slots: 2, ChunkKiB: 12 << 10, Session: [16]byte{100}},
 	}
 	q.enqueue(w)
 	w.refused(t, rdma.RejectResources, true)
@@ -200,12 +200,12 @@ func TestLargeRingIsNotPassedBy(t *testing.T) {
 // last one of those with the most.
 func TestWaitersMakeWay(t *testing.T) {
 	k := keysOf(firstKey, secondKey, thirdKey)
-	q := queueOf(doorConfig{Keys: k, MaxSessions: 1})
+	q := queueOf(Config{Keys: k, MaxSessions: 1})
 	running := request(q, firstKey, 0, 4).admitted(t, 4)
 	var crowd [][]*waiter
 	for i := range maxWaiting / maxWaitingOfKey {
 		key := trust.Key{ID: fmt.Sprintf("k%d", i), Secret: trust.NewSecret([32]byte{1})}
-		k.change(func(m map[string]keyAdmission) { m[key.ID] = keyAdmission{Secret: key.Secret} })
+		k.change(func(m map[string]Admission) { m[key.ID] = Admission{Secret: key.Secret} })
 		var of []*waiter
 		for range maxWaitingOfKey {
 			of = append(of, request(q, key, 1, 4))

@@ -1,4 +1,4 @@
-package xfer
+package door
 
 import (
 	"context"
@@ -11,9 +11,9 @@ import (
 func TestEncryptionThatIsRequiredLater(t *testing.T) {
 	t.Parallel()
 	k := keysOf(firstKey, secondKey)
-	q := queueOf(doorConfig{Keys: k})
+	q := queueOf(Config{Keys: k})
 	const sealed, plain = true, false
-	heard := func(n byte, encrypted bool) *serverSession {
+	heard := func(n byte, encrypted bool) *Session {
 		t.Helper()
 		host := request(q, firstKey, n, 1).admitted(t, 1)
 		if err := host.CheckEncryption(encrypted); err != nil {
@@ -22,7 +22,7 @@ func TestEncryptionThatIsRequiredLater(t *testing.T) {
 		return host
 	}
 	with, without := heard(1, sealed), heard(2, plain)
-	early := []*serverSession{request(q, firstKey, 3, 1).admitted(t, 1), request(q, firstKey, 4, 1).admitted(t, 1)}
+	early := []*Session{request(q, firstKey, 3, 1).admitted(t, 1), request(q, firstKey, 4, 1).admitted(t, 1)}
 	other := request(q, secondKey, 5, 1).admitted(t, 1)
 	if err := other.CheckEncryption(plain); err != nil {
 		t.Fatal(err)
@@ -30,8 +30,8 @@ func TestEncryptionThatIsRequiredLater(t *testing.T) {
 	if n := q.recheck(); n != 0 {
 		t.Fatalf("%d sessions ended, and no key has changed", n)
 	}
-	insist := func(on bool) func(m map[string]keyAdmission) {
-		return func(m map[string]keyAdmission) {
+	insist := func(on bool) func(m map[string]Admission) {
+		return func(m map[string]Admission) {
 			a := m[firstKey.ID]
 			a.RequireEncrypt = on
 			m[firstKey.ID] = a

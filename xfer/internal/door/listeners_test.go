@@ -1,4 +1,4 @@
-package xfer
+package door
 
 import (
 	"context"
@@ -52,7 +52,7 @@ func (l removableListener) Close() error {
 
 // serveDoor has a server serve until the test ends, or until end is called. wait
 // waits until it has ended.
-func serveDoor(t *testing.T, d *doorServer) (end func(), wait func() error) {
+func serveDoor(t *testing.T, d *Server) (end func(), wait func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -71,7 +71,7 @@ func serveDoor(t *testing.T, d *doorServer) (end func(), wait func() error) {
 
 // reached reports why nobody answers at an address.
 func reached(at netip.AddrPort) error {
-	rail, err := tcp.New().Open("tcp", doorRailConfig(doorAnswers, rdma.Wire{}))
+	rail, err := tcp.New().Open("tcp", RailConfig(ClientDepth, rdma.Wire{}))
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func reached(at netip.AddrPort) error {
 
 // A server takes up listeners while it serves, drops them, and listens anew.
 func TestListenersComeAndGo(t *testing.T) {
-	d := newDoorServer(doorConfig{NoRails: "none yet", Followed: true})
+	d := NewServer(Config{NoRails: "none yet", Followed: true})
 	end, wait := serveDoor(t, d)
 	any, device := netip.MustParseAddrPort("127.0.0.1:0"), rdma.Device{Name: "rail0"}
 	for range 2 {
@@ -101,7 +101,7 @@ func TestListenersComeAndGo(t *testing.T) {
 		if err := reached(at); err != nil {
 			t.Errorf("a listener that came later: %v", err)
 		}
-		if told := d.railsFor(&serverSession{}, nil); len(told) != 1 || told[0].l.Addr() != at {
+		if told := d.railsFor(&Session{}, nil); len(told) != 1 || told[0].l.Addr() != at {
 			t.Errorf("clients are told %v, want %s", told, at)
 		}
 		if err := d.Drop("another", at); err != nil || len(d.Listening()) != 1 {
@@ -110,7 +110,7 @@ func TestListenersComeAndGo(t *testing.T) {
 		if err := d.Drop("rail0", at); err != nil {
 			t.Error(err)
 		}
-		if err := reached(at); err == nil || len(d.Listening()) > 0 || len(d.railsFor(&serverSession{}, nil)) > 0 {
+		if err := reached(at); err == nil || len(d.Listening()) > 0 || len(d.railsFor(&Session{}, nil)) > 0 {
 			t.Errorf("after it was dropped: %v, %v", err, d.Listening())
 		}
 	}
@@ -129,7 +129,7 @@ func TestListenerFails(t *testing.T) {
 	for _, followed := range []bool{true, false} {
 		closed := make(chan struct{})
 		p := removable{namedVerbs{tcp.New()}, make(chan struct{}), sync.OnceFunc(func() { close(closed) })}
-		d := newDoorServer(doorConfig{Followed: followed})
+		d := NewServer(Config{Followed: followed})
 		at, err := d.Listen(p, netip.MustParseAddrPort("127.0.0.1:0"), rdma.Device{Name: "rail0"})
 		if err != nil {
 			t.Fatal(err)
@@ -148,7 +148,7 @@ func TestListenerFails(t *testing.T) {
 			continue
 		}
 		list := d.Listening()
-		if len(list) != 1 || list[0].Addr != at || !errors.Is(list[0].Err, errRemoved) || len(d.railsFor(&serverSession{}, nil)) > 0 {
+		if len(list) != 1 || list[0].Addr != at || !errors.Is(list[0].Err, errRemoved) || len(d.railsFor(&Session{}, nil)) > 0 {
 			t.Errorf("it listens at %v", list)
 		}
 		if why := d.listeners.whyNoRails(); !strings.Contains(why, "rail0") || !strings.Contains(why, errRemoved.Error()) {

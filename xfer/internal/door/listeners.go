@@ -1,4 +1,4 @@
-package xfer
+package door
 
 import (
 	"cmp"
@@ -18,14 +18,14 @@ import (
 type serverListener struct {
 	provider rdma.Provider
 	l        rdma.Listener
-	device   railDevice    // of no name for TCP
+	device   Device        // of no name for TCP
 	refusals chan struct{} // a token for each that is under way
 	err      error         // why it failed, and is closed; guarded by the set's mu
 }
 
 func newListener(p rdma.Provider, l rdma.Listener, device rdma.Device) *serverListener {
 	return &serverListener{
-		provider: p, l: l, device: railDevice{device.Name, device.PCIAddress, device.RateGbps()},
+		provider: p, l: l, device: Device{device.Name, device.PCIAddress, device.RateGbps()},
 		refusals: make(chan struct{}, maxRefusing),
 	}
 }
@@ -153,7 +153,7 @@ func (s *listenerSet) serve(ctx context.Context) error {
 	return errors.Join(closing, err)
 }
 
-// close is Server.Close.
+// Close is Server.Close.
 func (s *listenerSet) close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -175,9 +175,9 @@ func (s *listenerSet) verbs() []*serverListener {
 }
 
 // devices are those of verbs, each once.
-func (s *listenerSet) devices() (devices []railDevice) {
+func (s *listenerSet) devices() (devices []Device) {
 	for _, l := range s.verbs() {
-		if !slices.ContainsFunc(devices, func(d railDevice) bool { return d.Name == l.device.Name }) {
+		if !slices.ContainsFunc(devices, func(d Device) bool { return d.Name == l.device.Name }) {
 			devices = append(devices, l.device)
 		}
 	}

@@ -1,4 +1,4 @@
-package xfer
+package door
 
 import (
 	"context"
@@ -21,19 +21,19 @@ var (
 // testKeys are those that a test changes.
 type testKeys struct {
 	mu sync.Mutex
-	m  map[string]keyAdmission
+	m  map[string]Admission
 }
 
 // keysOf has keys without bounds of their own.
 func keysOf(all ...trust.Key) *testKeys {
-	k := &testKeys{m: make(map[string]keyAdmission)}
+	k := &testKeys{m: make(map[string]Admission)}
 	for _, key := range all {
-		k.m[key.ID] = keyAdmission{Secret: key.Secret}
+		k.m[key.ID] = Admission{Secret: key.Secret}
 	}
 	return k
 }
 
-func (k *testKeys) Find(id string) (keyAdmission, bool) {
+func (k *testKeys) Find(id string) (Admission, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	a, ok := k.m[id]
@@ -46,7 +46,7 @@ func (k *testKeys) Len() int {
 	return len(k.m)
 }
 
-func (k *testKeys) change(f func(m map[string]keyAdmission)) {
+func (k *testKeys) change(f func(m map[string]Admission)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	f(k.m)
@@ -54,14 +54,14 @@ func (k *testKeys) change(f func(m map[string]keyAdmission)) {
 
 // without takes keys out, until they are put back.
 func (k *testKeys) without(out ...trust.Key) (putBack func()) {
-	was := make(map[string]keyAdmission)
-	k.change(func(m map[string]keyAdmission) {
+	was := make(map[string]Admission)
+	k.change(func(m map[string]Admission) {
 		for _, key := range out {
 			was[key.ID] = m[key.ID]
 			delete(m, key.ID)
 		}
 	})
-	return func() { k.change(func(m map[string]keyAdmission) { maps.Copy(m, was) }) }
+	return func() { k.change(func(m map[string]Admission) { maps.Copy(m, was) }) }
 }
 
 // ringOf is what a ring takes in these tests.
@@ -70,23 +70,23 @@ func ringOf(qps, slots, chunkBytes int) int64 {
 }
 
 // queueOf is the queue of a server of these bounds.
-func queueOf(cfg doorConfig) *admissionQueue {
+func queueOf(cfg Config) *admissionQueue {
 	cfg.RingBytes = ringOf
-	return newDoorServer(cfg).queue
+	return NewServer(cfg).queue
 }
 
 // request asks for room as a client would. The waiter waits if it is not done.
 func request(q *admissionQueue, key trust.Key, n byte, slots int) *waiter {
 	w := &waiter{
 		peer: &authenticatedPeer{addr: "peer", key: key.ID, secret: key.Secret}, ctx: context.Background(), done: make(chan struct{}),
-		wish: &preamble{qps: 1, slots: uint16(slots), chunkKiB: 1024, session: [16]byte{n}},
+		wish: &Preamble{QPs: 1, Slots: uint16(slots), ChunkKiB: 1024, Session: [16]byte{n}},
 	}
 	q.enqueue(w)
 	return w
 }
 
 // admitted checks that there was room, for a ring of so many slots.
-func (w *waiter) admitted(t *testing.T, slots int) *serverSession {
+func (w *waiter) admitted(t *testing.T, slots int) *Session {
 	t.Helper()
 	select {
 	case <-w.done:
@@ -120,10 +120,10 @@ func (w *waiter) refused(t *testing.T, code rdma.RejectCode, waits bool) {
 
 func TestRoomOfAKey(t *testing.T) {
 	k := keysOf(firstKey, secondKey)
-	k.change(func(m map[string]keyAdmission) {
-		m["test"] = keyAdmission{Secret: firstKey.Secret, MaxSessions: 2, BytesPerSecond: 64 << 20}
+	k.change(func(m map[string]Admission) {
+		m["test"] = Admission{Secret: firstKey.Secret, MaxSessions: 2, BytesPerSecond: 64 << 20}
 	})
-	q := queueOf(doorConfig{Keys: k, MaxSessions: 3})
+	q := queueOf(Config{Keys: k, MaxSessions: 3})
 	a, b := request(q, firstKey, 1, 4).admitted(t, 4), request(q, firstKey, 2, 4).admitted(t, 4)
 	if a.ofKey == nil || a.ofKey != b.ofKey || a.ofKey.BytesPerSecond() != 64<<20 {
 		t.Error("the sessions of a key do not share its rate")
@@ -155,7 +155,7 @@ func TestRoomOfAKey(t *testing.T) {
 
 // No more wait than may, of a key and of all.
 func TestWaitingIsBounded(t *testing.T) {
-	q := queueOf(doorConfig{Keys: keysOf(firstKey, secondKey), MaxSessions: 1})
+	q := queueOf(Config{Keys: keysOf(firstKey, secondKey), MaxSessions: 1})
 	request(q, firstKey, 0, 4).admitted(t, 4)
 	for range 2 * maxWaitingOfKey {
 		request(q, firstKey, 1, 4)
@@ -164,9 +164,9 @@ func TestWaitingIsBounded(t *testing.T) {
 		t.Errorf("%d clients wait with one key", len(q.waiting))
 	}
 	for i := range 2 * maxWaiting {
-		k := keyAdmission{Secret: trust.NewSecret([32]byte{1})}
+		k := Admission{Secret: trust.NewSecret([32]byte{1})}
 		id := string(rune('a'+i%20)) + "-key"
-		q.cfg.Keys.(*testKeys).change(func(m map[string]keyAdmission) { m[id] = k })
+		q.cfg.Keys.(*testKeys).change(func(m map[string]Admission) { m[id] = k })
 		request(q, trust.Key{ID: id, Secret: k.Secret}, 1, 4)
 	}
 	if len(q.waiting) != maxWaiting {
@@ -181,7 +181,7 @@ func TestWaitingIsBounded(t *testing.T) {
 }
 
 func TestSmallerRings(t *testing.T) {
-	q := queueOf(doorConfig{Keys: keysOf(firstKey), MaxMemory: ringOf(1, 16, 1<<20) + ringOf(1, 5, 1<<20)})
+	q := queueOf(Config{Keys: keysOf(firstKey), MaxMemory: ringOf(1, 16, 1<<20) + ringOf(1, 5, 1<<20)})
 	first := request(q, firstKey, 1, 16).admitted(t, 16)
 	request(q, firstKey, 2, 16).admitted(t, 5)
 	third := request(q, firstKey, 3, 16)
@@ -189,7 +189,7 @@ func TestSmallerRings(t *testing.T) {
 	q.leave(first)
 	third.admitted(t, 16)
 	// What would not fit even alone is not waited for.
-	small := queueOf(doorConfig{Keys: keysOf(firstKey, secondKey), MaxMemory: ringOf(1, 2, 1<<20) - 1})
+	small := queueOf(Config{Keys: keysOf(firstKey, secondKey), MaxMemory: ringOf(1, 2, 1<<20) - 1})
 	request(small, firstKey, 1, 16).refused(t, rdma.RejectResources, false)
 	request(small, firstKey, 1, 1).admitted(t, 1) // a ring of one slot, as asked for
 }

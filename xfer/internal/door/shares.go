@@ -1,4 +1,4 @@
-package xfer
+package door
 
 import (
 	"errors"
@@ -160,15 +160,15 @@ func (q *admissionQueue) makeWayLocked(key string) bool {
 	return true
 }
 
-// errIdle ends a session that does not begin.
-var errIdle = errors.New("it was granted a session and did not begin it, and other keys waited for the room")
+// ErrIdle ends a session that does not begin.
+var ErrIdle = errors.New("it was granted a session and did not begin it, and other keys waited for the room")
 
 // endIfIdle ends a session whose first queue pair has not come, if somebody waits
 // for what it has whose key has less.
-func (q *admissionQueue) endIfIdle(s *serverSession) {
+func (q *admissionQueue) endIfIdle(s *Session) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !s.entered && q.isBehindLocked(s.peer.key) {
-		s.End(errIdle)
+		s.End(ErrIdle)
 	}
 }

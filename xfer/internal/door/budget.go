@@ -1,4 +1,4 @@
-package xfer
+package door
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package xfer
+package door
 
 import (
 	"testing"
@@ -13,7 +13,7 @@ import (
 // rdma/tcp, where nothing is registered, a buffer for each message.
 func TestDoorFitsAPage(t *testing.T) {
 	const tagBytes, lineBytes, moreReceives, greeting = 8, 64, 4, 1
-	c := doorRailConfig(doorDepth, rdma.Wire{})
+	c := RailConfig(Depth, rdma.Wire{})
 	stride := (c.MsgBytes + tagBytes + lineBytes - 1) / lineBytes * lineBytes
 	if n := c.Conns * (c.RecvDepth + moreReceives + c.SendDepth + greeting) * stride; n > 4096 {
 		t.Errorf("verbs registers %d bytes", n)

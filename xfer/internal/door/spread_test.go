@@ -1,4 +1,4 @@
-package xfer
+package door
 
 import (
 	"fmt"
@@ -19,17 +19,17 @@ func (namedVerbs) Name() string { return "verbs" }
 func TestSessionsSpreadOverRails(t *testing.T) {
 	const rails = 8
 	provider := namedVerbs{tcp.New()}
-	d := newDoorServer(doorConfig{})
-	d.listeners.list = append(d.listeners.list, &serverListener{provider: tcp.New(), device: railDevice{Name: "tcp", RateGbps: 800}})
-	d.listeners.list = append(d.listeners.list, &serverListener{provider: provider, device: railDevice{Name: "slow", RateGbps: 25}})
+	d := NewServer(Config{})
+	d.listeners.list = append(d.listeners.list, &serverListener{provider: tcp.New(), device: Device{Name: "tcp", RateGbps: 800}})
+	d.listeners.list = append(d.listeners.list, &serverListener{provider: provider, device: Device{Name: "slow", RateGbps: 25}})
 	for i := range rails {
 		for range 2 { // addresses of either family
-			d.listeners.list = append(d.listeners.list, &serverListener{provider: provider, device: railDevice{Name: fmt.Sprint("rail", i), RateGbps: 400}})
+			d.listeners.list = append(d.listeners.list, &serverListener{provider: provider, device: Device{Name: fmt.Sprint("rail", i), RateGbps: 400}})
 		}
 	}
-	begun, of := 0, map[string][]*serverSession{}
-	begin := func() *serverSession {
-		h := &serverSession{ID: [16]byte{byte(begun)}}
+	begun, of := 0, map[string][]*Session{}
+	begin := func() *Session {
+		h := &Session{ID: [16]byte{byte(begun)}}
 		begun++
 		d.queue.sessions[h.ID] = h
 		told := d.railsFor(h, nil)
@@ -61,13 +61,13 @@ func TestSessionsSpreadOverRails(t *testing.T) {
 
 // Among devices that are as near those with the fewest sessions still come first.
 func TestNearRailsAreSpread(t *testing.T) {
-	d := newDoorServer(doorConfig{})
+	d := NewServer(Config{})
 	for _, name := range []string{"a", "b", "far"} {
-		d.listeners.list = append(d.listeners.list, &serverListener{provider: namedVerbs{tcp.New()}, device: railDevice{Name: name, RateGbps: 400}})
+		d.listeners.list = append(d.listeners.list, &serverListener{provider: namedVerbs{tcp.New()}, device: Device{Name: name, RateGbps: 400}})
 	}
 	var got []string
 	for i := range 4 {
-		h := &serverSession{ID: [16]byte{byte(i)}}
+		h := &Session{ID: [16]byte{byte(i)}}
 		d.queue.sessions[h.ID] = h
 		d.railsFor(h, map[string]int{"a": 2, "b": 2, "far": 4})
 		got = append(got, h.device)

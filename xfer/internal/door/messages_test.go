@@ -1,4 +1,4 @@
-package xfer
+package door
 
 import (
 	"errors"
@@ -12,15 +12,15 @@ import (
 )
 
 func TestPreamble(t *testing.T) {
-	door := preamble{qps: 3, slots: 4, chunkKiB: 5, session: [16]byte{6}}
-	join := preamble{join: true, lane: trust.Lane{QP: 2, Epoch: 300}, session: [16]byte{6}, token: [16]byte{7}}
-	for _, want := range []preamble{door, join} {
-		got, err := decodePreamble(append(want.encode(), make([]byte, 100)...))
+	door := Preamble{QPs: 3, Slots: 4, ChunkKiB: 5, Session: [16]byte{6}}
+	join := Preamble{Join: true, Lane: trust.Lane{QP: 2, Epoch: 300}, Session: [16]byte{6}, Token: [16]byte{7}}
+	for _, want := range []Preamble{door, join} {
+		got, err := decodePreamble(append(want.Encode(), make([]byte, 100)...))
 		if err != nil || got != want {
 			t.Errorf("got %+v, %v", got, err)
 		}
 	}
-	b := door.encode()
+	b := door.Encode()
 	b[4]++
 	if _, err := decodePreamble(b); !errors.As(err, new(errVersion)) {
 		t.Errorf("another version: %v", err)
@@ -36,22 +36,22 @@ func TestPreamble(t *testing.T) {
 
 // TestDoorMessages: what the server says at the door.
 func TestDoorMessages(t *testing.T) {
-	for _, want := range []railAddr{{netip.MustParseAddrPort("10.7.0.1:7474"), "rxe0"}, {netip.MustParseAddrPort("[fe80::1%eth0]:7474"), "mlx5_0"}} {
+	for _, want := range []Rail{{netip.MustParseAddrPort("10.7.0.1:7474"), "rxe0"}, {netip.MustParseAddrPort("[fe80::1%eth0]:7474"), "mlx5_0"}} {
 		if got, why, ok := decodeRail(want.railText()); got != want || why != "" || !ok {
 			t.Errorf("got %+v, %q, %v", got, why, ok)
 		}
 	}
 	long := strings.Repeat("why ", 200)
-	if _, why, ok := decodeRail(noRailText(long)); !ok || why == "" || !strings.HasPrefix(long, why) {
+	if _, why, ok := decodeRail(NoRailText(long)); !ok || why == "" || !strings.HasPrefix(long, why) {
 		t.Errorf("got %q, %v", why, ok)
 	}
 	if _, _, ok := decodeRail([]byte("no address")); ok {
 		t.Error("no address was taken for one")
 	}
-	if got, err := decodeGrant(sessionGrant{16, 3}.encode()); err != nil || got != (sessionGrant{16, 3}) {
+	if got, err := decodeGrant(Grant{16, 3}.encode()); err != nil || got != (Grant{16, 3}) {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	for _, bad := range []sessionGrant{{0, 1}, {1, 0}, {wire.MaxSlots + 1, 1}, {1, wire.MaxQPs + 1}} {
+	for _, bad := range []Grant{{0, 1}, {1, 0}, {wire.MaxSlots + 1, 1}, {1, wire.MaxQPs + 1}} {
 		if _, err := decodeGrant(bad.encode()); !errors.Is(err, wire.ErrProtocol) {
 			t.Errorf("%+v: %v", bad, err)
 		}
@@ -59,8 +59,8 @@ func TestDoorMessages(t *testing.T) {
 	if got, err := decodeRefusal(refusal{rdma.RejectBusy, "full"}.encode()); err != nil || got != (refusal{rdma.RejectBusy, "full"}) {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	for _, b := range [][]byte{noRailText(long), railAddr{netip.MustParseAddrPort("1.2.3.4:5"), long}.railText(), refusal{1, long}.encode()} {
-		if len(b)+1+trust.SealBytes > doorMsgBytes {
+	for _, b := range [][]byte{NoRailText(long), Rail{netip.MustParseAddrPort("1.2.3.4:5"), long}.railText(), refusal{1, long}.encode()} {
+		if len(b)+1+trust.SealBytes > MsgBytes {
 			t.Errorf("a message of %d bytes does not fit the door", len(b))
 		}
 	}
@@ -69,13 +69,13 @@ func TestDoorMessages(t *testing.T) {
 // A wish for a GPU is at the door what it was in the options, and what could be none
 // in a hello is none there.
 func TestWishAtTheDoor(t *testing.T) {
-	for _, p := range []gpuWish{{}, {GPU: wire.GPUAuto}, {GPU: wire.GPUFirst}, {GPU: wire.GPUNamed - 1}, {GPU: wire.GPUNamed, Name: "GPU-" + strings.Repeat("a", 36)}} {
-		b := p.encode()
-		if got, err := decodeWish(b); err != nil || got != p {
+	for _, p := range []Wish{{}, {GPU: wire.GPUAuto}, {GPU: wire.GPUFirst}, {GPU: wire.GPUNamed - 1}, {GPU: wire.GPUNamed, Name: "GPU-" + strings.Repeat("a", 36)}} {
+		b := p.Encode()
+		if got, err := DecodeWish(b); err != nil || got != p {
 			t.Errorf("%+v: %+v, %v", p, got, err)
 		}
 		// What a later version says beside it does not matter to this one.
-		if got, err := decodeWish(append(b, 1, 2, 'x', 'y')); err != nil || got != p {
+		if got, err := DecodeWish(append(b, 1, 2, 'x', 'y')); err != nil || got != p {
 			t.Errorf("%+v with another field: %+v, %v", p, got, err)
 		}
 		if n := 1 + len(b); n > doorText {
@@ -83,11 +83,11 @@ func TestWishAtTheDoor(t *testing.T) {
 		}
 	}
 	for _, b := range [][]byte{
-		gpuWish{GPU: wire.GPUNamed + 1}.encode(), gpuWish{GPU: 1<<64 - 1}.encode(), gpuWish{GPU: wire.GPUNamed}.encode(),
-		gpuWish{Name: "GPU-1"}.encode(), gpuWish{GPU: wire.GPUFirst, Name: "GPU-1"}.encode(),
-		gpuWish{GPU: wire.GPUNamed, Name: "\x1b[31m"}.encode(), gpuWish{GPU: wire.GPUNamed, Name: "GPU-" + strings.Repeat("a", 37)}.encode(),
+		Wish{GPU: wire.GPUNamed + 1}.Encode(), Wish{GPU: 1<<64 - 1}.Encode(), Wish{GPU: wire.GPUNamed}.Encode(),
+		Wish{Name: "GPU-1"}.Encode(), Wish{GPU: wire.GPUFirst, Name: "GPU-1"}.Encode(),
+		Wish{GPU: wire.GPUNamed, Name: "\x1b[31m"}.Encode(), Wish{GPU: wire.GPUNamed, Name: "GPU-" + strings.Repeat("a", 37)}.Encode(),
 	} {
-		if got, err := decodeWish(b); !errors.Is(err, wire.ErrProtocol) {
+		if got, err := DecodeWish(b); !errors.Is(err, wire.ErrProtocol) {
 			t.Errorf("% x: %+v, %v", b, got, err)
 		}
 	}
@@ -95,8 +95,8 @@ func TestWishAtTheDoor(t *testing.T) {
 
 // FuzzDoorDecoders runs the decoders of what comes before a session.
 func FuzzDoorDecoders(f *testing.F) {
-	f.Add((&preamble{qps: 1, slots: 1, chunkKiB: 1}).encode())
-	f.Add(sessionGrant{1, 1}.encode())
+	f.Add((&Preamble{QPs: 1, Slots: 1, ChunkKiB: 1}).Encode())
+	f.Add(Grant{1, 1}.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_, _ = decodePreamble(b)
 		_, _, _ = decodeRail(b)

@@ -1,4 +1,4 @@
-package xfer
+package door
 
 import (
 	"context"
@@ -19,7 +19,7 @@ const attemptDelay = 300 * time.Millisecond
 // dialRace authenticates at the TCP addresses of one server, side by side (happy eyeballs,
 // RFC 8305).
 type dialRace struct {
-	client   *doorClient
+	client   *Client
 	provider rdma.Provider
 	ctx      context.Context
 	cancel   context.CancelFunc
@@ -28,19 +28,19 @@ type dialRace struct {
 	running int
 	results chan raceResult
 	waits   chan struct{}
-	won     *grantedSession
+	won     *Granted
 	problem error
 }
 
 type raceResult struct {
-	granted *grantedSession
+	granted *Granted
 	err     error
 }
 
 // Race authenticates at the first address that answers by a provider of TCP. Those that
 // come first are preferred by what attemptDelay gives them. The caller closes the result.
 // The error is the most specific one: see MostSpecificError.
-func (c *doorClient) Race(ctx context.Context, p rdma.Provider, addrs []netip.AddrPort) (*grantedSession, error) {
+func (c *Client) Race(ctx context.Context, p rdma.Provider, addrs []netip.AddrPort) (*Granted, error) {
 	if len(addrs) == 0 {
 		return nil, fmt.Errorf("%w: the server has no TCP address", rdma.ErrUnsupported)
 	}
@@ -82,7 +82,7 @@ func (r *dialRace) begin() {
 	}()
 }
 
-// take looks at how a try ended. With an answer all others end.
+// Take looks at how a try ended. With an answer all others end.
 func (r *dialRace) take(res raceResult) {
 	r.running--
 	switch {
@@ -92,27 +92,27 @@ func (r *dialRace) take(res raceResult) {
 		r.cancel()
 	case res.err == nil:
 		_ = res.granted.Close() // the second of two that came through at once
-	case r.ctx.Err() == nil && isAnswered(res.err):
+	case r.ctx.Err() == nil && IsAnswered(res.err):
 		r.problem, r.addrs = res.err, nil
 		r.cancel()
-	case r.won == nil && !isAnswered(r.problem):
-		r.problem = mostSpecificError(r.problem, res.err)
+	case r.won == nil && !IsAnswered(r.problem):
+		r.problem = MostSpecificError(r.problem, res.err)
 		r.begin()
 	}
 }
 
-// mostSpecificError is the error to tell of those met at several addresses of one
+// MostSpecificError is the error to tell of those met at several addresses of one
 // host: a server's word, else the first of more than that nobody listens, which
 // is how a host answers at addresses that its server does not use.
-func mostSpecificError(before, err error) error {
-	if before == nil || isAnswered(err) || (errors.Is(before, syscall.ECONNREFUSED) && !errors.Is(err, syscall.ECONNREFUSED)) {
+func MostSpecificError(before, err error) error {
+	if before == nil || IsAnswered(err) || (errors.Is(before, syscall.ECONNREFUSED) && !errors.Is(err, syscall.ECONNREFUSED)) {
 		return err
 	}
 	return before
 }
 
-// isAnswered: a server was there and answered, and what it said holds for all
+// IsAnswered: a server was there and answered, and what it said holds for all
 // its addresses.
-func isAnswered(err error) bool {
+func IsAnswered(err error) bool {
 	return errors.As(err, new(*rdma.RejectedError)) || errors.As(err, new(*RefusedError)) || errors.Is(err, trust.ErrRefused)
 }

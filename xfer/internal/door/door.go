@@ -1,0 +1,240 @@
+package door
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"gdrcp/internal/printable"
+	"gdrcp/internal/trust"
+	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
+)
+
+// Conn is the queue pair at which a client proves that it has the key, before
+// it learns anything and before anything is made for it. It has a rail, and so
+// a protection domain, of its own. Beyond the handshake it carries the server's
+// grant; the session itself is then made of other queue pairs, which show that they
+// belong to it. One goroutine uses it at a time. Its methods block until ctx ends; their
+// errors are those of the rail, wire.ErrProtocol, and why the connection ended.
+type Conn struct {
+	// Rail and QP are the owner's to make, and end with Close.
+	Rail rdma.Rail
+	QP   rdma.Conn
+	// Seal and Open are there when the handshake is over.
+	Seal *trust.Sealer
+	Open *trust.Opener
+	// MayHear bounds the messages that nobody has taken yet.
+	MayHear int
+
+	posted, left uint64 // messages
+	heard        [][]byte
+	ended        error // the connection is dead
+}
+
+const (
+	// MsgBytes and Depth bound what an unauthenticated client costs: rdma/verbs adds 4
+	// receives, a send and a tag of 8 bytes, and the 11 of these 320 bytes each
+	// fit one page.
+	MsgBytes = 312 // of a message at most
+	Depth    = 3   // messages under way in each direction, at a server
+	// ClientDepth is how many messages a client has room for.
+	ClientDepth = 64
+	// ProofWait is how long a client may take to prove that it has a key.
+	ProofWait = 5 * time.Second
+	// doorText bounds a text for a person at the door.
+	doorText = MsgBytes - trust.SealBytes - 8
+)
+
+// RailConfig sizes the rail of a door that has room for so many messages: Depth at a
+// server, ClientDepth at a client.
+func RailConfig(receives int, onWire rdma.Wire) rdma.RailConfig {
+	return rdma.RailConfig{Conns: 1, SendDepth: Depth, RecvDepth: receives, MsgBytes: MsgBytes, WriteBytes: 1, Wire: onWire}
+}
+
+// wait takes what has happened at the door, at least one thing.
+func (d *Conn) wait(ctx context.Context) error {
+	if d.ended != nil {
+		return d.ended
+	}
+	var cs [Depth]rdma.Completion
+	n, err := d.Rail.Wait(ctx, cs[:])
+	if err != nil {
+		return err
+	}
+	for i := range cs[:n] {
+		switch c := &cs[i]; c.Kind {
+		case rdma.Done:
+			d.left++
+		case rdma.Message:
+			if len(d.heard) == d.MayHear {
+				return fmt.Errorf("%w: messages at the door that nobody waits for", wire.ErrProtocol)
+			}
+			d.heard = append(d.heard, append([]byte(nil), c.Msg...))
+		case rdma.Closed:
+			d.ended = c.Err // what came before it may be its reason
+		default:
+			return fmt.Errorf("%w: an immediate at the door", wire.ErrProtocol)
+		}
+	}
+	return nil
+}
+
+// Post sends a message as it is.
+func (d *Conn) Post(ctx context.Context, msg []byte) error {
+	for {
+		_, err := d.QP.Post([]rdma.WR{{Op: rdma.OpSend, ID: d.posted, Msg: msg}})
+		if err == nil {
+			d.posted++
+			return nil
+		}
+		if !errors.Is(err, rdma.ErrQueueFull) {
+			return err
+		}
+		if err := d.wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// Say sends a sealed message.
+func (d *Conn) Say(ctx context.Context, kind byte, body []byte) error {
+	return d.Post(ctx, d.Seal.Seal(nil, append([]byte{kind}, body...)))
+}
+
+// flush waits until all that was posted has left.
+func (d *Conn) flush(ctx context.Context) error {
+	for d.left < d.posted {
+		if err := d.wait(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Take returns the next message as it came.
+func (d *Conn) Take(ctx context.Context) ([]byte, error) {
+	for len(d.heard) == 0 {
+		if err := d.wait(ctx); err != nil {
+			return nil, err
+		}
+	}
+	msg := d.heard[0]
+	d.heard = d.heard[1:]
+	return msg, nil
+}
+
+// Hear returns the next message, opened.
+func (d *Conn) Hear(ctx context.Context) (kind byte, body []byte, err error) {
+	msg, err := d.Take(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	plain, err := d.Open.Open(msg)
+	if err != nil || len(plain) == 0 {
+		return 0, nil, fmt.Errorf("%w: at the door: %w", wire.ErrProtocol, trust.ErrForged)
+	}
+	return plain[0], plain[1:], nil
+}
+
+// Close ends the door. Safe on one half made.
+func (d *Conn) Close() error {
+	var errs []error
+	if d.QP != nil {
+		errs = append(errs, d.QP.Close())
+	}
+	if d.Rail != nil {
+		errs = append(errs, d.Rail.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Grant is the body of wire.DoorGrant: how many slots and queue pairs, of those that the
+// client asked for, it gets.
+type Grant struct{ Slots, QPs int }
+
+func (t Grant) encode() []byte {
+	b := binary.AppendUvarint(nil, uint64(t.Slots))
+	return binary.AppendUvarint(b, uint64(t.QPs))
+}
+
+func decodeGrant(b []byte) (Grant, error) {
+	c := wire.Cursor{Buf: b}
+	slots, qps := c.Uvarint(), c.Uvarint()
+	if err := c.Err("grant"); err != nil {
+		return Grant{}, err
+	}
+	if slots == 0 || slots > wire.MaxSlots || qps == 0 || qps > wire.MaxQPs {
+		return Grant{}, fmt.Errorf("%w: a grant of %d slots and %d queue pairs", wire.ErrProtocol, slots, qps)
+	}
+	return Grant{int(slots), int(qps)}, nil
+}
+
+// Rail is one address at which a server listens by rdma_cm.
+type Rail struct {
+	Addr   netip.AddrPort
+	Device string // its name there; empty where it is not known
+}
+
+// railText is the body of wire.DoorRail: "address:port device", or, behind a
+// zero byte, why there is none.
+func (r Rail) railText() []byte { return []byte(cutForDoor(r.Addr.String() + " " + r.Device)) }
+
+// NoRailText is the body of wire.DoorRail where there is none.
+func NoRailText(why string) []byte { return []byte("\x00" + cutForDoor(why)) }
+
+// decodeRail reads either. An address that does not parse is left out: it may
+// be of a family that this version does not know.
+func decodeRail(body []byte) (r Rail, none string, ok bool) {
+	if len(body) > 0 && body[0] == 0 {
+		return r, printable.Text(string(body[1:])), true
+	}
+	addr, device, _ := strings.Cut(string(body), " ")
+	a, err := netip.ParseAddrPort(addr)
+	return Rail{a, printable.Text(device)}, "", err == nil
+}
+
+// refusal is the body of wire.DoorRefuse: a code for a hint, and words for a person.
+type refusal struct {
+	code rdma.RejectCode
+	text string
+}
+
+func (r refusal) encode() []byte {
+	return append(binary.LittleEndian.AppendUint16(nil, uint16(r.code)), cutForDoor(r.text)...)
+}
+
+func decodeRefusal(b []byte) (refusal, error) {
+	if len(b) < 2 {
+		return refusal{}, fmt.Errorf("%w: a refusal of %d bytes", wire.ErrProtocol, len(b))
+	}
+	return refusal{rdma.RejectCode(binary.LittleEndian.Uint16(b)), printable.Text(string(b[2:]))}, nil
+}
+
+// cutForDoor makes a text fit a message at the door.
+func cutForDoor(s string) string { return s[:min(len(s), doorText)] }
+
+// Wish is the body of wire.DoorProof, fields as in a hello: which GPU the client is going
+// to ask for, so that the server can tell the addresses near to it first. The hello
+// decides, and comes when the address is chosen already.
+type Wish struct {
+	GPU wire.GPUWish
+	// Name is what gpu.Find takes, where GPU is wire.GPUNamed, else empty.
+	Name string
+}
+
+// Encode is the body: empty where no GPU is wished for.
+func (w Wish) Encode() []byte {
+	h := wire.Hello{GPU: uint64(w.GPU), GPUName: w.Name}
+	return h.EncodeGPU()
+}
+
+// DecodeWish reads the body of wire.DoorProof; it may be empty. The error is wire.ErrProtocol.
+func DecodeWish(b []byte) (Wish, error) {
+	h, err := wire.DecodeGPU(b)
+	return Wish{wire.GPUWish(h.GPU), h.GPUName}, err
+}

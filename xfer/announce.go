@@ -191,9 +191,9 @@ func (a *announcer) flush() error {
 	}
 	a.src.sender.mu.Lock()
 	for _, e := range a.pending {
-		a.src.table[e.id%entryWindow] = e
+		a.src.window.table[e.id%entryWindow] = e
 	}
-	a.src.announced = a.pending[len(a.pending)-1].id + 1
+	a.src.window.announced = a.pending[len(a.pending)-1].id + 1
 	a.src.sender.mu.Unlock()
 	a.src.tally.Step()
 	err := a.src.session.ctl.send(a.ctx, wire.MsgEntries, a.body)
@@ -206,7 +206,7 @@ func (a *announcer) flush() error {
 // the total, for it accepts nothing before.
 func (a *announcer) waitForRoom(xattrBytes int) error {
 	a.src.sender.mu.Lock()
-	full := a.total.Entries-a.src.settled >= entryWindow || a.src.xattrBytes+xattrBytes > wire.XattrWindow
+	full := a.total.Entries-a.src.window.settled >= entryWindow || a.src.window.xattrBytes+xattrBytes > wire.XattrWindow
 	a.src.sender.mu.Unlock()
 	if !full {
 		return nil
@@ -223,7 +223,7 @@ func (a *announcer) waitForRoom(xattrBytes int) error {
 	a.src.sender.mu.Lock()
 	defer a.src.sender.mu.Unlock()
 	// A quarter at a time: an entry at a time would be a message each.
-	for a.total.Entries-a.src.settled > entryWindow*3/4 || a.src.xattrBytes+xattrBytes > wire.XattrWindow {
+	for a.total.Entries-a.src.window.settled > entryWindow*3/4 || a.src.window.xattrBytes+xattrBytes > wire.XattrWindow {
 		if a.ctx.Err() != nil {
 			return context.Cause(a.ctx)
 		}
@@ -252,9 +252,9 @@ func (a *announcer) finish() error {
 		return err
 	}
 	a.src.sender.mu.Lock()
-	a.src.ended = true
-	over := a.src.settled == a.src.announced && !a.src.rootsSent
-	a.src.rootsSent = a.src.rootsSent || over
+	a.src.window.ended = true
+	over := a.src.window.settled == a.src.window.announced && !a.src.window.rootsSent
+	a.src.window.rootsSent = a.src.window.rootsSent || over
 	a.src.sender.cond.Broadcast()
 	a.src.sender.mu.Unlock()
 	if over {

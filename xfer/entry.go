@@ -3,7 +3,9 @@ package xfer
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 
+	"gdrcp/chunker"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/wire"
 )
@@ -90,4 +92,86 @@ func (b *entryState) rootOf(last manifest.Digest) manifest.Digest {
 	root := b.tree.Root()
 	b.tree = nil
 	return root
+}
+
+// sinkEntry is an announced entry at the sink, until its end has been told.
+type sinkEntry struct {
+	entryState
+	attrs      *chunker.Attributes // what it is to have beside its Entry; nil for nothing
+	xattrBytes int
+	room       *room // of a file that is expected; nil for others
+
+	mu      sync.Mutex
+	temp    *chunker.Temp
+	at      chunker.Published // once it is published
+	written int64             // bytes verified and written, holes included
+	stored  int64             // of these, bytes of data
+	// booked is how far the ledger has come in the file, and last says that it
+	// has seen its end.
+	booked int64
+	last   bool
+	// givenUp: the source said in a chunk that the file is not to be published;
+	// why, it says in a message.
+	givenUp bool
+	// ready: everything is there and the file is with the publisher.
+	ready bool
+	// unwanted: the source was told not to send its data.
+	unwanted bool
+	// over: the entry has ended, well or by problem.
+	over    bool
+	problem *wire.Exception
+	// wanted again, by offset: what the piece must be, and how often it was bad.
+	repairs map[int64]repair
+}
+
+type repair struct {
+	digest manifest.Digest
+	tries  int
+}
+
+// srcEntry is an announced entry at the source, until the sink has told what
+// became of it.
+type srcEntry struct {
+	entryState
+	stamp      chunker.Stamp
+	xattrBytes int
+	// mayGrow: the file may become longer while it is read, and hasGrown: it has.
+	mayGrow  bool
+	hasGrown atomic.Bool
+	// packed is how far the file has been cut into extents; the packer's.
+	packed int64
+	// unwanted: the sink wants no data of it. Guarded by the chunkSender's lock.
+	unwanted bool
+	// committed: every extent has been posted. Guarded by the chunkSender's lock.
+	committed bool
+	// read counts the bytes with which workers are done, holes included.
+	read atomic.Int64
+	// problem is why the entry must not be published. The poller looks at it,
+	// and must not wait for those who read the file.
+	problem atomic.Pointer[wire.Exception]
+	// settled: the sink has told what became of the entry.
+	settled atomic.Bool
+
+	mu sync.RWMutex
+	// file is open while a file of several extents is read. Readers hold the
+	// lock shared.
+	file *chunker.File
+}
+
+// giveUp marks the entry as not to be published. It reports whether this was
+// the first reason, which stands.
+func (e *srcEntry) giveUp(outcome Outcome, text string) bool {
+	return e.problem.CompareAndSwap(nil, &wire.Exception{Entry: e.id, Outcome: outcome, Text: text})
+}
+
+func (e *srcEntry) failed() *wire.Exception { return e.problem.Load() }
+
+// closeFile closes the file that several extents shared.
+func (e *srcEntry) closeFile() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.file != nil {
+		e.file.Close()
+		e.file = nil
+	}
 }

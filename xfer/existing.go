@@ -204,11 +204,11 @@ func (s *source) hearUnwanted(body []byte) error {
 	}
 	s.sender.mu.Lock()
 	defer s.sender.mu.Unlock()
-	return wire.DecodeUnwanted(body, s.announced, func(id uint64) error {
-		if id < s.accepted || id < s.settled {
+	return wire.DecodeUnwanted(body, s.window.announced, func(id uint64) error {
+		if id < s.window.accepted || id < s.window.settled {
 			return fmt.Errorf("%w: entry %d not wanted after it was", ErrProtocol, id)
 		}
-		e := s.table[id%entryWindow]
+		e := s.window.table[id%entryWindow]
 		if e == nil || e.id != id || e.Type != manifest.File || e.unwanted {
 			return fmt.Errorf("%w: entry %d not wanted, which is no file, or not wanted twice", ErrProtocol, id)
 		}

@@ -106,25 +106,25 @@ func (k *sink) joinLinks(e *sinkEntry) error {
 	}
 	if n.First == e.id {
 		cost := linkCost(e.Path)
-		if n.Left == 0 || k.linkBytes+cost > maxLinkTableBytes {
-			return fmt.Errorf("%w: %q announced as a file with %d more names beside %d bytes of such", ErrProtocol, e.Path, n.Left, k.linkBytes)
+		if n.Left == 0 || k.intake.linkBytes+cost > maxLinkTableBytes {
+			return fmt.Errorf("%w: %q announced as a file with %d more names beside %d bytes of such", ErrProtocol, e.Path, n.Left, k.intake.linkBytes)
 		}
-		if k.links == nil {
-			k.links = make(map[uint64]*linkGroup)
+		if k.intake.links == nil {
+			k.intake.links = make(map[uint64]*linkGroup)
 		}
 		e.group = &linkGroup{first: e.Entry, left: n.Left}
-		k.links[e.id] = e.group
-		k.linkBytes += cost
+		k.intake.links[e.id] = e.group
+		k.intake.linkBytes += cost
 		return nil
 	}
-	g := k.links[n.First]
+	g := k.intake.links[n.First]
 	if g == nil || n.Left != g.left-1 || e.Size != g.first.Size || e.Mode != g.first.Mode || e.MtimeNs != g.first.MtimeNs {
 		return fmt.Errorf("%w: %q announced as another name of entry %d, which it is not", ErrProtocol, e.Path, n.First)
 	}
 	g.left = n.Left
 	if g.left == 0 {
-		delete(k.links, n.First)
-		k.linkBytes -= linkCost(g.first.Path)
+		delete(k.intake.links, n.First)
+		k.intake.linkBytes -= linkCost(g.first.Path)
 	}
 	e.group = g
 	e.last, e.AllocBytes = true, 0 // it takes no data

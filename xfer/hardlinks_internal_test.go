@@ -72,8 +72,8 @@ func TestNamesAreBounded(t *testing.T) {
 			t.Errorf("name %d may have data: %+v", id, e)
 		}
 	}
-	if len(k.links) != 0 || k.linkBytes != 0 {
-		t.Errorf("%d files of %d bytes are remembered", len(k.links), k.linkBytes)
+	if len(k.intake.links) != 0 || k.intake.linkBytes != 0 {
+		t.Errorf("%d files of %d bytes are remembered", len(k.intake.links), k.intake.linkBytes)
 	}
 	var err error
 	path, id := strings.Repeat("p/", 2000)+"f", uint64(0)
@@ -122,8 +122,8 @@ func TestJoinNames(t *testing.T) {
 		t.Errorf("a file that changed between its names: %v", err)
 	}
 	// The last file's other name never came, at neither end.
-	if len(table.groups) != 1 || len(k.links) != 1 || table.bytes != k.linkBytes {
-		t.Errorf("%d files of %d bytes are remembered, %d of %d at the sink", len(table.groups), table.bytes, len(k.links), k.linkBytes)
+	if len(table.groups) != 1 || len(k.intake.links) != 1 || table.bytes != k.intake.linkBytes {
+		t.Errorf("%d files of %d bytes are remembered, %d of %d at the sink", len(table.groups), table.bytes, len(k.intake.links), k.intake.linkBytes)
 	}
 	table.bytes = maxLinkTableBytes
 	if e, err := join(21, "y", found(9, 2)); err != nil || e.Names.Several {

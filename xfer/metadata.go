@@ -63,13 +63,13 @@ func (k *sink) attributesOf(p *wire.AnnouncedEntry) *chunker.Attributes {
 	if flags&wire.FlagOwner != 0 && p.HasUID {
 		a.UID = int(p.UID)
 		if named && p.UID != 0 && p.User != "" {
-			a.UID = k.names.uid(p.User, p.UID)
+			a.UID = k.intake.names.uid(p.User, p.UID)
 		}
 	}
 	if flags&wire.FlagGroup != 0 && p.HasGID {
 		a.GID = int(p.GID)
 		if named && p.GID != 0 && p.Group != "" {
-			a.GID = k.names.gid(p.Group, p.GID)
+			a.GID = k.intake.names.gid(p.Group, p.GID)
 		}
 	}
 	if a.UID < 0 && a.GID < 0 {

@@ -48,10 +48,10 @@ func (s *source) nextJob(ctx context.Context) (*outSlot, error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		if s.ended && s.settled == s.announced {
+		if s.window.ended && s.window.settled == s.window.announced {
 			return nil, nil
 		}
-		if len(s.sender.free) > 0 && len(s.resends) > 0 {
+		if len(s.sender.free) > 0 && len(s.window.resends) > 0 {
 			return s.resendLocked(), nil
 		}
 		if s.sender.roomLocked() && s.nextFileLocked() != nil && s.stream.hasNextLocked() {
@@ -78,11 +78,11 @@ func (s *source) nextJob(ctx context.Context) (*outSlot, error) {
 // entries without data, and over those that the sink does not want or gave up
 // before they were cut.
 func (s *source) nextFileLocked() *srcEntry {
-	for s.cut < s.accepted {
-		if e := s.table[s.cut%entryWindow]; e != nil && e.id == s.cut && e.Type == manifest.File && !e.isLink() && !e.unwanted {
+	for s.window.cut < s.window.accepted {
+		if e := s.window.table[s.window.cut%entryWindow]; e != nil && e.id == s.window.cut && e.Type == manifest.File && !e.isLink() && !e.unwanted {
 			return e
 		}
-		s.cut++
+		s.window.cut++
 	}
 	return nil
 }
@@ -96,14 +96,14 @@ func (s *source) nextFile() *srcEntry {
 // pastFile ends the cutting of the entry that nextFile gave.
 func (s *source) pastFile() {
 	s.sender.mu.Lock()
-	s.cut++
+	s.window.cut++
 	s.sender.mu.Unlock()
 }
 
 // resendLocked puts the oldest wish for a resend into a slot.
 func (s *source) resendLocked() *outSlot {
-	r := s.resends[0]
-	s.resends = s.resends[1:]
+	r := s.window.resends[0]
+	s.window.resends = s.window.resends[1:]
 	slot := s.sender.takeSlotLocked()
 	c := &slot.chunk
 	c.ID, c.Repair, c.tries = r.id, r.repair, r.tries
@@ -147,7 +147,7 @@ func (s *source) resendLater(c *outChunk, r *wire.ReturnedSlot) error {
 		}
 		s.tally.AddRepairs(int64(len(r.Bad)))
 	}
-	s.resends = append(s.resends, w)
+	s.window.resends = append(s.window.resends, w)
 	s.sender.cond.Broadcast()
 	return nil
 }

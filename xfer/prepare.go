@@ -11,10 +11,10 @@ import (
 
 // place fixes where the copy goes, when its first entry is known.
 func (k *sink) place(first *wire.AnnouncedEntry) error {
-	k.mu.Lock()
-	placed := k.placed
-	k.placed = true
-	k.mu.Unlock()
+	k.window.mu.Lock()
+	placed := k.window.placed
+	k.window.placed = true
+	k.window.mu.Unlock()
 	if placed || k.out != nil {
 		return nil
 	}
@@ -78,9 +78,9 @@ func (k *sink) hearTotals(ctx context.Context, body []byte) error {
 	if err != nil {
 		return err
 	}
-	k.mu.Lock()
-	k.totalKnown = true
-	k.mu.Unlock()
+	k.window.mu.Lock()
+	k.window.totalKnown = true
+	k.window.mu.Unlock()
 	k.tally.SetTotal(int64(t.Bytes))
 	k.tally.SetTotalKnown(t.Final)
 	return k.plan(ctx)
@@ -88,16 +88,16 @@ func (k *sink) hearTotals(ctx context.Context, body []byte) error {
 
 // plan checks that there is room for what was announced and lets its data come.
 func (k *sink) plan(ctx context.Context) error {
-	k.mu.Lock()
-	upto, opened := k.announced, k.totalKnown && k.placed
-	k.mu.Unlock()
+	k.window.mu.Lock()
+	upto, opened := k.window.announced, k.window.totalKnown && k.window.placed
+	k.window.mu.Unlock()
 	if !opened {
 		return nil
 	}
-	if err := k.rooms.check(); err != nil {
+	if err := k.intake.rooms.check(); err != nil {
 		return errors.Join(err, k.store.Unmake())
 	}
-	if len(k.rooms) > 0 {
+	if len(k.intake.rooms) > 0 {
 		k.store.StayMade() // what is told to come is written
 	}
 	return k.session.ctl.send(ctx, wire.MsgPlan, binary.AppendUvarint(nil, upto))

@@ -88,9 +88,9 @@ func (k *sink) takeFinished(batch []*sinkEntry) []*sinkEntry {
 // awaitsFiles tells whether files may still come to the publisher: the last
 // ones, or a single one, need not wait for any.
 func (k *sink) awaitsFiles() bool {
-	k.mu.Lock()
-	from, upto, ended := k.settled, k.announced, k.ended
-	k.mu.Unlock()
+	k.window.mu.Lock()
+	from, upto, ended := k.window.settled, k.window.announced, k.window.ended
+	k.window.mu.Unlock()
 	if !ended {
 		return true
 	}
@@ -192,15 +192,15 @@ func (k *sink) finishPlace() error {
 }
 
 func (k *sink) allSettled() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.ended && k.settled == k.announced
+	k.window.mu.Lock()
+	defer k.window.mu.Unlock()
+	return k.window.ended && k.window.settled == k.window.announced
 }
 
 func (k *sink) isPlaced() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.placed
+	k.window.mu.Lock()
+	defer k.window.mu.Unlock()
+	return k.window.placed
 }
 
 // settleSome books up to a batch of entries that have ended, in order, and
@@ -234,25 +234,25 @@ func (k *sink) settleSome() ([]byte, error) {
 			return nil, err
 		}
 	}
-	k.mu.Lock()
+	k.window.mu.Lock()
 	for id := from; id < upto; id++ {
-		k.xattrBytes -= k.table[id%entryWindow].xattrBytes
-		k.table[id%entryWindow] = nil
+		k.window.xattrBytes -= k.window.table[id%entryWindow].xattrBytes
+		k.window.table[id%entryWindow] = nil
 	}
-	k.settled = upto
-	k.mu.Unlock()
+	k.window.settled = upto
+	k.window.mu.Unlock()
 	return append(binary.AppendUvarint(nil, upto), xs...), nil
 }
 
 // endedEntry returns the entry if it has ended, and the reason if it was not
 // copied.
 func (k *sink) endedEntry(id uint64) (*sinkEntry, *wire.Exception) {
-	k.mu.Lock()
+	k.window.mu.Lock()
 	var e *sinkEntry
-	if id < k.announced {
-		e = k.table[id%entryWindow]
+	if id < k.window.announced {
+		e = k.window.table[id%entryWindow]
 	}
-	k.mu.Unlock()
+	k.window.mu.Unlock()
 	if e == nil {
 		return nil, nil
 	}

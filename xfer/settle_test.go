@@ -29,13 +29,13 @@ func TestAwaitsFiles(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			k := &sink{settled: tt.settled, announced: tt.settled + uint64(len(tt.entries)), ended: tt.ended}
+			k := &sink{window: sinkWindow{settled: tt.settled, announced: tt.settled + uint64(len(tt.entries)), ended: tt.ended}}
 			for i, e := range tt.entries {
 				id := tt.settled + uint64(i)
 				if e != nil {
 					e.id = id
 				}
-				k.table[id%entryWindow] = e
+				k.window.table[id%entryWindow] = e
 			}
 			if got := k.awaitsFiles(); got != tt.want {
 				t.Errorf("awaits files: %t", got)
@@ -48,8 +48,8 @@ func TestAwaitsFiles(t *testing.T) {
 // other files: who publishes must not wait for it.
 func TestAwaitsFilesOfBusyWorkers(t *testing.T) {
 	e := &sinkEntry{ready: true}
-	k := &sink{announced: 1, ended: true}
-	k.table[0] = e
+	k := &sink{window: sinkWindow{announced: 1, ended: true}}
+	k.window.table[0] = e
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !k.awaitsFiles() {
@@ -61,7 +61,7 @@ func TestAwaitsFilesOfBusyWorkers(t *testing.T) {
 // where the time to wait for more is over by then.
 func TestGatherTakesAllThatIsComplete(t *testing.T) {
 	for _, ended := range []bool{true, false} {
-		k := &sink{finished: make(chan *sinkEntry, maxOpenFiles), drained: make(chan struct{}), ended: ended}
+		k := &sink{finished: make(chan *sinkEntry, maxOpenFiles), drained: make(chan struct{}), window: sinkWindow{ended: ended}}
 		const files = maxBatch + 300
 		for range files {
 			k.finished <- &sinkEntry{}

@@ -16,41 +16,6 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// sinkEntry is an announced entry at the sink, until its end has been told.
-type sinkEntry struct {
-	entryState
-	attrs      *chunker.Attributes // what it is to have beside its Entry; nil for nothing
-	xattrBytes int
-	room       *room // of a file that is expected; nil for others
-
-	mu      sync.Mutex
-	temp    *chunker.Temp
-	at      chunker.Published // once it is published
-	written int64             // bytes verified and written, holes included
-	stored  int64             // of these, bytes of data
-	// booked is how far the ledger has come in the file, and last says that it
-	// has seen its end.
-	booked int64
-	last   bool
-	// givenUp: the source said in a chunk that the file is not to be published;
-	// why, it says in a message.
-	givenUp bool
-	// ready: everything is there and the file is with the publisher.
-	ready bool
-	// unwanted: the source was told not to send its data.
-	unwanted bool
-	// over: the entry has ended, well or by problem.
-	over    bool
-	problem *wire.Exception
-	// wanted again, by offset: what the piece must be, and how often it was bad.
-	repairs map[int64]repair
-}
-
-type repair struct {
-	digest manifest.Digest
-	tries  int
-}
-
 // sink is the end where the files go.
 type sink struct {
 	session  *session
@@ -61,30 +26,13 @@ type sink struct {
 	ledger   *ledger
 	filter   *pullFilter  // of a pull
 	teller   *namesTeller // of a pull by a list
-	// lastPath is of the entry that was announced last; of who hears of them.
-	lastPath string
 	// out is where the copy goes instead of the store, or nil.
 	out Output
 	// deletion is what --delete takes; nil without.
 	deletion *deletion
 
-	mu         sync.Mutex
-	table      [entryWindow]*sinkEntry // from settled on, by id modulo entryWindow
-	announced  uint64
-	settled    uint64
-	ended      bool
-	placed     bool
-	totalKnown bool // a total was told: plans may go out
-	names      accountNames
-	// xattrs have come for entries that have not; xattrBytes is of these and of
-	// entries that were announced and have not settled.
-	xattrs     pendingXattrs
-	xattrBytes int
-	// links are the files of which not all names have been announced, by the id
-	// of the first one.
-	links     map[uint64]*linkGroup
-	linkBytes int
-	rooms     rooms
+	window sinkWindow
+	intake intake
 
 	wanted    atomic.Int64     // pieces of all entries that are wanted again
 	unsettled []wire.Unsettled // not told yet; of who settles entries
@@ -94,6 +42,33 @@ type sink struct {
 	stop      <-chan struct{} // the session ends
 	progress  chan struct{}   // something has ended
 	drained   chan struct{}   // everything has
+}
+
+// sinkWindow has the entries that were announced and have not settled. The workers,
+// the publisher and those who talk and settle look there.
+type sinkWindow struct {
+	mu         sync.Mutex
+	table      [entryWindow]*sinkEntry // from settled on, by id modulo entryWindow
+	announced  uint64
+	settled    uint64
+	ended      bool
+	placed     bool
+	totalKnown bool // a total was told: plans may go out
+	// xattrs have come for entries that have not; xattrBytes is of these and of
+	// entries that were announced and have not settled.
+	xattrs     pendingXattrs
+	xattrBytes int
+}
+
+// intake is what alone the goroutine knows that hears of entries.
+type intake struct {
+	lastPath string // of the entry that was announced last
+	names    accountNames
+	// links are the files of which not all names have been announced, by the id
+	// of the first one.
+	links     map[uint64]*linkGroup
+	linkBytes int
+	rooms     rooms
 }
 
 const (
@@ -117,7 +92,7 @@ func newSink(s *session, store *chunker.Sink, tally *Tally, acct *copyResults) *
 	return k
 }
 
-// Locks: a sinkEntry's lock is taken before the sink's, never after.
+// Locks: a sinkEntry's lock is taken before the sinkWindow's, never after.
 
 // talk runs the conversation: entries and chunks in, credits and results out,
 // and the comparison of roots.
@@ -236,15 +211,15 @@ func (k *sink) hearRefused(path string, x *wire.Exception) error {
 
 // hearEnd notes that no more entries come.
 func (k *sink) hearEnd(n uint64) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.ended || n != k.announced || len(k.xattrs) > 0 {
-		return fmt.Errorf("%w: an end after %d entries, %d were announced", ErrProtocol, n, k.announced)
+	k.window.mu.Lock()
+	defer k.window.mu.Unlock()
+	if k.window.ended || n != k.window.announced || len(k.window.xattrs) > 0 {
+		return fmt.Errorf("%w: an end after %d entries, %d were announced", ErrProtocol, n, k.window.announced)
 	}
 	if err := k.deletion.hearEnd(); err != nil {
 		return err
 	}
-	k.ended = true
+	k.window.ended = true
 	k.wake()
 	return k.results.walked()
 }
@@ -255,9 +230,9 @@ func (k *sink) compareRoots(ctx context.Context, body []byte) error {
 	if err != nil {
 		return err
 	}
-	k.mu.Lock()
-	early := !k.ended
-	k.mu.Unlock()
+	k.window.mu.Lock()
+	early := !k.window.ended
+	k.window.mu.Unlock()
 	if early {
 		return fmt.Errorf("%w: roots before the end", ErrProtocol)
 	}
@@ -283,13 +258,13 @@ func (k *sink) compareRoots(ctx context.Context, body []byte) error {
 func (k *sink) hearEntries(ctx context.Context, body []byte) error {
 	var unwanted []*sinkEntry
 	err := wire.DecodeEntries(body, func(id uint64, p *wire.AnnouncedEntry) error {
-		if id != k.announced || id-k.settledUpTo() >= entryWindow || k.ended {
-			return fmt.Errorf("%w: entry %d announced, %d was next", ErrProtocol, id, k.announced)
+		if id != k.window.announced || id-k.settledUpTo() >= entryWindow || k.window.ended {
+			return fmt.Errorf("%w: entry %d announced, %d was next", ErrProtocol, id, k.window.announced)
 		}
-		if id > 0 && manifest.ComparePaths(k.lastPath, p.Path) >= 0 {
-			return fmt.Errorf("%w: %q announced behind %q", ErrProtocol, p.Path, k.lastPath)
+		if id > 0 && manifest.ComparePaths(k.intake.lastPath, p.Path) >= 0 {
+			return fmt.Errorf("%w: %q announced behind %q", ErrProtocol, p.Path, k.intake.lastPath)
 		}
-		k.lastPath = p.Path
+		k.intake.lastPath = p.Path
 		e := &sinkEntry{attrs: k.attributesOf(p)}
 		e.AnnouncedEntry, e.id = *p, id
 		if err := k.filter.check(&p.Entry); err != nil {
@@ -318,10 +293,10 @@ func (k *sink) hearEntries(ctx context.Context, body []byte) error {
 		} else if err := k.expect(e); err != nil {
 			return err
 		}
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		k.table[id%entryWindow] = e
-		k.announced++
+		k.window.mu.Lock()
+		defer k.window.mu.Unlock()
+		k.window.table[id%entryWindow] = e
+		k.window.announced++
 		return nil
 	})
 	if err == nil {
@@ -336,23 +311,23 @@ func (k *sink) hearEntries(ctx context.Context, body []byte) error {
 }
 
 func (k *sink) settledUpTo() uint64 {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.settled
+	k.window.mu.Lock()
+	defer k.window.mu.Unlock()
+	return k.window.settled
 }
 
 // entry returns the entry of that id. It is nil if it has ended, and an error
 // if it was never announced.
 func (k *sink) entry(id uint64) (*sinkEntry, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if id >= k.announced {
-		return nil, fmt.Errorf("%w: data of entry %d, %d are announced", ErrProtocol, id, k.announced)
+	k.window.mu.Lock()
+	defer k.window.mu.Unlock()
+	if id >= k.window.announced {
+		return nil, fmt.Errorf("%w: data of entry %d, %d are announced", ErrProtocol, id, k.window.announced)
 	}
-	if id < k.settled {
+	if id < k.window.settled {
 		return nil, nil
 	}
-	return k.table[id%entryWindow], nil
+	return k.window.table[id%entryWindow], nil
 }
 
 // wake tells the settling goroutine that something has ended.
@@ -404,7 +379,7 @@ func (k *sink) endByLocked(e *sinkEntry, x *wire.Exception) {
 // ended.
 func (k *sink) release() error {
 	errs := []error{k.deletion.close()}
-	for _, e := range k.table {
+	for _, e := range k.window.table {
 		if e != nil && e.temp != nil {
 			errs = append(errs, e.temp.Discard())
 			e.temp = nil

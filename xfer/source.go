@@ -3,8 +3,6 @@ package xfer
 import (
 	"context"
 	"fmt"
-	"sync"
-	"sync/atomic"
 
 	"gdrcp/chunker"
 	"gdrcp/internal/printable"
@@ -17,53 +15,6 @@ import (
 // entryWindow is how many entries may be announced and not yet ended. It
 // bounds the memory of both ends, and is several batches of publication.
 const entryWindow = 8192
-
-// srcEntry is an announced entry at the source, until the sink has told what
-// became of it.
-type srcEntry struct {
-	entryState
-	stamp      chunker.Stamp
-	xattrBytes int
-	// mayGrow: the file may become longer while it is read, and hasGrown: it has.
-	mayGrow  bool
-	hasGrown atomic.Bool
-	// packed is how far the file has been cut into extents; the packer's.
-	packed int64
-	// unwanted: the sink wants no data of it. Guarded by the chunkSender's lock.
-	unwanted bool
-	// committed: every extent has been posted. Guarded by the chunkSender's lock.
-	committed bool
-	// read counts the bytes with which workers are done, holes included.
-	read atomic.Int64
-	// problem is why the entry must not be published. The poller looks at it,
-	// and must not wait for those who read the file.
-	problem atomic.Pointer[wire.Exception]
-	// settled: the sink has told what became of the entry.
-	settled atomic.Bool
-
-	mu sync.RWMutex
-	// file is open while a file of several extents is read. Readers hold the
-	// lock shared.
-	file *chunker.File
-}
-
-// giveUp marks the entry as not to be published. It reports whether this was
-// the first reason, which stands.
-func (e *srcEntry) giveUp(outcome Outcome, text string) bool {
-	return e.problem.CompareAndSwap(nil, &wire.Exception{Entry: e.id, Outcome: outcome, Text: text})
-}
-
-func (e *srcEntry) failed() *wire.Exception { return e.problem.Load() }
-
-// closeFile closes the file that several extents shared.
-func (e *srcEntry) closeFile() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.file != nil {
-		e.file.Close()
-		e.file = nil
-	}
-}
 
 // source is the end that has the files.
 type source struct {
@@ -81,18 +32,7 @@ type source struct {
 	// stream is what is copied instead of the tree, or nil.
 	stream *streamSource
 
-	// Guarded by the chunkSender's mu: the entries from settled on, by id modulo
-	// entryWindow, and how far each stage has come.
-	table     [entryWindow]*srcEntry
-	announced uint64 // entries told to the sink
-	accepted  uint64 // entries whose data the sink is ready for
-	cut       uint64 // entries cut into chunks
-	settled   uint64 // entries of which the sink has told what became
-	// xattrBytes is of entries that were announced and have not settled.
-	xattrBytes int
-	ended      bool // there are no more entries
-	resends    []*resend
-	rootsSent  bool // roots are sent
+	window sourceWindow
 
 	jobs     chan *outSlot
 	failures failures
@@ -100,10 +40,26 @@ type source struct {
 	over     chan struct{}   // closed when every entry has ended
 }
 
+// sourceWindow has the entries that were announced and have not settled, and how far
+// each stage has come with them. The chunkSender's mu guards it, for who waits for
+// entries to cut waits for slots too.
+type sourceWindow struct {
+	table     [entryWindow]*srcEntry // from settled on, by id modulo entryWindow
+	announced uint64                 // entries told to the sink
+	accepted  uint64                 // entries whose data the sink is ready for
+	cut       uint64                 // entries cut into chunks
+	settled   uint64                 // entries of which the sink has told what became
+	// xattrBytes is of entries that were announced and have not settled.
+	xattrBytes int
+	ended      bool // there are no more entries
+	resends    []*resend
+	rootsSent  bool
+}
+
 // release closes the files that an interrupted copy left open, and frees what a
 // stream was read to. The session's goroutines have ended.
 func (s *source) release() error {
-	for _, e := range s.table {
+	for _, e := range s.window.table {
 		if e != nil {
 			e.closeFile()
 		}
@@ -179,10 +135,10 @@ func (s *source) fast(f *wire.Frame) (bool, error) {
 		}
 		s.sender.mu.Lock()
 		defer s.sender.mu.Unlock()
-		if upto > s.announced {
-			return true, fmt.Errorf("%w: %d entries accepted of %d", ErrProtocol, upto, s.announced)
+		if upto > s.window.announced {
+			return true, fmt.Errorf("%w: %d entries accepted of %d", ErrProtocol, upto, s.window.announced)
 		}
-		s.accepted = max(s.accepted, upto)
+		s.window.accepted = max(s.window.accepted, upto)
 		s.sender.cond.Broadcast()
 		return true, nil
 	case wire.MsgUnwanted:
@@ -212,7 +168,7 @@ func (s *source) slow(ctx context.Context, f *wire.Frame) (done bool, err error)
 			return false, err
 		}
 		s.sender.mu.Lock()
-		told := s.rootsSent
+		told := s.window.rootsSent
 		s.sender.mu.Unlock()
 		if !told {
 			return false, fmt.Errorf("%w: done before its time", ErrProtocol)
@@ -230,14 +186,14 @@ func (s *source) hearResult(ctx context.Context, body []byte) error {
 		return err
 	}
 	s.sender.mu.Lock()
-	if upto < s.settled || upto > s.announced {
+	if upto < s.window.settled || upto > s.window.announced {
 		s.sender.mu.Unlock()
-		return fmt.Errorf("%w: entries up to %d settled of %d", ErrProtocol, upto, s.announced)
+		return fmt.Errorf("%w: entries up to %d settled of %d", ErrProtocol, upto, s.window.announced)
 	}
-	from := s.settled
+	from := s.window.settled
 	entries := make([]*srcEntry, 0, upto-from)
 	for id := from; id < upto; id++ {
-		entries = append(entries, s.table[id%entryWindow])
+		entries = append(entries, s.window.table[id%entryWindow])
 	}
 	s.sender.mu.Unlock()
 	for _, e := range entries {
@@ -254,12 +210,12 @@ func (s *source) hearResult(ctx context.Context, body []byte) error {
 	}
 	s.sender.mu.Lock()
 	for id := from; id < upto; id++ {
-		s.xattrBytes -= s.table[id%entryWindow].xattrBytes
-		s.table[id%entryWindow] = nil
+		s.window.xattrBytes -= s.window.table[id%entryWindow].xattrBytes
+		s.window.table[id%entryWindow] = nil
 	}
-	s.settled = upto
-	over := s.ended && s.settled == s.announced && !s.rootsSent
-	s.rootsSent = s.rootsSent || over
+	s.window.settled = upto
+	over := s.window.ended && s.window.settled == s.window.announced && !s.window.rootsSent
+	s.window.rootsSent = s.window.rootsSent || over
 	s.sender.cond.Broadcast()
 	s.sender.mu.Unlock()
 	if over {

@@ -22,7 +22,7 @@ func (a *announcer) xattrsOf(f *chunker.Found) (chunker.Xattrs, error) {
 // the message is full.
 func (a *announcer) tellXattrs(id uint64, x chunker.Xattrs) error {
 	a.src.sender.mu.Lock()
-	a.src.xattrBytes += len(x)
+	a.src.window.xattrBytes += len(x)
 	a.src.sender.mu.Unlock()
 	for off := 0; off < len(x); {
 		a.parts, off = wire.AppendXattrs(a.parts, id, x, off, wire.MaxBodyBytes)
@@ -60,22 +60,22 @@ func (k *sink) hearXattrs(body []byte) error {
 		return fmt.Errorf("%w: extended attributes that were not asked for", ErrProtocol)
 	}
 	return wire.DecodeXattrs(body, func(p *wire.XattrPart) error {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		if p.ID < k.announced || p.ID-k.settled >= entryWindow || k.ended {
-			return fmt.Errorf("%w: extended attributes of entry %d, %d was next", ErrProtocol, p.ID, k.announced)
+		k.window.mu.Lock()
+		defer k.window.mu.Unlock()
+		if p.ID < k.window.announced || p.ID-k.window.settled >= entryWindow || k.window.ended {
+			return fmt.Errorf("%w: extended attributes of entry %d, %d was next", ErrProtocol, p.ID, k.window.announced)
 		}
-		x := k.xattrs[p.ID]
+		x := k.window.xattrs[p.ID]
 		if x == nil {
-			if k.xattrBytes+int(p.Total) > wire.XattrWindow {
+			if k.window.xattrBytes+int(p.Total) > wire.XattrWindow {
 				return fmt.Errorf("%w: more than %d bytes of extended attributes at once", ErrProtocol, wire.XattrWindow)
 			}
-			k.xattrBytes += int(p.Total)
-			if k.xattrs == nil {
-				k.xattrs = make(pendingXattrs)
+			k.window.xattrBytes += int(p.Total)
+			if k.window.xattrs == nil {
+				k.window.xattrs = make(pendingXattrs)
 			}
 			x = &arrivingXattrs{total: int(p.Total), bytes: make(chunker.Xattrs, 0, p.Total)}
-			k.xattrs[p.ID] = x
+			k.window.xattrs[p.ID] = x
 		}
 		if uint64(x.total) != p.Total || uint64(len(x.bytes)) != p.Off {
 			return fmt.Errorf("%w: extended attributes of entry %d in pieces that do not fit", ErrProtocol, p.ID)
@@ -87,10 +87,10 @@ func (k *sink) hearXattrs(body []byte) error {
 
 // giveXattrs hands an entry that is announced what came for it before.
 func (k *sink) giveXattrs(e *sinkEntry) error {
-	k.mu.Lock()
-	x := k.xattrs[e.id]
-	delete(k.xattrs, e.id)
-	k.mu.Unlock()
+	k.window.mu.Lock()
+	x := k.window.xattrs[e.id]
+	delete(k.window.xattrs, e.id)
+	k.window.mu.Unlock()
 	if x == nil {
 		return nil
 	}

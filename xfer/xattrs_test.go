@@ -44,8 +44,8 @@ func TestXattrsArrive(t *testing.T) {
 			t.Errorf("entry %d: %d bytes of %d, %v", id, e.xattrBytes, len(x), err)
 		}
 	}
-	if len(k.xattrs) != 0 {
-		t.Errorf("%d are left", len(k.xattrs))
+	if len(k.window.xattrs) != 0 {
+		t.Errorf("%d are left", len(k.window.xattrs))
 	}
 	if err := k.giveXattrs(linkEntry(9, "a", wire.FileNames{})); err != nil {
 		t.Errorf("an entry without attributes: %v", err)
@@ -56,7 +56,7 @@ func TestXattrsArrive(t *testing.T) {
 func TestHostileXattrs(t *testing.T) {
 	whole := attribute(1000)
 	cut := parts(0, whole, 400)
-	announced := func(k *sink) { k.announced = 1 }
+	announced := func(k *sink) { k.window.announced = 1 }
 	for name, tc := range map[string]struct {
 		flags  uint64
 		before func(*sink)
@@ -66,7 +66,7 @@ func TestHostileXattrs(t *testing.T) {
 		"not asked for":             {bodies: parts(0, whole, 4000)},
 		"of an entry that was":      {flags: wire.FlagXattrs, before: announced, bodies: parts(0, whole, 4000)},
 		"beyond the window":         {flags: wire.FlagXattrs, bodies: parts(entryWindow, whole, 4000)},
-		"after the end":             {flags: wire.FlagXattrs, before: func(k *sink) { k.ended = true }, bodies: parts(0, whole, 4000)},
+		"after the end":             {flags: wire.FlagXattrs, before: func(k *sink) { k.window.ended = true }, bodies: parts(0, whole, 4000)},
 		"a part twice":              {flags: wire.FlagXattrs, bodies: [][]byte{cut[0], cut[0]}},
 		"a part left out":           {flags: wire.FlagXattrs, bodies: [][]byte{cut[0], cut[2]}},
 		"from the middle":           {flags: wire.FlagXattrs, bodies: cut[1:2]},
@@ -121,14 +121,14 @@ func FuzzXattrParts(f *testing.F) {
 		k := linkSink(wire.FlagXattrs)
 		_ = k.hearXattrs(b)
 		held := 0
-		for _, x := range k.xattrs {
+		for _, x := range k.window.xattrs {
 			held += x.total
 			if len(x.bytes) > x.total || x.total > chunker.MaxXattrsBytes {
 				t.Fatalf("%d bytes of %d", len(x.bytes), x.total)
 			}
 		}
-		if held != k.xattrBytes || held > wire.XattrWindow {
-			t.Fatalf("%d bytes are held, %d counted", held, k.xattrBytes)
+		if held != k.window.xattrBytes || held > wire.XattrWindow {
+			t.Fatalf("%d bytes are held, %d counted", held, k.window.xattrBytes)
 		}
 	})
 }

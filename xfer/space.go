@@ -31,13 +31,13 @@ func (k *sink) expect(e *sinkEntry) error {
 		return nil
 	}
 	fs := k.store.FileSystemOf(e.Path)
-	r := k.rooms[fs]
+	r := k.intake.rooms[fs]
 	if r == nil {
-		if k.rooms == nil {
-			k.rooms = make(rooms)
+		if k.intake.rooms == nil {
+			k.intake.rooms = make(rooms)
 		}
 		r = &room{}
-		k.rooms[fs] = r
+		k.intake.rooms[fs] = r
 	}
 	e.room = r
 	if r.needed.Add(e.AllocBytes) < 0 {

@@ -202,6 +202,7 @@ func falseAuditor(how string) int {
 	case "hangs":
 		say(good)
 		<-gone
+		return 0
 	case "slow":
 		for i := range 12 {
 			_ = talk.HasRead(remote.Tally{Bytes: int64(i+1) << 20, TotalBytes: 20 << 20, Files: int64(i), TotalKnown: true})

@@ -64,8 +64,7 @@ const MaxTries = 2 * maxRails
 // JoinWait is how long an admitted client may take to make its first queue
 // pair. It may have to try several addresses that drop what is sent to them. While
 // clients of keys that have less wait for room it may take as long as four handshakes,
-// 40 s, which is more than a client tries RDMA addresses before it takes TCP
-// (verbsTries).
+// 40 s, which is more than a client tries RDMA addresses before it takes TCP.
 const JoinWait = 60 * time.Second
 
 // Key is the name of the key that the client has proven.

@@ -167,8 +167,8 @@ func examples(command string) []cmdline.Example {
 		return []cmdline.Example{{Text: "Write a manifest, compressed:", Line: "gdrcp manifest create -o model.manifest.zst model"}}
 	case "manifest verify":
 		return []cmdline.Example{
-			{Text: "Hold a copy against it:", Line: "gdrcp manifest verify model.manifest.zst /data/model"},
-			{Text: "Hold one on another host against it:", Line: "gdrcp manifest verify model.manifest.zst node2:/data/model"},
+			{Text: "Check a copy:", Line: "gdrcp manifest verify model.manifest.zst /data/model"},
+			{Text: "Check a copy on another host:", Line: "gdrcp manifest verify model.manifest.zst node2:/data/model"},
 		}
 	case "devices":
 		return []cmdline.Example{{Text: "Pick the addresses of RDMA devices out of the list:", Line: "gdrcp devices --json | jq -r '.ports[]?.addresses[]?'"}}

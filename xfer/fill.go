@@ -155,7 +155,7 @@ func (s *source) failRead(e *srcEntry, err error) {
 	s.fail(e, err)
 }
 
-// wire.DigestOf is the digest of an extent that lies in mem, a slot.
+// digestOf is the digest of an extent that lies in mem, a slot.
 func (s *source) digestOf(c *outChunk, i int, mem []byte) manifest.Digest {
 	x := &c.Extents[i]
 	return s.session.terms.DigestOf(x, c.files[i].sizeAt(x), mem[x.SlotOff:int64(x.SlotOff)+x.Length])

@@ -12,7 +12,7 @@ import (
 // entryFilter is what filter rules say of a copy's entries. One goroutine may use it.
 type entryFilter struct {
 	rules *filter.Rules // nil: there are none, or they are still to come
-	// name is that of a single source, as params have it.
+	// name is that of a single source, as the terms have it.
 	name string
 	// dirs are the absolute paths of the sources by their names; of a single
 	// one, by ".". At a sink "." is the destination.

@@ -91,7 +91,7 @@ func NewGrant(terms []byte, paths []string) (*Grant, error) {
 			paths = top
 		}
 	}
-	// hello.check holds wire.FlagMany of a pull against the paths, and differs wire.FlagMustBeDir
+	// Hello.Check holds wire.FlagMany of a pull against the paths, and differs wire.FlagMustBeDir
 	// of a push.
 	g := &Grant{wanted: h, rules: [sha256.Size]byte(terms), loose: wire.FlagMany}
 	if h.Terms.Mode == wire.ModePush {

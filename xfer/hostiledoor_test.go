@@ -48,7 +48,7 @@ func doorOpening(session byte) []byte {
 	return p.Encode()
 }
 
-// prove runs the client's half to its end.
+// proves runs the client's half to its end.
 func (c *caught) proves(ctx context.Context) error {
 	if err := c.Post(ctx, c.first); err != nil {
 		return err

@@ -41,7 +41,8 @@ type Admission struct {
 	// BytesPerSecond bounds what all of the key's sessions move together, both
 	// directions counted; 0 for no bound.
 	BytesPerSecond int64
-	// Only is the one copy that the holder may make. Nil: any number of any kind.
+	// Only is the one copy that the holder may make. Nil: any number of any kind. Each Find must
+	// return the same pointer: Recheck ends sessions of a key whose Only is another.
 	Only *Grant
 }
 

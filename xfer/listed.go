@@ -86,7 +86,7 @@ func (r *remoteNames) nextPart() error {
 	case body := <-r.parts:
 		kind, last, c, err := wire.DecodeSelection(body)
 		if err == nil && (kind != wire.SelectionNames || len(c.Buf) == 0 && !last) {
-			err = fmt.Errorf("%w: a choice of kind %d and %d bytes in the list", ErrProtocol, kind, len(c.Buf))
+			err = fmt.Errorf("%w: a selection of kind %d and %d bytes in the list", ErrProtocol, kind, len(c.Buf))
 		}
 		r.part, r.last = c, last
 		r.used++

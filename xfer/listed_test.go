@@ -180,7 +180,7 @@ func TestListedCheck(t *testing.T) {
 	}
 }
 
-// A client that promises a choice and keeps to no rule of it ends its session.
+// A client that promises a selection and keeps to no rule of it ends its session.
 func TestHostileChoice(t *testing.T) {
 	OnHost(t)
 	send := func(parts ...[]byte) func(ctx context.Context, s *session) error {

@@ -11,7 +11,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// takeBounces takes off the same the host memory that the workers of a session
+// takeBounces books, of the memory that all sessions share, what the workers of a session
 // with slots in GPU memory pin beside its ring.
 func takeBounces(s *session, host *door.Session) (giveBack func(), err error) {
 	if s.ringWish.Placement.GPU == wire.GPUOff {

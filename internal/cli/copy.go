@@ -57,7 +57,7 @@ If SRC and DST are both local, one process copies on this machine.`,
 	}
 }
 
-// run copies and tells how it went.
+// perform copies and tells how it went.
 func (c *copyRun) perform(ctx context.Context, operands []string) error {
 	c.console = c.newConsole()
 	if c.json {

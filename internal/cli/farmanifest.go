@@ -15,7 +15,7 @@ import (
 	"gdrcp/xfer"
 )
 
-// place reads the PATH of a manifest command: one of this machine, or of a host where
+// parsePlace reads the PATH of a manifest command: one of this machine, or of a host where
 // is not nil.
 func (m *manifestRun) parsePlace(operand string) (where *sshHost, path string, err error) {
 	t, err := parseTarget(operand)
@@ -58,7 +58,7 @@ func (m *manifestRun) createAt(ctx context.Context, where *sshHost, path string,
 	return nil, wrong
 }
 
-// take writes the manifest that a far end makes to out, and sums up what it says. It is
+// receiveManifest writes the manifest that a far end makes to out, and sums up what it says. It is
 // ended as one of this machine is.
 func (m *manifestRun) receiveManifest(out *manifest.Writer, text io.Reader, sum *audit.Summary) error {
 	r, err := manifest.NewReader(text)
@@ -133,7 +133,7 @@ func isVerdictOn(s *audit.Summary, want manifest.Summary) bool {
 	return left <= s.Unreadable && s.Bytes <= want.Bytes
 }
 
-// ask has a gdrcp on the host read files, and takes what it tells; findings go to sum.
+// askFarEnd has a gdrcp on the host read files, and takes what it tells; findings go to sum.
 // Errors name the host where they are its own.
 func (m *manifestRun) askFarEnd(ctx context.Context, where sshHost, asked *remote.Audit, input func(io.Writer) error, text io.Writer, sum *audit.Summary) (*remote.Audited, error) {
 	asked.Follow = m.audit.Follow

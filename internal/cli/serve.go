@@ -89,7 +89,7 @@ func (s *serveRun) flags() []cli.Flag {
 	)
 }
 
-// run listens and serves until ctx ends, which is a good end.
+// perform listens and serves until ctx ends, which is a good end.
 func (s *serveRun) perform(ctx context.Context, operands []string) error {
 	s.console = s.newConsole()
 	addr, err := s.checkOptions(operands)

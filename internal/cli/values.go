@@ -11,7 +11,7 @@ import (
 	"gdrcp/xfer"
 )
 
-// checked is the value of an option that is parsed, and held against its
+// checkedValue is the value of an option that is parsed, and held against its
 // bounds, where it is read.
 type checkedValue struct {
 	set  func(string) error
@@ -54,7 +54,7 @@ func size[T int | int64](to *T, least, most, step int64) *checkedValue {
 	}}
 }
 
-// word is one of several words.
+// oneOf is one of several words.
 func oneOf(to *string, words ...string) *checkedValue {
 	return &checkedValue{set: func(s string) error {
 		for _, w := range words {

@@ -157,7 +157,7 @@ func (c *Client) AuthenticateOnce(ctx context.Context, p rdma.Provider, device s
 	return g, nil
 }
 
-// Preamble is what the client asks for.
+// preamble is what the client asks for.
 func (c *Client) preamble(id [16]byte) []byte {
 	p := Preamble{QPs: uint8(c.QPs), Slots: uint16(c.Slots), ChunkKiB: uint32(c.ChunkBytes >> 10), Session: id}
 	return p.Encode()

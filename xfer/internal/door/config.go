@@ -72,7 +72,7 @@ type Device struct {
 	RateGbps   float64 // of its fastest port; 0 where it is not known
 }
 
-// Keyring knows who may come. Its methods are called for every connection, by
+// doorKeyring knows who may come. Its methods are called for every connection, by
 // several goroutines at once, and must not block.
 type doorKeyring interface {
 	// Len is how many keys there are: one that is alone leaves nothing to others.

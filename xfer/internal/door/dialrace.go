@@ -82,7 +82,7 @@ func (r *dialRace) begin() {
 	}()
 }
 
-// Take looks at how a try ended. With an answer all others end.
+// take looks at how a try ended. With an answer all others end.
 func (r *dialRace) take(res raceResult) {
 	r.running--
 	switch {

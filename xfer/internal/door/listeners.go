@@ -153,7 +153,7 @@ func (s *listenerSet) serve(ctx context.Context) error {
 	return errors.Join(closing, err)
 }
 
-// Close is Server.Close.
+// close is Server.Close.
 func (s *listenerSet) close() error {
 	s.mu.Lock()
 	s.closed = true

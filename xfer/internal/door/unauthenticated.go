@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// maxStrangers bounds the doors at which nobody has proven anything yet.
+	// MaxUnauthenticated bounds the doors at which nobody has proven anything yet.
 	// One more costs another its place.
 	MaxUnauthenticated = 128
 	// maxLeaving bounds those that are being closed, which takes a moment. Where

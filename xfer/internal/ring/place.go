@@ -51,7 +51,7 @@ type placer struct {
 // It blocks while memory is mapped and registered, and while rungs are tried: until
 // ctx ends, but for what the kernel and the driver do not let be cancelled. The ring
 // is never nil and always the caller's to close, also half made beside an error, when
-// the connections that could reach it are closed: those of Loops too. An error
+// the connections by which a peer could reach it are closed, and those of Loops too. An error
 // is rdma.ErrUnsupported where what is asked for cannot be had here.
 func Place(ctx context.Context, rail rdma.Rail, c Config) (*Ring, error) {
 	p := &placer{c, rail}

@@ -92,7 +92,8 @@ func (r *Ring) Info() wire.RingInfo {
 }
 
 // Close deregisters and unmaps, and waits for what the GPU still does with the slots.
-// Every Conn that could reach the ring must be closed before, those to itself too. Safe on a ring half made, and on nil.
+// Every Conn by which a peer could reach the ring must be closed before, and those to itself
+// must have nothing under way. Safe on a ring half made, and on nil.
 func (r *Ring) Close() error {
 	if r == nil {
 		return nil

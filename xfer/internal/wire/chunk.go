@@ -159,7 +159,7 @@ func PutSum(e2e []byte) {
 // on the way can do to it gives ErrHeaderSum. It checks
 // form and checksum and that every extent lies inside a payload of at most
 // chunkBytes; what the extents mean is for the ledger to check. The extents
-// are appended to h.extents[:0].
+// are appended to h.Extents[:0].
 func (h *ChunkHeader) Decode(b []byte, chunkBytes int) error {
 	le := binary.LittleEndian
 	if len(b) < HopBytes+BareChunkBytes+SumBytes || le.Uint32(b) != headerMagic || le.Uint64(b[56:]) != 0 {

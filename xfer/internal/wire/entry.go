@@ -210,7 +210,7 @@ func (o *Owners) appendTo(w *Writer) {
 	}
 }
 
-// field takes a field of an entry that is about its owner.
+// ownerField takes a field of an entry that is about its owner.
 func (o *Owners) ownerField(tag byte, v []byte) error {
 	switch tag {
 	case tagEntUID, tagEntGID:

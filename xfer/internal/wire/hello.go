@@ -13,7 +13,7 @@ type Hello struct {
 	Terms   Terms
 	Paths   []string   // push: the destination; pull: the sources
 	GPU     uint64     // where the server is to have its slots: see GPUWish
-	GPUName string     // see placement
+	GPUName string     // the GPU for GPUNamed, as --gpu names it
 	Into    *IntoPlace // where the copy goes, from the sink; nil where that is not told
 }
 

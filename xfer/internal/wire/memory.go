@@ -10,11 +10,12 @@ import (
 // the one of that index, or the one of a name that stands beside.
 type GPUWish uint64
 
+// The wishes. From GPUFirst to below GPUNamed a wish is the GPU of that index, counted from GPUFirst.
 const (
-	GPUOff   GPUWish = 0
-	GPUAuto  GPUWish = 1
+	GPUOff   GPUWish = 0 // host memory
+	GPUAuto  GPUWish = 1 // the GPU nearest to the device, or host memory
 	GPUFirst GPUWish = 2
-	GPUNamed GPUWish = GPUFirst + MaxGPUs
+	GPUNamed GPUWish = GPUFirst + MaxGPUs // that of the name
 )
 
 // MaxGPUs bounds the index of a GPU, also one that a peer names.

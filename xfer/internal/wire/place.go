@@ -24,7 +24,7 @@ func (p *IntoPlace) appendTo(w *Writer) {
 // session's id keeps it from being recognised in others.
 type PlaceMark [sha256.Size]byte
 
-// DecodeInto reads the value of that field.
+// DecodeInto reads the value of the field of a hello that says where the copy goes.
 func DecodeInto(v []byte) (*IntoPlace, error) {
 	p := &IntoPlace{}
 	p.Leaf = string(v[copy(p.Mark[:], v):])

@@ -77,7 +77,7 @@ const (
 	DeletedFile     DeleteOutcome = 1 // deleted, or in a dry run would be: no directory
 	DeletedDir      DeleteOutcome = 2 // likewise a directory
 	DeletedNotEmpty DeleteOutcome = 3 // a directory that stays: something in it does
-	DeletedFailed   DeleteOutcome = 4
+	DeletedFailed   DeleteOutcome = 4 // it could not be deleted
 	DeletedNone     DeleteOutcome = 5 // of all that was to be deleted: the source is not known whole
 )
 
@@ -108,7 +108,7 @@ func DecodeDeleted(body []byte, each func(f DeleteOutcome, path, text string)) e
 	return c.Err("list of what was deleted")
 }
 
-// Unsettled is such a directory, and why.
+// Unsettled is a directory that is there and did not get all of its attributes, and why.
 type Unsettled struct{ Path, Text string }
 
 // AppendTo appends the directory to the body of MsgUnsettled: its path and why,

@@ -56,9 +56,9 @@ func DecodeRing(b []byte, slots, slotBytes int) (r RingInfo, err error) {
 type ReturnedSlot struct {
 	Slot       uint32
 	Generation uint64
-	// again: the whole chunk is wanted again, its header was damaged.
+	// Again: the whole chunk is wanted again, its header was damaged.
 	Again bool
-	// bad lists the extents that are wanted again, by index in the chunk.
+	// Bad lists the extents that are wanted again, by index in the chunk.
 	Bad []uint16
 }
 

@@ -1,7 +1,8 @@
 // Package lint holds the sources to the project's own rules, which no general
 // checker knows: which package may import which, where cgo and unsafe may
-// live, how long a file may grow, that every package says what it is for, and that
-// no name of a struct hides one that it embeds.
+// live, how long a file may grow, that every package says what it is for, that a
+// comment names what it stands above, and that no name of a struct hides one that
+// it embeds.
 package lint
 
 import (
@@ -91,7 +92,7 @@ func (c *checker) report(name string, line int, format string, args ...any) {
 
 func (c *checker) file(name string, source []byte) error {
 	files := token.NewFileSet()
-	f, err := parser.ParseFile(files, name, source, parser.ImportsOnly|parser.ParseComments)
+	f, err := parser.ParseFile(files, name, source, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
 		return fmt.Errorf("parse: %w", err)
 	}
@@ -103,6 +104,7 @@ func (c *checker) file(name string, source []byte) error {
 		c.report(name, files.Position(f.Name.Pos()).Line, "package %s: the name says nothing about what it does", f.Name.Name)
 	}
 	if !test {
+		c.comments(files, name, f)
 		if c.first[folder] == "" {
 			c.first[folder] = name
 		}

@@ -69,6 +69,13 @@ func TestCheck(t *testing.T) {
 		{"a name that says nothing", map[string]string{
 			"engine/utils/a.go": doc + "package utils\n",
 		}, []string{"engine/utils/a.go:2: package utils"}},
+		{"comments that name what they stand above, or nothing", map[string]string{
+			"engine/a.go": doc + "package engine\n// f does.\nfunc f() {}\n// A T is.\ntype T int\n// x's is\nvar x int\n",
+		}, nil},
+		{"comments that name something else", map[string]string{
+			"engine/a.go":      doc + "package engine\n// g does.\nfunc f() {}\n// t is\ntype T int\nvar (\n// y: is\nx int\n)\n",
+			"engine/a_test.go": "package engine\n// make is\nfunc TestX() {}\n",
+		}, []string{`engine/a.go:3: the comment of f begins with "g"`, `engine/a.go:5: the comment of T begins with "t"`, `engine/a.go:8: the comment of x`}},
 		{"a file too long", map[string]string{
 			"engine/a.go": doc + "package engine\n" + long,
 		}, []string{"engine/a.go:13: 13 lines, more than 10"}},

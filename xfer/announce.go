@@ -146,7 +146,7 @@ func (a *announcer) entry(f *chunker.Found) error {
 }
 
 // errOwnManifest: a file is the manifest of this copy.
-var errOwnManifest = errors.New("is the manifest that is written, and not copied")
+var errOwnManifest = errors.New("it is the manifest that this copy writes, so it is not copied")
 
 // passOver leaves out the manifest that is written, which the source has all the
 // same. Nobody needs to know of its temporary file.

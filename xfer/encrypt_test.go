@@ -236,7 +236,7 @@ func testRequiredEncryption(t *testing.T, w way) {
 			o := w.options(t)
 			err := do(o)
 			var said *xfer.RemoteError
-			if !errors.As(err, &said) || said.Class != xfer.ClassError || said.Text != "only encrypted sessions are let in: add --encrypt" {
+			if !errors.As(err, &said) || said.Class != xfer.ClassError || said.Text != "the server admits only encrypted sessions: add --encrypt" {
 				t.Errorf("without encryption: %v", err)
 			}
 			if left, err := os.ReadDir(s.root); err != nil || len(left) != 1 {

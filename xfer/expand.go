@@ -35,7 +35,7 @@ const (
 	maxNamesBytes = wire.MaxBodyBytes - 512
 )
 
-var errManyNames = fmt.Errorf("%w: stands for more than one copy takes (about 8 KiB of names): "+
+var errManyNames = fmt.Errorf("%w: it matches more names than one copy takes (about 8 KiB): "+
 	"copy the directory with --include and --exclude, or name the files by --files-from", ErrUsage)
 
 // Expand asks a server what paths of a pull stand for. One that exists by its
@@ -270,7 +270,7 @@ func (g *globbing) found(name string, rest []string) error {
 }
 
 // errManyLooks is a pattern that asks for too much.
-var errManyLooks = fmt.Errorf("%w: too many entries are to be looked at for it", fs.ErrPermission)
+var errManyLooks = fmt.Errorf("%w: too many entries would have to be read to match it", fs.ErrPermission)
 
 // spend takes entries off what may be looked at.
 func (g *globbing) spend(n int) error {

@@ -232,8 +232,8 @@ func (g *Grant) checkRules(rules []filter.Rule) error {
 	return nil
 }
 
-// asked is what a sink takes of entries, where the source may not choose their names.
-func (g *Grant) asked(h *wire.Hello) *pullFilter {
+// takes is what a sink takes of entries, where the source may not choose their names.
+func (g *Grant) takes(h *wire.Hello) *pullFilter {
 	if g == nil || g.named == nil {
 		return nil
 	}

@@ -198,7 +198,7 @@ func (e *sinkEntry) keptLink() *wire.Exception {
 }
 
 func (g *linkGroup) errNotCopied(path string) error {
-	return fmt.Errorf("%q: %q was not copied, of which it is another name", path, g.first.Path)
+	return fmt.Errorf("%q: it is another name of %q, which was not copied", path, g.first.Path)
 }
 
 // bookNames notes at the sink what became of a file's first name.

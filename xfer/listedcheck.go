@@ -14,7 +14,7 @@ import (
 // listedSource is the source of a copy by a list: the contents of one directory.
 func listedSource(paths []string) ([]string, error) {
 	if len(paths) != 1 {
-		return nil, fmt.Errorf("%w: a list of files is of one SRC, the directory that they are in", ErrUsage)
+		return nil, fmt.Errorf("%w: a list of files takes one SRC, the directory that holds them", ErrUsage)
 	}
 	if chunker.BaseName(paths[0]) == "." {
 		return paths, nil

@@ -273,7 +273,7 @@ func (a *copyResults) writePiecesAgain(b *entryState) error {
 	return a.spill.each(&b.group.pieces, func(r pieceRun) error { return a.out.PieceRun(r.digest, r.n) })
 }
 
-// finish ends the account: the roots over all that was copied.
+// finish returns the roots over all that was copied.
 func (a *copyResults) finish() wire.Roots {
 	a.mu.Lock()
 	defer a.mu.Unlock()

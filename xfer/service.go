@@ -150,7 +150,7 @@ func (v *service) begin(s *session, h *wire.Hello, a opened, root *servedRoot) e
 		return err
 	}
 	k := newSink(s, store, v.tally, v.results)
-	k.filter = a.Only.asked(h)
+	k.filter = a.Only.takes(h)
 	v.role, v.close, v.into = k, store.Close, intoOf(s.id, store)
 	return nil
 }

@@ -111,9 +111,9 @@ func newSession(d *firstConn, peer string, client bool, t Timeouts) *session {
 // errComplete ends a session's goroutines when its conversation is complete.
 var errComplete = errors.New("complete")
 
-// run serves the session until talk, the conversation, has returned. Workers
-// are the goroutines that a role needs, and end by themselves when their work
-// is done or ctx is. It ends everything that it started, in order; on an error
+// run serves the session until talk, the conversation, has returned. talk starts
+// the goroutines that its role needs in g; they end by themselves when their work
+// is done or ctx is. run ends everything that it started, in order; on an error
 // it tells the peer. The rail remains the caller's.
 func (s *session) run(parent context.Context, talk func(ctx context.Context, g *errgroup.Group) error) error {
 	if err := context.Cause(parent); err != nil {

@@ -42,11 +42,11 @@ func (c *Client) PushStream(ctx context.Context, in Input, ep Endpoint, dst stri
 	}
 	switch {
 	case o.WriteManifest != "":
-		return nil, fmt.Errorf("%w: a manifest has a file's size before its pieces, and that of a stream is known at its end", ErrUsage)
+		return nil, fmt.Errorf("%w: --write-manifest does not work with a stream: a manifest begins with the size, which a stream has only at its end", ErrUsage)
 	case o.CopyGrowing:
-		return nil, fmt.Errorf("%w: --copy-growing is about files, and a stream is read to its end", ErrUsage)
+		return nil, fmt.Errorf("%w: --copy-growing does not apply to a stream, which is read to its end", ErrUsage)
 	case o.RemoteGPU != "" && o.RemoteGPU != "off":
-		return nil, fmt.Errorf("%w: a stream goes to slots in host memory: leave --remote-gpu out", ErrUsage)
+		return nil, fmt.Errorf("%w: --remote-gpu does not apply to a stream, which goes through host memory", ErrUsage)
 	case strings.HasSuffix(dst, "/") || chunker.BaseName(dst) == ".":
 		return nil, fmt.Errorf("%w: a stream has no name: %q must be that of a file", ErrUsage, dst)
 	}

@@ -41,7 +41,7 @@ func (o *Options) openManifest(ctx context.Context, h *wire.Hello) error {
 func openChecked(ctx context.Context, name string) (*manifest.Reader, error) {
 	st, err := os.Stat(name)
 	if name == "-" || (err == nil && !st.Mode().IsRegular()) {
-		return nil, fmt.Errorf("%w: the manifest is read twice: %q is no file for that", ErrUsage, name)
+		return nil, fmt.Errorf("%w: the manifest is read twice, and %q is not a regular file", ErrUsage, name)
 	}
 	r, err := manifest.Open(name)
 	if err != nil {

@@ -87,6 +87,9 @@ func Create(ctx context.Context, path string, out *manifest.Writer, h manifest.H
 		if err := chunker.CheckListDir(os.Stat, path); err != nil {
 			return nil, err
 		}
+		if chunker.BaseName(path) != "." {
+			path += "/." // a directory that cannot be searched is an error, and not all of its names
+		}
 	}
 	t, err := newTreeReader(path, h, &o)
 	if err != nil {

@@ -5,7 +5,7 @@ type Tally interface {
 	AddTotal(n int64)         // bytes of a file that is to be read
 	SetTotalKnown(known bool) // the walk has ended: no more will be found
 	AddBytes(n int64)         // bytes that were read and digested
-	AddFile()                 // a file that could be read, or is only in the tree
+	AddFile()                 // a file that could be read, or is only in the tree or only in the manifest
 }
 
 // uncounted is the Tally that nobody looks at.

@@ -165,7 +165,7 @@ func TestRequireEncrypt(t *testing.T) {
 	} {
 		s := serveAccess(t, nil, append(server.args, "--access-file", c.file)...)
 		for id, code := range server.plain {
-			line := "gdrcp: " + s.addr + ": only encrypted sessions are let in: add --encrypt\n"
+			line := "gdrcp: " + s.addr + ": the server admits only encrypted sessions: add --encrypt\n"
 			for _, args := range [][]string{{s.url("name"), dir}, {"bench", "--bytes", "1M", "--rounds", "10", "rdma://" + s.addr}} {
 				args = append(args, "--transport", "tcp", "--key-file", c.key(id))
 				if r := gdrcp(t, args...).want(t, code); code != exitOK && r.err != line {
@@ -174,7 +174,7 @@ func TestRequireEncrypt(t *testing.T) {
 				gdrcp(t, append(args, "--encrypt")...).want(t, exitOK)
 			}
 			if code != exitOK {
-				waitFor(t, s.errs, regexp.MustCompile(id+`@127\.0\.0\.1:\d+: pull "/name": only encrypted sessions are let in`))
+				waitFor(t, s.errs, regexp.MustCompile(id+`@127\.0\.0\.1:\d+: pull "/name": the server admits only encrypted sessions`))
 			}
 		}
 	}

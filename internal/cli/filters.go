@@ -33,7 +33,7 @@ type selectOptions struct {
 // flags are the options that select. The rules are parsed, and files of rules read,
 // only when all options are known.
 func (c *selectOptions) flags() []cli.Flag {
-	return c.flagsWith("`FILE` copy only what FILE names, one name a line, relative to SRC, which must be one directory. " +
+	return c.flagsWith("`FILE` copy only what FILE names, one name a line, relative to SRC, which must be one directory, and the directories on the way. " +
 		"What is in a named directory is copied only with -r. - is standard input")
 }
 

@@ -70,7 +70,7 @@ func TestFilterErrors(t *testing.T) {
 		{"--exclude-from=/no/such", `open "/no/such": no such file or directory`, exitError},
 		{"--files-from=/no/such", `open "/no/such": no such file or directory`, exitError},
 		{"--files-from=- --exclude-from=-", "--exclude-from and --files-from cannot both read standard input", exitUsage},
-		{"b c --files-from=-", "a list of files is of one SRC, the directory that they are in", exitUsage},
+		{"b c --files-from=-", "a list of files takes one SRC, the directory that holds them", exitUsage},
 		{"--exclude-from=- --include-from=-", "--exclude-from and --include-from cannot both read standard input", exitUsage},
 	} {
 		p, _, stderr := newProgram()

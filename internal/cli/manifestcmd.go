@@ -38,7 +38,7 @@ func (p *program) manifestCommand() *cli.Command {
 	asJSON := &cli.BoolFlag{Name: "json", Usage: "print events on standard output, as JSON, one a line", Destination: &m.json}
 	follow := &cli.BoolFlag{Name: "follow", Aliases: []string{"L"}, Usage: "read what symbolic links lead to instead of the links", Destination: &m.audit.Follow}
 	progress := onOff("progress", "tell every 10 seconds how far it is, even if standard error is not a terminal", &m.progress)
-	chooses := m.selection.flagsWith("`FILE` read only what FILE names, one name a line, relative to PATH, which must be one directory. " +
+	chooses := m.selection.flagsWith("`FILE` read only what FILE names, one name a line, relative to PATH, which must be one directory, and the directories on the way. " +
 		"What is in a named directory is read only with -r. - is standard input")
 	recursive := onOff("recursive", "with --files-from: also read what is in the directories that FILE names. Without --files-from the whole tree is read", &m.audit.Recursive, "r")
 	return &cli.Command{

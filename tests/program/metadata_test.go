@@ -223,7 +223,7 @@ func TestLinkToWhatWasNotCopied(t *testing.T) {
 		must(t, os.MkdirAll(to+"/tree/first", 0o755))
 		p := s.copy(t, append(s.operands(d, s.via(), "tree/.", "tree"), "-aH")...)
 		p.wantCode(3)
-		p.wantLines(`"first": is a directory`, `"second": "first" was not copied, of which it is another name`)
+		p.wantLines(`"first": is a directory`, `"second": it is another name of "first", which was not copied`)
 		if _, err := os.Lstat(to + "/tree/second"); err == nil {
 			t.Error("the second name was made")
 		}

@@ -176,7 +176,7 @@ func (c *Client) dial(ctx context.Context, g *Granted) (err error) {
 		return err
 	}
 	if err := c.prove(ctx, g, opening); err != nil {
-		return fmt.Errorf("show %s the key %q: %w", g.At, c.Key.ID, err)
+		return fmt.Errorf("authenticate to %s with key %q: %w", g.At, c.Key.ID, err)
 	}
 	return nil
 }

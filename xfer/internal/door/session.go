@@ -108,7 +108,7 @@ func (s *Session) join(req rdma.Request, l trust.Lane) error {
 }
 
 // errUnencrypted refuses a session whose chunks are not encrypted, or ends it.
-var errUnencrypted = errors.New("only encrypted sessions are let in: add --encrypt")
+var errUnencrypted = errors.New("the server admits only encrypted sessions: add --encrypt")
 
 // CheckEncryption holds what the client wants, chunks that are encrypted or not,
 // against what its key asks for: whatever the session is for, also one that measures.

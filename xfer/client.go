@@ -134,7 +134,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 	}
 	s := newSession(d, d.link.Remote, true, o.Timeouts)
 	s.ringWish.Placement, s.ringWish.GPUs, s.ringWish.Sysfs = o.local, c.GPUs, cmp.Or(c.sysfs, sysfs)
-	s.report, s.asksGPU = o.report, h.GPU != 0
+	s.report, s.peerOnGPU = o.report, h.GPU != 0
 	s.limit = o.limits()
 	var acct *copyResults
 	var role conversation

@@ -35,11 +35,11 @@ type Endpoint struct {
 	Key  trust.Key
 	// Paths are used instead of Host and Port where there are any: addresses
 	// that the server itself told, by another way.
-	Paths []Path
+	Addrs []ServerAddr
 }
 
-// Path is an address at which a server listens.
-type Path struct {
+// ServerAddr is an address at which a server listens.
+type ServerAddr struct {
 	Transport string // "verbs" or "tcp"
 	Addr      netip.AddrPort
 	Device    string  // there; may be empty
@@ -50,16 +50,16 @@ func (e Endpoint) String() string { return net.JoinHostPort(e.Host, fmt.Sprint(e
 
 // listens resolves an endpoint into the addresses where it listens by TCP, and
 // by rdma_cm, the fastest first.
-func (e Endpoint) listens(ctx context.Context) (byTCP []netip.AddrPort, byVerbs []door.Rail, err error) {
-	if len(e.Paths) == 0 {
+func (e Endpoint) listens(ctx context.Context) (byTCP []netip.AddrPort, byVerbs []door.RailAddr, err error) {
+	if len(e.Addrs) == 0 {
 		byTCP, err = resolve(ctx, e)
 		return byTCP, nextPort(byTCP), err
 	}
-	fastest := slices.Clone(e.Paths)
-	slices.SortStableFunc(fastest, func(a, b Path) int { return cmp.Compare(b.RateGbps, a.RateGbps) })
+	fastest := slices.Clone(e.Addrs)
+	slices.SortStableFunc(fastest, func(a, b ServerAddr) int { return cmp.Compare(b.RateGbps, a.RateGbps) })
 	for _, p := range fastest {
 		if p.Transport == "verbs" {
-			byVerbs = append(byVerbs, door.Rail{Addr: p.Addr, Device: p.Device})
+			byVerbs = append(byVerbs, door.RailAddr{Addr: p.Addr, Device: p.Device})
 		} else {
 			byTCP = append(byTCP, p.Addr)
 		}
@@ -160,17 +160,17 @@ func resolve(ctx context.Context, ep Endpoint) ([]netip.AddrPort, error) {
 
 // nextPort is where rdma_cm listens: one iWARP device would otherwise collide
 // with the TCP port, whose sockets it shares.
-func nextPort(addrs []netip.AddrPort) []door.Rail {
-	out := make([]door.Rail, len(addrs))
+func nextPort(addrs []netip.AddrPort) []door.RailAddr {
+	out := make([]door.RailAddr, len(addrs))
 	for i, a := range addrs {
-		out[i] = door.Rail{Addr: netip.AddrPortFrom(a.Addr(), a.Port()+1)}
+		out[i] = door.RailAddr{Addr: netip.AddrPortFrom(a.Addr(), a.Port()+1)}
 	}
 	return out
 }
 
 // byBest shows the key over TCP, where the server tells at which addresses it
 // has verbs, and takes the first of them that a device here reaches.
-func (c *Client) byBest(ctx context.Context, byTCP []netip.AddrPort, byVerbs []door.Rail, key trust.Key, o *Options) (*firstConn, error) {
+func (c *Client) byBest(ctx context.Context, byTCP []netip.AddrPort, byVerbs []door.RailAddr, key trust.Key, o *Options) (*firstConn, error) {
 	why := c.whyNoDevice()
 	if o.Rail != "" {
 		// Who names a device does not mean TCP.
@@ -245,9 +245,9 @@ func (c *Client) whyNoDevice() error {
 
 // byVerbs shows the key and makes the first queue pair by rdma_cm, at the first
 // of the addresses that a device here reaches.
-func (c *Client) byVerbs(ctx context.Context, rails []door.Rail, key trust.Key, o *Options) (*firstConn, error) {
+func (c *Client) byVerbs(ctx context.Context, rails []door.RailAddr, key trust.Key, o *Options) (*firstConn, error) {
 	var d *firstConn
-	err := c.overVerbs(ctx, rails, o, func(device string, r door.Rail) error {
+	err := c.overVerbs(ctx, rails, o, func(device string, r door.RailAddr) error {
 		a, err := o.atDoor(key).Authenticate(ctx, c.Verbs, device, r.Addr, func() {})
 		if err != nil {
 			return err
@@ -281,9 +281,9 @@ func (c *Client) enterAny(ctx context.Context, a *door.Granted, o *Options) (*fi
 
 // enterVerbs makes the first queue pair at the first of the addresses that a
 // device here reaches. The door stays open after an error.
-func (c *Client) enterVerbs(ctx context.Context, a *door.Granted, rails []door.Rail, o *Options) (*firstConn, error) {
+func (c *Client) enterVerbs(ctx context.Context, a *door.Granted, rails []door.RailAddr, o *Options) (*firstConn, error) {
 	if o.RemoteRail != "" {
-		rails = slices.DeleteFunc(slices.Clone(rails), func(r door.Rail) bool { return !isNamed(o.RemoteRail, r.Device, r.Addr.Addr()) })
+		rails = slices.DeleteFunc(slices.Clone(rails), func(r door.RailAddr) bool { return !isNamed(o.RemoteRail, r.Device, r.Addr.Addr()) })
 		if len(rails) == 0 && len(a.Rails) > 0 {
 			return nil, fmt.Errorf("%w named or at %q at the server", rdma.ErrNoDevice, o.RemoteRail)
 		}
@@ -292,7 +292,7 @@ func (c *Client) enterVerbs(ctx context.Context, a *door.Granted, rails []door.R
 		return nil, errors.New("the server offers no RDMA address: " + a.NoRails)
 	}
 	var d *firstConn
-	err := c.overVerbs(ctx, rails, o, func(device string, r door.Rail) (err error) {
+	err := c.overVerbs(ctx, rails, o, func(device string, r door.RailAddr) (err error) {
 		ctx, cancel := ctx, context.CancelFunc(func() {})
 		if len(rails) > 1 || o.local.IsOne() { // of which there may be several ways to one address
 			ctx, cancel = context.WithTimeoutCause(ctx, verbsTry, fmt.Errorf("%w: no answer from %s within %v", ErrPeerSilent, r.Addr, verbsTry))
@@ -322,7 +322,7 @@ const (
 
 // overVerbs tries addresses one after the other, each with the device here that
 // reaches it, until one is good or the server has answered.
-func (c *Client) overVerbs(ctx context.Context, rails []door.Rail, o *Options, try func(device string, r door.Rail) error) error {
+func (c *Client) overVerbs(ctx context.Context, rails []door.RailAddr, o *Options, try func(device string, r door.RailAddr) error) error {
 	if c.Verbs == nil {
 		return fmt.Errorf("%w: this gdrcp was built without verbs", rdma.ErrUnsupported)
 	}
@@ -330,16 +330,16 @@ func (c *Client) overVerbs(ctx context.Context, rails []door.Rail, o *Options, t
 	if err != nil {
 		return err
 	}
-	var ways []approach
+	var ways []dialTarget
 	if forced == "" {
-		ways = c.approaches(ctx, rails, o)
+		ways = c.dialTargets(ctx, rails, o)
 	} else {
 		for _, r := range rails {
-			ways = append(ways, approach{forced, r})
+			ways = append(ways, dialTarget{forced, r})
 		}
 		// Those first that the device is known to reach: the others may cost a
 		// timeout each.
-		slices.SortStableFunc(ways, func(a, b approach) int { return c.distance(ctx, forced, a.to) - c.distance(ctx, forced, b.to) })
+		slices.SortStableFunc(ways, func(a, b dialTarget) int { return c.distance(ctx, forced, a.to) - c.distance(ctx, forced, b.to) })
 	}
 	problem := error(nil)
 	for _, w := range ways {
@@ -365,7 +365,7 @@ func (c *Client) overVerbs(ctx context.Context, rails []door.Rail, o *Options, t
 }
 
 // distance is 0 for an address that the kernel would reach through the device.
-func (c *Client) distance(ctx context.Context, device string, r door.Rail) int {
+func (c *Client) distance(ctx context.Context, device string, r door.RailAddr) int {
 	if d, _, err := c.Verbs.Route(ctx, r.Addr); err == nil && d == device {
 		return 0
 	}

@@ -138,7 +138,7 @@ func TestServerTellsNearRails(t *testing.T) {
 	}
 	// With any transport that may be verbs, also where the address of another device
 	// was given.
-	ep := Endpoint{Host: w.addr.String(), Key: testKey, Paths: []Path{{"tcp", door, "", 0}, {"verbs", rails["nic0"], "nic0", 400}}}
+	ep := Endpoint{Host: w.addr.String(), Key: testKey, Addrs: []ServerAddr{{"tcp", door, "", 0}, {"verbs", rails["nic0"], "nic0", 400}}}
 	for _, tc := range []struct{ transport, gpu, want string }{
 		{"auto", "off", "nic0"}, {"verbs", "off", "nic0"}, {"auto", "2", "nic2"}, {"verbs", "2", "nic2"}, {"verbs", "1", "nic1"}, {"verbs", "auto", "nic0"},
 	} {

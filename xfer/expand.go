@@ -140,7 +140,7 @@ func (e *expander) talk(ctx context.Context, _ *errgroup.Group) error {
 
 // serveNames readies the server's end. The user's own files are not looked through
 // so: who asks for them by way of ssh has asked by then.
-func serveNames(s *session, h *wire.Hello, a opened) (*service, error) {
+func serveNames(s *session, h *wire.Hello, a keyScope) (*service, error) {
 	root, err := a.open()
 	if err != nil {
 		return nil, err

@@ -43,7 +43,7 @@ type Admission struct {
 	BytesPerSecond int64
 	// Only is the one copy that the holder may make. Nil: any number of any kind. Each Find must
 	// return the same pointer: Recheck ends sessions of a key whose Only is another.
-	Only *Grant
+	Only *OneCopy
 }
 
 // OneKey is the keyring of one key.
@@ -61,11 +61,11 @@ func (oneKey) Len() int { return 1 }
 
 func (k oneKey) Find(id string) (Admission, bool) { return k.a, id == k.id }
 
-// opened is what a key opens.
-type opened struct {
+// keyScope is what a key opens.
+type keyScope struct {
 	Root     Root
 	ReadOnly bool
-	Only     *Grant
+	Only     *OneCopy
 }
 
 // doorKeys is a keyring as the door sees it: the door decides who may come, and the
@@ -77,7 +77,7 @@ func (k doorKeys) Len() int { return k.keys.Len() }
 func (k doorKeys) Find(id string) (door.Admission, bool) {
 	a, ok := k.keys.Find(id)
 	return door.Admission{
-		Secret: a.Secret, Opens: opened{a.Root, a.ReadOnly, a.Only},
+		Secret: a.Secret, Opens: keyScope{a.Root, a.ReadOnly, a.Only},
 		RequireEncrypt: a.RequireEncrypt, MaxSessions: a.MaxSessions, BytesPerSecond: a.BytesPerSecond,
 	}, ok
 }

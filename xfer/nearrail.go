@@ -16,18 +16,18 @@ import (
 // sysfs is where the kernel tells of PCI devices.
 const sysfs = "/sys"
 
-// approach is an address of a server, and the device here by which it is tried:
+// dialTarget is an address of a server, and the device here by which it is tried:
 // empty for the one that the kernel reaches it by.
-type approach struct {
+type dialTarget struct {
 	device string
-	to     door.Rail
+	to     door.RailAddr
 }
 
-// approaches are the addresses in the order in which they are tried. Where the
+// dialTargets are the addresses in the order in which they are tried. Where the
 // slots here are to be in one certain GPU, those come first that a device near to it
 // reaches: what crosses the processor on its way is slower, or does not work.
-func (c *Client) approaches(ctx context.Context, rails []door.Rail, o *Options) []approach {
-	as := make([]approach, len(rails))
+func (c *Client) dialTargets(ctx context.Context, rails []door.RailAddr, o *Options) []dialTarget {
+	as := make([]dialTarget, len(rails))
 	for i, r := range rails {
 		as[i].to = r
 	}
@@ -57,7 +57,7 @@ func (c *Client) wantedGPU(o *Options) string {
 // routes are the devices by which the kernel reaches the addresses, empty where
 // there is none. They are asked for all at once, for an address where nobody is
 // takes seconds.
-func (c *Client) routes(ctx context.Context, rails []door.Rail) []string {
+func (c *Client) routes(ctx context.Context, rails []door.RailAddr) []string {
 	devices := make([]string, len(rails))
 	var all sync.WaitGroup
 	for i, r := range rails {
@@ -95,14 +95,14 @@ func (n *nearness) path(d *rdma.Device) gpu.PathClass {
 // of less than half the rate of the fastest does: that one is there for something
 // else. Where several devices are in a server's network the kernel names but one:
 // those of them that are nearer than any it names are added.
-func (n *nearness) sort(as []approach) []approach {
+func (n *nearness) sort(as []dialTarget) []dialTarget {
 	nearest, fastest := gpu.SYS, 0.0
 	for _, a := range as {
 		if d := n.find(a.device); d != nil {
 			nearest, fastest = min(nearest, n.path(d)), max(fastest, d.RateGbps())
 		}
 	}
-	var nearer []approach
+	var nearer []dialTarget
 	for i := range n.devices {
 		d := &n.devices[i]
 		if !d.Usable() || n.path(d) >= nearest {
@@ -111,17 +111,17 @@ func (n *nearness) sort(as []approach) []approach {
 		networks := networksOf(d)
 		for _, a := range as {
 			if slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(a.to.Addr.Addr()) }) {
-				nearer, fastest = append(nearer, approach{d.Name, a.to}), max(fastest, d.RateGbps())
+				nearer, fastest = append(nearer, dialTarget{d.Name, a.to}), max(fastest, d.RateGbps())
 			}
 		}
 	}
 	sorted := append(nearer, as...)
-	slices.SortStableFunc(sorted, func(a, b approach) int { return cmp.Compare(n.rank(a, fastest), n.rank(b, fastest)) })
+	slices.SortStableFunc(sorted, func(a, b dialTarget) int { return cmp.Compare(n.rank(a, fastest), n.rank(b, fastest)) })
 	return sorted
 }
 
-// rank is railRank of the device of an approach.
-func (n *nearness) rank(a approach, fastest float64) int {
+// rank is railRank of the device of a dialTarget.
+func (n *nearness) rank(a dialTarget, fastest float64) int {
 	d := n.find(a.device)
 	if d == nil {
 		return int(gpu.SYS) + 1

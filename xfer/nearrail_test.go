@@ -150,12 +150,12 @@ func TestNearRails(t *testing.T) {
 				t.Fatal(err)
 			}
 			o.local = local
-			var rails []door.Rail
+			var rails []door.RailAddr
 			for _, a := range tc.addrs {
-				rails = append(rails, door.Rail{Addr: netip.AddrPortFrom(netip.MustParseAddr(a), 1)})
+				rails = append(rails, door.RailAddr{Addr: netip.AddrPortFrom(netip.MustParseAddr(a), 1)})
 			}
 			var tried []string
-			err = c.overVerbs(t.Context(), rails, &o, func(device string, r door.Rail) error {
+			err = c.overVerbs(t.Context(), rails, &o, func(device string, r door.RailAddr) error {
 				tried = append(tried, device+" "+r.Addr.Addr().String())
 				return rdma.ErrDisconnected
 			})

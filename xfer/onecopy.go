@@ -20,11 +20,11 @@ var errOtherCopy = errors.New("this end was started for one copy alone")
 // errSuperseded ends a session whose client has come again by another way.
 var errSuperseded = errors.New("its client has come again")
 
-// Grant is the one copy that a server is there for: its direction, its paths and
+// OneCopy is the copy that a server is there for: its direction, its paths and
 // whatever in its options adds to what it may do or keep. It admits one session.
 // One whose client never heard the welcome is none: a client whose connection breaks
 // there comes again by another way.
-type Grant struct {
+type OneCopy struct {
 	wanted wire.Hello // of which mode, codec, flags, paths, GPU and maxDelete count
 	rules  [sha256.Size]byte
 	loose  uint64 // flags that may be other ones, because they follow from the paths
@@ -37,11 +37,11 @@ type Grant struct {
 	end   context.CancelCauseFunc
 }
 
-// Terms says which copy a client makes of these options, for the Grant of the other
+// CopyTerms says which copy a client makes of these options, for the OneCopy of the other
 // end: a push or a pull, of a stream or of files. The errors are those of Push and Pull.
 //
 // They are the SHA-256 of the filter rules, as they travel, and a hello.
-func (o Options) Terms(push, stream bool) ([]byte, error) {
+func (o Options) CopyTerms(push, stream bool) ([]byte, error) {
 	o.Tally = nil // it counts for the copy
 	o.complete()
 	if stream {
@@ -75,7 +75,7 @@ func sumOfRules(rules []filter.Rule) [sha256.Size]byte {
 
 // NewGrant is for the copy of such terms: to the one path of a push, or of the paths
 // of a pull.
-func NewGrant(terms []byte, paths []string) (*Grant, error) {
+func NewGrant(terms []byte, paths []string) (*OneCopy, error) {
 	if len(terms) < sha256.Size {
 		return nil, fmt.Errorf("%w: terms of %d bytes", ErrProtocol, len(terms))
 	}
@@ -93,7 +93,7 @@ func NewGrant(terms []byte, paths []string) (*Grant, error) {
 	}
 	// Hello.Check holds wire.FlagMany of a pull against the paths, and differs wire.FlagMustBeDir
 	// of a push.
-	g := &Grant{wanted: h, rules: [sha256.Size]byte(terms), loose: wire.FlagMany}
+	g := &OneCopy{wanted: h, rules: [sha256.Size]byte(terms), loose: wire.FlagMany}
 	if h.Terms.Mode == wire.ModePush {
 		g.loose |= wire.FlagMustBeDir
 	}
@@ -106,7 +106,7 @@ func NewGrant(terms []byte, paths []string) (*Grant, error) {
 // dir/. does, any. A source may be a pattern, and then standsFor says whether the last
 // part of it stands for a name. Whether there are several sources is held to, too,
 // unless there is one that may stand for several.
-func (g *Grant) OnlyFrom(sources []string, mayBeSeveral bool, standsFor func(pattern, name string) bool) {
+func (g *OneCopy) OnlyFrom(sources []string, mayBeSeveral bool, standsFor func(pattern, name string) bool) {
 	if !mayBeSeveral {
 		g.loose &^= wire.FlagMany
 	}
@@ -122,7 +122,7 @@ func (g *Grant) OnlyFrom(sources []string, mayBeSeveral bool, standsFor func(pat
 }
 
 // differs says what in a hello is not the copy that was granted, or nothing.
-func (g *Grant) differs(h *wire.Hello) string {
+func (g *OneCopy) differs(h *wire.Hello) string {
 	w := &g.wanted
 	switch other := h.Terms.Flags ^ w.Terms.Flags; {
 	case h.Terms.Mode != w.Terms.Mode:
@@ -179,7 +179,7 @@ func otherOptions(granted, other uint64) string {
 }
 
 // otherPath tells of paths that are not those that were granted.
-func (g *Grant) otherPath(paths []string) string {
+func (g *OneCopy) otherPath(paths []string) string {
 	for _, p := range paths {
 		if !slices.Contains(g.wanted.Paths, p) {
 			return fmt.Sprintf("a %s, and not of or to %q", g.wanted.Terms.Mode, p)
@@ -190,8 +190,8 @@ func (g *Grant) otherPath(paths []string) string {
 
 // admit takes a session in whose hello this is, and end ends, where it is the copy
 // that was granted and that has not begun. A session that was admitted before, and
-// whose client has not heard so, ends. A nil Grant admits all.
-func (g *Grant) admit(h *wire.Hello, s *session, end context.CancelCauseFunc) error {
+// whose client has not heard so, ends. A nil OneCopy admits all.
+func (g *OneCopy) admit(h *wire.Hello, s *session, end context.CancelCauseFunc) error {
 	if g == nil {
 		return nil
 	}
@@ -211,7 +211,7 @@ func (g *Grant) admit(h *wire.Hello, s *session, end context.CancelCauseFunc) er
 }
 
 // left notes that a session has ended.
-func (g *Grant) left(s *session) {
+func (g *OneCopy) left(s *session) {
 	if g == nil {
 		return
 	}
@@ -225,7 +225,7 @@ func (g *Grant) left(s *session) {
 
 // checkRules holds the rules of a session against those of the copy: they say also what
 // deletion leaves alone.
-func (g *Grant) checkRules(rules []filter.Rule) error {
+func (g *OneCopy) checkRules(rules []filter.Rule) error {
 	if g != nil && sumOfRules(rules) != g.rules {
 		return fmt.Errorf("%w: one with other filter rules", errOtherCopy)
 	}
@@ -233,7 +233,7 @@ func (g *Grant) checkRules(rules []filter.Rule) error {
 }
 
 // takes is what a sink takes of entries, where the source may not choose their names.
-func (g *Grant) takes(h *wire.Hello) *pullFilter {
+func (g *OneCopy) takes(h *wire.Hello) *pullFilter {
 	if g == nil || g.named == nil {
 		return nil
 	}

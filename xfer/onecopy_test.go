@@ -26,7 +26,7 @@ type granting struct {
 	dir  string // of all files
 	at   netip.AddrPort
 	ends chan SessionEnd
-	only *Grant
+	only *OneCopy
 }
 
 // startedFor starts a server for the copy of these options, as a far end is: of the user's
@@ -39,7 +39,7 @@ func startedFor(t *testing.T, push bool, o Options, from []string, paths ...stri
 	} {
 		g.write(name, text)
 	}
-	terms, err := o.Terms(push, false)
+	terms, err := o.CopyTerms(push, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func startedFor(t *testing.T, push bool, o Options, from []string, paths ...stri
 }
 
 // begins reports whether the client of the session whose turn it is has gone on.
-func (g *Grant) begins() bool {
+func (g *OneCopy) begins() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.turn != nil && g.turn.ctl.answered()

@@ -9,7 +9,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// pullFilter is what a pull asked for, or what the Grant of a push does. The source says
+// pullFilter is what a pull asked for, or what the OneCopy of a push does. The source says
 // what there is, and only this end can know what of it may be written at the
 // destination: whoever pulls one file into a home directory does not want a .bashrc
 // as well.

@@ -38,13 +38,13 @@ type copyResults struct {
 	writes       bool   // a manifest is written
 	writesAs     string // the last name of its path
 
-	mu      sync.Mutex
-	roots   *manifest.Roots
-	out     *manifest.FileWriter
-	spill   pieceSpill
-	head    uint64 // id of the entry that ends next
-	counts  [Kept + 1]int64
-	missing int64
+	mu        sync.Mutex
+	roots     *manifest.Roots
+	out       *manifest.FileWriter
+	spill     pieceSpill
+	nextToEnd uint64 // id of the entry that ends next
+	counts    [Kept + 1]int64
+	missing   int64
 	// tellMissing tells the other end of a given manifest's entry that is not at
 	// the source; nil at a sink, whose peer need not know.
 	tellMissing func(path string, x *wire.Exception) error
@@ -173,7 +173,7 @@ func (a *copyResults) leavesOpen(o Outcome) bool {
 func (a *copyResults) book(b *entryState, x *wire.Exception) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.head = b.id + 1
+	a.nextToEnd = b.id + 1
 	if x != nil {
 		a.counts[x.Outcome]++
 		// Of other content than the manifest has, which both ends may find out.
@@ -240,7 +240,7 @@ func (a *copyResults) drain(b *entryState) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.head != b.id || a.out == nil {
+	if a.nextToEnd != b.id || a.out == nil {
 		return nil
 	}
 	return a.writePieces(b)

@@ -55,7 +55,7 @@ func (s *session) awaitRing(ctx context.Context) error {
 // heardMemory takes the peer's word of where it has its slots.
 func (s *session) heardMemory(body []byte) error {
 	m, err := wire.DecodeMemory(body)
-	if err == nil && s.client && !s.asksGPU {
+	if err == nil && s.client && !s.peerOnGPU {
 		err = fmt.Errorf("%w: word of GPU memory that was not asked for", ErrProtocol)
 	}
 	if err != nil {

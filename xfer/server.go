@@ -180,13 +180,13 @@ func (v *Server) begin(p rdma.Provider, req rdma.Request, host *door.Session, l 
 		}
 		return s.addLane(conn, l)
 	})
-	v.host(ctx, s, d, host)
+	v.serveSession(ctx, s, d, host)
 }
 
-// host serves a session that stands.
-func (v *Server) host(ctx context.Context, s *session, d *firstConn, host *door.Session) {
+// serveSession serves a session that stands.
+func (v *Server) serveSession(ctx context.Context, s *session, d *firstConn, host *door.Session) {
 	end := SessionEnd{Peer: s.peer, Key: host.Key(), What: "connection"}
-	opens := host.Opens().(opened)
+	opens := host.Opens().(keyScope)
 	var served *service
 	giveBack := func() {}
 	defer func() { giveBack() }()

@@ -46,7 +46,7 @@ func (v *service) summary(s *session, link Link, start time.Time) *Summary {
 
 // serve readies what a client asked for: its source or its sink below the root. tally
 // counts what it does.
-func (v *Server) serve(s *session, h *wire.Hello, a opened, tally *Tally) (*service, error) {
+func (v *Server) serve(s *session, h *wire.Hello, a keyScope, tally *Tally) (*service, error) {
 	tally.Start(time.Now())
 	agreed := h.Terms
 	agreed.Slots, agreed.QPs = s.terms.Slots, s.terms.QPs
@@ -88,7 +88,7 @@ func (v *Server) serve(s *session, h *wire.Hello, a opened, tally *Tally) (*serv
 
 // open opens the directory that is served. For the user's own files that is
 // nil, which may be closed too.
-func (a opened) open() (*servedRoot, error) {
+func (a keyScope) open() (*servedRoot, error) {
 	if a.Root == nil {
 		return nil, nil
 	}
@@ -132,7 +132,7 @@ func (r *servedRoot) Close() error {
 }
 
 // begin readies the session's sink or source.
-func (v *service) begin(s *session, h *wire.Hello, a opened, root *servedRoot) error {
+func (v *service) begin(s *session, h *wire.Hello, a keyScope, root *servedRoot) error {
 	if h.Terms.Mode == wire.ModePull {
 		return v.beginSource(s, h, root)
 	}

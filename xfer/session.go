@@ -73,7 +73,7 @@ type session struct {
 	// ringTold is closed when the peer was told what has to be told of it.
 	ringTold chan struct{}
 	// asksGPU: the peer is to have its slots in GPU memory.
-	asksGPU bool
+	peerOnGPU bool
 	// limit is how many bytes a second the payload may take on the wire.
 	limit limit.Limits
 	// report takes this session's events, and may be nil.

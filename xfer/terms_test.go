@@ -70,7 +70,7 @@ func TestTermsOfAList(t *testing.T) {
 
 func TestTermsThatAreNone(t *testing.T) {
 	o := Options{}
-	push, err := o.Terms(true, false)
+	push, err := o.CopyTerms(true, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestTermsThatAreNone(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, g, err)
 		}
 	}
-	if _, err := (Options{Delete: true}).Terms(true, false); !errors.Is(err, ErrUsage) {
+	if _, err := (Options{Delete: true}).CopyTerms(true, false); !errors.Is(err, ErrUsage) {
 		t.Errorf("options that make no sense: %v", err)
 	}
 }
@@ -117,7 +117,7 @@ func TestGrantOfRules(t *testing.T) {
 // How much may be deleted is of the copy that was granted, and whether its destination
 // has to be a directory.
 func TestGrantOfBoundedDeletion(t *testing.T) {
-	terms, err := Options{Recursive: true, Delete: true, MaxDelete: 3}.Terms(true, false)
+	terms, err := Options{Recursive: true, Delete: true, MaxDelete: 3}.CopyTerms(true, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -124,7 +124,7 @@ func exitCodes() []cmdline.ExitCode {
 		{Code: exitPartial, Text: "some files were not copied, not deleted, or not read: unreadable, not writable, changed while they were read, or vanished"},
 		{Code: exitIntegrity, Text: "integrity: something did not match its digest or the manifest, a manifest is damaged, or manifests differ"},
 		{Code: exitUnsupported, Text: "not supported here: no RDMA device or GPU, or none that can do it"},
-		{Code: exitInterrupted, Text: "interrupted by SIGINT, SIGTERM or SIGHUP (serve ends with 0 then, and not by SIGHUP)"},
+		{Code: exitInterrupted, Text: "interrupted by SIGINT, SIGTERM or SIGHUP (SIGINT and SIGTERM end a server with 0; SIGHUP has it read its keys anew)"},
 	}
 }
 

@@ -37,7 +37,7 @@ type farEnd struct {
 // what the far end must keep to, and how much memory the session may need.
 func (c *copyRun) startFarEnd(ctx context.Context, where sshHost, asked remote.Serve, stream bool, o *xfer.Options) (*farEnd, error) {
 	var err error
-	if asked.Copy.Terms, err = o.Terms(asked.Copy.Push, stream); err != nil {
+	if asked.Copy.Terms, err = o.CopyTerms(asked.Copy.Push, stream); err != nil {
 		return nil, err
 	}
 	asked.SessionBytes = o.ServedBytes()
@@ -179,13 +179,13 @@ func interruptedOr(ctx context.Context, err error) error {
 
 // pathsTo are the ways to a far end that are worth trying, and why there is none
 // by TCP but the pipe. without is why it has no address for that.
-func (p *program) pathsTo(ctx context.Context, host string, addrs []remote.Address, without string, o *xfer.Options) (paths []xfer.Path, noTCP error) {
+func (p *program) pathsTo(ctx context.Context, host string, addrs []remote.Address, without string, o *xfer.Options) (paths []xfer.ServerAddr, noTCP error) {
 	var byTCP []remote.Address
 	for _, a := range addrs {
 		if a.Transport == "tcp" {
 			byTCP = append(byTCP, a)
 		} else {
-			paths = append(paths, xfer.Path(a))
+			paths = append(paths, xfer.ServerAddr(a))
 		}
 	}
 	if o.Transport == "verbs" {
@@ -194,7 +194,7 @@ func (p *program) pathsTo(ctx context.Context, host string, addrs []remote.Addre
 	reached, problem := remote.Reach(ctx, byTCP)
 	rates := p.localRates()
 	for _, w := range reached {
-		path := xfer.Path(w.Address)
+		path := xfer.ServerAddr(w.Address)
 		path.RateGbps = slower(path.RateGbps, rates[w.Local])
 		paths = append(paths, path)
 	}
@@ -244,15 +244,15 @@ func (c *copyRun) overSSH(ctx context.Context, p *plan, o xfer.Options) (*xfer.S
 
 // copyOver copies by the ways to a far end, and by the pipe where noTCP says why
 // no other address will do.
-func (c *copyRun) copyOver(ctx context.Context, f *farEnd, p *plan, o xfer.Options, paths []xfer.Path, noTCP error) (s *xfer.Summary, connected bool, err error) {
+func (c *copyRun) copyOver(ctx context.Context, f *farEnd, p *plan, o xfer.Options, paths []xfer.ServerAddr, noTCP error) (s *xfer.Summary, connected bool, err error) {
 	client := c.client()
 	if noTCP != nil {
 		client.TCP = tcp.NewOver(f.Mux)
-		paths = append(paths, xfer.Path{Transport: "tcp", Addr: f.Mux.Addr(), Device: pipeDevice})
+		paths = append(paths, xfer.ServerAddr{Transport: "tcp", Addr: f.Mux.Addr(), Device: pipeDevice})
 	}
 	stands := noteConnection(&o, func(l *xfer.Link) { f.nameLink(l, noTCP) })
 	there := *p
-	there.endpoint = xfer.Endpoint{Host: f.where.host, Key: f.key, Paths: paths}
+	there.endpoint = xfer.Endpoint{Host: f.where.host, Key: f.key, Addrs: paths}
 	if p.push {
 		there.dst = remote.AtHome(p.dst, f.offer.Home)
 	} else {

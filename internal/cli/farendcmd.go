@@ -126,7 +126,7 @@ func (p *program) serveOrigin(ctx context.Context, mux *remote.Mux, talk *remote
 
 // grantFor is the copy that the origin asks for, with the paths of this host. The
 // holder of the key may do nothing else: in a copy between two hosts that is a third one.
-func grantFor(asked *remote.Serve, offer *remote.Offer) (*xfer.Grant, error) {
+func grantFor(asked *remote.Serve, offer *remote.Offer) (*xfer.OneCopy, error) {
 	paths := offeredPaths(offer)
 	if asked.Copy.Push {
 		paths = []string{remote.AtHome(asked.Copy.Dest, offer.Home)}

@@ -69,7 +69,7 @@ func (p *program) attack(run *remote.Run, home string, tell func(what string, er
 	}
 	there := xfer.Endpoint{Host: run.To, Key: run.Key}
 	for _, a := range run.Addresses {
-		there.Paths = append(there.Paths, xfer.Path(a))
+		there.Addrs = append(there.Addrs, xfer.ServerAddr(a))
 	}
 	ctx, c, asked := context.Background(), p.client(), xfer.Options{Recursive: true, Links: true, Timeouts: p.timeouts}
 	push := func(what, dst string, source string, change func(*xfer.Options)) {

@@ -59,7 +59,7 @@ func (c *copyRun) onThisMachine(ctx context.Context, p *plan, o xfer.Options) (*
 	go func() { left <- server.Serve(serving) }()
 	noteConnection(&o, nameLocalLink)
 	there := *p
-	there.endpoint = xfer.Endpoint{Host: "this machine", Key: key, Paths: []xfer.Path{{Transport: "tcp", Addr: pairs.Addr()}}}
+	there.endpoint = xfer.Endpoint{Host: "this machine", Key: key, Addrs: []xfer.ServerAddr{{Transport: "tcp", Addr: pairs.Addr()}}}
 	s, err := c.transfer(ctx, &xfer.Client{TCP: carrier, GPUs: c.gpus}, &there, o)
 	if s != nil {
 		nameLocalLink(&s.Link)

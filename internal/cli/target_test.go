@@ -97,7 +97,7 @@ func TestPlanCopy(t *testing.T) {
 	} {
 		p, err := planCopy(strings.Fields(in))
 		if err == nil {
-			p.endpoint.Key, p.endpoint.Paths = want.endpoint.Key, want.endpoint.Paths
+			p.endpoint.Key, p.endpoint.Addrs = want.endpoint.Key, want.endpoint.Addrs
 		}
 		if err != nil || !reflect.DeepEqual(p, &want) {
 			t.Errorf("%s: %+v, %v; want %+v", in, p, err, want)

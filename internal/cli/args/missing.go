@@ -2,17 +2,17 @@ package args
 
 import "strings"
 
-// elsewhere is an option of rsync that gdrcp knows and does not have: whoever gives
+// missingOption is an option of rsync that gdrcp knows and does not have: whoever gives
 // it gets one line of what to use instead, and no copy that does something else.
-type elsewhere struct {
+type missingOption struct {
 	names   string // as rsync has them, without dashes, with spaces between
 	instead string // follows "gdrcp has no OPTION: "
 }
 
 // rsyncOnly are the options of rsync(1) that gdrcp does not have, with their --no-NAME
 // where that is what people write.
-func rsyncOnly() []elsewhere {
-	return []elsewhere{
+func rsyncOnly() []missingOption {
+	return []missingOption{
 		{"i itemize-changes out-format", "-v tells every entry, -n -v what would be copied; a key of ssh goes by -e 'ssh -i KEY'"},
 		{"list-only", "-n -v lists every entry and copies nothing"},
 		{"mkpath", "the directory that DST is in has to exist: make it with mkdir -p before"},

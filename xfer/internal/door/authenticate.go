@@ -28,7 +28,7 @@ type Granted struct {
 	Grant Grant
 	// Rails are the addresses at which the server tells that it can be reached by
 	// rdma_cm, the best first.
-	Rails   []Rail
+	Rails   []RailAddr
 	NoRails string // why there are none
 	// Where the door was.
 	Provider rdma.Provider

@@ -174,28 +174,28 @@ func decodeGrant(b []byte) (Grant, error) {
 	return Grant{int(slots), int(qps)}, nil
 }
 
-// Rail is one address at which a server listens by rdma_cm.
-type Rail struct {
+// RailAddr is one address at which a server listens by rdma_cm.
+type RailAddr struct {
 	Addr   netip.AddrPort
 	Device string // its name there; empty where it is not known
 }
 
 // railText is the body of wire.DoorRail: "address:port device", or, behind a
 // zero byte, why there is none.
-func (r Rail) railText() []byte { return []byte(cutForDoor(r.Addr.String() + " " + r.Device)) }
+func (r RailAddr) railText() []byte { return []byte(cutForDoor(r.Addr.String() + " " + r.Device)) }
 
 // NoRailText is the body of wire.DoorRail where there is none.
 func NoRailText(why string) []byte { return []byte("\x00" + cutForDoor(why)) }
 
 // decodeRail reads either. An address that does not parse is left out: it may
 // be of a family that this version does not know.
-func decodeRail(body []byte) (r Rail, none string, ok bool) {
+func decodeRail(body []byte) (r RailAddr, none string, ok bool) {
 	if len(body) > 0 && body[0] == 0 {
 		return r, printable.Text(string(body[1:])), true
 	}
 	addr, device, _ := strings.Cut(string(body), " ")
 	a, err := netip.ParseAddrPort(addr)
-	return Rail{a, printable.Text(device)}, "", err == nil
+	return RailAddr{a, printable.Text(device)}, "", err == nil
 }
 
 // refusal is the body of wire.DoorRefuse: a code for a hint, and words for a person.

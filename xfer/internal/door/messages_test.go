@@ -36,7 +36,7 @@ func TestPreamble(t *testing.T) {
 
 // TestDoorMessages: what the server says at the door.
 func TestDoorMessages(t *testing.T) {
-	for _, want := range []Rail{{netip.MustParseAddrPort("10.7.0.1:7474"), "rxe0"}, {netip.MustParseAddrPort("[fe80::1%eth0]:7474"), "mlx5_0"}} {
+	for _, want := range []RailAddr{{netip.MustParseAddrPort("10.7.0.1:7474"), "rxe0"}, {netip.MustParseAddrPort("[fe80::1%eth0]:7474"), "mlx5_0"}} {
 		if got, why, ok := decodeRail(want.railText()); got != want || why != "" || !ok {
 			t.Errorf("got %+v, %q, %v", got, why, ok)
 		}
@@ -59,7 +59,7 @@ func TestDoorMessages(t *testing.T) {
 	if got, err := decodeRefusal(refusal{rdma.RejectBusy, "full"}.encode()); err != nil || got != (refusal{rdma.RejectBusy, "full"}) {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	for _, b := range [][]byte{NoRailText(long), Rail{netip.MustParseAddrPort("1.2.3.4:5"), long}.railText(), refusal{1, long}.encode()} {
+	for _, b := range [][]byte{NoRailText(long), RailAddr{netip.MustParseAddrPort("1.2.3.4:5"), long}.railText(), refusal{1, long}.encode()} {
 		if len(b)+1+trust.SealBytes > MsgBytes {
 			t.Errorf("a message of %d bytes does not fit the door", len(b))
 		}

@@ -315,7 +315,7 @@ func (d *Server) tellGrant(ctx context.Context, at *Conn, s *Session) error {
 		}
 	}
 	for _, l := range rails {
-		if err := at.Say(ctx, wire.DoorRail, Rail{l.l.Addr(), l.device.Name}.railText()); err != nil {
+		if err := at.Say(ctx, wire.DoorRail, RailAddr{l.l.Addr(), l.device.Name}.railText()); err != nil {
 			return err
 		}
 	}

@@ -37,12 +37,12 @@ func (q *admissionQueue) hold(key string, more held, sign int) {
 	q.held[key] = h
 }
 
-// timesLeft bounds what a key may have beside others, as buffers that ports of a
+// shareFactor bounds what a key may have beside others, as buffers that ports of a
 // switch share are bounded (Choudhury and Hahne, Dynamic queue length thresholds
 // for shared-memory packet switches, 1998): so many times what is left then. One
 // key gets 7/8 of all, two get 7/15 each, and there is always something left for
 // one more: of few places the last, while some key has none.
-const timesLeft = 7
+const shareFactor = 7
 
 // sharesLocked reports whether a key has to leave something to others.
 func (q *admissionQueue) sharesLocked() bool { return q.cfg.Keys != nil && q.cfg.Keys.Len() > 1 }
@@ -51,7 +51,7 @@ func (q *admissionQueue) sharesLocked() bool { return q.cfg.Keys != nil && q.cfg
 // the only session of a key, all that is left will do.
 func (q *admissionQueue) fitsLocked(key string, n int64, least bool) bool {
 	left := q.cfg.MaxMemory - q.memory - n
-	return left >= 0 && (least || !q.sharesLocked() || (q.held[key].bytes+n)/timesLeft <= left)
+	return left >= 0 && (least || !q.sharesLocked() || (q.held[key].bytes+n)/shareFactor <= left)
 }
 
 // takeSeatLocked says why a key may not have one more session, where that is so.
@@ -66,7 +66,7 @@ func (q *admissionQueue) takeSeatLocked(key string, maxOfKey int, behind bool) *
 		return no
 	case maxOfKey > 0 && h.sessions >= maxOfKey:
 		return busy("%s running, and it may have no more", sessionsText(h.sessions, " of key "+key))
-	case q.sharesLocked() && ((h.sessions+1)/timesLeft > left || left == 0 && h.sessions > 0 && q.seated < q.cfg.Keys.Len()):
+	case q.sharesLocked() && ((h.sessions+1)/shareFactor > left || left == 0 && h.sessions > 0 && q.seated < q.cfg.Keys.Len()):
 		return busy("%s running, and it leaves the rest to other keys", sessionsText(h.sessions, " of key "+key))
 	case behind:
 		return busy("%s running, and those of other keys come first, which have less", sessionsText(q.load.Sessions, ""))

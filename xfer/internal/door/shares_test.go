@@ -103,7 +103,7 @@ func TestOneKeyLeavesRoom(t *testing.T) {
 
 // However few places there are, one key has one and not all of them.
 func TestOneKeyLeavesOneOfFewPlaces(t *testing.T) {
-	for most := range timesLeft {
+	for most := range shareFactor {
 		q := queueOf(Config{Keys: keysOf(firstKey, secondKey), MaxSessions: most + 1})
 		for i := range most + 2 {
 			request(q, firstKey, byte(i), 4)

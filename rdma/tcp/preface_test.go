@@ -245,8 +245,8 @@ func TestSlowPreface(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
+	start := time.Now() // before the listener's time begins
 	sock := dialRaw(t, l)
-	start := time.Now()
 	if _, err := io.WriteString(sock, magic); err != nil {
 		t.Fatal(err)
 	}

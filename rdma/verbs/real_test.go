@@ -256,55 +256,85 @@ func dialStranger(t *testing.T, p *Provider, g target, rping string) {
 	}
 }
 
+// removesDevice, in the environment, makes of a run of TestDeviceRemoved the process
+// that loses its device.
+const removesDevice = "GDRCP_TEST_REMOVES_DEVICE"
+
 // TestDeviceRemoved takes a device away under a live connection. It makes its
-// own, of the kind of the targets, and so needs to be root.
+// own, of the kind of the targets, and so needs to be root. The kernel waits for every
+// process that has the device open, and holds locks meanwhile that the other devices
+// need, and librdmacm keeps it open: so that is another process, which ends.
 func TestDeviceRemoved(t *testing.T) {
-	eachTarget(t, func(t *testing.T, p *Provider, g target) {
+	eachTarget(t, func(t *testing.T, _ *Provider, g target) {
 		kind := strings.TrimRight(g.device, "0123456789")
 		if os.Getuid() != 0 || (kind != "rxe" && kind != "siw") {
 			t.Skip("needs root and a software device, named rxe… or siw…")
 		}
 		dev, netdev := kind+"gone", kind+"net"
-		run(t, "ip", "link", "add", netdev, "type", "veth", "peer", "name", netdev+"p")
-		run(t, "ip", "link", "set", netdev, "up")
-		run(t, "ip", "link", "set", netdev+"p", "up")
-		run(t, "ip", "addr", "add", "10.99.0.1/32", "dev", netdev)
-		run(t, "rdma", "link", "add", dev, "type", kind, "netdev", netdev)
-		l := newLink(t, New(), target{dev, netip.MustParseAddr("10.99.0.1")}, smallConfig, 4096)
-		if err := sendAndReceive(l); err != nil {
-			t.Fatal(err)
+		if os.Getenv(removesDevice) != "" {
+			loseDevice(t, kind, dev, netdev)
+			return
 		}
-		// The drivers wait for every process that has the device open, and
-		// librdmacm keeps it open: these end when the test's process has.
-		for _, args := range [][]string{{"rdma", "link", "del", dev}, {"ip", "link", "del", netdev}} {
-			if err := exec.Command(args[0], args[1:]...).Start(); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(100 * time.Millisecond)
+		pattern := "^" + strings.ReplaceAll(t.Name(), "/", "$/^") + "$"
+		cmd := exec.Command(os.Args[0], "-test.run="+pattern, "-test.v", "-test.timeout=2m")
+		cmd.Env = append(os.Environ(), removesDevice+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v:\n%s", err, out)
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		out := make([]rdma.Completion, 4)
-		for name, r := range map[string]rdma.Rail{"dialler": l.railA, "acceptor": l.railB} {
-			n, err := r.Wait(ctx, out)
-			for err == nil && out[n-1].Kind != rdma.Closed {
-				n, err = r.Wait(ctx, out)
-			}
-			if err != nil {
-				t.Fatalf("%s: wait for Closed: %v", name, err)
-			}
-			if err := out[n-1].Err; !strings.Contains(err.Error(), "DEVICE_REMOVAL") {
-				t.Errorf("%s: Closed says %v", name, err)
-			}
-			start := time.Now()
-			if err := r.Close(); err != nil {
-				t.Logf("%s: close rail: %v", name, err)
-			}
-			if took := time.Since(start); took > 5*time.Second {
-				t.Errorf("%s: closing took %s", name, took)
+		for _, name := range []string{"/sys/class/infiniband/" + dev, "/sys/class/net/" + netdev} {
+			for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+				if _, err := os.Stat(name); err != nil {
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatalf("%s is still there", name)
+				}
 			}
 		}
 	})
+}
+
+// loseDevice makes a device, has it removed under a connection, and looks at how that
+// ends.
+func loseDevice(t *testing.T, kind, dev, netdev string) {
+	run(t, "ip", "link", "add", netdev, "type", "veth", "peer", "name", netdev+"p")
+	run(t, "ip", "link", "set", netdev, "up")
+	run(t, "ip", "link", "set", netdev+"p", "up")
+	run(t, "ip", "addr", "add", "10.99.0.1/32", "dev", netdev)
+	run(t, "rdma", "link", "add", dev, "type", kind, "netdev", netdev)
+	l := newLink(t, New(), target{dev, netip.MustParseAddr("10.99.0.1")}, smallConfig, 4096)
+	if err := sendAndReceive(l); err != nil {
+		t.Fatal(err)
+	}
+	// They end when this process has.
+	for _, args := range [][]string{{"rdma", "link", "del", dev}, {"ip", "link", "del", netdev}} {
+		if err := exec.Command(args[0], args[1:]...).Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	out := make([]rdma.Completion, 4)
+	for name, r := range map[string]rdma.Rail{"dialler": l.railA, "acceptor": l.railB} {
+		n, err := r.Wait(ctx, out)
+		for err == nil && out[n-1].Kind != rdma.Closed {
+			n, err = r.Wait(ctx, out)
+		}
+		if err != nil {
+			t.Fatalf("%s: wait for Closed: %v", name, err)
+		}
+		if err := out[n-1].Err; !strings.Contains(err.Error(), "DEVICE_REMOVAL") {
+			t.Errorf("%s: Closed says %v", name, err)
+		}
+		start := time.Now()
+		if err := r.Close(); err != nil {
+			t.Logf("%s: close rail: %v", name, err)
+		}
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("%s: closing took %s", name, took)
+		}
+	}
 }
 
 func run(t *testing.T, name string, args ...string) {

@@ -20,16 +20,8 @@ import (
 // embeds is delegation, and hides nothing: the interface has no other.
 func Hidden(root fs.FS, module string) ([]string, error) {
 	m := declarations{module: module, files: token.NewFileSet(), types: map[typeName]*declared{}}
-	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir():
-			if passedOver(path.Base(name)) && name != "." {
-				return fs.SkipDir
-			}
-			return nil
-		case path.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go"):
+	err := eachFile(root, func(name string) error {
+		if path.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") {
 			return nil
 		}
 		source, err := fs.ReadFile(root, name)

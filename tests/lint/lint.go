@@ -45,16 +45,8 @@ type Rules struct {
 // The error is that of reading or parsing a file.
 func Check(root fs.FS, rules Rules) ([]string, error) {
 	c := checker{rules: rules, documented: map[string]bool{}, first: map[string]string{}}
-	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir():
-			if passedOver(path.Base(name)) && name != "." {
-				return fs.SkipDir
-			}
-			return nil
-		case path.Ext(name) != ".go":
+	err := eachFile(root, func(name string) error {
+		if path.Ext(name) != ".go" {
 			return nil
 		}
 		source, err := fs.ReadFile(root, name)
@@ -73,6 +65,21 @@ func Check(root fs.FS, rules Rules) ([]string, error) {
 	}
 	slices.Sort(c.found)
 	return c.found, nil
+}
+
+// eachFile hands every file under root to take, but for those in folders that are passed over. It ends with the first error.
+func eachFile(root fs.FS, take func(name string) error) error {
+	return fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case !d.IsDir():
+			return take(name)
+		case passedOver(path.Base(name)) && name != ".":
+			return fs.SkipDir
+		}
+		return nil
+	})
 }
 
 func passedOver(folder string) bool {

@@ -62,17 +62,11 @@ func readPapers(root fs.FS) (*papers, error) {
 		link: regexp.MustCompile(`\]\(([^()\s]+)\)`),
 		name: regexp.MustCompile("`([A-Za-z0-9_./*-]+\\.go)`"),
 	}
-	return p, fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir():
-			if passedOver(path.Base(name)) && name != "." {
-				return fs.SkipDir
-			}
-		case path.Ext(name) == ".go":
+	return p, eachFile(root, func(name string) error {
+		switch path.Ext(name) {
+		case ".go":
 			p.files[path.Base(name)] = true
-		case path.Ext(name) == ".md":
+		case ".md":
 			text, err := fs.ReadFile(root, name)
 			if err != nil {
 				return fmt.Errorf("read: %w", err)

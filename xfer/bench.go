@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"gdrcp/chunker"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/wire"
@@ -78,7 +79,7 @@ func (b *benchSource) talk(ctx context.Context, g *errgroup.Group) error {
 	if err != nil {
 		return err
 	}
-	for range workers() {
+	for range chunker.Workers() {
 		g.Go(func() error { return b.fill(ctx) })
 	}
 	if err := b.feed(ctx); err != nil {
@@ -162,7 +163,7 @@ func (k *benchSink) talk(ctx context.Context, g *errgroup.Group) error {
 	if err := k.receiver.grantRing(ctx); err != nil {
 		return err
 	}
-	for range workers() {
+	for range chunker.Workers() {
 		g.Go(func() error { return k.drainSlots(ctx) })
 	}
 	// The end comes when every chunk has been returned.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/filter"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/wire"
@@ -64,7 +65,7 @@ func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst st
 	}
 	return c.copy(ctx, ep, &o, h, func(s *session, acct *copyResults) conversation {
 		src := newSource(s, tree, o.Tally, acct)
-		src.filter = newEntryFilter(sources, absoluteLocal)
+		src.filter = newEntryFilter(sources, filter.Absolute)
 		src.called = calledOf(sources)
 		if o.Names != nil {
 			src.names = o.Names.Names()

@@ -71,22 +71,13 @@ func (c *entryFilter) at(path string) *filter.Matcher {
 	return c.matcher
 }
 
-// absoluteLocal is a path of the user's own made absolute; as it is where that
-// is not possible, for then the working directory is gone.
-func absoluteLocal(path string) string {
-	if abs, err := filepath.Abs(path); err == nil {
-		return abs
-	}
-	return path
-}
-
 // absoluteServed is a path below a served root, which is the peer's "/".
 func absoluteServed(path string) string { return filepath.Clean("/" + path) }
 
 // absolute is a path that a client names made absolute.
 func (r *servedRoot) absolute(path string) string {
 	if r == nil {
-		return absoluteLocal(path)
+		return filter.Absolute(path)
 	}
 	return absoluteServed(path)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
+	"gdrcp/chunker"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/door"
 	"gdrcp/xfer/internal/limit"
@@ -17,7 +18,7 @@ func takeBounces(s *session, host *door.Session) (giveBack func(), err error) {
 	if s.ringWish.Placement.GPU == wire.GPUOff {
 		return func() {}, nil
 	}
-	n := ring.BounceBytes(workers(), s.terms.ChunkBytes)
+	n := ring.BounceBytes(chunker.Workers(), s.terms.ChunkBytes)
 	giveBack, room, ok := host.Book(n)
 	if !ok {
 		err = fmt.Errorf("slots in GPU memory need %d MiB of host memory, too; of the %d MiB for all sessions %d MiB are left, and one key may not take all of them: take fewer slots, or smaller chunks",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"gdrcp/chunker"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
@@ -34,7 +35,7 @@ func (s *session) makeRing(ctx context.Context, slots int, access rdma.Access) e
 func (s *session) ringConfig(slots int, access rdma.Access) ring.Config {
 	c := s.ringWish
 	c.Slots, c.SlotBytes, c.Access, c.Touched = slots, s.terms.ChunkBytes, access, s.terms.Touched()
-	c.Workers, c.Loops = workers(), &s.loops
+	c.Workers, c.Loops = chunker.Workers(), &s.loops
 	if s.terms.Encrypted() && access&rdma.RemoteWrite == 0 {
 		c.PadBytes = sealPad
 	}

@@ -28,7 +28,7 @@ func TestChosenPlaces(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		chosen := newEntryFilter(c.sources, absoluteLocal)
+		chosen := newEntryFilter(c.sources, filter.Absolute)
 		chosen.rules = rules
 		chosen.hides(c.first, true)
 		if !chosen.hides(c.path, false) || chosen.hides(c.kept, false) {

@@ -3,6 +3,7 @@ package xfer
 import (
 	"testing"
 
+	"gdrcp/chunker"
 	"gdrcp/xfer/internal/ring"
 )
 
@@ -13,7 +14,7 @@ func TestServedBytesAreEnough(t *testing.T) {
 		o.complete()
 		need := ringBytes(o.QPs, o.Slots, o.ChunkBytes)
 		if o.RemoteGPU != "" {
-			need += ring.BounceBytes(workers(), o.ChunkBytes)
+			need += ring.BounceBytes(chunker.Workers(), o.ChunkBytes)
 		}
 		if served < need {
 			t.Errorf("%d bytes are booked of %d for %d slots of %d bytes", served, need, o.Slots, o.ChunkBytes)

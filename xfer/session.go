@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -351,8 +350,3 @@ func (s *session) linger(ctx context.Context) error {
 	}
 	return nil
 }
-
-// workers is how many goroutines read and hash, or verify and write, chunks of
-// a session. Two keep a device busy while one waits for a disk; more are of use
-// only where there are cores for them.
-func workers() int { return min(max(runtime.GOMAXPROCS(0), 2), 8) }

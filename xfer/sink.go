@@ -112,7 +112,7 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 	if k.out != nil {
 		g.Go(func() error { return k.drainStream(ctx) })
 	} else {
-		for i := range workers() {
+		for i := range chunker.Workers() {
 			g.Go(func() error { return k.drainSlots(ctx, i) })
 		}
 	}

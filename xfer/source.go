@@ -108,7 +108,7 @@ func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
 	}
 	g.Go(func() error { return s.pack(ctx) })
 	g.Go(func() error { return s.tellFailures(ctx) })
-	for i := range workers() {
+	for i := range chunker.Workers() {
 		g.Go(func() error { return s.fill(ctx, i) })
 	}
 	return s.session.converse(ctx, s.slow)

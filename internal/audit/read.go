@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
-	"runtime"
 	"strconv"
 
 	"gdrcp/chunker"
@@ -22,10 +20,6 @@ const (
 	// maxBufferBytes bounds the memory into which files are read, as far as
 	// more than one worker is concerned.
 	maxBufferBytes = 64 << 20
-	// minWorkers and maxWorkers bound how many goroutines read and digest. Two keep
-	// a core busy while one waits for a disk; more are of use only where there are
-	// cores for them.
-	minWorkers, maxWorkers = 2, 8
 )
 
 // treeReader reads a tree: one goroutine walks it and cuts files into pieces, workers
@@ -121,22 +115,13 @@ func newTreeReader(path string, h manifest.Header, o *Options) (*treeReader, err
 	}
 	t := &treeReader{
 		tree: tree, single: single, header: h, tally: o.Tally, rules: rules,
-		place: filter.PlaceOf(absolute(path), chunker.BaseName(path), !single),
+		place: filter.PlaceOf(filter.Absolute(path), chunker.BaseName(path), !single),
 		work:  make(chan *piece, windowPieces), order: make(chan *piece, windowPieces),
 	}
 	if t.tally == nil {
 		t.tally = uncounted{}
 	}
 	return t, nil
-}
-
-// absolute makes a path absolute; it leaves the path as it is where that is not
-// possible, for then the working directory is gone.
-func absolute(path string) string {
-	if abs, err := filepath.Abs(path); err == nil {
-		return abs
-	}
-	return path
 }
 
 // run reads the tree: cut hands on what there is to read, and to takes it.
@@ -158,8 +143,7 @@ func (t *treeReader) run(ctx context.Context, cut func(context.Context) error, t
 		t.tally.SetTotalKnown(err == nil)
 		return err
 	})
-	workers := min(max(runtime.GOMAXPROCS(0), minWorkers), maxWorkers)
-	for range min(workers, max(1, int(maxBufferBytes/t.header.PieceBytes))) {
+	for range min(chunker.Workers(), max(1, int(maxBufferBytes/t.header.PieceBytes))) {
 		g.Go(func() error { return t.digestPieces(ctx) })
 	}
 	g.Go(func() error { return t.take(ctx, to) })

@@ -148,6 +148,15 @@ func PlaceOf(path, name string, isDir bool) Place {
 	return Place{Dir: path, Name: name}
 }
 
+// Absolute makes a path of this process absolute, for PlaceOf. It leaves the path as it is
+// where that is not possible, for then the working directory is gone.
+func Absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
+}
+
 // Matcher answers for the entries of one copy. One goroutine may use it.
 type Matcher struct {
 	rules  *Rules

@@ -324,7 +324,7 @@ func (q *request) accept(ctx context.Context, on rdma.Rail) (*conn, error) {
 	if !ok {
 		return nil, errors.Join(errors.New("the rail is of another provider"), q.Reject(rdma.RejectResources))
 	}
-	if err := r.reserve(); err != nil {
+	if err := r.reserve(common); err != nil {
 		return nil, errors.Join(err, q.Reject(rdma.RejectResources))
 	}
 	q.ended = true

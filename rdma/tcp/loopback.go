@@ -3,7 +3,6 @@ package tcp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"time"
@@ -22,7 +21,7 @@ func (r *rail) Loopback(ctx context.Context) (rdma.Conn, error) {
 }
 
 func (r *rail) loopback(ctx context.Context) (*conn, error) {
-	if err := r.reserveLoop(); err != nil {
+	if err := r.reserve(near); err != nil {
 		return nil, err
 	}
 	dialled, accepted, err := r.socketPair(ctx)
@@ -40,20 +39,6 @@ func (r *rail) loopback(ctx context.Context) (*conn, error) {
 		return nil, errors.Join(err, other.Close())
 	}
 	return c, nil
-}
-
-// reserveLoop keeps room for both ends.
-func (r *rail) reserveLoop() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed {
-		return rdma.ErrClosed
-	}
-	if r.loops == r.cfg.Loopbacks {
-		return fmt.Errorf("the rail has its %d connections to itself", r.cfg.Loopbacks)
-	}
-	r.loops++
-	return nil
 }
 
 // socketPair connects two sockets within the connect timeout.

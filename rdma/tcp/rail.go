@@ -84,7 +84,7 @@ func (r *rail) dial(ctx context.Context, remote netip.AddrPort, privateData []by
 	if len(privateData) > rdma.MaxPrivateDataBytes {
 		return nil, fmt.Errorf("private data of %d bytes, at most %d", len(privateData), rdma.MaxPrivateDataBytes)
 	}
-	if err := r.reserve(); err != nil {
+	if err := r.reserve(common); err != nil {
 		return nil, err
 	}
 	sock, err := r.connect(ctx, remote, privateData)
@@ -163,17 +163,21 @@ func causeOr(ctx context.Context, err error) error {
 	return err
 }
 
-// reserve keeps room for one Conn.
-func (r *rail) reserve() error {
+// reserve keeps room for a Conn, or for both ends of a connection to itself.
+func (r *rail) reserve(of role) error {
+	used, most, what := &r.slots, r.cfg.Conns, "connections"
+	if of == near {
+		used, most, what = &r.loops, r.cfg.Loopbacks, "connections to itself"
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
 		return rdma.ErrClosed
 	}
-	if r.slots == r.cfg.Conns {
-		return fmt.Errorf("the rail has its %d connections", r.cfg.Conns)
+	if *used == most {
+		return fmt.Errorf("the rail has its %d %s", most, what)
 	}
-	r.slots++
+	*used++
 	return nil
 }
 

@@ -94,7 +94,7 @@ func lockUnused(dirfd int, name string, ours bool) (fd int, ok bool) {
 	if uninterrupted(func() error { return unix.Flock(file, unix.LOCK_EX|unix.LOCK_NB) }) != nil {
 		return -1, false
 	}
-	if fstatat(dirfd, name, &named, unix.AT_SYMLINK_NOFOLLOW) != nil || named.Ino != st.Ino || named.Dev != st.Dev {
+	if fstatat(dirfd, name, &named, unix.AT_SYMLINK_NOFOLLOW) != nil || inodeOf(&named) != inodeOf(&st) {
 		return -1, false // published meanwhile
 	}
 	return file, true

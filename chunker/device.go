@@ -117,7 +117,7 @@ func kernelSyncs(release string) (tells, keepsQuiet bool) {
 func (s *Sink) keepDevice(h *dirHandle) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.devices[h.dev] != nil {
+	if s.devices[h.inode.Dev] != nil {
 		return nil
 	}
 	d := &device{unsynced: make(map[string]struct{})}
@@ -138,14 +138,14 @@ func (s *Sink) keepDevice(h *dirHandle) error {
 	if st.Type == unix.MSDOS_SUPER_MAGIC {
 		d.timeUnitNs = int64(coarsest)
 	}
-	s.devices[h.dev] = d
+	s.devices[h.inode.Dev] = d
 	return nil
 }
 
 func (s *Sink) deviceOf(h *dirHandle) *device {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.devices[h.dev]
+	return s.devices[h.inode.Dev]
 }
 
 // syncDevice brings all that was written to a file system to the disk, and
@@ -316,7 +316,7 @@ func (s *Sink) markUnsynced(h *dirHandle) {
 		return
 	}
 	s.mu.Lock()
-	d := s.devices[h.dev]
+	d := s.devices[h.inode.Dev]
 	d.note(h.path)
 	full := d.unsyncedBytes > maxUnsyncedBytes
 	s.mu.Unlock()

@@ -18,30 +18,30 @@ import (
 // the file or directory that it is of.
 type tellingDisk struct {
 	t  *testing.T
-	at func(path string) inode
+	at func(path string) manifest.Inode
 
 	mu     sync.Mutex
-	syncfs []error                  // of the next calls; then nil
-	fsync  map[inode]error          // told once
-	always map[inode]error          // told each time
-	flush  map[inode]error          // told once
-	calls  map[string]int           // by name
-	asked  map[string]map[inode]int // by name of the call and what it was of
+	syncfs []error                           // of the next calls; then nil
+	fsync  map[manifest.Inode]error          // told once
+	always map[manifest.Inode]error          // told each time
+	flush  map[manifest.Inode]error          // told once
+	calls  map[string]int                    // by name
+	asked  map[string]map[manifest.Inode]int // by name of the call and what it was of
 }
 
 // onDisk has a sink's calls go by way of a tellingDisk.
 func onDisk(t *testing.T, s *Sink, dir string) *tellingDisk {
 	t.Helper()
 	d := &tellingDisk{
-		t: t, fsync: make(map[inode]error), always: make(map[inode]error), flush: make(map[inode]error),
-		calls: make(map[string]int), asked: map[string]map[inode]int{"fsync": {}, "syncfs": {}, "flush": {}},
+		t: t, fsync: make(map[manifest.Inode]error), always: make(map[manifest.Inode]error), flush: make(map[manifest.Inode]error),
+		calls: make(map[string]int), asked: map[string]map[manifest.Inode]int{"fsync": {}, "syncfs": {}, "flush": {}},
 	}
-	d.at = func(path string) inode {
+	d.at = func(path string) manifest.Inode {
 		var st unix.Stat_t
 		if err := unix.Lstat(dir+"/"+path, &st); err != nil {
 			t.Fatal(err)
 		}
-		return inode{st.Dev, st.Ino}
+		return inodeOf(&st)
 	}
 	kernel := kernelCalls()
 	s.calls = diskCalls{
@@ -60,12 +60,12 @@ func onDisk(t *testing.T, s *Sink, dir string) *tellingDisk {
 	return d
 }
 
-func (d *tellingDisk) ask(name string, fd int, once map[inode]error, call func(fd int) error) error {
+func (d *tellingDisk) ask(name string, fd int, once map[manifest.Inode]error, call func(fd int) error) error {
 	var st unix.Stat_t
 	if err := fstat(fd, &st); err != nil {
 		d.t.Error(err)
 	}
-	id := inode{st.Dev, st.Ino}
+	id := inodeOf(&st)
 	d.mu.Lock()
 	d.calls[name]++
 	d.asked[name][id]++
@@ -94,7 +94,7 @@ func beginAll(t *testing.T, s *Sink, names ...string) []*Temp {
 	return temps
 }
 
-func (t *Temp) inode() inode { return inode{t.made.Dev, t.made.Ino} }
+func (t *Temp) inode() manifest.Inode { return inodeOf(&t.made) }
 
 func mkdirs(t *testing.T, s *Sink, names ...string) {
 	t.Helper()
@@ -393,7 +393,7 @@ func TestUnsyncedIsBounded(t *testing.T) {
 	s.markUnsynced(h)
 	h.release()
 	for i := range 3 * maxUnsyncedBytes / 200 {
-		s.markUnsynced(&dirHandle{dev: s.base.dev, path: fmt.Sprintf("%0200d", i)})
+		s.markUnsynced(&dirHandle{inode: s.base.inode, path: fmt.Sprintf("%0200d", i)})
 		if d.unsyncedBytes > maxUnsyncedBytes {
 			t.Fatalf("%d bytes are remembered", d.unsyncedBytes)
 		}

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
 )
 
 // A cache keeps up to maxCachedDirs directories open, or a sixteenth of what the
@@ -35,14 +37,14 @@ func ShareOfFiles(parts uint64, least, most int) int {
 // dirHandle is an open directory. It stays open while anyone holds a reference;
 // retain and release count them.
 type dirHandle struct {
-	fd       int // or unix.AT_FDCWD
-	path     string
-	dev, ino uint64
-	fresh    bool      // made by this sink: nothing foreign is in it
-	swept    sync.Once // leftovers were looked for
-	folding  atomic.Uint32
-	reading  sync.Mutex // held while names are read from fd: its offset is shared
-	refs     atomic.Int32
+	fd      int // or unix.AT_FDCWD
+	path    string
+	inode   manifest.Inode
+	fresh   bool      // made by this sink: nothing foreign is in it
+	swept   sync.Once // leftovers were looked for
+	folding atomic.Uint32
+	reading sync.Mutex // held while names are read from fd: its offset is shared
+	refs    atomic.Int32
 }
 
 // newDirHandle takes over fd and returns a handle with one reference.
@@ -54,7 +56,7 @@ func newDirHandle(fd int, path string) (*dirHandle, error) {
 		closeQuietly(fd)
 		return nil, err
 	}
-	h.dev, h.ino = st.Dev, st.Ino
+	h.inode = inodeOf(&st)
 	return h, nil
 }
 
@@ -116,7 +118,7 @@ func (c *dirCache) add(h *dirHandle) *dirHandle {
 		return h
 	}
 	if el, ok := c.byPath[h.path]; ok {
-		if cached := el.Value.(*dirHandle); cached.dev == h.dev && cached.ino == h.ino {
+		if cached := el.Value.(*dirHandle); cached.inode == h.inode {
 			c.order.MoveToFront(el)
 			h.release()
 			return cached.retain()

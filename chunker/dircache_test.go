@@ -23,7 +23,7 @@ func cacheOver(dir string, max int) *dirCache {
 
 func isOpen(h *dirHandle) bool {
 	var st unix.Stat_t
-	return fstat(h.fd, &st) == nil && st.Ino == h.ino
+	return fstat(h.fd, &st) == nil && st.Ino == h.inode.Ino
 }
 
 func TestDirCacheEviction(t *testing.T) {
@@ -99,7 +99,7 @@ func TestDirCacheReplacedDirectory(t *testing.T) {
 	}
 	added := c.add(h)
 	defer added.release()
-	if got, err := c.get("a"); err != nil || got.ino == old.ino {
+	if got, err := c.get("a"); err != nil || got.inode.Ino == old.inode.Ino {
 		t.Errorf("still the old directory, %v", err)
 	} else {
 		got.release()

@@ -4,6 +4,8 @@ import (
 	"io"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
 )
 
 // Stamp tells whether a file is still what it was: compare with ==. A file whose
@@ -12,6 +14,9 @@ type Stamp struct {
 	Size, MtimeNs, CtimeNs int64
 	Ino, Dev               uint64
 }
+
+// Inode is the file that the stamp is of.
+func (s Stamp) Inode() manifest.Inode { return manifest.Inode{Dev: s.Dev, Ino: s.Ino} }
 
 func stampOf(st *unix.Stat_t) Stamp {
 	return Stamp{Size: st.Size, MtimeNs: nanoseconds(st.Mtim), CtimeNs: nanoseconds(st.Ctim), Ino: st.Ino, Dev: st.Dev}

@@ -1,6 +1,10 @@
 package chunker
 
-import "golang.org/x/sys/unix"
+import (
+	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
+)
 
 // Some file systems take names that differ only in case for the same one. Two
 // entries of such names would end as one file with the content of the later:
@@ -11,8 +15,8 @@ import "golang.org/x/sys/unix"
 // two such entries are noticed only if they come after that.
 const maxClaims = 1 << 16
 
-// inode tells files apart while they exist.
-type inode struct{ dev, ino uint64 }
+// inodeOf is the file that st is of.
+func inodeOf(st *unix.Stat_t) manifest.Inode { return manifest.Inode{Dev: st.Dev, Ino: st.Ino} }
 
 // folding is whether a directory folds case.
 type folding = uint32
@@ -66,18 +70,18 @@ func otherCase(name string) string {
 // foundFolding notes that the directory takes different names for one, in case
 // or in another way. It is remembered when the directory is opened again; of more
 // than maxClaims all are taken to do so.
-func (s *Sink) foundFolding(id inode) {
+func (s *Sink) foundFolding(id manifest.Inode) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.foldingDirs == nil {
-		s.foldingDirs = make(map[inode]struct{})
+		s.foldingDirs = make(map[manifest.Inode]struct{})
 	}
 	if len(s.foldingDirs) < maxClaims {
 		s.foldingDirs[id] = struct{}{}
 	}
 }
 
-func (s *Sink) wasFoundFolding(id inode) bool {
+func (s *Sink) wasFoundFolding(id manifest.Inode) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, is := s.foldingDirs[id]
@@ -97,16 +101,16 @@ func (s *Sink) NoteKept(path string) {
 
 // claim notes that the sink has made or adopted the file, in a directory that
 // folds case.
-func (s *Sink) claim(id inode) {
+func (s *Sink) claim(id manifest.Inode) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.claims == nil || len(s.claims) >= maxClaims {
-		s.claims = make(map[inode]struct{})
+		s.claims = make(map[manifest.Inode]struct{})
 	}
 	s.claims[id] = struct{}{}
 }
 
-func (s *Sink) isClaimed(id inode) bool {
+func (s *Sink) isClaimed(id manifest.Inode) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, is := s.claims[id]
@@ -117,7 +121,7 @@ func (s *Sink) isClaimed(id inode) bool {
 // that folds case.
 func (s *Sink) claimedAt(h *dirHandle, name string) bool {
 	var st unix.Stat_t
-	return fstatat(h.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && s.isClaimed(inode{st.Dev, st.Ino})
+	return fstatat(h.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && s.isClaimed(inodeOf(&st))
 }
 
 // moveInto gives the temporary name from the final name to. Its inode is ino; 0:
@@ -175,8 +179,8 @@ func (s *Sink) claimNew(h *dirHandle, name string, ino uint64) {
 	}
 	var st unix.Stat_t
 	if ino != 0 {
-		s.claim(inode{h.dev, ino})
+		s.claim(manifest.Inode{Dev: h.inode.Dev, Ino: ino})
 	} else if fstatat(h.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
-		s.claim(inode{st.Dev, st.Ino})
+		s.claim(inodeOf(&st))
 	}
 }

@@ -25,10 +25,10 @@ func (s *Sink) FileSystemOf(path string) *FileSystem {
 	defer h.release()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	fs := s.fileSystems[h.dev]
+	fs := s.fileSystems[h.inode.Dev]
 	if fs == nil {
 		fs = &FileSystem{sink: s, dir: h.retain()}
-		s.fileSystems[h.dev] = fs
+		s.fileSystems[h.inode.Dev] = fs
 	}
 	return fs
 }

@@ -9,14 +9,14 @@ import (
 // Published is a file that a sink has given its final name, for links to it.
 type Published struct {
 	path string // of the entry
-	id   inode
+	id   manifest.Inode
 }
 
 // Published tells which file this is. It says nothing of whether Publish went
 // well.
 func (t *Temp) Published() Published {
 	// Not its directory's device: overlay file systems give files another one.
-	return Published{path: t.path, id: inode{t.made.Dev, t.made.Ino}}
+	return Published{path: t.path, id: inodeOf(&t.made)}
 }
 
 // Standing takes the file at an entry's path for published there. ErrChanged: it
@@ -33,7 +33,7 @@ func (s *Sink) Standing(path string) (Published, error) {
 	if err != nil {
 		return Published{}, opErr("look at", path, err)
 	}
-	return Published{path: path, id: inode{st.Dev, st.Ino}}, nil
+	return Published{path: path, id: inodeOf(&st)}, nil
 }
 
 // Link gives a file that this sink has published another name, in place of a
@@ -64,31 +64,31 @@ func (s *Sink) Link(e *manifest.Entry, to Published) error {
 
 // lookInTheWay makes sure that what is at a name can be replaced, and returns
 // what it is.
-func (s *Sink) lookInTheWay(parent *dirHandle, leaf string) (there inode, err error) {
+func (s *Sink) lookInTheWay(parent *dirHandle, leaf string) (there manifest.Inode, err error) {
 	if parent.fresh {
-		return inode{}, nil
+		return manifest.Inode{}, nil
 	}
 	s.sweep(parent)
 	var st unix.Stat_t
 	err = fstatat(parent.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
 	switch {
 	case err == unix.ENOENT:
-		return inode{}, nil
+		return manifest.Inode{}, nil
 	case err != nil:
-		return inode{}, err
+		return manifest.Inode{}, err
 	case s.deletes != nil:
 		// What is of another kind goes when the link gets its name.
 	case st.Mode&unix.S_IFMT == unix.S_IFDIR:
-		return inode{}, unix.EISDIR
+		return manifest.Inode{}, unix.EISDIR
 	case isSpecial(&st):
-		return inode{}, ErrInTheWay
+		return manifest.Inode{}, ErrInTheWay
 	}
-	return inode{st.Dev, st.Ino}, nil
+	return inodeOf(&st), nil
 }
 
 // linkAt makes the link under a temporary name, looks at what it has got, and
 // renames it. A cleaner may take the temporary name away: then it tries again.
-func (s *Sink) linkAt(from *dirHandle, fromLeaf string, parent *dirHandle, leaf string, want inode) (err error) {
+func (s *Sink) linkAt(from *dirHandle, fromLeaf string, parent *dirHandle, leaf string, want manifest.Inode) (err error) {
 	for range createTries {
 		name := tempName()
 		if err = uninterrupted(func() error { return unix.Linkat(from.fd, fromLeaf, parent.fd, name, 0) }); err != nil {
@@ -96,11 +96,11 @@ func (s *Sink) linkAt(from *dirHandle, fromLeaf string, parent *dirHandle, leaf 
 		}
 		var st unix.Stat_t
 		err = fstatat(parent.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW)
-		if err == nil && (inode{st.Dev, st.Ino}) != want {
+		if err == nil && inodeOf(&st) != want {
 			err = ErrChanged
 		}
 		if err == nil {
-			err = s.moveInto(parent, name, leaf, want.ino)
+			err = s.moveInto(parent, name, leaf, want.Ino)
 		}
 		if err == nil {
 			return nil

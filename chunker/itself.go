@@ -4,11 +4,13 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
 )
 
 // avoided is what the copy itself makes, see Avoid.
 type avoided struct {
-	is    func(dev, ino uint64) bool
+	is    func(manifest.Inode) bool
 	names []string
 }
 
@@ -18,13 +20,13 @@ type avoided struct {
 // or those of several sources; without any the whole directory is left out. Such
 // an entry is a Problem to skip (ErrItself). A source that would be copied to its
 // own place is a Problem (ErrSame). Call it before Next.
-func (w *Walker) Avoid(is func(dev, ino uint64) bool, names []string) {
+func (w *Walker) Avoid(is func(manifest.Inode) bool, names []string) {
 	w.avoid = &avoided{is, names}
 }
 
 // holds tells whether the copy's entries go into a directory by their names.
-func (a *avoided) holds(dev, ino uint64) bool {
-	return a != nil && len(a.names) > 0 && a.is(dev, ino)
+func (a *avoided) holds(dir manifest.Inode) bool {
+	return a != nil && len(a.names) > 0 && a.is(dir)
 }
 
 // makes tells whether an entry of that name in the level is what the copy makes.
@@ -37,7 +39,7 @@ func (a *avoided) checkDir(h *dirHandle, path string, isSource bool) error {
 	switch {
 	case a == nil:
 	case len(a.names) == 0:
-		if !a.is(h.dev, h.ino) {
+		if !a.is(h.inode) {
 			return nil
 		}
 		if isSource {
@@ -50,8 +52,8 @@ func (a *avoided) checkDir(h *dirHandle, path string, isSource bool) error {
 			name = a.names[0]
 		}
 		var parent, same unix.Stat_t
-		if fstatat(h.fd, "..", &parent, unix.AT_SYMLINK_NOFOLLOW) != nil || !a.is(parent.Dev, parent.Ino) ||
-			fstatat(h.fd, "../"+name, &same, unix.AT_SYMLINK_NOFOLLOW) != nil || same.Dev != h.dev || same.Ino != h.ino {
+		if fstatat(h.fd, "..", &parent, unix.AT_SYMLINK_NOFOLLOW) != nil || !a.is(inodeOf(&parent)) ||
+			fstatat(h.fd, "../"+name, &same, unix.AT_SYMLINK_NOFOLLOW) != nil || inodeOf(&same) != h.inode {
 			return nil
 		}
 		return kindErr("copy", path, ErrSame)

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
 )
 
 // DeleteRules say what a sink may remove: what is not at the source, and what
@@ -80,7 +82,7 @@ type remover struct {
 type doomed struct {
 	name      string
 	pathBytes int // of the remover's path, how much is this one's
-	dev, ino  uint64
+	inode     manifest.Inode
 	names     nameList
 	left      bool // something in it stays
 	was       widened
@@ -140,7 +142,7 @@ func (r *remover) look(dirfd int, name, path string) (isDir, there, stays bool) 
 	}
 	isDir = st.Mode&unix.S_IFMT == unix.S_IFDIR
 	// What this sink has made may have another name too, where names fold.
-	stays = r.stopped() || r.rules.StaysOn && isDir && st.Dev != r.dev || r.sink.isClaimed(inode{st.Dev, st.Ino}) || r.protects(path, isDir)
+	stays = r.stopped() || r.rules.StaysOn && isDir && st.Dev != r.dev || r.sink.isClaimed(inodeOf(&st)) || r.protects(path, isDir)
 	return isDir, true, stays
 }
 
@@ -226,7 +228,7 @@ func (r *remover) enter(dirfd int, name, path string) (fd int, ok bool) {
 		r.told(path, true, err)
 		return -1, false
 	}
-	d.dev, d.ino = st.Dev, st.Ino
+	d.inode = inodeOf(&st)
 	r.way = append(r.way, d)
 	r.path = append(r.path[:0], path...)
 	return fd, true
@@ -325,7 +327,7 @@ func (d *doomed) openIn(fd int, name string) (int, error) {
 		return -1, err
 	}
 	var st unix.Stat_t
-	if err = fstat(found, &st); err == nil && (st.Dev != d.dev || st.Ino != d.ino) {
+	if err = fstat(found, &st); err == nil && inodeOf(&st) != d.inode {
 		err = ErrChanged
 	}
 	if err != nil {

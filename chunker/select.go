@@ -14,7 +14,7 @@ func (w *Walker) StayOnFileSystem() { w.staysOn = true }
 // isElsewhere tells of a directory in a level whether the walk stays out of it. In one
 // that it has entered for itself it has stayed on the source's file system.
 func (w *Walker) isElsewhere(l *level, a *attributes) bool {
-	return w.staysOn && l.path != "" && a.stamp.Dev != l.dev && (w.list == nil || !w.list.item.Named)
+	return w.staysOn && l.path != "" && a.stamp.Dev != l.inode.Dev && (w.list == nil || !w.list.item.Named)
 }
 
 // passesOver asks about an entry that may be a directory, or something else; of

@@ -67,12 +67,12 @@ type Sink struct {
 	staysMade bool
 	settle    []dirToSettle // sorted by path
 	devices   map[uint64]*device
-	claims    map[inode]struct{} // see folding.go
+	claims    map[manifest.Inode]struct{} // see folding.go
 	closed    bool
 
 	fileSystems map[uint64]*FileSystem // by device; see freespace.go
 
-	foldingDirs map[inode]struct{} // as far as that was found out by what was read
+	foldingDirs map[manifest.Inode]struct{} // as far as that was found out by what was read
 }
 
 // OpenSink looks at the destination and opens it where it is a directory, else
@@ -106,7 +106,7 @@ func OpenSink(opt SinkOptions) (*Sink, error) {
 
 // Into is the directory that the copy goes into, and the name in it that the copy
 // gets; the name is empty where the destination is that directory.
-func (s *Sink) Into() (dev, ino uint64, leaf string) { return s.base.dev, s.base.ino, s.leaf }
+func (s *Sink) Into() (dir manifest.Inode, leaf string) { return s.base.inode, s.leaf }
 
 // openBase opens path, or the directory it is in if it is not a directory.
 func (s *Sink) openBase(path string) error {
@@ -331,7 +331,7 @@ func (s *Sink) openDirAt(parent *dirHandle, leaf, target string) (*dirHandle, er
 		h.release()
 		return nil, err
 	}
-	if s.wasFoundFolding(inode{h.dev, h.ino}) {
+	if s.wasFoundFolding(h.inode) {
 		h.folding.Store(foldYes)
 	}
 	return h, nil
@@ -340,7 +340,7 @@ func (s *Sink) openDirAt(parent *dirHandle, leaf, target string) (*dirHandle, er
 // checkStillAt makes sure that a directory is found at target when it is looked
 // for anew, through no link and not by what is open from before; else it is
 // ErrChanged. The base is where it was opened, wherever that is now.
-func (s *Sink) checkStillAt(target string, want inode) error {
+func (s *Sink) checkStillAt(target string, want manifest.Inode) error {
 	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	fd := s.base.fd
 	closeIt := func() {
@@ -365,7 +365,7 @@ func (s *Sink) checkStillAt(target string, want inode) error {
 	if err := fstat(fd, &st); err != nil {
 		return err
 	}
-	if (inode{st.Dev, st.Ino}) != want {
+	if inodeOf(&st) != want {
 		return ErrChanged
 	}
 	return nil

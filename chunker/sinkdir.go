@@ -1,7 +1,6 @@
 package chunker
 
 import (
-	"cmp"
 	"errors"
 	"slices"
 	"strconv"
@@ -86,18 +85,18 @@ func (s *Sink) mkdir(e *manifest.Entry, a *Attributes) error {
 		return err
 	}
 	if h.fresh = made; made {
-		s.noteMade(target, inode{h.dev, h.ino})
+		s.noteMade(target, h.inode)
 	}
 	h = s.dirs.add(h)
 	defer h.release()
 	if !made {
-		if parent.folds(leaf, h.ino) && s.isClaimed(inode{h.dev, h.ino}) {
+		if parent.folds(leaf, h.inode.Ino) && s.isClaimed(h.inode) {
 			return kindErr("make directory", e.Path, ErrTaken)
 		}
-		s.claimNew(parent, leaf, h.ino)
+		s.claimNew(parent, leaf, h.inode.Ino)
 		return s.adoptDir(e, a, h, target, was)
 	}
-	s.claimNew(parent, leaf, h.ino)
+	s.claimNew(parent, leaf, h.inode.Ino)
 	s.markUnsynced(parent)
 	d.made = true
 	denied, err := s.withhold(h, &d)
@@ -129,7 +128,7 @@ func (s *Sink) MakeTop() error {
 		err = fstatat(s.base.fd, s.prefix, &st, unix.AT_SYMLINK_NOFOLLOW)
 	}
 	if err == nil {
-		s.noteMade(s.prefix, inode{st.Dev, st.Ino})
+		s.noteMade(s.prefix, inodeOf(&st))
 	}
 	return opErr("make directory", s.dest, err)
 }
@@ -308,7 +307,7 @@ func (s *Sink) replaceBySymlink(e *manifest.Entry, a *Attributes, parent *dirHan
 func (s *Sink) addToSettle(d dirToSettle) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at, found := slices.BinarySearchFunc(s.settle, d, func(a, b dirToSettle) int { return comparePaths(a.entry, b.entry) })
+	at, found := slices.BinarySearchFunc(s.settle, d, func(a, b dirToSettle) int { return manifest.ComparePaths(a.entry, b.entry) })
 	if found {
 		if s.settle[at].was.is {
 			d.was = s.settle[at].was
@@ -317,21 +316,6 @@ func (s *Sink) addToSettle(d dirToSettle) {
 		return
 	}
 	s.settle = slices.Insert(s.settle, at, d)
-}
-
-// comparePaths puts a directory's path before those of its contents: "." first.
-func comparePaths(a, b string) int {
-	if a == "." || b == "." {
-		return cmp.Compare(b2i(b == "."), b2i(a == "."))
-	}
-	return strings.Compare(a, b)
-}
-
-func b2i(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // TellUnsettled has told hear of each directory that does not get what it was to

@@ -31,7 +31,7 @@ type Surplus struct {
 type surplusLevel struct {
 	path  string // of its entry; "" above the sources
 	names nameList
-	id    inode // of the directory that was read
+	id    manifest.Inode // of the directory that was read
 	// topDev is the file system of the top that it is below, where the rules stay on
 	// it.
 	topDev uint64
@@ -167,11 +167,11 @@ func (u *Surplus) readDir(l *surplusLevel, dir string) error {
 	}
 	defer h.release()
 	if above := &u.levels[len(u.levels)-1]; above.path == "" {
-		l.topDev = h.dev
+		l.topDev = h.inode.Dev
 	} else {
 		l.topDev = above.topDev
 	}
-	if h.fresh || u.sink.deletes.StaysOn && h.dev != l.topDev {
+	if h.fresh || u.sink.deletes.StaysOn && h.inode.Dev != l.topDev {
 		return nil // nothing foreign is in it, or it is not looked at
 	}
 	h.reading.Lock()
@@ -187,7 +187,7 @@ func (u *Surplus) readDir(l *surplusLevel, dir string) error {
 	if err := u.names.finish(&l.names); err != nil {
 		return err
 	}
-	l.id = inode{h.dev, h.ino}
+	l.id = h.inode
 	_, l.watched = u.names.peek(&l.names)
 	return nil
 }
@@ -258,8 +258,8 @@ func (u *Surplus) found(l *surplusLevel, name string) error {
 		}
 		u.out = list.newRun()
 	}
-	u.record = binary.NativeEndian.AppendUint64(u.record[:0], l.id.dev)
-	u.record = binary.NativeEndian.AppendUint64(u.record, l.id.ino)
+	u.record = binary.NativeEndian.AppendUint64(u.record[:0], l.id.Dev)
+	u.record = binary.NativeEndian.AppendUint64(u.record, l.id.Ino)
 	return u.out.add(append(u.record, joinPath(l.path, name)...))
 }
 
@@ -283,7 +283,7 @@ func (u *Surplus) Remove() error {
 		if err := list.decode(u.list.file); err != nil || list.ended {
 			return err
 		}
-		at := inode{binary.NativeEndian.Uint64(list.name), binary.NativeEndian.Uint64(list.name[8:])}
+		at := manifest.Inode{Dev: binary.NativeEndian.Uint64(list.name), Ino: binary.NativeEndian.Uint64(list.name[8:])}
 		c.remove(string(list.name[foundAt:]), at)
 	}
 	return nil
@@ -302,7 +302,7 @@ type clearing struct {
 }
 
 // remove removes what is at a path, in the directory at.
-func (c *clearing) remove(path string, at inode) {
+func (c *clearing) remove(path string, at manifest.Inode) {
 	dir, leaf := splitPath(path)
 	if c.h == nil || dir != c.dir {
 		c.leave()
@@ -321,7 +321,7 @@ func (c *clearing) remove(path string, at inode) {
 // enter goes to a directory. What is open of it may have been moved elsewhere,
 // and something else put in its place: only what was read there is deleted from,
 // and only there.
-func (c *clearing) enter(dir string, want inode) error {
+func (c *clearing) enter(dir string, want manifest.Inode) error {
 	target, err := c.sink.target("delete in", dir)
 	if err != nil {
 		return err
@@ -333,7 +333,7 @@ func (c *clearing) enter(dir string, want inode) error {
 	if err != nil {
 		return err
 	}
-	if err = fstat(h.fd, &c.was); err == nil && (inode{h.dev, h.ino}) != want {
+	if err = fstat(h.fd, &c.was); err == nil && h.inode != want {
 		err = ErrChanged
 	}
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
 )
 
 // maxUnmade bounds the directories that are noted for Unmake. Beyond it none is:
@@ -14,11 +16,11 @@ const maxUnmade = 1 << 16
 // madeDir is a directory that the sink has made.
 type madeDir struct {
 	target string
-	at     inode
+	at     manifest.Inode
 }
 
 // noteMade notes a directory for Unmake.
-func (s *Sink) noteMade(target string, at inode) {
+func (s *Sink) noteMade(target string, at manifest.Inode) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.staysMade && len(s.made) < maxUnmade {
@@ -56,7 +58,7 @@ func (s *Sink) unmake(d madeDir) error {
 	}
 	defer parent.release()
 	var st unix.Stat_t
-	if err := fstatat(parent.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || (inode{st.Dev, st.Ino}) != d.at {
+	if err := fstatat(parent.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || inodeOf(&st) != d.at {
 		return nil // it is gone already, or somebody else's
 	}
 	err = uninterrupted(func() error { return unix.Unlinkat(parent.fd, leaf, unix.AT_REMOVEDIR) })

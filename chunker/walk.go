@@ -42,13 +42,13 @@ type Found struct {
 
 // level is a directory on the walk's way.
 type level struct {
-	path     string // of its entry; "" above the sources
-	dir      *dirHandle
-	dev, ino uint64
-	names    nameList
-	pending  []pendingDir
-	take     takeMode
-	isInto   bool // the copy goes into it, see Avoid
+	path    string // of its entry; "" above the sources
+	dir     *dirHandle
+	inode   manifest.Inode
+	names   nameList
+	pending []pendingDir
+	take    takeMode
+	isInto  bool // the copy goes into it, see Avoid
 }
 
 // pendingDir is a directory whose entry was given and whose contents were not.
@@ -56,10 +56,10 @@ type level struct {
 // '/'. Every pending directory's name begins with the one before it, so they
 // are few, and the last is always entered first.
 type pendingDir struct {
-	name     string
-	dir      *dirHandle // nil when given back
-	dev, ino uint64
-	take     takeMode
+	name  string
+	dir   *dirHandle // nil when given back
+	inode manifest.Inode
+	take  takeMode
 }
 
 // Walker streams a tree's entries. One goroutine may use it.
@@ -180,11 +180,11 @@ func (w *Walker) pushSources() error {
 
 // enter reads a directory and makes it the level that the walk is at.
 func (w *Walker) enter(path string, p pendingDir) error {
-	l := level{path: path, dir: p.dir, dev: p.dev, ino: p.ino, take: p.take}
+	l := level{path: path, dir: p.dir, inode: p.inode, take: p.take}
 	if err := w.hold(&l); err != nil {
 		return w.lost("open directory", path, err)
 	}
-	l.names, l.isInto = w.names.begin(), w.avoid.holds(l.dev, l.ino)
+	l.names, l.isInto = w.names.begin(), w.avoid.holds(l.inode)
 	var err error
 	if p.take < takeListed {
 		l.dir.reading.Lock()
@@ -217,7 +217,7 @@ func (w *Walker) hold(l *level) error {
 	if err != nil {
 		return err
 	}
-	if dir.dev != l.dev || dir.ino != l.ino {
+	if dir.inode != l.inode {
 		dir.release()
 		return kindErr("open directory", l.path, ErrChanged)
 	}
@@ -344,7 +344,7 @@ func (w *Walker) expect(l *level, dir *dirHandle, leaf, path string, a *attribut
 		take = takeListed
 	}
 	for i := range w.levels {
-		if on := &w.levels[i]; on.path != "" && on.dev == a.stamp.Dev && on.ino == a.stamp.Ino {
+		if on := &w.levels[i]; on.path != "" && on.inode == a.stamp.Inode() {
 			return &opError{op: "read", path: path, kind: ErrLoop, err: unix.ELOOP}
 		}
 	}
@@ -364,7 +364,7 @@ func (w *Walker) expect(l *level, dir *dirHandle, leaf, path string, a *attribut
 		l.pending[n-1].dir.release()
 		l.pending[n-1].dir = nil
 	}
-	p := pendingDir{name: name, dev: h.dev, ino: h.ino, take: take}
+	p := pendingDir{name: name, inode: h.inode, take: take}
 	p.dir = w.tree.dirs.add(h)
 	l.pending = append(l.pending, p)
 	return nil

@@ -36,7 +36,7 @@ var zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
 type source struct {
 	text    io.Reader
 	below   faultReader
-	id      fileID
+	id      Inode
 	decoder *zstd.Decoder // nil if not compressed
 	file    *os.File      // nil if the caller's
 }

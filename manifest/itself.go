@@ -8,35 +8,32 @@ import (
 	"syscall"
 )
 
-// fileID names a file whatever path leads to it; zero for what is none.
-type fileID struct{ dev, ino uint64 }
-
 // idOf is the identity of the regular file that a stream is, if it is one.
-func idOf(stream any) fileID {
+func idOf(stream any) Inode {
 	f, ok := stream.(interface{ Stat() (os.FileInfo, error) })
 	if !ok {
-		return fileID{}
+		return Inode{}
 	}
 	st, err := f.Stat()
 	if err != nil {
-		return fileID{}
+		return Inode{}
 	}
 	return idOfInfo(st)
 }
 
-func idOfInfo(st os.FileInfo) fileID {
+func idOfInfo(st os.FileInfo) Inode {
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok && st.Mode().IsRegular() {
-		return fileID{sys.Dev, sys.Ino}
+		return Inode{sys.Dev, sys.Ino}
 	}
-	return fileID{}
+	return Inode{}
 }
 
 // itself is what a manifest that is being written has in the file system: a
 // tree that it is written into does not have it yet, or not any more.
 type itself struct {
-	stream fileID
+	stream Inode
 	// replaced is the file that will lose its name, base.
-	replaced fileID
+	replaced Inode
 	base     string
 }
 
@@ -49,20 +46,17 @@ func (s *itself) replacing(name string) {
 	}
 }
 
-// IsItself tells whether the entry of a tree, of that device and inode, is the
-// file that w writes to, or the one whose name it will take.
-func (w *Writer) IsItself(entry string, dev, ino uint64) bool {
-	id := fileID{dev, ino}
-	if id == (fileID{}) {
+// IsItself tells whether the entry of a tree, of that inode, is the file
+// that w writes to, or the one whose name it will take.
+func (w *Writer) IsItself(entry string, id Inode) bool {
+	if id == (Inode{}) {
 		return false
 	}
 	// A replaced file that has other names keeps them.
 	return id == w.itself.stream || id == w.itself.replaced && path.Base(entry) == w.itself.base
 }
 
-// IsItself tells whether the file of that device and inode is the one that r
-// reads.
-func (r *Reader) IsItself(dev, ino uint64) bool {
-	id := fileID{dev, ino}
-	return id != (fileID{}) && id == r.source.id
+// IsItself tells whether the file of that inode is the one that r reads.
+func (r *Reader) IsItself(id Inode) bool {
+	return id != (Inode{}) && id == r.source.id
 }

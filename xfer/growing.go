@@ -11,7 +11,7 @@ import (
 // grewTo tells whether a file has become longer. Whether somebody appended to it,
 // or wrote to its beginning too, a stamp does not tell.
 func grewTo(was, now chunker.Stamp) bool {
-	return now.Size > was.Size && now.Ino == was.Ino && now.Dev == was.Dev
+	return now.Size > was.Size && now.Inode() == was.Inode()
 }
 
 // accept holds a file's stamp against the one that it had when it was announced.

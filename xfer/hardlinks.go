@@ -50,12 +50,9 @@ type linkGroup struct {
 
 // linkTable is the source's table, of the announcer.
 type linkTable struct {
-	groups map[inode]*linkGroup
+	groups map[manifest.Inode]*linkGroup
 	bytes  int
 }
-
-// inode is a file, whatever its names.
-type inode struct{ dev, ino uint64 }
 
 var errLinkChanged = fmt.Errorf("%w, after it was read by another name", errChangedFile)
 
@@ -65,14 +62,14 @@ func (t *linkTable) join(e *srcEntry, f *chunker.Found) error {
 	if f.Links < 2 || e.Type != manifest.File {
 		return nil
 	}
-	key := inode{f.Stamp.Dev, f.Stamp.Ino}
+	key := f.Stamp.Inode()
 	g := t.groups[key]
 	if g == nil {
 		if t.bytes+linkCost(e.Path) > maxLinkTableBytes {
 			return nil
 		}
 		if t.groups == nil {
-			t.groups = make(map[inode]*linkGroup)
+			t.groups = make(map[manifest.Inode]*linkGroup)
 		}
 		g = &linkGroup{first: e.Entry, left: f.Links - 1, id: e.id, stamp: f.Stamp, expect: e.expect}
 		t.groups[key] = g

@@ -32,7 +32,7 @@ func (k *sink) place(first *wire.AnnouncedEntry) error {
 
 // reportPlace tells where the entries of a pull go.
 func (k *sink) reportPlace(first *wire.AnnouncedEntry) {
-	_, _, leaf := k.store.Into()
+	_, leaf := k.store.Into()
 	p := Place{Name: k.session.terms.Name, Inside: leaf == ""}
 	switch {
 	case k.session.terms.Flags&wire.FlagListed != 0:

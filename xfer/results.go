@@ -84,7 +84,7 @@ func (a *copyResults) writesTo(f *chunker.Found) bool {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.out != nil && a.out.IsItself(f.Entry.Path, f.Stamp.Dev, f.Stamp.Ino)
+	return a.out != nil && a.out.IsItself(f.Entry.Path, f.Stamp.Inode())
 }
 
 // vouches reports whether a manifest says, or will say, what arrived.

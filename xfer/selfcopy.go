@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"gdrcp/chunker"
+	"gdrcp/manifest"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -27,12 +28,12 @@ func markHost(id [16]byte) hostMark {
 	return append(append(hostMark("gdrcp place 1"), id[:]...), boot...)
 }
 
-// of is the mark of a directory, by its device and inode.
-func (h hostMark) of(dev, ino uint64) wire.PlaceMark {
+// of is the mark of a directory.
+func (h hostMark) of(dir manifest.Inode) wire.PlaceMark {
 	var space [128]byte
 	b := append(space[:0], h...)
-	b = binary.LittleEndian.AppendUint64(b, dev)
-	return sha256.Sum256(binary.LittleEndian.AppendUint64(b, ino))
+	b = binary.LittleEndian.AppendUint64(b, dir.Dev)
+	return sha256.Sum256(binary.LittleEndian.AppendUint64(b, dir.Ino))
 }
 
 // intoOf is where a sink's copy goes; nil where that cannot be told.
@@ -41,8 +42,8 @@ func intoOf(id [16]byte, store *chunker.Sink) *wire.IntoPlace {
 	if host == nil {
 		return nil
 	}
-	dev, ino, leaf := store.Into()
-	return &wire.IntoPlace{Mark: host.of(dev, ino), Leaf: leaf}
+	dir, leaf := store.Into()
+	return &wire.IntoPlace{Mark: host.of(dir), Leaf: leaf}
 }
 
 // avoid makes the source's walk leave out what the sink makes of it. names are
@@ -61,5 +62,5 @@ func (s *session) avoid(w *chunker.Walker, names []string) {
 		names = nil // the source's contents go there
 	}
 	mark := s.into.Mark
-	w.Avoid(func(dev, ino uint64) bool { return host.of(dev, ino) == mark }, names)
+	w.Avoid(func(dir manifest.Inode) bool { return host.of(dir) == mark }, names)
 }

@@ -3,17 +3,18 @@ package xfer
 import (
 	"testing"
 
+	"gdrcp/manifest"
 	"gdrcp/xfer/internal/wire"
 )
 
 // A mark is of one directory, in one session, on one host.
 func TestPlaceMark(t *testing.T) {
 	host, other := hostMark("host"), hostMark("another")
-	want := host.of(1, 2)
-	if host.of(1, 2) != want {
+	want := host.of(manifest.Inode{Dev: 1, Ino: 2})
+	if host.of(manifest.Inode{Dev: 1, Ino: 2}) != want {
 		t.Error("another mark for the same directory")
 	}
-	for _, mark := range []wire.PlaceMark{host.of(1, 3), host.of(2, 2), host.of(2, 1), other.of(1, 2)} {
+	for _, mark := range []wire.PlaceMark{host.of(manifest.Inode{Dev: 1, Ino: 3}), host.of(manifest.Inode{Dev: 2, Ino: 2}), host.of(manifest.Inode{Dev: 2, Ino: 1}), other.of(manifest.Inode{Dev: 1, Ino: 2})} {
 		if mark == want {
 			t.Errorf("%x is the mark of something else", mark)
 		}
@@ -22,7 +23,7 @@ func TestPlaceMark(t *testing.T) {
 	if a == nil {
 		t.Skip("no boot id: mount proc(5)")
 	}
-	if a.of(1, 2) == b.of(1, 2) {
+	if a.of(manifest.Inode{Dev: 1, Ino: 2}) == b.of(manifest.Inode{Dev: 1, Ino: 2}) {
 		t.Error("the same mark in two sessions")
 	}
 }

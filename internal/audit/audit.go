@@ -100,7 +100,7 @@ func Create(ctx context.Context, path string, out *manifest.Writer, h manifest.H
 		t.names, t.recursive = o.Names.Names(), o.Recursive
 		t.place = filter.PlaceOf(filter.Absolute(path), ".", true)
 	}
-	t.leaveOut = func(it *item) bool { return out.IsItself(it.entry.Path, it.stamp.Dev, it.stamp.Ino) }
+	t.leaveOut = func(it *item) bool { return out.IsItself(it.entry.Path, it.stamp.Inode()) }
 	if err := t.run(ctx, t.cutAll, &maker{out: out, sum: sum, report: o.Report}); err != nil {
 		return nil, err
 	}

@@ -138,7 +138,7 @@ func (m *merge) order() int {
 // not read.
 func (m *merge) step(ctx context.Context, order int) error {
 	switch {
-	case order < 0 && !m.tree.single && m.r.IsItself(m.found.stamp.Dev, m.found.stamp.Ino):
+	case order < 0 && !m.tree.single && m.r.IsItself(m.found.stamp.Inode()):
 		return nil // it was made before it was put there
 	case order < 0:
 		return m.tree.pushEnd(ctx, m.found)

@@ -14,8 +14,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// announce walks the tree and tells the sink its entries, as far ahead of
-// their end as the window lets it.
+// announce walks the tree and tells the sink its entries. The window bounds how many
+// announced entries may be unsettled.
 func (s *source) announce(ctx context.Context) error {
 	w := s.tree.Walk(s.session.terms.Flags&wire.FlagRecursive != 0)
 	defer w.Close()
@@ -50,7 +50,7 @@ func (s *source) announce(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// What was named on the command line is copied in any case.
+		// An entry that was named on the command line is copied in any case.
 		inTop = inTop || f.Entry.Path == "."
 		if named := !inTop && !strings.Contains(f.Entry.Path, "/"); !named && a.src.results.writesTo(f) {
 			err = a.passOver(f)
@@ -77,7 +77,7 @@ type announcer struct {
 	parts     []byte // of extended attributes, as collected
 }
 
-// entry announces what the walk found, or tells why it cannot be copied.
+// entry announces what the walk found, or tells the sink why it cannot be copied.
 func (a *announcer) entry(f *chunker.Found) error {
 	if f.Problem != nil {
 		outcome := Failed
@@ -102,7 +102,7 @@ func (a *announcer) entry(f *chunker.Found) error {
 	x, err := a.xattrsOf(f)
 	if err != nil {
 		outcome := Failed
-		if errors.Is(err, chunker.ErrVanished) && e.Type != manifest.Dir { // what is in a directory comes all the same
+		if errors.Is(err, chunker.ErrVanished) && e.Type != manifest.Dir { // a directory stays: its entries are copied
 			outcome = a.src.outcomeOf(err)
 		}
 		return a.refuse(e.Path, outcome, err)
@@ -114,7 +114,7 @@ func (a *announcer) entry(f *chunker.Found) error {
 		}
 	}
 	if e.isLink() {
-		x = nil // the file has them
+		x = nil // the attributes are those of the file
 	}
 	if err := a.waitForRoom(len(x)); err != nil {
 		return err
@@ -145,11 +145,12 @@ func (a *announcer) entry(f *chunker.Found) error {
 	return nil
 }
 
-// errOwnManifest: a file is the manifest of this copy.
+// errOwnManifest says that a file is the manifest of this copy.
 var errOwnManifest = errors.New("it is the manifest that this copy writes, so it is not copied")
 
-// passOver leaves out the manifest that is written, which the source has all the
-// same. Nobody needs to know of its temporary file.
+// passOver leaves out the manifest that this copy writes, and its temporary file. The
+// sink hears of the manifest, because the source has it. Nobody needs to know of the
+// temporary file.
 func (a *announcer) passOver(f *chunker.Found) error {
 	if path.Base(f.Entry.Path) != a.src.results.writesAs {
 		return nil
@@ -159,13 +160,13 @@ func (a *announcer) passOver(f *chunker.Found) error {
 
 // refuse tells both ends of an entry that is never announced.
 func (a *announcer) refuse(path string, outcome Outcome, err error) error {
-	// Where the sink has a manifest, it must hear of all entries in order.
+	// A sink that has a manifest must hear of all entries in order.
 	if err := a.flush(); err != nil {
 		return err
 	}
 	x := wire.Exception{Entry: noEntry, Outcome: outcome, Text: err.Error()}
 	if manifest.CheckPath(path) != nil {
-		path = "" // the text has it
+		path = "" // the text has the path
 	}
 	if err := a.src.results.bookRefused(path, &x); err != nil {
 		return err
@@ -201,9 +202,9 @@ func (a *announcer) flush() error {
 	return err
 }
 
-// waitForRoom blocks while the window has no room for one more entry with so many
-// bytes of extended attributes. The first time, the sink is told what is known of
-// the total, for it accepts nothing before.
+// waitForRoom blocks while the window has no room for one more entry with so many bytes
+// of extended attributes. The first time, it tells the sink the total so far, because
+// the sink accepts nothing before it has a total.
 func (a *announcer) waitForRoom(xattrBytes int) error {
 	a.src.sender.mu.Lock()
 	full := a.total.Entries-a.src.window.settled >= entryWindow || a.src.window.xattrBytes+xattrBytes > wire.XattrWindow
@@ -222,7 +223,8 @@ func (a *announcer) waitForRoom(xattrBytes int) error {
 	}
 	a.src.sender.mu.Lock()
 	defer a.src.sender.mu.Unlock()
-	// A quarter at a time: an entry at a time would be a message each.
+	// Wait for a quarter of the window: with an entry at a time, each would be a
+	// message of its own.
 	for a.total.Entries-a.src.window.settled > entryWindow*3/4 || a.src.window.xattrBytes+xattrBytes > wire.XattrWindow {
 		if a.ctx.Err() != nil {
 			return context.Cause(a.ctx)
@@ -232,7 +234,7 @@ func (a *announcer) waitForRoom(xattrBytes int) error {
 	return nil
 }
 
-// finish tells that the walk is over.
+// finish tells the sink that the walk is over.
 func (a *announcer) finish() error {
 	if err := a.src.results.walked(); err != nil {
 		return err
@@ -247,7 +249,7 @@ func (a *announcer) finish() error {
 	if err := a.src.session.ctl.send(a.ctx, wire.MsgTotal, a.total.Encode()); err != nil {
 		return err
 	}
-	// Before ended is set, for who sees that may send the roots.
+	// Send this before ended is set: a goroutine that sees ended may send the roots.
 	if err := a.src.session.ctl.send(a.ctx, wire.MsgEnd, binary.AppendUvarint(nil, a.total.Entries)); err != nil {
 		return err
 	}

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// benchSource sends chunks of memory through the same slots, credits, headers
-// and digests as a copy does, and reads no file.
+// benchSource sends chunks of memory and reads no file. The chunks go through the same
+// slots, credits, headers and digests as those of a copy.
 type benchSource struct {
 	session *session
 	sender  *chunkSender
@@ -47,7 +47,7 @@ func (b *benchSource) fast(f *wire.Frame) (bool, error) {
 	return false, nil
 }
 
-// What the session tells of the chunks' way is its sender's.
+// The session tells these of the way of the chunks. They belong to its sender.
 
 func (b *benchSource) done(id uint64)             { b.sender.done(id) }
 func (b *benchSource) immediate(imm uint32) error { return b.sender.immediate(imm) }
@@ -63,7 +63,7 @@ func (b *benchSource) talk(ctx context.Context, g *errgroup.Group) error {
 		return err
 	}
 	b.sender.fitRing()
-	// Bytes that do not compress and are not all alike.
+	// The bytes do not compress and are not all alike.
 	random := rand.NewChaCha8([32]byte{1})
 	if _, err := random.Read(b.session.ring.Payload); err != nil {
 		return err
@@ -115,7 +115,7 @@ func (b *benchSource) feed(ctx context.Context) error {
 	return nil
 }
 
-// fill makes the digests, where they are wanted, and submits.
+// fill makes the digests, where they are wanted, and submits the slots.
 func (b *benchSource) fill(ctx context.Context) error {
 	for {
 		select {
@@ -141,8 +141,8 @@ func benchDigest(a manifest.Algorithm, mem []byte) manifest.Digest {
 	return a.Piece(mem, 0, manifest.DefaultPieceBytes, true)
 }
 
-// benchSink takes chunks, verifies them where they have digests, and writes
-// them nowhere.
+// benchSink takes chunks and verifies them where they have digests. It writes them
+// nowhere.
 type benchSink struct {
 	session  *session
 	receiver *chunkReceiver
@@ -151,7 +151,7 @@ type benchSink struct {
 func (k *benchSink) fast(*wire.Frame) (bool, error) { return false, nil }
 func (k *benchSink) release() error                 { return nil }
 
-// What the session tells of the chunks' way is its receiver's.
+// The session tells these of the way of the chunks. They belong to its receiver.
 
 func (k *benchSink) done(id uint64)             { k.receiver.done(id) }
 func (k *benchSink) immediate(imm uint32) error { return k.receiver.immediate(imm) }
@@ -166,7 +166,7 @@ func (k *benchSink) talk(ctx context.Context, g *errgroup.Group) error {
 	for range chunker.Workers() {
 		g.Go(func() error { return k.drainSlots(ctx) })
 	}
-	// The end comes when every chunk has been returned.
+	// The message of the end comes when every chunk has been returned.
 	err := k.session.receive(ctx, func(f *wire.Frame) error {
 		if f.Type != wire.MsgEnd {
 			return fmt.Errorf("%w: message %d in a bench", ErrProtocol, f.Type)
@@ -214,11 +214,11 @@ type Bandwidth struct {
 	Seconds float64
 }
 
-// MiBPerSecond is the bandwidth.
+// MiBPerSecond is the bandwidth in MiB/s.
 func (b Bandwidth) MiBPerSecond() float64 { return float64(b.Bytes) / (1 << 20) / b.Seconds }
 
-// BenchBandwidth sends bytes of memory to a server and times it from the first
-// chunk to the return of the last. Options.Hash 0 means no digests.
+// BenchBandwidth sends bytes of memory to a server. It measures the time from the first
+// chunk to the return of the last. With Options.Hash 0, chunks have no digests.
 func (c *Client) BenchBandwidth(ctx context.Context, ep Endpoint, bytes int64, o Options) (*Bandwidth, error) {
 	o.complete()
 	h, err := o.benchHello(wire.ModeBench)
@@ -237,8 +237,8 @@ func (c *Client) BenchBandwidth(ctx context.Context, ep Endpoint, bytes int64, o
 	return &Bandwidth{Link: d.link, Hash: o.Hash, Bytes: b.bytes, Seconds: b.took.Seconds()}, nil
 }
 
-// benchHello is what a client asks for that measures: nothing of what the options
-// say of files.
+// benchHello is the hello of a client that measures. It holds nothing of what the
+// options say about files.
 func (o *Options) benchHello(m wire.Mode) (*wire.Hello, error) {
 	h, err := o.hello(m)
 	if err != nil {
@@ -249,7 +249,7 @@ func (o *Options) benchHello(m wire.Mode) (*wire.Hello, error) {
 	return h, nil
 }
 
-// benchSession connects and agrees, and runs talk.
+// benchSession connects to the server, agrees with it on terms, and runs talk.
 func (c *Client) benchSession(ctx context.Context, ep Endpoint, o *Options, h *wire.Hello, talk func(context.Context, *session, *errgroup.Group) error) (*firstConn, error) {
 	d, err := c.connect(ctx, ep, o)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Push copies local files to a server. dst is a path below the server's root.
-// A summary comes with an error of some entries too.
+// Push copies local files to a server. dst is a path below the server's root. Where
+// only some entries failed, Push returns a summary with the error.
 func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst string, o Options) (*Summary, error) {
 	o.complete()
 	if err := errors.Join(checkNames(sources), o.checkSinkOptions()); err != nil {
@@ -74,7 +74,8 @@ func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst st
 	})
 }
 
-// Pull copies files from a server to a local path.
+// Pull copies files from a server to a local path. Its summary and error are like those
+// of Push.
 func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst string, o Options) (*Summary, error) {
 	o.complete()
 	if err := errors.Join(checkNames(paths), o.checkSinkOptions()); err != nil {
@@ -113,7 +114,7 @@ func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst stri
 	})
 }
 
-// conversation is an end's role with its own talk.
+// conversation is the role of one end, with its own talk.
 type conversation interface {
 	role
 	talk(ctx context.Context, g *errgroup.Group) error
@@ -172,7 +173,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 	return sum, errors.Join(err, acct.close())
 }
 
-// hello is what a client asks for.
+// hello is the request of a client.
 func (o *Options) hello(m wire.Mode) (*wire.Hello, error) {
 	local, remote, err := o.placements()
 	o.local, o.remote = local, remote
@@ -185,7 +186,7 @@ func (o *Options) hello(m wire.Mode) (*wire.Hello, error) {
 	if h.Terms.Hash == 0 {
 		h.Terms.Hash = manifest.XXH3
 		if local.GPU != wire.GPUOff || remote.GPU != wire.GPUOff {
-			h.Terms.Hash = manifest.BLAKE3 // a GPU digests by no other
+			h.Terms.Hash = manifest.BLAKE3 // a GPU makes no other digest
 		}
 	}
 	h.GPU, h.GPUName = uint64(remote.GPU), remote.GPUName
@@ -228,8 +229,8 @@ func (s *session) agree(ctx context.Context, h *wire.Hello, d *firstConn, o *Opt
 		}
 		s.terms, s.into = h.Terms, w.Into
 		if h.Terms.Mode == wire.ModePull {
-			// The name is this end's to know: the server's says only that both
-			// mean the same.
+			// Only this end knows the name. The server sends its own only so that both
+			// can check that they mean the same.
 			if s.terms.Name = newPullFilter(h).name; w.Terms.Name != s.terms.Name {
 				return fmt.Errorf("%w: the server serves %q, %q was asked for", ErrProtocol, w.Terms.Name, s.terms.Name)
 			}
@@ -266,8 +267,8 @@ func checkSingle(stat, lstat func(string) (os.FileInfo, error), path string, o *
 	return nil
 }
 
-// checkNames refuses several sources of which one would put its contents where
-// the others are to be.
+// checkNames refuses several sources where one of them would put its contents among the
+// others.
 func checkNames(paths []string) error {
 	for _, p := range paths {
 		if len(paths) > 1 && chunker.BaseName(p) == "." {
@@ -277,8 +278,8 @@ func checkNames(paths []string) error {
 	return nil
 }
 
-// namedSources gives every source the name that it gets at the other end: a
-// single one is the top of the tree itself.
+// namedSources gives every source the name that it gets at the other end. A single
+// source is the top of the tree itself.
 func namedSources(paths []string) []chunker.Source {
 	if len(paths) == 1 {
 		return []chunker.Source{{Path: paths[0], Name: "."}}
@@ -290,8 +291,8 @@ func namedSources(paths []string) []chunker.Source {
 	return out
 }
 
-// calledOf are the names that sources get at the destination; "." is that of one
-// whose contents go there.
+// calledOf returns the names that sources get at the destination. The name is "." for a
+// source whose contents go there.
 func calledOf(paths []string) []string {
 	names := make([]string, len(paths))
 	for i, p := range paths {

@@ -12,7 +12,7 @@ import (
 // Compress says how a source may store chunks.
 type Compress = wire.Compress
 
-// The ways to compress. CompressAuto uses s2 where it pays.
+// The ways to compress. CompressAuto uses s2 where s2 saves enough bytes.
 const (
 	CompressOff  = wire.CompressOff
 	CompressZstd = wire.CompressZstd
@@ -20,7 +20,7 @@ const (
 	CompressAuto = wire.CompressAuto
 )
 
-// ParseCompress reads the word that the command line has.
+// ParseCompress reads a way to compress, as the command line names it.
 func ParseCompress(s string) (Compress, error) {
 	for i, w := range [...]string{"off", "zstd", "s2", "auto"} {
 		if s == w {
@@ -30,13 +30,13 @@ func ParseCompress(s string) (Compress, error) {
 	return 0, fmt.Errorf("%w: compression %q; known are off, zstd, s2, auto", ErrUsage, s)
 }
 
-// packer compresses chunks in place, in memory of its own. One worker owns it.
+// packer compresses chunks in place, with memory of its own. One worker owns it.
 type packer struct {
 	kind    Compress
 	scratch []byte
 	zstd    *zstd.Encoder
-	// skip counts chunks that CompressAuto does not try, after some that did
-	// not shrink; backoff is how many it will be the next time.
+	// skip counts the chunks that CompressAuto does not try, after some that did not
+	// shrink. backoff is how many it skipped last.
 	skip, backoff int
 }
 
@@ -64,12 +64,12 @@ func (p *packer) close() {
 	}
 }
 
-// worthBytes is how much shorter a chunk must become to be stored compressed:
-// an eighth.
+// worthBytes is the most bytes that a compressed chunk of n bytes may have to be stored
+// compressed: an eighth less than n.
 func worthBytes(n int) int { return n - n/8 }
 
-// pack compresses the first n bytes of mem in place where that makes them an
-// eighth shorter, and returns how they are stored and in how many bytes.
+// pack compresses the first n bytes of mem in place where that makes them an eighth
+// shorter. It returns the codec and the number of bytes stored.
 func (p *packer) pack(mem []byte, n int) (wire.Codec, uint32) {
 	if p.kind == CompressOff || n < 1024 {
 		return wire.CodecPlain, uint32(n)
@@ -99,7 +99,7 @@ func (p *packer) pack(mem []byte, n int) (wire.Codec, uint32) {
 
 // unpacker decodes chunks into memory of its own. One worker owns it.
 type unpacker struct {
-	opened []byte // where chunks are encrypted
+	opened []byte // used where chunks are encrypted
 	stored []byte
 	plain  []byte
 	zstd   *zstd.Decoder
@@ -111,8 +111,8 @@ func (u *unpacker) close() {
 	}
 }
 
-// unpack returns a chunk's plain bytes: mem itself where it is stored plain. An
-// error says that the payload was damaged.
+// unpack returns the plain bytes of a chunk. These are mem itself where the chunk is
+// stored plain. errPayload says that the payload was damaged.
 func (u *unpacker) unpack(codec wire.Codec, mem []byte, plainBytes uint32, chunkBytes int) (out []byte, err error) {
 	if codec == wire.CodecPlain {
 		return mem, nil
@@ -120,8 +120,8 @@ func (u *unpacker) unpack(codec wire.Codec, mem []byte, plainBytes uint32, chunk
 	if u.plain == nil {
 		u.plain, u.stored = make([]byte, chunkBytes), make([]byte, chunkBytes)
 	}
-	// The peer can write to the slot at any time: a decoder must not see its
-	// input change.
+	// The peer can write to the slot at any time, and a decoder must not see its input
+	// change.
 	mem = u.stored[:copy(u.stored, mem)]
 	if codec == wire.CodecS2 {
 		n, err := s2.DecodedLen(mem)
@@ -146,5 +146,5 @@ func (u *unpacker) unpack(codec wire.Codec, mem []byte, plainBytes uint32, chunk
 	return out, nil
 }
 
-// errPayload is a payload that does not decode.
+// errPayload says that a payload does not decode.
 var errPayload = fmt.Errorf("payload damaged on the way")

@@ -16,25 +16,23 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// Client copies to and from servers. Verbs and TCP are the ways it has; Verbs
-// may be nil.
+// Client copies to and from servers, over Verbs or TCP. Verbs may be nil.
 type Client struct {
 	Verbs, TCP rdma.Provider
-	// GPUs gives GPU memory to copies that ask for it. Nil: there is none.
+	// GPUs gives GPU memory to copies that ask for it. It is nil where there is none.
 	GPUs GPUs
 
-	sysfs string // in place of the kernel's, or empty
+	sysfs string // replaces the path of the kernel's, or is empty
 }
 
-// Endpoint is a server: where it listens, and the key that it shares with this
-// end.
+// Endpoint is a server: where it listens, and the key that it shares with this end.
 type Endpoint struct {
 	// Host and Port are the host and its TCP port.
 	Host string
 	Port uint16
 	Key  trust.Key
-	// Paths are used instead of Host and Port where there are any: addresses
-	// that the server itself told, by another way.
+	// Addrs replaces Host and Port where it is not empty. It holds addresses that the
+	// server itself told by another way.
 	Addrs []ServerAddr
 }
 
@@ -42,14 +40,14 @@ type Endpoint struct {
 type ServerAddr struct {
 	Transport string // "verbs" or "tcp"
 	Addr      netip.AddrPort
-	Device    string  // there; may be empty
-	RateGbps  float64 // of its link; 0 where it is not known
+	Device    string  // the server's device; may be empty
+	RateGbps  float64 // of the device's link; 0 where it is not known
 }
 
 func (e Endpoint) String() string { return net.JoinHostPort(e.Host, fmt.Sprint(e.Port)) }
 
-// listens resolves an endpoint into the addresses where it listens by TCP, and
-// by rdma_cm, the fastest first.
+// listens resolves an endpoint into the addresses where it listens by TCP, and into
+// those where it listens by rdma_cm. The fastest come first.
 func (e Endpoint) listens(ctx context.Context) (byTCP []netip.AddrPort, byVerbs []door.RailAddr, err error) {
 	if len(e.Addrs) == 0 {
 		byTCP, err = resolve(ctx, e)
@@ -67,7 +65,7 @@ func (e Endpoint) listens(ctx context.Context) (byTCP []netip.AddrPort, byVerbs 
 	return byTCP, byVerbs, nil
 }
 
-// atDoor is how these options come to the doors of a server.
+// atDoor returns the client of a server's door that these options ask for.
 func (o *Options) atDoor(key trust.Key) *door.Client {
 	return &door.Client{
 		Key: key, QPs: o.QPs, Slots: o.Slots, ChunkBytes: o.ChunkBytes, Wish: wishOf(o.remote), Wire: o.Wire, Handshake: o.Timeouts.Handshake,
@@ -75,9 +73,9 @@ func (o *Options) atDoor(key trust.Key) *door.Client {
 	}
 }
 
-// railConfig sizes a rail for a session. Every chunk is two work requests, and
-// every slot can have one immediate under way. With GPU memory there is one
-// loopback connection at a time.
+// railConfig sizes a rail for a session. Every chunk is two work requests, and every
+// slot can have one immediate under way. With GPU memory, one loopback connection
+// exists at a time.
 func railConfig(qps, slots, chunkBytes int, withGPU, forceImmSend bool, onWire rdma.Wire) rdma.RailConfig {
 	loopbacks := 0
 	if withGPU {
@@ -90,9 +88,9 @@ func railConfig(qps, slots, chunkBytes int, withGPU, forceImmSend bool, onWire r
 	}
 }
 
-// connect shows a server the key and makes the session's first queue pair, over
-// the transport that the options ask for or the best one that reaches it, and says
-// why not a better.
+// connect authenticates with the key and makes the session's first queue pair. It uses
+// the transport that the options ask for, or else the best one that reaches the server.
+// The link then says why it is not a better one.
 func (c *Client) connect(ctx context.Context, ep Endpoint, o *Options) (*firstConn, error) {
 	if ep.Key.IsZero() {
 		return nil, fmt.Errorf("%w: there is no key to show to %s", ErrUsage, ep.Host)
@@ -122,7 +120,7 @@ func (c *Client) connect(ctx context.Context, ep Endpoint, o *Options) (*firstCo
 	return nil, fmt.Errorf("%w: transport %q; known are auto, verbs, tcp", ErrUsage, o.Transport)
 }
 
-// lookUpError is a host that was not found, named once.
+// lookUpError says that a host was not found. It names the host once.
 type lookUpError struct {
 	host string
 	err  error
@@ -158,8 +156,9 @@ func resolve(ctx context.Context, ep Endpoint) ([]netip.AddrPort, error) {
 	return addrs, nil
 }
 
-// nextPort is where rdma_cm listens: one iWARP device would otherwise collide
-// with the TCP port, whose sockets it shares.
+// nextPort returns the addresses where rdma_cm listens: at the port after that of TCP.
+// At the same port, an iWARP device would collide with the TCP socket, because both
+// share the ports.
 func nextPort(addrs []netip.AddrPort) []door.RailAddr {
 	out := make([]door.RailAddr, len(addrs))
 	for i, a := range addrs {
@@ -168,12 +167,12 @@ func nextPort(addrs []netip.AddrPort) []door.RailAddr {
 	return out
 }
 
-// byBest shows the key over TCP, where the server tells at which addresses it
-// has verbs, and takes the first of them that a device here reaches.
+// byBest authenticates over TCP, where the server tells its addresses for verbs, and
+// takes the first of them that a device here reaches.
 func (c *Client) byBest(ctx context.Context, byTCP []netip.AddrPort, byVerbs []door.RailAddr, key trust.Key, o *Options) (*firstConn, error) {
 	why := c.whyNoDevice()
 	if o.Rail != "" {
-		// Who names a device does not mean TCP.
+		// A user who names a device does not mean TCP.
 		if why != nil {
 			return nil, why
 		}
@@ -204,13 +203,13 @@ func (c *Client) byBest(ctx context.Context, byTCP []netip.AddrPort, byVerbs []d
 	case o.needsVerbs():
 		return nil, errors.Join(fmt.Errorf("%s is required: %w: %w", o.Require, rdma.ErrUnsupported, why), a.Close())
 	case o.Rail != "", o.RemoteRail != "":
-		// Who names a device does not mean TCP.
+		// A user who names a device does not mean TCP.
 		return nil, errors.Join(fmt.Errorf("an RDMA device was named: %w: %w", rdma.ErrUnsupported, why), a.Close())
 	}
 	return c.enterTCP(ctx, a, o, why.Error())
 }
 
-// enterTCP makes the first queue pair where the door is.
+// enterTCP makes the first queue pair over the provider that the door was reached by.
 func (c *Client) enterTCP(ctx context.Context, a *door.Granted, o *Options, why string) (*firstConn, error) {
 	var d *firstConn
 	err := door.RetryCrowded(ctx, a.TriesLeft(), func() (err error) {
@@ -224,7 +223,7 @@ func (c *Client) enterTCP(ctx context.Context, a *door.Granted, o *Options, why 
 	return d, nil
 }
 
-// whyNoDevice says why no device here can carry verbs; nil if one can.
+// whyNoDevice says why no device here can carry verbs. It is nil if one can.
 func (c *Client) whyNoDevice() error {
 	if c.Verbs == nil {
 		return errors.New("this gdrcp was built without verbs")
@@ -243,8 +242,8 @@ func (c *Client) whyNoDevice() error {
 	return fmt.Errorf("no usable RDMA device here: %w", problem)
 }
 
-// byVerbs shows the key and makes the first queue pair by rdma_cm, at the first
-// of the addresses that a device here reaches.
+// byVerbs authenticates and makes the first queue pair by rdma_cm. It does both at the
+// first of the addresses that a device here reaches.
 func (c *Client) byVerbs(ctx context.Context, rails []door.RailAddr, key trust.Key, o *Options) (*firstConn, error) {
 	var d *firstConn
 	err := c.overVerbs(ctx, rails, o, func(device string, r door.RailAddr) error {
@@ -256,7 +255,8 @@ func (c *Client) byVerbs(ctx context.Context, rails []door.RailAddr, key trust.K
 		case o.RemoteRail != "":
 			d, err = c.enterVerbs(ctx, a, a.Rails, o)
 		case o.remote.IsOne() && len(a.Rails) > 1:
-			// Those near to that GPU come first, wherever the door is.
+			// The addresses near to that GPU come first, at whichever address the
+			// client authenticated.
 			if d, err = c.enterAny(ctx, a, o); err == nil || ctx.Err() != nil {
 				break
 			}
@@ -272,15 +272,15 @@ func (c *Client) byVerbs(ctx context.Context, rails []door.RailAddr, key trust.K
 	return d, err
 }
 
-// enterAny is enterVerbs where there is another way, for as long as that can wait.
+// enterAny is enterVerbs with a bound of verbsTries, for callers that have another way.
 func (c *Client) enterAny(ctx context.Context, a *door.Granted, o *Options) (*firstConn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, verbsTries, fmt.Errorf("%w: no RDMA address that was tried answered within %v", rdma.ErrUnsupported, verbsTries))
 	defer cancel()
 	return c.enterVerbs(ctx, a, a.Rails, o)
 }
 
-// enterVerbs makes the first queue pair at the first of the addresses that a
-// device here reaches. The door stays open after an error.
+// enterVerbs makes the first queue pair at the first of the addresses that a device
+// here reaches. The connection to the door stays open after an error.
 func (c *Client) enterVerbs(ctx context.Context, a *door.Granted, rails []door.RailAddr, o *Options) (*firstConn, error) {
 	if o.RemoteRail != "" {
 		rails = slices.DeleteFunc(slices.Clone(rails), func(r door.RailAddr) bool { return !isNamed(o.RemoteRail, r.Device, r.Addr.Addr()) })
@@ -294,7 +294,7 @@ func (c *Client) enterVerbs(ctx context.Context, a *door.Granted, rails []door.R
 	var d *firstConn
 	err := c.overVerbs(ctx, rails, o, func(device string, r door.RailAddr) (err error) {
 		ctx, cancel := ctx, context.CancelFunc(func() {})
-		if len(rails) > 1 || o.local.IsOne() { // of which there may be several ways to one address
+		if len(rails) > 1 || o.local.IsOne() { // an address may have several ways to it
 			ctx, cancel = context.WithTimeoutCause(ctx, verbsTry, fmt.Errorf("%w: no answer from %s within %v", ErrPeerSilent, r.Addr, verbsTry))
 		}
 		defer cancel()
@@ -304,24 +304,24 @@ func (c *Client) enterVerbs(ctx context.Context, a *door.Granted, rails []door.R
 	return d, err
 }
 
-// isNamed reports whether a device is the one that a user named, by its name or
-// an address.
+// isNamed reports whether a device is the one that a user named, by its name or by one
+// of its addresses.
 func isNamed(want, device string, addrs ...netip.Addr) bool {
 	addr, err := netip.ParseAddr(want)
 	return device == want || err == nil && slices.ContainsFunc(addrs, func(a netip.Addr) bool { return a.WithZone("") == addr.WithZone("") })
 }
 
 const (
-	// verbsTry bounds the try of one address of several for the session's first
-	// queue pair: some drop what is sent to them. The kernel sends a request that
-	// was lost again after 4 s or more. verbsTries bounds all together where TCP is
-	// left to fall back to.
+	// verbsTry bounds the try of one address of several for the session's first queue
+	// pair, because some addresses drop all packets. The kernel sends a lost request
+	// again after 4 s or more. verbsTries bounds all tries together where TCP is left
+	// to fall back to.
 	verbsTry   = 10 * time.Second
 	verbsTries = 30 * time.Second
 )
 
-// overVerbs tries addresses one after the other, each with the device here that
-// reaches it, until one is good or the server has answered.
+// overVerbs tries addresses one after the other, each with the device here that reaches
+// it. It stops when a try succeeds or the server has answered.
 func (c *Client) overVerbs(ctx context.Context, rails []door.RailAddr, o *Options, try func(device string, r door.RailAddr) error) error {
 	if c.Verbs == nil {
 		return fmt.Errorf("%w: this gdrcp was built without verbs", rdma.ErrUnsupported)
@@ -337,8 +337,8 @@ func (c *Client) overVerbs(ctx context.Context, rails []door.RailAddr, o *Option
 		for _, r := range rails {
 			ways = append(ways, dialTarget{forced, r})
 		}
-		// Those first that the device is known to reach: the others may cost a
-		// timeout each.
+		// Addresses that the device is known to reach come first, because each of the
+		// others may cost a timeout.
 		slices.SortStableFunc(ways, func(a, b dialTarget) int { return c.distance(ctx, forced, a.to) - c.distance(ctx, forced, b.to) })
 	}
 	problem := error(nil)
@@ -364,7 +364,8 @@ func (c *Client) overVerbs(ctx context.Context, rails []door.RailAddr, o *Option
 	return problem
 }
 
-// distance is 0 for an address that the kernel would reach through the device.
+// distance is 0 for an address that the kernel would reach through the device, and 1
+// for any other.
 func (c *Client) distance(ctx context.Context, device string, r door.RailAddr) int {
 	if d, _, err := c.Verbs.Route(ctx, r.Addr); err == nil && d == device {
 		return 0

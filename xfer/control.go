@@ -11,11 +11,11 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// control is the sending half of a session's control messages and the
-// accounting of both halves. Every sequenced message needs a receive posted at
-// the peer, so no more than wire.ControlWindow of them are ever on their way: the
-// peer tells how many it has consumed in every message it sends, and in an ack
-// of its own where it has nothing to say.
+// control is the sending half of a session's control messages, and the accounting of
+// both halves. Every sequenced message needs a receive posted at the peer, so no more
+// than wire.ControlWindow of them are ever on their way. Each end tells the other in
+// every message how many it has consumed. An end that has nothing else to say sends an
+// ack.
 type control struct {
 	mu       sync.Mutex
 	lane     *lane  // the session's first
@@ -24,7 +24,7 @@ type control struct {
 	consumed uint64 // sequenced messages of the peer consumed here
 	told     uint64 // the value of consumed that the peer knows
 	received uint64 // sequenced messages of the peer seen
-	// room has a token when the window may have opened.
+	// room holds a token when the window may have opened.
 	room chan struct{}
 }
 
@@ -67,20 +67,22 @@ func (c *control) trySendLocked(t wire.MsgType, body []byte) (bool, error) {
 	return true, nil
 }
 
-// The IDs of messages whose end is waited for. No slot has them.
+// lastID and heartbeatID are the IDs of messages whose completion is waited for. No
+// slot has these IDs.
 const (
 	lastID      = 1 << 40 // a session's last message
 	heartbeatID = 1 << 41
 )
 
-// sendLast sends a message outside the window whose completion is told.
+// sendLast sends a message outside the window and asks for its completion. It reports
+// whether the message was posted.
 func (c *control) sendLast(t wire.MsgType, body []byte) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.lane.send(t, 0, c.consumed, body, rdma.WR{ID: lastID}) == nil
 }
 
-// send sends a message, waiting for room in the window.
+// send sends a message. It blocks until the window has room.
 func (c *control) send(ctx context.Context, t wire.MsgType, body []byte) error {
 	for {
 		ok, err := c.trySend(t, body)
@@ -98,7 +100,7 @@ func (c *control) send(ctx context.Context, t wire.MsgType, body []byte) error {
 	}
 }
 
-// seen takes a frame's accounting. It reports whether the window opened.
+// seen takes the accounting of a frame. It reports whether the window opened.
 func (c *control) seen(f *wire.Frame) (opened bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,8 +126,8 @@ var errWindow = fmt.Errorf("%w: control messages outside their window", ErrProto
 // verdictWait is how long the poller may take to tell why a connection ended.
 const verdictWait = time.Second
 
-// verdict turns the failure of a post into the reason that ended the session:
-// the poller may be about to find it among the peer's last words.
+// verdict turns the failure of a post into the reason that ended the session. It waits,
+// because the poller may be about to find the reason among the peer's last words.
 func verdict(ctx context.Context, err error) error {
 	if errors.Is(err, ErrUsage) {
 		return err
@@ -140,17 +142,17 @@ func verdict(ctx context.Context, err error) error {
 	}
 }
 
-// answered reports whether the peer has heard the first message of this end, or has
-// said more than its own first one: at a server, whether the client knows that it was
-// welcomed, or went on as if it was.
+// answered reports whether the peer has consumed the first message of this end, or has
+// sent more than its own first message. At a server it says that the client knows of
+// its welcome, or went on as if it did.
 func (c *control) answered() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.acked > 0 || c.received > 1
 }
 
-// wake lets one waiting send look again; it wakes the next one when it has
-// sent and there is still room.
+// wake lets one waiting send try again. That send wakes the next one when it has sent
+// and the window still has room.
 func (c *control) wake() {
 	select {
 	case c.room <- struct{}{}:
@@ -158,15 +160,15 @@ func (c *control) wake() {
 	}
 }
 
-// consume counts one sequenced message as dealt with and tells the peer in
-// time for its window not to run dry.
+// consume counts one sequenced message as dealt with. It tells the peer in time, so
+// that the peer's window does not run dry.
 func (c *control) consume() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.consumed++
 	if c.consumed-c.told >= wire.AckEvery {
-		// Where the connection is dead, the poller is about to be told why: by
-		// the peer's last words, perhaps.
+		// Ignore the error: where the connection is dead, the poller is about to learn
+		// why, perhaps from the peer's last words.
 		_, _ = c.trySendLocked(wire.MsgAck, nil)
 	}
 }

@@ -15,31 +15,32 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// deleteCounts are the part of copyResults that is of what was deleted.
+// deleteCounts is the part of copyResults about deletion.
 type deleteCounts struct {
 	deleted int64
-	// unlisted: the source could not tell or read all that it has, or has not
-	// what a given manifest says: what it does not name it may have lost.
+	// unlisted says that nothing may be deleted: the source could not tell or read all
+	// that it has, or lacks an entry of a given manifest. The source may have lost what
+	// it does not name.
 	unlisted bool
-	// notDeleted: the sink deleted nothing, for that reason.
+	// notDeleted says that the sink deleted nothing, for that reason.
 	notDeleted bool
 }
 
-// cannotList notes that what the source has is not known whole.
+// cannotList notes that the list of what the source has is incomplete.
 func (a *copyResults) cannotList() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.deletes.unlisted = true
 }
 
-// isUnlisted reports whether that has been noted.
+// isUnlisted reports whether cannotList was called.
 func (a *copyResults) isUnlisted() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.deletes.unlisted
 }
 
-// bookRemoval books what became of something that was to be deleted.
+// bookRemoval books the outcome of an entry that was to be deleted.
 func (a *copyResults) bookRemoval(f wire.DeleteOutcome, path, text string) {
 	a.mu.Lock()
 	switch f {
@@ -61,24 +62,24 @@ func (a *copyResults) bookRemoval(f wire.DeleteOutcome, path, text string) {
 	a.report(Event{Kind: EventDeleted, Path: path, Text: text, Dir: f != wire.DeletedFile, DryRun: a.dry})
 }
 
-// deletion is the sink's part of --delete. A nil one deletes nothing.
+// deletion is the sink's part of --delete. A nil deletion deletes nothing.
 type deletion struct {
 	sink    *sink
 	ctx     context.Context
 	surplus *chunker.Surplus
 
-	tooMany atomic.Int64 // what --max-delete does not allow
+	tooMany atomic.Int64 // how many entries --max-delete kept from deletion
 
 	rulesMu sync.Mutex
-	matcher *filter.Matcher // what is protected; made when first asked
+	matcher *filter.Matcher // of what is protected; made when first needed
 
 	mu    sync.Mutex
 	batch []byte    // of wire.MsgDeleted
-	sent  time.Time // when the last one was
-	err   error     // of sending it
+	sent  time.Time // when the last message was
+	err   error     // of sending the batch
 }
 
-// beginDeletion readies the deletion where the options want one.
+// beginDeletion prepares the deletion where the options want one.
 func (k *sink) beginDeletion(ctx context.Context) {
 	if !k.session.terms.Has(wire.FlagDelete) {
 		return
@@ -92,7 +93,7 @@ func (k *sink) beginDeletion(ctx context.Context) {
 	k.deletion = d
 }
 
-// protects reports whether the filter rules keep something from being deleted.
+// protects reports whether the filter rules protect a path from deletion.
 func (d *deletion) protects(path string, isDir, doomed bool) bool {
 	if d.sink.session.rules == nil {
 		return false
@@ -100,8 +101,8 @@ func (d *deletion) protects(path string, isDir, doomed bool) bool {
 	d.rulesMu.Lock()
 	defer d.rulesMu.Unlock()
 	if d.matcher == nil {
-		// As rsync has it, patterns begin where they do at the source, and paths
-		// in the file system at the destination.
+		// As in rsync, patterns begin where they do at the source, and paths are those
+		// at the destination.
 		place := filter.Place{Dir: d.sink.store.Top()}
 		if d.sink.session.terms.Name != "." && d.sink.session.terms.Flags&wire.FlagMany == 0 {
 			place.Name = d.sink.session.terms.Name
@@ -111,8 +112,8 @@ func (d *deletion) protects(path string, isDir, doomed bool) bool {
 	return d.matcher.Protects(path, isDir, doomed)
 }
 
-// has takes an entry of the source's. What is in a directory that the source stays out
-// of is not known, and stays.
+// has takes an entry that the source has. Where the source does not enter a directory,
+// its contents are unknown, and the sink keeps them.
 func (d *deletion) has(e *wire.AnnouncedEntry) error {
 	if d.isOff() {
 		return nil
@@ -120,12 +121,12 @@ func (d *deletion) has(e *wire.AnnouncedEntry) error {
 	return asProtocol(d.surplus.Has(e.Path, e.Type == manifest.Dir && !e.Elsewhere))
 }
 
-// isOff: nothing is deleted, and what the source has need not be known. It may
-// then have things in a directory that it could not announce.
+// isOff reports that nothing will be deleted. What the source has then need not be
+// known, and the source may have entries in a directory that it could not announce.
 func (d *deletion) isOff() bool { return d == nil || d.sink.results.isUnlisted() }
 
-// refused takes what the source has and does not copy. Of what is left out, and
-// of what has vanished or changed, the name is known; anything else, as a
+// refused takes an entry that the source has and does not copy. The name is known of an
+// entry that is left out, has vanished or has changed. Any other problem, for example a
 // directory that cannot be read, is a reason to delete nothing.
 func (d *deletion) refused(path string, x *wire.Exception) error {
 	if d.isOff() || path == "" {
@@ -147,7 +148,7 @@ func asProtocol(err error) error {
 	return err
 }
 
-// hearEnd takes word that the source has nothing more.
+// hearEnd learns that the source has no more entries.
 func (d *deletion) hearEnd() error {
 	if d.isOff() {
 		return nil
@@ -155,8 +156,8 @@ func (d *deletion) hearEnd() error {
 	return d.surplus.End()
 }
 
-// run deletes what the source has not, once everything else has ended, and
-// tells the source.
+// run deletes what the source does not have, once everything else has ended, and tells
+// the source.
 func (d *deletion) run(ctx context.Context) error {
 	if d == nil {
 		return nil
@@ -187,8 +188,8 @@ func (d *deletion) close() error {
 	return d.surplus.Close()
 }
 
-// removed takes what became of something that was to be deleted, for the results
-// of both ends.
+// removed takes the outcome of an entry that was to be deleted, for the results of both
+// ends.
 func (d *deletion) removed(r chunker.Removal) {
 	f, text := wire.DeletedFile, ""
 	switch {
@@ -223,11 +224,12 @@ func (d *deletion) record(f wire.DeleteOutcome, path, text string) {
 	}
 }
 
-// deletedEvery is how long what was deleted may wait to be told, and how often
-// the source hears while names are only looked at: to it that is progress.
+// deletedEvery is how long outcomes may wait before the source is told. It is also how
+// often the source hears from a sink that only looks at names: the source counts that
+// as progress.
 const deletedEvery = 500 * time.Millisecond
 
-// looked takes word that a name was looked at.
+// looked notes that the sink looked at a name.
 func (d *deletion) looked() {
 	d.sink.tally.Step()
 	d.mu.Lock()
@@ -237,7 +239,8 @@ func (d *deletion) looked() {
 	}
 }
 
-// sendLocked tells the source what has collected, if anything has.
+// sendLocked tells the source the collected outcomes. Without any, the message is
+// empty.
 func (d *deletion) sendLocked() {
 	if d.err == nil {
 		d.err = d.sink.session.ctl.send(d.ctx, wire.MsgDeleted, d.batch)
@@ -245,7 +248,7 @@ func (d *deletion) sendLocked() {
 	d.batch, d.sent = d.batch[:0], time.Now()
 }
 
-// hearDeleted takes what the sink has deleted.
+// hearDeleted takes the outcomes of the sink's deletion.
 func (s *source) hearDeleted(body []byte) error {
 	if !s.session.terms.Has(wire.FlagDelete) {
 		return fmt.Errorf("%w: files deleted, and nothing was to be", ErrProtocol)

@@ -7,16 +7,16 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// deviceFiller is a worker whose slots are in GPU memory: it reads chunks into
-// bounce buffers and has them copied to their slots, several at once; the GPU
-// digests them there in one launch; and only when its stream has come that far
-// are they posted, because an RDMA device does not wait for it.
+// deviceFiller is a worker whose slots are in GPU memory. It reads chunks into bounce
+// buffers and has several at once copied to their slots. The GPU digests them there in
+// one launch. The worker posts the chunks only when its stream is done, because an RDMA
+// device does not wait for a stream.
 type deviceFiller struct {
 	src   *source
 	gpu   *ring.Worker
 	pack  *packer
 	batch []*outSlot
-	asked []hashedExtent // by job of the launch
+	asked []hashedExtent // in the order of the launch's jobs
 }
 
 // hashedExtent names an extent whose digest the GPU makes.
@@ -48,14 +48,14 @@ func (s *source) fillDevice(ctx context.Context, worker int, pack *packer) error
 	}
 }
 
-// collect makes a batch of a slot and what else waits to be filled.
+// collect makes a batch of a slot and the others that wait to be filled.
 func (f *deviceFiller) collect(first *outSlot) {
 	f.batch = append(f.batch[:0], first)
 	for len(f.batch) < cap(f.batch) {
 		select {
 		case slot := <-f.src.jobs:
 			if slot == nil {
-				return // there is no more
+				return // jobs is closed
 			}
 			f.batch = append(f.batch, slot)
 		default:
@@ -103,8 +103,9 @@ func (f *deviceFiller) fill() error {
 	return nil
 }
 
-// bring reads a chunk into a bounce buffer and begins to copy it to its slot,
-// and from there, where the RDMA device does not reach it, to the host's.
+// bring reads a chunk into a bounce buffer and begins to copy it to its slot. Where the
+// RDMA device does not reach that slot, bring also begins to copy the chunk from there
+// to the host's slot.
 func (f *deviceFiller) bring(slot *outSlot, b *ring.Bounce) error {
 	w, c := f.gpu, &slot.chunk
 	at := w.At(slot.index)

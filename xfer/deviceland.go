@@ -11,8 +11,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// deviceLander is a worker whose slots are in GPU memory: it verifies there,
-// many chunks to a launch, and only what is good goes on to the files.
+// deviceLander is a worker whose slots are in GPU memory. It verifies chunks there,
+// many to a launch. Only good chunks go on to the files.
 type deviceLander struct {
 	sink   *sink
 	lander lander // of one chunk of the batch at a time
@@ -20,7 +20,7 @@ type deviceLander struct {
 	batch  []deviceLanding // cap: the largest batch
 }
 
-// deviceLanding is one chunk of a batch: its bytes are in mem from at on.
+// deviceLanding is one chunk of a batch. Its bytes are in mem, from offset at on.
 type deviceLanding struct {
 	chunk   landing
 	a       filledSlot
@@ -80,7 +80,8 @@ func (k *sink) drainDevice(ctx context.Context, worker int) error {
 	}
 }
 
-// add takes a chunk into the batch, if it is its turn and its header is whole.
+// add takes a chunk into the batch, if the chunk's turn has come and its header is
+// whole.
 func (d *deviceLander) add(a filledSlot) error {
 	n := len(d.batch)
 	l := &d.batch[:n+1][n]
@@ -97,8 +98,8 @@ func (d *deviceLander) add(a filledSlot) error {
 	return nil
 }
 
-// landBatch verifies the batch and writes it, each chunk while the next is
-// copied to the host. Meanwhile other workers have the GPU.
+// landBatch verifies the batch and writes it. While it writes one chunk, the next is
+// copied to the host, and other workers can use the GPU.
 func (d *deviceLander) landBatch(ctx context.Context) error {
 	if err := d.bring(ctx); err != nil {
 		return err
@@ -114,7 +115,7 @@ func (d *deviceLander) landBatch(ctx context.Context) error {
 	}
 	for i := range d.batch {
 		l, b := &d.batch[i], &w.Bounces[i%len(w.Bounces)]
-		// The mark is behind the digests too.
+		// The stream reaches this mark after the digests too.
 		if err := b.Mark.Wait(); err != nil {
 			return err
 		}
@@ -167,10 +168,10 @@ func (d *deviceLander) bring(ctx context.Context) error {
 	return nil
 }
 
-// flush makes visible to the GPU what arrived of the batch.
+// flush makes the bytes of the batch that arrived visible to the GPU.
 func (d *deviceLander) flush(ctx context.Context) error {
 	for i := range slices.Backward(d.batch) {
-		// A chunk of empty files brings no bytes, those before it may.
+		// A chunk of empty files brings no bytes. The chunks before it may bring some.
 		if l := &d.batch[i]; l.chunk.header.StoredBytes > 0 {
 			return d.sink.session.ring.Flush(ctx, l.a.slot, int(l.chunk.header.StoredBytes))
 		}
@@ -178,8 +179,8 @@ func (d *deviceLander) flush(ctx context.Context) error {
 	return nil
 }
 
-// stage copies a chunk from the host's slot to the GPU's, where the peer cannot
-// reach it any more.
+// stage copies a chunk from the host's slot to the GPU's, where the peer can no longer
+// reach it.
 func (d *deviceLander) stage(l *deviceLanding) error {
 	h, slot := &l.chunk.header, d.sink.session.ring.Slot(l.a.slot)
 	plain, err := d.lander.unpack.unseal(d.sink.receiver.seals, h, slot[:h.StoredBytes], d.sink.session.terms.ChunkBytes)
@@ -193,7 +194,7 @@ func (d *deviceLander) stage(l *deviceLanding) error {
 		return err
 	}
 	if h.Codec != wire.CodecPlain || d.sink.receiver.seals != nil {
-		// The GPU copies from the slot, which is pinned.
+		// The GPU copies from the slot, because the slot is pinned.
 		plain = slot[:copy(slot, plain)]
 	}
 	l.mem, l.at = d.gpu.Device.Slots, d.gpu.At(l.a.slot)
@@ -229,7 +230,7 @@ func (d *deviceLander) hash() error {
 	return w.Hasher.Begin(w.Stream, w.Jobs)
 }
 
-// jobOf adds the digest of an extent to the launch and says at which place.
+// jobOf adds the digest of an extent to the launch and returns its index there.
 func (d *deviceLander) jobOf(l *deviceLanding, x *wire.Extent) (int, error) {
 	if d.gpu.Hasher == nil || l.damaged {
 		return noJob, nil

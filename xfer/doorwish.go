@@ -10,28 +10,28 @@ import (
 	"gdrcp/xfer/internal/ring"
 )
 
-// wishOf is what a client tells at the door of where its slots at the server are to be.
-// The hello decides, and comes when the address is chosen already.
+// wishOf is what a client tells the door about where its slots at the server are to be.
+// The hello decides, but it comes after the address is chosen.
 func wishOf(p ring.Placement) door.Wish { return door.Wish{GPU: p.GPU, Name: p.GPUName} }
 
-// gpuFinder finds the GPU that a client at the door wishes for, so that the server can
-// tell the addresses near to it first.
+// gpuFinder finds the GPU that a client at the door wishes for. The server can then
+// tell the addresses near to that GPU first.
 type gpuFinder struct {
 	gpus GPUs
 	// wait is how long a client waits for the driver.
 	wait time.Duration
-	// finding has room for one who asks the driver for a GPU: see at.
+	// finding has room for the one goroutine that asks the driver for a GPU: see at.
 	finding chan struct{}
-	sysfs   string // in place of the kernel's, or empty
+	sysfs   string // replaces the path of the kernel's, or is empty
 }
 
 func newGPUFinder(gpus GPUs, wait time.Duration) *gpuFinder {
 	return &gpuFinder{gpus: gpus, wait: wait, finding: make(chan struct{}, 1)}
 }
 
-// distances says of each device that the server listens on how far it is from the
+// distances tells, for each device that the server listens on, how far it is from the
 // GPU that a client wishes for, as railRank does. It is nil where any GPU will do,
-// or none is wished for, or there is no choice.
+// where the client wishes for none, and where there is no choice of devices.
 func (f *gpuFinder) distances(ctx context.Context, w door.Wish, devices []door.Device) map[string]int {
 	wish := ring.Placement{GPU: w.GPU, GPUName: w.Name}
 	if !wish.IsOne() || f.gpus == nil || len(devices) < 2 {
@@ -52,11 +52,11 @@ func (f *gpuFinder) distances(ctx context.Context, w door.Wish, devices []door.D
 	return ranks
 }
 
-// at is the PCI address of the one GPU that is wished for; empty where there is
-// none, which the session then says. To start the driver takes seconds where nothing
-// keeps it loaded: a client at the door waits for a part of that, and the start goes
-// on for those after it. However many come, one goroutine at most waits for a driver
-// that does not answer.
+// at is the PCI address of the one GPU that a client wishes for. It is empty where
+// there is no such GPU; the session then says so. The start of the driver takes seconds
+// where nothing keeps the driver loaded. A client at the door waits for a part of that,
+// and the start goes on for later clients. However many clients come, at most one
+// goroutine waits for a driver that does not answer.
 func (f *gpuFinder) at(ctx context.Context, wish ring.Placement) string {
 	ctx, cancel := context.WithTimeout(ctx, f.wait)
 	defer cancel()
@@ -78,8 +78,8 @@ func (f *gpuFinder) at(ctx context.Context, wish ring.Placement) string {
 	}
 }
 
-// pciOf is the PCI address of the one GPU that is wished for; empty where there is no
-// such GPU.
+// pciOf is the PCI address of the one GPU that a client wishes for. It is empty where
+// there is no such GPU.
 func pciOf(gpus GPUs, wish ring.Placement) string {
 	driver, err := gpus()
 	if err != nil {

@@ -7,12 +7,12 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// sealPad is what a source's slot has behind it where chunks are encrypted: room
-// for a tag, and the next slot begins at a page again.
+// sealPad is how many bytes a source's slot has behind it where chunks are encrypted.
+// They hold a tag, and the next slot begins at a page again.
 const sealPad = 4096
 
-// chunkSeals returns the seals of the chunks that this end sends, or of those
-// that it takes; nil where they are not encrypted.
+// chunkSeals returns the seals of the chunks that this end sends (mine), or of those
+// that it takes. It returns nil where chunks are not encrypted.
 func (s *session) chunkSeals(mine bool) *trust.Chunks {
 	if !s.terms.Encrypted() {
 		return nil
@@ -20,8 +20,8 @@ func (s *session) chunkSeals(mine bool) *trust.Chunks {
 	return s.trust.Chunks(mine)
 }
 
-// sealPayload encrypts a filled slot. A chunk that is sent again is filled
-// again, and gets another number.
+// sealPayload encrypts a filled slot. A chunk that is sent again is filled again and
+// gets another number.
 func (o *chunkSender) sealPayload(s *outSlot) {
 	if o.seals == nil {
 		return
@@ -30,8 +30,8 @@ func (o *chunkSender) sealPayload(s *outSlot) {
 	c.SealNumber, c.SealTag = o.seals.SealPayload(o.session.ring.Slot(s.index)[:c.StoredBytes])
 }
 
-// sealHeader encrypts an encoded header of n bytes, for the place that it says,
-// and returns its new length. The same header for the same place comes out the same.
+// sealHeader encrypts an encoded header of n bytes for its epoch, slot and generation,
+// and returns its new length. The same header for the same place gives the same bytes.
 func (o *chunkSender) sealHeader(b []byte, n int, c *wire.ChunkHeader) int {
 	if o.seals == nil {
 		return n
@@ -42,9 +42,9 @@ func (o *chunkSender) sealHeader(b []byte, n int, c *wire.ChunkHeader) int {
 	}))
 }
 
-// openHeader decrypts a header of len(b) bytes, which nobody else writes to, in
-// place. It has to be for this slot and generation; else it was damaged, or
-// forged.
+// openHeader decrypts, in place, a header of len(b) bytes that nobody else writes to.
+// The header must be for this slot and generation. Otherwise it was damaged or forged,
+// and the error is wire.ErrHeaderSum.
 func (f *chunkReceiver) openHeader(b []byte, a filledSlot) ([]byte, error) {
 	if f.seals == nil {
 		return b, nil
@@ -57,10 +57,10 @@ func (f *chunkReceiver) openHeader(b []byte, a filledSlot) ([]byte, error) {
 	return b[:wire.HopBytes+len(plain)], nil
 }
 
-// unseal returns a chunk's stored bytes: those in the slot, or, where chunks are
-// encrypted, in memory of the worker's own. They are copied before they are
-// opened: between the check of the tag and decryption the peer, or who forges
-// its packets, could change them. errPayload is of a seal that is broken.
+// unseal returns the stored bytes of a chunk. They are in the slot or, where chunks are
+// encrypted, in memory of the worker's own. unseal copies them before it opens them:
+// between the check of the tag and decryption, the peer or a forger of its packets
+// could change the slot. errPayload says that the seal is broken.
 func (u *unpacker) unseal(seals *trust.Chunks, h *wire.ChunkHeader, slot []byte, chunkBytes int) ([]byte, error) {
 	if seals == nil {
 		return slot, nil

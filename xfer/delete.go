@@ -19,8 +19,8 @@ import (
 type deleteCounts struct {
 	deleted int64
 	// unlisted says that nothing may be deleted: the source could not tell or read all
-	// that it has, or lacks an entry of a given manifest. The source may have lost what
-	// it does not name.
+	// that it has, or does not match the given manifest. It may have lost the entries
+	// that it does not name.
 	unlisted bool
 	// notDeleted says that the sink deleted nothing, for that reason.
 	notDeleted bool

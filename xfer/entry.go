@@ -10,11 +10,11 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// entryState is what both ends keep of an announced entry for the copyResults.
+// entryState is what both ends keep of an announced entry for copyResults.
 type entryState struct {
 	wire.AnnouncedEntry
 	id uint64
-	// expect is the root in the given manifest, where wanted.
+	// expect is the root in the given manifest, where wanted is set.
 	expect manifest.Digest
 	wanted bool
 	// group is the file that the entry is one of several names of, or nil.
@@ -23,23 +23,24 @@ type entryState struct {
 	tree *manifest.Tree
 
 	logMu sync.Mutex
-	log   []pieceRun // digests not yet in the manifest that is being written
+	log   []pieceRun // digests that are not yet in the manifest that is being written
 	begun bool       // guarded by the copyResults' mu: the file's line is written
-	// grown: the file became longer while it was read, and this is its beginning.
+	// grown says that the file became longer while it was read, and that the entry is
+	// its beginning.
 	grown bool
 }
 
-// grownText tells of a file that was copied as long as it was at first.
+// grownText tells of a file that was copied at the size that it had at first.
 func (b *entryState) grownText() string {
 	return fmt.Sprintf("%q: grew while it was copied: its first %d bytes were", b.Path, b.Size)
 }
 
-// isLink reports whether the entry is a further name of a file that another
-// entry brings.
+// isLink reports whether the entry is a further name of a file that another entry
+// brings.
 func (b *entryState) isLink() bool { return b.Names.Several && b.Names.First != b.id }
 
-// addExtent books an extent's digest or, for a hole, those of its pieces, which
-// appendHole made. Calls for one file come in order of offset. It fills in the
+// addExtent books the digest of an extent or, for a hole, those of its pieces, which
+// appendHole made. Calls for one file come in order of offset. addExtent fills in the
 // digest of a hole that is a whole file.
 func (b *entryState) addExtent(x *wire.Extent, hole []pieceRun, p *wire.Terms, keep bool) {
 	if b.Size <= p.PieceBytes {
@@ -74,7 +75,7 @@ func (b *entryState) push(d manifest.Digest, n uint64, keep bool) {
 	b.log = append(b.log, pieceRun{d, n})
 }
 
-// drainLog takes what was logged since the last call.
+// drainLog returns the digests that were logged since the last call.
 func (b *entryState) drainLog() []pieceRun {
 	b.logMu.Lock()
 	defer b.logMu.Unlock()
@@ -83,8 +84,8 @@ func (b *entryState) drainLog() []pieceRun {
 	return l
 }
 
-// rootOf is the root of a file all of whose extents were booked; last is the
-// digest of the last one.
+// rootOf is the root of a file whose extents were all booked. last is the digest of the
+// last extent.
 func (b *entryState) rootOf(last manifest.Digest) manifest.Digest {
 	if b.tree == nil {
 		return last
@@ -94,10 +95,10 @@ func (b *entryState) rootOf(last manifest.Digest) manifest.Digest {
 	return root
 }
 
-// sinkEntry is an announced entry at the sink, until its end has been told.
+// sinkEntry is an announced entry at the sink, until the source has been told its end.
 type sinkEntry struct {
 	entryState
-	attrs      *chunker.Attributes // what it is to have beside its Entry; nil for nothing
+	attrs      *chunker.Attributes // the attributes it is to have beside its Entry; nil for none
 	xattrBytes int
 	room       *room // of a file that is expected; nil for others
 
@@ -106,21 +107,22 @@ type sinkEntry struct {
 	at      chunker.Published // once it is published
 	written int64             // bytes verified and written, holes included
 	stored  int64             // of these, bytes of data
-	// booked is how far the ledger has come in the file, and last says that it
-	// has seen its end.
+	// booked is how far the ledger has come in the file. last says that the ledger has
+	// seen the file's end.
 	booked int64
 	last   bool
-	// givenUp: the source said in a chunk that the file is not to be published;
-	// why, it says in a message.
+	// givenUp says that the source told in a chunk not to publish the file. The source
+	// tells the reason in a message.
 	givenUp bool
-	// ready: everything is there and the file is with the publisher.
+	// ready says that everything is there and the file is with the publisher.
 	ready bool
-	// unwanted: the source was told not to send its data.
+	// unwanted says that the source was told not to send the entry's data.
 	unwanted bool
-	// over: the entry has ended, well or by problem.
+	// over says that the entry has ended, well or by problem.
 	over    bool
 	problem *wire.Exception
-	// wanted again, by offset: what the piece must be, and how often it was bad.
+	// repairs holds the pieces that are wanted again, by offset: the digest that the
+	// piece must have, and how often it was bad.
 	repairs map[int64]repair
 }
 
@@ -129,37 +131,38 @@ type repair struct {
 	tries  int
 }
 
-// srcEntry is an announced entry at the source, until the sink has told what
-// became of it.
+// srcEntry is an announced entry at the source, until the sink has told its outcome.
 type srcEntry struct {
 	entryState
 	stamp      chunker.Stamp
 	xattrBytes int
-	// mayGrow: the file may become longer while it is read, and hasGrown: it has.
+	// mayGrow says that the file may become longer while it is read. hasGrown says that
+	// it has.
 	mayGrow  bool
 	hasGrown atomic.Bool
-	// packed is how far the file has been cut into extents; the packer's.
+	// packed is how far the file has been cut into extents. It belongs to the packer.
 	packed int64
-	// unwanted: the sink wants no data of it. Guarded by the chunkSender's lock.
+	// unwanted says that the sink wants no data of the file. Guarded by the
+	// chunkSender's lock.
 	unwanted bool
-	// committed: every extent has been posted. Guarded by the chunkSender's lock.
+	// committed says that every extent has been posted. Guarded by the chunkSender's
+	// lock.
 	committed bool
-	// read counts the bytes with which workers are done, holes included.
+	// read counts the bytes that workers are done with, holes included.
 	read atomic.Int64
-	// problem is why the entry must not be published. The poller looks at it,
-	// and must not wait for those who read the file.
+	// problem is why the entry must not be published. The poller looks at it, and must
+	// not wait for the workers that read the file.
 	problem atomic.Pointer[wire.Exception]
-	// settled: the sink has told what became of the entry.
+	// settled says that the sink has told the entry's outcome.
 	settled atomic.Bool
 
 	mu sync.RWMutex
-	// file is open while a file of several extents is read. Readers hold the
-	// lock shared.
+	// file is open while a file of several extents is read. Readers share the lock.
 	file *chunker.File
 }
 
-// giveUp marks the entry as not to be published. It reports whether this was
-// the first reason, which stands.
+// giveUp marks the entry as not to be published. It reports whether this was the first
+// reason. The first reason stands.
 func (e *srcEntry) giveUp(outcome Outcome, text string) bool {
 	return e.problem.CompareAndSwap(nil, &wire.Exception{Entry: e.id, Outcome: outcome, Text: text})
 }

@@ -11,25 +11,25 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// Errors that callers act on.
+// These are the errors that callers act on.
 var (
-	// ErrIntegrity: what arrived is not what was sent, or not what the given
-	// manifest says.
+	// ErrIntegrity says that the data that arrived is not the data that was sent, or
+	// does not match the given manifest.
 	ErrIntegrity = errors.New("integrity check failed")
-	// ErrPeerSilent: nothing was heard from the peer for too long.
+	// ErrPeerSilent says that nothing was heard from the peer for too long.
 	ErrPeerSilent = wire.ErrPeerSilent
-	// ErrPeerStopped: the peer was interrupted or is shutting down.
+	// ErrPeerStopped says that the peer was interrupted or is shutting down.
 	ErrPeerStopped = errors.New("the peer stopped")
-	// ErrProtocol: the peer sent something that the protocol does not allow.
+	// ErrProtocol says that the peer sent something that the protocol does not allow.
 	ErrProtocol = wire.ErrProtocol
-	// ErrUsage: the request makes no sense as given.
+	// ErrUsage says that the request makes no sense as given.
 	ErrUsage = errors.New("usage")
 )
 
 // ErrorClass groups errors by what a caller can do about them.
 type ErrorClass = wire.ErrorClass
 
-// The classes.
+// The classes of errors.
 const (
 	ClassError       = wire.ClassError
 	ClassUsage       = wire.ClassUsage
@@ -56,7 +56,7 @@ func Classify(err error) ErrorClass {
 	return ClassError
 }
 
-// RefusedError is a server that knows the client and does not serve it now.
+// RefusedError says that a server knows the client and does not serve it now.
 type RefusedError = door.RefusedError
 
 // RemoteError is an abort told by the peer, in its words.

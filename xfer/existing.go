@@ -11,14 +11,14 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// checkSinkOptions completes the options by which the destination decides, and
-// refuses what makes no sense together.
+// checkSinkOptions completes the options that tell the destination what to keep and to
+// delete. It refuses options that make no sense together.
 func (o *Options) checkSinkOptions() error {
 	if o.DeleteExcluded {
 		o.Delete, o.Rules = true, filter.SenderOnly(o.Rules)
 	}
 	if !o.Delete {
-		o.MaxDelete = 0 // as rsync has it, nothing is bounded then
+		o.MaxDelete = 0 // as in rsync, no deletions are then counted
 	}
 	sizes := o.fileSizes()
 	switch keeping := o.IgnoreExisting || o.Existing || o.Update || o.SizeOnly || sizes.IsSet(); {
@@ -35,7 +35,8 @@ func (o *Options) checkSinkOptions() error {
 	return nil
 }
 
-// sinkFlags are the flags of the options by which the destination decides.
+// sinkFlags returns the flags of the options that tell the destination what to keep and
+// to delete.
 func (o *Options) sinkFlags() (flags uint64) {
 	sizes := o.fileSizes()
 	for _, f := range []struct {
@@ -50,7 +51,7 @@ func (o *Options) sinkFlags() (flags uint64) {
 	return flags
 }
 
-// maxDelete is MaxDelete as a hello has it.
+// maxDelete is MaxDelete as a hello holds it.
 func (o *Options) maxDelete() uint64 {
 	if o.MaxDelete == 0 {
 		return 0
@@ -58,9 +59,9 @@ func (o *Options) maxDelete() uint64 {
 	return uint64(max(0, o.MaxDelete)) + 1
 }
 
-// decide ends an entry that the options leave as the destination has it, and in
-// a dry run every entry. The end of a file counts when the source has been told
-// that its data is not wanted.
+// decide ends an entry that the options leave as it is at the destination, and in a dry
+// run every entry. The end of a file counts only once the source has been told that the
+// file's data is not wanted.
 func (k *sink) decide(e *sinkEntry) (done bool) {
 	if why, same := k.keeps(e); why != "" {
 		k.store.NoteKept(e.Path)
@@ -83,7 +84,7 @@ func (k *sink) decide(e *sinkEntry) (done bool) {
 	return true
 }
 
-// try finds out, for a dry run, whether an entry would be made.
+// try finds out, for a dry run, whether the sink would make an entry.
 func (k *sink) try(e *sinkEntry) error {
 	if e.isLink() && e.group.refused {
 		return e.group.errNotCopied(e.Path)
@@ -95,9 +96,9 @@ func (k *sink) try(e *sinkEntry) error {
 	return err
 }
 
-// keeps says why the destination keeps what it has in an entry's place, or
-// nothing; same is what is there where that passes for the entry's file. The
-// rules are rsync's. What cannot be looked at is not kept: what is done next meets
+// keeps says why the destination keeps what stands in an entry's place, or returns "".
+// same is the file that stands there, where it passes for the entry's file. The rules
+// are those of rsync. A file that cannot be looked at is not kept: the next step meets
 // the same error.
 func (k *sink) keeps(e *sinkEntry) (why string, same *chunker.Standing) {
 	if !k.session.terms.Has(wire.FlagsKeeping) {
@@ -118,7 +119,7 @@ func (k *sink) keeps(e *sinkEntry) (why string, same *chunker.Standing) {
 	case k.session.terms.Has(wire.FlagUpdate) && isNewer(&now, e):
 		return "newer", nil
 	case e.isLink():
-		// As rsync has it, what is the same is linked all the same.
+		// As in rsync, a name is linked even where the file there is the same.
 	default:
 		if why := k.passes(e, &now); why != "" {
 			return why, &now
@@ -127,22 +128,23 @@ func (k *sink) keeps(e *sinkEntry) (why string, same *chunker.Standing) {
 	return "", nil
 }
 
-// keepsLater lets what is newer by then be kept when the file gets its name.
+// keepsLater keeps a file at the destination that is newer by the time that the entry's
+// file gets its name.
 func (k *sink) keepsLater(e *sinkEntry) {
 	if k.session.terms.Has(wire.FlagUpdate) {
 		e.temp.KeepIf(func(now chunker.Standing) bool { return now.Type == manifest.File && isNewer(&now, e) })
 	}
 }
 
-// isNewer is rsync's reason for -u to keep a file: it counts in whole seconds.
+// isNewer is the reason of rsync's -u to keep a file. It compares whole seconds.
 func isNewer(now *chunker.Standing, e *sinkEntry) bool {
 	return seconds(now.MtimeNs) > seconds(e.MtimeNs)
 }
 
-// passes says why a file is taken for the one that the source has, without a look
-// at what is in it: the quick check of rsync, whose --size-only goes before -I.
-// Other than rsync's it goes by times only where they are kept: else those of the
-// destination say when it was written, and are the source's by chance.
+// passes says why a file passes for the one that the source has, without a look at its
+// contents. It is the quick check of rsync, whose --size-only overrides -I. Unlike
+// rsync, passes goes by times only where the copy keeps times. Otherwise, a time at the
+// destination says when the file was written there, and equals the source's by chance.
 func (k *sink) passes(e *sinkEntry, now *chunker.Standing) string {
 	switch {
 	case now.Size != e.Size:
@@ -163,8 +165,9 @@ func seconds(ns int64) int64 {
 	return s
 }
 
-// tellUnwanted tells the source which of the entries, that come in order, it is
-// not to send. Only then they have ended, for the result comes behind.
+// tellUnwanted tells the source which of the entries it is not to send. The entries
+// come in order. They end only after that message, because their results come behind
+// it.
 func (k *sink) tellUnwanted(ctx context.Context, entries []*sinkEntry) error {
 	if len(entries) == 0 {
 		return nil
@@ -197,7 +200,7 @@ func errUnwanted(e *sinkEntry) error {
 	return fmt.Errorf("%w: data for %q, which is not wanted", ErrProtocol, e.Path)
 }
 
-// hearUnwanted takes word of files whose data is not to be sent.
+// hearUnwanted takes the entries whose data the source is not to send.
 func (s *source) hearUnwanted(body []byte) error {
 	if !s.session.terms.Has(wire.FlagsKeeping | wire.FlagDryRun) {
 		return fmt.Errorf("%w: entries not wanted, and all were to be copied", ErrProtocol)
@@ -218,8 +221,9 @@ func (s *source) hearUnwanted(body []byte) error {
 	})
 }
 
-// checkUnsent makes sure of an entry's end that the sink may say so of what was
-// not sent: that it was kept, or in a dry run that it would be copied.
+// checkUnsent checks what the sink says about the end of an entry that may not have
+// been sent. The sink may say that it kept such an entry or, in a dry run, that it
+// would copy it.
 func (s *source) checkUnsent(e *srcEntry, x *wire.Exception) error {
 	s.sender.mu.Lock()
 	sent, unwanted := e.committed, e.unwanted

@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	// maxLooks bounds the entries that are looked at for the patterns of a session,
-	// and expandTimeout the time.
+	// maxLooks bounds the entries that are looked at for the patterns of a session.
+	// expandTimeout bounds the time.
 	maxLooks      = 1 << 20
 	expandTimeout = 5 * time.Second
 	// looksAtOnce is how many names of a directory are read together.
 	looksAtOnce = 1024
-	// maxKeptBytes bounds the names that are kept while what is below them is looked
-	// at, and nameBytes is what each takes beside its letters: a string, its place in
-	// a list that grows, and what the allocator rounds up.
+	// maxKeptBytes bounds the names that are kept while the entries below them are
+	// looked at. nameBytes is what each name takes beside its letters: a string, its
+	// place in a growing list, and the rounding of the allocator.
 	maxKeptBytes = 16 << 20
 	nameBytes    = 64
 	// maxNamesBytes leaves room for the other fields of the hello of the pull.
@@ -38,9 +38,10 @@ const (
 var errManyNames = fmt.Errorf("%w: it matches more names than one copy takes (about 8 KiB): "+
 	"copy the directory with --include and --exclude, or name the files by --files-from", ErrUsage)
 
-// Expand asks a server what paths of a pull stand for. One that exists by its
-// letters, that is no pattern, or that nothing matches stands for itself. What
-// comes back is held against the patterns, and is sorted for each.
+// Expand asks a server which names the paths of a pull stand for. A path stands for
+// itself where a file of exactly that name exists, where the path is no pattern, and
+// where nothing matches it. Expand checks the answer against the patterns. The names of
+// each pattern are sorted.
 func (c *Client) Expand(ctx context.Context, ep Endpoint, paths []string, o Options) ([][]string, error) {
 	o.Slots, o.QPs, o.ChunkBytes, o.Manifest, o.WriteManifest = 1, 1, MinChunkBytes, "", ""
 	o.GPU, o.RemoteGPU, o.GPUFlush, o.Report, o.Tally = "", "", "", nil, nil
@@ -60,9 +61,10 @@ func (c *Client) Expand(ctx context.Context, ep Endpoint, paths []string, o Opti
 	return out, err
 }
 
-// decodeNames takes the body of wire.MsgNames apart: for each pattern in turn uvarint how
-// many names, and for each of these uvarint length and the name. It holds them against their patterns: a server
-// that could name anything could have it written anywhere (CVE-2019-6111).
+// decodeNames decodes the body of wire.MsgNames. For each pattern in turn, the body has
+// a uvarint with the number of names, and for each name a uvarint with its length and
+// then the name. decodeNames checks the names against their patterns: a server that
+// could name anything could have it written anywhere (CVE-2019-6111).
 func decodeNames(body []byte, patterns []string) ([][]string, error) {
 	c := wire.Cursor{Buf: body}
 	out := make([][]string, len(patterns))
@@ -81,7 +83,8 @@ func decodeNames(body []byte, patterns []string) ([][]string, error) {
 	return out, c.Err("names")
 }
 
-// standsFor reports whether names, in ascending order, may be what a path stands for.
+// standsFor reports whether a path may stand for names. The names must be in ascending
+// order.
 func standsFor(path string, names []string) bool {
 	if len(names) == 1 && names[0] == path {
 		return true
@@ -94,8 +97,8 @@ func standsFor(path string, names []string) bool {
 	return len(names) > 0
 }
 
-// expander is the server's end: it answers what the patterns stand for below what
-// is served, and nothing else.
+// expander is the server's end. It tells which names below the served root the patterns
+// stand for, and nothing else.
 type expander struct {
 	session *session
 	root    *servedRoot
@@ -138,8 +141,8 @@ func (e *expander) talk(ctx context.Context, _ *errgroup.Group) error {
 	return e.session.linger(ctx)
 }
 
-// serveNames readies the server's end. The user's own files are not looked through
-// so: who asks for them by way of ssh has asked by then.
+// serveNames prepares the server's end. It does not search the user's own files: a
+// client that comes by ssh has expanded its patterns by then.
 func serveNames(s *session, h *wire.Hello, a keyScope) (*service, error) {
 	root, err := a.open()
 	if err != nil {
@@ -151,7 +154,7 @@ func serveNames(s *session, h *wire.Hello, a keyScope) (*service, error) {
 	return &service{role: &expander{session: s, root: root, paths: h.Paths}, close: root.Close}, nil
 }
 
-// globbing looks for what patterns of a peer stand for, within bounds.
+// globbing looks for the names that a peer's patterns stand for, within bounds.
 type globbing struct {
 	ctx   context.Context
 	root  *servedRoot
@@ -159,11 +162,12 @@ type globbing struct {
 	room  int // bytes of names that may still be kept on the way
 	names []string
 	bytes int
-	// dirsOnly: a name has to be that of a directory, because the pattern ends in a slash.
+	// dirsOnly says that the name must be that of a directory, because the pattern ends
+	// in a slash.
 	dirsOnly bool
 }
 
-// expand is what one path stands for: see Client.Expand.
+// expand returns the names that one path stands for: see Client.Expand.
 func (g *globbing) expand(path string) ([]string, error) {
 	parts := pattern.Parts(path)
 	if !pattern.Is(path) || slices.Contains(parts, "..") {
@@ -193,13 +197,13 @@ func (g *globbing) expand(path string) ([]string, error) {
 	return g.names, nil
 }
 
-// below finds what parts stand for in a directory, "" being the top. What cannot
-// be read has nothing, as for a shell.
+// below finds the names that parts stand for in a directory. "" is the top. A directory
+// that cannot be read has no names, as for a shell.
 func (g *globbing) below(dir string, parts []string) error {
 	if !pattern.Is(parts[0]) {
 		return g.found(join(dir, parts[0]), parts[1:])
 	}
-	// No link leads out of the root, and no fifo is waited for.
+	// No link leads out of the root, and no fifo blocks the open.
 	f, err := g.root.OpenFile(below(dir), os.O_RDONLY|syscall.O_DIRECTORY, 0)
 	if err != nil {
 		return nil
@@ -207,10 +211,10 @@ func (g *globbing) below(dir string, parts []string) error {
 	before := g.room
 	defer func() { g.room = before }()
 	matched, err := g.matching(f, parts[0])
-	_ = f.Close() // it was read only
+	_ = f.Close() // the directory was only read
 	switch {
 	case g.room < 0 && len(parts) == 1 && !g.dirsOnly:
-		return errManyNames // of all of these
+		return errManyNames // the last part alone matches too many
 	case g.looks < 0 || g.room < 0 || g.ctx.Err() != nil:
 		return err
 	}
@@ -225,8 +229,8 @@ func (g *globbing) below(dir string, parts []string) error {
 	return nil
 }
 
-// matching reads the names of a directory that match a part. The error is io.EOF
-// where these are all.
+// matching reads the names of a directory that match a part. The error is io.EOF where
+// it has read all names.
 func (g *globbing) matching(f *os.File, part string) (matched []string, err error) {
 	for err == nil {
 		var names []string
@@ -246,7 +250,8 @@ func (g *globbing) matching(f *os.File, part string) (matched []string, err erro
 	return matched, err
 }
 
-// found goes on with a path whose part matched, or with its last part adds it.
+// found adds a path whose last part matched. Where parts are left, found goes on below
+// the path.
 func (g *globbing) found(name string, rest []string) error {
 	if err := g.spend(1); err != nil {
 		return err
@@ -269,10 +274,10 @@ func (g *globbing) found(name string, rest []string) error {
 	return nil
 }
 
-// errManyLooks is a pattern that asks for too much.
+// errManyLooks says that a pattern asks for too many entries to be read.
 var errManyLooks = fmt.Errorf("%w: too many entries would have to be read to match it", fs.ErrPermission)
 
-// spend takes entries off what may be looked at.
+// spend takes n entries off those that may still be looked at.
 func (g *globbing) spend(n int) error {
 	if g.looks -= n; g.looks < 0 {
 		return errManyLooks

@@ -10,15 +10,14 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// failures are the entries that were given up at the source and of which the
-// sink has not been told yet.
+// failures are the entries that the source gave up and has not yet told the sink about.
 type failures struct {
 	mu   sync.Mutex
 	list []*srcEntry
-	wake chan struct{} // has a token when there may be some
+	wake chan struct{} // has a token when the list may have entries
 }
 
-// add never blocks: it is called with a lock that the poller needs.
+// add never blocks, because its callers hold a lock that the poller needs.
 func (f *failures) add(e *srcEntry) {
 	f.mu.Lock()
 	if len(f.list) >= entryWindow {
@@ -41,16 +40,16 @@ func (f *failures) take() []*srcEntry {
 	return l
 }
 
-// fail gives an entry up for a reason of the source's, which the sink is told.
-// It never blocks.
+// fail gives an entry up for a reason at the source, and has the sink told. It never
+// blocks.
 func (s *source) fail(e *srcEntry, err error) {
 	if e.giveUp(s.outcomeOf(err), err.Error()) {
 		s.failures.add(e)
 	}
 }
 
-// outcomeOf says what an error makes of an entry. What has vanished has changed,
-// but a source that is to be what a manifest says is not.
+// outcomeOf says what an error makes of an entry. A vanished file has changed. But
+// where the source must match a manifest, the file has failed.
 func (s *source) outcomeOf(err error) Outcome {
 	if errors.Is(err, chunker.ErrVanished) && s.results.wantManifest != nil {
 		return Failed

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errAllOpen: every file that may be open waits for more of its bytes.
+// errAllOpen says that every file that may be open waits for more of its bytes.
 var errAllOpen = fmt.Errorf("as many files as may be open wait for pieces that are sent again: %w", unix.EMFILE)
 
-// fileTokens bound the files that a sink has open: those that are being written
-// and those that are with the publisher. The publisher's are closed soon,
-// whatever else happens. The others are closed when the rest of their bytes has
-// landed, and that is for the same workers to do who want to open more files:
-// one that waited for those might wait for ever, as where more files have
+// fileTokens bounds the files that a sink has open: those that are being written, and
+// those that are with the publisher. The publisher closes its files soon, whatever else
+// happens. The other files are closed when the rest of their bytes has landed. The
+// workers that land those bytes are the same that want to open more files. A worker
+// that waited for such a file might wait for ever, for example where more files have
 // damaged pieces at once than may be open.
 type fileTokens struct {
 	mu         sync.Mutex
@@ -31,7 +31,7 @@ func newFileTokens(n int) *fileTokens {
 	return f
 }
 
-// wakeOn lets nobody wait any more once the context has ended.
+// wakeOn ends every wait once the context has ended.
 func (f *fileTokens) wakeOn(ctx context.Context) {
 	context.AfterFunc(ctx, func() {
 		f.mu.Lock()
@@ -41,9 +41,9 @@ func (f *fileTokens) wakeOn(ctx context.Context) {
 	})
 }
 
-// take takes a token. While there is none it waits as long as the publisher has
-// files to close, and returns errAllOpen when it has not; context.Canceled once
-// the session ends.
+// take takes a token. Where none is free, take waits as long as the publisher has files
+// to close, and returns errAllOpen when the publisher has none. It returns
+// context.Canceled once the session ends.
 func (f *fileTokens) take() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

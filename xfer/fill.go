@@ -11,11 +11,11 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// errChangedFile is a file that is not what it was when it was announced.
+// errChangedFile says that a file is no longer what it was when it was announced.
 var errChangedFile = errors.New("changed while it was read")
 
-// withFile calls use with the entry's file, opened once for all extents of it
-// and closed when the last one was read.
+// withFile calls use with the entry's file. The file is opened once for all its
+// extents, and closed when the last extent was read.
 func (s *source) withFile(e *srcEntry, use func(*chunker.File) error) error {
 	e.mu.RLock()
 	if e.file == nil {
@@ -47,7 +47,7 @@ func (s *source) openShared(e *srcEntry) error {
 	return nil
 }
 
-// openNew opens the entry's file and makes sure that it is the one announced.
+// openNew opens the entry's file and checks that it is the one announced.
 func (s *source) openNew(e *srcEntry) (*chunker.File, error) {
 	f, err := retryOnEMFILE(s.stop, func() (*chunker.File, error) { return s.tree.Open(e.Path) })
 	if err != nil {
@@ -60,7 +60,7 @@ func (s *source) openNew(e *srcEntry) (*chunker.File, error) {
 	return f, nil
 }
 
-// unchanged compares the file with what it was when it was announced.
+// unchanged compares the file with its state when it was announced.
 func (e *srcEntry) unchanged(f *chunker.File) error {
 	now, err := f.Stamp()
 	if err != nil {
@@ -69,8 +69,8 @@ func (e *srcEntry) unchanged(f *chunker.File) error {
 	return e.accept(now)
 }
 
-// fill is a worker: it reads chunks into their slots, hashes and compresses
-// them, and submits them.
+// fill is a worker. It reads chunks into their slots, hashes and compresses them, and
+// submits them.
 func (s *source) fill(ctx context.Context, worker int) error {
 	select {
 	case <-s.session.ringReady:
@@ -99,7 +99,7 @@ func (s *source) fill(ctx context.Context, worker int) error {
 	}
 }
 
-// nextFill waits for a slot to fill; nil means that there is none any more.
+// nextFill waits for a slot to fill. It returns nil when no more slots come.
 func (s *source) nextFill(ctx context.Context) (*outSlot, error) {
 	select {
 	case slot := <-s.jobs:
@@ -109,7 +109,7 @@ func (s *source) nextFill(ctx context.Context) (*outSlot, error) {
 	}
 }
 
-// handOver submits a filled slot, when the session's limits let its bytes pass.
+// handOver submits a filled slot once the session's limits let its bytes pass.
 func (s *source) handOver(ctx context.Context, slot *outSlot) error {
 	if err := s.session.limit.Wait(ctx, int64(slot.chunk.StoredBytes), s.tally.Step); err != nil {
 		return err
@@ -120,9 +120,9 @@ func (s *source) handOver(ctx context.Context, slot *outSlot) error {
 	return s.results.drain(&last.entryState)
 }
 
-// fillChunk reads every extent of a chunk into mem and calls each with the
-// index of those that it has filled, while they are in the cache. What goes
-// wrong is the file's fate, not the session's.
+// fillChunk reads every extent of a chunk into mem. It calls each with the index of an
+// extent that it has filled, while the extent is in the cache. An error ends the file,
+// not the session.
 func (s *source) fillChunk(c *outChunk, mem []byte, each func(i int)) {
 	for i := range c.Extents {
 		x, e := &c.Extents[i], c.files[i]
@@ -134,7 +134,8 @@ func (s *source) fillChunk(c *outChunk, mem []byte, each func(i int)) {
 			}
 		}
 		if c.tries > 0 {
-			// It was committed when it was sent first, and is not again.
+			// The extent was committed when it was first sent, and is not committed
+			// again.
 			e.mark(x)
 			continue
 		}
@@ -161,8 +162,8 @@ func (s *source) digestOf(c *outChunk, i int, mem []byte) manifest.Digest {
 	return s.session.terms.DigestOf(x, c.files[i].sizeAt(x), mem[x.SlotOff:int64(x.SlotOff)+x.Length])
 }
 
-// digested notes an extent's digest. Sent again, it must still have the one that
-// was committed.
+// digested notes the digest of an extent. An extent that is sent again must still have
+// the digest that was committed.
 func (s *source) digested(c *outChunk, i int, d manifest.Digest) {
 	x, e := &c.Extents[i], c.files[i]
 	if c.tries > 0 && d != x.Digest {
@@ -172,8 +173,8 @@ func (s *source) digested(c *outChunk, i int, d manifest.Digest) {
 	x.Digest = d
 }
 
-// doneReading makes sure, after the last of several extents of a file was read,
-// that it has not changed since before the first, and closes it.
+// doneReading acts when the last of several extents of a file was read: it checks that
+// the file has not changed since before the first, and closes the file.
 func (s *source) doneReading(e *srcEntry, x *wire.Extent) {
 	if e.Stream || e.read.Add(x.Length) != e.Size || x.Length == e.Size {
 		return
@@ -206,8 +207,8 @@ func outcomeOf(err error) Outcome {
 	return Failed
 }
 
-// readExtent fills buf. A file of one extent is opened, read, checked and
-// closed here; one of several stays open.
+// readExtent fills buf. It opens, reads, checks and closes a file of one extent. A file
+// of several extents stays open.
 func (s *source) readExtent(e *srcEntry, x *wire.Extent, buf []byte, again bool) error {
 	if e.Stream {
 		return s.stream.readAt(buf, x.Off)
@@ -228,9 +229,9 @@ func (s *source) readExtent(e *srcEntry, x *wire.Extent, buf []byte, again bool)
 	return e.unchanged(f)
 }
 
-// commitChunk books a chunk's digests, in order of chunks, right before it is
-// posted, and marks the extents of files that must not be published. It may run
-// in the poller: it opens, reads and digests nothing.
+// commitChunk books the digests of a chunk right before the chunk is posted, in the
+// order of chunks. It marks the extents of files that must not be published. It may run
+// in the poller, so it opens, reads and digests nothing.
 func (s *source) commitChunk(c *outChunk) {
 	holes := c.holes
 	for i := range c.Extents {
@@ -257,8 +258,8 @@ func failFlag(o Outcome) uint16 {
 	return wire.ExtFailed
 }
 
-// commitExtent adds an extent's digests to its file's tree, and at the file's
-// end checks that the file is what a manifest wants.
+// commitExtent adds the digests of an extent to its file's tree. At the file's end it
+// checks that the file matches the manifest.
 func (s *source) commitExtent(x *wire.Extent, e *srcEntry, hole []pieceRun) {
 	if e.Stream && x.Flags&wire.ExtLast != 0 {
 		e.Size = x.Off + x.Length
@@ -278,8 +279,8 @@ func (s *source) commitExtent(x *wire.Extent, e *srcEntry, hole []pieceRun) {
 	}
 }
 
-// checkShared makes sure that a file of several extents has not changed since
-// the first of them was read.
+// checkShared checks that a file of several extents has not changed since the first of
+// them was read.
 func (e *srcEntry) checkShared() error {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
@@ -295,7 +296,7 @@ func (s *source) arrivedExtent(x *wire.Extent) {
 	}
 }
 
-// arrivedChunk counts what the sink has verified and written.
+// arrivedChunk counts the bytes that the sink has verified and written.
 func (s *source) arrivedChunk(c *outChunk) {
 	for i := range c.Extents {
 		s.arrivedExtent(&c.Extents[i])

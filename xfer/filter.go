@@ -9,22 +9,23 @@ import (
 	"gdrcp/internal/filter"
 )
 
-// entryFilter is what filter rules say of a copy's entries. One goroutine may use it.
+// entryFilter applies filter rules to the entries of a copy. One goroutine may use it.
 type entryFilter struct {
-	rules *filter.Rules // nil: there are none, or they are still to come
-	// name is that of a single source, as the terms have it.
+	rules *filter.Rules // nil: the copy has none, or they are still to come
+	// name is the name of a single source, as in the terms.
 	name string
-	// dirs are the absolute paths of the sources by their names; of a single
-	// one, by ".". At a sink "." is the destination.
+	// dirs holds the absolute paths of the sources by their names. A single source is
+	// under ".". At a sink, "." is the destination.
 	dirs map[string]string
 
-	// listed: what is asked about first need not be the top.
+	// listed says that the first path asked about may be another than the top.
 	listed  bool
 	matcher *filter.Matcher
-	moved   string // the source where the matcher is
+	moved   string // the source that the matcher is at
 }
 
-// newEntryFilter is for the sources of a tree. absolute makes a source's path absolute.
+// newEntryFilter makes the filter for the sources of a tree. absolute makes a source's
+// path absolute.
 func newEntryFilter(sources []string, absolute func(string) string) *entryFilter {
 	c := &entryFilter{name: ".", dirs: make(map[string]string, len(sources))}
 	if len(sources) == 1 {
@@ -38,8 +39,9 @@ func newEntryFilter(sources []string, absolute func(string) string) *entryFilter
 	return c
 }
 
-// checkable is what the client of a pull can hold the server's entries against:
-// nothing where a rule is about the place of files in the server's file system.
+// checkable returns the filter by which the client of a pull can check the server's
+// entries. It is nil where a rule is about the place of files in the server's file
+// system.
 func (o *Options) checkable(rules *filter.Rules, paths []string) *entryFilter {
 	if rules == nil || slices.ContainsFunc(o.Rules, func(r filter.Rule) bool { return r.Absolute }) {
 		return nil
@@ -49,13 +51,13 @@ func (o *Options) checkable(rules *filter.Rules, paths []string) *entryFilter {
 	return c
 }
 
-// hides reports whether the source leaves an entry out. The first entry that is
-// asked about is the first of the tree.
+// hides reports whether the source leaves an entry out. The first entry asked about is
+// the first of the tree.
 func (c *entryFilter) hides(path string, isDir bool) bool {
 	return c.rules != nil && c.at(path).Hides(path, isDir)
 }
 
-// at is the matcher, with its place at the source that the entry is of.
+// at returns the matcher, moved to the source that path belongs to.
 func (c *entryFilter) at(path string) *filter.Matcher {
 	if c.matcher == nil {
 		c.matcher = c.rules.Matcher(filter.PlaceOf(c.dirs["."], c.name, path == "." || c.listed))
@@ -71,10 +73,11 @@ func (c *entryFilter) at(path string) *filter.Matcher {
 	return c.matcher
 }
 
-// absoluteServed is a path below a served root, which is the peer's "/".
+// absoluteServed makes a path below a served root absolute. The served root is the
+// peer's "/".
 func absoluteServed(path string) string { return filepath.Clean("/" + path) }
 
-// absolute is a path that a client names made absolute.
+// absolute makes a path that a client names absolute.
 func (r *servedRoot) absolute(path string) string {
 	if r == nil {
 		return filter.Absolute(path)

@@ -13,7 +13,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// firstConn is a rail with its first queue pair, not yet in a session.
+// firstConn is a rail with its first queue pair, before they join a session.
 type firstConn struct {
 	rail  rdma.Rail
 	conn  rdma.Conn
@@ -22,11 +22,13 @@ type firstConn struct {
 	trust *trust.Session
 	lane  trust.Lane // of conn
 	grant door.Grant
-	// granted has the door, which is open until the session ends. Nil at a server.
+	// granted holds the connection to the door, which is open until the session ends.
+	// It is nil at a server.
 	granted *door.Granted
 }
 
-// close ends what is left of it. The session has closed the queue pairs.
+// close closes the rail and the connection to the door. The session has closed the
+// queue pairs.
 func (d *firstConn) close() error {
 	err := d.rail.Close()
 	if d.granted != nil {
@@ -35,9 +37,9 @@ func (d *firstConn) close() error {
 	return err
 }
 
-// enter makes the session's rail and its first queue pair, by any provider and
-// address of the server. After an error another can be tried. With success the
-// grant is the result's.
+// enter makes the session's rail and its first queue pair, by any provider and address
+// of the server. After an error, the caller can try another address. After success, the
+// result owns the grant.
 func enter(ctx context.Context, a *door.Granted, p rdma.Provider, device string, addr netip.AddrPort, o *Options) (*firstConn, error) {
 	rail, err := p.Open(device, railConfig(a.Grant.QPs, a.Grant.Slots, o.ChunkBytes, o.local.GPU != wire.GPUOff, o.ForceImmSend, o.Wire))
 	if err != nil {
@@ -60,7 +62,7 @@ func (s *session) joinLanes(ctx context.Context, d *firstConn) error {
 	defer cancel()
 	for i := 1; i < d.grant.QPs; i++ {
 		name := trust.Lane{Rail: d.lane.Rail, QP: uint8(i), Epoch: d.lane.Epoch}
-		// A try that was turned away in a crowd has not spent its token.
+		// A try that a crowd turned away has not spent its token.
 		var conn rdma.Conn
 		err := door.RetryCrowded(ctx, door.CrowdTries, func() (err error) {
 			conn, err = s.rail.Dial(ctx, d.conn.Remote(), d.granted.Joining(name))

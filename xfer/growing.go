@@ -8,13 +8,13 @@ import (
 	"gdrcp/chunker"
 )
 
-// grewTo tells whether a file has become longer. Whether somebody appended to it,
-// or wrote to its beginning too, a stamp does not tell.
+// grewTo reports whether a file has become longer. A stamp does not tell whether
+// somebody only appended to the file or also wrote to its beginning.
 func grewTo(was, now chunker.Stamp) bool {
 	return now.Size > was.Size && now.Inode() == was.Inode()
 }
 
-// accept holds a file's stamp against the one that it had when it was announced.
+// accept compares a file's stamp with the stamp that it had when it was announced.
 func (e *srcEntry) accept(now chunker.Stamp) error {
 	switch {
 	case now == e.stamp:
@@ -26,8 +26,8 @@ func (e *srcEntry) accept(now chunker.Stamp) error {
 	return fmt.Errorf("%q: %w", e.Path, errChangedFile)
 }
 
-// readPart reads a part of the entry's file, and looks whether that is as long as
-// it should be.
+// readPart reads a part of the entry's file and checks that the file is as long as it
+// should be.
 func (e *srcEntry) readPart(f *chunker.File, buf []byte, off int64) error {
 	err := f.ReadPart(buf, off, e.Size, func() error { return e.unchanged(f) })
 	switch {
@@ -35,14 +35,14 @@ func (e *srcEntry) readPart(f *chunker.File, buf []byte, off int64) error {
 		return err
 	case errors.Is(err, chunker.ErrHoldsMore):
 		return nil
-	case errors.Is(err, chunker.ErrHoldsLess): // it was cut off, and has grown since
+	case errors.Is(err, chunker.ErrHoldsLess): // the file was cut off, and has grown since
 		return io.ErrUnexpectedEOF
 	}
 	return err
 }
 
-// joinGrown makes an entry a further name of a file that has grown since its
-// first name was announced. It reports whether it has.
+// joinGrown makes an entry a further name of a file that has grown since its first name
+// was announced. It reports whether the file has grown.
 func (g *linkGroup) joinGrown(e *srcEntry) bool {
 	if !e.mayGrow || !grewTo(g.stamp, e.stamp) {
 		return false

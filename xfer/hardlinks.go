@@ -8,14 +8,14 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// A file with several names in the tree is copied once, by the first of them in
-// the order of paths; the others are announced as links to that entry. Each end
-// keeps a table of the files whose names have not all come: the only thing that
-// grows with the number of such files, and therefore bounded.
+// A file with several names in the tree is copied once, by the first name in the order
+// of paths. The other names are announced as links to that entry. Each end keeps a
+// table of the files whose names have not all come. Only this table grows with the
+// number of such files, so it is bounded.
 
-// maxLinkTableBytes bounds the table, by the same count at both ends: for each
-// file linkGroupBytes and the first name's length. Files for which there is no
-// room are copied anew for every name.
+// maxLinkTableBytes bounds the table. Both ends count the same: for each file
+// linkGroupBytes and the length of the first name. A file for which the table has no
+// room is copied anew for every name.
 const (
 	maxLinkTableBytes = 64 << 20
 	linkGroupBytes    = 256
@@ -23,32 +23,33 @@ const (
 
 func linkCost(path string) int { return linkGroupBytes + len(path) }
 
-// linkGroup is a file of several names: at the source from its first name to its
-// last, at the sink likewise.
+// linkGroup is a file of several names. Each end keeps it from the file's first name to
+// its last.
 type linkGroup struct {
 	first manifest.Entry // as announced
 	left  uint64
 
-	// Of the source's announcer.
+	// The source's announcer has these.
 	id     uint64
 	stamp  chunker.Stamp
 	expect manifest.Digest
 
-	// Of the sink's dry run: the first would not be copied.
+	// refused says, in a dry run at the sink, that the first name would not be copied.
 	refused bool
-	// Of the sink: the first is kept, as the same file. Its other names become
-	// links to what is there.
+	// stands says, at the sink, that the first name is kept as the same file. The other
+	// names become links to the file that is there.
 	stands bool
 
-	// Of who settles entries, in their order: what became of the first.
+	// The goroutine that settles entries in their order has these: the outcome of the
+	// first name.
 	copied  bool
 	outcome Outcome
 	root    manifest.Digest
 	at      chunker.Published // at the sink
-	pieces  spilledPieces     // where a manifest is written
+	pieces  spilledPieces     // used where a manifest is written
 }
 
-// linkTable is the source's table, of the announcer.
+// linkTable is the source's table. The announcer owns it.
 type linkTable struct {
 	groups map[manifest.Inode]*linkGroup
 	bytes  int
@@ -56,8 +57,8 @@ type linkTable struct {
 
 var errLinkChanged = fmt.Errorf("%w, after it was read by another name", errChangedFile)
 
-// join finds out whether a file is one of several names. An error says that
-// this one cannot be copied.
+// join finds out whether a file is one of several names. An error says that this name
+// cannot be copied.
 func (t *linkTable) join(e *srcEntry, f *chunker.Found) error {
 	if f.Links < 2 || e.Type != manifest.File {
 		return nil
@@ -91,8 +92,8 @@ func (t *linkTable) join(e *srcEntry, f *chunker.Found) error {
 	return nil
 }
 
-// joinLinks holds what is announced of an entry's names against what was
-// announced before: a link can only be to an entry of this session.
+// joinLinks checks the announced names of an entry against those announced before: a
+// link can only be to an entry of this session.
 func (k *sink) joinLinks(e *sinkEntry) error {
 	n := e.Names
 	if !n.Several {
@@ -124,12 +125,12 @@ func (k *sink) joinLinks(e *sinkEntry) error {
 		k.intake.linkBytes -= linkCost(g.first.Path)
 	}
 	e.group = g
-	e.last, e.AllocBytes = true, 0 // it takes no data
+	e.last, e.AllocBytes = true, 0 // a link takes no data
 	return nil
 }
 
-// bookNames books at the source what became of a file's first name, and takes
-// for the others what it brought.
+// bookNames books, at the source, the outcome of a file's first name. The other names
+// take what the first brought.
 func (e *srcEntry) bookNames(x *wire.Exception) error {
 	g := e.group
 	switch {
@@ -144,8 +145,8 @@ func (e *srcEntry) bookNames(x *wire.Exception) error {
 	return nil
 }
 
-// makeLink ends an entry that is a further name of a file: everything before it
-// has been settled, the file's first name too.
+// makeLink ends an entry that is a further name of a file. All entries before it have
+// been settled, the file's first name among them.
 func (k *sink) makeLink(e *sinkEntry) {
 	g := e.group
 	e.mu.Lock()
@@ -174,7 +175,7 @@ func (k *sink) makeLink(e *sinkEntry) {
 	e.Root, e.over = g.root, true
 }
 
-// keepNames notes of a file's first name that it is kept, and whether as the same
+// keepNames notes that a file's first name is kept, and whether it is kept as the same
 // file.
 func (k *sink) keepNames(e *sinkEntry, same bool) {
 	if e.group == nil || e.isLink() {
@@ -188,8 +189,8 @@ func (k *sink) keepNames(e *sinkEntry, same bool) {
 	e.group.refused = !e.group.stands
 }
 
-// keptLink is the end of a name that was linked to a file that is kept: nothing
-// of it was copied.
+// keptLink is the end of a name that was linked to a kept file. Nothing of that file
+// was copied.
 func (e *sinkEntry) keptLink() *wire.Exception {
 	return &wire.Exception{Entry: e.id, Outcome: Kept, Text: fmt.Sprintf("linked to %q", e.group.first.Path)}
 }
@@ -198,7 +199,7 @@ func (g *linkGroup) errNotCopied(path string) error {
 	return fmt.Errorf("%q: it is another name of %q, which was not copied", path, g.first.Path)
 }
 
-// bookNames notes at the sink what became of a file's first name.
+// bookNames notes, at the sink, the outcome of a file's first name.
 func (e *sinkEntry) bookNames(x *wire.Exception) {
 	if e.group == nil || e.isLink() {
 		return

@@ -13,23 +13,22 @@ type pieceRun struct {
 }
 
 const (
-	// maxHoleRun bounds the pieces of a hole told in one extent.
+	// maxHoleRun bounds the pieces of a hole in one extent.
 	maxHoleRun = 1 << 16
-	// maxHashedPieces and maxHashedBytes bound what has to be digested for real of
-	// the holes of one chunk: a header of a few bytes must not cost the sink
-	// seconds.
+	// maxHashedPieces and maxHashedBytes bound how much of the holes of one chunk must
+	// be hashed as data: a header of a few bytes must not cost the sink seconds.
 	maxHashedPieces = 64
 	maxHashedBytes  = 64 << 20
 )
 
-// maxHashedHolePieces is how many pieces of a chunk's holes may have to be digested for
-// real: one at the least, however large.
+// maxHashedHolePieces is how many pieces of a chunk's holes may have to be hashed as
+// data. It is at least one, of any size.
 func maxHashedHolePieces(p *wire.Terms) int64 {
 	return min(maxHashedPieces, max(1, maxHashedBytes/p.PieceBytes))
 }
 
-// holeHashCost counts the pieces of an extent's hole that have no digest in a
-// table: with BLAKE3 all, else a last one that is shorter.
+// holeHashCost counts the pieces of a hole whose digest is not in a table. With BLAKE3
+// these are all pieces, otherwise only a last piece that is shorter.
 func holeHashCost(p *wire.Terms, x *wire.Extent) int64 {
 	if x.Flags&wire.ExtHole == 0 {
 		return 0
@@ -57,7 +56,7 @@ func holeRuns(x *wire.Extent, p *wire.Terms) int64 {
 	return n
 }
 
-// appendHole appends the digests of the pieces of a hole in a file of size
+// appendHole appends the digests of the pieces of a hole. size is that of the file, in
 // bytes.
 func appendHole(runs []pieceRun, x *wire.Extent, size int64, p *wire.Terms) []pieceRun {
 	off, end := x.Off, x.Off+x.Length

@@ -74,9 +74,9 @@ func (s *session) deliver(f *wire.Frame) error {
 	}
 }
 
-// receive waits for the next message and hands it to handle, after which it
-// counts as consumed. Where the peer has its slots is for every role the same,
-// and taken on the way.
+// receive waits for the next message and hands it to handle. The message then counts as
+// consumed. receive itself takes the message about the memory of the peer's slots,
+// because that is the same for every role.
 func (s *session) receive(ctx context.Context, handle func(f *wire.Frame) error) error {
 	for {
 		select {
@@ -105,7 +105,7 @@ func (s *session) receive(ctx context.Context, handle func(f *wire.Frame) error)
 	}
 }
 
-// converse hands messages to handle until that says that the conversation is over.
+// converse hands messages to handle until handle says that the conversation is over.
 func (s *session) converse(ctx context.Context, handle func(ctx context.Context, f *wire.Frame) (done bool, err error)) error {
 	for done := false; !done; {
 		err := s.receive(ctx, func(f *wire.Frame) (err error) {

@@ -13,20 +13,20 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// streamSource reads a stream ahead of the chunks that it is cut into, to
-// private memory: it cannot be read again, and what is damaged on the way must
-// be sent again from somewhere. The memory has a buffer for each chunk that may
-// be in the air, and two for those that are read and filled meanwhile.
+// streamSource reads a stream ahead of the chunks that it is cut into, into private
+// memory. The stream cannot be read again, and a chunk that was damaged on the way must
+// be sent again from somewhere. The memory has a buffer for each chunk that may be
+// under way, and two more for those that are read and filled meanwhile.
 type streamSource struct {
 	src *source
 	in  Input
 	mem []byte // the buffers, outside the Go heap
-	// bytes is how much of the stream goes into a chunk, but for the last one:
-	// whole pieces.
+	// bytes is how much of the stream goes into each chunk but the last. It is a whole
+	// number of pieces.
 	bytes int64
 
 	// Guarded by the chunkSender's mu.
-	free []int         // buffers, the last one used on top
+	free []int         // buffers; the one used last is on top
 	read []streamChunk // in order, not cut yet
 	held map[int64]int // buffers of chunks that have not ended, by their place in the stream
 }
@@ -51,7 +51,7 @@ func newStreamSource(s *source, in Input) *streamSource {
 	return t
 }
 
-// release unmaps the buffers. The session's goroutines have ended.
+// release unmaps the buffers. The session's goroutines must have ended.
 func (t *streamSource) release() error {
 	if t == nil || t.mem == nil {
 		return nil
@@ -63,7 +63,7 @@ func (t *streamSource) release() error {
 
 func (t *streamSource) buffer(i int) []byte { return t.mem[int64(i)*t.bytes:][:t.bytes:t.bytes] }
 
-// announceStream tells the sink of the one entry that there is.
+// announceStream tells the sink of the only entry.
 func (s *source) announceStream(ctx context.Context) error {
 	e := &srcEntry{}
 	e.AnnouncedEntry = streamEntry(s.session.terms.Name, time.Now().UnixNano())
@@ -110,9 +110,9 @@ func (t *streamSource) takeBuffer(ctx context.Context) (int, error) {
 	return b, nil
 }
 
-// readChunk fills mem with ahead, what was read before, and what follows it. It
-// reads a byte further: a piece's digest depends on whether it is all there is,
-// and the end is told with the last piece.
+// readChunk fills mem with ahead, the bytes that were read before, and with the bytes
+// that follow. It then reads one byte more: the digest of a piece depends on whether
+// the piece is the whole stream, and the end is told with the last piece.
 func readChunk(in io.Reader, mem, ahead []byte) (n int64, last bool, next []byte, err error) {
 	at := copy(mem, ahead)
 	m, err := readWhole(in, mem[at:])
@@ -127,8 +127,8 @@ func readChunk(in io.Reader, mem, ahead []byte) (n int64, last bool, next []byte
 	return n, false, next, err
 }
 
-// readWhole fills b. io.EOF says that there is no more, after n bytes; unlike
-// those of package io it takes no other error for an end.
+// readWhole fills b. io.EOF says that the reader has no more, after n bytes. Unlike the
+// functions of package io, readWhole takes no other error for an end.
 func readWhole(in io.Reader, b []byte) (n int, err error) {
 	for empty := 0; n < len(b); {
 		m, err := in.Read(b[n:])
@@ -146,10 +146,10 @@ func readWhole(in io.Reader, b []byte) (n int, err error) {
 	return n, nil
 }
 
-// maxEmptyReads is how often in a row a reader may give nothing.
+// maxEmptyReads is how often in a row a reader may return no bytes.
 const maxEmptyReads = 100
 
-// Read implements io.Reader: what comes is progress.
+// Read implements io.Reader. It counts every byte that comes as progress.
 func (t *streamSource) Read(b []byte) (int, error) {
 	n, err := t.in.Read(b)
 	if n > 0 {
@@ -171,8 +171,8 @@ func (t *streamSource) ready(c streamChunk) {
 	s.sender.cond.Broadcast()
 }
 
-// hasNextLocked reports whether there is something to cut. Of a tree there
-// always is.
+// hasNextLocked reports whether a part waits to be cut. For a tree, which has no
+// streamSource, it is always true.
 func (t *streamSource) hasNextLocked() bool { return t == nil || len(t.read) > 0 }
 
 // cutStream makes a chunk of the next part of the stream.
@@ -183,7 +183,7 @@ func (s *source) cutStream(c *outChunk) {
 	next := t.read[0]
 	t.read = t.read[:copy(t.read, t.read[1:])]
 	if e.failed() != nil {
-		// Nothing more of it is sent: one extent tells the sink its end.
+		// Send no more data of the entry: one extent tells the sink its end.
 		next.length, next.last = 0, true
 	}
 	t.held[next.off/t.bytes] = next.buffer
@@ -210,8 +210,7 @@ func (t *streamSource) readAt(buf []byte, off int64) error {
 	return nil
 }
 
-// endedLocked gives back the buffer of a chunk of which nothing is wanted any
-// more.
+// endedLocked gives back the buffer of a chunk that nobody needs any more.
 func (t *streamSource) endedLocked(c *outChunk) {
 	if t == nil || len(c.Extents) == 0 {
 		return
@@ -223,7 +222,7 @@ func (t *streamSource) endedLocked(c *outChunk) {
 	}
 }
 
-// sizeAt is the size of the file that a piece belongs to, as far as its digest
+// sizeAt is the size of the file that a piece belongs to, as far as the piece's digest
 // depends on it.
 func (e *srcEntry) sizeAt(x *wire.Extent) int64 {
 	switch {

@@ -7,46 +7,47 @@ import (
 	"gdrcp/xfer/internal/door"
 )
 
-// Keyring knows who may come. Its methods are called for every connection, by
-// several goroutines at once, and must not block.
+// Keyring knows which clients may come. Several goroutines at once call its methods,
+// for every connection. The methods must not block.
 type Keyring interface {
-	// Len is how many keys there are: one that is alone leaves nothing to others.
+	// Len is how many keys exist. A key that is alone need not leave anything to
+	// others.
 	Len() int
-	// Find returns what the holder of the key of that name may do. The name is
-	// that of a client that has proven nothing: it has the form of one (trust.CheckID),
-	// and no more.
+	// Find returns what the holder of the key of that name may do. A client that has
+	// proven nothing sent the name. The name only has the form of one (trust.CheckID).
 	Find(keyID string) (Admission, bool)
 }
 
-// Root is a directory that is served. It can be compared with ==: as long as a key
-// opens the same directory, that is the same Root.
+// Root is a directory that is served. Roots are compared with ==: as long as a key
+// opens the same directory, its Root must stay equal.
 type Root interface {
-	// Open returns the directory for one session, which closes it. An
-	// *fs.PathError has this host's path, of which a peer is told nothing.
+	// Open returns the directory for one session, and the session closes it. An
+	// *fs.PathError holds this host's path, which no peer is told.
 	Open() (*os.Root, error)
 }
 
 // Admission is what the holder of a key may do.
 type Admission struct {
 	Secret trust.Secret
-	// Root is the directory that is served. Nil: the user's own files, with the
-	// rights of this process, and paths as they are given.
+	// Root is the directory that is served. Nil means the user's own files, with the
+	// rights of this process, and with paths as they are given.
 	Root     Root
 	ReadOnly bool
 	// RequireEncrypt refuses sessions whose chunks are not encrypted.
 	RequireEncrypt bool
-	// MaxSessions is how many sessions the key may have at once; 0 for no bound
-	// of its own.
+	// MaxSessions is how many sessions the key may have at once. 0 means that the key
+	// has no bound of its own.
 	MaxSessions int
 	// BytesPerSecond bounds what all of the key's sessions move together, both
-	// directions counted; 0 for no bound.
+	// directions counted. 0 means no bound.
 	BytesPerSecond int64
-	// Only is the one copy that the holder may make. Nil: any number of any kind. Each Find must
-	// return the same pointer: Recheck ends sessions of a key whose Only is another.
+	// Only is the one copy that the holder may make. Nil means any number of copies of
+	// any kind. Each Find must return the same pointer, because Recheck ends the
+	// sessions of a key whose Only is another.
 	Only *OneCopy
 }
 
-// OneKey is the keyring of one key.
+// OneKey is a keyring of one key.
 func OneKey(k trust.Key, a Admission) Keyring {
 	a.Secret = k.Secret
 	return oneKey{k.ID, a}
@@ -68,8 +69,8 @@ type keyScope struct {
 	Only     *OneCopy
 }
 
-// doorKeys is a keyring as the door sees it: the door decides who may come, and the
-// session behind it to what.
+// doorKeys is a keyring as the door sees it. The door decides which clients may come.
+// The session behind it decides what they may reach.
 type doorKeys struct{ keys Keyring }
 
 func (k doorKeys) Len() int { return k.keys.Len() }

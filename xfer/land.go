@@ -10,8 +10,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// drainSlots is a worker: it takes filled slots, verifies and writes what is in
-// them, and gives them back.
+// drainSlots is a worker. It takes filled slots, verifies and writes the chunks in
+// them, and gives the slots back.
 func (k *sink) drainSlots(ctx context.Context, worker int) error {
 	select {
 	case <-k.session.ringReady:
@@ -64,15 +64,15 @@ func (l *landing) init() {
 	l.header.Extents = make([]wire.Extent, 0, wire.MaxExtents)
 }
 
-// land deals with one chunk and says what is to be told to the source. done is
-// false for a chunk that came out of turn and stays in its slot.
+// land deals with one chunk. r is what to tell the source. done is false for a chunk
+// that came out of turn and stays in its slot.
 func (w *lander) land(ctx context.Context, a filledSlot) (r wire.ReturnedSlot, done bool, err error) {
 	r = wire.ReturnedSlot{Slot: uint32(a.slot), Generation: a.generation}
 	h := &w.chunk.header
 	if done, err = w.sink.open(&w.chunk, a, &r); !done || r.Again || err != nil {
 		return r, done, err
 	}
-	// Under a limit the slot is held until its bytes may have come.
+	// Under a limit, hold the slot until the limit lets its bytes pass.
 	if err := w.sink.session.limit.Wait(ctx, int64(h.StoredBytes), w.sink.tally.Step); err != nil {
 		return r, false, err
 	}
@@ -90,8 +90,8 @@ func (w *lander) land(ctx context.Context, a filledSlot) (r wire.ReturnedSlot, d
 	return r, true, err
 }
 
-// plainOf opens and decodes what is in a slot. damaged says that it is none of
-// the source's.
+// plainOf opens and decodes the payload in a slot. damaged says that the payload is not
+// as the source sent it.
 func (w *lander) plainOf(h *wire.ChunkHeader, a filledSlot) (plain []byte, damaged bool, err error) {
 	plain, err = w.unpack.unseal(w.sink.receiver.seals, h, w.sink.session.ring.Slot(a.slot)[:h.StoredBytes], w.sink.session.terms.ChunkBytes)
 	if err == nil {
@@ -103,21 +103,20 @@ func (w *lander) plainOf(h *wire.ChunkHeader, a filledSlot) (plain []byte, damag
 	return plain, false, err
 }
 
-// verified returns the bytes of a piece to write, and whether they have its
-// digest.
+// verified returns the bytes of a piece to write, and whether they match its digest.
 func (w *lander) verified(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent, data []byte) ([]byte, bool) {
 	if w.sink.results.vouches() && h.Codec == wire.CodecPlain && w.sink.receiver.seals == nil {
-		// The peer can still write to the slot. Where a manifest says what
-		// arrived, the bytes that are written are those that were hashed.
+		// The peer can still write to the slot. Where a manifest says what must arrive,
+		// write the very bytes that were hashed.
 		w.private = append(w.private[:0], data...)
 		data = w.private
 	}
 	return data, w.sink.session.terms.DigestOf(x, e.fileBytes(), data) == x.Digest
 }
 
-// open copies a chunk's header out of the ring and admits the chunk. done is
-// false for one that came out of turn and stays in its slot; r.again is set for
-// one whose header was damaged.
+// open copies a chunk's header out of the ring and admits the chunk. done is false for
+// a chunk that came out of turn and stays in its slot. r.Again is set for a chunk whose
+// header was damaged.
 func (k *sink) open(l *landing, a filledSlot, r *wire.ReturnedSlot) (done bool, err error) {
 	h := &l.header
 	if err := k.receiver.readHeader(a, l.priv, h); errors.Is(err, wire.ErrHeaderSum) {
@@ -133,14 +132,14 @@ func (k *sink) open(l *landing, a filledSlot, r *wire.ReturnedSlot) (done bool, 
 	return k.ledger.admit(h, a)
 }
 
-// landExtents lands a chunk's extents and collects in r those that are wanted
-// again. bytesOf gives an extent's bytes, and whether they have its digest.
+// landExtents lands a chunk's extents and collects in r those that are wanted again.
+// bytesOf returns an extent's bytes, and whether they match its digest.
 func (w *lander) landExtents(h *wire.ChunkHeader, r *wire.ReturnedSlot, bytesOf func(e *sinkEntry, i int) ([]byte, bool)) error {
 	return w.eachExtent(h, r, func(e *sinkEntry, i int) (good bool, err error) { return w.landExtent(h, e, i, bytesOf) })
 }
 
-// eachExtent lands a chunk's extents of entries that have not ended, and
-// collects in r those that are not good.
+// eachExtent lands those extents of a chunk whose entries have not ended. It collects
+// in r those that are not good.
 func (w *lander) eachExtent(h *wire.ChunkHeader, r *wire.ReturnedSlot, land func(e *sinkEntry, i int) (good bool, err error)) error {
 	for i := range h.Extents {
 		id := h.Extents[i].Entry
@@ -164,7 +163,7 @@ func (w *lander) eachExtent(h *wire.ChunkHeader, r *wire.ReturnedSlot, land func
 	return nil
 }
 
-// drain hands digests of a long file on to the manifest that is written.
+// drain hands digests of a long file on to the manifest that is being written.
 func (w *lander) drain() error {
 	if e, err := w.sink.entry(w.lastID); err == nil && e != nil {
 		return w.sink.results.drain(&e.entryState)
@@ -172,8 +171,8 @@ func (w *lander) drain() error {
 	return nil
 }
 
-// checkExtent holds what an extent claims against its entry, and reports
-// whether it brings bytes.
+// checkExtent compares an extent with its entry, and reports whether the extent brings
+// bytes.
 func (k *sink) checkExtent(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent) (brings bool, err error) {
 	if e.unwanted {
 		return false, errUnwanted(e)
@@ -194,8 +193,8 @@ func (k *sink) checkExtent(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent) (b
 	return true, nil
 }
 
-// landExtent verifies an extent and writes it to its file. good is false if
-// the source is to send it again.
+// landExtent verifies an extent and writes it to its file. good is false if the source
+// is to send the extent again.
 func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf func(*sinkEntry, int) ([]byte, bool)) (good bool, err error) {
 	x := &h.Extents[i]
 	brings, err := w.sink.checkExtent(h, e, x)
@@ -211,7 +210,7 @@ func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf fu
 	data, ok := bytesOf(e, i)
 	why := errNotVerified
 	if ok {
-		// First the file, which there may be none for yet.
+		// Get the file first: it may be impossible to open one yet.
 		if _, why = w.tempOf(e); why != nil && !errors.Is(why, errAllOpen) {
 			return true, why
 		}
@@ -238,12 +237,13 @@ func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf fu
 	return true, w.sink.landed(e, x)
 }
 
-// errNotVerified: a piece does not have its digest.
+// errNotVerified says that a piece does not match its digest.
 var errNotVerified = errors.New("did not verify")
 
-// judge keeps the score of a piece: good, or why it could not be taken. again
-// says that it is to be sent again. A repair must be of a piece that was asked
-// for, and be what was claimed first.
+// judge keeps the score of a piece. why is nil for a good piece, and otherwise says why
+// it could not be taken. again says that the source is to send the piece again. A
+// repair must be of a piece that was asked for, and must have the digest that was first
+// claimed.
 func (w *lander) judge(e *sinkEntry, x *wire.Extent, why error, isRepair bool) (again bool, err error) {
 	if why == nil && !isRepair {
 		return false, nil
@@ -287,16 +287,16 @@ func (w *lander) judge(e *sinkEntry, x *wire.Extent, why error, isRepair bool) (
 	return true, nil
 }
 
-// mostWanted is how many pieces a sink may want again at once: a source begins no
-// other chunk while some wait to be sent again, so they are all of chunks that are in
-// its own slots or in the sink's.
+// mostWanted is how many pieces a sink may want again at once. A source begins no other
+// chunk while pieces wait to be sent again. So all such pieces are of chunks that are
+// in the source's slots or in the sink's.
 func mostWanted(p *wire.Terms) int64 {
 	return int64(sourceSlots(p.Slots)+p.Slots) * wire.MaxExtents
 }
 
-// tempOf returns the file that an entry is written to, made when first asked
-// for. It is nil when the entry has been given up. errAllOpen: it can be made
-// when more of others has landed.
+// tempOf returns the file that an entry is written to. The first call makes it. It is
+// nil when the entry has been given up. errAllOpen says that the file can be made only
+// when more of other files has landed.
 func (k *lander) tempOf(e *sinkEntry) (*chunker.Temp, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -324,7 +324,7 @@ func (k *sink) tempLocked(e *sinkEntry) (*chunker.Temp, error) {
 	return t, nil
 }
 
-// landed counts an extent as there, and completes its file if it was the last.
+// landed counts an extent as written. After the last extent it completes the file.
 func (k *sink) landed(e *sinkEntry, x *wire.Extent) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -341,7 +341,7 @@ func (k *sink) landed(e *sinkEntry, x *wire.Extent) error {
 	return k.completeLocked(e)
 }
 
-// completeLocked hands a file to the publisher when every byte of it is booked
+// completeLocked hands a file to the publisher when every byte of the file is booked
 // and written.
 func (k *sink) completeLocked(e *sinkEntry) error {
 	if e.over || e.ready || e.givenUp || !e.last || e.written != e.Size {
@@ -352,7 +352,7 @@ func (k *sink) completeLocked(e *sinkEntry) error {
 		k.wake()
 		return nil
 	}
-	// A file of holes is made here, and holes cannot be sent again.
+	// A file that is all holes is made here, and holes cannot be sent again.
 	t, err := retryOnEMFILE(k.stop, func() (*chunker.Temp, error) { return k.tempLocked(e) })
 	if errors.Is(err, errAllOpen) {
 		k.failEntryLocked(e, Failed, fmt.Sprintf("%q: %v", e.Path, err))
@@ -371,6 +371,6 @@ func (k *sink) completeLocked(e *sinkEntry) error {
 	}
 	e.ready = true
 	k.openFiles.publish()
-	k.finished <- e // as long as there can be open files: never blocks
+	k.finished <- e // as long as the number of files that may be open: never blocks
 	return nil
 }

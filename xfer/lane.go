@@ -10,17 +10,17 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// lane is one queue pair of a session. Either end may send on it: on iWARP,
-// where the active end must be first (rdma_connect(3)), a provider's Accept
-// returns when the peer has been heard.
+// lane is one queue pair of a session. Either end may send on it first. On iWARP the
+// active end must be first (rdma_connect(3)), so a provider's Accept returns only when
+// the peer has been heard.
 type lane struct {
 	conn rdma.Conn
-	open *trust.Opener // the poller's
+	open *trust.Opener // the poller has it
 
-	beating atomic.Bool // a heartbeat is on its way, see beatLane
+	beating atomic.Bool // a heartbeat is on its way: see beatLane
 
-	// A message is sealed and posted under one lock: seals are numbered, and
-	// the peer takes them in that order only.
+	// A message is sealed and posted under one lock, because seals are numbered and the
+	// peer takes them only in that order.
 	mu    sync.Mutex
 	seal  *trust.Sealer
 	plain [wire.MsgBytes]byte
@@ -34,8 +34,8 @@ func newLane(conn rdma.Conn, t *trust.Session, name trust.Lane) *lane {
 	return l
 }
 
-// send seals a control message and posts it with what else wr says. The body
-// is at most wire.MaxBodyBytes. The error is the Conn's.
+// send seals a control message and posts it with the other fields of wr. The body has
+// at most wire.MaxBodyBytes. The error is the Conn's.
 func (l *lane) send(t wire.MsgType, seq, consumed uint64, body []byte, wr rdma.WR) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -47,7 +47,7 @@ func (l *lane) send(t wire.MsgType, seq, consumed uint64, body []byte, wr rdma.W
 	return err
 }
 
-// laneOf finds the lane of a connection, or nil for one that is not in the
+// laneOf finds the lane of a connection. It is nil for a connection that is not in the
 // session yet.
 func (s *session) laneOf(conn rdma.Conn) *lane {
 	for _, l := range s.snapshot() {
@@ -58,13 +58,13 @@ func (s *session) laneOf(conn rdma.Conn) *lane {
 	return nil
 }
 
-// errForged is a control message that was changed on the way, by accident or
-// not.
+// errForged says that a control message was changed on the way, by accident or on
+// purpose.
 var errForged = fmt.Errorf("%w: a control message was damaged or forged on the way", ErrIntegrity)
 
-// unseal opens a message that came on a connection, in place. ok is false for
-// one that is to be passed over: the heartbeat of a lane that this end is about
-// to take into the session.
+// unseal opens, in place, a message that came on a connection. ok is false for a
+// message to pass over: the heartbeat of a lane that this end is about to take into the
+// session.
 func (s *session) unseal(c *rdma.Completion) (f wire.Frame, ok bool, err error) {
 	l := s.laneOf(c.Conn)
 	if l == nil {

@@ -8,10 +8,10 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// ledger books at the sink what each chunk claims to hold, in order of chunk
-// ids, so that every byte of every file is claimed exactly once and trees of
-// digests fill from the left. Nothing of a chunk is written before it is
-// booked: a chunk that comes out of turn waits in its slot.
+// ledger books at the sink what each chunk claims to hold, in the order of chunk ids.
+// So every byte of every file is claimed exactly once, and trees of digests fill from
+// the left. Nothing of a chunk is written before the chunk is booked. A chunk that
+// comes out of turn waits in its slot.
 type ledger struct {
 	sink   *sink
 	mu     sync.Mutex
@@ -22,8 +22,9 @@ type ledger struct {
 
 func newLedger(k *sink) *ledger { return &ledger{sink: k, parked: make(map[uint64]filledSlot)} }
 
-// admit books a chunk that is no repair. It reports whether it was its turn;
-// where it was not, the slot comes back to the workers when it is.
+// admit books a chunk that is no repair. It reports whether the chunk came in its turn.
+// A chunk that came too early stays in its slot, and the workers get the slot again
+// when its turn comes.
 func (l *ledger) admit(h *wire.ChunkHeader, a filledSlot) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -51,7 +52,7 @@ func (l *ledger) book(xs []wire.Extent) error {
 		return fmt.Errorf("%w: data in a dry run", ErrProtocol)
 	}
 	for i := range xs {
-		dear += min(holeHashCost(p, &xs[i]), maxHashedHolePieces(p)+1) // no sum overflows
+		dear += min(holeHashCost(p, &xs[i]), maxHashedHolePieces(p)+1) // the sum cannot overflow
 	}
 	if dear > maxHashedHolePieces(p) {
 		return fmt.Errorf("%w: holes of %d pieces to be digested in one chunk", ErrProtocol, dear)
@@ -62,7 +63,7 @@ func (l *ledger) book(xs []wire.Extent) error {
 			return err
 		}
 		if e == nil {
-			continue // given up before; the source did not know yet
+			continue // given up before, and the source did not know yet
 		}
 		if err := l.bookExtent(e, &xs[i]); err != nil {
 			return err
@@ -71,8 +72,8 @@ func (l *ledger) book(xs []wire.Extent) error {
 	return nil
 }
 
-// bookExtent checks that an extent is the next one of its file and books its
-// digest. At the file's end the root is compared with the given manifest's.
+// bookExtent checks that an extent is the next one of its file, and books its digest.
+// At the file's end it compares the root with that of the given manifest.
 func (l *ledger) bookExtent(e *sinkEntry, x *wire.Extent) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -120,8 +121,8 @@ func (l *ledger) bookExtent(e *sinkEntry, x *wire.Extent) error {
 	return nil // the file is complete when the extent has landed
 }
 
-// checkPlace makes sure that an extent is where the last one ended, is a whole
-// piece or a run of them, and is the last one exactly when the file ends.
+// checkPlace checks that an extent begins where the one before it ended, is a whole
+// piece or a run of pieces, and is the last one exactly where the file ends.
 func checkPlace(e *sinkEntry, x *wire.Extent, p *wire.Terms) error {
 	pieceBytes := p.PieceBytes
 	left := e.Size - x.Off

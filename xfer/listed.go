@@ -11,20 +11,20 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// The source of a pull has at most namesWindow parts of the list asked for and
-// not used, and asks for namesMore at once.
+// namesWindow is how many parts of the list the source of a pull may have asked for and
+// not used. It asks for namesMore at once.
 const (
 	namesWindow = 16
 	namesMore   = namesWindow / 2
 )
 
-// remoteNames is the list of a pull at its source. One goroutine reads it.
+// remoteNames is the list of a pull, at the source. One goroutine reads it.
 type remoteNames struct {
 	ctx   context.Context
 	ctl   *control
 	parts chan []byte
 	begun bool
-	used  int // parts since more were asked for
+	used  int // parts used since more were asked for
 	part  wire.Cursor
 	last  bool   // the part is the last one
 	path  string // of the name before
@@ -48,7 +48,7 @@ func (r *remoteNames) arrived(body []byte) error {
 	}
 }
 
-// Next implements chunker.Names. It waits for the client.
+// Next implements chunker.Names. It blocks until the client has sent the name.
 func (r *remoteNames) Next() (chunker.Listed, error) {
 	for len(r.part.Buf) == 0 {
 		if r.last {
@@ -96,10 +96,10 @@ func (r *remoteNames) nextPart() error {
 	}
 }
 
-// namesTeller is the list of a pull at its sink, which tells it.
+// namesTeller is the list of a pull, at the sink, which sends it.
 type namesTeller struct {
 	names chunker.Names
-	// wanted has how many parts more the source has asked for.
+	// wanted holds how many more parts the source has asked for.
 	wanted chan int
 	room   int // parts that may be sent
 }
@@ -108,7 +108,7 @@ func newNamesTeller(names chunker.Names) *namesTeller {
 	return &namesTeller{names: names, wanted: make(chan int, namesWindow)}
 }
 
-// hearWanted takes the source's wish for more.
+// hearWanted takes the source's wish for more parts.
 func (t *namesTeller) hearWanted(body []byte) error {
 	kind, _, c, err := wire.DecodeSelection(body)
 	n := c.Byte()
@@ -147,7 +147,7 @@ func (t *namesTeller) tell(ctx context.Context, ctl *control) error {
 	}
 }
 
-// send sends a part when it is wanted.
+// send sends a part once the source wants one.
 func (t *namesTeller) send(ctx context.Context, ctl *control, part []byte) error {
 	for t.room == 0 {
 		select {

@@ -22,8 +22,9 @@ func listedSource(paths []string) ([]string, error) {
 	return []string{paths[0] + "/."}, nil
 }
 
-// placeListed places the entries of a list, of which the top is one only where
-// it is named: it is made all the same, where anything may be.
+// placeListed places the entries of a list. The top directory is an entry only where
+// the list names it. Otherwise placeListed makes the top anyway, unless the options
+// forbid that.
 func (k *sink) placeListed(first *wire.AnnouncedEntry) error {
 	err := k.store.Place(&manifest.Entry{Type: manifest.Dir, Path: "."}, ".")
 	if err != nil || first.Path == "." || k.session.terms.Has(wire.FlagDryRun|wire.FlagExisting) {
@@ -32,16 +33,16 @@ func (k *sink) placeListed(first *wire.AnnouncedEntry) error {
 	return k.store.MakeTop()
 }
 
-// listedCheck holds the entries of a pull against the list, in the order of
-// both. It keeps the names of the list that the entry's path goes on from.
+// listedCheck checks the entries of a pull against the list. Both are in the same
+// order. It keeps the names of the list that the entry's path continues.
 type listedCheck struct {
 	names     chunker.Names
 	recursive bool
 	begun     bool
 	ended     bool
 	head      chunker.Listed
-	on        []chunker.Listed // each is how the next one begins
-	top       chunker.Listed   // ".", where it is named
+	on        []chunker.Listed // each is a beginning of the next
+	top       chunker.Listed   // ".", where the list names it
 }
 
 func (l *listedCheck) next() (err error) {
@@ -52,8 +53,8 @@ func (l *listedCheck) next() (err error) {
 	return err
 }
 
-// find says whether the list has an entry: by its name, in a directory that it
-// names, or on the way to a name, which is what implied says.
+// find says whether the list has an entry: by its name, in a directory that it names,
+// or on the way to a name. implied says that the entry is only on the way to a name.
 func (l *listedCheck) find(e *manifest.Entry) (implied, ok bool, err error) {
 	if !l.begun {
 		l.begun = true
@@ -84,7 +85,7 @@ func (l *listedCheck) find(e *manifest.Entry) (implied, ok bool, err error) {
 	return false, ok, nil
 }
 
-// leave drops the names that a path does not go on from.
+// leave drops the names that a path does not continue.
 func (l *listedCheck) leave(path string) {
 	for n := len(l.on); n > 0 && !strings.HasPrefix(path, l.on[n-1].Path); n-- {
 		l.on = l.on[:n-1]

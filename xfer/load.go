@@ -12,8 +12,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// takeBounces books, of the memory that all sessions share, what the workers of a session
-// with slots in GPU memory pin beside its ring.
+// takeBounces books, from the memory that all sessions share, what the workers of a
+// session with slots in GPU memory pin beside its ring.
 func takeBounces(s *session, host *door.Session) (giveBack func(), err error) {
 	if s.ringWish.Placement.GPU == wire.GPUOff {
 		return func() {}, nil
@@ -27,15 +27,15 @@ func takeBounces(s *session, host *door.Session) (giveBack func(), err error) {
 	return giveBack, err
 }
 
-// ringBytes is what a session may register: a source's ring, payload and headers,
-// and the messages of all its queue pairs.
+// ringBytes is how many bytes a session may register: a source's ring, payload and
+// headers, and the messages of all its queue pairs.
 func ringBytes(qps, slots, chunkBytes int) int64 {
 	c := railConfig(qps, slots, chunkBytes, true, false, rdma.Wire{})
 	return int64(sourceSlots(slots))*int64(chunkBytes+sealPad+wire.HeaderStride) + int64(qps)*int64(c.SendDepth+c.RecvDepth)*wire.MsgBytes
 }
 
-// ServedBytes is what a server books for a session of these options, at most: a
-// ring, messages, and host memory beside slots in a GPU's.
+// ServedBytes is how many bytes a server books at most for a session of these options:
+// a ring, messages, and host memory beside slots in a GPU's.
 func (o *Options) ServedBytes() int64 {
 	chunkBytes := cmp.Or(o.ChunkBytes, DefaultChunkBytes)
 	n := ringBytes(cmp.Or(o.QPs, 1), cmp.Or(o.Slots, DefaultSlots), chunkBytes)
@@ -45,9 +45,9 @@ func (o *Options) ServedBytes() int64 {
 	return n
 }
 
-// RingBytes is how much memory this end's slots take: payload and headers, as
-// one who sends or receives, and what a stream is kept in beside them until it
-// has arrived.
+// RingBytes is how many bytes this end's slots take, payload and headers, at a source
+// or at a sink. At the source of a stream it includes the memory that keeps the stream
+// until it has arrived.
 func (o *Options) RingBytes(source, stream bool) int64 {
 	slots, chunkBytes := cmp.Or(o.Slots, DefaultSlots), int64(cmp.Or(o.ChunkBytes, DefaultChunkBytes))
 	if !source {
@@ -63,13 +63,13 @@ func (o *Options) RingBytes(source, stream bool) int64 {
 	return n
 }
 
-// Limiter bounds how many bytes a second pass those who share it, in the order in which
-// they ask. It may be used by many at once.
+// Limiter bounds how many bytes a second its users move together. They get their turns
+// in the order in which they ask. Several goroutines may use it at once.
 type Limiter = limit.Limiter
 
-// NewLimiter returns a limiter of that many bytes a second, 512 at the least; nil, which
-// limits nothing, for 0 and less.
+// NewLimiter returns a limiter of that many bytes a second, at least 512. For 0 and
+// less it returns nil, which limits nothing.
 func NewLimiter(bytesPerSecond int64) *Limiter { return limit.New(bytesPerSecond) }
 
-// limits are those of a copy.
+// limits returns the limits of a copy.
 func (o *Options) limits() limit.Limits { return limit.Of(limit.New(o.BytesPerSecond)) }

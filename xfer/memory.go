@@ -9,8 +9,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// GPUs opens the GPU driver: cheap after the first time, with the same result.
-// Nil stands for a program that lends no GPU memory.
+// GPUs opens the GPU driver. After the first time it is cheap and gives the same
+// result. Nil stands for a program that lends no GPU memory.
 type GPUs = ring.GPUs
 
 // Memory is where one end has its slots.
@@ -27,17 +27,17 @@ const (
 	RungHost    = wire.RungHost
 )
 
-// Flush is how what a device wrote becomes visible to the GPU's readers.
+// Flush is how a device's writes become visible to the GPU's readers.
 type Flush = wire.Flush
 
-// The ways.
+// The ways to flush.
 const (
 	FlushNone = wire.FlushNone
 	FlushRead = wire.FlushRead
 )
 
-// parseGPU reads the word of --gpu: "off" (or ""), "auto", an index or another
-// name of a GPU. The rest of the placement is left.
+// parseGPU reads the word of --gpu: "off" (or ""), "auto", an index or another name of
+// a GPU. It sets nothing else in the placement.
 func parseGPU(word string) (p ring.Placement, err error) {
 	switch word {
 	case "", "off":
@@ -57,7 +57,7 @@ func parseGPU(word string) (p ring.Placement, err error) {
 	return ring.Placement{GPU: wire.GPUNamed, GPUName: word}, nil
 }
 
-// CheckGPU refuses a word that Options.GPU and RemoteGPU do not take: ErrUsage.
+// CheckGPU checks a word for Options.GPU and RemoteGPU. The error is ErrUsage.
 func CheckGPU(word string) error {
 	_, err := parseGPU(word)
 	return err
@@ -89,5 +89,5 @@ func (o *Options) placements() (local, remote ring.Placement, err error) {
 	return local, remote, nil
 }
 
-// needsVerbs reports whether TCP will not do.
+// needsVerbs reports whether the options rule out TCP.
 func (o *Options) needsVerbs() bool { return o.Require == "verbs" || o.Require == "gpudirect" }

@@ -7,7 +7,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// metadataFlags are the flags of a hello that say what is kept.
+// metadataFlags returns the flags of a hello that say which metadata is kept.
 func (o *Options) metadataFlags() (flags uint64) {
 	for _, f := range []struct {
 		on   bool
@@ -24,15 +24,15 @@ func keepOf(flags uint64) chunker.Keep {
 	return chunker.Keep{Modes: flags&wire.FlagModes != 0, Times: flags&wire.FlagTimes != 0, Xattrs: flags&wire.FlagXattrs != 0}
 }
 
-// followsNamed reports whether a source that is a link is followed: with -L, and
-// where neither a tree nor links as such were asked for.
+// followsNamed reports whether a named source that is a link is followed: with -L, and
+// where the options ask neither for a tree nor for links as such.
 func followsNamed(recursive, links, follow bool) bool { return follow || !recursive && !links }
 
-// errLinkSkipped is a link where links are not to be copied.
+// errLinkSkipped says that a link was skipped, because links are not to be copied.
 var errLinkSkipped = errors.New("skipping non-regular file: a symbolic link (-l copies links)")
 
-// ownersOf is what is told of an entry's owner and group. Those of number 0 go
-// by number always, as with rsync: root is root.
+// ownersOf is what the sink is told of an entry's owner and group. As in rsync, number
+// 0 always goes by number: root is root.
 func (a *announcer) ownersOf(f *chunker.Found) (o wire.Owners) {
 	flags := a.src.session.terms.Flags
 	named := flags&wire.FlagNumericIDs == 0
@@ -51,8 +51,8 @@ func (a *announcer) ownersOf(f *chunker.Found) (o wire.Owners) {
 	return o
 }
 
-// attributesOf is what an entry is to have at the sink: owner and group by name
-// where that exists here, else by number.
+// attributesOf is the owner and group that an entry gets at the sink: by name where
+// this host has the name, otherwise by number.
 func (k *sink) attributesOf(p *wire.AnnouncedEntry) *chunker.Attributes {
 	flags := k.session.terms.Flags
 	if flags&(wire.FlagOwner|wire.FlagGroup) == 0 {

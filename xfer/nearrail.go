@@ -16,16 +16,17 @@ import (
 // sysfs is where the kernel tells of PCI devices.
 const sysfs = "/sys"
 
-// dialTarget is an address of a server, and the device here by which it is tried:
-// empty for the one that the kernel reaches it by.
+// dialTarget is an address of a server, and the device here that is to reach it. An
+// empty device leaves the choice to the kernel.
 type dialTarget struct {
 	device string
 	to     door.RailAddr
 }
 
-// dialTargets are the addresses in the order in which they are tried. Where the
-// slots here are to be in one certain GPU, those come first that a device near to it
-// reaches: what crosses the processor on its way is slower, or does not work.
+// dialTargets returns the addresses in the order in which they are tried. Where the
+// slots here are to be in one certain GPU, addresses that a device near to it reaches
+// come first. Traffic that crosses the processor on its way is slower, or does not
+// work.
 func (c *Client) dialTargets(ctx context.Context, rails []door.RailAddr, o *Options) []dialTarget {
 	as := make([]dialTarget, len(rails))
 	for i, r := range rails {
@@ -45,8 +46,8 @@ func (c *Client) dialTargets(ctx context.Context, rails []door.RailAddr, o *Opti
 	return n.sort(as)
 }
 
-// wantedGPU is the PCI address of the GPU that this end is to use; empty where any
-// will do, or there is no such GPU, which the session then says.
+// wantedGPU is the PCI address of the GPU that this end is to use. It is empty where
+// any GPU will do, and where there is no such GPU; the session then says so.
 func (c *Client) wantedGPU(o *Options) string {
 	if !o.local.IsOne() || c.GPUs == nil {
 		return ""
@@ -54,9 +55,9 @@ func (c *Client) wantedGPU(o *Options) string {
 	return pciOf(c.GPUs, o.local)
 }
 
-// routes are the devices by which the kernel reaches the addresses, empty where
-// there is none. They are asked for all at once, for an address where nobody is
-// takes seconds.
+// routes returns the devices by which the kernel reaches the addresses. A device is
+// empty where the kernel has no route. The kernel is asked for all at once, because an
+// address where nobody is takes seconds.
 func (c *Client) routes(ctx context.Context, rails []door.RailAddr) []string {
 	devices := make([]string, len(rails))
 	var all sync.WaitGroup
@@ -78,7 +79,7 @@ type nearness struct {
 	devices []rdma.Device
 }
 
-// find is a usable device by its name, or nil.
+// find returns a usable device by its name, or nil.
 func (n *nearness) find(name string) *rdma.Device {
 	i := slices.IndexFunc(n.devices, func(d rdma.Device) bool { return d.Name == name && d.Usable() })
 	if i < 0 {
@@ -91,10 +92,10 @@ func (n *nearness) path(d *rdma.Device) gpu.PathClass {
 	return gpu.PathBetween(n.sysfs, n.gpu, d.PCIAddress)
 }
 
-// sort puts first what a near device reaches, and behind all others what a device
-// of less than half the rate of the fastest does: that one is there for something
-// else. Where several devices are in a server's network the kernel names but one:
-// those of them that are nearer than any it names are added.
+// sort puts first the addresses that a near device reaches. Last come those of a device
+// with less than half the rate of the fastest, because such a device has another
+// purpose. Where several devices are in a server's network, the kernel names only one.
+// sort adds those of them that are nearer than any that the kernel names.
 func (n *nearness) sort(as []dialTarget) []dialTarget {
 	nearest, fastest := gpu.SYS, 0.0
 	for _, a := range as {
@@ -129,17 +130,18 @@ func (n *nearness) rank(a dialTarget, fastest float64) int {
 	return railRank(n.sysfs, n.gpu, d.PCIAddress, d.RateGbps(), fastest)
 }
 
-// railRank is the class of the path from a GPU to a device, and more for one that is
-// there for something else: it has less than half the rate of the fastest.
+// railRank is the class of the path from a GPU to a device. It is higher than any class
+// for a device with less than half the rate of the fastest, because such a device has
+// another purpose.
 func railRank(sysfs, gpuAt, deviceAt string, rateGbps, fastest float64) int {
-	if rateGbps > 0 && rateGbps < fastest/2 { // 0 where it is not known
+	if rateGbps > 0 && rateGbps < fastest/2 { // 0 where the rate is not known
 		return int(gpu.SYS) + 1
 	}
 	return int(gpu.PathBetween(sysfs, gpuAt, deviceAt))
 }
 
-// networksOf are those that a device is in by its addresses, but for link-local
-// ones, which say nothing of where they lead.
+// networksOf returns the networks that a device's addresses are in. It leaves out
+// link-local ones, because they do not say where they lead.
 func networksOf(d *rdma.Device) (networks []netip.Prefix) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {

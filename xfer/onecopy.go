@@ -14,38 +14,39 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// errOtherCopy refuses what is not the one copy that a server is there for.
+// errOtherCopy refuses any copy but the one that the server was started for.
 var errOtherCopy = errors.New("this end was started for one copy alone")
 
 // errSuperseded ends a session whose client has come again by another way.
 var errSuperseded = errors.New("its client has come again")
 
-// OneCopy is the copy that a server is there for: its direction, its paths and
-// whatever in its options adds to what it may do or keep. It admits one session.
-// One whose client never heard the welcome is none: a client whose connection breaks
-// there comes again by another way.
+// OneCopy is the copy that a server was started for: its direction, its paths, and all
+// of its options that add to what the copy may do or keep. It admits one session. A
+// session whose client never heard the welcome does not count, because a client whose
+// connection breaks there comes again by another way.
 type OneCopy struct {
-	wanted wire.Hello // of which mode, codec, flags, paths, GPU and maxDelete count
+	wanted wire.Hello // its mode, codec, flags, paths, GPU, sizes and MaxDelete count
 	rules  [sha256.Size]byte
-	loose  uint64 // flags that may be other ones, because they follow from the paths
-	// named says which names the sources of a push may have. Nil: any.
+	loose  uint64 // flags that may differ, because they follow from the paths
+	// named says which names the sources of a push may have. Nil means any name.
 	named func(name string) bool
 
 	mu    sync.Mutex
 	begun bool
-	turn  *session // the last that was admitted, until it has ended
+	turn  *session // the session admitted last, until it has ended
 	end   context.CancelCauseFunc
 }
 
-// CopyTerms says which copy a client makes of these options, for the OneCopy of the other
-// end: a push or a pull, of a stream or of files. The errors are those of Push and Pull.
+// CopyTerms encodes the copy that a client makes with these options, for the OneCopy of
+// the other end: a push or a pull, of a stream or of files. The errors are those of
+// Push and Pull.
 //
-// They are the SHA-256 of the filter rules, as they travel, and a hello.
+// The terms are the SHA-256 of the filter rules, as they travel, and then a hello.
 func (o Options) CopyTerms(push, stream bool) ([]byte, error) {
-	o.Tally = nil // it counts for the copy
+	o.Tally = nil // it counts for the copy itself
 	o.complete()
 	if stream {
-		o.IgnoreTimes = true // it is copied whatever is there
+		o.IgnoreTimes = true // a stream is copied whatever the destination has
 	} else if err := o.checkSinkOptions(); err != nil {
 		return nil, err
 	}
@@ -64,7 +65,7 @@ func (o Options) CopyTerms(push, stream bool) ([]byte, error) {
 	return append(sum[:], h.Encode()...), nil
 }
 
-// sumOfRules is the digest of filter rules, one after the other as they travel.
+// sumOfRules is the digest of filter rules, in order, as they travel.
 func sumOfRules(rules []filter.Rule) [sha256.Size]byte {
 	var b []byte
 	for i := range rules {
@@ -73,8 +74,8 @@ func sumOfRules(rules []filter.Rule) [sha256.Size]byte {
 	return sha256.Sum256(b)
 }
 
-// NewGrant is for the copy of such terms: to the one path of a push, or of the paths
-// of a pull.
+// NewGrant makes the OneCopy for such terms. paths has the one path of a push, or the
+// paths of a pull.
 func NewGrant(terms []byte, paths []string) (*OneCopy, error) {
 	if len(terms) < sha256.Size {
 		return nil, fmt.Errorf("%w: terms of %d bytes", ErrProtocol, len(terms))
@@ -87,12 +88,12 @@ func NewGrant(terms []byte, paths []string) (*OneCopy, error) {
 		return nil, fmt.Errorf("%w: a grant for a %s of %d paths", ErrProtocol, h.Terms.Mode, len(paths))
 	}
 	if h.Terms.Mode == wire.ModePull && h.Terms.Flags&wire.FlagListed != 0 {
-		if top, err := listedSource(paths); err == nil { // else the client says what is wrong
+		if top, err := listedSource(paths); err == nil { // otherwise the client says what is wrong
 			paths = top
 		}
 	}
-	// Hello.Check holds wire.FlagMany of a pull against the paths, and differs wire.FlagMustBeDir
-	// of a push.
+	// Hello.Check compares wire.FlagMany of a pull with the paths. differs does so with
+	// wire.FlagMustBeDir of a push.
 	g := &OneCopy{wanted: h, rules: [sha256.Size]byte(terms), loose: wire.FlagMany}
 	if h.Terms.Mode == wire.ModePush {
 		g.loose |= wire.FlagMustBeDir
@@ -101,11 +102,11 @@ func NewGrant(terms []byte, paths []string) (*OneCopy, error) {
 	return g, nil
 }
 
-// OnlyFrom bounds what a push may bring to the names that the sources have, which
-// another host reads: where such a source gives its files no name of their own, as
-// dir/. does, any. A source may be a pattern, and then standsFor says whether the last
-// part of it stands for a name. Whether there are several sources is held to, too,
-// unless there is one that may stand for several.
+// OnlyFrom bounds the names that a push may bring to those of its sources, which
+// another host reads. Where a source gives its files no name of their own, as dir/.
+// does, any name will do. A source may be a pattern: standsFor then says whether the
+// pattern's last part stands for a name. OnlyFrom also fixes whether the push has
+// several sources, unless one source may stand for several.
 func (g *OneCopy) OnlyFrom(sources []string, mayBeSeveral bool, standsFor func(pattern, name string) bool) {
 	if !mayBeSeveral {
 		g.loose &^= wire.FlagMany
@@ -121,7 +122,8 @@ func (g *OneCopy) OnlyFrom(sources []string, mayBeSeveral bool, standsFor func(p
 	}
 }
 
-// differs says what in a hello is not the copy that was granted, or nothing.
+// differs says in what a hello differs from the granted copy. It is "" where the hello
+// does not differ.
 func (g *OneCopy) differs(h *wire.Hello) string {
 	w := &g.wanted
 	switch other := h.Terms.Flags ^ w.Terms.Flags; {
@@ -178,7 +180,7 @@ func otherOptions(granted, other uint64) string {
 	return strings.Join(words, ", ")
 }
 
-// otherPath tells of paths that are not those that were granted.
+// otherPath says which path was not granted.
 func (g *OneCopy) otherPath(paths []string) string {
 	for _, p := range paths {
 		if !slices.Contains(g.wanted.Paths, p) {
@@ -188,9 +190,9 @@ func (g *OneCopy) otherPath(paths []string) string {
 	return fmt.Sprintf("a %s of other paths", g.wanted.Terms.Mode)
 }
 
-// admit takes a session in whose hello this is, and end ends, where it is the copy
-// that was granted and that has not begun. A session that was admitted before, and
-// whose client has not heard so, ends. A nil OneCopy admits all.
+// admit takes a session with hello h, if it is the granted copy and that copy has not
+// begun. end ends the session. admit ends a session that was admitted before, if its
+// client has not heard the welcome. A nil OneCopy admits every session.
 func (g *OneCopy) admit(h *wire.Hello, s *session, end context.CancelCauseFunc) error {
 	if g == nil {
 		return nil
@@ -223,8 +225,8 @@ func (g *OneCopy) left(s *session) {
 	}
 }
 
-// checkRules holds the rules of a session against those of the copy: they say also what
-// deletion leaves alone.
+// checkRules compares the rules of a session with those of the copy. Rules matter here
+// because they also say what deletion leaves alone.
 func (g *OneCopy) checkRules(rules []filter.Rule) error {
 	if g != nil && sumOfRules(rules) != g.rules {
 		return fmt.Errorf("%w: one with other filter rules", errOtherCopy)
@@ -232,7 +234,8 @@ func (g *OneCopy) checkRules(rules []filter.Rule) error {
 	return nil
 }
 
-// takes is what a sink takes of entries, where the source may not choose their names.
+// takes returns the filter for a sink whose source may not choose the names of entries.
+// It is nil for any other sink.
 func (g *OneCopy) takes(h *wire.Hello) *pullFilter {
 	if g == nil || g.named == nil {
 		return nil

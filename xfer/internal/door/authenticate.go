@@ -18,19 +18,20 @@ import (
 // maxRails bounds the addresses of a server that are told and tried.
 const maxRails = 16
 
-// Granted is a session that a server has granted, and that has no queue pair
-// yet but the door's. The door stays open until Close: the server takes its end for the
-// session's as long as the first queue pair is not there.
+// Granted is a session that a server has granted. It has no queue pair yet but that to
+// the door. The connection to the door stays open until Close: until the first queue
+// pair of the session exists, the server takes the end of this connection for the end
+// of the session.
 type Granted struct {
 	door  *Conn
 	ID    [16]byte
 	Trust *trust.Session
 	Grant Grant
-	// Rails are the addresses at which the server tells that it can be reached by
-	// rdma_cm, the best first.
+	// Rails are the addresses at which the server says that rdma_cm reaches it, the
+	// best first.
 	Rails   []RailAddr
-	NoRails string // why there are none
-	// Where the door was.
+	NoRails string // why Rails is empty
+	// Provider, Device and At say how the client reached the door.
 	Provider rdma.Provider
 	Device   string
 	At       netip.AddrPort
@@ -38,10 +39,10 @@ type Granted struct {
 	tries uint16
 }
 
-// Close ends the door.
+// Close closes the connection to the door.
 func (g *Granted) Close() error { return g.door.Close() }
 
-// TriesLeft is how many tries the server still lets the client make its first queue pair.
+// TriesLeft is how often the client may still try to make its first queue pair.
 func (g *Granted) TriesLeft() int { return MaxTries - int(g.tries) }
 
 // NextTry is the name of the first queue pair in another try to make it.
@@ -57,7 +58,7 @@ func (g *Granted) Joining(l trust.Lane) []byte {
 	return p.Encode()
 }
 
-// RefusedError is a server that knows the client and does not serve it now.
+// RefusedError says that a server knows the client and does not serve it now.
 type RefusedError struct {
 	Peer netip.AddrPort
 	Code rdma.RejectCode
@@ -68,11 +69,11 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("%s refused the session: %s", e.Peer, e.Text)
 }
 
-// CrowdTries is how often a client comes to a door that is closed before it was
-// heard. Between it waits crowdPause on average, then twice that, and so on up to
-// crowdMaxPause: in a crowd each try is a draw, and many are what helps.
-// crowdTime is for all of them, and not for one: a busy machine may take seconds
-// to turn one away.
+// CrowdTries is how often a client tries a door that closes before the client was
+// heard. Between tries the client waits crowdPause on average, then twice that, and so
+// on up to crowdMaxPause. In a crowd each try is a draw, so many tries help. crowdTime
+// bounds all tries together and not each: a busy machine may take seconds to turn one
+// client away.
 const (
 	CrowdTries    = 32
 	crowdPause    = 20 * time.Millisecond
@@ -80,32 +81,33 @@ const (
 	crowdTime     = 20 * time.Second
 )
 
-// errUnheard is a door that closed without an answer. Often that is a server
-// that does not know the key and has no time to say so.
+// errUnheard says that a door closed without an answer. Often the server does not know
+// the key and has no time to say so.
 var errUnheard = fmt.Errorf("%w: it closed the connection", trust.ErrRefused)
 
-// Client is how a client comes to the doors of one server. It may be used by several
-// goroutines at once, and is not changed meanwhile.
+// Client is how a client comes to the doors of one server. Several goroutines may use
+// it at once. Its fields must not change meanwhile.
 type Client struct {
-	// Key is what it proves to have.
+	// Key is the key that the client proves to have.
 	Key trust.Key
-	// QPs, Slots and ChunkBytes are what it asks for: queue pairs, slots in a ring,
-	// and their size.
+	// QPs, Slots and ChunkBytes are what the client asks for: queue pairs, slots in a
+	// ring, and bytes in a slot.
 	QPs, Slots, ChunkBytes int
-	// Wish is which GPU it is going to ask for there.
+	// Wish is the GPU that the client is going to ask the server for.
 	Wish Wish
 	// Wire is how this end's packets travel.
 	Wire rdma.Wire
-	// Handshake is how long it waits for each answer.
+	// Handshake is how long the client waits for each answer.
 	Handshake time.Duration
-	// Waiting is told, at each door once, why there is no room yet.
+	// Waiting is told, once for each door, why the server has no room yet.
 	Waiting func(why string)
 }
 
 // Authenticate proves to the server at addr that this end has the key, and waits for
-// what it grants, see RetryCrowded. waits is called, once at most, when there is no
-// room yet. The caller closes the result. The errors are trust.ErrRefused, RefusedError,
-// wire.ErrProtocol, wire.ErrPeerSilent and those of the provider.
+// the server's grant. It tries as RetryCrowded does. It calls waits at most once, when
+// the server has no room yet. The caller closes the result. The errors are
+// trust.ErrRefused, RefusedError, wire.ErrProtocol, wire.ErrPeerSilent and those of the
+// provider.
 func (c *Client) Authenticate(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, waits func()) (g *Granted, err error) {
 	err = RetryCrowded(ctx, CrowdTries, func() error {
 		g, err = c.AuthenticateOnce(ctx, p, device, addr, waits)
@@ -114,15 +116,16 @@ func (c *Client) Authenticate(ctx context.Context, p rdma.Provider, device strin
 	return g, err
 }
 
-// RetryCrowded repeats a try to connect, up to so many times in all, while its error may
-// be the lot of one of many. Unauthenticated clients can crowd a server's door, and before that
-// a listener's sockets, which then close on some of those who come, whoever they
-// are: it is worth another try. It returns the last error; the end of ctx ends it.
+// RetryCrowded repeats a try to connect, at most tries times in all, while its error
+// may come from a crowd. Unauthenticated clients can crowd a server's door, and before
+// it the sockets of a listener. The listener then closes on some clients, whoever they
+// are, so another try is worth it. RetryCrowded returns the last error. It stops when
+// ctx ends.
 func RetryCrowded(ctx context.Context, tries int, try func() error) (err error) {
 	begun := time.Now()
 	for i := range tries {
 		if i > 0 {
-			// By chance, so that several do not come together again.
+			// Wait a random time, so that several clients do not come together again.
 			wait := time.Duration(mathrand.Int64N(int64(2 * min(crowdPause<<min(i-1, 8), crowdMaxPause))))
 			select {
 			case <-time.After(wait):
@@ -137,7 +140,7 @@ func RetryCrowded(ctx context.Context, tries int, try func() error) (err error) 
 	return err
 }
 
-// IsCrowded reports whether an error may be the lot of one of many at a door.
+// IsCrowded reports whether an error may come from a crowd at a door.
 func IsCrowded(err error) bool {
 	var rejected *rdma.RejectedError
 	return errors.Is(err, errUnheard) || errors.Is(err, rdma.ErrDisconnected) ||
@@ -163,7 +166,7 @@ func (c *Client) preamble(id [16]byte) []byte {
 	return p.Encode()
 }
 
-// dial makes the door and shows the key.
+// dial connects to the door and authenticates.
 func (c *Client) dial(ctx context.Context, g *Granted) (err error) {
 	if _, err := rand.Read(g.ID[:]); err != nil {
 		return err
@@ -207,8 +210,8 @@ func (c *Client) prove(ctx context.Context, g *Granted, opening []byte) error {
 	return d.Say(ctx, wire.DoorProof, c.Wish.Encode())
 }
 
-// await takes the server's answers up to its grant. That it has no room yet is
-// told once, however often it says so.
+// await takes the server's answers up to its grant. It reports only once that the
+// server has no room yet, however often the server says so.
 func (c *Client) await(ctx context.Context, g *Granted, waits func()) error {
 	told, addresses := false, 0
 	for {
@@ -251,8 +254,8 @@ func (c *Client) await(ctx context.Context, g *Granted, waits func()) error {
 	}
 }
 
-// hearSoon waits for one message of a server that has something to say at
-// least as often as a handshake may take.
+// hearSoon waits for one message of the server. The server sends one at least as often
+// as a handshake may take.
 func (c *Client) hearSoon(ctx context.Context, g *Granted) (kind byte, body []byte, err error) {
 	ctx, cancel := c.withHandshakeTimeout(ctx, g.At)
 	defer cancel()

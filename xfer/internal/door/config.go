@@ -9,7 +9,7 @@ import (
 	"gdrcp/xfer/internal/limit"
 )
 
-// Defaults of the bounds.
+// The defaults of the bounds.
 const (
 	// DefaultMaxMemory bounds the rings and buffers of all sessions of a server.
 	DefaultMaxMemory = 4 << 30
@@ -19,49 +19,49 @@ const (
 	defaultMaxWait = 30 * time.Second
 )
 
-// Config is what a server's door has to know of the server behind it. The zero
-// value of a bound means its default. The functions are called from several goroutines
-// at once.
+// Config is what a server's door has to know of the server behind it. The zero value of
+// a bound means its default. Several goroutines call the functions at once.
 type Config struct {
-	// Keys knows who may come.
+	// Keys knows which clients may come.
 	Keys doorKeyring
-	// MaxSessions is how many sessions there are at once (64).
+	// MaxSessions is how many sessions run at once (64).
 	MaxSessions int
 	// MaxMemory bounds the rings and buffers of all sessions, in bytes
-	// (DefaultMaxMemory). Where little is left a session gets fewer slots.
+	// (DefaultMaxMemory). Where little is left, a session gets fewer slots.
 	MaxMemory int64
-	// MaxWait is how long a client waits for others to end where it would exceed a
-	// bound (30 s); then it is told to come again. Negative: at once.
+	// MaxWait is how long a client that would exceed a bound waits for others to end
+	// (30 s). The server then tells it to come again. With a negative value the server
+	// tells it at once.
 	MaxWait time.Duration
-	// NoRails is what a client is told where the server listens on no device; empty,
-	// the error of the first that it could not listen on.
+	// NoRails is what a client is told where the server listens on no device. Where
+	// NoRails is empty, the client is told the error of the first device that the
+	// server could not listen on.
 	NoRails string
-	// Followed: somebody looks at Listening again and again, drops what failed and
-	// listens anew. Then Serve goes on without a device, and logs of none that it
-	// failed.
+	// Followed says that the owner of the door looks at Listening again and again,
+	// drops failed devices and listens anew. Serve then goes on without a device, and
+	// does not log that a device failed.
 	Followed bool
-	// Limit bounds what the payload of all sessions takes on the wire. Nil: nothing
-	// does.
+	// Limit bounds the payload of all sessions on the wire. Nil: no bound.
 	Limit *limit.Limiter
 	// Handshake is how long a client may take for each message.
 	Handshake time.Duration
 	// Wire is how this end's packets travel.
 	Wire rdma.Wire
-	// RingBytes is what a session of so many queue pairs and slots registers.
+	// RingBytes is how many bytes a session of so many queue pairs and slots registers.
 	RingBytes func(qps, slots, chunkBytes int) int64
-	// Load is told what the running sessions need whenever that changes. It must not
-	// block. Nil: nobody wants to know.
+	// Load is told what the running sessions need, whenever that changes. It must not
+	// block. It may be nil.
 	Load func(Load)
-	// Distances says of each device how far it is from the GPU that a client wishes
-	// for, less being nearer; nil where that does not matter. It may block until ctx
-	// ends. Nil: no GPU is lent.
+	// Distances says how far each device is from the GPU that a client wishes for; less
+	// is nearer. It returns nil where the distance does not matter. It may block until
+	// ctx ends. Distances is nil where the server lends no GPU.
 	Distances func(ctx context.Context, w Wish, devices []Device) map[string]int
-	// Begin makes a session's rail and its first queue pair of the request, which it
+	// Begin makes a session's rail, makes its first queue pair of the request, which it
 	// answers, and serves the session to its end. It calls Begun or Retry of the
 	// session, once.
 	Begin func(p rdma.Provider, req rdma.Request, s *Session, l trust.Lane)
-	// Log takes a line for each connection that came to no session. key is empty
-	// where none was proven, and err is never nil.
+	// Log takes a line for each connection that came to no session. key is empty where
+	// the client proved none. err is never nil.
 	Log func(peer, key, what string, err error)
 }
 
@@ -72,30 +72,30 @@ type Device struct {
 	RateGbps   float64 // of its fastest port; 0 where it is not known
 }
 
-// doorKeyring knows who may come. Its methods are called for every connection, by
-// several goroutines at once, and must not block.
+// doorKeyring knows which clients may come. Several goroutines at once call its
+// methods, for every connection. The methods must not block.
 type doorKeyring interface {
-	// Len is how many keys there are: one that is alone leaves nothing to others.
+	// Len is how many keys exist. A key that is alone need not leave anything to
+	// others.
 	Len() int
-	// Find returns what the holder of the key of that name may have. The name is that
-	// of a client that has proven nothing: it has the form of one (trust.CheckID), and
-	// no more.
+	// Find returns what the holder of the key of that name may have. A client that has
+	// proven nothing sent the name. The name only has the form of one (trust.CheckID).
 	Find(keyID string) (Admission, bool)
 }
 
 // Admission is what the holder of a key may have.
 type Admission struct {
 	Secret trust.Secret
-	// Opens is what the key's sessions reach, which only the server behind the door
-	// understands. It is compared with ==: the sessions of a key that opens something
-	// else now are ended.
+	// Opens is what the key's sessions reach. Only the server behind the door
+	// understands it. The door compares it with ==, and ends the sessions of a key that
+	// now opens something else.
 	Opens any
 	// RequireEncrypt refuses sessions whose chunks are not encrypted.
 	RequireEncrypt bool
-	// MaxSessions is how many sessions the key may have at once; 0 for no bound of its
-	// own.
+	// MaxSessions is how many sessions the key may have at once. 0 means that the key
+	// has no bound of its own.
 	MaxSessions int
 	// BytesPerSecond bounds what all of the key's sessions move together, both
-	// directions counted; 0 for no bound.
+	// directions counted. 0 means no bound.
 	BytesPerSecond int64
 }

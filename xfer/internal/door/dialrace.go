@@ -12,18 +12,19 @@ import (
 	"gdrcp/rdma"
 )
 
-// attemptDelay is how long one address is waited for before the next is tried
-// beside it: some drop what is sent to them.
+// attemptDelay is how long one address may take before the next is tried beside it:
+// some addresses drop all packets.
 const attemptDelay = 300 * time.Millisecond
 
-// dialRace authenticates at the TCP addresses of one server, side by side (happy eyeballs,
-// RFC 8305).
+// dialRace authenticates at the TCP addresses of one server, side by side (happy
+// eyeballs, RFC 8305).
 type dialRace struct {
 	client   *Client
 	provider rdma.Provider
 	ctx      context.Context
 	cancel   context.CancelFunc
-	// addrs are those that are left to be tried, and running those that are.
+	// addrs are the addresses that are left to try. running is the number of tries
+	// under way.
 	addrs   []netip.AddrPort
 	running int
 	results chan raceResult
@@ -37,9 +38,9 @@ type raceResult struct {
 	err     error
 }
 
-// Race authenticates at the first address that answers by a provider of TCP. Those that
-// come first are preferred by what attemptDelay gives them. The caller closes the result.
-// The error is the most specific one: see MostSpecificError.
+// Race authenticates at the first address that answers by a provider of TCP. Addresses
+// that come first get a lead of attemptDelay. The caller closes the result. The error
+// is the most specific one: see MostSpecificError.
 func (c *Client) Race(ctx context.Context, p rdma.Provider, addrs []netip.AddrPort) (*Granted, error) {
 	if len(addrs) == 0 {
 		return nil, fmt.Errorf("%w: the server has no TCP address", rdma.ErrUnsupported)
@@ -55,8 +56,8 @@ func (c *Client) Race(ctx context.Context, p rdma.Provider, addrs []netip.AddrPo
 		case <-next.C:
 			r.begin()
 		case <-r.waits:
-			// A server that has no room is not asked at its other addresses: each
-			// would wait, and get, a place of its own.
+			// Do not ask a server that has no room at its other addresses: each try
+			// would wait for a place of its own, and get one.
 			r.addrs = nil
 		case res := <-r.results:
 			r.take(res)
@@ -82,7 +83,7 @@ func (r *dialRace) begin() {
 	}()
 }
 
-// take looks at how a try ended. With an answer all others end.
+// take takes the end of a try. An answer ends all other tries.
 func (r *dialRace) take(res raceResult) {
 	r.running--
 	switch {
@@ -91,7 +92,7 @@ func (r *dialRace) take(res raceResult) {
 		r.addrs = nil
 		r.cancel()
 	case res.err == nil:
-		_ = res.granted.Close() // the second of two that came through at once
+		_ = res.granted.Close() // a second try came through at once
 	case r.ctx.Err() == nil && IsAnswered(res.err):
 		r.problem, r.addrs = res.err, nil
 		r.cancel()
@@ -101,9 +102,9 @@ func (r *dialRace) take(res raceResult) {
 	}
 }
 
-// MostSpecificError is the error to tell of those met at several addresses of one
-// host: a server's word, else the first of more than that nobody listens, which
-// is how a host answers at addresses that its server does not use.
+// MostSpecificError picks the error to report of those met at several addresses of one
+// host. A server's answer comes first, then the first error that is not a refused
+// connection. A host refuses connections at addresses that its server does not use.
 func MostSpecificError(before, err error) error {
 	if before == nil || IsAnswered(err) || (errors.Is(before, syscall.ECONNREFUSED) && !errors.Is(err, syscall.ECONNREFUSED)) {
 		return err
@@ -111,7 +112,7 @@ func MostSpecificError(before, err error) error {
 	return before
 }
 
-// IsAnswered: a server was there and answered, and what it said holds for all
+// IsAnswered reports whether a server was there and gave an answer that holds for all
 // its addresses.
 func IsAnswered(err error) bool {
 	return errors.As(err, new(*rdma.RejectedError)) || errors.As(err, new(*RefusedError)) || errors.Is(err, trust.ErrRefused)

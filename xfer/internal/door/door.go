@@ -15,20 +15,20 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// Conn is the queue pair at which a client proves that it has the key, before
-// it learns anything and before anything is made for it. It has a rail, and so
-// a protection domain, of its own. Beyond the handshake it carries the server's
-// grant; the session itself is then made of other queue pairs, which show that they
-// belong to it. One goroutine uses it at a time. Its methods block until ctx ends; their
-// errors are those of the rail, wire.ErrProtocol, and why the connection ended.
+// Conn is the queue pair at which a client proves that it has the key, before it learns
+// anything and before anything is made for it. A Conn has its own rail, and so its own
+// protection domain. Beyond the handshake it carries the server's grant. The session
+// itself is then made of other queue pairs, which show that they belong to it. One
+// goroutine uses a Conn at a time. Its methods block until ctx ends. Their errors are
+// those of the rail, wire.ErrProtocol, and the reason why the connection ended.
 type Conn struct {
-	// Rail and QP are the owner's to make, and end with Close.
+	// The owner makes Rail and QP. Close closes them.
 	Rail rdma.Rail
 	QP   rdma.Conn
-	// Seal and Open are there when the handshake is over.
+	// Seal and Open are set when the handshake is over.
 	Seal *trust.Sealer
 	Open *trust.Opener
-	// MayHear bounds the messages that nobody has taken yet.
+	// MayHear bounds the messages that have come and that nobody has taken yet.
 	MayHear int
 
 	posted, left uint64 // messages
@@ -37,16 +37,16 @@ type Conn struct {
 }
 
 const (
-	// MsgBytes and Depth bound what an unauthenticated client costs: rdma/verbs adds 4
-	// receives, a send and a tag of 8 bytes, and the 11 of these 320 bytes each
-	// fit one page.
+	// MsgBytes and Depth bound what an unauthenticated client costs. rdma/verbs adds 4
+	// receives and a send, and to each buffer a tag of 8 bytes. The 11 buffers of 320
+	// bytes each fit one page.
 	MsgBytes = 312 // of a message at most
 	Depth    = 3   // messages under way in each direction, at a server
 	// ClientDepth is how many messages a client has room for.
 	ClientDepth = 64
 	// ProofWait is how long a client may take to prove that it has a key.
 	ProofWait = 5 * time.Second
-	// doorText bounds a text for a person at the door.
+	// doorText bounds a text for people at the door, in bytes.
 	doorText = MsgBytes - trust.SealBytes - 8
 )
 
@@ -56,7 +56,7 @@ func RailConfig(receives int, onWire rdma.Wire) rdma.RailConfig {
 	return rdma.RailConfig{Conns: 1, SendDepth: Depth, RecvDepth: receives, MsgBytes: MsgBytes, WriteBytes: 1, Wire: onWire}
 }
 
-// wait takes what has happened at the door, at least one thing.
+// wait blocks until something happens at the door, and takes it.
 func (d *Conn) wait(ctx context.Context) error {
 	if d.ended != nil {
 		return d.ended
@@ -76,7 +76,7 @@ func (d *Conn) wait(ctx context.Context) error {
 			}
 			d.heard = append(d.heard, append([]byte(nil), c.Msg...))
 		case rdma.Closed:
-			d.ended = c.Err // what came before it may be its reason
+			d.ended = c.Err // messages before it may hold its reason
 		default:
 			return fmt.Errorf("%w: an immediate at the door", wire.ErrProtocol)
 		}
@@ -106,7 +106,7 @@ func (d *Conn) Say(ctx context.Context, kind byte, body []byte) error {
 	return d.Post(ctx, d.Seal.Seal(nil, append([]byte{kind}, body...)))
 }
 
-// flush waits until all that was posted has left.
+// flush blocks until all posted messages have left.
 func (d *Conn) flush(ctx context.Context) error {
 	for d.left < d.posted {
 		if err := d.wait(ctx); err != nil {
@@ -141,7 +141,7 @@ func (d *Conn) Hear(ctx context.Context) (kind byte, body []byte, err error) {
 	return plain[0], plain[1:], nil
 }
 
-// Close ends the door. Safe on one half made.
+// Close closes the queue pair and the rail. It is safe where only one of them was made.
 func (d *Conn) Close() error {
 	var errs []error
 	if d.QP != nil {
@@ -153,8 +153,8 @@ func (d *Conn) Close() error {
 	return errors.Join(errs...)
 }
 
-// Grant is the body of wire.DoorGrant: how many slots and queue pairs, of those that the
-// client asked for, it gets.
+// Grant is the body of wire.DoorGrant: how many of the slots and queue pairs that the
+// client asked for it gets.
 type Grant struct{ Slots, QPs int }
 
 func (t Grant) encode() []byte {
@@ -177,18 +177,18 @@ func decodeGrant(b []byte) (Grant, error) {
 // RailAddr is one address at which a server listens by rdma_cm.
 type RailAddr struct {
 	Addr   netip.AddrPort
-	Device string // its name there; empty where it is not known
+	Device string // its name at the server; empty where it is not known
 }
 
-// railText is the body of wire.DoorRail: "address:port device", or, behind a
-// zero byte, why there is none.
+// railText is the body of wire.DoorRail: "address:port device".
 func (r RailAddr) railText() []byte { return []byte(cutForDoor(r.Addr.String() + " " + r.Device)) }
 
-// NoRailText is the body of wire.DoorRail where there is none.
+// NoRailText is the body of wire.DoorRail where the server has no address: a zero byte
+// and the reason.
 func NoRailText(why string) []byte { return []byte("\x00" + cutForDoor(why)) }
 
-// decodeRail reads either. An address that does not parse is left out: it may
-// be of a family that this version does not know.
+// decodeRail reads either body. Where an address does not parse, ok is false and the
+// address is left out: it may be of a family that this version does not know.
 func decodeRail(body []byte) (r RailAddr, none string, ok bool) {
 	if len(body) > 0 && body[0] == 0 {
 		return r, printable.Text(string(body[1:])), true
@@ -198,7 +198,7 @@ func decodeRail(body []byte) (r RailAddr, none string, ok bool) {
 	return RailAddr{a, printable.Text(device)}, "", err == nil
 }
 
-// refusal is the body of wire.DoorRefuse: a code for a hint, and words for a person.
+// refusal is the body of wire.DoorRefuse: a code for a hint, and a text for people.
 type refusal struct {
 	code rdma.RejectCode
 	text string
@@ -218,22 +218,24 @@ func decodeRefusal(b []byte) (refusal, error) {
 // cutForDoor makes a text fit a message at the door.
 func cutForDoor(s string) string { return s[:min(len(s), doorText)] }
 
-// Wish is the body of wire.DoorProof, fields as in a hello: which GPU the client is going
-// to ask for, so that the server can tell the addresses near to it first. The hello
-// decides, and comes when the address is chosen already.
+// Wish is the body of wire.DoorProof, with fields as in a hello. It says which GPU the
+// client is going to ask for, so that the server can tell the addresses near to it
+// first. The hello decides, but it comes after the address is chosen.
 type Wish struct {
 	GPU wire.GPUWish
-	// Name is what gpu.Find takes, where GPU is wire.GPUNamed, else empty.
+	// Name is what gpu.Find takes. It is set where GPU is wire.GPUNamed, and empty
+	// otherwise.
 	Name string
 }
 
-// Encode is the body: empty where no GPU is wished for.
+// Encode returns the body. It is empty where the client wishes for no GPU.
 func (w Wish) Encode() []byte {
 	h := wire.Hello{GPU: uint64(w.GPU), GPUName: w.Name}
 	return h.EncodeGPU()
 }
 
-// DecodeWish reads the body of wire.DoorProof; it may be empty. The error is wire.ErrProtocol.
+// DecodeWish reads the body of wire.DoorProof, which may be empty. The error is
+// wire.ErrProtocol.
 func DecodeWish(b []byte) (Wish, error) {
 	h, err := wire.DecodeGPU(b)
 	return Wish{wire.GPUWish(h.GPU), h.GPUName}, err

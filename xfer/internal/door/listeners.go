@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// serverListener is where a server is reached.
+// serverListener is one place where a server listens.
 type serverListener struct {
 	provider rdma.Provider
 	l        rdma.Listener
-	device   Device        // of no name for TCP
-	refusals chan struct{} // a token for each that is under way
-	err      error         // why it failed, and is closed; guarded by the set's mu
+	device   Device        // without a name for TCP
+	refusals chan struct{} // holds a token for each refusal that is under way
+	err      error         // why the listener failed and is closed; guarded by the set's mu
 }
 
 func newListener(p rdma.Provider, l rdma.Listener, device rdma.Device) *serverListener {
@@ -30,7 +30,7 @@ func newListener(p rdma.Provider, l rdma.Listener, device rdma.Device) *serverLi
 	}
 }
 
-// acceptors are the goroutines of a server that serves, and what ends them.
+// acceptors are the goroutines of a server that serves, and the context that ends them.
 type acceptors struct {
 	ctx context.Context
 	g   *errgroup.Group
@@ -40,23 +40,24 @@ type acceptors struct {
 type Listening struct {
 	Device string // empty for TCP
 	Addr   netip.AddrPort
-	// Err is why it failed: it is closed, and no client is told of it any more.
+	// Err is why the listener failed. The listener is then closed, and no client is
+	// told of it any more.
 	Err error
 }
 
-// listenerSet is all that a server listens at, and the goroutines that accept there.
+// listenerSet holds all listeners of a server, and the goroutines that accept there.
 type listenerSet struct {
 	wire     rdma.Wire
 	followed bool
-	// handle decides about a request, and returns what serves it.
+	// handle decides about a request, and returns the function that serves it.
 	handle func(ctx context.Context, l *serverListener, req rdma.Request) (serve func())
 	log    func(peer, key, what string, err error)
 
 	mu      sync.Mutex
 	list    []*serverListener
 	serving *acceptors // while serve runs
-	closed  bool       // nobody listens any more
-	noRails string     // why there is no device
+	closed  bool       // the set takes no more listeners
+	noRails string     // why the server listens on no device
 }
 
 // listen is Server.Listen.
@@ -82,8 +83,8 @@ func (s *listenerSet) listen(p rdma.Provider, addr netip.AddrPort, device rdma.D
 	return l.Addr(), nil
 }
 
-// attend has a listener's clients served, if the server serves. The caller has
-// locked mu, and closed is not set: so nobody waits for the goroutines yet.
+// attend starts a goroutine for a listener's clients, if the server serves. The caller
+// holds mu, and closed is not set. So nobody waits for the goroutines yet.
 func (s *listenerSet) attend(place *serverListener) {
 	if a := s.serving; a != nil {
 		a.g.Go(func() error { return s.accept(a.ctx, a.g, place) })
@@ -122,7 +123,7 @@ func (s *listenerSet) tellNoRails(why string) {
 	s.noRails = why
 }
 
-// noteNoRails is tellNoRails where nothing was said yet.
+// noteNoRails is tellNoRails where no reason was given yet.
 func (s *listenerSet) noteNoRails(why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,14 +168,14 @@ func (s *listenerSet) close() error {
 	return errors.Join(errs...)
 }
 
-// verbs are the listeners of devices that have not failed.
+// verbs returns the listeners of devices that have not failed.
 func (s *listenerSet) verbs() []*serverListener {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(s.list), func(l *serverListener) bool { return l.provider.Name() != "verbs" || l.err != nil })
 }
 
-// devices are those of verbs, each once.
+// devices returns the devices of verbs, each once.
 func (s *listenerSet) devices() (devices []Device) {
 	for _, l := range s.verbs() {
 		if !slices.ContainsFunc(devices, func(d Device) bool { return d.Name == l.device.Name }) {
@@ -201,9 +202,9 @@ func (s *listenerSet) accept(ctx context.Context, g *errgroup.Group, l *serverLi
 	}
 }
 
-// failed closes a listener that accepts no more: it holds its device, which can
-// not go before. The others and TCP go on. It returns the error where nobody is
-// left to go on.
+// failed closes a listener that accepts no more. An open listener would hold its
+// device, and the device could not go. Other listeners go on. failed returns the error
+// where none is left.
 func (s *listenerSet) failed(l *serverListener, err error) error {
 	err = fmt.Errorf("accept on %s: %w", l.l.Addr(), err)
 	s.mu.Lock()

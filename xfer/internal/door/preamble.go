@@ -11,8 +11,8 @@ import (
 
 const preambleMagic = 0x50434447 // "GDCP"
 
-// Preamble is the private data of a connection request: it says whose queue
-// pair this is before one is made for it. 48 bytes, little-endian:
+// Preamble is the private data of a connection request. It tells the server whose queue
+// pair this is before the server makes one. 48 bytes, little-endian:
 //
 //	offset size field
 //	     0    4 magic "GDCP"
@@ -26,19 +26,19 @@ const preambleMagic = 0x50434447 // "GDCP"
 //	    16   16 session id
 //	    32   16 join token (queue pair)
 //
-// A door's preamble is the prologue of its handshake: the server's grant is for
-// what was asked here.
+// A door's preamble is the prologue of its handshake: it binds the server's grant to
+// what the client asked for here.
 type Preamble struct {
-	Join     bool       // a queue pair of a session, and not a door
-	Lane     trust.Lane // queue pair
-	QPs      uint8      // this and the next two are of a door
+	Join     bool       // for a queue pair of a session, not for a door
+	Lane     trust.Lane // for a queue pair
+	QPs      uint8      // QPs, Slots and ChunkKiB are for a door
 	Slots    uint16
 	ChunkKiB uint32
 	Session  [16]byte
 	Token    [trust.TokenBytes]byte
 }
 
-// Encode is the layout, of rdma.MaxPrivateDataBytes.
+// Encode returns the layout, in rdma.MaxPrivateDataBytes.
 func (p *Preamble) Encode() []byte {
 	b := make([]byte, rdma.MaxPrivateDataBytes)
 	le := binary.LittleEndian
@@ -56,15 +56,15 @@ func (p *Preamble) Encode() []byte {
 	return b
 }
 
-// errVersion is a peer of another protocol version.
+// errVersion says that the peer speaks another protocol version.
 type errVersion struct{ peer uint16 }
 
 func (e errVersion) Error() string {
 	return fmt.Sprintf("the peer speaks protocol version %d, this gdrcp %d", e.peer, wire.ProtocolVersion)
 }
 
-// decodePreamble checks what an unauthenticated client sent. Bounds on the wishes are the
-// server's to apply.
+// decodePreamble checks what an unauthenticated client sent. The server bounds what the
+// client asks for.
 func decodePreamble(b []byte) (p Preamble, err error) {
 	le := binary.LittleEndian
 	if len(b) < rdma.MaxPrivateDataBytes || le.Uint32(b) != preambleMagic {

@@ -15,13 +15,14 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// notAdmittedError is a session that is not admitted, and why.
+// notAdmittedError says that a session is not admitted, and why.
 type notAdmittedError struct {
 	code rdma.RejectCode
 	why  string
-	// passing: it may be admitted when others have ended.
+	// passing says that the session may be admitted when others have ended.
 	passing bool
-	// scarce: what it lacks, all sessions together have, and not its key alone.
+	// scarce says that all sessions together use up what the session lacks, not those
+	// of its key alone.
 	scarce bool
 }
 
@@ -31,17 +32,18 @@ func (e *notAdmittedError) Error() string { return e.why }
 var errRevoked = errors.New("the key is not valid any more, or opens something else now")
 
 const (
-	// leastSlots is the smallest ring that a client gets which asked for more:
-	// with two slots one is filled while the other is on its way.
+	// leastSlots is the smallest ring for a client that asked for more: with two slots,
+	// one is filled while the other is on its way.
 	leastSlots = 2
-	// maxWaiting and maxWaitingOfKey bound how many clients wait for room.
-	// Each keeps the queue pair of its door. Where as many wait as may, one more
-	// costs a place of the key that most wait with, if those are more than its own.
+	// maxWaiting and maxWaitingOfKey bound how many clients wait for room. Each keeps
+	// the queue pair of its door. Where maxWaiting clients wait, one more takes the
+	// place of a client of the key with the most waiting clients, if that key has more
+	// than the new client's key.
 	maxWaiting, maxWaitingOfKey = 1024, 256
 )
 
-// admissionQueue makes room for sessions: it has the places and the memory of a server,
-// the sessions that have some of them, and the clients that wait for some.
+// admissionQueue makes room for sessions. It holds the places and the memory of a
+// server, the sessions that have some of them, and the clients that wait for some.
 type admissionQueue struct {
 	cfg Config
 
@@ -50,8 +52,8 @@ type admissionQueue struct {
 	load     Load
 	memory   int64           // of all sessions' rings and buffers
 	held     map[string]held // by the name of the key
-	seated   int             // keys that have sessions
-	waiting  []*waiter       // the first one first
+	seated   int             // how many keys have sessions
+	waiting  []*waiter       // the client that came first is first
 }
 
 func newAdmissionQueue(cfg Config) *admissionQueue {
@@ -64,16 +66,17 @@ type waiter struct {
 	wish *Preamble
 	ctx  context.Context
 
-	// The session, or why there is none; guarded by the queue's mu until done is closed.
+	// The result is the session s or the reason no; the queue's mu guards both until
+	// done is closed.
 	s    *Session
 	no   *notAdmittedError
 	done chan struct{}
 }
 
-// await makes room for a session. Where others have it the client is told
-// that it waits, and why, and again now and then, so that it knows that the
-// server lives; after MaxWait it gets the error. Keys are served in turns: see
-// wakeLocked.
+// await makes room for a session. Where others have the room, await tells the client
+// that it waits, and why. It tells the client again now and then, so that the client
+// knows that the server lives. After MaxWait it returns the error. Keys are served in
+// turns: see wakeLocked.
 func (q *admissionQueue) await(ctx context.Context, at *Conn, c *authenticatedPeer, pre *Preamble) (*Session, error) {
 	w := &waiter{peer: c, wish: pre, ctx: ctx, done: make(chan struct{})}
 	if why := q.enqueue(w); why != "" {
@@ -92,8 +95,7 @@ func (q *admissionQueue) await(ctx context.Context, at *Conn, c *authenticatedPe
 	return w.s, nil
 }
 
-// tellWaiting returns when it is decided what becomes of the waiter, or its time is
-// over.
+// tellWaiting blocks until the waiter's fate is decided or its time is over.
 func (q *admissionQueue) tellWaiting(at *Conn, w *waiter, why string) error {
 	end := time.NewTimer(q.cfg.MaxWait)
 	defer end.Stop()
@@ -104,7 +106,7 @@ func (q *admissionQueue) tellWaiting(at *Conn, w *waiter, why string) error {
 		if err := q.sayWaiting(w.ctx, at, say); err != nil {
 			return err
 		}
-		say = "" // is told: this end is still there
+		say = "" // later messages only say that this end is still there
 		select {
 		case <-again.C:
 		case <-w.done:
@@ -117,16 +119,16 @@ func (q *admissionQueue) tellWaiting(at *Conn, w *waiter, why string) error {
 	}
 }
 
-// sayWaiting tells a client that it waits. One that takes no messages is not
-// waited for.
+// sayWaiting tells a client that it waits. It gives up on a client that takes no
+// messages.
 func (q *admissionQueue) sayWaiting(ctx context.Context, at *Conn, text string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, q.cfg.Handshake, fmt.Errorf("%w: it does not hear that it has to wait", wire.ErrPeerSilent))
 	defer cancel()
 	return at.Say(ctx, wire.DoorWait, []byte(cutForDoor(text)))
 }
 
-// enqueue decides at once, or has the client wait, if one more may, and says
-// why.
+// enqueue decides at once and returns "". Or it lets the client wait, if one more
+// client may wait, and returns the reason.
 func (q *admissionQueue) enqueue(w *waiter) (why string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -141,7 +143,7 @@ func (q *admissionQueue) enqueue(w *waiter) (why string) {
 	return w.no.why
 }
 
-// dequeue ends a wait. What was decided until then is in w.
+// dequeue ends a wait. w holds what was decided until then.
 func (q *admissionQueue) dequeue(w *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -150,15 +152,15 @@ func (q *admissionQueue) dequeue(w *waiter) {
 	}
 }
 
-// dropLocked takes one out of the queue.
+// dropLocked takes one waiter out of the queue.
 func (q *admissionQueue) dropLocked(i int) {
 	q.hold(q.waiting[i].peer.key, held{waiting: 1}, -1)
 	q.waiting = slices.Delete(q.waiting, i, i+1)
 }
 
-// decideLocked books a place and a ring for a session, or says why that will
-// never be; it decides nothing where room may come. behind: it is another key's
-// turn.
+// decideLocked books a place and a ring for a session, or says why the session can
+// never have them. It decides nothing where room may come. behind says that it is
+// another key's turn.
 func (q *admissionQueue) decideLocked(w *waiter, behind bool) (decided bool) {
 	w.s, w.no = q.grantLocked(w, behind)
 	if w.no != nil && w.no.passing {
@@ -168,10 +170,10 @@ func (q *admissionQueue) decideLocked(w *waiter, behind bool) (decided bool) {
 	return true
 }
 
-// grantLocked is decideLocked before the waiter hears of it.
+// grantLocked is decideLocked before the waiter is told.
 func (q *admissionQueue) grantLocked(w *waiter, behind bool) (*Session, *notAdmittedError) {
-	// The key may have been taken away, or have another secret, since it was
-	// shown. That is looked up under the lock, so that Recheck misses nobody.
+	// The key may have been taken away, or may have another secret, since the client
+	// authenticated. Look it up under the lock, so that Recheck misses no session.
 	key, pre := w.peer.key, w.wish
 	a, ok := q.cfg.Keys.Find(key)
 	if !ok || a.Secret != w.peer.secret {
@@ -208,7 +210,8 @@ func busy(format string, args ...any) *notAdmittedError {
 	return &notAdmittedError{code: rdma.RejectBusy, why: fmt.Sprintf(format, args...), passing: true}
 }
 
-// sessionsText is how many sessions are, or one is.
+// sessionsText returns "3 sessions are" or, for one, "1 session is", with whose behind
+// the noun.
 func sessionsText(n int, whose string) string {
 	if n == 1 {
 		return "1 session" + whose + " is"
@@ -216,8 +219,8 @@ func sessionsText(n int, whose string) string {
 	return fmt.Sprintf("%d sessions%s are", n, whose)
 }
 
-// limiterOf finds the limiter that a key's sessions share, or makes one. q.mu is
-// held.
+// limiterOf finds the limiter that a key's sessions share, or makes one. The caller
+// holds q.mu.
 func (q *admissionQueue) limiterOf(key string, bytesPerSecond int64) *limit.Limiter {
 	for _, s := range q.sessions {
 		if s.peer.key == key && s.ofKey.BytesPerSecond() == bytesPerSecond {
@@ -227,14 +230,14 @@ func (q *admissionQueue) limiterOf(key string, bytesPerSecond int64) *limit.Limi
 	return limit.New(bytesPerSecond)
 }
 
-// leave ends one use of a session's place, and with the last gives it back to
-// those who wait.
+// leave ends one use of a session's place. With the last use it gives the place back to
+// the clients that wait.
 func (q *admissionQueue) leave(s *Session) {
 	q.mu.Lock()
 	s.users--
 	last := s.users == 0
 	if last {
-		delete(q.sessions, s.ID) // at once: nobody may join it any more
+		delete(q.sessions, s.ID) // at once, so that no queue pair can join the session any more
 		q.hold(s.peer.key, held{sessions: 1}, -1)
 	}
 	q.mu.Unlock()
@@ -269,9 +272,10 @@ func (q *admissionQueue) recheck() (ended int) {
 	return ended
 }
 
-// spread sorts listeners by verbs for a session: the devices first that are nearest by
-// distances, if there are any, of these the fastest and, of those as fast, those that
-// have the fewest sessions, for clients take the first that they reach.
+// spread sorts listeners by verbs for a session. Devices nearest by distances come
+// first, if distances is set. Of equally near devices the fastest come first, and of
+// equally fast ones those with the fewest sessions. The order matters because clients
+// take the first that they reach.
 func (q *admissionQueue) spread(s *Session, rails []*serverListener, distances map[string]int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -13,12 +13,12 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// Server is the side of a door where a server is: it listens, has clients prove
-// their keys, makes room for their sessions, and hands each queue pair to the session
-// whose token it shows. Its methods may be called by several goroutines at once.
+// Server is the server's side of a door. It listens, has clients prove their keys,
+// makes room for their sessions, and hands each queue pair to the session whose token
+// it shows. Several goroutines may call its methods at once.
 type Server struct {
 	cfg Config
-	// nobodys is the secret of names that no key has.
+	// nobodys is the secret for names that no key has.
 	nobodys         trust.Secret
 	unauthenticated unauthenticated
 	queue           *admissionQueue
@@ -35,9 +35,9 @@ func NewServer(cfg Config) *Server {
 	return d
 }
 
-// Listen begins to listen at addr, also while the server serves; device, for
-// verbs, is whose address that is. It returns where it listens, or rdma.ErrClosed
-// of a server that has ended.
+// Listen begins to listen at addr, also while the server serves. For verbs, device is
+// the device that has the address. Listen returns the address at which it listens, or
+// rdma.ErrClosed where the server has ended.
 func (d *Server) Listen(p rdma.Provider, addr netip.AddrPort, device rdma.Device) (netip.AddrPort, error) {
 	return d.listeners.listen(p, addr, device)
 }
@@ -45,30 +45,30 @@ func (d *Server) Listen(p rdma.Provider, addr netip.AddrPort, device rdma.Device
 // Listening lists where the server listens, and which of its listeners failed.
 func (d *Server) Listening() []Listening { return d.listeners.listening() }
 
-// Drop stops listening at an address of a device: clients are not told of it any
-// more, and who waits to be accepted there is refused. Sessions that came by it go
-// on. Of a place where nobody listens it does nothing.
+// Drop stops listening at an address of a device. Clients are no longer told of the
+// address, and clients that wait to be accepted there are refused. Sessions that came
+// by it go on. Where nobody listens at the address, Drop does nothing.
 func (d *Server) Drop(device string, at netip.AddrPort) error {
 	return d.listeners.drop(device, at)
 }
 
-// TellNoRails says what a client is told from now on where the server listens on
-// no device.
+// TellNoRails sets what clients are told from now on where the server listens on no
+// device.
 func (d *Server) TellNoRails(why string) { d.listeners.tellNoRails(why) }
 
-// Serve accepts clients until ctx ends, then stops listening, ends the
-// sessions that run, and returns nil. That the last listener fails is an error.
+// Serve accepts clients until ctx ends. It then stops listening, ends the sessions that
+// run, and returns nil. Where the last listener fails, Serve returns its error.
 func (d *Server) Serve(ctx context.Context) error { return d.listeners.serve(ctx) }
 
-// Close ends the listeners. Serve does it, too: it is for a server that is not
-// going to.
+// Close closes the listeners. Serve does so too: Close is for a server that will not
+// serve.
 func (d *Server) Close() error { return d.listeners.close() }
 
-// Recheck looks every session's key up again. It ends the sessions of those that
-// are gone, have another secret, or open something else, and those without encryption
-// where the key asks for it now, and returns how many these are. Other bounds hold for
-// sessions that begin later, and for those that wait. It does not wait until they have
-// ended.
+// Recheck looks every session's key up again. It ends the sessions of a key that is
+// gone, has another secret or opens something else, and the unencrypted sessions of a
+// key that now requires encryption. It returns how many sessions it ended, and does not
+// wait for their end. Other bounds hold for sessions that begin later and for clients
+// that wait.
 func (d *Server) Recheck() (ended int) { return d.queue.recheck() }
 
 // Load is what the running sessions need now.
@@ -78,24 +78,24 @@ func (d *Server) Load() Load {
 	return d.queue.load
 }
 
-// AdjustLoad adds to what the running sessions need, or with sign -1 takes it off.
+// AdjustLoad adds a load to that of the running sessions, or with sign -1 subtracts it.
 func (d *Server) AdjustLoad(l Load, sign int) {
 	d.queue.mu.Lock()
 	defer d.queue.mu.Unlock()
 	d.queue.addLoadLocked(l, sign)
 }
 
-// BookedBytes is what all sessions have of MaxMemory now.
+// BookedBytes is how many bytes of MaxMemory all sessions have now.
 func (d *Server) BookedBytes() int64 {
 	d.queue.mu.Lock()
 	defer d.queue.mu.Unlock()
 	return d.queue.memory
 }
 
-// handle decides what one request to connect is, a door, a queue pair of a
-// session, or refused, and returns what serves it. What nobody has vouched for
-// is counted here, before a goroutine is made for it: it may be a while until
-// that runs.
+// handle decides whether a request to connect is a door, a queue pair of a session, or
+// refused. It returns the function that serves the request. It counts unauthenticated
+// connections here, before it makes a goroutine for them: such a goroutine may run only
+// after a while.
 func (d *Server) handle(ctx context.Context, l *serverListener, req rdma.Request) (serve func()) {
 	pre, err := decodePreamble(req.PrivateData())
 	switch {
@@ -121,7 +121,7 @@ func (d *Server) handle(ctx context.Context, l *serverListener, req rdma.Request
 // more than a listener takes time for at once, so that none waits for another.
 const maxRefusing = 64
 
-// refusing returns what refuses a request. It may wait.
+// refusing returns a function that refuses a request. refusing itself may block.
 func (d *Server) refusing(l *serverListener, req rdma.Request, code rdma.RejectCode, why error) func() {
 	l.refusals <- struct{}{}
 	return func() {
@@ -130,20 +130,20 @@ func (d *Server) refusing(l *serverListener, req rdma.Request, code rdma.RejectC
 	}
 }
 
-// Refuse answers a request to connect with a code, and logs why among the failures of
-// unauthenticated clients, of which it logs a few in each second.
+// Refuse answers a request to connect with a code. It logs why among the failures of
+// unauthenticated clients, of which the server logs a few each second.
 func (d *Server) Refuse(req rdma.Request, code rdma.RejectCode, why error) {
 	d.logUnauthenticated(req.Remote().String(), errors.Join(why, req.Reject(code)))
 }
 
-// log tells what became of a connection that came to no session.
+// log reports the end of a connection that came to no session.
 func (d *Server) log(peer, key, what string, err error) {
 	if d.cfg.Log != nil {
 		d.cfg.Log(peer, key, what, err)
 	}
 }
 
-// logUnauthenticated tells what became of an unauthenticated client.
+// logUnauthenticated reports the end of an unauthenticated client.
 func (d *Server) logUnauthenticated(peer string, err error) {
 	tell, untold := d.unauthenticated.tells()
 	if !tell {
@@ -155,8 +155,8 @@ func (d *Server) logUnauthenticated(peer string, err error) {
 	d.log(peer, "", "connection", err)
 }
 
-// answer serves a door: it hears the proof of the key, for as long as known
-// lasts, and then admits the session or says why not.
+// answer serves a door. It waits for the proof of the key for as long as known lasts.
+// It then admits the session or says why not.
 func (d *Server) answer(ctx, known context.Context, p rdma.Provider, req rdma.Request, st *pendingConn, pre *Preamble) {
 	peer := req.Remote().String()
 	defer st.cancel(nil)
@@ -185,8 +185,9 @@ func (d *Server) answer(ctx, known context.Context, p rdma.Provider, req rdma.Re
 	d.admit(ctx, at, c, pre)
 }
 
-// secretOf is the secret of a key, or for a name that no key has, one that nobody
-// has: that one is made once, because making it takes time that would tell.
+// secretOf is the secret of a key. For a name that no key has, it is a secret that
+// nobody has. That secret is made once, because making one takes time, and the time
+// would tell that the name is unknown.
 func (d *Server) secretOf(id string) (s trust.Secret, known bool) {
 	a, known := d.cfg.Keys.Find(id)
 	s = d.nobodys
@@ -212,7 +213,8 @@ func (d *Server) hearProof(ctx context.Context, at *Conn, st *pendingConn, openi
 	})
 	if err != nil {
 		if !d.unauthenticated.crowded() {
-			// One byte is no answer: it is told apart from a connection that broke.
+			// One byte is no answer, but the client can tell it from a broken
+			// connection.
 			_ = at.Post(ctx, []byte{0})
 			_ = at.flush(ctx)
 		}
@@ -233,8 +235,8 @@ func (d *Server) hearProof(ctx context.Context, at *Conn, st *pendingConn, openi
 	return c, err
 }
 
-// admit makes room for a session and tells the client, or says why there is
-// none; then it waits until the session runs.
+// admit makes room for a session and tells the client, or says why there is no room.
+// Then it waits until the session runs.
 func (d *Server) admit(ctx context.Context, at *Conn, c *authenticatedPeer, pre *Preamble) {
 	s, err := d.queue.await(ctx, at, c, pre)
 	var no *notAdmittedError
@@ -278,7 +280,7 @@ func (d *Server) admit(ctx context.Context, at *Conn, c *authenticatedPeer, pre 
 	}
 }
 
-// tellLast says the last word at a door, and waits for the client to hang up,
+// tellLast sends the last message at a door. It then waits for the client to hang up,
 // or for as long as a message may take to arrive.
 func tellLast(ctx context.Context, at *Conn, kind byte, body []byte) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
@@ -288,15 +290,15 @@ func tellLast(ctx context.Context, at *Conn, kind byte, body []byte) {
 	}
 }
 
-// railsFor lists where a session can be reached by verbs, the best first: see spread.
+// railsFor lists where verbs reaches a session, the best first: see spread.
 func (d *Server) railsFor(s *Session, distances map[string]int) []*serverListener {
 	rails := d.listeners.verbs()
 	d.queue.spread(s, rails, distances)
 	return rails[:min(len(rails), maxRails)]
 }
 
-// distances says of each device that the server listens on how far it is from the
-// GPU that a client wishes for. It is nil where that does not matter.
+// distances says how far each device that the server listens on is from the GPU that a
+// client wishes for. It is nil where the distance does not matter.
 func (d *Server) distances(ctx context.Context, wish Wish) map[string]int {
 	if d.cfg.Distances == nil {
 		return nil
@@ -304,7 +306,8 @@ func (d *Server) distances(ctx context.Context, wish Wish) map[string]int {
 	return d.cfg.Distances(ctx, wish, d.listeners.devices())
 }
 
-// tellGrant tells where the session can be reached, and what it gets.
+// tellGrant tells the client where the session can be reached, and what the session
+// gets.
 func (d *Server) tellGrant(ctx context.Context, at *Conn, s *Session) error {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Handshake)
 	defer cancel()
@@ -325,7 +328,7 @@ func (d *Server) tellGrant(ctx context.Context, at *Conn, s *Session) error {
 	return at.flush(ctx)
 }
 
-// join takes a queue pair into the session whose token it has shown.
+// join takes a queue pair into the session whose token the queue pair has shown.
 func (d *Server) join(p rdma.Provider, req rdma.Request, s *Session, l trust.Lane) {
 	if l.QP == 0 {
 		defer d.queue.leave(s)

@@ -14,15 +14,16 @@ import (
 type authenticatedPeer struct {
 	addr   string
 	key    string
-	secret trust.Secret // that it proved to have
+	secret trust.Secret // the secret that the client proved to have
 	trust  *trust.Session
 	wish   Wish
 }
 
-// Session is a session that was admitted. Its queue pairs join it by their
-// tokens, each once. Its exported fields do not change. The server behind the door runs
-// it, from Begin of Config on; its place and memory come back when Begin has returned and
-// the door is left. Its methods may be called by several goroutines at once.
+// Session is a session that was admitted. Its queue pairs join it by their tokens, each
+// token once. Its exported fields do not change. The server behind the door runs the
+// session, from Begin of Config on. The session's place and memory come back when Begin
+// has returned and the client has left the door. Several goroutines may call its
+// methods at once.
 type Session struct {
 	ID         [16]byte
 	ChunkBytes int
@@ -32,59 +33,60 @@ type Session struct {
 	queue     *admissionQueue
 	peer      authenticatedPeer
 	admission Admission
-	ofKey     *limit.Limiter // shared by the key's sessions
-	// ctx ends the session and all that is on the way to it; end says why.
+	ofKey     *limit.Limiter // the key's sessions share it
+	// ctx ends the session and its connections that are being made. end says why.
 	ctx context.Context
 	end context.CancelCauseFunc
 
-	// Guarded by the queue's mu. users are the door and, once it is being made, the
-	// first queue pair's session: with the last of them everything is given back.
+	// The queue's mu guards these. users counts the door and, once it is being made,
+	// the first queue pair's session. When the last of them leaves, everything is given
+	// back.
 	users int
 	spent map[trust.Lane]bool
-	// entered: the first queue pair is there, or being made. take takes the further
-	// ones when it is.
+	// entered says that the first queue pair exists or is being made. Once it exists,
+	// take takes the further ones.
 	entered bool
 	take    func(rdma.Request, trust.Lane) error
 	lane    trust.Lane // of the first queue pair
-	// device is that of the first queue pair or, until it is there, the one that
-	// was told first.
+	// device is that of the first queue pair. Until that exists, it is the first device
+	// that the client was told.
 	device string
-	// mustEncrypt is what the key asks for now, and plain that the client has asked
-	// for a session without encryption.
+	// mustEncrypt says that the key requires encryption now. plain says that the client
+	// has asked for a session without encryption.
 	mustEncrypt, plain bool
 
 	arrived  chan struct{} // closed when the session runs
-	giveBack func()        // the memory of its ring
+	giveBack func()        // gives back the memory of its ring
 }
 
-// MaxTries bounds the epochs of a session's first queue pair: the addresses
-// that a client may try.
+// MaxTries bounds the epochs of a session's first queue pair, and so the addresses that
+// a client may try.
 const MaxTries = 2 * maxRails
 
-// JoinWait is how long an admitted client may take to make its first queue
-// pair. It may have to try several addresses that drop what is sent to them. While
-// clients of keys that have less wait for room it may take as long as four handshakes,
-// 40 s, which is more than a client tries RDMA addresses before it takes TCP.
+// JoinWait is how long an admitted client may take to make its first queue pair. It may
+// have to try several addresses that drop all packets. While clients wait whose keys
+// have less, the client may take as long as four handshakes. That is 40 s, more than a
+// client tries RDMA addresses before it takes TCP.
 const JoinWait = 60 * time.Second
 
 // Key is the name of the key that the client has proven.
 func (s *Session) Key() string { return s.peer.key }
 
-// Trust is what the handshake gave.
+// Trust is the result of the handshake.
 func (s *Session) Trust() *trust.Session { return s.peer.trust }
 
 // Opens is what the key opened when the session was admitted: see Admission.
 func (s *Session) Opens() any { return s.admission.Opens }
 
-// Context ends with the session; its cause says why.
+// Context ends with the session. Its cause says why.
 func (s *Session) Context() context.Context { return s.ctx }
 
-// End ends the session and all that is on the way to it, because of why, which may be
-// nil. It does not wait.
+// End ends the session and its connections that are being made. why is the cause and
+// may be nil. End does not block.
 func (s *Session) End(why error) { s.end(why) }
 
-// Begun says that the session runs, on a device, and what takes its further queue
-// pairs: it answers a request, and does not return before it has. Several run at once.
+// Begun says that the session runs, and on which device. take takes further queue
+// pairs: it answers a request before it returns. Several calls of take may run at once.
 func (s *Session) Begun(device string, take func(rdma.Request, trust.Lane) error) {
 	s.queue.mu.Lock()
 	s.take, s.device = take, device
@@ -99,7 +101,7 @@ func (s *Session) Retry() {
 	s.queue.mu.Unlock()
 }
 
-// join hands a further queue pair to the session, which runs.
+// join hands a further queue pair to the running session.
 func (s *Session) join(req rdma.Request, l trust.Lane) error {
 	s.queue.mu.Lock()
 	take := s.take
@@ -107,12 +109,12 @@ func (s *Session) join(req rdma.Request, l trust.Lane) error {
 	return take(req, l)
 }
 
-// errUnencrypted refuses a session whose chunks are not encrypted, or ends it.
+// errUnencrypted refuses or ends a session whose chunks are not encrypted.
 var errUnencrypted = errors.New("the server admits only encrypted sessions: add --encrypt")
 
-// CheckEncryption holds what the client wants, chunks that are encrypted or not,
-// against what its key asks for: whatever the session is for, also one that measures.
-// What the key asks for may change while the session runs: see Recheck.
+// CheckEncryption compares what the client wants, encrypted chunks or not, with what
+// its key requires. It does so for every purpose of a session, measurements included.
+// What the key requires may change while the session runs: see Recheck.
 func (s *Session) CheckEncryption(encrypted bool) error {
 	s.queue.mu.Lock()
 	defer s.queue.mu.Unlock()
@@ -126,9 +128,9 @@ func (s *Session) CheckEncryption(encrypted bool) error {
 // MemoryRoom is how many bytes all sessions may have, and how many of them are left.
 type MemoryRoom struct{ AllBytes, LeftBytes int64 }
 
-// Book takes n bytes more for the session off what all sessions have, until they are
-// given back, once. It takes none, and returns false, where its key may not have so
-// many.
+// Book takes n more bytes for the session off the memory of all sessions. giveBack
+// returns them, once. Book takes nothing and returns false where the session's key may
+// not have so many.
 func (s *Session) Book(n int64) (giveBack func(), left MemoryRoom, ok bool) {
 	q := s.queue
 	q.mu.Lock()
@@ -138,12 +140,12 @@ func (s *Session) Book(n int64) (giveBack func(), left MemoryRoom, ok bool) {
 	return giveBack, MemoryRoom{q.cfg.MaxMemory, q.cfg.MaxMemory - q.memory}, ok
 }
 
-// errNoSession is a token that admits to nothing: which of the reasons it is,
-// an unauthenticated client is not told.
+// errNoSession says that a token admits to nothing. An unauthenticated client is not
+// told which of the reasons it is.
 var errNoSession = errors.New("a queue pair for no known session")
 
-// spend checks a token and sees that it is used once: before anything is made
-// for the queue pair that shows it.
+// spend checks a token and makes sure that it is used once. Nothing is made before that
+// for the queue pair that shows the token.
 func (q *admissionQueue) spend(pre *Preamble) (*Session, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

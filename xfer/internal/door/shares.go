@@ -5,20 +5,20 @@ import (
 	"slices"
 )
 
-// What follows is how the keys of a server get along: none may have all that there
-// is, who has least comes first, and who has more than others and does nothing with
-// it makes room for them.
+// The rest of this file is how the keys of a server get along. No key may have all
+// places or all memory. The key that has least comes first. A key that has more than
+// others and does nothing with it makes room for them.
 
-// held is what a key has: its sessions and their memory, and who waits with it.
+// held is what a key has: its sessions, their memory, and its waiting clients.
 type held struct {
 	sessions, waiting int
 	bytes             int64
 }
 
-// heldBy is what a key has. q.mu is held.
+// heldBy is what a key has. The caller holds q.mu.
 func (q *admissionQueue) heldBy(key string) held { return q.held[key] }
 
-// hold adds to what a key has, or with sign -1 takes it off. q.mu is held.
+// hold adds to what a key has, or with sign -1 subtracts it. The caller holds q.mu.
 func (q *admissionQueue) hold(key string, more held, sign int) {
 	h := q.held[key]
 	before := h.sessions
@@ -37,25 +37,26 @@ func (q *admissionQueue) hold(key string, more held, sign int) {
 	q.held[key] = h
 }
 
-// shareFactor bounds what a key may have beside others, as buffers that ports of a
-// switch share are bounded (Choudhury and Hahne, Dynamic queue length thresholds
-// for shared-memory packet switches, 1998): so many times what is left then. One
-// key gets 7/8 of all, two get 7/15 each, and there is always something left for
-// one more: of few places the last, while some key has none.
+// shareFactor bounds what a key may have beside others: shareFactor times what is then
+// left. Buffers that the ports of a switch share are bounded so (Choudhury and Hahne,
+// Dynamic queue length thresholds for shared-memory packet switches, 1998). One key
+// gets 7/8 of all, two get 7/15 each, and something is always left for one more. Where
+// places are few, the last place is left while some key has none.
 const shareFactor = 7
 
 // sharesLocked reports whether a key has to leave something to others.
 func (q *admissionQueue) sharesLocked() bool { return q.cfg.Keys != nil && q.cfg.Keys.Len() > 1 }
 
-// fitsLocked reports whether a key may have n bytes more. Where it is the least of
-// the only session of a key, all that is left will do.
+// fitsLocked reports whether a key may have n bytes more. least says that this is the
+// smallest ring for the only session of a key: such a session may take all that is
+// left.
 func (q *admissionQueue) fitsLocked(key string, n int64, least bool) bool {
 	left := q.cfg.MaxMemory - q.memory - n
 	return left >= 0 && (least || !q.sharesLocked() || (q.held[key].bytes+n)/shareFactor <= left)
 }
 
-// takeSeatLocked says why a key may not have one more session, where that is so.
-// behind: it is another key's turn.
+// takeSeatLocked returns nil where a key may have one more session, and otherwise says
+// why not. behind says that it is another key's turn.
 func (q *admissionQueue) takeSeatLocked(key string, maxOfKey int, behind bool) *notAdmittedError {
 	h := q.held[key]
 	left := q.cfg.MaxSessions - q.load.Sessions - 1
@@ -74,28 +75,28 @@ func (q *admissionQueue) takeSeatLocked(key string, maxOfKey int, behind bool) *
 	return nil
 }
 
-// shareOf is how large a part of the server a key has: of its places or of its
-// memory, whichever is more.
+// shareOf is the part of the server that a key has: of the places or of the memory,
+// whichever part is larger.
 func (q *admissionQueue) shareOf(key string) float64 {
 	h := q.held[key]
 	return max(float64(h.sessions)/float64(q.cfg.MaxSessions), float64(h.bytes)/float64(q.cfg.MaxMemory))
 }
 
-// isBehindLocked reports whether somebody waits for room whose key has less.
+// isBehindLocked reports whether a client waits for room whose key has less.
 func (q *admissionQueue) isBehindLocked(key string) bool {
 	share := q.shareOf(key)
 	return slices.ContainsFunc(q.waiting, func(w *waiter) bool { return w.no.scarce && q.shareOf(w.peer.key) < share })
 }
 
-// wakeLocked gives room to those who wait for it. The next is always of the key
-// that has the smallest share, and of a key who came first. Who waits for what all
-// sessions have holds up the keys that have more, or a large ring would wait for
-// as long as small ones come; who waits for something of its own, as for another
-// session of its key, holds up nobody.
+// wakeLocked gives room to the clients that wait for it. The next client is always of
+// the key that has the smallest share, and of that key the client that came first. A
+// client that waits for something that all sessions share holds up the keys that have
+// more. Otherwise a large ring would wait for as long as small ones come. A client that
+// waits for something of its own key, for example for another session, holds up nobody.
 func (q *admissionQueue) wakeLocked() {
 	lines := q.linesLocked()
 	decided := make(map[*waiter]bool)
-	waits, waitsShare := false, 0.0 // the smallest share of who waits for what all have
+	waits, waitsShare := false, 0.0 // waitsShare is the smallest share of a key that waits for something scarce
 	for len(lines) > 0 {
 		next := 0
 		for i, l := range lines {
@@ -121,13 +122,13 @@ func (q *admissionQueue) wakeLocked() {
 	}
 }
 
-// line is who waits with one key, the first one first.
+// line holds the waiters of one key, the first one first.
 type line struct {
 	share   float64
 	waiters []*waiter
 }
 
-// linesLocked are those of all keys, by who came first.
+// linesLocked returns the lines of all keys, in the order of their first waiters.
 func (q *admissionQueue) linesLocked() (lines []*line) {
 	of := make(map[string]*line)
 	for _, w := range q.waiting {
@@ -141,8 +142,9 @@ func (q *admissionQueue) linesLocked() (lines []*line) {
 	return lines
 }
 
-// makeWayLocked turns the last one away who waits with the key that most wait
-// with, for one of a key with fewer.
+// makeWayLocked makes room in the queue for a client of key. It turns away the last
+// waiter of the key that has the most waiters, if that key has more than key would
+// have.
 func (q *admissionQueue) makeWayLocked(key string) bool {
 	most, last := q.held[key].waiting+1, -1
 	for i, w := range q.waiting {
@@ -163,8 +165,8 @@ func (q *admissionQueue) makeWayLocked(key string) bool {
 // ErrIdle ends a session that does not begin.
 var ErrIdle = errors.New("it was granted a session and did not begin it, and other keys waited for the room")
 
-// endIfIdle ends a session whose first queue pair has not come, if somebody waits
-// for what it has whose key has less.
+// endIfIdle ends a session whose first queue pair has not come, if a client waits for
+// its room whose key has less.
 func (q *admissionQueue) endIfIdle(s *Session) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

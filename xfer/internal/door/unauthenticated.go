@@ -13,44 +13,45 @@ import (
 )
 
 const (
-	// MaxUnauthenticated bounds the doors at which nobody has proven anything yet.
-	// One more costs another its place.
+	// MaxUnauthenticated bounds the doors at which nobody has proven anything yet. One
+	// more connection costs another its place.
 	MaxUnauthenticated = 128
-	// maxLeaving bounds those that are being closed, which takes a moment. Where
-	// there are as many, whoever comes is told to come again.
+	// maxLeaving bounds the doors that are being closed, which takes a moment. Where as
+	// many are being closed, a new client is told to come again.
 	maxLeaving = 64
 )
 
 var (
 	// errCrowded ends one of too many unauthenticated connections.
 	errCrowded = errors.New("it showed no key, and others waited")
-	// errTooMany turns one away.
+	// errTooMany turns a new connection away.
 	errTooMany = errors.New("too many connections without a key")
 )
 
-// unauthenticated are the connections of clients that have not proven who they are.
+// unauthenticated holds the connections of clients that have not proven a key.
 type unauthenticated struct {
 	mu      sync.Mutex
 	here    []*pendingConn
 	leaving int
-	// Failures of these that were told in this second, and that were not.
+	// second is the current second. told and untold count the failures of these
+	// clients: those logged in this second, and those not logged since the last that
+	// was.
 	second       int64
 	told, untold int
 }
 
-// pendingConn is one of them, until remove.
+// pendingConn is one unauthenticated connection, until remove.
 type pendingConn struct {
 	cancel context.CancelCauseFunc
 	from   netip.Prefix
-	// keyed: it has sent a first message that a key made. That may be one that
-	// was recorded, but who knows no key at all has none.
+	// keyed says that the client has sent a first message that a key made. The message
+	// may be a recorded one, but a client that knows no key at all has none.
 	keyed bool
-	// removed: see remove.
+	// removed says that remove was called for it.
 	removed bool
 }
 
-// add gives a connection its time. Where there is no room for one more it
-// returns nil.
+// add takes a connection in. It returns nil where there is no room for one more.
 func (s *unauthenticated) add(parent context.Context, from netip.Addr) (context.Context, *pendingConn) {
 	ctx, cancel := context.WithCancelCause(parent)
 	st := &pendingConn{cancel: cancel, from: rdma.Site(from)}
@@ -70,11 +71,11 @@ func (s *unauthenticated) add(parent context.Context, from netip.Addr) (context.
 	return ctx, st
 }
 
-// victim is who has to make room: one of the sites that have the most, and there
-// of those that have sent nothing that a key made, unless they are few. Which of
-// them is chance: whoever has a key is there for one round trip, and if it were the
-// oldest, a crowd that comes faster than that would let nobody through. s.mu is
-// held.
+// victim picks the connection that has to make room. It is of one of the sites that
+// have the most connections. Of these it is one that has sent nothing that a key made,
+// unless those are few. The choice among them is random. A client that has a key is
+// there for one round trip. If the victim were the oldest, a crowd that comes faster
+// than that would let nobody through. The caller holds s.mu.
 func (s *unauthenticated) victim() int {
 	from := make(map[netip.Prefix]int)
 	most := 0
@@ -98,23 +99,22 @@ func (s *unauthenticated) victim() int {
 	return all[rand.IntN(len(all))]
 }
 
-// noteKeyed notes that a client has sent what a key made.
+// noteKeyed notes that a client has sent a message that a key made.
 func (s *unauthenticated) noteKeyed(st *pendingConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st.keyed = true
 }
 
-// crowded reports whether a word to one that is turned away costs more than it
-// is worth: who is told something is waited for.
+// crowded reports whether a message to a client that is turned away costs more than it
+// is worth: the server waits until the message has left.
 func (s *unauthenticated) crowded() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.here)+s.leaving > MaxUnauthenticated/2
 }
 
-// remove takes one off that is authenticated, or whose connection is
-// closed.
+// remove takes off a connection that is authenticated or closed.
 func (s *unauthenticated) remove(st *pendingConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,12 +126,12 @@ func (s *unauthenticated) remove(st *pendingConn) {
 	st.removed = true
 }
 
-// maxToldFailures is how many failures of unauthenticated clients are told in a second: their
-// number is theirs to choose, and the log is this end's.
+// maxToldFailures is how many failures of unauthenticated clients are logged in a
+// second. Those clients choose how often they fail, and the log is this end's.
 const maxToldFailures = 8
 
-// tells reports whether one more failure is to be told, and how many were not
-// since the last.
+// tells reports whether to log one more failure, and how many were not logged since the
+// last.
 func (s *unauthenticated) tells() (tell bool, untold int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,23 +12,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Device is the part of a ring that is in GPU memory: the payload slots,
-// and what it takes to get bytes into and out of them. Where the rail's device
-// does not reach them, the ring has payload slots in host memory too, pinned
-// for both, and chunks pass from one to the other.
+// Device is the part of a ring that is in GPU memory: the payload slots, and all that
+// brings bytes into and out of them. Where the rail's device does not reach these
+// slots, the ring also has payload slots in host memory. These are pinned for both
+// devices, and chunks pass from one kind of slot to the other.
 type Device struct {
 	gpu    *gpu.Context
 	Slots  *gpu.Memory // without padding: slot i begins at i*SlotBytes
-	pinned *gpu.Pinned // of the host's payload slots
+	pinned *gpu.Pinned // the host's payload slots
 	memory wire.Memory
-	path   gpu.PathClass // to the rail's device; 0 where that is in software
-	// Workers have all that they need before the peer is told of this ring:
-	// what a GPU will not do is known while host memory can still take its place.
+	path   gpu.PathClass // to the rail's device; 0 where that device is in software
+	// Workers have all that they need before the peer is told of this ring. A refusal
+	// of the GPU is thus known while host memory can still take its place.
 	Workers []*Worker
 	// Batch is how many chunks a worker takes at once, at most.
 	Batch int
-	// page is host memory for trials and flushes, pageMR its registration, and
-	// loop the connection that they run over; nil where the ring is staged.
+	// page is host memory for trials and flushes. pageMR is its registration. loop is
+	// the connection that they run over; nil where the ring is staged.
 	page   []byte
 	pageMR rdma.MR
 	loop   *loopback
@@ -37,11 +37,11 @@ type Device struct {
 // Direct reports whether the rail's device reaches the slots.
 func (d *Device) Direct() bool { return d != nil && d.memory.Rung.Direct() }
 
-// lost reports whether there is device memory that nobody can give back.
+// lost reports whether the GPU has memory that nobody can give back.
 func (d *Device) lost() bool { return d != nil && d.gpu.Lost() != nil }
 
-// openDevice takes the GPU that the placement asks for, or the one nearest to
-// the rail's device.
+// openDevice takes the GPU that the placement asks for, or the one nearest to the
+// rail's device.
 func (p *placer) openDevice(ctx context.Context) (*Device, error) {
 	if p.GPUs == nil {
 		return nil, fmt.Errorf("%w: this end lends no GPU memory", rdma.ErrUnsupported)
@@ -50,7 +50,7 @@ func (p *placer) openDevice(ctx context.Context) (*Device, error) {
 	if err != nil {
 		return nil, unsupported(err)
 	}
-	// Devices know of it too, but each in words of its own.
+	// Devices report the loss too, but each in words of its own.
 	if err := driver.Lost(); err != nil {
 		return nil, unsupported(err)
 	}
@@ -82,11 +82,10 @@ func (p *placer) openDevice(ctx context.Context) (*Device, error) {
 	return r, nil
 }
 
-// leastComputeMajor is what the kernels are compiled for.
+// leastComputeMajor is the compute capability that the kernels are compiled for.
 const leastComputeMajor = 7
 
-// firstProblem is why the first of some GPUs cannot be used, to be put behind
-// words.
+// firstProblem is why the first unusable GPU cannot be used, as the end of a sentence.
 func firstProblem(devices []gpu.Device) string {
 	for _, d := range devices {
 		if d.Problem != "" {
@@ -96,8 +95,8 @@ func firstProblem(devices []gpu.Device) string {
 	return ""
 }
 
-// unsupported makes the GPU package's word for what cannot be done here that
-// of the engine's callers.
+// unsupported turns gpu.ErrUnsupported into rdma.ErrUnsupported, which callers of the
+// engine know.
 func unsupported(err error) error {
 	if errors.Is(err, gpu.ErrUnsupported) {
 		return fmt.Errorf("%w: %w", rdma.ErrUnsupported, err)
@@ -113,7 +112,7 @@ func (d *Device) alloc(slots, slotBytes int) (err error) {
 	return nil
 }
 
-// region is the slots as a rung registers them.
+// region is the slots, as a rung registers them.
 func (d *Device) region(rung wire.Rung) (rdma.Region, error) {
 	r := rdma.Region{Addr: d.Slots.Addr(), Len: d.Slots.Len(), DMABufFD: -1}
 	if rung == wire.RungPeermem {
@@ -127,15 +126,15 @@ func (d *Device) region(rung wire.Rung) (rdma.Region, error) {
 	return r, nil
 }
 
-// needsFlush is the rule of NCCL: up to compute capability 8 a completion does
-// not mean that the GPU sees the data; from 9 on it does, but over a coherent
-// link to the processor, which the data does not take. Where the driver says
-// that nothing orders such writes, it is believed.
+// needsFlush is the rule of NCCL. Up to compute capability 8, a completion does not
+// mean that the GPU sees the data. From 9 on it does, except where a coherent link
+// joins the GPU to the processor, because the data does not take that link. A driver
+// that says that nothing orders such writes is believed.
 func needsFlush(d gpu.Device) bool {
 	return d.ComputeMajor < 9 || d.C2C || d.WritesOrdering == 0
 }
 
-// close ends what device memory there is. Registrations of it are closed.
+// close gives back the device memory. The caller has closed its registrations.
 func (d *Device) close() error {
 	if d == nil {
 		return nil
@@ -160,9 +159,10 @@ func (d *Device) close() error {
 	return errors.Join(append(errs, d.gpu.Close())...)
 }
 
-// Flush makes visible to the GPU what the rail's device wrote before, the last
-// of it storedBytes from the beginning of that slot, at least 1: a read through the same device pushes the writes before
-// it (PCI Express ordering; NCCL does the same).
+// Flush makes visible to the GPU what the rail's device wrote before. The last of it
+// ends storedBytes behind the beginning of that slot; storedBytes is at least 1. A read
+// through the same device pushes the writes before it (PCI Express ordering; NCCL does
+// the same).
 func (r *Ring) Flush(ctx context.Context, slot, storedBytes int) error {
 	d := r.Device
 	if d.memory.Flush == wire.FlushNone {

@@ -47,8 +47,8 @@ func (p *placer) climb(ctx context.Context, r *Ring) error {
 }
 
 // directRung takes the best rung by which the rail's device reaches the slots, or
-// wire.RungStaged where there is none, and says what there is to say of it and of each
-// better one.
+// wire.RungStaged where no rung does. why holds what people should know of that rung
+// and of each better one.
 func (p *placer) directRung(ctx context.Context, r *Ring) (why []string, took wire.Rung, err error) {
 	if p.Touched != nil {
 		return []string{p.Touched.Error()}, wire.RungStaged, nil
@@ -77,17 +77,17 @@ func (p *placer) directRung(ctx context.Context, r *Ring) (why []string, took wi
 		}
 		why = append(why, fmt.Sprintf("%s: %s", rung, reasonOf(err)))
 		if errors.Is(err, errSlower) {
-			break // the next one goes the same way
+			break // the next rung goes the same way
 		}
 	}
 	return why, wire.RungStaged, nil
 }
 
-// errTrial is a registration that succeeded and did not do.
+// errTrial says that a registration succeeded but its trial failed.
 var errTrial = errors.New("trial")
 
-// reasonOf is what matters of a rung's error: of a registration that was
-// refused, in which call and on which device can be told from the rung.
+// reasonOf is the part of a rung's error that matters. For a refused registration it
+// leaves out the call and the device, because the rung tells both.
 func reasonOf(err error) string {
 	var op *rdma.OpError
 	if errors.As(err, &op) && op.Status != "" && !errors.Is(err, errTrial) {
@@ -96,8 +96,8 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-// try registers the slots by one rung, and sends bytes into or out of them
-// over the rail's connection to itself. Where that fails, nothing of it stays.
+// try registers the slots by one rung, and sends bytes into or out of them over the
+// rail's connection to itself. Where it fails, it leaves nothing behind.
 func (p *placer) try(ctx context.Context, r *Ring, rung wire.Rung) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, trialTime, fmt.Errorf("the trial did not end within %v", trialTime))
 	defer cancel()
@@ -108,12 +108,12 @@ func (p *placer) try(ctx context.Context, r *Ring, rung wire.Rung) (err error) {
 	}
 	access, incoming := p.Access, p.Access&rdma.RemoteWrite != 0
 	if incoming {
-		// The flush reads what arrived.
+		// The flush reads from the slots.
 		access |= rdma.RemoteRead
 	}
 	mr, err := p.rail.Register(region, access)
 	if rung == wire.RungDMABuf {
-		// The registration holds the memory by itself.
+		// The registration holds the memory without the dma-buf.
 		err = errors.Join(err, d.Slots.CloseDMABuf())
 	}
 	r.PayloadMR = mr
@@ -144,8 +144,8 @@ func (p *placer) try(ctx context.Context, r *Ring, rung wire.Rung) (err error) {
 	return nil
 }
 
-// dropRung ends what the trial of a rung made: the connection first, which could
-// reach the slots.
+// dropRung undoes the trial of a rung. It closes the connection first, because the
+// connection could reach the slots.
 func (r *Ring) dropRung() error {
 	var errs []error
 	if l := r.Device.loop; l != nil {
@@ -175,10 +175,10 @@ func (d *Device) openPage(rail rdma.Rail) (err error) {
 // trialBytes is how much a trial moves at each end of the ring.
 const trialBytes = 4096
 
-// eachEnd calls try for the first and the last trialBytes of the slots, with
-// bytes to send that no trial before it has left anywhere, and memory behind
-// them on the page, cleared, to get them back in: by the GPU's copy or the
-// device's Write in got, by its Read in read.
+// eachEnd calls try for the first and the last trialBytes of the slots. sent holds
+// random bytes that no earlier trial has left anywhere. got and read are cleared memory
+// behind sent on the page, where the bytes come back: in got by the GPU's copy or the
+// device's Write, in read by the device's Read.
 func (d *Device) eachEnd(try func(stream *gpu.Stream, at int, sent, got, read []byte) error) (err error) {
 	stream, err := d.gpu.NewStream()
 	if err != nil {
@@ -203,8 +203,8 @@ func (d *Device) readBack(ctx context.Context, from uint64, key uint32) error {
 	return d.loop.do(ctx, rdma.WR{Op: rdma.OpRead, Local: d.pageMR, Offset: 2 * trialBytes, Len: trialBytes, RemoteAddr: from, RKey: key})
 }
 
-// tryIncoming lets the rail's device write both ends of the slots, and reads
-// them back by the GPU's copies and by the device.
+// tryIncoming lets the rail's device write both ends of the slots. It reads them back
+// by the GPU's copies and by the device.
 func (d *Device) tryIncoming(ctx context.Context, r *Ring) error {
 	return d.eachEnd(func(stream *gpu.Stream, at int, sent, got, read []byte) error {
 		remote, key := r.PayloadMR.Addr()+uint64(at), r.PayloadMR.RKey()
@@ -238,8 +238,8 @@ func (d *Device) tryOutgoing(ctx context.Context, r *Ring) error {
 		if err := d.loop.do(ctx, rdma.WR{Op: rdma.OpWrite, Local: r.PayloadMR, Offset: at, Len: trialBytes, RemoteAddr: remote, RKey: key}); err != nil {
 			return fmt.Errorf("send from GPU memory: %w", err)
 		}
-		// That the Write is done does not mean that it has landed; a Read after it
-		// does.
+		// A completed Write may not have landed yet. After a Read that follows it, it
+		// has.
 		if err := d.readBack(ctx, remote, key); err != nil {
 			return fmt.Errorf("read back what was sent: %w", err)
 		}
@@ -250,7 +250,7 @@ func (d *Device) tryOutgoing(ctx context.Context, r *Ring) error {
 	})
 }
 
-// errNotDirect is the refusal where GPUDirect is required and there is none.
+// errNotDirect is the refusal where GPUDirect is required and no rung gives it.
 func errNotDirect(m *wire.Memory) error {
 	return fmt.Errorf("gpudirect is required: %w: %s: %s", rdma.ErrUnsupported, m, m.Why)
 }

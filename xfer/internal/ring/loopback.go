@@ -11,17 +11,17 @@ import (
 	"gdrcp/rdma"
 )
 
-// loopback is a rail's connection to itself: with it a registration is tried,
-// and what the device has written is pushed out to a GPU's memory. One
-// operation at a time; their completions come from the rail's poller.
+// loopback is a rail's connection to itself. Trials of a registration use it, and
+// flushes, which push what the device has written out to a GPU's memory. It carries out
+// one operation at a time. The rail's poller finds the completions.
 type loopback struct {
 	conn rdma.Conn
 	mu   sync.Mutex
-	id   atomic.Uint64 // of the operation under way
-	over chan error    // its end
+	id   atomic.Uint64 // the operation under way
+	over chan error    // how that operation ended
 }
 
-// done takes what the poller found on the loopback connection.
+// done takes a completion that the poller found on the loopback connection.
 func (l *loopback) done(c *rdma.Completion) {
 	switch c.Kind {
 	case rdma.Done:
@@ -56,15 +56,15 @@ func (l *loopback) do(ctx context.Context, wr rdma.WR) error {
 	}
 }
 
-// Loopbacks are the connections of one rail to itself, also those that were
-// closed: the poller may still hold something of them. The zero value has none.
+// Loopbacks are the connections of one rail to itself. Closed ones stay in the list,
+// because the poller may still hold completions of them. The zero value has none.
 type Loopbacks struct {
-	mu  sync.Mutex // of those who add
+	mu  sync.Mutex // held by callers that add
 	all atomic.Pointer[[]*loopback]
 }
 
-// open connects the rail to itself. The connection is closed by Close, and may be
-// closed before.
+// open connects the rail to itself. Close closes the connection; the caller may close
+// it before.
 func (ls *Loopbacks) open(ctx context.Context, rail rdma.Rail) (*loopback, error) {
 	conn, err := rail.Loopback(ctx)
 	if err != nil {
@@ -98,7 +98,7 @@ func (ls *Loopbacks) find(conn rdma.Conn) *loopback {
 func (ls *Loopbacks) Has(conn rdma.Conn) bool { return ls.find(conn) != nil }
 
 // Done takes a completion that the rail's poller found, if it is of a loopback
-// connection, and reports whether it was. It does not block.
+// connection. It reports whether it was. It does not block.
 func (ls *Loopbacks) Done(c *rdma.Completion) bool {
 	l := ls.find(c.Conn)
 	if l != nil {
@@ -107,8 +107,8 @@ func (ls *Loopbacks) Done(c *rdma.Completion) bool {
 	return l != nil
 }
 
-// Close ends them all: after the rail's other connections, and before the memory
-// that they reach.
+// Close closes them all. Call it after the rail's other connections are closed and
+// before the memory that the loopbacks reach is unmapped.
 func (ls *Loopbacks) Close() error {
 	var errs []error
 	for _, l := range ls.list() {

@@ -9,31 +9,32 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// Config is what a ring is to be, and what it takes to make it.
+// Config is what a ring is to be, and what Place needs to make it.
 type Config struct {
 	Slots     int // at least 1
 	SlotBytes int // of payload in a slot
 	PadBytes  int // of room behind each slot, in host memory
-	// Access is what the peer may do to the slots: a sink's ring is written by the
-	// peer (rdma.RemoteWrite), a source's by nobody.
+	// Access is what the peer may do to the slots. The peer writes to a sink's ring
+	// (rdma.RemoteWrite). Nobody writes to a source's.
 	Access    rdma.Access
 	Placement Placement
-	// GPUs is how the ring gets at a GPU; nil where none is lent.
+	// GPUs opens the GPU driver for the ring; nil where no GPU is lent.
 	GPUs GPUs
-	// Sysfs is where the kernel tells of PCI devices, as a rule /sys.
+	// Sysfs is where the kernel tells of PCI devices, normally /sys.
 	Sysfs string
-	// Touched is why the processor has to touch every chunk, so that the device is not
-	// to reach GPU memory by itself and the GPU is not to digest; nil where it has not.
+	// Touched is why the processor has to touch every chunk; nil where it need not.
+	// Where Touched is set, the device must not reach GPU memory by itself, and the GPU
+	// does not digest.
 	Touched error
-	// CopySlots: slots in GPU memory that the peer can write to are copied before
-	// they are digested, for which the workers need memory.
+	// CopySlots says that slots in GPU memory that the peer can write to are copied
+	// before they are digested. The workers need memory for that.
 	CopySlots bool
-	// Workers is how many goroutines fill or drain the slots, at least 1; a GPU has at
+	// Workers is how many goroutines fill or drain the slots, at least 1. A GPU has at
 	// most MaxDeviceWorkers of them.
 	Workers int
-	// Loops gets the rail's connections to itself that trials and flushes run over; nil
-	// will do for a ring in host memory. Whoever polls the rail hands its completions to
-	// Loops.Done, while Place runs and as long as the ring is flushed.
+	// Loops gets the rail's connections to itself, which trials and flushes use. It may
+	// be nil for a ring in host memory. The goroutine that polls the rail hands its
+	// completions to Loops.Done, while Place runs and as long as the ring is flushed.
 	Loops *Loopbacks
 }
 
@@ -44,15 +45,16 @@ type placer struct {
 }
 
 // Place makes a ring where the placement says, and registers it at the rail. Of the
-// ways to reach GPU memory it takes the best that works, found by trial: drivers
-// claim what the platform then does not do. Where any GPU will do and none does, the
-// ring is in host memory, and its Memory says why.
+// ways to reach GPU memory it takes the best that works. It finds that way by trial,
+// because drivers claim what the platform then does not do. Where any GPU will do and
+// none works, the ring is in host memory, and its Memory says why.
 //
-// It blocks while memory is mapped and registered, and while rungs are tried: until
-// ctx ends, but for what the kernel and the driver do not let be cancelled. The ring
-// is never nil and always the caller's to close, also half made beside an error, when
-// the connections by which a peer could reach it are closed, and those of Loops too. An error
-// is rdma.ErrUnsupported where what is asked for cannot be had here.
+// Place blocks while memory is mapped and registered and while rungs are tried. The end
+// of ctx ends that, except for calls that the kernel and the driver do not let anyone
+// cancel. The ring is never nil. The caller closes it in every case, also when it comes
+// half made beside an error. Before that, the caller closes the connections by which a
+// peer could reach the ring, and those of Loops. The error is rdma.ErrUnsupported where
+// this end does not have what the placement asks for.
 func Place(ctx context.Context, rail rdma.Rail, c Config) (*Ring, error) {
 	p := &placer{c, rail}
 	r := p.emptyRing()
@@ -76,13 +78,13 @@ func Place(ctx context.Context, rail rdma.Rail, c Config) (*Ring, error) {
 	return r, r.make(rail, p.Access)
 }
 
-// gpuWillNotDo reports whether host memory can do what was not possible: where
-// there is no GPU for it, or its driver refused a call.
+// gpuWillNotDo reports whether host memory can stand in: no GPU fits, or the driver
+// refused a call.
 func gpuWillNotDo(err error) bool {
 	return errors.Is(err, rdma.ErrUnsupported) || errors.As(err, new(*gpu.Error))
 }
 
-// withHint is an error with what can be done about it, as part of a line.
+// withHint is the text of an error and, where there is one, its hint.
 func withHint(err error) string {
 	var refused *gpu.Error
 	if errors.As(err, &refused) && refused.Hint() != "" {
@@ -91,13 +93,13 @@ func withHint(err error) string {
 	return err.Error()
 }
 
-// emptyRing is a ring that is not made yet.
+// emptyRing is a ring without memory yet.
 func (p *placer) emptyRing() *Ring {
 	return &Ring{Slots: p.Slots, SlotBytes: p.SlotBytes, padBytes: p.PadBytes, Memory: wire.HostMemory("")}
 }
 
-// placeOnGPU makes a ring in GPU memory. A ring half made is the caller's to
-// close.
+// placeOnGPU makes a ring in GPU memory. After an error the caller closes the half-made
+// ring.
 func (p *placer) placeOnGPU(ctx context.Context, r *Ring) (err error) {
 	if r.Device, err = p.openDevice(ctx); err != nil {
 		return err

@@ -10,28 +10,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ring is one end's slots on a rail: payload slots and, beside them, the slots
-// of the chunks' headers, which stay in host memory wherever the payload is.
-// Both are mapped outside the Go heap and registered once for the session. Place
-// makes it, and Close ends it. Who uses which slot when is for others to know.
+// Ring is one end's slots on a rail: payload slots and, beside them, the slots of the
+// chunks' headers. Header slots stay in host memory wherever the payload is. Both are
+// mapped outside the Go heap and registered once for the session. Place makes a Ring,
+// and Close ends it. A Ring does not know who uses which slot when.
 type Ring struct {
-	// Slots may be fewer than were asked for, where the slots are in GPU memory.
+	// Slots may be less than asked for, where the slots are in GPU memory.
 	Slots     int
 	SlotBytes int // of payload in a slot
-	padBytes  int // behind each slot
-	// Payload is all slots, Stride bytes each; nil where the rail's device reaches the
-	// slots in GPU memory.
+	padBytes  int // bytes behind each slot
+	// Payload is all slots, Stride bytes each. It is nil where the rail's device
+	// reaches the slots in GPU memory.
 	Payload   []byte
 	header    []byte
-	PayloadMR rdma.MR // of Payload, or where that is nil of the slots in GPU memory
+	PayloadMR rdma.MR // of Payload or, where Payload is nil, of the slots in GPU memory
 	HeaderMR  rdma.MR
 	Device    *Device // nil without GPU memory
-	// Memory is where the payload is, in words for both ends.
+	// Memory says where the payload is, as text for both ends.
 	Memory wire.Memory
 }
 
-// make maps and registers a ring in host memory. access is what the peer may do
-// to it: a sink's ring is written by the peer, a source's by nobody.
+// make maps and registers a ring in host memory. access is what the peer may do to it.
+// The peer writes to a sink's ring; nobody writes to a source's.
 func (r *Ring) make(rail rdma.Rail, access rdma.Access) (err error) {
 	if r.Payload, err = Map(r.Slots * r.Stride()); err != nil {
 		return fmt.Errorf("map a ring of %d slots of %d bytes: %w", r.Slots, r.SlotBytes, err)
@@ -42,7 +42,7 @@ func (r *Ring) make(rail rdma.Rail, access rdma.Access) (err error) {
 	return r.mapHeaders(rail, access)
 }
 
-// mapHeaders maps and registers the slots of the headers.
+// mapHeaders maps and registers the header slots.
 func (r *Ring) mapHeaders(rail rdma.Rail, access rdma.Access) (err error) {
 	if r.header, err = Map(r.Slots * wire.HeaderStride); err != nil {
 		return fmt.Errorf("map the header ring: %w", err)
@@ -53,9 +53,9 @@ func (r *Ring) mapHeaders(rail rdma.Rail, access rdma.Access) (err error) {
 	return nil
 }
 
-// Map maps n bytes of anonymous memory, in huge pages where the kernel has them: a
+// Map maps n bytes of anonymous memory, in huge pages where the kernel has them. The
 // device's translation table and the registration are then 512 times shorter
-// (madvise(2), MADV_HUGEPAGE). It is the caller's to unmap.
+// (madvise(2), MADV_HUGEPAGE). The caller unmaps the memory.
 func Map(n int) ([]byte, error) {
 	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
@@ -67,11 +67,11 @@ func Map(n int) ([]byte, error) {
 	return b, nil
 }
 
-// Stride is from the beginning of a slot to that of the next, in bytes.
+// Stride is the distance from the beginning of a slot to that of the next, in bytes.
 func (r *Ring) Stride() int { return r.SlotBytes + r.padBytes }
 
-// Slot is the payload memory of slot i, SlotBytes long; its capacity has the padding,
-// too. It is host memory: a ring whose Device is Direct has none.
+// Slot is the payload memory of slot i, SlotBytes long. Its capacity includes the
+// padding. It is host memory: a ring whose Device is Direct has none.
 func (r *Ring) Slot(i int) []byte {
 	at := i * r.Stride()
 	return r.Payload[at : at+r.SlotBytes : at+r.Stride()]
@@ -82,7 +82,7 @@ func (r *Ring) HeaderSlot(i int) []byte {
 	return r.header[i*wire.HeaderStride : (i+1)*wire.HeaderStride : (i+1)*wire.HeaderStride]
 }
 
-// Info is where the slots are, as the peer is told that writes to them.
+// Info is where the slots are, for the peer that writes to them.
 func (r *Ring) Info() wire.RingInfo {
 	return wire.RingInfo{
 		Epoch: 1, Slots: uint32(r.Slots), SlotBytes: uint32(r.SlotBytes),
@@ -91,9 +91,10 @@ func (r *Ring) Info() wire.RingInfo {
 	}
 }
 
-// Close deregisters and unmaps, and waits for what the GPU still does with the slots.
-// Every Conn by which a peer could reach the ring must be closed before, and those to itself
-// must have nothing under way. Safe on a ring half made, and on nil.
+// Close deregisters and unmaps the ring. It waits for what the GPU still does with the
+// slots. Before that, every Conn by which a peer could reach the ring must be closed,
+// and the rail's connections to itself must have nothing under way. Close is safe on a
+// half-made ring and on nil.
 func (r *Ring) Close() error {
 	if r == nil {
 		return nil

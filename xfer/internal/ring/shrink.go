@@ -11,16 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a device reaches of a GPU's memory lies in a window of the bus (BAR1), which
-// may be smaller than a ring. A smaller ring that the device reaches is worth more
-// than a large one that is staged, down to these: below, chunks wait for slots.
+// Other devices reach GPU memory through a window on the bus (BAR1). The window may be
+// smaller than a ring. A smaller ring that the device reaches is worth more than a
+// large ring that is staged, down to these sizes. Below them, chunks wait for slots.
 const (
 	leastDirectSlots = 4
 	leastDirectBytes = 16 << 20
 )
 
-// directSizes are the numbers of slots to try, each half of the one before. What
-// the driver says is free of the window is believed where something is left to try.
+// directSizes returns the numbers of slots to try, each half of the one before. It
+// leaves out sizes beyond the free bytes of the window that the driver tells, unless
+// that leaves none to try.
 func directSizes(slots, slotBytes int, freeBytes int64) []int {
 	sizes := []int{slots}
 	for n := slots / 2; n >= leastDirectSlots && n*slotBytes >= leastDirectBytes; n /= 2 {
@@ -34,13 +35,13 @@ func directSizes(slots, slotBytes int, freeBytes int64) []int {
 	return sizes
 }
 
-// isTooLarge reports whether a smaller region may do where one was refused: kernels
-// and drivers give any of these for a window that is full.
+// isTooLarge reports whether a smaller region may work where one was refused. Kernels
+// and drivers return any of these errors for a full window.
 func isTooLarge(err error) bool {
 	return errors.Is(err, gpu.ErrOutOfMemory) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSPC)
 }
 
-// resize takes device memory for another number of slots, in place of what there is.
+// resize replaces the device memory by memory for another number of slots.
 func (r *Ring) resize(slots int) error {
 	if r.Slots == slots {
 		return nil
@@ -52,7 +53,7 @@ func (r *Ring) resize(slots int) error {
 	return r.Device.alloc(slots, r.SlotBytes)
 }
 
-// tryFewer tries a rung with as many slots as the device takes, and says why it
+// tryFewer tries a rung with as many slots as the device takes, and says why the device
 // takes no more.
 func (p *placer) tryFewer(ctx context.Context, r *Ring, rung wire.Rung, slots int) (why string, err error) {
 	free := r.Device.gpu.Device().BAR1FreeBytes

@@ -12,24 +12,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a device and a GPU send each other across the processor runs at the speed of
-// the bus on some machines and at a small part of it on others, where chunks are
-// faster by way of host memory. Nothing tells but to try.
+// On some machines, a device and a GPU send each other data across the processor at the
+// speed of the bus. On others they reach a small part of that speed, and chunks are
+// faster through host memory. Only a trial can tell.
 const (
-	// weighBytes are carried each way: some ms on a fast bus.
+	// weighBytes are carried each way. That takes some ms on a fast bus.
 	weighBytes = 32 << 20
-	// weighPieceBytes are carried at a time, or a chunk where that is less.
+	// weighPieceBytes are carried at a time, or a chunk where a chunk is smaller.
 	weighPieceBytes = 4 << 20
-	// Of some rounds the fastest counts, for others use the machine too.
+	// weighRounds is how many rounds are run. The fastest counts, because others use
+	// the machine too.
 	weighRounds = 3
-	// weighTime ends the rounds of a way, and the one that is under way.
+	// weighTime ends the rounds of a way, also within a round.
 	weighTime = time.Second
 )
 
-// errSlower is a rung that works, and is slower than staging.
+// errSlower says that a rung works and is slower than staging.
 var errSlower = errors.New("slower than staging")
 
-// slower is an errSlower with the figures.
+// slower is an errSlower with the speeds.
 type slower struct{ speeds string }
 
 func (e *slower) Error() string { return e.speeds }
@@ -37,12 +38,12 @@ func (e *slower) Error() string { return e.speeds }
 func (e *slower) Unwrap() error { return errSlower }
 
 // isFar reports whether the way from the rail's device to the GPU leads through the
-// processor. Of a device in software it is not known, and nothing depends on it.
+// processor. For a device in software the way is unknown, and nothing depends on it.
 func (d *Device) isFar() bool { return d.path == gpu.PHB || d.path == gpu.SYS }
 
-// weigh holds the rung that was just tried against staging, where the way is far
-// and staging would do, and returns both speeds for a person. Where staging is the
-// faster one, or a transfer fails, nothing stays of the rung and the error says why.
+// weigh compares the rung that was just tried with staging, where the way is far and
+// the placement allows staging. It returns both speeds as text for people. Where
+// staging is faster or a transfer fails, weigh undoes the rung, and the error says why.
 func (p *placer) weigh(ctx context.Context, r *Ring) (speeds string, err error) {
 	d := r.Device
 	if p.Placement.Direct || !d.isFar() {
@@ -52,10 +53,10 @@ func (p *placer) weigh(ctx context.Context, r *Ring) (speeds string, err error) 
 	defer cancel()
 	w := newScales(r)
 	if failed := w.open(p.rail); failed != nil {
-		// Staging would need as much and more.
+		// Staging would need as much memory and more.
 		speeds = fmt.Sprintf("not held against staging over %s: %s", d.path, reasonOf(failed))
 	} else if speeds, err = w.compare(ctx, p.Access&rdma.RemoteWrite != 0); err != nil {
-		// Its connection may be about to reach what the scales have.
+		// The rung's connection may be about to reach the memory of the scales.
 		err = errors.Join(err, r.dropRung())
 	}
 	if closing := w.close(); closing != nil {
@@ -64,9 +65,9 @@ func (p *placer) weigh(ctx context.Context, r *Ring) (speeds string, err error) 
 	return speeds, err
 }
 
-// scales carry bytes over the rail's connection to itself: between host memory and
-// the slots, and the same with staging between. Of its own memory the first piece is
-// the far end of each transfer, and the rest what is staged.
+// scales carry bytes over the rail's connection to itself, between host memory and the
+// slots, both directly and with staging between. The first piece of mem is the far end
+// of each transfer. The rest of mem is where pieces are staged.
 type scales struct {
 	ring               *Ring
 	pieceBytes, pieces int
@@ -83,7 +84,7 @@ func newScales(r *Ring) *scales {
 	return &scales{ring: r, pieceBytes: n, pieces: weighBytes / n}
 }
 
-// open takes what close gives back.
+// open takes the memory, the registration and the GPU's objects that close gives back.
 func (w *scales) open(rail rdma.Rail) (err error) {
 	d := w.ring.Device
 	if w.mem, err = Map((1 + w.pieces) * w.pieceBytes); err != nil {
@@ -106,7 +107,8 @@ func (w *scales) open(rail rdma.Rail) (err error) {
 	return nil
 }
 
-// close needs that no transfer is under way, and waits for what the GPU does.
+// close gives back what open took. No transfer may be under way. close waits for what
+// the GPU still does.
 func (w *scales) close() error {
 	var errs []error
 	if w.stream != nil {
@@ -123,14 +125,14 @@ func (w *scales) close() error {
 	if w.mr != nil {
 		errs = append(errs, w.mr.Close())
 	}
-	// A GPU that hangs may still use it.
+	// A GPU that hangs may still use this memory.
 	if w.mem != nil && w.ring.Device.gpu.Lost() == nil {
 		errs = append(errs, unix.Munmap(w.mem))
 	}
 	return errors.Join(errs...)
 }
 
-// compare is both speeds in words, or a slower.
+// compare returns both speeds as text. Where staging is faster, the error is a slower.
 func (w *scales) compare(ctx context.Context, incoming bool) (speeds string, err error) {
 	straight, staged := w.sendStraight, w.sendStaged
 	if incoming {
@@ -151,11 +153,10 @@ func (w *scales) compare(ctx context.Context, incoming bool) (speeds string, err
 	return speeds, nil
 }
 
-// way carries pieces, as many as there are or as there is time for, and returns how
-// many.
+// way carries all pieces, or as many as it has time for, and returns how many.
 type way func(ctx context.Context, until time.Time) (carried int, err error)
 
-// speed is that of the best round, in bytes per second.
+// speed is that of the fastest round, in bytes per second.
 func (w *scales) speed(ctx context.Context, carry way) (best float64, err error) {
 	until := time.Now().Add(weighTime)
 	for range weighRounds {
@@ -172,7 +173,7 @@ func (w *scales) speed(ctx context.Context, carry way) (best float64, err error)
 	return best, nil
 }
 
-// each calls carry for the pieces, one at least.
+// each calls carry for the pieces, at least for one.
 func (w *scales) each(until time.Time, carry func(i int) error) (carried int, err error) {
 	for i := range w.pieces {
 		if i > 0 && time.Now().After(until) {
@@ -185,7 +186,8 @@ func (w *scales) each(until time.Time, carry func(i int) error) (carried int, er
 	return w.pieces, nil
 }
 
-// slotsAt is where piece i lies in the slots, which may have room for less than all.
+// slotsAt is where piece i lies in the slots, which may have room for only some of the
+// pieces.
 func (w *scales) slotsAt(i int) int {
 	return i % (w.ring.Device.Slots.Len() / w.pieceBytes) * w.pieceBytes
 }
@@ -204,7 +206,7 @@ func (w *scales) receiveStraight(ctx context.Context, until time.Time) (int, err
 	return w.each(until, func(i int) error { return w.write(ctx, w.mr, 0, w.ring.PayloadMR, w.slotsAt(i)) })
 }
 
-// receiveStaged has the GPU copy what has come while more does.
+// receiveStaged has the GPU copy the pieces that have come while more come.
 func (w *scales) receiveStaged(ctx context.Context, until time.Time) (int, error) {
 	n, err := w.each(until, func(i int) error {
 		if err := w.write(ctx, w.mr, 0, w.mr, w.stagedAt(i)); err != nil {
@@ -222,7 +224,7 @@ func (w *scales) sendStraight(ctx context.Context, until time.Time) (int, error)
 	return w.each(until, func(i int) error { return w.write(ctx, w.ring.PayloadMR, w.slotsAt(i), w.mr, 0) })
 }
 
-// sendStaged has the GPU copy the next piece while one goes.
+// sendStaged has the GPU copy the next piece while the device sends one.
 func (w *scales) sendStaged(ctx context.Context, until time.Time) (int, error) {
 	if err := w.fetch(0); err != nil {
 		return 0, err

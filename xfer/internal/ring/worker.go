@@ -12,54 +12,54 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Worker is what a worker needs to move chunks between host memory and
-// slots in GPU memory: a stream of its own, bounce buffers that the GPU reaches
-// without a copy, and a hasher. The ring owns it, and one goroutine at a time
-// uses it.
+// Worker is what a goroutine needs to move chunks between host memory and slots in GPU
+// memory: a stream of its own, bounce buffers that the GPU reaches without a copy, and
+// a hasher. The ring owns the Worker. One goroutine at a time uses it.
 type Worker struct {
 	Device    *Device
 	slotBytes int
 	Stream    *gpu.Stream
 	Bounces   []Bounce
-	// Hasher digests a batch of chunks, as Jobs says, which has room for all their
-	// extents and no other meaning to the ring. Nil where the processor digests.
+	// Hasher digests the batch of chunks that Jobs describes. It is nil where the
+	// processor digests. Jobs has room for all extents of a batch. The ring itself does
+	// not read it.
 	Hasher *gpu.Hasher
 	Jobs   []gpu.HashJob
-	done   *gpu.Mark // behind a batch
-	// Private holds copies of slots that the peer can still write to, where a
-	// manifest says what arrived: what is written is then what was hashed. Nil
-	// where none are needed.
+	done   *gpu.Mark // in the stream behind a batch
+	// Private holds copies of slots that the peer can still write to, where a manifest
+	// says what must arrive. The bytes written are then the bytes hashed. It is nil
+	// where no copies are needed.
 	Private *gpu.Memory
 }
 
-// Bounce is a chunk's worth of pinned host memory. Mark is in the stream behind
-// the last copy to or from it.
+// Bounce is pinned host memory for one chunk. Mark is in the stream behind the last
+// copy to or from it.
 type Bounce struct {
 	Mem    []byte
 	pinned *gpu.Pinned
 	Mark   *gpu.Mark
 }
 
-// A worker copies one chunk over the bus while it reads or writes the file of
-// another.
+// bouncesPerWorker is 2: a worker copies one chunk over the bus while it reads or
+// writes the file of another.
 const bouncesPerWorker = 2
 
-// deviceBatch is how many chunks a worker takes at once: many to a launch, and
-// some left for the other workers.
+// deviceBatch is how many chunks a worker takes at once: many to a launch, but not so
+// many that the other workers have none.
 func deviceBatch(slots, workers int) int { return min(max(1, slots/(2*workers)), 64) }
 
-// MaxDeviceWorkers is how many workers share a GPU at most. They wait for it more than
-// they compute.
+// MaxDeviceWorkers is how many workers share a GPU at most. They wait for the GPU more
+// than they compute.
 const MaxDeviceWorkers = 4
 
-// BounceBytes is how much host memory the workers of a ring in GPU memory pin beside
-// it, where as many goroutines fill or drain it.
+// BounceBytes is how many bytes of host memory the workers of a ring in GPU memory pin
+// beside it, where that many goroutines fill or drain it.
 func BounceBytes(workers, slotBytes int) int64 {
 	return int64(min(workers, MaxDeviceWorkers)*bouncesPerWorker) * int64(slotBytes)
 }
 
-// openWorkers makes the workers of a ring in GPU memory, each with all that it
-// will need. What there is of them the ring closes.
+// openWorkers makes the workers of a ring in GPU memory, each with all that it will
+// need. After an error the ring closes those that were made.
 func (p *placer) openWorkers(r *Ring) error {
 	n, d, digests := min(p.Workers, MaxDeviceWorkers), r.Device, p.Touched == nil
 	d.Batch = deviceBatch(r.Slots, n)
@@ -109,8 +109,8 @@ func (w *Worker) open(digests, private bool) (err error) {
 	return err
 }
 
-// tryDigest has the GPU digest the beginning of the slots, and holds the result
-// against the processor's: that a kernel loads does not mean that it runs.
+// tryDigest has the GPU digest the beginning of the slots, and compares the result with
+// the processor's. A kernel that loads may still not run.
 func (w *Worker) tryDigest() error {
 	n := min(tryDigestBytes, w.slotBytes)
 	plain := w.Bounces[0].Mem[:n]
@@ -131,8 +131,8 @@ func (w *Worker) tryDigest() error {
 	return err
 }
 
-// Wait waits until the stream has come to its end. A mark is slept for; a
-// stream's own Wait may spin.
+// Wait blocks until the stream has come to its end. It waits for a mark, because that
+// sleeps, and the stream's own Wait may spin.
 func (w *Worker) Wait() error {
 	if err := w.Stream.Record(w.done); err != nil {
 		return err
@@ -140,11 +140,10 @@ func (w *Worker) Wait() error {
 	return w.done.Wait()
 }
 
-// tryDigestBytes is more than one block of threads digests, so that both kernels
-// run.
+// tryDigestBytes is more than one block of threads digests, so that both kernels run.
 const tryDigestBytes = 160 << 10
 
-// close waits for what the stream still does, and ends all.
+// close waits for what the stream still does, and closes everything.
 func (w *Worker) close() error {
 	var errs []error
 	if w.Stream != nil {
@@ -167,7 +166,7 @@ func (w *Worker) close() error {
 		if b.pinned != nil {
 			errs = append(errs, b.pinned.Close())
 		}
-		// A GPU that hangs may still use what it reaches.
+		// A GPU that hangs may still use the memory that it reaches.
 		if b.Mem != nil && w.Device.gpu.Lost() == nil {
 			errs = append(errs, unix.Munmap(b.Mem))
 		}
@@ -178,8 +177,8 @@ func (w *Worker) close() error {
 // At is where a slot begins in the GPU's memory, in bytes.
 func (w *Worker) At(slot int) int { return slot * w.slotBytes }
 
-// HashJob is the digest of an extent of a chunk that begins at byte at of mem, as
-// wire.Terms.DigestOf makes it. fileBytes is the size of the extent's file.
+// HashJob is the digest of an extent, as wire.Terms.DigestOf makes it. The extent's
+// chunk begins at byte at of mem. fileBytes is the size of the extent's file.
 func HashJob(mem *gpu.Memory, at int, x *wire.Extent, p *wire.Terms, fileBytes int64) gpu.HashJob {
 	j := gpu.HashJob{Memory: mem, Offset: at + int(x.SlotOff), Len: int(x.Length), Root: fileBytes <= p.PieceBytes}
 	if !j.Root {
@@ -188,5 +187,5 @@ func HashJob(mem *gpu.Memory, at int, x *wire.Extent, p *wire.Terms, fileBytes i
 	return j
 }
 
-// blake3ChunkBytes is BLAKE3's own unit, of which its tree counts.
+// blake3ChunkBytes is BLAKE3's own unit, which the counter of its tree counts.
 const blake3ChunkBytes = 1024

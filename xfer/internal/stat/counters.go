@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Counters count what one copy, or one reading of a tree, has done so far. Any number of goroutines may count and read at
-// once; nothing here blocks. The zero value is ready.
+// Counters count what one copy, or one reading of a tree, has done so far. Any number
+// of goroutines may count and read at once. No method blocks. The zero value is ready.
 type Counters struct {
 	started          atomic.Pointer[time.Time]
 	bytes, wireBytes atomic.Int64
@@ -22,30 +22,33 @@ type Counters struct {
 type Progress struct {
 	Bytes      int64 // verified and written at the sink
 	Files      int64 // that have ended well
-	TotalBytes int64 // of all that was found so far and is not kept
+	TotalBytes int64 // of all files found so far that are not kept
 	TotalKnown bool  // nothing more will be found
 }
 
-// Snapshot is a reading of all counters. Each counter is read by itself, so that a Snapshot that is taken while a copy
-// runs may have the files of one moment and the bytes of the next.
+// Snapshot is a reading of all counters. Each counter is read by itself. A Snapshot
+// that is taken while a copy runs may thus have the files of one moment and the bytes
+// of the next.
 type Snapshot struct {
 	Progress
-	// WireBytes is what the payload took on the wire.
+	// WireBytes is how many bytes the payload took on the wire.
 	WireBytes int64
-	// KeptBytes is of files that the destination has already. They are not sent, and not in TotalBytes.
+	// KeptBytes is the bytes of files that the destination already has. They are not
+	// sent, and are not in TotalBytes.
 	KeptBytes int64
 	// Repairs counts pieces and chunks that had to be sent again.
 	Repairs int64
 	// Steps counts everything that is progress.
 	Steps int64
-	// FirstByte is from the start to the first payload posted; 0 at a sink, and in a sum.
+	// FirstByte is the time from the start to the first payload posted. It is 0 at a
+	// sink, and in a sum.
 	FirstByte time.Duration
 }
 
-// Start says when the clock of FirstByte began.
+// Start sets when the clock of FirstByte begins.
 func (c *Counters) Start(at time.Time) { c.started.Store(&at) }
 
-// Posted notes that payload was posted. The first time counts.
+// Posted notes that payload was posted. Only the first call counts.
 func (c *Counters) Posted() {
 	if at := c.started.Load(); at != nil {
 		c.firstByteNs.CompareAndSwap(0, int64(time.Since(*at)))
@@ -61,7 +64,7 @@ func (c *Counters) Steps() int64 { return c.steps.Load() }
 // AddBytes counts bytes that are verified and written.
 func (c *Counters) AddBytes(n int64) { c.bytes.Add(n) }
 
-// AddWireBytes counts what payload takes on the wire.
+// AddWireBytes counts the bytes that payload takes on the wire.
 func (c *Counters) AddWireBytes(n int64) { c.wireBytes.Add(n) }
 
 // AddFile counts a file that has ended well.
@@ -70,16 +73,17 @@ func (c *Counters) AddFile() { c.files.Add(1) }
 // AddRepairs counts pieces and chunks that are to be sent again.
 func (c *Counters) AddRepairs(n int64) { c.repairs.Add(n) }
 
-// AddKept counts bytes of the total that are not sent, because the destination keeps what it has.
+// AddKept counts bytes of the total that are not sent, because the destination keeps
+// its file.
 func (c *Counters) AddKept(n int64) { c.keptBytes.Add(n) }
 
 // AddTotal counts bytes that were found to copy.
 func (c *Counters) AddTotal(n int64) { c.totalBytes.Add(n) }
 
-// SetTotal says how many bytes were found to copy so far.
+// SetTotal sets how many bytes were found to copy so far.
 func (c *Counters) SetTotal(n int64) { c.totalBytes.Store(n) }
 
-// SetTotalKnown says whether nothing more will be found.
+// SetTotalKnown sets whether the total is final.
 func (c *Counters) SetTotalKnown(known bool) { c.totalKnown.Store(known) }
 
 // Read takes a reading of the progress.

@@ -1,3 +1,4 @@
-// Package stat counts what sessions do. Whoever shows or measures that (the line of progress, a server's figures) reads
-// the counters while the sessions run, and holds nothing up by it.
+// Package stat counts what sessions do. Code that shows or measures this (the line of
+// progress, a server's figures) reads the counters while the sessions run, and holds
+// nothing up.
 package stat

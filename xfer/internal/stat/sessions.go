@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// Sessions has the counters of a server's sessions. The zero value is ready, and any number of goroutines may use it.
+// Sessions has the counters of a server's sessions. The zero value is ready. Any number
+// of goroutines may use it.
 type Sessions struct {
 	mu      sync.Mutex
 	running []*running // in the order in which they began
@@ -24,19 +25,20 @@ type Session struct {
 	Snapshot
 }
 
-// Totals are a reading of all of a server's sessions.
+// Totals is a reading of all of a server's sessions.
 type Totals struct {
-	// Sum is of all sessions, those that have ended and those that run. Its TotalKnown is false while any session may
-	// find more.
+	// Sum is of all sessions, ended and running. Its TotalKnown is false while any
+	// session may find more.
 	Sum Snapshot
-	// Ended is how many have ended.
+	// Ended is how many sessions have ended.
 	Ended int64
-	// Running are those that run, the oldest first.
+	// Running are the sessions that run, the oldest first.
 	Running []Session
 }
 
-// Begin returns the counters of a session that begins. end is to be called once, when nothing counts there any more: the
-// session is in the sum from then on, and not among those that run.
+// Begin returns the counters of a session that begins. Call end once, when nothing
+// counts there any more. From then on the session is in the sum and no longer among
+// those that run.
 func (s *Sessions) Begin(peer string) (c *Counters, end func()) {
 	r := &running{peer: peer, counters: &Counters{}}
 	s.mu.Lock()
@@ -53,12 +55,13 @@ func (s *Sessions) end(r *running) {
 	s.endings++
 }
 
-// Read takes a reading. A session that ends meanwhile is in it once: as one that runs, or as one that has ended.
+// Read takes a reading. A session that ends meanwhile is in it once: as running or as
+// ended.
 func (s *Sessions) Read() Totals {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := Totals{Sum: s.ended, Ended: s.endings, Running: make([]Session, 0, len(s.running))}
-	t.Sum.TotalKnown = true // of what has ended nothing more will be found
+	t.Sum.TotalKnown = true // ended sessions will find nothing more
 	for _, r := range s.running {
 		now := r.counters.Snapshot()
 		t.Running = append(t.Running, Session{Peer: r.peer, Snapshot: now})

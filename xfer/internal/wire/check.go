@@ -7,15 +7,15 @@ import (
 	"gdrcp/manifest"
 )
 
-// IsAnsweredBy reports whether a welcome grants what the hello asks for, no more
-// and no less. Its name is another matter, and it repeats no path.
+// IsAnsweredBy reports whether a welcome grants what the hello asks for, no more and no
+// less. The welcome's name may differ, and the welcome repeats no path.
 func (h *Hello) IsAnsweredBy(w *Hello) bool {
 	granted := w.Terms
 	granted.Name = h.Terms.Name
 	return granted == h.Terms && w.GPU == h.GPU && w.GPUName == h.GPUName && len(w.Paths) == 0
 }
 
-// Check holds a hello against the bounds and what the rail was made for.
+// Check compares a hello with the bounds and with what the rail was made for.
 func (h *Hello) Check(made *Terms) error {
 	if h.Terms.Slots != made.Slots || h.Terms.QPs != made.QPs || h.Terms.ChunkBytes != made.ChunkBytes || made.ChunkBytes < MinChunkBytes {
 		return fmt.Errorf("%w: a hello that does not fit its connection", ErrProtocol)
@@ -37,8 +37,8 @@ func (h *Hello) Check(made *Terms) error {
 	return fmt.Errorf("%w: mode %d", ErrProtocol, h.Terms.Mode)
 }
 
-// checkNoFiles holds the hello of a bench or of latency rounds against what these
-// can be: memory of the host, sealed or not.
+// checkNoFiles refuses the hello of a bench or of latency rounds that asks for more
+// than host memory, sealed or not.
 func (h *Hello) checkNoFiles() error {
 	if h.Terms.Flags&^FlagEncrypt != 0 || h.Terms.Codec != CompressOff || h.GPU != 0 || h.Terms.MaxDelete != 0 || h.Terms.Sizes.IsSet() || len(h.Paths) > 0 || h.Terms.Name != "" {
 		return fmt.Errorf("%w: a %s with flags %#x, codec %d, GPU %d, %d paths", ErrProtocol, h.Terms.Mode, h.Terms.Flags, h.Terms.Codec, h.GPU, len(h.Paths))
@@ -46,7 +46,7 @@ func (h *Hello) checkNoFiles() error {
 	return nil
 }
 
-// checkFiles holds the hello of a copy against what this can be.
+// checkFiles refuses the hello of a copy whose fields do not go together.
 func (h *Hello) checkFiles() error {
 	if h.Terms.Codec != CompressOff && h.Terms.ChunkBytes > MaxCompressedChunkBytes {
 		return fmt.Errorf("%w: compressed chunks of %d bytes", ErrProtocol, h.Terms.ChunkBytes)
@@ -69,8 +69,8 @@ func (h *Hello) checkFiles() error {
 	return nil
 }
 
-// checkPatterns holds the hello of an expansion against what this can be: paths, and
-// beside them no more than a bench has.
+// checkPatterns refuses the hello of an expansion that has no paths, or that has beside
+// them more than a bench has.
 func (h *Hello) checkPatterns() error {
 	bare := *h
 	bare.Paths = nil
@@ -83,7 +83,7 @@ func (h *Hello) checkPatterns() error {
 	return nil
 }
 
-// checkSinkFlags holds a hello to what checkSinkOptions lets through.
+// checkSinkFlags refuses a hello that checkSinkOptions would not let through.
 func (h *Hello) checkSinkFlags() error {
 	deletes := h.Terms.Flags&FlagDelete != 0
 	switch err := h.Terms.Sizes.check(h.Terms.Flags); {

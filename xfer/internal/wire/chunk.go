@@ -10,8 +10,8 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// A chunk's header travels by RDMA Write into the sink's header ring ahead of
-// the payload. Little-endian. The hop part belongs to this hop alone:
+// A chunk's header travels by RDMA Write into the sink's header ring, ahead of the
+// payload. It is little-endian. The hop part is for this hop only:
 //
 //	offset size field
 //	     0    4 magic "GCHK"
@@ -24,8 +24,8 @@ import (
 //	    40   16 tag of the payload's seal
 //	    56    8 zero
 //
-// The end-to-end part says what is in the chunk and where it belongs, and is
-// under a checksum of its own, because digests prove bytes, not placement:
+// The end-to-end part says what the chunk holds and where it belongs. It has a checksum
+// of its own, because digests prove bytes, not placement:
 //
 //	  0    8 chunk id
 //	  8    1 codec of the payload
@@ -44,9 +44,8 @@ import (
 //	          32 32 digest of the extent's plain bytes
 //	end    8 XXH3-64 over the end-to-end part so far
 //
-// Where chunks are encrypted the end-to-end part with its checksum is, too, and
-// a tag follows it, which is part of its length. The hop part is vouched for
-// by that tag.
+// Where chunks are encrypted, the end-to-end part is encrypted with its checksum. A tag
+// follows it and counts in its length. The tag also vouches for the hop part.
 const (
 	headerMagic    = 0x4b484347
 	HopBytes       = 64
@@ -67,7 +66,7 @@ const (
 	CodecS2    Codec = 2
 )
 
-// chunkRepair marks a chunk of extents sent before and asked for again.
+// chunkRepair marks a chunk of extents that were sent before and asked for again.
 const chunkRepair = 1
 
 // Flags of an extent.
@@ -76,14 +75,13 @@ const (
 	ExtHole    = 1 << 1 // a run of zero bytes, not sent
 	ExtChanged = 1 << 2 // the file changed while it was read: do not publish
 	ExtFailed  = 1 << 3 // the file could not be read: do not publish
-	ExtReject  = 1 << 4 // the file is not what the given manifest says
+	ExtReject  = 1 << 4 // the file does not match the given manifest
 	ExtGrown   = 1 << 5 // beside ExtLast: the file has grown, and goes on behind it
 	ExtGivenUp = ExtChanged | ExtFailed | ExtReject
 	extKnown   = ExtLast | ExtHole | ExtGivenUp | ExtGrown
 )
 
-// Extent is a stretch of one file: a piece of it, a whole small file, or a
-// hole.
+// Extent is a stretch of one file: a piece of it, a whole small file, or a hole.
 type Extent struct {
 	Entry   uint64
 	Off     int64
@@ -105,7 +103,7 @@ type ChunkHeader struct {
 	StoredBytes uint32
 	PlainBytes  uint32
 	Extents     []Extent
-	// Of the payload's seal, where chunks are encrypted.
+	// SealNumber and SealTag are of the payload's seal, where chunks are encrypted.
 	SealNumber uint64
 	SealTag    [trust.TagBytes]byte
 }
@@ -155,11 +153,10 @@ func PutSum(e2e []byte) {
 	binary.LittleEndian.PutUint64(e2e[n:], xxh3.Hash(e2e[:n]))
 }
 
-// Decode reads a header from b, memory that nobody else writes to. What damage
-// on the way can do to it gives ErrHeaderSum. It checks
-// form and checksum and that every extent lies inside a payload of at most
-// chunkBytes; what the extents mean is for the ledger to check. The extents
-// are appended to h.Extents[:0].
+// Decode reads a header from b, memory that nobody else writes to. Where the header was
+// damaged on the way, the error is ErrHeaderSum. Decode checks form and checksum, and
+// that every extent lies inside a payload of at most chunkBytes. The ledger checks what
+// the extents mean. Decode appends the extents to h.Extents[:0].
 func (h *ChunkHeader) Decode(b []byte, chunkBytes int) error {
 	le := binary.LittleEndian
 	if len(b) < HopBytes+BareChunkBytes+SumBytes || le.Uint32(b) != headerMagic || le.Uint64(b[56:]) != 0 {
@@ -206,7 +203,7 @@ func (h *ChunkHeader) Decode(b []byte, chunkBytes int) error {
 	return nil
 }
 
-// MaxFileBytes bounds offsets so that sums of two never overflow.
+// MaxFileBytes bounds offsets, so that the sum of two never overflows.
 const MaxFileBytes = 1 << 62
 
 func (x *Extent) check(plainBytes uint32) error {
@@ -219,25 +216,26 @@ func (x *Extent) check(plainBytes uint32) error {
 	return nil
 }
 
-// An immediate names the slot that was filled and the low bits of its
-// generation: 12 bits of slot, 20 of generation.
+// An immediate names the slot that was filled and the low bits of its generation: 12
+// bits of slot, 20 of generation.
 const (
 	immSlotBits       = 12
 	MaxImmediateSlots = 1 << immSlotBits
 	ImmGenMask        = 1<<(32-immSlotBits) - 1
 )
 
-// Immediate is what the chunk in a slot is announced by.
+// Immediate is the number that announces the chunk in a slot.
 func Immediate(slot int, generation uint64) uint32 {
 	return uint32(slot)<<(32-immSlotBits) | uint32(generation&ImmGenMask)
 }
 
-// SplitImmediate is Immediate's inverse, as far as a generation's low bits go.
+// SplitImmediate is Immediate's inverse. It returns only the low bits of the
+// generation.
 func SplitImmediate(imm uint32) (slot int, generation uint32) {
 	return int(imm >> (32 - immSlotBits)), imm & ImmGenMask
 }
 
-// CheckGrown refuses word of a grown file that no source gives.
+// CheckGrown refuses an extent that says its file has grown where no source would.
 func (x *Extent) CheckGrown(p *Terms) error {
 	if x.Flags&ExtGrown != 0 && (!p.Has(FlagGrowing) || x.Flags&ExtLast == 0) {
 		return fmt.Errorf("%w: a file that grew, with flags %#x", ErrProtocol, x.Flags)

@@ -9,7 +9,7 @@ import (
 	"gdrcp/manifest"
 )
 
-// Tags of an entry's fields in MsgEntries.
+// The tags of an entry's fields in MsgEntries.
 const (
 	tagEntType   = 1 | MustUnderstand
 	TagEntPath   = 2 | MustUnderstand
@@ -17,15 +17,15 @@ const (
 	tagEntMode   = 4 | MustUnderstand
 	tagEntMtime  = 5 | MustUnderstand // zigzag nanoseconds
 	TagEntTarget = 6 | MustUnderstand
-	tagEntAlloc  = 7 // bytes it needs on disk, where that is not its size
+	tagEntAlloc  = 7 // bytes that it needs on disk, where that is not its size
 	tagEntSparse = 8
 	tagEntUID    = 9 | MustUnderstand
 	tagEntGID    = 10 | MustUnderstand
 	tagEntUser   = 11 | MustUnderstand
 	tagEntGroup  = 12 | MustUnderstand
-	// tagEntLink is of an entry that is one of several names of a file: uvarint id of
-	// the first, which may be the entry itself, and uvarint number of names that are
-	// still to come.
+	// tagEntLink is for an entry that is one of several names of a file. It holds the
+	// uvarint id of the first name's entry, which may be the entry itself, and the
+	// uvarint number of names that are still to come.
 	tagEntLink   = 13 | MustUnderstand
 	tagEntStream = 14 | MustUnderstand
 	tagEntOther  = 15 | MustUnderstand // another file system is mounted there
@@ -38,8 +38,8 @@ type AnnouncedEntry struct {
 	Owners
 	Names      FileNames
 	Sparse     bool
-	Stream     bool // its size is known at its end
-	Elsewhere  bool // the source stays out of the directory, and nothing in it is deleted
+	Stream     bool // its size is known only at its end
+	Elsewhere  bool // the source does not enter the directory, and nothing in it is deleted
 	AllocBytes int64
 }
 
@@ -72,8 +72,9 @@ func AppendEntry(b []byte, e *AnnouncedEntry, scratch *Writer) []byte {
 	return append(b, w.Buf...)
 }
 
-// DecodeEntries walks the body of MsgEntries: the id of its first entry, then
-// entries. It checks each entry by itself; their order is for the roots.
+// DecodeEntries calls each for the entries in the body of MsgEntries. The body has the
+// id of its first entry, then entries. DecodeEntries checks each entry by itself. The
+// order of entries is for the roots to check.
 func DecodeEntries(body []byte, each func(id uint64, e *AnnouncedEntry) error) error {
 	c := Cursor{Buf: body}
 	id := c.Uvarint()
@@ -183,12 +184,12 @@ func (e *AnnouncedEntry) field(tag byte, v []byte) error {
 	return nil
 }
 
-// MaxAccountNameBytes bounds the name of a user or group: Linux has LOGIN_NAME_MAX,
-// 256 with the NUL.
+// MaxAccountNameBytes bounds the name of a user or group. Linux bounds it by
+// LOGIN_NAME_MAX: 256 with the NUL.
 const MaxAccountNameBytes = 255
 
-// Owners say whose an entry is at the source, as far as that is to be kept. The
-// names are empty where there are none, or go by number.
+// Owners say who owns an entry at the source, as far as the copy keeps that. A name is
+// empty where the owner has none, and where the copy goes by numbers.
 type Owners struct {
 	HasUID, HasGID bool
 	UID, GID       uint32
@@ -210,7 +211,7 @@ func (o *Owners) appendTo(w *Writer) {
 	}
 }
 
-// ownerField takes a field of an entry that is about its owner.
+// ownerField takes a field about an entry's owner.
 func (o *Owners) ownerField(tag byte, v []byte) error {
 	switch tag {
 	case tagEntUID, tagEntGID:
@@ -218,7 +219,7 @@ func (o *Owners) ownerField(tag byte, v []byte) error {
 		if err != nil {
 			return err
 		}
-		if u >= math.MaxUint32 { // chown(2) takes it for no change
+		if u >= math.MaxUint32 { // to chown(2) this means no change
 			return fmt.Errorf("%w: owner or group %d", ErrProtocol, u)
 		}
 		if tag == tagEntUID {
@@ -242,13 +243,13 @@ func (o *Owners) ownerField(tag byte, v []byte) error {
 	return nil
 }
 
-// IsAccountName reports whether a name is one that can stand in passwd(5):
-// it goes into a look-up there.
+// IsAccountName reports whether a name can stand in passwd(5). Such a name goes into a
+// look-up there.
 func IsAccountName(name string) bool {
 	return name != "" && len(name) <= MaxAccountNameBytes && !strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f || r == ':' })
 }
 
-// FileNames say that an entry is one of several names of a file.
+// FileNames says whether an entry is one of several names of a file.
 type FileNames struct {
 	Several bool
 	First   uint64 // id of the entry by whose name the file is copied
@@ -267,7 +268,7 @@ func (n *FileNames) decode(v []byte) error {
 	return c.Err("names of a file")
 }
 
-// asStream checks an entry that says it is a stream, and gives it its size.
+// asStream checks an entry that says it is a stream, and sets its size.
 func (e *AnnouncedEntry) asStream() error {
 	if e.Type != manifest.File || e.Size != 0 || e.Sparse || e.Names.Several {
 		return fmt.Errorf("%w: %q cannot be a stream", ErrProtocol, e.Path)

@@ -1,6 +1,6 @@
 package wire
 
-// Flags of a hello. A number that was used once stays with its meaning.
+// The flags of a hello. A number that was used once keeps its meaning.
 const (
 	FlagRecursive      = 1 << 0
 	FlagFollow         = 1 << 1
@@ -18,36 +18,38 @@ const (
 	FlagXattrs         = 1 << 13
 	FlagNumericIDs     = 1 << 14
 	FlagDryRun         = 1 << 15 // nothing is changed, and no data sent
-	FlagIgnoreExisting = 1 << 16 // what is there stays, but directories
-	FlagUpdate         = 1 << 17 // files that are newer there stay
-	FlagDelete         = 1 << 18 // what the source has not goes
+	FlagIgnoreExisting = 1 << 16 // files that exist at the destination stay, except directories
+	FlagUpdate         = 1 << 17 // files that are newer at the destination stay
+	FlagDelete         = 1 << 18 // entries that the source does not have are deleted
 	FlagEncrypt        = 1 << 19 // headers and payloads of chunks are sealed
-	FlagStream         = 1 << 20 // the one entry of a push is a stream, whose size is known at its end
-	FlagExisting       = 1 << 21 // what is not there is not made
+	FlagStream         = 1 << 20 // the only entry of a push is a stream, whose size is known at its end
+	FlagExisting       = 1 << 21 // entries that do not exist at the destination are not made
 	FlagRules          = 1 << 22 // filter rules follow the welcome
-	// FlagListed: only what a list names is copied, of the one source's contents. In
-	// a pull the list follows, part by part as the source asks for it.
+	// FlagListed says that only what a list names is copied, from the contents of the
+	// one source. In a pull the list follows, part by part, as the source asks for it.
 	FlagListed = 1 << 23
-	// FlagGrowing: files that grow while they are read are copied, as long as they
-	// were when they were announced.
+	// FlagGrowing says that files that grow while they are read are copied, at the size
+	// that they had when they were announced.
 	FlagGrowing       = 1 << 24
 	FlagSameStays     = 1 << 25 // files of the same size and time stay
 	FlagSizeStays     = 1 << 26 // files of the same size stay
-	FlagOneFileSystem = 1 << 28 // the source enters no other file system than each source's own
-	FlagSizes         = 1 << 29 // files beyond the sizes that the hello has are not transferred
+	FlagOneFileSystem = 1 << 28 // the source stays in the file system of each source
+	FlagSizes         = 1 << 29 // files beyond the sizes in the hello are not transferred
 )
 
 // Sets of flags.
 const (
 	flagsBasic = FlagRecursive | FlagFollow | FlagModes | FlagNoFsync | FlagMustBeDir | FlagMany | FlagFlush | FlagDirect
-	// flagsMetadata are about what is kept of the source's metadata, beside FlagModes.
+	// flagsMetadata are the flags for what is kept of the source's metadata, beside
+	// FlagModes.
 	flagsMetadata = FlagTimes | FlagLinks | FlagOwner | FlagGroup | FlagHardLinks | FlagXattrs | FlagNumericIDs
-	// flagsOfSink let the destination decide what becomes of an entry.
+	// flagsOfSink let the destination decide what happens to an entry.
 	flagsOfSink = FlagDryRun | FlagIgnoreExisting | FlagUpdate | FlagDelete | FlagExisting | FlagSameStays | FlagSizeStays | FlagSizes
-	// FlagsKeeping let entries end as Kept, and FlagsKeepingLater also files whose
-	// data was sent: what is there is looked at again when they get their names.
+	// FlagsKeeping let entries end as Kept. FlagsKeepingLater let also files end so
+	// whose data was sent, because the destination looks again when such a file gets
+	// its name.
 	FlagsKeeping      = FlagIgnoreExisting | FlagUpdate | FlagExisting | FlagSameStays | FlagSizeStays | FlagSizes
 	FlagsKeepingLater = FlagIgnoreExisting | FlagUpdate
-	// flagsKnown are those that this version understands.
+	// flagsKnown are the flags that this version understands.
 	flagsKnown = flagsBasic | flagsMetadata | FlagEncrypt | FlagRules | FlagListed | FlagStream | FlagGrowing | FlagOneFileSystem | flagsOfSink
 )

@@ -8,24 +8,24 @@ import (
 	"gdrcp/internal/trust"
 )
 
-// ErrHeaderSum: the header's checksum does not match: the chunk is sent again.
+// ErrHeaderSum says that the header's checksum does not match. The chunk is sent again.
 var ErrHeaderSum = errors.New("chunk header damaged on the way")
 
 // MsgType is the kind of a control message.
 type MsgType uint8
 
-// The control messages, and who sends them. docs/design/protocol.md has their bodies as
-// tables. Those of the second group carry no sequence number: they are outside
-// the window, and there are few of them.
+// The control messages, and which end sends them. docs/design/protocol.md has their
+// bodies as tables. The messages of the second group carry no sequence number. They are
+// outside the window, and few are ever under way.
 const (
 	MsgHello     MsgType = 1  // client: what it wants
-	MsgWelcome   MsgType = 2  // server: what it gets
+	MsgWelcome   MsgType = 2  // sink: where its slots are
 	MsgRing      MsgType = 3  // sink: where its slots are
 	MsgEntries   MsgType = 4  // source: the next entries, in order of path
 	MsgTotal     MsgType = 5  // source: how much there is, as far as known
 	MsgPlan      MsgType = 6  // sink: data of entries below this id may come
 	MsgCredit    MsgType = 7  // sink: slots that are free again, extents wanted again
-	MsgResult    MsgType = 8  // sink: what became of entries
+	MsgResult    MsgType = 8  // sink: how entries ended
 	MsgFail      MsgType = 9  // source: why an entry could not be sent
 	MsgEnd       MsgType = 10 // source: there are no more entries
 	MsgRoot      MsgType = 11 // source: its roots
@@ -48,8 +48,8 @@ const (
 // Sequenced reports whether a message counts against the window.
 func (t MsgType) Sequenced() bool { return t < 0x40 }
 
-// FrameBytes is the header before every message's body. The two together are
-// sealed (trust.Sealer).
+// FrameBytes is the length of the header before every message's body. Header and body
+// are sealed together (trust.Sealer).
 //
 //	0 1 type
 //	1 3 zero
@@ -57,25 +57,26 @@ func (t MsgType) Sequenced() bool { return t < 0x40 }
 //	8 8 sequence number in the session and direction, from 1; 0 outside the window
 const FrameBytes = 16
 
-// MsgBytes bounds a sealed control message. The longest body is an entry whose
-// path and link target are of PATH_MAX bytes each.
+// MsgBytes bounds a sealed control message. The longest body is an entry whose path and
+// link target have PATH_MAX bytes each.
 const (
 	MsgBytes     = 9 << 10
 	MaxBodyBytes = MsgBytes - FrameBytes - trust.SealBytes
 )
 
-// The window: a peer may have this many sequenced messages not yet consumed by
-// the other end. Consumption is told at the latest every AckEvery messages.
+// ControlWindow is how many sequenced messages an end may send before the other end has
+// consumed them. The other end tells what it has consumed at least every AckEvery
+// messages.
 const (
 	ControlWindow = 32
 	AckEvery      = 8
-	// ControlMargin is how many receives a queue pair needs beside one for
-	// each slot: the window, the acks that can be under way for it, and
-	// heartbeats, a probe and an abort.
+	// ControlMargin is how many receives a queue pair needs beside one for each slot:
+	// for the window, the acks that can be under way for it, and heartbeats, a probe
+	// and an abort.
 	ControlMargin = ControlWindow + ControlWindow/AckEvery + 28
 )
 
-// PutFrame writes the frame header of a message, b, whose body is in place.
+// PutFrame writes the frame header of message b, whose body is in place.
 func PutFrame(b []byte, t MsgType, seq, consumed uint64) {
 	clear(b[:FrameBytes])
 	b[0] = byte(t)
@@ -83,7 +84,8 @@ func PutFrame(b []byte, t MsgType, seq, consumed uint64) {
 	binary.LittleEndian.PutUint64(b[8:], seq)
 }
 
-// Frame is a control message taken apart. Body is part of the buffer that it came in.
+// Frame is a decoded control message. Body is part of the buffer that the message came
+// in.
 type Frame struct {
 	Type     MsgType
 	Consumed uint32
@@ -91,7 +93,7 @@ type Frame struct {
 	Body     []byte
 }
 
-// ParseFrame takes a message apart.
+// ParseFrame decodes a message.
 func ParseFrame(b []byte) (Frame, error) {
 	if len(b) < FrameBytes || b[1]|b[2]|b[3] != 0 {
 		return Frame{}, fmt.Errorf("%w: message of %d bytes", ErrProtocol, len(b))

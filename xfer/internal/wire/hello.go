@@ -7,17 +7,16 @@ import (
 	"gdrcp/manifest"
 )
 
-// Hello is the client's opening and, as far as the fields apply, the server's
-// answer.
+// Hello is the client's opening and, as far as the fields apply, the server's answer.
 type Hello struct {
 	Terms   Terms
 	Paths   []string   // push: the destination; pull: the sources
-	GPU     uint64     // where the server is to have its slots: see GPUWish
+	GPU     uint64     // where the client wants the server's slots: see GPUWish
 	GPUName string     // the GPU for GPUNamed, as --gpu names it
-	Into    *IntoPlace // where the copy goes, from the sink; nil where that is not told
+	Into    *IntoPlace // where the copy goes, from the sink; nil where the sink does not tell
 }
 
-// Encode is the body of MsgHello and MsgWelcome.
+// Encode returns the body of MsgHello and MsgWelcome.
 func (h *Hello) Encode() []byte {
 	var w Writer
 	w.Uint(tagMode, uint64(h.Terms.Mode))
@@ -48,8 +47,8 @@ func (h *Hello) Encode() []byte {
 	return w.Buf
 }
 
-// helloBound is the most that an integer field of a hello may be in any mode: nothing
-// that is beyond gets as far as a conversion or a product.
+// helloBound is the most that an integer field of a hello may be in any mode. A larger
+// value never reaches a conversion or a product.
 func helloBound(tag byte) (most uint64, ok bool) {
 	switch tag {
 	case tagMode, tagHash:
@@ -135,7 +134,7 @@ func (h *Hello) set(tag byte, u uint64) {
 	}
 }
 
-// Tags of a hello's fields.
+// The tags of a hello's fields.
 const (
 	tagMode      = 1 | MustUnderstand
 	tagChunk     = 3 | MustUnderstand
@@ -149,16 +148,17 @@ const (
 	TagName      = 11 | MustUnderstand
 	tagGPU       = 15 | MustUnderstand
 	tagMaxDelete = 18 | MustUnderstand // beside FlagDelete, where deleting is bounded
-	// tagInto is of a hello or welcome from the sink: the mark of the directory that
-	// the copy goes into, and the name that the copy gets in it, empty where that is
-	// the source's or its contents'.
+	// tagInto is for a hello or welcome from the sink. It holds the mark of the
+	// directory that the copy goes into, and the name that the copy gets there. The
+	// name is empty where the copy keeps the source's name, or only the contents are
+	// copied.
 	tagInto    = 19
 	tagGPUName = 20 | MustUnderstand
-	tagMinFile = 21 | MustUnderstand // beside FlagSizes: bytes that a file has at the least
-	tagMaxFile = 22 | MustUnderstand // likewise one more than the bytes that it has at the most; 0 for any number
+	tagMinFile = 21 | MustUnderstand // beside FlagSizes: the fewest bytes that a file may have
+	tagMaxFile = 22 | MustUnderstand // likewise one more than the most bytes; 0 for any number
 )
 
-// DecodeHello takes a hello or a welcome apart, and checks each field by itself.
+// DecodeHello decodes a hello or a welcome. It checks each field by itself.
 func DecodeHello(b []byte) (h Hello, err error) {
 	r := Reader{b}
 	for {
@@ -175,8 +175,8 @@ func DecodeHello(b []byte) (h Hello, err error) {
 	}
 }
 
-// EncodeGPU is the part of a hello that says which GPU is asked for, by itself; empty
-// where none is.
+// EncodeGPU returns the part of a hello that says which GPU the client asks for. It is
+// empty where the client asks for none.
 func (h *Hello) EncodeGPU() []byte {
 	var w Writer
 	if h.GPUName != "" {

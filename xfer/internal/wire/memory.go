@@ -6,16 +6,17 @@ import (
 	"gdrcp/internal/printable"
 )
 
-// GPUWish is which GPU is wanted, also on the wire: none, any, from GPUFirst on
-// the one of that index, or the one of a name that stands beside.
+// GPUWish is which GPU is wanted, also on the wire: none, any, the GPU of an index
+// (from GPUFirst on), or a GPU by name. The name stands in a field beside.
 type GPUWish uint64
 
-// The wishes. From GPUFirst to below GPUNamed a wish is the GPU of that index, counted from GPUFirst.
+// The wishes. A wish from GPUFirst to below GPUNamed is the GPU of that index, counted
+// from GPUFirst.
 const (
 	GPUOff   GPUWish = 0 // host memory
 	GPUAuto  GPUWish = 1 // the GPU nearest to the device, or host memory
 	GPUFirst GPUWish = 2
-	GPUNamed GPUWish = GPUFirst + MaxGPUs // that of the name
+	GPUNamed GPUWish = GPUFirst + MaxGPUs // the GPU of that name
 )
 
 // MaxGPUs bounds the index of a GPU, also one that a peer names.
@@ -26,28 +27,30 @@ type Rung string
 
 // The rungs of the ladder, best first, and host memory beside it.
 const (
-	// RungDMABuf: the device reads and writes GPU memory, which it was given
-	// as a dma-buf.
+	// RungDMABuf means that the device reads and writes GPU memory, and was given that
+	// memory as a dma-buf.
 	RungDMABuf Rung = "dma-buf"
-	// RungPeermem: it does, and was given it by address (nvidia-peermem).
+	// RungPeermem means the same, but the device was given the memory by its address
+	// (nvidia-peermem).
 	RungPeermem Rung = "peermem"
-	// RungStaged: chunks pass through pinned host memory.
+	// RungStaged means that chunks pass through pinned host memory.
 	RungStaged Rung = "staged"
-	// RungHost: the slots are in host memory.
+	// RungHost means that the slots are in host memory.
 	RungHost Rung = "host"
 )
 
 // Direct reports whether the device reaches the GPU's memory by itself.
 func (r Rung) Direct() bool { return r == RungDMABuf || r == RungPeermem }
 
-// Flush is how what a device wrote becomes visible to the GPU's readers.
+// Flush is how a device's writes become visible to the GPU's readers.
 type Flush string
 
-// The ways.
+// The ways to flush.
 const (
-	// FlushNone: none is needed, by the GPU's kind or because nothing arrives.
+	// FlushNone means that no flush is needed, because of the GPU's kind or because
+	// nothing arrives.
 	FlushNone Flush = "none"
-	// FlushRead: a read of the last address through the same device.
+	// FlushRead is a read of the last address through the same device.
 	FlushRead Flush = "loopback read"
 )
 
@@ -55,18 +58,18 @@ const (
 type Memory struct {
 	// GPU is the index of the GPU, or -1 for host memory.
 	GPU int `json:"gpu"`
-	// Name is the GPU's.
+	// Name is the name of the GPU.
 	Name string `json:"gpu_name,omitempty"`
 	Rung Rung   `json:"rung"`
 	// Path is how far the GPU is from the rail's device: PIX, PXB, PHB or SYS.
 	Path  string `json:"path,omitempty"`
 	Flush Flush  `json:"flush,omitempty"`
-	// Why says what was wrong with each better rung, and where this one was held
-	// against staging both speeds; or is empty.
+	// Why says what was wrong with each better rung. Where this rung was compared with
+	// staging, it gives both speeds. It may be empty.
 	Why string `json:"why,omitempty"`
 }
 
-// String is "host memory", or "GPU 0 by dma-buf".
+// String is for example "host memory", or "GPU 0 by dma-buf".
 func (m Memory) String() string {
 	switch {
 	case m.GPU < 0:
@@ -77,7 +80,7 @@ func (m Memory) String() string {
 	return fmt.Sprintf("GPU %d by %s", m.GPU, m.Rung)
 }
 
-// Encode is the body of MsgMemory.
+// Encode returns the body of MsgMemory.
 func (m *Memory) Encode() []byte {
 	var w Writer
 	w.Uint(tagMemGPU, uint64(m.GPU+1))
@@ -92,10 +95,10 @@ func (m *Memory) Encode() []byte {
 	return w.Buf
 }
 
-// HostMemory is that of an end whose slots are in host memory, and why.
+// HostMemory is the Memory of an end whose slots are in host memory. why is the reason.
 func HostMemory(why string) Memory { return Memory{GPU: -1, Rung: RungHost, Why: why} }
 
-// Tags of MsgMemory.
+// The tags of MsgMemory.
 const (
 	tagMemGPU   = 1
 	tagMemName  = 2
@@ -105,14 +108,14 @@ const (
 	tagMemWhy   = 6
 )
 
-// cutText bounds a text for a person in a message with others.
+// cutText bounds a text for people in a message that has others too.
 func cutText(s string) string {
 	const most = 1000
 	return s[:min(len(s), most)]
 }
 
-// DecodeMemory reads what the peer says of its memory: words for a person,
-// nothing that this end acts on.
+// DecodeMemory reads what the peer says of its memory. It is text for people: this end
+// does not act on it.
 func DecodeMemory(b []byte) (m Memory, err error) {
 	r := Reader{b}
 	m.GPU = -1

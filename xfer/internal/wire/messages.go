@@ -11,7 +11,7 @@ type Totals struct {
 	Final          bool // nothing more will be found
 }
 
-// Encode is the body of MsgTotal.
+// Encode returns the body of MsgTotal.
 func (t *Totals) Encode() []byte {
 	b := binary.AppendUvarint(nil, t.Entries)
 	b = binary.AppendUvarint(b, t.Bytes)

@@ -20,11 +20,12 @@ func (p *IntoPlace) appendTo(w *Writer) {
 	}
 }
 
-// PlaceMark is SHA-256 over what makes a directory known on a running host. The
-// session's id keeps it from being recognised in others.
+// PlaceMark is the SHA-256 of what identifies a directory on a running host. The
+// session's id is part of it, so that nobody recognises the directory in another
+// session.
 type PlaceMark [sha256.Size]byte
 
-// DecodeInto reads the value of the field of a hello that says where the copy goes.
+// DecodeInto reads the field of a hello that says where the copy goes.
 func DecodeInto(v []byte) (*IntoPlace, error) {
 	p := &IntoPlace{}
 	p.Leaf = string(v[copy(p.Mark[:], v):])

@@ -7,22 +7,23 @@ import (
 	"gdrcp/manifest"
 )
 
-// Outcome says what became of an entry.
+// Outcome says how an entry ended.
 type Outcome uint8
 
 // The outcomes.
 const (
 	Copied Outcome = 0
-	// Skipped: a socket, fifo or device.
+	// Skipped is a socket, fifo or device.
 	Skipped Outcome = 1
-	// Failed: it could not be read or written.
+	// Failed is an entry that could not be read or written.
 	Failed Outcome = 2
-	// Changed: it changed while it was read.
+	// Changed is an entry that changed while it was read.
 	Changed Outcome = 3
-	// Corrupt: a piece did not verify, however often it was sent, or the
-	// file is not what the given manifest says.
+	// Corrupt is a file with a piece that did not verify, however often it was sent, or
+	// a file that does not match the given manifest.
 	Corrupt Outcome = 4
-	// Kept: the destination keeps what it has, as the options want it.
+	// Kept is an entry in whose place the destination keeps what it has, as the options
+	// want.
 	Kept Outcome = 5
 )
 
@@ -31,10 +32,10 @@ type Exception struct {
 	Entry   uint64
 	Outcome Outcome
 	Text    string
-	Theirs  bool // not on the wire: the other end found it out
+	Theirs  bool // not on the wire: the other end found the problem
 }
 
-// AppendException appends entry id, outcome and text, which is cut to fit a
+// AppendException appends entry id, outcome and text. It cuts the text to fit a
 // message.
 func AppendException(b []byte, x *Exception) []byte {
 	text := x.Text
@@ -47,7 +48,7 @@ func AppendException(b []byte, x *Exception) []byte {
 	return append(b, text...)
 }
 
-// MaxTextBytes bounds a message to a person from the peer.
+// MaxTextBytes bounds a text for people from the peer.
 const MaxTextBytes = 4000
 
 // Exception reads one exception.
@@ -55,8 +56,8 @@ func (c *Cursor) Exception() Exception {
 	return Exception{Entry: c.Uvarint(), Outcome: Outcome(c.Byte()), Text: c.Str()}
 }
 
-// DecodeResult walks the body of MsgResult: entries below upto have ended, all
-// as Copied but for the exceptions that follow.
+// DecodeResult decodes the body of MsgResult. All entries below upto have ended. They
+// ended as Copied, except for the exceptions that follow.
 func DecodeResult(body []byte) (upto uint64, xs []Exception, err error) {
 	c := Cursor{Buf: body}
 	upto = c.Uvarint()
@@ -70,19 +71,19 @@ func DecodeResult(body []byte) (upto uint64, xs []Exception, err error) {
 	return upto, xs, c.Err("result")
 }
 
-// DeleteOutcome is what became of something that was to be deleted.
+// DeleteOutcome says how the deletion of an entry ended.
 type DeleteOutcome uint8
 
 const (
-	DeletedFile     DeleteOutcome = 1 // deleted, or in a dry run would be: no directory
+	DeletedFile     DeleteOutcome = 1 // a file or other entry that is no directory: deleted, or in a dry run would be
 	DeletedDir      DeleteOutcome = 2 // likewise a directory
-	DeletedNotEmpty DeleteOutcome = 3 // a directory that stays: something in it does
+	DeletedNotEmpty DeleteOutcome = 3 // a directory that stays, because something in it stays
 	DeletedFailed   DeleteOutcome = 4 // it could not be deleted
-	DeletedNone     DeleteOutcome = 5 // of all that was to be deleted: the source is not known whole
+	DeletedNone     DeleteOutcome = 5 // nothing was deleted, because the list of what the source has is incomplete
 )
 
-// AppendDeleted appends one to the body of MsgDeleted: what became of it, its
-// path and why, both cut to fit a message.
+// AppendDeleted appends an outcome, its path and its reason to the body of MsgDeleted.
+// It cuts path and text to fit a message.
 func AppendDeleted(b []byte, f DeleteOutcome, path, text string) []byte {
 	b = append(b, byte(f))
 	for _, s := range []string{path[:min(len(path), manifest.MaxPathBytes)], text[:min(len(text), MaxTextBytes)]} {
@@ -92,7 +93,7 @@ func AppendDeleted(b []byte, f DeleteOutcome, path, text string) []byte {
 	return b
 }
 
-// DecodeDeleted walks the body of MsgDeleted.
+// DecodeDeleted calls each for the outcomes in the body of MsgDeleted.
 func DecodeDeleted(body []byte, each func(f DeleteOutcome, path, text string)) error {
 	c := Cursor{Buf: body}
 	for len(c.Buf) > 0 && !c.Bad {
@@ -108,11 +109,12 @@ func DecodeDeleted(body []byte, each func(f DeleteOutcome, path, text string)) e
 	return c.Err("list of what was deleted")
 }
 
-// Unsettled is a directory that is there and did not get all of its attributes, and why.
+// Unsettled is a directory that exists and did not get all of its attributes, and the
+// reason.
 type Unsettled struct{ Path, Text string }
 
-// AppendTo appends the directory to the body of MsgUnsettled: its path and why,
-// which is cut to fit a message.
+// AppendTo appends the directory's path and the reason to the body of MsgUnsettled. It
+// cuts the reason to fit a message.
 func (u *Unsettled) AppendTo(b []byte) []byte {
 	for _, s := range []string{u.Path, u.Text[:min(len(u.Text), MaxTextBytes)]} {
 		b = binary.AppendUvarint(b, uint64(len(s)))
@@ -121,7 +123,7 @@ func (u *Unsettled) AppendTo(b []byte) []byte {
 	return b
 }
 
-// DecodeUnsettled walks the body of MsgUnsettled.
+// DecodeUnsettled calls each for the directories in the body of MsgUnsettled.
 func DecodeUnsettled(body []byte, each func(Unsettled)) error {
 	c := Cursor{Buf: body}
 	for len(c.Buf) > 0 && !c.Bad {
@@ -137,8 +139,9 @@ func DecodeUnsettled(body []byte, each func(Unsettled)) error {
 	return c.Err("list of directories that were not settled")
 }
 
-// DecodeUnwanted walks the body of MsgUnwanted: runs of ids below limit, each as
-// its distance from the end of the one before and its length.
+// DecodeUnwanted calls each for the ids in the body of MsgUnwanted. The body has runs
+// of ids below limit. A run is its distance from the end of the run before, and its
+// length.
 func DecodeUnwanted(body []byte, limit uint64, each func(id uint64) error) error {
 	c := Cursor{Buf: body}
 	next := uint64(0)
@@ -158,14 +161,13 @@ func DecodeUnwanted(body []byte, limit uint64, each func(id uint64) error) error
 	return c.Err("list of entries that are not wanted")
 }
 
-// Roots is the body of MsgRoot and MsgDone: what each end makes of all that
-// was copied.
+// Roots is the body of MsgRoot and MsgDone: an end's digests of all that was copied.
 type Roots struct {
 	Content, Meta  [32]byte
 	Entries, Bytes uint64
 }
 
-// Encode is the body of MsgRoot and MsgDone.
+// Encode returns the body of MsgRoot and MsgDone.
 func (r *Roots) Encode() []byte {
 	b := make([]byte, 0, rootsBytes)
 	b = append(b, r.Content[:]...)
@@ -187,13 +189,13 @@ func DecodeRoots(b []byte) (r Roots, err error) {
 	return r, nil
 }
 
-// Abort is the body of MsgAbort: a class and a line for a person.
+// Abort is the body of MsgAbort: a class and a line for people.
 type Abort struct {
 	Class ErrorClass
 	Text  string
 }
 
-// Encode is the body of MsgAbort, whose text is cut to fit.
+// Encode returns the body of MsgAbort. It cuts the text to fit.
 func (a *Abort) Encode() []byte {
 	text := a.Text
 	if len(text) > MaxTextBytes {
@@ -210,11 +212,11 @@ func DecodeAbort(b []byte) (a Abort, err error) {
 	return Abort{ErrorClass(b[0]), string(b[1:])}, nil
 }
 
-// ErrorClass groups errors by what a caller can do about them. It travels in
-// aborts, so that a failure has the same exit code at both ends.
+// ErrorClass groups errors by what a caller can do about them. It travels in aborts, so
+// that a failure has the same exit code at both ends.
 type ErrorClass uint8
 
-// The classes.
+// The classes of errors.
 const (
 	ClassError       ErrorClass = 1
 	ClassUsage       ErrorClass = 2

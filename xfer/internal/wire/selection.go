@@ -9,15 +9,15 @@ import (
 	"gdrcp/manifest"
 )
 
-// Kinds of MsgSelection: rules and names are the client's, the wish for names is the
-// source's.
+// The kinds of MsgSelection. The client sends rules and names. The source sends the
+// wish for names.
 const (
 	SelectionRules  = 1
 	SelectionNames  = 2
 	SelectionWanted = 3
 )
 
-// Flags of a rule on the wire.
+// The flags of a rule on the wire.
 const (
 	ruleInclude    = 1 << 0
 	ruleAbsolute   = 1 << 1
@@ -58,19 +58,19 @@ func (c *Cursor) rule() (filter.Rule, error) {
 	return r, nil
 }
 
-// selectionHeadBytes is what is before the rules or names of a part.
+// selectionHeadBytes is how many bytes stand before the rules or names of a part.
 const selectionHeadBytes = 2
 
 // SelectionPart begins a part of MsgSelection.
 func SelectionPart(kind byte) []byte { return []byte{kind, 0} }
 
-// SelectionParts cuts what a client chose into parts of MsgSelection.
+// SelectionParts cuts a client's rules or names into parts of MsgSelection.
 type SelectionParts struct {
 	part []byte
-	send func(part []byte) error // keeps nothing of the part
+	send func(part []byte) error // must not keep the part
 }
 
-// Add adds a rule or a name, and sends the part before it where it is full.
+// Add adds a rule or a name. Where the part is full, Add sends the part first.
 func (p *SelectionParts) Add(item []byte) error {
 	if len(p.part)+len(item) > MaxBodyBytes {
 		if err := p.send(p.part); err != nil {
@@ -88,13 +88,13 @@ func (p *SelectionParts) End() error {
 	return p.send(p.part)
 }
 
-// NewSelectionParts begins the parts of one kind, and hands each to send.
+// NewSelectionParts begins the parts of one kind. It hands each part to send.
 func NewSelectionParts(kind byte, send func(part []byte) error) *SelectionParts {
 	return &SelectionParts{part: SelectionPart(kind), send: send}
 }
 
-// DecodeSelection takes a part apart: its kind, whether it is the last one of that,
-// and what it has.
+// DecodeSelection decodes a part: its kind, whether it is the last of that kind, and
+// its content.
 func DecodeSelection(body []byte) (kind byte, last bool, c Cursor, err error) {
 	c = Cursor{Buf: body}
 	kind, flag := c.Byte(), c.Byte()
@@ -136,7 +136,7 @@ func (r *RulesReader) Take(body []byte) (last bool, err error) {
 	return last, c.Err("list of rules")
 }
 
-// Flags of a name on the wire.
+// The flags of a name on the wire.
 const (
 	nameNamed      = 1 << 0
 	nameContents   = 1 << 1

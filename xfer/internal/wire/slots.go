@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// RingInfo is where a sink's slots are, in MsgRing: fixed, little-endian.
+// RingInfo says where a sink's slots are, in MsgRing: fixed, little-endian.
 type RingInfo struct {
 	rail        uint32
 	Epoch       uint32
@@ -17,7 +17,7 @@ type RingInfo struct {
 	HeaderKey   uint32
 }
 
-// Encode is the body of MsgRing.
+// Encode returns the body of MsgRing.
 func (r *RingInfo) Encode() []byte {
 	b := make([]byte, ringInfoBytes)
 	le := binary.LittleEndian
@@ -34,8 +34,8 @@ func (r *RingInfo) Encode() []byte {
 
 const ringInfoBytes = 40
 
-// DecodeRing checks a sink's ring against what was agreed. It may have fewer slots:
-// a device may not reach as much of a GPU's memory.
+// DecodeRing decodes a sink's ring and checks it against the terms. The ring may have
+// fewer slots than agreed, because a device may reach only a part of a GPU's memory.
 func DecodeRing(b []byte, slots, slotBytes int) (r RingInfo, err error) {
 	if len(b) != ringInfoBytes {
 		return r, fmt.Errorf("%w: ring of %d bytes", ErrProtocol, len(b))
@@ -56,14 +56,14 @@ func DecodeRing(b []byte, slots, slotBytes int) (r RingInfo, err error) {
 type ReturnedSlot struct {
 	Slot       uint32
 	Generation uint64
-	// Again: the whole chunk is wanted again, its header was damaged.
+	// Again says that the whole chunk is wanted again, because its header was damaged.
 	Again bool
 	// Bad lists the extents that are wanted again, by index in the chunk.
 	Bad []uint16
 }
 
-// AppendReturned appends one slot: slot, generation, then 0, or 1 for the
-// whole chunk, or 2 with a count and indices.
+// AppendReturned appends one slot: slot, generation, then 0, or 1 for the whole chunk,
+// or 2 with a count and indices.
 func AppendReturned(b []byte, r *ReturnedSlot) []byte {
 	b = binary.AppendUvarint(b, uint64(r.Slot))
 	b = binary.AppendUvarint(b, r.Generation)
@@ -82,7 +82,8 @@ func AppendReturned(b []byte, r *ReturnedSlot) []byte {
 	return b
 }
 
-// DecodeCredit walks the body of MsgCredit. bad is reused between calls.
+// DecodeCredit calls each for the slots in the body of MsgCredit. bad is memory that it
+// uses again for each slot.
 func DecodeCredit(body []byte, bad []uint16, each func(r *ReturnedSlot) error) error {
 	c := Cursor{Buf: body}
 	var r ReturnedSlot
@@ -118,6 +119,6 @@ func DecodeCredit(body []byte, bad []uint16, each func(r *ReturnedSlot) error) e
 	return c.Err("list of slots")
 }
 
-// StreamBytes stands for the size of a stream whose end is not known yet. It is
-// more than any file has, so that what holds for large files holds for it.
+// StreamBytes stands for the size of a stream whose end is not known yet. It is larger
+// than any file, so that all rules for large files hold for a stream.
 const StreamBytes = MaxFileBytes

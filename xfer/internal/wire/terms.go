@@ -8,21 +8,21 @@ import (
 	"gdrcp/manifest"
 )
 
-// Bounds of what can be agreed on.
+// The bounds of the terms.
 const (
-	MinChunkBytes = 64 << 10 // a copy's chunks hold a piece at the least
+	MinChunkBytes = 64 << 10 // a chunk of a copy holds at least one piece
 	MaxChunkBytes = 64 << 20
 	MaxSlots      = 256
 	MaxQPs        = 16
 	// MaxRingBytes bounds one end's ring.
 	MaxRingBytes = 1 << 30
-	// MaxCompressedChunkBytes bounds chunks that are compressed: each worker
-	// needs as much again to unpack them.
+	// MaxCompressedChunkBytes bounds chunks that are compressed. Each worker needs as
+	// much memory again to unpack them.
 	MaxCompressedChunkBytes = 8 << 20
 )
 
-// Terms are what the two ends agree on: what the client's hello asks for and the
-// server's welcome grants.
+// Terms are what the two ends agree on. The client's hello asks for them, and the
+// server's welcome grants them.
 type Terms struct {
 	Mode       Mode
 	ChunkBytes int
@@ -30,10 +30,10 @@ type Terms struct {
 	Hash       manifest.Algorithm // 0: no digests (bench only)
 	Slots      int
 	QPs        int
-	Codec      Compress // what the source may use
+	Codec      Compress // how the source may compress
 	Flags      uint64
 	Name       string    // base name of a single source
-	MaxDelete  uint64    // one more than may be deleted; 0 for any number
+	MaxDelete  uint64    // one more than the number of entries that may be deleted; 0 for any number
 	Sizes      FileSizes // of the files that are transferred
 }
 
@@ -43,7 +43,7 @@ func (p *Terms) Encrypted() bool { return p.Flags&FlagEncrypt != 0 }
 // Has reports whether both ends agreed on one of the flags.
 func (p *Terms) Has(flags uint64) bool { return p.Flags&flags != 0 }
 
-// MostDeleted is what a hello's MaxDelete says, as the sink's store takes it.
+// MostDeleted is MaxDelete of a hello, as the sink's store takes it.
 func (p *Terms) MostDeleted() int64 {
 	if p.MaxDelete == 0 || p.MaxDelete > math.MaxInt64 {
 		return -1
@@ -51,8 +51,8 @@ func (p *Terms) MostDeleted() int64 {
 	return int64(p.MaxDelete - 1)
 }
 
-// Touched says why the processor has to touch every chunk, so that none goes
-// straight to or from a GPU; nil if it has not.
+// Touched says why the processor has to touch every chunk. No chunk then goes straight
+// to or from a GPU. It is nil if the processor need not.
 func (p *Terms) Touched() error {
 	switch {
 	case p.Encrypted():
@@ -65,7 +65,8 @@ func (p *Terms) Touched() error {
 	return nil
 }
 
-// DigestOf is the digest of an extent's bytes, a piece of a file of that size.
+// DigestOf is the digest of data, the bytes of extent x. The extent is a piece of a
+// file of fileBytes.
 func (p *Terms) DigestOf(x *Extent, fileBytes int64, data []byte) manifest.Digest {
 	return p.Hash.Piece(data, uint64(x.Off/p.PieceBytes), p.PieceBytes, fileBytes <= p.PieceBytes)
 }
@@ -73,7 +74,7 @@ func (p *Terms) DigestOf(x *Extent, fileBytes int64, data []byte) manifest.Diges
 // Compress says how a source may store chunks.
 type Compress uint8
 
-// The ways to compress. CompressAuto uses s2 where it pays.
+// The ways to compress. CompressAuto uses s2 where s2 saves enough bytes.
 const (
 	CompressOff  Compress = 0
 	CompressZstd Compress = 1
@@ -81,19 +82,19 @@ const (
 	CompressAuto Compress = 3
 )
 
-// Mode is what a session is for.
+// Mode is the purpose of a session.
 type Mode uint8
 
 const (
 	ModePush  Mode = 1 // the client is the source
 	ModePull  Mode = 2 // the server is the source
-	ModeBench Mode = 3 // the client is the source, of no files
-	// 4 was a question, which the door answers now.
+	ModeBench Mode = 3 // the client is the source, without files
+	// 4 was a question that the door answers now.
 	ModePing   Mode = 5 // round trips
-	ModeExpand Mode = 6 // what patterns of a pull stand for
+	ModeExpand Mode = 6 // the names that patterns of a pull stand for
 )
 
-// String is the word for people.
+// String is the mode as a word for people.
 func (m Mode) String() string {
 	switch m {
 	case ModePush:
@@ -110,17 +111,18 @@ func (m Mode) String() string {
 	return "unknown"
 }
 
-// FileSizes are the sizes of the files that are transferred, with rsync's meaning: they
-// say nothing of what is at the source, so that --delete leaves the others alone.
+// FileSizes bounds the sizes of the files that are transferred, with the meaning that
+// rsync gives. Files outside the bounds still exist at the source, so --delete leaves
+// them alone.
 type FileSizes struct {
 	MinBytes uint64
-	MaxBytes uint64 // one more than the most; 0 for any number
+	MaxBytes uint64 // one more than the largest size; 0 for any size
 }
 
-// IsSet reports whether any file is kept back by its size.
+// IsSet reports whether the bounds hold back any file.
 func (s *FileSizes) IsSet() bool { return *s != FileSizes{} }
 
-// Keeps says why a file is not transferred, or nothing.
+// Keeps says why a file is not transferred. It is "" for a file that is.
 func (s *FileSizes) Keeps(e *manifest.Entry) string {
 	switch size := uint64(e.Size); {
 	case e.Type != manifest.File:
@@ -132,7 +134,7 @@ func (s *FileSizes) Keeps(e *manifest.Entry) string {
 	return ""
 }
 
-// check holds a hello's sizes to its flags.
+// check compares a hello's sizes with its flags.
 func (s *FileSizes) check(flags uint64) error {
 	if s.IsSet() != (flags&FlagSizes != 0) {
 		return fmt.Errorf("%w: sizes of files from %d, and flags %#x", ErrProtocol, s.MinBytes, flags)
@@ -140,7 +142,7 @@ func (s *FileSizes) check(flags uint64) error {
 	return nil
 }
 
-// appendTo encodes what is set.
+// appendTo encodes the bounds that are set.
 func (s *FileSizes) appendTo(w *Writer) {
 	if s.MinBytes != 0 {
 		w.Uint(tagMinFile, s.MinBytes)

@@ -6,20 +6,20 @@ import (
 	"fmt"
 )
 
-// What a peer did that ends a session.
+// These errors of the peer end a session.
 var (
-	// ErrProtocol: the peer sent something that the protocol does not allow.
+	// ErrProtocol says that the peer sent something that the protocol does not allow.
 	ErrProtocol = errors.New("protocol error")
-	// ErrPeerSilent: nothing was heard from the peer for too long.
+	// ErrPeerSilent says that nothing was heard from the peer for too long.
 	ErrPeerSilent = errors.New("the peer fell silent")
 )
 
-// MustUnderstand marks a field that a reader who does not know it must refuse.
-// Fields without it may be added to a message in any later version.
+// MustUnderstand marks a field that a reader must refuse if it does not know the field.
+// A later version may add fields without it to any message.
 const MustUnderstand = 0x80
 
-// Writer appends type-length-value fields: a tag byte, a uvarint length and
-// the value. Integers are uvarints.
+// Writer appends type-length-value fields: a tag byte, a uvarint length and the value.
+// Integers are uvarints.
 type Writer struct{ Buf []byte }
 
 // Str appends a field of bytes.
@@ -46,7 +46,7 @@ func uvarintLen(v uint64) int {
 // Reader walks the fields of a message.
 type Reader struct{ b []byte }
 
-// NewReader reads the fields of b, which it keeps.
+// NewReader returns a Reader of the fields of b. It keeps b.
 func NewReader(b []byte) Reader { return Reader{b} }
 
 // Next returns the next field; ok is false at the end.
@@ -73,7 +73,8 @@ func DecodeUint(tag byte, v []byte) (uint64, error) {
 	return u, nil
 }
 
-// unknownField is the answer to a tag that a decoder does not know.
+// unknownField says what a decoder does with a tag that it does not know: nil passes
+// the field over.
 func unknownField(tag byte) error {
 	if tag&MustUnderstand == 0 {
 		return nil
@@ -81,8 +82,8 @@ func unknownField(tag byte) error {
 	return fmt.Errorf("%w: field %#x is of a later version; use the same gdrcp at both ends", ErrProtocol, tag)
 }
 
-// Cursor reads fixed and varint values from a message body. The first error
-// sticks, and every later value is zero.
+// Cursor reads fixed and varint values from a message body. After the first error, Bad
+// stays set and every value is zero.
 type Cursor struct {
 	Buf []byte
 	Bad bool
@@ -99,7 +100,7 @@ func (c *Cursor) Uvarint() uint64 {
 	return v
 }
 
-// Take reads n bytes, which stay part of the body.
+// Take reads n bytes. They stay part of the body.
 func (c *Cursor) Take(n uint64) []byte {
 	if n > uint64(len(c.Buf)) {
 		c.Bad, c.Buf = true, nil
@@ -119,10 +120,10 @@ func (c *Cursor) Byte() byte {
 	return v[0]
 }
 
-// Str reads bytes behind their length.
+// Str reads bytes that stand behind their length.
 func (c *Cursor) Str() string { return string(c.Take(c.Uvarint())) }
 
-// Err reports a body that was too short, or one with bytes left over.
+// Err reports that the body was too short or has bytes left over.
 func (c *Cursor) Err(what string) error {
 	if c.Bad {
 		return fmt.Errorf("%w: %s is cut off", ErrProtocol, what)

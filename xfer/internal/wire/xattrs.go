@@ -8,16 +8,17 @@ import (
 )
 
 const (
-	// XattrWindow bounds the attributes of entries that have not ended. It holds
+	// XattrWindow bounds the attributes of entries that have not ended. It has room for
 	// those of several entries (chunker.MaxXattrsBytes).
 	XattrWindow = 8 << 20
-	// xattrPartBytes bounds what stands before a part's bytes.
+	// xattrPartBytes bounds the numbers that stand before a part's bytes.
 	xattrPartBytes = 4 * binary.MaxVarintLen64
 )
 
-// AppendXattrs appends as much of an entry's attributes, from off on, as room
-// has, and returns how far it has come: uvarint id of the entry, uvarint bytes of all
-// its attributes, uvarint offset of this part, uvarint length and bytes.
+// AppendXattrs appends as much of an entry's attributes, from off on, as room has. It
+// returns the offset that it has reached. The part is: uvarint id of the entry, uvarint
+// length of all its attributes in bytes, uvarint offset of this part, uvarint length
+// and bytes.
 func AppendXattrs(b []byte, id uint64, x chunker.Xattrs, off, room int) ([]byte, int) {
 	n := min(room-xattrPartBytes-len(b), len(x)-off)
 	if n <= 0 {
@@ -33,7 +34,7 @@ type XattrPart struct {
 	Bytes          []byte
 }
 
-// DecodeXattrs walks the body of MsgXattrs.
+// DecodeXattrs calls each for the parts in the body of MsgXattrs.
 func DecodeXattrs(body []byte, each func(p *XattrPart) error) error {
 	c := Cursor{Buf: body}
 	for len(c.Buf) > 0 {

@@ -102,7 +102,7 @@ func (a *announcer) entry(f *chunker.Found) error {
 	x, err := a.xattrsOf(f)
 	if err != nil {
 		outcome := Failed
-		if errors.Is(err, chunker.ErrVanished) && e.Type != manifest.Dir { // a directory stays: its entries are copied
+		if errors.Is(err, chunker.ErrVanished) && e.Type != manifest.Dir { // its entries are copied anyway
 			outcome = a.src.outcomeOf(err)
 		}
 		return a.refuse(e.Path, outcome, err)

@@ -12,111 +12,113 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// Bounds and defaults of what can be chosen. They hold at both ends.
+// The bounds and defaults of what a user can choose. They hold at both ends.
 const (
 	DefaultChunkBytes = 1 << 20
 	DefaultSlots      = 16
-	MinChunkBytes     = wire.MinChunkBytes // a copy's chunks hold a piece at the least
+	MinChunkBytes     = wire.MinChunkBytes // a chunk of a copy holds at least one piece
 	MaxChunkBytes     = wire.MaxChunkBytes
 	MaxSlots          = wire.MaxSlots
 	MaxQPs            = wire.MaxQPs
-	// MaxCompressedChunkBytes bounds chunks that are compressed: each worker
-	// needs as much again to unpack them.
+	// MaxCompressedChunkBytes bounds chunks that are compressed. Each worker needs as
+	// much memory again to unpack them.
 	MaxCompressedChunkBytes = wire.MaxCompressedChunkBytes
 	// MaxGPUs bounds the index of a GPU, also one that a peer names.
 	MaxGPUs = wire.MaxGPUs
 	// MaxRingBytes bounds one end's ring.
 	MaxRingBytes = wire.MaxRingBytes
-	// DefaultPort is where serve listens by TCP; rdma_cm uses the next one.
+	// DefaultPort is where serve listens by TCP. rdma_cm uses the next port.
 	DefaultPort = 7473
 )
 
-// Options say how a copy is made. The zero value of a field means its default.
+// Options say how to make a copy. The zero value of a field means its default.
 type Options struct {
 	Recursive bool
 	Follow    bool // -L
-	// OneFileSystem: what is mounted below a source is made as an empty directory.
+	// OneFileSystem copies a directory on which another file system is mounted, below a
+	// source, as an empty directory.
 	OneFileSystem bool
-	// Names are what alone is copied of the one source's contents. Nil: everything.
+	// Names lists what is copied of the one source's contents. Nil means everything.
 	Names *chunker.List
-	// Unfit says of one of several sources of a Push, a file or link, why it is not to
-	// be copied: it fails, and the others are copied. Nil: nothing is wrong with any.
+	// Unfit says why a Push of several sources must not copy one of them, a file or
+	// link. That source fails, and the others are copied. A nil Unfit refuses none.
 	Unfit func(source string) error
-	// Rules say what is left out of the copy; the first that matches counts.
+	// Rules say what the copy leaves out. The first rule that matches counts.
 	Rules   []filter.Rule
 	NoFsync bool
-	// CopyGrowing copies files that grow while they are read, up to the size that
-	// they had when they were found. Not those that a Manifest is to be met by.
+	// CopyGrowing copies files that grow while they are read, up to the size that they
+	// had when they were found. It has no effect on a copy that must meet a Manifest.
 	CopyGrowing bool
 
-	// What is kept of the source, with rsync's meanings: links as links, else
-	// they are left out; permission bits; times of change; owner and group by
-	// name, or with NumericIDs by number; which names are of the same file;
-	// extended attributes.
+	// These say what the copy keeps of the source, with the meanings that rsync gives:
+	// links as links, which are otherwise left out; permission bits; times of change;
+	// owner and group by name, or with NumericIDs by number; which names are of the
+	// same file; extended attributes.
 	Links, Perms, Times, Owner, Group, NumericIDs, HardLinks, Xattrs bool
 
-	// What the destination decides, with rsync's meanings.
+	// These say what the destination decides, with the meanings that rsync gives.
 	DryRun         bool
-	IgnoreExisting bool // what is there is kept, but directories
-	Existing       bool // what is not there is not made
+	IgnoreExisting bool // files that exist there are kept, but not directories
+	Existing       bool // entries that do not exist there are not made
 	Update         bool // -u: files that are newer there are kept
-	// With Times, files of the same size and time there are kept, unless IgnoreTimes
-	// or a manifest wants them copied; with SizeOnly all of the same size are.
+	// With Times, the destination keeps files of the same size and time, unless
+	// IgnoreTimes or a manifest wants them copied. With SizeOnly it keeps all files of
+	// the same size.
 	IgnoreTimes, SizeOnly bool
-	Delete                bool // what the source has not is deleted at the end
-	DeleteExcluded        bool // Delete, also of what rules exclude
-	// Files of fewer bytes than MinFileBytes, or of more than MaxFileBytes, are not
-	// transferred. MaxFileBytes is 0 for any number, negative for empty files alone.
+	Delete                bool // entries that the source does not have are deleted at the end
+	DeleteExcluded        bool // Delete, also of entries that rules exclude
+	// MinFileBytes and MaxFileBytes bound the size of files: smaller and larger files
+	// are not transferred. MaxFileBytes is 0 for any size, and negative for empty files
+	// only.
 	MinFileBytes, MaxFileBytes int64
-	// MaxDelete is how many files and directories are deleted at the most; 0 for
-	// any number, negative for none.
+	// MaxDelete is how many files and directories are deleted at most. 0 means any
+	// number, and a negative value none.
 	MaxDelete int64
 
 	Transport  string // "auto", "verbs" or "tcp"
 	Require    string // "", "verbs" or "gpudirect"
 	Rail       string // device name or address of the local rail
-	RemoteRail string // of the server's
+	RemoteRail string // of the server's rail
 	QPs        int
 	ChunkBytes int
 	Slots      int
 	Hash       manifest.Algorithm
 	Compress   Compress
-	// GPU and RemoteGPU are where each end's slots live: "" or "off" for host
-	// memory, "auto", or what gpu.Find takes.
+	// GPU and RemoteGPU say where each end has its slots: "" or "off" for host memory,
+	// "auto", or what gpu.Find takes.
 	GPU, RemoteGPU string
 	// GPUFlush is "" or "auto", or "always".
 	GPUFlush string
-	// BytesPerSecond bounds what the payload takes on the wire; 0: nothing does.
+	// BytesPerSecond bounds the payload on the wire. 0 means no bound.
 	BytesPerSecond int64
-	// Stall is after how long without progress a copy ends with ErrStalled; 0:
-	// never.
+	// Stall is the time without progress after which a copy ends with ErrStalled. 0
+	// means never.
 	Stall time.Duration
-	// Encrypt seals headers and payloads of chunks, besides the messages, which
-	// always are.
+	// Encrypt seals headers and payloads of chunks. Messages are always sealed.
 	Encrypt bool
 	// ForceImmSend makes immediates travel as Write + Send everywhere.
 	ForceImmSend bool
 	// Wire is how this end's packets travel.
 	Wire rdma.Wire
 
-	// Manifest is the name of a manifest that the copy must meet, and
-	// WriteManifest that of one to write.
+	// Manifest is the name of a manifest that the copy must meet. WriteManifest is the
+	// name of one to write.
 	Manifest      string
 	WriteManifest string
 
-	// Started is when the program began, for the time to the first byte.
+	// Started is when the program began. The time to the first byte counts from there.
 	Started  time.Time
 	Timeouts Timeouts
-	// Report takes what happens, from several goroutines at once. Nil: nobody
-	// wants to know.
+	// Report takes the events. Several goroutines call it at once. It may be nil.
 	Report func(Event)
-	// Tally counts while the copy runs. Nil: nobody looks.
+	// Tally counts while the copy runs. It may be nil.
 	Tally *Tally
 
 	wantManifest *manifest.Reader
-	// Of this end's slots and the server's, from GPU and its like.
+	// local and remote are where this end's slots and the server's are to be, from GPU
+	// and its like.
 	local, remote ring.Placement
-	store         *chunker.Sink // of a pull
+	store         *chunker.Sink // the store of a pull
 }
 
 func (o *Options) report(e Event) {
@@ -154,39 +156,43 @@ func (o *Options) complete() {
 // EventKind says what an Event tells.
 type EventKind uint8
 
-// The events.
+// The kinds of events.
 const (
-	// EventConnected: a connection stands. Link says over what.
+	// EventConnected says that a connection stands. Link says over what.
 	EventConnected EventKind = iota + 1
-	// EventFile: an entry has ended, with Outcome and, where it was not
+	// EventFile says that an entry has ended, with Outcome and, where it was not
 	// copied, Text.
 	EventFile
-	// EventMemory: an end has made its slots. Memory says where, and Remote
-	// whose they are. Told of ends that were asked for GPU memory.
+	// EventMemory says that an end has made its slots. Memory says where. Remote says
+	// that the other end's are meant. Only ends that were asked for GPU memory tell it.
 	EventMemory
-	// EventWaiting: the server has no room yet, for the reason in Text.
+	// EventWaiting says that the server has no room yet, for the reason in Text.
 	EventWaiting
-	// EventDeleted: Path, a directory where Dir is set, is not at the source
-	// and was deleted, or in a dry run would be. Text says why it was not.
+	// EventDeleted says that Path, a directory where Dir is set, is not at the source
+	// and was deleted, or in a dry run would be. Where it was not deleted, Text says
+	// why.
 	EventDeleted
-	// EventPlaced: it is known what the paths of entries stand for. Place says it. It
-	// comes before the events of entries, at the client of a copy of files; not where
-	// the destination could not say where it is.
+	// EventPlaced says, in Place, what the paths of entries stand for. The client of a
+	// copy of files gets it before the events of entries. It does not come where the
+	// destination could not say where it is.
 	EventPlaced
 )
 
-// Place says what the paths of a copy's entries are below.
+// Place says where the paths of a copy's entries begin.
 type Place struct {
-	// Name is that of the one source at the destination; "." where what is in it goes
-	// there. Empty: there are several, whose names the paths begin with.
+	// Name is the name of the one source at the destination. It is "." where the
+	// source's contents go there. It is empty where there are several sources: the
+	// paths then begin with their names.
 	Name string
-	// Single: the source is a file or a link, and the one entry bears its name.
+	// Single says that the source is a file or a link, and that the only entry has its
+	// name.
 	Single bool
-	// Inside: the destination is a directory, and the copy gets its name there.
+	// Inside says that the destination is a directory, and that the copy gets its name
+	// there.
 	Inside bool
 }
 
-// End is one of the two ends of a session, as the one that speaks sees them.
+// End is one of the two ends of a session, as the reporting end sees them.
 type End uint8
 
 // The ends.
@@ -204,13 +210,13 @@ type Event struct {
 	Outcome Outcome
 	Bytes   int64
 	Text    string
-	End     End // of EventFile: which of the two Text is of
+	End     End // of EventFile: the end that Text is about
 	Link    *Link
 	Memory  *Memory
 	Place   *Place
 	Remote  bool
 	Dir     bool
-	DryRun  bool // nothing has happened: it would
+	DryRun  bool // nothing has happened: the event tells what would
 }
 
 // Link says what carries a session.
@@ -225,25 +231,25 @@ type Link struct {
 	Slots     int
 	// ChunkBytes is the size of a slot.
 	ChunkBytes int
-	// Encrypted: chunks are.
+	// Encrypted says that chunks are encrypted.
 	Encrypted bool
-	// Why is why no better transport is used, or empty.
+	// Why is why no better transport is used. It may be empty.
 	Why string
 }
 
-// Tally counts what a session has done so far. It may be read while it runs.
+// Tally counts what a session has done so far. It may be read while the session runs.
 type Tally = stat.Counters
 
 // Progress is a reading of a Tally.
 type Progress = stat.Progress
 
-// Summary is what a session came to.
+// Summary is the result of a session.
 type Summary struct {
 	Link Link
 	// Local and Remote are where the ends had their slots.
 	Local, Remote Memory
-	// Content and Meta are the roots, the same at both ends: over what was
-	// copied, and over modes and times.
+	// Content and Meta are the roots, the same at both ends: over what was copied, and
+	// over modes and times.
 	Content, Meta [32]byte
 	Hash          manifest.Algorithm
 	PieceBytes    int64
@@ -251,30 +257,33 @@ type Summary struct {
 	Dirs          int64
 	Links         int64
 	Bytes         int64
-	// WireBytes is what the payload took on the wire, where it was compressed.
+	// WireBytes is how many bytes the payload took on the wire, where it was
+	// compressed.
 	WireBytes int64
 	Repairs   int64
 	Seconds   float64
-	// FirstByte is from the program's start to the first payload posted; 0 at
-	// a sink.
+	// FirstByte is the time from the program's start to the first payload posted. It is
+	// 0 at a sink.
 	FirstByte time.Duration
-	// What was not copied, by reason.
+	// Skipped, Failed, Changed and Corrupt count the entries that were not copied, by
+	// reason.
 	Skipped, Failed, Changed, Corrupt int64
 	// Missing counts entries of a given manifest that are not at the source.
 	Missing int64
-	// Grown counts the files that grew while they were copied, up to the size that
-	// they had at first.
+	// Grown counts the files that grew while they were copied. They were copied up to
+	// the size that they had at first.
 	Grown int64
-	// Kept counts what the destination has kept, as the options want it.
+	// Kept counts the entries in whose place the destination kept what it had, as the
+	// options want.
 	Kept int64
-	// Deleted counts what was deleted, or in a dry run would be. NotDeleted:
-	// nothing that the source has not was deleted, because the source could not
-	// be listed or read whole, or has not what the given manifest says.
+	// Deleted counts the entries that were deleted, or in a dry run would be.
+	// NotDeleted says that the sink deleted nothing, because the source could not be
+	// listed or read whole, or does not match the given manifest.
 	Deleted    int64
 	NotDeleted bool
-	// DryRun: nothing was copied or deleted. Counts are of what would be.
+	// DryRun says that nothing was copied or deleted. The counts tell what would be.
 	DryRun bool
-	// Verified: both ends have the same roots.
+	// Verified says that both ends have the same roots.
 	Verified bool
 }
 
@@ -296,7 +305,7 @@ func (a *copyResults) summary(t *Tally, p *wire.Terms, link Link, since time.Tim
 	return sum
 }
 
-// fileSizes are the bounds of the size of files that are copied, as they travel.
+// fileSizes returns the bounds of the size of files that are copied, as they travel.
 func (o *Options) fileSizes() wire.FileSizes {
 	s := wire.FileSizes{MinBytes: uint64(max(0, o.MinFileBytes))}
 	if o.MaxFileBytes != 0 {

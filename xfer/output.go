@@ -8,28 +8,28 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// streamPartBytes is how much of a piece is written to a stream at once: what
-// has been written is progress, also where the reader is slow.
+// streamPartBytes is how many bytes of a piece are written to a stream at once. Each
+// write counts as progress, also where the reader is slow.
 const streamPartBytes = 64 << 10
 
-// streamLander writes what arrives to a stream: the one worker of its sink. A
-// piece is verified right before it is written. When one has to be sent again,
-// what follows it waits: the rest of its chunk comes again with it, and later
-// chunks stay in their slots.
+// streamLander writes what arrives to a stream. It is the only worker of its sink. It
+// verifies a piece right before it writes the piece. When a piece has to be sent again,
+// all later pieces wait: the rest of its chunk comes again with it, and later chunks
+// stay in their slots.
 type streamLander struct {
 	sink   *sink
 	lander lander
-	// owed are the extents that come next, from the one that is sent again to
-	// the end of its chunk: pieces that were asked for, and holes between them.
+	// owed are the extents that come next, from the one that is sent again to the end
+	// of its chunk: pieces that were asked for, and holes between them.
 	owed []owedExtent
-	// waiting are chunks that are booked and in their slots, in order.
+	// waiting are the chunks that are booked and in their slots, in order.
 	waiting []waitingChunk
 	zeros   []byte
 }
 
 type owedExtent struct {
 	wire.Extent
-	tries int // how often it has come, and was damaged
+	tries int // how often it has come damaged
 }
 
 type waitingChunk struct {
@@ -55,15 +55,15 @@ func (k *sink) drainStream(ctx context.Context) error {
 		}
 		if err := w.arrived(ctx, a); err != nil {
 			if ctx.Err() != nil {
-				return context.Cause(ctx) // which is what has interrupted the stream
+				return context.Cause(ctx) // the end of ctx has interrupted the stream
 			}
 			return err
 		}
 	}
 }
 
-// arrived lands a chunk, or keeps it until what was asked for again has come,
-// and then those that were kept.
+// arrived lands a chunk, or keeps it until the pieces that were asked for again have
+// come. It then lands the chunks that it kept.
 func (w *streamLander) arrived(ctx context.Context, a filledSlot) error {
 	r := wire.ReturnedSlot{Slot: uint32(a.slot), Generation: a.generation}
 	done, err := w.sink.open(&w.lander.chunk, a, &r)
@@ -97,7 +97,7 @@ func (w *streamLander) arrived(ctx context.Context, a filledSlot) error {
 	return nil
 }
 
-// landChunk verifies and writes what is in a slot, and gives it back.
+// landChunk verifies and writes the chunk in a slot, and gives the slot back.
 func (w *streamLander) landChunk(h *wire.ChunkHeader, a filledSlot) error {
 	r := wire.ReturnedSlot{Slot: uint32(a.slot), Generation: a.generation}
 	plain, damaged, err := w.lander.plainOf(h, a)
@@ -120,9 +120,9 @@ func (w *streamLander) landChunk(h *wire.ChunkHeader, a filledSlot) error {
 	return w.lander.drain()
 }
 
-// landPiece writes an extent, if it is the next one and whole. again says that
-// it is to be sent again. data is what has come of it, unless the payload of the
-// chunk was damaged.
+// landPiece writes an extent, if it is the next one and whole. again says that the
+// source is to send it again. data is its bytes, unless the payload of the chunk was
+// damaged.
 func (w *streamLander) landPiece(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent, data []byte, damaged bool) (again bool, err error) {
 	if over, _ := e.hasEnded(); over {
 		w.owed = nil
@@ -134,9 +134,9 @@ func (w *streamLander) landPiece(h *wire.ChunkHeader, e *sinkEntry, x *wire.Exte
 		return false, err
 	case h.Repair:
 		if i, err := w.owedAt(e, x); i != 0 || err != nil {
-			return i > 0, err // an earlier one of this chunk was damaged again
+			return i > 0, err // an earlier piece of this chunk was damaged again
 		}
-	case len(w.owed) > 0: // behind a damaged one of its chunk
+	case len(w.owed) > 0: // behind a damaged piece of its chunk
 		w.owed = append(w.owed, owedExtent{Extent: *x})
 		return brings, nil
 	default:
@@ -160,9 +160,9 @@ func (w *streamLander) landPiece(h *wire.ChunkHeader, e *sinkEntry, x *wire.Exte
 	return false, w.payHoles(e)
 }
 
-// owedAt finds an extent that was sent again among those that the stream needs,
-// of which it must be one, and claim what was claimed first; -1 where it does
-// not claim that, which ends the entry.
+// owedAt finds an extent that was sent again among those that the stream needs. The
+// extent must be one of them and claim what was first claimed. Where its claim differs,
+// owedAt returns -1 and ends the entry.
 func (w *streamLander) owedAt(e *sinkEntry, x *wire.Extent) (int, error) {
 	i := slices.IndexFunc(w.owed, func(o owedExtent) bool { return o.Off == x.Off && o.Flags&wire.ExtHole == 0 })
 	if i < 0 {
@@ -176,8 +176,8 @@ func (w *streamLander) owedAt(e *sinkEntry, x *wire.Extent) (int, error) {
 	return i, nil
 }
 
-// damaged notes that the next piece did not come whole, and reports whether it
-// is to be sent again.
+// damaged notes that the next piece came damaged, and reports whether the source is to
+// send it again.
 func (w *streamLander) damaged(e *sinkEntry) bool {
 	w.sink.tally.AddRepairs(1)
 	o := &w.owed[0]
@@ -214,7 +214,7 @@ func (w *streamLander) payHoles(e *sinkEntry) error {
 	return nil
 }
 
-// write writes verified bytes to the stream. It blocks for its reader.
+// write writes verified bytes to the stream. It blocks until the reader takes them.
 func (w *streamLander) write(data []byte) error {
 	for len(data) > 0 {
 		n, err := w.sink.out.Write(data[:min(len(data), streamPartBytes)])

@@ -9,20 +9,19 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// alignments of an extent's bytes in a slot: a cache line, and a page for what
-// is long enough to be worth it to the file system.
+// extentAlign and pageAlign are how an extent's bytes are aligned in a slot: to a cache
+// line, or to a page from pageFrom bytes on, where that is worth it to the file system.
 const (
 	extentAlign = 64
 	pageAlign   = 4096
 	pageFrom    = 64 << 10
 )
 
-// pack cuts accepted entries into chunks, in order, and hands each to the
-// workers in a source slot. Wishes for a resend go first. It returns when
-// every entry has ended.
+// pack cuts accepted entries into chunks, in order, and hands each to the workers in a
+// source slot. Wishes for a resend go first. pack returns when every entry has ended.
 func (s *source) pack(ctx context.Context) error {
 	defer close(s.jobs)
-	if s.session.ringWish.Placement.GPU != wire.GPUOff { // where a ring may have fewer slots than were agreed
+	if s.session.ringWish.Placement.GPU != wire.GPUOff { // the ring may then have fewer slots than agreed
 		select {
 		case <-s.session.ringReady:
 			s.sender.fitRing()
@@ -39,8 +38,8 @@ func (s *source) pack(ctx context.Context) error {
 	}
 }
 
-// nextJob waits for a free slot and something to put into it. nil means that
-// there is nothing more.
+// nextJob waits for a free slot and something to put into it. It returns nil when
+// nothing more will come.
 func (s *source) nextJob(ctx context.Context) (*outSlot, error) {
 	s.sender.mu.Lock()
 	defer s.sender.mu.Unlock()
@@ -56,7 +55,7 @@ func (s *source) nextJob(ctx context.Context) (*outSlot, error) {
 		}
 		if s.sender.roomLocked() && s.nextFileLocked() != nil && s.stream.hasNextLocked() {
 			slot := s.sender.takeSlotLocked()
-			// Cutting may have to look for holes: not under the lock.
+			// Cutting may have to look for holes. Do not do that under the lock.
 			s.sender.mu.Unlock()
 			err := s.cutChunk(&slot.chunk)
 			s.sender.mu.Lock()
@@ -74,9 +73,9 @@ func (s *source) nextJob(ctx context.Context) (*outSlot, error) {
 	}
 }
 
-// nextFileLocked is the accepted file to cut next, or nil. It passes over
-// entries without data, and over those that the sink does not want or gave up
-// before they were cut.
+// nextFileLocked returns the accepted file to cut next, or nil. It passes over entries
+// without data, and over entries that the sink does not want or gave up before they
+// were cut.
 func (s *source) nextFileLocked() *srcEntry {
 	for s.window.cut < s.window.accepted {
 		if e := s.window.table[s.window.cut%entryWindow]; e != nil && e.id == s.window.cut && e.Type == manifest.File && !e.isLink() && !e.unwanted {
@@ -93,7 +92,7 @@ func (s *source) nextFile() *srcEntry {
 	return s.nextFileLocked()
 }
 
-// pastFile ends the cutting of the entry that nextFile gave.
+// pastFile ends the cutting of the entry that nextFile returned.
 func (s *source) pastFile() {
 	s.sender.mu.Lock()
 	s.window.cut++
@@ -131,7 +130,7 @@ func (s *source) resendLater(c *outChunk, r *wire.ReturnedSlot) error {
 	} else {
 		w.repair = true
 		if len(bad) < len(c.Extents) {
-			w.tries = 1 // something of it has arrived: what is left has its own tries
+			w.tries = 1 // something of it has arrived: the rest has its own tries
 		}
 		for i := range c.Extents {
 			if len(bad) == 0 || int(bad[0]) != i {
@@ -152,7 +151,8 @@ func (s *source) resendLater(c *outChunk, r *wire.ReturnedSlot) error {
 	return nil
 }
 
-// alignUp is where an extent of n bytes may begin in a slot, at or after used.
+// alignUp is the first place at or after used where an extent of n bytes may begin in a
+// slot.
 func alignUp(used, n int64) int64 {
 	a := int64(extentAlign)
 	if n >= pageFrom {
@@ -176,7 +176,7 @@ func (s *source) cutChunk(c *outChunk) error {
 		}
 		x := wire.Extent{Entry: e.id, Off: e.packed}
 		if e.failed() != nil {
-			// Nothing more of it is read: one extent tells the sink its end.
+			// Read no more of the entry: one extent tells the sink its end.
 			x.Flags, e.packed = wire.ExtLast, e.Size
 		} else {
 			x.Length, x.Flags = s.nextExtent(e)
@@ -207,13 +207,13 @@ func (s *source) cutChunk(c *outChunk) error {
 	return nil
 }
 
-// nextExtent is the length and kind of the next extent of a file: one piece,
-// or a run of pieces that are holes.
+// nextExtent returns the length and kind of the next extent of a file: one piece, or a
+// run of pieces that are holes.
 func (s *source) nextExtent(e *srcEntry) (length int64, flags uint16) {
 	piece := s.session.terms.PieceBytes
 	left := e.Size - e.packed
 	if !e.Sparse || e.Size <= piece {
-		// The sink leaves holes in a sparse file by itself.
+		// The sink makes the holes in such a file by itself.
 		return min(piece, left), 0
 	}
 	start := e.packed

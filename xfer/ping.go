@@ -19,16 +19,16 @@ const pingBytes = 64
 // Latency is the round trip of one kind of work request.
 type Latency struct {
 	Link Link
-	// Op is "send" (a message and its answer), "write-imm" (a Write with
-	// immediate and the peer's one in return) or "write" (a Write, and a Read
-	// of the same bytes on the same queue pair, which comes after it).
+	// Op is "send" (a message and its answer), "write-imm" (a Write with immediate, and
+	// the peer's Write with immediate in return) or "write" (a Write, and behind it on
+	// the same queue pair a Read of the same bytes).
 	Op                    string
 	Median, P99, Shortest time.Duration
 	Rounds                int
 }
 
-// ponger is the server's end: it answers messages with messages, and
-// immediates with a Write with immediate into the pinger's ring.
+// ponger is the server's end. It answers messages with messages, and immediates with a
+// Write with immediate into the pinger's ring.
 type ponger struct {
 	session *session
 	peer    wire.RingInfo
@@ -41,7 +41,7 @@ func (p *ponger) opened()                {}
 func (p *ponger) conn() rdma.Conn        { return p.session.snapshot()[0].conn }
 func (p *ponger) immediate(uint32) error { return p.answer() }
 
-// answer is the pong to a Write with immediate.
+// answer posts the pong to a Write with immediate.
 func (p *ponger) answer() error {
 	if !p.open {
 		return fmt.Errorf("%w: a ping before the ring", ErrProtocol)
@@ -128,7 +128,7 @@ func (p *pinger) round(ctx context.Context, post func() error) error {
 	}
 }
 
-// posts are the ways to ping, by name.
+// posts returns the ways to ping, by name.
 func (p *pinger) posts(ctx context.Context) map[string]func() error {
 	conn := p.session.snapshot()[0].conn
 	write := rdma.WR{
@@ -205,7 +205,7 @@ func (c *Client) BenchLatency(ctx context.Context, ep Endpoint, rounds int, o Op
 	return out, nil
 }
 
-// serveBench readies the server's end of a bench.
+// serveBench prepares the server's end of a bench.
 func (v *Server) serveBench(s *session, h *wire.Hello) (*service, error) {
 	out := &service{close: func() error { return nil }}
 	if h.Terms.Mode == wire.ModePing {

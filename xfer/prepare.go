@@ -9,7 +9,7 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// place fixes where the copy goes, when its first entry is known.
+// place decides where the copy goes, once its first entry is known.
 func (k *sink) place(first *wire.AnnouncedEntry) error {
 	k.window.mu.Lock()
 	placed := k.window.placed
@@ -30,7 +30,7 @@ func (k *sink) place(first *wire.AnnouncedEntry) error {
 	return k.store.Place(&first.Entry, k.session.terms.Name)
 }
 
-// reportPlace tells where the entries of a pull go.
+// reportPlace reports where the entries of a pull go.
 func (k *sink) reportPlace(first *wire.AnnouncedEntry) {
 	_, leaf := k.store.Into()
 	p := Place{Name: k.session.terms.Name, Inside: leaf == ""}
@@ -45,8 +45,7 @@ func (k *sink) reportPlace(first *wire.AnnouncedEntry) {
 	k.results.report(Event{Kind: EventPlaced, Place: &p})
 }
 
-// prepare looks an entry up in the given manifest and makes directories and
-// links.
+// prepare looks an entry up in the given manifest, and makes directories and links.
 func (k *sink) prepare(e *sinkEntry) error {
 	err := k.results.lookup(&e.entryState)
 	if err != nil && !errors.Is(err, errNotAsManifest) {
@@ -72,7 +71,7 @@ func (k *sink) prepare(e *sinkEntry) error {
 	return nil
 }
 
-// hearTotals takes what the source knows of the whole, which lets data flow.
+// hearTotals takes the source's totals so far. Data can flow from then on.
 func (k *sink) hearTotals(ctx context.Context, body []byte) error {
 	t, err := wire.DecodeTotals(body)
 	if err != nil {
@@ -86,7 +85,8 @@ func (k *sink) hearTotals(ctx context.Context, body []byte) error {
 	return k.plan(ctx)
 }
 
-// plan checks that there is room for what was announced and lets its data come.
+// plan checks that the file system has room for the announced entries, and lets their
+// data come.
 func (k *sink) plan(ctx context.Context) error {
 	k.window.mu.Lock()
 	upto, opened := k.window.announced, k.window.totalKnown && k.window.placed
@@ -98,7 +98,7 @@ func (k *sink) plan(ctx context.Context) error {
 		return errors.Join(err, k.store.Unmake())
 	}
 	if len(k.intake.rooms) > 0 {
-		k.store.StayMade() // what is told to come is written
+		k.store.StayMade() // the source will send their data, and it will be written
 	}
 	return k.session.ctl.send(ctx, wire.MsgPlan, binary.AppendUvarint(nil, upto))
 }

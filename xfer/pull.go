@@ -9,22 +9,24 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// pullFilter is what a pull asked for, or what the OneCopy of a push does. The source says
-// what there is, and only this end can know what of it may be written at the
-// destination: whoever pulls one file into a home directory does not want a .bashrc
-// as well.
+// pullFilter knows what a pull asked for, or what the OneCopy of a push allows. The
+// source says which entries there are. Only this end can know which of them may be
+// written at the destination: a user who pulls one file into a home directory does not
+// want a .bashrc as well.
 type pullFilter struct {
 	flags uint64
-	// name is the one that a single source has at the destination: "." where
-	// its contents go into the destination itself.
+	// name is the name of a single source at the destination. It is "." where the
+	// source's contents go into the destination itself.
 	name string
-	// named tells the names of several sources. Nil: there is one.
+	// named reports whether a name is one of several sources'. It is nil for a single
+	// source.
 	named func(name string) bool
-	// begun: the first entry was seen. alone: it is a single file or link.
+	// begun says that the first entry was seen. alone says that it is a single file or
+	// link.
 	begun, alone bool
-	// filter knows what was to be left out; nil where that cannot be told here.
+	// filter knows what was to be left out. It is nil where this end cannot tell.
 	filter *entryFilter
-	// listed knows the names of a list; nil without one.
+	// listed knows the names of a list. It is nil without one.
 	listed *listedCheck
 }
 
@@ -45,9 +47,9 @@ func newPullFilter(h *wire.Hello) *pullFilter {
 // sourceName is the name that a single source of a pull gets at the destination.
 func sourceName(path string) string { return chunker.BaseName("/" + path) }
 
-// check refuses an entry that no server announces which serves what was asked
-// for. That a tree has "." at its top is for the destination's Place. A nil one
-// takes everything.
+// check refuses an entry that no server announces if it serves what was asked for.
+// Place of the destination checks that a tree has "." at its top. A nil pullFilter
+// accepts everything.
 func (a *pullFilter) check(e *manifest.Entry) error {
 	if a == nil {
 		return nil
@@ -73,7 +75,7 @@ func (a *pullFilter) check(e *manifest.Entry) error {
 	return nil
 }
 
-// checkListed is check where a list says what was asked for.
+// checkListed is check for a copy by a list.
 func (a *pullFilter) checkListed(e *manifest.Entry) error {
 	implied, ok, err := a.listed.find(e)
 	switch {

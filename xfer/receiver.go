@@ -12,9 +12,10 @@ import (
 
 // inSlot is the sink's own view of one of its slots.
 type inSlot struct {
-	// generation is the one that was last granted.
+	// generation is the one that was granted last.
 	generation uint64
-	// busy: the peer has announced it, and it was not given back yet.
+	// busy says that the peer has announced the slot, and that it was not given back
+	// yet.
 	busy bool
 }
 
@@ -24,16 +25,16 @@ type filledSlot struct {
 	generation uint64
 }
 
-// chunkReceiver is the receiving half of the chunk path: it checks every immediate
-// against the sink's own state, hands the slots to workers, and returns them
-// to the source in batches.
+// chunkReceiver is the receiving half of the chunk path. It checks every immediate
+// against the sink's own state, hands the slots to workers, and returns them to the
+// source in batches.
 type chunkReceiver struct {
 	session *session
 	seals   *trust.Chunks // nil where chunks are not encrypted
 	work    chan filledSlot
 
 	mu      sync.Mutex
-	granted bool // the ring was told
+	granted bool // the peer was told of the ring
 	slots   []inSlot
 	busy    int
 	credits []wire.ReturnedSlot
@@ -53,12 +54,12 @@ func newChunkReceiver(s *session) *chunkReceiver {
 	return f
 }
 
-// creditBatch is how many credits go together: a quarter of the ring keeps the
-// source busy, and the number of messages small.
+// creditBatch is how many credits go together. A quarter of the ring keeps the source
+// busy and the number of messages small.
 func creditBatch(slots int) int { return max(1, slots/4) }
 
-// immediate takes the announcement of a chunk. It is the peer's: the slot must
-// be one that was granted, and not been used since.
+// immediate takes the announcement of a chunk. The peer wrote it, so immediate checks
+// it: the slot must have been granted, and not used since.
 func (f *chunkReceiver) immediate(imm uint32) error {
 	slot, gen := wire.SplitImmediate(imm)
 	f.mu.Lock()
@@ -72,7 +73,7 @@ func (f *chunkReceiver) immediate(imm uint32) error {
 	return nil
 }
 
-// done: a sink posts nothing but quiet messages.
+// done does nothing, because a sink posts only quiet messages.
 func (f *chunkReceiver) done(uint64) {}
 
 // opened sends the credits that found no room before.
@@ -82,7 +83,7 @@ func (f *chunkReceiver) opened() {
 	f.flushLocked(false)
 }
 
-// giveBack returns a slot to the source. No worker reads it any more.
+// giveBack returns a slot to the source. No worker may read it any more.
 func (f *chunkReceiver) giveBack(r wire.ReturnedSlot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -92,9 +93,9 @@ func (f *chunkReceiver) giveBack(r wire.ReturnedSlot) {
 	f.flushLocked(len(r.Bad) > 0 || r.Again)
 }
 
-// flushLocked sends the collected credits when there are enough of them, or
-// when the source might be waiting for them. Where the window is closed they
-// stay, and go when it opens.
+// flushLocked sends the collected credits when they are enough, or when the source
+// might be waiting for them. Where the window is closed they stay, and go when it
+// opens.
 func (f *chunkReceiver) flushLocked(now bool) {
 	if len(f.credits) == 0 || (!now && len(f.credits) < f.batch && f.busy > 0) {
 		return
@@ -105,7 +106,7 @@ func (f *chunkReceiver) flushLocked(now bool) {
 		f.buf = wire.AppendReturned(f.buf, &f.credits[n])
 		n++
 	}
-	// Where the connection is dead, the poller is about to be told why.
+	// Ignore the error: where the connection is dead, the poller is about to learn why.
 	if ok, _ := f.session.ctl.trySend(wire.MsgCredit, f.buf); ok {
 		f.credits = f.credits[:copy(f.credits, f.credits[n:])]
 	}
@@ -130,8 +131,8 @@ func (f *chunkReceiver) awaitSlot(ctx context.Context) (a filledSlot, err error)
 }
 
 // readHeader copies a slot's header out of the ring into priv, of wire.HeaderStride
-// bytes, and decodes it from there: the peer may write to the ring while this
-// end reads it, so nothing is looked at twice.
+// bytes, and decodes it there. The peer may write to the ring while this end reads it,
+// so nothing is looked at twice.
 func (f *chunkReceiver) readHeader(a filledSlot, priv []byte, h *wire.ChunkHeader) error {
 	mem := f.session.ring.HeaderSlot(a.slot)
 	copy(priv[:wire.HopBytes], mem)
@@ -148,7 +149,7 @@ func (f *chunkReceiver) readHeader(a filledSlot, priv []byte, h *wire.ChunkHeade
 		return err
 	}
 	if h.Session != f.session.sessionTag() || h.Epoch != 1 || int(h.Slot) != a.slot || h.Generation != a.generation {
-		// An old header: the Write of this one went astray or was damaged.
+		// An old header: the Write of the new one went astray or was damaged.
 		return wire.ErrHeaderSum
 	}
 	return nil

@@ -11,10 +11,10 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// errNotAsManifest is a file that is not what the given manifest says.
+// errNotAsManifest says that a file does not match the given manifest.
 var errNotAsManifest = fmt.Errorf("%w: not what the manifest says", ErrIntegrity)
 
-// Outcome says what became of an entry.
+// Outcome says how an entry ended.
 type Outcome = wire.Outcome
 
 // The outcomes.
@@ -27,16 +27,16 @@ const (
 	Kept    = wire.Kept
 )
 
-// copyResults keeps what one end knows about the whole copy: the roots over what
-// was copied, the exceptions, the manifest that is written and the one that
-// must be met. Entries end in order of path.
+// copyResults keeps what one end knows about the whole copy: the roots over what was
+// copied, the exceptions, the manifest that is written and the one that must be met.
+// Entries end in order of path.
 type copyResults struct {
 	report       func(Event)
 	tally        *Tally
 	wantManifest *manifestCursor
 	pieceBytes   int64
-	writes       bool   // a manifest is written
-	writesAs     string // the last name of its path
+	writes       bool   // the copy writes a manifest
+	writesAs     string // the last name of the manifest's path
 
 	mu        sync.Mutex
 	roots     *manifest.Roots
@@ -45,15 +45,15 @@ type copyResults struct {
 	nextToEnd uint64 // id of the entry that ends next
 	counts    [Kept + 1]int64
 	missing   int64
-	// tellMissing tells the other end of a given manifest's entry that is not at
-	// the source; nil at a sink, whose peer need not know.
+	// tellMissing tells the other end that an entry of the given manifest is not at the
+	// source. It is nil at a sink, because the source need not know.
 	tellMissing func(path string, x *wire.Exception) error
-	// verified: the other end has the same roots.
+	// verified says that the other end has the same roots.
 	verified bool
 	links    int64
 	dirs     int64
 	grown    int64 // of the files that were copied
-	dry      bool  // nothing is copied: the roots are of nothing
+	dry      bool  // the copy copies nothing: the roots are of nothing
 	dryBytes int64 // of the files that would be copied
 	deletes  deleteCounts
 }
@@ -73,11 +73,11 @@ func newCopyResults(p *wire.Terms, o *Options) (*copyResults, error) {
 	return a, nil
 }
 
-// keepsPieces reports whether piece digests are wanted beyond the roots.
+// keepsPieces reports whether the copy needs piece digests beyond the roots.
 func (a *copyResults) keepsPieces() bool { return a.writes }
 
-// writesTo reports whether an entry is the file of the manifest that is written,
-// or the one that it will replace.
+// writesTo reports whether an entry is the file of the manifest that is written, or the
+// file that this manifest will replace.
 func (a *copyResults) writesTo(f *chunker.Found) bool {
 	if !a.writes {
 		return false
@@ -90,9 +90,9 @@ func (a *copyResults) writesTo(f *chunker.Found) bool {
 // vouches reports whether a manifest says, or will say, what arrived.
 func (a *copyResults) vouches() bool { return a.wantManifest != nil || a.writes }
 
-// lookup finds an entry in the given manifest, in order of path. An error says
-// that the entry is not as the manifest has it; a file's root is compared when
-// it is known.
+// lookup finds an entry in the given manifest. Calls come in order of path. An error
+// says that the entry does not match the manifest. The root of a file is compared
+// later, when it is known.
 func (a *copyResults) lookup(b *entryState) error {
 	if a.wantManifest == nil {
 		return nil
@@ -115,7 +115,7 @@ func (a *copyResults) lookup(b *entryState) error {
 	return nil
 }
 
-// walked reports what the given manifest has beyond the last entry.
+// walked reports the entries of the given manifest behind the last entry of the source.
 func (a *copyResults) walked() error {
 	if a.wantManifest == nil {
 		return nil
@@ -137,9 +137,9 @@ func (a *copyResults) reportMissing(e *manifest.Entry) error {
 	return a.tellMissing(e.Path, &x)
 }
 
-// bookRefused books an entry that was never announced; path is empty where it is
-// none that an entry can have. The given manifest's entries that it stands for
-// are not missing.
+// bookRefused books an entry that was never announced. path is empty where no entry can
+// have such a path. The entries of the given manifest that it stands for do not count
+// as missing.
 func (a *copyResults) bookRefused(path string, x *wire.Exception) error {
 	if a.wantManifest != nil && path != "" {
 		wanted, err := a.wantManifest.find(path, a.reportMissing)
@@ -161,22 +161,22 @@ func (a *copyResults) bookRefused(path string, x *wire.Exception) error {
 	return nil
 }
 
-// leavesOpen tells of an entry that the source could not send whether the source
-// may have, or have lost, more than is known, so that nothing may be deleted. Of
-// one that vanished or changed its name is known; but not that the source is
-// what a given manifest says.
+// leavesOpen reports, for an entry that the source could not send, whether the source
+// may have or have lost more than is known. Nothing may then be deleted. The name of an
+// entry that vanished or changed is known. But such a source does not match a given
+// manifest.
 func (a *copyResults) leavesOpen(o Outcome) bool {
 	return o != Skipped && (o != Changed || a.wantManifest != nil)
 }
 
-// book books an entry's end: copied, or x.
+// book books the end of an entry. A nil x means that it was copied.
 func (a *copyResults) book(b *entryState, x *wire.Exception) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.nextToEnd = b.id + 1
 	if x != nil {
 		a.counts[x.Outcome]++
-		// Of other content than the manifest has, which both ends may find out.
+		// The content differs from the manifest's. Either end may find that out.
 		a.deletes.unlisted = a.deletes.unlisted || x.Outcome == Corrupt
 		a.report(Event{Kind: EventFile, Path: b.Path, Outcome: x.Outcome, Text: x.Text, End: endOf(x), DryRun: a.dry})
 		if b.begun {
@@ -225,9 +225,9 @@ func (a *copyResults) book(b *entryState, x *wire.Exception) error {
 // drainAt is how many runs of a file may wait for the manifest's writer.
 const drainAt = 1024
 
-// drain writes the digests of a file that is being copied to the manifest, if
-// it is its turn: the manifest has its entries in order. It bounds the memory
-// that a file of millions of pieces takes.
+// drain writes the digests of a file that is being copied to the manifest, if the file
+// is next there: the manifest has its entries in order. So it bounds the memory that a
+// file of millions of pieces takes.
 func (a *copyResults) drain(b *entryState) error {
 	if !a.writes || b.Size <= drainAt*a.pieceBytes {
 		return nil
@@ -265,7 +265,7 @@ func (a *copyResults) writePieces(b *entryState) error {
 	return nil
 }
 
-// writePiecesAgain writes the digests of a file by a further name of it.
+// writePiecesAgain writes the digests of a file for a further name of it.
 func (a *copyResults) writePiecesAgain(b *entryState) error {
 	if err := a.out.BeginFile(&b.Entry); err != nil {
 		return err
@@ -280,8 +280,8 @@ func (a *copyResults) finish() wire.Roots {
 	return wire.Roots{Content: a.roots.Content(), Meta: a.roots.Meta(), Entries: uint64(a.roots.Entries()), Bytes: uint64(a.roots.Bytes())}
 }
 
-// compare holds the other end's roots against this one's, and then lets the
-// manifest bear its name.
+// compare compares the other end's roots with this end's. Where they agree, it gives
+// the manifest its name.
 func (a *copyResults) compare(peer string, theirs wire.Roots) error {
 	ours := a.finish()
 	if ours != theirs && ours.Content == theirs.Content {
@@ -315,8 +315,8 @@ func (a *copyResults) close() error {
 	return errors.Join(err, a.out.Abort())
 }
 
-// endOf is the end that an exception is of. That bytes are not what they are to be
-// is a matter of both, and that something is kept none of either's.
+// endOf is the end that an exception is about. Corrupt bytes concern both ends, and a
+// kept entry neither.
 func endOf(x *wire.Exception) End {
 	switch {
 	case x.Outcome == Corrupt, x.Outcome == Kept:

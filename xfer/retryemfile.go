@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// retryOnEMFILE opens a file, and waits while the process has as many open as it
-// may: other sessions, and this one, are about to close some. It is
-// context.Canceled when stop comes first.
+// retryOnEMFILE opens a file. It tries again while the process or the system has as
+// many open files as it may: other sessions, and this one, are about to close some. The
+// error is context.Canceled when stop is closed first.
 func retryOnEMFILE[T any](stop <-chan struct{}, open func() (T, error)) (T, error) {
 	const tries, pause = 100, 20 * time.Millisecond
 	for i := 0; ; i++ {

@@ -10,12 +10,12 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// makeRing makes this end's ring and, where it was asked for GPU memory, tells
-// the peer what came of it. It takes milliseconds, in which entries are already
+// makeRing makes this end's ring. Where this end was asked for GPU memory, makeRing
+// tells the peer the result. It takes milliseconds, and meanwhile entries are already
 // announced.
 func (s *session) makeRing(ctx context.Context, slots int, access rdma.Access) error {
 	r, err := ring.Place(ctx, s.rail, s.ringConfig(slots, access))
-	s.ring = r // the session closes it, also half made
+	s.ring = r // the session closes it, also when half made
 	if err != nil {
 		return err
 	}
@@ -30,8 +30,8 @@ func (s *session) makeRing(ctx context.Context, slots int, access rdma.Access) e
 	return nil
 }
 
-// ringConfig is the ring that was agreed. Slots that the peer writes to lie one
-// behind the other; those that this end encrypts have room for a tag behind them.
+// ringConfig is the ring that was agreed. Slots that the peer writes to have no room
+// between them. Slots that this end encrypts have room for a tag behind each.
 func (s *session) ringConfig(slots int, access rdma.Access) ring.Config {
 	c := s.ringWish
 	c.Slots, c.SlotBytes, c.Access, c.Touched = slots, s.terms.ChunkBytes, access, s.terms.Touched()
@@ -42,8 +42,8 @@ func (s *session) ringConfig(slots int, access rdma.Access) ring.Config {
 	return c
 }
 
-// awaitRing waits until the peer knows of this end's ring: a conversation about
-// nothing would otherwise end without a word of where its slots were to be.
+// awaitRing waits until the peer knows of this end's ring. Without that, a conversation
+// without entries would end before the peer hears where the slots are.
 func (s *session) awaitRing(ctx context.Context) error {
 	select {
 	case <-s.ringTold:
@@ -53,7 +53,7 @@ func (s *session) awaitRing(ctx context.Context) error {
 	}
 }
 
-// heardMemory takes the peer's word of where it has its slots.
+// heardMemory takes the peer's message about where it has its slots.
 func (s *session) heardMemory(body []byte) error {
 	m, err := wire.DecodeMemory(body)
 	if err == nil && s.client && !s.peerOnGPU {
@@ -69,7 +69,7 @@ func (s *session) heardMemory(body []byte) error {
 	return nil
 }
 
-// memories are where the two ends had their slots, as far as they told.
+// memories returns where the two ends had their slots, as far as they told.
 func (s *session) memories() (local, remote Memory) {
 	local, remote = wire.HostMemory(""), wire.HostMemory("")
 	if s.ring != nil {

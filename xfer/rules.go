@@ -8,8 +8,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// tellRules is the client's: it goes by the rules from here on, and the server
-// is to do the same.
+// tellRules is for the client. It sets the rules for this session and sends them to the
+// server, which is to follow the same.
 func (s *session) tellRules(ctx context.Context, rules []filter.Rule) (err error) {
 	if len(rules) == 0 {
 		return nil
@@ -28,7 +28,7 @@ func (s *session) tellRules(ctx context.Context, rules []filter.Rule) (err error
 	return parts.End()
 }
 
-// hearRules is the server's: it waits for the client's rules, where the hello
+// hearRules is for the server. It waits for the client's rules, where the hello
 // promised some, and returns them.
 func (s *session) hearRules(ctx context.Context) (rules []filter.Rule, err error) {
 	if s.terms.Flags&wire.FlagRules == 0 {

@@ -10,16 +10,16 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// A tree whose copy goes into the tree itself, by way of another process of the
-// same host, would have no end: the source finds what the sink makes. So the sink
-// says where the copy goes, in the hello or the welcome, and the source leaves
-// that out. It says so by a mark that means something on the same host only.
+// Without this, a copy of a tree into the tree itself, through another process of the
+// same host, would have no end: the source would find what the sink makes. So the sink
+// says in the hello or the welcome where the copy goes, and the source leaves that
+// place out. The sink says it by a mark that means something only on the same host.
 
-// hostMark is what marks of a session are made from: a prefix, the session's id
+// hostMark is the input that the marks of a session share: a prefix, the session's id
 // and the host's boot id (random(4)).
 type hostMark []byte
 
-// markHost returns nil where the host's boot id cannot be known.
+// markHost returns nil where this process cannot read the host's boot id.
 func markHost(id [16]byte) hostMark {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil || len(boot) == 0 {
@@ -36,7 +36,7 @@ func (h hostMark) of(dir manifest.Inode) wire.PlaceMark {
 	return sha256.Sum256(binary.LittleEndian.AppendUint64(b, dir.Ino))
 }
 
-// intoOf is where a sink's copy goes; nil where that cannot be told.
+// intoOf is where a sink's copy goes. It is nil where this host cannot tell.
 func intoOf(id [16]byte, store *chunker.Sink) *wire.IntoPlace {
 	host := markHost(id)
 	if host == nil {
@@ -46,8 +46,8 @@ func intoOf(id [16]byte, store *chunker.Sink) *wire.IntoPlace {
 	return &wire.IntoPlace{Mark: host.of(dir), Leaf: leaf}
 }
 
-// avoid makes the source's walk leave out what the sink makes of it. names are
-// those of the sources.
+// avoid makes the source's walk leave out what the sink makes of it. names are those of
+// the sources at the destination.
 func (s *session) avoid(w *chunker.Walker, names []string) {
 	if s.into == nil {
 		return

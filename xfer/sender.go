@@ -11,21 +11,21 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// outChunk is a chunk on its way out: what its header will say, and the files
-// that its extents come from.
+// outChunk is a chunk on its way out: the contents of its header, and the files that
+// its extents come from.
 type outChunk struct {
 	wire.ChunkHeader
 	files []*srcEntry // one for each extent; nil in a bench
-	holes []pieceRun  // digests of the pieces of all holes, one after the other
-	tries int         // how often it was sent before, since something of it arrived
+	holes []pieceRun  // digests of the pieces of all holes, in order
+	tries int         // how often it was sent since something of it arrived
 }
 
-// outSlot is one slot of the source's own ring, with the chunk that is in it.
+// outSlot is one slot of the source's own ring, with the chunk in it.
 type outSlot struct {
 	index int
 	chunk outChunk
-	// The place at the sink, once the chunk has been given one. headerSent
-	// says that the header was posted on lane and the payload was not.
+	// target is the place at the sink, once the chunk has one. headerSent says that the
+	// header was posted on lane and the payload was not.
 	target     slotGrant
 	lane       *lane
 	headerSent bool
@@ -45,35 +45,35 @@ type sentChunk struct {
 	busy       bool
 }
 
-// chunkSender is the sending half of the chunk path. Chunks are filled by several
-// workers at once, and posted in the order of their ids as far as the sink has
-// granted slots. Whoever makes a chunk ready or brings a grant posts what can
-// be posted: nobody waits with a slot in hand.
+// chunkSender is the sending half of the chunk path. Several workers fill chunks at
+// once. Chunks are posted in the order of their ids, as far as the sink has granted
+// slots. The goroutine that makes a chunk ready or brings a grant posts what can be
+// posted. No goroutine waits while it holds a slot.
 type chunkSender struct {
 	session *session
 	seals   *trust.Chunks // nil where chunks are not encrypted
-	// commit is called in order of chunk ids, right before a chunk that is no
-	// repair is posted for the first time. It may change flags of extents.
+	// commit is called in order of chunk ids, right before a chunk that is no repair is
+	// posted for the first time. It may change flags of extents.
 	commit func(c *outChunk)
-	// lost is called with a chunk that must be sent again: all of it, or the
-	// extents in bad. It must not block.
+	// lost is called with a chunk that must be sent again: all of it, or the extents in
+	// Bad. It must not block.
 	lost func(c *outChunk, r *wire.ReturnedSlot) error
-	// returned is called when a chunk has come to its end at the sink.
+	// returned is called when a chunk has ended at the sink.
 	returned func(c *outChunk)
 
 	mu      sync.Mutex
 	cond    *sync.Cond
 	target  wire.RingInfo
 	slots   []outSlot
-	free    []int       // source slots, the last one used on top: it is in the cache
+	free    []int       // source slots; the one used last is on top, because it is in the cache
 	ready   []*outSlot  // by id modulo len: filled, waiting for their turn
-	again   []*outSlot  // filled resends
-	nextID  uint64      // the chunk to be posted next
-	packed  uint64      // ids given out
-	grants  []slotGrant // sink slots, the last one returned on top
+	again   []*outSlot  // resends that are filled
+	nextID  uint64      // id of the chunk to post next
+	packed  uint64      // number of ids given out
+	grants  []slotGrant // sink slots; the one returned last is on top
 	posted  []sentChunk // by sink slot
 	inAir   int         // chunks posted and not returned
-	missing []uint64    // ids of chunks of which something must go again
+	missing []uint64    // ids of chunks of which a part must go again
 	turn    int         // round robin over the lanes
 	wrs     [2]rdma.WR
 	badBuf  []uint16
@@ -95,16 +95,16 @@ func newChunkSender(s *session) *chunkSender {
 	return o
 }
 
-// sourceSlots is how many slots a source's own ring has: one more than the
-// sink's, kept for what must be sent again, so that chunks waiting for their
-// turn never take the last.
+// sourceSlots is how many slots a source's own ring has: one more than the sink's. That
+// slot is kept for chunks that must be sent again, so that chunks that wait for their
+// turn never take the last slot.
 func sourceSlots(slots int) int { return slots + 1 }
 
 // roomLocked reports whether a new chunk may be begun.
 func (o *chunkSender) roomLocked() bool { return len(o.free) > 1 }
 
-// fitRing leaves out the slots that the ring did not get. No slot may have been
-// taken before.
+// fitRing leaves out the slots that the ring did not get. No slot may have been taken
+// before.
 func (o *chunkSender) fitRing() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -112,8 +112,8 @@ func (o *chunkSender) fitRing() {
 	o.slots, o.free, o.ready = o.slots[:n], o.free[:n], o.ready[:n]
 }
 
-// open takes the sink's ring: every slot is granted with generation 1. Chunks
-// may have been filled before.
+// open takes the sink's ring. Every slot is granted with generation 1. Chunks may have
+// been filled before.
 func (o *chunkSender) open(info wire.RingInfo) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -128,8 +128,9 @@ func (o *chunkSender) open(info wire.RingInfo) error {
 	return nil
 }
 
-// wakeOn makes ctx's end, which always comes, wake whoever waits on cond. It
-// must not be undone before: those who wait outlive the talk that began them.
+// wakeOn makes the end of ctx, which always comes, wake every goroutine that waits on
+// cond. It must stay in force until then, because those goroutines outlive the talk
+// that began them.
 func (o *chunkSender) wakeOn(ctx context.Context) {
 	context.AfterFunc(ctx, func() {
 		o.mu.Lock()
@@ -138,7 +139,7 @@ func (o *chunkSender) wakeOn(ctx context.Context) {
 	})
 }
 
-// takeSlotLocked takes a free source slot and gives it a new chunk's id.
+// takeSlotLocked takes a free source slot and clears its chunk.
 func (o *chunkSender) takeSlotLocked() *outSlot {
 	s := &o.slots[o.free[len(o.free)-1]]
 	o.free = o.free[:len(o.free)-1]
@@ -166,7 +167,7 @@ func (o *chunkSender) submit(s *outSlot) {
 	o.pumpLocked()
 }
 
-// pumpLocked posts chunks while there are any, in order, and grants for them.
+// pumpLocked posts chunks in order, while it has chunks and grants for them.
 func (o *chunkSender) pumpLocked() {
 	for {
 		s, resend := o.nextLocked()
@@ -196,15 +197,16 @@ func (o *chunkSender) pumpLocked() {
 	}
 }
 
-// nextLocked is the chunk to post now, or nil.
+// nextLocked returns the chunk to post now, or nil.
 func (o *chunkSender) nextLocked() (s *outSlot, resend bool) {
 	if len(o.again) > 0 {
 		s, resend = o.again[0], true
 	} else {
 		s = o.ready[o.nextID%uint64(len(o.ready))]
 	}
-	// The sink holds every later chunk back until one whose header was damaged,
-	// or in a stream any, has come again: a slot is kept for that.
+	// The sink holds back every later chunk until a chunk has come again whose header
+	// was damaged, or in a stream any damaged chunk. Keep a sink slot for each chunk
+	// that must come again.
 	kept := 0
 	if !resend {
 		kept = len(o.missing)
@@ -224,8 +226,8 @@ func (o *chunkSender) addressLocked(s *outSlot) {
 	s.lane = lanes[o.turn%len(lanes)]
 }
 
-// postLocked posts a chunk's header and payload. ok is false if the queue was
-// full; what is left is posted later, on the same lane.
+// postLocked posts a chunk's header and payload. ok is false if the queue was full. The
+// rest is then posted later, on the same lane.
 func (o *chunkSender) postLocked(s *outSlot) (ok bool) {
 	wrs := o.wrs[:]
 	if s.headerSent {
@@ -247,8 +249,8 @@ func (o *chunkSender) postLocked(s *outSlot) (ok bool) {
 		}
 		return true
 	}
-	// The queue is full, or the connection is dead and the poller about to be
-	// told why.
+	// The queue is full. Or the connection is dead, and the poller is about to learn
+	// why.
 	s.headerSent = s.headerSent || n == 1
 	return false
 }
@@ -281,7 +283,7 @@ func (o *chunkSender) opened() {
 	o.pumpLocked()
 }
 
-// immediate is a peer's mistake: nobody writes to a source.
+// immediate refuses an immediate: the peer must not write to a source.
 func (o *chunkSender) immediate(imm uint32) error {
 	return fmt.Errorf("%w: immediate %#x at the source", ErrProtocol, imm)
 }
@@ -298,8 +300,8 @@ func (o *chunkSender) credit(body []byte) error {
 	return nil
 }
 
-// maxResends is how often a piece or a chunk is sent again before the copy of
-// its file, or the session, fails.
+// maxResends is how often a piece or a chunk is sent again before the copy of its file,
+// or the session, fails.
 const maxResends = 3
 
 func (o *chunkSender) returnedLocked(r *wire.ReturnedSlot) error {

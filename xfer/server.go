@@ -15,65 +15,64 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// ServerConfig says what a server offers. The zero value of a bound means its
-// default.
+// ServerConfig says what a server offers. The zero value of a bound means its default.
 type ServerConfig struct {
-	// Keys knows who may come, and to what.
+	// Keys knows which clients may come, and what they may reach.
 	Keys Keyring
 	// MaxSessions is how many clients are served at once (64).
 	MaxSessions int
 	// MaxMemory bounds the rings and buffers of all sessions, in bytes
-	// (DefaultMaxMemory). Where little is left a session gets fewer slots.
+	// (DefaultMaxMemory). Where little is left, a session gets fewer slots.
 	MaxMemory int64
-	// MaxWait is how long a client waits for others to end where it would exceed
-	// a bound (30 s); then it is told to come again. Negative: at once.
+	// MaxWait is how long a client that would exceed a bound waits for others to end
+	// (30 s). The server then tells it to come again. With a negative value the server
+	// tells it at once.
 	MaxWait time.Duration
-	// NoRails is what a client is told where the server listens on no device;
-	// empty, the error of the first that it could not listen on. TellNoRails
-	// changes it.
+	// NoRails is what a client is told where the server listens on no device. Where
+	// NoRails is empty, the client is told the error of the first device that the
+	// server could not listen on. TellNoRails changes it.
 	NoRails string
-	// Followed: somebody looks at Listening again and again, drops what failed and
-	// listens anew. Then Serve goes on without a device, and logs of none that it
-	// failed.
+	// Followed says that the owner of the server looks at Listening again and again,
+	// drops failed devices and listens anew. Serve then goes on without a device, and
+	// does not log that a device failed.
 	Followed bool
-	// Limit bounds what the payload of all sessions takes on the wire. Nil:
-	// nothing does.
+	// Limit bounds the payload of all sessions on the wire. Nil: no bound.
 	Limit    *Limiter
 	Timeouts Timeouts
 	// Wire is how this end's packets travel.
 	Wire rdma.Wire
-	// GPUs lends GPU memory to clients that ask for it. Nil: none is lent.
+	// GPUs lends GPU memory to clients that ask for it. Nil lends none.
 	GPUs GPUs
-	// Load is told what the running sessions need whenever that changes. It
-	// must not block. Nil: nobody wants to know.
+	// Load is told what the running sessions need, whenever that changes. It must not
+	// block. It may be nil.
 	Load func(Load)
-	// Log takes a line for every session that ended. Nil: nobody reads it.
+	// Log takes a line for every session that ended. It may be nil.
 	Log func(SessionEnd)
-	// Report takes the events of all sessions. Nil: nobody wants to know.
+	// Report takes the events of all sessions. It may be nil.
 	Report func(Event)
 }
 
-// ProtocolVersion is the version of everything that two gdrcp say to each
-// other. Both ends must speak the same.
+// ProtocolVersion is the version of everything that two ends say to each other. Both
+// ends must speak the same version.
 const ProtocolVersion = wire.ProtocolVersion
 
 // DefaultMaxMemory bounds the rings and buffers of all sessions of a server, in bytes.
 const DefaultMaxMemory = door.DefaultMaxMemory
 
-// Load is what running sessions need memory for, beside their rings.
+// Load is how much memory running sessions need, beside their rings.
 type Load = door.Load
 
 // Listening is one place where a server listens.
 type Listening = door.Listening
 
-// SessionEnd is what became of a server's session.
+// SessionEnd says how a server's session ended.
 type SessionEnd struct {
 	Peer    string
-	Key     string   // the name of the key that it showed
+	Key     string   // the name of the key that the client proved
 	What    string   // "push", "pull", "bench"
-	Path    string   // the first of them, as the client wrote it
+	Path    string   // the first path, as the client wrote it
 	More    int      // further paths of a pull
-	Summary *Summary // nil where it did not come to one
+	Summary *Summary // nil where the session ended before one
 	Err     error
 }
 
@@ -104,16 +103,16 @@ func NewServer(cfg ServerConfig) *Server {
 	return v
 }
 
-// Totals are a reading of what a server's sessions have done.
+// Totals is a reading of what a server's sessions have done.
 type Totals = stat.Totals
 
-// Totals reads the counters of all sessions: of those that run each by itself, and
-// the sum with those that have ended. It may be called at any time.
+// Totals reads the counters of all sessions: of each running session by itself, and the
+// sum over running and ended sessions. It may be called at any time.
 func (v *Server) Totals() Totals { return v.tallies.Read() }
 
-// Listen begins to listen at addr, also while the server serves; device, for
-// verbs, is whose address that is. It returns where it listens, or rdma.ErrClosed
-// of a server that has ended.
+// Listen begins to listen at addr, also while the server serves. For verbs, device is
+// the device that has the address. Listen returns the address at which it listens, or
+// rdma.ErrClosed where the server has ended.
 func (v *Server) Listen(p rdma.Provider, addr netip.AddrPort, device rdma.Device) (netip.AddrPort, error) {
 	return v.door.Listen(p, addr, device)
 }
@@ -121,28 +120,28 @@ func (v *Server) Listen(p rdma.Provider, addr netip.AddrPort, device rdma.Device
 // Listening lists where the server listens, and which of its listeners failed.
 func (v *Server) Listening() []Listening { return v.door.Listening() }
 
-// Drop stops listening at an address of a device: clients are not told of it any
-// more, and who waits to be accepted there is refused. Sessions that came by it go
-// on. Of a place where nobody listens it does nothing.
+// Drop stops listening at an address of a device. Clients are no longer told of the
+// address, and clients that wait to be accepted there are refused. Sessions that came
+// by it go on. Where nobody listens at the address, Drop does nothing.
 func (v *Server) Drop(device string, at netip.AddrPort) error { return v.door.Drop(device, at) }
 
-// TellNoRails says what a client is told from now on where the server listens on
-// no device.
+// TellNoRails sets what clients are told from now on where the server listens on no
+// device.
 func (v *Server) TellNoRails(why string) { v.door.TellNoRails(why) }
 
-// Serve accepts clients until ctx ends, then stops listening, ends the
-// sessions that run, and returns nil. That the last listener fails is an error.
+// Serve accepts clients until ctx ends. It then stops listening, ends the sessions that
+// run, and returns nil. Where the last listener fails, Serve returns its error.
 func (v *Server) Serve(ctx context.Context) error { return v.door.Serve(ctx) }
 
-// Close ends the listeners. Serve does it, too: it is for a server that is not
-// going to.
+// Close closes the listeners. Serve does so too: Close is for a server that will not
+// serve.
 func (v *Server) Close() error { return v.door.Close() }
 
-// Recheck looks every session's key up again. It ends the sessions of those that
-// are gone, have another secret, or open another directory or with other rights,
-// and those without encryption where the key asks for it now, and returns how
-// many these are. Other bounds hold for sessions that begin later, and for those
-// that wait. It does not wait until they have ended.
+// Recheck looks every session's key up again. It ends the sessions of a key that is
+// gone, has another secret, or opens another directory or with other rights, and the
+// unencrypted sessions of a key that now requires encryption. It returns how many
+// sessions it ended, and does not wait for their end. Other bounds hold for sessions
+// that begin later and for clients that wait.
 func (v *Server) Recheck() (ended int) { return v.door.Recheck() }
 
 func (v *Server) log(e SessionEnd) {
@@ -151,7 +150,7 @@ func (v *Server) log(e SessionEnd) {
 	}
 }
 
-// begin makes a session's rail and its first queue pair, and serves it to its
+// begin makes a session's rail and its first queue pair, and serves the session to its
 // end.
 func (v *Server) begin(p rdma.Provider, req rdma.Request, host *door.Session, l trust.Lane) {
 	ctx, peer := host.Context(), req.Remote().String()
@@ -183,7 +182,7 @@ func (v *Server) begin(p rdma.Provider, req rdma.Request, host *door.Session, l 
 	v.serveSession(ctx, s, d, host)
 }
 
-// serveSession serves a session that stands.
+// serveSession serves a session whose first queue pair stands.
 func (v *Server) serveSession(ctx context.Context, s *session, d *firstConn, host *door.Session) {
 	end := SessionEnd{Peer: s.peer, Key: host.Key(), What: "connection"}
 	opens := host.Opens().(keyScope)
@@ -247,8 +246,8 @@ func firstOr(list []string, other string) string {
 	return other
 }
 
-// hear takes the client's hello and checks it against what the connection was
-// sized for.
+// hear takes the client's hello and checks it against what the connection was sized
+// for.
 func (v *Server) hear(ctx context.Context, s *session) (*wire.Hello, error) {
 	var h wire.Hello
 	err := s.expect(ctx, wire.MsgHello, "hello", func(body []byte) (err error) {
@@ -260,7 +259,7 @@ func (v *Server) hear(ctx context.Context, s *session) (*wire.Hello, error) {
 	return &h, err
 }
 
-// welcome tells the terms.
+// welcome sends the client the terms.
 func (s *session) welcome(ctx context.Context, h *wire.Hello, v *service) error {
 	w := *h
 	w.Paths, w.Terms.Name, w.Into = nil, v.name, v.into

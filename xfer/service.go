@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// service is what a server does in a session, and what it has to end.
+// service is what a server does in a session, and what it has to close after it.
 type service struct {
 	role    conversation
 	name    string          // of a single source
@@ -44,8 +44,8 @@ func (v *service) summary(s *session, link Link, start time.Time) *Summary {
 	return sum
 }
 
-// serve readies what a client asked for: its source or its sink below the root. tally
-// counts what it does.
+// serve prepares what a client asked for: its source or its sink below the root. tally
+// counts what the service does.
 func (v *Server) serve(s *session, h *wire.Hello, a keyScope, tally *Tally) (*service, error) {
 	tally.Start(time.Now())
 	agreed := h.Terms
@@ -86,8 +86,8 @@ func (v *Server) serve(s *session, h *wire.Hello, a keyScope, tally *Tally) (*se
 	return out, nil
 }
 
-// open opens the directory that is served. For the user's own files that is
-// nil, which may be closed too.
+// open opens the directory that is served. For the user's own files it returns nil,
+// which may be closed too.
 func (a keyScope) open() (*servedRoot, error) {
 	if a.Root == nil {
 		return nil, nil
@@ -99,14 +99,14 @@ func (a keyScope) open() (*servedRoot, error) {
 	return &servedRoot{r}, nil
 }
 
-// servedError is why what is served cannot be opened. The path of it is this
-// host's to know: a peer is told the cause alone.
+// servedError says why the served directory cannot be opened. Only this host may know
+// its path: a peer is told only the cause.
 type servedError struct{ err error }
 
 func (e *servedError) Error() string { return "open what is served: " + e.err.Error() }
 func (e *servedError) Unwrap() error { return e.err }
 
-// toPeer is what a peer may read of an error that ends a session.
+// toPeer is the part of an error that a peer may read, where that error ends a session.
 func toPeer(err error) string {
 	var served *servedError
 	if !errors.As(err, &served) {
@@ -120,10 +120,10 @@ func toPeer(err error) string {
 	return "open what is served: " + cause.Error()
 }
 
-// servedRoot is where a client's paths begin. Nil are the user's own files.
+// servedRoot is where a client's paths begin. Nil stands for the user's own files.
 type servedRoot struct{ *os.Root }
 
-// Close is of nil, too.
+// Close closes the directory. It may be called on nil.
 func (r *servedRoot) Close() error {
 	if r == nil {
 		return nil
@@ -131,7 +131,7 @@ func (r *servedRoot) Close() error {
 	return r.Root.Close()
 }
 
-// begin readies the session's sink or source.
+// begin prepares the session's sink or source.
 func (v *service) begin(s *session, h *wire.Hello, a keyScope, root *servedRoot) error {
 	if h.Terms.Mode == wire.ModePull {
 		return v.beginSource(s, h, root)
@@ -191,8 +191,8 @@ func (r *servedRoot) tree(sources []chunker.Source, follow bool) (*chunker.Tree,
 	return chunker.OpenRooted(r.Root, sources, follow)
 }
 
-// Stat looks at a path as a client names it: below the root, whether it begins
-// with a slash or not.
+// Stat looks at a path as a client names it. Below a root, it makes no difference
+// whether the path begins with a slash.
 func (r *servedRoot) Stat(name string) (os.FileInfo, error) {
 	if r == nil {
 		return os.Stat(name)
@@ -200,7 +200,7 @@ func (r *servedRoot) Stat(name string) (os.FileInfo, error) {
 	return r.Root.Stat(below(name))
 }
 
-// Lstat is Stat of a link itself.
+// Lstat is like Stat, but for the link itself where the path is a link.
 func (r *servedRoot) Lstat(name string) (os.FileInfo, error) {
 	if r == nil {
 		return os.Lstat(name)

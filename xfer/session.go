@@ -23,33 +23,33 @@ import (
 type Timeouts struct {
 	// Handshake bounds each answer before data flows.
 	Handshake time.Duration
-	// Heartbeat is how often a queue pair says something at the least.
+	// Heartbeat is how often a queue pair sends something at least.
 	Heartbeat time.Duration
-	// Silence is after how long without a sign of life a peer counts as dead.
+	// Silence is the time without a sign of life after which a peer counts as dead.
 	Silence time.Duration
-	// Linger is how long the end that spoke last waits for the other to hang up.
+	// Linger is how long the end that spoke last waits for the other end to hang up.
 	Linger time.Duration
 }
 
-// DefaultTimeouts are for real networks.
+// DefaultTimeouts returns timeouts for real networks.
 func DefaultTimeouts() Timeouts {
 	return Timeouts{Handshake: 10 * time.Second, Heartbeat: time.Second, Silence: 10 * time.Second, Linger: 5 * time.Second}
 }
 
-// role is what an end does with what arrives. done, immediate, fast and
-// opened are called by the poller and never block.
+// role is what an end does with what arrives. The poller calls done, immediate, fast
+// and opened. They never block.
 type role interface {
 	done(id uint64)
 	immediate(imm uint32) error
-	// fast handles messages that need no blocking work; handled is false for
-	// the others, which go to the control goroutine.
+	// fast handles messages that need no blocking work. handled is false for other
+	// messages. Those go to the control goroutine.
 	fast(f *wire.Frame) (handled bool, err error)
 	// opened tells that the control window or a send queue has room again.
 	opened()
 }
 
-// session is one end of a conversation: a rail, its queue pairs and the
-// goroutines that serve them.
+// session is one end of a conversation: a rail, its queue pairs and the goroutines that
+// serve them.
 type session struct {
 	id       [16]byte
 	peer     string
@@ -57,25 +57,26 @@ type session struct {
 	trust    *trust.Session
 	timeouts Timeouts
 	terms    wire.Terms
-	// rules are the client's filter rules, there before the role talks. Nil: none.
+	// rules are the client's filter rules, set before the role talks. Nil means none.
 	rules  *filter.Rules
 	client bool
-	// into is where the peer, a sink, says that the copy goes. Nil: it does not.
+	// into is where the peer, a sink, says that the copy goes. It is nil where the peer
+	// does not say so.
 	into *wire.IntoPlace
 	ctl  *control
-	// ringWish is where this end is to have its slots, and how it gets at a GPU. What
-	// follows from the terms ringConfig adds.
+	// ringWish is where this end is to have its slots, and how it gets at a GPU.
+	// ringConfig adds what follows from the terms.
 	ringWish ring.Config
-	// ring is there once ringReady is closed.
+	// ring is set once ringReady is closed.
 	ring      *ring.Ring
 	ringReady chan struct{}
-	// ringTold is closed when the peer was told what has to be told of it.
+	// ringTold is closed when the peer was told what it has to know of the ring.
 	ringTold chan struct{}
-	// asksGPU: the peer is to have its slots in GPU memory.
+	// peerOnGPU says that the peer is to have its slots in GPU memory.
 	peerOnGPU bool
-	// limit is how many bytes a second the payload may take on the wire.
+	// limit bounds how many bytes a second the payload may take on the wire.
 	limit limit.Limits
-	// report takes this session's events, and may be nil.
+	// report takes this session's events. It may be nil.
 	report func(Event)
 	// theirs is where the peer has its slots, once it has told.
 	theirs atomic.Pointer[Memory]
@@ -89,8 +90,8 @@ type session struct {
 
 	inbox chan *inMsg
 	spare chan *inMsg
-	// ending is set when the conversation is complete, and hanging up is the
-	// peer's right. hungUp is closed when it did.
+	// ending is set when the conversation is complete, so that the peer may hang up.
+	// hungUp is closed when the peer has.
 	ending atomic.Bool
 	hungUp chan struct{}
 	once   sync.Once
@@ -110,10 +111,10 @@ func newSession(d *firstConn, peer string, client bool, t Timeouts) *session {
 // errComplete ends a session's goroutines when its conversation is complete.
 var errComplete = errors.New("complete")
 
-// run serves the session until talk, the conversation, has returned. talk starts
-// the goroutines that its role needs in g; they end by themselves when their work
-// is done or ctx is. run ends everything that it started, in order; on an error
-// it tells the peer. The rail remains the caller's.
+// run serves the session until talk, the conversation, has returned. talk starts in g
+// the goroutines that its role needs. They end by themselves when their work is done or
+// ctx ends. run ends everything that it started, in order. After an error it tells the
+// peer. The rail remains the caller's.
 func (s *session) run(parent context.Context, talk func(ctx context.Context, g *errgroup.Group) error) error {
 	if err := context.Cause(parent); err != nil {
 		return errors.Join(err, s.close())
@@ -136,8 +137,8 @@ func (s *session) run(parent context.Context, talk func(ctx context.Context, g *
 	if errors.Is(err, errComplete) || errors.Is(err, context.Canceled) {
 		err = nil
 	}
-	// That no goroutine failed does not mean that the copy is whole: it may
-	// have been interrupted.
+	// Where no goroutine failed, the copy may still be incomplete: it may have been
+	// interrupted.
 	if err == nil && !complete.Load() {
 		if err = context.Cause(ctx); err == nil || errors.Is(err, errComplete) {
 			err = errors.New("the session ended before it was complete")
@@ -149,8 +150,8 @@ func (s *session) run(parent context.Context, talk func(ctx context.Context, g *
 	return gpu.WithClose(err, s.close())
 }
 
-// tellAbort tells the peer why the session ends, if it can still be told and
-// does not know.
+// tellAbort tells the peer why the session ends, if the peer can still hear it and does
+// not know it already.
 func (s *session) tellAbort(err error) {
 	var remote *RemoteError
 	if errors.As(err, &remote) || errors.Is(err, rdma.ErrDisconnected) {
@@ -167,17 +168,17 @@ func (s *session) tellAbort(err error) {
 	s.sendAbort(Classify(err), err)
 }
 
-// abortStall is how long an abort is waited for while nothing of what was posted
-// before it leaves. A peer on a busy machine may read nothing for a second.
+// abortStall is how long to wait for an abort while nothing that was posted before it
+// leaves. A peer on a busy machine may read nothing for a second.
 const abortStall = 2 * time.Second
 
-// AbortWait is how long an end that fails, or is told to stop, takes at the most to
-// tell the other: its abort leaves behind what was posted, on a slow link too.
+// AbortWait is how long an end that fails or is told to stop takes at most to tell the
+// other. Its abort leaves only behind what was posted before, on a slow link too.
 const AbortWait = 5 * time.Second
 
-// sendAbort is best effort: the connection may be what failed. The poller has
-// ended, so it is this goroutine that waits for the message to have left:
-// closing the queue pair would drop it.
+// sendAbort tries once, because the connection may be what failed. The poller has
+// ended, so this goroutine waits for the message to leave. If it closed the queue pair
+// earlier, the message would be dropped.
 func (s *session) sendAbort(class ErrorClass, err error) {
 	a := wire.Abort{Class: class, Text: toPeer(err)}
 	if !s.ctl.sendLast(wire.MsgAbort, a.Encode()) {
@@ -199,7 +200,7 @@ func (s *session) sendAbort(class ErrorClass, err error) {
 	}
 }
 
-// close ends the queue pairs and then the memory they could reach.
+// close closes the queue pairs, and then the memory that they could reach.
 func (s *session) close() error {
 	s.mu.Lock()
 	lanes := s.lanes
@@ -213,8 +214,8 @@ func (s *session) close() error {
 	return errors.Join(errs...)
 }
 
-// addLane takes a further queue pair into the session. The lane is closed by
-// the session, also where it comes too late.
+// addLane takes a further queue pair into the session. The session closes the queue
+// pair, also where it comes too late.
 func (s *session) addLane(conn rdma.Conn, name trust.Lane) error {
 	s.mu.Lock()
 	if s.lanes == nil || len(s.lanes) >= s.terms.QPs {
@@ -233,7 +234,7 @@ func (s *session) snapshot() []*lane {
 	return s.lanes
 }
 
-// pollCompletions is the rail's one poller. It never blocks but in Wait.
+// pollCompletions is the rail's one poller. It blocks only in Wait.
 func (s *session) pollCompletions(ctx context.Context) error {
 	cs := make([]rdma.Completion, 64)
 	for {
@@ -281,8 +282,8 @@ func (s *session) pollCompletions(ctx context.Context) error {
 	}
 }
 
-// closed handles the end of a connection: right after the conversation is
-// complete, too early otherwise.
+// closed handles the end of a connection. It is no error once the conversation is
+// complete, and an error before.
 func (s *session) closed(c *rdma.Completion) error {
 	if s.ending.Load() {
 		s.once.Do(func() { close(s.hungUp) })
@@ -291,9 +292,9 @@ func (s *session) closed(c *rdma.Completion) error {
 	return fmt.Errorf("connection to %s lost: %w", s.peer, c.Err)
 }
 
-// beat says something on every queue pair once a second, unless what it said
-// last is still on its way, and watches that the peer does too. RC queue pairs have no keep-alive of their own: an end that
-// only receives would never notice a dead peer.
+// beat sends something on every queue pair once a second, unless the last heartbeat is
+// still on its way. It also checks that the peer does. RC queue pairs have no
+// keep-alive of their own: an end that only receives would never notice a dead peer.
 func (s *session) beat(ctx context.Context) error {
 	tick := time.NewTicker(s.timeouts.Heartbeat)
 	defer tick.Stop()
@@ -315,30 +316,30 @@ func (s *session) beatLane(l *lane) error {
 	if silent := time.Since(l.conn.LastHeard()); silent > s.timeouts.Silence && !s.ending.Load() {
 		return fmt.Errorf("%w: nothing from %s for %v", ErrPeerSilent, s.peer, silent.Round(time.Second))
 	}
-	// What the device has not delivered yet it sends again, and this would only
-	// queue behind. Soft-RoCE also starts its timer anew with each post: a
-	// heartbeat each second would put off for ever what a timeout of more than a
-	// second is to send again (rxe_comp.c, COMPST_EXIT).
+	// The device itself repeats what it has not delivered yet, and a further heartbeat
+	// would only queue behind that. Soft-RoCE also restarts its timer with each post. A
+	// heartbeat each second would then put off for ever a repeat whose timeout is
+	// longer than a second (rxe_comp.c, COMPST_EXIT).
 	if !l.beating.CompareAndSwap(false, true) {
 		return nil
 	}
-	// A full queue needs no heartbeat: what fills it is one. Why a connection
-	// is dead, the poller tells.
+	// A full queue needs no heartbeat, because the messages in it are signs of life.
+	// Ignore the error: the poller reports why a connection is dead.
 	if l.send(wire.MsgHeartbeat, 0, 0, nil, rdma.WR{ID: heartbeatID}) != nil {
 		l.beating.Store(false)
 	}
 	return nil
 }
 
-// heartbeatLeft lets the next heartbeat of a connection go, when the last one
-// was delivered.
+// heartbeatLeft lets a connection send its next heartbeat, once the last one was
+// delivered.
 func (s *session) heartbeatLeft(conn rdma.Conn) {
 	if l := s.laneOf(conn); l != nil {
 		l.beating.Store(false)
 	}
 }
 
-// linger waits, at the end that has nothing more to say, for the other to hang up.
+// linger waits, at the end that has nothing more to say, for the other end to hang up.
 func (s *session) linger(ctx context.Context) error {
 	t := time.NewTimer(s.timeouts.Linger)
 	defer t.Stop()
@@ -346,7 +347,8 @@ func (s *session) linger(ctx context.Context) error {
 	case <-s.hungUp:
 	case <-t.C:
 	case <-ctx.Done():
-		// All was said; that the other may not have heard it is its to tell.
+		// This end has said everything. If the peer did not hear it, the peer reports
+		// that.
 	}
 	return nil
 }

@@ -10,12 +10,12 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// gatherTime is how long the first file of a batch waits for others, where any
-// can come. A batch costs two syncs and a message however few files it has.
+// gatherTime is how long the first file of a batch waits for others, where any can
+// come. A batch costs two syncs and a message, however few files it has.
 const gatherTime = time.Millisecond
 
-// publish gives complete files their names, in batches: what has collected
-// while the last batch went to the disk is the next one.
+// publish gives complete files their names, in batches. The files that collected while
+// one batch went to the disk are the next batch.
 func (k *sink) publish(ctx context.Context) error {
 	batch := make([]*sinkEntry, 0, maxBatch)
 	temps := make([]*chunker.Temp, 0, maxBatch)
@@ -41,9 +41,9 @@ func (k *sink) publish(ctx context.Context) error {
 	}
 }
 
-// gather waits for a batch of complete files. It is empty when there will be
-// no more. What is in the queue comes before every other reason to go on: a batch
-// that leaves files behind costs as many syncs as one that takes them along.
+// gather waits for a batch of complete files. The batch is empty when no more files
+// come. Files in the queue come before every other reason to go on: a batch that leaves
+// files behind costs as many syncs as one that takes them along.
 func (k *sink) gather(ctx context.Context, batch []*sinkEntry) []*sinkEntry {
 	select {
 	case e := <-k.finished:
@@ -53,7 +53,7 @@ func (k *sink) gather(ctx context.Context, batch []*sinkEntry) []*sinkEntry {
 	case <-ctx.Done():
 		return batch
 	}
-	awaits := k.awaitsFiles() // before the queue is looked at: what it does not await is in there
+	awaits := k.awaitsFiles() // before the queue is read: a file that is not awaited is in the queue
 	enough := time.NewTimer(gatherTime)
 	defer enough.Stop()
 	for {
@@ -72,7 +72,7 @@ func (k *sink) gather(ctx context.Context, batch []*sinkEntry) []*sinkEntry {
 	}
 }
 
-// takeFinished fills the batch from the queue, and waits for nothing.
+// takeFinished fills the batch from the queue. It does not block.
 func (k *sink) takeFinished(batch []*sinkEntry) []*sinkEntry {
 	for len(batch) < maxBatch {
 		select {
@@ -85,8 +85,8 @@ func (k *sink) takeFinished(batch []*sinkEntry) []*sinkEntry {
 	return batch
 }
 
-// awaitsFiles tells whether files may still come to the publisher: the last
-// ones, or a single one, need not wait for any.
+// awaitsFiles reports whether files may still come to the publisher. The last files, or
+// a single one, need not wait for any.
 func (k *sink) awaitsFiles() bool {
 	k.window.mu.Lock()
 	from, upto, ended := k.window.settled, k.window.announced, k.window.ended
@@ -102,8 +102,9 @@ func (k *sink) awaitsFiles() bool {
 	return false
 }
 
-// isAwaited: its bytes are not all there. Who has the lock is at work on the
-// entry, and may wait for the publisher to close other files.
+// isAwaited reports whether bytes of the entry are still to come. Where a goroutine
+// holds the lock, isAwaited is true: that goroutine is at work on the entry, and may
+// wait for the publisher to close other files.
 func (e *sinkEntry) isAwaited() bool {
 	if !e.mu.TryLock() {
 		return true
@@ -112,7 +113,7 @@ func (e *sinkEntry) isAwaited() bool {
 	return !e.over && !e.ready && !e.isLink()
 }
 
-// published ends an entry with what became of its file.
+// published ends an entry with the result of publishing its file.
 func (k *sink) published(e *sinkEntry, err error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -134,8 +135,8 @@ func (k *sink) published(e *sinkEntry, err error) error {
 // resultBatch is how many ended entries are told at once while more are ending.
 const resultBatch = 256
 
-// settleEntries books the ends of entries in order and tells them to the
-// source. It returns when all have ended.
+// settleEntries books the ends of entries in order and tells the source. It returns
+// when all entries have ended.
 func (k *sink) settleEntries(ctx context.Context) error {
 	for {
 		result, err := k.settleSome()
@@ -144,8 +145,8 @@ func (k *sink) settleEntries(ctx context.Context) error {
 		}
 		over := k.allSettled()
 		if over {
-			// Directories get their modes and times, and reach the disk, before
-			// the source is told that everything is there.
+			// Directories get their modes and times, and reach the disk, before the
+			// source is told that everything has arrived.
 			err = k.deletion.run(ctx)
 			if err == nil {
 				err = k.finishPlace()
@@ -180,7 +181,7 @@ func (k *sink) settleEntries(ctx context.Context) error {
 	}
 }
 
-// finishPlace has where the copy went say what it says only at the end.
+// finishPlace has the destination report the errors that it reports only at the end.
 func (k *sink) finishPlace() error {
 	switch {
 	case k.out != nil:
@@ -203,8 +204,8 @@ func (k *sink) isPlaced() bool {
 	return k.window.placed
 }
 
-// settleSome books up to a batch of entries that have ended, in order, and
-// returns the message that tells of them; nil if there are none.
+// settleSome books up to a batch of ended entries, in order. It returns the message
+// that tells the source of them, or nil if none has ended.
 func (k *sink) settleSome() ([]byte, error) {
 	var xs []byte
 	var last *sinkEntry
@@ -244,8 +245,7 @@ func (k *sink) settleSome() ([]byte, error) {
 	return append(binary.AppendUvarint(nil, upto), xs...), nil
 }
 
-// endedEntry returns the entry if it has ended, and the reason if it was not
-// copied.
+// endedEntry returns the entry if it has ended, and the reason if it was not copied.
 func (k *sink) endedEntry(id uint64) (*sinkEntry, *wire.Exception) {
 	k.window.mu.Lock()
 	var e *sinkEntry
@@ -266,7 +266,8 @@ func (k *sink) endedEntry(id uint64) (*sinkEntry, *wire.Exception) {
 	return e, x
 }
 
-// hasEnded tells whether an entry has ended, and the reason if it was not copied.
+// hasEnded reports whether an entry has ended, and returns the reason if it was not
+// copied.
 func (e *sinkEntry) hasEnded() (over bool, x *wire.Exception) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

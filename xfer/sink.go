@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// sink is the end where the files go.
+// sink is the end that the files go to.
 type sink struct {
 	session  *session
 	receiver *chunkReceiver
@@ -26,26 +26,26 @@ type sink struct {
 	ledger   *ledger
 	filter   *pullFilter  // of a pull
 	teller   *namesTeller // of a pull by a list
-	// out is where the copy goes instead of the store, or nil.
+	// out is the stream that the copy goes to in place of the store, or nil.
 	out Output
-	// deletion is what --delete takes; nil without.
+	// deletion does the work of --delete. It is nil without that option.
 	deletion *deletion
 
 	window sinkWindow
 	intake intake
 
 	wanted    atomic.Int64     // pieces of all entries that are wanted again
-	unsettled []wire.Unsettled // not told yet; of who settles entries
+	unsettled []wire.Unsettled // not told yet; for the goroutine that settles entries
 
-	finished  chan *sinkEntry // publisher's queue
+	finished  chan *sinkEntry // the publisher's queue
 	openFiles *fileTokens
-	stop      <-chan struct{} // the session ends
-	progress  chan struct{}   // something has ended
-	drained   chan struct{}   // everything has
+	stop      <-chan struct{} // closed when the session ends
+	progress  chan struct{}   // holds a token when something has ended
+	drained   chan struct{}   // closed when everything has ended
 }
 
-// sinkWindow has the entries that were announced and have not settled. The workers,
-// the publisher and those who talk and settle look there.
+// sinkWindow holds the entries that were announced and have not settled. The workers,
+// the publisher, and the goroutines that talk and settle use it.
 type sinkWindow struct {
 	mu         sync.Mutex
 	table      [entryWindow]*sinkEntry // from settled on, by id modulo entryWindow
@@ -53,19 +53,19 @@ type sinkWindow struct {
 	settled    uint64
 	ended      bool
 	placed     bool
-	totalKnown bool // a total was told: plans may go out
-	// xattrs have come for entries that have not; xattrBytes is of these and of
-	// entries that were announced and have not settled.
+	totalKnown bool // the sink has heard a total: plans may go out
+	// xattrs have come for entries that have not come yet. xattrBytes counts them, and
+	// those of entries that were announced and have not settled.
 	xattrs     pendingXattrs
 	xattrBytes int
 }
 
-// intake is what alone the goroutine knows that hears of entries.
+// intake belongs to the one goroutine that hears of entries.
 type intake struct {
 	lastPath string // of the entry that was announced last
 	names    accountNames
-	// links are the files of which not all names have been announced, by the id
-	// of the first one.
+	// links are the files of which not all names have been announced, by the id of the
+	// first name.
 	links     map[uint64]*linkGroup
 	linkBytes int
 	rooms     rooms
@@ -74,8 +74,8 @@ type intake struct {
 const (
 	// maxBatch bounds the files published at once.
 	maxBatch = 1024
-	// maxOpenFiles bounds the files being written or waiting for publication,
-	// together with a quarter of what the process may open (setrlimit(2)).
+	// maxOpenFiles bounds the files that are written or wait for publication. A quarter
+	// of the files that the process may open bounds them too (setrlimit(2)).
 	maxOpenFiles = 2 * maxBatch
 )
 
@@ -94,8 +94,8 @@ func newSink(s *session, store *chunker.Sink, tally *Tally, acct *copyResults) *
 
 // Locks: a sinkEntry's lock is taken before the sinkWindow's, never after.
 
-// talk runs the conversation: entries and chunks in, credits and results out,
-// and the comparison of roots.
+// talk runs the conversation: entries and chunks in, credits and results out, and the
+// comparison of roots.
 func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 	var r role = k
 	k.stop = ctx.Done()
@@ -127,8 +127,7 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 	return k.session.linger(ctx)
 }
 
-// grantRing makes the ring and tells the source where it is: all its slots are
-// granted.
+// grantRing makes the ring and tells the source where it is. That grants all its slots.
 func (f *chunkReceiver) grantRing(ctx context.Context) error {
 	if err := f.session.makeRing(ctx, f.session.terms.Slots, rdma.LocalWrite|rdma.RemoteWrite); err != nil {
 		return err
@@ -141,17 +140,16 @@ func (f *chunkReceiver) grantRing(ctx context.Context) error {
 	return f.session.ctl.send(ctx, wire.MsgRing, info.Encode())
 }
 
-// What the session tells of the chunks' way is its receiver's.
+// The session tells these of the way of the chunks. They belong to its receiver.
 
 func (k *sink) done(id uint64)             { k.receiver.done(id) }
 func (k *sink) immediate(imm uint32) error { return k.receiver.immediate(imm) }
 func (k *sink) opened()                    { k.receiver.opened() }
 
-// fast: nothing that a source sends can be handled by the poller.
+// fast handles nothing: no message of a source is for the poller.
 func (k *sink) fast(*wire.Frame) (bool, error) { return false, nil }
 
-// slow handles the source's messages. done is true when the conversation is
-// over.
+// slow handles the source's messages. done is true when the conversation is over.
 func (k *sink) slow(ctx context.Context, f *wire.Frame) (done bool, err error) {
 	switch f.Type {
 	case wire.MsgEntries:
@@ -163,7 +161,7 @@ func (k *sink) slow(ctx context.Context, f *wire.Frame) (done bool, err error) {
 	case wire.MsgFail:
 		c := wire.Cursor{Buf: f.Body}
 		x := c.Exception()
-		path := string(c.Take(uint64(len(c.Buf)))) // of one that was never announced
+		path := string(c.Take(uint64(len(c.Buf)))) // of an entry that was never announced
 		if err := c.Err("failure"); err != nil {
 			return false, err
 		}
@@ -199,7 +197,7 @@ func (k *sink) hearRefused(path string, x *wire.Exception) error {
 		return k.results.bookRefused(path, x)
 	}
 	if k.results.leavesOpen(x.Outcome) {
-		// As rsync has it: after an error of reading nothing is deleted.
+		// As in rsync, nothing is deleted after an error of reading.
 		k.results.cannotList()
 	}
 	e, err := k.entry(x.Entry)
@@ -224,7 +222,7 @@ func (k *sink) hearEnd(n uint64) error {
 	return k.results.walked()
 }
 
-// compareRoots is the last thing: both ends tell what they made of it all.
+// compareRoots is the last step: both ends tell their roots over the whole copy.
 func (k *sink) compareRoots(ctx context.Context, body []byte) error {
 	theirs, err := wire.DecodeRoots(body)
 	if err != nil {
@@ -253,8 +251,8 @@ func (k *sink) compareRoots(ctx context.Context, body []byte) error {
 	return k.results.compare(k.session.peer, theirs)
 }
 
-// hearEntries prepares for announced entries: directories and links are made at
-// once, files when their data comes.
+// hearEntries prepares for announced entries. It makes directories and links at once.
+// Files are made when their data comes.
 func (k *sink) hearEntries(ctx context.Context, body []byte) error {
 	var unwanted []*sinkEntry
 	err := wire.DecodeEntries(body, func(id uint64, p *wire.AnnouncedEntry) error {
@@ -316,8 +314,8 @@ func (k *sink) settledUpTo() uint64 {
 	return k.window.settled
 }
 
-// entry returns the entry of that id. It is nil if it has ended, and an error
-// if it was never announced.
+// entry returns the entry of that id. It is nil if the entry has ended. The error says
+// that the entry was never announced.
 func (k *sink) entry(id uint64) (*sinkEntry, error) {
 	k.window.mu.Lock()
 	defer k.window.mu.Unlock()
@@ -375,7 +373,7 @@ func (k *sink) endByLocked(e *sinkEntry, x *wire.Exception) {
 	k.wake()
 }
 
-// release drops what an interrupted copy left. The session's goroutines have
+// release drops what an interrupted copy left. The session's goroutines must have
 // ended.
 func (k *sink) release() error {
 	errs := []error{k.deletion.close()}

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// entryWindow is how many entries may be announced and not yet ended. It
-// bounds the memory of both ends, and is several batches of publication.
+// entryWindow is how many entries may be announced and not yet ended. It bounds the
+// memory of both ends, and is several batches of publication.
 const entryWindow = 8192
 
 // source is the end that has the files.
@@ -22,42 +22,43 @@ type source struct {
 	sender  *chunkSender
 	tree    *chunker.Tree
 	filter  *entryFilter
-	// names are what alone is copied; remote is that where the client has them.
+	// names lists the only entries to copy. remote is the same list where the client
+	// has it.
 	names  chunker.Names
 	remote *remoteNames
 	// called are the names that the sources get at the destination.
 	called  []string
 	tally   *Tally
 	results *copyResults
-	// stream is what is copied instead of the tree, or nil.
+	// stream is copied in place of the tree, or nil.
 	stream *streamSource
 
 	window sourceWindow
 
 	jobs     chan *outSlot
 	failures failures
-	stop     <-chan struct{} // the session ends
+	stop     <-chan struct{} // closed when the session ends
 	over     chan struct{}   // closed when every entry has ended
 }
 
-// sourceWindow has the entries that were announced and have not settled, and how far
-// each stage has come with them. The chunkSender's mu guards it, for who waits for
-// entries to cut waits for slots too.
+// sourceWindow holds the entries that were announced and have not settled, and how far
+// each stage has come with them. The chunkSender's mu guards it, because the goroutine
+// that waits for entries to cut also waits for slots.
 type sourceWindow struct {
 	table     [entryWindow]*srcEntry // from settled on, by id modulo entryWindow
 	announced uint64                 // entries told to the sink
 	accepted  uint64                 // entries whose data the sink is ready for
 	cut       uint64                 // entries cut into chunks
-	settled   uint64                 // entries of which the sink has told what became
-	// xattrBytes is of entries that were announced and have not settled.
+	settled   uint64                 // entries whose outcome the sink has told
+	// xattrBytes counts those of entries that were announced and have not settled.
 	xattrBytes int
-	ended      bool // there are no more entries
+	ended      bool // no more entries come
 	resends    []*resend
 	rootsSent  bool
 }
 
-// release closes the files that an interrupted copy left open, and frees what a
-// stream was read to. The session's goroutines have ended.
+// release closes the files that an interrupted copy left open, and frees the buffers of
+// a stream. The session's goroutines must have ended.
 func (s *source) release() error {
 	for _, e := range s.window.table {
 		if e != nil {
@@ -67,7 +68,7 @@ func (s *source) release() error {
 	return s.stream.release()
 }
 
-// resend is a wish of the sink's: extents of a chunk to be sent again.
+// resend is a wish of the sink: extents of a chunk to send again.
 type resend struct {
 	id      uint64
 	repair  bool
@@ -88,8 +89,8 @@ func newSource(s *session, tree *chunker.Tree, tally *Tally, acct *copyResults) 
 	return src
 }
 
-// talk runs the conversation from the announcement of entries to the
-// comparison of roots.
+// talk runs the conversation, from the announcement of entries to the comparison of
+// roots.
 func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
 	s.sender.wakeOn(ctx)
 	s.stop = ctx.Done()
@@ -114,13 +115,14 @@ func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
 	return s.session.converse(ctx, s.slow)
 }
 
-// What the session tells of the chunks' way is its sender's.
+// The session tells these of the way of the chunks. They belong to its sender.
 
 func (s *source) done(id uint64)             { s.sender.done(id) }
 func (s *source) immediate(imm uint32) error { return s.sender.immediate(imm) }
 func (s *source) opened()                    { s.sender.opened() }
 
-// fast handles what the poller can: slots that come back and plans.
+// fast handles the messages that the poller can: returned slots, parts of a list,
+// plans, and entries that are not wanted.
 func (s *source) fast(f *wire.Frame) (bool, error) {
 	switch f.Type {
 	case wire.MsgCredit:
@@ -147,7 +149,7 @@ func (s *source) fast(f *wire.Frame) (bool, error) {
 	return false, nil
 }
 
-// slow handles the rest. done is true when the conversation is over.
+// slow handles all other messages. done is true when the conversation is over.
 func (s *source) slow(ctx context.Context, f *wire.Frame) (done bool, err error) {
 	switch f.Type {
 	case wire.MsgRing:
@@ -179,7 +181,8 @@ func (s *source) slow(ctx context.Context, f *wire.Frame) (done bool, err error)
 	return false, fmt.Errorf("%w: message %d at the source", ErrProtocol, f.Type)
 }
 
-// hearResult takes what became of entries, in order, and lets new ones in.
+// hearResult takes the outcomes of entries, in order, and so makes room for new
+// entries.
 func (s *source) hearResult(ctx context.Context, body []byte) error {
 	upto, xs, err := wire.DecodeResult(body)
 	if err != nil {
@@ -224,7 +227,7 @@ func (s *source) hearResult(ctx context.Context, body []byte) error {
 	return nil
 }
 
-// settle books one entry's end.
+// settle books the end of one entry.
 func (s *source) settle(e *srcEntry, x *wire.Exception) error {
 	mine := e.failed()
 	if err := s.checkUnsent(e, x); mine == nil && err != nil {
@@ -237,7 +240,7 @@ func (s *source) settle(e *srcEntry, x *wire.Exception) error {
 		x = mine
 	case x != nil:
 		x.Text, x.Theirs = printable.Text(x.Text), true
-		// Whatever of it is still to be read or sent is not wanted any more.
+		// Nobody wants any more what is still to be read or sent of it.
 		e.giveUp(x.Outcome, x.Text)
 	}
 	if err := e.bookNames(x); err != nil {

@@ -8,23 +8,24 @@ import (
 	"gdrcp/manifest"
 )
 
-// room is what announced files are still to take of one file system.
+// room is how much space announced files still need on one file system.
 type room struct {
 	needed atomic.Int64 // bytes that are not yet written
 }
 
-// rooms are the file systems that files are expected on. A destination has more
-// than one where others are mounted below it. Who announces uses it, alone.
+// rooms are the file systems that files are expected on. A destination has more than
+// one where others are mounted below it. Only the goroutine that hears of entries uses
+// it.
 type rooms map[*chunker.FileSystem]*room
 
-// add is without effect for a file that is not expected.
+// add does nothing for a file that is not expected.
 func (r *room) add(bytes int64) {
 	if r != nil {
 		r.needed.Add(bytes)
 	}
 }
 
-// expect books what a file that was announced will need where it goes. The
+// expect books the space that an announced file will need on its file system. The
 // directories on the way to it have been made.
 func (k *sink) expect(e *sinkEntry) error {
 	if k.out != nil || e.Type != manifest.File || e.problem != nil {
@@ -46,11 +47,11 @@ func (k *sink) expect(e *sinkEntry) error {
 	return nil
 }
 
-// notNeeded takes what an entry that has ended was still expected to need off
-// the account of free space.
+// notNeeded takes off the account of free space what an ended entry was still expected
+// to need.
 func (e *sinkEntry) notNeeded() { e.room.add(min(e.stored, e.AllocBytes) - e.AllocBytes) }
 
-// check makes sure that what was announced fits on the disks.
+// check checks that the announced files fit on the disks.
 func (all rooms) check() error {
 	for fs, r := range all {
 		free, err := fs.FreeBytes()

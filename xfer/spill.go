@@ -9,9 +9,9 @@ import (
 	"gdrcp/manifest"
 )
 
-// pieceSpill keeps the digests of files with several names until their last
-// name is in the manifest that is written: in a temporary file, for a file has
-// any number of pieces. Its user holds a lock.
+// pieceSpill keeps the digests of files with several names until their last name is in
+// the manifest that is being written. It keeps them in a temporary file, because a file
+// may have any number of pieces. Its user holds a lock.
 type pieceSpill struct {
 	file *os.File // nil until needed; it has no name
 	size int64    // bytes
@@ -21,7 +21,7 @@ type pieceSpill struct {
 // spilledPieces is where the runs of one file are, all in a row.
 type spilledPieces struct{ start, end int64 }
 
-// A run is its length, little-endian, and its digest.
+// spilledRunBytes is the length of a run: its count, little-endian, and its digest.
 const (
 	spilledRunBytes = 8 + len(manifest.Digest{})
 	spillBufferRuns = 1024

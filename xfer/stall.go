@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// ErrStalled: the copy has not moved on for as long as it may, though the peer
-// is there.
+// ErrStalled says that the copy has not moved on for as long as it may, though the peer
+// lives.
 var ErrStalled = errors.New("no progress")
 
 // watchProgress ends a session whose copy has not moved on for that long: no entry was
-// announced or has ended, no byte was read from a stream, verified or written.
-// It returns when ctx ends.
+// announced or has ended, and no byte was read from a stream, verified or written. It
+// returns when ctx ends.
 func watchProgress(ctx context.Context, t *Tally, stall time.Duration) error {
 	tick := time.NewTicker(max(min(stall/10, time.Second), time.Millisecond))
 	defer tick.Stop()

@@ -25,15 +25,16 @@ type Output interface {
 	// Interrupt makes the Write under way, and every later one, return an error
 	// at once. It does not block.
 	Interrupt()
-	// Finish is called behind the last Write, and before the source is told that
-	// all has arrived: what the file system says of writing only by then is its
-	// error, and ends the copy. It may block for the disk.
+	// Finish is called after the last Write, and before the source is told that
+	// everything has arrived. Some errors of writing are reported by the file system
+	// only then. Such an error is that of Finish, and ends the copy. Finish may block
+	// for the disk.
 	Finish() error
 }
 
-// PushStream copies what in gives until its end to dst, the name of a file below
-// the server's root. Nothing is published where in fails before. in remains the
-// caller's, and may have been read further than what was copied. ErrUsage: an
+// PushStream copies what in gives until its end to dst, the name of a file below the
+// server's root. Where in fails before its end, nothing is published. in remains the
+// caller's. PushStream may have read more of it than it copied. ErrUsage says that an
 // option, or dst, makes no sense for a stream.
 func (c *Client) PushStream(ctx context.Context, in Input, ep Endpoint, dst string, o Options) (*Summary, error) {
 	o.complete()
@@ -63,10 +64,10 @@ func (c *Client) PushStream(ctx context.Context, in Input, ep Endpoint, dst stri
 	})
 }
 
-// PullStream writes one file of a server to out, each piece after it was
-// verified, in order. What was written stays where the copy fails later, and
-// nothing follows it. out remains the caller's. ErrUsage: an option makes no
-// sense for a stream.
+// PullStream writes one file of a server to out, in order, each piece after it was
+// verified. Where the copy fails later, the bytes written stay, and nothing follows
+// them. out remains the caller's. ErrUsage says that an option makes no sense for a
+// stream.
 func (c *Client) PullStream(ctx context.Context, ep Endpoint, path string, out Output, o Options) (*Summary, error) {
 	o.complete()
 	if err := o.checkStream(); err != nil {
@@ -85,7 +86,7 @@ func (c *Client) PullStream(ctx context.Context, ep Endpoint, path string, out O
 	})
 }
 
-// checkStream refuses the options that no stream has a use for.
+// checkStream refuses the options that do not apply to a stream.
 func (o *Options) checkStream() error {
 	for _, no := range []struct {
 		given bool
@@ -106,7 +107,7 @@ func (o *Options) checkStream() error {
 	return nil
 }
 
-// checkStream holds an announced entry against what was agreed of streams.
+// checkStream compares an announced entry with what the terms say of streams.
 func (k *sink) checkStream(id uint64, p *wire.AnnouncedEntry) error {
 	if k.out != nil && p.Type != manifest.File {
 		return fmt.Errorf("%w: %q announced, which is no file for a stream", ErrProtocol, p.Path)
@@ -127,7 +128,7 @@ func (e *sinkEntry) fileBytes() int64 {
 	return e.Size
 }
 
-// endStreamLocked gives a stream the size that its last extent says.
+// endStreamLocked sets a stream's size from its last extent.
 func (e *sinkEntry) endStreamLocked(x *wire.Extent, p *wire.Terms) error {
 	if x.Flags&wire.ExtHole != 0 || x.Length > p.PieceBytes || (x.Length == 0 && x.Off > 0) || x.Off > wire.StreamBytes-p.PieceBytes {
 		return fmt.Errorf("%w: %q ends with %d bytes at %d", ErrProtocol, e.Path, x.Length, x.Off)
@@ -136,14 +137,14 @@ func (e *sinkEntry) endStreamLocked(x *wire.Extent, p *wire.Terms) error {
 	return nil
 }
 
-// setSize tells a stream's file how long it has become.
+// setSize tells a stream's file its final size.
 func (e *sinkEntry) setSize(t *chunker.Temp) {
 	if e.Stream {
 		t.SetSize(e.Size)
 	}
 }
 
-// streamEntry is what a stream is announced as.
+// streamEntry returns the entry that announces a stream.
 func streamEntry(name string, mtimeNs int64) wire.AnnouncedEntry {
 	return wire.AnnouncedEntry{Entry: manifest.Entry{Type: manifest.File, Path: name, Size: wire.StreamBytes, Mode: 0o666, MtimeNs: mtimeNs}, Stream: true}
 }

@@ -13,7 +13,7 @@ func (k *sink) noteUnsettled(path string, err error) {
 	k.unsettled = append(k.unsettled, wire.Unsettled{Path: path, Text: err.Error()})
 }
 
-// tellUnsettled tells both ends' results of the directories noted so far.
+// tellUnsettled adds the directories noted so far to the results of both ends.
 func (k *sink) tellUnsettled(ctx context.Context) error {
 	var body []byte
 	for _, u := range k.unsettled {
@@ -34,7 +34,8 @@ func (k *sink) tellUnsettled(ctx context.Context) error {
 	return k.session.ctl.send(ctx, wire.MsgUnsettled, body)
 }
 
-// hearUnsettled takes what the sink could not give to its directories.
+// hearUnsettled takes the directories that did not get all of their attributes at the
+// sink.
 func (s *source) hearUnsettled(body []byte) error {
 	if s.session.terms.Has(wire.FlagDryRun) {
 		return fmt.Errorf("%w: directories settled in a dry run", ErrProtocol)
@@ -43,8 +44,8 @@ func (s *source) hearUnsettled(body []byte) error {
 	return wire.DecodeUnsettled(body, func(u wire.Unsettled) { s.results.bookUnsettled(u.Path, printable.Text(u.Text), OtherEnd) })
 }
 
-// bookUnsettled books a directory that failed after it was booked as copied. It
-// stays in the roots, which both ends have it in.
+// bookUnsettled books a directory that failed after it was booked as copied. It stays
+// in the roots, because both ends have it there.
 func (a *copyResults) bookUnsettled(path, text string, of End) {
 	a.mu.Lock()
 	a.counts[Failed]++

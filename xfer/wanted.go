@@ -12,8 +12,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// openManifest opens the manifest that the copy must meet. Its algorithm and
-// piece size become those of the session.
+// openManifest opens the manifest that the copy must meet. The session then uses its
+// algorithm and piece size.
 func (o *Options) openManifest(ctx context.Context, h *wire.Hello) error {
 	if o.Manifest != "" {
 		r, err := openChecked(ctx, o.Manifest)
@@ -35,9 +35,9 @@ func (o *Options) openManifest(ctx context.Context, h *wire.Hello) error {
 	return nil
 }
 
-// openChecked opens a manifest that was read to its end before, which is what
-// vouches for the rest: nothing is to be replaced on the word of one that is cut
-// off.
+// openChecked opens a manifest after it has read it to its end once. Only the end
+// vouches for the rest, and a manifest that is cut off must not cause any file to be
+// replaced.
 func openChecked(ctx context.Context, name string) (*manifest.Reader, error) {
 	st, err := os.Stat(name)
 	if name == "-" || (err == nil && !st.Mode().IsRegular()) {
@@ -67,14 +67,14 @@ func (o *Options) closeManifest() error {
 	return r.Close()
 }
 
-// manifestCursor walks a given manifest beside the entries of a copy, both in
-// order of path.
+// manifestCursor reads a given manifest beside the entries of a copy. Both are in order
+// of path.
 type manifestCursor struct {
 	r    *manifest.Reader
 	next *manifest.Entry
 	done bool
-	// closed are directories that cannot be read, whose contents in the manifest
-	// may be there or not. Each one's path begins with the one before it.
+	// closed are directories that cannot be read. Their contents in the manifest may
+	// exist or not. Each path begins with the path before it.
 	closed []string
 }
 
@@ -92,7 +92,7 @@ func (c *manifestCursor) advance() error {
 	}
 	err = c.r.SkipPieces()
 	if errors.Is(err, manifest.ErrVoid) {
-		return c.advance() // begun and not copied: as good as not there
+		return c.advance() // begun and not copied: the same as absent
 	}
 	if err != nil {
 		return err
@@ -101,8 +101,8 @@ func (c *manifestCursor) advance() error {
 	return nil
 }
 
-// find returns the manifest's entry of that path, or nil. Entries before it
-// are not at the source.
+// find returns the manifest's entry of that path, or nil. It calls missing for entries
+// before that, because they are not at the source.
 func (c *manifestCursor) find(path string, missing func(*manifest.Entry) error) (*manifest.Entry, error) {
 	for {
 		if err := c.advance(); err != nil {
@@ -124,15 +124,14 @@ func (c *manifestCursor) find(path string, missing func(*manifest.Entry) error) 
 	}
 }
 
-// unread notes that the entry of that path could not be read. It may be a
-// directory.
+// unread notes that the entry of that path could not be read. It may be a directory.
 func (c *manifestCursor) unread(path string) {
-	c.isClosed(path) // forgets those that are over
+	c.isClosed(path) // forgets the directories that are over
 	c.closed = append(c.closed, path)
 }
 
-// isClosed reports whether a path, not before any that was asked for, is in a
-// directory that cannot be read.
+// isClosed reports whether a path is in a directory that cannot be read. Calls come in
+// order of path.
 func (c *manifestCursor) isClosed(path string) bool {
 	for n := len(c.closed); n > 0; n-- {
 		dir := c.closed[n-1]

@@ -7,10 +7,10 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// Extended attributes do not fit the message that announces their entry: they
-// come before it, in parts.
+// Extended attributes do not fit the message that announces their entry. They come
+// before it, in parts.
 
-// xattrsOf reads the attributes of what is to be announced.
+// xattrsOf reads the attributes of an entry that is to be announced.
 func (a *announcer) xattrsOf(f *chunker.Found) (chunker.Xattrs, error) {
 	if a.src.session.terms.Flags&wire.FlagXattrs == 0 {
 		return nil, nil
@@ -18,8 +18,8 @@ func (a *announcer) xattrsOf(f *chunker.Found) (chunker.Xattrs, error) {
 	return retryOnEMFILE(a.src.stop, func() (chunker.Xattrs, error) { return a.src.tree.Xattrs(f) })
 }
 
-// tellXattrs sends the attributes of an entry, or keeps them with others' until
-// the message is full.
+// tellXattrs sends the attributes of an entry, or keeps them with others' until the
+// message is full.
 func (a *announcer) tellXattrs(id uint64, x chunker.Xattrs) error {
 	a.src.sender.mu.Lock()
 	a.src.window.xattrBytes += len(x)
@@ -44,8 +44,7 @@ func (a *announcer) flushXattrs() error {
 	return err
 }
 
-// pendingXattrs are the attributes of entries that are not announced yet, at
-// the sink.
+// pendingXattrs are the attributes of entries that are not announced yet, at the sink.
 type pendingXattrs map[uint64]*arrivingXattrs
 
 type arrivingXattrs struct {
@@ -53,8 +52,8 @@ type arrivingXattrs struct {
 	bytes chunker.Xattrs
 }
 
-// hearXattrs takes parts of attributes. They must be of the entries that come next,
-// and whole before these do.
+// hearXattrs takes parts of attributes. They must be those of the entries that come
+// next, and must be whole before those entries come.
 func (k *sink) hearXattrs(body []byte) error {
 	if k.session.terms.Flags&wire.FlagXattrs == 0 {
 		return fmt.Errorf("%w: extended attributes that were not asked for", ErrProtocol)
@@ -85,7 +84,7 @@ func (k *sink) hearXattrs(body []byte) error {
 	})
 }
 
-// giveXattrs hands an entry that is announced what came for it before.
+// giveXattrs gives an announced entry the attributes that came for it before.
 func (k *sink) giveXattrs(e *sinkEntry) error {
 	k.window.mu.Lock()
 	x := k.window.xattrs[e.id]

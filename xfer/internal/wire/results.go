@@ -75,11 +75,11 @@ func DecodeResult(body []byte) (upto uint64, xs []Exception, err error) {
 type DeleteOutcome uint8
 
 const (
-	DeletedFile     DeleteOutcome = 1 // a file or other entry that is no directory: deleted, or in a dry run would be
+	DeletedFile     DeleteOutcome = 1 // no directory: deleted, or in a dry run would be
 	DeletedDir      DeleteOutcome = 2 // likewise a directory
 	DeletedNotEmpty DeleteOutcome = 3 // a directory that stays, because something in it stays
 	DeletedFailed   DeleteOutcome = 4 // it could not be deleted
-	DeletedNone     DeleteOutcome = 5 // nothing was deleted, because the list of what the source has is incomplete
+	DeletedNone     DeleteOutcome = 5 // nothing was deleted: the list of the source is incomplete
 )
 
 // AppendDeleted appends an outcome, its path and its reason to the body of MsgDeleted.

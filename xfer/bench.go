@@ -110,7 +110,7 @@ func (b *benchSource) feed(ctx context.Context) error {
 		n := int64(b.session.terms.ChunkBytes)
 		slot.chunk.StoredBytes, slot.chunk.PlainBytes = uint32(n), uint32(n)
 		slot.chunk.Extents = append(slot.chunk.Extents, wire.Extent{Off: int64(slot.chunk.ID) * n, Length: n})
-		b.jobs <- slot // as long as the ring: never blocks
+		b.jobs <- slot // never blocks: the channel is as long as the ring
 	}
 	return nil
 }

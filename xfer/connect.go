@@ -27,7 +27,7 @@ type Client struct {
 
 // Endpoint is a server: where it listens, and the key that it shares with this end.
 type Endpoint struct {
-	// Host and Port are the host and its TCP port.
+	// Host is the server's name or address. Port is its TCP port.
 	Host string
 	Port uint16
 	Key  trust.Key

@@ -18,11 +18,11 @@ func (o *Options) checkSinkOptions() error {
 		o.Delete, o.Rules = true, filter.SenderOnly(o.Rules)
 	}
 	if !o.Delete {
-		o.MaxDelete = 0 // as in rsync, no deletions are then counted
+		o.MaxDelete = 0 // as in rsync, it bounds nothing without Delete
 	}
 	sizes := o.fileSizes()
 	switch keeping := o.IgnoreExisting || o.Existing || o.Update || o.SizeOnly || sizes.IsSet(); {
-	case o.Delete && o.Names != nil: // first: with it -a does not stand for -r
+	case o.Delete && o.Names != nil: // first, because with Names -a does not stand for -r
 		return fmt.Errorf("%w: --delete deletes what a whole directory does not have, and --files-from names a part of one", ErrUsage)
 	case o.Delete && !o.Recursive:
 		return fmt.Errorf("%w: --delete does not work without --recursive (-r)", ErrUsage)

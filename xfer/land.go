@@ -371,6 +371,6 @@ func (k *sink) completeLocked(e *sinkEntry) error {
 	}
 	e.ready = true
 	k.openFiles.publish()
-	k.finished <- e // as long as the number of files that may be open: never blocks
+	k.finished <- e // never blocks: the channel has room for all files that may be open
 	return nil
 }

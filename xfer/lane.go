@@ -10,9 +10,9 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// lane is one queue pair of a session. Either end may send on it first. On iWARP the
-// active end must be first (rdma_connect(3)), so a provider's Accept returns only when
-// the peer has been heard.
+// lane is one queue pair of a session. Either end may send on it at once. On iWARP the
+// active end must send first (rdma_connect(3)), so there a provider's Accept returns
+// only when the peer has been heard.
 type lane struct {
 	conn rdma.Conn
 	open *trust.Opener // the poller has it

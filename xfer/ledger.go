@@ -41,7 +41,7 @@ func (l *ledger) admit(h *wire.ChunkHeader, a filledSlot) (bool, error) {
 	l.next++
 	if p, ok := l.parked[l.next]; ok {
 		delete(l.parked, l.next)
-		l.sink.receiver.work <- p // as long as the ring: never blocks
+		l.sink.receiver.work <- p // never blocks: the channel is as long as the ring
 	}
 	return true, nil
 }

@@ -63,7 +63,7 @@ func (o *Options) RingBytes(source, stream bool) int64 {
 	return n
 }
 
-// Limiter bounds how many bytes a second its users move together. They get their turns
+// Limiter bounds how many bytes a second its users move together. Users get their turns
 // in the order in which they ask. Several goroutines may use it at once.
 type Limiter = limit.Limiter
 

@@ -34,7 +34,7 @@ func (s *source) pack(ctx context.Context) error {
 		if slot == nil || err != nil {
 			return err
 		}
-		s.jobs <- slot // as long as the ring: never blocks
+		s.jobs <- slot // never blocks: the channel is as long as the ring
 	}
 }
 

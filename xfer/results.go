@@ -138,8 +138,8 @@ func (a *copyResults) reportMissing(e *manifest.Entry) error {
 }
 
 // bookRefused books an entry that was never announced. path is empty where no entry can
-// have such a path. The entries of the given manifest that it stands for do not count
-// as missing.
+// have such a path. Entries of the given manifest that path stands for do not count as
+// missing.
 func (a *copyResults) bookRefused(path string, x *wire.Exception) error {
 	if a.wantManifest != nil && path != "" {
 		wanted, err := a.wantManifest.find(path, a.reportMissing)

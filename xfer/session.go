@@ -173,7 +173,7 @@ func (s *session) tellAbort(err error) {
 const abortStall = 2 * time.Second
 
 // AbortWait is how long an end that fails or is told to stop takes at most to tell the
-// other. Its abort leaves only behind what was posted before, on a slow link too.
+// other. Its abort leaves after all messages posted before it, on a slow link too.
 const AbortWait = 5 * time.Second
 
 // sendAbort tries once, because the connection may be what failed. The poller has

@@ -34,7 +34,7 @@ type sink struct {
 	window sinkWindow
 	intake intake
 
-	wanted    atomic.Int64     // pieces of all entries that are wanted again
+	wanted    atomic.Int64     // pieces wanted again, of all entries
 	unsettled []wire.Unsettled // not told yet; for the goroutine that settles entries
 
 	finished  chan *sinkEntry // the publisher's queue
@@ -92,7 +92,7 @@ func newSink(s *session, store *chunker.Sink, tally *Tally, acct *copyResults) *
 	return k
 }
 
-// Locks: a sinkEntry's lock is taken before the sinkWindow's, never after.
+// A sinkEntry's lock is taken before the sinkWindow's, never after.
 
 // talk runs the conversation: entries and chunks in, credits and results out, and the
 // comparison of roots.

@@ -92,7 +92,7 @@ func (r *dialRace) take(res raceResult) {
 		r.addrs = nil
 		r.cancel()
 	case res.err == nil:
-		_ = res.granted.Close() // a second try came through at once
+		_ = res.granted.Close() // a second try came through at the same time
 	case r.ctx.Err() == nil && IsAnswered(res.err):
 		r.problem, r.addrs = res.err, nil
 		r.cancel()

@@ -22,7 +22,7 @@ type authenticatedPeer struct {
 // Session is a session that was admitted. Its queue pairs join it by their tokens, each
 // token once. Its exported fields do not change. The server behind the door runs the
 // session, from Begin of Config on. The session's place and memory come back when Begin
-// has returned and the client has left the door. Several goroutines may call its
+// has returned and the door has let go of the session. Several goroutines may call its
 // methods at once.
 type Session struct {
 	ID         [16]byte

@@ -19,7 +19,7 @@ const (
 	limiterSlack = 20 * time.Millisecond
 )
 
-// Limiter bounds how many bytes a second its users move together. They get their turns
+// Limiter bounds how many bytes a second its users move together. Users get their turns
 // in the order in which they ask. Several goroutines may use it at once.
 type Limiter struct {
 	bytesPerSecond int64

@@ -69,7 +69,7 @@ const (
 // chunkRepair marks a chunk of extents that were sent before and asked for again.
 const chunkRepair = 1
 
-// Flags of an extent.
+// The flags of an extent.
 const (
 	ExtLast    = 1 << 0 // the file ends here
 	ExtHole    = 1 << 1 // a run of zero bytes, not sent

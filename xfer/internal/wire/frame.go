@@ -19,7 +19,7 @@ type MsgType uint8
 // outside the window, and few are ever under way.
 const (
 	MsgHello     MsgType = 1  // client: what it wants
-	MsgWelcome   MsgType = 2  // sink: where its slots are
+	MsgWelcome   MsgType = 2  // server: what it gets
 	MsgRing      MsgType = 3  // sink: where its slots are
 	MsgEntries   MsgType = 4  // source: the next entries, in order of path
 	MsgTotal     MsgType = 5  // source: how much there is, as far as known

@@ -52,7 +52,7 @@ func (p *Terms) MostDeleted() int64 {
 }
 
 // Touched says why the processor has to touch every chunk. No chunk then goes straight
-// to or from a GPU. It is nil if the processor need not.
+// to or from a GPU. Touched returns nil if the processor need not.
 func (p *Terms) Touched() error {
 	switch {
 	case p.Encrypted():
@@ -119,7 +119,7 @@ type FileSizes struct {
 	MaxBytes uint64 // one more than the largest size; 0 for any size
 }
 
-// IsSet reports whether the bounds hold back any file.
+// IsSet reports whether any bound is set.
 func (s *FileSizes) IsSet() bool { return *s != FileSizes{} }
 
 // Keeps says why a file is not transferred. It is "" for a file that is.

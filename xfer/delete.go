@@ -121,8 +121,9 @@ func (d *deletion) has(e *wire.AnnouncedEntry) error {
 	return asProtocol(d.surplus.Has(e.Path, e.Type == manifest.Dir && !e.Elsewhere))
 }
 
-// isOff reports that nothing will be deleted. What the source has then need not be
-// known, and the source may have entries in a directory that it could not announce.
+// isOff reports whether it is certain that nothing will be deleted. What the source has
+// then need not be known, and the source may have entries in a directory that it could
+// not announce.
 func (d *deletion) isOff() bool { return d == nil || d.sink.results.isUnlisted() }
 
 // refused takes an entry that the source has and does not copy. The name is known of an

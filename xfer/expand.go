@@ -39,9 +39,9 @@ var errManyNames = fmt.Errorf("%w: it matches more names than one copy takes (ab
 	"copy the directory with --include and --exclude, or name the files by --files-from", ErrUsage)
 
 // Expand asks a server which names the paths of a pull stand for. A path stands for
-// itself where a file of exactly that name exists, where the path is no pattern, and
-// where nothing matches it. Expand checks the answer against the patterns. The names of
-// each pattern are sorted.
+// itself where an entry of exactly that name exists, where the path is no pattern, and
+// where nothing matches the path. Expand checks the answer against the patterns. The
+// names of each pattern are sorted.
 func (c *Client) Expand(ctx context.Context, ep Endpoint, paths []string, o Options) ([][]string, error) {
 	o.Slots, o.QPs, o.ChunkBytes, o.Manifest, o.WriteManifest = 1, 1, MinChunkBytes, "", ""
 	o.GPU, o.RemoteGPU, o.GPUFlush, o.Report, o.Tally = "", "", "", nil, nil

@@ -106,8 +106,8 @@ func (w *lander) plainOf(h *wire.ChunkHeader, a filledSlot) (plain []byte, damag
 // verified returns the bytes of a piece to write, and whether they match its digest.
 func (w *lander) verified(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent, data []byte) ([]byte, bool) {
 	if w.sink.results.vouches() && h.Codec == wire.CodecPlain && w.sink.receiver.seals == nil {
-		// The peer can still write to the slot. Where a manifest says what must arrive,
-		// write the very bytes that were hashed.
+		// The peer can still write to the slot. Where a manifest says, or will say,
+		// what arrived, write the very bytes that were hashed.
 		w.private = append(w.private[:0], data...)
 		data = w.private
 	}

@@ -226,7 +226,7 @@ func (a *copyResults) book(b *entryState, x *wire.Exception) error {
 const drainAt = 1024
 
 // drain writes the digests of a file that is being copied to the manifest, if the file
-// is next there: the manifest has its entries in order. So it bounds the memory that a
+// is next there: the manifest has its entries in order. drain bounds the memory that a
 // file of millions of pieces takes.
 func (a *copyResults) drain(b *entryState) error {
 	if !a.writes || b.Size <= drainAt*a.pieceBytes {

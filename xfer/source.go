@@ -240,7 +240,7 @@ func (s *source) settle(e *srcEntry, x *wire.Exception) error {
 		x = mine
 	case x != nil:
 		x.Text, x.Theirs = printable.Text(x.Text), true
-		// Nobody wants any more what is still to be read or sent of it.
+		// The rest of the entry need not be read or sent any more.
 		e.giveUp(x.Outcome, x.Text)
 	}
 	if err := e.bookNames(x); err != nil {

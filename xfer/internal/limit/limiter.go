@@ -10,7 +10,7 @@ import (
 const (
 	minLimiterBytes = 512
 	// limiterTurn and turnBytes bound how much is booked at once: the bytes of
-	// 1/limiterTurn second, and turnBytes. Those who share a limiter then take turns,
+	// 1/limiterTurn second, and turnBytes. Users of one limiter then take turns,
 	// however large their chunks are.
 	limiterTurn = 20
 	turnBytes   = 64 << 10

@@ -238,8 +238,8 @@ func (d *Device) tryOutgoing(ctx context.Context, r *Ring) error {
 		if err := d.loop.do(ctx, rdma.WR{Op: rdma.OpWrite, Local: r.PayloadMR, Offset: at, Len: trialBytes, RemoteAddr: remote, RKey: key}); err != nil {
 			return fmt.Errorf("send from GPU memory: %w", err)
 		}
-		// A completed Write may not have landed yet. After a Read that follows it, it
-		// has.
+		// A completed Write may not have landed yet. It has landed when a later Read is
+		// done.
 		if err := d.readBack(ctx, remote, key); err != nil {
 			return fmt.Errorf("read back what was sent: %w", err)
 		}

@@ -27,8 +27,8 @@ type Worker struct {
 	Jobs   []gpu.HashJob
 	done   *gpu.Mark // in the stream behind a batch
 	// Private holds copies of slots that the peer can still write to, where a manifest
-	// says what must arrive. The bytes written are then the bytes hashed. It is nil
-	// where no copies are needed.
+	// says, or will say, what arrived. The bytes written are then the bytes hashed. It
+	// is nil where no copies are needed.
 	Private *gpu.Memory
 }
 

@@ -45,7 +45,7 @@ const (
 	flagsMetadata = FlagTimes | FlagLinks | FlagOwner | FlagGroup | FlagHardLinks | FlagXattrs | FlagNumericIDs
 	// flagsOfSink let the destination decide what happens to an entry.
 	flagsOfSink = FlagDryRun | FlagIgnoreExisting | FlagUpdate | FlagDelete | FlagExisting | FlagSameStays | FlagSizeStays | FlagSizes
-	// FlagsKeeping let entries end as Kept. FlagsKeepingLater let also files end so
+	// FlagsKeeping let entries end as Kept. FlagsKeepingLater do the same for files
 	// whose data was sent, because the destination looks again when such a file gets
 	// its name.
 	FlagsKeeping      = FlagIgnoreExisting | FlagUpdate | FlagExisting | FlagSameStays | FlagSizeStays | FlagSizes

@@ -10,8 +10,8 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// Without this, a copy of a tree into the tree itself, through another process of the
-// same host, would have no end: the source would find what the sink makes. So the sink
+// A copy of a tree into the tree itself, through another process of the same host,
+// would have no end, because the source would find what the sink makes. So the sink
 // says in the hello or the welcome where the copy goes, and the source leaves that
 // place out. The sink says it by a mark that means something only on the same host.
 

@@ -12,19 +12,19 @@ import (
 // Links cannot be locked, but a copy that makes one renames it at once.
 const leftoverLinkAge = time.Minute
 
-// sweep removes what earlier runs that were killed left in a directory, once as
-// long as it is open. It tells no errors: a leftover that cannot be removed harms
-// nothing.
+// sweep removes from a directory the leftovers of earlier runs that were killed. It
+// does so once for as long as the directory is open. It reports no errors: a leftover
+// that cannot be removed harms nothing.
 //
 // It removes entries that are named like this package's temporary files: regular files
-// that nobody has locked, and links that are older than leftoverLinkAge. They must belong
-// to the effective user; root removes those of any owner, for root gives files away before
+// that nobody has locked, and links older than leftoverLinkAge. They must belong to the
+// effective user. Root removes those of any owner, because root gives files away before
 // they get their names. Directories with such a name stay.
 func (s *Sink) sweep(h *dirHandle) {
 	h.swept.Do(func() { sweepDir(h.fd, time.Now()) })
 }
 
-// isTempName tells whether a name is one of tempName's.
+// isTempName reports whether tempName could have made a name.
 func isTempName(name []byte) bool {
 	digits, ok := bytes.CutPrefix(name, []byte(tempPrefix))
 	if !ok || len(digits) != tempDigits {
@@ -58,8 +58,9 @@ func sweepDir(dirfd int, now time.Time) {
 	}
 }
 
-// removeLeftover removes a file that nobody uses, while it holds the lock: who
-// has just created one and not locked it yet will see that it has no name left.
+// removeLeftover removes a file that nobody uses, while it holds the file's lock. A
+// process that has just created a file and not locked it yet will then see that the
+// file has no name left.
 func removeLeftover(dirfd int, name string) bool {
 	fd, ok := lockUnused(dirfd, name, true)
 	if !ok {
@@ -69,12 +70,12 @@ func removeLeftover(dirfd int, name string) bool {
 	return unlinkat(dirfd, name) == nil
 }
 
-// lockUnused locks a regular file that nobody else has locked, with ours only
-// one that this user may have made. The descriptor that it returns is the
-// caller's, and holds the lock.
+// lockUnused locks a regular file that nobody else has locked; with ours, only a file
+// that this user may have made. The caller owns the descriptor that it returns, which
+// holds the lock.
 func lockUnused(dirfd int, name string, ours bool) (fd int, ok bool) {
 	const flags = unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
-	// On NFS an exclusive lock wants a file open for writing (flock(2)).
+	// On NFS an exclusive lock needs a file that is open for writing (flock(2)).
 	file, err := openat(dirfd, name, unix.O_RDWR|flags, 0)
 	if err != nil {
 		file, err = openat(dirfd, name, unix.O_RDONLY|flags, 0)
@@ -100,7 +101,7 @@ func lockUnused(dirfd int, name string, ours bool) (fd int, ok bool) {
 	return file, true
 }
 
-// removeLeftoverLink removes a link that was not renamed.
+// removeLeftoverLink removes a link that a killed run made and did not rename.
 func removeLeftoverLink(dirfd int, name string, now time.Time) {
 	var st unix.Stat_t
 	if fstatat(dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK ||
@@ -110,7 +111,7 @@ func removeLeftoverLink(dirfd int, name string, now time.Time) {
 	_ = unlinkat(dirfd, name)
 }
 
-// mayBeOurs reports whether this user, or root for another, may have made it.
+// mayBeOurs reports whether this user, or root for another user, may have made a file.
 func mayBeOurs(st *unix.Stat_t) bool { return mayBeOf(os.Geteuid(), st) }
 
 func mayBeOf(euid int, st *unix.Stat_t) bool { return euid == 0 || int(st.Uid) == euid }

@@ -13,53 +13,54 @@ import (
 )
 
 const (
-	// maxDirSyncs is up to how many directories of a batch are synced one by one;
-	// for more, a syncfs is cheaper.
+	// maxDirSyncs is the largest number of directories in a batch that are synced one
+	// by one. For more, a syncfs is cheaper.
 	maxDirSyncs = 4
-	// syncsAtOnce is how many files or directories are synced at once where each
-	// is synced by itself: file systems put such syncs together, and those over a
-	// network spend their time waiting.
+	// syncsAtOnce is how many files or directories are synced in parallel where each is
+	// synced by itself. File systems combine such syncs, and syncs over a network spend
+	// their time waiting.
 	syncsAtOnce = 16
-	// maxUnsyncedBytes bounds what is remembered of directories that are not
-	// synced: their paths, and unsyncedDirBytes for each.
+	// maxUnsyncedBytes bounds the memory for directories that are not synced: their
+	// paths, and unsyncedDirBytes for each.
 	maxUnsyncedBytes = 1 << 20
 	unsyncedDirBytes = 64
 )
 
 // device is a file system that the sink writes to.
 type device struct {
-	// fd is of a directory on it, open since before the first write and as long
-	// as the sink: syncfs(2) tells an error of writing back once to every open
-	// file, but not to those that were opened after another was told.
+	// fd is a directory on the file system. It is open from before the first write
+	// until the sink closes: syncfs(2) reports an error of writing back once to every
+	// open file, but not to files that were opened after another file got the report.
 	fd int
-	// tells: a syncfs that says 0 has brought all that was written to the disk.
+	// tells: when syncfs returns 0, all that was written is on the disk.
 	tells bool
-	// keepsQuiet: but what the file system itself says is told by fsync only.
+	// keepsQuiet: errors of the file system itself are reported by fsync only, not by
+	// syncfs.
 	keepsQuiet bool
-	// timeUnitNs is what it keeps times of change in where that is more than a
-	// second, else 0.
+	// timeUnitNs is the unit in which the file system keeps times of change if that is
+	// more than a second, else 0.
 	timeUnitNs int64
-	// failed: a syncfs has told an error. That may be of any file, be it nobody's
-	// here, and the next one will not tell it again: from then on every file and
-	// directory is asked for by itself.
+	// failed: a syncfs has reported an error. The error may be of any file, even one
+	// that this copy did not write, and the next syncfs will not report it again. From
+	// then on every file and directory is synced by itself.
 	failed atomic.Bool
 
 	// Under the sink's mu:
-	unsynced      map[string]struct{} // directories with names that are not synced
+	unsynced      map[string]struct{} // directories in which names are not synced
 	unsyncedBytes int
-	lost          error // the first of them that could not be synced
+	lost          error // of the first directory that could not be synced
 }
 
-// syncsAlone: a syncfs is no answer to whether something is on the disk.
+// syncsAlone reports that a syncfs cannot tell whether something is on the disk.
 func (d *device) syncsAlone() bool { return !d.tells || d.failed.Load() }
 
 // diskCalls are the system calls that say whether something is on the disk. Each
 // is repeated where it was interrupted.
 type diskCalls struct {
 	fsync, syncfs func(fd int) error
-	// flush has a network or FUSE file system say what it says when a file is
-	// closed (close(2): "may report write errors"), while the file and its lock
-	// stay.
+	// flush makes a network or FUSE file system report what it reports when a file is
+	// closed (close(2): "may report write errors"). The file stays open and keeps its
+	// lock.
 	flush func(fd int) error
 }
 
@@ -82,26 +83,26 @@ func flushFD(fd int) error {
 	})
 }
 
-// tellsBySyncfs reports whether a syncfs(2) that says 0 means that everything
-// that was written to a file system of this type (statfs(2)) is on the disk. These
-// write to a disk of their own and are known for it. Others are not, or known for
-// the contrary: FUSE asks its server only where that is virtiofs or privileged
-// (fuse_sync_fs in fs/fuse/inode.c); of the errors of the file system below,
-// overlayfs tells by fsync only (ovl_sync_fs in fs/overlayfs/super.c); CIFS and 9p
-// send what was written, but have their server sync it on fsync only.
+// tellsBySyncfs reports whether a syncfs(2) that returns 0 means that everything that
+// was written to a file system of this type (statfs(2)) is on the disk. The types below
+// write to a disk of their own and are known to do that. Of other types this is
+// unknown, or known to be false: FUSE asks its server only if that is virtiofs or
+// privileged (fuse_sync_fs in fs/fuse/inode.c); overlayfs reports errors of the file
+// system below it by fsync only (ovl_sync_fs in fs/overlayfs/super.c); CIFS and 9p send
+// what was written, but their server syncs it on fsync only.
 func tellsBySyncfs(fsType int64) bool {
 	switch fsType {
 	case unix.EXT4_SUPER_MAGIC, // and ext2, ext3
 		unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC,
-		unix.TMPFS_MAGIC, unix.RAMFS_MAGIC: // nothing is to reach a disk
+		unix.TMPFS_MAGIC, unix.RAMFS_MAGIC: // there is no disk to reach
 		return true
 	}
 	return false
 }
 
-// kernelSyncs tells what syncfs(2) is good for in a kernel of that release: it
-// tells errors of writing back since Linux 5.8 (syncfs(2)), and those of the file
-// system's own sync, as of a journal that failed, since 5.17 (commit 5679897eb104).
+// kernelSyncs says which errors syncfs(2) reports in a kernel of that release: errors
+// of writing back since Linux 5.8 (syncfs(2)), and errors of the file system's own
+// sync, as of a journal that failed, since 5.17 (commit 5679897eb104).
 func kernelSyncs(release string) (tells, keepsQuiet bool) {
 	var major, minor int
 	if n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor); n != 2 {
@@ -148,10 +149,10 @@ func (s *Sink) deviceOf(h *dirHandle) *device {
 	return s.devices[h.inode.Dev]
 }
 
-// syncDevice brings all that was written to a file system to the disk, and
-// reports whether that is sure. Under s.syncing: of two at once one would be told
-// the error, and the other would go on before that is known. What is made
-// meanwhile still counts as not synced.
+// syncDevice brings all that was written to a file system to the disk, and reports
+// whether that is sure. The caller holds s.syncing: of two calls at once, one would get
+// the error, and the other would go on before the error is known. Names that are made
+// during the call still count as not synced.
 func (s *Sink) syncDevice(d *device) bool {
 	if d.syncsAlone() {
 		return false
@@ -159,7 +160,8 @@ func (s *Sink) syncDevice(d *device) bool {
 	unsynced := s.takeUnsynced(d)
 	err := s.calls.syncfs(d.fd)
 	if err == nil && d.keepsQuiet {
-		// A journal that failed, or a file system that was shut down, is so for good.
+		// A failed journal stays failed, and a file system that was shut down stays
+		// down.
 		err = dirsync.Outcome(s.calls.fsync(d.fd))
 	}
 	if err == nil {
@@ -174,8 +176,7 @@ func (s *Sink) syncDevice(d *device) bool {
 	return false
 }
 
-// takeUnsynced returns the directories with names that are not synced, and
-// forgets them.
+// takeUnsynced returns the directories in which names are not synced, and forgets them.
 func (s *Sink) takeUnsynced(d *device) map[string]struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,7 +185,7 @@ func (s *Sink) takeUnsynced(d *device) map[string]struct{} {
 	return unsynced
 }
 
-// note adds a directory to those with names that are not synced. Under the
+// note adds a directory to those in which names are not synced. The caller holds the
 // sink's mu.
 func (d *device) note(path string) {
 	if _, is := d.unsynced[path]; !is {
@@ -201,10 +202,10 @@ func (d *device) forget(path string) {
 	}
 }
 
-// lostDirs are directories that could not be synced, by their path.
+// lostDirs maps the path of each directory that could not be synced to its error.
 type lostDirs map[string]error
 
-// onTheWayTo is what went wrong with a directory, or one that leads to it.
+// onTheWayTo returns the error of a directory, or of one that leads to it.
 func (l lostDirs) onTheWayTo(path string) error {
 	for dir, err := range l {
 		if dir == "." || dir == path || strings.HasPrefix(path, dir+"/") {
@@ -214,10 +215,11 @@ func (l lostDirs) onTheWayTo(path string) error {
 	return nil
 }
 
-// syncDirs brings the names in the given directories of a file system to the disk,
-// and all other names that were made on it. Which directories could not be synced
-// it returns; those with names of the others are remembered as lost, too: who is
-// told of the error of a directory is the only one. Under s.syncing.
+// syncDirs brings the names in the given directories of a file system to the disk, and
+// all other names that were made on it. It returns the directories that could not be
+// synced. It also remembers as lost those of them that were noted as not synced,
+// because the kernel reports the error of a directory only once. The caller holds
+// s.syncing.
 func (s *Sink) syncDirs(d *device, dirs []*dirHandle) lostDirs {
 	s.mu.Lock()
 	few := len(d.unsynced) == 0 && len(dirs) <= maxDirSyncs
@@ -260,8 +262,7 @@ func (s *Sink) syncDirs(d *device, dirs []*dirHandle) lostDirs {
 	return lost
 }
 
-// syncDirAt syncs the directory at target. If it is there no more its names are
-// not, either.
+// syncDirAt syncs the directory at target. If the directory is gone, so are its names.
 func (s *Sink) syncDirAt(target string) error {
 	h, err := s.dir(target)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, ErrNotDir) {
@@ -283,9 +284,9 @@ func (s *Sink) lose(d *device, path string, err error) {
 	}
 }
 
-// syncAll syncs every file system where names were made since it was synced. Its
-// error is of any name since the sink was opened that is not sure to be on the
-// disk, but for files: Publish has told of these.
+// syncAll syncs every file system where names were made since it was last synced. It
+// returns an error if any name that was made since the sink was opened may be missing
+// on the disk. It leaves out names of files, which Publish has reported.
 func (s *Sink) syncAll() error {
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
@@ -309,8 +310,8 @@ func (s *Sink) syncAll() error {
 	return errors.Join(errs...)
 }
 
-// markUnsynced notes that a name was made in a directory, or changed. Where too
-// much is noted it is synced, which blocks for the disk.
+// markUnsynced notes that a name was made in a directory, or changed. If the notes take
+// too much memory, it syncs the file system, which blocks for the disk.
 func (s *Sink) markUnsynced(h *dirHandle) {
 	if s.opt.NoFsync {
 		return
@@ -327,8 +328,8 @@ func (s *Sink) markUnsynced(h *dirHandle) {
 	}
 }
 
-// syncSettled is markUnsynced for a directory that has its final mode, by which
-// it may not be opened again to be synced.
+// syncSettled is markUnsynced for a directory that has its final mode, which may forbid
+// opening the directory again to sync it.
 func (s *Sink) syncSettled(h *dirHandle) {
 	d := s.deviceOf(h)
 	if s.opt.NoFsync || !d.syncsAlone() {
@@ -343,7 +344,8 @@ func (s *Sink) syncSettled(h *dirHandle) {
 	}
 }
 
-// atOnce calls f for 0 to n-1, some at a time, and returns when all are done.
+// atOnce calls f for 0 to n-1, several in parallel, and returns when all calls are
+// done.
 func atOnce(n int, f func(i int)) {
 	if n == 1 {
 		f(0)

@@ -11,21 +11,21 @@ import (
 	"gdrcp/manifest"
 )
 
-// A cache keeps up to maxCachedDirs directories open, or a sixteenth of what the
-// process may open, but minCachedDirs. In the tree's order neighbours share
-// their directories. A sink however makes the directories of thousands of
-// entries before it writes the files in them: one that has to be opened again
-// also has to be looked through again, as others may have been at it.
+// A cache keeps up to maxCachedDirs directories open, or a sixteenth of the files that
+// the process may open, but at least minCachedDirs. In the tree's order, neighbours
+// share their directories. But a sink makes the directories of thousands of entries
+// before it writes the files in them. A directory that is opened again must also be
+// looked through again, because others may have changed it.
 const (
 	minCachedDirs = 64
 	maxCachedDirs = 1024
 )
 
-// cachedDirs is how many directories a cache may keep open here.
+// cachedDirs is how many directories a cache may keep open in this process.
 func cachedDirs() int { return ShareOfFiles(16, minCachedDirs, maxCachedDirs) }
 
-// ShareOfFiles is one of parts of the files that the process may open
-// (setrlimit(2)), but within least and most.
+// ShareOfFiles is the number of files that the process may open (setrlimit(2)), divided
+// by parts, but within least and most.
 func ShareOfFiles(parts uint64, least, most int) int {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil || r.Cur/parts >= uint64(most) {
@@ -40,7 +40,7 @@ type dirHandle struct {
 	fd      int // or unix.AT_FDCWD
 	path    string
 	inode   manifest.Inode
-	fresh   bool      // made by this sink: nothing foreign is in it
+	fresh   bool      // made by this sink, so nothing foreign is in it
 	swept   sync.Once // leftovers were looked for
 	folding atomic.Uint32
 	reading sync.Mutex // held while names are read from fd: its offset is shared
@@ -71,15 +71,15 @@ func (h *dirHandle) release() {
 	}
 }
 
-// dirCache keeps the directories used last open, by their path. The cache holds
-// one reference to each, so evicting one that is in use does not close it.
+// dirCache keeps the directories that were used last open, by path. The cache holds one
+// reference to each, so a directory that is in use stays open when the cache drops it.
 type dirCache struct {
 	open func(path string) (*dirHandle, error) // opens what is not cached; called unlocked
 	max  int
 
 	mu     sync.Mutex
 	byPath map[string]*list.Element
-	order  *list.List // of *dirHandle, the one used last in front
+	order  *list.List // of *dirHandle, the last used in front
 	closed bool
 }
 
@@ -108,9 +108,9 @@ func (c *dirCache) get(path string) (*dirHandle, error) {
 	return c.add(h), nil
 }
 
-// add takes over the caller's reference to h and returns the cached directory
-// of that path, which is another one if somebody was faster, with a reference
-// for the caller.
+// add takes over the caller's reference to h. It returns the cached directory of that
+// path with a reference for the caller: h, or another handle if another goroutine was
+// faster.
 func (c *dirCache) add(h *dirHandle) *dirHandle {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,7 +138,7 @@ func (c *dirCache) drop(el *list.Element) {
 	h.release()
 }
 
-// close drops every directory; those in use are closed by their last user.
+// close drops every directory. The last user of a directory in use closes it.
 func (c *dirCache) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

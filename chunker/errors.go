@@ -10,46 +10,48 @@ import (
 
 // Errors that callers act on. Those that come with an errno wrap that too.
 var (
-	// ErrChanged: the file or directory is not what it was when it was looked at first.
+	// ErrChanged: the file or directory has changed since the first look at it.
 	ErrChanged = errors.New("changed while being copied")
-	// ErrVanished: what a directory listed is not there any more.
+	// ErrVanished: a directory listed the entry, and now it is gone.
 	ErrVanished = fmt.Errorf("vanished since it was listed: %w", unix.ENOENT)
-	// ErrNotDir: something that is no directory, a symbolic link included, is
-	// where one has to be.
+	// ErrNotDir: a directory is needed, and something else is there, perhaps a symbolic
+	// link.
 	ErrNotDir = errors.New("not a directory")
-	// ErrIsDir: a directory is where something else has to be.
+	// ErrIsDir: something else is needed, and a directory is there.
 	ErrIsDir = errors.New("is a directory")
-	// ErrInTheWay: a device, fifo or socket has the name. To replace it would be
-	// what nobody means by copying to it, and root's /dev/null would be gone.
+	// ErrInTheWay: a device, fifo or socket has the name. Nobody who copies to it means
+	// to replace it, and root would lose /dev/null.
 	ErrInTheWay = errors.New("a device, fifo or socket has that name, and is not replaced")
 	// ErrNoSpace: the file system or the quota is full (ENOSPC, EDQUOT).
 	ErrNoSpace = errors.New("no space left")
-	// ErrEscape: a path leads, or could lead, out of the place it belongs to.
+	// ErrEscape: a path leads, or could lead, out of the directory that it must stay
+	// in.
 	ErrEscape = errors.New("path leads outside")
 	// ErrSpecial: the entry is a socket, fifo or device, which is not copied.
 	ErrSpecial = errors.New("special file skipped")
 	// ErrDuplicate: two sources would have the same name at the top of the tree.
 	ErrDuplicate = errors.New("another source has the same name")
-	// ErrTaken: the name leads to what was copied for another entry, as names
-	// that differ only in case do on some file systems.
+	// ErrTaken: the name leads to the copy of another entry. On some file systems names
+	// that differ only in case do.
 	ErrTaken = errors.New("an entry whose name differs only in case is there already")
-	// ErrKept: what the sink was told to keep is there.
+	// ErrKept: something that the sink must keep is there.
 	ErrKept = errors.New("it is there by now, and stays")
-	// ErrReserved: the name is of the form that temporary files have.
+	// ErrReserved: the name has the form of the names of temporary files.
 	ErrReserved = errors.New("such a name is for temporary files of gdrcp, which may be removed")
-	// ErrNotEmpty: something is in a directory that was to be deleted, and stays.
+	// ErrNotEmpty: a directory that was to be deleted holds something that stays.
 	ErrNotEmpty = errors.New("directory not empty, not deleted")
-	// ErrTooMany: as much was deleted as was allowed.
+	// ErrTooMany: the limit on deletions is reached.
 	ErrTooMany = errors.New("not deleted: no more deletions are allowed")
-	// ErrFolds: what is in such a directory may be what was copied, by another name.
+	// ErrFolds: the directory may take different names for the same, so the entry may
+	// be one that was copied under another name.
 	ErrFolds = errors.New("not deleted: its directory may take different names for the same")
-	// ErrTime: a time that is to be kept does not fit where times are told.
+	// ErrTime: a time that is to be kept does not fit into 64 bits of nanoseconds.
 	ErrTime = errors.New("it is before 1677 or after 2262, and cannot be sent")
-	// ErrTimeNotKept: the file system gave an entry another time than it was to have.
+	// ErrTimeNotKept: the file system gave an entry another time than the wanted one.
 	ErrTimeNotKept = errors.New("the file system does not keep it")
 	// ErrOrder: entries do not come in the order of paths.
 	ErrOrder = errors.New("out of order")
-	// ErrItself: the entry is what the copy itself makes.
+	// ErrItself: the copy itself makes the entry.
 	ErrItself = errors.New("not copied: it is where this copy goes")
 	// ErrSame: a directory would be copied to its own place.
 	ErrSame = errors.New("source and destination are the same directory")
@@ -57,7 +59,7 @@ var (
 	ErrLoop = errors.New("links lead in a circle")
 )
 
-// missingDirError is an ErrNotDir where there is nothing.
+// missingDirError is an ErrNotDir for a name at which there is nothing.
 type missingDirError struct{}
 
 func (missingDirError) Error() string        { return "no such directory" }
@@ -94,9 +96,9 @@ func (e *opError) Unwrap() []error {
 	return errs
 }
 
-// opErr wraps a cause with what was being done, and with the sentinel that its
-// errno stands for. A cause that already is an opError stays as it is: the
-// inner one names the component that is to blame.
+// opErr wraps a cause with what was being done, and with the sentinel that its errno
+// stands for. A cause that is already an opError stays as it is, because it names the
+// component that is to blame.
 func opErr(op, path string, err error) error {
 	if err == nil {
 		return nil
@@ -117,13 +119,13 @@ func opErr(op, path string, err error) error {
 	return e
 }
 
-// withinErr is the error of an entry that cannot be made because of a directory
-// that it is to be in: it names both.
+// withinErr is the error of an entry that cannot be made because of a directory above
+// it. The error names both.
 func withinErr(op, path string, err error) error {
 	return &opError{op: op, path: path, err: err}
 }
 
-// kindErr is an error for which the sentinel says it all.
+// kindErr is an error that needs no cause beside the sentinel.
 func kindErr(op, path string, kind error) error {
 	return &opError{op: op, path: path, kind: kind}
 }

@@ -8,8 +8,8 @@ import (
 	"gdrcp/manifest"
 )
 
-// Stamp tells whether a file is still what it was: compare with ==. A file whose
-// stamp differs between the walk, its opening and its last read has changed.
+// Stamp shows whether a file has changed: compare stamps with ==. If the stamps of the
+// walk, the opening and the last read differ, the file has changed.
 type Stamp struct {
 	Size, MtimeNs, CtimeNs int64
 	Ino, Dev               uint64
@@ -22,8 +22,8 @@ func stampOf(st *unix.Stat_t) Stamp {
 	return Stamp{Size: st.Size, MtimeNs: nanoseconds(st.Mtim), CtimeNs: nanoseconds(st.Ctim), Ino: st.Ino, Dev: st.Dev}
 }
 
-// File is a regular file open for reading. Many may read at once; Close only
-// when they are done.
+// File is a regular file open for reading. Many goroutines may read at once; call Close
+// only when they are done.
 type File struct {
 	fd     int
 	path   string
@@ -61,9 +61,9 @@ func (f *File) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// ReadEnd is ReadAt for the last bytes of a file, of which there may be none, and
-// reports whether the file goes on behind them, at no cost where there are some:
-// one byte more is asked for by the same call (preadv(2)).
+// ReadEnd is ReadAt for the last bytes of a file; p may be empty. It reports whether
+// the file goes on behind them. That costs nothing unless p is empty: the same call
+// asks for one byte more (preadv(2)).
 func (f *File) ReadEnd(p []byte, off int64) (goesOn bool, err error) {
 	var beyond [1]byte
 	for n := 0; ; {
@@ -82,10 +82,9 @@ func (f *File) ReadEnd(p []byte, off int64) (goesOn bool, err error) {
 	}
 }
 
-// Data returns the first range [start, stop) of data in [off, end); the bytes
-// between off and start are a hole and read as zeros. start is end where only
-// a hole is left. Where the file system does not tell (lseek(2), SEEK_DATA),
-// all is data.
+// Data returns the first range [start, stop) of data in [off, end); the bytes between
+// off and start are a hole and read as zeros. start is end if only a hole is left. If
+// the file system does not report holes (lseek(2), SEEK_DATA), all is data.
 func (f *File) Data(off, end int64) (start, stop int64, err error) {
 	if off >= end {
 		return end, end, nil
@@ -105,7 +104,7 @@ func (f *File) Data(off, end int64) (start, stop int64, err error) {
 	}
 	stop, err = f.seek(start, unix.SEEK_HOLE)
 	if err == unix.ENXIO || err == nil && stop <= start {
-		// Cut short between the two calls: reading it will tell.
+		// The file was cut short between the two calls. Reading it will show that.
 		return start, end, nil
 	}
 	if err != nil {
@@ -123,8 +122,8 @@ func (f *File) seek(off int64, whence int) (int64, error) {
 	}
 }
 
-// AdviseSequential tells the kernel to read far ahead (posix_fadvise(2)). It is
-// advice: that it is not taken is no error.
+// AdviseSequential tells the kernel to read far ahead (posix_fadvise(2)). It is advice:
+// if the kernel refuses it, that is no error.
 func (f *File) AdviseSequential() {
 	_ = unix.Fadvise(f.fd, 0, 0, unix.FADV_SEQUENTIAL)
 }

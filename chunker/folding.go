@@ -6,13 +6,13 @@ import (
 	"gdrcp/manifest"
 )
 
-// Some file systems take names that differ only in case for the same one. Two
-// entries of such names would end as one file with the content of the later:
-// the later one must fail instead. A sink therefore remembers what it has made
-// in directories that fold case, and gives none of it up for another entry.
+// Some file systems take names that differ only in case for the same name. Two entries
+// with such names would end as one file with the content of the later entry. Instead
+// the later entry must fail. So a sink remembers what it has made in directories that
+// fold case, and replaces none of that with another entry.
 
-// maxClaims bounds what is remembered. When there is more, all is forgotten and
-// two such entries are noticed only if they come after that.
+// maxClaims bounds what a sink remembers. At the bound the sink forgets everything, and
+// notices only pairs of entries of which both come later.
 const maxClaims = 1 << 16
 
 // inodeOf is the file that st is of.
@@ -27,9 +27,9 @@ const (
 	foldYes
 )
 
-// folds tells whether the directory folds case, the first time by looking for
-// name in the other case. name must be in it, as the only one of the inode ino;
-// 0: to be looked up.
+// folds reports whether the directory folds case. The first call looks for name in the
+// other case. name must be in the directory, as the only name of the inode ino; if ino
+// is 0, folds looks the inode up.
 func (h *dirHandle) folds(name string, ino uint64) bool {
 	if known := h.folding.Load(); known != foldUnknown {
 		return known == foldYes
@@ -56,7 +56,8 @@ func (h *dirHandle) folds(name string, ino uint64) bool {
 	return is == foldYes
 }
 
-// otherCase swaps the case of the letters of ASCII: all that fold, fold these.
+// otherCase swaps the case of ASCII letters. Every file system that folds case folds
+// these.
 func otherCase(name string) string {
 	b := []byte(name)
 	for i, c := range b {
@@ -67,9 +68,9 @@ func otherCase(name string) string {
 	return string(b)
 }
 
-// foundFolding notes that the directory takes different names for one, in case
-// or in another way. It is remembered when the directory is opened again; of more
-// than maxClaims all are taken to do so.
+// foundFolding notes that the directory takes different names for the same, in case or
+// in another way. The note holds when the directory is opened again. Beyond maxClaims
+// notes, every directory counts as folding.
 func (s *Sink) foundFolding(id manifest.Inode) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,12 +89,12 @@ func (s *Sink) wasFoundFolding(id manifest.Inode) bool {
 	return is || len(s.foldingDirs) >= maxClaims
 }
 
-// NoteKept takes word that what is at an entry's path stays as that entry: in a
-// directory that folds case nothing is put in its place for another one.
+// NoteKept notes that the file at an entry's path stays as that entry. In a directory
+// that folds case, no other entry replaces it.
 func (s *Sink) NoteKept(path string) {
 	h, leaf, err := s.parentOf("keep", path)
 	if err != nil {
-		return // nothing of the copy's can be there
+		return // the copy can have made nothing there
 	}
 	defer h.release()
 	s.claimNew(h, leaf, 0)
@@ -117,15 +118,15 @@ func (s *Sink) isClaimed(id manifest.Inode) bool {
 	return is
 }
 
-// claimedAt tells whether the sink has made what is at name, in a directory
-// that folds case.
+// claimedAt reports whether the sink has made what is at name, in a directory that
+// folds case.
 func (s *Sink) claimedAt(h *dirHandle, name string) bool {
 	var st unix.Stat_t
 	return fstatat(h.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && s.isClaimed(inodeOf(&st))
 }
 
-// moveInto gives the temporary name from the final name to. Its inode is ino; 0:
-// to be looked up.
+// moveInto renames the temporary name from to the final name to. The inode is ino; if
+// ino is 0, moveInto looks it up.
 func (s *Sink) moveInto(h *dirHandle, from, to string, ino uint64) error {
 	rename := func() error {
 		if s.keepsAll {
@@ -150,9 +151,9 @@ func (s *Sink) moveInto(h *dirHandle, from, to string, ino uint64) error {
 	return nil
 }
 
-// renameIfFree gives a name in a directory another name that nothing has; else it
-// is ErrKept. Where the file system cannot do both at once (renameat2(2)), it looks
-// first.
+// renameIfFree renames a name in a directory to a name that is free; if it is taken,
+// the error is ErrKept. If the file system cannot check and rename in one call
+// (renameat2(2)), renameIfFree looks first.
 func renameIfFree(dirfd int, from, to string) error {
 	err := unix.Renameat2(dirfd, from, dirfd, to, unix.RENAME_NOREPLACE)
 	switch err {
@@ -172,7 +173,7 @@ func renameIfFree(dirfd int, from, to string) error {
 	return unix.Renameat(dirfd, from, dirfd, to)
 }
 
-// claimNew notes what was made under a name, where names fold.
+// claimNew notes what was made under a name, in a directory that folds case.
 func (s *Sink) claimNew(h *dirHandle, name string, ino uint64) {
 	if !h.folds(name, ino) {
 		return

@@ -9,17 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FileSystem is one that entries go to. Its sink keeps it open, and closes it.
+// FileSystem is a file system that entries go to. The sink keeps it open, and closes
+// it.
 type FileSystem struct {
 	sink *Sink
-	dir  *dirHandle // the first directory that was met on it
+	dir  *dirHandle // the first directory that the sink met on it
 }
 
-// FileSystemOf tells which file system an entry's data will be on: that of the
-// directory that it goes into or, where that is not there or cannot be opened,
-// of the nearest one above. For all entries of one device (st_dev, stat(2))
-// it is the same. Btrfs has a device for each subvolume, and one space for all.
-// It blocks for the disk where the directory is not open already.
+// FileSystemOf returns the file system that will hold an entry's data: that of the
+// directory that the entry goes into or, if that is missing or cannot be opened, of the
+// nearest directory above. All entries of one device (st_dev, stat(2)) get the same
+// FileSystem. Btrfs has a device for each subvolume, and one space for all.
+// FileSystemOf blocks for the disk unless the directory is open already.
 func (s *Sink) FileSystemOf(path string) *FileSystem {
 	h := s.nearestDir(path)
 	defer h.release()
@@ -33,8 +34,8 @@ func (s *Sink) FileSystemOf(path string) *FileSystem {
 	return fs
 }
 
-// nearestDir is the directory that an entry goes into, or the nearest one above
-// it that can be opened, with a reference.
+// nearestDir returns the directory that an entry goes into, or the nearest directory
+// above that can be opened, with a reference.
 func (s *Sink) nearestDir(path string) *dirHandle {
 	target, err := s.target("find the file system of", path)
 	if err != nil {
@@ -69,8 +70,8 @@ func (f *FileSystem) String() string {
 	return "at the destination"
 }
 
-// FreeBytes is what an unprivileged user can still write to the file system
-// (f_bavail, statfs(2)), or the largest number where it does not tell.
+// FreeBytes is what an unprivileged user can still write to the file system (f_bavail,
+// statfs(2)), or the largest number if the file system does not report that.
 func (f *FileSystem) FreeBytes() (int64, error) {
 	var st unix.Statfs_t
 	if err := uninterrupted(func() error { return unix.Fstatfs(f.dir.fd, &st) }); err != nil {

@@ -12,15 +12,15 @@ type Published struct {
 	id   manifest.Inode
 }
 
-// Published tells which file this is. It says nothing of whether Publish went
-// well.
+// Published returns which file this is. It does not say whether Publish went well.
 func (t *Temp) Published() Published {
-	// Not its directory's device: overlay file systems give files another one.
+	// The device is the file's own: overlay file systems give files another device than
+	// their directory's.
 	return Published{path: t.path, id: inodeOf(&t.made)}
 }
 
-// Standing takes the file at an entry's path for published there. ErrChanged: it
-// is none.
+// Standing returns the file at an entry's path as if this sink had published it.
+// ErrChanged: no regular file is there.
 func (s *Sink) Standing(path string) (Published, error) {
 	target, err := s.target("look at", path)
 	if err != nil {
@@ -36,10 +36,10 @@ func (s *Sink) Standing(path string) (Published, error) {
 	return Published{path: path, id: inodeOf(&st)}, nil
 }
 
-// Link gives a file that this sink has published another name, in place of a
-// file or link that may be there. ErrIsDir: a directory is in its place;
-// ErrInTheWay: what no copy replaces; ErrChanged: what is at the first name is
-// not what was published there.
+// Link gives a file that this sink has published another name. It replaces a file or
+// link that has the name. ErrIsDir: a directory has the name. ErrInTheWay: a device,
+// fifo or socket has it. ErrChanged: the first name no longer leads to the published
+// file.
 func (s *Sink) Link(e *manifest.Entry, to Published) error {
 	parent, leaf, err := s.parentOf("link", e.Path)
 	if err != nil {
@@ -62,8 +62,7 @@ func (s *Sink) Link(e *manifest.Entry, to Published) error {
 	return nil
 }
 
-// lookInTheWay makes sure that what is at a name can be replaced, and returns
-// what it is.
+// lookInTheWay checks that what is at a name can be replaced, and returns its inode.
 func (s *Sink) lookInTheWay(parent *dirHandle, leaf string) (there manifest.Inode, err error) {
 	if parent.fresh {
 		return manifest.Inode{}, nil
@@ -77,7 +76,7 @@ func (s *Sink) lookInTheWay(parent *dirHandle, leaf string) (there manifest.Inod
 	case err != nil:
 		return manifest.Inode{}, err
 	case s.deletes != nil:
-		// What is of another kind goes when the link gets its name.
+		// Something of another kind is removed when the link gets its name.
 	case st.Mode&unix.S_IFMT == unix.S_IFDIR:
 		return manifest.Inode{}, unix.EISDIR
 	case isSpecial(&st):
@@ -86,8 +85,8 @@ func (s *Sink) lookInTheWay(parent *dirHandle, leaf string) (there manifest.Inod
 	return inodeOf(&st), nil
 }
 
-// linkAt makes the link under a temporary name, looks at what it has got, and
-// renames it. A cleaner may take the temporary name away: then it tries again.
+// linkAt makes the link under a temporary name, checks which file it leads to, and
+// renames it. A cleaner may remove the temporary name: then linkAt tries again.
 func (s *Sink) linkAt(from *dirHandle, fromLeaf string, parent *dirHandle, leaf string, want manifest.Inode) (err error) {
 	for range createTries {
 		name := tempName()

@@ -8,33 +8,33 @@ import (
 	"gdrcp/manifest"
 )
 
-// avoided is what the copy itself makes, see Avoid.
+// avoided describes what the copy itself makes, see Avoid.
 type avoided struct {
 	is    func(manifest.Inode) bool
 	names []string
 }
 
-// Avoid makes the walk leave out what the copy makes where its destination is in
-// the tree: the walk would find that, and so on without end. is tells the
-// directory that the copy goes into, and names are those that it gets there: one,
-// or those of several sources; without any the whole directory is left out. Such
-// an entry is a Problem to skip (ErrItself). A source that would be copied to its
-// own place is a Problem (ErrSame). Call it before Next.
+// Avoid makes the walk leave out what the copy makes if the destination is in the tree:
+// otherwise the walk would find the copy's own files without end. is reports whether a
+// directory is the one that the copy goes into, and names are the names that the copy
+// gets there: one, or one for each of several sources. Without names the whole
+// directory is left out. Such an entry is a Problem to skip (ErrItself). A source that
+// would be copied to its own place is a Problem (ErrSame). Call Avoid before Next.
 func (w *Walker) Avoid(is func(manifest.Inode) bool, names []string) {
 	w.avoid = &avoided{is, names}
 }
 
-// holds tells whether the copy's entries go into a directory by their names.
+// holds reports whether the copy puts entries of those names into a directory.
 func (a *avoided) holds(dir manifest.Inode) bool {
 	return a != nil && len(a.names) > 0 && a.is(dir)
 }
 
-// makes tells whether an entry of that name in the level is what the copy makes.
+// makes reports whether the copy makes the entry of that name in the level.
 func (a *avoided) makes(l *level, leaf string) bool {
 	return l.isInto && slices.Contains(a.names, leaf)
 }
 
-// checkDir refuses a directory that was opened where it is what the copy makes.
+// checkDir refuses an opened directory if the copy makes it.
 func (a *avoided) checkDir(h *dirHandle, path string, isSource bool) error {
 	switch {
 	case a == nil:

@@ -20,8 +20,8 @@ const (
 	listImplied
 )
 
-// ListBuilder sorts names, of which there may be any number: more than 4 MiB of
-// them go to unlinked temporary files.
+// ListBuilder sorts any number of names. More than 4 MiB of names go to unlinked
+// temporary files.
 type ListBuilder struct {
 	stack *nameStack
 	names nameList
@@ -46,7 +46,7 @@ func (b *ListBuilder) Add(name string) error {
 	if err := manifest.CheckPath(item.Path); err != nil {
 		return fmt.Errorf("%q: %w", name, err)
 	}
-	// What both paths begin with has been added with the last one.
+	// The directories that both paths share were added with the last path.
 	shared := 0
 	for i := 0; i < len(item.Path); i++ {
 		if item.Path[i] == '/' && i > shared && strings.HasPrefix(b.last, item.Path[:i+1]) {
@@ -68,8 +68,8 @@ func (b *ListBuilder) Add(name string) error {
 	return b.add(item.Path, flags)
 }
 
-// add adds a record: the path, "" for the top, which comes first, then a NUL,
-// which is less than what a path can go on with, and the flags.
+// add adds a record: the path ("" for the top, which comes first), then a NUL, which is
+// less than any byte that can continue a path, then the flags.
 func (b *ListBuilder) add(path string, flags byte) error {
 	if path == "." {
 		path = ""
@@ -78,7 +78,7 @@ func (b *ListBuilder) add(path string, flags byte) error {
 	return b.stack.add(&b.names, b.key)
 }
 
-// Finish sorts the names. The builder is of no use then but to be closed.
+// Finish sorts the names. After that the builder can only be closed.
 func (b *ListBuilder) Finish() (*List, error) {
 	if err := b.stack.finish(&b.names); err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func (w *listWriter) fill(b *ListBuilder) error {
 	}
 }
 
-// emit writes the name that was read last.
+// emit writes the last name that was read.
 func (w *listWriter) emit() error {
 	if !w.begun {
 		return nil
@@ -138,7 +138,7 @@ func (w *listWriter) emit() error {
 	return w.spill()
 }
 
-// spill moves what there is to the file.
+// spill moves what is in memory to the file.
 func (w *listWriter) spill() (err error) {
 	l := w.list
 	if l.file == nil {
@@ -211,8 +211,8 @@ func (r *listReader) Next() (Listed, error) {
 	return item, nil
 }
 
-// CheckListDir makes sure that the source of a copy by a List is a directory. stat is
-// os.Stat, or os.Root's where the path is below a root.
+// CheckListDir checks that the source of a copy by a List is a directory. stat is
+// os.Stat, or os.Root's if the path is below a root.
 func CheckListDir(stat func(string) (os.FileInfo, error), path string) error {
 	st, err := stat(path)
 	var pe *os.PathError

@@ -10,33 +10,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Listed is a name of a list of what is to be copied.
+// Listed is a name in a list of names to copy.
 type Listed struct {
 	Path string
-	// Named: the list has it. A directory is then walked if the walk is recursive.
+	// Named: the list has the name itself. A directory is then walked if the walk is
+	// recursive.
 	Named bool
-	// Contents: of a directory, what is directly in it belongs to it.
+	// Contents: the entries directly in the directory are copied with it.
 	Contents bool
-	// Implied: it is a directory on the way to a name of the list.
+	// Implied: the name is a directory on the way to a name of the list.
 	Implied bool
 }
 
-// Names gives the names of a list in the order of a walk, each once, and every
-// directory on the way to one before it. At its end it gives io.EOF.
+// Names gives the names of a list in the order of a walk, each once, and before a name
+// every directory on the way to it. At the end of the list it returns io.EOF.
 type Names interface{ Next() (Listed, error) }
 
-// takeMode is what of a directory belongs to a walk.
+// takeMode says which contents of a directory belong to a walk.
 type takeMode uint8
 
 const (
-	takeAll      takeMode = iota // all that is in it, and so on
+	takeAll      takeMode = iota // all that is in it, at any depth
 	takeContents                 // what is in it, and what the list has below it
 	takeListed                   // what the list has below it
 	takeNothing
 )
 
-// lookAhead is how many names a walk reads ahead to see whether a directory on
-// the way leads to anything. Of one that is not known then, it is assumed.
+// lookAhead is how many names a walk reads ahead to see whether a directory on the way
+// leads to anything. If the walk does not know by then, it assumes that the directory
+// does.
 const lookAhead = 4096
 
 // listing is where a walk is in its list.
@@ -47,17 +49,17 @@ type listing struct {
 	head  Listed   // the next name
 	path  []byte   // of it
 	ended bool
-	// survivor is a name that is there and not left out.
+	// survivor is a name that exists and is not left out.
 	survivor string
-	// item is what the list has of the entry that is looked at, and inDir that it
+	// item is what the list says of the entry that is being looked at. inDir: the entry
 	// was found in its directory.
 	item  Listed
 	inDir bool
 }
 
-// Only makes the walk find what names has, the tree's one source being a
-// directory, which itself is found only where it is named. Names that are not
-// there are Problems. Call it before Next.
+// Only makes the walk find only the entries in names. The tree's one source must be a
+// directory, which itself is found only if it is named. Names that do not exist are
+// Problems. Call Only before Next.
 func (w *Walker) Only(names Names) error {
 	w.list = &listing{names: names}
 	return w.list.next()
@@ -77,7 +79,7 @@ func (t *listing) next() error {
 	return nil
 }
 
-// ahead is a name behind the head; false where there is none.
+// ahead returns the n-th name behind the head, or false if there is none.
 func (t *listing) ahead(n int) (Listed, bool) {
 	for len(t.queue) <= n && t.err == nil {
 		var item Listed
@@ -91,7 +93,8 @@ func (t *listing) ahead(n int) (Listed, bool) {
 	return t.queue[n], true
 }
 
-// below is the next name's path below a directory; nil if it is elsewhere.
+// below returns the next name's path below a directory, or nil if the name is
+// elsewhere.
 func (t *listing) below(dir string) []byte {
 	switch {
 	case t.ended:
@@ -107,8 +110,8 @@ func (t *listing) below(dir string) []byte {
 	return t.path[len(dir)+1:]
 }
 
-// peek returns the next name in the level's directory, by the directory or by
-// the list.
+// peek returns the next name in the level's directory, from the directory or from the
+// list.
 func (w *Walker) peek(l *level) ([]byte, bool) {
 	name, more := w.names.peek(&l.names)
 	if w.list == nil {
@@ -146,8 +149,8 @@ func (w *Walker) advance(l *level) error {
 	return t.next()
 }
 
-// orphan passes over names below the level whose directory on the way is not
-// there, and returns the first that the list has, with what is wrong.
+// orphan passes over names below the level whose directory on the way is missing. It
+// returns the first of them that the list has, with the error.
 func (w *Walker) orphan(l *level) (*Found, error) {
 	t := w.list
 	for t != nil && l.path != "" {
@@ -169,7 +172,7 @@ func (w *Walker) orphan(l *level) (*Found, error) {
 		case w.leavesOut != nil && w.leavesOut(item.Path, a.isDir()):
 			continue
 		default:
-			err = unix.ENOTDIR // what was on the way is there only now
+			err = unix.ENOTDIR // the directory on the way was made only now
 		}
 		return w.problem(item.Path, opErr("stat", item.Path, err)), nil
 	}
@@ -185,8 +188,8 @@ func (l *level) isPending(name []byte) bool {
 	return false
 }
 
-// takes is what of a directory, whose entry is looked at in a level, belongs to
-// the walk.
+// takes returns which contents of the directory that is being looked at belong to the
+// walk.
 func (w *Walker) takes(l *level) takeMode {
 	t := w.list
 	switch {
@@ -202,10 +205,10 @@ func (w *Walker) takes(l *level) takeMode {
 	return takeNothing
 }
 
-// passesOverListed tells of an entry that is not to be found, because it is left
-// out, or because it is on the way to nothing. What is left out and on the way to
-// a name of the list is only on the way, as rsync has it, and a name that is
-// not there is told, whatever is left out.
+// passesOverListed reports whether the walk passes over an entry, because it is left
+// out, or because it is on the way to nothing. An entry that is left out and lies on
+// the way to a name of the list counts as only on the way, as in rsync. A name that
+// does not exist is reported even if it is left out.
 func (w *Walker) passesOverListed(path string, isLeftOut, maybeDir, maybeOther bool) bool {
 	t := w.list
 	isGone := maybeDir && maybeOther
@@ -218,8 +221,8 @@ func (w *Walker) passesOverListed(path string, isLeftOut, maybeDir, maybeOther b
 	return !t.item.Implied || maybeOther || !w.leadsOn(path)
 }
 
-// leadsOn tells whether a directory is on the way to a name that is there and is
-// not left out: the list's next names are looked at before their turn.
+// leadsOn reports whether a directory is on the way to a name that exists and is not
+// left out. It looks at the list's next names before their turn.
 func (w *Walker) leadsOn(dir string) bool {
 	t := w.list
 	for n := -1; n < lookAhead; n++ {
@@ -244,7 +247,8 @@ func (w *Walker) survives(path string) bool {
 	return err == nil && (w.leavesOut == nil || !w.leavesOut(path, a.isDir()))
 }
 
-// isUnlistedTop tells of a top that is there only for what is below it.
+// isUnlistedTop reports whether an entry is a top that the walk needs only for entries
+// below it.
 func (w *Walker) isUnlistedTop(f *Found) bool {
 	return w.list != nil && f.Problem == nil && f.Entry.Path == "." && w.list.item == Listed{}
 }

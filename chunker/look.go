@@ -8,7 +8,7 @@ import (
 	"gdrcp/manifest"
 )
 
-// Standing is what a destination has in the place of an entry.
+// Standing describes what is at an entry's place in the destination.
 type Standing struct {
 	Exists bool
 	// Type is that of an entry, or 0 for a device, fifo or socket.
@@ -16,14 +16,14 @@ type Standing struct {
 	Size    int64  // bytes
 	Mode    uint32 // permission bits, 07777
 	MtimeNs int64
-	// timeUnitNs is what the file system keeps times in, where that is known and
-	// more than a second; else 0.
+	// timeUnitNs is the unit in which the file system keeps times if that is known and
+	// more than a second, else 0.
 	timeUnitNs int64
 }
 
-// Look tells what is in an entry's place. It follows no link, changes nothing,
-// and blocks for the disk. An entry whose directory is missing does not exist;
-// ErrNotDir: something else is where its directory would have to be.
+// Look returns what is at an entry's place. It follows no link, changes nothing, and
+// blocks for the disk. An entry whose directory is missing does not exist. ErrNotDir:
+// something else is in the place of its directory.
 func (s *Sink) Look(path string) (Standing, error) {
 	target, err := s.target("look at", path)
 	if err != nil {
@@ -79,16 +79,16 @@ func standingOf(st *unix.Stat_t) Standing {
 	return s
 }
 
-// Try tells whether an entry would be made, as far as that can be known without
-// changing anything: a dry run's Mkdir, Symlink and Create. What those would
-// remove to make room is told as they would tell it.
+// Try reports whether an entry would be made, as far as it can know without changing
+// anything: a dry run's Mkdir, Symlink and Create. It reports what those would remove
+// to make room in the same way as they do.
 func (s *Sink) Try(e *manifest.Entry) error {
 	if err := s.checkTime(e); err != nil {
 		return err
 	}
 	now, err := s.Look(e.Path)
 	if errors.Is(err, ErrNotDir) && s.deletes != nil {
-		// What is there would have given way to the directory.
+		// A real run would have replaced what is there with the directory.
 		return nil
 	}
 	if err != nil {

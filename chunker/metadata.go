@@ -10,28 +10,29 @@ import (
 // Keep says what of a source's metadata a sink gives to what it makes. Owners
 // and groups come with each entry's Attributes.
 type Keep struct {
-	// Modes are permission bits. Without it new files and directories get the
-	// source's less the umask, and what replaces a file has that one's.
+	// Modes keeps permission bits. Without it, new files and directories get the
+	// source's bits less the umask, and a file that replaces another gets the replaced
+	// file's bits.
 	Modes bool
-	// Times are those of the last change of files, directories and links.
+	// Times keeps the times of the last change of files, directories and links.
 	Times bool
-	// Xattrs are extended attributes. A directory that exists loses those that
-	// its source has not.
+	// Xattrs keeps extended attributes. An existing directory loses attributes that its
+	// source lacks.
 	Xattrs bool
 }
 
-// Attributes are what an entry is to have beyond what a manifest says of it. Nil: nothing
+// Attributes are what an entry is to have beyond what a manifest holds. Nil: nothing
 // more.
 type Attributes struct {
-	// UID and GID are owner and group by this host's numbers; -1 leaves them as the kernel
-	// sets them. So does a process that may not give files away. For root that is an
-	// error, but the file, directory or link is there all the same.
+	// UID and GID are owner and group in this host's numbers; -1 leaves them as the kernel
+	// sets them. A process that may not give files away also leaves them. For root that is
+	// an error, but the file, directory or link is made all the same.
 	UID, GID int
 	// Xattrs are set where the sink keeps extended attributes.
 	Xattrs Xattrs
 }
 
-// xattrs are an entry's extended attributes; none of a nil one.
+// xattrs returns an entry's extended attributes; a nil a has none.
 func (a *Attributes) xattrs() Xattrs {
 	if a == nil {
 		return nil
@@ -39,12 +40,12 @@ func (a *Attributes) xattrs() Xattrs {
 	return a.Xattrs
 }
 
-// setIDs are the bits that lend a file's owner or group to who runs it.
+// setIDs are the bits that lend a file's owner or group to the user who runs it.
 const setIDs = unix.S_ISUID | unix.S_ISGID
 
-// keptMode is what is kept of a source's mode, and which set-ID bits beside
-// it once it is known whose the file is. Those of a peer that is held to a root
-// are never kept: it could make programs that run with this user's rights.
+// keptMode returns the bits of a source's mode that are kept, and the set-ID bits to
+// add once the file has its owner. Set-ID bits from a peer that is confined to a root
+// are never kept: the peer could make programs that run with this user's rights.
 func (s *Sink) keptMode(source uint32) (mode, setID uint32) {
 	if s.opt.Root == nil {
 		setID = source & setIDs
@@ -52,8 +53,8 @@ func (s *Sink) keptMode(source uint32) (mode, setID uint32) {
 	return source & 0o1777, setID
 }
 
-// lent is what of setID a file may have: for its owner and its group only where
-// these are the ones that it had at the source.
+// lent returns the bits of setID that a file may have: the owner's bit only if the file
+// has the source's owner, the group's bit only if it has the source's group.
 func (a *Attributes) lent(setID uint32, st *unix.Stat_t) uint32 {
 	if a == nil {
 		return 0
@@ -68,10 +69,10 @@ func (a *Attributes) lent(setID uint32, st *unix.Stat_t) uint32 {
 	return setID & may
 }
 
-// setOwner is what is being done where an owner or group is set, for errors.
+// setOwner names, for errors, the step that sets an owner or group.
 const setOwner = "set owner or group of"
 
-// errNotGiven tells what chown was denied, of an entry that is there.
+// errNotGiven reports what chown was denied, for an entry that exists.
 func errNotGiven(path string, denied error) error {
 	if denied == nil {
 		return nil
@@ -79,14 +80,14 @@ func errNotGiven(path string, denied error) error {
 	return opErr(setOwner, path, fmt.Errorf("%w; all else is copied", denied))
 }
 
-// owns reports whether owner or group is to be set.
+// owns reports whether an owner or a group is to be set.
 func (a *Attributes) owns() bool { return a != nil && (a.UID >= 0 || a.GID >= 0) }
 
-// chown sets owner and group as far as this process may: both at once, else each
-// by itself. call is one of the chown(2) family, for which -1 is no change; st
-// is what the file has, and is brought up to date. denied is why root could not
-// give it all away: on NFS without root's rights, or for an id that a container
-// does not have. To everybody else rsync's rule applies, that it is no error.
+// chown sets owner and group as far as this process may: both at once, else each by
+// itself. call is one of the chown(2) family, for which -1 means no change; st is what
+// the file has, and chown updates it. denied is why root could not set both: on NFS
+// without root's rights, or for an id that a container does not have. For other users
+// this is no error, as in rsync.
 func (a *Attributes) chown(st *unix.Stat_t, call func(uid, gid int) error) (denied, err error) {
 	if !a.owns() {
 		return nil, nil
@@ -126,22 +127,22 @@ func (a *Attributes) chown(st *unix.Stat_t, call func(uid, gid int) error) (deni
 	return denied, nil
 }
 
-// isRoot reports whether files are made as root: by the user of the thread that
-// counts in file systems (setfsuid(2); -1 only asks).
+// isRoot reports whether this thread makes files as root. It asks for the user that
+// counts in file systems (setfsuid(2); -1 changes nothing).
 func isRoot() bool {
 	uid, err := unix.SetfsuidRetUid(-1)
 	return err == nil && uid == 0
 }
 
-// isNotAllowed reports whether chown(2) failed because this process may not do
-// that: EPERM, or EINVAL for an id that its user namespace does not have
+// isNotAllowed reports whether chown(2) failed because this process may not give files
+// away: EPERM, or EINVAL for an id that its user namespace does not have
 // (user_namespaces(7)), or a file system without owners.
 func isNotAllowed(err error) bool {
 	return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)
 }
 
-// applyToLink gives a link that was just made its owner, group and extended
-// attributes. denied is as of chown.
+// applyToLink gives a link that was just made its owner, group and extended attributes.
+// denied is as in chown.
 func (s *Sink) applyToLink(a *Attributes, dirfd int, name string) (denied, err error) {
 	if a.owns() {
 		var st unix.Stat_t
@@ -159,13 +160,13 @@ func (s *Sink) applyToLink(a *Attributes, dirfd int, name string) (denied, err e
 	return denied, err
 }
 
-// withhold keeps everybody but its owner out of a directory that was just made,
-// until it is settled with the mode and the group that say who may get in, and
-// finds out what the umask has left of its mode where that is not kept. It gets
-// its group now, while the entry can still fail (denied is as of chown). The
-// directory is given to its owner when it is full, for the owner of a directory can replace
-// what is being made in it. But where the directory does not belong to this process anyway
-// (NFS without root's rights) it is tried at once.
+// withhold keeps everybody but the owner out of a directory that was just made, until
+// SettleDirs gives it the mode and the group that say who may enter. If the mode is not
+// kept, withhold finds out what the umask has left of it. The directory gets its group now,
+// while the entry can still fail (denied is as in chown). It gets its owner when it is
+// full, because the owner of a directory can replace what is being made in it. But if the
+// directory does not belong to this process anyway (NFS without root's rights), withhold
+// tries to set the owner at once.
 func (s *Sink) withhold(h *dirHandle, d *dirToSettle) (denied, err error) {
 	if !s.opt.Keep.Modes && !d.attrs.owns() {
 		return nil, nil
@@ -191,8 +192,8 @@ func (s *Sink) withhold(h *dirHandle, d *dirToSettle) (denied, err error) {
 	return now.chown(&st, func(uid, gid int) error { return unix.Fchown(h.fd, uid, gid) })
 }
 
-// applyXattrs gives a file that is being written its extended attributes, for
-// which the users' namespace wants the right to write.
+// applyXattrs gives a file that is being written its extended attributes. Setting
+// attributes in the user namespace needs the right to write to the file.
 func (t *Temp) applyXattrs() error {
 	x := t.attrs.xattrs()
 	if !t.sink.opt.Keep.Xattrs || len(x) == 0 {
@@ -207,8 +208,8 @@ func (t *Temp) applyXattrs() error {
 	return t.sink.setXattrs(xattrsOfFD(t.fd), x)
 }
 
-// applyDirXattrs gives a directory its extended attributes. That is done when
-// it is announced, while its entry can still fail.
+// applyDirXattrs gives a directory its extended attributes. Mkdir calls it, while the
+// entry can still fail.
 func (s *Sink) applyDirXattrs(h *dirHandle, entry string, a *Attributes) error {
 	if !s.opt.Keep.Xattrs {
 		return nil

@@ -9,19 +9,19 @@ import (
 )
 
 const (
-	// namesBudgetBytes is what the names of all directories on the walk's way
-	// may take before one that is being read is spilled to a file.
+	// namesBudgetBytes bounds the names of all directories on the walk's way in memory.
+	// Beyond it, the directory that is being read is spilled to a file.
 	namesBudgetBytes = 4 << 20
-	// minRunBytes keeps spilled runs from becoming tiny when the directories
-	// above have used up the budget.
+	// minRunBytes is the least size of a spilled run when the directories above have
+	// used up the budget.
 	minRunBytes = 256 << 10
 	// direntBytes is read from a directory per getdents64(2) call.
 	direntBytes = 64 << 10
 )
 
-// nameStack holds the sorted names of the directories on the walk's way: one
-// arena and one index for all, since the walk descends and returns like a
-// stack. What does not fit goes to the spill file.
+// nameStack holds the sorted names of the directories on the walk's way. All share one
+// arena and one index, since the walk descends and returns like a stack. Names that do
+// not fit go to the spill file.
 type nameStack struct {
 	arena  []byte   // records: length (2 bytes), name
 	index  []uint32 // offsets of records in arena, sorted for each directory
@@ -29,7 +29,7 @@ type nameStack struct {
 	budget int // bytes
 	minRun int // bytes
 	dirent []byte
-	// getdents is getdents64(2), or a file system of a test.
+	// getdents is getdents64(2), or a test's substitute.
 	getdents func(fd int, buf []byte) (int, error)
 }
 
@@ -44,14 +44,14 @@ type nameList struct {
 	merge                  *runs // of a directory that was spilled, else nil
 	// distinct: each name counts once, however often it was added.
 	distinct bool
-	last     []byte // of a directory that was spilled and is distinct: the name that advance left
+	last     []byte // of a spilled, distinct directory: the name that advance went past
 }
 
 func (s *nameStack) begin() nameList {
 	return nameList{arenaStart: len(s.arena), indexStart: len(s.index), next: len(s.index)}
 }
 
-// usedBytes is what the arena takes from an arena and index position on.
+// usedBytes is the memory that names take from an arena and index position on.
 func (s *nameStack) usedBytes(arenaStart, indexStart int) int {
 	return len(s.arena) - arenaStart + 4*(len(s.index)-indexStart)
 }
@@ -98,7 +98,7 @@ func (s *nameStack) name(at uint32) []byte {
 	return s.arena[at+2 : at+2+n]
 }
 
-// spillList moves what the list has in the arena to a sorted run in the file.
+// spillList moves the list's names from the arena to a sorted run in the file.
 func (s *nameStack) spillList(l *nameList) error {
 	s.sort(l)
 	if l.merge == nil {
@@ -121,8 +121,8 @@ func (s *nameStack) spillList(l *nameList) error {
 	return nil
 }
 
-// peek returns the list's next name, valid until the stack is used otherwise,
-// or false at its end.
+// peek returns the list's next name, or false at the list's end. The name is valid
+// until the stack is next used.
 func (s *nameStack) peek(l *nameList) ([]byte, bool) {
 	if l.merge != nil {
 		return l.merge.peek()
@@ -142,7 +142,7 @@ func (s *nameStack) advance(l *nameList) error {
 	if !l.distinct {
 		return l.merge.advance()
 	}
-	// Each run has a name once, but several may have the same.
+	// Each run has a name once, but several runs may have the same name.
 	name, _ := l.merge.peek()
 	l.last = append(l.last[:0], name...)
 	for {
@@ -155,7 +155,7 @@ func (s *nameStack) advance(l *nameList) error {
 	}
 }
 
-// drop gives back what the list that was begun last takes.
+// drop frees the memory of the list that was begun last.
 func (s *nameStack) drop(l *nameList) {
 	s.arena, s.index = s.arena[:l.arenaStart], s.index[:l.indexStart]
 	if l.merge != nil {
@@ -163,11 +163,11 @@ func (s *nameStack) drop(l *nameList) {
 	}
 }
 
-// readDir adds every name in the directory open as fd, from its beginning on. A
-// name that the file system gives twice counts once: POSIX leaves open what
-// readdir(3) gives of a directory that changes meanwhile, and NFS and FUSE do give
-// names again. What it is, is asked by name, so that it has one type whatever was
-// said beside it.
+// readDir adds every name in the directory open as fd, from its beginning on. A name
+// that the file system gives twice counts once: POSIX leaves open what readdir(3)
+// returns for a directory that changes meanwhile, and NFS and FUSE do repeat names. The
+// walk asks for an entry's type by its name, so that the entry has one type whatever
+// the directory said.
 func (s *nameStack) readDir(l *nameList, fd int) error {
 	l.distinct = true
 	if _, err := unix.Seek(fd, 0, 0); err != nil {
@@ -188,9 +188,9 @@ func (s *nameStack) readDir(l *nameList, fd int) error {
 	}
 }
 
-// eachDirent calls visit with each name in what getdents64(2) returned, but "."
-// and "..": records of inode (8 bytes), offset (8), record length (2), type (1),
-// name ending in NUL.
+// eachDirent calls visit with each name in the records that getdents64(2) returned,
+// except "." and "..". A record is: records of inode (8 bytes), offset (8), record
+// length (2), type (1), name ending in NUL.
 func eachDirent(records []byte, visit func(name []byte) error) error {
 	const nameAt = 19
 	for len(records) >= nameAt {

@@ -6,7 +6,7 @@ import (
 	"gdrcp/manifest"
 )
 
-// checkPath refuses what no entry's path may be, with ErrEscape.
+// checkPath refuses a path that no entry may have, with ErrEscape.
 func checkPath(op, path string) error {
 	if err := manifest.CheckPath(path); err != nil {
 		return &opError{op: op, path: path, kind: ErrEscape, err: err}
@@ -14,7 +14,7 @@ func checkPath(op, path string) error {
 	return nil
 }
 
-// checkName refuses what no single component may be.
+// checkName refuses a name that no single component may have.
 func checkName(op, name string) error {
 	if name == "." || strings.IndexByte(name, '/') >= 0 {
 		return kindErr(op, name, ErrEscape)
@@ -31,7 +31,7 @@ func splitPath(path string) (dir, leaf string) {
 	return ".", path
 }
 
-// joinPath is the path of a name in the directory of an entry.
+// joinPath returns the path of a name in an entry's directory.
 func joinPath(dir, name string) string {
 	if dir == "." {
 		return name

@@ -10,26 +10,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrInterrupted is what reading and writing a Pipe end with after Interrupt.
+// ErrInterrupted is the error of a Pipe's Read and Write after Interrupt.
 var ErrInterrupted = errors.New("interrupted")
 
 const (
-	// pipeAtOnce is how much a write that cannot block is given.
+	// pipeAtOnce is the most bytes in one write that cannot block.
 	pipeAtOnce = 1 << 20
-	// pipeBuf is what a pipe that poll(2) calls writable takes without blocking
-	// (PIPE_BUF, pipe(7)).
+	// pipeBuf is how many bytes a pipe takes without blocking when poll(2) calls it
+	// writable (PIPE_BUF, pipe(7)).
 	pipeBuf = 4096
 )
 
-// Pipe is a descriptor that somebody else may keep waiting for as long as they
-// like: standard input or output. Its Read, or its Write, is one goroutine's; at
-// any time another may interrupt it. Flags of the open file that the program
-// was given are not touched: others may have it too.
+// Pipe is a descriptor on which another process can keep this one waiting without end:
+// standard input or output. One goroutine calls Read or Write; another may interrupt it
+// at any time. A Pipe leaves the flags of the given open file alone, because other
+// processes may share the file.
 type Pipe struct {
 	name string // for messages
 	fd   int
-	own  bool // fd is this Pipe's to close
-	// atOnce is how much may be written when poll(2) says that there is room.
+	own  bool // this Pipe closes fd
+	// atOnce is how many bytes may be written when poll(2) says that there is room.
 	atOnce int
 	wake   int // eventfd: readable once interrupted
 
@@ -37,8 +37,8 @@ type Pipe struct {
 	closed bool
 }
 
-// NewInput returns a Pipe that reads the open file fd, which stays the caller's
-// and is open at least as long as the Pipe. name is what errors call it.
+// NewInput returns a Pipe that reads the open file fd. The caller owns fd and keeps it
+// open at least as long as the Pipe. Errors call it name.
 func NewInput(fd int, name string) (*Pipe, error) {
 	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
@@ -47,7 +47,8 @@ func NewInput(fd int, name string) (*Pipe, error) {
 	return &Pipe{name: name, fd: fd, atOnce: pipeBuf, wake: wake}, nil
 }
 
-// NewOutput returns a Pipe that writes to the open file fd, likewise.
+// NewOutput returns a Pipe that writes to the open file fd, which the caller owns as
+// for NewInput.
 func NewOutput(fd int, name string) (*Pipe, error) {
 	var st unix.Stat_t
 	if err := fstat(fd, &st); err != nil {
@@ -59,16 +60,15 @@ func NewOutput(fd int, name string) (*Pipe, error) {
 	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG, unix.S_IFBLK:
-		p.atOnce = pipeAtOnce // waits for a disk at the most
+		p.atOnce = pipeAtOnce // waits for a disk at most
 	case unix.S_IFIFO, unix.S_IFCHR:
 		p.reopen()
 	}
 	return p, nil
 }
 
-// reopen gets an open file of the Pipe's own to write to, which does not block
-// though the given one does. Where that is not to be had, what is written at
-// once is little.
+// reopen opens the file again for the Pipe alone, so that writing does not block though
+// the given descriptor does. If that fails, the Pipe writes few bytes at once.
 func (p *Pipe) reopen() {
 	fd, err := openat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", p.fd), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err == nil {
@@ -76,7 +76,7 @@ func (p *Pipe) reopen() {
 	}
 }
 
-// wait blocks until fd is ready for what is asked, or gone.
+// wait blocks until fd is ready for the events, or closed at the other end.
 func (p *Pipe) wait(events int16) error {
 	fds := []unix.PollFd{{Fd: int32(p.fd), Events: events}, {Fd: int32(p.wake), Events: unix.POLLIN}}
 	if err := uninterrupted(func() error { _, err := unix.Poll(fds, -1); return err }); err != nil {
@@ -88,7 +88,7 @@ func (p *Pipe) wait(events int16) error {
 	return nil
 }
 
-// Read implements io.Reader. It blocks until there is something, or the end.
+// Read implements io.Reader. It blocks until there are bytes, or the end.
 func (p *Pipe) Read(b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
@@ -100,7 +100,7 @@ func (p *Pipe) Read(b []byte) (int, error) {
 			n, err = unix.Read(p.fd, b)
 		}
 		switch {
-		case err == unix.EINTR, err == unix.EAGAIN: // another reader was faster
+		case err == unix.EINTR, err == unix.EAGAIN: // another reader took the bytes
 		case err != nil:
 			return 0, fmt.Errorf("read %s: %w", p.name, err)
 		case n == 0:
@@ -111,8 +111,8 @@ func (p *Pipe) Read(b []byte) (int, error) {
 	}
 }
 
-// Write implements io.Writer. It blocks until all of b is written. EPIPE: nobody
-// reads any more.
+// Write implements io.Writer. It blocks until all of b is written. EPIPE: the reader is
+// gone.
 func (p *Pipe) Write(b []byte) (int, error) {
 	n := 0
 	for n < len(b) {
@@ -132,10 +132,10 @@ func (p *Pipe) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// Finish has the file system say what it says of writing only when a file is
-// closed (close(2): "may report write errors"), which is else left to the end of
-// the process, where nobody hears it. Call it behind the last Write; it may block
-// for the disk.
+// Finish makes the file system report the write errors that it reports only when a file
+// is closed (close(2): "may report write errors"). Without Finish that happens at the
+// end of the process, where nobody sees the errors. Call Finish after the last Write;
+// it may block for the disk.
 func (p *Pipe) Finish() error {
 	if err := flushFD(p.fd); err != nil {
 		return fmt.Errorf("close %s: %w", p.name, err)
@@ -143,7 +143,7 @@ func (p *Pipe) Finish() error {
 	return nil
 }
 
-// FinishFile is the Finish of a file that is written to without a Pipe.
+// FinishFile is Finish for a file that is written to without a Pipe.
 func FinishFile(f *os.File) error { return flushFD(int(f.Fd())) }
 
 // Interrupt ends the Read or Write that is under way, and every later one, with
@@ -152,11 +152,11 @@ func (p *Pipe) Interrupt() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.closed {
-		_, _ = unix.Write(p.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // fails only where it was interrupted 2^64 times
+		_, _ = unix.Write(p.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // fails only after 2^64 interrupts
 	}
 }
 
-// Close frees what the Pipe has of its own. No Read or Write may be under way.
+// Close frees what the Pipe opened. No Read or Write may be under way.
 func (p *Pipe) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -6,15 +6,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Publish gives finished files their final names and returns one result for
-// each. A file counts as published, with a nil error, once its data and its
-// name are on the disk (unless NoFsync): its data is synced, then it is renamed,
-// then its directory is synced; see syncFiles and syncNames for by which calls.
-// Whatever the file system says only when a file is closed is asked for before
-// the rename, also with NoFsync. A file that could not be published is discarded;
-// where only the last step went wrong, or root could not give it its owner, it
-// has its final name all the same. Publish blocks for the disk, one call at a
-// time for a sink. ErrKept: see KeepIf and KeepExisting.
+// Publish gives finished files their final names and returns one result for each. A
+// file counts as published, with a nil error, once its data and its name are on the
+// disk (unless NoFsync): its data is synced, then it is renamed, then its directory is
+// synced. syncFiles and syncNames say by which calls. Errors that the file system
+// reports only when a file is closed are asked for before the rename, also with
+// NoFsync. A file that could not be published is discarded. If only the last step
+// failed, or if root could not set the owner, the file has its final name all the same.
+// Publish blocks for the disk; a sink runs one call at a time. ErrKept: see KeepIf and
+// KeepExisting.
 func (s *Sink) Publish(temps []*Temp) []error {
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
@@ -62,9 +62,9 @@ func (t *Temp) rename() error {
 	return opErr("publish", t.path, t.sink.moveInto(t.dir, t.name, t.leaf, t.ino))
 }
 
-// syncFiles brings the files' data to the disk: a single file by fsync(2), those
-// of a batch by one syncfs(2) for each file system where that is enough, and else
-// by an fsync for each file.
+// syncFiles brings the files' data to the disk: a single file by fsync(2), a batch by
+// one syncfs(2) for each file system where that is enough, else by an fsync for each
+// file.
 func (s *Sink) syncFiles(temps []*Temp, errs []error) {
 	synced := make(map[*device]bool)
 	var alone []int
@@ -88,9 +88,9 @@ func (s *Sink) syncFiles(temps []*Temp, errs []error) {
 	})
 }
 
-// syncFile brings one file's data to the disk. Its descriptor is open since
-// before the first write, so that the kernel tells it of every error in writing
-// this file, whoever else was told of it (errseq_t, in the kernel's
+// syncFile brings one file's data to the disk. Its descriptor was opened before the
+// first write, so the kernel reports every error in writing this file to it, even if
+// another process got the report first (errseq_t, in the kernel's
 // Documentation/core-api).
 func (s *Sink) syncFile(t *Temp) error {
 	if !s.deviceOf(t.dir).tells {

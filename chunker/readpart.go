@@ -6,10 +6,10 @@ import (
 	"io"
 )
 
-// ErrMisstated is a file that holds something else than its size says and has
-// not changed: ErrHoldsMore and ErrHoldsLess wrap it. Files of /proc have the size 0
-// and those of /sys that of a page (proc(5), sysfs(5)), and some network file systems
-// have sizes that are late. Only reading such a file to its end shows how much it holds.
+// ErrMisstated: a file holds more or less than its size says, and has not changed.
+// ErrHoldsMore and ErrHoldsLess wrap it. Files of /proc have the size 0, files of /sys
+// have the size of a page (proc(5), sysfs(5)), and some network file systems report
+// sizes late. Only reading such a file to its end shows how much it holds.
 var (
 	ErrMisstated = errors.New("not what its size says")
 	ErrHoldsMore = fmt.Errorf("%w: it holds more, as files of /proc do; copy it as a stream (SRC -)", ErrMisstated)
@@ -17,9 +17,9 @@ var (
 )
 
 // ReadPart fills buf from byte off on with a part of a file that should hold size
-// bytes, blocking for the disk. Where that part is the file's end it looks whether
-// the file ends there too. It returns io.ErrUnexpectedEOF, or the error of unchanged,
-// where the file has changed, and ErrHoldsMore or ErrHoldsLess where it has not.
+// bytes, blocking for the disk. If the part ends at size, ReadPart checks that the file
+// ends there too. If the file has changed, it returns io.ErrUnexpectedEOF or the error
+// of unchanged; if not, ErrHoldsMore or ErrHoldsLess.
 func (f *File) ReadPart(buf []byte, off, size int64, unchanged func() error) (err error) {
 	goesOn := false
 	if off+int64(len(buf)) == size {

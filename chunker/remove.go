@@ -9,49 +9,50 @@ import (
 	"gdrcp/manifest"
 )
 
-// DeleteRules say what a sink may remove: what is not at the source, and what
-// is in the way of something of another kind.
+// DeleteRules say what a sink may remove: entries that the source lacks, and entries in
+// the place of an entry of another kind.
 type DeleteRules struct {
-	// Protects tells of what is at an entry's path whether it stays; doomed says
-	// that the directory that it is in is being removed. It may be called by
-	// several at once. Nil: nothing is protected.
+	// Protects reports whether what is at an entry's path stays; doomed says that the
+	// directory above it is being removed. Several goroutines may call Protects at
+	// once. Nil: nothing is protected.
 	Protects func(path string, isDir, doomed bool) bool
-	// StaysOn: nothing is removed that lies on another file system than the top that
-	// it is below, and no directory where one is mounted, as rsync(1) has it with
+	// StaysOn: nothing is removed that lies on another file system than the top above
+	// it, and no directory on which a file system is mounted, as in rsync(1) with
 	// --one-file-system.
 	StaysOn bool
-	// DryRun: nothing is removed, and all of it told.
+	// DryRun: nothing is removed, and Told gets everything that a real run would
+	// remove.
 	DryRun bool
-	// Most is how many files and directories may be removed; negative for any
-	// number. The rest is told with ErrTooMany.
+	// Most is how many files and directories may be removed; if negative, any number.
+	// Told gets the rest with ErrTooMany.
 	Most int64
-	// Told takes everything that was removed, or that could not be. It may be
-	// called by several at once.
+	// Told gets everything that was removed, or that could not be. Several goroutines
+	// may call it at once.
 	Told func(Removal)
 	// Stop ends removing when it is closed.
 	Stop <-chan struct{}
-	// Unsure reports whether the source is not known whole: then nothing but an
-	// empty directory is removed where a directory is in the way. It may be
-	// called by several at once. Nil: the source is.
+	// Unsure reports whether some of the source is unknown: then a directory in the way
+	// is removed only if it is empty. Several goroutines may call Unsure at once. Nil:
+	// all of the source is known.
 	Unsure func() bool
-	// Looked, unless nil, is called for every name that is looked at, whatever
-	// becomes of it: much may be looked at of which nothing is told. It may be
-	// called by several at once.
+	// Looked, unless nil, is called for every name that is looked at, whatever becomes
+	// of it: Told may get nothing for many of them. Several goroutines may call it at
+	// once.
 	Looked func()
 }
 
-// Removal is a file or directory of the destination that was to go.
+// Removal is a file or directory of the destination that was to be removed.
 type Removal struct {
-	Path string // as an entry of the copy would have it
+	Path string // in the form of an entry's path
 	Dir  bool
-	// Err is why it is still there, and nil where it is gone, or in a dry run
-	// would be. ErrNotEmpty: something that stays is in the directory.
+	// Err is why it is still there. Nil: it is gone, or in a dry run would be.
+	// ErrNotEmpty: the directory holds something that stays.
 	Err error
 }
 
-// AllowDelete lets the sink remove things, by Surplus and where a directory is
-// in the place of a file or link, or these or a special file in that of a
-// directory. Before Place only.
+// AllowDelete lets the sink remove entries: those that Surplus finds, a directory in
+// the place of a file or link, and a file, link or special file in the place of a
+// directory. Call it only before Place.
 func (s *Sink) AllowDelete(r DeleteRules) { s.deletes = &r }
 
 func (r *DeleteRules) looked() {
@@ -60,28 +61,28 @@ func (r *DeleteRules) looked() {
 	}
 }
 
-// remover removes files and trees. It follows no link: what it removes is a
-// name in a directory that it has open, and a directory's contents are gone
-// before its name. It keeps the names of the directories on its way in a
-// nameStack, and no more than two of them open, whatever their depth.
+// remover removes files and trees. It follows no link: it removes a name in a directory
+// that it has open, and a directory's contents before its name. It keeps the names of
+// the directories on its way in a nameStack, and at most two directories open, whatever
+// the depth.
 type remover struct {
 	sink  *Sink
 	rules *DeleteRules
 	names *nameStack
 	way   []doomed
 	path  []byte // of the directory on the way that is deepest
-	// inTheWay: what is removed first is in the place of an entry, of whose name
-	// the rules have allowed that it is copied. They hold for what is in it.
+	// inTheWay: the first name to remove is in the place of an entry. The rules have
+	// allowed the copying of that name, so they are asked only about what is in it.
 	inTheWay bool
-	// onlyEmpty: directories stay that have something in them.
+	// onlyEmpty: only empty directories are removed.
 	onlyEmpty bool
-	dev       uint64 // of the directory that what is being removed is in
+	dev       uint64 // of the directory that holds the name to remove
 }
 
 // doomed is a directory on the remover's way.
 type doomed struct {
 	name      string
-	pathBytes int // of the remover's path, how much is this one's
+	pathBytes int // length of the remover's path up to and including this directory
 	inode     manifest.Inode
 	names     nameList
 	left      bool // something in it stays
@@ -94,8 +95,8 @@ func (s *Sink) newRemover() *remover {
 
 func (r *remover) close() { _ = r.names.spill.close() }
 
-// remove removes what is at name in a directory, all of it where it is a
-// directory, and reports whether nothing is there any more.
+// remove removes what is at name in a directory, with all its contents if that is a
+// directory too. It reports whether the name is free afterwards.
 func (r *remover) remove(dirfd int, name, path string) (gone bool) {
 	if r.rules.StaysOn {
 		var st unix.Stat_t
@@ -128,7 +129,7 @@ func (r *remover) remove(dirfd int, name, path string) (gone bool) {
 	return gone
 }
 
-// look finds out what is at a name, and whether it stays.
+// look returns what is at a name, and whether that stays.
 func (r *remover) look(dirfd int, name, path string) (isDir, there, stays bool) {
 	r.rules.looked()
 	var st unix.Stat_t
@@ -141,7 +142,7 @@ func (r *remover) look(dirfd int, name, path string) (isDir, there, stays bool) 
 		return false, true, true
 	}
 	isDir = st.Mode&unix.S_IFMT == unix.S_IFDIR
-	// What this sink has made may have another name too, where names fold.
+	// Where names fold, a file that this sink has made may have another name too.
 	stays = r.stopped() || r.rules.StaysOn && isDir && st.Dev != r.dev || r.sink.isClaimed(inodeOf(&st)) || r.protects(path, isDir)
 	return isDir, true, stays
 }
@@ -160,7 +161,7 @@ func (r *remover) stopped() bool {
 	}
 }
 
-// next is the next name in the directory that the remover is in.
+// next returns the next name in the directory that the remover is in.
 func (r *remover) next() (name string, more bool) {
 	d := &r.way[len(r.way)-1]
 	if r.stopped() {
@@ -184,8 +185,8 @@ func (r *remover) next() (name string, more bool) {
 	return name, true
 }
 
-// step removes what is at name in the directory fd, or enters it. It returns
-// the directory that the remover is in then.
+// step removes what is at name in the directory fd, or enters it if it is a directory.
+// It returns the directory that the remover is in afterwards.
 func (r *remover) step(fd int, name string) int {
 	at := len(r.way) - 1
 	path := string(r.path) + "/" + name
@@ -234,8 +235,8 @@ func (r *remover) enter(dirfd int, name, path string) (fd int, ok bool) {
 	return fd, true
 }
 
-// open opens a directory that is going to be removed, also one that its owner
-// may not read: he may then, and was says what he might before.
+// open opens a directory that is to be removed. If the owner may not read it, open
+// gives the owner that right, and was is the mode before.
 func (r *remover) open(dirfd int, name string) (fd int, was widened, err error) {
 	fd, err = openat(dirfd, name, dirFlags, 0)
 	if err != unix.EACCES || r.rules.DryRun {
@@ -244,7 +245,7 @@ func (r *remover) open(dirfd int, name string) (fd int, was widened, err error) 
 	if r.isUsedUp() {
 		return -1, was, ErrTooMany
 	}
-	// As openClosedDir has it.
+	// As in openClosedDir.
 	closed, err := openat(dirfd, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, was, err
@@ -264,18 +265,18 @@ func (r *remover) open(dirfd int, name string) (fd int, was widened, err error) 
 	return fd, widened{true, st.Mode & 0o7777}, nil
 }
 
-// isUsedUp: nothing more may be removed.
+// isUsedUp reports that nothing more may be removed.
 func (r *remover) isUsedUp() bool { return r.rules.Most >= 0 && r.sink.removed.Load() >= r.rules.Most }
 
-// restore gives a directory the mode back that it had, as far as that goes.
+// restore gives a directory back its former mode, as far as possible.
 func (w widened) restore(fd int) {
 	if w.is {
 		_ = fchmod(fd, w.mode)
 	}
 }
 
-// leave removes the directory fd that the remover is in, unless something is
-// left in it, and returns the one above, which for the last one is top.
+// leave removes the directory fd that the remover is in, unless something is left in
+// it. It returns the directory above, which for the last directory is top.
 func (r *remover) leave(fd, top int) (above int, gone bool) {
 	d, path := r.way[len(r.way)-1], string(r.path)
 	above = top
@@ -290,7 +291,7 @@ func (r *remover) leave(fd, top int) (above int, gone bool) {
 		}
 	}
 	r.pop()
-	// To be removed it needs no mode of its own, and it may stay.
+	// Removing the directory needs no right to it, and it may stay.
 	d.was.restore(fd)
 	closeQuietly(fd)
 	if d.left {
@@ -337,8 +338,8 @@ func (d *doomed) openIn(fd int, name string) (int, error) {
 	return found, nil
 }
 
-// giveUp leaves everything on the way as it is, with the modes that it had as
-// far as it is still found below top.
+// giveUp leaves everything on the way in place, and restores the modes of the
+// directories that are still found below top.
 func (r *remover) giveUp(top int) {
 	fd, was := top, widened{}
 	for i := range r.way {
@@ -360,8 +361,8 @@ func (r *remover) giveUp(top int) {
 	}
 }
 
-// unlink removes what is no directory. Of files with the names that this program
-// gives to its own, it leaves those that somebody has locked.
+// unlink removes anything but a directory. It leaves a temporary file of this program
+// that another process has locked.
 func (r *remover) unlink(dirfd int, name, path string) (gone bool) {
 	if strings.HasPrefix(name, tempPrefix) && isRegular(dirfd, name) {
 		lock, unused := lockUnused(dirfd, name, false)
@@ -382,8 +383,9 @@ func (r *remover) rmdir(dirfd int, name, path string) (gone bool) {
 	return r.take(dirfd, name, path, true)
 }
 
-// take removes a name and tells it. A directory whose owner may not write to it
-// gives him that right meanwhile, but for one that the copy itself writes to.
+// take removes a name and reports that to Told. If the owner may not write to the
+// directory above, take gives the owner that right meanwhile, except in a directory
+// that the copy itself writes to.
 func (r *remover) take(dirfd int, name, path string, isDir bool) (gone bool) {
 	if most := r.rules.Most; most >= 0 && r.sink.removed.Add(1) > most {
 		r.told(path, isDir, ErrTooMany)
@@ -409,15 +411,15 @@ func (r *remover) take(dirfd int, name, path string, isDir bool) (gone bool) {
 		err = ErrNotEmpty
 	case unix.EISDIR:
 		if r.inTheWay {
-			return false // it is there by now, and told where that is a failure
+			return false // a directory is there by now; if that is a failure, it is reported with the entry
 		}
 	}
 	r.told(path, isDir, err)
 	return err == nil
 }
 
-// openToOwner gives the owner of a directory that something is removed from all
-// rights to it, until it is left. It reports whether anything was changed.
+// openToOwner gives the owner of a directory from which something is removed all rights
+// to it, until the remover leaves it. It reports whether the mode was changed.
 func (r *remover) openToOwner(fd int) bool {
 	n := len(r.way)
 	var st unix.Stat_t

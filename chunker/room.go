@@ -1,6 +1,6 @@
 package chunker
 
-// makeRoom removes what is at leaf in a directory, for something of another
+// makeRoom removes what is at leaf in a directory, to make room for an entry of another
 // kind. It reports whether the place is free, or in a dry run would be.
 func (s *Sink) makeRoom(h *dirHandle, leaf string) bool {
 	r := s.newRemover()
@@ -9,8 +9,8 @@ func (s *Sink) makeRoom(h *dirHandle, leaf string) bool {
 	return r.remove(h.fd, leaf, s.entryPath(joinPath(h.path, leaf)))
 }
 
-// makeRoomForDir removes what is in the place of a directory, and is none. A
-// directory that is there by now is what was wanted, and stays.
+// makeRoomForDir removes what is in the place of a directory. A directory that is there
+// by now is the wanted one, and stays.
 func (s *Sink) makeRoomForDir(h *dirHandle, leaf string) bool {
 	if s.deletes == nil {
 		return false
@@ -21,7 +21,7 @@ func (s *Sink) makeRoomForDir(h *dirHandle, leaf string) bool {
 	return !there || !isDir && !stays && r.unlink(h.fd, leaf, path)
 }
 
-// tryRoom is makeRoom of a dry run, or makeRoomForDir.
+// tryRoom is makeRoom in a dry run, or with forDir makeRoomForDir.
 func (s *Sink) tryRoom(path string, forDir bool) bool {
 	h, leaf, err := s.parentOf("make", path)
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 	"gdrcp/manifest"
 )
 
-// Settle gives the file that stays in an entry's place what a copy would give it
-// of owner, group, extended attributes, mode and time, as far as these are kept
-// and other ones, and changes none of its data. now is what Look told of it;
-// ErrChanged: it is not that any more. It blocks for the disk, and does not wait
-// until the change is there.
+// Settle gives a file that stays in an entry's place the owner, group, extended
+// attributes, mode and time that a copy would give it. It sets only what is kept and
+// differs, and changes none of the data. now is what Look returned for the file;
+// ErrChanged: the file has changed since. Settle blocks for the disk, but does not wait
+// until the change is on the disk.
 func (s *Sink) Settle(e *manifest.Entry, a *Attributes, now Standing) error {
 	if err := s.checkTime(e); err != nil {
 		return err
@@ -26,7 +26,7 @@ func (s *Sink) Settle(e *manifest.Entry, a *Attributes, now Standing) error {
 		return err
 	}
 	defer parent.release()
-	// Its owner may have no right to open it otherwise.
+	// Without O_PATH the owner may have no right to open the file.
 	fd, err := openat(parent.fd, leaf, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return opErr("look at", e.Path, err)
@@ -54,16 +54,16 @@ func (s *Sink) Settle(e *manifest.Entry, a *Attributes, now Standing) error {
 	return nil
 }
 
-// standingFile is a file that stays, open by O_PATH, and a path to that very file.
+// standingFile is a file that stays, open with O_PATH, and a path to that very file.
 type standingFile struct {
 	fd   int
 	path string
 	st   unix.Stat_t
 }
 
-// settleRights sets owner, group, extended attributes and mode, in the order that
-// Temp.Finish has them in, and for its reasons. Before the file changes hands it
-// loses the rights that it is not to have.
+// settleRights sets owner, group, extended attributes and mode, in the order of
+// Temp.Finish and for the same reasons. Before the owner or group changes, the file
+// loses the rights that it must not have.
 func (s *Sink) settleRights(f *standingFile, e *manifest.Entry, a *Attributes) error {
 	want, setID := f.st.Mode&0o7777, uint32(0)
 	if s.opt.Keep.Modes {
@@ -97,7 +97,7 @@ func (s *Sink) settleRights(f *standingFile, e *manifest.Entry, a *Attributes) e
 	return opErr(setOwner, e.Path, denied)
 }
 
-// chmod sets permission bits that are other ones. fchmod(2) takes no descriptor of
+// chmod sets permission bits that differ. fchmod(2) refuses a descriptor opened with
 // O_PATH.
 func (f *standingFile) chmod(mode uint32) error {
 	if f.st.Mode&0o7777 == mode {
@@ -110,8 +110,8 @@ func (f *standingFile) chmod(mode uint32) error {
 	return err
 }
 
-// settleXattrs sets extended attributes that are other ones. For those of the
-// users' namespace the owner needs the right to read, and to write, the file.
+// settleXattrs sets extended attributes that differ. For those of the user namespace
+// the owner needs the right to read, and to write, the file.
 func (s *Sink) settleXattrs(f *standingFile, want Xattrs) error {
 	calls, had := xattrsOfPath(f.path), f.st.Mode&0o7777
 	now, err := calls.read()
@@ -128,8 +128,8 @@ func (s *Sink) settleXattrs(f *standingFile, want Xattrs) error {
 	return errors.Join(err, f.chmod(had))
 }
 
-// isOf reports whether a file's owner and group are those that chown would leave
-// a new one with: a user other than root can set only the groups that the user is in.
+// isOf reports whether a file has the owner and group that chown would leave a new file
+// with: a user other than root can set only the groups that the user is in.
 func (a *Attributes) isOf(st *unix.Stat_t) bool {
 	if !a.owns() {
 		return true
@@ -146,8 +146,8 @@ func isInGroup(gid int) bool {
 	return gid == unix.Getegid() || err == nil && slices.Contains(groups, gid)
 }
 
-// includesXattrs reports whether x has all of the attributes in of that a copy
-// sets and finds again. A security module's may be refused, or its own.
+// includesXattrs reports whether x has all of the attributes in of that a copy sets and
+// finds again. A security module may refuse its attributes, or set its own values.
 func (s *Sink) includesXattrs(x, of Xattrs) bool {
 	for name, value := range of.all() {
 		if !s.keepsXattr(name) || strings.HasPrefix(name, "security.") && name != "security.capability" {

@@ -15,17 +15,17 @@ import (
 
 // SinkOptions say where a copy goes and what is kept of the source.
 type SinkOptions struct {
-	// Root is the served root when a peer names the destination; links inside
-	// it are followed, none leads out. Nil: the user's own local path. The
-	// caller closes it, after the Sink.
+	// Root is the served root if a peer names the destination. Links inside it are
+	// followed; none leads out of it. Nil: Dest is the user's own local path. The
+	// caller closes Root, after the Sink.
 	Root *os.Root
 	// Dest is the target as the user gave it; below Root "/x" and "x" are the same.
 	Dest string
 	// MustBeDir: Dest has to be a directory, as with several sources. A
 	// trailing slash of Dest says the same.
 	MustBeDir bool
-	// MustBeFile: Dest has to be a file's name, there or not: what comes has
-	// none of its own that it could have in a directory.
+	// MustBeFile: Dest has to be a file's name, whether the file exists or not: the
+	// source has no name of its own to get in a directory.
 	MustBeFile bool
 	// Keep is what is kept of the source's metadata.
 	Keep Keep
@@ -33,34 +33,34 @@ type SinkOptions struct {
 	NoFsync bool
 }
 
-// Sink is where a tree's entries are written. After Place it may be used by
-// many at once, as long as a directory is made before what is in it.
+// Sink is where a tree's entries are written. After Place many goroutines may use it at
+// once, as long as a directory is made before what is in it.
 type Sink struct {
 	opt     SinkOptions
 	dest    string // as given, for messages
 	base    *dirHandle
 	leaf    string // name of Dest in base, or "" where base is Dest itself
 	missing bool   // nothing is at leaf
-	// oneByOne: the file system lets only one at a time write to a file.
+	// oneByOne: the file system lets only one thread at a time write to a file.
 	oneByOne bool
 
 	placed bool
-	many   bool   // several sources: the top is not the copy's to change
+	many   bool   // several sources: the copy must not change the top
 	single string // the one entry path there may be, when a file is copied
-	prefix string // what stands before every entry's path, below base
+	prefix string // stands before every entry's path, below base
 
 	dirs *dirCache
 
-	// keepsAll: what is there stays, but directories.
+	// keepsAll: existing files and links stay as they are; only directories may change.
 	keepsAll bool
 
 	deletes *DeleteRules // nil: nothing is removed
-	removed atomic.Int64 // as far as deletes bounds it
+	removed atomic.Int64 // counted where deletes bounds it
 
 	unsettled func(entry string, err error) // or nil; see TellUnsettled
 
 	calls   diskCalls
-	syncing sync.Mutex // of who publishes or syncs; before mu and the locks of files
+	syncing sync.Mutex // held while publishing or syncing; locked before mu and the locks of files
 
 	mu        sync.Mutex
 	made      []madeDir // see Unmake
@@ -72,11 +72,11 @@ type Sink struct {
 
 	fileSystems map[uint64]*FileSystem // by device; see freespace.go
 
-	foldingDirs map[manifest.Inode]struct{} // as far as that was found out by what was read
+	foldingDirs map[manifest.Inode]struct{} // those of which reading has shown it
 }
 
-// OpenSink looks at the destination and opens it where it is a directory, else
-// the directory that it is to be in, which must exist.
+// OpenSink looks at the destination. It opens the destination if that is a directory,
+// else the directory above it, which must exist.
 func OpenSink(opt SinkOptions) (*Sink, error) {
 	s := &Sink{
 		opt: opt, dest: opt.Dest, calls: kernelCalls(),
@@ -104,8 +104,8 @@ func OpenSink(opt SinkOptions) (*Sink, error) {
 	return s, nil
 }
 
-// Into is the directory that the copy goes into, and the name in it that the copy
-// gets; the name is empty where the destination is that directory.
+// Into returns the directory that the copy goes into, and the name that the copy gets
+// there. The name is empty if the destination is that directory itself.
 func (s *Sink) Into() (dir manifest.Inode, leaf string) { return s.base.inode, s.leaf }
 
 // openBase opens path, or the directory it is in if it is not a directory.
@@ -137,9 +137,9 @@ func (s *Sink) openBase(path string) error {
 	return nil
 }
 
-// writesAtOnce tells whether a file system lets several write to one file at
-// once (by its type, statfs(2)): parallel ones do, and FUSE may. On the others
-// write(2) holds the inode's lock, and waiting for the lock burns a processor.
+// writesAtOnce reports whether a file system, by its type (statfs(2)), lets several
+// threads write to one file at once: parallel file systems do, and FUSE may. On the
+// others write(2) holds the inode's lock, and waiting for the lock burns a processor.
 func writesAtOnce(fsType int64) bool {
 	const lustre, gpfs, beegfs = 0x0BD00BD0, 0x47504653, 0x19830326
 	switch fsType {
@@ -149,8 +149,8 @@ func writesAtOnce(fsType int64) bool {
 	return false
 }
 
-// openGiven opens a directory that the user or peer named; links are followed,
-// those of a peer inside its root.
+// openGiven opens a directory that the user or peer named. It follows links; for a peer
+// only inside the root.
 func (s *Sink) openGiven(path string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
 	if s.opt.Root != nil {
@@ -159,10 +159,9 @@ func (s *Sink) openGiven(path string) (int, error) {
 	return openat(unix.AT_FDCWD, path, flags, 0)
 }
 
-// Place fixes where entries go, before the first of them, as cp(1) and rcp do.
-// With single nil there are several sources: the destination must be a
-// directory, and entries are "name" and "name/…". Else single is the entry of the
-// one source:
+// Place fixes where entries go, before the first of them, as cp(1) and rcp do. If
+// single is nil there are several sources: the destination must be a directory, and
+// entries are "name" and "name/…". Else single is the entry of the one source:
 //
 //   - a directory, with the path "." and its contents below: goes to dest/name
 //     if dest is a directory, else becomes dest. With the name ".", which is what
@@ -171,7 +170,7 @@ func (s *Sink) openGiven(path string) (int, error) {
 //     a directory, else becomes dest and replaces a file there. There may be no
 //     other entry.
 //
-// ErrNotDir: dest is no directory, or missing, where one is needed.
+// ErrNotDir: dest must be a directory, and is something else or missing.
 func (s *Sink) Place(single *manifest.Entry, name string) error {
 	if s.placed {
 		return errors.New("place entries: the sink has its place already")
@@ -221,7 +220,8 @@ func (s *Sink) Place(single *manifest.Entry, name string) error {
 	return nil
 }
 
-// notDir is the error of a destination that has to be a directory, and is none.
+// notDir is the error of a destination that has to be a directory, and is something
+// else.
 func (s *Sink) notDir(op string) error {
 	if s.missing {
 		return kindErr(op, s.dest, missingDirError{})
@@ -229,22 +229,22 @@ func (s *Sink) notDir(op string) error {
 	return kindErr(op, s.dest, ErrNotDir)
 }
 
-// checkWritable finds out before the first entry whether the one thing to be
-// made in the destination can be made there at all.
+// checkWritable finds out before the first entry whether the copy's one new name can be
+// made in the destination at all.
 func (s *Sink) checkWritable(single *manifest.Entry, isDir bool) error {
 	if single == nil || s.prefix == "" {
 		return nil // many entries, each with its own fate
 	}
 	var st unix.Stat_t
 	if isDir && fstatat(s.base.fd, s.prefix, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
-		return nil // what goes into it does not concern the destination
+		return nil // its contents do not need the destination to be writable
 	}
 	err := uninterrupted(func() error { return unix.Faccessat(s.base.fd, ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS) })
 	return opErr("write to", s.dest, err)
 }
 
-// Top is the absolute path where the entry "." is, or would be; below a served
-// root, as if that were "/".
+// Top is the absolute path where the entry "." is, or would be. Below a served root,
+// the root counts as "/".
 func (s *Sink) Top() string {
 	top := s.opt.Dest
 	if s.leaf == "" && s.single == "" {
@@ -337,9 +337,9 @@ func (s *Sink) openDirAt(parent *dirHandle, leaf, target string) (*dirHandle, er
 	return h, nil
 }
 
-// checkStillAt makes sure that a directory is found at target when it is looked
-// for anew, through no link and not by what is open from before; else it is
-// ErrChanged. The base is where it was opened, wherever that is now.
+// checkStillAt checks that the directory want is still at target. It opens the path
+// anew, through no link, from base, and uses no cached directory. ErrChanged: something
+// else is there. The base itself is not looked for again, wherever it is now.
 func (s *Sink) checkStillAt(target string, want manifest.Inode) error {
 	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	fd := s.base.fd
@@ -371,9 +371,9 @@ func (s *Sink) checkStillAt(target string, want manifest.Inode) error {
 	return nil
 }
 
-// parentOf returns the directory that an entry goes into, with a reference, and
-// the entry's name in it. What is no directory cannot have the name of a
-// temporary file: a sweep would take it.
+// parentOf returns the directory that an entry goes into, with a reference, and the
+// entry's name in it. Only a directory may have the name of a temporary file: a sweep
+// would remove anything else.
 func (s *Sink) parentOf(op, path string) (*dirHandle, string, error) {
 	target, err := s.target(op, path)
 	if err != nil {
@@ -393,15 +393,15 @@ func (s *Sink) parentOf(op, path string) (*dirHandle, string, error) {
 	return h, leaf, nil
 }
 
-// KeepExisting lets nothing be replaced: where something has a file's or link's
-// name when that gets it, or something else a directory's, that is ErrKept.
-// Before Place only.
+// KeepExisting lets nothing be replaced. ErrKept: something has the name of a file or
+// link when that is to get its name, or something else has a directory's name. Call it
+// only before Place.
 func (s *Sink) KeepExisting() { s.keepsAll = true }
 
-// Close frees what the sink holds open. It publishes nothing and settles no
-// directory: after a copy that went well, FinishDirs comes first. A directory
-// that is not settled and was there before gets back the mode that it had.
-// Every Temp must have been published or discarded.
+// Close frees what the sink holds open. It publishes nothing and settles no directory:
+// after a successful copy, call FinishDirs first. A directory that existed before and
+// is not settled gets back its former mode. Every Temp must have been published or
+// discarded.
 func (s *Sink) Close() error {
 	s.mu.Lock()
 	was := s.closed

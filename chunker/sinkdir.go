@@ -11,33 +11,32 @@ import (
 	"gdrcp/manifest"
 )
 
-// dirToSettle is a directory that gets its mode and time once all that goes
-// into it is there: while it is filled its owner must be able to write, and
-// every new name changes its time.
+// dirToSettle is a directory that gets its mode and time once all its entries are
+// there: until then its owner must be able to write, and every new name changes its
+// time.
 type dirToSettle struct {
 	entry   string
 	target  string
 	made    bool   // by this sink
-	private bool   // made for its owner only, until it is settled
-	mode    uint32 // as it is to be in the end, permission bits
-	setID   uint32 // and these, where it gets its owner and group
+	private bool   // open to its owner only, until it is settled
+	mode    uint32 // the final permission bits
+	setID   uint32 // added if it gets its owner and group
 	mtimeNs int64
 	attrs   *Attributes
 	was     widened
 }
 
-// widened is that the owner of a directory that was there got more rights to it,
-// until it is settled, than its mode gave.
+// widened says that the owner of an existing directory has more rights to it, until it
+// is settled, than its mode gave.
 type widened struct {
 	is   bool
-	mode uint32 // that it had, permission bits
+	mode uint32 // the former permission bits
 }
 
-// Mkdir makes a directory, or accepts one that exists. Its contents may follow
-// at once; see SettleDirs for its mode, time and owner. Where its mode is kept, or
-// whose it is, only its owner gets into a new one until then. ErrNotDir: a file or
-// link is in its place.
-// ErrTime: it is there, and will not have its time.
+// Mkdir makes a directory, or accepts one that exists. Its contents may follow at once.
+// SettleDirs sets mode, time and owner. If mode or owner is kept, only the owner can
+// enter a new directory until then. ErrNotDir: a file or link is in its place. ErrTime:
+// the directory is there, and will not get its time.
 func (s *Sink) Mkdir(e *manifest.Entry, a *Attributes) error {
 	if err := s.mkdir(e, a); err != nil {
 		return err
@@ -112,8 +111,8 @@ func (s *Sink) mkdir(e *manifest.Entry, a *Attributes) error {
 	return errNotGiven(e.Path, denied)
 }
 
-// MakeTop makes the top of the tree where it is missing, for entries of which it
-// is none: nothing of the source's is given to it.
+// MakeTop makes the top of the tree if it is missing and is not among the entries. The
+// top gets no metadata of the source.
 func (s *Sink) MakeTop() error {
 	if s.prefix == "" {
 		return nil
@@ -133,7 +132,7 @@ func (s *Sink) MakeTop() error {
 	return opErr("make directory", s.dest, err)
 }
 
-// settling is what a directory is to be in the end.
+// settling returns the final state of a directory.
 func (s *Sink) settling(e *manifest.Entry, a *Attributes, target string) dirToSettle {
 	d := dirToSettle{entry: e.Path, target: target, mode: e.Mode & 0o777, mtimeNs: e.MtimeNs, attrs: a}
 	if s.opt.Keep.Modes {
@@ -142,15 +141,15 @@ func (s *Sink) settling(e *manifest.Entry, a *Attributes, target string) dirToSe
 	return d
 }
 
-// changesDirs reports whether directories that exist get anything of the source's.
+// changesDirs reports whether existing directories get any metadata of the source.
 func (s *Sink) changesDirs(a *Attributes) bool {
 	return s.opt.Keep != (Keep{}) || a.owns()
 }
 
-// adoptDir takes an existing directory. Only what is to be kept is changed of it;
-// as rsync has it, it is made writable for its owner until it is settled where
-// else nothing could be put into it. That it may be settled at all is found out
-// now, while the entry can still fail.
+// adoptDir takes an existing directory. It changes only the metadata that is kept. If
+// nothing could be put into the directory otherwise, its owner may write to it until it
+// is settled, as in rsync. adoptDir finds out now whether the directory can be settled
+// at all, while the entry can still fail.
 func (s *Sink) adoptDir(e *manifest.Entry, a *Attributes, h *dirHandle, target string, was widened) error {
 	d := s.settling(e, a, target)
 	var st unix.Stat_t
@@ -165,7 +164,7 @@ func (s *Sink) adoptDir(e *manifest.Entry, a *Attributes, h *dirHandle, target s
 		case keep.Modes:
 			return opErr("make writable", e.Path, err)
 		}
-		// Else it is somebody else's, and what goes into it will say so.
+		// Else it belongs to another user, and making its entries will fail.
 	}
 	if !s.changesDirs(a) && !d.was.is {
 		return nil
@@ -190,8 +189,8 @@ func mayFill(h *dirHandle) bool {
 	return uninterrupted(func() error { return unix.Faccessat(h.fd, ".", unix.R_OK|unix.W_OK|unix.X_OK, unix.AT_EACCESS) }) == nil
 }
 
-// narrow gives directories that will not be settled the modes back that they
-// had, the deepest first.
+// narrow gives directories that will not be settled their former modes back, the
+// deepest first.
 func (s *Sink) narrow(dirs []dirToSettle) error {
 	var errs []error
 	for _, d := range slices.Backward(dirs) {
@@ -208,8 +207,8 @@ func (s *Sink) narrow(dirs []dirToSettle) error {
 	return errors.Join(errs...)
 }
 
-// openClosedDir opens an existing directory that its owner may not read: an
-// earlier copy may have made it so.
+// openClosedDir opens an existing directory that its owner may not read, perhaps
+// because an earlier copy gave it that mode.
 func (s *Sink) openClosedDir(parent *dirHandle, leaf, target string) (*dirHandle, widened, error) {
 	// O_PATH needs no right to the directory itself, and /proc is how the mode
 	// of such a descriptor is set before Linux 6.6 (fchmodat2).
@@ -236,9 +235,9 @@ func (s *Sink) openClosedDir(parent *dirHandle, leaf, target string) (*dirHandle
 	return h, widened{true, st.Mode & 0o7777}, nil
 }
 
-// Symlink makes a symbolic link, in place of a file or link that may be there.
-// What it points to is not looked at: nothing is ever written through a link.
-// ErrIsDir: a directory is in its place; ErrInTheWay: what no copy replaces.
+// Symlink makes a symbolic link. It replaces a file or link that has the name. The
+// link's target is not looked at: nothing is ever written through a link. ErrIsDir: a
+// directory has the name. ErrInTheWay: a device, fifo or socket has it.
 func (s *Sink) Symlink(e *manifest.Entry, a *Attributes) error {
 	if err := s.checkTime(e); err != nil {
 		return err
@@ -262,7 +261,7 @@ func (s *Sink) Symlink(e *manifest.Entry, a *Attributes) error {
 	return errNotGiven(e.Path, denied)
 }
 
-// symlinkAt makes the link under a name that must be free. denied is as of chown.
+// symlinkAt makes the link under a name that must be free. denied is as in chown.
 func (s *Sink) symlinkAt(e *manifest.Entry, a *Attributes, parent *dirHandle, name string) (denied, err error) {
 	if err := uninterrupted(func() error { return unix.Symlinkat(e.Target, parent.fd, name) }); err != nil {
 		return nil, err
@@ -318,17 +317,16 @@ func (s *Sink) addToSettle(d dirToSettle) {
 	s.settle = slices.Insert(s.settle, at, d)
 }
 
-// TellUnsettled has told hear of each directory that does not get what it was to
-// have in the end, instead of SettleDirs and FinishDirs, whose caller it is.
-// Before Place only.
+// TellUnsettled makes SettleDirs and FinishDirs pass the error of each directory that
+// does not get its final state to told, instead of returning it. Call it only before
+// Place.
 func (s *Sink) TellUnsettled(told func(entry string, err error)) { s.unsettled = told }
 
-// SettleDirs gives every directory whose contents all come before path in the
-// tree's order its mode and time, deepest first. Call it when all entries
-// before path have been published, the more often the less memory is kept: what
-// is left is then only what lies on the way to path. The errors of all
-// directories come joined, unless TellUnsettled takes them; each names its
-// directory.
+// SettleDirs gives every directory whose contents all come before path in the tree's
+// order its mode and time, deepest first. Call it when all entries before path have
+// been published. The more often it is called, the less memory is held: only
+// directories on the way to path are left. It returns the errors of all directories
+// joined, unless TellUnsettled takes them. Each error names its directory.
 func (s *Sink) SettleDirs(path string) error {
 	if path == "." {
 		return nil // nothing comes before it, though bytes like '#' are less
@@ -339,8 +337,8 @@ func (s *Sink) SettleDirs(path string) error {
 	})
 }
 
-// FinishDirs settles every directory that is left and, unless NoFsync, syncs the
-// file systems in which names were made. It ends a copy that went well.
+// FinishDirs settles every directory that is left and, unless NoFsync, syncs the file
+// systems in which names were made. It ends a successful copy.
 func (s *Sink) FinishDirs() error {
 	err := s.settleWhere(func(string) bool { return true })
 	if s.opt.NoFsync {
@@ -374,9 +372,9 @@ func (s *Sink) settleWhere(due func(entry string) bool) error {
 	return errors.Join(errs...)
 }
 
-// settleDir gives a directory as much as it can get of what it is to have, and
-// returns the first error. Without its owner it does not get the mode either,
-// which would let others in than it is for.
+// settleDir gives a directory as much of its final state as it can get, and returns the
+// first error. A directory that does not get its owner does not get its mode either:
+// the mode would let the wrong users in.
 func (s *Sink) settleDir(d dirToSettle) error {
 	h, err := s.dir(d.target)
 	if err != nil {
@@ -393,10 +391,10 @@ func (s *Sink) settleDir(d dirToSettle) error {
 	if err := fstat(h.fd, &st); err != nil {
 		return opErr("stat", d.entry, err)
 	}
-	// What is denied here cannot be told any more: see withhold.
+	// A denial here can no longer fail the entry: see withhold.
 	if _, err := d.attrs.chown(&st, func(uid, gid int) error { return unix.Fchown(h.fd, uid, gid) }); err != nil {
 		if d.was.is {
-			_ = fchmod(h.fd, d.was.mode) // the error that is told says enough
+			_ = fchmod(h.fd, d.was.mode) // the error that is returned says enough
 		}
 		return opErr(setOwner, d.entry, err)
 	}
@@ -408,8 +406,8 @@ func (s *Sink) settleDir(d dirToSettle) error {
 	return timeErr
 }
 
-// settledMode is the mode that a directory is to have in the end, as far as it
-// now is: st has its owner and group already.
+// settledMode returns the final mode of a directory, given in st its present mode and
+// its final owner and group.
 func (s *Sink) settledMode(d *dirToSettle, st *unix.Stat_t) uint32 {
 	switch {
 	case s.opt.Keep.Modes:
@@ -417,14 +415,14 @@ func (s *Sink) settledMode(d *dirToSettle, st *unix.Stat_t) uint32 {
 		if s.opt.Root == nil && d.attrs.lent(unix.S_ISGID, st) != 0 {
 			return mode
 		}
-		// A group that a directory inherits from its parent (setgid) is a matter
-		// of the place, unless it has the source's group.
+		// Whether a directory inherits its parent's group (setgid) is up to the
+		// destination, unless the directory has the source's group.
 		return mode | st.Mode&unix.S_ISGID
 	case d.private:
 		return d.mode | st.Mode&unix.S_ISGID
 	case d.made:
-		// What is there has been through the umask; only what was added for
-		// filling it goes.
+		// The umask has cut the present mode; remove only the bits that were added for
+		// filling the directory.
 		return st.Mode & (0o1777 | unix.S_ISGID) &^ (0o700 &^ d.mode)
 	case d.was.is:
 		return d.was.mode

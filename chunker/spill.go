@@ -13,7 +13,8 @@ import (
 const (
 	// spillBufferBytes is the buffer of each run while runs are merged.
 	spillBufferBytes = 4 << 10
-	// maxRuns bounds the runs of one directory; more are merged into one.
+	// maxRuns bounds the runs of one directory. Beyond it, all runs are merged into
+	// one.
 	maxRuns = 64
 )
 
@@ -50,8 +51,8 @@ func (f *spillFile) close() error {
 	return err
 }
 
-// OpenUnlinked makes a temporary file in dir without a name, or where the file system cannot do
-// that (O_TMPFILE, open(2)) one whose name is gone at once.
+// OpenUnlinked makes a temporary file in dir without a name. If the file system cannot do that
+// (O_TMPFILE, open(2)), OpenUnlinked makes one with a name and removes the name at once.
 func OpenUnlinked(dir string) (*os.File, error) {
 	file, err := os.OpenFile(dir, unix.O_TMPFILE|os.O_RDWR, 0o600)
 	if err == nil {
@@ -80,7 +81,7 @@ type runs struct {
 // of the file, the first of them decoded.
 type run struct {
 	next, stop int64
-	buf        []byte // what was read ahead and is not decoded yet
+	buf        []byte // read ahead, not decoded yet
 	space      []byte
 	name       []byte
 	ended      bool
@@ -115,7 +116,7 @@ func (w *runWriter) flush() error {
 	return nil
 }
 
-// finish writes the run out. When there are too many, all become one.
+// finish writes the run out. If there are too many runs, it merges all into one.
 func (w *runWriter) finish() error {
 	if err := w.flush(); err != nil {
 		return err
@@ -144,7 +145,7 @@ func (w *runWriter) finish() error {
 	return nil
 }
 
-// rewind makes the first name of every run known and the runs a heap.
+// rewind decodes the first name of every run, and makes the runs a heap.
 func (r *runs) rewind() error {
 	for _, one := range r.all {
 		if err := one.decode(r.file.file); err != nil {
@@ -190,8 +191,8 @@ func (r *runs) sift(i int) {
 	}
 }
 
-// drop gives the space of the runs back. It is not an error if the file cannot
-// be cut: it has no name and will be written over.
+// drop frees the space of the runs. If the file cannot be cut, that is no error: it has
+// no name and will be written over.
 func (r *runs) drop() {
 	r.file.size = r.start
 	_ = r.file.file.Truncate(r.start)

@@ -10,11 +10,11 @@ import (
 	"gdrcp/manifest"
 )
 
-// Surplus finds what is in the directories of a copy and not at its source. It
-// is told the source's entries in order, and reads the same directories of the
-// destination beside them, so that it keeps only the names of those on the way.
-// What it finds goes to a temporary file, and is removed at the end. One
-// goroutine may use it at a time.
+// Surplus finds the names in the directories of a copy that the source lacks. It gets
+// the source's entries in order, and reads the same directories of the destination in
+// step with them, so it holds only the names of the directories on the way. It writes
+// what it finds to a temporary file, and removes it from the destination at the end.
+// One goroutine may use it at a time.
 type Surplus struct {
 	sink   *Sink
 	names  *nameStack
@@ -32,28 +32,28 @@ type surplusLevel struct {
 	path  string // of its entry; "" above the sources
 	names nameList
 	id    manifest.Inode // of the directory that was read
-	// topDev is the file system of the top that it is below, where the rules stay on
-	// it.
+	// topDev is the file system of the top above the directory, if the rules stay on
+	// that.
 	topDev uint64
-	// watched: it holds something, and is not known to take different names for
-	// the same.
+	// watched: the directory holds something, and nothing has shown that it takes
+	// different names for the same.
 	watched bool
 	// pending are directories in it whose contents are still to come, as in a
 	// level of a walk.
 	pending []string
 }
 
-// Surplus begins a comparison of this sink's directories with the source's. The
-// caller closes it, before the sink. See AllowDelete.
+// Surplus begins a comparison of this sink's directories with the source's. The caller
+// closes the Surplus, before the sink. See AllowDelete.
 func (s *Sink) Surplus() *Surplus {
 	u := &Surplus{sink: s, names: newNameStack()}
 	u.levels = []surplusLevel{{names: u.names.begin()}}
 	return u
 }
 
-// Has takes an entry of the source. Entries come in the order of a walk, each
-// after its directory; else it is ErrOrder. The directories of entries before
-// it must have been made. It blocks for the disk. Other errors are of the
+// Has takes an entry of the source. Entries must come in the order of a walk, each
+// after its directory; otherwise the error is ErrOrder. The directories of earlier
+// entries must have been made. Has blocks for the disk. Other errors are of the
 // temporary file.
 func (u *Surplus) Has(path string, isDir bool) error {
 	if err := checkPath("compare", path); err != nil {
@@ -83,9 +83,9 @@ func (u *Surplus) Has(path string, isDir bool) error {
 	return nil
 }
 
-// Gone takes an entry that the source had and has no more: whatever the
-// destination has of it stays. A directory that Has took before may be told, too,
-// while its contents are due: these stay. Errors are those of Has.
+// Gone takes an entry that the source had and has lost: whatever the destination has at
+// that path stays. It also takes a directory that Has took before, if the directory's
+// contents are due: they stay. Errors are those of Has.
 func (u *Surplus) Gone(path string) error {
 	if !u.begun || manifest.ComparePaths(path, u.last) > 0 {
 		return u.Has(path, false)
@@ -105,7 +105,8 @@ func (u *Surplus) Gone(path string) error {
 // End says that the source has nothing more.
 func (u *Surplus) End() error { return u.advance("", true) }
 
-// advance goes on to the directory that path is in; at the end, out of them all.
+// advance goes on to the directory that path is in; with end, it leaves all
+// directories.
 func (u *Surplus) advance(path string, end bool) error {
 	for {
 		l := &u.levels[len(u.levels)-1]
@@ -128,15 +129,15 @@ func (u *Surplus) advance(path string, end bool) error {
 	}
 }
 
-// isPast tells whether a path, which comes after that of dir, is in dir or comes
-// after all that is.
+// isPast reports whether a path, which comes after that of dir, is in dir or comes
+// after all of its contents.
 func isPast(path, dir string) bool {
 	n := len(dir)
 	return dir == "." || len(path) <= n || path[:n] != dir || path[n] >= '/'
 }
 
-// enter reads a directory of the destination. That it is not there, or is none,
-// is the failure of its entry, if any.
+// enter reads a directory of the destination. If it is missing, or is something else,
+// its entry's result says so, and enter returns no error.
 func (u *Surplus) enter(dir string) error {
 	l := surplusLevel{path: dir, names: u.names.begin()}
 	if err := u.readDir(&l, dir); err != nil {
@@ -172,7 +173,7 @@ func (u *Surplus) readDir(l *surplusLevel, dir string) error {
 		l.topDev = above.topDev
 	}
 	if h.fresh || u.sink.deletes.StaysOn && h.inode.Dev != l.topDev {
-		return nil // nothing foreign is in it, or it is not looked at
+		return nil // nothing foreign is in it, or the rules keep out of it
 	}
 	h.reading.Lock()
 	err = u.names.readDir(&l.names, h.fd)
@@ -192,9 +193,9 @@ func (u *Surplus) readDir(l *surplusLevel, dir string) error {
 	return nil
 }
 
-// take goes past a level's names up to leaf, which is the source's, or to the
-// end where that is empty. Those before it are surplus, but for files that are
-// being written: they are a copy's own, or a sweep's to remove.
+// take goes past a level's names up to leaf, which the source has, or to the end if
+// leaf is empty. The names before leaf are surplus, except temporary files: those
+// belong to a copy that is running, or a sweep removes them.
 func (u *Surplus) take(l *surplusLevel, leaf string) error {
 	listed := false
 	for {
@@ -219,11 +220,11 @@ func (u *Surplus) take(l *surplusLevel, leaf string) error {
 	}
 }
 
-// lookForAlias looks whether a name that was not read in a directory is in it
-// nevertheless, before the copy makes it: then the directory has it by another
-// name (folded in case, in another of Unicode's forms, without a dot at its end),
-// which would pass for surplus. Somebody may also have made it since; that cannot
-// be told apart, and the directory is left alone too.
+// lookForAlias checks, before the copy makes a name, whether the directory has it
+// although reading the directory did not show it. If so, the directory has it under
+// another spelling (folded in case, in another form of Unicode, without a dot at its
+// end), which would pass for surplus. Or somebody has made the name since the reading:
+// lookForAlias cannot tell the two cases apart, so the directory is left alone in both.
 func (u *Surplus) lookForAlias(l *surplusLevel, leaf string) {
 	if !l.watched {
 		return
@@ -246,8 +247,8 @@ func (u *Surplus) lookForAlias(l *surplusLevel, leaf string) {
 	l.watched = false
 }
 
-// foundAt is what stands before a path in the list of what was found: the device
-// and inode of its directory, as it was read.
+// foundAt is the length in bytes of what stands before a path in the list of surplus:
+// the device and inode of its directory when it was read.
 const foundAt = 16
 
 func (u *Surplus) found(l *surplusLevel, name string) error {
@@ -263,10 +264,10 @@ func (u *Surplus) found(l *surplusLevel, name string) error {
 	return u.out.add(append(u.record, joinPath(l.path, name)...))
 }
 
-// Remove removes what was found, after End and after everything else that the
-// copy makes. What goes wrong is told, as everything is; the error is of the
-// temporary file. The directories that something is removed from keep their
-// times, where the copy keeps times, and their modes.
+// Remove removes what was found. Call it after End and after everything that the copy
+// makes. DeleteRules.Told gets every result, failures too; the error that Remove
+// returns is of the temporary file. Directories from which something is removed keep
+// their modes and, if the copy keeps times, their times.
 func (u *Surplus) Remove() error {
 	if u.out == nil {
 		return nil
@@ -289,10 +290,10 @@ func (u *Surplus) Remove() error {
 	return nil
 }
 
-// Close frees what is held.
+// Close frees what the Surplus holds.
 func (u *Surplus) Close() error { return errors.Join(u.list.close(), u.names.spill.close()) }
 
-// clearing is the directory that something is being removed from.
+// clearing is the directory from which something is being removed.
 type clearing struct {
 	sink    *Sink
 	remover *remover
@@ -301,7 +302,7 @@ type clearing struct {
 	was     unix.Stat_t
 }
 
-// remove removes what is at a path, in the directory at.
+// remove removes what is at a path, whose directory must be at.
 func (c *clearing) remove(path string, at manifest.Inode) {
 	dir, leaf := splitPath(path)
 	if c.h == nil || dir != c.dir {
@@ -318,9 +319,9 @@ func (c *clearing) remove(path string, at manifest.Inode) {
 	c.remover.remove(c.h.fd, leaf, path)
 }
 
-// enter goes to a directory. What is open of it may have been moved elsewhere,
-// and something else put in its place: only what was read there is deleted from,
-// and only there.
+// enter goes to a directory. The directory that was read may have been moved elsewhere,
+// and another put in its place: enter accepts only the directory that was read, and
+// only at its path.
 func (c *clearing) enter(dir string, want manifest.Inode) error {
 	target, err := c.sink.target("delete in", dir)
 	if err != nil {
@@ -344,7 +345,7 @@ func (c *clearing) enter(dir string, want manifest.Inode) error {
 	return nil
 }
 
-// leave gives the directory back the time and the mode that it had.
+// leave gives the directory back its former time and mode.
 func (c *clearing) leave() {
 	h := c.h
 	if h == nil {

@@ -15,8 +15,8 @@ import (
 // whatever else may have been put there.
 const dirFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 
-// The calls below are repeated on EINTR: Go's handlers restart most system
-// calls, network and FUSE file systems return it nevertheless (signal(7)).
+// The calls below are repeated on EINTR: Go's signal handlers restart most system
+// calls, but network and FUSE file systems return EINTR nevertheless (signal(7)).
 
 func openat(dirfd int, name string, flags int, mode uint32) (int, error) {
 	for {
@@ -51,8 +51,8 @@ func uninterrupted(call func() error) error {
 	}
 }
 
-// closeFD closes a descriptor. It is closed also where the kernel was interrupted
-// in what else there is to do (close(2)).
+// closeFD closes a descriptor. The descriptor is closed even if a signal interrupts the
+// rest of the call (close(2)).
 func closeFD(fd int) error {
 	if err := unix.Close(fd); err != unix.EINTR {
 		return err
@@ -60,7 +60,7 @@ func closeFD(fd int) error {
 	return nil
 }
 
-// closeQuietly closes what was only read from, or a file that is given up.
+// closeQuietly closes a descriptor that was only read from, or a file that is given up.
 func closeQuietly(fd int) { _ = closeFD(fd) }
 
 func unlinkat(dirfd int, name string) error {
@@ -93,8 +93,8 @@ func openUnderRoot(root *os.Root, path string, flags int) (int, error) {
 	return fd, dupErr
 }
 
-// rootErr reduces an error of os.Root to its errno. What has none is os.Root's
-// refusal to leave the root, for which it exports no error.
+// rootErr reduces an error of os.Root to its errno. An error without an errno is
+// os.Root's refusal to leave the root, for which package os exports no error.
 func rootErr(err error) error {
 	var errno unix.Errno
 	if errors.As(err, &errno) {
@@ -133,8 +133,8 @@ func cutLeaf(path string) (dir, leaf string) {
 	return path[:i+1], leaf
 }
 
-// nanoseconds joins the two halves of a time, saturating outside the years
-// 1677 to 2262 that nanoseconds in 64 bits can tell.
+// nanoseconds joins the two halves of a time, and saturates outside the years 1677 to
+// 2262, which 64 bits of nanoseconds can express.
 func nanoseconds(ts unix.Timespec) int64 {
 	const most = math.MaxInt64 / 1_000_000_000
 	switch {
@@ -146,8 +146,8 @@ func nanoseconds(ts unix.Timespec) int64 {
 	return ts.Sec*1_000_000_000 + ts.Nsec
 }
 
-// timespec is the inverse, with the nanoseconds never negative, as
-// utimensat(2) wants them.
+// timespec is the inverse of nanoseconds. The nanoseconds are never negative, as
+// utimensat(2) requires.
 func timespec(ns int64) unix.Timespec {
 	sec, nsec := ns/1_000_000_000, ns%1_000_000_000
 	if nsec < 0 {

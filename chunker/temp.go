@@ -19,7 +19,7 @@ const (
 	// being written.
 	tempPrefix = ".gdrcp-"
 	tempDigits = 32
-	// createTries bounds the attempts to get a file that no cleaner took.
+	// createTries bounds the attempts to make a file before a cleaner removes it.
 	createTries = 16
 	// holeBytes is the unit in which WriteSparse leaves holes: a page, and the
 	// block of most file systems.
@@ -56,11 +56,11 @@ type Temp struct {
 	size    int64
 	mtimeNs int64
 	attrs   *Attributes
-	denied  error        // the owner or group that it could not be given
+	denied  error        // why root could not set its owner or group
 	have    uint32       // permission bits it was made with
 	want    uint32       // those it is to have
-	setID   uint32       // and these, where it gets its owner and group
-	made    unix.Stat_t  // as it was made; its owner and group are kept up to date
+	setID   uint32       // added if it gets its owner and group
+	made    unix.Stat_t  // as it was made; owner and group are kept up to date
 	written atomic.Int64 // end of the last byte written
 
 	stays func(now Standing) bool // or nil; see KeepIf
@@ -68,13 +68,12 @@ type Temp struct {
 	mu    sync.RWMutex // read: writes; write: changes of state
 	state tempState
 	fd    int
-	turn  sync.Mutex // of one write(2) at a time, where the file system wants that
+	turn  sync.Mutex // held during a write(2), if the file system allows one at a time
 }
 
-// Create begins a file of e.Size bytes, which is to have the attributes in the
-// end. Until then nobody but its owner may read it where that is not already as
-// it will be. ErrIsDir: a directory is in its place; ErrInTheWay: what no copy
-// replaces.
+// Create begins a file of e.Size bytes that gets the attributes a at the end. Until
+// then only its owner may read it, unless owner and group are already the final ones.
+// ErrIsDir: a directory has the name. ErrInTheWay: a device, fifo or socket has it.
 func (s *Sink) Create(e *manifest.Entry, a *Attributes) (*Temp, error) {
 	if e.Size < 0 {
 		return nil, opErr("create", e.Path, unix.EINVAL)
@@ -109,9 +108,9 @@ func (t *Temp) create(sourceMode uint32) error {
 		case err != nil:
 			return err
 		case t.sink.keepsAll:
-			// It stays when the file would get its name.
+			// Publish would refuse to replace it.
 		case t.sink.deletes != nil && st.Mode&unix.S_IFMT != unix.S_IFREG:
-			// It goes when the file gets its name.
+			// Publish removes it when the file gets its name.
 		case st.Mode&unix.S_IFMT == unix.S_IFDIR:
 			return unix.EISDIR
 		case isSpecial(&st):
@@ -138,9 +137,9 @@ func (t *Temp) create(sourceMode uint32) error {
 	return err
 }
 
-// tryMode is what a file that is made with a mode gets of it: the umask, or the
-// directory's default ACL, takes bits away. It makes one, and removes it: a file
-// that somebody could open before it has its group must never have data.
+// tryMode returns the bits that a file made with a mode has: the umask, or the
+// directory's default ACL, takes bits away. It makes such a file and removes it,
+// because a file that somebody could open before it has its group must never hold data.
 func (t *Temp) tryMode(mode uint32) (uint32, error) {
 	made, err := t.openSome(mode | 0o400)
 	if err != nil {
@@ -150,7 +149,7 @@ func (t *Temp) tryMode(mode uint32) (uint32, error) {
 	return made &^ (0o400 &^ mode), errors.Join(err, closeFD(t.fd))
 }
 
-// openSome is open, again where a cleaner takes the file.
+// openSome calls open, and repeats it if a cleaner removes the file.
 func (t *Temp) openSome(mode uint32) (made uint32, err error) {
 	for range createTries {
 		made, ok, err := t.open(mode)
@@ -161,8 +160,8 @@ func (t *Temp) openSome(mode uint32) (made uint32, err error) {
 	return 0, unix.EAGAIN
 }
 
-// isSpecial reports whether something is neither a regular file nor a directory
-// nor a link.
+// isSpecial reports whether st is of a device, fifo or socket: neither a regular file
+// nor a directory nor a link.
 func isSpecial(st *unix.Stat_t) bool {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG, unix.S_IFDIR, unix.S_IFLNK:
@@ -171,10 +170,10 @@ func isSpecial(st *unix.Stat_t) bool {
 	return true
 }
 
-// open makes the file, readable for its owner so that a later run can lock and
-// remove it, and locks it. A cleaner may get the lock first and remove the
-// file: then ok is false, and it takes another. Waiting for the lock would let
-// anybody who may read the file stop the copy.
+// open makes the file and locks it. The owner may read the file, so that a later run
+// can lock and remove it. A cleaner may get the lock first and remove the file: then ok
+// is false, and the caller makes another file. Waiting for the lock would let anybody
+// who may read the file stop the copy.
 func (t *Temp) open(mode uint32) (made uint32, ok bool, err error) {
 	name := tempName()
 	fd, err := openat(t.dir.fd, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
@@ -187,7 +186,8 @@ func (t *Temp) open(mode uint32) (made uint32, ok bool, err error) {
 	err = uninterrupted(func() error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
 	locked := err == nil
 	if err == unix.EOPNOTSUPP || err == unix.ENOLCK || err == unix.ENOSYS {
-		// No locks here. Nobody can remove it then, as cleaning needs the lock.
+		// The file system has no locks. Then no cleaner removes the file, because it
+		// needs the lock.
 		err, locked = nil, true
 	}
 	var st unix.Stat_t
@@ -209,13 +209,14 @@ func (t *Temp) open(mode uint32) (made uint32, ok bool, err error) {
 // Path is the entry's path.
 func (t *Temp) Path() string { return t.path }
 
-// KeepIf lets stays decide, right before the file gets its name, whether what has
-// that name by then stays; then Publish tells ErrKept. Before Finish only.
+// KeepIf sets a function that decides, right before the file gets its name, whether
+// what has the name by then stays. If it stays, Publish returns ErrKept. Call KeepIf
+// only before Finish.
 func (t *Temp) KeepIf(stays func(now Standing) bool) { t.stays = stays }
 
-// WriteAt writes all of p at off, blocking for the disk. Many may write
-// different ranges at once. A range beyond the entry's size is refused.
-// ErrNoSpace: the disk or quota is full.
+// WriteAt writes all of p at off, blocking for the disk. Many goroutines may write
+// different ranges at once. A range beyond the entry's size is refused. ErrNoSpace: the
+// disk or quota is full.
 func (t *Temp) WriteAt(p []byte, off int64) (int, error) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -225,9 +226,9 @@ func (t *Temp) WriteAt(p []byte, off int64) (int, error) {
 	return t.write(p, off)
 }
 
-// WriteSparse writes p like WriteAt, but leaves 4 KiB blocks of the file that
-// are all zero in p as holes. Only for ranges not written before: what is there
-// would show through. The whole of p counts as written.
+// WriteSparse writes p like WriteAt, but leaves 4 KiB blocks of the file that are all
+// zero in p as holes. Use it only for ranges not written before: old data would show
+// through the holes. The whole of p counts as written.
 func (t *Temp) WriteSparse(p []byte, off int64) (int, error) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -247,8 +248,8 @@ func (t *Temp) WriteSparse(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// zeroBlocks returns how many bytes at the start of p, which lies at off in its
-// file, are whole blocks of zeros, or with zero false are not.
+// zeroBlocks returns how many bytes at the start of p, which lies at off in its file,
+// are whole blocks of zeros or, with zero false, are no such blocks.
 func zeroBlocks(p []byte, off int64, zero bool) int {
 	n := 0
 	for n < len(p) {
@@ -307,18 +308,18 @@ func (t *Temp) pwrite(p []byte, off int64) (int, error) {
 	return unix.Pwrite(t.fd, p, off)
 }
 
-// SetSize says how long a file has become whose size was not known when it was
-// created: what was written behind that is cut off. Only before Finish.
+// SetSize sets the size of a file whose size was unknown when it was created. Bytes
+// that were written behind that are cut off. Call it only before Finish.
 func (t *Temp) SetSize(n int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.size = n
 }
 
-// Finish ends the writing: the file gets its full size, owner, extended
-// attributes, mode and time, in this order, for a change of the owner takes
-// set-ID bits and capabilities away (chown(2)), and the mode must not let the wrong group
-// read it. Only Publish or Discard may follow.
+// Finish ends the writing: the file gets its full size, owner, extended attributes, mode
+// and time. The order matters: a change of the owner takes set-ID bits and capabilities
+// away (chown(2)), and the mode must not let the wrong group read the file. Only Publish
+// or Discard may follow.
 func (t *Temp) Finish() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -369,7 +370,7 @@ func (t *Temp) discard() error {
 		return nil
 	}
 	err := unlinkat(t.dir.fd, t.name)
-	_ = t.close() // it says of the data what does not matter any more
+	_ = t.close() // its error is about data that no longer matters
 	return opErr("discard", t.path, err)
 }
 

@@ -33,17 +33,16 @@ func BaseName(path string) string {
 	return b
 }
 
-// source is a Source and where to reach it: leaf in the directory that the
-// cache has under key.
+// source is a Source and its place: leaf in the directory that the cache has under key.
 type source struct {
 	Source
 	key  string // "\x00" + directory: no entry's path begins so
 	leaf string
-	// problem is why it is not to be copied, see Refuse.
+	// problem is why the source is not to be copied, see Refuse.
 	problem error
 }
 
-// Tree is the source side of a copy. It may be used by many at once.
+// Tree is the source side of a copy. Many goroutines may use it at once.
 type Tree struct {
 	root    *os.Root // nil: the user's own files
 	follow  bool
@@ -54,18 +53,18 @@ type Tree struct {
 	dirs    *dirCache
 }
 
-// OpenLocal returns the tree of the user's own files. With follow, links are
-// followed wherever they lead (-L). Command lines that copy without recursion
-// want follow too, as cp(1) does: only named files are entries then. A source
-// that is missing is found by Walk, so that the others can be copied.
+// OpenLocal returns the tree of the user's own files. With follow, links are followed
+// wherever they lead (-L). A copy without recursion follows links too, as cp(1) does:
+// then only named files are entries. Walk reports a source that is missing, so that the
+// others can be copied.
 func OpenLocal(sources []Source, follow bool) (*Tree, error) {
 	return openTree(nil, sources, follow)
 }
 
-// OpenRooted returns the tree of files that a peer named. Sources are resolved
-// by root; with follow, links are followed inside root only. A source that
-// names a place outside gives ErrEscape. The caller keeps root open until the
-// Tree is closed, and closes it.
+// OpenRooted returns the tree of files that a peer named. root resolves the sources;
+// with follow, links are followed only inside root. ErrEscape: a source names a place
+// outside root. The caller keeps root open until the Tree is closed, and then closes
+// root.
 func OpenRooted(root *os.Root, sources []Source, follow bool) (*Tree, error) {
 	if root == nil {
 		return nil, errors.New("open tree: no root given")
@@ -120,8 +119,8 @@ func (t *Tree) prepare(given Source) (source, error) {
 	return s, nil
 }
 
-// placeTop decides whether the source named "." is a directory, and thereby the
-// top of the tree, or else gives it the name that its path has.
+// placeTop finds out whether the source named "." is a directory. If so, it is the top
+// of the tree; else placeTop gives it the name that its path ends in.
 func (t *Tree) placeTop(s *source) error {
 	t.sources, t.isTop = []source{*s}, true
 	defer func() { t.sources = nil }()
@@ -140,8 +139,8 @@ func (t *Tree) Close() error {
 	return nil
 }
 
-// Refuse makes walks that begin later tell why, in the place of a source: a file or a
-// link, and one of several.
+// Refuse makes later walks report why as the Problem of a source. The source must be a
+// file or a link, and one of several.
 func (t *Tree) Refuse(path string, why error) {
 	for i := range t.sources {
 		if t.sources[i].Path == path {
@@ -237,7 +236,7 @@ func (t *Tree) pathUnderRoot(path string) string {
 	return joinPath(strings.TrimRight(s.Path, "/"), rest)
 }
 
-// attributes are the parts of stat(2) that matter here.
+// attributes are the parts of stat(2) that a walk needs.
 type attributes struct {
 	mode   uint32
 	stamp  Stamp
@@ -263,7 +262,7 @@ func (t *Tree) lookUp(path string) (attributes, error) {
 	return t.statAt(parent, leaf, path)
 }
 
-// statAt returns the attributes of leaf in parent, of what it links to with follow.
+// statAt returns the attributes of leaf in parent. With follow, it follows a link.
 func (t *Tree) statAt(parent *dirHandle, leaf, path string) (attributes, error) {
 	var st unix.Stat_t
 	flags := unix.AT_SYMLINK_NOFOLLOW
@@ -292,9 +291,8 @@ func (t *Tree) statAt(parent *dirHandle, leaf, path string) (attributes, error) 
 	}}, nil
 }
 
-// lost is opErr of an error that was met at an entry that has been found:
-// ErrVanished where nothing has its name any more. A link that leads to nothing
-// is there.
+// lost is opErr for an entry that was found before: ErrVanished if nothing has its name
+// now. A link that leads to nothing still counts as found.
 func (t *Tree) lost(op, path string, err error) error {
 	if !errors.Is(err, unix.ENOENT) {
 		return opErr(op, path, err)
@@ -318,9 +316,10 @@ const (
 	leasePause    = 10 * time.Millisecond
 )
 
-// openFile opens what should be a regular file. O_NONBLOCK is for the case that it is
-// something else. It also keeps the kernel from waiting for the holder of a lease on the
-// file (a file server, fcntl(2)), which the kernel has just asked to give the lease up.
+// openFile opens what should be a regular file. O_NONBLOCK keeps the open from blocking
+// if it is something else. It also keeps the kernel from waiting for the holder of a
+// lease on the file (a file server, fcntl(2)), which the kernel has just asked to give
+// the lease up.
 func (t *Tree) openFile(parent *dirHandle, leaf, path string) (int, error) {
 	for waited := time.Duration(0); ; waited += leasePause {
 		fd, err := t.openEntry(parent, leaf, path, unix.O_RDONLY)
@@ -334,11 +333,10 @@ func (t *Tree) openFile(parent *dirHandle, leaf, path string) (int, error) {
 	}
 }
 
-// Open opens a regular file by its entry's path, without ever blocking on what
-// may have been put in its place: ErrChanged if it is no regular file any more,
-// ErrVanished if there is nothing.
-// Where another process holds a lease on the file, Open waits for up to 60 s. The
-// caller closes the File, which outlives the Tree.
+// Open opens a regular file by its entry's path. It never blocks on something else that
+// was put in the file's place: that gives ErrChanged. ErrVanished: nothing is there. If
+// another process holds a lease on the file, Open waits for up to 60 s. The caller
+// closes the File, which may outlive the Tree.
 func (t *Tree) Open(path string) (*File, error) {
 	if err := checkPath("open", path); err != nil {
 		return nil, err
@@ -367,8 +365,8 @@ func (t *Tree) Open(path string) (*File, error) {
 	return &File{fd: fd, path: path, opened: stampOf(&st)}, nil
 }
 
-// sortedNames are the names at the top of the tree, in the tree's order, each
-// as often as there are sources of that name.
+// sortedNames returns the names at the top of the tree, in the tree's order, one for
+// each source.
 func (t *Tree) sortedNames() []string {
 	var names []string
 	for _, s := range t.sources {

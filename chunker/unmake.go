@@ -9,8 +9,8 @@ import (
 	"gdrcp/manifest"
 )
 
-// maxUnmade bounds the directories that are noted for Unmake. Beyond it none is:
-// what is that large says so before.
+// maxUnmade bounds the directories that are noted for Unmake. Beyond it no more are
+// noted: a copy that is refused is refused before it makes that many.
 const maxUnmade = 1 << 16
 
 // madeDir is a directory that the sink has made.
@@ -28,16 +28,15 @@ func (s *Sink) noteMade(target string, at manifest.Inode) {
 	}
 }
 
-// StayMade says that the copy goes on: Unmake removes nothing from here on.
+// StayMade says that the copy goes on: from then on Unmake removes nothing.
 func (s *Sink) StayMade() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.staysMade, s.made = true, nil
 }
 
-// Unmake removes the directories that the sink has made, as far as they are
-// empty, for a copy that is refused before anything was written. Only Close may
-// follow.
+// Unmake removes the empty directories among those that the sink has made. It is for a
+// copy that is refused before anything was written. Only Close may follow.
 func (s *Sink) Unmake() error {
 	s.mu.Lock()
 	made := s.made
@@ -59,11 +58,11 @@ func (s *Sink) unmake(d madeDir) error {
 	defer parent.release()
 	var st unix.Stat_t
 	if err := fstatat(parent.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || inodeOf(&st) != d.at {
-		return nil // it is gone already, or somebody else's
+		return nil // it is gone already, or another directory is there
 	}
 	err = uninterrupted(func() error { return unix.Unlinkat(parent.fd, leaf, unix.AT_REMOVEDIR) })
 	if err == unix.ENOTEMPTY || err == unix.EEXIST || err == unix.ENOENT {
-		return nil // rmdir(2): what has got something in it stays
+		return nil // rmdir(2): a directory that is no longer empty stays
 	}
 	return opErr("remove directory", s.entryPath(d.target), err)
 }

@@ -11,8 +11,8 @@ import (
 	"gdrcp/manifest"
 )
 
-// maxHeldDirs bounds the directories that a walk itself keeps open, whatever
-// the depth; those above are opened anew when the walk returns to them.
+// maxHeldDirs bounds the directories that a walk itself keeps open, whatever the depth.
+// Directories above those are opened anew when the walk returns to them.
 const maxHeldDirs = 32
 
 // Found is an entry that a walk met.
@@ -23,20 +23,20 @@ type Found struct {
 	// Sparse: the file has fewer blocks than its size needs, so it may have
 	// holes. It is a hint: some file systems compress or store small files inline.
 	Sparse bool
-	// AllocBytes is what the file takes on its disk.
+	// AllocBytes is how many bytes the file takes on its disk.
 	AllocBytes int64
-	// UID and GID are its owner and group, and Links is how many names it has.
+	// UID and GID are the entry's owner and group, and Links is how many names it has.
 	UID, GID uint32
 	Links    uint64
-	// Problem is why this entry cannot be copied; of Entry only Path is sure
-	// to be set then. A directory whose contents cannot be read, and a source
-	// whose name is taken, can come with a path that was found before.
+	// Problem is why this entry cannot be copied. Then only Path of Entry is sure to be
+	// set. A directory whose contents cannot be read, and a source whose name is taken,
+	// can have a path that was found before.
 	Problem error
 	// Elsewhere: another file system is mounted on this directory, and the walk stays
-	// out of it, see StayOnFileSystem.
+	// out of it; see StayOnFileSystem.
 	Elsewhere bool
-	// Skip: Problem is only that the entry is a special file, or what the copy
-	// itself makes, which is left out and told in one line (ErrSpecial, ErrItself).
+	// Skip: the entry is only left out and reported in one line, because it is a
+	// special file (ErrSpecial) or the copy itself makes it (ErrItself).
 	Skip bool
 }
 
@@ -51,10 +51,10 @@ type level struct {
 	isInto  bool // the copy goes into it, see Avoid
 }
 
-// pendingDir is a directory whose entry was given and whose contents were not.
-// Between "a" and "a/x" come "a-b" and "a.b", since '-' and '.' are less than
-// '/'. Every pending directory's name begins with the one before it, so they
-// are few, and the last is always entered first.
+// pendingDir is a directory whose entry was returned, and whose contents are still to
+// come. Between "a" and "a/x" come "a-b" and "a.b", since '-' and '.' are less than
+// '/'. Every pending directory's name begins with the name of the one before it, so
+// there are few of them, and the last is always entered first.
 type pendingDir struct {
 	name  string
 	dir   *dirHandle // nil when given back
@@ -73,13 +73,14 @@ type Walker struct {
 	started   bool
 	found     Found
 	link      []byte
-	// leavesOut says what is not to be found, see LeaveOut. It may be nil.
+	// leavesOut reports which entries the walk passes over, see LeaveOut. It may be
+	// nil.
 	leavesOut func(path string, isDir bool) bool
 	// staysOn: see StayOnFileSystem.
 	staysOn bool
-	// list is what alone is to be found, see Only. Nil: everything.
+	// list holds the only names to find, see Only. Nil: everything is found.
 	list *listing
-	// avoid is what the copy itself makes, see Avoid. It may be nil.
+	// avoid describes what the copy itself makes, see Avoid. It may be nil.
 	avoid *avoided
 }
 
@@ -147,8 +148,8 @@ func (w *Walker) Next() (*Found, error) {
 	return nil, io.EOF
 }
 
-// comesBeforeContents: does name, which is not less than dir, come before dir +
-// "/"? Names are equal only where two sources have the same.
+// comesBeforeContents reports whether name, which is not less than dir, comes before
+// dir + "/". The two are equal only if two sources have the same name.
 func comesBeforeContents(dir string, name []byte) bool {
 	if len(name) < len(dir) || string(name[:len(dir)]) != dir {
 		return false
@@ -207,8 +208,8 @@ func (w *Walker) enter(path string, p pendingDir) error {
 	return nil
 }
 
-// hold opens a level's directory again after it was given back, and sees that
-// it still is the same one.
+// hold opens a level's directory again after the walk closed it, and checks that it is
+// still the same directory.
 func (w *Walker) hold(l *level) error {
 	if l.dir != nil {
 		return nil
@@ -232,8 +233,8 @@ func (w *Walker) leave() {
 	w.levels = w.levels[:len(w.levels)-1]
 }
 
-// look finds out what there is at path, whose directory is the level l. It is
-// nil for what is left out.
+// look returns the entry at path, whose directory is the level l, or nil if the entry
+// is left out.
 func (w *Walker) look(l *level, path string) *Found {
 	if err := manifest.CheckPath(path); err != nil {
 		return w.problem(path, opErr("read", path, err))
@@ -271,7 +272,7 @@ func (w *Walker) lookAtSource(l *level, path string) *Found {
 	return w.describe(l, dir, s.leaf, path)
 }
 
-// repeated tells whether the source name was found before.
+// repeated reports whether the source name was found before.
 func (w *Walker) repeated(name string) bool {
 	if name != w.last {
 		w.last, w.repeats = strings.Clone(name), 0
@@ -327,8 +328,8 @@ func (w *Walker) describe(l *level, dir *dirHandle, leaf, path string) *Found {
 	return f
 }
 
-// expect opens a directory that was found, so that one which cannot be read is
-// known before its entry is given, and notes that its contents are to come.
+// expect opens a directory that was found, so that a failure to open it is known before
+// its entry is returned. It notes that the directory's contents are still to come.
 func (w *Walker) expect(l *level, dir *dirHandle, leaf, path string, a *attributes) error {
 	take := w.takes(l)
 	switch {
@@ -370,8 +371,8 @@ func (w *Walker) expect(l *level, dir *dirHandle, leaf, path string, a *attribut
 	return nil
 }
 
-// lost is the tree's, but of what was named, on the command line or in a list:
-// nothing has listed that, and it is missing.
+// lost is the tree's lost, except for a name from the command line or from a list: no
+// directory has listed that name, so it is missing and has not vanished.
 func (w *Walker) lost(op, path string, err error) error {
 	if w.list != nil || w.tree.sourceAt(path) != nil {
 		return opErr(op, path, err)

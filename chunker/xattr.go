@@ -15,23 +15,23 @@ import (
 	"gdrcp/manifest"
 )
 
-// Bounds of extended attributes: those of one name and one value are Linux's
+// Bounds of extended attributes. Those of one name and one value are Linux's
 // (XATTR_NAME_MAX and XATTR_SIZE_MAX, linux/limits.h).
 const (
 	maxXattrNameBytes  = 255
 	maxXattrValueBytes = 64 << 10
-	// MaxXattrsBytes bounds the attributes of one entry, as they are encoded.
+	// MaxXattrsBytes bounds the encoded attributes of one entry.
 	MaxXattrsBytes = 1 << 20
 )
 
-// Xattrs are an entry's extended attributes (xattr(7)), encoded one after the
-// other: uvarint length and name, uvarint length and value. Those that came
-// from a peer are checked by CheckXattrs.
+// Xattrs are an entry's extended attributes (xattr(7)), encoded one after the other:
+// uvarint length and name, uvarint length and value. CheckXattrs checks those that came
+// from a peer.
 type Xattrs []byte
 
 var errXattrs = errors.New("malformed extended attributes")
 
-// next takes the first attribute off.
+// next takes the first attribute off x.
 func (x Xattrs) next() (name string, value []byte, rest Xattrs, err error) {
 	take := func(most int) []byte {
 		n, k := binary.Uvarint(x)
@@ -51,7 +51,8 @@ func (x Xattrs) next() (name string, value []byte, rest Xattrs, err error) {
 	return name, value, x, err
 }
 
-// CheckXattrs makes sure that what a peer sent is attributes.
+// CheckXattrs checks that x, which a peer sent, is a sequence of encoded attributes
+// within the bounds.
 func CheckXattrs(x Xattrs) error {
 	if len(x) > MaxXattrsBytes {
 		return fmt.Errorf("%w: %d bytes", errXattrs, len(x))
@@ -83,7 +84,7 @@ func (x Xattrs) has(name string) bool {
 	return ok
 }
 
-// value is that of the attribute, if there is one.
+// value returns the value of the attribute name, if x has it.
 func (x Xattrs) value(name string) (value []byte, ok bool) {
 	for n, v := range x.all() {
 		if n == name {
@@ -93,8 +94,8 @@ func (x Xattrs) value(name string) (value []byte, ok bool) {
 	return nil, false
 }
 
-// xattrCalls are the xattr(2) calls on one file: by its descriptor, or on a link
-// by a path in which only its last component is one.
+// xattrCalls are the xattr(2) calls on one file: by its descriptor, or for a link by a
+// path of which only the last component is a link.
 type xattrCalls struct {
 	list func(to []byte) (int, error)
 	get  func(name string, to []byte) (int, error)
@@ -111,8 +112,8 @@ func xattrsOfFD(fd int) xattrCalls {
 	}
 }
 
-// xattrsOfLink goes by way of /proc, for there is no such call with a directory
-// before Linux 6.13.
+// xattrsOfLink goes by way of /proc, because no xattr call takes a directory's
+// descriptor before Linux 6.13.
 func xattrsOfLink(dirfd int, name string) xattrCalls {
 	path := name
 	if dirfd != unix.AT_FDCWD {
@@ -126,7 +127,7 @@ func xattrsOfLink(dirfd int, name string) xattrCalls {
 	}
 }
 
-// xattrsOfPath is for what a path leads to, links followed.
+// xattrsOfPath is for the file that a path leads to; it follows links.
 func xattrsOfPath(path string) xattrCalls {
 	return xattrCalls{
 		list: func(to []byte) (int, error) { return unix.Listxattr(path, to) },
@@ -136,8 +137,8 @@ func xattrsOfPath(path string) xattrCalls {
 	}
 }
 
-// sized calls get with room for what it said that it needs: what it is to read
-// may grow meanwhile.
+// sized asks get for the size that it needs, and calls it with that much room. It
+// repeats that, because the value may grow meanwhile.
 func sized(get func(to []byte) (int, error)) ([]byte, error) {
 	for {
 		n, err := get(nil)
@@ -151,7 +152,8 @@ func sized(get func(to []byte) (int, error)) ([]byte, error) {
 	}
 }
 
-// names lists the attributes; none where the file system has no such thing.
+// names lists the attributes. There are none if the file system has no extended
+// attributes.
 func (c *xattrCalls) names() ([]string, error) {
 	b, err := sized(c.list)
 	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
@@ -166,11 +168,12 @@ func (c *xattrCalls) names() ([]string, error) {
 	return names, nil
 }
 
-// isSystemXattr: the system's attributes are ACLs and the like, which stand for
-// something else than their bytes (rsync's -X leaves them out too).
+// isSystemXattr reports whether an attribute is in the system namespace. Those are ACLs
+// and the like, whose meaning is not in their bytes alone (rsync's -X leaves them out
+// too).
 func isSystemXattr(name string) bool { return strings.HasPrefix(name, "system.") }
 
-// read encodes the attributes of all namespaces but the system's.
+// read encodes the attributes of all namespaces except the system namespace.
 func (c *xattrCalls) read() (x Xattrs, err error) {
 	names, err := c.names()
 	if err != nil {
@@ -198,8 +201,8 @@ func (c *xattrCalls) read() (x Xattrs, err error) {
 	return x, nil
 }
 
-// Xattrs reads the extended attributes of what Walk found, of all namespaces but
-// system.*. A regular file or directory is opened for that.
+// Xattrs reads the extended attributes of an entry that Walk found, of all namespaces
+// except system.*. It opens a regular file or directory for that.
 func (t *Tree) Xattrs(f *Found) (Xattrs, error) {
 	path := f.Entry.Path
 	parent, leaf, err := t.locate(path)
@@ -228,10 +231,11 @@ func (t *Tree) Xattrs(f *Found) (Xattrs, error) {
 	return x, opErr("read extended attributes of", path, err)
 }
 
-// keepsXattr reports whether an attribute is one that this process sets: root
-// those of all namespaces but the system's, everybody else the users'. A peer
-// that is held to a root sets the users' only: the others say what a program may
-// do (capabilities, labels of a security module), or what an overlay shows.
+// keepsXattr reports whether this process sets an attribute. Root sets those of all
+// namespaces except the system namespace, every other user those of the user namespace.
+// For a peer that is confined to a root, only those of the user namespace are set: the
+// others say what a program may do (capabilities, labels of a security module), or what
+// an overlay shows.
 func (s *Sink) keepsXattr(name string) bool {
 	if strings.HasPrefix(name, "user.") {
 		return true
@@ -239,9 +243,10 @@ func (s *Sink) keepsXattr(name string) bool {
 	return os.Geteuid() == 0 && !isSystemXattr(name) && s.opt.Root == nil
 }
 
-// isLeftOut reports whether an attribute that cannot be set is no error: outside
-// the users' namespace one that this process may not set, as in a container, and
-// a security module's where that, or its rules, are not the source's.
+// isLeftOut reports whether failing to set an attribute is no error. That holds outside
+// the user namespace if this process may not set the attribute, as in a container, and
+// for a security module's attribute if this host has another module or other rules than
+// the source.
 func isLeftOut(name string, err error) bool {
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
@@ -252,8 +257,7 @@ func isLeftOut(name string, err error) bool {
 	return false
 }
 
-// setXattrs gives a file the attributes that it is to have, but for those that
-// are left out.
+// setXattrs gives a file its attributes, except those that are left out.
 func (s *Sink) setXattrs(c xattrCalls, x Xattrs) error {
 	for name, value := range x.all() {
 		if !s.keepsXattr(name) {
@@ -263,8 +267,8 @@ func (s *Sink) setXattrs(c xattrCalls, x Xattrs) error {
 		if isLeftOut(name, err) {
 			continue
 		}
-		// Some file systems have a block for all of a file's attributes: that
-		// there is no room in it says nothing of the disk.
+		// Some file systems have one block for all of a file's attributes. If that
+		// block is full, the disk may still have room.
 		if errors.Is(err, unix.ENOSPC) {
 			return fmt.Errorf("%s: the file system has no room for an attribute of %d bytes", name, len(value))
 		}
@@ -275,7 +279,8 @@ func (s *Sink) setXattrs(c xattrCalls, x Xattrs) error {
 	return nil
 }
 
-// replaceXattrs is setXattrs for a directory, which may have others already.
+// replaceXattrs is setXattrs for a directory, which may already have other attributes:
+// it removes those.
 func (s *Sink) replaceXattrs(c xattrCalls, x Xattrs) error {
 	names, err := c.names()
 	if err != nil {
@@ -286,7 +291,7 @@ func (s *Sink) replaceXattrs(c xattrCalls, x Xattrs) error {
 			continue
 		}
 		err := uninterrupted(func() error { return c.drop(name) })
-		// A security module may keep its own.
+		// A security module may refuse to remove its attribute.
 		if err != nil && !errors.Is(err, unix.ENODATA) && strings.HasPrefix(name, "user.") {
 			return fmt.Errorf("%s: %w", name, err)
 		}

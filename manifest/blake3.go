@@ -7,8 +7,8 @@ import (
 	"lukechampine.com/blake3/guts"
 )
 
-// groupBytes is what guts compresses in one call, all SIMD lanes filled. A
-// power of two of chunks, so a group is a subtree.
+// groupBytes is how much guts compresses in one call, with all SIMD lanes filled. It is
+// a power of two of chunks, so a group is a subtree.
 const groupBytes = guts.MaxSIMD * guts.ChunkSize
 
 // subtrees holds the chaining values of the complete subtrees to the left of
@@ -18,8 +18,8 @@ type subtrees struct {
 	count uint64 // leaves; bit i set: cvs[i] is occupied
 }
 
-// push adds a leaf that is not the last of the tree: what it completes can be
-// merged at once, for none of it is the tree's root.
+// push adds a leaf that is not the last of the tree. Subtrees that it completes can be
+// merged at once, because none of them is the tree's root.
 func (s *subtrees) push(cv [8]uint32) {
 	i := 0
 	for ; s.count&(1<<i) != 0; i++ {
@@ -29,7 +29,8 @@ func (s *subtrees) push(cv [8]uint32) {
 	s.count++
 }
 
-// top is the node over all leaves, last being the last of them. s stays as it is.
+// top returns the node over all leaves, of which last is the last. It leaves s as it
+// is.
 func (s *subtrees) top(last guts.Node) guts.Node {
 	for rest := s.count; rest != 0; rest &= rest - 1 {
 		left := s.cvs[bits.TrailingZeros64(rest)]
@@ -38,8 +39,8 @@ func (s *subtrees) top(last guts.Node) guts.Node {
 	return last
 }
 
-// blake3Piece digests a piece of n bytes: data, or zeros where data is nil.
-// See Algorithm.Piece.
+// blake3Piece digests a piece of n bytes: data, or zeros if data is nil. See
+// Algorithm.Piece.
 func blake3Piece(data []byte, n int, index uint64, pieceBytes int64, whole bool) Digest {
 	counter := index * (uint64(pieceBytes) / guts.ChunkSize)
 	if whole {
@@ -57,7 +58,7 @@ func blake3Piece(data []byte, n int, index uint64, pieceBytes int64, whole bool)
 	return digestCV(guts.ChainingValue(node))
 }
 
-// manyGroups is the node over n bytes of data (or zeros) from chunk counter on.
+// manyGroups returns the node over n bytes of data (or zeros) from chunk counter on.
 func manyGroups(data []byte, n int, counter uint64) guts.Node {
 	var s subtrees
 	off := 0
@@ -75,9 +76,9 @@ func manyGroups(data []byte, n int, counter uint64) guts.Node {
 	return s.top(lastGroup(data, n-off, counter))
 }
 
-// lastGroup is the node over at most a group of data (or zeros). guts reads a
-// whole group's memory whatever it is asked to compress, so a short one is
-// copied to where that may be read.
+// lastGroup returns the node over at most a group of data (or zeros). guts always reads
+// a whole group's memory, so lastGroup copies a short group into a buffer of full
+// length.
 func lastGroup(data []byte, n int, counter uint64) guts.Node {
 	switch {
 	case data == nil:
@@ -92,7 +93,7 @@ func lastGroup(data []byte, n int, counter uint64) guts.Node {
 	return guts.CompressBuffer(&group, n, &guts.IV, counter, 0)
 }
 
-// digestCV is a chaining value as bytes; BLAKE3 is little-endian.
+// digestCV returns a chaining value as bytes; BLAKE3 is little-endian.
 func digestCV(cv [8]uint32) (d Digest) {
 	for i, w := range cv {
 		binary.LittleEndian.PutUint32(d[4*i:], w)
@@ -108,12 +109,12 @@ func cvDigest(d Digest) (cv [8]uint32) {
 	return cv
 }
 
-// blake3Stream is BLAKE3 of bytes as they come. The library's own Hasher
-// allocates and starts goroutines for long writes; this does neither.
+// blake3Stream computes BLAKE3 of bytes as they come. The library's own Hasher
+// allocates and starts goroutines for long writes; blake3Stream does neither.
 type blake3Stream struct {
 	done subtrees
 	held int // bytes in group
-	// group is compressed only when more bytes come: the last must wait for sum.
+	// group is compressed only when more bytes come: the last group must wait for sum.
 	group [groupBytes]byte
 }
 
@@ -136,7 +137,7 @@ func feed[T string | []byte](s *blake3Stream, p T) {
 	}
 }
 
-// sum is the hash of all written so far; more may be written after.
+// sum returns the hash of all bytes written so far. More may be written afterwards.
 func (s *blake3Stream) sum() Digest {
 	node := s.done.top(s.compress())
 	node.Flags |= guts.FlagRoot

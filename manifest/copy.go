@@ -6,10 +6,10 @@ import (
 )
 
 // Copy writes to out what r reads, from its first entry to its last line, void files
-// included, so that only what r has checked gets there. seen, which may be nil, takes
-// every entry that a reader of out will have, once its Root is known. Close out
-// behind it. Errors are those of Reader and Writer: a fault of what r reads wraps
-// what a Reader's does.
+// included. So out gets only what r has checked. seen, which may be nil, gets every
+// entry that a reader of out will get, once its Root is known. Close out afterwards.
+// Errors are those of Reader and Writer: a fault in the text that r reads wraps the
+// same errors as in Reader.
 func Copy(out *Writer, r *Reader, seen func(e *Entry)) error {
 	for {
 		e, err := r.Next()
@@ -29,7 +29,8 @@ func Copy(out *Writer, r *Reader, seen func(e *Entry)) error {
 	}
 }
 
-// copyEntry writes the entry that r is at. ErrVoid: readers of out will forget it.
+// copyEntry writes the entry that r is at. ErrVoid: readers of out will forget the
+// entry.
 func copyEntry(out *Writer, r *Reader, e *Entry) error {
 	if e.Type != File || PieceCount(e.Size, r.header.PieceBytes) <= 1 {
 		return out.WriteEntry(e)

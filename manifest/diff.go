@@ -7,10 +7,11 @@ import (
 	"strings"
 )
 
-// Difference is what differs between the two entries of a path, as a set.
+// Difference is the set of the fields that differ between the two entries of a path.
 type Difference uint8
 
-// What can differ. If the type does, size, content and target are not compared.
+// The fields that can differ. If the type differs, size, content and target are not
+// compared.
 const (
 	TypeDiffers Difference = 1 << iota
 	SizeDiffers
@@ -37,24 +38,25 @@ func (d Difference) String() string {
 	return strings.Join(names, ",")
 }
 
-// ByteRange is bytes from Offset up to End of a file.
+// ByteRange is the bytes of a file from Offset up to, without, End.
 type ByteRange struct{ Offset, End int64 }
 
 // MaxRanges is how many ranges of one file a Change tells apart.
 const MaxRanges = 4096
 
-// Change is one path that two manifests do not agree about. It is the receiver's.
+// Change is one path about which two manifests disagree. The receiver owns it.
 type Change struct {
 	// A and B are the path's entries in the first and the second manifest. A is
 	// nil if the path was added, B if it was removed.
 	A, B *Entry
 	// Differs says what differs; 0 if the path was added or removed.
 	Differs Difference
-	// Ranges are where the contents of two files differ, in ascending order,
-	// whole pieces merged where they touch, up to the longer file's end. A file
-	// with more than MaxRanges has all further differences within the last.
-	// A BLAKE3 digest tells a file of one piece from the first piece of a longer
-	// one, so between those two the first piece always differs.
+	// Ranges are where the contents of two files differ, in ascending order, up to the
+	// longer file's end. They are whole pieces, merged where they touch. In a file with
+	// more than MaxRanges ranges, the last range covers all further differences. The
+	// BLAKE3 digest of a file of one piece differs from that of the same bytes as the
+	// first piece of a longer file, so between two such files the first piece always
+	// differs.
 	Ranges []ByteRange
 }
 
@@ -66,11 +68,11 @@ func (c *Change) Path() string {
 	return c.B.Path
 }
 
-// Diff compares two manifests from where their readers are (the start) to their
-// ends, and calls report for each path that differs, in the order of paths. Void
-// files count as absent. Both are read once, side by side; memory is bounded.
+// Diff compares two manifests, whose readers must be at the start, to their ends. It
+// calls report for each path that differs, in the order of paths. Void files count as
+// absent. Diff reads both manifests once, side by side; memory is bounded.
 //
-// identical says that nothing differs and is only true with a nil error. Errors:
+// identical says that nothing differs; it is true only with a nil error. Errors:
 // ErrIncomparable if algorithm or piece size differ, what a Reader returns (with
 // "first:" or "second:" before it), or report's own, which ends the comparison.
 func Diff(a, b *Reader, report func(Change) error) (identical bool, err error) {
@@ -165,7 +167,8 @@ func (d *differ) step() error {
 	return nil
 }
 
-// compareEntryPaths orders entries as manifests do; nil, past the end, is last.
+// compareEntryPaths orders entries as manifests do. nil, which is past the end, comes
+// last.
 func compareEntryPaths(a, b *Entry) int {
 	switch {
 	case b == nil:
@@ -216,15 +219,15 @@ func compareEntries(a, b *Entry) (d Difference) {
 	return d
 }
 
-// runReader hands out a side's pieces, as many at a time as asked for.
+// runReader hands out a side's pieces, as many at a time as the caller asks for.
 type runReader struct {
 	*side
 	digest Digest
-	left   uint64 // pieces of digest not taken yet
+	left   uint64 // pieces with this digest not taken yet
 	ended  bool
 }
 
-// fill makes sure that there is a piece, or that there are none.
+// fill reads on until there is a piece, or the pieces have ended.
 func (r *runReader) fill() error {
 	if r.left > 0 || r.ended {
 		return nil
@@ -274,8 +277,8 @@ func (d *differ) comparePieces(c *Change) error {
 	}
 }
 
-// endOf is where count pieces end in a file; the last is short, and their
-// product may be past the largest int64.
+// endOf returns where count pieces end in a file. The last piece may be short, and the
+// product may exceed the largest int64.
 func endOf(count, pieceBytes, fileBytes int64) int64 {
 	if count > fileBytes/pieceBytes {
 		return fileBytes

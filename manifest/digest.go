@@ -10,7 +10,7 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Algorithm is how pieces are digested. The zero value is none.
+// Algorithm is how pieces are digested. The zero value is no algorithm.
 //
 //	name    digest     of one piece, in bytes
 //	xxh3    16         XXH3-128, canonical (as xxh128sum prints it)
@@ -18,7 +18,7 @@ import (
 //	crc32c   4         CRC-32C (Castagnoli), big-endian
 //	sha256  32         SHA-256 (FIPS 180-4)
 //
-// Only blake3 and sha256 withstand someone who wants two contents to agree;
+// Only blake3 and sha256 withstand an attacker who wants two contents with one digest;
 // xxh3 and crc32c find accidents.
 type Algorithm uint8
 
@@ -30,7 +30,7 @@ const (
 	SHA256
 )
 
-// algorithms is all there is to know of each algorithm, by its number.
+// algorithms describes each algorithm, by its number.
 var algorithms = [...]struct {
 	name  string
 	bytes int
@@ -41,10 +41,11 @@ var algorithms = [...]struct {
 	SHA256: {"sha256", 32},
 }
 
-// castagnoli is the table of CRC-32C; crc32 has it in hardware behind this.
+// castagnoli is the table of CRC-32C. With this table crc32 uses the processor's
+// instruction.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Bounds of a piece's size in bytes, and the size if nobody asks for another.
+// Bounds of a piece's size in bytes, and its default.
 const (
 	MinPieceBytes     = 64 << 10
 	MaxPieceBytes     = 1 << 30
@@ -62,8 +63,8 @@ func ParseAlgorithm(name string) (Algorithm, error) {
 	return 0, fmt.Errorf("unknown digest algorithm %q", name)
 }
 
-// Valid says whether a is one of the algorithms. Every other method but String
-// panics or returns nonsense if it is not: check what a peer sent.
+// Valid reports whether a is one of the algorithms. If not, every other method but
+// String panics or returns nonsense: check a value that a peer sent.
 func (a Algorithm) Valid() bool { return a >= XXH3 && int(a) < len(algorithms) }
 
 // String gives the name that ParseAlgorithm takes.
@@ -78,9 +79,9 @@ func (a Algorithm) String() string {
 // front; the rest are zero.
 func (a Algorithm) DigestBytes() int { return algorithms[a].bytes }
 
-// CheckPieceBytes says whether n may be a piece's size: a power of two from
-// MinPieceBytes to MaxPieceBytes. BLAKE3 needs the power of two, so that a
-// piece is a subtree; the bounds keep a digest list small and a piece in memory.
+// CheckPieceBytes returns an error unless n may be a piece's size: a power of two from
+// MinPieceBytes to MaxPieceBytes. BLAKE3 needs the power of two, so that a piece is a
+// subtree; the bounds keep a digest list small and a piece in memory.
 func CheckPieceBytes(n int64) error {
 	if n < MinPieceBytes || n > MaxPieceBytes || n&(n-1) != 0 {
 		return fmt.Errorf("piece size %d: not a power of two from %d to %d", n, MinPieceBytes, MaxPieceBytes)
@@ -88,7 +89,7 @@ func CheckPieceBytes(n int64) error {
 	return nil
 }
 
-// PieceCount is how many pieces a file of that size has; an empty one has none.
+// PieceCount returns how many pieces a file of that size has; an empty file has none.
 func PieceCount(fileBytes, pieceBytes int64) uint64 {
 	n := fileBytes / pieceBytes
 	if fileBytes%pieceBytes != 0 {
@@ -102,10 +103,10 @@ func PieceCount(fileBytes, pieceBytes int64) uint64 {
 // whole says that it is the file's only piece. It allocates nothing, starts no
 // goroutine and does not keep data.
 //
-// For BLAKE3 the digest is the chaining value of the subtree that the piece is
-// in the file's BLAKE3 tree, which depends on index; that of a whole file is its
-// ordinary BLAKE3 hash. For the others it is the plain digest of data, and
-// index and whole do not matter.
+// For BLAKE3 the digest is the chaining value of the subtree that the piece is in the
+// file's BLAKE3 tree, which depends on index. The digest of a file's only piece is the
+// file's ordinary BLAKE3 hash. For the other algorithms it is the plain digest of data,
+// and index and whole do not matter.
 func (a Algorithm) Piece(data []byte, index uint64, pieceBytes int64, whole bool) Digest {
 	switch a {
 	case XXH3:
@@ -149,7 +150,7 @@ func (a Algorithm) ParseHex(s []byte) (d Digest, err error) {
 	return d, nil
 }
 
-// parseHex fills dst from exactly that many lower-case digits.
+// parseHex fills dst from lower-case hexadecimal digits, exactly two per byte of dst.
 func parseHex(dst, s []byte) bool {
 	if len(s) != 2*len(dst) {
 		return false

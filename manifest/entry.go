@@ -1,6 +1,5 @@
-// Package manifest says what must arrive: entries, the digests of their
-// pieces, their roots. It knows nothing of how bytes travel and starts no
-// goroutine.
+// Package manifest describes what must arrive: entries, the digests of their pieces,
+// and their roots. It knows nothing of how bytes travel, and starts no goroutine.
 package manifest
 
 // EntryType is the kind of an entry.
@@ -19,13 +18,13 @@ type Entry struct {
 	// Path is relative to the tree's top, slash-separated, of any bytes but
 	// NUL, with no empty, "." or ".." component. The top directory itself is ".".
 	Path string
-	// Size is a file's length in bytes; 0 for the rest.
+	// Size is a file's length in bytes; 0 for other entries.
 	Size int64
 	// Mode is the permission bits, 07777.
 	Mode uint32
 	// MtimeNs is the time of the last change, in nanoseconds since 1970.
 	MtimeNs int64
-	// Target is what a symbolic link holds.
+	// Target is the text of a symbolic link.
 	Target string
 	// Root is a file's digest: see Tree. Unset until the file has been read.
 	Root Digest

@@ -18,15 +18,16 @@ import (
 	"gdrcp/internal/dirsync"
 )
 
-// Compression is zstd (RFC 8878), one thread, chosen by the file's name when
-// written and seen from its first bytes when read.
+// Compression is zstd (RFC 8878) in one thread. A writer chooses it by the file's name,
+// a reader recognizes it by the first bytes.
 const (
 	zstdSuffix = ".zst"
-	// writeWindowBytes: digests do not compress, only names and numbers near
-	// each other do, so a larger window costs readers memory for nothing.
+	// writeWindowBytes is small because digests do not compress, and names and numbers
+	// compress only with others nearby: a larger window would cost readers memory for
+	// nothing.
 	writeWindowBytes = 1 << 20
-	// maxWindowBytes is what RFC 8878 recommends every decoder to take, and
-	// bounds the memory a hostile stream can ask for.
+	// maxWindowBytes is the window that RFC 8878 recommends every decoder to support.
+	// It bounds the memory that a hostile stream can ask for.
 	maxWindowBytes = 8 << 20
 )
 
@@ -38,7 +39,7 @@ type source struct {
 	below   faultReader
 	id      Inode
 	decoder *zstd.Decoder // nil if not compressed
-	file    *os.File      // nil if the caller's
+	file    *os.File      // nil if the caller owns it
 }
 
 // faultReader remembers an error of the stream below, which the decompressor
@@ -60,7 +61,7 @@ func newSource(r io.Reader) (*source, error) {
 	s := &source{below: faultReader{Reader: r}, id: idOf(r)}
 	raw := bufio.NewReaderSize(&s.below, maxLineBytes)
 	s.text = raw
-	// A short stream is for the reader of the first line to complain of.
+	// If the stream is too short, the reader of the first line reports that.
 	if first, err := raw.Peek(len(zstdMagic)); err != nil || !bytes.Equal(first, zstdMagic) {
 		return s, nil
 	}
@@ -75,8 +76,8 @@ func newSource(r io.Reader) (*source, error) {
 	return s, nil
 }
 
-// explain says what an error of reading text is: of the stream below, its end,
-// or of the compression.
+// explain turns an error of reading text into one that names its cause: the stream
+// below, its end, or the compression.
 func (s *source) explain(err error) error {
 	switch {
 	case s.below.fault != nil:
@@ -115,9 +116,9 @@ func Open(name string) (*Reader, error) {
 	return startReader(src, name+": ")
 }
 
-// Again begins anew with a manifest that Open opened, and was not closed. It is
-// the same file, whatever has its name now. r itself is at its end, and need not
-// be closed.
+// Again returns a new Reader at the start of a manifest that Open opened and that is
+// not closed. It reads the same file, whatever has the file's name now. r is of no use
+// afterwards, and need not be closed.
 func (r *Reader) Again() (*Reader, error) {
 	f := r.source.file
 	r.source.file = nil
@@ -140,15 +141,15 @@ func (r *Reader) Again() (*Reader, error) {
 type FileWriter struct {
 	*Writer
 	name    string
-	temp    string   // empty where what has the name is written to itself
+	temp    string   // empty if the file that has the name is written to
 	file    *os.File // nil once ended
 	encoder *zstd.Encoder
 }
 
-// Create starts a manifest that will be named name, replacing what has that
-// name, compressed if it ends in ".zst". Until Commit it is a hidden file
-// beside it. A device, fifo or socket of that name is not replaced but written
-// to.
+// Create starts a manifest that will be named name, and replaces a file with that name.
+// If name ends in ".zst" the manifest is compressed. Until Commit it is a hidden file
+// in the same directory. A device, fifo or socket of that name is not replaced: the
+// manifest is written to it.
 func Create(name string, h Header) (*FileWriter, error) {
 	w := &FileWriter{name: name}
 	var f *os.File
@@ -194,15 +195,15 @@ func isSpecial(name string) bool {
 	return !st.Mode().IsRegular() || (err == nil && strings.HasPrefix(abs, "/dev/") && !strings.HasPrefix(abs, "/dev/shm/"))
 }
 
-// createTemp makes a new file beside name, with the permissions that name itself
-// would get (os.CreateTemp's are for the owner alone).
+// createTemp makes a new file beside name, with the permissions that a new file name
+// would get (os.CreateTemp gives them to the owner alone).
 func createTemp(name string) (*os.File, error) {
 	for {
 		temp := filepath.Join(filepath.Dir(name), fmt.Sprintf("%s%016x", tempPrefix, rand.Uint64()))
 		f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 		if err == nil {
-			// Locked while in use, so that leftovers can be told from it. Where
-			// there are no locks, nothing is ever cleaned.
+			// The file is locked while in use, which tells it from a leftover. On a
+			// file system without locks nothing is ever cleaned.
 			_ = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		}
 		if !errors.Is(err, os.ErrExist) {
@@ -214,12 +215,12 @@ func createTemp(name string) (*os.File, error) {
 // tempPrefix and 16 hex digits make the name of a manifest that is being written.
 const tempPrefix = ".gdrcp-manifest-"
 
-// leftoverAge is how old a leftover must be: one that has just been made may
-// not be locked yet.
+// leftoverAge is how old a leftover must be: a file that has just been made may not be
+// locked yet.
 const leftoverAge = time.Minute
 
-// sweep removes what writers that were killed left in a directory: old files
-// so named that belong to this user and that nobody has locked.
+// sweep removes what killed writers left in a directory: old files with a temporary
+// name that belong to this user and that nobody has locked.
 func sweep(dir string) {
 	names, _ := filepath.Glob(filepath.Join(escapeGlob(dir), tempPrefix+strings.Repeat("[0-9a-f]", 16)))
 	for _, name := range names {
@@ -233,20 +234,19 @@ func sweep(dir string) {
 		}
 		sys, ok := st.Sys().(*syscall.Stat_t)
 		if ok && int(sys.Uid) == os.Geteuid() && syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
-			_ = os.Remove(name) // one that stays harms nothing
+			_ = os.Remove(name) // a leftover that stays harms nothing
 		}
 		f.Close()
 	}
 }
 
-// escapeGlob quotes what filepath.Match would take for a pattern.
+// escapeGlob quotes the characters that filepath.Match would take for a pattern.
 func escapeGlob(s string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(s)
 }
 
-// Commit ends the manifest, makes it durable and gives it its name. If it
-// returns an error nothing has that name that had not before, unless only the
-// directory could not be synced.
+// Commit ends the manifest, makes it durable and gives it its name. If it returns an
+// error, the name is as it was before, unless only the sync of the directory failed.
 func (w *FileWriter) Commit() (Summary, error) {
 	if w.file == nil {
 		return Summary{}, fmt.Errorf("commit manifest: %w", os.ErrClosed)
@@ -297,7 +297,7 @@ func (w *FileWriter) Abort() error {
 	if w.file == nil {
 		return nil
 	}
-	_ = w.file.Close() // what was written does not matter, and it may be closed
+	_ = w.file.Close() // the data does not matter, and the file may be closed already
 	w.file = nil
 	if w.temp == "" {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// The text of a manifest, of which there is exactly one for the same entries, so
-// that two manifests can be compared by diff(1) or cmp(1):
+// The text of a manifest. The same entries have exactly one text, so diff(1) or cmp(1)
+// can compare two manifests:
 //
 //	gdrcp-manifest 1 ALGORITHM PIECEBYTES
 //	d MODE TIME PATH
@@ -23,14 +23,14 @@ import (
 //	l MODE TIME PATH<tab>TARGET
 //	root CONTENT META entries=N bytes=M
 //
-// One space between fields; every line ends in a newline; entries ascend
-// bytewise by path, "." first. MODE is four octal digits, TIME seconds since
-// 1970 with nine decimals, SIZE, N and M are decimal, digests and roots
-// lower-case hexadecimal. In PATH and TARGET a byte that is a control character,
-// of invalid UTF-8, or of a character that would break or reorder the line
-// (hidden, below) is \xNN, or \n \t \r \\; so is a space at the very end.
-// Neighbouring equal digests are always one run. Without its last line a
-// manifest is truncated. A name may add compression, see Create.
+// One space between fields; every line ends in a newline; entries ascend bytewise by
+// path, "." first. MODE is four octal digits, TIME seconds since 1970 with nine
+// decimals, SIZE, N and M are decimal, digests and roots lower-case hexadecimal. In
+// PATH and TARGET a byte that is a control character, of invalid UTF-8, or of a
+// character that would break or reorder the line (hidden, below) is written \xNN, or \n
+// \t \r \\; so is a space at the very end. Neighbouring equal digests are always one
+// run. Without its last line a manifest is truncated. A name may add compression, see
+// Create.
 const (
 	magic   = "gdrcp-manifest"
 	version = "1"
@@ -40,14 +40,14 @@ const (
 	maxLineBytes = 64 << 10
 )
 
-// Header is what a manifest's first line says.
+// Header is the content of a manifest's first line.
 type Header struct {
 	Algorithm Algorithm
-	// PieceBytes is what every piece has but a file's last.
+	// PieceBytes is the size of every piece except a file's last.
 	PieceBytes int64
 }
 
-// Check says whether h can be a manifest's header.
+// Check returns an error unless h can be a manifest's header.
 func (h Header) Check() error {
 	if !h.Algorithm.Valid() {
 		return fmt.Errorf("%w: digest algorithm %d", ErrFormat, uint8(h.Algorithm))
@@ -58,7 +58,7 @@ func (h Header) Check() error {
 	return nil
 }
 
-// Summary is what a manifest's last line says.
+// Summary is the content of a manifest's last line.
 type Summary struct {
 	Content [32]byte // see Roots.Content
 	Meta    [32]byte // see Roots.Meta
@@ -124,8 +124,8 @@ func parseTime(s []byte) (ns int64, ok bool) {
 	return int64(u), u <= math.MaxInt64
 }
 
-// parseDecimal reads a number from 0 to the largest int64, spelled in the
-// one way: digits only, no zero before others.
+// parseDecimal reads a number from 0 to the largest int64 in its one spelling: digits
+// only, no leading zeros.
 func parseDecimal(s []byte) (n int64, ok bool) {
 	if len(s) == 0 || len(s) > 19 || (s[0] == '0' && len(s) > 1) {
 		return 0, false
@@ -153,10 +153,9 @@ func parseMode(s []byte) (mode uint32, ok bool) {
 	return mode, true
 }
 
-// hidden says whether a character above ASCII is escaped though it is valid:
-// C1 controls, line and paragraph separators, marks that reorder text, the byte
-// order mark. The set is part of the format, so it is not asked of package
-// unicode, whose tables change.
+// hidden reports whether a valid character above ASCII is escaped: C1 controls, line
+// and paragraph separators, marks that reorder text, the byte order mark. The set is
+// part of the format, so it does not come from package unicode, whose tables change.
 func hidden(r rune) bool {
 	switch {
 	case r >= 0x80 && r <= 0x9f,
@@ -169,8 +168,8 @@ func hidden(r rune) bool {
 	return false
 }
 
-// appendEscaped appends s so that it holds no newline or tab and unescape
-// gives it back.
+// appendEscaped appends s in a form that holds no newline or tab and that unescape
+// turns back into s.
 func appendEscaped(b []byte, s string) []byte {
 	for i := 0; i < len(s); {
 		c := s[i]
@@ -210,7 +209,7 @@ func appendEscape(b []byte, c byte) []byte {
 	return hex.AppendEncode(append(b, `\x`...), []byte{c})
 }
 
-// appendUnescaped appends what s, by appendEscaped, stands for.
+// appendUnescaped appends the text that appendEscaped turned into s.
 func appendUnescaped(b, s []byte) (_ []byte, ok bool) {
 	for len(s) > 0 {
 		n := bytes.IndexByte(s, '\\')

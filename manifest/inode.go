@@ -1,5 +1,5 @@
 package manifest
 
-// Inode names a file whatever path leads to it, for as long as the file exists.
-// The zero Inode is that of no file.
+// Inode names a file whatever path leads to it, for as long as the file exists. No file
+// has the zero Inode.
 type Inode struct{ Dev, Ino uint64 }

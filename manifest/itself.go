@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// idOf is the identity of the regular file that a stream is, if it is one.
+// idOf returns the inode of a stream that is a regular file, else the zero Inode.
 func idOf(stream any) Inode {
 	f, ok := stream.(interface{ Stat() (os.FileInfo, error) })
 	if !ok {
@@ -28,8 +28,9 @@ func idOfInfo(st os.FileInfo) Inode {
 	return Inode{}
 }
 
-// itself is what a manifest that is being written has in the file system: a
-// tree that it is written into does not have it yet, or not any more.
+// itself describes the files that belong to a manifest that is being written. If the
+// manifest is written into the tree that it describes, it must not list them: the
+// finished tree lacks the temporary file, and the replaced file is about to go.
 type itself struct {
 	stream Inode
 	// replaced is the file that will lose its name, base.
@@ -39,15 +40,15 @@ type itself struct {
 
 func newItself(out io.Writer) itself { return itself{stream: idOf(out)} }
 
-// replacing notes which file has the manifest's name now.
+// replacing notes the file that has the manifest's name now.
 func (s *itself) replacing(name string) {
 	if st, err := os.Lstat(name); err == nil {
 		s.replaced, s.base = idOfInfo(st), filepath.Base(name)
 	}
 }
 
-// IsItself tells whether the entry of a tree, of that inode, is the file
-// that w writes to, or the one whose name it will take.
+// IsItself reports whether the entry of a tree, with that inode, is the file that w
+// writes to, or the file whose name the manifest will take.
 func (w *Writer) IsItself(entry string, id Inode) bool {
 	if id == (Inode{}) {
 		return false
@@ -56,7 +57,7 @@ func (w *Writer) IsItself(entry string, id Inode) bool {
 	return id == w.itself.stream || id == w.itself.replaced && path.Base(entry) == w.itself.base
 }
 
-// IsItself tells whether the file of that inode is the one that r reads.
+// IsItself reports whether r reads the file with that inode.
 func (r *Reader) IsItself(id Inode) bool {
 	return id != (Inode{}) && id == r.source.id
 }

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// parseHeader reads the first line. The version is looked at before anything
-// that it may change.
+// parseHeader reads the first line. It checks the version before anything that may
+// depend on it.
 func parseHeader(line []byte) (h Header, err error) {
 	word, rest, _ := bytes.Cut(line, []byte(" "))
 	if string(word) != magic {
@@ -48,7 +48,7 @@ func parseSummary(rest []byte) (s Summary, err error) {
 	return s, nil
 }
 
-// parseEntry reads an entry's line. several says that the lines of its pieces
+// parseEntry reads an entry's line. several says that lines with the entry's pieces
 // follow; otherwise the entry is complete.
 func (r *Reader) parseEntry(line []byte) (e *Entry, several bool, err error) {
 	kind, rest, _ := bytes.Cut(line, []byte(" "))
@@ -86,7 +86,7 @@ func (r *Reader) parseEntry(line []byte) (e *Entry, several bool, err error) {
 	return e, several, err
 }
 
-// parseFile reads the fields that only files have, and returns what is left.
+// parseFile reads the fields that only files have, and returns the rest of the line.
 func (r *Reader) parseFile(e *Entry, s []byte) (rest []byte, several bool, err error) {
 	size, rest, _ := bytes.Cut(s, []byte(" "))
 	digest, rest, _ := bytes.Cut(rest, []byte(" "))

@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// Bounds of a path, in bytes: what Linux takes (NAME_MAX and PATH_MAX, less
-// the NUL, in limits.h), so that what passes here can be made there.
+// Bounds of a path, in bytes. They are Linux's (NAME_MAX and PATH_MAX, less the NUL, in
+// limits.h), so Linux can make every path that passes.
 const (
 	MaxNameBytes = 255
 	MaxPathBytes = 4095
 )
 
-// CheckPath says whether p may be an entry's path: "." alone, or components of
-// 1 to MaxNameBytes bytes joined by single slashes, none of them "." or "..",
-// no NUL, at most MaxPathBytes in all. Joined to a directory, such a path cannot
-// name anything outside it but through a symbolic link. Errors wrap ErrPath.
+// CheckPath returns an error unless p may be an entry's path: "." alone, or components
+// of 1 to MaxNameBytes bytes joined by single slashes, none of them "." or "..", no
+// NUL, at most MaxPathBytes in all. Joined to a directory, such a path can lead out of
+// the directory only through a symbolic link. Errors wrap ErrPath.
 func CheckPath(p string) error {
 	switch {
 	case p == ".":
@@ -62,9 +62,9 @@ func IsBelow(path, dir string) bool {
 	return dir == "." || len(path) > len(dir) && path[len(dir)] == '/' && path[:len(dir)] == dir
 }
 
-// checkTarget says whether t may be what a symbolic link holds: any bytes but
-// NUL, 1 to MaxPathBytes of them, as symlink(2) has it. Where it leads is not
-// looked at: that is for whoever follows links.
+// checkTarget returns an error unless t may be the text of a symbolic link: any bytes
+// but NUL, 1 to MaxPathBytes of them, as in symlink(2). It does not check where the
+// link leads: code that follows links must do that.
 func checkTarget(t string) error {
 	switch {
 	case t == "":
@@ -80,8 +80,8 @@ func checkTarget(t string) error {
 // maxMode is all the permission bits an entry can have.
 const maxMode = 0o7777
 
-// Check says whether e's fields are possible and agree with its type: the path
-// is one CheckPath takes, only a file has a size or a root, only a link has a
+// Check returns an error unless e's fields are possible and agree with its type:
+// CheckPath accepts the path, only a file has a size or a root, only a link has a
 // target, "." is a directory. Errors wrap ErrPath or ErrEntry.
 func (e *Entry) Check() error {
 	if err := CheckPath(e.Path); err != nil {

@@ -8,13 +8,12 @@ import (
 	"io"
 )
 
-// Reader reads a manifest and checks all of it: see Next. Its memory is bounded
-// whatever it is fed, compressed or not: a line, a window of decompression,
-// and the tree of one file. After an error every further call returns it. Errors
-// of the stream below come wrapped; all others wrap ErrFormat, ErrTruncated,
-// ErrVersion, ErrOrder, ErrRoot, ErrPath or ErrEntry and name the line.
-// Not safe for concurrent use. What Next returned before the end is only
-// vouched for once Next returns io.EOF: until then the last line is unread.
+// Reader reads a manifest and checks all of it: see Next. Its memory is bounded for any
+// input, compressed or not: a line, a window of decompression, and the tree of one
+// file. After an error every further call returns it. Errors of the stream below come
+// wrapped; all others wrap ErrFormat, ErrTruncated, ErrVersion, ErrOrder, ErrRoot,
+// ErrPath or ErrEntry and name the line. It is not safe for concurrent use. Entries
+// count as verified only once Next returns io.EOF: until then the last line is unread.
 type Reader struct {
 	source *source
 	in     *bufio.Reader
@@ -24,10 +23,11 @@ type Reader struct {
 	tree   *Tree
 	line   int64  // number of the line being looked at, from 1
 	plain  []byte // one unescaped name, reused
-	again  []byte // the same escaped again, reused
+	again  []byte // that name, escaped again; reused
 
 	entry *Entry // the last Next returned
-	// pieceEnd is why NextPiece has no more: io.EOF, ErrVoid; nil while it has.
+	// pieceEnd is why NextPiece has no more pieces: io.EOF or ErrVoid; nil while it has
+	// more.
 	pieceEnd error
 	previous Digest // of the run before, if any
 	runs     bool   // there is a run before
@@ -35,8 +35,8 @@ type Reader struct {
 	err      error
 }
 
-// NewReader reads the first line. If r begins as a zstd stream does it is
-// decompressed. Close gives back the memory; r stays the caller's to close.
+// NewReader reads the first line. If r begins as a zstd stream does, it is
+// decompressed. Close frees the Reader's memory; the caller closes r.
 func NewReader(r io.Reader) (*Reader, error) {
 	src, err := newSource(r)
 	if err != nil {
@@ -45,7 +45,7 @@ func NewReader(r io.Reader) (*Reader, error) {
 	return startReader(src, "")
 }
 
-// startReader reads the first line of src, which it closes if that fails.
+// startReader reads the first line of src. If that fails, it closes src.
 func startReader(src *source, name string) (*Reader, error) {
 	m := &Reader{source: src, in: bufio.NewReaderSize(src.text, maxLineBytes), name: name, pieceEnd: io.EOF}
 	line, err := m.readLine()
@@ -69,16 +69,17 @@ func (r *Reader) Close() error {
 	return r.source.close()
 }
 
-// Header is what the first line says.
+// Header returns the content of the first line.
 func (r *Reader) Header() Header { return r.header }
 
-// Summary is what the last line says, once Next has returned io.EOF; before, zero.
+// Summary returns the content of the last line once Next has returned io.EOF; before
+// that, the zero Summary.
 func (r *Reader) Summary() Summary { return r.summary }
 
-// Next returns the next entry, which is then the caller's. A file of at most
-// one piece has its Root; one of several gets it once NextPiece, SkipPieces
-// or the next Next has come to its end, and may turn out void there.
-// io.EOF comes after a last line that agrees with all before it, and nothing after it.
+// Next returns the next entry, which the caller then owns. A file of at most one piece
+// has its Root. A file of several pieces gets its Root once NextPiece, SkipPieces or
+// the next Next has come to the file's end, where it may turn out void. Next returns
+// io.EOF if the last line agrees with all lines before it, and nothing comes after it.
 func (r *Reader) Next() (*Entry, error) {
 	if err := r.SkipPieces(); err != nil && !errors.Is(err, ErrVoid) {
 		return nil, err
@@ -115,10 +116,10 @@ func (r *Reader) Next() (*Entry, error) {
 	return e, nil
 }
 
-// NextPiece returns the next digest of the last entry's pieces, and for how many
-// pieces in a row it stands (at least 1). After the last it returns io.EOF, when
-// the entry's Root is set and checked, or ErrVoid, when the entry is to be
-// forgotten. Entries that are no files have no pieces.
+// NextPiece returns the next digest of the last entry's pieces, and how many pieces in
+// a row have it (at least 1). After the last piece it returns io.EOF, with the entry's
+// Root set and checked, or ErrVoid if the entry must be forgotten. Only files have
+// pieces.
 func (r *Reader) NextPiece() (d Digest, count uint64, err error) {
 	if r.err != nil {
 		return Digest{}, 0, r.err
@@ -153,7 +154,7 @@ func (r *Reader) NextPiece() (d Digest, count uint64, err error) {
 	return d, count, nil
 }
 
-// endFile takes the end line of a file of total pieces.
+// endFile takes the end line of a file that has total pieces.
 func (r *Reader) endFile(root []byte, total uint64) error {
 	if string(root) == "-" {
 		r.pieceEnd = ErrVoid
@@ -175,8 +176,8 @@ func (r *Reader) endFile(root []byte, total uint64) error {
 	return nil
 }
 
-// SkipPieces goes to the end of the last entry's pieces, checking them. It
-// returns nil with the entry's Root set, or ErrVoid if it is to be forgotten.
+// SkipPieces checks the rest of the last entry's pieces. It returns nil with the
+// entry's Root set, or ErrVoid if the entry must be forgotten.
 func (r *Reader) SkipPieces() error {
 	for {
 		_, _, err := r.NextPiece()
@@ -190,7 +191,7 @@ func (r *Reader) SkipPieces() error {
 	}
 }
 
-// end takes the last line, less its first word, and makes sure it is the last.
+// end takes the last line, less its first word, and checks that no line follows.
 func (r *Reader) end(rest []byte) error {
 	want := r.roots.Summary()
 	got, err := parseSummary(rest)
@@ -234,7 +235,7 @@ func (r *Reader) readLine() ([]byte, error) {
 	return nil, r.source.explain(err)
 }
 
-// fail makes err, met in the line last read, the end of r.
+// fail ends r with err, which is about the last line that was read.
 func (r *Reader) fail(err error) error {
 	if r.err == nil {
 		r.err = fmt.Errorf("read manifest: %sline %d: %w", r.name, r.line, err)

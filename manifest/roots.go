@@ -27,11 +27,11 @@ import (
 //	mode             u32
 //	time of change   u64: nanoseconds since 1970, two's complement
 //
-// with all integers little-endian. Every field has its length before it, so
-// different entries are never the same bytes.
+// with all integers little-endian. Every field has its length before it, so different
+// entries never give the same bytes.
 //
-// A Roots is made by NewRoots and not safe for concurrent use. It is about
-// 40 KiB, however many entries it is given.
+// NewRoots makes a Roots, which is not safe for concurrent use. It takes about 40 KiB,
+// however many entries it gets.
 type Roots struct {
 	algorithm Algorithm
 	content   blake3Stream
@@ -42,8 +42,8 @@ type Roots struct {
 	placed  bool   // an entry has been placed
 	entries int64
 	bytes   int64
-	// leaves are the lengths of those prefixes of prev, in rising order, that
-	// are entries but not directories: nothing may lie below them.
+	// leaves are the lengths, in rising order, of the prefixes of prev that are entries
+	// but no directories: nothing may lie below them.
 	leaves []int
 }
 
@@ -64,11 +64,11 @@ func (r *Roots) start(s *blake3Stream, label string, pieceBytes int64) {
 	s.write(binary.LittleEndian.AppendUint64(nil, uint64(pieceBytes)))
 }
 
-// Add adds the next entry; a file's Root must be set. Errors, after which r is
-// as it was: what Entry.Check finds; ErrOrder if e's path is not after the last
-// one's bytewise ("." comes before all); ErrEntry if the path leads through an
-// entry that is no directory, or the sizes no longer fit an int64. r keeps
-// e.Path until the next Add.
+// Add adds the next entry; a file's Root must be set. An error leaves r as it was.
+// Errors: those of Entry.Check; ErrOrder if e's path does not come after the last path
+// bytewise ("." comes before all); ErrEntry if the path leads through an entry that is
+// no directory, or the sum of the sizes does not fit an int64. r keeps e.Path until the
+// next Add.
 func (r *Roots) Add(e *Entry) error {
 	if err := r.place(e); err != nil {
 		return err
@@ -85,8 +85,8 @@ func (r *Roots) cover(e *Entry) {
 	r.bytes += e.Size
 }
 
-// place checks e and its place in the order and in the tree, and takes note of
-// it: the next must come after e, whether or not e gets covered.
+// place checks e and its place in the order and in the tree, and notes its path: the
+// next entry must come after e, whether or not e gets covered.
 func (r *Roots) place(e *Entry) error {
 	if err := e.Check(); err != nil {
 		return err
@@ -149,11 +149,11 @@ func (r *Roots) addMeta(e *Entry) {
 	r.meta.write(binary.LittleEndian.AppendUint64(b, uint64(e.MtimeNs)))
 }
 
-// Content is the root over what the tree holds: types, paths, sizes, link
-// targets and files' roots of the entries so far. Printed as 64 hex digits.
+// Content returns the root over types, paths, sizes, link targets and files' roots of
+// the entries so far. It is printed as 64 hex digits.
 func (r *Roots) Content() [32]byte { return r.content.sum() }
 
-// Meta is the root over paths, modes and times of the entries so far.
+// Meta returns the root over paths, modes and times of the entries so far.
 func (r *Roots) Meta() [32]byte { return r.meta.sum() }
 
 // Entries is how many entries have been added.
@@ -162,7 +162,7 @@ func (r *Roots) Entries() int64 { return r.entries }
 // Bytes is the sum of the files' sizes.
 func (r *Roots) Bytes() int64 { return r.bytes }
 
-// Summary is all that r knows.
+// Summary returns the roots and counts of the entries so far.
 func (r *Roots) Summary() Summary {
 	return Summary{Content: r.Content(), Meta: r.Meta(), Entries: r.entries, Bytes: r.bytes}
 }

@@ -21,22 +21,22 @@ import (
 //	more    H(0x01 || left || right),          BLAKE3 of the file: parent nodes
 //	        leaves being the pieces' digests   over the pieces' chaining values
 //
-// All of them are DigestBytes long. The 0x01 keeps a node from being taken for
-// a piece that happens to hold two digests; that one piece and several can not
-// be confused follows from the file's size, which goes with every root.
-// A Tree is made by NewTree, and not safe for concurrent use.
+// All roots are DigestBytes long. The 0x01 keeps a node from being taken for a piece
+// that happens to hold two digests. The file's size, which goes with every root, keeps
+// one piece and several from being confused. NewTree makes a Tree, which is not safe
+// for concurrent use.
 type Tree struct {
 	algorithm Algorithm
 	// subtrees has the complete subtrees by height; bit i of count says that
 	// subtrees[i] is occupied. count is the pieces in them: all but the last.
 	subtrees [64]Digest
 	count    uint64
-	// last is held back, for only the top node of a BLAKE3 tree is hashed as a
-	// root, and which that is shows only at the end.
+	// last is held back: only the top node of a BLAKE3 tree is hashed as a root, and
+	// only the end shows which node that is.
 	last    Digest
 	hasLast bool
-	// buf is a node's input; on the stack it would escape, for crc32 and sha256
-	// call through variables.
+	// buf is a node's input. A variable on the stack would escape to the heap, because
+	// crc32 and sha256 call through variables.
 	buf [1 + 2*len(Digest{})]byte
 }
 
@@ -63,15 +63,14 @@ func (t *Tree) Push(d Digest) {
 	t.last, t.hasLast = d, true
 }
 
-// PushRun adds the same digest n times (fewer than 1<<63 in all). It costs
-// time in the logarithm of n, so that a line of a manifest can not make its
-// reader work for hours.
+// PushRun adds the same digest n times (fewer than 1<<63 in all). Its time grows with
+// the logarithm of n, so one line of a manifest cannot make a reader work for hours.
 func (t *Tree) PushRun(d Digest, n uint64) {
 	if n == 0 {
 		return
 	}
 	t.Push(d)
-	n-- // the last is held back, those before it may merge
+	n-- // the last is held back, the others may merge
 	var full [65]Digest
 	full[0] = d // full[h] is over 1<<h of them
 	// Up: fill the edge until a subtree higher than what is left could begin.
@@ -99,7 +98,7 @@ func (t *Tree) merge(d Digest, height int) {
 	t.subtrees[height] = d
 }
 
-// Root is the root over the pieces pushed so far; more may be pushed after.
+// Root returns the root over the pieces pushed so far. More may be pushed afterwards.
 func (t *Tree) Root() Digest {
 	if !t.hasLast {
 		return t.algorithm.Piece(nil, 0, MinPieceBytes, true)
@@ -113,7 +112,7 @@ func (t *Tree) Root() Digest {
 	return d
 }
 
-// node is the digest of a node; root says that it is the tree's top.
+// node returns the digest of a node; root says that the node is the tree's top.
 func (t *Tree) node(left, right Digest, root bool) Digest {
 	if t.algorithm == BLAKE3 {
 		n := guts.ParentNode(cvDigest(left), cvDigest(right), &guts.IV, 0)

@@ -6,10 +6,10 @@ import (
 	"io"
 )
 
-// Writer writes a manifest as its entries come, in the order Roots wants. It
-// holds back no more than a buffer; nothing of it is a manifest before Close.
-// After an error of the stream below every further call returns an error; a
-// call that refuses its arguments has changed nothing. Not safe for concurrent use.
+// Writer writes a manifest as its entries come, in the order that Roots requires. It
+// holds back at most a buffer. The text is no complete manifest before Close. After an
+// error of the stream below every further call returns an error. A call that refuses
+// its arguments changes nothing. A Writer is not safe for concurrent use.
 type Writer struct {
 	out    *bufio.Writer
 	itself itself
@@ -26,8 +26,8 @@ type Writer struct {
 	summary Summary
 }
 
-// NewWriter starts a manifest on w with its header line. w stays the caller's,
-// to close after Close.
+// NewWriter starts a manifest on w with its header line. The caller closes w after
+// Close.
 func NewWriter(w io.Writer, h Header) (*Writer, error) {
 	if err := h.Check(); err != nil {
 		return nil, fmt.Errorf("begin manifest: %w", err)
@@ -53,7 +53,7 @@ func (w *Writer) flushLine() error {
 	return nil
 }
 
-// misuse is a call out of turn.
+// misuse is the error of a call out of turn.
 func misuse(what string) error { return fmt.Errorf("write manifest: %w: %s", ErrEntry, what) }
 
 // WriteEntry writes a directory, a link, or a file of at most one piece whose
@@ -114,11 +114,11 @@ func (w *Writer) BeginFile(e *Entry) error {
 	return w.flushLine()
 }
 
-// single says whether the open file fits one line.
+// single reports whether the open file fits one line.
 func (w *Writer) single() bool { return PieceCount(w.entry.Size, w.header.PieceBytes) <= 1 }
 
-// PieceRun adds the digest of the open file's next n pieces, all equal, in the
-// time of a few.
+// PieceRun adds the digest of the open file's next n pieces, which are all equal. It
+// takes about as long as adding a few pieces.
 func (w *Writer) PieceRun(d Digest, n uint64) error {
 	if !w.open {
 		return misuse("a piece outside a file")
@@ -153,8 +153,8 @@ func (w *Writer) flushRun() error {
 	return w.flushLine()
 }
 
-// EndFile ends the open file, all of whose pieces have been given. root must be
-// what follows from them (ErrRoot).
+// EndFile ends the open file after all of its pieces. ErrRoot: root does not follow
+// from the pieces.
 func (w *Writer) EndFile(root Digest) error {
 	if !w.open {
 		return misuse("the end of no file")
@@ -178,8 +178,8 @@ func (w *Writer) EndFile(root Digest) error {
 	return w.flushLine()
 }
 
-// VoidFile gives up the open file, of which no more can be known: readers will
-// drop it, and the roots and counts do not have it.
+// VoidFile gives up the open file, which cannot be read to its end: readers will drop
+// the file, and the roots and counts leave it out.
 func (w *Writer) VoidFile() error {
 	if !w.open {
 		return misuse("the end of no file")
@@ -195,8 +195,8 @@ func (w *Writer) VoidFile() error {
 	return w.flushLine()
 }
 
-// Close writes the last line and says what it says. The stream below is
-// flushed into, not closed. A second Close does nothing.
+// Close writes the last line and returns its content. It flushes into the stream below,
+// but does not close it. A second Close does nothing.
 func (w *Writer) Close() (Summary, error) {
 	if w.closed {
 		return w.summary, nil

@@ -9,26 +9,26 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// zeros is what holes are digested from. It is never written, so it stays in
-// the kernel's shared zero page and one group of it in the first-level cache.
+// zeros is the buffer from which holes are digested. It is never written, so it stays
+// in the kernel's shared zero page, and one group of it in the first-level cache.
 var zeros [MinPieceBytes]byte
 
-// zeroTable holds the digest of a full piece of zeros for every algorithm but
-// BLAKE3 and every piece size, each found when first asked for.
+// zeroTable holds the digest of a full piece of zeros for every algorithm but BLAKE3
+// and every piece size. Each is computed at its first use.
 var zeroTable [len(algorithms)][15]struct {
 	once   sync.Once
 	digest Digest
 }
 
-// ZeroPiece is Piece for n zero bytes, without anybody reading or holding them:
-// holes are neither read nor sent. It allocates nothing once warm and is safe
-// for concurrent use.
+// ZeroPiece is Piece for n zero bytes that need not be read or held: holes are neither
+// read nor sent. After its first calls it allocates nothing. It is safe for concurrent
+// use.
 //
-// What it costs: a full piece by xxh3, crc32c or sha256 is a table look-up
-// after the first; the last, shorter piece of a file is digested for real, from
-// a buffer that stays in the cache. BLAKE3 mixes each chunk's number into its
-// chaining value, so no two zero pieces agree and each is digested for real, at
-// the speed of the processor (some 4 GB/s with AVX-512, 0.25 ms per MiB).
+// A full piece by xxh3, crc32c or sha256 costs a table look-up after the first. The
+// last, shorter piece of a file is digested for real, from a buffer that stays in the
+// cache. BLAKE3 mixes each chunk's number into its chaining value, so no two zero
+// pieces have the same digest, and each is digested for real, at the speed of the
+// processor (some 4 GB/s with AVX-512, 0.25 ms per MiB).
 func (a Algorithm) ZeroPiece(n int, index uint64, pieceBytes int64, whole bool) Digest {
 	if a == BLAKE3 {
 		return blake3Piece(nil, n, index, pieceBytes, whole)
@@ -41,7 +41,7 @@ func (a Algorithm) ZeroPiece(n int, index uint64, pieceBytes int64, whole bool) 
 	return memo.digest
 }
 
-// zeroDigest is the plain digest of n zero bytes.
+// zeroDigest returns the plain digest of n zero bytes.
 func (a Algorithm) zeroDigest(n int) Digest {
 	if n <= len(zeros) {
 		return a.Piece(zeros[:n], 0, MinPieceBytes, false)

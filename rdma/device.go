@@ -17,20 +17,20 @@ const (
 type Device struct {
 	Name      string    `json:"name"`
 	Transport Transport `json:"transport"`
-	// NUMANode is -1 where the kernel names none.
+	// NUMANode is -1 if the kernel names no node.
 	NUMANode int `json:"numa_node"`
-	// PCIAddress is the PCI function that the device is on, such as
-	// "0000:3b:00.0", or empty: software devices are on none.
+	// PCIAddress is the PCI function that the device is on, such as "0000:3b:00.0". It
+	// is empty for software devices, which are on no PCI function.
 	PCIAddress string `json:"pci_address,omitempty"`
 	Firmware   string `json:"firmware,omitempty"`
-	// DMABuf says that the device registers memory which another device exports
-	// as a dma-buf. DMABufProblem is why it does not, and empty also where it
-	// could not be asked.
+	// DMABuf says that the device can register memory that another device exports as a
+	// dma-buf. DMABufProblem is why it cannot. It is also empty if the device could not
+	// be asked.
 	DMABuf        bool   `json:"dma_buf"`
 	DMABufProblem string `json:"dma_buf_problem,omitempty"`
 	Ports         []Port `json:"ports"`
-	// Problem says why no rail can be opened on it now, or is empty; Reason is
-	// what kind of problem that is.
+	// Problem says why no rail can be opened on the device now, or is empty. Reason is
+	// the kind of problem.
 	Problem string      `json:"problem,omitempty"`
 	Reason  ProbeReason `json:"reason,omitempty"`
 }
@@ -50,7 +50,7 @@ type Port struct {
 // Usable reports whether a rail can be opened on the device.
 func (d Device) Usable() bool { return d.Problem == "" }
 
-// Err is why no rail can be opened on the device, a ProbeError, or nil.
+// Err returns why no rail can be opened on the device, as a ProbeError, or nil.
 func (d Device) Err() error {
 	if d.Usable() {
 		return nil
@@ -58,7 +58,7 @@ func (d Device) Err() error {
 	return &ProbeError{Reason: d.Reason, Detail: d.Name + ": " + d.Problem}
 }
 
-// RateGbps is the rate of the fastest port, or 0.
+// RateGbps returns the rate of the fastest port, or 0.
 func (d Device) RateGbps() float64 {
 	rate := 0.0
 	for _, p := range d.Ports {

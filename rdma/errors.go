@@ -16,13 +16,13 @@ var (
 	ErrClosed = errors.New("closed")
 	// ErrDisconnected: the peer ended the connection.
 	ErrDisconnected = errors.New("connection closed by the peer")
-	// ErrUnsupported: this machine, device or library cannot do it.
+	// ErrUnsupported: this machine, device or library lacks the feature.
 	ErrUnsupported = errors.New("not supported here")
-	// ErrNoDevice: there is no such device, or none reaches the peer.
+	// ErrNoDevice: there is no such device, or no device reaches the peer.
 	ErrNoDevice = errors.New("no RDMA device")
 	// ErrNotGdrcp: the program that answers is not gdrcp.
 	ErrNotGdrcp = errors.New("the peer does not speak gdrcp's protocol")
-	// ErrAccess: a remote access was refused for its key, bounds or rights.
+	// ErrAccess: a remote access was refused because of its key, bounds or rights.
 	ErrAccess = errors.New("remote access refused")
 	// ErrLockedMemory: the limit on locked memory does not allow the ring.
 	ErrLockedMemory = errors.New("locked-memory limit too small")
@@ -36,7 +36,7 @@ const (
 	RejectUnknown RejectCode = iota
 	// RejectVersion: the peer speaks another protocol version.
 	RejectVersion
-	// RejectBusy: the peer has as many sessions as it takes.
+	// RejectBusy: the peer has reached its limit of sessions.
 	RejectBusy
 	// RejectSession: the session to join is unknown or the token is wrong.
 	RejectSession
@@ -62,7 +62,7 @@ func (c RejectCode) String() string {
 	return "no reason given"
 }
 
-// RejectedError is a Dial refused by the peer.
+// RejectedError is the error of a Dial that the peer refused.
 type RejectedError struct {
 	Peer netip.AddrPort
 	Code RejectCode
@@ -72,10 +72,10 @@ func (e *RejectedError) Error() string {
 	return fmt.Sprintf("%s refused the connection: %s", e.Peer, e.Code)
 }
 
-// OpError is a failed operation on a device or connection. Status and
-// VendorErr are of the work completion, where there was one.
+// OpError is a failed operation on a device or connection. Status and VendorErr are
+// those of the work completion, if there was one.
 type OpError struct {
-	Op        string // what was being done, as a verb phrase: "connect", "post write"
+	Op        string // the operation as a verb phrase: "connect", "post write"
 	Device    string
 	Peer      netip.AddrPort
 	Status    string // e.g. "retry count exceeded (IBV_WC_RETRY_EXC_ERR)"
@@ -107,8 +107,8 @@ func (e *OpError) Error() string {
 // Unwrap returns the cause.
 func (e *OpError) Unwrap() error { return e.Err }
 
-// causeText is an error without the operation, the addresses and the system call
-// that package net puts before each cause: an OpError has said them.
+// causeText returns an error's text without the operation, the addresses and the system
+// call that package net puts before each cause: an OpError has them already.
 func causeText(err error) string {
 	for {
 		switch e := err.(type) {
@@ -122,10 +122,10 @@ func causeText(err error) string {
 	}
 }
 
-// ProbeReason tells apart why a provider has no device to offer.
+// ProbeReason is the kind of reason why a provider has no device to offer.
 type ProbeReason uint8
 
-// The reasons, from the outside in.
+// The reasons, in the order in which a provider checks for them.
 const (
 	NotBuilt     ProbeReason = iota + 1 // this binary was built without the provider
 	NoLibrary                           // a shared library is missing
@@ -135,7 +135,7 @@ const (
 	NoPermission                        // the device nodes may not be opened
 	NoActivePort                        // every port is down
 	NoAddress                           // no port has an IP address
-	BadDevice                           // the device cannot be queried, or does not do what is needed
+	BadDevice                           // the device cannot be queried, or lacks a needed feature
 )
 
 func (r ProbeReason) String() string {
@@ -165,7 +165,7 @@ func (r ProbeReason) String() string {
 // MarshalText is String, for JSON.
 func (r ProbeReason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// ProbeError says why a provider cannot be used here, and what to do.
+// ProbeError says why a provider cannot be used here, and what a person can do.
 type ProbeError struct {
 	Reason ProbeReason
 	Detail string // one clause, e.g. "libibverbs.so.1: cannot open shared object file"

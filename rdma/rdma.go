@@ -1,6 +1,6 @@
-// Package rdma is the contract between the transfer engine and whatever moves
-// the bytes: libibverbs on a real device (rdma/verbs) or TCP sockets
-// (rdma/tcp). It is pure Go and knows neither.
+// Package rdma is the contract between the transfer engine and the providers that move
+// the bytes: rdma/verbs with libibverbs on an RDMA device, and rdma/tcp with TCP
+// sockets. It is pure Go and imports neither.
 //
 // The engine sees a [Rail], which is one device used by one session, and on it
 // any number of [Conn], each one queue pair. Work requests are posted to a
@@ -10,20 +10,21 @@
 //
 // What every provider promises, and rdmatest checks:
 //
-//   - Within a Conn, work requests take effect at the peer in the order they
-//     were posted. A received immediate or message means that the data of that
-//     work request and of every earlier Write of the same Conn is visible in
-//     the target's host memory. Nothing is promised across Conns. In device
-//     memory it has arrived, but that device may not see it before something
-//     was Read back from there: see [Rail.Loopback].
-//   - A Done completion means that the local buffer of that work request, and
-//     of every earlier quiet one on the Conn, may be used again. It does not
-//     mean that the peer's program has seen anything.
+//   - Within a Conn, work requests take effect at the peer in the order they were
+//     posted. A received immediate or message means that the data of that work request
+//     and of every earlier Write of the same Conn is visible in the target's host
+//     memory. Nothing is promised across Conns. If the target is device memory, the
+//     data has arrived, but that device may not see it before a Read from there has
+//     completed: see [Rail.Loopback].
+//   - A Done completion means that the local buffer of that work request, and of every
+//     earlier quiet one on the Conn, may be used again. It does not mean that the
+//     peer's program has seen the data.
 //   - A remote access is carried out only inside a live memory region whose
 //     key, bounds and access rights allow all of it. Otherwise no byte moves
 //     and the Conn dies at both ends.
-//   - After an error a Conn is dead. What had not completed is unknown. One
-//     Closed completion tells so, after which nothing comes from that Conn.
+//   - After an error a Conn is dead. The fate of work requests that had not completed
+//     is unknown. One Closed completion reports the error; after it nothing comes from
+//     that Conn.
 //   - Once [Conn.Close] has returned, no remote access can land through it and
 //     the provider no longer reads or writes any buffer on its behalf.
 package rdma
@@ -39,9 +40,9 @@ import (
 )
 
 const (
-	// MaxPrivateDataBytes is what a Dial may carry to the peer before the
-	// connection stands: the 56 bytes of an InfiniBand CM REQ that remain
-	// beside its IP header, less a margin (rdma_connect(3)).
+	// MaxPrivateDataBytes bounds the data that a Dial carries to the peer before the
+	// connection stands: the 56 bytes of an InfiniBand CM REQ that remain beside its IP
+	// header, less a margin (rdma_connect(3)).
 	MaxPrivateDataBytes = 48
 	// MaxMsgBytes bounds RailConfig.MsgBytes.
 	MaxMsgBytes = 64 << 10
@@ -58,38 +59,36 @@ type Provider interface {
 	// Devices lists the devices that can carry a rail now or after a cable is
 	// plugged in. An empty list comes with a *ProbeError that says why.
 	Devices() ([]Device, error)
-	// Route names the local device that reaches remote, and the local address
-	// it would use. It asks the kernel and may block until ctx ends. The error
-	// is ErrNoDevice (wrapped) where the way there leads over no such device.
+	// Route names the local device that reaches remote, and the local address that it
+	// would use. It asks the kernel and may block until ctx ends. The error wraps
+	// ErrNoDevice if the route leads over no device of this provider.
 	Route(ctx context.Context, remote netip.AddrPort) (device string, local netip.Addr, err error)
 	// Open makes a rail on the named device: protection domain, completion
 	// queue and waiting machinery, sized by cfg. The caller closes it.
 	Open(device string, cfg RailConfig) (Rail, error)
-	// Listen accepts connections on addr. Port 0 picks a free one. What is sent
-	// there before a rail is found for a connection travels as w says and, on iWARP,
-	// all that an accepted connection sends. The returned Listener belongs to the
-	// caller.
+	// Listen accepts connections on addr. Port 0 picks a free port. w applies to
+	// packets that are sent before a connection has a rail and, on iWARP, to all
+	// packets of an accepted connection. The returned Listener belongs to the caller.
 	Listen(addr netip.AddrPort, w Wire) (Listener, error)
 }
 
 // RailConfig sizes a rail for its session. All counts but Loopbacks are positive.
 type RailConfig struct {
-	// Conns is how many Conns may live on the rail at once, those of Loopback
-	// not counted.
+	// Conns is how many Conns may live on the rail at once, without those of Loopback.
 	Conns int
-	// Loopbacks is how many of those there may be at once, or 0.
+	// Loopbacks is how many Conns of Loopback may live on the rail at once, or 0.
 	Loopbacks int
-	// SendDepth is how many work requests one Conn may have posted and not
-	// completed, counted as the engine posts them.
+	// SendDepth is how many work requests that the engine posted on one Conn may be
+	// incomplete.
 	SendDepth int
-	// RecvDepth is how many messages and immediates together a peer may have
-	// under way on one Conn. The engine's credits keep to it; a peer that does
-	// not is broken.
+	// RecvDepth is how many messages and immediates together a peer may have under way
+	// on one Conn. The engine's credits keep to this bound; a peer that exceeds it is
+	// broken.
 	RecvDepth int
 	// MsgBytes is the longest message a Send may carry on this rail.
 	MsgBytes int
-	// WriteBytes is the longest Write, WriteImm or Read. Providers may split
-	// one into several on the wire.
+	// WriteBytes is the longest Write, WriteImm or Read. Providers may split a request
+	// into several on the wire.
 	WriteBytes int
 	// ForceImmSend makes WriteImm travel as Write + Send even where the device
 	// has RDMA Write with immediate.
@@ -98,33 +97,33 @@ type RailConfig struct {
 	Wire Wire
 }
 
-// Wire is how packets travel. The zero value is what suits most networks.
+// Wire is how packets travel. The zero value suits most networks.
 type Wire struct {
-	// AckTimeout is the exponent t of 4.096 µs · 2^t, up to MaxAckTimeout, within
-	// which an RDMA device expects an acknowledgement before it sends again
-	// (InfiniBand Architecture Specification, 9.7.6.1.3: it may take four times as
-	// long). 0 is DefaultAckTimeout. Each end has its own. iWARP and TCP have none.
+	// AckTimeout is the exponent t of 4.096 µs · 2^t, up to MaxAckTimeout, within which
+	// an RDMA device expects an acknowledgement before it sends again (InfiniBand
+	// Architecture Specification, 9.7.6.1.3: it may take four times as long). 0 is
+	// DefaultAckTimeout. Each end has its own AckTimeout. iWARP and TCP have none.
 	AckTimeout int
-	// TOS is the type of service or traffic class in the IP header of packets, up
-	// to MaxTOS; 0 leaves it to the system. On RoCE both ends send with that of the
-	// one that dialled. On iWARP each end has its own, the one that accepts that of
-	// its Listener; Soft-iWARP of Linux leaves it to the system.
+	// TOS is the type of service or traffic class in the IP header of packets, up to
+	// MaxTOS; 0 leaves it to the system. On RoCE both ends send with the TOS of the end
+	// that dialled. On iWARP each end uses its own TOS; the accepting end uses that of
+	// its Listener. Linux's Soft-iWARP leaves it to the system.
 	TOS int
 }
 
 const (
-	// DefaultAckTimeout is 1.07 s, as UCX's. NCCL's is 20, 4.3 s, with which what
-	// was lost may not be sent again within the 10 s for which the engine waits for
-	// a sign of life.
+	// DefaultAckTimeout stands for 1.07 s, like UCX's default. NCCL's default is 20,
+	// 4.3 s. With that, a lost packet may not be sent again within the 10 s for which
+	// the engine waits for a sign of life.
 	DefaultAckTimeout = 18
-	// MaxAckTimeout is what the field of a queue pair has room for.
+	// MaxAckTimeout is the largest value that fits the field of a queue pair.
 	MaxAckTimeout = 31
-	// MaxTOS is what the field of an IP header has room for.
+	// MaxTOS is the largest value that fits the field of an IP header.
 	MaxTOS = 255
 )
 
-// Check refuses what no provider can do, and Writes that are longer than this
-// one's can be.
+// Check refuses a configuration that no provider supports, and Writes longer than
+// maxWriteBytes.
 func (c RailConfig) Check(maxWriteBytes int) error {
 	switch {
 	case c.Conns <= 0 || c.SendDepth <= 0 || c.RecvDepth <= 0 || c.MsgBytes <= 0 || c.WriteBytes <= 0:
@@ -145,53 +144,52 @@ func (c RailConfig) Check(maxWriteBytes int) error {
 
 // Rail is one device used by one session.
 type Rail interface {
-	// Device describes the device, as of Open. Where listing the ports takes time
-	// of its own it may be without them.
+	// Device describes the device as it was at Open. It may lack the ports if listing
+	// them takes extra time.
 	Device() Device
-	// Register makes memory known to the device. The region's memory must stay
-	// mapped, and device memory allocated, until the MR is closed. Blocks while
-	// pages are pinned. ErrUnsupported (wrapped) is of a device, library or
-	// kernel that cannot register device memory given in this way.
+	// Register makes memory known to the device. The region's memory must stay mapped,
+	// and device memory allocated, until the MR is closed. Blocks while pages are
+	// pinned. The error wraps ErrUnsupported if the device, library or kernel cannot
+	// register device memory given in this way.
 	Register(Region, Access) (MR, error)
 	// Dial connects one queue pair to a Listener elsewhere and returns when it
 	// can be posted to. It blocks until ctx ends or the provider's own
 	// connect timeout (10 s) has passed. privateData goes to the peer's
 	// Request. A refusal by the peer is a *RejectedError.
 	Dial(ctx context.Context, remote netip.AddrPort, privateData []byte) (Conn, error)
-	// Loopback connects the rail to itself: the device then writes and reads
-	// the rail's own regions, to try what it can do, and to flush. What other
-	// Conns have written to device memory is seen by that device once a Read of
-	// the last of it, of one byte or more, has completed here: the Read pushes
-	// what the RDMA device wrote before it (PCI Express ordering).
+	// Loopback connects the rail to itself: the RDMA device then writes and reads the
+	// rail's own regions, as a trial or to flush. After other Conns have written to
+	// device memory, the device with that memory sees the data once a Read of the last
+	// of it, of one byte or more, has completed on the loopback Conn: the Read pushes
+	// the RDMA device's earlier writes ahead of it (PCI Express ordering).
 	//
-	// Only OpWrite and OpRead may be posted, LoopbackDepth at once and fewer
-	// where they are long; the others are ErrUnsupported, for nobody would be
-	// told of what they deliver. Completions come out of Wait as those of any
-	// Conn, with the Conn returned here; its other end is never told of. Its
-	// Close ends both ends.
+	// Only OpWrite and OpRead may be posted: LoopbackDepth at once, fewer if they are
+	// long. Other operations give ErrUnsupported, because nobody would receive what
+	// they deliver. Wait returns completions as for any Conn, with the Conn returned
+	// here; it never names the other end. Close of this Conn ends both ends.
 	//
-	// Blocks as Dial does, and needs nobody in Wait meanwhile. The rail must
-	// have been opened with enough Loopbacks.
+	// Loopback blocks as Dial does, and needs no goroutine in Wait meanwhile. The rail
+	// must have been opened with enough Loopbacks.
 	Loopback(ctx context.Context) (Conn, error)
 	// Wait fills c with what happened since the last call and returns how
 	// many, at least one, or an error: the context's cause, or ErrClosed after
 	// Close. One goroutine at a time. Completion.Msg aliases memory of the
 	// rail that is valid until the next Wait.
 	Wait(ctx context.Context, c []Completion) (int, error)
-	// Close ends what is left of the rail: Conns, then MRs, then the queue
-	// and the domain. Idempotent; a Wait under way returns ErrClosed.
+	// Close ends what is left of the rail: Conns, then MRs, then the queue and the
+	// domain. It is idempotent. A Wait under way returns ErrClosed.
 	Close() error
 }
 
-// Region is memory to register: host memory, or that of another device, which
-// a provider never reads or writes by the processor.
+// Region is memory to register: host memory, or memory of another device, which a
+// provider never reads or writes with the processor.
 //
-// Host memory is Mem, mapped by the caller and not on the Go heap. Device memory
-// has Mem nil and is the Len bytes at the virtual address Addr. Where its driver
-// exports it as a dma-buf, DMABufFD is that and DMABufOffset where in it Addr
-// lies; the two agree within a page. The descriptor stays the caller's, who may
-// close it once Register has returned. A DMABufFD of -1 leaves it to the kernel
-// to pin the address, which for GPUs takes nvidia-peermem.
+// Host memory is Mem, mapped by the caller and not on the Go heap. Device memory has
+// Mem nil and is the Len bytes at the virtual address Addr. If its driver exports it as
+// a dma-buf, DMABufFD is the dma-buf's descriptor and DMABufOffset is where Addr lies
+// in the dma-buf; Addr and DMABufOffset have the same offset within a page. The caller
+// owns the descriptor, and may close it once Register has returned. A DMABufFD of -1
+// leaves it to the kernel to pin the address, which for GPUs takes nvidia-peermem.
 type Region struct {
 	Mem          []byte
 	Addr         uint64
@@ -203,8 +201,8 @@ type Region struct {
 // HostRegion describes mapped host memory.
 func HostRegion(mem []byte) Region { return Region{Mem: mem, Len: len(mem), DMABufFD: -1} }
 
-// Check refuses what no device can register. For providers, which call it
-// before they ask theirs.
+// Check refuses a region that no device can register. Providers call it before they ask
+// their device.
 func (r Region) Check() error {
 	pageBytes := uint64(os.Getpagesize())
 	switch {
@@ -233,8 +231,8 @@ const (
 	RemoteWrite
 	RemoteRead
 
-	// LocalRead is what every region has, and all that is sent from needs: on
-	// iWARP a region that Reads may land in costs a registration more.
+	// LocalRead is the right that every region has, and the only one that sending from
+	// it needs. On iWARP a region in which Reads may land costs one more registration.
 	LocalRead Access = 0
 )
 
@@ -243,12 +241,12 @@ type MR interface {
 	// Addr is the address by which the peer names the first byte. It need not
 	// be a virtual address of this process. For device memory it is Region.Addr.
 	Addr() uint64
-	// RKey is what a peer must show to reach the region.
+	// RKey is the key that a peer must show to reach the region.
 	RKey() uint32
 	// Len is the region's length in bytes.
 	Len() int
-	// Close deregisters. Every Conn that could reach the region must have been
-	// closed, or the peer told and the access no longer wanted. Idempotent.
+	// Close deregisters the region. Before it, close every Conn that could reach the
+	// region, or tell the peer that its access ends. Close is idempotent.
 	Close() error
 }
 
@@ -289,7 +287,7 @@ type WR struct {
 	Msg []byte
 }
 
-// CompletionKind says what a Completion tells.
+// CompletionKind is the kind of event that a Completion reports.
 type CompletionKind uint8
 
 // The completions.
@@ -300,8 +298,8 @@ const (
 	Message
 	// Immediate: Imm arrived on Conn.
 	Immediate
-	// Closed: Conn is dead, for the reason in Err. The last completion of a
-	// Conn, told once, and not told after Conn.Close was called.
+	// Closed: Conn is dead, for the reason in Err. It is the last completion of a Conn.
+	// It comes once, and not after a call of Conn.Close.
 	Closed
 )
 
@@ -315,7 +313,7 @@ type Completion struct {
 	Err  error
 }
 
-// ImmKind tells how a Conn's immediates travel.
+// ImmKind is how a Conn's immediates travel.
 type ImmKind uint8
 
 // The kinds of immediate.
@@ -323,7 +321,8 @@ const (
 	ImmUnknown ImmKind = iota
 	// ImmWrite is RDMA Write with immediate.
 	ImmWrite
-	// ImmSend is an RDMA Write followed by a Send on devices without it.
+	// ImmSend is an RDMA Write followed by a Send, for devices without RDMA Write with
+	// immediate.
 	ImmSend
 )
 
@@ -339,22 +338,22 @@ func (k ImmKind) String() string {
 
 // Conn is one queue pair. Its methods may be called from several goroutines.
 type Conn interface {
-	// Post hands over work requests in order and returns how many it took.
-	// It never blocks: with fewer than all taken the error is ErrQueueFull
-	// (try again after a Done), or the reason why the Conn is dead.
+	// Post hands over work requests in order and returns how many it took. It never
+	// blocks. If it took fewer than all, the error is ErrQueueFull (try again after a
+	// Done), or the reason why the Conn is dead.
 	Post(wrs []WR) (int, error)
-	// ImmKind tells how this end's immediates travel. Known once the peer was
+	// ImmKind returns how this end's immediates travel. It is known once the peer was
 	// first heard or the first WriteImm was posted.
 	ImmKind() ImmKind
 	// Local and Remote are the two ends' addresses.
 	Local() netip.AddrPort
 	Remote() netip.AddrPort
-	// LastHeard is when anything last came from the peer, at the resolution at
+	// LastHeard returns when anything last came from the peer, at the resolution at
 	// which the provider sees it (bytes for tcp, completions for verbs). It has a
-	// reading of the monotonic clock: the wall clock may be set.
+	// reading of the monotonic clock, because the wall clock may be set.
 	LastHeard() time.Time
-	// Close ends the connection: queue pair to the error state, drained,
-	// destroyed. The peer sees Closed. Idempotent; blocks for milliseconds.
+	// Close ends the connection: queue pair to the error state, drained, destroyed. The
+	// peer sees Closed. Close is idempotent, and blocks for milliseconds.
 	Close() error
 }
 
@@ -364,7 +363,8 @@ type Listener interface {
 	Addr() netip.AddrPort
 	// Accept returns the next request to connect. ErrClosed after Close.
 	Accept(ctx context.Context) (Request, error)
-	// Close stops listening and rejects what was not accepted yet. Idempotent.
+	// Close stops listening and rejects requests that were not accepted yet. It is
+	// idempotent.
 	Close() error
 }
 
@@ -374,11 +374,11 @@ type Request interface {
 	// Device is the local device that the request came in on.
 	Device() string
 	Remote() netip.AddrPort
-	// PrivateData is what the peer gave to Dial, possibly with zero bytes
-	// appended. It is the peer's: check it.
+	// PrivateData is the data that the peer gave to Dial, possibly with zero bytes
+	// appended. It comes from the peer: check it.
 	PrivateData() []byte
-	// Accept makes the queue pair on rail, which must be open on Device, and
-	// blocks until it stands.
+	// Accept makes the queue pair on rail, which must be open on Device, and blocks
+	// until the connection stands.
 	Accept(ctx context.Context, rail Rail) (Conn, error)
 	// Reject refuses with a reason that Dial returns as *RejectedError.
 	Reject(code RejectCode) error

@@ -2,9 +2,10 @@ package rdma
 
 import "net/netip"
 
-// Site is what counts as one place that strangers come from, where it is asked who
-// of them has most: an address, and of IPv6 what one subscriber gets at the least
-// (RFC 6177). An address that is none is a place, too.
+// Site returns the network that counts as one source of unauthenticated connections,
+// when code asks which source has the most: a single IPv4 address, and for IPv6 the
+// smallest prefix that one subscriber gets (RFC 6177). An invalid address counts as a
+// source, too.
 func Site(a netip.Addr) netip.Prefix {
 	a = a.Unmap()
 	bits := a.BitLen()

@@ -36,7 +36,8 @@ func aim(t *testing.T, b *side, access rdma.Access) rdma.MR {
 	return mr
 }
 
-// testAccessWithinBounds: the first byte, the last, all, and none at the end.
+// testAccessWithinBounds accesses the first byte, the last byte, all bytes, and no
+// bytes at the end.
 func testAccessWithinBounds(t *testing.T, s *suite) {
 	p := s.pair(t, s.layout())
 	mr := aim(t, p.b, allAccess)
@@ -97,8 +98,8 @@ func testAccessRefused(t *testing.T, s *suite) {
 	}
 }
 
-// testForbidden: nothing moves, both Conns die, once each, and nothing of what
-// was posted behind arrives.
+// testForbidden checks that nothing moves, that both Conns die, once each, and that
+// nothing that was posted afterwards arrives.
 func testForbidden(t *testing.T, s *suite, c forbidden) {
 	p := s.pair(t, s.layout())
 	mr := aim(t, p.b, c.granted)
@@ -148,7 +149,7 @@ func (s *suite) checkAccessTold(t *testing.T, p *pair) {
 	}
 }
 
-// testLocalRefused: what is wrong at this end is told by Post or kills the
+// testLocalRefused checks that a mistake at this end is an error of Post or kills the
 // Conn; either way nothing moves.
 func testLocalRefused(t *testing.T, s *suite) {
 	cases := []struct {
@@ -198,8 +199,8 @@ func testLocalRefused(t *testing.T, s *suite) {
 	}
 }
 
-// testKeysDiffer: regions of one rail have different keys, and the key of one
-// does not open another.
+// testKeysDiffer checks that regions of one rail have different keys, and that the key
+// of one does not open another.
 func testKeysDiffer(t *testing.T, s *suite) {
 	p := s.pair(t, s.layout())
 	keys := make(map[uint32]bool)
@@ -225,7 +226,7 @@ func testKeysDiffer(t *testing.T, s *suite) {
 	}
 }
 
-// testDeregisterWhileWritten: once MR.Close has returned, nothing lands.
+// testDeregisterWhileWritten checks that nothing lands once MR.Close has returned.
 func testDeregisterWhileWritten(t *testing.T, s *suite) {
 	l := s.layout()
 	l.memBytes = min(8<<20, s.WriteBytes)

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// AtOnce lets n parallel tests of a package run at once, for one in which most
-// of them wait: waiting needs no processor. It parses the flags, and -parallel
+// AtOnce lets n parallel tests of a package run at once. It is for packages in which
+// most tests wait: waiting needs no processor. It parses the flags, and -parallel
 // overrides it.
 func AtOnce(n int) error {
 	flag.Parse()
@@ -20,9 +20,9 @@ func AtOnce(n int) error {
 	return atOnce.Set(strconv.Itoa(n))
 }
 
-// BesideOthers lets a test that mostly waits run at the same time as others; but
-// not where GDRCP_TEST_RDMA names devices: over an emulated one a copy needs the
-// processors to itself.
+// BesideOthers lets a test that mostly waits run in parallel with others, unless
+// GDRCP_TEST_RDMA names devices: over an emulated device a copy needs the processors to
+// itself.
 func BesideOthers(t *testing.T) {
 	if os.Getenv("GDRCP_TEST_RDMA") == "" {
 		t.Parallel()

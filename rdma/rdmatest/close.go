@@ -10,7 +10,7 @@ import (
 	"gdrcp/rdma"
 )
 
-// closeCases are about ends.
+// closeCases are about how Conns and rails end.
 var closeCases = []testCase{
 	{"PeerClosed", testPeerClosed},
 	{"CloseTwice", testCloseTwice},
@@ -22,7 +22,7 @@ var closeCases = []testCase{
 	{"ConnAfterConn", testConnAfterConn},
 }
 
-// testPeerClosed: what was sent before arrives, then one Closed tells.
+// testPeerClosed checks that data sent before the Close arrives, and then one Closed.
 func testPeerClosed(t *testing.T, s *suite) {
 	p := s.pair(t, s.layout())
 	const messages = 5
@@ -76,7 +76,8 @@ func testCloseTwice(t *testing.T, s *suite) {
 	}
 }
 
-// testCloseIsSilent: who closed is told nothing of that Conn any more.
+// testCloseIsSilent checks that the end that closed gets no more completions of that
+// Conn.
 func testCloseIsSilent(t *testing.T, s *suite) {
 	p := s.pair(t, s.layout())
 	p.b.post(send([]byte("unseen")))
@@ -127,11 +128,11 @@ func keepWriting(e, peer *side) (stop func()) {
 		close(stopped)
 		<-ended
 	})
-	e.t.Cleanup(stop) // before the memory is unmapped, of a test that failed too
+	e.t.Cleanup(stop) // before the memory is unmapped, also when the test fails
 	return stop
 }
 
-// testCloseWhileWritten: once Close has returned, nothing lands.
+// testCloseWhileWritten checks that nothing lands once Close has returned.
 func testCloseWhileWritten(t *testing.T, s *suite) {
 	l := s.layout()
 	l.memBytes = 8 * min(1<<20, s.WriteBytes)
@@ -193,7 +194,8 @@ func testCloseBothAtOnce(t *testing.T, s *suite) {
 	}
 }
 
-// testRailClose: it ends the Conns, and nothing works afterwards.
+// testRailClose checks that closing a rail ends its Conns, and that nothing works
+// afterwards.
 func testRailClose(t *testing.T, s *suite) {
 	p := s.unconnected(t, s.layout())
 	conns := make(map[rdma.Conn]bool)
@@ -221,7 +223,7 @@ func testRailClose(t *testing.T, s *suite) {
 	}
 }
 
-// testConnAfterConn: a rail's room comes back with Close.
+// testConnAfterConn checks that Close gives back the rail's room for a Conn.
 func testConnAfterConn(t *testing.T, s *suite) {
 	l := s.layout()
 	l.cfg.Conns = 1

@@ -127,10 +127,10 @@ func testDialNobody(t *testing.T, s *suite) {
 		t.Errorf("Dial to nobody took %s", took)
 	}
 	p.listener = s.listen(t)
-	p.connect(t) // the rail is none the worse for it
+	p.connect(t) // the rail still works
 }
 
-// testDialCancelled: the listener is there, but nobody accepts.
+// testDialCancelled cancels a Dial to a listener that does not accept.
 func testDialCancelled(t *testing.T, s *suite) {
 	p := s.unconnected(t, s.layout())
 	cause := errors.New("the cause")
@@ -159,7 +159,8 @@ func testAcceptCancelled(t *testing.T, s *suite) {
 	}
 }
 
-// testListenerClose: it ends Accept, rejects who waits, and is idempotent.
+// testListenerClose checks that Close of a listener ends Accept, rejects waiting
+// requests, and is idempotent.
 func testListenerClose(t *testing.T, s *suite) {
 	p := s.unconnected(t, s.layout())
 	dialled := make(chan error, 1)

@@ -72,14 +72,14 @@ func testMessagesInOrder(t *testing.T, s *suite) {
 	}
 }
 
-// testWritesBeforeImmediate: the immediate means that all earlier Writes of the
-// Conn are visible.
+// testWritesBeforeImmediate checks that all earlier Writes of the Conn are visible when
+// the immediate arrives.
 func testWritesBeforeImmediate(t *testing.T, s *suite) {
 	testWritesBefore(t, s, func(wr rdma.WR) rdma.WR { return withImm(wr, 7) },
 		func(h *history) int { return len(h.imms) })
 }
 
-// testWritesBeforeMessage: so does a message.
+// testWritesBeforeMessage checks the same for a message.
 func testWritesBeforeMessage(t *testing.T, s *suite) {
 	testWritesBefore(t, s, func(rdma.WR) rdma.WR { return send([]byte("done")) },
 		func(h *history) int { return len(h.msgs) })
@@ -105,8 +105,9 @@ func testWritesBefore(t *testing.T, s *suite, signal func(last rdma.WR) rdma.WR,
 	}
 }
 
-// testWritesFromLocalRead: what is sent from may be registered without any right
-// before the processor has written there, and goes as it is at each time.
+// testWritesFromLocalRead checks that a source may be registered with LocalRead alone
+// before the processor has written to it, and that each Write sends the bytes of its
+// time.
 func testWritesFromLocalRead(t *testing.T, s *suite) {
 	p := s.pair(t, s.layout())
 	mem, err := unix.Mmap(-1, 0, len(p.b.mem), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
@@ -136,8 +137,8 @@ func testWritesFromLocalRead(t *testing.T, s *suite) {
 	}
 }
 
-// testChunkWithHeader is what the engine posts for a chunk: a header, then the
-// payload as linked Writes of which the last tells the immediate.
+// testChunkWithHeader is what the engine posts for a chunk: a header, then the payload
+// as linked Writes of which the last carries the immediate.
 func testChunkWithHeader(t *testing.T, s *suite) {
 	p := s.pair(t, s.layout())
 	const headerBytes, payloadAt, pieceBytes, slots = 200, 4096, 8192, 3
@@ -164,7 +165,7 @@ func testChunkWithHeader(t *testing.T, s *suite) {
 	}
 }
 
-// testWriteSizes also checks the neighbours of what is written.
+// testWriteSizes also checks the bytes beside each Write.
 func testWriteSizes(t *testing.T, s *suite) {
 	p := s.pair(t, s.layout())
 	for i, n := range []int{0, 1, 2, 31, 32, 33, 4063, 4064, 4065, 4095, 4096, 4097, 8192, 40000} {
@@ -204,7 +205,7 @@ func testHugeWrites(t *testing.T, s *suite) {
 	}
 }
 
-// testManySends keeps to the credits that RecvDepth stands for.
+// testManySends keeps to the credits that RecvDepth allows.
 func testManySends(t *testing.T, s *suite) {
 	p := s.pair(t, s.layout())
 	const batch = 16
@@ -267,9 +268,9 @@ func testReads(t *testing.T, s *suite) {
 	}
 }
 
-// testManyReadsBothWays: both ends read more at once than any device keeps
-// outstanding. The Done of a Write posted last means that the quiet Reads
-// before it have landed.
+// testManyReadsBothWays makes both ends post more Reads than any device keeps
+// outstanding. The Done of a Write posted last means that the quiet Reads before it
+// have landed.
 func testManyReadsBothWays(t *testing.T, s *suite) {
 	l := s.layout()
 	l.cfg.SendDepth = 256

@@ -9,23 +9,24 @@ import (
 	"gdrcp/rdma"
 )
 
-// DeviceMemory makes memory that stands for a GPU's: a provider may register it
-// and must not touch it by the processor, which best is noticed by memory that
-// the processor cannot touch.
+// DeviceMemory makes memory that stands for a GPU's: a provider may register it, and
+// must not touch it with the processor. Memory that the processor cannot touch shows a
+// mistake best.
 type DeviceMemory interface {
-	// Alloc returns zeroed memory that is freed when the test ends, after all
-	// that was registered with t later than this.
+	// Alloc returns zeroed memory that is freed when the test ends, after the cleanups
+	// that were registered with t later.
 	Alloc(t testing.TB, lenBytes int) DeviceBuffer
 }
 
-// DeviceBuffer is such memory, and a way to its bytes beside the RDMA device.
+// DeviceBuffer is a piece of DeviceMemory, with access to its bytes that does not use
+// the RDMA device.
 type DeviceBuffer interface {
 	// Addr is the address of the first byte, at the start of a page.
 	Addr() uint64
-	// Export returns a new descriptor of all of it as a dma-buf, which the
-	// caller closes, or -1 where it is registered by its address.
+	// Export returns a new descriptor of the whole buffer as a dma-buf, which the
+	// caller closes, or -1 if the buffer is registered by its address.
 	Export(t testing.TB) int
-	// Peek copies bytes out of it, Poke into it.
+	// Peek copies bytes out of the buffer, Poke into it.
 	Peek(offset int, into []byte)
 	Poke(offset int, from []byte)
 }
@@ -54,15 +55,15 @@ var deviceCases = []struct {
 	{"DeviceRegionRefused", testDeviceRegionRefused},
 }
 
-// devicePages is what lies before a region in its buffer: it is not the region's,
-// and its length makes offset and address differ from those of the buffer.
+// Before a region in its buffer lies a margin that is not the region's. It makes the
+// region's offset and address differ from the buffer's.
 const (
 	devicePageBytes = 64 << 10 // whole pages of any kernel
 	deviceMargin    = 3 * devicePageBytes
 )
 
-// devicePair is a pair whose accepting side has device memory, of which the
-// middle is registered.
+// devicePair is a pair whose accepting side has device memory, with its middle
+// registered.
 type devicePair struct {
 	*pair
 	n      int // bytes of the region, and of the dialling side's host memory
@@ -95,7 +96,7 @@ func (e *side) register(b DeviceBuffer, offset, n int, access rdma.Access) rdma.
 	return mr
 }
 
-// part names part of a buffer. closeExport ends what it took.
+// part names part of a buffer. closeExport closes the descriptor that part took.
 func part(t testing.TB, b DeviceBuffer, offset, n int) rdma.Region {
 	t.Helper()
 	return rdma.Region{Addr: b.Addr() + uint64(offset), Len: n, DMABufFD: b.Export(t), DMABufOffset: uint64(offset)}
@@ -111,10 +112,11 @@ func closeExport(t testing.TB, r rdma.Region) {
 	}
 }
 
-// longBytes is an access of several of the device's, and no round number.
+// longBytes is the length of an access that the device splits into several. It is no
+// round number.
 func (s *suite) longBytes() int { return min(7<<20-devicePageBytes, s.WriteBytes) }
 
-// aimed is a work request of the dialling side on the region.
+// aimed returns a work request of the dialling side on the region.
 func (p *devicePair) aimed(op rdma.Op, offset, n int) rdma.WR {
 	return rdma.WR{
 		Op: op, Local: p.a.mr, Offset: offset, Len: n,
@@ -122,7 +124,7 @@ func (p *devicePair) aimed(op rdma.Op, offset, n int) rdma.WR {
 	}
 }
 
-// holds checks that the buffer is zero but for what is in the region.
+// holds checks that the region holds inside, and that the rest of the buffer is zero.
 func (p *devicePair) holds(what string, inside []byte) {
 	p.a.t.Helper()
 	want := make([]byte, p.n+2*deviceMargin)
@@ -137,8 +139,8 @@ func (p *devicePair) holds(what string, inside []byte) {
 	}
 }
 
-// testDeviceWritten: a Write with immediate lands, and a Read of its last byte
-// by a Loopback ends behind it, as a flush does.
+// testDeviceWritten checks that a Write with immediate lands, and that a Read of its
+// last byte by a Loopback, as in a flush, ends after it.
 func testDeviceWritten(t *testing.T, s *suite, memory DeviceMemory) {
 	p := s.devicePair(t, memory, s.longBytes(), rdma.RemoteWrite|rdma.RemoteRead)
 	loop := p.b.loop(t)
@@ -157,7 +159,7 @@ func testDeviceWritten(t *testing.T, s *suite, memory DeviceMemory) {
 	}
 }
 
-// testDeviceRead: the peer reads device memory.
+// testDeviceRead lets the peer read device memory.
 func testDeviceRead(t *testing.T, s *suite, memory DeviceMemory) {
 	p := s.devicePair(t, memory, s.longBytes(), rdma.RemoteRead)
 	want := make([]byte, p.n)
@@ -171,8 +173,8 @@ func testDeviceRead(t *testing.T, s *suite, memory DeviceMemory) {
 	p.holds("read", want)
 }
 
-// testDeviceSends: device memory is the source of Writes, of many bytes and of
-// so few that a provider might hand them to its device by value.
+// testDeviceSends uses device memory as the source of Writes: of many bytes, and of so
+// few that a provider might hand them to its device by value.
 func testDeviceSends(t *testing.T, s *suite, memory DeviceMemory) {
 	p := s.devicePair(t, memory, s.longBytes(), 0)
 	want := make([]byte, p.n)
@@ -194,7 +196,8 @@ func testDeviceSends(t *testing.T, s *suite, memory DeviceMemory) {
 	p.holds("sent", want)
 }
 
-// testDeviceReads: Reads land in device memory, with the right to that alone.
+// testDeviceReads checks that Reads land in device memory that has only the right for
+// that.
 func testDeviceReads(t *testing.T, s *suite, memory DeviceMemory) {
 	p := s.devicePair(t, memory, s.longBytes(), rdma.LocalWrite)
 	fill(p.a.mem, 1)
@@ -205,7 +208,7 @@ func testDeviceReads(t *testing.T, s *suite, memory DeviceMemory) {
 	p.holds("read into", p.a.mem)
 }
 
-// testDeviceAccessRefused: key, bounds and rights hold as those of host memory.
+// testDeviceAccessRefused checks that key, bounds and rights hold as for host memory.
 func testDeviceAccessRefused(t *testing.T, s *suite, memory DeviceMemory) {
 	cases := []struct {
 		name   string
@@ -237,7 +240,7 @@ func testDeviceAccessRefused(t *testing.T, s *suite, memory DeviceMemory) {
 	}
 }
 
-// testDeviceLoopback: the trial of a registration, in both directions.
+// testDeviceLoopback tries a registration in both directions.
 func testDeviceLoopback(t *testing.T, s *suite, memory DeviceMemory) {
 	p := s.devicePair(t, memory, devicePageBytes, allAccess)
 	loop := p.b.loop(t)
@@ -252,7 +255,7 @@ func testDeviceLoopback(t *testing.T, s *suite, memory DeviceMemory) {
 		t.Error("what was written to device memory is not what was read back")
 	}
 	p.holds("written", want)
-	// From device memory to host memory, and the same landing there by a Read.
+	// From device memory to host memory by a Write, then by a Read.
 	clear(p.b.mem)
 	out := rdma.WR{Op: rdma.OpWrite, Local: p.region, Len: half, RKey: p.b.mr.RKey(), RemoteAddr: p.b.mr.Addr(), Quiet: true}
 	in := rdma.WR{Op: rdma.OpRead, Local: p.region, Offset: half, Len: half, RKey: p.b.mr.RKey(), RemoteAddr: p.b.mr.Addr()}
@@ -264,8 +267,8 @@ func testDeviceLoopback(t *testing.T, s *suite, memory DeviceMemory) {
 	p.holds("read into", append(bytes.Clone(want), want...))
 }
 
-// testDeviceRegistrations: one buffer can be registered several times, whole and
-// in part, and each by itself.
+// testDeviceRegistrations checks that one buffer can be registered several times, whole
+// and in part, each independent of the others.
 func testDeviceRegistrations(t *testing.T, s *suite, memory DeviceMemory) {
 	p := s.devicePair(t, memory, 4*devicePageBytes, rdma.RemoteWrite)
 	keys := map[uint32]bool{p.region.RKey(): true}
@@ -290,13 +293,13 @@ func testDeviceRegistrations(t *testing.T, s *suite, memory DeviceMemory) {
 	p.holds("written", p.a.mem)
 }
 
-// testDeviceRegionRefused: what cannot be registered is refused, and nothing of
-// it stays, which the count of descriptors would tell.
+// testDeviceRegionRefused checks that a region that cannot be registered is refused,
+// and leaves nothing behind, which the count of descriptors would show.
 func testDeviceRegionRefused(t *testing.T, s *suite, memory DeviceMemory) {
 	p := s.devicePair(t, memory, devicePageBytes, rdma.RemoteWrite)
 	cases := []struct {
 		name   string
-		dmaBuf bool // only of what has a descriptor
+		dmaBuf bool // only for a region with a descriptor
 		spoil  func(r *rdma.Region)
 	}{
 		{"NoBytes", false, func(r *rdma.Region) { r.Len = 0 }},

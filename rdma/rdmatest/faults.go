@@ -13,48 +13,47 @@ import (
 // lets all go well. The functions are called from several goroutines at once
 // and must not block.
 type Faults struct {
-	// Corrupt says whether, and by its offset which, byte of a Write, WriteImm
-	// or Send arrives with one bit flipped. The source stays as it is, also
-	// while the work request is under way: a spoiled copy travels. Reads and
-	// what has no bytes are not asked about. Memory of a device cannot be
-	// copied, so corrupting it makes Post fail.
+	// Corrupt says whether a byte of a Write, WriteImm or Send arrives with one bit
+	// flipped, and gives the byte's offset. The source never changes: a spoiled copy
+	// travels. Corrupt is not called for Reads and for work requests without bytes.
+	// Memory of a device cannot be copied, so corrupting it makes Post fail.
 	Corrupt func(Posted) (offset int, yes bool)
-	// Drop ends the Conn instead of posting, as if the peer had died: this end
-	// is told Closed with rdma.ErrDisconnected, and the other end loses its
-	// peer as the provider tells it.
+	// Drop ends the Conn instead of posting, as if the peer had died: this end gets
+	// Closed with rdma.ErrDisconnected, and the other end loses its peer as the
+	// provider reports that.
 	Drop func(Posted) bool
-	// Stall makes the Conn silent from this work request on: nothing is posted
-	// (Post takes SendDepth work requests and is full then), nothing that it
-	// has to tell is delivered, LastHeard stands still. Close works.
+	// Stall makes the Conn silent from this work request on: nothing is posted (Post
+	// takes SendDepth work requests and is full then), no completion is delivered, and
+	// LastHeard stands still. Close works.
 	Stall func(Posted) bool
-	// Delay holds a completion back, and those of the same Conn behind it.
+	// Delay holds a completion back, and the later completions of the same Conn.
 	Delay func(rdma.Completion) time.Duration
-	// Register makes Rail.Register fail with the error where it is not nil,
-	// for example rdma.ErrLockedMemory.
+	// Register makes Rail.Register fail if it returns an error, for example
+	// rdma.ErrLockedMemory.
 	Register func(rdma.Region, rdma.Access) error
-	// Dial makes Rail.Dial fail likewise.
+	// Dial makes Rail.Dial fail in the same way.
 	Dial func(remote netip.AddrPort, privateData []byte) error
-	// Loopback makes Rail.Loopback fail likewise.
+	// Loopback makes Rail.Loopback fail in the same way.
 	Loopback func() error
 }
 
 // Posted is a work request on its way into the provider. All counts start at 1
 // and include this one.
 type Posted struct {
-	// Conn counts the Conns of the wrapped provider, as they came up. 0 is for
-	// all Loopbacks.
+	// Conn counts the Conns of the wrapped provider in the order in which they were
+	// made. All Loopbacks have 0.
 	Conn int
-	// Nth counts what was posted on this Conn.
+	// Nth counts the work requests that were posted on this Conn.
 	Nth int
-	// NthWrite counts the Writes and WriteImms with bytes of all Conns of the
-	// wrapped provider; 0 for others, and for those of Loopbacks.
+	// NthWrite counts the Writes and WriteImms with bytes of all Conns of the wrapped
+	// provider. It is 0 for other work requests, and for those of Loopbacks.
 	NthWrite int
 	// WR is the work request. WR.Local must not be used.
 	WR rdma.WR
 }
 
-// Faulty wraps a provider so that it fails as told. Rails, Listeners, Requests
-// and Conns of the result work with each other only.
+// Faulty wraps a provider so that it fails as f says. Rails, Listeners, Requests and
+// Conns of the result work only with each other.
 func Faulty(p rdma.Provider, f Faults) rdma.Provider {
 	return &faultyProvider{Provider: p, faults: f}
 }
@@ -92,7 +91,7 @@ func (p *faultyProvider) describe(c *faultyConn, wr *rdma.WR) Posted {
 	return d
 }
 
-// faultyMR remembers the memory, for copies of it.
+// faultyMR remembers the registered memory, to copy from it.
 type faultyMR struct {
 	rdma.MR
 	mem []byte

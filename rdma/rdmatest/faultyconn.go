@@ -10,32 +10,32 @@ import (
 	"gdrcp/rdma"
 )
 
-// faultyConn judges what is posted.
+// faultyConn asks the faults about each work request.
 type faultyConn struct {
 	rdma.Conn
 	rail   *faultyRail
 	number int
 
-	// posting keeps batches of several goroutines apart.
+	// posting keeps batches from several goroutines apart.
 	posting sync.Mutex
 	posted  int      // under posting
-	again   *verdict // under posting: on what did not fit into the queue
+	again   *verdict // under posting: on the work request that did not fit into the queue
 
 	// The rest is under rail.mu.
 	lastDue time.Time
-	// silent: a Stall or Drop has begun; nothing is told any more.
+	// silent: a Stall or Drop has begun; no more completions are delivered.
 	silent   bool
 	silentAt time.Time
-	// swallowed counts what was posted to a stalled Conn.
+	// swallowed counts the work requests that a stalled Conn took.
 	swallowed int
 	dropped   bool
 	closed    bool
-	// told: Closed is told or on its way.
+	// told: Closed was delivered or is on its way.
 	told bool
 }
 
-// verdict is what the faults say about one work request. It is kept where the
-// queue was full, so that they are asked once about each.
+// verdict is the answer of the faults about one work request. It is kept if the queue
+// was full, so that the faults are asked only once about each.
 type verdict struct {
 	Posted
 	corrupt bool
@@ -80,7 +80,7 @@ func (c *faultyConn) postOne(wr rdma.WR) error {
 	return err
 }
 
-// judge asks the faults.
+// judge asks the faults about a work request.
 func (c *faultyConn) judge(wr rdma.WR) *verdict {
 	if v := c.again; v != nil && v.WR.Op == wr.Op && v.WR.ID == wr.ID {
 		c.again = nil
@@ -97,7 +97,8 @@ func (c *faultyConn) judge(wr rdma.WR) *verdict {
 	return v
 }
 
-// prepare makes the work request one of the wrapped rail, and spoils it.
+// prepare turns the work request into one for the wrapped rail, and spoils it if the
+// verdict says so.
 func (c *faultyConn) prepare(wr *rdma.WR, v *verdict) error {
 	local, ok := wr.Local.(*faultyMR)
 	if ok {
@@ -115,7 +116,7 @@ func (c *faultyConn) prepare(wr *rdma.WR, v *verdict) error {
 		return nil
 	}
 	if !ok {
-		return nil // of no region: the wrapped provider will say so
+		return nil // it has no region: the wrapped provider will say so
 	}
 	mr, err := c.rail.spoil(local, wr, v.offset)
 	if err != nil {
@@ -125,7 +126,7 @@ func (c *faultyConn) prepare(wr *rdma.WR, v *verdict) error {
 	return nil
 }
 
-// swallow takes a work request of a stalled Conn, or refuses that of a dead one.
+// swallow takes a work request of a stalled Conn, and refuses one of a dead Conn.
 func (c *faultyConn) swallow() (yes bool, err error) {
 	c.rail.mu.Lock()
 	defer c.rail.mu.Unlock()
@@ -152,7 +153,7 @@ func (c *faultyConn) stall() {
 	}
 }
 
-// drop silences the Conn, closes the wrapped one, and then tells Closed.
+// drop silences the Conn, closes the wrapped Conn, and then delivers Closed.
 func (c *faultyConn) drop() {
 	c.stall()
 	r := c.rail
@@ -184,7 +185,7 @@ func (c *faultyConn) LastHeard() time.Time {
 	return c.Conn.LastHeard()
 }
 
-// Close closes the wrapped Conn and drops what this one had to tell.
+// Close closes the wrapped Conn and drops the completions that were still held back.
 func (c *faultyConn) Close() error {
 	c.rail.mu.Lock()
 	c.closed, c.silent = true, true

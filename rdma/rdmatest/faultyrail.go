@@ -17,17 +17,17 @@ import (
 // deliver.
 var errWoken = errors.New("woken")
 
-// faultyRail delivers the wrapped rail's completions through a list, in which
-// they can be held back and to which faults can add.
+// faultyRail delivers the wrapped rail's completions through a list. Faults can hold
+// them back there, and add others.
 type faultyRail struct {
 	rdma.Rail
 	provider *faultyProvider
 	cfg      rdma.RailConfig
-	// ending are the Conns' Closes that faults have begun.
+	// ending counts the Closes of Conns that faults have begun.
 	ending sync.WaitGroup
 
 	mu     sync.Mutex
-	conns  map[rdma.Conn]*faultyConn // by the wrapped one
+	conns  map[rdma.Conn]*faultyConn // by the wrapped Conn
 	held   []heldCompletion
 	copies []spoiledCopy
 	closed bool
@@ -36,15 +36,16 @@ type faultyRail struct {
 	cancelWait context.CancelCauseFunc
 }
 
-// heldCompletion is delivered when it is due and nothing of its Conn is before it.
+// heldCompletion is delivered when it is due and no earlier completion of its Conn is
+// left.
 type heldCompletion struct {
 	rdma.Completion
 	conn *faultyConn
 	due  time.Time
 }
 
-// spoiledCopy is memory that a corrupted Write is sent from. It lives as long
-// as the rail.
+// spoiledCopy is memory from which a corrupted Write is sent. It lives as long as the
+// rail.
 type spoiledCopy struct {
 	mr  rdma.MR
 	mem []byte
@@ -93,7 +94,8 @@ func (r *faultyRail) Loopback(ctx context.Context) (rdma.Conn, error) {
 	return r.wrapper(inner, func() int { return 0 }), nil
 }
 
-// wrap returns the wrapper of a Conn, which a completion may have needed before.
+// wrap returns the wrapper of a Conn, which may exist already because a completion
+// needed it.
 func (r *faultyRail) wrap(inner rdma.Conn) *faultyConn {
 	return r.wrapper(inner, func() int { return int(r.provider.conns.Add(1)) })
 }
@@ -109,7 +111,8 @@ func (r *faultyRail) wrapper(inner rdma.Conn, number func() int) *faultyConn {
 	return c
 }
 
-// Wait delivers what is due, and otherwise waits for more or until it is.
+// Wait delivers the completions that are due. If none is due, it waits for more, or
+// until one is.
 func (r *faultyRail) Wait(ctx context.Context, out []rdma.Completion) (int, error) {
 	inner := make([]rdma.Completion, len(out))
 	for {
@@ -151,7 +154,8 @@ func (r *faultyRail) wake() {
 	}
 }
 
-// deliver moves what is due to out, and tells when more will be.
+// deliver moves the completions that are due to out, and returns when the next will be
+// due.
 func (r *faultyRail) deliver(out []rdma.Completion) (n int, next time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -205,7 +209,7 @@ func (r *faultyRail) add(c *faultyConn, done rdma.Completion, delay time.Duratio
 	r.held = append(r.held, heldCompletion{done, c, due})
 }
 
-// forget drops what a closed Conn had to tell.
+// forget drops the completions of a closed Conn.
 func (r *faultyRail) forget(c *faultyConn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -220,7 +224,7 @@ func (r *faultyRail) forget(c *faultyConn) {
 	delete(r.conns, c.Conn)
 }
 
-// spoil returns memory like that of the work request but for one bit.
+// spoil returns memory with the bytes of the work request, except for one flipped bit.
 func (r *faultyRail) spoil(m *faultyMR, wr *rdma.WR, offset int) (rdma.MR, error) {
 	mem, err := unix.Mmap(-1, 0, wr.Len, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// census counts what a process can leak.
+// census counts the resources that a process can leak.
 type census struct {
 	goroutines int
 	fds        int
@@ -43,7 +43,7 @@ func takeCensus(t testing.TB) census {
 	}
 }
 
-// exceeds tells in words what has grown since the other census.
+// exceeds says in words what has grown since the other census.
 func (c census) exceeds(before census) string {
 	var grown []string
 	note := func(what string, was, is int) {

@@ -29,7 +29,7 @@ type loopSide struct {
 	otherMR rdma.MR
 }
 
-// loopback makes a rail for that many, and one of them. own and other are the
+// loopback makes a rail for count Loopbacks, and one Loopback. own and other are the
 // rights of the two regions.
 func (s *suite) loopback(t *testing.T, count int, own, other rdma.Access) *loopSide {
 	t.Helper()
@@ -58,7 +58,7 @@ func (e *side) loop(t *testing.T) rdma.Conn {
 	return c
 }
 
-// to is a work request with the rail's own other region as the target.
+// to returns a work request that targets the rail's own other region.
 func (e *loopSide) to(op rdma.Op, offset, otherOffset, n int) rdma.WR {
 	return rdma.WR{
 		Op: op, Local: e.mr, Offset: offset, Len: n,
@@ -66,8 +66,8 @@ func (e *loopSide) to(op rdma.Op, offset, otherOffset, n int) rdma.WR {
 	}
 }
 
-// testLoopback writes and reads back, with as few rights as that takes and with
-// all: on iWARP the device looks at other ones for where a Read lands.
+// testLoopback writes and reads back, with as few rights as that takes and with all
+// rights: on iWARP the device checks other rights for the memory in which a Read lands.
 func testLoopback(t *testing.T, s *suite) {
 	for name, rights := range map[string]struct{ own, other rdma.Access }{
 		"LeastRights": {rdma.LocalWrite, rdma.RemoteWrite | rdma.RemoteRead},
@@ -99,7 +99,7 @@ func testLoopback(t *testing.T, s *suite) {
 	}
 }
 
-// checkLone checks that nothing came but of the first Conn.
+// checkLone checks that only the first Conn had completions.
 func (e *loopSide) checkLone() {
 	e.t.Helper()
 	e.settle(e.s.scaled(20 * time.Millisecond))
@@ -110,8 +110,8 @@ func (e *loopSide) checkLone() {
 	}
 }
 
-// testLoopbackBesideConns: it is made while somebody else is in Wait, takes no
-// place of another Conn, and disturbs none.
+// testLoopbackBesideConns checks that a Loopback can be made while another goroutine is
+// in Wait, takes no other Conn's place, and disturbs no other Conn.
 func testLoopbackBesideConns(t *testing.T, s *suite) {
 	l := s.layout()
 	l.cfg.Conns, l.cfg.Loopbacks = 1, 1
@@ -126,7 +126,7 @@ func testLoopbackBesideConns(t *testing.T, s *suite) {
 			}
 		}
 	}()
-	time.Sleep(s.scaled(10 * time.Millisecond)) // until it waits
+	time.Sleep(s.scaled(10 * time.Millisecond)) // until the goroutine is in Wait
 	loop := p.a.loop(t)
 	enough := errors.New("enough")
 	cancel(enough)
@@ -154,8 +154,9 @@ func testLoopbackBesideConns(t *testing.T, s *suite) {
 	}
 }
 
-// testLoopbackRefuses: what is delivered to nobody is refused and does no harm;
-// what a device refuses ends it.
+// testLoopbackRefuses checks that operations that deliver something to the other end
+// are refused without harm, and that an operation that the device refuses ends the
+// Loopback.
 func testLoopbackRefuses(t *testing.T, s *suite) {
 	e := s.loopback(t, 1, allAccess, rdma.RemoteWrite)
 	for _, wr := range []rdma.WR{send([]byte("to nobody")), withImm(e.to(rdma.OpWrite, 0, 0, 64), 1)} {
@@ -206,13 +207,13 @@ func testLoopbackQueueFull(t *testing.T, s *suite) {
 	if !bytes.Equal(e.mem[:len(wrs)], e.other[:len(wrs)]) {
 		t.Error("what was read is not what is there")
 	}
-	// The longest that the rail was opened for goes through, too.
+	// The longest Write that the rail was opened for goes through, too.
 	e.post(e.to(rdma.OpWrite, 0, 0, len(e.mem)))
 	e.await("the Done of the longest", func() bool { return len(e.got().dones) == len(wrs)+1 })
 }
 
-// testLoopbackCloseWhileBusy: once Close has returned nothing lands and nothing
-// is told, and there is room for the next.
+// testLoopbackCloseWhileBusy checks that once Close has returned nothing lands, no
+// completion comes, and there is room for the next Loopback.
 func testLoopbackCloseWhileBusy(t *testing.T, s *suite) {
 	e := s.loopback(t, 1, allAccess, allAccess)
 	for range 4 {
@@ -250,7 +251,8 @@ func testLoopbackCloseWhileBusy(t *testing.T, s *suite) {
 	}
 }
 
-// testLoopbackLimit: as many as the rail was opened for, beside its Conns.
+// testLoopbackLimit makes as many Loopbacks as the rail was opened for, beside its
+// Conns.
 func testLoopbackLimit(t *testing.T, s *suite) {
 	e := s.loopback(t, 2, allAccess, allAccess)
 	second := e.loop(t)
@@ -273,7 +275,8 @@ func testLoopbackLimit(t *testing.T, s *suite) {
 	}
 }
 
-// testLoopbackRailClose: the rail's Close ends it, and one that is being made.
+// testLoopbackRailClose checks that the rail's Close ends a Loopback, and one that is
+// being made.
 func testLoopbackRailClose(t *testing.T, s *suite) {
 	e := s.loopback(t, 2, allAccess, allAccess)
 	cancelled, cancel := context.WithCancel(context.Background())
@@ -291,7 +294,7 @@ func testLoopbackRailClose(t *testing.T, s *suite) {
 		t.Errorf("close: %v", err)
 	}
 	select {
-	case err := <-made: // it may have been quicker
+	case err := <-made: // making the Loopback may have been quicker than Close
 		t.Logf("one that was being made: %v", err)
 	case <-time.After(s.patience()):
 		t.Fatal("the rail's Close did not end one that was being made")

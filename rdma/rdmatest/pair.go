@@ -34,7 +34,7 @@ type side struct {
 	out  []rdma.Completion
 }
 
-// history is what a Conn's completions told.
+// history collects a Conn's completions.
 type history struct {
 	dones  []uint64
 	msgs   [][]byte
@@ -115,8 +115,8 @@ func (s *suite) side(t testing.TB, name, device string, l layout) *side {
 	}
 }
 
-// Map returns anonymous memory that is unmapped when the test ends, after all
-// that was registered with t later than this.
+// Map returns anonymous memory that is unmapped when the test ends, after the cleanups
+// that were registered with t later.
 func Map(t testing.TB, lenBytes int) []byte {
 	t.Helper()
 	mem, err := unix.Mmap(-1, 0, lenBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
@@ -131,8 +131,8 @@ func Map(t testing.TB, lenBytes int) []byte {
 	return mem
 }
 
-// connect makes one Conn, over which a has sent a message and b has answered,
-// because in iWARP who dialled must be the first to send.
+// connect makes one Conn, over which a has sent a message and b has answered, because
+// in iWARP the end that dialled must send first.
 func (p *pair) connect(t testing.TB) (dialled, accepted rdma.Conn) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), p.a.s.patience())
@@ -180,7 +180,7 @@ func (p *pair) greet(dialled, accepted rdma.Conn) {
 	delete(p.b.seen, accepted)
 }
 
-// of returns what c has told.
+// of returns the history of c.
 func (e *side) of(c rdma.Conn) *history {
 	h := e.seen[c]
 	if h == nil {
@@ -190,10 +190,10 @@ func (e *side) of(c rdma.Conn) *history {
 	return h
 }
 
-// got returns what the first Conn has told.
+// got returns the history of the first Conn.
 func (e *side) got() *history { return e.of(e.conn) }
 
-// post posts to the first Conn and fails the test where not all is taken.
+// post posts to the first Conn, and fails the test unless all is taken.
 func (e *side) post(wrs ...rdma.WR) {
 	e.t.Helper()
 	e.postTo(e.conn, wrs...)
@@ -218,7 +218,7 @@ func (e *side) await(what string, cond func() bool) {
 	}
 }
 
-// settle collects what comes within d.
+// settle collects the completions that come within d.
 func (e *side) settle(d time.Duration) {
 	e.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), d)
@@ -291,20 +291,20 @@ func quiet(wr rdma.WR) rdma.WR { wr.Quiet = true; return wr }
 
 func numbered(wr rdma.WR, id uint64) rdma.WR { wr.ID = id; return wr }
 
-// withImm makes a Write tell an immediate.
+// withImm adds an immediate to a Write.
 func withImm(wr rdma.WR, imm uint32) rdma.WR {
 	wr.Op, wr.Imm = rdma.OpWriteImm, imm
 	return wr
 }
 
-// fill writes bytes to mem that only the seed tells.
+// fill writes pseudo-random bytes to mem; seed determines them.
 func fill(mem []byte, seed uint64) {
 	source := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16), byte(seed >> 24)})
 	_, _ = source.Read(mem) // never fails (math/rand/v2)
 }
 
-// closeListener makes room for another listener, and returns the address at
-// which nobody listens now. A provider may have one address only.
+// closeListener closes the listener to make room for another, and returns its address,
+// at which nobody listens now. A provider may have only one address.
 func (p *pair) closeListener() netip.AddrPort {
 	p.a.t.Helper()
 	if err := p.listener.Close(); err != nil {
@@ -313,7 +313,7 @@ func (p *pair) closeListener() netip.AddrPort {
 	return p.listener.Addr()
 }
 
-// summary tells what came, for a failure.
+// summary describes the completions that came, for a failure message.
 func (e *side) summary() string {
 	var all []string
 	for _, h := range e.seen {

@@ -34,8 +34,8 @@ const childEnv = "GDRCP_RDMATEST_CHILD"
 // childMemBytes is how much memory the second process registers.
 const childMemBytes = 1 << 20
 
-// Main runs the tests of a test binary, or, where the suite started it as a
-// second process, that process's part. It returns the exit code.
+// Main runs the tests of a test binary or, if the suite started the binary as a second
+// process, that process's part. It returns the exit code.
 func Main(m *testing.M, providers ...rdma.Provider) int {
 	role, ok := os.LookupEnv(childEnv)
 	if !ok {
@@ -48,9 +48,9 @@ func Main(m *testing.M, providers ...rdma.Provider) int {
 	return 0
 }
 
-// runChild listens, tells its address, accepts one connection, answers its
-// greeting with key and address of its memory, and then echoes messages until
-// the connection ends. Its end of stdin means that the test is gone.
+// runChild listens, prints its address, accepts one connection, answers its greeting
+// with the key and address of its memory, and then echoes messages until the connection
+// ends. The end of stdin means that the test is gone.
 func runChild(role string, providers []rdma.Provider, stdin io.Reader, stdout io.Writer) error {
 	parts := strings.Split(role, ",")
 	if len(parts) != 3 {
@@ -63,7 +63,7 @@ func runChild(role string, providers []rdma.Provider, stdin io.Reader, stdout io
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
-		// Whatever ends the copying, the test is gone.
+		// Whatever ended the copying, the test is gone.
 		_, _ = io.Copy(io.Discard, stdin)
 		cancel()
 	}()
@@ -145,7 +145,7 @@ type child struct {
 	finished chan error
 }
 
-// remoteMemory is an MR that another process told us.
+// remoteMemory is an MR of another process, which sent its key and address.
 type remoteMemory struct {
 	addr uint64
 	rkey uint32
@@ -175,7 +175,7 @@ func (s *suite) startChild(t *testing.T) *child {
 	go func() { c.finished <- cmd.Wait() }()
 	t.Cleanup(func() {
 		stdin.Close()
-		_ = c.process.Kill() // it may have ended long ago
+		_ = c.process.Kill() // the process may have ended long ago
 		<-c.finished
 	})
 	if err != nil {
@@ -213,7 +213,7 @@ func (c *child) write() rdma.WR {
 	}
 }
 
-// testPeerKilled: the kernel ends the connections of a dead process.
+// testPeerKilled checks that the kernel ends the connections of a dead process.
 func testPeerKilled(t *testing.T, s *suite) {
 	c := s.startChild(t)
 	c.side.post(c.write(), send([]byte("ping")))
@@ -231,14 +231,14 @@ func testPeerKilled(t *testing.T, s *suite) {
 	}
 }
 
-// testPeerStopped: a stopped process is silent, which the provider does not
-// judge; but it must not block Post nor Close.
+// testPeerStopped checks that a stopped process blocks neither Post nor Close. The
+// process is silent, which the provider does not judge.
 func testPeerStopped(t *testing.T, s *suite) {
 	c := s.startChild(t)
 	if err := c.process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(s.scaled(20 * time.Millisecond)) // for what was under way
+	time.Sleep(s.scaled(20 * time.Millisecond)) // for work requests under way
 	heard := c.side.conn.LastHeard()
 	if !s.StoppedPeerTakesWrites {
 		s.fillQueue(t, c)

@@ -10,10 +10,9 @@
 //		rdmatest.Run(t, rdmatest.Config{Provider: tcp.New(), Device: "tcp", …})
 //	}
 //
-// Both ends live in the test's process, on two rails, except in the cases with
-// a second process. Memory is mapped, never of the Go heap. Every case also
-// checks that it leaves no goroutine, file descriptor, device mapping or
-// pinned memory behind.
+// Both ends live in the test's process, on two rails, except in the cases with a second
+// process. Memory is mapped, never on the Go heap. Every case also checks that it
+// leaves no goroutine, file descriptor, device mapping or pinned memory behind.
 package rdmatest
 
 import (
@@ -34,12 +33,12 @@ const TimeFactorEnv = "GDRCP_TEST_TIME_FACTOR"
 // Config says what to test. Provider, Device and ListenAddr are needed.
 type Config struct {
 	Provider rdma.Provider
-	// Device carries the rail that dials, AcceptDevice the other; empty means
-	// the same.
+	// Device carries the rail that dials, AcceptDevice the other rail. An empty
+	// AcceptDevice means Device.
 	Device       string
 	AcceptDevice string
-	// ListenAddr is where the suite listens, an address of AcceptDevice. Port 0
-	// is the normal thing.
+	// ListenAddr is where the suite listens, an address of AcceptDevice. Port 0 is the
+	// normal choice.
 	ListenAddr netip.AddrPort
 
 	// WriteBytes is the longest Write tried; 0 means 64 MiB, and 16 MiB with -short.
@@ -50,35 +49,36 @@ type Config struct {
 	// TimeFactor multiplies every timeout; 0 means that of TimeFactorEnv, or 1.
 	TimeFactor float64
 
-	// ImmKind is what ImmKind must say without ForceImmSend; ImmUnknown accepts
-	// either. Differs by nature: siw has no RDMA Write with immediate.
+	// ImmKind is the kind that Conn.ImmKind must return without ForceImmSend;
+	// ImmUnknown accepts either. Devices differ by nature: siw has no RDMA Write with
+	// immediate.
 	ImmKind rdma.ImmKind
-	// AccessTold is who must learn that an access was refused, as ErrAccess.
-	// Differs by nature: everybody's Conn dies, but with verbs the responder
-	// may see no more than a disconnect, and with iWARP the initiator too.
+	// AccessTold is the set of ends that must get ErrAccess when an access was refused.
+	// Providers differ by nature: the Conn dies at both ends, but with verbs the
+	// responder may see only a disconnect, and with iWARP the initiator too.
 	AccessTold AccessTold
-	// StoppedPeerTakesWrites: a device goes on serving remote Writes while the
-	// process behind it is stopped, so the send queue does not fill up and
-	// completions count as having heard of the peer. Differs by nature: of
-	// verbs, not of sockets.
+	// StoppedPeerTakesWrites: a device goes on serving remote Writes while its process
+	// is stopped, so the send queue does not fill up, and completions count as signs of
+	// the peer. Providers differ by nature: this holds for verbs, not for sockets.
 	StoppedPeerTakesWrites bool
-	// ReadsUnchecked: the device serves Reads of regions without RemoteRead.
-	// Differs by defect: siw's kernel driver checks the right of writes only,
-	// as a comment in its source says.
+	// ReadsUnchecked: the device serves Reads of regions without RemoteRead. Devices
+	// differ by a defect: siw's kernel driver checks only the right for writes, as a
+	// comment in its source says.
 	ReadsUnchecked bool
-	// OneProcess: the provider reaches no other process, so the cases with a
-	// second one are left out. Differs by nature: of what runs over a pipe.
+	// OneProcess: the provider reaches no other process, so the cases with a second
+	// process are left out. Providers differ by nature: this holds for a provider that
+	// runs over a pipe.
 	OneProcess bool
 }
 
-// AccessTold is a set of ends.
+// AccessTold is a set of ends of a Conn.
 type AccessTold uint8
 
 // The ends of a refused remote access.
 const (
-	// TellInitiator is who posted the work request.
+	// TellInitiator is the end that posted the work request.
 	TellInitiator AccessTold = 1 << iota
-	// TellOwner is whose memory it aimed at.
+	// TellOwner is the end whose memory the work request aimed at.
 	TellOwner
 )
 
@@ -120,7 +120,7 @@ func newSuite(t *testing.T, cfg Config) *suite {
 }
 
 func (s *suite) run(t *testing.T, groups ...[]testCase) {
-	// What is made once per process, such as a loaded library, is no leak.
+	// Things made once per process, such as a loaded library, are no leaks.
 	t.Run("WarmUp", func(t *testing.T) { testGreeting(t, s) })
 	for _, group := range groups {
 		for _, c := range group {
@@ -144,15 +144,15 @@ func envTimeFactor(t *testing.T) float64 {
 	return factor
 }
 
-// scaled is d on this machine.
+// scaled returns d multiplied by the time factor.
 func (s *suite) scaled(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * s.factor)
 }
 
-// patience is how long something may take that must happen.
+// patience is the time within which an expected event must happen.
 func (s *suite) patience() time.Duration { return s.scaled(10 * time.Second) }
 
-// railConfig is what the cases use where they do not say otherwise.
+// railConfig is the configuration of cases that set no other.
 func (s *suite) railConfig() rdma.RailConfig {
 	return rdma.RailConfig{
 		Conns: 4, SendDepth: 32, RecvDepth: 32, MsgBytes: 1024, WriteBytes: s.WriteBytes,

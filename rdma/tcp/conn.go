@@ -18,15 +18,15 @@ type role uint8
 
 const (
 	common role = iota // between two rails
-	near               // the end of a Loopback that its user has
-	far                // the other one, of which nobody is told
+	near               // the end of a Loopback that the caller has
+	far                // the other end, whose completions nobody gets
 )
 
 // conn is an rdma.Conn.
 type conn struct {
 	rail *rail
 	role role
-	// far is the other end of a near one, and nil otherwise.
+	// far is the other end if this Conn is near, else nil.
 	far           *conn
 	sendDepth     int
 	sock          Stream
@@ -37,33 +37,34 @@ type conn struct {
 	sq sendQueue
 	// answers are the peer's Reads, for the writer to answer.
 	answers answerQueue
-	// reading is the region that the reader fills, writing those that the
-	// writer sends from: Close of a region looks for its users here.
+	// reading is the region that the reader fills, writing are the regions from which
+	// the writer sends. Close of a region looks for its users here.
 	reading *region
 	writing []*region
 	// err is why the Conn is dead, nil while it lives.
 	err error
-	// sendErr is why the writer ended, for want of a better reason.
+	// sendErr is why the writer ended. It counts only if there is no better reason.
 	sendErr error
-	// leaving: the writer shall send a Goodbye with code farewell and end, the
-	// reader shall read to the end of the stream.
+	// leaving: the writer must send a Goodbye with code farewell and end, and the
+	// reader must read to the end of the stream.
 	leaving  bool
 	farewell uint32
 	patience leavingPatience
 	// spoke: the writer has sent something.
 	spoke bool
-	// userClosed: Close was called, or there is no user, so nobody is told.
+	// userClosed: Close was called, or nobody uses this Conn, so it delivers no
+	// completions.
 	userClosed bool
 
-	// outstanding counts the work requests that were posted and of which
-	// neither Wait has delivered the Done, nor were they quiet and are done.
+	// outstanding counts the posted work requests, less the quiet ones that are done
+	// and the others whose Done Wait has delivered.
 	outstanding atomic.Int64
 	recv        *recvSlots
 	in          inbox
 	out         outbox
 	// wake has a token when the writer may have something to do.
 	wake chan struct{}
-	// stop is closed when the reader shall not wait for its user any more.
+	// stop is closed when the reader must stop waiting for its user.
 	stop     chan struct{}
 	stopOnce sync.Once
 	// loops counts the goroutines that still run; the last closes done.
@@ -98,8 +99,8 @@ func newConn(r *rail, sock Stream, as role, other *conn) *conn {
 	return c
 }
 
-// unmap reads an address of a stream or listener: of a socket, or what a
-// Carrier says of its own.
+// unmap reads an address of a stream or listener: that of a socket, or the one that a
+// Carrier gives its own.
 func unmap(a net.Addr) netip.AddrPort {
 	numbered, ok := a.(interface{ AddrPort() netip.AddrPort })
 	if !ok {
@@ -135,7 +136,8 @@ func (c *conn) ImmKind() rdma.ImmKind  { return c.immKind }
 func (c *conn) Local() netip.AddrPort  { return c.local }
 func (c *conn) Remote() netip.AddrPort { return c.remote }
 
-// LastHeard is when the socket last gave bytes, or the connection stood.
+// LastHeard returns when the socket last gave bytes or, before the first bytes, when
+// the connection was made.
 func (c *conn) LastHeard() time.Time { return c.in.lastHeard() }
 
 // Post copies the work requests into the send queue and wakes the writer.
@@ -167,8 +169,8 @@ func (c *conn) post(wrs []rdma.WR) (int, error) {
 	return len(wrs), nil
 }
 
-// check tells whether a work request can be carried out at this end. Nothing
-// has happened to the Conn if not.
+// check returns an error if a work request cannot be carried out at this end. The Conn
+// is unharmed then.
 func (c *conn) check(wr *rdma.WR) (*region, error) {
 	if c.role == near && (wr.Op == rdma.OpSend || wr.Op == rdma.OpWriteImm) {
 		return nil, fmt.Errorf("a loopback connection delivers no messages and no immediates: %w", rdma.ErrUnsupported)
@@ -221,9 +223,9 @@ func (c *conn) opError(op, status string, err error) error {
 	return &rdma.OpError{Op: op, Device: deviceName, Peer: c.remote, Status: status, Err: err}
 }
 
-// leave makes both goroutines end in order: a Goodbye with the code, then the
-// peer's end of the stream. err is told to Post, and to the user where the
-// Conn is not closed by him. Only the first reason counts.
+// leave makes both goroutines end in order: a Goodbye with the code, then the peer's
+// end of the stream. Post returns err, and Closed carries it if the user did not close
+// the Conn. Only the first reason counts.
 func (c *conn) leave(code uint32, err error) {
 	c.mu.Lock()
 	c.leaveLocked(code, err)
@@ -239,7 +241,7 @@ func (c *conn) leaveLocked(code uint32, err error) {
 	c.wakeWriter()
 }
 
-// kill ends the connection without a word.
+// kill ends the connection without a Goodbye.
 func (c *conn) kill(err error) {
 	c.mu.Lock()
 	if c.err == nil {
@@ -250,18 +252,18 @@ func (c *conn) kill(err error) {
 	c.sock.Close()
 }
 
-// leavingNow tells the loops to end in order.
+// leavingNow reports whether the loops must end in order.
 func (c *conn) leavingNow() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.leaving
 }
 
-// Close sends what was posted and a Goodbye within flushTimeout, waits for the
-// peer to end its side until lingerTimeout, both longer while the peer takes what
-// is sent (leaveTimeout at most), and for the goroutines. A Conn that
-// never said anything has nothing to lose, and ends at once: whoever is turned
-// away unheard holds no socket a moment longer.
+// Close sends what was posted and a Goodbye within flushTimeout, waits for the peer to
+// end its side until lingerTimeout, and waits for the goroutines. Both times extend, to
+// leaveTimeout at most, while the peer takes bytes. A Conn that never sent anything has
+// nothing to lose, and ends at once: a peer that is turned away unheard holds no socket
+// longer.
 func (c *conn) Close() error {
 	c.mu.Lock()
 	c.userClosed = true

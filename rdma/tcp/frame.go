@@ -25,24 +25,23 @@ type opcode uint8
 const (
 	opSend     opcode = iota + 1 // payload: a message
 	opWrite                      // payload: into memory
-	opWriteImm                   // payload: into memory, then imm is told
-	opImm                        // imm is told (ForceImmSend)
+	opWriteImm                   // payload: into memory, then imm is delivered
+	opImm                        // imm is delivered (ForceImmSend)
 	opReadReq                    // asks for a ReadResp
-	opReadResp                   // payload: what ReadReq asked for
+	opReadResp                   // payload: the bytes that ReadReq asked for
 	opGoodbye                    // the last frame of its sender
 )
 
-// maxReads is how many ReadReq one end may have unanswered. It is a constant of
-// the protocol, so that the responder needs room for no more and its reader
-// never has to wait for its writer, which would deadlock two ends that both
-// read a lot.
+// maxReads is how many ReadReq one end may have unanswered. It is a constant of the
+// protocol, so that the responder needs room for no more, and its reader never has to
+// wait for its writer. Such waiting would deadlock two ends that both read a lot.
 const maxReads = 64
 
 // The codes of a Goodbye: why its sender leaves.
 const (
 	byeOrderly  uint32 = iota // Conn.Close
 	byeAccess                 // the peer's remote access was refused
-	byeProtocol               // the peer sent what the protocol does not allow
+	byeProtocol               // the peer broke the protocol
 )
 
 // frame is a decoded header.
@@ -67,9 +66,9 @@ func (f *frame) encode(b []byte) {
 	binary.LittleEndian.PutUint64(b[24:], f.request)
 }
 
-// decodeFrame reads a header from b, which has frameBytes bytes. msgBytes is
-// the longest message that is taken. Lengths of Writes and Reads are for the
-// memory region to check.
+// decodeFrame reads a header from b, which has frameBytes bytes. msgBytes is the
+// longest message that is accepted. The memory region checks the lengths of Writes and
+// Reads.
 func decodeFrame(b []byte, msgBytes int) (frame, error) {
 	word := binary.LittleEndian.Uint32(b[0:])
 	f := frame{

@@ -8,13 +8,13 @@ import (
 // inboxBytes is the read-ahead for headers and small payloads.
 const inboxBytes = 4096
 
-// inbox reads a socket: headers and small payloads through a small buffer,
-// large ones straight to where they belong. Only lastHeard may be called from
-// another goroutine.
+// inbox reads a socket: headers and small payloads through a small buffer, large
+// payloads straight to their place. Only lastHeard may be called from another
+// goroutine.
 type inbox struct {
 	sock Stream
 	buf  [inboxBytes]byte
-	r, w int // buf[r:w] was read and not used
+	r, w int // buf[r:w] was read and is not used yet
 	born time.Time
 	// heardNs is when bytes last came, in ns of the monotonic clock since born.
 	heardNs atomic.Int64

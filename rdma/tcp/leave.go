@@ -3,37 +3,37 @@ package tcp
 import "time"
 
 const (
-	// flushTimeout is how long a Conn that leaves may take to send what was
-	// posted, and its Goodbye.
+	// flushTimeout bounds the time that a leaving Conn takes to send what was posted,
+	// and its Goodbye.
 	flushTimeout = 200 * time.Millisecond
-	// lingerTimeout is when a Conn that leaves gives up on its peer's end of
-	// the stream. Closing a socket with unread bytes in it, or to which bytes still
-	// come, makes the kernel reset the connection and drop what it has not sent yet.
+	// lingerTimeout is how long a leaving Conn waits for the peer's end of the stream.
+	// Closing a socket with unread bytes in it, or to which bytes still come, makes the
+	// kernel reset the connection and drop the bytes that it has not sent yet.
 	lingerTimeout = 300 * time.Millisecond
-	// leaveTimeout is for both where the peer's kernel goes on taking what was sent:
-	// on a slow link the last word of a Conn is behind all that was posted before.
+	// leaveTimeout replaces both while the peer's kernel goes on taking bytes: on a
+	// slow link the Goodbye of a Conn waits behind everything that was posted before.
 	leaveTimeout = 5 * time.Second
-	// leaveCheck is how often that is looked at.
+	// leaveCheck is how often the Conn checks whether the peer takes bytes.
 	leaveCheck = 50 * time.Millisecond
 )
 
-// leavingPatience lets a Conn that leaves take longer than its deadlines while the
-// peer takes something. Its methods are called under the Conn's mu.
+// leavingPatience lets a leaving Conn take longer than its deadlines while the peer
+// takes bytes. The caller of its methods holds the Conn's mu.
 type leavingPatience struct {
 	until      time.Time
 	ackedBytes uint64
-	timer      *time.Timer // nil where nobody leaves in order
+	timer      *time.Timer // nil unless the Conn leaves in order
 }
 
-// setLeaveDeadlines bounds what the two goroutines of a Conn that leaves still do. A
-// failing deadline means a closed socket: there is nobody to wait for.
+// setLeaveDeadlines bounds the remaining work of a leaving Conn's two goroutines. If
+// setting a deadline fails, the socket is closed, and there is nobody to wait for.
 func (c *conn) setLeaveDeadlines(now time.Time) {
 	_ = c.sock.SetWriteDeadline(now.Add(flushTimeout))
 	_ = c.sock.SetReadDeadline(now.Add(lingerTimeout))
 }
 
-// beginLeaving sets the first deadlines. A peer that was told off is waited for no
-// longer than these.
+// beginLeaving sets the first deadlines. They are not extended for a peer that broke a
+// rule.
 func (c *conn) beginLeaving() {
 	now := time.Now()
 	c.setLeaveDeadlines(now)
@@ -43,8 +43,7 @@ func (c *conn) beginLeaving() {
 	}
 }
 
-// keepLeaving moves the deadlines where the peer has taken something since the last
-// look.
+// keepLeaving moves the deadlines if the peer has taken bytes since the last check.
 func (c *conn) keepLeaving() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,7 +59,7 @@ func (c *conn) keepLeaving() {
 	c.patience.timer.Reset(leaveCheck)
 }
 
-// endLeaving ends the looks.
+// endLeaving ends the checks.
 func (c *conn) endLeaving() {
 	if c.patience.timer != nil {
 		c.patience.timer.Stop()

@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// maxHalfOpen bounds the connections without a preface. One more costs
-	// another its place: see whoGoes.
+	// maxHalfOpen bounds the connections without a preface. One more takes the place of
+	// another: see whoGoes.
 	maxHalfOpen = 128
-	// maxPrefaces bounds the goroutines that read them, also of connections that
-	// lost their place: a socket stays open until its reader has run again. The
-	// next is accepted when one has ended.
+	// maxPrefaces bounds the goroutines that read prefaces, including those of
+	// connections that lost their place: a socket stays open until its reader has run
+	// again. The next connection is accepted when a reader has ended.
 	maxPrefaces = maxHalfOpen + 64
 	// maxPending bounds the requests that wait for Listener.Accept. More are
 	// rejected as busy.
@@ -30,7 +30,7 @@ const (
 	// maxRefusals bounds the connections that are being told why they are
 	// refused. One more is closed without a word.
 	maxRefusals = 32
-	// answerTimeout bounds sending an answer, which fits any socket buffer.
+	// answerTimeout bounds the sending of an answer, which fits any socket buffer.
 	answerTimeout = time.Second
 	// acceptPause keeps a listener that is out of file descriptors from spinning.
 	acceptPause = 20 * time.Millisecond
@@ -42,12 +42,12 @@ type listener struct {
 	addr    netip.AddrPort
 	timeout time.Duration // of a preface
 	pending chan *request
-	// refusals has a token for each refusal under way, and prefaces for each that
-	// is being read.
+	// refusals has a token for each refusal under way, and prefaces one for each
+	// preface that is being read.
 	refusals, prefaces chan struct{}
 	// ended is closed by Close.
 	ended chan struct{}
-	// tasks are the accepting goroutine and those that read prefaces.
+	// tasks counts the accepting goroutine and those that read prefaces.
 	tasks sync.WaitGroup
 
 	mu       sync.Mutex
@@ -79,8 +79,8 @@ func (p *Provider) Listen(addr netip.AddrPort, w rdma.Wire) (rdma.Listener, erro
 	return l, nil
 }
 
-// listen makes the listening socket, or has the carrier listen where the
-// address is its own.
+// listen makes the listening socket, or lets the carrier listen if the address is the
+// carrier's.
 func (p *Provider) listen(addr netip.AddrPort, tos int) (net.Listener, error) {
 	if p.carrier != nil && addr == p.carrier.Addr() {
 		return p.carrier.Listen()
@@ -139,7 +139,7 @@ func (l *listener) admit(sock Stream) {
 	}
 	if len(l.halfOpen) == maxHalfOpen {
 		i := whoGoes(l.halfOpen)
-		l.halfOpen[i].sock.Close() // its goroutine sees to the rest
+		l.halfOpen[i].sock.Close() // its goroutine cleans up
 		l.halfOpen = slices.Delete(l.halfOpen, i, i+1)
 	}
 	l.halfOpen = append(l.halfOpen, halfOpen{sock, rdma.Site(unmap(sock.RemoteAddr()).Addr())})
@@ -149,9 +149,9 @@ func (l *listener) admit(sock Stream) {
 	})
 }
 
-// whoGoes is who has to make room: one of the sites that have the most. Which one of
-// theirs is chance: while strangers come faster than an honest preface is read, the
-// oldest would always be the honest one.
+// whoGoes returns the connection that has to make room: one of the site with the most.
+// It picks one of them at random: while hostile connections come faster than an honest
+// preface is read, the oldest would always be the honest one.
 func whoGoes(all []halfOpen) int {
 	from := make(map[netip.Prefix]int)
 	most := 0
@@ -168,7 +168,7 @@ func whoGoes(all []halfOpen) int {
 	return of[rand.IntN(len(of))]
 }
 
-// settle takes the connection out of the half-open ones.
+// settle takes the connection out of the half-open connections.
 func (l *listener) settle(sock Stream) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -177,7 +177,7 @@ func (l *listener) settle(sock Stream) {
 	}
 }
 
-// readPreface makes a request of a connection, or ends it.
+// readPreface turns a connection into a request, or ends it.
 func (l *listener) readPreface(sock Stream) {
 	var preface [prefaceBytes]byte
 	err := sock.SetReadDeadline(time.Now().Add(l.timeout))
@@ -190,17 +190,17 @@ func (l *listener) readPreface(sock Stream) {
 	}
 	var other *versionError
 	if errors.As(err, &other) {
-		_ = l.refuseFew(sock, rdma.RejectVersion) // a stranger that does not hear it
+		_ = l.refuseFew(sock, rdma.RejectVersion) // a peer of another version that does not hear the answer
 	}
 	l.settle(sock)
 	if err != nil {
-		sock.Close() // a stranger; there is nobody to tell
+		sock.Close() // no gdrcp; there is nobody to tell
 		return
 	}
 	l.hand(&request{by: l, sock: sock, remote: unmap(sock.RemoteAddr()), privateData: privateData})
 }
 
-// readHead reads a preface, and stops at the first byte of what is none.
+// readHead reads a preface, and stops at the first byte that no preface has there.
 func readHead(sock Stream, preface []byte) error {
 	for got := 0; got < len(preface); {
 		n, err := sock.Read(preface[got:])
@@ -233,8 +233,8 @@ func (l *listener) hand(req *request) {
 	_ = req.Reject(code) // there is nobody to tell
 }
 
-// refuseFew tells a dialler why it is refused, unless too many are being told.
-// It sees the end of the connection then.
+// refuseFew tells a dialler why it is refused. If too many are being told, the dialler
+// sees only the end of the connection.
 func (l *listener) refuseFew(sock Stream, code rdma.RejectCode) error {
 	select {
 	case l.refusals <- struct{}{}:
@@ -262,7 +262,7 @@ func (l *listener) Accept(ctx context.Context) (rdma.Request, error) {
 	}
 }
 
-// Close rejects what waits for Accept with RejectShutdown.
+// Close rejects the requests that wait for Accept with RejectShutdown.
 func (l *listener) Close() error {
 	l.mu.Lock()
 	if l.closed {
@@ -281,7 +281,7 @@ func (l *listener) Close() error {
 	for {
 		select {
 		case req := <-l.pending:
-			// The dialler sees the end of the connection where the answer fails.
+			// If the answer fails, the dialler sees the end of the connection.
 			_ = req.Reject(rdma.RejectShutdown)
 			continue
 		default:
@@ -306,8 +306,8 @@ func (*request) Device() string           { return deviceName }
 func (q *request) Remote() netip.AddrPort { return q.remote }
 func (q *request) PrivateData() []byte    { return q.privateData }
 
-// Accept answers the preface and makes the socket a Conn of the rail. Where the
-// rail has no room the dialler is told RejectResources.
+// Accept answers the preface and makes the socket a Conn of the rail. If the rail has
+// no room, the dialler gets RejectResources.
 func (q *request) Accept(ctx context.Context, on rdma.Rail) (rdma.Conn, error) {
 	c, err := q.accept(ctx, on)
 	if err != nil {
@@ -343,8 +343,8 @@ func (q *request) accept(ctx context.Context, on rdma.Rail) (*conn, error) {
 	return r.adopt(q.sock, common, nil)
 }
 
-// Reject answers with the code and waits shortly for the peer to close. While
-// many are being rejected it does neither, and only closes.
+// Reject answers with the code and waits briefly for the peer to close. While many
+// requests are being rejected it only closes the connection.
 func (q *request) Reject(code rdma.RejectCode) error {
 	if q.ended {
 		return rdma.ErrClosed
@@ -367,8 +367,8 @@ func sendAnswer(sock Stream, code uint16) error {
 	return nil
 }
 
-// refuse sends a rejection and reads what the peer still sends: a reset, which
-// unread bytes cause, could overtake the answer.
+// refuse sends a rejection and reads the bytes that the peer still sends: unread bytes
+// would cause a reset, which could overtake the answer.
 func refuse(sock Stream, code rdma.RejectCode) error {
 	if err := sendAnswer(sock, 1+uint16(code)); err != nil {
 		return err
@@ -379,7 +379,7 @@ func refuse(sock Stream, code rdma.RejectCode) error {
 	if err := sock.SetReadDeadline(time.Now().Add(lingerTimeout)); err != nil {
 		return err
 	}
-	// The end, a reset or the deadline: each is the end of it.
+	// The end, a reset or the deadline: each ends the reading.
 	_, _ = io.Copy(io.Discard, io.LimitReader(sock, inboxBytes))
 	return nil
 }

@@ -68,8 +68,8 @@ func (r *rail) socketPair(ctx context.Context) (dialled, accepted Stream, err er
 	return sock, accepted, nil
 }
 
-// acceptFrom accepts the connection from that address, which no other socket
-// of this host can have, and closes others.
+// acceptFrom accepts the connection from the address from, which no other socket of
+// this host can have, and closes other connections.
 func acceptFrom(listener *net.TCPListener, from netip.AddrPort) (Stream, error) {
 	for {
 		sock, err := listener.AcceptTCP()

@@ -21,12 +21,12 @@ type Pairs struct {
 	listener *backlog.Listener // nil before Listen
 }
 
-// waitingPairs bounds the streams that were dialled and not accepted yet.
+// waitingPairs bounds the streams that were dialled and are not accepted yet.
 const waitingPairs = 64
 
-// pairBytes is what the kernel may hold of a stream that is not read yet, where
-// the limit on it (net.core.wmem_max) allows that: with the 208 KiB that it gives
-// unasked, writer and reader take turns for every part of a chunk.
+// pairBytes is how much unread data of a stream the kernel may hold, if its limit
+// (net.core.wmem_max) allows that much. With the default of 208 KiB, writer and reader
+// would take turns for every part of a chunk.
 const pairBytes = 4 << 20
 
 // Addr stands for this process in Dial and Listen: the IPv4 dummy address of RFC
@@ -35,8 +35,8 @@ func (*Pairs) Addr() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 0, 8}), 1)
 }
 
-// Dial makes a stream whose other end the listener accepts. It does not block.
-// Where nobody listens the error is ECONNREFUSED, as of a socket.
+// Dial makes a stream whose other end the listener accepts. It does not block. If
+// nobody listens the error is ECONNREFUSED, as for a socket.
 func (p *Pairs) Dial(ctx context.Context) (net.Conn, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
@@ -53,7 +53,8 @@ func (p *Pairs) Dial(ctx context.Context) (net.Conn, error) {
 	return near, nil
 }
 
-// Listen accepts what is dialled from now on. One listener at a time.
+// Listen accepts the streams that are dialled from now on. There is one listener at a
+// time.
 func (p *Pairs) Listen() (net.Listener, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,8 +65,8 @@ func (p *Pairs) Listen() (net.Listener, error) {
 	return p.listener, nil
 }
 
-// pairEnd is one end of a pair. Its type is embedded so that writev(2) takes what
-// net.Buffers holds, as for every socket of package net.
+// pairEnd is one end of a pair. The connection is embedded so that net.Buffers uses
+// writev(2), as for every socket of package net.
 type pairEnd struct{ *net.UnixConn }
 
 func (pairEnd) LocalAddr() net.Addr  { return pairAddr{} }
@@ -103,7 +104,7 @@ func socketPair() (near, far *pairEnd, err error) {
 	return nil, nil, errors.Join(err, farErr)
 }
 
-// adoptSocket makes a connection of a socket, which it closes where that fails.
+// adoptSocket makes a connection from a socket. If that fails, it closes the socket.
 func adoptSocket(fd int) (*pairEnd, error) {
 	file := os.NewFile(uintptr(fd), "socket")
 	defer file.Close() // FileConn has its own copy

@@ -12,7 +12,7 @@ import (
 	"gdrcp/rdma"
 )
 
-// The preface, from who dials:
+// The preface, from the end that dials:
 //
 //	offset  bytes  field
 //	     0      8  magic
@@ -28,8 +28,8 @@ import (
 //	10      2  code: 0 accepted, else 1 + rdma.RejectCode
 //	12      4  CRC-32C of all before
 //
-// Magic and version stay where they are in every version, and so does the
-// preface's length, so that two versions can tell each other.
+// Magic and version stay where they are in every version, and so does the preface's
+// length, so that ends of two versions can tell each other their versions.
 const (
 	prefaceBytes = 64
 	answerBytes  = 16
@@ -45,7 +45,7 @@ var (
 	errDamaged = errors.New("damaged preface")
 )
 
-// versionError is a preface or answer of another version.
+// versionError is the error of a preface or answer of another version.
 type versionError struct{ version uint16 }
 
 func (e *versionError) Error() string {
@@ -64,8 +64,8 @@ func encodePreface(privateData []byte) [prefaceBytes]byte {
 	return b
 }
 
-// decodePreface checks a preface of prefaceBytes bytes and returns the private
-// data in it. The error is rdma.ErrNotGdrcp, a *versionError or errDamaged.
+// decodePreface checks a preface of prefaceBytes bytes and returns its private data.
+// The error is rdma.ErrNotGdrcp, a *versionError or errDamaged.
 func decodePreface(b []byte) ([]byte, error) {
 	if err := checkHead(b); err != nil {
 		return nil, err
@@ -140,7 +140,7 @@ func greet(sock Stream, remote netip.AddrPort, privateData []byte) error {
 	return nil
 }
 
-// unanswered says what it means that only got came as the answer.
+// unanswered returns the error for an answer of which only got came.
 func unanswered(got []byte, err error) error {
 	head := min(len(got), len(magic))
 	switch {

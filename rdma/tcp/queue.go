@@ -7,8 +7,8 @@ import (
 	"gdrcp/rdma"
 )
 
-// completionQueue is a rail's completions in order of arrival. It grows to what
-// its Conns may have under way (SendDepth + RecvDepth + 1 each), no further:
+// completionQueue holds a rail's completions in order of arrival. It grows at most to
+// the number that its Conns may have under way (SendDepth + RecvDepth + 1 each): then
 // Conns stop producing until Wait has delivered.
 type completionQueue struct {
 	mu     sync.Mutex
@@ -18,12 +18,12 @@ type completionQueue struct {
 	closed bool
 	// wake has a token when something may have changed for Wait.
 	wake chan struct{}
-	// lent are the messages of the last Wait, whose buffers the next one
-	// returns. Only Wait touches it.
+	// lent are the messages of the last Wait. The next Wait returns their buffers. Only
+	// Wait touches lent.
 	lent []entry
 }
 
-// entry is a completion and the Conn that it is accounted to.
+// entry is a completion and the Conn to which it counts.
 type entry struct {
 	rdma.Completion
 	conn *conn
@@ -61,7 +61,7 @@ func (q *completionQueue) grow() {
 	q.ring = bigger
 }
 
-// purge drops what is left of c, in place.
+// purge drops the completions of c, in place.
 func (q *completionQueue) purge(c *conn) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -93,7 +93,7 @@ func (q *completionQueue) wait(ctx context.Context, out []rdma.Completion) (int,
 	}
 	q.lent = q.lent[:0]
 	for {
-		// First, for a peer that keeps sending must not keep a waiter.
+		// This comes first: a peer that keeps sending must not keep Wait from ending.
 		if ctx.Err() != nil {
 			return 0, context.Cause(ctx)
 		}
@@ -112,7 +112,8 @@ func (q *completionQueue) wait(ctx context.Context, out []rdma.Completion) (int,
 	}
 }
 
-// pop moves completions to out and gives what they held back to their Conns.
+// pop moves completions to out and returns their slots and work requests to their
+// Conns.
 func (q *completionQueue) pop(out []rdma.Completion) (n int, closed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -137,8 +138,8 @@ func (q *completionQueue) pop(out []rdma.Completion) (n int, closed bool) {
 	return n, false
 }
 
-// recvSlots is the room for what a Conn has received and its user has not seen:
-// RecvDepth messages and immediates. Buffers are made when first needed.
+// recvSlots is the room for messages and immediates that a Conn has received and its
+// user has not seen: RecvDepth of them. Buffers are made when first needed.
 type recvSlots struct {
 	mu       sync.Mutex
 	free     [][]byte
@@ -153,8 +154,8 @@ func newRecvSlots(depth, msgBytes int) *recvSlots {
 	return &recvSlots{depth: depth, msgBytes: msgBytes, freed: make(chan struct{}, 1)}
 }
 
-// take waits for a slot until stop is closed. With withBuffer the slot comes
-// with room for a message.
+// take waits for a slot until stop is closed. With withBuffer it also returns a buffer
+// for a message.
 func (s *recvSlots) take(stop <-chan struct{}, withBuffer bool) (buf []byte, ok bool) {
 	for {
 		if buf, ok = s.tryTake(withBuffer); ok {
@@ -186,7 +187,7 @@ func (s *recvSlots) tryTake(withBuffer bool) ([]byte, bool) {
 	return make([]byte, s.msgBytes), true
 }
 
-// put gives a slot back, with its buffer where it had one.
+// put gives a slot back, with its buffer if it had one.
 func (s *recvSlots) put(buf []byte) {
 	s.mu.Lock()
 	s.inUse--

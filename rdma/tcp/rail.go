@@ -27,8 +27,8 @@ type rail struct {
 
 	mu     sync.Mutex
 	conns  map[*conn]struct{}
-	slots  int // conns but loopbacks, and Dials and Accepts that will become one
-	loops  int // Loopbacks, and those that are being made
+	slots  int // Conns except loopbacks, and Dials and Accepts that will become Conns
+	loops  int // Loopbacks, including those that are being made
 	closed bool
 }
 
@@ -95,7 +95,7 @@ func (r *rail) dial(ctx context.Context, remote netip.AddrPort, privateData []by
 	return r.adopt(sock, common, nil)
 }
 
-// connect makes the socket and has the preface answered.
+// connect makes the socket, sends the preface and reads the answer.
 func (r *rail) connect(ctx context.Context, remote netip.AddrPort, privateData []byte) (Stream, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -124,8 +124,8 @@ func (r *rail) connect(ctx context.Context, remote netip.AddrPort, privateData [
 	return sock, nil
 }
 
-// open connects a socket, or has the carrier make a stream where the address is
-// its own.
+// open connects a socket, or lets the carrier make a stream if the address is the
+// carrier's.
 func (r *rail) open(ctx context.Context, remote netip.AddrPort, deadline time.Time) (Stream, error) {
 	if r.carrier == nil || remote != r.carrier.Addr() {
 		return dialTCP(ctx, remote.String(), deadline, r.cfg.Wire.TOS)
@@ -146,8 +146,8 @@ func dialTCP(ctx context.Context, addr string, deadline time.Time, tos int) (Str
 	return sock.(*net.TCPConn), nil
 }
 
-// asLost says of an error of a socket that the peer ended the connection, where it
-// was that: a connection may be reset before connect(2) returns.
+// asLost marks a socket's error as ErrDisconnected if the peer ended the connection: a
+// connection may be reset before connect(2) returns.
 func asLost(err error) error {
 	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
 		return fmt.Errorf("%w: %w", rdma.ErrDisconnected, err)
@@ -155,7 +155,7 @@ func asLost(err error) error {
 	return err
 }
 
-// causeOr returns why ctx ended, or err where it did not.
+// causeOr returns why ctx ended, or err if ctx has not ended.
 func causeOr(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
@@ -187,7 +187,7 @@ func (r *rail) unreserve(of role) {
 	r.mu.Unlock()
 }
 
-// giveBack frees the room of a Conn. The caller holds r.mu.
+// giveBack frees the room for a Conn. The caller holds r.mu.
 func (r *rail) giveBack(of role) {
 	switch of {
 	case common:
@@ -197,8 +197,8 @@ func (r *rail) giveBack(of role) {
 	}
 }
 
-// adopt makes a Conn of a connected socket in the room that was reserved, which
-// is given back on an error. far is the other end of a near one.
+// adopt makes a Conn of a connected socket in the room that was reserved. On an error
+// it gives the room back. far is the other end if the Conn is near.
 func (r *rail) adopt(sock Stream, as role, far *conn) (*conn, error) {
 	err := tune(sock, r.cfg.Wire.TOS)
 	r.mu.Lock()

@@ -8,7 +8,7 @@ import (
 	"gdrcp/rdma"
 )
 
-// refusal is a frame of the peer that the Conn does not survive.
+// refusal is the error of a frame of the peer that ends the Conn.
 type refusal struct {
 	code uint32 // for the Goodbye
 	err  error  // for the user
@@ -30,7 +30,7 @@ func (c *conn) readLoop() {
 	case errors.As(err, &refused):
 		c.leave(refused.code, refused.err)
 	case c.leavingNow() && err != nil:
-		return // the end of the stream, which was waited for
+		return // the awaited end of the stream
 	case err != nil:
 		c.kill(c.lost(err))
 		return
@@ -38,7 +38,7 @@ func (c *conn) readLoop() {
 	c.in.discard()
 }
 
-// lost says why the stream ended.
+// lost returns why the stream ended.
 func (c *conn) lost(err error) error {
 	var bye *goodbye
 	if errors.As(err, &bye) {
@@ -82,7 +82,7 @@ func (c *conn) readFrames() error {
 	}
 }
 
-// handle carries out one frame. It is false when the Conn is leaving.
+// handle carries out one frame. It returns false when the Conn is leaving.
 func (c *conn) handle(f frame) (again bool, err error) {
 	switch f.op {
 	case opSend:
@@ -104,8 +104,8 @@ func (c *conn) handle(f frame) (again bool, err error) {
 	return false, &goodbye{f.imm} // decodeFrame lets no other opcode pass
 }
 
-// receiveMessage waits for room, and so holds up the peer, where the user has
-// not taken RecvDepth messages and immediates yet.
+// receiveMessage waits for room while RecvDepth messages and immediates are waiting for
+// the user. That holds up the peer.
 func (c *conn) receiveMessage(f frame) (bool, error) {
 	buf, ok := c.recv.take(c.stop, true)
 	if !ok {
@@ -144,8 +144,8 @@ func (c *conn) refuseAccess(op, status string) error {
 	return &refusal{byeAccess, c.opError(op, status, rdma.ErrAccess)}
 }
 
-// receiveWrite reads the payload straight into the region. Nothing is read
-// before the access was found to be allowed.
+// receiveWrite reads the payload straight into the region. It reads nothing before it
+// has checked that the access is allowed.
 func (c *conn) receiveWrite(f frame) error {
 	m, offset, err := c.target(f, "take remote write", rdma.RemoteWrite)
 	if m == nil {
@@ -158,8 +158,8 @@ func (c *conn) receiveWrite(f frame) error {
 	return c.in.payload(m.slice(offset, int(f.lengthBytes)))
 }
 
-// acquireReading starts an access for the reader. Under mu, so that who looks
-// for the users of a region does not miss one that has just begun.
+// acquireReading starts an access for the reader. It holds mu, so that a search for the
+// users of a region does not miss an access that has just begun.
 func (c *conn) acquireReading(m *region) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -217,6 +217,6 @@ func (c *conn) receiveReadResp(f frame) error {
 	c.sq.readDone()
 	c.retire()
 	c.mu.Unlock()
-	c.wakeWriter() // a Read may wait for this one
+	c.wakeWriter() // a Read may wait for this answer
 	return nil
 }

@@ -42,8 +42,8 @@ func (m *region) Addr() uint64 { return m.addr }
 func (m *region) RKey() uint32 { return m.rkey }
 func (m *region) Len() int     { return len(m.mem) }
 
-// slice returns part of the memory, which was checked to be inside. A nil
-// region has no bytes.
+// slice returns part of the memory. The caller has checked the bounds. A nil region has
+// no bytes.
 func (m *region) slice(offset, lenBytes int) []byte {
 	if m == nil {
 		return nil
@@ -71,9 +71,9 @@ func (m *region) release() {
 	}
 }
 
-// Close makes the key unknown, then waits for the accesses under way. A
-// connection that still holds one after regionGrace is killed: its peer may
-// have stopped in the middle of a payload.
+// Close makes the key unknown, then waits for the accesses under way. A connection that
+// still has an access under way after regionGrace is killed: its peer may have stopped
+// in the middle of a payload.
 func (m *region) Close() error {
 	m.rail.regions.remove(m)
 	s := m.state.Or(regionClosed) // the state before
@@ -99,8 +99,8 @@ type regionTable struct {
 	byRKey map[uint32]*region
 }
 
-// add gives m a key and a base address that nobody can guess and no other
-// live region has.
+// add gives m a key and a base address that nobody can guess and that no other live
+// region has.
 func (t *regionTable) add(m *region) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -150,8 +150,8 @@ func (t *regionTable) all() []*region {
 	return regions
 }
 
-// find returns the region that allows a remote access, and where in it the
-// access starts. status says why there is none.
+// find returns the region that allows a remote access, and where in the region the
+// access starts. If no region does, status says why.
 func (t *regionTable) find(rkey uint32, addr uint64, n uint32, want rdma.Access) (m *region, offset int, status string) {
 	t.mu.RLock()
 	m = t.byRKey[rkey]

@@ -45,8 +45,8 @@ func (q *sendQueue) at(position uint64) *sendEntry {
 	return &q.ring[position%uint64(len(q.ring))]
 }
 
-// push appends a work request that was checked. There is room: outstanding
-// work requests are never more than the ring has entries.
+// push appends a checked work request. There is always room: there are never more
+// outstanding work requests than entries in the ring.
 func (q *sendQueue) push(wr *rdma.WR, local *region) {
 	e := q.at(q.posted)
 	*e = sendEntry{
@@ -59,8 +59,9 @@ func (q *sendQueue) push(wr *rdma.WR, local *region) {
 	q.posted++
 }
 
-// takeMsg returns an empty buffer for a message. There are never more than the
-// ring has entries; the one used last comes first, because it is in the cache.
+// takeMsg returns an empty buffer for a message. There are at most as many buffers as
+// entries in the ring. The buffer that was used last comes first, because it is in the
+// cache.
 func (q *sendQueue) takeMsg() []byte {
 	last := len(q.freeMsgs) - 1
 	if last < 0 {
@@ -71,8 +72,8 @@ func (q *sendQueue) takeMsg() []byte {
 	return msg[:0]
 }
 
-// next returns the entry for the writer to send, or nil. A Read waits until the
-// peer has answered one, and holds up what was posted after it.
+// next returns the entry for the writer to send, or nil. If maxReads Reads are
+// unanswered, the next Read waits for an answer, and holds up what was posted after it.
 func (q *sendQueue) next() *sendEntry {
 	if q.written == q.posted {
 		return nil
@@ -84,7 +85,7 @@ func (q *sendQueue) next() *sendEntry {
 	return e
 }
 
-// took notes that the writer took what next returned.
+// took notes that the writer took the entry that next returned.
 func (q *sendQueue) took() {
 	if q.at(q.written).op == rdma.OpRead {
 		q.reads[(q.readHead+q.readCount)%maxReads] = q.written
@@ -109,9 +110,9 @@ func (q *sendQueue) readDone() {
 	q.readCount--
 }
 
-// sent notes that the kernel has the bytes of the entries from..to. Reads among
-// the first may have been answered and retired before their writer gets here;
-// what is in their places then is not sent yet.
+// sent notes that the kernel has the bytes of the entries from..to. Reads among the
+// first of them may have been answered and retired before the writer gets here; then
+// the entries in their places are not sent yet.
 func (q *sendQueue) sent(from, to uint64) {
 	for i := max(from, q.retired); i < to; i++ {
 		e := q.at(i)
@@ -125,9 +126,9 @@ func (q *sendQueue) sent(from, to uint64) {
 	}
 }
 
-// retire tells Done for what is done, in the order of posting: a Done means that
-// the earlier quiet ones are done too, so a Read holds back what follows it.
-// The caller holds c.mu.
+// retire delivers Done for finished work requests, in the order of posting: a Done
+// means that earlier quiet work requests are done too, so a Read holds back those that
+// follow it. The caller holds c.mu.
 func (c *conn) retire() {
 	q := &c.sq
 	for q.retired != q.written {
@@ -159,7 +160,7 @@ type answerQueue struct {
 	count int
 }
 
-// push is false where the peer asked for more than it may.
+// push returns false if the peer has more unanswered Reads than it may.
 func (q *answerQueue) push(a answer) bool {
 	if q.count == maxReads {
 		return false

@@ -8,12 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unsentBytes is how much the kernel may hold that it has not sent yet
-// (TCP_NOTSENT_LOWAT, tcp(7)): what was posted first is not kept waiting behind
-// many megabytes, and what it copies is sent soon. Less would wake the writer
-// more often, at the price of a switch each. The size of the send buffer stays
-// the kernel's to choose: fixing it (SO_SNDBUF) would end its adaptation to the
-// path's bandwidth-delay product.
+// unsentBytes bounds the unsent data that the kernel may hold (TCP_NOTSENT_LOWAT,
+// tcp(7)): urgent data does not wait behind many megabytes, and the kernel soon sends
+// what it copies. A smaller bound would wake the writer more often, at the price of a
+// context switch each. The kernel chooses the size of the send buffer: fixing the size
+// (SO_SNDBUF) would end the adaptation to the path's bandwidth-delay product.
 const unsentBytes = 1 << 20
 
 // tune prepares a socket for bulk data. Other streams are as their carrier

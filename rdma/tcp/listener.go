@@ -190,7 +190,7 @@ func (l *listener) readPreface(sock Stream) {
 	}
 	var other *versionError
 	if errors.As(err, &other) {
-		_ = l.refuseFew(sock, rdma.RejectVersion) // a peer of another version that does not hear the answer
+		_ = l.refuseFew(sock, rdma.RejectVersion) // the peer may not hear the answer
 	}
 	l.settle(sock)
 	if err != nil {

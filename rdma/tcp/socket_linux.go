@@ -15,8 +15,8 @@ import (
 // (SO_SNDBUF) would end the adaptation to the path's bandwidth-delay product.
 const unsentBytes = 1 << 20
 
-// tune prepares a socket for bulk data. Other streams are as their carrier
-// made them.
+// tune prepares a socket for bulk data. It leaves other streams as their carrier made
+// them.
 func tune(stream Stream, tos int) error {
 	sock, ok := stream.(*net.TCPConn)
 	if !ok {
@@ -39,9 +39,9 @@ func tune(stream Stream, tos int) error {
 	return mark(raw, tos)
 }
 
-// mark gives a socket's packets a type of service, in the headers of either
-// family (ip(7), ipv6(7)): an IPv6 socket may speak IPv4. 0 leaves it. The kernel
-// keeps the two bits of ECN to itself.
+// mark gives a socket's packets a type of service, in the headers of both families
+// (ip(7), ipv6(7)), because an IPv6 socket may speak IPv4. 0 changes nothing. The
+// kernel controls the two bits of ECN itself.
 func mark(raw syscall.RawConn, tos int) error {
 	if tos == 0 {
 		return nil
@@ -66,8 +66,9 @@ func mark(raw syscall.RawConn, tos int) error {
 	return nil
 }
 
-// ackedBytes is how much of what was sent the peer's kernel has (tcpi_bytes_acked,
-// Linux 4.1). It is not known of other streams than sockets, nor of closed ones.
+// ackedBytes returns how many sent bytes the peer's kernel has acknowledged
+// (tcpi_bytes_acked, Linux 4.1). ok is false for streams that are no sockets, and for
+// closed sockets.
 func ackedBytes(stream Stream) (n uint64, ok bool) {
 	sock, is := stream.(*net.TCPConn)
 	if !is {

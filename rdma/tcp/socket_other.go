@@ -19,5 +19,5 @@ func mark(_ syscall.RawConn, tos int) error {
 	return nil
 }
 
-// ackedBytes is not known here.
+// ackedBytes is unknown on this system.
 func ackedBytes(Stream) (uint64, bool) { return 0, false }

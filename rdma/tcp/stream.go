@@ -7,37 +7,36 @@ import (
 	"net/netip"
 )
 
-// Stream is what a Conn runs over: a socket, or what a [Carrier] makes. One
-// goroutine reads and another writes; Close and a deadline that has passed end
-// both, but for a Write whose bytes are being sent.
+// Stream is a Conn's connection: a socket, or a stream that a [Carrier] makes. One
+// goroutine reads and another writes. Close and a passed deadline end both, except a
+// Write whose bytes are being sent.
 type Stream interface {
 	net.Conn
-	// CloseWrite ends this side: the peer reads to the end of what was written.
+	// CloseWrite ends this side: the peer reads all written bytes, and then the end.
 	CloseWrite() error
 }
 
-// Carrier makes streams to one peer over something that stands already, such as
-// a pipe that is shared.
+// Carrier makes streams to one peer over an existing connection, such as a shared pipe.
 type Carrier interface {
-	// Addr stands for the carrier in Dial and Listen. It is an address that
-	// nobody has.
+	// Addr stands for the carrier in Dial and Listen. It is an address that no host
+	// has.
 	Addr() netip.AddrPort
-	// Dial makes a stream that the peer's listener accepts. What it returns is
+	// Dial makes a stream that the peer's listener accepts. The returned connection is
 	// a Stream.
 	Dial(ctx context.Context) (net.Conn, error)
 	// Listen accepts the peer's streams. They are Streams, too.
 	Listen() (net.Listener, error)
 }
 
-// NewOver returns a provider that reaches the carrier's address through it, and
-// all others by sockets.
+// NewOver returns a provider that reaches the carrier's address through the carrier,
+// and all other addresses by sockets.
 func NewOver(c Carrier) *Provider {
 	p := New()
 	p.carrier = c
 	return p
 }
 
-// streamOf is a connection that was just made, as a Stream.
+// streamOf returns a connection that was just made as a Stream.
 func streamOf(c net.Conn, err error) (Stream, error) {
 	if err != nil {
 		return nil, err

@@ -3,10 +3,10 @@
 // remote access, and reads the payload of a Write from the socket straight into
 // the registered target.
 //
-// One Conn is one TCP connection with two goroutines: the writer drains the
-// send queue with writev, the reader carries out what the peer asks. Both end
-// before Conn.Close returns. A Listener has one goroutine that accepts and one
-// for each connection whose preface has not been read yet.
+// One Conn is one TCP connection with two goroutines: the writer drains the send queue
+// with writev, the reader carries out the peer's requests. Both end before Conn.Close
+// returns. A Listener has one goroutine that accepts and one for each connection whose
+// preface is still unread.
 //
 // # Wire format
 //
@@ -14,9 +14,9 @@
 // dialler and an answer to it (preface.go), and goes on with frames (frame.go):
 // a header of 32 bytes, then the payload.
 //
-// The format has neither encryption nor authentication: who can read or inject
-// into the TCP stream can read and write what is registered. Keys and base
-// addresses are random, so that only who was told them can reach a region.
+// The format has neither encryption nor authentication: an attacker who can read or
+// inject into the TCP stream can read and write registered memory. Keys and base
+// addresses are random, so that only a peer that got them can reach a region.
 package tcp
 
 import (
@@ -41,11 +41,11 @@ const (
 	// prefaceTimeout is how long a Listener waits for a preface. An honest
 	// dialler sends it at once.
 	prefaceTimeout = 5 * time.Second
-	// maxWriteBytes bounds RailConfig.WriteBytes, below what the length field
-	// of a frame holds and what one int holds on every platform.
+	// maxWriteBytes bounds RailConfig.WriteBytes. It fits the length field of a frame,
+	// and an int on every platform.
 	maxWriteBytes = 1<<31 - 1
-	// noDeviceMemory is why device memory is refused: the kernel copies what a
-	// socket sends and receives, by the processor.
+	// noDeviceMemory is why device memory is refused: for a socket, the kernel copies
+	// bytes with the processor.
 	noDeviceMemory = "TCP sockets cannot reach device memory"
 )
 
@@ -66,9 +66,9 @@ func New() *Provider {
 // Name returns "tcp".
 func (*Provider) Name() string { return deviceName }
 
-// Devices lists the one device "tcp", with a port for each interface that is
-// up. The loopback interface is listed only where it is the only one, because
-// its addresses reach nobody else.
+// Devices lists the one device "tcp", with a port for each interface that is up. The
+// loopback interface is listed only if it is the only interface, because its addresses
+// reach no other host.
 func (*Provider) Devices() ([]rdma.Device, error) {
 	ports, err := upPorts()
 	if err != nil {
@@ -85,7 +85,7 @@ func (*Provider) Devices() ([]rdma.Device, error) {
 	return []rdma.Device{dev}, nil
 }
 
-// device is the one device, without its ports.
+// device returns the one device, without its ports.
 func device() rdma.Device {
 	return rdma.Device{Name: deviceName, Transport: rdma.TCP, NUMANode: -1, DMABufProblem: noDeviceMemory}
 }
@@ -121,7 +121,7 @@ func upPorts() ([]rdma.Port, error) {
 }
 
 // interfaceAddrs returns the addresses by which a peer can reach the interface.
-// Link-local ones mean nothing without the peer's own zone.
+// Link-local addresses mean nothing without the peer's own zone.
 func interfaceAddrs(iface net.Interface) []netip.Addr {
 	all, err := iface.Addrs()
 	if err != nil {
@@ -137,8 +137,8 @@ func interfaceAddrs(iface net.Interface) []netip.Addr {
 	return addrs
 }
 
-// linkRateGbps reads the speed in Mb/s that Linux tells in sysfs
-// (Documentation/ABI/testing/sysfs-class-net); -1 or an error means unknown.
+// linkRateGbps reads the speed that Linux reports in sysfs in Mb/s
+// (Documentation/ABI/testing/sysfs-class-net); -1 or an error there means unknown.
 func linkRateGbps(netdev string) float64 {
 	text, err := os.ReadFile(filepath.Join("/sys/class/net", netdev, "speed"))
 	if err != nil {
@@ -171,9 +171,9 @@ func (*Provider) Route(ctx context.Context, remote netip.AddrPort) (string, neti
 	return deviceName, local, nil
 }
 
-// Open makes a rail. It costs nothing until memory is registered and
-// connections are made: the rail's Device has no Ports, because the kernel takes
-// longer to list the interfaces than a stranger's connection may cost.
+// Open makes a rail. It costs nothing until memory is registered and connections are
+// made: the rail's Device has no Ports, because the kernel takes longer to list the
+// interfaces than an unauthenticated connection may cost.
 func (p *Provider) Open(name string, cfg rdma.RailConfig) (rdma.Rail, error) {
 	if name != deviceName {
 		return nil, &rdma.OpError{Op: "open", Device: name, Err: rdma.ErrNoDevice}

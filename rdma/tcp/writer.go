@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// batchFrames and batchBytes bound what one writev takes: enough to save
-	// system calls where payloads are small, little enough that the slots of
-	// large ones come back one by one.
+	// batchFrames and batchBytes bound the frames in one writev: enough to save system
+	// calls when payloads are small, few enough that the slots of large payloads come
+	// back one by one.
 	batchFrames = 64
 	batchBytes  = 1 << 20
 )
@@ -38,7 +38,7 @@ func (o *outbox) add(f frame, payload []byte) {
 	o.bytes += frameBytes + len(payload)
 }
 
-// flush sends what was added.
+// flush sends the gathered frames.
 func (o *outbox) flush(sock Stream) error {
 	o.buffers = o.iov[:o.vecs]
 	_, err := o.buffers.WriteTo(sock)
@@ -47,7 +47,7 @@ func (o *outbox) flush(sock Stream) error {
 	return err
 }
 
-// writeLoop sends what is posted and asked for, until the Conn ends.
+// writeLoop sends posted work requests and answers to Reads, until the Conn ends.
 func (c *conn) writeLoop() {
 	defer c.loopEnded()
 	for {
@@ -89,12 +89,12 @@ func (c *conn) writeLoop() {
 	}
 }
 
-// gather fills the outbox with answers to the peer's Reads and with what was
-// posted, each up to its share, so that neither starves the other. The caller
-// holds c.mu.
+// gather fills the outbox with answers to the peer's Reads and with posted work
+// requests, each up to its share, so that neither starves the other. The caller holds
+// c.mu.
 func (c *conn) gather() error {
 	if c.err != nil && (!c.leaving || c.farewell != byeOrderly) {
-		return nil // dead, or the peer was told off: nothing more for it
+		return nil // dead, or the peer broke a rule: send nothing more
 	}
 	for c.out.frames < batchFrames/2 && c.out.bytes < batchBytes {
 		a, ok := c.answers.pop()
@@ -146,8 +146,7 @@ func (c *conn) gatherEntry(e *sendEntry, position uint64) {
 	}
 }
 
-// acquireWriting starts an access for the writer; nil is the memory of a
-// zero-length operation.
+// acquireWriting starts an access for the writer. m is nil for a zero-length operation.
 func (c *conn) acquireWriting(m *region) bool {
 	if m == nil {
 		return true
@@ -170,8 +169,8 @@ func (c *conn) releaseWriting() {
 	c.writing = c.writing[:0]
 }
 
-// writeFailed leaves it to the reader to find out why: the peer's Goodbye may
-// be in the socket.
+// writeFailed leaves it to the reader to find the cause: the peer's Goodbye may be in
+// the socket.
 func (c *conn) writeFailed(err error) {
 	if c.leavingNow() {
 		c.sock.Close() // the peer takes nothing more; the reader need not wait

@@ -1,12 +1,12 @@
 /*
- * What libibverbs.so.1 and librdmacm.so.1 lay out in memory, as far as this
- * package touches it. Both keep this layout for the life of their soname
- * (rdma-core, Documentation/versioning.md), so the package builds on a machine
- * without their headers. testdata/abi_check.c compares every member with the
- * real headers where they are installed.
+ * The memory layout of libibverbs.so.1 and librdmacm.so.1, as far as this
+ * package touches it. Both libraries keep this layout for the life of their
+ * soname (rdma-core, Documentation/versioning.md), so the package builds on a
+ * machine without their headers. testdata/abi_check.c compares every member
+ * with the real headers where they are installed.
  *
  * Objects that the libraries allocate are declared only up to the last member
- * read here; objects that this package allocates are declared whole.
+ * read here. Objects that this package allocates are declared whole.
  */
 #ifndef GDRCP_VERBS_ABI_H
 #define GDRCP_VERBS_ABI_H

@@ -52,7 +52,7 @@ func zoneIndex(zone string) (int, error) {
 	return ifi.Index, nil
 }
 
-// fromC converts an address back; it is invalid where c is of no family.
+// fromC converts an address back. The result is invalid if c has no family.
 func fromC(c *C.struct_vb_addr) netip.AddrPort {
 	src := unsafe.Slice((*byte)(unsafe.Pointer(&c.ip[0])), len(c.ip))
 	var ip netip.Addr

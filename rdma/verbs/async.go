@@ -23,7 +23,8 @@ type watch struct {
 	done chan struct{}
 }
 
-// watchDevice starts to read the events of the rail's device, or joins who does.
+// watchDevice starts to read the events of the rail's device, or adds the rail to a
+// watch that does.
 func (p *Provider) watchDevice(r *rail) (*watch, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,7 +47,8 @@ func (p *Provider) watchDevice(r *rail) (*watch, error) {
 	return w, nil
 }
 
-// unwatchDevice takes the rail out and ends the goroutine with the last one.
+// unwatchDevice takes the rail out of its watch. With the last rail it ends the
+// goroutine.
 func (p *Provider) unwatchDevice(r *rail) {
 	p.mu.Lock()
 	w := r.watch
@@ -90,8 +92,8 @@ func (w *watch) run() {
 	}
 }
 
-// each calls f with every rail that is on the device now, also one whose watch
-// is a later one: an event is read by whichever watch comes first.
+// each calls f with every rail that is on the device now, including one with a later
+// watch: whichever watch comes first reads an event.
 func (w *watch) each(f func(*rail)) {
 	w.p.mu.Lock()
 	var rails []*rail
@@ -106,9 +108,9 @@ func (w *watch) each(f func(*rail)) {
 	}
 }
 
-// dispatch ends what an event makes unusable. A port that goes down is left
-// alone: it may come back before the retries are used up, and a heartbeat
-// watches what has no work under way.
+// dispatch ends the connections that an event makes unusable. It ignores a port that
+// goes down: the port may come back before the retries are used up, and a heartbeat
+// watches connections without work under way.
 func (w *watch) dispatch(ev *C.struct_vb_async) {
 	switch ev._type {
 	case C.ABI_EVENT_DEVICE_FATAL:
@@ -155,7 +157,7 @@ func (r *rail) woundAll(cause error) {
 	}
 }
 
-// woundQP ends the connection of a queue pair, where it is the rail's.
+// woundQP ends the connection of a queue pair, if the rail has that queue pair.
 func (r *rail) woundQP(number uint32, cause error) {
 	r.mu.Lock()
 	var found *conn

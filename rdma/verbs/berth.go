@@ -15,17 +15,17 @@ import (
 	"gdrcp/rdma"
 )
 
-// berth is room for one queue pair on a rail: a slot of its own, and places in
-// the completion queue for as much as it may have under way.
+// berth is room for one queue pair on a rail: a slot of its own, and places in the
+// completion queue for everything that it may have under way.
 type berth struct {
 	slot   int
-	serial int // tells apart those that have the slot one after the other
+	serial int // distinguishes successive users of the slot
 	depths depths
-	oneWay bool // the end of a Loopback, of which nobody is told what it receives
+	oneWay bool // the end of a Loopback: completions for received data go to nobody
 }
 
-// berths are the free slots of a rail. Those for Loopbacks are behind the
-// others, two for each. Guarded by rail.mu.
+// berths are the free slots of a rail. The slots for Loopbacks come after the others,
+// two for each. rail.mu guards berths.
 type berths struct {
 	conns  []int
 	loops  []int
@@ -50,7 +50,7 @@ func (b *berths) pop(free *[]int, d depths) berth {
 	return berth{slot: slot, serial: b.serial & 0xffff, depths: d}
 }
 
-// takeBerth is room for one Conn of the engine's.
+// takeBerth takes room for one Conn of the engine.
 func (r *rail) takeBerth() (berth, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,7 +60,7 @@ func (r *rail) takeBerth() (berth, error) {
 	return r.berths.pop(&r.berths.conns, r.size.conn), nil
 }
 
-// takeBerths is room for both ends of a Loopback.
+// takeBerths takes room for both ends of a Loopback.
 func (r *rail) takeBerths() (near, far berth, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,7 +76,7 @@ func (r *rail) loopbacksInUse() error {
 	return fmt.Errorf("all %d connections of %s to itself are in use", r.cfg.Loopbacks, r.dev.Name)
 }
 
-// takeBerthLike is room again for who had some and gave it back.
+// takeBerthLike takes room of the same kind as b, which the caller gave back.
 func (r *rail) takeBerthLike(b berth) (berth, error) {
 	if b.slot < r.cfg.Conns {
 		return r.takeBerth()
@@ -102,9 +102,9 @@ func (r *rail) leave(b berth) {
 	}
 }
 
-// newConn makes the queue pair for an endpoint that is bound to the rail's
-// device, with its receives posted. The berth is the connection's, also on an
-// error; the endpoint is the caller's then.
+// newConn makes the queue pair for an endpoint that is bound to the rail's device, and
+// posts its receives. It takes over the berth, also on an error. On an error the caller
+// keeps the endpoint.
 func (r *rail) newConn(ep *endpoint, b berth) (*conn, error) {
 	cfg := C.struct_vb_qp_config{
 		slot:         C.int(b.slot),

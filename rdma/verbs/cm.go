@@ -35,19 +35,19 @@ const (
 	evTimewaitExit
 )
 
-// cmEvent is an event of the connection manager. data is the peer's.
+// cmEvent is an event of the connection manager. data comes from the peer.
 type cmEvent struct {
 	kind   int
 	status int
 	id     *C.struct_abi_cm_id
 	data   []byte
-	// Of a request: how many RDMA Reads the peer wants to have under way here,
-	// and how many it lets this end have there.
+	// In a request: how many RDMA Reads the peer wants under way to this end, and how
+	// many it allows this end.
 	readIn, readOut int
 }
 
-// channel is an rdma_cm event channel. Each connection and each listener has
-// its own, so that what waits for one cannot be handed an event of another.
+// channel is an rdma_cm event channel. Each connection and each listener has its own,
+// so that a goroutine that waits for one cannot get an event of another.
 type channel struct {
 	api *C.struct_vb_api
 	ch  *C.struct_abi_cm_channel
@@ -153,19 +153,19 @@ func (e *endpoint) await(ctx context.Context, kind int) (cmEvent, error) {
 		case ev.kind == kind && ev.status == 0:
 			return ev, nil
 		case ev.kind == evAddrChange:
-			// A bond failed over; the connection stands or fails by itself.
+			// A bond failed over. The connection stays up or fails by itself.
 		default:
 			return ev, &eventError{ev: ev}
 		}
 	}
 }
 
-// device is the name of the device that the id is bound to.
+// device returns the name of the device that the id is bound to.
 func (e *endpoint) device() string {
 	return C.GoString(C.vb_id_device(e.api, e.id))
 }
 
-// addrs are the two ends' addresses.
+// addrs returns the two ends' addresses.
 func (e *endpoint) addrs() (local, remote netip.AddrPort) {
 	var l, r C.struct_vb_addr
 	C.vb_id_addrs(e.id, &l, &r)

@@ -4,16 +4,18 @@ package verbs
 
 import "gdrcp/rdma"
 
-// The methods here take in one completion each. The rail's pollMu is held.
+// The methods in this file take in one completion each. The caller holds the rail's
+// pollMu.
 
-// alive reports whether completions of the connection may still be told.
+// alive reports whether completions of the connection may still be delivered.
 func (c *conn) alive() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return !c.closed && !c.told
 }
 
-// sent takes in a completed operation and reports whether o tells it.
+// sent takes in a completed operation, and reports whether it filled o with a
+// completion to deliver.
 func (c *conn) sent(seq uint32, o *rdma.Completion) bool {
 	rec, ok := c.complete(seq)
 	if !ok || rec.quiet || !c.alive() {
@@ -23,8 +25,8 @@ func (c *conn) sent(seq uint32, o *rdma.Completion) bool {
 	return true
 }
 
-// arrived reports whether something received is to be told: only behind the
-// peer's greeting.
+// arrived reports whether something received is to be delivered: only after the peer's
+// greeting.
 func (c *conn) arrived() bool {
 	if !c.greeted {
 		c.wound(errMalformed)
@@ -33,8 +35,8 @@ func (c *conn) arrived() bool {
 	return c.alive()
 }
 
-// greetedBy takes in an immediate that came by Write. The first one must be
-// the greeting; it reports whether this one is another.
+// greetedBy takes in an immediate that came by Write. The first one must be the
+// greeting; greetedBy reports whether this one comes after the greeting.
 func (c *conn) greetedBy(valid bool) bool {
 	if c.greeted {
 		return true
@@ -73,7 +75,7 @@ func (c *conn) failed(seq uint32, received bool, status, vendor uint32) {
 	defer c.mu.Unlock()
 	c.woundLocked(cause)
 	if c.recvsGone && c.done.Load() == c.posted.Load() {
-		// Nothing is left that could name a cause.
+		// No completion is left that could name a cause.
 		c.schedule()
 	}
 }

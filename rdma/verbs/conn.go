@@ -22,7 +22,8 @@ import (
 
 // conn is one queue pair.
 type conn struct {
-	// far is the other end where this one is a Loopback's, which it ends, or nil.
+	// far is the other end if this is the near end of a Loopback, else nil. Close of
+	// the near end closes it.
 	far           *conn
 	r             *rail
 	ep            *endpoint
@@ -38,13 +39,13 @@ type conn struct {
 
 	// mu guards posting and what follows.
 	mu        sync.Mutex
-	closed    bool  // nothing is told any more
+	closed    bool  // no more completions are delivered
 	handed    bool  // Dial or Accept has returned it
 	dying     bool  // the queue pair is in the error state
 	cause     error // the first cause that is not a flush
-	symptom   error // what told of the death and may have a better cause, or nil
+	symptom   error // the first sign of the death, for which a better cause may come; or nil
 	scheduled bool  // Closed is due
-	told      bool  // Closed was handed out
+	told      bool  // Closed was delivered
 	grace     *time.Timer
 
 	// Guarded by the rail's pollMu.
@@ -55,19 +56,19 @@ type conn struct {
 	hello     chan struct{} // closed when the peer has greeted
 	watchDone chan struct{}
 	once      sync.Once
-	closeErr  error // of Close; set by once
+	closeErr  error // the result of Close; set by once
 }
 
-// errMalformed is a peer that breaks this package's framing.
+// errMalformed is the error of a peer that breaks this package's framing.
 var errMalformed = fmt.Errorf("%w: malformed RDMA message", rdma.ErrNotGdrcp)
 
 const (
-	// flushGrace is how long a dying connection waits for a completion that
-	// names a cause before it is told as merely disconnected.
+	// flushGrace is how long a dying connection waits for a completion that names a
+	// cause. Then it counts as merely disconnected.
 	flushGrace = 100 * time.Millisecond
-	// drainTimeout bounds how long Close waits for flushed completions, and
-	// drainIdle how long for the next one. Destroying the queue pair is what
-	// stops the device; completions that come later are dropped.
+	// drainTimeout bounds how long Close waits for all flushed completions, and
+	// drainIdle how long for the next one. Destroying the queue pair stops the device;
+	// later completions are dropped.
 	drainTimeout = 200 * time.Millisecond
 	drainIdle    = 30 * time.Millisecond
 	// rnrTimer makes a peer that meets no posted receive try again after
@@ -75,18 +76,18 @@ const (
 	rnrTimer = 12
 )
 
-// begin watches over an established endpoint from now on.
+// begin starts to watch an established endpoint.
 func (c *conn) begin() {
 	c.heardNs.Store(int64(time.Since(c.born)))
 	if c.r.dev.Transport != rdma.IWARP {
-		// Without it a stalled receiver costs more time, and nothing else.
+		// If this fails, a stalled receiver only costs more time.
 		C.vb_qp_rnr_timer(c.q, rnrTimer)
 	}
 	go c.watchEvents()
 }
 
-// hand makes the connection its user's, who is told from now on how it ends.
-// The error is why it is dead already.
+// hand gives the connection to its user, who from then on gets its Closed completion.
+// The error is why the connection is dead already.
 func (c *conn) hand() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,10 +120,10 @@ func (c *conn) watchEvents() {
 	}
 }
 
-// wound starts the end of the connection: the queue pair goes into the error
-// state and Closed becomes due, with the first cause that is not nil. Without
-// one it is due when all work was flushed or a grace has passed, because the
-// completion that names the cause may come after flushed ones.
+// wound starts the end of the connection: the queue pair goes into the error state and
+// Closed becomes due, with the first cause that is not nil. Without one Closed is due
+// when all work was flushed or flushGrace has passed, because the completion that names
+// the cause may come after flushed ones.
 func (c *conn) wound(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -153,7 +154,7 @@ func (c *conn) woundLocked(cause error) {
 	}
 }
 
-// schedule makes Closed due. mu is held.
+// schedule makes Closed due. The caller holds mu.
 func (c *conn) schedule() {
 	if c.scheduled || c.closed || !c.handed {
 		return
@@ -166,7 +167,7 @@ func (c *conn) schedule() {
 	c.r.fd.wake()
 }
 
-// why is the reason of the connection's death. mu is held.
+// why returns the reason of the connection's death. The caller holds mu.
 func (c *conn) why() error {
 	switch {
 	case c.cause != nil:
@@ -177,7 +178,7 @@ func (c *conn) why() error {
 	return rdma.ErrDisconnected
 }
 
-// tell hands out Closed, once.
+// tell delivers Closed, once.
 func (c *conn) tell(o *rdma.Completion) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -189,9 +190,9 @@ func (c *conn) tell(o *rdma.Completion) bool {
 	return true
 }
 
-// tellEndings hands out what Closed are due and behind everything that came
-// before them: drained says that the completion queue was just found empty.
-// pollMu is held.
+// tellEndings delivers each Closed that is due and before which all earlier completions
+// have been delivered. drained says that the completion queue was just found empty. The
+// caller holds pollMu.
 func (r *rail) tellEndings(out []rdma.Completion, drained bool) int {
 	r.mu.Lock()
 	due := r.endings
@@ -221,7 +222,7 @@ func (r *rail) tellEndings(out []rdma.Completion, drained bool) int {
 	return n
 }
 
-// ImmKind tells how this end's immediates travel.
+// ImmKind returns how this end's immediates travel.
 func (c *conn) ImmKind() rdma.ImmKind { return rdma.ImmKind(c.imm.Load()) }
 
 // Local is this end's address.
@@ -230,13 +231,12 @@ func (c *conn) Local() netip.AddrPort { return c.local }
 // Remote is the peer's address.
 func (c *conn) Remote() netip.AddrPort { return c.remote }
 
-// LastHeard is when a message or an immediate last came from the peer.
-// Acknowledgements do not count: a device sends them for a process that has
-// stopped.
+// LastHeard returns when a message or an immediate last came from the peer.
+// Acknowledgements do not count: a device sends them even for a stopped process.
 func (c *conn) LastHeard() time.Time { return c.born.Add(time.Duration(c.heardNs.Load())) }
 
-// Close ends the connection. It asks nothing of the peer and so does not wait
-// for one that has stopped.
+// Close ends the connection. It needs nothing from the peer, and so does not wait for a
+// stopped peer.
 func (c *conn) Close() error {
 	c.once.Do(func() {
 		c.closeErr = c.shutdown()
@@ -247,7 +247,7 @@ func (c *conn) Close() error {
 	return c.closeErr
 }
 
-// silence makes sure that nothing more is told.
+// silence stops all further completions of the connection.
 func (c *conn) silence() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -267,7 +267,7 @@ func (c *conn) shutdown() error {
 	return c.release()
 }
 
-// drain polls until everything posted has completed or nothing comes any more.
+// drain polls until everything posted has completed, or no more completions come.
 func (c *conn) drain() {
 	start := time.Now()
 	last := start
@@ -292,10 +292,9 @@ func (c *conn) drained() bool {
 	return c.recvsGone && c.signaledDone()
 }
 
-// release destroys the queue pair, then the endpoint. Once it returns without
-// an error the device touches no memory on this connection's behalf: a queue
-// pair that is destroyed does nothing more, whether its flushed work was seen
-// or not.
+// release destroys the queue pair, then the endpoint. Once it returns without an error
+// the device touches no memory on this connection's behalf: a destroyed queue pair does
+// nothing more, whether its flushed completions were polled or not.
 func (c *conn) release() error {
 	r := c.r
 	c.silence()

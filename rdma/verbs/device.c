@@ -82,8 +82,8 @@ int vb_query_port(const struct vb_api *api, struct abi_context *ctx, int port, s
 	return 0;
 }
 
-/* A driver that imports dma-bufs looks for the one of descriptor -1 and answers
- * EBADF; the others do not get that far. */
+/* A driver that imports dma-bufs looks up descriptor -1 and answers EBADF.
+ * Other drivers fail before that. */
 int vb_device_imports(const struct vb_api *api, struct abi_context *ctx)
 {
 	enum { SOME_BYTES = 65536 }; /* a page of any kernel */

@@ -19,9 +19,9 @@ import (
 	"gdrcp/rdma"
 )
 
-// Devices lists the RDMA devices. One that no rail can be opened on now has a
-// Problem. Where none is usable the error is nil and every Problem is set.
-// Opening the devices the first time takes milliseconds each.
+// Devices lists the RDMA devices. A device on which no rail can be opened now has a
+// Problem. If no device is usable, the error is nil and every Problem is set. Opening
+// the devices the first time takes milliseconds each.
 func (p *Provider) Devices() ([]rdma.Device, error) {
 	names, err := p.ready()
 	if err != nil {
@@ -36,17 +36,17 @@ func (p *Provider) Devices() ([]rdma.Device, error) {
 	return list, nil
 }
 
-// openDevice is a device's context as librdmacm holds it: protection domains
-// and queues must be of the very context that its ids name. librdmacm closes
-// the context of a device that was removed with the last reference, which
-// librdmacm's ids hold too; list is this one's.
+// openDevice is a device's context as librdmacm holds it: protection domains and queues
+// must belong to the very context that librdmacm's ids name. When a device was removed,
+// librdmacm closes its context with the last reference. Its ids hold references, and
+// list is the reference of this openDevice.
 type openDevice struct {
 	api  *C.struct_vb_api
 	list **C.struct_abi_context
 	ctx  *C.struct_abi_context
 }
 
-// close gives the context up. Everything made of it must be gone.
+// close gives the context up. Everything made from it must be gone.
 func (o openDevice) close() {
 	if o.list != nil {
 		C.vb_contexts_free(o.api, o.list)
@@ -73,7 +73,7 @@ func (p *Provider) openDevice(name string) (openDevice, error) {
 	return openDevice{}, fmt.Errorf("open device %s: %w", name, err)
 }
 
-// describe says what a listed device is and, in Problem, why it is not open or
+// describe returns a listed device. Its Problem says why the device is not open, or why
 // no rail can be opened on it. The caller closes the openDevice.
 func (p *Provider) describe(name string) (rdma.Device, openDevice) {
 	d := readDevice(p.sysfs, name)
@@ -91,7 +91,8 @@ func (p *Provider) describe(name string) (rdma.Device, openDevice) {
 	return d, dev
 }
 
-// find is describe for what may not be a device, and then rdma.ErrNoDevice.
+// find is describe for a name that may be no device's: then the error is
+// rdma.ErrNoDevice.
 func (p *Provider) find(name string) (rdma.Device, openDevice, error) {
 	names, err := p.ready()
 	if err != nil {
@@ -104,7 +105,7 @@ func (p *Provider) find(name string) (rdma.Device, openDevice, error) {
 	return d, dev, nil
 }
 
-// queryPorts adds what only the device itself tells.
+// queryPorts adds the properties that only the device itself reports.
 func (p *Provider) queryPorts(ctx *C.struct_abi_context, d *rdma.Device) {
 	for i := range d.Ports {
 		var a C.struct_vb_port
@@ -118,7 +119,7 @@ func (p *Provider) queryPorts(ctx *C.struct_abi_context, d *rdma.Device) {
 	}
 }
 
-// judge says why no rail can be opened on d, or nothing.
+// judge returns why no rail can be opened on d, or nothing.
 func judge(d rdma.Device) (problem string, reason rdma.ProbeReason) {
 	if len(d.Ports) == 0 {
 		return "it has no port", rdma.BadDevice

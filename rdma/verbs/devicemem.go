@@ -15,14 +15,14 @@ import (
 	"gdrcp/rdma"
 )
 
-// Memory of another device, a GPU's, is registered in one of two ways: as a
-// dma-buf, which the driver of the RDMA device imports, or by its address, which
-// the kernel then asks nvidia-peermem about because it cannot pin it itself.
+// Memory of another device, such as a GPU, is registered in one of two ways: as a
+// dma-buf, which the driver of the RDMA device imports, or by its address. The kernel
+// cannot pin such an address itself, so it asks nvidia-peermem.
 
 // importable reports whether a region is registered as a dma-buf.
 func importable(region rdma.Region) bool { return region.Mem == nil && region.DMABufFD >= 0 }
 
-// registrable refuses a region that there is no point in asking the kernel for.
+// registrable refuses a region that the kernel would refuse in any case.
 func (r *rail) registrable(region rdma.Region) error {
 	op := &rdma.OpError{Op: registering(region), Device: r.dev.Name}
 	if err := region.Check(); err != nil {
@@ -44,7 +44,7 @@ func registering(region rdma.Region) string {
 	return fmt.Sprintf("register %d bytes of %s", region.Len, kind)
 }
 
-// refusal is why device memory is not registered, in words.
+// refusal is why device memory cannot be registered, in words.
 type refusal struct {
 	text, hint string
 	// unsupported: another way may work here, but never this one.
@@ -57,9 +57,9 @@ var oldLibrary = refusal{
 
 const barHint = "make the ring smaller, and see what BAR1 has left in `nvidia-smi -q -d MEMORY`"
 
-// importRefusals are the reasons for which a dma-buf is not registered: those of
-// the kernel's RDMA core (Linux, drivers/infiniband/core/uverbs_std_types_mr.c),
-// of dma_buf_get and dma_buf_attach, and of the drivers at either end.
+// importRefusals are the reasons for which registering a dma-buf fails: those of the
+// kernel's RDMA core (Linux, drivers/infiniband/core/uverbs_std_types_mr.c), of
+// dma_buf_get and dma_buf_attach, and of the drivers at either end.
 var importRefusals = map[syscall.Errno]refusal{
 	syscall.EOPNOTSUPP: {
 		"the device's driver does not import dma-bufs",
@@ -90,7 +90,7 @@ func (r *rail) registerFailed(region rdma.Region, number syscall.Errno) error {
 	op := &rdma.OpError{Op: registering(region), Device: r.dev.Name, Err: number}
 	reasons := importRefusals
 	if !importable(region) {
-		// The limit on locked memory holds for all pages but those of a dma-buf.
+		// The limit on locked memory holds for all pages except those of a dma-buf.
 		if locked := r.lockedMemory(op); region.Mem != nil || errors.Is(locked, rdma.ErrLockedMemory) {
 			return locked
 		}
@@ -104,7 +104,7 @@ func (r *rail) registerFailed(region rdma.Region, number syscall.Errno) error {
 	return op
 }
 
-// imports says in problem why a device does not import dma-bufs, or nothing.
+// imports returns in problem why a device cannot import dma-bufs, or nothing.
 func (p *Provider) imports(ctx *C.struct_abi_context) (problem string) {
 	if C.vb_can_import(p.api) == 0 {
 		return oldLibrary.text + ": " + oldLibrary.hint

@@ -23,14 +23,14 @@ const (
 	// connectTimeout bounds Dial and Accept. rdma_cm itself gives up after
 	// about 98 s on RoCE.
 	connectTimeout = 10 * time.Second
-	// retryCount is how often a device sends again without an answer, the most
-	// that there is. Soft-RoCE takes it for ever: dead peers are found by heartbeat.
+	// retryCount is how often a device sends again without an answer; 7 is the largest
+	// value. Soft-RoCE takes it to mean forever: the heartbeat finds dead peers.
 	retryCount = 7
-	// rnrRetryCount 7 means forever: a receive is always posted soon, and who
-	// has stopped for good is found by heartbeat.
+	// rnrRetryCount 7 means forever: a receive is always posted soon, and the heartbeat
+	// finds a peer that has stopped for good.
 	rnrRetryCount = 7
-	// portTries is how many ports are tried where any will do. rdma_cm takes one
-	// that no other of its own has, but an iWARP device shares them with TCP
+	// portTries is how many ports are tried when any port will do. rdma_cm takes a port
+	// that none of its own ids has, but an iWARP device shares the ports with TCP
 	// sockets, of which rdma_cm knows nothing.
 	portTries = 8
 )
@@ -77,8 +77,8 @@ func (r *rail) Dial(ctx context.Context, remote netip.AddrPort, privateData []by
 	return c, nil
 }
 
-// dial connects a queue pair that is not handed out yet. The berth is its own,
-// also on an error.
+// dial connects a queue pair, and does not hand it to the user yet. It takes over the
+// berth, also on an error.
 func (r *rail) dial(ctx context.Context, remote netip.AddrPort, data []byte, b berth) (*conn, error) {
 	ctx, done := r.attempt(ctx)
 	defer done()
@@ -93,9 +93,10 @@ func (r *rail) dial(ctx context.Context, remote netip.AddrPort, data []byte, b b
 	return c, err
 }
 
-// isPortTaken reports whether the port that rdma_cm took may be what an iWARP device
-// was refused: TCP has it, or (EADDRNOTAVAIL, __inet_check_established in Linux's
-// net/ipv4/inet_hashtables.c) has or remembers a connection from it to the same peer.
+// isPortTaken reports whether an iWARP device may have failed because of the port that
+// rdma_cm took: TCP has the port, or (EADDRNOTAVAIL, __inet_check_established in
+// Linux's net/ipv4/inet_hashtables.c) has or remembers a connection from that port to
+// the same peer.
 func isPortTaken(err error) bool {
 	return errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EADDRNOTAVAIL)
 }
@@ -132,9 +133,9 @@ func (r *rail) dialFromAnyPort(ctx context.Context, remote netip.AddrPort, data 
 	return c, nil
 }
 
-// resolve makes an endpoint bound to the rail's device. The kernel's own
-// choice comes first, since it knows the routes; where it falls on another
-// device, each of the rail's addresses is tried as the source.
+// resolve makes an endpoint bound to the rail's device. It first lets the kernel
+// choose, which knows the routes. If the kernel chooses another device, resolve tries
+// each of the rail's addresses as the source.
 func (r *rail) resolve(ctx context.Context, remote netip.AddrPort) (*endpoint, error) {
 	ep, err := resolve(ctx, r.api, netip.Addr{}, remote)
 	other := ""
@@ -164,7 +165,8 @@ func (r *rail) resolve(ctx context.Context, remote netip.AddrPort) (*endpoint, e
 	return nil, fmt.Errorf("%s is reached through %s and not through %s: %w", remote, other, r.dev.Name, rdma.ErrNoDevice)
 }
 
-// route sets what must be set before the route is known, and resolves it.
+// route sets the options that must be set before the route is known, and resolves the
+// route.
 func (r *rail) route(ctx context.Context, ep *endpoint) error {
 	if err := r.setWire(ep); err != nil {
 		return err
@@ -176,8 +178,8 @@ func (r *rail) route(ctx context.Context, ep *endpoint) error {
 	return err
 }
 
-// setWire says how an id's packets travel (rdma_set_option(3)). At a passive end
-// the type of service on RoCE is that of the request.
+// setWire sets how an id's packets travel (rdma_set_option(3)). On RoCE a passive end
+// uses the type of service of the request.
 func (r *rail) setWire(ep *endpoint) error {
 	// Kernels before 5.1 and iWARP have no such timeout.
 	C.vb_id_ack_timeout(r.api, ep.id, C.int(cmp.Or(r.cfg.Wire.AckTimeout, rdma.DefaultAckTimeout)))
@@ -190,10 +192,10 @@ func (r *rail) setWire(ep *endpoint) error {
 	return nil
 }
 
-// connect asks the peer and waits for its answer. asked is closed when rdma_connect(3)
-// has returned, before which the connection must not be freed: on Soft-iWARP it
-// returns when the TCP connection stands, or the kernel gives that up after minutes,
-// whatever becomes of ctx.
+// connect sends the request to the peer and waits for the answer. asked is closed when
+// rdma_connect(3) has returned; the connection must not be freed before. On Soft-iWARP
+// that call returns when the TCP connection stands, or when the kernel gives up after
+// minutes, whatever becomes of ctx.
 func (r *rail) connect(ctx context.Context, c *conn, data []byte) (asked <-chan struct{}, err error) {
 	p := C.struct_vb_conn_param{
 		retry: retryCount, rnr_retry: rnrRetryCount,
@@ -220,10 +222,10 @@ func (r *rail) connect(ctx context.Context, c *conn, data []byte) (asked <-chan 
 	return returned, err
 }
 
-// abandon frees a connection that did not come to stand; an error of that would
-// only hide why. The kernel does not let go of an iWARP one before the peer has
-// answered or it has given up, 10 s after the TCP connection stands: nobody waits
-// for that, and what else is left of the rail goes with the last of them.
+// abandon frees a connection that was never established. It drops the error of the
+// freeing, which would only hide the cause. The kernel lets go of an iWARP connection
+// only when the peer has answered, or 10 s after the TCP connection was made: nobody
+// waits for that, and the last abandoned connection frees the rest of the rail.
 func (r *rail) abandon(ctx context.Context, c *conn, asked <-chan struct{}) {
 	if ctx.Err() == nil || r.dev.Transport != rdma.IWARP {
 		<-asked
@@ -231,7 +233,7 @@ func (r *rail) abandon(ctx context.Context, c *conn, asked <-chan struct{}) {
 		return
 	}
 	r.mu.Lock()
-	delete(r.live, c) // Close does not end it
+	delete(r.live, c) // so Close will not end it
 	r.mu.Unlock()
 	r.abandoned.Add(1)
 	go func() {

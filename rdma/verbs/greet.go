@@ -17,14 +17,14 @@ import (
 	"gdrcp/rdma"
 )
 
-// unsupportedErrno is what a device says of a work request it does not have.
+// unsupportedErrno is a device's error for a work request that it does not support.
 const unsupportedErrno = syscall.EOPNOTSUPP
 
 func isUnsupported(err error) bool {
 	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.ENOSYS)
 }
 
-// greet is the first thing this end posts. It finds out how immediates travel.
+// greet posts this end's first work request. It finds out how immediates travel.
 func (c *conn) greet() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,13 +55,13 @@ func (c *conn) greet() error {
 const (
 	// nudgeAfter is how long a greeting may stay without an answer.
 	nudgeAfter = 50 * time.Millisecond
-	// maxNudges keeps within the receives that the peer has to spare.
+	// maxNudges stays within the peer's spare receives.
 	maxNudges = recvMargin - 1
 )
 
-// nudge sends something that the peer's provider drops. An accepting siw now
-// and then does not notice data that came while it was switching its socket to
-// RDMA, until more data comes.
+// nudge sends something that the peer's provider drops. An accepting siw now and then
+// misses data that came while it was switching its socket to RDMA, until more data
+// comes.
 func (c *conn) nudge() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,8 +75,8 @@ func (c *conn) nudge() {
 	}
 }
 
-// awaitGreeting waits until the peer has greeted. It polls, because nobody may
-// be in Wait yet. Where nudge is given it is called now and then.
+// awaitGreeting waits until the peer has greeted. It polls, because no goroutine may be
+// in Wait yet. Unless nudge is nil, awaitGreeting calls it now and then.
 func (c *conn) awaitGreeting(ctx context.Context, nudge func()) error {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -102,7 +102,7 @@ func (c *conn) awaitGreeting(ctx context.Context, nudge func()) error {
 	}
 }
 
-// death is why the connection is dead, or nil.
+// death returns why the connection is dead, or nil.
 func (c *conn) death() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,8 +21,8 @@ import (
 const (
 	// backlog is how many requests the kernel holds.
 	backlog = 128
-	// maxPending is how many requests wait for Accept; the rest are told
-	// that the server is busy.
+	// maxPending is how many requests may wait for Accept. Further requests are
+	// rejected as busy.
 	maxPending = 64
 )
 
@@ -37,9 +37,9 @@ type listener struct {
 	once    sync.Once
 }
 
-// Listen accepts connections on one address, or on every device where addr is
-// unspecified. iWARP devices take the type of service of what they accept from
-// the listener (Linux, drivers/infiniband/hw: cxgb4, irdma); RoCE ones do not need it.
+// Listen accepts connections on one address, or on every device if addr is unspecified.
+// iWARP devices take the type of service of accepted connections from the listener
+// (Linux, drivers/infiniband/hw: cxgb4, irdma); RoCE devices do not need that.
 func (p *Provider) Listen(addr netip.AddrPort, w rdma.Wire) (rdma.Listener, error) {
 	if _, err := p.ready(); err != nil {
 		return nil, err
@@ -171,7 +171,7 @@ func (l *listener) Accept(ctx context.Context) (rdma.Request, error) {
 	}
 }
 
-// Close stops listening and refuses what waits.
+// Close stops listening and refuses the waiting requests.
 func (l *listener) Close() error {
 	l.once.Do(func() {
 		close(l.closed)

@@ -43,9 +43,9 @@ type Provider struct {
 // Option changes a default of a Provider.
 type Option func(*Provider)
 
-// WithSpin sets how long Rail.Wait polls before it sleeps. The default is
-// 50 µs, and none where GOMAXPROCS is 2 or less: there the spinning takes a
-// processor from whoever is to be waited for.
+// WithSpin sets how long Rail.Wait polls before it sleeps. The default is 50 µs, or 0
+// if GOMAXPROCS is 2 or less: then spinning takes a processor from the program that
+// Wait waits for.
 func WithSpin(d time.Duration) Option {
 	return func(p *Provider) { p.spin = d }
 }
@@ -76,8 +76,8 @@ const defaultSpin = 50 * time.Microsecond
 // Name is "verbs".
 func (p *Provider) Name() string { return "verbs" }
 
-// libraries opens the shared libraries once and returns the same error ever
-// after.
+// libraries opens the shared libraries once. If that fails, every later call returns
+// the same error.
 func (p *Provider) libraries() (*C.struct_vb_api, error) {
 	p.load.Do(func() { p.api, p.loadErr = openLibraries() })
 	return p.api, p.loadErr
@@ -120,8 +120,8 @@ func envOr(name, fallback string) string {
 	return fallback
 }
 
-// ready loads the libraries and checks, from the outside in, what else a
-// device needs. It returns the names of the devices, at least one.
+// ready loads the libraries and checks step by step what else a device needs. It
+// returns the names of the devices, at least one.
 func (p *Provider) ready() ([]string, error) {
 	api, err := p.libraries()
 	if err != nil {
@@ -149,7 +149,7 @@ func (p *Provider) ready() ([]string, error) {
 	return list, nil
 }
 
-// maxDevices is how many devices of one machine are looked at.
+// maxDevices bounds the devices of one machine that are used.
 const maxDevices = 64
 
 func noDeviceList(err error) error {
@@ -167,8 +167,8 @@ func noDeviceList(err error) error {
 	}
 }
 
-// checkNodes tells apart a missing rdma_cm node from a forbidden one. A file
-// that opens says nothing about devices, so this runs after they were listed.
+// checkNodes distinguishes a missing rdma_cm node from a forbidden one. A node that
+// opens says nothing about devices, so checkNodes runs after the devices were listed.
 func (p *Provider) checkNodes() error {
 	node := filepath.Join(p.dev, "rdma_cm")
 	f, err := os.OpenFile(node, os.O_RDWR, 0)
@@ -191,10 +191,10 @@ func (p *Provider) checkNodes() error {
 	return &rdma.ProbeError{Reason: rdma.NoKernel, Detail: err.Error(), Hint: "modprobe rdma_ucm"}
 }
 
-// nodeProblem says why the file of a device cannot be opened, or nil; with any
-// that of another device does for lack of its own. The libraries make ENODEV of
-// every reason, and librdmacm then may offer no device at all. Which files there
-// are sysfs tells.
+// nodeProblem returns why the device's file cannot be opened, or nil. With any, it
+// returns the problem of another device's file if the device's own file has none. The
+// libraries turn every reason into ENODEV, and librdmacm may then offer no device at
+// all. sysfs lists the files.
 func (p *Provider) nodeProblem(device string, any bool) error {
 	nodes, _ := filepath.Glob(filepath.Join(p.sysfs, "class/infiniband_verbs/uverbs*"))
 	var other error
@@ -217,7 +217,7 @@ func (p *Provider) nodeProblem(device string, any bool) error {
 	return other
 }
 
-// errno makes an error of the C half's 0 or -errno.
+// errno turns the C half's 0 or -errno into an error.
 func errno(rc C.int) error {
 	if rc >= 0 {
 		return nil

@@ -18,13 +18,12 @@ import (
 	"gdrcp/rdma"
 )
 
-// loopbackTokenBytes tell the rail's own request from a stranger's.
+// loopbackTokenBytes is the length of the token that marks the rail's own request.
 const loopbackTokenBytes = 16
 
-// Loopback connects the rail to itself over rdma_cm, which does so alike on
-// InfiniBand, RoCE and iWARP: it listens on an address of its own device for as
-// long as it takes, and dials that. The far end is never handed out, so that
-// nobody is told how it ends.
+// Loopback connects the rail to itself over rdma_cm, in the same way on InfiniBand,
+// RoCE and iWARP: it listens on an address of its own device for as long as that takes,
+// and dials that address. The far end is never handed out, so nobody gets its Closed.
 func (r *rail) Loopback(ctx context.Context) (rdma.Conn, error) {
 	if err := r.enter(); err != nil {
 		return nil, err
@@ -54,8 +53,8 @@ func (r *rail) Loopback(ctx context.Context) (rdma.Conn, error) {
 	return c, nil
 }
 
-// listenToItself listens on the first address of an active port that can be
-// listened on, at a port of the kernel's choice.
+// listenToItself listens on the first usable address of an active port of the device.
+// The kernel chooses the port number.
 func (r *rail) listenToItself() (rdma.Listener, error) {
 	err := fmt.Errorf("it has no address: %w", rdma.ErrNoDevice)
 	for _, p := range r.dev.Ports {
@@ -72,8 +71,8 @@ func (r *rail) listenToItself() (rdma.Listener, error) {
 	return nil, err
 }
 
-// connectToItself makes both ends. An error of one ends the other's attempt. The
-// berths are theirs, also on an error.
+// connectToItself makes both ends. An error of one ends the other's attempt. It takes
+// over the berths, also on an error.
 func (r *rail) connectToItself(ctx context.Context, listener rdma.Listener, near, far berth) (*conn, error) {
 	token := make([]byte, loopbackTokenBytes)
 	_, _ = rand.Read(token) // never fails (crypto/rand)
@@ -114,8 +113,8 @@ func (r *rail) connectToItself(ctx context.Context, listener rdma.Listener, near
 	return nil, err
 }
 
-// acceptItself accepts the request that shows the token, and refuses others.
-// The berth is the connection's, also on an error.
+// acceptItself accepts the request that shows the token, and refuses others. It takes
+// over the berth, also on an error.
 func (r *rail) acceptItself(ctx context.Context, listener rdma.Listener, token []byte, far berth) (*conn, error) {
 	for {
 		got, err := listener.Accept(ctx)
@@ -127,6 +126,6 @@ func (r *rail) acceptItself(ctx context.Context, listener rdma.Listener, token [
 		if bytes.HasPrefix(q.data, token) && C.vb_id_context(q.ep.id) == r.ctx {
 			return q.accept(ctx, r, far)
 		}
-		_ = q.Reject(rdma.RejectSession) // a stranger, who needs no answer
+		_ = q.Reject(rdma.RejectSession) // the request is not the rail's own; its sender needs no answer
 	}
 }

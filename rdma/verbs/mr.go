@@ -33,7 +33,7 @@ type mr struct {
 	lkey, rkey uint32
 	// sinkLKey is the key under which Reads land.
 	sinkLKey uint32
-	sink     *C.struct_abi_mr // a registration of its own for that, or nil
+	sink     *C.struct_abi_mr // a separate registration for Reads, or nil
 	access   rdma.Access
 	device   bool // memory that the processor does not touch
 	closed   atomic.Bool
@@ -41,13 +41,13 @@ type mr struct {
 	err      error
 }
 
-// Register pins memory and tells the device of it.
+// Register pins memory and registers it with the device.
 //
-// On iWARP hardware a Read lands as a write of the peer and its target needs
-// that right. A region with LocalWrite alone is then registered a second time
-// for Reads, so that the key which the peer is given grants no more than asked
-// for; but each Read shows the peer the other one (RFC 5040, 5.3). siw checks
-// for LocalWrite and needs no second registration.
+// On iWARP hardware the data of a Read lands as a write by the peer, so its target must
+// grant that right. A region with LocalWrite alone is then registered a second time for
+// Reads, so that the key that the peer is given grants no more than the caller asked
+// for. But each Read shows the peer the second key (RFC 5040, 5.3). siw checks for
+// LocalWrite and needs no second registration.
 func (r *rail) Register(region rdma.Region, access rdma.Access) (rdma.MR, error) {
 	if err := r.registrable(region); err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func (r *rail) Register(region rdma.Region, access rdma.Access) (rdma.MR, error)
 	return m, nil
 }
 
-// register makes one registration, in the way that the region is given.
+// register makes one registration, in the way that the region calls for.
 func (m *mr) register(region rdma.Region, access rdma.Access) (out *C.struct_abi_mr, rc C.int) {
 	r, addr, bytes, flags := m.rail.c, C.uint64_t(m.addr), C.size_t(m.len), accessFlags(access)
 	if importable(region) {
@@ -111,16 +111,16 @@ func accessFlags(access rdma.Access) C.int {
 	return f
 }
 
-// Addr is a virtual address of this process, or of a device.
+// Addr returns a virtual address of this process, or of a device.
 func (m *mr) Addr() uint64 { return m.addr }
 
 // RKey is the region's remote key.
 func (m *mr) RKey() uint32 { return m.rkey }
 
-// Len is in bytes.
+// Len returns the length in bytes.
 func (m *mr) Len() int { return m.len }
 
-// Close deregisters. Blocks while pages are unpinned.
+// Close deregisters the memory. It blocks while pages are unpinned.
 func (m *mr) Close() error {
 	m.once.Do(func() {
 		m.closed.Store(true)
@@ -139,9 +139,9 @@ func (m *mr) Close() error {
 	return m.err
 }
 
-// lockedMemory makes an ENOMEM of what pins pages (regions, buffers of queues)
-// into rdma.ErrLockedMemory with the limit and how to raise it, unless the limit
-// does not hold here.
+// lockedMemory turns an ENOMEM of an operation that pins pages (regions, buffers of
+// queues) into rdma.ErrLockedMemory, with the limit and how to raise it, unless this
+// process is exempt from the limit.
 func (r *rail) lockedMemory(op *rdma.OpError) error {
 	// siw knows no exemption (Linux 6.1, siw_umem_get and siw_reg_user_mr).
 	if !errors.Is(op.Err, syscall.ENOMEM) || (!r.size.siw && mayLockAll()) {
@@ -152,7 +152,7 @@ func (r *rail) lockedMemory(op *rdma.OpError) error {
 	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &lim) == nil {
 		limit = fmt.Sprintf("%d bytes", lim.Cur)
 		if lim.Cur == math.MaxUint64 {
-			// Then it is the machine's memory that ran out.
+			// Then the machine's memory ran out.
 			return op
 		}
 	}
@@ -161,8 +161,8 @@ func (r *rail) lockedMemory(op *rdma.OpError) error {
 	return op
 }
 
-// mayLockAll reports whether the kernel exempts this process from the limit on
-// locked memory: CAP_IPC_LOCK does, in the first user namespace alone.
+// mayLockAll reports whether the kernel exempts this process from the limit on locked
+// memory. CAP_IPC_LOCK exempts it, but only in the initial user namespace.
 func mayLockAll() bool {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData

@@ -12,22 +12,22 @@ import (
 	"strings"
 )
 
-// netdev is a network interface as sysfs tells it of an RDMA port. It may be in
-// another network namespace than this process, where an interface that has the
-// same name here is not the one: what else is told of it decides.
+// netdev is a network interface that sysfs names for an RDMA port. The interface may be
+// in another network namespace. Then an interface of that name in this process's
+// namespace is a different one: ips or mac show that.
 type netdev struct {
 	name string
-	// ips are the addresses that the port has of it (RoCE). Nil: they do not tell.
+	// ips are the interface's addresses that the port has (RoCE). Nil: unknown.
 	ips []netip.Addr
-	// mac is its hardware address. Nil: it is not told.
+	// mac is the interface's hardware address. Nil: unknown.
 	mac net.HardwareAddr
 }
 
-// netdevs lists the network interfaces of a port, from the surest source that
-// has any: the interfaces of its GIDs (RoCE; iWARP on current kernels), those
-// of the same PCI function with the port's number (InfiniBand; iWARP NICs), or
-// the one whose MAC address the device's GUID was made from (software iWARP on
-// older kernels).
+// netdevs lists the network interfaces of a port, from the most reliable source that
+// names any: the interfaces of the port's GIDs (RoCE; iWARP on current kernels), those
+// of the same PCI function with the port's number (InfiniBand; iWARP NICs), or the
+// interface from whose MAC address the device's GUID was made (software iWARP on older
+// kernels).
 func netdevs(sysfs, dir, port string, number int, iwarp bool) []netdev {
 	if list := netdevsOfGIDs(port, iwarp); len(list) > 0 {
 		return list
@@ -53,7 +53,7 @@ func netdevs(sysfs, dir, port string, number int, iwarp bool) []netdev {
 	return list
 }
 
-// netdevAt is the interface of a directory of sysfs.
+// netdevAt returns the interface of a directory of sysfs.
 func netdevAt(dir string) netdev {
 	mac, err := net.ParseMAC(readLine(dir, "address"))
 	if err != nil {
@@ -62,13 +62,13 @@ func netdevAt(dir string) netdev {
 	return netdev{name: filepath.Base(dir), mac: mac}
 }
 
-// netdevsOfGIDs lists the interfaces of a port's GIDs. Those of RoCE are the IP
-// addresses of its interfaces (InfiniBand Architecture Specification, annex A17).
-// That of iWARP is a MAC address, which need not be the interface's any more.
+// netdevsOfGIDs lists the interfaces of a port's GIDs. RoCE's GIDs are the IP addresses
+// of the port's interfaces (InfiniBand Architecture Specification, annex A17). The GID
+// of iWARP is a MAC address, which may no longer be the interface's.
 func netdevsOfGIDs(port string, iwarp bool) (list []netdev) {
 	entries, _ := filepath.Glob(filepath.Join(port, "gid_attrs/ndevs/*"))
 	for _, entry := range entries {
-		name := readLine(entry, "") // of an unused one that fails
+		name := readLine(entry, "") // fails for an unused entry
 		if name == "" {
 			continue
 		}
@@ -85,9 +85,9 @@ func netdevsOfGIDs(port string, iwarp bool) (list []netdev) {
 	return list
 }
 
-// addrs lists the addresses that the interface has here: none where it is in
-// another network namespace. Link-local ones mean nothing to a peer and are listed,
-// with their zone, only where there is no other.
+// addrs lists the addresses that the interface has in this network namespace: none if
+// it is in another. Link-local addresses mean nothing to a peer; they are listed, with
+// their zone, only if there are no others.
 func (d netdev) addrs() []netip.Addr {
 	ifi, err := net.InterfaceByName(d.name)
 	if err != nil || (len(d.mac) > 0 && len(ifi.HardwareAddr) > 0 && !bytes.Equal(d.mac, ifi.HardwareAddr)) {
@@ -106,7 +106,8 @@ func (d netdev) addrs() []netip.Addr {
 		ip := prefix.Addr().Unmap()
 		switch {
 		case d.ips != nil && !slices.Contains(d.ips, ip):
-			// Another's, or the device has not taken it up.
+			// The address belongs to another interface, or the device has not taken it
+			// up.
 		case ip.Is6() && ip.IsLinkLocalUnicast():
 			local = append(local, ip.WithZone(d.name))
 		default:

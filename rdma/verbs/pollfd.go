@@ -14,8 +14,8 @@ import (
 	"gdrcp/rdma"
 )
 
-// pollFD is a duplicate of one of the libraries' file descriptors, waited for
-// in Go's poller. The library keeps and closes its own.
+// pollFD is a duplicate of one of the libraries' file descriptors, for waiting in Go's
+// poller. The library keeps and closes its own descriptor.
 type pollFD struct {
 	file   *os.File
 	raw    syscall.RawConn
@@ -32,7 +32,7 @@ func newPollFD(fd int, name string) (*pollFD, error) {
 	f := os.NewFile(dup, name)
 	raw, err := f.SyscallConn()
 	if err == nil {
-		// Fails where the poller did not take the descriptor.
+		// This fails if the poller did not take the descriptor.
 		err = f.SetReadDeadline(time.Time{})
 	}
 	if err != nil {
@@ -45,16 +45,16 @@ func newPollFD(fd int, name string) (*pollFD, error) {
 // past is a deadline that wakes a reader at once.
 var past = time.Unix(1, 0)
 
-// wake makes a read under way, or the next one, return errWoken. What it is
-// woken for must be stored before.
+// wake makes a read under way, or the next one, return errWoken. The caller stores the
+// reason for the wake before.
 func (p *pollFD) wake() { _ = p.file.SetReadDeadline(past) }
 
-// errWoken is what read returns after wake.
+// errWoken is the error of read after wake.
 var errWoken = errors.New("woken")
 
-// read parks until consume returns true. consume must itself take the event
-// off the descriptor: Go's poller is edge-triggered, and an event left there
-// would not be told again.
+// read parks until consume returns true. consume must itself take the event off the
+// descriptor: Go's poller is edge-triggered, and would not report an event that is left
+// there again.
 func (p *pollFD) read(consume func(uintptr) bool) error {
 	err := p.raw.Read(consume)
 	switch {
@@ -63,8 +63,8 @@ func (p *pollFD) read(consume func(uintptr) bool) error {
 	case p.closed.Load():
 		return rdma.ErrClosed
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		// Taken back before the caller looks at why it was woken, so that
-		// a wake from now on is not lost.
+		// Reset the deadline before the caller looks at the reason for the wake, so
+		// that no later wake is lost.
 		if err := p.file.SetReadDeadline(time.Time{}); err != nil {
 			return rdma.ErrClosed
 		}

@@ -18,13 +18,13 @@ import (
 	"gdrcp/rdma"
 )
 
-// sendQueue accounts for what is under way on a queue pair. Operations are
-// numbered as they are posted; the device completes them in that order, so
-// that one signalled completion frees every operation before it.
+// sendQueue accounts for the operations under way on a queue pair. They are numbered in
+// the order of posting, and the device completes them in that order, so that one
+// signalled completion frees every operation before it.
 type sendQueue struct {
 	rail     *rail
 	depth    int  // operations that the engine may have under way
-	oneWay   bool // nothing may be posted that is told at the other end
+	oneWay   bool // nothing may be posted that gives the other end a completion
 	hwDepth  int  // work requests that the device takes
 	ops      []C.struct_vb_op
 	buffers  []byte // send buffers, stride apart
@@ -34,13 +34,13 @@ type sendQueue struct {
 	done     atomic.Uint32 // operations completed
 	hwDone   atomic.Uint64 // work requests completed
 	hwPosted uint64
-	// What was posted since the last signalled operation.
+	// Operations and work requests posted since the last signalled operation.
 	quietOps, quietWRs int
 	lastSignaled       uint32
 	afterRead          bool
 }
 
-// record is what a completion needs to know of its operation.
+// record is the part of an operation that its completion needs.
 type record struct {
 	id    uint64
 	hwEnd uint64 // work requests posted up to and with this operation
@@ -49,7 +49,7 @@ type record struct {
 
 func (s *sendQueue) init(r *rail, slots, hwDepth int, ops []C.struct_vb_op, buffers []byte, stride int) {
 	s.rail = r
-	s.depth = slots - 1 // but the greeting
+	s.depth = slots - 1 // less one for the greeting
 	s.hwDepth = hwDepth
 	s.ops = ops
 	s.buffers = buffers
@@ -78,11 +78,12 @@ func (c *conn) Post(wrs []rdma.WR) (int, error) {
 	if n == 0 {
 		return 0, err
 	}
-	// Before the device gets them, so that who polls a completion sees it.
+	// Store this before the device gets the operations, so that a goroutine that polls
+	// a completion sees it.
 	c.posted.Store(start + uint32(n))
 	if rc := C.vb_qp_post(c.q, C.int(n)); rc != 0 {
-		// The connection may be ending this very moment: a completion or an
-		// event that tells of it is a better cause. siw says ENOTCONN then.
+		// The connection may be ending at this moment: a completion or an event about
+		// that is a better cause. siw returns ENOTCONN then.
 		if err := errno(rc); !errors.Is(err, syscall.ENOTCONN) && c.symptom == nil {
 			c.symptom = &rdma.OpError{Op: "post to", Device: c.r.dev.Name, Peer: c.remote, Err: err, Hint: bugHint}
 		}
@@ -115,8 +116,8 @@ func (s *sendQueue) stage(wr *rdma.WR, i int, seq uint32, kind rdma.ImmKind) err
 		at := int(seq%uint32(len(s.records)))*s.stride + C.VB_TAG_BYTES
 		copy(s.buffers[at:], wr.Msg)
 	}
-	// iWARP may answer a Read after carrying out what was posted behind it
-	// (RFC 5040, 5.5); the fence holds that back. Reads need none between them.
+	// iWARP may answer a Read after carrying out work requests that were posted later
+	// (RFC 5040, 5.5); the fence holds those back. Reads need no fence between them.
 	if s.afterRead && wr.Op != rdma.OpRead && s.rail.dev.Transport == rdma.IWARP {
 		op.flags |= C.VB_FENCED
 	}
@@ -141,8 +142,8 @@ var (
 	errOneWay     = fmt.Errorf("post: a loopback connection delivers no messages and no immediates: %w", rdma.ErrUnsupported)
 )
 
-// fill checks wr and describes it in op. It returns how many work requests of
-// the device it takes.
+// fill checks wr and describes it in op. It returns how many of the device's work
+// requests wr takes.
 func (s *sendQueue) fill(op *C.struct_vb_op, wr *rdma.WR, kind rdma.ImmKind) (int, error) {
 	if s.oneWay && (wr.Op == rdma.OpSend || wr.Op == rdma.OpWriteImm) {
 		return 0, errOneWay
@@ -199,8 +200,9 @@ func (s *sendQueue) fill(op *C.struct_vb_op, wr *rdma.WR, kind rdma.ImmKind) (in
 	return pieces, nil
 }
 
-// stageOwn accounts for an operation of this package, a signalled one of one
-// work request, and returns its number, or false where there is no room.
+// stageOwn accounts for one of this package's own operations, which is signalled and
+// takes one work request. It returns the operation's number, or false if there is no
+// room.
 func (s *sendQueue) stageOwn() (uint32, bool) {
 	seq := s.posted.Load()
 	if int(seq-s.done.Load()) >= len(s.records) || s.hwPosted-s.hwDone.Load() >= uint64(s.hwDepth) {
@@ -214,8 +216,8 @@ func (s *sendQueue) stageOwn() (uint32, bool) {
 	return seq, true
 }
 
-// complete notes that operation seq and all before it are done, and returns
-// its record, or false where the device names one that is not under way.
+// complete notes that operation seq and all before it are done, and returns its record,
+// or false if the device names an operation that is not under way.
 func (s *sendQueue) complete(seq uint32) (record, bool) {
 	posted, done := s.posted.Load(), s.done.Load()
 	if seq-done >= posted-done {

@@ -9,11 +9,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* How many work requests one ibv_post_send gets. */
+/* The most work requests in one ibv_post_send. */
 enum { POST_BATCH = 64 };
 
-/* Asked of a device, the first that it grants: the header of a chunk is of some
- * 160 bytes, and siw has 80. */
+/* The inline sizes to ask a device for, until it grants one: the header of a
+ * chunk has some 160 bytes, and siw allows 80. */
 static const uint32_t inline_sizes[] = { 192, 64, 0 };
 
 void vb_recv_fill(const struct vb_qp *q, uint32_t index, struct abi_recv_wr *wr, struct abi_sge *sge)
@@ -64,7 +64,7 @@ static int post_receives(struct vb_qp *q)
 }
 
 /* Makes the queue pair, with less inline data or a shorter send queue where the
- * device refuses what was asked for. */
+ * device refuses the request. */
 static int create(struct vb_qp *q, struct vb_qp_config *cfg)
 {
 	struct vb_rail *r = q->rail;
@@ -179,7 +179,7 @@ static int run_post(struct run *run)
 	run->wr[n - 1].next = NULL;
 	errno = 0;
 	err = run->q->qp->context->ops.post_send(run->q->qp, run->wr, &bad);
-	/* siw returns -1 where the kernel refused, with the reason in errno. */
+	/* If the kernel refused, siw returns -1, with the reason in errno. */
 	return err == -1 && errno ? -errno : vb_negative(err);
 }
 
@@ -200,8 +200,9 @@ static int run_next(struct run *run, const struct vb_op *op, int opcode, struct 
 	return err;
 }
 
-/* siw sends what is long and not signalled without a copy, and calls it done
- * while TCP may still have to send it again from the same memory. */
+/* siw sends a long work request that is not signalled without a copy, and
+ * completes it while TCP may still have to send it again from the same
+ * memory. */
 static void run_part(const struct run *run, struct abi_send_wr *w, uint32_t bytes)
 {
 	if (run->q->signal_bytes && bytes >= run->q->signal_bytes) {
@@ -229,8 +230,8 @@ static int run_access(struct run *run, const struct vb_op *op, int opcode)
 		w->wr.rdma.rkey = op->rkey;
 		if (!done && (op->flags & VB_FENCED))
 			w->send_flags |= ABI_SEND_FENCE;
-		/* Besides sparing the device a fetch, this keeps siw from
-		 * sending wrong bytes where so few cross a page boundary. */
+		/* This spares the device a fetch, and keeps siw from sending wrong
+		 * bytes when so few bytes cross a page boundary. */
 		if (opcode == ABI_WR_RDMA_WRITE && (op->flags & VB_READABLE) && piece &&
 		    piece <= run->q->inline_bytes)
 			w->send_flags |= ABI_SEND_INLINE;
@@ -341,8 +342,8 @@ int vb_qp_to_error(struct vb_qp *q)
 {
 	struct abi_qp_attr a = { .qp_state = ABI_QPS_ERR };
 
-	/* Software devices do not notice, and so never flush, a receive that
-	 * is posted in the error state. */
+	/* Software devices miss a receive that is posted in the error state, and
+	 * never flush it. */
 	__atomic_store_n(&q->stopped, 1, __ATOMIC_RELAXED);
 	return vb_negative(q->rail->api->ibv_modify_qp(q->qp, &a, ABI_QP_STATE));
 }
@@ -375,7 +376,8 @@ int vb_qp_close(struct vb_qp *q)
 		api->rdma_destroy_qp(q->id);
 	if (q->mr)
 		err = vb_mr_deregister(api, q->mr);
-	/* What is still registered stays mapped: the device may be using it. */
+	/* Memory that is still registered stays mapped: the device may be using
+	 * it. */
 	if (q->mem && !err)
 		munmap(q->mem, q->mem_bytes);
 	free(q->op);

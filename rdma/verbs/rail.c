@@ -135,9 +135,9 @@ static void report(struct vb_qp *q, const struct abi_wc *wc, struct vb_comp *c, 
 	}
 }
 
-/* One poll. Entries of queue pairs that are gone, and of parts of an operation,
- * are not reported. Receives go back before anyone is told, so that whoever is
- * told may let the peer send again. */
+/* Polls once. It drops entries of queue pairs that are gone, and of parts of an
+ * operation. It posts receives again before anything is reported, so that the
+ * caller may let the peer send again. */
 static int poll_once(struct vb_rail *r, struct vb_comp *out, int max, uint8_t *msgs,
 		     struct vb_polled *polled)
 {
@@ -182,7 +182,7 @@ static int poll_once(struct vb_rail *r, struct vb_comp *out, int max, uint8_t *m
 	return told;
 }
 
-/* Polls until there is something to report or the queue is empty. */
+/* Polls until there is something to report, or the queue is empty. */
 static int poll_some(struct vb_rail *r, struct vb_comp *out, int max, uint8_t *msgs,
 		     struct vb_polled *polled)
 {
@@ -234,7 +234,7 @@ int vb_rail_poll(struct vb_rail *r, struct vb_comp *out, int max, uint8_t *msgs,
 	if (err)
 		return vb_negative(err);
 	r->armed = 1;
-	/* What completed between the poll and the arming raises no event. */
+	/* Completions between the poll and the arming raise no event. */
 	return poll_some(r, out, max, msgs, polled);
 }
 

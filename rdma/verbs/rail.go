@@ -26,7 +26,7 @@ import (
 type rail struct {
 	p     *Provider
 	api   *C.struct_vb_api
-	held  openDevice // given up last
+	held  openDevice // closed last
 	ctx   *C.struct_abi_context
 	c     *C.struct_vb_rail
 	cq    *C.struct_abi_cq
@@ -40,7 +40,7 @@ type rail struct {
 	conns  []*conn // by slot
 	stash  []rdma.Completion
 	comps  []C.struct_vb_comp
-	msgs   []byte // what Completion.Msg aliases
+	msgs   []byte // aliased by Completion.Msg
 	spare  *pumpBuffers
 	polled uint64 // completions polled so far
 
@@ -48,23 +48,23 @@ type rail struct {
 
 	ending atomic.Int32 // conns in endings
 	mu     sync.Mutex
-	// endings are the conns whose Closed is to be told.
+	// endings are the conns whose Closed is to be delivered.
 	endings []*conn
 	closed  atomic.Bool     // set with mu held
 	life    context.Context // ends with Close
 	end     context.CancelFunc
 	busy    sync.WaitGroup // Dial, Accept and Register under way
-	// abandoned are the connections that nobody waits for and the kernel has not let
-	// go of. None comes once busy is done.
+	// abandoned counts the connections that the kernel has not let go of, and for which
+	// nobody waits. None is added once busy is done.
 	abandoned sync.WaitGroup
 	live      map[*conn]struct{}
 	mrs       map[*mr]struct{}
 	berths    berths
 }
 
-// sizes are counts and sizes in the device's terms.
+// sizes are a rail's counts and sizes in the device's terms.
 type sizes struct {
-	conn       depths // of a Conn of the engine's
+	conn       depths // of a Conn of the engine
 	near, far  depths // of the ends of a Loopback
 	cqe        int
 	splitBytes int
@@ -79,26 +79,27 @@ type sizes struct {
 type depths struct {
 	ops        int // operations, with the greeting
 	sends      int // work requests of the device for them
-	leastSends int // of sends that are of use
+	leastSends int // least useful number of sends
 	recvs      int
 }
 
-// entries are the completion queue entries that a queue pair may take: on an
-// error unsignalled work requests complete too.
+// entries is how many completion queue entries a queue pair may take: on an error
+// unsignalled work requests complete too.
 func (d depths) entries() int { return d.sends + d.recvs }
 
 const (
-	// splitBytes is how a long access is cut: several work requests keep a
-	// device's pipeline fuller than one (measured best at 256 KiB).
+	// splitBytes is the length into which a long access is cut: several work requests
+	// keep a device's pipeline fuller than one (256 KiB measured best).
 	splitBytes = 256 << 10
-	// siwSplitBytes is the same for Soft-iWARP, which has no pipeline to fill
-	// and completes each of them with an event.
+	// siwSplitBytes is the same for Soft-iWARP, which has no pipeline to fill and
+	// completes each work request with an event.
 	siwSplitBytes = 1 << 20
-	// recvMargin is receives beyond RecvDepth: the greeting, and some slack.
+	// recvMargin is the number of receives beyond RecvDepth: one for the greeting, and
+	// some slack.
 	recvMargin = 4
 	// maxWriteBytes bounds RailConfig.WriteBytes: lengths are 32 bits wide.
 	maxWriteBytes = 1 << 30
-	// maxConns is what a work request's id has room for.
+	// maxConns is the largest number that fits a work request's id.
 	maxConns = 1 << 12
 	// siwVendor is the vendor of Soft-iWARP, siwZeroCopyBytes its SENDPAGE_THRESH
 	// (Linux, drivers/infiniband/sw/siw), one page or more.
@@ -182,9 +183,9 @@ func checkConfig(cfg rdma.RailConfig) error {
 	return cfg.Check(maxWriteBytes)
 }
 
-// measure fits cfg into the device's limits. The send queue may come out
-// shorter than SendDepth longest writes need; Post then says ErrQueueFull
-// earlier. Receives are promised to the peer and never cut.
+// measure fits cfg into the device's limits. The send queue may become shorter than
+// SendDepth writes of the longest size need; then Post returns ErrQueueFull earlier.
+// The receives are promised to the peer, and measure never cuts them.
 func (p *Provider) measure(ctx *C.struct_abi_context, d rdma.Device, cfg rdma.RailConfig) (sizes, error) {
 	var lim C.struct_vb_limits
 	if rc := C.vb_query_device(p.api, ctx, &lim); rc != 0 {
@@ -207,15 +208,15 @@ func (p *Provider) measure(ctx *C.struct_abi_context, d rdma.Device, cfg rdma.Ra
 	return s, s.fit(cfg, int(lim.max_qp_wr), int(lim.max_cqe))
 }
 
-// perWrite is how many work requests of the device the longest access needs,
-// with the Send that stands for an immediate.
+// perWrite returns how many of the device's work requests the longest access needs,
+// including the Send that stands for an immediate.
 func (s *sizes) perWrite(cfg rdma.RailConfig) int {
 	return (cfg.WriteBytes+s.splitBytes-1)/s.splitBytes + 1
 }
 
-// leastSends is the shortest send queue of use for depth operations: a quarter
-// of it may stay taken by quiet work requests until the next signalled one, and
-// the longest access must fit into the rest.
+// leastSends returns the shortest useful send queue for depth operations: quiet work
+// requests may keep a quarter of the queue until the next signalled one, and the
+// longest access must fit into the rest.
 func (s *sizes) leastSends(cfg rdma.RailConfig, depth int) int {
 	return max((4*(s.perWrite(cfg)+1)+2)/3, depth+1)
 }
@@ -241,10 +242,11 @@ func (s *sizes) fit(cfg rdma.RailConfig, maxWR, maxCQE int) error {
 	return nil
 }
 
-// Device describes the device, as of Open.
+// Device describes the device as it was at Open.
 func (r *rail) Device() rdma.Device { return r.dev }
 
-// enter begins something that Close waits for. The caller calls r.busy.Done.
+// enter begins an operation that Close waits for. The caller calls r.busy.Done at its
+// end.
 func (r *rail) enter() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -255,8 +257,8 @@ func (r *rail) enter() error {
 	return nil
 }
 
-// Close ends conns, then regions, then the queue. The queue outlives it where the
-// kernel keeps an abandoned connection: it ends with the last of them.
+// Close ends conns, then regions, then the queue. If the kernel keeps abandoned
+// connections, the queue outlives Close, and ends with the last of them.
 func (r *rail) Close() error {
 	r.mu.Lock()
 	if r.closed.Swap(true) {
@@ -301,7 +303,7 @@ func (r *rail) Close() error {
 	return errors.Join(errs...)
 }
 
-// free gives the device's objects back. Nothing else of the rail is left.
+// free gives the device's objects back. Nothing else of the rail may be left.
 func (r *rail) free() error {
 	r.pollMu.Lock()
 	defer r.pollMu.Unlock()

@@ -35,7 +35,7 @@ func (q *request) Device() string { return q.device }
 // Remote is the peer's address.
 func (q *request) Remote() netip.AddrPort { return q.remote }
 
-// PrivateData is what the peer gave to Dial.
+// PrivateData is the data that the peer gave to Dial.
 func (q *request) PrivateData() []byte { return q.data }
 
 // Reject refuses the request.
@@ -48,8 +48,8 @@ func (q *request) Reject(code rdma.RejectCode) error {
 	return nil
 }
 
-// Accept makes the queue pair and waits until the peer's greeting has come,
-// because on iWARP the active end must be the first to send.
+// Accept makes the queue pair and waits for the peer's greeting, because on iWARP the
+// active end must be the first to send.
 func (q *request) Accept(ctx context.Context, on rdma.Rail) (rdma.Conn, error) {
 	r, ok := on.(*rail)
 	if !ok || C.vb_id_context(q.ep.id) != r.ctx {
@@ -76,8 +76,8 @@ func (q *request) Accept(ctx context.Context, on rdma.Rail) (rdma.Conn, error) {
 	return c, nil
 }
 
-// accept makes a connection that is not handed out yet. The berth is its own,
-// also on an error.
+// accept makes a connection, and does not hand it to the user yet. It takes over the
+// berth, also on an error.
 func (q *request) accept(ctx context.Context, r *rail, b berth) (*conn, error) {
 	if q.ended.Swap(true) {
 		r.leave(b)
@@ -93,7 +93,7 @@ func (q *request) accept(ctx context.Context, r *rail, b berth) (*conn, error) {
 	}
 	c.remote = q.remote
 	if err := q.establish(ctx, r, c); err != nil {
-		_ = c.release() // would only hide why
+		_ = c.release() // its error would only hide the cause
 		return nil, r.acceptFailed(q.remote, err)
 	}
 	c.begin()
@@ -116,7 +116,7 @@ func (q *request) establish(ctx context.Context, r *rail, c *conn) error {
 	if err != nil {
 		return err
 	}
-	// More than the peer offers is invalid (rdma_accept(3)).
+	// More Reads than the peer offers are invalid (rdma_accept(3)).
 	p := C.struct_vb_conn_param{
 		rnr_retry: rnrRetryCount,
 		read_in:   C.int(min(r.size.readIn, q.readIn)),
@@ -128,10 +128,10 @@ func (q *request) establish(ctx context.Context, r *rail, c *conn) error {
 	return q.awaitStanding(ctx, c)
 }
 
-// awaitStanding waits until the connection manager knows that the peer has the
-// answer. The peer's message that says so may be lost, and comes again only after
-// the answer was sent again, 4 s later; but what the peer sent on the queue pair may
-// be here, which says the same (rdma_notify(3)).
+// awaitStanding waits until the connection manager knows that the peer has the answer.
+// The peer's message about that may be lost; then it comes only after the answer was
+// sent again, 4 s later. But data that the peer sent on the queue pair may have come,
+// which says the same (rdma_notify(3)).
 func (q *request) awaitStanding(ctx context.Context, c *conn) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	listened := make(chan struct{})
@@ -141,7 +141,7 @@ func (q *request) awaitStanding(ctx context.Context, c *conn) error {
 			cancel(err)
 			return
 		}
-		C.vb_id_stands(q.ep.api, q.ep.id) // the manager may have learned it meanwhile
+		C.vb_id_stands(q.ep.api, q.ep.id) // fails if the manager has learned it meanwhile
 	}()
 	_, err := q.ep.await(ctx, evEstablished)
 	cancel(nil)

@@ -16,8 +16,8 @@ import (
 // resolveTimeout bounds the kernel's search for a neighbour.
 const resolveTimeout = 3 * time.Second
 
-// Route asks the kernel which device leads to remote. It blocks for as long as
-// the neighbour takes to answer, at most 3 s.
+// Route asks the kernel which device leads to remote. It blocks until the neighbour
+// answers, at most 3 s.
 func (p *Provider) Route(ctx context.Context, remote netip.AddrPort) (string, netip.Addr, error) {
 	if _, err := p.ready(); err != nil {
 		return "", netip.Addr{}, err
@@ -35,7 +35,7 @@ func (p *Provider) Route(ctx context.Context, remote netip.AddrPort) (string, ne
 	return e.device(), local.Addr().Unmap(), nil
 }
 
-// routable refuses addresses for which rdma_cm would pick just any device.
+// routable refuses addresses for which rdma_cm would pick an arbitrary device.
 func routable(ip netip.Addr) error {
 	switch {
 	case !ip.IsValid() || ip.IsUnspecified() || ip.IsMulticast():
@@ -46,7 +46,7 @@ func routable(ip netip.Addr) error {
 	return nil
 }
 
-// routeError says in plain words why address resolution ended.
+// routeError returns in plain words why address resolution failed.
 func routeError(remote netip.AddrPort, err error) error {
 	var ev *eventError
 	cause := err

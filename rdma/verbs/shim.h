@@ -1,13 +1,13 @@
 /*
- * The C half of the package: what needs the libraries' structures or must be
- * done for many work requests or completions in one crossing from Go.
+ * The C half of the package: code that needs the libraries' structures, or that
+ * handles many work requests or completions in one call from Go.
  *
- * Every function that can fail returns 0 or a count, or -errno. None stores a
- * pointer that Go passed in, and none calls back into Go. None but vb_id_connect
- * waits for the peer; those that make or end something wait for the kernel, and for the
- * device where it answers to the driver, longest where a comment says so. A
- * vb_rail is polled by one thread at a time and a vb_qp posted to by one at a
- * time; the Go half holds the locks.
+ * Every function that can fail returns 0 or a count, or -errno. No function stores a
+ * pointer that Go passed in, and none calls back into Go. Only vb_id_connect waits for
+ * the peer. Functions that make or end an object wait for the kernel and, if the driver
+ * does, for the device; comments mark those that block longest. One thread at a time
+ * may poll a vb_rail, and one at a time may post to a vb_qp; the Go half holds the
+ * locks.
  */
 #ifndef GDRCP_VERBS_SHIM_H
 #define GDRCP_VERBS_SHIM_H
@@ -62,7 +62,7 @@ void vb_contexts_free(const struct vb_api *api, struct abi_context **list);
 struct abi_context *vb_context(const struct vb_api *api, struct abi_context **list, const char *name);
 int vb_query_device(const struct vb_api *api, struct abi_context *ctx, struct vb_limits *out);
 int vb_query_port(const struct vb_api *api, struct abi_context *ctx, int port, struct vb_port *out);
-/* 0 where the device's driver imports dma-bufs, or why not. */
+/* Returns 0 if the device's driver imports dma-bufs, else why not. */
 int vb_device_imports(const struct vb_api *api, struct abi_context *ctx);
 int vb_async_fd(struct abi_context *ctx);
 /* Takes and acknowledges one asynchronous event; -EAGAIN without one. */
@@ -80,8 +80,8 @@ struct vb_addr {
 struct vb_cm_event {
 	int event, status;
 	struct abi_cm_id *id;
-	/* Of a request: how many Reads the peer wants to have under way here,
-	 * and how many it lets this end have there. */
+	/* In a request: how many Reads the peer wants under way to this end, and
+	 * how many it allows this end. */
 	int read_in, read_out;
 	int private_bytes;
 	uint8_t private_data[255];
@@ -96,7 +96,8 @@ int vb_cm_fd(const struct abi_cm_channel *ch);
 void vb_cm_close(const struct vb_api *api, struct abi_cm_channel *ch);
 /* Takes, copies and acknowledges one event; -EAGAIN without one. */
 int vb_cm_next(const struct vb_api *api, struct abi_cm_channel *ch, struct vb_cm_event *out);
-/* tos, where it is not 0, is the type of service of what iWARP accepts there. */
+/* tos, unless 0, is the type of service of connections that iWARP accepts
+ * there. */
 int vb_cm_listen(const struct vb_api *api, struct abi_cm_channel *ch, const struct vb_addr *at,
 		 int backlog, int tos, struct abi_cm_id **out);
 int vb_cm_resolve(const struct vb_api *api, struct abi_cm_channel *ch, const struct vb_addr *from,
@@ -110,8 +111,8 @@ int vb_id_connect(const struct vb_api *api, struct abi_cm_id *id, const struct v
 int vb_id_accept(const struct vb_api *api, struct abi_cm_id *id, const struct vb_conn_param *p,
 		 const uint8_t *data, int bytes);
 int vb_id_reject(const struct vb_api *api, struct abi_cm_id *id, const uint8_t *data, int bytes);
-/* Tells the connection manager that the peer has sent something, and so counts the
- * connection as standing. Fails where the manager knows already. */
+/* Tells the connection manager that the peer has sent something, so that it counts
+ * the connection as established. Fails if the manager knows already. */
 int vb_id_stands(const struct vb_api *api, struct abi_cm_id *id);
 int vb_id_disconnect(const struct vb_api *api, struct abi_cm_id *id);
 /* Blocks until events of the id are acknowledged, which vb_cm_next does. */
@@ -126,12 +127,12 @@ void vb_id_addrs(const struct abi_cm_id *id, struct vb_addr *local, struct vb_ad
 enum { VB_BATCH = 32 };
 
 enum vb_comp_kind {
-	VB_SENT = 1,   /* the signalled operation `seq` and all before it are done */
+	VB_SENT = 1,   /* the signalled operation `seq` and all earlier ones are done */
 	VB_MESSAGE,    /* len bytes lie in the batch buffer at the entry's index */
 	VB_IMMEDIATE,  /* imm arrived by RDMA Write with immediate */
 	VB_IMM_BY_SEND,/* imm arrived in a Send */
 	VB_GREETING,   /* the peer's provider greets in a Send */
-	VB_NUDGE,      /* a Send that means nothing */
+	VB_NUDGE,      /* a Send without meaning */
 	VB_MALFORMED,  /* a Send that no gdrcp makes */
 	VB_FAILED      /* status and vendor_err say why */
 };
@@ -148,7 +149,7 @@ struct vb_comp {
 struct vb_rail;
 struct vb_qp;
 
-/* A completion queue that nothing is bound to: see siwkeys.go. */
+/* A completion queue to which nothing is bound: see siwkeys.go. */
 int vb_pad_open(const struct vb_api *api, struct abi_context *ctx, int cqe, struct abi_cq **out);
 void vb_pad_close(const struct vb_api *api, struct abi_cq *cq);
 int vb_rail_open(const struct vb_api *api, struct abi_context *ctx, int cqe, int slots,
@@ -156,9 +157,9 @@ int vb_rail_open(const struct vb_api *api, struct abi_context *ctx, int cqe, int
 int vb_rail_close(struct vb_rail *r);
 int vb_rail_fd(const struct vb_rail *r);
 const struct abi_cq *vb_rail_cq(const struct vb_rail *r);
-/* What a poll took off the completion queue. */
+/* The entries that a poll took off the completion queue. */
 struct vb_polled {
-	int entries; /* also those that are not reported */
+	int entries; /* including those that are not reported */
 	int emptied; /* nothing was left */
 };
 
@@ -172,10 +173,11 @@ int vb_rail_poll(struct vb_rail *r, struct vb_comp *out, int max, uint8_t *msgs,
 		 struct vb_polled *polled);
 /* Takes one event of the completion channel; -EAGAIN without one. */
 int vb_rail_event(struct vb_rail *r);
-/* Blocks while pages are pinned. The address may be one that only the kernel can
- * make something of. */
+/* Blocks while pages are pinned. The address may be one that only the kernel
+ * understands. */
 int vb_mr_register(struct vb_rail *r, uint64_t addr, size_t bytes, int access, struct abi_mr **out);
-/* Whether the library has what vb_mr_import and vb_device_imports call. */
+/* Whether the library has the functions that vb_mr_import and vb_device_imports
+ * call. */
 int vb_can_import(const struct vb_api *api);
 /* Registers bytes of the dma-buf fd from offset on, which peers reach at addr.
  * Keeps no descriptor. Blocks while the exporter maps them. */
@@ -225,7 +227,7 @@ int vb_qp_greet(struct vb_qp *q, uint32_t seq, uint32_t imm);
 int vb_qp_tell(struct vb_qp *q, int kind, uint32_t seq, uint32_t imm);
 int vb_qp_to_error(struct vb_qp *q);
 int vb_qp_rnr_timer(struct vb_qp *q, int code);
-/* Lets completions of the queue pair be reported. Before connecting. */
+/* Lets completions of the queue pair be reported. Call it before connecting. */
 void vb_qp_attach(struct vb_qp *q);
 /* Stops completions of the queue pair from being reported. */
 void vb_qp_detach(struct vb_qp *q);

@@ -11,12 +11,11 @@ import "gdrcp/rdma"
 
 // keyPad keeps a stretch of a siw device's mapping keys in use.
 //
-// siw's user-space driver takes the key 0x90000 to mean that the kernel made
-// no mapping (SIW_INVAL_UOBJ_KEY, rdma-core's kernel-headers/rdma/siw-abi.h),
-// while the kernel hands keys out from zero upwards, each a page offset, and
-// so comes to that very key: the queue that gets it cannot be made. A
-// completion queue that is made first, long enough to lie across it, leaves it
-// to nobody.
+// siw's user-space driver takes the key 0x90000 to mean that the kernel made no mapping
+// (SIW_INVAL_UOBJ_KEY, rdma-core's kernel-headers/rdma/siw-abi.h). But the kernel hands
+// keys out from zero upwards, each a page offset, and so comes to that very key: the
+// queue that gets it cannot be made. A completion queue that is made first, and is long
+// enough to cover that key, keeps it from every other queue.
 type keyPad struct {
 	cq    *C.struct_abi_cq
 	rails int

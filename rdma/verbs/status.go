@@ -18,8 +18,8 @@ type wcStatus struct {
 	err  error  // sentinel, or nil
 }
 
-// wcFlush is the status of work that was under way when its queue pair went
-// into the error state. It is never the cause.
+// wcFlush is the status of work that was under way when its queue pair went into the
+// error state. It is never the cause of the error.
 const wcFlush = 5
 
 const bugHint = "a bug of gdrcp or of the device's driver: report it with the output of ibv_devinfo -v"
@@ -84,7 +84,7 @@ var eventNames = [...]string{
 	evTimewaitExit:    "RDMA_CM_EVENT_TIMEWAIT_EXIT",
 }
 
-// eventError is an event that ends what was being done.
+// eventError is the error of an operation that an event ended.
 type eventError struct{ ev cmEvent }
 
 func (e *eventError) Error() string {
@@ -101,7 +101,7 @@ func (e *eventError) Error() string {
 	return fmt.Sprintf("%s: %s", name, e.errno())
 }
 
-// errno is the status as an error number: rdma_cm gives it negative.
+// errno returns the status as an error number: rdma_cm gives it as a negative number.
 func (e *eventError) errno() syscall.Errno {
 	if e.ev.status < 0 {
 		return syscall.Errno(-e.ev.status)
@@ -119,8 +119,8 @@ const (
 	rejConsumer         = 28
 )
 
-// connectError turns the event that ended a connection attempt into what the
-// caller of Dial acts on.
+// connectError turns the event that ended a connection attempt into the error that
+// Dial's caller acts on.
 func connectError(device string, peer netip.AddrPort, ev cmEvent) error {
 	op := &rdma.OpError{Op: "connect to", Device: device, Peer: peer, Err: &eventError{ev: ev}}
 	switch ev.kind {

@@ -21,7 +21,7 @@ const (
 	nodeRNIC = "4"
 )
 
-// readDevice describes a device by what sysfs tells of it.
+// readDevice describes a device from sysfs.
 func readDevice(sysfs, name string) rdma.Device {
 	dir := filepath.Join(sysfs, "class/infiniband", name)
 	d := rdma.Device{
@@ -48,8 +48,8 @@ func readDevice(sysfs, name string) rdma.Device {
 	return d
 }
 
-// pciAddress is the PCI function at or next above what a device's link names:
-// between them may stand an auxiliary device (Linux,
+// pciAddress returns the PCI function that a device's link names, or the next one
+// above: an auxiliary device may stand between them (Linux,
 // Documentation/driver-api/auxiliary_bus.rst).
 func pciAddress(dir string) string {
 	at, err := filepath.EvalSymlinks(filepath.Join(dir, "device"))
@@ -99,7 +99,7 @@ func readPort(sysfs, dir string, number int, iwarp bool) rdma.Port {
 	return p
 }
 
-// guidOf is the EUI-64 of an Ethernet address as drivers make it (RFC 4291,
+// guidOf returns the EUI-64 that drivers make of an Ethernet address (RFC 4291,
 // appendix A), in hexadecimal.
 func guidOf(mac net.HardwareAddr) string {
 	if len(mac) != 6 {
@@ -125,9 +125,9 @@ func parseRate(s string) float64 {
 	return rate
 }
 
-// readLine reads an attribute, or nothing where that fails. It is short and
-// comes in one read (Linux, Documentation/filesystems/sysfs.rst), which is three
-// system calls: a device can have a thousand GIDs.
+// readLine reads an attribute, or returns nothing if that fails. An attribute is short
+// and comes in one read (Linux, Documentation/filesystems/sysfs.rst), so this takes
+// only three system calls: a device can have a thousand GIDs.
 func readLine(dir, name string) string {
 	fd, err := unix.Open(filepath.Join(dir, name), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

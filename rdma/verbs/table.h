@@ -1,4 +1,5 @@
-/* The functions of the two libraries, and what rail.c and qp.c share. */
+/* The functions of the two libraries, and the declarations that rail.c and qp.c
+ * share. */
 #ifndef GDRCP_VERBS_TABLE_H
 #define GDRCP_VERBS_TABLE_H
 
@@ -27,7 +28,7 @@
 	X(struct abi_comp_channel *, ibv_create_comp_channel, (struct abi_context *))          \
 	X(int, ibv_destroy_comp_channel, (struct abi_comp_channel *))
 
-/* What libraries before rdma-core 34 lack; NULL then. */
+/* Functions that libraries before rdma-core 34 lack; then they are NULL. */
 #define VB_VERBS_1_12(X)                                                                       \
 	X(struct abi_mr *, ibv_reg_dmabuf_mr,                                                  \
 	  (struct abi_pd *, uint64_t, size_t, uint64_t, int, int))
@@ -66,7 +67,7 @@ struct vb_api {
 };
 
 /* wr_id: side | generation | slot | sequence or receive index. On an error
- * completion only it, the status, qp_num and vendor_err are valid. */
+ * completion only wr_id, the status, qp_num and vendor_err are valid. */
 enum { VB_ID_SEND = 1, VB_ID_RECV = 2, VB_ID_PART = 3 /* of an operation */ };
 
 static inline uint64_t vb_wr_id(int side, int generation, int slot, uint32_t seq)

@@ -22,7 +22,7 @@ import (
 	"gdrcp/rdma"
 )
 
-// Wait polls, and sleeps on the completion channel when there is nothing.
+// Wait polls, and sleeps on the completion channel when there are no completions.
 func (r *rail) Wait(ctx context.Context, out []rdma.Completion) (int, error) {
 	if len(out) == 0 {
 		return 0, errors.New("wait for completions: no room for any")
@@ -41,7 +41,7 @@ func (r *rail) Wait(ctx context.Context, out []rdma.Completion) (int, error) {
 	}
 }
 
-// collect takes what there is. After 0 it is safe to sleep.
+// collect takes the completions that there are. After 0 it is safe to sleep.
 func (r *rail) collect(out []rdma.Completion) (int, error) {
 	r.pollMu.Lock()
 	defer r.pollMu.Unlock()
@@ -69,15 +69,15 @@ func (r *rail) collect(out []rdma.Completion) (int, error) {
 		if r.ending.Load() > 0 {
 			n += r.tellEndings(out[n:], polled.emptied != 0)
 		}
-		// Completions of quiet work requests count for nothing here.
+		// Completions of quiet work requests do not count.
 		if n > 0 || got == 0 {
 			return n, nil
 		}
 	}
 }
 
-// translate fills out from comps, at most one for each, and returns how many.
-// pollMu is held.
+// translate fills out from comps, with at most one completion for each, and returns how
+// many. The caller holds pollMu.
 func (r *rail) translate(comps []C.struct_vb_comp, msgs []byte, out []rdma.Completion) int {
 	n := 0
 	var now time.Time
@@ -132,16 +132,17 @@ func (r *rail) translate(comps []C.struct_vb_comp, msgs []byte, out []rdma.Compl
 	return n
 }
 
-// pumpBuffers are what pump polls into, away from what Wait handed out.
+// pumpBuffers are the buffers into which pump polls, apart from those that Wait handed
+// out.
 type pumpBuffers struct {
 	comps []C.struct_vb_comp
 	msgs  []byte
 	out   []rdma.Completion
 }
 
-// pump polls once on behalf of someone who is not in Wait, and keeps what is
-// for others: no more than honest peers and the user can have under way. It
-// reports whether anything was polled.
+// pump polls once on behalf of a goroutine that is not in Wait, and keeps completions
+// for others: no more than honest peers and the user can have under way. It reports
+// whether it polled anything.
 func (r *rail) pump() bool {
 	r.pollMu.Lock()
 	defer r.pollMu.Unlock()
@@ -208,8 +209,8 @@ func (s *sleeper) sleep(ctx context.Context) error {
 	return nil
 }
 
-// follow makes the end of ctx wake the sleeper, and that of an earlier one no
-// more.
+// follow makes the end of ctx wake the sleeper; the end of an earlier context no longer
+// does.
 func (s *sleeper) follow(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

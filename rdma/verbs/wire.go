@@ -31,7 +31,7 @@ const (
 	wireVersion     = 1
 	wireHeaderBytes = 6
 	rejectBytes     = 8
-	// maxRequestBytes is what InfiniBand leaves to a request.
+	// maxRequestBytes is the room that InfiniBand leaves to a request.
 	maxRequestBytes = 56
 )
 
@@ -40,7 +40,7 @@ const greetingImm = wireMagic + wireVersion
 
 var _ [maxRequestBytes - wireHeaderBytes - rdma.MaxPrivateDataBytes]struct{}
 
-// errWireVersion is private data of another version of this package.
+// errWireVersion is the error of private data of another version of this package.
 type errWireVersion uint8
 
 func (v errWireVersion) Error() string {
@@ -58,7 +58,7 @@ func encodePrivate(data []byte) ([]byte, error) {
 	return append(b, data...), nil
 }
 
-// decodePrivate returns a copy of what encodePrivate was given. The error is
+// decodePrivate returns a copy of the data that encodePrivate got. The error is
 // rdma.ErrNotGdrcp or an errWireVersion.
 func decodePrivate(b []byte) ([]byte, error) {
 	if len(b) < wireHeaderBytes || binary.BigEndian.Uint32(b) != wireMagic {

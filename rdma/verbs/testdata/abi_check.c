@@ -11,7 +11,8 @@
 #define SAME(mine, theirs, field) AT(mine, field, theirs, field)
 #define WHOLE(mine, theirs) \
 	_Static_assert(sizeof(struct mine) == sizeof(struct theirs), #mine " has another size")
-/* Of a structure that grows at its end: it begins as ours is whole. */
+/* For a structure that may grow at its end: it begins with the whole of
+ * ours. */
 #define BEGINS(mine, theirs, last)                                                          \
 	SAME(mine, theirs, last);                                                           \
 	_Static_assert(sizeof(struct mine) - sizeof(((struct mine *)0)->last)               \
@@ -95,8 +96,9 @@ SAME(abi_port_attr, ibv_port_attr, active_mtu);
 SAME(abi_port_attr, ibv_port_attr, max_msg_sz);
 SAME(abi_port_attr, ibv_port_attr, link_layer);
 SAME(abi_port_attr, ibv_port_attr, flags);
-/* Since rdma-core 49 ibv_port_attr goes on, with active_speed_ex. Only a driver's own query_port gets to know: the function of the
- * library, which is the one called here, fills no more than up to flags (_compat_ibv_port_attr in libibverbs/verbs.c). */
+/* Since rdma-core 49 ibv_port_attr has one more member, active_speed_ex. Only a driver's own
+ * query_port sees that: the library's function, which this package calls, fills the members up to
+ * flags (_compat_ibv_port_attr in libibverbs/verbs.c). */
 BEGINS(abi_port_attr, ibv_port_attr, port_cap_flags2);
 SAME(abi_async_event, ibv_async_event, element.qp);
 SAME(abi_async_event, ibv_async_event, element.port_num);

@@ -1,7 +1,7 @@
 /*
  * BLAKE3's compression function for one thread, on a GPU or on the processor,
- * and what code that is compiled for both needs. It includes nothing, neither
- * of CUDA nor of the system, so that what is made of it depends on nothing.
+ * and declarations for code that is compiled for both. It includes no header of
+ * CUDA or of the system, so that its output depends on nothing else.
  */
 #ifndef GDRCP_GPU_BLAKE3_H
 #define GDRCP_GPU_BLAKE3_H
@@ -11,17 +11,18 @@ typedef __UINT64_TYPE__ uint64;
 
 enum { BLOCK_BYTES = 64, CHUNK_BYTES = 1024 };
 
-/* Of a thread block, of every kernel. */
+/* Threads in a thread block, for every kernel. */
 enum { THREADS = 128 };
 
 /* Flags of a compression (BLAKE3 paper, table 3). */
 enum { CHUNK_START = 1, CHUNK_END = 2, PARENT = 4, ROOT = 8 };
 
 /* EACH_THREAD(group, t) { ... } is a step of the thread block with that number,
- * for each of its threads t; no thread begins the next step before all have
- * ended this one. Such a block must not be left but by its end or continue. On
- * the processor the threads take turns, in odd groups backwards: a step in
- * which a thread uses what another makes in it gives wrong digests there.
+ * for each of its threads t. No thread begins the next step before all have
+ * ended this one. Leave such a block only by its end or by continue. On the
+ * processor the threads take turns, in odd groups backwards: a step in which a
+ * thread uses a result that another makes in the same step gives wrong digests
+ * there.
  *
  * at_address is the memory at an address of the device. */
 #ifdef __CUDA_ARCH__
@@ -39,7 +40,7 @@ FUNCTION const void GLOBAL *at_address(uint64 address)
 	return (const void GLOBAL *)address;
 }
 
-/* The bytes of x at the selected places. ptxas makes one PRMT of it. */
+/* The bytes of x at the selected places. ptxas turns this into one PRMT. */
 FUNCTION uint32 rotate_16(uint32 x) { return __nvvm_prmt(x, x, 0x1032); }
 FUNCTION uint32 rotate_8(uint32 x) { return __nvvm_prmt(x, x, 0x0321); }
 
@@ -52,7 +53,7 @@ FUNCTION uint32 rotate_8(uint32 x) { return __nvvm_prmt(x, x, 0x0321); }
 	for (uint32 turn = 0, t = (group) % 2 ? THREADS - 1 : 0; turn < THREADS;                   \
 	     turn++, t = (group) % 2 ? THREADS - 1 - turn : turn)
 
-static const void *at_address(uint64 address); /* by whoever includes this */
+static const void *at_address(uint64 address); /* defined by the including file */
 
 FUNCTION uint32 rotate_16(uint32 x) { return x >> 16 | x << 16; }
 FUNCTION uint32 rotate_8(uint32 x) { return x >> 8 | x << 24; }
@@ -73,8 +74,8 @@ struct block {
 	uint32 word[BLOCK_BYTES / 4];
 } __attribute__((aligned(16)));
 
-/* What one access of a thread moves at most. Compilers do not make one of four
- * by themselves. */
+/* The most that one access of a thread moves. Compilers do not merge four
+ * accesses into one by themselves. */
 typedef uint32 quad __attribute__((vector_size(16), may_alias));
 
 FUNCTION struct cv read_cv(const struct cv *from)
@@ -119,8 +120,8 @@ FUNCTION void mix_round(uint32 v[16], const struct block *m)
 	mix(&v[3], &v[4], &v[9], &v[14], w[14], w[15]);
 }
 
-/* Costs nothing on the device: the words stay in the registers where they are,
- * and the next round names others. */
+/* Costs nothing on the device: the words stay in their registers, and the next
+ * round uses other names for them. */
 FUNCTION struct block permuted(const struct block *m)
 {
 	const uint32 *w = m->word;

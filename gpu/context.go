@@ -15,28 +15,28 @@ import (
 	"sync"
 )
 
-// Context is one user's use of a GPU, whose primary context all users in the
-// process share.
+// Context is one user's use of a GPU. All users in the process share the GPU's primary
+// context.
 type Context struct {
 	driver *Driver
 	device Device
 	kept   *kept
-	c      *C.struct_gdr_context // that of kept.own
-	life   context.Context       // of the user: ends all waits but those of closing
+	c      *C.struct_gdr_context // the one of kept.own
+	life   context.Context       // of the user: its end ends all waits except those of closing
 
 	mu     sync.Mutex
-	open   map[string]int // what is open, by kind
+	open   map[string]int // count of open objects, by kind
 	closed bool
 }
 
-// Use takes a GPU into use. The error is a *ProbeError with the reason
-// BadDevice where the GPU is not there or not usable, or ErrClosed. Blocks
-// while the driver makes the primary context, some 100 ms, where nobody has used
-// the GPU for a minute: so long the process keeps it, with the kernels.
+// Use takes a GPU into use. The error is ErrClosed, or a *ProbeError with the reason
+// BadDevice if the GPU is missing or unusable. If nobody has used the GPU for a minute,
+// Use blocks while the driver makes the primary context, some 100 ms: the process keeps
+// the context and the kernels for a minute.
 //
-// When ctx ends, so does every wait of the Context, while the GPU goes on; only
-// those of Close and its like do not heed it, which take 5 s at most. A GPU that
-// has not done its work after 30 s counts as hung: see Lost.
+// When ctx ends, every wait of the Context ends, while the GPU goes on. Only the waits
+// of Close and similar calls ignore ctx; they take 5 s at most. A GPU that has not
+// finished its work after 30 s counts as hung: see Lost.
 func (d *Driver) Use(ctx context.Context, index int) (*Context, error) {
 	// Not locked while the context is made: other GPUs need not wait for this one.
 	d.mu.Lock()
@@ -55,7 +55,7 @@ func (d *Driver) Use(ctx context.Context, index int) (*Context, error) {
 	return c, err
 }
 
-// use is Use for a driver that cannot be closed meanwhile.
+// use is Use. The caller makes sure that the driver is not closed meanwhile.
 func (d *Driver) use(ctx context.Context, index int) (*Context, error) {
 	if index < 0 || index >= d.count {
 		return nil, &ProbeError{
@@ -92,7 +92,7 @@ func (c *Context) retain() error {
 	}
 }
 
-// release ends the primary context, with which all ends that was made of it.
+// release ends the primary context, and with it everything that was made from it.
 func (c *Context) release() error {
 	return c.ended(c.closing("release", func() C.int { return C.gdr_context_close(c.c) }), "release")
 }
@@ -100,9 +100,9 @@ func (c *Context) release() error {
 // Device describes the GPU as it was when it was taken into use.
 func (c *Context) Device() Device { return c.device }
 
-// FlushWrites blocks until everything that RDMA devices have written to the
-// GPU's memory, and told this process about, is visible to work that is queued
-// on the GPU afterwards. It is ErrUnsupported where Device.HostFlush is not
+// FlushWrites blocks until everything that RDMA devices have written to the GPU's
+// memory, and whose completions this process has seen, is visible to work that is
+// queued on the GPU afterwards. It returns ErrUnsupported unless Device.HostFlush is
 // set.
 func (c *Context) FlushWrites() error {
 	if !c.device.HostFlush {
@@ -115,11 +115,11 @@ func (c *Context) FlushWrites() error {
 	return c.check(c.opening("flush writes", func() C.int { return C.gdr_flush_writes(c.c) }), "flush writes")
 }
 
-// Close gives the GPU back. It fails, naming them, while anything that was made
-// of the Context is open: device memory may still be registered with an RDMA
-// device, and only its user can undo that. Close can then be called again; after it
-// succeeded it does nothing. The primary context stays for a minute, or
-// until the driver's Close.
+// Close gives the GPU back. It fails while anything that was made from the Context is
+// open, and names those objects: device memory may still be registered with an RDMA
+// device, and only its user can undo that. Close can then be called again. After a
+// success it does nothing. The primary context stays for a minute, or until the
+// driver's Close.
 func (c *Context) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,7 +137,7 @@ func (c *Context) Close() error {
 	return nil
 }
 
-// left names what is open, and needs c.mu.
+// left names the objects that are open. The caller holds c.mu.
 func (c *Context) left() string {
 	var list []string
 	for kind, n := range c.open {
@@ -149,8 +149,7 @@ func (c *Context) left() string {
 	return strings.Join(list, ", ")
 }
 
-// begin counts one more of what keeps the Context open, or says that it is
-// closed.
+// begin counts one more object that keeps the Context open, or returns ErrClosed.
 func (c *Context) begin(kind string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -161,15 +160,15 @@ func (c *Context) begin(kind string) error {
 	return nil
 }
 
-// end is for what begin counted.
+// end undoes begin.
 func (c *Context) end(kind string) {
 	c.mu.Lock()
 	c.open[kind]--
 	c.mu.Unlock()
 }
 
-// check is failed where rc is not success. Its arguments cost allocations also
-// where it is: what runs for every chunk asks first.
+// check calls failed unless rc is success. Its arguments cost allocations even on
+// success: code that runs for every chunk checks rc first.
 func (c *Context) check(rc C.int, format string, args ...any) error {
 	if rc == 0 {
 		return nil
@@ -177,7 +176,7 @@ func (c *Context) check(rc C.int, format string, args ...any) error {
 	return c.failed(rc, format, args...)
 }
 
-// failed makes an *Error of a CUresult.
+// failed makes an *Error from a CUresult.
 func (c *Context) failed(rc C.int, format string, args ...any) error {
 	e := &Error{
 		Op:   fmt.Sprintf(format, args...),

@@ -1,17 +1,16 @@
 package gpu
 
-// Device describes a GPU. Fields that the driver could not tell are -1, or
-// empty.
+// Device describes a GPU. Fields that the driver does not know are -1, or empty.
 type Device struct {
 	// Index is the driver's ordinal, as CUDA_VISIBLE_DEVICES leaves it.
 	Index int    `json:"index"`
 	Name  string `json:"name"`
-	// UUID is GPU-... as nvidia-smi spells it, MIG-... for an instance of a
-	// divided GPU.
+	// UUID is GPU-... in nvidia-smi's spelling, or MIG-... for an instance of a divided
+	// GPU.
 	UUID string `json:"uuid,omitempty"`
-	// PCIAddress is domain:bus:device.function as sysfs spells it.
+	// PCIAddress is domain:bus:device.function in sysfs's spelling.
 	PCIAddress string `json:"pci_address"`
-	// NUMANode is -1 where the kernel names none.
+	// NUMANode is -1 if the kernel names no node.
 	NUMANode      int   `json:"numa_node"`
 	MemoryBytes   int64 `json:"memory_bytes"`
 	BAR1Bytes     int64 `json:"bar1_bytes"`
@@ -27,11 +26,11 @@ type Device struct {
 	GPUDirect bool `json:"gpudirect_rdma"`
 	// HostFlush: FlushWrites works (attribute 117, option HOST).
 	HostFlush bool `json:"host_flush"`
-	// WritesOrdering is attribute 118: 0 nothing is ordered, 100 for the
-	// device itself, 200 for all of them.
+	// WritesOrdering is attribute 118: the writes of RDMA devices are ordered for
+	// nobody (0), for the GPU itself (100), or for all GPUs (200).
 	WritesOrdering int `json:"writes_ordering"`
-	// C2C: the GPU hangs on a coherent link to the CPU (Grace), by whose page
-	// tables it reaches the host's memory (attribute 100).
+	// C2C: the GPU has a coherent link to the CPU (Grace), and reaches the host's
+	// memory through the CPU's page tables (attribute 100).
 	C2C bool `json:"c2c"`
 	// Problem says why the device cannot be used, or is empty.
 	Problem string `json:"problem,omitempty"`

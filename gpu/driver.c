@@ -38,7 +38,7 @@ int gdr_device_identity(const struct gdr_api *api, int index, struct gdr_identit
 		return rc;
 	out->memory_bytes = bytes;
 	/* The first function gives a divided GPU's own UUID, the second that of the
-	 * instance (cuda.h): where they differ there is one. */
+	 * instance (cuda.h). If they differ, there is an instance. */
 	out->is_instance = api->cuDeviceGetUuid_v2 && !api->cuDeviceGetUuid_v2(&own, device) &&
 			   memcmp(&uuid, &own, sizeof uuid);
 	memcpy(out->uuid, out->is_instance ? own.bytes : uuid.bytes, sizeof out->uuid);

@@ -39,19 +39,19 @@ type Driver struct {
 
 	lost   atomic.Pointer[loss]
 	hung   atomic.Bool // lost because a GPU hangs
-	lostMu sync.Mutex  // of the changes of lost, and of onLost
+	lostMu sync.Mutex  // guards changes of lost, and onLost
 	onLost []func(error)
 }
 
-// Open opens libcuda.so.1, or the file that GDRCP_LIBCUDA names, and starts the
-// driver. NVML, libnvidia-ml.so.1 or GDRCP_LIBNVML, is opened for what it tells
-// of BAR1, where it is. The error is a *ProbeError. Blocks while the driver
-// starts: seconds where nothing keeps it loaded.
+// Open opens libcuda.so.1, or the file that GDRCP_LIBCUDA names, and starts the driver.
+// If NVML is there, as libnvidia-ml.so.1 or the file that GDRCP_LIBNVML names, Open
+// opens it too, to learn the size of BAR1. The error is a *ProbeError. Open blocks
+// while the driver starts: seconds if nothing keeps it loaded.
 //
 // The library stays loaded when the Driver is closed. A process needs one
 // Driver; several are independent.
 func Open() (*Driver, error) {
-	// As nvidia-smi counts: the driver's own order begins with the fastest GPU.
+	// This is nvidia-smi's order: the driver's own order begins with the fastest GPU.
 	if _, set := os.LookupEnv("CUDA_DEVICE_ORDER"); !set {
 		if err := os.Setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID"); err != nil {
 			return nil, fmt.Errorf("choose the order of GPUs: %w", err)
@@ -114,7 +114,7 @@ func stubLibrary(file string) error {
 	}
 }
 
-// start starts the driver and asks what there is.
+// start starts the driver and asks for its version and number of GPUs.
 func (d *Driver) start() error {
 	if rc := C.gdr_init(d.api); rc != 0 {
 		return d.notStarted(rc)
@@ -136,9 +136,9 @@ func (d *Driver) start() error {
 	return nil
 }
 
-// notStarted makes a ProbeError of what cuInit gave. The driver gives
-// CUDA_ERROR_NO_DEVICE both without a GPU and where its files in /dev are
-// missing or forbidden.
+// notStarted makes a ProbeError from the result of cuInit. The driver gives
+// CUDA_ERROR_NO_DEVICE without a GPU, and also if its files in /dev are missing or
+// forbidden.
 func (d *Driver) notStarted(rc C.int) error {
 	e := &ProbeError{Reason: NoDriver, Detail: "start NVIDIA's driver: " + d.errorName(rc)}
 	switch rc {
@@ -158,7 +158,7 @@ func (d *Driver) notStarted(rc C.int) error {
 	return e
 }
 
-// errorName is a CUresult's name, and its number where the driver knows none.
+// errorName returns a CUresult's name, or its number if the driver knows no name.
 func (d *Driver) errorName(rc C.int) string {
 	if name := C.gdr_error_name(d.api, rc); name != nil {
 		return C.GoString(name)
@@ -166,16 +166,17 @@ func (d *Driver) errorName(rc C.int) string {
 	return "CUresult " + strconv.Itoa(int(rc))
 }
 
-// Version is the CUDA version that the driver supports, as 12.4. It is no
-// version of the driver itself.
+// Version returns the CUDA version that the driver supports, such as 12.4. That is not
+// the version of the driver itself.
 func (d *Driver) Version() string {
 	return fmt.Sprintf("%d.%d", d.version/1000, d.version%1000/10)
 }
 
-// Close ends the use of the driver, and what it keeps of the GPUs. It fails while a
-// Context is open, and can then be called again; after that it does nothing. Blocks
-// for 5 s at most, after which a GPU counts as hung. Its error is also of what was
-// ended before, when nobody had used it for a while.
+// Close ends the use of the driver, and the contexts and kernels that it keeps. It
+// fails while a Context is open, and can then be called again. After a success it does
+// nothing. It blocks for 5 s at most; then a GPU counts as hung. Its error includes
+// those of contexts and kernels that were ended before, when nobody had used them for a
+// while.
 func (d *Driver) Close() error {
 	if closed, err := d.shut(); closed || err != nil {
 		return err
@@ -187,7 +188,7 @@ func (d *Driver) Close() error {
 		errs = append(errs, k.close(ctx))
 	}
 	if d.hung.Load() {
-		return errors.Join(errs...) // a call that was left behind may come back to the library
+		return errors.Join(errs...) // an abandoned call may still return into the library
 	}
 	if d.nvml != nil {
 		C.gdr_nvml_close(d.nvml)
@@ -196,7 +197,7 @@ func (d *Driver) Close() error {
 	return errors.Join(errs...)
 }
 
-// shut lets nobody use the driver any more, and reports whether it was shut before.
+// shut refuses all further use of the driver, and reports whether it was shut before.
 func (d *Driver) shut() (closed bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -7,24 +7,24 @@ import (
 
 // Errors that callers act on.
 var (
-	// ErrUnsupported: this device, driver or build cannot do it.
+	// ErrUnsupported: this device, driver or build lacks the feature.
 	ErrUnsupported = errors.New("not supported here")
-	// ErrOutOfMemory: the device has not the memory.
+	// ErrOutOfMemory: the device has too little free memory.
 	ErrOutOfMemory = errors.New("out of device memory")
 	// ErrClosed: the object was closed.
 	ErrClosed = errors.New("closed")
 )
 
-// ProbeReason tells apart why there is no GPU to use.
+// ProbeReason is the kind of reason why there is no GPU to use.
 type ProbeReason uint8
 
-// The reasons, from the outside in.
+// The reasons, in the order in which Open and Use check for them.
 const (
 	NotBuilt  ProbeReason = iota + 1 // this binary was built without cgo
 	NoLibrary                        // libcuda.so.1 is missing
-	OldDriver                        // it lacks a symbol that is needed
-	NoDriver                         // the kernel driver is not loaded, or another version
-	NoDevice                         // the driver knows no GPU, or none that may be seen
+	OldDriver                        // it lacks a needed symbol
+	NoDriver                         // the kernel driver is not loaded, or has another version
+	NoDevice                         // the driver knows no GPU, or no visible one
 	BadDevice                        // the device with the index cannot be used
 	Lost                             // the driver refuses this process all further work
 )
@@ -61,12 +61,12 @@ type ProbeError struct {
 
 func (e *ProbeError) Error() string { return e.Detail }
 
-// Unwrap is ErrUnsupported.
+// Unwrap returns ErrUnsupported.
 func (e *ProbeError) Unwrap() error { return ErrUnsupported }
 
 // Error is a failed call of the driver.
 type Error struct {
-	Op   string // what was being done, as a verb phrase: "allocate 64 MiB"
+	Op   string // the operation as a verb phrase: "allocate 64 MiB"
 	GPU  int    // index of the device
 	Code int    // CUresult
 	Name string // its name: "CUDA_ERROR_OUT_OF_MEMORY"
@@ -91,7 +91,7 @@ const (
 	codeUnknown             = 999
 )
 
-// Unwrap is ErrOutOfMemory or ErrUnsupported where the code says that.
+// Unwrap returns ErrOutOfMemory or ErrUnsupported if the code means that, else nil.
 func (e *Error) Unwrap() error {
 	switch e.Code {
 	case codeOutOfMemory:
@@ -102,7 +102,7 @@ func (e *Error) Unwrap() error {
 	return nil
 }
 
-// Hint is one remedy for a person, or empty.
+// Hint returns one remedy for a person, or nothing.
 func (e *Error) Hint() string {
 	switch e.Code {
 	case codeOutOfMemory:
@@ -121,9 +121,10 @@ func (e *Error) Hint() string {
 	return ""
 }
 
-// WithClose joins the error of work on a GPU, nil where it went well, with that of
-// closing what the work used. Where both are the driver's refusal with the same code it
-// is err alone: a context that failed once says the same at every call after it.
+// WithClose joins the error of work on a GPU, which may be nil, with the error of
+// closing what the work used. If both are the driver's refusal with the same code, it
+// returns err alone: a context that failed once gives the same code at every later
+// call.
 func WithClose(err, closing error) error {
 	var first, again *Error
 	if errors.As(err, &first) && errors.As(closing, &again) && first.Code == again.Code {

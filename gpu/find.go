@@ -8,28 +8,28 @@ import (
 	"strings"
 )
 
-// MaxNameBytes bounds what Find takes: a whole UUID with its prefix.
+// MaxNameBytes bounds the names that Find takes: a whole UUID with its prefix.
 const MaxNameBytes = 40
 
 var (
 	uuidName = regexp.MustCompile(`^(GPU|MIG)-[0-9a-f-]{1,36}$`)
-	// As nvidia-smi (eight digits of domain), the kernel (four or more) and lspci
-	// (none) spell it, with or without the function.
+	// The spellings of nvidia-smi (eight digits of domain), the kernel (four or more)
+	// and lspci (none), with or without the function.
 	pciName = regexp.MustCompile(`^(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\.([0-7]))?$`)
 )
 
-// CheckName refuses what names no GPU, wherever it may be: an index, a UUID or
-// the first part of one, and a PCI address do.
+// CheckName refuses a name that can name no GPU on any host. An index, a UUID or the
+// first part of a UUID, and a PCI address can.
 func CheckName(name string) error {
 	_, err := matcher(name)
 	return err
 }
 
-// Find is the GPU of a name: its index as in Devices; its UUID, GPU-... or for an
-// instance of a divided GPU MIG-..., or as much of that as no other begins with,
-// as CUDA_VISIBLE_DEVICES takes it; or its PCI address, whose domain may be left
-// out where it is 0, and its function likewise. Capitals do not matter. The error
-// is a *ProbeError with the reason BadDevice that lists what there is.
+// Find returns the GPU with a name. The name is its index as in Devices; its UUID
+// (GPU-..., or MIG-... for an instance of a divided GPU) or a unique beginning of the
+// UUID, as in CUDA_VISIBLE_DEVICES; or its PCI address, in which domain and function
+// may be left out if they are 0. Case does not matter. The error is a *ProbeError with
+// the reason BadDevice that lists the GPUs.
 func Find(devices []Device, name string) (Device, error) {
 	matches, err := matcher(name)
 	if err != nil {
@@ -77,7 +77,7 @@ func matcher(name string) (func(Device) bool, error) {
 	return nil, fmt.Errorf("%q is not an index, UUID (GPU-... or MIG-...) or PCI address of a GPU", name)
 }
 
-// pciNumber is a PCI address as a number, however it is spelled.
+// pciNumber returns a PCI address as a number, whatever its spelling.
 func pciNumber(address string) (number uint64, ok bool) {
 	parts := pciName.FindStringSubmatch(strings.ToLower(address))
 	if parts == nil {
@@ -86,14 +86,14 @@ func pciNumber(address string) (number uint64, ok bool) {
 	for _, part := range parts[1:] {
 		n := uint64(0)
 		if part != "" {
-			n, _ = strconv.ParseUint(part, 16, 32) // the expression takes nothing else
+			n, _ = strconv.ParseUint(part, 16, 32) // the expression matches only hexadecimal digits
 		}
 		number = number<<8 | n
 	}
 	return number, true
 }
 
-// listed names GPUs in each of the ways that Find takes.
+// listed names GPUs in each of the forms that Find takes.
 func listed(devices []Device) string {
 	const most = 16
 	var names []string

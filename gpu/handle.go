@@ -4,8 +4,8 @@ package gpu
 
 import "sync"
 
-// handle lets an object of the driver be used by several goroutines, and ended
-// once, after the uses that had begun. The zero value is an object in use.
+// handle lets several goroutines use an object of the driver, and ends the object once,
+// after the uses that had begun. The zero value is an open object.
 type handle struct {
 	mu     sync.Mutex
 	users  int
@@ -15,7 +15,7 @@ type handle struct {
 	err    error
 }
 
-// use begins a use, which release ends, or is ErrClosed.
+// use begins a use, which release ends, or returns ErrClosed.
 func (h *handle) use() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -36,8 +36,8 @@ func (h *handle) release() {
 	}
 }
 
-// close lets no further use begin, waits for those that have, and calls end.
-// Each further call waits for the first, and returns what its end did.
+// close refuses further uses, waits for those that have begun, and calls end. Every
+// later call waits for the first, and returns the same error.
 func (h *handle) close(end func() error) error {
 	h.mu.Lock()
 	if h.closed {

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Hasher digests device memory by BLAKE3, many pieces in one go. It holds what
-// that needs: memory for chaining values on the GPU, and pinned memory for the
-// table of jobs and for the digests. One goroutine at a time may use it.
+// Hasher digests device memory by BLAKE3, many pieces at once. It holds memory for
+// chaining values on the GPU, and pinned memory for the table of jobs and for the
+// digests. One goroutine at a time may use it.
 type Hasher struct {
 	ctx      *Context
 	kernels  *hashKernels
@@ -22,16 +22,16 @@ type Hasher struct {
 	layout   hashLayout
 
 	scratch *Memory
-	host    []byte // as scratch, without chaining values
+	host    []byte // laid out like scratch, without chaining values
 	pinned  *Pinned
-	done    *Mark // behind what Begin queued
+	done    *Mark // behind the work that Begin queued
 
 	jobs int       // of the last Begin
-	args [5]uint64 // of a launch: here, so that none allocates
+	args [5]uint64 // of a launch; a field, so that a launch allocates nothing
 }
 
-// hashLayout is what lies where in a Hasher's memory, offsets in bytes. The
-// table is at 0, the digests are in the same place on the GPU and at the host.
+// hashLayout is the layout of a Hasher's memory, with offsets in bytes. The table is at
+// 0. The digests are at the same offset on the GPU and on the host.
 type hashLayout struct {
 	digests, cvs, end int
 }
@@ -42,12 +42,12 @@ const (
 	hashChunksMax = math.MaxInt32 - tileChunks
 )
 
-// NewHasher makes a Hasher for at most maxJobs jobs and maxBytes bytes at once.
-// It takes 32 bytes of device memory for each KiB of maxBytes, and 100 for each
-// job. The error is ErrUnsupported below compute capability 7.0. The first one
-// of a GPU blocks while the kernels are loaded: where there is machine code for the
-// GPU for milliseconds, elsewhere while the driver compiles them, which can take
-// seconds where it has not got them in its cache (~/.nv/ComputeCache).
+// NewHasher makes a Hasher for at most maxJobs jobs and maxBytes bytes at once. It
+// takes 32 bytes of device memory for each KiB of maxBytes, and 100 for each job. The
+// error is ErrUnsupported below compute capability 7.0. The first Hasher of a GPU
+// blocks while the kernels are loaded: milliseconds if there is machine code for the
+// GPU; else while the driver compiles the kernels, which can take seconds if they are
+// not in its cache (~/.nv/ComputeCache).
 func (c *Context) NewHasher(maxJobs, maxBytes int) (*Hasher, error) {
 	if maxJobs <= 0 || maxJobs > hashChunksMax || maxBytes < 0 || maxBytes/hashChunkBytes > hashChunksMax-maxJobs {
 		return nil, fmt.Errorf("digest %d bytes in %d jobs at once: too many, or none", maxBytes, maxJobs)
@@ -66,7 +66,8 @@ func (c *Context) NewHasher(maxJobs, maxBytes int) (*Hasher, error) {
 	return h, nil
 }
 
-// make takes what Close gives back. Where it fails it leaves what it had.
+// make allocates everything that Close frees. If it fails, the caller frees the part
+// that it allocated.
 func (h *Hasher) make() (err error) {
 	if h.kernels, err = h.ctx.kept.hash(h.ctx.life); err != nil {
 		return err
@@ -85,11 +86,11 @@ func (h *Hasher) make() (err error) {
 	return err
 }
 
-// Begin queues, in s, the digesting of all jobs: behind it, s holds digests.
-// Their memory must stay open and unchanged until then. A job that breaks a rule
-// of HashJob, or more jobs or bytes than the Hasher is for, are an error, and
-// nothing is queued. Where the work of an earlier Begin is still under way it
-// blocks until that is done.
+// Begin queues the digesting of all jobs in s. The memory of the jobs must stay open
+// and unchanged until that work is done. If a job breaks a rule of HashJob, or there
+// are more jobs or bytes than the Hasher is for, Begin returns an error and queues
+// nothing. If the work of an earlier Begin is still under way, Begin blocks until that
+// is done.
 func (h *Hasher) Begin(s *Stream, jobs []HashJob) error {
 	if h.done == nil {
 		return fmt.Errorf("digest: %w", ErrClosed)
@@ -105,7 +106,8 @@ func (h *Hasher) Begin(s *Stream, jobs []HashJob) error {
 		return nil
 	}
 	if err := h.queue(s, jobs); err != nil {
-		// A part of it may be under way, and the next Begin must not change its table.
+		// A part of the work may be under way, and the next Begin must not change its
+		// table.
 		if waited := s.Drain(); h.ctx.Lost() == nil {
 			err = errors.Join(err, waited)
 		}
@@ -165,15 +167,15 @@ func (h *Hasher) queue(s *Stream, jobs []HashJob) error {
 	return s.Record(h.done)
 }
 
-// Digest is that of job i of the last Begin. It is valid once the stream, or a
-// mark behind that Begin, was waited for, until the next Begin or Close.
+// Digest returns the digest of job i of the last Begin. It is valid from the end of a
+// wait for the stream, or for a mark behind that Begin, until the next Begin or Close.
 func (h *Hasher) Digest(i int) [32]byte {
 	at := h.host[h.layout.digests:][:h.jobs*digestBytes]
 	return [32]byte(at[i*digestBytes:])
 }
 
-// Close waits for the work of the last Begin, then frees what the Hasher holds.
-// Closing again does nothing.
+// Close waits for the work of the last Begin, then frees the Hasher's memory. Closing
+// again does nothing.
 func (h *Hasher) Close() error {
 	var errs []error
 	if h.done != nil {
@@ -185,7 +187,7 @@ func (h *Hasher) Close() error {
 	if h.pinned != nil {
 		errs = append(errs, h.pinned.Close())
 	}
-	// A GPU that hangs may still write to it.
+	// A GPU that hangs may still write to the memory.
 	if h.host != nil && h.ctx.Lost() == nil {
 		errs = append(errs, unix.Munmap(h.host))
 	}

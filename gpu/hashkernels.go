@@ -11,20 +11,20 @@ import (
 //go:generate ./ptx
 //go:generate ./cubins
 
-// blake3PTX is blake3.cu, compiled by the script ptx.
+// blake3PTX is blake3.cu as compiled by the script ptx.
 //
 //go:embed blake3.ptx
 var blake3PTX string
 
-// cubins are blake3PTX, assembled by the script cubins for one compute capability
-// each.
+// cubins are blake3PTX as assembled by the script cubins, one for each of several
+// compute capabilities.
 //
 //go:embed cubin/*.cubin
 var cubins embed.FS
 
-// cubinFor is the machine code for GPUs of a compute capability, and its name; nil
-// where there is none. A GPU runs what is for its own compute capability or an earlier
-// one of the same major number (CUDA C++ Programming Guide, "Binary Compatibility").
+// cubinFor returns the machine code for GPUs of a compute capability, and its name; nil
+// if there is none. A GPU runs code for its own compute capability or an earlier one of
+// the same major number (CUDA C++ Programming Guide, "Binary Compatibility").
 func cubinFor(major, minor int) (name string, image []byte) {
 	for ; minor >= 0; minor-- {
 		name = fmt.Sprintf("sm_%d%d", major, minor)
@@ -37,13 +37,13 @@ func cubinFor(major, minor int) (name string, image []byte) {
 
 // hashKernels are the kernels that all Hashers of a GPU share.
 type hashKernels struct {
-	form        string // what was loaded: "sm_90", or "PTX"
+	form        string // the loaded form: "sm_90", or "PTX"
 	module      *module
 	tiles, join *kernel
 }
 
-// load loads the machine code for the GPU. Where there is none, or the driver will
-// not have it, it loads the PTX, which needs the driver's compiler.
+// load loads the machine code for the GPU. If there is none, or the driver refuses it,
+// load loads the PTX, which needs the driver's compiler.
 func (k *hashKernels) load(c *Context) error {
 	name, image := cubinFor(c.device.ComputeMajor, c.device.ComputeMinor)
 	if image != nil {
@@ -54,8 +54,8 @@ func (k *hashKernels) load(c *Context) error {
 	return k.loadImage(c, "PTX", []byte(blake3PTX))
 }
 
-// refuses reports whether an error is what the driver has against an image, and
-// another may do.
+// refuses reports whether an error is the driver's refusal of an image, so that another
+// image may load.
 func (c *Context) refuses(err error) bool {
 	return errors.As(err, new(*Error)) && !errors.Is(err, ErrOutOfMemory) && c.Lost() == nil
 }
@@ -64,7 +64,7 @@ func (k *hashKernels) loadImage(c *Context, form string, image []byte) (err erro
 	if k.module, err = c.loadModule(image); err != nil {
 		return err
 	}
-	// A driver that loads lazily refuses here what it does not take.
+	// A driver that loads lazily refuses an image only here.
 	if k.tiles, err = k.module.kernel("gdr_blake3_tiles"); err == nil {
 		k.join, err = k.module.kernel("gdr_blake3_join")
 	}

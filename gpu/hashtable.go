@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// What blake3.cu has, too.
+// Constants of blake3.cu.
 const (
 	hashChunkBytes = 1024 // of BLAKE3
 	tileChunks     = 128  // of a thread block
@@ -15,12 +15,12 @@ const (
 	jobRoot        = 8 // BLAKE3's flag
 )
 
-// chunks is how many leaves the job's tree has: of nothing, too, one.
+// chunks returns how many leaves the job's tree has: one even for an empty piece.
 func (j *HashJob) chunks() int {
 	return max(1, (j.Len+hashChunkBytes-1)/hashChunkBytes)
 }
 
-// check says what is wrong with a job, but for its memory's owner.
+// check returns what is wrong with a job. It does not check whose memory the job names.
 func (j *HashJob) check() error {
 	switch {
 	case j.Memory == nil:
@@ -34,8 +34,8 @@ func (j *HashJob) check() error {
 	return err
 }
 
-// putJob writes a line of the job table: struct job of blake3.cu. addr is where
-// the job's bytes begin, and first how many chunks the jobs before it have.
+// putJob writes a line of the job table: struct job of blake3.cu. addr is where the
+// job's bytes begin, and first is the number of chunks of all earlier jobs.
 //
 //	0   8  address
 //	8   8  bytes
@@ -54,12 +54,12 @@ func putJob(line []byte, addr uint64, j *HashJob, first int) {
 	binary.LittleEndian.PutUint32(line[28:], root)
 }
 
-// tableBytes is the size of a table with that many lines, at most.
+// tableBytes returns the largest size of a table with that many lines.
 func tableBytes(jobs int) int { return jobs * (jobLineBytes + 4) }
 
-// putTable writes the lines of all jobs, whose bytes lie from addr(i) on, and
-// behind them, in four bytes each, the numbers of those jobs that lie in several
-// tiles. It returns how many chunks and how many such jobs there are.
+// putTable writes the lines of all jobs, whose bytes lie from addr(i) on, and behind
+// them, in four bytes each, the numbers of the jobs that lie in several tiles. It
+// returns the number of chunks and the number of such jobs.
 func putTable(table []byte, jobs []HashJob, addr func(i int) uint64) (chunks, wide int) {
 	list := table[len(jobs)*jobLineBytes:]
 	for i := range jobs {

@@ -11,15 +11,15 @@ import (
 )
 
 // idleTime is how long a GPU's context and kernels stay when nobody uses them. The
-// clients of a server come one after the other, and each would wait for both:
-// some 100 ms, and seconds where the kernels have to be compiled. But a context
-// takes some 100 MiB of the GPU, and of one in exclusive mode keeps others away.
+// clients of a server come one after the other, and each would wait for both: some 100
+// ms, or seconds if the kernels have to be compiled. But a context takes some 100 MiB
+// of the GPU, and keeps other processes away from a GPU in exclusive mode.
 const idleTime = time.Minute
 
-// kept is what all users of one GPU share: its primary context, retained once, and
-// the kernels. Each GPU has its own, so that nobody waits for another GPU. It is
-// made when it is first needed, and ends some time after the last user, or with the
-// driver.
+// kept holds the objects that all users of one GPU share: the primary context, retained
+// once, and the kernels. Each GPU has its own kept, so that nobody waits for another
+// GPU. The objects are made when they are first needed, and end some time after the
+// last user, or with the driver.
 type kept struct {
 	driver *Driver
 	index  int
@@ -27,23 +27,24 @@ type kept struct {
 	mu      sync.Mutex
 	own     *Context     // nil: there is no context
 	kernels *hashKernels // nil: they are not loaded
-	users   int          // those that wait for it included
+	users   int          // including those that wait
 	work    *work        // nil: none is under way
-	idle    *time.Timer  // ends it all; nil while there are users
-	err     error        // of what was ended, for the driver's Close
+	idle    *time.Timer  // ends context and kernels; nil while there are users
+	err     error        // of ending context or kernels, for the driver's Close
 }
 
-// work makes what is shared, or ends it, in a goroutine of its own: a user that waits for
-// it may give up, and others find what it made.
+// work makes the shared objects, or ends them, in a goroutine of its own: a user that
+// waits for the work may give up, and other users find the result.
 type work struct {
 	done chan struct{}
 	err  error // there once done is closed
 }
 
-// take counts a user and returns the context, of which there is one until leave.
-// When ctx ends it does not wait any more.
+// take counts a user and returns the context, which stays until leave. When ctx ends,
+// take stops waiting.
 func (k *kept) take(ctx context.Context) (own *Context, err error) {
-	// A user that waits counts, too: what is made for it must not end before it has it.
+	// A user that waits counts, too: the context that is made for the user must not end
+	// before the user has it.
 	k.mu.Lock()
 	k.users++
 	k.stopIdle()
@@ -58,7 +59,7 @@ func (k *kept) take(ctx context.Context) (own *Context, err error) {
 	return own, err
 }
 
-// leave is for a user that take counted.
+// leave ends the use that take counted.
 func (k *kept) leave() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -66,7 +67,7 @@ func (k *kept) leave() {
 	k.rest()
 }
 
-// hash is the kernels, for a user, loaded by the first who needs them.
+// hash returns the kernels, for a user. The first user that needs them loads them.
 func (k *kept) hash(ctx context.Context) (kernels *hashKernels, err error) {
 	err = k.await(ctx, k.load, func() bool {
 		kernels = k.kernels
@@ -75,9 +76,9 @@ func (k *kept) hash(ctx context.Context) (kernels *hashKernels, err error) {
 	return kernels, err
 }
 
-// await returns once ready says so, which is asked under k.mu, and meanwhile has
-// something made, by one for all. Two kinds of things are never made at once: only users
-// need kernels, and where there are users there is a context.
+// await returns once ready, which it calls with k.mu held, returns true. Until then it
+// runs do, once for all waiting users. The context and the kernels are never made at the
+// same time: only users need kernels, and while there are users there is a context.
 func (k *kept) await(ctx context.Context, do func() error, ready func() bool) error {
 	for {
 		k.mu.Lock()
@@ -101,7 +102,7 @@ func (k *kept) await(ctx context.Context, do func() error, ready func() bool) er
 	}
 }
 
-// begin needs k.mu, and that no work is under way.
+// begin starts do as the work. The caller holds k.mu, and no other work is under way.
 func (k *kept) begin(do func() error) *work {
 	w := &work{done: make(chan struct{})}
 	k.work = w
@@ -144,8 +145,8 @@ func (k *kept) load() error {
 	return nil
 }
 
-// rest sets the time from which nothing is kept, where nobody uses it: at once where
-// nobody will. It needs k.mu.
+// rest sets the timer that ends context and kernels if there are no users; on a closed
+// driver they end at once. The caller holds k.mu.
 func (k *kept) rest() {
 	if k.users > 0 || k.work != nil || k.own == nil {
 		return
@@ -158,7 +159,7 @@ func (k *kept) rest() {
 	k.idle = time.AfterFunc(after, k.expire)
 }
 
-// stopIdle needs k.mu.
+// stopIdle stops the timer. The caller holds k.mu.
 func (k *kept) stopIdle() {
 	if k.idle != nil {
 		k.idle.Stop()
@@ -166,7 +167,7 @@ func (k *kept) stopIdle() {
 	}
 }
 
-// expire ends what is kept, unless somebody has come since.
+// expire ends context and kernels, unless a user has come since.
 func (k *kept) expire() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -175,8 +176,8 @@ func (k *kept) expire() {
 	}
 }
 
-// end begins to end what is kept. It needs k.mu, that nobody uses it, and that no
-// work is under way.
+// end begins to end context and kernels. The caller holds k.mu, and there is no user
+// and no work under way.
 func (k *kept) end() *work {
 	own, kernels := k.own, k.kernels
 	k.own, k.kernels = nil, nil
@@ -194,8 +195,8 @@ func (k *kept) end() *work {
 	})
 }
 
-// close ends what is kept at once, for a driver that nobody uses. What is still
-// being made is waited for until ctx ends: then the GPU counts as hung.
+// close ends context and kernels at once, for a driver that nobody uses. It waits for
+// work under way until ctx ends: then the GPU counts as hung.
 func (k *kept) close(ctx context.Context) error {
 	for {
 		k.mu.Lock()

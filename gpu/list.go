@@ -14,8 +14,8 @@ import (
 	"unsafe"
 )
 
-// Devices lists the GPUs in the driver's order. One that cannot be used has a
-// Problem. What is free of BAR1 is as of the call.
+// Devices lists the GPUs in the driver's order. A GPU that cannot be used has a
+// Problem. The free part of BAR1 is that at the time of the call.
 func (d *Driver) Devices() []Device {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -29,14 +29,16 @@ func (d *Driver) Devices() []Device {
 	return list
 }
 
-// describe needs a driver that cannot be closed meanwhile.
+// describe describes one GPU. The caller makes sure that the driver is not closed
+// meanwhile.
 func (d *Driver) describe(index int) Device {
 	dev := Device{
 		Index: index, NUMANode: -1, MemoryBytes: -1, BAR1Bytes: -1, BAR1FreeBytes: -1,
 		DriverVersion: d.Version(),
 		ComputeMajor:  d.attribute(index, C.ABI_ATTR_COMPUTE_MAJOR),
 		ComputeMinor:  d.attribute(index, C.ABI_ATTR_COMPUTE_MINOR),
-		// The attributes say what the device could do, the functions what this driver can.
+		// The attributes say what the device can do, the functions what this driver can
+		// do.
 		DMABuf:         d.attribute(index, C.ABI_ATTR_DMA_BUF) == 1 && C.gdr_can_export(d.api) != 0,
 		GPUDirect:      d.attribute(index, C.ABI_ATTR_GPUDIRECT_RDMA) == 1,
 		WritesOrdering: d.attribute(index, C.ABI_ATTR_WRITES_ORDERING),

@@ -8,15 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where functions of libcuda come from. */
+/* The source of libcuda's functions. */
 struct source {
 	void *library;
-	/* cuGetProcAddress, since CUDA 12.0 and 11.3. Either is the only one
-	 * asked where it is: it knows which of several functions of one name
-	 * has the arguments that a CUDA version declares. */
+	/* cuGetProcAddress, since CUDA 12.0 and 11.3. If either is there, it alone
+	 * is asked: it knows which of several functions of one name has the
+	 * arguments that a CUDA version declares. */
 	int (*address_v2)(const char *, void **, int, uint64_t, int *);
 	int (*address)(const char *, void **, int, uint64_t);
-	int stub; /* a lookup said that this is no driver */
+	int stub; /* a lookup said that the library is no driver */
 };
 
 static void *find(struct source *from, const char *name, int version, const char *exported)
@@ -34,7 +34,7 @@ static void *find(struct source *from, const char *name, int version, const char
 	return rc == ABI_SUCCESS ? found : NULL;
 }
 
-/* Keeps what fails first. */
+/* Keeps the first failure. */
 static void *need(struct source *from, const char *name, int version, const char *exported,
 		  struct gdr_load_error *err)
 {

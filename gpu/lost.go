@@ -9,10 +9,10 @@ import (
 	"slices"
 )
 
-// fatalCodes are the CUresults after which, in the words of cuda.h, "any further
-// CUDA work will return the same error. To continue using CUDA, the process must
-// be terminated and relaunched", or the context is beyond use, which is the same
-// where a process has one for each GPU.
+// fatalCodes are the CUresults after which, in the words of cuda.h, "any further CUDA
+// work will return the same error. To continue using CUDA, the process must be
+// terminated and relaunched", or after which the context is unusable, which is the same
+// in a process with one context for each GPU.
 var fatalCodes = []int{
 	214, // ECC_UNCORRECTABLE
 	220, // NVLINK_UNCORRECTABLE
@@ -40,10 +40,10 @@ func (l *loss) probeError() error {
 	}
 }
 
-// Lost is a *ProbeError with the reason Lost once the driver has met an error
-// after which it refuses this process everything, or a GPU hangs; and nil before.
-// What is still open is then closed without an error, and ends with the process:
-// so host memory that a GPU may still reach must stay mapped.
+// Lost returns a *ProbeError with the reason Lost once the driver has met an error
+// after which it refuses this process everything, or a GPU hangs. Before that it
+// returns nil. Objects that are still open then close without an error, but end only
+// with the process: so host memory that a GPU may still reach must stay mapped.
 func (d *Driver) Lost() error {
 	if l := d.lost.Load(); l != nil {
 		return l.probeError()
@@ -69,8 +69,8 @@ func (d *Driver) note(e *Error) {
 	}
 }
 
-// noteHang ends the use of the driver because a GPU hangs: nothing of it can be
-// given back, and any call may block for ever.
+// noteHang ends the use of the driver because a GPU hangs: none of its objects can be
+// freed, and any call may block forever.
 func (d *Driver) noteHang(e *Error) {
 	d.hung.Store(true)
 	d.lose(e)
@@ -91,8 +91,8 @@ func (d *Driver) lose(e *Error) {
 // Lost is Driver.Lost.
 func (c *Context) Lost() error { return c.driver.Lost() }
 
-// ended is check for what gives something back: where the driver is lost it
-// says again what was said before.
+// ended is check for calls that free something. Once the driver is lost, their errors
+// only repeat that, so ended returns nil.
 func (c *Context) ended(rc C.int, format string, args ...any) error {
 	if c.Lost() != nil {
 		return nil

@@ -5,8 +5,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-/* The zeros travel in the default stream, which no other stream of this
- * package waits for: so it is waited for here. */
+/* The zeros travel in the default stream, for which no other stream of this
+ * package waits. So wait for it here. */
 static int prepare(const struct gdr_api *api, uint64_t base, size_t bytes)
 {
 	unsigned on = 1;
@@ -19,8 +19,8 @@ static int prepare(const struct gdr_api *api, uint64_t base, size_t bytes)
 	return rc;
 }
 
-/* cuMemAlloc promises 256 bytes of alignment and gives more to large blocks:
- * more is taken only where that was not enough. */
+/* cuMemAlloc promises 256 bytes of alignment and gives large blocks more. A
+ * larger block is allocated only if that was not enough. */
 static int alloc_aligned(const struct gdr_api *api, size_t *bytes, size_t align, struct gdr_block *out)
 {
 	int rc = api->cuMemAlloc(&out->base, *bytes);
@@ -68,8 +68,9 @@ int gdr_export(const struct gdr_context *ctx, uint64_t addr, size_t bytes, int *
 								    ABI_HANDLE_DMA_BUF_FD, 0));
 	if (rc)
 		return rc;
-	/* The driver does not promise it. Between the two calls another thread
-	 * may fork: then the child keeps the memory until it execs again. */
+	/* The driver does not promise close-on-exec. If another thread forks
+	 * between the two calls, the child keeps the memory until it execs
+	 * again. */
 	if (fcntl(exported, F_SETFD, FD_CLOEXEC) < 0) {
 		close(exported);
 		return ABI_UNKNOWN;

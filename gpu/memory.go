@@ -15,10 +15,9 @@ import (
 	"unsafe"
 )
 
-// alignBytes is what device memory is aligned at and rounded up to: the
-// driver's largest page. A dma-buf wants pages of the host at both ends, and an
-// RDMA device may want that the offset in the dma-buf and the address agree in
-// a larger page.
+// alignBytes is the unit to which device memory is aligned and rounded up: the driver's
+// largest page. A dma-buf must begin and end at pages of the host, and an RDMA device
+// may require the same offset of address and dma-buf within a larger page.
 const alignBytes = 2 << 20
 
 // Memory is device memory.
@@ -32,13 +31,13 @@ type Memory struct {
 	dmabuf    *os.File // nil when not exported
 }
 
-// Alloc allocates n bytes of zeroed device memory at a multiple of 2 MiB. It
-// takes as much more as makes a multiple of 2 MiB of it. The error is
-// ErrOutOfMemory where the GPU has not as much.
+// Alloc allocates n bytes of zeroed device memory at a multiple of 2 MiB. It rounds the
+// size up to a multiple of 2 MiB. The error is ErrOutOfMemory if the GPU has too little
+// free memory.
 //
 // The driver's own copies from and to the memory are complete when they return
-// (SYNC_MEMOPS), as RDMA devices need; copies in a Stream are not, and are
-// waited for as ever.
+// (SYNC_MEMOPS), as RDMA devices need. Copies in a Stream are not: wait for them as
+// usual.
 func (c *Context) Alloc(n int) (*Memory, error) {
 	if n <= 0 || n > math.MaxInt-2*alignBytes {
 		return nil, fmt.Errorf("allocate %d bytes on GPU %d: not a size", n, c.device.Index)
@@ -55,21 +54,21 @@ func (c *Context) Alloc(n int) (*Memory, error) {
 	return m, nil
 }
 
-// allocated is the length with what rounding added.
+// allocated returns the length rounded up.
 func (m *Memory) allocated() int { return (m.len + alignBytes - 1) / alignBytes * alignBytes }
 
-// Addr is the memory's device address, a multiple of 2 MiB, which the processor
+// Addr returns the memory's device address, a multiple of 2 MiB, which the processor
 // cannot use.
 func (m *Memory) Addr() uint64 { return uint64(m.block.addr) }
 
-// Len is in bytes, as was asked for.
+// Len returns the requested length in bytes.
 func (m *Memory) Len() int { return m.len }
 
-// DMABuf exports the memory, rounded up to 2 MiB, as a dma-buf, and returns its
-// descriptor and where in it the memory begins. The descriptor is close-on-exec
-// and the Memory's: it ends with CloseDMABuf or Close. Further calls return the
-// same one, so that all devices share one window of BAR1. It is ErrUnsupported
-// where Device.DMABuf is not set.
+// DMABuf exports the memory, rounded up to 2 MiB, as a dma-buf. It returns the
+// dma-buf's descriptor, and the offset at which the memory begins. The descriptor is
+// close-on-exec and belongs to the Memory: CloseDMABuf or Close closes it. Further
+// calls return the same descriptor, so that all devices share one window of BAR1. The
+// error is ErrUnsupported unless Device.DMABuf is set.
 func (m *Memory) DMABuf() (fd int, offset uint64, err error) {
 	if err := m.use(); err != nil {
 		return -1, 0, err
@@ -98,9 +97,9 @@ func (m *Memory) export() error {
 	return nil
 }
 
-// CloseDMABuf closes the descriptor that DMABuf made; devices that imported it
-// keep what they have. Without one it does nothing. A later DMABuf exports
-// anew.
+// CloseDMABuf closes the descriptor that DMABuf made. Devices that imported the dma-buf
+// keep it. Without a descriptor CloseDMABuf does nothing. A later DMABuf exports the
+// memory anew.
 func (m *Memory) CloseDMABuf() error {
 	m.exporting.Lock()
 	defer m.exporting.Unlock()
@@ -113,8 +112,8 @@ func (m *Memory) CloseDMABuf() error {
 }
 
 // Close frees the memory, and closes its dma-buf. No RDMA device may have it
-// registered. Blocks until work on the GPU that uses it is done, and calls that
-// others are in. Closing again does nothing.
+// registered. Close blocks until the GPU's work that uses the memory is done, and other
+// goroutines have left its methods. Closing again does nothing.
 func (m *Memory) Close() error {
 	return m.close(func() error {
 		fdErr := m.CloseDMABuf()
@@ -128,7 +127,7 @@ func (m *Memory) Close() error {
 	})
 }
 
-// at is the device address of n bytes at an offset.
+// at returns the device address of n bytes at an offset.
 func (m *Memory) at(offset, n int) (C.uint64_t, error) {
 	if offset < 0 || n < 0 || offset > m.len || n > m.len-offset {
 		return 0, fmt.Errorf("%d bytes at offset %d of %d bytes of GPU memory", n, offset, m.len)
@@ -143,10 +142,10 @@ type Pinned struct {
 	mem []byte
 }
 
-// Pin registers host memory with the GPU, and with all others of the process,
-// so that copies run at the speed of the bus and beside the processor. The
-// memory is the caller's, must not be Go's, and must stay mapped until Close.
-// It may be registered with an RDMA device, too. Blocks while pages are pinned.
+// Pin registers host memory with all GPUs of the process, so that copies run at the
+// speed of the bus and without the processor. The memory belongs to the caller, must
+// not be on the Go heap, and must stay mapped until Close. It may be registered with an
+// RDMA device, too. Pin blocks while pages are pinned.
 func (c *Context) Pin(mem []byte) (*Pinned, error) {
 	if len(mem) == 0 {
 		return nil, fmt.Errorf("pin 0 bytes for GPU %d: not a size", c.device.Index)
@@ -162,8 +161,8 @@ func (c *Context) Pin(mem []byte) (*Pinned, error) {
 	return &Pinned{ctx: c, mem: mem}, nil
 }
 
-// Close ends the registration. No copy from or to the memory may be under way.
-// Blocks while pages are unpinned. Closing again does nothing.
+// Close ends the registration. No copy from or to the memory may be under way. Close
+// blocks while pages are unpinned. Closing again does nothing.
 func (p *Pinned) Close() error {
 	return p.close(func() error {
 		rc := p.ctx.closing("unpin memory", func() C.int { return C.gdr_unpin(p.ctx.c, unsafe.Pointer(&p.mem[0])) })

@@ -16,30 +16,31 @@ import (
 	"unsafe"
 )
 
-// module is kernels, loaded on the GPU, for all users of that.
+// module is a set of kernels that is loaded on the GPU, for all users of that GPU.
 type module struct {
 	handle
 	ctx *Context
 	c   *C.struct_abi_module
 }
 
-// kernel is one function of a module, and ends with it.
+// kernel is one function of a module. It lives as long as the module.
 type kernel struct {
 	module *module
 	name   string
 	c      *C.struct_abi_function
 }
 
-// loadModule loads a cubin, or PTX text. Blocks while the driver compiles PTX: up
-// to seconds where its cache has not got it.
+// loadModule loads a cubin, or PTX text. It blocks while the driver compiles PTX: up to
+// seconds if the result is not in the driver's cache.
 func (c *Context) loadModule(image []byte) (*module, error) {
 	if err := c.begin("modules"); err != nil {
 		return nil, err
 	}
 	m := &module{ctx: c}
 	rc := c.opening("load kernels", func() C.int {
-		// Outside of Go's memory: the call may be left behind. The driver knows
-		// the length of a cubin by its header, that of text by a NUL.
+		// The copy is outside the Go heap, because the call may be abandoned. The
+		// driver gets the length of a cubin from its header, and that of text from a
+		// NUL.
 		copied := C.CBytes(append(slices.Clip(image), 0))
 		defer C.free(copied)
 		return C.gdr_module_load(c.c, copied, &m.c)

@@ -11,25 +11,24 @@ import (
 	"time"
 )
 
-// patience is how long a GPU may take for work before it counts as hung. The
-// largest batches take about a second on the slowest bus; the rest is for others
-// who share the GPU.
+// patience is how long a GPU may work before it counts as hung. The largest batches
+// take about a second on the slowest bus; the rest is for other programs that share the
+// GPU.
 const patience = 30 * time.Second
 
-// closePatience is the same while something is being closed.
+// closePatience is the same limit while something is being closed.
 const closePatience = 5 * time.Second
 
-// A wait first asks pollSpins times in a row, because most work is done soon;
-// then it sleeps between, for a part of what it has waited and within bounds.
+// A wait first polls pollSpins times in a row, because most work is done soon. Then it
+// sleeps between polls, for a part of the time that it has waited, within bounds.
 const (
 	pollSpins    = 20
 	pollShortest = 20 * time.Microsecond
 	pollLongest  = time.Millisecond
 )
 
-// poll asks until the answer is another than that work is not ready. It ends
-// with the cause of ctx, while the work goes on; and after limit the GPU counts
-// as hung.
+// poll asks until the answer is no longer that the work is not ready. When ctx ends it
+// returns the cause, while the work goes on. After limit the GPU counts as hung.
 func (c *Context) poll(ctx context.Context, limit time.Duration, op string, query func() C.int) error {
 	start := time.Now()
 	for i := 0; ; i++ {
@@ -55,7 +54,7 @@ func (c *Context) poll(ctx context.Context, limit time.Duration, op string, quer
 	}
 }
 
-// hang notes that the GPU does not answer, and makes the error of it.
+// hang notes that the GPU does not answer, and returns the error for that.
 func (c *Context) hang(op string, limit time.Duration) *Error {
 	e := hangError(op, c.device.Index, limit)
 	c.driver.noteHang(e)
@@ -66,10 +65,11 @@ func hangError(op string, index int, limit time.Duration) *Error {
 	return &Error{Op: op, GPU: index, Code: codeNotReady, Name: fmt.Sprintf("the GPU hangs, no answer within %v: CUDA_ERROR_NOT_READY", limit)}
 }
 
-// bounded makes a call of the driver that can block where a GPU hangs, as many
-// do that wait for all its work. One that does not return within limit, or
-// closePatience after the end of ctx, is left behind with its thread: nothing
-// ends it. Then, and at once where a GPU hangs already, it returns codeNotReady.
+// bounded makes a call of the driver that can block if a GPU hangs, as many calls do
+// because they wait for all of the GPU's work. A call that does not return within
+// limit, or within closePatience after the end of ctx, is abandoned with its thread:
+// nothing ends it. Then bounded returns codeNotReady. If a GPU hangs already, it does
+// so at once.
 func (d *Driver) bounded(ctx context.Context, index int, limit time.Duration, op string, call func() C.int) C.int {
 	if d.hung.Load() {
 		return codeNotReady
@@ -98,7 +98,7 @@ func (c *Context) opening(op string, call func() C.int) C.int {
 	return c.driver.bounded(c.life, c.device.Index, patience, op, call)
 }
 
-// closing is bounded for a call that gives something back.
+// closing is bounded for a call that frees something.
 func (c *Context) closing(op string, call func() C.int) C.int {
 	return c.driver.bounded(context.Background(), c.device.Index, closePatience, op, call)
 }

@@ -1,13 +1,13 @@
 /*
- * The C half of the package: calls of NVIDIA's driver, each with the context
- * made current for it, because the current context belongs to a thread and Go
- * moves goroutines between threads.
+ * The C half of the package: calls of NVIDIA's driver. Each makes the context
+ * current first, because the current context belongs to a thread, and Go moves
+ * goroutines between threads.
  *
- * Functions that return int return a CUresult, 0 for success, where nothing
- * else is said. None stores a pointer that Go passed in, but for host memory:
- * gdr_pin and the copies keep its address until gdr_unpin, or until the copy is
- * done. None calls back into Go. All may be called from several threads at
- * once.
+ * Functions that return int return a CUresult, 0 for success, unless a comment
+ * says otherwise. No function stores a pointer that Go passed in, except for
+ * host memory: gdr_pin and the copies keep its address until gdr_unpin, or
+ * until the copy is done. No function calls back into Go. All may be called
+ * from several threads at once.
  */
 #ifndef GDRCP_GPU_SHIM_H
 #define GDRCP_GPU_SHIM_H
@@ -32,7 +32,8 @@ struct gdr_context;
  * the process: it starts threads that nobody can wait for. */
 int gdr_load(const char *libcuda, struct gdr_api **out, struct gdr_load_error *err);
 void gdr_unload(struct gdr_api *api);
-/* Opens and starts NVML; NULL where that cannot be. Blocks for milliseconds. */
+/* Opens and starts NVML; returns NULL if that fails. Blocks for
+ * milliseconds. */
 struct gdr_nvml *gdr_nvml_open(const char *libnvml);
 void gdr_nvml_close(struct gdr_nvml *nvml);
 /* The BAR1 window of the GPU at a PCI address, in bytes. Returns an
@@ -46,55 +47,57 @@ enum { GDR_NAME_BYTES = 256, GDR_PCI_BYTES = 32 };
 struct gdr_identity {
 	char name[GDR_NAME_BYTES];
 	char pci_address[GDR_PCI_BYTES];
-	uint8_t uuid[16]; /* of the instance, where the GPU is divided */
+	uint8_t uuid[16]; /* of the instance, if the GPU is divided */
 	int is_instance;  /* of a divided GPU (MIG) */
 	uint64_t memory_bytes;
 };
 
-/* Blocks for as long as the driver takes to start: seconds, without nvidia-persistenced. */
+/* Blocks while the driver starts: seconds without nvidia-persistenced. */
 int gdr_init(const struct gdr_api *api);
 int gdr_driver_version(const struct gdr_api *api, int *version);
 int gdr_device_count(const struct gdr_api *api, int *count);
 int gdr_device_identity(const struct gdr_api *api, int index, struct gdr_identity *out);
-/* -1 where the driver does not know the attribute. */
+/* Returns -1 if the driver does not know the attribute. */
 int gdr_device_attribute(const struct gdr_api *api, int index, int attribute);
-/* The name of a CUresult, which is the library's, or NULL. */
+/* The name of a CUresult, which the library owns, or NULL. */
 const char *gdr_error_name(const struct gdr_api *api, int code);
-/* Whether the driver is new enough for it. */
+/* Whether the driver is new enough to export memory. */
 int gdr_can_export(const struct gdr_api *api);
 int gdr_can_flush(const struct gdr_api *api);
 /* Retains the primary context. Blocks while it is made: some 100 ms. */
 int gdr_context_open(const struct gdr_api *api, int index, struct gdr_context **out);
 /* Frees ctx, also when it fails. */
 int gdr_context_close(struct gdr_context *ctx);
-/* Blocks until what RDMA devices wrote is visible to the context. */
+/* Blocks until the writes of RDMA devices are visible to the context. */
 int gdr_flush_writes(const struct gdr_context *ctx);
 
 /* memory.c: device memory, and host memory that devices reach. */
 
 struct gdr_block {
-	uint64_t base; /* what is freed */
-	uint64_t addr; /* the first multiple of the alignment in it */
+	uint64_t base; /* the address to free */
+	uint64_t addr; /* the first multiple of the alignment in the block */
 };
 
-/* Allocates bytes of zeroed memory at a multiple of align_bytes, on which the
- * driver's synchronous copies are synchronous also for an RDMA device
- * (SYNC_MEMOPS). Blocks until the zeros are there. */
+/* Allocates bytes of zeroed memory at a multiple of align_bytes. The driver's
+ * synchronous copies on it are synchronous for an RDMA device, too
+ * (SYNC_MEMOPS). Blocks until the memory is zeroed. */
 int gdr_alloc(const struct gdr_context *ctx, size_t bytes, size_t align_bytes, struct gdr_block *out);
 /* Blocks until work that uses the memory is done. */
 int gdr_free(const struct gdr_context *ctx, uint64_t base);
-/* Exports memory as a dma-buf, close-on-exec; the descriptor is the caller's. */
+/* Exports memory as a dma-buf, close-on-exec. The caller owns the
+ * descriptor. */
 int gdr_export(const struct gdr_context *ctx, uint64_t addr, size_t bytes, int *fd);
 /* Blocks while pages are pinned. */
 int gdr_pin(const struct gdr_context *ctx, void *mem, size_t bytes);
 int gdr_unpin(const struct gdr_context *ctx, void *mem);
 
-/* stream.c: orders of work, marks in them, kernels. Nothing blocks longer than
- * the driver's queue makes it, but loading and unloading modules. */
+/* stream.c: streams of work, marks in them, kernels. Only loading and unloading
+ * modules blocks longer than the driver's queue requires. */
 
 int gdr_stream_open(const struct gdr_context *ctx, struct abi_stream **out);
 int gdr_stream_close(const struct gdr_context *ctx, struct abi_stream *s);
-/* ABI_NOT_READY until all work of the stream is done; tells what failed in it. */
+/* ABI_NOT_READY until all work of the stream is done. Also returns the errors
+ * of that work. */
 int gdr_stream_query(const struct gdr_context *ctx, struct abi_stream *s);
 int gdr_copy_to_device(const struct gdr_context *ctx, struct abi_stream *s, uint64_t dst, const void *src, size_t bytes);
 int gdr_copy_to_host(const struct gdr_context *ctx, struct abi_stream *s, void *dst, uint64_t src, size_t bytes);
@@ -115,7 +118,7 @@ int gdr_function(const struct gdr_context *ctx, struct abi_module *m, const char
 		 struct abi_function **out);
 /* Queues grid blocks of block threads with shared_bytes of dynamic shared
  * memory. Each of the first count (at most GDR_LAUNCH_ARGS) args is the value
- * of one parameter of at most 8 bytes, and copied. */
+ * of one parameter of at most 8 bytes, which is copied. */
 int gdr_launch(const struct gdr_context *ctx, struct abi_stream *s, struct abi_function *fn, unsigned grid,
 	       unsigned block, unsigned shared_bytes, const uint64_t *args, int count);
 

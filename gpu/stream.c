@@ -102,7 +102,7 @@ int gdr_launch(const struct gdr_context *ctx, struct abi_stream *s, struct abi_f
 
 	if (count > GDR_LAUNCH_ARGS)
 		return ABI_INVALID_VALUE;
-	/* The driver reads of each as many bytes as the parameter has. */
+	/* The driver reads as many bytes of each arg as the parameter has. */
 	for (int i = 0; i < count; i++)
 		params[i] = (void *)&args[i];
 	rc = gdr_enter(ctx);

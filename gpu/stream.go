@@ -15,13 +15,13 @@ import (
 	"unsafe"
 )
 
-// Stream is an order of work on the GPU: each piece of it begins when the one
+// Stream is a sequence of work on the GPU: each part begins when the part that was
 // queued before is done. Streams do not wait for each other.
 //
-// Methods that queue work return before it is done, and only say whether it
-// could be queued. What goes wrong later Wait tells, or any later call: the
-// Context is then of no use any more. Until the work is done its memory must
-// stay as it is: neither closed, unmapped nor, at the host, touched.
+// Methods that queue work return before it is done, and report only whether it could be
+// queued. Wait, or any later call, reports later errors; then the Context is of no
+// further use. Until the work is done its memory must stay as it is: it must not be
+// closed or unmapped, and host memory must not be touched.
 type Stream struct {
 	handle
 	ctx *Context
@@ -41,11 +41,11 @@ func (c *Context) NewStream() (*Stream, error) {
 	return s, nil
 }
 
-// errOtherGPU refuses objects of another Context, which have no meaning here.
+// errOtherGPU refuses objects of another Context, which mean nothing in this one.
 var errOtherGPU = errors.New("of another context")
 
-// ToDevice queues a copy of src to offset of dst. src must not be Go's memory;
-// where it is not pinned the copy may block.
+// ToDevice queues a copy of src to offset of dst. src must not be on the Go heap. If
+// src is not pinned, the copy may block.
 func (s *Stream) ToDevice(dst *Memory, offset int, src []byte) error {
 	return s.with(dst, offset, len(src), func(addr C.uint64_t) error {
 		rc := C.gdr_copy_to_device(s.ctx.c, s.c, addr, unsafe.Pointer(&src[0]), C.size_t(len(src)))
@@ -56,8 +56,8 @@ func (s *Stream) ToDevice(dst *Memory, offset int, src []byte) error {
 	})
 }
 
-// ToHost queues a copy of as many bytes as dst has from offset of src. dst must
-// not be Go's memory; where it is not pinned the copy may block.
+// ToHost queues a copy of as many bytes as dst has from offset of src. dst must not be
+// on the Go heap. If dst is not pinned, the copy may block.
 func (s *Stream) ToHost(dst []byte, src *Memory, offset int) error {
 	return s.with(src, offset, len(dst), func(addr C.uint64_t) error {
 		rc := C.gdr_copy_to_host(s.ctx.c, s.c, unsafe.Pointer(&dst[0]), addr, C.size_t(len(dst)))
@@ -84,8 +84,8 @@ func (s *Stream) Copy(dst *Memory, dstOffset int, src *Memory, srcOffset, n int)
 	})
 }
 
-// with calls queue with the address of n bytes of m, while neither m nor the
-// stream can be closed. For no bytes it does nothing.
+// with calls queue with the address of n bytes of m, while neither m nor the stream can
+// be closed. If n is 0 it does nothing.
 func (s *Stream) with(m *Memory, offset, n int, queue func(C.uint64_t) error) error {
 	addr, err := m.at(offset, n)
 	if err != nil {
@@ -108,8 +108,8 @@ func (s *Stream) with(m *Memory, offset, n int, queue func(C.uint64_t) error) er
 	return queue(addr)
 }
 
-// Record puts m behind all work that is queued now. A mark that was recorded
-// before stands for the last time only.
+// Record puts m behind all work that is queued now. If m was recorded before, only the
+// last Record counts.
 func (s *Stream) Record(m *Mark) error {
 	if m.ctx != s.ctx {
 		return fmt.Errorf("record: mark %w", errOtherGPU)
@@ -125,12 +125,12 @@ func (s *Stream) Record(m *Mark) error {
 	return s.ctx.check(C.gdr_mark_record(s.ctx.c, m.c, s.c), "record a mark")
 }
 
-// Wait blocks until all queued work is done, or the end of the Context's life.
+// Wait blocks until all queued work is done, or the Context's life ends.
 func (s *Stream) Wait() error { return s.wait(s.ctx.life, patience) }
 
-// Drain is Wait before what the work uses is closed. It returns after 5 s at the latest,
-// and then the driver counts as lost. It does not end with the Context's life. Once the
-// driver is lost it does nothing.
+// Drain is Wait, for use before the memory of the work is closed. It does not end with
+// the Context's life. It blocks for 5 s at most; then the driver counts as lost. Once
+// the driver is lost, Drain does nothing.
 func (s *Stream) Drain() error {
 	if s.ctx.Lost() != nil {
 		return nil
@@ -146,8 +146,9 @@ func (s *Stream) wait(ctx context.Context, limit time.Duration) error {
 	return s.ctx.poll(ctx, limit, "wait for a stream", func() C.int { return C.gdr_stream_query(s.ctx.c, s.c) })
 }
 
-// Close ends the stream. Work that is queued is still done, and not waited for.
-// Blocks while others are in its methods. Closing again does nothing.
+// Close ends the stream. The GPU still does the queued work, but Close does not wait
+// for it. Close blocks while other goroutines are in the stream's methods. Closing
+// again does nothing.
 func (s *Stream) Close() error {
 	return s.close(func() error {
 		rc := s.ctx.closing("close a stream", func() C.int { return C.gdr_stream_close(s.ctx.c, s.c) })
@@ -156,7 +157,7 @@ func (s *Stream) Close() error {
 	})
 }
 
-// Mark is a place in a stream that can be waited for.
+// Mark is a place in a stream for which a goroutine can wait.
 type Mark struct {
 	handle
 	ctx *Context
@@ -176,8 +177,8 @@ func (c *Context) NewMark() (*Mark, error) {
 	return m, nil
 }
 
-// Wait blocks until the work before the mark, where it was last recorded, is
-// done, or the end of the Context's life.
+// Wait blocks until the work before the last Record of the mark is done, or the
+// Context's life ends.
 func (m *Mark) Wait() error { return m.wait(m.ctx.life, patience) }
 
 func (m *Mark) wait(ctx context.Context, limit time.Duration) error {
@@ -188,7 +189,7 @@ func (m *Mark) wait(ctx context.Context, limit time.Duration) error {
 	return m.ctx.poll(ctx, limit, "wait for a mark", func() C.int { return C.gdr_mark_query(m.ctx.c, m.c) })
 }
 
-// Close ends the mark. Blocks while others wait for it. Closing again does
+// Close ends the mark. It blocks while others wait for the mark. Closing again does
 // nothing.
 func (m *Mark) Close() error {
 	return m.close(func() error {

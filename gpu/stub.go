@@ -85,7 +85,7 @@ type Pinned struct{}
 // Close does nothing.
 func (*Pinned) Close() error { return nil }
 
-// Stream is an order of work on the GPU.
+// Stream is a sequence of work on the GPU.
 type Stream struct{}
 
 // ToDevice fails.

@@ -1,14 +1,14 @@
-/* The functions of the two libraries, and what a context is to the C half. */
+/* The functions of the two libraries, and the C half's form of a context. */
 #ifndef GDRCP_GPU_TABLE_H
 #define GDRCP_GPU_TABLE_H
 
 #include "shim.h"
 
 /*
- * X(name, version, exported, arguments): the name that cuGetProcAddress knows
- * it by; the CUDA version that brought these arguments, 1000*major + 10*minor
- * (cudaTypedefs.h), which is what is asked for; and the name of that very
- * function among the library's symbols. All return a CUresult.
+ * X(name, version, exported, arguments): the function's name for
+ * cuGetProcAddress; the CUDA version that brought these arguments, 1000*major +
+ * 10*minor (cudaTypedefs.h), which is the version to ask for; and the name of
+ * that very function among the library's symbols. All return a CUresult.
  */
 #define GDR_CUDA_REQUIRED(X)                                                                              \
 	X(cuInit, 2000, "cuInit", (unsigned))                                                             \
@@ -52,14 +52,15 @@
 	  (struct abi_function *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,   \
 	   struct abi_stream *, void **, void **))
 
-/* NULL where the driver is older. */
+/* NULL if the driver is older. */
 #define GDR_CUDA_OPTIONAL(X)                                                                              \
 	X(cuMemGetHandleForAddressRange, 11070, "cuMemGetHandleForAddressRange",                          \
 	  (void *, uint64_t, size_t, int, unsigned long long))                                            \
 	X(cuFlushGPUDirectRDMAWrites, 11030, "cuFlushGPUDirectRDMAWrites", (int, int))
 
 /* X(field, name, version, exported, arguments): newer functions of a name that is
- * required too, by which an older driver may give that one again. */
+ * also required. For the newer version an older driver may return the required
+ * function again. */
 #define GDR_CUDA_NEWER(X)                                                                                 \
 	X(cuDeviceGetUuid_v2, "cuDeviceGetUuid", 11040, "cuDeviceGetUuid_v2", (struct abi_uuid *, int))
 
@@ -99,7 +100,7 @@ static inline int gdr_enter(const struct gdr_context *ctx)
 	return ctx->api->cuCtxPushCurrent(ctx->primary);
 }
 
-/* Ends gdr_enter. Returns rc, or where that is 0 the error of ending it. */
+/* Ends gdr_enter. Returns rc or, if that is 0, the error of ending it. */
 static inline int gdr_leave(const struct gdr_context *ctx, int rc)
 {
 	struct abi_context *was;

@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// PathClass says how far two PCI devices are from each other, as `nvidia-smi
-// topo -m` and NCCL do: the lower the nearer. What GPUs and NICs send each
-// other runs at the speed of the bus up to PXB; beyond that the processor's
-// host bridge forwards it, and many do so slowly or not at all.
+// PathClass says how far two PCI devices are from each other, as `nvidia-smi topo -m`
+// and NCCL do: the lower, the nearer. Up to PXB, traffic between GPUs and NICs runs at
+// the speed of the bus. Beyond that the processor's host bridge forwards it, and many
+// bridges do so slowly or not at all.
 type PathClass uint8
 
-// The classes. nvidia-smi's NODE, between host bridges of one NUMA node, is PHB
-// here: both go through the processor.
+// The classes. nvidia-smi's NODE, between host bridges of one NUMA node, counts as PHB:
+// both go through the processor.
 const (
-	PIX PathClass = iota + 1 // through one PCIe switch at most
+	PIX PathClass = iota + 1 // through at most one PCIe switch
 	PXB                      // through several PCIe switches, but no host bridge
 	PHB                      // through a host bridge, within a NUMA node
 	SYS                      // between NUMA nodes, or unknown
@@ -40,9 +40,9 @@ func (c PathClass) String() string {
 // MarshalText is String, for JSON.
 func (c PathClass) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// PathBetween classes the path between two PCI devices, by their addresses and
-// what sysfs (as a rule "/sys") tells of them. It is SYS where either is not
-// there, as software devices that have no PCI address.
+// PathBetween classifies the path between two PCI devices by their addresses and by
+// sysfs (as a rule "/sys"). It returns SYS if either device is missing there, like
+// software devices, which have no PCI address.
 func PathBetween(sysfs, a, b string) PathClass {
 	pathA, pathB := pciPath(sysfs, a), pciPath(sysfs, b)
 	if pathA == nil || pathB == nil {
@@ -53,10 +53,10 @@ func PathBetween(sysfs, a, b string) PathClass {
 		shared++
 	}
 	switch {
-	// A machine of one node may name none: then both are -1, and alike.
+	// A machine with one node may name no node: then both are -1, and equal.
 	case shared == 0 && numaNode(sysfs, a) != numaNode(sysfs, b):
 		return SYS
-	case shared <= 1: // other host bridges of a NUMA node, or other ports of one
+	case shared <= 1: // different host bridges of a NUMA node, or different ports of one bridge
 		return PHB
 	case len(pathA)-shared <= belowSwitch && len(pathB)-shared <= belowSwitch:
 		return PIX
@@ -64,9 +64,8 @@ func PathBetween(sysfs, a, b string) PathClass {
 	return PXB
 }
 
-// belowSwitch is how many PCI devices there are from a switch's upstream port,
-// which paths through it share, to what is plugged in: the downstream port and
-// the device itself.
+// belowSwitch is the number of PCI devices below a switch's upstream port, which all
+// paths through the switch share: the downstream port and the plugged-in device.
 const belowSwitch = 2
 
 var (
@@ -74,9 +73,8 @@ var (
 	pciAddress = regexp.MustCompile(`^[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 )
 
-// pciPath lists what lies between the processor and a PCI device: the host
-// bridge, the PCI bridges below it, and the device. It is nil where there is no
-// such device.
+// pciPath lists the path from the processor to a PCI device: the host bridge, the PCI
+// bridges below it, and the device. It returns nil if there is no such device.
 func pciPath(sysfs, address string) []string {
 	address = strings.ToLower(address)
 	if !pciAddress.MatchString(address) {
@@ -95,9 +93,9 @@ func pciPath(sysfs, address string) []string {
 	return nil
 }
 
-// Nearest chooses among GPUs the one with the shortest path to the NIC at a PCI
-// address, and says which class that is: of several the one with the lowest
-// index. GPUs with a Problem do not count; with none left, ok is false.
+// Nearest returns the GPU with the shortest path to the NIC at a PCI address, and the
+// class of that path. Among several such GPUs it picks the one with the lowest index.
+// GPUs with a Problem do not count; if no other is left, ok is false.
 func Nearest(sysfs string, gpus []Device, nicPCIAddress string) (nearest Device, path PathClass, ok bool) {
 	for _, g := range gpus {
 		if g.Problem != "" {
@@ -111,8 +109,8 @@ func Nearest(sysfs string, gpus []Device, nicPCIAddress string) (nearest Device,
 	return nearest, path, ok
 }
 
-// numaNode is the node that a PCI device is near to, -1 where the kernel names
-// none.
+// numaNode returns the node that a PCI device is near, or -1 if the kernel names no
+// node.
 func numaNode(sysfs, pciAddress string) int {
 	b, err := os.ReadFile(filepath.Join(sysfs, "bus/pci/devices", pciAddress, "numa_node"))
 	if err != nil {

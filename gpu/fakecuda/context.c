@@ -139,7 +139,7 @@ static void tell_leaks(const struct context *ctx)
 		abort();
 }
 
-/* The last release destroys the context with all that is in it. */
+/* The last release destroys the context and everything in it. */
 EXPORT int cuDevicePrimaryCtxRelease_v2(int device)
 {
 	struct context *ctx;

@@ -1,4 +1,4 @@
-/* What the driver and NVML say of the GPUs. */
+/* The answers of the driver and NVML about the GPUs. */
 #include "fake.h"
 
 #include <stdio.h>
@@ -84,7 +84,7 @@ EXPORT int cuDeviceTotalMem_v2(size_t *bytes, int device)
 	return ready(device);
 }
 
-/* Spelt as the driver does, not as sysfs. */
+/* In the driver's spelling, which differs from that of sysfs. */
 EXPORT int cuDeviceGetPCIBusId(char *address, int bytes, int device)
 {
 	snprintf(address, bytes, "0000:%02X:00.0", 0x1b + 0x10 * place(device));

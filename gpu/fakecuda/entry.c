@@ -1,4 +1,4 @@
-/* cuGetProcAddress, both of them. Left out with -DFAKE_PLAIN_SYMBOLS: then
+/* Both versions of cuGetProcAddress. -DFAKE_PLAIN_SYMBOLS leaves them out: then
  * callers find a driver from before CUDA 11.3. */
 #include "fake.h"
 
@@ -48,7 +48,8 @@
 	X(cuMemGetHandleForAddressRange, 11070, cuMemGetHandleForAddressRange) \
 	X(cuFlushGPUDirectRDMAWrites, 11030, cuFlushGPUDirectRDMAWrites)
 
-/* The functions are declared where they are defined; here only their addresses count. */
+/* The functions are declared where they are defined. Only their addresses
+ * matter here. */
 #define DECLARE(name, version, symbol) int symbol();
 FAKE_SYMBOLS(DECLARE)
 
@@ -61,8 +62,8 @@ static int hidden(const char *name)
 	return rc;
 }
 
-/* Of the symbols before those above, with other arguments, there is none here:
- * who asks for an older version gets nothing. */
+/* The fake has no older symbols, with other arguments, than those above: a
+ * caller that asks for an older version gets nothing. */
 static void *lookup(const char *name, int cuda_version)
 {
 	if (hidden(name))
@@ -81,7 +82,7 @@ EXPORT int cuGetProcAddress(const char *name, void **out, int cuda_version, uint
 	return *out ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
-/* The newer one tells by status, 1 for a name that is none. */
+/* The newer version reports an unknown name by status 1. */
 EXPORT int cuGetProcAddress_v2(const char *name, void **out, int cuda_version, uint64_t flags, int *status)
 {
 	(void)flags;

@@ -1,15 +1,15 @@
 /*
  * A libcuda.so.1 and libnvidia-ml.so.1 without a GPU, for tests: it keeps
- * device memory in files of memory (memfd_create), runs each stream's work on
- * a thread of its own, and is stricter than the real driver about what its
- * callers do. It shows nothing of a GPU's speed, of PCIe, or of the order in
- * which a GPU sees what RDMA devices write.
+ * device memory in memory files (memfd_create), runs each stream's work on a
+ * thread of its own, and is stricter than the real driver about mistakes of its
+ * callers. It shows nothing of a GPU's speed, of PCIe, or of the order in which
+ * a GPU sees the writes of RDMA devices.
  *
- * Device memory is mapped twice: at its device address so that nobody can touch
+ * Device memory is mapped twice: at its device address, where nobody can touch
  * it (PROT_NONE: the processor gets SIGSEGV, a device that pins pages gets
  * EFAULT), and elsewhere for the fake's own copies. It is full of 0xA5 when it
- * is allocated. Copies and kernels run some time after they were queued, also
- * copies from or to memory that is not registered, which the real driver
+ * is allocated. Copies and kernels run some time after they were queued. That
+ * includes copies from or to unregistered memory, which the real driver
  * sometimes does at once: so a missing wait shows as wrong bytes.
  *
  * Environment:
@@ -126,23 +126,23 @@ struct fake_modes {
 };
 
 void fake_modes_read(struct fake_modes *out);
-/* The value of a word of GDRCP_FAKE_CUDA, "" where it has none, NULL where it
- * is not there. The caller frees it. */
+/* The value of a word of GDRCP_FAKE_CUDA: "" if the word has no value, NULL if
+ * the word is absent. The caller frees it. */
 char *fake_mode(const char *word);
 
-/* context.c: what follows is guarded by fake_lock. */
+/* context.c: fake_lock guards the following. */
 
 extern pthread_mutex_t fake_lock;
 extern pthread_cond_t fake_changed; /* work was queued or done */
 extern struct fake_modes fake_modes;
-/* A CUresult, from when a kernel went wrong: as with the driver, every later call
+/* A CUresult, set when a kernel has failed: as with the driver, every later call
  * on any GPU returns it until the process ends. */
 extern int fake_failed;
 
 struct context {
 	int device;
 	int retained;
-	int pending; /* operations that are queued or run */
+	int pending; /* operations that are queued or running */
 	size_t allocated;
 	struct block *blocks;
 	struct pin *pins;
@@ -156,7 +156,7 @@ struct context {
 struct block {
 	struct block *next;
 	uint64_t addr;
-	size_t bytes;       /* as asked for */
+	size_t bytes;       /* as requested */
 	uint8_t *shadow;    /* the other mapping */
 	int memfd;
 	uint64_t file_offset;
@@ -176,23 +176,23 @@ struct pin {
 /* Locks, and returns the thread's current context; or unlocks again, returns
  * NULL and sets *rc. */
 struct context *fake_enter(int *rc);
-/* The same for a call that gives something back. After an error of the process the
- * driver refuses such a call, too, and keeps the thing until the process ends: here
- * the call is carried out, so that what nobody gave back can be told, and returns
- * *rc, the error. */
+/* The same for a call that frees something. After a fatal error the driver refuses
+ * such calls, too, and keeps the objects until the process ends. The fake carries
+ * the call out, so that it can report objects that nobody freed, and sets *rc,
+ * which the call returns, to the error. */
 struct context *fake_enter_to_free(int *rc);
 /* Unlocks and returns rc. */
 int fake_leave(int rc);
-/* Adds a line to the log, if there is to be one. */
+/* Adds a line to the log, if GDRCP_FAKE_CUDA names one. */
 void fake_log(const char *what, int device);
 /* The context of a device, whether or not it is retained. */
 struct context *fake_context(int device);
 
 /* memory.c */
 
-/* The block that all of the range lies in, or NULL. */
+/* The block that holds the whole range, or NULL. */
 struct block *fake_block(struct context *ctx, uint64_t addr, size_t bytes);
-/* 0, or why host memory may not be one end of a copy. */
+/* 0, or why host memory may not be an end of a copy. */
 int fake_check_host(struct context *ctx, const void *mem, size_t bytes);
 void fake_memory_drop(struct context *ctx);
 
@@ -216,15 +216,15 @@ struct op {
 
 /* Queues a copy of op; s is NULL for the default stream. */
 int fake_queue(struct context *ctx, struct stream *s, const struct op *op);
-/* Waits, giving fake_lock up meanwhile, until nothing is under way. */
+/* Waits until nothing is under way, and gives up fake_lock meanwhile. */
 void fake_drain(struct context *ctx);
-/* Whether work under way uses the host memory. */
+/* Whether work that is under way uses the host memory. */
 int fake_host_in_use(struct context *ctx, const uint8_t *mem, size_t bytes);
 void fake_streams_drop(struct context *ctx);
 
 /* module.c */
 
-/* Runs a kernel; returns a CUresult. Without fake_lock. */
+/* Runs a kernel; returns a CUresult. The caller does not hold fake_lock. */
 int fake_run(struct context *ctx, const struct op *op);
 void fake_modules_drop(struct context *ctx);
 

@@ -1,6 +1,6 @@
 /*
- * What the fake calls a kernel: a C function that does for a whole launch what
- * the kernel's threads would do on a GPU.
+ * A kernel of the fake: a C function that does the work of a whole launch,
+ * which the kernel's threads would do on a GPU.
  */
 #ifndef FAKECUDA_KERNEL_H
 #define FAKECUDA_KERNEL_H
@@ -18,10 +18,10 @@ struct fake_kernel {
 /* kernels.c: ends with an entry without a name. */
 extern const struct fake_kernel fake_kernels[];
 
-/* The memory behind a device address, up to the end of its allocation; behind
- * that lies a page that nobody may touch. An address that is none ends the
- * kernel, and its context fails with CUDA_ERROR_ILLEGAL_ADDRESS from then on,
- * as on a GPU. For use within run alone. */
+/* The memory at a device address, up to the end of its allocation; behind that
+ * lies a page that nobody may touch. An invalid address ends the kernel, and
+ * from then on its context fails with CUDA_ERROR_ILLEGAL_ADDRESS, as on a GPU.
+ * Only for use within run. */
 void *fake_ptr(uint64_t device_addr);
 
 #endif

@@ -43,9 +43,9 @@ static void *reserve(size_t bytes)
 	return p == MAP_FAILED ? NULL : p;
 }
 
-/* Maps the block's file at its device address, a multiple of ALIGN or
- * UNALIGNED behind one, and for the fake with a page behind that nobody may
- * touch. */
+/* Maps the block's file twice: at its device address, which is a multiple of
+ * ALIGN or UNALIGNED bytes after one, and for the fake, followed by a page that
+ * nobody may touch. */
 static int map(struct block *b, size_t bytes)
 {
 	int prot = fake_modes.peermem && !fake_modes.bar1full ? PROT_READ | PROT_WRITE : PROT_NONE;
@@ -149,8 +149,8 @@ static int export(struct block *b, uint64_t addr, size_t bytes, int *fd)
 	return *fd < 0 ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
 }
 
-/* Wants pages, as the driver does, and SYNC_MEMOPS, which it does not: but
- * memory without that is no memory for an RDMA device. */
+/* Requires whole pages, as the driver does, and SYNC_MEMOPS, which the driver
+ * does not: but memory without that is unfit for an RDMA device. */
 EXPORT int cuMemGetHandleForAddressRange(void *handle, uint64_t addr, size_t bytes, int type,
 					 unsigned long long flags)
 {
@@ -196,7 +196,7 @@ EXPORT int cuMemHostRegister_v2(void *mem, size_t bytes, unsigned flags)
 	return fake_leave(CUDA_SUCCESS);
 }
 
-/* Refuses memory that a copy still uses, which the driver would not notice. */
+/* Refuses memory that a copy still uses. The driver would not notice that. */
 EXPORT int cuMemHostUnregister(void *mem)
 {
 	int rc;
@@ -205,7 +205,7 @@ EXPORT int cuMemHostUnregister(void *mem)
 
 	if (!ctx)
 		return rc;
-	if (rc) /* the caller had no way to wait for what still runs */
+	if (rc) /* the caller had no way to wait for running work */
 		fake_drain(ctx);
 	for (at = &ctx->pins; (p = *at) && p->mem != mem; at = &p->next)
 		;

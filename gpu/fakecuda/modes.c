@@ -30,7 +30,8 @@ static int has(const char *word)
 	return value != NULL;
 }
 
-/* The word's number; otherwise without one, absent where it is missing. */
+/* The word's number; otherwise, if the word has no number; absent, if there is
+ * no such word. */
 static int number(const char *word, int otherwise, int absent)
 {
 	char *value = fake_mode(word);

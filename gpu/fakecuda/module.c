@@ -20,12 +20,12 @@ struct module {
 	struct function *functions;
 };
 
-/* What the thread of a stream is running. */
+/* The context whose kernel this stream's thread is running. */
 static __thread struct context *running;
 static __thread jmp_buf stopped;
 
-/* fake_fill: writes the low byte of value to bytes of device memory. For the
- * tests of launches. */
+/* fake_fill: writes the low byte of value to bytes of device memory. It is for
+ * the tests of launches. */
 static void fill(unsigned grid, unsigned block, void **args)
 {
 	uint64_t addr = *(uint64_t *)args[0], value = *(uint64_t *)args[1], bytes = *(uint64_t *)args[2];
@@ -74,7 +74,7 @@ int fake_run(struct context *ctx, const struct op *op)
 	return CUDA_SUCCESS;
 }
 
-/* The header of a cubin, or NULL where an image is none. */
+/* The header of a cubin, or NULL if the image is no cubin. */
 static const Elf64_Ehdr *cubin(const void *image)
 {
 	const Elf64_Ehdr *e = image;
@@ -90,16 +90,16 @@ static size_t larger(size_t a, size_t b)
 	return a > b ? a : b;
 }
 
-/* Its tables lie behind all else. */
+/* The tables lie at the end of a cubin. */
 static size_t cubin_bytes(const Elf64_Ehdr *e)
 {
 	return larger(sizeof *e, larger(e->e_shoff + (size_t)e->e_shnum * e->e_shentsize,
 					e->e_phoff + (size_t)e->e_phnum * e->e_phentsize));
 }
 
-/* A GPU runs what is for its own compute capability, which the low byte of the
- * flags names, or for an earlier one of the same major number; the processors of
- * Tegra, 7.2 and 8.7, what is for theirs alone (CUDA C++ Programming Guide,
+/* A GPU runs code for its own compute capability, which the low byte of the
+ * flags names, or for an earlier one of the same major number. The processors of
+ * Tegra, 7.2 and 8.7, run only code for their own (CUDA C++ Programming Guide,
  * "Binary Compatibility"). */
 static int runs_here(const Elf64_Ehdr *e)
 {
@@ -109,7 +109,7 @@ static int runs_here(const Elf64_Ehdr *e)
 	return sm == 10 * major + minor || (!is_tegra && sm / 10 == major && sm % 10 < minor);
 }
 
-/* A kernel's code is a section by its name. */
+/* A kernel's code is a section that is named after the kernel. */
 static int cubin_has(const Elf64_Ehdr *e, const char *kernel)
 {
 	const Elf64_Shdr *sections = (const void *)((const char *)e + e->e_shoff);
@@ -123,8 +123,8 @@ static int cubin_has(const Elf64_Ehdr *e, const char *kernel)
 	return 0;
 }
 
-/* Why an image does not load, or 0; bytes is how much of it is kept. Nothing is
- * assembled here: what kernels do is in kernels.c. */
+/* Why an image does not load, or 0; *bytes is how much of it is kept. Nothing
+ * is assembled: kernels.c has the code of the kernels. */
 static int examine(const void *image, size_t *bytes)
 {
 	const Elf64_Ehdr *e = image ? cubin(image) : NULL;
@@ -212,7 +212,7 @@ EXPORT int cuModuleUnload(struct module *m)
 	return fake_leave(rc);
 }
 
-/* A kernel must be here and named in the image. */
+/* A kernel must be in kernels.c and be named in the image. */
 EXPORT int cuModuleGetFunction(struct function **out, struct module *m, const char *name)
 {
 	int rc;

@@ -21,7 +21,8 @@ struct event {
 	int destroyed;
 };
 
-/* Kernels hang, all of them or from when hangfile is there. */
+/* Whether kernels hang: all of them, or those that begin once hangfile
+ * exists. */
 static int fake_hangs(void)
 {
 	return fake_modes.hang || (fake_modes.hangfile[0] && !access(fake_modes.hangfile, F_OK));
@@ -80,7 +81,7 @@ static void finish(struct stream *s, struct op *op, int rc)
 	pthread_cond_broadcast(&fake_changed);
 }
 
-/* After an error nothing runs any more. */
+/* After an error no more work runs. */
 static void *work(void *arg)
 {
 	struct stream *s = arg;
@@ -124,7 +125,7 @@ static struct stream *stream_make(struct context *ctx)
 	return s;
 }
 
-/* What s is, with NULL for the default stream; NULL where it is none. */
+/* The stream s, or the default stream if s is NULL; NULL if s is no stream. */
 static struct stream *stream_of(struct context *ctx, struct stream *s)
 {
 	struct stream *have = ctx->streams;
@@ -139,7 +140,7 @@ static struct stream *stream_of(struct context *ctx, struct stream *s)
 	return have;
 }
 
-/* The thread ends, and frees s, when it has done what is queued. */
+/* The thread ends, and frees s, when it has done the queued work. */
 static void stream_end(struct stream *s)
 {
 	struct stream **at = &s->ctx->streams;
@@ -199,7 +200,7 @@ EXPORT int cuStreamCreate(struct stream **out, unsigned flags)
 	return fake_leave(*out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-/* Does not wait for the work, as the driver does not. */
+/* Like the driver, does not wait for the work. */
 EXPORT int cuStreamDestroy_v2(struct stream *s)
 {
 	int rc;
@@ -241,7 +242,8 @@ EXPORT int cuStreamQuery(struct stream *s)
 	return fake_leave(s->first ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS);
 }
 
-/* Device memory in the fake's own mapping; NULL where no block has all of the range. */
+/* Device memory in the fake's own mapping; NULL if no block has all of the
+ * range. */
 static uint8_t *shadow_of(struct context *ctx, uint64_t addr, size_t bytes)
 {
 	struct block *b = fake_block(ctx, addr, bytes);

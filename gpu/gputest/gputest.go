@@ -1,6 +1,5 @@
-// Package gputest gives tests a GPU that is none: the fake libcuda of
-// gpu/fakecuda, whose fake.h says what it imitates and what the words mean that
-// GDRCP_FAKE_CUDA holds.
+// Package gputest gives tests an imitated GPU: the fake libcuda of gpu/fakecuda. Its
+// fake.h says what it imitates, and what the words in GDRCP_FAKE_CUDA mean.
 package gputest
 
 import (
@@ -15,12 +14,12 @@ import (
 	"unsafe"
 )
 
-// Library names the environment variable of a fake that is built already, as
-// for tests in a virtual machine: Build then builds nothing.
+// Library names the environment variable with the file of a fake that is built already,
+// as for tests in a virtual machine: then Build builds nothing.
 const Library = "GDRCP_FAKE_CUDA_LIBRARY"
 
-// Build builds the fake in dir, with further flags for the compiler, and returns
-// the file. It needs gcc. Takes about a second.
+// Build builds the fake in dir, with further flags for the compiler, and returns the
+// file. It needs gcc, and takes about a second.
 func Build(dir string, flags ...string) (string, error) {
 	if file := os.Getenv(Library); file != "" && len(flags) == 0 {
 		return file, nil
@@ -37,8 +36,8 @@ func Build(dir string, flags ...string) (string, error) {
 	return file, nil
 }
 
-// Env is what a process needs in its environment to find the fake, with words
-// of GDRCP_FAKE_CUDA. What leaks then ends the process.
+// Env returns the environment with which a process finds the fake, with words of
+// GDRCP_FAKE_CUDA. A leak then ends the process.
 func Env(library string, words ...string) []string {
 	return []string{
 		"GDRCP_LIBCUDA=" + library,
@@ -68,8 +67,8 @@ func Use(t testing.TB, words ...string) {
 	Set(t, Fresh(t, library), words...)
 }
 
-// Fresh is a copy of the fake, for one test. What went wrong in a library stays
-// wrong until the process ends, and the copy is another library.
+// Fresh makes a copy of the fake, for one test. After a failure a library fails until
+// the process ends, and the copy is another library.
 func Fresh(t testing.TB, library string) string {
 	t.Helper()
 	b, err := os.ReadFile(library)
@@ -83,8 +82,9 @@ func Fresh(t testing.TB, library string) string {
 	return file
 }
 
-// Reach is n bytes of the fake's device memory, as a device reaches them that pins
-// the address. The mode must be peermem: in others the processor may not go there.
+// Reach returns n bytes of the fake's device memory, as a device that pins the address
+// reaches them. The mode must be peermem: in other modes the processor must not touch
+// them.
 func Reach(addr uint64, n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(nil), uintptr(addr))), n)
 }

@@ -1,6 +1,6 @@
-/* Compares abi.h and table.h with NVIDIA's headers. Compiling it is the test;
- * it is C++ because C cannot take a function's type apart. With -DWITH_NVML
- * nvml.h is compared, too. */
+/* Compares abi.h and table.h with NVIDIA's headers. Compiling this file is the
+ * test. It is C++ because C cannot take a function's type apart. With
+ * -DWITH_NVML it compares nvml.h, too. */
 #include <cuda.h>
 #include <cudaTypedefs.h>
 #ifdef WITH_NVML
@@ -11,7 +11,8 @@
 
 #include <type_traits>
 
-/* Passed alike: both pointers, or neither and of one size. */
+/* Passed in the same way: both are pointers, or neither is and both have one
+ * size. */
 template <class A, class B>
 constexpr bool alike = sizeof(A) == sizeof(B) && std::is_pointer<A>::value == std::is_pointer<B>::value;
 
@@ -33,8 +34,8 @@ constexpr bool equal(const char *a, const char *b)
 
 #define SPELL(x) #x
 #define EXPANDED(x) SPELL(x)
-/* The type of that name has these arguments since that version; and where that
- * is still the newest, the header makes the plain name into the symbol. */
+/* The type of that name has these arguments since that version. If that version
+ * is still the newest, the header turns the plain name into the symbol. */
 #define FUNCTION(name, version, exported, args)                                                          \
 	static_assert(same<decltype(gdr_api::name), PFN_##name##_v##version>::value, #name " differs");   \
 	static_assert(!equal(EXPANDED(PFN_##name), "PFN_" #name "_v" #version) ||                        \

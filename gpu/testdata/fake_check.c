@@ -1,9 +1,10 @@
 /*
  * Calls the fake libcuda as its own driver would be called, wrongly above all:
  *   fake_check LIBRARY
- * Package gpu never gets there, because it pushes a context, keeps its handles
- * and checks bounds; a fake that let such calls pass would not show when it
- * stops doing so. Says what is wrong and exits with 1.
+ * Package gpu never makes such calls, because it pushes a context, keeps its
+ * handles and checks bounds. A fake that let them pass would not show when the
+ * package stops doing so. If something is wrong, this program says what, and
+ * exits with 1.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

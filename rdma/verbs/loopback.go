@@ -126,6 +126,6 @@ func (r *rail) acceptItself(ctx context.Context, listener rdma.Listener, token [
 		if bytes.HasPrefix(q.data, token) && C.vb_id_context(q.ep.id) == r.ctx {
 			return q.accept(ctx, r, far)
 		}
-		_ = q.Reject(rdma.RejectSession) // the request is not the rail's own; its sender needs no answer
+		_ = q.Reject(rdma.RejectSession) // another's request, which needs no answer
 	}
 }

@@ -145,8 +145,8 @@ func (k *kept) load() error {
 	return nil
 }
 
-// rest sets the timer that ends context and kernels if there are no users; on a closed
-// driver they end at once. The caller holds k.mu.
+// rest sets the timer that ends context and kernels if there are no users; once the
+// driver is lost they end at once. The caller holds k.mu.
 func (k *kept) rest() {
 	if k.users > 0 || k.work != nil || k.own == nil {
 		return

@@ -10,42 +10,42 @@ import (
 	"gdrcp/manifest"
 )
 
-// Options say how a tree is read, for a manifest of it or to hold it against one.
+// Options say how a tree is read, to make a manifest of it or to compare it with one.
 type Options struct {
-	// Follow looks at what links lead to instead of at the links.
+	// Follow reads the targets of links instead of the links.
 	Follow bool
 	// Preserve compares modes and times of change too.
 	Preserve bool
-	// Rules say what is left out, as of a copy of the tree; when it is held against a
-	// manifest also of that. They are not for a single file there.
+	// Rules say what is left out, as in a copy of the tree. A comparison leaves the
+	// same out of the manifest. Rules do not apply to the comparison of a single file.
 	Rules []filter.Rule
-	// Names are what alone a manifest is made of, below path, which is a directory.
-	// What is in a directory that they name belongs to it only with Recursive. Nil:
-	// everything, and the same where a tree is held against a manifest.
+	// Names are the only entries below path, which is a directory, of which a manifest
+	// is made. The contents of a directory that they name count only with Recursive.
+	// Nil: everything. A comparison with a manifest always takes everything.
 	Names     *chunker.List
 	Recursive bool
-	// Report takes what is found, one call at a time. Nil: nobody wants to know.
+	// Report gets each finding, one call at a time. It may be nil.
 	Report func(Finding)
-	// Tally counts while the files are read. Nil: nobody looks.
+	// Tally counts while the files are read. It may be nil.
 	Tally Tally
 }
 
-// Summary is what an audit came to.
+// Summary is the result of an audit.
 type Summary struct {
 	manifest.Header
 	// Content and Meta are the manifest's roots.
 	Content, Meta [32]byte
-	// Files, Dirs and Links count what is in the new manifest, or is as the
-	// given one says, and Bytes what those files hold.
+	// Files, Dirs and Links count the entries in the new manifest, or those that agree
+	// with the given one, and Bytes the bytes of those files.
 	Files, Dirs, Links, Bytes int64
 	// The findings, by kind.
 	Bad, Missing, Extra, Unreadable, Skipped int64
-	// LeftOut counts the entries of the given manifest that the rules leave out: of
-	// those nothing is said.
+	// LeftOut counts the entries of the given manifest that the rules leave out: the
+	// audit says nothing about those.
 	LeftOut int64
 }
 
-// Book counts an entry that is as it should be.
+// Book counts an entry that is correct.
 func (s *Summary) Book(e *manifest.Entry) {
 	switch e.Type {
 	case manifest.Dir:
@@ -58,7 +58,7 @@ func (s *Summary) Book(e *manifest.Entry) {
 	}
 }
 
-// Find counts a finding and reports it to whom it concerns, or nobody where report is nil.
+// Find counts a finding and passes it to report, unless that is nil.
 func (s *Summary) Find(f Finding, report func(Finding)) {
 	switch f.Kind {
 	case Bad:
@@ -77,10 +77,10 @@ func (s *Summary) Find(f Finding, report func(Finding)) {
 	}
 }
 
-// Create reads the file or tree at path and writes its manifest to out,
-// which was made for h; the caller closes or commits it. Its roots are those
-// of a copy of path. What cannot be read is reported and left out: the summary
-// counts it, and the error is nil.
+// Create reads the file or tree at path and writes its manifest to out, which was made
+// for h; the caller closes or commits out. The roots are those of a copy of path.
+// Entries that cannot be read are reported and left out: the summary counts them, and
+// the error is nil.
 func Create(ctx context.Context, path string, out *manifest.Writer, h manifest.Header, o Options) (*Summary, error) {
 	sum := &Summary{Header: h}
 	if o.Names != nil {
@@ -88,7 +88,7 @@ func Create(ctx context.Context, path string, out *manifest.Writer, h manifest.H
 			return nil, err
 		}
 		if chunker.BaseName(path) != "." {
-			path += "/." // a directory that cannot be searched is an error, and not all of its names
+			path += "/." // if a directory cannot be searched, report that once, not for each of its names
 		}
 	}
 	t, err := newTreeReader(path, h, &o)
@@ -112,10 +112,10 @@ func Create(ctx context.Context, path string, out *manifest.Writer, h manifest.H
 	return sum, nil
 }
 
-// Verify holds the file or tree at path against the manifest that r reads,
-// from its first entry on. A manifest that begins with a file verifies a single
-// file whatever its name. What differs is reported and counted, and the error
-// is nil; an error says that the comparison did not come to its end.
+// Verify compares the file or tree at path with the manifest that r reads, from its
+// first entry on. A manifest that begins with a file verifies a single file of any
+// name. Differences are reported and counted, and the error is nil. An error says that
+// the comparison did not finish.
 func Verify(ctx context.Context, r *manifest.Reader, path string, o Options) (*Summary, error) {
 	sum := &Summary{Header: r.Header()}
 	t, err := newTreeReader(path, r.Header(), &o)
@@ -138,8 +138,8 @@ func Verify(ctx context.Context, r *manifest.Reader, path string, o Options) (*S
 	return sum, nil
 }
 
-// openTree opens the tree at path. A link that leads to it is followed, as
-// in a copy of a file; the name stays that of the link.
+// openTree opens the tree at path. It follows a link at path, as in a copy of a file;
+// the name stays that of the link.
 func openTree(path string, follow bool) (tree *chunker.Tree, single bool, err error) {
 	st, err := os.Stat(path)
 	if err != nil {
@@ -154,13 +154,13 @@ func openTree(path string, follow bool) (tree *chunker.Tree, single bool, err er
 	return tree, !st.IsDir(), err
 }
 
-// maker writes the manifest of what was read.
+// maker writes the manifest of the entries that were read.
 type maker struct {
 	out    *manifest.Writer
 	sum    *Summary
 	report func(Finding)
 	tree   *manifest.Tree
-	begun  bool // the file of several pieces has a line
+	begun  bool // the line of the file of several pieces is written
 }
 
 func (m *maker) piece(p *piece) error {

@@ -8,7 +8,7 @@ import (
 	"gdrcp/manifest"
 )
 
-// next is the next entry of the tree, or nil.
+// next returns the next entry of the tree, or nil.
 func (t *treeReader) next() (*item, error) {
 	for {
 		f, err := t.walker.Next()
@@ -25,7 +25,7 @@ func (t *treeReader) next() (*item, error) {
 	}
 }
 
-// cutAll hands on all there is in the tree.
+// cutAll hands on everything in the tree.
 func (t *treeReader) cutAll(ctx context.Context) error {
 	for {
 		it, err := t.next()
@@ -62,12 +62,12 @@ func (t *treeReader) push(ctx context.Context, p *piece) error {
 	}
 }
 
-// pushEnd hands on that nothing more comes of an item.
+// pushEnd hands on the end of an item.
 func (t *treeReader) pushEnd(ctx context.Context, it *item) error {
 	return t.push(ctx, &piece{item: it, last: true})
 }
 
-// cutFile hands on the pieces of a file, each with the digest that is wanted.
+// cutFile hands on the pieces of a file, each with its wanted digest.
 func (t *treeReader) cutFile(ctx context.Context, it *item, want *wantedPieces) error {
 	size := it.entry.Size
 	t.tally.AddTotal(size)
@@ -106,7 +106,7 @@ func (t *treeReader) cutPieces(ctx context.Context, it *item, want *wantedPieces
 		if off >= stop {
 			var err error
 			if data, stop, err = it.file.Data(off, size); err != nil {
-				data, stop = off, size // reading will tell
+				data, stop = off, size // reading will show it
 			}
 			stop = max(stop, off+1)
 		}
@@ -114,7 +114,7 @@ func (t *treeReader) cutPieces(ctx context.Context, it *item, want *wantedPieces
 		if full := (data - off) / pieceBytes; full > 0 {
 			p.hole, p.count = true, uint64(full)
 			if t.header.Algorithm == manifest.BLAKE3 {
-				p.count = 1 // no two of its zero pieces are alike
+				p.count = 1 // no two zero pieces have the same digest
 			}
 		}
 		var err error

@@ -9,38 +9,38 @@ import (
 	"gdrcp/manifest"
 )
 
-// Kind says what is the matter with a path.
+// Kind is the kind of problem with a path.
 type Kind uint8
 
 // The findings.
 const (
-	// Bad: it is there, and not as the manifest has it.
+	// Bad: the entry is there, and differs from the manifest's.
 	Bad Kind = iota + 1
-	// Missing: the manifest has it, the tree does not.
+	// Missing: the manifest has the entry, the tree does not.
 	Missing
-	// Extra: the tree has it, the manifest does not.
+	// Extra: the tree has the entry, the manifest does not.
 	Extra
-	// Unreadable: it could not be read, or changed meanwhile.
+	// Unreadable: the entry could not be read, or changed meanwhile.
 	Unreadable
-	// Skipped: a socket, fifo or device, which manifests do not have.
+	// Skipped: the entry is a socket, fifo or device, which no manifest has.
 	Skipped
 )
 
-// Finding is one path that is not as it should be.
+// Finding is a problem with one path.
 type Finding struct {
 	Kind Kind
 	Path string
 	// Differs says in what a bad entry differs.
 	Differs manifest.Difference
-	// Ranges are the bad pieces of a bad file, in ascending order, merged where
-	// they touch. A file with more than manifest.MaxRanges has all further
-	// ones, and what is between, in the last.
+	// Ranges are the bad pieces of a bad file, in ascending order, merged where they
+	// touch. In a file with more than manifest.MaxRanges ranges, the last range covers
+	// all further bad pieces and the bytes between them.
 	Ranges []manifest.ByteRange
-	// Text says it in a line, the path quoted.
+	// Text describes the problem in a line, with the path quoted.
 	Text string
 }
 
-// problemFinding is what is told of an entry that cannot be read.
+// problemFinding returns the Finding for an entry that cannot be read.
 func problemFinding(it *item) Finding {
 	kind := Unreadable
 	if errors.Is(it.problem, chunker.ErrSpecial) {
@@ -49,7 +49,7 @@ func problemFinding(it *item) Finding {
 	return Finding{Kind: kind, Path: it.treePath(), Text: it.problem.Error()}
 }
 
-// differText says in what an entry differs from the manifest's.
+// differText says how an entry differs from the manifest's.
 func differText(it *item, ranges []manifest.ByteRange) string {
 	have, want := &it.entry, it.want
 	var parts []string

@@ -7,19 +7,19 @@ import (
 	"gdrcp/manifest"
 )
 
-// leftOut tells which entries of a manifest rules leave out, as they leave them
-// out of the tree that is held against it. A nil one has none.
+// leftOut knows which entries of a manifest the rules leave out, in the same way as for
+// the tree that is compared with it. A nil leftOut has none.
 type leftOut struct {
 	matcher *filter.Matcher
-	// dirs are directories that were left out and whose contents may still come,
-	// each with a slash behind: what is in "a" comes behind "a-b" and what is in
-	// that. all: the top was.
+	// dirs are left-out directories whose contents may still come, each with a slash at
+	// its end: the contents of "a" come after "a-b" and its contents. all: the top was
+	// left out.
 	dirs []string
 	all  bool
 }
 
-// has reports whether the rules leave an entry out. Entries come in the order of
-// the manifest, in which all that is in a directory follows it.
+// has reports whether the rules leave an entry out. Entries come in the order of the
+// manifest, in which a directory's contents follow it.
 func (l *leftOut) has(e *manifest.Entry) bool {
 	if l == nil {
 		return false
@@ -28,7 +28,7 @@ func (l *leftOut) has(e *manifest.Entry) bool {
 		if strings.HasPrefix(e.Path, l.dirs[n-1]) {
 			return true
 		}
-		l.dirs = l.dirs[:n-1] // all that is in it has come
+		l.dirs = l.dirs[:n-1] // all of its contents have come
 	}
 	isDir := e.Type == manifest.Dir
 	if l.all || !l.matcher.Hides(e.Path, isDir) {

@@ -1,14 +1,15 @@
 package audit
 
-// Tally counts what an audit reads. Several goroutines call it at once. xfer.Tally is one.
+// Tally counts what an audit reads. Several goroutines call it at once. xfer.Tally is a
+// Tally.
 type Tally interface {
 	AddTotal(n int64)         // bytes of a file that is to be read
-	SetTotalKnown(known bool) // the walk has ended: no more will be found
+	SetTotalKnown(known bool) // the walk has ended, and will find no more
 	AddBytes(n int64)         // bytes that were read and digested
-	AddFile()                 // a file that could be read, or is only in the tree or only in the manifest
+	AddFile()                 // a file that was read, or that is only in the tree or only in the manifest
 }
 
-// uncounted is the Tally that nobody looks at.
+// uncounted is a Tally that counts nothing.
 type uncounted struct{}
 
 func (uncounted) AddTotal(int64)     {}

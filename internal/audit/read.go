@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// windowPieces is how many pieces may be on their way between the walk and
-	// what becomes of them. It bounds memory and open files.
+	// windowPieces is how many pieces may be between the walk and the taker. It bounds
+	// memory and open files.
 	windowPieces = 256
-	// maxBufferBytes bounds the memory into which files are read, as far as
-	// more than one worker is concerned.
+	// maxBufferBytes bounds the buffers of the workers, if there is more than one
+	// worker.
 	maxBufferBytes = 64 << 20
 )
 
@@ -28,20 +28,20 @@ type treeReader struct {
 	tree   *chunker.Tree
 	walker *chunker.Walker
 	single bool // the tree is one file
-	// leaveOut tells of a file below the tree's top whether it is the new
-	// manifest's own. Nil: none is.
+	// leaveOut reports whether a file below the tree's top belongs to the new manifest
+	// itself. Nil: no file does.
 	leaveOut func(it *item) bool
 	header   manifest.Header
 	tally    Tally
 	rules    *filter.Rules // nil where there are none
 	place    filter.Place  // of the tree, for the rules
-	// names are what alone is read, with recursive all that is in directories of
-	// theirs. Nil: the whole tree is, whatever recursive says.
+	// names are the only entries to read, with recursive also the contents of
+	// directories that they name. Nil: the whole tree is read, whatever recursive says.
 	names     chunker.Names
 	recursive bool
 
 	work  chan *piece // to the workers
-	order chan *piece // the same and more, to be taken in order
+	order chan *piece // the same pieces and ends of items, to be taken in order
 	// cutting and taking are the items that the first and the last of the
 	// goroutines are at.
 	cutting, taking *item
@@ -50,18 +50,18 @@ type treeReader struct {
 // item is an entry on its way.
 type item struct {
 	entry manifest.Entry
-	// name is the entry's path in the tree where that is another one.
+	// name is the entry's path in the tree, if that differs.
 	name    string
 	stamp   chunker.Stamp
 	sparse  bool
 	problem error           // why it cannot be read
-	want    *manifest.Entry // what it is compared with; nil: not in the manifest
+	want    *manifest.Entry // the manifest's entry; nil: there is none
 	differs manifest.Difference
 	gone    bool          // in the manifest only
 	file    *chunker.File // of several pieces, while they are read
 }
 
-// treePath is where the tree has the entry.
+// treePath returns the entry's path in the tree.
 func (it *item) treePath() string {
 	if it.name != "" {
 		return it.name
@@ -72,19 +72,19 @@ func (it *item) treePath() string {
 // close closes the file; a second time does nothing.
 func (it *item) close() {
 	if it != nil && it.file != nil {
-		_ = it.file.Close() // it was read only
+		_ = it.file.Close() // it was only read
 		it.file = nil
 	}
 }
 
-// piece is a piece, or several of zeros with one digest, or none and only
+// piece is one piece, or several pieces of zeros with one digest, or no piece and only
 // the end of its item.
 type piece struct {
 	item   *item
 	index  uint64
 	off    int64
 	length int64
-	count  uint64 // pieces; 0 for none
+	count  uint64 // number of pieces, or 0
 	hole   bool
 	last   bool // nothing of the item comes after
 	want   manifest.Digest
@@ -92,10 +92,10 @@ type piece struct {
 
 	digest manifest.Digest
 	err    error
-	ready  chan struct{} // closed when digest or err is there
+	ready  chan struct{} // closed when digest or err is set
 }
 
-// taker takes pieces in order, and after an item's last its end.
+// taker takes pieces in order, and after the last piece of an item its end.
 type taker interface {
 	piece(p *piece) error
 	end(it *item) error
@@ -124,7 +124,7 @@ func newTreeReader(path string, h manifest.Header, o *Options) (*treeReader, err
 	return t, nil
 }
 
-// run reads the tree: cut hands on what there is to read, and to takes it.
+// run reads the tree: cut hands on the items, and to takes them.
 func (t *treeReader) run(ctx context.Context, cut func(context.Context) error, to taker) error {
 	t.walker = t.tree.Walk(t.names == nil || t.recursive)
 	if t.rules != nil {
@@ -148,7 +148,7 @@ func (t *treeReader) run(ctx context.Context, cut func(context.Context) error, t
 	}
 	g.Go(func() error { return t.take(ctx, to) })
 	err := g.Wait()
-	// Whoever was interrupted left files open.
+	// Interrupted goroutines left files open.
 	t.cutting.close()
 	t.taking.close()
 	for p := range t.order {
@@ -157,7 +157,7 @@ func (t *treeReader) run(ctx context.Context, cut func(context.Context) error, t
 	return errors.Join(err, t.walker.Close())
 }
 
-// digestPieces is a worker.
+// digestPieces reads and digests pieces; each worker runs it.
 func (t *treeReader) digestPieces(ctx context.Context) error {
 	var buf []byte
 	for p := range t.work {
@@ -181,7 +181,7 @@ func (t *treeReader) digestPieces(ctx context.Context) error {
 	return nil
 }
 
-// read reads a piece. A file of one piece is open no longer than that.
+// read reads a piece. It opens a file of one piece only for that.
 func (t *treeReader) read(p *piece, buf []byte) error {
 	if !p.last {
 		return p.item.readPart(p.item.file, buf, p.off)
@@ -254,7 +254,7 @@ func (t *treeReader) takeOne(to taker, it *item, p *piece) error {
 	return nil
 }
 
-// changedError is a file that is not what it was.
+// changedError is the error of a file that has changed.
 type changedError struct{ path string }
 
 func (e *changedError) Error() string {
@@ -262,7 +262,7 @@ func (e *changedError) Error() string {
 }
 func (e *changedError) Unwrap() error { return chunker.ErrChanged }
 
-// open opens a file that must be what the walk found.
+// open opens a file, and checks that it is the one that the walk found.
 func (t *treeReader) open(it *item) (*chunker.File, error) {
 	f, err := t.tree.Open(it.treePath())
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"gdrcp/manifest"
 )
 
-// judge says how what was read differs from what was wanted.
+// judge compares pieces as read with the wanted ones.
 type judge struct {
 	sum    *Summary
 	report func(Finding)
@@ -18,7 +18,7 @@ type judge struct {
 }
 
 func (j *judge) piece(p *piece) error {
-	// Nothing has no range: an empty file that should not be one differs in size.
+	// No bytes, no range: a file that is empty by mistake differs in size.
 	if p.wanted && p.digest == p.want || p.length == 0 {
 		return nil
 	}
@@ -71,7 +71,8 @@ type merge struct {
 	want  *manifest.Entry // the manifest's next, nil after the last
 }
 
-// cut hands on every path of either, with the pieces of files of both.
+// cut hands on every path of tree and manifest, with the pieces of files that both
+// have.
 func (m *merge) cut(ctx context.Context) error {
 	if err := errors.Join(m.nextFound(), m.nextWant()); err != nil {
 		return err
@@ -115,7 +116,7 @@ func (m *merge) nextWant() error {
 			return err
 		}
 		if err := m.r.SkipPieces(); errors.Is(err, manifest.ErrVoid) {
-			continue // as if it were not there
+			continue // counts as missing
 		} else if err != nil {
 			return err
 		}
@@ -123,7 +124,7 @@ func (m *merge) nextWant() error {
 	}
 }
 
-// order compares the next path of each; what has none is past the other.
+// order compares the next paths. A side without a next path comes after the other.
 func (m *merge) order() int {
 	switch {
 	case m.want == nil:
@@ -134,8 +135,7 @@ func (m *merge) order() int {
 	return manifest.ComparePaths(m.found.entry.Path, m.want.Path)
 }
 
-// step hands on the lower of the two paths. What is only in one of them is
-// not read.
+// step hands on the lower of the two paths. A file that only one side has is not read.
 func (m *merge) step(ctx context.Context, order int) error {
 	switch {
 	case order < 0 && !m.tree.single && m.r.IsItself(m.found.stamp.Inode()):
@@ -167,7 +167,7 @@ func (m *merge) step(ctx context.Context, order int) error {
 	return m.tree.cutFile(ctx, it, pieces)
 }
 
-// fieldsThatDiffer compares what stands beside the content.
+// fieldsThatDiffer compares all fields except the content.
 func fieldsThatDiffer(have, want *manifest.Entry, preserve bool) (d manifest.Difference) {
 	if have.Type != want.Type {
 		return manifest.TypeDiffers
@@ -187,8 +187,8 @@ func fieldsThatDiffer(have, want *manifest.Entry, preserve bool) (d manifest.Dif
 	return d
 }
 
-// wantedPieces hands out the digests that a manifest has for the file that its
-// reader is at, as many at a time as asked for. A nil one has none.
+// wantedPieces hands out the digests that a manifest has for its reader's current file,
+// as many at a time as the caller asks for. A nil wantedPieces has none.
 type wantedPieces struct {
 	r      *manifest.Reader
 	digest manifest.Digest
@@ -196,8 +196,8 @@ type wantedPieces struct {
 	ended  bool
 }
 
-// take returns the next digest and for how many pieces, at most most, it
-// stands; ok is false past the manifest's last.
+// take returns the next digest, and for how many pieces it stands, at most most. ok is
+// false past the manifest's last piece.
 func (w *wantedPieces) take(most uint64) (d manifest.Digest, n uint64, ok bool, err error) {
 	if w == nil {
 		return d, most, false, nil
@@ -216,8 +216,8 @@ func (w *wantedPieces) take(most uint64) (d manifest.Digest, n uint64, ok bool, 
 	return w.digest, n, true, nil
 }
 
-// settle reads the manifest's file to its end. One that its writer gave up
-// counts as not in the manifest.
+// settle reads the manifest's file to its end. A file that its writer gave up counts as
+// absent from the manifest.
 func (w *wantedPieces) settle(it *item) error {
 	if w == nil {
 		return nil

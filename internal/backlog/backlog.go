@@ -1,6 +1,6 @@
-// Package backlog is a listener of connections that are made within the process, or
-// come in something else than a socket: a queue of those that nobody has accepted yet,
-// which is what listen(2) calls the backlog.
+// Package backlog has a listener for connections that are made within the process, or
+// that come over something other than a socket. It queues connections that nobody has
+// accepted yet; listen(2) calls that the backlog.
 package backlog
 
 import (
@@ -8,28 +8,28 @@ import (
 	"sync"
 )
 
-// Listener is a net.Listener of what it is offered. All methods may be called at the
-// same time.
+// Listener is a net.Listener for connections that are offered to it. All methods may be
+// called at the same time.
 type Listener struct {
 	addr    net.Addr
 	waiting chan net.Conn
 	over    <-chan struct{}
 	why     error
-	ended   chan struct{} // by Close
+	ended   chan struct{} // closed by Close
 
 	mu     sync.Mutex
 	closed bool // nothing is offered any more
 }
 
-// New returns a Listener with that address, for which at most most connections wait.
-// Once over is closed, Accept returns why; where it is nil, that never is. Close it.
+// New returns a Listener with that address, in which at most most connections wait.
+// Once over is closed, Accept returns why; a nil over never closes. Close the Listener.
 func New(addr net.Addr, most int, over <-chan struct{}, why error) *Listener {
 	return &Listener{addr: addr, waiting: make(chan net.Conn, most), over: over, why: why, ended: make(chan struct{})}
 }
 
-// Offer leaves a connection for Accept, which then owns it. It does not block. Where
-// too many wait, or the Listener is closed, it returns false, and the connection stays
-// the caller's.
+// Offer queues a connection for Accept, whose caller then owns it. It does not block.
+// If too many wait, or the Listener is closed, Offer returns false, and its caller
+// keeps the connection.
 func (l *Listener) Offer(c net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,7 +69,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 // Addr implements net.Listener.
 func (l *Listener) Addr() net.Addr { return l.addr }
 
-// Close ends the connections that wait. A second Close does nothing.
+// Close closes the waiting connections. A second Close does nothing.
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	again := l.closed

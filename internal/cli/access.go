@@ -9,7 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// keyFileVariable names the key file where --key-file does not.
+// keyFileVariable names the key file if --key-file does not.
 const keyFileVariable = "GDRCP_KEY_FILE"
 
 // keyFileFlag is the option that names the file of the key that both ends share.

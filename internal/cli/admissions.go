@@ -14,21 +14,23 @@ import (
 	"gdrcp/xfer"
 )
 
-// accessFileVariable names the access file where --access-file does not.
+// accessFileVariable names the access file if --access-file does not.
 const accessFileVariable = "GDRCP_ACCESS_FILE"
 
-// admissions says which clients a server admits, and to what: the keys of an access
-// file, or one key and one directory. They can be read anew while clients come.
+// admissions says which clients a server admits, and to which directories: the keys of
+// an access file, or one key and one directory. The server can read them anew while it
+// runs.
 type admissions struct {
 	accessFile    string // or
 	keyFile, root string
-	// Whatever the access file says.
+	// These override the access file.
 	readOnly, requireEncrypt bool
 	// otherSecretFiles are files with secrets that serving does not use. They need not exist.
 	otherSecretFiles []string
 
 	keys atomic.Pointer[map[string]xfer.Admission]
-	// dirs are what the keys open, and names how many the file of the keys has.
+	// dirs are the directories that the keys open, and names is how many names the file
+	// of the keys has.
 	dirs  *served.Set
 	names int
 }
@@ -42,8 +44,8 @@ func (a *admissions) Find(id string) (xfer.Admission, bool) {
 	return found, ok
 }
 
-// read reads the files and opens the directories that keys open. After an error the
-// directories of before stay. Else the caller closes them, by old.Close(a.dirs), when
+// read reads the files and opens the directories that keys open. After an error the old
+// directories stay. Otherwise the caller closes the old ones by old.Close(a.dirs) when
 // no session needs them.
 func (a *admissions) read() (old *served.Set, err error) {
 	permits, err := a.permits()
@@ -52,7 +54,7 @@ func (a *admissions) read() (old *served.Set, err error) {
 	}
 	wanted := make([]served.Want, 0, len(permits))
 	for _, p := range permits {
-		// --read-only may not have held when somebody left a link there.
+		// Before --read-only was given, a client may have left a link there.
 		wanted = append(wanted, served.Want{Key: p.ID, Path: p.Root, Writable: !p.ReadOnly})
 	}
 	dirs, err := served.Hold(wanted, a.dirs)
@@ -82,11 +84,11 @@ func (a *admissions) read() (old *served.Set, err error) {
 // close closes the directories that the keys open.
 func (a *admissions) close() { a.dirs.Close(nil) }
 
-// secretFile is the file of the keys.
+// secretFile returns the file of the keys.
 func (a *admissions) secretFile() string { return cmp.Or(a.accessFile, a.keyFile) }
 
-// guard makes sure that no client reaches a file with secrets, and returns how
-// many names the file of the keys has.
+// guard checks that no client reaches a file with secrets, and returns how many names
+// the file of the keys has.
 func (a *admissions) guard(dirs *served.Set) (names int, err error) {
 	if names, err = dirs.Guard(a.secretFile()); err == nil {
 		for _, file := range a.otherSecretFiles {
@@ -121,7 +123,8 @@ func (a *admissions) describe() string {
 	return fmt.Sprintf("%s of %s", count(int64(len(*a.keys.Load())), "key", "keys"), args.Quote(a.accessFile))
 }
 
-// warnings are for the person who runs the server: what is odd about what keys open.
+// warnings returns, for the person who runs the server, what is odd about the
+// directories that keys open.
 func (a *admissions) warnings() (texts []string) {
 	keys, why := a.dirs.Missing()
 	for i, key := range keys {
@@ -197,14 +200,14 @@ func (s *serveRun) handleSignals(ctx context.Context, server *xfer.Server) {
 	}
 }
 
-// tellError tells an error, if it is one, after which the server goes on.
+// tellError prints an error, unless it is nil, after which the server goes on.
 func (s *serveRun) tellError(err error) {
 	if err != nil {
 		s.console.line("gdrcp: %s", lineOf(err))
 	}
 }
 
-// reload takes over what the files say now. After an error, what they said before
+// reload applies the present content of the files. After an error the former content
 // stays in force.
 func (s *serveRun) reload(server *xfer.Server) {
 	old, err := s.admissions.read()

@@ -11,13 +11,13 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// app is the command line as cli sees it: copying is a command like the others,
-// that users cannot name.
+// app returns the command line in cli's form. Copying is a command like the others
+// there, but users cannot name it.
 func (p *program) app() *cli.App {
 	app := &cli.App{
 		Name: "gdrcp", Version: p.versionText(), Writer: p.stdout, ErrWriter: p.stderr,
 		HideHelp: true, HideVersion: true, HideHelpCommand: true, DisableSliceFlagSeparator: true,
-		// Errors come back from RunContext; nothing exits or prints on its way.
+		// RunContext returns errors; nothing exits or prints before.
 		ExitErrHandler: func(*cli.Context, error) {},
 	}
 	app.Commands = []*cli.Command{p.copyCommand(), p.serveCommand(), p.manifestCommand(), p.devicesCommand(), p.benchCommand(), p.keyCommand(), p.completionCommand(), p.manPagesCommand(), p.referenceCommand(), p.farEndCommand()}
@@ -25,7 +25,7 @@ func (p *program) app() *cli.App {
 	return app
 }
 
-// useOwnErrors has every command return its usage errors instead of printing them.
+// useOwnErrors makes every command return its usage errors instead of printing them.
 func useOwnErrors(commands []*cli.Command) {
 	for _, c := range commands {
 		c.HideHelp, c.HideHelpCommand = true, true
@@ -34,11 +34,11 @@ func useOwnErrors(commands []*cli.Command) {
 	}
 }
 
-// versionFlag is answered by the copy command, which is what gdrcp is without
-// the name of another.
+// versionFlag is an option of the copy command, which runs when no other command is
+// named.
 func versionFlag() cli.Flag { return &cli.BoolFlag{Name: args.VersionName, Usage: "print the version"} }
 
-// writeHelp writes what there is to know of a command, which may be hidden.
+// writeHelp writes the help of a command, which may be hidden.
 func writeHelp(w io.Writer, app *cli.App, line *args.Line) {
 	words := strings.Fields(line.Title)
 	c := describeCommand(line.Command, words[:max(0, len(words)-1)])

@@ -36,7 +36,7 @@ type benchRun struct {
 	events    *events
 	table     *tabwriter.Writer
 	connected bool // a session of the current measurement stood
-	linkTold  bool // over what it runs
+	linkTold  bool // the transport was reported
 }
 
 func (p *program) benchCommand() *cli.Command {
@@ -116,7 +116,7 @@ func (b *benchRun) measure(ctx context.Context, operands []string) error {
 	o.Timeouts, o.Report = b.timeouts, b.report
 	b.table = tabwriter.NewWriter(b.stdout, 0, 0, 2, ' ', 0)
 	transport, err := b.bandwidths(ctx, t.endpoint, o)
-	// What was measured before an error is worth its lines.
+	// Print the measurements from before an error, too.
 	if err = errors.Join(err, b.table.Flush()); err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (b *benchRun) measure(ctx context.Context, operands []string) error {
 	return errors.Join(err, b.table.Flush())
 }
 
-// report says over what the bench runs, once.
+// report prints the transport of the bench, once.
 func (b *benchRun) report(e xfer.Event) {
 	if e.Kind == xfer.EventWaiting {
 		fmt.Fprintf(b.stderr, "gdrcp: waiting: %s\n", e.Text)
@@ -193,8 +193,8 @@ type latencyEvent struct {
 	MinUs     float64 `json:"min_us"`
 }
 
-// latencies measures round trips, and the same over TCP where that is not what
-// is used anyway.
+// latencies measures round trips, and again over TCP unless that is the transport
+// anyway.
 func (b *benchRun) latencies(ctx context.Context, ep xfer.Endpoint, o xfer.Options, transport string) error {
 	if b.rounds == 0 {
 		return nil
@@ -213,7 +213,7 @@ func (b *benchRun) latencies(ctx context.Context, ep xfer.Endpoint, o xfer.Optio
 	o.Transport, o.Require, o.Rail, b.connected = "tcp", "", "", false
 	results, err = b.client().BenchLatency(ctx, ep, b.rounds, o)
 	if err != nil && !b.connected && ctx.Err() == nil {
-		// A server may offer verbs only: then there is nothing to compare with.
+		// A server may offer only verbs: then there is nothing to compare with.
 		b.console.line("gdrcp: no comparison with tcp: %s", lineOf(err))
 		return nil
 	}

@@ -24,11 +24,11 @@ type copyRun struct {
 	ssh                  sshOptions
 	wire                 wireOptions
 	quiet, verbose, json bool
-	progress             bool // told where no terminal is, too
-	stats                bool // told at the end
+	progress             bool // shown without a terminal, too
+	stats                bool // printed at the end
 	noOps                rsyncNoOps
 
-	stream         *chunker.Pipe // this end's, where SRC or DST is -
+	stream         *chunker.Pipe // this end's, if SRC or DST is -
 	console        *console
 	events         *events // nil without --json
 	maxMemoryBytes int64   // of this end's slots; 0: no bound
@@ -57,7 +57,7 @@ If SRC and DST are both local, one process copies on this machine.`,
 	}
 }
 
-// perform copies and tells how it went.
+// perform copies and reports the result.
 func (c *copyRun) perform(ctx context.Context, operands []string) error {
 	c.console = c.newConsole()
 	if c.json {
@@ -82,8 +82,8 @@ func (c *copyRun) perform(ctx context.Context, operands []string) error {
 	return &exitCodeError{code}
 }
 
-// copy runs the engine, with a bar where there is a terminal for it. There is no
-// summary of a copy between two other hosts: one of them has told it.
+// copy runs the engine, with a bar if there is a terminal for it. A copy between two
+// other hosts has no summary: one of them has printed it.
 func (c *copyRun) copy(ctx context.Context, operands []string) (*xfer.Summary, error) {
 	if c.quiet && c.verbose {
 		return nil, args.UsageErrorf("--quiet and --verbose exclude each other")
@@ -221,9 +221,8 @@ func (c *copyRun) reportJSON(e xfer.Event) {
 	}
 }
 
-// tellLink says by which way the data goes where that is not what one would
-// think, and with -v all about it: why it is ssh's, and why it is TCP where there
-// is an RDMA device.
+// tellLink says which way the data takes if that is unexpected, and with -v everything
+// about it: why it goes through ssh, or over TCP although there is an RDMA device.
 func (c *copyRun) tellLink(l *xfer.Link) {
 	auto := c.options.Transport == "" || c.options.Transport == "auto"
 	switch {
@@ -238,7 +237,7 @@ func (c *copyRun) tellLink(l *xfer.Link) {
 	if c.verbose {
 		text := fmt.Sprintf("from %s to %s, %s, %d slots of %s", l.Local, l.Remote,
 			count(int64(l.QPs), "queue pair", "queue pairs"), l.Slots, sizeText(int64(l.ChunkBytes)))
-		if l.Imm != rdma.ImmUnknown { // tcp knows when it has sent one: the summary says it
+		if l.Imm != rdma.ImmUnknown { // tcp knows this once it has sent one: then the summary says it
 			text += ", " + l.Imm.String()
 		}
 		text += wireText(c.options.Wire)
@@ -246,7 +245,7 @@ func (c *copyRun) tellLink(l *xfer.Link) {
 	}
 }
 
-// deviceText names a device, with its family where the name does not say it.
+// deviceText names a device, with its family unless the name shows it.
 func deviceText(l *xfer.Link) string {
 	if l.Transport == "tcp" || l.Family == "" {
 		return l.Device
@@ -254,7 +253,7 @@ func deviceText(l *xfer.Link) string {
 	return l.Device + " " + string(l.Family)
 }
 
-// codeOfSummary is the exit code of a copy that came to its end.
+// codeOfSummary returns the exit code of a copy that finished.
 func codeOfSummary(s *xfer.Summary) int {
 	switch {
 	case s.Corrupt > 0, s.Missing > 0, !s.Verified:

@@ -12,8 +12,8 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// describe is the command line for people: what help, manual pages, docs/cli.md
-// and completion are made of.
+// describe returns the description of the command line from which help, manual pages,
+// docs/cli.md and completion are made.
 func describe(app *cli.App) *cmdline.Program {
 	p := &cmdline.Program{
 		Name: app.Name, Version: app.Version, Date: versionDate(),
@@ -29,7 +29,7 @@ func describe(app *cli.App) *cmdline.Program {
 	return p
 }
 
-// describeCommand describes a command behind the words of those above it.
+// describeCommand describes a command. above are the words of the commands above it.
 func describeCommand(c *cli.Command, above []string) cmdline.Command {
 	d := cmdline.Command{Summary: c.Usage, Operands: c.ArgsUsage, Description: c.Description}
 	if c.Name != args.CopyName {
@@ -72,9 +72,9 @@ func topicOf(f cli.Flag) string {
 	return ""
 }
 
-// describeOption returns what there is to know of an option that is not hidden.
-// What its usage has in back quotes is its value; at the beginning, it is not
-// part of the text.
+// describeOption describes an option, unless it is hidden. The words of its usage in
+// back quotes name its value. At the beginning of the usage they are not part of the
+// text.
 func describeOption(f cli.Flag) (cmdline.Option, bool) {
 	doc, ok := f.(cli.DocGenerationFlag)
 	if hidden, canHide := f.(cli.VisibleFlag); !ok || canHide && !hidden.IsVisible() {
@@ -98,8 +98,8 @@ func describeOption(f cli.Flag) (cmdline.Option, bool) {
 	return o, true
 }
 
-// versionDate is when the version that runs was committed, where the program
-// was built from a checkout: a page that is made twice is the same twice.
+// versionDate returns when the running version was committed, if the program was built
+// from a checkout. So a page that is made twice is the same both times.
 func versionDate() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -128,7 +128,7 @@ func exitCodes() []cmdline.ExitCode {
 	}
 }
 
-// environment is every variable that gdrcp reads, for people.
+// environment lists every variable that gdrcp reads, for people.
 func environment() []cmdline.Variable {
 	return []cmdline.Variable{
 		{Names: []string{"GDRCP_ACCESS_FILE"}, Text: "the access file, unless --access-file names one"},
@@ -145,7 +145,7 @@ func environment() []cmdline.Variable {
 	}
 }
 
-// examples are the examples of a command, by its words.
+// examples returns the examples of a command, by its words.
 func examples(command string) []cmdline.Example {
 	switch command {
 	case "":

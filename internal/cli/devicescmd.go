@@ -56,7 +56,7 @@ func (p *program) devices(operands []string, asJSON bool) error {
 	return errors.Join(p.gpuDevices(devices, nil), err)
 }
 
-// firstProblem is the error of a list of devices none of which is usable.
+// firstProblem returns the error of a list of devices of which none is usable.
 func firstProblem(devices []rdma.Device) error {
 	var problem error
 	for _, d := range devices {
@@ -97,7 +97,7 @@ func orDash(s string) string {
 	return printable.Text(s)
 }
 
-// placeText is the columns NUMA, PCI and DMA-BUF.
+// placeText returns the columns NUMA, PCI and DMA-BUF.
 func placeText(d rdma.Device) string {
 	return nodeText(d.NUMANode) + "\t" + orDash(d.PCIAddress) + "\t" + yesNo(d.DMABuf)
 }

@@ -6,7 +6,7 @@ import (
 	"gdrcp/xfer"
 )
 
-// endNames are the ends of a copy as its user knows them.
+// endNames are the names of a copy's ends for its user.
 type endNames struct{ here, there string }
 
 // ends names the ends of a plan, or of a copy that another host has asked for:
@@ -25,7 +25,7 @@ func (p *plan) ends(relayed *remote.Run) endNames {
 	return endNames{"here", "at " + p.endpoint.String()}
 }
 
-// text is what an entry's event tells, with the end that it is of.
+// text returns the text of an entry's event, with the name of its end.
 func (n endNames) text(e *xfer.Event) string {
 	text := printable.Text(e.Text)
 	switch e.End {

@@ -30,8 +30,8 @@ const (
 	exitInterrupted = 130
 )
 
-// exitCodeError is the exit code of an outcome that the user has been told in full: there is nothing
-// more to print.
+// exitCodeError is the exit code of an outcome of which the user has been told everything: there is
+// nothing more to print.
 type exitCodeError struct{ code int }
 
 func (e *exitCodeError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
@@ -67,8 +67,8 @@ func codeOf(err error) int {
 	if errors.Is(err, args.ErrUsage) {
 		return exitUsage
 	}
-	// What a peer announces is held against the same rules as a manifest: its
-	// fault is none of a manifest's.
+	// A peer's announcements obey the same rules as a manifest, but a fault in them is
+	// no bad manifest.
 	if isBadManifest(err) && !errors.Is(err, xfer.ErrProtocol) {
 		return exitIntegrity
 	}
@@ -86,7 +86,7 @@ func codeOf(err error) int {
 	return exitError
 }
 
-// isBadManifest reports whether a manifest that was given is none.
+// isBadManifest reports whether the error is about a faulty manifest.
 func isBadManifest(err error) bool {
 	for _, kind := range []error{
 		manifest.ErrFormat, manifest.ErrTruncated, manifest.ErrVersion, manifest.ErrOrder, manifest.ErrRoot, manifest.ErrPath, manifest.ErrEntry,
@@ -98,8 +98,8 @@ func isBadManifest(err error) bool {
 	return false
 }
 
-// lineOf is an error in one line. Errors that were joined are told one after
-// the other, each once.
+// lineOf returns an error in one line. Joined errors come one after the other, each
+// once.
 func lineOf(err error) string {
 	var parts []string
 	for _, e := range split(err) {
@@ -118,7 +118,7 @@ func lineOf(err error) string {
 	return strings.Join(parts, "; ")
 }
 
-// contains reports whether a text has been told, as a part of another too.
+// contains reports whether one of the parts has the text.
 func contains(parts []string, text string) bool {
 	for _, p := range parts {
 		if strings.Contains(p, text) {
@@ -128,7 +128,7 @@ func contains(parts []string, text string) bool {
 	return false
 }
 
-// split takes apart what errors.Join joined.
+// split separates errors that errors.Join joined.
 func split(err error) []error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -140,7 +140,7 @@ func split(err error) []error {
 		texts[i] = c.Error()
 	}
 	if err.Error() != strings.Join(texts, "\n") {
-		return []error{err} // wraps several, and says so in words of its own
+		return []error{err} // wraps several, and has words of its own for that
 	}
 	var all []error
 	for _, c := range children {
@@ -149,7 +149,7 @@ func split(err error) []error {
 	return all
 }
 
-// hintOf is what the user could do about an error, if there is something.
+// hintOf returns what the user could do about an error, if anything.
 func hintOf(err error) string {
 	var h *hintedError
 	var op *rdma.OpError

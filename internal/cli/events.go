@@ -50,14 +50,13 @@ import (
 //	compared    by manifest diff                identical, differences
 //
 // Link fields are transport ("verbs", "tcp" or "local"), device, family, imm
-// ("write-with-imm" or "write+send"), local, remote, qps, slots, chunk_bytes and
-// why, which says why no better transport is used. Slots fields are gpu (an
-// index, -1 for host memory), gpu_name, rung ("host", "dma-buf", "peermem" or
-// "staged"), path, flush and why, which says why no better rung is used. outcome is "copied",
-// "skipped" (a socket, fifo or device), "failed", "changed" or "corrupt" (of
-// other content than the manifest has, or missing from the source), or "kept"
-// (as the destination had it; told with -v and in a dry run). Names that
-// are not UTF-8 come with U+FFFD for what is not.
+// ("write-with-imm" or "write+send"), local, remote, qps, slots, chunk_bytes and why, which
+// says why no better transport is used. Slots fields are gpu (an index, -1 for host memory),
+// gpu_name, rung ("host", "dma-buf", "peermem" or "staged"), path, flush and why, which says
+// why no better rung is used. outcome is "copied", "skipped" (a socket, fifo or device),
+// "failed", "changed" or "corrupt" (its content differs from the manifest's, or the source
+// lacks it), or "kept" (the destination's entry stays; sent with -v and in a dry run). In
+// names, U+FFFD stands for bytes that are not UTF-8.
 type events struct {
 	mu  sync.Mutex
 	out *json.Encoder
@@ -76,7 +75,7 @@ func (e *events) emit(event any) {
 	_ = e.out.Encode(event)
 }
 
-// emitError writes the event of a bad end.
+// emitError writes the event of a failure.
 func (e *events) emitError(err error, interrupted bool) {
 	f := explain(err, interrupted)
 	event := errorEvent{Event: "error", Text: f.text, Hint: f.hint, ExitCode: f.code}
@@ -213,7 +212,7 @@ func eventOf(s *xfer.Summary) summaryEvent {
 	}
 }
 
-// rateOf is bytes a second, 0 where nothing took no time.
+// rateOf returns bytes a second, or 0 if no time has passed.
 func rateOf(bytes int64, seconds float64) float64 {
 	if seconds <= 0 {
 		return 0
@@ -246,7 +245,7 @@ type differenceEvent struct {
 	Text    string       `json:"text,omitempty"`
 }
 
-// rangeField is bytes from Offset up to End, which is not part of it.
+// rangeField is the bytes from Offset up to, without, End.
 type rangeField struct {
 	Offset int64 `json:"offset"`
 	End    int64 `json:"end"`

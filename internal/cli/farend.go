@@ -14,27 +14,27 @@ import (
 	"gdrcp/xfer"
 )
 
-// hangUpTimeout is how long after an error the pipe to the far end is waited
-// for: where it ends as well, its end is the reason.
+// hangUpTimeout is how long after an error gdrcp waits for the end of the pipe to the
+// far end: if the pipe ends as well, that is the reason.
 const hangUpTimeout = time.Second
 
-// interruptTimeout is how much later than the end of ssh ^C may be noticed.
+// interruptTimeout is how long after the end of ssh gdrcp may notice ^C.
 const interruptTimeout = 100 * time.Millisecond
 
-// farEnd is a gdrcp on another host that was started for this copy.
+// farEnd is a gdrcp that was started on another host for this copy.
 type farEnd struct {
 	*remote.Link
 	where sshHost
 	key   trust.Key
 	offer *remote.Offer
-	// alive ends with the far end, or with its word that it cannot go on; its cause
-	// says why. Nil before watch.
+	// alive ends when the far end ends, or says that it cannot go on. Its cause says
+	// why. It is nil before watch.
 	alive context.Context
 }
 
 // startFarEnd starts gdrcp there. The far end serves the holder of a key that is made for
 // it, for the requested copy and nothing else. Sources may be patterns. The options say
-// what the far end must keep to, and how much memory the session may need.
+// which limits the far end must obey, and how much memory the session may need.
 func (c *copyRun) startFarEnd(ctx context.Context, where sshHost, asked remote.Serve, stream bool, o *xfer.Options) (*farEnd, error) {
 	var err error
 	if asked.Copy.Terms, err = o.CopyTerms(asked.Copy.Push, stream); err != nil {
@@ -56,15 +56,15 @@ func (c *copyRun) startFarEnd(ctx context.Context, where sshHost, asked remote.S
 	return f, nil
 }
 
-// tellBootstrap tells that gdrcp is copied to a host.
+// tellBootstrap reports that gdrcp is being copied to a host.
 func (c *copyRun) tellBootstrap(what string) {
 	if !c.quiet && !c.json {
 		c.console.line("gdrcp: %s", what)
 	}
 }
 
-// connectFarEnd starts gdrcp there, and copies it there first where it has to, which
-// it tells.
+// connectFarEnd starts gdrcp there. If it has to, it copies gdrcp there first, and
+// reports that.
 func (p *program) connectFarEnd(ctx context.Context, s *sshOptions, where sshHost, tell func(what string)) (*remote.Link, error) {
 	o, err := p.origin(s, where)
 	if err != nil {
@@ -85,7 +85,7 @@ func (p *program) connectFarEnd(ctx context.Context, s *sshOptions, where sshHos
 	return link, nil
 }
 
-// offeredPaths are the paths that the host of an offer is to read.
+// offeredPaths returns the paths that the host of an offer is to read.
 func offeredPaths(o *remote.Offer) (paths []string) {
 	for _, names := range o.Expanded {
 		for _, name := range names {
@@ -95,8 +95,8 @@ func offeredPaths(o *remote.Offer) (paths []string) {
 	return paths
 }
 
-// watch ends a context when the far end goes away, or says that it cannot go on.
-// Once only.
+// watch ends a context when the far end goes away, or says that it cannot go on. Call
+// it once.
 func (f *farEnd) watch(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -106,8 +106,8 @@ func (f *farEnd) watch(ctx context.Context) (context.Context, context.CancelFunc
 	return ctx, func() { cancel(nil) }
 }
 
-// whyGone is why the far end does not serve any more, in the far end's words if it
-// said any; nil while it serves.
+// whyGone returns why the far end no longer serves, in the far end's words if it gave
+// any; nil while it serves.
 func (f *farEnd) whyGone() error {
 	var refused *remote.RefusedError
 	if f.alive != nil && errors.As(context.Cause(f.alive), &refused) {
@@ -116,14 +116,14 @@ func (f *farEnd) whyGone() error {
 	return f.Failure()
 }
 
-// reason is the far end's end where that is why something failed. What the far
-// end itself said against a copy is its host's word.
+// reason returns why the far end ended, if that is why something failed. The far end's
+// own objection to a copy counts as its host's.
 func (f *farEnd) reason(ctx context.Context, err error) error {
 	var said *xfer.RemoteError
 	switch {
 	case err == nil || ctx.Err() != nil:
 		return err
-	case errors.As(err, &said) && said.Class != xfer.ClassStopped: // it stops when the pipe ends
+	case errors.As(err, &said) && said.Class != xfer.ClassStopped: // it stops itself when the pipe ends
 		said.Peer = f.where.host
 		return err
 	case f.alive != nil && errors.As(err, new(*remote.RefusedError)):
@@ -145,18 +145,18 @@ func (f *farEnd) reason(ctx context.Context, err error) error {
 	if why := f.whyGone(); why != nil {
 		return interruptedOr(ctx, why)
 	}
-	select { // its last word may come ahead of the end of the pipe
+	select { // its last message may come before the end of the pipe
 	case <-f.Mux.Done():
 		return interruptedOr(ctx, f.whyGone())
 	case <-patience.Done():
 	}
-	if ctx.Err() == nil && f.alive != nil && f.alive.Err() != nil { // it says nothing any more
+	if ctx.Err() == nil && f.alive != nil && f.alive.Err() != nil { // it sends no more messages
 		return fmt.Errorf("%s: %w", f.where.host, context.Cause(f.alive))
 	}
 	return err
 }
 
-// isDisconnect: what the other end's going away looks like from here.
+// isDisconnect reports whether an error looks like the end of the peer.
 func isDisconnect(err error) bool {
 	for _, kind := range []error{rdma.ErrDisconnected, rdma.ErrClosed, remote.ErrPipe, context.Canceled, xfer.ErrPeerSilent} {
 		if errors.Is(err, kind) {
@@ -166,8 +166,8 @@ func isDisconnect(err error) bool {
 	return errors.As(err, new(*rdma.OpError)) || errors.As(err, new(*xfer.RemoteError))
 }
 
-// interruptedOr is why ctx ended, or err where it does not: ^C ends the remote
-// shell command too, which may be noticed first.
+// interruptedOr returns why ctx ended, or err if it does not end: ^C ends the remote
+// shell command too, which gdrcp may notice first.
 func interruptedOr(ctx context.Context, err error) error {
 	select {
 	case <-ctx.Done():
@@ -177,8 +177,8 @@ func interruptedOr(ctx context.Context, err error) error {
 	}
 }
 
-// pathsTo are the ways to a far end that are worth trying, and why there is none
-// by TCP but the pipe. without is why it has no address for that.
+// pathsTo returns the ways to a far end that are worth trying, and why none goes by TCP
+// outside the pipe. without is why the far end has no TCP address.
 func (p *program) pathsTo(ctx context.Context, host string, addrs []remote.Address, without string, o *xfer.Options) (paths []xfer.ServerAddr, noTCP error) {
 	var byTCP []remote.Address
 	for _, a := range addrs {
@@ -209,10 +209,10 @@ func (p *program) pathsTo(ctx context.Context, host string, addrs []remote.Addre
 	return paths, fmt.Errorf("no other address of %s reached: %s", host, lineOf(problem))
 }
 
-// pipeDevice is what carries a session over the pipe, as a link's device.
+// pipeDevice is the name of a link's device when a session runs over the pipe.
 const pipeDevice = "ssh"
 
-// overSSH copies by way of a far end that is started for it.
+// overSSH copies with a far end that is started for that.
 func (c *copyRun) overSSH(ctx context.Context, p *plan, o xfer.Options) (*xfer.Summary, error) {
 	isStream, err := p.isStream()
 	if err != nil {
@@ -242,8 +242,8 @@ func (c *copyRun) overSSH(ctx context.Context, p *plan, o xfer.Options) (*xfer.S
 	return s, f.reason(ctx, err)
 }
 
-// copyOver copies by the ways to a far end, and by the pipe where noTCP says why
-// no other address will do.
+// copyOver copies by the ways to a far end. If noTCP says why no other address will do,
+// it uses the pipe.
 func (c *copyRun) copyOver(ctx context.Context, f *farEnd, p *plan, o xfer.Options, paths []xfer.ServerAddr, noTCP error) (s *xfer.Summary, connected bool, err error) {
 	client := c.client()
 	if noTCP != nil {
@@ -265,8 +265,8 @@ func (c *copyRun) copyOver(ctx context.Context, f *farEnd, p *plan, o xfer.Optio
 	return s, stands.Load(), err
 }
 
-// noteConnection notes that a connection stands, and has seen look at its link
-// before that is reported.
+// noteConnection notes that a connection stands, and calls seen with its link before
+// the link is reported.
 func noteConnection(o *xfer.Options, seen func(*xfer.Link)) (stands *atomic.Bool) {
 	stands = new(atomic.Bool)
 	report := o.Report
@@ -280,7 +280,7 @@ func noteConnection(o *xfer.Options, seen func(*xfer.Link)) (stands *atomic.Bool
 	return stands
 }
 
-// nameLink puts the host in the place of the address that stands for the pipe.
+// nameLink replaces the address that stands for the pipe by the host's name.
 func (f *farEnd) nameLink(l *xfer.Link, noTCP error) {
 	if l.Remote != f.Mux.Addr().String() {
 		return

@@ -15,12 +15,12 @@ import (
 	"gdrcp/xfer"
 )
 
-// hasReadEvery is how often a far end says how far it has come.
+// hasReadEvery is how often a far end reports its progress.
 const hasReadEvery = 500 * time.Millisecond
 
-// auditForOrigin reads files of this host as the origin asks, and tells what they hold. It
-// listens nowhere: all that it says goes to the origin. input is the manifest that they
-// are held against, or the names of what alone is read.
+// auditForOrigin reads files of this host at the origin's request, and reports their
+// contents. It listens nowhere: all reports go to the origin. input is the manifest for a
+// comparison, or the list of the only names to read.
 func auditForOrigin(ctx context.Context, talk *remote.Conversation, asked *remote.Audit, input io.Reader) error {
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -54,7 +54,7 @@ func auditForOrigin(ctx context.Context, talk *remote.Conversation, asked *remot
 	return talk.HasAudited(&remote.Audited{Files: sum.Files, Dirs: sum.Dirs, Links: sum.Links, Bytes: sum.Bytes, LeftOut: sum.LeftOut})
 }
 
-// runAudit reads what is at path.
+// runAudit reads the file or tree at path.
 func runAudit(ctx context.Context, talk *remote.Conversation, asked *remote.Audit, o audit.Options, path string, input io.Reader) (*audit.Summary, error) {
 	if asked.Verify {
 		r, err := manifest.NewReader(input)
@@ -76,10 +76,10 @@ func runAudit(ctx context.Context, talk *remote.Conversation, asked *remote.Audi
 	return audit.Create(ctx, path, out, h, o)
 }
 
-// auditOptions are those of what the origin asks for.
+// auditOptions returns the options for the origin's request.
 func auditOptions(asked *remote.Audit) (o audit.Options, err error) {
 	p := filter.Parser{Open: func(name string) (io.ReadCloser, error) {
-		return nil, fmt.Errorf("a rule that names the file %s", args.Quote(name)) // the origin has read them all
+		return nil, fmt.Errorf("a rule that names the file %s", args.Quote(name)) // the origin has read all such files
 	}}
 	for _, rule := range asked.Rules {
 		if err := p.Filter(rule); err != nil {
@@ -90,7 +90,7 @@ func auditOptions(asked *remote.Audit) (o audit.Options, err error) {
 	return o, nil
 }
 
-// encodeFinding is a finding as it is told to the origin.
+// encodeFinding returns a finding in the form for the origin.
 func encodeFinding(f *audit.Finding) *remote.Finding {
 	out := &remote.Finding{Kind: kindText(f.Kind), Path: []byte(f.Path), Differs: uint8(f.Differs), Text: []byte(f.Text)}
 	for _, r := range f.Ranges {
@@ -99,8 +99,7 @@ func encodeFinding(f *audit.Finding) *remote.Finding {
 	return out
 }
 
-// reportProgress tells the origin how far reading has come, until the returned function
-// is called.
+// reportProgress reports progress to the origin until the returned function is called.
 func reportProgress(talk *remote.Conversation, of *xfer.Tally) (end func()) {
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -110,7 +109,7 @@ func reportProgress(talk *remote.Conversation, of *xfer.Tally) (end func()) {
 		for {
 			select {
 			case <-tick.C:
-				_ = talk.HasRead(remote.Tally(of.Read())) // where that cannot be said, neither can the rest
+				_ = talk.HasRead(remote.Tally(of.Read())) // if this cannot be sent, neither can the rest
 			case <-stop:
 				return
 			}

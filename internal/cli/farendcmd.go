@@ -18,7 +18,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// farEndCommand is what another gdrcp starts on this host by way of ssh.
+// farEndCommand is the command that another gdrcp starts on this host through ssh.
 func (p *program) farEndCommand() *cli.Command {
 	return &cli.Command{
 		Name: remote.FarEndCommand, Hidden: true, Usage: "serve the gdrcp that started this one", Action: action(p.farEnd),
@@ -26,7 +26,8 @@ func (p *program) farEndCommand() *cli.Command {
 	}
 }
 
-// stdio is the pipe to the program that started this one. It ends with this one.
+// stdio is the pipe to the program that started this process. It ends with this
+// process.
 type stdio struct {
 	io.Reader
 	io.Writer
@@ -34,8 +35,8 @@ type stdio struct {
 
 func (stdio) Close() error { return nil }
 
-// farEnd does what the origin asks for, until the pipe ends: then its sessions
-// end too, and what was not finished is removed.
+// farEnd does what the origin asks for, until the pipe ends. Then its sessions end too,
+// and unfinished files are removed.
 func (p *program) farEnd(ctx context.Context, operands []string) error {
 	if len(operands) > 0 {
 		return args.UsageErrorf("gdrcp %s takes no operand", remote.FarEndCommand)
@@ -53,14 +54,14 @@ func (p *program) farEnd(ctx context.Context, operands []string) error {
 	}
 	input, given := io.Pipe()
 	if wish.Audit == nil {
-		input.Close() // nobody takes any
+		input.Close() // nobody reads it
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	heard := make(chan struct{})
 	go func() {
 		defer close(heard)
-		_ = talk.HearInput(ctx, given) // whatever its error, there is nobody to tell
+		_ = talk.HearInput(ctx, given) // nobody is left to get its error
 		cancel()
 	}()
 	defer context.AfterFunc(ctx, func() { input.Close() })()
@@ -124,8 +125,9 @@ func (p *program) serveOrigin(ctx context.Context, mux *remote.Mux, talk *remote
 	return server.Serve(ctx)
 }
 
-// grantFor is the copy that the origin asks for, with the paths of this host. The
-// holder of the key may do nothing else: in a copy between two hosts that is a third one.
+// grantFor returns the copy that the origin asks for, with the paths of this host. The
+// holder of the key may do nothing else. In a copy between two hosts the holder is a
+// third host.
 func grantFor(asked *remote.Serve, offer *remote.Offer) (*xfer.OneCopy, error) {
 	paths := offeredPaths(offer)
 	if asked.Copy.Push {
@@ -137,19 +139,19 @@ func grantFor(asked *remote.Serve, offer *remote.Offer) (*xfer.OneCopy, error) {
 	}
 	from := make([]string, len(asked.Copy.From))
 	for i, source := range asked.Copy.From {
-		from[i] = remote.AtHome(source, "/") // whatever its home is, it gives no name
+		from[i] = remote.AtHome(source, "/") // a home directory of any path gives no name
 	}
 	g.OnlyFrom(from, len(from) == 1 && pattern.Is(from[0]), func(given, name string) bool { return remote.Believe(given, []string{name}) == nil })
 	return g, nil
 }
 
-// farEndSessions is how many sessions a far end serves at once: the copy's, and
-// the one before, where the way that it took was given up and it has not yet
-// noticed.
+// farEndSessions is how many sessions a far end serves at once: the copy's, and an
+// earlier one whose way was given up, if the far end has not yet noticed.
 const farEndSessions = 2
 
-// makeOfferUntil is makeOffer until ctx ends: a file system that hangs does not keep the
-// program from ending. The goroutine that waits for it ends with the process.
+// makeOfferUntil is makeOffer, but returns when ctx ends: a hanging file system does not
+// keep the program from ending. The goroutine that waits for the file system ends with
+// the process.
 func makeOfferUntil(ctx context.Context, sources []string) (*remote.Offer, error) {
 	type result struct {
 		offer *remote.Offer
@@ -168,7 +170,7 @@ func makeOfferUntil(ctx context.Context, sources []string) (*remote.Offer, error
 	}
 }
 
-// makeOffer says what the origin's paths stand for on this host.
+// makeOffer returns what the origin's paths stand for on this host.
 func makeOffer(sources []string) (*remote.Offer, error) {
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -198,7 +200,7 @@ func (p *program) runFor(ctx context.Context, talk *remote.Conversation, run *re
 	return far.run(ctx, append(args, run.Dest))
 }
 
-// emptyReader is a standard input that has nothing.
+// emptyReader is an empty standard input.
 type emptyReader struct{}
 
 func (emptyReader) Read([]byte) (int, error) { return 0, io.EOF }

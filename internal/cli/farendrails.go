@@ -39,9 +39,9 @@ func listRails(verbs rdma.Provider) (devices, usable []rdma.Device, why string) 
 	return devices, usable, why
 }
 
-// interfaceAddresses are the addresses of this host by TCP, with the rates of
-// their links, the fastest first and loopback last. The port is none yet. After
-// an error there are those that could be found.
+// interfaceAddresses returns this host's TCP addresses, with the rates of their links,
+// the fastest first and loopback last. They have no port yet. With an error it returns
+// the addresses that it could find.
 func (p *program) interfaceAddresses() ([]remote.Address, error) {
 	var all, loopback []remote.Address
 	devices, err := p.tcp.Devices()
@@ -71,7 +71,7 @@ func (p *program) interfaceAddresses() ([]remote.Address, error) {
 	return append(all, loopback...), nil
 }
 
-// localRates are the rates of this host's links in Gb/s, by address.
+// localRates returns the rates of this host's links in Gb/s, by address.
 func (p *program) localRates() map[netip.Addr]float64 {
 	rates := make(map[netip.Addr]float64)
 	devices, err := p.tcp.Devices()
@@ -88,7 +88,7 @@ func (p *program) localRates() map[netip.Addr]float64 {
 	return rates
 }
 
-// slower is the lower of the rates of a link's two ends, of which 0 is not known.
+// slower returns the lower of the rates of a link's two ends; 0 means unknown.
 func slower(a, b float64) float64 {
 	if a == 0 || b == 0 {
 		return max(a, b)
@@ -96,15 +96,15 @@ func slower(a, b float64) float64 {
 	return min(a, b)
 }
 
-// listenResult is where a server listens, and why it does not by a transport that has
-// no address among these.
+// listenResult is the addresses at which a server listens, and why it has none of a
+// missing transport.
 type listenResult struct {
 	at             []remote.Address
 	noRails, noTCP string
 }
 
-// listenEverywhere has the server listen at a free port of every address of
-// this host. What cannot be listened on is left out: the pipe remains.
+// listenEverywhere makes the server listen at a free port of every address of this
+// host. It leaves out addresses at which that fails: the pipe remains.
 func (p *program) listenEverywhere(server *xfer.Server, rails []rdma.Device) listenResult {
 	var h listenResult
 	for _, d := range rails {

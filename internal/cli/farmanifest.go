@@ -15,8 +15,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// parsePlace reads the PATH of a manifest command: one of this machine, or of a host where
-// is not nil.
+// parsePlace reads the PATH of a manifest command. It is a path of this machine or, if
+// where is not nil, of that host.
 func (m *manifestRun) parsePlace(operand string) (where *sshHost, path string, err error) {
 	t, err := parseTarget(operand)
 	if err == nil && t.remote && t.ssh == nil {
@@ -26,7 +26,8 @@ func (m *manifestRun) parsePlace(operand string) (where *sshHost, path string, e
 	return t.ssh, t.path, err
 }
 
-// createAt makes the manifest of what is at a place of this machine, or at where.
+// createAt makes the manifest of a file or tree of this machine or, if where is not
+// nil, of that host.
 func (m *manifestRun) createAt(ctx context.Context, where *sshHost, path string, out *manifest.Writer) (*audit.Summary, error) {
 	if where == nil {
 		return audit.Create(ctx, path, out, m.header, m.audit)
@@ -45,7 +46,7 @@ func (m *manifestRun) createAt(ctx context.Context, where *sshHost, path string,
 		names = func(w io.Writer) error { return writeNames(w, m.audit.Names) }
 	}
 	_, lost := m.askFarEnd(ctx, *where, &asked, names, arriving, sum)
-	arriving.CloseWithError(lost) // nil is the end
+	arriving.CloseWithError(lost) // a nil error means the end
 	wrong := <-taken
 	switch {
 	case lost != nil && !errors.Is(lost, wrong): // the manifest ends where the far end does
@@ -58,8 +59,8 @@ func (m *manifestRun) createAt(ctx context.Context, where *sshHost, path string,
 	return nil, wrong
 }
 
-// receiveManifest writes the manifest that a far end makes to out, and sums up what it says. It is
-// ended as one of this machine is.
+// receiveManifest writes a far end's manifest to out, and sums up its content. The manifest is
+// ended in the same way as one of this machine.
 func (m *manifestRun) receiveManifest(out *manifest.Writer, text io.Reader, sum *audit.Summary) error {
 	r, err := manifest.NewReader(text)
 	if err != nil {
@@ -77,8 +78,8 @@ func (m *manifestRun) receiveManifest(out *manifest.Writer, text io.Reader, sum 
 	return err
 }
 
-// verifyAt holds what is at a place of this machine, or at where, against a manifest,
-// and closes that.
+// verifyAt compares a file or tree of this machine or, if where is not nil, of that
+// host, with a manifest, and closes the manifest.
 func (m *manifestRun) verifyAt(ctx context.Context, where *sshHost, path string, r *manifest.Reader) (*audit.Summary, error) {
 	if where == nil {
 		defer r.Close()
@@ -120,8 +121,8 @@ func (m *manifestRun) verifyAt(ctx context.Context, where *sshHost, path string,
 	return sum, nil
 }
 
-// isVerdictOn tells whether every entry of a manifest is in a verdict once. One that
-// could not be read may be in the manifest, and may be not.
+// isVerdictOn reports whether a verdict counts every entry of a manifest once. An entry
+// that could not be read may or may not be in the manifest.
 func isVerdictOn(s *audit.Summary, want manifest.Summary) bool {
 	left := want.Entries
 	for _, told := range []int64{s.Files, s.Dirs, s.Links, s.Bad, s.Missing, s.LeftOut} {
@@ -133,8 +134,8 @@ func isVerdictOn(s *audit.Summary, want manifest.Summary) bool {
 	return left <= s.Unreadable && s.Bytes <= want.Bytes
 }
 
-// askFarEnd has a gdrcp on the host read files, and takes what it tells; findings go to sum.
-// Errors name the host where they are its own.
+// askFarEnd makes a gdrcp on the host read files, and takes its reports; findings go to sum.
+// Errors of the host name it.
 func (m *manifestRun) askFarEnd(ctx context.Context, where sshHost, asked *remote.Audit, input func(io.Writer) error, text io.Writer, sum *audit.Summary) (*remote.Audited, error) {
 	asked.Follow = m.audit.Follow
 	for i := range m.audit.Rules {
@@ -174,8 +175,8 @@ func (m *manifestRun) askFarEnd(ctx context.Context, where sshHost, asked *remot
 	return nil, fmt.Errorf("%s: %w", where.host, f.reason(ctx, err))
 }
 
-// decodeFinding is a finding that a far end tells. Its text is not safe for terminals yet:
-// the code that shows it makes it so.
+// decodeFinding decodes a far end's finding. The code that shows its text makes it safe
+// for terminals.
 func decodeFinding(told *remote.Finding) (f audit.Finding, err error) {
 	kind := slices.Index(findingKinds(), told.Kind)
 	differs := manifest.Difference(told.Differs)

@@ -16,28 +16,29 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// selectOptions are the options, most of them rsync's, that select what of the sources is copied.
+// selectOptions are the options, most of them rsync's, that select entries of the
+// sources.
 type selectOptions struct {
 	rules orderedOptions
 	nul   bool // --from0
-	// recursive: -r itself was given, and not only -a, which with --files-from
-	// does not mean it.
+	// recursive: -r itself was given. -a alone does not imply it together with
+	// --files-from.
 	recursive bool
-	// filesFrom is the file of names that alone are copied.
+	// filesFrom is the file with the only names to copy.
 	filesFrom string
-	// stdin is what - stands for. stdinTakenBy is the option that reads it.
+	// stdin is the reader for "-". stdinTakenBy is the option that reads it.
 	stdin        io.Reader
 	stdinTakenBy string
 }
 
-// flags are the options that select. The rules are parsed, and files of rules read,
+// flags returns the options that select. The rules are parsed, and files of rules read,
 // only when all options are known.
 func (c *selectOptions) flags() []cli.Flag {
 	return c.flagsWith("`FILE` copy only what FILE names, one name a line, relative to SRC, which must be one directory, and the directories on the way. " +
 		"What is in a named directory is copied only with -r. - is standard input")
 }
 
-// flagsWith are the same, where --files-from does what filesFrom says.
+// flagsWith returns the same options, with filesFrom as the usage of --files-from.
 func (c *selectOptions) flagsWith(filesFrom string) []cli.Flag {
 	rules := c.ruleFlags()
 	last := len(rules) - 1
@@ -46,7 +47,7 @@ func (c *selectOptions) flagsWith(filesFrom string) []cli.Flag {
 	}, rules[last:])
 }
 
-// ruleFlags are the options that leave something out; --from0 is the last.
+// ruleFlags returns the options that leave something out; --from0 is the last.
 func (c *selectOptions) ruleFlags() []cli.Flag {
 	return []cli.Flag{
 		c.rules.flag("exclude", "`PATTERN` leave out what matches, and all that is in a directory that matches. "+
@@ -59,7 +60,7 @@ func (c *selectOptions) ruleFlags() []cli.Flag {
 	}
 }
 
-// isRuleOption tells the options that rules are read by.
+// isRuleOption reports whether an option gives rules, or says how they are read.
 func isRuleOption(name string) bool {
 	switch name {
 	case "exclude", "include", "exclude-from", "include-from", "filter", "from0":
@@ -68,8 +69,7 @@ func isRuleOption(name string) bool {
 	return false
 }
 
-// into reads rules and names into the options of a copy, of which the names are
-// the caller's to close.
+// into reads rules and names into the options of a copy. The caller closes the names.
 func (c *selectOptions) into(o *xfer.Options) (err error) {
 	if o.Rules, err = c.read(); err != nil {
 		return err
@@ -116,7 +116,8 @@ func (c *selectOptions) names() (*chunker.List, error) {
 	return list, nil
 }
 
-// readNames reads names, a line each or with nul what ends with a NUL, and sorts them.
+// readNames reads names, one in each line, or with nul each ending in a NUL, and sorts
+// them.
 func readNames(in io.Reader, nul bool) (*chunker.List, error) {
 	b := chunker.NewListBuilder()
 	defer b.Close()
@@ -126,7 +127,7 @@ func readNames(in io.Reader, nul bool) (*chunker.List, error) {
 	return b.Finish()
 }
 
-// writeNames writes the names of a list for readNames, each with a NUL behind.
+// writeNames writes the names of a list for readNames, each ending in a NUL.
 func writeNames(out io.Writer, list *chunker.List) error {
 	w := bufio.NewWriterSize(out, 32<<10)
 	for names := list.Names(); ; {
@@ -138,9 +139,9 @@ func writeNames(out io.Writer, list *chunker.List) error {
 			return err
 		}
 		if !item.Named {
-			continue // it is on the way to others
+			continue // it is only on the way to others
 		}
-		name := "./" + item.Path // which begins with neither # nor ;
+		name := "./" + item.Path // it begins with neither # nor ;
 		if item.Contents {
 			name += "/"
 		}

@@ -9,10 +9,9 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// valueFlag is an option with a value that is set once for each time that the
-// option is given, in the order of the command line. cli's own flags register
-// every name, and set those that were not used once more at the end; options
-// come here by their first name only.
+// valueFlag is an option with a value that is set once for each time that the option is
+// given, in the order of the command line. cli's own flags register every name, and at
+// the end set again the names that were not used. A valueFlag gets only its first name.
 type valueFlag struct{ *cli.GenericFlag }
 
 // Apply implements cli.Flag.
@@ -21,26 +20,26 @@ func (f *valueFlag) Apply(set *flag.FlagSet) error {
 	return nil
 }
 
-// Names implements cli.Flag. cli asks for the names of all options once for each
-// of them, and its own flags search every name for commas by a regular
-// expression: half a millisecond of every run.
+// Names implements cli.Flag. For each option cli asks for the names of all options, and
+// its own flags search every name for commas by a regular expression: that takes half a
+// millisecond of every run.
 func (f *valueFlag) Names() []string { return append([]string{f.Name}, f.Aliases...) }
 
-// checkedFlag is an option whose value is checked where it is read. usage
-// names the value in back quotes, as package flag has it.
+// checkedFlag returns an option whose value is checked when it is read. usage names the
+// value in back quotes, as in package flag.
 func checkedFlag(name, usage string, v *checkedValue, aliases ...string) *valueFlag {
 	return &valueFlag{&cli.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: v}}
 }
 
-// optionValue is one time that an option was given.
+// optionValue is one use of an option.
 type optionValue struct{ option, value string } // option is its long name
 
 // orderedOptions collects the values of several options in the order of the command
 // line across all of them, as rsync's filter rules need it.
 type orderedOptions struct{ given []optionValue }
 
-// flag is one of the options, which may be given many times. check says what
-// is wrong with a value, in the words that follow "--NAME VALUE: "; nil takes
+// flag returns one of the options, which may be given many times. check returns what is
+// wrong with a value, in the words that follow "--NAME VALUE: "; a nil check accepts
 // every value.
 func (l *orderedOptions) flag(name, usage string, check func(value string) error, aliases ...string) cli.Flag {
 	return checkedFlag(name, usage, &checkedValue{set: func(s string) error {
@@ -54,30 +53,29 @@ func (l *orderedOptions) flag(name, usage string, check func(value string) error
 	}}, aliases...)
 }
 
-// switchFlag is an option without a value that acts where it stands on the
-// command line, so that of several that say something of the same the last one
-// wins.
+// switchFlag is an option without a value that acts at its place in the command line:
+// of several options about the same thing, the last one wins.
 type switchFlag struct {
 	valueFlag
 	negatable bool // --no-NAME, for each of its names, turns it off
 }
 
-// onOff is an option that --no-NAME turns off again.
+// onOff returns an option that --no-NAME turns off again.
 func onOff(name, usage string, to *bool, aliases ...string) cli.Flag {
 	return onOffBoth(name, usage, []*bool{to}, aliases...)
 }
 
-// onOffAlso is an onOff whose --no-NAME turns others off, too, that imply it.
+// onOffAlso is onOff, but --no-NAME also turns off others that imply the option.
 func onOffAlso(name, usage string, to *bool, others []*bool, aliases ...string) cli.Flag {
 	return &switchFlag{valueFlag{&cli.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: &switchValue{to: []*bool{to}, implied: others}}}, true}
 }
 
-// onOffBoth is an onOff that says several things at once.
+// onOffBoth is onOff for an option that sets several values at once.
 func onOffBoth(name, usage string, to []*bool, aliases ...string) cli.Flag {
 	return &switchFlag{valueFlag{&cli.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: &switchValue{to: to}}}, true}
 }
 
-// allOn is an option that stands for several others.
+// allOn returns an option that stands for several others.
 func allOn(name, usage string, to []*bool, aliases ...string) cli.Flag {
 	return &switchFlag{valueFlag{&cli.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: &switchValue{to: to}}}, false}
 }
@@ -88,7 +86,7 @@ func (f *switchFlag) Negatable() bool { return f.negatable }
 // switchValue is the value of a switchFlag.
 type switchValue struct {
 	to      []*bool
-	implied []*bool // turned off with it, and not on
+	implied []*bool // turned off with the option, but not on
 }
 
 // Set implements flag.Value.
@@ -131,7 +129,7 @@ const (
 	topicHabits    = "Of rsync, without effect"
 )
 
-// topics lists them.
+// topics lists the topics.
 func topics() []string {
 	return []string{
 		topicSelect, topicKept, topicCheck, topicDest, topicServe, topicAccess, topicFarEnd, topicTransport, topicGPU, topicLimits, topicMeasure, topicOutput, topicHabits,

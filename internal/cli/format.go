@@ -36,7 +36,7 @@ func parseSize(s string) (int64, error) {
 	return int64(n) << shift, nil
 }
 
-// bytesText is a number of bytes for people, with the given decimals.
+// bytesText formats a number of bytes for people, with the given decimals.
 func bytesText(n float64, decimals int) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
 	i := 0
@@ -49,7 +49,7 @@ func bytesText(n float64, decimals int) string {
 	return fmt.Sprintf("%.*f %s", decimals, n, units[i])
 }
 
-// shortBytes is a number of bytes for people, in three or four digits.
+// shortBytes formats a number of bytes for people, in three or four digits.
 func shortBytes(n float64) string {
 	text := bytesText(n, 1)
 	if value, _, _ := strings.Cut(text, " "); len(value) >= len("100.0") {
@@ -58,7 +58,7 @@ func shortBytes(n float64) string {
 	return text
 }
 
-// secondsText is a time for people, in two digits or more.
+// secondsText formats a time for people, in two digits or more.
 func secondsText(seconds float64) string {
 	switch {
 	case seconds < 0.995:
@@ -69,7 +69,7 @@ func secondsText(seconds float64) string {
 	return fmt.Sprintf("%.0f s", seconds)
 }
 
-// sizeText is a bound of an option, as parseSize reads it.
+// sizeText formats a bound of an option in the form that parseSize reads.
 func sizeText(n int64) string {
 	for _, u := range []struct {
 		shift int
@@ -82,7 +82,7 @@ func sizeText(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// count is a number with its noun.
+// count returns a number with its noun.
 func count(n int64, one, many string) string {
 	if n == 1 {
 		return "1 " + one

@@ -12,7 +12,7 @@ import (
 	"gdrcp/rdma"
 )
 
-// sysfs is where the kernel tells how devices are connected.
+// sysfs is where the kernel shows how devices are connected.
 const sysfs = "/sys"
 
 // gpuDistance is how far a GPU is from an RDMA device.
@@ -21,8 +21,7 @@ type gpuDistance struct {
 	Path   gpu.PathClass `json:"path"`
 }
 
-// gpuEvent is a GPU, with its distance from each RDMA device and the device
-// that is nearest.
+// gpuEvent is a GPU, with its distance from each RDMA device and the nearest device.
 type gpuEvent struct {
 	Event string `json:"event"`
 	gpu.Device
@@ -30,7 +29,7 @@ type gpuEvent struct {
 	Nearest string        `json:"nearest,omitempty"`
 }
 
-// noGPUEvent says why there is none.
+// noGPUEvent says why there is no GPU.
 type noGPUEvent struct {
 	Event  string `json:"event"`
 	Text   string `json:"text"`
@@ -38,7 +37,8 @@ type noGPUEvent struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// gpuEvents are the GPUs beside these RDMA devices, or why there are none.
+// gpuEvents returns the GPUs with their paths to these RDMA devices, or why there are
+// none.
 func (p *program) gpuEvents(devices []rdma.Device) ([]gpuEvent, error) {
 	driver, err := p.gpus()
 	if err != nil {
@@ -60,8 +60,8 @@ func (p *program) gpuEvents(devices []rdma.Device) ([]gpuEvent, error) {
 	return all, nil
 }
 
-// gpuDevices tells of the GPUs. That there are none is no failure: gdrcp needs
-// one only where it is asked to use it.
+// gpuDevices reports the GPUs. A host without GPUs is no failure: gdrcp needs a GPU
+// only if it is asked to use one.
 func (p *program) gpuDevices(devices []rdma.Device, out *events) error {
 	if p.gpus == nil {
 		return nil

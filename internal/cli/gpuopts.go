@@ -13,16 +13,16 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// gpuDriver is the driver of the program's GPUs, with what it keeps of them from one
-// session to the next.
+// gpuDriver is the driver of the program's GPUs. It keeps their contexts and kernels
+// from one session to the next.
 type gpuDriver struct {
 	mu     sync.Mutex
-	driver *gpu.Driver // nil until a GPU was asked for
+	driver *gpu.Driver // nil until a GPU is asked for
 }
 
-// open opens the driver when a GPU is asked for, which takes its time, and once for
-// the program's life. Where that fails it is tried again the next time: a server may
-// have been started before the driver.
+// open opens the driver when a GPU is asked for, which takes time, and only once in the
+// program's life. If that fails, the next call tries again: a server may have been
+// started before the driver.
 func (g *gpuDriver) open() (*gpu.Driver, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -36,7 +36,7 @@ func (g *gpuDriver) open() (*gpu.Driver, error) {
 	return d, err
 }
 
-// close gives the GPUs back, when nothing uses them any more.
+// close gives the GPUs back. Nothing may use them any more.
 func (g *gpuDriver) close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -54,10 +54,10 @@ type gpuLoss struct {
 
 	mu       sync.Mutex
 	sessions int
-	lost     error // for the end of the program; nil before, and where none is wanted
+	lost     error // ends the program; nil before the loss, and without --exit-on-gpu-failure
 }
 
-// guard lends the program's GPUs, and says once when they are lost.
+// guard returns the program's GPUs, and reports once when they are lost.
 func (l *gpuLoss) guard() xfer.GPUs {
 	if l.gpus == nil {
 		return nil
@@ -83,7 +83,7 @@ func (l *gpuLoss) noteLoss(why error) {
 	}
 }
 
-// load takes what the sessions that run need.
+// load takes the needs of the running sessions.
 func (l *gpuLoss) load(need xfer.Load) {
 	boundHeap(need)
 	l.update(func() { l.sessions = need.Sessions })
@@ -98,13 +98,13 @@ func (l *gpuLoss) update(by func()) {
 	}
 }
 
-// lostGPU ends a server, with exit code 1: that here was a GPU that could be used
-// is what makes a new start worth its while.
+// lostGPU ends a server, with exit code 1. The GPU worked before, so a new start is
+// worth trying.
 type lostGPU struct{ error }
 
 func (l *lostGPU) Unwrap() error { return l.error }
 
-// gpuFlags are the options about slots in GPU memory.
+// gpuFlags returns the options about slots in GPU memory.
 func gpuFlags(o *xfer.Options) []cli.Flag {
 	return about(topicGPU,
 		checkedFlag("gpu", "`GPU|auto|off` put this end's slots in the memory of a GPU: the one with that index, UUID or PCI address (see gdrcp devices), "+
@@ -115,7 +115,7 @@ func gpuFlags(o *xfer.Options) []cli.Flag {
 	)
 }
 
-// gpuName is auto, off, or what gpu.Find takes.
+// gpuName is the value auto, off, or a name that gpu.Find takes.
 func gpuName(to *string) *checkedValue {
 	return &checkedValue{set: func(s string) error {
 		if xfer.CheckGPU(s) != nil {
@@ -126,7 +126,7 @@ func gpuName(to *string) *checkedValue {
 	}}
 }
 
-// memoryText tells where an end has its slots, and why not better.
+// memoryText says where an end has its slots, and why in no better place.
 func memoryText(m *xfer.Memory, remote bool) string {
 	end := "here"
 	if remote {
@@ -149,7 +149,7 @@ func memoryText(m *xfer.Memory, remote bool) string {
 	return text
 }
 
-// endsText says where the slots were, if any were in a GPU.
+// endsText says where the slots were, if an end had its slots in a GPU.
 func endsText(s *xfer.Summary) string {
 	if s.Local.GPU < 0 && s.Remote.GPU < 0 {
 		return ""
@@ -165,7 +165,7 @@ func placeOf(m xfer.Memory) string {
 	return fmt.Sprintf("%s (%s)", m, printable.Text(m.Why))
 }
 
-// memoryEvent tells where an end has its slots.
+// memoryEvent says where an end has its slots.
 type memoryEvent struct {
 	Event string `json:"event"`
 	End   string `json:"end"` // "local" or "remote"

@@ -58,8 +58,8 @@ func (p *program) keyCommand() *cli.Command {
 	}
 }
 
-// create makes a key. The client's file comes first: a key that the server
-// knows and no client has would let nobody in, but look as if.
+// create makes a key. It writes the client's file first: a key that the server knows
+// and no client has would admit nobody, but would look as if it did.
 func (k *keyRun) create(ctx context.Context, operands []string) error {
 	if len(operands) != 1 {
 		return args.UsageErrorf("gdrcp key new needs 1 operand: ID, the name of the key")
@@ -85,7 +85,7 @@ func (k *keyRun) create(ctx context.Context, operands []string) error {
 	if err != nil {
 		return err
 	}
-	var unsynced error // the server's file has the key, and it may be lost yet
+	var unsynced error // the server's file has the key, but a crash may still lose it
 	if k.root != "" {
 		permit := trust.Permit{
 			Key: key, Root: k.root, ReadOnly: k.readOnly, RequireEncrypt: k.requireEncrypt, MaxSessions: k.maxSessions, BytesPerSecond: k.bytesPerSecond,
@@ -98,7 +98,7 @@ func (k *keyRun) create(ctx context.Context, operands []string) error {
 	return unsynced
 }
 
-// checkRoot makes --root what the access file can say.
+// checkRoot turns --root into a path that the access file can hold.
 func (k *keyRun) checkRoot() (err error) {
 	if k.root != "" && k.accessFile == "" {
 		k.accessFile = k.getenv(accessFileVariable)
@@ -116,7 +116,7 @@ func (k *keyRun) checkRoot() (err error) {
 	return nil
 }
 
-// admit adds the key to the access file, or prints the line that does.
+// admit adds the key to the access file, or prints the line to add.
 func (k *keyRun) admit(ctx context.Context, permit trust.Permit) error {
 	if k.accessFile == "" {
 		return permit.WriteLine(k.stdout)
@@ -156,7 +156,7 @@ func (k *keyRun) list(_ context.Context, operands []string) error {
 	return nil
 }
 
-// permitText is what a key may do.
+// permitText says what a key may do.
 func permitText(p trust.Permit) string {
 	text := []string{"read and write", args.Quote(p.Root)}
 	if p.ReadOnly {

@@ -14,7 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// limitFlags are the bounds of a copy.
+// limitFlags returns the options that bound a copy.
 func (c *copyRun) limitFlags() []cli.Flag {
 	return about(topicLimits,
 		bwlimitFlag("the copy sends and receives no faster", &c.options.BytesPerSecond),
@@ -36,8 +36,8 @@ func seconds(to *time.Duration) *checkedValue {
 	return v
 }
 
-// fitMemory takes as many slots as --max-memory has room for: of this end or, where
-// both are this machine, of the two together.
+// fitMemory sets as many slots as --max-memory has room for: at this end or, if both
+// ends are this machine, at both together.
 func (c *copyRun) fitMemory(o *xfer.Options, source, stream, both bool) error {
 	if c.maxMemoryBytes == 0 {
 		return nil
@@ -62,7 +62,7 @@ func (c *copyRun) fitMemory(o *xfer.Options, source, stream, both bool) error {
 	return nil
 }
 
-// bwlimitFlag is rsync's --bwlimit. usage says of what.
+// bwlimitFlag returns rsync's --bwlimit. usage says what it limits.
 func bwlimitFlag(usage string, bytesPerSecond *int64) cli.Flag {
 	return checkedFlag("bwlimit", "`RATE` a limit in KiB a second, or with K, M or G, like 1.5M: "+usage+"; 0 is no limit (0)", rate(bytesPerSecond))
 }
@@ -71,11 +71,11 @@ var errSize = errors.New("not a size (write it like 500, 1.5M or 100MB)")
 
 var errRate = errors.New("not a rate (write it like 500 for KiB a second, 1.5M or 100MB)")
 
-// minRate is the lowest rate that rsync takes.
+// minRate is the lowest rate that rsync accepts.
 const minRate = 512
 
-// parseRate reads bytes a second as rsync(1) does for --bwlimit: KiB where no unit is
-// given. 0 is no limit.
+// parseRate reads bytes a second as rsync(1) does for --bwlimit: without a unit, in
+// KiB. 0 is no limit.
 func parseRate(s string) (bytesPerSecond int64, err error) {
 	n, ok := parseAmount(s, 1)
 	switch {
@@ -89,10 +89,11 @@ func parseRate(s string) (bytesPerSecond int64, err error) {
 	return int64(n), nil
 }
 
-// parseAmount reads a number of bytes as rsync(1) does: a number, also with a fraction,
-// of the given power of 1024; or with B, K, M, G, T or P, small or capital, of powers
-// of 1024, which "iB" behind it leaves as it is and "B" makes of 1000; +1 and -1 at the
-// end are bytes (parse_size_arg of its options.c).
+// parseAmount reads a number of bytes as rsync(1) does (parse_size_arg of its
+// options.c). The number may have a fraction. Its unit is B, K, M, G, T or P, small or
+// capital, for powers of 1024, or without a letter the given power of 1024. "iB" after
+// the letter changes nothing, and "B" makes it a power of 1000. +1 and -1 at the end
+// are bytes.
 func parseAmount(s string, power int) (bytes float64, ok bool) {
 	s = strings.ToLower(s)
 	unit := strings.TrimLeft(s, "0123456789.")
@@ -114,8 +115,8 @@ func parseAmount(s string, power int) (bytes float64, ok bool) {
 	return n, true
 }
 
-// bytesOfUnit takes a unit in small letters off the beginning of text: the given power
-// of 1024 where there is none.
+// bytesOfUnit takes a unit in small letters off the beginning of text. Without one, it
+// returns the given power of 1024.
 func bytesOfUnit(text string, power int) (bytesPerUnit float64, rest string) {
 	base := 1024.0
 	if text != "" {
@@ -131,8 +132,8 @@ func bytesOfUnit(text string, power int) (bytesPerUnit float64, rest string) {
 	return math.Pow(base, float64(power)), text
 }
 
-// fileSize is the value of --max-size and --min-size: rsync's sizes, of bytes where no
-// unit is given.
+// fileSize is the value of --max-size and --min-size: rsync's sizes, without a unit in
+// bytes.
 func fileSize(set func(bytes int64)) *checkedValue {
 	return &checkedValue{set: func(s string) error {
 		n, ok := parseAmount(s, 0)

@@ -9,7 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// linkFlags are the options about what carries a session.
+// linkFlags returns the options about the connection of a session.
 func linkFlags(o *xfer.Options, require cli.Flag) []cli.Flag {
 	var imm string
 	return about(topicTransport,
@@ -31,7 +31,7 @@ func linkFlags(o *xfer.Options, require cli.Flag) []cli.Flag {
 	)
 }
 
-// checkRing holds the ring against its bound.
+// checkRing checks the ring against its bound.
 func checkRing(o *xfer.Options) error {
 	slots, chunk := cmp.Or(o.Slots, xfer.DefaultSlots), cmp.Or(o.ChunkBytes, xfer.DefaultChunkBytes)
 	if slots*chunk > xfer.MaxRingBytes {

@@ -15,16 +15,16 @@ import (
 	"gdrcp/xfer"
 )
 
-// localTransport is what carries a copy whose ends are both on this machine, as a
-// link's transport: pairs of sockets within this process.
+// localTransport is a link's transport if both ends are on this machine: pairs of
+// sockets within this process.
 const localTransport = "local"
 
-// neverSilent is the Silence of ends in one process: neither can die alone, and
-// when the process was stopped for an hour (^Z) both are still there.
+// neverSilent is the Silence of ends in one process: neither can die alone, and after
+// the process was stopped for an hour (^Z) both are still there.
 const neverSilent = 100 * 365 * 24 * time.Hour
 
-// onThisMachine copies from this machine to itself: this process is the server,
-// too, of the user's own files, for a client that nobody else can be.
+// onThisMachine copies from this machine to itself. This process is also the server of
+// the user's own files, and no other process can be its client.
 func (c *copyRun) onThisMachine(ctx context.Context, p *plan, o xfer.Options) (*xfer.Summary, error) {
 	if err := p.checkNotSame(p.sources[0]); err != nil && len(p.sources) == 1 {
 		return nil, err
@@ -46,7 +46,7 @@ func (c *copyRun) onThisMachine(ctx context.Context, p *plan, o xfer.Options) (*
 		Log: func(end xfer.SessionEnd) {
 			select {
 			case theirs <- end.Err:
-			default: // the first word is the session's
+			default: // the session's own error counts
 			}
 		},
 	})
@@ -74,8 +74,8 @@ func (c *copyRun) onThisMachine(ctx context.Context, p *plan, o xfer.Options) (*
 	return s, errors.Join(err, lost)
 }
 
-// causeOf is the error of the end that served, where the other end only heard that
-// there was one.
+// causeOf returns the error of the serving end if the other end only heard that there
+// was an error.
 func causeOf(err, theirs error) error {
 	var heard *xfer.RemoteError
 	if errors.As(err, &heard) && theirs != nil && !errors.As(theirs, new(*xfer.RemoteError)) {
@@ -84,12 +84,13 @@ func causeOf(err, theirs error) error {
 	return err
 }
 
-// nameLocalLink says what carries a copy within this process.
+// nameLocalLink names the link of a copy within this process.
 func nameLocalLink(l *xfer.Link) {
 	l.Transport, l.Device, l.Family, l.Local, l.Remote = localTransport, "this machine", "", "here", "here"
 }
 
-// refuseNetworkOptions refuses options about the network for a copy that crosses none.
+// refuseNetworkOptions refuses options about the network for a copy within this
+// machine.
 func refuseNetworkOptions(o *xfer.Options) error {
 	for _, asked := range []struct{ option, value string }{
 		{"--transport", o.Transport}, {"--require", o.Require}, {"--rail", o.Rail}, {"--remote-rail", o.RemoteRail},
@@ -101,13 +102,13 @@ func refuseNetworkOptions(o *xfer.Options) error {
 	return nil
 }
 
-// checkNotSame refuses to copy a file to itself, by whichever name, as cp(1) does:
-// with -l a link could be put in the place of the file that it leads to. Directories
-// are the engine's matter, which knows them by what it has opened.
+// checkNotSame refuses to copy a file to itself, under any name, as cp(1) does: with -l
+// a link could replace the file that it leads to. The engine checks directories, by the
+// ones that it has opened.
 func (p *plan) checkNotSame(source string) error {
 	at, err := os.Stat(p.dst)
 	if err != nil || p.dst == streamName || source == streamName {
-		return nil // there is nothing yet, or what is wrong with it is told later
+		return nil // nothing is there yet, or a later error says what is wrong
 	}
 	from, err := os.Stat(source)
 	if err != nil || from.IsDir() {

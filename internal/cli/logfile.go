@@ -14,11 +14,11 @@ import (
 	"gdrcp/xfer"
 )
 
-// logFile is what --log-file names. It keeps its first error, and writes nothing
-// after it. A nil one takes everything and keeps nothing.
+// logFile is the file that --log-file names. It keeps its first error, and writes
+// nothing afterwards. A nil logFile drops everything.
 type logFile struct {
 	name  string
-	paths logPaths // set before the engine tells of entries
+	paths logPaths // set before the engine reports entries
 
 	mu   sync.Mutex
 	file *os.File
@@ -48,7 +48,7 @@ func (l *logFile) line(format string, args ...any) {
 	}
 }
 
-// asked logs what is to be copied where, in the words of the command line.
+// asked logs sources and destination, in the words of the command line.
 func (l *logFile) asked(operands []string) {
 	words := make([]string, len(operands))
 	for i, o := range operands {
@@ -79,7 +79,7 @@ func (l *logFile) close() error {
 	return fmt.Errorf("write the log file %q: %w", l.name, err)
 }
 
-// event logs what the engine tells.
+// event logs an event of the engine.
 func (l *logFile) event(e *xfer.Event) {
 	switch {
 	case l == nil:
@@ -109,14 +109,14 @@ func (l *logFile) event(e *xfer.Event) {
 			grown = ": " + e.Text
 		}
 		l.line("%s %s to %s, %d bytes%s", does, l.paths.from(e.Path), l.paths.to(e.Path), e.Bytes, grown)
-	case e.Kind == xfer.EventFile && e.Path == "": // none that an entry can have
+	case e.Kind == xfer.EventFile && e.Path == "": // no entry has such a path
 		l.line("%s %s", outcomeText(e.Outcome), e.Text)
 	case e.Kind == xfer.EventFile:
 		l.line("%s %s to %s: %s", outcomeText(e.Outcome), l.paths.from(e.Path), l.paths.to(e.Path), e.Text)
 	}
 }
 
-// end logs how the copy ended, and returns what became of the log.
+// end logs how the copy ended, and returns the log's own error.
 func (l *logFile) end(summary *xfer.Summary, err error, interrupted bool) error {
 	switch {
 	case err != nil:

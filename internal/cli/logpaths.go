@@ -10,15 +10,14 @@ import (
 	"gdrcp/xfer"
 )
 
-// logPaths makes the full names of a copy's entries, with their hosts, of the paths
-// that the engine tells.
+// logPaths turns the engine's paths into full names of entries, with their hosts.
 type logPaths struct {
 	sources []string // in full
 	dst     string
-	place   atomic.Pointer[xfer.Place] // nil before the engine has told
+	place   atomic.Pointer[xfer.Place] // nil before the engine has reported it
 }
 
-// set takes the ends of a copy, in which no pattern is left.
+// set takes the ends of a copy, with all patterns expanded.
 func (l *logPaths) set(p *plan) {
 	source, dst := fullLocalPath, p.fullRemotePath
 	switch {
@@ -33,8 +32,7 @@ func (l *logPaths) set(p *plan) {
 	}
 }
 
-// fullLocalPath is a path of this machine made absolute. Standard input and output are
-// what they are.
+// fullLocalPath makes a path of this machine absolute. It leaves "-" as it is.
 func fullLocalPath(name string) string {
 	if name == streamName {
 		return name
@@ -45,8 +43,8 @@ func fullLocalPath(name string) string {
 	return name // the working directory is gone
 }
 
-// fullRemotePath is a path at the other end, with its host. It is no operand: nothing is
-// percent-encoded.
+// fullRemotePath returns a path at the other end, with its host. It is no operand:
+// nothing is percent-encoded.
 func (p *plan) fullRemotePath(name string) string {
 	if p.far != nil {
 		return p.far.String() + ":" + path.Clean(name)
@@ -54,7 +52,7 @@ func (p *plan) fullRemotePath(name string) string {
 	return scheme + p.endpoint.String() + path.Clean("/"+name)
 }
 
-// from is where the source has an entry.
+// from returns where the source has an entry.
 func (l *logPaths) from(entry string) string {
 	place := l.place.Load()
 	switch {
@@ -72,7 +70,7 @@ func (l *logPaths) from(entry string) string {
 	return args.Quote(below(l.sources[0], entry))
 }
 
-// to is where the destination has an entry, or would have it.
+// to returns where the destination has an entry, or would have it.
 func (l *logPaths) to(entry string) string {
 	place := l.place.Load()
 	switch {
@@ -86,7 +84,7 @@ func (l *logPaths) to(entry string) string {
 
 func (l *logPaths) isStream() bool { return l.sources[0] == streamName || l.dst == streamName }
 
-// below is an entry's path below that of a directory.
+// below returns an entry's path below that of a directory.
 func below(dir, entry string) string {
 	if entry == "" || entry == "." {
 		return dir

@@ -9,16 +9,16 @@ import (
 	"gdrcp/internal/printable"
 )
 
-// ErrUsage is a command line that makes no sense.
+// ErrUsage is the error of a command line that makes no sense.
 var ErrUsage = errors.New("usage")
 
-// UsageErrorf is an ErrUsage with a text for the user behind it.
+// UsageErrorf returns an ErrUsage with a text for the user.
 func UsageErrorf(format string, values ...any) error {
 	return fmt.Errorf("%w: %s", ErrUsage, fmt.Sprintf(format, values...))
 }
 
-// Quote shows an argument as it was given, in quotes where it could be
-// misread without.
+// Quote returns an argument as it was given, in quotes if it could be misread without
+// them.
 func Quote(s string) string {
 	if s == "" || printable.Text(s) != s || strings.ContainsAny(s, " \"'`\\") {
 		return strconv.Quote(s)

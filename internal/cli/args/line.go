@@ -16,8 +16,7 @@ type Line struct {
 	Help    bool   // the user wants to read about it
 }
 
-// Arrange puts args in order, which do not have the program's name. Its errors are
-// those of usage.
+// Arrange puts args, which lack the program's name, in order. Its errors wrap ErrUsage.
 func Arrange(app *cli.App, args []string) (*Line, error) {
 	a, err := scan(args, app.Commands)
 	if err != nil {
@@ -37,7 +36,7 @@ func Arrange(app *cli.App, args []string) (*Line, error) {
 	mine := OptionsOf(line.Command.Flags)
 	for _, g := range a.options {
 		if g.key == "h" && line.Title == "" && len(a.operands) > 1 {
-			continue // rsync's, which is for numbers as they are written anyway
+			continue // rsync's -h is for readable numbers, which gdrcp prints anyway
 		}
 		if g.is.name == HelpName {
 			line.Help = true
@@ -56,8 +55,9 @@ func Arrange(app *cli.App, args []string) (*Line, error) {
 	return line, nil
 }
 
-// takeWords reads the operands help, help COMMAND... and version as what they are
-// in other programs. A file of that name is ./help, or stands behind "--".
+// takeWords gives the operands help, help COMMAND... and version the meaning that they
+// have in other programs. A file of such a name is written ./help, or stands after
+// "--".
 func (a *arguments) takeWords(commands []*cli.Command) {
 	if len(a.commands) > 0 || len(a.operands) == 0 || a.literal {
 		return
@@ -82,8 +82,8 @@ func (a *arguments) takeWords(commands []*cli.Command) {
 	a.options = append(a.options, given{is: Option{name: word}, key: word})
 }
 
-// Options are those of the command line, as --NAME or --NAME=VALUE, without its words
-// and operands.
+// Options returns the options of the command line, as --NAME or --NAME=VALUE, without
+// its words and operands.
 func (l *Line) Options() []string {
 	first := slices.IndexFunc(l.Args, func(a string) bool { return strings.HasPrefix(a, "--") })
 	return l.Args[first:][:slices.Index(l.Args[first:], "--")]

@@ -2,15 +2,15 @@ package args
 
 import "strings"
 
-// missingOption is an option of rsync that gdrcp knows and does not have: whoever gives
-// it gets one line of what to use instead, and no copy that does something else.
+// missingOption is an option of rsync that gdrcp recognizes and lacks. A user who gives
+// it gets one line about what to use instead, and no copy that does something else.
 type missingOption struct {
-	names   string // as rsync has them, without dashes, with spaces between
+	names   string // rsync's names, without dashes, separated by spaces
 	instead string // follows "gdrcp has no OPTION: "
 }
 
-// rsyncOnly are the options of rsync(1) that gdrcp does not have, with their --no-NAME
-// where that is what people write.
+// rsyncOnly lists the options of rsync(1) that gdrcp lacks, as --no-NAME where people
+// write that form.
 func rsyncOnly() []missingOption {
 	return []missingOption{
 		{"i itemize-changes out-format", "-v tells every entry, -n -v what would be copied; a key of ssh goes by -e 'ssh -i KEY'"},
@@ -61,8 +61,8 @@ func rsyncOnly() []missingOption {
 	}
 }
 
-// Elsewhere is the error of an option by its name without dashes that rsync has
-// and gdrcp has not; nil where rsync has none of that name.
+// Elsewhere returns the error of an option, by its name without dashes, that rsync has
+// and gdrcp lacks. It is nil if rsync has no option of that name.
 func Elsewhere(name string) error {
 	for _, e := range rsyncOnly() {
 		for n := range strings.FieldsSeq(e.names) {

@@ -7,8 +7,8 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// CopyName is the command that stands for no command: cli sees it, users
-// cannot name it.
+// CopyName is the command that runs when no command is named. cli sees it, users cannot
+// name it.
 const CopyName = "\x00copy"
 
 // HelpName is the option that every command has. It is answered before cli
@@ -18,7 +18,7 @@ const HelpName = "help"
 // VersionName is the option that copying has.
 const VersionName = "version"
 
-// Option is what has to be known of an option to put arguments in order.
+// Option describes an option as far as Arrange needs it.
 type Option struct {
 	name       string // the first of its names
 	takesValue bool
@@ -26,8 +26,8 @@ type Option struct {
 	hidden     bool // not for people
 }
 
-// OptionsOf are a command's options by each of their names, --help and each --no-NAME
-// among them.
+// OptionsOf returns a command's options by each of their names, including --help and
+// each --no-NAME.
 func OptionsOf(flags []cli.Flag) map[string]Option {
 	m := map[string]Option{"help": {name: HelpName}, "h": {name: HelpName}}
 	for _, f := range flags {
@@ -47,8 +47,8 @@ func isHidden(f cli.Flag) bool {
 	return ok && !v.IsVisible()
 }
 
-// EveryOption collects the options of all commands; of those of one name, that
-// of the first command counts.
+// EveryOption collects the options of all commands. If several have one name, that of
+// the first command counts.
 func EveryOption(commands []*cli.Command) map[string]Option {
 	all := make(map[string]Option)
 	add := func(options map[string]Option) {
@@ -68,7 +68,7 @@ func EveryOption(commands []*cli.Command) map[string]Option {
 // Switch is an option without a value.
 type Switch interface {
 	cli.Flag
-	// Negatable: --no-NAME, for each of its names, turns it off.
+	// Negatable reports whether --no-NAME, for each of its names, turns it off.
 	Negatable() bool
 }
 
@@ -87,7 +87,7 @@ func Negatable(f cli.Flag) bool {
 	return ok && s.Negatable()
 }
 
-// Dashed is an option's name with its dashes.
+// Dashed returns an option's name with its dashes.
 func Dashed(name string) string {
 	if len(name) == 1 {
 		return "-" + name
@@ -95,7 +95,7 @@ func Dashed(name string) string {
 	return "--" + name
 }
 
-// FindCommand is the command of that name in the list, or nil.
+// FindCommand returns the command of that name in the list, or nil.
 func FindCommand(list []*cli.Command, name string) *cli.Command {
 	for _, c := range list {
 		if c.Name == name {
@@ -105,7 +105,7 @@ func FindCommand(list []*cli.Command, name string) *cli.Command {
 	return nil
 }
 
-// Visible leaves out of the list the commands that are not for people.
+// Visible returns the list without the commands that are not for people.
 func Visible(list []*cli.Command) []*cli.Command {
 	return slices.DeleteFunc(slices.Clone(list), func(c *cli.Command) bool { return c.Hidden || c.Name == CopyName })
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// given is an option as it was found among the arguments.
+// given is an option among the arguments.
 type given struct {
 	is       Option
 	key      string // its name as the user wrote it
@@ -14,11 +14,11 @@ type given struct {
 	hasValue bool
 }
 
-// written is the option as the user wrote it, for messages.
+// written returns the option as the user wrote it, for messages.
 func (g *given) written() string { return Dashed(g.key) }
 
-// forCLI is the option as cli is to read it. It may have been read before it
-// was known that the options are mine, which are those of title.
+// forCLI returns the option in cli's form. mine are the options of the command title.
+// The option may have been read before the command was known.
 func (g *given) forCLI(mine map[string]Option, title string) (string, error) {
 	o, ok := mine[g.key]
 	switch {
@@ -28,7 +28,7 @@ func (g *given) forCLI(mine map[string]Option, title string) (string, error) {
 		return "", unknownOption(g.written(), title, mine)
 	case o.takesValue != g.is.takesValue:
 		return "", UsageErrorf("option %s must follow gdrcp %s: before that it is another option", g.written(), title)
-	case o.takesValue && g.value == "": // "$FILE" of a script that forgot to set it
+	case o.takesValue && g.value == "": // "$FILE" in a script that forgot to set it
 		return "", UsageErrorf("option %s has an empty value", g.written())
 	case o.negated && g.hasValue:
 		return "", UsageErrorf("option %s takes no value", g.written())
@@ -45,20 +45,20 @@ type arguments struct {
 	commands []*cli.Command // manifest and create; none for copying
 	options  []given
 	operands []string
-	literal  bool        // all operands stand behind "--": none is a word of gdrcp's own
-	ssh      []sshOption // that look like ssh's, see settleSSH
+	literal  bool        // all operands stand after "--": none is a word of gdrcp's own
+	ssh      []sshOption // options that look like ssh's, see settleSSH
 
-	known map[string]Option // the options of the commands that it can still be
-	next  []*cli.Command    // what the next operand can name
-	// likely are the options to suggest: those of the command, and as long as none is
-	// named those of copying.
+	known map[string]Option // the options of the commands that are still possible
+	next  []*cli.Command    // commands that the next operand can name
+	// likely are the options to suggest: those of the command or, while no command is
+	// named, those of copying.
 	likely map[string]Option
 }
 
-// scan sorts args. Options may stand anywhere before "--"; what follows an
-// option that takes a value is its value, whatever it looks like. An operand
-// that comes first and is named like a command is the command. Options before
-// it are read as those of copying, if that has such.
+// scan sorts args. Options may stand anywhere before "--". The argument after an option
+// that takes a value is its value, whatever it looks like. If the first operand is the
+// name of a command, it is the command. Options before it are read as those of copying,
+// if copying has them.
 func scan(args []string, commands []*cli.Command) (*arguments, error) {
 	a := &arguments{known: EveryOption(commands), next: commands}
 	if copying := FindCommand(commands, CopyName); copying != nil {
@@ -87,7 +87,7 @@ func scan(args []string, commands []*cli.Command) (*arguments, error) {
 	return a, a.settleSSH()
 }
 
-// title is the words of the command; "" for copying.
+// title returns the words of the command; "" for copying.
 func (a *arguments) title() string { return commandNames(a.commands, " ") }
 
 // operand takes a word of the command, or an operand.
@@ -106,7 +106,8 @@ func (a *arguments) operand(arg string) error {
 	return nil
 }
 
-// long reads --name, --name=value or --name value and returns what is left.
+// long reads --name, --name=value or --name value, and returns the arguments that are
+// left.
 func (a *arguments) long(arg string, rest []string) ([]string, error) {
 	name, value, hasValue := strings.Cut(arg[2:], "=")
 	o, ok := a.known[name]
@@ -127,7 +128,7 @@ func (a *arguments) long(arg string, rest []string) ([]string, error) {
 	return rest, nil
 }
 
-// unknown is the error of an option that is not there by that name.
+// unknown returns the error of an unknown option.
 func (a *arguments) unknown(written, name string) error {
 	if len(a.commands) == 0 {
 		if err := Elsewhere(name); err != nil {
@@ -141,7 +142,7 @@ func (a *arguments) unknown(written, name string) error {
 	return unknownOption(written, a.title(), likely)
 }
 
-// short reads -r, -rp, -oFILE or -o FILE and returns what is left.
+// short reads -r, -rp, -oFILE or -o FILE, and returns the arguments that are left.
 func (a *arguments) short(arg string, rest []string) ([]string, error) {
 	for i := 1; i < len(arg); i++ {
 		name := arg[i : i+1]

@@ -10,20 +10,21 @@ import (
 	"gdrcp/internal/printable"
 )
 
-// sshOption is an option of scp that is ssh's in truth, and that rsync and gdrcp have
-// by the same letter for something else, or not at all. What stands behind the
-// letter tells which one is meant.
+// sshOption is an option of scp that is really for ssh. rsync and gdrcp use its letter
+// for something else, or not at all. The text after the letter shows which option is
+// meant.
 type sshOption struct {
 	letter, value string
-	// isWord: value is the next argument, which would else be an operand.
+	// isWord: value is the next argument, which would otherwise be an operand.
 	isWord bool
-	// otherwise is the error of the letter where it is not ssh's; nil where gdrcp
-	// has it.
+	// otherwise is the error of the letter if it is not ssh's; nil if gdrcp has such an
+	// option.
 	otherwise error
 }
 
-// sshOptionOf reads a letter as scp does, joined being what follows it in the same
-// argument and rest the arguments behind; false where the value is none of ssh's.
+// sshOptionOf reads a letter as scp does. joined follows the letter in the same
+// argument, and rest are the arguments after it. It returns false if the value cannot
+// be ssh's.
 func sshOptionOf(letter, joined string, rest []string) (sshOption, bool) {
 	s := sshOption{letter: letter, value: joined}
 	if joined == "" && len(rest) > 0 {
@@ -48,14 +49,14 @@ func sshOptionOf(letter, joined string, rest []string) (sshOption, bool) {
 	return s, false
 }
 
-// looksLikeKey tells by its name whether a file is an identity of ssh.
+// looksLikeKey reports whether a file's name looks like that of an identity of ssh.
 func looksLikeKey(file string) bool {
 	name := path.Base(file)
 	return strings.HasPrefix(name, "id_") || path.Base(path.Dir(file)) == ".ssh" || path.Ext(name) == ".pem" || path.Ext(name) == ".key"
 }
 
-// settleSSH says of options that were read as ssh's by the way that they look what to
-// use instead. They are ssh's where SRC and DST are left without their values.
+// settleSSH returns what to use instead of options that look like ssh's. They are ssh's
+// if SRC and DST are left without their values.
 func (a *arguments) settleSSH() error {
 	if len(a.ssh) == 0 || len(a.commands) > 0 {
 		return a.notSSH()
@@ -92,8 +93,8 @@ func (a *arguments) settleSSH() error {
 	return UsageErrorf("%s: pass options of ssh by -e '%s'", printable.Text(given[1:]), printable.Text(strings.ReplaceAll(command, "'", `'\''`)))
 }
 
-// notSSH is the error of the first letter that looked like one of ssh's, is none,
-// and is none of gdrcp's either.
+// notSSH returns the error of the first letter that looked like an option of ssh, and
+// is an option neither of ssh nor of gdrcp.
 func (a *arguments) notSSH() error {
 	for _, s := range a.ssh {
 		if s.otherwise != nil {
@@ -103,7 +104,7 @@ func (a *arguments) notSSH() error {
 	return nil
 }
 
-// commandWord is a word as the value of --rsh has it.
+// commandWord returns a word in the form of the value of --rsh.
 func commandWord(s string) string {
 	if !strings.ContainsAny(s, ` '"`) {
 		return s

@@ -2,8 +2,8 @@ package args
 
 import "strings"
 
-// unknownOption is the error of an option that a command does not have. of is the
-// command's words. likely are options one of which may have been meant.
+// unknownOption returns the error of an option that a command lacks. of is the
+// command's words. likely are options of which the user may have meant one.
 func unknownOption(written, of string, likely map[string]Option) error {
 	meant := ""
 	if near := nearest(strings.TrimPrefix(written, "--"), likely); near != "" {
@@ -15,14 +15,13 @@ func unknownOption(written, of string, likely map[string]Option) error {
 	return UsageErrorf("unknown option %s of gdrcp %s%s (gdrcp %s --help lists them)", Quote(written), of, meant, of)
 }
 
-// nearest is the long option that name was mistyped from, as far as that can be
-// said, or empty: one of at most a third of its letters is another, and no
-// other option is as near.
+// nearest returns the long option that the user probably meant by name, or nothing. At
+// most a third of its letters may differ, and no other option may be as near.
 func nearest(name string, options map[string]Option) string {
 	best, least, tied := "", len(name)/3+1, false
 	for candidate, o := range options {
 		if len(candidate) == 1 || o.hidden || strings.HasPrefix(candidate, "no-") != strings.HasPrefix(name, "no-") {
-			continue // of --no-NAME the contrary is not what was meant
+			continue // a user who writes --no-NAME does not mean the contrary
 		}
 		switch d := distance(name, candidate); {
 		case d < least:
@@ -37,11 +36,11 @@ func nearest(name string, options map[string]Option) string {
 	return best
 }
 
-// maxMistakes is how many letters may be wrong in a name however long.
+// maxMistakes is how many letters may be wrong in a name of any length.
 const maxMistakes = 3
 
-// distance is how many letters have to be put in, left out or replaced, or
-// neighbours changed over, to make b of a: the optimal string alignment distance.
+// distance returns how many letters must be inserted, deleted or replaced, or
+// neighbours swapped, to turn a into b: the optimal string alignment distance.
 func distance(a, b string) int {
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

@@ -79,7 +79,7 @@ func runAudit(ctx context.Context, talk *remote.Conversation, asked *remote.Audi
 // auditOptions returns the options for the origin's request.
 func auditOptions(asked *remote.Audit) (o audit.Options, err error) {
 	p := filter.Parser{Open: func(name string) (io.ReadCloser, error) {
-		return nil, fmt.Errorf("a rule that names the file %s", args.Quote(name)) // the origin has read all such files
+		return nil, fmt.Errorf("a rule that names the file %s", args.Quote(name)) // the origin has read them
 	}}
 	for _, rule := range asked.Rules {
 		if err := p.Filter(rule); err != nil {

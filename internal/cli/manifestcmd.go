@@ -19,7 +19,7 @@ import (
 type manifestRun struct {
 	*program
 	audit     audit.Options
-	tally     *xfer.Tally // which audit counts in
+	tally     *xfer.Tally // counts during the audit
 	selection selectOptions
 	ssh       sshOptions
 	header    manifest.Header
@@ -93,8 +93,8 @@ func pieceSize(to *int64) *checkedValue {
 	}}
 }
 
-// action is do with as many operands as it needs, and with somewhere to tell
-// what it finds.
+// action wraps do: it checks the number of operands, and sets up the console and the
+// output.
 func (m *manifestRun) action(operands int, do func(ctx context.Context, operands []string) error) cli.ActionFunc {
 	return func(cc *cli.Context) error {
 		if cc.NArg() != operands {
@@ -111,8 +111,8 @@ func (m *manifestRun) action(operands int, do func(ctx context.Context, operands
 	}
 }
 
-// follow tells how far it is while files are read, where somebody wants to know.
-// dataOnScreen: the terminal shows what is made.
+// follow shows progress while files are read, if that is wanted. dataOnScreen: the
+// terminal shows the manifest.
 func (m *manifestRun) follow(dataOnScreen bool) (end func()) {
 	m.tally = &xfer.Tally{}
 	m.audit.Tally = m.tally
@@ -120,7 +120,7 @@ func (m *manifestRun) follow(dataOnScreen bool) (end func()) {
 	return w.follow(m.tally)
 }
 
-// manifestWriter is where a new manifest goes: standard output or a file.
+// manifestWriter opens the place for a new manifest: standard output or a file.
 func (m *manifestRun) manifestWriter() (out *manifest.Writer, commit func() error, abort func(), err error) {
 	if m.outName == "-" {
 		out, err = manifest.NewWriter(m.stdout, m.header)
@@ -193,14 +193,14 @@ func (m *manifestRun) openManifest(name string) (*manifest.Reader, error) {
 	return manifest.Open(name)
 }
 
-// readRules reads what is left out of a tree, and the files that say so.
+// readRules reads the rules for a tree, and the files that hold rules.
 func (m *manifestRun) readRules() (err error) {
 	m.selection.stdin = m.stdin
 	m.audit.Rules, err = m.selection.read()
 	return err
 }
 
-// tellUnread tells of what could not be read, and where if that is another host.
+// tellUnread reports an entry that could not be read, with the host if that is another.
 func (m *manifestRun) tellUnread(f *audit.Finding, where *sshHost) {
 	at := ""
 	if where != nil {
@@ -277,7 +277,7 @@ func verdict(s *audit.Summary) string {
 	switch {
 	case len(parts) > 0:
 		return fmt.Sprintf("NOT as the manifest says: %s; %s as it should be%s", strings.Join(parts, ", "), contentText(s), left)
-	case left != "": // the root is that of more than was looked at
+	case left != "": // the root covers more than was checked
 		return fmt.Sprintf("verified %s%s", contentText(s), left)
 	}
 	return fmt.Sprintf("verified %s: root %s %x", contentText(s), s.Algorithm, s.Content)

@@ -13,9 +13,8 @@ import (
 	"gdrcp/manifest"
 )
 
-// show prints a manifest without the digests of pieces: what a person wants to
-// see of it. Its lines are those of the manifest, but for files of several
-// pieces, which have their root.
+// show prints a manifest for a person, without the digests of pieces. Its lines are
+// those of the manifest, except that a file of several pieces has its root.
 func (m *manifestRun) show(ctx context.Context, operands []string) error {
 	r, err := m.openManifest(operands[0])
 	if err != nil {
@@ -47,7 +46,7 @@ func (m *manifestRun) show(ctx context.Context, operands []string) error {
 	return nil
 }
 
-// entryText is an entry as show prints it.
+// entryText returns an entry in the form that show prints.
 func entryText(e *manifest.Entry, a manifest.Algorithm) string {
 	switch e.Type {
 	case manifest.File:
@@ -108,7 +107,7 @@ func changeKind(c *manifest.Change) string {
 	return "changed"
 }
 
-// changeText is a change in a line: + added, - removed, ~ changed.
+// changeText returns a change in a line: + added, - removed, ~ changed.
 func changeText(c *manifest.Change) string {
 	path := strconv.Quote(c.Path())
 	switch {

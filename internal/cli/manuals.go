@@ -2,9 +2,8 @@ package cli
 
 import "gdrcp/internal/cmdline"
 
-// details are what manuals and docs/cli.md say of options beyond what help does,
-// by the words of the command and the option's long name. They are whole
-// sentences.
+// details are the texts about options that manuals and docs/cli.md have and help lacks,
+// by the words of the command and the option's long name. They are whole sentences.
 func details() map[string]string {
 	return map[string]string{
 		"--links":           "Each link that is left out is told in a line; the exit code stays 0.",
@@ -61,7 +60,7 @@ func details() map[string]string {
 	}
 }
 
-// sections are what the manual of a command has besides its options.
+// sections returns the sections of a command's manual besides its options.
 func sections(command string) []cmdline.Section {
 	if command != "" {
 		return nil
@@ -92,7 +91,7 @@ func sections(command string) []cmdline.Section {
 	}
 }
 
-// files are the files that a command reads or writes besides its operands.
+// files lists the files that a command reads or writes besides its operands.
 func files(command string) []cmdline.Item {
 	leftovers := cmdline.Item{Term: ".gdrcp-*", Text: "in a target's directory: what is being written, until it has its name. What a killed copy leaves of these is removed by the next copy that writes there"}
 	switch command {

@@ -6,8 +6,8 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// metadataFlags are the options about what is kept of the source. Names and
-// meanings are rsync's.
+// metadataFlags returns the options about metadata of the source that a copy keeps.
+// Names and meanings are rsync's.
 func metadataFlags(o *xfer.Options) []cli.Flag {
 	return about(topicKept,
 		allOn("archive", "the same as -rlptgo", []*bool{&o.Recursive, &o.Links, &o.Perms, &o.Times, &o.Group, &o.Owner}, "a"),

@@ -8,15 +8,15 @@ import (
 	"gdrcp/xfer"
 )
 
-// rateWindow is the time over which a rate is taken: long enough to be read, and
-// short enough to show that a copy has come to a stand.
+// rateWindow is the time over which a rate is measured: long enough for a steady
+// figure, and short enough to show that a copy has stopped moving.
 const rateWindow = 5 * time.Second
 
 // reading is how far a copy has come.
 type reading struct {
 	xfer.Progress
-	elapsed time.Duration // since the copy began, whatever has become known since
-	// bytesPerSecond is that of the last rateWindow; 0 before there is one.
+	elapsed time.Duration // since the copy began
+	// bytesPerSecond is the rate over the last rateWindow; 0 before there is a rate.
 	bytesPerSecond float64
 }
 
@@ -35,7 +35,7 @@ func newMeter(now time.Time) *meter {
 	return &meter{began: now, recent: []sample{{at: now}}}
 }
 
-// read takes progress at a time that is not before that of the last call.
+// read takes progress at time now, which is not before the time of the last call.
 func (m *meter) read(p xfer.Progress, now time.Time) reading {
 	m.recent = append(m.recent, sample{now, p.Bytes})
 	for len(m.recent) > 2 && now.Sub(m.recent[1].at) >= rateWindow {
@@ -48,13 +48,13 @@ func (m *meter) read(p xfer.Progress, now time.Time) reading {
 	return r
 }
 
-// begun reports whether there is anything to tell: the ends have met, and
-// something was found.
+// begun reports whether there is anything to show: the ends have met, and an entry was
+// found.
 func (r *reading) begun() bool {
 	return r.Bytes > 0 || r.Files > 0 || r.TotalBytes > 0 || r.TotalKnown
 }
 
-// hasShare reports whether it is known what the bytes are a share of.
+// hasShare reports whether the total is known, so that there is a percentage.
 func (r *reading) hasShare() bool { return r.TotalKnown && r.TotalBytes > 0 }
 
 // percent is the share of the bytes that are done, rounded down.
@@ -62,8 +62,8 @@ func (r *reading) percent() int64 {
 	return int64(100 * min(1, float64(r.Bytes)/float64(r.TotalBytes)))
 }
 
-// left is the time that the rest takes at this rate, or false where that is not
-// known, or so long that the figure says nothing.
+// left returns the time that the rest takes at this rate. It returns false if the time
+// is unknown, or so long that the figure means nothing.
 func (r *reading) left() (time.Duration, bool) {
 	if !r.hasShare() || r.bytesPerSecond <= 0 || r.Bytes >= r.TotalBytes {
 		return 0, false
@@ -75,8 +75,8 @@ func (r *reading) left() (time.Duration, bool) {
 	return time.Duration(seconds * float64(time.Second)), true
 }
 
-// fields are what a line says, the most important first. All is ASCII, so that
-// one byte takes one cell; no names, which may be of anything.
+// fields returns the parts of a line, the most important first. All is ASCII, so that
+// one byte takes one cell. There are no names, which may hold any bytes.
 func (r *reading) fields() []string {
 	var f []string
 	if r.hasShare() {
@@ -94,14 +94,14 @@ func (r *reading) fields() []string {
 	return append(f, count(r.Files, "file", "files"), clockText(r.elapsed)+" so far")
 }
 
-// Of the bar at the end of a line, in cells.
+// Sizes of the bar at the end of a line, in cells.
 const (
 	minBarCells = 12
 	maxBarCells = 42
 )
 
-// line is what fits into that many cells, and where there is room and a share, a
-// bar.
+// line returns the fields that fit into that many cells, and a bar if there is room and
+// a percentage.
 func (r *reading) line(cells int) string {
 	text := ""
 	for _, f := range r.fields() {
@@ -123,7 +123,7 @@ func (r *reading) line(cells int) string {
 	return text + "  [" + strings.Repeat("=", done) + strings.Repeat(" ", inner-done) + "]"
 }
 
-// clockText is a time as 0:08, 12:34 or 1:02:03.
+// clockText formats a time as 0:08, 12:34 or 1:02:03.
 func clockText(d time.Duration) string {
 	s := int64(d / time.Second)
 	if s < 3600 {

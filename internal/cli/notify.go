@@ -9,18 +9,18 @@ import (
 )
 
 // notifier tells the service manager how a server is doing, by the protocol of
-// sd_notify(3): datagrams to the socket that NOTIFY_SOCKET names, a path or, with
-// @ in front, a name in the abstract namespace. An empty one tells nobody.
+// sd_notify(3): datagrams to the socket that NOTIFY_SOCKET names, a path or, with @ in
+// front, a name in the abstract namespace. The zero notifier tells nobody.
 type notifier struct{ socket string }
 
-// notifyPatience is how long a service manager may leave its socket full.
+// notifyPatience is how long a message may wait while the manager's socket is full.
 const notifyPatience = 5 * time.Second
 
 // ready says that clients are served, from now on or again.
 func (n notifier) ready() error { return n.tell("READY=1") }
 
-// reloading says that ready comes again. The time lets the manager put the two
-// in order (systemd asks for it with Type=notify-reload).
+// reloading says that ready will come again. Its time lets the manager put the two in
+// order (systemd requires it with Type=notify-reload).
 func (n notifier) reloading() error {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {

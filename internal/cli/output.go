@@ -19,8 +19,9 @@ import (
 type output struct {
 	name string
 	w    io.Writer
-	// resumes: it goes on after an error, for a log that a full disk interrupts.
-	// Without it nothing is written after an error, for nobody would see the gap.
+	// resumes: the output goes on after an error, for a log that a full disk
+	// interrupts. Without resumes nothing is written after an error, because nobody
+	// would see the gap.
 	resumes bool
 
 	mu         sync.Mutex
@@ -86,7 +87,7 @@ func (o *output) onError(do func()) {
 	o.whenFailed = do
 }
 
-// unwrapWriter is what an output writes to, for programs that are started here.
+// unwrapWriter returns the writer below an output, for programs that gdrcp starts.
 func unwrapWriter(w io.Writer) io.Writer {
 	if o, ok := w.(*output); ok {
 		return o.w
@@ -94,13 +95,13 @@ func unwrapWriter(w io.Writer) io.Writer {
 	return w
 }
 
-// errTakesNoMore ends what does nothing but print.
+// errTakesNoMore ends a command that only prints.
 var errTakesNoMore = errors.New("standard output takes no more")
 
 // printingContext is for a command that only prints. The context ends when standard
-// output takes no more. Where its reader has gone away the program then ends without a
-// word, as other programs end by SIGPIPE. A command of one write needs no context: it
-// sets onlyPrints.
+// output takes no more. If the reader has gone away, the program then ends without a
+// message, as other programs end by SIGPIPE. A command with a single write needs no
+// context: it sets onlyPrints.
 func (p *program) printingContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	p.onlyPrints = true
@@ -120,7 +121,8 @@ func (p *program) endedByOutput(err error) bool {
 	return p.onlyPrints && lost != nil && (errors.Is(err, errTakesNoMore) || errors.Is(err, context.Canceled) || errors.Is(err, errors.Unwrap(lost)))
 }
 
-// closedFile is standard input or output of a program that was started without.
+// closedFile stands for standard input or output of a program that was started without
+// it.
 type closedFile struct{}
 
 var errClosed = errors.New("it is closed")
@@ -133,7 +135,7 @@ func (closedFile) Read([]byte) (int, error) {
 // Write implements io.Writer.
 func (closedFile) Write([]byte) (int, error) { return 0, errClosed }
 
-// inheritedInput is the standard input that this program was started with.
+// inheritedInput returns the standard input with which this program was started.
 func inheritedInput() io.Reader {
 	if inherited.Look(0) == inherited.Missing {
 		return closedFile{}
@@ -141,7 +143,7 @@ func inheritedInput() io.Reader {
 	return os.Stdin
 }
 
-// inheritedOutput is the standard output that this program was started with.
+// inheritedOutput returns the standard output with which this program was started.
 func inheritedOutput() io.Writer {
 	if inherited.Look(1) == inherited.Missing {
 		return closedFile{}

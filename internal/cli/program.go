@@ -1,5 +1,5 @@
-// Package cli is the command line: its commands and options, what it tells people
-// and programs of a copy, and exit codes. It hands the providers to the engine.
+// Package cli is the command line: its commands and options, its output for people and
+// programs, and the exit codes. It hands the providers to the engine.
 package cli
 
 import (
@@ -19,13 +19,12 @@ import (
 	"gdrcp/xfer"
 )
 
-// Main does what the arguments of the process say and returns its exit code. The
-// version is that of the build; empty: what the toolchain knows is told. It is for
-// one call in a process, of which it takes the signals, the standard streams and
-// the bounds on memory.
+// Main carries out the arguments of the process and returns the exit code. version is
+// that of the build; if it is empty, the toolchain's record counts. Call Main once in a
+// process: it takes over the signals, the standard streams and the bounds on memory.
 func Main(version string) int {
-	// The first signal asks for a clean end; then the defaults are back, so
-	// that a second one kills.
+	// The first signal asks for a clean end. Then the defaults are back, so that a
+	// second signal kills.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	// The reader of standard output or error may go away: that is an error of writing like
@@ -43,14 +42,14 @@ func Main(version string) int {
 		catchHangups: catchHangups,
 	}
 	code := p.run(ctx, os.Args)
-	if err := gpus.close(); err != nil { // which takes nothing from what was copied
+	if err := gpus.close(); err != nil { // the copy itself is complete
 		fmt.Fprintf(os.Stderr, "gdrcp: %s\n", lineOf(err))
 	}
 	return code
 }
 
-// program is one run of gdrcp: all that it touches besides files and what the
-// providers reach.
+// program is one run of gdrcp: everything that it touches besides files and the
+// providers.
 type program struct {
 	version                      string // see Main
 	stdin                        io.Reader
@@ -67,9 +66,9 @@ type program struct {
 	timeouts                     xfer.Timeouts
 	oneCPU                       bool     // see limitCPUs
 	givenOptions                 []string // options of the command line, in the form --name=value
-	// relayed is a copy that another host has asked for; nil elsewhere.
+	// relayed is a copy that another host has asked for, else nil.
 	relayed *remote.Run
-	// catchHangups begins to catch SIGHUP. Nil: nobody hangs up.
+	// catchHangups begins to catch SIGHUP. Nil: SIGHUP is not caught.
 	catchHangups func() <-chan os.Signal
 	hangups      <-chan os.Signal
 }
@@ -101,8 +100,8 @@ func (p *program) handleHangups(ctx context.Context, command string) (context.Co
 	return ctx, cancel
 }
 
-// run does what the arguments say, argv[0] being the program's name, and
-// returns the exit code. It ends early, and cleanly, when ctx does.
+// run carries out the arguments and returns the exit code. argv[0] is the program's
+// name. It ends early, and cleanly, when ctx ends.
 func (p *program) run(ctx context.Context, argv []string) int {
 	p.checkedStdout = &output{w: p.stdout, name: "standard output"}
 	p.checkedStderr = &output{w: p.stderr, name: "standard error", resumes: true}
@@ -132,16 +131,16 @@ func (p *program) run(ctx context.Context, argv []string) int {
 	}
 	if asksJSON(argv[1:]) {
 		newEvents(p.eventsOut).emitError(err, ctx.Err() != nil)
-		if p.eventsOut == p.stderr { // where the text would be in the way
+		if p.eventsOut == p.stderr { // a text would disturb the events there
 			return explain(err, ctx.Err() != nil).code
 		}
 	}
 	return p.fail(ctx, err)
 }
 
-// finish is the exit code of a run that came to its end. What did not reach
-// standard output or standard error is an error of its own: a list that is cut
-// off, or a log on a full disk, looks like a whole one.
+// finish returns the exit code of a run that finished. Output that did not reach
+// standard output or standard error is an error too: a list that is cut off, or a log
+// on a full disk, looks complete.
 func (p *program) finish(told *exitCodeError) int {
 	code := exitOK
 	if lost := p.checkedStdout.finish(); p.readerHasLeft() {
@@ -149,7 +148,7 @@ func (p *program) finish(told *exitCodeError) int {
 	} else if lost != nil {
 		code = p.fail(context.Background(), lost)
 	}
-	if p.checkedStderr.finish() != nil { // which cannot be said in words
+	if p.checkedStderr.finish() != nil { // this error cannot be printed
 		code = exitError
 	}
 	if told != nil {
@@ -158,7 +157,7 @@ func (p *program) finish(told *exitCodeError) int {
 	return code
 }
 
-// asksJSON looks for --json itself: what is wrong may be the options.
+// asksJSON looks for --json without parsing the options, which may be the problem.
 func asksJSON(args []string) bool {
 	for _, a := range args {
 		if a == "--" {
@@ -171,8 +170,7 @@ func asksJSON(args []string) bool {
 	return false
 }
 
-// fail tells what went wrong, if that has not been told yet, and returns the
-// exit code.
+// fail prints the error, unless it was printed already, and returns the exit code.
 func (p *program) fail(ctx context.Context, err error) int {
 	f := explain(err, ctx.Err() != nil)
 	if f.text != "" {
@@ -184,7 +182,7 @@ func (p *program) fail(ctx context.Context, err error) int {
 	return f.code
 }
 
-// versionText is the version of the build, or what the toolchain knows.
+// versionText returns the version of the build or, without one, the toolchain's record.
 func (p *program) versionText() string {
 	if p.version != "" {
 		return p.version
@@ -195,7 +193,7 @@ func (p *program) versionText() string {
 	return "unknown"
 }
 
-// client is the engine's client over this program's providers.
+// client returns the engine's client over this program's providers.
 func (p *program) client() *xfer.Client {
 	return &xfer.Client{Verbs: p.verbs, TCP: p.tcp, GPUs: p.gpus}
 }

@@ -13,31 +13,31 @@ import (
 	"golang.org/x/term"
 )
 
-// How often progress is told: by a line that is drawn anew on a terminal, by
-// lines that stay elsewhere, and by events.
+// How often progress is shown: by a line that is redrawn on a terminal, by lines that
+// stay elsewhere, and by events.
 const (
 	redrawEvery = 100 * time.Millisecond
 	lineEvery   = 10 * time.Second
 	eventEvery  = time.Second
 )
 
-// assumedColumns is the width of a terminal that does not tell its own.
+// assumedColumns is the width of a terminal that does not report its own.
 const assumedColumns = 80
 
-// console is where lines for people go, and below them, on a terminal, a line
-// with the progress.
+// console shows lines for people and, below them on a terminal, a line with the
+// progress.
 type console struct {
 	w       io.Writer
-	columns func() int // of the terminal that w is; 0 or nil: not known
+	columns func() int // of the terminal w; 0 or nil: unknown
 
 	mu    sync.Mutex
-	drawn int // cells of the line of progress; 0 when none is there
+	drawn int // cells of the line of progress; 0 if there is no such line
 }
 
-// line writes a line above that of the progress.
+// line writes a line above the line of progress.
 func (c *console) line(format string, args ...any) { c.lineTo(c.w, format, args...) }
 
-// lineTo writes a line elsewhere, which may be the same terminal.
+// lineTo writes a line to w, which may be the same terminal.
 func (c *console) lineTo(w io.Writer, format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,8 +45,8 @@ func (c *console) lineTo(w io.Writer, format string, args ...any) {
 	fmt.Fprintf(w, format+"\n", args...)
 }
 
-// width is how many cells a line may take. A line that fills the last one makes
-// some terminals go on to the next.
+// width returns how many cells a line may take. A line that fills the last cell makes
+// some terminals go on to the next line.
 func (c *console) width() int {
 	columns := 0
 	if c.columns != nil {
@@ -58,8 +58,8 @@ func (c *console) width() int {
 	return columns - 1
 }
 
-// wipe takes the line of the progress away. Spaces do, where an escape sequence
-// would not pass plainWriter.
+// wipe removes the line of progress. It writes spaces, because plainWriter would stop
+// an escape sequence.
 func (c *console) wipe() {
 	if c.drawn > 0 {
 		fmt.Fprintf(c.w, "\r%s\r", strings.Repeat(" ", min(c.drawn, c.width())))
@@ -67,7 +67,7 @@ func (c *console) wipe() {
 	c.drawn = 0
 }
 
-// draw puts a reading in the place of the last one, in one write.
+// draw replaces the last reading, in one write.
 func (c *console) draw(r reading) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,7 +77,7 @@ func (c *console) draw(r reading) {
 	c.drawn = len(text)
 }
 
-// clear leaves no trace of the progress.
+// clear removes every trace of the progress.
 func (c *console) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,8 +92,9 @@ func (c *console) tell(r reading) {
 // tally is an xfer.Tally.
 type tally interface{ Read() xfer.Progress }
 
-// follow shows a reading of a tally that often once something has begun, until the
-// returned function is called, which returns when nothing more will be shown.
+// follow shows a reading of a tally at that interval, from when something has begun
+// until the returned function is called. That function returns when nothing more will
+// be shown.
 func follow(of tally, every time.Duration, show func(reading)) (end func()) {
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	m := newMeter(time.Now())
@@ -118,7 +119,7 @@ func follow(of tally, every time.Duration, show func(reading)) (end func()) {
 	}
 }
 
-// progressReporter tells how far something has come, in the ways that are wanted.
+// progressReporter reports progress in the wanted ways.
 type progressReporter struct {
 	console *console
 	events  *events // nil without --json
@@ -127,7 +128,7 @@ type progressReporter struct {
 	redraws bool // the console is a terminal that can redraw a line
 }
 
-// follow tells of a tally what is wanted until the returned function is called.
+// follow reports a tally's progress until the returned function is called.
 func (w *progressReporter) follow(of tally) (end func()) {
 	switch {
 	case w.quiet:
@@ -156,8 +157,9 @@ func (p *program) isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd())) && p.getenv("TERM") != "dumb"
 }
 
-// columns is the width of the terminal that standard error is at this time, or of
-// the one where it was shown when the copy was asked for; 0 if it is not known.
+// columns returns the present width of the terminal on standard error or, in a relayed
+// copy, the width of the user's terminal when the copy was asked for; 0 if it is
+// unknown.
 func (p *program) columns() int {
 	if p.relayed != nil {
 		return p.relayed.Columns
@@ -173,5 +175,5 @@ func (p *program) columns() int {
 	return columns
 }
 
-// newConsole is the console on standard error.
+// newConsole returns the console on standard error.
 func (p *program) newConsole() *console { return &console{w: p.stderr, columns: p.columns} }

@@ -13,9 +13,9 @@ import (
 	"gdrcp/xfer"
 )
 
-// railsEvery is how often a server looks which RDMA devices there are. Devices,
-// their ports and their addresses come and go by several ways of the kernel's, not
-// all of which tell; a look costs a few milliseconds.
+// railsEvery is how often a server looks for RDMA devices. Devices, their ports and
+// their addresses come and go in several ways, and the kernel does not report all of
+// them. A look costs a few milliseconds.
 const railsEvery = 3 * time.Second
 
 // railAt is an address of a device.
@@ -24,16 +24,16 @@ type railAt struct {
 	addr   netip.Addr
 }
 
-// railFollower has a server listen on the RDMA devices that there are: on those
-// that come, and no more on those that went. One goroutine at a time may use it.
+// railFollower keeps a server listening on the present RDMA devices: it adds devices
+// that come, and drops those that go. One goroutine at a time may use it.
 type railFollower struct {
 	s      *serveRun
 	server *xfer.Server
 	port   uint16
-	// ports are the ports that the kernel chose where port is 0: a client that came
-	// once finds the device at the same port when it is back.
+	// ports are the ports that the kernel chose if port is 0: when a device comes back,
+	// it gets the same port, and clients that know the port find it again.
 	ports map[railAt]uint16
-	// failed has the errors, already told, of addresses that cannot be listened on.
+	// failed has the errors of listening that were reported already, by address.
 	failed map[railAt]string
 }
 
@@ -41,7 +41,7 @@ func (s *serveRun) followRails(server *xfer.Server, port uint16) *railFollower {
 	return &railFollower{s: s, server: server, port: port, ports: make(map[railAt]uint16), failed: make(map[railAt]string)}
 }
 
-// follow looks again and again until ctx ends.
+// follow calls look every railsEvery until ctx ends.
 func (f *railFollower) follow(ctx context.Context) {
 	tick := time.NewTicker(railsEvery)
 	defer tick.Stop()
@@ -57,8 +57,8 @@ func (f *railFollower) follow(ctx context.Context) {
 	}
 }
 
-// look stops listening where there is no device any more and begins where there
-// is one. It returns what cannot be listened on, unless that was told before.
+// look stops listening on devices that went and begins on devices that came. It returns
+// the errors of listening that were not reported before.
 func (f *railFollower) look() (problem error) {
 	devices, usable, why := f.s.rails()
 	heard := f.drop(devices, usable)
@@ -97,7 +97,7 @@ func (f *railFollower) look() (problem error) {
 	return problem
 }
 
-// listen begins to listen at an address of a device, and tells so.
+// listen begins to listen at an address of a device, and reports that.
 func (f *railFollower) listen(d rdma.Device, at railAt) error {
 	heard, err := f.server.Listen(f.s.verbs, netip.AddrPortFrom(at.addr, cmp.Or(f.port, f.ports[at])), d)
 	if err != nil {
@@ -112,8 +112,8 @@ func (f *railFollower) listen(d rdma.Device, at railAt) error {
 	return nil
 }
 
-// drop stops listening where nobody can come any more, tells so, and returns where
-// the server still listens.
+// drop stops listening at addresses that no client can reach any more, reports that,
+// and returns the addresses at which the server still listens.
 func (f *railFollower) drop(devices, usable []rdma.Device) (heard map[railAt]bool) {
 	heard = make(map[railAt]bool)
 	for _, l := range f.server.Listening() {
@@ -131,7 +131,7 @@ func (f *railFollower) drop(devices, usable []rdma.Device) (heard map[railAt]boo
 	return heard
 }
 
-// whyGone says what became of an address that was listened on.
+// whyGone returns why the server no longer listens at an address.
 func whyGone(devices []rdma.Device, at railAt, failed error) error {
 	i := slices.IndexFunc(devices, func(d rdma.Device) bool { return d.Name == at.device })
 	switch {

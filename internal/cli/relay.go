@@ -12,14 +12,14 @@ import (
 	"gdrcp/xfer"
 )
 
-// localFiles are the options that name files or streams of this host, which
-// neither of two far ends has.
+// localFiles lists the options that name files or streams of this host, which neither
+// of two far ends has.
 func localFiles() []string {
 	return []string{"manifest", "write-manifest", "files-from", "log-file", "key-file"}
 }
 
-// relay copies from one far end to another: the destination serves, the source
-// copies and tells, and this end passes on what it tells.
+// relay copies from one far end to another: the destination serves, the source copies
+// and reports, and this end passes the reports on.
 func (c *copyRun) relay(ctx context.Context, p *plan) error {
 	args, err := relayedArgs(c.givenOptions)
 	if err != nil {
@@ -68,8 +68,8 @@ func (c *copyRun) relay(ctx context.Context, p *plan) error {
 	return nil
 }
 
-// relayedArgs are the options of a command line for the far end that copies, but
-// for the filter rules, some of which are in files of this host.
+// relayedArgs returns the options of a command line for the far end that copies. It
+// leaves out the filter rules, some of which are in files of this host.
 func relayedArgs(given []string) ([]string, error) {
 	var passedOn []string
 	for _, arg := range given {
@@ -84,7 +84,7 @@ func relayedArgs(given []string) ([]string, error) {
 	return passedOn, nil
 }
 
-// relayedCopy is the far end that copies.
+// relayedCopy runs the copy at the far end that copies.
 func (c *copyRun) relayedCopy(ctx context.Context, o xfer.Options) (*xfer.Summary, error) {
 	run := c.relayed
 	here, err := makeOfferUntil(ctx, run.Sources)

@@ -2,14 +2,13 @@ package cli
 
 import "io"
 
-// plainWriter passes on what a far end prints, but for what could make a
-// terminal do something else than show it: of the control characters only those
-// for lines, tabs and the bar are left. What it hands on is at most one byte
-// behind what it was given.
+// plainWriter passes on a far end's output, without characters that could make a
+// terminal do more than show them: of the control characters it keeps only those for
+// lines, tabs and the bar. At most one byte waits in it.
 type plainWriter struct {
 	w io.Writer
-	// lead is whether the last byte was the first of a control character in
-	// UTF-8 (U+0080 to U+009F), or of another letter.
+	// lead: the last byte begins a character in UTF-8 that may be a control character
+	// (U+0080 to U+009F).
 	lead bool
 }
 
@@ -35,6 +34,6 @@ func (p *plainWriter) Write(b []byte) (int, error) {
 			out = append(out, c)
 		}
 	}
-	_, _ = p.w.Write(out) // output keeps the error, and the copy goes on
+	_, _ = p.w.Write(out) // the output keeps the error, and the copy goes on
 	return len(b), nil
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // rsyncNoOps are options of rsync that change nothing: gdrcp does the same without them,
-// or nothing of the kind.
+// or has nothing like it.
 type rsyncNoOps struct {
 	partial, wholeFile, sparse, human, secluded bool
 }
@@ -26,7 +26,7 @@ func (h *rsyncNoOps) flags() []cli.Flag {
 	)
 }
 
-// explain says what gdrcp does instead of what rsync does for an option.
+// explain says what gdrcp does where rsync does something else for an option.
 func (h *rsyncNoOps) explain(say func(format string, args ...any)) {
 	if h.partial {
 		say("gdrcp: --partial: gdrcp keeps no part of a file that does not arrive whole")
@@ -63,8 +63,8 @@ func (c *compressAutoValue) String() string {
 // IsBoolFlag tells package flag that no value has to follow.
 func (c *compressAutoValue) IsBoolFlag() bool { return true }
 
-// infoFlags reads the flags of rsync's --info. gdrcp has those that are options of their
-// own. A number behind one is its level, and 0 turns it off.
+// infoFlags reads the flags of rsync's --info. gdrcp knows those that are also options
+// of their own. A number after a flag is its level; 0 turns the flag off.
 func infoFlags(progress, stats *bool) *checkedValue {
 	return &checkedValue{set: func(s string) error {
 		for word := range strings.SplitSeq(strings.ToLower(s), ",") {

@@ -41,7 +41,7 @@ type serveRun struct {
 	wire       wireOptions
 	console    *console
 	admissions *admissions
-	loopback   bool // only this host is served, and not by RDMA
+	loopback   bool // serves only this host, and not over RDMA
 }
 
 func (p *program) serveCommand() *cli.Command {
@@ -55,7 +55,7 @@ Runs until SIGINT or SIGTERM.`,
 	}
 }
 
-// flags are the options of a server, by topic.
+// flags returns the options of a server, by topic.
 func (s *serveRun) flags() []cli.Flag {
 	return slices.Concat(
 		about(topicServe,
@@ -89,7 +89,7 @@ func (s *serveRun) flags() []cli.Flag {
 	)
 }
 
-// perform listens and serves until ctx ends, which is a good end.
+// perform listens and serves until ctx ends, which is no error.
 func (s *serveRun) perform(ctx context.Context, operands []string) error {
 	s.console = s.newConsole()
 	addr, err := s.checkOptions(operands)
@@ -186,11 +186,10 @@ func parseListen(given string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(addr.Unmap(), uint16(n)), nil
 }
 
-// listensByVerbs reports whether the server is to listen on the RDMA devices that there are.
+// listensByVerbs reports whether the server is to listen on the present RDMA devices.
 func (s *serveRun) listensByVerbs() bool { return s.transport != "tcp" && !s.loopback }
 
-// rails lists the devices and, of them, those to listen on, or says why there are
-// none of these.
+// rails lists the devices and the usable ones among them, or says why none is usable.
 func (s *serveRun) rails() (devices, usable []rdma.Device, why string) {
 	switch {
 	case s.transport == "tcp":
@@ -201,8 +200,8 @@ func (s *serveRun) rails() (devices, usable []rdma.Device, why string) {
 	return listRails(s.verbs)
 }
 
-// railAddrs lists the addresses of a device that mean the same to any client:
-// link-local ones do not.
+// railAddrs lists the addresses of a device that mean the same to every client, which
+// link-local addresses do not.
 func railAddrs(d rdma.Device) []netip.Addr {
 	var addrs []netip.Addr
 	for _, a := range d.Addrs() {
@@ -213,8 +212,8 @@ func railAddrs(d rdma.Device) []netip.Addr {
 	return addrs
 }
 
-// listenAt listens by TCP at addr, and by verbs at the next port of every
-// device's addresses, and returns what keeps to these devices.
+// listenAt listens by TCP at addr, and by verbs at the next port of every device's
+// addresses. It returns the railFollower for these devices.
 func (s *serveRun) listenAt(server *xfer.Server, addr netip.AddrPort) (*railFollower, error) {
 	if s.transport != "verbs" {
 		at, err := server.Listen(s.tcp, addr, rdma.Device{})
@@ -239,7 +238,7 @@ func (s *serveRun) listenAt(server *xfer.Server, addr netip.AddrPort) (*railFoll
 	return rails, nil
 }
 
-// noRail is the error of a server that is to offer verbs only.
+// noRail returns the error of a server that is to offer only verbs and has no device.
 func (s *serveRun) noRail() error {
 	_, _, why := s.rails()
 	if why == "" {
@@ -262,7 +261,7 @@ func (s *serveRun) tellListening(by string, at netip.AddrPort) {
 	}
 }
 
-// sessionEnded tells how a session ended.
+// sessionEnded reports how a session ended.
 func (s *serveRun) sessionEnded(e xfer.SessionEnd) {
 	what := e.What
 	if e.Path != "" {
@@ -286,7 +285,7 @@ func (s *serveRun) sessionEnded(e xfer.SessionEnd) {
 	}
 }
 
-// dryPrefix tells what was only tried from what was done.
+// dryPrefix returns the prefix that marks the reports of a dry run.
 func dryPrefix(e *xfer.Event) string {
 	if e.DryRun {
 		return "dry run: "
@@ -294,7 +293,7 @@ func dryPrefix(e *xfer.Event) string {
 	return ""
 }
 
-// report tells, with -v, what was not copied or was deleted.
+// report prints, with -v, entries that were not copied or that were deleted.
 func (s *serveRun) report(e xfer.Event) {
 	switch {
 	case !s.verbose:

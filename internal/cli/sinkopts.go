@@ -12,7 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// sinkFlags are the options by which the destination decides.
+// sinkFlags returns the options about decisions of the destination.
 func sinkFlags(o *xfer.Options) []cli.Flag {
 	return about(topicDest,
 		onOff("update", "keep files that are newer at the destination", &o.Update, "u"),
@@ -35,7 +35,7 @@ func sinkFlags(o *xfer.Options) []cli.Flag {
 	)
 }
 
-// maxDelete is a number of files, for which 0 is none.
+// maxDelete is a number of files; 0 means that nothing may be deleted.
 func maxDelete(to *int64) *checkedValue {
 	return &checkedValue{set: func(s string) error {
 		n, err := strconv.ParseInt(s, 10, 64)
@@ -50,7 +50,7 @@ func maxDelete(to *int64) *checkedValue {
 	}}
 }
 
-// reportDeleted tells what was deleted, with -v, and in a dry run always.
+// reportDeleted prints a deletion: with -v, and in a dry run always.
 func (c *copyRun) reportDeleted(e *xfer.Event) {
 	switch {
 	case c.json:
@@ -63,7 +63,7 @@ func (c *copyRun) reportDeleted(e *xfer.Event) {
 	}
 }
 
-// deletedText is what became of something that was to be deleted.
+// deletedText says what became of an entry that was to be deleted.
 func deletedText(e *xfer.Event) string {
 	if e.Text != "" {
 		return fmt.Sprintf("delete %s: %s", args.Quote(deletedPath(e)), printable.Text(e.Text))
@@ -71,7 +71,7 @@ func deletedText(e *xfer.Event) string {
 	return "deleting " + args.Quote(deletedPath(e))
 }
 
-// deletedPath is its path, of a directory with a slash behind.
+// deletedPath returns the path of a deletion; that of a directory ends in a slash.
 func deletedPath(e *xfer.Event) string {
 	if e.Dir {
 		return e.Path + "/"
@@ -79,7 +79,7 @@ func deletedPath(e *xfer.Event) string {
 	return e.Path
 }
 
-// keptText is what the destination kept, and why.
+// keptText says what the destination kept, and why.
 func keptText(e *xfer.Event) string {
 	return fmt.Sprintf("%s: kept, %s", args.Quote(e.Path), printable.Text(e.Text))
 }

@@ -23,8 +23,8 @@ func (h sshHost) String() string {
 	return h.user + "@" + h.host
 }
 
-// splitHost reads [user@]host:path as scp does: a colon before the first slash
-// makes an operand remote unless it comes first. An IPv6 address is in brackets,
+// splitHost reads [user@]host:path as scp does: a colon before the first slash makes an
+// operand remote unless it is the first character. An IPv6 address is in brackets,
 // which may hold the user, too.
 func splitHost(operand string) (where sshHost, path string, ok bool) {
 	host, path, found := strings.Cut(operand, ":")
@@ -67,14 +67,14 @@ func (t *target) parseSSH(where sshHost, path string) error {
 	return nil
 }
 
-// sshOptions are those about starting a far end.
+// sshOptions are the options about starting a far end.
 type sshOptions struct {
 	rsh        string
 	remotePath string
 	bootstrap  bool
 }
 
-// sshOptionNames are the options that mean nothing to a far end.
+// sshOptionNames lists the options that mean nothing to a far end.
 func sshOptionNames() []string { return []string{"rsh", "remote-path", "bootstrap"} }
 
 func (s *sshOptions) flags() []cli.Flag {
@@ -85,7 +85,7 @@ func (s *sshOptions) flags() []cli.Flag {
 	)
 }
 
-// origin readies the start of a far end.
+// origin prepares the start of a far end.
 func (p *program) origin(s *sshOptions, where sshHost) (*remote.Origin, error) {
 	rsh, by := s.rsh, "--rsh"
 	if rsh == "" {
@@ -104,13 +104,14 @@ func (p *program) origin(s *sshOptions, where sshHost) (*remote.Origin, error) {
 	}, nil
 }
 
-// machines are what uname -sm prints where a binary for an architecture starts.
+// machines returns, for each architecture, the output of uname -sm on hosts where its
+// binary starts.
 func machines() map[string]string {
 	return map[string]string{"amd64": "Linux x86_64", "arm64": "Linux aarch64"}
 }
 
-// binaries are what --bootstrap may copy: this program, and those without a C
-// library that were installed with it.
+// binaries lists the programs that --bootstrap may copy: this program, and those
+// without a C library that were installed with it.
 func binaries() []remote.Binary {
 	var all []remote.Binary
 	exe, err := os.Executable()

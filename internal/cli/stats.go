@@ -7,8 +7,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// tellStats tells what a copy came to, as --stats has it: a line for each number, in
-// the words of rsync where it is rsync's number. --json has them in its summary.
+// tellStats prints the result of a copy for --stats: a line for each number, in rsync's
+// words if rsync has that number. --json has the numbers in its summary.
 func (c *copyRun) tellStats(s *xfer.Summary) {
 	if !c.stats || c.json || c.quiet {
 		return

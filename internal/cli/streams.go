@@ -36,9 +36,9 @@ func standardOutput() (*chunker.Pipe, error) {
 	return chunker.NewOutput(1, outputName)
 }
 
-// checkInherited refuses a stream that the program was started without: Go's runtime has
-// put /dev/null in its place, which is empty and takes everything. instead is how the
-// shell gives /dev/null, where the user means it.
+// checkInherited refuses a stream with which the program was not started: Go's runtime
+// has put /dev/null in its place, which is empty and takes everything. instead is how
+// the user can give /dev/null in a shell on purpose.
 func checkInherited(fd int, name, instead string) error {
 	err := errClosed
 	switch inherited.Look(fd) {
@@ -53,7 +53,7 @@ func checkInherited(fd int, name, instead string) error {
 // isStream reports whether this machine's end of the copy is a stream.
 func (p *plan) isStream() (bool, error) {
 	switch {
-	case p.from != nil: // none of the ends is this machine
+	case p.from != nil: // neither end is this machine
 		return false, nil
 	case p.push && len(p.sources) > 1 && slices.Contains(p.sources, streamName):
 		return false, args.UsageErrorf("standard input (-) has no name beside other sources: copy it alone")
@@ -76,7 +76,7 @@ func (c *copyRun) transfer(ctx context.Context, client *xfer.Client, p *plan, o 
 	}
 	isStream, err := p.isStream()
 	switch {
-	case err != nil: // a pattern of sources stands for several
+	case err != nil: // sources are a pattern that stands for several
 		return nil, err
 	case isStream:
 		return c.copyStream(ctx, client, p, o)
@@ -86,8 +86,8 @@ func (c *copyRun) transfer(ctx context.Context, client *xfer.Client, p *plan, o 
 	return client.Pull(ctx, p.endpoint, p.sources, p.dst, o)
 }
 
-// expanded is the plan with the names that patterns of a server's paths stand for. A
-// far end has told them already.
+// expanded returns the plan with the names that patterns of a server's paths stand for.
+// A far end has sent them already.
 func (c *copyRun) expanded(ctx context.Context, client *xfer.Client, p *plan, o xfer.Options) (*plan, error) {
 	if p.push || p.local || p.far != nil || !slices.ContainsFunc(p.sources, pattern.Is) {
 		return p, nil
@@ -111,7 +111,7 @@ func (c *copyRun) openStream(p *plan) (err error) {
 	return err
 }
 
-// closeStream ends what openStream began, if it did.
+// closeStream closes the stream that openStream opened, if any.
 func (c *copyRun) closeStream() error {
 	if c.stream == nil {
 		return nil
@@ -127,8 +127,8 @@ func (c *copyRun) copyStream(ctx context.Context, client *xfer.Client, p *plan, 
 	return client.PullStream(ctx, p.endpoint, p.sources[0], c.stream, o)
 }
 
-// eventsTo is where --json writes: standard error where standard output takes
-// what is copied. line is nil where the arguments could not be put in order.
+// eventsTo returns where --json writes: standard output, or standard error if standard
+// output takes the copied data. line is nil if the arguments could not be put in order.
 func (p *program) eventsTo(line *args.Line, argv []string) io.Writer {
 	if line != nil {
 		argv = line.Args // the operands are last

@@ -7,8 +7,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// tellSummary tells what a copy came to: in a line, and before it with -v all
-// that does not matter where all is well.
+// tellSummary prints the result of a copy in a line. With -v it first prints the
+// details, which do not matter if all is well.
 func (c *copyRun) tellSummary(s *xfer.Summary) {
 	if c.json {
 		c.events.emit(eventOf(s))
@@ -25,9 +25,9 @@ func (c *copyRun) tellSummary(s *xfer.Summary) {
 	c.console.line("%s", summaryText(s))
 }
 
-// summaryText is what a copy came to, as its user is told. It ends in "verified"
-// where all of the source was copied and is at the destination as it was sent.
-// Else that word stands with what was copied, before what was not.
+// summaryText returns the result of a copy for its user. It ends in "verified" if all
+// of the source was copied and is at the destination as it was sent. Otherwise that
+// word stands with the entries that were copied, before those that were not.
 func summaryText(s *xfer.Summary) string {
 	if s.DryRun {
 		return dryText(s)
@@ -52,10 +52,10 @@ func summaryText(s *xfer.Summary) string {
 	return fmt.Sprintf("%s %s in %s (%s)%s", claim, what, secondsText(s.Seconds), how, end)
 }
 
-// copiedEntries counts all that was copied.
+// copiedEntries returns the number of copied entries.
 func copiedEntries(s *xfer.Summary) int64 { return s.Files + s.Dirs + s.Links }
 
-// linkText says what carried a copy, in a word or two.
+// linkText names the link of a copy in a word or two.
 func linkText(s *xfer.Summary) string {
 	text := s.Link.Transport
 	if s.Link.Device == pipeDevice {
@@ -67,7 +67,7 @@ func linkText(s *xfer.Summary) string {
 	return text
 }
 
-// wayText says all about what carried a copy.
+// wayText describes the link of a copy in full.
 func wayText(s *xfer.Summary) string {
 	text := fmt.Sprintf("%s (%s, %s)", s.Link.Transport, deviceText(&s.Link), s.Link.Imm)
 	if s.Link.Encrypted {
@@ -76,7 +76,7 @@ func wayText(s *xfer.Summary) string {
 	return text
 }
 
-// logText is what a copy came to, for logs: with the root of what was copied,
+// logText returns the result of a copy for logs. It has the root of the copied entries,
 // by which the logs of both ends can be compared.
 func logText(s *xfer.Summary) string {
 	if s.DryRun {
@@ -95,12 +95,12 @@ func logText(s *xfer.Summary) string {
 		bytesText(rateOf(s.Bytes, s.Seconds), 2), wayText(s), endsText(s), proof, leftText(s))
 }
 
-// dryText is what a dry run came to, in a line.
+// dryText returns the result of a dry run, in a line.
 func dryText(s *xfer.Summary) string {
 	return fmt.Sprintf("dry run, nothing was changed: would copy %s, %s (%s)%s", countsText(s), shortBytes(float64(s.Bytes)), linkText(s), leftText(s))
 }
 
-// countsText counts what was copied.
+// countsText gives the numbers of copied entries.
 func countsText(s *xfer.Summary) string {
 	var what []string
 	if s.Files > 0 || copiedEntries(s) == 0 {
@@ -115,8 +115,9 @@ func countsText(s *xfer.Summary) string {
 	return strings.Join(what, ", ")
 }
 
-// leftText counts what was not copied and why, and what was deleted. What the
-// destination kept was not held against the source's: nothing is said of that.
+// leftText gives the numbers of entries that were not copied, with the reasons, and of
+// those that were deleted. Entries that the destination kept were not compared with the
+// source's: the text says nothing about their content.
 func leftText(s *xfer.Summary) (text string) {
 	deleted := "deleted"
 	if s.DryRun {

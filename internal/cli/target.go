@@ -20,14 +20,14 @@ type target struct {
 	given    string // as it was written
 	remote   bool
 	endpoint xfer.Endpoint // of a server that listens
-	ssh      *sshHost      // where a far end is to be started instead
+	ssh      *sshHost      // the host of a far end to start instead
 	// path is local, or below the root of the server, or on the host of ssh.
 	path string
 }
 
-// parseTarget reads an operand. What begins with rdma:// is at a server, whose
-// path is percent-decoded; '?' and '#' stand for themselves. What has a colon
-// before the first slash is [user@]host:path, all else a local path.
+// parseTarget reads an operand. An operand that begins with rdma:// is at a server; its
+// path is percent-decoded, and '?' and '#' stand for themselves. An operand with a
+// colon before the first slash is [user@]host:path. Any other is a local path.
 func parseTarget(given string) (target, error) {
 	t := target{given: given, path: given}
 	if given == "" {
@@ -69,7 +69,7 @@ func parseEndpoint(s string) (xfer.Endpoint, error) {
 		if e.Host, rest, closed = strings.Cut(rest, "]"); !closed {
 			return e, errors.New("the [ of an IPv6 address has no ]")
 		}
-		e.Host = strings.Replace(e.Host, "%25", "%", 1) // RFC 6874 writes a zone so
+		e.Host = strings.Replace(e.Host, "%25", "%", 1) // RFC 6874's spelling of a zone
 		if a, err := netip.ParseAddr(e.Host); err != nil || !a.Is6() {
 			return e, errors.New("only an IPv6 address can be in brackets")
 		}
@@ -94,7 +94,7 @@ func parseEndpoint(s string) (xfer.Endpoint, error) {
 		return e, nil
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
-	// The next port belongs to it too: rdma_cm listens there.
+	// The next port must exist, too: rdma_cm listens there.
 	if err != nil || n < 1 || n > 65534 {
 		return e, errors.New("a port is a number from 1 to 65534")
 	}
@@ -102,18 +102,18 @@ func parseEndpoint(s string) (xfer.Endpoint, error) {
 	return e, nil
 }
 
-// plan is what is to be copied where.
+// plan says what to copy, and where.
 type plan struct {
 	push     bool
 	local    bool // both ends are this machine
 	endpoint xfer.Endpoint
-	far      *sshHost // where the other end is started, unless it is a server
-	from     *sshHost // where the sources are, where both ends are started
+	far      *sshHost // the host of the other end, unless that is a server
+	from     *sshHost // the host of the sources, if both ends are started
 	sources  []string
 	dst      string
 }
 
-// planCopy reads SRC... DST and says which way the copy goes.
+// planCopy reads SRC... DST and returns the direction of the copy.
 func planCopy(operands []string) (*plan, error) {
 	if len(operands) < 2 {
 		return nil, args.UsageErrorf("a copy needs SRC... and DST (see gdrcp --help)")
@@ -148,7 +148,7 @@ func planCopy(operands []string) (*plan, error) {
 	return p, nil
 }
 
-// sameServer reports whether two sources are of the same host.
+// sameServer reports whether two sources are on the same host.
 func (t *target) sameServer(other *target) bool {
 	if t.ssh != nil && other.ssh != nil {
 		return *t.ssh == *other.ssh
@@ -156,8 +156,8 @@ func (t *target) sameServer(other *target) bool {
 	return t.remote == other.remote && t.ssh == other.ssh && t.endpoint.String() == other.endpoint.String()
 }
 
-// chooseDirection says which end of a copy within this machine is the client's: the
-// one that may be a stream, and else the source, whose names may be any number.
+// chooseDirection chooses the client's end of a copy within this machine: an end that
+// is a stream, else the source, which may have any number of names.
 func (p *plan) chooseDirection() error {
 	p.push = p.dst != streamName
 	if !p.push && slices.Contains(p.sources, streamName) {
@@ -166,7 +166,7 @@ func (p *plan) chooseDirection() error {
 	return nil
 }
 
-// bothRemote is the error of a copy that has no end here.
+// bothRemote returns the error of a copy without an end on this machine.
 func bothRemote(s, dst *target) error {
 	return args.UsageErrorf("%s and %s are both remote: with rdma://, one end of the copy must be this machine", args.Quote(s.given), args.Quote(dst.given))
 }

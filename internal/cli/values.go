@@ -11,8 +11,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// checkedValue is the value of an option that is parsed, and held against its
-// bounds, where it is read.
+// checkedValue is the value of an option. It is parsed, and checked against its bounds,
+// when it is read.
 type checkedValue struct {
 	set  func(string) error
 	text string
@@ -86,14 +86,14 @@ func compression(to *xfer.Compress) *checkedValue {
 	}}
 }
 
-// badValue turns the words of cli and of package flag about a value into ours.
+// badValue replaces the texts of cli and of package flag about a value by gdrcp's own.
 func badValue(err error) error {
 	refusal := regexp.MustCompile(`^invalid (?:boolean )?value (".*") for (?:flag )?-([a-z0-9-]+): (.*)$`)
 	m := refusal.FindStringSubmatch(err.Error())
 	if m == nil {
 		return args.UsageErrorf("%s", err)
 	}
-	if m[3] == "parse error" { // of a switch: everything else is parsed here
+	if m[3] == "parse error" { // only of a switch: this package parses all other values
 		m[3] = "not true or false"
 	}
 	return args.UsageErrorf("--%s %s: %s", m[2], m[1], m[3])

@@ -10,7 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// tosVariable is where the type of service is taken from that --tos does not say.
+// tosVariable holds the type of service if --tos is not given.
 const tosVariable = "GDRCP_TOS"
 
 // wireOptions are the options about the packets of a session.
@@ -28,7 +28,7 @@ func (w *wireOptions) flags() []cli.Flag {
 	)
 }
 
-// read returns what was asked for, on the command line or in the environment.
+// read returns the wire settings of the command line or of the environment.
 func (w *wireOptions) read(getenv func(string) string) (rdma.Wire, error) {
 	if w.tos == nil || w.tos.text == "" {
 		if s := getenv(tosVariable); s != "" {
@@ -40,7 +40,8 @@ func (w *wireOptions) read(getenv func(string) string) (rdma.Wire, error) {
 	return w.wire, nil
 }
 
-// wireText is what -v says of the packets, where it is not the system's.
+// wireText returns the text of -v about the packets, if their settings are not the
+// system's.
 func wireText(w rdma.Wire) string {
 	if w.TOS == 0 {
 		return ""

@@ -17,7 +17,7 @@ func bashScript(p *Program) string {
 		operands := c.operands()
 		commands := lastWords(below(p, c))
 		if len(c.Commands) > 0 {
-			operands = candidates{} // its usage has the names of its commands there
+			operands = candidates{} // its usage has the names of its commands in that place
 		}
 		s.line("    %s)", quoted(c.key()))
 		s.line("        options=%s", quoted(strings.Join(names(c.within()), " ")))
@@ -30,8 +30,8 @@ func bashScript(p *Program) string {
 	return s.String()
 }
 
-// bashValues writes what the values of options can be. Options that are the
-// same in several commands share a line.
+// bashValues writes the possible values of options. Options that are the same in
+// several commands share a line.
 func bashValues(s *script, p *Program) {
 	type line struct{ words, from string }
 	var order []line
@@ -59,8 +59,8 @@ func bashValues(s *script, p *Program) {
 	s.line("    esac\n}")
 }
 
-// bashFunctions read the words that stand before the cursor. Bash divides words
-// at = and : too (COMP_WORDBREAKS), unless told otherwise.
+// bashFunctions read the words before the cursor. By default bash divides words at =
+// and : too (COMP_WORDBREAKS).
 const bashFunctions = `
 # Adds the hosts that begin like the word at the cursor, which may begin with a
 # user's name.

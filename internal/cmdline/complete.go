@@ -10,10 +10,10 @@ import (
 // Shells are the shells for which Completion has a script.
 func Shells() []string { return []string{"bash", "zsh", "fish"} }
 
-// Completion is a script by which a shell completes the command line of p. It
-// is of this project's own making: it needs nothing but the shell, reads no
-// network, and starts no program but, for names of hosts and devices, those of
-// a base system. The error is for a shell that is none of Shells.
+// Completion returns a script with which a shell completes the command line of p. The
+// script is this project's own. It needs only the shell, does not use the network, and
+// starts only programs of a base system, for names of hosts and devices. The error is
+// for a shell that is not among Shells.
 func Completion(p *Program, shell string) (string, error) {
 	switch shell {
 	case "bash":
@@ -26,7 +26,7 @@ func Completion(p *Program, shell string) (string, error) {
 	return "", fmt.Errorf("no completion for %q: only for %s", shell, strings.Join(Shells(), ", "))
 }
 
-// key is how the scripts name a command: its words; "" for the program itself.
+// key returns the scripts' name of a command: its words; "" for the program itself.
 func (c *Command) key() string { return strings.Join(c.Words, " ") }
 
 // everyCommand lists the commands of p with their subcommands.
@@ -43,7 +43,7 @@ func everyCommand(p *Program) []*Command {
 	return all
 }
 
-// below are the commands whose name can follow the words of c.
+// below returns the commands whose name can follow the words of c.
 func below(p *Program, c *Command) []Command {
 	if len(c.Words) == 0 {
 		return p.Commands[1:]
@@ -51,8 +51,8 @@ func below(p *Program, c *Command) []Command {
 	return c.Commands
 }
 
-// lastWords are the words by which commands are told apart from others beside
-// them.
+// lastWords returns the last word of each command, which distinguishes it from its
+// neighbours.
 func lastWords(list []Command) []string {
 	words := make([]string, len(list))
 	for i := range list {
@@ -61,7 +61,7 @@ func lastWords(list []Command) []string {
 	return words
 }
 
-// names are all names of options, and one for each that turns it off.
+// names returns all names of options, and one name that turns each off.
 func names(options []Option) []string {
 	var all []string
 	for _, o := range options {
@@ -70,8 +70,8 @@ func names(options []Option) []string {
 	return all
 }
 
-// within are the options that can follow the words of c. Between the words of
-// commands they are those of all that can follow.
+// within returns the options that can follow the words of c. Between the words of
+// commands these are the options of all commands that can follow.
 func (c *Command) within() []Option {
 	var all []Option
 	for _, leaf := range c.leaves() {
@@ -84,7 +84,7 @@ func (c *Command) within() []Option {
 	return all
 }
 
-// valued are the names of those that take a value.
+// valued returns the names of those options that take a value.
 func valued(c *Command) []string {
 	var all []string
 	for _, o := range c.within() {
@@ -95,7 +95,7 @@ func valued(c *Command) []string {
 	return all
 }
 
-// text is where words come from, as the scripts have it.
+// text returns the scripts' name of a source of words.
 func (s source) text() string {
 	switch s {
 	case files:
@@ -110,10 +110,10 @@ func (s source) text() string {
 	return ""
 }
 
-// briefColumns is how long the text beside a candidate may be.
+// briefColumns bounds the text beside a candidate.
 const briefColumns = 60
 
-// brief is the beginning of a text that stands beside a candidate.
+// brief shortens a text that stands beside a candidate.
 func brief(text string) string {
 	for _, end := range []string{"; ", ": ", " (", ". ", ", "} {
 		if before, _, found := strings.Cut(text, end); found && before != "" {
@@ -128,19 +128,19 @@ func brief(text string) string {
 	return first + "…"
 }
 
-// quoted is text as one word of a shell, whatever it has.
+// quoted returns any text as one word of a shell.
 func quoted(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
-// script is a shell script under way.
+// script is a shell script that is being written.
 type script struct{ strings.Builder }
 
 // line writes a line.
 func (s *script) line(format string, args ...any) { fmt.Fprintf(s, format+"\n", args...) }
 
-// sshHosts prints, in bash and zsh, the hosts that ssh knows by names that no
-// shell would take for anything else.
+// sshHosts prints, in bash and zsh, the hosts that ssh knows. It leaves out names that
+// a shell could take for something else.
 const sshHosts = `
 # The hosts that ssh knows by name.
 _PROGRAM_hosts() {

@@ -15,8 +15,8 @@ func fishScript(p *Program) string {
 	return s.String()
 }
 
-// fishTable writes a function that prints words, a line each, by the words of a
-// command.
+// fishTable writes a function that prints, for the words of a command, a list of words,
+// one in each line.
 func fishTable(s *script, p *Program, name, text string, words func(c *Command) []string) {
 	s.line("# %s\nfunction __%s_%s\n    switch $argv[1]", text, p.Name, name)
 	for _, c := range everyCommand(p) {
@@ -27,7 +27,7 @@ func fishTable(s *script, p *Program, name, text string, words func(c *Command) 
 	s.line("    end\nend\n")
 }
 
-// fishCommand writes what can follow the words of a command.
+// fishCommand writes the candidates that can follow the words of a command.
 func fishCommand(s *script, p *Program, c *Command) {
 	here := "complete -c " + p.Name + " -n " + fishQuoted("__"+p.Name+"_at "+fishQuoted(c.key()))
 	first := "complete -c " + p.Name + " -n " + fishQuoted("__"+p.Name+"_first "+fishQuoted(c.key()))
@@ -60,8 +60,8 @@ func fishCommand(s *script, p *Program, c *Command) {
 	}
 }
 
-// fishCandidates are the options of complete that say what a value or an
-// operand can be.
+// fishCandidates returns the options of complete that name the candidates for a value
+// or an operand.
 func fishCandidates(p *Program, of candidates) string {
 	switch of.from {
 	case files:
@@ -79,7 +79,7 @@ func fishCandidates(p *Program, of candidates) string {
 	return " -f"
 }
 
-// fishQuoted is text as one word of fish.
+// fishQuoted returns text as one word of fish.
 func fishQuoted(text string) string {
 	return "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(text) + "'"
 }

@@ -8,12 +8,12 @@ import (
 )
 
 const (
-	helpIndentColumns = 28  // before what is told of an option
+	helpIndentColumns = 28  // before the text about an option
 	helpColumns       = 110 // of a line of help
 )
 
-// Help writes what there is to know of a command in a terminal. Errors are the
-// writer's own to remember.
+// Help writes the help of a command for a terminal. The writer must remember its own
+// errors.
 func Help(w io.Writer, p *Program, c *Command) {
 	if len(c.Words) == 0 {
 		fmt.Fprintf(w, "%s %s.\n\n", p.Name, p.Summary)
@@ -41,7 +41,7 @@ func Help(w io.Writer, p *Program, c *Command) {
 	}
 }
 
-// writeOptions writes what there is to know of a command's options.
+// writeOptions writes the help of a command's options.
 func writeOptions(w io.Writer, c *Command) {
 	fmt.Fprint(w, "\nOptions, anywhere among the operands (-- ends them):\n")
 	for _, topic := range c.Topics {
@@ -55,7 +55,7 @@ func writeOptions(w io.Writer, c *Command) {
 	}
 }
 
-// What is told of the options that turn others off.
+// The texts about the options that turn others off.
 const (
 	aboutOff      = "What was turned on, also by an option that stands for several, is turned off by"
 	aboutShortOff = " (or by --no- and the option's letter). The last one counts."
@@ -72,8 +72,8 @@ func (o *Option) write(w io.Writer) {
 	fmt.Fprintf(w, "%-*s%s\n", helpIndentColumns, left, text)
 }
 
-// wrap breaks text into lines of at most lineColumns, each but the first after
-// an indent.
+// wrap breaks text into lines of at most lineColumns. Each line except the first is
+// indented.
 func wrap(text string, indentColumns, lineColumns int) string {
 	var b strings.Builder
 	column := indentColumns

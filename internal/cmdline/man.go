@@ -8,12 +8,12 @@ import (
 
 // Page is a manual page.
 type Page struct {
-	Name string // as a file: gdrcp-serve.1
+	Name string // of its file: gdrcp-serve.1
 	Text string // in the language of man(7)
 }
 
-// Pages are the manual pages of p, in section 1: one of the program and one of
-// each of its commands, which has that command's subcommands too.
+// Pages returns the manual pages of p, in section 1: one for the program, and one for
+// each of its commands with that command's subcommands.
 func Pages(p *Program) []Page {
 	var all []Page
 	for i := range p.Commands {
@@ -23,7 +23,7 @@ func Pages(p *Program) []Page {
 	return all
 }
 
-// pageName is what man(1) is asked for.
+// pageName returns the name under which man(1) finds a page.
 func pageName(p *Program, c *Command) string {
 	return strings.Join(append([]string{p.Name}, c.Words...), "-")
 }
@@ -58,7 +58,7 @@ func page(p *Program, c *Command) string {
 	return r.b.String()
 }
 
-// synopsis writes how a command and its subcommands are called.
+// synopsis writes the usage of a command and its subcommands.
 func synopsis(r *roff, p *Program, c *Command) {
 	for i, leaf := range c.leaves() {
 		if i > 0 {
@@ -68,7 +68,7 @@ func synopsis(r *roff, p *Program, c *Command) {
 	}
 }
 
-// operandsText is the operands of a usage, with what they are called in italics.
+// operandsText returns the operands of a usage, with their names in italics.
 func (r *roff) operandsText(operands string) string {
 	return r.places.ReplaceAllStringFunc(literal(operands), italic)
 }
@@ -85,7 +85,7 @@ func describe(r *roff, text string) {
 	}
 }
 
-// items writes terms, each with what there is to say of it.
+// items writes terms, each with its text.
 func items(r *roff, all []Item) {
 	for _, i := range all {
 		r.macro("TP")
@@ -94,7 +94,7 @@ func items(r *roff, all []Item) {
 	}
 }
 
-// commandList writes what the other commands are.
+// commandList writes the list of the other commands.
 func commandList(r *roff, p *Program) {
 	r.macro("SH", "COMMANDS")
 	for i := range p.Commands[1:] {
@@ -134,7 +134,7 @@ func manOptions(r *roff, c *Command, titled bool) {
 	}
 }
 
-// optionTag is an option's names with its value.
+// optionTag returns an option's names with its value.
 func optionTag(o *Option) string {
 	names := make([]string, len(o.Names))
 	for i, n := range o.Names {
@@ -147,7 +147,8 @@ func optionTag(o *Option) string {
 	return tag
 }
 
-// valueText is a value's name: what stands for itself is bold, the rest italic.
+// valueText returns a value's name: words that stand for themselves in bold, the rest
+// in italics.
 func valueText(value string) string {
 	parts := strings.Split(value, "|")
 	for i, part := range parts {
@@ -160,8 +161,8 @@ func valueText(value string) string {
 	return strings.Join(parts, "|")
 }
 
-// sentence is text with a full stop, and a capital unless it begins with an
-// option or with a word that is typed as it stands.
+// sentence returns text with a full stop, and with a capital unless it begins with an
+// option or with a literal word.
 func sentence(text string, typed ...string) string {
 	text = strings.TrimSuffix(text, ".")
 	if text == "" {
@@ -173,7 +174,7 @@ func sentence(text string, typed ...string) string {
 	return text + "."
 }
 
-// footer writes what stands at the end of every page.
+// footer writes the end of every page.
 func footer(r *roff, p *Program, c *Command) {
 	r.macro("SH", "EXIT STATUS")
 	for _, e := range p.ExitCodes {

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Markdown is a reference of p in GitHub's Markdown: every command with its
-// usage, options, sections and examples, then the exit codes and the variables
-// of the environment. It names no version, so that it changes only with p.
-// intro is Markdown for people, which stands below the heading.
+// Markdown returns a reference of p in GitHub's Markdown: every command with its usage,
+// options, sections and examples, then the exit codes and the variables of the
+// environment. It names no version, so that it changes only with p. intro is Markdown
+// that stands below the heading.
 func Markdown(p *Program, intro string) string {
 	m := newMarkdown()
 	m.line("# Command line")
@@ -34,11 +34,11 @@ func Markdown(p *Program, intro string) string {
 	return strings.TrimRight(m.b.String(), "\n") + "\n"
 }
 
-// markdown is a page in GitHub's Markdown under way.
+// markdown is a page in GitHub's Markdown that is being written.
 type markdown struct {
 	b strings.Builder
-	// options finds options in running text, with what must stand before them,
-	// and special what Markdown takes for more than itself.
+	// options finds options in running text, with the text that must stand before them.
+	// special finds characters with a meaning in Markdown.
 	options, special *regexp.Regexp
 }
 
@@ -50,7 +50,7 @@ func newMarkdown() *markdown {
 	}
 }
 
-// line writes Markdown and an empty line behind it.
+// line writes Markdown and an empty line.
 func (m *markdown) line(text string) { m.b.WriteString(text + "\n\n") }
 
 // paragraph writes running text, wrapped.
@@ -60,7 +60,7 @@ func (m *markdown) paragraph(text string) {
 	}
 }
 
-// prose is running text in which options are code, and all else means itself.
+// prose returns running text in which options are code, and everything else is escaped.
 func (m *markdown) prose(text string) string {
 	var b strings.Builder
 	text, rest := strings.Join(strings.Fields(text), " "), 0
@@ -73,16 +73,15 @@ func (m *markdown) prose(text string) string {
 
 func (m *markdown) escape(text string) string { return m.special.ReplaceAllString(text, `\$0`) }
 
-// code is text that is typed or printed as it stands, in a cell of a table: a
-// bar would end the cell.
+// code returns literal text for a cell of a table, where a bar would end the cell.
 func (m *markdown) code(text string) string {
 	return "`" + strings.ReplaceAll(text, "|", `\|`) + "`"
 }
 
-// block writes lines as they are typed.
+// block writes literal lines.
 func (m *markdown) block(lines ...string) { m.line("```\n" + strings.Join(lines, "\n") + "\n```") }
 
-// table writes items in two columns, of which the first one has a heading.
+// table writes items in two columns. The first column has a heading.
 func (m *markdown) table(heading string, items []Item) {
 	m.b.WriteString(strings.Replace("| "+heading+" | |", "|  |", "| |", 1) + "\n|---|---|\n")
 	for _, i := range items {
@@ -91,8 +90,8 @@ func (m *markdown) table(heading string, items []Item) {
 	m.b.WriteByte('\n')
 }
 
-// command writes what there is to know of a command and its subcommands, below
-// a heading of that level.
+// command writes the reference of a command and its subcommands, below a heading of
+// that level.
 func (m *markdown) command(p *Program, c *Command, level string) {
 	m.line(level + " " + c.Title(p.Name))
 	if len(c.Commands) == 0 {
@@ -129,7 +128,7 @@ func (m *markdown) command(p *Program, c *Command, level string) {
 	}
 }
 
-// optionItems are options by their names and value.
+// optionItems returns the options as items, with names and value as the term.
 func optionItems(options []Option) []Item {
 	items := make([]Item, len(options))
 	for i, o := range options {

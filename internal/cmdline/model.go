@@ -1,6 +1,5 @@
-// Package cmdline describes a command line, and writes from the description
-// what people and their shells read of it: help, manual pages, a reference in
-// Markdown, and scripts that complete what is being typed.
+// Package cmdline describes a command line. From the description it writes help, manual
+// pages, a reference in Markdown, and completion scripts for shells.
 package cmdline
 
 import "strings"
@@ -9,11 +8,11 @@ import "strings"
 type Program struct {
 	Name    string
 	Version string
-	Date    string // of the version, as 2006-01-02; "" where it is not known
-	Summary string // what it does, to follow its name: "copies files"
+	Date    string // of the version, as 2006-01-02; "" if it is unknown
+	Summary string // follows the program's name: "copies files"
 
-	// Commands are what it can do, each with its own subcommands. The first one
-	// has no words: it is what the program does without the name of another.
+	// Commands are the program's commands, each with its own subcommands. The first
+	// command has no words: it runs when no other is named.
 	Commands    []Command
 	Environment []Variable
 	ExitCodes   []ExitCode
@@ -21,12 +20,12 @@ type Program struct {
 	AboutOptions string // sentences: how options and their values are written
 }
 
-// Command is a command for people. Those that only the program itself calls
-// are not described.
+// Command is a command for people. Commands that only the program itself calls are not
+// described.
 type Command struct {
 	Words       []string // manifest create
 	Summary     string   // what it does, without a full stop: "serve a directory"
-	Operands    string   // as its usage has them: "[OPTIONS] SRC... DST"
+	Operands    string   // as in its usage: "[OPTIONS] SRC... DST"
 	Description string   // paragraphs, divided by empty lines
 	Topics      []Topic
 	Commands    []Command
@@ -44,7 +43,7 @@ type Section struct {
 	Items []Item // below the text
 }
 
-// Item is a term and what there is to say of it.
+// Item is a term with its text.
 type Item struct{ Term, Text string }
 
 // Topic is options that belong together.
@@ -56,16 +55,16 @@ type Topic struct {
 // Option is an option for people.
 type Option struct {
 	Names []string // with their dashes, the short one first
-	Off   []string // what turns it off: --no-recursive, --no-r
-	Value string   // what its value is called, as "FILE" or "auto|verbs|tcp"; "" if it takes none
+	Off   []string // names that turn it off: --no-recursive, --no-r
+	Value string   // the name of its value, as "FILE" or "auto|verbs|tcp"; "" if it takes no value
 	Text  string
-	More  string // sentences for manuals, which help leaves out; "" if Text says it all
+	More  string // sentences for manuals, which help leaves out; "" if Text is enough
 }
 
 // Example is a command line to learn from.
 type Example struct {
-	Text string // what it does, a sentence
-	Line string // the command line as a shell takes it
+	Text string // a sentence that says what the line does
+	Line string // the command line in shell syntax
 }
 
 // Variable is one or more variables of the environment.
@@ -80,17 +79,17 @@ type ExitCode struct {
 	Text string
 }
 
-// Title is the command's words behind the program's name.
+// Title returns the program's name and the command's words.
 func (c *Command) Title(program string) string {
 	return strings.Join(append([]string{program}, c.Words...), " ")
 }
 
-// usage is the command's words with its operands.
+// usage returns the command's words with its operands.
 func (c *Command) usage(program string) string {
 	return strings.TrimSpace(c.Title(program) + " " + c.Operands)
 }
 
-// options are those of all topics.
+// options returns the options of all topics.
 func (c *Command) options() []Option {
 	var all []Option
 	for _, t := range c.Topics {
@@ -99,7 +98,7 @@ func (c *Command) options() []Option {
 	return all
 }
 
-// off is what turns options off.
+// off returns the names that turn options off.
 func (c *Command) off() []string {
 	var all []string
 	for _, o := range c.options() {
@@ -110,8 +109,8 @@ func (c *Command) off() []string {
 	return all
 }
 
-// leaves are the commands below c that have no subcommands, c itself if it is
-// one.
+// leaves returns the commands below c that have no subcommands, or c itself if it has
+// none.
 func (c *Command) leaves() []Command {
 	if len(c.Commands) == 0 {
 		return []Command{*c}
@@ -123,25 +122,24 @@ func (c *Command) leaves() []Command {
 	return all
 }
 
-// source is where the words come from that can stand somewhere.
+// source is a source of candidate words.
 type source int
 
 const (
-	anything source = iota // nobody can know
+	anything source = iota // no candidates
 	files
 	directories
 	devices // RDMA devices of this host
-	targets // files, and what is on other hosts
+	targets // files, here and on other hosts
 )
 
-// candidates are what can stand in the place of a value or an operand.
+// candidates are the words that can stand in the place of a value or an operand.
 type candidates struct {
 	words []string
 	from  source
 }
 
-// sources are the names of values and operands in which files and the like can
-// stand.
+// sources maps the names of values and operands to their sources of words.
 func sources() map[string]source {
 	return map[string]source{
 		"FILE": files, "PATH": files, "MANIFEST": files, "A": files, "B": files, "DIR": directories, "DEV": devices,
@@ -149,8 +147,8 @@ func sources() map[string]source {
 	}
 }
 
-// candidatesFor reads the name of a value or an operand: words in lower case
-// between bars stand for themselves.
+// candidatesFor returns the candidates for a value or an operand by its name: words in
+// lower case between bars stand for themselves.
 func candidatesFor(name string) candidates {
 	var c candidates
 	known := sources()
@@ -164,8 +162,8 @@ func candidatesFor(name string) candidates {
 	return c
 }
 
-// operands are the candidates for the operands of c, whichever comes. Options
-// in its usage, and their values, are none.
+// operands returns the candidates for any operand of c. Options in its usage, and their
+// values, do not count.
 func (c *Command) operands() candidates {
 	var all candidates
 	depth, value := 0, false

@@ -6,15 +6,14 @@ import (
 	"strings"
 )
 
-// roffColumns is how long mandoc(1) likes lines of a page's source to be.
+// roffColumns is the length of source lines that mandoc(1) accepts without a warning.
 const roffColumns = 78
 
-// roff is a manual page in the language of man(7) under way.
+// roff is a manual page in the language of man(7) that is being written.
 type roff struct {
 	b strings.Builder
-	// places finds the words of a usage that stand for something else, and
-	// options finds options in text that has its escapes, with what must stand
-	// before them.
+	// places finds the words of a usage that stand for something else. options finds
+	// options in escaped text, with the text that must stand before them.
 	places, options *regexp.Regexp
 }
 
@@ -35,10 +34,10 @@ func (r *roff) macro(name string, args ...string) {
 	r.b.WriteByte('\n')
 }
 
-// raw writes text that has its escapes, on lines of its own.
+// raw writes escaped text, on lines of its own.
 func (r *roff) raw(text string) {
 	for line := range strings.SplitSeq(text, "\n") {
-		// At the beginning of a line these would make a request of it.
+		// At the beginning of a line these would make it a request.
 		if strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'") {
 			line = `\&` + line
 		}
@@ -58,10 +57,9 @@ func (r *roff) prose(text string) {
 func bold(escaped string) string   { return `\fB` + escaped + `\fR` }
 func italic(escaped string) string { return `\fI` + escaped + `\fR` }
 
-// escape makes text mean itself to roff: man(7) and groff_char(7). A hyphen
-// becomes a minus, which is what a terminal shows, and what can be copied from
-// it, where it stands in an option, a name or a command line; within a word of
-// prose it is a hyphen.
+// escape makes roff take text literally: man(7) and groff_char(7). In an option, a name
+// or a command line a hyphen becomes a minus, which a terminal shows as one and from
+// which it can be copied. Within a word of prose it stays a hyphen.
 func escape(text string) string {
 	var b strings.Builder
 	for _, word := range strings.SplitAfter(text, " ") {
@@ -105,7 +103,7 @@ func escapeRune(c rune, literal bool) string {
 	return string(c)
 }
 
-// literal escapes what is typed or printed as it stands.
+// literal escapes text that is typed or printed literally.
 func literal(text string) string {
 	var b strings.Builder
 	for _, c := range text {

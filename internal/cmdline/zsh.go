@@ -2,8 +2,7 @@ package cmdline
 
 import "strings"
 
-// zshScript completes in zsh 5 and later, as a file of $fpath or when it is
-// sourced.
+// zshScript completes in zsh 5 and later, as a file in $fpath or when sourced.
 func zshScript(p *Program) string {
 	s := &script{}
 	s.line("#compdef %s", p.Name)
@@ -34,7 +33,7 @@ func zshScript(p *Program) string {
 	return s.String()
 }
 
-// zshSpecs are what _arguments is given for a command.
+// zshSpecs returns the arguments of _arguments for a command.
 func zshSpecs(p *Program, c *Command) []string {
 	var specs []string
 	for _, o := range c.within() {
@@ -68,8 +67,8 @@ func zshSpecs(p *Program, c *Command) []string {
 	return append(specs, "*:operand:"+zshAction(p, c.operands()))
 }
 
-// zshAction is what _arguments does for a value or an operand. A space only
-// says what is wanted.
+// zshAction returns the action of _arguments for a value or an operand. A space only
+// shows the message.
 func zshAction(p *Program, of candidates) string {
 	switch {
 	case of.from == files:
@@ -86,12 +85,12 @@ func zshAction(p *Program, of candidates) string {
 	return " "
 }
 
-// zshText is text that stands in brackets of _arguments.
+// zshText returns text for the brackets of _arguments.
 func zshText(text string) string {
 	return strings.NewReplacer(`\`, `\\`, "[", `\[`, "]", `\]`, ":", `\:`, `"`, `\"`, "`", "\\`", "$", `\$`).Replace(text)
 }
 
-// zshColons is text between colons.
+// zshColons returns text for a place between colons.
 func zshColons(text string) string {
 	return strings.NewReplacer(`\`, `\\`, ":", `\:`).Replace(text)
 }

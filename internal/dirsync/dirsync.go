@@ -17,11 +17,11 @@ func Path(name string) error {
 	return errors.Join(Outcome(d.Sync()), d.Close())
 }
 
-// Outcome is what an error of fsync(2) on a directory means: nothing where the
-// file system does not sync directories. It says so by EINVAL (fsync(2): "fd is
-// bound to a special file which does not support synchronization"), EOPNOTSUPP or
-// ENOSYS (network and FUSE file systems). When a name is on the disk is its own
-// matter then, and no call could make it sooner.
+// Outcome turns the result of fsync(2) on a directory into the error that counts: none
+// if the file system does not sync directories. Such a file system returns EINVAL
+// (fsync(2): "fd is bound to a special file which does not support synchronization"),
+// EOPNOTSUPP or ENOSYS (network and FUSE file systems). Then the file system alone
+// decides when a name is on the disk, and no call could speed that up.
 func Outcome(err error) error {
 	for _, unsupported := range []error{unix.EINVAL, unix.EOPNOTSUPP, unix.ENOSYS} {
 		if errors.Is(err, unsupported) {

@@ -7,9 +7,9 @@ import (
 	"io"
 )
 
-// EachName calls take with every name in what --files-from reads: a line each,
-// or with nul what ends with a NUL. Empty ones are passed over, and as rsync has
-// it in both forms those that begin with '#' or ';'. The first error ends it.
+// EachName calls take with every name in the input of --files-from: one in each line,
+// or with nul each ending in a NUL. It passes over empty names and, as rsync does in
+// both forms, names that begin with '#' or ';'. The first error ends it.
 func EachName(in io.Reader, nul bool, take func(name string) error) error {
 	for l := newLines(in, nul, MaxPatternBytes); ; {
 		name, err := l.next()
@@ -25,15 +25,15 @@ func EachName(in io.Reader, nul bool, take func(name string) error) error {
 	}
 }
 
-// lines cuts what a file holds into lines, or at NULs.
+// lines cuts a file's content into lines, or at NULs.
 type lines struct {
 	in   io.Reader
 	nul  bool
 	most int // bytes of a line
 	buf  []byte
-	read []byte // of buf, and not given yet
+	read []byte // part of buf that next has not returned yet
 	end  error
-	cr   bool // the last line ended with CR: an LF behind it belongs to it
+	cr   bool // the last line ended with CR: an LF after that belongs to it
 }
 
 func newLines(in io.Reader, nul bool, most int) *lines {

@@ -10,22 +10,22 @@ import (
 type compiled struct {
 	include, negate, perishable bool
 	onSource, onSink            bool
-	dirOnly                     bool // the pattern ended with a slash
+	dirOnly                     bool // the pattern ends with a slash
 	absolute                    bool
-	anchored                    bool // it began with one
+	anchored                    bool // the pattern begins with a slash
 	slashes                     int  // within the pattern, the first included
-	// wild is nil for a pattern without wildcards. deep: it has "**";
-	// deepStart and deepEnd: it begins with that, or ends with "***".
+	// wild is nil for a pattern without wildcards. deep: the pattern has "**";
+	// deepStart and deepEnd: it begins with "**", or ends with "***".
 	wild                     *wildcard
 	deep, deepStart, deepEnd bool
 	pattern                  string // without the slashes at its ends
 }
 
-// Rules are a list of rules that is ready to match. They do not change, and may
-// be used by many at once, each with a Matcher of its own.
+// Rules are a list of rules that is ready to match. They do not change. Many goroutines
+// may use them at once, each with a Matcher of its own.
 type Rules struct {
 	list []compiled
-	// wantsAbsolute: there is a rule that looks at where entries are.
+	// wantsAbsolute: a rule looks at the absolute paths of entries.
 	wantsAbsolute bool
 }
 
@@ -73,16 +73,17 @@ func compileRule(r *Rule) compiled {
 	return c
 }
 
-// subject is an entry that rules are asked about.
+// subject is an entry to match against rules.
 type subject struct {
 	name  []byte // its path in the transfer
 	where []byte // its path in the file system, without the first slash
-	// rooted: the transfer begins at the file system's root, and both are one.
+	// rooted: the transfer begins at the file system's root, so that name and where are
+	// the same.
 	rooted bool
 	isDir  bool
 }
 
-// matches tells whether the rule is about the entry.
+// matches reports whether the rule applies to the entry.
 func (c *compiled) matches(s *subject) bool {
 	if c.dirOnly && !s.isDir {
 		return c.negate
@@ -111,7 +112,7 @@ func (c *compiled) matchesPattern(s *subject) bool {
 	return c.wild.match(t, !c.anchored && c.deep && !c.deepStart)
 }
 
-// lastElements are the last n elements of a path; nil if it has fewer.
+// lastElements returns the last n elements of a path, or nil if it has fewer.
 func lastElements(path []byte, n int) []byte {
 	for at := len(path); ; {
 		if at = bytes.LastIndexByte(path[:at], '/'); at < 0 {
@@ -128,20 +129,20 @@ func lastElements(path []byte, n int) []byte {
 
 // Place says where a copy's entries are, for patterns that begin at a root.
 type Place struct {
-	// Name is what rsync would call the entry "." of the copy: the name of the
-	// directory that is copied, or "" where its contents are, or several sources.
+	// Name is rsync's name for the entry "." of the copy: the name of the copied
+	// directory, or "" if its contents or several sources are copied.
 	Name string
 	// Dir is the absolute path of the entry ".".
 	Dir string
 }
 
-// PlaceOf is the Place of a copy of one source, of which path is the absolute path and
-// name the name that it gets at the destination: "." for a directory whose contents are
+// PlaceOf returns the Place of a copy of one source. path is the source's absolute
+// path, and name is its name at the destination: "." for a directory whose contents are
 // copied.
 func PlaceOf(path, name string, isDir bool) Place {
 	switch {
 	case !isDir:
-		return Place{Dir: filepath.Dir(path)} // the source is an entry of that directory
+		return Place{Dir: filepath.Dir(path)} // the source is an entry in that directory
 	case name == ".":
 		return Place{Dir: path}
 	}
@@ -173,12 +174,12 @@ func (r *Rules) Matcher(at Place) *Matcher {
 	return m
 }
 
-// Move changes the absolute path of the entry ".", as where several sources are
-// of several directories.
+// Move changes the absolute path of the entry ".", as for sources from several
+// directories.
 func (m *Matcher) Move(dir string) { m.dir = strings.Trim(dir, "/") }
 
-// Hides reports whether the source leaves out the entry of that path, and with a
-// directory all that is in it.
+// Hides reports whether the source leaves out the entry of that path, and the contents
+// of a directory with it.
 func (m *Matcher) Hides(path string, isDir bool) bool {
 	s, ok := m.subject(path, isDir)
 	if !ok {
@@ -192,9 +193,9 @@ func (m *Matcher) Hides(path string, isDir bool) bool {
 	return false
 }
 
-// Protects reports whether the sink must not delete the entry of that path.
-// doomed says that the directory that it is in is being deleted, for which
-// perishable rules do not hold.
+// Protects reports whether the sink must not delete the entry of that path. doomed says
+// that the directory above the entry is being deleted; then perishable rules do not
+// hold.
 func (m *Matcher) Protects(path string, isDir, doomed bool) bool {
 	s, ok := m.subject(path, isDir)
 	if !ok {
@@ -208,8 +209,8 @@ func (m *Matcher) Protects(path string, isDir, doomed bool) bool {
 	return false
 }
 
-// subject makes an entry ready, in buffers of the Matcher. It is false for the
-// top of a copy that has no name.
+// subject prepares an entry for matching, in buffers of the Matcher. It returns false
+// for the top of a copy if that has no name.
 func (m *Matcher) subject(path string, isDir bool) (subject, bool) {
 	if path == "." && m.prefix == "" {
 		return subject{}, false

@@ -15,7 +15,7 @@ const maxMergeDepth = 32
 type Parser struct {
 	// Open opens a file of rules by the name that the user gave.
 	Open func(name string) (io.ReadCloser, error)
-	// Nul: what stands in files ends with a NUL, not with the line (--from0).
+	// Nul: rules in files end with a NUL, not with the line (--from0).
 	Nul bool
 
 	rules []Rule
@@ -26,8 +26,8 @@ type Parser struct {
 // Rules are the rules read so far.
 func (p *Parser) Rules() []Rule { return p.rules }
 
-// container is what the rules of a file have of the option or the rule that
-// named it.
+// container holds the properties that the rules of a file get from the option or rule
+// that names the file.
 type container struct {
 	Rule
 	// plain: no rule has a prefix, all are patterns. old: only "- ", "+ " and
@@ -35,8 +35,8 @@ type container struct {
 	plain, old bool
 }
 
-// Exclude takes the value of --exclude, and Include that of --include: a
-// pattern, before which "- " or "+ " may stand, or "!".
+// Exclude takes the value of --exclude, and Include that of --include: a pattern,
+// perhaps with "- " or "+ " before it, or "!".
 func (p *Parser) Exclude(pattern string) error { return p.line(pattern, container{old: true}) }
 
 // Include is described at Exclude.
@@ -44,8 +44,8 @@ func (p *Parser) Include(pattern string) error {
 	return p.line(pattern, container{old: true, Rule: Rule{Include: true}})
 }
 
-// ExcludeFrom reads a file of patterns, and IncludeFrom another. Errors of
-// opening and reading are those of Open and of the file.
+// ExcludeFrom reads a file of patterns to exclude, and IncludeFrom one of patterns to
+// include. Errors of opening and reading are those of Open and of the file.
 func (p *Parser) ExcludeFrom(file string) error { return p.file(file, container{old: true}) }
 
 // IncludeFrom is described at ExcludeFrom.
@@ -56,8 +56,8 @@ func (p *Parser) IncludeFrom(file string) error {
 // Filter takes the value of --filter: a rule of any kind.
 func (p *Parser) Filter(rule string) error { return p.line(rule, container{}) }
 
-// file reads the rules of a file. Lines end with LF, CR or both; empty ones and
-// those that begin with '#' or ';' say nothing.
+// file reads the rules of a file. Lines end with LF, CR or both. Empty lines and lines
+// that begin with '#' or ';' are ignored.
 func (p *Parser) file(name string, c container) error {
 	if p.depth >= maxMergeDepth {
 		return syntaxError("%q: files of rules include each other more than %d deep", name, maxMergeDepth)
@@ -87,7 +87,7 @@ func (p *Parser) file(name string, c container) error {
 	}
 }
 
-// maxPrefixBytes is what may stand before a pattern in a line.
+// maxPrefixBytes bounds the text before a pattern in a line.
 const maxPrefixBytes = 64
 
 // line takes one rule.
@@ -134,7 +134,7 @@ func (p *Parser) add(r Rule) error {
 	return nil
 }
 
-// letterOf is the letter for a rule's long name.
+// letterOf maps a rule's long name to its letter.
 func letterOf(name string) (letter byte, ok bool) {
 	letter, ok = map[string]byte{
 		"exclude": '-', "include": '+', "merge": '.', "dir-merge": ':', "hide": 'H', "show": 'S', "protect": 'P', "risk": 'R', "clear": '!',
@@ -156,7 +156,7 @@ func kindOf(text string) (kind byte, rest string, ok bool) {
 	return kind, strings.TrimPrefix(text[1:], ","), strings.IndexByte("-+.:HSPR!", kind) >= 0
 }
 
-// newLine takes a rule with its name, as --filter has it.
+// newLine takes a rule with its name, in the form of --filter.
 func (p *Parser) newLine(text string, c container) error {
 	kind, rest, ok := kindOf(text)
 	if !ok {
@@ -189,7 +189,7 @@ func (p *Parser) newLine(text string, c container) error {
 		}
 		m.Sender, m.Receiver = c.Sender, c.Receiver
 	}
-	if len(rest)-end < 2 { // the one space or underscore is not of the pattern
+	if len(rest)-end < 2 { // the one space or underscore does not belong to the pattern
 		return syntaxError("%q: the pattern is missing", text)
 	}
 	m.Pattern = rest[end+1:]
@@ -211,7 +211,7 @@ func (p *Parser) merge(m *modifiers) error {
 	return p.file(file, m.container)
 }
 
-// modifiers are a rule while the letters behind its name are read.
+// modifiers hold a rule while the letters after its name are read.
 type modifiers struct {
 	container
 	merges       bool // it names a file
@@ -240,7 +240,7 @@ func (m *modifiers) take(text, letters string) error {
 			m.plain, m.Include = true, letter == '+'
 		case 'e':
 			m.exceptItself, refused = true, !m.merges
-		case 'n': // says how directories inherit, and there is nothing to inherit
+		case 'n': // about inheritance by directories; there is nothing to inherit
 			refused = !m.merges
 		case 'C', 'w', 'x':
 			return syntaxError("%q: the modifier %c is not supported", text, letter)

@@ -6,41 +6,42 @@ import (
 	"strings"
 )
 
-// Bounds of a list of rules. What a peer sends is held against them.
+// Bounds of a list of rules. A list from a peer is checked against them.
 const (
 	// MaxRules is how many rules a list may have.
 	MaxRules = 10_000
-	// MaxBytes is what the patterns of a list may take together.
+	// MaxBytes bounds the patterns of a list together.
 	MaxBytes = 1 << 20
 	// MaxPatternBytes is the longest pattern: PATH_MAX without its NUL.
 	MaxPatternBytes = 4095
 )
 
-// ErrSyntax is a rule that says nothing, or what this package does not do.
+// ErrSyntax is the error of a rule without meaning, or of one that this package does
+// not support.
 var ErrSyntax = errors.New("bad filter rule")
 
 func syntaxError(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrSyntax, fmt.Sprintf(format, args...))
 }
 
-// Rule is one rule: what matches Pattern is included or excluded. The first
-// rule that matches decides.
+// Rule is one rule: entries that match Pattern are included or excluded. The first rule
+// that matches decides.
 type Rule struct {
 	Pattern string
 	Include bool
 	// Absolute matches a pattern with a slash against the entry's path in the
 	// file system (modifier /), not against the one in the transfer.
 	Absolute bool
-	// Negate makes a rule match what the pattern does not (modifier !).
+	// Negate makes a rule match entries that the pattern does not match (modifier !).
 	Negate bool
 	// Perishable rules do not hold in directories that are being deleted (p).
 	Perishable bool
-	// Sender and Receiver are the sides for which the rule holds (s and r, or
-	// hide, show, protect and risk). Neither is as both.
+	// Sender and Receiver are the sides for which the rule holds (s and r, or hide,
+	// show, protect and risk). If neither is set, the rule holds for both.
 	Sender, Receiver bool
 }
 
-// Check says whether the rule can be compiled.
+// Check returns an error unless the rule can be compiled.
 func (r *Rule) Check() error {
 	switch {
 	case r.Pattern == "":
@@ -53,7 +54,7 @@ func (r *Rule) Check() error {
 	return nil
 }
 
-// String is the rule as --filter takes it.
+// String returns the rule in the form of --filter.
 func (r *Rule) String() string {
 	text := "-"
 	if r.Include {
@@ -70,8 +71,8 @@ func (r *Rule) String() string {
 	return text + " " + r.Pattern
 }
 
-// SenderOnly is the rules with those that name no side holding for the sender
-// alone: what --delete-excluded makes of them.
+// SenderOnly returns the rules for --delete-excluded: rules that name no side hold only
+// for the sender.
 func SenderOnly(rules []Rule) []Rule {
 	out := make([]Rule, len(rules))
 	for i, r := range rules {

@@ -38,10 +38,10 @@ func (c *class) addRange(from, to byte) {
 type wildcard struct {
 	tokens  []token
 	classes []class
-	// head and tail are the literals at either end, by which most names are
-	// told apart from those that match.
+	// head and tail are the literals at either end. Most names that do not match differ
+	// in them.
 	head, tail string
-	// never: it matches nothing, like "[a".
+	// never: the pattern matches nothing, like "[a".
 	never bool
 }
 
@@ -100,16 +100,16 @@ func literals(tokens []token) string {
 	return string(b)
 }
 
-// parseClass reads a class from its bracket on and returns how many bytes it
-// has; 0 if it has no end. As in rsync a ']' that comes first stands for
-// itself, '!' and '^' turn a class around, and none matches a slash.
+// parseClass reads a class from its bracket on, and returns how many bytes it has, or 0
+// if it has no end. As in rsync, a ']' that comes first stands for itself, '!' and '^'
+// invert a class, and no class matches a slash.
 func parseClass(p string) (c class, n int) {
 	i := 1
 	turned := i < len(p) && (p[i] == '!' || p[i] == '^')
 	if turned {
 		i++
 	}
-	before := byte(0) // what a range can begin with; 0 for nothing
+	before := byte(0) // the possible first byte of a range, or 0
 	for first := true; first || i < len(p) && p[i] != ']'; first = false {
 		if i >= len(p) {
 			return c, 0
@@ -121,7 +121,7 @@ func parseClass(p string) (c class, n int) {
 				return c, 0
 			}
 			name := p[i+2 : i+2+end]
-			if !strings.HasSuffix(name, ":") { // no name of a class after all
+			if !strings.HasSuffix(name, ":") { // this is no name of a class
 				c.add('[')
 				before = '['
 				break
@@ -207,19 +207,19 @@ func (c *class) addNamed(name string) bool {
 	return true
 }
 
-// text is what a pattern is held against: name, perhaps with a slash before or
-// behind it that the entry's path does not have.
+// text is the text to match with a pattern: name, perhaps with a slash before or after
+// it that the entry's path lacks.
 type text struct {
 	name           []byte
 	before, behind bool
 }
 
-// stateWords is room for a bit for each token and one more.
+// stateWords is the number of words with a bit for each token, and one more.
 const stateWords = MaxPatternBytes/64 + 1
 
-// match holds the pattern against a text, and with later also against what
-// begins after each slash of it. It follows all ways to match at once, so that
-// no pattern takes longer than its length times the text's.
+// match matches the pattern against a text and, with later, also against the rest after
+// each slash of it. It follows all ways to match at once, so that no pattern takes
+// longer than its length times the text's.
 func (w *wildcard) match(t text, later bool) bool {
 	head, tail := min(len(w.head), len(t.name)), min(len(w.tail), len(t.name))
 	switch {
@@ -263,7 +263,7 @@ func (w *wildcard) enter(states []uint64, i int) {
 	}
 }
 
-// step makes next the states that char leads to from those of now, and tells
+// step sets next to the states that char leads to from those of now, and reports
 // whether there are any.
 func (w *wildcard) step(now, next []uint64, char byte) bool {
 	clear(next)

@@ -1,22 +1,21 @@
-// Package inherited says which of the standard descriptors a process was
-// started without. Go's runtime opens /dev/null in the place of those that are
-// closed, before any Go code runs: input then looks empty, and output that goes
-// nowhere looks written. What the runtime has opened is not to be told from a
-// /dev/null that was given to the process, so C code looks before the runtime
-// does.
+// Package inherited says which of the standard descriptors were closed when the process
+// was started. Before any Go code runs, Go's runtime opens /dev/null in their place:
+// input then looks empty, and output that goes nowhere looks written. The runtime's
+// /dev/null looks like one that was given to the process, so C code looks before the
+// runtime does.
 package inherited
 
-// State is what is known of a standard descriptor at the start of the process.
+// State is the state of a standard descriptor at the start of the process.
 type State int
 
 // The states.
 const (
-	// Given: it was open.
+	// Given: the descriptor was open.
 	Given State = iota
-	// Missing: it was closed.
+	// Missing: the descriptor was closed.
 	Missing
-	// Unsure: it is /dev/null, open for reading and writing. That is what the
-	// runtime opens, and what some programs hand down. Only where there is no C
+	// Unsure: the descriptor is /dev/null, open for reading and writing. The runtime
+	// opens that, and some programs hand it down. This state occurs only without C
 	// code.
 	Unsure
 )

@@ -7,7 +7,7 @@ int inherited_looked;
 unsigned inherited_missing;
 
 /* Runs before main, and so before Go's runtime puts /dev/null in the place of
- * what is closed. */
+ * closed descriptors. */
 __attribute__((constructor)) static void look(void) {
 	int fd;
 

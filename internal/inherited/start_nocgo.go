@@ -2,5 +2,6 @@
 
 package inherited
 
-// lookedAtStart knows nothing: without C code nothing runs before the runtime.
+// lookedAtStart returns that nothing is known: without C code nothing runs before the
+// runtime.
 func lookedAtStart(int) (missing, known bool) { return false, false }

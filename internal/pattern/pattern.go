@@ -1,6 +1,6 @@
-// Package pattern says which paths a path of a command line stands for that has
-// wildcards, by the rules of path.Match for each of its parts, and like a shell
-// passing over names that begin with a dot where the part does not.
+// Package pattern decides which paths a command line's path with wildcards stands for.
+// The rules of path.Match hold for each part of the path. As in a shell, a name that
+// begins with a dot matches only a part that begins with a dot.
 package pattern
 
 import (
@@ -8,12 +8,13 @@ import (
 	"strings"
 )
 
-// Is reports whether a path of a command line may stand for others.
+// Is reports whether a path of a command line has wildcards, and so may stand for other
+// paths.
 func Is(path string) bool { return strings.ContainsAny(path, "*?[") }
 
-// Matches is path.Match part by part, but that a dot at the beginning of a name
-// matches only a dot, and nothing matches the names "." and "..". Repeated slashes
-// are as one.
+// Matches is path.Match part by part, except that a dot at the beginning of a name
+// matches only a dot, and that nothing matches the names "." and "..". Repeated slashes
+// count as one.
 func Matches(pattern, name string) bool {
 	patterns, names := Parts(pattern), Parts(name)
 	if len(patterns) != len(names) || strings.HasPrefix(pattern, "/") != strings.HasPrefix(name, "/") {
@@ -27,13 +28,13 @@ func Matches(pattern, name string) bool {
 	return true
 }
 
-// MatchesPart is Matches of one part of a path, which is not the same as the name.
+// MatchesPart is Matches for one part of a path that differs from the name.
 func MatchesPart(pattern, name string) bool {
 	ok, err := path.Match(pattern, name)
 	return err == nil && ok && name != "." && name != ".." && !strings.ContainsRune(name, 0) && (name[0] != '.' || pattern[0] == '.')
 }
 
-// Parts are those between slashes, none of them empty.
+// Parts returns the parts between slashes, without empty ones.
 func Parts(path string) []string {
 	return strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
 }

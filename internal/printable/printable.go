@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Text makes a text of whatever origin safe for a terminal and a log: one line,
-// with whatever is no printable character of UTF-8 escaped as in Go.
+// Text makes a text of any origin safe for a terminal and a log: one line, in which
+// everything but printable characters of UTF-8 is escaped as in Go.
 func Text(s string) string {
 	clean := true
 	for i, r := range s {

@@ -28,7 +28,7 @@ func Matches(pattern, name string) bool {
 	return true
 }
 
-// MatchesPart is Matches for one part of a path that differs from the name.
+// MatchesPart is Matches for one part of a path. pattern and name must differ.
 func MatchesPart(pattern, name string) bool {
 	ok, err := path.Match(pattern, name)
 	return err == nil && ok && name != "." && name != ".." && !strings.ContainsRune(name, 0) && (name[0] != '.' || pattern[0] == '.')

@@ -8,37 +8,37 @@ import (
 	"time"
 )
 
-// Audit asks a far end to read files and to say what they hold. It serves nobody, and
-// what it says goes the way of the set-up alone.
+// Audit asks a far end to read files and to report their contents. Such a far end
+// serves nobody; its reports go only over the conversation.
 type Audit struct {
-	// Path is what is to be read there, as it was written. It is no pattern.
+	// Path is the path to read there, as the user wrote it. It is no pattern.
 	Path string
-	// Verify: the files are held against a manifest, which is the input. Else one is
-	// made of them: with Hash, in pieces of PieceBytes.
+	// Verify: the files are compared with a manifest, which is the input. Else a
+	// manifest is made of them: with Hash, in pieces of PieceBytes.
 	Verify     bool
 	Hash       string
 	PieceBytes int64
-	// Follow looks at what links lead to, and Preserve compares modes and times, too.
+	// Follow reads the targets of links, and Preserve compares modes and times, too.
 	Follow, Preserve bool
 	// Rules are filter rules, each as --filter takes it.
 	Rules []string
-	// Listed: only what the input names is read, each name with a NUL behind; and with
-	// Recursive all that is in directories that it names.
+	// Listed: only the entries that the input names are read, and with Recursive the
+	// contents of directories that it names. In the input each name ends in a NUL.
 	Listed, Recursive bool
 }
 
-// Finding is something that a far end tells of a path.
+// Finding is a far end's report about a path.
 type Finding struct {
 	Kind string `json:"kind"`
 	Path []byte `json:"path"`
-	// Differs is the set of what differs, and Ranges are the bytes that do, each from
-	// its first to the one behind its last.
+	// Differs is the set of the fields that differ, and Ranges are the bytes that
+	// differ, each from its first byte to the one behind its last.
 	Differs uint8      `json:"differs,omitempty"`
 	Ranges  [][2]int64 `json:"ranges,omitempty"`
 	Text    []byte     `json:"text"` // for people
 }
 
-// Tally is how far a far end has come with reading.
+// Tally is a far end's progress in reading.
 type Tally struct {
 	Bytes      int64 `json:"bytes"`
 	Files      int64 `json:"files"`
@@ -46,8 +46,8 @@ type Tally struct {
 	TotalKnown bool  `json:"total_known"`
 }
 
-// Audited is the end of an audit: how many entries are as they should be, and how many
-// of the manifest were left out.
+// Audited is the end of an audit: how many entries are correct, and how many of the
+// manifest's were left out.
 type Audited struct {
 	Files   int64 `json:"files"`
 	Dirs    int64 `json:"dirs"`
@@ -79,7 +79,7 @@ func decodeAudit(body []byte) (*Audit, error) {
 	return &Audit{string(f.Path), f.Verify, f.Hash, f.PieceBytes, f.Follow, f.Preserve, texts(f.Rules), f.Listed, f.Recursive}, nil
 }
 
-// maxRanges bounds those of one Finding.
+// maxRanges bounds the ranges of one Finding.
 const maxRanges = 4096
 
 func decodeFinding(body []byte) (*Finding, error) {
@@ -122,27 +122,27 @@ type InputError struct{ Err error }
 func (e *InputError) Error() string { return e.Err.Error() }
 func (e *InputError) Unwrap() error { return e.Err }
 
-// AuditListener takes what a far end tells while it reads, in order: from the one
-// goroutine that calls AskAudit.
+// AuditListener takes a far end's reports while it reads, in order. The goroutine that
+// calls AskAudit calls its functions.
 type AuditListener struct {
 	Manifest io.Writer // of an audit that makes one
 	Finding  func(*Finding) error
 	Tally    func(Tally)
 }
 
-// AskAudit has the far end read files, and returns what it says at the end. It may take
-// any time; the end of ctx, or of the Mux, ends it. input, which may be nil, writes
-// what the far end is to be given, at the same time; its own error comes as an
-// *InputError. A far end that has done before it was given all is not believed.
-// Afterwards the conversation is over. Where that was before its time, input may still
-// be waiting for what it reads itself, and is left there.
+// AskAudit makes the far end read files, and returns its last report. It may take any
+// time; the end of ctx, or of the Mux, ends it. At the same time input, which may be
+// nil, writes the input of the audit; its own error comes as an *InputError. If the far
+// end says that it is done before it got all input, AskAudit returns an error.
+// Afterwards the conversation is over. If it ended early, input may still be waiting
+// for its own source, and AskAudit does not wait for it.
 func (c *Conversation) AskAudit(ctx context.Context, a *Audit, input func(io.Writer) error, l AuditListener) (*Audited, error) {
 	defer context.AfterFunc(ctx, func() { c.conn.Close() })()
 	done, err := c.askAudit(a, input, &l)
 	if err == nil {
 		return done, nil
 	}
-	c.conn.Close() // which ends the input, too
+	c.conn.Close() // this ends the input, too
 	if cause := context.Cause(ctx); cause != nil {
 		return nil, cause
 	}
@@ -159,7 +159,7 @@ func (c *Conversation) askAudit(a *Audit, input func(io.Writer) error, l *AuditL
 	done, err := c.hearAudit(l)
 	if err != nil {
 		select {
-		case wrong := <-fed: // and what was heard is the end that followed
+		case wrong := <-fed: // the error of hearing only followed from it
 			if own := (*InputError)(nil); errors.As(wrong, &own) {
 				return nil, own
 			}
@@ -170,13 +170,13 @@ func (c *Conversation) askAudit(a *Audit, input func(io.Writer) error, l *AuditL
 	select {
 	case wrong := <-fed:
 		return done, wrong
-	case <-time.After(stallTimeout): // between the last that was sent and word of that
+	case <-time.After(stallTimeout): // after the last input, before feed's result
 		return nil, fmt.Errorf("%w: it ended before it had all of the input", errMessage)
 	}
 }
 
-// feed gives the input, and a message that it has ended. The conversation is over
-// where that fails.
+// feed sends the input, and a message that it has ended. If that fails, the
+// conversation is over.
 func (c *Conversation) feed(input func(io.Writer) error, fed chan<- error) {
 	out := &fedInput{printed{c, kindInput}, nil}
 	err := error(nil)
@@ -197,14 +197,14 @@ func (c *Conversation) feed(input func(io.Writer) error, fed chan<- error) {
 	}
 }
 
-// fedInput knows the conversation's errors from those of who writes.
+// fedInput distinguishes the conversation's errors from those of the input's writer.
 type fedInput struct {
 	out  printed
 	lost error
 }
 
 func (f *fedInput) Write(b []byte) (int, error) {
-	if len(b) == 0 { // which is the end
+	if len(b) == 0 { // an empty part means the end
 		return 0, nil
 	}
 	n, err := f.out.Write(b)
@@ -214,7 +214,7 @@ func (f *fedInput) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// hearAudit hands on what a far end says until it has done.
+// hearAudit hands on a far end's reports until it is done.
 func (c *Conversation) hearAudit(l *AuditListener) (*Audited, error) {
 	for {
 		k, body, err := c.receive()
@@ -247,14 +247,14 @@ func (c *Conversation) hearAudit(l *AuditListener) (*Audited, error) {
 	}
 }
 
-// Manifest takes the manifest that a far end makes.
+// Manifest returns a writer for the manifest that the far end makes.
 func (c *Conversation) Manifest() io.Writer { return &printed{c, kindManifest} }
 
-// Found tells a Finding.
+// Found reports a Finding.
 func (c *Conversation) Found(f *Finding) error { return c.send(kindFinding, f) }
 
-// HasRead tells how far the far end has come.
+// HasRead reports the far end's progress.
 func (c *Conversation) HasRead(t Tally) error { return c.send(kindTally, t) }
 
-// HasAudited is the last that a far end says of an audit that came to its end.
+// HasAudited sends the last report of a finished audit.
 func (c *Conversation) HasAudited(d *Audited) error { return c.send(kindAudited, d) }

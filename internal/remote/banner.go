@@ -9,50 +9,50 @@ import (
 	"strings"
 )
 
-// FarEndCommand is the word by which the program is told to be the far end.
+// FarEndCommand is the command that makes the program the far end.
 const FarEndCommand = "far-end"
 
 const (
-	// bannerMagic begins the line by which the far end is known.
+	// bannerMagic begins the line that identifies the far end.
 	bannerMagic = "gdrcp-far-end: protocol "
-	// bannerSetUp is before the version of the set-up, which version 1 does not say.
+	// bannerSetUp stands before the version of the set-up, which version 1 leaves out.
 	bannerSetUp = " set-up "
-	// maxLineBytes bounds a line before or of the banner, and maxNoiseLines
-	// those before it.
+	// maxLineBytes bounds the banner and each line before it, and maxNoiseLines the
+	// number of lines before it.
 	maxLineBytes  = 4 << 10
 	maxNoiseLines = 200
 	// maxVersionBytes bounds the text of a version.
 	maxVersionBytes = 100
 )
 
-// Banner is what the far end says of itself.
+// Banner is the far end's description of itself.
 type Banner struct {
 	Protocol int
-	SetUp    int    // of the messages of package remote; WriteBanner has its own
+	SetUp    int    // version of package remote's messages; WriteBanner uses its own
 	Version  string // for people
 }
 
-// WriteBanner tells the other end who this is. Nothing may be written before.
+// WriteBanner identifies this program to the other end. Nothing may be written before.
 func WriteBanner(w io.Writer, b Banner) error {
 	_, err := fmt.Fprintf(w, "%s%d%s%d, version %s\n", bannerMagic, b.Protocol, bannerSetUp, setUpVersion, oneLine(b.Version, maxVersionBytes))
 	return err
 }
 
-// NoiseError is a remote shell that prints of its own accord, into the pipe that
-// is for the two programs.
+// NoiseError is the error of a remote shell that prints text of its own into the pipe
+// between the two programs.
 type NoiseError struct{ Line string }
 
 func (e *NoiseError) Error() string {
 	return fmt.Sprintf("the remote shell printed %q before gdrcp started: login scripts must print nothing when the shell is not interactive", e.Line)
 }
 
-// noBannerError is a pipe that ended with no banner in it.
+// noBannerError is the error of a pipe that ended without a banner.
 type noBannerError struct{ lines []string }
 
 func (*noBannerError) Error() string { return "it did not answer" }
 
 // readBanner reads to the end of the banner. The error is a *noBannerError, a
-// *NoiseError where something came before it, or of the reader.
+// *NoiseError if something came before the banner, or an error of the reader.
 func readBanner(r *bufio.Reader) (Banner, error) {
 	var lines []string
 	for len(lines) < maxNoiseLines {
@@ -75,7 +75,7 @@ func readBanner(r *bufio.Reader) (Banner, error) {
 	return Banner{}, noiseOf(lines)
 }
 
-// noiseOf quotes the first line that says something.
+// noiseOf quotes the first line that is not blank.
 func noiseOf(lines []string) *NoiseError {
 	for _, line := range lines {
 		if text := oneLine(line, maxVersionBytes); strings.TrimSpace(text) != "" {
@@ -85,7 +85,7 @@ func noiseOf(lines []string) *NoiseError {
 	return &NoiseError{}
 }
 
-// readLine reads a line, without its end. One that is too long comes in parts.
+// readLine reads a line, without its end. A line that is too long comes in parts.
 func readLine(r *bufio.Reader) (string, error) {
 	line, err := r.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
@@ -108,7 +108,8 @@ func parseBanner(s string) (Banner, error) {
 	return Banner{Protocol: int(n), SetUp: int(m), Version: oneLine(version, maxVersionBytes)}, nil
 }
 
-// oneLine cuts a text of the other end, and leaves out what is no letter.
+// oneLine shortens a text of the other end, and drops characters that are not
+// printable.
 func oneLine(s string, maxBytes int) string {
 	s = s[:min(len(s), maxBytes)]
 	return strings.Map(func(r rune) rune {

@@ -15,32 +15,33 @@ import (
 // Binary is a program that may start on another host.
 type Binary struct {
 	Path string
-	// Machine is what uname -sm prints where it starts: "Linux x86_64".
+	// Machine is the output of uname -sm on hosts where the binary starts: "Linux
+	// x86_64".
 	Machine string
 }
 
-// fingerprint is a binary by its content.
+// fingerprint identifies a binary by its content.
 type fingerprint struct {
 	Binary
 	sizeBytes int64
 	sha256    string // in hex
-	cksum     string // CRC and size, as cksum(1) prints them, with a dash between
+	cksum     string // CRC and size, as cksum(1) prints them, joined by a dash
 }
 
-// The scripts are in one line and without single quotes and backslashes, so
-// that any login shell hands them to sh as they are. They take a SHA-256 and a
-// cksum of each binary.
+// The scripts are one line without single quotes and backslashes, so that any login
+// shell passes them to sh unchanged. Their arguments are the SHA-256 and the cksum of
+// each binary.
 const (
-	// scriptCheck defines ok FILE SHA256 CKSUM, which compares the content, and
-	// own, which says that nobody else can put another file in a name's place:
-	// between the look at a file and its start that would be another program.
-	// own looks at the cache directory and what it is in as StrictModes of
-	// sshd_config(5) does: each belongs to the user or to root, and only its owner
-	// may write; above the cache directory others may where the sticky bit keeps
-	// them from what is not theirs. The directories above the home directory are not
-	// checked: a user who can replace the home directory rules what its shell starts
-	// anyway. own goes down the physical path, without following links, so that a
-	// directory that it has passed cannot be replaced later. The first bad one is in bad.
+	// scriptCheck defines ok FILE SHA256 CKSUM, which compares the content, and own,
+	// which checks that no other user can replace a file: between the check of a file and
+	// its start that would put another program there. own checks the cache directory and
+	// those above it as StrictModes of sshd_config(5) does: each belongs to the user or
+	// to root, and only its owner may write. Above the cache directory others may write
+	// if the sticky bit protects files that are not theirs. The directories above the
+	// home directory are not checked: a user who can replace the home directory controls
+	// what its shell starts anyway. own goes down the physical path, without following
+	// links, so that a directory that it has passed cannot be replaced later. It puts the
+	// first bad directory into bad.
 	scriptCheck = `set -f; d=${XDG_CACHE_HOME:-$HOME/.cache}/gdrcp; u=$(id -u); h=$(cd "${HOME:-/}" >/dev/null 2>&1 && pwd -P); ` +
 		`says() { printf %s "` + scriptSays + `$1"; echo; exit; }; ` +
 		`firm() { set -- "$2" $(command ls -ldn "$1"); case $4 in "$u"|0) ;; *) return 1 ;; esac; case $2 in $1) ;; *) return 1 ;; esac; }; ` +
@@ -49,19 +50,20 @@ const (
 		`own() { fixed "$d" && { firm "$d" "d????-??-*" || { bad=$d; return 1; }; }; }; ` +
 		`ok() { if command -v sha256sum >/dev/null 2>&1; then set -- "$1" "$2" "$3" $(sha256sum <"$1"); [ "$4" = "$2" ]; ` +
 		`else set -- "$1" "$2" "$3" $(cksum <"$1"); [ "$4-$5" = "$3" ]; fi; }; `
-	// scriptCached starts the first that is there, is what it should be, and runs.
-	// Its time says when it was used last. Where none is, word says why.
+	// scriptCached starts the first binary that is in the cache, has the right content,
+	// and runs. The file's time says when it was used last. If there is no such binary,
+	// word says why.
 	scriptCached = scriptCheck + `word=$(uname -sm); if c=$(cd "$d" >/dev/null 2>&1 && pwd -P); then d=$c; ` +
 		`if own; then while [ $# -gt 1 ]; do f=$d/gdrcp-$1; ` +
 		`if [ -x "$f" ] && firm "$f" "-????-??-*" && ok "$f" "$1" "$2" && "$f" --version </dev/null >/dev/null 2>&1; ` +
 		`then touch -c "$f" 2>/dev/null; exec "$f" ` + FarEndCommand + `; fi; shift 2; done; ` +
 		`else word="` + saysUnsafe + ` $bad"; fi; fi; `
 	scriptStart = scriptCached + scriptWord
-	// scriptStartAny starts the gdrcp of the PATH where the cache has none.
+	// scriptStartAny starts the gdrcp of the PATH if the cache has none.
 	scriptStartAny = scriptCached + `command -v ` + defaultPath + ` >/dev/null 2>&1 && exec ` + defaultPath + ` ` + FarEndCommand + `; ` + scriptWord
 	scriptWord     = `says "$word"`
-	// scriptStore takes one from stdin. Nothing has its name before it was
-	// checked and has run. Others stay that were used within a month: hosts of
+	// scriptStore takes a binary from stdin. The binary gets its name only after it was
+	// checked and has run. Other binaries that were used within a month stay: hosts of
 	// several architectures may share a home directory.
 	scriptStore = scriptCheck + `umask 077; left() { rm -f "$t"; }; ` +
 		`mkdir -p "$d" && c=$(cd "$d" >/dev/null && pwd -P) || says ` + saysUnwritten + `; d=$c; own || says "` + saysUnsafe + ` $bad"; ` +
@@ -72,26 +74,26 @@ const (
 	scriptSays = "gdrcp-bootstrap: "
 )
 
-// What the scripts say, besides a machine.
+// The answers of the scripts, besides a machine.
 const (
-	saysUnsafe    = "unsafe" // and which directory
+	saysUnsafe    = "unsafe" // followed by the directory
 	saysUnwritten = "unwritten"
 	saysDamaged   = "damaged"
 	saysUnstarted = "unstarted"
 	saysStored    = "stored"
 )
 
-// errUnstarted is a binary that does not start on the host.
+// errUnstarted is the error of a binary that does not start on the host.
 var errUnstarted = errors.New("it does not start there")
 
-// maxSaidBytes bounds what is told of a script's word: it may hold a path.
+// maxSaidBytes bounds a script's answer, which may hold a path.
 const maxSaidBytes = 1 << 10
 
-// Bootstrap starts a far end: where RemotePath names one, that; else one of the
-// binaries from the user's cache directory there, or the gdrcp of the PATH.
-// Where none is, or it is of another version, it copies the first of the
-// binaries that runs to the cache directory. tell is told of a copy. As Connect,
-// only ctx bounds it.
+// Bootstrap starts a far end: the program that RemotePath names, if any; else one of
+// the binaries from the user's cache directory there, or the gdrcp of the PATH. If
+// there is none, or it has another version, Bootstrap copies the first of the binaries
+// that runs to the cache directory. It reports a copy to tell. As for Connect, only ctx
+// bounds the time.
 func (o *Origin) Bootstrap(ctx context.Context, binaries []Binary, tell func(string)) (*Link, error) {
 	inPath := o.RemotePath == ""
 	if !inPath {
@@ -104,7 +106,7 @@ func (o *Origin) Bootstrap(ctx context.Context, binaries []Binary, tell func(str
 		return nil, err
 	}
 	link, machine, err := o.startCached(ctx, prints, inPath)
-	if inPath && hasRemedy(err) { // that of the PATH will not do
+	if inPath && hasRemedy(err) { // the gdrcp of the PATH will not do
 		link, machine, err = o.startCached(ctx, prints, false)
 	}
 	if link != nil || err != nil {
@@ -113,7 +115,7 @@ func (o *Origin) Bootstrap(ctx context.Context, binaries []Binary, tell func(str
 	return o.copyAndStart(ctx, prints, machine, tell)
 }
 
-// hasRemedy: another gdrcp there would mend it.
+// hasRemedy reports whether another gdrcp on the host would remedy an error.
 func hasRemedy(err error) bool { return errors.Is(err, ErrMissing) || errors.Is(err, ErrVersion) }
 
 // copyAndStart copies the first of the binaries for a machine that runs there.
@@ -176,8 +178,9 @@ func (p *fingerprint) read() error {
 	return nil
 }
 
-// startCached starts the first of the binaries that is in the cache there, with
-// inPath else the gdrcp of the PATH, or says which machine it is.
+// startCached starts the first of the binaries that is in the cache there. If none is,
+// it starts the gdrcp of the PATH with inPath, and otherwise returns the host's
+// machine.
 func (o *Origin) startCached(ctx context.Context, prints []fingerprint, inPath bool) (link *Link, machine string, err error) {
 	script := scriptStart
 	if inPath {
@@ -195,8 +198,8 @@ func (o *Origin) startCached(ctx context.Context, prints []fingerprint, inPath b
 	return nil, machine, err
 }
 
-// unsafeError is the cache directory, or one that it is in, where others could
-// replace what is kept there.
+// unsafeError is the error of a cache directory, or of a directory above it, in which
+// others could replace the cached files.
 type unsafeError struct{ host, dir string }
 
 func (e *unsafeError) Error() string {
@@ -204,8 +207,7 @@ func (e *unsafeError) Error() string {
 		"take that right from them (chmod go-w), or name another directory by XDG_CACHE_HOME", e.dir, e.host)
 }
 
-// said finds the script's word among what the host printed. A directory that
-// others could change is an error.
+// said finds the script's answer in the host's output. An unsafe directory is an error.
 func (s *silence) said(o *Origin) (string, error) {
 	for _, line := range s.lines {
 		_, word, ok := strings.Cut(line, scriptSays)
@@ -247,7 +249,7 @@ func (o *Origin) store(ctx context.Context, p *fingerprint) error {
 	proc.Close()
 	word, sayErr := (&silence{proc, strings.Split(string(bytes.TrimSpace(said)), "\n")}).said(o)
 	switch {
-	case errors.As(sayErr, new(*unsafeError)): // why the script read nothing
+	case errors.As(sayErr, new(*unsafeError)): // this is why the script read nothing
 		return sayErr
 	case word == saysStored:
 		return nil

@@ -8,7 +8,7 @@ const posixPoly = 0x04c11db7
 // sha256sum. It finds accidents.
 type posixCRC struct {
 	crc   uint32
-	table [256]uint32 // what each byte does to crc
+	table [256]uint32 // the effect of each byte on crc
 }
 
 func newPosixCRC() *posixCRC {
@@ -34,7 +34,7 @@ func (c *posixCRC) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// sum is the checksum of what was written, whose length is part of it.
+// sum returns the checksum of the bytes that were written. It covers their length, too.
 func (c *posixCRC) sum(lengthBytes int64) uint32 {
 	all := *c
 	for n := lengthBytes; n > 0; n >>= 8 {

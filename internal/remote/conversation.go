@@ -12,16 +12,15 @@ import (
 )
 
 const (
-	// beatInterval is how often either end says that it is there, and
-	// silenceTimeout when the other one gives it up. A slow link has seconds of
-	// data before a beat; ssh itself may not notice for hours that a network is
-	// gone.
+	// beatInterval is how often each end sends a beat, and silenceTimeout is after how
+	// long the other end gives up on a silent one. On a slow link seconds of data may
+	// be ahead of a beat; ssh itself may not notice for hours that a network is gone.
 	beatInterval   = 10 * time.Second
 	silenceTimeout = 90 * time.Second
-	// outputBytes is how much of an output travels in one message.
+	// outputBytes bounds the output in one message.
 	outputBytes = 32 << 10
-	// offerTimeout is how long a far end may take for its offer: patterns are
-	// expanded in file systems that may be slow, or hang.
+	// offerTimeout is how long a far end may take for its offer: it expands patterns in
+	// file systems that may be slow, or hang.
 	offerTimeout = 2 * time.Minute
 )
 
@@ -29,14 +28,14 @@ const (
 // reads; any may write.
 type Conversation struct {
 	conn    net.Conn
-	silence time.Duration // after which the other end is given up
+	silence time.Duration // after which this end gives up on the other
 	writing sync.Mutex
 	beats   sync.WaitGroup
 	stop    chan struct{}
 	once    sync.Once
 }
 
-// converse begins a conversation, which owns the stream.
+// converse begins a conversation, which then owns the stream.
 func converse(conn net.Conn) *Conversation { return converseAt(conn, beatInterval, silenceTimeout) }
 
 func converseAt(conn net.Conn, beatEvery, silence time.Duration) *Conversation {
@@ -51,8 +50,8 @@ func (c *Conversation) beat(every time.Duration) {
 	for {
 		select {
 		case <-tick.C:
-			// An error is not told: the pipe may only stall, and if it has ended, the
-			// reader notices.
+			// Ignore an error: the pipe may only stall, and if it has ended, the reader
+			// notices.
 			_ = c.send(kindBeat, nil)
 		case <-c.stop:
 			return
@@ -60,7 +59,7 @@ func (c *Conversation) beat(every time.Duration) {
 	}
 }
 
-// Close ends the conversation: the other end reads to the end of what was said.
+// Close ends the conversation. The other end still reads all messages that were sent.
 func (c *Conversation) Close() error {
 	c.once.Do(func() { close(c.stop) })
 	c.beats.Wait()
@@ -73,7 +72,7 @@ func (c *Conversation) send(k kind, fields any) error {
 	return writeMessage(c.conn, k, fields)
 }
 
-// receive takes the next message that is no beat.
+// receive returns the next message that is no beat.
 func (c *Conversation) receive() (kind, []byte, error) {
 	for {
 		if err := c.conn.SetReadDeadline(time.Now().Add(c.silence)); err != nil {
@@ -93,16 +92,17 @@ func (c *Conversation) receive() (kind, []byte, error) {
 	}
 }
 
-// RefusedError is a far end that cannot do what it was asked, in its words.
+// RefusedError is the error of a far end that cannot do what it was asked to do, in its
+// words.
 type RefusedError struct {
 	Text string
-	// Class is the class of its error, as package xfer numbers them; 0: not said.
+	// Class is the class of its error, as package xfer numbers them; 0: unknown.
 	Class uint8
 }
 
 func (e *RefusedError) Error() string { return e.Text }
 
-// expect takes the next message, which is of the kind or a refusal.
+// expect returns the next message, which must be of the kind want, or a refusal.
 func (c *Conversation) expect(want kind) ([]byte, error) {
 	k, body, err := c.receive()
 	switch {
@@ -116,7 +116,7 @@ func (c *Conversation) expect(want kind) ([]byte, error) {
 	return nil, fmt.Errorf("%w: kind %d, not %d", errMessage, k, want)
 }
 
-// refusal is the error that a refusal's body says.
+// refusal returns the error in a refusal's body.
 func refusal(body []byte) error {
 	var f refusalFields
 	if err := decode(body, &f); err != nil {
@@ -125,9 +125,9 @@ func refusal(body []byte) error {
 	return &RefusedError{oneLine(f.Text, maxLineBytes), f.Class}
 }
 
-// AskServe has the far end serve, and returns its checked offer. The sources'
-// expansions are held against them. When ctx ends, or two minutes have passed,
-// the conversation is over.
+// AskServe makes the far end serve, and returns its offer. It checks the offer, and the
+// expansions against the sources. When ctx ends, or two minutes have passed, the
+// conversation is over.
 func (c *Conversation) AskServe(ctx context.Context, s *Serve) (*Offer, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, offerTimeout, fmt.Errorf("gdrcp there did not tell within %s where it can be reached", offerTimeout))
 	defer cancel()
@@ -162,8 +162,8 @@ func (c *Conversation) askServe(ctx context.Context, s *Serve) (*Offer, error) {
 	return o, nil
 }
 
-// AskRun has the far end copy, and writes what it prints, until it has ended.
-// It may take any time; the end of the Mux ends it.
+// AskRun makes the far end copy, and writes the far end's output, until the copy has
+// ended. It may take any time; the end of the Mux ends it.
 func (c *Conversation) AskRun(r *Run, stdout, stderr io.Writer) (exitCode int, err error) {
 	err = c.send(kindRun, runFields{fieldsOf(r.Key), r.Addresses, r.NoRails, r.NoTCP, r.From, r.To, octets(r.Args), octets(r.Sources), []byte(r.Dest), r.Terminal, uint16(r.Columns)})
 	for err == nil {
@@ -191,14 +191,14 @@ func (c *Conversation) AskRun(r *Run, stdout, stderr io.Writer) (exitCode int, e
 	return 0, err
 }
 
-// Wish is what an origin asks for: one of them.
+// Wish is an origin's request: one of the fields is set.
 type Wish struct {
 	Serve *Serve
 	Run   *Run
 	Audit *Audit
 }
 
-// Asked is the origin's wish.
+// Asked returns the origin's wish.
 func (c *Conversation) Asked() (w Wish, err error) {
 	k, body, err := c.receive()
 	switch {
@@ -224,8 +224,8 @@ func (c *Conversation) Offer(o *Offer) error {
 	return c.send(kindOffer, f)
 }
 
-// Refuse answers a Wish, also where it fails after an offer or in the middle of an
-// audit. class is that of the error, see RefusedError.
+// Refuse answers a Wish, also if it fails after an offer or in the middle of an audit.
+// class is that of the error, see RefusedError.
 func (c *Conversation) Refuse(why string, class uint8) error {
 	return c.send(kindRefusal, refusalFields{why, class})
 }
@@ -233,13 +233,13 @@ func (c *Conversation) Refuse(why string, class uint8) error {
 // End says how a Run ended.
 func (c *Conversation) End(exitCode int) error { return c.send(kindEnd, endFields{exitCode}) }
 
-// Stdout and Stderr take what a Run prints.
+// Stdout and Stderr return writers for the output of a Run.
 func (c *Conversation) Stdout() io.Writer { return &printed{c, kindStdout} }
 
 // Stderr is like Stdout.
 func (c *Conversation) Stderr() io.Writer { return &printed{c, kindStderr} }
 
-// printed is an output that goes to the origin.
+// printed is a writer to the origin.
 type printed struct {
 	to   *Conversation
 	kind kind
@@ -257,15 +257,15 @@ func (p *printed) Write(b []byte) (int, error) {
 	}
 }
 
-// Hear waits until the other end has nothing more to say, which ends it, or ctx
-// ends. What it says is thrown away, but for a refusal, which is a RefusedError.
+// Hear waits until the other end ends the conversation, or ctx ends. It drops all
+// messages except a refusal, which becomes a RefusedError.
 func (c *Conversation) Hear(ctx context.Context) error {
 	nobody, input := io.Pipe()
 	nobody.Close()
 	return c.HearInput(ctx, input)
 }
 
-// HearInput is Hear, and hands on the input of an audit, while somebody reads it.
+// HearInput is Hear, and hands on the input of an audit while that has a reader.
 func (c *Conversation) HearInput(ctx context.Context, input *io.PipeWriter) error {
 	defer context.AfterFunc(ctx, func() { c.conn.Close() })()
 	for {
@@ -277,7 +277,7 @@ func (c *Conversation) HearInput(ctx context.Context, input *io.PipeWriter) erro
 		case k == kindInput && len(body) == 0:
 			err = input.Close()
 		case k == kindInput:
-			_, _ = input.Write(body) // fails where nobody wants more of it
+			_, _ = input.Write(body) // fails if nobody reads it any more
 		}
 		if err != nil {
 			input.CloseWithError(err)

@@ -8,9 +8,9 @@
 // can be reached come out. The others carry data where no other address of the
 // far end is reached: the Mux is a carrier of package rdma/tcp.
 //
-// What comes from the far end is checked like what any peer says: the user
-// trusts the host with the files that he names, not with this machine.
+// Data from the far end is checked like that of any peer: the user trusts the host with
+// the named files, not with this machine.
 //
-// A Process has the goroutine of os/exec that waits for it; a Mux has those of
-// yamux and one that takes streams. All end with Close.
+// A process has the goroutine of os/exec that waits for it. A Mux has those of yamux
+// and one that takes streams. All end with Close.
 package remote

@@ -12,14 +12,14 @@ import (
 	"gdrcp/internal/pattern"
 )
 
-// ErrUnasked is a far end that names files which were not asked for.
+// ErrUnasked is the error of a far end that names files for which nobody asked.
 var ErrUnasked = errors.New("the other host named a file that was not asked for")
 
-// Expand is what a path of a command line stands for on this host: itself where
-// it exists or is no pattern, else the paths that match it, and itself again
-// where none does. Like a shell it passes over names that begin with a dot
-// where the pattern does not. A path that begins with ~/ is looked for in home,
-// and stays as it is written.
+// Expand returns the paths that a path of a command line stands for on this host:
+// itself if it exists or is no pattern, else the paths that match it, or itself if none
+// does. As in a shell, a name that begins with a dot matches only a pattern that begins
+// with a dot. A path that begins with ~/ is looked for in home; the results keep the
+// ~/.
 func Expand(path, home string) ([]string, error) {
 	if !pattern.Is(path) {
 		return []string{path}, nil
@@ -27,10 +27,10 @@ func Expand(path, home string) ([]string, error) {
 	if _, err := os.Lstat(AtHome(path, home)); !errors.Is(err, fs.ErrNotExist) {
 		return []string{path}, nil
 	}
-	// What stands before the first pattern is left as it is written.
+	// The part before the first wildcard stays as it is written.
 	fixed := path[:1+strings.LastIndexByte(path[:strings.IndexAny(path, "*?[")], '/')]
 	dir := os.DirFS(cmp.Or(AtHome(fixed, home), "."))
-	// A pattern that ends with a slash means directories, and Glob finds nothing for it.
+	// A pattern that ends with a slash means directories; Glob finds nothing for it.
 	bare := strings.TrimRight(path[len(fixed):], "/")
 	found, err := fs.Glob(dir, bare)
 	if err != nil {
@@ -56,8 +56,8 @@ func Expand(path, home string) ([]string, error) {
 	return names, nil
 }
 
-// Believe holds what a far end says a path stands for against that path. A far
-// end that could name anything could have it written anywhere (CVE-2019-6111).
+// Believe checks a far end's expansion of a path against that path. A far end that
+// could name any file could have it written anywhere (CVE-2019-6111).
 func Believe(path string, names []string) error {
 	if len(names) == 0 {
 		return fmt.Errorf("%w: nothing for %q", ErrUnasked, path)
@@ -73,9 +73,8 @@ func Believe(path string, names []string) error {
 	return nil
 }
 
-// AtHome puts the home directory in the place of a ~ that stands alone or
-// before a slash. The name of what ~ alone stands for is not the user's to copy
-// it under, so its contents are meant.
+// AtHome replaces a ~ that stands alone or before a slash by the home directory. The
+// user did not write the name of the home directory, so ~ alone means its contents.
 func AtHome(path, home string) string {
 	switch {
 	case path == "~", path == "~/":

@@ -18,22 +18,21 @@ import (
 //	     1      4  length of the body, little-endian
 //	     5         body: JSON; of output, input and manifest the bytes themselves; of beat nothing
 //
-// Paths and options are base64 in JSON, because they need not be UTF-8.
-// Fields that a reader does not know are passed over. Both programs have the
-// same protocol version and the same of this: the banner says so before the first
-// message.
+// Paths and options are base64 in JSON, because they need not be UTF-8. A reader passes
+// over fields that it does not know. Both programs have the same protocol version and
+// the same setUpVersion: the banner shows that before the first message.
 const (
-	// setUpVersion is that of what the two say here. From 2 on serve says what the
-	// one copy is, and a far end admits no other; one of version 1 admits all. From 3
-	// on a far end can be asked to read files.
+	// setUpVersion is the version of these messages. From 2 on serve describes the one
+	// copy, and a far end admits no other; a far end of version 1 admits all. From 3 on
+	// a far end can be asked to read files.
 	setUpVersion     = 3
 	oneCopyVersion   = 2
 	messageHeadBytes = 5
 	// maxMessageBytes bounds a body.
 	maxMessageBytes = 4 << 20
-	// maxPaths bounds what the patterns of a command line may stand for.
+	// maxPaths bounds the paths that the patterns of a command line stand for.
 	maxPaths = 100_000
-	// maxSessionBytes bounds what is said of a session's memory.
+	// maxSessionBytes bounds the announced memory of a session.
 	maxSessionBytes = 1 << 40
 )
 
@@ -45,46 +44,46 @@ const (
 	kindRun                     // origin: copy, as the client of another far end
 	kindOffer                   // far end, once: where it can be reached
 	kindRefusal                 // far end: why it cannot do what was asked
-	kindStdout                  // far end that copies: what it prints
+	kindStdout                  // far end that copies: its output
 	kindStderr
 	kindEnd  // far end that copies: its exit code
 	kindBeat // either: still there
 
-	kindAudit    // origin: read files, and say what they hold
+	kindAudit    // origin: read files, and report their contents
 	kindInput    // origin: a part of a manifest, or of a list of names; empty at the end
 	kindManifest // far end that reads: a part of the manifest
-	kindFinding  // far end that reads: something about a path
-	kindTally    // far end that reads: how far it has come
-	kindAudited  // far end that reads: that was all
+	kindFinding  // far end that reads: a report about a path
+	kindTally    // far end that reads: its progress
+	kindAudited  // far end that reads: the end
 	kindsEnd
 )
 
-// errMessage is a message that makes no sense.
+// errMessage is the error of a message that makes no sense.
 var errMessage = errors.New("an invalid message from the other end")
 
 // Serve asks a far end to serve the holder of the key, until the pipe ends.
 type Serve struct {
 	Key trust.Key
-	// Copy is all that the holder of the key may do.
+	// Copy is the only copy that the holder of the key may make.
 	Copy Copy
-	// Sources are paths that may be patterns, for Expand: what is to be read there.
+	// Sources are the paths to read there. They may be patterns, for Expand.
 	Sources []string
-	// SessionBytes is what a server books for the session that is to come, at
-	// most: rings, and what goes with them. 0: not said.
+	// SessionBytes is the most memory that a server reserves for the coming session:
+	// rings and their buffers. 0: unknown.
 	SessionBytes int64
 }
 
-// Copy is the one copy that a far end serves. It comes from the origin, by ssh: the
-// host that uses the key may be another one.
+// Copy is the one copy that a far end serves. The origin sends it through ssh: the host
+// that uses the key may be another one.
 type Copy struct {
-	// Push: the far end is its destination, and Dest the path there, as it was
-	// written. Else its sources are those of Serve.
+	// Push: the far end is the destination, and Dest is the path there, as the user
+	// wrote it. Else the far end has the sources, which are those of Serve.
 	Push bool
 	Dest string
-	// From are the sources of a push by a third host, as they were written. Nil: the
+	// From are the sources of a push by a third host, as the user wrote them. Nil: the
 	// sources are on the origin, which knows their names.
 	From []string
-	// Terms are its options, as xfer.NewGrant takes them.
+	// Terms are the copy's options, in the form for xfer.NewGrant.
 	Terms []byte
 }
 
@@ -94,7 +93,7 @@ type Offer struct {
 	Addresses []Address
 	NoRails   string     // why there is no verbs address
 	NoTCP     string     // why there is no TCP address
-	Expanded  [][]string // what each of the sources stands for
+	Expanded  [][]string // the paths that each of the sources stands for
 }
 
 // Run asks a far end to copy from itself to another far end that serves.
@@ -107,11 +106,11 @@ type Run struct {
 	Args      []string // the options of the command line
 	Sources   []string
 	Dest      string
-	Terminal  bool // stderr is shown on one
-	Columns   int  // its width then; 0: not known
+	Terminal  bool // stderr is shown on a terminal
+	Columns   int  // the terminal's width then; 0: unknown
 }
 
-// keyFields is a key on its way: through the pipe and nowhere else.
+// keyFields is the form of a key in the pipe. A key travels nowhere else.
 type keyFields struct {
 	ID     string `json:"id"`
 	Secret []byte `json:"secret"`
@@ -163,7 +162,7 @@ type endFields struct {
 	Code int `json:"code"`
 }
 
-// octets and texts go from names to what JSON carries unchanged, and back.
+// octets and texts turn names into a form that JSON carries unchanged, and back.
 func octets(names []string) [][]byte {
 	if names == nil {
 		return nil
@@ -204,7 +203,7 @@ func (f *keyFields) key() (trust.Key, error) {
 	return k, nil
 }
 
-// writeMessage sends a message. fields is nil, bytes, or what becomes JSON.
+// writeMessage sends a message. fields is nil, bytes, or a value to send as JSON.
 func writeMessage(w io.Writer, k kind, fields any) error {
 	body, isBytes := fields.([]byte)
 	if !isBytes && fields != nil {
@@ -223,7 +222,7 @@ func writeMessage(w io.Writer, k kind, fields any) error {
 	return err
 }
 
-// readMessage takes the next message. io.EOF means that there is none.
+// readMessage returns the next message. io.EOF means that there is none.
 func readMessage(r io.Reader) (kind, []byte, error) {
 	var head [messageHeadBytes]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -233,7 +232,7 @@ func readMessage(r io.Reader) (kind, []byte, error) {
 	if n > maxMessageBytes || head[0] == 0 || kind(head[0]) >= kindsEnd {
 		return 0, nil, fmt.Errorf("%w: kind %d, %d bytes", errMessage, head[0], n)
 	}
-	// What is not there yet takes no memory.
+	// Bytes that have not come yet take no memory.
 	body, err := io.ReadAll(io.LimitReader(r, int64(n)))
 	if err == nil && len(body) < int(n) {
 		err = io.ErrUnexpectedEOF
@@ -282,7 +281,7 @@ func decodeRun(body []byte) (*Run, error) {
 	return &Run{k, f.Addresses, oneLine(f.NoRails, maxLineBytes), oneLine(f.NoTCP, maxLineBytes), f.From, f.To, texts(f.Args), texts(f.Sources), string(f.Dest), f.Terminal, int(f.Columns)}, nil
 }
 
-// decodeOffer checks all of an offer but what its paths stand for.
+// decodeOffer checks all of an offer except the expansions.
 func decodeOffer(body []byte) (*Offer, error) {
 	var f offerFields
 	if err := decode(body, &f); err != nil {

@@ -16,21 +16,21 @@ import (
 )
 
 const (
-	// windowBytes is what a stream may have under way to a reader that does not
-	// read, and so what is buffered for each. As much as ssh's own window would
-	// only add a second queue before the first.
+	// windowBytes is how much a stream may have under way to a reader that does not
+	// read, and so the size of each stream's buffer. A window as large as ssh's own
+	// would only add a second queue before the first.
 	windowBytes = 1 << 20
-	// stallTimeout is how long the pipe may take nothing before it is given
-	// up. It bounds how long a Write goes on after its stream was closed.
+	// stallTimeout is how long the pipe may take no data before the Mux gives up. It
+	// bounds how long a Write goes on after its stream was closed.
 	stallTimeout = 10 * time.Second
-	// waitingStreams bounds those that nobody has taken yet.
+	// waitingStreams bounds the streams that nobody has taken yet.
 	waitingStreams = 64
 )
 
 // ErrPipe: the pipe to the other end has ended.
 var ErrPipe = errors.New("the connection by the remote shell ended")
 
-// Mux makes many streams of one pipe. It is a Carrier of package rdma/tcp: Addr
+// Mux carries many streams in one pipe. It is a Carrier of package rdma/tcp: Addr
 // stands for the other end of the pipe.
 type Mux struct {
 	session *yamux.Session
@@ -42,11 +42,11 @@ type Mux struct {
 	control  chan *stream      // the peer's first stream, at the end that accepts
 }
 
-// NewMux begins to make streams of a pipe, which it closes in Close. The origin
-// is the end that started the other one.
+// NewMux begins to carry streams in a pipe, which Close closes. The origin is the end
+// that started the other one.
 func NewMux(pipe io.ReadWriteCloser, origin bool) (*Mux, error) {
 	cfg := yamux.DefaultConfig()
-	cfg.EnableKeepAlive = false // its patience is not enough for a slow link: see Conversation
+	cfg.EnableKeepAlive = false // its timeout is too short for a slow link: see Conversation
 	cfg.ConnectionWriteTimeout = stallTimeout
 	cfg.MaxStreamWindowSize = windowBytes
 	cfg.AcceptBacklog = waitingStreams
@@ -68,9 +68,9 @@ func NewMux(pipe io.ReadWriteCloser, origin bool) (*Mux, error) {
 	return m, nil
 }
 
-// takeStreams hands on the peer's streams, the first of them for the set-up,
-// and ends those that nobody listens for. A far end makes none: one that does
-// may mean to fill the origin's memory.
+// takeStreams hands on the peer's streams, the first of them for the set-up. It ends
+// streams without a listener. A far end makes no streams: one that does may want to
+// fill the origin's memory.
 func (m *Mux) takeStreams() {
 	control := m.control
 	for {
@@ -79,7 +79,7 @@ func (m *Mux) takeStreams() {
 			return // the session is over
 		}
 		if m.origin {
-			m.session.Close() // returns an error of closing the pipe, which is nobody's to tell
+			m.session.Close() // its error is of closing the pipe, which concerns nobody
 			return
 		}
 		if control != nil {
@@ -95,8 +95,8 @@ func (m *Mux) takeStreams() {
 	}
 }
 
-// Control is the stream for the set-up: the origin makes it, the far end waits
-// for it. Once only.
+// Control returns the stream for the set-up: the origin makes it, the far end waits for
+// it. Call it once.
 func (m *Mux) Control(ctx context.Context) (net.Conn, error) {
 	if m.control == nil {
 		return m.Dial(ctx)
@@ -129,7 +129,7 @@ func (m *Mux) Dial(ctx context.Context) (net.Conn, error) {
 	return &stream{Stream: s}, nil
 }
 
-// Listen takes the other end's streams from now on. One listener at a time.
+// Listen takes the other end's streams from now on. There is one listener at a time.
 func (m *Mux) Listen() (net.Listener, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

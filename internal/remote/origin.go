@@ -13,29 +13,30 @@ import (
 var (
 	// ErrMissing: the remote shell has no such program.
 	ErrMissing = errors.New("gdrcp was not found there")
-	// ErrVersion: the far end is of another version.
+	// ErrVersion: the far end has another version.
 	ErrVersion = errors.New("gdrcp there is of another version")
 )
 
-// defaultPath is the program where no other is named: that of the PATH there.
+// defaultPath is the program to start if no other is named: the one in the PATH there.
 const defaultPath = "gdrcp"
 
 // Origin starts far ends on one host.
 type Origin struct {
 	Rsh        []string // the remote shell command, see SplitCommand
 	User, Host string   // User may be empty
-	// RemotePath names the program there; empty, it is defaultPath. The remote
-	// shell evaluates it, so it may be more than a path, as rsync's --rsync-path.
+	// RemotePath names the program there; if it is empty, defaultPath counts. The
+	// remote shell evaluates it, so it may be more than a path, like rsync's
+	// --rsync-path.
 	RemotePath string
-	// Protocol is the version that the far end must speak, and Version what
-	// this end calls itself.
+	// Protocol is the version that the far end must speak, and Version is this end's
+	// own text.
 	Protocol int
 	Version  string
-	// Stderr takes what the remote shell command prints for the user.
+	// Stderr gets the remote shell command's messages for the user.
 	Stderr io.Writer
 }
 
-// Link is a far end that runs. Its Mux carries data.
+// Link is a running far end. Its Mux carries data.
 type Link struct {
 	Mux     *Mux
 	Talk    *Conversation
@@ -43,9 +44,8 @@ type Link struct {
 	origin  *Origin
 }
 
-// Connect starts a far end. Asking for a password may take any time, so only
-// ctx bounds it. The error is one line; what the remote shell command said of
-// it has been shown.
+// Connect starts a far end. Asking for a password may take any time, so only ctx bounds
+// it. The error is one line; the remote shell command's own message has been shown.
 func (o *Origin) Connect(ctx context.Context) (*Link, error) {
 	link, silent, err := o.connect(ctx, []string{o.program(), FarEndCommand})
 	if silent != nil {
@@ -54,16 +54,16 @@ func (o *Origin) Connect(ctx context.Context) (*Link, error) {
 	return link, err
 }
 
-// program is what is started there.
+// program returns the program to start there.
 func (o *Origin) program() string { return cmp.Or(o.RemotePath, defaultPath) }
 
-// silence is a command that ended without a banner.
+// silence describes a command that ended without a banner.
 type silence struct {
 	process *process
-	lines   []string // what it printed instead
+	lines   []string // its output instead
 }
 
-// connect runs words on the host that start a far end.
+// connect runs words on the host, which start a far end.
 func (o *Origin) connect(ctx context.Context, run []string) (*Link, *silence, error) {
 	command := Command{Rsh: o.Rsh, User: o.User, Host: o.Host, Run: run}
 	p, err := command.start(o.Stderr)
@@ -112,7 +112,7 @@ func (o *Origin) link(ctx context.Context, p *process) (*Link, error) {
 	return &Link{Mux: m, Talk: converse(control), process: p, origin: o}, nil
 }
 
-// diagnose says why there was no banner. The process has ended.
+// diagnose returns why there was no banner. The process has ended.
 func (o *Origin) diagnose(p *process) error {
 	program := o.program()
 	switch p.code() {
@@ -128,10 +128,10 @@ func (o *Origin) diagnose(p *process) error {
 	return fmt.Errorf("%s on %s ended before it answered (%s: %s)", program, o.Host, p.name(), p.ending())
 }
 
-// exitUnknownCommand is how a gdrcp ends that has no far end.
+// exitUnknownCommand is the exit code of a gdrcp without the far-end command.
 const exitUnknownCommand = 2
 
-// Failure is why the link has ended, in a line; nil while it stands.
+// Failure returns why the link has ended, in a line; nil while it stands.
 func (l *Link) Failure() error {
 	select {
 	case <-l.Mux.Done():
@@ -141,7 +141,7 @@ func (l *Link) Failure() error {
 	select {
 	case <-l.process.ended:
 		return fmt.Errorf("%w: %s to %s: %s", ErrPipe, l.process.name(), l.origin.Host, l.process.ending())
-	case <-time.After(endTimeout): // the pipe is closed, and the command stays
+	case <-time.After(endTimeout): // the pipe is closed, but the command still runs
 		return fmt.Errorf("%w: %s to %s", ErrPipe, l.process.name(), l.origin.Host)
 	}
 }

@@ -15,26 +15,26 @@ const (
 	// leaveTimeout is how long the remote shell command may take to end once
 	// its stdin has ended.
 	leaveTimeout = 3 * time.Second
-	// endTimeout is between the end of a command and that of its pipe, whichever
-	// comes first.
+	// endTimeout is the longest wait between the end of a command and that of its pipe,
+	// whichever comes first.
 	endTimeout = 500 * time.Millisecond
-	// exitNoCommand is the exit code of a shell that finds no such command, and
-	// exitNotRun that of one that cannot start it (POSIX, 2.8.2). exitSSH is
-	// that of ssh for its own errors (ssh(1)).
+	// exitNoCommand is the exit code of a shell that does not find the command, and
+	// exitNotRun that of a shell that cannot start it (POSIX, 2.8.2). exitSSH is ssh's
+	// exit code for its own errors (ssh(1)).
 	exitNoCommand = 127
 	exitNotRun    = 126
 	exitSSH       = 255
 )
 
-// Command is something to be run on another host, through the user's own remote
-// shell command.
+// Command is a command to run on another host, through the user's own remote shell
+// command.
 type Command struct {
 	Rsh        []string // the remote shell command, and options to it
 	User, Host string   // User may be empty
 	Run        []string // words for the remote shell, which evaluates them
 }
 
-// args are those of the remote shell command, in rsync's order.
+// args returns the arguments of the remote shell command, in rsync's order.
 func (c *Command) args() []string {
 	args := append([]string(nil), c.Rsh...)
 	if c.User != "" {
@@ -43,7 +43,7 @@ func (c *Command) args() []string {
 	return append(append(args, c.Host), c.Run...)
 }
 
-// process is a remote shell command that runs.
+// process is a running remote shell command.
 type process struct {
 	cmd   *exec.Cmd
 	stdin *os.File
@@ -53,7 +53,7 @@ type process struct {
 	err   error // of Wait, once ended
 }
 
-// start runs the command. What it writes to stderr goes there. It stays in the
+// start runs the command. Its standard error goes to stderr. The command stays in the
 // process group, so that it can ask for a password, and ^C ends it too.
 func (c *Command) start(stderr io.Writer) (*process, error) {
 	theirs, stdin, err := os.Pipe()
@@ -84,8 +84,8 @@ func (c *Command) start(stderr io.Writer) (*process, error) {
 	go func() {
 		p.err = p.cmd.Wait()
 		close(p.ended)
-		// A child of the command may still have the pipes. What was written is
-		// read before they end.
+		// A child of the command may still have the pipes. Leave time to read the bytes
+		// in them.
 		time.AfterFunc(endTimeout, func() {
 			stdin.Close()
 			out.Close()
@@ -97,7 +97,8 @@ func (c *Command) start(stderr io.Writer) (*process, error) {
 func (p *process) Read(b []byte) (int, error)  { return p.read.Read(b) }
 func (p *process) Write(b []byte) (int, error) { return p.stdin.Write(b) }
 
-// Close ends the command's stdin and waits until it has ended; not for ever.
+// Close ends the command's stdin and waits until the command has ended. After
+// leaveTimeout it kills the command.
 func (p *process) Close() error {
 	p.stdin.Close()
 	select {
@@ -110,20 +111,21 @@ func (p *process) Close() error {
 	return nil
 }
 
-// abort ends a command of which nothing more is wanted.
+// abort kills a command that is no longer needed.
 func (p *process) abort() {
 	p.out.Close()
 	_ = p.cmd.Process.Kill() // fails where it has just ended
 	p.Close()
 }
 
-// code is the exit code; -1 where a signal ended it. After ended only.
+// code returns the exit code, or -1 if a signal ended the command. Call it only after
+// ended.
 func (p *process) code() int { return p.cmd.ProcessState.ExitCode() }
 
-// name is the remote shell command, for messages.
+// name returns the name of the remote shell command, for messages.
 func (p *process) name() string { return filepath.Base(p.cmd.Path) }
 
-// ending says in words how the command ended. After ended only.
+// ending says in words how the command ended. Call it only after ended.
 func (p *process) ending() string {
 	if p.cmd.ProcessState == nil {
 		return p.err.Error()

@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// reachTimeout is when an address that has not answered is given up.
+	// reachTimeout is how long an address may take to answer.
 	reachTimeout = 3 * time.Second
-	// fasterTimeout is how long faster addresses are waited for once one has
-	// answered, beside as long as that took, three times.
+	// fasterTimeout is how long Reach waits for faster addresses once one has answered,
+	// beside three times as long as that answer took.
 	fasterTimeout = 10 * time.Millisecond
-	// MaxAddresses bounds what a far end may offer.
+	// MaxAddresses bounds the addresses that a far end may offer.
 	MaxAddresses = 64
 )
 
@@ -30,15 +30,15 @@ type Address struct {
 	RateGbps  float64        `json:"rate_gbps,omitempty"`
 }
 
-// Way is an address that answers, and the local one by which it does.
+// Way is an address that answers, and the local address of that connection.
 type Way struct {
 	Address
 	Local netip.Addr
 }
 
-// Reach tries TCP addresses all at the same time, so that one whose packets are
-// dropped holds up none, and returns those that answer, the fastest first. Where
-// none does, problem says why.
+// Reach tries all TCP addresses at the same time, so that an address whose packets are
+// dropped does not delay the others. It returns the addresses that answer, the fastest
+// first. If none does, problem says why.
 func Reach(ctx context.Context, addrs []Address) (reached []Way, problem error) {
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
@@ -47,7 +47,7 @@ func Reach(ctx context.Context, addrs []Address) (reached []Way, problem error) 
 		local netip.Addr
 		err   error
 	}
-	results := make(chan result, len(addrs)) // nobody may read the last ones
+	results := make(chan result, len(addrs)) // the last results may have no reader
 	for i, a := range addrs {
 		go func() {
 			local, err := touch(ctx, a.Addr)

@@ -6,10 +6,9 @@ import (
 	"strings"
 )
 
-// SplitCommand takes a command of --rsh apart as rsync does (rsync(1), --rsh):
-// spaces separate words, single and double quotes preserve them, and a quote
-// that is doubled inside its like stands for itself. A backslash is a letter
-// like any other.
+// SplitCommand splits a command of --rsh as rsync does (rsync(1), --rsh): spaces
+// separate words, single and double quotes preserve spaces, and a doubled quote inside
+// quotes of its kind stands for itself. A backslash is an ordinary character.
 func SplitCommand(s string) ([]string, error) {
 	var words []string
 	var word strings.Builder
@@ -44,7 +43,7 @@ func SplitCommand(s string) ([]string, error) {
 	return words, nil
 }
 
-// quoted reads to the quote that ends it. length counts that one, too.
+// quoted reads to the closing quote. length counts that quote, too.
 func quoted(s string, quote byte) (length int, text string, closed bool) {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -61,12 +60,12 @@ func quoted(s string, quote byte) (length int, text string, closed bool) {
 	return 0, "", false
 }
 
-// shellQuote makes s one word of any shell. s has no single quote and no
-// newline: csh has no way for those that others have, too.
+// shellQuote makes s one word of any shell. s must have no single quote and no newline:
+// csh and other shells have no common way to quote those.
 func shellQuote(s string) string { return "'" + s + "'" }
 
-// CheckHost refuses a host or a user that the remote shell command would take
-// for an option, or that is none.
+// CheckHost refuses a host or a user that is invalid, or that the remote shell command
+// would take for an option.
 func CheckHost(user, host string) error {
 	switch {
 	case host == "":

@@ -11,20 +11,20 @@ import (
 	"github.com/hashicorp/yamux"
 )
 
-// frameBytes is how much of a Write is sent before other streams have their
-// turn: what an SSH packet holds (RFC 4253, 6.1).
+// frameBytes is how much of a Write is sent before other streams have their turn: the
+// payload of an SSH packet (RFC 4253, 6.1).
 const frameBytes = 32 << 10
 
-// stream is a stream of a Mux, with the manners of a socket: Close ends a Read
-// under way, and deadlines are those of package os.
+// stream is a stream of a Mux that behaves like a socket: Close ends a Read under way,
+// and errors of deadlines are those of package os.
 type stream struct {
 	*yamux.Stream
-	// writing is held while the stream is written to, because yamux closes one
-	// side with what is being written still to come.
+	// writing is held during a Write, because yamux would close a side before the bytes
+	// of a Write under way.
 	writing sync.Mutex
 
-	deadlines sync.Mutex // held while they are set
-	closed    bool       // and what they were set to stays
+	deadlines sync.Mutex // held while deadlines are set
+	closed    bool       // from then on deadlines stay as they are
 }
 
 // pipeAddr is the address of both ends of a stream.
@@ -55,7 +55,7 @@ func (s *stream) Write(b []byte) (int, error) {
 	}
 }
 
-// inWordsOfOS makes the errors of yamux those of sockets.
+// inWordsOfOS turns the errors of yamux into those of sockets.
 func (s *stream) inWordsOfOS(err error) error {
 	switch {
 	case errors.Is(err, yamux.ErrTimeout):
@@ -96,7 +96,7 @@ func (s *stream) setDeadline(t time.Time, set func(time.Time) error) error {
 // CloseWrite ends this side of the stream.
 func (s *stream) CloseWrite() error { return s.Stream.Close() }
 
-// Close ends both sides: what still comes is thrown away.
+// Close ends both sides. Data that still comes is dropped.
 func (s *stream) Close() error {
 	err := s.Stream.Close()
 	s.deadlines.Lock()

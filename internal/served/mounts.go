@@ -12,19 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mounts are those of this process: what is mounted where. A directory can be
-// reached through each of its file system that shows it.
+// mounts are the mounts of this process. A directory can be reached through every mount
+// of its file system that shows it.
 type mounts []mount
 
 // mount is a line of proc_pid_mountinfo(5).
 type mount struct {
 	id    uint64
 	dev   string // major:minor of the file system
-	root  string // the directory of the file system that is seen
+	root  string // the directory of the file system that the mount shows
 	point string // where
 }
 
-// mountsHere are the mounts of now.
+// mountsHere returns the present mounts.
 func mountsHere() (mounts, error) {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -43,8 +43,8 @@ func mountsHere() (mounts, error) {
 	return all, nil
 }
 
-// unescape takes back what the kernel writes for blanks and backslashes: \ and
-// three octal digits.
+// unescape decodes the kernel's form of blanks and backslashes: \ and three octal
+// digits.
 func unescape(s string) string {
 	var out []byte
 	for i := 0; i < len(s); i++ {
@@ -60,7 +60,8 @@ func unescape(s string) string {
 	return string(out)
 }
 
-// below is the rest of a path that leads to or below a directory; both are clean.
+// below returns the rest of path p if it leads to or below the directory dir. Both are
+// clean.
 func below(p, dir string) (rest string, ok bool) {
 	if dir == "/" || p == dir {
 		return strings.TrimPrefix(p, dir), true
@@ -68,9 +69,10 @@ func below(p, dir string) (rest string, ok bool) {
 	return strings.CutPrefix(p, dir+"/")
 }
 
-// above lists a directory, given by its descriptor, and all that it lies in, up to
-// the root of this process: by each mount that shows it, first by the one through
-// which it was reached. Where one is mounted, that is where.
+// above lists a directory, given by its descriptor, and all directories above it, up to
+// the root of this process. It does so for each mount that shows the directory, first
+// for the one through which it was reached. Above the root of a mount it goes on at the
+// mount point.
 func (m mounts) above(dir int) ([]place, error) {
 	c := climb{mounts: m, met: make(map[place]bool)}
 	err := c.up(dir)
@@ -79,7 +81,7 @@ func (m mounts) above(dir int) ([]place, error) {
 		c.ahead = c.ahead[1:]
 		fd, e := openat(unix.AT_FDCWD, next.path, dirFlags)
 		if e != nil {
-			continue // something else is mounted over it
+			continue // another mount hides it
 		}
 		if st, e := statusOf(fd); e == nil && st.place == next.place {
 			err = c.up(fd)
@@ -89,12 +91,12 @@ func (m mounts) above(dir int) ([]place, error) {
 	return c.places, err
 }
 
-// climb is the way up from a directory, by all mounts.
+// climb is the way up from a directory, through all mounts.
 type climb struct {
 	mounts mounts
 	places []place
 	ahead  []sight
-	met    map[place]bool // of those by which it came into a mount
+	met    map[place]bool // the places at which it entered a mount
 }
 
 // sight is a directory at another path, which may be hidden there.
@@ -103,8 +105,8 @@ type sight struct {
 	place place
 }
 
-// elsewhere finds where else a directory is to be seen. A kernel before 5.8 does
-// not say through which mount it was reached, and then that is not known.
+// elsewhere finds the other paths to a directory. A kernel before 5.8 does not report
+// through which mount the directory was reached; then that is unknown.
 func (c *climb) elsewhere(dir int, st status) {
 	if c.met[st.place] {
 		return

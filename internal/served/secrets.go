@@ -6,10 +6,10 @@ import (
 	"strconv"
 )
 
-// ReachedError is a file with secrets that a client can get at.
+// ReachedError is the error of a file with secrets that a client can reach.
 type ReachedError struct {
 	File     string
-	Key, Dir string // that opens the directory
+	Key, Dir string // the key that opens the directory
 }
 
 // Error implements error.
@@ -17,10 +17,10 @@ func (e *ReachedError) Error() string {
 	return fmt.Sprintf("%s holds secrets, and it or what leads to it lies below %s, which key %s opens", strconv.Quote(e.File), strconv.Quote(e.Dir), e.Key)
 }
 
-// Guard makes sure that no client reaches a file with secrets: neither what is at
-// the end of its path nor a directory or a link on the way to it lies below a
-// directory of the set; otherwise the error is a *ReachedError. It returns how many
-// names (hard links) the file has: where the others are nobody can tell.
+// Guard checks that no client reaches a file with secrets: neither the file at the end
+// of the path nor a directory or link on the way to it may lie below a directory of the
+// set. Otherwise the error is a *ReachedError. Guard returns how many names (hard
+// links) the file has: nobody can tell where the other names are.
 func (s *Set) Guard(file string) (names int, err error) {
 	path := file
 	if path == "" || path[0] != '/' {
@@ -28,7 +28,7 @@ func (s *Set) Guard(file string) (names int, err error) {
 		if err != nil {
 			return 0, err
 		}
-		path = dir + "/" + path // not cleaned: the kernel goes .. from where a link leads
+		path = dir + "/" + path // not cleaned: after a link the kernel takes .. from the link's target
 	}
 	held := make(map[place]*entry)
 	for _, path := range s.paths() {

@@ -18,8 +18,8 @@ type Want struct {
 	Writable bool
 }
 
-// Dir is a directory that is held, or why there is none. It is the same Dir as
-// long as the same directory is held for its path.
+// Dir is a directory that is held open, or the error that explains why there is none.
+// It stays the same Dir as long as the same directory is held for its path.
 type Dir struct {
 	path  string
 	place place
@@ -28,8 +28,8 @@ type Dir struct {
 	err   error
 }
 
-// Open returns the directory for one session, which closes it. It does not go
-// along the path again. Where none is held the error, a *fs.PathError, says why.
+// Open returns the directory for one session, which closes it. It does not follow the
+// path again. If no directory is held, the error, a *fs.PathError, says why.
 func (d *Dir) Open() (*os.Root, error) {
 	if d.err != nil {
 		return nil, d.err
@@ -37,16 +37,16 @@ func (d *Dir) Open() (*os.Root, error) {
 	return d.root.OpenRoot(".")
 }
 
-// Err is why the directory is not held, or nil.
+// Err returns why the directory is not held, or nil.
 func (d *Dir) Err() error { return d.err }
 
 // entry is a directory of a Set, and the keys that open it.
 type entry struct {
 	dir      *Dir
 	writable bool
-	key      string // the first that opens it, for writing if there is such
-	// Of the way to it, while a set is made: the places above each directory in
-	// which there was a link, and above the directory itself.
+	key      string // the first key that opens it, or the first that opens it for writing
+	// Used while a set is made: links has the places above each directory in which
+	// there was a link on the way, and above the places above the directory itself.
 	links [][]place
 	above []place
 }
@@ -56,7 +56,7 @@ type Set struct {
 	dirs   map[string]*entry // by path
 	mounts mounts
 	nested []Nested
-	// once are the directories that sets before this one had open for writing.
+	// once are the directories that earlier sets had open for writing.
 	once map[place]*entry
 }
 
@@ -66,11 +66,11 @@ type Nested struct {
 	OuterKey, OuterPath string
 }
 
-// Hold opens what keys want. One that cannot be opened keeps nobody from the
-// others: its Dir has the error. before is what is held so far, or nil: a
-// directory that it holds for the same path is taken over, and no link is followed
-// that lies below a directory that it, or a set before it, had open for writing. It
-// blocks for as long as file systems take. The caller ends the set with Close.
+// Hold opens the wanted directories. If one cannot be opened, its Dir has the error,
+// and the others are open. before is the present set, or nil: Hold takes over a
+// directory that before holds for the same path, and follows no link that lies below a
+// directory that before, or an earlier set, had open for writing. Hold blocks for as
+// long as file systems take. The caller ends the set with Close.
 func Hold(wanted []Want, before *Set) (*Set, error) {
 	mounts, err := mountsHere()
 	if err != nil {
@@ -106,7 +106,7 @@ func (s *Set) want(w Want) {
 	}
 }
 
-// fits makes sure that sessions have descriptors left.
+// fits checks that enough descriptors are left for sessions.
 func (s *Set) fits() error {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
@@ -121,7 +121,7 @@ func (s *Set) fits() error {
 
 func (s *Set) paths() []string { return slices.Sorted(maps.Keys(s.dirs)) }
 
-// freeOf is how many components of a path may be links: those that do not lie
+// freeOf returns how many components of a path may be links: those that do not lie
 // below the path of a writable directory.
 func (s *Set) freeOf(path string) int {
 	const all = unix.PathMax
@@ -142,7 +142,7 @@ func (s *Set) freeOf(path string) int {
 	return all
 }
 
-// open opens the directory, and notes what the way to it was.
+// open opens the directory, and notes the way to it.
 func (e *entry) open(free int, mounts mounts) error {
 	fd, err := follow(e.dir.path, free, func(dir int, link bool) error {
 		if !link {
@@ -160,7 +160,7 @@ func (e *entry) open(free int, mounts mounts) error {
 	if err != nil {
 		return err
 	}
-	if e.above, err = mounts.above(fd); err != nil { // e.g. it is not a directory; opening it could block
+	if e.above, err = mounts.above(fd); err != nil { // such as something that is no directory; opening that could block
 		return err
 	}
 	e.dir.place, e.dir.mount = st.place, st.mount
@@ -168,7 +168,7 @@ func (e *entry) open(free int, mounts mounts) error {
 	return err
 }
 
-// refuse has the directory not served.
+// refuse takes the directory out of service, because of err.
 func (e *entry) refuse(err error) {
 	e.dir.close()
 	e.dir.root, e.dir.err = nil, &fs.PathError{Op: "open", Path: e.dir.path, Err: err}
@@ -189,9 +189,9 @@ func (s *Set) writable() map[place]*entry {
 	return found
 }
 
-// refusePlanted gives up what was reached by a link that lies below a writable
-// directory, be that one given up, too: which of the two was there first is not
-// to be known.
+// refusePlanted gives up directories that were reached by a link below a writable
+// directory, even if that directory is given up, too: nobody can know which of the two
+// was there first.
 func (s *Set) refusePlanted(before *Set) {
 	s.once = before.writable()
 	if before != nil {
@@ -210,7 +210,7 @@ func (s *Set) refusePlanted(before *Set) {
 	}
 }
 
-// firstIn is the nearest of the entries that lie at one of the places.
+// firstIn returns the nearest of the entries that lie at one of the places.
 func firstIn(entries map[place]*entry, places []place) *entry {
 	for _, p := range places {
 		if e := entries[p]; e != nil {
@@ -220,8 +220,8 @@ func firstIn(entries map[place]*entry, places []place) *entry {
 	return nil
 }
 
-// findNested notes what lies below a writable directory, and drops what was only
-// noted for that.
+// findNested notes the directories below a writable directory, and drops the notes that
+// only this needed.
 func (s *Set) findNested() {
 	writable := s.writable()
 	for _, path := range s.paths() {
@@ -235,7 +235,7 @@ func (s *Set) findNested() {
 	}
 }
 
-// takeOver keeps the Dirs of directories that are held already.
+// takeOver keeps the Dirs of directories that before holds already.
 func (s *Set) takeOver(before *Set) {
 	if before == nil {
 		return
@@ -250,7 +250,7 @@ func (s *Set) takeOver(before *Set) {
 	}
 }
 
-// Dir is what is held for a path that was wanted.
+// Dir returns the Dir for a wanted path.
 func (s *Set) Dir(path string) *Dir { return s.dirs[path].dir }
 
 // Nested lists the directories below others that are served for writing, in the
@@ -268,8 +268,8 @@ func (s *Set) Missing() (keys []string, why []error) {
 	return keys, why
 }
 
-// Close lets go what next, which may be nil, has not taken over. A session that
-// has opened a directory keeps it.
+// Close closes the directories that next, which may be nil, has not taken over. A
+// session that has opened a directory keeps it.
 func (s *Set) Close(next *Set) {
 	for path, e := range s.dirs {
 		if next != nil && next.dirs[path] != nil && next.dirs[path].dir == e.dir {
@@ -281,6 +281,6 @@ func (s *Set) Close(next *Set) {
 
 func (d *Dir) close() {
 	if d.root != nil {
-		_ = d.root.Close() // nothing was written by it
+		_ = d.root.Close() // nothing was written through it
 	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // uninterrupted repeats a call on EINTR: network and FUSE file systems return it
-// whatever Go's handlers ask for (signal(7)).
+// although Go's handlers ask for a restart (signal(7)).
 func uninterrupted(call func() error) error {
 	for {
 		if err := call(); err != unix.EINTR {
@@ -27,19 +27,19 @@ func openat(dir int, name string, flags int) (fd int, err error) {
 	return fd, err
 }
 
-// closeQuietly closes a descriptor that nothing was written by.
+// closeQuietly closes a descriptor through which nothing was written.
 func closeQuietly(fd int) { _ = unix.Close(fd) }
 
-// place is a directory, whatever the path to it.
+// place identifies a directory, whatever the path to it.
 type place struct {
 	major, minor uint32
 	inode        uint64
 }
 
-// status is what is asked of a file.
+// status holds the attributes of a file that the package needs.
 type status struct {
 	place
-	mount uint64 // by which it was reached; 0 where the kernel is older than 5.8
+	mount uint64 // through which it was reached; 0 on a kernel older than 5.8
 	mode  uint16 // S_IF...
 	names uint32 // hard links
 }
@@ -96,14 +96,14 @@ func (c *climb) up(dir int) error {
 	return unix.ENAMETOOLONG
 }
 
-// descriptorPath leads to what a descriptor is of, and its text to where that is.
+// descriptorPath returns a link to a descriptor's file. The link's text is the file's
+// path.
 func descriptorPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// openRoot opens a directory for the use of it, by a descriptor that only marks
-// where it is.
+// openRoot opens a directory for use, given a descriptor that only marks its place.
 func openRoot(fd int) (*os.Root, error) {
 	r, err := os.OpenRoot(descriptorPath(fd))
-	if at, ok := err.(*fs.PathError); ok && at.Err != unix.ENOENT { // that would be /proc itself
+	if at, ok := err.(*fs.PathError); ok && at.Err != unix.ENOENT { // ENOENT would mean that /proc is missing
 		err = at.Err
 	}
 	return r, err

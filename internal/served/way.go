@@ -8,38 +8,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errPlanted is a way that somebody with a key could have laid.
+// errPlanted is the error of a path that the holder of a key could have made.
 var errPlanted = errors.New("its path leads through a link that lies below what a read-write key opens, or has opened")
 
 const (
-	// pathFlags mark where something is, be it a link, and need no right to it.
+	// pathFlags open a file or link only to mark its place, which needs no right to it.
 	pathFlags = unix.O_PATH | unix.O_NOFOLLOW
-	// dirFlags are for directories alone, and mount what is mounted on demand.
+	// dirFlags are only for directories. They trigger an automount.
 	dirFlags = pathFlags | unix.O_DIRECTORY
-	// maxLinks is how many links the kernel follows on one way (path_resolution(7)).
+	// maxLinks is how many links the kernel follows in one path (path_resolution(7)).
 	maxLinks = 40
 )
 
-// step is a component of a way.
+// step is a component of a path.
 type step struct {
 	name  string
 	plain bool // must not be a link
 }
 
-// way is a path that is followed as the kernel does (path_resolution(7)), but one
-// component at a time.
+// way follows a path as the kernel does (path_resolution(7)), but one component at a
+// time.
 type way struct {
-	at    int // what was reached
+	at    int // the place reached so far
 	ahead []step
 	links int
-	// look is told of each name: in which directory it is looked up, and whether
-	// it is a link that is going to be followed. Its error ends the way.
+	// look is called for each name, with the directory in which it is looked up, and
+	// whether it is a link that will be followed. Its error ends the way.
 	look func(dir int, link bool) error
 }
 
-// follow goes along an absolute path and returns a descriptor of what is at its
-// end, which marks where that is (O_PATH) and which the caller closes. Behind the
-// first free components nothing may be a link.
+// follow goes along an absolute path and returns a descriptor that marks the place at
+// its end (O_PATH). The caller closes it. After the first free components nothing may
+// be a link.
 func follow(path string, free int, look func(dir int, link bool) error) (fd int, err error) {
 	w := way{look: look}
 	for name := range strings.SplitSeq(path, "/") {
@@ -102,7 +102,7 @@ func (w *way) take(next step) error {
 	return nil
 }
 
-// takeLink goes on where a link leads, which is given by its descriptor.
+// takeLink goes on at the target of a link, which is given by its descriptor.
 func (w *way) takeLink(link int, next step) error {
 	if next.plain {
 		return errPlanted
@@ -145,8 +145,8 @@ func (w *way) takeLink(link int, next step) error {
 	return err
 }
 
-// byKernel: a directory of proc(5), whose links nobody makes, and lead elsewhere
-// than their text says.
+// byKernel reports whether dir is a directory of proc(5). Nobody makes the links there,
+// and they lead elsewhere than their text says.
 func byKernel(dir int) (bool, error) {
 	var st unix.Statfs_t
 	if err := uninterrupted(func() error { return unix.Fstatfs(dir, &st) }); err != nil {

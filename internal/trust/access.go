@@ -16,19 +16,19 @@ const (
 	MaxSessionsOfKey = 1 << 16
 )
 
-// ErrAccess is a line of an access file that makes no sense.
+// ErrAccess is the error of a line of an access file that makes no sense.
 var ErrAccess = errors.New("access file")
 
-// Permit is what an access file says of a key.
+// Permit is an access file's entry for a key.
 type Permit struct {
 	Key
-	Root     string // absolute and clean; what the key's holder sees as "/"
+	Root     string // absolute and clean; the holder of the key sees it as "/"
 	ReadOnly bool
-	// RequireEncrypt: only sessions whose data is encrypted are let in.
+	// RequireEncrypt: only sessions with encrypted data are admitted.
 	RequireEncrypt bool
-	MaxSessions    int // at once; 0: as many as there may be
-	// BytesPerSecond bounds what all of the key's sessions move together, both
-	// directions counted; 0: no bound.
+	MaxSessions    int // at once; 0: no bound of the key's own
+	// BytesPerSecond bounds the data of all of the key's sessions together, in both
+	// directions; 0: no bound.
 	BytesPerSecond int64
 }
 
@@ -47,24 +47,24 @@ func (a *Access) Find(id string) (Permit, bool) {
 	return a.permits[i], true
 }
 
-// Permits lists what there is, in the order of the file. The caller does not
-// change it.
+// Permits lists the permits, in the order of the file. The caller must not change the
+// list.
 func (a *Access) Permits() []Permit { return a.permits }
 
 // ReadAccess reads an access file: a line for each key, of
 //
 //	ID SECRET ro|rw ROOT [max-sessions=N] [rate=SIZE] [require-encrypt]
 //
-// The secret is in base64. ROOT is absolute, and in double quotes as in Go where
-// it has blanks or what does not print. rate is bytes a second, with an optional
-// K, M, G or T for powers of 1024. Empty lines are nothing, and so is what
-// follows a word that begins with #. An error has the file and the line, and
-// repeats nothing of the line but the id of one that is well formed. A file
-// that others may read or write is a PermissiveError.
+// The secret is in base64. ROOT is absolute. If it has blanks or characters that do not
+// print, it is in double quotes as in Go. rate is bytes a second, with an optional K,
+// M, G or T for powers of 1024. Empty lines are ignored, and so is everything from a
+// word that begins with # on. An error names the file and the line. Of the line itself
+// it repeats only a well-formed id. A file that others may read or write is a
+// PermissiveError.
 func ReadAccess(path string) (*Access, error) { return readAccess(path, trusted) }
 
-// InspectAccess is ReadAccess for looking at a file, not for admitting clients by it:
-// root may look at a file of any owner.
+// InspectAccess is ReadAccess for showing a file, not for admitting clients by it: root
+// may look at a file of any owner.
 func InspectAccess(path string) (*Access, error) { return readAccess(path, anybody) }
 
 func readAccess(path string, of owners) (*Access, error) {
@@ -96,7 +96,7 @@ func parseAccess(name string, data []byte) (*Access, error) {
 	return a, nil
 }
 
-// parsePermit reads a line; ok says that there is something on it.
+// parsePermit reads a line; ok says that the line has a permit.
 func parsePermit(line string) (p Permit, ok bool, err error) {
 	var id, secret, rights string
 	id, line = word(line)
@@ -159,7 +159,7 @@ func root(line string) (dir, rest string, err error) {
 	return filepath.Clean(dir), rest, nil
 }
 
-// limits reads what may stand behind ROOT.
+// limits reads the words that may follow ROOT.
 func (p *Permit) limits(line string) error {
 	seen := make(map[string]bool)
 	for {
@@ -209,7 +209,7 @@ func parseRate(text string) (int64, error) {
 	return int64(n << shift), nil
 }
 
-// line is the permit as ReadAccess reads it, with its secret.
+// line returns the permit in the form that ReadAccess reads, with its secret.
 func (p *Permit) line() string {
 	dir := p.Root
 	if strings.ContainsAny(dir, blanks+"\"#") || strconv.Quote(dir) != `"`+dir+`"` {

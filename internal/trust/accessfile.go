@@ -17,7 +17,7 @@ import (
 	"gdrcp/internal/dirsync"
 )
 
-// Check reports what would keep the permit from being read back.
+// Check returns an error if the permit, once written, could not be read back.
 func (p *Permit) Check() error {
 	got, ok, err := parsePermit(p.line())
 	if err == nil && (!ok || got != *p) {
@@ -37,23 +37,22 @@ func (p *Permit) WriteLine(w io.Writer) error {
 
 // lockPatience is how long AppendAccess waits for another process that has the file
 // locked, and lockInterval is the time between two tries. Any process that can open the
-// file can lock it for ever, so the wait needs a bound.
+// file can lock it forever, so the wait needs a bound.
 const (
 	lockPatience = 10 * time.Second
 	lockInterval = 10 * time.Millisecond
 )
 
-// ErrUnsynced: an access file has the key, and nobody knows whether it would
-// still have it after a crash of the host.
+// ErrUnsynced: an access file has the key, but may lose it if the host crashes.
 var ErrUnsynced = errors.New("the key was added, but may not be on the disk yet")
 
-// AppendAccess adds a key to an access file, or makes the file, readable for its
-// owner only. A new file belongs to this user; one that was there keeps its owner, and
-// root may add to it. A reader sees the old file or the new one, each of them whole. Of
-// several keys that are added at once none is lost: each process waits for the others
-// until ctx ends, 10 s at most. A file that is broken, that has the key, or that
-// is a link to nothing stays as it is and is an error. After ErrUnsynced the key
-// is there.
+// AppendAccess adds a key to an access file, or makes the file, readable for its owner
+// only. A new file belongs to this user; an existing file keeps its owner, and root may
+// add to it. A reader sees the whole old file or the whole new one. If several
+// processes add keys at once, no key is lost: each process waits for the others until
+// ctx ends, 10 s at most. A file that is broken, that has the key, or that is a link to
+// nothing stays as it is, and AppendAccess returns an error. After ErrUnsynced the file
+// has the key.
 func AppendAccess(ctx context.Context, path string, p Permit) error {
 	if err := p.Check(); err != nil {
 		return err
@@ -66,7 +65,7 @@ func AppendAccess(ctx context.Context, path string, p Permit) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() // and with it the lock
+	defer f.Close() // this also releases the lock
 	data, err := readOpen(f, path, maxAccessBytes, anybody)
 	if err != nil {
 		return err
@@ -84,8 +83,8 @@ func AppendAccess(ctx context.Context, path string, p Permit) error {
 	return replace(f, path, data)
 }
 
-// resolve follows links, so that it is not a link that is replaced. One that
-// leads nowhere is refused: root would make a file wherever it points.
+// resolve follows links, so that AppendAccess does not replace a link. It refuses a
+// link that leads nowhere: root would make a file wherever the link points.
 func resolve(path string) (string, error) {
 	at, err := filepath.EvalSymlinks(path)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -98,9 +97,9 @@ func resolve(path string) (string, error) {
 	return filepath.Join(dir, filepath.Base(path)), err
 }
 
-// lockAccess opens the file, or makes an empty one, and waits until nobody else
+// lockAccess opens the file, or makes an empty one, and waits until no other process
 // adds to it. The lock is on the file that has the name: if the file was replaced during
-// the wait, the wait begins anew for the new one. path is resolved.
+// the wait, lockAccess waits for the new file. path is resolved.
 func lockAccess(ctx context.Context, path string) (*os.File, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, lockPatience,
 		fmt.Errorf("%s has been locked by another process for %s", strconv.Quote(path), lockPatience))
@@ -118,13 +117,14 @@ func lockAccess(ctx context.Context, path string) (*os.File, error) {
 	}
 }
 
-// lockNow is lockAccess without waiting: nil where the file is not to be had now.
+// lockNow is lockAccess without waiting: it returns nil if the file is locked or was
+// just replaced.
 func lockNow(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		f, err = os.OpenFile(path, os.O_RDONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if errors.Is(err, fs.ErrExist) {
-			return nil, nil // somebody else has made it
+			return nil, nil // another process has made it
 		}
 	}
 	if err != nil {
@@ -147,7 +147,7 @@ func lockNow(path string) (*os.File, error) {
 	return f, nil
 }
 
-// replace writes a file beside the old one and gives it that one's owner, mode
+// replace writes a new file beside the old one and gives it the old one's owner, mode
 // and name.
 func replace(old *os.File, path string, data []byte) error {
 	st, err := old.Stat()

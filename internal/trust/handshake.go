@@ -7,9 +7,9 @@ import (
 	"github.com/flynn/noise"
 )
 
-// ErrRefused is a peer that did not prove that it has the key. Whether it lacks
-// the secret, or the name is of no key, or somebody changed what was said,
-// nobody is told.
+// ErrRefused is the error of a peer that did not prove that it has the key. It does not
+// say whether the peer lacks the secret, no key has the name, or somebody changed the
+// messages.
 var ErrRefused = errors.New("the key was refused")
 
 // Lengths of the two messages of a handshake, beside the key's name: an
@@ -24,7 +24,7 @@ const (
 
 func newState(initiator bool, prologue []byte, id string, secret Secret) (*noise.HandshakeState, error) {
 	suite := noise.NewCipherSuite(noise.DH25519, noise.CipherAESGCM, noise.HashSHA256)
-	// The prologue is hashed: a length keeps its two parts apart.
+	// The prologue is hashed. A length separates its two parts.
 	bound := append([]byte("gdrcp\x00"), byte(len(id)))
 	bound = append(append(bound, id...), prologue...)
 	return noise.NewHandshakeState(noise.Config{
@@ -33,12 +33,12 @@ func newState(initiator bool, prologue []byte, id string, secret Secret) (*noise
 	})
 }
 
-// Opening is the client's half of a handshake, begun.
+// Opening is the client's half of a handshake that has begun.
 type Opening struct{ state *noise.HandshakeState }
 
-// Open begins a handshake. The message is for the peer: the length and the name
-// of the key in the clear, then Noise's first. prologue is all that both
-// ends have said before, in the order in which it was said.
+// Open begins a handshake. The message is for the peer: the length and the name of the
+// key in the clear, then Noise's first message. prologue is everything that both ends
+// have sent before, in order.
 func Open(k Key, prologue []byte) (*Opening, []byte, error) {
 	if err := CheckID(k.ID); err != nil {
 		return nil, nil, err
@@ -64,14 +64,13 @@ func (o *Opening) Finish(answer []byte) (*Session, error) {
 	return newSession(true, toPeer, fromPeer, o.state.ChannelBinding())
 }
 
-// Answer is the server's half: it takes a client's first message and makes the
-// second. That a client has the key is proven only by the first thing that it
-// seals with the Session: a first message can be one that was recorded.
+// Answer is the server's half: it takes a client's first message and makes the second.
+// Only the first message that a client seals with the Session proves that it has the
+// key: the handshake's first message may be a recording.
 //
-// find knows the secrets. For a name that it does not know it returns a secret
-// that nobody has, always the same one: all is done with that as with another,
-// and takes as long, so that names cannot be guessed.
-// The error is ErrRefused, with what is to be logged in front.
+// find returns the secret of a name. For an unknown name it always returns the same
+// secret, which nobody has: Answer does the same work with it and takes as long, so
+// that names cannot be guessed. The error is ErrRefused, after a text for the log.
 func Answer(message, prologue []byte, find func(id string) (Secret, bool)) (id string, answer []byte, s *Session, err error) {
 	if len(message) == 0 || len(message) != 1+int(message[0])+handshakeBytes {
 		return "", nil, nil, fmt.Errorf("%w: a first message of %d bytes", ErrRefused, len(message))
@@ -81,7 +80,7 @@ func Answer(message, prologue []byte, find func(id string) (Secret, bool)) (id s
 		return "", nil, nil, fmt.Errorf("%w: not the name of a key", ErrRefused)
 	}
 	secret, known := find(id)
-	if secret == (Secret{}) { // all zeros, which everybody has
+	if secret == (Secret{}) { // all zeros, which everybody knows
 		return id, nil, nil, fmt.Errorf("%w: there is no secret for %q", ErrRefused, id)
 	}
 	state, err := newState(false, prologue, id, secret)

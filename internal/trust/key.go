@@ -8,22 +8,21 @@ import (
 	"unique"
 )
 
-// ErrBadKey is a key, or the name of one, that cannot be used.
+// ErrBadKey is the error of an unusable key, or of an unusable name of a key.
 var ErrBadKey = errors.New("bad key")
 
 // SecretBytes is the length of a secret.
 const SecretBytes = 32
 
-// Secret is what both ends of a copy know and nobody else. However it is
-// formatted, it does not show: fmt calls no methods of what lies in an unexported
-// field, and prints what it finds, but follows at the most one pointer there. The
-// bytes are behind two. Secrets of the same bytes are equal; the zero Secret is
-// all zeros, which no key has.
+// Secret is known to both ends of a copy and nobody else. No formatting shows it. In an
+// unexported field fmt calls no methods, and prints the values that it finds, but it
+// follows at most one pointer there; the bytes are behind two pointers. Secrets with
+// the same bytes are equal. The zero Secret is all zeros, which no key has.
 type Secret struct {
 	bytes unique.Handle[unique.Handle[[SecretBytes]byte]]
 }
 
-// NewSecret is the secret of these bytes.
+// NewSecret returns the secret with these bytes.
 func NewSecret(b [SecretBytes]byte) Secret {
 	if b == [SecretBytes]byte{} {
 		return Secret{}
@@ -31,7 +30,7 @@ func NewSecret(b [SecretBytes]byte) Secret {
 	return Secret{unique.Make(unique.Make(b))}
 }
 
-// Bytes are the secret's, in memory of the caller's own.
+// Bytes returns a copy of the secret's bytes.
 func (s Secret) Bytes() []byte {
 	var b [SecretBytes]byte
 	if s != (Secret{}) {
@@ -46,7 +45,7 @@ func (Secret) String() string { return "secret" }
 // Format implements fmt.Formatter, for every verb.
 func (Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("secret")) }
 
-// MarshalText keeps secrets out of JSON and its like.
+// MarshalText keeps secrets out of JSON and similar formats.
 func (Secret) MarshalText() ([]byte, error) { return nil, errors.New("a secret must not be written") }
 
 // Key is a secret and the name by which a server finds it. The name is no
@@ -62,8 +61,8 @@ func (k Key) IsZero() bool { return k == Key{} }
 // MaxIDBytes bounds the name of a key.
 const MaxIDBytes = 64
 
-// CheckID refuses what is no name of a key: 1 to 64 letters, digits, dots,
-// dashes and underscores.
+// CheckID refuses a text that cannot be the name of a key, which is 1 to 64 letters,
+// digits, dots, dashes and underscores.
 func CheckID(id string) error {
 	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 	foreign := func(r rune) bool { return !strings.ContainsRune(letters, r) }
@@ -83,8 +82,8 @@ func NewKey(id string) (Key, error) {
 	return k, nil
 }
 
-// RandomSecret makes a secret that nobody else has. Without randomness the
-// program ends (crypto/rand.Read).
+// RandomSecret makes a random secret. Without randomness the program ends
+// (crypto/rand.Read).
 func RandomSecret() Secret {
 	var b [SecretBytes]byte
 	_, _ = rand.Read(b[:]) // never fails

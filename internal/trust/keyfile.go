@@ -16,12 +16,12 @@ const (
 	maxKeyFileBytes = 4 << 10
 )
 
-// ErrKeyFile is a file that is not the key file it should be.
+// ErrKeyFile is the error of a file that is no key file.
 var ErrKeyFile = errors.New("not a key file")
 
-// ReadKeyFile reads the file of one key: a line "gdrcp-key-1 ID SECRET" with the
-// secret in base64. A file that others may read or write is a PermissiveError.
-// No error repeats what is in the file.
+// ReadKeyFile reads the file of one key: a line "gdrcp-key-1 ID SECRET" with the secret
+// in base64. A file that others may read or write is a PermissiveError. No error
+// repeats the content of the file.
 func ReadKeyFile(path string) (Key, error) {
 	data, err := readPrivate(path, maxKeyFileBytes, trusted)
 	if err != nil {
@@ -34,8 +34,8 @@ func ReadKeyFile(path string) (Key, error) {
 	return k, nil
 }
 
-// WriteFile writes the key to a new file that only this user can read. A file
-// that exists is an error: a key that is overwritten is lost.
+// WriteFile writes the key to a new file that only this user can read. If the file
+// exists, that is an error: an overwritten key would be lost.
 func (k Key) WriteFile(path string) error {
 	if err := CheckID(k.ID); err != nil {
 		return err
@@ -74,8 +74,8 @@ func parseKey(data []byte) (k Key, err error) {
 
 func encodeSecret(s Secret) string { return base64.StdEncoding.EncodeToString(s.Bytes()) }
 
-// decodeSecret takes the one spelling that encodeSecret gives. Its error says
-// nothing of what was there.
+// decodeSecret accepts only the spelling of encodeSecret. Its error says nothing about
+// the text.
 func decodeSecret(text string) (s Secret, err error) {
 	b, err := base64.StdEncoding.Strict().DecodeString(text)
 	if err != nil || len(b) != SecretBytes || base64.StdEncoding.EncodeToString(b) != text {

@@ -10,16 +10,16 @@ import (
 	"syscall"
 )
 
-// ErrPermissive is a file with secrets that others than its owner may read or
-// write, or whose owner is somebody else.
+// ErrPermissive is the error of a file with secrets that users other than its owner may
+// read or write, or that has the wrong owner.
 var ErrPermissive = errors.New("others may read or write a file with secrets")
 
-// PermissiveError says of such a file what is wrong. It is an ErrPermissive.
+// PermissiveError says what is wrong with such a file. It is an ErrPermissive.
 type PermissiveError struct {
 	Path string
 	Mode fs.FileMode // permission bits
-	UID  uint32      // whose file it is, where that is wrong
-	// Foreign: it belongs to neither the effective user nor root.
+	UID  uint32      // the owner, if that is wrong
+	// Foreign: the file belongs to neither the effective user nor root.
 	Foreign bool
 }
 
@@ -31,10 +31,10 @@ func (e *PermissiveError) Error() string {
 	return fmt.Sprintf("%s holds secrets, and with mode %04o others than its owner may read or write it", strconv.Quote(e.Path), uint32(e.Mode))
 }
 
-// Unwrap makes it an ErrPermissive.
+// Unwrap returns ErrPermissive.
 func (e *PermissiveError) Unwrap() error { return ErrPermissive }
 
-// Remedy is the command that mends it.
+// Remedy returns the command that remedies the problem.
 func (e *PermissiveError) Remedy() string {
 	if e.Foreign {
 		return "chown " + strconv.Itoa(os.Geteuid()) + " " + strconv.Quote(e.Path)
@@ -42,20 +42,20 @@ func (e *PermissiveError) Remedy() string {
 	return "chmod 600 " + strconv.Quote(e.Path)
 }
 
-// owners are those whose files with secrets are taken.
+// owners says whose files with secrets are accepted.
 type owners int
 
 const (
 	// trusted are the effective user and root: the owner of the file decides what
 	// this process does.
 	trusted owners = iota
-	// anybody's file is taken where root looks at it, or adds to it, for them.
+	// anybody: root looks at a file of any user, or adds to it, for them.
 	anybody
 )
 
-// readPrivate reads a file of at most maxBytes that holds secrets. It is checked
-// after it is open, so that what is checked is what is read; links to it are
-// followed. It never waits for a fifo: only regular files are read.
+// readPrivate reads a file of at most maxBytes that holds secrets. It follows links. It
+// checks the file after opening it, so that the checked file is the one that is read.
+// It reads only regular files, and never waits for a fifo.
 func readPrivate(path string, maxBytes int64, of owners) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

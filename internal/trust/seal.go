@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// ErrForged is something sealed that was changed, repeated, moved, or sealed
+// ErrForged is the error of sealed data that was changed, repeated, moved, or sealed
 // with another key.
 var ErrForged = errors.New("the seal is broken")
 
@@ -16,12 +16,12 @@ const (
 	TagBytes     = 16
 	nonceBytes   = 12
 	counterBytes = 8
-	// SealBytes is by how much a sealed message is longer.
+	// SealBytes is how much longer a sealed message is.
 	SealBytes = counterBytes + TagBytes
 )
 
-// Sealer seals messages of one direction of one queue pair, each under the next
-// number: no two have the same nonce. One goroutine at a time.
+// Sealer seals messages of one direction of one queue pair, each under the next number:
+// no two messages have the same nonce. One goroutine at a time may use it.
 type Sealer struct {
 	aead  cipher.AEAD
 	used  uint64
@@ -29,7 +29,7 @@ type Sealer struct {
 }
 
 // Seal appends the sealed message to dst: its number (8 bytes, little-endian), the
-// ciphertext and the tag. dst and plain do not overlap.
+// ciphertext and the tag. dst and plain must not overlap.
 func (s *Sealer) Seal(dst, plain []byte) []byte {
 	s.used++
 	dst = binary.LittleEndian.AppendUint64(dst, s.used)
@@ -37,9 +37,9 @@ func (s *Sealer) Seal(dst, plain []byte) []byte {
 	return s.aead.Seal(dst, s.nonce[:], plain, nil)
 }
 
-// Opener opens what the peer's Sealer sealed. Numbers may be left out, because
-// a message that was sealed may not have been sent, but only grow: nothing is taken twice or
-// out of order. One goroutine at a time.
+// Opener opens messages of the peer's Sealer. Numbers may be missing, because a sealed
+// message may not have been sent. But they must grow: no message is accepted twice or out of
+// order. One goroutine at a time may use it.
 type Opener struct {
 	aead  cipher.AEAD
 	last  uint64
@@ -71,11 +71,10 @@ type Chunks struct {
 	used            atomic.Uint64
 }
 
-// SealPayload encrypts b in place. Its capacity holds TagBytes more, which are
-// overwritten. The number and the tag have to reach the peer in the chunk's
-// header, whose own seal vouches for them: every call has another number, so
-// that no two payloads of a session, also not those of one chunk that is sent
-// again, share a nonce.
+// SealPayload encrypts b in place. b's capacity holds TagBytes more, which are
+// overwritten. The number and the tag must reach the peer in the chunk's header, whose
+// own seal protects them. Every call has another number, so that no two payloads of a
+// session share a nonce, not even those of a chunk that is sent again.
 func (c *Chunks) SealPayload(b []byte) (number uint64, tag [TagBytes]byte) {
 	number = c.used.Add(1)
 	var nonce [nonceBytes]byte
@@ -85,8 +84,8 @@ func (c *Chunks) SealPayload(b []byte) (number uint64, tag [TagBytes]byte) {
 	return number, tag
 }
 
-// OpenPayload decrypts b in place. Its capacity holds TagBytes more, which are
-// overwritten. Nobody else may write to b meanwhile.
+// OpenPayload decrypts b in place. b's capacity holds TagBytes more, which are
+// overwritten. Nothing else may write to b meanwhile.
 func (c *Chunks) OpenPayload(b []byte, number uint64, tag [TagBytes]byte) error {
 	var nonce [nonceBytes]byte
 	binary.LittleEndian.PutUint64(nonce[:], number)
@@ -96,8 +95,8 @@ func (c *Chunks) OpenPayload(b []byte, number uint64, tag [TagBytes]byte) error 
 	return nil
 }
 
-// HeaderPlace is where a header is sealed for: a slot of the sink and its
-// generation, which a source never uses twice.
+// HeaderPlace is the place for which a header is sealed: a slot of the sink and its
+// generation. A source never uses a place twice.
 type HeaderPlace struct {
 	Epoch      uint16
 	Slot       uint16

@@ -14,14 +14,14 @@ import (
 // TokenBytes is the length of a join token.
 const TokenBytes = 16
 
-// Session is what both ends have after a handshake: the root of all keys of one
-// session, which no two sessions share. It may be used by several goroutines.
+// Session is the result of a handshake at both ends: the root of all keys of one
+// session, which no two sessions share. Several goroutines may use it.
 type Session struct {
 	client bool
 	root   []byte
 }
 
-// newSession takes the two keys of Noise's Split, the client's first. They seal
+// newSession takes the two keys of Noise's Split, the client's first. Those keys seal
 // nothing themselves: every use has a key of its own (RFC 5869), bound to the
 // handshake's transcript.
 func newSession(client bool, fromClient, fromServer *noise.CipherState, transcript []byte) (*Session, error) {
@@ -36,8 +36,8 @@ func newSession(client bool, fromClient, fromServer *noise.CipherState, transcri
 	return &Session{client: client, root: root}, nil
 }
 
-// derive makes n bytes for one use. What they are for is told by a label and
-// what follows it, which is of one length for each label.
+// derive makes n bytes for one use. The label and the context after it name the use;
+// each label has one length of context.
 func (s *Session) derive(label string, context []byte, n int) []byte {
 	b, err := hkdf.Expand(sha256.New, s.root, "gdrcp 2 "+label+"\x00"+string(context), n)
 	if err != nil {
@@ -58,8 +58,8 @@ func (s *Session) aead(label string, context []byte) cipher.AEAD {
 	return gcm
 }
 
-// Lane names one queue pair of a session, once: with another attempt to make it
-// the epoch changes.
+// Lane names one queue pair of a session. Another attempt to make the queue pair has
+// another epoch.
 type Lane struct {
 	Rail, QP uint8
 	Epoch    uint16
@@ -67,21 +67,22 @@ type Lane struct {
 
 func (l Lane) context() []byte { return []byte{l.Rail, l.QP, byte(l.Epoch), byte(l.Epoch >> 8)} }
 
-// Token is what a connection request shows to become that queue pair of the
-// session. The server must take a token only once.
+// Token returns the token that a connection request shows to become that queue pair of
+// the session. The server must accept a token only once.
 func (s *Session) Token(l Lane) (t [TokenBytes]byte) {
 	copy(t[:], s.derive("join", l.context(), TokenBytes))
 	return t
 }
 
-// Admits compares a token with the lane's, in a time that does not tell where
+// Admits compares a token with the lane's. The time that it takes does not show where
 // they differ.
 func (s *Session) Admits(l Lane, token [TokenBytes]byte) bool {
 	own := s.Token(l)
 	return subtle.ConstantTimeCompare(own[:], token[:]) == 1
 }
 
-// Door returns the seals of what follows the handshake on its own queue pair.
+// Door returns the seals for the messages that follow the handshake on its own queue
+// pair.
 func (s *Session) Door() (*Sealer, *Opener) { return s.pair("door", nil) }
 
 // Messages returns the seals of a lane's messages.
@@ -95,8 +96,8 @@ func (s *Session) pair(label string, context []byte) (*Sealer, *Opener) {
 	return &Sealer{aead: client}, &Opener{aead: server}
 }
 
-// Chunks returns the seals of the chunks that this end sends, or of those that
-// its peer does.
+// Chunks returns the seals of the chunks that this end sends, or without mine of those
+// that its peer sends.
 func (s *Session) Chunks(mine bool) *Chunks {
 	by := " of the server"
 	if mine == s.client {

@@ -26,7 +26,7 @@ type Hasher struct {
 	pinned  *Pinned
 	done    *Mark // behind the work that Begin queued
 
-	jobs int       // of the last Begin
+	jobs int       // number of jobs of the last Begin
 	args [5]uint64 // of a launch; a field, so that a launch allocates nothing
 }
 

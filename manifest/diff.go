@@ -41,7 +41,7 @@ func (d Difference) String() string {
 // ByteRange is the bytes of a file from Offset up to, without, End.
 type ByteRange struct{ Offset, End int64 }
 
-// MaxRanges is how many ranges of one file a Change tells apart.
+// MaxRanges is how many separate ranges of one file a Change can have.
 const MaxRanges = 4096
 
 // Change is one path about which two manifests disagree. The receiver owns it.

@@ -99,7 +99,7 @@ func PieceCount(fileBytes, pieceBytes int64) uint64 {
 }
 
 // Piece digests piece number index (from 0) of a file cut every pieceBytes.
-// data is the whole piece: pieceBytes long, but for the file's last piece.
+// data is the whole piece: pieceBytes long, except the last piece of a file.
 // whole says that it is the file's only piece. It allocates nothing, starts no
 // goroutine and does not keep data.
 //

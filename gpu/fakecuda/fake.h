@@ -42,9 +42,9 @@
  *   noflush              cuFlushGPUDirectRDMAWrites does not work (attribute 117)
  *   oom                  every allocation fails
  *   unaligned            allocations begin 64 KiB behind a multiple of 2 MiB
- *   bar1=MiB             NVML tells of so much BAR1, all free, 256 without it; exports
+ *   bar1=MiB             NVML reports so much BAR1, all free, 256 without it; exports
  *                        of more fail
- *   bar1full             NVML tells of no free BAR1; exports fail, and pinning does
+ *   bar1full             NVML reports no free BAR1; exports fail, and pinning does
  *   nonvml               nvmlInit_v2 fails
  *   strict               copies from and to memory that is not registered fail
  *                        with CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED
@@ -57,7 +57,7 @@
  *                        CUresult
  *   badlaunch            launches fail
  *   hang, hangfile=PATH  kernels never end; or those that begin when there is
- *                        such a file. What waits for them waits for ever
+ *                        such a file. Waits for them never end
  *   badkernel            kernels fail while they run: told by a later wait
  *   old, old=NAME        cuGetProcAddress does not know NAME, or
  *                        cuDevicePrimaryCtxRelease

@@ -18,7 +18,7 @@ type Listener struct {
 	ended   chan struct{} // closed by Close
 
 	mu     sync.Mutex
-	closed bool // nothing is offered any more
+	closed bool // no connection is queued any more
 }
 
 // New returns a Listener with that address, in which at most most connections wait.

@@ -104,7 +104,7 @@ func (p *process) Close() error {
 	select {
 	case <-p.ended:
 	case <-time.After(leaveTimeout):
-		_ = p.cmd.Process.Kill() // fails where it has just ended
+		_ = p.cmd.Process.Kill() // fails if it has just ended
 		<-p.ended
 	}
 	p.out.Close()
@@ -114,7 +114,7 @@ func (p *process) Close() error {
 // abort kills a command that is no longer needed.
 func (p *process) abort() {
 	p.out.Close()
-	_ = p.cmd.Process.Kill() // fails where it has just ended
+	_ = p.cmd.Process.Kill() // fails if it has just ended
 	p.Close()
 }
 

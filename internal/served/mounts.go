@@ -21,7 +21,7 @@ type mount struct {
 	id    uint64
 	dev   string // major:minor of the file system
 	root  string // the directory of the file system that the mount shows
-	point string // where
+	point string // the path of the mount
 }
 
 // mountsHere returns the present mounts.

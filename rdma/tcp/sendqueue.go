@@ -5,7 +5,7 @@ import "gdrcp/rdma"
 // sendQueue is a ring of work requests in the order they were posted. The
 // positions only grow: retired <= written <= posted <= retired+depth.
 //
-//	retired..written  the writer took them; not yet told as Done
+//	retired..written  the writer took them; not yet reported as Done
 //	written..posted   wait for the writer
 type sendQueue struct {
 	ring    []sendEntry

@@ -189,7 +189,8 @@ func parseListen(given string) (netip.AddrPort, error) {
 // listensByVerbs reports whether the server is to listen on the present RDMA devices.
 func (s *serveRun) listensByVerbs() bool { return s.transport != "tcp" && !s.loopback }
 
-// rails lists the devices and the usable ones among them, or says why none is usable.
+// rails lists the devices and, among them, those to listen on, or says why there are
+// none to listen on.
 func (s *serveRun) rails() (devices, usable []rdma.Device, why string) {
 	switch {
 	case s.transport == "tcp":

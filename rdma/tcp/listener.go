@@ -149,9 +149,9 @@ func (l *listener) admit(sock Stream) {
 	})
 }
 
-// whoGoes returns the connection that has to make room: one of the site with the most.
-// It picks one of them at random: while hostile connections come faster than an honest
-// preface is read, the oldest would always be the honest one.
+// whoGoes returns the connection that has to make room: one from a site with the most
+// connections. It picks one of those at random: while hostile connections come faster
+// than an honest preface is read, the oldest would always be the honest one.
 func whoGoes(all []halfOpen) int {
 	from := make(map[netip.Prefix]int)
 	most := 0

@@ -35,20 +35,20 @@ var (
 	// that differ only in case do.
 	ErrTaken = errors.New("an entry whose name differs only in case is there already")
 	// ErrKept: something that the sink must keep is there.
-	ErrKept = errors.New("it is there by now, and stays")
+	ErrKept = errors.New("it exists already, and is kept")
 	// ErrReserved: the name has the form of the names of temporary files.
-	ErrReserved = errors.New("such a name is for temporary files of gdrcp, which may be removed")
+	ErrReserved = errors.New("the name is reserved for gdrcp's temporary files, which may be removed")
 	// ErrNotEmpty: a directory that was to be deleted holds something that stays.
 	ErrNotEmpty = errors.New("directory not empty, not deleted")
 	// ErrTooMany: the limit on deletions is reached.
 	ErrTooMany = errors.New("not deleted: no more deletions are allowed")
 	// ErrFolds: the directory may take different names for the same, so the entry may
 	// be one that was copied under another name.
-	ErrFolds = errors.New("not deleted: its directory may take different names for the same")
+	ErrFolds = errors.New("not deleted: the file system may treat two names as one")
 	// ErrTime: a time that is to be kept does not fit into 64 bits of nanoseconds.
 	ErrTime = errors.New("it is before 1677 or after 2262, and cannot be sent")
 	// ErrTimeNotKept: the file system gave an entry another time than the wanted one.
-	ErrTimeNotKept = errors.New("the file system does not keep it")
+	ErrTimeNotKept = errors.New("the file system cannot store this time")
 	// ErrOrder: entries do not come in the order of paths.
 	ErrOrder = errors.New("out of order")
 	// ErrItself: the copy itself makes the entry.

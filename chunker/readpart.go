@@ -11,7 +11,7 @@ import (
 // have the size of a page (proc(5), sysfs(5)), and some network file systems report
 // sizes late. Only reading such a file to its end shows how much it holds.
 var (
-	ErrMisstated = errors.New("not what its size says")
+	ErrMisstated = errors.New("its length differs from its size")
 	ErrHoldsMore = fmt.Errorf("%w: it holds more, as files of /proc do; copy it as a stream (SRC -)", ErrMisstated)
 	ErrHoldsLess = fmt.Errorf("%w: it holds less, as files of /sys do; copy it as a stream (SRC -)", ErrMisstated)
 )

@@ -93,7 +93,7 @@ func railConfig(qps, slots, chunkBytes int, withGPU, forceImmSend bool, onWire r
 // The link then says why it is not a better one.
 func (c *Client) connect(ctx context.Context, ep Endpoint, o *Options) (*firstConn, error) {
 	if ep.Key.IsZero() {
-		return nil, fmt.Errorf("%w: there is no key to show to %s", ErrUsage, ep.Host)
+		return nil, fmt.Errorf("%w: no key to authenticate to %s", ErrUsage, ep.Host)
 	}
 	byTCP, byVerbs, err := ep.listens(ctx)
 	if err != nil {

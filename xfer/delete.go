@@ -172,7 +172,7 @@ func (d *deletion) run(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	if n := d.tooMany.Load(); n > 0 {
-		d.record(wire.DeletedFailed, ".", fmt.Sprintf("%d more were to be deleted than --max-delete allows: run again, or allow more", n))
+		d.record(wire.DeletedFailed, ".", fmt.Sprintf("--max-delete kept %d entries from deletion: run again, or allow more", n))
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -252,7 +252,7 @@ func (d *deletion) sendLocked() {
 // hearDeleted takes the outcomes of the sink's deletion.
 func (s *source) hearDeleted(body []byte) error {
 	if !s.session.terms.Has(wire.FlagDelete) {
-		return fmt.Errorf("%w: files deleted, and nothing was to be", ErrProtocol)
+		return fmt.Errorf("%w: the peer deleted files, but deletion was not asked for", ErrProtocol)
 	}
 	s.tally.Step()
 	return wire.DecodeDeleted(body, func(f wire.DeleteOutcome, path, text string) { s.results.bookRemoval(f, path, printable.Text(text)) })

@@ -23,11 +23,11 @@ func (o *Options) checkSinkOptions() error {
 	sizes := o.fileSizes()
 	switch keeping := o.IgnoreExisting || o.Existing || o.Update || o.SizeOnly || sizes.IsSet(); {
 	case o.Delete && o.Names != nil: // first, because with Names -a does not stand for -r
-		return fmt.Errorf("%w: --delete deletes what a whole directory does not have, and --files-from names a part of one", ErrUsage)
+		return fmt.Errorf("%w: --delete needs whole directories, and --files-from names only parts of one", ErrUsage)
 	case o.Delete && !o.Recursive:
 		return fmt.Errorf("%w: --delete does not work without --recursive (-r)", ErrUsage)
 	case (keeping || o.DryRun) && (o.Manifest != "" || o.WriteManifest != ""):
-		return fmt.Errorf("%w: a manifest is of a whole copy: not with --update, --size-only, --ignore-existing, --existing, --max-size, --min-size or --dry-run", ErrUsage)
+		return fmt.Errorf("%w: a manifest needs a whole copy: leave out --update, --size-only, --ignore-existing, --existing, --max-size, --min-size or --dry-run", ErrUsage)
 	}
 	if o.Manifest != "" || o.WriteManifest != "" {
 		o.IgnoreTimes = true
@@ -209,7 +209,7 @@ func (s *source) hearUnwanted(body []byte) error {
 	defer s.sender.mu.Unlock()
 	return wire.DecodeUnwanted(body, s.window.announced, func(id uint64) error {
 		if id < s.window.accepted || id < s.window.settled {
-			return fmt.Errorf("%w: entry %d not wanted after it was", ErrProtocol, id)
+			return fmt.Errorf("%w: entry %d refused after it was accepted", ErrProtocol, id)
 		}
 		e := s.window.table[id%entryWindow]
 		if e == nil || e.id != id || e.Type != manifest.File || e.unwanted {
@@ -233,7 +233,7 @@ func (s *source) checkUnsent(e *srcEntry, x *wire.Exception) error {
 		if s.session.terms.Has(wire.FlagsKeeping) && (unwanted || e.Type != manifest.File || e.isLink()) || s.session.terms.Has(wire.FlagsKeepingLater) && sent {
 			return nil
 		}
-		return fmt.Errorf("%w: the peer kept %q, which was to be copied", ErrProtocol, e.Path)
+		return fmt.Errorf("%w: the peer kept its own %q instead of the copy", ErrProtocol, e.Path)
 	case x != nil || e.Type != manifest.File || e.isLink() || sent || (unwanted && s.session.terms.Has(wire.FlagDryRun)):
 		return nil
 	}

@@ -149,7 +149,7 @@ func serveNames(s *session, h *wire.Hello, a keyScope) (*service, error) {
 		return nil, err
 	}
 	if root == nil {
-		return nil, fmt.Errorf("%w: patterns are for what is served", fs.ErrPermission)
+		return nil, fmt.Errorf("%w: patterns work only below a served directory", fs.ErrPermission)
 	}
 	return &service{role: &expander{session: s, root: root, paths: h.Paths}, close: root.Close}, nil
 }
@@ -283,7 +283,7 @@ func (g *globbing) spend(n int) error {
 		return errManyLooks
 	}
 	if g.ctx.Err() != nil {
-		return fmt.Errorf("what it stands for was not found within %s", expandTimeout)
+		return fmt.Errorf("its matches were not found within %s", expandTimeout)
 	}
 	return nil
 }

@@ -100,12 +100,12 @@ func (k *sink) joinLinks(e *sinkEntry) error {
 		return nil
 	}
 	if k.session.terms.Flags&wire.FlagHardLinks == 0 {
-		return fmt.Errorf("%w: %q announced as one of several names, which was not asked for", ErrProtocol, e.Path)
+		return fmt.Errorf("%w: the peer sent %q as one of several names, which was not asked for", ErrProtocol, e.Path)
 	}
 	if n.First == e.id {
 		cost := linkCost(e.Path)
 		if n.Left == 0 || k.intake.linkBytes+cost > maxLinkTableBytes {
-			return fmt.Errorf("%w: %q announced as a file with %d more names beside %d bytes of such", ErrProtocol, e.Path, n.Left, k.intake.linkBytes)
+			return fmt.Errorf("%w: the peer sent %q as a file with %d more names beside %d bytes of such", ErrProtocol, e.Path, n.Left, k.intake.linkBytes)
 		}
 		if k.intake.links == nil {
 			k.intake.links = make(map[uint64]*linkGroup)
@@ -117,7 +117,7 @@ func (k *sink) joinLinks(e *sinkEntry) error {
 	}
 	g := k.intake.links[n.First]
 	if g == nil || n.Left != g.left-1 || e.Size != g.first.Size || e.Mode != g.first.Mode || e.MtimeNs != g.first.MtimeNs {
-		return fmt.Errorf("%w: %q announced as another name of entry %d, which it is not", ErrProtocol, e.Path, n.First)
+		return fmt.Errorf("%w: the peer sent %q as another name of entry %d, which it is not", ErrProtocol, e.Path, n.First)
 	}
 	g.left = n.Left
 	if g.left == 0 {

@@ -15,7 +15,7 @@ import (
 )
 
 // errOtherCopy refuses any copy but the one that the server was started for.
-var errOtherCopy = errors.New("this end was started for one copy alone")
+var errOtherCopy = errors.New("this end admits only the copy that it was started for")
 
 // errSuperseded ends a session whose client has come again by another way.
 var errSuperseded = errors.New("its client has come again")
@@ -132,7 +132,7 @@ func (g *OneCopy) differs(h *wire.Hello) string {
 	case !slices.Equal(h.Paths, w.Paths):
 		return g.otherPath(h.Paths)
 	case h.Terms.Mode == wire.ModePush && (h.Terms.Flags&wire.FlagMustBeDir != 0) != (h.Terms.Flags&wire.FlagMany != 0 || strings.HasSuffix(w.Paths[0], "/")):
-		return fmt.Sprintf("to %q, which was to be as it was written", w.Paths[0])
+		return fmt.Sprintf("a copy to exactly %q", w.Paths[0])
 	case other&h.Terms.Flags&wire.FlagDelete != 0:
 		return "one that deletes nothing"
 	case other&^g.loose != 0:

@@ -219,12 +219,12 @@ func TestGrantOfPatterns(t *testing.T) {
 	}{
 		{two, []string{"src/a", "src/b.txt"}, ""},
 		{two, []string{"src/b.txt"}, "one with several sources"},
-		{two, []string{"src/a", "src/.rc"}, `".rc" announced, which was not asked for`},
-		{two, []string{"src/b.txt", "src/sub"}, `"sub" announced, which was not asked for`},
+		{two, []string{"src/a", "src/.rc"}, `the peer sent ".rc", which was not asked for`},
+		{two, []string{"src/b.txt", "src/sub"}, `the peer sent "sub", which was not asked for`},
 		{two, []string{"src/sub", "src/b.txt"}, `one of other sources, and not of "sub"`},
 		{pattern, []string{"src/b.txt", "src/c.txt"}, ""},
 		{pattern, []string{"src/b.txt"}, ""},
-		{pattern, []string{"src/b.txt", "src/a"}, `"a" announced, which was not asked for`},
+		{pattern, []string{"src/b.txt", "src/a"}, `the peer sent "a", which was not asked for`},
 		{one, []string{"src/b.txt"}, ""},
 		{one, []string{"src/b.txt", "src/c.txt"}, "one without several sources"},
 	} {

@@ -64,13 +64,13 @@ func (a *pullFilter) check(e *manifest.Entry) error {
 	top, _, below := strings.Cut(e.Path, "/")
 	switch {
 	case a.flags&wire.FlagRecursive == 0 && (e.Type == manifest.Dir || below):
-		return fmt.Errorf("%w: %q announced, which takes -r, and that was not asked for", ErrProtocol, e.Path)
+		return fmt.Errorf("%w: the peer sent %q, which needs -r, and -r was not asked for", ErrProtocol, e.Path)
 	case e.Type == manifest.Symlink && (a.flags&wire.FlagFollow != 0 || a.flags&wire.FlagLinks == 0):
-		return fmt.Errorf("%w: %q announced as a link, and links were to be followed or left out", ErrProtocol, e.Path)
+		return fmt.Errorf("%w: the peer sent %q as a link, but links are followed or left out", ErrProtocol, e.Path)
 	case more, a.named != nil && !a.named(top), a.alone && a.name != "." && e.Path != a.name:
-		return fmt.Errorf("%w: %q announced, which was not asked for", ErrProtocol, e.Path)
+		return fmt.Errorf("%w: the peer sent %q, which was not asked for", ErrProtocol, e.Path)
 	case a.filter != nil && a.filter.hides(e.Path, e.Type == manifest.Dir):
-		return fmt.Errorf("%w: %q announced, which was to be left out", ErrProtocol, e.Path)
+		return fmt.Errorf("%w: the peer sent %q, which the filters leave out", ErrProtocol, e.Path)
 	}
 	return nil
 }
@@ -86,7 +86,7 @@ func (a *pullFilter) checkListed(e *manifest.Entry) error {
 	case a.flags&wire.FlagFollow != 0 && e.Type == manifest.Symlink:
 		return fmt.Errorf("%w: %q announced as a link, and links were to be followed", ErrProtocol, e.Path)
 	case !implied && a.filter != nil && a.filter.hides(e.Path, e.Type == manifest.Dir):
-		return fmt.Errorf("%w: %q announced, which was to be left out", ErrProtocol, e.Path)
+		return fmt.Errorf("%w: the peer sent %q, which the filters leave out", ErrProtocol, e.Path)
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func (s *session) awaitRing(ctx context.Context) error {
 func (s *session) heardMemory(body []byte) error {
 	m, err := wire.DecodeMemory(body)
 	if err == nil && s.client && !s.peerOnGPU {
-		err = fmt.Errorf("%w: word of GPU memory that was not asked for", ErrProtocol)
+		err = fmt.Errorf("%w: a message about GPU memory that was not asked for", ErrProtocol)
 	}
 	if err != nil {
 		return err

@@ -103,7 +103,7 @@ func (a keyScope) open() (*servedRoot, error) {
 // its path: a peer is told only the cause.
 type servedError struct{ err error }
 
-func (e *servedError) Error() string { return "open what is served: " + e.err.Error() }
+func (e *servedError) Error() string { return "open the served directory: " + e.err.Error() }
 func (e *servedError) Unwrap() error { return e.err }
 
 // toPeer is the part of an error that a peer may read, where that error ends a session.
@@ -117,7 +117,7 @@ func toPeer(err error) string {
 	if errors.As(served.err, &at) {
 		cause = at.Err
 	}
-	return "open what is served: " + cause.Error()
+	return "open the served directory: " + cause.Error()
 }
 
 // servedRoot is where a client's paths begin. Nil stands for the user's own files.

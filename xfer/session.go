@@ -259,7 +259,7 @@ func (s *session) pollCompletions(ctx context.Context) error {
 				}
 			case rdma.Immediate:
 				if role == nil {
-					return fmt.Errorf("%w: a chunk before its time", ErrProtocol)
+					return fmt.Errorf("%w: a chunk before the ring was granted", ErrProtocol)
 				}
 				err = (*role).immediate(c.Imm)
 			case rdma.Message:

@@ -173,7 +173,7 @@ func (s *source) slow(ctx context.Context, f *wire.Frame) (done bool, err error)
 		told := s.window.rootsSent
 		s.sender.mu.Unlock()
 		if !told {
-			return false, fmt.Errorf("%w: done before its time", ErrProtocol)
+			return false, fmt.Errorf("%w: the sink ended before the roots were sent", ErrProtocol)
 		}
 		s.session.ending.Store(true) // the sink hangs up, and the manifest may take its time
 		return true, s.results.compare(s.session.peer, theirs)

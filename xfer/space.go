@@ -42,7 +42,7 @@ func (k *sink) expect(e *sinkEntry) error {
 	}
 	e.room = r
 	if r.needed.Add(e.AllocBytes) < 0 {
-		return fmt.Errorf("%w %v: more bytes are announced than there can be", chunker.ErrNoSpace, fs)
+		return fmt.Errorf("%w %v: the announced sizes overflow", chunker.ErrNoSpace, fs)
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ func (c *Client) PushStream(ctx context.Context, in Input, ep Endpoint, dst stri
 	case o.RemoteGPU != "" && o.RemoteGPU != "off":
 		return nil, fmt.Errorf("%w: --remote-gpu does not apply to a stream, which goes through host memory", ErrUsage)
 	case strings.HasSuffix(dst, "/") || chunker.BaseName(dst) == ".":
-		return nil, fmt.Errorf("%w: a stream has no name: %q must be that of a file", ErrUsage, dst)
+		return nil, fmt.Errorf("%w: a stream has no name of its own: %q must name a file", ErrUsage, dst)
 	}
 	h, err := o.hello(wire.ModePush)
 	if err != nil {
@@ -94,10 +94,10 @@ func (o *Options) checkStream() error {
 	}{
 		{o.Recursive, "a stream is one file, and -r copies directories"},
 		{o.Perms || o.Times || o.Owner || o.Group || o.HardLinks || o.Xattrs, "a stream has no owner, mode, times, attributes or further names to keep"},
-		{o.Links, "a stream is what a link leads to, and -l copies links"},
-		{len(o.Rules) > 0 || o.Names != nil || o.OneFileSystem, "a stream is no tree of which something could be left out"},
+		{o.Links, "-l does not apply to a stream"},
+		{len(o.Rules) > 0 || o.Names != nil || o.OneFileSystem, "filter rules, --files-from and --one-file-system do not apply to a stream"},
 		{o.sinkFlags() != 0 || o.DeleteExcluded, "a stream can only be written: not with --dry-run, --update, --size-only, --ignore-existing, --existing, --max-size, --min-size or --delete"},
-		{o.Manifest != "", "--manifest holds back what does not match, and a stream cannot be held back to its end"},
+		{o.Manifest != "", "--manifest does not work with a stream, which is written before all of it is checked"},
 		{o.GPU != "" && o.GPU != "off", "a stream goes through slots in host memory: leave --gpu out"},
 	} {
 		if no.given {
@@ -110,10 +110,10 @@ func (o *Options) checkStream() error {
 // checkStream compares an announced entry with what the terms say of streams.
 func (k *sink) checkStream(id uint64, p *wire.AnnouncedEntry) error {
 	if k.out != nil && p.Type != manifest.File {
-		return fmt.Errorf("%w: %q announced, which is no file for a stream", ErrProtocol, p.Path)
+		return fmt.Errorf("%w: the peer sent %q, which is not a file, into a stream", ErrProtocol, p.Path)
 	}
 	if p.Stream != (k.session.terms.Flags&wire.FlagStream != 0) || (p.Stream && id > 0) {
-		return fmt.Errorf("%w: %q announced as a stream: %t", ErrProtocol, p.Path, p.Stream)
+		return fmt.Errorf("%w: the peer sent %q as a stream: %t", ErrProtocol, p.Path, p.Stream)
 	}
 	return nil
 }

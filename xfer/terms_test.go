@@ -2,6 +2,7 @@ package xfer
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -142,7 +143,7 @@ func TestGrantOfBoundedDeletion(t *testing.T) {
 		}
 		other = h
 		other.Terms.Flags ^= wire.FlagMustBeDir
-		if what := g.differs(&other); !strings.HasSuffix(what, "as it was written") {
+		if what := g.differs(&other); what != fmt.Sprintf("a copy to exactly %q", dst) {
 			t.Errorf("to %q, a directory or not: %q", dst, what)
 		}
 	}

@@ -22,7 +22,7 @@ func (o *Options) openManifest(ctx context.Context, h *wire.Hello) error {
 		}
 		o.wantManifest = r
 		if o.Hash != 0 && o.Hash != r.Header().Algorithm {
-			return errors.Join(fmt.Errorf("%w: the manifest is by %s, not by %s", ErrUsage, r.Header().Algorithm, o.Hash), o.closeManifest())
+			return errors.Join(fmt.Errorf("%w: the manifest uses %s, not %s", ErrUsage, r.Header().Algorithm, o.Hash), o.closeManifest())
 		}
 		h.Terms.Hash, h.Terms.PieceBytes = r.Header().Algorithm, r.Header().PieceBytes
 	}

@@ -94,7 +94,7 @@ func (k *sink) giveXattrs(e *sinkEntry) error {
 		return nil
 	}
 	if len(x.bytes) != x.total {
-		return fmt.Errorf("%w: %q announced with %d of %d bytes of its extended attributes", ErrProtocol, e.Path, len(x.bytes), x.total)
+		return fmt.Errorf("%w: the peer sent %q with %d of %d bytes of its extended attributes", ErrProtocol, e.Path, len(x.bytes), x.total)
 	}
 	if err := chunker.CheckXattrs(x.bytes); err != nil {
 		return fmt.Errorf("%w: %q: %w", ErrProtocol, e.Path, err)

@@ -98,7 +98,7 @@ func TestFilesOfAnotherSizeAreInNoManifest(t *testing.T) {
 		}
 		var found []Finding
 		s, err := Create(t.Context(), file, out, h, Options{Report: func(f Finding) { found = append(found, f) }})
-		if err != nil || s.Files != 0 || s.Unreadable != 1 || !strings.Contains(found[0].Text, "not what its size says") {
+		if err != nil || s.Files != 0 || s.Unreadable != 1 || !strings.Contains(found[0].Text, "its length differs from its size") {
 			t.Errorf("%s: %v, %+v, %+v", file, err, s, found)
 		}
 	}

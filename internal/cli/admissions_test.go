@@ -300,10 +300,10 @@ func TestRootThatIsNotThere(t *testing.T) {
 	}
 	gdrcp(t, "--key-file", c.key("good"), s.url("name"), t.TempDir()).want(t, exitOK)
 	r := gdrcp(t, "--key-file", c.key("bad"), s.url("name"), t.TempDir()).want(t, exitError)
-	if !strings.Contains(r.err, "open what is served: no such file or directory") || strings.Contains(r.err, bad.Root) {
+	if !strings.Contains(r.err, "open the served directory: no such file or directory") || strings.Contains(r.err, bad.Root) {
 		t.Errorf("the client was told %q", r.err)
 	}
-	told := regexp.MustCompile("open what is served: .*" + regexp.QuoteMeta(bad.Root))
+	told := regexp.MustCompile("open the served directory: .*" + regexp.QuoteMeta(bad.Root))
 	waitFor(t, s.errs, told)
 	makeFiles(t, bad.Root, map[string]string{"name": "bad"})
 	// The session that was refused may be ending still, and be counted.

@@ -58,7 +58,7 @@ func TestInnerRootIsNotReplaced(t *testing.T) {
 		}
 	}
 	refused(s)
-	problem := regexp.QuoteMeta(`gdrcp: key inner opens nothing until SIGHUP: open "` + inner + `": its path leads through a link that lies below what a read-write key opens`)
+	problem := regexp.QuoteMeta(`gdrcp: key inner opens nothing until SIGHUP: open "` + inner + `": its path goes through a link below a directory that a read-write key opens or has opened`)
 	s.reload(t, problem)
 	refused(s)
 	fresh := serveAccess(t, nil, "--access-file", c.file)

@@ -89,7 +89,7 @@ func TestUsageErrors(t *testing.T) {
 		{"serve", "gdrcp serve needs --access-file FILE, or --root DIR and --key-file FILE"},
 		{"serve x", "gdrcp serve takes no operand, and got x: to serve that directory, write --root x"},
 		{"serve x rdma://h/", "gdrcp serve takes no operand, and got x (a file of the name serve is ./serve)"},
-		{"-a --delete --files-from=/dev/null a rdma://h/b", "--delete deletes what a whole directory does not have, and --files-from names a part of one"},
+		{"-a --delete --files-from=/dev/null a rdma://h/b", "--delete needs whole directories, and --files-from names only parts of one"},
 		{"a rdma:/h/b", "rdma:/h/b: a server is rdma://host[:port]/path, with two slashes (a host of the name rdma needs a user: USER@rdma:/h/b)"},
 		{"devices rxe0", "gdrcp devices takes no operand, and got rxe0 (a file of the name devices is ./devices)"},
 		{"bench", "gdrcp bench needs one operand: rdma://host[:port] of a gdrcp serve"},

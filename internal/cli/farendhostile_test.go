@@ -125,7 +125,7 @@ func TestRelayFromAHostileHost(t *testing.T) {
 			t.Errorf("%s: %d lines say %q", what, found, says)
 		}
 	}
-	if !strings.Contains(r.err, "this end was started for one copy alone: it has begun already") {
+	if !strings.Contains(r.err, "this end admits only the copy that it was started for: it has begun already") {
 		t.Error("the second copy is not refused in words")
 	}
 	want := map[string]string{".ssh/id": "secret", ".ssh/authorized_keys": "mine", "dst/old": "kept", "dst/data/a": "one", "dst/data/b": "two"}

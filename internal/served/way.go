@@ -9,7 +9,7 @@ import (
 )
 
 // errPlanted is the error of a path that the holder of a key could have made.
-var errPlanted = errors.New("its path leads through a link that lies below what a read-write key opens, or has opened")
+var errPlanted = errors.New("its path goes through a link below a directory that a read-write key opens or has opened")
 
 const (
 	// pathFlags open a file or link only to mark its place, which needs no right to it.

@@ -72,7 +72,7 @@ func (d *Conn) wait(ctx context.Context) error {
 			d.left++
 		case rdma.Message:
 			if len(d.heard) == d.MayHear {
-				return fmt.Errorf("%w: messages at the door that nobody waits for", wire.ErrProtocol)
+				return fmt.Errorf("%w: unexpected messages at the door", wire.ErrProtocol)
 			}
 			d.heard = append(d.heard, append([]byte(nil), c.Msg...))
 		case rdma.Closed:

@@ -180,7 +180,7 @@ func (q *admissionQueue) grantLocked(w *waiter, behind bool) (*Session, *notAdmi
 		return nil, &notAdmittedError{code: rdma.RejectUnknown, why: "the key is not valid any more"}
 	}
 	if q.sessions[pre.Session] != nil {
-		return nil, &notAdmittedError{code: rdma.RejectUnknown, why: "a session id that is in use"}
+		return nil, &notAdmittedError{code: rdma.RejectUnknown, why: "the session id is in use"}
 	}
 	if no := q.takeSeatLocked(key, a.MaxSessions, behind); no != nil {
 		return nil, no

@@ -110,11 +110,11 @@ func (d *Server) handle(ctx context.Context, l *serverListener, req rdma.Request
 		}
 		return func() { d.join(l.provider, req, s, pre.Lane) }
 	}
-	known, st := d.unauthenticated.add(ctx, req.Remote().Addr())
+	unproven, st := d.unauthenticated.add(ctx, req.Remote().Addr())
 	if st == nil {
-		return d.refusing(l, req, rdma.RejectBusy, context.Cause(known))
+		return d.refusing(l, req, rdma.RejectBusy, context.Cause(unproven))
 	}
-	return func() { d.answer(ctx, known, l.provider, req, st, &pre) }
+	return func() { d.answer(ctx, unproven, l.provider, req, st, &pre) }
 }
 
 // maxRefusing bounds, for each listener, the requests that are being refused. It is
@@ -155,13 +155,13 @@ func (d *Server) logUnauthenticated(peer string, err error) {
 	d.log(peer, "", "connection", err)
 }
 
-// answer serves a door. It waits for the proof of the key for as long as known lasts.
+// answer serves a door. It waits for the proof of the key for as long as unproven lasts.
 // It then admits the session or says why not.
-func (d *Server) answer(ctx, known context.Context, p rdma.Provider, req rdma.Request, st *pendingConn, pre *Preamble) {
+func (d *Server) answer(ctx, unproven context.Context, p rdma.Provider, req rdma.Request, st *pendingConn, pre *Preamble) {
 	peer := req.Remote().String()
 	defer st.cancel(nil)
 	defer d.unauthenticated.remove(st)
-	timed, cancel := context.WithTimeoutCause(known, ProofWait, fmt.Errorf("%w: no key was shown within %v", wire.ErrPeerSilent, ProofWait))
+	timed, cancel := context.WithTimeoutCause(unproven, ProofWait, fmt.Errorf("%w: the client did not authenticate within %v", wire.ErrPeerSilent, ProofWait))
 	defer cancel()
 	at := &Conn{MayHear: 1}
 	defer at.Close()

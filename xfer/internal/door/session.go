@@ -142,7 +142,7 @@ func (s *Session) Book(n int64) (giveBack func(), left MemoryRoom, ok bool) {
 
 // errNoSession says that a token admits to nothing. An unauthenticated client is not
 // told which of the reasons it is.
-var errNoSession = errors.New("a queue pair for no known session")
+var errNoSession = errors.New("a queue pair for an unknown session")
 
 // spend checks a token and makes sure that it is used once. Nothing is made before that
 // for the queue pair that shows the token.

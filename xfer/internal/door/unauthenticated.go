@@ -23,7 +23,7 @@ const (
 
 var (
 	// errCrowded ends one of too many unauthenticated connections.
-	errCrowded = errors.New("it showed no key, and others waited")
+	errCrowded = errors.New("the client did not authenticate, and others waited")
 	// errTooMany turns a new connection away.
 	errTooMany = errors.New("too many connections without a key")
 )

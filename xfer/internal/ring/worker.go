@@ -126,7 +126,7 @@ func (w *Worker) tryDigest() error {
 		err = w.Wait()
 	}
 	if err == nil && w.Hasher.Digest(0) != want {
-		err = fmt.Errorf("%w: GPU %d digests wrongly", gpu.ErrUnsupported, w.Device.memory.GPU)
+		err = fmt.Errorf("%w: GPU %d computes wrong digests", gpu.ErrUnsupported, w.Device.memory.GPU)
 	}
 	return err
 }

@@ -114,7 +114,7 @@ func decodeEntry(b []byte) (e AnnouncedEntry, err error) {
 		e.AllocBytes = e.Size
 	}
 	if e.Names.Several && e.Type != manifest.File {
-		return e, fmt.Errorf("%w: another name of what is no file", ErrProtocol)
+		return e, fmt.Errorf("%w: a hard link that is not a file", ErrProtocol)
 	}
 	if e.Elsewhere && e.Type != manifest.Dir {
 		return e, fmt.Errorf("%w: another file system on what is no directory", ErrProtocol)

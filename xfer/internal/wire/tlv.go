@@ -68,7 +68,7 @@ func (r *Reader) Next() (tag byte, v []byte, ok bool, err error) {
 func DecodeUint(tag byte, v []byte) (uint64, error) {
 	u, k := binary.Uvarint(v)
 	if k <= 0 || k != len(v) {
-		return 0, fmt.Errorf("%w: field %#x is no integer", ErrProtocol, tag)
+		return 0, fmt.Errorf("%w: field %#x is not an integer", ErrProtocol, tag)
 	}
 	return u, nil
 }

@@ -65,7 +65,7 @@ func (b *benchSource) talk(ctx context.Context, g *errgroup.Group) error {
 	b.sender.fitRing()
 	// The bytes do not compress and are not all alike.
 	random := rand.NewChaCha8([32]byte{1})
-	if _, err := random.Read(b.session.ring.Payload); err != nil {
+	if _, err := random.Read(b.session.link.ring.Payload); err != nil {
 		return err
 	}
 	err := b.session.expect(ctx, wire.MsgRing, "ring", func(body []byte) error {
@@ -124,7 +124,7 @@ func (b *benchSource) fill(ctx context.Context) error {
 				return nil
 			}
 			if b.session.terms.Hash != 0 {
-				slot.chunk.Extents[0].Digest = benchDigest(b.session.terms.Hash, b.session.ring.Slot(slot.index))
+				slot.chunk.Extents[0].Digest = benchDigest(b.session.terms.Hash, b.session.link.ring.Slot(slot.index))
 			}
 			if err := b.session.limit.Wait(ctx, int64(slot.chunk.StoredBytes), nil); err != nil {
 				return err
@@ -195,7 +195,7 @@ func (k *benchSink) drainSlots(ctx context.Context) error {
 		if len(h.Extents) != 1 || h.Codec != wire.CodecPlain {
 			return fmt.Errorf("%w: a chunk of %d extents in a bench", ErrProtocol, len(h.Extents))
 		}
-		payload, err := u.unseal(k.receiver.seals, &h, k.session.ring.Slot(a.slot)[:h.StoredBytes], k.session.terms.ChunkBytes)
+		payload, err := u.unseal(k.receiver.seals, &h, k.session.link.ring.Slot(a.slot)[:h.StoredBytes], k.session.terms.ChunkBytes)
 		if err != nil || (k.session.terms.Hash != 0 && benchDigest(k.session.terms.Hash, payload) != h.Extents[0].Digest) {
 			return fmt.Errorf("%w: chunk %d arrived damaged", ErrIntegrity, h.ID)
 		}

@@ -136,7 +136,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 	}
 	s := newSession(d, d.link.Remote, true, o.Timeouts)
 	s.ringWish.Placement, s.ringWish.GPUs, s.ringWish.Sysfs = o.local, c.GPUs, cmp.Or(c.sysfs, sysfs)
-	s.report, s.peerOnGPU = o.report, h.GPU != 0
+	s.report, s.memory.asked = o.report, h.GPU != 0
 	s.limit = o.limits()
 	var acct *copyResults
 	var role conversation
@@ -242,7 +242,7 @@ func (s *session) agree(ctx context.Context, h *wire.Hello, d *firstConn, o *Opt
 	}
 	link := &d.link
 	link.QPs, link.Slots, link.ChunkBytes, link.Encrypted = s.terms.QPs, s.terms.Slots, s.terms.ChunkBytes, s.terms.Encrypted()
-	link.Imm = s.lanes[0].conn.ImmKind()
+	link.Imm = s.link.lanes[0].conn.ImmKind()
 	said := *link
 	o.report(Event{Kind: EventConnected, Link: &said})
 	return nil

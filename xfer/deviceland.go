@@ -35,8 +35,8 @@ type deviceLanding struct {
 const noJob = -1
 
 func newDeviceLander(k *sink, worker int) *deviceLander {
-	n := k.session.ring.Device.Batch
-	d := &deviceLander{sink: k, lander: lander{sink: k}, gpu: k.session.ring.Device.Workers[worker], batch: make([]deviceLanding, 0, n)}
+	n := k.session.link.ring.Device.Batch
+	d := &deviceLander{sink: k, lander: lander{sink: k}, gpu: k.session.link.ring.Device.Workers[worker], batch: make([]deviceLanding, 0, n)}
 	for i := range d.batch[:n] {
 		l := &d.batch[:n][i]
 		l.chunk.init()
@@ -47,7 +47,7 @@ func newDeviceLander(k *sink, worker int) *deviceLander {
 
 // drainDevice is drainSlots for slots in GPU memory.
 func (k *sink) drainDevice(ctx context.Context, worker int) error {
-	if worker >= len(k.session.ring.Device.Workers) {
+	if worker >= len(k.session.link.ring.Device.Workers) {
 		return nil
 	}
 	d := newDeviceLander(k, worker)
@@ -140,7 +140,7 @@ func (d *deviceLander) landBatch(ctx context.Context) error {
 
 // bring makes the batch's bytes readable in GPU memory.
 func (d *deviceLander) bring(ctx context.Context) error {
-	if !d.sink.session.ring.Device.Direct() {
+	if !d.sink.session.link.ring.Device.Direct() {
 		for i := range d.batch {
 			if err := d.stage(&d.batch[i]); err != nil {
 				return err
@@ -173,7 +173,7 @@ func (d *deviceLander) flush(ctx context.Context) error {
 	for i := range slices.Backward(d.batch) {
 		// A chunk of empty files brings no bytes. The chunks before it may bring some.
 		if l := &d.batch[i]; l.chunk.header.StoredBytes > 0 {
-			return d.sink.session.ring.Flush(ctx, l.a.slot, int(l.chunk.header.StoredBytes))
+			return d.sink.session.link.ring.Flush(ctx, l.a.slot, int(l.chunk.header.StoredBytes))
 		}
 	}
 	return nil
@@ -182,7 +182,7 @@ func (d *deviceLander) flush(ctx context.Context) error {
 // stage copies a chunk from the host's slot to the GPU's, where the peer can no longer
 // reach it.
 func (d *deviceLander) stage(l *deviceLanding) error {
-	h, slot := &l.chunk.header, d.sink.session.ring.Slot(l.a.slot)
+	h, slot := &l.chunk.header, d.sink.session.link.ring.Slot(l.a.slot)
 	plain, err := d.lander.unpack.unseal(d.sink.receiver.seals, h, slot[:h.StoredBytes], d.sink.session.terms.ChunkBytes)
 	if err == nil {
 		plain, err = d.lander.unpack.unpack(h.Codec, plain, h.PlainBytes, d.sink.session.terms.ChunkBytes)

@@ -27,7 +27,7 @@ func (o *chunkSender) sealPayload(s *outSlot) {
 		return
 	}
 	c := &s.chunk
-	c.SealNumber, c.SealTag = o.seals.SealPayload(o.session.ring.Slot(s.index)[:c.StoredBytes])
+	c.SealNumber, c.SealTag = o.seals.SealPayload(o.session.link.ring.Slot(s.index)[:c.StoredBytes])
 }
 
 // sealHeader encrypts an encoded header of n bytes for its epoch, slot and generation,

@@ -72,17 +72,15 @@ func (e *srcEntry) unchanged(f *chunker.File) error {
 // fill is a worker. It reads chunks into their slots, hashes and compresses them, and
 // submits them.
 func (s *source) fill(ctx context.Context, worker int) error {
-	select {
-	case <-s.session.ringReady:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := s.session.link.awaitRing(ctx); err != nil {
+		return err
 	}
 	pack, err := newPacker(s.session.terms.Codec, s.session.terms.ChunkBytes)
 	if err != nil {
 		return err
 	}
 	defer pack.close()
-	if s.session.ring.Device != nil {
+	if s.session.link.ring.Device != nil {
 		return s.fillDevice(ctx, worker, pack)
 	}
 	for {
@@ -90,7 +88,7 @@ func (s *source) fill(ctx context.Context, worker int) error {
 		if slot == nil || err != nil {
 			return err
 		}
-		mem, c := s.session.ring.Slot(slot.index), &slot.chunk
+		mem, c := s.session.link.ring.Slot(slot.index), &slot.chunk
 		s.fillChunk(c, mem, func(i int) { s.digested(c, i, s.digestOf(c, i, mem)) })
 		c.Codec, c.StoredBytes = pack.pack(mem, int(c.PlainBytes))
 		if err := s.handOver(ctx, slot); err != nil {

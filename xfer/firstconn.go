@@ -65,13 +65,13 @@ func (s *session) joinLanes(ctx context.Context, d *firstConn) error {
 		// A try that a crowd turned away has not spent its token.
 		var conn rdma.Conn
 		err := door.RetryCrowded(ctx, door.CrowdTries, func() (err error) {
-			conn, err = s.rail.Dial(ctx, d.conn.Remote(), d.granted.Joining(name))
+			conn, err = s.link.rail.Dial(ctx, d.conn.Remote(), d.granted.Joining(name))
 			return err
 		})
 		if err != nil {
 			return fmt.Errorf("connect queue pair %d: %w", i, err)
 		}
-		if err := s.addLane(conn, name); err != nil {
+		if err := s.link.addLane(conn, name); err != nil {
 			return err
 		}
 	}

@@ -63,7 +63,7 @@ func TestHostileSourceOfGPUSlots(t *testing.T) {
 			root, addr, ends := hostileServer(t, func(c *ServerConfig) { c.GPUs = func() (*gpu.Driver, error) { return driver, nil } })
 			ask := func(h *wire.Hello) { h.GPU, h.Terms.Hash = uint64(wire.GPUFirst), manifest.BLAKE3 }
 			err = hostileHello(t, addr, wire.ModePush, "x", ask, func(ctx context.Context, s *session) error {
-				s.peerOnGPU = true
+				s.memory.asked = true
 				p := &puppet{session: s}
 				if err := p.ready(ctx); err != nil {
 					return err

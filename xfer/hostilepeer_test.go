@@ -121,12 +121,12 @@ func (p *puppet) send(h *wire.ChunkHeader, payload []byte) error {
 		h.PlainBytes = h.StoredBytes
 	}
 	slot := int(h.Slot)
-	n := h.Encode(p.ring.HeaderSlot(slot))
-	copy(p.ring.Slot(slot), payload)
+	n := h.Encode(p.link.ring.HeaderSlot(slot))
+	copy(p.link.ring.Slot(slot), payload)
 	_, err := p.ctl.lane.conn.Post([]rdma.WR{
-		{Op: rdma.OpWrite, Quiet: true, Local: p.ring.HeaderMR, Offset: slot * wire.HeaderStride, Len: n,
+		{Op: rdma.OpWrite, Quiet: true, Local: p.link.ring.HeaderMR, Offset: slot * wire.HeaderStride, Len: n,
 			RemoteAddr: p.target.HeaderAddr + uint64(slot)*wire.HeaderStride, RKey: p.target.HeaderKey},
-		{Op: rdma.OpWriteImm, Quiet: true, Local: p.ring.PayloadMR, Offset: slot * p.ring.SlotBytes, Len: len(payload),
+		{Op: rdma.OpWriteImm, Quiet: true, Local: p.link.ring.PayloadMR, Offset: slot * p.link.ring.SlotBytes, Len: len(payload),
 			RemoteAddr: p.target.PayloadAddr + uint64(slot)*uint64(p.target.SlotBytes), RKey: p.target.PayloadKey, Imm: wire.Immediate(slot, h.Generation)},
 	})
 	return err
@@ -140,7 +140,7 @@ func (p *puppet) sealedChunk(slot int, place trust.HeaderPlace, seals *trust.Chu
 	h := wire.ChunkHeader{
 		Session: p.sessionTag(), Epoch: 1, Slot: uint32(slot), Generation: 1, Extents: []wire.Extent{x}, StoredBytes: uint32(n), PlainBytes: uint32(n),
 	}
-	payload := p.ring.Slot(slot)[:n]
+	payload := p.link.ring.Slot(slot)[:n]
 	copy(payload, handData)
 	header := make([]byte, wire.HeaderStride)
 	if seals != nil {
@@ -154,10 +154,10 @@ func (p *puppet) sealedChunk(slot int, place trust.HeaderPlace, seals *trust.Chu
 		header = append(header[:wire.HopBytes:wire.HopBytes], sealed...)
 	}
 	at := slot * wire.HeaderStride
-	copy(p.ring.HeaderSlot(slot), header)
+	copy(p.link.ring.HeaderSlot(slot), header)
 	_, err := p.ctl.lane.conn.Post([]rdma.WR{
-		{Op: rdma.OpWrite, Quiet: true, Local: p.ring.HeaderMR, Offset: at, Len: len(header), RemoteAddr: p.target.HeaderAddr + uint64(at), RKey: p.target.HeaderKey},
-		{Op: rdma.OpWriteImm, Quiet: true, Local: p.ring.PayloadMR, Offset: slot * p.ring.SlotBytes, Len: n,
+		{Op: rdma.OpWrite, Quiet: true, Local: p.link.ring.HeaderMR, Offset: at, Len: len(header), RemoteAddr: p.target.HeaderAddr + uint64(at), RKey: p.target.HeaderKey},
+		{Op: rdma.OpWriteImm, Quiet: true, Local: p.link.ring.PayloadMR, Offset: slot * p.link.ring.SlotBytes, Len: n,
 			RemoteAddr: p.target.PayloadAddr + uint64(slot)*uint64(p.target.SlotBytes), RKey: p.target.PayloadKey, Imm: wire.Immediate(slot, 1)},
 	})
 	return err
@@ -255,11 +255,11 @@ func (p *puppet) post(x wire.Extent, sp *spoilt) error {
 	header := make([]byte, wire.HeaderStride)
 	header = sp.of("header", header[:h.Encode(header)])
 	imm := sp.of("immediate", binary.LittleEndian.AppendUint32(nil, wire.Immediate(0, 1)))
-	copy(p.ring.HeaderSlot(0), header)
-	copy(p.ring.Slot(0), handData)
+	copy(p.link.ring.HeaderSlot(0), header)
+	copy(p.link.ring.Slot(0), handData)
 	_, err := p.ctl.lane.conn.Post([]rdma.WR{
-		{Op: rdma.OpWrite, Quiet: true, Local: p.ring.HeaderMR, Len: len(header), RemoteAddr: p.target.HeaderAddr, RKey: p.target.HeaderKey},
-		{Op: rdma.OpWriteImm, Quiet: true, Local: p.ring.PayloadMR, Len: len(handData), RemoteAddr: p.target.PayloadAddr, RKey: p.target.PayloadKey,
+		{Op: rdma.OpWrite, Quiet: true, Local: p.link.ring.HeaderMR, Len: len(header), RemoteAddr: p.target.HeaderAddr, RKey: p.target.HeaderKey},
+		{Op: rdma.OpWriteImm, Quiet: true, Local: p.link.ring.PayloadMR, Len: len(handData), RemoteAddr: p.target.PayloadAddr, RKey: p.target.PayloadKey,
 			Imm: binary.LittleEndian.Uint32(append(imm, 0, 0, 0, 0))},
 	})
 	return err

@@ -139,7 +139,7 @@ func takeChunk(ctx context.Context, s *session, before bool, say func() error) e
 	if err := s.makeRing(ctx, hostileSlots, rdma.LocalWrite|rdma.RemoteWrite); err != nil {
 		return err
 	}
-	info := s.ring.Info()
+	info := s.link.ring.Info()
 	if err := errors.Join(s.ctl.send(ctx, wire.MsgRing, info.Encode()), s.ctl.send(ctx, wire.MsgPlan, []byte{3})); err != nil {
 		return err
 	}

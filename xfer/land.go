@@ -13,12 +13,10 @@ import (
 // drainSlots is a worker. It takes filled slots, verifies and writes the chunks in
 // them, and gives the slots back.
 func (k *sink) drainSlots(ctx context.Context, worker int) error {
-	select {
-	case <-k.session.ringReady:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := k.session.link.awaitRing(ctx); err != nil {
+		return err
 	}
-	if k.session.ring.Device != nil {
+	if k.session.link.ring.Device != nil {
 		return k.drainDevice(ctx, worker)
 	}
 	w := lander{sink: k}
@@ -93,7 +91,7 @@ func (w *lander) land(ctx context.Context, a filledSlot) (r wire.ReturnedSlot, d
 // plainOf opens and decodes the payload in a slot. damaged says that the payload is not
 // as the source sent it.
 func (w *lander) plainOf(h *wire.ChunkHeader, a filledSlot) (plain []byte, damaged bool, err error) {
-	plain, err = w.unpack.unseal(w.sink.receiver.seals, h, w.sink.session.ring.Slot(a.slot)[:h.StoredBytes], w.sink.session.terms.ChunkBytes)
+	plain, err = w.unpack.unseal(w.sink.receiver.seals, h, w.sink.session.link.ring.Slot(a.slot)[:h.StoredBytes], w.sink.session.terms.ChunkBytes)
 	if err == nil {
 		plain, err = w.unpack.unpack(h.Codec, plain, h.PlainBytes, w.sink.session.terms.ChunkBytes)
 	}

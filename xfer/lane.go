@@ -47,17 +47,6 @@ func (l *lane) send(t wire.MsgType, seq, consumed uint64, body []byte, wr rdma.W
 	return err
 }
 
-// laneOf finds the lane of a connection. It is nil for a connection that is not in the
-// session yet.
-func (s *session) laneOf(conn rdma.Conn) *lane {
-	for _, l := range s.snapshot() {
-		if l.conn == conn {
-			return l
-		}
-	}
-	return nil
-}
-
 // errForged says that a control message was changed on the way, by accident or on
 // purpose.
 var errForged = fmt.Errorf("%w: a control message was damaged or forged on the way", ErrIntegrity)
@@ -66,7 +55,7 @@ var errForged = fmt.Errorf("%w: a control message was damaged or forged on the w
 // message to pass over: the heartbeat of a lane that this end is about to take into the
 // session.
 func (s *session) unseal(c *rdma.Completion) (f wire.Frame, ok bool, err error) {
-	l := s.laneOf(c.Conn)
+	l := s.link.laneOf(c.Conn)
 	if l == nil {
 		return f, false, nil
 	}

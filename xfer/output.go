@@ -39,10 +39,8 @@ type waitingChunk struct {
 
 // drainStream is drainSlots for a stream.
 func (k *sink) drainStream(ctx context.Context) error {
-	select {
-	case <-k.session.ringReady:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := k.session.link.awaitRing(ctx); err != nil {
+		return err
 	}
 	defer context.AfterFunc(ctx, k.out.Interrupt)()
 	w := streamLander{sink: k, lander: lander{sink: k}}

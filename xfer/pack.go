@@ -22,12 +22,10 @@ const (
 func (s *source) pack(ctx context.Context) error {
 	defer close(s.jobs)
 	if s.session.ringWish.Placement.GPU != wire.GPUOff { // the ring may then have fewer slots than agreed
-		select {
-		case <-s.session.ringReady:
-			s.sender.fitRing()
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := s.session.link.awaitRing(ctx); err != nil {
+			return err
 		}
+		s.sender.fitRing()
 	}
 	for {
 		slot, err := s.nextJob(ctx)

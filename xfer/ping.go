@@ -38,7 +38,7 @@ type ponger struct {
 func (p *ponger) release() error         { return nil }
 func (p *ponger) done(uint64)            {}
 func (p *ponger) opened()                {}
-func (p *ponger) conn() rdma.Conn        { return p.session.snapshot()[0].conn }
+func (p *ponger) conn() rdma.Conn        { return p.session.link.snapshot()[0].conn }
 func (p *ponger) immediate(uint32) error { return p.answer() }
 
 // answer posts the pong to a Write with immediate.
@@ -47,7 +47,7 @@ func (p *ponger) answer() error {
 		return fmt.Errorf("%w: a ping before the ring", ErrProtocol)
 	}
 	_, err := p.conn().Post([]rdma.WR{{
-		Op: rdma.OpWriteImm, Local: p.session.ring.PayloadMR, Len: pingBytes, RemoteAddr: p.peer.PayloadAddr, RKey: p.peer.PayloadKey,
+		Op: rdma.OpWriteImm, Local: p.session.link.ring.PayloadMR, Len: pingBytes, RemoteAddr: p.peer.PayloadAddr, RKey: p.peer.PayloadKey,
 	}})
 	return err
 }
@@ -72,7 +72,7 @@ func (p *ponger) talk(ctx context.Context, _ *errgroup.Group) error {
 	}
 	var r role = p
 	p.session.role.Store(&r)
-	info := p.session.ring.Info()
+	info := p.session.link.ring.Info()
 	if err := p.session.ctl.send(ctx, wire.MsgRing, info.Encode()); err != nil {
 		return err
 	}
@@ -130,9 +130,9 @@ func (p *pinger) round(ctx context.Context, post func() error) error {
 
 // posts returns the ways to ping, by name.
 func (p *pinger) posts(ctx context.Context) map[string]func() error {
-	conn := p.session.snapshot()[0].conn
+	conn := p.session.link.snapshot()[0].conn
 	write := rdma.WR{
-		Op: rdma.OpWriteImm, Quiet: true, Local: p.session.ring.PayloadMR, Len: pingBytes, RemoteAddr: p.peer.PayloadAddr, RKey: p.peer.PayloadKey,
+		Op: rdma.OpWriteImm, Quiet: true, Local: p.session.link.ring.PayloadMR, Len: pingBytes, RemoteAddr: p.peer.PayloadAddr, RKey: p.peer.PayloadKey,
 	}
 	read := write
 	write2 := write
@@ -158,7 +158,7 @@ func (p *pinger) talk(ctx context.Context, rounds int, got func(Latency)) error 
 	}
 	var r role = p
 	p.session.role.Store(&r)
-	info := p.session.ring.Info()
+	info := p.session.link.ring.Info()
 	if err := p.session.ctl.send(ctx, wire.MsgRing, info.Encode()); err != nil {
 		return err
 	}

@@ -134,7 +134,7 @@ func (f *chunkReceiver) awaitSlot(ctx context.Context) (a filledSlot, err error)
 // bytes, and decodes it there. The peer may write to the ring while this end reads it,
 // so nothing is looked at twice.
 func (f *chunkReceiver) readHeader(a filledSlot, priv []byte, h *wire.ChunkHeader) error {
-	mem := f.session.ring.HeaderSlot(a.slot)
+	mem := f.session.link.ring.HeaderSlot(a.slot)
 	copy(priv[:wire.HopBytes], mem)
 	n := wire.HopBytes + int64(binary.LittleEndian.Uint32(priv[4:]))
 	if n > wire.HeaderStride {

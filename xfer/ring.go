@@ -3,6 +3,7 @@ package xfer
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 
 	"gdrcp/chunker"
 	"gdrcp/rdma"
@@ -10,23 +11,32 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
+// slotMemory is what the two ends of a session tell each other of where they have
+// their slots.
+type slotMemory struct {
+	// told is closed when the peer was told what it has to know of this end's ring.
+	told chan struct{}
+	// asked says that the peer is to have its slots in GPU memory.
+	asked bool
+	// theirs is where the peer has its slots, once it has told.
+	theirs atomic.Pointer[Memory]
+}
+
 // makeRing makes this end's ring. Where this end was asked for GPU memory, makeRing
 // tells the peer the result. It takes milliseconds, and meanwhile entries are already
 // announced.
 func (s *session) makeRing(ctx context.Context, slots int, access rdma.Access) error {
-	r, err := ring.Place(ctx, s.rail, s.ringConfig(slots, access))
-	s.ring = r // the session closes it, also when half made
-	if err != nil {
+	if err := s.link.place(ctx, s.ringConfig(slots, access)); err != nil {
 		return err
 	}
-	close(s.ringReady)
 	if s.ringWish.Placement.GPU != wire.GPUOff {
-		s.reportMemory(r.Memory, false)
-		if err := s.ctl.send(ctx, wire.MsgMemory, r.Memory.Encode()); err != nil {
+		m := s.link.ring.Memory
+		s.reportMemory(m, false)
+		if err := s.ctl.send(ctx, wire.MsgMemory, m.Encode()); err != nil {
 			return err
 		}
 	}
-	close(s.ringTold)
+	close(s.memory.told)
 	return nil
 }
 
@@ -35,18 +45,18 @@ func (s *session) makeRing(ctx context.Context, slots int, access rdma.Access) e
 func (s *session) ringConfig(slots int, access rdma.Access) ring.Config {
 	c := s.ringWish
 	c.Slots, c.SlotBytes, c.Access, c.Touched = slots, s.terms.ChunkBytes, access, s.terms.Touched()
-	c.Workers, c.Loops = chunker.Workers(), &s.loops
+	c.Workers = chunker.Workers()
 	if s.terms.Encrypted() && access&rdma.RemoteWrite == 0 {
 		c.PadBytes = sealPad
 	}
 	return c
 }
 
-// awaitRing waits until the peer knows of this end's ring. Without that, a conversation
-// without entries would end before the peer hears where the slots are.
-func (s *session) awaitRing(ctx context.Context) error {
+// awaitMemoryTold waits until the peer knows of this end's ring. Without that, a
+// conversation without entries would end before the peer hears where the slots are.
+func (s *session) awaitMemoryTold(ctx context.Context) error {
 	select {
-	case <-s.ringTold:
+	case <-s.memory.told:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -56,14 +66,14 @@ func (s *session) awaitRing(ctx context.Context) error {
 // heardMemory takes the peer's message about where it has its slots.
 func (s *session) heardMemory(body []byte) error {
 	m, err := wire.DecodeMemory(body)
-	if err == nil && s.client && !s.peerOnGPU {
+	if err == nil && s.client && !s.memory.asked {
 		err = fmt.Errorf("%w: a message about GPU memory that was not asked for", ErrProtocol)
 	}
 	if err != nil {
 		return err
 	}
-	if !s.theirs.CompareAndSwap(nil, &m) {
-		return fmt.Errorf("%w: a second word of where its slots are", ErrProtocol)
+	if !s.memory.theirs.CompareAndSwap(nil, &m) {
+		return fmt.Errorf("%w: a second message about GPU memory", ErrProtocol)
 	}
 	s.reportMemory(m, true)
 	return nil
@@ -72,10 +82,10 @@ func (s *session) heardMemory(body []byte) error {
 // memories returns where the two ends had their slots, as far as they told.
 func (s *session) memories() (local, remote Memory) {
 	local, remote = wire.HostMemory(""), wire.HostMemory("")
-	if s.ring != nil {
-		local = s.ring.Memory
+	if s.link.ring != nil {
+		local = s.link.ring.Memory
 	}
-	if m := s.theirs.Load(); m != nil {
+	if m := s.memory.theirs.Load(); m != nil {
 		remote = *m
 	}
 	return local, remote

@@ -108,7 +108,7 @@ func (o *chunkSender) roomLocked() bool { return len(o.free) > 1 }
 func (o *chunkSender) fitRing() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	n := o.session.ring.Slots
+	n := o.session.link.ring.Slots
 	o.slots, o.free, o.ready = o.slots[:n], o.free[:n], o.ready[:n]
 }
 
@@ -221,7 +221,7 @@ func (o *chunkSender) nextLocked() (s *outSlot, resend bool) {
 func (o *chunkSender) addressLocked(s *outSlot) {
 	s.target = o.grants[len(o.grants)-1]
 	o.grants = o.grants[:len(o.grants)-1]
-	lanes := o.session.snapshot()
+	lanes := o.session.link.snapshot()
 	o.turn++
 	s.lane = lanes[o.turn%len(lanes)]
 }
@@ -236,7 +236,7 @@ func (o *chunkSender) postLocked(s *outSlot) (ok bool) {
 		o.wrs[0] = o.headerWR(s)
 	}
 	o.wrs[1] = rdma.WR{
-		Op: rdma.OpWriteImm, ID: uint64(s.index), Local: o.session.ring.PayloadMR, Offset: s.index * o.session.ring.Stride(), Len: int(s.chunk.StoredBytes),
+		Op: rdma.OpWriteImm, ID: uint64(s.index), Local: o.session.link.ring.PayloadMR, Offset: s.index * o.session.link.ring.Stride(), Len: int(s.chunk.StoredBytes),
 		RemoteAddr: o.target.PayloadAddr + uint64(s.target.slot)*uint64(o.target.SlotBytes), RKey: o.target.PayloadKey,
 		Imm: wire.Immediate(int(s.target.slot), s.target.generation),
 	}
@@ -260,10 +260,10 @@ func (o *chunkSender) headerWR(s *outSlot) rdma.WR {
 	c := &s.chunk
 	c.Session = o.session.sessionTag()
 	c.Epoch, c.Slot, c.Generation = o.target.Epoch, s.target.slot, s.target.generation
-	b := o.session.ring.HeaderSlot(s.index)
+	b := o.session.link.ring.HeaderSlot(s.index)
 	n := o.sealHeader(b, c.Encode(b), &c.ChunkHeader)
 	return rdma.WR{
-		Op: rdma.OpWrite, Quiet: true, Local: o.session.ring.HeaderMR, Offset: s.index * wire.HeaderStride, Len: n,
+		Op: rdma.OpWrite, Quiet: true, Local: o.session.link.ring.HeaderMR, Offset: s.index * wire.HeaderStride, Len: n,
 		RemoteAddr: o.target.HeaderAddr + uint64(s.target.slot)*wire.HeaderStride, RKey: o.target.HeaderKey,
 	}
 }

@@ -177,7 +177,7 @@ func (v *Server) begin(p rdma.Provider, req rdma.Request, host *door.Session, l 
 		if err != nil {
 			return err
 		}
-		return s.addLane(conn, l)
+		return s.link.addLane(conn, l)
 	})
 	v.serveSession(ctx, s, d, host)
 }

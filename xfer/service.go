@@ -50,9 +50,7 @@ func (v *Server) serve(s *session, h *wire.Hello, a keyScope, tally *Tally) (*se
 	tally.Start(time.Now())
 	agreed := h.Terms
 	agreed.Slots, agreed.QPs = s.terms.Slots, s.terms.QPs
-	s.mu.Lock() // further queue pairs may be joining
 	s.terms = agreed
-	s.mu.Unlock()
 	s.ringWish.Placement = ring.PlacementOf(h)
 	if h.Terms.Mode == wire.ModeBench || h.Terms.Mode == wire.ModePing {
 		return v.serveBench(s, h)

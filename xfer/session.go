@@ -48,12 +48,12 @@ type role interface {
 	opened()
 }
 
-// session is one end of a conversation: a rail, its queue pairs and the goroutines that
-// serve them.
+// session is one end of a conversation: a link to the peer over a rail, and the
+// goroutines that serve the link.
 type session struct {
 	id       [16]byte
 	peer     string
-	rail     rdma.Rail
+	link     *railLink
 	trust    *trust.Session
 	timeouts Timeouts
 	terms    wire.Terms
@@ -67,26 +67,13 @@ type session struct {
 	// ringWish is where this end is to have its slots, and how it gets at a GPU.
 	// ringConfig adds what follows from the terms.
 	ringWish ring.Config
-	// ring is set once ringReady is closed.
-	ring      *ring.Ring
-	ringReady chan struct{}
-	// ringTold is closed when the peer was told what it has to know of the ring.
-	ringTold chan struct{}
-	// peerOnGPU says that the peer is to have its slots in GPU memory.
-	peerOnGPU bool
+	memory   slotMemory
 	// limit bounds how many bytes a second the payload may take on the wire.
 	limit limit.Limits
 	// report takes this session's events. It may be nil.
 	report func(Event)
-	// theirs is where the peer has its slots, once it has told.
-	theirs atomic.Pointer[Memory]
-	// loops are the rail's connections to itself.
-	loops ring.Loopbacks
 
 	role atomic.Pointer[role]
-
-	mu    sync.Mutex
-	lanes []*lane
 
 	inbox chan *inMsg
 	spare chan *inMsg
@@ -98,14 +85,13 @@ type session struct {
 }
 
 func newSession(d *firstConn, peer string, client bool, t Timeouts) *session {
-	first := newLane(d.conn, d.trust, d.lane)
-	s := &session{
-		id: d.id, peer: peer, rail: d.rail, trust: d.trust, timeouts: t, client: client, ctl: newControl(first),
-		lanes: []*lane{first}, ringWish: ring.Config{Sysfs: sysfs},
+	link := newRailLink(d)
+	return &session{
+		id: d.id, peer: peer, link: link, trust: d.trust, timeouts: t, client: client, ctl: newControl(link.lanes[0]),
+		ringWish: ring.Config{Sysfs: sysfs}, memory: slotMemory{told: make(chan struct{})},
 		inbox: make(chan *inMsg, wire.ControlWindow), spare: make(chan *inMsg, wire.ControlWindow),
-		hungUp: make(chan struct{}), ringReady: make(chan struct{}), ringTold: make(chan struct{}),
+		hungUp: make(chan struct{}),
 	}
-	return s
 }
 
 // errComplete ends a session's goroutines when its conversation is complete.
@@ -117,7 +103,7 @@ var errComplete = errors.New("complete")
 // peer. The rail remains the caller's.
 func (s *session) run(parent context.Context, talk func(ctx context.Context, g *errgroup.Group) error) error {
 	if err := context.Cause(parent); err != nil {
-		return errors.Join(err, s.close())
+		return errors.Join(err, s.link.close())
 	}
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
@@ -147,7 +133,7 @@ func (s *session) run(parent context.Context, talk func(ctx context.Context, g *
 	if err != nil {
 		s.tellAbort(err)
 	}
-	return gpu.WithClose(err, s.close())
+	return gpu.WithClose(err, s.link.close())
 }
 
 // tellAbort tells the peer why the session ends, if the peer can still hear it and does
@@ -187,58 +173,24 @@ func (s *session) sendAbort(class ErrorClass, err error) {
 	cs := make([]rdma.Completion, 16)
 	for end := time.Now().Add(AbortWait); time.Now().Before(end); {
 		ctx, cancel := context.WithTimeout(context.Background(), abortStall)
-		n, err := s.rail.Wait(ctx, cs)
+		n, err := s.link.rail.Wait(ctx, cs)
 		cancel()
 		if err != nil {
 			return
 		}
 		for i := range cs[:n] {
-			if c := &cs[i]; (c.Kind == rdma.Closed && !s.loops.Has(c.Conn)) || (c.Kind == rdma.Done && c.ID == lastID) {
+			if c := &cs[i]; (c.Kind == rdma.Closed && !s.link.loops.Has(c.Conn)) || (c.Kind == rdma.Done && c.ID == lastID) {
 				return
 			}
 		}
 	}
 }
 
-// close closes the queue pairs, and then the memory that they could reach.
-func (s *session) close() error {
-	s.mu.Lock()
-	lanes := s.lanes
-	s.lanes = nil
-	s.mu.Unlock()
-	var errs []error
-	for _, l := range lanes {
-		errs = append(errs, l.conn.Close())
-	}
-	errs = append(errs, s.loops.Close(), s.ring.Close())
-	return errors.Join(errs...)
-}
-
-// addLane takes a further queue pair into the session. The session closes the queue
-// pair, also where it comes too late.
-func (s *session) addLane(conn rdma.Conn, name trust.Lane) error {
-	s.mu.Lock()
-	if s.lanes == nil || len(s.lanes) >= s.terms.QPs {
-		s.mu.Unlock()
-		return errors.Join(rdma.ErrClosed, conn.Close())
-	}
-	// Copy on write: the poller and the heart read the slice without the lock.
-	s.lanes = append(append(make([]*lane, 0, len(s.lanes)+1), s.lanes...), newLane(conn, s.trust, name))
-	s.mu.Unlock()
-	return nil
-}
-
-func (s *session) snapshot() []*lane {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.lanes
-}
-
 // pollCompletions is the rail's one poller. It blocks only in Wait.
 func (s *session) pollCompletions(ctx context.Context) error {
 	cs := make([]rdma.Completion, 64)
 	for {
-		n, err := s.rail.Wait(ctx, cs)
+		n, err := s.link.rail.Wait(ctx, cs)
 		if err != nil {
 			return err
 		}
@@ -246,7 +198,7 @@ func (s *session) pollCompletions(ctx context.Context) error {
 		done := false
 		for i := range cs[:n] {
 			c := &cs[i]
-			if s.loops.Done(c) {
+			if s.link.loops.Done(c) {
 				continue
 			}
 			switch c.Kind {
@@ -299,7 +251,7 @@ func (s *session) beat(ctx context.Context) error {
 	tick := time.NewTicker(s.timeouts.Heartbeat)
 	defer tick.Stop()
 	for {
-		for _, l := range s.snapshot() {
+		for _, l := range s.link.snapshot() {
 			if err := s.beatLane(l); err != nil {
 				return err
 			}
@@ -334,7 +286,7 @@ func (s *session) beatLane(l *lane) error {
 // heartbeatLeft lets a connection send its next heartbeat, once the last one was
 // delivered.
 func (s *session) heartbeatLeft(conn rdma.Conn) {
-	if l := s.laneOf(conn); l != nil {
+	if l := s.link.laneOf(conn); l != nil {
 		l.beating.Store(false)
 	}
 }

@@ -55,7 +55,7 @@ func TestNoHeartbeatWhileOneIsOnItsWay(t *testing.T) {
 	}
 	conn, rail := &lossyConn{}, &tellingRail{}
 	l := newLane(conn, keys, trust.Lane{})
-	s := &session{timeouts: DefaultTimeouts(), rail: rail, lanes: []*lane{l}, ctl: newControl(l)}
+	s := &session{timeouts: DefaultTimeouts(), link: &railLink{rail: rail, lanes: []*lane{l}}, ctl: newControl(l)}
 	beat := func(times, want int) {
 		t.Helper()
 		for range times {

@@ -133,10 +133,10 @@ func (f *chunkReceiver) grantRing(ctx context.Context) error {
 		return err
 	}
 	f.mu.Lock()
-	f.slots, f.batch = f.slots[:f.session.ring.Slots], creditBatch(f.session.ring.Slots)
+	f.slots, f.batch = f.slots[:f.session.link.ring.Slots], creditBatch(f.session.link.ring.Slots)
 	f.granted = true
 	f.mu.Unlock()
-	info := f.session.ring.Info()
+	info := f.session.link.ring.Info()
 	return f.session.ctl.send(ctx, wire.MsgRing, info.Encode())
 }
 
@@ -239,7 +239,7 @@ func (k *sink) compareRoots(ctx context.Context, body []byte) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if err := k.session.awaitRing(ctx); err != nil {
+	if err := k.session.awaitMemoryTold(ctx); err != nil {
 		return err
 	}
 	ours := k.results.finish()

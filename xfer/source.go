@@ -255,7 +255,7 @@ func (s *source) settle(e *srcEntry, x *wire.Exception) error {
 // tellRoots sends this end's roots when every entry has ended.
 func (s *source) tellRoots(ctx context.Context) error {
 	close(s.over)
-	if err := s.session.awaitRing(ctx); err != nil {
+	if err := s.session.awaitMemoryTold(ctx); err != nil {
 		return err
 	}
 	r := s.results.finish()

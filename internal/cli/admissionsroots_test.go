@@ -211,7 +211,7 @@ func TestSecretsAreNotServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.open(t, "bad", c.dir)
-	s.reload(t, `gdrcp: ".*access" holds secrets, and .*, which key bad opens; the keys of before stay in force\n$`)
+	s.reload(t, `gdrcp: ".*access" holds secrets, and .*, which key bad opens; the keys of before stay in force\n`)
 	gdrcp(t, "--key-file", c.key("bad"), s.url("access"), t.TempDir()).want(t, exitError)
 	gdrcp(t, "--key-file", c.key("good"), s.url("name"), t.TempDir()).want(t, exitOK)
 
@@ -222,5 +222,5 @@ func TestSecretsAreNotServed(t *testing.T) {
 	if err := os.Link(c.file, c.dir+"/link"); err != nil {
 		t.Fatal(err)
 	}
-	s.reload(t, `gdrcp: .*access holds secrets and has 2 names \(hard links\): a client that reaches another of them reads it\n$`)
+	s.reload(t, `gdrcp: .*access holds secrets and has 2 names \(hard links\): a client that reaches another of them reads it\n`)
 }

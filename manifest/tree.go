@@ -112,6 +112,46 @@ func (t *Tree) Root() Digest {
 	return d
 }
 
+// Nodes appends to nodes what stands for the pieces pushed so far: the digests of the
+// complete subtrees, from the left, and the digest of the last piece. They are at most
+// 65, and none where no piece was pushed.
+func (t *Tree) Nodes(nodes []Digest) []Digest {
+	for rest := t.count; rest != 0; {
+		h := bits.Len64(rest) - 1
+		nodes = append(nodes, t.subtrees[h])
+		rest &^= 1 << h
+	}
+	if t.hasLast {
+		nodes = append(nodes, t.last)
+	}
+	return nodes
+}
+
+// NodeCount is how many digests Nodes returns for so many pieces.
+func NodeCount(pieces uint64) int {
+	if pieces == 0 {
+		return 0
+	}
+	return bits.OnesCount64(pieces-1) + 1
+}
+
+// TreeOf returns the tree of which Nodes returned nodes after so many pieces. ok is
+// false where nodes are not as many as such a tree has.
+func TreeOf(a Algorithm, pieces uint64, nodes []Digest) (t *Tree, ok bool) {
+	if pieces == 0 || pieces > 1<<62 || len(nodes) != NodeCount(pieces) {
+		return nil, false
+	}
+	t = NewTree(a)
+	t.count = pieces - 1
+	for rest := t.count; rest != 0; nodes = nodes[1:] {
+		h := bits.Len64(rest) - 1
+		t.subtrees[h] = nodes[0]
+		rest &^= 1 << h
+	}
+	t.last, t.hasLast = nodes[0], true
+	return t, true
+}
+
 // node returns the digest of a node; root says that the node is the tree's top.
 func (t *Tree) node(left, right Digest, root bool) Digest {
 	if t.algorithm == BLAKE3 {

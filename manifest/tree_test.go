@@ -124,3 +124,46 @@ func BenchmarkTreePush(b *testing.B) {
 		})
 	}
 }
+
+// TestTreesFromNodes: what stands for the first pieces of a file makes a tree to which the
+// rest can be added.
+func TestTreesFromNodes(t *testing.T) {
+	for _, a := range []Algorithm{XXH3, BLAKE3, CRC32C, SHA256} {
+		const pieces = 70
+		whole := NewTree(a)
+		digests := make([]Digest, pieces)
+		for i := range digests {
+			digests[i] = a.Piece([]byte{byte(i)}, uint64(i), MinPieceBytes, false)
+			whole.Push(digests[i])
+		}
+		for n := uint64(1); n <= pieces; n++ {
+			first := NewTree(a)
+			for _, d := range digests[:n] {
+				first.Push(d)
+			}
+			nodes := first.Nodes(nil)
+			if len(nodes) != NodeCount(n) {
+				t.Fatalf("%s: %d nodes of %d pieces, not %d", a, len(nodes), n, NodeCount(n))
+			}
+			again, ok := TreeOf(a, n, nodes)
+			if !ok || again.Pieces() != n || again.Root() != first.Root() {
+				t.Fatalf("%s: a tree of %d pieces is another", a, n)
+			}
+			for _, d := range digests[n:] {
+				again.Push(d)
+			}
+			if again.Root() != whole.Root() {
+				t.Errorf("%s: the root behind %d pieces is another", a, n)
+			}
+			if _, ok := TreeOf(a, n, nodes[1:]); ok {
+				t.Errorf("%s: a tree of %d pieces was made of too few nodes", a, n)
+			}
+			if _, ok := TreeOf(a, n, append(nodes, Digest{})); ok {
+				t.Errorf("%s: a tree of %d pieces was made of too many nodes", a, n)
+			}
+		}
+		if _, ok := TreeOf(a, 0, nil); ok || NodeCount(0) != 0 || len(NewTree(a).Nodes(nil)) != 0 {
+			t.Errorf("%s: a tree of no pieces", a)
+		}
+	}
+}

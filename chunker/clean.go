@@ -2,10 +2,14 @@ package chunker
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
 )
 
 // leftoverLinkAge is the age from which on a link with a temporary name is a leftover.
@@ -17,11 +21,12 @@ const leftoverLinkAge = time.Minute
 // that cannot be removed harms nothing.
 //
 // It removes entries that are named like this package's temporary files: regular files
-// that nobody has locked, and links older than leftoverLinkAge. They must belong to the
+// that nobody has locked, and links older than leftoverLinkAge. A partial file stays
+// with its journal for leftoverPartialAge. They must belong to the
 // effective user. Root removes those of any owner, because root gives files away before
 // they get their names. Directories with such a name stay.
 func (s *Sink) sweep(h *dirHandle) {
-	h.swept.Do(func() { sweepDir(h.fd, time.Now()) })
+	h.swept.Do(func() { h.journals.Store(sweepDir(h.fd, time.Now())) })
 }
 
 // isTempName reports whether tempName could have made a name.
@@ -33,11 +38,36 @@ func isTempName(name []byte) bool {
 	return len(bytes.Trim(digits, "0123456789abcdef")) == 0
 }
 
-func sweepDir(dirfd int, now time.Time) {
+// leftoverPartialAge is the age from which on a partial file is a leftover, if no copy
+// has gone on with it. Its age is that of its journal.
+const leftoverPartialAge = 7 * 24 * time.Hour
+
+// sweepDir sweeps a directory, as it is to be done at a certain time. It reports whether
+// there are partial files.
+func sweepDir(dirfd int, now time.Time) (partials bool) {
+	temps, journals := reservedNames(dirfd)
+	kept := make(map[string]bool)
+	for _, name := range journals {
+		if temp, keep := keepsPartial(dirfd, name, now); keep {
+			kept[temp] = true
+		} else {
+			dropPartial(dirfd, name)
+		}
+	}
+	for _, name := range temps {
+		if !kept[name] && !removeLeftover(dirfd, name) {
+			removeLeftoverLink(dirfd, name, now)
+		}
+	}
+	return len(journals) > 0
+}
+
+// reservedNames lists the names in a directory that this package could have made.
+func reservedNames(dirfd int) (temps, journals []string) {
 	// A descriptor of its own: the offset of dirfd is shared by its users.
 	own, err := openat(dirfd, ".", dirFlags, 0)
 	if err != nil {
-		return
+		return nil, nil
 	}
 	defer closeQuietly(own)
 	buf := make([]byte, direntBytes)
@@ -47,15 +77,64 @@ func sweepDir(dirfd int, now time.Time) {
 			continue
 		}
 		if err != nil || n == 0 {
-			return
+			return temps, journals
 		}
 		_ = eachDirent(buf[:n], func(name []byte) error {
-			if isTempName(name) && !removeLeftover(dirfd, string(name)) {
-				removeLeftoverLink(dirfd, string(name), now)
+			switch {
+			case isTempName(name):
+				temps = append(temps, string(name))
+			case isJournalName(name):
+				journals = append(journals, string(name))
 			}
 			return nil
 		})
 	}
+}
+
+// keepsPartial reports whether a journal's partial file is to stay for a later copy, and
+// returns its name. It may be another user's: root sweeps for all. The file's device does
+// not matter, because it may have another number on another host.
+func keepsPartial(dirfd int, journal string, now time.Time) (temp string, keep bool) {
+	fd, head, _, err := openJournalFile(dirfd, journal, unix.O_RDONLY, false)
+	if err != nil {
+		return "", false
+	}
+	defer closeQuietly(fd)
+	var st, named unix.Stat_t
+	if fstat(fd, &st) != nil || now.UnixNano()-nanoseconds(st.Mtim) >= int64(leftoverPartialAge) {
+		return "", false
+	}
+	if fstatat(dirfd, head.temp, &named, unix.AT_SYMLINK_NOFOLLOW) != nil || named.Ino != head.inode.Ino {
+		return "", false
+	}
+	return head.temp, true
+}
+
+// dropPartial removes a journal and its partial file, unless a copy is using them or they
+// are another user's. It reports whether the journal is gone.
+func dropPartial(dirfd int, journal string) bool {
+	var st unix.Stat_t
+	err := fstatat(dirfd, journal, &st, unix.AT_SYMLINK_NOFOLLOW)
+	if err == unix.ENOENT {
+		return true
+	}
+	if err != nil || !mayBeOurs(&st) {
+		return false
+	}
+	fd, head, _, err := openJournalFile(dirfd, journal, unix.O_RDONLY, false)
+	switch {
+	case err == nil:
+		closeQuietly(fd)
+		if fstatat(dirfd, head.temp, &st, unix.AT_SYMLINK_NOFOLLOW) != unix.ENOENT && !removeLeftover(dirfd, head.temp) {
+			return false
+		}
+	case errors.Is(err, errJournal), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		// It was torn when it was begun, or is being begun: then its file is not lost,
+		// but cannot be gone on with.
+	default:
+		return false
+	}
+	return unlinkat(dirfd, journal) == nil
 }
 
 // removeLeftover removes a file that nobody uses, while it holds the file's lock. A
@@ -102,16 +181,72 @@ func lockUnused(dirfd int, name string, ours bool) (fd int, ok bool) {
 }
 
 // removeLeftoverLink removes a link that a killed run made and did not rename.
-func removeLeftoverLink(dirfd int, name string, now time.Time) {
+func removeLeftoverLink(dirfd int, name string, now time.Time) bool {
 	var st unix.Stat_t
 	if fstatat(dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK ||
 		!mayBeOurs(&st) || now.UnixNano()-nanoseconds(st.Ctim) < int64(leftoverLinkAge) {
-		return
+		return false
 	}
-	_ = unlinkat(dirfd, name)
+	return unlinkat(dirfd, name) == nil
 }
 
 // mayBeOurs reports whether this user, or root for another user, may have made a file.
 func mayBeOurs(st *unix.Stat_t) bool { return mayBeOf(os.Geteuid(), st) }
 
 func mayBeOf(euid int, st *unix.Stat_t) bool { return euid == 0 || int(st.Uid) == euid }
+
+// Clean removes from a directory, and from those below it, the temporary files that no
+// copy is using, and partial files of any age. removed is called with the path of each
+// below dir, and its size. A directory that cannot be read does not keep Clean from the
+// others. Links are not followed.
+func Clean(dir string, removed func(path string, bytes int64)) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	tree, err := OpenRooted(root, []Source{{Path: ".", Name: "."}}, false)
+	if err != nil {
+		return err
+	}
+	defer tree.Close()
+	w := tree.Walk(true)
+	defer w.Close()
+	var errs []error
+	for {
+		f, err := w.Next()
+		if err == io.EOF {
+			return errors.Join(errs...)
+		}
+		if err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+		if f.Problem != nil && !f.Skip {
+			errs = append(errs, f.Problem)
+		} else if f.Entry.Type == manifest.Dir {
+			errs = append(errs, cleanDir(root, f.Entry.Path, removed))
+		}
+	}
+}
+
+func cleanDir(root *os.Root, path string, removed func(path string, bytes int64)) error {
+	fd, err := openUnderRoot(root, path, dirFlags)
+	if err != nil {
+		return opErr("open directory", path, err)
+	}
+	defer closeQuietly(fd)
+	gone := func(name string, remove func() bool) {
+		var st unix.Stat_t
+		if fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && remove() {
+			removed(joinPath(path, name), st.Size)
+		}
+	}
+	temps, journals := reservedNames(fd)
+	for _, name := range temps {
+		gone(name, func() bool { return removeLeftover(fd, name) || removeLeftoverLink(fd, name, time.Now()) })
+	}
+	for _, name := range journals {
+		gone(name, func() bool { return dropPartial(fd, name) })
+	}
+	return nil
+}

@@ -98,3 +98,60 @@ func TestTemporaryNamesAreReserved(t *testing.T) {
 		t.Errorf("directory: %v", err)
 	}
 }
+
+// TestPartialFilesInTime: a sweep leaves a partial file for a week, as long as it and its
+// journal belong together. Clean does not wait.
+func TestPartialFilesInTime(t *testing.T) {
+	dir := t.TempDir()
+	f, g := newPartialFile("f", 8), newPartialFile("sub/g", 4)
+	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s := sinkInto(t, dir, SinkOptions{})
+	defer s.Close()
+	f.cutOff(t, s, 3, 6)
+	g.cutOff(t, s, 0, 2)
+	for _, age := range []time.Duration{0, leftoverPartialAge - time.Hour} {
+		sweepDir(s.base.fd, time.Now().Add(age))
+		if names := namesIn(t, dir); len(names) != 3 {
+			t.Fatalf("after %v there are %q", age, names)
+		}
+	}
+	sweepDir(s.base.fd, time.Now().Add(leftoverPartialAge+time.Hour))
+	wantTree(t, dir, append([]string{"sub/"}, listed(t, dir, "sub")...)...)
+
+	f.cutOff(t, s, 3, 6)
+	using, err := s.CreatePartial(newPartialFile("h", 3).entry, nil, &f.partial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var removed []string
+	bytes := int64(0)
+	if err := Clean(dir, func(path string, n int64) { removed, bytes = append(removed, path), bytes+n }); err != nil {
+		t.Fatal(err)
+	}
+	// Two partial files and their journals.
+	if len(removed) != 4 || bytes < 8*partialPiece || !strings.HasPrefix(removed[2], "sub/") {
+		t.Errorf("removed %q, %d bytes", removed, bytes)
+	}
+	if names := namesIn(t, dir); len(names) != 3 || len(namesIn(t, filepath.Join(dir, "sub"))) != 0 {
+		t.Errorf("there are %q", names)
+	}
+	if err := using.Discard(); err != nil {
+		t.Fatal(err)
+	}
+	if err := Clean(filepath.Join(dir, "none"), nil); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("cleaning what is not there: %v", err)
+	}
+}
+
+// listed lists a directory below dir in listTree's words.
+func listed(t *testing.T, dir, sub string) (specs []string) {
+	t.Helper()
+	for _, spec := range listTree(t, dir) {
+		if strings.HasPrefix(spec, sub+"/") && spec != sub+"/" {
+			specs = append(specs, spec)
+		}
+	}
+	return specs
+}

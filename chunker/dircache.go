@@ -37,14 +37,16 @@ func ShareOfFiles(parts uint64, least, most int) int {
 // dirHandle is an open directory. It stays open while anyone holds a reference;
 // retain and release count them.
 type dirHandle struct {
-	fd      int // or unix.AT_FDCWD
-	path    string
-	inode   manifest.Inode
-	fresh   bool      // made by this sink, so nothing foreign is in it
-	swept   sync.Once // leftovers were looked for
-	folding atomic.Uint32
-	reading sync.Mutex // held while names are read from fd: its offset is shared
-	refs    atomic.Int32
+	fd    int // or unix.AT_FDCWD
+	path  string
+	inode manifest.Inode
+	fresh bool      // made by this sink, so nothing foreign is in it
+	swept sync.Once // leftovers were looked for
+	// journals: when they were looked for, there were partial files.
+	journals atomic.Bool
+	folding  atomic.Uint32
+	reading  sync.Mutex // held while names are read from fd: its offset is shared
+	refs     atomic.Int32
 }
 
 // newDirHandle takes over fd and returns a handle with one reference.

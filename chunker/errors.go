@@ -49,6 +49,8 @@ var (
 	ErrTime = errors.New("it is before 1677 or after 2262, and cannot be sent")
 	// ErrTimeNotKept: the file system gave an entry another time than the wanted one.
 	ErrTimeNotKept = errors.New("the file system cannot store this time")
+	// ErrLost: the disk does not return what was written to it.
+	ErrLost = errors.New("the disk returns other bytes than were written")
 	// ErrOrder: entries do not come in the order of paths.
 	ErrOrder = errors.New("out of order")
 	// ErrItself: the copy itself makes the entry.

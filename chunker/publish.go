@@ -23,9 +23,16 @@ func (s *Sink) Publish(temps []*Temp) []error {
 		t.mu.Lock()
 		if t.state != tempFinished {
 			errs[i] = &opError{op: "publish", path: t.path, err: errors.New("it is not finished")}
+		} else if lost := t.lost.Load(); lost != nil {
+			errs[i] = opErr("sync", t.path, *lost)
 		}
 	}
 	s.syncFiles(temps, errs)
+	atOnce(len(temps), func(i int) {
+		if errs[i] == nil {
+			errs[i] = temps[i].readBack()
+		}
+	})
 	renamed := make([]bool, len(temps))
 	for i, t := range temps {
 		if errs[i] == nil {
@@ -39,6 +46,8 @@ func (s *Sink) Publish(temps []*Temp) []error {
 	for i, t := range temps {
 		switch {
 		case renamed[i]:
+			t.dropJournal()
+			t.dropOther()
 			errs[i] = errors.Join(errs[i], t.close(), errNotGiven(t.path, t.denied))
 		case errs[i] != nil:
 			errs[i] = errors.Join(errs[i], t.discard())

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -59,8 +60,12 @@ type Sink struct {
 
 	unsettled func(entry string, err error) // or nil; see TellUnsettled
 
-	calls   diskCalls
-	syncing sync.Mutex // held while publishing or syncing; locked before mu and the locks of files
+	watch Watch
+	// lockWait is how long Resume waits for another copy to let go of a partial file.
+	lockWait time.Duration
+	boot     [bootIDBytes]byte // since the machine was started; see journal.go
+	calls    diskCalls
+	syncing  sync.Mutex // held while publishing or syncing; locked before mu and the locks of files
 
 	mu        sync.Mutex
 	made      []madeDir // see Unmake
@@ -79,7 +84,7 @@ type Sink struct {
 // else the directory above it, which must exist.
 func OpenSink(opt SinkOptions) (*Sink, error) {
 	s := &Sink{
-		opt: opt, dest: opt.Dest, calls: kernelCalls(),
+		opt: opt, dest: opt.Dest, boot: bootID(), lockWait: defaultLockWait, calls: kernelCalls(),
 		devices: make(map[uint64]*device), fileSystems: make(map[uint64]*FileSystem),
 	}
 	s.dirs = newDirCache(cachedDirs(), s.openDir)
@@ -383,7 +388,7 @@ func (s *Sink) parentOf(op, path string) (*dirHandle, string, error) {
 	if target == "." {
 		return nil, "", kindErr(op, path, ErrIsDir)
 	}
-	if isTempName([]byte(leaf)) {
+	if isReservedName([]byte(leaf)) {
 		return nil, "", kindErr(op, path, ErrReserved)
 	}
 	h, err := s.dir(dir)

@@ -65,6 +65,20 @@ type Temp struct {
 
 	stays func(now Standing) bool // or nil; see KeepIf
 
+	// private: only its owner may read and write it until it is finished.
+	private bool
+	// resumed: an earlier copy made the file.
+	resumed bool
+	// unlocked: the file system has no locks, so nobody can tell whether the file is in
+	// use.
+	unlocked bool
+	// wantsJournal: a later copy may go on with the file.
+	wantsJournal bool
+	journal      *journal // of a partial file; nil for others
+	must         *Content // see ReadBack
+	// lost is an error of writing that the disk told while the file was being written.
+	lost atomic.Pointer[error]
+
 	mu    sync.RWMutex // read: writes; write: changes of state
 	state tempState
 	fd    int
@@ -75,6 +89,19 @@ type Temp struct {
 // then only its owner may read it, unless owner and group are already the final ones.
 // ErrIsDir: a directory has the name. ErrInTheWay: a device, fifo or socket has it.
 func (s *Sink) Create(e *manifest.Entry, a *Attributes) (*Temp, error) {
+	t, err := s.newTemp(e, a)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.create(e.Mode); err != nil {
+		t.dir.release()
+		return nil, opErr("create", e.Path, err)
+	}
+	return t, nil
+}
+
+// newTemp returns a Temp without a file. It has a reference to its directory.
+func (s *Sink) newTemp(e *manifest.Entry, a *Attributes) (*Temp, error) {
 	if e.Size < 0 {
 		return nil, opErr("create", e.Path, unix.EINVAL)
 	}
@@ -85,12 +112,7 @@ func (s *Sink) Create(e *manifest.Entry, a *Attributes) (*Temp, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Temp{sink: s, dir: dir, leaf: leaf, path: e.Path, size: e.Size, mtimeNs: e.MtimeNs, attrs: a}
-	if err := t.create(e.Mode); err != nil {
-		dir.release()
-		return nil, opErr("create", e.Path, err)
-	}
-	return t, nil
+	return &Temp{sink: s, dir: dir, leaf: leaf, path: e.Path, size: e.Size, mtimeNs: e.MtimeNs, attrs: a, fd: -1}, nil
 }
 
 func (t *Temp) create(sourceMode uint32) error {
@@ -119,7 +141,7 @@ func (t *Temp) create(sourceMode uint32) error {
 			mode, exact = st.Mode&0o1777, true
 		}
 	}
-	if !exact && t.attrs.owns() {
+	if !exact && (t.attrs.owns() || t.private) {
 		made, err := t.tryMode(mode)
 		if err != nil {
 			return err
@@ -128,7 +150,11 @@ func (t *Temp) create(sourceMode uint32) error {
 	}
 	if exact {
 		t.want = mode
-		made, err := t.openSome((mode | 0o400) & 0o700)
+		first := mode | 0o400
+		if t.private {
+			first = mode | 0o600 // a later copy may have to write it
+		}
+		made, err := t.openSome(first & 0o700)
 		t.have = made
 		return err
 	}
@@ -141,16 +167,21 @@ func (t *Temp) create(sourceMode uint32) error {
 // directory's default ACL, takes bits away. It makes such a file and removes it,
 // because a file that somebody could open before it has its group must never hold data.
 func (t *Temp) tryMode(mode uint32) (uint32, error) {
-	made, err := t.openSome(mode | 0o400)
+	try := &Temp{dir: t.dir}
+	made, err := try.openSome(mode | 0o400)
 	if err != nil {
 		return 0, err
 	}
-	err = unlinkat(t.dir.fd, t.name)
-	return made &^ (0o400 &^ mode), errors.Join(err, closeFD(t.fd))
+	err = unlinkat(try.dir.fd, try.name)
+	return made &^ (0o400 &^ mode), errors.Join(err, closeFD(try.fd))
 }
 
-// openSome calls open, and repeats it if a cleaner removes the file.
+// openSome calls open, and repeats it if a cleaner removes the file. A file that an
+// earlier copy made is there already.
 func (t *Temp) openSome(mode uint32) (made uint32, err error) {
+	if t.resumed {
+		return t.made.Mode & 0o7777, nil
+	}
 	for range createTries {
 		made, ok, err := t.open(mode)
 		if ok || err != nil {
@@ -176,7 +207,7 @@ func isSpecial(st *unix.Stat_t) bool {
 // who may read the file stop the copy.
 func (t *Temp) open(mode uint32) (made uint32, ok bool, err error) {
 	name := tempName()
-	fd, err := openat(t.dir.fd, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
+	fd, err := openat(t.dir.fd, name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
 	if err == unix.EEXIST {
 		return 0, false, nil
 	}
@@ -188,7 +219,7 @@ func (t *Temp) open(mode uint32) (made uint32, ok bool, err error) {
 	if err == unix.EOPNOTSUPP || err == unix.ENOLCK || err == unix.ENOSYS {
 		// The file system has no locks. Then no cleaner removes the file, because it
 		// needs the lock.
-		err, locked = nil, true
+		err, locked, t.unlocked = nil, true, true
 	}
 	var st unix.Stat_t
 	if err == nil {
@@ -354,6 +385,9 @@ func (t *Temp) Finish() error {
 			return opErr("set time of", t.path, err)
 		}
 	}
+	if t.journal != nil {
+		t.journal.closeFile() // many files may wait for their names
+	}
 	t.state = tempFinished
 	return nil
 }
@@ -370,8 +404,25 @@ func (t *Temp) discard() error {
 		return nil
 	}
 	err := unlinkat(t.dir.fd, t.name)
+	t.dropJournal()
 	_ = t.close() // its error is about data that no longer matters
 	return opErr("discard", t.path, err)
+}
+
+// dropJournal removes the journal of a file that has its name, or is given up. What is
+// left of a journal without its file harms nothing.
+func (t *Temp) dropJournal() {
+	if t.journal != nil {
+		_ = unlinkat(t.dir.fd, t.journal.name)
+	}
+}
+
+// dropOther removes what an earlier copy left of a file that has its name now. This copy
+// could not go on with it.
+func (t *Temp) dropOther() {
+	if t.journal == nil && !t.dir.fresh && (t.wantsJournal || t.dir.journals.Load()) {
+		dropPartial(t.dir.fd, journalName(t.leaf))
+	}
 }
 
 // close closes the file, which gives up the lock.
@@ -379,6 +430,9 @@ func (t *Temp) close() error {
 	t.state = tempClosed
 	err := closeFD(t.fd)
 	t.fd = -1
+	if t.journal != nil {
+		t.journal.closeFile()
+	}
 	t.dir.release()
 	return opErr("close", t.path, err)
 }

@@ -1,0 +1,381 @@
+package chunker
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/zeebo/xxh3"
+	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
+)
+
+// A journal says which pieces of a partial file have arrived, so that a later copy can
+// go on behind them. It lies beside the partial file and is little-endian. The header:
+//
+//	offset size field
+//	     0    8 journalMagic
+//	     8   40 name of the partial file, a random one, and a zero
+//	    48    8 device of the partial file
+//	    56    8 inode of the partial file
+//	    64   16 what the file is at the source (Partial.Source)
+//	    80    8 size of the whole file, bytes
+//	    88    8 size of a piece, bytes
+//	    96    1 algorithm of the digests
+//	    97    7 zero
+//	   104    4 owner that the partial file was made with
+//	   108    4 group that the partial file was made with
+//	   112    8 XXH3-64 over the header so far
+//
+// Records follow. Each is bound to this journal by its checksum, whose seed is that of
+// the header, so that blocks of another file do not pass for records:
+//
+//	  0    1 kind
+//	  1    1 zero
+//	  2    2 number of runs
+//	  4    4 zero
+//	  8    8 first piece, or number of pieces
+//	 16      runs, each with the number of pieces (8) and their digest (32)
+//	end    8 XXH3-64 over the record so far
+//
+// The first record that is torn ends the journal.
+const (
+	journalMagic  = "GDRCPJ01"
+	journalHeader = 120
+	journalPrefix = ".gdrcp-journal-"
+	recordHeader  = 16
+	runBytes      = 8 + 32
+	maxRecordRuns = 256
+	// maxAhead bounds what has arrived behind a gap. A ring of slots holds less.
+	maxAhead        = 1 << 18
+	recordPieces    = 1 // runs of pieces were verified and written
+	recordMark      = 2 // all pieces before this one are on the disk
+	recordBoot      = 3 // what follows was written since this boot; the digest is its id
+	bootIDBytes     = 16
+	bootIDPath      = "/proc/sys/kernel/random/boot_id"
+	journalSumBytes = 8
+)
+
+// PieceRun is pieces in a row with the same digest.
+type PieceRun struct {
+	Digest manifest.Digest
+	Pieces uint64
+}
+
+// journalName is the name of the journal of the file that gets the name leaf.
+func journalName(leaf string) string {
+	sum := sha256.Sum256([]byte(leaf))
+	return journalPrefix + hex.EncodeToString(sum[:tempDigits/2])
+}
+
+// isJournalName reports whether journalName could have made a name.
+func isJournalName(name []byte) bool {
+	digits, ok := bytes.CutPrefix(name, []byte(journalPrefix))
+	return ok && len(digits) == tempDigits && len(bytes.Trim(digits, "0123456789abcdef")) == 0
+}
+
+// isReservedName reports whether a name is for this package's own files.
+func isReservedName(name []byte) bool { return isTempName(name) || isJournalName(name) }
+
+// bootID identifies the time since the machine was started. It is all zero where the
+// kernel does not tell it: then nothing counts as of the same boot.
+func bootID() (id [bootIDBytes]byte) {
+	text, err := os.ReadFile(bootIDPath)
+	if err != nil {
+		return id
+	}
+	raw, err := hex.DecodeString(strings.ReplaceAll(strings.TrimSpace(string(text)), "-", ""))
+	if err != nil || len(raw) != len(id) {
+		return id
+	}
+	return [bootIDBytes]byte(raw)
+}
+
+// journalHead is the header of a journal.
+type journalHead struct {
+	temp    string
+	inode   manifest.Inode
+	uid     uint32
+	gid     uint32
+	partial Partial
+	size    int64
+}
+
+func (h *journalHead) encode() []byte {
+	le := binary.LittleEndian
+	b := make([]byte, journalHeader)
+	copy(b, journalMagic)
+	copy(b[8:48], h.temp)
+	le.PutUint64(b[48:], h.inode.Dev)
+	le.PutUint64(b[56:], h.inode.Ino)
+	copy(b[64:80], h.partial.Source[:])
+	le.PutUint64(b[80:], uint64(h.size))
+	le.PutUint64(b[88:], uint64(h.partial.PieceBytes))
+	b[96] = byte(h.partial.Hash)
+	le.PutUint32(b[104:], h.uid)
+	le.PutUint32(b[108:], h.gid)
+	le.PutUint64(b[112:], xxh3.Hash(b[:112]))
+	return b
+}
+
+// errJournal says that a journal, or its next record, is not one.
+var errJournal = errors.New("not a journal, or torn")
+
+// decodeJournalHead reads a header from b, of journalHeader bytes. seed is the seed of
+// the records' checksums.
+func decodeJournalHead(b []byte) (h journalHead, seed uint64, err error) {
+	le := binary.LittleEndian
+	seed = le.Uint64(b[112:])
+	if string(b[:8]) != journalMagic || xxh3.Hash(b[:112]) != seed {
+		return h, 0, errJournal
+	}
+	name := bytes.TrimRight(b[8:48], "\x00")
+	h = journalHead{
+		temp: string(name), inode: manifest.Inode{Dev: le.Uint64(b[48:]), Ino: le.Uint64(b[56:])}, size: int64(le.Uint64(b[80:])),
+		uid: le.Uint32(b[104:]), gid: le.Uint32(b[108:]),
+		partial: Partial{Source: [16]byte(b[64:80]), PieceBytes: int64(le.Uint64(b[88:])), Hash: manifest.Algorithm(b[96])},
+	}
+	head := manifest.Header{Algorithm: h.partial.Hash, PieceBytes: h.partial.PieceBytes}
+	if !isTempName(name) || h.size < 0 || head.Check() != nil {
+		return h, 0, errJournal
+	}
+	return h, seed, nil
+}
+
+// record is one record of a journal.
+type record struct {
+	kind  byte
+	first uint64
+	runs  []PieceRun
+}
+
+func (r *record) append(b []byte, seed uint64) []byte {
+	le := binary.LittleEndian
+	start := len(b)
+	b = append(b, r.kind, 0)
+	b = le.AppendUint16(b, uint16(len(r.runs)))
+	b = le.AppendUint32(b, 0)
+	b = le.AppendUint64(b, r.first)
+	for i := range r.runs {
+		b = le.AppendUint64(b, r.runs[i].Pieces)
+		b = append(b, r.runs[i].Digest[:]...)
+	}
+	return le.AppendUint64(b, xxh3.HashSeed(b[start:], seed))
+}
+
+// journalReader reads a journal's records, in order.
+type journalReader struct {
+	from *bufio.Reader
+	seed uint64
+	at   int64 // behind the last whole record
+	buf  [recordHeader + maxRecordRuns*runBytes + journalSumBytes]byte
+	runs [maxRecordRuns]PieceRun
+}
+
+// next reads a record, valid until the next call. The error is errJournal or io.EOF
+// where the journal ends, or that of reading.
+func (j *journalReader) next() (r record, err error) {
+	le := binary.LittleEndian
+	if _, err := io.ReadFull(j.from, j.buf[:recordHeader]); err != nil {
+		return r, err
+	}
+	n := int(le.Uint16(j.buf[2:]))
+	if n > maxRecordRuns {
+		return r, errJournal
+	}
+	whole := recordHeader + n*runBytes
+	if _, err := io.ReadFull(j.from, j.buf[recordHeader:whole+journalSumBytes]); err != nil {
+		return r, err
+	}
+	if xxh3.HashSeed(j.buf[:whole], j.seed) != le.Uint64(j.buf[whole:]) {
+		return r, errJournal
+	}
+	r = record{kind: j.buf[0], first: le.Uint64(j.buf[8:]), runs: j.runs[:n]}
+	for i := range r.runs {
+		p := j.buf[recordHeader+i*runBytes:]
+		r.runs[i].Pieces = le.Uint64(p)
+		copy(r.runs[i].Digest[:], p[8:runBytes])
+	}
+	j.at += int64(whole + journalSumBytes)
+	return r, nil
+}
+
+// journal is the journal of a file that is being written. Its Temp owns it.
+type journal struct {
+	fd   int
+	name string
+	seed uint64
+
+	mu sync.Mutex
+	// next is the first piece that has not arrived. What arrived behind it is in ahead,
+	// by the first piece of each run: no more than what is in a ring.
+	next  uint64
+	ahead map[uint64]PieceRun
+	// marked is how many pieces are known to be on the disk.
+	marked uint64
+	rec    record
+	buf    []byte
+	// broken says that the journal could not be written. What is in it still holds.
+	broken bool
+}
+
+// openJournal makes a journal at fd, of which the caller has written the header.
+func openJournal(fd int, name string, seed, next uint64) *journal {
+	return &journal{fd: fd, name: name, seed: seed, next: next, marked: next, ahead: make(map[uint64]PieceRun)}
+}
+
+// write appends a record.
+func (j *journal) write(r *record) {
+	j.buf = r.append(j.buf[:0], j.seed)
+	for b := j.buf; len(b) > 0 && !j.broken; {
+		n, err := unix.Write(j.fd, b)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || n == 0 {
+			j.broken = true
+			return
+		}
+		b = b[n:]
+	}
+}
+
+// boot notes at which boot the machine is, and how many pieces are on the disk by now.
+func (j *journal) boot(id [bootIDBytes]byte) {
+	var d manifest.Digest
+	copy(d[:], id[:])
+	j.write(&record{kind: recordBoot, first: j.next, runs: []PieceRun{{Digest: d}}})
+}
+
+// add takes a run of pieces that have arrived, in any order.
+func (j *journal) add(first uint64, run PieceRun) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if first < j.next || run.Pieces == 0 || j.broken {
+		return
+	}
+	if len(j.ahead) >= maxAhead {
+		j.failLocked() // the gap is not going to be closed
+		return
+	}
+	j.ahead[first] = run
+	for {
+		j.rec = record{kind: recordPieces, first: j.next, runs: j.rec.runs[:0]}
+		for len(j.rec.runs) < maxRecordRuns {
+			run, ok := j.ahead[j.next]
+			if !ok {
+				break
+			}
+			delete(j.ahead, j.next)
+			j.rec.runs = append(j.rec.runs, run)
+			j.next += run.Pieces
+		}
+		if len(j.rec.runs) == 0 {
+			return
+		}
+		j.write(&j.rec)
+	}
+}
+
+// fail ends a journal: nothing of what arrives from now on counts.
+func (j *journal) fail() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.failLocked()
+}
+
+func (j *journal) failLocked() { j.broken, j.ahead = true, nil }
+
+// closeFile closes the journal of a file that is complete. What is in it counts.
+func (j *journal) closeFile() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.fd >= 0 {
+		closeQuietly(j.fd)
+	}
+	j.fd = -1
+	j.failLocked()
+}
+
+// unmarked returns how many pieces have arrived, and whether some of them are not known
+// to be on the disk.
+func (j *journal) unmarked() (next uint64, some bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.next, j.next > j.marked && !j.broken
+}
+
+// mark notes that the pieces before next are on the disk.
+func (j *journal) mark(next uint64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.broken {
+		return
+	}
+	j.write(&record{kind: recordMark, first: next})
+	j.marked = next
+	// Where this fails the mark may be lost, and the next copy sends more again.
+	_ = uninterrupted(func() error { return unix.Fdatasync(j.fd) })
+}
+
+// arrived reports whether a later copy could go on from this journal.
+func (j *journal) arrived() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.next > 0
+}
+
+// openJournalFile opens a journal and reads its header. With ours, it must be one that
+// only this user could have written.
+func openJournalFile(dirfd int, name string, access int, ours bool) (fd int, h journalHead, seed uint64, err error) {
+	fd, err = openat(dirfd, name, access|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, h, 0, err
+	}
+	var st unix.Stat_t
+	if err = fstat(fd, &st); err == nil && (st.Mode&unix.S_IFMT != unix.S_IFREG || ours && (int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0)) {
+		err = errStale
+	}
+	if err == nil {
+		b := make([]byte, journalHeader)
+		if _, err = io.ReadFull(fdReader{fd: fd}.from(0), b); err == nil {
+			h, seed, err = decodeJournalHead(b)
+		}
+	}
+	if err != nil {
+		closeQuietly(fd)
+		return -1, h, 0, err
+	}
+	return fd, h, seed, nil
+}
+
+// fdReader reads a file by a descriptor that somebody else owns.
+type fdReader struct{ fd int }
+
+func (f fdReader) ReadAt(p []byte, off int64) (int, error) {
+	n := 0
+	for n < len(p) {
+		m, err := unix.Pread(f.fd, p[n:], off+int64(n))
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return n, err
+		case m == 0:
+			return n, io.EOF
+		}
+		n += m
+	}
+	return n, nil
+}
+
+// from returns a reader from an offset on.
+func (f fdReader) from(off int64) io.Reader { return io.NewSectionReader(f, off, 1<<62) }

@@ -1,0 +1,195 @@
+package chunker
+
+import (
+	"context"
+
+	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
+)
+
+// Partial says what has to be the same for a later copy to go on with a file.
+type Partial struct {
+	// Source stands for the file at the source: where the file there changes, so does
+	// Source.
+	Source     [16]byte
+	Hash       manifest.Algorithm
+	PieceBytes int64
+	// Recheck reads and digests everything that has arrived again.
+	Recheck bool
+}
+
+func (p *Partial) isOf(h *journalHead) bool {
+	return p.Source == h.partial.Source && p.Hash == h.partial.Hash && p.PieceBytes == h.partial.PieceBytes
+}
+
+// Arrived is what an earlier copy brought of a file: its first pieces.
+type Arrived struct {
+	Pieces uint64
+	Bytes  int64
+	// Tree is the tree of their digests. The caller owns it.
+	Tree *manifest.Tree
+	// DiskBytes is how much of the disk they take.
+	DiskBytes int64
+}
+
+// Watch is how a sink's owner follows and ends what may take long. The zero value does
+// neither.
+type Watch struct {
+	// Stop, when closed, ends it. It may be nil.
+	Stop <-chan struct{}
+	// Step is called now and then while it goes on. It must not block. It may be nil.
+	Step func()
+}
+
+// step reports progress. The error is context.Canceled where the work is to end.
+func (w *Watch) step() error {
+	select {
+	case <-w.Stop:
+		return context.Canceled
+	default:
+	}
+	if w.Step != nil {
+		w.Step()
+	}
+	return nil
+}
+
+// Watch sets how what takes long is followed. Call it only before Place.
+func (s *Sink) Watch(w Watch) { s.watch = w }
+
+// CreatePartial is Create for a file with which a later copy may go on: a journal beside
+// the file says what has arrived (Verified). What an earlier copy left of another file of
+// that name is removed. Where no journal can be made, or another copy is writing the
+// file, the Temp is as Create makes it.
+func (s *Sink) CreatePartial(e *manifest.Entry, a *Attributes, p *Partial) (*Temp, error) {
+	t, err := s.newTemp(e, a)
+	if err != nil {
+		return nil, err
+	}
+	t.private, t.wantsJournal = true, true
+	if err := t.create(e.Mode); err != nil {
+		t.dir.release()
+		return nil, opErr("create", e.Path, err)
+	}
+	if !t.unlocked {
+		t.journal = t.beginJournal(p)
+	}
+	return t, nil
+}
+
+// beginJournal makes a file's journal. It returns nil where that is not possible.
+func (t *Temp) beginJournal(p *Partial) *journal {
+	name := journalName(t.leaf)
+	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err := openat(t.dir.fd, name, flags, 0o600)
+	if err == unix.EEXIST {
+		if old, head, _, err := openJournalFile(t.dir.fd, name, unix.O_RDONLY, true); err == nil {
+			closeQuietly(old)
+			if head.size == t.size && p.isOf(&head) {
+				// It could not be gone on with, and perhaps another time can.
+				return nil
+			}
+		}
+		if !dropPartial(t.dir.fd, name) {
+			return nil
+		}
+		fd, err = openat(t.dir.fd, name, flags, 0o600)
+	}
+	if err != nil {
+		return nil
+	}
+	head := journalHead{temp: t.name, inode: inodeOf(&t.made), uid: t.made.Uid, gid: t.made.Gid, partial: *p, size: t.size}
+	b := head.encode()
+	_, seed, err := decodeJournalHead(b)
+	if err == nil {
+		_, err = unix.Write(fd, b)
+	}
+	j := openJournal(fd, name, seed, 0)
+	j.boot(t.sink.boot)
+	if err == nil && !j.broken {
+		// Some file systems give every file the same owner or mode.
+		var again int
+		if again, _, _, err = openJournalFile(t.dir.fd, name, unix.O_RDONLY, true); err == nil {
+			closeQuietly(again)
+			return j
+		}
+	}
+	_ = unlinkat(t.dir.fd, name)
+	closeQuietly(fd)
+	return nil
+}
+
+// DropPartial removes what an earlier copy left of a file, unless a copy is using it.
+func (s *Sink) DropPartial(e *manifest.Entry) {
+	dir, leaf, err := s.parentOf("create", e.Path)
+	if err != nil {
+		return // Create meets the same error
+	}
+	defer dir.release()
+	if !dir.fresh {
+		dropPartial(dir.fd, journalName(leaf))
+	}
+}
+
+func (p *Partial) piecesOf(size int64) uint64 {
+	return uint64((size + p.PieceBytes - 1) / p.PieceBytes)
+}
+
+// bytesOf is how many bytes the first pieces of a file hold.
+func (p *Partial) bytesOf(pieces uint64, size int64) int64 {
+	if pieces >= p.piecesOf(size) {
+		return size
+	}
+	return int64(pieces) * p.PieceBytes
+}
+
+// Verified notes that a run of pieces of the file, from the piece first on, was verified
+// and written. Runs may come in any order, each piece once.
+func (t *Temp) Verified(first uint64, run PieceRun) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if t.journal != nil && t.state == tempOpen {
+		t.journal.add(first, run)
+	}
+}
+
+// Mark brings to the disk what was verified so far, and then the journal that says so:
+// what is marked counts even after a reboot. It blocks for the disk. An error says that
+// the disk has lost something of the file, which cannot be published any more.
+func (t *Temp) Mark() error {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if t.journal == nil || t.state != tempOpen || t.sink.opt.NoFsync || t.lost.Load() != nil {
+		return nil
+	}
+	next, some := t.journal.unmarked()
+	if !some {
+		return nil
+	}
+	if err := t.sink.calls.fsync(t.fd); err != nil {
+		// The kernel tells it once for a descriptor, so Publish would not hear of it. Nor
+		// would the next mark, and a later copy.
+		t.lost.CompareAndSwap(nil, &err)
+		t.journal.fail()
+		t.dropJournal()
+		return opErr("sync", t.path, err)
+	}
+	t.journal.mark(next)
+	return nil
+}
+
+// Keep ends a file that will not be finished. What has arrived of it stays for a later
+// copy. A file of which nothing has arrived, or that has no journal, is removed.
+func (t *Temp) Keep() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.state == tempClosed {
+		return nil
+	}
+	if t.journal == nil || !t.journal.arrived() || t.lost.Load() != nil {
+		return t.discard()
+	}
+	_ = fchmod(t.fd, 0o600) // it may have its final mode already
+	return t.close()
+}

@@ -1,0 +1,61 @@
+package chunker
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"gdrcp/manifest"
+)
+
+// contentOf is what a file of these bytes must hold.
+func contentOf(data []byte) Content {
+	c := Content{Hash: manifest.XXH3, PieceBytes: partialPiece}
+	tree := manifest.NewTree(c.Hash)
+	for i := 0; i*partialPiece < len(data) || i == 0; i++ {
+		tree.Push(c.Hash.Piece(data[i*partialPiece:min((i+1)*partialPiece, len(data))], uint64(i), partialPiece, len(data) <= partialPiece))
+	}
+	c.Root = tree.Root()
+	return c
+}
+
+// TestFilesThatAreReadBack: a file gets its name if the disk has what was written, and
+// not if any byte of it is another.
+func TestFilesThatAreReadBack(t *testing.T) {
+	noLeaks(t)
+	for _, size := range []int{0, 1, 4095, partialPiece, partialPiece + 1, 3*partialPiece + 5} {
+		for damaged := -1; damaged < size; damaged += max(1, size/5) {
+			dir := t.TempDir()
+			s := sinkInto(t, dir, SinkOptions{})
+			data := bytes.Repeat([]byte("content"), size/7+1)[:size]
+			temp, err := s.Create(fileEntry("f", string(data)), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			temp.ReadBack(contentOf(data))
+			if _, err := temp.WriteAt(data, 0); err != nil {
+				t.Fatal(err)
+			}
+			if err := temp.Finish(); err != nil {
+				t.Fatal(err)
+			}
+			if damaged >= 0 {
+				flip(t, thePartial(t, dir), int64(damaged))
+			}
+			err = s.Publish([]*Temp{temp})[0]
+			if damaged < 0 {
+				got, readErr := os.ReadFile(filepath.Join(dir, "f"))
+				if err != nil || readErr != nil || !bytes.Equal(got, data) {
+					t.Errorf("%d bytes: %v, %v", size, err, readErr)
+				}
+			} else if names := namesIn(t, dir); !errors.Is(err, ErrLost) || len(names) != 0 {
+				t.Errorf("%d bytes, number %d another: %v, and there are %q", size, damaged, err, names)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

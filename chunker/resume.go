@@ -1,0 +1,354 @@
+package chunker
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
+)
+
+// defaultLockWait is how long Resume waits for the copy that was cut off to let go of its file:
+// a server may still be busy with the end of that copy.
+const defaultLockWait = 6 * time.Second
+
+// Resume returns the file that an earlier copy was cut off in, and what has arrived of
+// it, or nil where there is none to go on with. Writes then go behind what has arrived.
+// Resume reads back from the disk what the earlier copy had not yet brought there, or
+// everything with Recheck, and blocks for that; see Watch. What is left of another file
+// of that name is removed. An error is that of opening a file: another time may do
+// better.
+func (s *Sink) Resume(e *manifest.Entry, a *Attributes, p *Partial) (*Temp, *Arrived, error) {
+	t, err := s.newTemp(e, a)
+	if err != nil {
+		return nil, nil, nil // Create meets the same error
+	}
+	r := resumption{temp: t, partial: p, journalFD: -1, at: journalHeader}
+	t.wantsJournal = true
+	err = errStale
+	if !t.dir.fresh {
+		err = r.open()
+	}
+	if err == nil {
+		err = r.load()
+	}
+	if err == nil {
+		err = r.begin()
+	}
+	if err != nil {
+		r.giveUp()
+		if errors.Is(err, errStale) && !t.dir.fresh {
+			dropPartial(t.dir.fd, journalName(t.leaf))
+		}
+		t.dir.release()
+		return nil, nil, err
+	}
+	if err := t.create(e.Mode); err != nil {
+		// Create meets the same error. The file stays for a copy that does not.
+		_ = t.Keep()
+		return nil, nil, nil
+	}
+	return t, &r.arrived, nil
+}
+
+// errStale says that nothing can be gone on with, now or later.
+var errStale = errors.New("nothing to go on with")
+
+// resumption is a Resume under way.
+type resumption struct {
+	temp      *Temp
+	partial   *Partial
+	journalFD int
+	seed      uint64
+	inode     manifest.Inode // of the file, as the journal has it
+
+	// claimed is how many pieces count, if those from trusted on are what their digests
+	// say.
+	trusted, claimed uint64
+	arrived          Arrived
+	// at is where the journal ends by what was taken of it. rest are runs behind that
+	// which were taken, too, from the piece restFirst on.
+	at        int64
+	restFirst uint64
+	rest      []PieceRun
+}
+
+// giveUp closes what a Resume that came to nothing has opened.
+func (r *resumption) giveUp() {
+	if r.temp.fd >= 0 {
+		closeQuietly(r.temp.fd)
+	}
+	if r.journalFD >= 0 {
+		closeQuietly(r.journalFD)
+	}
+}
+
+// open opens the journal and the partial file, and locks the latter. errStale: they are
+// not this user's, or of another file.
+func (r *resumption) open() error {
+	t := r.temp
+	fd, head, seed, err := openJournalFile(t.dir.fd, journalName(t.leaf), unix.O_RDWR, true)
+	if err != nil {
+		return err
+	}
+	r.journalFD, r.seed, r.inode = fd, seed, head.inode
+	if head.size != t.size || !r.partial.isOf(&head) {
+		return errStale
+	}
+	if err := r.lock(head.temp); err != nil {
+		return err
+	}
+	t.name, t.ino = head.temp, t.made.Ino
+	if t.made.Ino != head.inode.Ino || t.made.Nlink != 1 {
+		return errStale
+	}
+	return r.takeBack(&head)
+}
+
+// lock opens and locks the partial file, and waits for a copy that is using it.
+func (r *resumption) lock(name string) error {
+	t := r.temp
+	for end := time.Now().Add(t.sink.lockWait); ; time.Sleep(20 * time.Millisecond) {
+		fd, ok := lockUnused(t.dir.fd, name, true)
+		if !ok {
+			if err := fstatat(t.dir.fd, name, &t.made, unix.AT_SYMLINK_NOFOLLOW); err == unix.ENOENT {
+				return errStale
+			}
+			if err := t.sink.watch.step(); err != nil || time.Now().After(end) {
+				return errors.Join(err, unix.EWOULDBLOCK)
+			}
+			continue
+		}
+		mode, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+		if err == nil && mode&unix.O_ACCMODE == unix.O_RDWR {
+			t.fd = fd
+			return fstat(fd, &t.made)
+		}
+		// It was cut off when it had its final mode already.
+		err = fchmod(fd, 0o600)
+		closeQuietly(fd)
+		if err != nil || time.Now().After(end) {
+			return errStale
+		}
+	}
+}
+
+// takeBack gives a file the owner, the group, the mode and the attributes that it was
+// made with. It may have been cut off when it had got its final ones.
+func (r *resumption) takeBack(h *journalHead) error {
+	t := r.temp
+	if t.made.Uid != h.uid || t.made.Gid != h.gid {
+		if err := uninterrupted(func() error { return unix.Fchown(t.fd, int(h.uid), int(h.gid)) }); err != nil {
+			return errStale
+		}
+	}
+	if fchmod(t.fd, 0o600) != nil || t.sink.replaceXattrs(xattrsOfFD(t.fd), nil) != nil || fstat(t.fd, &t.made) != nil {
+		return errStale
+	}
+	return nil
+}
+
+func (r *resumption) records() *journalReader {
+	return &journalReader{from: bufio.NewReaderSize(fdReader{r.journalFD}.from(journalHeader), 64<<10), seed: r.seed, at: journalHeader}
+}
+
+// load reads the journal and finds out what counts. errStale: nothing does.
+func (r *resumption) load() error {
+	if err := r.survey(); err != nil {
+		return err
+	}
+	check := r.newChecker()
+	defer check.close()
+	r.arrived.Tree = manifest.NewTree(r.partial.Hash)
+	for j := r.records(); r.arrived.Pieces < r.claimed; {
+		rec, err := j.next()
+		if err != nil {
+			return err // it could be read a moment ago
+		}
+		if rec.kind == recordPieces && !r.take(&rec, check) {
+			break
+		}
+		r.at = j.at
+	}
+	if check.err != nil {
+		return check.err
+	}
+	r.arrived.Bytes = r.partial.bytesOf(r.arrived.Pieces, r.temp.size)
+	if r.arrived.Pieces == 0 {
+		return errStale
+	}
+	return nil
+}
+
+// survey reads how many pieces the journal has, and how many of them are on the disk
+// for sure. After a reboot, only those count. errStale: the journal makes no sense.
+func (r *resumption) survey() error {
+	total := r.partial.piecesOf(r.temp.size)
+	sameBoot := false
+	for j := r.records(); ; {
+		rec, err := j.next()
+		if err == errJournal || err == io.EOF || err == io.ErrUnexpectedEOF {
+			break // the journal was cut off here, as its file was
+		}
+		if err != nil {
+			return err
+		}
+		switch rec.kind {
+		case recordPieces:
+			if rec.first != r.claimed {
+				return errStale
+			}
+			for _, run := range rec.runs {
+				if run.Pieces == 0 || run.Pieces > total-r.claimed {
+					return errStale
+				}
+				r.claimed += run.Pieces
+			}
+		case recordMark, recordBoot:
+			if rec.first > r.claimed {
+				return errStale
+			}
+			r.trusted = max(r.trusted, rec.first)
+			if rec.kind == recordBoot {
+				id := r.temp.sink.boot
+				sameBoot = len(rec.runs) == 1 && id != [bootIDBytes]byte{} && [bootIDBytes]byte(rec.runs[0].Digest[:bootIDBytes]) == id
+			}
+		default:
+			return errStale
+		}
+	}
+	if !sameBoot {
+		// A device may have another number by now.
+		r.claimed = r.trusted
+	} else if r.temp.made.Dev != r.inode.Dev {
+		return errStale
+	}
+	if r.partial.Recheck {
+		r.trusted = 0
+	}
+	if r.claimed == 0 {
+		return errStale
+	}
+	return nil
+}
+
+// take takes the runs of a record. It reports whether all pieces of the record count.
+func (r *resumption) take(rec *record, check *pieceChecker) bool {
+	first := r.arrived.Pieces
+	r.rest = r.rest[:0]
+	for _, run := range rec.runs {
+		good := min(run.Pieces, r.claimed-r.arrived.Pieces)
+		if r.arrived.Pieces+good > r.trusted {
+			sure := min(good, max(r.trusted, r.arrived.Pieces)-r.arrived.Pieces)
+			good = sure + check.matching(r.arrived.Pieces+sure, PieceRun{run.Digest, good - sure})
+		}
+		r.arrived.Tree.PushRun(run.Digest, good)
+		r.arrived.Pieces += good
+		if good > 0 {
+			r.rest = append(r.rest, PieceRun{run.Digest, good})
+		}
+		if good < run.Pieces {
+			r.restFirst = first
+			return false
+		}
+	}
+	r.rest = r.rest[:0]
+	return true
+}
+
+// begin cuts the journal and then the file behind what has arrived, so that both can be
+// gone on with. In this order: a journal must never mark what its file does not have.
+func (r *resumption) begin() error {
+	t := r.temp
+	cut := func(fd int, n int64) error { return uninterrupted(func() error { return unix.Ftruncate(fd, n) }) }
+	sync := func(fd int) error { return uninterrupted(func() error { return unix.Fdatasync(fd) }) }
+	_, err := unix.Seek(r.journalFD, r.at, unix.SEEK_SET)
+	if err == nil {
+		err = cut(r.journalFD, r.at)
+	}
+	j := openJournal(r.journalFD, journalName(t.leaf), r.seed, r.arrived.Pieces)
+	if err == nil && len(r.rest) > 0 {
+		j.write(&record{kind: recordPieces, first: r.restFirst, runs: r.rest})
+	}
+	if err == nil {
+		err = sync(j.fd)
+	}
+	if err == nil {
+		err = cut(t.fd, r.arrived.Bytes)
+	}
+	if err == nil {
+		err = t.sink.calls.fsync(t.fd)
+	}
+	if err == nil {
+		err = fstat(t.fd, &t.made)
+	}
+	if err == nil {
+		j.boot(t.sink.boot)
+		err = sync(j.fd)
+	}
+	if err == nil && j.broken {
+		err = unix.ENOSPC
+	}
+	if err != nil {
+		return err
+	}
+	t.journal, t.resumed, t.private = j, true, true
+	t.written.Store(r.arrived.Bytes)
+	r.arrived.DiskBytes = t.made.Blocks * 512
+	return nil
+}
+
+// pieceChecker compares pieces of a partial file with their digests.
+type pieceChecker struct {
+	partial *Partial
+	size    int64
+	temp    *Temp
+	from    *diskReader // nil until needed
+	bad     bool        // a piece is not what its digest says
+	err     error       // the file could not be read
+}
+
+func (r *resumption) newChecker() *pieceChecker {
+	return &pieceChecker{partial: r.partial, size: r.temp.size, temp: r.temp}
+}
+
+func (c *pieceChecker) close() {
+	if c.from != nil {
+		c.from.close()
+	}
+}
+
+// matching returns how many pieces of a run, from the piece first on, are what their
+// digest says.
+func (c *pieceChecker) matching(first uint64, run PieceRun) uint64 {
+	if c.from == nil && c.err == nil {
+		c.from, c.err = newDiskReader(c.temp.fd, int(c.partial.PieceBytes))
+	}
+	if c.bad || c.err != nil {
+		return 0
+	}
+	off, p := int64(first)*c.partial.PieceBytes, c.partial
+	end := min(off+int64(run.Pieces)*p.PieceBytes, c.size)
+	if run.Pieces > 1 && run.Digest == p.Hash.ZeroPiece(int(p.PieceBytes), first, p.PieceBytes, false) && c.from.dataFrom(off, end) >= end {
+		return run.Pieces // reading it would take as long as if it were there
+	}
+	for n := range run.Pieces {
+		if c.err = c.temp.sink.watch.step(); c.err != nil || !c.matches(first+n, run.Digest) {
+			return n
+		}
+	}
+	return run.Pieces
+}
+
+func (c *pieceChecker) matches(piece uint64, want manifest.Digest) bool {
+	off := int64(piece) * c.partial.PieceBytes
+	var b []byte
+	if b, c.err = c.from.read(off, int(min(c.partial.PieceBytes, c.size-off))); c.err != nil {
+		return false
+	}
+	c.bad = c.partial.Hash.Piece(b, piece, c.partial.PieceBytes, false) != want
+	return !c.bad
+}

@@ -116,6 +116,7 @@ func (a *announcer) entry(f *chunker.Found) error {
 	if e.isLink() {
 		x = nil // the attributes are those of the file
 	}
+	e.Source = a.src.markOf(e)
 	if err := a.waitForRoom(len(x)); err != nil {
 		return err
 	}

@@ -198,6 +198,7 @@ func (o *Options) hello(m wire.Mode) (*wire.Hello, error) {
 	}{
 		{o.CopyGrowing && o.Manifest == "", wire.FlagGrowing}, {len(o.Rules) > 0, wire.FlagRules}, {o.Names != nil, wire.FlagListed},
 		{o.OneFileSystem, wire.FlagOneFileSystem},
+		{o.resumes(), wire.FlagResume}, {o.resumes() && o.Recheck, wire.FlagRecheck}, {o.VerifyWritten, wire.FlagReadBack},
 		{o.Recursive, wire.FlagRecursive}, {o.Follow, wire.FlagFollow}, {o.NoFsync, wire.FlagNoFsync},
 		{o.Times && !o.IgnoreTimes, wire.FlagSameStays},
 		{local.FlushAlways, wire.FlagFlush}, {local.Direct, wire.FlagDirect}, {o.Encrypt, wire.FlagEncrypt},

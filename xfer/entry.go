@@ -25,6 +25,8 @@ type entryState struct {
 	logMu sync.Mutex
 	log   []pieceRun // digests that are not yet in the manifest that is being written
 	begun bool       // guarded by the copyResults' mu: the file's line is written
+	// arrived is what an earlier copy brought of the file.
+	arrived arrivedPieces
 	// grown says that the file became longer while it was read, and that the entry is
 	// its beginning.
 	grown bool
@@ -47,6 +49,10 @@ func (b *entryState) addExtent(x *wire.Extent, hole []pieceRun, p *wire.Terms, k
 		if len(hole) > 0 {
 			x.Digest = hole[0].digest
 		}
+		return
+	}
+	if x.Flags&wire.ExtArrived != 0 {
+		b.tree, b.arrived.tree = b.arrived.tree, nil
 		return
 	}
 	if b.tree == nil {

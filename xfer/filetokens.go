@@ -20,13 +20,14 @@ var errAllOpen = fmt.Errorf("as many files as may be open wait for pieces that a
 type fileTokens struct {
 	mu         sync.Mutex
 	cond       *sync.Cond
+	all        int
 	free       int
 	publishing int
 	stopped    bool
 }
 
 func newFileTokens(n int) *fileTokens {
-	f := &fileTokens{free: n}
+	f := &fileTokens{all: n, free: n}
 	f.cond = sync.NewCond(&f.mu)
 	return f
 }
@@ -58,6 +59,18 @@ func (f *fileTokens) take() error {
 	}
 	f.free--
 	return nil
+}
+
+// takeSpare takes a token if more than half of them are free. It does not wait. What is
+// taken long before its bytes come must not keep other files from being opened.
+func (f *fileTokens) takeSpare() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.stopped || f.free <= f.all/2 {
+		return false
+	}
+	f.free--
+	return true
 }
 
 // publish notes that the file of a token is with the publisher.

@@ -124,7 +124,7 @@ func (s *source) handOver(ctx context.Context, slot *outSlot) error {
 func (s *source) fillChunk(c *outChunk, mem []byte, each func(i int)) {
 	for i := range c.Extents {
 		x, e := &c.Extents[i], c.files[i]
-		if x.Flags&wire.ExtHole == 0 && e.failed() == nil {
+		if x.Brings() && e.failed() == nil {
 			if err := s.readExtent(e, x, mem[x.SlotOff:int64(x.SlotOff)+x.Length], c.tries > 0); err != nil {
 				s.failRead(e, err)
 			} else {
@@ -194,7 +194,7 @@ func (e *srcEntry) mark(x *wire.Extent) {
 // outcomeOf says what an error makes of its file.
 func outcomeOf(err error) Outcome {
 	switch {
-	case errors.Is(err, ErrIntegrity):
+	case errors.Is(err, ErrIntegrity), errors.Is(err, chunker.ErrLost):
 		return Corrupt
 	case errors.Is(err, errChangedFile), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, chunker.ErrChanged), errors.Is(err, chunker.ErrMisstated),
 		errors.Is(err, chunker.ErrVanished):
@@ -288,8 +288,15 @@ func (e *srcEntry) checkShared() error {
 	return e.unchanged(e.file)
 }
 
-func (s *source) arrivedExtent(x *wire.Extent) {
-	if x.Flags&^(wire.ExtLast|wire.ExtHole|wire.ExtGrown) == 0 {
+func (s *source) arrivedExtent(e *srcEntry, x *wire.Extent) {
+	if e.Source != (wire.SourceMark{}) && x.Flags&wire.ExtGivenUp == 0 {
+		s.tally.AddResumable(x.Length)
+	}
+	switch {
+	case x.Flags&wire.ExtGivenUp != 0:
+	case x.Flags&wire.ExtArrived != 0:
+		s.tally.AddKept(x.Length)
+	default:
 		s.tally.AddBytes(x.Length)
 	}
 }
@@ -297,7 +304,7 @@ func (s *source) arrivedExtent(x *wire.Extent) {
 // arrivedChunk counts the bytes that the sink has verified and written.
 func (s *source) arrivedChunk(c *outChunk) {
 	for i := range c.Extents {
-		s.arrivedExtent(&c.Extents[i])
+		s.arrivedExtent(c.files[i], &c.Extents[i])
 	}
 	s.tally.AddWireBytes(int64(c.StoredBytes))
 	s.tally.Step()

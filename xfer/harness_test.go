@@ -305,6 +305,25 @@ func sameFile(t testing.TB, a, b string, buffers *[2][64 << 10]byte) bool {
 	}
 }
 
+// onlyPartials fails the test where a copy that was cut off left something else than
+// partial files with their journals.
+func onlyPartials(t testing.TB, dir string) {
+	t.Helper()
+	partials := 0
+	err := filepath.WalkDir(dir, func(p string, _ fs.DirEntry, err error) error {
+		switch name := filepath.Base(p); {
+		case strings.HasPrefix(name, ".gdrcp-journal-"):
+			partials--
+		case strings.HasPrefix(name, ".gdrcp-"):
+			partials++
+		}
+		return err
+	})
+	if err != nil || partials != 0 {
+		t.Errorf("there are %d more files than journals: %v", partials, err)
+	}
+}
+
 // noTemps fails the test where a copy left something that bears no final name.
 func noTemps(t testing.TB, dir string) {
 	t.Helper()
@@ -323,7 +342,7 @@ func noTemps(t testing.TB, dir string) {
 // its name or another.
 func notPublished(t testing.TB, root, path string) {
 	t.Helper()
-	noTemps(t, root)
+	onlyPartials(t, root)
 	if _, err := os.Lstat(filepath.Join(root, path)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%s was published: %v", path, err)
 	}

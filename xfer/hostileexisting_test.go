@@ -121,10 +121,6 @@ func TestHostileSinkWhereThingsAreKept(t *testing.T) {
 	result := func(outcome Outcome, upto, entry uint64) []byte {
 		return wire.AppendException(binary.AppendUvarint(nil, upto), &wire.Exception{Entry: entry, Outcome: outcome})
 	}
-	type message struct {
-		typ  wire.MsgType
-		body []byte
-	}
 	// The source has the directories "." and "d" and the files d/a and d/b: 0 to 3.
 	for _, tc := range []struct {
 		name  string

@@ -179,10 +179,10 @@ func (k *sink) checkExtent(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent) (b
 		return false, nil // the reason comes in a message, and ends the entry
 	}
 	size := e.fileBytes()
-	if e.Type != manifest.File || x.Off > size || x.Length > size-x.Off || (h.Repair && x.Flags&wire.ExtHole != 0) {
+	if e.Type != manifest.File || x.Off > size || x.Length > size-x.Off || (h.Repair && !x.Brings()) {
 		return false, fmt.Errorf("%w: %d bytes at %d of %q", ErrProtocol, x.Length, x.Off, e.Path)
 	}
-	if x.Flags&wire.ExtHole != 0 {
+	if !x.Brings() {
 		return false, nil
 	}
 	if x.Off%k.session.terms.PieceBytes != 0 || x.Length > k.session.terms.PieceBytes {
@@ -200,10 +200,16 @@ func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf fu
 		return false, err
 	}
 	if !brings {
-		if x.Flags&(wire.ExtHole|wire.ExtGivenUp) == wire.ExtHole {
-			return true, w.sink.landed(e, x)
+		if x.Flags&wire.ExtGivenUp != 0 {
+			return true, nil
 		}
-		return true, nil
+		if x.Flags&wire.ExtHole != 0 && e.isKeptPartly() {
+			// The journal of what has arrived is the file's, which must be there.
+			if _, err := w.tempOf(e); err != nil && !errors.Is(err, errAllOpen) {
+				return true, err
+			}
+		}
+		return true, w.sink.landed(e, x)
 	}
 	data, ok := bytesOf(e, i)
 	why := errNotVerified
@@ -308,7 +314,12 @@ func (k *sink) tempLocked(e *sinkEntry) (*chunker.Temp, error) {
 	if err := k.openFiles.take(); err != nil {
 		return nil, err
 	}
-	t, err := retryOnEMFILE(k.stop, func() (*chunker.Temp, error) { return k.store.Create(&e.Entry, e.attrs) })
+	t, err := retryOnEMFILE(k.stop, func() (*chunker.Temp, error) {
+		if e.isKeptPartly() {
+			return k.store.CreatePartial(&e.Entry, e.attrs, k.partialOf(e))
+		}
+		return k.store.Create(&e.Entry, e.attrs)
+	})
 	if err != nil {
 		k.openFiles.giveBack()
 		if errors.Is(err, chunker.ErrNoSpace) || errors.Is(err, context.Canceled) {
@@ -329,13 +340,21 @@ func (k *sink) landed(e *sinkEntry, x *wire.Extent) error {
 	if e.over {
 		return nil
 	}
-	if x.Flags&wire.ExtHole == 0 {
+	if x.Brings() {
 		e.room.add(-min(x.Length, max(0, e.AllocBytes-e.stored)))
 		e.stored += x.Length
 	}
 	e.written += x.Length
 	k.tally.Step()
-	k.tally.AddBytes(x.Length)
+	if e.isKeptPartly() {
+		k.tally.AddResumable(x.Length)
+	}
+	if x.Flags&wire.ExtArrived != 0 {
+		k.tally.AddKept(x.Length)
+	} else {
+		k.tally.AddBytes(x.Length)
+		k.noteVerified(e, x)
+	}
 	return k.completeLocked(e)
 }
 
@@ -360,6 +379,9 @@ func (k *sink) completeLocked(e *sinkEntry) error {
 		return err
 	}
 	e.setSize(t)
+	if p := &k.session.terms; p.Has(wire.FlagReadBack) {
+		t.ReadBack(chunker.Content{Hash: p.Hash, PieceBytes: p.PieceBytes, Root: e.Root})
+	}
 	if err := t.Finish(); err != nil {
 		if errors.Is(err, chunker.ErrNoSpace) {
 			return err

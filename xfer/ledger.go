@@ -107,6 +107,9 @@ func (l *ledger) bookExtent(e *sinkEntry, x *wire.Extent) error {
 	if x.Flags&wire.ExtHole != 0 {
 		l.holes = appendHole(l.holes, x, e.Size, &l.sink.session.terms)
 	}
+	if err := checkArrived(e, x); err != nil {
+		return err
+	}
 	e.addExtent(x, l.holes, &l.sink.session.terms, l.sink.results.keepsPieces())
 	e.booked += x.Length
 	if x.Flags&wire.ExtLast == 0 {
@@ -127,7 +130,9 @@ func checkPlace(e *sinkEntry, x *wire.Extent, p *wire.Terms) error {
 	pieceBytes := p.PieceBytes
 	left := e.Size - x.Off
 	good := x.Off == e.booked && left >= 0
-	if x.Flags&wire.ExtHole != 0 {
+	if x.Flags&wire.ExtArrived != 0 {
+		good = good && x.Length > 0 // checkArrived has the rest
+	} else if x.Flags&wire.ExtHole != 0 {
 		good = good && x.Length > 0 && x.Length <= maxHoleRun*pieceBytes && (x.Length == left || (x.Length < left && x.Length%pieceBytes == 0))
 	} else {
 		good = good && x.Length == min(pieceBytes, left)

@@ -46,7 +46,7 @@ func (o Options) CopyTerms(push, stream bool) ([]byte, error) {
 	o.Tally = nil // it counts for the copy itself
 	o.complete()
 	if stream {
-		o.IgnoreTimes = true // a stream is copied whatever the destination has
+		o.IgnoreTimes, o.NoResume = true, true // a stream is copied whatever the destination has
 	} else if err := o.checkSinkOptions(); err != nil {
 		return nil, err
 	}
@@ -163,7 +163,8 @@ func otherOptions(granted, other uint64) string {
 		{wire.FlagSameStays, "the quick check"}, {wire.FlagSizeStays, "--size-only"},
 		{wire.FlagIgnoreExisting, "--ignore-existing"}, {wire.FlagExisting, "--existing"}, {wire.FlagDelete, "--delete"}, {wire.FlagNoFsync, "--no-fsync"},
 		{wire.FlagEncrypt, "--encrypt"}, {wire.FlagRules, "filter rules"}, {wire.FlagListed, "--files-from"}, {wire.FlagStream, "a stream"}, {wire.FlagGrowing, "--copy-growing"},
-		{wire.FlagOneFileSystem, "--one-file-system"}, {wire.FlagSizes, "bounds of size"},
+		{wire.FlagOneFileSystem, "--one-file-system"}, {wire.FlagSizes, "bounds of size"}, {wire.FlagResume, "resume"}, {wire.FlagRecheck, "--recheck"},
+		{wire.FlagReadBack, "--verify-written"},
 		{wire.FlagMany, "several sources"},
 	} {
 		switch {

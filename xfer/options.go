@@ -46,6 +46,13 @@ type Options struct {
 	// Rules say what the copy leaves out. The first rule that matches counts.
 	Rules   []filter.Rule
 	NoFsync bool
+	// NoResume begins every file anew, and keeps nothing of a file that was not completed.
+	// Recheck reads back everything that an earlier copy brought of a file before that
+	// counts. A copy that writes a manifest begins every file anew.
+	NoResume, Recheck bool
+	// VerifyWritten reads every file back from the disk, and checks it, before it gets its
+	// name.
+	VerifyWritten bool
 	// CopyGrowing copies files that grow while they are read, up to the size that they
 	// had when they were found. It has no effect on a copy that must meet a Manifest.
 	CopyGrowing bool
@@ -276,6 +283,9 @@ type Summary struct {
 	// Kept counts the entries in whose place the destination kept what it had, as the
 	// options want.
 	Kept int64
+	// ResumedBytes is how many of Bytes an earlier copy had brought, so that they were not
+	// sent again.
+	ResumedBytes int64
 	// Deleted counts the entries that were deleted, or in a dry run would be.
 	// NotDeleted says that the sink deleted nothing, because the source could not be
 	// listed or read whole, or does not match the given manifest.
@@ -294,7 +304,8 @@ func (a *copyResults) summary(t *Tally, p *wire.Terms, link Link, since time.Tim
 	sum := &Summary{
 		Link: link, Local: wire.HostMemory(""), Remote: wire.HostMemory(""), Content: r.Content, Meta: r.Meta, Hash: p.Hash, PieceBytes: p.PieceBytes,
 		Files: a.counts[Copied], Dirs: a.dirs, Links: a.links, Bytes: int64(r.Bytes), WireBytes: counted.WireBytes, Repairs: counted.Repairs,
-		Seconds: time.Since(since).Seconds(), FirstByte: counted.FirstByte,
+		ResumedBytes: a.resumedBytes,
+		Seconds:      time.Since(since).Seconds(), FirstByte: counted.FirstByte,
 		Skipped: a.counts[Skipped], Failed: a.counts[Failed], Changed: a.counts[Changed], Corrupt: a.counts[Corrupt],
 		Missing: a.missing, Verified: a.verified,
 		Grown: a.grown, Kept: a.counts[Kept], Deleted: a.deletes.deleted, NotDeleted: a.deletes.notDeleted, DryRun: a.dry,
@@ -304,6 +315,11 @@ func (a *copyResults) summary(t *Tally, p *wire.Terms, link Link, since time.Tim
 	}
 	return sum
 }
+
+// resumes reports whether a file that is cut off is gone on with by a later copy. The
+// manifest that a copy writes has the digests of all pieces, also of those that only the
+// other end has.
+func (o *Options) resumes() bool { return !o.NoResume && !o.DryRun && o.WriteManifest == "" }
 
 // fileSizes returns the bounds of the size of files that are copied, as they travel.
 func (o *Options) fileSizes() wire.FileSizes {

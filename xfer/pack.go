@@ -107,7 +107,7 @@ func (s *source) resendLocked() *outSlot {
 	var used int64
 	for i := range r.extents {
 		x := r.extents[i]
-		if x.Flags&wire.ExtHole == 0 {
+		if x.Brings() {
 			x.SlotOff = uint32(alignUp(used, x.Length))
 			used = int64(x.SlotOff) + x.Length
 		}
@@ -132,12 +132,12 @@ func (s *source) resendLater(c *outChunk, r *wire.ReturnedSlot) error {
 		}
 		for i := range c.Extents {
 			if len(bad) == 0 || int(bad[0]) != i {
-				s.arrivedExtent(&c.Extents[i])
+				s.arrivedExtent(c.files[i], &c.Extents[i])
 				continue
 			}
 			bad = bad[1:]
-			if c.Extents[i].Flags&wire.ExtHole != 0 {
-				return fmt.Errorf("%w: a hole wanted again", ErrProtocol)
+			if !c.Extents[i].Brings() {
+				return fmt.Errorf("%w: what was not sent is wanted again", ErrProtocol)
 			}
 			w.extents = append(w.extents, c.Extents[i])
 			w.files = append(w.files, c.files[i])
@@ -182,7 +182,7 @@ func (s *source) cutChunk(c *outChunk) error {
 		if dear += holeHashCost(&s.session.terms, &x); dear > maxHashedHolePieces(&s.session.terms) {
 			break
 		}
-		if x.Flags&wire.ExtHole == 0 {
+		if x.Brings() {
 			at := alignUp(used, x.Length)
 			if at+x.Length > room {
 				if used == 0 {
@@ -205,11 +205,14 @@ func (s *source) cutChunk(c *outChunk) error {
 	return nil
 }
 
-// nextExtent returns the length and kind of the next extent of a file: one piece, or a
-// run of pieces that are holes.
+// nextExtent returns the length and kind of the next extent of a file: one piece, a run
+// of pieces that are holes, or the pieces that an earlier copy brought.
 func (s *source) nextExtent(e *srcEntry) (length int64, flags uint16) {
 	piece := s.session.terms.PieceBytes
 	left := e.Size - e.packed
+	if e.packed < e.arrived.bytes {
+		return e.arrived.bytes - e.packed, wire.ExtArrived
+	}
 	if !e.Sparse || e.Size <= piece {
 		// The sink makes the holes in such a file by itself.
 		return min(piece, left), 0

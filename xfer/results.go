@@ -53,9 +53,11 @@ type copyResults struct {
 	links    int64
 	dirs     int64
 	grown    int64 // of the files that were copied
-	dry      bool  // the copy copies nothing: the roots are of nothing
-	dryBytes int64 // of the files that would be copied
-	deletes  deleteCounts
+	// resumedBytes is how much of the files that were copied an earlier copy had brought.
+	resumedBytes int64
+	dry          bool  // the copy copies nothing: the roots are of nothing
+	dryBytes     int64 // of the files that would be copied
+	deletes      deleteCounts
 }
 
 func newCopyResults(p *wire.Terms, o *Options) (*copyResults, error) {
@@ -191,6 +193,7 @@ func (a *copyResults) book(b *entryState, x *wire.Exception) error {
 		a.links++
 	default:
 		a.counts[Copied]++
+		a.resumedBytes += b.arrived.bytes
 		a.tally.AddFile()
 	}
 	text := ""

@@ -81,7 +81,7 @@ func testHeaderThatNeverArrivesWhole(t *testing.T, w way) {
 	if !errors.Is(err, xfer.ErrIntegrity) {
 		t.Errorf("got %v", err)
 	}
-	noTemps(t, s.root)
+	onlyPartials(t, s.root)
 }
 
 func TestConnectionLostOnTheWay(t *testing.T) { over(t, testConnectionLostOnTheWay) }
@@ -124,7 +124,7 @@ func testSilentPeer(t *testing.T, w way) {
 	if end := s.lastEnd(t, 1); end.Err == nil {
 		t.Error("the server noticed nothing")
 	}
-	noTemps(t, s.root)
+	onlyPartials(t, s.root)
 }
 
 func TestInterrupted(t *testing.T) { over(t, testInterrupted) }

@@ -37,6 +37,11 @@ type sink struct {
 	wanted    atomic.Int64     // pieces wanted again, of all entries
 	unsettled []wire.Unsettled // not told yet; for the goroutine that settles entries
 
+	// unmarked counts the bytes that no mark of a journal covers yet. mark holds a token
+	// when they are many.
+	unmarked atomic.Int64
+	mark     chan struct{}
+
 	finished  chan *sinkEntry // the publisher's queue
 	openFiles *fileTokens
 	stop      <-chan struct{} // closed when the session ends
@@ -85,7 +90,7 @@ func newSink(s *session, store *chunker.Sink, tally *Tally, acct *copyResults) *
 	k := &sink{
 		session: s, receiver: newChunkReceiver(s), store: store, tally: tally, results: acct,
 		finished: make(chan *sinkEntry, maxOpenFiles), openFiles: newFileTokens(openFilesLimit()),
-		progress: make(chan struct{}, 1), drained: make(chan struct{}),
+		progress: make(chan struct{}, 1), mark: make(chan struct{}, 1), drained: make(chan struct{}),
 	}
 	k.ledger = newLedger(k)
 	s.ringWish.CopySlots = acct.vouches()
@@ -106,6 +111,7 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 	}
 	if k.store != nil {
 		k.store.TellUnsettled(k.noteUnsettled)
+		k.watch()
 	}
 	k.session.role.Store(&r)
 	g.Go(func() error { return k.receiver.grantRing(ctx) })
@@ -118,6 +124,9 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 	}
 	g.Go(func() error { return k.publish(ctx) })
 	g.Go(func() error { return k.settleEntries(ctx) })
+	if k.marksPartials() {
+		g.Go(func() error { return k.markPartials(ctx) })
+	}
 	if k.teller != nil {
 		g.Go(func() error { return k.teller.tell(ctx, k.session.ctl) })
 	}
@@ -254,7 +263,7 @@ func (k *sink) compareRoots(ctx context.Context, body []byte) error {
 // hearEntries prepares for announced entries. It makes directories and links at once.
 // Files are made when their data comes.
 func (k *sink) hearEntries(ctx context.Context, body []byte) error {
-	var unwanted []*sinkEntry
+	var unwanted, resumed []*sinkEntry
 	err := wire.DecodeEntries(body, func(id uint64, p *wire.AnnouncedEntry) error {
 		if id != k.window.announced || id-k.settledUpTo() >= entryWindow || k.window.ended {
 			return fmt.Errorf("%w: entry %d announced, %d was next", ErrProtocol, id, k.window.announced)
@@ -288,8 +297,10 @@ func (k *sink) hearEntries(ctx context.Context, body []byte) error {
 		}
 		if e.unwanted {
 			unwanted = append(unwanted, e)
-		} else if err := k.expect(e); err != nil {
+		} else if err := k.resume(e); err != nil {
 			return err
+		} else if e.temp != nil {
+			resumed = append(resumed, e)
 		}
 		k.window.mu.Lock()
 		defer k.window.mu.Unlock()
@@ -299,6 +310,9 @@ func (k *sink) hearEntries(ctx context.Context, body []byte) error {
 	})
 	if err == nil {
 		err = k.tellUnwanted(ctx, unwanted)
+	}
+	if err == nil {
+		err = k.tellArrived(ctx, resumed)
 	}
 	if err != nil {
 		return err
@@ -363,7 +377,11 @@ func (k *sink) endByLocked(e *sinkEntry, x *wire.Exception) {
 	k.wanted.Add(-int64(len(e.repairs)))
 	e.repairs = nil
 	if e.temp != nil {
-		if err := e.temp.Discard(); err != nil {
+		end := e.temp.Discard
+		if x.Outcome == Failed {
+			end = e.temp.Keep // the next copy may be luckier
+		}
+		if err := end(); err != nil {
 			e.problem.Text += "; " + err.Error()
 		}
 		e.temp = nil
@@ -373,13 +391,14 @@ func (k *sink) endByLocked(e *sinkEntry, x *wire.Exception) {
 	k.wake()
 }
 
-// release drops what an interrupted copy left. The session's goroutines must have
+// release ends the files that an interrupted copy left open. What has arrived of them
+// stays, as far as a later copy can go on with it. The session's goroutines must have
 // ended.
 func (k *sink) release() error {
 	errs := []error{k.deletion.close()}
 	for _, e := range k.window.table {
 		if e != nil && e.temp != nil {
-			errs = append(errs, e.temp.Discard())
+			errs = append(errs, e.temp.Keep())
 			e.temp = nil
 		}
 	}

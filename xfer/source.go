@@ -122,7 +122,7 @@ func (s *source) immediate(imm uint32) error { return s.sender.immediate(imm) }
 func (s *source) opened()                    { s.sender.opened() }
 
 // fast handles the messages that the poller can: returned slots, parts of a list,
-// plans, and entries that are not wanted.
+// plans, entries that are not wanted, and what an earlier copy brought.
 func (s *source) fast(f *wire.Frame) (bool, error) {
 	switch f.Type {
 	case wire.MsgCredit:
@@ -145,6 +145,8 @@ func (s *source) fast(f *wire.Frame) (bool, error) {
 		return true, nil
 	case wire.MsgUnwanted:
 		return true, s.hearUnwanted(f.Body)
+	case wire.MsgArrived:
+		return true, s.hearArrived(f.Body)
 	}
 	return false, nil
 }

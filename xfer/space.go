@@ -41,7 +41,7 @@ func (k *sink) expect(e *sinkEntry) error {
 		k.intake.rooms[fs] = r
 	}
 	e.room = r
-	if r.needed.Add(e.AllocBytes) < 0 {
+	if r.needed.Add(e.AllocBytes-min(e.stored, e.AllocBytes)) < 0 {
 		return fmt.Errorf("%w %v: the announced sizes overflow", chunker.ErrNoSpace, fs)
 	}
 	return nil

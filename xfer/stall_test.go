@@ -83,7 +83,7 @@ func TestStalledCopies(t *testing.T) {
 		})
 	}
 	t.Cleanup(func() {
-		noTemps(t, stuck.root)
+		onlyPartials(t, stuck.root)
 		for _, name := range []string{"pushed", "streamed"} {
 			notPublished(t, stuck.root, name)
 			if _, err := os.Stat(filepath.Join(slow.root, name)); err != nil {

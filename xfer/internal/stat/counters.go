@@ -14,6 +14,7 @@ type Counters struct {
 	totalBytes       atomic.Int64
 	totalKnown       atomic.Bool
 	keptBytes        atomic.Int64
+	resumableBytes   atomic.Int64
 	firstByteNs      atomic.Int64
 	steps            atomic.Int64
 }
@@ -36,6 +37,9 @@ type Snapshot struct {
 	// KeptBytes is the bytes of files that the destination already has. They are not
 	// sent, and are not in TotalBytes.
 	KeptBytes int64
+	// ResumableBytes is how much has arrived, in this copy or earlier, of files that a
+	// later copy can go on with.
+	ResumableBytes int64
 	// Repairs counts pieces and chunks that had to be sent again.
 	Repairs int64
 	// Steps counts everything that is progress.
@@ -77,6 +81,9 @@ func (c *Counters) AddRepairs(n int64) { c.repairs.Add(n) }
 // its file.
 func (c *Counters) AddKept(n int64) { c.keptBytes.Add(n) }
 
+// AddResumable counts bytes that have arrived of files that a later copy can go on with.
+func (c *Counters) AddResumable(n int64) { c.resumableBytes.Add(n) }
+
 // AddTotal counts bytes that were found to copy.
 func (c *Counters) AddTotal(n int64) { c.totalBytes.Add(n) }
 
@@ -102,7 +109,7 @@ func (c *Counters) Set(p Progress) {
 // Snapshot takes a reading of everything.
 func (c *Counters) Snapshot() Snapshot {
 	return Snapshot{
-		Progress: c.Read(), WireBytes: c.wireBytes.Load(), KeptBytes: c.keptBytes.Load(), Repairs: c.repairs.Load(),
+		Progress: c.Read(), WireBytes: c.wireBytes.Load(), KeptBytes: c.keptBytes.Load(), ResumableBytes: c.resumableBytes.Load(), Repairs: c.repairs.Load(),
 		Steps: c.steps.Load(), FirstByte: time.Duration(c.firstByteNs.Load()),
 	}
 }

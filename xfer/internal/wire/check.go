@@ -95,6 +95,8 @@ func (h *Hello) checkSinkFlags() error {
 		return fmt.Errorf("%w: deletion by a list", ErrProtocol)
 	case h.Terms.Flags&FlagSameStays != 0 && h.Terms.Flags&FlagTimes == 0:
 		return fmt.Errorf("%w: files of the same time are to stay, and times are not kept", ErrProtocol)
+	case h.Terms.Flags&FlagRecheck != 0 && h.Terms.Flags&FlagResume == 0:
+		return fmt.Errorf("%w: what arrived earlier is to be checked, and nothing is kept", ErrProtocol)
 	case !deletes && h.Terms.MaxDelete != 0:
 		return fmt.Errorf("%w: a bound of deletion without deletion", ErrProtocol)
 	}
@@ -106,7 +108,7 @@ func (h *Hello) checkStream() error {
 	if h.Terms.Flags&FlagStream == 0 {
 		return nil
 	}
-	if h.Terms.Mode != ModePush || h.Terms.Flags&(FlagRecursive|FlagMany|FlagMustBeDir|FlagHardLinks|FlagRules|FlagGrowing|FlagOneFileSystem|flagsOfSink) != 0 || h.GPU != 0 {
+	if h.Terms.Mode != ModePush || h.Terms.Flags&(FlagRecursive|FlagMany|FlagMustBeDir|FlagHardLinks|FlagRules|FlagGrowing|FlagOneFileSystem|FlagResume|FlagRecheck|flagsOfSink) != 0 || h.GPU != 0 {
 		return fmt.Errorf("%w: a stream with mode %d, flags %#x, GPU %d", ErrProtocol, h.Terms.Mode, h.Terms.Flags, h.GPU)
 	}
 	return nil

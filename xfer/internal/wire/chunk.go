@@ -77,11 +77,13 @@ const (
 	ExtFailed  = 1 << 3 // the file could not be read: do not publish
 	ExtReject  = 1 << 4 // the file does not match the given manifest
 	ExtGrown   = 1 << 5 // beside ExtLast: the file has grown, and goes on behind it
+	ExtArrived = 1 << 6 // the pieces that an earlier copy brought, not sent
 	ExtGivenUp = ExtChanged | ExtFailed | ExtReject
-	extKnown   = ExtLast | ExtHole | ExtGivenUp | ExtGrown
+	extKnown   = ExtLast | ExtHole | ExtGivenUp | ExtGrown | ExtArrived
 )
 
-// Extent is a stretch of one file: a piece of it, a whole small file, or a hole.
+// Extent is a stretch of one file: a piece of it, a whole small file, a hole, or what an
+// earlier copy brought of it.
 type Extent struct {
 	Entry   uint64
 	Off     int64
@@ -90,6 +92,9 @@ type Extent struct {
 	Flags   uint16
 	Digest  manifest.Digest
 }
+
+// Brings reports whether the extent's bytes are in the chunk.
+func (x *Extent) Brings() bool { return x.Flags&(ExtHole|ExtArrived) == 0 }
 
 // ChunkHeader is a decoded header.
 type ChunkHeader struct {
@@ -210,7 +215,10 @@ func (x *Extent) check(plainBytes uint32) error {
 	if x.Off < 0 || x.Length < 0 || x.Off > MaxFileBytes || x.Length > MaxFileBytes || x.Flags&^extKnown != 0 {
 		return fmt.Errorf("%w: offset %d, length %d, flags %#x", ErrProtocol, x.Off, x.Length, x.Flags)
 	}
-	if x.Flags&ExtHole == 0 && (x.Length > int64(plainBytes) || int64(x.SlotOff) > int64(plainBytes)-x.Length) {
+	if x.Flags&(ExtHole|ExtArrived) == ExtHole|ExtArrived {
+		return fmt.Errorf("%w: a hole that has arrived", ErrProtocol)
+	}
+	if x.Brings() && (x.Length > int64(plainBytes) || int64(x.SlotOff) > int64(plainBytes)-x.Length) {
 		return fmt.Errorf("%w: %d bytes at %d of a payload of %d", ErrProtocol, x.Length, x.SlotOff, plainBytes)
 	}
 	return nil

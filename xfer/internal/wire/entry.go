@@ -29,6 +29,7 @@ const (
 	tagEntLink   = 13 | MustUnderstand
 	tagEntStream = 14 | MustUnderstand
 	tagEntOther  = 15 | MustUnderstand // another file system is mounted there
+	tagEntSource = 16                  // the SourceMark of a file
 )
 
 // AnnouncedEntry is an entry as announced: what the manifest has, and what the sink
@@ -41,6 +42,7 @@ type AnnouncedEntry struct {
 	Stream     bool // its size is known only at its end
 	Elsewhere  bool // the source does not enter the directory, and nothing in it is deleted
 	AllocBytes int64
+	Source     SourceMark
 }
 
 // AppendEntry appends one entry: a uvarint length and its fields.
@@ -67,6 +69,9 @@ func AppendEntry(b []byte, e *AnnouncedEntry, scratch *Writer) []byte {
 	}
 	if e.Elsewhere {
 		w.Uint(tagEntOther, 1)
+	}
+	if e.Source != (SourceMark{}) {
+		w.Str(tagEntSource, string(e.Source[:]))
 	}
 	b = binary.AppendUvarint(b, uint64(len(w.Buf)))
 	return append(b, w.Buf...)
@@ -116,6 +121,9 @@ func decodeEntry(b []byte) (e AnnouncedEntry, err error) {
 	if e.Names.Several && e.Type != manifest.File {
 		return e, fmt.Errorf("%w: a hard link that is not a file", ErrProtocol)
 	}
+	if e.Source != (SourceMark{}) && (e.Type != manifest.File || e.Size == 0) {
+		return e, fmt.Errorf("%w: the mark of what is no file with data", ErrProtocol)
+	}
 	if e.Elsewhere && e.Type != manifest.Dir {
 		return e, fmt.Errorf("%w: another file system on what is no directory", ErrProtocol)
 	}
@@ -138,6 +146,12 @@ func (e *AnnouncedEntry) field(tag byte, v []byte) error {
 		return nil
 	case tagEntLink:
 		return e.Names.decode(v)
+	case tagEntSource:
+		if len(v) != len(e.Source) {
+			return fmt.Errorf("%w: a mark of %d bytes", ErrProtocol, len(v))
+		}
+		copy(e.Source[:], v)
+		return nil
 	case tagEntType, tagEntSize, tagEntMode, tagEntMtime, tagEntAlloc, tagEntSparse, tagEntStream, tagEntOther:
 	default:
 		return e.Owners.ownerField(tag, v)
@@ -270,7 +284,7 @@ func (n *FileNames) decode(v []byte) error {
 
 // asStream checks an entry that says it is a stream, and sets its size.
 func (e *AnnouncedEntry) asStream() error {
-	if e.Type != manifest.File || e.Size != 0 || e.Sparse || e.Names.Several {
+	if e.Type != manifest.File || e.Size != 0 || e.Sparse || e.Names.Several || e.Source != (SourceMark{}) {
 		return fmt.Errorf("%w: %q cannot be a stream", ErrProtocol, e.Path)
 	}
 	e.Size = StreamBytes

@@ -35,6 +35,9 @@ const (
 	FlagSizeStays     = 1 << 26 // files of the same size stay
 	FlagOneFileSystem = 1 << 28 // the source stays in the file system of each source
 	FlagSizes         = 1 << 29 // files beyond the sizes in the hello are not transferred
+	FlagResume        = 1 << 30 // the sink keeps what has arrived of files for a later copy
+	FlagRecheck       = 1 << 31 // beside FlagResume: the sink reads all of that back before it counts
+	FlagReadBack      = 1 << 32 // the sink reads every file back from the disk before it gets its name
 )
 
 // Sets of flags.
@@ -51,5 +54,6 @@ const (
 	FlagsKeeping      = FlagIgnoreExisting | FlagUpdate | FlagExisting | FlagSameStays | FlagSizeStays | FlagSizes
 	FlagsKeepingLater = FlagIgnoreExisting | FlagUpdate
 	// flagsKnown are the flags that this version understands.
-	flagsKnown = flagsBasic | flagsMetadata | FlagEncrypt | FlagRules | FlagListed | FlagStream | FlagGrowing | FlagOneFileSystem | flagsOfSink
+	flagsKnown = flagsBasic | flagsMetadata | FlagEncrypt | FlagRules | FlagListed | FlagStream | FlagGrowing | FlagOneFileSystem | FlagResume | FlagRecheck | FlagReadBack |
+		flagsOfSink
 )

@@ -39,6 +39,7 @@ const (
 	MsgDeleted   MsgType = 19 // sink: what was deleted, or could not be
 	MsgUnsettled MsgType = 20 // sink: directories that did not get their owner, mode or time
 	MsgNames     MsgType = 21 // server: what the patterns of a ModeExpand stand for
+	MsgArrived   MsgType = 22 // sink: what an earlier copy brought of a file, ahead of the plan that covers it
 
 	MsgAck       MsgType = 78 // either: messages consumed so far
 	MsgHeartbeat MsgType = 79

@@ -1,0 +1,270 @@
+package xfer
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"gdrcp/chunker"
+	"gdrcp/manifest"
+	"gdrcp/xfer/internal/wire"
+)
+
+// A copy that was cut off goes on where it was. The source marks files that are worth it
+// with what they are (SourceMark). The sink writes down, beside such a file, which pieces
+// have arrived (chunker.CreatePartial). On the next copy it finds them by the mark, and
+// tells the source: pieces that have arrived are then a run in the file, as a hole is,
+// which both ends book by its digests and nobody sends.
+
+// ResumeBytes is the size from which on a file is worth a journal.
+const ResumeBytes = 16 << 20
+
+// arrivedPieces are the first pieces of a file, which an earlier copy brought. The tree
+// of their digests is taken when they are booked.
+type arrivedPieces struct {
+	bytes int64
+	tree  *manifest.Tree
+}
+
+// markOf returns the mark of a file, or none where the sink is to keep nothing of it.
+// The change time makes it another one whenever anything about the file has changed.
+func (s *source) markOf(e *srcEntry) (m wire.SourceMark) {
+	if !s.session.terms.Has(wire.FlagResume) || e.Type != manifest.File || e.isLink() || e.Size < ResumeBytes || e.Size <= s.session.terms.PieceBytes {
+		return m
+	}
+	h := sha256.New()
+	for _, v := range []uint64{uint64(e.Size), uint64(e.stamp.MtimeNs), uint64(e.stamp.CtimeNs), e.stamp.Ino} {
+		h.Write(binary.LittleEndian.AppendUint64(nil, v))
+	}
+	copy(m[:], h.Sum(nil))
+	return m
+}
+
+// hearArrived takes what the sink has of a file from an earlier copy.
+func (s *source) hearArrived(body []byte) error {
+	if !s.session.terms.Has(wire.FlagResume | wire.FlagReadBack) {
+		return fmt.Errorf("%w: what arrived earlier, and nothing is kept", ErrProtocol)
+	}
+	if len(body) == 0 {
+		s.tally.Step() // the sink is reading
+		return nil
+	}
+	a, err := wire.DecodeArrived(body, s.session.terms.Hash)
+	if err != nil {
+		return err
+	}
+	s.sender.mu.Lock()
+	defer s.sender.mu.Unlock()
+	if a.Entry < s.window.accepted || a.Entry >= s.window.announced {
+		return fmt.Errorf("%w: entry %d arrived earlier, %d are accepted of %d", ErrProtocol, a.Entry, s.window.accepted, s.window.announced)
+	}
+	e := s.window.table[a.Entry%entryWindow]
+	tree, ok := manifest.TreeOf(s.session.terms.Hash, a.Pieces, a.Nodes)
+	if !ok || e == nil || e.id != a.Entry || e.Source == (wire.SourceMark{}) || e.unwanted || e.arrived.bytes != 0 || a.Pieces > piecesOf(e.Size, &s.session.terms) {
+		return fmt.Errorf("%w: %d pieces of entry %d arrived earlier, which cannot be", ErrProtocol, a.Pieces, a.Entry)
+	}
+	e.arrived = arrivedPieces{bytes: min(int64(a.Pieces)*s.session.terms.PieceBytes, e.Size), tree: tree}
+	return nil
+}
+
+func piecesOf(size int64, p *wire.Terms) uint64 {
+	return uint64((size + p.PieceBytes - 1) / p.PieceBytes)
+}
+
+// isKeptPartly reports whether a file's pieces are kept for a later copy, if this one is
+// cut off.
+func (e *sinkEntry) isKeptPartly() bool { return e.Source != (wire.SourceMark{}) }
+
+// partialOf describes an entry's partial file. Where a manifest says what must arrive,
+// everything is read back: a peer may have changed a slot of the earlier copy between its
+// digest and its write.
+func (k *sink) partialOf(e *sinkEntry) *chunker.Partial {
+	p := &k.session.terms
+	return &chunker.Partial{Source: e.Source, Hash: p.Hash, PieceBytes: p.PieceBytes, Recheck: p.Has(wire.FlagRecheck) || k.results.vouches()}
+}
+
+// checkMark refuses a mark where the copy keeps nothing for a later one.
+func (k *sink) checkMark(e *sinkEntry) error {
+	if e.isKeptPartly() && (!k.session.terms.Has(wire.FlagResume) || e.isLink() || e.Size <= k.session.terms.PieceBytes) {
+		return fmt.Errorf("%w: the peer marked %q, of which nothing is kept", ErrProtocol, e.Path)
+	}
+	return nil
+}
+
+// resume looks for what an earlier copy brought of a file, and books the space that the
+// file will need.
+func (k *sink) resume(e *sinkEntry) error {
+	if err := k.checkMark(e); err != nil {
+		return err
+	}
+	switch {
+	case k.out != nil, e.Type != manifest.File, e.isLink(), e.problem != nil, e.over:
+	case e.isKeptPartly():
+		k.findArrived(e)
+	case e.Size >= ResumeBytes:
+		k.store.DropPartial(&e.Entry) // nobody is to go on with it any more
+	}
+	err := k.expect(e)
+	if err != nil && e.temp != nil { // nobody else knows of it yet
+		err = errors.Join(err, e.temp.Keep())
+		e.temp = nil
+	}
+	return err
+}
+
+// findArrived opens what an earlier copy brought of a file. Where that is not possible
+// the file begins anew.
+func (k *sink) findArrived(e *sinkEntry) {
+	if !k.openFiles.takeSpare() {
+		return
+	}
+	var arrived *chunker.Arrived
+	t, err := retryOnEMFILE(k.stop, func() (t *chunker.Temp, err error) {
+		t, arrived, err = k.store.Resume(&e.Entry, e.attrs, k.partialOf(e))
+		return t, err
+	})
+	if t == nil || err != nil {
+		k.openFiles.giveBack()
+		return
+	}
+	e.temp, e.stored = t, min(arrived.DiskBytes, e.AllocBytes)
+	e.arrived = arrivedPieces{bytes: arrived.Bytes, tree: arrived.Tree}
+	k.keepsLater(e)
+}
+
+// watch has what takes long in the store, as reading back a large file, count as
+// progress at both ends, and end with the session.
+func (k *sink) watch() {
+	var told atomic.Int64
+	k.store.Watch(chunker.Watch{Stop: k.stop, Step: func() {
+		k.tally.Step()
+		now := time.Now().UnixNano()
+		if last := told.Load(); now-last >= int64(stepInterval) && told.CompareAndSwap(last, now) {
+			// Where the window is closed, the source hears of progress from what fills it.
+			_, _ = k.session.ctl.trySend(wire.MsgArrived, nil)
+		}
+	}})
+}
+
+// stepInterval is how often a sink that reads files back tells the source so.
+const stepInterval = 500 * time.Millisecond
+
+// tellArrived tells the source of the files that it is not to send from the beginning.
+func (k *sink) tellArrived(ctx context.Context, entries []*sinkEntry) error {
+	p := &k.session.terms
+	for _, e := range entries {
+		a := wire.Arrived{Entry: e.id, Pieces: e.arrived.tree.Pieces(), Nodes: e.arrived.tree.Nodes(nil)}
+		if err := k.session.ctl.send(ctx, wire.MsgArrived, a.Encode(p.Hash)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkArrived checks that a file begins with what the source was told that the sink has
+// of it, and that nothing else counts as such.
+func checkArrived(e *sinkEntry, x *wire.Extent) error {
+	has := int64(0)
+	if e.booked == 0 {
+		has = e.arrived.bytes
+	}
+	claims := int64(0)
+	if x.Flags&wire.ExtArrived != 0 {
+		claims = x.Length
+	}
+	if claims != has {
+		return fmt.Errorf("%w: %d bytes at %d of %q are to have arrived earlier, %d have", ErrProtocol, claims, x.Off, e.Path, has)
+	}
+	return nil
+}
+
+// noteVerified writes in the journal of an entry's file that an extent has arrived. The
+// entry's lock is held.
+func (k *sink) noteVerified(e *sinkEntry, x *wire.Extent) {
+	if !e.isKeptPartly() || e.temp == nil {
+		return
+	}
+	p := &k.session.terms
+	first := uint64(x.Off / p.PieceBytes)
+	if x.Flags&wire.ExtHole != 0 {
+		for _, r := range appendHole(nil, x, e.Size, p) {
+			e.temp.Verified(first, chunker.PieceRun{Digest: r.digest, Pieces: r.n})
+			first += r.n
+		}
+		return
+	}
+	e.temp.Verified(first, chunker.PieceRun{Digest: x.Digest, Pieces: 1})
+	if k.unmarked.Add(x.Length) >= markBytes {
+		select {
+		case k.mark <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// A mark is written after so many bytes, or so long after the last one. Behind the last
+// mark, what has arrived must be read back before it counts, and after a reboot it must
+// be sent again.
+const (
+	markBytes    = 256 << 20
+	markInterval = 2 * time.Second
+)
+
+// marksPartials reports whether the copy brings what has arrived to the disk while it
+// runs.
+func (k *sink) marksPartials() bool {
+	return k.out == nil && k.session.terms.Has(wire.FlagResume) && !k.session.terms.Has(wire.FlagNoFsync)
+}
+
+// markPartials brings to the disk, from time to time, what has arrived of the files that
+// are being written.
+func (k *sink) markPartials(ctx context.Context) error {
+	tick := time.NewTicker(markInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-k.mark:
+		case <-k.drained:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		k.unmarked.Store(0)
+		for _, e := range k.partialEntries() {
+			if ctx.Err() != nil {
+				break
+			}
+			if err := k.markPartial(e); err != nil {
+				k.failEntry(e, Failed, err)
+			}
+		}
+	}
+}
+
+func (k *sink) markPartial(e *sinkEntry) error {
+	e.mu.Lock()
+	t := e.temp
+	e.mu.Unlock()
+	if t == nil {
+		return nil
+	}
+	return t.Mark()
+}
+
+// partialEntries returns the announced files that have a journal.
+func (k *sink) partialEntries() []*sinkEntry {
+	k.window.mu.Lock()
+	defer k.window.mu.Unlock()
+	var entries []*sinkEntry
+	for _, e := range k.window.table {
+		if e != nil && e.isKeptPartly() {
+			entries = append(entries, e)
+		}
+	}
+	return entries
+}

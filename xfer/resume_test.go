@@ -1,0 +1,255 @@
+package xfer_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"gdrcp/manifest"
+	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer"
+)
+
+// resumed is a file that is copied once until it is cut off, and then again.
+type resumed struct {
+	w        way
+	s        *served
+	push     bool
+	from, to string // directories
+	source   string // below from
+	sessions int
+}
+
+func newResumed(t *testing.T, w way, push bool) *resumed {
+	r := &resumed{w: w, s: serve(t, w), push: push, source: "src"}
+	r.from, r.to = t.TempDir(), r.s.root
+	if !push {
+		r.from, r.to = r.to, r.from
+	}
+	return r
+}
+
+// copy copies the source to "dst", and waits until the server is done with it.
+func (r *resumed) copy(t *testing.T, ctx context.Context, o xfer.Options) (*xfer.Summary, error) {
+	t.Helper()
+	var sum *xfer.Summary
+	var err error
+	if r.push {
+		sum, err = r.w.client(rdmatest.Faults{}).Push(ctx, []string{r.from + "/" + r.source}, r.s.ep, "dst", o)
+	} else {
+		sum, err = r.w.client(rdmatest.Faults{}).Pull(ctx, r.s.ep, []string{r.source}, filepath.Join(r.to, "dst"), o)
+	}
+	r.sessions++
+	r.s.lastEnd(t, r.sessions)
+	return sum, err
+}
+
+// cutOff begins a copy and interrupts it when so many bytes have arrived. It returns how
+// many bytes had arrived by then, at least.
+func (r *resumed) cutOff(t *testing.T, o xfer.Options, bytes int64) int64 {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	o.Tally, o.BytesPerSecond = &xfer.Tally{}, 32<<20
+	go func() {
+		for ctx.Err() == nil && o.Tally.Read().Bytes < bytes {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
+	if _, err := r.copy(t, ctx, o); err == nil {
+		t.Fatal("the copy was not cut off")
+	}
+	return o.Tally.Read().Bytes
+}
+
+// finish copies again, to the end, and checks what came of it.
+func (r *resumed) finish(t *testing.T, o xfer.Options) *xfer.Summary {
+	t.Helper()
+	sum, err := r.copy(t, t.Context(), o)
+	if err != nil || !sum.Verified {
+		t.Fatalf("the second copy: %+v, %v", sum, err)
+	}
+	sameTree(t, filepath.Join(r.from, "src"), filepath.Join(r.to, "dst"))
+	noTemps(t, r.to)
+	if left := sum.Bytes - sum.ResumedBytes; r.source == "src" && o.Compress == xfer.CompressOff && sum.WireBytes > left {
+		t.Errorf("%d bytes were sent, and only %d had not arrived", sum.WireBytes, left)
+	}
+	return sum
+}
+
+// TestCopiesThatAreCutOffGoOn: no more than a ring is sent twice, whatever the second
+// copy does otherwise.
+func TestCopiesThatAreCutOffGoOn(t *testing.T) { over(t, testCopiesThatAreCutOffGoOn) }
+
+func testCopiesThatAreCutOffGoOn(t *testing.T, w way) {
+	const fileBytes, cutAt = 48<<20 + 5, 30 << 20
+	for _, c := range []struct {
+		name          string
+		push          bool
+		first, second func(o *xfer.Options)
+	}{
+		{"push", true, func(*xfer.Options) {}, func(*xfer.Options) {}},
+		{"pull", false, func(*xfer.Options) {}, func(*xfer.Options) {}},
+		{"other chunks, slots and queue pairs", true, func(*xfer.Options) {}, func(o *xfer.Options) { o.ChunkBytes, o.Slots, o.QPs = 4<<20, 4, 2 }},
+		{"rechecked", false, func(*xfer.Options) {}, func(o *xfer.Options) { o.Recheck = true }},
+		{"blake3, encrypted", true, func(o *xfer.Options) { o.Hash, o.Encrypt = manifest.BLAKE3, true }, func(o *xfer.Options) { o.Hash = manifest.BLAKE3 }},
+		{"compressed", false, func(o *xfer.Options) { o.Compress = xfer.CompressS2 }, func(o *xfer.Options) { o.Compress = xfer.CompressS2 }},
+		{"unsynced", true, func(o *xfer.Options) { o.NoFsync = true }, func(o *xfer.Options) { o.NoFsync = true }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if w.leavesOut(c.name, "push", "pull") {
+				t.Skip("left out over an emulated device; GDRCP_TEST_FULL=1 runs it")
+			}
+			r := newResumed(t, w, c.push)
+			write(t, filepath.Join(r.from, "src"), randomBytes(t, fileBytes))
+			first, second := w.options(t), w.options(t)
+			c.first(&first)
+			c.second(&second)
+			arrived := r.cutOff(t, first, cutAt)
+			sum := r.finish(t, second)
+			if ring := int64(xfer.DefaultSlots * xfer.DefaultChunkBytes); sum.ResumedBytes < arrived-ring || sum.ResumedBytes >= fileBytes {
+				t.Errorf("%d bytes had arrived, and %d of %d counted", arrived, sum.ResumedBytes, fileBytes)
+			}
+		})
+	}
+}
+
+// TestTreesThatAreCutOffGoOn: with -t, files that had arrived are kept, and one in the
+// middle is gone on with. A file that begins with a hole goes on, too.
+func TestTreesThatAreCutOffGoOn(t *testing.T) {
+	w := tcpWay(t)
+	r := newResumed(t, w, true)
+	r.source = "src/."
+	makeTree(t, filepath.Join(r.from, "src"))
+	for _, name := range []string{"1", "2", "3"} {
+		write(t, filepath.Join(r.from, "src/zz", name), randomBytes(t, 20<<20))
+	}
+	sparse, err := os.Create(filepath.Join(r.from, "src/zz/sparse"))
+	if err == nil {
+		_, err = sparse.WriteAt(randomBytes(t, 24<<20), 64<<20)
+		_ = sparse.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := w.options(t)
+	o.Times = true
+	for _, at := range []int64{30 << 20, 20 << 20, 90 << 20} {
+		r.cutOff(t, o, at)
+	}
+	if sum := r.finish(t, o); sum.ResumedBytes == 0 || sum.Kept == 0 {
+		t.Errorf("%d bytes had arrived of files that were cut off, %d files were kept", sum.ResumedBytes, sum.Kept)
+	}
+}
+
+// TestSourcesThatChangedAreSentAgain: nothing counts of a file that is another by now,
+// even where its size and time are the same.
+func TestSourcesThatChangedAreSentAgain(t *testing.T) {
+	w := tcpWay(t)
+	r := newResumed(t, w, true)
+	path := filepath.Join(r.from, "src")
+	write(t, path, randomBytes(t, 40<<20))
+	st, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.cutOff(t, w.options(t), 25<<20)
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err == nil {
+		_, err = f.WriteAt([]byte("other"), 3)
+		_ = f.Close()
+	}
+	if err == nil {
+		err = os.Chtimes(path, st.ModTime(), st.ModTime())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum := r.finish(t, w.options(t)); sum.ResumedBytes != 0 {
+		t.Errorf("%d bytes of the former file counted", sum.ResumedBytes)
+	}
+}
+
+// TestWithoutResume: with NoResume, and of a small file, nothing stays.
+func TestWithoutResume(t *testing.T) {
+	w := tcpWay(t)
+	for name, c := range map[string]struct {
+		bytes  int
+		change func(o *xfer.Options)
+	}{
+		"not wanted":   {40 << 20, func(o *xfer.Options) { o.NoResume = true }},
+		"small":        {xfer.ResumeBytes - 1, func(*xfer.Options) {}},
+		"a manifest":   {40 << 20, func(o *xfer.Options) { o.WriteManifest = filepath.Join(t.TempDir(), "m") }},
+		"wanted again": {40 << 20, func(*xfer.Options) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newResumed(t, w, true)
+			write(t, filepath.Join(r.from, "src"), randomBytes(t, c.bytes))
+			o := w.options(t)
+			c.change(&o)
+			r.cutOff(t, o, int64(c.bytes)/2)
+			if name != "wanted again" {
+				noTemps(t, r.to)
+			}
+			o = w.options(t)
+			o.NoResume = true
+			if sum := r.finish(t, o); sum.ResumedBytes != 0 {
+				t.Errorf("%d bytes counted", sum.ResumedBytes)
+			}
+		})
+	}
+}
+
+// TestDamagedPartialFilesAreMended: a copy whose partial file was damaged behind its last
+// mark, or anywhere with Recheck, brings the right bytes.
+func TestDamagedPartialFilesAreMended(t *testing.T) {
+	w := tcpWay(t)
+	r := newResumed(t, w, true)
+	data := randomBytes(t, 40<<20)
+	write(t, filepath.Join(r.from, "src"), data)
+	r.cutOff(t, w.options(t), 25<<20)
+	entries, err := os.ReadDir(r.to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if path := filepath.Join(r.to, e.Name()); !strings.Contains(path, "journal") {
+			b, err := os.ReadFile(path)
+			if err != nil || !bytes.Equal(b[:1<<20], data[:1<<20]) {
+				t.Fatalf("the partial file of %d bytes: %v", len(b), err)
+			}
+			f, err := os.OpenFile(path, os.O_WRONLY, 0)
+			if err == nil {
+				_, err = f.WriteAt([]byte{b[5<<20] ^ 1}, 5<<20)
+				_ = f.Close()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	o := w.options(t)
+	o.Recheck = true
+	if sum := r.finish(t, o); sum.ResumedBytes != 5<<20 {
+		t.Errorf("%d bytes counted, and the sixth piece was damaged", sum.ResumedBytes)
+	}
+}
+
+// TestWrittenFilesAreVerified: what was written is read back from the disk before it gets
+// its name.
+func TestWrittenFilesAreVerified(t *testing.T) {
+	w := tcpWay(t)
+	for _, push := range []bool{true, false} {
+		r := newResumed(t, w, push)
+		r.source = "src/."
+		makeTree(t, filepath.Join(r.from, "src"))
+		o := w.options(t)
+		o.VerifyWritten = true
+		r.finish(t, o)
+	}
+}

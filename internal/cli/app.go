@@ -20,7 +20,7 @@ func (p *program) app() *cli.App {
 		// RunContext returns errors; nothing exits or prints before.
 		ExitErrHandler: func(*cli.Context, error) {},
 	}
-	app.Commands = []*cli.Command{p.copyCommand(), p.serveCommand(), p.manifestCommand(), p.devicesCommand(), p.benchCommand(), p.keyCommand(), p.completionCommand(), p.manPagesCommand(), p.referenceCommand(), p.farEndCommand()}
+	app.Commands = []*cli.Command{p.copyCommand(), p.serveCommand(), p.manifestCommand(), p.devicesCommand(), p.cleanCommand(), p.benchCommand(), p.keyCommand(), p.completionCommand(), p.manPagesCommand(), p.referenceCommand(), p.farEndCommand()}
 	useOwnErrors(app.Commands)
 	return app
 }

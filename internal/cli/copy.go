@@ -35,6 +35,7 @@ type copyRun struct {
 	logName        string  // of --log-file, or empty
 	log            *logFile
 	ends           endNames
+	tally          *xfer.Tally // of the copy, once it has begun
 }
 
 func (p *program) copyCommand() *cli.Command {
@@ -64,6 +65,9 @@ func (c *copyRun) perform(ctx context.Context, operands []string) error {
 		c.events = newEvents(c.eventsOut)
 	}
 	summary, err := c.copy(ctx, operands)
+	if err != nil && c.goesOn(err) {
+		err = &resumableError{err}
+	}
 	err = errors.Join(err, c.closeStream())
 	lost := c.log.end(summary, err, ctx.Err() != nil)
 	if err != nil || summary == nil {
@@ -80,6 +84,12 @@ func (c *copyRun) perform(ctx context.Context, operands []string) error {
 		c.console.line("gdrcp: %s", lineOf(lost))
 	}
 	return &exitCodeError{code}
+}
+
+// goesOn reports whether the same command would go on where this copy was cut off. That
+// is so if a large file may have arrived in part, and the command itself makes sense.
+func (c *copyRun) goesOn(err error) bool {
+	return c.tally != nil && c.tally.Snapshot().ResumableBytes > 0 && codeOf(err) == exitError
 }
 
 // copy runs the engine, with a bar if there is a terminal for it. A copy between two
@@ -135,7 +145,8 @@ func (c *copyRun) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 	}
 	defer o.Names.Close()
 	c.ends = p.ends(c.relayed)
-	o.Started, o.Timeouts, o.Tally, o.Report = c.started, c.timeouts, &xfer.Tally{}, c.report
+	c.tally = &xfer.Tally{}
+	o.Started, o.Timeouts, o.Tally, o.Report = c.started, c.timeouts, c.tally, c.report
 	dataOnScreen := isStream && !p.push && c.isTerminal(c.stdout)
 	if !o.DryRun {
 		w := progressReporter{console: c.console, events: c.events, wanted: c.progress, quiet: c.quiet, redraws: c.isTerminal(c.stderr) && !dataOnScreen}

@@ -170,6 +170,8 @@ func examples(command string) []cmdline.Example {
 			{Text: "Check a copy:", Line: "gdrcp manifest verify model.manifest.zst /data/model"},
 			{Text: "Check a copy on another host:", Line: "gdrcp manifest verify model.manifest.zst node2:/data/model"},
 		}
+	case "clean":
+		return []cmdline.Example{{Text: "Give up what copies to a directory would go on with:", Line: "gdrcp clean /data"}}
 	case "devices":
 		return []cmdline.Example{{Text: "Pick the addresses of RDMA devices out of the list:", Line: "gdrcp devices --json | jq -r '.ports[]?.addresses[]?'"}}
 	case "key new":

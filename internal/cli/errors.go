@@ -44,6 +44,13 @@ type hintedError struct {
 
 func (h *hintedError) Unwrap() error { return h.error }
 
+// resumableError ends a copy with which the same command goes on.
+type resumableError struct{ error }
+
+func (r *resumableError) Unwrap() error { return r.error }
+
+const resumeHint = "run the same command again: it goes on where this copy was cut off"
+
 // failure is an error as the user sees it: a line, at most one hint, a code.
 type failure struct {
 	text, hint string
@@ -58,7 +65,11 @@ func explain(err error, interrupted bool) failure {
 		return failure{code: told.code}
 	}
 	if interrupted {
-		return failure{text: "interrupted", code: exitInterrupted}
+		f := failure{text: "interrupted", code: exitInterrupted}
+		if errors.As(err, new(*resumableError)) {
+			f.hint = resumeHint
+		}
+		return f
 	}
 	return failure{text: lineOf(err), hint: hintOf(err), code: codeOf(err)}
 }
@@ -172,6 +183,10 @@ func hintOf(err error) string {
 	var rejected *rdma.RejectedError
 	var refused *xfer.RefusedError
 	switch {
+	case errors.Is(err, chunker.ErrNoSpace):
+		return "make room at the destination and copy again"
+	case errors.As(err, new(*resumableError)):
+		return resumeHint
 	case errors.As(err, &refused):
 		return hintOfRejection(refused.Code)
 	case errors.Is(err, trust.ErrRefused):
@@ -190,8 +205,6 @@ func hintOf(err error) string {
 		return "something else listens on that port: check host and port"
 	case errors.Is(err, xfer.ErrPeerSilent), errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
 		return "check host and port, that the peer runs, and that no firewall is between"
-	case errors.Is(err, chunker.ErrNoSpace):
-		return "make room at the destination and copy again"
 	}
 	return ""
 }

@@ -192,6 +192,7 @@ type summaryEvent struct {
 	Corrupt        int64   `json:"corrupt"`
 	Missing        int64   `json:"missing"`
 	Kept           int64   `json:"kept"`
+	ResumedBytes   int64   `json:"resumed_bytes"`
 	Grown          int64   `json:"grown"`
 	Deleted        int64   `json:"deleted"`
 	NotDeleted     bool    `json:"not_deleted,omitempty"`
@@ -204,10 +205,10 @@ type summaryEvent struct {
 
 func eventOf(s *xfer.Summary) summaryEvent {
 	return summaryEvent{
-		Event: "summary", Files: s.Files, Dirs: s.Dirs, Links: s.Links, Bytes: s.Bytes, Seconds: s.Seconds, BytesPerSecond: rateOf(s.Bytes, s.Seconds),
+		Event: "summary", Files: s.Files, Dirs: s.Dirs, Links: s.Links, Bytes: s.Bytes, Seconds: s.Seconds, BytesPerSecond: rateOf(s.Bytes-s.ResumedBytes, s.Seconds),
 		WireBytes: s.WireBytes, Repairs: s.Repairs, Hash: s.Hash.String(), PieceBytes: s.PieceBytes, Root: hex.EncodeToString(s.Content[:]),
 		MetaRoot: hex.EncodeToString(s.Meta[:]), Verified: s.Verified, FirstByteMs: float64(s.FirstByte.Microseconds()) / 1e3, Skipped: s.Skipped,
-		Failed: s.Failed, Changed: s.Changed, Corrupt: s.Corrupt, Missing: s.Missing, Kept: s.Kept, Grown: s.Grown, Deleted: s.Deleted,
+		Failed: s.Failed, Changed: s.Changed, Corrupt: s.Corrupt, Missing: s.Missing, Kept: s.Kept, ResumedBytes: s.ResumedBytes, Grown: s.Grown, Deleted: s.Deleted,
 		NotDeleted: s.NotDeleted, DryRun: s.DryRun, Local: s.Local, Remote: s.Remote, linkFields: fieldsOf(&s.Link),
 	}
 }

@@ -20,7 +20,7 @@ func (h *rsyncNoOps) flags() []cli.Flag {
 	return about(topicHabits,
 		allOn("whole-file", "nothing: files are always copied whole", []*bool{&h.wholeFile}, "W"),
 		allOn("sparse", "nothing: holes of files stay holes, and zeros of files without holes are written", []*bool{&h.sparse}, "S"),
-		allOn("partial", "nothing: gdrcp keeps no part of a file that did not arrive whole. -P means only --progress", []*bool{&h.partial}),
+		allOn("partial", "nothing: gdrcp goes on with a file that did not arrive whole anyway. -P means only --progress", []*bool{&h.partial}),
 		allOn("human-readable", "nothing: numbers are readable anyway. The same holds for -h after SRC and DST", []*bool{&h.human}),
 		allOn("secluded-args", "nothing: the shell of the other host sees no path", []*bool{&h.secluded}, "s", "protect-args"),
 	)
@@ -28,9 +28,6 @@ func (h *rsyncNoOps) flags() []cli.Flag {
 
 // explain says what gdrcp does where rsync does something else for an option.
 func (h *rsyncNoOps) explain(say func(format string, args ...any)) {
-	if h.partial {
-		say("gdrcp: --partial: gdrcp keeps no part of a file that does not arrive whole")
-	}
 	if h.sparse {
 		say("gdrcp: --sparse: holes stay holes, and zeros of files without holes are written")
 	}

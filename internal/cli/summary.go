@@ -46,10 +46,18 @@ func summaryText(s *xfer.Summary) string {
 	how := linkText(s)
 	what := countsText(s)
 	if s.Files > 0 {
-		what += ", " + shortBytes(float64(s.Bytes))
-		how = shortBytes(rateOf(s.Bytes, s.Seconds)) + "/s, " + how
+		what += ", " + shortBytes(float64(s.Bytes)) + resumedText(s)
+		how = shortBytes(rateOf(s.Bytes-s.ResumedBytes, s.Seconds)) + "/s, " + how
 	}
 	return fmt.Sprintf("%s %s in %s (%s)%s", claim, what, secondsText(s.Seconds), how, end)
+}
+
+// resumedText says how much of the bytes an earlier copy had brought.
+func resumedText(s *xfer.Summary) string {
+	if s.ResumedBytes == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%s of that by an earlier copy)", shortBytes(float64(s.ResumedBytes)))
 }
 
 // copiedEntries returns the number of copied entries.
@@ -91,8 +99,8 @@ func logText(s *xfer.Summary) string {
 	default:
 		proof = "NOT verified: " + proof
 	}
-	return fmt.Sprintf("%s, %s in %.2f s, %s/s, over %s%s, %s%s", countsText(s), bytesText(float64(s.Bytes), 1), s.Seconds,
-		bytesText(rateOf(s.Bytes, s.Seconds), 2), wayText(s), endsText(s), proof, leftText(s))
+	return fmt.Sprintf("%s, %s%s in %.2f s, %s/s, over %s%s, %s%s", countsText(s), bytesText(float64(s.Bytes), 1), resumedText(s), s.Seconds,
+		bytesText(rateOf(s.Bytes-s.ResumedBytes, s.Seconds), 2), wayText(s), endsText(s), proof, leftText(s))
 }
 
 // dryText returns the result of a dry run, in a line.

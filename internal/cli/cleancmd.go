@@ -1,0 +1,47 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"gdrcp/chunker"
+	"gdrcp/internal/cli/args"
+
+	"github.com/urfave/cli/v2"
+)
+
+func (p *program) cleanCommand() *cli.Command {
+	verbose := false
+	return &cli.Command{
+		Name: "clean", Usage: "remove what copies that were cut off left behind", ArgsUsage: "[-v] DIR...",
+		Description: "Removes from each DIR, and from the directories below it, the partial files that a copy would go on with, and temporary\n" +
+			"files. Files that a copy is writing stay. A copy by itself removes partial files that are 7 days old, where it writes.",
+		Flags:  about(topicOutput, &cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell every file that is removed", Destination: &verbose}),
+		Action: action(func(_ context.Context, operands []string) error { return p.clean(operands, verbose) }),
+	}
+}
+
+func (p *program) clean(dirs []string, verbose bool) error {
+	if len(dirs) == 0 {
+		return args.UsageErrorf("gdrcp clean needs a directory")
+	}
+	out := p.newConsole()
+	var files, bytes int64
+	var errs []error
+	for _, dir := range dirs {
+		errs = append(errs, chunker.Clean(dir, func(path string, n int64) {
+			files++
+			bytes += n
+			if verbose {
+				out.line("removed %s", args.Quote(filepath.Join(dir, path)))
+			}
+		}))
+	}
+	out.line("removed %s, %s", count(files, "file", "files"), shortBytes(float64(bytes)))
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("clean: %w", err)
+	}
+	return nil
+}

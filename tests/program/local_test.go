@@ -58,7 +58,8 @@ func TestLocalDiskTooSmall(t *testing.T) {
 	}
 }
 
-// An interrupted copy leaves nothing half-written, and says so by its exit code.
+// An interrupted copy leaves nothing half-written under its name, and says so by its exit
+// code. The same command goes on.
 func TestLocalInterrupted(t *testing.T) {
 	onHost(t)
 	from, to := t.TempDir(), t.TempDir()
@@ -69,7 +70,11 @@ func TestLocalInterrupted(t *testing.T) {
 	if code := p.wait(slow(10 * time.Second)); code != 130 {
 		t.Errorf("exit code %d: %s", code, p)
 	}
-	if left := someFiles(to, 100); len(left) > 0 || len(temps(to)) > 0 {
+	if left := someFiles(to, 100); len(left) > 0 || len(temps(to)) != 2 { // a partial file and its journal
 		t.Errorf("there are %q %q", left, temps(to))
+	}
+	run(t, how{}, from+"/big", to+"/copy").wantCode(0)
+	if why := differAt(from+"/big", to+"/copy"); why != "" || len(temps(to)) > 0 {
+		t.Errorf("the second copy %s, and there are %q", why, temps(to))
 	}
 }

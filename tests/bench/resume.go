@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// resumeGoal says how many times as long as a copy that goes on behind nine tenths of a
+// file the whole copy has to take.
+const resumeGoal = 5
+
+// compareResume times a copy that goes on behind nine tenths of a file: beside the whole
+// copy, and beside rsync, which looks through what is there.
+func (h *host) compareResume(ctx context.Context) ([]row, error) {
+	fmt.Fprintln(h.log, "host: a file of "+h.file()+" of which nine tenths arrived earlier, seconds")
+	again := h.copyArgs("tcp", nil, h.big, h.gdrcp, "file-resumed")
+	resumed := h.copier("gdrcp, resumed", h.big, "file-resumed", again...)
+	resumed.prepare = func(ctx context.Context) error { return h.cutOff(ctx, "file-resumed") }
+	appended := h.copier("rsync, resumed", h.big, "file-appended", "rsync", "-W", "--append-verify", h.big, "rsync://"+h.rsync+"/dst/file-appended")
+	appended.prepare = func(context.Context) error { return copyPart(h.big, filepath.Join(h.dst, "file-appended")) }
+	values, err := alternate(ctx, h.log, h.rounds, []*competitor{
+		h.copier("gdrcp, whole", h.big, "file-whole", h.copyArgs("tcp", nil, h.big, h.gdrcp, "file-whole")...), resumed, appended,
+	})
+	name := "nine tenths of " + h.file() + " resumed"
+	return []row{
+		{name: name, unit: "s", ours: values["gdrcp, resumed"], peer: "all of it", peers: values["gdrcp, whole"], goal: resumeGoal},
+		{name: name, unit: "s", ours: values["gdrcp, resumed"], peer: "rsync --append-verify", peers: values["rsync, resumed"]},
+	}, err
+}
+
+// copyPart copies nine tenths of a file.
+func copyPart(from, to string) error {
+	src, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	st, err := src.Stat()
+	if err != nil {
+		return err
+	}
+	dst, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	_, err = io.CopyN(dst, src, st.Size()/10*9)
+	return errors.Join(err, dst.Close())
+}
+
+// cutOff kills a copy when nine tenths of its file have arrived. The copy takes its time,
+// so that it does not come to its end first.
+func (h *host) cutOff(ctx context.Context, name string) error {
+	argv := h.copyArgs("tcp", []string{"--bwlimit", "512M"}, h.big, h.gdrcp, name)
+	if err := os.RemoveAll(filepath.Join(h.dst, name)); err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for {
+		partial, bytes := h.partial()
+		if bytes >= int64(h.fileMiB)<<20/10*9 {
+			err := cmd.Process.Kill()
+			<-ended
+			return errors.Join(err, awaitUnused(ctx, partial))
+		}
+		select {
+		case err := <-ended:
+			return fmt.Errorf("the copy was not cut off: %w", err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// partial finds the partial file in the server's folder, and its size.
+func (h *host) partial() (path string, bytes int64) {
+	entries, _ := os.ReadDir(h.dst) // files come and go
+	for _, e := range entries {
+		st, err := e.Info()
+		if err == nil && strings.HasPrefix(e.Name(), ".gdrcp-") && st.Size() > bytes {
+			path, bytes = filepath.Join(h.dst, e.Name()), st.Size()
+		}
+	}
+	return path, bytes
+}
+
+// awaitUnused waits until the server has let go of a partial file.
+func awaitUnused(ctx context.Context, path string) error {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return errors.New("the copy came to its end before it was cut off")
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return nil
+}

@@ -11,16 +11,20 @@ import (
 	"gdrcp/manifest"
 )
 
-// defaultLockWait is how long Resume waits for the copy that was cut off to let go of its file:
-// a server may still be busy with the end of that copy.
-const defaultLockWait = 6 * time.Second
+// defaultLockWait is how long Resume waits for the copy that was cut off to let go of its
+// files: a server may still be busy with the end of that copy. All files of a Sink
+// together wait no longer, because the other copy may well be under way.
+const (
+	defaultLockWait = 6 * time.Second
+	lockPause       = 20 * time.Millisecond
+)
 
 // Resume returns the file that an earlier copy was cut off in, and what has arrived of
 // it, or nil where there is none to go on with. Writes then go behind what has arrived.
 // Resume reads back from the disk what the earlier copy had not yet brought there, or
 // everything with Recheck, and blocks for that; see Watch. What is left of another file
 // of that name is removed. An error is that of opening a file: another time may do
-// better.
+// better. One goroutine may call it.
 func (s *Sink) Resume(e *manifest.Entry, a *Attributes, p *Partial) (*Temp, *Arrived, error) {
 	t, err := s.newTemp(e, a)
 	if err != nil {
@@ -110,16 +114,18 @@ func (r *resumption) open() error {
 
 // lock opens and locks the partial file, and waits for a copy that is using it.
 func (r *resumption) lock(name string) error {
-	t := r.temp
-	for end := time.Now().Add(t.sink.lockWait); ; time.Sleep(20 * time.Millisecond) {
+	t, tries := r.temp, 0
+	for {
 		fd, ok := lockUnused(t.dir.fd, name, true)
 		if !ok {
 			if err := fstatat(t.dir.fd, name, &t.made, unix.AT_SYMLINK_NOFOLLOW); err == unix.ENOENT {
 				return errStale
 			}
-			if err := t.sink.watch.step(); err != nil || time.Now().After(end) {
+			if err := t.sink.watch.step(); err != nil || t.sink.lockWait <= 0 {
 				return errors.Join(err, unix.EWOULDBLOCK)
 			}
+			time.Sleep(lockPause)
+			t.sink.lockWait -= lockPause
 			continue
 		}
 		mode, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
@@ -130,9 +136,10 @@ func (r *resumption) lock(name string) error {
 		// It was cut off when it had its final mode already.
 		err = fchmod(fd, 0o600)
 		closeQuietly(fd)
-		if err != nil || time.Now().After(end) {
+		if err != nil || tries == 1 {
 			return errStale
 		}
+		tries++
 	}
 }
 

@@ -61,7 +61,8 @@ type Sink struct {
 	unsettled func(entry string, err error) // or nil; see TellUnsettled
 
 	watch Watch
-	// lockWait is how long Resume waits for another copy to let go of a partial file.
+	// lockWait is how long Resume may still wait for another copy to let go of partial
+	// files.
 	lockWait time.Duration
 	boot     [bootIDBytes]byte // since the machine was started; see journal.go
 	calls    diskCalls

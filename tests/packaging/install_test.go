@@ -60,6 +60,7 @@ func TestInstall(t *testing.T) {
 		"usr/share/man/man1/gdrcp.1":                     0o644,
 		"usr/share/man/man1/gdrcp-serve.1":               0o644,
 		"usr/share/man/man1/gdrcp-manifest.1":            0o644,
+		"usr/share/man/man1/gdrcp-clean.1":               0o644,
 		"usr/share/man/man1/gdrcp-devices.1":             0o644,
 		"usr/share/man/man1/gdrcp-bench.1":               0o644,
 		"usr/share/man/man1/gdrcp-key.1":                 0o644,

@@ -116,6 +116,19 @@ func same(t *testing.T, a, b string) {
 	}
 }
 
+// onlyPartial fails the test where a directory has anything but a partial file and its
+// journal.
+func onlyPartial(t *testing.T, dir string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) == 0 {
+		return
+	}
+	if len(entries) != 2 || !strings.HasPrefix(entries[0].Name(), ".gdrcp-") || !strings.HasPrefix(entries[1].Name(), ".gdrcp-journal-") {
+		t.Errorf("in %s: %v", dir, entries)
+	}
+}
+
 // nothing fails the test where a directory has an entry: neither a file, nor
 // what is left of one.
 func nothing(t *testing.T, dir string) {

@@ -313,17 +313,18 @@ func (j *journal) unmarked() (next uint64, some bool) {
 	return j.next, j.next > j.marked && !j.broken
 }
 
-// mark notes that the pieces before next are on the disk.
+// mark notes that the pieces before next are on the disk. The caller keeps the file from
+// being closed.
 func (j *journal) mark(next uint64) {
 	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.broken {
-		return
+	if !j.broken {
+		j.write(&record{kind: recordMark, first: next})
+		j.marked = next
 	}
-	j.write(&record{kind: recordMark, first: next})
-	j.marked = next
+	fd := j.fd
+	j.mu.Unlock() // pieces that arrive do not wait for the disk
 	// Where this fails the mark may be lost, and the next copy sends more again.
-	_ = uninterrupted(func() error { return unix.Fdatasync(j.fd) })
+	_ = uninterrupted(func() error { return unix.Fdatasync(fd) })
 }
 
 // arrived reports whether a later copy could go on from this journal.

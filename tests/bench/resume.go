@@ -26,7 +26,7 @@ func (h *host) compareResume(ctx context.Context) ([]row, error) {
 	again := h.copyArgs("tcp", nil, h.big, h.gdrcp, "file-resumed")
 	resumed := h.copier("gdrcp, resumed", h.big, "file-resumed", again...)
 	resumed.prepare = func(ctx context.Context) error { return h.cutOff(ctx, "file-resumed") }
-	appended := h.copier("rsync, resumed", h.big, "file-appended", "rsync", "-W", "--append-verify", h.big, "rsync://"+h.rsync+"/dst/file-appended")
+	appended := h.copier("rsync, resumed", h.big, "file-appended", "rsync", "--append-verify", h.big, "rsync://"+h.rsync+"/dst/file-appended")
 	appended.prepare = func(context.Context) error { return copyPart(h.big, filepath.Join(h.dst, "file-appended")) }
 	values, err := alternate(ctx, h.log, h.rounds, []*competitor{
 		h.copier("gdrcp, whole", h.big, "file-whole", h.copyArgs("tcp", nil, h.big, h.gdrcp, "file-whole")...), resumed, appended,

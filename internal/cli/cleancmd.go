@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
 
 	"gdrcp/chunker"
@@ -40,8 +39,5 @@ func (p *program) clean(dirs []string, verbose bool) error {
 		}))
 	}
 	out.line("removed %s, %s", count(files, "file", "files"), shortBytes(float64(bytes)))
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("clean: %w", err)
-	}
-	return nil
+	return errors.Join(errs...)
 }

@@ -22,9 +22,9 @@ const leftoverLinkAge = time.Minute
 //
 // It removes entries that are named like this package's temporary files: regular files
 // that nobody has locked, and links older than leftoverLinkAge. A partial file stays
-// with its journal for leftoverPartialAge. They must belong to the
-// effective user. Root removes those of any owner, because root gives files away before
-// they get their names. Directories with such a name stay.
+// with its journal for leftoverPartialAge. What is removed belongs to the effective user.
+// Root removes what any user has, because root gives files away before they get their
+// names. Directories with such a name stay.
 func (s *Sink) sweep(h *dirHandle) {
 	h.swept.Do(func() { h.journals.Store(sweepDir(h.fd, time.Now())) })
 }

@@ -45,20 +45,11 @@ func (f *File) Stamp() (Stamp, error) {
 // ReadAt reads all of p from byte off on, blocking for the disk. Where the file
 // ends before p is full the error is io.ErrUnexpectedEOF: the file has shrunk.
 func (f *File) ReadAt(p []byte, off int64) (int, error) {
-	n := 0
-	for n < len(p) {
-		m, err := unix.Pread(f.fd, p[n:], off+int64(n))
-		switch {
-		case err == unix.EINTR:
-			continue
-		case err != nil:
-			return n, opErr("read", f.path, err)
-		case m == 0:
-			return n, &opError{op: "read", path: f.path, err: io.ErrUnexpectedEOF}
-		}
-		n += m
+	n, err := fdReader{f.fd}.ReadAt(p, off)
+	if err == io.EOF {
+		return n, &opError{op: "read", path: f.path, err: io.ErrUnexpectedEOF}
 	}
-	return n, nil
+	return n, opErr("read", f.path, err)
 }
 
 // ReadEnd is ReadAt for the last bytes of a file; p may be empty. It reports whether

@@ -60,7 +60,6 @@ const (
 	recordMark      = 2 // all pieces before this one are on the disk
 	recordBoot      = 3 // what follows was written since this boot; the digest is its id
 	bootIDBytes     = 16
-	bootIDPath      = "/proc/sys/kernel/random/boot_id"
 	journalSumBytes = 8
 )
 
@@ -85,10 +84,14 @@ func isJournalName(name []byte) bool {
 // isReservedName reports whether a name is for this package's own files.
 func isReservedName(name []byte) bool { return isTempName(name) || isJournalName(name) }
 
-// bootID identifies the time since the machine was started. It is all zero where the
-// kernel does not tell it: then nothing counts as of the same boot.
+// BootID is the kernel's name for the time since the machine was started, as text
+// (random(4)).
+func BootID() ([]byte, error) { return os.ReadFile("/proc/sys/kernel/random/boot_id") }
+
+// bootID is BootID in binary. It is all zero where the kernel does not tell it: then
+// nothing counts as of the same boot.
 func bootID() (id [bootIDBytes]byte) {
-	text, err := os.ReadFile(bootIDPath)
+	text, err := BootID()
 	if err != nil {
 		return id
 	}
@@ -223,7 +226,8 @@ type journal struct {
 	marked uint64
 	rec    record
 	buf    []byte
-	// broken says that the journal could not be written. What is in it still holds.
+	// broken says that nothing more is written, because that failed or is of no use. What
+	// is in the journal still holds.
 	broken bool
 }
 
@@ -357,26 +361,3 @@ func openJournalFile(dirfd int, name string, access int, ours bool) (fd int, h j
 	}
 	return fd, h, seed, nil
 }
-
-// fdReader reads a file by a descriptor that somebody else owns.
-type fdReader struct{ fd int }
-
-func (f fdReader) ReadAt(p []byte, off int64) (int, error) {
-	n := 0
-	for n < len(p) {
-		m, err := unix.Pread(f.fd, p[n:], off+int64(n))
-		switch {
-		case err == unix.EINTR:
-			continue
-		case err != nil:
-			return n, err
-		case m == 0:
-			return n, io.EOF
-		}
-		n += m
-	}
-	return n, nil
-}
-
-// from returns a reader from an offset on.
-func (f fdReader) from(off int64) io.Reader { return io.NewSectionReader(f, off, 1<<62) }

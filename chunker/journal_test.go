@@ -104,8 +104,8 @@ func FuzzJournal(f *testing.F) {
 		}
 		defer closeQuietly(fd)
 		r := resumption{temp: &Temp{size: head.size, sink: &Sink{boot: [bootIDBytes]byte{1}}}, partial: &head.partial, journalFD: fd, seed: seed}
-		if r.survey() == nil && r.claimed > head.partial.piecesOf(head.size) {
-			t.Fatalf("%d pieces of %d count", r.claimed, head.partial.piecesOf(head.size))
+		if r.survey() == nil && r.claimed > manifest.PieceCount(head.size, head.partial.PieceBytes) {
+			t.Fatalf("%d pieces of %d count", r.claimed, manifest.PieceCount(head.size, head.partial.PieceBytes))
 		}
 	})
 }

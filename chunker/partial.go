@@ -132,13 +132,9 @@ func (s *Sink) DropPartial(e *manifest.Entry) {
 	}
 }
 
-func (p *Partial) piecesOf(size int64) uint64 {
-	return uint64((size + p.PieceBytes - 1) / p.PieceBytes)
-}
-
 // bytesOf is how many bytes the first pieces of a file hold.
 func (p *Partial) bytesOf(pieces uint64, size int64) int64 {
-	if pieces >= p.piecesOf(size) {
+	if pieces >= manifest.PieceCount(size, p.PieceBytes) {
 		return size
 	}
 	return int64(pieces) * p.PieceBytes

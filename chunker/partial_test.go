@@ -45,7 +45,9 @@ func (f *partialFile) digest(i int) manifest.Digest {
 	return f.partial.Hash.Piece(f.piece(i), uint64(i), partialPiece, false)
 }
 
-func (f *partialFile) pieces() int { return int(f.partial.piecesOf(f.entry.Size)) }
+func (f *partialFile) pieces() int {
+	return int(manifest.PieceCount(f.entry.Size, f.partial.PieceBytes))
+}
 
 // write writes some pieces and notes them in the journal.
 func (f *partialFile) write(t *testing.T, temp *Temp, pieces ...int) {

@@ -86,7 +86,7 @@ type Content struct {
 }
 
 // ReadBack has Publish read the file back from the disk, and refuse it a name where it
-// does not hold what it must. Call it only before Finish. ErrLost.
+// does not hold what it must: then the error is ErrLost. Call it only before Finish.
 func (t *Temp) ReadBack(must Content) { t.must = &must }
 
 // readBack reads a synced file.

@@ -23,8 +23,7 @@ const (
 // it, or nil where there is none to go on with. Writes then go behind what has arrived.
 // Resume reads back from the disk what the earlier copy had not yet brought there, or
 // everything with Recheck, and blocks for that; see Watch. What is left of another file
-// of that name is removed. An error is that of opening a file: another time may do
-// better. One goroutine may call it.
+// of that name is removed. An error says why there is none. One goroutine may call it.
 func (s *Sink) Resume(e *manifest.Entry, a *Attributes, p *Partial) (*Temp, *Arrived, error) {
 	t, err := s.newTemp(e, a)
 	if err != nil {
@@ -193,7 +192,7 @@ func (r *resumption) load() error {
 // survey reads how many pieces the journal has, and how many of them are on the disk
 // for sure. After a reboot, only those count. errStale: the journal makes no sense.
 func (r *resumption) survey() error {
-	total := r.partial.piecesOf(r.temp.size)
+	total := manifest.PieceCount(r.temp.size, r.partial.PieceBytes)
 	sameBoot := false
 	for j := r.records(); ; {
 		rec, err := j.next()

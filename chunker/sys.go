@@ -2,6 +2,7 @@ package chunker
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -42,6 +43,30 @@ func fstatat(dirfd int, name string, st *unix.Stat_t, flags int) error {
 		}
 	}
 }
+
+// fdReader reads a file by a descriptor that somebody else owns.
+type fdReader struct{ fd int }
+
+// ReadAt implements io.ReaderAt.
+func (f fdReader) ReadAt(p []byte, off int64) (int, error) {
+	n := 0
+	for n < len(p) {
+		m, err := unix.Pread(f.fd, p[n:], off+int64(n))
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return n, err
+		case m == 0:
+			return n, io.EOF
+		}
+		n += m
+	}
+	return n, nil
+}
+
+// from returns a reader from an offset on.
+func (f fdReader) from(off int64) io.Reader { return io.NewSectionReader(f, off, 1<<62) }
 
 func uninterrupted(call func() error) error {
 	for {

@@ -203,7 +203,7 @@ func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf fu
 		if x.Flags&wire.ExtGivenUp != 0 {
 			return true, nil
 		}
-		if x.Flags&wire.ExtHole != 0 && e.isKeptPartly() {
+		if x.Flags&wire.ExtHole != 0 && e.isResumable() {
 			// The journal of what has arrived is the file's, which must be there.
 			if _, err := w.tempOf(e); err != nil && !errors.Is(err, errAllOpen) {
 				return true, err
@@ -315,7 +315,7 @@ func (k *sink) tempLocked(e *sinkEntry) (*chunker.Temp, error) {
 		return nil, err
 	}
 	t, err := retryOnEMFILE(k.stop, func() (*chunker.Temp, error) {
-		if e.isKeptPartly() {
+		if e.isResumable() {
 			return k.store.CreatePartial(&e.Entry, e.attrs, k.partialOf(e))
 		}
 		return k.store.Create(&e.Entry, e.attrs)
@@ -346,7 +346,7 @@ func (k *sink) landed(e *sinkEntry, x *wire.Extent) error {
 	}
 	e.written += x.Length
 	k.tally.Step()
-	if e.isKeptPartly() {
+	if e.isResumable() {
 		k.tally.AddResumable(x.Length)
 	}
 	if x.Flags&wire.ExtArrived != 0 {

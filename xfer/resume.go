@@ -64,20 +64,15 @@ func (s *source) hearArrived(body []byte) error {
 	}
 	e := s.window.table[a.Entry%entryWindow]
 	tree, ok := manifest.TreeOf(s.session.terms.Hash, a.Pieces, a.Nodes)
-	if !ok || e == nil || e.id != a.Entry || e.Source == (wire.SourceMark{}) || e.unwanted || e.arrived.bytes != 0 || a.Pieces > piecesOf(e.Size, &s.session.terms) {
+	if !ok || e == nil || e.id != a.Entry || e.Source == (wire.SourceMark{}) || e.unwanted || e.arrived.bytes != 0 || a.Pieces > manifest.PieceCount(e.Size, s.session.terms.PieceBytes) {
 		return fmt.Errorf("%w: %d pieces of entry %d arrived earlier, which cannot be", ErrProtocol, a.Pieces, a.Entry)
 	}
 	e.arrived = arrivedPieces{bytes: min(int64(a.Pieces)*s.session.terms.PieceBytes, e.Size), tree: tree}
 	return nil
 }
 
-func piecesOf(size int64, p *wire.Terms) uint64 {
-	return uint64((size + p.PieceBytes - 1) / p.PieceBytes)
-}
-
-// isKeptPartly reports whether a file's pieces are kept for a later copy, if this one is
-// cut off.
-func (e *sinkEntry) isKeptPartly() bool { return e.Source != (wire.SourceMark{}) }
+// isResumable reports whether a later copy can go on with a file, if this one is cut off.
+func (e *sinkEntry) isResumable() bool { return e.Source != (wire.SourceMark{}) }
 
 // partialOf describes an entry's partial file. Where a manifest says what must arrive,
 // everything is read back: a peer may have changed a slot of the earlier copy between its
@@ -89,7 +84,7 @@ func (k *sink) partialOf(e *sinkEntry) *chunker.Partial {
 
 // checkMark refuses a mark where the copy keeps nothing for a later one.
 func (k *sink) checkMark(e *sinkEntry) error {
-	if e.isKeptPartly() && (!k.session.terms.Has(wire.FlagResume) || e.isLink() || e.Size <= k.session.terms.PieceBytes) {
+	if e.isResumable() && (!k.session.terms.Has(wire.FlagResume) || e.isLink() || e.Size <= k.session.terms.PieceBytes) {
 		return fmt.Errorf("%w: the peer marked %q, of which nothing is kept", ErrProtocol, e.Path)
 	}
 	return nil
@@ -103,7 +98,7 @@ func (k *sink) resume(e *sinkEntry) error {
 	}
 	switch {
 	case k.out != nil, e.Type != manifest.File, e.isLink(), e.problem != nil, e.over:
-	case e.isKeptPartly():
+	case e.isResumable():
 		k.findArrived(e)
 	case e.Size >= ResumeBytes:
 		k.store.DropPartial(&e.Entry) // nobody is to go on with it any more
@@ -185,7 +180,7 @@ func checkArrived(e *sinkEntry, x *wire.Extent) error {
 // noteVerified writes in the journal of an entry's file that an extent has arrived. The
 // entry's lock is held.
 func (k *sink) noteVerified(e *sinkEntry, x *wire.Extent) {
-	if !e.isKeptPartly() || e.temp == nil {
+	if !e.isResumable() || e.temp == nil {
 		return
 	}
 	p := &k.session.terms
@@ -262,7 +257,7 @@ func (k *sink) partialEntries() []*sinkEntry {
 	defer k.window.mu.Unlock()
 	var entries []*sinkEntry
 	for _, e := range k.window.table {
-		if e != nil && e.isKeptPartly() {
+		if e != nil && e.isResumable() {
 			entries = append(entries, e)
 		}
 	}

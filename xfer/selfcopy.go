@@ -3,7 +3,6 @@ package xfer
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"os"
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
@@ -21,7 +20,7 @@ type hostMark []byte
 
 // markHost returns nil where this process cannot read the host's boot id.
 func markHost(id [16]byte) hostMark {
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	boot, err := chunker.BootID()
 	if err != nil || len(boot) == 0 {
 		return nil
 	}

@@ -404,6 +404,9 @@ func (t *Temp) discard() error {
 		return nil
 	}
 	err := unlinkat(t.dir.fd, t.name)
+	if err == unix.ENOENT {
+		err = nil // somebody has removed it, perhaps with its directory
+	}
 	t.dropJournal()
 	_ = t.close() // its error is about data that no longer matters
 	return opErr("discard", t.path, err)

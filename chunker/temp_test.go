@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -82,6 +83,27 @@ func TestTempMisuse(t *testing.T) {
 		t.Error("created a file of negative size")
 	}
 	wantTree(t, dir)
+}
+
+// TestTempThatIsGone: of a file that somebody has removed one error is told, that it cannot
+// get its name, and none that it cannot be removed.
+func TestTempThatIsGone(t *testing.T) {
+	noLeaks(t)
+	dir := t.TempDir()
+	s := sinkInto(t, dir, SinkOptions{})
+	temps := beginAll(t, s, "a", "b")
+	for _, name := range namesIn(t, dir) {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := temps[0].Discard(); err != nil {
+		t.Error(err)
+	}
+	err := s.Publish(temps[1:])[0]
+	if !errors.Is(err, os.ErrNotExist) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("%v", err)
+	}
 }
 
 func TestSparseWrites(t *testing.T) {

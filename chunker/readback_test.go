@@ -3,6 +3,8 @@ package chunker
 import (
 	"bytes"
 	"errors"
+	"hash/crc32"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
@@ -57,5 +59,50 @@ func TestFilesThatAreReadBack(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+// TestEveryFlippedBitIsReadBack turns over one bit of each written file before the files
+// are published: none gets its name. GDRCP_TEST_FULL=1 turns over 1000.
+func TestEveryFlippedBitIsReadBack(t *testing.T) {
+	noLeaks(t)
+	rng := rand.New(rand.NewPCG(uint64(crc32.ChecksumIEEE([]byte(os.Getenv("GDRCP_TEST_SEED")))), 1))
+	flips, found := 100, 0
+	if os.Getenv("GDRCP_TEST_FULL") == "1" {
+		flips = 1000
+	}
+	dir := t.TempDir()
+	s := sinkInto(t, dir, SinkOptions{})
+	for range flips {
+		data := make([]byte, 1+rng.IntN(3*partialPiece))
+		for i := range data {
+			data[i] = byte(rng.Uint32())
+		}
+		temp, err := s.Create(fileEntry("f", string(data)), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		temp.ReadBack(contentOf(data))
+		if _, err := temp.WriteAt(data, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := temp.Finish(); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.OpenFile(thePartial(t, dir), os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := rng.IntN(len(data))
+		_, err = f.WriteAt([]byte{data[at] ^ 1<<rng.IntN(8)}, int64(at))
+		if err := errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Publish([]*Temp{temp})[0]; errors.Is(err, ErrLost) && len(namesIn(t, dir)) == 0 {
+			found++
+		}
+	}
+	if found != flips {
+		t.Errorf("%d bits were turned over, and %d found", flips, found)
 	}
 }

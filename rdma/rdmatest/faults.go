@@ -31,6 +31,9 @@ type Faults struct {
 	// Register makes Rail.Register fail if it returns an error, for example
 	// rdma.ErrLockedMemory.
 	Register func(rdma.Region, rdma.Access) error
+	// Registered is told of each region by how many bytes more are registered now, or
+	// with a negative number fewer.
+	Registered func(bytes int)
 	// Dial makes Rail.Dial fail in the same way.
 	Dial func(remote netip.AddrPort, privateData []byte) error
 	// Loopback makes Rail.Loopback fail in the same way.
@@ -94,7 +97,15 @@ func (p *faultyProvider) describe(c *faultyConn, wr *rdma.WR) Posted {
 // faultyMR remembers the registered memory, to copy from it.
 type faultyMR struct {
 	rdma.MR
-	mem []byte
+	mem    []byte
+	closed func() // once
+}
+
+// Close deregisters the memory, and tells that.
+func (m *faultyMR) Close() error {
+	err := m.MR.Close()
+	m.closed()
+	return err
 }
 
 // spoiled returns a copy of part of the memory with one bit flipped.

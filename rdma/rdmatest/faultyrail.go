@@ -65,7 +65,12 @@ func (r *faultyRail) Register(what rdma.Region, access rdma.Access) (rdma.MR, er
 	if err != nil {
 		return nil, err
 	}
-	return &faultyMR{mr, what.Mem}, nil
+	tell := r.provider.faults.Registered
+	if tell == nil {
+		tell = func(int) {}
+	}
+	tell(what.Len)
+	return &faultyMR{mr, what.Mem, sync.OnceFunc(func() { tell(-what.Len) })}, nil
 }
 
 func (r *faultyRail) Dial(ctx context.Context, remote netip.AddrPort, privateData []byte) (rdma.Conn, error) {

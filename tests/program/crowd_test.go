@@ -208,3 +208,49 @@ func TestCrowdOfStrangers(t *testing.T) {
 	}
 	s.stop()
 }
+
+// TestTwoHundredCopies: so many clients (GDRCP_TEST_FULL=1) copy at once to and from one
+// server, some of them to the same place. Those for whom it has no room wait.
+func TestTwoHundredCopies(t *testing.T) {
+	everyLink(t, func(t *testing.T, l link) {
+		n := 40
+		switch {
+		case full():
+			n = 200
+		case l.transport == "verbs":
+			n = 4
+		}
+		s := newSides(t, l, "--max-sessions", "16", "--max-wait", "600")
+		type one struct {
+			*process
+			from, to string
+		}
+		var all []one
+		for i := range n {
+			d, name, to, bytes := direction{push: i%2 == 0}, fmt.Sprintf("f%d", i), fmt.Sprintf("to%d", i), int64(100_000+10_000*i)
+			if i%10 < 2 { // both ways
+				name, to, bytes = "same", "same-place", 2*mib
+			}
+			from, into := s.ends(d)
+			makeFile(t, from+"/"+name, bytes, uint64(bytes))
+			all = append(all, one{nil, from + "/" + name, into + "/" + to})
+		}
+		for i := range all {
+			d := direction{push: i%2 == 0}
+			from, into := s.ends(d)
+			args := s.operands(d, s.via(), all[i].from[len(from)+1:], all[i].to[len(into)+1:])
+			all[i].process = start(t, how{}, append(s.copyArgs(), args...)...)
+		}
+		for _, p := range all {
+			if code := p.wait(slow(time.Duration(n) * time.Second)); code != 0 {
+				t.Errorf("exit code %d: %s", code, p)
+			}
+			if why := differAt(p.from, p.to); why != "" {
+				t.Errorf("%s: %s", p.to, why)
+			}
+		}
+		noTemps(t, s.here)
+		noTemps(t, s.there)
+		s.stop()
+	})
+}

@@ -62,7 +62,7 @@ var projectRules = Rules{
 	Only: map[string][]string{
 		"C":                          {"rdma/verbs", "gpu", "internal/inherited"},
 		"unsafe":                     {"rdma/verbs", "gpu", "gpu/gputest"},
-		"github.com/hanwen/go-fuse":  {"chunker", "internal/cli"}, // their tests
+		"github.com/hanwen/go-fuse":  {"chunker", "internal/cli", "tests/program"}, // their tests
 		"github.com/hashicorp/yamux": {"internal/remote"},
 		"github.com/urfave/cli":      {"internal/cli", "internal/cli/args"},
 	},

@@ -1,6 +1,7 @@
 package program
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -292,6 +293,9 @@ func TestChanging(t *testing.T) {
 		{"growing", func(f *os.File, size int64) error { _, err := f.WriteAt([]byte("more"), size); return err }},
 		{"cut", func(f *os.File, _ int64) error { return f.Truncate(3 * mib) }},
 		{"rewritten", func(f *os.File, size int64) error { _, err := f.WriteAt([]byte("x"), size-2); return err }},
+		{"replaced", func(f *os.File, size int64) error {
+			return errors.Join(os.WriteFile(f.Name()+".new", make([]byte, size), 0o644), os.Rename(f.Name()+".new", f.Name()))
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {

@@ -129,7 +129,33 @@ func dies(t *testing.T, s *sides, bytes int64, d direction, e event) {
 	if _, err := os.Lstat(to + "/copy"); err == nil {
 		t.Error("a part of a file bears its final name")
 	}
+	if e.signal == syscall.SIGSTOP {
+		s.whoComesLate(t, d, e, client)
+	}
 	s.afterDeath(t, d, e, client)
+}
+
+// whoComesLate copies another file to the same place while an end is stopped that the other
+// one has given up, and then lets that end go on: it damages nothing.
+func (s *sides) whoComesLate(t *testing.T, d direction, e event, client *process) {
+	t.Helper()
+	from, to := s.ends(d)
+	makeFile(t, from+"/other", 5*mib+1, 2)
+	stopped := s.server
+	if e.toServer {
+		s.server = serveAs(t, s.as, s.link, s.there)
+	}
+	s.copy(t, s.operands(d, s.via(), "other", "copy")...).wantCode(0)
+	if e.toServer {
+		stopped.signal(syscall.SIGCONT)
+		stopped.stop()
+	} else {
+		client.signal(syscall.SIGCONT)
+		client.wantFailure(1, `.`)
+	}
+	if why := differAt(from+"/other", to+"/copy"); why != "" {
+		t.Errorf("after who was stopped went on, the other copy %s", why)
+	}
 }
 
 // awaitSessionEnd waits until the server has told of a session that ended, below
@@ -146,11 +172,7 @@ func (s *server) awaitSessionEnd(t *testing.T, log int, limit time.Duration) {
 // afterDeath ends what is left of a copy and runs it again.
 func (s *sides) afterDeath(t *testing.T, d direction, e event, client *process) {
 	t.Helper()
-	if e.signal == syscall.SIGSTOP && !e.toServer {
-		client.signal(syscall.SIGCONT)
-		client.wantFailure(1, `.`)
-	}
-	if e.toServer {
+	if e.toServer && e.signal != syscall.SIGSTOP {
 		if e.signal == syscall.SIGTERM {
 			if code := s.wait(slow(leaving())); code != 0 {
 				t.Errorf("after SIGTERM the server ended with %d: %s", code, s.process)

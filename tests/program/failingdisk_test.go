@@ -1,0 +1,226 @@
+package program
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// failingDisk is a directory that is served by way of FUSE, in this process, whose writes
+// can fail.
+type failingDisk struct {
+	mount string // where it is reached
+
+	mu sync.Mutex
+	// spoil is asked, under mu, about each write of data: what to write instead, or an
+	// error. Nil: all goes well.
+	spoil func(data []byte) ([]byte, syscall.Errno)
+	// refuses is the error of everything that makes or changes a name.
+	refuses syscall.Errno
+}
+
+func (d *failingDisk) set(spoil func([]byte) ([]byte, syscall.Errno), refuses syscall.Errno) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.spoil, d.refuses = spoil, refuses
+}
+
+func (d *failingDisk) refusal() syscall.Errno {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.refuses
+}
+
+func (d *failingDisk) spoiled(data []byte) ([]byte, syscall.Errno) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.spoil == nil {
+		return data, 0
+	}
+	return d.spoil(data)
+}
+
+type failingNode struct {
+	fs.LoopbackNode
+	disk *failingDisk
+}
+
+// WrapChild implements fs.NodeWrapChilder.
+func (n *failingNode) WrapChild(_ context.Context, ops fs.InodeEmbedder) fs.InodeEmbedder {
+	return &failingNode{fs.LoopbackNode{RootData: ops.(*fs.LoopbackNode).RootData}, n.disk}
+}
+
+// failingFile is asked for all that is written, where the kernel would otherwise write to
+// the file below by itself (FOPEN_PASSTHROUGH).
+type failingFile struct{ *fs.LoopbackFile }
+
+func (failingFile) PassthroughFd() (int, bool) { return -1, false }
+
+func (n *failingNode) Open(ctx context.Context, flags uint32) (fs.FileHandle, uint32, syscall.Errno) {
+	f, opened, errno := n.LoopbackNode.Open(ctx, flags)
+	if errno != 0 {
+		return nil, 0, errno
+	}
+	return failingFile{f.(*fs.LoopbackFile)}, opened, 0
+}
+
+func (n *failingNode) Create(ctx context.Context, name string, flags, mode uint32, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
+	if errno := n.disk.refusal(); errno != 0 {
+		return nil, nil, 0, errno
+	}
+	node, f, opened, errno := n.LoopbackNode.Create(ctx, name, flags, mode, out)
+	if errno != 0 {
+		return nil, nil, 0, errno
+	}
+	return node, failingFile{f.(*fs.LoopbackFile)}, opened, 0
+}
+
+func (n *failingNode) Rename(ctx context.Context, name string, to fs.InodeEmbedder, newName string, flags uint32) syscall.Errno {
+	if errno := n.disk.refusal(); errno != 0 {
+		return errno
+	}
+	return n.LoopbackNode.Rename(ctx, name, to, newName, flags)
+}
+
+func (n *failingNode) Write(ctx context.Context, f fs.FileHandle, data []byte, off int64) (uint32, syscall.Errno) {
+	if !strings.Contains(n.Path(nil), "journal") { // a journal is checked by itself
+		spoiled, errno := n.disk.spoiled(data)
+		if errno != 0 {
+			return 0, errno
+		}
+		data = spoiled
+	}
+	return f.(fs.FileWriter).Write(ctx, data, off)
+}
+
+// onFailingDisk returns sides of which the sink is on such a disk.
+func onFailingDisk(t *testing.T, d direction) (*sides, *failingDisk) {
+	t.Helper()
+	asRoot(t)
+	if _, err := os.Stat("/dev/fuse"); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
+		t.Skip("there is no /dev/fuse: modprobe fuse")
+	}
+	disk := &failingDisk{mount: t.TempDir()}
+	top := &fs.LoopbackRoot{Path: t.TempDir()}
+	root := &failingNode{fs.LoopbackNode{RootData: top}, disk}
+	top.RootNode = root
+	mounted, err := fs.Mount(disk.mount, root, &fs.Options{MountOptions: fuse.MountOptions{DirectMountStrict: true}})
+	must(t, err)
+	t.Cleanup(func() {
+		if err := mounted.Unmount(); err != nil {
+			t.Error(err)
+			_ = unix.Unmount(disk.mount, unix.MNT_DETACH)
+		}
+	})
+	s := &sides{here: disk.mount, there: t.TempDir()}
+	if d.push {
+		s.here, s.there = s.there, s.here
+	}
+	s.server = serve(t, tcpLink(), s.there)
+	t.Cleanup(func() { // before the disk goes
+		_ = s.cmd.Process.Kill()
+		<-s.ended
+	})
+	return s, disk
+}
+
+// TestFailingDiskOfTheSink: a disk that refuses what is written costs the file, or where it
+// is full the copy, with one clear line; nothing half-written has a final name; and when the
+// disk is well again the same command goes on.
+func TestFailingDiskOfTheSink(t *testing.T) {
+	onHost(t)
+	for name, c := range map[string]struct {
+		errno   syscall.Errno
+		names   bool // nothing gets a name any more, either
+		code    int
+		pattern string
+	}{
+		"EIO":    {syscall.EIO, false, 3, `big.*input/output error`},
+		"EROFS":  {syscall.EROFS, true, 3, `big.*read-only file system`},
+		"ENOSPC": {syscall.ENOSPC, false, 1, `(?i)no space left`},
+		"EDQUOT": {syscall.EDQUOT, false, 1, `(?i)no space left|quota`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bothWays(t, func(t *testing.T, d direction) {
+				s, disk := onFailingDisk(t, d)
+				from, to := s.ends(d)
+				makeFile(t, from+"/tree/big", 24*mib, 1)
+				makeFile(t, from+"/tree/a", 100_000, 2)
+				args := append(s.operands(d, s.via(), "tree/.", ""), "-rl", "--slots", "2")
+				written := 0
+				disk.set(func(data []byte) ([]byte, syscall.Errno) {
+					if written += len(data); written < 10*mib { // some of big is there
+						return data, 0
+					}
+					if c.names {
+						disk.refuses = c.errno
+					}
+					return nil, c.errno
+				}, 0)
+				p := s.copy(t, args...).wantCode(c.code)
+				p.wantOne(strings.Split(p.stderr.String(), "\n"), c.pattern)
+				p.checkText(p.stderr.String())
+				if _, err := os.Lstat(to + "/big"); err == nil {
+					t.Error("a file that could not be written has its final name")
+				}
+				noneWrong(t, from+"/tree", to)
+				disk.set(nil, 0)
+				s.copy(t, args...).wantCode(0)
+				sameTree(t, from+"/tree", to, false)
+				noTemps(t, to)
+				s.stop()
+			})
+		})
+	}
+}
+
+// TestDiskThatChangesBits: with --verify-written every file of which the disk keeps another
+// bit than it was given is found, and does not get its name. GDRCP_TEST_FULL=1 turns over
+// 1000 bits.
+func TestDiskThatChangesBits(t *testing.T) {
+	onHost(t)
+	files := 25
+	if full() {
+		files = 500 // each way
+	}
+	bothWays(t, func(t *testing.T, d direction) {
+		s, disk := onFailingDisk(t, d)
+		from, to := s.ends(d)
+		for i := range files {
+			makeFile(t, fmt.Sprintf("%s/tree/%d", from, i), int64(1+i*i%20_000), uint64(i))
+		}
+		turned := 0
+		disk.set(func(data []byte) ([]byte, syscall.Errno) {
+			turned++
+			spoiled := bytes.Clone(data)
+			spoiled[turned*7919%len(data)] ^= 1 << (turned % 8)
+			return spoiled, 0
+		}, 0)
+		args := append(s.operands(d, s.via(), "tree/.", ""), "-rl", "--verify-written")
+		p := s.copy(t, append(args, "--json")...).wantCode(4)
+		sum := p.event("summary")
+		if sum["corrupt"] != float64(files) || turned < files {
+			t.Errorf("%d bits of %d files were turned over: %v", turned, files, sum)
+		}
+		if left := someFiles(to, 10); len(left) > 0 {
+			t.Errorf("files that the disk has changed have their names: %q", left)
+		}
+		disk.set(nil, 0)
+		s.copy(t, args...).wantCode(0)
+		sameTree(t, from+"/tree", to, false)
+		noTemps(t, to)
+		s.stop()
+	})
+}

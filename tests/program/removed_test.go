@@ -1,0 +1,64 @@
+package program
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"gdrcp/rdma/rdmatest"
+)
+
+// TestDestinationGoes removes, renames or replaces the directory that a copy goes into, in
+// the middle of the copy: the copy comes to an end, nothing half-written has a final name,
+// and the same command makes it good.
+func TestDestinationGoes(t *testing.T) {
+	onHost(t)
+	rdmatest.BesideOthers(t)
+	for name, strike := range map[string]func(t *testing.T, dir string){
+		"removed": func(t *testing.T, dir string) {
+			err := os.RemoveAll(dir)
+			for limit := time.Now().Add(slow(lastWord)); errors.Is(err, syscall.ENOTEMPTY) && time.Now().Before(limit); {
+				err = os.RemoveAll(dir) // the copy makes more
+			}
+			must(t, err)
+		},
+		"renamed": func(t *testing.T, dir string) { must(t, os.Rename(dir, dir+".renamed")) },
+		"replaced": func(t *testing.T, dir string) {
+			must(t, os.Rename(dir, dir+".renamed"))
+			must(t, os.Mkdir(dir, 0o755))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
+				makeTree(t, from+"/tree", 60, 1)
+				makeFile(t, from+"/tree/a/b/big", 10*mib, 2)
+				makeFile(t, from+"/tree/zzz", mib, 3)
+				x := (&proxy{bytesPerSecond: 6 * mib}).start(t, s.addr())
+				p := start(t, how{}, append(s.operands(d, x.addr(), "tree", "copy"), "-rl", "--transport", "tcp")...)
+				awaitPartial(t, to, p)
+				strike(t, to+"/copy")
+				code := p.wait(slow(patience))
+				// Where it only has another name now, all may have arrived there.
+				if code != 1 && code != 3 && (code != 0 || name == "removed") {
+					t.Errorf("exit code %d: %s", code, p)
+				}
+				p.checkText(p.stderr.String())
+				if strings.Contains(p.stderr.String(), `\n`) {
+					t.Errorf("a file that failed has more than one error: %s", p)
+				}
+				noneWrong(t, from+"/tree", to+"/copy")
+				noneWrong(t, from+"/tree", to+"/copy.renamed")
+				must(t, os.RemoveAll(to+"/copy.renamed"))
+				must(t, os.RemoveAll(to+"/copy"))
+				s.copy(t, append(s.operands(d, s.via(), "tree", "copy"), "-rl")...).wantCode(0)
+				sameTree(t, from+"/tree", to+"/copy", false)
+				noTemps(t, to)
+				s.stop()
+			})
+		})
+	}
+}

@@ -10,6 +10,9 @@ TAGS    ?= urfave_cli_no_docs
 FUZZTIME ?= 3s
 # What picks the cases of long suites under the race detector: half of them, others at another commit.
 SEED    ?= $(shell git rev-parse --short HEAD 2>/dev/null)
+# How long make soak goes on, in seconds, and which of its steps it runs (all).
+SOAK_SECONDS ?= 1200
+STEP    ?=
 # Which halves of the benchmark to run: host, bed or both.
 BENCH   ?= host bed
 
@@ -101,6 +104,10 @@ test-all: export GDRCP_TEST_FULL = 1
 test-all: ## the same with full file counts and sizes, a minute for each fuzz target, and every row of the benchmark once
 	$(MAKE) test FUZZTIME=60s
 	$(MAKE) bench-short
+
+.PHONY: soak
+soak: gcc ## random trees, options and faults for SOAK_SECONDS (1200); SEED=X picks others, STEP=N runs one of them again
+	GDRCP_TEST_SEED=$(SEED) GDRCP_SOAK_SECONDS=$(SOAK_SECONDS) GDRCP_SOAK_STEP=$(STEP) $(GO) test -vet=off -count=1 -v -timeout 0 ./tests/soak
 
 .PHONY: bench-short
 bench-short: build # both halves of the benchmark with little to move: that they come to their ends

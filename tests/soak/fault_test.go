@@ -1,0 +1,173 @@
+package soak
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"gdrcp/xfer"
+)
+
+// fault is something that goes wrong while a copy runs.
+type fault struct {
+	name string
+	// codes are the exit codes with which the client may end.
+	codes []int
+	// strike makes it happen. What has to be undone before the copy can be run again is
+	// undone by the function that it returns, which may be nil.
+	strike func(s *step) (undo func())
+	// fits says where it can happen; nil: everywhere.
+	fits func(s *step) bool
+}
+
+func served(s *step) bool { return s.server != nil }
+func proxied(s *step) bool {
+	return s.server != nil && s.link.isTCP()
+}
+
+// signals is a fault by which a process gets a signal, and perhaps another one later.
+func signals(name string, codes []int, server bool, first syscall.Signal, later time.Duration) fault {
+	strike := func(s *step) func() {
+		struck := s.client
+		if server {
+			struck = s.server.process
+		}
+		struck.signal(first)
+		switch {
+		case first == syscall.SIGSTOP:
+			time.Sleep(later)
+			struck.signal(syscall.SIGCONT)
+		case server:
+			struck.wait(leaving())
+		}
+		return nil
+	}
+	f := fault{name: name, codes: codes, strike: strike}
+	if server {
+		f.fits = served
+	}
+	return f
+}
+
+// tooLong is longer than any end waits for a sign of the other.
+func tooLong() time.Duration {
+	t := xfer.DefaultTimeouts()
+	return t.Silence + t.Heartbeat + xfer.AbortWait
+}
+
+// faults are all there are. Those that take long are tried less often, see pick.
+var faults = []fault{
+	{name: "nothing", codes: []int{0}, strike: func(*step) func() { return nil }},
+	signals("client killed", []int{-1, 0}, false, syscall.SIGKILL, 0),
+	signals("server killed", []int{0, 1}, true, syscall.SIGKILL, 0),
+	signals("client interrupted", []int{0, 130}, false, syscall.SIGINT, 0),
+	signals("client terminated", []int{0, 130}, false, syscall.SIGTERM, 0),
+	signals("client hung up on", []int{0, 130}, false, syscall.SIGHUP, 0),
+	signals("server terminated", []int{0, 1}, true, syscall.SIGTERM, 0),
+	signals("client stopped for a while", []int{0}, false, syscall.SIGSTOP, time.Second),
+	signals("server stopped for a while", []int{0}, true, syscall.SIGSTOP, time.Second),
+	{name: "both killed", codes: []int{-1, 0, 1}, fits: served, strike: func(s *step) func() {
+		s.server.signal(syscall.SIGKILL)
+		s.client.signal(syscall.SIGKILL)
+		s.server.wait(leaving())
+		return nil
+	}},
+	{name: "connections cut", codes: []int{0, 1}, fits: proxied, strike: func(s *step) func() {
+		s.proxy.cut()
+		return nil
+	}},
+	{name: "bytes changed on the way", codes: []int{0, 1, 4}, fits: proxied, strike: func(s *step) func() {
+		s.proxy.flips.Store(1 + s.rng.Int64N(5))
+		return func() { s.proxy.flips.Store(0) }
+	}},
+	{name: "disk full", codes: []int{0, 1}, fits: func(s *step) bool { return os.Getuid() == 0 }, strike: fillDisk},
+	{name: "source changed", codes: []int{0, 3}, strike: func(s *step) func() {
+		s.source.change()
+		return nil
+	}},
+	{name: "source changed a lot", codes: []int{0, 3}, strike: func(s *step) func() {
+		for range 20 {
+			before, _ := look(s.t, s.source.dir)
+			s.source.change()
+			s.versions = append(s.versions, before)
+		}
+		return nil
+	}},
+	{name: "destination removed", codes: []int{0, 1, 3}, strike: func(s *step) func() {
+		s.gone = true
+		err := os.RemoveAll(s.copied())
+		for errors.Is(err, syscall.ENOTEMPTY) { // the copy makes more
+			err = os.RemoveAll(s.copied())
+		}
+		must(s.t, err)
+		return func() { must(s.t, os.MkdirAll(s.copied(), 0o755)) }
+	}},
+	{name: "destination renamed", codes: []int{0, 1, 3}, strike: func(s *step) func() {
+		must(s.t, os.Rename(s.copied(), s.copied()+".renamed"))
+		return func() { must(s.t, os.MkdirAll(s.copied(), 0o755)) }
+	}},
+	{name: "another copy of the same", codes: []int{0}, fits: func(s *step) bool { return !s.has("-H") }, strike: anotherCopy([]int{0})},
+	// A name that is linked to a first one which by then is the other copy's fails.
+	{name: "another copy of the same, with links", codes: []int{0, 3}, fits: func(s *step) bool { return s.has("-H") }, strike: anotherCopy([]int{0, 3})},
+	// These take as long as an end waits for the other.
+	signals("client stopped for too long", []int{0, 1}, false, syscall.SIGSTOP, tooLong()),
+	signals("server stopped for too long", []int{0, 1}, true, syscall.SIGSTOP, tooLong()),
+	{name: "network silent", codes: []int{0, 1}, fits: proxied, strike: func(s *step) func() {
+		s.proxy.stalled.Store(true)
+		return func() { s.proxy.stalled.Store(false) }
+	}},
+}
+
+// slowFaults is how many of the last ones take long.
+const slowFaults = 3
+
+// pick chooses a fault that fits.
+func pick(s *step) fault {
+	for {
+		n := len(faults)
+		if s.rng.IntN(15) != 0 {
+			n -= slowFaults
+		}
+		if f := faults[s.rng.IntN(n)]; f.fits == nil || f.fits(s) {
+			return f
+		}
+	}
+}
+
+// anotherCopy begins the same copy once more.
+func anotherCopy(codes []int) func(s *step) func() {
+	return func(s *step) func() {
+		second := s.begin("second")
+		return func() { s.ended(second, codes) }
+	}
+}
+
+// fillDisk takes all room that is left at the destination, which is a small disk.
+func fillDisk(s *step) func() {
+	filler := filepath.Join(s.to, "filler")
+	f, err := os.Create(filler)
+	must(s.t, err)
+	defer f.Close()
+	for block := make([]byte, 64<<10); ; {
+		if _, err := f.Write(block); err != nil {
+			break
+		}
+	}
+	return func() { must(s.t, os.Remove(filler)) }
+}
+
+// smallDisk mounts a file system at the destination that the copy just fits in.
+func (s *step) smallDisk() {
+	if err := unix.Mount("tmpfs", s.to, "tmpfs", 0, "size=400m"); err != nil {
+		s.t.Skipf("mount a small tmpfs: %v", err)
+	}
+	s.t.Cleanup(func() {
+		if err := unix.Unmount(s.to, unix.MNT_DETACH); err != nil {
+			s.t.Errorf("unmount %s: %v", s.to, err)
+		}
+	})
+}

@@ -1,0 +1,204 @@
+package soak
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer"
+)
+
+// output keeps what a process writes, readable while it runs.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// process is the program, running, with a process group of its own. The test's end ends it.
+type process struct {
+	t              *testing.T
+	args           []string
+	cmd            *exec.Cmd
+	stdout, stderr output
+	ended          chan struct{}
+}
+
+// start starts the program. stdin and stdout may be nil: then there is no input, and the
+// output is kept.
+func start(t *testing.T, stdin, stdout *os.File, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, args: args, cmd: exec.Command(binary, args...), ended: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), "GDRCP_KEY_FILE="+keyFile)
+	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
+	if stdin != nil {
+		p.cmd.Stdin = stdin
+	}
+	if stdout != nil {
+		p.cmd.Stdout = stdout
+	}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	must(t, p.cmd.Start())
+	go func() {
+		_ = p.cmd.Wait() // the code is in ProcessState
+		close(p.ended)
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+		if syscall.Kill(-p.cmd.Process.Pid, 0) == nil {
+			t.Errorf("a process of the program's group is left: %s", p)
+		}
+	})
+	return p
+}
+
+// signal sends a signal, unless the process has ended.
+func (p *process) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
+
+// wait waits for the end and returns the exit code; -1 for a process that died by a
+// signal. A process that does not end fails the test, with its stacks.
+func (p *process) wait(limit time.Duration) int {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(limit):
+		p.signal(syscall.SIGCONT)
+		p.signal(syscall.SIGQUIT)
+		time.Sleep(time.Second)
+		p.t.Fatalf("still runs after %v: %s", limit, p)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// String tells what a process was started with and what it said, but for the entries that
+// it copied.
+func (p *process) String() string {
+	var out strings.Builder
+	for line := range strings.Lines(p.stdout.String()) {
+		if !strings.Contains(line, `"outcome":"copied"`) && !strings.Contains(line, `"outcome":"kept"`) {
+			out.WriteString(line)
+		}
+	}
+	return fmt.Sprintf("gdrcp %q\nstderr: %s\nstdout: %s", p.args, p.stderr.String(), &out)
+}
+
+// checkText fails the test where what a person reads is not for people.
+func (p *process) checkText() {
+	p.t.Helper()
+	for _, bad := range []string{"panic", "goroutine ", ".go:", "%!", "<nil>", "DATA RACE"} {
+		if strings.Contains(p.stderr.String(), bad) {
+			p.t.Errorf("standard error has %q: %s", bad, p)
+		}
+	}
+}
+
+// link is a way between client and server: "tcp", or a device.
+type link struct{ name, host string }
+
+// links are the devices that the environment names, else TCP.
+func links() (all []link) {
+	for pair := range strings.SplitSeq(os.Getenv("GDRCP_TEST_RDMA"), ",") {
+		if device, address, ok := strings.Cut(pair, "="); ok {
+			all = append(all, link{device, address})
+		}
+	}
+	if len(all) == 0 {
+		all = []link{{"tcp", "127.0.0.1"}}
+	}
+	return all
+}
+
+func (l link) isTCP() bool { return l.name == "tcp" }
+
+// transport is the option that chooses the link.
+func (l link) transport() []string {
+	if l.isTCP() {
+		return []string{"--transport", "tcp"}
+	}
+	return []string{"--transport", "verbs"}
+}
+
+// server is a gdrcp serve.
+type server struct {
+	*process
+	addr string // of the link
+}
+
+var listening = regexp.MustCompile(`(?m)^gdrcp: serving .* on (tcp|verbs \S+) (\S+)$`)
+
+// serve starts a server and waits until it listens.
+func serve(t *testing.T, l link, root string) *server {
+	t.Helper()
+	args := []string{"serve", "--root", root, "--listen", "127.0.0.1:0", "--transport", "tcp"}
+	if !l.isTCP() {
+		args = append(args[:3], "--listen", "0.0.0.0:0", "--transport", "auto")
+	}
+	s := &server{process: start(t, nil, nil, args...)}
+	for deadline := time.Now().Add(slow(20 * time.Second)); ; time.Sleep(5 * time.Millisecond) {
+		port, listens := "", false
+		for _, m := range listening.FindAllStringSubmatch(s.stderr.String(), -1) {
+			if m[1] == "tcp" {
+				_, port, _ = net.SplitHostPort(m[2])
+			}
+			listens = listens || strings.TrimPrefix(m[1], "verbs ") == l.name
+		}
+		if listens && port != "" {
+			s.addr = net.JoinHostPort(l.host, port)
+			return s
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the server does not serve: %s", s)
+		}
+	}
+}
+
+// leaving is how long a server takes that is told to stop.
+func leaving() time.Duration { return slow(xfer.AbortWait + xfer.DefaultTimeouts().Linger) }
+
+// stop ends the server by SIGTERM and checks that it ended well.
+func (s *server) stop() {
+	s.t.Helper()
+	s.signal(syscall.SIGTERM)
+	if code := s.wait(leaving()); code != 0 {
+		s.t.Errorf("after SIGTERM the server ended with %d: %s", code, s.process)
+	}
+	s.checkText()
+}
+
+// slow stretches a limit for machines that are emulated, or that others keep busy.
+func slow(d time.Duration) time.Duration {
+	if f, err := strconv.Atoi(os.Getenv("GDRCP_TEST_SLOW")); err == nil && f > rdmatest.MachineFactor {
+		return d * time.Duration(f)
+	}
+	return rdmatest.Stretch(d)
+}
+
+// must ends the test at an error of making what it needs.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

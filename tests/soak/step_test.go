@@ -1,0 +1,259 @@
+package soak
+
+import (
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gdrcp/xfer"
+)
+
+// step is one copy of a tree in whose middle something goes wrong, and then the same copy
+// again.
+type step struct {
+	t    *testing.T
+	rng  *rand.Rand
+	link link
+	// from and to are the directories in which the source and the copy are; one of them
+	// is the server's root.
+	from, to string
+	push     bool
+	local    bool
+	options  []string
+	source   *tree
+	server   *server // nil in a copy on this machine
+	proxy    *proxy  // over TCP, between the client and the server
+	client   *process
+	fault    fault
+	// versions are what the source was, between the beginning and the end.
+	versions []state
+	// manifests is where each copy writes a manifest; "": nowhere.
+	manifests string
+	// was is what the destination had before.
+	was state
+	// gone: somebody has removed what arrived.
+	gone bool
+}
+
+// copied is where the copy is.
+func (s *step) copied() string { return filepath.Join(s.to, "copy") }
+
+// has reports whether the copy has one of these options.
+func (s *step) has(options ...string) bool {
+	return slices.ContainsFunc(s.options, func(o string) bool { return slices.Contains(options, o) })
+}
+
+// patience is how long a copy may take that nothing disturbs, or that waits for a peer that
+// is silent.
+const patience = 90 * time.Second
+
+// newStep makes both directories, the source, and what serves one of them.
+func newStep(t *testing.T, rng *rand.Rand) *step {
+	s := &step{t: t, rng: rng, from: t.TempDir(), to: t.TempDir(), push: rng.IntN(2) == 0, local: rng.IntN(8) == 0}
+	all := links()
+	s.link = all[rng.IntN(len(all))]
+	must(t, os.Mkdir(s.from+"/tree", 0o755))
+	s.source = newTree(t, rng, s.from+"/tree")
+	if !s.local {
+		s.serve()
+	}
+	s.choose()
+	s.fault = pick(s)
+	if s.fault.name == "disk full" {
+		s.smallDisk()
+		if !s.local { // which may have the directory below
+			s.server.stop()
+			s.serve()
+		}
+	}
+	must(t, os.Mkdir(s.copied(), 0o755))
+	return s
+}
+
+func (s *step) serve() {
+	root := s.to
+	if !s.push {
+		root = s.from
+	}
+	s.server = serve(s.t, s.link, root)
+	if s.link.isTCP() {
+		s.proxy = between(s.t, s.server.addr, rand.New(rand.NewPCG(s.rng.Uint64(), 0)))
+	}
+}
+
+// choose picks the options of the copy.
+func (s *step) choose() {
+	some := func(oneIn int, options ...string) {
+		if s.rng.IntN(oneIn) == 0 {
+			s.options = append(s.options, options...)
+		}
+	}
+	one := func(words string) string {
+		all := strings.Fields(words)
+		return all[s.rng.IntN(len(all))]
+	}
+	s.options = append(s.options, one("-a -a -rlpt -rlt -rl"), "--json", "-v")
+	some(3, "-H")
+	some(3, "-I")
+	some(5, "--delete")
+	some(3, "--no-fsync")
+	some(8, "--no-resume")
+	some(8, "--recheck")
+	some(6, "--verify-written")
+	some(10, "--copy-growing")
+	if s.rng.IntN(8) == 0 {
+		s.manifests = s.t.TempDir()
+	}
+	some(3, "--hash", one("xxh3 blake3 crc32c sha256"))
+	some(3, "--compress", one("zstd s2 auto"))
+	some(3, "--chunk-size", one("1MiB 2MiB 7MiB"))
+	some(2, "--slots", one("1 2 3 8 64"))
+	if !s.local {
+		some(3, "--qps", one("2 3 16"))
+		some(3, "--encrypt")
+	}
+}
+
+// limit makes the copy last for about as long as the fault may wait.
+func (s *step) limit() (option []string, lasts time.Duration) {
+	lasts = time.Duration(100+s.rng.IntN(1400)) * time.Millisecond
+	rate := max(64<<10, int64(float64(s.source.bytes)/lasts.Seconds()))
+	return []string{"--bwlimit", fmt.Sprintf("%dK", rate>>10)}, lasts
+}
+
+// begin starts the copy. name tells those apart that run at once.
+func (s *step) begin(name string, more ...string) *process {
+	args := append(slices.Clone(s.options), more...)
+	if s.manifests != "" {
+		args = append(args, "--write-manifest", filepath.Join(s.manifests, name))
+	}
+	from, to := s.from+"/tree/.", s.copied()
+	if !s.local {
+		via := s.server.addr
+		if s.proxy != nil {
+			via = s.proxy.addr()
+		}
+		args = append(args, s.link.transport()...)
+		if s.push {
+			to = "rdma://" + via + "/copy"
+		} else {
+			from = "rdma://" + via + "/tree/."
+		}
+	}
+	return start(s.t, nil, nil, append(args, from, to)...)
+}
+
+// run is the whole step.
+func (s *step) run() {
+	s.before()
+	first, _ := look(s.t, s.source.dir)
+	s.versions = append(s.versions, first)
+	s.was, _ = look(s.t, s.copied())
+	limit, lasts := s.limit()
+	s.client = s.begin("first", limit...)
+	time.Sleep(time.Duration(s.rng.Int64N(int64(lasts + lasts/4))))
+	undo := s.fault.strike(s)
+	s.ended(s.client, s.fault.codes)
+	if undo != nil {
+		undo()
+	}
+	last, _ := look(s.t, s.source.dir)
+	s.versions = append(s.versions, last)
+	s.arrived(s.client)
+	s.again(last)
+}
+
+// before gives some destinations what an earlier copy brought, of which the source has
+// changed something since.
+func (s *step) before() {
+	if s.rng.IntN(3) != 0 {
+		return
+	}
+	s.ended(s.begin("before"), []int{0})
+	for range s.rng.IntN(10) {
+		s.source.change()
+	}
+	if s.rng.IntN(2) == 0 {
+		must(s.t, os.WriteFile(s.copied()+"/surplus", []byte("surplus"), 0o644))
+	}
+}
+
+// again runs the same copy once more, which must make both ends equal.
+func (s *step) again(source state) {
+	if s.server != nil {
+		select {
+		case <-s.server.ended:
+			s.server.checkText()
+			s.serve()
+		default:
+		}
+	}
+	p := s.begin("again")
+	s.ended(p, []int{0})
+	there, temps := look(s.t, s.copied())
+	for end := time.Now().Add(slow(xfer.AbortWait)); len(temps) > 0 && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		// The session that was cut off may end later.
+		_, temps = look(s.t, s.copied())
+	}
+	extra := union(append(slices.Clone(s.versions), s.was)...)
+	if s.has("--delete") {
+		extra = nil
+	}
+	there.equal(s.t, source, extra, s.modes(), s.has("-a", "-rlpt", "-rlt"))
+	if s.has("-H") && len(s.was) == 0 && len(s.versions) == 2 {
+		there.linkedAs(s.t, source)
+	}
+	if s.manifests != "" && len(there) == len(source) {
+		s.ended(start(s.t, nil, nil, "manifest", "verify", filepath.Join(s.manifests, "again"), s.copied()), []int{0})
+	}
+	if len(temps) > 0 {
+		s.leftovers(temps)
+	}
+	if s.server != nil {
+		s.server.stop()
+	}
+	if s.t.Failed() {
+		s.t.Logf("%s, in the middle of: %s", s.fault.name, s.client)
+	}
+}
+
+// modes are the bits of modes that the copy keeps: set-ID bits only beside the owner that
+// they lend, and never below the root of a server.
+func (s *step) modes() fs.FileMode {
+	switch {
+	case s.has("-a") && !(s.push && s.server != nil):
+		return fs.ModePerm | fs.ModeSetuid
+	case s.has("-a", "-rlpt"):
+		return fs.ModePerm
+	}
+	return 0
+}
+
+// union has the names of several states, as the last that has one.
+func union(states ...state) state {
+	all := make(state)
+	for _, some := range states {
+		for path, e := range some {
+			all[path] = e
+		}
+	}
+	return all
+}
+
+// leftovers are of copies that died where the last one wrote nothing. gdrcp clean removes
+// them.
+func (s *step) leftovers(temps []string) {
+	if !strings.Contains(s.fault.name, "killed") {
+		s.t.Errorf("left behind: %q", temps)
+	}
+	s.ended(start(s.t, nil, nil, "clean", s.copied()), []int{0})
+	if _, temps = look(s.t, s.copied()); len(temps) > 0 {
+		s.t.Errorf("gdrcp clean left behind: %q", temps)
+	}
+}

@@ -209,7 +209,7 @@ bed: # the virtual machine for the RDMA tests
 # What the tests start. They do with less where shells and formatters of manuals are missing, but not under CI.
 .PHONY: test-tools
 test-tools:
-	@$(NEED) ssh:openssh-client sshd:openssh-server rsync:rsync ip:iproute2 b3sum:b3sum zstd:zstd strace:strace mkfs.ext4:e2fsprogs losetup:mount
+	@$(NEED) ssh:openssh-client sshd:openssh-server rsync:rsync ip:iproute2 b3sum:b3sum zstd:zstd strace:strace mkfs.ext4:e2fsprogs mkfs.btrfs:btrfs-progs losetup:mount
 	@if [ -n "$$CI" ]; then $(NEED) zsh:zsh fish:fish man:man-db groff:groff-base mandoc:mandoc systemd-analyze:systemd; fi
 
 .PHONY: gcc

@@ -44,6 +44,8 @@ type device struct {
 	// that this copy did not write, and the next syncfs will not report it again. From
 	// then on every file and directory is synced by itself.
 	failed atomic.Bool
+	// noClones: files cannot share blocks (ioctl_ficlone(2)).
+	noClones atomic.Bool
 
 	// Under the sink's mu:
 	unsynced      map[string]struct{} // directories in which names are not synced

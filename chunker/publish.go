@@ -58,6 +58,9 @@ func (s *Sink) Publish(temps []*Temp) []error {
 }
 
 func (t *Temp) rename() error {
+	if t.standing != nil {
+		return t.stay()
+	}
 	if t.stays != nil {
 		var st unix.Stat_t
 		err := fstatat(t.dir.fd, t.leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
@@ -119,7 +122,7 @@ func (s *Sink) syncNames(temps []*Temp, errs []error) {
 	dirs := make(map[*device][]*dirHandle)
 	seen := make(map[*dirHandle]struct{})
 	for i, t := range temps {
-		if _, is := seen[t.dir]; errs[i] == nil && !is {
+		if _, is := seen[t.dir]; errs[i] == nil && !is && t.standing == nil {
 			seen[t.dir] = struct{}{}
 			d := s.deviceOf(t.dir)
 			dirs[d] = append(dirs[d], t.dir)

@@ -24,16 +24,24 @@ func newDiskReader(fd, bytes int) (*diskReader, error) {
 		return nil, err
 	}
 	_ = unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED)
+	r, err := newCacheReader(fd, bytes)
+	if err != nil {
+		return nil, err
+	}
+	if direct, err := openat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), unix.O_RDONLY|unix.O_DIRECT|unix.O_CLOEXEC, 0); err == nil {
+		r.direct = direct
+	}
+	return r, nil
+}
+
+// newCacheReader makes a diskReader that reads what the page cache has from there.
+func newCacheReader(fd, bytes int) (*diskReader, error) {
 	// O_DIRECT wants memory of whole pages.
 	buf, err := unix.Mmap(-1, 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return nil, err
 	}
-	r := &diskReader{fd: fd, direct: -1, buf: buf}
-	if direct, err := openat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), unix.O_RDONLY|unix.O_DIRECT|unix.O_CLOEXEC, 0); err == nil {
-		r.direct = direct
-	}
-	return r, nil
+	return &diskReader{fd: fd, direct: -1, buf: buf}, nil
 }
 
 // read returns n bytes at off, valid until the next call. What lies behind the end of the
@@ -56,9 +64,11 @@ func (r *diskReader) read(off int64, n int) ([]byte, error) {
 
 // dataFrom returns where the next data of the file is, at off or behind it, and size if
 // there is only a hole (lseek(2)). If the file system does not report holes, all is data.
-func (r *diskReader) dataFrom(off, size int64) int64 {
+func (r *diskReader) dataFrom(off, size int64) int64 { return dataFrom(r.fd, off, size) }
+
+func dataFrom(fd int, off, size int64) int64 {
 	for {
-		at, err := unix.Seek(r.fd, off, unix.SEEK_DATA)
+		at, err := unix.Seek(fd, off, unix.SEEK_DATA)
 		switch err {
 		case unix.EINTR:
 			continue
@@ -69,6 +79,14 @@ func (r *diskReader) dataFrom(off, size int64) int64 {
 		}
 		return off
 	}
+}
+
+// holeFrom returns where the data at off ends.
+func holeFrom(fd int, off, size int64) int64 {
+	if at, err := unix.Seek(fd, off, unix.SEEK_HOLE); err == nil && at > off {
+		return min(at, size)
+	}
+	return size
 }
 
 func (r *diskReader) close() {
@@ -87,19 +105,36 @@ type Content struct {
 
 // ReadBack has Publish read the file back from the disk, and refuse it a name where it
 // does not hold what it must: then the error is ErrLost. Call it only before Finish.
-func (t *Temp) ReadBack(must Content) { t.must = &must }
+func (t *Temp) ReadBack(must Content) { t.must, t.fromDisk = &must, true }
+
+// MustHold has Publish read a file that Copy made, and refuse it a name where it does not
+// hold what it must: then the error is ErrChanged. Other files hold what was written. Call
+// it only before Finish.
+func (t *Temp) MustHold(must Content) {
+	if t.copied {
+		t.must = &must
+	}
+}
 
 // readBack reads a synced file.
 func (t *Temp) readBack() error {
-	if t.must == nil {
+	switch {
+	case t.must == nil:
 		return nil
+	case t.fromDisk:
+		return t.holds(t.must, newDiskReader, ErrLost)
 	}
-	r, err := newDiskReader(t.fd, int(t.must.PieceBytes))
+	return t.holds(t.must, newCacheReader, ErrChanged)
+}
+
+// holds reads a file through the reader that begin makes, and compares it with what it
+// must hold. The error is bad where it holds something else.
+func (t *Temp) holds(c *Content, begin func(fd, bytes int) (*diskReader, error), bad error) error {
+	r, err := begin(t.fd, int(c.PieceBytes))
 	if err != nil {
 		return opErr("read back", t.path, err)
 	}
 	defer r.close()
-	c := t.must
 	tree, single := manifest.NewTree(c.Hash), t.size <= c.PieceBytes
 	for off, i := int64(0), uint64(0); off < t.size || i == 0; off, i = off+c.PieceBytes, i+1 {
 		if err := t.sink.watch.step(); err != nil {
@@ -118,8 +153,8 @@ func (t *Temp) readBack() error {
 		}
 		tree.Push(c.Hash.Piece(b, i, c.PieceBytes, single))
 	}
-	if tree.Root() != t.must.Root {
-		return kindErr("read back", t.path, ErrLost)
+	if tree.Root() != c.Root {
+		return kindErr("read back", t.path, bad)
 	}
 	return nil
 }

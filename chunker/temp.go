@@ -75,7 +75,13 @@ type Temp struct {
 	// wantsJournal: a later copy may go on with the file.
 	wantsJournal bool
 	journal      *journal // of a partial file; nil for others
-	must         *Content // see ReadBack
+	must         *Content // see ReadBack and MustHold
+	fromDisk     bool     // see ReadBack
+	// cloned, copied: it began as a copy of what stands in its place; see Basis.
+	cloned, copied bool
+	// standing is what stays in its place, whose descriptor this is; nil for a file that
+	// is written.
+	standing *Basis
 	// lost is an error of writing that the disk told while the file was being written.
 	lost atomic.Pointer[error]
 
@@ -403,7 +409,10 @@ func (t *Temp) discard() error {
 	if t.state == tempClosed {
 		return nil
 	}
-	err := unlinkat(t.dir.fd, t.name)
+	var err error
+	if t.standing == nil {
+		err = unlinkat(t.dir.fd, t.name)
+	}
 	if err == unix.ENOENT {
 		err = nil // somebody has removed it, perhaps with its directory
 	}

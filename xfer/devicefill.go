@@ -17,6 +17,7 @@ type deviceFiller struct {
 	pack  *packer
 	batch []*outSlot
 	asked []hashedExtent // in the order of the launch's jobs
+	own   pieceBuffer
 }
 
 // hashedExtent names an extent whose digest the GPU makes.
@@ -109,7 +110,7 @@ func (f *deviceFiller) fill() error {
 func (f *deviceFiller) bring(slot *outSlot, b *ring.Bounce) error {
 	w, c := f.gpu, &slot.chunk
 	at := w.At(slot.index)
-	f.src.fillChunk(c, b.Mem, func(i int) {
+	f.src.fillChunk(c, b.Mem, &f.own, func(i int) {
 		if w.Hasher == nil {
 			f.src.digested(c, i, f.src.digestOf(c, i, b.Mem))
 			return

@@ -27,6 +27,8 @@ type entryState struct {
 	begun bool       // guarded by the copyResults' mu: the file's line is written
 	// arrived is what an earlier copy brought of the file.
 	arrived arrivedPieces
+	// comparison is of a file that the sink compares with its own.
+	comparison comparison
 	// grown says that the file became longer while it was read, and that the entry is
 	// its beginning.
 	grown bool
@@ -45,6 +47,12 @@ func (b *entryState) isLink() bool { return b.Names.Several && b.Names.First != 
 // appendHole made. Calls for one file come in order of offset. addExtent fills in the
 // digest of a hole that is a whole file.
 func (b *entryState) addExtent(x *wire.Extent, hole []pieceRun, p *wire.Terms, keep bool) {
+	switch {
+	case x.Flags&wire.ExtHole != 0:
+		b.comparison.holeBytes += x.Length
+	case x.Flags&wire.ExtDigest != 0:
+		b.comparison.digestBytes += x.Length
+	}
 	if b.Size <= p.PieceBytes {
 		if len(hole) > 0 {
 			x.Digest = hole[0].digest
@@ -108,11 +116,16 @@ type sinkEntry struct {
 	xattrBytes int
 	room       *room // of a file that is expected; nil for others
 
-	mu      sync.Mutex
-	temp    *chunker.Temp
-	at      chunker.Published // once it is published
-	written int64             // bytes verified and written, holes included
-	stored  int64             // of these, bytes of data
+	mu   sync.Mutex
+	temp *chunker.Temp
+	// basis is what the entry is compared with, while it is open. noBasis says that there
+	// is none, or none any more. hasToken says that the entry has a token of openFiles.
+	basis    *chunker.Basis
+	noBasis  bool
+	hasToken bool
+	at       chunker.Published // once it is published
+	written  int64             // bytes verified and written, holes included
+	stored   int64             // of these, bytes of data
 	// booked is how far the ledger has come in the file. last says that the ledger has
 	// seen the file's end.
 	booked int64

@@ -26,10 +26,12 @@ func (o *Options) checkSinkOptions() error {
 		return fmt.Errorf("%w: --delete needs whole directories, and --files-from names only parts of one", ErrUsage)
 	case o.Delete && !o.Recursive:
 		return fmt.Errorf("%w: --delete does not work without --recursive (-r)", ErrUsage)
+	case o.Checksum && o.SizeOnly:
+		return fmt.Errorf("%w: --checksum and --size-only exclude each other", ErrUsage)
 	case (keeping || o.DryRun) && (o.Manifest != "" || o.WriteManifest != ""):
 		return fmt.Errorf("%w: a manifest needs a whole copy: leave out --update, --size-only, --ignore-existing, --existing, --max-size, --min-size or --dry-run", ErrUsage)
 	}
-	if o.Manifest != "" || o.WriteManifest != "" {
+	if o.Manifest != "" || o.WriteManifest != "" || o.Checksum {
 		o.IgnoreTimes = true
 	}
 	return nil
@@ -43,7 +45,7 @@ func (o *Options) sinkFlags() (flags uint64) {
 		on   bool
 		flag uint64
 	}{{o.DryRun, wire.FlagDryRun}, {o.IgnoreExisting, wire.FlagIgnoreExisting}, {o.Existing, wire.FlagExisting}, {o.Update, wire.FlagUpdate},
-		{o.Delete, wire.FlagDelete}, {o.SizeOnly, wire.FlagSizeStays}, {sizes.IsSet(), wire.FlagSizes}} {
+		{o.Delete, wire.FlagDelete}, {o.SizeOnly, wire.FlagSizeStays}, {o.Checksum, wire.FlagChecksum}, {sizes.IsSet(), wire.FlagSizes}} {
 		if f.on {
 			flags |= f.flag
 		}
@@ -78,6 +80,8 @@ func (k *sink) decide(e *sinkEntry) (done bool) {
 		e.problem = &wire.Exception{Entry: e.id, Outcome: outcomeOf(err), Text: err.Error()}
 	} else if e.isLink() && e.group.stands {
 		e.problem = e.keptLink()
+	} else if k.compares(e) {
+		return false
 	}
 	e.unwanted = e.Type == manifest.File && !e.isLink()
 	e.over = !e.unwanted
@@ -230,6 +234,9 @@ func (s *source) checkUnsent(e *srcEntry, x *wire.Exception) error {
 	s.sender.mu.Unlock()
 	switch {
 	case x != nil && x.Outcome == Kept:
+		if e.comparison.pieces > 0 && s.session.terms.Has(wire.FlagDryRun) && sent {
+			return nil
+		}
 		if s.session.terms.Has(wire.FlagsKeeping) && (unwanted || e.Type != manifest.File || e.isLink()) || s.session.terms.Has(wire.FlagsKeepingLater) && sent {
 			return nil
 		}

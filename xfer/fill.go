@@ -83,13 +83,14 @@ func (s *source) fill(ctx context.Context, worker int) error {
 	if s.session.link.ring.Device != nil {
 		return s.fillDevice(ctx, worker, pack)
 	}
+	var own pieceBuffer
 	for {
 		slot, err := s.nextFill(ctx)
 		if slot == nil || err != nil {
 			return err
 		}
 		mem, c := s.session.link.ring.Slot(slot.index), &slot.chunk
-		s.fillChunk(c, mem, func(i int) { s.digested(c, i, s.digestOf(c, i, mem)) })
+		s.fillChunk(c, mem, &own, func(i int) { s.digested(c, i, s.digestOf(c, i, mem)) })
 		c.Codec, c.StoredBytes = pack.pack(mem, int(c.PlainBytes))
 		if err := s.handOver(ctx, slot); err != nil {
 			return err
@@ -118,12 +119,25 @@ func (s *source) handOver(ctx context.Context, slot *outSlot) error {
 	return s.results.drain(&last.entryState)
 }
 
-// fillChunk reads every extent of a chunk into mem. It calls each with the index of an
-// extent that it has filled, while the extent is in the cache. An error ends the file,
-// not the session.
-func (s *source) fillChunk(c *outChunk, mem []byte, each func(i int)) {
+// pieceBuffer is a worker's own memory for a piece of which only the digest travels.
+type pieceBuffer []byte
+
+func (b *pieceBuffer) of(n int64) []byte {
+	if int64(len(*b)) < n {
+		*b = make([]byte, n)
+	}
+	return (*b)[:n]
+}
+
+// fillChunk reads every extent of a chunk into mem, or into own where only its digest
+// travels. It calls each with the index of an extent that it has filled, while the extent
+// is in the cache. An error ends the file, not the session.
+func (s *source) fillChunk(c *outChunk, mem []byte, own *pieceBuffer, each func(i int)) {
 	for i := range c.Extents {
 		x, e := &c.Extents[i], c.files[i]
+		if x.Flags&wire.ExtDigest != 0 && e.failed() == nil {
+			s.digestExtent(c, i, own.of(x.Length))
+		}
 		if x.Brings() && e.failed() == nil {
 			if err := s.readExtent(e, x, mem[x.SlotOff:int64(x.SlotOff)+x.Length], c.tries > 0); err != nil {
 				s.failRead(e, err)
@@ -142,6 +156,16 @@ func (s *source) fillChunk(c *outChunk, mem []byte, each func(i int)) {
 		}
 		s.doneReading(e, x)
 	}
+}
+
+// digestExtent reads an extent into buf, and digests it there.
+func (s *source) digestExtent(c *outChunk, i int, buf []byte) {
+	x, e := &c.Extents[i], c.files[i]
+	if err := s.readExtent(e, x, buf, c.tries > 0); err != nil {
+		s.failRead(e, err)
+		return
+	}
+	s.digested(c, i, s.session.terms.DigestOf(x, e.sizeAt(x), buf))
 }
 
 func (s *source) failRead(e *srcEntry, err error) {
@@ -289,7 +313,7 @@ func (e *srcEntry) checkShared() error {
 }
 
 func (s *source) arrivedExtent(e *srcEntry, x *wire.Extent) {
-	if e.Source != (wire.SourceMark{}) && x.Flags&wire.ExtGivenUp == 0 {
+	if e.Source != (wire.SourceMark{}) && e.comparison.pieces == 0 && x.Flags&wire.ExtGivenUp == 0 {
 		s.tally.AddResumable(x.Length)
 	}
 	switch {

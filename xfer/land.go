@@ -46,9 +46,10 @@ type lander struct {
 	sink   *sink
 	chunk  landing
 	unpack unpacker
-	// private holds a piece that must not change between hashing and writing.
-	private []byte
-	lastID  uint64
+	// private holds a piece that must not change between hashing and writing. old holds
+	// one that is compared.
+	private, old []byte
+	lastID       uint64
 }
 
 // landing is a chunk that is being landed: its header, copied out of the ring.
@@ -179,7 +180,7 @@ func (k *sink) checkExtent(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent) (b
 		return false, nil // the reason comes in a message, and ends the entry
 	}
 	size := e.fileBytes()
-	if e.Type != manifest.File || x.Off > size || x.Length > size-x.Off || (h.Repair && !x.Brings()) {
+	if e.Type != manifest.File || x.Off > size || x.Length > size-x.Off || (h.Repair && !x.Brings() && !(x.Flags&wire.ExtHole != 0 && e.comparison.takes(x.Off, k.session.terms.PieceBytes))) {
 		return false, fmt.Errorf("%w: %d bytes at %d of %q", ErrProtocol, x.Length, x.Off, e.Path)
 	}
 	if !x.Brings() {
@@ -202,6 +203,9 @@ func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf fu
 	if !brings {
 		if x.Flags&wire.ExtGivenUp != 0 {
 			return true, nil
+		}
+		if x.Flags&wire.ExtArrived == 0 && e.comparison.takes(x.Off, w.sink.session.terms.PieceBytes) {
+			return w.compare(h, e, x)
 		}
 		if x.Flags&wire.ExtHole != 0 && e.isResumable() {
 			// The journal of what has arrived is the file's, which must be there.
@@ -226,17 +230,12 @@ func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf fu
 	if temp == nil || err != nil {
 		return true, err
 	}
-	if e.Sparse {
-		_, err = temp.WriteSparse(data, x.Off)
-	} else {
-		_, err = temp.WriteAt(data, x.Off)
+	to := temp.WriteAt
+	if e.Sparse && !temp.IsCopy() {
+		to = temp.WriteSparse
 	}
-	switch {
-	case errors.Is(err, chunker.ErrNoSpace):
+	if err := w.write(e, to, data, x.Off); err != nil {
 		return true, err
-	case err != nil:
-		w.sink.failEntry(e, Failed, err)
-		return true, nil
 	}
 	return true, w.sink.landed(e, x)
 }
@@ -311,17 +310,22 @@ func (k *sink) tempLocked(e *sinkEntry) (*chunker.Temp, error) {
 	if e.over || e.temp != nil {
 		return e.temp, nil
 	}
-	if err := k.openFiles.take(); err != nil {
+	if err := k.takeToken(e); err != nil {
 		return nil, err
 	}
 	t, err := retryOnEMFILE(k.stop, func() (*chunker.Temp, error) {
-		if e.isResumable() {
+		switch {
+		case e.basis != nil:
+			return e.basis.Copy()
+		case e.isResumable():
 			return k.store.CreatePartial(&e.Entry, e.attrs, k.partialOf(e))
 		}
 		return k.store.Create(&e.Entry, e.attrs)
 	})
 	if err != nil {
-		k.openFiles.giveBack()
+		if e.basis == nil {
+			k.giveToken(e)
+		}
 		if errors.Is(err, chunker.ErrNoSpace) || errors.Is(err, context.Canceled) {
 			return nil, err
 		}
@@ -346,7 +350,7 @@ func (k *sink) landed(e *sinkEntry, x *wire.Extent) error {
 	}
 	e.written += x.Length
 	k.tally.Step()
-	if e.isResumable() {
+	if e.isResumable() && e.comparison.pieces == 0 {
 		k.tally.AddResumable(x.Length)
 	}
 	if x.Flags&wire.ExtArrived != 0 {
@@ -369,6 +373,11 @@ func (k *sink) completeLocked(e *sinkEntry) error {
 		k.wake()
 		return nil
 	}
+	if e.comparison.pieces > 0 {
+		if stays, err := k.stayLocked(e); stays || err != nil {
+			return err
+		}
+	}
 	// A file that is all holes is made here, and holes cannot be sent again.
 	t, err := retryOnEMFILE(k.stop, func() (*chunker.Temp, error) { return k.tempLocked(e) })
 	if errors.Is(err, errAllOpen) {
@@ -379,8 +388,10 @@ func (k *sink) completeLocked(e *sinkEntry) error {
 		return err
 	}
 	e.setSize(t)
-	if p := &k.session.terms; p.Has(wire.FlagReadBack) {
-		t.ReadBack(chunker.Content{Hash: p.Hash, PieceBytes: p.PieceBytes, Root: e.Root})
+	if k.session.terms.Has(wire.FlagReadBack) {
+		t.ReadBack(k.contentOf(e))
+	} else {
+		t.MustHold(k.contentOf(e))
 	}
 	if err := t.Finish(); err != nil {
 		if errors.Is(err, chunker.ErrNoSpace) {
@@ -389,8 +400,13 @@ func (k *sink) completeLocked(e *sinkEntry) error {
 		k.failEntryLocked(e, Failed, err.Error())
 		return nil
 	}
+	k.finish(e)
+	return nil
+}
+
+// finish hands an entry's file to the publisher. The entry's lock is held.
+func (k *sink) finish(e *sinkEntry) {
 	e.ready = true
 	k.openFiles.publish()
 	k.finished <- e // never blocks: the channel has room for all files that may be open
-	return nil
 }

@@ -1,6 +1,7 @@
 package xfer
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -48,10 +49,14 @@ func (l *ledger) admit(h *wire.ChunkHeader, a filledSlot) (bool, error) {
 
 func (l *ledger) book(xs []wire.Extent) error {
 	p, dear := &l.sink.session.terms, int64(0)
-	if p.Has(wire.FlagDryRun) {
-		return fmt.Errorf("%w: data in a dry run", ErrProtocol)
-	}
+	read := int64(0)
 	for i := range xs {
+		if p.Has(wire.FlagDryRun) && xs[i].Brings() {
+			return fmt.Errorf("%w: data in a dry run", ErrProtocol)
+		}
+		if read += min(comparedBytes(&xs[i]), p.PieceBytes+1); read > maxComparedBytes(p) {
+			return fmt.Errorf("%w: digests of more than %d bytes in one chunk", ErrProtocol, maxComparedBytes(p))
+		}
 		dear += min(holeHashCost(p, &xs[i]), maxHashedHolePieces(p)+1) // the sum cannot overflow
 	}
 	if dear > maxHashedHolePieces(p) {
@@ -107,7 +112,7 @@ func (l *ledger) bookExtent(e *sinkEntry, x *wire.Extent) error {
 	if x.Flags&wire.ExtHole != 0 {
 		l.holes = appendHole(l.holes, x, e.Size, &l.sink.session.terms)
 	}
-	if err := checkArrived(e, x); err != nil {
+	if err := errors.Join(checkArrived(e, x), checkCompared(e, x, &l.sink.session.terms)); err != nil {
 		return err
 	}
 	e.addExtent(x, l.holes, &l.sink.session.terms, l.sink.results.keepsPieces())

@@ -72,8 +72,11 @@ type Options struct {
 	// IgnoreTimes or a manifest wants them copied. With SizeOnly it keeps all files of
 	// the same size.
 	IgnoreTimes, SizeOnly bool
-	Delete                bool // entries that the source does not have are deleted at the end
-	DeleteExcluded        bool // Delete, also of entries that rules exclude
+	// Checksum compares files of the same size by the digests of their pieces, and sends
+	// only what differs.
+	Checksum       bool
+	Delete         bool // entries that the source does not have are deleted at the end
+	DeleteExcluded bool // Delete, also of entries that rules exclude
 	// MinFileBytes and MaxFileBytes bound the size of files: smaller and larger files
 	// are not transferred. MaxFileBytes is 0 for any size, and negative for empty files
 	// only.
@@ -217,13 +220,15 @@ type Event struct {
 	Outcome Outcome
 	Bytes   int64
 	Text    string
-	End     End // of EventFile: the end that Text is about
-	Link    *Link
-	Memory  *Memory
-	Place   *Place
-	Remote  bool
-	Dir     bool
-	DryRun  bool // nothing has happened: the event tells what would
+	// Unchanged says of a copied file that it was there already, with the same content.
+	Unchanged bool
+	End       End // of EventFile: the end that Text is about
+	Link      *Link
+	Memory    *Memory
+	Place     *Place
+	Remote    bool
+	Dir       bool
+	DryRun    bool // nothing has happened: the event tells what would
 }
 
 // Link says what carries a session.
@@ -263,7 +268,17 @@ type Summary struct {
 	Files         int64
 	Dirs          int64
 	Links         int64
-	Bytes         int64
+	// Unchanged counts the files that were there already with the same content, which was
+	// compared. Files does not count them. Bytes has UnchangedBytes, which are theirs, for
+	// they are verified.
+	Unchanged, UnchangedBytes int64
+	Bytes                     int64
+	// SentBytes, SameBytes and ResumedBytes add up to Bytes, but for holes: what was sent,
+	// what was compared and is the same at the destination, and what an earlier copy had
+	// brought, so that it was not sent again. ComparedBytes is SameBytes and what was
+	// compared and differs. SkippedBytes are of files that the destination kept, which
+	// nobody read: they are not in Bytes.
+	SentBytes, ComparedBytes, SameBytes, ResumedBytes, SkippedBytes int64
 	// WireBytes is how many bytes the payload took on the wire, where it was
 	// compressed.
 	WireBytes int64
@@ -283,9 +298,6 @@ type Summary struct {
 	// Kept counts the entries in whose place the destination kept what it had, as the
 	// options want.
 	Kept int64
-	// ResumedBytes is how many of Bytes an earlier copy had brought, so that they were not
-	// sent again.
-	ResumedBytes int64
 	// Deleted counts the entries that were deleted, or in a dry run would be.
 	// NotDeleted says that the sink deleted nothing, because the source could not be
 	// listed or read whole, or does not match the given manifest.
@@ -304,14 +316,15 @@ func (a *copyResults) summary(t *Tally, p *wire.Terms, link Link, since time.Tim
 	sum := &Summary{
 		Link: link, Local: wire.HostMemory(""), Remote: wire.HostMemory(""), Content: r.Content, Meta: r.Meta, Hash: p.Hash, PieceBytes: p.PieceBytes,
 		Files: a.counts[Copied], Dirs: a.dirs, Links: a.links, Bytes: int64(r.Bytes), WireBytes: counted.WireBytes, Repairs: counted.Repairs,
-		ResumedBytes: a.resumedBytes,
-		Seconds:      time.Since(since).Seconds(), FirstByte: counted.FirstByte,
+		Unchanged: a.unchanged, UnchangedBytes: a.unchangedBytes, ResumedBytes: a.resumedBytes, ComparedBytes: a.compared.digestBytes, SkippedBytes: a.skippedBytes,
+		SameBytes: a.compared.sameBytes(), SentBytes: a.sentBytes,
+		Seconds: time.Since(since).Seconds(), FirstByte: counted.FirstByte,
 		Skipped: a.counts[Skipped], Failed: a.counts[Failed], Changed: a.counts[Changed], Corrupt: a.counts[Corrupt],
 		Missing: a.missing, Verified: a.verified,
 		Grown: a.grown, Kept: a.counts[Kept], Deleted: a.deletes.deleted, NotDeleted: a.deletes.notDeleted, DryRun: a.dry,
 	}
 	if a.dry {
-		sum.Bytes = a.dryBytes
+		sum.Bytes, sum.SentBytes, sum.SameBytes, sum.ComparedBytes = a.dryBytes, 0, 0, 0
 	}
 	return sum
 }

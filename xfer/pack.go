@@ -121,6 +121,7 @@ func (s *source) resendLocked() *outSlot {
 // resendLater notes what the sink wants again.
 func (s *source) resendLater(c *outChunk, r *wire.ReturnedSlot) error {
 	w := &resend{id: c.ID, repair: c.Repair, tries: c.tries + 1}
+	var different []int
 	bad := r.Bad
 	if r.Again {
 		w.extents = append(w.extents, c.Extents...)
@@ -136,15 +137,22 @@ func (s *source) resendLater(c *outChunk, r *wire.ReturnedSlot) error {
 				continue
 			}
 			bad = bad[1:]
+			if c.differs(i, &s.session.terms) {
+				different = append(different, i)
+				continue
+			}
 			if !c.Extents[i].Brings() {
 				return fmt.Errorf("%w: what was not sent is wanted again", ErrProtocol)
 			}
 			w.extents = append(w.extents, c.Extents[i])
 			w.files = append(w.files, c.files[i])
 		}
-		s.tally.AddRepairs(int64(len(r.Bad)))
+		s.tally.AddRepairs(int64(len(w.extents)))
+		s.resendDifferent(c, different)
 	}
-	s.window.resends = append(s.window.resends, w)
+	if len(w.extents) > 0 {
+		s.window.resends = append(s.window.resends, w)
+	}
 	s.sender.cond.Broadcast()
 	return nil
 }
@@ -166,7 +174,7 @@ func (s *source) cutChunk(c *outChunk) error {
 		return nil
 	}
 	room := int64(s.session.terms.ChunkBytes)
-	used, dear := int64(0), int64(0)
+	used, dear, read := int64(0), int64(0), int64(0)
 	for len(c.Extents) < wire.MaxExtents {
 		e := s.nextFile()
 		if e == nil {
@@ -177,9 +185,13 @@ func (s *source) cutChunk(c *outChunk) error {
 			// Read no more of the entry: one extent tells the sink its end.
 			x.Flags, e.packed = wire.ExtLast, e.Size
 		} else {
-			x.Length, x.Flags = s.nextExtent(e)
+			length, flags := s.nextExtent(e)
+			x.Length, x.Flags = s.asDigest(e, length, flags)
 		}
 		if dear += holeHashCost(&s.session.terms, &x); dear > maxHashedHolePieces(&s.session.terms) {
+			break
+		}
+		if read += comparedBytes(&x); read > maxComparedBytes(&s.session.terms) {
 			break
 		}
 		if x.Brings() {

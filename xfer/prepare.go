@@ -61,6 +61,9 @@ func (k *sink) prepare(e *sinkEntry) error {
 		case manifest.Symlink:
 			err = k.store.Symlink(&e.Entry, e.attrs)
 		default:
+			if k.compares(e) {
+				e.comparison.pieces = comparablePieces(e.Size, k.session.terms.PieceBytes)
+			}
 			return nil
 		}
 	}

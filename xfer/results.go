@@ -55,6 +55,14 @@ type copyResults struct {
 	grown    int64 // of the files that were copied
 	// resumedBytes is how much of the files that were copied an earlier copy had brought.
 	resumedBytes int64
+	// compared sums the comparisons of files that were copied, and sentBytes what was sent
+	// of such files. unchanged counts those that were there already, and
+	// unchangedBytes are theirs.
+	compared                  comparison
+	unchanged                 int64
+	sentBytes, unchangedBytes int64
+	// skippedBytes are of files that the destination kept, and nobody compared.
+	skippedBytes int64
 	dry          bool  // the copy copies nothing: the roots are of nothing
 	dryBytes     int64 // of the files that would be copied
 	deletes      deleteCounts
@@ -176,8 +184,16 @@ func (a *copyResults) book(b *entryState, x *wire.Exception) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.nextToEnd = b.id + 1
+	if x != nil && x.Outcome == Kept && b.comparison.pieces > 0 { // in a dry run
+		a.unchanged++
+		a.report(Event{Kind: EventFile, Path: b.Path, Outcome: Copied, Bytes: b.Size, Unchanged: true, DryRun: a.dry})
+		return nil
+	}
 	if x != nil {
 		a.counts[x.Outcome]++
+		if x.Outcome == Kept && b.Type == manifest.File {
+			a.skippedBytes += b.Size
+		}
 		// The content differs from the manifest's. Either end may find that out.
 		a.deletes.unlisted = a.deletes.unlisted || x.Outcome == Corrupt
 		a.report(Event{Kind: EventFile, Path: b.Path, Outcome: x.Outcome, Text: x.Text, End: endOf(x), DryRun: a.dry})
@@ -186,14 +202,24 @@ func (a *copyResults) book(b *entryState, x *wire.Exception) error {
 		}
 		return nil
 	}
+	unchanged := b.isUnchanged() && !a.dry // a dry run tells that as kept
 	switch b.Type {
 	case manifest.Dir:
 		a.dirs++
 	case manifest.Symlink:
 		a.links++
 	default:
-		a.counts[Copied]++
+		if unchanged {
+			a.unchanged++
+			a.unchangedBytes += b.Size
+		} else {
+			a.counts[Copied]++
+		}
 		a.resumedBytes += b.arrived.bytes
+		a.compared.add(&b.comparison)
+		if !b.isLink() {
+			a.sentBytes += b.Size - b.arrived.bytes - b.comparison.holeBytes - b.comparison.sameBytes()
+		}
 		a.tally.AddFile()
 	}
 	text := ""
@@ -201,7 +227,7 @@ func (a *copyResults) book(b *entryState, x *wire.Exception) error {
 		a.grown++
 		text = b.grownText()
 	}
-	a.report(Event{Kind: EventFile, Path: b.Path, Outcome: Copied, Bytes: b.Size, Text: text, DryRun: a.dry})
+	a.report(Event{Kind: EventFile, Path: b.Path, Outcome: Copied, Bytes: b.Size, Text: text, Unchanged: unchanged, DryRun: a.dry})
 	if a.dry {
 		a.dryBytes += b.Size
 		return nil

@@ -46,7 +46,7 @@ func (s *source) markOf(e *srcEntry) (m wire.SourceMark) {
 
 // hearArrived takes what the sink has of a file from an earlier copy.
 func (s *source) hearArrived(body []byte) error {
-	if !s.session.terms.Has(wire.FlagResume | wire.FlagReadBack) {
+	if !s.session.terms.Has(wire.FlagResume | wire.FlagReadBack | wire.FlagChecksum) {
 		return fmt.Errorf("%w: what arrived earlier, and nothing is kept", ErrProtocol)
 	}
 	if len(body) == 0 {
@@ -97,11 +97,14 @@ func (k *sink) resume(e *sinkEntry) error {
 		return err
 	}
 	switch {
-	case k.out != nil, e.Type != manifest.File, e.isLink(), e.problem != nil, e.over:
+	case k.out != nil, e.Type != manifest.File, e.isLink(), e.problem != nil, e.over, k.session.terms.Has(wire.FlagDryRun):
 	case e.isResumable():
 		k.findArrived(e)
 	case e.Size >= ResumeBytes:
 		k.store.DropPartial(&e.Entry) // nobody is to go on with it any more
+	}
+	if e.comparison.pieces > 0 {
+		return nil // nobody knows how much of it will be written
 	}
 	err := k.expect(e)
 	if err != nil && e.temp != nil { // nobody else knows of it yet
@@ -126,7 +129,7 @@ func (k *sink) findArrived(e *sinkEntry) {
 		k.openFiles.giveBack()
 		return
 	}
-	e.temp, e.stored = t, min(arrived.DiskBytes, e.AllocBytes)
+	e.temp, e.hasToken, e.stored = t, true, min(arrived.DiskBytes, e.AllocBytes)
 	e.arrived = arrivedPieces{bytes: arrived.Bytes, tree: arrived.Tree}
 	k.keepsLater(e)
 }

@@ -118,7 +118,7 @@ func (k *sink) published(e *sinkEntry, err error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.at = e.temp.Published()
-	e.temp = nil
+	e.temp, e.hasToken = nil, false
 	e.over = true
 	k.openFiles.published()
 	e.notNeeded()

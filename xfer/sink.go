@@ -263,7 +263,7 @@ func (k *sink) compareRoots(ctx context.Context, body []byte) error {
 // hearEntries prepares for announced entries. It makes directories and links at once.
 // Files are made when their data comes.
 func (k *sink) hearEntries(ctx context.Context, body []byte) error {
-	var unwanted, resumed []*sinkEntry
+	var unwanted, resumed, compared []*sinkEntry
 	err := wire.DecodeEntries(body, func(id uint64, p *wire.AnnouncedEntry) error {
 		if id != k.window.announced || id-k.settledUpTo() >= entryWindow || k.window.ended {
 			return fmt.Errorf("%w: entry %d announced, %d was next", ErrProtocol, id, k.window.announced)
@@ -302,6 +302,9 @@ func (k *sink) hearEntries(ctx context.Context, body []byte) error {
 		} else if e.temp != nil {
 			resumed = append(resumed, e)
 		}
+		if e.comparison.pieces > 0 {
+			compared = append(compared, e)
+		}
 		k.window.mu.Lock()
 		defer k.window.mu.Unlock()
 		k.window.table[id%entryWindow] = e
@@ -313,6 +316,9 @@ func (k *sink) hearEntries(ctx context.Context, body []byte) error {
 	}
 	if err == nil {
 		err = k.tellArrived(ctx, resumed)
+	}
+	if err == nil {
+		err = k.tellBasis(ctx, compared)
 	}
 	if err != nil {
 		return err
@@ -379,14 +385,14 @@ func (k *sink) endByLocked(e *sinkEntry, x *wire.Exception) {
 	if e.temp != nil {
 		end := e.temp.Discard
 		if x.Outcome == Failed {
-			end = e.temp.Keep // the next copy may be luckier
+			end = e.keepTemp // the next copy may be luckier
 		}
 		if err := end(); err != nil {
 			e.problem.Text += "; " + err.Error()
 		}
 		e.temp = nil
-		k.openFiles.giveBack()
 	}
+	k.endComparison(e)
 	e.notNeeded()
 	k.wake()
 }
@@ -397,10 +403,14 @@ func (k *sink) endByLocked(e *sinkEntry, x *wire.Exception) {
 func (k *sink) release() error {
 	errs := []error{k.deletion.close()}
 	for _, e := range k.window.table {
-		if e != nil && e.temp != nil {
-			errs = append(errs, e.temp.Keep())
+		if e == nil {
+			continue
+		}
+		if e.temp != nil {
+			errs = append(errs, e.keepTemp())
 			e.temp = nil
 		}
+		e.basis.Close()
 	}
 	return errors.Join(errs...)
 }

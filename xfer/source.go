@@ -122,7 +122,7 @@ func (s *source) immediate(imm uint32) error { return s.sender.immediate(imm) }
 func (s *source) opened()                    { s.sender.opened() }
 
 // fast handles the messages that the poller can: returned slots, parts of a list,
-// plans, entries that are not wanted, and what an earlier copy brought.
+// plans, entries that are not wanted, what an earlier copy brought, and what is compared.
 func (s *source) fast(f *wire.Frame) (bool, error) {
 	switch f.Type {
 	case wire.MsgCredit:
@@ -147,6 +147,8 @@ func (s *source) fast(f *wire.Frame) (bool, error) {
 		return true, s.hearUnwanted(f.Body)
 	case wire.MsgArrived:
 		return true, s.hearArrived(f.Body)
+	case wire.MsgBasis:
+		return true, s.hearBasis(f.Body)
 	}
 	return false, nil
 }

@@ -211,6 +211,8 @@ func (c *copyRun) report(e xfer.Event) {
 			}
 		} else if e.Text != "" && !c.quiet {
 			c.console.line("gdrcp: %s", printable.Text(e.Text))
+		} else if c.verbose && e.Unchanged {
+			c.console.line("%s: unchanged", args.Quote(e.Path))
 		} else if c.verbose {
 			c.console.line("%s", args.Quote(e.Path))
 		}
@@ -227,7 +229,7 @@ func (c *copyRun) reportJSON(e xfer.Event) {
 		c.events.emit(memoryEventOf(e.Memory, e.Remote))
 	case xfer.EventFile:
 		if (e.Outcome != xfer.Copied && e.Outcome != xfer.Kept) || e.Outcome == xfer.Copied && e.Text != "" || c.verbose || e.DryRun {
-			c.events.emit(fileEvent{"file", e.Path, outcomeText(e.Outcome), e.Bytes, printable.Text(e.Text), endText(e.End), e.DryRun})
+			c.events.emit(fileEvent{"file", e.Path, outcomeOf(&e), e.Bytes, printable.Text(e.Text), endText(e.End), e.DryRun})
 		}
 	}
 }

@@ -55,8 +55,9 @@ import (
 // gpu_name, rung ("host", "dma-buf", "peermem" or "staged"), path, flush and why, which says
 // why no better rung is used. outcome is "copied", "skipped" (a socket, fifo or device),
 // "failed", "changed" or "corrupt" (its content differs from the manifest's, or the source
-// lacks it), or "kept" (the destination's entry stays; sent with -v and in a dry run). In
-// names, U+FFFD stands for bytes that are not UTF-8.
+// lacks it), "kept" (the destination's entry stays; sent with -v and in a dry run), or
+// "unchanged" (it was compared and is the same; sent likewise). In names, U+FFFD stands for
+// bytes that are not UTF-8.
 type events struct {
 	mu  sync.Mutex
 	out *json.Encoder
@@ -192,6 +193,11 @@ type summaryEvent struct {
 	Corrupt        int64   `json:"corrupt"`
 	Missing        int64   `json:"missing"`
 	Kept           int64   `json:"kept"`
+	Unchanged      int64   `json:"unchanged"`
+	SentBytes      int64   `json:"sent_bytes"`
+	ComparedBytes  int64   `json:"compared_bytes"`
+	SameBytes      int64   `json:"same_bytes"`
+	SkippedBytes   int64   `json:"skipped_bytes"`
 	ResumedBytes   int64   `json:"resumed_bytes"`
 	Grown          int64   `json:"grown"`
 	Deleted        int64   `json:"deleted"`
@@ -208,7 +214,8 @@ func eventOf(s *xfer.Summary) summaryEvent {
 		Event: "summary", Files: s.Files, Dirs: s.Dirs, Links: s.Links, Bytes: s.Bytes, Seconds: s.Seconds, BytesPerSecond: rateOf(s.Bytes-s.ResumedBytes, s.Seconds),
 		WireBytes: s.WireBytes, Repairs: s.Repairs, Hash: s.Hash.String(), PieceBytes: s.PieceBytes, Root: hex.EncodeToString(s.Content[:]),
 		MetaRoot: hex.EncodeToString(s.Meta[:]), Verified: s.Verified, FirstByteMs: float64(s.FirstByte.Microseconds()) / 1e3, Skipped: s.Skipped,
-		Failed: s.Failed, Changed: s.Changed, Corrupt: s.Corrupt, Missing: s.Missing, Kept: s.Kept, ResumedBytes: s.ResumedBytes, Grown: s.Grown, Deleted: s.Deleted,
+		Failed: s.Failed, Changed: s.Changed, Corrupt: s.Corrupt, Missing: s.Missing, Kept: s.Kept, Unchanged: s.Unchanged,
+		SentBytes: s.SentBytes, ComparedBytes: s.ComparedBytes, SameBytes: s.SameBytes, SkippedBytes: s.SkippedBytes, ResumedBytes: s.ResumedBytes, Grown: s.Grown, Deleted: s.Deleted,
 		NotDeleted: s.NotDeleted, DryRun: s.DryRun, Local: s.Local, Remote: s.Remote, linkFields: fieldsOf(&s.Link),
 	}
 }
@@ -219,6 +226,14 @@ func rateOf(bytes int64, seconds float64) float64 {
 		return 0
 	}
 	return float64(bytes) / seconds
+}
+
+// outcomeOf is the outcome of an entry, in a word.
+func outcomeOf(e *xfer.Event) string {
+	if e.Unchanged {
+		return "unchanged"
+	}
+	return outcomeText(e.Outcome)
 }
 
 func outcomeText(o xfer.Outcome) string {

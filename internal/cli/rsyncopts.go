@@ -18,7 +18,7 @@ type rsyncNoOps struct {
 
 func (h *rsyncNoOps) flags() []cli.Flag {
 	return about(topicHabits,
-		allOn("whole-file", "nothing: files are always copied whole", []*bool{&h.wholeFile}, "W"),
+		allOn("whole-file", "nothing: a file that is copied is sent whole, unless --checksum compares it", []*bool{&h.wholeFile}, "W"),
 		allOn("sparse", "nothing: holes of files stay holes, and zeros of files without holes are written", []*bool{&h.sparse}, "S"),
 		allOn("partial", "nothing: gdrcp goes on with a file that did not arrive whole anyway. -P means only --progress", []*bool{&h.partial}),
 		allOn("human-readable", "nothing: numbers are readable anyway. The same holds for -h after SRC and DST", []*bool{&h.human}),

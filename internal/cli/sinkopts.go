@@ -18,6 +18,7 @@ func sinkFlags(o *xfer.Options) []cli.Flag {
 		onOff("update", "keep files that are newer at the destination", &o.Update, "u"),
 		onOff("ignore-times", "with -t: also copy files of the same time and size. Without -I they are kept, and not compared", &o.IgnoreTimes, "I"),
 		onOff("size-only", "keep files of the same size, whatever their time", &o.SizeOnly),
+		onOff("checksum", "compare files of the same size by the digests of their pieces, read at both ends at once, and send only the pieces that differ. A file that is the same stays", &o.Checksum, "c"),
 		onOff("ignore-existing", "keep what exists at the destination; directories are filled", &o.IgnoreExisting),
 		onOff("existing", "copy only to what exists at the destination: create nothing new", &o.Existing, "ignore-non-existing"),
 		checkedFlag("max-size", "`SIZE` do not copy larger files. SIZE is as in rsync: bytes, or with B, K, M or G, like 1.5M", fileSize(func(n int64) {

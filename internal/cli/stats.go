@@ -22,6 +22,7 @@ func statsLines(s *xfer.Summary) []string {
 	lines := []string{
 		"Number of deleted files: " + grouped(s.Deleted),
 		"Number of regular files transferred: " + grouped(s.Files),
+		"Number of unchanged files: " + grouped(s.Unchanged),
 		"Number of directories: " + grouped(s.Dirs),
 		"Number of links: " + grouped(s.Links),
 	}
@@ -38,11 +39,15 @@ func statsLines(s *xfer.Summary) []string {
 	if len(left) > 0 {
 		notCopied += " (" + strings.Join(left, ", ") + ")"
 	}
-	lines = append(lines, notCopied, "Total transferred file size: "+grouped(s.Bytes)+" bytes")
+	lines = append(lines, notCopied, "Total transferred file size: "+grouped(s.Bytes-s.UnchangedBytes)+" bytes")
 	if s.DryRun {
 		return lines
 	}
 	return append(lines,
+		"Sent data: "+grouped(s.SentBytes)+" bytes",
+		"Compared data: "+grouped(s.ComparedBytes)+" bytes",
+		"Compared data that is the same: "+grouped(s.SameBytes)+" bytes",
+		"Data of kept files, not compared: "+grouped(s.SkippedBytes)+" bytes",
 		"Total data on the wire: "+grouped(s.WireBytes)+" bytes",
 		"Number of pieces sent again: "+grouped(s.Repairs),
 		"Total time: "+strconv.FormatFloat(s.Seconds, 'f', 3, 64)+" seconds",

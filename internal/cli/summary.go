@@ -37,16 +37,19 @@ func summaryText(s *xfer.Summary) string {
 		return fmt.Sprintf("copied nothing in %s (%s)%s", secondsText(s.Seconds), linkText(s), left)
 	}
 	claim, end := "copied", ", verified"
+	if s.Files == 0 && s.Unchanged > 0 {
+		claim = "compared"
+	}
 	switch {
 	case !s.Verified:
 		end = ", NOT verified" + left
 	case left != "":
-		claim, end = "copied and verified", left
+		claim, end = claim+" and verified", left
 	}
 	how := linkText(s)
 	what := countsText(s)
-	if s.Files > 0 {
-		what += ", " + shortBytes(float64(s.Bytes)) + resumedText(s)
+	if s.Files+s.Unchanged > 0 {
+		what += ", " + shortBytes(float64(s.Bytes)) + resumedText(s) + sameText(s)
 		how = shortBytes(rateOf(s.Bytes-s.ResumedBytes, s.Seconds)) + "/s, " + how
 	}
 	return fmt.Sprintf("%s %s in %s (%s)%s", claim, what, secondsText(s.Seconds), how, end)
@@ -60,8 +63,17 @@ func resumedText(s *xfer.Summary) string {
 	return fmt.Sprintf(" (%s of that by an earlier copy)", shortBytes(float64(s.ResumedBytes)))
 }
 
-// copiedEntries returns the number of copied entries.
-func copiedEntries(s *xfer.Summary) int64 { return s.Files + s.Dirs + s.Links }
+// sameText says how much of the bytes was at the destination already.
+func sameText(s *xfer.Summary) string {
+	if s.ComparedBytes == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%s of that compared and the same, %s sent)", shortBytes(float64(s.SameBytes)), shortBytes(float64(s.SentBytes)))
+}
+
+// copiedEntries returns the number of entries that were copied, or compared and are the
+// same.
+func copiedEntries(s *xfer.Summary) int64 { return s.Files + s.Unchanged + s.Dirs + s.Links }
 
 // linkText names the link of a copy in a word or two.
 func linkText(s *xfer.Summary) string {
@@ -99,7 +111,7 @@ func logText(s *xfer.Summary) string {
 	default:
 		proof = "NOT verified: " + proof
 	}
-	return fmt.Sprintf("%s, %s%s in %.2f s, %s/s, over %s%s, %s%s", countsText(s), bytesText(float64(s.Bytes), 1), resumedText(s), s.Seconds,
+	return fmt.Sprintf("%s, %s%s in %.2f s, %s/s, over %s%s, %s%s", countsText(s), bytesText(float64(s.Bytes), 1), resumedText(s)+sameText(s), s.Seconds,
 		bytesText(rateOf(s.Bytes-s.ResumedBytes, s.Seconds), 2), wayText(s), endsText(s), proof, leftText(s))
 }
 
@@ -114,6 +126,9 @@ func countsText(s *xfer.Summary) string {
 	if s.Files > 0 || copiedEntries(s) == 0 {
 		what = append(what, count(s.Files, "file", "files"))
 	}
+	if s.Unchanged > 0 && !s.DryRun {
+		what = append(what, count(s.Unchanged, "unchanged file", "unchanged files"))
+	}
 	if s.Dirs > 0 {
 		what = append(what, count(s.Dirs, "directory", "directories"))
 	}
@@ -127,14 +142,14 @@ func countsText(s *xfer.Summary) string {
 // those that were deleted. Entries that the destination kept were not compared with the
 // source's: the text says nothing about their content.
 func leftText(s *xfer.Summary) (text string) {
-	deleted := "deleted"
+	deleted, unchanged := "deleted", int64(0)
 	if s.DryRun {
-		deleted = "to be deleted"
+		deleted, unchanged = "to be deleted", s.Unchanged
 	}
 	for _, left := range []struct {
 		n    int64
 		text string
-	}{{s.Kept, "kept, not compared"}, {s.Failed, "failed"}, {s.Changed, "changed while read"}, {s.Corrupt, "corrupt"}, {s.Missing, "missing"},
+	}{{unchanged, "unchanged"}, {s.Kept, "kept, not compared"}, {s.Failed, "failed"}, {s.Changed, "changed while read"}, {s.Corrupt, "corrupt"}, {s.Missing, "missing"},
 		{s.Skipped, "skipped"}, {s.Grown, "grew while copied"}, {s.Deleted, deleted}} {
 		if left.n > 0 {
 			text += fmt.Sprintf("; %d %s", left.n, left.text)

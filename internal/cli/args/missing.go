@@ -30,7 +30,6 @@ func rsyncOnly() []missingOption {
 		{"d dirs old-dirs old-d", "name the directories in a list: gdrcp --files-from LIST SRC DST, without -r"},
 		{"k copy-dirlinks copy-unsafe-links safe-links munge-links", "-l keeps links as they are, -L copies what they lead to"},
 		{"K keep-dirlinks", "name as DST where the link leads"},
-		{"c checksum", "-I copies every file, and all that is copied is verified; gdrcp manifest create and verify say what differs without a copy"},
 		{"b backup backup-dir suffix", "it keeps no backup of what it replaces: first copy the destination with cp -al"},
 		{"link-dest compare-dest copy-dest y fuzzy", "it copies whole files, and looks for them at DST alone"},
 		{"append append-verify", "it goes on by itself with a file that was cut off: run the same command again"},

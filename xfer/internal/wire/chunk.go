@@ -78,12 +78,14 @@ const (
 	ExtReject  = 1 << 4 // the file does not match the given manifest
 	ExtGrown   = 1 << 5 // beside ExtLast: the file has grown, and goes on behind it
 	ExtArrived = 1 << 6 // the pieces that an earlier copy brought, not sent
+	ExtDigest  = 1 << 7 // a piece that the sink compares with its own, not sent unless wanted
 	ExtGivenUp = ExtChanged | ExtFailed | ExtReject
-	extKnown   = ExtLast | ExtHole | ExtGivenUp | ExtGrown | ExtArrived
+	extKnown   = ExtLast | ExtHole | ExtGivenUp | ExtGrown | ExtArrived | ExtDigest
+	extAbsent  = ExtHole | ExtArrived | ExtDigest // each says why the bytes are not in the chunk
 )
 
-// Extent is a stretch of one file: a piece of it, a whole small file, a hole, or what an
-// earlier copy brought of it.
+// Extent is a stretch of one file: a piece of it, a whole small file, a hole, what an
+// earlier copy brought of it, or a piece of which only the digest travels.
 type Extent struct {
 	Entry   uint64
 	Off     int64
@@ -94,7 +96,7 @@ type Extent struct {
 }
 
 // Brings reports whether the extent's bytes are in the chunk.
-func (x *Extent) Brings() bool { return x.Flags&(ExtHole|ExtArrived) == 0 }
+func (x *Extent) Brings() bool { return x.Flags&extAbsent == 0 }
 
 // ChunkHeader is a decoded header.
 type ChunkHeader struct {
@@ -215,8 +217,8 @@ func (x *Extent) check(plainBytes uint32) error {
 	if x.Off < 0 || x.Length < 0 || x.Off > MaxFileBytes || x.Length > MaxFileBytes || x.Flags&^extKnown != 0 {
 		return fmt.Errorf("%w: offset %d, length %d, flags %#x", ErrProtocol, x.Off, x.Length, x.Flags)
 	}
-	if x.Flags&(ExtHole|ExtArrived) == ExtHole|ExtArrived {
-		return fmt.Errorf("%w: a hole that has arrived", ErrProtocol)
+	if absent := x.Flags & extAbsent; absent&(absent-1) != 0 {
+		return fmt.Errorf("%w: an extent with the flags %#x, of which one can be", ErrProtocol, x.Flags)
 	}
 	if x.Brings() && (x.Length > int64(plainBytes) || int64(x.SlotOff) > int64(plainBytes)-x.Length) {
 		return fmt.Errorf("%w: %d bytes at %d of a payload of %d", ErrProtocol, x.Length, x.SlotOff, plainBytes)

@@ -38,6 +38,7 @@ const (
 	FlagResume        = 1 << 30 // the sink keeps what has arrived of files for a later copy
 	FlagRecheck       = 1 << 31 // beside FlagResume: the sink reads all of that back before it counts
 	FlagReadBack      = 1 << 32 // the sink reads every file back from the disk before it gets its name
+	FlagChecksum      = 1 << 40 // files of the same size are compared by the digests of their pieces, and what is the same stays
 )
 
 // Sets of flags.
@@ -47,7 +48,7 @@ const (
 	// FlagModes.
 	flagsMetadata = FlagTimes | FlagLinks | FlagOwner | FlagGroup | FlagHardLinks | FlagXattrs | FlagNumericIDs
 	// flagsOfSink let the destination decide what happens to an entry.
-	flagsOfSink = FlagDryRun | FlagIgnoreExisting | FlagUpdate | FlagDelete | FlagExisting | FlagSameStays | FlagSizeStays | FlagSizes
+	flagsOfSink = FlagDryRun | FlagIgnoreExisting | FlagUpdate | FlagDelete | FlagExisting | FlagSameStays | FlagSizeStays | FlagSizes | FlagChecksum
 	// FlagsKeeping let entries end as Kept. FlagsKeepingLater do the same for files
 	// whose data was sent, because the destination looks again when such a file gets
 	// its name.

@@ -40,6 +40,7 @@ const (
 	MsgUnsettled MsgType = 20 // sink: directories that did not get their owner, mode or time
 	MsgNames     MsgType = 21 // server: what the patterns of a ModeExpand stand for
 	MsgArrived   MsgType = 22 // sink: what an earlier copy brought of a file, ahead of the plan that covers it
+	MsgBasis     MsgType = 30 // sink: files that it compares with its own, ahead of the plan that covers them
 
 	MsgAck       MsgType = 78 // either: messages consumed so far
 	MsgHeartbeat MsgType = 79

@@ -1,0 +1,344 @@
+package chunker
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
+)
+
+// sharingDir mounts a file system whose files can share blocks, until the test ends.
+func sharingDir(t *testing.T) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		without(t, "needs root to mount a file system")
+	}
+	image, dir := t.TempDir()+"/image", t.TempDir()
+	for _, call := range [][]string{{"truncate", "-s", "256M", image}, {"mkfs.btrfs", "-q", image}, {"mount", "-o", "loop", image, dir}} {
+		if out, err := exec.Command(call[0], call[1:]...).CombinedOutput(); err != nil {
+			without(t, call[0]+": "+err.Error()+": "+string(bytes.TrimSpace(out))+" (apt install btrfs-progs)")
+		}
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
+			t.Errorf("umount: %v\n%s", err, out)
+		}
+	})
+	return dir
+}
+
+// basisTest has the file "f" in a directory, and its entry.
+type basisTest struct {
+	*partialFile
+	dir  string
+	sink *Sink
+}
+
+func newBasisTest(t *testing.T, dir string) *basisTest {
+	t.Helper()
+	b := &basisTest{newPartialFile("f", 8), dir, nil}
+	b.entry.MtimeNs = 5_000_000_123
+	b.rewrite(t, b.data)
+	b.sink = sinkInto(t, dir, SinkOptions{Keep: Keep{Times: true, Modes: true}})
+	t.Cleanup(func() { _ = b.sink.Close() })
+	return b
+}
+
+func (b *basisTest) rewrite(t *testing.T, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(b.dir+"/f", data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (b *basisTest) open(t *testing.T) *Basis {
+	t.Helper()
+	basis, err := b.sink.OpenBasis(b.entry, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return basis
+}
+
+func (b *basisTest) content() Content {
+	return Content{Hash: b.partial.Hash, PieceBytes: partialPiece, Root: b.root(uint64(b.pieces()))}
+}
+
+func (b *basisTest) stat(t *testing.T) (st unix.Stat_t) {
+	t.Helper()
+	if err := unix.Lstat(b.dir+"/f", &st); err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+// overBoth runs a test where files can share blocks, and where they cannot.
+func overBoth(t *testing.T, test func(t *testing.T, dir string, shares bool)) {
+	t.Run("copied", func(t *testing.T) { test(t, t.TempDir(), false) })
+	t.Run("cloned", func(t *testing.T) { test(t, sharingDir(t), true) })
+}
+
+// TestBasisStays: a file that is the same stays, whoever looked at it meanwhile, and gets
+// the metadata of its entry. One that has changed does not pass for the same.
+func TestBasisStays(t *testing.T) {
+	for name, c := range map[string]struct {
+		meanwhile func(path string) error
+		good      bool
+	}{
+		"nothing happens": {func(string) error { return nil }, true},
+		"another mode":    {func(path string) error { return os.Chmod(path, 0o666) }, true},
+		"another name":    {func(path string) error { return os.Link(path, path+"2") }, true},
+		"other bytes": {func(path string) error {
+			f, err := os.OpenFile(path, os.O_WRONLY, 0)
+			if err == nil {
+				_, err = f.WriteAt([]byte("other"), 1000)
+			}
+			return errors.Join(err, f.Close())
+		}, false},
+		"longer": {func(path string) error { return os.Truncate(path, 1<<20) }, false},
+		"gone":   {os.Remove, false},
+		"another file": {func(path string) error {
+			return errors.Join(os.WriteFile(path+"2", nil, 0o600), os.Rename(path+"2", path))
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBasisTest(t, t.TempDir())
+			noLeaks(t)
+			was, basis := b.stat(t), b.open(t)
+			temp := basis.Stay(b.content())
+			basis.Close() // does nothing any more
+			if err := c.meanwhile(b.dir + "/f"); err != nil {
+				t.Fatal(err)
+			}
+			err := b.sink.Publish([]*Temp{temp})[0]
+			if c.good != (err == nil) || !c.good && !errors.Is(err, ErrChanged) && !errors.Is(err, unix.ENOENT) {
+				t.Fatal(err)
+			}
+			if now := b.stat; c.good && (now(t).Ino != was.Ino || now(t).Mode&0o777 != 0o644 || nanoseconds(now(t).Mtim) != b.entry.MtimeNs) {
+				t.Errorf("mode %#o, time %d", now(t).Mode, nanoseconds(now(t).Mtim))
+			}
+			if id := temp.Published().id; id != inodeOf(&was) {
+				t.Errorf("published as %+v", id)
+			}
+		})
+	}
+}
+
+// TestBasisStaysDiscarded: to discard what stays changes nothing.
+func TestBasisStaysDiscarded(t *testing.T) {
+	b := newBasisTest(t, t.TempDir())
+	noLeaks(t)
+	if err := b.open(t).Stay(b.content()).Discard(); err != nil {
+		t.Error(err)
+	}
+	b.stat(t)
+}
+
+// TestOpenBasis: only a regular file of the right size is one.
+func TestOpenBasis(t *testing.T) {
+	b := newBasisTest(t, t.TempDir())
+	noLeaks(t)
+	path := b.dir + "/f"
+	for name, make := range map[string]func() error{
+		"shorter":   func() error { return os.WriteFile(path, b.data[1:], 0o600) },
+		"longer":    func() error { return os.WriteFile(path, append(bytes.Clone(b.data), 1), 0o600) },
+		"nothing":   func() error { return nil },
+		"directory": func() error { return os.Mkdir(path, 0o755) },
+		"fifo":      func() error { return unix.Mkfifo(path, 0o600) },
+		"link":      func() error { return errors.Join(os.WriteFile(path+"2", b.data, 0o600), os.Symlink("f2", path)) },
+	} {
+		if err := errors.Join(os.RemoveAll(path), make()); err != nil {
+			t.Fatal(err)
+		}
+		if basis, err := b.sink.OpenBasis(b.entry, nil); err == nil {
+			t.Errorf("%s: opened", name)
+			basis.Close()
+		}
+	}
+}
+
+// TestBasisIsCopied: a file that begins as what stands in its place gets what differs, and
+// the old one stays whole until the new one has its name.
+func TestBasisIsCopied(t *testing.T) {
+	overBoth(t, func(t *testing.T, dir string, shares bool) {
+		b := newBasisTest(t, dir)
+		old := bytes.Clone(b.data)
+		copy(old[3*partialPiece:], "something else")
+		b.rewrite(t, old)
+		noLeaks(t)
+		basis := b.open(t)
+		temp, err := basis.Clone(&b.partial)
+		if err != nil || shares != (temp != nil) {
+			t.Fatalf("cloned: %v, %v", temp != nil, err)
+		}
+		if temp == nil {
+			if temp, err = basis.Copy(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		basis.Close()
+		if temp.IsClone() != shares || !temp.IsCopy() {
+			t.Errorf("a clone: %v, a copy: %v", temp.IsClone(), temp.IsCopy())
+		}
+		b.write(t, temp, 3)
+		temp.MustHold(b.content())
+		if err := temp.Finish(); err != nil {
+			t.Fatal(err)
+		}
+		if now, err := os.ReadFile(dir + "/f"); err != nil || !bytes.Equal(now, old) {
+			t.Errorf("the old file: %v", err)
+		}
+		if err := b.sink.Publish([]*Temp{temp})[0]; err != nil {
+			t.Fatal(err)
+		}
+		b.wantPublished(t, dir)
+	})
+}
+
+// TestBasisThatChangesUnderItsCopy: a clone does not change with it, and a copy does not
+// get its name.
+func TestBasisThatChangesUnderItsCopy(t *testing.T) {
+	overBoth(t, func(t *testing.T, dir string, shares bool) {
+		b := newBasisTest(t, dir)
+		basis := b.open(t)
+		temp, err := basis.Clone(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := bytes.Clone(b.data)
+		copy(other, "something else")
+		b.rewrite(t, other) // behind the comparison, and before the copy
+		if temp == nil {
+			if temp, err = basis.Copy(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if basis.Stands() {
+			t.Error("a file that was written to counts as it was")
+		}
+		basis.Close()
+		temp.MustHold(b.content())
+		if err := temp.Finish(); err != nil {
+			t.Fatal(err)
+		}
+		err = b.sink.Publish([]*Temp{temp})[0]
+		now, readErr := os.ReadFile(dir + "/f")
+		if readErr != nil {
+			t.Fatal(readErr)
+		}
+		switch {
+		case shares && (err != nil || !bytes.Equal(now, b.data)):
+			t.Errorf("the clone was not published as it was: %v", err)
+		case !shares && (!errors.Is(err, ErrChanged) || !bytes.Equal(now, other)):
+			t.Errorf("the copy was published: %v", err)
+		}
+		if entries, err := filepath.Glob(dir + "/.gdrcp-*"); err != nil || len(entries) != 0 {
+			t.Errorf("left behind: %q, %v", entries, err)
+		}
+	})
+}
+
+// TestHolesOfACopy: holes are found without reading, and made.
+func TestHolesOfACopy(t *testing.T) {
+	overBoth(t, func(t *testing.T, dir string, _ bool) {
+		const size = 64 << 20
+		path := dir + "/f"
+		f, err := os.Create(path)
+		if err == nil {
+			err = f.Truncate(size)
+		}
+		if err == nil {
+			_, err = f.WriteAt([]byte("data"), 40<<20)
+		}
+		if err = errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		s := sinkInto(t, dir, SinkOptions{})
+		t.Cleanup(func() { _ = s.Close() })
+		noLeaks(t)
+		basis, err := s.OpenBasis(&manifest.Entry{Type: manifest.File, Path: "f", Size: size, Mode: 0o644}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		temp, err := basis.Clone(nil)
+		if err == nil && temp == nil {
+			temp, err = basis.Copy()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, 1<<20)
+		zero := func(f zeroed, off, n int64, want bool) {
+			t.Helper()
+			if is, err := f.IsZero(off, n, buf); is != want || err != nil {
+				t.Errorf("%d bytes at %d are zero: %v, %v", n, off, is, err)
+			}
+		}
+		for _, f := range []zeroed{basis, temp} {
+			zero(f, 0, 40<<20, true)
+			zero(f, 0, 41<<20, false)
+			zero(f, 40<<20+4, size-40<<20-4, true)
+		}
+		if err := temp.MakeHole(39<<20, 2<<20); err != nil {
+			t.Fatal(err)
+		}
+		zero(temp, 0, size, true)
+		zero(basis, 0, size, false)
+		if err := temp.MakeHole(size-1, 2); err == nil {
+			t.Error("a hole beyond the end was made")
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(temp.fd, &st); err != nil || st.Blocks*512 > 1<<20 {
+			t.Errorf("%d bytes are on the disk: %v", st.Blocks*512, err)
+		}
+		basis.Close()
+		if err := temp.Discard(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+type zeroed interface {
+	IsZero(off, n int64, buf []byte) (bool, error)
+}
+
+// TestCopyEndsWithTheSession: a copy of a large file ends when it is told to.
+func TestCopyEndsWithTheSession(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+"/f", make([]byte, 20<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	s, err := OpenSink(SinkOptions{Dest: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	steps := 0
+	s.Watch(Watch{Stop: stop, Step: func() {
+		if steps++; steps == 2 {
+			close(stop)
+		}
+	}})
+	if err := s.Place(nil, ""); err != nil {
+		t.Fatal(err)
+	}
+	noLeaks(t)
+	basis, err := s.OpenBasis(&manifest.Entry{Type: manifest.File, Path: "f", Size: 20 << 20, Mode: 0o644}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if temp, err := basis.Copy(); err == nil {
+		t.Errorf("copied: %v", temp.Path())
+	}
+	basis.Close()
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("%v, %v", entries, err)
+	}
+}

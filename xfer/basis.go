@@ -1,0 +1,175 @@
+package xfer
+
+import (
+	"context"
+	"fmt"
+
+	"gdrcp/manifest"
+	"gdrcp/xfer/internal/wire"
+)
+
+// With --checksum a file for which the sink has one of the same size, its basis, is
+// compared piece by piece. The sink says for which files it has one, before the source
+// cuts them. The source then sends digests in the place of their pieces (ExtDigest). The
+// sink compares them with those of its own pieces, and wants what differs as it wants
+// damaged pieces again: repairs bring the bytes (compare.go).
+
+// comparison is what both ends keep of a file that is compared. Whoever books extents
+// owns it, but for differs and differBytes: these have the chunkSender's lock at the
+// source, and the entry's at the sink. When the entry settles nothing changes any more.
+type comparison struct {
+	// pieces is how many first pieces are compared. It is 0 for a file that is not, and 1
+	// for an empty file that is.
+	pieces uint64
+	// digestBytes and holeBytes are of the extents that were booked.
+	digestBytes, holeBytes int64
+	// differs says that not all is the same. differBytes are of the pieces that are not.
+	differs     bool
+	differBytes int64
+}
+
+// add adds another file's numbers.
+func (c *comparison) add(of *comparison) {
+	c.digestBytes += of.digestBytes
+	c.differBytes += of.differBytes
+}
+
+// sameBytes is how much was compared and is the same.
+func (c *comparison) sameBytes() int64 { return c.digestBytes - c.differBytes }
+
+// takes reports whether the piece at off is compared.
+func (c *comparison) takes(off, pieceBytes int64) bool { return uint64(off/pieceBytes) < c.pieces }
+
+// comparablePieces is how many pieces a file has for a comparison.
+func comparablePieces(size, pieceBytes int64) uint64 {
+	return max(1, manifest.PieceCount(size, pieceBytes))
+}
+
+// maxComparedBytes bounds what the digests of one chunk may stand for: the sink has to
+// read as much. So much is also long enough a step that chunks cost nothing beside it,
+// and short enough that both ends read at once.
+func maxComparedBytes(p *wire.Terms) int64 { return max(8<<20, p.PieceBytes) }
+
+// isUnchanged reports whether a copied file was there already, with this content.
+func (b *entryState) isUnchanged() bool {
+	return b.comparison.pieces > 0 && !b.comparison.differs && b.arrived.bytes == 0
+}
+
+// compares reports whether the sink is to compare an entry with what stands in its place.
+// What makes that impossible later is no error: then all pieces differ.
+func (k *sink) compares(e *sinkEntry) bool {
+	if !k.session.terms.Has(wire.FlagChecksum) || k.out != nil || e.Type != manifest.File || e.isLink() {
+		return false
+	}
+	now, err := k.store.Look(e.Path)
+	return err == nil && now.Type == manifest.File && now.Size == e.Size
+}
+
+// tellBasis tells the source of files that it is to send the digests of.
+func (k *sink) tellBasis(ctx context.Context, entries []*sinkEntry) error {
+	var body []byte
+	next := uint64(0)
+	for i, e := range entries {
+		body = wire.AppendBasis(body, next, wire.Basis{Entry: e.id, Pieces: e.comparison.pieces})
+		next = e.id + 1
+		if i < len(entries)-1 && len(body) <= wire.MaxBodyBytes-wire.BasisBytes {
+			continue
+		}
+		if err := k.session.ctl.send(ctx, wire.MsgBasis, body); err != nil {
+			return err
+		}
+		body, next = body[:0], 0
+	}
+	return nil
+}
+
+// hearBasis takes the files that the sink compares.
+func (s *source) hearBasis(body []byte) error {
+	p := &s.session.terms
+	if !p.Has(wire.FlagChecksum) {
+		return fmt.Errorf("%w: files to compare, and all were to be copied", ErrProtocol)
+	}
+	s.sender.mu.Lock()
+	defer s.sender.mu.Unlock()
+	return wire.DecodeBasis(body, s.window.announced, func(b wire.Basis) error {
+		e := s.window.table[b.Entry%entryWindow]
+		if b.Entry < s.window.accepted || e == nil || e.id != b.Entry || e.Type != manifest.File || e.isLink() || e.unwanted || e.comparison.pieces != 0 ||
+			b.Pieces != comparablePieces(e.Size, p.PieceBytes) {
+			return fmt.Errorf("%w: %d pieces of entry %d to compare, which cannot be", ErrProtocol, b.Pieces, b.Entry)
+		}
+		e.comparison.pieces = b.Pieces
+		return nil
+	})
+}
+
+// asDigest makes the next extent of a file one of which only the digest travels, where
+// the sink compares it. A hole that is compared ends where that ends.
+func (s *source) asDigest(e *srcEntry, length int64, flags uint16) (int64, uint16) {
+	piece := s.session.terms.PieceBytes
+	switch {
+	case flags&wire.ExtArrived != 0 || !e.comparison.takes(e.packed, piece):
+		return length, flags
+	case flags&wire.ExtHole != 0:
+		return min(length, int64(e.comparison.pieces)*piece-e.packed), flags
+	}
+	return length, flags | wire.ExtDigest
+}
+
+// comparedBytes is what the sink has to read because of an extent.
+func comparedBytes(x *wire.Extent) int64 {
+	if x.Flags&wire.ExtDigest == 0 {
+		return 0
+	}
+	return x.Length
+}
+
+// resendDifferent has the pieces sent that the sink has compared and found to differ: the
+// extents of a chunk with these indices. The bytes of a digest come in repairs, as many of
+// them as they need. A hole comes again as one, so that the sink makes it. The
+// chunkSender's lock is held.
+func (s *source) resendDifferent(c *outChunk, indices []int) {
+	var w *resend
+	used, room := int64(0), int64(s.session.terms.ChunkBytes)
+	for _, i := range indices {
+		x, e := c.Extents[i], c.files[i]
+		e.comparison.differs = true
+		if x.Flags&wire.ExtDigest != 0 {
+			e.comparison.differBytes += x.Length
+		}
+		x.Flags &^= wire.ExtDigest
+		at := alignUp(used, x.Length)
+		if w == nil || x.Brings() && at+x.Length > room {
+			w, at = &resend{id: c.ID, repair: true, tries: 1}, 0
+			s.window.resends = append(s.window.resends, w)
+		}
+		if x.Brings() {
+			used = at + x.Length
+		}
+		w.extents, w.files = append(w.extents, x), append(w.files, e)
+	}
+}
+
+// differs reports whether a wish is for a piece that the sink has compared, and not for
+// one that was damaged.
+func (c *outChunk) differs(i int, p *wire.Terms) bool {
+	x := &c.Extents[i]
+	return x.Flags&wire.ExtDigest != 0 || x.Flags&wire.ExtHole != 0 && c.files[i].comparison.takes(x.Off, p.PieceBytes)
+}
+
+// checkCompared checks that digests stand for the pieces that the source was told to
+// send digests of, and for no others.
+func checkCompared(e *sinkEntry, x *wire.Extent, p *wire.Terms) error {
+	compared := e.comparison.takes(x.Off, p.PieceBytes)
+	good := x.Flags&wire.ExtDigest == 0
+	switch {
+	case x.Flags&wire.ExtHole != 0:
+		end := int64(e.comparison.pieces) * p.PieceBytes
+		good = !compared || x.Off+x.Length <= end || e.Size <= end
+	case x.Flags&wire.ExtArrived == 0:
+		good = compared != good
+	}
+	if !good {
+		return fmt.Errorf("%w: flags %#x at %d of %q, of which %d pieces are compared", ErrProtocol, x.Flags, x.Off, e.Path, e.comparison.pieces)
+	}
+	return nil
+}

@@ -1,0 +1,261 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"gdrcp/chunker"
+	"gdrcp/xfer/internal/wire"
+)
+
+// standing is what pieces are compared with: the file in an entry's place, or a clone of
+// it, which nobody else changes.
+type standing interface {
+	ReadAt(p []byte, off int64) (int, error)
+	IsZero(off, n int64, buf []byte) (bool, error)
+}
+
+// compare compares an extent of which no bytes came with what the sink has. good is false
+// if the source is to send it.
+func (w *lander) compare(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent) (good bool, err error) {
+	if h.Repair {
+		return w.makeHole(e, x)
+	}
+	now, err := w.sink.standingOf(e)
+	if err != nil {
+		return true, err
+	}
+	same := false
+	if now != nil {
+		same, err = w.isSame(now, e, x)
+	}
+	switch {
+	case errors.Is(err, context.Canceled):
+		return true, err
+	case err != nil || !same: // what cannot be read is not the same
+		return w.wantDifferent(e, x)
+	}
+	e.mu.Lock()
+	temp := e.temp
+	e.mu.Unlock()
+	if temp != nil && !temp.IsCopy() && x.Flags&wire.ExtDigest != 0 {
+		// A file that an earlier copy began gets what was compared, and not what may
+		// stand there by now.
+		if err := w.write(e, temp.WriteAt, w.old[:x.Length], x.Off); err != nil {
+			return true, err
+		}
+	}
+	return true, w.sink.landed(e, x)
+}
+
+// isSame reads what stands in the place of an extent.
+func (w *lander) isSame(now standing, e *sinkEntry, x *wire.Extent) (bool, error) {
+	p := &w.sink.session.terms
+	if int64(len(w.old)) < min(p.PieceBytes, e.Size) {
+		w.old = make([]byte, min(p.PieceBytes, e.Size))
+	}
+	if x.Flags&wire.ExtHole != 0 {
+		return now.IsZero(x.Off, x.Length, w.old)
+	}
+	b := w.old[:x.Length]
+	if _, err := now.ReadAt(b, x.Off); err != nil {
+		return false, err
+	}
+	return p.DigestOf(x, e.Size, b) == x.Digest, nil
+}
+
+// standingOf returns what an entry's pieces are compared with. It is nil where there is
+// nothing any more. An error ends the session.
+func (k *sink) standingOf(e *sinkEntry) (standing, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.over || e.noBasis {
+		return nil, nil
+	}
+	if e.basis == nil {
+		if err := k.openBasisLocked(e); e.basis == nil || err != nil {
+			return nil, err
+		}
+	}
+	if e.temp != nil && e.temp.IsClone() {
+		return e.temp, nil
+	}
+	return e.basis, nil
+}
+
+// openBasisLocked opens what an entry is compared with, and clones it where that is
+// possible: then nobody can change what was compared. Otherwise a copy is made only when
+// something differs (tempLocked).
+func (k *sink) openBasisLocked(e *sinkEntry) error {
+	p := &k.session.terms
+	if err := k.takeToken(e); errors.Is(err, errAllOpen) {
+		return nil // this piece comes anew, and another one may find room
+	} else if err != nil {
+		return err
+	}
+	b, err := retryOnEMFILE(k.stop, func() (*chunker.Basis, error) { return k.store.OpenBasis(&e.Entry, e.attrs) })
+	if err != nil {
+		k.endComparison(e)
+		if errors.Is(err, context.Canceled) {
+			return err
+		}
+		return nil
+	}
+	e.basis = b
+	if e.temp != nil || e.Size <= p.PieceBytes || p.Has(wire.FlagDryRun) {
+		return nil
+	}
+	var partial *chunker.Partial
+	if e.isResumable() {
+		partial = k.partialOf(e)
+	}
+	if e.temp, err = b.Clone(partial); e.temp != nil {
+		k.keepsLater(e)
+	}
+	return err
+}
+
+// endComparison closes what an entry is compared with. Nothing more of the entry is the
+// same. The entry's lock is held.
+func (k *sink) endComparison(e *sinkEntry) {
+	e.basis.Close()
+	e.basis, e.noBasis = nil, true
+	if e.temp == nil {
+		k.giveToken(e)
+	}
+}
+
+// wantDifferent has the source send a piece that is not the same. In a dry run it only
+// notes that.
+func (w *lander) wantDifferent(e *sinkEntry, x *wire.Extent) (good bool, err error) {
+	k := w.sink
+	p := &k.session.terms
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.over {
+		return true, nil
+	}
+	e.comparison.differs = true
+	if p.Has(wire.FlagDryRun) {
+		e.written += x.Length
+		return true, k.completeLocked(e)
+	}
+	if x.Flags&wire.ExtDigest != 0 {
+		e.comparison.differBytes += x.Length
+	}
+	if e.Size <= p.PieceBytes {
+		k.endComparison(e) // all of it comes
+	}
+	if most := mostWanted(p); k.wanted.Add(1) > most {
+		return false, fmt.Errorf("%w: more than %d pieces are to be sent again", ErrProtocol, most)
+	}
+	if e.repairs == nil {
+		e.repairs = make(map[int64]repair)
+	}
+	e.repairs[x.Off] = repair{digest: x.Digest}
+	return false, nil
+}
+
+// makeHole takes a hole that was none in the file that it was compared with.
+func (w *lander) makeHole(e *sinkEntry, x *wire.Extent) (good bool, err error) {
+	temp, why := w.tempOf(e)
+	if why != nil && !errors.Is(why, errAllOpen) {
+		return true, why
+	}
+	if again, err := w.judge(e, x, why, true); err != nil || again || temp == nil {
+		return !again, err
+	}
+	if temp.IsCopy() {
+		makeHole := func([]byte, int64) (int, error) { return 0, temp.MakeHole(x.Off, x.Length) }
+		if err := w.write(e, makeHole, nil, x.Off); err != nil {
+			return true, err
+		}
+	}
+	return true, w.sink.landed(e, x)
+}
+
+// write writes to an entry's file. An error ends the session. What goes wrong with this
+// file alone ends the entry.
+func (w *lander) write(e *sinkEntry, to func(p []byte, off int64) (int, error), data []byte, off int64) error {
+	_, err := to(data, off)
+	switch {
+	case errors.Is(err, chunker.ErrNoSpace), errors.Is(err, context.Canceled):
+		return err
+	case err != nil:
+		w.sink.failEntry(e, Failed, err)
+	}
+	return nil
+}
+
+// stayLocked ends the comparison of an entry of which everything is booked and there. It
+// reports whether the file that stands there stays: it is then with the publisher or, in
+// a dry run, the entry has ended.
+func (k *sink) stayLocked(e *sinkEntry) (stays bool, err error) {
+	p, b := &k.session.terms, e.basis
+	if p.Has(wire.FlagDryRun) {
+		k.endComparison(e)
+		if !e.comparison.differs {
+			e.problem = &wire.Exception{Entry: e.id, Outcome: Kept, Text: "same content"}
+		}
+		e.over = true
+		k.wake()
+		return true, nil
+	}
+	if b == nil {
+		return false, nil
+	}
+	e.basis = nil
+	if e.comparison.differs || e.temp != nil && !(e.temp.IsClone() && b.Stands()) {
+		b.Close()
+		return false, nil
+	}
+	if e.temp != nil {
+		err = e.temp.Discard()
+	}
+	e.temp = b.Stay(k.contentOf(e))
+	if p.Has(wire.FlagReadBack) {
+		e.temp.ReadBack(k.contentOf(e))
+	}
+	if err != nil { // the clone stays, and somebody has to hear of it
+		k.failEntryLocked(e, Failed, err.Error())
+		return true, nil
+	}
+	k.finish(e)
+	return true, nil
+}
+
+// contentOf is what an entry's file must hold. All of the entry has been booked.
+func (k *sink) contentOf(e *sinkEntry) chunker.Content {
+	p := &k.session.terms
+	return chunker.Content{Hash: p.Hash, PieceBytes: p.PieceBytes, Root: e.Root}
+}
+
+// takeToken takes a token for an entry that opens its first file. It may wait for the
+// publisher. The entry's lock is held.
+func (k *sink) takeToken(e *sinkEntry) error {
+	if e.hasToken {
+		return nil
+	}
+	err := k.openFiles.take()
+	e.hasToken = err == nil
+	return err
+}
+
+// giveToken gives back the token of an entry that has no file open any more and none with
+// the publisher.
+func (k *sink) giveToken(e *sinkEntry) {
+	if e.hasToken {
+		k.openFiles.giveBack()
+	}
+	e.hasToken = false
+}
+
+// keepTemp ends a file that will not be completed, and keeps what has arrived of it. A
+// clone that is the same as its basis is worth nothing.
+func (e *sinkEntry) keepTemp() error {
+	if e.temp.IsClone() && !e.comparison.differs {
+		return e.temp.Discard()
+	}
+	return e.temp.Keep()
+}

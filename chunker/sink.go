@@ -1,6 +1,7 @@
 package chunker
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -28,6 +29,9 @@ type SinkOptions struct {
 	// MustBeFile: Dest has to be a file's name, whether the file exists or not: the
 	// source has no name of its own to get in a directory.
 	MustBeFile bool
+	// Itself: Dest is the copy itself, also where a directory is there already. Without
+	// it the copy would get its name in that directory.
+	Itself bool
 	// Keep is what is kept of the source's metadata.
 	Keep Keep
 	// NoFsync leaves it to the kernel when published files reach the disk.
@@ -42,6 +46,7 @@ type Sink struct {
 	base    *dirHandle
 	leaf    string // name of Dest in base, or "" where base is Dest itself
 	missing bool   // nothing is at leaf
+	adopts  bool   // a directory is at leaf, and the copy goes on in it
 	// oneByOne: the file system lets only one thread at a time write to a file.
 	oneByOne bool
 
@@ -117,11 +122,16 @@ func (s *Sink) Into() (dir manifest.Inode, leaf string) { return s.base.inode, s
 // openBase opens path, or the directory it is in if it is not a directory.
 func (s *Sink) openBase(path string) error {
 	fd, err := s.openGiven(path)
-	if err == unix.ENOENT || err == unix.ENOTDIR {
+	isDir := err == nil
+	if isDir && s.opt.Itself {
+		closeQuietly(fd)
+	}
+	if err == unix.ENOENT || err == unix.ENOTDIR || isDir && s.opt.Itself {
 		dir, leaf := cutLeaf(path)
 		s.missing = err == unix.ENOENT
+		s.adopts = isDir
 		if leaf == "." {
-			return err
+			return cmp.Or(err, error(unix.EINVAL))
 		}
 		s.leaf = leaf
 		fd, err = s.openGiven(dir)
@@ -198,7 +208,7 @@ func (s *Sink) Place(single *manifest.Entry, name string) error {
 			return kindErr("place", single.Path, ErrEscape)
 		}
 		s.prefix = s.leaf
-		if s.leaf != "" && !s.missing {
+		if s.leaf != "" && !s.missing && !s.adopts {
 			return s.notDir("copy a directory to")
 		}
 		if s.leaf == "" && name != "." {

@@ -96,7 +96,7 @@ func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst stri
 	if len(paths) > 1 {
 		h.Terms.Flags |= wire.FlagMany
 	}
-	store, err := chunker.OpenSink(chunker.SinkOptions{Dest: dst, MustBeDir: len(paths) > 1, Keep: keepOf(h.Terms.Flags), NoFsync: o.NoFsync})
+	store, err := chunker.OpenSink(chunker.SinkOptions{Dest: dst, MustBeDir: len(paths) > 1, Itself: h.Terms.Has(wire.FlagItself), Keep: keepOf(h.Terms.Flags), NoFsync: o.NoFsync})
 	if err != nil {
 		return nil, err
 	}
@@ -130,6 +130,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 	if p := &h.Terms; o.local.Direct && p.Touched() != nil {
 		return nil, fmt.Errorf("gpudirect is required: %w: %w", rdma.ErrUnsupported, p.Touched())
 	}
+	o.Tries.fit(h)
 	d, err := c.connect(ctx, ep, o)
 	if err != nil {
 		return nil, err
@@ -145,6 +146,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 		if err := s.agree(ctx, h, d, o); err != nil {
 			return err
 		}
+		o.Tries.stands(s, o.store)
 		if acct, err = newCopyResults(&s.terms, o); err != nil {
 			return err
 		}
@@ -167,6 +169,9 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 	err = errors.Join(err, d.close())
 	if acct == nil {
 		return nil, err
+	}
+	if err != nil {
+		o.Tries.cutOff(acct, role)
 	}
 	sum := acct.summary(o.Tally, &s.terms, d.link, start)
 	sum.Local, sum.Remote = s.memories()
@@ -208,6 +213,7 @@ func (o *Options) hello(m wire.Mode) (*wire.Hello, error) {
 		}
 	}
 	h.Terms.Flags |= o.metadataFlags()
+	o.Tries.goesOn(&h.Terms)
 	return h, nil
 }
 

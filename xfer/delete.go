@@ -47,7 +47,7 @@ func (a *copyResults) bookRemoval(f wire.DeleteOutcome, path, text string) {
 	case wire.DeletedFile, wire.DeletedDir:
 		a.deletes.deleted++
 	case wire.DeletedFailed:
-		a.counts[Failed]++
+		a.late[Failed]++
 	case wire.DeletedNone:
 		a.deletes.notDeleted = true
 	}

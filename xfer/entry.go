@@ -29,6 +29,9 @@ type entryState struct {
 	arrived arrivedPieces
 	// comparison is of a file that the sink compares with its own.
 	comparison comparison
+	// refusedBefore are the entries before this one that were never announced. It is nil
+	// where the copy has one try.
+	refusedBefore *refusedCounts
 	// grown says that the file became longer while it was read, and that the entry is
 	// its beginning.
 	grown bool

@@ -18,7 +18,8 @@ var (
 	ErrIntegrity = errors.New("integrity check failed")
 	// ErrPeerSilent says that nothing was heard from the peer for too long.
 	ErrPeerSilent = wire.ErrPeerSilent
-	// ErrPeerStopped says that the peer was interrupted or is shutting down.
+	// ErrPeerStopped says that the peer was interrupted, is shutting down, or has heard
+	// nothing from this end for too long.
 	ErrPeerStopped = errors.New("the peer stopped")
 	// ErrProtocol says that the peer sent something that the protocol does not allow.
 	ErrProtocol = wire.ErrProtocol
@@ -50,7 +51,7 @@ func Classify(err error) ErrorClass {
 		return ClassUsage
 	case errors.Is(err, rdma.ErrUnsupported):
 		return ClassUnsupported
-	case errors.Is(err, context.Canceled), errors.Is(err, ErrPeerStopped):
+	case errors.Is(err, context.Canceled), errors.Is(err, ErrPeerStopped), errors.Is(err, ErrPeerSilent):
 		return ClassStopped
 	}
 	return ClassError

@@ -65,7 +65,10 @@ func (o *Options) maxDelete() uint64 {
 // run every entry. The end of a file counts only once the source has been told that the
 // file's data is not wanted.
 func (k *sink) decide(e *sinkEntry) (done bool) {
-	if why, same := k.keeps(e); why != "" {
+	if e.Type == manifest.File && k.session.terms.HasSettled(e.Path) {
+		k.store.NoteKept(e.Path)
+		e.problem = &wire.Exception{Entry: e.id, Outcome: Kept, Text: "settled in an earlier try"}
+	} else if why, same := k.keeps(e); why != "" {
 		k.store.NoteKept(e.Path)
 		e.problem = &wire.Exception{Entry: e.id, Outcome: Kept, Text: why}
 		k.keepNames(e, same != nil)
@@ -155,10 +158,13 @@ func (k *sink) passes(e *sinkEntry, now *chunker.Standing) string {
 	case k.session.terms.Has(wire.FlagSizeStays):
 		return "same size"
 	case k.session.terms.Has(wire.FlagSameStays) && now.HasTime(e.MtimeNs):
-		return "same time and size"
+		return sameTimeAndSize
 	}
 	return ""
 }
+
+// sameTimeAndSize is why a file stays by the quick check.
+const sameTimeAndSize = "same time and size"
 
 // seconds rounds a time down to whole seconds.
 func seconds(ns int64) int64 {
@@ -206,7 +212,8 @@ func errUnwanted(e *sinkEntry) error {
 
 // hearUnwanted takes the entries whose data the source is not to send.
 func (s *source) hearUnwanted(body []byte) error {
-	if !s.session.terms.Has(wire.FlagsKeeping | wire.FlagDryRun) {
+	all := s.session.terms.Has(wire.FlagsKeeping | wire.FlagDryRun)
+	if !all && s.session.terms.Settled == "" {
 		return fmt.Errorf("%w: entries not wanted, and all were to be copied", ErrProtocol)
 	}
 	s.sender.mu.Lock()
@@ -216,7 +223,7 @@ func (s *source) hearUnwanted(body []byte) error {
 			return fmt.Errorf("%w: entry %d refused after it was accepted", ErrProtocol, id)
 		}
 		e := s.window.table[id%entryWindow]
-		if e == nil || e.id != id || e.Type != manifest.File || e.unwanted {
+		if e == nil || e.id != id || e.Type != manifest.File || e.unwanted || !all && !s.session.terms.HasSettled(e.Path) {
 			return fmt.Errorf("%w: entry %d not wanted, which is no file, or not wanted twice", ErrProtocol, id)
 		}
 		e.unwanted = true
@@ -237,7 +244,7 @@ func (s *source) checkUnsent(e *srcEntry, x *wire.Exception) error {
 		if e.comparison.pieces > 0 && s.session.terms.Has(wire.FlagDryRun) && sent {
 			return nil
 		}
-		if s.session.terms.Has(wire.FlagsKeeping) && (unwanted || e.Type != manifest.File || e.isLink()) || s.session.terms.Has(wire.FlagsKeepingLater) && sent {
+		if unwanted && s.session.terms.HasSettled(e.Path) || s.session.terms.Has(wire.FlagsKeeping) && (unwanted || e.Type != manifest.File || e.isLink()) || s.session.terms.Has(wire.FlagsKeepingLater) && sent {
 			return nil
 		}
 		return fmt.Errorf("%w: the peer kept its own %q instead of the copy", ErrProtocol, e.Path)

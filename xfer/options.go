@@ -116,6 +116,9 @@ type Options struct {
 	Manifest      string
 	WriteManifest string
 
+	// Tries are the tries of this copy, for a caller that makes several. Nil: there is one.
+	Tries *Tries
+
 	// Started is when the program began. The time to the first byte counts from there.
 	Started  time.Time
 	Timeouts Timeouts
@@ -303,6 +306,9 @@ type Summary struct {
 	// listed or read whole, or does not match the given manifest.
 	Deleted    int64
 	NotDeleted bool
+	// Retries is how often the copy began again because its connection was lost. The
+	// other numbers are of all tries.
+	Retries int
 	// DryRun says that nothing was copied or deleted. The counts tell what would be.
 	DryRun bool
 	// Verified says that both ends have the same roots.
@@ -313,18 +319,20 @@ func (a *copyResults) summary(t *Tally, p *wire.Terms, link Link, since time.Tim
 	r, counted := a.finish(), t.Snapshot()
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	r, since = a.tries.total(r), a.tries.since(since)
+	of := func(o Outcome) int64 { return a.booked.counts[o] + a.refused.counts[o] + a.late[o] }
 	sum := &Summary{
 		Link: link, Local: wire.HostMemory(""), Remote: wire.HostMemory(""), Content: r.Content, Meta: r.Meta, Hash: p.Hash, PieceBytes: p.PieceBytes,
-		Files: a.counts[Copied], Dirs: a.dirs, Links: a.links, Bytes: int64(r.Bytes), WireBytes: counted.WireBytes, Repairs: counted.Repairs,
-		Unchanged: a.unchanged, UnchangedBytes: a.unchangedBytes, ResumedBytes: a.resumedBytes, ComparedBytes: a.compared.digestBytes, SkippedBytes: a.skippedBytes,
-		SameBytes: a.compared.sameBytes(), SentBytes: a.sentBytes,
+		Files: a.booked.counts[Copied], Dirs: a.booked.dirs, Links: a.booked.links, Bytes: int64(r.Bytes), WireBytes: counted.WireBytes, Repairs: counted.Repairs,
+		Unchanged: a.booked.unchanged, UnchangedBytes: a.booked.unchangedBytes, ResumedBytes: a.booked.resumedBytes, ComparedBytes: a.booked.compared.digestBytes,
+		SkippedBytes: a.booked.skippedBytes, SameBytes: a.booked.compared.sameBytes(), SentBytes: a.booked.sentBytes,
 		Seconds: time.Since(since).Seconds(), FirstByte: counted.FirstByte,
-		Skipped: a.counts[Skipped], Failed: a.counts[Failed], Changed: a.counts[Changed], Corrupt: a.counts[Corrupt],
-		Missing: a.missing, Verified: a.verified,
-		Grown: a.grown, Kept: a.counts[Kept], Deleted: a.deletes.deleted, NotDeleted: a.deletes.notDeleted, DryRun: a.dry,
+		Skipped: of(Skipped), Failed: of(Failed), Changed: of(Changed), Corrupt: of(Corrupt),
+		Missing: a.refused.missing, Verified: a.verified, Retries: a.tries.retries(),
+		Grown: a.booked.grown, Kept: of(Kept), Deleted: a.deletes.deleted, NotDeleted: a.deletes.notDeleted, DryRun: a.dry,
 	}
 	if a.dry {
-		sum.Bytes, sum.SentBytes, sum.SameBytes, sum.ComparedBytes = a.dryBytes, 0, 0, 0
+		sum.Bytes, sum.SentBytes, sum.SameBytes, sum.ComparedBytes = a.booked.dryBytes, 0, 0, 0
 	}
 	return sum
 }

@@ -38,23 +38,35 @@ type copyResults struct {
 	writes       bool   // the copy writes a manifest
 	writesAs     string // the last name of the manifest's path
 
+	// tries are those of a client's copy, or nil.
+	tries *Tries
+
 	mu        sync.Mutex
 	roots     *manifest.Roots
 	out       *manifest.FileWriter
 	spill     pieceSpill
 	nextToEnd uint64 // id of the entry that ends next
-	counts    [Kept + 1]int64
-	missing   int64
+	// booked is about announced entries, refused about others. late counts what happens
+	// behind the last entry, and what another try would find again.
+	booked       bookings
+	refused      refusedCounts
+	refusedSoFar *refusedCounts // an equal copy, once an entry has it
+	late         [Kept + 1]int64
 	// tellMissing tells the other end that an entry of the given manifest is not at the
 	// source. It is nil at a sink, because the source need not know.
 	tellMissing func(path string, x *wire.Exception) error
 	// verified says that the other end has the same roots.
 	verified bool
-	links    int64
-	dirs     int64
-	grown    int64 // of the files that were copied
-	// resumedBytes is how much of the files that were copied an earlier copy had brought.
-	resumedBytes int64
+	dry      bool // the copy copies nothing: the roots are of nothing
+	deletes  deleteCounts
+}
+
+// bookings are the numbers of the announced entries that have ended.
+type bookings struct {
+	counts       [Kept + 1]int64 // by outcome; of those copied, the files
+	links, dirs  int64
+	grown        int64 // of the files that were copied
+	resumedBytes int64 // of these files, what an earlier copy had brought
 	// compared sums the comparisons of files that were copied, and sentBytes what was sent
 	// of such files. unchanged counts those that were there already, and
 	// unchangedBytes are theirs.
@@ -63,9 +75,13 @@ type copyResults struct {
 	sentBytes, unchangedBytes int64
 	// skippedBytes are of files that the destination kept, and nobody compared.
 	skippedBytes int64
-	dry          bool  // the copy copies nothing: the roots are of nothing
 	dryBytes     int64 // of the files that would be copied
-	deletes      deleteCounts
+}
+
+// refusedCounts are the numbers of entries that were never announced.
+type refusedCounts struct {
+	counts  [Kept + 1]int64 // by outcome
+	missing int64           // in the given manifest, but not at the source
 }
 
 func newCopyResults(p *wire.Terms, o *Options) (*copyResults, error) {
@@ -73,6 +89,7 @@ func newCopyResults(p *wire.Terms, o *Options) (*copyResults, error) {
 	if o.wantManifest != nil {
 		a.wantManifest = &manifestCursor{r: o.wantManifest}
 	}
+	o.Tries.begin(a, p)
 	if o.WriteManifest != "" {
 		out, err := manifest.Create(o.WriteManifest, manifest.Header{Algorithm: p.Hash, PieceBytes: p.PieceBytes})
 		if err != nil {
@@ -104,6 +121,9 @@ func (a *copyResults) vouches() bool { return a.wantManifest != nil || a.writes 
 // says that the entry does not match the manifest. The root of a file is compared
 // later, when it is known.
 func (a *copyResults) lookup(b *entryState) error {
+	if a.tries != nil {
+		defer a.noteRefused(b)
+	}
 	if a.wantManifest == nil {
 		return nil
 	}
@@ -135,12 +155,17 @@ func (a *copyResults) walked() error {
 
 // reportMissing books an entry of the given manifest that is not at the source.
 func (a *copyResults) reportMissing(e *manifest.Entry) error {
+	x := wire.Exception{Entry: noEntry, Outcome: Corrupt, Text: fmt.Sprintf("%q: in the manifest, but not at the source", e.Path)}
 	a.mu.Lock()
-	a.missing++
+	told := a.tries.hasSettled(e.Path)
+	if !told {
+		a.refused.missing++
+	}
 	a.deletes.unlisted = true
 	a.mu.Unlock()
-	x := wire.Exception{Entry: noEntry, Outcome: Corrupt, Text: fmt.Sprintf("%q: in the manifest, but not at the source", e.Path)}
-	a.report(Event{Kind: EventFile, Path: e.Path, Outcome: x.Outcome, Text: x.Text, DryRun: a.dry})
+	if !told {
+		a.report(Event{Kind: EventFile, Path: e.Path, Outcome: x.Outcome, Text: x.Text, DryRun: a.dry})
+	}
 	if a.tellMissing == nil {
 		return nil
 	}
@@ -164,9 +189,19 @@ func (a *copyResults) bookRefused(path string, x *wire.Exception) error {
 		}
 	}
 	a.mu.Lock()
-	a.counts[x.Outcome]++
+	told := path != "" && a.tries.hasSettled(path)
+	switch {
+	case told:
+	case path == "":
+		a.late[x.Outcome]++
+	default:
+		a.refused.counts[x.Outcome]++
+	}
 	a.deletes.unlisted = a.deletes.unlisted || a.leavesOpen(x.Outcome)
 	a.mu.Unlock()
+	if told {
+		return nil
+	}
 	a.report(Event{Kind: EventFile, Path: path, Outcome: x.Outcome, Text: x.Text, End: endOf(x), DryRun: a.dry})
 	return nil
 }
@@ -184,15 +219,23 @@ func (a *copyResults) book(b *entryState, x *wire.Exception) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.nextToEnd = b.id + 1
+	if a.tries.hasSettled(b.Path) {
+		return a.bookAgain(b, x)
+	}
+	a.tries.settle(b)
 	if x != nil && x.Outcome == Kept && b.comparison.pieces > 0 { // in a dry run
-		a.unchanged++
+		a.booked.unchanged++
 		a.report(Event{Kind: EventFile, Path: b.Path, Outcome: Copied, Bytes: b.Size, Unchanged: true, DryRun: a.dry})
 		return nil
 	}
+	published := a.tries.hadPublished(b, x)
+	if published {
+		x = nil
+	}
 	if x != nil {
-		a.counts[x.Outcome]++
+		a.booked.counts[x.Outcome]++
 		if x.Outcome == Kept && b.Type == manifest.File {
-			a.skippedBytes += b.Size
+			a.booked.skippedBytes += b.Size
 		}
 		// The content differs from the manifest's. Either end may find that out.
 		a.deletes.unlisted = a.deletes.unlisted || x.Outcome == Corrupt
@@ -205,34 +248,35 @@ func (a *copyResults) book(b *entryState, x *wire.Exception) error {
 	unchanged := b.isUnchanged() && !a.dry // a dry run tells that as kept
 	switch b.Type {
 	case manifest.Dir:
-		a.dirs++
+		a.booked.dirs++
 	case manifest.Symlink:
-		a.links++
+		a.booked.links++
 	default:
+		arrivedBytes := a.tries.arrivedBefore(b)
 		if unchanged {
-			a.unchanged++
-			a.unchangedBytes += b.Size
+			a.booked.unchanged++
+			a.booked.unchangedBytes += b.Size
 		} else {
-			a.counts[Copied]++
+			a.booked.counts[Copied]++
 		}
-		a.resumedBytes += b.arrived.bytes
-		a.compared.add(&b.comparison)
+		a.booked.resumedBytes += arrivedBytes
+		a.booked.compared.add(&b.comparison)
 		if !b.isLink() {
-			a.sentBytes += b.Size - b.arrived.bytes - b.comparison.holeBytes - b.comparison.sameBytes()
+			a.booked.sentBytes += b.Size - arrivedBytes - b.comparison.holeBytes - b.comparison.sameBytes()
 		}
 		a.tally.AddFile()
 	}
 	text := ""
 	if b.grown {
-		a.grown++
+		a.booked.grown++
 		text = b.grownText()
 	}
 	a.report(Event{Kind: EventFile, Path: b.Path, Outcome: Copied, Bytes: b.Size, Text: text, Unchanged: unchanged, DryRun: a.dry})
 	if a.dry {
-		a.dryBytes += b.Size
+		a.booked.dryBytes += b.Size
 		return nil
 	}
-	if err := a.roots.Add(&b.Entry); err != nil {
+	if err := a.addToRoots(b, published); err != nil {
 		return fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
 	if a.out == nil {

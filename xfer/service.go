@@ -138,7 +138,7 @@ func (v *service) begin(s *session, h *wire.Hello, a keyScope, root *servedRoot)
 		return fmt.Errorf("%w: the server is read-only", fs.ErrPermission)
 	}
 	o := chunker.SinkOptions{
-		Dest: h.Paths[0], MustBeDir: h.Terms.Flags&wire.FlagMustBeDir != 0, MustBeFile: h.Terms.Flags&wire.FlagStream != 0, Keep: keepOf(h.Terms.Flags), NoFsync: h.Terms.Flags&wire.FlagNoFsync != 0,
+		Dest: h.Paths[0], MustBeDir: h.Terms.Flags&wire.FlagMustBeDir != 0, MustBeFile: h.Terms.Flags&wire.FlagStream != 0, Itself: h.Terms.Has(wire.FlagItself), Keep: keepOf(h.Terms.Flags), NoFsync: h.Terms.Flags&wire.FlagNoFsync != 0,
 	}
 	if root != nil {
 		o.Root = root.Root

@@ -241,7 +241,7 @@ func (s *session) closed(c *rdma.Completion) error {
 		s.once.Do(func() { close(s.hungUp) })
 		return nil
 	}
-	return fmt.Errorf("connection to %s lost: %w", s.peer, c.Err)
+	return &lostError{s.peer, c.Err}
 }
 
 // beat sends something on every queue pair once a second, unless the last heartbeat is

@@ -48,7 +48,7 @@ func (s *source) hearUnsettled(body []byte) error {
 // in the roots, because both ends have it there.
 func (a *copyResults) bookUnsettled(path, text string, of End) {
 	a.mu.Lock()
-	a.counts[Failed]++
+	a.late[Failed]++
 	a.mu.Unlock()
 	a.report(Event{Kind: EventFile, Path: path, Outcome: Failed, Text: text, End: of})
 }

@@ -31,15 +31,16 @@ type copyRun struct {
 	stream         *chunker.Pipe // this end's, if SRC or DST is -
 	console        *console
 	events         *events // nil without --json
-	maxMemoryBytes int64   // of this end's slots; 0: no bound
-	logName        string  // of --log-file, or empty
+	retries        int
+	maxMemoryBytes int64  // of this end's slots; 0: no bound
+	logName        string // of --log-file, or empty
 	log            *logFile
 	ends           endNames
 	tally          *xfer.Tally // of the copy, once it has begun
 }
 
 func (p *program) copyCommand() *cli.Command {
-	c := &copyRun{program: p}
+	c := &copyRun{program: p, retries: defaultRetries}
 	return &cli.Command{
 		Name: args.CopyName, Usage: "copy files between hosts by RDMA or TCP, verified", ArgsUsage: "[OPTIONS] SRC... DST", Flags: c.flags(),
 		Action: func(cc *cli.Context) error {
@@ -171,7 +172,7 @@ func (c *copyRun) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 	if p.endpoint.Key, err = c.key(c.keyFile); err != nil {
 		return nil, err
 	}
-	return c.transfer(ctx, c.client(), p, o)
+	return c.withServer(ctx, p, o)
 }
 
 // report takes the engine's events, from several goroutines at once.

@@ -20,9 +20,12 @@ import (
 //	event       told                            fields
 //	waiting     where the server has no room    text
 //	            yet, once
-//	connected   once a connection stands        link fields
+//	connected   once a connection stands, in    link fields
+//	            each try
 //	memory      where an end was asked to have  end ("local" or "remote"), slots fields
 //	            its slots in GPU memory
+//	retry       where the connection was lost   text (why), retry (1 for the first), retries (at most), seconds (until it goes on)
+//	            and the copy begins again
 //	progress    every second                    bytes, files, total_bytes (found so far), total_known, seconds, bytes_per_second,
 //	                                            seconds_left (where that is known)
 //	file        for every entry that was not    path, outcome, text, end ("local" or "remote", as the text is of)
@@ -118,6 +121,14 @@ type waitingEvent struct {
 	Text  string `json:"text"`
 }
 
+type retryEvent struct {
+	Event   string  `json:"event"`
+	Text    string  `json:"text"`
+	Retry   int     `json:"retry"`
+	Retries int     `json:"retries"`
+	Seconds float64 `json:"seconds"`
+}
+
 type fileEvent struct {
 	Event   string `json:"event"`
 	Path    string `json:"path"`
@@ -200,6 +211,7 @@ type summaryEvent struct {
 	SkippedBytes   int64   `json:"skipped_bytes"`
 	ResumedBytes   int64   `json:"resumed_bytes"`
 	Grown          int64   `json:"grown"`
+	Retries        int     `json:"retries"`
 	Deleted        int64   `json:"deleted"`
 	NotDeleted     bool    `json:"not_deleted,omitempty"`
 	DryRun         bool    `json:"dry_run,omitempty"`
@@ -215,7 +227,7 @@ func eventOf(s *xfer.Summary) summaryEvent {
 		WireBytes: s.WireBytes, Repairs: s.Repairs, Hash: s.Hash.String(), PieceBytes: s.PieceBytes, Root: hex.EncodeToString(s.Content[:]),
 		MetaRoot: hex.EncodeToString(s.Meta[:]), Verified: s.Verified, FirstByteMs: float64(s.FirstByte.Microseconds()) / 1e3, Skipped: s.Skipped,
 		Failed: s.Failed, Changed: s.Changed, Corrupt: s.Corrupt, Missing: s.Missing, Kept: s.Kept, Unchanged: s.Unchanged,
-		SentBytes: s.SentBytes, ComparedBytes: s.ComparedBytes, SameBytes: s.SameBytes, SkippedBytes: s.SkippedBytes, ResumedBytes: s.ResumedBytes, Grown: s.Grown, Deleted: s.Deleted,
+		SentBytes: s.SentBytes, ComparedBytes: s.ComparedBytes, SameBytes: s.SameBytes, SkippedBytes: s.SkippedBytes, ResumedBytes: s.ResumedBytes, Grown: s.Grown, Retries: s.Retries, Deleted: s.Deleted,
 		NotDeleted: s.NotDeleted, DryRun: s.DryRun, Local: s.Local, Remote: s.Remote, linkFields: fieldsOf(&s.Link),
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -212,8 +213,18 @@ func (p *program) pathsTo(ctx context.Context, host string, addrs []remote.Addre
 // pipeDevice is the name of a link's device when a session runs over the pipe.
 const pipeDevice = "ssh"
 
-// overSSH copies with a far end that is started for that.
+// overSSH copies with far ends that are started for that, one for each try.
 func (c *copyRun) overSSH(ctx context.Context, p *plan, o xfer.Options) (*xfer.Summary, error) {
+	var sources []string // of a pull, as the first far end has found them
+	return c.untilDone(ctx, o, func(o xfer.Options) (*xfer.Summary, error) { return c.tryOverSSH(ctx, p, o, &sources) })
+}
+
+// errOtherNames ends a copy whose patterns have come to stand for other names.
+var errOtherNames = errors.New("the pattern of the source stands for other names than when the copy began")
+
+// tryOverSSH copies with one far end. sources are those of the first try, once there was
+// one.
+func (c *copyRun) tryOverSSH(ctx context.Context, p *plan, o xfer.Options, sources *[]string) (*xfer.Summary, error) {
 	isStream, err := p.isStream()
 	if err != nil {
 		return nil, err
@@ -223,12 +234,20 @@ func (c *copyRun) overSSH(ctx context.Context, p *plan, o xfer.Options) (*xfer.S
 		asked = remote.Serve{Copy: remote.Copy{Push: true, Dest: p.dst}}
 	}
 	f, err := c.startFarEnd(ctx, *p.far, asked, isStream, &o)
+	if err != nil && o.Tries.HaveStood() && !isLasting(err) {
+		err = &lostFarEnd{err} // the host was there before
+	}
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	within, stop := f.watch(ctx)
 	defer stop()
+	now := offeredPaths(f.offer)
+	if *sources != nil && !slices.Equal(now, *sources) {
+		return nil, fmt.Errorf("%s: %w", f.where.host, errOtherNames)
+	}
+	*sources = now
 	paths, noTCP := c.pathsTo(within, f.where.host, f.offer.Addresses, f.offer.NoTCP, &o)
 	if o.Transport == "verbs" && len(paths) == 0 {
 		return nil, fmt.Errorf("%w: %s offers no RDMA address: %s", rdma.ErrUnsupported, f.where.host, f.offer.NoRails)
@@ -239,7 +258,11 @@ func (c *copyRun) overSSH(ctx context.Context, p *plan, o xfer.Options) (*xfer.S
 		noTCP = fmt.Errorf("no other address of %s reached: %s", f.where.host, lineOf(err))
 		s, _, err = c.copyOver(within, f, p, o, nil, noTCP)
 	}
-	return s, f.reason(ctx, err)
+	reason := f.reason(ctx, err)
+	if reason != err && !isLasting(reason) {
+		reason = &lostFarEnd{reason}
+	}
+	return s, reason
 }
 
 // copyOver copies by the ways to a far end. If noTCP says why no other address will do,

@@ -19,6 +19,7 @@ func (c *copyRun) limitFlags() []cli.Flag {
 	return about(topicLimits,
 		bwlimitFlag("the copy sends and receives no faster", &c.options.BytesPerSecond),
 		checkedFlag("timeout", "`SECONDS` end the copy after SECONDS without progress, even if the other end still answers; 0 is no limit (0)", seconds(&c.options.Stall)),
+		checkedFlag("retries", "`N` go on with the copy up to N times by itself if its connection is lost; 0 is never (3)", number(&c.retries, 0, 1<<30)),
 		checkedFlag("max-memory", "`SIZE` the most memory that this end's slots may take: the ring gets fewer slots if need be", size(&c.maxMemoryBytes, xfer.MinChunkBytes, 1<<50, 1)),
 	)
 }

@@ -43,7 +43,8 @@ func (m *meter) read(p xfer.Progress, now time.Time) reading {
 	}
 	r := reading{Progress: p, elapsed: now.Sub(m.began)}
 	if since := m.recent[0]; now.After(since.at) {
-		r.bytesPerSecond = float64(p.Bytes-since.bytes) / now.Sub(since.at).Seconds()
+		// Fewer bytes than before count where a copy begins again.
+		r.bytesPerSecond = max(0, float64(p.Bytes-since.bytes)/now.Sub(since.at).Seconds())
 	}
 	return r
 }

@@ -43,6 +43,9 @@ func statsLines(s *xfer.Summary) []string {
 	if s.DryRun {
 		return lines
 	}
+	if s.Retries > 0 {
+		lines = append(lines, "Number of retries: "+grouped(int64(s.Retries)))
+	}
 	return append(lines,
 		"Sent data: "+grouped(s.SentBytes)+" bytes",
 		"Compared data: "+grouped(s.ComparedBytes)+" bytes",

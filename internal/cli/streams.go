@@ -65,12 +65,19 @@ func (p *plan) isStream() (bool, error) {
 	return p.dst == streamName, nil
 }
 
-// transfer copies between this machine and the server of the plan.
-func (c *copyRun) transfer(ctx context.Context, client *xfer.Client, p *plan, o xfer.Options) (*xfer.Summary, error) {
+// withServer copies between this machine and the server of the plan. Patterns stand for
+// the same names in all tries.
+func (c *copyRun) withServer(ctx context.Context, p *plan, o xfer.Options) (*xfer.Summary, error) {
+	client := c.client()
 	p, err := c.expanded(ctx, client, p, o)
 	if err != nil {
 		return nil, err
 	}
+	return c.untilDone(ctx, o, func(o xfer.Options) (*xfer.Summary, error) { return c.transfer(ctx, client, p, o) })
+}
+
+// transfer copies between this machine and the server of the plan, in one try.
+func (c *copyRun) transfer(ctx context.Context, client *xfer.Client, p *plan, o xfer.Options) (*xfer.Summary, error) {
 	if c.log != nil {
 		c.log.paths.set(p)
 	}

@@ -84,6 +84,9 @@ func linkText(s *xfer.Summary) string {
 	if s.Link.Encrypted {
 		text += ", encrypted"
 	}
+	if s.Retries > 0 {
+		text += ", " + count(int64(s.Retries), "retry", "retries")
+	}
 	return text
 }
 
@@ -92,6 +95,9 @@ func wayText(s *xfer.Summary) string {
 	text := fmt.Sprintf("%s (%s, %s)", s.Link.Transport, deviceText(&s.Link), s.Link.Imm)
 	if s.Link.Encrypted {
 		text += ", encrypted"
+	}
+	if s.Retries > 0 {
+		text += ", " + count(int64(s.Retries), "retry", "retries")
 	}
 	return text
 }

@@ -303,7 +303,7 @@ func TestChanging(t *testing.T) {
 				makeFile(t, from+"/tree/moving", size, 1)
 				makeFile(t, from+"/tree/zzz", 3*mib, 2)
 				x := (&proxy{bytesPerSecond: 12 * mib}).start(t, s.addr())
-				p := start(t, how{}, append(s.operands(d, x.addr(), "tree", "copy"), "-rl", "--transport", "tcp")...)
+				p := start(t, how{}, append(s.operands(d, x.addr(), "tree", "copy"), "-rl", "--transport", "tcp", "--retries", "0")...)
 				awaitPartial(t, to, p)
 				f, err := os.OpenFile(from+"/tree/moving", os.O_WRONLY, 0)
 				must(t, err)

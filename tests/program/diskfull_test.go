@@ -78,7 +78,7 @@ func TestDiskFills(t *testing.T) {
 			makeFile(t, filepath.Join(from, "tree", "f"+string(rune('a'+i))), 2*mib, i)
 		}
 		x := (&proxy{bytesPerSecond: 12 * mib}).start(t, s.addr())
-		p := start(t, how{}, append(s.operands(d, x.addr(), "tree", "copy"), "-rl", "--transport", "tcp")...)
+		p := start(t, how{}, append(s.operands(d, x.addr(), "tree", "copy"), "-rl", "--transport", "tcp", "--retries", "0")...)
 		awaitPartial(t, to, p)
 		filler, err := os.Create(to + "/filler")
 		must(t, err)

@@ -127,7 +127,10 @@ func (l link) serveArgs() []string {
 	return nil
 }
 
-func (l link) copyArgs() []string { return []string{"--transport", l.transport} }
+func (l link) copyArgs() []string {
+	// What a test disturbs is to end, unless the test says otherwise.
+	return []string{"--transport", l.transport, "--retries", "0"}
+}
 
 // rdmaLinks are the devices that the environment names.
 func rdmaLinks() []link {

@@ -178,7 +178,7 @@ func TestFlipAlways(t *testing.T) {
 			}
 			return len(b)
 		}}).start(t, s.addr())
-		p := start(t, how{}, append(s.operands(d, x.addr(), "big", "copy"), "--transport", "tcp")...)
+		p := start(t, how{}, append(s.operands(d, x.addr(), "big", "copy"), "--transport", "tcp", "--retries", "0")...)
 		p.wait(2 * bounded())
 		p.wantCode(4)
 		p.wantLines(`big`)

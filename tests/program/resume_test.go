@@ -133,7 +133,7 @@ func TestFullDiskGoesOn(t *testing.T) {
 		from, to := s.ends(d)
 		makeFile(t, from+"/big", 40*mib, 1)
 		x := (&proxy{bytesPerSecond: 24 * mib}).start(t, s.addr())
-		p := start(t, how{}, append(s.operands(d, x.addr(), "big", "copy"), "--transport", "tcp")...)
+		p := start(t, how{}, append(s.operands(d, x.addr(), "big", "copy"), "--transport", "tcp", "--retries", "0")...)
 		awaitBytes(to, 20*mib, p)
 		filler, err := os.Create(to + "/filler")
 		must(t, err)

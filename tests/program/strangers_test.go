@@ -79,7 +79,7 @@ func TestStrangerAsServer(t *testing.T) {
 				dir := t.TempDir()
 				write(t, dir+"/file", "content")
 				s := &sides{here: dir}
-				p := start(t, how{}, append(s.operands(d, c.addr, "file", "copy"), "--transport", "tcp")...)
+				p := start(t, how{}, append(s.operands(d, c.addr, "file", "copy"), "--transport", "tcp", "--retries", "0")...)
 				p.wait(bounded())
 				p.wantFailure(1, c.pattern)
 				if _, err := os.Lstat(dir + "/copy"); err == nil {
@@ -152,7 +152,7 @@ func (c *cutCase) copyVia(t *testing.T, addr string, limit time.Duration, option
 	t.Helper()
 	name := fmt.Sprintf("copy%d", c.count.Add(1))
 	_, to := c.sides.ends(c.d)
-	args := append(c.sides.operands(c.d, addr, "tree", name), "-rl", "--transport", "tcp", "--slots", "2")
+	args := append(c.sides.operands(c.d, addr, "tree", name), "-rl", "--transport", "tcp", "--retries", "0", "--slots", "2")
 	p := start(t, how{}, append(args, options...)...)
 	code := p.wait(limit)
 	if code == 0 {

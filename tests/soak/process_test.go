@@ -135,9 +135,9 @@ func (l link) isTCP() bool { return l.name == "tcp" }
 // transport is the option that chooses the link.
 func (l link) transport() []string {
 	if l.isTCP() {
-		return []string{"--transport", "tcp"}
+		return []string{"--transport", "tcp", "--retries", "0"}
 	}
-	return []string{"--transport", "verbs"}
+	return []string{"--transport", "verbs", "--retries", "0"}
 }
 
 // server is a gdrcp serve.

@@ -19,6 +19,7 @@ const goneWithin = 10 * time.Second
 // slowCopy is a copy in the middle, slow enough to be ended there.
 type slowCopy struct {
 	here     *client
+	source   string
 	there    string // where it copies to
 	farPID   int
 	sshPID   int
@@ -32,6 +33,12 @@ type slowCopy struct {
 // program on the far end out of what tells its process id.
 func startSlow(t *testing.T, push bool, last string) *slowCopy {
 	t.Helper()
+	return startSlowTrying(t, push, last, "0")
+}
+
+// startSlowTrying is startSlow of a copy that goes on by itself that often.
+func startSlowTrying(t *testing.T, push bool, last, retries string) *slowCopy {
+	t.Helper()
 	dir := t.TempDir()
 	farPID, sshPID := filepath.Join(dir, "far"), filepath.Join(dir, "ssh")
 	far := newHost(t, "node2", script("echo $$ >"+farPID+"\n"+last))
@@ -44,10 +51,12 @@ func startSlow(t *testing.T, push bool, last string) *slowCopy {
 	s.here.rsh = wrapper
 	source := filepath.Join(t.TempDir(), "large")
 	makeFile(t, source, 64<<20)
+	s.source = source
 	args := []string{"--bwlimit", "4M", source, "node2:" + s.there + "/large"}
 	if !push {
 		args = []string{"--bwlimit", "4M", "node2:" + source, s.there + "/large"}
 	}
+	args = append(args, "--retries", retries)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	cmd := s.here.command(ctx, args...)
 	cmd.Stderr = s.errs
@@ -182,6 +191,38 @@ func TestFarEndDies(t *testing.T) {
 	s.gone(t)
 	if s.exitCode != 1 || !strings.Contains(s.errs.String(), "the connection by the remote shell ended") {
 		t.Errorf("exit code %d: %s", s.exitCode, s.errs)
+	}
+}
+
+// TestFarEndStartsAnew: a copy whose far end or ssh dies starts another one, and goes on.
+func TestFarEndStartsAnew(t *testing.T) {
+	for name, pid := range map[string]func(s *slowCopy) int{
+		"FarEnd": func(s *slowCopy) int { return s.farPID }, "SSH": func(s *slowCopy) int { return s.sshPID },
+	} {
+		for way, push := range map[string]bool{"Push": true, "Pull": false} {
+			t.Run(name+way, func(t *testing.T) {
+				t.Parallel()
+				s := startSlowTrying(t, push, direct, "3")
+				if err := syscall.Kill(pid(s), syscall.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+				select {
+				case <-s.ended:
+				case <-time.After(patience):
+					t.Fatalf("it still runs: %s", s.errs)
+				}
+				if s.exitCode != 0 || !strings.Contains(s.errs.String(), "(retry 1 of 3)") || !strings.Contains(s.errs.String(), "1 retry), verified") {
+					t.Errorf("exit code %d: %s", s.exitCode, s.errs)
+				}
+				want, err := os.ReadFile(s.source)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got, err := os.ReadFile(filepath.Join(s.there, "large")); err != nil || !bytes.Equal(got, want) {
+					t.Errorf("the copy differs, or %v", err)
+				}
+			})
+		}
 	}
 }
 

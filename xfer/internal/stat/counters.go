@@ -14,6 +14,7 @@ type Counters struct {
 	totalBytes       atomic.Int64
 	totalKnown       atomic.Bool
 	keptBytes        atomic.Int64
+	settledBytes     atomic.Int64 // of the total, by earlier tries
 	resumableBytes   atomic.Int64
 	firstByteNs      atomic.Int64
 	steps            atomic.Int64
@@ -93,9 +94,20 @@ func (c *Counters) SetTotal(n int64) { c.totalBytes.Store(n) }
 // SetTotalKnown sets whether the total is final.
 func (c *Counters) SetTotalKnown(known bool) { c.totalKnown.Store(known) }
 
+// Again begins another try of the copy. Earlier tries have settled so many files, with so
+// many bytes, which this try does not count again. What has travelled stays counted.
+func (c *Counters) Again(files, bytes int64) {
+	c.bytes.Store(bytes)
+	c.files.Store(files)
+	c.settledBytes.Store(bytes)
+	c.totalBytes.Store(0)
+	c.keptBytes.Store(0)
+	c.totalKnown.Store(false)
+}
+
 // Read takes a reading of the progress.
 func (c *Counters) Read() Progress {
-	return Progress{Bytes: c.bytes.Load(), Files: c.files.Load(), TotalBytes: c.totalBytes.Load() - c.keptBytes.Load(), TotalKnown: c.totalKnown.Load()}
+	return Progress{Bytes: c.bytes.Load(), Files: c.files.Load(), TotalBytes: c.settledBytes.Load() + c.totalBytes.Load() - c.keptBytes.Load(), TotalKnown: c.totalKnown.Load()}
 }
 
 // Set takes a reading that another process took of its own Counters.

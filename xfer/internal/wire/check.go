@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"errors"
 	"fmt"
 
 	"gdrcp/gpu"
@@ -40,7 +41,7 @@ func (h *Hello) Check(made *Terms) error {
 // checkNoFiles refuses the hello of a bench or of latency rounds that asks for more
 // than host memory, sealed or not.
 func (h *Hello) checkNoFiles() error {
-	if h.Terms.Flags&^FlagEncrypt != 0 || h.Terms.Codec != CompressOff || h.GPU != 0 || h.Terms.MaxDelete != 0 || h.Terms.Sizes.IsSet() || len(h.Paths) > 0 || h.Terms.Name != "" {
+	if h.Terms.Flags&^FlagEncrypt != 0 || h.Terms.Codec != CompressOff || h.GPU != 0 || h.Terms.MaxDelete != 0 || h.Terms.Sizes.IsSet() || h.Terms.Settled != "" || len(h.Paths) > 0 || h.Terms.Name != "" {
 		return fmt.Errorf("%w: a %s with flags %#x, codec %d, GPU %d, %d paths", ErrProtocol, h.Terms.Mode, h.Terms.Flags, h.Terms.Codec, h.GPU, len(h.Paths))
 	}
 	return nil
@@ -57,7 +58,7 @@ func (h *Hello) checkFiles() error {
 	if h.Terms.PieceBytes > int64(h.Terms.ChunkBytes) {
 		return fmt.Errorf("%w: pieces of %d bytes in chunks of %d", ErrProtocol, h.Terms.PieceBytes, h.Terms.ChunkBytes)
 	}
-	if err := h.checkStream(); err != nil {
+	if err := errors.Join(h.checkStream(), h.checkAgain()); err != nil {
 		return err
 	}
 	if h.Terms.Flags&FlagListed != 0 && h.Terms.Flags&(FlagMany|FlagStream) != 0 {
@@ -101,6 +102,25 @@ func (h *Hello) checkSinkFlags() error {
 		return fmt.Errorf("%w: what arrived earlier is to be checked, and nothing is kept", ErrProtocol)
 	case !deletes && h.Terms.MaxDelete != 0:
 		return fmt.Errorf("%w: a bound of deletion without deletion", ErrProtocol)
+	}
+	return nil
+}
+
+// checkSettled refuses what cannot be the path of an entry.
+func checkSettled(path string) error {
+	if err := manifest.CheckPath(path); err != nil {
+		return fmt.Errorf("%w: settled up to %q: %w", ErrProtocol, path, err)
+	}
+	return nil
+}
+
+// checkAgain refuses the fields of a copy that goes on from an earlier try, where that
+// cannot have happened. Names of a file that is not sent again would lack their first.
+func (h *Hello) checkAgain() error {
+	switch {
+	case h.Terms.Settled != "" && h.Terms.Flags&(FlagStream|FlagNoFsync|FlagHardLinks) != 0,
+		h.Terms.Flags&FlagItself != 0 && h.Terms.Flags&(FlagStream|FlagMany|FlagListed) != 0:
+		return fmt.Errorf("%w: a copy that goes on behind %q, with flags %#x", ErrProtocol, h.Terms.Settled, h.Terms.Flags)
 	}
 	return nil
 }

@@ -38,6 +38,9 @@ const (
 	FlagResume        = 1 << 30 // the sink keeps what has arrived of files for a later copy
 	FlagRecheck       = 1 << 31 // beside FlagResume: the sink reads all of that back before it counts
 	FlagReadBack      = 1 << 32 // the sink reads every file back from the disk before it gets its name
+	// FlagItself says that the destination is the copy itself, also where a directory is
+	// there already. Without it, the copy would go into that directory.
+	FlagItself = 1 << 33
 	FlagChecksum      = 1 << 40 // files of the same size are compared by the digests of their pieces, and what is the same stays
 )
 
@@ -55,6 +58,6 @@ const (
 	FlagsKeeping      = FlagIgnoreExisting | FlagUpdate | FlagExisting | FlagSameStays | FlagSizeStays | FlagSizes
 	FlagsKeepingLater = FlagIgnoreExisting | FlagUpdate
 	// flagsKnown are the flags that this version understands.
-	flagsKnown = flagsBasic | flagsMetadata | FlagEncrypt | FlagRules | FlagListed | FlagStream | FlagGrowing | FlagOneFileSystem | FlagResume | FlagRecheck | FlagReadBack |
+	flagsKnown = flagsBasic | flagsMetadata | FlagEncrypt | FlagRules | FlagListed | FlagStream | FlagGrowing | FlagOneFileSystem | FlagResume | FlagRecheck | FlagReadBack | FlagItself |
 		flagsOfSink
 )

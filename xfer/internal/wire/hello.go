@@ -43,6 +43,9 @@ func (h *Hello) Encode() []byte {
 		w.Uint(tagMaxDelete, h.Terms.MaxDelete)
 	}
 	h.Terms.Sizes.appendTo(&w)
+	if h.Terms.Settled != "" {
+		w.Str(tagSettled, h.Terms.Settled)
+	}
 	h.Into.appendTo(&w)
 	return w.Buf
 }
@@ -93,6 +96,9 @@ func (h *Hello) field(tag byte, v []byte) error {
 		h.Terms.Name = string(v)
 	case tagGPUName:
 		h.GPUName = string(v)
+	case tagSettled:
+		h.Terms.Settled = string(v)
+		return checkSettled(h.Terms.Settled)
 	case tagInto:
 		into, err := DecodeInto(v)
 		h.Into = into
@@ -156,6 +162,7 @@ const (
 	tagGPUName = 20 | MustUnderstand
 	tagMinFile = 21 | MustUnderstand // beside FlagSizes: the fewest bytes that a file may have
 	tagMaxFile = 22 | MustUnderstand // likewise one more than the most bytes; 0 for any number
+	tagSettled = 23 | MustUnderstand // up to which path an earlier try has settled all files
 )
 
 // DecodeHello decodes a hello or a welcome. It checks each field by itself.

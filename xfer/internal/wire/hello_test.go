@@ -13,7 +13,7 @@ func sampleHello() Hello {
 	return Hello{
 		Terms: Terms{
 			Mode: ModePull, ChunkBytes: 4 << 20, PieceBytes: 1 << 20, Hash: manifest.BLAKE3, Slots: 16, QPs: 3, Codec: 2,
-			Flags: FlagRecursive | FlagMany, Name: "b", Sizes: FileSizes{MinBytes: 10, MaxBytes: 1 << 63},
+			Flags: FlagRecursive | FlagMany, Name: "b", Sizes: FileSizes{MinBytes: 10, MaxBytes: 1 << 63}, Settled: "b/c\n",
 		},
 		Paths: []string{"a\n\xff", "/b"}, GPU: uint64(GPUNamed), GPUName: "MIG-12ab",
 		Into: &IntoPlace{Mark: PlaceMark{1, 2, 31: 3}, Leaf: "new"},
@@ -66,6 +66,43 @@ func TestHelloNumbersBeyondTheirRange(t *testing.T) {
 			if _, err := DecodeHello(w.Buf); !errors.Is(err, ErrProtocol) {
 				t.Errorf("field %#x of %d: %v", tag, v, err)
 			}
+		}
+	}
+}
+
+// A hello says of an earlier try only what can have happened.
+func TestBadHellosOfLaterTries(t *testing.T) {
+	for _, path := range []string{"", "/a", "a/../b", "a//b", "a\x00"} {
+		var w Writer
+		w.Str(tagSettled, path)
+		if _, err := DecodeHello(w.Buf); !errors.Is(err, ErrProtocol) {
+			t.Errorf("settled up to %q: %v", path, err)
+		}
+	}
+	good := Hello{Terms: Terms{
+		Mode: ModePush, ChunkBytes: 1 << 20, PieceBytes: 1 << 20, Hash: manifest.XXH3, Slots: 4, QPs: 1, Flags: FlagRecursive | FlagItself, Settled: "a",
+	}, Paths: []string{"to"}}
+	if err := good.Check(&good.Terms); err != nil {
+		t.Fatal(err)
+	}
+	for _, more := range []uint64{FlagNoFsync, FlagHardLinks, FlagStream, FlagMany, FlagListed} {
+		bad := good
+		bad.Terms.Flags |= more
+		if err := bad.Check(&bad.Terms); !errors.Is(err, ErrProtocol) {
+			t.Errorf("flags %#x: %v", bad.Terms.Flags, err)
+		}
+	}
+}
+
+// HasSettled goes by the order of entries, in which "." comes first.
+func TestHasSettled(t *testing.T) {
+	for _, c := range []struct {
+		upTo, path string
+		want       bool
+	}{{"", ".", false}, {".", ".", true}, {".", "a", false}, {"a", ".", true}, {"a/b", "a", true}, {"a/b", "a/b", true}, {"a/b", "a/c", false}, {"a", "a!", false}, {"a", "a/b", false}, {"-", ".", true}} {
+		p := Terms{Settled: c.upTo}
+		if got := p.HasSettled(c.path); got != c.want {
+			t.Errorf("%q settled: %q has %v", c.upTo, c.path, got)
 		}
 	}
 }

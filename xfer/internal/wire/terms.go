@@ -35,6 +35,15 @@ type Terms struct {
 	Name       string    // base name of a single source
 	MaxDelete  uint64    // one more than the number of entries that may be deleted; 0 for any number
 	Sizes      FileSizes // of the files that are transferred
+	// Settled is the path of an entry. An earlier try of this copy, whose connection was
+	// lost, has settled all files up to it in the order of entries. It is empty where the
+	// copy is in its first try, or begins anew.
+	Settled string
+}
+
+// HasSettled reports whether an earlier try of the copy has settled an entry.
+func (p *Terms) HasSettled(path string) bool {
+	return p.Settled != "" && manifest.ComparePaths(path, p.Settled) <= 0
 }
 
 // Encrypted reports whether chunks are sealed.

@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"gdrcp/internal/remote"
+	"gdrcp/xfer"
+)
+
+// defaultRetries is how often a copy begins again by itself if nobody says so.
+const defaultRetries = 3
+
+// The wait before a copy begins again: firstRetryWait the first time, then twice as long
+// each time up to maxRetryWait, each of them up to a quarter longer or shorter, so that
+// the clients of a server that was started anew do not all come at once.
+const (
+	firstRetryWait = time.Second
+	maxRetryWait   = time.Minute
+)
+
+// retryWait is how long to wait before a retry, which counts from 1. random is from 0
+// to 1.
+func retryWait(retry int, random float64) time.Duration {
+	wait := firstRetryWait
+	for i := 1; i < retry && wait < maxRetryWait; i++ {
+		wait *= 2
+	}
+	return time.Duration(float64(min(wait, maxRetryWait)) * (0.75 + random/2))
+}
+
+// lostFarEnd says that the far end of host:path, or the way to it, is gone: a new one can
+// go on.
+type lostFarEnd struct{ error }
+
+func (l *lostFarEnd) Unwrap() error { return l.error }
+
+// untilDone copies by try, and again after each loss of a connection, as often as
+// --retries says. It waits between two tries, until ctx ends.
+func (c *copyRun) untilDone(ctx context.Context, o xfer.Options, try func(o xfer.Options) (*xfer.Summary, error)) (*xfer.Summary, error) {
+	if c.retries == 0 || c.stream != nil || !o.MayTryAgain() {
+		return try(o)
+	}
+	o.Tries = xfer.NewTries()
+	for made := 0; ; made++ {
+		s, err := try(o)
+		if err == nil || ctx.Err() != nil || made == c.retries || !mayGoOn(o.Tries, err) {
+			return s, err
+		}
+		wait := retryWait(made+1, rand.Float64())
+		c.tellRetry(err, made+1, wait)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return s, context.Cause(ctx)
+		}
+		o.Tries.Again(o.Tally)
+	}
+}
+
+// mayGoOn reports whether another try may do what one could not, as its connection was
+// lost.
+func mayGoOn(t *xfer.Tries, err error) bool {
+	return t.MayGoOn(err) || errors.As(err, new(*lostFarEnd)) && t.HaveStood()
+}
+
+// tellRetry says why the copy begins again, and when.
+func (c *copyRun) tellRetry(err error, retry int, wait time.Duration) {
+	text := lineOf(err)
+	c.log.line("retry %d of %d in %.1f s: %s", retry, c.retries, wait.Seconds(), text)
+	switch {
+	case c.json:
+		c.events.emit(retryEvent{"retry", text, retry, c.retries, wait.Seconds()})
+	case !c.quiet:
+		c.console.line("gdrcp: %s; the copy goes on in %.1f s (retry %d of %d)", text, wait.Seconds(), retry, c.retries)
+	}
+}
+
+// isLasting reports whether the far end, or the program that starts it, has said why it
+// cannot do what it was asked to do: it would say so again.
+func isLasting(err error) bool {
+	return errors.As(err, new(*remote.RefusedError)) || errors.Is(err, remote.ErrMissing) || errors.Is(err, remote.ErrVersion)
+}

@@ -1,0 +1,370 @@
+package xfer
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"gdrcp/chunker"
+	"gdrcp/internal/trust"
+	"gdrcp/manifest"
+	"gdrcp/rdma"
+	"gdrcp/xfer/internal/door"
+	"gdrcp/xfer/internal/wire"
+)
+
+// Tries are the tries of one copy: where a connection is lost, its caller calls Push or
+// Pull again with the same Options. Entries end in order of path, so one path says what
+// earlier tries have settled. A later try announces all entries again, but the sink wants
+// no data of the files up to that path, and the client counts none of these entries
+// again. A nil Tries is that of a copy with one try. Methods do not block. The caller may
+// use its own between two tries only.
+type Tries struct {
+	began time.Time
+	again int // tries that came after the first
+
+	// stood says that both ends have agreed once, connected that they have in this try.
+	stood, connected bool
+	// place says that it is known where the first try puts the copy. itself says that the
+	// destination is the copy itself, though by now it may be a directory.
+	place, itself bool
+
+	// anew says that a later try counts, and sends, everything anew.
+	anew bool
+	// settled is the path of the last entry that has ended, in the order of entries, with
+	// the refused entries before it. goneOn is settled as it was when this try began.
+	settled, goneOn string
+	refused         refusedCounts
+	done            bookings
+	deletes         deleteCounts
+	// roots are over what all tries have copied. It is nil in the first try, whose own
+	// roots these are.
+	roots *manifest.Roots
+	// underWay holds, by path, the files that an earlier try had begun and not settled.
+	// They are at most those of a window for each try.
+	underWay map[string]unsettledFile
+}
+
+// unsettledFile is a file of which an earlier try did not hear the end.
+type unsettledFile struct {
+	entry manifest.Entry
+	// complete says that all of it was sent or, at a sink, that it was published.
+	complete bool
+	// arrivedBytes is what an earlier copy had brought, before any try.
+	arrivedBytes int64
+}
+
+// NewTries returns the tries of a copy that has not begun.
+func NewTries() *Tries { return &Tries{began: time.Now()} }
+
+// lostError says that the connection to a peer broke.
+type lostError struct {
+	peer string
+	err  error
+}
+
+func (e *lostError) Error() string { return fmt.Sprintf("connection to %s lost: %v", e.peer, e.err) }
+
+// Unwrap returns the cause.
+func (e *lostError) Unwrap() error { return e.err }
+
+// MayGoOn reports whether another try of the copy makes sense after an error: the ends
+// had agreed once, and the connection was lost, the peer fell silent, or it stopped.
+func (t *Tries) MayGoOn(err error) bool {
+	return t.HaveStood() && (isLost(err) || !t.connected && isUnreached(err))
+}
+
+// HaveStood reports whether both ends have agreed in any try, so that another try would
+// do what the first was to do.
+func (t *Tries) HaveStood() bool { return t != nil && t.stood && t.place }
+
+// Again begins another try, which counts in tally. It returns its number: 1 for the
+// second.
+func (t *Tries) Again(tally *Tally) int {
+	t.again++
+	t.connected = false
+	t.goneOn = t.settled
+	bytes := int64(0)
+	if t.roots != nil {
+		bytes = t.roots.Bytes()
+	}
+	tally.Again(t.done.counts[Copied], bytes)
+	return t.again
+}
+
+// isFinal reports whether an error would meet every try.
+func isFinal(err error) bool {
+	var remote *RemoteError
+	if errors.As(err, &remote) && remote.Class != ClassStopped {
+		return true
+	}
+	for _, final := range []error{
+		ErrIntegrity, ErrUsage, ErrProtocol, ErrStalled, rdma.ErrUnsupported, rdma.ErrAccess, rdma.ErrLockedMemory, rdma.ErrNoDevice, chunker.ErrNoSpace,
+	} {
+		if errors.Is(err, final) {
+			return true
+		}
+	}
+	return false
+}
+
+// isLost reports whether an error says that a connection that stood is gone.
+func isLost(err error) bool {
+	if isFinal(err) {
+		return false
+	}
+	return errors.As(err, new(*lostError)) || errors.Is(err, rdma.ErrDisconnected) || errors.Is(err, ErrPeerSilent) || errors.Is(err, ErrPeerStopped)
+}
+
+// isUnreached reports whether an error says that a server, which was there before, cannot
+// be reached now or has no room now.
+func isUnreached(err error) bool {
+	var refused *RefusedError
+	var rejected *rdma.RejectedError
+	switch {
+	case isFinal(err):
+		return false
+	case errors.As(err, &refused):
+		return mayPass(refused.Code)
+	case errors.As(err, &rejected):
+		return mayPass(rejected.Code)
+	case door.IsCrowded(err):
+		return true
+	}
+	return errors.As(err, new(*rdma.OpError)) && !errors.Is(err, trust.ErrRefused)
+}
+
+// mayPass reports whether a server may later accept what it refuses now.
+func mayPass(code rdma.RejectCode) bool {
+	return code == rdma.RejectBusy || code == rdma.RejectShutdown || code == rdma.RejectSession
+}
+
+// goesOn adds to the terms of a later try where it goes on. Without fsync, what an
+// earlier try brought may be lost together with the peer's host: then the quick check
+// must not find it.
+func (t *Tries) goesOn(p *wire.Terms) {
+	if t == nil || t.again == 0 {
+		return
+	}
+	if t.itself {
+		p.Flags |= wire.FlagItself
+	}
+	p.Settled = t.goneOn
+	if p.Has(wire.FlagNoFsync) {
+		p.Flags &^= wire.FlagSameStays
+	}
+}
+
+// stands notes that both ends have agreed, and where the first try puts the copy. store
+// is this end's, or nil.
+func (t *Tries) stands(s *session, store *chunker.Sink) {
+	if t == nil {
+		return
+	}
+	t.connected = true
+	if t.stood {
+		return
+	}
+	t.stood = true
+	switch {
+	case s.terms.Flags&(wire.FlagMany|wire.FlagListed) != 0:
+		t.place = true
+	case store != nil:
+		_, leaf := store.Into()
+		t.place, t.itself = true, leaf != ""
+	case s.into != nil:
+		t.place, t.itself = true, s.into.Leaf != ""
+	}
+}
+
+// begin hands a try's results what earlier tries have settled.
+func (t *Tries) begin(a *copyResults, p *wire.Terms) {
+	if t == nil {
+		return
+	}
+	a.tries = t
+	// Of several names of a file only the first is copied, so none can be passed over.
+	t.anew = p.Has(wire.FlagNoFsync | wire.FlagHardLinks)
+	a.booked, a.refused, a.deletes = t.done, t.refused, t.deletes
+}
+
+// hasSettled reports whether an earlier try has settled an entry. A nil Tries has none.
+func (t *Tries) hasSettled(path string) bool {
+	return t != nil && t.goneOn != "" && manifest.ComparePaths(path, t.goneOn) <= 0
+}
+
+// settle notes the end of an entry that no earlier try has settled.
+func (t *Tries) settle(b *entryState) {
+	if t == nil || t.anew {
+		return
+	}
+	t.settled = b.Path
+	if b.refusedBefore != nil {
+		t.refused = *b.refusedBefore
+	}
+}
+
+// noteRefused notes, with an entry, which entries before it were never announced.
+func (a *copyResults) noteRefused(b *entryState) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.refusedSoFar == nil || *a.refusedSoFar != a.refused {
+		now := a.refused
+		a.refusedSoFar = &now
+	}
+	b.refusedBefore = a.refusedSoFar
+}
+
+// bookAgain books an entry that an earlier try has settled, and which both ends have
+// made again: directories and links. Both have them in the roots of this try.
+func (a *copyResults) bookAgain(b *entryState, x *wire.Exception) error {
+	switch {
+	case x == nil && a.dry:
+		return nil
+	case x == nil:
+		if err := a.roots.Add(&b.Entry); err != nil {
+			return fmt.Errorf("%w: %w", ErrProtocol, err)
+		}
+	case x.Outcome != Kept && b.Type != manifest.File:
+		a.late[x.Outcome]++
+		a.report(Event{Kind: EventFile, Path: b.Path, Outcome: x.Outcome, Text: x.Text, End: endOf(x), DryRun: a.dry})
+	}
+	return nil
+}
+
+// addToRoots adds a copied entry to the roots. A file that an earlier try has published
+// is not in this try's.
+func (a *copyResults) addToRoots(b *entryState, published bool) error {
+	if a.tries != nil && a.tries.roots != nil {
+		if err := a.tries.roots.Add(&b.Entry); err != nil {
+			return err
+		}
+	}
+	if published {
+		return nil
+	}
+	return a.roots.Add(&b.Entry)
+}
+
+// hadPublished reports whether an entry ended in an earlier try, as copied, without this
+// end having heard of it. The sink kept no such file in that try, got all of it, and now
+// has one of the same size and time.
+func (t *Tries) hadPublished(b *entryState, x *wire.Exception) bool {
+	if t == nil || t.roots == nil || x == nil || x.Outcome != Kept || x.Text != sameTimeAndSize {
+		return false
+	}
+	f, ok := t.underWay[b.Path]
+	if !ok || !f.complete || f.entry.Size != b.Size || f.entry.MtimeNs != b.MtimeNs {
+		return false
+	}
+	b.Root = f.entry.Root
+	return true
+}
+
+// arrivedBefore is how much of a file had come before any of the tries.
+func (t *Tries) arrivedBefore(b *entryState) int64 {
+	if t != nil {
+		if f, ok := t.underWay[b.Path]; ok {
+			return min(f.arrivedBytes, b.Size)
+		}
+	}
+	return b.arrived.bytes
+}
+
+// cutOff takes over from a try that failed what a later one need not do again. The
+// session's goroutines have ended. role is nil where the session ended before it.
+func (t *Tries) cutOff(a *copyResults, role conversation) {
+	if t == nil {
+		return
+	}
+	if !t.anew {
+		t.done, t.deletes = a.booked, a.deletes
+		t.deletes.notDeleted = false
+		if t.roots == nil {
+			t.roots = a.roots
+		}
+	}
+	t.underWay = t.unsettledFiles(role)
+}
+
+// unsettledFiles returns the files that were begun and not settled, in a try that failed
+// with that role or in those before it.
+func (t *Tries) unsettledFiles(role conversation) map[string]unsettledFile {
+	files := make(map[string]unsettledFile)
+	for path, f := range t.underWay {
+		if manifest.ComparePaths(path, t.settled) > 0 {
+			files[path] = f
+		}
+	}
+	note := func(b *entryState, complete bool) {
+		if b.Type != manifest.File || !complete && b.Source == (wire.SourceMark{}) || t.settled != "" && manifest.ComparePaths(b.Path, t.settled) <= 0 {
+			return
+		}
+		f := unsettledFile{entry: b.Entry, complete: complete, arrivedBytes: b.arrived.bytes}
+		if before, ok := files[b.Path]; ok {
+			f.arrivedBytes = before.arrivedBytes
+			if !complete {
+				f.entry, f.complete = before.entry, before.complete
+			}
+		}
+		files[b.Path] = f
+	}
+	switch r := role.(type) {
+	case *source:
+		for _, e := range r.window.table {
+			if e != nil {
+				note(&e.entryState, e.committed && !e.unwanted && e.failed() == nil)
+			}
+		}
+	case *sink:
+		for _, e := range r.window.table {
+			if e != nil {
+				note(&e.entryState, e.over && !e.unwanted && e.problem == nil)
+			}
+		}
+	}
+	return files
+}
+
+// fit forgets what earlier tries have settled where that does not fit the hello: a pull
+// may have paths as long as a message.
+func (t *Tries) fit(h *wire.Hello) {
+	const room = 512 // of a message, for fields that come later
+	if t == nil || h.Terms.Settled == "" || len(h.Encode())+room <= wire.MaxBodyBytes {
+		return
+	}
+	h.Terms.Settled = ""
+	t.settled, t.goneOn, t.roots = "", "", nil
+	t.refused, t.done, t.deletes = refusedCounts{}, bookings{}, deleteCounts{}
+}
+
+// MayTryAgain reports whether a copy with these options can have several tries. A
+// manifest is written once, from its beginning. Nobody knows how much a try deleted
+// before it was lost. Without fsync a file that is kept for its size, its name or its age
+// may have been lost with the host.
+func (o *Options) MayTryAgain() bool {
+	return o.WriteManifest == "" && (!o.Delete && !o.DeleteExcluded || o.MaxDelete == 0) && (!o.NoFsync || !o.SizeOnly && !o.IgnoreExisting && !o.Update)
+}
+
+// total returns the roots over what all tries have copied, given those of the last.
+func (t *Tries) total(last wire.Roots) wire.Roots {
+	if t == nil || t.roots == nil {
+		return last
+	}
+	return wire.Roots{Content: t.roots.Content(), Meta: t.roots.Meta(), Entries: uint64(t.roots.Entries()), Bytes: uint64(t.roots.Bytes())}
+}
+
+// since returns when the first try began, or of a copy with one try when that began.
+func (t *Tries) since(start time.Time) time.Time {
+	if t == nil || t.again == 0 {
+		return start
+	}
+	return t.began
+}
+
+func (t *Tries) retries() int {
+	if t == nil {
+		return 0
+	}
+	return t.again
+}

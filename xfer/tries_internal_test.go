@@ -1,0 +1,174 @@
+package xfer
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"gdrcp/chunker"
+	"gdrcp/internal/trust"
+	"gdrcp/manifest"
+	"gdrcp/rdma"
+	"gdrcp/xfer/internal/stat"
+	"gdrcp/xfer/internal/wire"
+)
+
+// Only a connection that is lost, and a server that cannot be reached for now, are
+// reasons to try again.
+func TestWhatIsTriedAgain(t *testing.T) {
+	lost := &lostError{"peer", &rdma.OpError{Op: "receive", Err: errors.New("retry count exceeded")}}
+	for _, c := range []struct {
+		err           error
+		lost, reached bool // whether it counts in a try that stood, and in one that did not
+	}{
+		{lost, true, true},
+		{fmt.Errorf("join: %w", rdma.ErrDisconnected), true, true},
+		{ErrPeerSilent, true, true},
+		{&RemoteError{Class: ClassStopped, Text: "the server is stopping"}, true, true},
+		{&RemoteError{Class: ClassError, Text: "the key is not valid any more"}, false, false},
+		{&RemoteError{Class: ClassIntegrity}, false, false},
+		{errors.Join(lost, chunker.ErrNoSpace), false, false},
+		{errors.Join(lost, ErrIntegrity), false, false},
+		{&lostError{"peer", rdma.ErrAccess}, false, false},
+		{ErrStalled, false, false},
+		{ErrUsage, false, false},
+		{ErrProtocol, false, false},
+		{errors.New("read a: input/output error"), false, false},
+		{&rdma.OpError{Op: "connect", Err: errors.New("connection refused")}, false, true},
+		{&RefusedError{Code: rdma.RejectBusy}, false, true},
+		{&RefusedError{Code: rdma.RejectVersion}, false, false},
+		{&rdma.RejectedError{Code: rdma.RejectShutdown}, false, true},
+		{&rdma.RejectedError{Code: rdma.RejectResources}, false, false},
+		{fmt.Errorf("authenticate: %w", trust.ErrRefused), false, false},
+	} {
+		never := NewTries()
+		first, later := NewTries(), NewTries()
+		first.stood, first.place, first.connected = true, true, true
+		later.stood, later.place = true, true
+		if got := first.MayGoOn(c.err); got != c.lost {
+			t.Errorf("%v, after both ends had agreed: %v", c.err, got)
+		}
+		if got := later.MayGoOn(c.err); got != c.reached {
+			t.Errorf("%v, before both ends have agreed again: %v", c.err, got)
+		}
+		if never.MayGoOn(c.err) {
+			t.Errorf("%v, in a copy that never began: tried again", c.err)
+		}
+	}
+}
+
+// tryOf begins the results of a try with those flags.
+func tryOf(t *testing.T, tries *Tries, flags uint64) *copyResults {
+	t.Helper()
+	a, err := newCopyResults(&wire.Terms{Hash: manifest.XXH3, PieceBytes: 1 << 20, Flags: flags}, &Options{Tally: &stat.Counters{}, Tries: tries})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func settled(t *testing.T, a *copyResults, path string, x *wire.Exception) {
+	t.Helper()
+	b := &entryState{AnnouncedEntry: wire.AnnouncedEntry{Entry: manifest.Entry{Path: path, Type: manifest.File, Size: 3, Mode: 0o600}}}
+	if err := a.lookup(b); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.book(b, x); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func refused(t *testing.T, a *copyResults, path string, o Outcome) {
+	t.Helper()
+	if err := a.bookRefused(path, &wire.Exception{Entry: noEntry, Outcome: o}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The numbers and the roots of two tries are those of one that nothing disturbed.
+func TestNumbersOfAllTries(t *testing.T) {
+	failed := &wire.Exception{Outcome: Failed}
+	once := tryOf(t, nil, 0)
+	for _, path := range []string{"a", "c", "e", "g"} {
+		settled(t, once, path, nil)
+	}
+	want := once.finish()
+
+	tries := NewTries()
+	first := tryOf(t, tries, 0)
+	refused(t, first, "0", Skipped)
+	settled(t, first, "a", nil)
+	settled(t, first, "b", failed)
+	settled(t, first, "c", nil)
+	refused(t, first, "d", Skipped)
+	refused(t, first, "f", Failed) // behind what is settled: the next try finds it again
+	tries.cutOff(first, nil)
+	tally := &stat.Counters{}
+	if n := tries.Again(tally); n != 1 || tally.Read() != (Progress{Bytes: 6, Files: 2, TotalBytes: 6}) {
+		t.Errorf("retry %d begins with %+v", n, tally.Read())
+	}
+	second := tryOf(t, tries, 0)
+	terms := &wire.Terms{}
+	tries.goesOn(terms)
+	if terms.Settled != "c" {
+		t.Errorf("settled up to %q", terms.Settled)
+	}
+	refused(t, second, "0", Skipped)
+	for _, path := range []string{"a", "b", "c"} {
+		settled(t, second, path, &wire.Exception{Outcome: Kept})
+	}
+	refused(t, second, "d", Skipped)
+	settled(t, second, "e", nil)
+	refused(t, second, "f", Failed)
+	settled(t, second, "g", nil)
+	sum := second.summary(&stat.Counters{}, &wire.Terms{}, Link{}, tries.began)
+	if sum.Files != 4 || sum.Bytes != 12 || sum.Skipped != 2 || sum.Failed != 2 || sum.Kept != 0 || sum.Retries != 1 {
+		t.Errorf("the summary of two tries: %+v", sum)
+	}
+	if sum.Content != want.Content || sum.Meta != want.Meta {
+		t.Error("the roots of two tries are not those of one")
+	}
+}
+
+// Without fsync, and with names of one file, a later try counts everything anew.
+func TestTriesThatCountAnew(t *testing.T) {
+	for _, flag := range []uint64{wire.FlagNoFsync, wire.FlagHardLinks} {
+		tries := NewTries()
+		first := tryOf(t, tries, flag)
+		settled(t, first, "a", nil)
+		tries.cutOff(first, nil)
+		tries.Again(&stat.Counters{})
+		terms := &wire.Terms{Flags: flag | wire.FlagTimes | wire.FlagSameStays}
+		tries.goesOn(terms)
+		if terms.Settled != "" || terms.Has(wire.FlagSameStays) != (flag != wire.FlagNoFsync) {
+			t.Errorf("flag %#x: settled up to %q, flags %#x", flag, terms.Settled, terms.Flags)
+		}
+		second := tryOf(t, tries, flag)
+		settled(t, second, "a", nil)
+		if sum := second.summary(&stat.Counters{}, &wire.Terms{}, Link{}, tries.began); sum.Files != 1 || sum.Bytes != 3 {
+			t.Errorf("flag %#x: %+v", flag, sum)
+		}
+	}
+}
+
+// A file that was sent whole, and whose end nobody heard, counts as copied once the sink
+// keeps it by the quick check, and for no other reason.
+func TestFileWhoseEndNobodyHeard(t *testing.T) {
+	for text, want := range map[string]int64{sameTimeAndSize: 1, "same size": 0, "newer": 0} {
+		tries := NewTries()
+		first := tryOf(t, tries, 0)
+		settled(t, first, "a", nil)
+		src := &source{}
+		e := &srcEntry{committed: true}
+		e.Entry = manifest.Entry{Path: "b", Type: manifest.File, Size: 3, Mode: 0o600}
+		src.window.table[0] = e
+		tries.cutOff(first, src)
+		tries.Again(&stat.Counters{})
+		second := tryOf(t, tries, 0)
+		settled(t, second, "b", &wire.Exception{Outcome: Kept, Text: text})
+		sum := second.summary(&stat.Counters{}, &wire.Terms{}, Link{}, tries.began)
+		if sum.Files != 1+want || sum.Kept != 1-want {
+			t.Errorf("kept as %q: %+v", text, sum)
+		}
+	}
+}

@@ -193,10 +193,10 @@ func TestNothingIsLeaked(t *testing.T) { over(t, testNothingIsLeaked) }
 func testNothingIsLeaked(t *testing.T, w way) {
 	each, atOnce := 40, 4
 	switch {
+	case w.slow > 1: // an emulated device
+		each, atOnce = 4, 1
 	case os.Getenv("GDRCP_TEST_FULL") == "1":
 		each = 1000
-	case w.slow > 1:
-		each, atOnce = 8, 1
 	case testing.Short():
 		each = 20
 	}

@@ -53,12 +53,15 @@ func (b belongings) holdsMore(before belongings) bool {
 func TestServeLeaksNothing(t *testing.T) {
 	rdmatest.BesideOthers(t)
 	everyLink(t, func(t *testing.T, l link) {
+		if l.transport == "verbs" && !full() {
+			t.Skip("takes long over an emulated device, where xfer's TestNothingIsLeaked runs: GDRCP_TEST_FULL=1 runs it")
+		}
 		n, atOnce := 40, 4
 		switch {
+		case l.transport == "verbs": // an emulated device
+			n, atOnce = 2, 1
 		case full():
 			n = 1000
-		case l.transport == "verbs":
-			n, atOnce = 3, 1
 		}
 		few, many := newVisited(t, l), newVisited(t, l)
 		few.visits(t, atOnce, atOnce)
@@ -179,14 +182,23 @@ func (v *visited) bad(rng *rand.Rand, to string) {
 	}
 	p := start(v.t, how{}, append(append(append(v.copyArgs(), "-q", "--no-resume"), more...), v.operands(d, via, name, to)...)...)
 	if signal != 0 {
-		for limit := time.Now().Add(slow(patience)); len(strings.Join(temps(v.here), "")+strings.Join(temps(v.there), "")) == 0 && time.Now().Before(limit); {
-			time.Sleep(time.Millisecond)
-		}
-		p.signal(signal)
+		v.awaitTemps(p)
+		_ = p.cmd.Process.Signal(signal) // it may have ended
 	}
 	// A signal may come too late, or before the program heeds it.
 	if got := p.wait(slow(patience)); got != code && !(signal != 0 && (got == 0 || got == -1)) {
 		v.t.Errorf("exit code %d, want %d: %s", got, code, p)
+	}
+}
+
+// awaitTemps waits until some copy is under way, or p has ended.
+func (v *visited) awaitTemps(p *process) {
+	for len(temps(v.here))+len(temps(v.there)) == 0 {
+		select {
+		case <-p.ended:
+			return
+		case <-time.After(time.Millisecond):
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"syscall"
 )
 
 // Errors that callers act on.
@@ -81,7 +82,56 @@ type OpError struct {
 	Status    string // e.g. "retry count exceeded (IBV_WC_RETRY_EXC_ERR)"
 	VendorErr uint32
 	Hint      string // one remedy for a person, or empty
+	Fault     Fault  // FaultUnknown where Err says it, or nobody knows
 	Err       error
+}
+
+// Fault is what kind of thing failed when a connection ended by itself.
+type Fault uint8
+
+// The faults.
+const (
+	// FaultUnknown: nothing says what failed.
+	FaultUnknown Fault = iota
+	// FaultPath: the way between the two devices, or the peer's device, does not answer.
+	FaultPath
+	// FaultDevice: the device at this end, or its driver.
+	FaultDevice
+	// FaultPeer: the peer's program or machine ended the connection.
+	FaultPeer
+	// FaultAccess: the peer broke the contract, or this end did. Another path would not
+	// help.
+	FaultAccess
+)
+
+func (f Fault) String() string {
+	switch f {
+	case FaultPath:
+		return "path"
+	case FaultDevice:
+		return "device"
+	case FaultPeer:
+		return "peer"
+	case FaultAccess:
+		return "access"
+	}
+	return "unknown"
+}
+
+// FaultOf returns the kind of fault in the error of a Closed completion.
+func FaultOf(err error) Fault {
+	var op *OpError
+	switch {
+	case errors.As(err, &op) && op.Fault != FaultUnknown:
+		return op.Fault
+	case errors.Is(err, ErrAccess):
+		return FaultAccess
+	case errors.Is(err, syscall.ETIMEDOUT), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.ENETDOWN):
+		return FaultPath
+	case errors.Is(err, ErrDisconnected):
+		return FaultPeer
+	}
+	return FaultUnknown
 }
 
 func (e *OpError) Error() string {

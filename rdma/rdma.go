@@ -176,6 +176,10 @@ type Rail interface {
 	// Close. One goroutine at a time. Completion.Msg aliases memory of the
 	// rail that is valid until the next Wait.
 	Wait(ctx context.Context, c []Completion) (int, error)
+	// Trouble is what the device has said of itself that may end the rail's Conns soon,
+	// though it has ended none: its port is down. It is nil where there is nothing, and
+	// once it has passed. It does not block.
+	Trouble() error
 	// Close ends what is left of the rail: Conns, then MRs, then the queue and the
 	// domain. It is idempotent. A Wait under way returns ErrClosed.
 	Close() error

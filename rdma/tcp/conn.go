@@ -219,7 +219,7 @@ func (c *conn) uses(m *region) bool {
 }
 
 // opError is an error of this Conn.
-func (c *conn) opError(op, status string, err error) error {
+func (c *conn) opError(op, status string, err error) *rdma.OpError {
 	return &rdma.OpError{Op: op, Device: deviceName, Peer: c.remote, Status: status, Err: err}
 }
 

@@ -47,6 +47,27 @@ func newRail(device rdma.Device, cfg rdma.RailConfig, connectTimeout time.Durati
 
 func (r *rail) Device() rdma.Device { return r.device }
 
+// resentTimes is how often in a row the kernel sent the same bytes again, and
+// unansweredTime how long it heard no acknowledgement, before a path counts as dead. The
+// kernel waits 200 ms or more, and each time twice as long (RFC 6298). It answers for its
+// programs, so that a program that stands still is no dead path.
+const (
+	resentTimes    = 2
+	unansweredTime = time.Second
+)
+
+// Trouble tells of a socket to which the peer's machine does not answer.
+func (r *rail) Trouble() error {
+	for _, c := range r.liveConns() {
+		if d := unackedFor(c.sock); d > unansweredTime {
+			err := c.opError("send to", fmt.Sprintf("no acknowledgement for %v", d.Round(100*time.Millisecond)), nil)
+			err.Fault = rdma.FaultPath
+			return err
+		}
+	}
+	return nil
+}
+
 // Register makes host memory reachable. Device memory is ErrUnsupported.
 func (r *rail) Register(what rdma.Region, access rdma.Access) (rdma.MR, error) {
 	if err := what.Check(); err != nil {

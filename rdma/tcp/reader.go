@@ -48,7 +48,9 @@ func (c *conn) lost(err error) error {
 		case byeAccess:
 			return c.opError("access remote memory", "refused by the peer", rdma.ErrAccess)
 		}
-		return c.opError("receive", "the peer was sent what the protocol does not allow", rdma.ErrDisconnected)
+		err := c.opError("receive", "the peer was sent what the protocol does not allow", rdma.ErrDisconnected)
+		err.Fault = rdma.FaultAccess
+		return err
 	}
 	c.mu.Lock()
 	if c.sendErr != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -66,23 +67,46 @@ func mark(raw syscall.RawConn, tos int) error {
 	return nil
 }
 
+// unackedFor returns for how long the peer's kernel has acknowledged nothing, though
+// bytes were sent again to it several times in a row. It is 0 where that is not so, for
+// streams that are no sockets, and for closed sockets.
+func unackedFor(stream Stream) time.Duration {
+	info := tcpInfo(stream)
+	if info == nil || info.Retransmits < resentTimes || info.Unacked == 0 {
+		return 0
+	}
+	return time.Duration(info.Last_ack_recv) * time.Millisecond
+}
+
 // ackedBytes returns how many sent bytes the peer's kernel has acknowledged
 // (tcpi_bytes_acked, Linux 4.1). ok is false for streams that are no sockets, and for
 // closed sockets.
 func ackedBytes(stream Stream) (n uint64, ok bool) {
+	info := tcpInfo(stream)
+	if info == nil {
+		return 0, false
+	}
+	return info.Bytes_acked, true
+}
+
+// tcpInfo asks the kernel about a socket (tcp(7), TCP_INFO). It returns nil for streams
+// that are no sockets, and for closed sockets.
+func tcpInfo(stream Stream) (info *unix.TCPInfo) {
 	sock, is := stream.(*net.TCPConn)
 	if !is {
-		return 0, false
+		return nil
 	}
 	raw, err := sock.SyscallConn()
 	if err != nil {
-		return 0, false
+		return nil
 	}
 	err = raw.Control(func(fd uintptr) {
-		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-		if ok = err == nil; ok {
-			n = info.Bytes_acked
+		if got, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			info = got
 		}
 	})
-	return n, ok && err == nil
+	if err != nil {
+		return nil
+	}
+	return info
 }

@@ -4,6 +4,7 @@ package tcp
 
 import (
 	"syscall"
+	"time"
 
 	"gdrcp/rdma"
 )
@@ -21,3 +22,6 @@ func mark(_ syscall.RawConn, tos int) error {
 
 // ackedBytes is unknown on this system.
 func ackedBytes(Stream) (uint64, bool) { return 0, false }
+
+// unackedFor is unknown on this system.
+func unackedFor(Stream) time.Duration { return 0 }

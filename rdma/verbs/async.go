@@ -82,7 +82,7 @@ func (w *watch) run() {
 		if err == nil && rc != 0 {
 			// The kernel ends the stream when the device is gone.
 			w.each(func(r *rail) {
-				r.woundAll(&rdma.OpError{Op: "watch device", Device: r.dev.Name, Err: errno(rc), Hint: "see dmesg"})
+				r.woundAll(&rdma.OpError{Op: "watch device", Device: r.dev.Name, Err: errno(rc), Hint: "see dmesg", Fault: rdma.FaultDevice})
 			})
 			return
 		}
@@ -108,15 +108,18 @@ func (w *watch) each(f func(*rail)) {
 	}
 }
 
-// dispatch ends the connections that an event makes unusable. It ignores a port that
-// goes down: the port may come back before the retries are used up, and a heartbeat
-// watches connections without work under way.
+// dispatch ends the connections that an event makes unusable. A port that goes down ends
+// none: the port may come back before the retries are used up. Trouble tells of it.
 func (w *watch) dispatch(ev *C.struct_vb_async) {
 	switch ev._type {
 	case C.ABI_EVENT_DEVICE_FATAL:
 		w.each(func(r *rail) {
 			r.woundAll(asyncError(r, "the device failed (IBV_EVENT_DEVICE_FATAL)", "see dmesg"))
 		})
+	case C.ABI_EVENT_PORT_ERR:
+		w.each(func(r *rail) { r.portDown.Store(true) })
+	case C.ABI_EVENT_PORT_ACTIVE:
+		w.each(func(r *rail) { r.portDown.Store(false) })
 	case C.ABI_EVENT_CQ_ERR:
 		w.each(func(r *rail) {
 			if r.cq == ev.cq {
@@ -128,8 +131,18 @@ func (w *watch) dispatch(ev *C.struct_vb_async) {
 	}
 }
 
+// Trouble tells of a port that is down.
+func (r *rail) Trouble() error {
+	if !r.portDown.Load() {
+		return nil
+	}
+	e := asyncError(r, "the port went down (IBV_EVENT_PORT_ERR)", "check the cable and the switch").(*rdma.OpError)
+	e.Fault = rdma.FaultPath
+	return e
+}
+
 func asyncError(r *rail, status, hint string) error {
-	return &rdma.OpError{Op: "use rail", Device: r.dev.Name, Status: status, Hint: hint}
+	return &rdma.OpError{Op: "use rail", Device: r.dev.Name, Status: status, Hint: hint, Fault: rdma.FaultDevice}
 }
 
 func qpFault(r *rail, kind int) error {

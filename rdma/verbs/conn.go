@@ -112,7 +112,7 @@ func (c *conn) watchEvents() {
 		case ev.kind == evDeviceRemoval:
 			c.wound(&rdma.OpError{
 				Op: "keep the connection to", Device: c.r.dev.Name, Peer: c.remote, Err: &eventError{ev: ev},
-				Hint: "the device was removed: see dmesg",
+				Hint: "the device was removed: see dmesg", Fault: rdma.FaultDevice,
 			})
 		case ev.kind != evAddrChange:
 			c.wound(nil)

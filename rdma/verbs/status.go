@@ -16,6 +16,7 @@ type wcStatus struct {
 	text string // plain cause
 	hint string // remedy, or empty
 	err  error  // sentinel, or nil
+	of   rdma.Fault
 }
 
 // wcFlush is the status of work that was under way when its queue pair went into the
@@ -26,28 +27,28 @@ const bugHint = "a bug of gdrcp or of the device's driver: report it with the ou
 
 // wcStatuses is indexed by the status.
 var wcStatuses = [...]wcStatus{
-	0:  {"IBV_WC_SUCCESS", "success", "", nil},
-	1:  {"IBV_WC_LOC_LEN_ERR", "local length error", bugHint, nil},
-	2:  {"IBV_WC_LOC_QP_OP_ERR", "the device could not carry out the work request", bugHint, nil},
-	3:  {"IBV_WC_LOC_EEC_OP_ERR", "local EE context error", bugHint, nil},
-	4:  {"IBV_WC_LOC_PROT_ERR", "local memory is not accessible to the device", "check ACS and the IOMMU settings (iommu=pt) and dmesg", nil},
-	5:  {"IBV_WC_WR_FLUSH_ERR", "flushed after an earlier error", "", nil},
-	6:  {"IBV_WC_MW_BIND_ERR", "memory window error", bugHint, nil},
-	7:  {"IBV_WC_BAD_RESP_ERR", "unexpected response from the peer's device", "check the firmware versions of both ends", nil},
-	8:  {"IBV_WC_LOC_ACCESS_ERR", "local device fault while writing to memory", "see dmesg", nil},
-	9:  {"IBV_WC_REM_INV_REQ_ERR", "the peer's device does not take this request", "check that both ends run the same version, and the peer's log", nil},
-	10: {"IBV_WC_REM_ACCESS_ERR", "the peer refused the access for its key, bounds or rights", "the receiver has ended or re-registered its memory: see its log", rdma.ErrAccess},
-	11: {"IBV_WC_REM_OP_ERR", "the peer's device failed to carry out the request", "see the peer's log and dmesg", nil},
-	12: {"IBV_WC_RETRY_EXC_ERR", "the peer's device stopped answering", "check that the peer runs and the link is up, and that both ends agree on MTU, VLAN and GID; UDP port 4791 must be open (RoCE)", nil},
-	13: {"IBV_WC_RNR_RETRY_EXC_ERR", "the peer has no receive posted", "the receiver is stalled or breaks the protocol: see its log", nil},
-	14: {"IBV_WC_LOC_RDD_VIOL_ERR", "local RDD violation", bugHint, nil},
-	15: {"IBV_WC_REM_INV_RD_REQ_ERR", "the peer's device does not take this RDMA Read", bugHint, nil},
-	16: {"IBV_WC_REM_ABORT_ERR", "the peer's device aborted the request", "see the peer's log and dmesg", nil},
-	17: {"IBV_WC_INV_EECN_ERR", "invalid EE context number", bugHint, nil},
-	18: {"IBV_WC_INV_EEC_STATE_ERR", "invalid EE context state", bugHint, nil},
-	19: {"IBV_WC_FATAL_ERR", "fatal error of the local device or its driver", "see dmesg", nil},
-	20: {"IBV_WC_RESP_TIMEOUT_ERR", "the peer's device took too long to respond", "see the peer's dmesg", nil},
-	21: {"IBV_WC_GENERAL_ERR", "the device reports an error without saying which", "see dmesg at both ends", nil},
+	0:  {"IBV_WC_SUCCESS", "success", "", nil, rdma.FaultUnknown},
+	1:  {"IBV_WC_LOC_LEN_ERR", "local length error", bugHint, nil, rdma.FaultAccess},
+	2:  {"IBV_WC_LOC_QP_OP_ERR", "the device could not carry out the work request", bugHint, nil, rdma.FaultAccess},
+	3:  {"IBV_WC_LOC_EEC_OP_ERR", "local EE context error", bugHint, nil, rdma.FaultDevice},
+	4:  {"IBV_WC_LOC_PROT_ERR", "local memory is not accessible to the device", "check ACS and the IOMMU settings (iommu=pt) and dmesg", nil, rdma.FaultDevice},
+	5:  {"IBV_WC_WR_FLUSH_ERR", "flushed after an earlier error", "", nil, rdma.FaultUnknown},
+	6:  {"IBV_WC_MW_BIND_ERR", "memory window error", bugHint, nil, rdma.FaultAccess},
+	7:  {"IBV_WC_BAD_RESP_ERR", "unexpected response from the peer's device", "check the firmware versions of both ends", nil, rdma.FaultPath},
+	8:  {"IBV_WC_LOC_ACCESS_ERR", "local device fault while writing to memory", "see dmesg", nil, rdma.FaultDevice},
+	9:  {"IBV_WC_REM_INV_REQ_ERR", "the peer's device does not take this request", "check that both ends run the same version, and the peer's log", nil, rdma.FaultAccess},
+	10: {"IBV_WC_REM_ACCESS_ERR", "the peer refused the access for its key, bounds or rights", "the receiver has ended or re-registered its memory: see its log", rdma.ErrAccess, rdma.FaultAccess},
+	11: {"IBV_WC_REM_OP_ERR", "the peer's device failed to carry out the request", "see the peer's log and dmesg", nil, rdma.FaultPath},
+	12: {"IBV_WC_RETRY_EXC_ERR", "the peer's device stopped answering", "check that the peer runs and the link is up, and that both ends agree on MTU, VLAN and GID; UDP port 4791 must be open (RoCE)", nil, rdma.FaultPath},
+	13: {"IBV_WC_RNR_RETRY_EXC_ERR", "the peer has no receive posted", "the receiver is stalled or breaks the protocol: see its log", nil, rdma.FaultAccess},
+	14: {"IBV_WC_LOC_RDD_VIOL_ERR", "local RDD violation", bugHint, nil, rdma.FaultAccess},
+	15: {"IBV_WC_REM_INV_RD_REQ_ERR", "the peer's device does not take this RDMA Read", bugHint, nil, rdma.FaultAccess},
+	16: {"IBV_WC_REM_ABORT_ERR", "the peer's device aborted the request", "see the peer's log and dmesg", nil, rdma.FaultPath},
+	17: {"IBV_WC_INV_EECN_ERR", "invalid EE context number", bugHint, nil, rdma.FaultDevice},
+	18: {"IBV_WC_INV_EEC_STATE_ERR", "invalid EE context state", bugHint, nil, rdma.FaultDevice},
+	19: {"IBV_WC_FATAL_ERR", "fatal error of the local device or its driver", "see dmesg", nil, rdma.FaultDevice},
+	20: {"IBV_WC_RESP_TIMEOUT_ERR", "the peer's device took too long to respond", "see the peer's dmesg", nil, rdma.FaultPath},
+	21: {"IBV_WC_GENERAL_ERR", "the device reports an error without saying which", "see dmesg at both ends", nil, rdma.FaultPath},
 }
 
 // completionError describes a failed completion.
@@ -61,6 +62,7 @@ func completionError(op, device string, peer netip.AddrPort, status, vendor uint
 	e.Status = s.text + " (" + s.name + ")"
 	e.Hint = s.hint
 	e.Err = s.err
+	e.Fault = s.of
 	return e
 }
 

@@ -1,0 +1,68 @@
+package credit
+
+import (
+	"encoding/binary"
+	"maps"
+	"slices"
+)
+
+// The model explores copies of the three types, and tells their states apart by what the
+// rules can depend on: differences of generations, not their values.
+
+// Clone returns a copy that shares nothing.
+func (s *Sink) Clone() Sink {
+	return Sink{slots: slices.Clone(s.slots), busy: s.busy, closed: maps.Clone(s.closed)}
+}
+
+// Generation is the generation of a slot that was granted last.
+func (s *Sink) Generation(slot uint32) uint64 { return s.slots[slot].generation }
+
+// StepBack takes the generation of a slot back by one, as if a lost place were granted
+// again with the same.
+func (s *Sink) StepBack(slot uint32) { s.slots[slot].generation-- }
+
+// AppendKey appends what tells the state apart, where the generations of the slots are
+// the origin.
+func (s *Sink) AppendKey(b []byte) []byte {
+	for _, p := range s.slots {
+		b = append(b, bit(p.busy))
+	}
+	closed := uint16(0)
+	for l := range s.closed {
+		closed |= 1 << l
+	}
+	return binary.LittleEndian.AppendUint16(b, closed)
+}
+
+// Clone returns a copy that shares nothing.
+func (s *Source) Clone() Source {
+	return Source{slots: slices.Clone(s.slots), grants: slices.Clone(s.grants), inAir: s.inAir}
+}
+
+// StepBack takes the generation of the slot granted last back by one.
+func (s *Source) StepBack() { s.grants[len(s.grants)-1].Generation-- }
+
+// AppendKey appends what tells the state apart, with generations relative to those of a
+// sink.
+func (s *Source) AppendKey(b []byte, sink *Sink) []byte {
+	for i, p := range s.slots {
+		link := byte(p.link) * bit(p.inAir) // it matters no more once the slot is back
+		b = append(b, byte(p.generation-sink.Generation(uint32(i))), link, bit(p.inAir)|bit(p.fencing)<<1)
+	}
+	for _, g := range s.grants {
+		b = append(b, byte(g.Slot), byte(g.Generation-sink.Generation(g.Slot)))
+	}
+	return append(b, 0xff)
+}
+
+// Counts returns the counts of a window.
+func (w *Window) Counts() (sent, acked, received, consumed, told uint64) {
+	return w.sent, w.acked, w.received, w.consumed, w.told
+}
+
+func bit(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,94 @@
+package credit
+
+import "fmt"
+
+// Source is what a source knows of the sink's slots. Its zero value has none.
+type Source struct {
+	slots  []sourceSlot
+	grants []Place // the one returned last is on top
+	inAir  int
+}
+
+type sourceSlot struct {
+	generation uint64 // addressed last
+	link       Link   // over which; 0 once that does not matter any more
+	inAir      bool   // addressed and not returned
+	fencing    bool   // the sink was asked whether it was announced
+}
+
+// NewSource returns the state of n slots, which are all granted with generation 1.
+func NewSource(n int) Source {
+	s := Source{slots: make([]sourceSlot, n), grants: make([]Place, 0, n)}
+	for i := n - 1; i >= 0; i-- {
+		s.grants = append(s.grants, Place{uint32(i), 1})
+	}
+	return s
+}
+
+// Slots is how many slots there are.
+func (s *Source) Slots() int { return len(s.slots) }
+
+// Grants is how many slots may be written now.
+func (s *Source) Grants() int { return len(s.grants) }
+
+// InAir is how many slots are addressed and have not come back.
+func (s *Source) InAir() int { return s.inAir }
+
+// Address takes a granted slot, to be written over a link. There must be one.
+func (s *Source) Address(l Link) Place {
+	p := s.grants[len(s.grants)-1]
+	s.grants = s.grants[:len(s.grants)-1]
+	s.slots[p.Slot] = sourceSlot{generation: p.Generation, link: l, inAir: true}
+	s.inAir++
+	return p
+}
+
+// Return takes a slot that the sink has given back. It is news unless the sink has told
+// it before. The error is ErrNotGranted.
+func (s *Source) Return(p Place) (news bool, err error) {
+	if int64(p.Slot) >= int64(len(s.slots)) {
+		return false, fmt.Errorf("slot %d of %d returned, which was %w", p.Slot, len(s.slots), ErrNotGranted)
+	}
+	at := &s.slots[p.Slot]
+	if p.Generation < at.generation || p.Generation == at.generation && !at.inAir {
+		return false, nil
+	}
+	if p.Generation > at.generation {
+		return false, fmt.Errorf("slot %d returned with generation %d, which was %w: it has %d", p.Slot, p.Generation, ErrNotGranted, at.generation)
+	}
+	s.grant(p)
+	return true, nil
+}
+
+func (s *Source) grant(p Place) {
+	s.slots[p.Slot].inAir, s.slots[p.Slot].fencing = false, false
+	s.grants = append(s.grants, Place{p.Slot, p.Generation + 1})
+	s.inAir--
+}
+
+// Fence begins the end of a link: it returns the places that were addressed over the link
+// and have not come back. They are quarantined until they come back or Fenced names
+// them. Nothing may be addressed over the link any more, and its connections must be
+// closed before the sink hears of the places.
+func (s *Source) Fence(l Link) (addressed []Place) {
+	for i := range s.slots {
+		if at := &s.slots[i]; at.inAir && at.link == l && !at.fencing {
+			at.fencing = true
+			addressed = append(addressed, Place{uint32(i), at.generation})
+		}
+	}
+	return addressed
+}
+
+// Fenced takes the sink's answer: a place that was addressed over the link and never
+// announced. The slot is granted again. The error is ErrNotGranted where the sink cannot
+// mean that place.
+func (s *Source) Fenced(l Link, lost Place) error {
+	if int64(lost.Slot) < int64(len(s.slots)) {
+		if at := &s.slots[lost.Slot]; at.fencing && at.link == l && at.generation == lost.Generation {
+			s.grant(lost)
+			return nil
+		}
+	}
+	return fmt.Errorf("slot %d, generation %d lost on link %d, where it was %w", lost.Slot, lost.Generation, l, ErrNotGranted)
+}

@@ -49,9 +49,9 @@ func (b *benchSource) fast(f *wire.Frame) (bool, error) {
 
 // The session tells these of the way of the chunks. They belong to its sender.
 
-func (b *benchSource) done(id uint64)             { b.sender.done(id) }
-func (b *benchSource) immediate(imm uint32) error { return b.sender.immediate(imm) }
-func (b *benchSource) opened()                    { b.sender.opened() }
+func (b *benchSource) done(l *railLink, id uint64)             { b.sender.done(l, id) }
+func (b *benchSource) immediate(_ *railLink, imm uint32) error { return b.sender.immediate(imm) }
+func (b *benchSource) opened()                                 { b.sender.opened() }
 
 func (b *benchSource) release() error { return nil }
 
@@ -74,7 +74,7 @@ func (b *benchSource) talk(ctx context.Context, g *errgroup.Group) error {
 			return err
 		}
 		b.start = time.Now()
-		return b.sender.open(info)
+		return b.sender.open(b.session.link, info)
 	})
 	if err != nil {
 		return err
@@ -153,9 +153,9 @@ func (k *benchSink) release() error                 { return nil }
 
 // The session tells these of the way of the chunks. They belong to its receiver.
 
-func (k *benchSink) done(id uint64)             { k.receiver.done(id) }
-func (k *benchSink) immediate(imm uint32) error { return k.receiver.immediate(imm) }
-func (k *benchSink) opened()                    { k.receiver.opened() }
+func (k *benchSink) done(*railLink, uint64)                  { k.receiver.done() }
+func (k *benchSink) immediate(l *railLink, imm uint32) error { return k.receiver.immediate(l, imm) }
+func (k *benchSink) opened()                                 { k.receiver.opened() }
 
 func (k *benchSink) talk(ctx context.Context, g *errgroup.Group) error {
 	var r role = k

@@ -157,6 +157,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 			return err
 		}
 		role = begin(s, acct)
+		s.links.spawn(func(ctx context.Context) error { return s.keepRails(ctx, c, ep, d, o) })
 		if o.Stall > 0 {
 			g.Go(func() error { return watchProgress(ctx, o.Tally, o.Stall) })
 		}
@@ -175,6 +176,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 	}
 	sum := acct.summary(o.Tally, &s.terms, d.link, start)
 	sum.Local, sum.Remote = s.memories()
+	sum.Rails = s.links.uses()
 	return sum, errors.Join(err, acct.close())
 }
 

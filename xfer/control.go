@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/credit"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -15,24 +15,98 @@ import (
 // both halves. Every sequenced message needs a receive posted at the peer, so no more
 // than wire.ControlWindow of them are ever on their way. Each end tells the other in
 // every message how many it has consumed. An end that has nothing else to say sends an
-// ack.
+// ack. Messages that the peer has not consumed are kept, and go again over another link
+// when theirs is lost.
 type control struct {
-	mu       sync.Mutex
-	lane     *lane  // the session's first
-	sent     uint64 // sequenced messages sent
-	acked    uint64 // of these, consumed by the peer
-	consumed uint64 // sequenced messages of the peer consumed here
-	told     uint64 // the value of consumed that the peer knows
-	received uint64 // sequenced messages of the peer seen
+	mu sync.Mutex
+	// lane is the first of one link. It is nil while there is no link.
+	lane   *lane
+	link   *railLink
+	window credit.Window
+	kept   [wire.ControlWindow]keptMessage // by number modulo the length
+	// again is the number of the next message to say again on the lane. None is where it
+	// is the next new one. owesAck says that the peer may have missed an ack.
+	again   uint64
+	owesAck bool
 	// room holds a token when the window may have opened.
 	room chan struct{}
 }
 
-func newControl(l *lane) *control {
-	return &control{lane: l, room: make(chan struct{}, 1)}
+// keptMessage is a message that the peer may not have got.
+type keptMessage struct {
+	kind wire.MsgType
+	body []byte
 }
 
-// trySend sends a message if the window and the send queue have room.
+func newControl(l *railLink) *control {
+	return &control{link: l, lane: l.firstLane(), window: credit.NewWindow(wire.ControlWindow), again: 1, room: make(chan struct{}, 1)}
+}
+
+// moveTo has messages go over a link from now on. The peer gets again what it has not
+// consumed. With nil, messages wait for the next link.
+func (c *control) moveTo(l *railLink) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.link, c.lane = l, nil
+	if l == nil {
+		return
+	}
+	c.lane = l.firstLane()
+	c.again, _ = c.window.Unacked()
+	c.owesAck = true
+	c.sayAgainLocked()
+	c.wake()
+}
+
+// isOn reports whether messages go over a link, or wait for one.
+func (c *control) isOn(l *railLink) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.link == l || c.lane == nil
+}
+
+// resume says again what found no room in the send queue before.
+func (c *control) resume() {
+	c.mu.Lock()
+	c.sayAgainLocked()
+	c.mu.Unlock()
+	c.wake()
+}
+
+// sayAgainLocked sends what the peer may not have got over an earlier link. It reports
+// whether nothing of that is left.
+func (c *control) sayAgainLocked() bool {
+	if c.lane == nil {
+		return false
+	}
+	from, below := c.window.Unacked()
+	for c.again = max(c.again, from); c.again < below; c.again++ {
+		m := &c.kept[c.again%wire.ControlWindow]
+		if !c.postLocked(m.kind, c.again, m.body) {
+			return false
+		}
+	}
+	if c.owesAck && c.postLocked(wire.MsgAck, 0, nil) {
+		c.owesAck = false
+	}
+	return !c.owesAck
+}
+
+// postLocked posts a message. It returns false where the send queue is full, and where
+// the lane is dead: its poller is about to learn why, and another link takes over.
+func (c *control) postLocked(t wire.MsgType, seq uint64, body []byte) bool {
+	err := c.lane.send(t, seq, c.window.Consumed(), body, rdma.WR{Quiet: true})
+	if err != nil && !errors.Is(err, rdma.ErrQueueFull) {
+		c.lane = nil
+	}
+	if err == nil {
+		c.window.Told()
+	}
+	return err == nil
+}
+
+// trySend sends a message if the window and the send queue have room, and if there is a
+// link.
 func (c *control) trySend(t wire.MsgType, body []byte) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -43,25 +117,23 @@ func (c *control) trySendLocked(t wire.MsgType, body []byte) (bool, error) {
 	if len(body) > wire.MaxBodyBytes {
 		return false, fmt.Errorf("%w: a request of %d bytes does not fit a message; name fewer files at once", ErrUsage, len(body))
 	}
-	var seq uint64
-	if t.Sequenced() {
-		if c.sent-c.acked >= wire.ControlWindow {
-			return false, nil
-		}
-		seq = c.sent + 1
-	}
-	err := c.lane.send(t, seq, c.consumed, body, rdma.WR{Quiet: true})
-	if errors.Is(err, rdma.ErrQueueFull) {
+	if !c.sayAgainLocked() || t.Sequenced() && !c.window.Open() {
 		return false, nil
 	}
-	if err != nil {
-		return false, err
+	seq := uint64(0)
+	if t.Sequenced() {
+		seq = c.window.Next()
+	}
+	if !c.postLocked(t, seq, body) {
+		return false, nil
 	}
 	if seq != 0 {
-		c.sent = seq
+		m := &c.kept[seq%wire.ControlWindow]
+		m.kind, m.body = t, append(m.body[:0], body...)
+		c.window.Sent()
+		c.again = c.window.Next()
 	}
-	c.told = c.consumed
-	if c.sent-c.acked < wire.ControlWindow {
+	if c.window.Open() {
 		c.wake()
 	}
 	return true, nil
@@ -74,23 +146,23 @@ const (
 	heartbeatID = 1 << 41
 )
 
-// sendLast sends a message outside the window and asks for its completion. It reports
-// whether the message was posted.
-func (c *control) sendLast(t wire.MsgType, body []byte) bool {
+// sendLast sends a message outside the window and asks for its completion. It returns
+// the rail that will report it, or nil if the message was not posted.
+func (c *control) sendLast(t wire.MsgType, body []byte) *railLink {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.lane.send(t, 0, c.consumed, body, rdma.WR{ID: lastID}) == nil
+	if c.lane == nil || c.lane.send(t, 0, c.window.Consumed(), body, rdma.WR{ID: lastID}) != nil {
+		return nil
+	}
+	return c.link
 }
 
-// send sends a message. It blocks until the window has room.
+// send sends a message. It blocks until the window has room and there is a link.
 func (c *control) send(ctx context.Context, t wire.MsgType, body []byte) error {
 	for {
 		ok, err := c.trySend(t, body)
-		if ok {
-			return nil
-		}
-		if err != nil {
-			return verdict(ctx, err)
+		if ok || err != nil {
+			return err
 		}
 		select {
 		case <-c.room:
@@ -100,46 +172,22 @@ func (c *control) send(ctx context.Context, t wire.MsgType, body []byte) error {
 	}
 }
 
-// seen takes the accounting of a frame. It reports whether the window opened.
-func (c *control) seen(f *wire.Frame) (opened bool, err error) {
+// seen takes the accounting of a frame. news is false for a message that was said again
+// and is known already. opened reports whether the window opened.
+func (c *control) seen(f *wire.Frame) (news, opened bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	advance := uint64(f.Consumed - uint32(c.acked))
-	if advance > c.sent-c.acked {
-		return false, errWindow
+	news = true
+	if opened, err = c.window.Heard(f.Consumed); err == nil && f.Seq != 0 {
+		news, err = c.window.Take(f.Seq)
 	}
-	c.acked += advance
-	if f.Seq != 0 {
-		if f.Seq != c.received+1 || f.Seq-c.told > wire.ControlWindow {
-			return false, errWindow
-		}
-		c.received = f.Seq
+	if err != nil {
+		return false, false, fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
-	if advance > 0 {
+	if opened {
 		c.wake()
 	}
-	return advance > 0, nil
-}
-
-var errWindow = fmt.Errorf("%w: control messages outside their window", ErrProtocol)
-
-// verdictWait is how long the poller may take to tell why a connection ended.
-const verdictWait = time.Second
-
-// verdict turns the failure of a post into the reason that ended the session. It waits,
-// because the poller may be about to find the reason among the peer's last words.
-func verdict(ctx context.Context, err error) error {
-	if errors.Is(err, ErrUsage) {
-		return err
-	}
-	t := time.NewTimer(verdictWait)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-t.C:
-		return err
-	}
+	return news, opened, nil
 }
 
 // answered reports whether the peer has consumed the first message of this end, or has
@@ -148,7 +196,7 @@ func verdict(ctx context.Context, err error) error {
 func (c *control) answered() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.acked > 0 || c.received > 1
+	return c.window.Conversed()
 }
 
 // wake lets one waiting send try again. That send wakes the next one when it has sent
@@ -165,10 +213,9 @@ func (c *control) wake() {
 func (c *control) consume() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.consumed++
-	if c.consumed-c.told >= wire.AckEvery {
-		// Ignore the error: where the connection is dead, the poller is about to learn
-		// why, perhaps from the peer's last words.
+	c.window.Consume()
+	if c.window.Untold() >= wire.AckEvery {
+		// Without a lane, the peer learns of it from the first message over the next link.
 		_, _ = c.trySendLocked(wire.MsgAck, nil)
 	}
 }

@@ -90,7 +90,7 @@ func (f *deviceFiller) fill() error {
 	}
 	for n, a := range f.asked {
 		f.src.digested(a.chunk, a.extent, w.Hasher.Digest(n))
-		if a.chunk.tries > 0 {
+		if a.chunk.again {
 			a.chunk.files[a.extent].mark(&a.chunk.Extents[a.extent])
 		}
 	}

@@ -38,7 +38,7 @@ func (o *chunkSender) sealHeader(b []byte, n int, c *wire.ChunkHeader) int {
 	}
 	binary.LittleEndian.PutUint32(b[4:], uint32(n-wire.HopBytes+trust.TagBytes))
 	return wire.HopBytes + len(o.seals.SealHeader(b[wire.HopBytes:n], b[:wire.HopBytes], trust.HeaderPlace{
-		Epoch: uint16(c.Epoch), Slot: uint16(c.Slot), Generation: c.Generation,
+		Epoch: uint16(c.Link), Slot: uint16(c.Slot), Generation: c.Generation,
 	}))
 }
 
@@ -49,7 +49,7 @@ func (f *chunkReceiver) openHeader(b []byte, a filledSlot) ([]byte, error) {
 	if f.seals == nil {
 		return b, nil
 	}
-	plain, err := f.seals.OpenHeader(b[wire.HopBytes:], b[:wire.HopBytes], trust.HeaderPlace{Epoch: 1, Slot: uint16(a.slot), Generation: a.generation})
+	plain, err := f.seals.OpenHeader(b[wire.HopBytes:], b[:wire.HopBytes], trust.HeaderPlace{Epoch: uint16(a.link.number), Slot: uint16(a.slot), Generation: a.generation})
 	if err != nil {
 		return nil, wire.ErrHeaderSum
 	}

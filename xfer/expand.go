@@ -106,10 +106,10 @@ type expander struct {
 }
 
 func (e *expander) release() error                 { return nil }
-func (e *expander) done(uint64)                    {}
+func (e *expander) done(*railLink, uint64)         {}
 func (e *expander) opened()                        {}
 func (e *expander) fast(*wire.Frame) (bool, error) { return false, nil }
-func (e *expander) immediate(imm uint32) error {
+func (e *expander) immediate(_ *railLink, imm uint32) error {
 	return fmt.Errorf("%w: immediate %#x among names", ErrProtocol, imm)
 }
 

@@ -139,13 +139,13 @@ func (s *source) fillChunk(c *outChunk, mem []byte, own *pieceBuffer, each func(
 			s.digestExtent(c, i, own.of(x.Length))
 		}
 		if x.Brings() && e.failed() == nil {
-			if err := s.readExtent(e, x, mem[x.SlotOff:int64(x.SlotOff)+x.Length], c.tries > 0); err != nil {
+			if err := s.readExtent(e, x, mem[x.SlotOff:int64(x.SlotOff)+x.Length], c.again); err != nil {
 				s.failRead(e, err)
 			} else {
 				each(i)
 			}
 		}
-		if c.tries > 0 {
+		if c.again {
 			// The extent was committed when it was first sent, and is not committed
 			// again.
 			e.mark(x)
@@ -161,7 +161,7 @@ func (s *source) fillChunk(c *outChunk, mem []byte, own *pieceBuffer, each func(
 // digestExtent reads an extent into buf, and digests it there.
 func (s *source) digestExtent(c *outChunk, i int, buf []byte) {
 	x, e := &c.Extents[i], c.files[i]
-	if err := s.readExtent(e, x, buf, c.tries > 0); err != nil {
+	if err := s.readExtent(e, x, buf, c.again); err != nil {
 		s.failRead(e, err)
 		return
 	}
@@ -188,7 +188,7 @@ func (s *source) digestOf(c *outChunk, i int, mem []byte) manifest.Digest {
 // the digest that was committed.
 func (s *source) digested(c *outChunk, i int, d manifest.Digest) {
 	x, e := &c.Extents[i], c.files[i]
-	if c.tries > 0 && d != x.Digest {
+	if c.again && d != x.Digest {
 		s.fail(e, fmt.Errorf("%q: %w", e.Path, errChangedFile))
 		return
 	}

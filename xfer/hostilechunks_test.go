@@ -88,7 +88,8 @@ func testHostileSource(t *testing.T, w hostileWay) {
 		{"messages beyond the window", func(ctx context.Context, p *puppet) error {
 			for range 10 * wire.ControlWindow {
 				p.ctl.mu.Lock() // the poller looks at it, too
-				p.ctl.acked = p.ctl.sent
+				_, below := p.ctl.window.Unacked()
+				_, _ = p.ctl.window.Heard(uint32(below - 1))
 				p.ctl.mu.Unlock()
 				if _, err := p.ctl.trySend(wire.MsgTotal, (&wire.Totals{}).Encode()); err != nil {
 					return nil

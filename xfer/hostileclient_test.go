@@ -71,7 +71,7 @@ func welcomed(p rdma.Provider, req rdma.Request, host *door.Session, l trust.Lan
 	if err != nil {
 		return err
 	}
-	host.Begun("tcp", func(req rdma.Request, _ trust.Lane) error { return req.Reject(rdma.RejectSession) })
+	host.Begun("tcp", func(_ rdma.Provider, req rdma.Request, _ trust.Lane) error { return req.Reject(rdma.RejectSession) })
 	s := newSession(&firstConn{rail: rail, conn: conn, id: host.ID, trust: host.Trust(), lane: l}, "the client", false, shortTimeouts())
 	// It is the client's error that counts.
 	_ = s.run(ctx, func(ctx context.Context, _ *errgroup.Group) error {

@@ -51,9 +51,9 @@ type counter struct {
 	moved   chan struct{}
 }
 
-func (*counter) done(uint64)            {}
-func (*counter) opened()                {}
-func (*counter) immediate(uint32) error { return nil }
+func (*counter) done(*railLink, uint64)            {}
+func (*counter) opened()                           {}
+func (*counter) immediate(*railLink, uint32) error { return nil }
 
 func (l *counter) fast(f *wire.Frame) (bool, error) {
 	if f.Type != wire.MsgResult {

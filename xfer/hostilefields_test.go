@@ -79,7 +79,7 @@ func besides() map[string]struct {
 		t    wire.MsgType
 		body []byte
 	}
-	ring := wire.RingInfo{Epoch: 1, Slots: hostileSlots, SlotBytes: 1 << 20, PayloadAddr: 1 << 20, HeaderAddr: 1 << 30, PayloadKey: 7, HeaderKey: 8}
+	ring := wire.RingInfo{Link: 1, Slots: hostileSlots, SlotBytes: 1 << 20, PayloadAddr: 1 << 20, HeaderAddr: 1 << 30, PayloadKey: 7, HeaderKey: 8}
 	memory := Memory{GPU: 1, Name: "x", Rung: RungStaged, Why: "y"}
 	return map[string]besides{
 		"a ring":     {wire.MsgRing, ring.Encode()},
@@ -169,7 +169,7 @@ func rightly(t *testing.T, w hostileWay) map[string][]byte {
 	}
 	// Numbers that are another in each session are far from the ends of their ranges.
 	header := make([]byte, wire.HeaderStride)
-	c := wire.ChunkHeader{Session: 1 << 50, Epoch: 1, Generation: 1, Extents: []wire.Extent{whole(1, handData)}, StoredBytes: uint32(len(handData)), PlainBytes: uint32(len(handData))}
+	c := wire.ChunkHeader{Session: 1 << 50, Link: 1, Generation: 1, Extents: []wire.Extent{whole(1, handData)}, StoredBytes: uint32(len(handData)), PlainBytes: uint32(len(handData))}
 	all := map[string][]byte{
 		"hello": h.Encode(), "entries": entries, "total": (&wire.Totals{Entries: 3, Bytes: uint64(len(handData)), Final: true}).Encode(),
 		"end": {3}, "root": (&wire.Roots{Entries: 3, Bytes: 1 << 50}).Encode(), "header": header[:c.Encode(header)],

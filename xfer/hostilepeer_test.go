@@ -115,7 +115,7 @@ func (p *puppet) repair(id uint64, slot int, generation uint64, payload []byte, 
 
 // send completes a header and writes it, and the payload, to the slot.
 func (p *puppet) send(h *wire.ChunkHeader, payload []byte) error {
-	h.Session, h.Epoch = p.sessionTag(), 1
+	h.Session, h.Link = p.sessionTag(), 1
 	h.StoredBytes = uint32(len(payload))
 	if h.Codec == wire.CodecPlain {
 		h.PlainBytes = h.StoredBytes
@@ -138,7 +138,7 @@ func (p *puppet) sealedChunk(slot int, place trust.HeaderPlace, seals *trust.Chu
 	x := whole(1, handData)
 	n := len(handData)
 	h := wire.ChunkHeader{
-		Session: p.sessionTag(), Epoch: 1, Slot: uint32(slot), Generation: 1, Extents: []wire.Extent{x}, StoredBytes: uint32(n), PlainBytes: uint32(n),
+		Session: p.sessionTag(), Link: 1, Slot: uint32(slot), Generation: 1, Extents: []wire.Extent{x}, StoredBytes: uint32(n), PlainBytes: uint32(n),
 	}
 	payload := p.link.ring.Slot(slot)[:n]
 	copy(payload, handData)
@@ -251,7 +251,7 @@ func (p *puppet) await(ctx context.Context, t wire.MsgType) error {
 
 // post writes the only chunk to slot 0.
 func (p *puppet) post(x wire.Extent, sp *spoilt) error {
-	h := wire.ChunkHeader{Session: p.sessionTag(), Epoch: 1, Generation: 1, Extents: []wire.Extent{x}, StoredBytes: uint32(x.Length), PlainBytes: uint32(x.Length)}
+	h := wire.ChunkHeader{Session: p.sessionTag(), Link: 1, Generation: 1, Extents: []wire.Extent{x}, StoredBytes: uint32(x.Length), PlainBytes: uint32(x.Length)}
 	header := make([]byte, wire.HeaderStride)
 	header = sp.of("header", header[:h.Encode(header)])
 	imm := sp.of("immediate", binary.LittleEndian.AppendUint32(nil, wire.Immediate(0, 1)))

@@ -18,11 +18,11 @@ import (
 // taker is a sink by hand: it lets chunks come, and does nothing with them.
 type taker struct{ arrived chan struct{} }
 
-func (*taker) done(uint64)                    {}
+func (*taker) done(*railLink, uint64)         {}
 func (*taker) opened()                        {}
 func (*taker) fast(*wire.Frame) (bool, error) { return false, nil }
 
-func (k *taker) immediate(uint32) error {
+func (k *taker) immediate(*railLink, uint32) error {
 	select {
 	case k.arrived <- struct{}{}:
 	default:

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/credit"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -14,9 +15,11 @@ type inMsg struct {
 	f   wire.Frame
 }
 
-// message takes one control message.
-func (s *session) message(role *role, c *rdma.Completion) error {
-	f, ok, err := s.unseal(c)
+// message takes one control message, which came over a link.
+func (s *session) message(l *railLink, role *role, c *rdma.Completion) error {
+	s.hearing.Lock()
+	defer s.hearing.Unlock()
+	f, ok, err := l.unseal(c)
 	if !ok || err != nil {
 		return err
 	}
@@ -30,15 +33,21 @@ func (s *session) message(role *role, c *rdma.Completion) error {
 		}
 		return &RemoteError{Peer: s.peer, Class: a.Class, Text: a.Text}
 	}
-	opened, err := s.ctl.seen(&f)
+	news, opened, err := s.ctl.seen(&f)
 	if err != nil {
 		return err
 	}
 	if opened && role != nil {
 		(*role).opened()
 	}
-	if f.Type == wire.MsgAck {
+	if f.Type == wire.MsgAck || !news {
 		return nil
+	}
+	if handled, err := s.hearLost(&f); handled || err != nil {
+		if err == nil {
+			s.ctl.consume()
+		}
+		return err
 	}
 	if role != nil {
 		handled, err := (*role).fast(&f)
@@ -70,7 +79,7 @@ func (s *session) deliver(f *wire.Frame) error {
 	case s.inbox <- m:
 		return nil
 	default:
-		return errWindow
+		return fmt.Errorf("%w: %w", ErrProtocol, credit.ErrWindow)
 	}
 }
 

@@ -14,8 +14,12 @@ import (
 // active end must send first (rdma_connect(3)), so there a provider's Accept returns
 // only when the peer has been heard.
 type lane struct {
+	link *railLink
 	conn rdma.Conn
-	open *trust.Opener // the poller has it
+	open *trust.Opener // the link's poller has it
+
+	// outBytes is how much is under way to the sink. The chunkSender's lock guards it.
+	outBytes int64
 
 	beating atomic.Bool // a heartbeat is on its way: see beatLane
 
@@ -28,9 +32,9 @@ type lane struct {
 	wr    [1]rdma.WR
 }
 
-func newLane(conn rdma.Conn, t *trust.Session, name trust.Lane) *lane {
-	l := &lane{conn: conn}
-	l.seal, l.open = t.Messages(name)
+func newLane(link *railLink, conn rdma.Conn, name trust.Lane) *lane {
+	l := &lane{link: link, conn: conn}
+	l.seal, l.open = link.keys.Messages(name)
 	return l
 }
 
@@ -53,9 +57,9 @@ var errForged = fmt.Errorf("%w: a control message was damaged or forged on the w
 
 // unseal opens, in place, a message that came on a connection. ok is false for a
 // message to pass over: the heartbeat of a lane that this end is about to take into the
-// session.
-func (s *session) unseal(c *rdma.Completion) (f wire.Frame, ok bool, err error) {
-	l := s.link.laneOf(c.Conn)
+// session, and anything that comes over a lane that was closed.
+func (r *railLink) unseal(c *rdma.Completion) (f wire.Frame, ok bool, err error) {
+	l := r.laneOf(c.Conn)
 	if l == nil {
 		return f, false, nil
 	}
@@ -66,7 +70,7 @@ func (s *session) unseal(c *rdma.Completion) (f wire.Frame, ok bool, err error) 
 	if f, err = wire.ParseFrame(plain); err != nil {
 		return f, false, err
 	}
-	if l != s.ctl.lane && f.Type != wire.MsgHeartbeat {
+	if l != r.firstLane() && f.Type != wire.MsgHeartbeat && !r.lost.Load() {
 		return f, false, fmt.Errorf("%w: message %d beside the first queue pair", ErrProtocol, f.Type)
 	}
 	return f, true, nil

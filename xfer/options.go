@@ -87,8 +87,13 @@ type Options struct {
 
 	Transport  string // "auto", "verbs" or "tcp"
 	Require    string // "", "verbs" or "gpudirect"
-	Rail       string // device name or address of the local rail
+	Rail       string // device name or address of the local rail, of the first one
 	RemoteRail string // of the server's rail
+	// Rails is how many rails carry a copy at most: AllRails for every one that reaches
+	// the server. 0 is AllRails over RDMA devices, and 1 over TCP. MoreRails names the
+	// local ones beside Rail, where that names one.
+	Rails      int
+	MoreRails  []string
 	QPs        int
 	ChunkBytes int
 	Slots      int
@@ -189,6 +194,14 @@ const (
 	// copy of files gets it before the events of entries. It does not come where the
 	// destination could not say where it is.
 	EventPlaced
+	// EventRailLost says that Rail was lost in the middle of the copy, for the reason in
+	// Text, and how many RailsLeft there are.
+	EventRailLost
+	// EventRailJoined says that a further Rail carries the copy, or one again that was
+	// lost. RailsLeft counts all.
+	EventRailJoined
+	// EventRailUnused says why a Rail does not carry the copy.
+	EventRailUnused
 )
 
 // Place says where the paths of a copy's entries begin.
@@ -232,6 +245,9 @@ type Event struct {
 	Remote    bool
 	Dir       bool
 	DryRun    bool // nothing has happened: the event tells what would
+	// Rail and RailsLeft belong to the events of rails.
+	Rail      string
+	RailsLeft int
 }
 
 // Link says what carries a session.
@@ -313,6 +329,8 @@ type Summary struct {
 	DryRun bool
 	// Verified says that both ends have the same roots.
 	Verified bool
+	// Rails is what the copy had of each rail, in the order in which they joined.
+	Rails []RailUse
 }
 
 func (a *copyResults) summary(t *Tally, p *wire.Terms, link Link, since time.Time) *Summary {

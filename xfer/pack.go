@@ -3,6 +3,7 @@ package xfer
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
@@ -103,7 +104,7 @@ func (s *source) resendLocked() *outSlot {
 	s.window.resends = s.window.resends[1:]
 	slot := s.sender.takeSlotLocked()
 	c := &slot.chunk
-	c.ID, c.Repair, c.tries = r.id, r.repair, r.tries
+	c.ID, c.Repair, c.again, c.tries = r.id, r.repair, true, r.tries
 	var used int64
 	for i := range r.extents {
 		x := r.extents[i]
@@ -155,6 +156,13 @@ func (s *source) resendLater(c *outChunk, r *wire.ReturnedSlot) error {
 	}
 	s.sender.cond.Broadcast()
 	return nil
+}
+
+// resendMoved sends a chunk again that was lost with its link.
+func (s *source) resendMoved(c *outChunk) {
+	s.window.resends = append(s.window.resends, &resend{
+		id: c.ID, repair: c.Repair, tries: c.tries, extents: slices.Clone(c.Extents), files: slices.Clone(c.files),
+	})
 }
 
 // alignUp is the first place at or after used where an extent of n bytes may begin in a

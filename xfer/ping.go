@@ -35,11 +35,11 @@ type ponger struct {
 	open    bool
 }
 
-func (p *ponger) release() error         { return nil }
-func (p *ponger) done(uint64)            {}
-func (p *ponger) opened()                {}
-func (p *ponger) conn() rdma.Conn        { return p.session.link.snapshot()[0].conn }
-func (p *ponger) immediate(uint32) error { return p.answer() }
+func (p *ponger) release() error                    { return nil }
+func (p *ponger) done(*railLink, uint64)            {}
+func (p *ponger) opened()                           {}
+func (p *ponger) conn() rdma.Conn                   { return p.session.link.snapshot()[0].conn }
+func (p *ponger) immediate(*railLink, uint32) error { return p.answer() }
 
 // answer posts the pong to a Write with immediate.
 func (p *ponger) answer() error {
@@ -96,9 +96,9 @@ type pinger struct {
 	answers chan struct{}
 }
 
-func (p *pinger) opened()                {}
-func (p *pinger) done(uint64)            { p.answer() }
-func (p *pinger) immediate(uint32) error { p.answer(); return nil }
+func (p *pinger) opened()                           {}
+func (p *pinger) done(*railLink, uint64)            { p.answer() }
+func (p *pinger) immediate(*railLink, uint32) error { p.answer(); return nil }
 
 func (p *pinger) answer() {
 	select {

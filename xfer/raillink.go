@@ -4,18 +4,29 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/credit"
 	"gdrcp/xfer/internal/ring"
+	"gdrcp/xfer/internal/wire"
 )
 
-// railLink is what a session has on one rail: this end's ring, which is registered
-// there, and the queue pairs that reach the peer from there. It owns the ring and the
-// queue pairs, and not the rail.
+// railLink is what a session has on one rail from the time when the rail joins the
+// session until it is lost or the session ends: the queue pairs that reach the peer from
+// there, and the registration of this end's ring. It owns them. The first link of a
+// session owns the ring, too, and leaves its rail to the caller; every later link owns
+// its rail.
 type railLink struct {
-	rail rdma.Rail
-	keys *trust.Session
+	number credit.Link
+	rail   rdma.Rail
+	keys   *trust.Session
+	// name is what people call the rail: its device, or its address for TCP.
+	name string
+	// transport is the provider's name.
+	transport string
 	// mostLanes is how many queue pairs were granted.
 	mostLanes int
 
@@ -24,20 +35,70 @@ type railLink struct {
 	ringReady chan struct{}
 	// loops are the rail's connections to itself.
 	loops ring.Loopbacks
+	// payload and header are this end's ring on the rail. They are set before the link is
+	// used for chunks. regions guards making and closing them.
+	payload, header rdma.MR
+	regions         sync.Mutex
+	closed          bool
+
+	// lost is set once, when the link is given up. over ends when its poller is to end:
+	// end ends it. polled is closed when the poller has ended, and shut when nothing can
+	// land through the link any more.
+	lost   atomic.Bool
+	over   context.Context
+	end    context.CancelFunc
+	polled chan struct{}
+	shut   chan struct{}
+	// unusable is why the ring could not be registered on the rail: it is of no use to
+	// try again.
+	unusable atomic.Pointer[error]
+
+	// rate is that of the device, in Gb/s, or 1 where it is not known. isReserve says that
+	// chunks go over the link only where no other is left.
+	rate      float64
+	isReserve bool
+
+	// The chunkSender's lock guards these. target is where the sink's slots are on this
+	// rail. ready says that this end's slots can be sent from there.
+	target wire.RingInfo
+	ready  bool
 
 	mu    sync.Mutex
 	lanes []*lane // nil once the link is closed
+
+	// giveBack, at a server, returns the memory that was booked for a further link.
+	giveBack func()
+	// fenced says that the source has asked for the end of the link. The session's hearing
+	// lock guards it.
+	fenced bool
+	// doneBytes counts the payload of chunks that came back or, at the sink, were announced
+	// whole. All links of a rail count in one number.
+	doneBytes *atomic.Int64
 }
 
-// newRailLink returns a link with its first queue pair, which was made as d says.
+// newRailLink returns a session's first link with its first queue pair, which was made
+// as d says.
 func newRailLink(d *firstConn) *railLink {
-	return &railLink{
-		rail: d.rail, keys: d.trust, mostLanes: d.grant.QPs, ringReady: make(chan struct{}),
-		lanes: []*lane{newLane(d.conn, d.trust, d.lane)},
-	}
+	l := newFurtherLink(1, d.rail, d.trust, d.grant.QPs)
+	l.nameFor(d.link.Transport, d.conn.Remote())
+	l.lanes = []*lane{newLane(l, d.conn, d.lane)}
+	return l
 }
 
-// place makes the ring.
+// newFurtherLink returns a link without a queue pair.
+func newFurtherLink(number credit.Link, rail rdma.Rail, keys *trust.Session, mostLanes int) *railLink {
+	l := &railLink{
+		number: number, rail: rail, keys: keys, mostLanes: mostLanes, ringReady: make(chan struct{}),
+		polled: make(chan struct{}), shut: make(chan struct{}), lanes: []*lane{}, rate: 1, giveBack: func() {}, doneBytes: new(atomic.Int64),
+	}
+	if r := rail.Device().RateGbps(); r > 0 {
+		l.rate = r
+	}
+	l.over, l.end = context.WithCancel(context.Background())
+	return l
+}
+
+// place makes the ring, on a session's first link.
 func (r *railLink) place(ctx context.Context, c ring.Config) error {
 	c.Loops = &r.loops
 	made, err := ring.Place(ctx, r.rail, c)
@@ -45,8 +106,26 @@ func (r *railLink) place(ctx context.Context, c ring.Config) error {
 	if err != nil {
 		return err
 	}
+	r.payload, r.header = made.PayloadMR, made.HeaderMR
 	close(r.ringReady)
 	return nil
+}
+
+// register registers the ring of a session's first link on the rail of a further one.
+// It makes nothing on a link that is closed.
+func (r *railLink) register(of *ring.Ring, access rdma.Access) (err error) {
+	r.regions.Lock()
+	defer r.regions.Unlock()
+	if r.closed {
+		return rdma.ErrClosed
+	}
+	r.payload, r.header, err = of.RegisterOn(r.rail, access)
+	return err
+}
+
+// info is where this end's slots are on this rail.
+func (r *railLink) info(of *ring.Ring) wire.RingInfo {
+	return of.InfoOn(uint32(r.number), r.payload, r.header)
 }
 
 // awaitRing waits until the ring is made.
@@ -68,7 +147,7 @@ func (r *railLink) addLane(conn rdma.Conn, name trust.Lane) error {
 		return errors.Join(rdma.ErrClosed, conn.Close())
 	}
 	// Copy on write: the poller and the heart read the slice without the lock.
-	r.lanes = append(append(make([]*lane, 0, len(r.lanes)+1), r.lanes...), newLane(conn, r.keys, name))
+	r.lanes = append(append(make([]*lane, 0, len(r.lanes)+1), r.lanes...), newLane(r, conn, name))
 	r.mu.Unlock()
 	return nil
 }
@@ -79,6 +158,15 @@ func (r *railLink) snapshot() []*lane {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.lanes
+}
+
+// firstLane is the queue pair that may carry control messages, or nil once the link is
+// closed.
+func (r *railLink) firstLane() *lane {
+	if lanes := r.snapshot(); len(lanes) > 0 {
+		return lanes[0]
+	}
+	return nil
 }
 
 // laneOf finds the lane of a connection. It is nil for a connection that is not in the
@@ -92,16 +180,50 @@ func (r *railLink) laneOf(conn rdma.Conn) *lane {
 	return nil
 }
 
-// close closes the queue pairs, and then the memory that they could reach.
-func (r *railLink) close() error {
+// silent is for how long nothing was heard on the queue pair that is silent the longest.
+func (r *railLink) silent() time.Duration {
+	longest := time.Duration(0)
+	for _, l := range r.snapshot() {
+		longest = max(longest, time.Since(l.conn.LastHeard()))
+	}
+	return longest
+}
+
+// closeLanes closes the queue pairs. After that nothing can land through the link, and
+// its devices read no slot any more.
+func (r *railLink) closeLanes() error {
 	r.mu.Lock()
 	lanes := r.lanes
 	r.lanes = nil
 	r.mu.Unlock()
-	var errs []error
-	for _, l := range lanes {
-		errs = append(errs, l.conn.Close())
+	// All at once, because each may wait for its peer.
+	errs := make([]error, len(lanes))
+	var all sync.WaitGroup
+	for i, l := range lanes {
+		all.Go(func() { errs[i] = l.conn.Close() })
 	}
-	errs = append(errs, r.loops.Close(), r.ring.Close())
+	all.Wait()
 	return errors.Join(errs...)
+}
+
+// close closes the queue pairs, and then the memory that they could reach. The link's
+// poller must have ended.
+func (r *railLink) close() error {
+	errs := []error{r.closeLanes(), r.loops.Close()}
+	if r.number == 1 {
+		return errors.Join(append(errs, r.ring.Close())...)
+	}
+	r.regions.Lock()
+	defer r.regions.Unlock()
+	if r.closed {
+		return errors.Join(errs...)
+	}
+	r.closed = true
+	defer r.giveBack()
+	for _, mr := range []rdma.MR{r.payload, r.header} {
+		if mr != nil {
+			errs = append(errs, mr.Close())
+		}
+	}
+	return errors.Join(append(errs, r.rail.Close())...)
 }

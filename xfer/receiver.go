@@ -3,26 +3,26 @@ package xfer
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"sync"
 
 	"gdrcp/internal/trust"
+	"gdrcp/xfer/internal/credit"
 	"gdrcp/xfer/internal/wire"
 )
 
-// inSlot is the sink's own view of one of its slots.
-type inSlot struct {
-	// generation is the one that was granted last.
-	generation uint64
-	// busy says that the peer has announced the slot, and that it was not given back
-	// yet.
-	busy bool
-}
-
-// filledSlot names a slot that was filled.
+// filledSlot names a slot that was filled, and the link over which.
 type filledSlot struct {
 	slot       int
 	generation uint64
+	link       *railLink
+}
+
+// filling is what the chunk in a slot counts for the rail that brought it.
+type filling struct {
+	link  *railLink
+	bytes int64
 }
 
 // chunkReceiver is the receiving half of the chunk path. It checks every immediate
@@ -32,11 +32,13 @@ type chunkReceiver struct {
 	session *session
 	seals   *trust.Chunks // nil where chunks are not encrypted
 	work    chan filledSlot
+	// ringTold is closed when the peer was told of the ring.
+	ringTold chan struct{}
 
 	mu      sync.Mutex
 	granted bool // the peer was told of the ring
-	slots   []inSlot
-	busy    int
+	slots   credit.Sink
+	filled  []filling // by slot
 	credits []wire.ReturnedSlot
 	buf     []byte
 	batch   int
@@ -44,37 +46,72 @@ type chunkReceiver struct {
 
 func newChunkReceiver(s *session) *chunkReceiver {
 	n := s.terms.Slots
-	f := &chunkReceiver{
-		session: s, seals: s.chunkSeals(false), work: make(chan filledSlot, n), slots: make([]inSlot, n), credits: make([]wire.ReturnedSlot, 0, n),
+	return &chunkReceiver{
+		session: s, seals: s.chunkSeals(false), work: make(chan filledSlot, n), ringTold: make(chan struct{}), slots: credit.NewSink(n), filled: make([]filling, n), credits: make([]wire.ReturnedSlot, 0, n),
 		buf: make([]byte, 0, wire.MsgBytes), batch: creditBatch(n),
 	}
-	for i := range f.slots {
-		f.slots[i].generation = 1
-	}
-	return f
 }
 
 // creditBatch is how many credits go together. A quarter of the ring keeps the source
 // busy and the number of messages small.
 func creditBatch(slots int) int { return max(1, slots/4) }
 
-// immediate takes the announcement of a chunk. The peer wrote it, so immediate checks
-// it: the slot must have been granted, and not used since.
-func (f *chunkReceiver) immediate(imm uint32) error {
+// immediate takes the announcement of a chunk, which came over a link. The peer wrote it,
+// so immediate checks it: the slot must have been granted, and not used since. What comes
+// over a lost link comes too late.
+func (f *chunkReceiver) immediate(l *railLink, imm uint32) error {
 	slot, gen := wire.SplitImmediate(imm)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.granted || slot >= len(f.slots) || f.slots[slot].busy || uint32(f.slots[slot].generation&wire.ImmGenMask) != gen {
-		return fmt.Errorf("%w: slot %d, generation %d announced, which was not granted", ErrProtocol, slot, gen)
+	if !f.granted {
+		return fmt.Errorf("%w: a chunk before the ring was granted", ErrProtocol)
 	}
-	f.slots[slot].busy = true
-	f.busy++
-	f.work <- filledSlot{slot, f.slots[slot].generation}
+	p, err := f.slots.Announce(l.number, slot, uint64(gen), wire.ImmGenMask)
+	switch {
+	case errors.Is(err, credit.ErrStale):
+		return nil
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrProtocol, err)
+	}
+	f.filled[slot] = filling{link: l}
+	f.work <- filledSlot{slot, p.Generation, l}
 	return nil
 }
 
 // done does nothing, because a sink posts only quiet messages.
-func (f *chunkReceiver) done(uint64) {}
+func (f *chunkReceiver) done() {}
+
+// linkLost takes no announcement over a link any more.
+func (f *chunkReceiver) linkLost(l *railLink) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.slots.Close(l.number)
+}
+
+// fence answers the source, for a lost link whose connections are closed: which of the
+// slots that it addressed over the link were never announced. They are granted again.
+func (f *chunkReceiver) fence(b *wire.LostLink) (*wire.LostLink, error) {
+	addressed := make([]credit.Place, len(b.Slots))
+	for i := range b.Slots {
+		addressed[i] = credit.Place{Slot: b.Slots[i].Slot, Generation: b.Slots[i].Generation}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	lost, err := f.slots.Fence(credit.Link(b.Link), addressed)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrProtocol, err)
+	}
+	return lostSlots(credit.Link(b.Link), lost), nil
+}
+
+// lostSlots is the message about slots of a lost link.
+func lostSlots(l credit.Link, places []credit.Place) *wire.LostLink {
+	b := &wire.LostLink{Link: uint32(l)}
+	for _, p := range places {
+		b.Slots = append(b.Slots, wire.ReturnedSlot{Slot: p.Slot, Generation: p.Generation})
+	}
+	return b
+}
 
 // opened sends the credits that found no room before.
 func (f *chunkReceiver) opened() {
@@ -87,8 +124,8 @@ func (f *chunkReceiver) opened() {
 func (f *chunkReceiver) giveBack(r wire.ReturnedSlot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.slots[r.Slot] = inSlot{generation: r.Generation + 1}
-	f.busy--
+	f.filled[r.Slot].link.doneBytes.Add(f.filled[r.Slot].bytes)
+	f.slots.Return(credit.Place{Slot: r.Slot, Generation: r.Generation})
 	f.credits = append(f.credits, r)
 	f.flushLocked(len(r.Bad) > 0 || r.Again)
 }
@@ -97,7 +134,7 @@ func (f *chunkReceiver) giveBack(r wire.ReturnedSlot) {
 // might be waiting for them. Where the window is closed they stay, and go when it
 // opens.
 func (f *chunkReceiver) flushLocked(now bool) {
-	if len(f.credits) == 0 || (!now && len(f.credits) < f.batch && f.busy > 0) {
+	if len(f.credits) == 0 || (!now && len(f.credits) < f.batch && f.slots.Busy() > 0) {
 		return
 	}
 	f.buf = f.buf[:0]
@@ -148,9 +185,10 @@ func (f *chunkReceiver) readHeader(a filledSlot, priv []byte, h *wire.ChunkHeade
 	if err := h.Decode(plain, f.session.terms.ChunkBytes); err != nil {
 		return err
 	}
-	if h.Session != f.session.sessionTag() || h.Epoch != 1 || int(h.Slot) != a.slot || h.Generation != a.generation {
+	if h.Session != f.session.sessionTag() || h.Link != uint32(a.link.number) || int(h.Slot) != a.slot || h.Generation != a.generation {
 		// An old header: the Write of the new one went astray or was damaged.
 		return wire.ErrHeaderSum
 	}
+	f.filled[a.slot].bytes = int64(h.StoredBytes) // the slot is this worker's
 	return nil
 }

@@ -87,7 +87,7 @@ func (r *resumed) finish(t *testing.T, o xfer.Options) *xfer.Summary {
 func TestCopiesThatAreCutOffGoOn(t *testing.T) { over(t, testCopiesThatAreCutOffGoOn) }
 
 func testCopiesThatAreCutOffGoOn(t *testing.T, w way) {
-	const fileBytes, cutAt = 48<<20 + 5, 30 << 20
+	const fileBytes, cutAt = 80<<20 + 5, 30 << 20
 	for _, c := range []struct {
 		name          string
 		push          bool

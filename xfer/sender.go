@@ -8,6 +8,7 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/credit"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -17,7 +18,12 @@ type outChunk struct {
 	wire.ChunkHeader
 	files []*srcEntry // one for each extent; nil in a bench
 	holes []pieceRun  // digests of the pieces of all holes, in order
-	tries int         // how often it was sent since something of it arrived
+	// again says that it was posted before. tries is how often it was sent since something
+	// of it arrived. A chunk that was lost with its link has not been tried.
+	again bool
+	tries int
+	// committed says that its digests are booked.
+	committed bool
 }
 
 // outSlot is one slot of the source's own ring, with the chunk in it.
@@ -26,29 +32,26 @@ type outSlot struct {
 	chunk outChunk
 	// target is the place at the sink, once the chunk has one. headerSent says that the
 	// header was posted on lane and the payload was not.
-	target     slotGrant
+	target     credit.Place
 	lane       *lane
 	headerSent bool
-}
-
-// slotGrant is a sink slot that may be written once, with this generation.
-type slotGrant struct {
-	slot       uint32
-	generation uint64
+	// postedOn is the link that reads the slot, until it is done with that.
+	postedOn *railLink
 }
 
 // sentChunk is what the source remembers of a chunk until its slot comes back:
 // enough to send it, or parts of it, again.
 type sentChunk struct {
-	chunk      outChunk
-	generation uint64
-	busy       bool
+	chunk outChunk
+	busy  bool
+	lane  *lane
 }
 
 // chunkSender is the sending half of the chunk path. Several workers fill chunks at
 // once. Chunks are posted in the order of their ids, as far as the sink has granted
-// slots. The goroutine that makes a chunk ready or brings a grant posts what can be
-// posted. No goroutine waits while it holds a slot.
+// slots, each over the lane that has the least under way for its rate. The goroutine that
+// makes a chunk ready or brings a grant posts what can be posted. No goroutine waits
+// while it holds a slot.
 type chunkSender struct {
 	session *session
 	seals   *trust.Chunks // nil where chunks are not encrypted
@@ -58,23 +61,25 @@ type chunkSender struct {
 	// lost is called with a chunk that must be sent again: all of it, or the extents in
 	// Bad. It must not block.
 	lost func(c *outChunk, r *wire.ReturnedSlot) error
+	// moved is called with a chunk that was lost with its link, and must be sent again as
+	// it is. It must not block.
+	moved func(c *outChunk)
 	// returned is called when a chunk has ended at the sink.
 	returned func(c *outChunk)
 
 	mu      sync.Mutex
 	cond    *sync.Cond
-	target  wire.RingInfo
+	links   []*railLink // that chunks may go over
+	granted credit.Source
 	slots   []outSlot
 	free    []int       // source slots; the one used last is on top, because it is in the cache
 	ready   []*outSlot  // by id modulo len: filled, waiting for their turn
 	again   []*outSlot  // resends that are filled
 	nextID  uint64      // id of the chunk to post next
 	packed  uint64      // number of ids given out
-	grants  []slotGrant // sink slots; the one returned last is on top
 	posted  []sentChunk // by sink slot
-	inAir   int         // chunks posted and not returned
 	missing []uint64    // ids of chunks of which a part must go again
-	turn    int         // round robin over the lanes
+	turn    int         // round robin over lanes that have as much under way
 	wrs     [2]rdma.WR
 	badBuf  []uint16
 	started func() // called at the first post
@@ -85,7 +90,7 @@ func newChunkSender(s *session) *chunkSender {
 	own := sourceSlots(n)
 	o := &chunkSender{
 		session: s, seals: s.chunkSeals(true), slots: make([]outSlot, own), free: make([]int, 0, own), ready: make([]*outSlot, own),
-		grants: make([]slotGrant, 0, n), posted: make([]sentChunk, n), badBuf: make([]uint16, 0, wire.MaxExtents),
+		posted: make([]sentChunk, n), badBuf: make([]uint16, 0, wire.MaxExtents),
 	}
 	o.cond = sync.NewCond(&o.mu)
 	for i := range o.slots {
@@ -112,19 +117,23 @@ func (o *chunkSender) fitRing() {
 	o.slots, o.free, o.ready = o.slots[:n], o.free[:n], o.ready[:n]
 }
 
-// open takes the sink's ring. Every slot is granted with generation 1. Chunks may have
-// been filled before.
-func (o *chunkSender) open(info wire.RingInfo) error {
+// open takes the place of the sink's ring on the rail of a link. With the first, every
+// slot is granted. Chunks may have been filled before.
+func (o *chunkSender) open(l *railLink, info wire.RingInfo) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.target.Slots != 0 {
+	if l.target.Slots != 0 {
 		return fmt.Errorf("%w: a second ring", ErrProtocol)
 	}
-	o.target, o.posted = info, o.posted[:info.Slots]
-	for i := len(o.posted) - 1; i >= 0; i-- {
-		o.grants = append(o.grants, slotGrant{uint32(i), 1})
+	switch {
+	case o.granted.Slots() == 0 && l.number == 1:
+		o.granted, o.posted = credit.NewSource(int(info.Slots)), o.posted[:info.Slots]
+		l.ready = true // chunks come from this end's ring
+	case o.granted.Slots() != int(info.Slots):
+		return fmt.Errorf("%w: a ring of %d slots over link %d, and of %d over the first", ErrProtocol, info.Slots, l.number, o.granted.Slots())
 	}
-	o.pumpLocked()
+	l.target = info
+	o.useLocked(l)
 	return nil
 }
 
@@ -145,7 +154,8 @@ func (o *chunkSender) takeSlotLocked() *outSlot {
 	o.free = o.free[:len(o.free)-1]
 	c := &s.chunk
 	c.Extents, c.files, c.holes = c.Extents[:0], c.files[:0], c.holes[:0]
-	c.Repair, c.tries, c.StoredBytes, c.PlainBytes, c.Codec = false, 0, 0, 0, wire.CodecPlain
+	c.committed = false
+	c.Repair, c.again, c.tries, c.StoredBytes, c.PlainBytes, c.Codec = false, false, 0, 0, 0, wire.CodecPlain
 	return s
 }
 
@@ -159,7 +169,7 @@ func (o *chunkSender) numberLocked(s *outSlot) {
 func (o *chunkSender) submit(s *outSlot) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if s.chunk.Repair || s.chunk.tries > 0 {
+	if s.chunk.again {
 		o.again = append(o.again, s)
 	} else {
 		o.ready[s.chunk.ID%uint64(len(o.ready))] = s
@@ -175,10 +185,13 @@ func (o *chunkSender) pumpLocked() {
 			return
 		}
 		if s.lane == nil {
-			if !resend && o.commit != nil {
+			if !o.addressLocked(s) {
+				return // until a link joins
+			}
+			if !resend && !s.chunk.committed && o.commit != nil {
 				o.commit(&s.chunk)
 			}
-			o.addressLocked(s)
+			s.chunk.committed = true
 		}
 		if !o.postLocked(s) {
 			return
@@ -190,10 +203,9 @@ func (o *chunkSender) pumpLocked() {
 			o.ready[s.chunk.ID%uint64(len(o.ready))] = nil
 			o.nextID++
 		}
-		p := &o.posted[s.target.slot]
+		p := &o.posted[s.target.Slot]
 		p.chunk, s.chunk = s.chunk, p.chunk
-		p.generation, p.busy = s.target.generation, true
-		o.inAir++
+		p.busy = true
 	}
 }
 
@@ -211,38 +223,66 @@ func (o *chunkSender) nextLocked() (s *outSlot, resend bool) {
 	if !resend {
 		kept = len(o.missing)
 	}
-	if s == nil || (s.lane == nil && len(o.grants) <= kept) {
+	if s == nil || (s.lane == nil && o.granted.Grants() <= kept) {
 		return nil, false
 	}
 	return s, resend
 }
 
-// addressLocked gives a chunk a sink slot and a lane.
-func (o *chunkSender) addressLocked(s *outSlot) {
-	s.target = o.grants[len(o.grants)-1]
-	o.grants = o.grants[:len(o.grants)-1]
-	lanes := o.session.link.snapshot()
+// addressLocked gives a chunk a sink slot and a lane. It returns false while there is no
+// link.
+func (o *chunkSender) addressLocked(s *outSlot) bool {
+	l := o.laneLocked()
+	if l == nil {
+		return false
+	}
+	s.lane, s.target = l, o.granted.Address(l.link.number)
+	l.outBytes += int64(s.chunk.StoredBytes) + wire.HopBytes
+	o.posted[s.target.Slot].lane = l
+	return true
+}
+
+// laneLocked returns the lane that has the least under way for its rate. TCP is the last
+// resort where there are RDMA devices.
+func (o *chunkSender) laneLocked() (best *lane) {
 	o.turn++
-	s.lane = lanes[o.turn%len(lanes)]
+	least := 0.0
+	for _, link := range o.links {
+		if link.isReserve && o.hasBetterLocked() {
+			continue
+		}
+		lanes := link.snapshot()
+		for i := range lanes {
+			l := lanes[(o.turn+i)%len(lanes)]
+			if load := float64(l.outBytes) / link.rate; best == nil || load < least {
+				best, least = l, load
+			}
+		}
+	}
+	return best
+}
+
+func (o *chunkSender) hasBetterLocked() bool {
+	return slices.ContainsFunc(o.links, func(l *railLink) bool { return !l.isReserve })
 }
 
 // postLocked posts a chunk's header and payload. ok is false if the queue was full. The
 // rest is then posted later, on the same lane.
 func (o *chunkSender) postLocked(s *outSlot) (ok bool) {
-	wrs := o.wrs[:]
+	wrs, link := o.wrs[:], s.lane.link
 	if s.headerSent {
 		wrs = o.wrs[1:]
 	} else {
 		o.wrs[0] = o.headerWR(s)
 	}
 	o.wrs[1] = rdma.WR{
-		Op: rdma.OpWriteImm, ID: uint64(s.index), Local: o.session.link.ring.PayloadMR, Offset: s.index * o.session.link.ring.Stride(), Len: int(s.chunk.StoredBytes),
-		RemoteAddr: o.target.PayloadAddr + uint64(s.target.slot)*uint64(o.target.SlotBytes), RKey: o.target.PayloadKey,
-		Imm: wire.Immediate(int(s.target.slot), s.target.generation),
+		Op: rdma.OpWriteImm, ID: uint64(s.index), Local: link.payload, Offset: s.index * o.session.link.ring.Stride(), Len: int(s.chunk.StoredBytes),
+		RemoteAddr: link.target.PayloadAddr + uint64(s.target.Slot)*uint64(link.target.SlotBytes), RKey: link.target.PayloadKey,
+		Imm: wire.Immediate(int(s.target.Slot), s.target.Generation),
 	}
 	n, _ := s.lane.conn.Post(wrs)
 	if n == len(wrs) {
-		s.headerSent, s.lane = false, nil
+		s.headerSent, s.lane, s.postedOn = false, nil, link
 		if o.started != nil {
 			o.started()
 			o.started = nil
@@ -257,23 +297,27 @@ func (o *chunkSender) postLocked(s *outSlot) (ok bool) {
 
 // headerWR writes a chunk's header to its source slot and describes its Write.
 func (o *chunkSender) headerWR(s *outSlot) rdma.WR {
-	c := &s.chunk
+	c, target := &s.chunk, &s.lane.link.target
 	c.Session = o.session.sessionTag()
-	c.Epoch, c.Slot, c.Generation = o.target.Epoch, s.target.slot, s.target.generation
+	c.Link, c.Slot, c.Generation = target.Link, s.target.Slot, s.target.Generation
 	b := o.session.link.ring.HeaderSlot(s.index)
 	n := o.sealHeader(b, c.Encode(b), &c.ChunkHeader)
 	return rdma.WR{
-		Op: rdma.OpWrite, Quiet: true, Local: o.session.link.ring.HeaderMR, Offset: s.index * wire.HeaderStride, Len: n,
-		RemoteAddr: o.target.HeaderAddr + uint64(s.target.slot)*wire.HeaderStride, RKey: o.target.HeaderKey,
+		Op: rdma.OpWrite, Quiet: true, Local: s.lane.link.header, Offset: s.index * wire.HeaderStride, Len: n,
+		RemoteAddr: target.HeaderAddr + uint64(s.target.Slot)*wire.HeaderStride, RKey: target.HeaderKey,
 	}
 }
 
-// done frees the source slot of a completed chunk.
-func (o *chunkSender) done(id uint64) {
+// done frees the source slot of a chunk that completed on a link. Of a lost link, shut
+// frees the slots.
+func (o *chunkSender) done(l *railLink, id uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.free = append(o.free, int(id))
-	o.cond.Broadcast()
+	if s := &o.slots[id]; s.postedOn == l && !l.lost.Load() {
+		s.postedOn = nil
+		o.free = append(o.free, s.index)
+		o.cond.Broadcast()
+	}
 }
 
 // opened posts what waited for room in a send queue.
@@ -305,16 +349,19 @@ func (o *chunkSender) credit(body []byte) error {
 const maxResends = 3
 
 func (o *chunkSender) returnedLocked(r *wire.ReturnedSlot) error {
-	if int(r.Slot) >= len(o.posted) {
-		return fmt.Errorf("%w: slot %d of %d returned", ErrProtocol, r.Slot, len(o.posted))
+	news, err := o.granted.Return(credit.Place{Slot: r.Slot, Generation: r.Generation})
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrProtocol, err)
+	}
+	if !news {
+		return nil
 	}
 	p := &o.posted[r.Slot]
-	if r.Generation < p.generation || (r.Generation == p.generation && !p.busy) {
-		return nil // told before
+	if !p.busy {
+		return fmt.Errorf("%w: slot %d returned, which was not written", ErrProtocol, r.Slot)
 	}
-	if r.Generation != p.generation {
-		return fmt.Errorf("%w: slot %d returned with generation %d, current is %d", ErrProtocol, r.Slot, r.Generation, p.generation)
-	}
+	p.lane.outBytes -= int64(p.chunk.StoredBytes) + wire.HopBytes
+	p.lane.link.doneBytes.Add(int64(p.chunk.StoredBytes))
 	for _, i := range r.Bad {
 		if int(i) >= len(p.chunk.Extents) {
 			return fmt.Errorf("%w: extent %d of chunk %d wanted again, it has %d", ErrProtocol, i, p.chunk.ID, len(p.chunk.Extents))
@@ -327,8 +374,6 @@ func (o *chunkSender) returnedLocked(r *wire.ReturnedSlot) error {
 		return fmt.Errorf("%w: the header of chunk %d did not arrive whole in %d tries", ErrIntegrity, p.chunk.ID, p.chunk.tries+1)
 	}
 	p.busy = false
-	o.inAir--
-	o.grants = append(o.grants, slotGrant{r.Slot, r.Generation + 1})
 	if r.Again || len(r.Bad) > 0 {
 		o.missing = append(o.missing, p.chunk.ID)
 		return o.lost(&p.chunk, r)

@@ -172,12 +172,11 @@ func (v *Server) begin(p rdma.Provider, req rdma.Request, host *door.Session, l 
 	s := newSession(d, peer, false, v.cfg.Timeouts)
 	s.terms = wire.Terms{Slots: host.Grant.Slots, QPs: host.Grant.QPs, ChunkBytes: host.ChunkBytes}
 	s.limit = host.Limit
-	host.Begun(rail.Device().Name, func(req rdma.Request, l trust.Lane) error {
-		conn, err := req.Accept(ctx, rail)
-		if err != nil {
-			return err
-		}
-		return s.link.addLane(conn, l)
+	if p.Name() == "verbs" {
+		s.links.mayReplace()
+	}
+	host.Begun(rail.Device().Name, func(p rdma.Provider, req rdma.Request, l trust.Lane) error {
+		return s.takeLane(ctx, p, req, l, railConfig(host.Grant.QPs, host.Grant.Slots, host.ChunkBytes, false, false, v.cfg.Wire), host)
 	})
 	v.serveSession(ctx, s, d, host)
 }

@@ -41,6 +41,7 @@ func (v *service) summary(s *session, link Link, start time.Time) *Summary {
 	}
 	sum := v.results.summary(v.tally, &s.terms, link, start)
 	sum.Local, sum.Remote = s.memories()
+	sum.Rails = s.links.uses()
 	return sum
 }
 

@@ -27,20 +27,23 @@ type Timeouts struct {
 	Heartbeat time.Duration
 	// Silence is the time without a sign of life after which a peer counts as dead.
 	Silence time.Duration
+	// Suspect is the time without a sign of life after which a rail counts as lost, if
+	// the peer was heard over another rail meanwhile.
+	Suspect time.Duration
 	// Linger is how long the end that spoke last waits for the other end to hang up.
 	Linger time.Duration
 }
 
 // DefaultTimeouts returns timeouts for real networks.
 func DefaultTimeouts() Timeouts {
-	return Timeouts{Handshake: 10 * time.Second, Heartbeat: time.Second, Silence: 10 * time.Second, Linger: 5 * time.Second}
+	return Timeouts{Handshake: 10 * time.Second, Heartbeat: time.Second, Silence: 10 * time.Second, Suspect: 3 * time.Second, Linger: 5 * time.Second}
 }
 
-// role is what an end does with what arrives. The poller calls done, immediate, fast
-// and opened. They never block.
+// role is what an end does with what arrives. The pollers call done, immediate, fast and
+// opened. They never block.
 type role interface {
-	done(id uint64)
-	immediate(imm uint32) error
+	done(l *railLink, id uint64)
+	immediate(l *railLink, imm uint32) error
 	// fast handles messages that need no blocking work. handled is false for other
 	// messages. Those go to the control goroutine.
 	fast(f *wire.Frame) (handled bool, err error)
@@ -48,12 +51,14 @@ type role interface {
 	opened()
 }
 
-// session is one end of a conversation: a link to the peer over a rail, and the
-// goroutines that serve the link.
+// session is one end of a conversation: the links to the peer, each over a rail, and the
+// goroutines that serve them.
 type session struct {
-	id       [16]byte
-	peer     string
+	id   [16]byte
+	peer string
+	// link is the first one, which has the ring.
 	link     *railLink
+	links    *linkSet
 	trust    *trust.Session
 	timeouts Timeouts
 	terms    wire.Terms
@@ -74,9 +79,14 @@ type session struct {
 	report func(Event)
 
 	role atomic.Pointer[role]
+	// roleSet is closed when further links may join.
+	roleSet chan struct{}
+	joining sync.Mutex
 
-	inbox chan *inMsg
-	spare chan *inMsg
+	// hearing is held while a control message is taken: they may come over several links.
+	hearing sync.Mutex
+	inbox   chan *inMsg
+	spare   chan *inMsg
 	// ending is set when the conversation is complete, so that the peer may hang up.
 	// hungUp is closed when the peer has.
 	ending atomic.Bool
@@ -86,11 +96,14 @@ type session struct {
 
 func newSession(d *firstConn, peer string, client bool, t Timeouts) *session {
 	link := newRailLink(d)
+	if t.Suspect == 0 {
+		t.Suspect = t.Silence * 3 / 10
+	}
 	return &session{
-		id: d.id, peer: peer, link: link, trust: d.trust, timeouts: t, client: client, ctl: newControl(link.lanes[0]),
+		id: d.id, peer: peer, link: link, links: newLinkSet(link), trust: d.trust, timeouts: t, client: client, ctl: newControl(link),
 		ringWish: ring.Config{Sysfs: sysfs}, memory: slotMemory{told: make(chan struct{})},
 		inbox: make(chan *inMsg, wire.ControlWindow), spare: make(chan *inMsg, wire.ControlWindow),
-		hungUp: make(chan struct{}),
+		hungUp: make(chan struct{}), roleSet: make(chan struct{}),
 	}
 }
 
@@ -103,14 +116,16 @@ var errComplete = errors.New("complete")
 // peer. The rail remains the caller's.
 func (s *session) run(parent context.Context, talk func(ctx context.Context, g *errgroup.Group) error) error {
 	if err := context.Cause(parent); err != nil {
-		return errors.Join(err, s.link.close())
+		return errors.Join(err, s.links.close())
 	}
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
 	var complete atomic.Bool
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.pollCompletions(gctx) })
+	s.links.begin(gctx, g)
+	s.poll(s.link)
 	g.Go(func() error { return s.beat(gctx) })
+	g.Go(func() error { return s.takeLinks(gctx) })
 	g.Go(func() error {
 		err := talk(gctx, g)
 		if err == nil {
@@ -133,7 +148,7 @@ func (s *session) run(parent context.Context, talk func(ctx context.Context, g *
 	if err != nil {
 		s.tellAbort(err)
 	}
-	return gpu.WithClose(err, s.link.close())
+	return gpu.WithClose(err, s.links.close())
 }
 
 // tellAbort tells the peer why the session ends, if the peer can still hear it and does
@@ -167,30 +182,46 @@ const AbortWait = 5 * time.Second
 // earlier, the message would be dropped.
 func (s *session) sendAbort(class ErrorClass, err error) {
 	a := wire.Abort{Class: class, Text: toPeer(err)}
-	if !s.ctl.sendLast(wire.MsgAbort, a.Encode()) {
+	link := s.ctl.sendLast(wire.MsgAbort, a.Encode())
+	if link == nil {
 		return
 	}
 	cs := make([]rdma.Completion, 16)
 	for end := time.Now().Add(AbortWait); time.Now().Before(end); {
 		ctx, cancel := context.WithTimeout(context.Background(), abortStall)
-		n, err := s.link.rail.Wait(ctx, cs)
+		n, err := link.rail.Wait(ctx, cs)
 		cancel()
 		if err != nil {
 			return
 		}
 		for i := range cs[:n] {
-			if c := &cs[i]; (c.Kind == rdma.Closed && !s.link.loops.Has(c.Conn)) || (c.Kind == rdma.Done && c.ID == lastID) {
+			if c := &cs[i]; (c.Kind == rdma.Closed && !link.loops.Has(c.Conn)) || (c.Kind == rdma.Done && c.ID == lastID) {
 				return
 			}
 		}
 	}
 }
 
-// pollCompletions is the rail's one poller. It blocks only in Wait.
-func (s *session) pollCompletions(ctx context.Context) error {
+// poll starts a link's one poller. Call it in one of the session's goroutines.
+func (s *session) poll(l *railLink) {
+	s.links.spawn(func(ctx context.Context) error {
+		defer close(l.polled)
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(l.over, cancel)()
+		err := s.pollCompletions(ctx, l)
+		if l.over.Err() != nil {
+			return nil
+		}
+		return err
+	})
+}
+
+// pollCompletions takes what happens on a link's rail. It blocks only in Wait.
+func (s *session) pollCompletions(ctx context.Context, l *railLink) error {
 	cs := make([]rdma.Completion, 64)
 	for {
-		n, err := s.link.rail.Wait(ctx, cs)
+		n, err := l.rail.Wait(ctx, cs)
 		if err != nil {
 			return err
 		}
@@ -198,35 +229,35 @@ func (s *session) pollCompletions(ctx context.Context) error {
 		done := false
 		for i := range cs[:n] {
 			c := &cs[i]
-			if s.link.loops.Done(c) {
+			if l.loops.Done(c) {
 				continue
 			}
 			switch c.Kind {
 			case rdma.Done:
 				done = true
 				if c.ID == heartbeatID {
-					s.heartbeatLeft(c.Conn)
+					l.heartbeatLeft(c.Conn)
 				} else if role != nil {
-					(*role).done(c.ID)
+					(*role).done(l, c.ID)
 				}
 			case rdma.Immediate:
 				if role == nil {
 					return fmt.Errorf("%w: a chunk before the ring was granted", ErrProtocol)
 				}
-				err = (*role).immediate(c.Imm)
+				err = (*role).immediate(l, c.Imm)
 			case rdma.Message:
-				if err = s.message(role, c); role == nil {
+				if err = s.message(l, role, c); role == nil {
 					role = s.role.Load()
 				}
 			case rdma.Closed:
-				err = s.closed(c)
+				err = s.closed(l, c)
 			}
 			if err != nil {
 				return err
 			}
 		}
 		if done {
-			s.ctl.wake()
+			s.ctl.resume()
 			if role != nil {
 				(*role).opened()
 			}
@@ -235,24 +266,31 @@ func (s *session) pollCompletions(ctx context.Context) error {
 }
 
 // closed handles the end of a connection. It is no error once the conversation is
-// complete, and an error before.
-func (s *session) closed(c *rdma.Completion) error {
+// complete. Before that, the copy goes on over other links if it can.
+func (s *session) closed(l *railLink, c *rdma.Completion) error {
 	if s.ending.Load() {
 		s.once.Do(func() { close(s.hungUp) })
 		return nil
 	}
-	return &lostError{s.peer, c.Err}
+	return s.loseLink(l, c.Err)
 }
 
 // beat sends something on every queue pair once a second, unless the last heartbeat is
 // still on its way. It also checks that the peer does. RC queue pairs have no
 // keep-alive of their own: an end that only receives would never notice a dead peer.
 func (s *session) beat(ctx context.Context) error {
-	tick := time.NewTicker(s.timeouts.Heartbeat)
+	const looks = 5 // at the devices for each heartbeat
+	tick := time.NewTicker(max(s.timeouts.Heartbeat/looks, time.Millisecond))
 	defer tick.Stop()
-	for {
-		for _, l := range s.link.snapshot() {
-			if err := s.beatLane(l); err != nil {
+	for n := 0; ; n++ {
+		for _, l := range s.links.snapshot() {
+			if err := s.watchLink(l); err != nil {
+				return err
+			}
+			if n%looks != 0 {
+				continue
+			}
+			if err := s.beatLink(l); err != nil {
 				return err
 			}
 		}
@@ -264,29 +302,55 @@ func (s *session) beat(ctx context.Context) error {
 	}
 }
 
-func (s *session) beatLane(l *lane) error {
-	if silent := time.Since(l.conn.LastHeard()); silent > s.timeouts.Silence && !s.ending.Load() {
-		return fmt.Errorf("%w: nothing from %s for %v", ErrPeerSilent, s.peer, silent.Round(time.Second))
+// watchLink gives up a link whose device is in trouble, if there is another.
+func (s *session) watchLink(l *railLink) error {
+	if why := l.rail.Trouble(); why != nil && len(s.links.snapshot()) > 1 && !s.ending.Load() {
+		return s.loseLink(l, why)
 	}
+	return nil
+}
+
+// beatLink beats on the lanes of a link. A link that is silent is lost, if the peer was
+// heard over another one meanwhile. If all are silent for long, the peer is dead.
+func (s *session) beatLink(l *railLink) error {
+	silent := l.silent()
+	switch others := s.links.heardLast(l); {
+	case s.ending.Load():
+	case silent > s.timeouts.Silence && others > s.timeouts.Silence:
+		return fmt.Errorf("%w: nothing from %s for %v", ErrPeerSilent, s.peer, silent.Round(time.Second))
+	case silent > s.timeouts.Suspect && others < 2*s.timeouts.Heartbeat:
+		return s.loseLink(l, &rdma.OpError{
+			Op: "hear", Device: l.name, Status: fmt.Sprintf("nothing came for %v", silent.Round(100*time.Millisecond)), Fault: rdma.FaultPath, Err: ErrPeerSilent,
+		})
+	case silent > s.timeouts.Suspect:
+		s.links.suspect()
+	}
+	for _, lane := range l.snapshot() {
+		lane.beat()
+	}
+	return nil
+}
+
+// beat sends a heartbeat, unless the last one is still on its way.
+func (l *lane) beat() {
 	// The device itself repeats what it has not delivered yet, and a further heartbeat
 	// would only queue behind that. Soft-RoCE also restarts its timer with each post. A
 	// heartbeat each second would then put off for ever a repeat whose timeout is
 	// longer than a second (rxe_comp.c, COMPST_EXIT).
 	if !l.beating.CompareAndSwap(false, true) {
-		return nil
+		return
 	}
 	// A full queue needs no heartbeat, because the messages in it are signs of life.
 	// Ignore the error: the poller reports why a connection is dead.
 	if l.send(wire.MsgHeartbeat, 0, 0, nil, rdma.WR{ID: heartbeatID}) != nil {
 		l.beating.Store(false)
 	}
-	return nil
 }
 
 // heartbeatLeft lets a connection send its next heartbeat, once the last one was
 // delivered.
-func (s *session) heartbeatLeft(conn rdma.Conn) {
-	if l := s.link.laneOf(conn); l != nil {
+func (r *railLink) heartbeatLeft(conn rdma.Conn) {
+	if l := r.laneOf(conn); l != nil {
 		l.beating.Store(false)
 	}
 }

@@ -54,14 +54,13 @@ func TestNoHeartbeatWhileOneIsOnItsWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn, rail := &lossyConn{}, &tellingRail{}
-	l := newLane(conn, keys, trust.Lane{})
-	s := &session{timeouts: DefaultTimeouts(), link: &railLink{rail: rail, lanes: []*lane{l}}, ctl: newControl(l)}
+	link := &railLink{rail: rail, keys: keys}
+	link.lanes = []*lane{newLane(link, conn, trust.Lane{})}
+	s := &session{timeouts: DefaultTimeouts(), link: link, ctl: newControl(link)}
 	beat := func(times, want int) {
 		t.Helper()
 		for range times {
-			if err := s.beatLane(l); err != nil {
-				t.Fatal(err)
-			}
+			link.lanes[0].beat()
 		}
 		if len(conn.posted) != want {
 			t.Fatalf("%d heartbeats were posted, not %d", len(conn.posted), want)
@@ -69,7 +68,7 @@ func TestNoHeartbeatWhileOneIsOnItsWay(t *testing.T) {
 	}
 	beat(3, 1)
 	rail.completions = []rdma.Completion{{Kind: rdma.Done, Conn: conn, ID: conn.posted[0].ID}}
-	if err := s.pollCompletions(t.Context()); !errors.Is(err, errAllTold) {
+	if err := s.pollCompletions(t.Context(), link); !errors.Is(err, errAllTold) {
 		t.Fatal(err)
 	}
 	beat(3, 2)

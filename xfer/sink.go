@@ -102,7 +102,6 @@ func newSink(s *session, store *chunker.Sink, tally *Tally, acct *copyResults) *
 // talk runs the conversation: entries and chunks in, credits and results out, and the
 // comparison of roots.
 func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
-	var r role = k
 	k.stop = ctx.Done()
 	k.openFiles.wakeOn(ctx)
 	k.beginDeletion(ctx)
@@ -113,7 +112,7 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 		k.store.TellUnsettled(k.noteUnsettled)
 		k.watch()
 	}
-	k.session.role.Store(&r)
+	k.session.converses(k)
 	g.Go(func() error { return k.receiver.grantRing(ctx) })
 	if k.out != nil {
 		g.Go(func() error { return k.drainStream(ctx) })
@@ -138,22 +137,30 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 
 // grantRing makes the ring and tells the source where it is. That grants all its slots.
 func (f *chunkReceiver) grantRing(ctx context.Context) error {
-	if err := f.session.makeRing(ctx, f.session.terms.Slots, rdma.LocalWrite|rdma.RemoteWrite); err != nil {
+	if err := f.session.makeRing(ctx, f.session.terms.Slots, sinkAccess); err != nil {
 		return err
 	}
 	f.mu.Lock()
-	f.slots, f.batch = f.slots[:f.session.link.ring.Slots], creditBatch(f.session.link.ring.Slots)
+	f.slots.Shrink(f.session.link.ring.Slots)
+	f.batch = creditBatch(f.session.link.ring.Slots)
 	f.granted = true
 	f.mu.Unlock()
 	info := f.session.link.ring.Info()
-	return f.session.ctl.send(ctx, wire.MsgRing, info.Encode())
+	if err := f.session.ctl.send(ctx, wire.MsgRing, info.Encode()); err != nil {
+		return err
+	}
+	close(f.ringTold)
+	return nil
 }
+
+// sinkAccess is what the source may do to a sink's ring.
+const sinkAccess = rdma.LocalWrite | rdma.RemoteWrite
 
 // The session tells these of the way of the chunks. They belong to its receiver.
 
-func (k *sink) done(id uint64)             { k.receiver.done(id) }
-func (k *sink) immediate(imm uint32) error { return k.receiver.immediate(imm) }
-func (k *sink) opened()                    { k.receiver.opened() }
+func (k *sink) done(*railLink, uint64)                  { k.receiver.done() }
+func (k *sink) immediate(l *railLink, imm uint32) error { return k.receiver.immediate(l, imm) }
+func (k *sink) opened()                                 { k.receiver.opened() }
 
 // fast handles nothing: no message of a source is for the poller.
 func (k *sink) fast(*wire.Frame) (bool, error) { return false, nil }

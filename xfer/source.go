@@ -84,6 +84,7 @@ func newSource(s *session, tree *chunker.Tree, tally *Tally, acct *copyResults) 
 	src.over = make(chan struct{})
 	src.sender.commit = src.commitChunk
 	src.sender.lost = src.resendLater
+	src.sender.moved = src.resendMoved
 	src.sender.returned = src.arrivedChunk
 	src.sender.started = tally.Posted
 	return src
@@ -94,12 +95,11 @@ func newSource(s *session, tree *chunker.Tree, tally *Tally, acct *copyResults) 
 func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
 	s.sender.wakeOn(ctx)
 	s.stop = ctx.Done()
-	var r role = s
 	if s.session.terms.Flags&wire.FlagListed != 0 && !s.session.client {
 		s.remote = newRemoteNames(ctx, s.session.ctl)
 		s.names = s.remote
 	}
-	s.session.role.Store(&r)
+	s.session.converses(s)
 	g.Go(func() error { return s.session.makeRing(ctx, sourceSlots(s.session.terms.Slots), rdma.LocalRead) })
 	if s.stream != nil {
 		g.Go(func() error { return s.stream.readStream(ctx) })
@@ -117,9 +117,9 @@ func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
 
 // The session tells these of the way of the chunks. They belong to its sender.
 
-func (s *source) done(id uint64)             { s.sender.done(id) }
-func (s *source) immediate(imm uint32) error { return s.sender.immediate(imm) }
-func (s *source) opened()                    { s.sender.opened() }
+func (s *source) done(l *railLink, id uint64)             { s.sender.done(l, id) }
+func (s *source) immediate(_ *railLink, imm uint32) error { return s.sender.immediate(imm) }
+func (s *source) opened()                                 { s.sender.opened() }
 
 // fast handles the messages that the poller can: returned slots, parts of a list,
 // plans, entries that are not wanted, what an earlier copy brought, and what is compared.
@@ -157,11 +157,7 @@ func (s *source) fast(f *wire.Frame) (bool, error) {
 func (s *source) slow(ctx context.Context, f *wire.Frame) (done bool, err error) {
 	switch f.Type {
 	case wire.MsgRing:
-		info, err := wire.DecodeRing(f.Body, s.session.terms.Slots, s.session.terms.ChunkBytes)
-		if err == nil {
-			err = s.sender.open(info)
-		}
-		return false, err
+		return false, s.hearRing(f.Body)
 	case wire.MsgResult:
 		return false, s.hearResult(ctx, f.Body)
 	case wire.MsgDeleted:

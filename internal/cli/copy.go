@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"gdrcp/chunker"
 	"gdrcp/internal/cli/args"
@@ -37,6 +38,7 @@ type copyRun struct {
 	log            *logFile
 	ends           endNames
 	tally          *xfer.Tally // of the copy, once it has begun
+	railLost       atomic.Bool // a rail was lost in this copy
 }
 
 func (p *program) copyCommand() *cli.Command {
@@ -191,6 +193,8 @@ func (c *copyRun) report(e xfer.Event) {
 		return
 	}
 	switch e.Kind {
+	case xfer.EventRailLost, xfer.EventRailJoined, xfer.EventRailUnused:
+		c.tellRail(&e)
 	case xfer.EventConnected:
 		c.tellLink(e.Link)
 	case xfer.EventWaiting:
@@ -222,6 +226,8 @@ func (c *copyRun) report(e xfer.Event) {
 
 func (c *copyRun) reportJSON(e xfer.Event) {
 	switch e.Kind {
+	case xfer.EventRailLost, xfer.EventRailJoined, xfer.EventRailUnused:
+		c.events.emit(railEventOf(&e))
 	case xfer.EventConnected:
 		c.events.emit(connectedEvent{"connected", fieldsOf(e.Link)})
 	case xfer.EventWaiting:

@@ -22,6 +22,8 @@ import (
 //	            yet, once
 //	connected   once a connection stands, in    link fields
 //	            each try
+//	rail        in the middle of a copy, when   rail (a device, or an address), state ("lost", "joined" or "unused"), text (why),
+//	            a rail is lost or joins         rails (how many there are)
 //	memory      where an end was asked to have  end ("local" or "remote"), slots fields
 //	            its slots in GPU memory
 //	retry       where the connection was lost   text (why), retry (1 for the first), retries (at most), seconds (until it goes on)
@@ -36,7 +38,7 @@ import (
 //	not_deleted for a directory that it leaves  path (ends in a slash), text (why), dry_run
 //	summary     once, last, when a copy came    files, dirs, links, bytes, seconds, bytes_per_second, wire_bytes, repairs,
 //	            to an end                       hash, piece_bytes, root, meta_root, verified, first_byte_ms, skipped, failed,
-//	                                            changed, corrupt, missing, kept, deleted, not_deleted, dry_run, local_slots, remote_slots, link fields
+//	                                            changed, corrupt, missing, kept, deleted, not_deleted, dry_run, rails, local_slots, remote_slots, link fields
 //	error       last, instead of a good end     text, hint, exit_code, reason (why there is no RDMA device)
 //	bandwidth   by bench, for each digest       transport, device, hash, mib_per_s, bytes, seconds, chunk_bytes, slots, qps, imm
 //	latency     by bench, for each operation    transport, device, op, rounds, median_us, p99_us, min_us
@@ -215,6 +217,8 @@ type summaryEvent struct {
 	Deleted        int64   `json:"deleted"`
 	NotDeleted     bool    `json:"not_deleted,omitempty"`
 	DryRun         bool    `json:"dry_run,omitempty"`
+	// What the copy had of each rail.
+	Rails []xfer.RailUse `json:"rails,omitempty"`
 	// Where each end had its slots.
 	Local  xfer.Memory `json:"local_slots"`
 	Remote xfer.Memory `json:"remote_slots"`
@@ -228,7 +232,7 @@ func eventOf(s *xfer.Summary) summaryEvent {
 		MetaRoot: hex.EncodeToString(s.Meta[:]), Verified: s.Verified, FirstByteMs: float64(s.FirstByte.Microseconds()) / 1e3, Skipped: s.Skipped,
 		Failed: s.Failed, Changed: s.Changed, Corrupt: s.Corrupt, Missing: s.Missing, Kept: s.Kept, Unchanged: s.Unchanged,
 		SentBytes: s.SentBytes, ComparedBytes: s.ComparedBytes, SameBytes: s.SameBytes, SkippedBytes: s.SkippedBytes, ResumedBytes: s.ResumedBytes, Grown: s.Grown, Retries: s.Retries, Deleted: s.Deleted,
-		NotDeleted: s.NotDeleted, DryRun: s.DryRun, Local: s.Local, Remote: s.Remote, linkFields: fieldsOf(&s.Link),
+		NotDeleted: s.NotDeleted, DryRun: s.DryRun, Rails: s.Rails, Local: s.Local, Remote: s.Remote, linkFields: fieldsOf(&s.Link),
 	}
 }
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 
 	"gdrcp/internal/cli/args"
 	"gdrcp/xfer"
@@ -16,7 +17,18 @@ func linkFlags(o *xfer.Options, require cli.Flag) []cli.Flag {
 		checkedFlag("transport", "`auto|verbs|tcp` auto, the default, uses verbs if an RDMA device reaches the peer, else tcp, and says why",
 			oneOf(&o.Transport, "auto", "verbs", "tcp")),
 		require,
-		&cli.StringFlag{Name: "rail", Usage: "`DEV|ADDR` the local RDMA device, by its name or an address", Destination: &o.Rail},
+		checkedFlag("rails", "`N|all` rails that carry a copy at most: over RDMA devices all that reach the other end, over TCP 1; all over TCP are the addresses of HOST", railCount(&o.Rails)),
+		checkedFlag("rail", "`DEV|ADDR` a local RDMA device to use, by its name or an address; may be given several times", &checkedValue{set: func(s string) error {
+			if s == "" {
+				return errors.New("names no device")
+			}
+			if o.Rail == "" {
+				o.Rail = s
+			} else {
+				o.MoreRails = append(o.MoreRails, s)
+			}
+			return nil
+		}}),
 		&cli.StringFlag{Name: "remote-rail", Usage: "`DEV|ADDR` the RDMA device at the other end, by its name or an address there", Destination: &o.RemoteRail},
 		checkedFlag("qps", "`N` queue pairs, or TCP connections, of the session: 1 to 16 (1)", number(&o.QPs, 1, xfer.MaxQPs)),
 		checkedFlag("chunk-size", "`SIZE` size of a slot: so much is sent at once. 64KiB to 64MiB in steps of 64KiB (1MiB). "+
@@ -29,6 +41,17 @@ func linkFlags(o *xfer.Options, require cli.Flag) []cli.Flag {
 			return oneOf(&imm, "auto", "send").set(s)
 		}}},
 	)
+}
+
+// railCount reads a number of rails, or all.
+func railCount(into *int) *checkedValue {
+	return &checkedValue{set: func(s string) error {
+		if s == "all" {
+			*into = xfer.AllRails
+			return nil
+		}
+		return number(into, 1, xfer.MaxRails).set(s)
+	}}
 }
 
 // checkRing checks the ring against its bound.

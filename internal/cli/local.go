@@ -63,6 +63,7 @@ func (c *copyRun) onThisMachine(ctx context.Context, p *plan, o xfer.Options) (*
 	s, err := c.transfer(ctx, &xfer.Client{TCP: carrier, GPUs: c.gpus}, &there, o)
 	if s != nil {
 		nameLocalLink(&s.Link)
+		s.Rails = nil // no network carried it
 	}
 	stop()
 	lost := <-left

@@ -88,6 +88,8 @@ func (l *logFile) event(e *xfer.Event) {
 			count(int64(e.Link.QPs), "queue pair", "queue pairs"), e.Link.Slots, sizeText(int64(e.Link.ChunkBytes)))
 	case e.Kind == xfer.EventWaiting:
 		l.line("waiting: %s", e.Text)
+	case isRailEvent(e.Kind):
+		l.line("%s", railText(e))
 	case e.Kind == xfer.EventMemory:
 		l.line("%s", memoryText(e.Memory, e.Remote))
 	case e.Kind == xfer.EventPlaced:

@@ -85,7 +85,7 @@ func sections(command string) []cmdline.Section {
 			{Term: "chunk", Text: "what is sent at once: a part of a large file, or many small files"},
 			{Term: "slot", Text: "the memory that holds one chunk"},
 			{Term: "ring", Text: "all slots of one end. The RDMA device reads and writes them itself, so they are pinned in memory"},
-			{Term: "rail", Text: "the RDMA device that a copy uses"},
+			{Term: "rail", Text: "an RDMA device that a copy uses"},
 			{Term: "rung", Text: "a way between the network and slots in GPU memory: dma-buf and peermem, by which the RDMA device reaches them itself, and staged, through the host's memory"},
 			{Term: "root", Text: "one digest over all that was copied: names, types, sizes and contents. The meta root is over modes and times"},
 		}},

@@ -22,6 +22,9 @@ func (c *copyRun) tellSummary(s *xfer.Summary) {
 		c.console.line("gdrcp: over %s%s, %s on the wire, %s, first byte after %d ms", wayText(s), endsText(s),
 			bytesText(float64(s.WireBytes), 1), count(s.Repairs, "repair", "repairs"), s.FirstByte.Milliseconds())
 	}
+	if text := railsText(s); text != "" && !s.DryRun && (c.verbose || c.railLost.Load()) {
+		c.console.line("gdrcp: %s", text)
+	}
 	c.console.line("%s", summaryText(s))
 }
 
@@ -77,7 +80,7 @@ func copiedEntries(s *xfer.Summary) int64 { return s.Files + s.Unchanged + s.Dir
 
 // linkText names the link of a copy in a word or two.
 func linkText(s *xfer.Summary) string {
-	text := s.Link.Transport
+	text := transportsText(s)
 	if s.Link.Device == pipeDevice {
 		text += " over ssh"
 	}

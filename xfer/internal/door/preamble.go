@@ -73,7 +73,7 @@ func decodePreamble(b []byte) (p Preamble, err error) {
 	if v := le.Uint16(b[4:]); v != wire.ProtocolVersion {
 		return p, errVersion{v}
 	}
-	if b[6] > 1 || b[7] != 0 || (b[6] == 0 && b[8] != 0) {
+	if b[6] > 1 || b[7] > 1 || (b[6] == 0 && b[7]|b[8] != 0) {
 		return p, fmt.Errorf("%w: queue pair %d of kind %d on rail %d", wire.ErrProtocol, b[8], b[6], b[7])
 	}
 	p = Preamble{Join: b[6] == 1, QPs: b[9], ChunkKiB: le.Uint32(b[12:])}

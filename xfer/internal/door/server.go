@@ -330,12 +330,12 @@ func (d *Server) tellGrant(ctx context.Context, at *Conn, s *Session) error {
 
 // join takes a queue pair into the session whose token the queue pair has shown.
 func (d *Server) join(p rdma.Provider, req rdma.Request, s *Session, l trust.Lane) {
-	if l.QP == 0 {
+	if l.Rail == 0 && l.QP == 0 {
 		defer d.queue.leave(s)
 		d.cfg.Begin(p, req, s, l)
 		return
 	}
-	if err := s.join(req, l); err != nil {
+	if err := s.join(p, req, l); err != nil {
 		d.log(req.Remote().String(), s.peer.key, "queue pair", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/limit"
+	"gdrcp/xfer/internal/wire"
 )
 
 // authenticatedPeer is a client that has proven which key it has.
@@ -46,7 +47,7 @@ type Session struct {
 	// entered says that the first queue pair exists or is being made. Once it exists,
 	// take takes the further ones.
 	entered bool
-	take    func(rdma.Request, trust.Lane) error
+	take    func(rdma.Provider, rdma.Request, trust.Lane) error
 	lane    trust.Lane // of the first queue pair
 	// device is that of the first queue pair. Until that exists, it is the first device
 	// that the client was told.
@@ -87,7 +88,7 @@ func (s *Session) End(why error) { s.end(why) }
 
 // Begun says that the session runs, and on which device. take takes further queue
 // pairs: it answers a request before it returns. Several calls of take may run at once.
-func (s *Session) Begun(device string, take func(rdma.Request, trust.Lane) error) {
+func (s *Session) Begun(device string, take func(rdma.Provider, rdma.Request, trust.Lane) error) {
 	s.queue.mu.Lock()
 	s.take, s.device = take, device
 	s.queue.mu.Unlock()
@@ -102,11 +103,11 @@ func (s *Session) Retry() {
 }
 
 // join hands a further queue pair to the running session.
-func (s *Session) join(req rdma.Request, l trust.Lane) error {
+func (s *Session) join(p rdma.Provider, req rdma.Request, l trust.Lane) error {
 	s.queue.mu.Lock()
 	take := s.take
 	s.queue.mu.Unlock()
-	return take(req, l)
+	return take(p, req, l)
 }
 
 // errUnencrypted refuses or ends a session whose chunks are not encrypted.
@@ -153,13 +154,19 @@ func (q *admissionQueue) spend(pre *Preamble) (*Session, error) {
 	if s == nil || s.ctx.Err() != nil || int(l.QP) >= s.Grant.QPs || !s.peer.trust.Admits(l, pre.Token) || s.spent[l] {
 		return nil, errNoSession
 	}
-	if l.QP == 0 {
+	switch {
+	case l.Rail != 0:
+		// A link of a further rail, or of one that was lost.
+		if s.take == nil || l.Rail != 1 || l.Epoch < 2 || l.Epoch > wire.MaxLinks {
+			return nil, errNoSession
+		}
+	case l.QP == 0:
 		if s.entered || int(l.Epoch) >= MaxTries {
 			return nil, errNoSession
 		}
 		s.entered, s.lane = true, l
 		s.users++
-	} else if s.take == nil || l.Epoch != s.lane.Epoch {
+	case s.take == nil || l.Epoch != s.lane.Epoch:
 		return nil, errNoSession
 	}
 	s.spent[l] = true

@@ -52,7 +52,7 @@ func TestPlaceInHostMemory(t *testing.T) {
 		}
 	}
 	want := wire.RingInfo{
-		Epoch: 1, Slots: 3, SlotBytes: 8192, PayloadAddr: r.PayloadMR.Addr(), PayloadKey: r.PayloadMR.RKey(),
+		Link: 1, Slots: 3, SlotBytes: 8192, PayloadAddr: r.PayloadMR.Addr(), PayloadKey: r.PayloadMR.RKey(),
 		HeaderAddr: r.HeaderMR.Addr(), HeaderKey: r.HeaderMR.RKey(),
 	}
 	if got := r.Info(); got != want || r.Device != nil || r.Memory != wire.HostMemory("") {

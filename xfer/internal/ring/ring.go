@@ -82,13 +82,32 @@ func (r *Ring) HeaderSlot(i int) []byte {
 	return r.header[i*wire.HeaderStride : (i+1)*wire.HeaderStride : (i+1)*wire.HeaderStride]
 }
 
-// Info is where the slots are, for the peer that writes to them.
-func (r *Ring) Info() wire.RingInfo {
+// Info is where the slots are on the ring's own rail, for the peer that writes to them.
+func (r *Ring) Info() wire.RingInfo { return r.InfoOn(1, r.PayloadMR, r.HeaderMR) }
+
+// InfoOn is where the slots are on the rail of a link, where they are registered as
+// payload and header.
+func (r *Ring) InfoOn(link uint32, payload, header rdma.MR) wire.RingInfo {
 	return wire.RingInfo{
-		Epoch: 1, Slots: uint32(r.Slots), SlotBytes: uint32(r.SlotBytes),
-		PayloadAddr: r.PayloadMR.Addr(), PayloadKey: r.PayloadMR.RKey(),
-		HeaderAddr: r.HeaderMR.Addr(), HeaderKey: r.HeaderMR.RKey(),
+		Link: link, Slots: uint32(r.Slots), SlotBytes: uint32(r.SlotBytes),
+		PayloadAddr: payload.Addr(), PayloadKey: payload.RKey(), HeaderAddr: header.Addr(), HeaderKey: header.RKey(),
 	}
+}
+
+// RegisterOn registers the slots on a further rail. The caller closes the two regions
+// before Close. The error wraps rdma.ErrUnsupported where the slots are in GPU memory,
+// which only the ring's own rail reaches.
+func (r *Ring) RegisterOn(rail rdma.Rail, access rdma.Access) (payload, header rdma.MR, err error) {
+	if r.Payload == nil {
+		return nil, nil, fmt.Errorf("%w: slots in GPU memory on a second rail", rdma.ErrUnsupported)
+	}
+	if payload, err = rail.Register(rdma.HostRegion(r.Payload), access); err != nil {
+		return nil, nil, fmt.Errorf("register the ring: %w", err)
+	}
+	if header, err = rail.Register(rdma.HostRegion(r.header), access); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("register the header ring: %w", err), payload.Close())
+	}
+	return payload, header, nil
 }
 
 // Close deregisters and unmaps the ring. It waits for what the GPU still does with the

@@ -17,7 +17,7 @@ import (
 //	     0    4 magic "GCHK"
 //	     4    4 length of the end-to-end part, bytes
 //	     8    8 session (first 8 bytes of its id)
-//	    16    4 rail epoch
+//	    16    4 link
 //	    20    4 slot
 //	    24    8 generation of the slot
 //	    32    8 number of the payload's seal, where chunks are encrypted
@@ -101,7 +101,7 @@ func (x *Extent) Brings() bool { return x.Flags&extAbsent == 0 }
 // ChunkHeader is a decoded header.
 type ChunkHeader struct {
 	Session     uint64
-	Epoch       uint32
+	Link        uint32 // that it travels over
 	Slot        uint32
 	Generation  uint64
 	ID          uint64
@@ -146,7 +146,7 @@ func (h *ChunkHeader) Encode(b []byte) int {
 	le.PutUint32(b, headerMagic)
 	le.PutUint32(b[4:], uint32(at))
 	le.PutUint64(b[8:], h.Session)
-	le.PutUint32(b[16:], h.Epoch)
+	le.PutUint32(b[16:], h.Link)
 	le.PutUint32(b[20:], h.Slot)
 	le.PutUint64(b[24:], h.Generation)
 	le.PutUint64(b[32:], h.SealNumber)
@@ -177,7 +177,7 @@ func (h *ChunkHeader) Decode(b []byte, chunkBytes int) error {
 	if xxh3.Hash(e2e[:n-SumBytes]) != le.Uint64(e2e[n-SumBytes:]) {
 		return ErrHeaderSum
 	}
-	h.Session, h.Epoch = le.Uint64(b[8:]), le.Uint32(b[16:])
+	h.Session, h.Link = le.Uint64(b[8:]), le.Uint32(b[16:])
 	h.Slot, h.Generation = le.Uint32(b[20:]), le.Uint64(b[24:])
 	h.SealNumber = le.Uint64(b[32:])
 	copy(h.SealTag[:], b[40:])

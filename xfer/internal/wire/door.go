@@ -2,7 +2,7 @@ package wire
 
 // ProtocolVersion is the version of everything that two ends say to each other. Both
 // ends must speak the same version.
-const ProtocolVersion = 3
+const ProtocolVersion = 4
 
 // The messages at a door, after the handshake, by their first byte. They are sealed.
 // docs/design/protocol.md has their bodies. Package door has their codecs.

@@ -40,6 +40,9 @@ const (
 	MsgUnsettled MsgType = 20 // sink: directories that did not get their owner, mode or time
 	MsgNames     MsgType = 21 // server: what the patterns of a ModeExpand stand for
 	MsgArrived   MsgType = 22 // sink: what an earlier copy brought of a file, ahead of the plan that covers it
+	MsgRailDown  MsgType = 23 // sink: it takes nothing more over this link
+	MsgFence     MsgType = 24 // source: it writes nothing more over this link; the slots that it addressed over it
+	MsgFenced    MsgType = 25 // sink: nothing can land through this link any more; the slots that were never announced
 	MsgBasis     MsgType = 30 // sink: files that it compares with its own, ahead of the plan that covers them
 
 	MsgAck       MsgType = 78 // either: messages consumed so far

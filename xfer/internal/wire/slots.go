@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// RingInfo says where a sink's slots are, in MsgRing: fixed, little-endian.
+// RingInfo says where a sink's slots are on the rail of a link, in MsgRing: fixed,
+// little-endian.
 type RingInfo struct {
-	rail        uint32
-	Epoch       uint32
+	Link        uint32 // from 1; see credit.Link
 	Slots       uint32
 	SlotBytes   uint32
 	PayloadAddr uint64
@@ -21,8 +21,7 @@ type RingInfo struct {
 func (r *RingInfo) Encode() []byte {
 	b := make([]byte, ringInfoBytes)
 	le := binary.LittleEndian
-	le.PutUint32(b, r.rail)
-	le.PutUint32(b[4:], r.Epoch)
+	le.PutUint32(b[4:], r.Link)
 	le.PutUint32(b[8:], r.Slots)
 	le.PutUint32(b[12:], r.SlotBytes)
 	le.PutUint64(b[16:], r.PayloadAddr)
@@ -42,14 +41,52 @@ func DecodeRing(b []byte, slots, slotBytes int) (r RingInfo, err error) {
 	}
 	le := binary.LittleEndian
 	r = RingInfo{
-		rail: le.Uint32(b), Epoch: le.Uint32(b[4:]), Slots: le.Uint32(b[8:]), SlotBytes: le.Uint32(b[12:]),
+		Link: le.Uint32(b[4:]), Slots: le.Uint32(b[8:]), SlotBytes: le.Uint32(b[12:]),
 		PayloadAddr: le.Uint64(b[16:]), HeaderAddr: le.Uint64(b[24:]), PayloadKey: le.Uint32(b[32:]), HeaderKey: le.Uint32(b[36:]),
 	}
-	if r.rail != 0 || r.Epoch != 1 || r.Slots == 0 || uint64(r.Slots) > uint64(slots) || int(r.SlotBytes) != slotBytes ||
+	if le.Uint32(b) != 0 || r.Link == 0 || r.Link > MaxLinks || r.Slots == 0 || uint64(r.Slots) > uint64(slots) || int(r.SlotBytes) != slotBytes ||
 		r.PayloadAddr+uint64(r.Slots)*uint64(slotBytes) < r.PayloadAddr || r.HeaderAddr+uint64(r.Slots)*HeaderStride < r.HeaderAddr {
 		return r, fmt.Errorf("%w: ring of %d slots of %d bytes, agreed were %d of %d", ErrProtocol, r.Slots, r.SlotBytes, slots, slotBytes)
 	}
 	return r, nil
+}
+
+// MaxLinks bounds the numbers of a session's links.
+const MaxLinks = 1 << 12
+
+// LostLink is the body of MsgFence and MsgFenced: slots of one link, with their
+// generations. In MsgRailDown it has no slots.
+type LostLink struct {
+	Link  uint32
+	Slots []ReturnedSlot // their Slot and Generation count
+}
+
+// Encode returns the body of a message.
+func (l *LostLink) Encode() []byte {
+	b := binary.AppendUvarint(nil, uint64(l.Link))
+	for i := range l.Slots {
+		b = binary.AppendUvarint(b, uint64(l.Slots[i].Slot))
+		b = binary.AppendUvarint(b, l.Slots[i].Generation)
+	}
+	return b
+}
+
+// DecodeLostLink decodes a list of at most most slots.
+func DecodeLostLink(body []byte, most int) (l LostLink, err error) {
+	c := Cursor{Buf: body}
+	link := c.Uvarint()
+	if c.Bad || link == 0 || link > MaxLinks {
+		return l, fmt.Errorf("%w: link %d was lost", ErrProtocol, link)
+	}
+	l.Link = uint32(link)
+	for len(c.Buf) > 0 {
+		slot, generation := c.Uvarint(), c.Uvarint()
+		if c.Bad || slot >= MaxImmediateSlots || len(l.Slots) == most {
+			return l, fmt.Errorf("%w: bad list of the slots of link %d", ErrProtocol, link)
+		}
+		l.Slots = append(l.Slots, ReturnedSlot{Slot: uint32(slot), Generation: generation})
+	}
+	return l, nil
 }
 
 // ReturnedSlot is one slot in MsgCredit.

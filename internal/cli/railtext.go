@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"gdrcp/internal/printable"
+	"gdrcp/xfer"
+)
+
+// railText tells what became of a rail in the middle of a copy.
+func railText(e *xfer.Event) string {
+	left := count(int64(e.RailsLeft), "rail", "rails")
+	why := printable.Text(e.Text)
+	switch e.Kind {
+	case xfer.EventRailLost:
+		if e.RailsLeft == 0 {
+			return fmt.Sprintf("rail %s lost, and no other is left: trying again: %s", e.Rail, why)
+		}
+		return fmt.Sprintf("rail %s lost, the copy goes on over %s: %s", e.Rail, left, why)
+	case xfer.EventRailJoined:
+		return fmt.Sprintf("rail %s joined: the copy has %s", e.Rail, left)
+	}
+	return fmt.Sprintf("rail %s is not used: %s", e.Rail, why)
+}
+
+// isRailEvent reports whether an event is about a rail.
+func isRailEvent(k xfer.EventKind) bool {
+	return k == xfer.EventRailLost || k == xfer.EventRailJoined || k == xfer.EventRailUnused
+}
+
+// tellRail prints what became of a rail. A loss matters to everybody, and the return of
+// the rail after it.
+func (c *copyRun) tellRail(e *xfer.Event) {
+	if e.Kind == xfer.EventRailLost {
+		c.railLost.Store(true)
+	}
+	if c.verbose || !c.quiet && e.Kind != xfer.EventRailUnused && c.railLost.Load() {
+		c.console.line("gdrcp: %s", railText(e))
+	}
+}
+
+// railEvent is an event about a rail, for --json.
+type railEvent struct {
+	Event string `json:"event"`
+	Rail  string `json:"rail"`
+	State string `json:"state"` // "lost", "joined" or "unused"
+	Text  string `json:"text,omitempty"`
+	Rails int    `json:"rails"`
+}
+
+func railEventOf(e *xfer.Event) railEvent {
+	state := "unused"
+	switch e.Kind {
+	case xfer.EventRailLost:
+		state = "lost"
+	case xfer.EventRailJoined:
+		state = "joined"
+	}
+	return railEvent{"rail", e.Rail, state, printable.Text(e.Text), e.RailsLeft}
+}
+
+// transportsText names the transports that carried payload, the first one's first.
+func transportsText(s *xfer.Summary) string {
+	names := []string{s.Link.Transport}
+	for i := range s.Rails {
+		if t := s.Rails[i].Transport; t != names[0] && s.Rails[i].Bytes > 0 && s.Link.Transport != localTransport && len(names) == 1 {
+			names = append(names, t)
+		}
+	}
+	return strings.Join(names, " and ")
+}
+
+// railsText says which rails carried a copy, where they were several or one was lost.
+func railsText(s *xfer.Summary) string {
+	var parts []string
+	for i := range s.Rails {
+		r := &s.Rails[i]
+		part := fmt.Sprintf("%s %s", r.Rail, bytesText(float64(r.Bytes), 1))
+		if r.Faults > 0 {
+			part += fmt.Sprintf(" (lost %s, down for %s)", count(int64(r.Faults), "time", "times"), secondsText(r.DownSeconds))
+		}
+		parts = append(parts, part)
+	}
+	if len(parts) < 2 && (len(s.Rails) == 0 || s.Rails[0].Faults == 0) {
+		return ""
+	}
+	return "rails: " + strings.Join(parts, ", ")
+}

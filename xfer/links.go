@@ -1,0 +1,432 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"gdrcp/rdma"
+	"gdrcp/xfer/internal/credit"
+	"gdrcp/xfer/internal/wire"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// maxLinks bounds how many links a session has at once.
+const maxLinks = 16
+
+// linkSet holds the links of a session. Several goroutines may call its methods at once.
+type linkSet struct {
+	// joined brings links that were made outside of the session's goroutines.
+	joined chan *railLink
+	// wanted holds a token when the peer was not heard for a while over any link.
+	wanted chan struct{}
+
+	mu   sync.Mutex
+	live []*railLink // copied on write
+	over bool
+	// coming are links whose first queue pair is being made: the peer may speak of them
+	// already. lost are links that the two ends have not done with yet.
+	coming, lost map[credit.Link]*railLink
+	last         credit.Link // the highest number so far
+	group        *errgroup.Group
+	ctx          context.Context
+	// replaces says that the session may go on after its last link was lost: the client
+	// tries to make another one. changed is closed, and replaced, when a link joins.
+	replaces bool
+	changed  chan struct{}
+	usage    railUsage
+}
+
+func newLinkSet(first *railLink) *linkSet {
+	k := &linkSet{
+		joined: make(chan *railLink, maxLinks), wanted: make(chan struct{}, 1), live: []*railLink{first}, last: 1,
+		coming: make(map[credit.Link]*railLink), lost: make(map[credit.Link]*railLink), changed: make(chan struct{}),
+	}
+	k.usage.joined(first)
+	return k
+}
+
+// uses returns what the session had of each rail.
+func (k *linkSet) uses() []RailUse {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.usage.read()
+}
+
+// begin notes where the session's goroutines run.
+func (k *linkSet) begin(ctx context.Context, g *errgroup.Group) {
+	k.mu.Lock()
+	k.ctx, k.group = ctx, g
+	k.mu.Unlock()
+}
+
+// spawn starts a goroutine of the session. Call it in one of them.
+func (k *linkSet) spawn(f func(ctx context.Context) error) {
+	k.group.Go(func() error { return f(k.ctx) })
+}
+
+// snapshot returns the links that are not lost. The caller must not change the slice.
+func (k *linkSet) snapshot() []*railLink {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.live
+}
+
+// heardLast is for how long nothing was heard over the best of the other links.
+func (k *linkSet) heardLast(l *railLink) time.Duration {
+	best := time.Duration(math.MaxInt64)
+	for _, other := range k.snapshot() {
+		if other != l {
+			best = min(best, other.silent())
+		}
+	}
+	return best
+}
+
+// suspect asks for another link, because the peer is silent over all.
+func (k *linkSet) suspect() {
+	select {
+	case k.wanted <- struct{}{}:
+	default:
+	}
+}
+
+// mayReplace lets the session outlive its last link.
+func (k *linkSet) mayReplace() {
+	k.mu.Lock()
+	k.replaces = true
+	k.mu.Unlock()
+}
+
+// number gives out the number of a new link, at the client. It is 0 when none is left.
+func (k *linkSet) number() credit.Link {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.last >= wire.MaxLinks {
+		return 0
+	}
+	k.last++
+	return k.last
+}
+
+// expect takes note of a link whose first queue pair is about to be made. ok is false
+// where the session is over or has its links, or has the number already.
+func (k *linkSet) expect(l *railLink) (ok bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.over || len(k.live)+len(k.coming) >= maxLinks || k.coming[l.number] != nil || k.lost[l.number] != nil {
+		return false
+	}
+	k.coming[l.number] = l
+	k.last = max(k.last, l.number)
+	return true
+}
+
+// unexpect forgets a link whose first queue pair could not be made.
+func (k *linkSet) unexpect(l *railLink) {
+	k.mu.Lock()
+	delete(k.coming, l.number)
+	k.mu.Unlock()
+}
+
+// offer hands a link that was expected to the session's goroutines. ok is false where
+// the session is over.
+func (k *linkSet) offer(l *railLink) (ok bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.over {
+		return false
+	}
+	select {
+	case k.joined <- l:
+		return true
+	default:
+		return false
+	}
+}
+
+// add takes a link that was expected among the live ones. ok is false where the session
+// is over, or the peer has given the link up already.
+func (k *linkSet) add(l *railLink) (ok bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.coming, l.number)
+	if k.over || l.lost.Load() {
+		return false
+	}
+	k.live = append(slices.Clone(k.live), l)
+	k.usage.joined(l)
+	close(k.changed)
+	k.changed = make(chan struct{})
+	return true
+}
+
+// find returns the link of a number that the peer named. It is nil for a link that is
+// gone. The error says that there was never such a link.
+func (k *linkSet) find(n credit.Link) (*railLink, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if i := slices.IndexFunc(k.live, func(l *railLink) bool { return l.number == n }); i >= 0 {
+		return k.live[i], nil
+	}
+	if n == 0 || n > k.last {
+		return nil, fmt.Errorf("%w: link %d of %d", ErrProtocol, n, k.last)
+	}
+	if l := k.coming[n]; l != nil {
+		return l, nil
+	}
+	return k.lost[n], nil
+}
+
+// drop marks a link as lost. left is how many live ones there are now. news is false
+// where it was lost before. The error says that the session cannot go on without it.
+func (k *linkSet) drop(l *railLink, why error) (left int, news bool, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if l.lost.Load() {
+		return len(k.live), false, nil
+	}
+	rest := slices.DeleteFunc(slices.Clone(k.live), func(o *railLink) bool { return o == l })
+	fault := rdma.FaultOf(why)
+	if fault == rdma.FaultAccess || len(rest) == 0 && (!k.replaces || fault == rdma.FaultPeer) {
+		return len(k.live), false, errNoOtherLink
+	}
+	l.lost.Store(true)
+	if k.coming[l.number] != nil {
+		delete(k.coming, l.number)
+		close(l.polled) // nobody has begun to poll it
+	}
+	k.live, k.lost[l.number] = rest, l
+	k.usage.lost(l, why)
+	return len(rest), true, nil
+}
+
+// errNoOtherLink says that a session has lost what it cannot do without.
+var errNoOtherLink = errors.New("no other link")
+
+// forget drops a lost link that nobody asks for any more.
+func (k *linkSet) forget(l *railLink) {
+	k.mu.Lock()
+	delete(k.lost, l.number)
+	k.mu.Unlock()
+}
+
+// close closes all links, and last the first one, which has the ring. The session's
+// goroutines must have ended.
+func (k *linkSet) close() error {
+	k.mu.Lock()
+	k.over = true
+	all := slices.Clone(k.live)
+	for _, l := range k.lost {
+		all = append(all, l)
+	}
+	k.mu.Unlock()
+	// Nothing is offered any more.
+	for {
+		select {
+		case l := <-k.joined:
+			all = append(all, l)
+			continue
+		default:
+		}
+		break
+	}
+	slices.SortFunc(all, func(a, b *railLink) int { return int(b.number) - int(a.number) })
+	errs := make([]error, len(all))
+	var closing sync.WaitGroup
+	for i, l := range all {
+		closing.Go(func() { errs[i] = l.closeLanes() })
+	}
+	closing.Wait()
+	for _, l := range all {
+		l.end()
+		errs = append(errs, l.close())
+	}
+	return errors.Join(errs...)
+}
+
+// carrier is a role whose chunks travel over several links.
+type carrier interface {
+	// linkUp says that a further link has joined and the ring is registered on it.
+	linkUp(ctx context.Context, l *railLink) error
+	// linkLost says that a link is lost. It must not block.
+	linkLost(l *railLink)
+	// linkShut says that nothing can land through a lost link any more, and that the
+	// devices of this end read no slot on its behalf.
+	linkShut(ctx context.Context, l *railLink) error
+	// access is what the peer may do to the ring.
+	access() rdma.Access
+	// hearLost takes what the peer says of a link. It must not block. l is nil for a link
+	// that is gone.
+	hearLost(t wire.MsgType, l *railLink, b *wire.LostLink) error
+}
+
+// loseLink gives up a link, for the reason why. Call it in one of the session's
+// goroutines. It returns an error where the session cannot go on.
+func (s *session) loseLink(l *railLink, why error) error {
+	c, ok := s.carrier()
+	if !ok {
+		return &lostError{s.peer, why}
+	}
+	left, news, err := s.links.drop(l, why)
+	if err != nil {
+		return &lostError{s.peer, why}
+	}
+	if !news {
+		return nil
+	}
+	c.linkLost(l)
+	if l.unusable.Load() == nil {
+		s.reportRail(l, why, left)
+	}
+	s.links.spawn(func(ctx context.Context) error { return s.shutLink(ctx, c, l) })
+	if left == 0 {
+		s.links.spawn(func(ctx context.Context) error { return s.awaitLink(ctx, why) })
+	}
+	return nil
+}
+
+// shutLink ends a lost link: its connections, its poller, and what this end has
+// registered there.
+func (s *session) shutLink(ctx context.Context, c carrier, l *railLink) error {
+	if s.ctl.isOn(l) {
+		s.moveControl()
+	}
+	// The error of closing a connection that is dead already says nothing new.
+	_ = l.closeLanes()
+	l.end()
+	<-l.polled
+	close(l.shut)
+	if l.number != 1 {
+		_ = l.close()
+	}
+	return c.linkShut(ctx, l)
+}
+
+// moveControl has the conversation go on over the link that was heard last.
+func (s *session) moveControl() {
+	var best *railLink
+	for _, l := range s.links.snapshot() {
+		if best == nil || l.silent() < best.silent() {
+			best = l
+		}
+	}
+	s.ctl.moveTo(best)
+}
+
+// awaitLink waits for a link to take the place of the last one. why is how that was
+// lost.
+func (s *session) awaitLink(ctx context.Context, why error) error {
+	t := time.NewTimer(s.timeouts.Silence)
+	defer t.Stop()
+	s.links.suspect()
+	for {
+		s.links.mu.Lock()
+		left, changed := len(s.links.live), s.links.changed
+		s.links.mu.Unlock()
+		if left > 0 {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-t.C:
+			return &lostError{s.peer, fmt.Errorf("%w (no other came up within %v)", why, s.timeouts.Silence)}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// takeLinks takes further links into the session until ctx ends.
+func (s *session) takeLinks(ctx context.Context) error {
+	select {
+	case <-s.roleSet:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	for {
+		select {
+		case l := <-s.links.joined:
+			s.joinLink(l)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// joinLink begins to use a link that has its first queue pair. Call it in one of the
+// session's goroutines. It closes a link that comes too late.
+func (s *session) joinLink(l *railLink) {
+	c, ok := s.carrier()
+	if !ok || !s.links.add(l) {
+		l.end()
+		_ = l.close()
+		return
+	}
+	s.poll(l)
+	if s.ctl.isOn(nil) {
+		s.moveControl()
+	}
+	s.reportJoined(l)
+	s.links.spawn(func(ctx context.Context) error {
+		if err := s.link.awaitRing(ctx); err != nil {
+			return err
+		}
+		if err := l.register(s.link.ring, c.access()); err != nil {
+			l.unusable.Store(&err)
+			return s.loseLink(l, &rdma.OpError{Op: "use", Device: l.name, Err: err, Fault: rdma.FaultDevice})
+		}
+		return c.linkUp(ctx, l)
+	})
+}
+
+// converses begins the role of this end, whose chunks can travel over several links.
+func (s *session) converses(r role) {
+	s.role.Store(&r)
+	close(s.roleSet)
+}
+
+// carrier returns the session's role, where its chunks can travel over several links.
+func (s *session) carrier() (carrier, bool) {
+	role := s.role.Load()
+	if role == nil {
+		return nil, false
+	}
+	c, ok := (*role).(carrier)
+	return c, ok
+}
+
+// hearLost takes a message about a link. handled is false for other messages.
+func (s *session) hearLost(f *wire.Frame) (handled bool, err error) {
+	switch f.Type {
+	case wire.MsgRailDown, wire.MsgFence, wire.MsgFenced:
+	default:
+		return false, nil
+	}
+	c, ok := s.carrier()
+	if !ok {
+		return true, fmt.Errorf("%w: message %d in a session of one link", ErrProtocol, f.Type)
+	}
+	b, err := wire.DecodeLostLink(f.Body, s.terms.Slots)
+	if err != nil {
+		return true, err
+	}
+	l, err := s.links.find(credit.Link(b.Link))
+	if err != nil {
+		return true, err
+	}
+	return true, c.hearLost(f.Type, l, &b)
+}
+
+// errPeerLost says that the peer gave up a link.
+var errPeerLost = errors.New("the peer lost it")
+
+// byPeer is the reason of a link that the peer gave up.
+func byPeer(l *railLink) error {
+	return &rdma.OpError{Op: "keep", Device: l.name, Fault: rdma.FaultPath, Err: errPeerLost}
+}

@@ -1,0 +1,154 @@
+package xfer_test
+
+import (
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"gdrcp/rdma"
+	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer"
+)
+
+// twoRails serves at two addresses of this machine, and returns the server and options
+// for a copy over both.
+func twoRails(t *testing.T, w way) (*served, xfer.Options) {
+	t.Helper()
+	s := serve(t, w)
+	second := netip.MustParseAddr("127.0.0.2")
+	at, err := s.server.Listen(w.provider, netip.AddrPortFrom(second, 0), rdma.Device{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.ep.Addrs = []xfer.ServerAddr{
+		{Transport: "tcp", Addr: netip.AddrPortFrom(w.addr, s.ep.Port)}, {Transport: "tcp", Addr: at},
+	}
+	o := w.options(t)
+	o.Rails, o.BytesPerSecond = xfer.AllRails, 64<<20 // long enough for something to happen
+	return s, o
+}
+
+// railUse finds what a copy had of a rail.
+func railUse(t *testing.T, sum *xfer.Summary, rail string) xfer.RailUse {
+	t.Helper()
+	for _, r := range sum.Rails {
+		if r.Rail == rail {
+			return r
+		}
+	}
+	t.Fatalf("no rail %s among %+v", rail, sum.Rails)
+	return xfer.RailUse{}
+}
+
+func TestTwoRailsShareACopy(t *testing.T) {
+	t.Parallel()
+	w := tcpWay(t)
+	for _, push := range []bool{true, false} {
+		s, o := twoRails(t, w)
+		// The first chunks wait until both rails stand.
+		sum := copyOneWay(t, w.client(rdmatest.Faults{}), s, o, push, 48<<20)
+		for _, rail := range []string{"127.0.0.1", "127.0.0.2"} {
+			if use := railUse(t, sum, rail); use.Bytes == 0 || use.Faults != 0 {
+				t.Errorf("push %v: %+v", push, use)
+			}
+		}
+	}
+}
+
+// copyOneWay copies a file of random bytes and checks it.
+func copyOneWay(t *testing.T, c *xfer.Client, s *served, o xfer.Options, push bool, bytes int) *xfer.Summary {
+	t.Helper()
+	from, to := t.TempDir(), filepath.Join(s.root, "there")
+	if !push {
+		from, to = filepath.Join(s.root, "here"), filepath.Join(t.TempDir(), "there")
+	}
+	write(t, filepath.Join(from, "file"), randomBytes(t, bytes))
+	write(t, filepath.Join(from, "small"), randomBytes(t, 100))
+	var sum *xfer.Summary
+	var err error
+	if push {
+		sum, err = c.Push(t.Context(), []string{from}, s.ep, "there", o)
+	} else {
+		sum, err = c.Pull(t.Context(), s.ep, []string{"here"}, to, o)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !sum.Verified {
+		t.Error("not verified")
+	}
+	sameTree(t, from, to)
+	return sum
+}
+
+// A rail that dies in the middle of a copy, or falls silent, costs no byte and no file:
+// what it had under way goes over the other.
+func TestRailDiesInTheMiddle(t *testing.T) {
+	t.Parallel()
+	w := tcpWay(t)
+	for _, push := range []bool{true, false} {
+		for _, first := range []bool{true, false} {
+			for _, silent := range []bool{false, true} {
+				t.Run(fmt.Sprintf("push %v, first %v, silent %v", push, first, silent), func(t *testing.T) {
+					t.Parallel()
+					s, o := twoRails(t, w)
+					conn, rail := 3, "127.0.0.2"
+					if first {
+						conn, rail = 2, "127.0.0.1"
+					}
+					var joined atomic.Bool // the second rail has
+					dies := func(p rdmatest.Posted) bool {
+						if p.Conn == 3 {
+							joined.Store(true)
+						}
+						return p.Conn == conn && p.Nth >= 5 && joined.Load()
+					}
+					f := rdmatest.Faults{Drop: dies}
+					if silent {
+						f = rdmatest.Faults{Stall: dies}
+					}
+					sum := copyOneWay(t, w.client(f), s, o, push, 96<<20)
+					if use := railUse(t, sum, rail); use.Faults == 0 {
+						t.Errorf("the rail did not die: %+v", sum.Rails)
+					}
+				})
+			}
+		}
+	}
+}
+
+// A rail that was lost joins again and carries chunks again.
+func TestLostRailComesBack(t *testing.T) {
+	t.Parallel()
+	w := tcpWay(t)
+	s, o := twoRails(t, w)
+	o.BytesPerSecond = 24 << 20
+	var lost, back atomic.Int64
+	told := o.Report
+	o.Report = func(e xfer.Event) {
+		switch e.Kind {
+		case xfer.EventRailLost:
+			lost.Add(1)
+		case xfer.EventRailJoined:
+			if lost.Load() > 0 {
+				back.Add(1)
+			}
+		default:
+			told(e)
+		}
+	}
+	var again atomic.Bool // the third link has chunks
+	sum := copyOneWay(t, w.client(rdmatest.Faults{Drop: func(p rdmatest.Posted) bool {
+		if p.Conn == 4 && p.WR.Op == rdma.OpWriteImm {
+			again.Store(true)
+		}
+		return p.Conn == 3 && p.Nth >= 5
+	}}), s, o, true, 96<<20)
+	use := railUse(t, sum, "127.0.0.2")
+	if lost.Load() != 1 || back.Load() != 1 || !again.Load() || use.Faults != 1 || use.DownSeconds < time.Second.Seconds() {
+		t.Errorf("lost %d times, back %d times, chunks %v: %+v", lost.Load(), back.Load(), again.Load(), use)
+	}
+}

@@ -1,0 +1,76 @@
+package xfer
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// RailUse is what a copy had of one rail.
+type RailUse struct {
+	// Rail is the device here or, over TCP, the peer's address.
+	Rail string `json:"rail"`
+	// Transport is "verbs" or "tcp".
+	Transport string `json:"transport"`
+	// Bytes is the payload that this end sent or took over the rail, as stored on the
+	// wire.
+	Bytes int64 `json:"bytes"`
+	// Faults is how often the rail was lost, and LastFault why it was lost last.
+	Faults    int    `json:"faults"`
+	LastFault string `json:"last_fault,omitempty"`
+	// DownSeconds is for how long the copy went on without the rail.
+	DownSeconds float64 `json:"down_seconds"`
+}
+
+// railUsage adds up the links that a session had on each rail.
+type railUsage struct {
+	rails []*railRecord
+}
+
+type railRecord struct {
+	use   RailUse
+	bytes atomic.Int64
+	down  time.Time // since when the rail is down, or zero
+}
+
+func (u *railUsage) of(l *railLink) *railRecord {
+	for _, r := range u.rails {
+		if r.use.Rail == l.name && r.use.Transport == l.transport {
+			return r
+		}
+	}
+	r := &railRecord{use: RailUse{Rail: l.name, Transport: l.transport}}
+	u.rails = append(u.rails, r)
+	return r
+}
+
+// joined notes that a rail carries a link.
+func (u *railUsage) joined(l *railLink) {
+	r := u.of(l)
+	if !r.down.IsZero() {
+		r.use.DownSeconds += time.Since(r.down).Seconds()
+	}
+	r.bytes.Add(l.doneBytes.Load())
+	l.doneBytes, r.down = &r.bytes, time.Time{}
+}
+
+// lost notes that a rail has lost its link.
+func (u *railUsage) lost(l *railLink, why error) {
+	r := u.of(l)
+	r.use.Faults++
+	r.use.LastFault = why.Error()
+	r.down = time.Now()
+}
+
+// read returns the use of every rail so far, in the order in which they joined.
+func (u *railUsage) read() []RailUse {
+	uses := make([]RailUse, 0, len(u.rails))
+	for _, r := range u.rails {
+		use := r.use
+		use.Bytes = r.bytes.Load()
+		if !r.down.IsZero() {
+			use.DownSeconds += time.Since(r.down).Seconds()
+		}
+		uses = append(uses, use)
+	}
+	return uses
+}

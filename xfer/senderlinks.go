@@ -1,0 +1,76 @@
+package xfer
+
+import (
+	"fmt"
+	"slices"
+
+	"gdrcp/xfer/internal/credit"
+	"gdrcp/xfer/internal/wire"
+)
+
+// linkReady notes that this end's ring is registered on the rail of a further link.
+func (o *chunkSender) linkReady(l *railLink) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	l.ready = true
+	o.useLocked(l)
+}
+
+// useLocked sends chunks over a link from now on, if both ends' rings are on it.
+func (o *chunkSender) useLocked(l *railLink) {
+	if l.ready && l.target.Slots != 0 && !l.lost.Load() {
+		o.links = append(o.links, l)
+	}
+	o.pumpLocked()
+}
+
+// linkLost addresses nothing more over a link.
+func (o *chunkSender) linkLost(l *railLink) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.links = slices.DeleteFunc(o.links, func(other *railLink) bool { return other == l })
+}
+
+// shut takes back what a lost link had, once its connections are closed: this end's
+// slots, for which no completion comes any more, and the chunks that were not posted
+// whole. It returns the sink's slots that are quarantined until the sink has answered
+// for them.
+func (o *chunkSender) shut(l *railLink) []credit.Place {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i := range o.slots {
+		s := &o.slots[i]
+		if s.postedOn == l {
+			s.postedOn = nil
+			o.free = append(o.free, s.index)
+		}
+		if s.lane != nil && s.lane.link == l {
+			s.lane, s.headerSent = nil, false
+		}
+	}
+	o.cond.Broadcast()
+	quarantined := o.granted.Fence(l.number)
+	o.pumpLocked()
+	return quarantined
+}
+
+// fenced takes the slots of a lost link of which the sink never heard. Their chunks go
+// over other links.
+func (o *chunkSender) fenced(b *wire.LostLink) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i := range b.Slots {
+		r := &b.Slots[i]
+		if err := o.granted.Fenced(credit.Link(b.Link), credit.Place{Slot: r.Slot, Generation: r.Generation}); err != nil {
+			return fmt.Errorf("%w: %w", ErrProtocol, err)
+		}
+		if p := &o.posted[r.Slot]; p.busy {
+			p.busy = false
+			o.missing = append(o.missing, p.chunk.ID)
+			o.moved(&p.chunk)
+		}
+	}
+	o.cond.Broadcast()
+	o.pumpLocked()
+	return nil
+}

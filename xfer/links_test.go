@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -95,9 +96,9 @@ func TestRailDiesInTheMiddle(t *testing.T) {
 				t.Run(fmt.Sprintf("push %v, first %v, silent %v", push, first, silent), func(t *testing.T) {
 					t.Parallel()
 					s, o := twoRails(t, w)
-					conn, rail := 3, "127.0.0.2"
+					conn := 3 // behind the door and the first link, unless the door is busy
 					if first {
-						conn, rail = 2, "127.0.0.1"
+						conn = 2
 					}
 					var joined atomic.Bool // the second rail has
 					dies := func(p rdmatest.Posted) bool {
@@ -111,8 +112,8 @@ func TestRailDiesInTheMiddle(t *testing.T) {
 						f = rdmatest.Faults{Stall: dies}
 					}
 					sum := copyOneWay(t, w.client(f), s, o, push, 96<<20)
-					if use := railUse(t, sum, rail); use.Faults == 0 {
-						t.Errorf("the rail did not die: %+v", sum.Rails)
+					if !slices.ContainsFunc(sum.Rails, func(r xfer.RailUse) bool { return r.Faults > 0 }) {
+						t.Errorf("no rail died: %+v", sum.Rails)
 					}
 				})
 			}

@@ -72,7 +72,6 @@ func TestModelOfConversation(t *testing.T) {
 	}{
 		{"two links fail", false, scope{chunks: 3, links: 2, rejoins: 1, failures: 2, window: 2}},
 		{"a larger window", true, scope{chunks: 5, links: 2, rejoins: 1, failures: 2, window: 3}},
-		{"three links fail", true, scope{chunks: 3, links: 2, rejoins: 2, failures: 3, window: 2}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			mayBeLong(t, c.large)

@@ -215,7 +215,7 @@ func (c *control) consume() {
 	defer c.mu.Unlock()
 	c.window.Consume()
 	if c.window.Untold() >= wire.AckEvery {
-		// Without a lane, the peer learns of it from the first message over the next link.
-		_, _ = c.trySendLocked(wire.MsgAck, nil)
+		c.owesAck = true
+		c.sayAgainLocked()
 	}
 }

@@ -26,6 +26,9 @@ type linkSet struct {
 	// wanted holds a token when the peer was not heard for a while over any link.
 	wanted chan struct{}
 
+	// moving is held while the conversation moves to another link.
+	moving sync.Mutex
+
 	mu   sync.Mutex
 	live []*railLink // copied on write
 	over bool
@@ -294,9 +297,7 @@ func (s *session) loseLink(l *railLink, why error) error {
 // shutLink ends a lost link: its connections, its poller, and what this end has
 // registered there.
 func (s *session) shutLink(ctx context.Context, c carrier, l *railLink) error {
-	if s.ctl.isOn(l) {
-		s.moveControl()
-	}
+	s.moveControl(l)
 	// The error of closing a connection that is dead already says nothing new.
 	_ = l.closeLanes()
 	l.end()
@@ -308,8 +309,15 @@ func (s *session) shutLink(ctx context.Context, c carrier, l *railLink) error {
 	return c.linkShut(ctx, l)
 }
 
-// moveControl has the conversation go on over the link that was heard last.
-func (s *session) moveControl() {
+// moveControl has the conversation go on over the link that was heard last, if it is on
+// the lost link l or has none. A link is dropped before, and added before, so that of
+// several calls at once the last one sees what is left.
+func (s *session) moveControl(l *railLink) {
+	s.links.moving.Lock()
+	defer s.links.moving.Unlock()
+	if !s.ctl.isOn(l) {
+		return
+	}
 	var best *railLink
 	for _, l := range s.links.snapshot() {
 		if best == nil || l.silent() < best.silent() {
@@ -317,6 +325,9 @@ func (s *session) moveControl() {
 		}
 	}
 	s.ctl.moveTo(best)
+	if role := s.role.Load(); role != nil {
+		(*role).opened() // what found no lane before
+	}
 }
 
 // awaitLink waits for a link to take the place of the last one. why is how that was
@@ -369,9 +380,7 @@ func (s *session) joinLink(l *railLink) {
 		return
 	}
 	s.poll(l)
-	if s.ctl.isOn(nil) {
-		s.moveControl()
-	}
+	s.moveControl(nil)
 	s.reportJoined(l)
 	s.links.spawn(func(ctx context.Context) error {
 		if err := s.link.awaitRing(ctx); err != nil {

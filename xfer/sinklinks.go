@@ -35,6 +35,11 @@ func (k *sink) linkShut(ctx context.Context, l *railLink) error {
 // hearLost answers the source that has given up a link. The answer waits until nothing
 // can land through the link any more.
 func (k *sink) hearLost(t wire.MsgType, l *railLink, b *wire.LostLink) error {
+	if t == wire.MsgFence && l == nil && len(b.Slots) == 0 {
+		// This end could not make the link, which stood at the other.
+		k.session.links.spawn(func(ctx context.Context) error { return k.session.ctl.send(ctx, wire.MsgFenced, b.Encode()) })
+		return nil
+	}
 	if t != wire.MsgFence || l == nil || l.fenced {
 		return fmt.Errorf("%w: message %d about link %d at the sink", ErrProtocol, t, b.Link)
 	}

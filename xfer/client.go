@@ -139,6 +139,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 	s.ringWish.Placement, s.ringWish.GPUs, s.ringWish.Sysfs = o.local, c.GPUs, cmp.Or(c.sysfs, sysfs)
 	s.report, s.memory.asked = o.report, h.GPU != 0
 	s.limit = o.limits()
+	s.traces(o.trace)
 	var acct *copyResults
 	var role conversation
 	start := time.Now()

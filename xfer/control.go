@@ -29,7 +29,8 @@ type control struct {
 	again   uint64
 	owesAck bool
 	// room holds a token when the window may have opened.
-	room chan struct{}
+	room  chan struct{}
+	trace trace
 }
 
 // keptMessage is a message that the peer may not have got.
@@ -95,6 +96,9 @@ func (c *control) sayAgainLocked() bool {
 // postLocked posts a message. It returns false where the send queue is full, and where
 // the lane is dead: its poller is about to learn why, and another link takes over.
 func (c *control) postLocked(t wire.MsgType, seq uint64, body []byte) bool {
+	if seq != 0 {
+		c.trace.step(credit.Step{Kind: credit.StepSaid, Link: c.link.number, Seq: seq})
+	}
 	err := c.lane.send(t, seq, c.window.Consumed(), body, rdma.WR{Quiet: true})
 	if err != nil && !errors.Is(err, rdma.ErrQueueFull) {
 		c.lane = nil
@@ -179,7 +183,9 @@ func (c *control) seen(f *wire.Frame) (news, opened bool, err error) {
 	defer c.mu.Unlock()
 	news = true
 	if opened, err = c.window.Heard(f.Consumed); err == nil && f.Seq != 0 {
-		news, err = c.window.Take(f.Seq)
+		if news, err = c.window.Take(f.Seq); news {
+			c.trace.step(credit.Step{Kind: credit.StepTook, Seq: f.Seq})
+		}
 	}
 	if err != nil {
 		return false, false, fmt.Errorf("%w: %w", ErrProtocol, err)

@@ -7,6 +7,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/credit"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -126,6 +127,7 @@ func (k *sink) open(l *landing, a filledSlot, r *wire.ReturnedSlot) (done bool, 
 		return false, err
 	}
 	if h.Repair {
+		k.session.trace.step(credit.Step{Kind: credit.StepRepaired, Sink: true, Place: credit.Place{Slot: uint32(a.slot), Generation: a.generation}, Chunk: h.ID})
 		return true, nil
 	}
 	return k.ledger.admit(h, a)

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/credit"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -39,6 +40,7 @@ func (l *ledger) admit(h *wire.ChunkHeader, a filledSlot) (bool, error) {
 	if err := l.book(h.Extents); err != nil {
 		return false, err
 	}
+	l.sink.session.trace.step(credit.Step{Kind: credit.StepBooked, Sink: true, Place: credit.Place{Slot: uint32(a.slot), Generation: a.generation}, Chunk: h.ID})
 	l.next++
 	if p, ok := l.parked[l.next]; ok {
 		delete(l.parked, l.next)

@@ -259,6 +259,8 @@ type carrier interface {
 	linkUp(ctx context.Context, l *railLink) error
 	// linkLost says that a link is lost. It must not block.
 	linkLost(l *railLink)
+	// linkClosed says that the connections of a lost link are closed. It must not block.
+	linkClosed(l *railLink)
 	// linkShut says that nothing can land through a lost link any more, and that the
 	// devices of this end read no slot on its behalf.
 	linkShut(ctx context.Context, l *railLink) error
@@ -283,6 +285,7 @@ func (s *session) loseLink(l *railLink, why error) error {
 	if !news {
 		return nil
 	}
+	s.moveControl(l)
 	c.linkLost(l)
 	if l.unusable.Load() == nil {
 		s.reportRail(l, why, left)
@@ -297,11 +300,11 @@ func (s *session) loseLink(l *railLink, why error) error {
 // shutLink ends a lost link: its connections, its poller, and what this end has
 // registered there.
 func (s *session) shutLink(ctx context.Context, c carrier, l *railLink) error {
-	s.moveControl(l)
 	// The error of closing a connection that is dead already says nothing new.
 	_ = l.closeLanes()
 	l.end()
 	<-l.polled
+	c.linkClosed(l)
 	close(l.shut)
 	if l.number != 1 {
 		_ = l.close()

@@ -89,6 +89,8 @@ type Options struct {
 	Require    string // "", "verbs" or "gpudirect"
 	Rail       string // device name or address of the local rail, of the first one
 	RemoteRail string // of the server's rail
+	trace      trace
+
 	// Rails is how many rails carry a copy at most: AllRails for every one that reaches
 	// the server. 0 is AllRails over RDMA devices, and 1 over TCP. MoreRails names the
 	// local ones beside Rail, where that names one.

@@ -73,6 +73,7 @@ func (f *chunkReceiver) immediate(l *railLink, imm uint32) error {
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
+	f.session.trace.step(credit.Step{Kind: credit.StepAnnounced, Sink: true, Link: l.number, Place: p})
 	f.filled[slot] = filling{link: l}
 	f.work <- filledSlot{slot, p.Generation, l}
 	return nil
@@ -86,6 +87,7 @@ func (f *chunkReceiver) linkLost(l *railLink) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.slots.Close(l.number)
+	f.session.trace.step(credit.Step{Kind: credit.StepClosed, Sink: true, Link: l.number})
 }
 
 // fence answers the source, for a lost link whose connections are closed: which of the
@@ -101,6 +103,7 @@ func (f *chunkReceiver) fence(b *wire.LostLink) (*wire.LostLink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
+	f.session.trace.step(credit.Step{Kind: credit.StepFenced, Sink: true, Link: credit.Link(b.Link), Places: lost})
 	return lostSlots(credit.Link(b.Link), lost), nil
 }
 
@@ -125,7 +128,9 @@ func (f *chunkReceiver) giveBack(r wire.ReturnedSlot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.filled[r.Slot].link.doneBytes.Add(f.filled[r.Slot].bytes)
-	f.slots.Return(credit.Place{Slot: r.Slot, Generation: r.Generation})
+	p := credit.Place{Slot: r.Slot, Generation: r.Generation}
+	f.slots.Return(p)
+	f.session.trace.step(credit.Step{Kind: credit.StepReturned, Sink: true, Place: p, Again: len(r.Bad) > 0 || r.Again})
 	f.credits = append(f.credits, r)
 	f.flushLocked(len(r.Bad) > 0 || r.Again)
 }

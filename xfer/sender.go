@@ -237,6 +237,7 @@ func (o *chunkSender) addressLocked(s *outSlot) bool {
 		return false
 	}
 	s.lane, s.target = l, o.granted.Address(l.link.number)
+	o.session.trace.step(credit.Step{Kind: credit.StepAddressed, Link: l.link.number, Place: s.target, Chunk: s.chunk.ID})
 	l.outBytes += int64(s.chunk.StoredBytes) + wire.HopBytes
 	o.posted[s.target.Slot].lane = l
 	return true
@@ -356,6 +357,7 @@ func (o *chunkSender) returnedLocked(r *wire.ReturnedSlot) error {
 	if !news {
 		return nil
 	}
+	o.session.trace.step(credit.Step{Kind: credit.StepCredited, Place: credit.Place{Slot: r.Slot, Generation: r.Generation}, Again: r.Again || len(r.Bad) > 0})
 	p := &o.posted[r.Slot]
 	if !p.busy {
 		return fmt.Errorf("%w: slot %d returned, which was not written", ErrProtocol, r.Slot)

@@ -38,6 +38,7 @@ func (o *chunkSender) linkLost(l *railLink) {
 func (o *chunkSender) shut(l *railLink) []credit.Place {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.session.trace.step(credit.Step{Kind: credit.StepLost, Link: l.number})
 	for i := range o.slots {
 		s := &o.slots[i]
 		if s.postedOn == l {
@@ -45,11 +46,13 @@ func (o *chunkSender) shut(l *railLink) []credit.Place {
 			o.free = append(o.free, s.index)
 		}
 		if s.lane != nil && s.lane.link == l {
+			o.session.trace.step(credit.Step{Kind: credit.StepDropped, Link: l.number, Place: s.target})
 			s.lane, s.headerSent = nil, false
 		}
 	}
 	o.cond.Broadcast()
 	quarantined := o.granted.Fence(l.number)
+	o.session.trace.step(credit.Step{Kind: credit.StepFence, Link: l.number, Places: quarantined})
 	o.pumpLocked()
 	return quarantined
 }
@@ -61,9 +64,11 @@ func (o *chunkSender) fenced(b *wire.LostLink) error {
 	defer o.mu.Unlock()
 	for i := range b.Slots {
 		r := &b.Slots[i]
-		if err := o.granted.Fenced(credit.Link(b.Link), credit.Place{Slot: r.Slot, Generation: r.Generation}); err != nil {
+		place := credit.Place{Slot: r.Slot, Generation: r.Generation}
+		if err := o.granted.Fenced(credit.Link(b.Link), place); err != nil {
 			return fmt.Errorf("%w: %w", ErrProtocol, err)
 		}
+		o.session.trace.step(credit.Step{Kind: credit.StepRegranted, Link: credit.Link(b.Link), Place: place})
 		if p := &o.posted[r.Slot]; p.busy {
 			p.busy = false
 			o.missing = append(o.missing, p.chunk.ID)

@@ -50,6 +50,8 @@ type ServerConfig struct {
 	Log func(SessionEnd)
 	// Report takes the events of all sessions. It may be nil.
 	Report func(Event)
+
+	trace trace
 }
 
 // ProtocolVersion is the version of everything that two ends say to each other. Both
@@ -172,6 +174,7 @@ func (v *Server) begin(p rdma.Provider, req rdma.Request, host *door.Session, l 
 	s := newSession(d, peer, false, v.cfg.Timeouts)
 	s.terms = wire.Terms{Slots: host.Grant.Slots, QPs: host.Grant.QPs, ChunkBytes: host.ChunkBytes}
 	s.limit = host.Limit
+	s.traces(v.cfg.trace)
 	if p.Name() == "verbs" {
 		s.links.mayReplace()
 	}

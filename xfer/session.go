@@ -75,6 +75,7 @@ type session struct {
 	memory   slotMemory
 	// limit bounds how many bytes a second the payload may take on the wire.
 	limit limit.Limits
+	trace trace
 	// report takes this session's events. It may be nil.
 	report func(Event)
 
@@ -106,6 +107,9 @@ func newSession(d *firstConn, peer string, client bool, t Timeouts) *session {
 		hungUp: make(chan struct{}), roleSet: make(chan struct{}),
 	}
 }
+
+// traces has a session tell its steps.
+func (s *session) traces(t trace) { s.trace, s.ctl.trace = t, t }
 
 // errComplete ends a session's goroutines when its conversation is complete.
 var errComplete = errors.New("complete")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/credit"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -25,6 +26,10 @@ func (k *sink) linkUp(ctx context.Context, l *railLink) error {
 }
 
 func (k *sink) linkLost(l *railLink) { k.receiver.linkLost(l) }
+
+func (k *sink) linkClosed(l *railLink) {
+	k.session.trace.step(credit.Step{Kind: credit.StepShut, Sink: true, Link: l.number})
+}
 
 // linkShut tells the source, which may not have noticed.
 func (k *sink) linkShut(ctx context.Context, l *railLink) error {

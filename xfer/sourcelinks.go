@@ -33,6 +33,8 @@ func (s *source) linkUp(_ context.Context, l *railLink) error {
 
 func (s *source) linkLost(l *railLink) { s.sender.linkLost(l) }
 
+func (s *source) linkClosed(*railLink) {}
+
 // linkShut asks the sink which slots of a lost link it never heard of.
 func (s *source) linkShut(ctx context.Context, l *railLink) error {
 	b := lostSlots(l.number, s.sender.shut(l))

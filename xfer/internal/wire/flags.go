@@ -40,8 +40,8 @@ const (
 	FlagReadBack      = 1 << 32 // the sink reads every file back from the disk before it gets its name
 	// FlagItself says that the destination is the copy itself, also where a directory is
 	// there already. Without it, the copy would go into that directory.
-	FlagItself = 1 << 33
-	FlagChecksum      = 1 << 40 // files of the same size are compared by the digests of their pieces, and what is the same stays
+	FlagItself   = 1 << 33
+	FlagChecksum = 1 << 40 // files of the same size are compared by the digests of their pieces, and what is the same stays
 )
 
 // Sets of flags.

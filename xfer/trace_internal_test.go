@@ -1,0 +1,118 @@
+package xfer
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"gdrcp/rdma"
+	"gdrcp/rdma/rdmatest"
+	"gdrcp/rdma/tcp"
+	"gdrcp/xfer/internal/credit"
+	"gdrcp/xfer/internal/credit/credittest"
+)
+
+// recorder collects the steps of both ends of one session, in the order in which they
+// were taken.
+type recorder struct {
+	mu    sync.Mutex
+	steps []credit.Step
+}
+
+// of returns the trace of one end.
+func (r *recorder) of(sink bool) trace {
+	return func(s credit.Step) {
+		if s.Kind == credit.StepSaid || s.Kind == credit.StepTook {
+			s.Sink = sink
+		}
+		r.mu.Lock()
+		r.steps = append(r.steps, s)
+		r.mu.Unlock()
+	}
+}
+
+// The steps of both ends of real copies whose rails die, fall silent and come back are
+// those that the rules allow: see package credittest, which knows nothing of the engine.
+func TestLostRailsFollowTheRules(t *testing.T) {
+	t.Parallel()
+	OnHost(t)
+	for _, push := range []bool{true, false} {
+		for name, f := range map[string]func(dies func(rdmatest.Posted) bool) rdmatest.Faults{
+			"dropped": func(dies func(rdmatest.Posted) bool) rdmatest.Faults { return rdmatest.Faults{Drop: dies} },
+			"silent":  func(dies func(rdmatest.Posted) bool) rdmatest.Faults { return rdmatest.Faults{Stall: dies} },
+		} {
+			t.Run(fmt.Sprintf("push %v, %s", push, name), func(t *testing.T) {
+				t.Parallel()
+				// The rails die in turn, each a while after the next one has joined.
+				var last atomic.Int64
+				faults := f(func(p rdmatest.Posted) bool {
+					last.Store(max(last.Load(), int64(p.Conn)))
+					return p.Conn >= 2 && p.Conn <= 4 && int64(p.Conn) < last.Load() && p.Nth > 8
+				})
+				testTrace(t, push, rdmatest.Faulty(tcp.New(), faults))
+			})
+		}
+	}
+}
+
+func testTrace(t *testing.T, push bool, p rdma.Provider) {
+	var r recorder
+	root := t.TempDir()
+	v := NewServer(ServerConfig{Keys: OneKey(testKey, Admission{Root: DirRoot(root)}), Timeouts: shortTimeouts(), trace: r.of(push)})
+	ep := Endpoint{Host: "two addresses", Key: testKey}
+	for _, addr := range []string{"127.0.0.1", "127.0.0.2"} {
+		at, err := v.Listen(tcp.New(), netip.AddrPortFrom(netip.MustParseAddr(addr), 0), rdma.Device{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ep.Addrs = append(ep.Addrs, ServerAddr{Transport: "tcp", Addr: at})
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- v.Serve(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	data := bytes.Repeat([]byte("0123456789abcdef"), 4<<20)
+	here, there := filepath.Join(t.TempDir(), "file"), filepath.Join(root, "file")
+	from, to := here, there
+	if !push {
+		from, to = there, here
+	}
+	if err := os.WriteFile(from, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Transport: "tcp", Timeouts: shortTimeouts(), Rails: AllRails, BytesPerSecond: 40 << 20, trace: r.of(!push)}
+	c := &Client{TCP: p}
+	var sum *Summary
+	var err error
+	if push {
+		sum, err = c.Push(t.Context(), []string{here}, ep, "file", o)
+	} else {
+		sum, err = c.Pull(t.Context(), ep, []string{"file"}, here, o)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(to); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("other bytes arrived, or none: %v", err)
+	}
+	faults := 0
+	for _, use := range sum.Rails {
+		faults += use.Faults
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := credittest.CheckEnded(r.steps); err != nil || faults == 0 {
+		t.Errorf("%d steps, %d losses: %v", len(r.steps), faults, err)
+	}
+}

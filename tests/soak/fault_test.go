@@ -17,6 +17,8 @@ type fault struct {
 	name string
 	// codes are the exit codes with which the client may end.
 	codes []int
+	// retried: a copy that may try again ends well.
+	retried bool
 	// strike makes it happen. What has to be undone before the copy can be run again is
 	// undone by the function that it returns, which may be nil.
 	strike func(s *step) (undo func())
@@ -76,7 +78,14 @@ var faults = []fault{
 		s.server.wait(leaving())
 		return nil
 	}},
-	{name: "connections cut", codes: []int{0, 1}, fits: proxied, strike: func(s *step) func() {
+	{name: "server killed and started again", codes: []int{0, 1}, retried: true, fits: proxied, strike: func(s *step) func() {
+		s.server.signal(syscall.SIGKILL)
+		s.server.wait(leaving())
+		s.server = serve(s.t, s.link, s.root())
+		s.proxy.server.Store(s.server.addr)
+		return nil
+	}},
+	{name: "connections cut", codes: []int{0, 1}, retried: true, fits: proxied, strike: func(s *step) func() {
 		s.proxy.cut()
 		return nil
 	}},

@@ -12,7 +12,7 @@ import (
 // would.
 type proxy struct {
 	listener net.Listener
-	server   string
+	server   atomic.Value // of string: an address
 	// stalled: what comes is taken, and not passed on. flips is how many bytes are still
 	// to be changed.
 	stalled atomic.Bool
@@ -28,7 +28,8 @@ type proxy struct {
 // between starts a proxy. The test's end ends it.
 func between(t *testing.T, server string, rng *rand.Rand) *proxy {
 	t.Helper()
-	x := &proxy{server: server, rng: rng}
+	x := &proxy{rng: rng}
+	x.server.Store(server)
 	var err error
 	x.listener, err = net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -61,7 +62,7 @@ func (x *proxy) accept() {
 		if err != nil {
 			return
 		}
-		server, err := net.Dial("tcp", x.server)
+		server, err := net.Dial("tcp", x.server.Load().(string))
 		if err != nil {
 			client.Close()
 			continue

@@ -26,6 +26,7 @@ type step struct {
 	push     bool
 	local    bool
 	options  []string
+	retries  []string // an option, or none where nothing is tried again
 	source   *tree
 	server   *server // nil in a copy on this machine
 	proxy    *proxy  // over TCP, between the client and the server
@@ -76,12 +77,16 @@ func newStep(t *testing.T, rng *rand.Rand) *step {
 	return s
 }
 
-func (s *step) serve() {
-	root := s.to
-	if !s.push {
-		root = s.from
+// root is the directory that the server serves.
+func (s *step) root() string {
+	if s.push {
+		return s.to
 	}
-	s.server = serve(s.t, s.link, root)
+	return s.from
+}
+
+func (s *step) serve() {
+	s.server = serve(s.t, s.link, s.root())
 	if s.link.isTCP() {
 		s.proxy = between(s.t, s.server.addr, rand.New(rand.NewPCG(s.rng.Uint64(), 0)))
 	}
@@ -102,6 +107,7 @@ func (s *step) choose() {
 	some(3, "-H")
 	some(3, "-I")
 	some(5, "--delete")
+	some(5, "--checksum")
 	some(3, "--no-fsync")
 	some(8, "--no-resume")
 	some(8, "--recheck")
@@ -117,6 +123,9 @@ func (s *step) choose() {
 	if !s.local {
 		some(3, "--qps", one("2 3 16"))
 		some(3, "--encrypt")
+		if s.rng.IntN(2) == 0 {
+			s.retries = []string{"--retries", "3"}
+		}
 	}
 }
 
@@ -140,6 +149,7 @@ func (s *step) begin(name string, more ...string) *process {
 			via = s.proxy.addr()
 		}
 		args = append(args, s.link.transport()...)
+		args = append(args, s.retries...)
 		if s.push {
 			to = "rdma://" + via + "/copy"
 		} else {
@@ -159,7 +169,11 @@ func (s *step) run() {
 	s.client = s.begin("first", limit...)
 	time.Sleep(time.Duration(s.rng.Int64N(int64(lasts + lasts/4))))
 	undo := s.fault.strike(s)
-	s.ended(s.client, s.fault.codes)
+	codes := s.fault.codes
+	if s.fault.retried && s.retries != nil && s.manifests == "" { // which is not retried
+		codes = []int{0}
+	}
+	s.ended(s.client, codes)
 	if undo != nil {
 		undo()
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"syscall"
 	"time"
 
 	"gdrcp/internal/trust"
@@ -346,7 +347,11 @@ func (c *Client) overVerbs(ctx context.Context, rails []door.RailAddr, o *Option
 		device, r := w.device, w.to
 		if device == "" {
 			if device, _, err = c.Verbs.Route(ctx, r.Addr); err != nil {
-				problem = door.MostSpecificError(problem, fmt.Errorf("%w: %w", rdma.ErrUnsupported, err))
+				// A host that does not answer may answer later. All else is so here.
+				if !errors.Is(err, syscall.ETIMEDOUT) && !errors.Is(err, syscall.EHOSTUNREACH) {
+					err = fmt.Errorf("%w: %w", rdma.ErrUnsupported, err)
+				}
+				problem = door.MostSpecificError(problem, err)
 				continue
 			}
 		}

@@ -1,6 +1,7 @@
 package xfer
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/netip"
@@ -12,6 +13,33 @@ import (
 	"gdrcp/rdma/tcp"
 	"gdrcp/xfer/internal/door"
 )
+
+// noRoute is a provider that finds no device for any address.
+type noRoute struct {
+	rdma.Provider
+	err error
+}
+
+func (p noRoute) Devices() ([]rdma.Device, error) { return nil, nil }
+
+func (p noRoute) Route(context.Context, netip.AddrPort) (string, netip.Addr, error) {
+	return "", netip.Addr{}, p.err
+}
+
+// A host that does not answer, as while it starts anew, is tried again; one to which no
+// device has a route is not.
+func TestHostThatDoesNotAnswer(t *testing.T) {
+	for cause, unreached := range map[error]bool{
+		syscall.ETIMEDOUT: true, syscall.EHOSTUNREACH: true, syscall.ENETUNREACH: false, syscall.ENODEV: false,
+	} {
+		c := &Client{Verbs: noRoute{err: &rdma.OpError{Op: "resolve the address of", Err: cause}}}
+		rails := []door.RailAddr{{Addr: netip.MustParseAddrPort("192.0.2.1:7474")}}
+		err := c.overVerbs(t.Context(), rails, &Options{}, nil)
+		if !errors.Is(err, cause) || isUnreached(err) != unreached || errors.Is(err, rdma.ErrUnsupported) == unreached {
+			t.Errorf("%v: %v, to be tried again: %v", cause, err, isUnreached(err))
+		}
+	}
+}
 
 // The error that is told is that of the address where a server is, not that of
 // another one at which nobody listens.

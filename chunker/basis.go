@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -24,10 +25,20 @@ type Basis struct {
 	watch Watch
 }
 
-// OpenBasis opens what stands in the place of a file's entry. It follows no link. The
-// error is ErrChanged where no regular file of the entry's size is there. Everything else
+// origin is what a Temp began as. The zero value is an empty file.
+type origin struct {
+	cloned, copied bool        // a copy of what stands in its place; see Clone and Copy
+	inPlace        bool        // that very file; see OpenInPlace
+	dirty          atomic.Bool // something was written, or made a hole
+	// standing is what stays in its place, whose descriptor the Temp has; see Stay.
+	standing *Basis
+}
+
+// OpenBasis opens what stands in the place of a file's entry, of which the first bytes
+// are to be compared. It follows no link. The error is ErrChanged where no regular file is
+// there that has so many or, if that is all of the entry, exactly so many. Everything else
 // that keeps the file from being read is an error, too: the file must then come anew.
-func (s *Sink) OpenBasis(e *manifest.Entry, a *Attributes) (*Basis, error) {
+func (s *Sink) OpenBasis(e *manifest.Entry, a *Attributes, bytes int64) (*Basis, error) {
 	t, err := s.newTemp(e, a)
 	if err != nil {
 		return nil, err
@@ -37,7 +48,7 @@ func (s *Sink) OpenBasis(e *manifest.Entry, a *Attributes) (*Basis, error) {
 		t.fd = fd
 		err = fstat(fd, &t.made)
 	}
-	if err == nil && (t.made.Mode&unix.S_IFMT != unix.S_IFREG || t.made.Size != e.Size) {
+	if err == nil && (t.made.Mode&unix.S_IFMT != unix.S_IFREG || t.made.Size < bytes || bytes == e.Size && t.made.Size != bytes) {
 		err = ErrChanged
 	}
 	b := &Basis{temp: t, entry: *e, stamp: stampOf(&t.made), watch: s.watch}
@@ -105,7 +116,7 @@ func (b *Basis) Stay(must Content) *Temp {
 	defer b.mu.Unlock()
 	t := b.temp
 	b.temp, b.must = nil, must
-	t.standing, t.state = b, tempFinished
+	t.origin.standing, t.state = b, tempFinished
 	return t
 }
 
@@ -124,14 +135,14 @@ func (t *Temp) stay() error {
 	if err != nil {
 		return err
 	}
-	return t.sink.Settle(&t.standing.entry, t.attrs, now)
+	return t.sink.Settle(&t.origin.standing.entry, t.attrs, now)
 }
 
 // checkStands checks that the entry's name leads to the file that was compared, and that
 // the file has the same content. Only where its stamp has changed, as by chmod(2) or a new
 // hard link, its content has to be read again.
 func (t *Temp) checkStands() error {
-	b := t.standing
+	b := t.origin.standing
 	now, err := t.stampAtName()
 	if err != nil || now == b.stamp {
 		return err
@@ -170,7 +181,7 @@ func (b *Basis) Clone(p *Partial) (*Temp, error) {
 	}
 	err = uninterrupted(func() error { return unix.IoctlFileClone(t.fd, b.temp.fd) })
 	if err == nil {
-		t.cloned = true
+		t.origin.cloned = true
 		err = fstat(t.fd, &t.made)
 		t.written.Store(t.made.Size) // where that is not the entry's, Finish mends it
 	}
@@ -199,7 +210,7 @@ func (b *Basis) Copy() (*Temp, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.copied = true
+	t.origin.copied = true
 	if err = b.fits(); err == nil {
 		err = b.copyInto(t)
 	}
@@ -338,7 +349,7 @@ func isZeroIn(f holed, off, end int64, buf []byte) (bool, error) {
 func (b *Basis) step() error { return b.watch.step() }
 func (t *Temp) step() error  { return t.sink.watch.step() }
 
-// ReadAt reads all of p, of a file that began as a copy of another.
+// ReadAt reads all of p, of a file that did not begin empty.
 func (t *Temp) ReadAt(p []byte, off int64) (int, error) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -359,13 +370,13 @@ func (t *Temp) dataFrom(off int64) int64 {
 }
 
 // IsClone reports whether Clone made the file.
-func (t *Temp) IsClone() bool { return t.cloned }
+func (t *Temp) IsClone() bool { return t.origin.cloned }
 
-// IsCopy reports whether the file began as a copy of what stands in its place, so that
-// what is the same need not be written.
-func (t *Temp) IsCopy() bool { return t.cloned || t.copied }
+// IsCopy reports whether the file began as what stands in its place, as a copy or as that
+// file itself: what is the same need not be written, and holes have to be made (MakeHole).
+func (t *Temp) IsCopy() bool { return t.origin.cloned || t.origin.copied || t.origin.inPlace }
 
-// MakeHole makes a range of a file that began as a copy of another read as zeros:
+// MakeHole makes a range of a file that did not begin empty read as zeros:
 // by a hole where the file system has holes (fallocate(2)), else by writing zeros. The
 // errors are those of WriteAt.
 func (t *Temp) MakeHole(off, n int64) error {
@@ -374,6 +385,7 @@ func (t *Temp) MakeHole(off, n int64) error {
 	if t.state != tempOpen || off < 0 || n < 0 || off > t.size-n {
 		return opErr("write beyond the end of", t.path, unix.EFBIG)
 	}
+	t.origin.dirty.Store(true)
 	err := uninterrupted(func() error {
 		return unix.Fallocate(t.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
 	})

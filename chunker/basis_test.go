@@ -59,7 +59,7 @@ func (b *basisTest) rewrite(t *testing.T, data []byte) {
 
 func (b *basisTest) open(t *testing.T) *Basis {
 	t.Helper()
-	basis, err := b.sink.OpenBasis(b.entry, nil)
+	basis, err := b.sink.OpenBasis(b.entry, nil, b.entry.Size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestOpenBasis(t *testing.T) {
 		if err := errors.Join(os.RemoveAll(path), make()); err != nil {
 			t.Fatal(err)
 		}
-		if basis, err := b.sink.OpenBasis(b.entry, nil); err == nil {
+		if basis, err := b.sink.OpenBasis(b.entry, nil, b.entry.Size); err == nil {
 			t.Errorf("%s: opened", name)
 			basis.Close()
 		}
@@ -262,7 +262,7 @@ func TestHolesOfACopy(t *testing.T) {
 		s := sinkInto(t, dir, SinkOptions{})
 		t.Cleanup(func() { _ = s.Close() })
 		noLeaks(t)
-		basis, err := s.OpenBasis(&manifest.Entry{Type: manifest.File, Path: "f", Size: size, Mode: 0o644}, nil)
+		basis, err := s.OpenBasis(&manifest.Entry{Type: manifest.File, Path: "f", Size: size, Mode: 0o644}, nil, size)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -330,7 +330,7 @@ func TestCopyEndsWithTheSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	noLeaks(t)
-	basis, err := s.OpenBasis(&manifest.Entry{Type: manifest.File, Path: "f", Size: 20 << 20, Mode: 0o644}, nil)
+	basis, err := s.OpenBasis(&manifest.Entry{Type: manifest.File, Path: "f", Size: 20 << 20, Mode: 0o644}, nil, 20<<20)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,8 +58,11 @@ func (s *Sink) Publish(temps []*Temp) []error {
 }
 
 func (t *Temp) rename() error {
-	if t.standing != nil {
+	switch {
+	case t.origin.standing != nil:
 		return t.stay()
+	case t.origin.inPlace:
+		return t.checkInPlace()
 	}
 	if t.stays != nil {
 		var st unix.Stat_t
@@ -122,7 +125,7 @@ func (s *Sink) syncNames(temps []*Temp, errs []error) {
 	dirs := make(map[*device][]*dirHandle)
 	seen := make(map[*dirHandle]struct{})
 	for i, t := range temps {
-		if _, is := seen[t.dir]; errs[i] == nil && !is && t.standing == nil {
+		if _, is := seen[t.dir]; errs[i] == nil && !is && t.origin.standing == nil && !t.origin.inPlace {
 			seen[t.dir] = struct{}{}
 			d := s.deviceOf(t.dir)
 			dirs[d] = append(dirs[d], t.dir)

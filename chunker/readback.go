@@ -111,7 +111,7 @@ func (t *Temp) ReadBack(must Content) { t.must, t.fromDisk = &must, true }
 // hold what it must: then the error is ErrChanged. Other files hold what was written. Call
 // it only before Finish.
 func (t *Temp) MustHold(must Content) {
-	if t.copied {
+	if t.origin.copied {
 		t.must = &must
 	}
 }

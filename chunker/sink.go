@@ -69,9 +69,11 @@ type Sink struct {
 	// lockWait is how long Resume may still wait for another copy to let go of partial
 	// files.
 	lockWait time.Duration
-	boot     [bootIDBytes]byte // since the machine was started; see journal.go
-	calls    diskCalls
-	syncing  sync.Mutex // held while publishing or syncing; locked before mu and the locks of files
+	// inPlaceWait is the same for files that are written in place, in nanoseconds.
+	inPlaceWait atomic.Int64
+	boot        [bootIDBytes]byte // since the machine was started; see journal.go
+	calls       diskCalls
+	syncing     sync.Mutex // held while publishing or syncing; locked before mu and the locks of files
 
 	mu        sync.Mutex
 	made      []madeDir // see Unmake
@@ -93,6 +95,7 @@ func OpenSink(opt SinkOptions) (*Sink, error) {
 		opt: opt, dest: opt.Dest, boot: bootID(), lockWait: defaultLockWait, calls: kernelCalls(),
 		devices: make(map[uint64]*device), fileSystems: make(map[uint64]*FileSystem),
 	}
+	s.inPlaceWait.Store(int64(defaultLockWait))
 	s.dirs = newDirCache(cachedDirs(), s.openDir)
 	path := opt.Dest
 	if opt.Root != nil {

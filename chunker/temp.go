@@ -77,11 +77,7 @@ type Temp struct {
 	journal      *journal // of a partial file; nil for others
 	must         *Content // see ReadBack and MustHold
 	fromDisk     bool     // see ReadBack
-	// cloned, copied: it began as a copy of what stands in its place; see Basis.
-	cloned, copied bool
-	// standing is what stays in its place, whose descriptor this is; nil for a file that
-	// is written.
-	standing *Basis
+	origin       origin   // what it began as
 	// lost is an error of writing that the disk told while the file was being written.
 	lost atomic.Pointer[error]
 
@@ -330,6 +326,7 @@ func (t *Temp) write(p []byte, off int64) (int, error) {
 		}
 		n += m
 	}
+	t.origin.dirty.Store(true)
 	end := off + int64(n)
 	for seen := t.written.Load(); n > 0 && end > seen && !t.written.CompareAndSwap(seen, end); {
 		seen = t.written.Load()
@@ -410,7 +407,7 @@ func (t *Temp) discard() error {
 		return nil
 	}
 	var err error
-	if t.standing == nil {
+	if t.origin.standing == nil && !t.origin.inPlace {
 		err = unlinkat(t.dir.fd, t.name)
 	}
 	if err == unix.ENOENT {

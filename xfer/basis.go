@@ -12,7 +12,8 @@ import (
 // compared piece by piece. The sink says for which files it has one, before the source
 // cuts them. The source then sends digests in the place of their pieces (ExtDigest). The
 // sink compares them with those of its own pieces, and wants what differs as it wants
-// damaged pieces again: repairs bring the bytes (compare.go).
+// damaged pieces again: repairs bring the bytes (compare.go). With --append-verify, the
+// basis is a shorter file, and its whole pieces are compared.
 
 // comparison is what both ends keep of a file that is compared. Whoever books extents
 // owns it, but for differs and differBytes: these have the chunkSender's lock at the
@@ -50,19 +51,39 @@ func comparablePieces(size, pieceBytes int64) uint64 {
 // and short enough that both ends read at once.
 func maxComparedBytes(p *wire.Terms) int64 { return max(8<<20, p.PieceBytes) }
 
+// basisBytes is how much of a file is compared.
+func (b *entryState) basisBytes(p *wire.Terms) int64 {
+	return min(b.Size, int64(b.comparison.pieces)*p.PieceBytes)
+}
+
 // isUnchanged reports whether a copied file was there already, with this content.
 func (b *entryState) isUnchanged() bool {
 	return b.comparison.pieces > 0 && !b.comparison.differs && b.arrived.bytes == 0
 }
 
-// compares reports whether the sink is to compare an entry with what stands in its place.
-// What makes that impossible later is no error: then all pieces differ.
-func (k *sink) compares(e *sinkEntry) bool {
-	if !k.session.terms.Has(wire.FlagChecksum) || k.out != nil || e.Type != manifest.File || e.isLink() {
-		return false
+// basisPieces is how many pieces of an entry the sink is to compare with what stands in
+// its place. What makes that impossible later is no error: then all pieces differ.
+func (k *sink) basisPieces(e *sinkEntry) uint64 {
+	p := &k.session.terms
+	if !p.Has(wire.FlagChecksum|wire.FlagAppend) || k.out != nil || e.Type != manifest.File || e.isLink() {
+		return 0
 	}
 	now, err := k.store.Look(e.Path)
-	return err == nil && now.Type == manifest.File && now.Size == e.Size
+	switch {
+	case err != nil || now.Type != manifest.File:
+	case p.Has(wire.FlagChecksum) && now.Size == e.Size:
+		return comparablePieces(e.Size, p.PieceBytes)
+	case p.Has(wire.FlagAppend) && now.Size < e.Size && !p.Has(wire.FlagDryRun):
+		return uint64(now.Size / p.PieceBytes)
+	}
+	return 0
+}
+
+// compareWith notes how many pieces of an entry are compared. A file of which only the
+// beginning is compared is another one in any case.
+func (b *entryState) compareWith(pieces uint64, p *wire.Terms) {
+	b.comparison.pieces = pieces
+	b.comparison.differs = pieces > 0 && p.Has(wire.FlagAppend)
 }
 
 // tellBasis tells the source of files that it is to send the digests of.
@@ -86,20 +107,28 @@ func (k *sink) tellBasis(ctx context.Context, entries []*sinkEntry) error {
 // hearBasis takes the files that the sink compares.
 func (s *source) hearBasis(body []byte) error {
 	p := &s.session.terms
-	if !p.Has(wire.FlagChecksum) {
+	if !p.Has(wire.FlagChecksum | wire.FlagAppend) {
 		return fmt.Errorf("%w: files to compare, and all were to be copied", ErrProtocol)
 	}
 	s.sender.mu.Lock()
 	defer s.sender.mu.Unlock()
 	return wire.DecodeBasis(body, s.window.announced, func(b wire.Basis) error {
 		e := s.window.table[b.Entry%entryWindow]
-		if b.Entry < s.window.accepted || e == nil || e.id != b.Entry || e.Type != manifest.File || e.isLink() || e.unwanted || e.comparison.pieces != 0 ||
-			b.Pieces != comparablePieces(e.Size, p.PieceBytes) {
+		if b.Entry < s.window.accepted || e == nil || e.id != b.Entry || e.Type != manifest.File || e.isLink() || e.unwanted || e.comparison.pieces != 0 || !isBasis(e.Size, b.Pieces, p) {
 			return fmt.Errorf("%w: %d pieces of entry %d to compare, which cannot be", ErrProtocol, b.Pieces, b.Entry)
 		}
-		e.comparison.pieces = b.Pieces
+		e.compareWith(b.Pieces, p)
 		return nil
 	})
+}
+
+// isBasis reports whether so many pieces can be compared of a file of that size: all, or
+// the beginning of a file that is longer.
+func isBasis(size int64, pieces uint64, p *wire.Terms) bool {
+	if p.Has(wire.FlagAppend) {
+		return size > 0 && pieces <= uint64((size-1)/p.PieceBytes)
+	}
+	return pieces == comparablePieces(size, p.PieceBytes)
 }
 
 // asDigest makes the next extent of a file one of which only the digest travels, where

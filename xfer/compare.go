@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"gdrcp/chunker"
+	"gdrcp/manifest"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -36,9 +37,10 @@ func (w *lander) compare(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent) (goo
 	case err != nil || !same: // what cannot be read is not the same
 		return w.wantDifferent(e, x)
 	}
-	e.mu.Lock()
-	temp := e.temp
-	e.mu.Unlock()
+	temp, err := w.tempFor(e)
+	if err != nil {
+		return true, err
+	}
 	if temp != nil && !temp.IsCopy() && x.Flags&wire.ExtDigest != 0 {
 		// A file that an earlier copy began gets what was compared, and not what may
 		// stand there by now.
@@ -47,6 +49,17 @@ func (w *lander) compare(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent) (goo
 		}
 	}
 	return true, w.sink.landed(e, x)
+}
+
+// tempFor returns the file that what is the same goes into, or nil if none has been begun.
+// Of a file that gets longer one is begun at once.
+func (w *lander) tempFor(e *sinkEntry) (*chunker.Temp, error) {
+	if w.sink.session.terms.Has(wire.FlagAppend) {
+		return w.tempOf(e) // the entry has a token, so that never all are open
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.temp, nil
 }
 
 // isSame reads what stands in the place of an extent.
@@ -73,12 +86,12 @@ func (k *sink) standingOf(e *sinkEntry) (standing, error) {
 	if e.over || e.noBasis {
 		return nil, nil
 	}
-	if e.basis == nil {
-		if err := k.openBasisLocked(e); e.basis == nil || err != nil {
+	if e.basis == nil && (e.temp == nil || !e.temp.InPlace()) {
+		if err := k.openBasisLocked(e); e.basis == nil && e.temp == nil || e.noBasis || err != nil {
 			return nil, err
 		}
 	}
-	if e.temp != nil && e.temp.IsClone() {
+	if e.temp != nil && (e.temp.IsClone() || e.temp.InPlace()) {
 		return e.temp, nil
 	}
 	return e.basis, nil
@@ -94,7 +107,13 @@ func (k *sink) openBasisLocked(e *sinkEntry) error {
 	} else if err != nil {
 		return err
 	}
-	b, err := retryOnEMFILE(k.stop, func() (*chunker.Basis, error) { return k.store.OpenBasis(&e.Entry, e.attrs) })
+	if p.Has(wire.FlagInPlace) && !p.Has(wire.FlagDryRun) && e.temp == nil {
+		// A file that cannot be written may be the same nevertheless.
+		if e.temp, _ = k.openInPlace(e); e.temp != nil {
+			return nil
+		}
+	}
+	b, err := retryOnEMFILE(k.stop, func() (*chunker.Basis, error) { return k.store.OpenBasis(&e.Entry, e.attrs, e.basisBytes(p)) })
 	if err != nil {
 		k.endComparison(e)
 		if errors.Is(err, context.Canceled) {
@@ -103,7 +122,7 @@ func (k *sink) openBasisLocked(e *sinkEntry) error {
 		return nil
 	}
 	e.basis = b
-	if e.temp != nil || e.Size <= p.PieceBytes || p.Has(wire.FlagDryRun) {
+	if e.temp != nil || e.Size <= p.PieceBytes || p.Has(wire.FlagDryRun|wire.FlagInPlace) {
 		return nil
 	}
 	var partial *chunker.Partial
@@ -114,6 +133,20 @@ func (k *sink) openBasisLocked(e *sinkEntry) error {
 		k.keepsLater(e)
 	}
 	return err
+}
+
+// isInPlace reports whether an entry is to be written into a file that is there.
+func (k *sink) isInPlace(e *sinkEntry) bool {
+	if !k.session.terms.Has(wire.FlagInPlace) {
+		return false
+	}
+	now, err := k.store.Look(e.Path)
+	return err == nil && now.Type == manifest.File
+}
+
+// openInPlace opens the file that an entry is written into. It is nil where there is none.
+func (k *sink) openInPlace(e *sinkEntry) (*chunker.Temp, error) {
+	return retryOnEMFILE(k.stop, func() (*chunker.Temp, error) { return k.store.OpenInPlace(&e.Entry, e.attrs) })
 }
 
 // endComparison closes what an entry is compared with. Nothing more of the entry is the
@@ -144,7 +177,7 @@ func (w *lander) wantDifferent(e *sinkEntry, x *wire.Extent) (good bool, err err
 	if x.Flags&wire.ExtDigest != 0 {
 		e.comparison.differBytes += x.Length
 	}
-	if e.Size <= p.PieceBytes {
+	if e.Size <= p.PieceBytes && e.basis != nil {
 		k.endComparison(e) // all of it comes
 	}
 	if most := mostWanted(p); k.wanted.Add(1) > most {
@@ -155,6 +188,20 @@ func (w *lander) wantDifferent(e *sinkEntry, x *wire.Extent) (good bool, err err
 	}
 	e.repairs[x.Off] = repair{digest: x.Digest}
 	return false, nil
+}
+
+// holeInPlace makes a hole in a file that is written in place. A source cannot send it
+// again, so that this waits for a file to be closed.
+func (w *lander) holeInPlace(e *sinkEntry, x *wire.Extent) error {
+	temp, err := retryOnEMFILE(w.sink.stop, func() (*chunker.Temp, error) { return w.tempOf(e) })
+	switch {
+	case errors.Is(err, errAllOpen):
+		w.sink.failEntry(e, Failed, fmt.Errorf("%q: %w", e.Path, err))
+		return nil
+	case temp == nil || err != nil || !temp.InPlace():
+		return err
+	}
+	return w.write(e, func([]byte, int64) (int, error) { return 0, temp.MakeHole(x.Off, x.Length) }, nil, x.Off)
 }
 
 // makeHole takes a hole that was none in the file that it was compared with.

@@ -21,15 +21,15 @@ func (o *Options) checkSinkOptions() error {
 		o.MaxDelete = 0 // as in rsync, it bounds nothing without Delete
 	}
 	sizes := o.fileSizes()
-	switch keeping := o.IgnoreExisting || o.Existing || o.Update || o.SizeOnly || sizes.IsSet(); {
+	switch keeping := o.IgnoreExisting || o.Existing || o.Update || o.SizeOnly || o.AppendVerify || sizes.IsSet(); {
 	case o.Delete && o.Names != nil: // first, because with Names -a does not stand for -r
 		return fmt.Errorf("%w: --delete needs whole directories, and --files-from names only parts of one", ErrUsage)
 	case o.Delete && !o.Recursive:
 		return fmt.Errorf("%w: --delete does not work without --recursive (-r)", ErrUsage)
-	case o.Checksum && o.SizeOnly:
-		return fmt.Errorf("%w: --checksum and --size-only exclude each other", ErrUsage)
+	case o.Checksum && (o.SizeOnly || o.AppendVerify):
+		return fmt.Errorf("%w: --checksum excludes --size-only and --append-verify", ErrUsage)
 	case (keeping || o.DryRun) && (o.Manifest != "" || o.WriteManifest != ""):
-		return fmt.Errorf("%w: a manifest needs a whole copy: leave out --update, --size-only, --ignore-existing, --existing, --max-size, --min-size or --dry-run", ErrUsage)
+		return fmt.Errorf("%w: a manifest needs a whole copy: leave out --update, --size-only, --append-verify, --ignore-existing, --existing, --max-size, --min-size or --dry-run", ErrUsage)
 	}
 	if o.Manifest != "" || o.WriteManifest != "" || o.Checksum {
 		o.IgnoreTimes = true
@@ -45,7 +45,7 @@ func (o *Options) sinkFlags() (flags uint64) {
 		on   bool
 		flag uint64
 	}{{o.DryRun, wire.FlagDryRun}, {o.IgnoreExisting, wire.FlagIgnoreExisting}, {o.Existing, wire.FlagExisting}, {o.Update, wire.FlagUpdate},
-		{o.Delete, wire.FlagDelete}, {o.SizeOnly, wire.FlagSizeStays}, {o.Checksum, wire.FlagChecksum}, {sizes.IsSet(), wire.FlagSizes}} {
+		{o.Delete, wire.FlagDelete}, {o.SizeOnly, wire.FlagSizeStays}, {o.Checksum, wire.FlagChecksum}, {o.AppendVerify, wire.FlagAppend}, {o.InPlace, wire.FlagInPlace}, {sizes.IsSet(), wire.FlagSizes}} {
 		if f.on {
 			flags |= f.flag
 		}
@@ -83,7 +83,7 @@ func (k *sink) decide(e *sinkEntry) (done bool) {
 		e.problem = &wire.Exception{Entry: e.id, Outcome: outcomeOf(err), Text: err.Error()}
 	} else if e.isLink() && e.group.stands {
 		e.problem = e.keptLink()
-	} else if k.compares(e) {
+	} else if k.basisPieces(e) > 0 {
 		return false
 	}
 	e.unwanted = e.Type == manifest.File && !e.isLink()
@@ -130,6 +130,9 @@ func (k *sink) keeps(e *sinkEntry) (why string, same *chunker.Standing) {
 	default:
 		if why := k.passes(e, &now); why != "" {
 			return why, &now
+		}
+		if k.session.terms.Has(wire.FlagAppend) && now.Size >= e.Size {
+			return "not shorter", nil
 		}
 	}
 	return "", nil

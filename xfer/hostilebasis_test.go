@@ -40,6 +40,8 @@ func TestHostileSinkOfComparisons(t *testing.T) {
 		{"more pieces than there are", wire.FlagChecksum, []message{basis(1, 4)}},
 		{"fewer", wire.FlagChecksum, []message{basis(1, 2)}},
 		{"none", wire.FlagChecksum, []message{{wire.MsgBasis, []byte{1, 0}}}},
+		{"all pieces of a file that gets longer", wire.FlagAppend, []message{basis(1, 3)}},
+		{"an empty file that gets longer", wire.FlagAppend, []message{basis(2, 1)}},
 		{"two pieces of an empty file", wire.FlagChecksum, []message{basis(2, 2)}},
 		{"a directory", wire.FlagChecksum, []message{basis(0, 1)}},
 		{"an entry that was not announced", wire.FlagChecksum, []message{basis(4, 1)}},

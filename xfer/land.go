@@ -209,7 +209,11 @@ func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf fu
 		if x.Flags&wire.ExtArrived == 0 && e.comparison.takes(x.Off, w.sink.session.terms.PieceBytes) {
 			return w.compare(h, e, x)
 		}
-		if x.Flags&wire.ExtHole != 0 && e.isResumable() {
+		if x.Flags&wire.ExtHole != 0 && w.sink.session.terms.Has(wire.FlagInPlace) {
+			if err := w.holeInPlace(e, x); err != nil {
+				return true, err
+			}
+		} else if x.Flags&wire.ExtHole != 0 && e.isResumable() {
 			// The journal of what has arrived is the file's, which must be there.
 			if _, err := w.tempOf(e); err != nil && !errors.Is(err, errAllOpen) {
 				return true, err
@@ -316,8 +320,13 @@ func (k *sink) tempLocked(e *sinkEntry) (*chunker.Temp, error) {
 		return nil, err
 	}
 	t, err := retryOnEMFILE(k.stop, func() (*chunker.Temp, error) {
+		if k.session.terms.Has(wire.FlagInPlace) {
+			if t, err := k.store.OpenInPlace(&e.Entry, e.attrs); t != nil || err != nil {
+				return t, err
+			}
+		}
 		switch {
-		case e.basis != nil:
+		case e.basis != nil && !k.session.terms.Has(wire.FlagAppend):
 			return e.basis.Copy()
 		case e.isResumable():
 			return k.store.CreatePartial(&e.Entry, e.attrs, k.partialOf(e))

@@ -74,7 +74,14 @@ type Options struct {
 	IgnoreTimes, SizeOnly bool
 	// Checksum compares files of the same size by the digests of their pieces, and sends
 	// only what differs.
-	Checksum       bool
+	Checksum bool
+	// AppendVerify takes a file that is shorter at the destination for the beginning of the
+	// source's: it is compared as with Checksum, and the rest is sent. Files that are not
+	// shorter there are kept.
+	AppendVerify bool
+	// InPlace writes into the files that exist at the destination. A file that was not
+	// completed is then partly old and partly new.
+	InPlace        bool
 	Delete         bool // entries that the source does not have are deleted at the end
 	DeleteExcluded bool // Delete, also of entries that rules exclude
 	// MinFileBytes and MaxFileBytes bound the size of files: smaller and larger files

@@ -61,9 +61,7 @@ func (k *sink) prepare(e *sinkEntry) error {
 		case manifest.Symlink:
 			err = k.store.Symlink(&e.Entry, e.attrs)
 		default:
-			if k.compares(e) {
-				e.comparison.pieces = comparablePieces(e.Size, k.session.terms.PieceBytes)
-			}
+			e.compareWith(k.basisPieces(e), &k.session.terms)
 			return nil
 		}
 	}

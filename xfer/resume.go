@@ -46,7 +46,7 @@ func (s *source) markOf(e *srcEntry) (m wire.SourceMark) {
 
 // hearArrived takes what the sink has of a file from an earlier copy.
 func (s *source) hearArrived(body []byte) error {
-	if !s.session.terms.Has(wire.FlagResume | wire.FlagReadBack | wire.FlagChecksum) {
+	if !s.session.terms.Has(wire.FlagResume | wire.FlagReadBack | wire.FlagChecksum | wire.FlagAppend) {
 		return fmt.Errorf("%w: what arrived earlier, and nothing is kept", ErrProtocol)
 	}
 	if len(body) == 0 {
@@ -98,13 +98,14 @@ func (k *sink) resume(e *sinkEntry) error {
 	}
 	switch {
 	case k.out != nil, e.Type != manifest.File, e.isLink(), e.problem != nil, e.over, k.session.terms.Has(wire.FlagDryRun):
+	case e.isResumable() && k.isInPlace(e):
 	case e.isResumable():
 		k.findArrived(e)
 	case e.Size >= ResumeBytes:
 		k.store.DropPartial(&e.Entry) // nobody is to go on with it any more
 	}
-	if e.comparison.pieces > 0 {
-		return nil // nobody knows how much of it will be written
+	if e.comparison.pieces > 0 || k.isInPlace(e) {
+		return nil // nobody knows how much more room it will take
 	}
 	err := k.expect(e)
 	if err != nil && e.temp != nil { // nobody else knows of it yet

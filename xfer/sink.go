@@ -363,6 +363,9 @@ func (k *sink) wake() {
 	}
 }
 
+// errHalfWritten says what becomes of a file that was written in place, and not to its end.
+var errHalfWritten = errors.New("it was being written in place, and is partly old and partly new")
+
 // failEntry ends an entry that will not be published. The first reason stands.
 func (k *sink) failEntry(e *sinkEntry, outcome Outcome, err error) {
 	e.mu.Lock()
@@ -394,6 +397,9 @@ func (k *sink) endByLocked(e *sinkEntry, x *wire.Exception) {
 		if x.Outcome == Failed {
 			end = e.keepTemp // the next copy may be luckier
 		}
+		if e.temp.IsHalfWritten() {
+			e.problem.Text += "; " + errHalfWritten.Error()
+		}
 		if err := end(); err != nil {
 			e.problem.Text += "; " + err.Error()
 		}
@@ -412,6 +418,9 @@ func (k *sink) release() error {
 	for _, e := range k.window.table {
 		if e == nil {
 			continue
+		}
+		if e.temp != nil && e.temp.IsHalfWritten() {
+			errs = append(errs, fmt.Errorf("%q: %w", e.Path, errHalfWritten))
 		}
 		if e.temp != nil {
 			errs = append(errs, e.keepTemp())

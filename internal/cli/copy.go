@@ -71,6 +71,9 @@ func (c *copyRun) perform(ctx context.Context, operands []string) error {
 	if err != nil && c.goesOn(err) {
 		err = &resumableError{err}
 	}
+	if err != nil && c.options.InPlace && c.tally != nil && c.tally.Snapshot().WireBytes > 0 {
+		err = errors.Join(err, errInPlace)
+	}
 	err = errors.Join(err, c.closeStream())
 	lost := c.log.end(summary, err, ctx.Err() != nil)
 	if err != nil || summary == nil {
@@ -88,6 +91,9 @@ func (c *copyRun) perform(ctx context.Context, operands []string) error {
 	}
 	return &exitCodeError{code}
 }
+
+// errInPlace says what a copy in place may leave when it does not come to its end.
+var errInPlace = errors.New("a file that was being written in place may be partly old and partly new")
 
 // goesOn reports whether the same command would go on where this copy was cut off. That
 // is so if a large file may have arrived in part, and the command itself makes sense.

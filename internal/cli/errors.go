@@ -66,6 +66,9 @@ func explain(err error, interrupted bool) failure {
 	}
 	if interrupted {
 		f := failure{text: "interrupted", code: exitInterrupted}
+		if errors.Is(err, errInPlace) {
+			f.text += ": " + errInPlace.Error()
+		}
 		if errors.As(err, new(*resumableError)) {
 			f.hint = resumeHint
 		}

@@ -152,7 +152,10 @@ func TestSizesThatAreNone(t *testing.T) {
 		"--min-size=-1 a h:b":                  `--min-size "-1": not a size (write it like 500, 1.5M or 100MB)`,
 		"--max-size 0-1 a h:b":                 `--max-size "0-1": not a size (write it like 500, 1.5M or 100MB)`,
 		"--max-size 9000P a h:b":               `--max-size "9000P": too large`,
-		"--max-size 1 --write-manifest m a a2": "a manifest needs a whole copy: leave out --update, --size-only, --ignore-existing, --existing, --max-size, --min-size or --dry-run",
+		"-c --size-only a a2":                  "--checksum excludes --size-only and --append-verify",
+		"-c --append-verify a a2":              "--checksum excludes --size-only and --append-verify",
+		"--append-verify --manifest m a a2":    "a manifest needs a whole copy",
+		"--max-size 1 --write-manifest m a a2": "a manifest needs a whole copy: leave out --update, --size-only, --append-verify, --ignore-existing, --existing, --max-size, --min-size or --dry-run",
 	} {
 		if r := gdrcp(t, strings.Fields(args)...).want(t, exitUsage); !strings.HasPrefix(r.err, "gdrcp: "+want) {
 			t.Errorf("gdrcp %s wrote\n%swant\ngdrcp: %s", args, r.err, want)

@@ -96,7 +96,7 @@ func (h *Hello) checkSinkFlags() error {
 		return fmt.Errorf("%w: deletion by a list", ErrProtocol)
 	case h.Terms.Flags&FlagSameStays != 0 && h.Terms.Flags&FlagTimes == 0:
 		return fmt.Errorf("%w: files of the same time are to stay, and times are not kept", ErrProtocol)
-	case h.Terms.Flags&FlagChecksum != 0 && h.Terms.Flags&(FlagSameStays|FlagSizeStays) != 0:
+	case h.Terms.Flags&FlagChecksum != 0 && h.Terms.Flags&(FlagSameStays|FlagSizeStays|FlagAppend) != 0:
 		return fmt.Errorf("%w: files are to be compared, and to stay without that", ErrProtocol)
 	case h.Terms.Flags&FlagRecheck != 0 && h.Terms.Flags&FlagResume == 0:
 		return fmt.Errorf("%w: what arrived earlier is to be checked, and nothing is kept", ErrProtocol)

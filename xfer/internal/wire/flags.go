@@ -42,6 +42,8 @@ const (
 	// there already. Without it, the copy would go into that directory.
 	FlagItself   = 1 << 33
 	FlagChecksum = 1 << 40 // files of the same size are compared by the digests of their pieces, and what is the same stays
+	FlagAppend   = 1 << 41 // files that are shorter at the destination begin with what is there, which is compared; no other file is replaced
+	FlagInPlace  = 1 << 42 // files that exist at the destination are written themselves
 )
 
 // Sets of flags.
@@ -51,11 +53,11 @@ const (
 	// FlagModes.
 	flagsMetadata = FlagTimes | FlagLinks | FlagOwner | FlagGroup | FlagHardLinks | FlagXattrs | FlagNumericIDs
 	// flagsOfSink let the destination decide what happens to an entry.
-	flagsOfSink = FlagDryRun | FlagIgnoreExisting | FlagUpdate | FlagDelete | FlagExisting | FlagSameStays | FlagSizeStays | FlagSizes | FlagChecksum
+	flagsOfSink = FlagDryRun | FlagIgnoreExisting | FlagUpdate | FlagDelete | FlagExisting | FlagSameStays | FlagSizeStays | FlagSizes | FlagChecksum | FlagAppend | FlagInPlace
 	// FlagsKeeping let entries end as Kept. FlagsKeepingLater do the same for files
 	// whose data was sent, because the destination looks again when such a file gets
 	// its name.
-	FlagsKeeping      = FlagIgnoreExisting | FlagUpdate | FlagExisting | FlagSameStays | FlagSizeStays | FlagSizes
+	FlagsKeeping      = FlagIgnoreExisting | FlagUpdate | FlagExisting | FlagSameStays | FlagSizeStays | FlagSizes | FlagAppend
 	FlagsKeepingLater = FlagIgnoreExisting | FlagUpdate
 	// flagsKnown are the flags that this version understands.
 	flagsKnown = flagsBasic | flagsMetadata | FlagEncrypt | FlagRules | FlagListed | FlagStream | FlagGrowing | FlagOneFileSystem | FlagResume | FlagRecheck | FlagReadBack | FlagItself |

@@ -1,0 +1,118 @@
+package chunker
+
+import (
+	"errors"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
+)
+
+// ErrInUse: another copy writes the file itself.
+var ErrInUse = errors.New("another copy is writing it in place")
+
+// OpenInPlace opens the regular file in an entry's place, so that the entry is written
+// into that very file. It is nil where there is none: Create makes one. Until it is
+// published the file is neither what it was nor what it is to be, and Discard leaves it
+// so. It is locked against other copies in place, but anybody may read and write it
+// meanwhile. Bits of its mode that the entry does not have are taken away at once, with
+// Keep.Modes. Publish checks that it still has its name. ErrInUse, ErrTaken: see there.
+func (s *Sink) OpenInPlace(e *manifest.Entry, a *Attributes) (*Temp, error) {
+	if s.keepsAll {
+		return nil, nil
+	}
+	t, err := s.newTemp(e, a)
+	if err != nil {
+		return nil, err
+	}
+	is, err := t.openInPlace(e.Mode)
+	if !is || err != nil {
+		if t.fd >= 0 {
+			closeQuietly(t.fd)
+		}
+		t.dir.release()
+		return nil, opErr("open in place", e.Path, err)
+	}
+	return t, nil
+}
+
+func (t *Temp) openInPlace(sourceMode uint32) (is bool, err error) {
+	err = fstatat(t.dir.fd, t.leaf, &t.made, unix.AT_SYMLINK_NOFOLLOW)
+	if err == unix.ENOENT || err == nil && t.made.Mode&unix.S_IFMT != unix.S_IFREG {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if t.fd, err = openat(t.dir.fd, t.leaf, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err != nil {
+		t.fd = -1
+		return false, err
+	}
+	if err := t.lockInPlace(); err != nil {
+		return false, err
+	}
+	if err := fstat(t.fd, &t.made); err != nil {
+		return false, err
+	}
+	if t.made.Mode&unix.S_IFMT != unix.S_IFREG {
+		return false, ErrChanged
+	}
+	t.ino, t.origin.inPlace = t.made.Ino, true
+	t.have = t.made.Mode & 0o7777
+	t.want = t.have & 0o1777 // writing takes the set-ID bits
+	if t.sink.opt.Keep.Modes {
+		t.want, t.setID = t.sink.keptMode(sourceMode)
+	}
+	if t.dir.folds(t.leaf, t.ino) {
+		if t.sink.claimedAt(t.dir, t.leaf) {
+			return false, ErrTaken
+		}
+		t.sink.claimNew(t.dir, t.leaf, t.ino)
+	}
+	if narrow := t.have & t.want; narrow != t.have {
+		if err := fchmod(t.fd, narrow); err != nil {
+			return false, err
+		}
+		t.have = narrow
+	}
+	t.written.Store(t.made.Size) // Finish sets the size where this is not the entry's
+	return true, nil
+}
+
+// lockInPlace locks the file. It waits for a copy that was cut off and is still ending, as
+// Resume does: all files of a Sink together no longer than defaultLockWait.
+func (t *Temp) lockInPlace() error {
+	for {
+		err := uninterrupted(func() error { return unix.Flock(t.fd, unix.LOCK_EX|unix.LOCK_NB) })
+		switch err {
+		case unix.EWOULDBLOCK:
+		case unix.EOPNOTSUPP, unix.ENOLCK, unix.ENOSYS: // no locks here
+			return nil
+		default:
+			return err
+		}
+		if t.sink.inPlaceWait.Add(-int64(lockPause)) < 0 {
+			return ErrInUse
+		}
+		if err := t.step(); err != nil {
+			return err
+		}
+		time.Sleep(lockPause)
+	}
+}
+
+// InPlace reports whether OpenInPlace made it.
+func (t *Temp) InPlace() bool { return t.origin.inPlace }
+
+// IsHalfWritten reports whether the file is neither what it was nor what it is to be.
+func (t *Temp) IsHalfWritten() bool { return t.origin.inPlace && t.origin.dirty.Load() }
+
+// checkInPlace checks that the entry's name leads to the file that was written.
+func (t *Temp) checkInPlace() error {
+	now, err := t.stampAtName()
+	if err == nil && now.Inode() != inodeOf(&t.made) {
+		err = ErrChanged
+	}
+	return opErr("write in place", t.path, err)
+}

@@ -1,0 +1,55 @@
+package xfer_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestAppendVerify: what is there of a file that got longer is compared and stays, and the
+// rest is sent. A file that is not shorter is kept.
+func TestAppendVerify(t *testing.T) { over(t, testAppendVerify) }
+
+func testAppendVerify(t *testing.T, w way) {
+	const mib = 1 << 20
+	for _, tc := range []struct {
+		name          string
+		push, inPlace bool
+	}{{"push", true, false}, {"pull", false, false}, {"push, in place", true, true}, {"pull, in place", false, true}} {
+		t.Run(tc.name, func(t *testing.T) {
+			if w.leavesOut(tc.name, "push", "pull, in place") {
+				t.Skip("left out over an emulated device; GDRCP_TEST_FULL=1 runs it")
+			}
+			c := newCompared(t, w, tc.push)
+			log := randomBytes(t, 20*mib+7)
+			c.both("grown", log, log[:10*mib+5])
+			c.both("a bit", log, log[:20*mib])
+			c.both("spoilt", log, changed(log[:10*mib], 3*mib))
+			c.both("short", log, log[:1000])
+			c.both("not yet", log, nil)
+			write(t, filepath.Join(c.from, "src/new"), log[:mib])
+			was := c.inode("grown")
+			o := w.options(t)
+			o.AppendVerify, o.InPlace = true, tc.inPlace
+			sum := c.finish(t, o)
+			sent := int64(10*mib + 7 + 7 + 11*mib + 7 + 2*(20*mib+7) + mib)
+			if sum.Files != 6 || sum.Unchanged != 0 || sum.SentBytes != sent || sum.SameBytes != 10*mib+20*mib+9*mib || sum.Repairs != 0 {
+				t.Errorf("%d bytes sent of %d, %+v", sum.SentBytes, sent, sum)
+			}
+			if tc.inPlace != (c.inode("grown") == was) {
+				t.Errorf("in place: %v, and the same file: %v", tc.inPlace, c.inode("grown") == was)
+			}
+			// What is not shorter is kept, whatever it holds.
+			other := changed(log, 5)
+			write(t, filepath.Join(c.to, "dst/grown"), other)
+			sum, err := c.copy(t, t.Context(), o)
+			if err != nil || sum.Kept != 6 || sum.Bytes != 0 || sum.SkippedBytes != 5*(20*mib+7)+mib {
+				t.Errorf("%+v, %v", sum, err)
+			}
+			if b, err := os.ReadFile(filepath.Join(c.to, "dst/grown")); err != nil || !bytes.Equal(b, other) {
+				t.Errorf("a file that was not shorter was replaced: %v", err)
+			}
+		})
+	}
+}

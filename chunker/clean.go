@@ -24,7 +24,8 @@ const leftoverLinkAge = time.Minute
 // that nobody has locked, and links older than leftoverLinkAge. A partial file stays
 // with its journal for leftoverPartialAge. What is removed belongs to the effective user.
 // Root removes what any user has, because root gives files away before they get their
-// names. Directories with such a name stay.
+// names. Directories with such a name stay, except staging directories that no copy has
+// gone on with for leftoverPartialAge.
 func (s *Sink) sweep(h *dirHandle) {
 	h.swept.Do(func() { h.journals.Store(sweepDir(h.fd, time.Now())) })
 }
@@ -45,50 +46,42 @@ const leftoverPartialAge = 7 * 24 * time.Hour
 // sweepDir sweeps a directory, as it is to be done at a certain time. It reports whether
 // there are partial files.
 func sweepDir(dirfd int, now time.Time) (partials bool) {
-	temps, journals := reservedNames(dirfd)
+	found := reservedNames(dirfd)
 	kept := make(map[string]bool)
-	for _, name := range journals {
+	for _, name := range found.journals {
 		if temp, keep := keepsPartial(dirfd, name, now); keep {
 			kept[temp] = true
 		} else {
 			dropPartial(dirfd, name)
 		}
 	}
-	for _, name := range temps {
+	for _, name := range found.temps {
 		if !kept[name] && !removeLeftover(dirfd, name) {
 			removeLeftoverLink(dirfd, name, now)
 		}
 	}
-	return len(journals) > 0
+	for _, name := range found.stages {
+		removeLeftoverStage(dirfd, name, leftoverPartialAge, now)
+	}
+	return len(found.journals) > 0
 }
 
-// reservedNames lists the names in a directory that this package could have made.
-func reservedNames(dirfd int) (temps, journals []string) {
-	// A descriptor of its own: the offset of dirfd is shared by its users.
-	own, err := openat(dirfd, ".", dirFlags, 0)
-	if err != nil {
-		return nil, nil
-	}
-	defer closeQuietly(own)
-	buf := make([]byte, direntBytes)
-	for {
-		n, err := unix.Getdents(own, buf)
-		if err == unix.EINTR {
-			continue
+// reserved are the names in a directory that this package could have made.
+type reserved struct{ temps, journals, stages []string }
+
+// reservedNames lists them, as far as the directory can be read.
+func reservedNames(dirfd int) (r reserved) {
+	_ = eachNameIn(dirfd, func(name []byte) {
+		switch {
+		case isTempName(name):
+			r.temps = append(r.temps, string(name))
+		case isJournalName(name):
+			r.journals = append(r.journals, string(name))
+		case isStageName(name):
+			r.stages = append(r.stages, string(name))
 		}
-		if err != nil || n == 0 {
-			return temps, journals
-		}
-		_ = eachDirent(buf[:n], func(name []byte) error {
-			switch {
-			case isTempName(name):
-				temps = append(temps, string(name))
-			case isJournalName(name):
-				journals = append(journals, string(name))
-			}
-			return nil
-		})
-	}
+	})
+	return r
 }
 
 // keepsPartial reports whether a journal's partial file is to stay for a later copy, and
@@ -196,7 +189,7 @@ func mayBeOurs(st *unix.Stat_t) bool { return mayBeOf(os.Geteuid(), st) }
 func mayBeOf(euid int, st *unix.Stat_t) bool { return euid == 0 || int(st.Uid) == euid }
 
 // Clean removes from a directory, and from those below it, the temporary files that no
-// copy is using, and partial files of any age. removed is called with the path of each
+// copy is using, and partial files and staging directories of any age. removed is called with the path of each
 // below dir, and its size. A directory that cannot be read does not keep Clean from the
 // others. Links are not followed.
 func Clean(dir string, removed func(path string, bytes int64)) error {
@@ -241,12 +234,17 @@ func cleanDir(root *os.Root, path string, removed func(path string, bytes int64)
 			removed(joinPath(path, name), st.Size)
 		}
 	}
-	temps, journals := reservedNames(fd)
-	for _, name := range temps {
+	found := reservedNames(fd)
+	for _, name := range found.temps {
 		gone(name, func() bool { return removeLeftover(fd, name) || removeLeftoverLink(fd, name, time.Now()) })
 	}
-	for _, name := range journals {
+	for _, name := range found.journals {
 		gone(name, func() bool { return dropPartial(fd, name) })
+	}
+	for _, name := range found.stages {
+		if removeLeftoverStage(fd, name, 0, time.Now()) {
+			removed(joinPath(path, name)+"/", 0)
+		}
 	}
 	return nil
 }

@@ -36,10 +36,12 @@ type fuseDir struct {
 	mount string // where it is reached
 	below string // what is served
 
-	mu     sync.Mutex
-	asked  []string // "flush NAME", "fsync NAME", "rename NAME" to "NAME", in order
-	fails  string   // what of these fails with EIO
-	damage []byte   // writes of data with this in it fail, while it is not nil
+	mu    sync.Mutex
+	asked []string // "flush NAME", "fsync NAME", "rename NAME" to "NAME", in order
+	fails string   // what of these fails with EIO
+	// noExchange: two names cannot be exchanged.
+	noExchange bool
+	damage     []byte // writes of data with this in it fail, while it is not nil
 }
 
 type fuseNode struct {
@@ -155,6 +157,9 @@ func (n *fuseNode) Write(ctx context.Context, f fs.FileHandle, data []byte, off 
 func (n *fuseNode) Rename(ctx context.Context, name string, to fs.InodeEmbedder, newName string, flags uint32) syscall.Errno {
 	if errno := n.dir.ask("rename " + newName); errno != 0 {
 		return errno
+	}
+	if n.dir.noExchange && flags&unix.RENAME_EXCHANGE != 0 {
+		return syscall.EINVAL
 	}
 	return n.LoopbackNode.Rename(ctx, name, to, newName, flags)
 }

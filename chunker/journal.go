@@ -82,7 +82,9 @@ func isJournalName(name []byte) bool {
 }
 
 // isReservedName reports whether a name is for this package's own files.
-func isReservedName(name []byte) bool { return isTempName(name) || isJournalName(name) }
+func isReservedName(name []byte) bool {
+	return isTempName(name) || isJournalName(name) || isStageName(name)
+}
 
 // BootID is the kernel's name for the time since the machine was started, as text
 // (random(4)).

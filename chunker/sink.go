@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,6 +31,9 @@ type SinkOptions struct {
 	// Itself: Dest is the copy itself, also where a directory is there already. Without
 	// it the copy would get its name in that directory.
 	Itself bool
+	// Whole, unless nil, makes the copy of a directory appear under its name at once, by
+	// Commit. Dest is then the copy itself.
+	Whole *Whole
 	// Keep is what is kept of the source's metadata.
 	Keep Keep
 	// NoFsync leaves it to the kernel when published files reach the disk.
@@ -56,6 +58,8 @@ type Sink struct {
 	prefix string // stands before every entry's path, below base
 
 	dirs *dirCache
+
+	stage *stage // of a tree that is to appear whole, or nil
 
 	// keepsAll: existing files and links stay as they are; only directories may change.
 	keepsAll bool
@@ -103,6 +107,9 @@ func OpenSink(opt SinkOptions) (*Sink, error) {
 		if path, err = underRoot(path); err != nil {
 			return nil, err
 		}
+		if leadsThroughStage(path) {
+			return nil, kindErr("open destination", opt.Dest, ErrReserved)
+		}
 	} else if path == "" || strings.IndexByte(path, 0) >= 0 {
 		return nil, opErr("open destination", opt.Dest, unix.ENOENT)
 	}
@@ -126,15 +133,15 @@ func (s *Sink) Into() (dir manifest.Inode, leaf string) { return s.base.inode, s
 func (s *Sink) openBase(path string) error {
 	fd, err := s.openGiven(path)
 	isDir := err == nil
-	if isDir && s.opt.Itself {
+	if isDir && s.isItself() {
 		closeQuietly(fd)
 	}
-	if err == unix.ENOENT || err == unix.ENOTDIR || isDir && s.opt.Itself {
+	if err == unix.ENOENT || err == unix.ENOTDIR || isDir && s.isItself() {
 		dir, leaf := cutLeaf(path)
 		s.missing = err == unix.ENOENT
 		s.adopts = isDir
 		if leaf == "." {
-			return cmp.Or(err, error(unix.EINVAL))
+			return cmp.Or(err, kindOf(ErrBadTop, "it has no name of its own"))
 		}
 		s.leaf = leaf
 		fd, err = s.openGiven(dir)
@@ -153,8 +160,15 @@ func (s *Sink) openBase(path string) error {
 		return err
 	}
 	s.oneByOne = !writesAtOnce(int64(st.Type))
+	if s.opt.Whole != nil {
+		return s.beginStage()
+	}
 	return nil
 }
+
+// isItself reports whether the destination is the copy itself, and never a directory
+// that the copy goes into.
+func (s *Sink) isItself() bool { return s.opt.Itself || s.opt.Whole != nil }
 
 // writesAtOnce reports whether a file system, by its type (statfs(2)), lets several
 // threads write to one file at once: parallel file systems do, and FUSE may. On the
@@ -178,106 +192,6 @@ func (s *Sink) openGiven(path string) (int, error) {
 	return openat(unix.AT_FDCWD, path, flags, 0)
 }
 
-// Place fixes where entries go, before the first of them, as cp(1) and rcp do. If
-// single is nil there are several sources: the destination must be a directory, and
-// entries are "name" and "name/…". Else single is the entry of the one source:
-//
-//   - a directory, with the path "." and its contents below: goes to dest/name
-//     if dest is a directory, else becomes dest. With the name ".", which is what
-//     a user means by "." or "/", its contents go into dest itself.
-//   - a file or link, with a path of one component: goes to dest/name if dest is
-//     a directory, else becomes dest and replaces a file there. There may be no
-//     other entry.
-//
-// ErrNotDir: dest must be a directory, and is something else or missing.
-func (s *Sink) Place(single *manifest.Entry, name string) error {
-	if s.placed {
-		return errors.New("place entries: the sink has its place already")
-	}
-	isDir := single != nil && single.Type == manifest.Dir
-	if single != nil && !(isDir && name == ".") {
-		if err := checkName("place", name); err != nil {
-			return err
-		}
-	}
-	switch {
-	case single == nil:
-		if s.leaf != "" {
-			return s.notDir("copy several sources to")
-		}
-		s.many = true
-	case isDir:
-		if single.Path != "." {
-			return kindErr("place", single.Path, ErrEscape)
-		}
-		s.prefix = s.leaf
-		if s.leaf != "" && !s.missing && !s.adopts {
-			return s.notDir("copy a directory to")
-		}
-		if s.leaf == "" && name != "." {
-			s.prefix = name
-		}
-	default:
-		if err := checkName("place", single.Path); err != nil {
-			return err
-		}
-		if s.leaf != "" && s.opt.MustBeDir {
-			return s.notDir("copy to")
-		}
-		if s.leaf == "" && s.opt.MustBeFile {
-			return kindErr("copy to", s.dest, ErrIsDir)
-		}
-		s.single, s.prefix = single.Path, s.leaf
-		if s.leaf == "" {
-			s.prefix = name
-		}
-	}
-	if err := s.checkWritable(single, isDir); err != nil {
-		return err
-	}
-	s.placed = true
-	return nil
-}
-
-// notDir is the error of a destination that has to be a directory, and is something
-// else.
-func (s *Sink) notDir(op string) error {
-	if s.missing {
-		return kindErr(op, s.dest, missingDirError{})
-	}
-	return kindErr(op, s.dest, ErrNotDir)
-}
-
-// checkWritable finds out before the first entry whether the copy's one new name can be
-// made in the destination at all.
-func (s *Sink) checkWritable(single *manifest.Entry, isDir bool) error {
-	if single == nil || s.prefix == "" {
-		return nil // many entries, each with its own fate
-	}
-	var st unix.Stat_t
-	if isDir && fstatat(s.base.fd, s.prefix, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
-		return nil // its contents do not need the destination to be writable
-	}
-	err := uninterrupted(func() error { return unix.Faccessat(s.base.fd, ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS) })
-	return opErr("write to", s.dest, err)
-}
-
-// Top is the absolute path where the entry "." is, or would be. Below a served root,
-// the root counts as "/".
-func (s *Sink) Top() string {
-	top := s.opt.Dest
-	if s.leaf == "" && s.single == "" {
-		top += "/" + s.prefix
-	}
-	if s.opt.Root != nil {
-		return filepath.Clean("/" + top)
-	}
-	if abs, err := filepath.Abs(top); err == nil {
-		return abs
-	}
-	return top // the working directory is gone
-}
-
 // target checks an entry's path and turns it into one below base.
 func (s *Sink) target(op, path string) (string, error) {
 	if !s.placed {
@@ -285,6 +199,9 @@ func (s *Sink) target(op, path string) (string, error) {
 	}
 	if err := checkPath(op, path); err != nil {
 		return "", err
+	}
+	if leadsThroughStage(path) {
+		return "", kindErr(op, path, ErrReserved)
 	}
 	switch {
 	case s.many && path == ".":
@@ -439,6 +356,7 @@ func (s *Sink) Close() error {
 		fs.dir.release()
 	}
 	s.dirs.close()
+	s.closeStage()
 	s.base.release()
 	return err
 }

@@ -88,6 +88,11 @@ func (s *Sink) mkdir(e *manifest.Entry, a *Attributes) error {
 	}
 	h = s.dirs.add(h)
 	defer h.release()
+	if s.stage != nil && target == s.prefix && s.stage.fd < 0 {
+		if err := s.claimStage(h); err != nil {
+			return opErr("make directory", e.Path, err)
+		}
+	}
 	if !made {
 		if parent.folds(leaf, h.inode.Ino) && s.isClaimed(h.inode) {
 			return kindErr("make directory", e.Path, ErrTaken)

@@ -291,7 +291,7 @@ func (w *Walker) describe(l *level, dir *dirHandle, leaf, path string) *Found {
 	if err != nil {
 		return w.problem(path, w.lost("stat", path, err))
 	}
-	if err == nil && l.path != "" && !a.isDir() && isReservedName([]byte(leaf)) {
+	if err == nil && l.path != "" && (isStageName([]byte(leaf)) || !a.isDir() && isReservedName([]byte(leaf))) {
 		// A copy to this directory is under way, or was cut off.
 		w.problem(path, kindErr("copy", path, ErrReserved)).Skip = true
 		return &w.found

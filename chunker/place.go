@@ -1,0 +1,115 @@
+package chunker
+
+import (
+	"errors"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
+)
+
+// Place fixes where entries go, before the first of them, as cp(1) and rcp do. If
+// single is nil there are several sources: the destination must be a directory, and
+// entries are "name" and "name/…". Else single is the entry of the one source:
+//
+//   - a directory, with the path "." and its contents below: goes to dest/name
+//     if dest is a directory, else becomes dest. With the name ".", which is what
+//     a user means by "." or "/", its contents go into dest itself.
+//   - a file or link, with a path of one component: goes to dest/name if dest is
+//     a directory, else becomes dest and replaces a file there. There may be no
+//     other entry.
+//
+// ErrNotDir: dest must be a directory, and is something else or missing.
+func (s *Sink) Place(single *manifest.Entry, name string) error {
+	if s.placed {
+		return errors.New("place entries: the sink has its place already")
+	}
+	isDir := single != nil && single.Type == manifest.Dir
+	if single != nil && !(isDir && name == ".") {
+		if err := checkName("place", name); err != nil {
+			return err
+		}
+	}
+	switch {
+	case single == nil:
+		if s.leaf != "" {
+			return s.notDir("copy several sources to")
+		}
+		s.many = true
+	case isDir:
+		if single.Path != "." {
+			return kindErr("place", single.Path, ErrEscape)
+		}
+		s.prefix = s.leaf
+		if s.leaf != "" && !s.missing && !s.adopts {
+			return s.notDir("copy a directory to")
+		}
+		if s.leaf == "" && name != "." {
+			s.prefix = name
+		}
+		if s.stage != nil {
+			s.prefix = s.stage.name
+		}
+	case s.opt.Whole != nil:
+		return kindErr("place", single.Path, ErrNotDir)
+	default:
+		if err := checkName("place", single.Path); err != nil {
+			return err
+		}
+		if s.leaf != "" && s.opt.MustBeDir {
+			return s.notDir("copy to")
+		}
+		if s.leaf == "" && s.opt.MustBeFile {
+			return kindErr("copy to", s.dest, ErrIsDir)
+		}
+		s.single, s.prefix = single.Path, s.leaf
+		if s.leaf == "" {
+			s.prefix = name
+		}
+	}
+	if err := s.checkWritable(single, isDir); err != nil {
+		return err
+	}
+	s.placed = true
+	return nil
+}
+
+// notDir is the error of a destination that has to be a directory, and is something
+// else.
+func (s *Sink) notDir(op string) error {
+	if s.missing {
+		return kindErr(op, s.dest, missingDirError{})
+	}
+	return kindErr(op, s.dest, ErrNotDir)
+}
+
+// checkWritable finds out before the first entry whether the copy's one new name can be
+// made in the destination at all.
+func (s *Sink) checkWritable(single *manifest.Entry, isDir bool) error {
+	if single == nil || s.prefix == "" {
+		return nil // many entries, each with its own fate
+	}
+	var st unix.Stat_t
+	if isDir && fstatat(s.base.fd, s.prefix, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
+		return nil // its contents do not need the destination to be writable
+	}
+	err := uninterrupted(func() error { return unix.Faccessat(s.base.fd, ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS) })
+	return opErr("write to", s.dest, err)
+}
+
+// Top is the absolute path where the entry "." is, or would be. Below a served root,
+// the root counts as "/".
+func (s *Sink) Top() string {
+	top := s.opt.Dest
+	if s.leaf == "" && s.single == "" {
+		top += "/" + s.prefix
+	}
+	if s.opt.Root != nil {
+		return filepath.Clean("/" + top)
+	}
+	if abs, err := filepath.Abs(top); err == nil {
+		return abs
+	}
+	return top // the working directory is gone
+}

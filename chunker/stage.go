@@ -1,0 +1,450 @@
+package chunker
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/dirsync"
+	"gdrcp/manifest"
+)
+
+// A tree that is to appear whole is made beside its final name, in a staging directory
+// with a reserved name, and renamed at the end. The name is stagePrefix, 16 hexadecimal
+// digits that follow from the final name, a hyphen, and 16 of the copy's own. The
+// directory is locked (flock(2)) while a copy makes it. By the first digits a later copy
+// to the same name finds what an earlier one left, and goes on in it.
+
+const (
+	stagePrefix = ".gdrcp-tree-"
+	stageDigits = 16
+)
+
+// StageID tells the staging directory of one copy, in all of its tries, from those of
+// others.
+type StageID [stageDigits / 2]byte
+
+// NewStageID returns a random StageID.
+func NewStageID() (id StageID) {
+	rand.Read(id[:]) // never fails, crypto/rand
+	return id
+}
+
+// ErrNoExchange: the file system cannot exchange two directories in one step, so a tree
+// that is there cannot be replaced in one.
+var ErrNoExchange = errors.New("its file system cannot exchange two directories (renameat2, RENAME_EXCHANGE)")
+
+// ErrBadTop: what is at the final name cannot be replaced by a tree.
+var ErrBadTop = errors.New("it cannot be replaced by a tree")
+
+// Whole says that the tree appears under its name at once, or not at all.
+type Whole struct {
+	ID StageID
+	// OnlyCheck: nothing is to be made. The sink looks at the tree that is there.
+	OnlyCheck bool
+}
+
+// stage is a sink's staging directory.
+type stage struct {
+	id   StageID
+	leaf string // final name
+	name string // of the staging directory, below the sink's base
+	fd   int    // holds the lock; -1 until the directory exists
+	at   manifest.Inode
+	// adopted: an earlier copy left the directory. goesOn: that was an earlier try of
+	// this copy, and nobody has used it since.
+	adopted, goesOn bool
+	done            bool // the tree has its final name
+	// replaced: the staging name has the tree that was there before.
+	replaced bool
+}
+
+// stageStem is what the names of all staging directories for a final name begin with.
+func stageStem(leaf string) string {
+	sum := sha256.Sum256([]byte(leaf))
+	return stagePrefix + hex.EncodeToString(sum[:stageDigits/2]) + "-"
+}
+
+// isStageName reports whether a name may be that of a staging directory.
+func isStageName(name []byte) bool {
+	digits, ok := bytes.CutPrefix(name, []byte(stagePrefix))
+	if !ok || len(digits) != 2*stageDigits+1 || digits[stageDigits] != '-' {
+		return false
+	}
+	const hexadecimal = "0123456789abcdef"
+	return len(bytes.Trim(digits[:stageDigits], hexadecimal)) == 0 && len(bytes.Trim(digits[stageDigits+1:], hexadecimal)) == 0
+}
+
+// leadsThroughStage reports whether a path has the name of a staging directory in it.
+func leadsThroughStage(path string) bool {
+	if !strings.Contains(path, stagePrefix) {
+		return false
+	}
+	for name := range strings.SplitSeq(path, "/") {
+		if isStageName([]byte(name)) {
+			return true
+		}
+	}
+	return false
+}
+
+// beginStage looks at the final name and finds out whether the tree can get it at all,
+// before anything is sent. It adopts what an earlier copy left, or leaves it to Mkdir to
+// make the staging directory.
+func (s *Sink) beginStage() error {
+	if err := s.checkTop(); err != nil || s.opt.Whole.OnlyCheck {
+		return err
+	}
+	s.stage = &stage{id: s.opt.Whole.ID, leaf: s.leaf, fd: -1}
+	s.stage.name = stageStem(s.leaf) + hex.EncodeToString(s.stage.id[:])
+	return s.adoptStage()
+}
+
+// checkTop makes sure that what is at the final name can be exchanged with a directory.
+func (s *Sink) checkTop() error {
+	var st unix.Stat_t
+	err := fstatat(s.base.fd, s.leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
+	switch {
+	case err == unix.ENOENT:
+		return nil
+	case err != nil:
+		return err
+	case st.Mode&unix.S_IFMT == unix.S_IFLNK:
+		return kindOf(ErrBadTop, "it is a symbolic link: name what it leads to")
+	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
+		return kindOf(ErrBadTop, "it is not a directory")
+	case isMount(s.base.fd, s.leaf, &st, s.base.inode.Dev):
+		return kindOf(ErrBadTop, "a file system is mounted there")
+	}
+	return s.tryExchange()
+}
+
+// topError is an ErrBadTop with its reason.
+type topError struct {
+	kind error
+	why  string
+}
+
+func (e *topError) Error() string        { return e.kind.Error() + ": " + e.why }
+func (e *topError) Is(target error) bool { return target == e.kind }
+
+func kindOf(kind error, why string) error { return &topError{kind, why} }
+
+// isMount reports whether a file system, or a part of one, is mounted on the directory
+// name in dirfd, which lies on the device dev.
+func isMount(dirfd int, name string, st *unix.Stat_t, dev uint64) bool {
+	if st.Dev != dev {
+		return true
+	}
+	var x unix.Statx_t
+	err := uninterrupted(func() error {
+		return unix.Statx(dirfd, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_TYPE, &x)
+	})
+	return err == nil && x.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0 && x.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
+}
+
+// tryExchange exchanges two directories of its own: only that tells whether the file
+// system can (renameat2(2) has EINVAL for those that cannot).
+func (s *Sink) tryExchange() (err error) {
+	one, other := stageStem(s.leaf)+randomDigits(), stageStem(s.leaf)+randomDigits()
+	for _, name := range []string{one, other} {
+		if err := uninterrupted(func() error { return unix.Mkdirat(s.base.fd, name, 0o700) }); err != nil {
+			return err
+		}
+		defer func() {
+			rmdir := func() error { return unix.Unlinkat(s.base.fd, name, unix.AT_REMOVEDIR) }
+			if gone := uninterrupted(rmdir); err == nil && gone != unix.ENOENT { // a cleaner may be faster
+				err = gone
+			}
+		}()
+	}
+	err = unix.Renameat2(s.base.fd, one, s.base.fd, other, unix.RENAME_EXCHANGE)
+	if err == unix.EINVAL || err == unix.ENOSYS {
+		return ErrNoExchange
+	}
+	return err
+}
+
+func randomDigits() string {
+	id := NewStageID()
+	return hex.EncodeToString(id[:])
+}
+
+// adoptStage looks for a staging directory that an earlier copy left for the same name,
+// locks it, and gives it this copy's name. It waits for an earlier try of this copy that
+// is still ending. One that another copy uses, or another user made, stays alone.
+func (s *Sink) adoptStage() error {
+	names, err := s.stageNames()
+	if err != nil {
+		return err
+	}
+	for until := time.Now().Add(s.lockWait); ; time.Sleep(lockPause) {
+		taken, err := s.adoptFirst(names)
+		if err != nil || !taken || time.Now().After(until) {
+			break // without it the copy begins anew
+		}
+	}
+	if s.stage.fd >= 0 || !s.exists(s.stage.name) {
+		return nil
+	}
+	s.stage.name = stageStem(s.leaf) + randomDigits() // an earlier try still has it
+	return nil
+}
+
+func (s *Sink) exists(name string) bool {
+	var st unix.Stat_t
+	return fstatat(s.base.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil
+}
+
+// stageNames lists the staging directories for the final name, this copy's own first.
+func (s *Sink) stageNames() (names []string, err error) {
+	stem := stageStem(s.leaf)
+	if s.exists(s.stage.name) {
+		names = append(names, s.stage.name)
+	}
+	err = eachNameIn(s.base.fd, func(name []byte) {
+		if isStageName(name) && strings.HasPrefix(string(name), stem) && string(name) != s.stage.name {
+			names = append(names, string(name))
+		}
+	})
+	return names, err
+}
+
+// eachNameIn reads the names in a directory, through a descriptor of its own: the offset
+// of dirfd is shared by its users.
+func eachNameIn(dirfd int, visit func(name []byte)) error {
+	own, err := openat(dirfd, ".", dirFlags, 0)
+	if err != nil {
+		return err
+	}
+	defer closeQuietly(own)
+	buf := make([]byte, direntBytes)
+	for {
+		n, err := unix.Getdents(own, buf)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || n == 0 {
+			return err
+		}
+		if err := eachDirent(buf[:n], func(name []byte) error { visit(name); return nil }); err != nil {
+			return err
+		}
+	}
+}
+
+// adoptFirst adopts the first staging directory that nobody uses. taken says that this
+// copy's own is in use.
+func (s *Sink) adoptFirst(names []string) (taken bool, err error) {
+	for _, name := range names {
+		fd, st, inUse := lockStage(s.base.fd, name)
+		if fd < 0 {
+			if inUse && name == s.stage.name {
+				return true, nil
+			}
+			continue
+		}
+		if name != s.stage.name {
+			err = renameIfFree(s.base.fd, name, s.stage.name)
+		}
+		if err != nil {
+			closeQuietly(fd)
+			return false, err
+		}
+		s.stage.goesOn = name == s.stage.name
+		s.stage.fd, s.stage.at, s.stage.adopted = fd, inodeOf(st), true
+		touch(fd)
+		return false, nil
+	}
+	return false, nil
+}
+
+// lockStage locks a staging directory that this user made and nobody uses. The caller
+// owns the descriptor, which holds the lock. It is negative where that is not possible;
+// inUse says that another copy has the lock.
+func lockStage(dirfd int, name string) (fd int, st *unix.Stat_t, inUse bool) {
+	fd, err := openat(dirfd, name, dirFlags, 0)
+	if err != nil {
+		return -1, nil, false
+	}
+	st = new(unix.Stat_t)
+	var named unix.Stat_t
+	err = fstat(fd, st)
+	if err == nil && !isOwn(st) {
+		err = unix.EPERM
+	}
+	if err == nil {
+		err = uninterrupted(func() error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
+		inUse = err == unix.EWOULDBLOCK
+	}
+	if err == nil {
+		err = fstatat(dirfd, name, &named, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	if err == nil && inodeOf(&named) != inodeOf(st) {
+		err = ErrChanged // it was adopted or removed meanwhile
+	}
+	if err != nil {
+		closeQuietly(fd)
+		return -1, nil, inUse
+	}
+	return fd, st, false
+}
+
+// isOwn reports whether the effective user has made a file: nobody goes on in what
+// another user made, not even root.
+func isOwn(st *unix.Stat_t) bool { return int(st.Uid) == unix.Geteuid() }
+
+// touch makes a staging directory young, which sweepDir goes by.
+func touch(fd int) {
+	now := unix.NsecToTimespec(time.Now().UnixNano())
+	_ = setTimespec(fd, ".", now) // an old one is still this copy's, as long as it is locked
+}
+
+// claimStage locks the staging directory that Mkdir has just made.
+func (s *Sink) claimStage(h *dirHandle) error {
+	fd, err := openat(h.fd, ".", dirFlags, 0)
+	if err != nil {
+		return err
+	}
+	s.stage.fd, s.stage.at = fd, h.inode
+	err = uninterrupted(func() error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
+	if err == unix.EWOULDBLOCK {
+		return ErrChanged // a cleaner took it for a leftover
+	}
+	var st unix.Stat_t
+	if err := fstatat(s.base.fd, s.stage.name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || inodeOf(&st) != h.inode {
+		return ErrChanged
+	}
+	return nil // a file system without locks lets nobody adopt it
+}
+
+// IsAdopted reports whether the sink goes on in what an earlier copy of the same tree
+// left, so that it may hold what the source no longer has.
+func (s *Sink) IsAdopted() bool { return s.stage != nil && s.stage.adopted }
+
+// GoesOn reports whether the sink has what an earlier try of the same copy brought. One
+// that makes no whole tree always has.
+func (s *Sink) GoesOn() bool { return s.opt.Whole == nil || s.stage == nil || s.stage.goesOn }
+
+// Commit gives the tree its final name, in one step, and brings that to the disk. What
+// was there before then has the staging name: RemoveReplaced removes it. Call Commit
+// after FinishDirs, and no method but RemoveReplaced and Close behind it. After an error
+// the final name has what it had, except that the name may not be on the disk.
+func (s *Sink) Commit() error {
+	st := s.stage
+	if st == nil || st.fd < 0 {
+		return errors.New("commit: the sink makes no whole tree")
+	}
+	if err := s.checkStillAt(st.name, st.at); err != nil {
+		return opErr("rename", s.dest, err)
+	}
+	// From here on the name of this copy's tries must not lead to what is not the new
+	// tree, or not only.
+	last := stageStem(st.leaf) + randomDigits()
+	if err := renameIfFree(s.base.fd, st.name, last); err != nil {
+		return opErr("rename", s.dest, err)
+	}
+	st.name = last
+	if err := s.giveName(); err != nil {
+		return opErr("rename the new tree to", s.dest, err)
+	}
+	st.done = true
+	if s.opt.NoFsync {
+		return nil
+	}
+	return opErr("sync directory of", s.dest, dirsync.Outcome(s.calls.fsync(s.base.fd)))
+}
+
+// giveName renames the staging directory.
+func (s *Sink) giveName() error {
+	st := s.stage
+	var old unix.Stat_t
+	err := fstatat(s.base.fd, st.leaf, &old, unix.AT_SYMLINK_NOFOLLOW)
+	switch {
+	case err == unix.ENOENT:
+		if err := renameIfFree(s.base.fd, st.name, st.leaf); err != ErrKept {
+			return err
+		}
+		return ErrChanged // somebody has just made it
+	case err != nil:
+		return err
+	case old.Mode&unix.S_IFMT != unix.S_IFDIR:
+		return ErrNotDir
+	}
+	err = unix.Renameat2(s.base.fd, st.name, s.base.fd, st.leaf, unix.RENAME_EXCHANGE)
+	if err == unix.EINVAL || err == unix.ENOSYS {
+		return ErrNoExchange
+	}
+	st.replaced = err == nil
+	return err
+}
+
+// RemoveReplaced removes the tree that Commit has replaced, with all that is in it except
+// what is mounted there. looked is called for each name, and stop ends it. An error says
+// that something of it is left, under its reserved name.
+func (s *Sink) RemoveReplaced(looked func(), stop <-chan struct{}) error {
+	if s.stage == nil || !s.stage.replaced {
+		return nil
+	}
+	s.mu.Lock()
+	s.claims = nil // the new tree may have files of the old one, by other names
+	s.mu.Unlock()
+	if removeTree(s.base.fd, s.stage.name, looked, stop) {
+		return nil
+	}
+	return opErr("remove what was at", s.dest, errNotAllGone)
+}
+
+var errNotAllGone = errors.New("not all of it could be removed; gdrcp clean tries again")
+
+// removeTree removes a directory and all in it, but nothing that is mounted there. It
+// follows no link. It reports whether the name is free.
+func removeTree(dirfd int, name string, looked func(), stop <-chan struct{}) bool {
+	r := &remover{sink: &Sink{}, names: newNameStack(), rules: &DeleteRules{
+		StaysOn: true, Most: -1, Told: func(Removal) {}, Looked: looked, Stop: stop,
+	}}
+	defer r.close()
+	return r.remove(dirfd, name, name)
+}
+
+// closeStage lets go of the staging directory. What is in it stays for a later copy.
+func (s *Sink) closeStage() {
+	if s.stage == nil || s.stage.fd < 0 {
+		return
+	}
+	if !s.stage.done {
+		rmdir := func() error { return unix.Unlinkat(s.base.fd, s.stage.name, unix.AT_REMOVEDIR) }
+		if uninterrupted(rmdir) != nil { // something is in it
+			touch(s.stage.fd)
+		}
+	}
+	closeQuietly(s.stage.fd)
+	s.stage.fd = -1
+}
+
+// removeLeftoverStage removes a staging directory that no copy uses and that belongs to
+// this user, or for root to any. It reports whether it is gone.
+func removeLeftoverStage(dirfd int, name string, olderThan time.Duration, now time.Time) bool {
+	fd, err := openat(dirfd, name, dirFlags, 0)
+	if err != nil {
+		return false
+	}
+	defer closeQuietly(fd)
+	var st, named unix.Stat_t
+	if fstat(fd, &st) != nil || !mayBeOurs(&st) || now.UnixNano()-nanoseconds(st.Ctim) < int64(olderThan) {
+		return false
+	}
+	if uninterrupted(func() error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) }) != nil {
+		return false
+	}
+	if fstatat(dirfd, name, &named, unix.AT_SYMLINK_NOFOLLOW) != nil || inodeOf(&named) != inodeOf(&st) {
+		return false
+	}
+	return removeTree(dirfd, name, nil, nil)
+}

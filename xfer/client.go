@@ -43,6 +43,9 @@ func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst st
 		return nil, err
 	}
 	h.Paths, h.Terms.Name = []string{dst}, chunker.BaseName(sources[0])
+	if err := o.checkWhole(sources); err != nil {
+		return nil, err
+	}
 	if len(sources) > 1 {
 		h.Terms.Flags |= wire.FlagMany | wire.FlagMustBeDir
 	}
@@ -93,12 +96,18 @@ func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst stri
 		return nil, err
 	}
 	h.Paths = paths
+	if err := o.checkWhole(paths); err != nil {
+		return nil, err
+	}
 	if len(paths) > 1 {
 		h.Terms.Flags |= wire.FlagMany
 	}
-	store, err := chunker.OpenSink(chunker.SinkOptions{Dest: dst, MustBeDir: len(paths) > 1, Itself: h.Terms.Has(wire.FlagItself), Keep: keepOf(h.Terms.Flags), NoFsync: o.NoFsync})
+	store, err := openStore(&h.Terms, chunker.SinkOptions{Dest: dst, MustBeDir: len(paths) > 1})
 	if err != nil {
 		return nil, err
+	}
+	if h.Terms.Settled != "" && !store.GoesOn() {
+		o.Tries.forget(h)
 	}
 	defer store.Close()
 	o.store = store
@@ -216,6 +225,10 @@ func (o *Options) hello(m wire.Mode) (*wire.Hello, error) {
 		}
 	}
 	h.Terms.Flags |= o.metadataFlags()
+	if o.Whole {
+		h.Terms.Flags |= wire.FlagItself | wire.FlagWhole
+		h.Terms.Stage = o.Tries.stageID()
+	}
 	o.Tries.goesOn(&h.Terms)
 	return h, nil
 }
@@ -236,6 +249,9 @@ func (s *session) agree(ctx context.Context, h *wire.Hello, d *firstConn, o *Opt
 		}
 		if !h.IsAnsweredBy(&w) {
 			return fmt.Errorf("%w: the server's terms are not what was asked for", ErrProtocol)
+		}
+		if h.Terms.Settled != w.Terms.Settled {
+			o.Tries.forget(h)
 		}
 		s.terms, s.into = h.Terms, w.Into
 		if h.Terms.Mode == wire.ModePull {
@@ -273,6 +289,9 @@ func checkSingle(stat, lstat func(string) (os.FileInfo, error), path string, o *
 	}
 	if st.IsDir() && !o.Recursive {
 		return fmt.Errorf("%q is a directory (-r copies directories)", path)
+	}
+	if !st.IsDir() && o.Whole {
+		return errNoDir(path)
 	}
 	return nil
 }

@@ -77,10 +77,17 @@ type deletion struct {
 	batch []byte    // of wire.MsgDeleted
 	sent  time.Time // when the last message was
 	err   error     // of sending the batch
+	// quiet: what is removed is not of the destination, but left by an earlier copy in a
+	// staging directory. stale is what of it could not be removed.
+	quiet bool
+	stale []wire.Unsettled
 }
 
 // beginDeletion prepares the deletion where the options want one.
 func (k *sink) beginDeletion(ctx context.Context) {
+	if k.makesWhole() && k.store.IsAdopted() {
+		k.beginExactness(ctx)
+	}
 	if !k.session.terms.Has(wire.FlagDelete) {
 		return
 	}
@@ -162,6 +169,9 @@ func (d *deletion) hearEnd() error {
 func (d *deletion) run(ctx context.Context) error {
 	if d == nil {
 		return nil
+	}
+	if d.quiet {
+		return d.removeStale()
 	}
 	if d.sink.results.isUnlisted() {
 		d.record(wire.DeletedNone, ".", "")

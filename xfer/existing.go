@@ -26,6 +26,8 @@ func (o *Options) checkSinkOptions() error {
 		return fmt.Errorf("%w: --delete needs whole directories, and --files-from names only parts of one", ErrUsage)
 	case o.Delete && !o.Recursive:
 		return fmt.Errorf("%w: --delete does not work without --recursive (-r)", ErrUsage)
+	case o.Whole && o.wholeProblem() != "":
+		return fmt.Errorf("%w: %s", ErrUsage, o.wholeProblem())
 	case o.Checksum && (o.SizeOnly || o.AppendVerify):
 		return fmt.Errorf("%w: --checksum excludes --size-only and --append-verify", ErrUsage)
 	case (keeping || o.DryRun) && (o.Manifest != "" || o.WriteManifest != ""):
@@ -65,14 +67,14 @@ func (o *Options) maxDelete() uint64 {
 // run every entry. The end of a file counts only once the source has been told that the
 // file's data is not wanted.
 func (k *sink) decide(e *sinkEntry) (done bool) {
-	if e.Type == manifest.File && k.session.terms.HasSettled(e.Path) {
+	if e.Type == manifest.File && k.session.terms.HasSettled(e.Path) && k.stillHas(e) {
 		k.store.NoteKept(e.Path)
 		e.problem = &wire.Exception{Entry: e.id, Outcome: Kept, Text: "settled in an earlier try"}
 	} else if why, same := k.keeps(e); why != "" {
 		k.store.NoteKept(e.Path)
 		e.problem = &wire.Exception{Entry: e.id, Outcome: Kept, Text: why}
 		k.keepNames(e, same != nil)
-		if same != nil && !k.session.terms.Has(wire.FlagDryRun) {
+		if same != nil && !k.session.terms.Has(wire.FlagDryRun|wire.FlagWhole) {
 			if err := k.store.Settle(&e.Entry, e.attrs, *same); err != nil {
 				e.problem = &wire.Exception{Entry: e.id, Outcome: Failed, Text: err.Error()}
 			}
@@ -113,6 +115,12 @@ func (k *sink) keeps(e *sinkEntry) (why string, same *chunker.Standing) {
 	}
 	if why := k.session.terms.Sizes.Keeps(&e.Entry); why != "" {
 		return why, nil
+	}
+	if k.makesWhole() {
+		if e.Type != manifest.File {
+			return "", nil
+		}
+		return k.keepsInTree(e)
 	}
 	now, err := k.store.Look(e.Path)
 	switch {

@@ -72,6 +72,9 @@ type Options struct {
 	// IgnoreTimes or a manifest wants them copied. With SizeOnly it keeps all files of
 	// the same size.
 	IgnoreTimes, SizeOnly bool
+	// Whole makes the copy of one directory appear at the destination in one step, or not
+	// at all. The destination is the copy itself.
+	Whole bool
 	// Checksum compares files of the same size by the digests of their pieces, and sends
 	// only what differs.
 	Checksum bool
@@ -338,6 +341,9 @@ type Summary struct {
 	DryRun bool
 	// Verified says that both ends have the same roots.
 	Verified bool
+	// Withheld says that a copy that was to appear whole has not: what was copied lies
+	// beside the destination, and waits for another copy.
+	Withheld bool
 	// Rails is what the copy had of each rail, in the order in which they joined.
 	Rails []RailUse
 }
@@ -356,7 +362,7 @@ func (a *copyResults) summary(t *Tally, p *wire.Terms, link Link, since time.Tim
 		Seconds: time.Since(since).Seconds(), FirstByte: counted.FirstByte,
 		Skipped: of(Skipped), Failed: of(Failed), Changed: of(Changed), Corrupt: of(Corrupt),
 		Missing: a.refused.missing, Verified: a.verified, Retries: a.tries.retries(),
-		Grown: a.booked.grown, Kept: of(Kept), Deleted: a.deletes.deleted, NotDeleted: a.deletes.notDeleted, DryRun: a.dry,
+		Grown: a.booked.grown, Kept: of(Kept), Deleted: a.deletes.deleted, NotDeleted: a.deletes.notDeleted, DryRun: a.dry, Withheld: a.withheld,
 	}
 	if a.dry {
 		sum.Bytes, sum.SentBytes, sum.SameBytes, sum.ComparedBytes = a.booked.dryBytes, 0, 0, 0

@@ -21,6 +21,9 @@ func (k *sink) place(first *wire.AnnouncedEntry) error {
 	if k.session.client {
 		k.reportPlace(first)
 	}
+	if k.session.terms.Has(wire.FlagWhole) && first.Type != manifest.Dir {
+		return errNoDir(first.Path)
+	}
 	switch {
 	case k.session.terms.Flags&wire.FlagListed != 0:
 		return k.placeListed(first)

@@ -57,6 +57,7 @@ type copyResults struct {
 	tellMissing func(path string, x *wire.Exception) error
 	// verified says that the other end has the same roots.
 	verified bool
+	withheld bool // the tree, which was to appear whole, has not
 	dry      bool // the copy copies nothing: the roots are of nothing
 	deletes  deleteCounts
 }

@@ -46,7 +46,7 @@ func (s *source) markOf(e *srcEntry) (m wire.SourceMark) {
 
 // hearArrived takes what the sink has of a file from an earlier copy.
 func (s *source) hearArrived(body []byte) error {
-	if !s.session.terms.Has(wire.FlagResume | wire.FlagReadBack | wire.FlagChecksum | wire.FlagAppend) {
+	if !s.session.terms.Has(wire.FlagResume | wire.FlagReadBack | wire.FlagChecksum | wire.FlagAppend | wire.FlagWhole) {
 		return fmt.Errorf("%w: what arrived earlier, and nothing is kept", ErrProtocol)
 	}
 	if len(body) == 0 {
@@ -138,15 +138,21 @@ func (k *sink) findArrived(e *sinkEntry) {
 // watch has what takes long in the store, as reading back a large file, count as
 // progress at both ends, and end with the session.
 func (k *sink) watch() {
+	k.store.Watch(chunker.Watch{Stop: k.stop, Step: k.lookedAt()})
+}
+
+// lookedAt returns a function that counts progress in the store at both ends. Any number
+// of goroutines may call it.
+func (k *sink) lookedAt() func() {
 	var told atomic.Int64
-	k.store.Watch(chunker.Watch{Stop: k.stop, Step: func() {
+	return func() {
 		k.tally.Step()
 		now := time.Now().UnixNano()
 		if last := told.Load(); now-last >= int64(stepInterval) && told.CompareAndSwap(last, now) {
 			// Where the window is closed, the source hears of progress from what fills it.
 			_, _ = k.session.ctl.trySend(wire.MsgArrived, nil)
 		}
-	}})
+	}
 }
 
 // stepInterval is how often a sink that reads files back tells the source so.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gdrcp/chunker"
+	"gdrcp/rdma"
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
 
@@ -138,20 +139,34 @@ func (v *service) begin(s *session, h *wire.Hello, a keyScope, root *servedRoot)
 	if a.ReadOnly {
 		return fmt.Errorf("%w: the server is read-only", fs.ErrPermission)
 	}
-	o := chunker.SinkOptions{
-		Dest: h.Paths[0], MustBeDir: h.Terms.Flags&wire.FlagMustBeDir != 0, MustBeFile: h.Terms.Flags&wire.FlagStream != 0, Itself: h.Terms.Has(wire.FlagItself), Keep: keepOf(h.Terms.Flags), NoFsync: h.Terms.Flags&wire.FlagNoFsync != 0,
-	}
+	o := chunker.SinkOptions{Dest: h.Paths[0], MustBeDir: h.Terms.Flags&wire.FlagMustBeDir != 0, MustBeFile: h.Terms.Flags&wire.FlagStream != 0}
 	if root != nil {
 		o.Root = root.Root
 	}
-	store, err := chunker.OpenSink(o)
+	store, err := openStore(&h.Terms, o)
 	if err != nil {
 		return err
+	}
+	if !store.GoesOn() {
+		h.Terms.Settled, s.terms.Settled = "", ""
 	}
 	k := newSink(s, store, v.tally, v.results)
 	k.filter = a.Only.takes(h)
 	v.role, v.close, v.into = k, store.Close, intoOf(s.id, store)
 	return nil
+}
+
+// openStore opens a sink's store, as the terms say.
+func openStore(p *wire.Terms, o chunker.SinkOptions) (*chunker.Sink, error) {
+	o.Itself, o.Keep, o.NoFsync = p.Has(wire.FlagItself), keepOf(p.Flags), p.Has(wire.FlagNoFsync)
+	if p.Has(wire.FlagWhole) {
+		o.Whole = &chunker.Whole{ID: p.Stage, OnlyCheck: p.Has(wire.FlagDryRun)}
+	}
+	store, err := chunker.OpenSink(o)
+	if errors.Is(err, chunker.ErrNoExchange) {
+		err = fmt.Errorf("%w: %w", rdma.ErrUnsupported, err)
+	}
+	return store, err
 }
 
 func (v *service) beginSource(s *session, h *wire.Hello, root *servedRoot) error {
@@ -162,7 +177,7 @@ func (v *service) beginSource(s *session, h *wire.Hello, root *servedRoot) error
 		}
 		v.name = sourceName(h.Paths[0])
 	} else if len(h.Paths) == 1 {
-		o := Options{Recursive: recursive, Links: links, Follow: follow}
+		o := Options{Recursive: recursive, Links: links, Follow: follow, Whole: h.Terms.Has(wire.FlagWhole)}
 		if err := checkSingle(root.Stat, root.Lstat, h.Paths[0], &o); err != nil {
 			return err
 		}

@@ -259,9 +259,17 @@ func (k *sink) compareRoots(ctx context.Context, body []byte) error {
 		return err
 	}
 	ours := k.results.finish()
+	done := ours.Encode()
+	if k.makesWhole() {
+		named, err := k.giveName(ctx, ours == theirs)
+		if err != nil {
+			return err
+		}
+		done = wire.AppendNamed(done, named)
+	}
 	// The source hangs up when it has read this.
 	k.session.ending.Store(true)
-	if err := k.session.ctl.send(ctx, wire.MsgDone, ours.Encode()); err != nil {
+	if err := k.session.ctl.send(ctx, wire.MsgDone, done); err != nil {
 		return err
 	}
 	return k.results.compare(k.session.peer, theirs)

@@ -165,7 +165,7 @@ func (s *source) slow(ctx context.Context, f *wire.Frame) (done bool, err error)
 	case wire.MsgUnsettled:
 		return false, s.hearUnsettled(f.Body)
 	case wire.MsgDone:
-		theirs, err := wire.DecodeRoots(f.Body)
+		theirs, err := s.hearDone(f.Body)
 		if err != nil {
 			return false, err
 		}

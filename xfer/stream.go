@@ -99,6 +99,7 @@ func (o *Options) checkStream() error {
 		{o.Links, "-l does not apply to a stream"},
 		{len(o.Rules) > 0 || o.Names != nil || o.OneFileSystem, "filter rules, --files-from and --one-file-system do not apply to a stream"},
 		{o.sinkFlags() != 0 || o.DeleteExcluded, "a stream can only be written: not with --dry-run, --update, --checksum, --append-verify, --inplace, --size-only, --ignore-existing, --existing, --max-size, --min-size or --delete"},
+		{o.Whole, "--atomic-dir copies a directory, and a stream is one file"},
 		{o.Manifest != "", "--manifest does not work with a stream, which is written before all of it is checked"},
 		{o.GPU != "" && o.GPU != "off", "a stream goes through slots in host memory: leave --gpu out"},
 	} {

@@ -22,6 +22,7 @@ import (
 type Tries struct {
 	began time.Time
 	again int // tries that came after the first
+	stage chunker.StageID
 
 	// stood says that both ends have agreed once, connected that they have in this try.
 	stood, connected bool
@@ -55,7 +56,7 @@ type unsettledFile struct {
 }
 
 // NewTries returns the tries of a copy that has not begun.
-func NewTries() *Tries { return &Tries{began: time.Now()} }
+func NewTries() *Tries { return &Tries{began: time.Now(), stage: chunker.NewStageID()} }
 
 // lostError says that the connection to a peer broke.
 type lostError struct {
@@ -333,9 +334,23 @@ func (t *Tries) fit(h *wire.Hello) {
 	if t == nil || h.Terms.Settled == "" || len(h.Encode())+room <= wire.MaxBodyBytes {
 		return
 	}
+	t.forget(h)
+}
+
+// forget has a copy begin anew, because the sink does not have what earlier tries have
+// settled, or cannot be told.
+func (t *Tries) forget(h *wire.Hello) {
 	h.Terms.Settled = ""
 	t.settled, t.goneOn, t.roots = "", "", nil
 	t.refused, t.done, t.deletes = refusedCounts{}, bookings{}, deleteCounts{}
+}
+
+// stageID is that of the copy's tries or, for one try, a new one.
+func (t *Tries) stageID() chunker.StageID {
+	if t == nil {
+		return chunker.NewStageID()
+	}
+	return t.stage
 }
 
 // MayTryAgain reports whether a copy with these options can have several tries. A

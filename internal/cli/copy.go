@@ -80,6 +80,7 @@ func (c *copyRun) perform(ctx context.Context, operands []string) error {
 		return errors.Join(err, lost)
 	}
 	c.tellNotDeleted(summary)
+	c.tellWithheld(summary)
 	c.tellSummary(summary)
 	c.tellStats(summary)
 	code := codeOfSummary(summary)

@@ -156,6 +156,7 @@ func examples(command string) []cmdline.Example {
 			{Text: "Insist on RDMA, with this end's slots in the memory of the nearest GPU:", Line: "gdrcp --require verbs --gpu auto model.safetensors rdma://storage/"},
 			{Text: "Show what would be copied and deleted to make a mirror:", Line: "gdrcp -a --delete --dry-run project node2:/backup/"},
 			{Text: "Put an archive on another host while it is made:", Line: "tar c project | gdrcp - node2:/backup/project.tar"},
+			{Text: "Replace a tree on a server by a newer one in a single step:", Line: "gdrcp -a --atomic-dir checkpoint-4000 rdma://storage/latest"},
 			{Text: "Copy only what a manifest of the source says:", Line: "gdrcp -a --manifest checkpoint.manifest checkpoint-4000 rdma://storage/"},
 		}
 	case "serve":

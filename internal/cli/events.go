@@ -216,6 +216,7 @@ type summaryEvent struct {
 	Retries        int     `json:"retries"`
 	Deleted        int64   `json:"deleted"`
 	NotDeleted     bool    `json:"not_deleted,omitempty"`
+	Withheld       bool    `json:"withheld,omitempty"`
 	DryRun         bool    `json:"dry_run,omitempty"`
 	// What the copy had of each rail.
 	Rails []xfer.RailUse `json:"rails,omitempty"`
@@ -232,7 +233,7 @@ func eventOf(s *xfer.Summary) summaryEvent {
 		MetaRoot: hex.EncodeToString(s.Meta[:]), Verified: s.Verified, FirstByteMs: float64(s.FirstByte.Microseconds()) / 1e3, Skipped: s.Skipped,
 		Failed: s.Failed, Changed: s.Changed, Corrupt: s.Corrupt, Missing: s.Missing, Kept: s.Kept, Unchanged: s.Unchanged,
 		SentBytes: s.SentBytes, ComparedBytes: s.ComparedBytes, SameBytes: s.SameBytes, SkippedBytes: s.SkippedBytes, ResumedBytes: s.ResumedBytes, Grown: s.Grown, Retries: s.Retries, Deleted: s.Deleted,
-		NotDeleted: s.NotDeleted, DryRun: s.DryRun, Rails: s.Rails, Local: s.Local, Remote: s.Remote, linkFields: fieldsOf(&s.Link),
+		NotDeleted: s.NotDeleted, Withheld: s.Withheld, DryRun: s.DryRun, Rails: s.Rails, Local: s.Local, Remote: s.Remote, linkFields: fieldsOf(&s.Link),
 	}
 }
 

@@ -34,6 +34,8 @@ func sinkFlags(o *xfer.Options) []cli.Flag {
 			"del", "delete-before", "delete-during", "delete-delay", "delete-after"),
 		onOff("delete-excluded", "like --delete, and also delete what rules exclude", &o.DeleteExcluded),
 		checkedFlag("max-delete", "`N` delete at most N files and directories, and say so if there are more (exit code 3)", maxDelete(&o.MaxDelete)),
+		onOff("atomic-dir", "with -r: let the directory SRC appear under the name DST whole, in one step, or not at all. A directory that is there is replaced, "+
+			"and files that are the same are taken from it", &o.Whole),
 		onOff("dry-run", "tell what would be done, and change nothing at either end", &o.DryRun, "n"),
 	)
 }
@@ -85,6 +87,13 @@ func deletedPath(e *xfer.Event) string {
 // keptText says what the destination kept, and why.
 func keptText(e *xfer.Event) string {
 	return fmt.Sprintf("%s: kept, %s", args.Quote(e.Path), printable.Text(e.Text))
+}
+
+// tellWithheld says that a tree did not appear.
+func (c *copyRun) tellWithheld(s *xfer.Summary) {
+	if s.Withheld && !c.json {
+		c.console.line("gdrcp: not all of the tree has arrived, so its name has what it had; the same command goes on with it")
+	}
 }
 
 // tellNotDeleted says why --delete deleted nothing.

@@ -46,6 +46,8 @@ func summaryText(s *xfer.Summary) string {
 	switch {
 	case !s.Verified:
 		end = ", NOT verified" + left
+	case s.Withheld:
+		claim, end = "NOT in place, but copied and verified", left
 	case left != "":
 		claim, end = claim+" and verified", left
 	}

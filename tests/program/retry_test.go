@@ -61,7 +61,7 @@ func serverComesBack(t *testing.T, s *sides, d direction, options string) {
 	makeFile(t, from+"/tree/d3/big", slowBytes(s.link), 1)
 	makeFile(t, from+"/tree/a", mib, 2)
 	makeFile(t, from+"/tree/z", 3*mib, 3)
-	client := start(t, s.as, append(s.retrying("5"), append(s.operands(d, s.slowDown(t), "tree", "copy"), options, "--json")...)...)
+	client := start(t, s.as, append(s.retrying("6"), append(s.operands(d, s.slowDown(t), "tree", "copy"), options, "--json")...)...)
 	arrived := int64(0)
 	var first os.FileInfo
 	for range 2 {
@@ -82,9 +82,12 @@ func serverComesBack(t *testing.T, s *sides, d direction, options string) {
 	whole := s.copy(t, append(s.operands(d, s.via(), "tree", "whole"), options, "--json")...).wantCode(0)
 	want := whole.event("summary")
 	client.wantSummary(map[string]any{
-		"retries": 2.0, "kept": 0.0, "resumed_bytes": 0.0, "verified": true,
+		"kept": 0.0, "resumed_bytes": 0.0, "verified": true,
 		"files": want["files"], "dirs": want["dirs"], "links": want["links"], "bytes": want["bytes"], "root": want["root"], "meta_root": want["meta_root"],
 	})
+	if n := client.event("summary")["retries"].(float64); n < 2 { // more where a try finds the server still starting
+		t.Errorf("%v retries: %s", n, client)
+	}
 	if sent, bytes := client.event("summary")["wire_bytes"].(float64), want["bytes"].(float64); sent > 1.9*bytes {
 		t.Errorf("%.0f bytes travelled for a copy of %.0f", sent, bytes)
 	}

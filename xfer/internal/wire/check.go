@@ -4,15 +4,20 @@ import (
 	"errors"
 	"fmt"
 
+	"gdrcp/chunker"
 	"gdrcp/gpu"
 	"gdrcp/manifest"
 )
 
 // IsAnsweredBy reports whether a welcome grants what the hello asks for, no more and no
-// less. The welcome's name may differ, and the welcome repeats no path.
+// less. The welcome's name may differ, and the welcome repeats no path. It leaves out what
+// earlier tries have settled where the sink does not have that any more.
 func (h *Hello) IsAnsweredBy(w *Hello) bool {
 	granted := w.Terms
 	granted.Name = h.Terms.Name
+	if granted.Settled == "" {
+		granted.Settled = h.Terms.Settled
+	}
 	return granted == h.Terms && w.GPU == h.GPU && w.GPUName == h.GPUName && len(w.Paths) == 0
 }
 
@@ -41,7 +46,7 @@ func (h *Hello) Check(made *Terms) error {
 // checkNoFiles refuses the hello of a bench or of latency rounds that asks for more
 // than host memory, sealed or not.
 func (h *Hello) checkNoFiles() error {
-	if h.Terms.Flags&^FlagEncrypt != 0 || h.Terms.Codec != CompressOff || h.GPU != 0 || h.Terms.MaxDelete != 0 || h.Terms.Sizes.IsSet() || h.Terms.Settled != "" || len(h.Paths) > 0 || h.Terms.Name != "" {
+	if h.Terms.Flags&^FlagEncrypt != 0 || h.Terms.Codec != CompressOff || h.GPU != 0 || h.Terms.MaxDelete != 0 || h.Terms.Sizes.IsSet() || h.Terms.Settled != "" || h.Terms.Stage != (chunker.StageID{}) || len(h.Paths) > 0 || h.Terms.Name != "" {
 		return fmt.Errorf("%w: a %s with flags %#x, codec %d, GPU %d, %d paths", ErrProtocol, h.Terms.Mode, h.Terms.Flags, h.Terms.Codec, h.GPU, len(h.Paths))
 	}
 	return nil
@@ -58,7 +63,7 @@ func (h *Hello) checkFiles() error {
 	if h.Terms.PieceBytes > int64(h.Terms.ChunkBytes) {
 		return fmt.Errorf("%w: pieces of %d bytes in chunks of %d", ErrProtocol, h.Terms.PieceBytes, h.Terms.ChunkBytes)
 	}
-	if err := errors.Join(h.checkStream(), h.checkAgain()); err != nil {
+	if err := errors.Join(h.checkStream(), h.checkAgain(), h.checkWhole()); err != nil {
 		return err
 	}
 	if h.Terms.Flags&FlagListed != 0 && h.Terms.Flags&(FlagMany|FlagStream) != 0 {
@@ -121,6 +126,17 @@ func (h *Hello) checkAgain() error {
 	case h.Terms.Settled != "" && h.Terms.Flags&(FlagStream|FlagNoFsync|FlagHardLinks) != 0,
 		h.Terms.Flags&FlagItself != 0 && h.Terms.Flags&(FlagStream|FlagMany|FlagListed) != 0:
 		return fmt.Errorf("%w: a copy that goes on behind %q, with flags %#x", ErrProtocol, h.Terms.Settled, h.Terms.Flags)
+	}
+	return nil
+}
+
+// checkWhole refuses the fields of a copy that is to appear whole, where those do not go
+// together: what the destination has now does not decide what the new tree gets.
+func (h *Hello) checkWhole() error {
+	const others = FlagMany | FlagListed | FlagStream | FlagDelete | FlagUpdate | FlagIgnoreExisting | FlagExisting | FlagSizes | FlagChecksum | FlagAppend | FlagInPlace
+	whole := h.Terms.Has(FlagWhole)
+	if whole && (!h.Terms.Has(FlagItself) || !h.Terms.Has(FlagRecursive) || h.Terms.Has(others)) || !whole && h.Terms.Stage != (chunker.StageID{}) {
+		return fmt.Errorf("%w: a whole tree with flags %#x", ErrProtocol, h.Terms.Flags)
 	}
 	return nil
 }

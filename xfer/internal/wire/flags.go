@@ -40,7 +40,10 @@ const (
 	FlagReadBack      = 1 << 32 // the sink reads every file back from the disk before it gets its name
 	// FlagItself says that the destination is the copy itself, also where a directory is
 	// there already. Without it, the copy would go into that directory.
-	FlagItself   = 1 << 33
+	FlagItself = 1 << 33
+	// FlagWhole, beside FlagItself, says that a directory appears at the destination whole,
+	// in one step, or not at all.
+	FlagWhole    = 1 << 34
 	FlagChecksum = 1 << 40 // files of the same size are compared by the digests of their pieces, and what is the same stays
 	FlagAppend   = 1 << 41 // files that are shorter at the destination begin with what is there, which is compared; no other file is replaced
 	FlagInPlace  = 1 << 42 // files that exist at the destination are written themselves
@@ -60,6 +63,6 @@ const (
 	FlagsKeeping      = FlagIgnoreExisting | FlagUpdate | FlagExisting | FlagSameStays | FlagSizeStays | FlagSizes | FlagAppend
 	FlagsKeepingLater = FlagIgnoreExisting | FlagUpdate
 	// flagsKnown are the flags that this version understands.
-	flagsKnown = flagsBasic | flagsMetadata | FlagEncrypt | FlagRules | FlagListed | FlagStream | FlagGrowing | FlagOneFileSystem | FlagResume | FlagRecheck | FlagReadBack | FlagItself |
+	flagsKnown = flagsBasic | flagsMetadata | FlagEncrypt | FlagRules | FlagListed | FlagStream | FlagGrowing | FlagOneFileSystem | FlagResume | FlagRecheck | FlagReadBack | FlagItself | FlagWhole |
 		flagsOfSink
 )

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"gdrcp/chunker"
 	"gdrcp/manifest"
 )
 
@@ -45,6 +46,9 @@ func (h *Hello) Encode() []byte {
 	h.Terms.Sizes.appendTo(&w)
 	if h.Terms.Settled != "" {
 		w.Str(tagSettled, h.Terms.Settled)
+	}
+	if h.Terms.Has(FlagWhole) {
+		w.Str(tagStage, string(h.Terms.Stage[:]))
 	}
 	h.Into.appendTo(&w)
 	return w.Buf
@@ -99,6 +103,11 @@ func (h *Hello) field(tag byte, v []byte) error {
 	case tagSettled:
 		h.Terms.Settled = string(v)
 		return checkSettled(h.Terms.Settled)
+	case tagStage:
+		if len(v) != len(h.Terms.Stage) {
+			return fmt.Errorf("%w: a staging directory's id of %d bytes", ErrProtocol, len(v))
+		}
+		h.Terms.Stage = chunker.StageID(v)
 	case tagInto:
 		into, err := DecodeInto(v)
 		h.Into = into
@@ -163,6 +172,7 @@ const (
 	tagMinFile = 21 | MustUnderstand // beside FlagSizes: the fewest bytes that a file may have
 	tagMaxFile = 22 | MustUnderstand // likewise one more than the most bytes; 0 for any number
 	tagSettled = 23 | MustUnderstand // up to which path an earlier try has settled all files
+	tagStage   = 24 | MustUnderstand // beside FlagWhole
 )
 
 // DecodeHello decodes a hello or a welcome. It checks each field by itself.

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"testing"
 
+	"gdrcp/chunker"
 	"gdrcp/manifest"
 )
 
@@ -90,6 +91,68 @@ func TestBadHellosOfLaterTries(t *testing.T) {
 		bad.Terms.Flags |= more
 		if err := bad.Check(&bad.Terms); !errors.Is(err, ErrProtocol) {
 			t.Errorf("flags %#x: %v", bad.Terms.Flags, err)
+		}
+	}
+}
+
+// A tree that appears whole has an id, and goes with no option that looks at what is there.
+func TestHellosOfWholeTrees(t *testing.T) {
+	good := Hello{Terms: Terms{
+		Mode: ModePull, ChunkBytes: 1 << 20, PieceBytes: 1 << 20, Hash: manifest.XXH3, Slots: 4, QPs: 1, Flags: FlagRecursive | FlagItself | FlagWhole,
+		Stage: chunker.StageID{1, 2, 7: 3},
+	}, Paths: []string{"from"}}
+	if got, err := DecodeHello(good.Encode()); err != nil || !reflect.DeepEqual(got, good) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if err := good.Check(&good.Terms); err != nil {
+		t.Fatal(err)
+	}
+	for _, more := range []uint64{FlagDelete, FlagUpdate, FlagExisting, FlagIgnoreExisting, FlagListed, FlagChecksum, FlagAppend, FlagInPlace, FlagStream} {
+		bad := good
+		bad.Terms.Flags |= more
+		if err := bad.Check(&bad.Terms); !errors.Is(err, ErrProtocol) {
+			t.Errorf("flags %#x: %v", bad.Terms.Flags, err)
+		}
+	}
+	for _, less := range []uint64{FlagWhole, FlagItself, FlagRecursive} {
+		bad := good
+		bad.Terms.Flags &^= less
+		if err := bad.Check(&bad.Terms); !errors.Is(err, ErrProtocol) {
+			t.Errorf("flags %#x: %v", bad.Terms.Flags, err)
+		}
+	}
+	for _, n := range []int{0, 7, 9} {
+		var w Writer
+		w.Str(tagStage, string(make([]byte, n)))
+		if _, err := DecodeHello(w.Buf); !errors.Is(err, ErrProtocol) {
+			t.Errorf("an id of %d bytes: %v", n, err)
+		}
+	}
+}
+
+// A welcome may leave out what earlier tries have settled, and may not claim more.
+func TestAnswersToLaterTries(t *testing.T) {
+	h := sampleHello()
+	for settled, want := range map[string]bool{h.Terms.Settled: true, "": true, "z": false} {
+		w := h
+		w.Paths, w.Terms.Settled = nil, settled
+		if h.IsAnsweredBy(&w) != want {
+			t.Errorf("settled up to %q: %v", settled, !want)
+		}
+	}
+}
+
+// The end of a whole tree says whether it has its name, and nothing else.
+func TestNamed(t *testing.T) {
+	for _, named := range []bool{true, false} {
+		body, got, err := CutNamed(AppendNamed([]byte("roots"), named))
+		if err != nil || got != named || string(body) != "roots" {
+			t.Errorf("%q, %v, %v", body, got, err)
+		}
+	}
+	for _, bad := range []string{"", "roots\x02", "roots\xff"} {
+		if _, _, err := CutNamed([]byte(bad)); !errors.Is(err, ErrProtocol) {
+			t.Errorf("%q: %v", bad, err)
 		}
 	}
 }

@@ -189,6 +189,24 @@ func DecodeRoots(b []byte) (r Roots, err error) {
 	return r, nil
 }
 
+// AppendNamed adds to the body of MsgDone whether a tree that was to appear whole has its
+// name.
+func AppendNamed(body []byte, named bool) []byte {
+	if named {
+		return append(body, 1)
+	}
+	return append(body, 0)
+}
+
+// CutNamed is AppendNamed's inverse.
+func CutNamed(b []byte) (body []byte, named bool, err error) {
+	last := len(b) - 1
+	if last < 0 || b[last] > 1 {
+		return nil, false, fmt.Errorf("%w: an end of %d bytes does not say whether the tree has its name", ErrProtocol, len(b))
+	}
+	return b[:last], b[last] == 1, nil
+}
+
 // Abort is the body of MsgAbort: a class and a line for people.
 type Abort struct {
 	Class ErrorClass

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"gdrcp/chunker"
 	"gdrcp/manifest"
 )
 
@@ -39,6 +40,9 @@ type Terms struct {
 	// lost, has settled all files up to it in the order of entries. It is empty where the
 	// copy is in its first try, or begins anew.
 	Settled string
+	// Stage tells, beside FlagWhole, the staging directory of this copy, in all of its
+	// tries, from those of others.
+	Stage chunker.StageID
 }
 
 // HasSettled reports whether an earlier try of the copy has settled an entry.

@@ -1,0 +1,181 @@
+package xfer
+
+import (
+	"context"
+	"fmt"
+
+	"gdrcp/chunker"
+	"gdrcp/xfer/internal/wire"
+)
+
+// A copy with wire.FlagWhole makes a tree beside the destination, in a staging directory
+// (chunker/stage.go). When all entries have ended well, everything is on the disk, and the
+// roots of both ends agree, the sink gives the tree its name in one step, and then tells
+// the source so with its roots.
+
+// checkWhole refuses sources that cannot appear whole under one name.
+func (o *Options) checkWhole(sources []string) error {
+	if o.Whole && len(sources) > 1 {
+		return fmt.Errorf("%w: --atomic-dir copies one directory, and %d sources are named", ErrUsage, len(sources))
+	}
+	return nil
+}
+
+// wholeProblem says which option does not go with a tree that appears whole, or "".
+func (o *Options) wholeProblem() string {
+	sizes := o.fileSizes()
+	switch {
+	case o.Names != nil:
+		return "--files-from does not go with --atomic-dir, which copies a whole directory"
+	case !o.Recursive:
+		return "--atomic-dir copies a directory: give -r, too"
+	case o.Delete:
+		return "--delete does not go with --atomic-dir: the new tree has what the source has, and nothing else"
+	case o.IgnoreExisting || o.Existing || o.Update || sizes.IsSet():
+		return "--update, --ignore-existing, --existing, --max-size and --min-size do not go with --atomic-dir: the new tree has all that the source has"
+	case o.Checksum || o.AppendVerify || o.InPlace:
+		return "--checksum, --append-verify and --inplace do not go with --atomic-dir, which takes files from the tree that is there by their times and sizes, or anew"
+	}
+	return ""
+}
+
+// errNoDir refuses a source that is no directory.
+func errNoDir(path string) error {
+	return fmt.Errorf("%w: --atomic-dir copies a directory, and %q is none", ErrUsage, path)
+}
+
+// makesWhole reports whether the sink makes a tree that appears whole.
+func (k *sink) makesWhole() bool {
+	return k.session.terms.Has(wire.FlagWhole) && !k.session.terms.Has(wire.FlagDryRun)
+}
+
+// giveName gives the tree its name, if all of it has arrived and both ends agree. It
+// reports whether the tree has its name. What cannot be removed of the tree that was there
+// before is told as a failure.
+func (k *sink) giveName(ctx context.Context, agree bool) (bool, error) {
+	if !agree || k.results.failures() > 0 {
+		k.results.withhold()
+		return false, nil
+	}
+	if err := context.Cause(ctx); err != nil {
+		return false, err
+	}
+	if err := k.store.Commit(); err != nil {
+		return false, err
+	}
+	if err := k.store.RemoveReplaced(k.lookedAt(), ctx.Done()); err != nil {
+		k.noteUnsettled(".", err)
+	}
+	return true, k.tellUnsettled(ctx)
+}
+
+// hearDone takes the sink's roots, and with them whether a tree that was to appear whole
+// has.
+func (s *source) hearDone(body []byte) (wire.Roots, error) {
+	if !s.session.terms.Has(wire.FlagWhole) || s.session.terms.Has(wire.FlagDryRun) {
+		return wire.DecodeRoots(body)
+	}
+	body, named, err := wire.CutNamed(body)
+	if err != nil {
+		return wire.Roots{}, err
+	}
+	theirs, err := wire.DecodeRoots(body)
+	switch {
+	case err != nil:
+	case !named && s.results.failures() == 0 && theirs == s.results.finish():
+		err = fmt.Errorf("%w: the peer has all of the tree, and did not give it its name", ErrProtocol)
+	case !named:
+		s.results.withhold()
+	}
+	return theirs, err
+}
+
+// failures counts the entries that were to be copied and were not.
+func (a *copyResults) failures() (n int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, o := range []Outcome{Failed, Changed, Corrupt} {
+		n += a.booked.counts[o] + a.refused.counts[o] + a.late[o]
+	}
+	return n + a.refused.missing
+}
+
+// withhold notes that the tree did not get its name.
+func (a *copyResults) withhold() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.withheld = true
+}
+
+// keepsInTree says why an entry's file need not be sent to a tree that appears whole: it is
+// there from an earlier copy, or the tree that is there now has the same file, which then
+// both have. No such file may be changed, so all metadata must be right. same is as in
+// keeps.
+func (k *sink) keepsInTree(e *sinkEntry) (why string, same *chunker.Standing) {
+	now, err := k.store.Look(e.Path)
+	if err != nil || e.isLink() {
+		return "", nil
+	}
+	if now.Exists {
+		if why = k.passes(e, &now); why != "" && k.store.IsUnchanged(&e.Entry, e.attrs, now) {
+			return why, &now
+		}
+	}
+	reused := k.store.Reuse(&e.Entry, e.attrs, func(old *chunker.Standing) bool {
+		why = k.passes(e, old)
+		return why != ""
+	}, e.Names.Several)
+	if !reused {
+		return "", nil
+	}
+	if now, err = k.store.Look(e.Path); err != nil {
+		return "", nil
+	}
+	return why, &now
+}
+
+// stillHas reports whether the sink has a file that an earlier try has settled: a staging
+// directory may have lost it.
+func (k *sink) stillHas(e *sinkEntry) bool {
+	if !k.makesWhole() {
+		return true
+	}
+	now, err := k.store.Look(e.Path)
+	return err == nil && now.Type == e.Type && now.Size == e.Size
+}
+
+// beginExactness prepares the removal of what an earlier copy left in the staging
+// directory and the source does not have.
+func (k *sink) beginExactness(ctx context.Context) {
+	d := &deletion{sink: k, ctx: ctx, quiet: true}
+	k.store.AllowDelete(chunker.DeleteRules{
+		StaysOn: true, Most: -1, Stop: ctx.Done(), Told: d.removedStale, Looked: k.lookedAt(), Unsure: k.results.isUnlisted,
+	})
+	d.surplus = k.store.Surplus()
+	k.deletion = d
+}
+
+// removeStale removes what the source does not have from the staging directory. Where the
+// source is not known whole, the tree does not get its name anyway.
+func (d *deletion) removeStale() error {
+	if d.isOff() {
+		return nil
+	}
+	err := d.surplus.Remove()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.sink.unsettled = append(d.sink.unsettled, d.stale...)
+	d.stale = nil
+	return err
+}
+
+// removedStale takes the outcome of an entry that an earlier copy left. The source need
+// not hear of it, unless it is still there: then the tree is not what the source has.
+func (d *deletion) removedStale(r chunker.Removal) {
+	if r.Err == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.stale = append(d.stale, wire.Unsettled{Path: r.Path, Text: r.Err.Error()})
+}

@@ -139,7 +139,8 @@ test-nocgo: test-tools # what is built otherwise without cgo, and of the rest wh
 .PHONY: test-bed
 test-bed: gcc test-tools ## the bed's own test, and the tests that need RDMA devices, in it
 	@if tests/bed/setup.sh; then \
-	  $(NEED) pgrep:procps && tests/bed/selftest && tests/bed/run-tests && tests/program/two-guests; \
+	  $(NEED) pgrep:procps losetup:mount mkfs.xfs:xfsprogs && tests/bed/selftest && tests/bed/run-tests && tests/program/two-guests && \
+	    if [ "$$GDRCP_TEST_FULL" = 1 ]; then tests/program/power-cut; fi; \
 	elif [ $$? = 2 ] && [ -z "$$CI" ]; then \
 	  echo "make: the tests that need RDMA devices were LEFT OUT (with CI set this is an error)" >&2; \
 	else \

@@ -9,7 +9,7 @@ import (
 )
 
 // minimal are the programs of a minimal Debian 12, as debootstrap makes it with --variant=minbase, with git, make, gcc and Go.
-const minimal = `bash sh apt-get apt-cache apt-config dpkg dpkg-deb dpkg-query awk sed grep find xargs tar gzip diff env
+const minimal = `bash sh apt-get apt-cache apt-config dpkg dpkg-deb dpkg-query awk sed grep find xargs tar gzip diff cmp env
 	cp mv rm ln ls cat tee cut head tail sort uniq wc seq shuf tr mkdir rmdir mktemp mkfifo touch chmod truncate install readlink realpath dirname basename
 	id nproc uname du df dd date sleep timeout stdbuf sha256sum cksum expand true false printf chroot
 	mount umount flock setpriv prlimit unshare pivot_root go gofmt git make gcc cc strip`
@@ -22,7 +22,7 @@ var projectPrograms = Programs{
 		packages := map[string]string{
 			"rsync": "rsync", "ssh": "openssh-client", "scp": "openssh-client", "ssh-keygen": "openssh-client", "sshd": "openssh-server",
 			"ip": "iproute2", "tc": "iproute2", "rdma": "iproute2", "ping": "iputils-ping", "pgrep": "procps",
-			"mkfs.ext4": "e2fsprogs", "mkfs.btrfs": "btrfs-progs", "losetup": "mount", "b3sum": "b3sum", "zstd": "zstd", "xz": "xz-utils", "strace": "strace", "shellcheck": "shellcheck", "clang-16": "clang-16",
+			"mkfs.ext4": "e2fsprogs", "mkfs.xfs": "xfsprogs", "mkfs.btrfs": "btrfs-progs", "losetup": "mount", "b3sum": "b3sum", "zstd": "zstd", "xz": "xz-utils", "strace": "strace", "shellcheck": "shellcheck", "clang-16": "clang-16",
 			"zsh": "zsh", "fish": "fish", "man": "man-db", "groff": "groff-base", "mandoc": "mandoc", "systemd-analyze": "systemd",
 			"qemu-system-x86_64": "qemu-system-x86", "cpio": "cpio", "depmod": "kmod", "modprobe": "kmod", "debootstrap": "debootstrap",
 			"rping": "rdmacm-utils", "rcopy": "rdmacm-utils", "ibv_rc_pingpong": "ibverbs-utils", "ib_write_bw": "perftest",

@@ -313,7 +313,7 @@ func (e *srcEntry) checkShared() error {
 }
 
 func (s *source) arrivedExtent(e *srcEntry, x *wire.Extent) {
-	if e.Source != (wire.SourceMark{}) && e.comparison.pieces == 0 && x.Flags&wire.ExtGivenUp == 0 {
+	if goesOn(&e.entryState, &s.session.terms) && x.Flags&wire.ExtGivenUp == 0 {
 		s.tally.AddResumable(x.Length)
 	}
 	switch {

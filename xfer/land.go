@@ -361,7 +361,7 @@ func (k *sink) landed(e *sinkEntry, x *wire.Extent) error {
 	}
 	e.written += x.Length
 	k.tally.Step()
-	if e.isResumable() && e.comparison.pieces == 0 {
+	if goesOn(&e.entryState, &k.session.terms) {
 		k.tally.AddResumable(x.Length)
 	}
 	if x.Flags&wire.ExtArrived != 0 {

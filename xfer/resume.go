@@ -71,6 +71,12 @@ func (s *source) hearArrived(body []byte) error {
 	return nil
 }
 
+// goesOn reports whether what has arrived of a file is sure to count for a later copy. A
+// file that is compared may have no journal, and one that is written in place has none.
+func goesOn(b *entryState, p *wire.Terms) bool {
+	return b.Source != (wire.SourceMark{}) && b.comparison.pieces == 0 && !p.Has(wire.FlagInPlace)
+}
+
 // isResumable reports whether a later copy can go on with a file, if this one is cut off.
 func (e *sinkEntry) isResumable() bool { return e.Source != (wire.SourceMark{}) }
 

@@ -31,6 +31,40 @@ func TestPushAndPull(t *testing.T) {
 	here.run(t, "tree/large", "node2:"+there+"/no/such/directory/").want(t, 1)
 }
 
+// TestComparing: the far end takes the options about what is sent again, both ways.
+func TestComparing(t *testing.T) {
+	t.Parallel()
+	far := newHost(t, "node2", program)
+	here := newClient(t, far)
+	there := t.TempDir()
+	from, to := filepath.Join(here.dir, "f"), filepath.Join(there, "f")
+	makeFile(t, from, 3<<20)
+	for _, way := range [][]string{{"f", "node2:" + there + "/f"}, {"node2:" + from, to}} {
+		for _, how := range []struct {
+			options []string
+			spoil   func() error
+			sent    string
+		}{
+			{[]string{"--checksum"}, func() error { return os.Truncate(to, 2<<20) }, "3145728"},
+			{[]string{"--checksum"}, func() error { return nil }, "0"},
+			{[]string{"--append-verify"}, func() error { return os.Truncate(to, 2<<20) }, "1048576"},
+			{[]string{"--append-verify", "--inplace"}, func() error { return os.Truncate(to, 1<<20) }, "2097152"},
+		} {
+			if _, err := os.Lstat(to); err != nil {
+				makeFile(t, to, 3<<20)
+			}
+			if err := how.spoil(); err != nil {
+				t.Fatal(err)
+			}
+			r := here.run(t, append(append(how.options, "--json"), way...)...).want(t, 0)
+			if want := `"sent_bytes":` + how.sent + ","; !strings.Contains(r.out, want) {
+				t.Errorf("%q: no %s in %s", how.options, want, r.out)
+			}
+			same(t, from, to)
+		}
+	}
+}
+
 // TestEvents: what carries the data is none of ssh's addresses.
 func TestEvents(t *testing.T) {
 	t.Parallel()

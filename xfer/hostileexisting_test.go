@@ -121,6 +121,7 @@ func TestHostileSinkWhereThingsAreKept(t *testing.T) {
 	result := func(outcome Outcome, upto, entry uint64) []byte {
 		return wire.AppendException(binary.AppendUvarint(nil, upto), &wire.Exception{Entry: entry, Outcome: outcome})
 	}
+	const settledUpToA = 1 << 63 // no flag
 	// The source has the directories "." and "d" and the files d/a and d/b: 0 to 3.
 	for _, tc := range []struct {
 		name  string
@@ -140,6 +141,9 @@ func TestHostileSinkWhereThingsAreKept(t *testing.T) {
 		{"kept, and nothing is", wire.FlagDryRun, []message{{wire.MsgUnwanted, unwantedRuns(2, 1)}, {wire.MsgResult, result(Kept, 3, 2)}}},
 		{"published, but unwanted", wire.FlagUpdate, []message{{wire.MsgUnwanted, unwantedRuns(2, 1)}, {wire.MsgResult, binary.AppendUvarint(nil, 3)}}},
 		{"copied in a dry run, but wanted", wire.FlagDryRun, []message{{wire.MsgResult, binary.AppendUvarint(nil, 3)}}},
+		{"kept, behind what is settled", settledUpToA, []message{{wire.MsgUnwanted, unwantedRuns(3, 1)}}},
+		{"kept as settled, but wanted", settledUpToA, []message{{wire.MsgResult, result(Kept, 3, 2)}}},
+		{"published, but settled", settledUpToA, []message{{wire.MsgUnwanted, unwantedRuns(2, 1)}, {wire.MsgResult, binary.AppendUvarint(nil, 3)}}},
 		{"an unknown outcome", wire.FlagUpdate, []message{{wire.MsgResult, result(Kept+1, 3, 2)}}},
 		{"deleted, and nothing is", 0, []message{{wire.MsgDeleted, wire.AppendDeleted(nil, wire.DeletedFile, "x", "")}}},
 		{"an unknown fate", wire.FlagDelete, []message{{wire.MsgDeleted, wire.AppendDeleted(nil, wire.DeletedNone+1, "x", "")}}},
@@ -154,7 +158,13 @@ func TestHostileSinkWhereThingsAreKept(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			err := hostileHello(t, addr, wire.ModePull, "/", func(h *wire.Hello) { h.Terms.Flags |= tc.flags }, func(ctx context.Context, s *session) error {
+			err := hostileHello(t, addr, wire.ModePull, "/", func(h *wire.Hello) {
+				if tc.flags == settledUpToA {
+					h.Terms.Settled = "d/a"
+				} else {
+					h.Terms.Flags |= tc.flags
+				}
+			}, func(ctx context.Context, s *session) error {
 				if err := s.receive(ctx, func(*wire.Frame) error { return nil }); err != nil { // the entries
 					return err
 				}

@@ -341,6 +341,9 @@ func (t *Tries) fit(h *wire.Hello) {
 // settled, or cannot be told.
 func (t *Tries) forget(h *wire.Hello) {
 	h.Terms.Settled = ""
+	if t == nil {
+		return
+	}
 	t.settled, t.goneOn, t.roots = "", "", nil
 	t.refused, t.done, t.deletes = refusedCounts{}, bookings{}, deleteCounts{}
 }
@@ -358,7 +361,7 @@ func (t *Tries) stageID() chunker.StageID {
 // before it was lost. Without fsync a file that is kept for its size, its name or its age
 // may have been lost with the host.
 func (o *Options) MayTryAgain() bool {
-	return o.WriteManifest == "" && (!o.Delete && !o.DeleteExcluded || o.MaxDelete == 0) && (!o.NoFsync || !o.SizeOnly && !o.IgnoreExisting && !o.Update)
+	return o.WriteManifest == "" && (!o.Delete && !o.DeleteExcluded || o.MaxDelete == 0) && (!o.NoFsync || !o.SizeOnly && !o.IgnoreExisting && !o.Update && !o.AppendVerify)
 }
 
 // total returns the roots over what all tries have copied, given those of the last.

@@ -15,8 +15,8 @@ func (p *program) cleanCommand() *cli.Command {
 	verbose := false
 	return &cli.Command{
 		Name: "clean", Usage: "remove what copies that were cut off left behind", ArgsUsage: "[-v] DIR...",
-		Description: "Removes from each DIR, and from the directories below it, the partial files that a copy would go on with, and temporary\n" +
-			"files. Files that a copy is writing stay. A copy by itself removes partial files that are 7 days old, where it writes.",
+		Description: "Removes from each DIR, and from the directories below it, the partial files and trees that a copy would go on with, and temporary\n" +
+			"files. What a copy is writing stays. A copy by itself removes partial files and trees that are 7 days old, where it writes.",
 		Flags:  about(topicOutput, &cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell every file that is removed", Destination: &verbose}),
 		Action: action(func(_ context.Context, operands []string) error { return p.clean(operands, verbose) }),
 	}

@@ -85,7 +85,7 @@ func serverComesBack(t *testing.T, s *sides, d direction, options string) {
 		"kept": 0.0, "resumed_bytes": 0.0, "verified": true,
 		"files": want["files"], "dirs": want["dirs"], "links": want["links"], "bytes": want["bytes"], "root": want["root"], "meta_root": want["meta_root"],
 	})
-	if n := client.event("summary")["retries"].(float64); n < 2 { // more where a try finds the server still starting
+	if n := client.event("summary")["retries"].(float64); n < 1 { // one may cover both kills, and a try may find the server still starting
 		t.Errorf("%v retries: %s", n, client)
 	}
 	if sent, bytes := client.event("summary")["wire_bytes"].(float64), want["bytes"].(float64); sent > 1.9*bytes {

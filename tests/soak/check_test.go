@@ -123,6 +123,10 @@ func (s *step) arrived(p *process) {
 			}
 		}
 	}
+	if s.whole {
+		s.inOneStep(there, p)
+		return
+	}
 	if s.gone {
 		return
 	}
@@ -138,6 +142,28 @@ func (s *step) arrived(p *process) {
 		} else if got.kind != 'd' && !s.sourceHad(path, got) {
 			s.t.Errorf("%q was told as copied, and is %v: %s", path, got, p)
 		}
+	}
+}
+
+// inOneStep fails the test where the tree at the destination is neither the former one nor
+// a whole new one.
+func (s *step) inOneStep(there state, p *process) {
+	s.t.Helper()
+	former := len(there) == len(s.was)
+	for path, e := range there {
+		former = former && e.is(s.was[path])
+	}
+	if former && p.cmd.ProcessState.ExitCode() != 0 {
+		return
+	}
+	for path, e := range there {
+		if !s.sourceHad(path, e) {
+			s.t.Errorf("%q is %v in a tree that appears in one step: %s", path, e, p)
+		}
+	}
+	sizes := func(v state) bool { return len(v) == len(there) }
+	if code := p.cmd.ProcessState.ExitCode(); code == 3 || code == 4 || !slices.ContainsFunc(s.versions, sizes) {
+		s.t.Errorf("exit code %d, and the tree has %d entries, the former one %d: %s", code, len(there), len(s.was), p)
 	}
 }
 

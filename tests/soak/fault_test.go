@@ -31,6 +31,9 @@ func proxied(s *step) bool {
 	return s.server != nil && s.link.isTCP()
 }
 
+// inPlace: the copy writes in the directory that is there.
+func inPlace(s *step) bool { return !s.whole }
+
 // signals is a fault by which a process gets a signal, and perhaps another one later.
 func signals(name string, codes []int, server bool, first syscall.Signal, later time.Duration) fault {
 	strike := func(s *step) func() {
@@ -106,7 +109,7 @@ var faults = []fault{
 		}
 		return nil
 	}},
-	{name: "destination removed", codes: []int{0, 1, 3}, strike: func(s *step) func() {
+	{name: "destination removed", codes: []int{0, 1, 3}, fits: inPlace, strike: func(s *step) func() {
 		s.gone = true
 		err := os.RemoveAll(s.copied())
 		for errors.Is(err, syscall.ENOTEMPTY) { // the copy makes more
@@ -115,7 +118,7 @@ var faults = []fault{
 		must(s.t, err)
 		return func() { must(s.t, os.MkdirAll(s.copied(), 0o755)) }
 	}},
-	{name: "destination renamed", codes: []int{0, 1, 3}, strike: func(s *step) func() {
+	{name: "destination renamed", codes: []int{0, 1, 3}, fits: inPlace, strike: func(s *step) func() {
 		must(s.t, os.Rename(s.copied(), s.copied()+".renamed"))
 		return func() { must(s.t, os.MkdirAll(s.copied(), 0o755)) }
 	}},

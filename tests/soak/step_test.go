@@ -34,6 +34,8 @@ type step struct {
 	fault    fault
 	// versions are what the source was, between the beginning and the end.
 	versions []state
+	// whole: the tree is to appear in one step (--atomic-dir).
+	whole bool
 	// manifests is where each copy writes a manifest; "": nowhere.
 	manifests string
 	// was is what the destination had before.
@@ -73,7 +75,9 @@ func newStep(t *testing.T, rng *rand.Rand) *step {
 			s.serve()
 		}
 	}
-	must(t, os.Mkdir(s.copied(), 0o755))
+	if !s.whole || rng.IntN(2) == 0 {
+		must(t, os.Mkdir(s.copied(), 0o755))
+	}
 	return s
 }
 
@@ -106,8 +110,12 @@ func (s *step) choose() {
 	s.options = append(s.options, one("-a -a -rlpt -rlt -rl"), "--json", "-v")
 	some(3, "-H")
 	some(3, "-I")
-	some(5, "--delete")
-	some(5, "--checksum")
+	if s.whole = s.rng.IntN(5) == 0; s.whole {
+		s.options = append(s.options, "--atomic-dir")
+	} else {
+		some(5, "--delete")
+		some(5, "--checksum")
+	}
 	some(3, "--no-fsync")
 	some(8, "--no-resume")
 	some(8, "--recheck")
@@ -142,7 +150,11 @@ func (s *step) begin(name string, more ...string) *process {
 	if s.manifests != "" {
 		args = append(args, "--write-manifest", filepath.Join(s.manifests, name))
 	}
-	from, to := s.from+"/tree/.", s.copied()
+	source := "/tree/."
+	if s.whole {
+		source = "/tree"
+	}
+	from, to := s.from+source, s.copied()
 	if !s.local {
 		via := s.server.addr
 		if s.proxy != nil {
@@ -153,7 +165,7 @@ func (s *step) begin(name string, more ...string) *process {
 		if s.push {
 			to = "rdma://" + via + "/copy"
 		} else {
-			from = "rdma://" + via + "/tree/."
+			from = "rdma://" + via + source
 		}
 	}
 	return start(s.t, nil, nil, append(args, from, to)...)
@@ -210,13 +222,14 @@ func (s *step) again(source state) {
 	}
 	p := s.begin("again")
 	s.ended(p, []int{0})
-	there, temps := look(s.t, s.copied())
+	there, _ := look(s.t, s.copied())
+	temps := s.temps()
 	for end := time.Now().Add(slow(xfer.AbortWait)); len(temps) > 0 && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		// The session that was cut off may end later.
-		_, temps = look(s.t, s.copied())
+		temps = s.temps()
 	}
 	extra := union(append(slices.Clone(s.versions), s.was)...)
-	if s.has("--delete") {
+	if s.has("--delete", "--atomic-dir") {
 		extra = nil
 	}
 	there.equal(s.t, source, extra, s.modes(), s.has("-a", "-rlpt", "-rlt"))
@@ -260,14 +273,28 @@ func union(states ...state) state {
 	return all
 }
 
+// temps are the names of what is not complete, in the copy and beside it.
+func (s *step) temps() (names []string) {
+	s.t.Helper()
+	_, names = look(s.t, s.copied())
+	beside, err := os.ReadDir(s.to)
+	must(s.t, err)
+	for _, e := range beside {
+		if isTemp(e.Name()) {
+			names = append(names, "../"+e.Name())
+		}
+	}
+	return names
+}
+
 // leftovers are of copies that died where the last one wrote nothing. gdrcp clean removes
 // them.
 func (s *step) leftovers(temps []string) {
 	if !strings.Contains(s.fault.name, "killed") {
 		s.t.Errorf("left behind: %q", temps)
 	}
-	s.ended(start(s.t, nil, nil, "clean", s.copied()), []int{0})
-	if _, temps = look(s.t, s.copied()); len(temps) > 0 {
+	s.ended(start(s.t, nil, nil, "clean", s.to), []int{0})
+	if temps = s.temps(); len(temps) > 0 {
 		s.t.Errorf("gdrcp clean left behind: %q", temps)
 	}
 }

@@ -64,9 +64,12 @@ func (k *sink) giveName(ctx context.Context, agree bool) (bool, error) {
 		return false, err
 	}
 	if err := k.store.RemoveReplaced(k.lookedAt(), ctx.Done()); err != nil {
-		k.noteUnsettled(".", err)
+		// The goroutine that settles entries has the list of what is unsettled.
+		u := wire.Unsettled{Path: ".", Text: err.Error()}
+		k.results.bookUnsettled(u.Path, u.Text, ThisEnd)
+		return true, k.session.ctl.send(ctx, wire.MsgUnsettled, u.AppendTo(nil))
 	}
-	return true, k.tellUnsettled(ctx)
+	return true, nil
 }
 
 // hearDone takes the sink's roots, and with them whether a tree that was to appear whole

@@ -122,10 +122,10 @@ func (f Fault) String() string {
 func FaultOf(err error) Fault {
 	var op *OpError
 	switch {
+	case errors.Is(err, ErrAccess), errors.Is(err, ErrNotGdrcp):
+		return FaultAccess
 	case errors.As(err, &op) && op.Fault != FaultUnknown:
 		return op.Fault
-	case errors.Is(err, ErrAccess):
-		return FaultAccess
 	case errors.Is(err, syscall.ETIMEDOUT), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.ENETDOWN):
 		return FaultPath
 	case errors.Is(err, ErrDisconnected):

@@ -29,6 +29,8 @@ type linkSet struct {
 	// moving is held while the conversation moves to another link.
 	moving sync.Mutex
 
+	first *railLink // it has the ring
+
 	mu   sync.Mutex
 	live []*railLink // copied on write
 	over bool
@@ -36,8 +38,11 @@ type linkSet struct {
 	// already. lost are links that the two ends have not done with yet.
 	coming, lost map[credit.Link]*railLink
 	last         credit.Link // the highest number so far
-	group        *errgroup.Group
-	ctx          context.Context
+	// answered are numbers of links that are not known here, for which a fence was
+	// answered.
+	answered map[credit.Link]bool
+	group    *errgroup.Group
+	ctx      context.Context
 	// replaces says that the session may go on after its last link was lost: the client
 	// tries to make another one. changed is closed, and replaced, when a link joins.
 	replaces bool
@@ -47,6 +52,7 @@ type linkSet struct {
 
 func newLinkSet(first *railLink) *linkSet {
 	k := &linkSet{
+		first: first, answered: make(map[credit.Link]bool),
 		joined: make(chan *railLink, maxLinks), wanted: make(chan struct{}, 1), live: []*railLink{first}, last: 1,
 		coming: make(map[credit.Link]*railLink), lost: make(map[credit.Link]*railLink), changed: make(chan struct{}),
 	}
@@ -196,7 +202,7 @@ func (k *linkSet) drop(l *railLink, why error) (left int, news bool, err error) 
 	}
 	rest := slices.DeleteFunc(slices.Clone(k.live), func(o *railLink) bool { return o == l })
 	fault := rdma.FaultOf(why)
-	if fault == rdma.FaultAccess || len(rest) == 0 && (!k.replaces || fault == rdma.FaultPeer) {
+	if fault == rdma.FaultAccess || len(rest) == 0 && !k.replaces {
 		return len(k.live), false, errNoOtherLink
 	}
 	l.lost.Store(true)
@@ -211,6 +217,29 @@ func (k *linkSet) drop(l *railLink, why error) (left int, news bool, err error) 
 
 // errNoOtherLink says that a session has lost what it cannot do without.
 var errNoOtherLink = errors.New("no other link")
+
+// answer reports whether a fence of an unknown link is the first of its number.
+func (k *linkSet) answer(n credit.Link) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.answered[n] {
+		return false
+	}
+	k.answered[n] = true
+	return true
+}
+
+// leave takes a link out of the live ones without a loss. left is how many there are
+// then.
+func (k *linkSet) leave(l *railLink) (left int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	rest := slices.DeleteFunc(slices.Clone(k.live), func(o *railLink) bool { return o == l })
+	if len(rest) < len(k.live) {
+		k.live, k.lost[l.number] = rest, l
+	}
+	return len(rest)
+}
 
 // forget drops a lost link that nobody asks for any more.
 func (k *linkSet) forget(l *railLink) {
@@ -228,6 +257,7 @@ func (k *linkSet) close() error {
 	for _, l := range k.lost {
 		all = append(all, l)
 	}
+	all = append(slices.DeleteFunc(all, func(l *railLink) bool { return l == k.first }), k.first)
 	k.mu.Unlock()
 	// Nothing is offered any more.
 	for {
@@ -287,9 +317,7 @@ func (s *session) loseLink(l *railLink, why error) error {
 	}
 	s.moveControl(l)
 	c.linkLost(l)
-	if l.unusable.Load() == nil {
-		s.reportRail(l, why, left)
-	}
+	s.reportLoss(l, why, left)
 	s.links.spawn(func(ctx context.Context) error { return s.shutLink(ctx, c, l) })
 	if left == 0 {
 		s.links.spawn(func(ctx context.Context) error { return s.awaitLink(ctx, why) })
@@ -300,14 +328,18 @@ func (s *session) loseLink(l *railLink, why error) error {
 // shutLink ends a lost link: its connections, its poller, and what this end has
 // registered there.
 func (s *session) shutLink(ctx context.Context, c carrier, l *railLink) error {
-	// The error of closing a connection that is dead already says nothing new.
-	_ = l.closeLanes()
+	if err := l.closeLanes(); err != nil {
+		// The device may still use the slots.
+		return &lostError{s.peer, fmt.Errorf("give up rail %s: %w", l.name, err)}
+	}
 	l.end()
 	<-l.polled
 	c.linkClosed(l)
 	close(l.shut)
 	if l.number != 1 {
 		_ = l.close()
+	} else if err := l.unregister(); err != nil {
+		return err
 	}
 	return c.linkShut(ctx, l)
 }
@@ -333,13 +365,22 @@ func (s *session) moveControl(l *railLink) {
 	}
 }
 
+// hungUpTime is how long a session waits for another link when the peer closed the last
+// one. Its device may have failed, and not its process.
+const hungUpTime = 2 * time.Second
+
 // awaitLink waits for a link to take the place of the last one. why is how that was
 // lost.
 func (s *session) awaitLink(ctx context.Context, why error) error {
-	t := time.NewTimer(s.timeouts.Silence)
+	bound := s.timeouts.Silence
+	if rdma.FaultOf(why) == rdma.FaultPeer {
+		bound = min(bound, hungUpTime) // most likely its process has ended
+	}
+	t, again := time.NewTimer(bound), time.NewTicker(min(time.Second, bound/2))
 	defer t.Stop()
-	s.links.suspect()
+	defer again.Stop()
 	for {
+		s.links.suspect()
 		s.links.mu.Lock()
 		left, changed := len(s.links.live), s.links.changed
 		s.links.mu.Unlock()
@@ -348,8 +389,9 @@ func (s *session) awaitLink(ctx context.Context, why error) error {
 		}
 		select {
 		case <-changed:
+		case <-again.C:
 		case <-t.C:
-			return &lostError{s.peer, fmt.Errorf("%w (no other came up within %v)", why, s.timeouts.Silence)}
+			return &lostError{s.peer, fmt.Errorf("%w (no other came up within %v)", why, bound)}
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -382,6 +424,7 @@ func (s *session) joinLink(l *railLink) {
 		_ = l.close()
 		return
 	}
+	s.links.mayReplace() // the peer knows how to make another
 	s.poll(l)
 	s.moveControl(nil)
 	s.reportJoined(l)
@@ -390,7 +433,9 @@ func (s *session) joinLink(l *railLink) {
 			return err
 		}
 		if err := l.register(s.link.ring, c.access()); err != nil {
-			l.unusable.Store(&err)
+			if errors.Is(err, rdma.ErrUnsupported) || errors.Is(err, rdma.ErrLockedMemory) {
+				l.unusable.Store(&err)
+			}
 			return s.loseLink(l, &rdma.OpError{Op: "use", Device: l.name, Err: err, Fault: rdma.FaultDevice})
 		}
 		return c.linkUp(ctx, l)
@@ -399,6 +444,9 @@ func (s *session) joinLink(l *railLink) {
 
 // converses begins the role of this end, whose chunks can travel over several links.
 func (s *session) converses(r role) {
+	if !s.client && s.link.transport == "verbs" && s.ringWish.Placement.GPU == wire.GPUOff {
+		s.links.mayReplace()
+	}
 	s.role.Store(&r)
 	close(s.roleSet)
 }

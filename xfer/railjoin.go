@@ -59,7 +59,9 @@ func (s *session) keepRails(ctx context.Context, c *Client, ep Endpoint, d *firs
 		return nil
 	}
 	ways[0].link = s.link
-	s.links.mayReplace()
+	if o.local.GPU == wire.GPUOff && o.remote.GPU == wire.GPUOff {
+		s.links.mayReplace()
+	}
 	for _, w := range ways {
 		s.links.spawn(func(ctx context.Context) error { return s.keepRail(ctx, w, d, o) })
 	}
@@ -312,6 +314,11 @@ func (s *session) takeLane(ctx context.Context, p rdma.Provider, req rdma.Reques
 		}
 		return s.link.addLane(conn, lane)
 	}
+	if s.waiting.Add(1) > maxLinks {
+		s.waiting.Add(-1)
+		return errors.Join(errors.New("too many queue pairs are being made"), req.Reject(rdma.RejectBusy))
+	}
+	defer s.waiting.Add(-1)
 	s.joining.Lock() // the queue pairs of one link come one after the other
 	defer s.joining.Unlock()
 	n := credit.Link(lane.Epoch)
@@ -338,6 +345,7 @@ func (s *session) takeLane(ctx context.Context, p rdma.Provider, req rdma.Reques
 	l := newFurtherLink(n, rail, s.trust, cfg.Conns)
 	l.giveBack = giveBack
 	l.nameFor(p.Name(), req.Remote())
+	l.isReserve = p.Name() == "tcp" && s.link.transport == "verbs"
 	if !s.links.expect(l) {
 		return errors.Join(fmt.Errorf("no room for link %d", n), req.Reject(rdma.RejectBusy), l.close())
 	}
@@ -364,6 +372,30 @@ func messageBytes(c *rdma.RailConfig) int64 {
 func (s *session) reportRail(l *railLink, why error, left int) {
 	if s.report != nil {
 		s.report(Event{Kind: EventRailLost, Rail: l.name, Text: why.Error(), RailsLeft: left})
+	}
+}
+
+// lossTime is how long a rail that the peer closed is not told of: a peer that ends the
+// session closes all of them, one after the other.
+const lossTime = time.Second
+
+// reportLoss tells that a rail was lost, unless it was of no use.
+func (s *session) reportLoss(l *railLink, why error, left int) {
+	switch {
+	case l.unusable.Load() != nil:
+	case rdma.FaultOf(why) != rdma.FaultPeer:
+		s.reportRail(l, why, left)
+	default:
+		s.links.spawn(func(ctx context.Context) error {
+			t := time.NewTimer(lossTime)
+			defer t.Stop()
+			select {
+			case <-t.C:
+				s.reportRail(l, why, left)
+			case <-ctx.Done():
+			}
+			return nil
+		})
 	}
 }
 

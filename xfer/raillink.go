@@ -206,6 +206,21 @@ func (r *railLink) closeLanes() error {
 	return errors.Join(errs...)
 }
 
+// unregister ends the registration of the first link's ring, where that is in host memory:
+// a link that comes later over the same device registers the ring again. The queue pairs
+// must be closed.
+func (r *railLink) unregister() error {
+	select {
+	case <-r.ringReady:
+	default:
+		return nil
+	}
+	if r.ring.Payload == nil {
+		return nil
+	}
+	return errors.Join(r.payload.Close(), r.header.Close())
+}
+
 // close closes the queue pairs, and then the memory that they could reach. The link's
 // poller must have ended.
 func (r *railLink) close() error {

@@ -175,9 +175,6 @@ func (v *Server) begin(p rdma.Provider, req rdma.Request, host *door.Session, l 
 	s.terms = wire.Terms{Slots: host.Grant.Slots, QPs: host.Grant.QPs, ChunkBytes: host.ChunkBytes}
 	s.limit = host.Limit
 	s.traces(v.cfg.trace)
-	if p.Name() == "verbs" {
-		s.links.mayReplace()
-	}
 	host.Begun(rail.Device().Name, func(p rdma.Provider, req rdma.Request, l trust.Lane) error {
 		return s.takeLane(ctx, p, req, l, railConfig(host.Grant.QPs, host.Grant.Slots, host.ChunkBytes, false, false, v.cfg.Wire), host)
 	})

@@ -83,6 +83,7 @@ type session struct {
 	// roleSet is closed when further links may join.
 	roleSet chan struct{}
 	joining sync.Mutex
+	waiting atomic.Int32 // queue pairs that are being made
 
 	// hearing is held while a control message is taken: they may come over several links.
 	hearing sync.Mutex
@@ -226,8 +227,11 @@ func (s *session) pollCompletions(ctx context.Context, l *railLink) error {
 	cs := make([]rdma.Completion, 64)
 	for {
 		n, err := l.rail.Wait(ctx, cs)
-		if err != nil {
+		switch {
+		case err != nil && ctx.Err() != nil:
 			return err
+		case err != nil:
+			return s.loseLink(l, &rdma.OpError{Op: "use", Device: l.name, Err: err, Fault: rdma.FaultDevice})
 		}
 		role := s.role.Load()
 		done := false
@@ -273,6 +277,11 @@ func (s *session) pollCompletions(ctx context.Context, l *railLink) error {
 // complete. Before that, the copy goes on over other links if it can.
 func (s *session) closed(l *railLink, c *rdma.Completion) error {
 	if s.ending.Load() {
+		// What the peer has not heard yet goes over another link, if there is one.
+		if s.links.leave(l) > 0 {
+			s.moveControl(l)
+			return nil
+		}
 		s.once.Do(func() { close(s.hungUp) })
 		return nil
 	}
@@ -284,9 +293,11 @@ func (s *session) closed(l *railLink, c *rdma.Completion) error {
 // keep-alive of their own: an end that only receives would never notice a dead peer.
 func (s *session) beat(ctx context.Context) error {
 	const looks = 5 // at the devices for each heartbeat
+	var hearing hearing
 	tick := time.NewTicker(max(s.timeouts.Heartbeat/looks, time.Millisecond))
 	defer tick.Stop()
 	for n := 0; ; n++ {
+		hearing.look(s)
 		for _, l := range s.links.snapshot() {
 			if err := s.watchLink(l); err != nil {
 				return err
@@ -294,7 +305,7 @@ func (s *session) beat(ctx context.Context) error {
 			if n%looks != 0 {
 				continue
 			}
-			if err := s.beatLink(l); err != nil {
+			if err := s.beatLink(l, &hearing); err != nil {
 				return err
 			}
 		}
@@ -304,6 +315,22 @@ func (s *session) beat(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// hearing knows since when this end hears the peer without a pause. A peer that stood
+// still, or an end that did, says nothing about a rail: when both go on, one rail is
+// heard before the others.
+type hearing struct {
+	looked time.Time
+	deaf   time.Time // when this end last stood still, or heard nothing over any rail
+}
+
+func (h *hearing) look(s *session) {
+	now, pause := time.Now(), 2*s.timeouts.Heartbeat
+	if now.Sub(h.looked) > pause || s.links.heardLast(nil) > pause {
+		h.deaf = now
+	}
+	h.looked = now
 }
 
 // watchLink gives up a link whose device is in trouble, if there is another.
@@ -316,13 +343,13 @@ func (s *session) watchLink(l *railLink) error {
 
 // beatLink beats on the lanes of a link. A link that is silent is lost, if the peer was
 // heard over another one meanwhile. If all are silent for long, the peer is dead.
-func (s *session) beatLink(l *railLink) error {
+func (s *session) beatLink(l *railLink, h *hearing) error {
 	silent := l.silent()
 	switch others := s.links.heardLast(l); {
 	case s.ending.Load():
 	case silent > s.timeouts.Silence && others > s.timeouts.Silence:
 		return fmt.Errorf("%w: nothing from %s for %v", ErrPeerSilent, s.peer, silent.Round(time.Second))
-	case silent > s.timeouts.Suspect && others < 2*s.timeouts.Heartbeat:
+	case silent > s.timeouts.Suspect && others < 2*s.timeouts.Heartbeat && time.Since(h.deaf) > s.timeouts.Suspect:
 		return s.loseLink(l, &rdma.OpError{
 			Op: "hear", Device: l.name, Status: fmt.Sprintf("nothing came for %v", silent.Round(100*time.Millisecond)), Fault: rdma.FaultPath, Err: ErrPeerSilent,
 		})

@@ -42,6 +42,9 @@ func (k *sink) linkShut(ctx context.Context, l *railLink) error {
 func (k *sink) hearLost(t wire.MsgType, l *railLink, b *wire.LostLink) error {
 	if t == wire.MsgFence && l == nil && len(b.Slots) == 0 {
 		// This end could not make the link, which stood at the other.
+		if !k.session.links.answer(credit.Link(b.Link)) {
+			return fmt.Errorf("%w: link %d was given up twice", ErrProtocol, b.Link)
+		}
 		k.session.links.spawn(func(ctx context.Context) error { return k.session.ctl.send(ctx, wire.MsgFenced, b.Encode()) })
 		return nil
 	}

@@ -19,6 +19,9 @@ func (s *source) hearRing(body []byte) error {
 	if err != nil {
 		return err
 	}
+	if info.Link == 1 { // it grants the slots, also when the link is lost
+		return s.sender.open(s.session.link, info)
+	}
 	l, err := s.session.links.find(credit.Link(info.Link))
 	if err != nil || l == nil || l.lost.Load() {
 		return err // it was lost meanwhile

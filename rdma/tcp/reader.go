@@ -28,6 +28,10 @@ func (c *conn) readLoop() {
 	var refused *refusal
 	switch {
 	case errors.As(err, &refused):
+		var op *rdma.OpError
+		if errors.As(refused.err, &op) {
+			op.Fault = rdma.FaultAccess // another path would not help
+		}
 		c.leave(refused.code, refused.err)
 	case c.leavingNow() && err != nil:
 		return // the awaited end of the stream

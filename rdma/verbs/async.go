@@ -136,23 +136,25 @@ func (r *rail) Trouble() error {
 	if !r.portDown.Load() {
 		return nil
 	}
-	e := asyncError(r, "the port went down (IBV_EVENT_PORT_ERR)", "check the cable and the switch").(*rdma.OpError)
+	e := asyncError(r, "the port went down (IBV_EVENT_PORT_ERR)", "check the cable and the switch")
 	e.Fault = rdma.FaultPath
 	return e
 }
 
-func asyncError(r *rail, status, hint string) error {
+func asyncError(r *rail, status, hint string) *rdma.OpError {
 	return &rdma.OpError{Op: "use rail", Device: r.dev.Name, Status: status, Hint: hint, Fault: rdma.FaultDevice}
 }
 
 func qpFault(r *rail, kind int) error {
 	switch kind {
 	case C.ABI_EVENT_QP_ACCESS_ERR:
-		e := asyncError(r, "the peer's access was refused for its key, bounds or rights (IBV_EVENT_QP_ACCESS_ERR)", "").(*rdma.OpError)
+		e := asyncError(r, "the peer's access was refused for its key, bounds or rights (IBV_EVENT_QP_ACCESS_ERR)", "")
 		e.Err = rdma.ErrAccess
 		return e
 	case C.ABI_EVENT_QP_REQ_ERR:
-		return asyncError(r, "the peer sent an invalid request (IBV_EVENT_QP_REQ_ERR)", "check that both ends run the same version")
+		e := asyncError(r, "the peer sent an invalid request (IBV_EVENT_QP_REQ_ERR)", "check that both ends run the same version")
+		e.Fault = rdma.FaultAccess
+		return e
 	}
 	return asyncError(r, "the queue pair failed (IBV_EVENT_QP_FATAL)", "see dmesg")
 }

@@ -18,7 +18,7 @@ const preambleMagic = 0x50434447 // "GDCP"
 //	     0    4 magic "GDCP"
 //	     4    2 protocol version
 //	     6    1 0: a door, 1: a queue pair of a session
-//	     7    1 rail index: 0, as a session has one rail
+//	     7    1 1: of a further link, whose number is the epoch; else 0
 //	     8    1 queue pair index in the rail
 //	     9    1 queue pairs wanted (door)
 //	    10    2 slots wanted (door); epoch (queue pair)

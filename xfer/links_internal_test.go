@@ -1,0 +1,83 @@
+package xfer
+
+import (
+	"testing"
+
+	"gdrcp/rdma"
+	"gdrcp/rdma/tcp"
+	"gdrcp/xfer/internal/ring"
+)
+
+// newTestLink returns a first link on a rail that ends with the test.
+func newTestLink(t *testing.T) *railLink {
+	t.Helper()
+	rail, err := tcp.New().Open("tcp", railConfig(1, 2, MinChunkBytes, false, false, rdma.Wire{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { rail.Close() })
+	return newFurtherLink(1, rail, nil, 1)
+}
+
+// The first link has the ring, also when it was lost, and nobody asks for it any more:
+// its end unmaps the ring.
+func TestRingOfALostLinkIsUnmapped(t *testing.T) {
+	t.Parallel()
+	l := newTestLink(t)
+	if err := l.place(t.Context(), ring.Config{Slots: 2, SlotBytes: MinChunkBytes, Access: rdma.LocalRead}); err != nil {
+		t.Fatal(err)
+	}
+	k := newLinkSet(l)
+	k.mayReplace()
+	if _, news, err := k.drop(l, &rdma.OpError{Fault: rdma.FaultPath}); !news || err != nil {
+		t.Fatalf("lost: %v, %v", news, err)
+	}
+	k.forget(l)
+	if err := k.close(); err != nil {
+		t.Error(err)
+	}
+	if l.ring.Payload != nil {
+		t.Errorf("%d bytes stay mapped", len(l.ring.Payload))
+	}
+}
+
+// A session goes on without its last link only where another one may take its place, and
+// never where an end broke a rule.
+func TestWhatALinkIsLostFor(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		fault          rdma.Fault
+		others         bool
+		replaces, ends bool
+	}{
+		{rdma.FaultPath, true, false, false},
+		{rdma.FaultPeer, true, false, false},
+		{rdma.FaultAccess, true, true, true},
+		{rdma.FaultPath, false, true, false},
+		{rdma.FaultPath, false, false, true},
+	} {
+		l := newTestLink(t)
+		k := newLinkSet(l)
+		if tc.others {
+			if other := newFurtherLink(2, l.rail, nil, 1); !k.expect(other) || !k.add(other) {
+				t.Fatal("no room for a second link")
+			}
+		}
+		if tc.replaces {
+			k.mayReplace()
+		}
+		if _, _, err := k.drop(l, &rdma.OpError{Fault: tc.fault}); (err != nil) != tc.ends {
+			t.Errorf("%+v: %v", tc, err)
+		}
+	}
+}
+
+// A fence of a link that is not known here is answered once: a peer that asks again and
+// again would have this end keep an answer for each.
+func TestUnknownLinksAreAnsweredOnce(t *testing.T) {
+	t.Parallel()
+	k := newLinkSet(newTestLink(t))
+	if !k.answer(2) || !k.answer(3) || k.answer(2) {
+		t.Error("not answered, or answered again")
+	}
+}

@@ -76,7 +76,7 @@ func thePlan(t *testing.T) plan {
 	}
 	p := plan{seed: os.Getenv(rdmatest.Seed), first: 1, last: 12, atOnce: 3}
 	if os.Getenv("GDRCP_TEST_RDMA") != "" { // emulated, as its processors
-		p.last, p.atOnce = 2, 1
+		p.last, p.atOnce = 1, 1
 	}
 	if n := number("GDRCP_SOAK_STEP"); n > 0 {
 		p.first, p.last, p.atOnce = n, n, 1

@@ -166,153 +166,11 @@ func (t *Temp) stampAtName() (Stamp, error) {
 	return stampOf(&st), err
 }
 
-// Clone makes a file that begins as a copy of the basis and shares its blocks
-// (ioctl_ficlone(2)). It is like one of CreatePartial, or with a nil p like one of
-// Create that only its owner may read until it is finished. Its reads (ReadAt) do not
-// change with the basis. It is nil where the file system cannot do that.
-func (b *Basis) Clone(p *Partial) (*Temp, error) {
-	d := b.temp.sink.deviceOf(b.temp.dir)
-	if d.noClones.Load() {
-		return nil, nil
-	}
-	t, err := b.create(p)
-	if err != nil {
-		return nil, nil // Create meets the same error, if anything has to be written at all
-	}
-	err = uninterrupted(func() error { return unix.IoctlFileClone(t.fd, b.temp.fd) })
-	if err == nil {
-		t.origin.cloned = true
-		err = fstat(t.fd, &t.made)
-		t.written.Store(t.made.Size) // where that is not the entry's, Finish mends it
-	}
-	if err == nil {
-		return t, nil
-	}
-	if err == unix.EOPNOTSUPP || err == unix.ENOTTY || err == unix.ENOSYS {
-		d.noClones.Store(true)
-	}
-	if err := t.Discard(); err != nil {
-		return nil, err
-	}
-	if err = opErr("clone", t.path, err); errors.Is(err, ErrNoSpace) {
-		return nil, err
-	}
-	return nil, nil
-}
-
-// Copy makes a file like that of Clone, whose blocks are its own: copy_file_range(2)
-// where possible. It has no journal. What is written behind it goes into it. Publish
-// compares the whole of it with what it must hold (MustHold), because the basis may have
-// changed after a piece was compared and before it was copied. Copy blocks for the disk;
-// see Watch. Bytes that cannot be read are left out.
-func (b *Basis) Copy() (*Temp, error) {
-	t, err := b.create(nil)
-	if err != nil {
-		return nil, err
-	}
-	t.origin.copied = true
-	if err = b.fits(); err == nil {
-		err = b.copyInto(t)
-	}
-	if err != nil {
-		return nil, errors.Join(opErr("copy", t.path, err), t.Discard())
-	}
-	return t, nil
-}
-
-// create makes the file. Nobody else may read it before it is finished, because the old
-// content may be for other eyes than the new one.
-func (b *Basis) create(p *Partial) (*Temp, error) {
-	s := b.temp.sink
-	if p != nil {
-		return s.CreatePartial(&b.entry, b.temp.attrs, p)
-	}
-	t, err := s.newTemp(&b.entry, b.temp.attrs)
-	if err != nil {
-		return nil, err
-	}
-	t.private, t.wantsJournal = true, true
-	if err := t.create(b.entry.Mode); err != nil {
-		t.dir.release()
-		return nil, opErr("create", t.path, err)
-	}
-	return t, nil
-}
-
-// fits checks that the disk has room for a copy, before most of the copy is made.
-func (b *Basis) fits() error {
-	var st unix.Statfs_t
-	if err := uninterrupted(func() error { return unix.Fstatfs(b.temp.fd, &st) }); err != nil {
-		return err
-	}
-	if need := b.temp.made.Blocks * 512; st.Blocks > 0 && need > int64(st.Bavail)*st.Bsize {
-		return unix.ENOSPC
-	}
-	return nil
-}
-
 // copyStepBytes is how much Copy copies between two looks at whether it is to end.
 const copyStepBytes = 8 << 20
 
-// copyInto copies all data of the basis. Holes stay holes.
-func (b *Basis) copyInto(t *Temp) error {
-	c := rangeCopier{from: b.temp.fd, to: t.fd}
-	for off := b.dataFrom(0); off < t.size; off = b.dataFrom(off) {
-		if err := t.step(); err != nil {
-			return err
-		}
-		n, err := c.copy(off, int(min(copyStepBytes, holeFrom(b.temp.fd, off, t.size)-off)))
-		if err == errNotRead {
-			// A piece with such a part is never the same, so it is written anew. No piece
-			// is smaller than this.
-			n = int(manifest.MinPieceBytes - off%manifest.MinPieceBytes)
-		} else if err != nil {
-			return err
-		}
-		off += int64(n)
-	}
-	t.written.Store(t.size)
-	return uninterrupted(func() error { return unix.Ftruncate(t.fd, t.size) }) // the end may be a hole
-}
-
 // errNotRead says that a part of a file cannot be read.
 var errNotRead = errors.New("cannot be read")
-
-// rangeCopier copies ranges of one file to the same place in another.
-type rangeCopier struct {
-	from, to int
-	buf      []byte // used where copy_file_range(2) does not work
-}
-
-// copy copies up to most bytes at off, and returns how many. errNotRead: none of them can
-// be read.
-func (c *rangeCopier) copy(off int64, most int) (int, error) {
-	if c.buf == nil {
-		in, out := off, off
-		n, err := unix.CopyFileRange(c.from, &in, c.to, &out, most, 0)
-		switch {
-		case err == unix.EINTR:
-			return 0, nil
-		case err == nil && n > 0:
-			return n, nil
-		case err == unix.ENOSPC || err == unix.EDQUOT:
-			return 0, err
-		}
-		c.buf = make([]byte, 1<<20)
-	}
-	n, _ := fdReader{c.from}.ReadAt(c.buf[:min(most, len(c.buf))], off) // an error is met again
-	if n == 0 {
-		return 0, errNotRead
-	}
-	for done := 0; done < n; {
-		m, err := unix.Pwrite(c.to, c.buf[done:n], off+int64(done))
-		if err != nil && err != unix.EINTR {
-			return 0, err
-		}
-		done += max(m, 0)
-	}
-	return n, nil
-}
 
 // IsZero reports whether a range of the file reads as zeros. It does not read holes. It
 // reads through buf, and blocks for the disk; see Watch.
@@ -368,13 +226,6 @@ func (t *Temp) dataFrom(off int64) int64 {
 	}
 	return dataFrom(t.fd, off, t.size)
 }
-
-// IsClone reports whether Clone made the file.
-func (t *Temp) IsClone() bool { return t.origin.cloned }
-
-// IsCopy reports whether the file began as what stands in its place, as a copy or as that
-// file itself: what is the same need not be written, and holes have to be made (MakeHole).
-func (t *Temp) IsCopy() bool { return t.origin.cloned || t.origin.copied || t.origin.inPlace }
 
 // MakeHole makes a range of a file that did not begin empty read as zeros:
 // by a hole where the file system has holes (fallocate(2)), else by writing zeros. The

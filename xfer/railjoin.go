@@ -1,12 +1,10 @@
 package xfer
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	"gdrcp/internal/trust"
@@ -15,18 +13,6 @@ import (
 	"gdrcp/xfer/internal/door"
 	"gdrcp/xfer/internal/wire"
 )
-
-// railWay is a way from a device here to an address of the server, which can carry a
-// link.
-type railWay struct {
-	provider rdma.Provider
-	device   string
-	to       netip.AddrPort
-	// isReserve says that the way is for when no other is left.
-	isReserve bool
-	// link is the one that stands at first, or nil.
-	link *railLink
-}
 
 // MaxRails bounds how many rails carry a session at once.
 const MaxRails = maxLinks
@@ -66,119 +52,6 @@ func (s *session) keepRails(ctx context.Context, c *Client, ep Endpoint, d *firs
 		s.links.spawn(func(ctx context.Context) error { return s.keepRail(ctx, w, d, o) })
 	}
 	return nil
-}
-
-// ways lists the ways to the server: that of the first connection, further ones up to
-// what the options ask for, and at the end TCP as a reserve.
-func (c *Client) ways(ctx context.Context, ep Endpoint, d *firstConn, o *Options) []*railWay {
-	first := &railWay{provider: c.providerOf(d), device: d.rail.Device().Name, to: d.conn.Remote()}
-	ways := []*railWay{first}
-	if o.local.GPU != wire.GPUOff || o.remote.GPU != wire.GPUOff {
-		return ways // one rail reaches a GPU's memory
-	}
-	if d.link.Transport == "tcp" {
-		if o.Rails == 0 {
-			return ways
-		}
-		byTCP, _, err := ep.listens(ctx)
-		if err != nil {
-			return ways
-		}
-		for _, to := range byTCP {
-			if to.Addr() != first.to.Addr() {
-				ways = append(ways, &railWay{provider: first.provider, device: first.device, to: to})
-			}
-		}
-		return o.mostRails(ways)
-	}
-	if o.RemoteRail == "" {
-		ways = append(ways, c.furtherDevices(ctx, d, o)...)
-	}
-	ways = o.mostRails(ways)
-	if a := d.granted; o.Transport == "auto" && !o.needsVerbs() && o.Rail == "" && o.RemoteRail == "" && a.Provider == c.TCP {
-		ways = append(ways, &railWay{provider: a.Provider, device: a.Device, to: a.At, isReserve: true})
-	}
-	return ways
-}
-
-// mostRails cuts a list of ways to as many as the options ask for.
-func (o *Options) mostRails(ways []*railWay) []*railWay {
-	if n := cmp.Or(o.Rails, AllRails); n > 0 && len(ways) > n {
-		return ways[:n]
-	}
-	return ways
-}
-
-func (c *Client) providerOf(d *firstConn) rdma.Provider {
-	if d.link.Transport == "verbs" {
-		return c.Verbs
-	}
-	return c.TCP
-}
-
-// furtherDevices pairs the devices here that the session does not use yet with the
-// server's addresses. Each end's device is used once. A device of another kind than the
-// first, or with less than half of its rate, has another purpose.
-func (c *Client) furtherDevices(ctx context.Context, d *firstConn, o *Options) (ways []*railWay) {
-	devices, err := c.Verbs.Devices()
-	if err != nil {
-		return nil
-	}
-	first := d.rail.Device()
-	if i := slices.IndexFunc(devices, func(o rdma.Device) bool { return o.Name == first.Name }); i >= 0 {
-		first = devices[i]
-	}
-	devices = slices.DeleteFunc(devices, func(v rdma.Device) bool {
-		return !v.Usable() || v.Name == first.Name || v.Transport != first.Transport || v.RateGbps() < first.RateGbps()/2 || !o.mayUse(v)
-	})
-	var rails []door.RailAddr
-	usedDevice := ""
-	for _, r := range d.granted.Rails {
-		if r.Addr == d.conn.Remote() {
-			usedDevice = r.Device
-		}
-	}
-	for _, r := range d.granted.Rails {
-		if r.Addr != d.conn.Remote() && (usedDevice == "" || r.Device != usedDevice) && r.Addr.Addr().Is4() == d.conn.Remote().Addr().Is4() {
-			rails = append(rails, r)
-		}
-	}
-	routes := c.routes(ctx, rails)
-	usedRemote := make(map[string]bool)
-	take := func(i int, device string) {
-		r := rails[i]
-		if usedRemote[r.Device+"/"+r.Addr.String()] || r.Device != "" && usedRemote[r.Device] {
-			return
-		}
-		j := slices.IndexFunc(devices, func(v rdma.Device) bool { return v.Name == device })
-		if j < 0 {
-			return
-		}
-		usedRemote[r.Device+"/"+r.Addr.String()], usedRemote[r.Device] = true, true
-		devices = slices.Delete(devices, j, j+1)
-		ways = append(ways, &railWay{provider: c.Verbs, device: device, to: r.Addr})
-	}
-	for i := range rails {
-		take(i, routes[i])
-	}
-	// Where several devices are in one network, the kernel names one of them for all.
-	for i, r := range rails {
-		for _, v := range devices {
-			if slices.ContainsFunc(networksOf(&v), func(p netip.Prefix) bool { return p.Contains(r.Addr.Addr()) }) {
-				take(i, v.Name)
-				break
-			}
-		}
-	}
-	return ways
-}
-
-// mayUse reports whether the options let a device here carry chunks.
-func (o *Options) mayUse(v rdma.Device) bool {
-	if o.Rail == "" {
-		return true
-	}
-	return slices.ContainsFunc(o.MoreRails, func(name string) bool { return isNamed(name, v.Name, v.Addrs()...) })
 }
 
 // keepRail makes links over a way, one after the other, until ctx ends or the way turns
@@ -366,49 +239,4 @@ func (s *session) takeLane(ctx context.Context, p rdma.Provider, req rdma.Reques
 // messageBytes is the memory for the messages that may be under way on a rail.
 func messageBytes(c *rdma.RailConfig) int64 {
 	return int64(c.Conns) * int64(c.SendDepth+c.RecvDepth) * int64(c.MsgBytes)
-}
-
-// reportRail tells that a rail was lost.
-func (s *session) reportRail(l *railLink, why error, left int) {
-	if s.report != nil {
-		s.report(Event{Kind: EventRailLost, Rail: l.name, Text: why.Error(), RailsLeft: left})
-	}
-}
-
-// lossTime is how long a rail that the peer closed is not told of: a peer that ends the
-// session closes all of them, one after the other.
-const lossTime = time.Second
-
-// reportLoss tells that a rail was lost, unless it was of no use.
-func (s *session) reportLoss(l *railLink, why error, left int) {
-	switch {
-	case l.unusable.Load() != nil:
-	case rdma.FaultOf(why) != rdma.FaultPeer:
-		s.reportRail(l, why, left)
-	default:
-		s.links.spawn(func(ctx context.Context) error {
-			t := time.NewTimer(lossTime)
-			defer t.Stop()
-			select {
-			case <-t.C:
-				s.reportRail(l, why, left)
-			case <-ctx.Done():
-			}
-			return nil
-		})
-	}
-}
-
-// reportJoined tells that a further rail carries chunks.
-func (s *session) reportJoined(l *railLink) {
-	if s.report != nil {
-		s.report(Event{Kind: EventRailJoined, Rail: l.name, RailsLeft: len(s.links.snapshot())})
-	}
-}
-
-// reportNoRail tells that a rail does not join.
-func (s *session) reportNoRail(w *railWay, why error) {
-	if s.report != nil {
-		s.report(Event{Kind: EventRailUnused, Rail: cmp.Or(w.device, w.to.String()), Text: why.Error(), RailsLeft: len(s.links.snapshot())})
-	}
 }

@@ -1,15 +1,11 @@
 package xfer
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
 	"gdrcp/chunker"
-	"gdrcp/internal/trust"
 	"gdrcp/manifest"
-	"gdrcp/rdma"
-	"gdrcp/xfer/internal/door"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -58,17 +54,6 @@ type unsettledFile struct {
 // NewTries returns the tries of a copy that has not begun.
 func NewTries() *Tries { return &Tries{began: time.Now(), stage: chunker.NewStageID()} }
 
-// lostError says that the connection to a peer broke.
-type lostError struct {
-	peer string
-	err  error
-}
-
-func (e *lostError) Error() string { return fmt.Sprintf("connection to %s lost: %v", e.peer, e.err) }
-
-// Unwrap returns the cause.
-func (e *lostError) Unwrap() error { return e.err }
-
 // MayGoOn reports whether another try of the copy makes sense after an error: the ends
 // had agreed once, and the connection was lost, the peer fell silent, or it stopped.
 func (t *Tries) MayGoOn(err error) bool {
@@ -91,53 +76,6 @@ func (t *Tries) Again(tally *Tally) int {
 	}
 	tally.Again(t.done.counts[Copied], bytes)
 	return t.again
-}
-
-// isFinal reports whether an error would meet every try.
-func isFinal(err error) bool {
-	var remote *RemoteError
-	if errors.As(err, &remote) && remote.Class != ClassStopped {
-		return true
-	}
-	for _, final := range []error{
-		ErrIntegrity, ErrUsage, ErrProtocol, ErrStalled, rdma.ErrUnsupported, rdma.ErrAccess, rdma.ErrLockedMemory, rdma.ErrNoDevice, chunker.ErrNoSpace,
-	} {
-		if errors.Is(err, final) {
-			return true
-		}
-	}
-	return false
-}
-
-// isLost reports whether an error says that a connection that stood is gone.
-func isLost(err error) bool {
-	if isFinal(err) {
-		return false
-	}
-	return errors.As(err, new(*lostError)) || errors.Is(err, rdma.ErrDisconnected) || errors.Is(err, ErrPeerSilent) || errors.Is(err, ErrPeerStopped)
-}
-
-// isUnreached reports whether an error says that a server, which was there before, cannot
-// be reached now or has no room now.
-func isUnreached(err error) bool {
-	var refused *RefusedError
-	var rejected *rdma.RejectedError
-	switch {
-	case isFinal(err):
-		return false
-	case errors.As(err, &refused):
-		return mayPass(refused.Code)
-	case errors.As(err, &rejected):
-		return mayPass(rejected.Code)
-	case door.IsCrowded(err):
-		return true
-	}
-	return errors.As(err, new(*rdma.OpError)) && !errors.Is(err, trust.ErrRefused)
-}
-
-// mayPass reports whether a server may later accept what it refuses now.
-func mayPass(code rdma.RejectCode) bool {
-	return code == rdma.RejectBusy || code == rdma.RejectShutdown || code == rdma.RejectSession
 }
 
 // goesOn adds to the terms of a later try where it goes on. Without fsync, what an

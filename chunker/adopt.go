@@ -1,0 +1,164 @@
+package chunker
+
+import (
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// adoptStage looks for a staging directory that an earlier copy left for the same name,
+// locks it, and gives it this copy's name. It waits for an earlier try of this copy that
+// is still ending. One that another copy uses, or another user made, stays alone.
+func (s *Sink) adoptStage() error {
+	names, err := s.stageNames()
+	if err != nil {
+		return err
+	}
+	for until := time.Now().Add(s.lockWait); ; time.Sleep(lockPause) {
+		taken, err := s.adoptFirst(names)
+		if err != nil || !taken || time.Now().After(until) {
+			break // without it the copy begins anew
+		}
+	}
+	if s.stage.fd >= 0 || !s.exists(s.stage.name) {
+		return nil
+	}
+	s.stage.name = stageStem(s.leaf) + randomDigits() // an earlier try still has it
+	return nil
+}
+
+func (s *Sink) exists(name string) bool {
+	var st unix.Stat_t
+	return fstatat(s.base.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil
+}
+
+// stageNames lists the staging directories for the final name, this copy's own first.
+func (s *Sink) stageNames() (names []string, err error) {
+	stem := stageStem(s.leaf)
+	if s.exists(s.stage.name) {
+		names = append(names, s.stage.name)
+	}
+	err = eachNameIn(s.base.fd, func(name []byte) {
+		if isStageName(name) && strings.HasPrefix(string(name), stem) && string(name) != s.stage.name {
+			names = append(names, string(name))
+		}
+	})
+	return names, err
+}
+
+// eachNameIn reads the names in a directory, through a descriptor of its own: the offset
+// of dirfd is shared by its users.
+func eachNameIn(dirfd int, visit func(name []byte)) error {
+	own, err := openat(dirfd, ".", dirFlags, 0)
+	if err != nil {
+		return err
+	}
+	defer closeQuietly(own)
+	buf := make([]byte, direntBytes)
+	for {
+		n, err := unix.Getdents(own, buf)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || n == 0 {
+			return err
+		}
+		if err := eachDirent(buf[:n], func(name []byte) error { visit(name); return nil }); err != nil {
+			return err
+		}
+	}
+}
+
+// adoptFirst adopts the first staging directory that nobody uses. taken says that this
+// copy's own is in use.
+func (s *Sink) adoptFirst(names []string) (taken bool, err error) {
+	for _, name := range names {
+		fd, st, inUse := lockStage(s.base.fd, name)
+		if fd < 0 {
+			if inUse && name == s.stage.name {
+				return true, nil
+			}
+			continue
+		}
+		if name != s.stage.name {
+			err = renameIfFree(s.base.fd, name, s.stage.name)
+		}
+		if err != nil {
+			closeQuietly(fd)
+			return false, err
+		}
+		s.stage.goesOn = name == s.stage.name
+		s.stage.fd, s.stage.at, s.stage.adopted = fd, inodeOf(st), true
+		touch(fd)
+		return false, nil
+	}
+	return false, nil
+}
+
+// lockStage locks a staging directory that this user made and nobody uses. The caller
+// owns the descriptor, which holds the lock. It is negative where that is not possible;
+// inUse says that another copy has the lock.
+func lockStage(dirfd int, name string) (fd int, st *unix.Stat_t, inUse bool) {
+	fd, err := openat(dirfd, name, dirFlags, 0)
+	if err != nil {
+		return -1, nil, false
+	}
+	st = new(unix.Stat_t)
+	var named unix.Stat_t
+	err = fstat(fd, st)
+	if err == nil && !isOwn(st) {
+		err = unix.EPERM
+	}
+	if err == nil {
+		err = uninterrupted(func() error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
+		inUse = err == unix.EWOULDBLOCK
+	}
+	if err == nil {
+		err = fstatat(dirfd, name, &named, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	if err == nil && inodeOf(&named) != inodeOf(st) {
+		err = ErrChanged // it was adopted or removed meanwhile
+	}
+	if err != nil {
+		closeQuietly(fd)
+		return -1, nil, inUse
+	}
+	return fd, st, false
+}
+
+// isOwn reports whether the effective user has made a file: nobody goes on in what
+// another user made, not even root.
+func isOwn(st *unix.Stat_t) bool { return int(st.Uid) == unix.Geteuid() }
+
+// touch makes a staging directory young, which sweepDir goes by.
+func touch(fd int) {
+	now := unix.NsecToTimespec(time.Now().UnixNano())
+	_ = setTimespec(fd, ".", now) // an old one is still this copy's, as long as it is locked
+}
+
+// claimStage locks the staging directory that Mkdir has just made.
+func (s *Sink) claimStage(h *dirHandle) error {
+	fd, err := openat(h.fd, ".", dirFlags, 0)
+	if err != nil {
+		return err
+	}
+	s.stage.fd, s.stage.at = fd, h.inode
+	err = uninterrupted(func() error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
+	if err == unix.EWOULDBLOCK {
+		return ErrChanged // a cleaner took it for a leftover
+	}
+	var st unix.Stat_t
+	if err := fstatat(s.base.fd, s.stage.name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || inodeOf(&st) != h.inode {
+		return ErrChanged
+	}
+	return nil // a file system without locks lets nobody adopt it
+}
+
+// IsAdopted reports whether the sink goes on in what an earlier copy of the same tree
+// left, so that it may hold what the source no longer has.
+func (s *Sink) IsAdopted() bool { return s.stage != nil && s.stage.adopted }
+
+// GoesOn reports whether the sink has what an earlier try of the same copy brought. One
+// that makes no whole tree always has.
+func (s *Sink) GoesOn() bool { return s.opt.Whole == nil || s.stage == nil || s.stage.goesOn }

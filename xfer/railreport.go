@@ -1,0 +1,54 @@
+package xfer
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"gdrcp/rdma"
+)
+
+// reportRail tells that a rail was lost.
+func (s *session) reportRail(l *railLink, why error, left int) {
+	if s.report != nil {
+		s.report(Event{Kind: EventRailLost, Rail: l.name, Text: why.Error(), RailsLeft: left})
+	}
+}
+
+// lossTime is how long a rail that the peer closed is not told of: a peer that ends the
+// session closes all of them, one after the other.
+const lossTime = time.Second
+
+// reportLoss tells that a rail was lost, unless it was of no use.
+func (s *session) reportLoss(l *railLink, why error, left int) {
+	switch {
+	case l.unusable.Load() != nil:
+	case rdma.FaultOf(why) != rdma.FaultPeer:
+		s.reportRail(l, why, left)
+	default:
+		s.links.spawn(func(ctx context.Context) error {
+			t := time.NewTimer(lossTime)
+			defer t.Stop()
+			select {
+			case <-t.C:
+				s.reportRail(l, why, left)
+			case <-ctx.Done():
+			}
+			return nil
+		})
+	}
+}
+
+// reportJoined tells that a further rail carries chunks.
+func (s *session) reportJoined(l *railLink) {
+	if s.report != nil {
+		s.report(Event{Kind: EventRailJoined, Rail: l.name, RailsLeft: len(s.links.snapshot())})
+	}
+}
+
+// reportNoRail tells that a rail does not join.
+func (s *session) reportNoRail(w *railWay, why error) {
+	if s.report != nil {
+		s.report(Event{Kind: EventRailUnused, Rail: cmp.Or(w.device, w.to.String()), Text: why.Error(), RailsLeft: len(s.links.snapshot())})
+	}
+}

@@ -180,6 +180,17 @@ func (r *railLink) nameFor(transport string, peer netip.AddrPort) {
 // takeLane takes a queue pair of a session that runs, at the server. It answers the
 // request.
 func (s *session) takeLane(ctx context.Context, p rdma.Provider, req rdma.Request, lane trust.Lane, cfg rdma.RailConfig, host *door.Session) error {
+	err := s.tryLane(ctx, p, req, lane, cfg, host)
+	if err != nil && lane.Rail != 0 {
+		// A copy that ends leaves joins behind that it has begun, and needs none of them.
+		s.reportNoLane(req, err)
+		return nil
+	}
+	return err
+}
+
+// tryLane is takeLane, and returns every error.
+func (s *session) tryLane(ctx context.Context, p rdma.Provider, req rdma.Request, lane trust.Lane, cfg rdma.RailConfig, host *door.Session) error {
 	if lane.Rail == 0 {
 		conn, err := req.Accept(ctx, s.link.rail)
 		if err != nil {

@@ -68,6 +68,8 @@ type railLink struct {
 
 	// giveBack, at a server, returns the memory that was booked for a further link.
 	giveBack func()
+	// suspected says that nothing was heard over the link for a while.
+	suspected atomic.Bool
 	// fenced says that the source has asked for the end of the link. The session's hearing
 	// lock guards it.
 	fenced bool
@@ -178,6 +180,16 @@ func (r *railLink) laneOf(conn rdma.Conn) *lane {
 		}
 	}
 	return nil
+}
+
+// lostAfter is how long a link may be silent before it counts as lost. An RDMA device sends
+// a lost packet again only after seconds (rdma.DefaultAckTimeout), and is silent until
+// then: it gets twice the time of TCP.
+func (r *railLink) lostAfter(suspect time.Duration) time.Duration {
+	if r.transport == "tcp" {
+		return suspect
+	}
+	return 2 * suspect
 }
 
 // silent is for how long nothing was heard on the queue pair that is silent the longest.

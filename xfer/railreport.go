@@ -46,6 +46,13 @@ func (s *session) reportJoined(l *railLink) {
 	}
 }
 
+// reportNoLane tells, at a server, that a queue pair of a further rail did not come about.
+func (s *session) reportNoLane(req rdma.Request, why error) {
+	if s.report != nil {
+		s.report(Event{Kind: EventRailUnused, Rail: req.Device(), Text: why.Error(), RailsLeft: len(s.links.snapshot())})
+	}
+}
+
 // reportNoRail tells that a rail does not join.
 func (s *session) reportNoRail(w *railWay, why error) {
 	if s.report != nil {

@@ -249,7 +249,7 @@ func (o *chunkSender) laneLocked() (best *lane) {
 	o.turn++
 	least := 0.0
 	for _, link := range o.links {
-		if link.isReserve && o.hasBetterLocked() {
+		if (link.isReserve || link.suspected.Load()) && o.hasBetterLocked() {
 			continue
 		}
 		lanes := link.snapshot()
@@ -264,7 +264,7 @@ func (o *chunkSender) laneLocked() (best *lane) {
 }
 
 func (o *chunkSender) hasBetterLocked() bool {
-	return slices.ContainsFunc(o.links, func(l *railLink) bool { return !l.isReserve })
+	return slices.ContainsFunc(o.links, func(l *railLink) bool { return !l.isReserve && !l.suspected.Load() })
 }
 
 // postLocked posts a chunk's header and payload. ok is false if the queue was full. The

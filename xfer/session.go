@@ -27,8 +27,9 @@ type Timeouts struct {
 	Heartbeat time.Duration
 	// Silence is the time without a sign of life after which a peer counts as dead.
 	Silence time.Duration
-	// Suspect is the time without a sign of life after which a rail counts as lost, if
-	// the peer was heard over another rail meanwhile.
+	// Suspect is the time without a sign of life after which a rail gets no more chunks, if
+	// the peer was heard over another rail meanwhile. A little later it counts as lost: see
+	// railLink.lostAfter.
 	Suspect time.Duration
 	// Linger is how long the end that spoke last waits for the other end to hang up.
 	Linger time.Duration
@@ -349,13 +350,14 @@ func (s *session) beatLink(l *railLink, h *hearing) error {
 	case s.ending.Load():
 	case silent > s.timeouts.Silence && others > s.timeouts.Silence:
 		return fmt.Errorf("%w: nothing from %s for %v", ErrPeerSilent, s.peer, silent.Round(time.Second))
-	case silent > s.timeouts.Suspect && others < 2*s.timeouts.Heartbeat && time.Since(h.deaf) > s.timeouts.Suspect:
+	case silent > l.lostAfter(s.timeouts.Suspect) && others < 2*s.timeouts.Heartbeat && time.Since(h.deaf) > l.lostAfter(s.timeouts.Suspect):
 		return s.loseLink(l, &rdma.OpError{
 			Op: "hear", Device: l.name, Status: fmt.Sprintf("nothing came for %v", silent.Round(100*time.Millisecond)), Fault: rdma.FaultPath, Err: ErrPeerSilent,
 		})
 	case silent > s.timeouts.Suspect:
 		s.links.suspect()
 	}
+	l.suspected.Store(silent > s.timeouts.Suspect)
 	for _, lane := range l.snapshot() {
 		lane.beat()
 	}

@@ -304,6 +304,8 @@ func (s *serveRun) report(e xfer.Event) {
 		s.console.line("gdrcp: %s: %s%s", e.Peer, dryPrefix(&e), keptText(&e))
 	case e.Kind == xfer.EventFile && (e.Outcome != xfer.Copied || e.Text != ""):
 		s.console.line("gdrcp: %s: %s", e.Peer, endNames{"here", "at the client"}.text(&e))
+	case isRailEvent(e.Kind):
+		s.console.line("gdrcp: %s: %s", e.Peer, railText(&e))
 	case e.Kind == xfer.EventMemory && !e.Remote:
 		s.console.line("gdrcp: %s: %s", e.Peer, memoryText(e.Memory, false))
 	}

@@ -28,7 +28,7 @@ func isFinal(err error) bool {
 		return true
 	}
 	for _, final := range []error{
-		ErrIntegrity, ErrUsage, ErrProtocol, ErrStalled, rdma.ErrUnsupported, rdma.ErrAccess, rdma.ErrLockedMemory, rdma.ErrNoDevice, chunker.ErrNoSpace,
+		ErrIntegrity, ErrUsage, ErrProtocol, ErrStalled, rdma.ErrUnsupported, rdma.ErrLockedMemory, rdma.ErrNoDevice, chunker.ErrNoSpace,
 	} {
 		if errors.Is(err, final) {
 			return true

@@ -29,7 +29,7 @@ func TestWhatIsTriedAgain(t *testing.T) {
 		{&RemoteError{Class: ClassIntegrity}, false, false},
 		{errors.Join(lost, chunker.ErrNoSpace), false, false},
 		{errors.Join(lost, ErrIntegrity), false, false},
-		{&lostError{"peer", rdma.ErrAccess}, true, false}, // the kernel of a process that was killed ends its regions first
+		{&lostError{"peer", rdma.ErrAccess}, true, true}, // the kernel of a process that was killed ends its regions first
 		{ErrStalled, false, false},
 		{ErrUsage, false, false},
 		{ErrProtocol, false, false},

@@ -5,7 +5,8 @@
 # read-only over 9p, and two modules built here against that kernel's headers:
 #   siw       Soft-iWARP, which Debian leaves out of its kernel, with a fault mended and
 #             one thing heeded, see siw_listener.sh and siw_tos.sh
-#   rdma_rxe  Soft-RoCE (RoCEv2) with dma-buf registration added, see rxe_dmabuf.c
+#   rdma_rxe  Soft-RoCE (RoCEv2) with dma-buf registration added and a fault mended,
+#             see rxe_dmabuf.c and rxe_gsi.sh
 # and libibverbs-dmabuf.so, see ibverbs_dmabuf.c.
 #
 # Nothing of the kernel is installed on the host: packages are unpacked under
@@ -22,7 +23,7 @@ set -euo pipefail
 export LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${BED_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/gdrcp-bed}
-key=$(cd "$here" && cat setup.sh init hook.sh siw_listener.sh siw_tos.sh rxe_dmabuf.sh rxe_dmabuf.c ibverbs_dmabuf.c ibverbs_dmabuf.map | sha256sum | cut -c1-12)
+key=$(cd "$here" && cat setup.sh init hook.sh siw_listener.sh siw_tos.sh rxe_gsi.sh rxe_dmabuf.sh rxe_dmabuf.c ibverbs_dmabuf.c ibverbs_dmabuf.map | sha256sum | cut -c1-12)
 home=$cache/$key
 kernel=6.12
 
@@ -64,6 +65,7 @@ fetch_kernel() {
 build_modules() {
   local headers=$PWD/root/usr/src/linux-headers-$release link m
   "$here/rxe_dmabuf.sh" rxe
+  "$here/rxe_gsi.sh" rxe
   "$here/siw_listener.sh" siw
   "$here/siw_tos.sh" siw
   grep -rlZ '/usr/src/linux-headers' "$headers" --include=Makefile --include='*.mk' |

@@ -30,7 +30,6 @@ func (p *process) awaitRail(n int, name, state string) {
 func TestRailsGoDownInTheMiddle(t *testing.T) {
 	needRDMA(t)
 	ownGuest(t, "takes devices down")
-	onlyInFull(t) // a device may come back too late for the end of the copy
 	netdevs := map[string]string{}
 	for _, r := range softRails(t) {
 		netdevs[r.name] = r.netdev

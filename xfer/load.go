@@ -31,7 +31,12 @@ func takeBounces(s *session, host *door.Session) (giveBack func(), err error) {
 // headers, and the messages of all its queue pairs.
 func ringBytes(qps, slots, chunkBytes int) int64 {
 	c := railConfig(qps, slots, chunkBytes, true, false, rdma.Wire{})
-	return int64(sourceSlots(slots))*int64(chunkBytes+sealPad+wire.HeaderStride) + int64(qps)*int64(c.SendDepth+c.RecvDepth)*wire.MsgBytes
+	return int64(sourceSlots(slots))*int64(chunkBytes+sealPad+wire.HeaderStride) + messageBytes(&c)
+}
+
+// messageBytes is the memory for the messages that may be under way on a rail.
+func messageBytes(c *rdma.RailConfig) int64 {
+	return int64(c.Conns) * int64(c.SendDepth+c.RecvDepth) * int64(c.MsgBytes)
 }
 
 // ServedBytes is how many bytes a server books at most for a session of these options:

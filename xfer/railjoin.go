@@ -40,14 +40,15 @@ func (s *session) keepRails(ctx context.Context, c *Client, ep Endpoint, d *firs
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	if o.local.GPU != wire.GPUOff || o.remote.GPU != wire.GPUOff {
+		return nil // one rail reaches a GPU's memory
+	}
 	ways := c.ways(ctx, ep, d, o)
 	if len(ways) < 2 && d.link.Transport != "verbs" {
 		return nil
 	}
 	ways[0].link = s.link
-	if o.local.GPU == wire.GPUOff && o.remote.GPU == wire.GPUOff {
-		s.links.mayReplace()
-	}
+	s.links.mayReplace()
 	for _, w := range ways {
 		s.links.spawn(func(ctx context.Context) error { return s.keepRail(ctx, w, d, o) })
 	}
@@ -95,6 +96,9 @@ func (s *session) keepRail(ctx context.Context, w *railWay, d *firstConn, o *Opt
 			if failed++; failed >= railTries && w.link == nil && !w.isReserve || errors.Is(err, errNoNumber) {
 				s.reportNoRail(w, err)
 				return nil
+			}
+			if failed == 1 && w.link != nil {
+				s.reportNoRail(w, err) // later tries mostly fail for the same reason
 			}
 			continue
 		}
@@ -245,9 +249,4 @@ func (s *session) tryLane(ctx context.Context, p rdma.Provider, req rdma.Request
 		return errors.Join(err, l.close())
 	}
 	return nil
-}
-
-// messageBytes is the memory for the messages that may be under way on a rail.
-func messageBytes(c *rdma.RailConfig) int64 {
-	return int64(c.Conns) * int64(c.SendDepth+c.RecvDepth) * int64(c.MsgBytes)
 }

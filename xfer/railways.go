@@ -8,7 +8,6 @@ import (
 
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/door"
-	"gdrcp/xfer/internal/wire"
 )
 
 // railWay is a way from a device here to an address of the server, which can carry a
@@ -28,9 +27,6 @@ type railWay struct {
 func (c *Client) ways(ctx context.Context, ep Endpoint, d *firstConn, o *Options) []*railWay {
 	first := &railWay{provider: c.providerOf(d), device: d.rail.Device().Name, to: d.conn.Remote()}
 	ways := []*railWay{first}
-	if o.local.GPU != wire.GPUOff || o.remote.GPU != wire.GPUOff {
-		return ways // one rail reaches a GPU's memory
-	}
 	if d.link.Transport == "tcp" {
 		if o.Rails == 0 {
 			return ways

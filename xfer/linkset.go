@@ -257,8 +257,8 @@ func (k *linkSet) close() error {
 	for _, l := range k.lost {
 		all = append(all, l)
 	}
-	all = append(slices.DeleteFunc(all, func(l *railLink) bool { return l == k.first }), k.first)
 	k.mu.Unlock()
+	all = slices.DeleteFunc(all, func(l *railLink) bool { return l == k.first })
 	// Nothing is offered any more.
 	for {
 		select {
@@ -269,7 +269,7 @@ func (k *linkSet) close() error {
 		}
 		break
 	}
-	slices.SortFunc(all, func(a, b *railLink) int { return int(b.number) - int(a.number) })
+	all = append(all, k.first)
 	errs := make([]error, len(all))
 	var closing sync.WaitGroup
 	for i, l := range all {

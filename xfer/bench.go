@@ -145,6 +145,7 @@ func benchDigest(a manifest.Algorithm, mem []byte) manifest.Digest {
 // nowhere.
 type benchSink struct {
 	session  *session
+	tally    *Tally
 	receiver *chunkReceiver
 }
 
@@ -170,6 +171,9 @@ func (k *benchSink) talk(ctx context.Context, g *errgroup.Group) error {
 	err := k.session.receive(ctx, func(f *wire.Frame) error {
 		if f.Type != wire.MsgEnd {
 			return fmt.Errorf("%w: message %d in a bench", ErrProtocol, f.Type)
+		}
+		if err := k.session.tellCost(ctx); err != nil {
+			return err
 		}
 		k.session.ending.Store(true)
 		return k.session.ctl.send(ctx, wire.MsgDone, nil)
@@ -202,6 +206,7 @@ func (k *benchSink) drainSlots(ctx context.Context) error {
 		if err := k.session.limit.Wait(ctx, int64(h.StoredBytes), nil); err != nil {
 			return err
 		}
+		k.tally.AddWireBytes(int64(h.StoredBytes))
 		k.receiver.giveBack(wire.ReturnedSlot{Slot: uint32(a.slot), Generation: a.generation})
 	}
 }
@@ -212,6 +217,10 @@ type Bandwidth struct {
 	Hash    manifest.Algorithm // 0: no digests
 	Bytes   int64
 	Seconds float64
+	// LocalCost is what it cost this end, and RemoteCost the server. It is nil where the
+	// server does not tell.
+	LocalCost  Cost
+	RemoteCost *Cost
 }
 
 // MiBPerSecond is the bandwidth in MiB/s.
@@ -220,6 +229,7 @@ func (b Bandwidth) MiBPerSecond() float64 { return float64(b.Bytes) / (1 << 20) 
 // BenchBandwidth sends bytes of memory to a server. It measures the time from the first
 // chunk to the return of the last. With Options.Hash 0, chunks have no digests.
 func (c *Client) BenchBandwidth(ctx context.Context, ep Endpoint, bytes int64, o Options) (*Bandwidth, error) {
+	o.Tally = nil // each measurement has its own
 	o.complete()
 	h, err := o.benchHello(wire.ModeBench)
 	if err != nil {
@@ -234,7 +244,10 @@ func (c *Client) BenchBandwidth(ctx context.Context, ep Endpoint, bytes int64, o
 	if err != nil {
 		return nil, err
 	}
-	return &Bandwidth{Link: d.link, Hash: o.Hash, Bytes: b.bytes, Seconds: b.took.Seconds()}, nil
+	return &Bandwidth{
+		Link: d.link, Hash: o.Hash, Bytes: b.bytes, Seconds: b.took.Seconds(),
+		LocalCost: b.session.localCost(), RemoteCost: b.session.costs.theirs.Load(),
+	}, nil
 }
 
 // benchHello is the hello of a client that measures. It holds nothing of what the
@@ -256,6 +269,7 @@ func (c *Client) benchSession(ctx context.Context, ep Endpoint, o *Options, h *w
 		return nil, err
 	}
 	s := newSession(d, d.link.Remote, true, o.Timeouts)
+	s.tally = o.Tally
 	err = s.run(ctx, func(ctx context.Context, g *errgroup.Group) error {
 		if err := s.agree(ctx, h, d, o); err != nil {
 			return err

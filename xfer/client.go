@@ -149,6 +149,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 	s.report, s.memory.asked = o.report, h.GPU != 0
 	s.limit = o.limits()
 	s.traces(o.trace)
+	s.tally = o.Tally
 	var acct *copyResults
 	var role conversation
 	start := time.Now()
@@ -187,6 +188,10 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 	sum := acct.summary(o.Tally, &s.terms, d.link, start)
 	sum.Local, sum.Remote = s.memories()
 	sum.Rails = s.links.uses()
+	sum.LocalCost = s.localCost()
+	if sum.Retries == 0 { // of the earlier tries nobody told
+		sum.RemoteCost = s.costs.theirs.Load()
+	}
 	return sum, errors.Join(err, acct.close())
 }
 
@@ -236,6 +241,7 @@ func (o *Options) hello(m wire.Mode) (*wire.Hello, error) {
 // agree says hello and takes the server's terms.
 func (s *session) agree(ctx context.Context, h *wire.Hello, d *firstConn, o *Options) error {
 	h.Terms.Slots, h.Terms.QPs = d.grant.Slots, d.grant.QPs
+	h.AsksCost, s.costs.asked = true, true
 	if o.store != nil {
 		h.Into = intoOf(s.id, o.store)
 	}

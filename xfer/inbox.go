@@ -84,17 +84,13 @@ func (s *session) deliver(f *wire.Frame) error {
 }
 
 // receive waits for the next message and hands it to handle. The message then counts as
-// consumed. receive itself takes the message about the memory of the peer's slots,
-// because that is the same for every role.
+// consumed. receive itself takes the messages that are the same for every role.
 func (s *session) receive(ctx context.Context, handle func(f *wire.Frame) error) error {
 	for {
 		select {
 		case m := <-s.inbox:
-			aside := m.f.Type == wire.MsgMemory
-			err := error(nil)
-			if aside {
-				err = s.heardMemory(m.f.Body)
-			} else {
+			aside, err := s.heardAside(&m.f)
+			if !aside {
 				err = handle(&m.f)
 			}
 			if err != nil {
@@ -112,6 +108,18 @@ func (s *session) receive(ctx context.Context, handle func(f *wire.Frame) error)
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// heardAside takes a message that is the same for every role: about the memory of the
+// peer's slots, or what the session cost it.
+func (s *session) heardAside(f *wire.Frame) (taken bool, err error) {
+	switch f.Type {
+	case wire.MsgMemory:
+		return true, s.heardMemory(f.Body)
+	case wire.MsgCost:
+		return true, s.heardCost(f.Body)
+	}
+	return false, nil
 }
 
 // converse hands messages to handle until handle says that the conversation is over.

@@ -344,6 +344,14 @@ type Summary struct {
 	// Withheld says that a copy that was to appear whole has not: what was copied lies
 	// beside the destination, and waits for another copy.
 	Withheld bool
+	// LocalCost is what the copy cost this end, of a client. RemoteCost is what it cost
+	// the server, or nil where nobody tells that of the whole copy: the server does not
+	// know how, or the copy had several tries.
+	LocalCost  Cost
+	RemoteCost *Cost
+	// OneProcess says that both ends were in this process, whose processor time LocalCost
+	// has. RemoteCost has none.
+	OneProcess bool
 	// Rails is what the copy had of each rail, in the order in which they joined.
 	Rails []RailUse
 }

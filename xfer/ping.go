@@ -206,12 +206,12 @@ func (c *Client) BenchLatency(ctx context.Context, ep Endpoint, rounds int, o Op
 }
 
 // serveBench prepares the server's end of a bench.
-func (v *Server) serveBench(s *session, h *wire.Hello) (*service, error) {
+func (v *Server) serveBench(s *session, h *wire.Hello, tally *Tally) (*service, error) {
 	out := &service{close: func() error { return nil }}
 	if h.Terms.Mode == wire.ModePing {
 		out.role = &ponger{session: s}
 	} else {
-		out.role = &benchSink{session: s, receiver: newChunkReceiver(s)}
+		out.role = &benchSink{session: s, tally: tally, receiver: newChunkReceiver(s)}
 	}
 	return out, nil
 }

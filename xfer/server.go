@@ -189,6 +189,8 @@ func (v *Server) serveSession(ctx context.Context, s *session, d *firstConn, hos
 	giveBack := func() {}
 	defer func() { giveBack() }()
 	tally, uncount := v.tallies.Begin(s.peer)
+	s.tally = tally
+	meter := v.tallies.Meter(tally)
 	start := time.Now()
 	err := s.run(ctx, func(ctx context.Context, g *errgroup.Group) (err error) {
 		h, err := v.hear(ctx, s)
@@ -205,6 +207,9 @@ func (v *Server) serveSession(ctx context.Context, s *session, d *firstConn, hos
 		}
 		if served, err = v.serve(s, h, opens, tally); err != nil {
 			return err
+		}
+		if h.AsksCost {
+			s.costs.meter = meter
 		}
 		if giveBack, err = takeBounces(s, host); err != nil {
 			return err

@@ -55,7 +55,7 @@ func (v *Server) serve(s *session, h *wire.Hello, a keyScope, tally *Tally) (*se
 	s.terms = agreed
 	s.ringWish.Placement = ring.PlacementOf(h)
 	if h.Terms.Mode == wire.ModeBench || h.Terms.Mode == wire.ModePing {
-		return v.serveBench(s, h)
+		return v.serveBench(s, h, tally)
 	}
 	if h.Terms.Mode == wire.ModeExpand {
 		return serveNames(s, h, a)

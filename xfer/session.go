@@ -74,6 +74,9 @@ type session struct {
 	// ringConfig adds what follows from the terms.
 	ringWish ring.Config
 	memory   slotMemory
+	costs    costs
+	// tally counts what this end does. At a client it may be of several sessions.
+	tally *Tally
 	// limit bounds how many bytes a second the payload may take on the wire.
 	limit limit.Limits
 	trace trace
@@ -104,7 +107,7 @@ func newSession(d *firstConn, peer string, client bool, t Timeouts) *session {
 	}
 	return &session{
 		id: d.id, peer: peer, link: link, links: newLinkSet(link), trust: d.trust, timeouts: t, client: client, ctl: newControl(link),
-		ringWish: ring.Config{Sysfs: sysfs}, memory: slotMemory{told: make(chan struct{})},
+		ringWish: ring.Config{Sysfs: sysfs}, memory: slotMemory{told: make(chan struct{})}, tally: &Tally{},
 		inbox: make(chan *inMsg, wire.ControlWindow), spare: make(chan *inMsg, wire.ControlWindow),
 		hungUp: make(chan struct{}), roleSet: make(chan struct{}),
 	}

@@ -267,6 +267,9 @@ func (k *sink) compareRoots(ctx context.Context, body []byte) error {
 		}
 		done = wire.AppendNamed(done, named)
 	}
+	if err := k.session.tellCost(ctx); err != nil {
+		return err
+	}
 	// The source hangs up when it has read this.
 	k.session.ending.Store(true)
 	if err := k.session.ctl.send(ctx, wire.MsgDone, done); err != nil {

@@ -258,6 +258,9 @@ func (s *source) tellRoots(ctx context.Context) error {
 	if err := s.session.awaitMemoryTold(ctx); err != nil {
 		return err
 	}
+	if err := s.session.tellCost(ctx); err != nil {
+		return err
+	}
 	r := s.results.finish()
 	return s.session.ctl.send(ctx, wire.MsgRoot, r.Encode())
 }

@@ -157,6 +157,9 @@ type bandwidthEvent struct {
 	Slots      int     `json:"slots"`
 	QPs        int     `json:"qps"`
 	Imm        string  `json:"imm"`
+	// What it cost each end.
+	LocalCost  *costField `json:"local_cost"`
+	RemoteCost *costField `json:"remote_cost,omitempty"`
 }
 
 // bandwidths measures with each digest and returns the transport that was used.
@@ -168,16 +171,16 @@ func (b *benchRun) bandwidths(ctx context.Context, ep xfer.Endpoint, o xfer.Opti
 			return "", err
 		}
 		if i == 0 && !b.json {
-			fmt.Fprintln(b.table, "BANDWIDTH\tDEVICE\tDIGEST\tMiB/s\tBYTES\tSECONDS\tCHUNK\tSLOTS\tQPS\tIMMEDIATE")
+			fmt.Fprintln(b.table, "BANDWIDTH\tDEVICE\tDIGEST\tMiB/s\tBYTES\tSECONDS\tCHUNK\tSLOTS\tQPS\tIMMEDIATE\tCPU s/GiB HERE\tTHERE")
 		}
 		l := &r.Link
 		transport = l.Transport
 		if b.json {
-			b.events.emit(bandwidthEvent{"bandwidth", l.Transport, l.Device, hashText(h), r.MiBPerSecond(), r.Bytes, r.Seconds, l.ChunkBytes, l.Slots, l.QPs, l.Imm.String()})
+			b.events.emit(bandwidthEvent{"bandwidth", l.Transport, l.Device, hashText(h), r.MiBPerSecond(), r.Bytes, r.Seconds, l.ChunkBytes, l.Slots, l.QPs, l.Imm.String(), costFieldOf(&r.LocalCost, r.Bytes), costFieldOf(r.RemoteCost, r.Bytes)})
 			continue
 		}
-		fmt.Fprintf(b.table, "%s\t%s\t%s\t%.1f\t%d\t%.3f\t%s\t%d\t%d\t%s\n", l.Transport, deviceText(l), hashText(h), r.MiBPerSecond(), r.Bytes, r.Seconds,
-			sizeText(int64(l.ChunkBytes)), l.Slots, l.QPs, l.Imm)
+		fmt.Fprintf(b.table, "%s\t%s\t%s\t%.1f\t%d\t%.3f\t%s\t%d\t%d\t%s\t%s\t%s\n", l.Transport, deviceText(l), hashText(h), r.MiBPerSecond(), r.Bytes, r.Seconds,
+			sizeText(int64(l.ChunkBytes)), l.Slots, l.QPs, l.Imm, perGiBText(&r.LocalCost, r.Bytes), perGiBText(r.RemoteCost, r.Bytes))
 	}
 	return transport, nil
 }

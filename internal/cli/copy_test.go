@@ -120,15 +120,16 @@ func TestWhatIsTold(t *testing.T) {
 	}
 	last := `copied 2 files, 2 directories, 1 link, 2\.9 KiB in \d+\.\d\d s \(\d+(\.\d)? .?i?B/s, tcp\), verified\n`
 	root := `gdrcp: root xxh3 [0-9a-f]{64}, meta root [0-9a-f]{64}\n`
+	cost := `gdrcp: CPU \d+\.\d\d s here, \d+\.\d\d s there\n`
 	for _, c := range []struct{ options, out, err string }{
 		{"", "", last},
 		{"--transport tcp", "", last},
 		{"-q", "", ""},
 		{"-v --transport tcp --qps 2", "", `gdrcp: from 127\.0\.0\.1:\d+ to 127\.0\.0\.1:\d+, 2 queue pairs, 16 slots of 1MiB(, write-with-imm)?\n` +
 			`\.\na\nlink\nsub\nsub/b\n` + root +
-			`gdrcp: over tcp \(tcp, write-with-imm\), \S+ .?i?B on the wire, 0 repairs, first byte after \d+ ms\n` + last},
+			`gdrcp: over tcp \(tcp, write-with-imm\), \S+ .?i?B on the wire, 0 repairs, first byte after \d+ ms\n` + cost + last},
 		{"-v --encrypt", "", regexp.QuoteMeta(autoLine) + `gdrcp: from .*\n\.\na\nlink\nsub\nsub/b\n` + root +
-			`gdrcp: over tcp \(tcp, write-with-imm\), encrypted, .* on the wire, .*\n` + strings.Replace(last, "tcp", "tcp, encrypted", 1)},
+			`gdrcp: over tcp \(tcp, write-with-imm\), encrypted, .* on the wire, .*\n` + cost + strings.Replace(last, "tcp", "tcp, encrypted", 1)},
 	} {
 		r := gdrcp(t, append(strings.Fields(c.options), "-rl", dir+"/t", s.url("copy"+strings.ReplaceAll(c.options, " ", "")))...).want(t, exitOK)
 		if !regexp.MustCompile("^"+c.err+"$").MatchString(r.err) || r.out != c.out {
@@ -175,6 +176,11 @@ func TestEvents(t *testing.T) {
 	for _, field := range []string{"seconds", "bytes_per_second", "first_byte_ms"} {
 		if n, ok := summary[field].(float64); !ok || n <= 0 {
 			t.Errorf("summary: %s is %v", field, summary[field])
+		}
+	}
+	for _, end := range []string{"local_cost", "remote_cost"} {
+		if c := summary[end].(map[string]any); c["cpu_seconds"].(float64) <= 0 || c["cpu_seconds_per_gib"].(float64) <= 0 {
+			t.Errorf("summary: %s is %v", end, c)
 		}
 	}
 	r = gdrcp(t, "--json", "-v", "-r", dir+"/t", s.url("again")).want(t, exitOK)

@@ -223,17 +223,21 @@ type summaryEvent struct {
 	// Where each end had its slots.
 	Local  xfer.Memory `json:"local_slots"`
 	Remote xfer.Memory `json:"remote_slots"`
+	// What the copy cost each end.
+	LocalCost  *costField `json:"local_cost,omitempty"`
+	RemoteCost *costField `json:"remote_cost,omitempty"`
 	linkFields
 }
 
 func eventOf(s *xfer.Summary) summaryEvent {
+	local, remote := costFields(s)
 	return summaryEvent{
 		Event: "summary", Files: s.Files, Dirs: s.Dirs, Links: s.Links, Bytes: s.Bytes, Seconds: s.Seconds, BytesPerSecond: rateOf(s.Bytes-s.ResumedBytes, s.Seconds),
 		WireBytes: s.WireBytes, Repairs: s.Repairs, Hash: s.Hash.String(), PieceBytes: s.PieceBytes, Root: hex.EncodeToString(s.Content[:]),
 		MetaRoot: hex.EncodeToString(s.Meta[:]), Verified: s.Verified, FirstByteMs: float64(s.FirstByte.Microseconds()) / 1e3, Skipped: s.Skipped,
 		Failed: s.Failed, Changed: s.Changed, Corrupt: s.Corrupt, Missing: s.Missing, Kept: s.Kept, Unchanged: s.Unchanged,
 		SentBytes: s.SentBytes, ComparedBytes: s.ComparedBytes, SameBytes: s.SameBytes, SkippedBytes: s.SkippedBytes, ResumedBytes: s.ResumedBytes, Grown: s.Grown, Retries: s.Retries, Deleted: s.Deleted,
-		NotDeleted: s.NotDeleted, Withheld: s.Withheld, DryRun: s.DryRun, Rails: s.Rails, Local: s.Local, Remote: s.Remote, linkFields: fieldsOf(&s.Link),
+		NotDeleted: s.NotDeleted, Withheld: s.Withheld, DryRun: s.DryRun, Rails: s.Rails, Local: s.Local, Remote: s.Remote, LocalCost: local, RemoteCost: remote, linkFields: fieldsOf(&s.Link),
 	}
 }
 

@@ -64,6 +64,10 @@ func (c *copyRun) onThisMachine(ctx context.Context, p *plan, o xfer.Options) (*
 	if s != nil {
 		nameLocalLink(&s.Link)
 		s.Rails = nil // no network carried it
+		s.OneProcess = true
+		if s.RemoteCost != nil {
+			s.RemoteCost.CPU, s.RemoteCost.Shared = 0, false // it is the same process's
+		}
 	}
 	stop()
 	lost := <-left

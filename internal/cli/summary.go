@@ -21,6 +21,7 @@ func (c *copyRun) tellSummary(s *xfer.Summary) {
 		c.console.line("gdrcp: root %s %x, meta root %x", s.Hash, s.Content, s.Meta)
 		c.console.line("gdrcp: over %s%s, %s on the wire, %s, first byte after %d ms", wayText(s), endsText(s),
 			bytesText(float64(s.WireBytes), 1), count(s.Repairs, "repair", "repairs"), s.FirstByte.Milliseconds())
+		c.console.line("gdrcp: %s", costText(s))
 	}
 	if text := railsText(s); text != "" && !s.DryRun && (c.verbose || c.railLost.Load()) {
 		c.console.line("gdrcp: %s", text)

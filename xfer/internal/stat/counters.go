@@ -18,6 +18,7 @@ type Counters struct {
 	resumableBytes   atomic.Int64
 	firstByteNs      atomic.Int64
 	steps            atomic.Int64
+	startCPUNs       atomic.Int64 // plus one: 0 before the start
 }
 
 // Progress is how far a copy has come.
@@ -50,8 +51,22 @@ type Snapshot struct {
 	FirstByte time.Duration
 }
 
-// Start sets when the clock of FirstByte begins.
-func (c *Counters) Start(at time.Time) { c.started.Store(&at) }
+// Start sets when the clock of FirstByte begins. The first call also sets from when on
+// CPU counts.
+func (c *Counters) Start(at time.Time) {
+	c.started.Store(&at)
+	c.startCPUNs.CompareAndSwap(0, int64(CPU())+1)
+}
+
+// CPU is the processor time that the process has taken since the first Start. It is 0
+// before.
+func (c *Counters) CPU() time.Duration {
+	from := c.startCPUNs.Load()
+	if from == 0 {
+		return 0
+	}
+	return CPU() - time.Duration(from-1)
+}
 
 // Posted notes that payload was posted. Only the first call counts.
 func (c *Counters) Posted() {

@@ -44,6 +44,7 @@ const (
 	MsgFence     MsgType = 24 // source: it writes nothing more over this link; the slots that it addressed over it
 	MsgFenced    MsgType = 25 // sink: nothing can land through this link any more; the slots that were never announced
 	MsgBasis     MsgType = 30 // sink: files that it compares with its own, ahead of the plan that covers them
+	MsgCost      MsgType = 31 // server, where the client asked: what the session cost it, ahead of its last message
 
 	MsgAck       MsgType = 78 // either: messages consumed so far
 	MsgHeartbeat MsgType = 79

@@ -87,6 +87,7 @@ func FuzzMessages(f *testing.F) {
 	f.Add((&RingInfo{Slots: 1, SlotBytes: 4096}).Encode())
 	f.Add((&Memory{GPU: 1, Name: "x", Rung: RungStaged, Why: "y"}).Encode())
 	f.Add((&Totals{Entries: 1, Final: true}).Encode())
+	f.Add((&Cost{CPU: 1 << 40, Shared: true}).Encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_, _ = ParseFrame(append([]byte(nil), b...))
 		if len(b) >= FrameBytes {
@@ -101,6 +102,9 @@ func FuzzMessages(f *testing.F) {
 		_, _ = DecodeAbort(b)
 		if m, err := DecodeMemory(b); err == nil && (m.GPU < -1 || m.GPU >= MaxGPUs) {
 			t.Fatalf("memory %+v", m)
+		}
+		if c, err := DecodeCost(b); err == nil && (c.CPU < 0 || c.CPU > maxCost) {
+			t.Fatalf("cost %+v", c)
 		}
 		if r, err := DecodeRing(b, 1, 4096); err == nil && r.PayloadAddr+4096 < r.PayloadAddr {
 			t.Fatalf("ring %+v", r)

@@ -15,6 +15,9 @@ type Hello struct {
 	GPU     uint64     // where the client wants the server's slots: see GPUWish
 	GPUName string     // the GPU for GPUNamed, as --gpu names it
 	Into    *IntoPlace // where the copy goes, from the sink; nil where the sink does not tell
+	// AsksCost: the client wants to hear what the session cost the server. A server that
+	// does not know the field tells nothing.
+	AsksCost bool
 }
 
 // Encode returns the body of MsgHello and MsgWelcome.
@@ -51,6 +54,9 @@ func (h *Hello) Encode() []byte {
 		w.Str(tagStage, string(h.Terms.Stage[:]))
 	}
 	h.Into.appendTo(&w)
+	if h.AsksCost {
+		w.Uint(tagAsksCost, 1)
+	}
 	return w.Buf
 }
 
@@ -76,6 +82,8 @@ func helloBound(tag byte) (most uint64, ok bool) {
 		return uint64(GPUNamed), true
 	case tagMinFile:
 		return math.MaxInt64, true
+	case tagAsksCost:
+		return 1, true
 	case tagMaxDelete, tagMaxFile:
 		return math.MaxInt64 + 1, true
 	}
@@ -146,6 +154,8 @@ func (h *Hello) set(tag byte, u uint64) {
 		t.Sizes.MinBytes = u
 	case tagMaxFile:
 		t.Sizes.MaxBytes = u
+	case tagAsksCost:
+		h.AsksCost = u == 1
 	}
 }
 
@@ -173,6 +183,8 @@ const (
 	tagMaxFile = 22 | MustUnderstand // likewise one more than the most bytes; 0 for any number
 	tagSettled = 23 | MustUnderstand // up to which path an earlier try has settled all files
 	tagStage   = 24 | MustUnderstand // beside FlagWhole
+	// tagAsksCost is in a hello, and tells the server to tell what the session cost it.
+	tagAsksCost = 25
 )
 
 // DecodeHello decodes a hello or a welcome. It checks each field by itself.

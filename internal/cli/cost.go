@@ -1,0 +1,77 @@
+package cli
+
+import (
+	"fmt"
+
+	"gdrcp/xfer"
+)
+
+// costField is what a copy, or a bench, cost one end. Times are in seconds.
+type costField struct {
+	// CPUSeconds is left out where the other end's field has the time of both ends.
+	CPUSeconds       float64 `json:"cpu_seconds,omitempty"`
+	CPUSecondsPerGiB float64 `json:"cpu_seconds_per_gib,omitempty"`
+	CPUShared        bool    `json:"cpu_shared,omitempty"`
+	CPUBothEnds      bool    `json:"cpu_both_ends,omitempty"`
+}
+
+// costFieldOf returns nil for an end that told nothing. bytes are what was moved.
+func costFieldOf(c *xfer.Cost, bytes int64) *costField {
+	if c == nil {
+		return nil
+	}
+	return &costField{CPUSeconds: c.CPU.Seconds(), CPUSecondsPerGiB: perGiB(c, bytes), CPUShared: c.Shared}
+}
+
+// costFields are the costs of both ends of a copy.
+func costFields(s *xfer.Summary) (local, remote *costField) {
+	local, remote = costFieldOf(&s.LocalCost, movedBytes(s)), costFieldOf(s.RemoteCost, movedBytes(s))
+	local.CPUBothEnds = s.OneProcess
+	return local, remote
+}
+
+// movedBytes are the bytes of a copy that this run of it moved or compared.
+func movedBytes(s *xfer.Summary) int64 { return s.Bytes - s.ResumedBytes }
+
+// perGiB is the processor time for each GiB, in seconds. It is 0 where no byte was moved.
+func perGiB(c *xfer.Cost, bytes int64) float64 {
+	if bytes <= 0 {
+		return 0
+	}
+	return c.CPU.Seconds() / (float64(bytes) / (1 << 30))
+}
+
+// costText says what a copy cost the two ends.
+func costText(s *xfer.Summary) string {
+	here, there := "here", "there"
+	if s.OneProcess {
+		here = "for both ends"
+	}
+	cpu, unit := func(c *xfer.Cost) float64 { return c.CPU.Seconds() }, ""
+	if bytes := movedBytes(s); bytes >= perGiBFrom {
+		cpu, unit = func(c *xfer.Cost) float64 { return perGiB(c, bytes) }, " a GiB"
+	}
+	text := fmt.Sprintf("CPU %.2f s%s %s", cpu(&s.LocalCost), unit, here)
+	if s.RemoteCost != nil && !s.OneProcess {
+		text += fmt.Sprintf(", %.2f s %s", cpu(s.RemoteCost), there)
+		if s.RemoteCost.Shared {
+			text += " (its share beside other copies)"
+		}
+	}
+	return text
+}
+
+// perGiBFrom is from how many bytes on processor time is told for each GiB. Of less, what
+// it takes to begin and to end is the most.
+const perGiBFrom = 64 << 20
+
+// perGiBText is for a table. A star stands with what is a share beside other copies.
+func perGiBText(c *xfer.Cost, bytes int64) string {
+	switch {
+	case c == nil:
+		return "-"
+	case c.Shared:
+		return fmt.Sprintf("%.3f*", perGiB(c, bytes))
+	}
+	return fmt.Sprintf("%.3f", perGiB(c, bytes))
+}

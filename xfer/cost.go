@@ -1,0 +1,51 @@
+package xfer
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"gdrcp/xfer/internal/stat"
+	"gdrcp/xfer/internal/wire"
+)
+
+// Cost is what a copy, or a bench, cost one end.
+type Cost = wire.Cost
+
+// costs are what the two ends of a session know of its cost. The client asks for the
+// server's in its hello, and the server tells it ahead of its last message.
+type costs struct {
+	// asked says that this end, a client, wants to hear of the server's.
+	asked bool
+	// meter is a server's, where the client asks. It is set before the role talks.
+	meter  *stat.Meter
+	theirs atomic.Pointer[Cost]
+}
+
+// tellCost tells the client what the session cost this end, where the client asked.
+func (s *session) tellCost(ctx context.Context) error {
+	if s.costs.meter == nil {
+		return nil
+	}
+	var c Cost
+	c.CPU, c.Shared = s.costs.meter.CPU()
+	return s.ctl.send(ctx, wire.MsgCost, c.Encode())
+}
+
+// heardCost takes what the session cost the server.
+func (s *session) heardCost(body []byte) error {
+	c, err := wire.DecodeCost(body)
+	if err == nil && !s.costs.asked {
+		err = fmt.Errorf("%w: a message about costs that was not asked for", ErrProtocol)
+	}
+	if err != nil {
+		return err
+	}
+	if !s.costs.theirs.CompareAndSwap(nil, &c) {
+		return fmt.Errorf("%w: a second message about costs", ErrProtocol)
+	}
+	return nil
+}
+
+// localCost is what a client's copy has cost this end, in all of its tries.
+func (s *session) localCost() Cost { return Cost{CPU: s.tally.CPU()} }

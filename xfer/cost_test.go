@@ -1,0 +1,76 @@
+package xfer_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer"
+)
+
+func TestCostIsTold(t *testing.T) { over(t, testCostIsTold) }
+
+// Both ends' costs are in the client's summary, whichever way the files go, and in what a
+// bench measured.
+func testCostIsTold(t *testing.T, w way) {
+	s, src := serve(t, w), filepath.Join(t.TempDir(), "file")
+	write(t, src, randomBytes(t, 4<<20))
+	c := w.client(rdmatest.Faults{})
+	check := func(what string, local xfer.Cost, remote *xfer.Cost) {
+		t.Helper()
+		if local.CPU <= 0 || local.Shared || remote == nil || remote.CPU <= 0 || remote.Shared {
+			t.Errorf("%s: here %+v, there %+v", what, local, remote)
+		}
+	}
+	pushed, err := c.Push(t.Context(), []string{src}, s.ep, "file", w.options(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("push", pushed.LocalCost, pushed.RemoteCost)
+	pulled, err := c.Pull(t.Context(), s.ep, []string{"file"}, filepath.Join(t.TempDir(), "back"), w.options(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("pull", pulled.LocalCost, pulled.RemoteCost)
+	bench, err := c.BenchBandwidth(t.Context(), s.ep, 4<<20, w.options(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("bench", bench.LocalCost, bench.RemoteCost)
+}
+
+func TestCostBesideAnother(t *testing.T) { over(t, testCostBesideAnother) }
+
+// A server that moves data for another client meanwhile says that it tells a share.
+func testCostBesideAnother(t *testing.T, w way) {
+	s, src := serve(t, w), filepath.Join(t.TempDir(), "file")
+	write(t, src, randomBytes(t, 4<<20))
+	slow := w.options(t)
+	slow.BytesPerSecond, slow.Slots = 4<<20, 2
+	type result struct {
+		sum *xfer.Summary
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		sum, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, s.ep, "slow", slow)
+		done <- result{sum, err}
+	}()
+	for s.server.Totals().Sum.WireBytes == 0 {
+		select {
+		case r := <-done:
+			t.Fatalf("the slow copy was over before any of it was counted: %v", r.err)
+		default:
+		}
+	}
+	if _, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, s.ep, "quick", w.options(t)); err != nil {
+		t.Fatal(err)
+	}
+	r := <-done
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	if c := r.sum.RemoteCost; c == nil || !c.Shared || c.CPU <= 0 {
+		t.Errorf("beside another copy %+v", c)
+	}
+}

@@ -27,7 +27,10 @@ const leftoverLinkAge = time.Minute
 // names. Directories with such a name stay, except staging directories that no copy has
 // gone on with for leftoverPartialAge.
 func (s *Sink) sweep(h *dirHandle) {
-	h.swept.Do(func() { h.journals.Store(sweepDir(h.fd, time.Now())) })
+	h.swept.Do(func() {
+		here, away := sweepDir(h.fd, time.Now()), s.sweepPartials(h)
+		h.journals.Store(here || away)
+	})
 }
 
 // isTempName reports whether tempName could have made a name.

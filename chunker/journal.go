@@ -216,7 +216,6 @@ func (j *journalReader) next() (r record, err error) {
 // journal is the journal of a file that is being written. Its Temp owns it.
 type journal struct {
 	fd   int
-	name string
 	seed uint64
 
 	mu sync.Mutex
@@ -234,8 +233,8 @@ type journal struct {
 }
 
 // openJournal makes a journal at fd, of which the caller has written the header.
-func openJournal(fd int, name string, seed, next uint64) *journal {
-	return &journal{fd: fd, name: name, seed: seed, next: next, marked: next, ahead: make(map[uint64]PieceRun)}
+func openJournal(fd int, seed, next uint64) *journal {
+	return &journal{fd: fd, seed: seed, next: next, marked: next, ahead: make(map[uint64]PieceRun)}
 }
 
 // write appends a record.

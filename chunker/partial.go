@@ -73,6 +73,7 @@ func (s *Sink) CreatePartial(e *manifest.Entry, a *Attributes, p *Partial) (*Tem
 		return nil, opErr("create", e.Path, err)
 	}
 	if !t.unlocked {
+		t.putAway()
 		t.journal = t.beginJournal(p)
 	}
 	return t, nil
@@ -80,21 +81,21 @@ func (s *Sink) CreatePartial(e *manifest.Entry, a *Attributes, p *Partial) (*Tem
 
 // beginJournal makes a file's journal. It returns nil where that is not possible.
 func (t *Temp) beginJournal(p *Partial) *journal {
-	name := journalName(t.leaf)
+	dirfd, name := journalAt(t.dir, t.partials, t.leaf)
 	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	fd, err := openat(t.dir.fd, name, flags, 0o600)
+	fd, err := openat(dirfd, name, flags, 0o600)
 	if err == unix.EEXIST {
-		if old, head, _, err := openJournalFile(t.dir.fd, name, unix.O_RDONLY, true); err == nil {
+		if old, head, _, err := openJournalFile(dirfd, name, unix.O_RDONLY, true); err == nil {
 			closeQuietly(old)
 			if head.size == t.size && p.isOf(&head) {
 				// It could not be gone on with, and perhaps another time can.
 				return nil
 			}
 		}
-		if !dropPartial(t.dir.fd, name) {
+		if !dropPartial(dirfd, name) {
 			return nil
 		}
-		fd, err = openat(t.dir.fd, name, flags, 0o600)
+		fd, err = openat(dirfd, name, flags, 0o600)
 	}
 	if err != nil {
 		return nil
@@ -105,17 +106,17 @@ func (t *Temp) beginJournal(p *Partial) *journal {
 	if err == nil {
 		_, err = unix.Write(fd, b)
 	}
-	j := openJournal(fd, name, seed, 0)
+	j := openJournal(fd, seed, 0)
 	j.boot(t.sink.boot)
 	if err == nil && !j.broken {
 		// Some file systems give every file the same owner or mode.
 		var again int
-		if again, _, _, err = openJournalFile(t.dir.fd, name, unix.O_RDONLY, true); err == nil {
+		if again, _, _, err = openJournalFile(dirfd, name, unix.O_RDONLY, true); err == nil {
 			closeQuietly(again)
 			return j
 		}
 	}
-	_ = unlinkat(t.dir.fd, name)
+	_ = unlinkat(dirfd, name)
 	closeQuietly(fd)
 	return nil
 }
@@ -128,7 +129,7 @@ func (s *Sink) DropPartial(e *manifest.Entry) {
 	}
 	defer dir.release()
 	if !dir.fresh {
-		dropPartial(dir.fd, journalName(leaf))
+		s.dropPartialsOf(dir, leaf)
 	}
 }
 
@@ -188,4 +189,21 @@ func (t *Temp) Keep() error {
 	}
 	_ = fchmod(t.fd, 0o600) // it may have its final mode already
 	return t.close()
+}
+
+// dropJournal removes the journal of a file that has its name, or is given up. What is
+// left of a journal without its file harms nothing.
+func (t *Temp) dropJournal() {
+	if t.journal != nil {
+		dirfd, name := journalAt(t.dir, t.partials, t.leaf)
+		_ = unlinkat(dirfd, name)
+	}
+}
+
+// dropOther removes what an earlier copy left of a file that has its name now. This copy
+// could not go on with it.
+func (t *Temp) dropOther() {
+	if t.journal == nil && !t.dir.fresh && (t.wantsJournal || t.dir.journals.Load()) {
+		t.sink.dropPartialsOf(t.dir, t.leaf)
+	}
 }

@@ -71,6 +71,9 @@ func (s *Sink) Place(single *manifest.Entry, name string) error {
 	if err := s.checkWritable(single, isDir); err != nil {
 		return err
 	}
+	if err := s.checkPartialsOutside(); err != nil {
+		return err
+	}
 	s.placed = true
 	return nil
 }

@@ -74,6 +74,9 @@ func (t *Temp) rename() error {
 			return opErr("publish", t.path, err)
 		}
 	}
+	if err := t.bringBack(); err != nil {
+		return opErr("publish", t.path, err)
+	}
 	return opErr("publish", t.path, t.sink.moveInto(t.dir, t.name, t.leaf, t.ino))
 }
 

@@ -25,16 +25,39 @@ const (
 // everything with Recheck, and blocks for that; see Watch. What is left of another file
 // of that name is removed. An error says why there is none. One goroutine may call it.
 func (s *Sink) Resume(e *manifest.Entry, a *Attributes, p *Partial) (*Temp, *Arrived, error) {
-	t, err := s.newTemp(e, a)
+	dir, leaf, err := s.parentOf("create", e.Path)
 	if err != nil {
 		return nil, nil, nil // Create meets the same error
 	}
+	defer dir.release()
+	if dir.fresh {
+		return nil, nil, errStale
+	}
+	partials := s.openPartials(dir, false)
+	t, arrived, err := s.resumeIn(partials, e, a, p)
+	stale := errors.Is(err, errStale)
+	if partials != nil && (stale || err == unix.ENOENT) {
+		t, arrived, err = s.resumeIn(nil, e, a, p) // an earlier copy may have left it there
+		stale = stale || errors.Is(err, errStale)
+	}
+	if stale { // but for what is gone on with, which is locked
+		s.dropPartialsOf(dir, leaf)
+	}
+	return t, arrived, err
+}
+
+// resumeIn is Resume for a partial file in the directory partials, of which it takes over
+// the reference, or with nil beside its target.
+func (s *Sink) resumeIn(partials *dirHandle, e *manifest.Entry, a *Attributes, p *Partial) (*Temp, *Arrived, error) {
+	t, err := s.newTemp(e, a)
+	if err != nil {
+		partials.release()
+		return nil, nil, nil
+	}
+	t.partials, t.away = partials, partials != nil
 	r := resumption{temp: t, partial: p, journalFD: -1, at: journalHeader}
 	t.wantsJournal = true
-	err = errStale
-	if !t.dir.fresh {
-		err = r.open()
-	}
+	err = r.open()
 	if err == nil {
 		err = r.load()
 	}
@@ -43,10 +66,7 @@ func (s *Sink) Resume(e *manifest.Entry, a *Attributes, p *Partial) (*Temp, *Arr
 	}
 	if err != nil {
 		r.giveUp()
-		if errors.Is(err, errStale) && !t.dir.fresh {
-			dropPartial(t.dir.fd, journalName(t.leaf))
-		}
-		t.dir.release()
+		t.leaveDirs()
 		return nil, nil, err
 	}
 	if err := t.create(e.Mode); err != nil {
@@ -93,7 +113,8 @@ func (r *resumption) giveUp() {
 // not this user's, or of another file.
 func (r *resumption) open() error {
 	t := r.temp
-	fd, head, seed, err := openJournalFile(t.dir.fd, journalName(t.leaf), unix.O_RDWR, true)
+	dirfd, name := journalAt(t.dir, t.partials, t.leaf)
+	fd, head, seed, err := openJournalFile(dirfd, name, unix.O_RDWR, true)
 	if err != nil {
 		return err
 	}
@@ -115,9 +136,9 @@ func (r *resumption) open() error {
 func (r *resumption) lock(name string) error {
 	t, tries := r.temp, 0
 	for {
-		fd, ok := lockUnused(t.dir.fd, name, true)
+		fd, ok := lockUnused(t.at().fd, name, true)
 		if !ok {
-			if err := fstatat(t.dir.fd, name, &t.made, unix.AT_SYMLINK_NOFOLLOW); err == unix.ENOENT {
+			if err := fstatat(t.at().fd, name, &t.made, unix.AT_SYMLINK_NOFOLLOW); err == unix.ENOENT {
 				return errStale
 			}
 			if err := t.sink.watch.step(); err != nil || t.sink.lockWait <= 0 {
@@ -275,7 +296,7 @@ func (r *resumption) begin() error {
 	if err == nil {
 		err = cut(r.journalFD, r.at)
 	}
-	j := openJournal(r.journalFD, journalName(t.leaf), r.seed, r.arrived.Pieces)
+	j := openJournal(r.journalFD, r.seed, r.arrived.Pieces)
 	if err == nil && len(r.rest) > 0 {
 		j.write(&record{kind: recordPieces, first: r.restFirst, runs: r.rest})
 	}

@@ -36,6 +36,11 @@ type SinkOptions struct {
 	Whole *Whole
 	// Keep is what is kept of the source's metadata.
 	Keep Keep
+	// PartialDir says where partial files and their journals lie: in one directory, if it
+	// is an absolute path, or in a directory of that name beside each target. It is as
+	// CheckPartialDir wants it. Below Root, an absolute path begins there. The directory is
+	// made, and one beside a target goes when it is empty. Empty: beside the targets.
+	PartialDir string
 	// NoFsync leaves it to the kernel when published files reach the disk.
 	NoFsync bool
 }
@@ -60,6 +65,8 @@ type Sink struct {
 	dirs *dirCache
 
 	stage *stage // of a tree that is to appear whole, or nil
+
+	partials partialPlace
 
 	// keepsAll: existing files and links stay as they are; only directories may change.
 	keepsAll bool
@@ -160,6 +167,9 @@ func (s *Sink) openBase(path string) error {
 		return err
 	}
 	s.oneByOne = !writesAtOnce(int64(st.Type))
+	if err := s.placePartials(); err != nil {
+		return err
+	}
 	if s.opt.Whole != nil {
 		return s.beginStage()
 	}
@@ -200,7 +210,7 @@ func (s *Sink) target(op, path string) (string, error) {
 	if err := checkPath(op, path); err != nil {
 		return "", err
 	}
-	if leadsThroughStage(path) {
+	if leadsThroughStage(path) || s.leadsThroughPartials(path) {
 		return "", kindErr(op, path, ErrReserved)
 	}
 	switch {
@@ -262,6 +272,10 @@ func (s *Sink) openDirAt(parent *dirHandle, leaf, target string) (*dirHandle, er
 	h, err := newDirHandle(fd, target)
 	if err != nil {
 		return nil, err
+	}
+	if s.isForPartials(h.inode) {
+		h.release()
+		return nil, kindErr("open directory", s.entryPath(target), ErrReserved)
 	}
 	if err := s.keepDevice(h); err != nil {
 		h.release()
@@ -357,6 +371,7 @@ func (s *Sink) Close() error {
 	}
 	s.dirs.close()
 	s.closeStage()
+	s.closePartials()
 	s.base.release()
 	return err
 }

@@ -209,7 +209,7 @@ func (u *Surplus) take(l *surplusLevel, leaf string) error {
 		u.sink.deletes.looked()
 		if string(name) == leaf {
 			listed = true
-		} else if !isReservedName(name) {
+		} else if !isReservedName(name) && !u.sink.isPartialsName(name) {
 			if err := u.found(l, string(name)); err != nil {
 				return err
 			}

@@ -75,9 +75,13 @@ type Temp struct {
 	// wantsJournal: a later copy may go on with the file.
 	wantsJournal bool
 	journal      *journal // of a partial file; nil for others
-	must         *Content // see ReadBack and MustHold
-	fromDisk     bool     // see ReadBack
-	origin       origin   // what it began as
+	// partials is the directory with the journal, and while the file is away with the file,
+	// or nil where both are beside the target.
+	partials *dirHandle
+	away     bool
+	must     *Content // see ReadBack and MustHold
+	fromDisk bool     // see ReadBack
+	origin   origin   // what it began as
 	// lost is an error of writing that the disk told while the file was being written.
 	lost atomic.Pointer[error]
 
@@ -382,7 +386,7 @@ func (t *Temp) Finish() error {
 	if t.sink.opt.Keep.Times {
 		err := setMtime(t.fd, "", t.mtimeNs)
 		if err == unix.EINVAL || err == unix.ENOENT { // before Linux 5.8
-			err = setMtime(t.dir.fd, t.name, t.mtimeNs)
+			err = setMtime(t.at().fd, t.name, t.mtimeNs)
 		}
 		if err != nil {
 			return opErr("set time of", t.path, err)
@@ -408,7 +412,7 @@ func (t *Temp) discard() error {
 	}
 	var err error
 	if t.origin.standing == nil && !t.origin.inPlace {
-		err = unlinkat(t.dir.fd, t.name)
+		err = unlinkat(t.at().fd, t.name)
 	}
 	if err == unix.ENOENT {
 		err = nil // somebody has removed it, perhaps with its directory
@@ -416,22 +420,6 @@ func (t *Temp) discard() error {
 	t.dropJournal()
 	_ = t.close() // its error is about data that no longer matters
 	return opErr("discard", t.path, err)
-}
-
-// dropJournal removes the journal of a file that has its name, or is given up. What is
-// left of a journal without its file harms nothing.
-func (t *Temp) dropJournal() {
-	if t.journal != nil {
-		_ = unlinkat(t.dir.fd, t.journal.name)
-	}
-}
-
-// dropOther removes what an earlier copy left of a file that has its name now. This copy
-// could not go on with it.
-func (t *Temp) dropOther() {
-	if t.journal == nil && !t.dir.fresh && (t.wantsJournal || t.dir.journals.Load()) {
-		dropPartial(t.dir.fd, journalName(t.leaf))
-	}
 }
 
 // close closes the file, which gives up the lock.
@@ -442,6 +430,6 @@ func (t *Temp) close() error {
 	if t.journal != nil {
 		t.journal.closeFile()
 	}
-	t.dir.release()
+	t.leaveDirs()
 	return opErr("close", t.path, err)
 }

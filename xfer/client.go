@@ -22,6 +22,7 @@ import (
 // only some entries failed, Push returns a summary with the error.
 func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst string, o Options) (*Summary, error) {
 	o.complete()
+	o.hidePartials()
 	if err := errors.Join(checkNames(sources), o.checkSinkOptions()); err != nil {
 		return nil, err
 	}
@@ -81,6 +82,7 @@ func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst st
 // of Push.
 func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst string, o Options) (*Summary, error) {
 	o.complete()
+	o.hidePartials()
 	if err := errors.Join(checkNames(paths), o.checkSinkOptions()); err != nil {
 		return nil, err
 	}
@@ -102,7 +104,7 @@ func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst stri
 	if len(paths) > 1 {
 		h.Terms.Flags |= wire.FlagMany
 	}
-	store, err := openStore(&h.Terms, chunker.SinkOptions{Dest: dst, MustBeDir: len(paths) > 1})
+	store, err := openStore(&h.Terms, chunker.SinkOptions{Dest: dst, MustBeDir: len(paths) > 1, PartialDir: o.PartialDir})
 	if err != nil {
 		return nil, err
 	}
@@ -230,6 +232,9 @@ func (o *Options) hello(m wire.Mode) (*wire.Hello, error) {
 		}
 	}
 	h.Terms.Flags |= o.metadataFlags()
+	if m == wire.ModePush && !o.NoResume {
+		h.Terms.PartialDir = o.PartialDir
+	}
 	if o.Whole {
 		h.Terms.Flags |= wire.FlagItself | wire.FlagWhole
 		h.Terms.Stage = o.Tries.stageID()

@@ -39,6 +39,20 @@ func newEntryFilter(sources []string, absolute func(string) string) *entryFilter
 	return c
 }
 
+// hidePartials leaves out the directories for partial files that lie in the tree, at both
+// ends, behind all other rules, as rsync(1) does for --partial-dir. In a directory that is
+// being deleted nothing keeps them.
+func (o *Options) hidePartials() {
+	if o.PartialDir == "" || strings.HasPrefix(o.PartialDir, "/") {
+		return
+	}
+	pattern := o.PartialDir
+	if strings.ContainsAny(pattern, "*?[") { // only beside these a backslash is special
+		pattern = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(pattern)
+	}
+	o.Rules = append(slices.Clip(o.Rules), filter.Rule{Pattern: pattern, Perishable: true})
+}
+
 // checkable returns the filter by which the client of a pull can check the server's
 // entries. It is nil where a rule is about the place of files in the server's file
 // system.

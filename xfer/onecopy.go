@@ -49,6 +49,8 @@ func (o Options) CopyTerms(push, stream bool) ([]byte, error) {
 		o.IgnoreTimes, o.NoResume = true, true // a stream is copied whatever the destination has
 	} else if err := o.checkSinkOptions(); err != nil {
 		return nil, err
+	} else {
+		o.hidePartials()
 	}
 	m := wire.ModePull
 	if push {
@@ -139,6 +141,8 @@ func (g *OneCopy) differs(h *wire.Hello) string {
 		return "one " + otherOptions(w.Terms.Flags, other&^g.loose)
 	case h.Terms.MaxDelete != w.Terms.MaxDelete:
 		return "one that may delete another number of entries"
+	case h.Terms.PartialDir != w.Terms.PartialDir:
+		return "one with partial files elsewhere"
 	case h.Terms.Sizes != w.Terms.Sizes:
 		return "one of files of other sizes"
 	case h.Terms.Codec != w.Terms.Codec:

@@ -50,6 +50,10 @@ type Options struct {
 	// Recheck reads back everything that an earlier copy brought of a file before that
 	// counts. A copy that writes a manifest begins every file anew.
 	NoResume, Recheck bool
+	// PartialDir says where the destination keeps partial files: in one directory, if it
+	// is an absolute path, or in a directory of that name beside each target. Entries with
+	// that name are left out, and not deleted. Empty: beside the targets.
+	PartialDir string
 	// VerifyWritten reads every file back from the disk, and checks it, before it gets its
 	// name.
 	VerifyWritten bool

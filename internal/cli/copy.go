@@ -111,6 +111,9 @@ func (c *copyRun) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 	if c.quiet && c.progress {
 		return nil, args.UsageErrorf("--quiet and --progress exclude each other")
 	}
+	if c.options.PartialDir != "" && c.options.NoResume {
+		return nil, args.UsageErrorf("--partial-dir and --no-resume exclude each other")
+	}
 	if c.verbose && !c.json {
 		c.noOps.explain(c.console.line)
 	}

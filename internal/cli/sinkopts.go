@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"gdrcp/chunker"
 	"gdrcp/internal/cli/args"
 	"gdrcp/internal/printable"
 	"gdrcp/xfer"
@@ -38,6 +39,14 @@ func sinkFlags(o *xfer.Options) []cli.Flag {
 			"and files that are the same are taken from it", &o.Whole),
 		onOff("dry-run", "tell what would be done, and change nothing at either end", &o.DryRun, "n"),
 	)
+}
+
+// partialDir is a directory for partial files.
+func partialDir(to *string) *checkedValue {
+	return &checkedValue{set: func(s string) error {
+		*to = s
+		return chunker.CheckPartialDir(s)
+	}}
 }
 
 // maxDelete is a number of files; 0 means that nothing may be deleted.

@@ -34,7 +34,7 @@ func rsyncOnly() []missingOption {
 		{"link-dest", "--atomic-dir makes a new tree that shares unchanged files with the one that it replaces"},
 		{"compare-dest copy-dest y fuzzy", "it copies whole files, and looks for them at DST alone"},
 		{"append", "--append-verify compares what is there first; a file that was cut off goes on by itself"},
-		{"partial-dir delay-updates T temp-dir", "a file is written in the directory where it belongs, and gets its name when it is verified"},
+		{"delay-updates T temp-dir", "a file is written in the directory where it belongs, or in --partial-dir, and gets its name when it is verified"},
 		{"no-whole-file no-W", "it always copies whole files"},
 		{"C cvs-exclude", "say what is left out with --exclude or --exclude-from"},
 		{"F", "say what is left out with --exclude or --exclude-from; a configuration of ssh goes by -e 'ssh -F FILE'"},

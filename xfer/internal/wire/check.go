@@ -46,7 +46,7 @@ func (h *Hello) Check(made *Terms) error {
 // checkNoFiles refuses the hello of a bench or of latency rounds that asks for more
 // than host memory, sealed or not.
 func (h *Hello) checkNoFiles() error {
-	if h.Terms.Flags&^FlagEncrypt != 0 || h.Terms.Codec != CompressOff || h.GPU != 0 || h.Terms.MaxDelete != 0 || h.Terms.Sizes.IsSet() || h.Terms.Settled != "" || h.Terms.Stage != (chunker.StageID{}) || len(h.Paths) > 0 || h.Terms.Name != "" {
+	if h.Terms.Flags&^FlagEncrypt != 0 || h.Terms.Codec != CompressOff || h.GPU != 0 || h.Terms.MaxDelete != 0 || h.Terms.Sizes.IsSet() || h.Terms.Settled != "" || h.Terms.Stage != (chunker.StageID{}) || h.Terms.PartialDir != "" || len(h.Paths) > 0 || h.Terms.Name != "" {
 		return fmt.Errorf("%w: a %s with flags %#x, codec %d, GPU %d, %d paths", ErrProtocol, h.Terms.Mode, h.Terms.Flags, h.Terms.Codec, h.GPU, len(h.Paths))
 	}
 	return nil
@@ -65,6 +65,9 @@ func (h *Hello) checkFiles() error {
 	}
 	if err := errors.Join(h.checkStream(), h.checkAgain(), h.checkWhole()); err != nil {
 		return err
+	}
+	if h.Terms.PartialDir != "" && (h.Terms.Mode != ModePush || h.Terms.Has(FlagStream)) {
+		return fmt.Errorf("%w: a %s with a directory for partial files", ErrProtocol, h.Terms.Mode)
 	}
 	if h.Terms.Flags&FlagListed != 0 && h.Terms.Flags&(FlagMany|FlagStream) != 0 {
 		return fmt.Errorf("%w: a list of several sources, or of a stream", ErrProtocol)
@@ -107,6 +110,14 @@ func (h *Hello) checkSinkFlags() error {
 		return fmt.Errorf("%w: what arrived earlier is to be checked, and nothing is kept", ErrProtocol)
 	case !deletes && h.Terms.MaxDelete != 0:
 		return fmt.Errorf("%w: a bound of deletion without deletion", ErrProtocol)
+	}
+	return nil
+}
+
+// checkPartialDir refuses what cannot be where a sink keeps partial files.
+func checkPartialDir(dir string) error {
+	if err := chunker.CheckPartialDir(dir); err != nil {
+		return fmt.Errorf("%w: partial files in %q: %w", ErrProtocol, dir, err)
 	}
 	return nil
 }

@@ -53,6 +53,9 @@ func (h *Hello) Encode() []byte {
 	if h.Terms.Has(FlagWhole) {
 		w.Str(tagStage, string(h.Terms.Stage[:]))
 	}
+	if h.Terms.PartialDir != "" {
+		w.Str(tagPartialDir, h.Terms.PartialDir)
+	}
 	h.Into.appendTo(&w)
 	if h.AsksCost {
 		w.Uint(tagAsksCost, 1)
@@ -116,6 +119,9 @@ func (h *Hello) field(tag byte, v []byte) error {
 			return fmt.Errorf("%w: a staging directory's id of %d bytes", ErrProtocol, len(v))
 		}
 		h.Terms.Stage = chunker.StageID(v)
+	case tagPartialDir:
+		h.Terms.PartialDir = string(v)
+		return checkPartialDir(h.Terms.PartialDir)
 	case tagInto:
 		into, err := DecodeInto(v)
 		h.Into = into
@@ -184,7 +190,8 @@ const (
 	tagSettled = 23 | MustUnderstand // up to which path an earlier try has settled all files
 	tagStage   = 24 | MustUnderstand // beside FlagWhole
 	// tagAsksCost is in a hello, and tells the server to tell what the session cost it.
-	tagAsksCost = 25
+	tagAsksCost   = 25
+	tagPartialDir = 26 | MustUnderstand // of a push: where the sink keeps partial files
 )
 
 // DecodeHello decodes a hello or a welcome. It checks each field by itself.

@@ -180,3 +180,34 @@ func TestBadGPUsAlone(t *testing.T) {
 		}
 	}
 }
+
+// Only the sink of a push is told where partial files lie, and no path leads elsewhere.
+func TestHellosOfPartialDirs(t *testing.T) {
+	good := Hello{Terms: Terms{
+		Mode: ModePush, ChunkBytes: 1 << 20, PieceBytes: 1 << 20, Hash: manifest.XXH3, Slots: 4, QPs: 1, PartialDir: "/parts/x",
+	}, Paths: []string{"to"}}
+	for _, dir := range []string{"/parts/x", ".parts"} {
+		good.Terms.PartialDir = dir
+		if got, err := DecodeHello(good.Encode()); err != nil || !reflect.DeepEqual(got, good) || good.Check(&good.Terms) != nil {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	}
+	for name, change := range map[string]func(h *Hello){
+		"a pull":   func(h *Hello) { h.Terms.Mode = ModePull },
+		"a stream": func(h *Hello) { h.Terms.Flags |= FlagStream },
+		"a bench":  func(h *Hello) { h.Terms.Mode, h.Paths = ModeBench, nil },
+	} {
+		bad := good
+		change(&bad)
+		if err := bad.Check(&bad.Terms); !errors.Is(err, ErrProtocol) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, dir := range []string{"..", "a/b", "/", "/..", ".", "a\x00", ".gdrcp-0123456789abcdef0123456789abcdef"} {
+		var w Writer
+		w.Str(tagPartialDir, dir)
+		if _, err := DecodeHello(w.Buf); !errors.Is(err, ErrProtocol) {
+			t.Errorf("%q: %v", dir, err)
+		}
+	}
+}

@@ -43,6 +43,9 @@ type Terms struct {
 	// Stage tells, beside FlagWhole, the staging directory of this copy, in all of its
 	// tries, from those of others.
 	Stage chunker.StageID
+	// PartialDir is where the sink of a push keeps partial files, as
+	// chunker.SinkOptions.PartialDir. It is empty where they lie beside their targets.
+	PartialDir string
 }
 
 // HasSettled reports whether an earlier try of the copy has settled an entry.

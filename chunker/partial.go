@@ -164,7 +164,9 @@ func (t *Temp) Mark() error {
 	if !some {
 		return nil
 	}
-	if err := t.sink.calls.fsync(t.fd); err != nil {
+	var err error
+	t.sink.timed(func() { err = t.sink.calls.fsync(t.fd) })
+	if err != nil {
 		// The kernel tells it once for a descriptor, so Publish would not hear of it. Nor
 		// would the next mark, and a later copy.
 		t.lost.CompareAndSwap(nil, &err)

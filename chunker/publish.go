@@ -2,6 +2,7 @@ package chunker
 
 import (
 	"errors"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,7 +28,7 @@ func (s *Sink) Publish(temps []*Temp) []error {
 			errs[i] = opErr("sync", t.path, *lost)
 		}
 	}
-	s.syncFiles(temps, errs)
+	s.timed(func() { s.syncFiles(temps, errs) })
 	atOnce(len(temps), func(i int) {
 		if errs[i] == nil {
 			errs[i] = temps[i].readBack()
@@ -41,7 +42,7 @@ func (s *Sink) Publish(temps []*Temp) []error {
 		}
 	}
 	if !s.opt.NoFsync {
-		s.syncNames(temps, errs)
+		s.timed(func() { s.syncNames(temps, errs) })
 	}
 	for i, t := range temps {
 		switch {
@@ -55,6 +56,15 @@ func (s *Sink) Publish(temps []*Temp) []error {
 		t.mu.Unlock()
 	}
 	return errs
+}
+
+// timed runs a step that brings something to the disk, and tells how long it took.
+func (s *Sink) timed(step func()) {
+	from := time.Now()
+	step()
+	if s.opt.Synced != nil && !s.opt.NoFsync {
+		s.opt.Synced(time.Since(from))
+	}
 }
 
 func (t *Temp) rename() error {

@@ -340,3 +340,47 @@ func TestKeepIf(t *testing.T) {
 	}
 	wantTree(t, dir, "short=new", "longer=longer", "none=new")
 }
+
+// What brings a file and its name to the disk is told, as long as it took. Without fsync
+// nothing is told.
+func TestSyncsAreTimed(t *testing.T) {
+	const each = 30 * time.Millisecond
+	for _, noFsync := range []bool{false, true} {
+		var told time.Duration
+		s := sinkInto(t, t.TempDir(), SinkOptions{NoFsync: noFsync, Synced: func(took time.Duration) { told += took }})
+		s.calls.fsync = func(int) error {
+			time.Sleep(each)
+			return nil
+		}
+		s.calls.syncfs = s.calls.fsync
+		f := newPartialFile("f", 4)
+		temp, err := s.CreatePartial(f.entry, nil, &f.partial)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.write(t, temp, 0, 1, 2, 3)
+		if err := temp.Mark(); err != nil {
+			t.Fatal(err)
+		}
+		if err := temp.Finish(); err != nil {
+			t.Fatal(err)
+		}
+		marked := told
+		if err := s.Publish([]*Temp{temp})[0]; err != nil {
+			t.Fatal(err)
+		}
+		published := told
+		if err := s.FinishDirs(); err != nil {
+			t.Fatal(err)
+		}
+		if noFsync {
+			if told != 0 {
+				t.Errorf("without fsync %v", told)
+			}
+			continue
+		}
+		if marked < each || published-marked < 2*each || told == published {
+			t.Errorf("a mark took %v, the publication %v, the rest %v", marked, published-marked, told-published)
+		}
+	}
+}

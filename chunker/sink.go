@@ -43,6 +43,9 @@ type SinkOptions struct {
 	PartialDir string
 	// NoFsync leaves it to the kernel when published files reach the disk.
 	NoFsync bool
+	// Synced, unless nil, is told how long each step took that brings something to the
+	// disk, also from several goroutines at once.
+	Synced func(took time.Duration)
 }
 
 // Sink is where a tree's entries are written. After Place many goroutines may use it at

@@ -349,7 +349,8 @@ func (s *Sink) FinishDirs() error {
 	if s.opt.NoFsync {
 		return err
 	}
-	return errors.Join(err, s.syncAll())
+	s.timed(func() { err = errors.Join(err, s.syncAll()) })
+	return err
 }
 
 func (s *Sink) settleWhere(due func(entry string) bool) error {

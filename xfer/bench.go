@@ -11,6 +11,7 @@ import (
 	"gdrcp/chunker"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
@@ -102,7 +103,7 @@ func (b *benchSource) feed(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		if !b.sender.roomLocked() || b.sender.packed == b.chunks {
-			b.sender.cond.Wait()
+			b.sender.awaitLocked(b.sender.packed < b.chunks)
 			continue
 		}
 		slot := b.sender.takeSlotLocked()
@@ -124,7 +125,9 @@ func (b *benchSource) fill(ctx context.Context) error {
 				return nil
 			}
 			if b.session.terms.Hash != 0 {
+				from := stat.Now()
 				slot.chunk.Extents[0].Digest = benchDigest(b.session.terms.Hash, b.session.link.ring.Slot(slot.index))
+				b.session.spent(stat.Digests, from)
 			}
 			if err := b.session.limit.Wait(ctx, int64(slot.chunk.StoredBytes), nil); err != nil {
 				return err
@@ -200,9 +203,11 @@ func (k *benchSink) drainSlots(ctx context.Context) error {
 			return fmt.Errorf("%w: a chunk of %d extents in a bench", ErrProtocol, len(h.Extents))
 		}
 		payload, err := u.unseal(k.receiver.seals, &h, k.session.link.ring.Slot(a.slot)[:h.StoredBytes], k.session.terms.ChunkBytes)
+		from := stat.Now()
 		if err != nil || (k.session.terms.Hash != 0 && benchDigest(k.session.terms.Hash, payload) != h.Extents[0].Digest) {
 			return fmt.Errorf("%w: chunk %d arrived damaged", ErrIntegrity, h.ID)
 		}
+		k.session.spent(stat.Digests, from)
 		if err := k.session.limit.Wait(ctx, int64(h.StoredBytes), nil); err != nil {
 			return err
 		}

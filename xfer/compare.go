@@ -7,6 +7,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -71,10 +72,13 @@ func (w *lander) isSame(now standing, e *sinkEntry, x *wire.Extent) (bool, error
 	if x.Flags&wire.ExtHole != 0 {
 		return now.IsZero(x.Off, x.Length, w.old)
 	}
-	b := w.old[:x.Length]
-	if _, err := now.ReadAt(b, x.Off); err != nil {
+	b, from := w.old[:x.Length], stat.Now()
+	_, err := now.ReadAt(b, x.Off)
+	from = w.sink.session.spent(stat.Disk, from)
+	if err != nil {
 		return false, err
 	}
+	defer w.sink.session.spent(stat.Digests, from)
 	return p.DigestOf(x, e.Size, b) == x.Digest, nil
 }
 

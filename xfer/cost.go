@@ -27,7 +27,7 @@ func (s *session) tellCost(ctx context.Context) error {
 	if s.costs.meter == nil {
 		return nil
 	}
-	var c Cost
+	c := s.spentCost()
 	c.CPU, c.Shared = s.costs.meter.CPU()
 	return s.ctl.send(ctx, wire.MsgCost, c.Encode())
 }
@@ -48,4 +48,19 @@ func (s *session) heardCost(body []byte) error {
 }
 
 // localCost is what a client's copy has cost this end, in all of its tries.
-func (s *session) localCost() Cost { return Cost{CPU: s.tally.CPU()} }
+func (s *session) localCost() Cost {
+	c := s.spentCost()
+	c.CPU = s.tally.CPU()
+	return c
+}
+
+// spentCost is where this end's time has gone.
+func (s *session) spentCost() Cost {
+	t := s.tally.Spent()
+	return Cost{Slots: t[stat.Slots], Wire: t[stat.Wire], Disk: t[stat.Disk], Digests: t[stat.Digests], Sync: t[stat.Sync]}
+}
+
+// spent adds a worker's time since a reading of stat.Now, and returns the next reading.
+func (s *session) spent(on stat.Stage, since int64) (now int64) {
+	return s.tally.Spend(on, since, s.workers)
+}

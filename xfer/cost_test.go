@@ -2,8 +2,11 @@ package xfer_test
 
 import (
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
+	"gdrcp/manifest"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer"
 )
@@ -18,6 +21,9 @@ func testCostIsTold(t *testing.T, w way) {
 	c := w.client(rdmatest.Faults{})
 	check := func(what string, local xfer.Cost, remote *xfer.Cost) {
 		t.Helper()
+		if local.Digests <= 0 || what != "bench" && local.Disk <= 0 || remote != nil && (remote.Digests <= 0 || what != "bench" && remote.Disk <= 0) {
+			t.Errorf("%s: here %+v, there %+v", what, local, remote)
+		}
 		if local.CPU <= 0 || local.Shared || remote == nil || remote.CPU <= 0 || remote.Shared {
 			t.Errorf("%s: here %+v, there %+v", what, local, remote)
 		}
@@ -32,7 +38,9 @@ func testCostIsTold(t *testing.T, w way) {
 		t.Fatal(err)
 	}
 	check("pull", pulled.LocalCost, pulled.RemoteCost)
-	bench, err := c.BenchBandwidth(t.Context(), s.ep, 4<<20, w.options(t))
+	o := w.options(t)
+	o.Hash = manifest.XXH3
+	bench, err := c.BenchBandwidth(t.Context(), s.ep, 4<<20, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,5 +80,36 @@ func testCostBesideAnother(t *testing.T, w way) {
 	}
 	if c := r.sum.RemoteCost; c == nil || !c.Shared || c.CPU <= 0 {
 		t.Errorf("beside another copy %+v", c)
+	}
+}
+
+func TestCostTellsWhatHoldsUp(t *testing.T) { over(t, testCostTellsWhatHoldsUp) }
+
+// A sink that takes its time shows at the source as waiting for slots, and a source that
+// does shows at the sink as waiting for the wire.
+func testCostTellsWhatHoldsUp(t *testing.T, w way) {
+	s, src := serve(t, w), filepath.Join(t.TempDir(), "file")
+	const bytes = 16 << 20
+	write(t, src, randomBytes(t, bytes))
+	o := w.options(t)
+	o.BytesPerSecond, o.Slots, o.ChunkBytes = bytes/2, 2, 1<<20
+	most := func(what string, spent time.Duration, others ...time.Duration) {
+		t.Helper()
+		if spent < time.Second || slices.Max(others) > spent/2 {
+			t.Errorf("%s: %v, others %v", what, spent, others)
+		}
+	}
+	sum, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, s.ep, "file", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if here, there := sum.LocalCost, sum.RemoteCost; there != nil {
+		most("the sink of a slow source waits for the wire", there.Wire, there.Slots, there.Disk, there.Digests, here.Slots)
+	}
+	if sum, err = w.client(rdmatest.Faults{}).Pull(t.Context(), s.ep, []string{"file"}, filepath.Join(t.TempDir(), "back"), o); err != nil {
+		t.Fatal(err)
+	}
+	if here, there := sum.LocalCost, sum.RemoteCost; there != nil {
+		most("the source of a slow sink waits for slots", there.Slots, there.Wire, there.Disk, there.Digests, here.Wire)
 	}
 }

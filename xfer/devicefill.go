@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"gdrcp/xfer/internal/ring"
+	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -85,9 +86,11 @@ func (f *deviceFiller) fill() error {
 			return err
 		}
 	}
+	from := stat.Now()
 	if err := w.Wait(); err != nil {
 		return err
 	}
+	f.src.session.spent(stat.Digests, from)
 	for n, a := range f.asked {
 		f.src.digested(a.chunk, a.extent, w.Hasher.Digest(n))
 		if a.chunk.again {

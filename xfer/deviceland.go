@@ -8,6 +8,7 @@ import (
 
 	"gdrcp/gpu"
 	"gdrcp/xfer/internal/ring"
+	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -116,9 +117,11 @@ func (d *deviceLander) landBatch(ctx context.Context) error {
 	for i := range d.batch {
 		l, b := &d.batch[i], &w.Bounces[i%len(w.Bounces)]
 		// The stream reaches this mark after the digests too.
+		from := stat.Now()
 		if err := b.Mark.Wait(); err != nil {
 			return err
 		}
+		d.sink.session.spent(stat.Digests, from)
 		if err := d.landFetched(l, b.Mem); err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -139,10 +140,14 @@ func (s *source) fillChunk(c *outChunk, mem []byte, own *pieceBuffer, each func(
 			s.digestExtent(c, i, own.of(x.Length))
 		}
 		if x.Brings() && e.failed() == nil {
-			if err := s.readExtent(e, x, mem[x.SlotOff:int64(x.SlotOff)+x.Length], c.again); err != nil {
+			from := stat.Now()
+			err := s.readExtent(e, x, mem[x.SlotOff:int64(x.SlotOff)+x.Length], c.again)
+			from = s.session.spent(stat.Disk, from)
+			if err != nil {
 				s.failRead(e, err)
 			} else {
 				each(i)
+				s.session.spent(stat.Digests, from)
 			}
 		}
 		if c.again {
@@ -161,11 +166,15 @@ func (s *source) fillChunk(c *outChunk, mem []byte, own *pieceBuffer, each func(
 // digestExtent reads an extent into buf, and digests it there.
 func (s *source) digestExtent(c *outChunk, i int, buf []byte) {
 	x, e := &c.Extents[i], c.files[i]
-	if err := s.readExtent(e, x, buf, c.again); err != nil {
+	from := stat.Now()
+	err := s.readExtent(e, x, buf, c.again)
+	from = s.session.spent(stat.Disk, from)
+	if err != nil {
 		s.failRead(e, err)
 		return
 	}
 	s.digested(c, i, s.session.terms.DigestOf(x, e.sizeAt(x), buf))
+	s.session.spent(stat.Digests, from)
 }
 
 func (s *source) failRead(e *srcEntry, err error) {

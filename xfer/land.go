@@ -8,6 +8,7 @@ import (
 	"gdrcp/chunker"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/credit"
+	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -221,7 +222,10 @@ func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf fu
 		}
 		return true, w.sink.landed(e, x)
 	}
+	from := stat.Now()
 	data, ok := bytesOf(e, i)
+	from = w.sink.session.spent(stat.Digests, from)
+	defer func() { w.sink.session.spent(stat.Disk, from) }()
 	why := errNotVerified
 	if ok {
 		// Get the file first: it may be impossible to open one yet.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -143,7 +144,9 @@ func (w *streamLander) landPiece(h *wire.ChunkHeader, e *sinkEntry, x *wire.Exte
 	if brings {
 		good := !damaged
 		if good {
+			from := stat.Now()
 			data, good = w.lander.verified(h, e, x, data)
+			w.sink.session.spent(stat.Digests, from)
 		}
 		if !good {
 			return w.damaged(e), nil
@@ -215,7 +218,9 @@ func (w *streamLander) payHoles(e *sinkEntry) error {
 // write writes verified bytes to the stream. It blocks until the reader takes them.
 func (w *streamLander) write(data []byte) error {
 	for len(data) > 0 {
+		from := stat.Now()
 		n, err := w.sink.out.Write(data[:min(len(data), streamPartBytes)])
+		w.sink.session.spent(stat.Disk, from)
 		if err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/xfer/internal/credit"
+	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -157,15 +158,18 @@ func (f *chunkReceiver) flushLocked(now bool) {
 // returnedBytes bounds one slot in wire.MsgCredit.
 const returnedBytes = 3 + 10 + 1 + 2 + wire.MaxExtents*2
 
-// awaitSlot waits for a filled slot.
+// awaitSlot waits for a filled slot. The wait for one that never comes, at the end, is not
+// for the wire.
 func (f *chunkReceiver) awaitSlot(ctx context.Context) (a filledSlot, err error) {
 	select {
 	case a = <-f.work:
 		return a, nil
 	default:
 	}
+	from := stat.Now()
 	select {
 	case a = <-f.work:
+		f.session.spent(stat.Wire, from)
 		return a, nil
 	case <-ctx.Done():
 		return a, context.Cause(ctx)

@@ -73,6 +73,8 @@ type chunkSender struct {
 	granted credit.Source
 	slots   []outSlot
 	free    []int       // source slots; the one used last is on top, because it is in the cache
+	filled  int         // slots in ready and again
+	under   int         // slots that were posted and are not done
 	ready   []*outSlot  // by id modulo len: filled, waiting for their turn
 	again   []*outSlot  // resends that are filled
 	nextID  uint64      // id of the chunk to post next
@@ -169,6 +171,7 @@ func (o *chunkSender) numberLocked(s *outSlot) {
 func (o *chunkSender) submit(s *outSlot) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.filled++
 	if s.chunk.again {
 		o.again = append(o.again, s)
 	} else {
@@ -196,6 +199,8 @@ func (o *chunkSender) pumpLocked() {
 		if !o.postLocked(s) {
 			return
 		}
+		o.filled--
+		o.under++
 		if resend {
 			o.again = o.again[1:]
 			o.missing = slices.DeleteFunc(o.missing, func(id uint64) bool { return id == s.chunk.ID })
@@ -316,6 +321,7 @@ func (o *chunkSender) done(l *railLink, id uint64) {
 	defer o.mu.Unlock()
 	if s := &o.slots[id]; s.postedOn == l && !l.lost.Load() {
 		s.postedOn = nil
+		o.under--
 		o.free = append(o.free, s.index)
 		o.cond.Broadcast()
 	}

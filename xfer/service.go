@@ -143,7 +143,7 @@ func (v *service) begin(s *session, h *wire.Hello, a keyScope, root *servedRoot)
 	if root != nil {
 		o.Root = root.Root
 	}
-	store, err := openStore(&h.Terms, o)
+	store, err := openStore(&h.Terms, o, v.tally)
 	if err != nil {
 		return err
 	}
@@ -156,8 +156,9 @@ func (v *service) begin(s *session, h *wire.Hello, a keyScope, root *servedRoot)
 	return nil
 }
 
-// openStore opens a sink's store, as the terms say.
-func openStore(p *wire.Terms, o chunker.SinkOptions) (*chunker.Sink, error) {
+// openStore opens a sink's store, as the terms say. Its tally has the time of syncs.
+func openStore(p *wire.Terms, o chunker.SinkOptions, tally *Tally) (*chunker.Sink, error) {
+	o.Synced = tally.AddSync
 	o.Itself, o.Keep, o.NoFsync = p.Has(wire.FlagItself), keepOf(p.Flags), p.Has(wire.FlagNoFsync)
 	if p.Has(wire.FlagWhole) {
 		o.Whole = &chunker.Whole{ID: p.Stage, OnlyCheck: p.Has(wire.FlagDryRun)}

@@ -115,6 +115,7 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 	k.session.converses(k)
 	g.Go(func() error { return k.receiver.grantRing(ctx) })
 	if k.out != nil {
+		k.session.workers = 1
 		g.Go(func() error { return k.drainStream(ctx) })
 	} else {
 		for i := range chunker.Workers() {

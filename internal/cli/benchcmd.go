@@ -164,25 +164,52 @@ type bandwidthEvent struct {
 
 // bandwidths measures with each digest and returns the transport that was used.
 func (b *benchRun) bandwidths(ctx context.Context, ep xfer.Endpoint, o xfer.Options) (transport string, err error) {
-	for i, h := range b.hashes {
+	if !b.json {
+		fmt.Fprintln(b.table, "BANDWIDTH\tDEVICE\tDIGEST\tMiB/s\tBYTES\tSECONDS\tCHUNK\tSLOTS\tQPS\tIMMEDIATE\tCPU s/GiB HERE\tTHERE")
+	}
+	var all []*xfer.Bandwidth
+	defer func() { b.tellTimes(all) }()
+	for _, h := range b.hashes {
 		o.Hash = h
 		r, err := b.client().BenchBandwidth(ctx, ep, b.bytes, o)
 		if err != nil {
 			return "", err
 		}
-		if i == 0 && !b.json {
-			fmt.Fprintln(b.table, "BANDWIDTH\tDEVICE\tDIGEST\tMiB/s\tBYTES\tSECONDS\tCHUNK\tSLOTS\tQPS\tIMMEDIATE\tCPU s/GiB HERE\tTHERE")
-		}
-		l := &r.Link
-		transport = l.Transport
-		if b.json {
-			b.events.emit(bandwidthEvent{"bandwidth", l.Transport, l.Device, hashText(h), r.MiBPerSecond(), r.Bytes, r.Seconds, l.ChunkBytes, l.Slots, l.QPs, l.Imm.String(), costFieldOf(&r.LocalCost, r.Bytes), costFieldOf(r.RemoteCost, r.Bytes)})
-			continue
-		}
-		fmt.Fprintf(b.table, "%s\t%s\t%s\t%.1f\t%d\t%.3f\t%s\t%d\t%d\t%s\t%s\t%s\n", l.Transport, deviceText(l), hashText(h), r.MiBPerSecond(), r.Bytes, r.Seconds,
-			sizeText(int64(l.ChunkBytes)), l.Slots, l.QPs, l.Imm, perGiBText(&r.LocalCost, r.Bytes), perGiBText(r.RemoteCost, r.Bytes))
+		transport, all = r.Link.Transport, append(all, r)
+		b.tellBandwidth(r)
 	}
 	return transport, nil
+}
+
+func (b *benchRun) tellBandwidth(r *xfer.Bandwidth) {
+	l := &r.Link
+	if b.json {
+		b.events.emit(bandwidthEvent{
+			"bandwidth", l.Transport, l.Device, hashText(r.Hash), r.MiBPerSecond(), r.Bytes, r.Seconds, l.ChunkBytes, l.Slots, l.QPs, l.Imm.String(),
+			costFieldOf(&r.LocalCost, r.Bytes), costFieldOf(r.RemoteCost, r.Bytes),
+		})
+		return
+	}
+	fmt.Fprintf(b.table, "%s\t%s\t%s\t%.1f\t%d\t%.3f\t%s\t%d\t%d\t%s\t%s\t%s\n", l.Transport, deviceText(l), hashText(r.Hash), r.MiBPerSecond(), r.Bytes, r.Seconds,
+		sizeText(int64(l.ChunkBytes)), l.Slots, l.QPs, l.Imm, perGiBText(&r.LocalCost, r.Bytes), perGiBText(r.RemoteCost, r.Bytes))
+}
+
+// tellTimes prints, below the bandwidths, where the time of each end went.
+func (b *benchRun) tellTimes(all []*xfer.Bandwidth) {
+	if b.json || len(all) == 0 {
+		return
+	}
+	fmt.Fprintln(b.table, "\nTIME\tEND\tDIGEST\tSLOTS s\tWIRE s\tDIGESTS s")
+	for _, r := range all {
+		for _, end := range []struct {
+			name string
+			cost *xfer.Cost
+		}{{"here", &r.LocalCost}, {"there", r.RemoteCost}} {
+			if c := end.cost; c != nil {
+				fmt.Fprintf(b.table, "%s\t%s\t%s\t%.3f\t%.3f\t%.3f\n", r.Link.Transport, end.name, hashText(r.Hash), c.Slots.Seconds(), c.Wire.Seconds(), c.Digests.Seconds())
+			}
+		}
+	}
 }
 
 type latencyEvent struct {

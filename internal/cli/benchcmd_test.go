@@ -21,7 +21,7 @@ func TestBench(t *testing.T) {
 			first = append(first, f[0]+" "+f[2])
 		}
 	}
-	want := []string{"BANDWIDTH DIGEST", "tcp none", "tcp xxh3", "LATENCY OPERATION", "tcp send", "tcp write", "tcp write-imm"}
+	want := []string{"BANDWIDTH DIGEST", "tcp none", "tcp xxh3", "TIME DIGEST", "tcp none", "tcp none", "tcp xxh3", "tcp xxh3", "LATENCY OPERATION", "tcp send", "tcp write", "tcp write-imm"}
 	if !slices.Equal(first, want) || r.err != autoLine {
 		t.Errorf("it wrote\n%s%s", r.out, r.err)
 	}
@@ -89,8 +89,8 @@ func TestBenchWithoutComparison(t *testing.T) {
 		if code != want || !strings.Contains(errs.String(), text) {
 			t.Errorf("interrupted %v: exit code %d, and it wrote %q", interrupted, code, errs)
 		}
-		if n := strings.Count(out.String(), "verbs "); n != 5 {
-			t.Errorf("interrupted %v: %d results, want 5:\n%s", interrupted, n, out)
+		if n := strings.Count(out.String(), "verbs "); n != 9 {
+			t.Errorf("interrupted %v: %d results, want 9:\n%s", interrupted, n, out)
 		}
 	}
 }

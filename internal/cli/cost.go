@@ -2,6 +2,8 @@ package cli
 
 import (
 	"fmt"
+	"strings"
+	"time"
 
 	"gdrcp/xfer"
 )
@@ -13,6 +15,11 @@ type costField struct {
 	CPUSecondsPerGiB float64 `json:"cpu_seconds_per_gib,omitempty"`
 	CPUShared        bool    `json:"cpu_shared,omitempty"`
 	CPUBothEnds      bool    `json:"cpu_both_ends,omitempty"`
+	SlotsSeconds     float64 `json:"slots_seconds"`
+	WireSeconds      float64 `json:"wire_seconds"`
+	DiskSeconds      float64 `json:"disk_seconds"`
+	DigestsSeconds   float64 `json:"digests_seconds"`
+	SyncSeconds      float64 `json:"sync_seconds"`
 }
 
 // costFieldOf returns nil for an end that told nothing. bytes are what was moved.
@@ -20,7 +27,10 @@ func costFieldOf(c *xfer.Cost, bytes int64) *costField {
 	if c == nil {
 		return nil
 	}
-	return &costField{CPUSeconds: c.CPU.Seconds(), CPUSecondsPerGiB: perGiB(c, bytes), CPUShared: c.Shared}
+	return &costField{
+		CPUSeconds: c.CPU.Seconds(), CPUSecondsPerGiB: perGiB(c, bytes), CPUShared: c.Shared, SlotsSeconds: c.Slots.Seconds(), WireSeconds: c.Wire.Seconds(),
+		DiskSeconds: c.Disk.Seconds(), DigestsSeconds: c.Digests.Seconds(), SyncSeconds: c.Sync.Seconds(),
+	}
 }
 
 // costFields are the costs of both ends of a copy.
@@ -41,7 +51,7 @@ func perGiB(c *xfer.Cost, bytes int64) float64 {
 	return c.CPU.Seconds() / (float64(bytes) / (1 << 30))
 }
 
-// costText says what a copy cost the two ends.
+// costText says what a copy cost the two ends, and where their time went.
 func costText(s *xfer.Summary) string {
 	here, there := "here", "there"
 	if s.OneProcess {
@@ -58,7 +68,27 @@ func costText(s *xfer.Summary) string {
 			text += " (its share beside other copies)"
 		}
 	}
-	return text
+	return text + waitsText("waited here for ", &s.LocalCost) + waitsText("there for ", s.RemoteCost)
+}
+
+// waitsText says where the time of an end went. It leaves out what took none.
+func waitsText(end string, c *xfer.Cost) string {
+	if c == nil {
+		return ""
+	}
+	var waits []string
+	for _, w := range []struct {
+		what string
+		took time.Duration
+	}{{"slots", c.Slots}, {"the wire", c.Wire}, {"the disk", c.Disk}, {"digests", c.Digests}, {"syncs", c.Sync}} {
+		if w.took >= 5*time.Millisecond {
+			waits = append(waits, w.what+" "+secondsText(w.took.Seconds()))
+		}
+	}
+	if len(waits) == 0 {
+		return ""
+	}
+	return "; " + end + strings.Join(waits, ", ")
 }
 
 // perGiBFrom is from how many bytes on processor time is told for each GiB. Of less, what

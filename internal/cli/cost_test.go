@@ -18,6 +18,9 @@ func TestCostText(t *testing.T) {
 		{"of half a GiB", xfer.Summary{Bytes: 512 << 20, LocalCost: xfer.Cost{CPU: time.Second}, RemoteCost: &xfer.Cost{CPU: 3 * time.Second}}, "CPU 2.00 s a GiB here, 6.00 s there"},
 		{"of what an earlier copy did not bring", xfer.Summary{Bytes: 2 << 30, ResumedBytes: 1 << 30, LocalCost: xfer.Cost{CPU: time.Second}}, "CPU 1.00 s a GiB here"},
 		{"beside others", xfer.Summary{Bytes: 1 << 30, RemoteCost: &xfer.Cost{CPU: time.Second, Shared: true}}, "CPU 0.00 s a GiB here, 1.00 s there (its share beside other copies)"},
+		{"with waits", xfer.Summary{Bytes: 5, LocalCost: xfer.Cost{Slots: 2100 * time.Millisecond, Disk: 300 * time.Millisecond, Digests: time.Millisecond},
+			RemoteCost: &xfer.Cost{Wire: 200 * time.Second, Digests: 10 * time.Millisecond, Sync: time.Second}},
+			"CPU 0.00 s here, 0.00 s there; waited here for slots 2.1 s, the disk 0.30 s; there for the wire 200 s, digests 0.01 s, syncs 1.0 s"},
 		{"on one machine", xfer.Summary{Bytes: 1 << 30, OneProcess: true, LocalCost: xfer.Cost{CPU: time.Second}, RemoteCost: &xfer.Cost{}}, "CPU 1.00 s a GiB for both ends"},
 	} {
 		if got := costText(&c.s); got != c.want {
@@ -30,8 +33,9 @@ func TestCostText(t *testing.T) {
 func TestCostOnOneMachine(t *testing.T) {
 	dir := t.TempDir()
 	makeFiles(t, dir, map[string]string{"a": "A"})
-	local := gdrcp(t, "--json", dir+"/a", dir+"/b").want(t, exitOK).event(t, "summary")["local_cost"].(map[string]any)
-	if local["cpu_both_ends"] != true || local["cpu_seconds"].(float64) <= 0 {
-		t.Errorf("local_cost %v", local)
+	summary := gdrcp(t, "--json", dir+"/a", dir+"/b").want(t, exitOK).event(t, "summary")
+	local, remote := summary["local_cost"].(map[string]any), summary["remote_cost"].(map[string]any)
+	if local["cpu_both_ends"] != true || local["cpu_seconds"].(float64) <= 0 || local["disk_seconds"].(float64) <= 0 || remote["cpu_seconds"] != nil || remote["disk_seconds"].(float64) <= 0 {
+		t.Errorf("local_cost %v, remote_cost %v", local, remote)
 	}
 }

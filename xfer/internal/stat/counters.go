@@ -19,6 +19,7 @@ type Counters struct {
 	firstByteNs      atomic.Int64
 	steps            atomic.Int64
 	startCPUNs       atomic.Int64 // plus one: 0 before the start
+	spentNs          [stages]atomic.Int64
 }
 
 // Progress is how far a copy has come.

@@ -13,6 +13,9 @@ type Cost struct {
 	// Shared says that CPU is an estimate: the process had other sessions meanwhile, and
 	// its processor time was divided by their payload.
 	Shared bool
+	// Slots, Wire, Disk, Digests and Sync are where the session's time went. The time of
+	// workers beside each other is divided by their number.
+	Slots, Wire, Disk, Digests, Sync time.Duration
 }
 
 // maxCost bounds each time of a Cost: nine years. A sum of two still fits a Duration.
@@ -20,14 +23,23 @@ const maxCost = time.Duration(1 << 58)
 
 // The tags of MsgCost.
 const (
-	tagCostCPU    = 1 // nanoseconds
-	tagCostShared = 2 // 1
+	tagCostCPU     = 1 // nanoseconds, as the others but tagCostShared
+	tagCostShared  = 2 // 1
+	tagCostSlots   = 3
+	tagCostWire    = 4
+	tagCostDisk    = 5
+	tagCostDigests = 6
+	tagCostSync    = 7
 )
 
 // Encode returns the body of MsgCost.
 func (c *Cost) Encode() []byte {
 	var w Writer
-	w.Uint(tagCostCPU, uint64(min(max(c.CPU, 0), maxCost)))
+	for tag := byte(tagCostCPU); tag <= tagCostSync; tag++ {
+		if t := c.time(tag); t != nil && *t > 0 {
+			w.Uint(tag, uint64(min(*t, maxCost)))
+		}
+	}
 	if c.Shared {
 		w.Uint(tagCostShared, 1)
 	}
@@ -50,9 +62,8 @@ func DecodeCost(b []byte) (c Cost, err error) {
 }
 
 func (c *Cost) field(tag byte, v []byte) error {
-	switch tag {
-	case tagCostCPU, tagCostShared:
-	default:
+	t := c.time(tag)
+	if t == nil && tag != tagCostShared {
 		return unknownField(tag)
 	}
 	u, err := DecodeUint(tag, v)
@@ -62,11 +73,29 @@ func (c *Cost) field(tag byte, v []byte) error {
 	if u > uint64(maxCost) || tag == tagCostShared && u > 1 {
 		return fmt.Errorf("%w: field %#x of a cost is %d, which is out of range", ErrProtocol, tag, u)
 	}
+	if t == nil {
+		c.Shared = u == 1
+		return nil
+	}
+	*t = time.Duration(u)
+	return nil
+}
+
+// time is the time that a field has. It is nil for other fields.
+func (c *Cost) time(tag byte) *time.Duration {
 	switch tag {
 	case tagCostCPU:
-		c.CPU = time.Duration(u)
-	case tagCostShared:
-		c.Shared = u == 1
+		return &c.CPU
+	case tagCostSlots:
+		return &c.Slots
+	case tagCostWire:
+		return &c.Wire
+	case tagCostDisk:
+		return &c.Disk
+	case tagCostDigests:
+		return &c.Digests
+	case tagCostSync:
+		return &c.Sync
 	}
 	return nil
 }

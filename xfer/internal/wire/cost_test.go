@@ -8,7 +8,7 @@ import (
 )
 
 func TestCostTravels(t *testing.T) {
-	for _, c := range []Cost{{}, {CPU: time.Second, Shared: true}, {CPU: maxCost}} {
+	for _, c := range []Cost{{}, {CPU: time.Second, Shared: true}, {CPU: maxCost}, {Slots: 1, Wire: 2, Disk: 3, Digests: 4, Sync: maxCost}} {
 		if got, err := DecodeCost(c.Encode()); err != nil || got != c {
 			t.Errorf("%+v came as %+v, %v", c, got, err)
 		}
@@ -31,7 +31,7 @@ func TestCostOutOfRange(t *testing.T) {
 	for _, f := range []struct {
 		tag byte
 		v   uint64
-	}{{tagCostCPU, uint64(maxCost) + 1}, {tagCostCPU, math.MaxUint64}, {tagCostShared, 2}, {MustUnderstand | 100, 1}} {
+	}{{tagCostCPU, uint64(maxCost) + 1}, {tagCostCPU, math.MaxUint64}, {tagCostShared, 2}, {tagCostSync, uint64(maxCost) + 1}, {MustUnderstand | 100, 1}} {
 		w := Writer{}
 		w.Uint(f.tag, f.v)
 		if c, err := DecodeCost(w.Buf); !errors.Is(err, ErrProtocol) || c != (Cost{}) {

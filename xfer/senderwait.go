@@ -1,0 +1,34 @@
+package xfer
+
+import "gdrcp/xfer/internal/stat"
+
+// awaitLocked waits until something has changed. wanting says that the caller has
+// something for a slot: if it has no room either, the time counts as what holds the slots
+// up.
+func (o *chunkSender) awaitLocked(wanting bool) {
+	stage, counts := o.heldUpLocked()
+	if !wanting || !counts || o.roomLocked() {
+		o.cond.Wait()
+		return
+	}
+	from := stat.Now()
+	o.cond.Wait()
+	o.session.tally.Spend(stage, from, 1)
+}
+
+// heldUpLocked says what most of the source's slots wait for: the network, or slots of
+// the sink. It says nothing where most are being filled, or are in line behind one that
+// is: then the workers' own time shows why.
+func (o *chunkSender) heldUpLocked() (s stat.Stage, counts bool) {
+	filling := len(o.slots) - len(o.free) - o.filled - o.under
+	next, _ := o.nextLocked()
+	switch behind := o.granted.Grants() > len(o.missing); {
+	case o.under >= o.filled && o.under >= filling:
+		return stat.Wire, true
+	case next != nil: // the send queue is full, or no link is there
+		return stat.Wire, true
+	case o.filled >= filling && !behind:
+		return stat.Slots, true
+	}
+	return 0, false
+}

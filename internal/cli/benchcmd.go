@@ -30,6 +30,7 @@ type benchRun struct {
 	bytes   int64
 	hashes  []manifest.Algorithm // 0: none
 	rounds  int
+	disk    string // the directory to measure, or empty
 	json    bool
 
 	console   *console
@@ -42,8 +43,9 @@ type benchRun struct {
 func (p *program) benchCommand() *cli.Command {
 	b := &benchRun{program: p, bytes: defaultBenchBytes, rounds: defaultBenchRounds, hashes: []manifest.Algorithm{0, manifest.XXH3}}
 	flags := about(topicMeasure,
-		checkedFlag("bytes", "`SIZE` how much to send for each digest (512MiB)", size(&b.bytes, 1, 1<<50, 1)),
+		checkedFlag("bytes", "`SIZE` how much to send for each digest, and to write and read with --disk (512MiB)", size(&b.bytes, 1, 1<<50, 1)),
 		checkedFlag("hash", "`LIST` digests to measure with: none, xxh3, blake3, crc32c, sha256 (none,xxh3)", hashList(&b.hashes)),
+		&cli.StringFlag{Name: "disk", Usage: "measure what the directory `DIR` takes and gives, and with a server which of disk and wire is the slower", Destination: &b.disk},
 		checkedFlag("rounds", "`N` round trips for each latency, 0 for none (1000)", number(&b.rounds, 0, 10_000_000)),
 	)
 	flags = append(flags, linkFlags(&b.options, checkedFlag("require", "`verbs` fail (exit code 5) instead of falling back to tcp", oneOf(&b.options.Require, "verbs")))...)
@@ -51,9 +53,10 @@ func (p *program) benchCommand() *cli.Command {
 	flags = append(flags, about(topicAccess, keyFileFlag("the key that the server knows", &b.keyFile))...)
 	flags = append(flags, about(topicOutput, &cli.BoolFlag{Name: "json", Usage: "print events on standard output, as JSON, one a line", Destination: &b.json})...)
 	return &cli.Command{
-		Name: "bench", Usage: "measure bandwidth and latency to a server, from memory to memory", ArgsUsage: "[OPTIONS] rdma://host[:port]", Flags: flags, Action: action(b.perform),
+		Name: "bench", Usage: "measure bandwidth and latency to a server, from memory to memory", ArgsUsage: "[OPTIONS] [rdma://host[:port]]", Flags: flags, Action: action(b.perform),
 		Description: `Sends memory to a gdrcp serve through the engine that copies, without files: bandwidth without and with digests at both ends, and
-the round trip of a Send, a Write and a Write with immediate, also over plain TCP for comparison.`,
+the round trip of a Send, a Write and a Write with immediate, also over plain TCP for comparison.
+With --disk DIR it first writes a file in DIR, syncs it and reads it back from the disk, as a copy does, and removes it.`,
 	}
 }
 
@@ -93,8 +96,12 @@ func (b *benchRun) perform(ctx context.Context, operands []string) error {
 }
 
 func (b *benchRun) measure(ctx context.Context, operands []string) error {
+	if len(operands) == 0 && b.disk != "" {
+		_, err := b.disks(ctx)
+		return err
+	}
 	if len(operands) != 1 {
-		return args.UsageErrorf("gdrcp bench needs one operand: rdma://host[:port] of a gdrcp serve")
+		return args.UsageErrorf("gdrcp bench needs one operand: rdma://host[:port] of a gdrcp serve; or --disk DIR")
 	}
 	t, err := parseTarget(operands[0])
 	if err != nil {
@@ -114,13 +121,18 @@ func (b *benchRun) measure(ctx context.Context, operands []string) error {
 	}
 	o := b.options
 	o.Timeouts, o.Report = b.timeouts, b.report
+	disk, err := b.disks(ctx)
+	if err != nil {
+		return err
+	}
 	b.table = tabwriter.NewWriter(b.stdout, 0, 0, 2, ' ', 0)
-	transport, err := b.bandwidths(ctx, t.endpoint, o)
+	all, err := b.bandwidths(ctx, t.endpoint, o)
 	// Print the measurements from before an error, too.
 	if err = errors.Join(err, b.table.Flush()); err != nil {
 		return err
 	}
-	err = b.latencies(ctx, t.endpoint, o, transport)
+	b.tellSlower(disk, all)
+	err = b.latencies(ctx, t.endpoint, o, all[len(all)-1].Link.Transport)
 	return errors.Join(err, b.table.Flush())
 }
 
@@ -162,23 +174,22 @@ type bandwidthEvent struct {
 	RemoteCost *costField `json:"remote_cost,omitempty"`
 }
 
-// bandwidths measures with each digest and returns the transport that was used.
-func (b *benchRun) bandwidths(ctx context.Context, ep xfer.Endpoint, o xfer.Options) (transport string, err error) {
+// bandwidths measures with each digest, of which there is one at least.
+func (b *benchRun) bandwidths(ctx context.Context, ep xfer.Endpoint, o xfer.Options) (all []*xfer.Bandwidth, err error) {
 	if !b.json {
 		fmt.Fprintln(b.table, "BANDWIDTH\tDEVICE\tDIGEST\tMiB/s\tBYTES\tSECONDS\tCHUNK\tSLOTS\tQPS\tIMMEDIATE\tCPU s/GiB HERE\tTHERE")
 	}
-	var all []*xfer.Bandwidth
 	defer func() { b.tellTimes(all) }()
 	for _, h := range b.hashes {
 		o.Hash = h
 		r, err := b.client().BenchBandwidth(ctx, ep, b.bytes, o)
 		if err != nil {
-			return "", err
+			return all, err
 		}
-		transport, all = r.Link.Transport, append(all, r)
+		all = append(all, r)
 		b.tellBandwidth(r)
 	}
-	return transport, nil
+	return all, nil
 }
 
 func (b *benchRun) tellBandwidth(r *xfer.Bandwidth) {

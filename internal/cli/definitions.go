@@ -180,7 +180,10 @@ func examples(command string) []cmdline.Example {
 	case "completion":
 		return []cmdline.Example{{Text: "In ~/.bashrc:", Line: "source <(gdrcp completion bash)"}}
 	case "bench":
-		return []cmdline.Example{{Text: "Measure with every digest:", Line: "gdrcp bench --hash none,xxh3,blake3,crc32c,sha256 rdma://storage"}}
+		return []cmdline.Example{
+			{Text: "Measure with every digest:", Line: "gdrcp bench --hash none,xxh3,blake3,crc32c,sha256 rdma://storage"},
+			{Text: "See which of disk and wire is the slower:", Line: "gdrcp bench --disk /data --bytes 20G rdma://storage"},
+		}
 	}
 	return nil
 }

@@ -1,0 +1,204 @@
+package xfer
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"gdrcp/chunker"
+	"gdrcp/manifest"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+)
+
+// DiskRates is what a directory takes and gives, as a copy writes there and reads from
+// there.
+type DiskRates struct {
+	Bytes int64
+	// WriteSeconds is from the first byte until the file has its name and both are on the
+	// disk. SyncSeconds is the part of it in which nothing was written any more.
+	WriteSeconds, SyncSeconds float64
+	ReadSeconds               float64
+	// FromMemory says that the file could not be taken out of the kernel's memory first: it
+	// was read from there, at least in part. The file system may have no other place.
+	FromMemory bool
+}
+
+// WriteMiBPerSecond is the rate of writing, syncs included.
+func (d *DiskRates) WriteMiBPerSecond() float64 { return float64(d.Bytes) / (1 << 20) / d.WriteSeconds }
+
+// ReadMiBPerSecond is the rate of reading.
+func (d *DiskRates) ReadMiBPerSecond() float64 { return float64(d.Bytes) / (1 << 20) / d.ReadSeconds }
+
+// diskBenchName begins the name of the directory that BenchDisk makes.
+const diskBenchName = ".gdrcp-bench-"
+
+// BenchDisk writes a file of that many bytes to a new directory in dir, brings it to the
+// disk, and reads it back, by the code and with as many workers as a copy. It removes what
+// it made in every case but a kill of the process, also when ctx ends. It blocks for the
+// disk.
+func BenchDisk(ctx context.Context, dir string, bytes int64) (d *DiskRates, err error) {
+	own, err := os.MkdirTemp(dir, diskBenchName)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(own)) }()
+	b := diskBench{dir: own, bytes: bytes, rates: DiskRates{Bytes: bytes}}
+	// The bytes do not compress, and no two blocks are alike.
+	random := rand.NewChaCha8([32]byte{2})
+	b.pattern = make([]byte, manifest.DefaultPieceBytes)
+	if _, err := random.Read(b.pattern); err != nil {
+		return nil, err
+	}
+	if err := b.write(ctx); err != nil {
+		return nil, err
+	}
+	if err := b.read(ctx); err != nil {
+		return nil, err
+	}
+	return &b.rates, nil
+}
+
+type diskBench struct {
+	dir     string
+	bytes   int64
+	pattern []byte // of a piece
+	rates   DiskRates
+}
+
+const (
+	diskBenchFile = "data"
+	// diskBlock is how often a number stands in the bytes that are written. It makes every
+	// block another, and shows when it is read whether it is the right one.
+	diskBlock = 4096
+)
+
+// eachPiece has the workers of a copy take the pieces of the file, in order of offset.
+func (b *diskBench) eachPiece(ctx context.Context, do func(piece []byte, off int64) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	var next atomic.Int64
+	for range chunker.Workers() {
+		g.Go(func() error {
+			piece := make([]byte, len(b.pattern))
+			copy(piece, b.pattern)
+			for {
+				off := (next.Add(1) - 1) * int64(len(piece))
+				if off >= b.bytes {
+					return nil
+				}
+				if ctx.Err() != nil {
+					return context.Cause(ctx)
+				}
+				if err := do(piece[:min(int64(len(piece)), b.bytes-off)], off); err != nil {
+					return err
+				}
+			}
+		})
+	}
+	return g.Wait()
+}
+
+// write writes the file as the sink of a copy does.
+func (b *diskBench) write(ctx context.Context) error {
+	store, err := chunker.OpenSink(chunker.SinkOptions{Dest: b.dir + "/"})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	e := manifest.Entry{Type: manifest.File, Path: diskBenchFile, Size: b.bytes, Mode: 0o600}
+	if err := store.Place(&e, diskBenchFile); err != nil {
+		return err
+	}
+	begun := time.Now()
+	temp, err := store.Create(&e, nil)
+	if err != nil {
+		return err
+	}
+	err = b.eachPiece(ctx, func(piece []byte, off int64) error {
+		for at := 0; at+8 <= len(piece); at += diskBlock {
+			binary.LittleEndian.PutUint64(piece[at:], uint64(off)+uint64(at))
+		}
+		_, err := temp.WriteAt(piece, off)
+		return err
+	})
+	if err != nil {
+		return errors.Join(err, temp.Discard())
+	}
+	written := time.Now()
+	if err := temp.Finish(); err != nil {
+		return errors.Join(err, temp.Discard())
+	}
+	if err := store.Publish([]*chunker.Temp{temp})[0]; err != nil {
+		return err
+	}
+	b.rates.WriteSeconds, b.rates.SyncSeconds = time.Since(begun).Seconds(), time.Since(written).Seconds()
+	return nil
+}
+
+// errWrongBytes says that the disk does not give what it took.
+var errWrongBytes = fmt.Errorf("%w: the disk gave other bytes than it took", ErrIntegrity)
+
+// read reads the file as the source of a copy does, from the disk.
+func (b *diskBench) read(ctx context.Context) error {
+	path := filepath.Join(b.dir, diskBenchFile)
+	left, err := dropFromMemory(path, b.bytes)
+	if err != nil {
+		return err
+	}
+	tree, err := chunker.OpenLocal(namedSources([]string{path}), false)
+	if err != nil {
+		return err
+	}
+	defer tree.Close()
+	begun := time.Now()
+	f, err := tree.Open(diskBenchFile)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	f.AdviseSequential()
+	err = b.eachPiece(ctx, func(piece []byte, off int64) error {
+		if _, err := f.ReadAt(piece, off); err != nil {
+			return err
+		}
+		for at := 0; at+8 <= len(piece); at += diskBlock {
+			if binary.LittleEndian.Uint64(piece[at:]) != uint64(off)+uint64(at) {
+				return fmt.Errorf("%w: at byte %d of %q", errWrongBytes, off+int64(at), path)
+			}
+		}
+		return nil
+	})
+	b.rates.ReadSeconds, b.rates.FromMemory = time.Since(begun).Seconds(), left
+	return err
+}
+
+// dropFromMemory has the kernel drop what it keeps of a file that is on the disk
+// (posix_fadvise(2), POSIX_FADV_DONTNEED), and looks whether anything is left: a read that
+// does not wait for the disk then has something to give (preadv2(2), RWF_NOWAIT).
+func dropFromMemory(path string, bytes int64) (left bool, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	fd := int(f.Fd())
+	if err := unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED); err != nil {
+		return true, nil
+	}
+	const looks = 16
+	var one [1]byte
+	for i := range int64(looks) {
+		// Where the file system cannot tell, what it has may be in memory.
+		if _, err := unix.Preadv2(fd, [][]byte{one[:]}, bytes/looks*i, unix.RWF_NOWAIT); err != unix.EAGAIN {
+			return true, nil
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,121 @@
+package xfer
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestBenchDisk(t *testing.T) {
+	dir := t.TempDir()
+	const bytes = 3<<20 + 5000
+	d, err := BenchDisk(t.Context(), dir, bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Bytes != bytes || d.WriteSeconds <= 0 || d.ReadSeconds <= 0 || d.SyncSeconds <= 0 || d.SyncSeconds > d.WriteSeconds || d.WriteMiBPerSecond() <= 0 || d.ReadMiBPerSecond() <= 0 {
+		t.Errorf("%+v", d)
+	}
+	wantEmpty(t, dir)
+}
+
+func wantEmpty(t *testing.T, dir string) {
+	t.Helper()
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("%v is left in %s, %v", left, dir, err)
+	}
+}
+
+// A measurement that is interrupted, or that has no room, leaves nothing.
+func TestBenchDiskCleansUp(t *testing.T) {
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := BenchDisk(ctx, dir, 1<<40) // more than anybody waits for
+		done <- err
+	}()
+	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
+		if some, _ := filepath.Glob(filepath.Join(dir, diskBenchName+"*", ".*")); len(some) > 0 {
+			break
+		}
+		if time.Since(begun) > time.Minute {
+			t.Fatal("nothing was written")
+		}
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("it ended with %v", err)
+	}
+	wantEmpty(t, dir)
+	if _, err := BenchDisk(t.Context(), filepath.Join(dir, "none"), 1); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("in a directory that is not there: %v", err)
+	}
+}
+
+// What is read back has to be what was written.
+func TestBenchDiskComparesBytes(t *testing.T) {
+	dir := t.TempDir()
+	b := diskBench{dir: dir, bytes: 2 << 20, pattern: make([]byte, 1<<20)}
+	if err := b.write(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.read(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, diskBenchFile), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt(binary.LittleEndian.AppendUint64(nil, 7), 1<<20+diskBlock); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.read(t.Context()); !errors.Is(err, ErrIntegrity) || !strings.Contains(err.Error(), "1052672") {
+		t.Errorf("with a wrong block %v", err)
+	}
+}
+
+// A file on a disk is read from there, and one in memory is said to be in memory.
+func TestDropFromMemory(t *testing.T) {
+	for _, dir := range []string{t.TempDir(), "/dev/shm"} {
+		f, err := os.CreateTemp(dir, "gdrcp-test-")
+		if err != nil {
+			t.Skip(err)
+		}
+		defer os.Remove(f.Name())
+		defer f.Close()
+		const bytes = 1 << 20
+		if _, err := f.Write(make([]byte, bytes)); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		left, err := dropFromMemory(f.Name(), bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var fs unix.Statfs_t
+		if err := unix.Statfs(dir, &fs); err != nil {
+			t.Fatal(err)
+		}
+		switch fs.Type {
+		case unix.TMPFS_MAGIC:
+			if !left {
+				t.Errorf("%s is in memory, and the file is not", dir)
+			}
+		case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC:
+			if left {
+				t.Errorf("the file in %s is still in memory", dir)
+			}
+		}
+	}
+}

@@ -177,7 +177,7 @@ type Rail interface {
 	// rail that is valid until the next Wait.
 	Wait(ctx context.Context, c []Completion) (int, error)
 	// Trouble is what the device has said of itself that may end the rail's Conns soon,
-	// though it has ended none: its port is down. It is nil where there is nothing, and
+	// though it has ended none: their port is down, or has this end's address no more. It is nil where there is nothing, and
 	// once it has passed. It does not block.
 	Trouble() error
 	// Close ends what is left of the rail: Conns, then MRs, then the queue and the

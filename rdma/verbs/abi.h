@@ -241,7 +241,8 @@ struct abi_cm_id {
 	struct abi_qp *qp;
 	struct sockaddr_storage src_addr;
 	struct sockaddr_storage dst_addr;
-	uint64_t ibaddr[5];
+	uint8_t sgid[16]; /* the first member of addr.ibaddr */
+	uint64_t ibaddr_rest[3];
 	void *path_rec;
 	uint64_t num_paths;
 	int ps;
@@ -300,6 +301,7 @@ enum {
 	ABI_EVENT_PORT_ACTIVE = 9,
 	ABI_EVENT_PORT_ERR = 10,
 	ABI_EVENT_QP_LAST_WQE_REACHED = 16,
+	ABI_EVENT_GID_CHANGE = 18,
 };
 
 #endif

@@ -109,17 +109,22 @@ func (w *watch) each(f func(*rail)) {
 }
 
 // dispatch ends the connections that an event makes unusable. A port that goes down ends
-// none: the port may come back before the retries are used up. Trouble tells of it.
+// none, nor does a GID that goes: both may come back before the retries are used up.
+// Trouble tells of them.
 func (w *watch) dispatch(ev *C.struct_vb_async) {
 	switch ev._type {
 	case C.ABI_EVENT_DEVICE_FATAL:
 		w.each(func(r *rail) {
 			r.woundAll(asyncError(r, "the device failed (IBV_EVENT_DEVICE_FATAL)", "see dmesg"))
 		})
-	case C.ABI_EVENT_PORT_ERR:
-		w.each(func(r *rail) { r.portDown.Store(true) })
-	case C.ABI_EVENT_PORT_ACTIVE:
-		w.each(func(r *rail) { r.portDown.Store(false) })
+	case C.ABI_EVENT_PORT_ERR, C.ABI_EVENT_PORT_ACTIVE:
+		w.each(func(r *rail) { r.portWent(int(ev.port), ev._type == C.ABI_EVENT_PORT_ERR) })
+	case C.ABI_EVENT_GID_CHANGE:
+		w.each(func(r *rail) {
+			if has, ok := gidsOf(r.p.sysfs, r.dev.Name, int(ev.port)); ok {
+				r.gidsChanged(int(ev.port), has)
+			}
+		})
 	case C.ABI_EVENT_CQ_ERR:
 		w.each(func(r *rail) {
 			if r.cq == ev.cq {
@@ -129,16 +134,6 @@ func (w *watch) dispatch(ev *C.struct_vb_async) {
 	case C.ABI_EVENT_QP_FATAL, C.ABI_EVENT_QP_REQ_ERR, C.ABI_EVENT_QP_ACCESS_ERR:
 		w.each(func(r *rail) { r.woundQP(uint32(ev.qp_num), qpFault(r, int(ev._type))) })
 	}
-}
-
-// Trouble tells of a port that is down.
-func (r *rail) Trouble() error {
-	if !r.portDown.Load() {
-		return nil
-	}
-	e := asyncError(r, "the port went down (IBV_EVENT_PORT_ERR)", "check the cable and the switch")
-	e.Fault = rdma.FaultPath
-	return e
 }
 
 func asyncError(r *rail, status, hint string) *rdma.OpError {

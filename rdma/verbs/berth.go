@@ -132,6 +132,7 @@ func (r *rail) newConn(ep *endpoint, b berth) (*conn, error) {
 		unsafe.Slice((*byte)(buffers), int(cfg.ops)*int(stride)), int(stride))
 	c.oneWay = b.oneWay
 	c.local, c.remote = ep.addrs()
+	c.port, c.gid = ep.port()
 	c.number = uint32(C.vb_qp_num(c.q))
 
 	r.pollMu.Lock()

@@ -226,3 +226,9 @@ void vb_id_addrs(const struct abi_cm_id *id, struct vb_addr *local, struct vb_ad
 	from_sockaddr(&id->src_addr, local);
 	from_sockaddr(&id->dst_addr, remote);
 }
+
+int vb_id_port(const struct abi_cm_id *id, uint8_t gid[16])
+{
+	memcpy(gid, id->sgid, sizeof id->sgid);
+	return id->port_num;
+}

@@ -171,3 +171,14 @@ func (e *endpoint) addrs() (local, remote netip.AddrPort) {
 	C.vb_id_addrs(e.id, &l, &r)
 	return fromC(&l), fromC(&r)
 }
+
+// port returns the number of the port that the id is bound to, and this end's GID there.
+// The GID is invalid where the id has none.
+func (e *endpoint) port() (number int, gid netip.Addr) {
+	var b [16]byte
+	number = int(C.vb_id_port(e.id, (*C.uint8_t)(&b[0])))
+	if b != [16]byte{} {
+		gid = netip.AddrFrom16(b)
+	}
+	return number, gid
+}

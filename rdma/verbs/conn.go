@@ -31,6 +31,8 @@ type conn struct {
 	berth         berth
 	number        uint32 // of the queue pair
 	local, remote netip.AddrPort
+	port          int           // of the device
+	gid           netip.Addr    // this end's on that port; invalid where it has none
 	imm           atomic.Uint32 // rdma.ImmKind
 	born          time.Time     // when the queue pair was made
 	heardNs       atomic.Int64  // when the peer was heard, in ns of the monotonic clock since born
@@ -47,6 +49,9 @@ type conn struct {
 	scheduled bool  // Closed is due
 	told      bool  // Closed was delivered
 	grace     *time.Timer
+
+	// Guarded by the rail's mu. The device has said so.
+	portDown, gidGone bool
 
 	// Guarded by the rail's pollMu.
 	greeted   bool

@@ -46,8 +46,6 @@ type rail struct {
 
 	sleeper sleeper
 
-	portDown atomic.Bool // a port of the device is down
-
 	ending atomic.Int32 // conns in endings
 	mu     sync.Mutex
 	// endings are the conns whose Closed is to be delivered.

@@ -121,6 +121,8 @@ int vb_id_migrate(const struct vb_api *api, struct abi_cm_id *id, struct abi_cm_
 struct abi_context *vb_id_context(const struct abi_cm_id *id);
 const char *vb_id_device(const struct vb_api *api, const struct abi_cm_id *id);
 void vb_id_addrs(const struct abi_cm_id *id, struct vb_addr *local, struct vb_addr *remote);
+/* The port that the id is bound to, and this end's GID there: zeros where it has none. */
+int vb_id_port(const struct abi_cm_id *id, uint8_t gid[16]);
 
 /* rail.c: protection domain, completion queue, memory regions. */
 

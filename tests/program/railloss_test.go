@@ -2,6 +2,7 @@ package program
 
 import (
 	"fmt"
+	"os/exec"
 	"strings"
 	"testing"
 )
@@ -24,28 +25,42 @@ func (p *process) awaitRail(n int, name, state string) {
 	}, func() string { return fmt.Sprintf("%s is not %s for time %d: %s", name, state, n, p) })
 }
 
+// netdevs are the interfaces of the machine's devices, by the devices' names.
+func netdevs(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, r := range softRails(t) {
+		all[r.name] = r.netdev
+	}
+	return all
+}
+
+// overTwo starts a copy that goes on for a while over two devices, of which first is that
+// of the first connection.
+func overTwo(t *testing.T, s *sides, args ...string) (p *process, first, second string) {
+	t.Helper()
+	write(t, s.here+"/file", strings.Repeat("0123456789abcdef", 8<<20))
+	p = start(t, how{}, append(args, "--json", "--bwlimit", "4M", s.here+"/file", s.url("there"))...)
+	until(t, slow(patience), func() bool { return strings.Contains(p.stdout.String(), `"connected"`) }, func() string { return "no copy begins: " + p.String() })
+	first, _ = p.event("connected")["device"].(string)
+	second = map[string]string{"rxe0": "rxe1", "rxe1": "rxe0", "siw0": "siw1", "siw1": "siw0"}[first]
+	p.awaitRail(1, second, "joined")
+	return p, first, second
+}
+
 // TestRailsGoDownInTheMiddle takes down the port of each of two devices, one after the
 // other, in the middle of a copy over both. The copy goes on over the other one each time,
 // the device joins again, and no byte is lost.
 func TestRailsGoDownInTheMiddle(t *testing.T) {
 	needRDMA(t)
 	ownGuest(t, "takes devices down")
-	netdevs := map[string]string{}
-	for _, r := range softRails(t) {
-		netdevs[r.name] = r.netdev
-	}
+	netdev := netdevs(t)
 	s := newSides(t, tcpLink(), "--listen", "0.0.0.0:0")
-	write(t, s.here+"/file", strings.Repeat("0123456789abcdef", 8<<20))
-	p := start(t, how{}, "--json", "--bwlimit", "4M", s.here+"/file", s.url("there"))
-	first := ""
-	until(t, slow(patience), func() bool { return strings.Contains(p.stdout.String(), `"connected"`) }, func() string { return "no copy begins: " + p.String() })
-	first, _ = p.event("connected")["device"].(string)
-	second := map[string]string{"rxe0": "rxe1", "rxe1": "rxe0", "siw0": "siw1", "siw1": "siw0"}[first]
-	p.awaitRail(1, second, "joined")
+	p, first, second := overTwo(t, s)
 	for i, rail := range []string{second, first} {
-		command(t, "ip", "link", "set", netdevs[rail], "down")
+		command(t, "ip", "link", "set", netdev[rail], "down")
 		p.awaitRail(1, rail, "lost")
-		command(t, "ip", "link", "set", netdevs[rail], "up")
+		command(t, "ip", "link", "set", netdev[rail], "up")
 		p.awaitRail(2-i, rail, "joined") // the first one joins by the first connection at first
 	}
 	p.wantCode(0)
@@ -54,6 +69,30 @@ func TestRailsGoDownInTheMiddle(t *testing.T) {
 		if use := r.(map[string]any); use["bytes"] == 0.0 || use["faults"] == 0.0 {
 			t.Errorf("a rail was not used, or not lost: %v", use)
 		}
+	}
+	if why := differAt(s.here+"/file", s.there+"/there"); why != "" {
+		t.Error(why)
+	}
+}
+
+// TestRailLosesItsAddressInTheMiddle takes the address of one of two RoCE devices away in
+// the middle of a copy over both: that rail is lost, and the other one goes on. When the
+// address is back the rail joins again.
+func TestRailLosesItsAddressInTheMiddle(t *testing.T) {
+	needRDMA(t)
+	onlyInFull(t)
+	ownGuest(t, "changes addresses")
+	netdev, addr := netdevs(t), map[string]string{"rxe0": "10.7.0.1/24", "rxe1": "10.17.0.1/24"}
+	s := newSides(t, tcpLink(), "--listen", "0.0.0.0:0")
+	p, first, second := overTwo(t, s, "--rail", "rxe0", "--rail", "rxe1")
+	command(t, "ip", "addr", "del", addr[second], "dev", netdev[second])
+	t.Cleanup(func() { _ = exec.Command("ip", "addr", "add", addr[second], "dev", netdev[second]).Run() }) // it may be there
+	p.awaitRail(1, second, "lost")
+	command(t, "ip", "addr", "add", addr[second], "dev", netdev[second])
+	p.awaitRail(2, second, "joined")
+	p.wantCode(0)
+	if p.rails(first, "lost") > 0 {
+		t.Errorf("the other rail was lost, too: %s", p)
 	}
 	if why := differAt(s.here+"/file", s.there+"/there"); why != "" {
 		t.Error(why)

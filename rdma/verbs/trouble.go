@@ -1,0 +1,70 @@
+//go:build linux && cgo
+
+package verbs
+
+import (
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"gdrcp/rdma"
+)
+
+// portWent notes of the connections over a port of the device that it went down, or came
+// back. A port number of 0 is not known, and may be any.
+func (r *rail) portWent(port int, down bool) {
+	r.eachOn(port, func(c *conn) { c.portDown = down })
+}
+
+// gidsChanged notes of each connection over a port whether the port still has this end's
+// GID. has are those that it has now.
+func (r *rail) gidsChanged(port int, has []netip.Addr) {
+	r.eachOn(port, func(c *conn) { c.gidGone = c.gid.IsValid() && !slices.Contains(has, c.gid) })
+}
+
+// eachOn calls f, with mu held, with every connection to a peer over a port. A Loopback
+// stays within the device.
+func (r *rail) eachOn(port int, f func(*conn)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c := range r.live {
+		if c.berth.slot < r.cfg.Conns && (c.port == port || c.port == 0) {
+			f(c)
+		}
+	}
+}
+
+// Trouble tells of a connection whose port is down, or no longer has this end's address.
+func (r *rail) Trouble() error {
+	portDown, gidGone := false, false
+	r.mu.Lock()
+	for c := range r.live {
+		portDown, gidGone = portDown || c.portDown, gidGone || c.gidGone
+	}
+	r.mu.Unlock()
+	var e *rdma.OpError
+	switch {
+	case portDown:
+		e = asyncError(r, "the port went down (IBV_EVENT_PORT_ERR)", "check the cable and the switch")
+	case gidGone:
+		e = asyncError(r, "the port no longer has this end's address (IBV_EVENT_GID_CHANGE)", "check the addresses of its network interface")
+	default:
+		return nil
+	}
+	e.Fault = rdma.FaultPath
+	return e
+}
+
+// gidsOf lists the GIDs that a port has. ok is false where they cannot be read. An entry that is not in use reads as zeros
+// (Linux, Documentation/ABI/stable/sysfs-class-infiniband). On RoCE an entry is an IP
+// address of the port's interfaces (InfiniBand Architecture Specification, annex A17).
+func gidsOf(sysfs, device string, port int) (list []netip.Addr, ok bool) {
+	entries, _ := filepath.Glob(filepath.Join(sysfs, "class/infiniband", device, "ports", strconv.Itoa(port), "gids/*"))
+	for _, entry := range entries {
+		if gid, err := netip.ParseAddr(readLine(entry, "")); err == nil && !gid.IsUnspecified() {
+			list = append(list, gid)
+		}
+	}
+	return list, len(entries) > 0
+}

@@ -33,6 +33,7 @@ func (s *session) message(l *railLink, role *role, c *rdma.Completion) error {
 		}
 		return &RemoteError{Peer: s.peer, Class: a.Class, Text: a.Text}
 	}
+	s.moves()
 	news, opened, err := s.ctl.seen(&f)
 	if err != nil {
 		return err

@@ -17,9 +17,9 @@ import (
 
 // twoRails serves at two addresses of this machine, and returns the server and options
 // for a copy over both.
-func twoRails(t *testing.T, w way) (*served, xfer.Options) {
+func twoRails(t *testing.T, w way, change ...func(*xfer.ServerConfig)) (*served, xfer.Options) {
 	t.Helper()
-	s := serve(t, w)
+	s := serve(t, w, change...)
 	second := netip.MustParseAddr("127.0.0.2")
 	at, err := s.server.Listen(w.provider, netip.AddrPortFrom(second, 0), rdma.Device{})
 	if err != nil {

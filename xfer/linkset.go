@@ -97,6 +97,14 @@ func (k *linkSet) heardLast(l *railLink) time.Duration {
 	return best
 }
 
+// mayHurry reports whether a link that holds up the copy may be given up for that, and
+// takes it that it then is.
+func (k *linkSet) mayHurry(l *railLink) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.usage.mayHurry(l)
+}
+
 // suspect asks for another link, because the peer is silent over all.
 func (k *linkSet) suspect() {
 	select {

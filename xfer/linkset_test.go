@@ -2,6 +2,7 @@ package xfer
 
 import (
 	"testing"
+	"time"
 
 	"gdrcp/rdma"
 	"gdrcp/rdma/tcp"
@@ -79,5 +80,20 @@ func TestUnknownLinksAreAnsweredOnce(t *testing.T) {
 	k := newLinkSet(newTestLink(t))
 	if !k.answer(2) || !k.answer(3) || k.answer(2) {
 		t.Error("not answered, or answered again")
+	}
+}
+
+// On a wire that goes on losing packets, a rail is not given up again and again for
+// holding up the copy.
+func TestRailIsHurriedOnceInAWhile(t *testing.T) {
+	t.Parallel()
+	l := newTestLink(t)
+	k := newLinkSet(l)
+	if !k.mayHurry(l) || k.mayHurry(l) {
+		t.Error("a rail is given up for holding up the copy not once, or twice in a row")
+	}
+	k.usage.of(l).hurried = time.Now().Add(-holdUpRest)
+	if !k.mayHurry(l) {
+		t.Error("it is not after a while")
 	}
 }

@@ -30,7 +30,13 @@ type railRecord struct {
 	use   RailUse
 	bytes atomic.Int64
 	down  time.Time // since when the rail is down, or zero
+	// hurried is when a link was last given up because it held up the copy.
+	hurried time.Time
 }
+
+// holdUpRest is for how long a rail that was given up because it held up the copy is not
+// given up for that again.
+const holdUpRest = time.Minute
 
 func (u *railUsage) of(l *railLink) *railRecord {
 	for _, r := range u.rails {
@@ -59,6 +65,17 @@ func (u *railUsage) lost(l *railLink, why error) {
 	r.use.Faults++
 	r.use.LastFault = why.Error()
 	r.down = time.Now()
+}
+
+// mayHurry reports whether a rail may be given up because it holds up the copy, and takes
+// it that it then is.
+func (u *railUsage) mayHurry(l *railLink) bool {
+	r := u.of(l)
+	if !r.hurried.IsZero() && time.Since(r.hurried) < holdUpRest {
+		return false
+	}
+	r.hurried = time.Now()
+	return true
 }
 
 // read returns the use of every rail so far, in the order in which they joined.

@@ -96,6 +96,8 @@ type session struct {
 	hearing sync.Mutex
 	inbox   chan *inMsg
 	spare   chan *inMsg
+	began   time.Time
+	movedNs atomic.Int64 // since began: see moves
 	// ending is set when the conversation is complete, so that the peer may hang up.
 	// hungUp is closed when the peer has.
 	ending atomic.Bool
@@ -109,7 +111,7 @@ func newSession(d *firstConn, peer string, client bool, t Timeouts) *session {
 		t.Suspect = t.Silence * 3 / 10
 	}
 	return &session{
-		id: d.id, peer: peer, link: link, links: newLinkSet(link), trust: d.trust, timeouts: t, client: client, ctl: newControl(link),
+		began: time.Now(), id: d.id, peer: peer, link: link, links: newLinkSet(link), trust: d.trust, timeouts: t, client: client, ctl: newControl(link),
 		ringWish: ring.Config{Sysfs: sysfs}, memory: slotMemory{told: make(chan struct{})}, tally: &Tally{}, workers: chunker.Workers(),
 		inbox: make(chan *inMsg, wire.ControlWindow), spare: make(chan *inMsg, wire.ControlWindow),
 		hungUp: make(chan struct{}), roleSet: make(chan struct{}),
@@ -259,6 +261,7 @@ func (s *session) pollCompletions(ctx context.Context, l *railLink) error {
 				if role == nil {
 					return fmt.Errorf("%w: a chunk before the ring was granted", ErrProtocol)
 				}
+				s.moves()
 				err = (*role).immediate(l, c.Imm)
 			case rdma.Message:
 				if err = s.message(l, role, c); role == nil {
@@ -306,7 +309,7 @@ func (s *session) beat(ctx context.Context) error {
 	for n := 0; ; n++ {
 		hearing.look(s)
 		for _, l := range s.links.snapshot() {
-			if err := s.watchLink(l); err != nil {
+			if err := s.watchLink(l, &hearing); err != nil {
 				return err
 			}
 			if n%looks != 0 {
@@ -322,52 +325,6 @@ func (s *session) beat(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// hearing knows since when this end hears the peer without a pause. A peer that stood
-// still, or an end that did, says nothing about a rail: when both go on, one rail is
-// heard before the others.
-type hearing struct {
-	looked time.Time
-	deaf   time.Time // when this end last stood still, or heard nothing over any rail
-}
-
-func (h *hearing) look(s *session) {
-	now, pause := time.Now(), 2*s.timeouts.Heartbeat
-	if now.Sub(h.looked) > pause || s.links.heardLast(nil) > pause {
-		h.deaf = now
-	}
-	h.looked = now
-}
-
-// watchLink gives up a link whose device is in trouble, if there is another.
-func (s *session) watchLink(l *railLink) error {
-	if why := l.rail.Trouble(); why != nil && len(s.links.snapshot()) > 1 && !s.ending.Load() {
-		return s.loseLink(l, why)
-	}
-	return nil
-}
-
-// beatLink beats on the lanes of a link. A link that is silent is lost, if the peer was
-// heard over another one meanwhile. If all are silent for long, the peer is dead.
-func (s *session) beatLink(l *railLink, h *hearing) error {
-	silent := l.silent()
-	switch others := s.links.heardLast(l); {
-	case s.ending.Load():
-	case silent > s.timeouts.Silence && others > s.timeouts.Silence:
-		return fmt.Errorf("%w: nothing from %s for %v", ErrPeerSilent, s.peer, silent.Round(time.Second))
-	case silent > l.lostAfter(s.timeouts.Suspect) && others < 2*s.timeouts.Heartbeat && time.Since(h.deaf) > l.lostAfter(s.timeouts.Suspect):
-		return s.loseLink(l, &rdma.OpError{
-			Op: "hear", Device: l.name, Status: fmt.Sprintf("nothing came for %v", silent.Round(100*time.Millisecond)), Fault: rdma.FaultPath, Err: ErrPeerSilent,
-		})
-	case silent > s.timeouts.Suspect:
-		s.links.suspect()
-	}
-	l.suspected.Store(silent > s.timeouts.Suspect)
-	for _, lane := range l.snapshot() {
-		lane.beat()
-	}
-	return nil
 }
 
 // beat sends a heartbeat, unless the last one is still on its way.

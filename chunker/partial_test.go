@@ -232,14 +232,14 @@ func TestPiecesThatArriveInAnyOrder(t *testing.T) {
 	f.wantPublished(t, dir)
 }
 
-// flip changes a byte of a file.
-func flip(t *testing.T, path string, off int64) {
+// flip turns over bits of one byte of a file.
+func flip(t *testing.T, path string, off int64, bits byte) {
 	t.Helper()
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b[off] ^= 0x40
+	b[off] ^= bits
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err == nil {
 		_, err = f.WriteAt(b[off:off+1], off)

@@ -23,6 +23,23 @@ func contentOf(data []byte) Content {
 	return c
 }
 
+// finishedToReadBack writes a file f that is read back before it is published.
+func finishedToReadBack(t *testing.T, s *Sink, data []byte) *Temp {
+	t.Helper()
+	temp, err := s.Create(fileEntry("f", string(data)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	temp.ReadBack(contentOf(data))
+	if _, err := temp.WriteAt(data, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := temp.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	return temp
+}
+
 // TestFilesThatAreReadBack: a file gets its name if the disk has what was written, and
 // not if any byte of it is another.
 func TestFilesThatAreReadBack(t *testing.T) {
@@ -32,21 +49,11 @@ func TestFilesThatAreReadBack(t *testing.T) {
 			dir := t.TempDir()
 			s := sinkInto(t, dir, SinkOptions{})
 			data := bytes.Repeat([]byte("content"), size/7+1)[:size]
-			temp, err := s.Create(fileEntry("f", string(data)), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			temp.ReadBack(contentOf(data))
-			if _, err := temp.WriteAt(data, 0); err != nil {
-				t.Fatal(err)
-			}
-			if err := temp.Finish(); err != nil {
-				t.Fatal(err)
-			}
+			temp := finishedToReadBack(t, s, data)
 			if damaged >= 0 {
-				flip(t, thePartial(t, dir), int64(damaged))
+				flip(t, thePartial(t, dir), int64(damaged), 0x40)
 			}
-			err = s.Publish([]*Temp{temp})[0]
+			err := s.Publish([]*Temp{temp})[0]
 			if damaged < 0 {
 				got, readErr := os.ReadFile(filepath.Join(dir, "f"))
 				if err != nil || readErr != nil || !bytes.Equal(got, data) {
@@ -78,26 +85,8 @@ func TestEveryFlippedBitIsReadBack(t *testing.T) {
 		for i := range data {
 			data[i] = byte(rng.Uint32())
 		}
-		temp, err := s.Create(fileEntry("f", string(data)), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		temp.ReadBack(contentOf(data))
-		if _, err := temp.WriteAt(data, 0); err != nil {
-			t.Fatal(err)
-		}
-		if err := temp.Finish(); err != nil {
-			t.Fatal(err)
-		}
-		f, err := os.OpenFile(thePartial(t, dir), os.O_WRONLY, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		at := rng.IntN(len(data))
-		_, err = f.WriteAt([]byte{data[at] ^ 1<<rng.IntN(8)}, int64(at))
-		if err := errors.Join(err, f.Close()); err != nil {
-			t.Fatal(err)
-		}
+		temp := finishedToReadBack(t, s, data)
+		flip(t, thePartial(t, dir), int64(rng.IntN(len(data))), 1<<rng.IntN(8))
 		if err := s.Publish([]*Temp{temp})[0]; errors.Is(err, ErrLost) && len(namesIn(t, dir)) == 0 {
 			found++
 		}

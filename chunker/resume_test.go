@@ -57,7 +57,7 @@ func TestDamagedPartialFiles(t *testing.T) {
 			s := sinkInto(t, dir, SinkOptions{})
 			defer s.Close()
 			f.cutOff(t, s, 3, 6)
-			flip(t, thePartial(t, dir), int64(c.damaged)*partialPiece+17)
+			flip(t, thePartial(t, dir), int64(c.damaged)*partialPiece+17, 0x40)
 			p := f.partial
 			p.Recheck = c.recheck
 			if got := f.goOn(t, s, &p); got != c.want {

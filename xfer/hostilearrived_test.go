@@ -50,20 +50,7 @@ func TestHostileSinkOfPartialFiles(t *testing.T) {
 			if err := errors.Join(os.WriteFile(filepath.Join(root, "large"), make([]byte, ResumeBytes+1), 0o644), os.WriteFile(filepath.Join(root, "small"), []byte("small"), 0o644)); err != nil {
 				t.Fatal(err)
 			}
-			err := hostileHello(t, addr, wire.ModePull, "/", func(h *wire.Hello) { h.Terms.Flags = h.Terms.Flags&^wire.FlagResume | tc.flags }, func(ctx context.Context, s *session) error {
-				if err := s.receive(ctx, func(*wire.Frame) error { return nil }); err != nil { // the entries
-					return err
-				}
-				for _, m := range tc.say {
-					if err := s.ctl.send(ctx, m.typ, m.body); err != nil {
-						return err
-					}
-				}
-				return listen(ctx, s)
-			})
-			if err == nil {
-				t.Error("the hostile end was not cut off")
-			}
+			hostileSink(t, addr, func(h *wire.Hello) { h.Terms.Flags = h.Terms.Flags&^wire.FlagResume | tc.flags }, tc.say)
 			if end := <-ends; !errors.Is(end.Err, ErrProtocol) {
 				t.Errorf("the server ended with %v", end.Err)
 			}

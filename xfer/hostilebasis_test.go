@@ -58,20 +58,7 @@ func TestHostileSinkOfComparisons(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			err := hostileHello(t, addr, wire.ModePull, "/", func(h *wire.Hello) { h.Terms.Flags |= tc.flags }, func(ctx context.Context, s *session) error {
-				if err := s.receive(ctx, func(*wire.Frame) error { return nil }); err != nil { // the entries
-					return err
-				}
-				for _, m := range tc.say {
-					if err := s.ctl.send(ctx, m.typ, m.body); err != nil {
-						return err
-					}
-				}
-				return listen(ctx, s)
-			})
-			if err == nil {
-				t.Error("the hostile end was not cut off")
-			}
+			hostileSink(t, addr, func(h *wire.Hello) { h.Terms.Flags |= tc.flags }, tc.say)
 			if end := <-ends; !errors.Is(end.Err, ErrProtocol) {
 				t.Errorf("the server ended with %v", end.Err)
 			}

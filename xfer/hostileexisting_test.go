@@ -158,26 +158,13 @@ func TestHostileSinkWhereThingsAreKept(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			err := hostileHello(t, addr, wire.ModePull, "/", func(h *wire.Hello) {
+			hostileSink(t, addr, func(h *wire.Hello) {
 				if tc.flags == settledUpToA {
 					h.Terms.Settled = "d/a"
 				} else {
 					h.Terms.Flags |= tc.flags
 				}
-			}, func(ctx context.Context, s *session) error {
-				if err := s.receive(ctx, func(*wire.Frame) error { return nil }); err != nil { // the entries
-					return err
-				}
-				for _, m := range tc.say {
-					if err := s.ctl.send(ctx, m.typ, m.body); err != nil {
-						return err
-					}
-				}
-				return listen(ctx, s)
-			})
-			if err == nil {
-				t.Error("the hostile end was not cut off")
-			}
+			}, tc.say)
 			if end := <-ends; !errors.Is(end.Err, ErrProtocol) && !errors.Is(end.Err, ErrIntegrity) {
 				t.Errorf("the server ended with %v", end.Err)
 			}

@@ -37,6 +37,26 @@ func hostileHello(t *testing.T, addr netip.AddrPort, m wire.Mode, path string, c
 
 func asIs(*wire.Hello) {}
 
+// hostileSink pulls from a server by TCP, and after the first entries says messages that
+// no honest sink says. It fails the test unless the server ends the conversation.
+func hostileSink(t *testing.T, addr netip.AddrPort, change func(*wire.Hello), say []message) {
+	t.Helper()
+	err := hostileHello(t, addr, wire.ModePull, "/", change, func(ctx context.Context, s *session) error {
+		if err := s.receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
+			return err
+		}
+		for _, m := range say {
+			if err := s.ctl.send(ctx, m.typ, m.body); err != nil {
+				return err
+			}
+		}
+		return listen(ctx, s)
+	})
+	if err == nil {
+		t.Error("the hostile end was not cut off")
+	}
+}
+
 // talk runs a conversation as the client of a session, after its hello, as change
 // has changed it, was answered.
 func (w hostileWay) talk(t *testing.T, addr netip.AddrPort, m wire.Mode, path string, change func(*wire.Hello), talk func(ctx context.Context, s *session) error) error {

@@ -18,6 +18,7 @@ import (
 
 	"gdrcp/gpu/gputest"
 	"gdrcp/internal/trust"
+	"gdrcp/tests/launch"
 
 	"golang.org/x/sys/unix"
 )
@@ -39,7 +40,7 @@ func testMain(m *testing.M) int {
 		err = makeKey(filepath.Join(dir, "key"))
 	}
 	if err == nil {
-		err = findBinary(dir)
+		binary, err = launch.Program(dir)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -67,18 +68,6 @@ func freeBytes(dir string) int64 {
 		return 0
 	}
 	return int64(st.Bavail) * st.Bsize
-}
-
-func findBinary(dir string) (err error) {
-	if given := os.Getenv("GDRCP_BINARY"); given != "" {
-		binary, err = filepath.Abs(given)
-		return err
-	}
-	binary = filepath.Join(dir, "gdrcp")
-	if out, err := exec.Command("go", "build", "-o", binary, "gdrcp").CombinedOutput(); err != nil {
-		return fmt.Errorf("build the program (or name one in GDRCP_BINARY): %w\n%s", err, out)
-	}
-	return nil
 }
 
 // machine is what processes find: variables of the environment, and a GPU.

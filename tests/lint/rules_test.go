@@ -62,7 +62,7 @@ var projectRules = Rules{
 		"xfer/internal/credit": {"xfer/internal/credit/credittest"},
 		// Digests of the device are compared with those of the processor.
 		"gpu":   {"gpu/gputest", "manifest"},
-		"tests": {"gpu/gputest"},
+		"tests": {"gpu/gputest", "tests/launch"},
 	},
 	Only: map[string][]string{
 		"C":                          {"rdma/verbs", "gpu", "internal/inherited"},

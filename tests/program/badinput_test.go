@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/tests/launch"
 )
 
 // reachable returns a new folder that other users can get to.
@@ -325,4 +326,4 @@ func TestChanging(t *testing.T) {
 }
 
 // bounded is how long a stranger may keep either end waiting.
-func bounded() time.Duration { return silence() + slow(lastWord) }
+func bounded() time.Duration { return silence() + launch.Slow(lastWord) }

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"testing"
+
+	"gdrcp/tests/launch"
 )
 
 // spoilAt changes a byte of a file, and leaves its time as it was.
@@ -78,7 +80,7 @@ func TestChecksumKilled(t *testing.T) {
 		client := start(t, s.as, append(s.copyArgs(), append(s.operands(d, s.slowDown(t), "big", "big"), "-c")...)...)
 		awaitBytes(to, 1+rand.Int64N(bytes/2), client)
 		_ = client.cmd.Process.Kill()
-		client.wait(silence() + slow(lastWord))
+		client.wait(silence() + launch.Slow(lastWord))
 		if d.push {
 			awaitUnlocked(t, to)
 		}

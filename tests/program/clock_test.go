@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"gdrcp/tests/launch"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -24,7 +26,7 @@ func TestClockIsSet(t *testing.T) {
 		stepClock(t, step)
 	}
 	for s, p := range copies {
-		if code := p.wait(slow(patience)); code != 0 {
+		if code := p.wait(launch.Slow(patience)); code != 0 {
 			t.Errorf("a clock that was set ended the copy over %s with %d: %s", s.link.name, code, p)
 		}
 		if p.took < 6*time.Second {

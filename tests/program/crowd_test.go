@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"gdrcp/internal/trust"
+	"gdrcp/tests/launch"
 	"gdrcp/xfer"
 )
 
@@ -201,7 +202,7 @@ func TestCrowdOfStrangers(t *testing.T) {
 	if grew > 64*mib {
 		t.Errorf("the crowd took %d MiB", grew/mib)
 	}
-	for end := time.Now().Add(slow(10 * time.Second)); descriptors(t, pid) > quiet; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(launch.Slow(10 * time.Second)); descriptors(t, pid) > quiet; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("after the crowd the server has %d files open, before %d", descriptors(t, pid), quiet)
 		}
@@ -244,7 +245,7 @@ func TestTwoHundredCopies(t *testing.T) {
 			all[i].process = start(t, how{}, append(s.copyArgs(), args...)...)
 		}
 		for _, p := range all {
-			if code := p.wait(slow(time.Duration(n) * time.Second)); code != 0 {
+			if code := p.wait(launch.Slow(time.Duration(n) * time.Second)); code != 0 {
 				t.Errorf("exit code %d: %s", code, p)
 			}
 			if why := differAt(p.from, p.to); why != "" {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/tests/launch"
 	"gdrcp/xfer"
 )
 
@@ -62,12 +63,12 @@ func leaving() time.Duration { return lastWord + xfer.DefaultTimeouts().Linger }
 func events(l link) []event {
 	all := []event{
 		{"client killed", false, syscall.SIGKILL, -1, "", 0},
-		{"server killed", true, syscall.SIGKILL, 1, `.`, slow(lastWord)},
-		{"client interrupted", false, syscall.SIGINT, 130, "interrupted", slow(lastWord)},
-		{"server terminated", true, syscall.SIGTERM, 1, `(?i)stopp|shut`, slow(lastWord)},
-		{"client terminated", false, syscall.SIGTERM, 130, "interrupted", slow(lastWord)},
-		{"server stopped", true, syscall.SIGSTOP, 1, `(?i)silent|no sign|heard`, silence() + slow(lastWord)},
-		{"client stopped", false, syscall.SIGSTOP, 0, "", silence() + slow(lastWord)},
+		{"server killed", true, syscall.SIGKILL, 1, `.`, launch.Slow(lastWord)},
+		{"client interrupted", false, syscall.SIGINT, 130, "interrupted", launch.Slow(lastWord)},
+		{"server terminated", true, syscall.SIGTERM, 1, `(?i)stopp|shut`, launch.Slow(lastWord)},
+		{"client terminated", false, syscall.SIGTERM, 130, "interrupted", launch.Slow(lastWord)},
+		{"server stopped", true, syscall.SIGSTOP, 1, `(?i)silent|no sign|heard`, silence() + launch.Slow(lastWord)},
+		{"client stopped", false, syscall.SIGSTOP, 0, "", silence() + launch.Slow(lastWord)},
 	}
 	if l.transport == "tcp" || full() {
 		return all
@@ -123,7 +124,7 @@ func dies(t *testing.T, s *sides, bytes int64, d direction, e event) {
 	}
 	if !e.toServer {
 		// What is under way between the two may take its time to get there.
-		s.awaitSessionEnd(t, log, max(e.within, slow(lastWord)))
+		s.awaitSessionEnd(t, log, max(e.within, launch.Slow(lastWord)))
 		t.Logf("the server ended the session after %.1f s: %s", time.Since(hit).Seconds(), s.stderr.String()[log:])
 	}
 	if _, err := os.Lstat(to + "/copy"); err == nil {
@@ -174,7 +175,7 @@ func (s *sides) afterDeath(t *testing.T, d direction, e event, client *process) 
 	t.Helper()
 	if e.toServer && e.signal != syscall.SIGSTOP {
 		if e.signal == syscall.SIGTERM {
-			if code := s.wait(slow(leaving())); code != 0 {
+			if code := s.wait(launch.Slow(leaving())); code != 0 {
 				t.Errorf("after SIGTERM the server ended with %d: %s", code, s.process)
 			}
 		} else {
@@ -185,7 +186,7 @@ func (s *sides) afterDeath(t *testing.T, d direction, e event, client *process) 
 		s.server = serveAs(t, s.as, s.link, s.there)
 	}
 	from, to := s.ends(d)
-	client.wait(silence() + slow(lastWord))
+	client.wait(silence() + launch.Slow(lastWord))
 	again := s.copy(t, s.operands(d, s.via(), "big", "copy")...)
 	again.wantCode(0)
 	if why := differAt(from+"/big", to+"/copy"); why != "" {
@@ -228,7 +229,7 @@ func diesInTree(t *testing.T, l link, d direction, server bool) {
 	makeTree(t, from+"/tree", files, 7)
 	operands := append(s.operands(d, s.slowDown(t), "tree", "copy"), "-rl")
 	client := start(t, how{}, append(l.copyArgs(), operands...)...)
-	for deadline := time.Now().Add(slow(20 * time.Second)); len(someFiles(to+"/copy", 40)) < 40; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(launch.Slow(20 * time.Second)); len(someFiles(to+"/copy", 40)) < 40; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("nothing arrives: %s", client)
 		}

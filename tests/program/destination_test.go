@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/tests/launch"
 )
 
 // aged makes of a tree what a destination may have had before: some of it the
@@ -124,7 +125,7 @@ func TestDestinationAsRsync(t *testing.T) {
 				t.Fatalf("seed %d, %v, %q: a dry run changed\n%s", seed, d, args, left)
 			}
 			p := s.copy(t, append(slices.Clone(args), append(words, "-v")...)...)
-			if got := p.wait(slow(time.Minute)); got != code {
+			if got := p.wait(launch.Slow(time.Minute)); got != code {
 				t.Fatalf("seed %d, %v, %q: exit code %d, want %d: %s", seed, d, args, got, code, p)
 			}
 			if was, will := deletions(p), deletions(would); !slices.Equal(was, will) && code == 0 {

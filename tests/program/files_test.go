@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gdrcp/tests/launch"
 )
 
 // must ends the test at an error of making what it needs.
@@ -232,7 +234,7 @@ func allocated(t testing.TB, path string) int64 {
 // final name.
 func awaitPartial(t testing.TB, dir string, p *process) {
 	t.Helper()
-	for deadline := time.Now().Add(slow(20 * time.Second)); ; time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(launch.Slow(20 * time.Second)); ; time.Sleep(2 * time.Millisecond) {
 		for _, path := range temps(dir) {
 			var st syscall.Stat_t
 			if syscall.Stat(path, &st) == nil && st.Blocks >= 512 {

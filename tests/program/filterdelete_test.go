@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/tests/launch"
 )
 
 // TestDeleteByFiltersAsRsync deletes by random rules what random destinations
@@ -45,7 +46,7 @@ func TestDeleteByFiltersAsRsync(t *testing.T) {
 				operands = []string{s.url(name + "/."), to + "/copy"}
 			}
 			p := s.copy(t, append(slices.Clone(args), operands...)...)
-			if p.wait(slow(time.Minute)) != 0 {
+			if p.wait(launch.Slow(time.Minute)) != 0 {
 				t.Fatalf("seed %d, %v, %q: %s", seed, d, args, p)
 			}
 			// Directories that the source has not have the time of the deletion.

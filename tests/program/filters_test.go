@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/tests/launch"
 )
 
 // thicket grows random trees, and makes rules that are likely to match.
@@ -150,7 +151,7 @@ func TestFiltersAsRsync(t *testing.T) {
 				args = append(args, s.url(top), to+"/copy")
 			}
 			p := s.copy(t, args...)
-			if p.wait(slow(time.Minute)) != 0 {
+			if p.wait(launch.Slow(time.Minute)) != 0 {
 				t.Fatalf("seed %d, %v, rules %q: %s", seed, d, rules, p)
 			}
 			if top == name { // the folder that it is in is nobody's copy
@@ -235,7 +236,7 @@ func TestFilesFromAsRsync(t *testing.T) {
 				operands = []string{s.url(name), to + "/copy"}
 			}
 			p := s.copy(t, append(slices.Clone(args), operands...)...)
-			if p.wait(slow(time.Minute)) != wantCode {
+			if p.wait(launch.Slow(time.Minute)) != wantCode {
 				t.Fatalf("seed %d, %v, %q of %q: %s", seed, d, args, names, p)
 			}
 			if n := strings.Count(p.stderr.String(), "no such file or directory"); n != missing {

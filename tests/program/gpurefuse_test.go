@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gdrcp/tests/launch"
 )
 
 // gpuRefusal is a copy that cannot be made as it was asked for.
@@ -113,9 +115,9 @@ func TestLostGPUsEndAServer(t *testing.T) {
 	d := direction{push: true}
 	makeFile(t, s.here+"/file", 3*mib+1, 1)
 	client := start(t, s.as, append(append(s.copyArgs(), "--remote-gpu", "0"), s.operands(d, s.via(), "file", "copy")...)...)
-	client.wait(slow(20 * time.Second))
+	client.wait(launch.Slow(20 * time.Second))
 	client.wantCode(1)
-	s.process.wait(slow(20 * time.Second))
+	s.process.wait(launch.Slow(20 * time.Second))
 	s.process.wantCode(1)
 	lines := strings.Split(s.stderr.String(), "\n")
 	s.process.wantOne(lines, `^gdrcp: this process can use no GPU any more, after it failed to .*CUDA_ERROR_LAUNCH_FAILED \(719\)$`)
@@ -134,19 +136,19 @@ func TestLostGPUsEndNoSession(t *testing.T) {
 	makeFile(t, s.here+"/large", 24*mib, 2)
 	other := start(t, s.as, append(append(s.copyArgs(), "-v", "--bwlimit", "4M"), s.operands(d, s.via(), "large", "large")...)...)
 	for begun := time.Now(); !strings.Contains(other.stderr.String(), " slots of "); time.Sleep(10 * time.Millisecond) {
-		if time.Since(begun) > slow(20*time.Second) {
+		if time.Since(begun) > launch.Slow(20*time.Second) {
 			t.Fatal("the other session does not begin")
 		}
 	}
 	client := start(t, s.as, append(append(s.copyArgs(), "--remote-gpu", "0"), s.operands(d, s.via(), "file", "copy")...)...)
-	client.wait(slow(20 * time.Second))
+	client.wait(launch.Slow(20 * time.Second))
 	client.wantCode(1)
-	other.wait(slow(30 * time.Second))
+	other.wait(launch.Slow(30 * time.Second))
 	other.wantCode(0)
 	if why := differAt(s.here+"/large", s.there+"/large"); why != "" {
 		t.Error(why)
 	}
-	s.process.wait(slow(20 * time.Second))
+	s.process.wait(launch.Slow(20 * time.Second))
 	s.process.wantCode(1)
 	s.process.wantOne(strings.Split(s.stderr.String(), "\n"), `.*\(719\); clients get host memory until no session runs, and then the server ends$`)
 }
@@ -184,7 +186,7 @@ func TestHungGPU(t *testing.T) {
 		time.Sleep(time.Second) // in which it comes to the kernel, if it is not slow
 		began := time.Now()
 		p.signal(syscall.SIGINT)
-		p.wait(slow(15 * time.Second))
+		p.wait(launch.Slow(15 * time.Second))
 		p.wantCode(130)
 		t.Logf("%s: the interrupt took %v", gpu, time.Since(began))
 		nothingLeft(t, to)

@@ -16,6 +16,7 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/tests/launch"
 )
 
 // belongings are what a process has that it may forget to give back.
@@ -70,7 +71,7 @@ func TestServeLeaksNothing(t *testing.T) {
 		before := belongingsOf(t, pid)
 		many.visits(t, n, atOnce)
 		after := belongingsOf(t, pid)
-		for end := time.Now().Add(silence() + slow(leaving())); after.holdsMore(before) && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		for end := time.Now().Add(silence() + launch.Slow(leaving())); after.holdsMore(before) && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 			after = belongingsOf(t, pid)
 		}
 		t.Logf("%d copies: %+v before, %+v after", 2*n, before, after)
@@ -134,7 +135,7 @@ func (v *visited) good(rng *rand.Rand, to string) {
 		args = append(args, "--encrypt")
 	}
 	p := start(v.t, how{}, append(v.copyArgs(), args...)...)
-	if code := p.wait(slow(patience)); code != 0 {
+	if code := p.wait(launch.Slow(patience)); code != 0 {
 		v.t.Errorf("exit code %d: %s", code, p)
 	}
 }
@@ -186,7 +187,7 @@ func (v *visited) bad(rng *rand.Rand, to string) {
 		_ = p.cmd.Process.Signal(signal) // it may have ended
 	}
 	// A signal may come too late, or before the program heeds it.
-	if got := p.wait(slow(patience)); got != code && !(signal != 0 && (got == 0 || got == -1)) {
+	if got := p.wait(launch.Slow(patience)); got != code && !(signal != 0 && (got == 0 || got == -1)) {
 		v.t.Errorf("exit code %d, want %d: %s", got, code, p)
 	}
 }
@@ -207,7 +208,7 @@ func (v *visited) awaitTemps(p *process) {
 func (v *visited) goroutines(t *testing.T) map[string]int {
 	t.Helper()
 	v.signal(syscall.SIGQUIT)
-	v.wait(slow(patience))
+	v.wait(launch.Slow(patience))
 	made := map[string]int{}
 	for _, m := range regexp.MustCompile(`(?m)^created by (\S+)`).FindAllStringSubmatch(v.stderr.String(), -1) {
 		if !strings.HasPrefix(m[1], "runtime.") {

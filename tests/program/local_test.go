@@ -5,6 +5,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gdrcp/tests/launch"
 )
 
 // Both ends of a copy are this process, which nobody else can reach, and all is
@@ -67,7 +69,7 @@ func TestLocalInterrupted(t *testing.T) {
 	p := start(t, how{}, "--bwlimit", "8M", from+"/big", to+"/copy")
 	awaitPartial(t, to, p)
 	p.signal(syscall.SIGINT)
-	if code := p.wait(slow(10 * time.Second)); code != 130 {
+	if code := p.wait(launch.Slow(10 * time.Second)); code != 130 {
 		t.Errorf("exit code %d: %s", code, p)
 	}
 	if left := someFiles(to, 100); len(left) > 0 || len(temps(to)) != 2 { // a partial file and its journal

@@ -7,15 +7,14 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"gdrcp/gpu/gputest"
 	"gdrcp/internal/trust"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/tests/launch"
 )
 
 // TestMain sets them.
@@ -33,10 +32,7 @@ var (
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
 func testMain(m *testing.M) int {
-	// What is copied here is to measure the program, not a disk.
-	if st, err := os.Stat("/dev/shm"); os.Getenv("TMPDIR") == "" && err == nil && st.IsDir() {
-		os.Setenv("TMPDIR", "/dev/shm")
-	}
+	launch.InMemory()
 	dir, err := os.MkdirTemp("", "gdrcp-program-")
 	if err == nil {
 		defer os.RemoveAll(dir)
@@ -48,7 +44,7 @@ func testMain(m *testing.M) int {
 	}
 	if err == nil {
 		fakeCUDA = sync.OnceValues(func() (string, error) { return buildFakeCUDA(dir) })
-		err = findBinary(dir)
+		binary, err = launch.Program(dir)
 	}
 	if err == nil {
 		err = rdmatest.AtOnce(12)
@@ -75,19 +71,6 @@ func makeKeys(files map[uint32]string) error {
 	return err
 }
 
-func findBinary(dir string) (err error) {
-	if given := os.Getenv("GDRCP_BINARY"); given != "" {
-		binary, err = filepath.Abs(given)
-		return err
-	}
-	binary = filepath.Join(dir, "gdrcp")
-	build := exec.Command("go", "build", "-o", binary, "gdrcp")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the program (or name one in GDRCP_BINARY): %w\n%s", err, out)
-	}
-	return nil
-}
-
 func buildFakeCUDA(dir string) (string, error) {
 	out, _ := exec.Command(binary, "devices", "--json").Output() // fails where there is no RDMA device
 	if noGPUs.Match(out) {
@@ -98,16 +81,6 @@ func buildFakeCUDA(dir string) (string, error) {
 
 // noGPUs matches what a program tells that was built without GPUs.
 var noGPUs = regexp.MustCompile(`"event":"no_gpu".*"reason":"not-built"`)
-
-// slow stretches a limit for machines that are emulated, or that others keep busy.
-// What the program itself measures, such as how long a peer may be silent, is not
-// stretched.
-func slow(d time.Duration) time.Duration {
-	if f, err := strconv.Atoi(os.Getenv("GDRCP_TEST_SLOW")); err == nil && f > rdmatest.MachineFactor {
-		return d * time.Duration(f)
-	}
-	return rdmatest.Stretch(d)
-}
 
 // full is whether to take the full counts and sizes.
 func full() bool { return os.Getenv("GDRCP_TEST_FULL") == "1" }

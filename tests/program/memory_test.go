@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/tests/launch"
 )
 
 const (
@@ -53,7 +54,7 @@ func needRoom(t *testing.T, dir string, bytes int64) {
 func peaks(t *testing.T, s *sides, operands ...string) (client, server int64) {
 	t.Helper()
 	c := start(t, how{}, append(s.link.copyArgs(), operands...)...)
-	if code := c.wait(slow(10 * time.Minute)); code != 0 {
+	if code := c.wait(launch.Slow(10 * time.Minute)); code != 0 {
 		t.Fatalf("exit code %d: %s", code, c)
 	}
 	client, server = c.peakBytes-ringBytes, peakOf(s.cmd.Process.Pid)-ringBytes

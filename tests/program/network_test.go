@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/tests/launch"
 )
 
 // parallel is how many copies are tried at once.
@@ -45,7 +46,7 @@ func spots(total int64, some int) []int64 {
 func (c *cutCase) measure(t *testing.T) [2]int64 {
 	t.Helper()
 	x := &proxy{}
-	c.through(t, x, slow(patience)).wantCode(0)
+	c.through(t, x, launch.Slow(patience)).wantCode(0)
 	return [2]int64{x.total(toServer), x.total(toClient)}
 }
 
@@ -104,7 +105,7 @@ func TestStall(t *testing.T) {
 			for _, turn := range turns {
 				t.Run(fmt.Sprintf("%d after %d", turn[0], turn[1]), func(t *testing.T) {
 					t.Parallel()
-					c.through(t, &proxy{spoil: endAt(towards(turn[0]), turn[1]), stall: true}, bounded()+slow(5*time.Second))
+					c.through(t, &proxy{spoil: endAt(towards(turn[0]), turn[1]), stall: true}, bounded()+launch.Slow(5*time.Second))
 				})
 			}
 		})

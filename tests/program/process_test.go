@@ -1,7 +1,6 @@
 package program
 
 import (
-	"bytes"
 	"fmt"
 	"net"
 	"os"
@@ -9,36 +8,19 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"gdrcp/tests/launch"
 )
-
-// output keeps what a process writes, readable while it runs.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
 
 // process is the program, running. A test's end ends it.
 type process struct {
 	t              testing.TB
 	args           []string
 	cmd            *exec.Cmd
-	stdout, stderr output
+	stdout, stderr launch.Output
 	ended          chan struct{}
 	started        time.Time
 	took           time.Duration
@@ -156,14 +138,14 @@ const patience = 60 * time.Second
 func run(t testing.TB, h how, args ...string) *process {
 	t.Helper()
 	p := start(t, h, args...)
-	p.wait(slow(patience))
+	p.wait(launch.Slow(patience))
 	return p
 }
 
 // wantCode fails the test where the program ended with another exit code.
 func (p *process) wantCode(code int) *process {
 	p.t.Helper()
-	if got := p.wait(slow(patience)); got != code {
+	if got := p.wait(launch.Slow(patience)); got != code {
 		p.t.Fatalf("exit code %d, want %d: %s", got, code, p)
 	}
 	return p
@@ -267,7 +249,7 @@ func serveAs(t testing.TB, h how, l link, root string, extra ...string) *server 
 	t.Helper()
 	args := append([]string{"serve", "--root", root, "--listen", "127.0.0.1:0"}, l.serveArgs()...)
 	s := &server{process: start(t, h, append(args, extra...)...), root: root, link: l}
-	deadline := time.Now().Add(slow(20 * time.Second))
+	deadline := time.Now().Add(launch.Slow(20 * time.Second))
 	for !s.isListening() {
 		select {
 		case <-s.ended:
@@ -310,7 +292,7 @@ func (s *server) copy(t testing.TB, args ...string) *process {
 func (s *server) stop() {
 	s.t.Helper()
 	s.signal(syscall.SIGTERM)
-	if code := s.wait(slow(leaving())); code != 0 {
+	if code := s.wait(launch.Slow(leaving())); code != 0 {
 		s.t.Errorf("after SIGTERM the server ended with %d: %s", code, s.process)
 	}
 	s.checkLog()

@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"gdrcp/tests/launch"
 )
 
 // rails counts the events of a copy that runs about a rail in a state.
@@ -15,7 +17,7 @@ func (p *process) rails(name, state string) int {
 // awaitRail waits until a copy has told for the nth time that a rail is in a state.
 func (p *process) awaitRail(n int, name, state string) {
 	p.t.Helper()
-	until(p.t, slow(patience), func() bool {
+	until(p.t, launch.Slow(patience), func() bool {
 		select {
 		case <-p.ended:
 			p.t.Fatalf("the copy ended before %s was %s: %s", name, state, p)
@@ -41,7 +43,7 @@ func overTwo(t *testing.T, s *sides, args ...string) (p *process, first, second 
 	t.Helper()
 	write(t, s.here+"/file", strings.Repeat("0123456789abcdef", 8<<20))
 	p = start(t, how{}, append(args, "--json", "--bwlimit", "4M", s.here+"/file", s.url("there"))...)
-	until(t, slow(patience), func() bool { return strings.Contains(p.stdout.String(), `"connected"`) }, func() string { return "no copy begins: " + p.String() })
+	until(t, launch.Slow(patience), func() bool { return strings.Contains(p.stdout.String(), `"connected"`) }, func() string { return "no copy begins: " + p.String() })
 	first, _ = p.event("connected")["device"].(string)
 	second = map[string]string{"rxe0": "rxe1", "rxe1": "rxe0", "siw0": "siw1", "siw1": "siw0"}[first]
 	p.awaitRail(1, second, "joined")

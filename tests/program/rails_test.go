@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gdrcp/tests/launch"
 )
 
 // ownGuest skips a test that changes the machine itself, which only a guest of the
@@ -51,7 +53,7 @@ func command(t testing.TB, argv ...string) string {
 			t.Fatalf("%q: %v: %s", argv, r.err, r.out)
 		}
 		return string(r.out)
-	case <-time.After(slow(lastWord)):
+	case <-time.After(launch.Slow(lastWord)):
 		t.Fatalf("%q does not end", argv)
 	}
 	return ""
@@ -87,7 +89,7 @@ func withoutRails(t *testing.T) map[string]softRail {
 
 // looked is within what time a server has noticed which devices there are, and has
 // said so: it looks every 3 s (docs/design.md, connection set-up).
-func looked() time.Duration { return 3*time.Second + slow(lastWord) }
+func looked() time.Duration { return 3*time.Second + launch.Slow(lastWord) }
 
 // until waits until something is so.
 func until(t testing.TB, within time.Duration, what func() bool, otherwise func() string) {
@@ -152,7 +154,7 @@ func (h *held) send(seed uint64) {
 // connected waits until the copy is, and returns over which device.
 func (h *held) connected() string {
 	h.t.Helper()
-	until(h.t, slow(patience), func() bool {
+	until(h.t, launch.Slow(patience), func() bool {
 		select {
 		case <-h.ended:
 			h.t.Fatalf("the copy ended: %s", h)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/tests/launch"
 )
 
 // TestDestinationGoes removes, renames or replaces the directory that a copy goes into, in
@@ -20,7 +21,7 @@ func TestDestinationGoes(t *testing.T) {
 	for name, strike := range map[string]func(t *testing.T, dir string){
 		"removed": func(t *testing.T, dir string) {
 			err := os.RemoveAll(dir)
-			for limit := time.Now().Add(slow(lastWord)); errors.Is(err, syscall.ENOTEMPTY) && time.Now().Before(limit); {
+			for limit := time.Now().Add(launch.Slow(lastWord)); errors.Is(err, syscall.ENOTEMPTY) && time.Now().Before(limit); {
 				err = os.RemoveAll(dir) // the copy makes more
 			}
 			must(t, err)
@@ -41,7 +42,7 @@ func TestDestinationGoes(t *testing.T) {
 				p := start(t, how{}, append(s.operands(d, x.addr(), "tree", "copy"), "-rl", "--transport", "tcp")...)
 				awaitPartial(t, to, p)
 				strike(t, to+"/copy")
-				code := p.wait(slow(patience))
+				code := p.wait(launch.Slow(patience))
 				// Where it only has another name now, all may have arrived there.
 				if code != 1 && code != 3 && (code != 0 || name == "removed") {
 					t.Errorf("exit code %d: %s", code, p)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/tests/launch"
 	"gdrcp/xfer"
 )
 
@@ -59,7 +60,7 @@ func killedAndResumed(t *testing.T, l link, rng *rand.Rand) {
 		if who != 1 {
 			_ = client.cmd.Process.Kill() // it may have come to its end
 		}
-		client.wait(silence() + slow(lastWord))
+		client.wait(silence() + launch.Slow(lastWord))
 		if who != 0 {
 			s.server = serveAs(t, s.as, s.link, s.there)
 		} else {
@@ -105,7 +106,7 @@ func awaitBytes(dir string, bytes int64, p *process) (has int64) {
 // until then the partial file is locked.
 func awaitUnlocked(t *testing.T, dir string) {
 	t.Helper()
-	for deadline := time.Now().Add(silence() + slow(lastWord)); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(silence() + launch.Slow(lastWord)); ; time.Sleep(10 * time.Millisecond) {
 		locked := false
 		for _, path := range temps(dir) {
 			f, err := os.Open(path)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/tests/launch"
 )
 
 // again starts the server anew, at the port that it had.
@@ -149,7 +150,7 @@ func TestNotTriedAgain(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := run(t, s.as, append(s.retrying("3"), c.args...)...).wantFailure(c.code, c.want)
-			if strings.Contains(p.stderr.String(), "retry") || p.took > slow(3*time.Second) {
+			if strings.Contains(p.stderr.String(), "retry") || p.took > launch.Slow(3*time.Second) {
 				t.Errorf("after %v: %s", p.took, p)
 			}
 		})
@@ -175,7 +176,7 @@ func TestStoppedBetweenTries(t *testing.T) {
 		awaitPartial(t, to, client)
 		s.signal(syscall.SIGKILL)
 		<-s.ended
-		for deadline := time.Now().Add(slow(30 * time.Second)); !strings.Contains(client.stderr.String(), "retry 3 of 9"); time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(launch.Slow(30 * time.Second)); !strings.Contains(client.stderr.String(), "retry 3 of 9"); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("no retry: %s", client)
 			}
@@ -183,7 +184,7 @@ func TestStoppedBetweenTries(t *testing.T) {
 		hit := time.Now()
 		client.signal(syscall.SIGINT)
 		client.wantCode(130)
-		if took := time.Since(hit); took > slow(2*time.Second) {
+		if took := time.Since(hit); took > launch.Slow(2*time.Second) {
 			t.Errorf("it ended %v after the signal, in the middle of a wait", took)
 		}
 		if left := temps(to); d.push && len(left) != 2 || !d.push && len(left) != 2 {

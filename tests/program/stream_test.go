@@ -1,7 +1,6 @@
 package program
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"gdrcp/tests/launch"
 )
 
 // pipe returns both ends of a pipe, which the test's end closes.
@@ -103,8 +104,9 @@ func TestStreamEvents(t *testing.T) {
 	s := newSides(t, tcpLink())
 	write(t, s.there+"/f", "data\n")
 	told := func(p *process) *process {
-		p.stdout, p.stderr = output{}, output{text: *bytes.NewBufferString(p.stderr.String())}
-		p.stdout.Write([]byte(p.stderr.String()))
+		text := p.stderr.String()
+		p.stdout = launch.Output{}
+		p.stdout.Write([]byte(text))
 		return p
 	}
 	p := run(t, how{}, "--json", s.url("f"), "-").wantCode(0)
@@ -161,7 +163,7 @@ func TestInterruptedStream(t *testing.T) {
 	must(t, err)
 	for _, p := range []*process{push, pull} {
 		p.signal(syscall.SIGINT)
-		p.wait(slow(lastWord))
+		p.wait(launch.Slow(lastWord))
 		p.wantFailure(130, "interrupted")
 	}
 	s.stop() // which waits for what it serves
@@ -195,7 +197,7 @@ func TestStreamsThatBreak(t *testing.T) {
 		defer in.Close()
 		log := len(s.stderr.String())
 		start(t, how{stdin: in}, "-", s.url("f")).wantFailure(1, `(?i)no space left`)
-		s.awaitSessionEnd(t, log, slow(lastWord))
+		s.awaitSessionEnd(t, log, launch.Slow(lastWord))
 		if text, err := os.ReadFile(s.there + "/f"); err != nil || string(text) != "old" {
 			t.Errorf("%q was published: %v", text, err)
 		}
@@ -217,7 +219,7 @@ func TestStreamsThatBreak(t *testing.T) {
 		defer in.Close()
 		log := len(s.stderr.String())
 		start(t, how{stdin: in}, "-", s.url("f")).wantFailure(1, `^gdrcp: read standard input: is a directory$`)
-		s.awaitSessionEnd(t, log, slow(lastWord))
+		s.awaitSessionEnd(t, log, launch.Slow(lastWord))
 		s.stop()
 		noTemps(t, s.there)
 	})

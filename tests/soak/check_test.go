@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+
+	"gdrcp/tests/launch"
 )
 
 // event is one of those that --json prints: docs/json-events.md.
@@ -30,7 +32,7 @@ func (s *step) events(p *process, killed bool) (all []event) {
 // against its exit code.
 func (s *step) ended(p *process, codes []int) {
 	s.t.Helper()
-	code := p.wait(slow(patience))
+	code := p.wait(launch.Slow(patience))
 	// A signal may have come before the program heeds any.
 	tooEarly := code == -1 && slices.Contains(codes, 130) && p.stdout.String() == ""
 	if !slices.Contains(codes, code) && !tooEarly {

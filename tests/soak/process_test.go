@@ -1,47 +1,26 @@
 package soak
 
 import (
-	"bytes"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"regexp"
-	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"gdrcp/rdma/rdmatest"
+	"gdrcp/tests/launch"
 	"gdrcp/xfer"
 )
-
-// output keeps what a process writes, readable while it runs.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
 
 // process is the program, running, with a process group of its own. The test's end ends it.
 type process struct {
 	t              *testing.T
 	args           []string
 	cmd            *exec.Cmd
-	stdout, stderr output
+	stdout, stderr launch.Output
 	ended          chan struct{}
 }
 
@@ -156,7 +135,7 @@ func serve(t *testing.T, l link, root string) *server {
 		args = append(args[:3], "--listen", "0.0.0.0:0", "--transport", "auto")
 	}
 	s := &server{process: start(t, nil, nil, args...)}
-	for deadline := time.Now().Add(slow(20 * time.Second)); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(launch.Slow(20 * time.Second)); ; time.Sleep(5 * time.Millisecond) {
 		port, listens := "", false
 		for _, m := range listening.FindAllStringSubmatch(s.stderr.String(), -1) {
 			if m[1] == "tcp" {
@@ -175,7 +154,7 @@ func serve(t *testing.T, l link, root string) *server {
 }
 
 // leaving is how long a server takes that is told to stop.
-func leaving() time.Duration { return slow(xfer.AbortWait + xfer.DefaultTimeouts().Linger) }
+func leaving() time.Duration { return launch.Slow(xfer.AbortWait + xfer.DefaultTimeouts().Linger) }
 
 // stop ends the server by SIGTERM and checks that it ended well.
 func (s *server) stop() {
@@ -185,14 +164,6 @@ func (s *server) stop() {
 		s.t.Errorf("after SIGTERM the server ended with %d: %s", code, s.process)
 	}
 	s.checkText()
-}
-
-// slow stretches a limit for machines that are emulated, or that others keep busy.
-func slow(d time.Duration) time.Duration {
-	if f, err := strconv.Atoi(os.Getenv("GDRCP_TEST_SLOW")); err == nil && f > rdmatest.MachineFactor {
-		return d * time.Duration(f)
-	}
-	return rdmatest.Stretch(d)
 }
 
 // must ends the test at an error of making what it needs.

@@ -5,7 +5,6 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -15,6 +14,7 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/tests/launch"
 )
 
 // TestMain sets the program, and a file with the key that both ends have.
@@ -23,9 +23,7 @@ var binary, keyFile string
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
 func testMain(m *testing.M) int {
-	if st, err := os.Stat("/dev/shm"); os.Getenv("TMPDIR") == "" && err == nil && st.IsDir() {
-		os.Setenv("TMPDIR", "/dev/shm")
-	}
+	launch.InMemory()
 	dir, err := os.MkdirTemp("", "gdrcp-soak-")
 	if err == nil {
 		defer os.RemoveAll(dir)
@@ -47,15 +45,8 @@ func prepare(dir string) error {
 	if err != nil {
 		return err
 	}
-	if given := os.Getenv("GDRCP_BINARY"); given != "" {
-		binary, err = filepath.Abs(given)
-		return err
-	}
-	binary = filepath.Join(dir, "gdrcp")
-	if out, err := exec.Command("go", "build", "-o", binary, "gdrcp").CombinedOutput(); err != nil {
-		return fmt.Errorf("build the program (or name one in GDRCP_BINARY): %w\n%s", err, out)
-	}
-	return nil
+	binary, err = launch.Program(dir)
+	return err
 }
 
 // plan says which steps are run: from one on, until a number or a time.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"gdrcp/tests/launch"
 	"gdrcp/xfer"
 )
 
@@ -224,7 +225,7 @@ func (s *step) again(source state) {
 	s.ended(p, []int{0})
 	there, _ := look(s.t, s.copied())
 	temps := s.temps()
-	for end := time.Now().Add(slow(xfer.AbortWait)); len(temps) > 0 && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(launch.Slow(xfer.AbortWait)); len(temps) > 0 && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		// The session that was cut off may end later.
 		temps = s.temps()
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/tests/launch"
 )
 
 // binary is the program under test, in a directory with nothing else, and keys
@@ -77,12 +78,12 @@ func prepare(dir string) error {
 			return err
 		}
 	}
-	if given := os.Getenv("GDRCP_BINARY"); given != "" {
-		if err := exec.Command("cp", given, binary).Run(); err != nil {
+	if program, err := launch.Program(filepath.Dir(binary)); err != nil {
+		return err
+	} else if program != binary {
+		if err := exec.Command("cp", program, binary).Run(); err != nil {
 			return fmt.Errorf("copy GDRCP_BINARY: %w", err)
 		}
-	} else if out, err := exec.Command("go", "build", "-o", binary, "gdrcp").CombinedOutput(); err != nil {
-		return fmt.Errorf("build the program (or name one in GDRCP_BINARY): %w\n%s", err, out)
 	}
 	for _, key := range []string{"host", "user", "stranger"} {
 		if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(keys, key)).CombinedOutput(); err != nil {

@@ -20,6 +20,14 @@ func stages(t *testing.T, dir string) []string {
 	return found
 }
 
+// noTreesLeft fails the test where a copy left staging directories or temporary files.
+func noTreesLeft(t *testing.T, dir string) {
+	t.Helper()
+	if left := append(stages(t, dir), temps(dir)...); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
 // TestTreeAppearsAtOnce copies a tree over another one, while somebody looks all the
 // time: either all of the old tree is there or all of the new one. Files that are the
 // same are in both.
@@ -56,10 +64,7 @@ func TestTreeAppearsAtOnce(t *testing.T) {
 			if !os.SameFile(kept, lstat(t, to+"/copy/d1/s1/f1")) {
 				t.Error("a file that is the same was copied")
 			}
-			if left := stages(t, to); len(left) > 0 {
-				t.Errorf("left: %q", left)
-			}
-			noTemps(t, to)
+			noTreesLeft(t, to)
 			s.stop()
 		})
 	})
@@ -135,9 +140,7 @@ func TestTreeThatDidNotArrive(t *testing.T) {
 		again := s.copy(t, append(args, "--json")...).wantCode(0)
 		again.wantSummary(map[string]any{"files": 1.0, "kept": 20.0})
 		sameTree(t, from+"/tree", to+"/copy", false)
-		if left := stages(t, to); len(left) > 0 {
-			t.Errorf("left: %q", left)
-		}
+		noTreesLeft(t, to)
 		s.stop()
 	})
 }
@@ -199,16 +202,16 @@ func TestAtomicKilled(t *testing.T) {
 			old()
 		}
 		p := s.copy(t, append(s.operands(d, s.via(), "tree", "copy"), "-a", "--atomic-dir", "--json")...).wantCode(0)
-		if resumed := p.event("summary")["resumed_bytes"].(float64); resumed < 4*mib {
-			t.Errorf("%v bytes counted: %s", resumed, p)
+		// What was under way when the server died may have made the large file whole.
+		e := p.event("summary")
+		if counted := e["resumed_bytes"].(float64) + e["skipped_bytes"].(float64); counted < 8*mib {
+			t.Errorf("%v bytes counted: %s", counted, p)
 		}
-		if kept := p.event("summary")["kept"].(float64); kept < 20 {
+		if kept := e["kept"].(float64); kept < 20 {
 			t.Errorf("%v files were kept: %s", kept, p)
 		}
 		sameTree(t, from+"/tree", to+"/copy", true)
-		if left := append(stages(t, to), temps(to)...); len(left) > 0 {
-			t.Errorf("left: %q", left)
-		}
+		noTreesLeft(t, to)
 		s.stop()
 	})
 }
@@ -233,9 +236,7 @@ func TestAtomicServerComesBack(t *testing.T) {
 		client.wantCode(0)
 		client.wantSummary(map[string]any{"files": 101.0, "links": 2.0, "kept": 0.0, "resumed_bytes": 0.0, "verified": true})
 		sameTree(t, from+"/tree", to+"/copy", false)
-		if left := append(stages(t, to), temps(to)...); len(left) > 0 {
-			t.Errorf("left: %q", left)
-		}
+		noTreesLeft(t, to)
 		s.stop()
 	})
 }
@@ -260,9 +261,7 @@ func TestTwoTreesAtOnce(t *testing.T) {
 			winner = "one"
 		}
 		sameTree(t, from+"/"+winner, to+"/copy", true)
-		if left := stages(t, to); len(left) > 0 {
-			t.Errorf("left: %q", left)
-		}
+		noTreesLeft(t, to)
 		s.stop()
 	})
 }
@@ -307,9 +306,7 @@ func TestAtomicRefusals(t *testing.T) {
 			s.copy(t, s.here+"/tree", s.url(""), "-r", "--atomic-dir").wantFailure(1, `no name of its own`)
 			run(t, how{}, "-", s.url("new"), "--atomic-dir").wantFailure(2, `stream`)
 		}
-		if left := stages(t, to); len(left) > 0 {
-			t.Errorf("left: %q", left)
-		}
+		noTreesLeft(t, to)
 		if _, err := os.Lstat(to + "/new"); err == nil {
 			t.Error("something was made")
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/fusetest"
 	"gdrcp/manifest"
 )
 
@@ -57,25 +58,9 @@ func (n *fuseNode) WrapChild(_ context.Context, ops fs.InodeEmbedder) fs.InodeEm
 // serveByFUSE mounts a fuseDir until the test ends.
 func serveByFUSE(t *testing.T) *fuseDir {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		without(t, "mounting needs root: run the tests as root")
-	}
-	if _, err := os.Stat("/dev/fuse"); err != nil {
-		without(t, "there is no /dev/fuse: modprobe fuse")
-	}
-	d := &fuseDir{mount: t.TempDir(), below: t.TempDir()}
-	top := &fs.LoopbackRoot{Path: d.below}
-	root := &fuseNode{fs.LoopbackNode{RootData: top}, d}
-	top.RootNode = root
-	server, err := fs.Mount(d.mount, root, &fs.Options{MountOptions: fuse.MountOptions{DirectMountStrict: true}})
-	if err != nil {
-		without(t, "mounting FUSE: "+err.Error())
-	}
-	t.Cleanup(func() {
-		if err := server.Unmount(); err != nil {
-			t.Error(err)
-			_ = unix.Unmount(d.mount, unix.MNT_DETACH)
-		}
+	d := &fuseDir{below: t.TempDir()}
+	d.mount = fusetest.MountLoopback(t, d.below, func(top *fs.LoopbackRoot) fs.InodeEmbedder {
+		return &fuseNode{fs.LoopbackNode{RootData: top}, d}
 	})
 	return d
 }
@@ -105,26 +90,12 @@ func (n *fuseNode) name() string {
 	return name
 }
 
-// fuseFile is asked for all that is written, where the kernel would otherwise
-// write to the file below by itself (FOPEN_PASSTHROUGH).
-type fuseFile struct{ *fs.LoopbackFile }
-
-func (fuseFile) PassthroughFd() (int, bool) { return -1, false }
-
 func (n *fuseNode) Open(ctx context.Context, flags uint32) (fs.FileHandle, uint32, syscall.Errno) {
-	f, opened, errno := n.LoopbackNode.Open(ctx, flags)
-	if errno != 0 {
-		return nil, 0, errno
-	}
-	return fuseFile{f.(*fs.LoopbackFile)}, opened, 0
+	return fusetest.Open(ctx, &n.LoopbackNode, flags)
 }
 
 func (n *fuseNode) Create(ctx context.Context, name string, flags, mode uint32, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
-	node, f, opened, errno := n.LoopbackNode.Create(ctx, name, flags, mode, out)
-	if errno != 0 {
-		return nil, nil, 0, errno
-	}
-	return node, fuseFile{f.(*fs.LoopbackFile)}, opened, 0
+	return fusetest.Create(ctx, &n.LoopbackNode, name, flags, mode, out)
 }
 
 func (n *fuseNode) Flush(ctx context.Context, f fs.FileHandle) syscall.Errno {

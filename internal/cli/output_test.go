@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"gdrcp/internal/fusetest"
+
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
@@ -140,26 +142,10 @@ func (f *lateFile) Flush(context.Context, fs.FileHandle) syscall.Errno {
 // lateDisk mounts a lateFile until the test ends, and returns where it is.
 func lateDisk(t *testing.T) (f *lateFile, name string) {
 	t.Helper()
-	dir := t.TempDir()
 	f = &lateFile{}
 	root := &fs.Inode{}
-	server, err := fs.Mount(dir, root, &fs.Options{
-		MountOptions: fuse.MountOptions{DirectMountStrict: true},
-		OnAdd: func(ctx context.Context) {
-			root.AddChild("out", root.NewPersistentInode(ctx, f, fs.StableAttr{Mode: unix.S_IFREG}), false)
-		},
-	})
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("mounting FUSE, which needs root and /dev/fuse: %v", err)
-		}
-		t.Skipf("mounting FUSE, which needs root and /dev/fuse: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := server.Unmount(); err != nil {
-			t.Error(err)
-			_ = unix.Unmount(dir, unix.MNT_DETACH)
-		}
+	dir := fusetest.Mount(t, root, func(ctx context.Context) {
+		root.AddChild("out", root.NewPersistentInode(ctx, f, fs.StableAttr{Mode: unix.S_IFREG}), false)
 	})
 	return f, dir + "/out"
 }

@@ -38,6 +38,7 @@ var projectRules = Rules{
 		"internal/cmdline":     {},
 		"internal/trust":       {"internal/dirsync"},
 		"internal/inherited":   {},
+		"internal/fusetest":    {}, // for tests
 		"internal/served":      {},
 		"internal/pattern":     {},
 		"internal/backlog":     {},
@@ -47,7 +48,8 @@ var projectRules = Rules{
 		"xfer/internal/credit/credittest": {"xfer/internal/credit"},
 	},
 	TestImports: map[string][]string{
-		"internal/cli": {"gpu/gputest"},
+		"internal/cli": {"gpu/gputest", "internal/fusetest"},
+		"chunker":      {"internal/fusetest"},
 		"rdma/verbs":   {"rdma/rdmatest"},
 		"rdma/tcp":     {"rdma/rdmatest"},
 		// The fault-injecting wrapper and the engine are tried over the provider that needs no device.
@@ -62,12 +64,12 @@ var projectRules = Rules{
 		"xfer/internal/credit": {"xfer/internal/credit/credittest"},
 		// Digests of the device are compared with those of the processor.
 		"gpu":   {"gpu/gputest", "manifest"},
-		"tests": {"gpu/gputest", "tests/launch"},
+		"tests": {"gpu/gputest", "internal/fusetest", "tests/launch"},
 	},
 	Only: map[string][]string{
 		"C":                          {"rdma/verbs", "gpu", "internal/inherited"},
 		"unsafe":                     {"rdma/verbs", "gpu", "gpu/gputest"},
-		"github.com/hanwen/go-fuse":  {"chunker", "internal/cli", "tests/program"}, // their tests
+		"github.com/hanwen/go-fuse":  {"internal/fusetest", "chunker", "internal/cli", "tests/program"}, // their tests
 		"github.com/hashicorp/yamux": {"internal/remote"},
 		"github.com/urfave/cli":      {"internal/cli", "internal/cli/args"},
 	},

@@ -10,9 +10,10 @@ import (
 	"syscall"
 	"testing"
 
+	"gdrcp/internal/fusetest"
+
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
-	"golang.org/x/sys/unix"
 )
 
 // failingDisk is a directory that is served by way of FUSE, in this process, whose writes
@@ -59,29 +60,15 @@ func (n *failingNode) WrapChild(_ context.Context, ops fs.InodeEmbedder) fs.Inod
 	return &failingNode{fs.LoopbackNode{RootData: ops.(*fs.LoopbackNode).RootData}, n.disk}
 }
 
-// failingFile is asked for all that is written, where the kernel would otherwise write to
-// the file below by itself (FOPEN_PASSTHROUGH).
-type failingFile struct{ *fs.LoopbackFile }
-
-func (failingFile) PassthroughFd() (int, bool) { return -1, false }
-
 func (n *failingNode) Open(ctx context.Context, flags uint32) (fs.FileHandle, uint32, syscall.Errno) {
-	f, opened, errno := n.LoopbackNode.Open(ctx, flags)
-	if errno != 0 {
-		return nil, 0, errno
-	}
-	return failingFile{f.(*fs.LoopbackFile)}, opened, 0
+	return fusetest.Open(ctx, &n.LoopbackNode, flags)
 }
 
 func (n *failingNode) Create(ctx context.Context, name string, flags, mode uint32, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
 	if errno := n.disk.refusal(); errno != 0 {
 		return nil, nil, 0, errno
 	}
-	node, f, opened, errno := n.LoopbackNode.Create(ctx, name, flags, mode, out)
-	if errno != 0 {
-		return nil, nil, 0, errno
-	}
-	return node, failingFile{f.(*fs.LoopbackFile)}, opened, 0
+	return fusetest.Create(ctx, &n.LoopbackNode, name, flags, mode, out)
 }
 
 func (n *failingNode) Rename(ctx context.Context, name string, to fs.InodeEmbedder, newName string, flags uint32) syscall.Errno {
@@ -106,23 +93,9 @@ func (n *failingNode) Write(ctx context.Context, f fs.FileHandle, data []byte, o
 func onFailingDisk(t *testing.T, d direction) (*sides, *failingDisk) {
 	t.Helper()
 	asRoot(t)
-	if _, err := os.Stat("/dev/fuse"); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal(err)
-		}
-		t.Skip("there is no /dev/fuse: modprobe fuse")
-	}
-	disk := &failingDisk{mount: t.TempDir()}
-	top := &fs.LoopbackRoot{Path: t.TempDir()}
-	root := &failingNode{fs.LoopbackNode{RootData: top}, disk}
-	top.RootNode = root
-	mounted, err := fs.Mount(disk.mount, root, &fs.Options{MountOptions: fuse.MountOptions{DirectMountStrict: true}})
-	must(t, err)
-	t.Cleanup(func() {
-		if err := mounted.Unmount(); err != nil {
-			t.Error(err)
-			_ = unix.Unmount(disk.mount, unix.MNT_DETACH)
-		}
+	disk := &failingDisk{}
+	disk.mount = fusetest.MountLoopback(t, t.TempDir(), func(top *fs.LoopbackRoot) fs.InodeEmbedder {
+		return &failingNode{fs.LoopbackNode{RootData: top}, disk}
 	})
 	s := &sides{here: disk.mount, there: t.TempDir()}
 	if d.push {

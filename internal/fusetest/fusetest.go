@@ -1,0 +1,71 @@
+// Package fusetest mounts file systems of tests by way of FUSE, in the test's own process.
+package fusetest
+
+import (
+	"context"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// Mount mounts a file system until the test ends, and returns where. onAdd, or nil, is
+// called when root is in its place. Where FUSE cannot be mounted the test is skipped, or
+// in CI fails.
+func Mount(t testing.TB, root fs.InodeEmbedder, onAdd func(context.Context)) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	server, err := fs.Mount(dir, root, &fs.Options{
+		MountOptions: fuse.MountOptions{DirectMountStrict: true},
+		OnAdd:        onAdd,
+	})
+	if err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("mounting FUSE, which needs root and /dev/fuse: %v", err)
+		}
+		t.Skipf("mounting FUSE, which needs root and /dev/fuse (modprobe fuse): %v", err)
+	}
+	t.Cleanup(func() {
+		if err := server.Unmount(); err != nil {
+			t.Error(err)
+			_ = unix.Unmount(dir, unix.MNT_DETACH)
+		}
+	})
+	return dir
+}
+
+// MountLoopback mounts a file system that shows the directory below, as Mount does. node
+// makes the root of that, an fs.LoopbackNode with something of its own.
+func MountLoopback(t testing.TB, below string, node func(*fs.LoopbackRoot) fs.InodeEmbedder) (dir string) {
+	t.Helper()
+	top := &fs.LoopbackRoot{Path: below}
+	top.RootNode = node(top)
+	return Mount(t, top.RootNode, nil)
+}
+
+// file is asked for all that is written, where the kernel would otherwise write to the
+// file below by itself (FOPEN_PASSTHROUGH).
+type file struct{ *fs.LoopbackFile }
+
+func (file) PassthroughFd() (int, bool) { return -1, false }
+
+// Open opens a file of a loopback file system that is asked for all that is written.
+func Open(ctx context.Context, n *fs.LoopbackNode, flags uint32) (fs.FileHandle, uint32, syscall.Errno) {
+	f, opened, errno := n.Open(ctx, flags)
+	if errno != 0 {
+		return nil, 0, errno
+	}
+	return file{f.(*fs.LoopbackFile)}, opened, 0
+}
+
+// Create makes and opens a file as Open does.
+func Create(ctx context.Context, n *fs.LoopbackNode, name string, flags, mode uint32, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
+	node, f, opened, errno := n.Create(ctx, name, flags, mode, out)
+	if errno != 0 {
+		return nil, nil, 0, errno
+	}
+	return node, file{f.(*fs.LoopbackFile)}, opened, 0
+}

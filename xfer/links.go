@@ -37,7 +37,10 @@ func (s *session) loseLink(l *railLink, why error) error {
 		return &lostError{s.peer, why}
 	}
 	left, news, err := s.links.drop(l, why)
-	if err != nil {
+	switch {
+	case errors.Is(err, errBarrenLinks):
+		return &lostError{s.peer, fmt.Errorf("%w (%w)", why, err)}
+	case err != nil:
 		return &lostError{s.peer, why}
 	}
 	if !news {

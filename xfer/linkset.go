@@ -209,9 +209,11 @@ func (k *linkSet) drop(l *railLink, why error) (left int, news bool, err error) 
 		return len(k.live), false, nil
 	}
 	rest := slices.DeleteFunc(slices.Clone(k.live), func(o *railLink) bool { return o == l })
-	fault := rdma.FaultOf(why)
-	if fault == rdma.FaultAccess || len(rest) == 0 && !k.replaces {
+	if rdma.FaultOf(why) == rdma.FaultAccess || len(rest) == 0 && !k.replaces {
 		return len(k.live), false, errNoOtherLink
+	}
+	if barren := k.usage.countLoss(); barren && len(rest) == 0 {
+		return len(k.live), false, errBarrenLinks
 	}
 	l.lost.Store(true)
 	if k.coming[l.number] != nil {
@@ -223,8 +225,13 @@ func (k *linkSet) drop(l *railLink, why error) (left int, news bool, err error) 
 	return len(rest), true, nil
 }
 
-// errNoOtherLink says that a session has lost what it cannot do without.
-var errNoOtherLink = errors.New("no other link")
+var (
+	// errNoOtherLink says that a session has lost what it cannot do without.
+	errNoOtherLink = errors.New("no other link")
+	// errBarrenLinks says that a session that makes links anew gets nowhere: connections
+	// are made, and chunks do not come through, as where the network drops large packets.
+	errBarrenLinks = fmt.Errorf("%d connections in a row were lost before a chunk came through", barrenLosses)
+)
 
 // answer reports whether a fence of an unknown link is the first of its number.
 func (k *linkSet) answer(n credit.Link) bool {

@@ -1,6 +1,7 @@
 package xfer
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -95,5 +96,42 @@ func TestRailIsHurriedOnceInAWhile(t *testing.T) {
 	k.usage.of(l).hurried = time.Now().Add(-holdUpRest)
 	if !k.mayHurry(l) {
 		t.Error("it is not after a while")
+	}
+}
+
+// A session that makes its only link anew goes on for as long as chunks come through
+// between two losses, and no longer.
+func TestLinksThatBringNothing(t *testing.T) {
+	t.Parallel()
+	first := newTestLink(t)
+	k := newLinkSet(first)
+	k.mayReplace()
+	lose := func(l *railLink) error {
+		_, _, err := k.drop(l, &rdma.OpError{Fault: rdma.FaultPath})
+		return err
+	}
+	next := func() *railLink {
+		l := newFurtherLink(k.number(), first.rail, nil, 1)
+		if !k.expect(l) || !k.add(l) {
+			t.Fatal("the link is not taken")
+		}
+		return l
+	}
+	l := first
+	for n := range 2 * barrenLosses {
+		l.doneBytes.Add(1)
+		if err := lose(l); err != nil {
+			t.Fatalf("loss %d, and bytes came through before: %v", n, err)
+		}
+		l = next()
+	}
+	for n := 1; n < barrenLosses; n++ {
+		err := lose(l)
+		if last := n == barrenLosses-1; errors.Is(err, errBarrenLinks) != last {
+			t.Fatalf("loss %d without a byte: %v", n, err)
+		}
+		if err == nil {
+			l = next()
+		}
 	}
 }

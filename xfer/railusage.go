@@ -24,7 +24,14 @@ type RailUse struct {
 // railUsage adds up the links that a session had on each rail.
 type railUsage struct {
 	rails []*railRecord
+	// barren counts the links that were lost since a chunk came through any. doneBytes is
+	// what had come through then.
+	barren    int
+	doneBytes int64
 }
+
+// barrenLosses is how many links in a row may be lost before a chunk came through.
+const barrenLosses = 4
 
 type railRecord struct {
 	use   RailUse
@@ -76,6 +83,19 @@ func (u *railUsage) mayHurry(l *railLink) bool {
 	}
 	r.hurried = time.Now()
 	return true
+}
+
+// countLoss counts the loss of a link, and reports whether too many were lost in a row.
+func (u *railUsage) countLoss() (barren bool) {
+	done := int64(0)
+	for _, r := range u.rails {
+		done += r.bytes.Load()
+	}
+	if done > u.doneBytes {
+		u.barren, u.doneBytes = 0, done
+	}
+	u.barren++
+	return u.barren >= barrenLosses
 }
 
 // read returns the use of every rail so far, in the order in which they joined.

@@ -1,6 +1,7 @@
 package xfer
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -43,13 +44,15 @@ type chunkReceiver struct {
 	credits []wire.ReturnedSlot
 	buf     []byte
 	batch   int
+	// idle has a token when no slot was filled a moment ago.
+	idle chan struct{}
 }
 
 func newChunkReceiver(s *session) *chunkReceiver {
 	n := s.terms.Slots
 	return &chunkReceiver{
 		session: s, seals: s.chunkSeals(false), work: make(chan filledSlot, n), ringTold: make(chan struct{}), slots: credit.NewSink(n), filled: make([]filling, n), credits: make([]wire.ReturnedSlot, 0, n),
-		buf: make([]byte, 0, wire.MsgBytes), batch: creditBatch(n),
+		buf: make([]byte, 0, wire.MsgBytes), batch: creditBatch(n), idle: make(chan struct{}, 1),
 	}
 }
 
@@ -134,6 +137,50 @@ func (f *chunkReceiver) giveBack(r wire.ReturnedSlot) {
 	f.session.trace.step(credit.Step{Kind: credit.StepReturned, Sink: true, Place: p, Again: len(r.Bad) > 0 || r.Again})
 	f.credits = append(f.credits, r)
 	f.flushLocked(len(r.Bad) > 0 || r.Again)
+	if f.slots.Busy() == 0 {
+		select {
+		case f.idle <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// returnAll waits until all slots have gone back to the source, which counts what comes
+// back: a worker may return a slot after what was in it is published.
+func (f *chunkReceiver) returnAll(ctx context.Context) error {
+	if err := f.awaitIdle(ctx); err != nil {
+		return err
+	}
+	for {
+		f.mu.Lock()
+		n := f.encodeLocked()
+		body := bytes.Clone(f.buf)
+		f.credits = f.credits[:copy(f.credits, f.credits[n:])]
+		f.mu.Unlock()
+		if n == 0 {
+			return nil
+		}
+		if err := f.session.ctl.send(ctx, wire.MsgCredit, body); err != nil {
+			return err
+		}
+	}
+}
+
+// awaitIdle waits until no slot is with a worker.
+func (f *chunkReceiver) awaitIdle(ctx context.Context) error {
+	for {
+		f.mu.Lock()
+		busy := f.slots.Busy()
+		f.mu.Unlock()
+		if busy == 0 {
+			return nil
+		}
+		select {
+		case <-f.idle:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // flushLocked sends the collected credits when they are enough, or when the source
@@ -143,16 +190,22 @@ func (f *chunkReceiver) flushLocked(now bool) {
 	if len(f.credits) == 0 || (!now && len(f.credits) < f.batch && f.slots.Busy() > 0) {
 		return
 	}
-	f.buf = f.buf[:0]
-	n := 0
-	for n < len(f.credits) && len(f.buf) < wire.MaxBodyBytes-returnedBytes {
-		f.buf = wire.AppendReturned(f.buf, &f.credits[n])
-		n++
-	}
+	n := f.encodeLocked()
 	// Ignore the error: where the connection is dead, the poller is about to learn why.
 	if ok, _ := f.session.ctl.trySend(wire.MsgCredit, f.buf); ok {
 		f.credits = f.credits[:copy(f.credits, f.credits[n:])]
 	}
+}
+
+// encodeLocked encodes in f.buf the first n of the collected credits, as many as one
+// message holds.
+func (f *chunkReceiver) encodeLocked() (n int) {
+	f.buf = f.buf[:0]
+	for n < len(f.credits) && len(f.buf) < wire.MaxBodyBytes-returnedBytes {
+		f.buf = wire.AppendReturned(f.buf, &f.credits[n])
+		n++
+	}
+	return n
 }
 
 // returnedBytes bounds one slot in wire.MsgCredit.

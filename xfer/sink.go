@@ -268,6 +268,9 @@ func (k *sink) compareRoots(ctx context.Context, body []byte) error {
 		}
 		done = wire.AppendNamed(done, named)
 	}
+	if err := k.receiver.returnAll(ctx); err != nil {
+		return err
+	}
 	if err := k.session.tellCost(ctx); err != nil {
 		return err
 	}

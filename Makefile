@@ -121,13 +121,16 @@ fresh: ## `make demo` and `make test` on this commit in a minimal Debian 12 that
 # work, so that one package more than there are processors runs at once. `go vet` is the lint's: what `go test` runs of it, it
 # would run anew for each kind of build.
 GO_TEST := $(GO) test -vet=off -p $$(($$(nproc) + 1))
+# For tests that run once more: they need not wait for the disk again.
+IN_MEMORY := $(shell [ "$$(df --output=avail -B1G /dev/shm 2>/dev/null | tail -n 1)" -ge 8 ] 2>/dev/null && echo TMPDIR=/dev/shm)
+
 .PHONY: test-go
 test-go: gcc test-tools ## the tests that need no device
 	$(GO_TEST) ./tests/program ./xfer ./...
 
 .PHONY: test-race
 test-race: gcc test-tools # without what starts no goroutine, and the tests of whole programs, to which this would add nothing
-	GDRCP_TEST_SEED=$(SEED) $(GO_TEST) -race -short -timeout 20m ./xfer $$($(GO) list ./... | grep -v '/\(filter\|cmdline\|tests/.*\)$$')
+	$(IN_MEMORY) GDRCP_TEST_SEED=$(SEED) $(GO_TEST) -race -short -timeout 20m ./xfer $$($(GO) list ./... | grep -v '/\(filter\|cmdline\|tests/.*\)$$')
 
 .PHONY: test-nocgo
 test-nocgo: NOCGO = ./internal/inherited ./gpu ./rdma/verbs

@@ -68,6 +68,7 @@ func changed(data []byte, at ...int) []byte {
 // TestChecksumSendsOnlyWhatDiffers: whatever the two ends agreed on, what is the same is
 // not sent, what differs is, and files that are the same stay the files that they were.
 func TestChecksumSendsOnlyWhatDiffers(t *testing.T) {
+	rdmatest.SampleOverDevices(t)
 	over(t, testChecksumSendsOnlyWhatDiffers)
 }
 

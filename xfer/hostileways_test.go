@@ -2,7 +2,6 @@ package xfer
 
 import (
 	"context"
-	"hash/crc32"
 	"net/netip"
 	"os"
 	"slices"
@@ -47,12 +46,12 @@ func hostileWays(t *testing.T) (all []hostileWay) {
 	return all
 }
 
-// overHostile runs a test on TCP, or on one of the devices, which goes by the
-// test's name; on all of them where all combinations are wanted.
+// overHostile runs a test on TCP; or on the device that the seed picks, or on none; on all
+// of them where all combinations are wanted.
 func overHostile(t *testing.T, test func(t *testing.T, w hostileWay)) {
 	all := hostileWays(t)
 	if os.Getenv("GDRCP_TEST_FULL") != "1" {
-		i := int(crc32.ChecksumIEEE([]byte(t.Name()))) % len(all)
+		i := rdmatest.PickDevice(t, len(all))
 		all = all[i : i+1]
 	}
 	for _, w := range all {

@@ -272,6 +272,7 @@ func rdmaWay(t *testing.T, device string, dmabuf bool) way {
 
 // The device writes and reads memory that the processor may not touch.
 func TestDirectSlots(t *testing.T) {
+	rdmatest.SampleOverDevices(t)
 	for _, tc := range []struct {
 		name  string
 		words []string
@@ -325,6 +326,7 @@ func pullToGPU(t *testing.T, w way, f rdmatest.Faults, change func(*xfer.Options
 
 // What arrived is flushed where the kind of GPU needs it, or always.
 func TestFlushOfGPUMemory(t *testing.T) {
+	rdmatest.SampleOverDevices(t)
 	for _, tc := range []struct {
 		word, flush string
 		want        xfer.Flush
@@ -353,6 +355,7 @@ func TestFlushOfGPUMemory(t *testing.T) {
 // A registration that succeeds is not believed: where the trial fails, chunks
 // are staged.
 func TestTrialDecides(t *testing.T) {
+	rdmatest.SampleOverDevices(t)
 	for name, f := range map[string]rdmatest.Faults{
 		"no loopback":    {Loopback: func() error { return os.ErrPermission }},
 		"transfer fails": {Drop: func(p rdmatest.Posted) bool { return p.Conn == 0 }},
@@ -367,6 +370,7 @@ func TestTrialDecides(t *testing.T) {
 
 // Where the device does not reach the GPU's memory, each rung says why.
 func TestRungsThatFail(t *testing.T) {
+	rdmatest.SampleOverDevices(t)
 	for _, tc := range []struct {
 		name, device string
 		dmabuf       bool

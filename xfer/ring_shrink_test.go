@@ -15,6 +15,7 @@ import (
 // A ring that is larger than the GPU's window has as many slots as fit there, and
 // the copy goes straight to and from them.
 func TestRingsThatFitTheWindow(t *testing.T) {
+	rdmatest.SampleOverDevices(t)
 	for name, tc := range map[string]struct {
 		words  []string
 		faults rdmatest.Faults
@@ -46,6 +47,7 @@ func TestRingsThatFitTheWindow(t *testing.T) {
 
 // What does not fit at all is staged, with all its slots.
 func TestRingsThatFitNoWindow(t *testing.T) {
+	rdmatest.SampleOverDevices(t)
 	w := rdmaWay(t, "rxe0", true)
 	overGPU(t, w, ends{"0", "0"}, fakeGPUs(t, "bar1=8"), rdmatest.Faults{}, xfer.RungStaged, func(o *xfer.Options) {
 		o.Slots, o.ChunkBytes = 64, 1<<20

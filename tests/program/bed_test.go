@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"gdrcp/rdma/rdmatest"
 )
 
 // TestVerbsCopies copies trees both ways over each device: the last line says
@@ -42,6 +44,7 @@ func TestVerbsCopies(t *testing.T) {
 // TestVerbsNeedsNoTCP reaches a server that has no TCP port where the client
 // knows it.
 func TestVerbsNeedsNoTCP(t *testing.T) {
+	rdmatest.SampleOverDevices(t)
 	for i, l := range needRDMA(t) {
 		t.Run(l.name, func(t *testing.T) {
 			here, there := t.TempDir(), t.TempDir()
@@ -119,6 +122,7 @@ func TestDevices(t *testing.T) {
 // limit and the remedy are told. Root is held to the limit once it lacks
 // CAP_IPC_LOCK.
 func TestLockedMemory(t *testing.T) {
+	rdmatest.SampleOverDevices(t)
 	links := needRDMA(t)
 	asRoot(t)
 	h := how{before: []string{"prlimit", "--memlock=65536:65536", "setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"}}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"gdrcp/rdma/rdmatest"
 	"gdrcp/tests/launch"
 
 	"golang.org/x/sys/unix"
@@ -13,6 +14,7 @@ import (
 // peer is silent by the monotonic clock alone. Only a guest of the bed has a
 // clock that is the test's to set.
 func TestClockIsSet(t *testing.T) {
+	rdmatest.SampleOverDevices(t)
 	links := needRDMA(t)
 	ownGuest(t, "sets the machine's clock")
 	copies := map[*sides]*process{}

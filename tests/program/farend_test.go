@@ -1,10 +1,15 @@
 package program
 
-import "testing"
+import (
+	"testing"
+
+	"gdrcp/rdma/rdmatest"
+)
 
 // TestFarEndOverVerbs: what starts the far end carries no data where a device
 // reaches it. A shell of this host is in the place of ssh.
 func TestFarEndOverVerbs(t *testing.T) {
+	rdmatest.SampleOverDevices(t)
 	byShell := []string{"--rsh", `sh -c 'shift; exec sh -c "$*"' rsh`, "--remote-path", binary, "--json"}
 	for _, l := range needRDMA(t) {
 		t.Run(l.name, func(t *testing.T) {

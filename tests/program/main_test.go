@@ -116,8 +116,10 @@ func rdmaLinks() []link {
 	return links
 }
 
-// everyLink runs a test over TCP, or over each RDMA device where there are.
+// everyLink runs a test over TCP, or over each RDMA device where there are, and there only
+// if the test is in the sample of the seed.
 func everyLink(t *testing.T, test func(t *testing.T, l link)) {
+	rdmatest.SampleOverDevices(t)
 	links := rdmaLinks()
 	if len(links) == 0 {
 		links = []link{tcpLink()}

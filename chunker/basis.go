@@ -61,6 +61,9 @@ func (s *Sink) OpenBasis(e *manifest.Entry, a *Attributes, bytes int64) (*Basis,
 	return b, nil
 }
 
+// Stamp is the file's stamp from when it was opened.
+func (b *Basis) Stamp() Stamp { return b.stamp }
+
 // ReadAt reads all of p from byte off on, blocking for the disk.
 func (b *Basis) ReadAt(p []byte, off int64) (int, error) {
 	b.mu.RLock()

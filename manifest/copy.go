@@ -32,6 +32,9 @@ func Copy(out *Writer, r *Reader, seen func(e *Entry)) error {
 // copyEntry writes the entry that r is at. ErrVoid: readers of out will forget the
 // entry.
 func copyEntry(out *Writer, r *Reader, e *Entry) error {
+	if id, ok := r.Identity(); ok {
+		out.Identify(id)
+	}
 	if e.Type != File || PieceCount(e.Size, r.header.PieceBytes) <= 1 {
 		return out.WriteEntry(e)
 	}

@@ -23,6 +23,10 @@ import (
 //	l MODE TIME PATH<tab>TARGET
 //	root CONTENT META entries=N bytes=M
 //
+// A manifest with identities has version 2, and before the line of a file there may be
+//
+//	i INODE CTIME                           see Identity
+//
 // One space between fields; every line ends in a newline; entries ascend bytewise by
 // path, "." first. MODE is four octal digits, TIME seconds since 1970 with nine
 // decimals, SIZE, N and M are decimal, digests and roots lower-case hexadecimal. In
@@ -34,6 +38,9 @@ import (
 const (
 	magic   = "gdrcp-manifest"
 	version = "1"
+	// identitiesVersion is the version of manifests with identities. Programs that know
+	// version 1 alone say so, and read nothing.
+	identitiesVersion = "2"
 
 	// maxLineBytes bounds a line with its newline. The longest legal one is a
 	// link's: path and target of 4095 bytes, each escaped as four.
@@ -66,7 +73,7 @@ type Summary struct {
 	Bytes   int64    // sum of the files' sizes
 }
 
-func appendHeader(b []byte, h Header) []byte {
+func appendHeader(b []byte, h Header, version string) []byte {
 	return fmt.Appendf(b, "%s %s %s %d\n", magic, version, h.Algorithm, h.PieceBytes)
 }
 

@@ -6,26 +6,26 @@ import (
 )
 
 // parseHeader reads the first line. It checks the version before anything that may
-// depend on it.
-func parseHeader(line []byte) (h Header, err error) {
+// depend on it. identities says that files may have one.
+func parseHeader(line []byte) (h Header, identities bool, err error) {
 	word, rest, _ := bytes.Cut(line, []byte(" "))
 	if string(word) != magic {
-		return h, fmt.Errorf("%w: begins with %.40q, not %q", ErrFormat, line, magic)
+		return h, false, fmt.Errorf("%w: begins with %.40q, not %q", ErrFormat, line, magic)
 	}
 	word, rest, _ = bytes.Cut(rest, []byte(" "))
-	if string(word) != version {
-		return h, fmt.Errorf("%w: %.40q, this program knows %s", ErrVersion, word, version)
+	if identities = string(word) == identitiesVersion; !identities && string(word) != version {
+		return h, false, fmt.Errorf("%w: %.40q, this program knows %s and %s", ErrVersion, word, version, identitiesVersion)
 	}
 	word, rest, _ = bytes.Cut(rest, []byte(" "))
 	if h.Algorithm, err = ParseAlgorithm(string(word)); err != nil {
-		return h, fmt.Errorf("%w: %w", ErrFormat, err)
+		return h, false, fmt.Errorf("%w: %w", ErrFormat, err)
 	}
 	pieceBytes, ok := parseDecimal(rest)
 	if !ok {
-		return h, fmt.Errorf("%w: piece size %.40q", ErrFormat, rest)
+		return h, false, fmt.Errorf("%w: piece size %.40q", ErrFormat, rest)
 	}
 	h.PieceBytes = pieceBytes
-	return h, h.Check()
+	return h, identities, h.Check()
 }
 
 // parseSummary reads the last line after its first word.

@@ -26,6 +26,9 @@ type Reader struct {
 	again  []byte // that name, escaped again; reused
 
 	entry *Entry // the last Next returned
+	// identities says that the manifest may have some. identity is that of entry, or nil.
+	identities bool
+	identity   *Identity
 	// pieceEnd is why NextPiece has no more pieces: io.EOF or ErrVoid; nil while it has
 	// more.
 	pieceEnd error
@@ -50,7 +53,7 @@ func startReader(src *source, name string) (*Reader, error) {
 	m := &Reader{source: src, in: bufio.NewReaderSize(src.text, maxLineBytes), name: name, pieceEnd: io.EOF}
 	line, err := m.readLine()
 	if err == nil {
-		m.header, err = parseHeader(line)
+		m.header, m.identities, err = parseHeader(line)
 	}
 	if err != nil {
 		src.close()
@@ -88,7 +91,10 @@ func (r *Reader) Next() (*Entry, error) {
 	if err != nil {
 		return nil, r.fail(err)
 	}
-	if rest, ok := bytes.CutPrefix(line, []byte("root ")); ok {
+	if line, err = r.takeIdentity(line); err != nil {
+		return nil, r.fail(err)
+	}
+	if rest, ok := bytes.CutPrefix(line, []byte("root ")); ok && r.identity == nil {
 		if err := r.end(rest); err != nil {
 			return nil, r.fail(err)
 		}
@@ -96,6 +102,9 @@ func (r *Reader) Next() (*Entry, error) {
 		return nil, io.EOF
 	}
 	e, several, err := r.parseEntry(line)
+	if err == nil && r.identity != nil && e.Type != File {
+		err = fmt.Errorf("%w: an identity of %q, which is no file", ErrFormat, e.Path)
+	}
 	if err == nil {
 		err = r.roots.place(e)
 	}

@@ -86,7 +86,7 @@ var rejected = map[string]struct {
 	"nothing":             {"", ErrTruncated, 1},
 	"other file":          {"hello\n", ErrFormat, 1},
 	"no newline at all":   {strings.Repeat("x", 1<<20), ErrFormat, 1},
-	"version":             {"gdrcp-manifest 2 new things\n", ErrVersion, 1},
+	"version":             {"gdrcp-manifest 3 new things\n", ErrVersion, 1},
 	"version word":        {"gdrcp-manifest 01 crc32c 65536\n", ErrVersion, 1},
 	"algorithm":           {"gdrcp-manifest 1 md5 65536\n", ErrFormat, 1},
 	"piece size":          {"gdrcp-manifest 1 crc32c 65537\n", ErrFormat, 1},
@@ -263,6 +263,9 @@ func checkReadable(t *testing.T, text []byte) {
 		return
 	}
 	defer r.Close()
+	if r.HasIdentities() {
+		return // FuzzIdentities tries them
+	}
 	items, err := readItems(r)
 	again := manifestText(t, r.Header(), items)
 	if err != io.EOF {

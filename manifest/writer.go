@@ -14,9 +14,13 @@ type Writer struct {
 	out    *bufio.Writer
 	itself itself
 	header Header
-	roots  *Roots
-	tree   *Tree
-	line   []byte // one line, reused
+	// identities says that files may have one. identity is that of the next file, or nil.
+	identities bool
+	identity   *Identity
+	begun      bool // the first line is written
+	roots      *Roots
+	tree       *Tree
+	line       []byte // one line, reused
 
 	open    bool  // between BeginFile and its end
 	entry   Entry // the open file
@@ -39,12 +43,15 @@ func NewWriter(w io.Writer, h Header) (*Writer, error) {
 		roots:  NewRoots(h.Algorithm, h.PieceBytes),
 		tree:   NewTree(h.Algorithm),
 	}
-	m.line = appendHeader(m.line, h)
-	return m, m.flushLine()
+	return m, nil
 }
 
 // flushLine writes w.line and empties it.
 func (w *Writer) flushLine() error {
+	if !w.begun {
+		w.begun = true
+		w.line = append(appendHeader(nil, w.header, w.version()), w.line...)
+	}
 	_, err := w.out.Write(w.line)
 	w.line = w.line[:0]
 	if err != nil {
@@ -87,6 +94,7 @@ func checkEmpty(a Algorithm, e *Entry) error {
 // writeCovered writes the one line of a placed entry and covers it.
 func (w *Writer) writeCovered(e *Entry) error {
 	var hex [2 * len(Digest{})]byte
+	w.appendIdentity(e)
 	w.line = appendEntry(w.line, e, w.header.Algorithm.AppendHex(hex[:0], e.Root))
 	w.roots.cover(e)
 	return w.flushLine()
@@ -110,6 +118,7 @@ func (w *Writer) BeginFile(e *Entry) error {
 	if w.single() {
 		return nil // its one line has its digest
 	}
+	w.appendIdentity(e)
 	w.line = appendEntry(w.line, e, []byte("*"))
 	return w.flushLine()
 }
@@ -186,6 +195,7 @@ func (w *Writer) VoidFile() error {
 	}
 	w.open = false
 	if w.single() {
+		w.identity = nil
 		return nil
 	}
 	if err := w.flushRun(); err != nil {

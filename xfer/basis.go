@@ -25,7 +25,10 @@ type comparison struct {
 	// digestBytes and holeBytes are of the extents that were booked.
 	digestBytes, holeBytes int64
 	// differs says that not all is the same. differBytes are of the pieces that are not.
-	differs     bool
+	differs bool
+	// trusted says, at the sink, that the digests of the basis manifest are compared, and not
+	// those of the file. It has the entry's lock.
+	trusted     bool
 	differBytes int64
 }
 

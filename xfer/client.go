@@ -26,6 +26,9 @@ func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst st
 	if err := errors.Join(checkNames(sources), o.checkSinkOptions()); err != nil {
 		return nil, err
 	}
+	if o.BasisManifest != "" {
+		return nil, fmt.Errorf("%w: a basis manifest is for a copy to this machine from another", ErrUsage)
+	}
 	if o.Names != nil {
 		var err error
 		if sources, err = listedSource(sources); err != nil {
@@ -113,9 +116,14 @@ func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst stri
 	}
 	defer store.Close()
 	o.store = store
+	known, err := o.openBasis(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	defer known.close()
 	return c.copy(ctx, ep, &o, h, func(s *session, acct *copyResults) conversation {
 		k := newSink(s, store, o.Tally, acct)
-		k.filter = newPullFilter(h)
+		k.filter, k.known = newPullFilter(h), known
 		k.filter.filter = o.checkable(s.rules, paths)
 		if o.Names != nil {
 			k.filter.listed = &listedCheck{names: o.Names.Names(), recursive: o.Recursive}

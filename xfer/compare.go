@@ -30,7 +30,11 @@ func (w *lander) compare(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent) (goo
 	}
 	same := false
 	if now != nil {
-		same, err = w.isSame(now, e, x)
+		if known := e.trustedFile(); known != nil {
+			same = known.holds(x, &w.sink.session.terms)
+		} else {
+			same, err = w.isSame(now, e, x)
+		}
 	}
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -126,7 +130,7 @@ func (k *sink) openBasisLocked(e *sinkEntry) error {
 		return nil
 	}
 	e.basis = b
-	if e.temp != nil || e.Size <= p.PieceBytes || p.Has(wire.FlagDryRun|wire.FlagInPlace) {
+	if e.trusts() || e.temp != nil || e.Size <= p.PieceBytes || p.Has(wire.FlagDryRun|wire.FlagInPlace) {
 		return nil
 	}
 	var partial *chunker.Partial

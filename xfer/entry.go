@@ -126,6 +126,7 @@ type sinkEntry struct {
 	basis    *chunker.Basis
 	noBasis  bool
 	hasToken bool
+	known    *knownFile        // what the basis manifest says of it, or nil
 	at       chunker.Published // once it is published
 	written  int64             // bytes verified and written, holes included
 	stored   int64             // of these, bytes of data

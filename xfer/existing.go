@@ -30,6 +30,8 @@ func (o *Options) checkSinkOptions() error {
 		return fmt.Errorf("%w: %s", ErrUsage, o.wholeProblem())
 	case o.Checksum && (o.SizeOnly || o.AppendVerify):
 		return fmt.Errorf("%w: --checksum excludes --size-only and --append-verify", ErrUsage)
+	case o.BasisManifest != "" && (!o.Checksum || o.Manifest != "" || o.InPlace || o.VerifyWritten):
+		return fmt.Errorf("%w: --basis-manifest goes with --checksum, and not with --manifest, --inplace or --verify-written", ErrUsage)
 	case (keeping || o.DryRun) && (o.Manifest != "" || o.WriteManifest != ""):
 		return fmt.Errorf("%w: a manifest needs a whole copy: leave out --update, --size-only, --append-verify, --ignore-existing, --existing, --max-size, --min-size or --dry-run", ErrUsage)
 	}

@@ -82,6 +82,9 @@ type Options struct {
 	// Checksum compares files of the same size by the digests of their pieces, and sends
 	// only what differs.
 	Checksum bool
+	// BasisManifest, with Checksum and in a Pull, is a manifest with identities of what is at
+	// the destination. Files that are as it says are not read there.
+	BasisManifest string
 	// AppendVerify takes a file that is shorter at the destination for the beginning of the
 	// source's: it is compared as with Checksum, and the rest is sent. Files that are not
 	// shorter there are kept.
@@ -254,13 +257,15 @@ type Event struct {
 	Text    string
 	// Unchanged says of a copied file that it was there already, with the same content.
 	Unchanged bool
-	End       End // of EventFile: the end that Text is about
-	Link      *Link
-	Memory    *Memory
-	Place     *Place
-	Remote    bool
-	Dir       bool
-	DryRun    bool // nothing has happened: the event tells what would
+	// Trusted says beside Unchanged that the basis manifest vouches for it: nobody read it.
+	Trusted bool
+	End     End // of EventFile: the end that Text is about
+	Link    *Link
+	Memory  *Memory
+	Place   *Place
+	Remote  bool
+	Dir     bool
+	DryRun  bool // nothing has happened: the event tells what would
 	// Rail and RailsLeft belong to the events of rails.
 	Rail      string
 	RailsLeft int
@@ -308,6 +313,10 @@ type Summary struct {
 	// they are verified.
 	Unchanged, UnchangedBytes int64
 	Bytes                     int64
+	// Trusted counts the files that were there already with the same content as the basis
+	// manifest has it: nobody read them. Neither Files, Unchanged nor Bytes has them, nor
+	// the numbers below. TrustedBytes are theirs.
+	Trusted, TrustedBytes int64
 	// SentBytes, SameBytes and ResumedBytes add up to Bytes, but for holes: what was sent,
 	// what was compared and is the same at the destination, and what an earlier copy had
 	// brought, so that it was not sent again. ComparedBytes is SameBytes and what was
@@ -368,8 +377,9 @@ func (a *copyResults) summary(t *Tally, p *wire.Terms, link Link, since time.Tim
 	of := func(o Outcome) int64 { return a.booked.counts[o] + a.refused.counts[o] + a.late[o] }
 	sum := &Summary{
 		Link: link, Local: wire.HostMemory(""), Remote: wire.HostMemory(""), Content: r.Content, Meta: r.Meta, Hash: p.Hash, PieceBytes: p.PieceBytes,
-		Files: a.booked.counts[Copied], Dirs: a.booked.dirs, Links: a.booked.links, Bytes: int64(r.Bytes), WireBytes: counted.WireBytes, Repairs: counted.Repairs,
+		Files: a.booked.counts[Copied], Dirs: a.booked.dirs, Links: a.booked.links, Bytes: int64(r.Bytes) - a.booked.trustedBytes, WireBytes: counted.WireBytes, Repairs: counted.Repairs,
 		Unchanged: a.booked.unchanged, UnchangedBytes: a.booked.unchangedBytes, ResumedBytes: a.booked.resumedBytes, ComparedBytes: a.booked.compared.digestBytes,
+		Trusted: a.booked.trusted, TrustedBytes: a.booked.trustedBytes,
 		SkippedBytes: a.booked.skippedBytes, SameBytes: a.booked.compared.sameBytes(), SentBytes: a.booked.sentBytes,
 		Seconds: time.Since(since).Seconds(), FirstByte: counted.FirstByte,
 		Skipped: of(Skipped), Failed: of(Failed), Changed: of(Changed), Corrupt: of(Corrupt),

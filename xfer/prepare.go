@@ -65,7 +65,7 @@ func (k *sink) prepare(e *sinkEntry) error {
 			err = k.store.Symlink(&e.Entry, e.attrs)
 		default:
 			e.compareWith(k.basisPieces(e), &k.session.terms)
-			return nil
+			return k.know(e)
 		}
 	}
 	if err != nil {

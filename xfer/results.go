@@ -74,6 +74,8 @@ type bookings struct {
 	compared                  comparison
 	unchanged                 int64
 	sentBytes, unchangedBytes int64
+	// trusted counts files that stay unread, trustedBytes are theirs.
+	trusted, trustedBytes int64
 	// skippedBytes are of files that the destination kept, and nobody compared.
 	skippedBytes int64
 	dryBytes     int64 // of the files that would be copied
@@ -225,8 +227,13 @@ func (a *copyResults) book(b *entryState, x *wire.Exception) error {
 	}
 	a.tries.settle(b)
 	if x != nil && x.Outcome == Kept && b.comparison.pieces > 0 { // in a dry run
-		a.booked.unchanged++
-		a.report(Event{Kind: EventFile, Path: b.Path, Outcome: Copied, Bytes: b.Size, Unchanged: true, DryRun: a.dry})
+		if b.isTrusted() {
+			a.booked.trusted++
+			a.booked.trustedBytes += b.Size
+		} else {
+			a.booked.unchanged++
+		}
+		a.report(Event{Kind: EventFile, Path: b.Path, Outcome: Copied, Bytes: b.Size, Unchanged: true, Trusted: b.isTrusted(), DryRun: a.dry})
 		return nil
 	}
 	published := a.tries.hadPublished(b, x)
@@ -247,6 +254,7 @@ func (a *copyResults) book(b *entryState, x *wire.Exception) error {
 		return nil
 	}
 	unchanged := b.isUnchanged() && !a.dry // a dry run tells that as kept
+	trusted := unchanged && b.isTrusted()
 	switch b.Type {
 	case manifest.Dir:
 		a.booked.dirs++
@@ -254,15 +262,21 @@ func (a *copyResults) book(b *entryState, x *wire.Exception) error {
 		a.booked.links++
 	default:
 		arrivedBytes := a.tries.arrivedBefore(b)
-		if unchanged {
+		switch {
+		case trusted:
+			a.booked.trusted++
+			a.booked.trustedBytes += b.Size
+		case unchanged:
 			a.booked.unchanged++
 			a.booked.unchangedBytes += b.Size
-		} else {
+		default:
 			a.booked.counts[Copied]++
 		}
 		a.booked.resumedBytes += arrivedBytes
-		a.booked.compared.add(&b.comparison)
-		if !b.isLink() {
+		if !trusted {
+			a.booked.compared.add(&b.comparison)
+		}
+		if !b.isLink() && !trusted {
 			a.booked.sentBytes += b.Size - arrivedBytes - b.comparison.holeBytes - b.comparison.sameBytes()
 		}
 		a.tally.AddFile()
@@ -272,7 +286,7 @@ func (a *copyResults) book(b *entryState, x *wire.Exception) error {
 		a.booked.grown++
 		text = b.grownText()
 	}
-	a.report(Event{Kind: EventFile, Path: b.Path, Outcome: Copied, Bytes: b.Size, Text: text, Unchanged: unchanged, DryRun: a.dry})
+	a.report(Event{Kind: EventFile, Path: b.Path, Outcome: Copied, Bytes: b.Size, Text: text, Unchanged: unchanged, Trusted: trusted, DryRun: a.dry})
 	if a.dry {
 		a.booked.dryBytes += b.Size
 		return nil

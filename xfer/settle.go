@@ -238,6 +238,7 @@ func (k *sink) settleSome() ([]byte, error) {
 	k.window.mu.Lock()
 	for id := from; id < upto; id++ {
 		k.window.xattrBytes -= k.window.table[id%entryWindow].xattrBytes
+		k.known.release(k.window.table[id%entryWindow].known)
 		k.window.table[id%entryWindow] = nil
 	}
 	k.window.settled = upto

@@ -25,6 +25,7 @@ type sink struct {
 	results  *copyResults
 	ledger   *ledger
 	filter   *pullFilter  // of a pull
+	known    *knownFiles  // of a basis manifest, or nil
 	teller   *namesTeller // of a pull by a list
 	// out is the stream that the copy goes to in place of the store, or nil.
 	out Output

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"time"
 
 	"gdrcp/chunker"
 	"gdrcp/internal/filter"
@@ -24,6 +25,9 @@ type Options struct {
 	// Nil: everything. A comparison with a manifest always takes everything.
 	Names     *chunker.List
 	Recursive bool
+	// Identities gives each file its identity, if out can have some. A file that has changed
+	// in the last identityAge gets none.
+	Identities bool
 	// Report gets each finding, one call at a time. It may be nil.
 	Report func(Finding)
 	// Tally counts while the files are read. It may be nil.
@@ -101,6 +105,9 @@ func Create(ctx context.Context, path string, out *manifest.Writer, h manifest.H
 		t.place = filter.PlaceOf(filter.Absolute(path), ".", true)
 	}
 	t.leaveOut = func(it *item) bool { return out.IsItself(it.entry.Path, it.stamp.Inode()) }
+	if o.Identities {
+		out.WithIdentities()
+	}
 	if err := t.run(ctx, t.cutAll, &maker{out: out, sum: sum, report: o.Report}); err != nil {
 		return nil, err
 	}
@@ -171,6 +178,7 @@ func (m *maker) piece(p *piece) error {
 	}
 	if !m.begun {
 		m.begun, m.tree = true, manifest.NewTree(m.sum.Algorithm)
+		m.identify(p.item)
 		if err := m.out.BeginFile(e); err != nil {
 			return err
 		}
@@ -193,5 +201,18 @@ func (m *maker) end(it *item) error {
 	if begun {
 		return m.out.EndFile(m.tree.Root())
 	}
+	m.identify(it)
 	return m.out.WriteEntry(&it.entry)
+}
+
+// identityAge is how long the last change of a file must be past, when its reading begins,
+// for the file to get an identity: a change that comes later then has another time. It is
+// more than the unit of the times of any local file system (FAT: 2 s).
+const identityAge = 5 * time.Second
+
+// identify gives the next entry of the manifest its identity.
+func (m *maker) identify(it *item) {
+	if it.entry.Type == manifest.File && it.foundNs-it.stamp.CtimeNs >= int64(identityAge) {
+		m.out.Identify(manifest.Identity{Ino: it.stamp.Ino, CtimeNs: it.stamp.CtimeNs})
+	}
 }

@@ -53,6 +53,7 @@ type item struct {
 	// name is the entry's path in the tree, if that differs.
 	name    string
 	stamp   chunker.Stamp
+	foundNs int64 // when the walk came to it, in nanoseconds since 1970
 	sparse  bool
 	problem error           // why it cannot be read
 	want    *manifest.Entry // the manifest's entry; nil: there is none

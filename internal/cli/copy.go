@@ -137,6 +137,9 @@ func (c *copyRun) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 	if c.options.Wire, err = c.wire.read(c.getenv); err != nil {
 		return nil, err
 	}
+	if c.options.BasisManifest != "" && (p.from != nil || p.push) {
+		return nil, args.UsageErrorf("--basis-manifest is for a copy from another machine to this one")
+	}
 	if p.from != nil {
 		return nil, c.relay(ctx, p)
 	}
@@ -226,6 +229,8 @@ func (c *copyRun) report(e xfer.Event) {
 			}
 		} else if e.Text != "" && !c.quiet {
 			c.console.line("gdrcp: %s", printable.Text(e.Text))
+		} else if c.verbose && e.Trusted {
+			c.console.line("%s: trusted, not read", args.Quote(e.Path))
 		} else if c.verbose && e.Unchanged {
 			c.console.line("%s: unchanged", args.Quote(e.Path))
 		} else if c.verbose {

@@ -207,6 +207,8 @@ type summaryEvent struct {
 	Missing        int64   `json:"missing"`
 	Kept           int64   `json:"kept"`
 	Unchanged      int64   `json:"unchanged"`
+	Trusted        int64   `json:"trusted,omitempty"`
+	TrustedBytes   int64   `json:"trusted_bytes,omitempty"`
 	SentBytes      int64   `json:"sent_bytes"`
 	ComparedBytes  int64   `json:"compared_bytes"`
 	SameBytes      int64   `json:"same_bytes"`
@@ -236,7 +238,7 @@ func eventOf(s *xfer.Summary) summaryEvent {
 		WireBytes: s.WireBytes, Repairs: s.Repairs, Hash: s.Hash.String(), PieceBytes: s.PieceBytes, Root: hex.EncodeToString(s.Content[:]),
 		MetaRoot: hex.EncodeToString(s.Meta[:]), Verified: s.Verified, FirstByteMs: float64(s.FirstByte.Microseconds()) / 1e3, Skipped: s.Skipped,
 		Failed: s.Failed, Changed: s.Changed, Corrupt: s.Corrupt, Missing: s.Missing, Kept: s.Kept, Unchanged: s.Unchanged,
-		SentBytes: s.SentBytes, ComparedBytes: s.ComparedBytes, SameBytes: s.SameBytes, SkippedBytes: s.SkippedBytes, ResumedBytes: s.ResumedBytes, Grown: s.Grown, Retries: s.Retries, Deleted: s.Deleted,
+		Trusted: s.Trusted, TrustedBytes: s.TrustedBytes, SentBytes: s.SentBytes, ComparedBytes: s.ComparedBytes, SameBytes: s.SameBytes, SkippedBytes: s.SkippedBytes, ResumedBytes: s.ResumedBytes, Grown: s.Grown, Retries: s.Retries, Deleted: s.Deleted,
 		NotDeleted: s.NotDeleted, Withheld: s.Withheld, DryRun: s.DryRun, Rails: s.Rails, Local: s.Local, Remote: s.Remote, LocalCost: local, RemoteCost: remote, linkFields: fieldsOf(&s.Link),
 	}
 }
@@ -251,6 +253,9 @@ func rateOf(bytes int64, seconds float64) float64 {
 
 // outcomeOf is the outcome of an entry, in a word.
 func outcomeOf(e *xfer.Event) string {
+	if e.Trusted {
+		return "trusted"
+	}
 	if e.Unchanged {
 		return "unchanged"
 	}

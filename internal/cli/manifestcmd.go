@@ -52,6 +52,7 @@ func (p *program) manifestCommand() *cli.Command {
 					&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` where to write it (- is standard output, the default; zstd if it ends in .zst)", Destination: &m.outName, Value: "-"},
 					checkedFlag("hash", "`xxh3|blake3|crc32c|sha256` how pieces are digested (xxh3)", hash(&m.header.Algorithm)),
 					checkedFlag("piece-size", "`SIZE` size of a piece, a power of two from 64KiB to 1GiB (1MiB)", pieceSize(&m.header.PieceBytes)),
+					&cli.BoolFlag{Name: "identities", Usage: "also write the inode and the time of the last change (ctime) of each file, for --basis-manifest. Such a manifest is another one for each copy of a tree", Destination: &m.audit.Identities},
 				), about(topicSelect, follow, recursive), about(topicSelect, chooses...), m.ssh.flags(), about(topicOutput, quiet, progress, asJSON)),
 			},
 			{
@@ -140,6 +141,9 @@ func (m *manifestRun) create(ctx context.Context, operands []string) error {
 	where, path, err := m.parsePlace(operands[0])
 	if err != nil {
 		return err
+	}
+	if where != nil && m.audit.Identities {
+		return args.UsageErrorf("--identities is for a PATH of this machine")
 	}
 	if m.outName == "-" {
 		var stop context.CancelFunc

@@ -26,6 +26,9 @@ func statsLines(s *xfer.Summary) []string {
 		"Number of directories: " + grouped(s.Dirs),
 		"Number of links: " + grouped(s.Links),
 	}
+	if s.Trusted > 0 {
+		lines = append(lines, "Number of trusted files, not read: "+grouped(s.Trusted), "Data of trusted files, not read: "+grouped(s.TrustedBytes)+" bytes")
+	}
 	var left []string
 	for _, n := range []struct {
 		name string

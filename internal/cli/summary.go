@@ -38,7 +38,7 @@ func summaryText(s *xfer.Summary) string {
 	}
 	left := leftText(s)
 	if copied := copiedEntries(s); copied == 0 {
-		return fmt.Sprintf("copied nothing in %s (%s)%s", secondsText(s.Seconds), linkText(s), left)
+		return fmt.Sprintf("copied nothing in %s (%s)%s%s", secondsText(s.Seconds), linkText(s), left, trustedText(s))
 	}
 	claim, end := "copied", ", verified"
 	if s.Files == 0 && s.Unchanged > 0 {
@@ -58,6 +58,7 @@ func summaryText(s *xfer.Summary) string {
 		what += ", " + shortBytes(float64(s.Bytes)) + resumedText(s) + sameText(s)
 		how = shortBytes(rateOf(s.Bytes-s.ResumedBytes, s.Seconds)) + "/s, " + how
 	}
+	end += trustedText(s)
 	return fmt.Sprintf("%s %s in %s (%s)%s", claim, what, secondsText(s.Seconds), how, end)
 }
 
@@ -75,6 +76,14 @@ func sameText(s *xfer.Summary) string {
 		return ""
 	}
 	return fmt.Sprintf(" (%s of that compared and the same, %s sent)", shortBytes(float64(s.SameBytes)), shortBytes(float64(s.SentBytes)))
+}
+
+// trustedText says how much is at the destination by the word of the basis manifest alone.
+func trustedText(s *xfer.Summary) string {
+	if s.Trusted == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %s, %s, trusted by the basis manifest and not read", count(s.Trusted, "file", "files"), shortBytes(float64(s.TrustedBytes)))
 }
 
 // copiedEntries returns the number of entries that were copied, or compared and are the
@@ -129,7 +138,7 @@ func logText(s *xfer.Summary) string {
 
 // dryText returns the result of a dry run, in a line.
 func dryText(s *xfer.Summary) string {
-	return fmt.Sprintf("dry run, nothing was changed: would copy %s, %s (%s)%s", countsText(s), shortBytes(float64(s.Bytes)), linkText(s), leftText(s))
+	return fmt.Sprintf("dry run, nothing was changed: would copy %s, %s (%s)%s%s", countsText(s), shortBytes(float64(s.Bytes)), linkText(s), leftText(s), trustedText(s))
 }
 
 // countsText gives the numbers of copied entries.

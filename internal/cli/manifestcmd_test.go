@@ -123,7 +123,7 @@ func TestBadManifests(t *testing.T) {
 	for name, c := range map[string]struct{ text, why string }{
 		"none":      {"", "manifest is truncated"},
 		"other":     {"hello\n", "malformed manifest"},
-		"later":     {strings.Replace(good, "manifest 1 ", "manifest 2 ", 1), "unknown manifest version"},
+		"later":     {strings.Replace(good, "manifest 1 ", "manifest 3 ", 1), "unknown manifest version"},
 		"truncated": {good[:strings.Index(good, "root ")], "manifest is truncated"},
 		"damaged":   {strings.Replace(good, " 1 ", " 2 ", 1), "line"},
 		"longer":    {good + "x\n", "malformed manifest"},

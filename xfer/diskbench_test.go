@@ -85,7 +85,7 @@ func TestBenchDiskComparesBytes(t *testing.T) {
 
 // A file on a disk is read from there, and one in memory is said to be in memory.
 func TestDropFromMemory(t *testing.T) {
-	for _, dir := range []string{t.TempDir(), "/dev/shm"} {
+	for _, dir := range []string{t.TempDir(), "/var/tmp", "/dev/shm"} {
 		f, err := os.CreateTemp(dir, "gdrcp-test-")
 		if err != nil {
 			t.Skip(err)

@@ -93,7 +93,7 @@ bench: build ## ratios to rsync, scp, ib_write_bw and rcopy, in one run (BENCH=h
 	tests/bench/run $(BENCH)
 
 .PHONY: test
-test: lint test-go test-race test-nocgo test-bed fuzz ## everything that a change has to pass: within 25 minutes on 2 CPUs
+test: lint test-go test-race test-nocgo test-bed fuzz instructions ## everything that a change has to pass: within 25 minutes on 2 CPUs
 
 .PHONY: check
 check: lint ## for between two edits: the lint, and the short tests of what is no whole program; within 3 minutes
@@ -104,6 +104,11 @@ test-all: export GDRCP_TEST_FULL = 1
 test-all: ## the same with full file counts and sizes, a minute for each fuzz target, and every row of the benchmark once
 	$(MAKE) test FUZZTIME=60s
 	$(MAKE) bench-short
+
+.PHONY: instructions
+instructions: build ## the instructions that a copy takes for each chunk and each small file, held against a limit
+	@$(NEED) valgrind:valgrind
+	tests/instructions/run ./gdrcp
 
 .PHONY: soak
 soak: gcc ## random trees, options and faults for SOAK_SECONDS (1200); SEED=X picks others, STEP=N runs one of them again

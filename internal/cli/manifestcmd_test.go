@@ -125,7 +125,7 @@ func TestBadManifests(t *testing.T) {
 		"other":     {"hello\n", "malformed manifest"},
 		"later":     {strings.Replace(good, "manifest 1 ", "manifest 3 ", 1), "unknown manifest version"},
 		"truncated": {good[:strings.Index(good, "root ")], "manifest is truncated"},
-		"damaged":   {strings.Replace(good, " 1 ", " 2 ", 1), "line"},
+		"damaged":   {strings.Replace(good, " 1 ", " 2 ", -1), "line"},
 		"longer":    {good + "x\n", "malformed manifest"},
 		"path":      {strings.Replace(good, " a\n", " ../a\n", 1), "invalid path"},
 		"long line": {good + strings.Repeat("x", 1<<20), "malformed manifest"},

@@ -171,11 +171,13 @@ func (h *host) compareTree(ctx context.Context) ([]row, error) {
 	values, err := alternate(ctx, h.log, h.rounds, []*competitor{
 		h.copier("gdrcp", h.linux, "tree-gdrcp", h.copyArgs("tcp", []string{"-rlpt"}, h.linux, h.gdrcp, "tree-gdrcp")...),
 		h.copier("rsync", h.linux, "tree-rsync", "rsync", "-rlpt", "-W", h.linux+"/", "rsync://"+h.rsync+"/dst/tree-rsync"),
+		h.copier("cp -a", h.linux, "tree-cp", "cp", "-a", h.linux, filepath.Join(h.dst, "tree-cp")),
 		scp,
 	})
 	name := fmt.Sprintf("%s, %d files, %d MiB", h.treeName, total.files, total.bytes>>20)
 	return []row{
-		{name: name, unit: "s", ours: values["gdrcp"], peer: "rsync -rlpt -W", peers: values["rsync"], goal: 1.5},
+		{name: name, unit: "s", ours: values["gdrcp"], peer: "rsync -rlpt -W", peers: values["rsync"], goal: 1.6},
+		{name: name, unit: "s", ours: values["gdrcp"], peer: "cp -a, no network", peers: values["cp -a"], goal: 1.2},
 		{name: name, unit: "s", ours: values["gdrcp"], peer: "scp -r", peers: values["scp -r"], goal: 10},
 	}, err
 }

@@ -47,6 +47,8 @@ type device struct {
 	// noClones: files cannot share blocks (ioctl_ficlone(2)).
 	noClones atomic.Bool
 
+	rungs deviceRungs
+
 	// Under the sink's mu:
 	unsynced      map[string]struct{} // directories in which names are not synced
 	unsyncedBytes int
@@ -141,6 +143,7 @@ func (s *Sink) keepDevice(h *dirHandle) error {
 	if st.Type == unix.MSDOS_SUPER_MAGIC {
 		d.timeUnitNs = int64(coarsest)
 	}
+	d.rungs.fsType = int64(st.Type)
 	s.devices[h.inode.Dev] = d
 	return nil
 }

@@ -71,7 +71,7 @@ func (f *FileSystem) String() string {
 }
 
 // FreeBytes is what an unprivileged user can still write to the file system (f_bavail,
-// statfs(2)), or the largest number if the file system does not report that.
+// statfs(2)), with the space that the sink's files have and that is not written yet, or the largest number if the file system does not report that.
 func (f *FileSystem) FreeBytes() (int64, error) {
 	var st unix.Statfs_t
 	if err := uninterrupted(func() error { return unix.Fstatfs(f.dir.fd, &st) }); err != nil {
@@ -80,9 +80,10 @@ func (f *FileSystem) FreeBytes() (int64, error) {
 	if st.Blocks == 0 {
 		return math.MaxInt64, nil
 	}
+	ahead := f.sink.deviceOf(f.dir).rungs.aheadBytes.Load()
 	high, low := bits.Mul64(st.Bavail, uint64(st.Frsize))
 	if high != 0 || low > math.MaxInt64 {
 		return math.MaxInt64, nil
 	}
-	return int64(low), nil
+	return min(int64(low), math.MaxInt64-ahead) + ahead, nil
 }

@@ -189,6 +189,9 @@ func (t *Temp) Keep() error {
 	if t.journal == nil || !t.journal.arrived() || t.lost.Load() != nil {
 		return t.discard()
 	}
+	if t.io.direct.Load().close() > t.written.Load() {
+		_ = unix.Ftruncate(t.fd, t.written.Load()) // the space ahead would be held in vain
+	}
 	_ = fchmod(t.fd, 0o600) // it may have its final mode already
 	return t.close()
 }

@@ -46,6 +46,10 @@ type SinkOptions struct {
 	// Synced, unless nil, is told how long each step took that brings something to the
 	// disk, also from several goroutines at once.
 	Synced func(took time.Duration)
+	// IO is the rung by which files are written. Any but RungAuto is forced: where the
+	// file system does not have it, a write that could take it is an ErrNoRung. Small
+	// files, and the ends of others, go through the page cache.
+	IO Rung
 }
 
 // Sink is where a tree's entries are written. After Place many goroutines may use it at
@@ -59,6 +63,7 @@ type Sink struct {
 	adopts  bool   // a directory is at leaf, and the copy goes on in it
 	// oneByOne: the file system lets only one thread at a time write to a file.
 	oneByOne bool
+	wrote    RungBytes
 
 	placed bool
 	many   bool   // several sources: the copy must not change the top

@@ -1,7 +1,6 @@
 package chunker
 
 import (
-	"bytes"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -21,9 +20,6 @@ const (
 	tempDigits = 32
 	// createTries bounds the attempts to make a file before a cleaner removes it.
 	createTries = 16
-	// holeBytes is the unit in which WriteSparse leaves holes: a page, and the
-	// block of most file systems.
-	holeBytes = 4096
 )
 
 func tempName() string {
@@ -82,13 +78,14 @@ type Temp struct {
 	must     *Content // see ReadBack and MustHold
 	fromDisk bool     // see ReadBack
 	origin   origin   // what it began as
+	sparse   bool     // see ExpectHoles
+	io       tempIO
 	// lost is an error of writing that the disk told while the file was being written.
 	lost atomic.Pointer[error]
 
 	mu    sync.RWMutex // read: writes; write: changes of state
 	state tempState
 	fd    int
-	turn  sync.Mutex // held during a write(2), if the file system allows one at a time
 }
 
 // Create begins a file of e.Size bytes that gets the attributes a at the end. Until
@@ -251,101 +248,6 @@ func (t *Temp) Path() string { return t.path }
 // only before Finish.
 func (t *Temp) KeepIf(stays func(now Standing) bool) { t.stays = stays }
 
-// WriteAt writes all of p at off, blocking for the disk. Many goroutines may write
-// different ranges at once. A range beyond the entry's size is refused. ErrNoSpace: the
-// disk or quota is full.
-func (t *Temp) WriteAt(p []byte, off int64) (int, error) {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	if err := t.checkRange(len(p), off); err != nil {
-		return 0, err
-	}
-	return t.write(p, off)
-}
-
-// WriteSparse writes p like WriteAt, but leaves 4 KiB blocks of the file that are all
-// zero in p as holes. Use it only for ranges not written before: old data would show
-// through the holes. The whole of p counts as written.
-func (t *Temp) WriteSparse(p []byte, off int64) (int, error) {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	if err := t.checkRange(len(p), off); err != nil {
-		return 0, err
-	}
-	for at := 0; at < len(p); {
-		skip := zeroBlocks(p[at:], off+int64(at), true)
-		at += skip
-		data := zeroBlocks(p[at:], off+int64(at), false)
-		n, err := t.write(p[at:at+data], off+int64(at))
-		at += n
-		if err != nil {
-			return at, err
-		}
-	}
-	return len(p), nil
-}
-
-// zeroBlocks returns how many bytes at the start of p, which lies at off in its file,
-// are whole blocks of zeros or, with zero false, are no such blocks.
-func zeroBlocks(p []byte, off int64, zero bool) int {
-	n := 0
-	for n < len(p) {
-		block := min(holeBytes-int((off+int64(n))%holeBytes), len(p)-n)
-		if isHole := block == holeBytes && isZero(p[n:n+block]); isHole != zero {
-			break
-		}
-		n += block
-	}
-	return n
-}
-
-// isZero compares p with itself shifted by one byte, which the runtime does
-// with vector instructions.
-func isZero(p []byte) bool {
-	return len(p) == 0 || p[0] == 0 && bytes.Equal(p[1:], p[:len(p)-1])
-}
-
-func (t *Temp) checkRange(n int, off int64) error {
-	if t.state != tempOpen {
-		return &opError{op: "write", path: t.path, err: os.ErrClosed}
-	}
-	if off < 0 || int64(n) > t.size || off > t.size-int64(n) {
-		return opErr("write beyond the end of", t.path, unix.EFBIG)
-	}
-	return nil
-}
-
-func (t *Temp) write(p []byte, off int64) (int, error) {
-	n := 0
-	for n < len(p) {
-		m, err := t.pwrite(p[n:], off+int64(n))
-		if err == unix.EINTR {
-			continue
-		}
-		if err == nil && m == 0 {
-			err = unix.EIO
-		}
-		if err != nil {
-			return n, opErr("write", t.path, err)
-		}
-		n += m
-	}
-	t.origin.dirty.Store(true)
-	end := off + int64(n)
-	for seen := t.written.Load(); n > 0 && end > seen && !t.written.CompareAndSwap(seen, end); {
-		seen = t.written.Load()
-	}
-	return n, nil
-}
-
-func (t *Temp) pwrite(p []byte, off int64) (int, error) {
-	if t.sink.oneByOne {
-		t.turn.Lock()
-		defer t.turn.Unlock()
-	}
-	return unix.Pwrite(t.fd, p, off)
-}
-
 // SetSize sets the size of a file whose size was unknown when it was created. Bytes
 // that were written behind that are cut off. Call it only before Finish.
 func (t *Temp) SetSize(n int64) {
@@ -364,7 +266,7 @@ func (t *Temp) Finish() error {
 	if t.state != tempOpen {
 		return &opError{op: "finish", path: t.path, err: os.ErrClosed}
 	}
-	if t.written.Load() != t.size {
+	if allocated := t.io.direct.Load().close(); t.written.Load() != t.size || allocated > t.size {
 		if err := uninterrupted(func() error { return unix.Ftruncate(t.fd, t.size) }); err != nil {
 			return opErr("set size of", t.path, err)
 		}
@@ -425,6 +327,7 @@ func (t *Temp) discard() error {
 // close closes the file, which gives up the lock.
 func (t *Temp) close() error {
 	t.state = tempClosed
+	t.io.direct.Load().close()
 	err := closeFD(t.fd)
 	t.fd = -1
 	if t.journal != nil {

@@ -213,7 +213,7 @@ func (o *Options) hello(m wire.Mode) (*wire.Hello, error) {
 		return nil, err
 	}
 	h := &wire.Hello{Terms: wire.Terms{
-		Mode: m, ChunkBytes: o.ChunkBytes, PieceBytes: manifest.DefaultPieceBytes, Hash: o.Hash, Slots: o.Slots, QPs: o.QPs, Codec: o.Compress,
+		Mode: m, ChunkBytes: o.ChunkBytes, PieceBytes: manifest.DefaultPieceBytes, Hash: o.Hash, Slots: o.Slots, QPs: o.QPs, Codec: o.Compress, IO: o.IO,
 	}}
 	if h.Terms.Hash == 0 {
 		h.Terms.Hash = manifest.XXH3

@@ -7,6 +7,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
+	"gdrcp/rdma"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 )
@@ -237,6 +238,8 @@ func (w *lander) write(e *sinkEntry, to func(p []byte, off int64) (int, error), 
 	switch {
 	case errors.Is(err, chunker.ErrNoSpace), errors.Is(err, context.Canceled):
 		return err
+	case errors.Is(err, chunker.ErrNoRung):
+		return fmt.Errorf("%w: %w", rdma.ErrUnsupported, err)
 	case err != nil:
 		w.sink.failEntry(e, Failed, err)
 	}

@@ -64,3 +64,8 @@ func (s *session) spentCost() Cost {
 func (s *session) spent(on stat.Stage, since int64) (now int64) {
 	return s.tally.Spend(on, since, s.workers)
 }
+
+// waited is spent for what a worker does without a turn.
+func (s *session) waited(on stat.Stage, since int64) (now int64) {
+	return s.tally.Spend(on, since, s.waiters)
+}

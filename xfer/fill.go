@@ -85,11 +85,15 @@ func (s *source) fill(ctx context.Context, worker int) error {
 		return s.fillDevice(ctx, worker, pack)
 	}
 	var own pieceBuffer
+	t := &turn{turns: s.turns}
+	defer t.leave()
 	for {
+		t.leave()
 		slot, err := s.nextFill(ctx)
 		if slot == nil || err != nil {
 			return err
 		}
+		t.take()
 		mem, c := s.session.link.ring.Slot(slot.index), &slot.chunk
 		s.fillChunk(c, mem, &own, func(i int) { s.digested(c, i, s.digestOf(c, i, mem)) })
 		c.Codec, c.StoredBytes = pack.pack(mem, int(c.PlainBytes))

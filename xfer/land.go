@@ -10,7 +10,19 @@ import (
 	"gdrcp/xfer/internal/credit"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
+
+	"golang.org/x/sync/errgroup"
 )
+
+// startWorkers starts drainSlots as often as writes can be under way.
+func (k *sink) startWorkers(ctx context.Context, g *errgroup.Group) {
+	if k.session.ringWish.Placement.GPU == wire.GPUOff {
+		k.session.waiters = chunker.DiskWorkers
+	}
+	for i := range chunker.DiskWorkers {
+		g.Go(func() error { return k.drainSlots(ctx, i) })
+	}
+}
 
 // drainSlots is a worker. It takes filled slots, verifies and writes the chunks in
 // them, and gives the slots back.
@@ -21,15 +33,18 @@ func (k *sink) drainSlots(ctx context.Context, worker int) error {
 	if k.session.link.ring.Device != nil {
 		return k.drainDevice(ctx, worker)
 	}
-	w := lander{sink: k}
+	w := lander{sink: k, turn: &turn{turns: k.turns}}
 	w.chunk.init()
 	defer w.unpack.close()
+	defer w.turn.leave()
 	for {
 		a, err := k.receiver.awaitSlot(ctx)
 		if err != nil {
 			return err
 		}
+		w.turn.take()
 		r, done, err := w.land(ctx, a)
+		w.turn.leave()
 		if err != nil {
 			return err
 		}
@@ -46,6 +61,7 @@ func (k *sink) drainSlots(ctx context.Context, worker int) error {
 // lander is a worker's own memory.
 type lander struct {
 	sink   *sink
+	turn   *turn // nil where the slots are in a GPU
 	chunk  landing
 	unpack unpacker
 	// private holds a piece that must not change between hashing and writing. old holds
@@ -225,7 +241,8 @@ func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf fu
 	from := stat.Now()
 	data, ok := bytesOf(e, i)
 	from = w.sink.session.spent(stat.Digests, from)
-	defer func() { w.sink.session.spent(stat.Disk, from) }()
+	spent := w.sink.session.spent
+	defer func() { spent(stat.Disk, from) }()
 	why := errNotVerified
 	if ok {
 		// Get the file first: it may be impossible to open one yet.
@@ -244,7 +261,13 @@ func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf fu
 	if e.Sparse && !temp.IsCopy() {
 		to = temp.WriteSparse
 	}
-	if err := w.write(e, to, data, x.Off); err != nil {
+	if temp.WritesDirectly(len(data)) {
+		w.turn.leave()
+		spent = w.sink.session.waited
+	}
+	err = w.write(e, to, data, x.Off)
+	w.turn.take()
+	if err != nil {
 		return true, err
 	}
 	return true, w.sink.landed(e, x)
@@ -348,6 +371,9 @@ func (k *sink) tempLocked(e *sinkEntry) (*chunker.Temp, error) {
 		return nil, nil
 	}
 	e.temp = t
+	if e.Sparse {
+		t.ExpectHoles()
+	}
 	k.keepsLater(e)
 	return t, nil
 }
@@ -417,11 +443,4 @@ func (k *sink) completeLocked(e *sinkEntry) error {
 	}
 	k.finish(e)
 	return nil
-}
-
-// finish hands an entry's file to the publisher. The entry's lock is held.
-func (k *sink) finish(e *sinkEntry) {
-	e.ready = true
-	k.openFiles.publish()
-	k.finished <- e // never blocks: the channel has room for all files that may be open
 }

@@ -38,7 +38,8 @@ type chunkReceiver struct {
 	ringTold chan struct{}
 
 	mu      sync.Mutex
-	granted bool // the peer was told of the ring
+	granted bool  // the peer was told of the ring
+	counted int64 // up to when idle time is counted, by stat.Now
 	slots   credit.Sink
 	filled  []filling // by slot
 	credits []wire.ReturnedSlot
@@ -70,6 +71,7 @@ func (f *chunkReceiver) immediate(l *railLink, imm uint32) error {
 	if !f.granted {
 		return fmt.Errorf("%w: a chunk before the ring was granted", ErrProtocol)
 	}
+	f.countIdleLocked()
 	p, err := f.slots.Announce(l.number, slot, uint64(gen), wire.ImmGenMask)
 	switch {
 	case errors.Is(err, credit.ErrStale):
@@ -133,6 +135,7 @@ func (f *chunkReceiver) giveBack(r wire.ReturnedSlot) {
 	defer f.mu.Unlock()
 	f.filled[r.Slot].link.doneBytes.Add(f.filled[r.Slot].bytes)
 	p := credit.Place{Slot: r.Slot, Generation: r.Generation}
+	f.countIdleLocked()
 	f.slots.Return(p)
 	f.session.trace.step(credit.Step{Kind: credit.StepReturned, Sink: true, Place: p, Again: len(r.Bad) > 0 || r.Again})
 	f.credits = append(f.credits, r)
@@ -211,6 +214,19 @@ func (f *chunkReceiver) encodeLocked() (n int) {
 // returnedBytes bounds one slot in wire.MsgCredit.
 const returnedBytes = 3 + 10 + 1 + 2 + wire.MaxExtents*2
 
+// countIdleLocked counts the time since the last call for each worker that could have
+// computed then, and had no chunk.
+func (f *chunkReceiver) countIdleLocked() {
+	now := f.counted
+	for range f.session.workers - min(f.slots.Busy(), f.session.workers) {
+		now = f.session.spent(stat.Wire, f.counted)
+	}
+	if now == f.counted {
+		now = stat.Now()
+	}
+	f.counted = now
+}
+
 // awaitSlot waits for a filled slot. The wait for one that never comes, at the end, is not
 // for the wire.
 func (f *chunkReceiver) awaitSlot(ctx context.Context) (a filledSlot, err error) {
@@ -219,10 +235,8 @@ func (f *chunkReceiver) awaitSlot(ctx context.Context) (a filledSlot, err error)
 		return a, nil
 	default:
 	}
-	from := stat.Now()
 	select {
 	case a = <-f.work:
-		f.session.spent(stat.Wire, from)
 		return a, nil
 	case <-ctx.Done():
 		return a, context.Cause(ctx)

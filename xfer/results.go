@@ -59,7 +59,9 @@ type copyResults struct {
 	verified bool
 	withheld bool // the tree, which was to appear whole, has not
 	dry      bool // the copy copies nothing: the roots are of nothing
-	deletes  deleteCounts
+	// read and written are how files came from the disk at this end, and got to it.
+	read, written DiskIO
+	deletes       deleteCounts
 }
 
 // bookings are the numbers of the announced entries that have ended.

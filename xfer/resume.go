@@ -136,6 +136,9 @@ func (k *sink) findArrived(e *sinkEntry) {
 		k.openFiles.giveBack()
 		return
 	}
+	if e.Sparse {
+		t.ExpectHoles()
+	}
 	e.temp, e.hasToken, e.stored = t, true, min(arrived.DiskBytes, e.AllocBytes)
 	e.arrived = arrivedPieces{bytes: arrived.Bytes, tree: arrived.Tree}
 	k.keepsLater(e)

@@ -160,6 +160,7 @@ func (v *service) begin(s *session, h *wire.Hello, a keyScope, root *servedRoot)
 func openStore(p *wire.Terms, o chunker.SinkOptions, tally *Tally) (*chunker.Sink, error) {
 	o.Synced = tally.AddSync
 	o.Itself, o.Keep, o.NoFsync = p.Has(wire.FlagItself), keepOf(p.Flags), p.Has(wire.FlagNoFsync)
+	o.IO = p.IO
 	if p.Has(wire.FlagWhole) {
 		o.Whole = &chunker.Whole{ID: p.Stage, OnlyCheck: p.Has(wire.FlagDryRun)}
 	}

@@ -78,8 +78,9 @@ type session struct {
 	costs    costs
 	// tally counts what this end does. At a client it may be of several sessions.
 	tally *Tally
-	// workers is how many goroutines fill or drain slots.
-	workers int
+	// workers is how many goroutines fill or drain slots at once, and waiters how many wait
+	// for slots or disks.
+	workers, waiters int
 	// limit bounds how many bytes a second the payload may take on the wire.
 	limit limit.Limits
 	trace trace
@@ -112,7 +113,7 @@ func newSession(d *firstConn, peer string, client bool, t Timeouts) *session {
 	}
 	return &session{
 		began: time.Now(), id: d.id, peer: peer, link: link, links: newLinkSet(link), trust: d.trust, timeouts: t, client: client, ctl: newControl(link),
-		ringWish: ring.Config{Sysfs: sysfs}, memory: slotMemory{told: make(chan struct{})}, tally: &Tally{}, workers: chunker.Workers(),
+		ringWish: ring.Config{Sysfs: sysfs}, memory: slotMemory{told: make(chan struct{})}, tally: &Tally{}, workers: chunker.Workers(), waiters: chunker.Workers(),
 		inbox: make(chan *inMsg, wire.ControlWindow), spare: make(chan *inMsg, wire.ControlWindow),
 		hungUp: make(chan struct{}), roleSet: make(chan struct{}),
 	}

@@ -274,3 +274,10 @@ func (e *sinkEntry) hasEnded() (over bool, x *wire.Exception) {
 	defer e.mu.Unlock()
 	return e.over, e.problem
 }
+
+// finish hands an entry's file to the publisher. The entry's lock is held.
+func (k *sink) finish(e *sinkEntry) {
+	e.ready = true
+	k.openFiles.publish()
+	k.finished <- e // never blocks: the channel has room for all files that may be open
+}

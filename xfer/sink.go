@@ -11,6 +11,7 @@ import (
 	"gdrcp/internal/printable"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
@@ -45,6 +46,7 @@ type sink struct {
 
 	finished  chan *sinkEntry // the publisher's queue
 	openFiles *fileTokens
+	turns     turns
 	stop      <-chan struct{} // closed when the session ends
 	progress  chan struct{}   // holds a token when something has ended
 	drained   chan struct{}   // closed when everything has ended
@@ -90,7 +92,7 @@ func openFilesLimit() int { return chunker.ShareOfFiles(4, 64, maxOpenFiles) }
 func newSink(s *session, store *chunker.Sink, tally *Tally, acct *copyResults) *sink {
 	k := &sink{
 		session: s, receiver: newChunkReceiver(s), store: store, tally: tally, results: acct,
-		finished: make(chan *sinkEntry, maxOpenFiles), openFiles: newFileTokens(openFilesLimit()),
+		finished: make(chan *sinkEntry, maxOpenFiles), openFiles: newFileTokens(openFilesLimit()), turns: newTurns(),
 		progress: make(chan struct{}, 1), mark: make(chan struct{}, 1), drained: make(chan struct{}),
 	}
 	k.ledger = newLedger(k)
@@ -116,12 +118,10 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 	k.session.converses(k)
 	g.Go(func() error { return k.receiver.grantRing(ctx) })
 	if k.out != nil {
-		k.session.workers = 1
+		k.session.workers, k.session.waiters = 1, 1
 		g.Go(func() error { return k.drainStream(ctx) })
 	} else {
-		for i := range chunker.Workers() {
-			g.Go(func() error { return k.drainSlots(ctx, i) })
-		}
+		k.startWorkers(ctx, g)
 	}
 	g.Go(func() error { return k.publish(ctx) })
 	g.Go(func() error { return k.settleEntries(ctx) })
@@ -145,7 +145,7 @@ func (f *chunkReceiver) grantRing(ctx context.Context) error {
 	f.mu.Lock()
 	f.slots.Shrink(f.session.link.ring.Slots)
 	f.batch = creditBatch(f.session.link.ring.Slots)
-	f.granted = true
+	f.granted, f.counted = true, stat.Now()
 	f.mu.Unlock()
 	info := f.session.link.ring.Info()
 	if err := f.session.ctl.send(ctx, wire.MsgRing, info.Encode()); err != nil {
@@ -272,7 +272,7 @@ func (k *sink) compareRoots(ctx context.Context, body []byte) error {
 	if err := k.receiver.returnAll(ctx); err != nil {
 		return err
 	}
-	if err := k.session.tellCost(ctx); err != nil {
+	if err := k.tellUse(ctx); err != nil {
 		return err
 	}
 	// The source hangs up when it has read this.

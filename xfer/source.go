@@ -36,6 +36,7 @@ type source struct {
 	window sourceWindow
 
 	jobs     chan *outSlot
+	turns    turns
 	failures failures
 	stop     <-chan struct{} // closed when the session ends
 	over     chan struct{}   // closed when every entry has ended
@@ -78,7 +79,7 @@ type resend struct {
 }
 
 func newSource(s *session, tree *chunker.Tree, tally *Tally, acct *copyResults) *source {
-	src := &source{session: s, sender: newChunkSender(s), tree: tree, tally: tally, results: acct}
+	src := &source{session: s, sender: newChunkSender(s), tree: tree, tally: tally, results: acct, turns: newTurns()}
 	src.jobs = make(chan *outSlot, sourceSlots(s.terms.Slots))
 	src.failures.wake = make(chan struct{}, 1)
 	src.over = make(chan struct{})
@@ -109,7 +110,7 @@ func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
 	}
 	g.Go(func() error { return s.pack(ctx) })
 	g.Go(func() error { return s.tellFailures(ctx) })
-	for i := range chunker.Workers() {
+	for i := range chunker.DiskWorkers {
 		g.Go(func() error { return s.fill(ctx, i) })
 	}
 	return s.session.converse(ctx, s.slow)
@@ -164,6 +165,8 @@ func (s *source) slow(ctx context.Context, f *wire.Frame) (done bool, err error)
 		return false, s.hearDeleted(f.Body)
 	case wire.MsgUnsettled:
 		return false, s.hearUnsettled(f.Body)
+	case wire.MsgWritten:
+		return false, s.hearWritten(f.Body)
 	case wire.MsgDone:
 		theirs, err := s.hearDone(f.Body)
 		if err != nil {

@@ -23,6 +23,9 @@ func (c *copyRun) tellSummary(s *xfer.Summary) {
 			bytesText(float64(s.WireBytes), 1), count(s.Repairs, "repair", "repairs"), s.FirstByte.Milliseconds())
 		c.console.line("gdrcp: %s", costText(s))
 	}
+	if text := diskIOText(s); text != "" && c.verbose && !s.DryRun {
+		c.console.line("gdrcp: %s", text)
+	}
 	if text := railsText(s); text != "" && !s.DryRun && (c.verbose || c.railLost.Load()) {
 		c.console.line("gdrcp: %s", text)
 	}

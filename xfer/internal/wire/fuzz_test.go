@@ -88,6 +88,7 @@ func FuzzMessages(f *testing.F) {
 	f.Add((&Memory{GPU: 1, Name: "x", Rung: RungStaged, Why: "y"}).Encode())
 	f.Add((&Totals{Entries: 1, Final: true}).Encode())
 	f.Add((&Cost{CPU: 1 << 40, Shared: true}).Encode())
+	f.Add(DiskIO{Direct: 1 << 62, Buffered: 300}.Encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_, _ = ParseFrame(append([]byte(nil), b...))
 		if len(b) >= FrameBytes {
@@ -99,6 +100,9 @@ func FuzzMessages(f *testing.F) {
 		}
 		_, _ = DecodeTotals(b)
 		_, _ = DecodeRoots(b)
+		if d, err := DecodeDiskIO(b); err == nil && min(d.Direct, d.DontCache, d.Buffered) < 0 {
+			t.Fatalf("disk I/O %+v", d)
+		}
 		_, _ = DecodeAbort(b)
 		if m, err := DecodeMemory(b); err == nil && (m.GPU < -1 || m.GPU >= MaxGPUs) {
 			t.Fatalf("memory %+v", m)

@@ -47,6 +47,9 @@ func (h *Hello) Encode() []byte {
 		w.Uint(tagMaxDelete, h.Terms.MaxDelete)
 	}
 	h.Terms.Sizes.appendTo(&w)
+	if h.Terms.IO != chunker.RungAuto {
+		w.Uint(tagIO, uint64(h.Terms.IO))
+	}
 	if h.Terms.Settled != "" {
 		w.Str(tagSettled, h.Terms.Settled)
 	}
@@ -83,6 +86,8 @@ func helloBound(tag byte) (most uint64, ok bool) {
 		return flagsKnown, true
 	case tagGPU:
 		return uint64(GPUNamed), true
+	case tagIO:
+		return uint64(chunker.RungBuffered), true
 	case tagMinFile:
 		return math.MaxInt64, true
 	case tagAsksCost:
@@ -154,6 +159,8 @@ func (h *Hello) set(tag byte, u uint64) {
 		t.Flags = u
 	case tagGPU:
 		h.GPU = u
+	case tagIO:
+		t.IO = chunker.Rung(u)
 	case tagMaxDelete:
 		t.MaxDelete = u
 	case tagMinFile:
@@ -185,6 +192,7 @@ const (
 	// copied.
 	tagInto    = 19
 	tagGPUName = 20 | MustUnderstand
+	tagIO      = 27 | MustUnderstand // the rung by which both ends are to read and write files
 	tagMinFile = 21 | MustUnderstand // beside FlagSizes: the fewest bytes that a file may have
 	tagMaxFile = 22 | MustUnderstand // likewise one more than the most bytes; 0 for any number
 	tagSettled = 23 | MustUnderstand // up to which path an earlier try has settled all files

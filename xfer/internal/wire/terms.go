@@ -33,9 +33,10 @@ type Terms struct {
 	QPs        int
 	Codec      Compress // how the source may compress
 	Flags      uint64
-	Name       string    // base name of a single source
-	MaxDelete  uint64    // one more than the number of entries that may be deleted; 0 for any number
-	Sizes      FileSizes // of the files that are transferred
+	Name       string       // base name of a single source
+	MaxDelete  uint64       // one more than the number of entries that may be deleted; 0 for any number
+	Sizes      FileSizes    // of the files that are transferred
+	IO         chunker.Rung // how both ends read and write files
 	// Settled is the path of an entry. An earlier try of this copy, whose connection was
 	// lost, has settled all files up to it in the order of entries. It is empty where the
 	// copy is in its first try, or begins anew.

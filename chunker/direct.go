@@ -1,0 +1,209 @@
+package chunker
+
+import (
+	"math"
+	"os"
+	"reflect"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// directFrom is the size of a file from which auto goes past the page cache.
+	directFrom = 64 << 20
+	// leastDirect is the least that is read or written past the page cache at once.
+	leastDirect = 64 << 10
+	// leastAheadBytes and mostAheadBytes bound how much space is allocated at a time: as
+	// much again as the file has. What a file that is cut off holds in vain is no more.
+	leastAheadBytes = 16 << 20
+	mostAheadBytes  = 256 << 20
+)
+
+// alignment is what O_DIRECT asks for (statx(2), STATX_DIOALIGN).
+type alignment struct {
+	memory uintptr // of addresses
+	bytes  int64   // of offsets and lengths
+}
+
+// alignmentOf asks for the alignment of an open file. Offsets and lengths are those of
+// pages, too, so that nothing that is written past the page cache shares a page with what
+// is not. Before Linux 6.1 that is what most disks take.
+func alignmentOf(fd int) (alignment, error) {
+	page := int64(os.Getpagesize())
+	a := alignment{memory: uintptr(page), bytes: page}
+	var st unix.Statx_t
+	err := uninterrupted(func() error { return unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &st) })
+	if err != nil || st.Mask&unix.STATX_DIOALIGN == 0 {
+		return a, nil
+	}
+	if st.Dio_offset_align == 0 || st.Dio_mem_align == 0 {
+		return a, unix.EOPNOTSUPP
+	}
+	a.memory = uintptr(st.Dio_mem_align)
+	if int64(st.Dio_offset_align)%page == 0 {
+		a.bytes = int64(st.Dio_offset_align)
+	}
+	return a, nil
+}
+
+// fits returns how many bytes of p, which belong at off in a file, can go past the page
+// cache. The rest, less than a page, cannot.
+func (a alignment) fits(p []byte, off int64) int {
+	if len(p) < leastDirect || off%a.bytes != 0 || reflect.ValueOf(p).Pointer()%a.memory != 0 {
+		return 0
+	}
+	return int(int64(len(p)) / a.bytes * a.bytes)
+}
+
+// openDirect opens an open file a second time, past the page cache. It needs the rights
+// on the file that flags ask for.
+func openDirect(fd, flags int) (int, alignment, error) {
+	direct, err := openat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), flags|unix.O_DIRECT|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, alignment{}, err
+	}
+	a, err := alignmentOf(direct)
+	if err != nil {
+		closeQuietly(direct)
+		return -1, a, err
+	}
+	return direct, a, nil
+}
+
+// directWriter writes a file past the page cache. The Temp owns it.
+type directWriter struct {
+	fd    int
+	align alignment
+	dev   *deviceRungs
+	// sparse: space is allocated by each write, because the file has holes.
+	sparse bool
+
+	mu sync.Mutex
+	// allocated is where the file's space ends, and ahead how much of that is not written.
+	allocated, ahead int64
+}
+
+// beginDirect opens the file past the page cache.
+func (t *Temp) beginDirect(dev *deviceRungs) (*directWriter, error) {
+	if isMemory(dev.fsType) {
+		return nil, errNoDisk
+	}
+	fd, align, err := t.openToWrite()
+	if err != nil {
+		return nil, err
+	}
+	d := &directWriter{fd: fd, align: align, dev: dev, sparse: t.sparse, allocated: t.written.Load()}
+	switch {
+	case t.IsCopy():
+		d.allocated = math.MaxInt64 // it has its space, or shares it
+	case t.sparse:
+		// Writes behind the end of a file are not carried out at once.
+		d.allocated = math.MaxInt64
+		err = uninterrupted(func() error { return unix.Ftruncate(t.fd, t.size) })
+	default:
+		err = d.allocate(t, min(t.size, d.allocated+leastDirect))
+	}
+	if err != nil {
+		closeQuietly(fd)
+		return nil, err
+	}
+	return d, nil
+}
+
+// openToWrite opens the file past the page cache. The mode of a file that is made may keep
+// even its owner from opening it again to write.
+func (t *Temp) openToWrite() (int, alignment, error) {
+	fd, align, err := openDirect(t.fd, unix.O_WRONLY)
+	if err != unix.EACCES || t.origin.inPlace || fchmod(t.fd, t.have|0o200) != nil {
+		return fd, align, err
+	}
+	fd, align, err = openDirect(t.fd, unix.O_WRONLY)
+	if back := fchmod(t.fd, t.have); back != nil && err == nil {
+		closeQuietly(fd)
+		return -1, align, back
+	}
+	return fd, align, err
+}
+
+// allocate gives the file space up to end, and more ahead of that. Where the disk has no
+// room for more it allocates what is needed.
+func (d *directWriter) allocate(t *Temp, end int64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if end <= d.allocated {
+		return nil
+	}
+	to := min(max(end, d.allocated+min(max(d.allocated, leastAheadBytes), mostAheadBytes)), t.size)
+	err := d.allocateTo(t.fd, to)
+	if (err == unix.ENOSPC || err == unix.EDQUOT) && to > end {
+		err = d.allocateTo(t.fd, end)
+	}
+	return err
+}
+
+func (d *directWriter) allocateTo(fd int, to int64) error {
+	more := to - d.allocated
+	if err := uninterrupted(func() error { return unix.Fallocate(fd, 0, d.allocated, more) }); err != nil {
+		return err
+	}
+	d.allocated, d.ahead = to, d.ahead+more
+	d.dev.aheadBytes.Add(more)
+	return nil
+}
+
+// spent notes that bytes of the allocated space were written.
+func (d *directWriter) spent(n int64) {
+	if d == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n = min(n, d.ahead)
+	d.ahead -= n
+	d.dev.aheadBytes.Add(-n)
+}
+
+// close ends the writing past the page cache. It returns where the file's space ends.
+func (d *directWriter) close() (allocated int64) {
+	if d == nil || d.fd < 0 {
+		return 0
+	}
+	d.spent(math.MaxInt64)
+	closeQuietly(d.fd) // what fails has failed in a write or is told by fsync(2)
+	d.fd = -1
+	if d.allocated == math.MaxInt64 {
+		return 0
+	}
+	return d.allocated
+}
+
+// write writes a part of p past the page cache, from its beginning on: all of it but its
+// end, or nothing where that is not possible.
+func (d *directWriter) write(t *Temp, p []byte, off int64) (int, error) {
+	n := d.align.fits(p, off)
+	if n == 0 {
+		return 0, nil
+	}
+	if err := d.allocate(t, off+int64(n)); err != nil {
+		return 0, err
+	}
+	done := 0
+	for done < n {
+		m, err := unix.Pwrite(d.fd, p[done:n], off+int64(done))
+		if err == unix.EINTR {
+			continue
+		}
+		if err == nil && m == 0 {
+			err = unix.EIO
+		}
+		if err != nil {
+			return done, err
+		}
+		if done += m; int64(done)%d.align.bytes != 0 {
+			break // the page cache takes the rest
+		}
+	}
+	return done, nil
+}

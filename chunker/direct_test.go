@@ -1,0 +1,390 @@
+package chunker
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// directDir returns a directory on a disk whose file system takes O_DIRECT.
+func directDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	f, err := os.Create(filepath.Join(dir, "try"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	fd, _, err := openDirect(int(f.Fd()), unix.O_WRONLY)
+	if err != nil || isMemory(int64(st.Type)) {
+		t.Skipf("%s is on no disk that takes O_DIRECT (%v), set TMPDIR to one that is", dir, err)
+	}
+	closeQuietly(fd)
+	return dir
+}
+
+func randomBytes(n int) []byte {
+	b := make([]byte, n)
+	rng := rand.New(rand.NewPCG(7, uint64(n)))
+	for i := range b {
+		b[i] = byte(rng.Uint32())
+	}
+	return b
+}
+
+func blocksOf(t *testing.T, path string) int64 {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Blocks * 512
+}
+
+// pretendDisk has the sink take the file system of its destination, which is in memory, for
+// one of those on which auto goes past the page cache.
+func pretendDisk(s *Sink) { s.deviceOf(s.base).rungs.fsType = unix.EXT4_SUPER_MAGIC }
+
+func TestDirectWritesHoldWhatWasWritten(t *testing.T) {
+	noLeaks(t)
+	dir := directDir(t)
+	const piece = 256 << 10
+	for _, tc := range []struct {
+		name   string
+		bytes  int
+		sparse bool
+		shift  int   // of the memory, from a page's beginning
+		direct int64 // bytes that go past the page cache
+	}{
+		{"whole pages", 8 * piece, false, 0, 8 * piece},
+		{"a tail", 3*piece + 70_001, false, 0, 3*piece + 17*4096},
+		{"a short tail", 3*piece + 123, false, 0, 3 * piece},
+		{"small", 1000, false, 0, 0},
+		{"memory that is not aligned", 2*piece + 5, false, 3, 0},
+		{"with holes", 8 * piece, true, 0, 4 * piece},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := sinkInto(t, dir, SinkOptions{IO: RungDirect})
+			e := fileEntry("f", "")
+			e.Size = int64(tc.bytes)
+			temp, err := s.Create(e, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			memory := randomBytes(tc.bytes + tc.shift)
+			want, write := memory[tc.shift:], temp.WriteAt
+			if tc.sparse {
+				for i := 0; i < tc.bytes/piece; i += 2 {
+					clear(want[i*piece : (i+1)*piece])
+				}
+				temp.ExpectHoles()
+				write = temp.WriteSparse
+			}
+			var wg sync.WaitGroup
+			for at := 0; at < tc.bytes; at += piece {
+				wg.Go(func() {
+					p := want[at:min(at+piece, tc.bytes)]
+					if n, err := write(p, int64(at)); n != len(p) || err != nil {
+						t.Errorf("at %d: %d, %v", at, n, err)
+					}
+				})
+			}
+			wg.Wait()
+			if err := errors.Join(temp.Finish(), s.Publish([]*Temp{temp})[0]); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := os.ReadFile(dir + "/f"); err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%d bytes that differ, %v", len(got), err)
+			}
+			if got := s.Wrote().Of(RungDirect); got != tc.direct {
+				t.Errorf("%d bytes went past the page cache, want %d", got, tc.direct)
+			}
+			if all := s.Wrote().Of(RungDirect) + s.Wrote().Of(RungBuffered); !tc.sparse && all != e.Size {
+				t.Errorf("%d bytes counted of %d", all, e.Size)
+			}
+			if got := blocksOf(t, dir+"/f"); tc.sparse && got > tc.direct+piece {
+				t.Errorf("%d bytes allocated, %d of data", got, tc.direct)
+			}
+			if ahead := s.deviceOf(s.base).rungs.aheadBytes.Load(); ahead != 0 {
+				t.Errorf("%d bytes count as allocated ahead of a file that is whole", ahead)
+			}
+		})
+	}
+}
+
+// Auto takes the rung that is best for a file.
+func TestAutoChoosesRung(t *testing.T) {
+	dir := directDir(t)
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil || !writesDirectly(int64(st.Type)) {
+		t.Skipf("%s is neither on ext4 nor on XFS, set TMPDIR to a directory that is (%v)", dir, err)
+	}
+	makeTree(t, dir, "old=content")
+	for _, tc := range []struct {
+		name string
+		size int64
+		opt  SinkOptions
+		make func(s *Sink, size int64) (*Temp, error)
+		want Rung
+	}{
+		{"large", directFrom, SinkOptions{}, nil, RungDirect},
+		{"not so large", directFrom - 1, SinkOptions{}, nil, RungBuffered},
+		{"not synced", directFrom, SinkOptions{NoFsync: true}, nil, RungBuffered},
+		{"buffered", directFrom, SinkOptions{IO: RungBuffered}, nil, RungBuffered},
+		{"in place", directFrom, SinkOptions{}, func(s *Sink, size int64) (*Temp, error) {
+			e := fileEntry("old", "")
+			e.Size = size
+			return s.OpenInPlace(e, nil)
+		}, RungBuffered},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := sinkInto(t, dir, tc.opt)
+			if tc.make == nil {
+				tc.make = func(s *Sink, size int64) (*Temp, error) {
+					e := fileEntry("f", "")
+					e.Size = size
+					return s.Create(e, nil)
+				}
+			}
+			temp, err := tc.make(s, tc.size)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := temp.WritesDirectly(leastDirect); got != (tc.want == RungDirect) {
+				t.Errorf("WritesDirectly: %v", got)
+			}
+			if _, err := temp.WriteAt(make([]byte, 1<<20), 0); err != nil {
+				t.Error(err)
+			}
+			if got := s.Wrote().Of(tc.want); got != 1<<20 {
+				t.Errorf("%d bytes took %v", got, tc.want)
+			}
+			if err := temp.Discard(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Where a file system refuses O_DIRECT, auto takes the page cache, and a rung that was
+// asked for is an error that says so.
+func TestRungThatIsNotThere(t *testing.T) {
+	noLeaks(t)
+	big := bytes.Repeat([]byte("x"), leastDirect)
+	e := fileEntry("f", string(big))
+	write := func(s *Sink, size int64) error {
+		e.Size = size
+		temp, err := s.Create(e, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = temp.WriteAt(big, 0)
+		return errors.Join(err, temp.Discard())
+	}
+	t.Run("in memory", func(t *testing.T) {
+		dir := fastDir(t)
+		s := sinkInto(t, dir, SinkOptions{IO: RungDirect})
+		if !isMemory(s.deviceOf(s.base).rungs.fsType) {
+			t.Skip("no file system in memory: mount a tmpfs at /dev/shm")
+		}
+		err := write(s, e.Size)
+		if !errors.Is(err, ErrNoRung) || err.Error() != `write "f": the file system does not do this: direct I/O: it is in memory` {
+			t.Error(err)
+		}
+		if err := write(sinkInto(t, dir, SinkOptions{}), directFrom); err != nil {
+			t.Errorf("auto: %v", err)
+		}
+	})
+	t.Run("refused", func(t *testing.T) {
+		dir := t.TempDir()
+		if err := unix.Mount("ramfs", dir, "ramfs", 0, ""); err != nil {
+			t.Skipf("no file system that refuses O_DIRECT, run as root: mount ramfs: %v", err)
+		}
+		defer unix.Unmount(dir, unix.MNT_DETACH)
+		s := sinkInto(t, dir, SinkOptions{IO: RungDirect})
+		pretendDisk(s)
+		if err := write(s, e.Size); !errors.Is(err, ErrNoRung) {
+			t.Error(err)
+		}
+		s = sinkInto(t, dir, SinkOptions{})
+		pretendDisk(s)
+		if err := write(s, directFrom); err != nil || s.Wrote().Of(RungBuffered) != leastDirect || !s.deviceOf(s.base).rungs.noDirect.Load() {
+			t.Errorf("auto: %v, %d bytes", err, s.Wrote().Of(RungBuffered))
+		}
+	})
+	t.Run("dontcache", func(t *testing.T) {
+		s := sinkInto(t, fastDir(t), SinkOptions{IO: RungDontCache})
+		if err := write(s, e.Size); !errors.Is(err, ErrNoRung) && s.Wrote().Of(RungDontCache) != leastDirect {
+			t.Error(err)
+		}
+	})
+}
+
+// A disk that has room for a file has room for it when its space is allocated ahead, and
+// one that has not is full.
+func TestSpaceAheadOnAFullDisk(t *testing.T) {
+	noLeaks(t)
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=4m"); err != nil {
+		t.Skipf("no small file system to fill, run as root: mount tmpfs: %v", err)
+	}
+	defer unix.Unmount(dir, unix.MNT_DETACH)
+	s := sinkInto(t, dir, SinkOptions{IO: RungDirect})
+	pretendDisk(s)
+	free := func() int64 {
+		n, err := s.FileSystemOf("x").FreeBytes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := free()
+	e := fileEntry("f", "")
+	e.Size = 64 << 20 // it has far more room ahead than there is
+	temp, err := s.Create(e, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !temp.WritesDirectly(leastDirect) {
+		t.Skip("tmpfs takes O_DIRECT from Linux 6.6 on")
+	}
+	piece := bytes.Repeat([]byte("x"), leastDirect)
+	var off int64
+	for err == nil {
+		if _, err = temp.WriteAt(piece, off); err == nil {
+			off += leastDirect
+		}
+	}
+	if !errors.Is(err, ErrNoSpace) || off < before-2*leastDirect {
+		t.Errorf("full after %d bytes of %d: %v", off, before, err)
+	}
+	if err := temp.Discard(); err != nil {
+		t.Error(err)
+	}
+	if now := free(); now != before {
+		t.Errorf("%d bytes free, %d before", now, before)
+	}
+	// What is allocated and not written still counts as free: it is needed by the same file.
+	e.Size = 2 << 20
+	if temp, err = s.Create(e, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := temp.WriteAt(piece, 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := blocksOf(t, filepath.Join(dir, temp.name)); got != e.Size {
+		t.Errorf("%d bytes allocated of %d", got, e.Size)
+	}
+	if now := free(); now != before-leastDirect {
+		t.Errorf("%d bytes free after %d written, %d before", now, leastDirect, before)
+	}
+	if err := temp.Discard(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A file that is cut off keeps what has arrived, and no space ahead of that. A later copy
+// goes on with it past the page cache.
+func TestDirectFileThatWasCutOff(t *testing.T) {
+	noLeaks(t)
+	dir := directDir(t)
+	f := newPartialFile("f", 40)
+	s := sinkInto(t, dir, SinkOptions{IO: RungDirect})
+	f.cutOff(t, s, 2, 4)
+	var left []string
+	for _, name := range namesIn(t, dir) {
+		if st, err := os.Stat(filepath.Join(dir, name)); err == nil && st.Size() == 4*partialPiece {
+			left = append(left, name)
+		}
+	}
+	if len(left) != 1 {
+		t.Fatalf("of %v none has just what was written", namesIn(t, dir))
+	}
+	if got := blocksOf(t, filepath.Join(dir, left[0])); got > 5*partialPiece {
+		t.Errorf("%d bytes allocated for %d", got, 4*partialPiece)
+	}
+	temp, arrived, err := s.Resume(f.entry, nil, &f.partial)
+	if err != nil || temp == nil || arrived.Pieces != 4 || arrived.Tree.Root() != f.root(4) {
+		t.Fatalf("%+v, %v", arrived, err)
+	}
+	for i := 4; i < f.pieces(); i++ {
+		f.write(t, temp, i)
+	}
+	temp.ReadBack(Content{Hash: f.partial.Hash, PieceBytes: partialPiece, Root: f.root(uint64(f.pieces()))})
+	if err := errors.Join(temp.Finish(), s.Publish([]*Temp{temp})[0]); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(dir + "/f"); err != nil || !bytes.Equal(got, f.data) {
+		t.Errorf("%d bytes that differ, %v", len(got), err)
+	}
+	if got, want := s.Wrote().Of(RungDirect), int64(f.pieces()-1)*partialPiece; got != want {
+		t.Errorf("%d bytes went past the page cache, want %d", got, want)
+	}
+}
+
+// What was in the page cache of a file is not seen any more behind a write past it.
+func TestDirectWriteInPlaceOfCachedPages(t *testing.T) {
+	dir := directDir(t)
+	old, now := randomBytes(4*leastDirect), bytes.Repeat([]byte("new "), leastDirect)
+	if err := os.WriteFile(dir+"/f", old, 0o600); err != nil { // its pages are dirty
+		t.Fatal(err)
+	}
+	s := sinkInto(t, dir, SinkOptions{IO: RungDirect})
+	e := fileEntry("f", string(now))
+	temp, err := s.OpenInPlace(e, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := 0; at < len(now); at += 2 * leastDirect {
+		if _, err := temp.WriteAt(now[at:at+leastDirect], int64(at)); err != nil {
+			t.Fatal(err)
+		}
+		copy(old[at:at+leastDirect], now[at:])
+	}
+	if err := errors.Join(temp.Finish(), s.Publish([]*Temp{temp})[0]); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(dir + "/f"); err != nil || !bytes.Equal(got, old) {
+		t.Errorf("%d bytes that differ, %v", len(got), err)
+	}
+	if s.Wrote().Of(RungDirect) != 2*leastDirect {
+		t.Error("nothing went past the page cache")
+	}
+}
+
+// A stream, whose size is not known, keeps no space behind its end.
+func TestDirectWriteOfAStream(t *testing.T) {
+	dir := directDir(t)
+	s := sinkInto(t, dir, SinkOptions{IO: RungDirect})
+	e := fileEntry("f", "")
+	e.Size = 1 << 42
+	temp, err := s.Create(e, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := randomBytes(leastDirect)
+	if _, err := temp.WriteAt(want, 0); err != nil {
+		t.Fatal(err)
+	}
+	temp.SetSize(leastDirect)
+	if err := errors.Join(temp.Finish(), s.Publish([]*Temp{temp})[0]); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(dir + "/f"); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes that differ, %v", len(got), err)
+	}
+	if got := blocksOf(t, dir+"/f"); got != leastDirect {
+		t.Errorf("%d bytes allocated for %d", got, leastDirect)
+	}
+}

@@ -1,0 +1,261 @@
+package chunker
+
+import (
+	"bytes"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// holeBytes is the unit in which WriteSparse leaves holes: a page, and the
+// block of most file systems.
+const holeBytes = 4096
+
+// tempIO is the rung by which a Temp is written.
+type tempIO struct {
+	choose sync.Once
+	rung   atomic.Uint32 // Rung; RungAuto until it is chosen
+	// direct is for RungDirect. It stays when the file system refuses a later write.
+	direct atomic.Pointer[directWriter]
+	err    error // why the rung that was asked for is not there
+	early  earlySync
+	// turn is held during a write(2) where the file system allows one at a time.
+	turn sync.Mutex
+}
+
+// WriteAt writes all of p at off, blocking for the disk. Many goroutines may write
+// different ranges at once. A range beyond the entry's size is refused. ErrNoSpace: the
+// disk or quota is full. ErrNoRung: see SinkOptions.
+func (t *Temp) WriteAt(p []byte, off int64) (int, error) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if err := t.checkRange(len(p), off); err != nil {
+		return 0, err
+	}
+	return t.write(p, off)
+}
+
+// WriteSparse writes p like WriteAt, but leaves 4 KiB blocks of the file that are all
+// zero in p as holes. Use it only for ranges not written before: old data would show
+// through the holes. The whole of p counts as written.
+func (t *Temp) WriteSparse(p []byte, off int64) (int, error) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if err := t.checkRange(len(p), off); err != nil {
+		return 0, err
+	}
+	for at := 0; at < len(p); {
+		skip := zeroBlocks(p[at:], off+int64(at), true)
+		at += skip
+		data := zeroBlocks(p[at:], off+int64(at), false)
+		n, err := t.write(p[at:at+data], off+int64(at))
+		at += n
+		if err != nil {
+			return at, err
+		}
+	}
+	return len(p), nil
+}
+
+// zeroBlocks returns how many bytes at the start of p, which lies at off in its file,
+// are whole blocks of zeros or, with zero false, are no such blocks.
+func zeroBlocks(p []byte, off int64, zero bool) int {
+	n := 0
+	for n < len(p) {
+		block := min(holeBytes-int((off+int64(n))%holeBytes), len(p)-n)
+		if isHole := block == holeBytes && isZero(p[n:n+block]); isHole != zero {
+			break
+		}
+		n += block
+	}
+	return n
+}
+
+// isZero compares p with itself shifted by one byte, which the runtime does
+// with vector instructions.
+func isZero(p []byte) bool {
+	return len(p) == 0 || p[0] == 0 && bytes.Equal(p[1:], p[:len(p)-1])
+}
+
+func (t *Temp) checkRange(n int, off int64) error {
+	if t.state != tempOpen {
+		return &opError{op: "write", path: t.path, err: os.ErrClosed}
+	}
+	if off < 0 || int64(n) > t.size || off > t.size-int64(n) {
+		return opErr("write beyond the end of", t.path, unix.EFBIG)
+	}
+	return nil
+}
+
+// ExpectHoles says that the file has holes, so that no space is allocated for them. Call
+// it only before the first write.
+func (t *Temp) ExpectHoles() { t.sparse = true }
+
+// WritesDirectly reports whether WriteAt of n bytes is likely to wait for the disk, past
+// the page cache. Other writes of the file can be under way meanwhile.
+func (t *Temp) WritesDirectly(n int) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.state == tempOpen && n >= leastDirect && t.chosen() == RungDirect
+}
+
+func (t *Temp) write(p []byte, off int64) (n int, err error) {
+	if len(p) >= leastDirect && t.chosen() == RungDirect {
+		n, err = t.writeDirect(p, off)
+	}
+	if err == nil && n < len(p) {
+		var m int
+		m, err = t.writeCached(p[n:], off+int64(n))
+		n += m
+	}
+	t.io.direct.Load().spent(int64(n))
+	if err != nil {
+		return n, err
+	}
+	t.origin.dirty.Store(true)
+	end := off + int64(n)
+	for seen := t.written.Load(); n > 0 && end > seen && !t.written.CompareAndSwap(seen, end); {
+		seen = t.written.Load()
+	}
+	return n, nil
+}
+
+// chosen is the rung by which the file is written. The first call chooses it.
+func (t *Temp) chosen() Rung {
+	t.io.choose.Do(func() {
+		r := t.sink.opt.IO
+		dev := &t.sink.deviceOf(t.dir).rungs
+		if r == RungAuto {
+			r = t.bestRung(dev)
+		}
+		if r == RungDirect {
+			var d *directWriter
+			d, t.io.err = t.beginDirect(dev)
+			t.io.direct.Store(d)
+		}
+		refused := isNoRung(t.io.err)
+		if refused && t.sink.opt.IO == RungAuto {
+			dev.noDirect.Store(true)
+		}
+		if t.io.err != nil && (!refused || t.sink.opt.IO == RungAuto) {
+			// The page cache may do; if not, writing tells why.
+			r, t.io.err = RungBuffered, nil
+		}
+		t.io.rung.Store(uint32(r))
+	})
+	return Rung(t.io.rung.Load())
+}
+
+// bestRung is the rung that auto takes. What is not synced is left to the page cache, and
+// small files. So is a file that did not begin empty: others may have it mapped, and what
+// is compared is in the page cache.
+func (t *Temp) bestRung(dev *deviceRungs) Rung {
+	if t.size < directFrom || t.sink.opt.NoFsync || t.IsCopy() || !writesDirectly(dev.fsType) || dev.noDirect.Load() {
+		return RungBuffered
+	}
+	return RungDirect
+}
+
+// writeDirect writes what can go past the page cache of p.
+func (t *Temp) writeDirect(p []byte, off int64) (int, error) {
+	d := t.io.direct.Load()
+	err := t.io.err
+	n := 0
+	if err == nil {
+		n, err = d.write(t, p, off)
+		t.sink.wrote.add(RungDirect, n)
+	}
+	switch {
+	case err == nil:
+		return n, nil
+	case isNoRung(err) && t.sink.opt.IO != RungAuto:
+		return n, noRung("write", t.path, RungDirect, err)
+	case isNoRung(err):
+		d.dev.noDirect.Store(true)
+		t.io.rung.Store(uint32(RungBuffered))
+		return n, nil
+	}
+	return n, opErr("write", t.path, err)
+}
+
+// writeCached writes all of p through the page cache.
+func (t *Temp) writeCached(p []byte, off int64) (int, error) {
+	n := 0
+	for n < len(p) {
+		m, err := t.pwrite(p[n:], off+int64(n))
+		if err == unix.EINTR {
+			continue
+		}
+		if err == nil && m == 0 {
+			err = unix.EIO
+		}
+		if err != nil {
+			return n, opErr("write", t.path, err)
+		}
+		n += m
+	}
+	t.writeBack(off, int64(n))
+	return n, nil
+}
+
+func (t *Temp) pwrite(p []byte, off int64) (int, error) {
+	if t.sink.oneByOne {
+		t.io.turn.Lock()
+		defer t.io.turn.Unlock()
+	}
+	if Rung(t.io.rung.Load()) == RungDontCache {
+		n, err := unix.Pwritev2(t.fd, [][]byte{p}, off, unix.RWF_DONTCACHE)
+		if err == nil {
+			t.sink.wrote.add(RungDontCache, n)
+		} else if isNoRung(err) {
+			err = noRung("write", t.path, RungDontCache, err)
+		}
+		return n, err
+	}
+	n, err := unix.Pwrite(t.fd, p, off)
+	if err == nil {
+		t.sink.wrote.add(RungBuffered, n)
+	}
+	return n, err
+}
+
+// earlyBytes is how much of a file is written through the page cache before the kernel is
+// asked to write it to the disk.
+const earlyBytes = 8 << 20
+
+// earlySync is what was written through the page cache and is left there: bytes between two
+// offsets.
+type earlySync struct {
+	mu       sync.Mutex
+	from, to int64
+	bytes    int64
+}
+
+// add notes a write. It returns a range that is worth writing to the disk, or nothing.
+func (e *earlySync) add(off, n int64) (from, bytes int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.bytes == 0 {
+		e.from, e.to = off, off
+	}
+	e.from, e.to, e.bytes = min(e.from, off), max(e.to, off+n), e.bytes+n
+	if e.bytes < earlyBytes {
+		return 0, 0
+	}
+	e.bytes = 0
+	return e.from, e.to - e.from
+}
+
+// writeBack has the kernel begin to write a large file to the disk while more of it comes,
+// so that the sync at its end does not wait for all of it. It asks for no result: an error
+// of writing is told by fsync(2), and only once.
+func (t *Temp) writeBack(off, n int64) {
+	if t.size < directFrom || t.sink.opt.NoFsync || n < leastDirect || !writesEarly(t.sink.deviceOf(t.dir).rungs.fsType) {
+		return
+	}
+	if from, bytes := t.io.early.add(off, n); bytes > 0 {
+		_ = unix.SyncFileRange(t.fd, from, bytes, unix.SYNC_FILE_RANGE_WRITE)
+	}
+}

@@ -1,0 +1,71 @@
+package program
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// onDisk is a directory whose file system takes O_DIRECT, and is not in memory.
+func onDisk(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/var/tmp", "gdrcp-program-")
+	must(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	fd, err := unix.Open(dir+"/try", unix.O_RDWR|unix.O_CREAT|unix.O_DIRECT, 0o600)
+	if err == nil {
+		must(t, unix.Close(fd))
+		must(t, os.Remove(dir+"/try"))
+	}
+	var st unix.Statfs_t
+	must(t, unix.Statfs(dir, &st))
+	if err != nil || st.Type == unix.TMPFS_MAGIC {
+		t.Skipf("/var/tmp is on no disk that takes O_DIRECT (%v): mount one there", err)
+	}
+	return dir
+}
+
+// How files get to the disk is chosen at the client, for both ends, and told at the end.
+func TestIO(t *testing.T) {
+	t.Setenv("TMPDIR", onDisk(t))
+	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
+		makeFile(t, from+"/tree/big", 9*mib+77, 2)
+		makeSparse(t, from+"/tree/sparse", 64*mib, 2*mib)
+		makeFile(t, from+"/tree/small", 77, 3)
+		for _, c := range []struct {
+			word string
+			rung string // what has most of the bytes
+		}{{"direct", "direct_bytes"}, {"buffered", "buffered_bytes"}, {"auto", "buffered_bytes"}} {
+			name := "copy-" + c.word
+			p := s.copy(t, append([]string{"--json", "-r", "--verify-written", "--io", c.word}, s.operands(d, s.via(), "tree", name)...)...).wantCode(0)
+			sameTree(t, from+"/tree", to+"/"+name, false)
+			written, _ := p.event("summary")["write_io"].(map[string]any)
+			// Who reads takes it for granted that files are written through the page cache, if
+			// not told otherwise.
+			if n, _ := written[c.rung].(float64); n < 9*mib && (c.rung == "direct_bytes" || !d.push) {
+				t.Errorf("--io %s: written %v", c.word, written)
+			}
+			if a := allocated(t, to+"/"+name+"/sparse"); a > 3*mib {
+				t.Errorf("--io %s: holes take %d bytes", c.word, a)
+			}
+		}
+	})
+}
+
+// A rung that was asked for and is not there ends the copy with a line that names the file
+// and the rung, whoever writes.
+func TestIOThatIsNotThere(t *testing.T) {
+	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
+		smallDisk(t, to, "64m")
+		makeFile(t, from+"/big", 2*mib, 2)
+		p := s.copy(t, append([]string{"--io", "direct"}, s.operands(d, s.via(), "big", "copy")...)...)
+		p.wantFailure(5, fmt.Sprintf(`(?m)^gdrcp: .*"%s": the file system does not do this: direct I/O: it is in memory$`, "(big|copy)"))
+		if left := temps(to); len(left) > 0 {
+			t.Errorf("left: %q", left)
+		}
+		s.copy(t, s.operands(d, s.via(), "big", "copy")...).wantCode(0)
+	})
+	run(t, how{}, "--io", "quick", "a", "b").wantFailure(2, `--io`)
+}

@@ -1,0 +1,37 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+)
+
+// DiskIO is how many bytes took which rung between memory and disk, and the body of
+// MsgWritten: see chunker.Rung.
+type DiskIO struct {
+	Direct    int64 `json:"direct_bytes"`
+	DontCache int64 `json:"dontcache_bytes"`
+	Buffered  int64 `json:"buffered_bytes"`
+}
+
+// Encode returns the body of MsgWritten: the three numbers, in order.
+func (r DiskIO) Encode() []byte {
+	var b []byte
+	for _, n := range []int64{r.Direct, r.DontCache, r.Buffered} {
+		b = binary.AppendUvarint(b, uint64(n))
+	}
+	return b
+}
+
+// DecodeDiskIO is Encode's inverse.
+func DecodeDiskIO(b []byte) (r DiskIO, err error) {
+	c := Cursor{Buf: b}
+	for _, to := range []*int64{&r.Direct, &r.DontCache, &r.Buffered} {
+		n := c.Uvarint()
+		if n > math.MaxInt64 {
+			return DiskIO{}, fmt.Errorf("%w: %d bytes written", ErrProtocol, n)
+		}
+		*to = int64(n)
+	}
+	return r, c.Err("written bytes")
+}

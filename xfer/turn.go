@@ -1,0 +1,35 @@
+package xfer
+
+import "gdrcp/chunker"
+
+// turns lets as many workers compute at once as there are processors for. More workers
+// than that wait for disks meanwhile, which answer the faster the more they are asked at
+// once.
+type turns chan struct{}
+
+func newTurns() turns { return make(turns, chunker.Workers()) }
+
+// turn is a worker's place among those that compute. The worker owns it. Nobody may wait
+// for a turn with a lock held: the worker that has it may be waiting for that lock. A nil
+// turn is of a worker that takes part in nothing of this.
+type turn struct {
+	turns turns
+	has   bool
+}
+
+// take waits for the worker's turn, which comes soon: who has one computes, or waits for
+// nothing but a rate limit.
+func (t *turn) take() {
+	if t != nil && !t.has {
+		t.turns <- struct{}{}
+		t.has = true
+	}
+}
+
+// leave lets another worker compute.
+func (t *turn) leave() {
+	if t != nil && t.has {
+		<-t.turns
+		t.has = false
+	}
+}

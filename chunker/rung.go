@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Rung is how the bytes of a file get to the disk, or come from it.
+// Rung is how the bytes of a file get to the disk.
 type Rung uint8
 
 // The rungs, best first behind RungAuto.

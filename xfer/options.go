@@ -46,7 +46,7 @@ type Options struct {
 	// Rules say what the copy leaves out. The first rule that matches counts.
 	Rules   []filter.Rule
 	NoFsync bool
-	// IO is the rung by which both ends read and write files. Any but chunker.RungAuto is
+	// IO is the rung by which the sink writes files. Any but chunker.RungAuto is
 	// forced: a copy to a file system that does not have it is an ErrUnsupported.
 	IO chunker.Rung
 	// NoResume begins every file anew, and keeps nothing of a file that was not completed.
@@ -370,9 +370,8 @@ type Summary struct {
 	OneProcess bool
 	// Rails is what the copy had of each rail, in the order in which they joined.
 	Rails []RailUse
-	// Read is how this end read files, and Written how the sink wrote them, as far as it
-	// told: both of the last try.
-	Read, Written DiskIO
+	// Written is how the sink wrote files in the last try, as far as it told.
+	Written DiskIO
 }
 
 func (a *copyResults) summary(t *Tally, p *wire.Terms, link Link, since time.Time) *Summary {
@@ -391,7 +390,7 @@ func (a *copyResults) summary(t *Tally, p *wire.Terms, link Link, since time.Tim
 		Skipped: of(Skipped), Failed: of(Failed), Changed: of(Changed), Corrupt: of(Corrupt),
 		Missing: a.refused.missing, Verified: a.verified, Retries: a.tries.retries(),
 		Grown: a.booked.grown, Kept: of(Kept), Deleted: a.deletes.deleted, NotDeleted: a.deletes.notDeleted, DryRun: a.dry, Withheld: a.withheld,
-		Read: a.read, Written: a.written,
+		Written: a.written,
 	}
 	if a.dry {
 		sum.Bytes, sum.SentBytes, sum.SameBytes, sum.ComparedBytes = a.booked.dryBytes, 0, 0, 0

@@ -57,11 +57,10 @@ type copyResults struct {
 	tellMissing func(path string, x *wire.Exception) error
 	// verified says that the other end has the same roots.
 	verified bool
-	withheld bool // the tree, which was to appear whole, has not
-	dry      bool // the copy copies nothing: the roots are of nothing
-	// read and written are how files came from the disk at this end, and got to it.
-	read, written DiskIO
-	deletes       deleteCounts
+	withheld bool   // the tree, which was to appear whole, has not
+	dry      bool   // the copy copies nothing: the roots are of nothing
+	written  DiskIO // how files got to the disk
+	deletes  deleteCounts
 }
 
 // bookings are the numbers of the announced entries that have ended.

@@ -10,9 +10,9 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// ioFlag is the option about how files get to the disk and come from it.
+// ioFlag is the option about how files get to the disk.
 func ioFlag(o *xfer.Options) cli.Flag {
-	return checkedFlag("io", "`auto|direct|dontcache|buffered` how both ends read and write files: past the page cache (O_DIRECT), through it without keeping "+
+	return checkedFlag("io", "`auto|direct|dontcache|buffered` how the destination writes files: past the page cache (O_DIRECT), through it without keeping "+
 		"anything there (RWF_DONTCACHE, Linux 6.14), or through it. auto takes direct for files from 64 MiB on, on ext4 and XFS. "+
 		"Any other word is forced: it fails (exit code 5) where a file system cannot do it. Small files and the ends of files are always buffered (auto)", rung(&o.IO))
 }
@@ -29,26 +29,19 @@ func rung(to *chunker.Rung) *checkedValue {
 	}}
 }
 
-// diskIOText says how files were written, and how this end read them. It is empty where
-// there were none.
+// diskIOText says how files were written. It is empty where nothing is known of that.
 func diskIOText(s *xfer.Summary) string {
-	var texts []string
-	for _, use := range []struct {
-		verb string
-		of   xfer.DiskIO
-	}{{"read here", s.Read}, {"written", s.Written}} {
-		var rungs []string
-		for _, r := range []struct {
-			rung  chunker.Rung
-			bytes int64
-		}{{chunker.RungDirect, use.of.Direct}, {chunker.RungDontCache, use.of.DontCache}, {chunker.RungBuffered, use.of.Buffered}} {
-			if r.bytes > 0 {
-				rungs = append(rungs, fmt.Sprintf("%v %s", r.rung, bytesText(float64(r.bytes), 1)))
-			}
-		}
-		if len(rungs) > 0 {
-			texts = append(texts, use.verb+" by "+strings.Join(rungs, ", "))
+	var rungs []string
+	for _, r := range []struct {
+		rung  chunker.Rung
+		bytes int64
+	}{{chunker.RungDirect, s.Written.Direct}, {chunker.RungDontCache, s.Written.DontCache}, {chunker.RungBuffered, s.Written.Buffered}} {
+		if r.bytes > 0 {
+			rungs = append(rungs, fmt.Sprintf("%v %s", r.rung, bytesText(float64(r.bytes), 1)))
 		}
 	}
-	return strings.Join(texts, "; ")
+	if len(rungs) == 0 {
+		return ""
+	}
+	return "written by " + strings.Join(rungs, ", ")
 }

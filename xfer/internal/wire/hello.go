@@ -192,7 +192,7 @@ const (
 	// copied.
 	tagInto    = 19
 	tagGPUName = 20 | MustUnderstand
-	tagIO      = 27 | MustUnderstand // the rung by which both ends are to read and write files
+	tagIO      = 27 | MustUnderstand // the rung by which the sink is to write files
 	tagMinFile = 21 | MustUnderstand // beside FlagSizes: the fewest bytes that a file may have
 	tagMaxFile = 22 | MustUnderstand // likewise one more than the most bytes; 0 for any number
 	tagSettled = 23 | MustUnderstand // up to which path an earlier try has settled all files

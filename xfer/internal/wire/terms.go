@@ -36,7 +36,7 @@ type Terms struct {
 	Name       string       // base name of a single source
 	MaxDelete  uint64       // one more than the number of entries that may be deleted; 0 for any number
 	Sizes      FileSizes    // of the files that are transferred
-	IO         chunker.Rung // how both ends read and write files
+	IO         chunker.Rung // how the sink writes files
 	// Settled is the path of an entry. An earlier try of this copy, whose connection was
 	// lost, has settled all files up to it in the order of entries. It is empty where the
 	// copy is in its first try, or begins anew.

@@ -195,7 +195,8 @@ func (u *Surplus) readDir(l *surplusLevel, dir string) error {
 
 // take goes past a level's names up to leaf, which the source has, or to the end if
 // leaf is empty. The names before leaf are surplus, except temporary files: those
-// belong to a copy that is running, or a sweep removes them.
+// belong to a copy that is running, or a sweep removes them. In a staging directory
+// nobody else has any: what this copy still uses has lost that name before Remove.
 func (u *Surplus) take(l *surplusLevel, leaf string) error {
 	listed := false
 	for {
@@ -209,7 +210,7 @@ func (u *Surplus) take(l *surplusLevel, leaf string) error {
 		u.sink.deletes.looked()
 		if string(name) == leaf {
 			listed = true
-		} else if !isReservedName(name) && !u.sink.isPartialsName(name) {
+		} else if u.sink.IsAdopted() || !isReservedName(name) && !u.sink.isPartialsName(name) {
 			if err := u.found(l, string(name)); err != nil {
 				return err
 			}

@@ -159,9 +159,10 @@ func (k *sink) beginExactness(ctx context.Context) {
 }
 
 // removeStale removes what the source does not have from the staging directory. Where the
-// source is not known whole, the tree does not get its name anyway.
+// source is not known whole, or an entry has failed, the tree does not get its name anyway,
+// and partial files stay for the next copy.
 func (d *deletion) removeStale() error {
-	if d.isOff() {
+	if d.isOff() || d.sink.results.failures() > 0 {
 		return nil
 	}
 	err := d.surplus.Remove()

@@ -335,6 +335,29 @@ func TestAtomicInterrupted(t *testing.T) {
 	})
 }
 
+// TestAtomicWithoutAFile: a copy that goes on does not put what arrived of a file into the
+// tree, where the source has lost the file meanwhile.
+func TestAtomicWithoutAFile(t *testing.T) {
+	onHost(t)
+	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
+		makeFile(t, from+"/tree/d/big", 32*mib, 1)
+		write(t, from+"/tree/z", "z")
+		args := func(via string) []string {
+			return append(s.copyArgs(), append(s.operands(d, via, "tree", "new"), "-a", "--atomic-dir")...)
+		}
+		client := start(t, s.as, args(s.slowDown(t))...)
+		awaitBytes(to, 8*mib, client)
+		client.signal(syscall.SIGINT)
+		client.wantCode(130)
+		awaitUnlocked(t, to)
+		must(t, os.Remove(from+"/tree/d/big"))
+		run(t, s.as, args(s.via())...).wantCode(0)
+		sameTree(t, from+"/tree", to+"/new", true)
+		noTreesLeft(t, to)
+		s.stop()
+	})
+}
+
 // TestMountInTheOldTree: what is mounted in the tree that is replaced is not touched, and
 // what is left of that tree is told.
 func TestMountInTheOldTree(t *testing.T) {

@@ -100,9 +100,12 @@ func hold(t *testing.T, w hostileWay, ep Endpoint) *holding {
 	return h
 }
 
+// givesUp is how long a comer waits for a server that says nothing, where no devices are
+// emulated. A busy machine may take a second to connect.
+const givesUp = 3 * time.Second
+
 // comer is a client that comes when others are there, and the waits that it was
-// told of. It gives up on a server that says nothing for a second, or ten where
-// devices are emulated.
+// told of.
 type comer struct {
 	waits chan string
 	done  chan error
@@ -112,7 +115,7 @@ func come(ctx context.Context, t *testing.T, w hostileWay, ep Endpoint) *comer {
 	t.Helper()
 	c := &comer{waits: make(chan string, 16), done: make(chan error, 1)}
 	times := w.timeouts()
-	times.Handshake = w.slow * time.Second
+	times.Handshake = w.slow * givesUp
 	o := Options{Transport: w.provider.Name(), Timeouts: times, Report: func(e Event) {
 		if e.Kind == EventWaiting {
 			c.waits <- e.Text
@@ -130,7 +133,7 @@ func come(ctx context.Context, t *testing.T, w hostileWay, ep Endpoint) *comer {
 func fullServer(t *testing.T, w hostileWay, maxWait time.Duration) (ep Endpoint, h *holding, ends chan SessionEnd) {
 	t.Helper()
 	root, at, ends := w.serve(t, func(c *ServerConfig) {
-		c.MaxSessions, c.MaxWait, c.Timeouts.Handshake = 1, maxWait, w.slow*time.Second
+		c.MaxSessions, c.MaxWait, c.Timeouts.Handshake = 1, maxWait, w.slow*givesUp
 	})
 	if err := os.WriteFile(filepath.Join(root, "a"), []byte("A"), 0o644); err != nil {
 		t.Fatal(err)
@@ -159,7 +162,7 @@ func testWaitingForRoom(t *testing.T, w hostileWay) {
 		t.Fatalf("it did not wait: %v", err)
 	case text := <-second.waits:
 		t.Fatalf("it was told again: %q", text)
-	case <-time.After(w.slow * 2500 * time.Millisecond):
+	case <-time.After(w.slow * givesUp * 3 / 2):
 	}
 	first.release()
 	if err := errors.Join(<-first.done, <-second.done); err != nil {

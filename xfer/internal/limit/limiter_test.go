@@ -59,7 +59,8 @@ func TestLimiterOnARealClock(t *testing.T) {
 	start := time.Now()
 	pass(ctx, Of(New(8<<20)), 64<<10, &passed)
 	want := (8 << 20) * time.Since(start).Seconds()
-	if got := float64(passed.Load()); got < 0.9*want || got > 1.1*want {
+	// On a busy machine some sleeps are much longer, and what was missed is not made up for.
+	if got := float64(passed.Load()); got < 0.5*want || got > 1.1*want {
 		t.Errorf("%.0f bytes passed, want %.0f", got, want)
 	}
 }

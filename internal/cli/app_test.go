@@ -92,7 +92,7 @@ func TestUsageErrors(t *testing.T) {
 		{"-a --delete --files-from=/dev/null a rdma://h/b", "--delete needs whole directories, and --files-from names only parts of one"},
 		{"a rdma:/h/b", "rdma:/h/b: a server is rdma://host[:port]/path, with two slashes (a host of the name rdma needs a user: USER@rdma:/h/b)"},
 		{"devices rxe0", "gdrcp devices takes no operand, and got rxe0 (a file of the name devices is ./devices)"},
-		{"bench", "gdrcp bench needs one operand: rdma://host[:port] of a gdrcp serve"},
+		{"bench", "gdrcp bench needs one operand: rdma://host[:port] of a gdrcp serve; or --disk DIR"},
 		{"bench h", "h: bench takes rdma://host[:port], without a path"},
 		{"bench rdma://h/x", "rdma://h/x: bench takes rdma://host[:port], without a path"},
 		{"bench rdma://h --hash none,md5", `--hash "none,md5": "md5" is not one of none, xxh3, blake3, crc32c, sha256`},

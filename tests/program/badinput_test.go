@@ -1,7 +1,6 @@
 package program
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -294,14 +293,13 @@ func TestChanging(t *testing.T) {
 		{"growing", func(f *os.File, size int64) error { _, err := f.WriteAt([]byte("more"), size); return err }},
 		{"cut", func(f *os.File, _ int64) error { return f.Truncate(3 * mib) }},
 		{"rewritten", func(f *os.File, size int64) error { _, err := f.WriteAt([]byte("x"), size-2); return err }},
-		{"replaced", func(f *os.File, size int64) error {
-			return errors.Join(os.WriteFile(f.Name()+".new", make([]byte, size), 0o644), os.Rename(f.Name()+".new", f.Name()))
-		}},
+		{"replaced", func(f *os.File, _ int64) error { return os.Rename(filepath.Dir(f.Name())+".new", f.Name()) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
 				const size = 40 * mib
 				makeFile(t, from+"/tree/moving", size, 1)
+				makeFile(t, from+"/tree.new", size, 3)
 				makeFile(t, from+"/tree/zzz", 3*mib, 2)
 				x := (&proxy{bytesPerSecond: 12 * mib}).start(t, s.addr())
 				p := start(t, how{}, append(s.operands(d, x.addr(), "tree", "copy"), "-rl", "--transport", "tcp", "--retries", "0")...)

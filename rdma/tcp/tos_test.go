@@ -14,12 +14,10 @@ import (
 	"gdrcp/rdma"
 )
 
-// packets is a socket that gets every packet of the loopback interface
-// (packet(7)).
+// packets is a socket that gets no packets before ofPort (packet(7)).
 func packets(t *testing.T) int {
 	t.Helper()
-	const everyProtocol = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in network byte order
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, everyProtocol)
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if errors.Is(err, unix.EPERM) {
 		t.Skip("looks at packets: run as root")
 	}
@@ -33,8 +31,8 @@ func packets(t *testing.T) int {
 	return fd
 }
 
-// ofPort has a packet socket keep packets of one TCP port alone, for others may
-// fill it: a filter by bpf(4), over IP headers without options.
+// ofPort has a packet socket get packets of one TCP port alone, for others may fill it: a
+// filter by bpf(4), over IP headers without options.
 func ofPort(t *testing.T, fd int, port uint16) {
 	t.Helper()
 	const loadHalf, loadByte = unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, unix.BPF_LD | unix.BPF_B | unix.BPF_ABS
@@ -51,6 +49,10 @@ func ofPort(t *testing.T, fd int, port uint16) {
 	list = append(list, ask(40, 1)...)
 	list = append(list, unix.SockFilter{Code: answer}, unix.SockFilter{Code: answer, K: all})
 	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(list)), Filter: &list[0]}); err != nil {
+		t.Fatal(err)
+	}
+	const everyProtocol = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in network byte order
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: everyProtocol}); err != nil {
 		t.Fatal(err)
 	}
 }

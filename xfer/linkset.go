@@ -67,6 +67,25 @@ func (k *linkSet) uses() []RailUse {
 	return k.usage.read()
 }
 
+// keepLoss keeps what tells of the loss of a rail until tellLoss.
+func (k *linkSet) keepLoss(l *railLink, tell func()) {
+	k.mu.Lock()
+	k.usage.of(l).untold = tell
+	k.mu.Unlock()
+}
+
+// tellLoss tells of the loss of a link's rail, if that was kept and not told.
+func (k *linkSet) tellLoss(l *railLink) {
+	k.mu.Lock()
+	r := k.usage.of(l)
+	tell := r.untold
+	r.untold = nil
+	k.mu.Unlock()
+	if tell != nil {
+		tell()
+	}
+}
+
 // begin notes where the session's goroutines run.
 func (k *linkSet) begin(ctx context.Context, g *errgroup.Group) {
 	k.mu.Lock()

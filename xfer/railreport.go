@@ -26,12 +26,13 @@ func (s *session) reportLoss(l *railLink, why error, left int) {
 	case rdma.FaultOf(why) != rdma.FaultPeer:
 		s.reportRail(l, why, left)
 	default:
+		s.links.keepLoss(l, func() { s.reportRail(l, why, left) })
 		s.links.spawn(func(ctx context.Context) error {
 			t := time.NewTimer(lossTime)
 			defer t.Stop()
 			select {
 			case <-t.C:
-				s.reportRail(l, why, left)
+				s.links.tellLoss(l)
 			case <-ctx.Done():
 			}
 			return nil
@@ -39,8 +40,10 @@ func (s *session) reportLoss(l *railLink, why error, left int) {
 	}
 }
 
-// reportJoined tells that a further rail carries chunks.
+// reportJoined tells that a further rail carries chunks; first, if that is still to come,
+// that it was lost.
 func (s *session) reportJoined(l *railLink) {
+	s.links.tellLoss(l)
 	if s.report != nil {
 		s.report(Event{Kind: EventRailJoined, Rail: l.name, RailsLeft: len(s.links.snapshot())})
 	}

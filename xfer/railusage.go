@@ -39,6 +39,8 @@ type railRecord struct {
 	down  time.Time // since when the rail is down, or zero
 	// hurried is when a link was last given up because it held up the copy.
 	hurried time.Time
+	// untold tells that the rail was lost, which nobody was told yet; or nil.
+	untold func()
 }
 
 // holdUpRest is for how long a rail that was given up because it held up the copy is not

@@ -71,7 +71,8 @@ func (f *FileSystem) String() string {
 }
 
 // FreeBytes is what an unprivileged user can still write to the file system (f_bavail,
-// statfs(2)), with the space that the sink's files have and that is not written yet, or the largest number if the file system does not report that.
+// statfs(2)), with the space that the sink's files have and have not written yet. It is the
+// largest number where the file system does not report that.
 func (f *FileSystem) FreeBytes() (int64, error) {
 	var st unix.Statfs_t
 	if err := uninterrupted(func() error { return unix.Fstatfs(f.dir.fd, &st) }); err != nil {

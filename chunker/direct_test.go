@@ -12,26 +12,46 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// directDir returns a directory on a disk whose file system takes O_DIRECT.
+// directDir returns a directory on a disk whose file system takes O_DIRECT: where TMPDIR
+// is, or in /var/tmp.
 func directDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
+	err := triesDirect(dir)
+	if err == nil {
+		return dir
+	}
+	if dir, other := os.MkdirTemp("/var/tmp", "gdrcp-test-"); other == nil {
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		if triesDirect(dir) == nil {
+			return dir
+		}
+	}
+	t.Skipf("neither %s nor /var/tmp is on a disk that takes O_DIRECT: %v", dir, err)
+	return ""
+}
+
+// triesDirect opens a file in a directory past the page cache.
+func triesDirect(dir string) error {
 	f, err := os.Create(filepath.Join(dir, "try"))
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	defer os.Remove(f.Name())
 	defer f.Close()
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
-		t.Fatal(err)
+		return err
+	}
+	if isMemory(int64(st.Type)) {
+		return errNoDisk
 	}
 	fd, _, err := openDirect(int(f.Fd()), unix.O_WRONLY)
-	if err != nil || isMemory(int64(st.Type)) {
-		t.Skipf("%s is on no disk that takes O_DIRECT (%v), set TMPDIR to one that is", dir, err)
+	if err != nil {
+		return err
 	}
 	closeQuietly(fd)
-	return dir
+	return nil
 }
 
 func randomBytes(n int) []byte {

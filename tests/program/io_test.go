@@ -29,6 +29,7 @@ func onDisk(t *testing.T) string {
 
 // How files get to the disk is chosen at the client, for both ends, and told at the end.
 func TestIO(t *testing.T) {
+	onHost(t)
 	t.Setenv("TMPDIR", onDisk(t))
 	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
 		makeFile(t, from+"/tree/big", 9*mib+77, 2)
@@ -57,6 +58,7 @@ func TestIO(t *testing.T) {
 // A rung that was asked for and is not there ends the copy with a line that names the file
 // and the rung, whoever writes.
 func TestIOThatIsNotThere(t *testing.T) {
+	onHost(t)
 	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
 		smallDisk(t, to, "64m")
 		makeFile(t, from+"/big", 2*mib, 2)

@@ -217,14 +217,9 @@ const returnedBytes = 3 + 10 + 1 + 2 + wire.MaxExtents*2
 // countIdleLocked counts the time since the last call for each worker that could have
 // computed then, and had no chunk.
 func (f *chunkReceiver) countIdleLocked() {
-	now := f.counted
-	for range f.session.workers - min(f.slots.Busy(), f.session.workers) {
-		now = f.session.spent(stat.Wire, f.counted)
-	}
-	if now == f.counted {
-		now = stat.Now()
-	}
-	f.counted = now
+	s := f.session
+	idle := max(s.workers-f.slots.Busy(), 0)
+	f.counted = s.tally.SpendBy(idle, stat.Wire, f.counted, s.workers)
 }
 
 // awaitSlot waits for a filled slot. The wait for one that never comes, at the end, is not

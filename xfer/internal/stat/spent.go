@@ -38,8 +38,13 @@ func Now() int64 { return int64(time.Since(epoch)) }
 // Spend adds time that one of a number of workers spent since a reading of Now. It returns
 // the reading at the end, which may be where the next stage begins.
 func (c *Counters) Spend(s Stage, since int64, workers int) (now int64) {
+	return c.SpendBy(1, s, since, workers)
+}
+
+// SpendBy is Spend for n of the workers at once.
+func (c *Counters) SpendBy(n int, s Stage, since int64, workers int) (now int64) {
 	now = Now()
-	c.spentNs[s].Add((now - since) / int64(max(workers, 1)))
+	c.spentNs[s].Add((now - since) * int64(n) / int64(max(workers, 1)))
 	return now
 }
 

@@ -64,9 +64,7 @@ func overHostile(t *testing.T, test func(t *testing.T, w hostileWay)) {
 func (w hostileWay) run(t *testing.T, name string, test func(t *testing.T)) {
 	t.Run(name, func(t *testing.T) {
 		rdmatest.SkipUnlessPicked(t)
-		if os.Getenv(rdmatest.Seed) != "" && !rdmatest.InSample(t.Name()) {
-			t.Skip("is for another seed: " + rdmatest.Seed + " picks half of the cases, GDRCP_TEST_FULL=1 runs all")
-		}
+		rdmatest.SampleOverDevices(t)
 		test(t)
 	})
 }

@@ -56,9 +56,10 @@ func (r *rail) Trouble() error {
 	return e
 }
 
-// gidsOf lists the GIDs that a port has. ok is false where they cannot be read. An entry that is not in use reads as zeros
-// (Linux, Documentation/ABI/stable/sysfs-class-infiniband). On RoCE an entry is an IP
-// address of the port's interfaces (InfiniBand Architecture Specification, annex A17).
+// gidsOf lists the GIDs that a port has. ok is false where they cannot be read. An entry
+// that is not in use reads as zeros (Linux,
+// Documentation/ABI/stable/sysfs-class-infiniband). On RoCE an entry is an IP address of
+// the port's interfaces (InfiniBand Architecture Specification, annex A17).
 func gidsOf(sysfs, device string, port int) (list []netip.Addr, ok bool) {
 	entries, _ := filepath.Glob(filepath.Join(sysfs, "class/infiniband", device, "ports", strconv.Itoa(port), "gids/*"))
 	for _, entry := range entries {

@@ -176,15 +176,15 @@ type bandwidthEvent struct {
 
 // bandwidths measures with each digest, of which there is one at least.
 func (b *benchRun) bandwidths(ctx context.Context, ep xfer.Endpoint, o xfer.Options) (all []*xfer.Bandwidth, err error) {
-	if !b.json {
-		fmt.Fprintln(b.table, "BANDWIDTH\tDEVICE\tDIGEST\tMiB/s\tBYTES\tSECONDS\tCHUNK\tSLOTS\tQPS\tIMMEDIATE\tCPU s/GiB HERE\tTHERE")
-	}
 	defer func() { b.tellTimes(all) }()
 	for _, h := range b.hashes {
 		o.Hash = h
 		r, err := b.client().BenchBandwidth(ctx, ep, b.bytes, o)
 		if err != nil {
 			return all, err
+		}
+		if len(all) == 0 && !b.json {
+			fmt.Fprintln(b.table, "BANDWIDTH\tDEVICE\tDIGEST\tMiB/s\tBYTES\tSECONDS\tCHUNK\tSLOTS\tQPS\tIMMEDIATE\tCPU s/GiB HERE\tTHERE")
 		}
 		all = append(all, r)
 		b.tellBandwidth(r)

@@ -28,6 +28,8 @@ type File struct {
 	fd     int
 	path   string
 	opened Stamp
+	tree   *Tree // whose rung it is read by
+	direct directReader
 }
 
 // Opened returns the stamp that the file had when it was opened.
@@ -121,6 +123,7 @@ func (f *File) AdviseSequential() {
 
 // Close closes the file, once.
 func (f *File) Close() error {
+	f.direct.close()
 	fd := f.fd
 	f.fd = -1
 	if fd < 0 {

@@ -17,15 +17,26 @@ var (
 )
 
 // ReadPart fills buf from byte off on with a part of a file that should hold size
-// bytes, blocking for the disk. If the part ends at size, ReadPart checks that the file
+// bytes, blocking for the disk: past the page cache where direct says so, which only
+// Uncached may have said. If the part ends at size, ReadPart checks that the file
 // ends there too. If the file has changed, it returns io.ErrUnexpectedEOF or the error
 // of unchanged; if not, ErrHoldsMore or ErrHoldsLess.
-func (f *File) ReadPart(buf []byte, off, size int64, unchanged func() error) (err error) {
-	goesOn := false
-	if off+int64(len(buf)) == size {
+func (f *File) ReadPart(buf []byte, off, size int64, direct bool, unchanged func() error) (err error) {
+	n, goesOn := 0, false
+	if direct {
+		if n, err = f.readDirect(buf, off); err != nil {
+			return err
+		}
+	}
+	isEnd := off+int64(len(buf)) == size
+	buf, off = buf[n:], off+int64(n)
+	if isEnd {
 		goesOn, err = f.ReadEnd(buf, off)
 	} else {
 		_, err = f.ReadAt(buf, off)
+	}
+	if err == nil {
+		f.tree.read.add(RungBuffered, len(buf))
 	}
 	isShort := errors.Is(err, io.ErrUnexpectedEOF)
 	if err == nil && !goesOn || err != nil && !isShort {

@@ -51,6 +51,8 @@ type Tree struct {
 	again   map[string][]string // paths of later sources with a name that is taken
 	isTop   bool                // the one source is the top of the tree
 	dirs    *dirCache
+	io      Rung
+	read    RungBytes
 }
 
 // OpenLocal returns the tree of the user's own files. With follow, links are followed
@@ -362,7 +364,7 @@ func (t *Tree) Open(path string) (*File, error) {
 		closeQuietly(fd)
 		return nil, kindErr("open", path, ErrChanged)
 	}
-	return &File{fd: fd, path: path, opened: stampOf(&st)}, nil
+	return &File{fd: fd, path: path, opened: stampOf(&st), tree: t, direct: directReader{fd: -1}}, nil
 }
 
 // sortedNames returns the names at the top of the tree, in the tree's order, one for

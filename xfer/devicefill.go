@@ -113,7 +113,7 @@ func (f *deviceFiller) fill() error {
 func (f *deviceFiller) bring(slot *outSlot, b *ring.Bounce) error {
 	w, c := f.gpu, &slot.chunk
 	at := w.At(slot.index)
-	f.src.fillChunk(c, b.Mem, &f.own, func(i int) {
+	f.src.fillChunk(nil, c, b.Mem, &f.own, func(i int) {
 		if w.Hasher == nil {
 			f.src.digested(c, i, f.src.digestOf(c, i, b.Mem))
 			return

@@ -26,8 +26,8 @@ type DiskRates struct {
 	// disk. SyncSeconds is the part of it in which nothing was written any more.
 	WriteSeconds, SyncSeconds float64
 	ReadSeconds               float64
-	// FromMemory says that the file could not be taken out of the kernel's memory first: it
-	// was read from there, at least in part. The file system may have no other place.
+	// FromMemory says that the file was read from the kernel's memory, at least in part: it
+	// could not be taken out of there first. The file system may have no other place.
 	FromMemory bool
 }
 
@@ -84,7 +84,7 @@ const (
 func (b *diskBench) eachPiece(ctx context.Context, do func(piece []byte, off int64) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	var next atomic.Int64
-	for range chunker.Workers() {
+	for range chunker.DiskWorkers {
 		g.Go(func() error {
 			piece := make([]byte, len(b.pattern))
 			copy(piece, b.pattern)
@@ -157,6 +157,9 @@ func (b *diskBench) read(ctx context.Context) error {
 		return err
 	}
 	defer tree.Close()
+	if left {
+		tree.ReadBy(chunker.RungDirect)
+	}
 	begun := time.Now()
 	f, err := tree.Open(diskBenchFile)
 	if err != nil {
@@ -165,7 +168,7 @@ func (b *diskBench) read(ctx context.Context) error {
 	defer f.Close()
 	f.AdviseSequential()
 	err = b.eachPiece(ctx, func(piece []byte, off int64) error {
-		if _, err := f.ReadAt(piece, off); err != nil {
+		if err := f.ReadPart(piece, off, b.bytes, f.Uncached(piece, off), func() error { return nil }); err != nil {
 			return err
 		}
 		for at := 0; at+8 <= len(piece); at += diskBlock {
@@ -175,7 +178,8 @@ func (b *diskBench) read(ctx context.Context) error {
 		}
 		return nil
 	})
-	b.rates.ReadSeconds, b.rates.FromMemory = time.Since(begun).Seconds(), left
+	b.rates.ReadSeconds = time.Since(begun).Seconds()
+	b.rates.FromMemory = left && tree.Read().Of(chunker.RungDirect) == 0
 	return err
 }
 

@@ -16,6 +16,13 @@ func diskIOOf(b *chunker.RungBytes) DiskIO {
 	return DiskIO{Direct: b.Of(chunker.RungDirect), DontCache: b.Of(chunker.RungDontCache), Buffered: b.Of(chunker.RungBuffered)}
 }
 
+// readBy notes how the source read its files.
+func (a *copyResults) readBy(b DiskIO) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.read = b
+}
+
 // wroteBy notes how the sink wrote its files.
 func (a *copyResults) wroteBy(b DiskIO) {
 	a.mu.Lock()
@@ -39,10 +46,41 @@ func (k *sink) tellWritten(send func(wire.MsgType, []byte) error) error {
 	}
 	b := diskIOOf(k.store.Wrote())
 	k.results.wroteBy(b)
-	if b.Direct == 0 && b.DontCache == 0 {
+	if b.CacheOnly() {
 		return nil
 	}
 	return send(wire.MsgWritten, b.Encode())
+}
+
+// tellUse tells the sink what the copy took of this end. How files were read it tells
+// where that is not the way that the sink takes for granted: through the page cache.
+func (s *source) tellUse(ctx context.Context) error {
+	if s.tree != nil {
+		b := diskIOOf(s.tree.Read())
+		s.results.readBy(b)
+		if !b.CacheOnly() {
+			if err := s.session.ctl.send(ctx, wire.MsgRead, b.Encode()); err != nil {
+				return err
+			}
+		}
+	}
+	return s.session.tellCost(ctx)
+}
+
+// hearRead takes the source's message. It is text for people: this end does not act on it.
+func (k *sink) hearRead(body []byte) error {
+	b, err := wire.DecodeDiskIO(body)
+	if err != nil {
+		return err
+	}
+	k.window.mu.Lock()
+	early := !k.window.ended
+	k.window.mu.Unlock()
+	if early {
+		return fmt.Errorf("%w: how files were read, before they were", ErrProtocol)
+	}
+	k.results.readBy(b)
+	return nil
 }
 
 // hearWritten takes tellWritten's message. It is text for people: this end does not act on

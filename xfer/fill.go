@@ -95,7 +95,7 @@ func (s *source) fill(ctx context.Context, worker int) error {
 		}
 		t.take()
 		mem, c := s.session.link.ring.Slot(slot.index), &slot.chunk
-		s.fillChunk(c, mem, &own, func(i int) { s.digested(c, i, s.digestOf(c, i, mem)) })
+		s.fillChunk(t, c, mem, &own, func(i int) { s.digested(c, i, s.digestOf(c, i, mem)) })
 		c.Codec, c.StoredBytes = pack.pack(mem, int(c.PlainBytes))
 		if err := s.handOver(ctx, slot); err != nil {
 			return err
@@ -136,17 +136,15 @@ func (b *pieceBuffer) of(n int64) []byte {
 
 // fillChunk reads every extent of a chunk into mem, or into own where only its digest
 // travels. It calls each with the index of an extent that it has filled, while the extent
-// is in the cache. An error ends the file, not the session.
-func (s *source) fillChunk(c *outChunk, mem []byte, own *pieceBuffer, each func(i int)) {
+// is in the cache. An error ends the file, not the session. t may be nil.
+func (s *source) fillChunk(t *turn, c *outChunk, mem []byte, own *pieceBuffer, each func(i int)) {
 	for i := range c.Extents {
 		x, e := &c.Extents[i], c.files[i]
 		if x.Flags&wire.ExtDigest != 0 && e.failed() == nil {
-			s.digestExtent(c, i, own.of(x.Length))
+			s.digestExtent(t, c, i, own.of(x.Length))
 		}
 		if x.Brings() && e.failed() == nil {
-			from := stat.Now()
-			err := s.readExtent(e, x, mem[x.SlotOff:int64(x.SlotOff)+x.Length], c.again)
-			from = s.session.spent(stat.Disk, from)
+			from, err := s.readInTurn(t, e, x, mem[x.SlotOff:int64(x.SlotOff)+x.Length], c.again)
 			if err != nil {
 				s.failRead(e, err)
 			} else {
@@ -168,11 +166,9 @@ func (s *source) fillChunk(c *outChunk, mem []byte, own *pieceBuffer, each func(
 }
 
 // digestExtent reads an extent into buf, and digests it there.
-func (s *source) digestExtent(c *outChunk, i int, buf []byte) {
+func (s *source) digestExtent(t *turn, c *outChunk, i int, buf []byte) {
 	x, e := &c.Extents[i], c.files[i]
-	from := stat.Now()
-	err := s.readExtent(e, x, buf, c.again)
-	from = s.session.spent(stat.Disk, from)
+	from, err := s.readInTurn(t, e, x, buf, c.again)
 	if err != nil {
 		s.failRead(e, err)
 		return
@@ -242,13 +238,32 @@ func outcomeOf(err error) Outcome {
 	return Failed
 }
 
+// readInTurn fills buf, and counts the time. It returns with the worker's turn and a
+// reading of stat.Now.
+func (s *source) readInTurn(t *turn, e *srcEntry, x *wire.Extent, buf []byte, again bool) (now int64, err error) {
+	from := stat.Now()
+	err = s.readExtent(t, e, x, buf, again)
+	if t == nil || t.has {
+		return s.session.spent(stat.Disk, from), err
+	}
+	s.session.waited(stat.Disk, from)
+	t.take() // with no lock held
+	return stat.Now(), err
+}
+
 // readExtent fills buf. It opens, reads, checks and closes a file of one extent. A file
-// of several extents stays open.
-func (s *source) readExtent(e *srcEntry, x *wire.Extent, buf []byte, again bool) error {
+// of several extents stays open. A worker that waits for the disk gives up its turn.
+func (s *source) readExtent(t *turn, e *srcEntry, x *wire.Extent, buf []byte, again bool) error {
 	if e.Stream {
 		return s.stream.readAt(buf, x.Off)
 	}
-	read := func(f *chunker.File) error { return e.readPart(f, buf, x.Off) }
+	read := func(f *chunker.File) error {
+		direct := f.Uncached(buf, x.Off)
+		if direct {
+			t.leave()
+		}
+		return e.readPart(f, buf, x.Off, direct)
+	}
 	single := x.Off == 0 && x.Length == e.Size
 	if !single && !again {
 		return s.withFile(e, read)

@@ -26,10 +26,10 @@ func (e *srcEntry) accept(now chunker.Stamp) error {
 	return fmt.Errorf("%q: %w", e.Path, errChangedFile)
 }
 
-// readPart reads a part of the entry's file and checks that the file is as long as it
-// should be.
-func (e *srcEntry) readPart(f *chunker.File, buf []byte, off int64) error {
-	err := f.ReadPart(buf, off, e.Size, func() error { return e.unchanged(f) })
+// readPart reads a part of the entry's file, past the page cache if direct says so, and
+// checks that the file is as long as it should be.
+func (e *srcEntry) readPart(f *chunker.File, buf []byte, off int64, direct bool) error {
+	err := f.ReadPart(buf, off, e.Size, direct, func() error { return e.unchanged(f) })
 	switch {
 	case !e.hasGrown.Load():
 		return err

@@ -65,6 +65,7 @@ var handLayouts = map[string]func(right []byte) []part{
 	"a credit":   uvarintPartsOf,
 	"a result":   uvarintPartsOf,
 	"a plan":     uvarintPartsOf,
+	"a reading":  uvarintPartsOf,
 	"a done":     func(b []byte) []part { return fixedParts(b, -256, -256, 64, 64) },
 	"an unknown": func(b []byte) []part { return fixedParts(b, 32) },
 }
@@ -91,6 +92,7 @@ func besides() map[string]struct {
 		"a credit":   {wire.MsgCredit, wire.AppendReturned(nil, &wire.ReturnedSlot{Slot: 1, Generation: 1})},
 		"a result":   {wire.MsgResult, []byte{1}},
 		"a plan":     {wire.MsgPlan, []byte{1}},
+		"a reading":  {wire.MsgRead, DiskIO{Direct: 1, DontCache: 2, Buffered: 3}.Encode()},
 		"a done":     {wire.MsgDone, (&wire.Roots{}).Encode()},
 		"an unknown": {0x3e, make([]byte, 4)},
 	}

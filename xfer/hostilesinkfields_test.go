@@ -54,6 +54,7 @@ func sinkMessages() map[string]struct {
 		"a result":           {wire.MsgResult, result, false},
 		"a result, at once":  {wire.MsgResult, result, true},
 		"a done":             {wire.MsgDone, (&wire.Roots{Entries: 3, Bytes: 2000}).Encode(), false},
+		"a writing":          {wire.MsgWritten, DiskIO{Direct: 1, Buffered: 300}.Encode(), true},
 		"a source's entries": {wire.MsgEntries, []byte{0}, true},
 		"a source's end":     {wire.MsgEnd, []byte{3}, false},
 	}

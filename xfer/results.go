@@ -59,6 +59,7 @@ type copyResults struct {
 	verified bool
 	withheld bool   // the tree, which was to appear whole, has not
 	dry      bool   // the copy copies nothing: the roots are of nothing
+	read     DiskIO // how files came from the disk
 	written  DiskIO // how files got to the disk
 	deletes  deleteCounts
 }

@@ -96,6 +96,9 @@ func newSource(s *session, tree *chunker.Tree, tally *Tally, acct *copyResults) 
 func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
 	s.sender.wakeOn(ctx)
 	s.stop = ctx.Done()
+	if s.tree != nil {
+		s.tree.ReadBy(s.session.terms.IO)
+	}
 	if s.session.terms.Flags&wire.FlagListed != 0 && !s.session.client {
 		s.remote = newRemoteNames(ctx, s.session.ctl)
 		s.names = s.remote
@@ -110,6 +113,9 @@ func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
 	}
 	g.Go(func() error { return s.pack(ctx) })
 	g.Go(func() error { return s.tellFailures(ctx) })
+	if s.session.ringWish.Placement.GPU == wire.GPUOff {
+		s.session.waiters = chunker.DiskWorkers
+	}
 	for i := range chunker.DiskWorkers {
 		g.Go(func() error { return s.fill(ctx, i) })
 	}
@@ -261,7 +267,7 @@ func (s *source) tellRoots(ctx context.Context) error {
 	if err := s.session.awaitMemoryTold(ctx); err != nil {
 		return err
 	}
-	if err := s.session.tellCost(ctx); err != nil {
+	if err := s.tellUse(ctx); err != nil {
 		return err
 	}
 	r := s.results.finish()

@@ -198,7 +198,7 @@ func (t *treeReader) read(p *piece, buf []byte) error {
 }
 
 func (it *item) readPart(f *chunker.File, buf []byte, off int64) error {
-	err := f.ReadPart(buf, off, it.entry.Size, func() error { return unchanged(f, it) })
+	err := f.ReadPart(buf, off, it.entry.Size, false, func() error { return unchanged(f, it) })
 	if errors.Is(err, chunker.ErrMisstated) {
 		err = fmt.Errorf("read %q: %w", it.treePath(), err)
 	}

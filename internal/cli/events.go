@@ -228,7 +228,8 @@ type summaryEvent struct {
 	// What the copy cost each end.
 	LocalCost  *costField `json:"local_cost,omitempty"`
 	RemoteCost *costField `json:"remote_cost,omitempty"`
-	// How the destination wrote files.
+	// How the source read files, and the destination wrote them.
+	Read    xfer.DiskIO `json:"read_io"`
 	Written xfer.DiskIO `json:"write_io"`
 	linkFields
 }
@@ -241,7 +242,7 @@ func eventOf(s *xfer.Summary) summaryEvent {
 		MetaRoot: hex.EncodeToString(s.Meta[:]), Verified: s.Verified, FirstByteMs: float64(s.FirstByte.Microseconds()) / 1e3, Skipped: s.Skipped,
 		Failed: s.Failed, Changed: s.Changed, Corrupt: s.Corrupt, Missing: s.Missing, Kept: s.Kept, Unchanged: s.Unchanged,
 		Trusted: s.Trusted, TrustedBytes: s.TrustedBytes, SentBytes: s.SentBytes, ComparedBytes: s.ComparedBytes, SameBytes: s.SameBytes, SkippedBytes: s.SkippedBytes, ResumedBytes: s.ResumedBytes, Grown: s.Grown, Retries: s.Retries, Deleted: s.Deleted,
-		NotDeleted: s.NotDeleted, Withheld: s.Withheld, DryRun: s.DryRun, Rails: s.Rails, Local: s.Local, Remote: s.Remote, Written: s.Written, LocalCost: local, RemoteCost: remote, linkFields: fieldsOf(&s.Link),
+		NotDeleted: s.NotDeleted, Withheld: s.Withheld, DryRun: s.DryRun, Rails: s.Rails, Local: s.Local, Remote: s.Remote, Read: s.Read, Written: s.Written, LocalCost: local, RemoteCost: remote, linkFields: fieldsOf(&s.Link),
 	}
 }
 

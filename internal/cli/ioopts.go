@@ -12,9 +12,10 @@ import (
 
 // ioFlag is the option about how files get to the disk.
 func ioFlag(o *xfer.Options) cli.Flag {
-	return checkedFlag("io", "`auto|direct|dontcache|buffered` how the destination writes files: past the page cache (O_DIRECT), through it without keeping "+
-		"anything there (RWF_DONTCACHE, Linux 6.14), or through it. auto takes direct for files from 64 MiB on, on ext4 and XFS. "+
-		"Any other word is forced: it fails (exit code 5) where a file system cannot do it. Small files and the ends of files are always buffered (auto)", rung(&o.IO))
+	return checkedFlag("io", "`auto|direct|dontcache|buffered` how files are written: past the page cache (O_DIRECT), through it without keeping anything there "+
+		"(RWF_DONTCACHE, Linux 6.14), or through it. auto takes direct for files from 64 MiB on, on ext4 and XFS. "+
+		"Any other word is forced: it fails (exit code 5) where the destination's file system cannot do it. Small files and the ends of files are always buffered. "+
+		"auto reads the same files past the page cache, but for what is in it; direct reads so where the file system can do it (auto)", rung(&o.IO))
 }
 
 // rung is a word of --io.
@@ -29,19 +30,30 @@ func rung(to *chunker.Rung) *checkedValue {
 	}}
 }
 
-// diskIOText says how files were written. It is empty where nothing is known of that.
+// diskIOText says how files were read and written. It is empty where nothing is known of
+// that.
 func diskIOText(s *xfer.Summary) string {
+	var parts []string
+	for _, end := range []struct {
+		verb string
+		io   xfer.DiskIO
+	}{{"read", s.Read}, {"written", s.Written}} {
+		if text := rungsText(end.io); text != "" {
+			parts = append(parts, end.verb+" by "+text)
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+func rungsText(b xfer.DiskIO) string {
 	var rungs []string
 	for _, r := range []struct {
 		rung  chunker.Rung
 		bytes int64
-	}{{chunker.RungDirect, s.Written.Direct}, {chunker.RungDontCache, s.Written.DontCache}, {chunker.RungBuffered, s.Written.Buffered}} {
+	}{{chunker.RungDirect, b.Direct}, {chunker.RungDontCache, b.DontCache}, {chunker.RungBuffered, b.Buffered}} {
 		if r.bytes > 0 {
 			rungs = append(rungs, fmt.Sprintf("%v %s", r.rung, bytesText(float64(r.bytes), 1)))
 		}
 	}
-	if len(rungs) == 0 {
-		return ""
-	}
-	return "written by " + strings.Join(rungs, ", ")
+	return strings.Join(rungs, ", ")
 }

@@ -7,14 +7,17 @@ import (
 )
 
 // DiskIO is how many bytes took which rung between memory and disk, and the body of
-// MsgWritten: see chunker.Rung.
+// MsgWritten and MsgRead: see chunker.Rung.
 type DiskIO struct {
 	Direct    int64 `json:"direct_bytes"`
 	DontCache int64 `json:"dontcache_bytes"`
 	Buffered  int64 `json:"buffered_bytes"`
 }
 
-// Encode returns the body of MsgWritten: the three numbers, in order.
+// CacheOnly reports whether all bytes went through the page cache as ever, or there were none.
+func (r DiskIO) CacheOnly() bool { return r.Direct == 0 && r.DontCache == 0 }
+
+// Encode returns the body of the message: the three numbers, in order.
 func (r DiskIO) Encode() []byte {
 	var b []byte
 	for _, n := range []int64{r.Direct, r.DontCache, r.Buffered} {
@@ -29,9 +32,9 @@ func DecodeDiskIO(b []byte) (r DiskIO, err error) {
 	for _, to := range []*int64{&r.Direct, &r.DontCache, &r.Buffered} {
 		n := c.Uvarint()
 		if n > math.MaxInt64 {
-			return DiskIO{}, fmt.Errorf("%w: %d bytes written", ErrProtocol, n)
+			return DiskIO{}, fmt.Errorf("%w: %d bytes by one rung", ErrProtocol, n)
 		}
 		*to = int64(n)
 	}
-	return r, c.Err("written bytes")
+	return r, c.Err("bytes by rung")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -217,6 +218,28 @@ func testHostileJoins(t *testing.T, w hostileWay) {
 				t.Errorf("the server opened %d rails for %d good tokens", n, i.tokens.Load())
 			}
 		})
+	}
+}
+
+// A client that is about to make a link when its copy ends has done nothing wrong: the
+// server refuses the link, and tells nobody.
+func TestJoinBehindTheEndIsNotTold(t *testing.T) {
+	i := newIntruder(t, byTCP())
+	a, l := i.granted(2), trust.Lane{QP: 1}
+	d := i.entered(a)
+	_ = d.conn.Close()
+	<-i.ends
+	var refused *rdma.RejectedError
+	if err := i.join(a.ID, l, a.Trust.Token(l)); !errors.As(err, &refused) || refused.Code != rdma.RejectSession {
+		t.Errorf("behind the end: %v", err)
+	}
+	other := a.ID
+	other[0] ^= 1
+	if err := i.join(other, l, a.Trust.Token(l)); !errors.As(err, &refused) {
+		t.Errorf("of no session: %v", err)
+	}
+	if e := <-i.ends; e.Err == nil || !strings.Contains(e.Err.Error(), "unknown session") {
+		t.Errorf("told: %v", e.Err)
 	}
 }
 

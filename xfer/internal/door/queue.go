@@ -49,6 +49,7 @@ type admissionQueue struct {
 
 	mu       sync.Mutex
 	sessions map[[16]byte]*Session
+	ended    endedSessions
 	load     Load
 	memory   int64           // of all sessions' rings and buffers
 	held     map[string]held // by the name of the key
@@ -238,6 +239,7 @@ func (q *admissionQueue) leave(s *Session) {
 	last := s.users == 0
 	if last {
 		delete(q.sessions, s.ID) // at once, so that no queue pair can join the session any more
+		q.ended.add(s.ID)
 		q.hold(s.peer.key, held{sessions: 1}, -1)
 	}
 	q.mu.Unlock()

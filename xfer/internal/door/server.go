@@ -131,9 +131,13 @@ func (d *Server) refusing(l *serverListener, req rdma.Request, code rdma.RejectC
 }
 
 // Refuse answers a request to connect with a code. It logs why among the failures of
-// unauthenticated clients, of which the server logs a few each second.
+// unauthenticated clients, of which the server logs a few each second; but not that a
+// session is over, which is no failure.
 func (d *Server) Refuse(req rdma.Request, code rdma.RejectCode, why error) {
-	d.logUnauthenticated(req.Remote().String(), errors.Join(why, req.Reject(code)))
+	err := req.Reject(code)
+	if why != errSessionOver {
+		d.logUnauthenticated(req.Remote().String(), errors.Join(why, err))
+	}
 }
 
 // log reports the end of a connection that came to no session.

@@ -3,6 +3,7 @@ package door
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"gdrcp/internal/trust"
@@ -145,13 +146,35 @@ func (s *Session) Book(n int64) (giveBack func(), left MemoryRoom, ok bool) {
 // told which of the reasons it is.
 var errNoSession = errors.New("a queue pair for an unknown session")
 
+// errSessionOver says that a session has ended. A client that makes links while its copy
+// goes on may come to the end of the copy first.
+var errSessionOver = errors.New("a queue pair for a session that is over")
+
+// endedSessions are the sessions that ended last.
+type endedSessions struct {
+	ids  [64][16]byte
+	next int
+}
+
+func (e *endedSessions) add(id [16]byte) {
+	e.ids[e.next] = id
+	e.next = (e.next + 1) % len(e.ids)
+}
+
+func (e *endedSessions) has(id [16]byte) bool {
+	return id != [16]byte{} && slices.Contains(e.ids[:], id)
+}
+
 // spend checks a token and makes sure that it is used once. Nothing is made before that
 // for the queue pair that shows the token.
 func (q *admissionQueue) spend(pre *Preamble) (*Session, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s, l := q.sessions[pre.Session], pre.Lane
-	if s == nil || s.ctx.Err() != nil || int(l.QP) >= s.Grant.QPs || !s.peer.trust.Admits(l, pre.Token) || s.spent[l] {
+	if s == nil && q.ended.has(pre.Session) || s != nil && s.ctx.Err() != nil {
+		return nil, errSessionOver
+	}
+	if s == nil || int(l.QP) >= s.Grant.QPs || !s.peer.trust.Admits(l, pre.Token) || s.spent[l] {
 		return nil, errNoSession
 	}
 	switch {

@@ -97,7 +97,8 @@ type RailConfig struct {
 	Wire Wire
 }
 
-// Wire is how packets travel. The zero value suits most networks.
+// Wire is how packets travel, and what they bring within the host. The zero value suits
+// most networks.
 type Wire struct {
 	// AckTimeout is the exponent t of 4.096 µs · 2^t, up to MaxAckTimeout, within which
 	// an RDMA device expects an acknowledgement before it sends again (InfiniBand
@@ -109,6 +110,8 @@ type Wire struct {
 	// that dialled. On iWARP each end uses its own TOS; the accepting end uses that of
 	// its Listener. Linux's Soft-iWARP leaves it to the system.
 	TOS int
+	// Ordering applies to regions that are registered as Unordered.
+	Ordering Ordering
 }
 
 const (
@@ -134,6 +137,8 @@ func (c RailConfig) Check(maxWriteBytes int) error {
 		return fmt.Errorf("check configuration: acknowledgement timeout %d, at most %d", c.Wire.AckTimeout, MaxAckTimeout)
 	case c.Wire.TOS < 0 || c.Wire.TOS > MaxTOS:
 		return fmt.Errorf("check configuration: type of service %d, at most %d", c.Wire.TOS, MaxTOS)
+	case int(c.Wire.Ordering) >= len(orderingNames):
+		return fmt.Errorf("check configuration: %v", c.Wire.Ordering)
 	case c.MsgBytes > MaxMsgBytes:
 		return fmt.Errorf("check configuration: messages of %d bytes, at most %d: %w", c.MsgBytes, MaxMsgBytes, ErrUnsupported)
 	case c.WriteBytes > maxWriteBytes:
@@ -234,6 +239,10 @@ const (
 	LocalWrite Access = 1 << iota
 	RemoteWrite
 	RemoteRead
+	// Unordered says that the program looks at the memory only after the completion of
+	// what wrote it: never while a Write lands, and not at the last byte to see that all
+	// has landed. The device may then write it out of order: see Ordering.
+	Unordered
 
 	// LocalRead is the right that every region has, and the only one that sending from
 	// it needs. On iWARP a region in which Reads may land costs one more registration.
@@ -249,6 +258,9 @@ type MR interface {
 	RKey() uint32
 	// Len is the region's length in bytes.
 	Len() int
+	// Relaxed reports whether the device was asked to write and read the region with
+	// relaxed ordering. A device or kernel that does not know of that is silent about it.
+	Relaxed() bool
 	// Close deregisters the region. Before it, close every Conn that could reach the
 	// region, or tell the peer that its access ends. Close is idempotent.
 	Close() error

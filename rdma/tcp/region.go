@@ -42,6 +42,9 @@ func (m *region) Addr() uint64 { return m.addr }
 func (m *region) RKey() uint32 { return m.rkey }
 func (m *region) Len() int     { return len(m.mem) }
 
+// Relaxed is false: the kernel copies.
+func (m *region) Relaxed() bool { return false }
+
 // slice returns part of the memory. The caller has checked the bounds. A nil region has
 // no bytes.
 func (m *region) slice(offset, lenBytes int) []byte {

@@ -63,10 +63,12 @@ int vb_load(const char *libibverbs, const char *librdmacm, struct vb_api **out,
 		return -ENOMEM;
 #define FIND_1_1(ret, name, args) api->name = find(verbs, libibverbs, #name, "IBVERBS_1.1", err);
 #define FIND_1_0(ret, name, args) api->name = find(verbs, libibverbs, #name, "IBVERBS_1.0", err);
+#define FIND_1_8(ret, name, args) api->name = dlvsym(verbs, #name, "IBVERBS_1.8");
 #define FIND_1_12(ret, name, args) api->name = dlvsym(verbs, #name, "IBVERBS_1.12");
 #define FIND_CM(ret, name, args) api->name = find(rdmacm, librdmacm, #name, "RDMACM_1.0", err);
 	VB_VERBS_1_1(FIND_1_1)
 	VB_VERBS_1_0(FIND_1_0)
+	VB_VERBS_1_8(FIND_1_8)
 	VB_VERBS_1_12(FIND_1_12)
 	VB_RDMACM_1_0(FIND_CM)
 	if (err->kind) {

@@ -96,10 +96,12 @@ func (f fake) build(t *testing.T) {
 		versions = script("IBVERBS_1.0", append(v10, v11...), "")
 	}
 	all := append(v10, v11...)
-	for _, name := range symbols(t, "VB_VERBS_1_12") {
-		if f.functions[name] != "" {
-			all = append(all, name)
-			versions += script("IBVERBS_1.12", []string{name}, "IBVERBS_1.1")
+	for _, optional := range []struct{ macro, version string }{{"VB_VERBS_1_8", "IBVERBS_1.8"}, {"VB_VERBS_1_12", "IBVERBS_1.12"}} {
+		for _, name := range symbols(t, optional.macro) {
+			if f.functions[name] != "" {
+				all = append(all, name)
+				versions += script(optional.version, []string{name}, "IBVERBS_1.1")
+			}
 		}
 	}
 	dir := t.TempDir()

@@ -36,6 +36,7 @@ type mr struct {
 	sink     *C.struct_abi_mr // a separate registration for Reads, or nil
 	access   rdma.Access
 	device   bool // memory that the processor does not touch
+	relaxed  bool
 	closed   atomic.Bool
 	once     sync.Once
 	err      error
@@ -67,7 +68,7 @@ func (r *rail) Register(region rdma.Region, access rdma.Access) (rdma.MR, error)
 		}
 	}
 	if rc != 0 {
-		return nil, r.registerFailed(region, syscall.Errno(-rc))
+		return nil, r.registerFailed(region, access, syscall.Errno(-rc))
 	}
 	m.lkey, m.rkey = uint32(m.c.lkey), uint32(m.c.rkey)
 	m.sinkLKey = m.lkey
@@ -80,9 +81,24 @@ func (r *rail) Register(region rdma.Region, access rdma.Access) (rdma.MR, error)
 	return m, nil
 }
 
-// register makes one registration, in the way that the region calls for.
+// register makes one registration, with relaxed ordering where that is wanted. Where auto
+// wants it, and the device refuses it, the registration is without.
 func (m *mr) register(region rdma.Region, access rdma.Access) (out *C.struct_abi_mr, rc C.int) {
-	r, addr, bytes, flags := m.rail.c, C.uint64_t(m.addr), C.size_t(m.len), accessFlags(access)
+	flags := accessFlags(access)
+	if access&rdma.Unordered == 0 || !relaxes(m.rail.cfg.Wire.Ordering, m.device) {
+		return m.registerBy(region, flags)
+	}
+	out, rc = m.registerBy(region, flags|C.ABI_ACCESS_RELAXED_ORDERING)
+	m.relaxed = rc == 0
+	if m.rail.cfg.Wire.Ordering == rdma.OrderingAuto && refusesOrdering(syscall.Errno(-rc)) {
+		return m.registerBy(region, flags)
+	}
+	return out, rc
+}
+
+// registerBy makes one registration, in the way that the region calls for.
+func (m *mr) registerBy(region rdma.Region, flags C.int) (out *C.struct_abi_mr, rc C.int) {
+	r, addr, bytes := m.rail.c, C.uint64_t(m.addr), C.size_t(m.len)
 	if importable(region) {
 		rc = C.vb_mr_import(r, C.int(region.DMABufFD), C.uint64_t(region.DMABufOffset), bytes, addr, flags, &out)
 	} else {
@@ -119,6 +135,9 @@ func (m *mr) RKey() uint32 { return m.rkey }
 
 // Len returns the length in bytes.
 func (m *mr) Len() int { return m.len }
+
+// Relaxed reports whether the region has relaxed ordering.
+func (m *mr) Relaxed() bool { return m.relaxed }
 
 // Close deregisters the memory. It blocks while pages are unpinned.
 func (m *mr) Close() error {

@@ -254,7 +254,15 @@ int vb_rail_event(struct vb_rail *r)
 int vb_mr_register(struct vb_rail *r, uint64_t addr, size_t bytes, int access, struct abi_mr **out)
 {
 	errno = 0;
-	*out = r->api->ibv_reg_mr(r->pd, (void *)(uintptr_t)addr, bytes, access);
+	if (!(access & ABI_ACCESS_RELAXED_ORDERING)) {
+		*out = r->api->ibv_reg_mr(r->pd, (void *)(uintptr_t)addr, bytes, access);
+	} else if (r->api->ibv_reg_mr_iova2) {
+		/* Leaves the flag out where the kernel does not know it; ibv_reg_mr fails there. */
+		*out = r->api->ibv_reg_mr_iova2(r->pd, (void *)(uintptr_t)addr, bytes, addr, access);
+	} else {
+		*out = NULL;
+		errno = EOPNOTSUPP;
+	}
 	return *out ? 0 : -(errno ? errno : EIO);
 }
 

@@ -28,6 +28,11 @@
 	X(struct abi_comp_channel *, ibv_create_comp_channel, (struct abi_context *))          \
 	X(int, ibv_destroy_comp_channel, (struct abi_comp_channel *))
 
+/* Functions that libraries before rdma-core 28 lack; then they are NULL. */
+#define VB_VERBS_1_8(X)                                                                        \
+	X(struct abi_mr *, ibv_reg_mr_iova2,                                                   \
+	  (struct abi_pd *, void *, size_t, uint64_t, unsigned int))
+
 /* Functions that libraries before rdma-core 34 lack; then they are NULL. */
 #define VB_VERBS_1_12(X)                                                                       \
 	X(struct abi_mr *, ibv_reg_dmabuf_mr,                                                  \
@@ -62,6 +67,7 @@
 struct vb_api {
 	VB_VERBS_1_1(VB_MEMBER)
 	VB_VERBS_1_0(VB_MEMBER)
+	VB_VERBS_1_8(VB_MEMBER)
 	VB_VERBS_1_12(VB_MEMBER)
 	VB_RDMACM_1_0(VB_MEMBER)
 };

@@ -68,6 +68,8 @@ type railLink struct {
 
 	// giveBack, at a server, returns the memory that was booked for a further link.
 	giveBack func()
+	// relaxed says that this end's slots are registered with relaxed ordering.
+	relaxed atomic.Bool
 	// suspected says that nothing was heard over the link for a while.
 	suspected atomic.Bool
 	// fenced says that the source has asked for the end of the link. The session's hearing
@@ -109,6 +111,7 @@ func (r *railLink) place(ctx context.Context, c ring.Config) error {
 		return err
 	}
 	r.payload, r.header = made.PayloadMR, made.HeaderMR
+	r.relaxed.Store(r.payload.Relaxed())
 	close(r.ringReady)
 	return nil
 }
@@ -122,6 +125,9 @@ func (r *railLink) register(of *ring.Ring, access rdma.Access) (err error) {
 		return rdma.ErrClosed
 	}
 	r.payload, r.header, err = of.RegisterOn(r.rail, access)
+	if err == nil {
+		r.relaxed.Store(r.payload.Relaxed())
+	}
 	return err
 }
 

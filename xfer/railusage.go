@@ -19,6 +19,9 @@ type RailUse struct {
 	LastFault string `json:"last_fault,omitempty"`
 	// DownSeconds is for how long the copy went on without the rail.
 	DownSeconds float64 `json:"down_seconds"`
+	// Relaxed says that the rail's device was asked to write to this end's slots, and to
+	// read from them, with relaxed ordering.
+	Relaxed bool `json:"relaxed_ordering,omitempty"`
 }
 
 // railUsage adds up the links that a session had on each rail.
@@ -36,6 +39,7 @@ const barrenLosses = 4
 type railRecord struct {
 	use   RailUse
 	bytes atomic.Int64
+	link  *railLink // the last one
 	down  time.Time // since when the rail is down, or zero
 	// hurried is when a link was last given up because it held up the copy.
 	hurried time.Time
@@ -65,7 +69,7 @@ func (u *railUsage) joined(l *railLink) {
 		r.use.DownSeconds += time.Since(r.down).Seconds()
 	}
 	r.bytes.Add(l.doneBytes.Load())
-	l.doneBytes, r.down = &r.bytes, time.Time{}
+	l.doneBytes, r.down, r.link = &r.bytes, time.Time{}, l
 }
 
 // lost notes that a rail has lost its link.
@@ -106,6 +110,7 @@ func (u *railUsage) read() []RailUse {
 	for _, r := range u.rails {
 		use := r.use
 		use.Bytes = r.bytes.Load()
+		use.Relaxed = r.link != nil && r.link.relaxed.Load()
 		if !r.down.IsZero() {
 			use.DownSeconds += time.Since(r.down).Seconds()
 		}

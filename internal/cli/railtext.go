@@ -71,6 +71,20 @@ func transportsText(s *xfer.Summary) string {
 	return strings.Join(names, " and ")
 }
 
+// relaxedText says, for -v, that a rail had relaxed ordering here.
+func relaxedText(s *xfer.Summary) string {
+	var rails []string
+	for i := range s.Rails {
+		if s.Rails[i].Relaxed {
+			rails = append(rails, s.Rails[i].Rail)
+		}
+	}
+	if len(rails) == 0 {
+		return ""
+	}
+	return "slots here have relaxed ordering at " + strings.Join(rails, ", ")
+}
+
 // railsText says which rails carried a copy, where they were several or one was lost.
 func railsText(s *xfer.Summary) string {
 	var parts []string

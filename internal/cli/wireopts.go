@@ -13,7 +13,8 @@ import (
 // tosVariable holds the type of service if --tos is not given.
 const tosVariable = "GDRCP_TOS"
 
-// wireOptions are the options about the packets of a session.
+// wireOptions are the options about the packets of a session, and what they bring within
+// the host.
 type wireOptions struct {
 	wire rdma.Wire
 	tos  *checkedValue
@@ -25,7 +26,21 @@ func (w *wireOptions) flags() []cli.Flag {
 		checkedFlag("ack-timeout", "`N` an RDMA device sends a packet again if it is not acknowledged within 4.096 µs times 2 to the power of N: 8 to 31, as NCCL_IB_TIMEOUT ("+
 			strconv.Itoa(rdma.DefaultAckTimeout)+"); not on iWARP", number(&w.wire.AckTimeout, 8, rdma.MaxAckTimeout)),
 		checkedFlag("tos", "`N` the type of service or traffic class in the header of packets: 0 to 255, four times the DSCP; 0 leaves it to the system ($"+tosVariable+", else 0)", w.tos),
+		checkedFlag("relaxed-ordering", "`on|off|auto` whether an RDMA device may write to this end's slots, and read from them, out of order (PCI Express relaxed ordering); "+
+			"auto: where the processor is known to be faster so (auto)", ordering(&w.wire.Ordering)),
 	)
+}
+
+// ordering is a word of --relaxed-ordering.
+func ordering(to *rdma.Ordering) *checkedValue {
+	return &checkedValue{set: func(s string) error {
+		o, ok := rdma.ParseOrdering(s)
+		if !ok {
+			return fmt.Errorf("not one of on, off, auto")
+		}
+		*to = o
+		return nil
+	}}
 }
 
 // read returns the wire settings of the command line or of the environment.

@@ -111,7 +111,7 @@ func (p *placer) try(ctx context.Context, r *Ring, rung wire.Rung) (err error) {
 		// The flush reads from the slots.
 		access |= rdma.RemoteRead
 	}
-	mr, err := p.rail.Register(region, access)
+	mr, err := p.rail.Register(region, access|rdma.Unordered)
 	if rung == wire.RungDMABuf {
 		// The registration holds the memory without the dma-buf.
 		err = errors.Join(err, d.Slots.CloseDMABuf())

@@ -36,7 +36,7 @@ func (r *Ring) make(rail rdma.Rail, access rdma.Access) (err error) {
 	if r.Payload, err = Map(r.Slots * r.Stride()); err != nil {
 		return fmt.Errorf("map a ring of %d slots of %d bytes: %w", r.Slots, r.SlotBytes, err)
 	}
-	if r.PayloadMR, err = rail.Register(rdma.HostRegion(r.Payload), access); err != nil {
+	if r.PayloadMR, err = rail.Register(rdma.HostRegion(r.Payload), access|rdma.Unordered); err != nil {
 		return fmt.Errorf("register a ring of %d MiB: %w", len(r.Payload)>>20, err)
 	}
 	return r.mapHeaders(rail, access)
@@ -101,7 +101,7 @@ func (r *Ring) RegisterOn(rail rdma.Rail, access rdma.Access) (payload, header r
 	if r.Payload == nil {
 		return nil, nil, fmt.Errorf("%w: slots in GPU memory on a second rail", rdma.ErrUnsupported)
 	}
-	if payload, err = rail.Register(rdma.HostRegion(r.Payload), access); err != nil {
+	if payload, err = rail.Register(rdma.HostRegion(r.Payload), access|rdma.Unordered); err != nil {
 		return nil, nil, fmt.Errorf("register the ring: %w", err)
 	}
 	if header, err = rail.Register(rdma.HostRegion(r.header), access); err != nil {

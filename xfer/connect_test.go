@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
@@ -39,6 +41,25 @@ func TestHostThatDoesNotAnswer(t *testing.T) {
 			t.Errorf("%v: %v, to be tried again: %v", cause, err, isUnreached(err))
 		}
 	}
+}
+
+// unheardPort is a port of 127.0.0.1 at which nobody listens: the test has it, so that no
+// other program takes it meanwhile.
+func unheardPort(t *testing.T) netip.AddrPort {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	at, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(at.(*unix.SockaddrInet4).Port))
 }
 
 // The error that is told is that of the address where a server is, not that of
@@ -75,12 +96,7 @@ func TestErrorOfSeveralAddresses(t *testing.T) {
 			c.Close()
 		}
 	}()
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nobody := closed.Addr().(*net.TCPAddr).AddrPort()
-	closed.Close()
+	nobody := unheardPort(t)
 	other := stranger.Addr().(*net.TCPAddr).AddrPort()
 
 	o := Options{Timeouts: shortTimeouts()}

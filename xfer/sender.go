@@ -248,18 +248,20 @@ func (o *chunkSender) addressLocked(s *outSlot) bool {
 	return true
 }
 
-// laneLocked returns the lane that has the least under way for its rate. TCP is the last
-// resort where there are RDMA devices.
+// laneLocked returns the lane that has the least under way for its rate; of lanes that have
+// the same, links and their lanes in turn. TCP is the last resort where there are RDMA
+// devices.
 func (o *chunkSender) laneLocked() (best *lane) {
 	o.turn++
 	least := 0.0
-	for _, link := range o.links {
+	for n := range o.links {
+		link := o.links[(o.turn+n)%len(o.links)]
 		if (link.isReserve || link.suspected.Load()) && o.hasBetterLocked() {
 			continue
 		}
 		lanes := link.snapshot()
 		for i := range lanes {
-			l := lanes[(o.turn+i)%len(lanes)]
+			l := lanes[(o.turn/len(o.links)+i)%len(lanes)]
 			if load := float64(l.outBytes) / link.rate; best == nil || load < least {
 				best, least = l, load
 			}

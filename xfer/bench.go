@@ -235,7 +235,7 @@ func (b Bandwidth) MiBPerSecond() float64 { return float64(b.Bytes) / (1 << 20) 
 // chunk to the return of the last. With Options.Hash 0, chunks have no digests.
 func (c *Client) BenchBandwidth(ctx context.Context, ep Endpoint, bytes int64, o Options) (*Bandwidth, error) {
 	o.Tally = nil // each measurement has its own
-	o.complete()
+	c.complete(&o)
 	h, err := o.benchHello(wire.ModeBench)
 	if err != nil {
 		return nil, err

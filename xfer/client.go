@@ -21,7 +21,7 @@ import (
 // Push copies local files to a server. dst is a path below the server's root. Where
 // only some entries failed, Push returns a summary with the error.
 func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst string, o Options) (*Summary, error) {
-	o.complete()
+	c.complete(&o)
 	o.hidePartials()
 	if err := errors.Join(checkNames(sources), o.checkSinkOptions()); err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst st
 // Pull copies files from a server to a local path. Its summary and error are like those
 // of Push.
 func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst string, o Options) (*Summary, error) {
-	o.complete()
+	c.complete(&o)
 	o.hidePartials()
 	if err := errors.Join(checkNames(paths), o.checkSinkOptions()); err != nil {
 		return nil, err

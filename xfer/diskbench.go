@@ -84,7 +84,7 @@ const (
 func (b *diskBench) eachPiece(ctx context.Context, do func(piece []byte, off int64) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	var next atomic.Int64
-	for range chunker.DiskWorkers {
+	for range chunker.DiskWorkers() {
 		g.Go(func() error {
 			piece := make([]byte, len(b.pattern))
 			copy(piece, b.pattern)

@@ -114,13 +114,17 @@ type Options struct {
 	// Rails is how many rails carry a copy at most: AllRails for every one that reaches
 	// the server. 0 is AllRails over RDMA devices, and 1 over TCP. MoreRails names the
 	// local ones beside Rail, where that names one.
-	Rails      int
-	MoreRails  []string
+	Rails     int
+	MoreRails []string
+	// QPs and Slots are, with 0, as many as the rate of the RDMA devices here asks for: 1
+	// and DefaultSlots where that is 50 Gb/s or not known, or without RDMA.
 	QPs        int
 	ChunkBytes int
 	Slots      int
-	Hash       manifest.Algorithm
-	Compress   Compress
+	// MostSlots bounds Slots where those follow the rate. 0 is MaxSlots.
+	MostSlots int
+	Hash      manifest.Algorithm
+	Compress  Compress
 	// GPU and RemoteGPU say where each end has its slots: "" or "off" for host memory,
 	// "auto", or what gpu.Find takes.
 	GPU, RemoteGPU string

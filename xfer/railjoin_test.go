@@ -106,7 +106,8 @@ func serveNICs(t *testing.T) (*served, xfer.Options) {
 		s.ep.Addrs = append(s.ep.Addrs, xfer.ServerAddr{Transport: "verbs", Addr: at, Device: name, RateGbps: 400})
 	}
 	o := w.options(t)
-	o.Transport, o.BytesPerSecond = "auto", 48<<20
+	// The ring that these devices ask for could hold all of a copy before both carry it.
+	o.Transport, o.BytesPerSecond, o.Slots = "auto", 48<<20, xfer.DefaultSlots
 	return s, o
 }
 

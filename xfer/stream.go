@@ -37,7 +37,7 @@ type Output interface {
 // caller's. PushStream may have read more of it than it copied. ErrUsage says that an
 // option, or dst, makes no sense for a stream.
 func (c *Client) PushStream(ctx context.Context, in Input, ep Endpoint, dst string, o Options) (*Summary, error) {
-	o.complete()
+	c.complete(&o)
 	if err := o.checkStream(); err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (c *Client) PushStream(ctx context.Context, in Input, ep Endpoint, dst stri
 // them. out remains the caller's. ErrUsage says that an option makes no sense for a
 // stream.
 func (c *Client) PullStream(ctx context.Context, ep Endpoint, path string, out Output, o Options) (*Summary, error) {
-	o.complete()
+	c.complete(&o)
 	if err := o.checkStream(); err != nil {
 		return nil, err
 	}

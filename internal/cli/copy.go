@@ -38,6 +38,7 @@ type copyRun struct {
 	log            *logFile
 	ends           endNames
 	tally          *xfer.Tally // of the copy, once it has begun
+	need           xfer.Load   // of memory, by this end
 	railLost       atomic.Bool // a rail was lost in this copy
 }
 
@@ -168,14 +169,14 @@ func (c *copyRun) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 		w := progressReporter{console: c.console, events: c.events, wanted: c.progress, quiet: c.quiet, redraws: c.isTerminal(c.stderr) && !dataOnScreen}
 		defer w.follow(o.Tally)()
 	}
-	need := xfer.Load{Sessions: 1, Slots: cmp.Or(o.Slots, xfer.DefaultSlots)}
+	c.need = xfer.Load{Sessions: 1, Slots: cmp.Or(o.Slots, xfer.DefaultSlots)}
 	if o.Compress != xfer.CompressOff {
-		need.CodecBytes = int64(cmp.Or(o.ChunkBytes, xfer.DefaultChunkBytes))
+		c.need.CodecBytes = int64(cmp.Or(o.ChunkBytes, xfer.DefaultChunkBytes))
 	}
 	if p.local {
-		need.Sessions, need.Slots, need.CodecBytes = 2*need.Sessions, 2*need.Slots, 2*need.CodecBytes
+		c.need.Sessions, c.need.Slots, c.need.CodecBytes = 2*c.need.Sessions, 2*c.need.Slots, 2*c.need.CodecBytes
 	}
-	boundHeap(need)
+	boundHeap(c.need)
 	switch {
 	case p.local:
 		return c.onThisMachine(ctx, p, o)
@@ -195,6 +196,10 @@ func (c *copyRun) report(e xfer.Event) {
 	switch e.Kind {
 	case xfer.EventConnected:
 		c.limitCPUs(e.Link.Transport)
+		if e.Link.Slots > c.need.Slots { // a fast link has more
+			c.need.Slots = e.Link.Slots
+			boundHeap(c.need)
+		}
 	case xfer.EventDeleted:
 		c.log.event(&e)
 		c.reportDeleted(&e)

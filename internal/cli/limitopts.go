@@ -50,12 +50,23 @@ func (c *copyRun) fitMemory(o *xfer.Options, source, stream, both bool) error {
 		}
 		return n
 	}
-	wanted := cmp.Or(o.Slots, xfer.DefaultSlots)
+	wanted, isDefault := cmp.Or(o.Slots, xfer.DefaultSlots), o.Slots == 0
 	for o.Slots = wanted; takes() > c.maxMemoryBytes; o.Slots-- {
 		if o.Slots == 1 {
 			return args.UsageErrorf("--max-memory %s is too small: the smallest ring, of slots of %s, takes %s here",
 				sizeText(c.maxMemoryBytes), sizeText(int64(cmp.Or(o.ChunkBytes, xfer.DefaultChunkBytes))), bytesText(float64(takes()), 1))
 		}
+	}
+	if isDefault && o.Slots == wanted {
+		// A fast link asks for more.
+		for o.Slots < xfer.MaxSlots && takes() <= c.maxMemoryBytes {
+			o.Slots++
+		}
+		if takes() > c.maxMemoryBytes {
+			o.Slots--
+		}
+		o.Slots, o.MostSlots = 0, o.Slots
+		return nil
 	}
 	if o.Slots < wanted && c.verbose && !c.json {
 		c.console.line("gdrcp: slots: %d instead of %d, for --max-memory has no room for more", o.Slots, wanted)

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"runtime/debug"
 
+	"gdrcp/chunker"
 	"gdrcp/xfer"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +17,8 @@ const (
 	// the heap.
 	heapBytes        = 16 << 20
 	sessionHeapBytes = 24 << 20
+	// workerHeapBytes is for a worker beyond the eighth: a piece.
+	workerHeapBytes = 1 << 20
 	// slotHeapBytes is for the extents of a chunk, at both ends of its way.
 	slotHeapBytes = 80 << 10
 	// codecChunks is how many chunks compression may hold a copy of.
@@ -31,7 +34,8 @@ func boundHeap(need xfer.Load) {
 		return
 	}
 	debug.SetGCPercent(400)
-	debug.SetMemoryLimit(heapBytes + int64(need.Sessions)*sessionHeapBytes + int64(need.Slots)*slotHeapBytes + codecChunks*need.CodecBytes)
+	workers := int64(max(chunker.Workers()-8, 0))
+	debug.SetMemoryLimit(heapBytes + int64(need.Sessions)*(sessionHeapBytes+workers*workerHeapBytes) + int64(need.Slots)*slotHeapBytes + codecChunks*need.CodecBytes)
 }
 
 // disableCoreDumps keeps keys and copied data out of core files, and from programs that

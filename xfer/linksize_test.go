@@ -1,0 +1,90 @@
+package xfer
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"gdrcp/rdma"
+)
+
+// Queue pairs and slots follow the links' rates, within what the user says.
+func TestSizesFollowTheLink(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		rates []float64
+		given Options
+		qps   int
+		slots int
+	}{
+		{"nothing is known", nil, Options{}, 1, 16},
+		{"a rate is not known", []float64{0}, Options{}, 1, 16},
+		{"10 Gb/s", []float64{10}, Options{}, 1, 16},
+		{"50 Gb/s", []float64{50}, Options{}, 1, 16},
+		{"100 Gb/s", []float64{100}, Options{}, 2, 24},
+		{"200 Gb/s", []float64{200}, Options{}, 4, 48},
+		{"400 Gb/s", []float64{400}, Options{}, 4, 96},
+		{"two of 400 Gb/s", []float64{400, 400}, Options{}, 4, 191},
+		{"eight of 400 Gb/s", []float64{400, 400, 400, 400, 400, 400, 400, 400}, Options{}, 4, MaxSlots},
+		{"larger chunks", []float64{400}, Options{ChunkBytes: 4 << 20}, 4, 24},
+		{"the largest chunks", []float64{400}, Options{ChunkBytes: MaxChunkBytes}, 4, MaxRingBytes / MaxChunkBytes},
+		{"small chunks", []float64{400}, Options{ChunkBytes: MinChunkBytes}, 4, MaxSlots},
+		{"--qps", []float64{400}, Options{QPs: 1}, 1, 96},
+		{"--slots", []float64{400}, Options{Slots: 4}, 4, 4},
+		{"--max-memory", []float64{400}, Options{MostSlots: 30}, 4, 30},
+	} {
+		o := c.given
+		o.sizeFor(c.rates)
+		o.complete()
+		if o.QPs != c.qps || o.Slots != c.slots {
+			t.Errorf("%s: %d queue pairs, %d slots; want %d, %d", c.name, o.QPs, o.Slots, c.qps, c.slots)
+		}
+		if o.Slots*o.ChunkBytes > MaxRingBytes {
+			t.Errorf("%s: a ring of %d bytes", c.name, o.Slots*o.ChunkBytes)
+		}
+	}
+}
+
+// deviceList is a provider with devices that nobody can open.
+type deviceList struct {
+	rdma.Provider
+	devices []rdma.Device
+}
+
+func (l deviceList) Devices() ([]rdma.Device, error) {
+	if l.devices == nil {
+		return nil, errors.New("none")
+	}
+	return l.devices, nil
+}
+
+// The devices that count are those over which the copy may go.
+func TestRatesOfTheDevicesThatMayCarry(t *testing.T) {
+	of := func(name, problem string, gbps float64) rdma.Device {
+		return rdma.Device{Name: name, Problem: problem, Transport: rdma.RoCE, Ports: []rdma.Port{{RateGbps: gbps}}}
+	}
+	all := []rdma.Device{of("slow", "", 25), of("a", "", 200), of("b", "", 400), of("down", "its port is down", 400)}
+	for _, c := range []struct {
+		name    string
+		devices []rdma.Device
+		o       Options
+		want    []float64
+	}{
+		{"no device", nil, Options{}, nil},
+		{"all that are alike", all, Options{}, []float64{400, 200}},
+		{"--rails 1", all, Options{Rails: 1}, []float64{400}},
+		{"--rails all", all, Options{Rails: AllRails}, []float64{400, 200}},
+		{"--rail slow", all, Options{Rail: "slow"}, []float64{25}},
+		{"--rail a --rail b", all, Options{Rail: "a", MoreRails: []string{"b"}}, []float64{400, 200}},
+	} {
+		client := &Client{Verbs: deviceList{nil, c.devices}}
+		if got := client.ratesGbps(&c.o); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+	o := Options{Transport: "tcp"}
+	(&Client{Verbs: deviceList{nil, all}}).complete(&o)
+	if o.QPs != 1 || o.Slots != DefaultSlots {
+		t.Errorf("over TCP: %d queue pairs, %d slots", o.QPs, o.Slots)
+	}
+}

@@ -46,7 +46,7 @@ func benchHost(ctx context.Context, o options) error {
 		return err
 	}
 	var rows []row
-	for _, comparison := range []func(context.Context) ([]row, error){h.compareFile, h.compareResume, h.compareChecksum, h.compareRails, h.compareMemory, h.compareTree, h.firstByte, h.smallFile, h.smallFileOverSSH} {
+	for _, comparison := range []func(context.Context) ([]row, error){h.compareFile, h.compareResume, h.compareChecksum, h.compareDisk, h.compareRails, h.compareMemory, h.compareTree, h.firstByte, h.smallFile, h.smallFileOverSSH} {
 		more, err := comparison(ctx)
 		if err != nil {
 			return err

@@ -27,6 +27,7 @@ type options struct {
 	program string // path of the gdrcp to measure
 	tree    string // folder whose copy is timed
 	folder  string // on tmpfs: work is done in a new folder in it
+	disk    string // on a disk: likewise
 	rounds  int
 	log     io.Writer // progress
 	sizes
@@ -55,6 +56,7 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&o.program, "gdrcp", "./gdrcp", "the `FILE` to measure")
 	flags.StringVar(&o.tree, "tree", "", "the `DIR` whose copy is timed")
 	flags.StringVar(&o.folder, "folder", "/dev/shm", "a `DIR` on tmpfs to work in")
+	flags.StringVar(&o.disk, "disk", "/var/tmp", "a `DIR` on a disk to work in")
 	flags.IntVar(&o.rounds, "rounds", rounds, "how often each competitor is timed")
 	isShort := flags.Bool("short", false, "move little, in one round, and judge nothing")
 	if err := flags.Parse(args[1:]); err != nil {

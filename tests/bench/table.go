@@ -12,7 +12,7 @@ import (
 type row struct {
 	name string
 	ours []float64
-	unit string // of ours and peers: "s", "MiB/s" or "ms"
+	unit string // of ours and peers: "s", "CPU s", "MiB/s" or "ms"
 	// peer names the competitor that peers are the measures of. Without one
 	// goal is a limit in unit, else the least ratio of speeds; 0 for none.
 	peer  string

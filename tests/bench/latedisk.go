@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	// lateMs is how late a disk answers each request. It is so late that an emulated
+	// processor has nothing else to do.
+	lateMs = 40
+	// lateGoal is how many times as much gdrcp moves as one request at a time does. It has
+	// eight under way on two processors.
+	lateGoal    = 0.85 * 8
+	lateDiskMiB = 640
+	// lateParts divides the file for dd, which has one request under way.
+	lateParts = 8
+)
+
+// lateDisk is an XFS on a disk that answers late (dm-delay), in a file in memory.
+type lateDisk struct {
+	dir  string // where it is mounted
+	loop string // the device under it
+}
+
+const lateName = "gdrcp-late"
+
+func makeLateDisk(ctx context.Context, folder string) (d *lateDisk, err error) {
+	d = &lateDisk{dir: filepath.Join(folder, "late")}
+	image := filepath.Join(folder, "late.image")
+	f, err := os.Create(image)
+	if err == nil {
+		err = errors.Join(f.Truncate(lateDiskMiB<<20), f.Close(), os.Mkdir(d.dir, 0o755))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if d.loop, err = output(ctx, "losetup", "--find", "--show", image); err != nil {
+		return nil, err
+	}
+	d.loop = strings.TrimSpace(d.loop)
+	table := fmt.Sprintf("0 %d delay %s 0 %d", lateDiskMiB<<11, d.loop, lateMs)
+	for _, argv := range [][]string{
+		{"mkfs.xfs", "-q", d.loop}, {"dmsetup", "--noudevsync", "create", lateName, "--table", table},
+		{"dmsetup", "mknodes"}, // there is no udev in the guest
+		{"mount", "/dev/mapper/" + lateName, d.dir},
+	} {
+		if _, err := output(ctx, argv...); err != nil {
+			return nil, errors.Join(err, d.remove())
+		}
+	}
+	return d, nil
+}
+
+// remove unmounts the disk and takes it apart, as far as it was made.
+func (d *lateDisk) remove() error {
+	var errs []error
+	ctx := context.Background() // also after an interrupt
+	for _, argv := range [][]string{{"umount", d.dir}, {"dmsetup", "--noudevsync", "remove", lateName}, {"losetup", "--detach", d.loop}} {
+		_, err := output(ctx, argv...)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// compareLateDisk shows that the rate of one large file, which goes past the page cache,
+// grows with the number of requests that are under way, where each waits for the disk: at
+// the sink, at the source, at both.
+func (o options) compareLateDisk(ctx context.Context, folder, source string) (rows []row, err error) {
+	fmt.Fprintf(o.log, "bed: a disk that answers after %d ms, MiB/s\n", lateMs)
+	d, err := makeLateDisk(ctx, folder)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, d.remove()) }()
+	onIt, copied, inMemory := filepath.Join(d.dir, "source"), filepath.Join(d.dir, "copied"), filepath.Join(folder, "copied")
+	if _, err := output(ctx, "dd", "status=none", "bs=16M", "oflag=direct", "if="+source, "of="+onIt); err != nil {
+		return nil, err
+	}
+	copying := func(name, from, to string) *competitor {
+		return &competitor{name: name, prepare: removal(to), run: func(ctx context.Context) (float64, error) {
+			took, err := seconds(ctx, o.program, "-q", from, to)
+			return rate(o.bedFileMiB, took), err
+		}, check: func(ctx context.Context, thorough bool) error {
+			defer os.RemoveAll(to)
+			return compare(ctx, source, to, thorough)
+		}}
+	}
+	part := max(o.bedFileMiB/lateParts, 1)
+	alone := func(name string, prepare func(context.Context) error, operands ...string) *competitor {
+		return &competitor{name: name, prepare: prepare, run: func(ctx context.Context) (float64, error) {
+			took, err := seconds(ctx, append([]string{"dd", "status=none", "bs=1M", fmt.Sprintf("count=%d", part)}, operands...)...)
+			return rate(part, took), err
+		}}
+	}
+	allocated := func(ctx context.Context) error {
+		_, err := output(ctx, "fallocate", "-l", fmt.Sprintf("%dM", part), copied)
+		return err
+	}
+	values, err := alternate(ctx, o.log, o.rounds, []*competitor{
+		alone("dd to it", allocated, "if="+source, "of="+copied, "oflag=direct", "conv=notrunc"),
+		copying("to it", source, copied),
+		alone("dd from it", nil, "if="+onIt, "of="+os.DevNull, "iflag=direct"),
+		copying("from it", onIt, inMemory),
+		copying("from it to it", onIt, copied),
+	})
+	row := func(ours, peer string) row {
+		return row{name: fmt.Sprintf("file of %d MiB, disk late by %d ms, %s", o.bedFileMiB, lateMs, ours), unit: "MiB/s", ours: values[ours],
+			peer: "dd, 1 request at a time", peers: values[peer], goal: lateGoal}
+	}
+	return append(rows, row("to it", "dd to it"), row("from it", "dd from it"), row("from it to it", "dd to it")), err
+}

@@ -197,7 +197,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 	}
 	sum := acct.summary(o.Tally, &s.terms, d.link, start)
 	sum.Local, sum.Remote = s.memories()
-	sum.Rails = s.links.uses()
+	sum.Rails, sum.NUMANode = s.links.uses(), s.link.ringNode()
 	sum.LocalCost = s.localCost()
 	if sum.Retries == 0 { // of the earlier tries nobody told
 		sum.RemoteCost = s.costs.theirs.Load()

@@ -76,6 +76,7 @@ func (s *source) fill(ctx context.Context, worker int) error {
 	if err := s.session.link.awaitRing(ctx); err != nil {
 		return err
 	}
+	s.session.link.ring.Node.Stay()
 	pack, err := newPacker(s.session.terms.Codec, s.session.terms.ChunkBytes)
 	if err != nil {
 		return err

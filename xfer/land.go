@@ -33,6 +33,7 @@ func (k *sink) drainSlots(ctx context.Context, worker int) error {
 	if k.session.link.ring.Device != nil {
 		return k.drainDevice(ctx, worker)
 	}
+	k.session.link.ring.Node.Stay()
 	w := lander{sink: k, turn: &turn{turns: k.turns}}
 	w.chunk.init()
 	defer w.unpack.close()

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gdrcp/internal/numa"
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/credit"
@@ -57,6 +58,8 @@ type railLink struct {
 	// chunks go over the link only where no other is left.
 	rate      float64
 	isReserve bool
+	// node is that of the device. Its poller runs there.
+	node *numa.Node
 
 	// The chunkSender's lock guards these. target is where the sink's slots are on this
 	// rail. ready says that this end's slots can be sent from there.
@@ -98,6 +101,7 @@ func newFurtherLink(number credit.Link, rail rdma.Rail, keys *trust.Session, mos
 	if r := rail.Device().RateGbps(); r > 0 {
 		l.rate = r
 	}
+	l.node = numa.Of(sysfs, rail.Device().NUMANode)
 	l.over, l.end = context.WithCancel(context.Background())
 	return l
 }
@@ -114,6 +118,14 @@ func (r *railLink) place(ctx context.Context, c ring.Config) error {
 	r.relaxed.Store(r.payload.Relaxed())
 	close(r.ringReady)
 	return nil
+}
+
+// ringNode is the number of the NUMA node that the ring is on, or -1.
+func (r *railLink) ringNode() int {
+	if r.ring == nil {
+		return -1
+	}
+	return r.ring.Node.Number()
 }
 
 // register registers the ring of a session's first link on the rail of a further one.

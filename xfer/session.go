@@ -221,6 +221,7 @@ func (s *session) sendAbort(class ErrorClass, err error) {
 func (s *session) poll(l *railLink) {
 	s.links.spawn(func(ctx context.Context) error {
 		defer close(l.polled)
+		l.node.Stay()
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(l.over, cancel)()

@@ -222,6 +222,8 @@ type summaryEvent struct {
 	DryRun         bool    `json:"dry_run,omitempty"`
 	// What the copy had of each rail.
 	Rails []xfer.RailUse `json:"rails,omitempty"`
+	// The node of this end's slots, where it matters.
+	NUMANode *int `json:"numa_node,omitempty"`
 	// Where each end had its slots.
 	Local  xfer.Memory `json:"local_slots"`
 	Remote xfer.Memory `json:"remote_slots"`
@@ -236,13 +238,17 @@ type summaryEvent struct {
 
 func eventOf(s *xfer.Summary) summaryEvent {
 	local, remote := costFields(s)
+	var node *int
+	if s.NUMANode >= 0 {
+		node = &s.NUMANode
+	}
 	return summaryEvent{
 		Event: "summary", Files: s.Files, Dirs: s.Dirs, Links: s.Links, Bytes: s.Bytes, Seconds: s.Seconds, BytesPerSecond: rateOf(s.Bytes-s.ResumedBytes, s.Seconds),
 		WireBytes: s.WireBytes, Repairs: s.Repairs, Hash: s.Hash.String(), PieceBytes: s.PieceBytes, Root: hex.EncodeToString(s.Content[:]),
 		MetaRoot: hex.EncodeToString(s.Meta[:]), Verified: s.Verified, FirstByteMs: float64(s.FirstByte.Microseconds()) / 1e3, Skipped: s.Skipped,
 		Failed: s.Failed, Changed: s.Changed, Corrupt: s.Corrupt, Missing: s.Missing, Kept: s.Kept, Unchanged: s.Unchanged,
 		Trusted: s.Trusted, TrustedBytes: s.TrustedBytes, SentBytes: s.SentBytes, ComparedBytes: s.ComparedBytes, SameBytes: s.SameBytes, SkippedBytes: s.SkippedBytes, ResumedBytes: s.ResumedBytes, Grown: s.Grown, Retries: s.Retries, Deleted: s.Deleted,
-		NotDeleted: s.NotDeleted, Withheld: s.Withheld, DryRun: s.DryRun, Rails: s.Rails, Local: s.Local, Remote: s.Remote, Read: s.Read, Written: s.Written, LocalCost: local, RemoteCost: remote, linkFields: fieldsOf(&s.Link),
+		NotDeleted: s.NotDeleted, Withheld: s.Withheld, DryRun: s.DryRun, Rails: s.Rails, NUMANode: node, Local: s.Local, Remote: s.Remote, Read: s.Read, Written: s.Written, LocalCost: local, RemoteCost: remote, linkFields: fieldsOf(&s.Link),
 	}
 }
 

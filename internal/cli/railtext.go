@@ -71,18 +71,26 @@ func transportsText(s *xfer.Summary) string {
 	return strings.Join(names, " and ")
 }
 
-// relaxedText says, for -v, that a rail had relaxed ordering here.
-func relaxedText(s *xfer.Summary) string {
+// slotsText says, for -v, on which node the slots here are, and where they had relaxed
+// ordering.
+func slotsText(s *xfer.Summary) string {
 	var rails []string
 	for i := range s.Rails {
 		if s.Rails[i].Relaxed {
 			rails = append(rails, s.Rails[i].Rail)
 		}
 	}
-	if len(rails) == 0 {
+	var parts []string
+	if s.NUMANode >= 0 {
+		parts = append(parts, fmt.Sprintf("on NUMA node %d", s.NUMANode))
+	}
+	if len(rails) > 0 {
+		parts = append(parts, "relaxed ordering at "+strings.Join(rails, ", "))
+	}
+	if len(parts) == 0 {
 		return ""
 	}
-	return "slots here have relaxed ordering at " + strings.Join(rails, ", ")
+	return "slots here: " + strings.Join(parts, "; ")
 }
 
 // railsText says which rails carried a copy, where they were several or one was lost.

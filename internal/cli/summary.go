@@ -26,7 +26,7 @@ func (c *copyRun) tellSummary(s *xfer.Summary) {
 	if text := diskIOText(s); text != "" && c.verbose && !s.DryRun {
 		c.console.line("gdrcp: %s", text)
 	}
-	if text := relaxedText(s); text != "" && c.verbose && !s.DryRun {
+	if text := slotsText(s); text != "" && c.verbose && !s.DryRun {
 		c.console.line("gdrcp: %s", text)
 	}
 	if text := railsText(s); text != "" && !s.DryRun && (c.verbose || c.railLost.Load()) {

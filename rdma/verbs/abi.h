@@ -40,6 +40,7 @@ struct abi_context {
 	struct abi_context_ops ops;
 	int cmd_fd;
 	int async_fd;
+	int num_comp_vectors;
 };
 
 struct abi_comp_channel {

@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -38,6 +39,8 @@ type Provider struct {
 	rails   map[*rail]struct{} // open ones
 	watches map[*C.struct_abi_context]*watch
 	pads    map[*C.struct_abi_context]*keyPad
+
+	opened atomic.Uint32 // rails
 }
 
 // Option changes a default of a Provider.

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-int vb_rail_open(const struct vb_api *api, struct abi_context *ctx, int cqe, int slots,
+int vb_rail_open(const struct vb_api *api, struct abi_context *ctx, int cqe, int vector, int slots,
 		 uint32_t msg_bytes, struct vb_rail **out)
 {
 	struct vb_rail *r = calloc(1, sizeof *r + (size_t)slots * sizeof r->qp[0]);
@@ -26,7 +26,7 @@ int vb_rail_open(const struct vb_api *api, struct abi_context *ctx, int cqe, int
 	if (r->pd)
 		r->channel = api->ibv_create_comp_channel(ctx);
 	if (r->channel)
-		r->cq = api->ibv_create_cq(ctx, cqe, NULL, r->channel, 0);
+		r->cq = api->ibv_create_cq(ctx, cqe, NULL, r->channel, vector);
 	err = r->cq ? vb_nonblocking(r->channel->fd) : -(errno ? errno : EIO);
 	if (err) {
 		vb_rail_close(r);

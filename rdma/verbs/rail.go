@@ -152,7 +152,7 @@ func (r *rail) open() error {
 	if err := r.p.padKeys(r); err != nil {
 		return err
 	}
-	rc := C.vb_rail_open(r.api, r.ctx, C.int(r.size.cqe), C.int(len(r.conns)), C.uint32_t(r.cfg.MsgBytes), &r.c)
+	rc := C.vb_rail_open(r.api, r.ctx, C.int(r.size.cqe), C.int(r.p.nextVector(r)), C.int(len(r.conns)), C.uint32_t(r.cfg.MsgBytes), &r.c)
 	if rc != 0 {
 		r.p.unpadKeys(r)
 		return r.lockedMemory(&rdma.OpError{Op: "open rail", Device: r.dev.Name, Err: errno(rc)})
@@ -173,6 +173,20 @@ func (r *rail) open() error {
 		return &rdma.OpError{Op: "open rail", Device: r.dev.Name, Err: err}
 	}
 	return nil
+}
+
+// nextVector is the completion vector of a rail. Rails take them in turn, so that not all
+// interrupts come to one processor; of a device with more vectors than its node has
+// processors only the first, which drivers give to those (mlx5, irdma).
+func (p *Provider) nextVector(r *rail) int {
+	n := int(r.ctx.num_comp_vectors)
+	if near := nearCPUs(p.sysfs, r.dev.Name); near > 0 {
+		n = min(n, near)
+	}
+	if n <= 1 {
+		return 0
+	}
+	return int(p.opened.Add(1)-1) % n
 }
 
 func checkConfig(cfg rdma.RailConfig) error {

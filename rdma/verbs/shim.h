@@ -154,7 +154,8 @@ struct vb_qp;
 /* A completion queue to which nothing is bound: see siwkeys.go. */
 int vb_pad_open(const struct vb_api *api, struct abi_context *ctx, int cqe, struct abi_cq **out);
 void vb_pad_close(const struct vb_api *api, struct abi_cq *cq);
-int vb_rail_open(const struct vb_api *api, struct abi_context *ctx, int cqe, int slots,
+/* vector is one of the device's, from 0: which of its interrupts tells of completions. */
+int vb_rail_open(const struct vb_api *api, struct abi_context *ctx, int cqe, int vector, int slots,
 		 uint32_t msg_bytes, struct vb_rail **out);
 int vb_rail_close(struct vb_rail *r);
 int vb_rail_fd(const struct vb_rail *r);

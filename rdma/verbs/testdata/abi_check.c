@@ -30,6 +30,7 @@ SAME(abi_context, ibv_context, device);
 SAME(abi_context, ibv_context, ops);
 SAME(abi_context, ibv_context, cmd_fd);
 SAME(abi_context, ibv_context, async_fd);
+SAME(abi_context, ibv_context, num_comp_vectors);
 SAME(abi_comp_channel, ibv_comp_channel, fd);
 SAME(abi_cq, ibv_cq, context);
 SAME(abi_cq, ibv_cq, channel);

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"gdrcp/gpu"
+	"gdrcp/internal/numa"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/wire"
 )
@@ -95,7 +96,10 @@ func withHint(err error) string {
 
 // emptyRing is a ring without memory yet.
 func (p *placer) emptyRing() *Ring {
-	return &Ring{Slots: p.Slots, SlotBytes: p.SlotBytes, padBytes: p.PadBytes, Memory: wire.HostMemory("")}
+	return &Ring{
+		Slots: p.Slots, SlotBytes: p.SlotBytes, padBytes: p.PadBytes, Memory: wire.HostMemory(""),
+		Node: numa.Of(p.Sysfs, p.rail.Device().NUMANode),
+	}
 }
 
 // placeOnGPU makes a ring in GPU memory. After an error the caller closes the half-made

@@ -1,0 +1,163 @@
+package numa
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// nodesIn writes what the kernel tells of nodes, by its file, below a directory like /sys.
+func nodesIn(t *testing.T, files map[string]string) string {
+	t.Helper()
+	sysfs := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(sysfs, "devices/system/node", name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return sysfs
+}
+
+func TestOf(t *testing.T) {
+	var allowed unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
+		t.Fatal(err)
+	}
+	here := 0
+	for !allowed.IsSet(here) {
+		here++
+	}
+	elsewhere := strconv.Itoa(1000)
+	for _, c := range []struct {
+		name   string
+		files  map[string]string
+		number int
+		want   int
+	}{
+		{"two nodes", map[string]string{"online": "0-1\n", "node0/cpulist": elsewhere, "node1/cpulist": fmt.Sprintf("%d,1001-1003\n", here)}, 1, 1},
+		{"no processor of it for this process", map[string]string{"online": "0-1\n", "node1/cpulist": elsewhere}, 1, -1},
+		{"a node without processors", map[string]string{"online": "0-1\n", "node1/cpulist": "\n"}, 1, -1},
+		{"one node", map[string]string{"online": "0\n", "node0/cpulist": "0-7\n"}, 0, -1},
+		{"a device of no node", map[string]string{"online": "0-1\n"}, -1, -1},
+		{"a node that is not there", map[string]string{"online": "0-1\n"}, 7, -1},
+		{"nothing is told", nil, 0, -1},
+		{"something else is told", map[string]string{"online": "all of them\n", "node0/cpulist": "0"}, 0, -1},
+	} {
+		if got := Of(nodesIn(t, c.files), c.number).Number(); got != c.want {
+			t.Errorf("%s: node %d, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+// On a machine with one node all goes on as if there were no nodes.
+func TestNilNode(t *testing.T) {
+	var n *Node
+	ran := false
+	if err := n.Prefer(func() error { ran = true; return os.ErrExist }); err != os.ErrExist || !ran {
+		t.Errorf("ran: %v, %v", ran, err)
+	}
+	n.Stay()
+}
+
+// eachNode runs a test with every node of this machine, of which there must be two.
+func eachNode(t *testing.T, test func(t *testing.T, n *Node)) {
+	list := numbers("/sys/devices/system/node/online")
+	if len(list) < 2 {
+		t.Skip("this machine has one node: run tests/bed/run-tests ./internal/numa, whose guest has two")
+	}
+	for _, number := range list {
+		t.Run(strconv.Itoa(number), func(t *testing.T) {
+			n := Of("/sys", number)
+			if n == nil {
+				t.Skip("this process may not run there")
+			}
+			test(t, n)
+		})
+	}
+}
+
+// pagesByNode reads how many pages of a mapping lie on which node (proc(5), numa_maps).
+func pagesByNode(t *testing.T, b []byte) map[int]int {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/self/numa_maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(fmt.Sprintf(`(?m)^0*%x .*$`, &b[0])).Find(maps)
+	pages := make(map[int]int)
+	for _, m := range regexp.MustCompile(`N(\d+)=(\d+)`).FindAllSubmatch(line, -1) {
+		node, _ := strconv.Atoi(string(m[1]))
+		pages[node], _ = strconv.Atoi(string(m[2]))
+	}
+	return pages
+}
+
+func TestPreferredMemoryIsOfTheNode(t *testing.T) {
+	eachNode(t, func(t *testing.T, n *Node) {
+		const pages = 64
+		var b []byte
+		err := n.Prefer(func() (err error) {
+			if b, err = unix.Mmap(-1, 0, pages*unix.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
+				return err
+			}
+			for at := 0; at < len(b); at += unix.Getpagesize() {
+				b[at] = 1
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = unix.Munmap(b) }()
+		// The kernel may show a neighbouring mapping with this one.
+		if got := pagesByNode(t, b); got[n.Number()] < pages {
+			t.Errorf("pages by node: %v, want %d of node %d", got, pages, n.Number())
+		}
+	})
+}
+
+func TestGoroutineStaysOnTheNode(t *testing.T) {
+	eachNode(t, func(t *testing.T, n *Node) {
+		var before, stayed, after unix.CPUSet
+		if err := unix.SchedGetaffinity(0, &before); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error)
+		go func() {
+			n.Stay()
+			ended <- unix.SchedGetaffinity(0, &stayed)
+		}()
+		if err := <-ended; err != nil || stayed != n.cpus {
+			t.Errorf("may run on %v, want %v (%v)", stayed, n.cpus, err)
+		}
+		// No other goroutine inherits that.
+		for range 8 {
+			go func() { ended <- unix.SchedGetaffinity(0, &after) }()
+			if err := <-ended; err != nil || after != before {
+				t.Errorf("afterwards another may run on %v, want %v (%v)", after, before, err)
+			}
+		}
+	})
+}
+
+func TestNumbers(t *testing.T) {
+	for text, want := range map[string][]int{"0-3,8\n": {0, 1, 2, 3, 8}, "5": {5}, "": nil, "a": nil, "0-99999999": nil} {
+		path := filepath.Join(t.TempDir(), "list")
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := numbers(path); !slices.Equal(got, want) {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+	}
+}

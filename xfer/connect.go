@@ -91,8 +91,22 @@ func railConfig(qps, slots, chunkBytes int, withGPU, forceImmSend bool, onWire r
 
 // connect authenticates with the key and makes the session's first queue pair. It uses
 // the transport that the options ask for, or else the best one that reaches the server.
-// The link then says why it is not a better one.
-func (c *Client) connect(ctx context.Context, ep Endpoint, o *Options) (*firstConn, error) {
+// The link then says why it is not a better one. A server that has granted a session and
+// then does not know it was started anew in between: connect authenticates again.
+func (c *Client) connect(ctx context.Context, ep Endpoint, o *Options) (d *firstConn, err error) {
+	for range grantTries {
+		var rejected *rdma.RejectedError
+		if d, err = c.connectOnce(ctx, ep, o); !errors.As(err, &rejected) || rejected.Code != rdma.RejectSession {
+			break
+		}
+	}
+	return d, err
+}
+
+// grantTries is how often a client authenticates to a server that forgets its sessions.
+const grantTries = 3
+
+func (c *Client) connectOnce(ctx context.Context, ep Endpoint, o *Options) (*firstConn, error) {
 	if ep.Key.IsZero() {
 		return nil, fmt.Errorf("%w: no key to authenticate to %s", ErrUsage, ep.Host)
 	}

@@ -17,6 +17,8 @@ type proxy struct {
 	// to be changed.
 	stalled atomic.Bool
 	flips   atomic.Int64
+	// passed counts the bytes that were passed on.
+	passed atomic.Int64
 
 	mu     sync.Mutex
 	rng    *rand.Rand
@@ -100,5 +102,6 @@ func (x *proxy) pass(to, from net.Conn) {
 		if _, err := to.Write(b[:n]); err != nil {
 			return
 		}
+		x.passed.Add(int64(n))
 	}
 }

@@ -181,11 +181,12 @@ func (s *step) run() {
 	limit, lasts := s.limit()
 	s.client = s.begin("first", limit...)
 	time.Sleep(time.Duration(s.rng.Int64N(int64(lasts + lasts/4))))
-	undo := s.fault.strike(s)
 	codes := s.fault.codes
 	if s.fault.retried && s.retries != nil && s.manifests == "" { // which is not retried
 		codes = []int{0}
+		s.awaitAgreement()
 	}
+	undo := s.fault.strike(s)
 	s.ended(s.client, codes)
 	if undo != nil {
 		undo()
@@ -194,6 +195,21 @@ func (s *step) run() {
 	s.versions = append(s.versions, last)
 	s.arrived(s.client)
 	s.again(last)
+}
+
+// agreementBytes is more than two ends say to each other before they have agreed on a copy.
+const agreementBytes = 16 << 10
+
+// awaitAgreement waits until both ends have agreed on the copy, or it has ended: what never
+// stood is not retried.
+func (s *step) awaitAgreement() {
+	for before := s.proxy.passed.Load(); s.proxy.passed.Load()-before < agreementBytes; {
+		select {
+		case <-s.client.ended:
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
 }
 
 // before gives some destinations what an earlier copy brought, of which the source has

@@ -144,7 +144,7 @@ func (t *treeReader) run(ctx context.Context, cut func(context.Context) error, t
 		t.tally.SetTotalKnown(err == nil)
 		return err
 	})
-	for range min(chunker.Workers(), max(1, int(maxBufferBytes/t.header.PieceBytes))) {
+	for range min(chunker.DiskWorkers(), max(1, int(maxBufferBytes/t.header.PieceBytes))) {
 		g.Go(func() error { return t.digestPieces(ctx) })
 	}
 	g.Go(func() error { return t.take(ctx, to) })
@@ -198,7 +198,7 @@ func (t *treeReader) read(p *piece, buf []byte) error {
 }
 
 func (it *item) readPart(f *chunker.File, buf []byte, off int64) error {
-	err := f.ReadPart(buf, off, it.entry.Size, false, func() error { return unchanged(f, it) })
+	err := f.ReadPart(buf, off, it.entry.Size, f.Uncached(buf, off), func() error { return unchanged(f, it) })
 	if errors.Is(err, chunker.ErrMisstated) {
 		err = fmt.Errorf("read %q: %w", it.treePath(), err)
 	}

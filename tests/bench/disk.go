@@ -18,6 +18,8 @@ const (
 	// directGoal is how many times as fast as through the page cache a large file gets to
 	// the disk, and directCPUGoal what it takes of that one's processor time.
 	directGoal, directCPUGoal = 1.3, 0.7
+	// journalGoal is the share of the speed without a journal that a copy keeps.
+	journalGoal = 0.95
 	// ddGoal is the share of what dd reaches past the page cache, ddCount at once.
 	ddGoal, ddCount = 0.9, 4
 )
@@ -66,9 +68,9 @@ func (d *diskBench) name() string { return fmt.Sprintf("%d MiB file", d.diskMiB)
 func (d *diskBench) toDisk(ctx context.Context) ([]row, error) {
 	fmt.Fprintln(d.log, "host: "+d.name()+" to "+d.disk+", seconds")
 	to := filepath.Join(d.dir, "copy")
-	ours := func(title, io string) *competitor {
+	ours := func(title string, options ...string) *competitor {
 		return &competitor{
-			name: title, prepare: removal(to), run: d.withCPU(title, []string{d.program, "-q", "--io", io, d.inMemory, to}),
+			name: title, prepare: removal(to), run: d.withCPU(title, append(append([]string{d.program, "-q"}, options...), d.inMemory, to)),
 			check: func(ctx context.Context, thorough bool) error { return compare(ctx, d.inMemory, to, thorough) },
 		}
 	}
@@ -81,11 +83,12 @@ func (d *diskBench) toDisk(ctx context.Context) ([]row, error) {
 	}, run: func(ctx context.Context) (float64, error) {
 		return d.besideEachOther(ctx, "if="+d.inMemory, "of="+to, "conv=notrunc,fsync", "oflag=direct")
 	}}
-	values, err := alternate(ctx, d.log, d.rounds, []*competitor{ours("to disk", "auto"), ours("to disk, buffered", "buffered"), dd})
+	values, err := alternate(ctx, d.log, d.rounds, []*competitor{ours("to disk"), ours("to disk, buffered", "--io", "buffered"), ours("no journal", "--no-resume"), dd})
 	if err = errors.Join(err, os.RemoveAll(to)); err != nil {
 		return nil, err
 	}
-	return d.rows("to the disk", "to disk", values, directGoal), nil
+	journal := row{name: d.name() + " to the disk", unit: "s", ours: values["to disk"], peer: "--no-resume: no journal", peers: values["no journal"], goal: journalGoal}
+	return append(d.rows("to the disk", "to disk", values, directGoal), journal), nil
 }
 
 // fromDisk reads the file from the disk, into memory.

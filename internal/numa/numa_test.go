@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -86,18 +87,30 @@ func eachNode(t *testing.T, test func(t *testing.T, n *Node)) {
 	}
 }
 
-// pagesByNode reads how many pages of a mapping lie on which node (proc(5), numa_maps).
+// pagesByNode reads how many pages of a mapping lie on which node (proc(5), numa_maps),
+// together with those of a neighbouring mapping that the kernel has joined with it.
 func pagesByNode(t *testing.T, b []byte) map[int]int {
 	t.Helper()
 	maps, err := os.ReadFile("/proc/self/numa_maps")
 	if err != nil {
 		t.Fatal(err)
 	}
-	line := regexp.MustCompile(fmt.Sprintf(`(?m)^0*%x .*$`, &b[0])).Find(maps)
+	begins, err := strconv.ParseUint(fmt.Sprintf("%p", &b[0]), 0, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	its := ""
+	for line := range strings.Lines(string(maps)) {
+		at, _, _ := strings.Cut(line, " ")
+		if address, err := strconv.ParseUint(at, 16, 64); err != nil || address > begins {
+			break
+		}
+		its = line
+	}
 	pages := make(map[int]int)
-	for _, m := range regexp.MustCompile(`N(\d+)=(\d+)`).FindAllSubmatch(line, -1) {
-		node, _ := strconv.Atoi(string(m[1]))
-		pages[node], _ = strconv.Atoi(string(m[2]))
+	for _, m := range regexp.MustCompile(`N(\d+)=(\d+)`).FindAllStringSubmatch(its, -1) {
+		node, _ := strconv.Atoi(m[1])
+		pages[node], _ = strconv.Atoi(m[2])
 	}
 	return pages
 }
@@ -119,7 +132,6 @@ func TestPreferredMemoryIsOfTheNode(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = unix.Munmap(b) }()
-		// The kernel may show a neighbouring mapping with this one.
 		if got := pagesByNode(t, b); got[n.Number()] < pages {
 			t.Errorf("pages by node: %v, want %d of node %d", got, pages, n.Number())
 		}

@@ -100,11 +100,21 @@ func (e *eventError) Error() string {
 	if e.ev.kind == evRejected && e.ev.status > 0 {
 		return fmt.Sprintf("%s, reason %d", name, e.ev.status)
 	}
+	if e.ev.status == untoldStatus {
+		return name + ": librdmacm tells no reason"
+	}
 	return fmt.Sprintf("%s: %s", name, e.errno())
 }
 
+// untoldStatus is what librdmacm gives for a step of its own that failed, as the change of
+// a queue pair's state when the peer has answered. It is no error number.
+const untoldStatus = -1
+
 // errno returns the status as an error number: rdma_cm gives it as a negative number.
 func (e *eventError) errno() syscall.Errno {
+	if e.ev.status == untoldStatus {
+		return syscall.EIO
+	}
 	if e.ev.status < 0 {
 		return syscall.Errno(-e.ev.status)
 	}

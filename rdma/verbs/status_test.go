@@ -102,6 +102,7 @@ func TestEventErrorNames(t *testing.T) {
 		want string
 	}{
 		{cmEvent{kind: evUnreachable, status: -int(syscall.ETIMEDOUT)}, "RDMA_CM_EVENT_UNREACHABLE: connection timed out"},
+		{cmEvent{kind: evConnectError, status: -1}, "RDMA_CM_EVENT_CONNECT_ERROR: librdmacm tells no reason"},
 		{cmEvent{kind: evRejected, status: 10}, "RDMA_CM_EVENT_REJECTED, reason 10"},
 		{cmEvent{kind: evTimewaitExit}, "RDMA_CM_EVENT_TIMEWAIT_EXIT"},
 		{cmEvent{kind: 99}, "event 99"},

@@ -25,7 +25,7 @@ type Node struct {
 // machine with one node, and where this process may run on none of the node's processors.
 func Of(sysfs string, number int) *Node {
 	base := filepath.Join(sysfs, "devices/system/node")
-	if number < 0 || len(numbers(filepath.Join(base, "online"))) < 2 {
+	if number < 0 || len(Numbers(filepath.Join(base, "online"))) < 2 {
 		return nil
 	}
 	n := &Node{number: number}
@@ -33,7 +33,7 @@ func Of(sysfs string, number int) *Node {
 	if unix.SchedGetaffinity(0, &allowed) != nil {
 		return nil
 	}
-	for _, cpu := range numbers(filepath.Join(base, "node"+strconv.Itoa(number), "cpulist")) {
+	for _, cpu := range Numbers(filepath.Join(base, "node"+strconv.Itoa(number), "cpulist")) {
 		if allowed.IsSet(cpu) {
 			n.cpus.Set(cpu)
 		}
@@ -83,9 +83,9 @@ func (n *Node) Stay() {
 	}
 }
 
-// numbers reads a list such as 0-3,8 from a file of sysfs. It is empty where the file has
+// Numbers reads a list such as 0-3,8 from a file of sysfs. It is empty where the file has
 // none.
-func numbers(path string) (list []int) {
+func Numbers(path string) (list []int) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil

@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/numa/numatest"
 )
 
 // nodesIn writes what the kernel tells of nodes, by its file, below a directory like /sys.
@@ -72,7 +72,7 @@ func TestNilNode(t *testing.T) {
 
 // eachNode runs a test with every node of this machine, of which there must be two.
 func eachNode(t *testing.T, test func(t *testing.T, n *Node)) {
-	list := numbers("/sys/devices/system/node/online")
+	list := Numbers("/sys/devices/system/node/online")
 	if len(list) < 2 {
 		t.Skip("this machine has one node: run tests/bed/run-tests ./internal/numa, whose guest has two")
 	}
@@ -85,34 +85,6 @@ func eachNode(t *testing.T, test func(t *testing.T, n *Node)) {
 			test(t, n)
 		})
 	}
-}
-
-// pagesByNode reads how many pages of a mapping lie on which node (proc(5), numa_maps),
-// together with those of a neighbouring mapping that the kernel has joined with it.
-func pagesByNode(t *testing.T, b []byte) map[int]int {
-	t.Helper()
-	maps, err := os.ReadFile("/proc/self/numa_maps")
-	if err != nil {
-		t.Fatal(err)
-	}
-	begins, err := strconv.ParseUint(fmt.Sprintf("%p", &b[0]), 0, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	its := ""
-	for line := range strings.Lines(string(maps)) {
-		at, _, _ := strings.Cut(line, " ")
-		if address, err := strconv.ParseUint(at, 16, 64); err != nil || address > begins {
-			break
-		}
-		its = line
-	}
-	pages := make(map[int]int)
-	for _, m := range regexp.MustCompile(`N(\d+)=(\d+)`).FindAllStringSubmatch(its, -1) {
-		node, _ := strconv.Atoi(m[1])
-		pages[node], _ = strconv.Atoi(m[2])
-	}
-	return pages
 }
 
 func TestPreferredMemoryIsOfTheNode(t *testing.T) {
@@ -132,7 +104,7 @@ func TestPreferredMemoryIsOfTheNode(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = unix.Munmap(b) }()
-		if got := pagesByNode(t, b); got[n.Number()] < pages {
+		if got := numatest.PagesByNode(t, b); got[n.Number()] < pages {
 			t.Errorf("pages by node: %v, want %d of node %d", got, pages, n.Number())
 		}
 	})
@@ -168,7 +140,7 @@ func TestNumbers(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if got := numbers(path); !slices.Equal(got, want) {
+		if got := Numbers(path); !slices.Equal(got, want) {
 			t.Errorf("%q: %v, want %v", text, got, want)
 		}
 	}

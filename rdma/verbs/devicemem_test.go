@@ -71,12 +71,16 @@ func fakeDevice(t *testing.T, node string, functions map[string]string) (*Provid
 }
 
 func fakeRail(t *testing.T, node string, functions map[string]string) rdma.Rail {
+	return fakeRailBy(t, node, functions, rdma.Wire{})
+}
+
+func fakeRailBy(t *testing.T, node string, functions map[string]string, w rdma.Wire) rdma.Rail {
 	t.Helper()
 	p, err := fakeDevice(t, node, functions)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := p.Open("fake0", rdma.RailConfig{Conns: 1, SendDepth: 4, RecvDepth: 4, MsgBytes: 64, WriteBytes: 4096})
+	r, err := p.Open("fake0", rdma.RailConfig{Conns: 1, SendDepth: 4, RecvDepth: 4, MsgBytes: 64, WriteBytes: 4096, Wire: w})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,25 +37,6 @@ func pageOf(t *testing.T) []byte {
 	return b
 }
 
-// railWithOrdering is fakeRail with an ordering.
-func railWithOrdering(t *testing.T, functions map[string]string, o rdma.Ordering) rdma.Rail {
-	t.Helper()
-	p, err := fakeDevice(t, aRoCE, functions)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := p.Open("fake0", rdma.RailConfig{Conns: 1, SendDepth: 4, RecvDepth: 4, MsgBytes: 64, WriteBytes: 4096, Wire: rdma.Wire{Ordering: o}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := r.Close(); err != nil {
-			t.Errorf("close rail: %v", err)
-		}
-	})
-	return r
-}
-
 func TestRelaxedOrdering(t *testing.T) {
 	withoutTargets(t)
 	byCPU, ofDeviceByCPU := fasterRelaxed(cpuid.CPU.VendorID, cpuid.CPU.Family, cpuid.CPU.Model)
@@ -77,7 +58,7 @@ func TestRelaxedOrdering(t *testing.T) {
 		{"AutoWithAnOldLibrary", nil, rdma.OrderingAuto, rdma.RemoteWrite | rdma.Unordered, false, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := railWithOrdering(t, c.functions, c.order)
+			r := fakeRailBy(t, aRoCE, c.functions, rdma.Wire{Ordering: c.order})
 			m, err := r.Register(rdma.HostRegion(pageOf(t)), c.access)
 			if !errors.Is(err, c.err) || c.err == nil && err != nil {
 				t.Fatalf("register: %v, want %v", err, c.err)
@@ -93,7 +74,7 @@ func TestRelaxedOrdering(t *testing.T) {
 		})
 	}
 	t.Run("DeviceMemory", func(t *testing.T) {
-		r := railWithOrdering(t, map[string]string{"ibv_reg_dmabuf_mr": importer("EBADF")}, rdma.OrderingAuto)
+		r := fakeRail(t, aRoCE, map[string]string{"ibv_reg_dmabuf_mr": importer("EBADF")})
 		m, err := r.Register(dmaBuf(7), rdma.RemoteWrite|rdma.Unordered)
 		if err != nil {
 			t.Fatal(err)

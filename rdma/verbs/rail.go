@@ -11,10 +11,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"gdrcp/internal/numa"
 	"gdrcp/rdma"
 )
 
@@ -180,8 +182,8 @@ func (r *rail) open() error {
 // processors only the first, which drivers give to those (mlx5, irdma).
 func (p *Provider) nextVector(r *rail) int {
 	n := int(r.ctx.num_comp_vectors)
-	if near := nearCPUs(p.sysfs, r.dev.Name); near > 0 {
-		n = min(n, near)
+	if near := numa.Numbers(filepath.Join(p.sysfs, "class/infiniband", r.dev.Name, "device/local_cpulist")); len(near) > 0 {
+		n = min(n, len(near))
 	}
 	if n <= 1 {
 		return 0

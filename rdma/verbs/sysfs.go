@@ -48,25 +48,6 @@ func readDevice(sysfs, name string) rdma.Device {
 	return d
 }
 
-// nearCPUs is how many processors are on the node of a device, or 0 where the kernel does
-// not tell.
-func nearCPUs(sysfs, name string) (n int) {
-	list := readLine(filepath.Join(sysfs, "class/infiniband", name), "device/local_cpulist")
-	for part := range strings.SplitSeq(list, ",") {
-		from, to, isRange := strings.Cut(part, "-")
-		if !isRange {
-			to = from
-		}
-		first, err1 := strconv.Atoi(from)
-		last, err2 := strconv.Atoi(to)
-		if err1 != nil || err2 != nil || last < first {
-			return 0
-		}
-		n += last - first + 1
-	}
-	return n
-}
-
 // pciAddress returns the PCI function that a device's link names, or the next one
 // above: an auxiliary device may stand between them (Linux,
 // Documentation/driver-api/auxiliary_bus.rst).

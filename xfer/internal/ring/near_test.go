@@ -3,12 +3,11 @@
 package ring
 
 import (
-	"fmt"
 	"os"
 	"strconv"
-	"strings"
 	"testing"
 
+	"gdrcp/internal/numa/numatest"
 	"gdrcp/rdma"
 )
 
@@ -39,33 +38,10 @@ func TestRingIsNearTheDevice(t *testing.T) {
 				t.Fatalf("the ring's node is %d, want %d", r.Node.Number(), node)
 			}
 			for what, b := range map[string][]byte{"payload": r.Payload, "headers": r.header} {
-				line := lineOf(t, b)
-				if !strings.Contains(line, fmt.Sprintf(" N%d=", node)) || strings.Contains(line, fmt.Sprintf(" N%d=", 1-node)) {
-					t.Errorf("%s on node %d: %s", what, node, line)
+				if pages := numatest.PagesByNode(t, b); pages[node] == 0 || pages[1-node] != 0 {
+					t.Errorf("%s on node %d: pages by node %v", what, node, pages)
 				}
 			}
 		})
 	}
-}
-
-// lineOf is what the kernel tells of a mapping's pages (proc(5), numa_maps). It may have
-// joined the mapping with one before it.
-func lineOf(t *testing.T, b []byte) (its string) {
-	t.Helper()
-	maps, err := os.ReadFile("/proc/self/numa_maps")
-	if err != nil {
-		t.Fatal(err)
-	}
-	begins, err := strconv.ParseUint(fmt.Sprintf("%p", &b[0]), 0, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(maps)) {
-		at, _, _ := strings.Cut(line, " ")
-		if address, err := strconv.ParseUint(at, 16, 64); err != nil || address > begins {
-			break
-		}
-		its = line
-	}
-	return its
 }

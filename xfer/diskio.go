@@ -69,33 +69,32 @@ func (s *source) tellUse(ctx context.Context) error {
 
 // hearRead takes the source's message. It is text for people: this end does not act on it.
 func (k *sink) hearRead(body []byte) error {
-	b, err := wire.DecodeDiskIO(body)
-	if err != nil {
-		return err
+	b, err := diskIOAtTheEnd(body, k.heardEnd(), "read")
+	if err == nil {
+		k.results.readBy(b)
 	}
-	k.window.mu.Lock()
-	early := !k.window.ended
-	k.window.mu.Unlock()
-	if early {
-		return fmt.Errorf("%w: how files were read, before they were", ErrProtocol)
-	}
-	k.results.readBy(b)
-	return nil
+	return err
 }
 
 // hearWritten takes tellWritten's message. It is text for people: this end does not act on
 // it.
 func (s *source) hearWritten(body []byte) error {
-	b, err := wire.DecodeDiskIO(body)
-	if err != nil {
-		return err
-	}
 	s.sender.mu.Lock()
-	early := !s.window.rootsSent
+	atTheEnd := s.window.rootsSent
 	s.sender.mu.Unlock()
-	if early {
-		return fmt.Errorf("%w: how files were written, before they were", ErrProtocol)
+	b, err := diskIOAtTheEnd(body, atTheEnd, "written")
+	if err == nil {
+		s.results.wroteBy(b)
 	}
-	s.results.wroteBy(b)
-	return nil
+	return err
+}
+
+// diskIOAtTheEnd decodes how the peer's files were read or written, which it tells only at
+// the end of the copy.
+func diskIOAtTheEnd(body []byte, atTheEnd bool, verb string) (DiskIO, error) {
+	b, err := wire.DecodeDiskIO(body)
+	if err == nil && !atTheEnd {
+		err = fmt.Errorf("%w: how files were %s, before they were", ErrProtocol, verb)
+	}
+	return b, err
 }

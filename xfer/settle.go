@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"time"
 
 	"gdrcp/chunker"
@@ -280,4 +281,26 @@ func (k *sink) finish(e *sinkEntry) {
 	e.ready = true
 	k.openFiles.publish()
 	k.finished <- e // never blocks: the channel has room for all files that may be open
+}
+
+// hearEnd notes that no more entries come.
+func (k *sink) hearEnd(n uint64) error {
+	k.window.mu.Lock()
+	defer k.window.mu.Unlock()
+	if k.window.ended || n != k.window.announced || len(k.window.xattrs) > 0 {
+		return fmt.Errorf("%w: an end after %d entries, %d were announced", ErrProtocol, n, k.window.announced)
+	}
+	if err := k.deletion.hearEnd(); err != nil {
+		return err
+	}
+	k.window.ended = true
+	k.wake()
+	return k.results.walked()
+}
+
+// heardEnd reports whether the source has said that no more entries come.
+func (k *sink) heardEnd() bool {
+	k.window.mu.Lock()
+	defer k.window.mu.Unlock()
+	return k.window.ended
 }

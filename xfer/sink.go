@@ -227,31 +227,13 @@ func (k *sink) hearRefused(path string, x *wire.Exception) error {
 	return err
 }
 
-// hearEnd notes that no more entries come.
-func (k *sink) hearEnd(n uint64) error {
-	k.window.mu.Lock()
-	defer k.window.mu.Unlock()
-	if k.window.ended || n != k.window.announced || len(k.window.xattrs) > 0 {
-		return fmt.Errorf("%w: an end after %d entries, %d were announced", ErrProtocol, n, k.window.announced)
-	}
-	if err := k.deletion.hearEnd(); err != nil {
-		return err
-	}
-	k.window.ended = true
-	k.wake()
-	return k.results.walked()
-}
-
 // compareRoots is the last step: both ends tell their roots over the whole copy.
 func (k *sink) compareRoots(ctx context.Context, body []byte) error {
 	theirs, err := wire.DecodeRoots(body)
 	if err != nil {
 		return err
 	}
-	k.window.mu.Lock()
-	early := !k.window.ended
-	k.window.mu.Unlock()
-	if early {
+	if !k.heardEnd() {
 		return fmt.Errorf("%w: roots before the end", ErrProtocol)
 	}
 	select {

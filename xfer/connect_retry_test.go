@@ -18,6 +18,19 @@ import (
 // each after a while, before it has answered.
 func moody(t *testing.T, server netip.AddrPort, resets func(i int) bool, after time.Duration) netip.AddrPort {
 	t.Helper()
+	return Forward(t, func(i int) netip.AddrPort {
+		if resets(i) {
+			time.Sleep(after)
+			return netip.AddrPort{}
+		}
+		return server
+	})
+}
+
+// Forward passes connections on, counted from 0, each to the address that to returns for it.
+// It resets those for which to returns none.
+func Forward(t *testing.T, to func(i int) netip.AddrPort) netip.AddrPort {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -37,8 +50,8 @@ func moody(t *testing.T, server netip.AddrPort, resets func(i int) bool, after t
 			if err != nil {
 				return
 			}
-			if resets(i) {
-				time.Sleep(after)
+			server := to(i)
+			if !server.IsValid() {
 				_ = client.(*net.TCPConn).SetLinger(0)
 				client.Close()
 				continue

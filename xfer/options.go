@@ -46,8 +46,9 @@ type Options struct {
 	// Rules say what the copy leaves out. The first rule that matches counts.
 	Rules   []filter.Rule
 	NoFsync bool
-	// IO is the rung by which the sink writes files. Any but chunker.RungAuto is
-	// forced: a copy to a file system that does not have it is an ErrUnsupported.
+	// IO is the rung by which the sink writes files, and the source reads them (see
+	// chunker.Tree.ReadBy). Any but chunker.RungAuto is forced at the sink: a copy to a
+	// file system that does not have it is an ErrUnsupported.
 	IO chunker.Rung
 	// NoResume begins every file anew, and keeps nothing of a file that was not completed.
 	// Recheck reads back everything that an earlier copy brought of a file before that

@@ -10,7 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// ioFlag is the option about how files get to the disk.
+// ioFlag is the option about how files get to the disk, and from there.
 func ioFlag(o *xfer.Options) cli.Flag {
 	return checkedFlag("io", "`auto|direct|dontcache|buffered` how files are written: past the page cache (O_DIRECT), through it without keeping anything there "+
 		"(RWF_DONTCACHE, Linux 6.14), or through it. auto takes direct for files from 64 MiB on, on ext4 and XFS. "+

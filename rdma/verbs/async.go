@@ -109,7 +109,7 @@ func (w *watch) each(f func(*rail)) {
 }
 
 // dispatch ends the connections that an event makes unusable. A port that goes down ends
-// none, nor does a GID that goes: both may come back before the retries are used up.
+// none, nor does a GID or LID that goes: each may come back before the retries are used up.
 // Trouble tells of them.
 func (w *watch) dispatch(ev *C.struct_vb_async) {
 	switch ev._type {
@@ -125,6 +125,8 @@ func (w *watch) dispatch(ev *C.struct_vb_async) {
 				r.gidsChanged(int(ev.port), has)
 			}
 		})
+	case C.ABI_EVENT_LID_CHANGE:
+		w.each(func(r *rail) { r.lidChanged(int(ev.port), lidOf(r.p.sysfs, r.dev.Name, int(ev.port))) })
 	case C.ABI_EVENT_CQ_ERR:
 		w.each(func(r *rail) {
 			if r.cq == ev.cq {

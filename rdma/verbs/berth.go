@@ -133,6 +133,7 @@ func (r *rail) newConn(ep *endpoint, b berth) (*conn, error) {
 	c.oneWay = b.oneWay
 	c.local, c.remote = ep.addrs()
 	c.port, c.gid = ep.port()
+	c.lid = lidOf(r.p.sysfs, r.dev.Name, c.port)
 	c.number = uint32(C.vb_qp_num(c.q))
 
 	r.pollMu.Lock()

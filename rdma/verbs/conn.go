@@ -33,6 +33,7 @@ type conn struct {
 	local, remote netip.AddrPort
 	port          int           // of the device
 	gid           netip.Addr    // this end's on that port; invalid where it has none
+	lid           string        // of that port, in an InfiniBand subnet; else empty
 	imm           atomic.Uint32 // rdma.ImmKind
 	born          time.Time     // when the queue pair was made
 	heardNs       atomic.Int64  // when the peer was heard, in ns of the monotonic clock since born
@@ -51,7 +52,7 @@ type conn struct {
 	grace     *time.Timer
 
 	// Guarded by the rail's mu. The device has said so.
-	portDown, gidGone bool
+	portDown, gidGone, lidGone bool
 
 	// Guarded by the rail's pollMu.
 	greeted   bool

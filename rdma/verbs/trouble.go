@@ -23,6 +23,12 @@ func (r *rail) gidsChanged(port int, has []netip.Addr) {
 	r.eachOn(port, func(c *conn) { c.gidGone = c.gid.IsValid() && !slices.Contains(has, c.gid) })
 }
 
+// lidChanged notes of each connection over a port whether the port still has the LID that
+// the peer sends to. lid is the one that it has now, or empty where it has none.
+func (r *rail) lidChanged(port int, lid string) {
+	r.eachOn(port, func(c *conn) { c.lidGone = c.lid != "" && c.lid != lid })
+}
+
 // eachOn calls f, with mu held, with every connection to a peer over a port. A Loopback
 // stays within the device.
 func (r *rail) eachOn(port int, f func(*conn)) {
@@ -37,10 +43,10 @@ func (r *rail) eachOn(port int, f func(*conn)) {
 
 // Trouble tells of a connection whose port is down, or no longer has this end's address.
 func (r *rail) Trouble() error {
-	portDown, gidGone := false, false
+	portDown, gidGone, lidGone := false, false, false
 	r.mu.Lock()
 	for c := range r.live {
-		portDown, gidGone = portDown || c.portDown, gidGone || c.gidGone
+		portDown, gidGone, lidGone = portDown || c.portDown, gidGone || c.gidGone, lidGone || c.lidGone
 	}
 	r.mu.Unlock()
 	var e *rdma.OpError
@@ -49,11 +55,24 @@ func (r *rail) Trouble() error {
 		e = asyncError(r, "the port went down (IBV_EVENT_PORT_ERR)", "check the cable and the switch")
 	case gidGone:
 		e = asyncError(r, "the port no longer has this end's address (IBV_EVENT_GID_CHANGE)", "check the addresses of its network interface")
+	case lidGone:
+		e = asyncError(r, "the subnet manager gave the port another LID (IBV_EVENT_LID_CHANGE)", "see the log of the subnet manager")
 	default:
 		return nil
 	}
 	e.Fault = rdma.FaultPath
 	return e
+}
+
+// lidOf returns the LID of a port: its address in an InfiniBand subnet. It is empty on
+// other networks, and while the subnet manager has given none. Linux tells it in hexadecimal
+// digits (Documentation/ABI/stable/sysfs-class-infiniband).
+func lidOf(sysfs, device string, port int) string {
+	lid := readLine(filepath.Join(sysfs, "class/infiniband", device, "ports", strconv.Itoa(port)), "lid")
+	if n, err := strconv.ParseUint(lid, 0, 32); err != nil || n == 0 {
+		return ""
+	}
+	return lid
 }
 
 // gidsOf lists the GIDs that a port has. ok is false where they cannot be read. An entry

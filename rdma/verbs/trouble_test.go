@@ -79,6 +79,46 @@ func TestGIDsOfOthersMayComeAndGo(t *testing.T) {
 	wantTrouble(t, r, "the connection's GID is not known", "")
 }
 
+func TestLIDsOfOthersMayChange(t *testing.T) {
+	const changed = "IBV_EVENT_LID_CHANGE"
+	r, first, second := troubled()
+	first.lid = "0x7"
+	r.lidChanged(1, "0x7")
+	wantTrouble(t, r, "the LID is the same", "")
+	r.lidChanged(2, "0x9")
+	wantTrouble(t, r, "a port has one whose connection began without", "")
+	r.lidChanged(3, "0x9")
+	wantTrouble(t, r, "another port has another", "")
+	r.lidChanged(1, "0x8")
+	wantTrouble(t, r, "the port has another", changed)
+	r.lidChanged(1, "")
+	wantTrouble(t, r, "the port has none", changed)
+	r.lidChanged(1, "0x7")
+	wantTrouble(t, r, "it is back", "")
+	first.lid, second.lid = "", "0x7"
+	r.lidChanged(1, "0x8")
+	wantTrouble(t, r, "the connection's LID is not known", "")
+}
+
+func TestLIDOfAPort(t *testing.T) {
+	sysfs := t.TempDir()
+	dir := filepath.Join(sysfs, "class/infiniband/mlx9/ports/1")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{"0x1f\n": "0x1f", "0x0\n": "", "garbage\n": "", "": ""} {
+		if err := os.WriteFile(filepath.Join(dir, "lid"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := lidOf(sysfs, "mlx9", 1); got != want {
+			t.Errorf("a port whose LID reads %q has %q, want %q", text, got, want)
+		}
+	}
+	if got := lidOf(sysfs, "mlx9", 2); got != "" {
+		t.Errorf("a port that is gone has the LID %q", got)
+	}
+}
+
 func TestGIDsOfAPort(t *testing.T) {
 	sysfs := t.TempDir()
 	if list, ok := gidsOf(sysfs, "mlx9", 1); ok || list != nil {

@@ -213,13 +213,16 @@ func (o *Options) hello(m wire.Mode) (*wire.Hello, error) {
 		return nil, err
 	}
 	h := &wire.Hello{Terms: wire.Terms{
-		Mode: m, ChunkBytes: o.ChunkBytes, PieceBytes: manifest.DefaultPieceBytes, Hash: o.Hash, Slots: o.Slots, QPs: o.QPs, Codec: o.Compress, IO: o.IO,
+		Mode: m, ChunkBytes: o.ChunkBytes, PieceBytes: manifest.DefaultPieceBytes, Hash: o.Hash, Slots: o.Slots, QPs: o.QPs, Codec: o.Compress, IO: o.IO, Transfers: o.Transfers,
 	}}
 	if h.Terms.Hash == 0 {
 		h.Terms.Hash = manifest.XXH3
 		if local.GPU != wire.GPUOff || remote.GPU != wire.GPUOff {
 			h.Terms.Hash = manifest.BLAKE3 // a GPU makes no other digest
 		}
+	}
+	if o.WriteManifest != "" {
+		h.Terms.Transfers = 1 // the digests of a file wait in memory while those of another are written
 	}
 	h.GPU, h.GPUName = uint64(remote.GPU), remote.GPUName
 	h.Terms.Flags |= o.sinkFlags()

@@ -191,7 +191,7 @@ func (s *source) cutStream(c *outChunk) {
 		x := wire.Extent{Entry: e.id, Off: next.off + at, Length: min(s.session.terms.PieceBytes, next.length-at), SlotOff: uint32(at)}
 		if next.last && at+x.Length == next.length {
 			x.Flags = wire.ExtLast
-			s.window.cut++
+			s.pastFileLocked(e)
 		}
 		c.Extents, c.files = append(c.Extents, x), append(c.files, e)
 	}

@@ -147,6 +147,8 @@ func (g *OneCopy) differs(h *wire.Hello) string {
 		return "one of files of other sizes"
 	case h.Terms.IO != w.Terms.IO:
 		return fmt.Sprintf("one with %s I/O, and not %s", w.Terms.IO, h.Terms.IO)
+	case h.Terms.Transfers != w.Terms.Transfers:
+		return "one with another number of files at once"
 	case h.Terms.Codec != w.Terms.Codec:
 		return fmt.Sprintf("one with compression %d, and not %d", w.Terms.Codec, h.Terms.Codec)
 	case h.GPU != w.GPU || h.GPUName != w.GPUName:

@@ -50,6 +50,9 @@ type Options struct {
 	// chunker.Tree.ReadBy). Any but chunker.RungAuto is forced at the sink: a copy to a
 	// file system that does not have it is an ErrUnsupported.
 	IO chunker.Rung
+	// Transfers is how many large files are under way at once, up to MaxTransfers. 0 stands
+	// for DefaultTransfers. A copy that writes a manifest has one.
+	Transfers int
 	// NoResume begins every file anew, and keeps nothing of a file that was not completed.
 	// Recheck reads back everything that an earlier copy brought of a file before that
 	// counts. A copy that writes a manifest begins every file anew.

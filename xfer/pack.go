@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"gdrcp/chunker"
-	"gdrcp/manifest"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -18,8 +17,7 @@ const (
 	pageFrom    = 64 << 10
 )
 
-// pack cuts accepted entries into chunks, in order, and hands each to the workers in a
-// source slot. Wishes for a resend go first. pack returns when every entry has ended.
+// pack cuts accepted entries into chunks and hands each to the workers in a source slot. Wishes for a resend go first. pack returns when every entry has ended.
 func (s *source) pack(ctx context.Context) error {
 	defer close(s.jobs)
 	if s.session.ringWish.Placement.GPU != wire.GPUOff { // the ring may then have fewer slots than agreed
@@ -61,6 +59,7 @@ func (s *source) nextJob(ctx context.Context) (*outSlot, error) {
 			if err != nil {
 				return nil, err
 			}
+			s.nextTurnLocked(&slot.chunk)
 			if len(slot.chunk.Extents) > 0 {
 				s.sender.numberLocked(slot)
 				return slot, nil
@@ -70,32 +69,6 @@ func (s *source) nextJob(ctx context.Context) (*outSlot, error) {
 		}
 		s.sender.awaitLocked(s.nextFileLocked() != nil && s.stream.hasNextLocked())
 	}
-}
-
-// nextFileLocked returns the accepted file to cut next, or nil. It passes over entries
-// without data, and over entries that the sink does not want or gave up before they
-// were cut.
-func (s *source) nextFileLocked() *srcEntry {
-	for s.window.cut < s.window.accepted {
-		if e := s.window.table[s.window.cut%entryWindow]; e != nil && e.id == s.window.cut && e.Type == manifest.File && !e.isLink() && !e.unwanted {
-			return e
-		}
-		s.window.cut++
-	}
-	return nil
-}
-
-func (s *source) nextFile() *srcEntry {
-	s.sender.mu.Lock()
-	defer s.sender.mu.Unlock()
-	return s.nextFileLocked()
-}
-
-// pastFile ends the cutting of the entry that nextFile returned.
-func (s *source) pastFile() {
-	s.sender.mu.Lock()
-	s.window.cut++
-	s.sender.mu.Unlock()
 }
 
 // resendLocked puts the oldest wish for a resend into a slot.
@@ -216,7 +189,7 @@ func (s *source) cutChunk(c *outChunk) error {
 		e.packed += x.Length
 		if e.packed == e.Size {
 			x.Flags |= wire.ExtLast
-			s.pastFile()
+			s.pastFile(e)
 		}
 		c.Extents = append(c.Extents, x)
 		c.files = append(c.files, e)

@@ -120,8 +120,21 @@ func testCopiesThatAreCutOffGoOn(t *testing.T, w way) {
 }
 
 // TestTreesThatAreCutOffGoOn: with -t, files that had arrived are kept, and one in the
-// middle is gone on with. A file that begins with a hole goes on, too.
+// middle is gone on with, or several that were under way together. A file that begins
+// with a hole goes on, too.
 func TestTreesThatAreCutOffGoOn(t *testing.T) {
+	for name, c := range map[string]struct {
+		transfers int
+		cutAt     []int64
+	}{
+		"one after the other": {1, []int64{30 << 20, 20 << 20, 90 << 20}},
+		"side by side":        {4, []int64{30 << 20, 20 << 20, 20 << 20}},
+	} {
+		t.Run(name, func(t *testing.T) { testTreesThatAreCutOffGoOn(t, c.transfers, c.cutAt) })
+	}
+}
+
+func testTreesThatAreCutOffGoOn(t *testing.T, transfers int, cutAt []int64) {
 	w := tcpWay(t)
 	r := newResumed(t, w, true)
 	r.source = "src/."
@@ -138,8 +151,8 @@ func TestTreesThatAreCutOffGoOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := w.options(t)
-	o.Times = true
-	for _, at := range []int64{30 << 20, 20 << 20, 90 << 20} {
+	o.Times, o.Transfers = true, transfers
+	for _, at := range cutAt {
 		r.cutOff(t, o, at)
 	}
 	if sum := r.finish(t, o); sum.ResumedBytes == 0 || sum.Kept == 0 {

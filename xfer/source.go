@@ -1,6 +1,7 @@
 package xfer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -49,8 +50,9 @@ type sourceWindow struct {
 	table     [entryWindow]*srcEntry // from settled on, by id modulo entryWindow
 	announced uint64                 // entries told to the sink
 	accepted  uint64                 // entries whose data the sink is ready for
-	cut       uint64                 // entries cut into chunks
-	settled   uint64                 // entries whose outcome the sink has told
+	cut       uint64                 // entries that were cut into chunks, or are among cutting
+	cutting   cutting
+	settled   uint64 // entries whose outcome the sink has told
 	// xattrBytes counts those of entries that were announced and have not settled.
 	xattrBytes int
 	ended      bool // no more entries come
@@ -83,6 +85,7 @@ func newSource(s *session, tree *chunker.Tree, tally *Tally, acct *copyResults) 
 	src.jobs = make(chan *outSlot, sourceSlots(s.terms.Slots))
 	src.failures.wake = make(chan struct{}, 1)
 	src.over = make(chan struct{})
+	src.window.cutting.most = cmp.Or(s.terms.Transfers, DefaultTransfers)
 	src.sender.commit = src.commitChunk
 	src.sender.lost = src.resendLater
 	src.sender.moved = src.resendMoved

@@ -30,6 +30,7 @@ func (c *copyRun) flags() []cli.Flag {
 			checkedFlag("partial-dir", "`DIR` keep what arrives of a large file in DIR until the file is complete: below each file's directory, if DIR is a name, "+
 				"or all in one directory, if DIR is an absolute path, on the destination's file system", partialDir(&o.PartialDir)),
 			ioFlag(o),
+			transfersFlag(o),
 			onOff("verify-written", "read every file back from the disk before it gets its name, and check it (exit code 4 if the disk has lost something)", &o.VerifyWritten),
 			onOff("recheck", "read back everything that an earlier copy brought of a file before that counts", &o.Recheck),
 		),

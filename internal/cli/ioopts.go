@@ -18,6 +18,12 @@ func ioFlag(o *xfer.Options) cli.Flag {
 		"auto reads the same files past the page cache, but for what is in it; direct reads so where the file system can do it (auto)", rung(&o.IO))
 }
 
+// transfersFlag is the option about how many files get there at once.
+func transfersFlag(o *xfer.Options) cli.Flag {
+	return checkedFlag("transfers", "`N` files of 16MiB and more that are copied side by side: 1 to 64 (4; 1 with --write-manifest). "+
+		"1 is best where they are all on one disk that rotates", number(&o.Transfers, 1, xfer.MaxTransfers))
+}
+
 // rung is a word of --io.
 func rung(to *chunker.Rung) *checkedValue {
 	return &checkedValue{set: func(s string) error {

@@ -46,7 +46,7 @@ func (h *Hello) Check(made *Terms) error {
 // checkNoFiles refuses the hello of a bench or of latency rounds that asks for more
 // than host memory, sealed or not.
 func (h *Hello) checkNoFiles() error {
-	if h.Terms.Flags&^FlagEncrypt != 0 || h.Terms.Codec != CompressOff || h.GPU != 0 || h.Terms.MaxDelete != 0 || h.Terms.Sizes.IsSet() || h.Terms.IO != 0 || h.Terms.Settled != "" || h.Terms.Stage != (chunker.StageID{}) || h.Terms.PartialDir != "" || len(h.Paths) > 0 || h.Terms.Name != "" {
+	if h.Terms.Flags&^FlagEncrypt != 0 || h.Terms.Codec != CompressOff || h.GPU != 0 || h.Terms.MaxDelete != 0 || h.Terms.Sizes.IsSet() || h.Terms.IO != 0 || h.Terms.Transfers != 0 || h.Terms.Settled != "" || h.Terms.Stage != (chunker.StageID{}) || h.Terms.PartialDir != "" || len(h.Paths) > 0 || h.Terms.Name != "" {
 		return fmt.Errorf("%w: a %s with flags %#x, codec %d, GPU %d, %d paths", ErrProtocol, h.Terms.Mode, h.Terms.Flags, h.Terms.Codec, h.GPU, len(h.Paths))
 	}
 	return nil

@@ -50,6 +50,9 @@ func (h *Hello) Encode() []byte {
 	if h.Terms.IO != chunker.RungAuto {
 		w.Uint(tagIO, uint64(h.Terms.IO))
 	}
+	if h.Terms.Transfers != 0 {
+		w.Uint(tagTransfers, uint64(h.Terms.Transfers))
+	}
 	if h.Terms.Settled != "" {
 		w.Str(tagSettled, h.Terms.Settled)
 	}
@@ -88,6 +91,8 @@ func helloBound(tag byte) (most uint64, ok bool) {
 		return uint64(GPUNamed), true
 	case tagIO:
 		return uint64(chunker.RungBuffered), true
+	case tagTransfers:
+		return MaxTransfers, true
 	case tagMinFile:
 		return math.MaxInt64, true
 	case tagAsksCost:
@@ -161,6 +166,8 @@ func (h *Hello) set(tag byte, u uint64) {
 		h.GPU = u
 	case tagIO:
 		t.IO = chunker.Rung(u)
+	case tagTransfers:
+		t.Transfers = int(u)
 	case tagMaxDelete:
 		t.MaxDelete = u
 	case tagMinFile:
@@ -200,6 +207,7 @@ const (
 	// tagAsksCost is in a hello, and tells the server to tell what the session cost it.
 	tagAsksCost   = 25
 	tagPartialDir = 26 | MustUnderstand // of a push: where the sink keeps partial files
+	tagTransfers  = 28 | MustUnderstand // how many large files are under way at once
 )
 
 // DecodeHello decodes a hello or a welcome. It checks each field by itself.

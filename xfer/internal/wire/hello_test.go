@@ -14,7 +14,7 @@ func sampleHello() Hello {
 	return Hello{
 		Terms: Terms{
 			Mode: ModePull, ChunkBytes: 4 << 20, PieceBytes: 1 << 20, Hash: manifest.BLAKE3, Slots: 16, QPs: 3, Codec: 2,
-			Flags: FlagRecursive | FlagMany, Name: "b", Sizes: FileSizes{MinBytes: 10, MaxBytes: 1 << 63}, Settled: "b/c\n", IO: chunker.RungDirect,
+			Flags: FlagRecursive | FlagMany, Name: "b", Sizes: FileSizes{MinBytes: 10, MaxBytes: 1 << 63}, Settled: "b/c\n", IO: chunker.RungDirect, Transfers: 3,
 		},
 		Paths: []string{"a\n\xff", "/b"}, GPU: uint64(GPUNamed), GPUName: "MIG-12ab",
 		Into: &IntoPlace{Mark: PlaceMark{1, 2, 31: 3}, Leaf: "new"}, AsksCost: true,
@@ -56,7 +56,7 @@ func TestHelloCutAnywhere(t *testing.T) {
 
 // No number of a hello is beyond its range, whatever the mode.
 func TestHelloNumbersBeyondTheirRange(t *testing.T) {
-	for _, tag := range []byte{tagChunk, tagPiece, tagSlots, tagQPs, tagCodec, tagFlags, tagGPU, tagMaxDelete, tagMinFile, tagMaxFile, tagIO} {
+	for _, tag := range []byte{tagChunk, tagPiece, tagSlots, tagQPs, tagCodec, tagFlags, tagGPU, tagMaxDelete, tagMinFile, tagMaxFile, tagIO, tagTransfers} {
 		most, ok := helloBound(tag)
 		if !ok {
 			t.Errorf("field %#x has no bound", tag)

@@ -15,6 +15,7 @@ const (
 	MaxChunkBytes = 64 << 20
 	MaxSlots      = 256
 	MaxQPs        = 16
+	MaxTransfers  = 64
 	// MaxRingBytes bounds one end's ring.
 	MaxRingBytes = 1 << 30
 	// MaxCompressedChunkBytes bounds chunks that are compressed. Each worker needs as
@@ -37,6 +38,7 @@ type Terms struct {
 	MaxDelete  uint64       // one more than the number of entries that may be deleted; 0 for any number
 	Sizes      FileSizes    // of the files that are transferred
 	IO         chunker.Rung // how the sink writes files
+	Transfers  int          // how many large files the source has under way at once; 0 is its default
 	// Settled is the path of an entry. An earlier try of this copy, whose connection was
 	// lost, has settled all files up to it in the order of entries. It is empty where the
 	// copy is in its first try, or begins anew.

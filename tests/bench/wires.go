@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// wireRate is the rate of a wire between two guests, in the words of tc(8): far below what
+// an emulated processor moves over it, so that the wires bound the copy.
+const wireRate = "12mbit"
+
+// wiredDevices are two rails of a kind, each with a wire of its own (tests/bed/bed), and
+// where the other guest is on the first.
+type wiredDevices struct{ kind, first, wires, address string }
+
+var wired = []wiredDevices{
+	{"rxe (RoCEv2)", "rxe0", "eth0 eth2", "10.7.0.2"},
+	{"siw (iWARP)", "siw0", "eth1 eth3", "10.8.0.2"},
+}
+
+// guests is what two guests of the bed tell each other: files in a folder that both have.
+type guests struct{ folder string }
+
+const (
+	keyIsThere = "key"       // the key that both use
+	serves     = "serving"   // what the sink writes when a source can begin
+	copiesMade = "copied"    // the names of the copies, a line each
+	judged     = "judged"    // what the sink finds wrong with them
+	guestWait  = time.Minute // how long one may take for what it does at once
+)
+
+// say writes a file that appears whole.
+func (g guests) say(name, text string) error {
+	path := filepath.Join(g.folder, name)
+	return errors.Join(os.WriteFile(path+".new", []byte(text), 0o600), os.Rename(path+".new", path))
+}
+
+// hear waits for such a file.
+func (g guests) hear(ctx context.Context, name string) (string, error) {
+	for {
+		if text, err := os.ReadFile(filepath.Join(g.folder, name)); err == nil {
+			return string(text), nil
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return "", fmt.Errorf("wait for the other guest's file %q: %w", name, ctx.Err())
+		}
+	}
+}
+
+// hearSoon is hear for what the other guest does at once.
+func (g guests) hearSoon(ctx context.Context, name string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, guestWait)
+	defer cancel()
+	return g.hear(ctx, name)
+}
+
+// benchWires compares copies over two devices with copies over one of them, between two
+// guests: the one called a is the source, the other the sink.
+func benchWires(ctx context.Context, o options, node, shared string) error {
+	g := guests{shared}
+	folder, err := os.MkdirTemp(o.folder, "gdrcp-bench.")
+	if err != nil {
+		return fmt.Errorf("make folder: %w", err)
+	}
+	defer os.RemoveAll(folder)
+	source := filepath.Join(folder, "source") // both guests make the same
+	if err := writeRandom(source, int64(o.wiresMiB)<<20); err != nil {
+		return err
+	}
+	if node != "a" {
+		return o.beSink(ctx, g, folder, source)
+	}
+	if err := o.shareKey(g); err != nil {
+		return err
+	}
+	if _, err := g.hearSoon(ctx, serves); err != nil {
+		return err
+	}
+	var rows []row
+	var names []string
+	for _, d := range wired {
+		more, copies, err := o.compareWires(ctx, d, source)
+		if err != nil {
+			return errors.Join(fmt.Errorf("%s: %w", d.kind, err), g.say(copiesMade, ""))
+		}
+		rows, names = append(rows, more...), append(names, copies...)
+	}
+	if err := g.say(copiesMade, strings.Join(names, "\n")); err != nil {
+		return err
+	}
+	wrong, err := g.hearSoon(ctx, judged)
+	if err != nil || wrong != "" {
+		return errors.Join(err, errors.New(wrong))
+	}
+	fmt.Printf("\nBed: two guests with emulated CPUs and two wires of %s between them, a file in /dev/shm of %d MiB.\n", wireRate, o.wiresMiB)
+	return o.print(rows)
+}
+
+// shareKey gives the sink the key.
+func (o options) shareKey(g guests) error {
+	key, err := os.ReadFile(os.Getenv("GDRCP_KEY_FILE"))
+	return errors.Join(err, g.say(keyIsThere, string(key)))
+}
+
+// beSink serves until the source has copied, and tells what it finds wrong with what
+// arrived.
+func (o options) beSink(ctx context.Context, g guests, folder, source string) error {
+	key, err := g.hearSoon(ctx, keyIsThere)
+	if err == nil {
+		err = os.WriteFile(os.Getenv("GDRCP_KEY_FILE"), []byte(key), 0o600)
+	}
+	dst := filepath.Join(folder, "dst")
+	if err := errors.Join(err, os.Mkdir(dst, 0o755)); err != nil {
+		return err
+	}
+	s, err := o.serve(ctx, dst, "0.0.0.0:7473", "verbs siw1")
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	if err := g.say(serves, ""); err != nil {
+		return err
+	}
+	names, err := g.hear(ctx, copiesMade)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for name := range strings.FieldsSeq(names) {
+		errs = append(errs, compare(ctx, source, filepath.Join(dst, name), true))
+	}
+	wrong := ""
+	if err := errors.Join(errs...); err != nil {
+		wrong = err.Error()
+	}
+	return g.say(judged, wrong)
+}
+
+// compareWires times copies over one and over two wires, and returns the names of all.
+func (o options) compareWires(ctx context.Context, d wiredDevices, source string) (rows []row, names []string, err error) {
+	fmt.Fprintf(o.log, "bed: two wires of %s, %s, seconds\n", wireRate, d.kind)
+	for wire := range strings.FieldsSeq(d.wires) {
+		if _, err := output(ctx, "tc", "qdisc", "replace", "dev", wire, "root", "tbf", "rate", wireRate, "burst", "128kb", "limit", "1mb"); err != nil {
+			return nil, nil, err
+		}
+	}
+	over := func(name string, extra ...string) *competitor {
+		return &competitor{name: name, run: func(ctx context.Context) (float64, error) {
+			copied := fmt.Sprintf("%s-%d", d.first, len(names))
+			names = append(names, copied)
+			return seconds(ctx, o.copyArgs("verbs", append(extra, "--require", "verbs"), source, d.address, copied)...)
+		}}
+	}
+	values, err := alternate(ctx, o.log, o.rounds, []*competitor{over("one rail", "--rails", "1", "--rail", d.first), over("two rails", "--rails", "2")})
+	name := fmt.Sprintf("%s: %d MiB over two wires of %s", d.kind, o.wiresMiB, wireRate)
+	return []row{{name: name, unit: "s", ours: values["two rails"], peer: "one of them", peers: values["one rail"], goal: twoRailsGoal}}, names, err
+}

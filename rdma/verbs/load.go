@@ -46,7 +46,7 @@ type Provider struct {
 // Option changes a default of a Provider.
 type Option func(*Provider)
 
-// WithSpin sets how long Rail.Wait polls before it sleeps. The default is 50 µs, or 0
+// WithSpin sets how long Rail.Wait polls at most before it sleeps. The default is 50 µs, or 0
 // if GOMAXPROCS is 2 or less: then spinning takes a processor from the program that
 // Wait waits for.
 func WithSpin(d time.Duration) Option {

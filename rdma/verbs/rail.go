@@ -47,6 +47,7 @@ type rail struct {
 	polled uint64 // completions polled so far
 
 	sleeper sleeper
+	spinner spinner // of the goroutine in Wait
 
 	ending atomic.Int32 // conns in endings
 	mu     sync.Mutex
@@ -164,6 +165,7 @@ func (r *rail) open() error {
 	if err == nil {
 		r.fd = fd
 		r.sleeper.init(r)
+		r.spinner = newSpinner(r.p.spin)
 		r.watch, err = r.p.watchDevice(r)
 	}
 	if err != nil {

@@ -27,11 +27,18 @@ func (r *rail) Wait(ctx context.Context, out []rdma.Completion) (int, error) {
 	if len(out) == 0 {
 		return 0, errors.New("wait for completions: no room for any")
 	}
+	var began time.Time
+	if r.spinner.most > 0 {
+		began = time.Now()
+	}
 	for {
 		if ctx.Err() != nil {
 			return 0, context.Cause(ctx)
 		}
 		n, err := r.collect(out)
+		if n > 0 && r.spinner.most > 0 {
+			r.spinner.waited(time.Since(began))
+		}
 		if n > 0 || err != nil {
 			return n, err
 		}
@@ -57,7 +64,7 @@ func (r *rail) collect(out []rdma.Completion) (int, error) {
 	for {
 		spin := C.int(0)
 		if r.ending.Load() == 0 {
-			spin = C.int(r.p.spin / time.Microsecond)
+			spin = C.int(r.spinner.long() / time.Microsecond)
 		}
 		var polled C.struct_vb_polled
 		got := C.vb_rail_poll(r.c, &r.comps[0], C.int(limit), (*C.uint8_t)(&r.msgs[0]), spin, 1, &polled)

@@ -17,9 +17,9 @@ import (
 // startWorkers starts drainSlots as often as writes can be under way.
 func (k *sink) startWorkers(ctx context.Context, g *errgroup.Group) {
 	if k.session.ringWish.Placement.GPU == wire.GPUOff {
-		k.session.waiters = chunker.DiskWorkers()
+		k.session.waiters = k.session.diskWorkers()
 	}
-	for i := range chunker.DiskWorkers() {
+	for i := range k.session.diskWorkers() {
 		g.Go(func() error { return k.drainSlots(ctx, i) })
 	}
 }

@@ -117,9 +117,9 @@ func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
 	g.Go(func() error { return s.pack(ctx) })
 	g.Go(func() error { return s.tellFailures(ctx) })
 	if s.session.ringWish.Placement.GPU == wire.GPUOff {
-		s.session.waiters = chunker.DiskWorkers()
+		s.session.waiters = s.session.diskWorkers()
 	}
-	for i := range chunker.DiskWorkers() {
+	for i := range s.session.diskWorkers() {
 		g.Go(func() error { return s.fill(ctx, i) })
 	}
 	return s.session.converse(ctx, s.slow)

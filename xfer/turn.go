@@ -1,6 +1,9 @@
 package xfer
 
-import "gdrcp/chunker"
+import (
+	"gdrcp/chunker"
+	"gdrcp/xfer/internal/wire"
+)
 
 // turns lets as many workers compute at once as there are processors for. More workers
 // than that wait for disks meanwhile, which answer the faster the more they are asked at
@@ -8,6 +11,16 @@ import "gdrcp/chunker"
 type turns chan struct{}
 
 func newTurns() turns { return make(turns, chunker.Workers()) }
+
+// diskWorkers is how many workers a session has at this end, those that wait for disks
+// included. Compressed chunks are no reason for more than compute: each worker needs
+// memory to unpack one.
+func (s *session) diskWorkers() int {
+	if s.terms.Codec != wire.CompressOff {
+		return max(chunker.Workers(), 8)
+	}
+	return chunker.DiskWorkers()
+}
 
 // turn is a worker's place among those that compute. The worker owns it. Nobody may wait
 // for a turn with a lock held: the worker that has it may be waiting for that lock. A nil

@@ -34,7 +34,7 @@ func boundHeap(need xfer.Load) {
 		return
 	}
 	debug.SetGCPercent(400)
-	workers := int64(max(chunker.Workers()-8, 0))
+	workers := int64(max(chunker.DiskWorkers()-8, 0))
 	debug.SetMemoryLimit(heapBytes + int64(need.Sessions)*(sessionHeapBytes+workers*workerHeapBytes) + int64(need.Slots)*slotHeapBytes + codecChunks*need.CodecBytes)
 }
 

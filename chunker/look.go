@@ -40,6 +40,9 @@ func (s *Sink) Look(path string) (Standing, error) {
 	h, err := s.dir(dir)
 	if err == nil {
 		defer h.release()
+		if h.fresh {
+			return Standing{}, nil // this copy has made the directory
+		}
 		err = fstatat(h.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
 	}
 	if errors.Is(err, unix.ENOENT) {

@@ -49,6 +49,20 @@ func TestLook(t *testing.T) {
 	}
 }
 
+// TestLookIntoNewDirectory: nothing foreign is in a directory that the copy has made, so
+// nobody asks.
+func TestLookIntoNewDirectory(t *testing.T) {
+	dir := t.TempDir()
+	s := sinkInto(t, dir, SinkOptions{})
+	if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: "new", Mode: 0o755}, nil); err != nil {
+		t.Fatal(err)
+	}
+	makeTree(t, dir, "new/f=1")
+	if got, err := s.Look("new/f"); err != nil || got != (Standing{}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 // TestTry: what a dry run finds out, and that it makes nothing.
 func TestTry(t *testing.T) {
 	noLeaks(t)

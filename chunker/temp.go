@@ -157,7 +157,11 @@ func (t *Temp) create(sourceMode uint32) error {
 		if t.private {
 			first = mode | 0o600 // a later copy may have to write it
 		}
-		made, err := t.openSome(first & 0o700)
+		first &= 0o755 // nobody else may write to what is being verified
+		if t.private || t.attrs.owns() {
+			first &= 0o700 // its owner and group are not the final ones yet
+		}
+		made, err := t.openSome(first)
 		t.have = made
 		return err
 	}

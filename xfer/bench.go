@@ -264,6 +264,7 @@ func (o *Options) benchHello(m wire.Mode) (*wire.Hello, error) {
 	}
 	h.Terms.Flags &= wire.FlagEncrypt
 	h.Terms.Codec, h.GPU, h.GPUName, h.Terms.MaxDelete, h.Terms.Sizes = CompressOff, 0, "", 0, wire.FileSizes{}
+	h.Terms.IO, h.Terms.Transfers, h.Terms.Stage = chunker.RungAuto, 0, chunker.StageID{}
 	return h, nil
 }
 

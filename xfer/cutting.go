@@ -46,7 +46,7 @@ func (s *source) nextFileLocked() *srcEntry {
 		s.window.cut++
 		front = s.frontLocked()
 	}
-	if front != nil && front.Size >= largeBytes {
+	if front != nil && (front.Size >= largeBytes || c.most == 1 && len(c.large) > 0) {
 		front = nil // it waits until one of the others has ended
 	}
 	if c.turn > len(c.large) || c.turn == len(c.large) && front == nil {

@@ -10,6 +10,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"gdrcp/chunker"
+	"gdrcp/xfer/internal/wire"
 )
 
 // rootWith serves a directory in which these are, those with a slash behind being
@@ -159,4 +162,27 @@ func FuzzExpanded(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestQuestionsAskForNoFiles: an option of the copy that follows makes no server refuse
+// what is asked before it.
+func TestQuestionsAskForNoFiles(t *testing.T) {
+	for name, o := range map[string]Options{
+		"a rung": {IO: chunker.RungDirect}, "files at once": {Transfers: 3}, "a whole tree": {Whole: true, Recursive: true}, "compression": {Compress: CompressS2},
+		"deletion": {Delete: true, Recursive: true}, "sizes": {MinFileBytes: 1, MaxFileBytes: 9}, "partial files elsewhere": {PartialDir: "parts"}, "encryption": {Encrypt: true},
+	} {
+		for _, m := range []wire.Mode{wire.ModePing, wire.ModeBench, wire.ModeExpand} {
+			o.complete()
+			h, err := o.benchHello(m)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if m == wire.ModeExpand {
+				h.Paths = []string{"/*"}
+			}
+			if err := h.Check(&h.Terms); err != nil {
+				t.Errorf("%s, %v: %v", name, m, err)
+			}
+		}
+	}
 }

@@ -13,13 +13,15 @@ type turns chan struct{}
 func newTurns() turns { return make(turns, chunker.Workers()) }
 
 // diskWorkers is how many workers a session has at this end, those that wait for disks
-// included. Compressed chunks are no reason for more than compute: each worker needs
-// memory to unpack one.
+// included: no more than there are slots to work on. Chunks that are compressed or
+// encrypted are no reason for more than compute, because each worker needs memory to unpack
+// one.
 func (s *session) diskWorkers() int {
-	if s.terms.Codec != wire.CompressOff {
-		return max(chunker.Workers(), 8)
+	n := chunker.DiskWorkers()
+	if s.terms.Codec != wire.CompressOff || s.terms.Encrypted() {
+		n = max(chunker.Workers(), 8)
 	}
-	return chunker.DiskWorkers()
+	return min(n, s.terms.Slots)
 }
 
 // turn is a worker's place among those that compute. The worker owns it. Nobody may wait

@@ -20,7 +20,7 @@ func ioFlag(o *xfer.Options) cli.Flag {
 
 // transfersFlag is the option about how many files get there at once.
 func transfersFlag(o *xfer.Options) cli.Flag {
-	return checkedFlag("transfers", "`N` files of 16MiB and more that are copied side by side: 1 to 64 (4; 1 with --write-manifest). "+
+	return checkedFlag("transfers", "`N` files of 16MiB and more that are copied side by side: 1 to 16 (4; 1 with --write-manifest). "+
 		"1 is best where they are all on one disk that rotates", number(&o.Transfers, 1, xfer.MaxTransfers))
 }
 

@@ -17,8 +17,8 @@ const (
 	// the heap.
 	heapBytes        = 16 << 20
 	sessionHeapBytes = 24 << 20
-	// workerHeapBytes is for a worker beyond the eighth: a piece.
-	workerHeapBytes = 1 << 20
+	// workerHeapBytes is for a worker beyond the eighth: a piece, and one to compare.
+	workerHeapBytes = 2 << 20
 	// slotHeapBytes is for the extents of a chunk, at both ends of its way.
 	slotHeapBytes = 80 << 10
 	// codecChunks is how many chunks compression may hold a copy of.

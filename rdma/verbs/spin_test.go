@@ -26,8 +26,16 @@ func TestPollingFollowsTheGaps(t *testing.T) {
 	if got := after(335*time.Microsecond, 50); got != 0 {
 		t.Errorf("with gaps of 335 µs a Wait polls for %v", got)
 	}
-	if got := after(time.Microsecond, 50); got > 3*time.Microsecond {
-		t.Errorf("with gaps of 1 µs a Wait polls for %v", got)
+	if got := after(5*time.Microsecond, 50); got > 12*time.Microsecond {
+		t.Errorf("with gaps of 5 µs a Wait polls for %v", got)
+	}
+	for range 50 { // a send's completion comes with an immediate, and then nothing for a while
+		s.waited(21 * time.Microsecond)
+		s.waited(time.Microsecond)
+		s.waited(time.Microsecond)
+	}
+	if got := s.long(); got < 40*time.Microsecond {
+		t.Errorf("with Waits between the gaps that need not wait a Wait polls for %v", got)
 	}
 	after(time.Hour, 1)
 	if got := after(10*time.Microsecond, 16); got == 0 {

@@ -15,7 +15,8 @@ const (
 	MaxChunkBytes = 64 << 20
 	MaxSlots      = 256
 	MaxQPs        = 16
-	MaxTransfers  = 64
+	// MaxTransfers is no more than the files that any sink can have open.
+	MaxTransfers = 16
 	// MaxRingBytes bounds one end's ring.
 	MaxRingBytes = 1 << 30
 	// MaxCompressedChunkBytes bounds chunks that are compressed. Each worker needs as

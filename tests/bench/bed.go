@@ -43,6 +43,10 @@ func benchBed(ctx context.Context, o options) error {
 	if err := writeRandom(source, int64(o.bedFileMiB)<<20); err != nil {
 		return err
 	}
+	kibibyte := filepath.Join(folder, "kibibyte")
+	if err := writeRandom(kibibyte, 1<<10); err != nil {
+		return err
+	}
 	rows := []row{}
 	perftest := "ib_write_bw refuses -e for writes, so it ran without."
 	for _, d := range bedDevices {
@@ -54,7 +58,7 @@ func benchBed(ctx context.Context, o options) error {
 		if events {
 			perftest = "Of ib_write_bw with and without -e the better is the peer."
 		}
-		more, err := o.compareDevice(ctx, d, events, source, dst)
+		more, err := o.compareDevice(ctx, d, events, source, kibibyte, dst)
 		if err != nil {
 			return fmt.Errorf("%s: %w", d.name, err)
 		}
@@ -72,7 +76,7 @@ func benchBed(ctx context.Context, o options) error {
 }
 
 // compareDevice runs all competitors on one device in turn.
-func (o options) compareDevice(ctx context.Context, d bedDevice, events bool, source, dst string) ([]row, error) {
+func (o options) compareDevice(ctx context.Context, d bedDevice, events bool, source, kibibyte, dst string) ([]row, error) {
 	fmt.Fprintf(o.log, "bed: %s, MiB/s\n", d.kind)
 	// Not the loopback address: a server that listens there offers no RDMA.
 	serve, err := o.serve(ctx, dst, d.address+":7473", "verbs "+d.name+" "+d.address)
@@ -85,23 +89,28 @@ func (o options) compareDevice(ctx context.Context, d bedDevice, events bool, so
 		return nil, err
 	}
 	defer rcopy.stop()
-	memory := func(hash string) func(context.Context) (float64, error) {
+	memory := func(hash string, mib int) func(context.Context) (float64, error) {
 		return func(ctx context.Context) (float64, error) {
-			return o.memoryToMemory(ctx, "verbs", []string{"--rail", d.name}, d.address, hash, d.memoryMiB)
+			return o.memoryToMemory(ctx, "verbs", []string{"--rail", d.name}, d.address, hash, mib)
 		}
 	}
-	copying := func(name string, argv ...string) *competitor {
+	copyingOf := func(source, name string, argv ...string) *competitor {
 		copied := filepath.Join(dst, name)
 		return &competitor{name: name, prepare: removal(copied),
-			run: func(ctx context.Context) (float64, error) {
-				took, err := seconds(ctx, argv...)
-				return rate(o.bedFileMiB, took), err
-			},
+			run: func(ctx context.Context) (float64, error) { return seconds(ctx, argv...) },
 			check: func(ctx context.Context, thorough bool) error {
 				defer os.RemoveAll(copied)
 				return compare(ctx, source, copied, thorough)
 			},
 		}
+	}
+	copying := func(name string, argv ...string) *competitor {
+		c := copyingOf(source, name, argv...)
+		c.run = func(ctx context.Context) (float64, error) {
+			took, err := seconds(ctx, argv...)
+			return rate(o.bedFileMiB, took), err
+		}
+		return c
 	}
 	theirs := copying("rcopy", "rcopy", source, d.address+":"+filepath.Join(dst, "rcopy"), "-p", rcopyPort)
 	theirs.run = o.connecting(theirs.run)
@@ -109,14 +118,17 @@ func (o options) compareDevice(ctx context.Context, d bedDevice, events bool, so
 	perftest := func(events bool) func(context.Context) (float64, error) {
 		return func(ctx context.Context) (float64, error) { return ibWriteBW(ctx, d, events) }
 	}
+	busy := busyTime{}
 	competitors := []*competitor{
 		{name: "ib_write_bw", run: perftest(false)},
-		{name: "none", run: memory("none")},
-		{name: "xxh3", run: memory("xxh3")},
-		copying("gdrcp", file...),
+		busy.watch(&competitor{name: "none", run: memory("none", d.memoryMiB)}),
+		busy.watch(&competitor{name: "xxh3", run: memory("xxh3", d.memoryMiB)}),
+		busy.watch(&competitor{name: "one chunk", run: memory("xxh3", 1)}),
+		busy.watch(copying("gdrcp", file...)),
+		copyingOf(kibibyte, "kibibyte", o.copyArgs("verbs", []string{"--require", "verbs", "--rail", d.name}, kibibyte, d.address, "kibibyte")...),
 		theirs,
 		// What reading and writing the file costs this guest without any network.
-		copying("dd", "dd", "status=none", "bs=1M", "if="+source, "of="+filepath.Join(dst, "dd")),
+		busy.watch(copying("dd", "dd", "status=none", "bs=1M", "if="+source, "of="+filepath.Join(dst, "dd"))),
 	}
 	if events {
 		competitors = append(competitors, &competitor{name: "ib_write_bw -e", run: perftest(true)})
@@ -138,6 +150,7 @@ func (o options) compareDevice(ctx context.Context, d bedDevice, events bool, so
 		against("file to file, verified", "gdrcp", "ib_write_bw", wire, d.file),
 		against("file to file, verified", "gdrcp", "rcopy", values["rcopy"], 2),
 		against("file to file, verified", "gdrcp", "dd, no network", values["dd"], 0),
+		o.modelRow(d, values, busy),
 	}, nil
 }
 

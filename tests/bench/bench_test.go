@@ -69,13 +69,15 @@ func TestTable(t *testing.T) {
 		{name: "rate", unit: "MiB/s", ours: []float64{50, 60, 40}, peer: "wire", peers: []float64{100}, goal: 0.75},
 		{name: "limit", unit: "ms", ours: []float64{200}, goal: 150},
 		{name: "told", unit: "s", ours: []float64{2}, peer: "other", peers: []float64{1}},
+		{name: "near", unit: "MiB/s", ours: []float64{90}, peer: "model", peers: []float64{100}, within: 0.15},
+		{name: "far", unit: "MiB/s", ours: []float64{120}, peer: "model", peers: []float64{100}, within: 0.15},
 	}
 	var printed bytes.Buffer
 	if err := printTable(&printed, rows); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(printed.String()), "\n")
-	want := [][]string{{"time", "2.50", ">= 2", "met"}, {"rate", "0.50", "50 MiB/s (40-60)", ">= 0.75", "MISSED"}, {"limit", "<= 150 ms", "MISSED"}, {"told", "0.50"}}
+	want := [][]string{{"time", "2.50", ">= 2", "met"}, {"rate", "0.50", "50 MiB/s (40-60)", ">= 0.75", "MISSED"}, {"limit", "<= 150 ms", "MISSED"}, {"told", "0.50"}, {"near", "0.90", "1 +- 0.15", "met"}, {"far", "1.20", "1 +- 0.15", "MISSED"}}
 	if len(lines) != len(want)+1 {
 		t.Fatalf("printed %q", lines)
 	}
@@ -101,6 +103,18 @@ func TestShort(t *testing.T) {
 	}
 	if full.file() != "2 GiB" || short.file() != "64 MiB" {
 		t.Errorf("files of %s and %s", full.file(), short.file())
+	}
+}
+
+func TestParseIperf(t *testing.T) {
+	got, err := parseIperf(`{"start":{},"end":{"sum_sent":{"bits_per_second":9e9},"sum_received":{"bits_per_second":8388608}}}`, 3)
+	if err != nil || got != 3 {
+		t.Errorf("3 MiB at a MiB a second take %v s, %v", got, err)
+	}
+	for _, printed := range []string{"", "{}", `{"error":"unable to connect"}`, `{"end":{"sum_received":{"bits_per_second":0}}}`} {
+		if got, err := parseIperf(printed, 3); err == nil {
+			t.Errorf("%q: %v s", printed, got)
+		}
 	}
 }
 

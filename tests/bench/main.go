@@ -4,6 +4,7 @@
 //
 //	bench host -gdrcp FILE -tree DIR   loopback TCP, tmpfs to tmpfs: rsync and scp
 //	bench bed -gdrcp FILE              in a guest of the RDMA bed: ib_write_bw and rcopy
+//	bench wires -gdrcp FILE            in each of two guests: two devices and one
 //
 // With -short it moves little, and shows that every row of the table comes about.
 //
@@ -19,6 +20,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 )
 
@@ -45,12 +47,12 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	o := options{log: os.Stderr, sizes: full}
-	if len(args) == 0 || args[0] != "host" && args[0] != "bed" {
-		return fmt.Errorf("usage: bench host|bed -gdrcp FILE [-tree DIR] [-rounds N] [-short]")
+	if len(args) == 0 || !slices.Contains([]string{"host", "bed", "wires"}, args[0]) {
+		return fmt.Errorf("usage: bench host|bed|wires -gdrcp FILE [-tree DIR] [-rounds N] [-short]")
 	}
-	rounds := 5
-	if args[0] == "bed" {
-		rounds = 3
+	rounds := 3
+	if args[0] == "host" {
+		rounds = 5
 	}
 	flags := flag.NewFlagSet("bench "+args[0], flag.ContinueOnError)
 	flags.StringVar(&o.program, "gdrcp", "./gdrcp", "the `FILE` to measure")
@@ -77,8 +79,11 @@ func run(ctx context.Context, args []string) error {
 	if err := o.makeKey(ctx, keys); err != nil {
 		return err
 	}
-	if args[0] == "bed" {
+	switch args[0] {
+	case "bed":
 		return benchBed(ctx, o)
+	case "wires":
+		return benchWires(ctx, o, os.Getenv("NODE"), os.Getenv("BED"))
 	}
 	return benchHost(ctx, o)
 }

@@ -22,16 +22,21 @@ const resumeGoal = 5
 // compareResume times a copy that goes on behind nine tenths of a file: beside the whole
 // copy, and beside rsync, which looks through what is there.
 func (h *host) compareResume(ctx context.Context) ([]row, error) {
-	fmt.Fprintln(h.log, "host: a file of "+h.file()+" of which nine tenths arrived earlier, seconds")
-	again := h.copyArgs("tcp", nil, h.big, h.gdrcp, "file-resumed")
-	resumed := h.copier("gdrcp, resumed", h.big, "file-resumed", again...)
-	resumed.prepare = func(ctx context.Context) error { return h.cutOff(ctx, "file-resumed") }
-	appended := h.copier("rsync, resumed", h.big, "file-appended", "rsync", "--append-verify", h.big, "rsync://"+h.rsync+"/dst/file-appended")
-	appended.prepare = func(context.Context) error { return copyPart(h.big, filepath.Join(h.dst, "file-appended")) }
+	fmt.Fprintln(h.log, "host: a file of "+mebibytes(h.resumeMiB)+" of which nine tenths arrived earlier, seconds")
+	source := filepath.Join(filepath.Dir(h.big), "resumed")
+	defer os.Remove(source) // what follows needs the memory
+	if err := writeRandom(source, int64(h.resumeMiB)<<20); err != nil {
+		return nil, err
+	}
+	again := h.copyArgs("tcp", nil, source, h.gdrcp, "file-resumed")
+	resumed := h.copier("gdrcp, resumed", source, "file-resumed", again...)
+	resumed.prepare = func(ctx context.Context) error { return h.cutOff(ctx, source, "file-resumed") }
+	appended := h.copier("rsync, resumed", source, "file-appended", "rsync", "--append-verify", source, "rsync://"+h.rsync+"/dst/file-appended")
+	appended.prepare = func(context.Context) error { return copyPart(source, filepath.Join(h.dst, "file-appended")) }
 	values, err := alternate(ctx, h.log, h.rounds, []*competitor{
-		h.copier("gdrcp, whole", h.big, "file-whole", h.copyArgs("tcp", nil, h.big, h.gdrcp, "file-whole")...), resumed, appended,
+		h.copier("gdrcp, whole", source, "file-whole", h.copyArgs("tcp", nil, source, h.gdrcp, "file-whole")...), resumed, appended,
 	})
-	name := "nine tenths of " + h.file() + " resumed"
+	name := "nine tenths of " + mebibytes(h.resumeMiB) + " resumed"
 	return []row{
 		{name: name, unit: "s", ours: values["gdrcp, resumed"], peer: "all of it", peers: values["gdrcp, whole"], goal: resumeGoal},
 		{name: name, unit: "s", ours: values["gdrcp, resumed"], peer: "rsync --append-verify", peers: values["rsync, resumed"]},
@@ -59,8 +64,8 @@ func copyPart(from, to string) error {
 
 // cutOff kills a copy when nine tenths of its file have arrived. The copy takes its time,
 // so that it does not come to its end first.
-func (h *host) cutOff(ctx context.Context, name string) error {
-	argv := h.copyArgs("tcp", []string{"--bwlimit", "512M"}, h.big, h.gdrcp, name)
+func (h *host) cutOff(ctx context.Context, source, name string) error {
+	argv := h.copyArgs("tcp", []string{"--bwlimit", "512M"}, source, h.gdrcp, name)
 	if err := os.RemoveAll(filepath.Join(h.dst, name)); err != nil {
 		return err
 	}
@@ -72,7 +77,7 @@ func (h *host) cutOff(ctx context.Context, name string) error {
 	go func() { ended <- cmd.Wait() }()
 	for {
 		partial, bytes := h.partial()
-		if bytes >= int64(h.fileMiB)<<20/10*9 {
+		if bytes >= int64(h.resumeMiB)<<20/10*9 {
 			err := cmd.Process.Kill()
 			<-ended
 			return errors.Join(err, awaitUnused(ctx, partial))

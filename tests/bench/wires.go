@@ -77,30 +77,44 @@ func benchWires(ctx context.Context, o options, node, shared string) error {
 	if node != "a" {
 		return o.beSink(ctx, g, folder, source)
 	}
-	if err := o.shareKey(g); err != nil {
+	rows, err := o.beSource(ctx, g, source)
+	if err != nil {
 		return err
+	}
+	fmt.Printf("\nBed: two guests with emulated CPUs and two wires of %s between them, a file in /dev/shm of %d MiB.\n", wireRate, o.wiresMiB)
+	return o.print(rows)
+}
+
+// beSource compares, and has the sink look at what arrived. In every case it tells the
+// sink when there is no more to come.
+func (o options) beSource(ctx context.Context, g guests, source string) (rows []row, err error) {
+	var names []string
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, g.say(copiesMade, ""))
+		}
+	}()
+	if err := o.shareKey(g); err != nil {
+		return nil, err
 	}
 	if _, err := g.hearSoon(ctx, serves); err != nil {
-		return err
+		return nil, err
 	}
-	var rows []row
-	var names []string
 	for _, d := range wired {
 		more, copies, err := o.compareWires(ctx, d, source)
 		if err != nil {
-			return errors.Join(fmt.Errorf("%s: %w", d.kind, err), g.say(copiesMade, ""))
+			return nil, fmt.Errorf("%s: %w", d.kind, err)
 		}
 		rows, names = append(rows, more...), append(names, copies...)
 	}
 	if err := g.say(copiesMade, strings.Join(names, "\n")); err != nil {
-		return err
+		return nil, err
 	}
 	wrong, err := g.hearSoon(ctx, judged)
-	if err != nil || wrong != "" {
-		return errors.Join(err, errors.New(wrong))
+	if wrong != "" {
+		err = errors.New(wrong)
 	}
-	fmt.Printf("\nBed: two guests with emulated CPUs and two wires of %s between them, a file in /dev/shm of %d MiB.\n", wireRate, o.wiresMiB)
-	return o.print(rows)
+	return rows, err
 }
 
 // shareKey gives the sink the key.

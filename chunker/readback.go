@@ -10,24 +10,19 @@ import (
 )
 
 // diskReader reads a file from its disk, not from the page cache: what was written may
-// have been lost on the way there.
+// have been lost on the way there. Many goroutines may read.
 type diskReader struct {
 	fd     int // the file, of which somebody else is the owner
 	direct int // the same past the page cache (O_DIRECT, open(2)), or -1
-	buf    []byte
 }
 
-// newDiskReader brings a file to the disk and drops it from the page cache. bytes is the
-// most that is read at once, a multiple of a page.
-func newDiskReader(fd, bytes int) (*diskReader, error) {
+// newDiskReader brings a file to the disk and drops it from the page cache.
+func newDiskReader(fd int) (*diskReader, error) {
 	if err := uninterrupted(func() error { return unix.Fsync(fd) }); err != nil {
 		return nil, err
 	}
 	_ = unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED)
-	r, err := newCacheReader(fd, bytes)
-	if err != nil {
-		return nil, err
-	}
+	r := &diskReader{fd: fd, direct: -1}
 	if direct, err := openat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), unix.O_RDONLY|unix.O_DIRECT|unix.O_CLOEXEC, 0); err == nil {
 		r.direct = direct
 	}
@@ -35,31 +30,24 @@ func newDiskReader(fd, bytes int) (*diskReader, error) {
 }
 
 // newCacheReader makes a diskReader that reads what the page cache has from there.
-func newCacheReader(fd, bytes int) (*diskReader, error) {
-	// O_DIRECT wants memory of whole pages.
-	buf, err := unix.Mmap(-1, 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-	if err != nil {
-		return nil, err
-	}
-	return &diskReader{fd: fd, direct: -1, buf: buf}, nil
-}
+func newCacheReader(fd int) (*diskReader, error) { return &diskReader{fd: fd, direct: -1}, nil }
 
-// read returns n bytes at off, valid until the next call. What lies behind the end of the
-// file reads as zeros.
-func (r *diskReader) read(off int64, n int) ([]byte, error) {
+// read returns n bytes at off, in buf, which has n bytes or more, whole pages. What lies
+// behind the end of the file reads as zeros.
+func (r *diskReader) read(buf []byte, off int64, n int) ([]byte, error) {
 	got := 0
 	if r.direct >= 0 {
-		if m, err := unix.Pread(r.direct, r.buf, off); err == nil {
+		if m, err := unix.Pread(r.direct, buf, off); err == nil {
 			got = min(m, n)
 		}
 	}
 	// Where the file system cannot read past the page cache, the cache was dropped.
-	m, err := fdReader{r.fd}.ReadAt(r.buf[got:n], off+int64(got))
+	m, err := fdReader{r.fd}.ReadAt(buf[got:n], off+int64(got))
 	if err != nil && err != io.EOF {
 		return nil, err
 	}
-	clear(r.buf[got+m : n])
-	return r.buf[:n], nil
+	clear(buf[got+m : n])
+	return buf[:n], nil
 }
 
 // dataFrom returns where the next data of the file is, at off or behind it, and size if
@@ -93,7 +81,6 @@ func (r *diskReader) close() {
 	if r.direct >= 0 {
 		closeQuietly(r.direct)
 	}
-	_ = unix.Munmap(r.buf)
 }
 
 // Content is what a file must hold.
@@ -129,29 +116,35 @@ func (t *Temp) readBack() error {
 
 // holds reads a file through the reader that begin makes, and compares it with what it
 // must hold. The error is bad where it holds something else.
-func (t *Temp) holds(c *Content, begin func(fd, bytes int) (*diskReader, error), bad error) error {
-	r, err := begin(t.fd, int(c.PieceBytes))
+func (t *Temp) holds(c *Content, begin func(fd int) (*diskReader, error), bad error) error {
+	r, err := begin(t.fd)
 	if err != nil {
 		return opErr("read back", t.path, err)
 	}
 	defer r.close()
-	tree, single := manifest.NewTree(c.Hash), t.size <= c.PieceBytes
-	for off, i := int64(0), uint64(0); off < t.size || i == 0; off, i = off+c.PieceBytes, i+1 {
+	tree := manifest.NewTree(c.Hash)
+	ahead := startDigests(pieceFile{r, c.Hash, c.PieceBytes, t.size}, func(add func(first, pieces uint64, hole bool) bool) {
+		for piece, all := uint64(0), max(1, manifest.PieceCount(t.size, c.PieceBytes)); piece < all; {
+			run, hole := uint64(1), false
+			off := int64(piece) * c.PieceBytes
+			if full := (r.dataFrom(off, t.size) - off) / c.PieceBytes; full > 0 && c.Hash != manifest.BLAKE3 {
+				run, hole = uint64(full), true // whole pieces, which have the same digest
+			}
+			if !add(piece, run, hole) {
+				return
+			}
+			piece += run
+		}
+	})
+	defer ahead.close()
+	for p := ahead.next(); p != nil; p = ahead.next() {
 		if err := t.sink.watch.step(); err != nil {
 			return err
 		}
-		if full := (r.dataFrom(off, t.size) - off) / c.PieceBytes; full > 0 && c.Hash != manifest.BLAKE3 {
-			// Whole pieces of a hole, which have the same digest.
-			tree.PushRun(c.Hash.ZeroPiece(int(c.PieceBytes), i, c.PieceBytes, single), uint64(full))
-			off, i = off+(full-1)*c.PieceBytes, i+uint64(full)-1
-			continue
+		if p.err != nil {
+			return opErr("read back", t.path, p.err)
 		}
-		n := int(min(c.PieceBytes, t.size-off))
-		b, err := r.read(off, n)
-		if err != nil {
-			return opErr("read back", t.path, err)
-		}
-		tree.Push(c.Hash.Piece(b, i, c.PieceBytes, single))
+		tree.PushRun(p.digest, p.pieces)
 	}
 	if tree.Root() != c.Root {
 		return kindErr("read back", t.path, bad)

@@ -1,0 +1,99 @@
+package chunker
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"gdrcp/manifest"
+)
+
+// digested is a file with a hole in the middle, to be read by pieces, and what it holds.
+func digested(t *testing.T) (pieceFile, []byte) {
+	t.Helper()
+	const pieces, holeFrom, holeTo = 40, 10, 20
+	data := randomBytes(pieces*partialPiece - 7)
+	clear(data[holeFrom*partialPiece : holeTo*partialPiece])
+	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	for _, part := range [][2]int{{0, holeFrom * partialPiece}, {holeTo * partialPiece, len(data)}} {
+		if _, err := f.WriteAt(data[part[0]:part[1]], int64(part[0])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := newDiskReader(int(f.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.close)
+	return pieceFile{r, manifest.XXH3, partialPiece, int64(len(data))}, data
+}
+
+// TestDigestsComeInOrder: whatever is read at once, digests come as they were asked for.
+func TestDigestsComeInOrder(t *testing.T) {
+	noLeaks(t)
+	file, data := digested(t)
+	want := func(i uint64) manifest.Digest {
+		return file.hash.Piece(data[i*partialPiece:min((i+1)*partialPiece, uint64(len(data)))], i, partialPiece, false)
+	}
+	a := startDigests(file, func(add func(first, pieces uint64, hole bool) bool) {
+		for i := uint64(0); i < 40; i++ {
+			if i == 10 {
+				add(i, 10, true)
+				i = 19
+				continue
+			}
+			add(i, 1, false)
+		}
+	})
+	defer a.close()
+	at := uint64(0)
+	for p := a.next(); p != nil; p = a.next() {
+		if p.err != nil || p.first != at || p.digest != want(at) || p.hole != (at == 10) {
+			t.Fatalf("at piece %d came %+v", at, p)
+		}
+		at += p.pieces
+	}
+	if at != 40 {
+		t.Errorf("%d pieces came", at)
+	}
+}
+
+// TestDigestsEndEarly: who wants no more ends what is under way.
+func TestDigestsEndEarly(t *testing.T) {
+	noLeaks(t)
+	file, _ := digested(t)
+	asked := uint64(0)
+	a := startDigests(file, func(add func(first, pieces uint64, hole bool) bool) {
+		for add(asked%40, 1, false) {
+			asked++
+		}
+	})
+	for range 3 {
+		if p := a.next(); p == nil || p.err != nil {
+			t.Fatalf("%+v", p)
+		}
+	}
+	a.close()
+	if asked > 100 {
+		t.Errorf("%d pieces were read for 3", asked)
+	}
+}
+
+// TestDigestsOfAFileThatCannotBeRead: the error is that of its piece.
+func TestDigestsOfAFileThatCannotBeRead(t *testing.T) {
+	noLeaks(t)
+	file, _ := digested(t)
+	file.from = &diskReader{fd: -1, direct: -1}
+	a := startDigests(file, func(add func(first, pieces uint64, hole bool) bool) { add(0, 1, false) })
+	defer a.close()
+	if p := a.next(); p == nil || p.err == nil {
+		t.Errorf("%+v", p)
+	}
+	if p := a.next(); p != nil {
+		t.Errorf("then came %+v", p)
+	}
+}

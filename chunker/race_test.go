@@ -15,7 +15,8 @@ import (
 )
 
 // swapForLinks swaps directories in dir for links to dir/outside and back,
-// again and again until the function that it returns is called.
+// again and again until the function that it returns is called. It goes through no link
+// itself, whatever it or others left where: else it would move what is outside.
 func swapForLinks(dir string, names ...string) (stop func()) {
 	done := make(chan struct{})
 	var swapper sync.WaitGroup
@@ -27,19 +28,34 @@ func swapForLinks(dir string, names ...string) (stop func()) {
 				return
 			default:
 			}
-			name := filepath.Join(dir, names[i%len(names)])
+			above, name := filepath.Split(names[i%len(names)])
+			fd, err := openBelow(dir, above)
+			if err != nil {
+				continue // somebody is deleting it
+			}
 			_ = os.Symlink(dir+"/outside", link)
 			// RENAME_EXCHANGE leaves no moment without either.
 			for range 2 {
-				_ = unix.Renameat2(unix.AT_FDCWD, link, unix.AT_FDCWD, name, unix.RENAME_EXCHANGE)
+				_ = unix.Renameat2(unix.AT_FDCWD, link, fd, name, unix.RENAME_EXCHANGE)
 			}
-			_ = os.Remove(link)
+			_ = os.RemoveAll(link)
+			closeQuietly(fd)
 		}
 	})
 	return func() {
 		close(done)
 		swapper.Wait()
 	}
+}
+
+// openBelow opens a directory by a path below dir that leads through no link.
+func openBelow(dir, path string) (int, error) {
+	fd, err := unix.Open(dir, dirFlags, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer closeQuietly(fd)
+	return unix.Openat2(fd, filepath.Clean(path), &unix.OpenHow{Flags: dirFlags, Resolve: unix.RESOLVE_NO_SYMLINKS})
 }
 
 // TestSinkSymlinkRace swaps directories for links to the outside while entries are

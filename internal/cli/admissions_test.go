@@ -305,6 +305,7 @@ func TestRootThatIsNotThere(t *testing.T) {
 	}
 	told := regexp.MustCompile("open the served directory: .*" + regexp.QuoteMeta(bad.Root))
 	waitFor(t, s.errs, told)
+	waitFor(t, s.errs, regexp.MustCompile(`good@\S+ pull "/name": `)) // no client waits for this line
 	makeFiles(t, bad.Root, map[string]string{"name": "bad"})
 	// The session that was refused may be ending still, and be counted.
 	s.reload(t, `2 keys of .*access; (0 sessions|1 session) ended\n$`)

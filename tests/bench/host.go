@@ -55,8 +55,17 @@ func benchHost(ctx context.Context, o options) error {
 		return err
 	}
 	var rows []row
-	for _, comparison := range []func(context.Context) ([]row, error){h.compareFile, h.compareResume, h.compareChecksum, h.compareDisk, h.compareRails, h.compareMemory, h.compareTree, h.firstByte, h.smallFile, h.smallFileOverSSH} {
-		more, err := comparison(ctx)
+	for _, c := range []struct {
+		name string
+		rows func(context.Context) ([]row, error)
+	}{
+		{"file", h.compareFile}, {"resume", h.compareResume}, {"checksum", h.compareChecksum}, {"disk", h.compareDisk}, {"rails", h.compareRails},
+		{"memory", h.compareMemory}, {"tree", h.compareTree}, {"first", h.firstByte}, {"small", h.smallFile}, {"ssh", h.smallFileOverSSH},
+	} {
+		if o.only != "" && o.only != c.name {
+			continue
+		}
+		more, err := c.rows(ctx)
 		if err != nil {
 			return err
 		}

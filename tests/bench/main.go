@@ -30,6 +30,7 @@ type options struct {
 	tree    string // folder whose copy is timed
 	folder  string // on tmpfs: work is done in a new folder in it
 	disk    string // on a disk: likewise
+	only    string // the one comparison of the host half to make, or empty for all
 	rounds  int
 	log     io.Writer // progress
 	sizes
@@ -60,6 +61,7 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&o.folder, "folder", "/dev/shm", "a `DIR` on tmpfs to work in")
 	flags.StringVar(&o.disk, "disk", "/var/tmp", "a `DIR` on a disk to work in")
 	flags.IntVar(&o.rounds, "rounds", rounds, "how often each competitor is timed")
+	flags.StringVar(&o.only, "only", "", "of the host half only the comparison `NAME`: file, resume, checksum, disk, rails, memory, tree, first, small or ssh")
 	isShort := flags.Bool("short", false, "move little, in one round, and judge nothing")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err

@@ -12,7 +12,11 @@ import (
 
 // wireRate is the rate of a wire between two guests, in the words of tc(8): far below what
 // an emulated processor moves over it, so that the wires bound the copy.
-const wireRate = "12mbit"
+const wireRate = "20mbit"
+
+// wireSlots are few: a whole ring goes over the first rail before the second has joined,
+// and over so slow a wire that takes long.
+const wireSlots = "4"
 
 // wiredDevices are two rails of a kind, each with a wire of its own (tests/bed/bed), and
 // where the other guest is on the first.
@@ -166,10 +170,10 @@ func (o options) compareWires(ctx context.Context, d wiredDevices, source string
 		}
 	}
 	over := func(name string, extra ...string) *competitor {
-		return &competitor{name: name, run: func(ctx context.Context) (float64, error) {
+		return &competitor{name: name, cold: true, run: func(ctx context.Context) (float64, error) {
 			copied := fmt.Sprintf("%s-%d", d.first, len(names))
 			names = append(names, copied)
-			return seconds(ctx, o.copyArgs("verbs", append(extra, "--require", "verbs"), source, d.address, copied)...)
+			return seconds(ctx, o.copyArgs("verbs", append(extra, "--require", "verbs", "--slots", wireSlots), source, d.address, copied)...)
 		}}
 	}
 	values, err := alternate(ctx, o.log, o.rounds, []*competitor{over("one rail", "--rails", "1", "--rail", d.first), over("two rails", "--rails", "2")})

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -150,7 +151,11 @@ func (h *host) start(ctx context.Context, folder string) error {
 func (h *host) copier(title, source, name string, argv ...string) *competitor {
 	copied := filepath.Join(h.dst, name)
 	return &competitor{
-		name: title, prepare: removal(copied),
+		name: title,
+		prepare: func(context.Context) error {
+			total, err := count(source)
+			return errors.Join(err, os.RemoveAll(copied), h.touchMemory(int(total.bytes>>20)))
+		},
 		run: func(ctx context.Context) (float64, error) { return seconds(ctx, argv...) },
 		check: func(ctx context.Context, thorough bool) error {
 			defer os.RemoveAll(copied) // before the next one needs the memory

@@ -1,6 +1,7 @@
 package chunker
 
 import (
+	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -21,6 +22,9 @@ type directReader struct {
 	fd     int // -1 where the file has no such rung
 	align  alignment
 	gone   atomic.Bool // a later read was refused
+
+	probing sync.Once
+	probe   int // another descriptor of the file, or -1: see isUncachedAt
 }
 
 // chosenDirect reports whether the file can be read past the page cache. The first call
@@ -56,17 +60,48 @@ func (f *File) Uncached(p []byte, off int64) bool {
 	if len(p) < leastDirect || !f.chosenDirect() || f.direct.align.fits(p, off) == 0 {
 		return false
 	}
-	return f.tree.io == RungDirect || mostlyUncached(f.fd, off, int64(len(p)))
+	return f.tree.io == RungDirect || f.mostlyUncached(off, int64(len(p)))
 }
 
-// mostlyUncached reports whether the page cache has less than half of a range. It reports
-// false where the kernel does not tell: that is before Linux 6.5, and of files that the
-// user may only read (cachestat(2)). What reading ahead has brought of a range is to not
-// send the next read to the cache, too, and so on to the file's end.
-func mostlyUncached(fd int, off, n int64) bool {
+// mostlyUncached reports whether the page cache has less than half of a range. What reading
+// ahead has brought of a range is to not send the next read to the cache, too, and so on to
+// the file's end.
+func (f *File) mostlyUncached(off, n int64) bool {
+	cached, err := f.tree.cachedBytes(f.fd, off, n)
+	if err != nil {
+		return f.direct.isUncachedAt(f.fd, off+n/2)
+	}
+	return cached < n/2
+}
+
+// cachedBytes is how much of a range the page cache has. Linux tells it from 6.5 on, but
+// not of files that the user may only read (cachestat(2)).
+func cachedBytes(fd int, off, n int64) (int64, error) {
 	var has unix.Cachestat_t // in pages
 	err := unix.Cachestat(uint(fd), &unix.CachestatRange{Off: uint64(off), Len: uint64(n)}, &has, 0)
-	return err == nil && has.Cache*uint64(unix.Getpagesize()) < uint64(n)/2
+	return int64(has.Cache) * int64(unix.Getpagesize()), err
+}
+
+// isUncachedAt finds out what the kernel does not tell, by a read that does not wait for the
+// disk (RWF_NOWAIT, preadv2(2)). The kernel begins to read what is not there. By a descriptor
+// of its own, for which reads at random are announced (posix_fadvise(2)), that is one page.
+func (d *directReader) isUncachedAt(fd int, off int64) bool {
+	d.probing.Do(func() {
+		probe, err := openat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return
+		}
+		if err := unix.Fadvise(probe, 0, 0, unix.FADV_RANDOM); err != nil {
+			closeQuietly(probe)
+			return
+		}
+		d.probe = probe
+	})
+	if d.probe < 0 {
+		return false
+	}
+	_, err := unix.Preadv2(d.probe, [][]byte{make([]byte, 1)}, off, unix.RWF_NOWAIT)
+	return err == unix.EAGAIN
 }
 
 // readDirect reads from the beginning of p on past the page cache: all of it but its end,
@@ -95,8 +130,10 @@ func (f *File) readDirect(p []byte, off int64) (int, error) {
 
 // close ends the reading past the page cache.
 func (d *directReader) close() {
-	if d.fd >= 0 {
-		closeQuietly(d.fd) // nothing was written
-		d.fd = -1
+	for _, fd := range []*int{&d.fd, &d.probe} {
+		if *fd >= 0 {
+			closeQuietly(*fd) // nothing was written
+			*fd = -1
+		}
 	}
 }

@@ -95,8 +95,15 @@ func TestDirectReadsGiveWhatTheFileHolds(t *testing.T) {
 }
 
 // auto reads past the page cache what is not there, from there what is, and both in one
-// file.
+// file: also where the kernel does not tell what is cached.
 func TestAutoReadsDirectlyWhatIsNotCached(t *testing.T) {
+	untold := func(int, int64, int64) (int64, error) { return 0, unix.EPERM }
+	for name, cached := range map[string]func(int, int64, int64) (int64, error){"told": cachedBytes, "not told": untold} {
+		t.Run(name, func(t *testing.T) { testAutoReadsDirectly(t, cached) })
+	}
+}
+
+func testAutoReadsDirectly(t *testing.T, cached func(fd int, off, n int64) (int64, error)) {
 	noLeaks(t)
 	dir := directDir(t)
 	const size, part = directFrom, 4 << 20
@@ -105,7 +112,8 @@ func TestAutoReadsDirectlyWhatIsNotCached(t *testing.T) {
 	if err := os.WriteFile(path, want, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, f := openIn(t, dir, "f", RungAuto)
+	tree, f := openIn(t, dir, "f", RungAuto)
+	tree.cachedBytes = cached
 	if !f.chosenDirect() {
 		t.Skip("auto does not read past the page cache on this file system")
 	}
@@ -114,14 +122,21 @@ func TestAutoReadsDirectlyWhatIsNotCached(t *testing.T) {
 		t.Error("what was just written is not cached")
 	}
 	dropped(t, path)
-	if !f.Uncached(p, 0) {
+	if _, err := cached(f.fd, 0, part); err == unix.ENOSYS {
 		t.Skip("the kernel does not tell what is cached (before Linux 6.5)")
+	}
+	if !f.Uncached(p, 0) {
+		t.Error("what was dropped is cached")
+	}
+	if n, err := cachedBytes(f.fd, 0, size); err == nil && n > 64<<10 {
+		t.Errorf("asking brought %d bytes into the page cache", n)
 	}
 	// The second half is cached again.
 	if _, err := f.ReadAt(make([]byte, size/2), size/2); err != nil {
 		t.Fatal(err)
 	}
-	tree, f := openIn(t, dir, "f", RungAuto)
+	tree, f = openIn(t, dir, "f", RungAuto)
+	tree.cachedBytes = cached
 	if got := readParts(t, f, size, part); !bytes.Equal(got, want) {
 		t.Error("other bytes than the file's")
 	}

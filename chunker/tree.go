@@ -53,6 +53,8 @@ type Tree struct {
 	dirs    *dirCache
 	io      Rung
 	read    RungBytes
+	// cachedBytes is cachedBytes, or what a test has in its place.
+	cachedBytes func(fd int, off, n int64) (int64, error)
 }
 
 // OpenLocal returns the tree of the user's own files. With follow, links are followed
@@ -75,7 +77,7 @@ func OpenRooted(root *os.Root, sources []Source, follow bool) (*Tree, error) {
 }
 
 func openTree(root *os.Root, sources []Source, follow bool) (*Tree, error) {
-	t := &Tree{root: root, follow: follow, byName: make(map[string]int), again: make(map[string][]string)}
+	t := &Tree{root: root, follow: follow, byName: make(map[string]int), again: make(map[string][]string), cachedBytes: cachedBytes}
 	t.dirs = newDirCache(cachedDirs(), t.openDir)
 	for _, given := range sources {
 		s, err := t.prepare(given)
@@ -364,7 +366,7 @@ func (t *Tree) Open(path string) (*File, error) {
 		closeQuietly(fd)
 		return nil, kindErr("open", path, ErrChanged)
 	}
-	return &File{fd: fd, path: path, opened: stampOf(&st), tree: t, direct: directReader{fd: -1}}, nil
+	return &File{fd: fd, path: path, opened: stampOf(&st), tree: t, direct: directReader{fd: -1, probe: -1}}, nil
 }
 
 // sortedNames returns the names at the top of the tree, in the tree's order, one for

@@ -79,7 +79,7 @@ func (h *host) changedCopier(title, name string, argv []string) *competitor {
 			}
 		}
 		// rsync's quick check must not take it for the same.
-		return errors.Join(err, f.Close(), os.Chtimes(path, time.Unix(1e9, 0), time.Unix(1e9, 0)))
+		return errors.Join(err, f.Close(), os.Chtimes(path, time.Unix(1e9, 0), time.Unix(1e9, 0)), h.touchMemory(h.fileMiB))
 	}
 	return c
 }

@@ -1,9 +1,13 @@
 package xfer
 
 import (
+	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"gdrcp/rdma"
 	"gdrcp/rdma/tcp"
@@ -132,6 +136,26 @@ func TestLinksThatBringNothing(t *testing.T) {
 		}
 		if err == nil {
 			l = next()
+		}
+	}
+}
+
+// TestLastRailThatThePeerClosed: nothing is told of it while the session waits for another
+// one, because the session may end so. Of one of several it is told soon.
+func TestLastRailThatThePeerClosed(t *testing.T) {
+	t.Parallel()
+	for left, want := range map[int]int{0: 0, 1: 1} {
+		l := newTestLink(t)
+		var told atomic.Int32
+		s := &session{links: newLinkSet(l), report: func(Event) { told.Add(1) }}
+		ctx, cancel := context.WithCancel(t.Context())
+		g, ctx := errgroup.WithContext(ctx)
+		s.links.begin(ctx, g)
+		s.reportLoss(l, &rdma.OpError{Fault: rdma.FaultPeer}, left)
+		time.Sleep(hungUpTime + lossTime/2)
+		cancel()
+		if err := g.Wait(); err != nil || int(told.Load()) != want {
+			t.Errorf("with %d left it was told %d times, want %d; %v", left, told.Load(), want, err)
 		}
 	}
 }

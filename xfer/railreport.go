@@ -19,7 +19,8 @@ func (s *session) reportRail(l *railLink, why error, left int) {
 // session closes all of them, one after the other.
 const lossTime = time.Second
 
-// reportLoss tells that a rail was lost, unless it was of no use.
+// reportLoss tells that a rail was lost, unless it was of no use. Where the peer closed the
+// last one, the session waits for another before it ends, and then says why itself.
 func (s *session) reportLoss(l *railLink, why error, left int) {
 	switch {
 	case l.unusable.Load() != nil:
@@ -27,8 +28,12 @@ func (s *session) reportLoss(l *railLink, why error, left int) {
 		s.reportRail(l, why, left)
 	default:
 		s.links.keepLoss(l, func() { s.reportRail(l, why, left) })
+		within := lossTime
+		if left == 0 {
+			within += hungUpTime
+		}
 		s.links.spawn(func(ctx context.Context) error {
-			t := time.NewTimer(lossTime)
+			t := time.NewTimer(within)
 			defer t.Stop()
 			select {
 			case <-t.C:

@@ -64,6 +64,12 @@ func benchBed(ctx context.Context, o options) error {
 		}
 		rows = append(rows, more...)
 	}
+	if err := os.Remove(source); err != nil { // the late disk needs the memory
+		return err
+	}
+	if err := writeRandom(source, int64(o.lateFileMiB)<<20); err != nil {
+		return err
+	}
 	late, err := o.compareLateDisk(ctx, folder, source)
 	if err != nil {
 		return err

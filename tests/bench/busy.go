@@ -10,8 +10,13 @@ import (
 	"strings"
 )
 
-// modelWithin is how far a copy may be from what the model says of it.
-const modelWithin = 0.15
+const (
+	// modelWithin is how far a copy may be from what the model says of it.
+	modelWithin = 0.15
+	// busyShare is how busy a copy keeps the processors at most: threads wait for each
+	// other. It was found in the bed.
+	busyShare = 0.9
+)
 
 // busyTime notes how long the processors of this machine were busy while competitors ran,
 // in seconds of one processor: the kernel's own work counts, which no process is charged
@@ -79,11 +84,11 @@ type bedCosts struct {
 	processors         int
 }
 
-// fileRate is the rate of a file that the model predicts, in MiB/s: either all processors
-// are busy, or the wire is.
+// fileRate is the rate of a file that the model predicts, in MiB/s: either the processors are
+// as busy as can be, or the wire is.
 func (c bedCosts) fileRate() float64 {
 	busy := (c.memoryBusy-c.fixedBusy)/float64(c.memoryMiB) + c.filesBusy/float64(c.fileMiB)
-	perMiB := max(busy/float64(c.processors), 1/c.memoryRate)
+	perMiB := max(busy/(busyShare*float64(c.processors)), 1/c.memoryRate)
 	return float64(c.fileMiB) / (c.fixedSeconds + float64(c.fileMiB)*perMiB)
 }
 

@@ -84,13 +84,13 @@ func (o options) compareLateDisk(ctx context.Context, folder, source string) (ro
 	copying := func(name, from, to string) *competitor {
 		return &competitor{name: name, prepare: removal(to), run: func(ctx context.Context) (float64, error) {
 			took, err := seconds(ctx, o.program, "-q", from, to)
-			return rate(o.bedFileMiB, took), err
+			return rate(o.lateFileMiB, took), err
 		}, check: func(ctx context.Context, thorough bool) error {
 			defer os.RemoveAll(to)
 			return compare(ctx, source, to, thorough)
 		}}
 	}
-	part := max(o.bedFileMiB/lateParts, 1)
+	part := max(o.lateFileMiB/lateParts, 1)
 	alone := func(name string, prepare func(context.Context) error, operands ...string) *competitor {
 		return &competitor{name: name, prepare: prepare, run: func(ctx context.Context) (float64, error) {
 			took, err := seconds(ctx, append([]string{"dd", "status=none", "bs=1M", fmt.Sprintf("count=%d", part)}, operands...)...)
@@ -109,7 +109,7 @@ func (o options) compareLateDisk(ctx context.Context, folder, source string) (ro
 		copying("from it to it", onIt, copied),
 	})
 	row := func(ours, peer string) row {
-		return row{name: fmt.Sprintf("file of %d MiB, disk late by %d ms, %s", o.bedFileMiB, lateMs, ours), unit: "MiB/s", ours: values[ours],
+		return row{name: fmt.Sprintf("file of %d MiB, disk late by %d ms, %s", o.lateFileMiB, lateMs, ours), unit: "MiB/s", ours: values[ours],
 			peer: "dd, 1 request at a time", peers: values[peer], goal: lateGoal}
 	}
 	return append(rows, row("to it", "dd to it"), row("from it", "dd from it"), row("from it to it", "dd to it")), err

@@ -82,7 +82,7 @@ func TestParseBusy(t *testing.T) {
 // than memory over the same wire, and begins after what every copy takes.
 func TestFileRate(t *testing.T) {
 	c := bedCosts{fixedSeconds: 1, fixedBusy: 0.5, memoryMiB: 100, fileMiB: 200, memoryBusy: 2.5, memoryRate: 1000, filesBusy: 4, processors: 2}
-	if got, want := c.fileRate(), 200/(1+200*0.02); math.Abs(got-want) > 1e-9 {
+	if got, want := c.fileRate(), 200/(1+200*0.02/busyShare); math.Abs(got-want) > 1e-9 {
 		t.Errorf("busy processors: %v MiB/s, want %v", got, want)
 	}
 	c.memoryRate = 25

@@ -4,7 +4,6 @@ import (
 	"math"
 	"os"
 	"reflect"
-	"strconv"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -60,7 +59,7 @@ func (a alignment) fits(p []byte, off int64) int {
 // openDirect opens an open file a second time, past the page cache. It needs the rights
 // on the file that flags ask for.
 func openDirect(fd, flags int) (int, alignment, error) {
-	direct, err := openat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), flags|unix.O_DIRECT|unix.O_CLOEXEC, 0)
+	direct, err := reopen(fd, flags|unix.O_DIRECT)
 	if err != nil {
 		return -1, alignment{}, err
 	}

@@ -2,7 +2,6 @@ package chunker
 
 import (
 	"io"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -23,7 +22,7 @@ func newDiskReader(fd int) (*diskReader, error) {
 	}
 	_ = unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED)
 	r := &diskReader{fd: fd, direct: -1}
-	if direct, err := openat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), unix.O_RDONLY|unix.O_DIRECT|unix.O_CLOEXEC, 0); err == nil {
+	if direct, err := reopen(fd, unix.O_RDONLY|unix.O_DIRECT); err == nil {
 		r.direct = direct
 	}
 	return r, nil

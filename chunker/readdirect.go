@@ -2,7 +2,6 @@ package chunker
 
 import (
 	"math/rand/v2"
-	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -69,11 +68,16 @@ func (f *File) Uncached(p []byte, off int64) bool {
 // the file's end.
 func (f *File) mostlyUncached(off, n int64) bool {
 	cached, err := f.tree.cachedBytes(f.fd, off, n)
-	if err != nil {
-		// Not twice at the same place: asking leaves a page in the cache.
-		return f.direct.isUncachedAt(f.fd, off+rand.Int64N(n)) || f.direct.isUncachedAt(f.fd, off+rand.Int64N(n))
+	if err == nil {
+		return cached < n/2
 	}
-	return cached < n/2
+	// At two places at random: asking, by this copy or another, leaves a page in the cache.
+	for range 2 {
+		if f.direct.isUncachedAt(f.fd, off+rand.Int64N(n)) {
+			return true
+		}
+	}
+	return false
 }
 
 // cachedBytes is how much of a range the page cache has. Linux tells it from 6.5 on, but
@@ -89,7 +93,7 @@ func cachedBytes(fd int, off, n int64) (int64, error) {
 // of its own, for which reads at random are announced (posix_fadvise(2)), that is one page.
 func (d *directReader) isUncachedAt(fd int, off int64) bool {
 	d.probing.Do(func() {
-		probe, err := openat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		probe, err := reopen(fd, unix.O_RDONLY)
 		if err != nil {
 			return
 		}

@@ -404,7 +404,7 @@ func (c *pieceChecker) matching(first uint64, run PieceRun) (good uint64) {
 			break
 		}
 		if p == nil || p.first != first+good {
-			c.err = errStale // the journal is another than it was a moment ago
+			c.err = errJournal // it could be read a moment ago, and another time it may be
 			break
 		}
 		if c.err = p.err; c.err == nil {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -26,6 +27,11 @@ func openat(dirfd int, name string, flags int, mode uint32) (int, error) {
 			return fd, err
 		}
 	}
+}
+
+// reopen opens the file of a descriptor once more, with flags of its own (proc_pid_fd(5)).
+func reopen(fd, flags int) (int, error) {
+	return openat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), flags|unix.O_CLOEXEC, 0)
 }
 
 func fstat(fd int, st *unix.Stat_t) error {

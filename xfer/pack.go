@@ -17,7 +17,8 @@ const (
 	pageFrom    = 64 << 10
 )
 
-// pack cuts accepted entries into chunks and hands each to the workers in a source slot. Wishes for a resend go first. pack returns when every entry has ended.
+// pack cuts accepted entries into chunks and hands each to the workers in a source slot.
+// Wishes for a resend go first. pack returns when every entry has ended.
 func (s *source) pack(ctx context.Context) error {
 	defer close(s.jobs)
 	if s.session.ringWish.Placement.GPU != wire.GPUOff { // the ring may then have fewer slots than agreed

@@ -56,6 +56,7 @@ func benchHost(ctx context.Context, o options) error {
 		return err
 	}
 	var rows []row
+	known := o.only == ""
 	for _, c := range []struct {
 		name string
 		rows func(context.Context) ([]row, error)
@@ -66,16 +67,21 @@ func benchHost(ctx context.Context, o options) error {
 		if o.only != "" && o.only != c.name {
 			continue
 		}
+		known = true
 		more, err := c.rows(ctx)
 		if err != nil {
 			return err
 		}
 		rows = append(rows, more...)
 	}
+	if !known {
+		return fmt.Errorf("no comparison is called %q", o.only)
+	}
 	fmt.Printf("\nHost: tmpfs to tmpfs over loopback TCP, times from start to exit of the client. gdrcp verifies every piece and syncs\n" +
-		"(its defaults); rsync and scp do not sync, which on tmpfs costs nothing. The time of iperf3 is that of the file at its rate. rsync is its daemon, without ssh. scp runs over a\n" +
-		"server of its own, with its defaults and with its fastest cipher. scp -r has no warm-up, and gets the tree without its few\n" +
-		"links, which it cannot copy. What is beyond a command is the difference of two runs, one right after the other.\n")
+		"(its defaults); rsync and scp do not sync, which on tmpfs costs nothing. rsync\n" +
+		"is its daemon, without ssh. The time of iperf3 is that of the file at its rate. scp runs over a server of its own, with\n" +
+		"its defaults and with its fastest cipher. scp -r has no warm-up, and gets the tree without its few links, which it\n" +
+		"cannot copy. What is beyond a command is the difference of two runs, one right after the other.\n")
 	if err := h.print(rows); err != nil {
 		return err
 	}
@@ -162,6 +168,27 @@ func (h *host) copier(title, source, name string, argv ...string) *competitor {
 			return compare(ctx, source, copied, thorough)
 		},
 	}
+}
+
+// touchMemory writes a file and removes it, so that the pages that the next file takes are
+// this machine's: a virtual machine's host takes back those that were free for some time,
+// and then each costs several times as much as the copy into it.
+func (h *host) touchMemory(mib int) error {
+	if mib == 0 {
+		return nil
+	}
+	path := filepath.Join(h.dst, "touched")
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	block := make([]byte, 1<<20)
+	for range mib {
+		if _, err = f.Write(block); err != nil {
+			break
+		}
+	}
+	return errors.Join(err, f.Close(), os.Remove(path))
 }
 
 func (h *host) compareFile(ctx context.Context) ([]row, error) {

@@ -46,27 +46,6 @@ func (h *host) compareResume(ctx context.Context) ([]row, error) {
 	}, err
 }
 
-// touchMemory writes a file and removes it, so that the pages that the next file takes are
-// this machine's: a virtual machine's host takes back those that were free for some time,
-// and then each costs several times as much as the copy into it.
-func (h *host) touchMemory(mib int) error {
-	if mib == 0 {
-		return nil
-	}
-	path := filepath.Join(h.dst, "touched")
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	block := make([]byte, 1<<20)
-	for range mib {
-		if _, err = f.Write(block); err != nil {
-			break
-		}
-	}
-	return errors.Join(err, f.Close(), os.Remove(path))
-}
-
 // copyPart copies nine tenths of a file.
 func copyPart(from, to string) error {
 	src, err := os.Open(from)

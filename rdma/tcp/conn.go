@@ -260,10 +260,10 @@ func (c *conn) leavingNow() bool {
 }
 
 // Close sends what was posted and a Goodbye within flushTimeout, waits for the peer to
-// end its side until lingerTimeout, and waits for the goroutines. Both times extend, to
-// leaveTimeout at most, while the peer takes bytes. A Conn that never sent anything has
-// nothing to lose, and ends at once: a peer that is turned away unheard holds no socket
-// longer.
+// end its side until lingerTimeout, and waits for the goroutines. Both times are longer
+// for a peer that was heard lately, and extend, to leaveTimeout at most, while the peer
+// takes bytes. A Conn that never sent anything has nothing to lose, and ends at once: a
+// peer that is turned away unheard holds no socket longer.
 func (c *conn) Close() error {
 	c.mu.Lock()
 	c.userClosed = true

@@ -15,6 +15,12 @@ const (
 	leaveTimeout = 5 * time.Second
 	// leaveCheck is how often the Conn checks whether the peer takes bytes.
 	leaveCheck = 50 * time.Millisecond
+	// heardLately is how long ago a peer's kernel may have acknowledged something for the
+	// peer to count as alive. Its pauses then are waited for: after a lost packet TCP sends
+	// nothing for a retransmission timeout of 200 ms or more (RFC 6298, Linux's minimum), and
+	// a busy peer may take that long to read. resends is how many such timeouts that is.
+	heardLately = time.Second
+	resends     = 3
 )
 
 // leavingPatience lets a leaving Conn take longer than its deadlines while the peer
@@ -28,8 +34,12 @@ type leavingPatience struct {
 // setLeaveDeadlines bounds the remaining work of a leaving Conn's two goroutines. If
 // setting a deadline fails, the socket is closed, and there is nobody to wait for.
 func (c *conn) setLeaveDeadlines(now time.Time) {
-	_ = c.sock.SetWriteDeadline(now.Add(flushTimeout))
-	_ = c.sock.SetReadDeadline(now.Add(lingerTimeout))
+	flush := flushTimeout
+	if c.farewell == byeOrderly {
+		flush = max(flush, pauseOf(c.sock))
+	}
+	_ = c.sock.SetWriteDeadline(now.Add(flush))
+	_ = c.sock.SetReadDeadline(now.Add(flush + lingerTimeout - flushTimeout))
 }
 
 // beginLeaving sets the first deadlines. They are not extended for a peer that broke a

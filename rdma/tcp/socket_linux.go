@@ -89,6 +89,16 @@ func ackedBytes(stream Stream) (n uint64, ok bool) {
 	return info.Bytes_acked, true
 }
 
+// pauseOf returns for how long a peer that was heard lately may take nothing. It is 0 for
+// another peer, for streams that are no sockets, and for closed sockets.
+func pauseOf(stream Stream) time.Duration {
+	info := tcpInfo(stream)
+	if info == nil || time.Duration(info.Last_ack_recv)*time.Millisecond > heardLately {
+		return 0
+	}
+	return min(resends*time.Duration(info.Rto)*time.Microsecond, heardLately)
+}
+
 // tcpInfo asks the kernel about a socket (tcp(7), TCP_INFO). It returns nil for streams
 // that are no sockets, and for closed sockets.
 func tcpInfo(stream Stream) (info *unix.TCPInfo) {

@@ -10,8 +10,12 @@ import (
 )
 
 const (
-	// directFrom is the size of a file from which auto goes past the page cache.
-	directFrom = 64 << 20
+	// writeDirectFrom is the size of a file from which auto writes past the page cache. It is
+	// synced before it gets its name, so the disk has all of it to write in any case.
+	writeDirectFrom = 4 << 20
+	// readDirectFrom is the size of a file from which auto reads past the page cache. What
+	// is smaller gains less by that, and a server whose tree many nodes fetch keeps it cached.
+	readDirectFrom = 64 << 20
 	// leastDirect is the least that is read or written past the page cache at once.
 	leastDirect = 64 << 10
 	// leastAheadBytes and mostAheadBytes bound how much space is allocated at a time: as

@@ -158,11 +158,11 @@ func TestAutoChoosesRung(t *testing.T) {
 		make func(s *Sink, size int64) (*Temp, error)
 		want Rung
 	}{
-		{"large", directFrom, SinkOptions{}, nil, RungDirect},
-		{"not so large", directFrom - 1, SinkOptions{}, nil, RungBuffered},
-		{"not synced", directFrom, SinkOptions{NoFsync: true}, nil, RungBuffered},
-		{"buffered", directFrom, SinkOptions{IO: RungBuffered}, nil, RungBuffered},
-		{"in place", directFrom, SinkOptions{}, func(s *Sink, size int64) (*Temp, error) {
+		{"large", writeDirectFrom, SinkOptions{}, nil, RungDirect},
+		{"not so large", writeDirectFrom - 1, SinkOptions{}, nil, RungBuffered},
+		{"not synced", writeDirectFrom, SinkOptions{NoFsync: true}, nil, RungBuffered},
+		{"buffered", writeDirectFrom, SinkOptions{IO: RungBuffered}, nil, RungBuffered},
+		{"in place", writeDirectFrom, SinkOptions{}, func(s *Sink, size int64) (*Temp, error) {
 			e := fileEntry("old", "")
 			e.Size = size
 			return s.OpenInPlace(e, nil)
@@ -222,7 +222,7 @@ func TestRungThatIsNotThere(t *testing.T) {
 		if !errors.Is(err, ErrNoRung) || err.Error() != `write "f": the file system does not do this: direct I/O: it is in memory` {
 			t.Error(err)
 		}
-		if err := write(sinkInto(t, dir, SinkOptions{}), directFrom); err != nil {
+		if err := write(sinkInto(t, dir, SinkOptions{}), writeDirectFrom); err != nil {
 			t.Errorf("auto: %v", err)
 		}
 	})
@@ -239,7 +239,7 @@ func TestRungThatIsNotThere(t *testing.T) {
 		}
 		s = sinkInto(t, dir, SinkOptions{})
 		pretendDisk(s)
-		if err := write(s, directFrom); err != nil || s.Wrote().Of(RungBuffered) != leastDirect || !s.deviceOf(s.base).rungs.noDirect.Load() {
+		if err := write(s, writeDirectFrom); err != nil || s.Wrote().Of(RungBuffered) != leastDirect || !s.deviceOf(s.base).rungs.noDirect.Load() {
 			t.Errorf("auto: %v, %d bytes", err, s.Wrote().Of(RungBuffered))
 		}
 	})

@@ -223,18 +223,22 @@ type journal struct {
 	// by the first piece of each run: no more than what is in a ring.
 	next  uint64
 	ahead map[uint64]PieceRun
-	// marked is how many pieces are known to be on the disk.
-	marked uint64
-	rec    record
-	buf    []byte
+	// marked is how many pieces are known to be on the disk, and markedBytes where the file
+	// ended then. spared: the mark that was due was left out.
+	marked      uint64
+	markedBytes int64
+	spared      bool
+	rec         record
+	buf         []byte
 	// broken says that nothing more is written, because that failed or is of no use. What
 	// is in the journal still holds.
 	broken bool
 }
 
-// openJournal makes a journal at fd, of which the caller has written the header.
-func openJournal(fd int, seed, next uint64) *journal {
-	return &journal{fd: fd, seed: seed, next: next, marked: next, ahead: make(map[uint64]PieceRun)}
+// openJournal makes a journal at fd, of which the caller has written the header. The file
+// has the pieces before next, up to writtenBytes.
+func openJournal(fd int, seed, next uint64, writtenBytes int64) *journal {
+	return &journal{fd: fd, seed: seed, next: next, marked: next, markedBytes: writtenBytes, ahead: make(map[uint64]PieceRun)}
 }
 
 // write appends a record.
@@ -318,13 +322,23 @@ func (j *journal) unmarked() (next uint64, some bool) {
 	return j.next, j.next > j.marked && !j.broken
 }
 
-// mark notes that the pieces before next are on the disk. The caller keeps the file from
-// being closed.
-func (j *journal) mark(next uint64) {
+// spares reports whether a mark is left out, because the rest of the file is a quarter or
+// less of what came since the last mark: so the rest is soon there. The next mark is not
+// left out: the rest may not come.
+func (j *journal) spares(writtenBytes, restBytes int64) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.spared = !j.spared && restBytes <= (writtenBytes-j.markedBytes)/4
+	return j.spared
+}
+
+// mark notes that the pieces before next are on the disk, of a file that was written up to
+// writtenBytes. The caller keeps the file from being closed.
+func (j *journal) mark(next uint64, writtenBytes int64) {
 	j.mu.Lock()
 	if !j.broken {
 		j.write(&record{kind: recordMark, first: next})
-		j.marked = next
+		j.marked, j.markedBytes = next, writtenBytes
 	}
 	fd := j.fd
 	j.mu.Unlock() // pieces that arrive do not wait for the disk

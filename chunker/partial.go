@@ -106,7 +106,7 @@ func (t *Temp) beginJournal(p *Partial) *journal {
 	if err == nil {
 		_, err = unix.Write(fd, b)
 	}
-	j := openJournal(fd, seed, 0)
+	j := openJournal(fd, seed, 0, 0)
 	j.boot(t.sink.boot)
 	if err == nil && !j.broken {
 		// Some file systems give every file the same owner or mode.
@@ -153,15 +153,18 @@ func (t *Temp) Verified(first uint64, run PieceRun) {
 
 // Mark brings to the disk what was verified so far, and then the journal that says so:
 // what is marked counts even after a reboot. It blocks for the disk. An error says that
-// the disk has lost something of the file, which cannot be published any more.
+// the disk has lost something of the file, which cannot be published any more. A file of
+// which little is left is spared once: it is soon whole, and then it would have to wait for
+// this, and for another sync behind it.
 func (t *Temp) Mark() error {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if t.journal == nil || t.state != tempOpen || t.sink.opt.NoFsync || t.lost.Load() != nil {
 		return nil
 	}
+	written := t.written.Load()
 	next, some := t.journal.unmarked()
-	if !some {
+	if !some || t.journal.spares(written, t.size-written) {
 		return nil
 	}
 	var err error
@@ -174,7 +177,7 @@ func (t *Temp) Mark() error {
 		t.dropJournal()
 		return opErr("sync", t.path, err)
 	}
-	t.journal.mark(next)
+	t.journal.mark(next, written)
 	return nil
 }
 

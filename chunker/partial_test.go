@@ -354,6 +354,47 @@ func TestSupersededPartialFile(t *testing.T) {
 	}
 }
 
+// TestMarksNearTheEnd: a file of which little is left is spared a mark, once. One that then
+// stands still gets its mark.
+func TestMarksNearTheEnd(t *testing.T) {
+	f := newPartialFile("f", 12)
+	s := sinkInto(t, t.TempDir(), SinkOptions{})
+	defer s.Close()
+	syncs := 0
+	fsync := s.calls.fsync
+	s.calls.fsync = func(fd int) error {
+		syncs++
+		return fsync(fd)
+	}
+	temp, err := s.CreatePartial(f.entry, nil, &f.partial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer temp.Discard()
+	next := 0
+	for _, step := range []struct {
+		upto, syncs int
+		why         string
+	}{
+		{4, 1, "much is left"},
+		{10, 1, "less than a quarter of what came is left"},
+		{10, 2, "it stands still there"},
+		{11, 2, "less than a quarter of what came is left"},
+		{12, 3, "the last mark was left out"},
+		{12, 3, "all of it has its mark"},
+	} {
+		for ; next < step.upto; next++ {
+			f.write(t, temp, next)
+		}
+		if err := temp.Mark(); err != nil {
+			t.Fatal(err)
+		}
+		if syncs != step.syncs {
+			t.Errorf("with %d of 12 pieces, as %s: %d syncs, want %d", step.upto, step.why, syncs, step.syncs)
+		}
+	}
+}
+
 // TestErrorsThatAMarkMeets: the kernel tells an error of writing once. Where a mark
 // hears of it, the file is not published.
 func TestErrorsThatAMarkMeets(t *testing.T) {

@@ -358,10 +358,11 @@ func TestSyncsAreTimed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.write(t, temp, 0, 1, 2, 3)
+		f.write(t, temp, 0, 1)
 		if err := temp.Mark(); err != nil {
 			t.Fatal(err)
 		}
+		f.write(t, temp, 2, 3)
 		if err := temp.Finish(); err != nil {
 			t.Fatal(err)
 		}

@@ -49,7 +49,7 @@ func (t *Tree) readsDirectly(fsType, size int64) bool {
 	case RungDirect:
 		return !isMemory(fsType)
 	case RungAuto:
-		return size >= directFrom && writesDirectly(fsType)
+		return size >= readDirectFrom && writesDirectly(fsType)
 	}
 	return false
 }

@@ -106,7 +106,7 @@ func TestAutoReadsDirectlyWhatIsNotCached(t *testing.T) {
 func testAutoReadsDirectly(t *testing.T, cached func(fd int, off, n int64) (int64, error)) {
 	noLeaks(t)
 	dir := directDir(t)
-	const size, part = directFrom, 4 << 20
+	const size, part = readDirectFrom, 4 << 20
 	want := randomBytes(size)
 	path := filepath.Join(dir, "f")
 	if err := os.WriteFile(path, want, 0o600); err != nil {

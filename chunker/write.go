@@ -152,7 +152,7 @@ func (t *Temp) chosen() Rung {
 // small files. So is a file that did not begin empty: others may have it mapped, and what
 // is compared is in the page cache.
 func (t *Temp) bestRung(dev *deviceRungs) Rung {
-	if t.size < directFrom || t.sink.opt.NoFsync || t.IsCopy() || !writesDirectly(dev.fsType) || dev.noDirect.Load() {
+	if t.size < writeDirectFrom || t.sink.opt.NoFsync || t.IsCopy() || !writesDirectly(dev.fsType) || dev.noDirect.Load() {
 		return RungBuffered
 	}
 	return RungDirect
@@ -252,7 +252,7 @@ func (e *earlySync) add(off, n int64) (from, bytes int64) {
 // so that the sync at its end does not wait for all of it. It asks for no result: an error
 // of writing is told by fsync(2), and only once.
 func (t *Temp) writeBack(off, n int64) {
-	if t.size < directFrom || t.sink.opt.NoFsync || n < leastDirect || !writesEarly(t.sink.deviceOf(t.dir).rungs.fsType) {
+	if t.size < 2*earlyBytes || t.sink.opt.NoFsync || n < leastDirect || !writesEarly(t.sink.deviceOf(t.dir).rungs.fsType) {
 		return
 	}
 	if from, bytes := t.io.early.add(off, n); bytes > 0 {

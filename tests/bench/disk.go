@@ -24,6 +24,9 @@ const (
 	ddGoal, ddCount = 0.9, 4
 )
 
+// middleMiB is the size of a file of middle size, of which a tree is copied to the disk.
+const middleMiB = 16
+
 // diskBench compares ways to and from this host's disk.
 type diskBench struct {
 	host
@@ -55,11 +58,14 @@ func (h *host) compareDisk(ctx context.Context) (rows []row, err error) {
 	if err := writeRandom(d.inMemory, int64(h.diskMiB)<<20); err != nil {
 		return nil, err
 	}
-	if rows, err = d.toDisk(ctx); err != nil {
-		return nil, err
+	for _, compare := range []func(context.Context) ([]row, error){d.toDisk, d.middleToDisk, d.fromDisk} {
+		more, err := compare(ctx)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, more...)
 	}
-	more, err := d.fromDisk(ctx)
-	return append(rows, more...), err
+	return rows, nil
 }
 
 func (d *diskBench) name() string { return fmt.Sprintf("%d MiB file", d.diskMiB) }
@@ -89,6 +95,44 @@ func (d *diskBench) toDisk(ctx context.Context) ([]row, error) {
 	}
 	journal := row{name: d.name() + " to the disk", unit: "s", ours: values["to disk"], peer: "--no-resume: no journal", peers: values["no journal"], goal: journalGoal}
 	return append(d.rows("to the disk", "to disk", values, directGoal), journal), nil
+}
+
+// middleToDisk writes a tree of files of middle size to the disk, a quarter of the large file
+// in all.
+func (d *diskBench) middleToDisk(ctx context.Context) (rows []row, err error) {
+	count := max(d.diskMiB/4/middleMiB, 1)
+	name := fmt.Sprintf("%d files of %d MiB to the disk", count, middleMiB)
+	fmt.Fprintln(d.log, "host: "+name+", seconds")
+	tree, to := d.inMemory+"-tree", filepath.Join(d.dir, "tree")
+	if err := os.Mkdir(tree, 0o755); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(tree), os.RemoveAll(to)) }()
+	for i := range count {
+		if err := writeRandom(filepath.Join(tree, fmt.Sprint(i)), middleMiB<<20); err != nil {
+			return nil, err
+		}
+	}
+	copying := func(title string, argv ...string) *competitor {
+		return &competitor{
+			name: title, prepare: removal(to), run: d.withCPU(title, append(argv, tree, to)),
+			check: func(ctx context.Context, thorough bool) error { return compare(ctx, tree, to, thorough) },
+		}
+	}
+	const direct, buffered, cp = "tree to disk", "tree to disk, buffered", "cp and sync"
+	values, err := alternate(ctx, d.log, d.rounds, []*competitor{
+		copying(direct, d.program, "-q", "-r"),
+		copying(buffered, d.program, "-q", "-r", "--io", "buffered"),
+		copying(cp, "sh", "-c", `cp -r "$1" "$2" && sync -f "$2"`, "sh"),
+	})
+	against := func(peer, title string, goal float64) row {
+		return row{name: name, unit: "s", ours: values[direct], peer: peer, peers: values[title], goal: goal}
+	}
+	return []row{
+		against("--io buffered", buffered, directGoal),
+		{name: name + ", processor time", unit: "CPU s", ours: d.cpu[direct], peer: "--io buffered", peers: d.cpu[buffered]},
+		against("cp and sync", cp, 0),
+	}, err
 }
 
 // fromDisk reads the file from the disk, into memory.

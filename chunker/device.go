@@ -108,14 +108,15 @@ func tellsBySyncfs(fsType int64) bool {
 // of writing back since Linux 5.8 (syncfs(2)), and errors of the file system's own
 // sync, as of a journal that failed, since 5.17 (commit 5679897eb104).
 func kernelSyncs(release string) (tells, keepsQuiet bool) {
+	return isSince(release, 5, 8), isSince(release, 1, 0) && !isSince(release, 5, 17)
+}
+
+// isSince reports whether a kernel of that release, as uname(2) tells it, is the given one
+// or a later one.
+func isSince(release string, wantMajor, wantMinor int) bool {
 	var major, minor int
-	if n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor); n != 2 {
-		return false, false
-	}
-	since := func(wantMajor, wantMinor int) bool {
-		return major > wantMajor || major == wantMajor && minor >= wantMinor
-	}
-	return since(5, 8), !since(5, 17)
+	n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor)
+	return n == 2 && (major > wantMajor || major == wantMajor && minor >= wantMinor)
 }
 
 // keepDevice keeps the file system of a directory open.
@@ -138,12 +139,15 @@ func (s *Sink) keepDevice(h *dirHandle) error {
 	if err != nil {
 		return opErr("keep open", s.entryPath(h.path), err)
 	}
-	d.tells, d.keepsQuiet = kernelSyncs(unix.ByteSliceToString(name.Release[:]))
+	release := unix.ByteSliceToString(name.Release[:])
+	d.tells, d.keepsQuiet = kernelSyncs(release)
 	d.tells = d.tells && tellsBySyncfs(int64(st.Type))
 	if st.Type == unix.MSDOS_SUPER_MAGIC {
 		d.timeUnitNs = int64(coarsest)
 	}
-	d.rungs.fsType = int64(st.Type)
+	// Before Linux 6.16 the kernel may drop a page that was written to again (commit
+	// 095f627add86, "gate dropbehind invalidate on folio !dirty && !writeback").
+	d.rungs.fsType, d.rungs.dropsBehind = int64(st.Type), isSince(release, 6, 16)
 	s.devices[h.inode.Dev] = d
 	return nil
 }

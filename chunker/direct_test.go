@@ -239,8 +239,22 @@ func TestRungThatIsNotThere(t *testing.T) {
 		}
 		s = sinkInto(t, dir, SinkOptions{})
 		pretendDisk(s)
-		if err := write(s, writeDirectFrom); err != nil || s.Wrote().Of(RungBuffered) != leastDirect || !s.deviceOf(s.base).rungs.noDirect.Load() {
+		has := &s.deviceOf(s.base).rungs
+		has.dropsBehind = true
+		if err := write(s, writeDirectFrom); err != nil || s.Wrote().Of(RungBuffered) != leastDirect || !has.noDirect.Load() || !has.noDontCache.Load() {
 			t.Errorf("auto: %v, %d bytes", err, s.Wrote().Of(RungBuffered))
+		}
+	})
+	t.Run("second best", func(t *testing.T) {
+		s := sinkInto(t, directDir(t), SinkOptions{})
+		has := &s.deviceOf(s.base).rungs
+		has.noDirect.Store(true)
+		if !has.dropsBehind {
+			t.Skip("the kernel is of a release before 6.16")
+		}
+		err := write(s, writeDirectFrom)
+		if err != nil || (s.Wrote().Of(RungDontCache) != leastDirect && !has.noDontCache.Load()) || s.Wrote().Of(RungDirect) != 0 {
+			t.Errorf("auto: %v, %d bytes without keeping them cached", err, s.Wrote().Of(RungDontCache))
 		}
 	})
 	t.Run("dontcache", func(t *testing.T) {

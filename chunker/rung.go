@@ -19,7 +19,8 @@ const (
 	// at once, when writing into space that was allocated beforehand (fallocate(2)).
 	RungDirect
 	// RungDontCache goes through the page cache, which writes at once and keeps nothing
-	// (RWF_DONTCACHE, pwritev2(2), Linux 6.14).
+	// (RWF_DONTCACHE, pwritev2(2), Linux 6.14). RungAuto takes it from Linux 6.16 on, where
+	// it cannot take RungDirect.
 	RungDontCache
 	// RungBuffered leaves it to the page cache.
 	RungBuffered
@@ -77,8 +78,10 @@ func (s *Sink) Wrote() *RungBytes { return &s.wrote }
 // deviceRungs is what a file system of the sink is known to have.
 type deviceRungs struct {
 	fsType int64 // statfs(2)
-	// noDirect: it has refused RungDirect.
-	noDirect atomic.Bool
+	// noDirect and noDontCache: it has refused RungDirect, and RungDontCache.
+	noDirect, noDontCache atomic.Bool
+	// dropsBehind: the kernel is of a release that RungDontCache can be left to.
+	dropsBehind bool
 	// aheadBytes is how much space files have that is not written yet.
 	aheadBytes atomic.Int64
 }

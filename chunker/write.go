@@ -135,11 +135,11 @@ func (t *Temp) chosen() Rung {
 			d, t.io.err = t.beginDirect(dev)
 			t.io.direct.Store(d)
 		}
-		refused := isNoRung(t.io.err)
-		if refused && t.sink.opt.IO == RungAuto {
+		switch refused := isNoRung(t.io.err); {
+		case refused && t.sink.opt.IO == RungAuto:
 			dev.noDirect.Store(true)
-		}
-		if t.io.err != nil && (!refused || t.sink.opt.IO == RungAuto) {
+			r, t.io.err = t.bestRung(dev), nil
+		case t.io.err != nil && !refused:
 			// The page cache may do; if not, writing tells why.
 			r, t.io.err = RungBuffered, nil
 		}
@@ -152,10 +152,15 @@ func (t *Temp) chosen() Rung {
 // small files. So is a file that did not begin empty: others may have it mapped, and what
 // is compared is in the page cache.
 func (t *Temp) bestRung(dev *deviceRungs) Rung {
-	if t.size < writeDirectFrom || t.sink.opt.NoFsync || t.IsCopy() || !writesDirectly(dev.fsType) || dev.noDirect.Load() {
+	switch {
+	case t.size < writeDirectFrom || t.sink.opt.NoFsync || t.IsCopy():
 		return RungBuffered
+	case writesDirectly(dev.fsType) && !dev.noDirect.Load():
+		return RungDirect
+	case dev.dropsBehind && !dev.noDontCache.Load() && !isMemory(dev.fsType):
+		return RungDontCache
 	}
-	return RungDirect
+	return RungBuffered
 }
 
 // writeDirect writes what can go past the page cache of p.
@@ -207,12 +212,17 @@ func (t *Temp) pwrite(p []byte, off int64) (int, error) {
 	}
 	if Rung(t.io.rung.Load()) == RungDontCache {
 		n, err := unix.Pwritev2(t.fd, [][]byte{p}, off, unix.RWF_DONTCACHE)
-		if err == nil {
+		switch {
+		case err == nil:
 			t.sink.wrote.add(RungDontCache, n)
-		} else if isNoRung(err) {
-			err = noRung("write", t.path, RungDontCache, err)
+			return n, nil
+		case !isNoRung(err):
+			return n, err
+		case t.sink.opt.IO != RungAuto:
+			return n, noRung("write", t.path, RungDontCache, err)
 		}
-		return n, err
+		t.sink.deviceOf(t.dir).rungs.noDontCache.Store(true)
+		t.io.rung.Store(uint32(RungBuffered))
 	}
 	n, err := unix.Pwrite(t.fd, p, off)
 	if err == nil {
@@ -252,7 +262,7 @@ func (e *earlySync) add(off, n int64) (from, bytes int64) {
 // so that the sync at its end does not wait for all of it. It asks for no result: an error
 // of writing is told by fsync(2), and only once.
 func (t *Temp) writeBack(off, n int64) {
-	if t.size < 2*earlyBytes || t.sink.opt.NoFsync || n < leastDirect || !writesEarly(t.sink.deviceOf(t.dir).rungs.fsType) {
+	if t.size < 2*earlyBytes || t.sink.opt.NoFsync || n < leastDirect || t.chosen() == RungDontCache || !writesEarly(t.sink.deviceOf(t.dir).rungs.fsType) {
 		return
 	}
 	if from, bytes := t.io.early.add(off, n); bytes > 0 {

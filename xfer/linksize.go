@@ -3,6 +3,8 @@ package xfer
 import (
 	"math"
 	"slices"
+
+	"gdrcp/chunker"
 )
 
 const (
@@ -11,8 +13,9 @@ const (
 	fastGbps, veryFastGbps = 50, 150
 	// mostDefaultQPs is how many queue pairs a link gets unless the user says otherwise.
 	mostDefaultQPs = 4
-	// heldSeconds is for how long a slot is taken: its way there, the check, the write to
-	// a disk, and its way back. So much of what the links carry has to fit the ring.
+	// heldSeconds is for how long a slot is taken: its way there, the check, the write, and
+	// its way back. So much of what the links carry has to fit the ring, and beside it a slot
+	// for each worker that may wait for a disk, which takes longer.
 	heldSeconds = 2e-3
 )
 
@@ -66,7 +69,9 @@ func (o *Options) sizeFor(ratesGbps []float64) {
 			chunkBytes = DefaultChunkBytes
 		}
 		held := sum / 8 * 1e9 * heldSeconds / float64(chunkBytes)
-		o.Slots = max(DefaultSlots, int(math.Ceil(held)))
+		if o.Slots = DefaultSlots; held > 0 {
+			o.Slots = max(DefaultSlots, int(math.Ceil(held))+chunker.DiskWorkers())
+		}
 		o.Slots = min(o.Slots, o.mostSlots())
 	}
 }

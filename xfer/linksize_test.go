@@ -5,11 +5,13 @@ import (
 	"slices"
 	"testing"
 
+	"gdrcp/chunker"
 	"gdrcp/rdma"
 )
 
 // Queue pairs and slots follow the links' rates, within what the user says.
 func TestSizesFollowTheLink(t *testing.T) {
+	disks := chunker.DiskWorkers()
 	for _, c := range []struct {
 		name  string
 		rates []float64
@@ -19,17 +21,17 @@ func TestSizesFollowTheLink(t *testing.T) {
 	}{
 		{"nothing is known", nil, Options{}, 1, 16},
 		{"a rate is not known", []float64{0}, Options{}, 1, 16},
-		{"10 Gb/s", []float64{10}, Options{}, 1, 16},
-		{"50 Gb/s", []float64{50}, Options{}, 1, 16},
-		{"100 Gb/s", []float64{100}, Options{}, 2, 24},
-		{"200 Gb/s", []float64{200}, Options{}, 4, 48},
-		{"400 Gb/s", []float64{400}, Options{}, 4, 96},
-		{"two of 400 Gb/s", []float64{400, 400}, Options{}, 4, 191},
+		{"10 Gb/s", []float64{10}, Options{}, 1, max(16, 3+disks)},
+		{"50 Gb/s", []float64{50}, Options{}, 1, 12 + disks},
+		{"100 Gb/s", []float64{100}, Options{}, 2, 24 + disks},
+		{"200 Gb/s", []float64{200}, Options{}, 4, 48 + disks},
+		{"400 Gb/s", []float64{400}, Options{}, 4, 96 + disks},
+		{"two of 400 Gb/s", []float64{400, 400}, Options{}, 4, min(191+disks, MaxSlots)},
 		{"eight of 400 Gb/s", []float64{400, 400, 400, 400, 400, 400, 400, 400}, Options{}, 4, MaxSlots},
-		{"larger chunks", []float64{400}, Options{ChunkBytes: 4 << 20}, 4, 24},
+		{"larger chunks", []float64{400}, Options{ChunkBytes: 4 << 20}, 4, 24 + disks},
 		{"the largest chunks", []float64{400}, Options{ChunkBytes: MaxChunkBytes}, 4, MaxRingBytes / MaxChunkBytes},
 		{"small chunks", []float64{400}, Options{ChunkBytes: MinChunkBytes}, 4, MaxSlots},
-		{"--qps", []float64{400}, Options{QPs: 1}, 1, 96},
+		{"--qps", []float64{400}, Options{QPs: 1}, 1, 96 + disks},
 		{"--slots", []float64{400}, Options{Slots: 4}, 4, 4},
 		{"--max-memory", []float64{400}, Options{MostSlots: 30}, 4, 30},
 	} {

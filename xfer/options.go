@@ -120,8 +120,9 @@ type Options struct {
 	// local ones beside Rail, where that names one.
 	Rails     int
 	MoreRails []string
-	// QPs and Slots are, with 0, as many as the rate of the RDMA devices here asks for: 1
-	// and DefaultSlots where that is 50 Gb/s or not known, or without RDMA.
+	// QPs and Slots are, with 0, as many as the rate of the RDMA devices here asks for, and
+	// slots for the workers that wait for disks: 1 and DefaultSlots where the rate is not
+	// known, or without RDMA.
 	QPs        int
 	ChunkBytes int
 	Slots      int

@@ -38,7 +38,7 @@ const (
 	memoryGBs, directPasses = 500.0, 3
 	// computing and underWay are chunker.Workers and chunker.DiskWorkers where there are
 	// many processors.
-	computing, underWay = 24, 48
+	computing, underWay = 24, 96
 	modelChunk          = 1 << 20
 )
 

@@ -43,6 +43,13 @@ func TestBeyond(t *testing.T) {
 	}
 }
 
+func TestBeyondStart(t *testing.T) {
+	got := beyondStart([]float64{64, 128}, []float64{1, 0}, 128)
+	if want := []float64{128, 128}; !slices.Equal(got, want) {
+		t.Errorf("beyondStart = %v, want %v", got, want)
+	}
+}
+
 func TestInMilliseconds(t *testing.T) {
 	c := inMilliseconds(&competitor{name: "sleep"}, "sleep", "0.2")
 	took, err := c.run(t.Context())

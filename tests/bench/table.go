@@ -52,7 +52,7 @@ func printTable(w io.Writer, rows []row) error {
 		peer, ratio, goal, verdict := "", "", fmt.Sprintf("<= %g %s", r.goal, r.unit), "met"
 		if r.peer != "" {
 			peer = r.peer + ": " + spread(r.peers, r.unit)
-			ratio, goal = fmt.Sprintf("%.2f", r.ratio()), fmt.Sprintf(">= %g", r.goal)
+			ratio, goal = fmt.Sprintf("%.2f", r.ratio()), fmt.Sprintf(">= %.3g", r.goal)
 		}
 		if r.within > 0 {
 			goal = fmt.Sprintf("1 +- %g", r.within)

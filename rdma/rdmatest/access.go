@@ -239,6 +239,7 @@ func testDeregisterWhileWritten(t *testing.T, s *suite) {
 	if err := p.b.mr.Close(); err != nil {
 		t.Errorf("close region: %v", err)
 	}
+	time.Sleep(s.LandsLate)
 	clear(p.b.mem)
 	p.a.await("Closed", func() bool { return len(p.a.got().closed) == 1 })
 	p.b.await("Closed", func() bool { return len(p.b.got().closed) == 1 })

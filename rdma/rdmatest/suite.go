@@ -65,6 +65,10 @@ type Config struct {
 	// differ by a defect: siw's kernel driver checks only the right for writes, as a
 	// comment in its source says.
 	ReadsUnchecked bool
+	// LandsLate is for how long after MR.Close a Write may still land that was landing then.
+	// Devices differ by a defect: siw's kernel driver asks whether a region is there before
+	// it copies what a packet brought, and does not wait for that copy when the region goes.
+	LandsLate time.Duration
 	// OneProcess: the provider reaches no other process, so the cases with a second
 	// process are left out. Providers differ by nature: this holds for a provider that
 	// runs over a pipe.

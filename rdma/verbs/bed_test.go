@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
@@ -72,7 +73,9 @@ func TestConformance(t *testing.T) {
 		switch deviceOf(t, p, g.device).Transport {
 		case rdma.IWARP:
 			cfg.ImmKind = rdma.ImmUnknown
-			cfg.ReadsUnchecked = strings.HasPrefix(g.device, "siw")
+			if strings.HasPrefix(g.device, "siw") {
+				cfg.ReadsUnchecked, cfg.LandsLate = true, 200*time.Millisecond
+			}
 		default:
 			cfg.ImmKind = rdma.ImmWrite
 			cfg.AccessTold = rdmatest.TellInitiator

@@ -14,12 +14,17 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// startWorkers starts drainSlots as often as writes can be under way.
+// startWorkers starts drainSlots as often as writes can be under way, and where the slots may
+// be in GPU memory for its gatherer, too.
 func (k *sink) startWorkers(ctx context.Context, g *errgroup.Group) {
+	n := k.session.diskWorkers()
 	if k.session.ringWish.Placement.GPU == wire.GPUOff {
-		k.session.waiters = k.session.diskWorkers()
+		k.session.waiters = n
+	} else {
+		n++
+		k.device = newDeviceLandings(k.session.terms.Slots)
 	}
-	for i := range k.session.diskWorkers() {
+	for i := range n {
 		g.Go(func() error { return k.drainSlots(ctx, i) })
 	}
 }
@@ -30,10 +35,10 @@ func (k *sink) drainSlots(ctx context.Context, worker int) error {
 	if err := k.session.link.awaitRing(ctx); err != nil {
 		return err
 	}
+	k.session.link.ring.Node.Stay()
 	if k.session.link.ring.Device != nil {
 		return k.drainDevice(ctx, worker)
 	}
-	k.session.link.ring.Node.Stay()
 	w := lander{sink: k, turn: &turn{turns: k.turns}}
 	w.chunk.init()
 	defer w.unpack.close()

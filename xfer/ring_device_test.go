@@ -426,3 +426,28 @@ func TestGPUDirectOfTouchedChunks(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// The GPU digests what arrives together in one launch, not each chunk by itself, and half of
+// a ring at most.
+func TestLaunchesForManyChunks(t *testing.T) {
+	const slots, chunks = 8, 32
+	log := filepath.Join(t.TempDir(), "log")
+	w, gpus := tcpWay(t), fakeGPUs(t, "late=10", "launches", "log="+log)
+	s, src := serve(t, w, func(c *xfer.ServerConfig) { c.GPUs = gpus }), t.TempDir()
+	write(t, filepath.Join(src, "large"), randomBytes(t, chunks<<20))
+	o := w.options(t)
+	o.RemoteGPU, o.Slots, o.ChunkBytes = "0", slots, 1<<20
+	if _, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, s.ep, "copy", o); err != nil {
+		t.Fatal(err)
+	}
+	sameTree(t, src, filepath.Join(s.root, "copy"))
+	told, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Each batch has two kernels, as has the trial before the first.
+	batches := bytes.Count(told, []byte("launch 0\n"))/2 - 1
+	if least, most := chunks/(slots/2), chunks*2/5; batches < least || batches > most {
+		t.Errorf("%d chunks in %d batches, want %d to %d", chunks, batches, least, most)
+	}
+}

@@ -47,6 +47,7 @@ type sink struct {
 	finished  chan *sinkEntry // the publisher's queue
 	openFiles *fileTokens
 	turns     turns
+	device    deviceLandings  // of slots in GPU memory
 	stop      <-chan struct{} // closed when the session ends
 	progress  chan struct{}   // holds a token when something has ended
 	drained   chan struct{}   // closed when everything has ended

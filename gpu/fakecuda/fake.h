@@ -27,6 +27,7 @@
  *   log=PATH             a line is added to the file whenever a context is made
  *                        ("context GPU") or ended ("end GPU"), and a module is
  *                        loaded ("module GPU")
+ *   launches             and whenever a kernel is launched ("launch GPU")
  *   memory=MiB           of each GPU; 4096 without it
  *   cc=MAJOR.MINOR       compute capability; 9.0 without it. Below 9.0 the GPU
  *                        orders no writes of RDMA devices (attribute 118). Of
@@ -120,7 +121,7 @@ enum { FAKE_GPUS_MAX = 8, FAKE_PARAMS_MAX = 16 };
 struct fake_modes {
 	int gpus, reversed, mig, slowopen_ms, slowload_ms, memory_mib, late_ms, slowcopy_ms, cc_major, cc_minor;
 	int dmabuf, peermem, c2c, prohibited, flush, oom, unaligned, bar1_mib, bar1full, nvml, strict, noload, nojit, nocubin;
-	int badlaunch, badkernel, hang;
+	int badlaunch, badkernel, hang, launches;
 	char hangfile[256], log[256];
 	int init; /* what cuInit returns */
 };

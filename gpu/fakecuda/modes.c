@@ -97,5 +97,6 @@ void fake_modes_read(struct fake_modes *out)
 	out->hang = has("hang");
 	text("hangfile", out->hangfile, sizeof out->hangfile);
 	text("log", out->log, sizeof out->log);
+	out->launches = has("launches");
 	out->badkernel = has("badkernel");
 }

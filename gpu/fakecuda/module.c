@@ -273,6 +273,8 @@ EXPORT int cuLaunchKernel(struct function *f, unsigned grid_x, unsigned grid_y, 
 		return fake_leave(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
 	for (int i = 0; i < op.kernel->params; i++)
 		op.args[i] = *(const uint64_t *)params[i];
+	if (fake_modes.launches)
+		fake_log("launch", ctx->device);
 	return fake_leave(fake_queue(ctx, s, &op));
 }
 

@@ -22,10 +22,11 @@ type Device struct {
 	pinned *gpu.Pinned // the host's payload slots
 	memory wire.Memory
 	path   gpu.PathClass // to the rail's device; 0 where that device is in software
-	// Workers have all that they need before the peer is told of this ring. A refusal
-	// of the GPU is thus known while host memory can still take its place.
-	Workers []*Worker
-	// Batch is how many chunks a worker takes at once, at most.
+	// Workers, and a sink's Gatherer, have all that they need before the peer is told of this
+	// ring. A refusal of the GPU is thus known while host memory can still take its place.
+	Workers  []*Worker
+	Gatherer *Worker
+	// Batch is how many chunks a source's worker, or the Gatherer, takes at once, at most.
 	Batch int
 	// page is host memory for trials and flushes. pageMR is its registration. loop is
 	// the connection that they run over; nil where the ring is staged.
@@ -140,6 +141,9 @@ func (d *Device) close() error {
 		return nil
 	}
 	var errs []error
+	if d.Gatherer != nil {
+		errs = append(errs, d.Gatherer.close())
+	}
 	for _, w := range d.Workers {
 		errs = append(errs, w.close())
 	}

@@ -88,23 +88,47 @@ func TestPlaceInGPUMemory(t *testing.T) {
 				if direct := tc.rung.Direct(); r.Device.Direct() != direct || (r.Payload == nil) != direct {
 					t.Errorf("%s: direct is %t, and %d bytes are in host memory", role, r.Device.Direct(), len(r.Payload))
 				}
-				checkWorkers(t, r, tc.touched == nil, tc.rung.Direct() && role == "sink")
+				if role == "sink" {
+					checkGatherer(t, r, tc.touched == nil, tc.rung.Direct())
+				} else {
+					checkWorkers(t, r, tc.touched == nil)
+				}
 			}
 		})
 	}
 }
 
-// checkWorkers holds what the workers of a ring of 16 slots have against what they need.
-func checkWorkers(t *testing.T, r *Ring, digests, private bool) {
+// checkWorkers holds what the workers of a source's ring of 16 slots have against what they
+// need.
+func checkWorkers(t *testing.T, r *Ring, digests bool) {
 	t.Helper()
 	d := r.Device
-	if r.Slots != 16 || d.Slots.Len() != 16*testSlotBytes || len(d.Workers) != MaxDeviceWorkers || d.Batch != 2 {
+	if r.Slots != 16 || d.Slots.Len() != 16*testSlotBytes || len(d.Workers) != MaxDeviceWorkers || d.Batch != 2 || d.Gatherer != nil {
 		t.Errorf("%d slots in %d bytes, %d workers, batches of %d", r.Slots, d.Slots.Len(), len(d.Workers), d.Batch)
 	}
+	checkBounces(t, d, digests)
+}
+
+// checkGatherer does so for a sink's ring.
+func checkGatherer(t *testing.T, r *Ring, digests, private bool) {
+	t.Helper()
+	d := r.Device
+	if r.Slots != 16 || d.Slots.Len() != 16*testSlotBytes || len(d.Workers) != 2*MaxDeviceWorkers || d.Batch != 8 || d.Gatherer == nil {
+		t.Fatalf("%d slots in %d bytes, %d workers, batches of %d", r.Slots, d.Slots.Len(), len(d.Workers), d.Batch)
+	}
+	g := d.Gatherer
+	if (g.Hasher != nil) != digests || (g.Private != nil) != private || private && g.Private.Len() != d.Slots.Len() || len(g.Bounces) != 0 {
+		t.Errorf("a hasher: %t, want %t; private copies: %t, want %t; %d bounces", g.Hasher != nil, digests, g.Private != nil, private, len(g.Bounces))
+	}
+	checkBounces(t, d, false)
+}
+
+func checkBounces(t *testing.T, d *Device, digests bool) {
+	t.Helper()
 	pinned := 0
 	for _, w := range d.Workers {
-		if (w.Hasher != nil) != digests || (w.Private != nil) != private || w.At(3) != 3*testSlotBytes {
-			t.Errorf("a hasher: %t, want %t; private copies: %t, want %t", w.Hasher != nil, digests, w.Private != nil, private)
+		if (w.Hasher != nil) != digests || w.Private != nil || w.At(3) != 3*testSlotBytes {
+			t.Errorf("a worker has a hasher: %t, want %t; private copies: %t", w.Hasher != nil, digests, w.Private != nil)
 		}
 		for i := range w.Bounces {
 			pinned += len(w.Bounces[i].Mem)

@@ -7,28 +7,29 @@ import (
 
 	"gdrcp/gpu"
 	"gdrcp/manifest"
+	"gdrcp/rdma"
 	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sys/unix"
 )
 
 // Worker is what a goroutine needs to move chunks between host memory and slots in GPU
-// memory: a stream of its own, bounce buffers that the GPU reaches without a copy, and
-// a hasher. The ring owns the Worker. One goroutine at a time uses it.
+// memory, or to digest them there: a stream of its own, bounce buffers that the GPU reaches
+// without a copy, and a hasher. The ring owns the Worker. One goroutine at a time uses it.
 type Worker struct {
 	Device    *Device
 	slotBytes int
 	Stream    *gpu.Stream
 	Bounces   []Bounce
-	// Hasher digests the batch of chunks that Jobs describes. It is nil where the
-	// processor digests. Jobs has room for all extents of a batch. The ring itself does
-	// not read it.
+	// Hasher digests the batch of chunks that Jobs describes. A source's workers have one,
+	// and a sink's Gatherer, but nobody where the processor digests. Jobs has room for all
+	// extents of a batch. The ring itself does not read it.
 	Hasher *gpu.Hasher
 	Jobs   []gpu.HashJob
 	done   *gpu.Mark // in the stream behind a batch
-	// Private holds copies of slots that the peer can still write to, where a manifest
-	// says, or will say, what arrived. The bytes written are then the bytes hashed. It
-	// is nil where no copies are needed.
+	// Private holds a Gatherer's copies of slots that the peer can still write to, each
+	// where its slot is, where a manifest says, or will say, what arrived. The bytes written
+	// are then the bytes hashed. It is nil where no copies are needed.
 	Private *gpu.Memory
 }
 
@@ -40,20 +41,30 @@ type Bounce struct {
 	Mark   *gpu.Mark
 }
 
-// bouncesPerWorker is 2: a worker copies one chunk over the bus while it reads or
-// writes the file of another.
+// bouncesPerWorker is 2: a source's worker copies one chunk over the bus while it reads the
+// file of another. A sink has twice as many workers instead, with one each, so that more of
+// them can wait for a disk.
 const bouncesPerWorker = 2
 
-// deviceBatch is how many chunks a worker takes at once: many to a launch, but not so
-// many that the other workers have none.
+// deviceBatch is how many chunks a source's worker takes at once: many to a launch, but not
+// so many that the other workers have none.
 func deviceBatch(slots, workers int) int { return min(max(1, slots/(2*workers)), 64) }
+
+// gatheredBatch is how many chunks a sink's Gatherer takes at once: half of the ring, so that
+// the other half fills meanwhile.
+func gatheredBatch(slots, slotBytes int) int {
+	return max(1, min(slots/2, gatheredBytes/slotBytes))
+}
+
+// gatheredBytes is how much keeps a GPU busy for much longer than a launch takes.
+const gatheredBytes = 64 << 20
 
 // MaxDeviceWorkers is how many workers share a GPU at most. They wait for the GPU more
 // than they compute.
 const MaxDeviceWorkers = 4
 
 // BounceBytes is how many bytes of host memory the workers of a ring in GPU memory pin
-// beside it, where that many goroutines fill or drain it.
+// beside it, where that many goroutines fill it, or half as many drain it.
 func BounceBytes(workers, slotBytes int) int64 {
 	return int64(min(workers, MaxDeviceWorkers)*bouncesPerWorker) * int64(slotBytes)
 }
@@ -61,23 +72,45 @@ func BounceBytes(workers, slotBytes int) int64 {
 // openWorkers makes the workers of a ring in GPU memory, each with all that it will
 // need. After an error the ring closes those that were made.
 func (p *placer) openWorkers(r *Ring) error {
-	n, d, digests := min(p.Workers, MaxDeviceWorkers), r.Device, p.Touched == nil
+	d, digests := r.Device, p.Touched == nil
+	n, need := min(p.Workers, MaxDeviceWorkers), workerNeeds{bounces: bouncesPerWorker, digests: digests}
 	d.Batch = deviceBatch(r.Slots, n)
-	for range n {
-		w := &Worker{Device: d, slotBytes: r.SlotBytes, Bounces: make([]Bounce, bouncesPerWorker)}
-		d.Workers = append(d.Workers, w)
-		err := w.open(digests, p.CopySlots && d.Direct())
-		if err == nil && len(d.Workers) == 1 && digests {
-			err = w.tryDigest()
-		}
-		if err != nil {
+	if p.Access&rdma.RemoteWrite != 0 {
+		d.Batch = gatheredBatch(r.Slots, r.SlotBytes)
+		n, need = n*bouncesPerWorker, workerNeeds{bounces: 1}
+		d.Gatherer = &Worker{Device: d, slotBytes: r.SlotBytes}
+		if err := d.Gatherer.open(r, workerNeeds{digests: digests, private: p.CopySlots && d.Direct()}); err != nil {
 			return fmt.Errorf("prepare the GPU: %w", unsupported(err))
 		}
+	}
+	for range n {
+		w := &Worker{Device: d, slotBytes: r.SlotBytes}
+		d.Workers = append(d.Workers, w)
+		if err := w.open(r, need); err != nil {
+			return fmt.Errorf("prepare the GPU: %w", unsupported(err))
+		}
+	}
+	if !digests {
+		return nil
+	}
+	hasher := d.Workers[0]
+	if d.Gatherer != nil {
+		hasher = d.Gatherer
+	}
+	if err := hasher.tryDigest(d.Workers[0].Bounces[0].Mem); err != nil {
+		return fmt.Errorf("prepare the GPU: %w", unsupported(err))
 	}
 	return nil
 }
 
-func (w *Worker) open(digests, private bool) (err error) {
+// workerNeeds is what a Worker is to have.
+type workerNeeds struct {
+	bounces int
+	digests bool
+	private bool
+}
+
+func (w *Worker) open(r *Ring, need workerNeeds) (err error) {
 	batch := w.Device.Batch
 	if w.Stream, err = w.Device.gpu.NewStream(); err != nil {
 		return err
@@ -85,9 +118,10 @@ func (w *Worker) open(digests, private bool) (err error) {
 	if w.done, err = w.Device.gpu.NewMark(); err != nil {
 		return err
 	}
+	w.Bounces = make([]Bounce, need.bounces)
 	for i := range w.Bounces {
 		b := &w.Bounces[i]
-		if b.Mem, err = Map(w.slotBytes); err != nil {
+		if b.Mem, err = r.mapNear(w.slotBytes); err != nil {
 			return err
 		}
 		if b.pinned, err = w.Device.gpu.Pin(b.Mem); err != nil {
@@ -97,23 +131,23 @@ func (w *Worker) open(digests, private bool) (err error) {
 			return err
 		}
 	}
-	if digests {
+	if need.digests {
 		w.Jobs = make([]gpu.HashJob, 0, batch*wire.MaxExtents)
 		if w.Hasher, err = w.Device.gpu.NewHasher(batch*wire.MaxExtents, batch*w.slotBytes); err != nil {
 			return err
 		}
 	}
-	if private {
-		w.Private, err = w.Device.gpu.Alloc(batch * w.slotBytes)
+	if need.private {
+		w.Private, err = w.Device.gpu.Alloc(r.Slots * w.slotBytes)
 	}
 	return err
 }
 
 // tryDigest has the GPU digest the beginning of the slots, and compares the result with
-// the processor's. A kernel that loads may still not run.
-func (w *Worker) tryDigest() error {
+// the processor's. A kernel that loads may still not run. pinned is memory of a slot's size.
+func (w *Worker) tryDigest(pinned []byte) error {
 	n := min(tryDigestBytes, w.slotBytes)
-	plain := w.Bounces[0].Mem[:n]
+	plain := pinned[:n]
 	if _, err := rand.Read(plain); err != nil {
 		return err
 	}

@@ -1,0 +1,281 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"gdrcp/gpu"
+	"gdrcp/manifest"
+	"gdrcp/xfer/internal/ring"
+	"gdrcp/xfer/internal/stat"
+	"gdrcp/xfer/internal/wire"
+)
+
+// gatherDeviceTime is how long a batch of chunks waits for more of them. It costs a flush, a
+// launch and the wait for both, however many chunks it has.
+const gatherDeviceTime = 200 * time.Microsecond
+
+// deviceLanding is a chunk in GPU memory on its way to the files. Its bytes are in mem, from
+// offset at on. The gatherer owns it first, then one writer.
+type deviceLanding struct {
+	chunk   landing
+	a       filledSlot
+	r       wire.ReturnedSlot
+	mem     *gpu.Memory
+	at      int
+	damaged bool // the payload did not decode
+	// jobs has for each extent the number of its job in the launch, or noJob, and digests
+	// what the GPU made of it.
+	jobs    []int
+	digests []manifest.Digest
+}
+
+// noJob is an extent that the GPU does not digest.
+const noJob = -1
+
+// deviceLandings are the ways between the gatherer and the writers: to these, and back when
+// a landing is of no more use. That is before its slot is given back, so there are never more
+// landings than slots, and neither way is ever full.
+type deviceLandings struct {
+	gathered, idle chan *deviceLanding
+}
+
+func newDeviceLandings(slots int) deviceLandings {
+	return deviceLandings{make(chan *deviceLanding, slots), make(chan *deviceLanding, slots)}
+}
+
+// take returns a landing that is of no use to anybody.
+func (d *deviceLandings) take() *deviceLanding {
+	select {
+	case l := <-d.idle:
+		return l
+	default:
+	}
+	l := &deviceLanding{}
+	l.chunk.init()
+	return l
+}
+
+// deviceGatherer takes what arrives in GPU memory, many chunks at once: one flush makes them
+// readable, and one launch digests them. It hands them to the writers, which work beside it.
+// Where the processor digests, so do the writers, and the gatherer only hands on.
+type deviceGatherer struct {
+	sink   *sink
+	gpu    *ring.Worker
+	unpack unpacker
+	timer  *time.Timer
+	batch  []*deviceLanding // cap: the largest batch
+}
+
+// gatherDevice runs the gatherer. There is one for a ring.
+func (k *sink) gatherDevice(ctx context.Context) error {
+	d := k.session.link.ring.Device
+	g := &deviceGatherer{sink: k, gpu: d.Gatherer, timer: time.NewTimer(gatherDeviceTime), batch: make([]*deviceLanding, 0, d.Batch)}
+	defer g.timer.Stop()
+	defer g.unpack.close()
+	for {
+		a, err := k.receiver.awaitSlot(ctx)
+		if err != nil {
+			return err
+		}
+		if err := g.gather(ctx, a); err != nil {
+			return err
+		}
+		if g.gpu.Hasher != nil && len(g.batch) > 0 {
+			if err := g.verify(ctx); err != nil {
+				return err
+			}
+		}
+		for _, l := range g.batch {
+			k.device.gathered <- l
+		}
+	}
+}
+
+// gather fills the batch, beginning with a, until it is full, or has waited for
+// gatherDeviceTime, or nothing more can arrive.
+func (g *deviceGatherer) gather(ctx context.Context, a filledSlot) error {
+	g.batch = g.batch[:0]
+	g.timer.Reset(gatherDeviceTime)
+	for {
+		if err := g.add(a); err != nil {
+			return err
+		}
+		if len(g.batch) == cap(g.batch) {
+			return nil
+		}
+		select {
+		case a = <-g.sink.receiver.work:
+			continue
+		default:
+		}
+		if g.gpu.Hasher == nil || g.sink.receiver.isFull() {
+			return nil
+		}
+		select {
+		case a = <-g.sink.receiver.work:
+		case <-g.timer.C:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// add takes a chunk into the batch, if the chunk's turn has come and its header is whole.
+func (g *deviceGatherer) add(a filledSlot) error {
+	l := g.sink.device.take()
+	l.a, l.r, l.damaged = a, wire.ReturnedSlot{Slot: uint32(a.slot), Generation: a.generation}, false
+	done, err := g.sink.open(&l.chunk, a, &l.r)
+	switch {
+	case err != nil:
+		return err
+	case done && !l.r.Again:
+		g.batch = append(g.batch, l)
+		return nil
+	}
+	r := l.r
+	g.sink.device.idle <- l
+	if done {
+		g.sink.receiver.giveBack(r)
+	}
+	return nil
+}
+
+// verify has the GPU digest the batch, and waits for it.
+func (g *deviceGatherer) verify(ctx context.Context) error {
+	if err := g.bring(ctx); err != nil {
+		return err
+	}
+	if err := g.hash(); err != nil {
+		return err
+	}
+	from := stat.Now()
+	if err := g.gpu.Wait(); err != nil {
+		return err
+	}
+	g.sink.session.spent(stat.Digests, from)
+	for _, l := range g.batch {
+		l.digests = l.digests[:0]
+		for _, job := range l.jobs {
+			var d manifest.Digest
+			if job != noJob {
+				d = g.gpu.Hasher.Digest(job)
+			}
+			l.digests = append(l.digests, d)
+		}
+	}
+	return nil
+}
+
+// bring makes the batch's bytes readable in GPU memory.
+func (g *deviceGatherer) bring(ctx context.Context) error {
+	if !g.gpu.Device.Direct() {
+		for _, l := range g.batch {
+			if err := g.sink.stage(g.gpu, &g.unpack, l); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := g.flush(ctx); err != nil {
+		return err
+	}
+	for _, l := range g.batch {
+		if l.chunk.header.Codec != wire.CodecPlain {
+			return fmt.Errorf("%w: chunk %d is compressed, which was not agreed", ErrProtocol, l.chunk.header.ID)
+		}
+		l.mem, l.at = g.gpu.Device.Slots, g.gpu.At(l.a.slot)
+		if g.gpu.Private == nil {
+			continue
+		}
+		if err := g.gpu.Stream.Copy(g.gpu.Private, l.at, l.mem, l.at, int(l.chunk.header.PlainBytes)); err != nil {
+			return err
+		}
+		l.mem = g.gpu.Private
+	}
+	return nil
+}
+
+// flush makes the bytes of the batch that arrived visible to the GPU.
+func (g *deviceGatherer) flush(ctx context.Context) error {
+	for _, l := range slices.Backward(g.batch) {
+		// A chunk of empty files brings no bytes. The chunks before it may bring some.
+		if n := l.chunk.header.StoredBytes; n > 0 {
+			return g.sink.session.link.ring.Flush(ctx, l.a.slot, int(n))
+		}
+	}
+	return nil
+}
+
+// stage begins to copy a chunk from the host's slot to the GPU's, where the peer can no
+// longer reach it.
+func (k *sink) stage(w *ring.Worker, u *unpacker, l *deviceLanding) error {
+	h, slot := &l.chunk.header, k.session.link.ring.Slot(l.a.slot)
+	plain, err := u.unseal(k.receiver.seals, h, slot[:h.StoredBytes], k.session.terms.ChunkBytes)
+	if err == nil {
+		plain, err = u.unpack(h.Codec, plain, h.PlainBytes, k.session.terms.ChunkBytes)
+	}
+	if l.damaged = errors.Is(err, errPayload); l.damaged {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if h.Codec != wire.CodecPlain || k.receiver.seals != nil {
+		// The GPU copies from the slot, because the slot is pinned.
+		plain = slot[:copy(slot, plain)]
+	}
+	l.mem, l.at = w.Device.Slots, w.At(l.a.slot)
+	return w.Stream.ToDevice(l.mem, l.at, plain)
+}
+
+// hash begins to digest every extent of the batch that brings bytes.
+func (g *deviceGatherer) hash() error {
+	w := g.gpu
+	w.Jobs = w.Jobs[:0]
+	for _, l := range g.batch {
+		l.jobs = l.jobs[:0]
+		plain := int64(0)
+		for i := range l.chunk.header.Extents {
+			x := &l.chunk.header.Extents[i]
+			job, err := g.jobOf(l, x)
+			if err != nil {
+				return err
+			}
+			if job != noJob {
+				plain += x.Length
+			}
+			l.jobs = append(l.jobs, job)
+		}
+		if plain > int64(g.sink.session.terms.ChunkBytes) {
+			return fmt.Errorf("%w: chunk %d has extents of %d bytes", ErrProtocol, l.chunk.header.ID, plain)
+		}
+	}
+	if len(w.Jobs) == 0 {
+		return nil
+	}
+	return w.Hasher.Begin(w.Stream, w.Jobs)
+}
+
+// jobOf adds the digest of an extent to the launch and returns its number there.
+func (g *deviceGatherer) jobOf(l *deviceLanding, x *wire.Extent) (int, error) {
+	if l.damaged {
+		return noJob, nil
+	}
+	e, err := g.sink.entry(x.Entry)
+	if err != nil || e == nil {
+		return noJob, err
+	}
+	if brings, err := g.sink.checkExtent(&l.chunk.header, e, x); err != nil || !brings {
+		return noJob, err
+	}
+	if x.SlotOff%extentAlign != 0 {
+		return noJob, fmt.Errorf("%w: an extent at byte %d of its chunk", ErrProtocol, x.SlotOff)
+	}
+	g.gpu.Jobs = append(g.gpu.Jobs, ring.HashJob(l.mem, l.at, x, &g.sink.session.terms, e.Size))
+	return len(g.gpu.Jobs) - 1, nil
+}

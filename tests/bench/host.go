@@ -64,7 +64,7 @@ func benchHost(ctx context.Context, o options) error {
 		{"file", h.compareFile}, {"resume", h.compareResume}, {"checksum", h.compareChecksum}, {"disk", h.compareDisk}, {"rails", h.compareRails},
 		{"memory", h.compareMemory}, {"tree", h.compareTree}, {"first", h.firstByte}, {"small", h.smallFile}, {"ssh", h.smallFileOverSSH},
 	} {
-		if o.only != "" && o.only != c.name {
+		if !o.wants(c.name) {
 			continue
 		}
 		known = true

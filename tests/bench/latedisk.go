@@ -16,7 +16,7 @@ const (
 	// lateGoal is how many times as much gdrcp moves as one request at a time does. It has
 	// eight under way on two processors.
 	lateGoal    = 0.85 * 8
-	lateDiskMiB = 640
+	lateDiskMiB = 1152
 	// lateParts divides the file for dd, which has one request under way.
 	lateParts = 8
 )
@@ -27,7 +27,8 @@ type lateDisk struct {
 	loop string // the device under it
 }
 
-const lateName = "gdrcp-late"
+// lateName is the device's name, and lateDiskName that of the comparison.
+const lateName, lateDiskName = "gdrcp-late", "late"
 
 func makeLateDisk(ctx context.Context, folder string) (d *lateDisk, err error) {
 	d = &lateDisk{dir: filepath.Join(folder, "late")}

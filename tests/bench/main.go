@@ -30,7 +30,7 @@ type options struct {
 	tree    string // folder whose copy is timed
 	folder  string // on tmpfs: work is done in a new folder in it
 	disk    string // on a disk: likewise
-	only    string // the one comparison of the host half to make, or empty for all
+	only    string // the one comparison to make, or empty for all
 	rounds  int
 	log     io.Writer // progress
 	sizes
@@ -61,7 +61,7 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&o.folder, "folder", "/dev/shm", "a `DIR` on tmpfs to work in")
 	flags.StringVar(&o.disk, "disk", "/var/tmp", "a `DIR` on a disk to work in")
 	flags.IntVar(&o.rounds, "rounds", rounds, "how often each competitor is timed")
-	flags.StringVar(&o.only, "only", "", "of the host half only the comparison `NAME`: file, resume, checksum, disk, rails, memory, tree, first, small or ssh")
+	flags.StringVar(&o.only, "only", "", "only the comparison `NAME`: of the host half file, resume, checksum, disk, rails, memory, tree, first, small or ssh, of the bed rxe0, siw0 or late")
 	isShort := flags.Bool("short", false, "move little, in one round, and judge nothing")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
@@ -89,6 +89,9 @@ func run(ctx context.Context, args []string) error {
 	}
 	return benchHost(ctx, o)
 }
+
+// wants reports whether a comparison is to be made.
+func (o options) wants(name string) bool { return o.only == "" || o.only == name }
 
 // print prints the table.
 func (o options) print(rows []row) error {

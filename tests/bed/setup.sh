@@ -91,7 +91,7 @@ pack_initrd() {
   cp /bin/busybox ird/bin/
   install -m 755 "$here/init" ird/init
   depmod -b "$PWD/root" "$release" 2>/dev/null || true # the stock tree names a few absent files
-  for m in 9p 9pnet_virtio virtio_net veth crc32_generic crc32c_generic libcrc32c sch_netem sch_tbf sch_ingress cls_u32 act_gact \
+  for m in 9p 9pnet_virtio virtio_net virtio_blk veth crc32_generic crc32c_generic libcrc32c sch_netem sch_tbf sch_ingress cls_u32 act_gact \
     dm_mod dm_flakey dm_delay loop xfs overlay fuse rdma_rxe ib_uverbs rdma_ucm rdma_cm ib_umad; do
     modprobe -d "$PWD/root" -S "$release" --show-depends "$m" 2>/dev/null | awk '/^insmod/{print $2}'
   done | awk '!seen[$0]++' >modules.list

@@ -5,6 +5,7 @@
 //	bench host -gdrcp FILE -tree DIR   loopback TCP, tmpfs to tmpfs: rsync and scp
 //	bench bed -gdrcp FILE              in a guest of the RDMA bed: ib_write_bw and rcopy
 //	bench wires -gdrcp FILE            in each of two guests: two devices and one
+//	bench guestdisk -gdrcp FILE        in a guest with a disk of its own
 //
 // With -short it moves little, and shows that every row of the table comes about.
 //
@@ -48,8 +49,8 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	o := options{log: os.Stderr, sizes: full}
-	if len(args) == 0 || !slices.Contains([]string{"host", "bed", "wires"}, args[0]) {
-		return fmt.Errorf("usage: bench host|bed|wires -gdrcp FILE [-tree DIR] [-rounds N] [-short]")
+	if len(args) == 0 || !slices.Contains([]string{"host", "bed", "wires", "guestdisk"}, args[0]) {
+		return fmt.Errorf("usage: bench host|bed|wires|guestdisk -gdrcp FILE [-tree DIR] [-rounds N] [-short]")
 	}
 	rounds := 3
 	if args[0] == "host" {
@@ -86,6 +87,8 @@ func run(ctx context.Context, args []string) error {
 		return benchBed(ctx, o)
 	case "wires":
 		return benchWires(ctx, o, os.Getenv("NODE"), os.Getenv("BED"))
+	case "guestdisk":
+		return benchGuestDisk(ctx, o)
 	}
 	return benchHost(ctx, o)
 }

@@ -86,10 +86,7 @@ var pinRefusals = map[syscall.Errno]refusal{
 }
 
 // registerFailed describes the refusal of a registration by the kernel.
-func (r *rail) registerFailed(region rdma.Region, access rdma.Access, number syscall.Errno) error {
-	if access&rdma.Unordered != 0 && r.cfg.Wire.Ordering == rdma.OrderingRelaxed && refusesOrdering(number) {
-		return r.orderingRefused(number)
-	}
+func (r *rail) registerFailed(region rdma.Region, number syscall.Errno) error {
 	op := &rdma.OpError{Op: registering(region), Device: r.dev.Name, Err: number}
 	reasons := importRefusals
 	if !importable(region) {

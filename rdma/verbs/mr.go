@@ -37,9 +37,12 @@ type mr struct {
 	access   rdma.Access
 	device   bool // memory that the processor does not touch
 	relaxed  bool
-	closed   atomic.Bool
-	once     sync.Once
-	err      error
+	// orderingRefused: the region cannot have relaxed ordering, and could be registered
+	// without.
+	orderingRefused bool
+	closed          atomic.Bool
+	once            sync.Once
+	err             error
 }
 
 // Register pins memory and registers it with the device.
@@ -67,8 +70,11 @@ func (r *rail) Register(region rdma.Region, access rdma.Access) (rdma.MR, error)
 			C.vb_mr_deregister(r.api, m.c)
 		}
 	}
-	if rc != 0 {
-		return nil, r.registerFailed(region, access, syscall.Errno(-rc))
+	switch number := syscall.Errno(-rc); {
+	case m.orderingRefused:
+		return nil, r.orderingRefused(number)
+	case rc != 0:
+		return nil, r.registerFailed(region, number)
 	}
 	m.lkey, m.rkey = uint32(m.c.lkey), uint32(m.c.rkey)
 	m.sinkLKey = m.lkey
@@ -82,7 +88,8 @@ func (r *rail) Register(region rdma.Region, access rdma.Access) (rdma.MR, error)
 }
 
 // register makes one registration, with relaxed ordering where that is wanted. Where auto
-// wants it, and the device refuses it, the registration is without.
+// wants it, and the device refuses it, the registration is without. Where the user wants it,
+// register finds out whether that is what the device refuses.
 func (m *mr) register(region rdma.Region, access rdma.Access) (out *C.struct_abi_mr, rc C.int) {
 	flags := accessFlags(access)
 	if access&rdma.Unordered == 0 || !relaxes(m.rail.cfg.Wire.Ordering, m.device) {
@@ -90,10 +97,16 @@ func (m *mr) register(region rdma.Region, access rdma.Access) (out *C.struct_abi
 	}
 	out, rc = m.registerBy(region, flags|C.ABI_ACCESS_RELAXED_ORDERING)
 	m.relaxed = rc == 0
-	if m.rail.cfg.Wire.Ordering == rdma.OrderingAuto && refusesOrdering(syscall.Errno(-rc)) {
-		return m.registerBy(region, flags)
+	if !refusesOrdering(syscall.Errno(-rc)) {
+		return out, rc
 	}
-	return out, rc
+	strict, other := m.registerBy(region, flags)
+	if m.rail.cfg.Wire.Ordering == rdma.OrderingAuto || other != 0 {
+		return strict, other
+	}
+	m.orderingRefused = true
+	C.vb_mr_deregister(m.rail.api, strict)
+	return nil, rc
 }
 
 // registerBy makes one registration, in the way that the region calls for.

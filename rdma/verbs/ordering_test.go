@@ -4,6 +4,7 @@ package verbs
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/klauspost/cpuid/v2"
@@ -73,6 +74,13 @@ func TestRelaxedOrdering(t *testing.T) {
 			}
 		})
 	}
+	t.Run("OnWhereTheMemoryIsRefused", func(t *testing.T) {
+		r := fakeRailBy(t, aRoCE, map[string]string{"ibv_reg_dmabuf_mr": importer("EBADF")}, rdma.Wire{Ordering: rdma.OrderingRelaxed})
+		_, err := r.Register(dmaBuf(0xE<<16|int(unix.EOPNOTSUPP)), rdma.RemoteWrite|rdma.Unordered)
+		if !errors.Is(err, rdma.ErrUnsupported) || strings.Contains(err.Error(), "relaxed ordering") {
+			t.Errorf("register: %v, which is not what was refused", err)
+		}
+	})
 	t.Run("DeviceMemory", func(t *testing.T) {
 		r := fakeRail(t, aRoCE, map[string]string{"ibv_reg_dmabuf_mr": importer("EBADF")})
 		m, err := r.Register(dmaBuf(7), rdma.RemoteWrite|rdma.Unordered)

@@ -30,8 +30,8 @@ type Config struct {
 	// CopySlots says that slots in GPU memory that the peer can write to are copied
 	// before they are digested. The workers need memory for that.
 	CopySlots bool
-	// Workers is how many goroutines fill or drain the slots, at least 1. A GPU has at
-	// most MaxDeviceWorkers of them.
+	// Workers is how many goroutines fill or drain the slots, at least 1. In GPU memory
+	// MaxDeviceWorkers at most fill them, and twice as many drain them.
 	Workers int
 	// Loops gets the rail's connections to itself, which trials and flushes use. It may
 	// be nil for a ring in host memory. The goroutine that polls the rail hands its

@@ -64,7 +64,7 @@ const gatheredBytes = 64 << 20
 const MaxDeviceWorkers = 4
 
 // BounceBytes is how many bytes of host memory the workers of a ring in GPU memory pin
-// beside it, where that many goroutines fill it, or half as many drain it.
+// beside it, for a Config with so many Workers. A source and a sink pin as much.
 func BounceBytes(workers, slotBytes int) int64 {
 	return int64(min(workers, MaxDeviceWorkers)*bouncesPerWorker) * int64(slotBytes)
 }

@@ -79,11 +79,11 @@ func (w *lander) isSame(now standing, e *sinkEntry, x *wire.Extent) (bool, error
 	}
 	b, from := w.old[:x.Length], stat.Now()
 	_, err := now.ReadAt(b, x.Off)
-	from = w.sink.session.spent(stat.Disk, from)
+	from = w.spent(stat.Disk, from)
 	if err != nil {
 		return false, err
 	}
-	defer w.sink.session.spent(stat.Digests, from)
+	defer w.spent(stat.Digests, from)
 	return p.DigestOf(x, e.Size, b) == x.Digest, nil
 }
 

@@ -14,8 +14,9 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// gatherDeviceTime is how long a batch of chunks waits for more of them. It costs a flush, a
-// launch and the wait for both, however many chunks it has.
+// gatherDeviceTime is for how long a batch of chunks waits for more of them while the writers
+// have others: it costs a flush, a launch and the wait for both, however many chunks it has.
+// A process that has nothing else to do may sleep for 1 ms instead.
 const gatherDeviceTime = 200 * time.Microsecond
 
 // deviceLanding is a chunk in GPU memory on its way to the files. Its bytes are in mem, from
@@ -36,15 +37,17 @@ type deviceLanding struct {
 // noJob is an extent that the GPU does not digest.
 const noJob = -1
 
-// deviceLandings are the ways between the gatherer and the writers: to these, and back when
+// deviceLandings are the ways between the gatherers and the writers: to these, and back when
 // a landing is of no more use. That is before its slot is given back, so there are never more
 // landings than slots, and neither way is ever full.
 type deviceLandings struct {
 	gathered, idle chan *deviceLanding
+	// gathering is held by the gatherer that takes chunks.
+	gathering chan struct{}
 }
 
 func newDeviceLandings(slots int) deviceLandings {
-	return deviceLandings{make(chan *deviceLanding, slots), make(chan *deviceLanding, slots)}
+	return deviceLandings{make(chan *deviceLanding, slots), make(chan *deviceLanding, slots), make(chan struct{}, 1)}
 }
 
 // take returns a landing that is of no use to anybody.
@@ -60,8 +63,9 @@ func (d *deviceLandings) take() *deviceLanding {
 }
 
 // deviceGatherer takes what arrives in GPU memory, many chunks at once: one flush makes them
-// readable, and one launch digests them. It hands them to the writers, which work beside it.
-// Where the processor digests, so do the writers, and the gatherer only hands on.
+// readable, and one launch digests them. While it waits for the GPU, another one takes what
+// has arrived by then. It hands the chunks to the writers, which work beside it. Where the
+// processor digests, so do the writers, and the gatherer only hands on.
 type deviceGatherer struct {
 	sink   *sink
 	gpu    *ring.Worker
@@ -70,24 +74,17 @@ type deviceGatherer struct {
 	batch  []*deviceLanding // cap: the largest batch
 }
 
-// gatherDevice runs the gatherer. There is one for a ring.
-func (k *sink) gatherDevice(ctx context.Context) error {
-	d := k.session.link.ring.Device
-	g := &deviceGatherer{sink: k, gpu: d.Gatherer, timer: time.NewTimer(gatherDeviceTime), batch: make([]*deviceLanding, 0, d.Batch)}
+// gatherDevice runs a gatherer.
+func (k *sink) gatherDevice(ctx context.Context, w *ring.Worker) error {
+	g := &deviceGatherer{sink: k, gpu: w, timer: time.NewTimer(gatherDeviceTime), batch: make([]*deviceLanding, 0, w.Device.Batch)}
 	defer g.timer.Stop()
 	defer g.unpack.close()
 	for {
-		a, err := k.receiver.awaitSlot(ctx)
-		if err != nil {
+		if err := g.begin(ctx); err != nil {
 			return err
 		}
-		if err := g.gather(ctx, a); err != nil {
+		if err := g.end(); err != nil {
 			return err
-		}
-		if g.gpu.Hasher != nil && len(g.batch) > 0 {
-			if err := g.verify(ctx); err != nil {
-				return err
-			}
 		}
 		for _, l := range g.batch {
 			k.device.gathered <- l
@@ -95,8 +92,30 @@ func (k *sink) gatherDevice(ctx context.Context) error {
 	}
 }
 
-// gather fills the batch, beginning with a, until it is full, or has waited for
-// gatherDeviceTime, or nothing more can arrive.
+// begin gathers a batch, and has the GPU begin to digest it. Other gatherers wait meanwhile.
+func (g *deviceGatherer) begin(ctx context.Context) error {
+	select {
+	case g.sink.device.gathering <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-g.sink.device.gathering }()
+	a, err := g.sink.receiver.awaitSlot(ctx)
+	if err != nil {
+		return err
+	}
+	if err := g.gather(ctx, a); err != nil || len(g.batch) == 0 || g.gpu.Hasher == nil {
+		return err
+	}
+	if err := g.bring(ctx); err != nil {
+		return err
+	}
+	return g.hash()
+}
+
+// gather fills the batch, beginning with a, with what is there. While the writers have other
+// chunks it waits for more, until the batch is full, or gatherDeviceTime is over, or nothing
+// can arrive.
 func (g *deviceGatherer) gather(ctx context.Context, a filledSlot) error {
 	g.batch = g.batch[:0]
 	g.timer.Reset(gatherDeviceTime)
@@ -112,7 +131,7 @@ func (g *deviceGatherer) gather(ctx context.Context, a filledSlot) error {
 			continue
 		default:
 		}
-		if g.gpu.Hasher == nil || g.sink.receiver.isFull() {
+		if g.gpu.Hasher == nil || len(g.sink.device.gathered) == 0 || g.sink.receiver.isFull() {
 			return nil
 		}
 		select {
@@ -145,19 +164,16 @@ func (g *deviceGatherer) add(a filledSlot) error {
 	return nil
 }
 
-// verify has the GPU digest the batch, and waits for it.
-func (g *deviceGatherer) verify(ctx context.Context) error {
-	if err := g.bring(ctx); err != nil {
-		return err
-	}
-	if err := g.hash(); err != nil {
-		return err
+// end waits for the GPU, and takes the batch's digests.
+func (g *deviceGatherer) end() error {
+	if len(g.batch) == 0 || g.gpu.Hasher == nil {
+		return nil
 	}
 	from := stat.Now()
 	if err := g.gpu.Wait(); err != nil {
 		return err
 	}
-	g.sink.session.spent(stat.Digests, from)
+	g.sink.tally.Spend(stat.Digests, from, len(g.gpu.Device.Gatherers))
 	for _, l := range g.batch {
 		l.digests = l.digests[:0]
 		for _, job := range l.jobs {
@@ -189,13 +205,14 @@ func (g *deviceGatherer) bring(ctx context.Context) error {
 			return fmt.Errorf("%w: chunk %d is compressed, which was not agreed", ErrProtocol, l.chunk.header.ID)
 		}
 		l.mem, l.at = g.gpu.Device.Slots, g.gpu.At(l.a.slot)
-		if g.gpu.Private == nil {
+		private := g.gpu.Device.Private
+		if private == nil {
 			continue
 		}
-		if err := g.gpu.Stream.Copy(g.gpu.Private, l.at, l.mem, l.at, int(l.chunk.header.PlainBytes)); err != nil {
+		if err := g.gpu.Stream.Copy(private, l.at, l.mem, l.at, int(l.chunk.header.PlainBytes)); err != nil {
 			return err
 		}
-		l.mem = g.gpu.Private
+		l.mem = private
 	}
 	return nil
 }
@@ -276,6 +293,6 @@ func (g *deviceGatherer) jobOf(l *deviceLanding, x *wire.Extent) (int, error) {
 	if x.SlotOff%extentAlign != 0 {
 		return noJob, fmt.Errorf("%w: an extent at byte %d of its chunk", ErrProtocol, x.SlotOff)
 	}
-	g.gpu.Jobs = append(g.gpu.Jobs, ring.HashJob(l.mem, l.at, x, &g.sink.session.terms, e.Size))
+	g.gpu.Jobs = append(g.gpu.Jobs, ring.HashJob(l.mem, l.at, x, &g.sink.session.terms, e.fileBytes()))
 	return len(g.gpu.Jobs) - 1, nil
 }

@@ -15,16 +15,18 @@ type deviceWriter struct {
 	gpu    *ring.Worker
 }
 
-// drainDevice is drainSlots for slots in GPU memory. The first worker is the gatherer.
+// drainDevice is drainSlots for slots in GPU memory. The first workers are gatherers.
 func (k *sink) drainDevice(ctx context.Context, worker int) error {
-	workers := k.session.link.ring.Device.Workers
-	switch {
-	case worker == 0:
-		return k.gatherDevice(ctx)
-	case worker > len(workers):
+	r := k.session.link.ring
+	d := r.Device
+	if worker >= len(d.Gatherers)+len(d.Workers) {
 		return nil
 	}
-	w := &deviceWriter{sink: k, lander: lander{sink: k}, gpu: workers[worker-1]}
+	r.Node.Stay()
+	if worker < len(d.Gatherers) {
+		return k.gatherDevice(ctx, d.Gatherers[worker])
+	}
+	w := &deviceWriter{sink: k, lander: lander{sink: k, writers: len(d.Workers)}, gpu: d.Workers[worker-len(d.Gatherers)]}
 	defer w.lander.unpack.close()
 	for {
 		select {
@@ -58,7 +60,7 @@ func (w *deviceWriter) land(ctx context.Context, l *deviceLanding) error {
 		x := &h.Extents[i]
 		data := mem[x.SlotOff : int64(x.SlotOff)+x.Length]
 		if w.digests() {
-			return data, w.sink.session.terms.DigestOf(x, e.Size, data) == x.Digest
+			return data, w.sink.session.terms.DigestOf(x, e.fileBytes(), data) == x.Digest
 		}
 		return data, l.jobs[i] != noJob && l.digests[i] == x.Digest
 	})
@@ -69,9 +71,9 @@ func (w *deviceWriter) land(ctx context.Context, l *deviceLanding) error {
 }
 
 // digests reports whether the processor digests, not the GPU.
-func (w *deviceWriter) digests() bool { return w.gpu.Device.Gatherer.Hasher == nil }
+func (w *deviceWriter) digests() bool { return w.gpu.Device.Gatherers[0].Hasher == nil }
 
-// fetch brings a chunk's plain bytes to the host.
+// fetch brings a chunk's plain bytes to the host. That counts as a part of writing them.
 func (w *deviceWriter) fetch(l *deviceLanding) (mem []byte, err error) {
 	if w.digests() {
 		if err := w.sink.stage(w.gpu, &w.lander.unpack, l); err != nil {
@@ -90,6 +92,6 @@ func (w *deviceWriter) fetch(l *deviceLanding) (mem []byte, err error) {
 	}
 	from := stat.Now()
 	err = b.Mark.Wait()
-	w.sink.session.spent(stat.Digests, from)
+	w.lander.spent(stat.Disk, from)
 	return b.Mem, err
 }

@@ -1,6 +1,7 @@
 package xfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"gdrcp/chunker"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/credit"
+	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 
@@ -15,13 +17,13 @@ import (
 )
 
 // startWorkers starts drainSlots as often as writes can be under way, and where the slots may
-// be in GPU memory for its gatherer, too.
+// be in GPU memory for the gatherers, too.
 func (k *sink) startWorkers(ctx context.Context, g *errgroup.Group) {
 	n := k.session.diskWorkers()
 	if k.session.ringWish.Placement.GPU == wire.GPUOff {
 		k.session.waiters = n
 	} else {
-		n++
+		n += ring.Gatherers
 		k.device = newDeviceLandings(k.session.terms.Slots)
 	}
 	for i := range n {
@@ -35,10 +37,13 @@ func (k *sink) drainSlots(ctx context.Context, worker int) error {
 	if err := k.session.link.awaitRing(ctx); err != nil {
 		return err
 	}
-	k.session.link.ring.Node.Stay()
 	if k.session.link.ring.Device != nil {
 		return k.drainDevice(ctx, worker)
 	}
+	if worker >= k.session.diskWorkers() {
+		return nil // of a GPU that did not take the slots
+	}
+	k.session.link.ring.Node.Stay()
 	w := lander{sink: k, turn: &turn{turns: k.turns}}
 	w.chunk.init()
 	defer w.unpack.close()
@@ -74,6 +79,13 @@ type lander struct {
 	// one that is compared.
 	private, old []byte
 	lastID       uint64
+	// writers is how many there are where the slots are in a GPU.
+	writers int
+}
+
+// spent is that of the session, or of the writers where the slots are in a GPU.
+func (w *lander) spent(on stat.Stage, since int64) (now int64) {
+	return w.sink.tally.Spend(on, since, cmp.Or(w.writers, w.sink.session.workers))
 }
 
 // landing is a chunk that is being landed: its header, copied out of the ring.
@@ -246,8 +258,8 @@ func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf fu
 	}
 	from := stat.Now()
 	data, ok := bytesOf(e, i)
-	from = w.sink.session.spent(stat.Digests, from)
-	spent := w.sink.session.spent
+	from = w.spent(stat.Digests, from)
+	spent := w.spent
 	defer func() { spent(stat.Disk, from) }()
 	why := errNotVerified
 	if ok {
@@ -267,7 +279,7 @@ func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf fu
 	if e.Sparse && !temp.IsCopy() {
 		to = temp.WriteSparse
 	}
-	if temp.WritesDirectly(len(data)) {
+	if temp.WritesDirectly(len(data)) && w.turn != nil {
 		w.turn.leave()
 		spent = w.sink.session.waited
 	}

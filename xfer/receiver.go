@@ -214,11 +214,12 @@ func (f *chunkReceiver) encodeLocked() (n int) {
 // returnedBytes bounds one slot in wire.MsgCredit.
 const returnedBytes = 3 + 10 + 1 + 2 + wire.MaxExtents*2
 
-// isFull reports whether every slot is with this end, so that nothing can arrive.
+// isFull reports whether every slot is with this end, or was not told to the source yet: then
+// nothing can arrive.
 func (f *chunkReceiver) isFull() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.slots.Busy() == f.session.link.ring.Slots
+	return f.slots.Busy()+len(f.credits) >= f.session.link.ring.Slots
 }
 
 // countIdleLocked counts the time since the last call for each worker that could have

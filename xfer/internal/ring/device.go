@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"gdrcp/gpu"
 	"gdrcp/rdma"
@@ -22,12 +23,15 @@ type Device struct {
 	pinned *gpu.Pinned // the host's payload slots
 	memory wire.Memory
 	path   gpu.PathClass // to the rail's device; 0 where that device is in software
-	// Workers, and a sink's Gatherer, have all that they need before the peer is told of this
+	// Workers, and a sink's Gatherers, have all that they need before the peer is told of this
 	// ring. A refusal of the GPU is thus known while host memory can still take its place.
-	Workers  []*Worker
-	Gatherer *Worker
-	// Batch is how many chunks a source's worker, or the Gatherer, takes at once, at most.
+	Workers, Gatherers []*Worker
+	// Batch is how many chunks a source's worker, or a Gatherer, takes at once, at most.
 	Batch int
+	// Private holds copies of slots that the peer can still write to, each where its slot is,
+	// where a manifest says, or will say, what arrived. The bytes written are then the bytes
+	// hashed. It is nil where no copies are needed.
+	Private *gpu.Memory
 	// page is host memory for trials and flushes. pageMR is its registration. loop is
 	// the connection that they run over; nil where the ring is staged.
 	page   []byte
@@ -141,11 +145,16 @@ func (d *Device) close() error {
 		return nil
 	}
 	var errs []error
-	if d.Gatherer != nil {
-		errs = append(errs, d.Gatherer.close())
+	// What one still does may be with the memory of another.
+	workers := slices.Concat(d.Gatherers, d.Workers)
+	for _, w := range workers {
+		errs = append(errs, w.drain())
 	}
-	for _, w := range d.Workers {
+	for _, w := range workers {
 		errs = append(errs, w.close())
+	}
+	if d.Private != nil {
+		errs = append(errs, d.Private.Close())
 	}
 	if d.pageMR != nil {
 		errs = append(errs, d.pageMR.Close())

@@ -28,7 +28,7 @@ type Config struct {
 	// does not digest.
 	Touched error
 	// CopySlots says that slots in GPU memory that the peer can write to are copied
-	// before they are digested. The workers need memory for that.
+	// before they are digested. That needs as much of the GPU's memory again.
 	CopySlots bool
 	// Workers is how many goroutines fill or drain the slots, at least 1. In GPU memory
 	// MaxDeviceWorkers at most fill them, and twice as many drain them.

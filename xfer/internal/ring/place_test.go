@@ -103,7 +103,7 @@ func TestPlaceInGPUMemory(t *testing.T) {
 func checkWorkers(t *testing.T, r *Ring, digests bool) {
 	t.Helper()
 	d := r.Device
-	if r.Slots != 16 || d.Slots.Len() != 16*testSlotBytes || len(d.Workers) != MaxDeviceWorkers || d.Batch != 2 || d.Gatherer != nil {
+	if r.Slots != 16 || d.Slots.Len() != 16*testSlotBytes || len(d.Workers) != MaxDeviceWorkers || d.Batch != 2 || d.Gatherers != nil || d.Private != nil {
 		t.Errorf("%d slots in %d bytes, %d workers, batches of %d", r.Slots, d.Slots.Len(), len(d.Workers), d.Batch)
 	}
 	checkBounces(t, d, digests)
@@ -113,12 +113,16 @@ func checkWorkers(t *testing.T, r *Ring, digests bool) {
 func checkGatherer(t *testing.T, r *Ring, digests, private bool) {
 	t.Helper()
 	d := r.Device
-	if r.Slots != 16 || d.Slots.Len() != 16*testSlotBytes || len(d.Workers) != 2*MaxDeviceWorkers || d.Batch != 8 || d.Gatherer == nil {
+	if r.Slots != 16 || d.Slots.Len() != 16*testSlotBytes || len(d.Workers) != 2*MaxDeviceWorkers || d.Batch != 4 || len(d.Gatherers) != Gatherers {
 		t.Fatalf("%d slots in %d bytes, %d workers, batches of %d", r.Slots, d.Slots.Len(), len(d.Workers), d.Batch)
 	}
-	g := d.Gatherer
-	if (g.Hasher != nil) != digests || (g.Private != nil) != private || private && g.Private.Len() != d.Slots.Len() || len(g.Bounces) != 0 {
-		t.Errorf("a hasher: %t, want %t; private copies: %t, want %t; %d bounces", g.Hasher != nil, digests, g.Private != nil, private, len(g.Bounces))
+	if (d.Private != nil) != private || private && d.Private.Len() != d.Slots.Len() {
+		t.Errorf("private copies: %t, want %t", d.Private != nil, private)
+	}
+	for _, g := range d.Gatherers {
+		if (g.Hasher != nil) != digests || len(g.Bounces) != 0 {
+			t.Errorf("a hasher: %t, want %t; %d bounces", g.Hasher != nil, digests, len(g.Bounces))
+		}
 	}
 	checkBounces(t, d, false)
 }
@@ -127,8 +131,8 @@ func checkBounces(t *testing.T, d *Device, digests bool) {
 	t.Helper()
 	pinned := 0
 	for _, w := range d.Workers {
-		if (w.Hasher != nil) != digests || w.Private != nil || w.At(3) != 3*testSlotBytes {
-			t.Errorf("a worker has a hasher: %t, want %t; private copies: %t", w.Hasher != nil, digests, w.Private != nil)
+		if (w.Hasher != nil) != digests || w.At(3) != 3*testSlotBytes {
+			t.Errorf("a worker has a hasher: %t, want %t", w.Hasher != nil, digests)
 		}
 		for i := range w.Bounces {
 			pinned += len(w.Bounces[i].Mem)
@@ -139,6 +143,17 @@ func checkBounces(t *testing.T, d *Device, digests bool) {
 	}
 	if got := BounceBytes(1, 10); got*MaxDeviceWorkers != BounceBytes(MaxDeviceWorkers, 10) {
 		t.Errorf("one worker pins %d bytes", got)
+	}
+}
+
+// A batch is a quarter of the ring, of which there are two, and no more than 64 MiB.
+func TestGatheredBatch(t *testing.T) {
+	for _, c := range []struct{ slots, slotBytes, want int }{
+		{1, 1 << 20, 1}, {3, 1 << 20, 1}, {16, 1 << 20, 4}, {256, 1 << 20, 64}, {256, 4 << 20, 16}, {16, 64 << 20, 1}, {256, 64 << 10, 64},
+	} {
+		if got := gatheredBatch(c.slots, c.slotBytes); got != c.want {
+			t.Errorf("%d slots of %d bytes: batches of %d, want %d", c.slots, c.slotBytes, got, c.want)
+		}
 	}
 }
 

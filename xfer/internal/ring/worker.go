@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 
 	"gdrcp/gpu"
 	"gdrcp/manifest"
@@ -22,15 +23,11 @@ type Worker struct {
 	Stream    *gpu.Stream
 	Bounces   []Bounce
 	// Hasher digests the batch of chunks that Jobs describes. A source's workers have one,
-	// and a sink's Gatherer, but nobody where the processor digests. Jobs has room for all
+	// and a sink's Gatherers, but nobody where the processor digests. Jobs has room for all
 	// extents of a batch. The ring itself does not read it.
 	Hasher *gpu.Hasher
 	Jobs   []gpu.HashJob
 	done   *gpu.Mark // in the stream behind a batch
-	// Private holds a Gatherer's copies of slots that the peer can still write to, each
-	// where its slot is, where a manifest says, or will say, what arrived. The bytes written
-	// are then the bytes hashed. It is nil where no copies are needed.
-	Private *gpu.Memory
 }
 
 // Bounce is pinned host memory for one chunk. Mark is in the stream behind the last
@@ -50,10 +47,14 @@ const bouncesPerWorker = 2
 // so many that the other workers have none.
 func deviceBatch(slots, workers int) int { return min(max(1, slots/(2*workers)), 64) }
 
-// gatheredBatch is how many chunks a sink's Gatherer takes at once: half of the ring, so that
-// the other half fills meanwhile.
+// Gatherers is how many a sink's ring in GPU memory has: one copies and launches while the
+// GPU works for the other.
+const Gatherers = 2
+
+// gatheredBatch is how many chunks a sink's Gatherer takes at once: so many that both have
+// half of the ring, and the other half fills meanwhile.
 func gatheredBatch(slots, slotBytes int) int {
-	return max(1, min(slots/2, gatheredBytes/slotBytes))
+	return max(1, min(slots/(2*Gatherers), gatheredBytes/slotBytes))
 }
 
 // gatheredBytes is how much keeps a GPU busy for much longer than a launch takes.
@@ -78,8 +79,7 @@ func (p *placer) openWorkers(r *Ring) error {
 	if p.Access&rdma.RemoteWrite != 0 {
 		d.Batch = gatheredBatch(r.Slots, r.SlotBytes)
 		n, need = n*bouncesPerWorker, workerNeeds{bounces: 1}
-		d.Gatherer = &Worker{Device: d, slotBytes: r.SlotBytes}
-		if err := d.Gatherer.open(r, workerNeeds{digests: digests, private: p.CopySlots && d.Direct()}); err != nil {
+		if err := p.openGatherers(r, digests); err != nil {
 			return fmt.Errorf("prepare the GPU: %w", unsupported(err))
 		}
 	}
@@ -93,21 +93,32 @@ func (p *placer) openWorkers(r *Ring) error {
 	if !digests {
 		return nil
 	}
-	hasher := d.Workers[0]
-	if d.Gatherer != nil {
-		hasher = d.Gatherer
-	}
-	if err := hasher.tryDigest(d.Workers[0].Bounces[0].Mem); err != nil {
+	if err := slices.Concat(d.Gatherers, d.Workers)[0].tryDigest(d.Workers[0].Bounces[0].Mem); err != nil {
 		return fmt.Errorf("prepare the GPU: %w", unsupported(err))
 	}
 	return nil
+}
+
+// openGatherers makes what a sink's ring has beside its workers.
+func (p *placer) openGatherers(r *Ring, digests bool) (err error) {
+	d := r.Device
+	for range Gatherers {
+		g := &Worker{Device: d, slotBytes: r.SlotBytes}
+		d.Gatherers = append(d.Gatherers, g)
+		if err := g.open(r, workerNeeds{digests: digests}); err != nil {
+			return err
+		}
+	}
+	if p.CopySlots && d.Direct() {
+		d.Private, err = d.gpu.Alloc(r.Slots * r.SlotBytes)
+	}
+	return err
 }
 
 // workerNeeds is what a Worker is to have.
 type workerNeeds struct {
 	bounces int
 	digests bool
-	private bool
 }
 
 func (w *Worker) open(r *Ring, need workerNeeds) (err error) {
@@ -137,10 +148,7 @@ func (w *Worker) open(r *Ring, need workerNeeds) (err error) {
 			return err
 		}
 	}
-	if need.private {
-		w.Private, err = w.Device.gpu.Alloc(r.Slots * w.slotBytes)
-	}
-	return err
+	return nil
 }
 
 // tryDigest has the GPU digest the beginning of the slots, and compares the result with
@@ -177,17 +185,22 @@ func (w *Worker) Wait() error {
 // tryDigestBytes is more than one block of threads digests, so that both kernels run.
 const tryDigestBytes = 160 << 10
 
-// close waits for what the stream still does, and closes everything.
+// drain waits for what the stream still does.
+func (w *Worker) drain() error {
+	if w.Stream == nil {
+		return nil
+	}
+	return w.Stream.Drain()
+}
+
+// close closes everything, once the streams of all workers were drained.
 func (w *Worker) close() error {
 	var errs []error
 	if w.Stream != nil {
-		errs = append(errs, w.Stream.Drain(), w.Stream.Close())
+		errs = append(errs, w.Stream.Close())
 	}
 	if w.Hasher != nil {
 		errs = append(errs, w.Hasher.Close())
-	}
-	if w.Private != nil {
-		errs = append(errs, w.Private.Close())
 	}
 	if w.done != nil {
 		errs = append(errs, w.done.Close())

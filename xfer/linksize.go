@@ -14,8 +14,8 @@ const (
 	// mostDefaultQPs is how many queue pairs a link gets unless the user says otherwise.
 	mostDefaultQPs = 4
 	// heldSeconds is for how long a slot is taken: its way there, the check, the write, and
-	// its way back. So much of what the links carry has to fit the ring, and beside it a slot
-	// for each worker that may wait for a disk, which takes longer.
+	// its way back. So much of what the links carry has to fit the ring. Where workers may wait
+	// for a disk that takes longer, the ring is up to twice as large.
 	heldSeconds = 2e-3
 )
 
@@ -68,12 +68,18 @@ func (o *Options) sizeFor(ratesGbps []float64) {
 		if chunkBytes == 0 {
 			chunkBytes = DefaultChunkBytes
 		}
-		held := sum / 8 * 1e9 * heldSeconds / float64(chunkBytes)
-		if o.Slots = DefaultSlots; held > 0 {
-			o.Slots = max(DefaultSlots, int(math.Ceil(held))+chunker.DiskWorkers())
+		held := int(math.Ceil(sum / 8 * 1e9 * heldSeconds / float64(chunkBytes)))
+		if o.mayWaitForDisks() {
+			held += min(held, chunker.DiskWorkers())
 		}
-		o.Slots = min(o.Slots, o.mostSlots())
+		o.Slots = min(max(DefaultSlots, held), o.mostSlots())
 	}
+}
+
+// mayWaitForDisks reports whether more workers than compute may write at the sink.
+func (o *Options) mayWaitForDisks() bool {
+	inHost := func(gpu string) bool { return gpu == "" || gpu == "off" }
+	return o.Compress == CompressOff && !o.Encrypt && inHost(o.GPU) && inHost(o.RemoteGPU)
 }
 
 // mostSlots is the most slots that a ring gets unless the user says otherwise.

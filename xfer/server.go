@@ -1,6 +1,7 @@
 package xfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -173,7 +174,7 @@ func (v *Server) begin(p rdma.Provider, req rdma.Request, host *door.Session, l 
 	}}
 	s := newSession(d, peer, false, v.cfg.Timeouts)
 	s.terms = wire.Terms{Slots: host.Grant.Slots, QPs: host.Grant.QPs, ChunkBytes: host.ChunkBytes}
-	s.limit = host.Limit
+	s.limit, s.sessionsAtOnce = host.Limit, cmp.Or(v.cfg.MaxSessions, door.DefaultMaxSessions)
 	s.traces(v.cfg.trace)
 	host.Begun(rail.Device().Name, func(p rdma.Provider, req rdma.Request, l trust.Lane) error {
 		return s.takeLane(ctx, p, req, l, railConfig(host.Grant.QPs, host.Grant.Slots, host.ChunkBytes, false, false, v.cfg.Wire), host)

@@ -81,6 +81,8 @@ type session struct {
 	// workers is how many goroutines fill or drain slots at once, and waiters how many wait
 	// for slots or disks.
 	workers, waiters int
+	// sessionsAtOnce is how many sessions a server has at most; 0 at a client.
+	sessionsAtOnce int
 	// limit bounds how many bytes a second the payload may take on the wire.
 	limit limit.Limits
 	trace trace

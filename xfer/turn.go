@@ -12,14 +12,29 @@ type turns chan struct{}
 
 func newTurns() turns { return make(turns, chunker.Workers()) }
 
+const (
+	// underWayBytes is how much of large pieces is written at once. Each worker may need
+	// memory for one, or for two.
+	underWayBytes = 96 << 20
+	// serverWorkers is how many workers all sessions of a server may have that wait for disks:
+	// each of them may hold a thread, and Go's runtime ends a program with 10,000.
+	serverWorkers = 4096
+	// leastWorkers is how many a session has in any case, where it has slots for them.
+	leastWorkers = 8
+)
+
 // diskWorkers is how many workers a session has at this end, those that wait for disks
 // included: no more than there are slots to work on. Chunks that are compressed or
 // encrypted are no reason for more than compute, because each worker needs memory to unpack
 // one.
 func (s *session) diskWorkers() int {
-	n := chunker.DiskWorkers()
+	n, least := chunker.DiskWorkers(), max(chunker.Workers(), leastWorkers)
 	if s.terms.Codec != wire.CompressOff || s.terms.Encrypted() {
-		n = max(chunker.Workers(), 8)
+		n = least
+	}
+	n = min(n, max(least, int(underWayBytes/max(s.terms.PieceBytes, 1))))
+	if s.sessionsAtOnce > 0 {
+		n = min(n, max(leastWorkers, serverWorkers/s.sessionsAtOnce))
 	}
 	return min(n, s.terms.Slots)
 }

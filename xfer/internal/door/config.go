@@ -13,8 +13,8 @@ import (
 const (
 	// DefaultMaxMemory bounds the rings and buffers of all sessions of a server.
 	DefaultMaxMemory = 4 << 30
-	// defaultMaxSessions is how many clients are served at once.
-	defaultMaxSessions = 64
+	// DefaultMaxSessions is how many clients are served at once.
+	DefaultMaxSessions = 64
 	// defaultMaxWait is how long a client waits for others to end.
 	defaultMaxWait = 30 * time.Second
 )

@@ -27,7 +27,7 @@ type Server struct {
 
 // NewServer returns a door that listens nowhere yet.
 func NewServer(cfg Config) *Server {
-	cfg.MaxSessions = cmp.Or(cfg.MaxSessions, defaultMaxSessions)
+	cfg.MaxSessions = cmp.Or(cfg.MaxSessions, DefaultMaxSessions)
 	cfg.MaxMemory = cmp.Or(cfg.MaxMemory, DefaultMaxMemory)
 	cfg.MaxWait = cmp.Or(cfg.MaxWait, defaultMaxWait)
 	d := &Server{cfg: cfg, nobodys: trust.RandomSecret(), queue: newAdmissionQueue(cfg)}

@@ -19,8 +19,8 @@ const (
 	// at once, when writing into space that was allocated beforehand (fallocate(2)).
 	RungDirect
 	// RungDontCache goes through the page cache, which writes at once and keeps nothing
-	// (RWF_DONTCACHE, pwritev2(2), Linux 6.14). RungAuto takes it from Linux 6.16 on, where
-	// it cannot take RungDirect.
+	// (RWF_DONTCACHE, pwritev2(2), Linux 6.14). RungAuto takes it from Linux 6.16 on, where a
+	// file system of which it takes RungDirect refuses that.
 	RungDontCache
 	// RungBuffered leaves it to the page cache.
 	RungBuffered

@@ -153,11 +153,11 @@ func (t *Temp) chosen() Rung {
 // is compared is in the page cache.
 func (t *Temp) bestRung(dev *deviceRungs) Rung {
 	switch {
-	case t.size < writeDirectFrom || t.sink.opt.NoFsync || t.IsCopy():
+	case t.size < writeDirectFrom || t.sink.opt.NoFsync || t.IsCopy() || !writesDirectly(dev.fsType):
 		return RungBuffered
-	case writesDirectly(dev.fsType) && !dev.noDirect.Load():
+	case !dev.noDirect.Load():
 		return RungDirect
-	case dev.dropsBehind && !dev.noDontCache.Load() && !isMemory(dev.fsType):
+	case dev.dropsBehind && !dev.noDontCache.Load():
 		return RungDontCache
 	}
 	return RungBuffered

@@ -220,7 +220,8 @@ func (k *sink) noteVerified(e *sinkEntry, x *wire.Extent) {
 	}
 }
 
-// A mark is written after so many bytes, or so long after the last one. Behind the last
+// A mark is written after so many bytes, or so long after the last one; near the end of a
+// file every second one may be left out (chunker.Temp.Mark). Behind the last
 // mark, what has arrived must be read back before it counts, and after a reboot it must
 // be sent again.
 const (

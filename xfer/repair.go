@@ -1,0 +1,65 @@
+package xfer
+
+import (
+	"errors"
+	"fmt"
+
+	"gdrcp/xfer/internal/wire"
+)
+
+// errNotVerified says that a piece does not match its digest.
+var errNotVerified = errors.New("did not verify")
+
+// judge keeps the score of a piece. why is nil for a good piece, and otherwise says why
+// it could not be taken. again says that the source is to send the piece again. A
+// repair must be of a piece that was asked for, and must have the digest that was first
+// claimed.
+func (w *lander) judge(e *sinkEntry, x *wire.Extent, why error, isRepair bool) (again bool, err error) {
+	if why == nil && !isRepair {
+		return false, nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.over {
+		return false, nil
+	}
+	r, known := e.repairs[x.Off]
+	if isRepair != known {
+		return false, fmt.Errorf("%w: byte %d of %q sent again unasked", ErrProtocol, x.Off, e.Path)
+	}
+	if isRepair && x.Digest != r.digest {
+		w.sink.failEntryLocked(e, Changed, fmt.Sprintf("%q: %v", e.Path, errChangedFile))
+		return false, nil
+	}
+	if why == nil {
+		delete(e.repairs, x.Off)
+		w.sink.wanted.Add(-1)
+		return false, nil
+	}
+	w.sink.tally.AddRepairs(1)
+	r.tries++
+	r.digest = x.Digest
+	if r.tries > maxResends {
+		if errors.Is(why, errAllOpen) {
+			w.sink.failEntryLocked(e, Failed, fmt.Sprintf("%q: %v", e.Path, why))
+			return false, nil
+		}
+		w.sink.failEntryLocked(e, Corrupt, fmt.Sprintf("%q: bytes %d to %d %v in %d tries", e.Path, x.Off, x.Off+x.Length, why, r.tries))
+		return false, nil
+	}
+	if most := mostWanted(&w.sink.session.terms); !known && w.sink.wanted.Add(1) > most {
+		return false, fmt.Errorf("%w: more than %d pieces are to be sent again", ErrProtocol, most)
+	}
+	if e.repairs == nil {
+		e.repairs = make(map[int64]repair)
+	}
+	e.repairs[x.Off] = r
+	return true, nil
+}
+
+// mostWanted is how many pieces a sink may want again at once. A source begins no other
+// chunk while pieces wait to be sent again. So all such pieces are of chunks that are
+// in the source's slots or in the sink's.
+func mostWanted(p *wire.Terms) int64 {
+	return int64(sourceSlots(p.Slots)+p.Slots) * wire.MaxExtents
+}

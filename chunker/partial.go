@@ -154,8 +154,8 @@ func (t *Temp) Verified(first uint64, run PieceRun) {
 // Mark brings to the disk what was verified so far, and then the journal that says so:
 // what is marked counts even after a reboot. It blocks for the disk. An error says that
 // the disk has lost something of the file, which cannot be published any more. A file of
-// which little is left is spared once: it is soon whole, and then it would have to wait for
-// this, and for another sync behind it.
+// which little is left is spared, but never twice in a row: it is soon whole, and then it
+// would have to wait for this, and for another sync behind it.
 func (t *Temp) Mark() error {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

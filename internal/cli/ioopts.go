@@ -13,7 +13,7 @@ import (
 // ioFlag is the option about how files get to the disk, and from there.
 func ioFlag(o *xfer.Options) cli.Flag {
 	return checkedFlag("io", "`auto|direct|dontcache|buffered` how files are written: past the page cache (O_DIRECT), through it without keeping anything there "+
-		"(RWF_DONTCACHE, Linux 6.14), or through it. auto takes direct for files from 4 MiB on, on ext4 and XFS, and else from Linux 6.16 on dontcache where that is possible. "+
+		"(RWF_DONTCACHE, Linux 6.14), or through it. auto takes direct for files from 4 MiB on, on ext4 and XFS, and where these refuse it dontcache, from Linux 6.16 on. "+
 		"Any other word is forced: it fails (exit code 5) where the destination's file system cannot do it. Small files and the ends of files are always buffered, and buffered keeps what was written in memory, for who reads it next. "+
 		"auto reads files from 64 MiB on past the page cache, but for what is in it; direct reads so where the file system can do it (auto)", rung(&o.IO))
 }

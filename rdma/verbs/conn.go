@@ -50,6 +50,7 @@ type conn struct {
 	scheduled bool  // Closed is due
 	told      bool  // Closed was delivered
 	grace     *time.Timer
+	parting   *time.Timer // until a connection that refused an access is disconnected
 
 	// Guarded by the rail's mu. The device has said so.
 	portDown, gidGone, lidGone bool
@@ -72,6 +73,10 @@ const (
 	// flushGrace is how long a dying connection waits for a completion that names a
 	// cause. Then it counts as merely disconnected.
 	flushGrace = 100 * time.Millisecond
+	// refusalGrace is how long an end that has refused an access leaves the connection
+	// standing. The refusal is a packet of its own (a NAK), and the peer, which would hear of a
+	// disconnect first, would put its queue pair into the error state and never read it.
+	refusalGrace = 50 * time.Millisecond
 	// drainTimeout bounds how long Close waits for all flushed completions, and
 	// drainIdle how long for the next one. Destroying the queue pair stops the device;
 	// later completions are dropped.
@@ -146,7 +151,11 @@ func (c *conn) woundLocked(cause error) {
 	if !c.dying {
 		c.dying = true
 		C.vb_qp_to_error(c.q)
-		C.vb_id_disconnect(c.ep.api, c.ep.id)
+		if errors.Is(cause, rdma.ErrAccess) && c.r.dev.Transport != rdma.IWARP {
+			c.parting = time.AfterFunc(refusalGrace, c.part)
+		} else {
+			C.vb_id_disconnect(c.ep.api, c.ep.id)
+		}
 	}
 	switch {
 	case c.cause != nil:
@@ -157,6 +166,15 @@ func (c *conn) woundLocked(cause error) {
 			defer c.mu.Unlock()
 			c.schedule()
 		})
+	}
+}
+
+// part disconnects a connection that was left standing. Close disconnects it, too.
+func (c *conn) part() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		C.vb_id_disconnect(c.ep.api, c.ep.id)
 	}
 }
 
@@ -258,8 +276,10 @@ func (c *conn) silence() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
-	if c.grace != nil {
-		c.grace.Stop()
+	for _, timer := range []*time.Timer{c.grace, c.parting} {
+		if timer != nil {
+			timer.Stop()
+		}
 	}
 }
 

@@ -80,13 +80,7 @@ func (d *diskBench) toDisk(ctx context.Context) ([]row, error) {
 			check: func(ctx context.Context, thorough bool) error { return compare(ctx, d.inMemory, to, thorough) },
 		}
 	}
-	dd := &competitor{name: "dd", prepare: func(ctx context.Context) error {
-		if err := os.RemoveAll(to); err != nil {
-			return err
-		}
-		_, err := output(ctx, "fallocate", "-l", fmt.Sprintf("%dM", d.diskMiB), to)
-		return err
-	}, run: func(ctx context.Context) (float64, error) {
+	dd := &competitor{name: "dd", prepare: allocation(to, d.diskMiB), run: func(ctx context.Context) (float64, error) {
 		return d.besideEachOther(ctx, "if="+d.inMemory, "of="+to, "conv=notrunc,fsync", "oflag=direct")
 	}}
 	values, err := alternate(ctx, d.log, d.rounds, []*competitor{ours("to disk"), ours("to disk, buffered", "--io", "buffered"), ours("no journal", "--no-resume"), dd})

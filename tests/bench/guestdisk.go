@@ -45,13 +45,7 @@ func benchGuestDisk(ctx context.Context, o options) (err error) {
 			check: func(ctx context.Context, thorough bool) error { return compare(ctx, source, to, thorough) },
 		})
 	}
-	dd := &competitor{name: "dd", prepare: func(ctx context.Context) error {
-		if err := os.RemoveAll(to); err != nil {
-			return err
-		}
-		_, err := output(ctx, "fallocate", "-l", fmt.Sprintf("%dM", o.guestDiskMiB), to)
-		return err
-	}, run: func(ctx context.Context) (float64, error) {
+	dd := &competitor{name: "dd", prepare: allocation(to, o.guestDiskMiB), run: func(ctx context.Context) (float64, error) {
 		return seconds(ctx, "dd", "status=none", "bs=1M", fmt.Sprintf("count=%d", o.guestDiskMiB), "if=/dev/zero", "of="+to, "oflag=direct", "conv=notrunc,fsync")
 	}}
 	const direct, buffered = "gdrcp", "gdrcp, buffered"

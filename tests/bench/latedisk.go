@@ -98,12 +98,8 @@ func (o options) compareLateDisk(ctx context.Context, folder, source string) (ro
 			return rate(part, took), err
 		}}
 	}
-	allocated := func(ctx context.Context) error {
-		_, err := output(ctx, "fallocate", "-l", fmt.Sprintf("%dM", part), copied)
-		return err
-	}
 	values, err := alternate(ctx, o.log, o.rounds, []*competitor{
-		alone("dd to it", allocated, "if="+source, "of="+copied, "oflag=direct", "conv=notrunc"),
+		alone("dd to it", allocation(copied, part), "if="+source, "of="+copied, "oflag=direct", "conv=notrunc"),
 		copying("to it", source, copied),
 		alone("dd from it", nil, "if="+onIt, "of="+os.DevNull, "iflag=direct"),
 		copying("from it", onIt, inMemory),

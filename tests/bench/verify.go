@@ -64,6 +64,18 @@ func compare(ctx context.Context, source, copied string, thorough bool) error {
 	return err
 }
 
+// allocation returns a preparation that makes a file of so many MiB anew, whose space is
+// allocated and not written.
+func allocation(name string, mib int) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := os.RemoveAll(name); err != nil {
+			return err
+		}
+		_, err := output(ctx, "fallocate", "-l", fmt.Sprintf("%dM", mib), name)
+		return err
+	}
+}
+
 // removal returns a preparation that removes a path.
 func removal(name string) func(context.Context) error {
 	return func(context.Context) error { return os.RemoveAll(name) }

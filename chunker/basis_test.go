@@ -16,13 +16,19 @@ import (
 // sharingDir mounts a file system whose files can share blocks, until the test ends.
 func sharingDir(t *testing.T) string {
 	t.Helper()
+	return diskOf(t, "256M", "mkfs.btrfs", "-q")
+}
+
+// diskOf mounts a file system of its own until the test ends. mkfs makes it, in a file.
+func diskOf(t *testing.T, size string, mkfs ...string) string {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		without(t, "needs root to mount a file system")
 	}
 	image, dir := t.TempDir()+"/image", t.TempDir()
-	for _, call := range [][]string{{"truncate", "-s", "256M", image}, {"mkfs.btrfs", "-q", image}, {"mount", "-o", "loop", image, dir}} {
+	for _, call := range [][]string{{"truncate", "-s", size, image}, append(mkfs, image), {"mount", "-o", "loop", image, dir}} {
 		if out, err := exec.Command(call[0], call[1:]...).CombinedOutput(); err != nil {
-			without(t, call[0]+": "+err.Error()+": "+string(bytes.TrimSpace(out))+" (apt install btrfs-progs)")
+			without(t, call[0]+": "+err.Error()+": "+string(bytes.TrimSpace(out))+" (apt install e2fsprogs btrfs-progs)")
 		}
 	}
 	t.Cleanup(func() {

@@ -130,29 +130,38 @@ func (t *Temp) openToWrite() (int, alignment, error) {
 	return fd, align, err
 }
 
-// allocate gives the file space up to end, and more ahead of that. Where the disk has no
-// room for more it allocates what is needed.
+// allocate gives the file space up to end, and more ahead of that: no more than half of
+// what is free, and where even that is not there, what is needed.
 func (d *directWriter) allocate(t *Temp, end int64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if end <= d.allocated {
 		return nil
 	}
-	to := min(max(end, d.allocated+min(max(d.allocated, leastAheadBytes), mostAheadBytes)), t.size)
-	err := d.allocateTo(t.fd, to)
+	ahead := min(max(d.allocated, leastAheadBytes), mostAheadBytes)
+	if free, err := freeBytes(t.fd); err == nil {
+		ahead = min(ahead, free/2/d.align.bytes*d.align.bytes)
+	}
+	to := min(max(end, d.allocated+ahead), t.size)
+	err := d.allocateTo(t, to)
 	if (err == unix.ENOSPC || err == unix.EDQUOT) && to > end {
-		err = d.allocateTo(t.fd, end)
+		err = d.allocateTo(t, end)
 	}
 	return err
 }
 
-func (d *directWriter) allocateTo(fd int, to int64) error {
+// allocateTo counts the space before it is there, so that FreeBytes at no time sees it
+// neither free nor allocated. On ext4 a call that fails may have made the file longer all
+// the same (fallocate(2) says nothing of that).
+func (d *directWriter) allocateTo(t *Temp, to int64) error {
 	more := to - d.allocated
-	if err := uninterrupted(func() error { return unix.Fallocate(fd, 0, d.allocated, more) }); err != nil {
+	t.io.reached = max(t.io.reached, to)
+	d.dev.aheadBytes.Add(more)
+	if err := uninterrupted(func() error { return unix.Fallocate(t.fd, 0, d.allocated, more) }); err != nil {
+		d.dev.aheadBytes.Add(-more)
 		return err
 	}
 	d.allocated, d.ahead = to, d.ahead+more
-	d.dev.aheadBytes.Add(more)
 	return nil
 }
 
@@ -168,18 +177,16 @@ func (d *directWriter) spent(n int64) {
 	d.dev.aheadBytes.Add(-n)
 }
 
-// close ends the writing past the page cache. It returns where the file's space ends.
-func (d *directWriter) close() (allocated int64) {
+// close ends the writing past the page cache. Only some file systems report errors here
+// that fsync(2) does not tell (FUSE, NFS).
+func (d *directWriter) close() error {
 	if d == nil || d.fd < 0 {
-		return 0
+		return nil
 	}
 	d.spent(math.MaxInt64)
-	closeQuietly(d.fd) // what fails has failed in a write or is told by fsync(2)
+	fd := d.fd
 	d.fd = -1
-	if d.allocated == math.MaxInt64 {
-		return 0
-	}
-	return d.allocated
+	return closeFD(fd)
 }
 
 // write writes a part of p past the page cache, from its beginning on: all of it but its

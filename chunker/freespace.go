@@ -70,21 +70,28 @@ func (f *FileSystem) String() string {
 	return "at the destination"
 }
 
-// FreeBytes is what an unprivileged user can still write to the file system (f_bavail,
-// statfs(2)), with the space that the sink's files have and have not written yet. It is the
-// largest number where the file system does not report that.
+// FreeBytes is what an unprivileged user can still write to the file system, with the space
+// that the sink's files have and have not written yet. It is the largest number where the
+// file system does not report that.
 func (f *FileSystem) FreeBytes() (int64, error) {
-	var st unix.Statfs_t
-	if err := uninterrupted(func() error { return unix.Fstatfs(f.dir.fd, &st) }); err != nil {
+	free, err := freeBytes(f.dir.fd)
+	if err != nil {
 		return 0, opErr("measure free space of", f.sink.dest, err)
 	}
-	if st.Blocks == 0 {
-		return math.MaxInt64, nil
-	}
 	ahead := f.sink.deviceOf(f.dir).rungs.aheadBytes.Load()
+	return min(free, math.MaxInt64-ahead) + ahead, nil
+}
+
+// freeBytes is what an unprivileged user can still write to the file system of an open file
+// (f_bavail, statfs(2)), or the largest number where it does not report that.
+func freeBytes(fd int) (int64, error) {
+	var st unix.Statfs_t
+	if err := uninterrupted(func() error { return unix.Fstatfs(fd, &st) }); err != nil {
+		return 0, err
+	}
 	high, low := bits.Mul64(st.Bavail, uint64(st.Frsize))
-	if high != 0 || low > math.MaxInt64 {
+	if st.Blocks == 0 || high != 0 || low > math.MaxInt64 {
 		return math.MaxInt64, nil
 	}
-	return min(int64(low), math.MaxInt64-ahead) + ahead, nil
+	return int64(low), nil
 }

@@ -2,6 +2,7 @@ package chunker
 
 import (
 	"context"
+	"errors"
 
 	"golang.org/x/sys/unix"
 
@@ -168,17 +169,22 @@ func (t *Temp) Mark() error {
 		return nil
 	}
 	var err error
-	t.sink.timed(func() { err = t.sink.calls.fsync(t.fd) })
+	t.sink.timed(func() { err = t.sink.syncFile(t) })
 	if err != nil {
 		// The kernel tells it once for a descriptor, so Publish would not hear of it. Nor
 		// would the next mark, and a later copy.
-		t.lost.CompareAndSwap(nil, &err)
 		t.journal.fail()
 		t.dropJournal()
-		return opErr("sync", t.path, err)
+		return t.loses(err)
 	}
 	t.journal.mark(next, written)
 	return nil
+}
+
+// loses notes an error of writing that is told once. It returns the error.
+func (t *Temp) loses(err error) error {
+	t.lost.CompareAndSwap(nil, &err)
+	return err
 }
 
 // Keep ends a file that will not be finished. What has arrived of it stays for a later
@@ -192,7 +198,15 @@ func (t *Temp) Keep() error {
 	if t.journal == nil || !t.journal.arrived() || t.lost.Load() != nil {
 		return t.discard()
 	}
-	if t.io.direct.Load().close() > t.written.Load() {
+	err := t.io.direct.Load().close()
+	if err == nil && !t.sink.deviceOf(t.dir).tells {
+		err = t.sink.calls.flush(t.fd)
+	}
+	if err != nil {
+		// A later copy would trust what was lost.
+		return errors.Join(opErr("close", t.path, err), t.discard())
+	}
+	if t.io.reached > t.written.Load() {
 		_ = unix.Ftruncate(t.fd, t.written.Load()) // the space ahead would be held in vain
 	}
 	_ = fchmod(t.fd, 0o600) // it may have its final mode already

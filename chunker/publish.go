@@ -25,7 +25,7 @@ func (s *Sink) Publish(temps []*Temp) []error {
 		if t.state != tempFinished {
 			errs[i] = &opError{op: "publish", path: t.path, err: errors.New("it is not finished")}
 		} else if lost := t.lost.Load(); lost != nil {
-			errs[i] = opErr("sync", t.path, *lost)
+			errs[i] = *lost
 		}
 	}
 	s.timed(func() { s.syncFiles(temps, errs) })

@@ -1,10 +1,8 @@
 package chunker
 
 import (
-	"bytes"
 	"errors"
 	"os"
-	"os/exec"
 	"testing"
 	"time"
 
@@ -176,24 +174,8 @@ func TestHasTime(t *testing.T) {
 
 // A file system that keeps whole seconds has the times that it was given.
 func TestHasTimeOnCoarseFileSystem(t *testing.T) {
-	if os.Geteuid() != 0 {
-		without(t, "needs root to mount a file system")
-	}
-	image, dir := t.TempDir()+"/image", t.TempDir()
-	for _, call := range [][]string{
-		{"truncate", "-s", "1M", image},
-		{"mkfs.ext4", "-q", "-F", "-I", "128", "-O", "^has_journal", image}, // inodes without room for nanoseconds
-		{"mount", "-o", "loop", image, dir},
-	} {
-		if out, err := exec.Command(call[0], call[1:]...).CombinedOutput(); err != nil {
-			without(t, call[0]+": "+string(bytes.TrimSpace(out)))
-		}
-	}
-	t.Cleanup(func() {
-		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
-			t.Errorf("umount: %v\n%s", err, out)
-		}
-	})
+	// Inodes without room for nanoseconds.
+	dir := diskOf(t, "1M", "mkfs.ext4", "-q", "-F", "-I", "128", "-O", "^has_journal")
 	s := sinkInto(t, dir, SinkOptions{Keep: Keep{Times: true}})
 	defer s.Close()
 	e := &manifest.Entry{Type: manifest.File, Path: "f", Mode: 0o644, MtimeNs: 1_500_000_000_123_456_789}

@@ -80,7 +80,8 @@ type Temp struct {
 	origin   origin   // what it began as
 	sparse   bool     // see ExpectHoles
 	io       tempIO
-	// lost is an error of writing that the disk told while the file was being written.
+	// lost is an error of writing that was told while the file was being written, and is not
+	// told again.
 	lost atomic.Pointer[error]
 
 	mu    sync.RWMutex // read: writes; write: changes of state
@@ -270,7 +271,10 @@ func (t *Temp) Finish() error {
 	if t.state != tempOpen {
 		return &opError{op: "finish", path: t.path, err: os.ErrClosed}
 	}
-	if allocated := t.io.direct.Load().close(); t.written.Load() != t.size || allocated > t.size {
+	if err := t.io.direct.Load().close(); err != nil {
+		return t.loses(opErr("close", t.path, err))
+	}
+	if t.written.Load() != t.size || t.io.reached > t.size {
 		if err := uninterrupted(func() error { return unix.Ftruncate(t.fd, t.size) }); err != nil {
 			return opErr("set size of", t.path, err)
 		}
@@ -331,8 +335,7 @@ func (t *Temp) discard() error {
 // close closes the file, which gives up the lock.
 func (t *Temp) close() error {
 	t.state = tempClosed
-	t.io.direct.Load().close()
-	err := closeFD(t.fd)
+	err := errors.Join(t.io.direct.Load().close(), closeFD(t.fd))
 	t.fd = -1
 	if t.journal != nil {
 		t.journal.closeFile()

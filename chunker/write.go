@@ -19,8 +19,11 @@ type tempIO struct {
 	rung   atomic.Uint32 // Rung; RungAuto until it is chosen
 	// direct is for RungDirect. It stays when the file system refuses a later write.
 	direct atomic.Pointer[directWriter]
-	err    error // why the rung that was asked for is not there
-	early  earlySync
+	// reached is where the space ended that was asked for ahead, also in vain. The file may
+	// be as long. directWriter.mu guards it while the file is written.
+	reached int64
+	err     error // why the rung that was asked for is not there
+	early   earlySync
 	// turn is held during a write(2) where the file system allows one at a time.
 	turn sync.Mutex
 }

@@ -1,0 +1,110 @@
+package chunker
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// What was asked for ahead in vain, on a disk that is nearly full, makes no file longer than
+// what was written: ext4 leaves the file as long as its space reached.
+func TestSpaceAskedForInVain(t *testing.T) {
+	noLeaks(t)
+	dir := diskOf(t, "64M", "mkfs.ext4", "-q", "-F")
+	s := sinkInto(t, dir, SinkOptions{IO: RungDirect})
+	const written = 4 << 20
+	begin := func(name string, partial *Partial) *Temp {
+		t.Helper()
+		e := fileEntry(name, "")
+		e.Size = 1 << 62 // as of a stream
+		create := func() (*Temp, error) { return s.Create(e, nil) }
+		if partial != nil {
+			create = func() (*Temp, error) { return s.CreatePartial(e, nil, partial) }
+		}
+		temp, err := create()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !temp.WritesDirectly(leastDirect) {
+			t.Skip("a loop device whose file takes no O_DIRECT")
+		}
+		for off := int64(0); off < written; off += leastDirect {
+			if _, err := temp.WriteAt(bytes.Repeat([]byte("x"), leastDirect), off); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d := temp.io.direct.Load()
+		d.mu.Lock()
+		err = d.allocateTo(temp, 1<<30)
+		d.mu.Unlock()
+		var st unix.Stat_t
+		if err != unix.ENOSPC || unix.Fstat(temp.fd, &st) != nil || st.Size <= written {
+			t.Skipf("the file system takes back what it has not enough of: %v, %d bytes", err, st.Size)
+		}
+		return temp
+	}
+	temp := begin("stream", nil)
+	temp.SetSize(written)
+	if err := errors.Join(temp.Finish(), s.Publish([]*Temp{temp})[0]); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Stat(filepath.Join(dir, "stream")); err != nil || st.Size() != written {
+		t.Errorf("%v: %+v", err, st)
+	}
+	if got := blocksOf(t, filepath.Join(dir, "stream")); got > written+leastDirect {
+		t.Errorf("%d bytes of the disk for %d", got, written)
+	}
+	f := newPartialFile("f", 40)
+	temp = begin("f", &f.partial)
+	name := temp.name
+	temp.Verified(0, PieceRun{f.digest(0), 1})
+	if err := temp.Keep(); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Stat(filepath.Join(dir, name)); err != nil || st.Size() != written {
+		t.Errorf("kept: %v: %+v", err, st)
+	}
+	if got := s.deviceOf(s.base).rungs.aheadBytes.Load(); got != 0 {
+		t.Errorf("%d bytes count as free for nobody", got)
+	}
+}
+
+// As much space as is needed counts as free while it is allocated ahead, and a disk that is
+// nearly full is not filled by what one file may need later.
+func TestSpaceAheadIsHalfOfWhatIsFree(t *testing.T) {
+	noLeaks(t)
+	dir := diskOf(t, "64M", "mkfs.ext4", "-q", "-F")
+	s := sinkInto(t, dir, SinkOptions{IO: RungDirect})
+	free := func() int64 {
+		n, err := freeBytes(s.base.fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	e := fileEntry("f", "")
+	e.Size = 1 << 30
+	temp, err := s.Create(e, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !temp.WritesDirectly(leastDirect) {
+		t.Skip("a loop device whose file takes no O_DIRECT")
+	}
+	for off := int64(0); off < 24<<20; off += leastDirect {
+		before := free()
+		if _, err := temp.WriteAt(make([]byte, leastDirect), off); err != nil {
+			t.Fatal(err)
+		}
+		if now := free(); now < before/2-1<<20 {
+			t.Fatalf("%d bytes free at byte %d, %d before", now, off, before)
+		}
+	}
+	if err := temp.Discard(); err != nil {
+		t.Error(err)
+	}
+}

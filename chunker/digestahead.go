@@ -3,8 +3,6 @@ package chunker
 import (
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"gdrcp/manifest"
 )
 
@@ -31,6 +29,7 @@ func (f *pieceFile) zeroPiece(piece uint64) manifest.Digest {
 // ends it by close.
 type digestAhead struct {
 	file    pieceFile
+	places  *readPlaces
 	todo    chan *aheadPieces // to read
 	order   chan *aheadPieces // all, in order
 	stop    chan struct{}
@@ -47,10 +46,12 @@ type aheadPieces struct {
 }
 
 // startDigests begins to read. ask calls its argument for each piece, or run of pieces in a
-// hole; where that returns false, ask is to return. It runs beside the caller.
-func startDigests(file pieceFile, ask func(add func(first, pieces uint64, hole bool) bool)) *digestAhead {
+// hole; where that returns false, ask is to return. It runs beside the caller. Each piece is
+// read in one of the places, which other files have, too.
+func startDigests(file pieceFile, places *readPlaces, ask func(add func(first, pieces uint64, hole bool) bool)) *digestAhead {
 	workers := min(int64(DiskWorkers()), max(1, aheadReadBytes/file.pieceBytes), max(1, int64(manifest.PieceCount(file.size, file.pieceBytes))))
-	a := &digestAhead{file: file, todo: make(chan *aheadPieces), order: make(chan *aheadPieces, workers), stop: make(chan struct{})}
+	a := &digestAhead{file: file, places: places, todo: make(chan *aheadPieces), order: make(chan *aheadPieces, workers), stop: make(chan struct{})}
+	places.begin()
 	a.running.Go(func() {
 		defer close(a.order)
 		defer close(a.todo)
@@ -85,22 +86,25 @@ func (a *digestAhead) add(first, pieces uint64, hole bool) bool {
 
 // work reads pieces until there are no more.
 func (a *digestAhead) work() {
-	var buf []byte // O_DIRECT wants memory of whole pages
-	defer func() { _ = unix.Munmap(buf) }()
 	for p := range a.todo {
-		if buf == nil {
-			if buf, p.err = unix.Mmap(-1, 0, int(a.file.pieceBytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); p.err != nil {
-				close(p.done)
-				continue
-			}
-		}
-		off := int64(p.first) * a.file.pieceBytes
-		var b []byte
-		if b, p.err = a.file.from.read(buf, off, int(min(a.file.pieceBytes, a.file.size-off))); p.err == nil {
-			p.digest = a.file.hash.Piece(b, p.first, a.file.pieceBytes, a.file.single())
-		}
+		p.digest, p.err = a.read(p.first)
 		close(p.done)
 	}
+}
+
+// read digests one piece.
+func (a *digestAhead) read(piece uint64) (d manifest.Digest, err error) {
+	mem, err := a.places.take(a.stop, int(a.file.pieceBytes))
+	if err != nil {
+		return d, err
+	}
+	defer a.places.give(mem)
+	off := int64(piece) * a.file.pieceBytes
+	b, err := a.file.from.read(mem, off, int(min(a.file.pieceBytes, a.file.size-off)))
+	if err == nil {
+		d = a.file.hash.Piece(b, piece, a.file.pieceBytes, a.file.single())
+	}
+	return d, err
 }
 
 // next returns the next pieces, or nil when there are no more. It blocks for the disk.
@@ -116,4 +120,5 @@ func (a *digestAhead) next() *aheadPieces {
 func (a *digestAhead) close() {
 	close(a.stop)
 	a.running.Wait()
+	a.places.end()
 }

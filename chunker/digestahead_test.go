@@ -3,6 +3,7 @@ package chunker
 import (
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"gdrcp/manifest"
@@ -39,7 +40,7 @@ func TestDigestsComeInOrder(t *testing.T) {
 	want := func(i uint64) manifest.Digest {
 		return file.hash.Piece(data[i*partialPiece:min((i+1)*partialPiece, uint64(len(data)))], i, partialPiece, false)
 	}
-	a := startDigests(file, func(add func(first, pieces uint64, hole bool) bool) {
+	a := startDigests(file, newReadPlaces(2), func(add func(first, pieces uint64, hole bool) bool) {
 		for i := uint64(0); i < 40; i++ {
 			if i == 10 {
 				add(i, 10, true)
@@ -67,7 +68,7 @@ func TestDigestsEndEarly(t *testing.T) {
 	noLeaks(t)
 	file, _ := digested(t)
 	asked := uint64(0)
-	a := startDigests(file, func(add func(first, pieces uint64, hole bool) bool) {
+	a := startDigests(file, newReadPlaces(2), func(add func(first, pieces uint64, hole bool) bool) {
 		for add(asked%40, 1, false) {
 			asked++
 		}
@@ -88,12 +89,42 @@ func TestDigestsOfAFileThatCannotBeRead(t *testing.T) {
 	noLeaks(t)
 	file, _ := digested(t)
 	file.from = &diskReader{fd: -1, direct: -1}
-	a := startDigests(file, func(add func(first, pieces uint64, hole bool) bool) { add(0, 1, false) })
+	a := startDigests(file, newReadPlaces(2), func(add func(first, pieces uint64, hole bool) bool) { add(0, 1, false) })
 	defer a.close()
 	if p := a.next(); p == nil || p.err == nil {
 		t.Errorf("%+v", p)
 	}
 	if p := a.next(); p != nil {
 		t.Errorf("then came %+v", p)
+	}
+}
+
+// TestFilesThatShareAPlace: several files that are read at once, by more goroutines than there
+// are places, all come to their end, and leave no memory behind.
+func TestFilesThatShareAPlace(t *testing.T) {
+	noLeaks(t)
+	places := newReadPlaces(1)
+	var running sync.WaitGroup
+	for range 4 {
+		file, data := digested(t)
+		running.Go(func() {
+			a := startDigests(file, places, func(add func(first, pieces uint64, hole bool) bool) {
+				for i := range uint64(40) {
+					add(i, 1, false)
+				}
+			})
+			defer a.close()
+			for i := range uint64(40) {
+				want := file.hash.Piece(data[i*partialPiece:min((i+1)*partialPiece, uint64(len(data)))], i, partialPiece, false)
+				if p := a.next(); p == nil || p.err != nil || p.digest != want {
+					t.Errorf("piece %d: %+v", i, p)
+					return
+				}
+			}
+		})
+	}
+	running.Wait()
+	if len(places.mems) > 0 || len(places.free) > 0 || places.files != 0 {
+		t.Errorf("%d free of %d, %d files", len(places.mems), len(places.free), places.files)
 	}
 }

@@ -122,7 +122,7 @@ func (t *Temp) holds(c *Content, begin func(fd int) (*diskReader, error), bad er
 	}
 	defer r.close()
 	tree := manifest.NewTree(c.Hash)
-	ahead := startDigests(pieceFile{r, c.Hash, c.PieceBytes, t.size}, func(add func(first, pieces uint64, hole bool) bool) {
+	ahead := startDigests(pieceFile{r, c.Hash, c.PieceBytes, t.size}, t.sink.places, func(add func(first, pieces uint64, hole bool) bool) {
 		for piece, all := uint64(0), max(1, manifest.PieceCount(t.size, c.PieceBytes)); piece < all; {
 			run, hole := uint64(1), false
 			off := int64(piece) * c.PieceBytes

@@ -356,7 +356,7 @@ func (c *pieceChecker) begin() {
 		return
 	}
 	file := pieceFile{c.from, r.partial.Hash, r.partial.PieceBytes, r.temp.size}
-	c.ahead = startDigests(file, func(add func(first, pieces uint64, hole bool) bool) {
+	c.ahead = startDigests(file, r.temp.sink.places, func(add func(first, pieces uint64, hole bool) bool) {
 		at := uint64(0)
 		for j := r.records(); at < r.claimed; {
 			rec, err := j.next()

@@ -50,6 +50,9 @@ type SinkOptions struct {
 	// file system does not have it, a write that could take it is an ErrNoRung. Small
 	// files, and the ends of others, go through the page cache.
 	IO Rung
+	// ReadsAtOnce is how many pieces of files are read back at once, each into memory of its
+	// own. 0 stands for DiskWorkers.
+	ReadsAtOnce int
 }
 
 // Sink is where a tree's entries are written. After Place many goroutines may use it at
@@ -92,7 +95,8 @@ type Sink struct {
 	inPlaceWait atomic.Int64
 	boot        [bootIDBytes]byte // since the machine was started; see journal.go
 	calls       diskCalls
-	syncing     sync.Mutex // held while publishing or syncing; locked before mu and the locks of files
+	places      *readPlaces // of what is read back
+	syncing     sync.Mutex  // held while publishing or syncing; locked before mu and the locks of files
 
 	mu        sync.Mutex
 	made      []madeDir // see Unmake
@@ -112,6 +116,7 @@ type Sink struct {
 func OpenSink(opt SinkOptions) (*Sink, error) {
 	s := &Sink{
 		opt: opt, dest: opt.Dest, boot: bootID(), lockWait: defaultLockWait, calls: kernelCalls(),
+		places:  newReadPlaces(cmp.Or(opt.ReadsAtOnce, DiskWorkers())),
 		devices: make(map[uint64]*device), fileSystems: make(map[uint64]*FileSystem),
 	}
 	s.inPlaceWait.Store(int64(defaultLockWait))

@@ -16,10 +16,13 @@ const (
 	// underWayBytes is how much of large pieces is written at once. Each worker may need
 	// memory for one, or for two.
 	underWayBytes = 96 << 20
-	// serverWorkers is how many workers all sessions of a server may have that wait for disks:
-	// each of them may hold a thread, and Go's runtime ends a program with 10,000.
+	// serverWorkers is how many workers all sessions of a server may have that wait for disks,
+	// and serverReads how many pieces they may read back at once: each of them may hold a
+	// thread, and Go's runtime ends a program with 10,000.
 	serverWorkers = 4096
-	// leastWorkers is how many a session has in any case, where it has slots for them.
+	serverReads   = 2048
+	// leastWorkers is how many a session has that shares no server with many others, where it
+	// has slots for them.
 	leastWorkers = 8
 )
 
@@ -34,9 +37,19 @@ func (s *session) diskWorkers() int {
 	}
 	n = min(n, max(least, int(underWayBytes/max(s.terms.PieceBytes, 1))))
 	if s.sessionsAtOnce > 0 {
-		n = min(n, max(leastWorkers, serverWorkers/s.sessionsAtOnce))
+		n = min(n, max(1, serverWorkers/s.sessionsAtOnce))
 	}
 	return min(n, s.terms.Slots)
+}
+
+// readsAtOnce is how many pieces of files a session reads back at once. sessionsAtOnce is how
+// many sessions a server has at most; 0 at a client.
+func readsAtOnce(p *wire.Terms, sessionsAtOnce int) int {
+	n := min(chunker.DiskWorkers(), max(1, int(underWayBytes/max(p.PieceBytes, 1))))
+	if sessionsAtOnce > 0 {
+		n = min(n, max(1, serverReads/sessionsAtOnce))
+	}
+	return n
 }
 
 // turn is a worker's place among those that compute. The worker owns it. Nobody may wait

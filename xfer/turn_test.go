@@ -21,12 +21,33 @@ func TestDiskWorkers(t *testing.T) {
 		{"slots", wire.Terms{Slots: 3, PieceBytes: 1 << 20}, 0, 3},
 		{"compressed", wire.Terms{Slots: 256, PieceBytes: 1 << 20, Codec: CompressS2}, 0, min(all, least)},
 		{"large pieces", wire.Terms{Slots: 256, PieceBytes: 64 << 20}, 0, min(all, least)},
-		{"a server of many sessions", wire.Terms{Slots: 256, PieceBytes: 1 << 20}, 10_000, min(all, leastWorkers)},
+		{"a server of many sessions", wire.Terms{Slots: 256, PieceBytes: 1 << 20}, 10_000, 1},
+		{"a server of some", wire.Terms{Slots: 256, PieceBytes: 1 << 20}, 512, min(all, 8)},
 		{"a server of few", wire.Terms{Slots: 256, PieceBytes: 1 << 20}, 2, all},
 	} {
 		s := &session{terms: c.terms, sessionsAtOnce: c.most}
 		if got := s.diskWorkers(); got != c.want {
 			t.Errorf("%s: %d workers, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+// What is read back at once is bounded likewise.
+func TestReadsAtOnce(t *testing.T) {
+	all := chunker.DiskWorkers()
+	for _, c := range []struct {
+		name           string
+		pieceBytes     int64
+		sessions, want int
+	}{
+		{"a client", 64 << 10, 0, all},
+		{"large pieces", 64 << 20, 0, 1},
+		{"a server", 64 << 10, 64, min(all, 32)},
+		{"a server of many sessions", 64 << 10, 10_000, 1},
+		{"of large pieces", 48 << 20, 64, 2},
+	} {
+		if got := readsAtOnce(&wire.Terms{PieceBytes: c.pieceBytes}, c.sessions); got != c.want {
+			t.Errorf("%s: %d, want %d", c.name, got, c.want)
 		}
 	}
 }

@@ -283,6 +283,8 @@ func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf fu
 		w.turn.leave()
 		spent = w.sink.session.waited
 	}
+	e.room.write(x.Length)
+	defer e.room.write(-x.Length)
 	err = w.write(e, to, data, x.Off)
 	w.turn.take()
 	if err != nil {

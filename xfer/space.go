@@ -10,13 +10,23 @@ import (
 
 // room is how much space announced files still need on one file system.
 type room struct {
-	needed atomic.Int64 // bytes that are not yet written
+	needed atomic.Int64 // bytes that are not yet counted as written
+	// writing are the bytes that are being written: the disk may have them already.
+	writing atomic.Int64
 }
 
 // rooms are the file systems that files are expected on. A destination has more than
 // one where others are mounted below it. Only the goroutine that hears of entries uses
 // it.
 type rooms map[*chunker.FileSystem]*room
+
+// write notes that bytes are about to be written, and, with a negative number, that they
+// have been counted. It does nothing for a file that is not expected.
+func (r *room) write(bytes int64) {
+	if r != nil {
+		r.writing.Add(bytes)
+	}
+}
 
 // add does nothing for a file that is not expected.
 func (r *room) add(bytes int64) {
@@ -58,7 +68,9 @@ func (all rooms) check() error {
 		if err != nil {
 			return err
 		}
-		if needed := r.needed.Load(); needed > free {
+		// In this order: what is written and counted in between is needed by none of the three.
+		writing := r.writing.Load()
+		if needed := r.needed.Load() - writing; needed > free {
 			return fmt.Errorf("%w %v: %d bytes needed, %d free", chunker.ErrNoSpace, fs, needed, free)
 		}
 	}

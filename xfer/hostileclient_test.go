@@ -33,16 +33,22 @@ func hostileServing(t *testing.T, name string, say func(ctx context.Context, p *
 // hostileWelcoming is hostileServing with the whole welcome of the caller's choice.
 func hostileWelcoming(t *testing.T, welcome func(h *wire.Hello) []byte, say func(ctx context.Context, p *puppet) error) Endpoint {
 	t.Helper()
+	return byTCP().welcoming(t, welcome, say)
+}
+
+// welcoming is hostileWelcoming over any transport.
+func (w hostileWay) welcoming(t *testing.T, welcome func(h *wire.Hello) []byte, say func(ctx context.Context, p *puppet) error) Endpoint {
+	t.Helper()
 	// The door is the real one, and what comes behind it is not.
 	v := door.NewServer(door.Config{
-		Keys: doorKeys{OneKey(testKey, Admission{Root: DirRoot(t.TempDir())})}, Handshake: shortTimeouts().Handshake, RingBytes: ringBytes,
+		Keys: doorKeys{OneKey(testKey, Admission{Root: DirRoot(t.TempDir())})}, Handshake: w.timeouts().Handshake, RingBytes: ringBytes,
 		Begin: func(p rdma.Provider, req rdma.Request, host *door.Session, l trust.Lane) {
-			if err := welcomed(p, req, host, l, welcome, say); err != nil {
+			if err := w.welcomed(p, req, host, l, welcome, say); err != nil {
 				t.Error(err)
 			}
 		},
 	})
-	addr, err := v.Listen(tcp.New(), netip.MustParseAddrPort("127.0.0.1:0"), rdma.Device{})
+	addr, err := v.Listen(w.provider, netip.AddrPortFrom(w.addr, 0), rdma.Device{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,12 +61,12 @@ func hostileWelcoming(t *testing.T, welcome func(h *wire.Hello) []byte, say func
 			t.Error(err)
 		}
 	})
-	return endpointAt(addr)
+	return w.endpoint(addr)
 }
 
 // welcomed serves a session of one queue pair by hand. Its own errors are those of the
 // test; how the session ends is the client's to say.
-func welcomed(p rdma.Provider, req rdma.Request, host *door.Session, l trust.Lane, welcome func(h *wire.Hello) []byte, say func(ctx context.Context, p *puppet) error) error {
+func (w hostileWay) welcomed(p rdma.Provider, req rdma.Request, host *door.Session, l trust.Lane, welcome func(h *wire.Hello) []byte, say func(ctx context.Context, p *puppet) error) error {
 	rail, err := p.Open(req.Device(), railConfig(1, hostileSlots, host.ChunkBytes, false, false, rdma.Wire{}))
 	if err != nil {
 		return err
@@ -71,8 +77,8 @@ func welcomed(p rdma.Provider, req rdma.Request, host *door.Session, l trust.Lan
 	if err != nil {
 		return err
 	}
-	host.Begun("tcp", func(_ rdma.Provider, req rdma.Request, _ trust.Lane) error { return req.Reject(rdma.RejectSession) })
-	s := newSession(&firstConn{rail: rail, conn: conn, id: host.ID, trust: host.Trust(), lane: l}, "the client", false, shortTimeouts())
+	host.Begun(w.name, func(_ rdma.Provider, req rdma.Request, _ trust.Lane) error { return req.Reject(rdma.RejectSession) })
+	s := newSession(&firstConn{rail: rail, conn: conn, id: host.ID, trust: host.Trust(), lane: l}, "the client", false, w.timeouts())
 	// It is the client's error that counts.
 	_ = s.run(ctx, func(ctx context.Context, _ *errgroup.Group) error {
 		if err := s.welcomeBy(ctx, welcome); err != nil {

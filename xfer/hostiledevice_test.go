@@ -14,6 +14,7 @@ import (
 	"gdrcp/gpu"
 	"gdrcp/gpu/gputest"
 	"gdrcp/manifest"
+	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -89,6 +90,36 @@ func TestHostileSourceOfGPUSlots(t *testing.T) {
 				t.Errorf("it was published: %v", err)
 			}
 		})
+	}
+}
+
+// Slots in GPU memory that the device reaches are copied there, before their digest.
+func TestRewrittenGPUSlots(t *testing.T) {
+	library := os.Getenv("BED_VERBS_DMABUF")
+	if os.Getenv("GDRCP_TEST_RDMA") == "" {
+		t.Skip("needs the bed: tests/bed/run-tests ./xfer")
+	}
+	if library == "" {
+		t.Fatal("BED_VERBS_DMABUF names no library")
+	}
+	rdmatest.SampleOverDevices(t)
+	t.Setenv("GDRCP_LIBIBVERBS", library)
+	gputest.Use(t, "cc=8.0", "late=1")
+	driver, err := gpu.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := driver.Close(); err != nil { // which tells what leaks
+			t.Error(err)
+		}
+	})
+	for _, w := range hostileWays(t) {
+		if w.name != "rxe0" {
+			continue
+		}
+		c := Client{TCP: w.provider, Verbs: w.provider, GPUs: func() (*gpu.Driver, error) { return driver, nil }}
+		w.rewriteSlots(t, c, Options{GPU: "0", Require: "gpudirect", Hash: manifest.BLAKE3})
 	}
 }
 

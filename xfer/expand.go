@@ -194,7 +194,7 @@ func (g *globbing) expand(path string) ([]string, error) {
 		g.names[i] = begin + name + end
 	}
 	slices.Sort(g.names)
-	return g.names, nil
+	return slices.Compact(g.names), nil // a directory may have a name twice (FUSE, NFS)
 }
 
 // below finds the names that parts stand for in a directory. "" is the top. A directory

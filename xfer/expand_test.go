@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/fusetest"
+	"gdrcp/rdma/tcp"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -79,6 +81,33 @@ func TestExpandBelowARoot(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %q", path, got, err, want)
 		} else if !standsFor(path, got) {
 			t.Errorf("%s: the other end does not believe %q", path, got)
+		}
+	}
+}
+
+// A name that a directory lists twice is one name, for patterns as for what is copied.
+func TestRepeatedNames(t *testing.T) {
+	OnHost(t)
+	dir := fusetest.MountRepeating(t, "b.bin", "a.bin")
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	g := globbing{ctx: t.Context(), root: &servedRoot{root}, looks: maxLooks, room: maxKeptBytes}
+	got, err := g.expand("/*.bin")
+	if err != nil || !slices.Equal(got, []string{"/a.bin", "/b.bin"}) || !standsFor("/*.bin", got) {
+		t.Errorf("%q, %v", got, err)
+	}
+	_, addr, _ := hostileServer(t, func(c *ServerConfig) { c.Keys = OneKey(testKey, Admission{Root: DirRoot(dir)}) })
+	c, dst := Client{TCP: tcp.New()}, filepath.Join(t.TempDir(), "copy")
+	sum, err := c.Pull(t.Context(), endpointAt(addr), []string{"/."}, dst, *byTCP().options())
+	if err != nil || sum.Files != 2 {
+		t.Fatalf("%+v, %v", sum, err)
+	}
+	for _, name := range []string{"a.bin", "b.bin"} {
+		if b, err := os.ReadFile(filepath.Join(dst, name)); err != nil || string(b) != name {
+			t.Errorf("%s: %q, %v", name, b, err)
 		}
 	}
 }

@@ -69,3 +69,35 @@ func Create(ctx context.Context, n *fs.LoopbackNode, name string, flags, mode ui
 	}
 	return node, file{f.(*fs.LoopbackFile)}, opened, 0
 }
+
+// repeating is a directory that lists each of its names twice.
+type repeating struct {
+	fs.Inode
+	names []string
+}
+
+var _ fs.NodeReaddirer = (*repeating)(nil)
+
+// Readdir implements fs.NodeReaddirer.
+func (r *repeating) Readdir(context.Context) (fs.DirStream, syscall.Errno) {
+	var list []fuse.DirEntry
+	for range 2 {
+		for _, name := range r.names {
+			list = append(list, fuse.DirEntry{Name: name, Mode: fuse.S_IFREG})
+		}
+	}
+	return fs.NewListDirStream(list), 0
+}
+
+// MountRepeating mounts, as Mount does, a directory of files that hold their names. It lists
+// each name twice, as directories of FUSE and NFS do that change while they are read.
+func MountRepeating(t testing.TB, names ...string) (dir string) {
+	t.Helper()
+	root := &repeating{names: names}
+	return Mount(t, root, func(ctx context.Context) {
+		for _, name := range names {
+			file := &fs.MemRegularFile{Data: []byte(name), Attr: fuse.Attr{Mode: 0o644}}
+			root.AddChild(name, root.NewPersistentInode(ctx, file, fs.StableAttr{}), false)
+		}
+	})
+}

@@ -53,7 +53,7 @@ func Expand(path, home string) ([]string, error) {
 		return []string{path}, nil
 	}
 	slices.Sort(names)
-	return names, nil
+	return slices.Compact(names), nil // a directory may have a name twice (FUSE, NFS)
 }
 
 // Believe checks a far end's expansion of a path against that path. A far end that

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"gdrcp/internal/fusetest"
 	"gdrcp/internal/pattern"
 )
 
@@ -50,6 +51,19 @@ func TestExpand(t *testing.T) {
 	}
 	if _, err := Expand("[", home); err == nil {
 		t.Error("a damaged pattern is taken")
+	}
+}
+
+// A name that a directory lists twice is one name.
+func TestExpandRepeatedNames(t *testing.T) {
+	dir := fusetest.MountRepeating(t, "b.bin", "a.bin")
+	want := []string{dir + "/a.bin", dir + "/b.bin"}
+	got, err := Expand(dir+"/*.bin", "")
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%q, %v; want %q", got, err, want)
+	}
+	if err := Believe(dir+"/*.bin", got); err != nil {
+		t.Error(err)
 	}
 }
 

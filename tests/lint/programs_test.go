@@ -39,10 +39,11 @@ var projectPrograms = Programs{
 	Starts: map[string][]string{
 		"test-go": {"."}, "test-race": {"."}, "test-nocgo": {"."},
 		"test-bed": {"rdma", "gpu", "xfer", "tests/program"},
+		"check":    {"chunker", "gpu", "internal", "manifest", "rdma", "xfer"},
 		"bench":    {"tests/bench"},
 		"demo":     {"tests/demo/safetensors"}, "demo-rdma": {"tests/demo/safetensors"},
 	},
-	Skips:   map[string][]string{"test-go": deviceTests, "test-race": deviceTests, "test-nocgo": deviceTests},
+	Skips:   map[string][]string{"test-go": deviceTests, "test-race": deviceTests, "test-nocgo": deviceTests, "check": deviceTests},
 	Entries: []string{".ci/run"},
 }
 

@@ -57,9 +57,9 @@ var projectRules = Rules{
 		// The fault-injecting wrapper and the engine are tried over the provider that needs no device.
 		"rdma/rdmatest": {"rdma/tcp"},
 		// A pipe carries what the provider of sockets does.
-		"internal/remote": {"rdma", "rdma/tcp", "rdma/rdmatest"},
+		"internal/remote": {"rdma", "rdma/tcp", "rdma/rdmatest", "internal/fusetest"},
 		// What arrived is held against what an audit says.
-		"xfer":               {"rdma/tcp", "rdma/verbs", "rdma/rdmatest", "gpu/gputest", "internal/audit", "xfer/internal/credit/credittest"},
+		"xfer":               {"rdma/tcp", "rdma/verbs", "rdma/rdmatest", "gpu/gputest", "internal/audit", "internal/fusetest", "xfer/internal/credit/credittest"},
 		"xfer/internal/ring": {"rdma/tcp", "gpu/gputest", "internal/numa/numatest"},
 		"internal/numa":      {"internal/numa/numatest"},
 		"xfer/internal/door": {"rdma/tcp"},

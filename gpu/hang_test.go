@@ -50,8 +50,8 @@ func hangs(t *testing.T, life context.Context) (*Driver, *Context, *Stream, *Mem
 func TestHungGPU(t *testing.T) {
 	life, end := context.WithCancelCause(t.Context())
 	enough := errors.New("enough")
-	time.AfterFunc(50*time.Millisecond, func() { end(enough) })
 	d, _, s, _ := hangs(t, life)
+	time.AfterFunc(50*time.Millisecond, func() { end(enough) })
 	start := time.Now()
 	if err := s.Wait(); !errors.Is(err, enough) {
 		t.Errorf("the wait of who has gone: %v", err)

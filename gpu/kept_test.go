@@ -173,14 +173,24 @@ func TestWhoGoesWaitsForNothing(t *testing.T) {
 	}
 }
 
+// goes is somebody who goes while kernels are loaded.
+func goes(t *testing.T, d *Driver, told func() string) {
+	t.Helper()
+	life, end := context.WithCancel(t.Context())
+	gone := make(chan error, 1)
+	go func() { gone <- hashes(life, d, 0) }()
+	soon(t, "the context", func() bool { return told() == "context 0" })
+	time.Sleep(100 * time.Millisecond)
+	end()
+	if err := <-gone; !errors.Is(err, context.Canceled) {
+		t.Errorf("who has gone: %v", err)
+	}
+}
+
 // A driver that is closed while something is made for one who has gone ends that, too.
 func TestDriverCloseWaitsForWhatIsMade(t *testing.T) {
 	d, told := made(t, "slowload=500")
-	life, end := context.WithCancel(t.Context())
-	time.AfterFunc(100*time.Millisecond, end)
-	if err := hashes(life, d, 0); !errors.Is(err, context.Canceled) {
-		t.Errorf("who has gone: %v", err)
-	}
+	goes(t, d, told)
 	closes(t, "driver", d)
 	if got, want := told(), "context 0 module 0 end 0"; got != want {
 		t.Errorf("in the end %q, want %q", got, want)
@@ -189,12 +199,8 @@ func TestDriverCloseWaitsForWhatIsMade(t *testing.T) {
 
 // But not for ever: what is left behind then is the GPU's, which hangs.
 func TestDriverCloseHasAnEnd(t *testing.T) {
-	d, _ := made(t, "slowload=9000")
-	life, end := context.WithCancel(t.Context())
-	time.AfterFunc(100*time.Millisecond, end)
-	if err := hashes(life, d, 0); !errors.Is(err, context.Canceled) {
-		t.Errorf("who has gone: %v", err)
-	}
+	d, told := made(t, "slowload=9000")
+	goes(t, d, told)
 	start := time.Now()
 	closes(t, "driver", d)
 	if took := time.Since(start); took > closePatience+3*time.Second {

@@ -7,12 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"gdrcp/internal/filter"
 	"gdrcp/internal/trust"
 	"gdrcp/manifest"
 	"gdrcp/rdma"
+	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
 	"gdrcp/xfer/internal/door"
 	"gdrcp/xfer/internal/wire"
@@ -162,7 +162,7 @@ func TestHostileServer(t *testing.T) {
 			o := tc.o
 			o.Transport, o.Slots, o.Timeouts = "tcp", hostileSlots, shortTimeouts()
 			c := Client{TCP: tcp.New()}
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Stretch(shortTimeouts().Silence))
 			defer cancel()
 			if _, err := c.Pull(ctx, ep, tc.paths, dst, o); err == nil {
 				t.Error("the client took it for a copy")

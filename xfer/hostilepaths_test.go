@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
 )
 
@@ -70,11 +71,13 @@ func TestSwappedWhileServed(t *testing.T) {
 	}
 	stop := swapping(t, filepath.Join(root, "a"), outside)
 	defer stop()
-	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+	const least = 1500 * time.Millisecond
+	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Stretch(5*least))
 	defer cancel()
 	c := Client{TCP: tcp.New()}
 	pulled, pushed := 0, 0
-	for i := 0; ctx.Err() == nil; i++ {
+	start := time.Now()
+	for i := 0; ctx.Err() == nil && (time.Since(start) < least || pulled == 0 || pushed == 0); i++ {
 		o := *byTCP().options()
 		o.NoFsync = true
 		if i%2 == 0 {

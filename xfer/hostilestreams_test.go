@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"gdrcp/manifest"
 	"gdrcp/rdma/rdmatest"
@@ -196,7 +195,7 @@ func TestHostileServerOfAStream(t *testing.T) {
 			out := &kept{}
 			var told strings.Builder
 			o := Options{Transport: "tcp", Slots: hostileSlots, Timeouts: shortTimeouts(), Report: func(e Event) { told.WriteString(e.Text) }}
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Stretch(shortTimeouts().Silence))
 			defer cancel()
 			c := Client{TCP: tcp.New()}
 			_, err := c.PullStream(ctx, ep, "f", out, o)

@@ -54,7 +54,7 @@ func (r *resumed) cutOff(t *testing.T, o xfer.Options, bytes int64) int64 {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	o.Tally, o.BytesPerSecond = &xfer.Tally{}, 32<<20
+	o.Tally, o.BytesPerSecond = &xfer.Tally{}, 16<<20
 	go func() {
 		for ctx.Err() == nil && o.Tally.Read().Bytes < bytes {
 			time.Sleep(time.Millisecond)

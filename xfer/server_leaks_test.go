@@ -237,7 +237,7 @@ func (l *leaky) settled(t *testing.T, before holding) (now holding) {
 	for end := time.Now().Add(limit); time.Now().Before(end) && same < 20; time.Sleep(20 * time.Millisecond) {
 		last := now
 		now = l.held(t)
-		if (before == holding{} && now == last) || (before != holding{} && !now.exceeds(before)) {
+		if (before == holding{} && now == last && now.registeredBytes == 0) || (before != holding{} && !now.exceeds(before)) {
 			same++
 		} else {
 			same = 0

@@ -347,7 +347,7 @@ func testIdleDoorsMakeRoom(t *testing.T, w hostileWay) {
 		t.Fatal(err)
 	}
 	times := w.timeouts()
-	times.Handshake = w.slow * 500 * time.Millisecond
+	times.Handshake = rdmatest.Stretch(w.slow * 200 * time.Millisecond)
 	ends := make(chan SessionEnd, 16)
 	k := twoKeys(root)
 	other := k.without(otherKey)

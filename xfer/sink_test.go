@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,26 +35,37 @@ func fewOpenFiles(t *testing.T) {
 }
 
 // damagedTails damages the last piece of each file when it travels for the first
-// time, and lets nothing come back from the sink before the ring is full.
-func damagedTails() rdmatest.Faults {
+// time, and lets nothing come back from the sink before so many chunks are on their way.
+func damagedTails(chunks int) rdmatest.Faults {
 	var mu sync.Mutex
 	seen := make(map[int]bool)
-	var posted, held atomic.Bool
+	posted, all := 0, make(chan struct{})
+	var hold sync.Once
 	return rdmatest.Faults{
 		Corrupt: func(p rdmatest.Posted) (int, bool) {
 			if !isPayload(p) {
 				return 0, false
 			}
-			posted.Store(true)
 			mu.Lock()
 			defer mu.Unlock()
+			if posted++; posted == chunks {
+				close(all)
+			}
 			first := p.WR.Len < 1<<20 && !seen[p.WR.Len]
 			seen[p.WR.Len] = true
 			return 0, first
 		},
-		Delay: func(c rdma.Completion) time.Duration {
-			if posted.Load() && !held.Swap(true) {
-				return time.Second
+		Delay: func(rdma.Completion) time.Duration {
+			mu.Lock()
+			begun := posted > 0
+			mu.Unlock()
+			if begun {
+				hold.Do(func() {
+					select {
+					case <-all:
+					case <-time.After(rdmatest.Stretch(time.Second)):
+					}
+				})
 			}
 			return 0
 		},
@@ -76,9 +86,9 @@ func TestMoreDamagedFilesThanMayBeOpen(t *testing.T) {
 	fewOpenFiles(t)
 	o := w.options(t)
 	o.Slots = 2 * files
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Stretch(15*time.Second))
 	defer cancel()
-	sum, err := w.client(damagedTails()).Push(ctx, []string{src}, s.ep, "copy", o)
+	sum, err := w.client(damagedTails(2*files)).Push(ctx, []string{src}, s.ep, "copy", o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -73,11 +73,15 @@ func TestStalledCopies(t *testing.T) {
 			}
 		}
 	})
-	slow := serve(t, w, func(c *xfer.ServerConfig) { c.Limit = xfer.NewLimiter(8 << 20) })
-	for name, run := range copies(t, slow, o) {
+	for name, made := range map[string]string{"push": "pushed", "pull": "", "push stream": "streamed", "pull stream": ""} {
 		t.Run("slow "+name, func(t *testing.T) {
 			t.Parallel()
-			if err := run(); err != nil {
+			// Each has a server of its own: copies that share a limit move on in turns.
+			slow := serve(t, w, func(c *xfer.ServerConfig) { c.Limit = xfer.NewLimiter(4 << 20) })
+			if err := copies(t, slow, o)[name](); err != nil {
+				t.Error(err)
+			}
+			if _, err := os.Stat(filepath.Join(slow.root, made)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -86,9 +90,6 @@ func TestStalledCopies(t *testing.T) {
 		onlyPartials(t, stuck.root)
 		for _, name := range []string{"pushed", "streamed"} {
 			notPublished(t, stuck.root, name)
-			if _, err := os.Stat(filepath.Join(slow.root, name)); err != nil {
-				t.Error(err)
-			}
 		}
 	})
 }

@@ -40,6 +40,11 @@ type Way struct {
 // dropped does not delay the others. It returns the addresses that answer, the fastest
 // first. If none does, problem says why.
 func Reach(ctx context.Context, addrs []Address) (reached []Way, problem error) {
+	return reach(ctx, addrs, fasterTimeout)
+}
+
+// reach is Reach that waits so much longer for faster addresses.
+func reach(ctx context.Context, addrs []Address, longer time.Duration) (reached []Way, problem error) {
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
 	type result struct {
@@ -66,7 +71,7 @@ func Reach(ctx context.Context, addrs []Address) (reached []Way, problem error) 
 				continue
 			}
 			if len(answered) == 0 {
-				enough = time.After(fasterTimeout + 3*time.Since(begun))
+				enough = time.After(longer + 3*time.Since(begun))
 			}
 			answered = append(answered, r)
 			continue

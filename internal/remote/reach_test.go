@@ -61,7 +61,7 @@ func TestReach(t *testing.T) {
 	closed.Close()
 	addrs = append(addrs, Address{"tcp", silent(t), "eth9", 1000})
 	start := time.Now()
-	got, err := Reach(t.Context(), addrs)
+	got, err := reach(t.Context(), addrs, reachTimeout/4) // however busy the machine is
 	if err != nil || len(got) != 3 || got[0].Address != addrs[2] || got[1].Address != addrs[3] || got[2].Address != addrs[1] || !got[0].Local.IsLoopback() {
 		t.Errorf("%v, %v", got, err)
 	}

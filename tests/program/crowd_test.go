@@ -170,7 +170,7 @@ func TestCrowdOfStrangers(t *testing.T) {
 	quiet, quietBytes := descriptors(t, pid), peakOf(pid)
 
 	// It goes on until the crowd was seen, however long that takes here.
-	slowly := (&proxy{bytesPerSecond: mib}).start(t, s.addr())
+	slowly := (&proxy{bytesPerSecond: mib / 8}).start(t, s.addr())
 	running := start(t, how{}, "--transport", "tcp", "-rl", s.here+"/tree", "rdma://"+slowly.addr()+"/tree")
 	awaitPartial(t, s.there, running)
 	c := gather(t, s.addr(), n, perSecond)

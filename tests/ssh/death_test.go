@@ -11,10 +11,13 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gdrcp/tests/launch"
 )
 
-// goneWithin is how long both ends may outlive what ends a copy.
-const goneWithin = 10 * time.Second
+// goneWithin is how long both ends may outlive what ends a copy: each waits for the other's
+// last words, and then for its connections.
+func goneWithin() time.Duration { return launch.Slow(10 * time.Second) }
 
 // slowCopy is a copy in the middle, slow enough to be ended there.
 type slowCopy struct {
@@ -112,10 +115,10 @@ func (s *slowCopy) gone(t *testing.T) {
 	start := time.Now()
 	select {
 	case <-s.ended:
-	case <-time.After(goneWithin):
-		t.Fatalf("this end is still there after %s: %s", goneWithin, s.errs)
+	case <-time.After(goneWithin()):
+		t.Fatalf("this end is still there after %s: %s", goneWithin(), s.errs)
 	}
-	within(t, goneWithin-time.Since(start), "the far end is gone", func() bool { return !alive(s.farPID) })
+	within(t, goneWithin()-time.Since(start), "the far end is gone", func() bool { return !alive(s.farPID) })
 	onlyPartial(t, s.there)
 }
 

@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"gdrcp/internal/trust"
@@ -198,7 +199,9 @@ func TestRun(t *testing.T) {
 
 // TestSilence: an end that beats is there, though it says nothing; one that does
 // not is given up.
-func TestSilence(t *testing.T) {
+func TestSilence(t *testing.T) { synctest.Test(t, testSilence) }
+
+func testSilence(t *testing.T) {
 	a, b := net.Pipe()
 	origin, far := converseAt(a, time.Millisecond, time.Minute), converseAt(b, time.Hour, 200*time.Millisecond)
 	defer origin.Close()

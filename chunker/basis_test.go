@@ -4,40 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/disktest"
 	"gdrcp/manifest"
 )
-
-// sharingDir mounts a file system whose files can share blocks, until the test ends.
-func sharingDir(t *testing.T) string {
-	t.Helper()
-	return diskOf(t, "256M", "mkfs.btrfs", "-q")
-}
-
-// diskOf mounts a file system of its own until the test ends. mkfs makes it, in a file.
-func diskOf(t *testing.T, size string, mkfs ...string) string {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		without(t, "needs root to mount a file system")
-	}
-	image, dir := t.TempDir()+"/image", t.TempDir()
-	for _, call := range [][]string{{"truncate", "-s", size, image}, append(mkfs, image), {"mount", "-o", "loop", image, dir}} {
-		if out, err := exec.Command(call[0], call[1:]...).CombinedOutput(); err != nil {
-			without(t, call[0]+": "+err.Error()+": "+string(bytes.TrimSpace(out))+" (apt install e2fsprogs btrfs-progs)")
-		}
-	}
-	t.Cleanup(func() {
-		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
-			t.Errorf("umount: %v\n%s", err, out)
-		}
-	})
-	return dir
-}
 
 // basisTest has the file "f" in a directory, and its entry.
 type basisTest struct {
@@ -87,7 +61,7 @@ func (b *basisTest) stat(t *testing.T) (st unix.Stat_t) {
 // overBoth runs a test where files can share blocks, and where they cannot.
 func overBoth(t *testing.T, test func(t *testing.T, dir string, shares bool)) {
 	t.Run("copied", func(t *testing.T) { test(t, t.TempDir(), false) })
-	t.Run("cloned", func(t *testing.T) { test(t, sharingDir(t), true) })
+	t.Run("cloned", func(t *testing.T) { test(t, disktest.MountSharing(t), true) })
 }
 
 // TestBasisStays: a file that is the same stays, whoever looked at it meanwhile, and gets
@@ -179,7 +153,7 @@ func TestBasisIsCopied(t *testing.T) {
 		b.rewrite(t, old)
 		noLeaks(t)
 		basis := b.open(t)
-		temp, err := basis.Clone(&b.partial)
+		temp, err := basis.Clone(&b.partial, b.entry.Size)
 		if err != nil || shares != (temp != nil) {
 			t.Fatalf("cloned: %v, %v", temp != nil, err)
 		}
@@ -213,7 +187,7 @@ func TestBasisThatChangesUnderItsCopy(t *testing.T) {
 	overBoth(t, func(t *testing.T, dir string, shares bool) {
 		b := newBasisTest(t, dir)
 		basis := b.open(t)
-		temp, err := basis.Clone(nil)
+		temp, err := basis.Clone(nil, b.entry.Size)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -272,7 +246,7 @@ func TestHolesOfACopy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		temp, err := basis.Clone(nil)
+		temp, err := basis.Clone(nil, size)
 		if err == nil && temp == nil {
 			temp, err = basis.Copy()
 		}

@@ -9,10 +9,10 @@ import (
 )
 
 // Clone makes a file that begins as a copy of the basis and shares its blocks
-// (ioctl_ficlone(2)). It is like one of CreatePartial, or with a nil p like one of
+// (ioctl_ficlone(2)): of its first bytes, so many of them as will be compared. It is like one of CreatePartial, or with a nil p like one of
 // Create that only its owner may read until it is finished. Its reads (ReadAt) do not
 // change with the basis. It is nil where the file system cannot do that.
-func (b *Basis) Clone(p *Partial) (*Temp, error) {
+func (b *Basis) Clone(p *Partial, bytes int64) (*Temp, error) {
 	d := b.temp.sink.deviceOf(b.temp.dir)
 	if d.noClones.Load() {
 		return nil, nil
@@ -22,6 +22,10 @@ func (b *Basis) Clone(p *Partial) (*Temp, error) {
 		return nil, nil // Create meets the same error, if anything has to be written at all
 	}
 	err = uninterrupted(func() error { return unix.IoctlFileClone(t.fd, b.temp.fd) })
+	if err == nil {
+		// What is behind would show through holes.
+		err = uninterrupted(func() error { return unix.Ftruncate(t.fd, bytes) })
+	}
 	if err == nil {
 		t.origin.cloned = true
 		err = fstat(t.fd, &t.made)

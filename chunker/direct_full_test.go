@@ -8,13 +8,15 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/internal/disktest"
 )
 
 // What was asked for ahead in vain, on a disk that is nearly full, makes no file longer than
 // what was written: ext4 leaves the file as long as its space reached.
 func TestSpaceAskedForInVain(t *testing.T) {
 	noLeaks(t)
-	dir := diskOf(t, "64M", "mkfs.ext4", "-q", "-F")
+	dir := disktest.Mount(t, "64M", "mkfs.ext4", "-q", "-F")
 	s := sinkInto(t, dir, SinkOptions{IO: RungDirect})
 	const written = 4 << 20
 	begin := func(name string, partial *Partial) *Temp {
@@ -77,7 +79,7 @@ func TestSpaceAskedForInVain(t *testing.T) {
 // nearly full is not filled by what one file may need later.
 func TestSpaceAheadIsHalfOfWhatIsFree(t *testing.T) {
 	noLeaks(t)
-	dir := diskOf(t, "64M", "mkfs.ext4", "-q", "-F")
+	dir := disktest.Mount(t, "64M", "mkfs.ext4", "-q", "-F")
 	s := sinkInto(t, dir, SinkOptions{IO: RungDirect})
 	free := func() int64 {
 		n, err := freeBytes(s.base.fd)

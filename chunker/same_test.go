@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/internal/disktest"
 	"gdrcp/manifest"
 )
 
@@ -175,7 +176,7 @@ func TestHasTime(t *testing.T) {
 // A file system that keeps whole seconds has the times that it was given.
 func TestHasTimeOnCoarseFileSystem(t *testing.T) {
 	// Inodes without room for nanoseconds.
-	dir := diskOf(t, "1M", "mkfs.ext4", "-q", "-F", "-I", "128", "-O", "^has_journal")
+	dir := disktest.Mount(t, "1M", "mkfs.ext4", "-q", "-F", "-I", "128", "-O", "^has_journal")
 	s := sinkInto(t, dir, SinkOptions{Keep: Keep{Times: true}})
 	defer s.Close()
 	e := &manifest.Entry{Type: manifest.File, Path: "f", Mode: 0o644, MtimeNs: 1_500_000_000_123_456_789}

@@ -5,6 +5,9 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"gdrcp/internal/disktest"
+	"gdrcp/xfer"
 )
 
 // TestAppendVerify: what is there of a file that got longer is compared and stays, and the
@@ -51,5 +54,25 @@ func testAppendVerify(t *testing.T, w way) {
 				t.Errorf("a file that was not shorter was replaced: %v", err)
 			}
 		})
+	}
+}
+
+// TestAppendVerifyOfAHole: where files share blocks, what is there behind the compared pieces
+// does not show through a hole of the file that got longer.
+func TestAppendVerifyOfAHole(t *testing.T) {
+	xfer.OnHost(t)
+	const mib = 1 << 20
+	c := newCompared(t, tcpWay(t), false)
+	c.to = disktest.MountSharing(t)
+	was := randomBytes(t, 10*mib+mib/2)
+	c.both("log", was[:10*mib], was)
+	src := filepath.Join(c.from, "src/log")
+	if err := os.Truncate(src, 12*mib); err != nil { // as a writer without O_APPEND does that goes on
+		t.Fatal(err)
+	}
+	o := c.w.options(t)
+	o.AppendVerify = true
+	if sum := c.finish(t, o); sum.SameBytes != 10*mib {
+		t.Errorf("%+v", sum)
 	}
 }

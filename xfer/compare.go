@@ -138,7 +138,7 @@ func (k *sink) openBasisLocked(e *sinkEntry) error {
 	if e.isResumable() {
 		partial = k.partialOf(e)
 	}
-	if e.temp, err = b.Clone(partial); e.temp != nil {
+	if e.temp, err = b.Clone(partial, e.basisBytes(p)); e.temp != nil {
 		k.keepsLater(e)
 	}
 	return err

@@ -39,6 +39,7 @@ var projectRules = Rules{
 		"internal/trust":         {"internal/dirsync"},
 		"internal/inherited":     {},
 		"internal/fusetest":      {}, // for tests
+		"internal/disktest":      {}, // for tests
 		"internal/served":        {},
 		"internal/numa":          {},
 		"internal/numa/numatest": {}, // for tests
@@ -51,7 +52,7 @@ var projectRules = Rules{
 	},
 	TestImports: map[string][]string{
 		"internal/cli": {"gpu/gputest", "internal/fusetest"},
-		"chunker":      {"internal/fusetest"},
+		"chunker":      {"internal/fusetest", "internal/disktest"},
 		"rdma/verbs":   {"rdma/rdmatest"},
 		"rdma/tcp":     {"rdma/rdmatest"},
 		// The fault-injecting wrapper and the engine are tried over the provider that needs no device.
@@ -59,7 +60,7 @@ var projectRules = Rules{
 		// A pipe carries what the provider of sockets does.
 		"internal/remote": {"rdma", "rdma/tcp", "rdma/rdmatest", "internal/fusetest"},
 		// What arrived is held against what an audit says.
-		"xfer":               {"rdma/tcp", "rdma/verbs", "rdma/rdmatest", "gpu/gputest", "internal/audit", "internal/fusetest", "xfer/internal/credit/credittest"},
+		"xfer":               {"rdma/tcp", "rdma/verbs", "rdma/rdmatest", "gpu/gputest", "internal/audit", "internal/fusetest", "internal/disktest", "xfer/internal/credit/credittest"},
 		"xfer/internal/ring": {"rdma/tcp", "gpu/gputest", "internal/numa/numatest"},
 		"internal/numa":      {"internal/numa/numatest"},
 		"xfer/internal/door": {"rdma/tcp"},

@@ -61,8 +61,12 @@ type stage struct {
 	// this copy, and nobody has used it since.
 	adopted, goesOn bool
 	done            bool // the tree has its final name
-	// replaced: the staging name has the tree that was there before.
-	replaced bool
+	// replaced: the tree that was there before has got the staging name. replacedFD holds its
+	// lock, which keeps others from going on in it, or is negative. others: somebody else has
+	// the lock.
+	replaced   bool
+	replacedFD int
+	others     bool
 }
 
 // stageStem is what the names of all staging directories for a final name begin with.
@@ -101,7 +105,7 @@ func (s *Sink) beginStage() error {
 	if err := s.checkTop(); err != nil || s.opt.Whole.OnlyCheck {
 		return err
 	}
-	s.stage = &stage{id: s.opt.Whole.ID, leaf: s.leaf, fd: -1}
+	s.stage = &stage{id: s.opt.Whole.ID, leaf: s.leaf, fd: -1, replacedFD: -1}
 	s.stage.name = stageStem(s.leaf) + hex.EncodeToString(s.stage.id[:])
 	return s.adoptStage()
 }
@@ -152,7 +156,8 @@ func isMount(dirfd int, name string, st *unix.Stat_t, dev uint64) bool {
 // tryExchange exchanges two directories of its own: only that tells whether the file
 // system can (renameat2(2) has EINVAL for those that cannot).
 func (s *Sink) tryExchange() (err error) {
-	one, other := stageStem(s.leaf)+randomDigits(), stageStem(s.leaf)+randomDigits()
+	stem := stagePrefix + randomDigits() + "-" // of no tree, so that nobody adopts them
+	one, other := stem+randomDigits(), stem+randomDigits()
 	for _, name := range []string{one, other} {
 		if err := uninterrupted(func() error { return unix.Mkdirat(s.base.fd, name, 0o700) }); err != nil {
 			return err
@@ -199,6 +204,7 @@ func (s *Sink) Commit() error {
 		return opErr("rename the new tree to", s.dest, err)
 	}
 	st.done = true
+	_ = unix.Flock(st.fd, unix.LOCK_UN) // the next copy that replaces it locks it
 	if s.opt.NoFsync {
 		return nil
 	}
@@ -225,21 +231,50 @@ func (s *Sink) giveName() error {
 	if err == unix.EINVAL || err == unix.ENOSYS {
 		return ErrNoExchange
 	}
-	st.replaced = err == nil
+	if err == nil {
+		s.takeReplaced()
+	}
 	return err
+}
+
+// takeReplaced locks the tree that was replaced: whoever has the lock may remove the tree, or
+// go on in it. Who cannot open or lock it does neither.
+func (s *Sink) takeReplaced() {
+	st := s.stage
+	st.replaced = true
+	fd, err := openat(s.base.fd, st.name, dirFlags, 0)
+	if err != nil {
+		return
+	}
+	// A copy that made it, and has just given it its name, is about to let go of it.
+	for until := time.Now().Add(time.Second); ; time.Sleep(lockPause) {
+		err = uninterrupted(func() error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
+		if err != unix.EWOULDBLOCK || time.Now().After(until) || !s.exists(st.name) {
+			break
+		}
+	}
+	var own, named unix.Stat_t
+	if fstat(fd, &own) != nil || fstatat(s.base.fd, st.name, &named, unix.AT_SYMLINK_NOFOLLOW) != nil || inodeOf(&own) != inodeOf(&named) {
+		st.others = true // somebody has gone on in it
+	}
+	if st.others = st.others || err == unix.EWOULDBLOCK; st.others {
+		closeQuietly(fd)
+		return
+	}
+	st.replacedFD = fd
 }
 
 // RemoveReplaced removes the tree that Commit has replaced, with all that is in it except
 // what is mounted there. looked is called for each name, and stop ends it. An error says
 // that something of it is left, under its reserved name.
 func (s *Sink) RemoveReplaced(looked func(), stop <-chan struct{}) error {
-	if s.stage == nil || !s.stage.replaced {
+	if s.stage == nil || !s.stage.replaced || s.stage.others && !s.exists(s.stage.name) {
 		return nil
 	}
 	s.mu.Lock()
 	s.claims = nil // the new tree may have files of the old one, by other names
 	s.mu.Unlock()
-	if removeTree(s.base.fd, s.stage.name, looked, stop) {
+	if !s.stage.others && removeTree(s.base.fd, s.stage.name, looked, stop) {
 		return nil
 	}
 	return opErr("remove what was at", s.dest, errNotAllGone)
@@ -270,6 +305,10 @@ func (s *Sink) closeStage() {
 	}
 	closeQuietly(s.stage.fd)
 	s.stage.fd = -1
+	if s.stage.replacedFD >= 0 {
+		closeQuietly(s.stage.replacedFD)
+		s.stage.replacedFD = -1
+	}
 }
 
 // removeLeftoverStage removes a staging directory that no copy uses and that belongs to

@@ -124,7 +124,7 @@ func TestFilesThatShareAPlace(t *testing.T) {
 		})
 	}
 	running.Wait()
-	if len(places.mems) > 0 || len(places.free) > 0 || places.files != 0 {
-		t.Errorf("%d free of %d, %d files", len(places.mems), len(places.free), places.files)
+	if len(places.mems) > 0 || len(places.taken) > 0 || places.files != 0 {
+		t.Errorf("%d places are taken, %d have memory, %d files", len(places.taken), len(places.mems), places.files)
 	}
 }

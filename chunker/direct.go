@@ -177,13 +177,13 @@ func (d *directWriter) spent(n int64) {
 	d.dev.aheadBytes.Add(-n)
 }
 
-// close ends the writing past the page cache. Only some file systems report errors here
+// close ends the writing past the page cache. When the space ahead has been given back too,
+// spent is to say so. Only some file systems report errors here
 // that fsync(2) does not tell (FUSE, NFS).
 func (d *directWriter) close() error {
 	if d == nil || d.fd < 0 {
 		return nil
 	}
-	d.spent(math.MaxInt64)
 	fd := d.fd
 	d.fd = -1
 	return closeFD(fd)

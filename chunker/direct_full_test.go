@@ -16,9 +16,9 @@ import (
 // what was written: ext4 leaves the file as long as its space reached.
 func TestSpaceAskedForInVain(t *testing.T) {
 	noLeaks(t)
-	dir := disktest.Mount(t, "64M", "mkfs.ext4", "-q", "-F")
+	dir := disktest.Mount(t, "128M", "mkfs.ext4", "-q", "-F")
 	s := sinkInto(t, dir, SinkOptions{IO: RungDirect})
-	const written = 4 << 20
+	const written = leastAheadBytes // all that is asked for ahead at first
 	begin := func(name string, partial *Partial) *Temp {
 		t.Helper()
 		e := fileEntry(name, "")
@@ -34,12 +34,15 @@ func TestSpaceAskedForInVain(t *testing.T) {
 		if !temp.WritesDirectly(leastDirect) {
 			t.Skip("a loop device whose file takes no O_DIRECT")
 		}
+		d := temp.io.direct.Load()
 		for off := int64(0); off < written; off += leastDirect {
 			if _, err := temp.WriteAt(bytes.Repeat([]byte("x"), leastDirect), off); err != nil {
 				t.Fatal(err)
 			}
 		}
-		d := temp.io.direct.Load()
+		if d.allocated != written {
+			t.Fatalf("%d bytes allocated, %d written", d.allocated, written)
+		}
 		d.mu.Lock()
 		err = d.allocateTo(temp, 1<<30)
 		d.mu.Unlock()
@@ -97,7 +100,7 @@ func TestSpaceAheadIsHalfOfWhatIsFree(t *testing.T) {
 	if !temp.WritesDirectly(leastDirect) {
 		t.Skip("a loop device whose file takes no O_DIRECT")
 	}
-	for off := int64(0); off < 24<<20; off += leastDirect {
+	for off := int64(0); off < 40<<20; off += leastDirect {
 		before := free()
 		if _, err := temp.WriteAt(make([]byte, leastDirect), off); err != nil {
 			t.Fatal(err)

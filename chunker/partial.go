@@ -170,7 +170,10 @@ func (t *Temp) Mark() error {
 	}
 	var err error
 	t.sink.timed(func() { err = t.sink.syncFile(t) })
-	if err != nil {
+	switch {
+	case errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE):
+		return nil // it could not be asked, and is at the next mark
+	case err != nil:
 		// The kernel tells it once for a descriptor, so Publish would not hear of it. Nor
 		// would the next mark, and a later copy.
 		t.journal.fail()
@@ -198,19 +201,13 @@ func (t *Temp) Keep() error {
 	if t.journal == nil || !t.journal.arrived() || t.lost.Load() != nil {
 		return t.discard()
 	}
-	err := t.io.direct.Load().close()
-	if err == nil && !t.sink.deviceOf(t.dir).tells {
-		err = t.sink.calls.flush(t.fd)
-	}
-	if err != nil {
-		// A later copy would trust what was lost.
-		return errors.Join(opErr("close", t.path, err), t.discard())
-	}
+	// What this loses is behind the last mark, and a later copy reads that before it goes on.
+	err := opErr("close", t.path, t.io.direct.Load().close())
 	if t.io.reached > t.written.Load() {
 		_ = unix.Ftruncate(t.fd, t.written.Load()) // the space ahead would be held in vain
 	}
 	_ = fchmod(t.fd, 0o600) // it may have its final mode already
-	return t.close()
+	return errors.Join(err, t.close())
 }
 
 // dropJournal removes the journal of a file that has its name, or is given up. What is

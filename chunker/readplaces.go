@@ -10,14 +10,14 @@ import (
 // readPlaces are where pieces of files are read to, each in memory of its own. They bound how
 // many are read at once: each may hold a thread in the kernel. Many goroutines may use them.
 type readPlaces struct {
-	free chan struct{} // holds a token for each place that is taken
+	taken chan struct{} // holds a token for each place that is taken
 
 	mu    sync.Mutex
 	files int      // which are being read
 	mems  [][]byte // of places that are not taken; none where no files are being read
 }
 
-func newReadPlaces(n int) *readPlaces { return &readPlaces{free: make(chan struct{}, n)} }
+func newReadPlaces(n int) *readPlaces { return &readPlaces{taken: make(chan struct{}, n)} }
 
 // begin says that a file is going to be read.
 func (r *readPlaces) begin() {
@@ -44,7 +44,7 @@ func (r *readPlaces) end() {
 // stop is closed first, the error is context.Canceled.
 func (r *readPlaces) take(stop <-chan struct{}, bytes int) ([]byte, error) {
 	select {
-	case r.free <- struct{}{}:
+	case r.taken <- struct{}{}:
 	case <-stop:
 		return nil, context.Canceled
 	}
@@ -62,7 +62,7 @@ func (r *readPlaces) take(stop <-chan struct{}, bytes int) ([]byte, error) {
 	}
 	mem, err := unix.Mmap(-1, 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
-		<-r.free
+		<-r.taken
 	}
 	return mem, err
 }
@@ -72,5 +72,5 @@ func (r *readPlaces) give(mem []byte) {
 	r.mu.Lock()
 	r.mems = append(r.mems, mem)
 	r.mu.Unlock()
-	<-r.free
+	<-r.taken
 }

@@ -50,9 +50,6 @@ type SinkOptions struct {
 	// file system does not have it, a write that could take it is an ErrNoRung. Small
 	// files, and the ends of others, go through the page cache.
 	IO Rung
-	// ReadsAtOnce is how many pieces of files are read back at once, each into memory of its
-	// own. 0 stands for DiskWorkers.
-	ReadsAtOnce int
 }
 
 // Sink is where a tree's entries are written. After Place many goroutines may use it at
@@ -111,12 +108,16 @@ type Sink struct {
 	foldingDirs map[manifest.Inode]struct{} // those of which reading has shown it
 }
 
+// ReadAtOnce bounds how many pieces of files are read back at once, each into memory of its own.
+// Call it before any file is written.
+func (s *Sink) ReadAtOnce(pieces int) { s.places = newReadPlaces(pieces) }
+
 // OpenSink looks at the destination. It opens the destination if that is a directory,
 // else the directory above it, which must exist.
 func OpenSink(opt SinkOptions) (*Sink, error) {
 	s := &Sink{
 		opt: opt, dest: opt.Dest, boot: bootID(), lockWait: defaultLockWait, calls: kernelCalls(),
-		places:  newReadPlaces(cmp.Or(opt.ReadsAtOnce, DiskWorkers())),
+		places:  newReadPlaces(DiskWorkers()),
 		devices: make(map[uint64]*device), fileSystems: make(map[uint64]*FileSystem),
 	}
 	s.inPlaceWait.Store(int64(defaultLockWait))

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"math"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -279,6 +280,7 @@ func (t *Temp) Finish() error {
 			return opErr("set size of", t.path, err)
 		}
 	}
+	t.io.direct.Load().spent(math.MaxInt64)
 	denied, err := t.attrs.chown(&t.made, func(uid, gid int) error { return unix.Fchown(t.fd, uid, gid) })
 	if err != nil {
 		return opErr(setOwner, t.path, err)
@@ -336,6 +338,7 @@ func (t *Temp) discard() error {
 func (t *Temp) close() error {
 	t.state = tempClosed
 	err := errors.Join(t.io.direct.Load().close(), closeFD(t.fd))
+	t.io.direct.Load().spent(math.MaxInt64)
 	t.fd = -1
 	if t.journal != nil {
 		t.journal.closeFile()

@@ -19,8 +19,8 @@ type tempIO struct {
 	rung   atomic.Uint32 // Rung; RungAuto until it is chosen
 	// direct is for RungDirect. It stays when the file system refuses a later write.
 	direct atomic.Pointer[directWriter]
-	// reached is where the space ended that was asked for ahead, also in vain. The file may
-	// be as long. directWriter.mu guards it while the file is written.
+	// reached is the furthest end that fallocate(2) was asked for, whether it got there or
+	// not: the file may be as long. directWriter.mu guards it while the file is written.
 	reached int64
 	err     error // why the rung that was asked for is not there
 	early   earlySync

@@ -189,7 +189,7 @@ func goes(t *testing.T, d *Driver, told func() string) {
 
 // A driver that is closed while something is made for one who has gone ends that, too.
 func TestDriverCloseWaitsForWhatIsMade(t *testing.T) {
-	d, told := made(t, "slowload=500")
+	d, told := made(t, "slowload=2000")
 	goes(t, d, told)
 	closes(t, "driver", d)
 	if got, want := told(), "context 0 module 0 end 0"; got != want {

@@ -107,7 +107,7 @@ func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst stri
 	if len(paths) > 1 {
 		h.Terms.Flags |= wire.FlagMany
 	}
-	store, err := openStore(&h.Terms, chunker.SinkOptions{Dest: dst, MustBeDir: len(paths) > 1, PartialDir: o.PartialDir, ReadsAtOnce: readsAtOnce(&h.Terms, 0)}, o.Tally)
+	store, err := openStore(&h.Terms, chunker.SinkOptions{Dest: dst, MustBeDir: len(paths) > 1, PartialDir: o.PartialDir}, o.Tally)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -114,13 +115,13 @@ func TestRewrittenGPUSlots(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for _, w := range hostileWays(t) {
-		if w.name != "rxe0" {
-			continue
-		}
-		c := Client{TCP: w.provider, Verbs: w.provider, GPUs: func() (*gpu.Driver, error) { return driver, nil }}
-		w.rewriteSlots(t, c, Options{GPU: "0", Require: "gpudirect", Hash: manifest.BLAKE3})
+	all := hostileWays(t)
+	at := slices.IndexFunc(all, func(w hostileWay) bool { return w.name == "rxe0" })
+	if at < 0 {
+		t.Fatal("GDRCP_TEST_RDMA does not name rxe0")
 	}
+	c := Client{TCP: all[at].provider, Verbs: all[at].provider, GPUs: func() (*gpu.Driver, error) { return driver, nil }}
+	all[at].rewriteSlots(t, c, Options{GPU: "0", Require: "gpudirect", Hash: manifest.BLAKE3})
 }
 
 // A hello may wish for any GPU; one that cannot be is refused.

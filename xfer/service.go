@@ -139,8 +139,7 @@ func (v *service) begin(s *session, h *wire.Hello, a keyScope, root *servedRoot)
 	if a.ReadOnly {
 		return fmt.Errorf("%w: the server is read-only", fs.ErrPermission)
 	}
-	o := chunker.SinkOptions{Dest: h.Paths[0], MustBeDir: h.Terms.Flags&wire.FlagMustBeDir != 0, MustBeFile: h.Terms.Flags&wire.FlagStream != 0, PartialDir: h.Terms.PartialDir,
-		ReadsAtOnce: readsAtOnce(&h.Terms, s.sessionsAtOnce)}
+	o := chunker.SinkOptions{Dest: h.Paths[0], MustBeDir: h.Terms.Flags&wire.FlagMustBeDir != 0, MustBeFile: h.Terms.Flags&wire.FlagStream != 0, PartialDir: h.Terms.PartialDir}
 	if root != nil {
 		o.Root = root.Root
 	}

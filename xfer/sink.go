@@ -114,6 +114,7 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 	}
 	if k.store != nil {
 		k.store.TellUnsettled(k.noteUnsettled)
+		k.store.ReadAtOnce(readsAtOnce(&k.session.terms, k.session.sessionsAtOnce))
 		k.watch()
 	}
 	k.session.converses(k)

@@ -68,7 +68,8 @@ func (all rooms) check() error {
 		if err != nil {
 			return err
 		}
-		// In this order: what is written and counted in between is needed by none of the three.
+		// In this order, what is written and counted meanwhile is taken off twice at worst. That
+		// lets a copy begin for which there is no room; the other way round refuses one that fits.
 		writing := r.writing.Load()
 		if needed := r.needed.Load() - writing; needed > free {
 			return fmt.Errorf("%w %v: %d bytes needed, %d free", chunker.ErrNoSpace, fs, needed, free)

@@ -16,13 +16,13 @@ const (
 	// underWayBytes is how much of large pieces is written at once. Each worker may need
 	// memory for one, or for two.
 	underWayBytes = 96 << 20
-	// serverWorkers is how many workers all sessions of a server may have that wait for disks,
-	// and serverReads how many pieces they may read back at once: each of them may hold a
-	// thread, and Go's runtime ends a program with 10,000.
+	// serverWorkers is how many workers all sessions of a server share that wait for disks, and
+	// serverReads how many pieces they read back at once: each of them may hold a thread, and
+	// Go's runtime ends a program with 10,000. Each session has one of both in any case.
 	serverWorkers = 4096
 	serverReads   = 2048
-	// leastWorkers is how many a session has that shares no server with many others, where it
-	// has slots for them.
+	// leastWorkers is how many a session has where pieces are large, or a processor works long
+	// on each, if there are slots for them and its share of a server is no smaller.
 	leastWorkers = 8
 )
 

@@ -13,7 +13,8 @@ import (
 var ErrInUse = errors.New("another copy is writing it in place")
 
 // OpenInPlace opens the regular file in an entry's place, so that the entry is written
-// into that very file. It is nil where there is none: Create makes one. Until it is
+// into that very file. It is nil where there is none, and for one that has other names, which
+// may be those of other entries: Create makes one. Until it is
 // published the file is neither what it was nor what it is to be, and Discard leaves it
 // so. It is locked against other copies in place, but anybody may read and write it
 // meanwhile. Bits of its mode that the entry does not have are taken away at once, with
@@ -39,7 +40,7 @@ func (s *Sink) OpenInPlace(e *manifest.Entry, a *Attributes) (*Temp, error) {
 
 func (t *Temp) openInPlace(sourceMode uint32) (is bool, err error) {
 	err = fstatat(t.dir.fd, t.leaf, &t.made, unix.AT_SYMLINK_NOFOLLOW)
-	if err == unix.ENOENT || err == nil && t.made.Mode&unix.S_IFMT != unix.S_IFREG {
+	if err == unix.ENOENT || err == nil && (t.made.Mode&unix.S_IFMT != unix.S_IFREG || t.made.Nlink > 1) {
 		return false, nil
 	}
 	if err != nil {
@@ -55,7 +56,7 @@ func (t *Temp) openInPlace(sourceMode uint32) (is bool, err error) {
 	if err := fstat(t.fd, &t.made); err != nil {
 		return false, err
 	}
-	if t.made.Mode&unix.S_IFMT != unix.S_IFREG {
+	if t.made.Mode&unix.S_IFMT != unix.S_IFREG || t.made.Nlink != 1 {
 		return false, ErrChanged
 	}
 	t.ino, t.origin.inPlace = t.made.Ino, true
@@ -108,11 +109,25 @@ func (t *Temp) InPlace() bool { return t.origin.inPlace }
 // IsHalfWritten reports whether the file is neither what it was nor what it is to be.
 func (t *Temp) IsHalfWritten() bool { return t.origin.inPlace && t.origin.dirty.Load() }
 
-// checkInPlace checks that the entry's name leads to the file that was written.
-func (t *Temp) checkInPlace() error {
+// finishInPlace checks that the entry's name leads to the file that was written, and gives the
+// file its time. With that time it counts as what the entry says, so nothing gets it before its
+// data is on the disk and was read back.
+func (t *Temp) finishInPlace() error {
 	now, err := t.stampAtName()
 	if err == nil && now.Inode() != inodeOf(&t.made) {
 		err = ErrChanged
 	}
-	return opErr("write in place", t.path, err)
+	if err != nil {
+		return opErr("write in place", t.path, err)
+	}
+	return t.applyTime()
+}
+
+// modeInPlace is the mode of a file that keeps its own: writing takes the set-ID bits, and so
+// does another owner.
+func (t *Temp) modeInPlace() uint32 {
+	if !t.origin.dirty.Load() && t.made.Size == t.size && !t.attrs.owns() {
+		return t.made.Mode & 0o7777
+	}
+	return t.want
 }

@@ -12,16 +12,17 @@ import (
 	"gdrcp/manifest"
 )
 
-// TestInPlace: the file itself is written, by all its names, gets the size and metadata of
-// its entry, and loses at once the bits that the entry does not have.
+// TestInPlace: the file itself is written, gets the size and metadata of its entry, and loses
+// at once the bits that the entry does not have. It has its time only when it is published.
 func TestInPlace(t *testing.T) {
 	dir := t.TempDir()
 	for _, old := range []string{"", "short", strings.Repeat("long ", 100)} {
 		path := dir + "/f"
-		err := errors.Join(os.RemoveAll(path), os.RemoveAll(dir+"/other"), os.WriteFile(path, []byte(old), 0o666), os.Chmod(path, 0o666), os.Link(path, dir+"/other"))
+		err := errors.Join(os.RemoveAll(path), os.WriteFile(path, []byte(old), 0o666), os.Chmod(path, 0o666))
 		if err != nil {
 			t.Fatal(err)
 		}
+		was := inodeAt(t, path)
 		s := sinkInto(t, dir, SinkOptions{Keep: Keep{Times: true, Modes: true}})
 		noLeaks(t)
 		e := fileEntry("f", "the new content")
@@ -43,16 +44,103 @@ func TestInPlace(t *testing.T) {
 		if err := temp.Finish(); err != nil {
 			t.Fatal(err)
 		}
+		if now, err := s.Look("f"); err != nil || now.HasTime(e.MtimeNs) {
+			t.Errorf("it passes for the source's before it is on the disk: %+v, %v", now, err)
+		}
 		if err := s.Publish([]*Temp{temp})[0]; err != nil {
 			t.Fatal(err)
 		}
 		_ = s.Close()
-		for _, name := range []string{"f", "other"} {
-			st, err := os.Stat(dir + "/" + name)
-			if b, _ := os.ReadFile(dir + "/" + name); err != nil || string(b) != "the new content" || st.ModTime().UnixNano() != e.MtimeNs || st.Mode().Perm() != 0o604 {
-				t.Errorf("%s: %q, %v, %v", name, b, st, err)
-			}
+		st, err := os.Stat(path)
+		if b, _ := os.ReadFile(path); err != nil || string(b) != "the new content" || st.ModTime().UnixNano() != e.MtimeNs || st.Mode().Perm() != 0o604 || inodeAt(t, path) != was {
+			t.Errorf("%q, %v, %v", b, st, err)
 		}
+	}
+}
+
+// inodeAt is the inode at a path.
+func inodeAt(t *testing.T, path string) manifest.Inode {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		t.Fatal(err)
+	}
+	return inodeOf(&st)
+}
+
+// TestInPlaceOfOneNameOfSeveral: the other names may be those of other entries, so nothing is
+// written into the file that they share.
+func TestInPlaceOfOneNameOfSeveral(t *testing.T) {
+	dir := t.TempDir()
+	makeTree(t, dir, "f=old")
+	if err := os.Link(dir+"/f", dir+"/other"); err != nil {
+		t.Fatal(err)
+	}
+	s := sinkInto(t, dir, SinkOptions{})
+	defer s.Close()
+	noLeaks(t)
+	if temp, err := s.OpenInPlace(fileEntry("f", "new"), nil); temp != nil || err != nil {
+		t.Errorf("%v, %v", temp, err)
+	}
+	if now, err := s.Look("f"); err != nil || !now.HasOtherNames {
+		t.Errorf("%+v, %v", now, err)
+	}
+}
+
+// TestInPlaceKeepsItsMode: a file that was not written to keeps the set-ID bits of its mode,
+// where modes are not those of the source.
+func TestInPlaceKeepsItsMode(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct {
+		write bool
+		want  uint32
+	}{{false, 0o4755}, {true, 0o755}} {
+		makeTree(t, dir, "f=old")
+		if err := unix.Chmod(dir+"/f", 0o4755); err != nil {
+			t.Fatal(err)
+		}
+		s := sinkInto(t, dir, SinkOptions{})
+		temp, err := s.OpenInPlace(fileEntry("f", "old"), nil)
+		if err == nil && c.write {
+			_, err = temp.WriteAt([]byte("old"), 0)
+		}
+		if err = errors.Join(err, temp.Finish(), s.Publish([]*Temp{temp})[0], s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		var st unix.Stat_t
+		if err := unix.Stat(dir+"/f", &st); err != nil || st.Mode&0o7777 != c.want {
+			t.Errorf("written to %v: mode %o, %v", c.write, st.Mode, err)
+		}
+		if err := os.Remove(dir + "/f"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestInPlaceLosesAttributes: what the source does not have goes.
+func TestInPlaceLosesAttributes(t *testing.T) {
+	dir := t.TempDir()
+	needXattrs(t, dir)
+	makeTree(t, dir, "f=old")
+	for _, name := range []string{"user.gone", "user.stays"} {
+		if err := unix.Setxattr(dir+"/f", name, []byte("old"), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := sinkInto(t, dir, SinkOptions{Keep: Keep{Xattrs: true}})
+	temp, err := s.OpenInPlace(fileEntry("f", "old"), &Attributes{UID: -1, GID: -1, Xattrs: encodeXattrs(map[string]string{"user.stays": "new"})})
+	if err == nil {
+		err = errors.Join(temp.Finish(), s.Publish([]*Temp{temp})[0], s.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 100)
+	if n, err := unix.Getxattr(dir+"/f", "user.gone", buf); err != unix.ENODATA {
+		t.Errorf("user.gone is %q, %v", buf[:max(n, 0)], err)
+	}
+	if n, err := unix.Getxattr(dir+"/f", "user.stays", buf); err != nil || string(buf[:n]) != "new" {
+		t.Errorf("user.stays is %q, %v", buf[:max(n, 0)], err)
 	}
 }
 

@@ -16,6 +16,8 @@ type Standing struct {
 	Size    int64  // bytes
 	Mode    uint32 // permission bits, 07777
 	MtimeNs int64
+	// HasOtherNames: further hard links lead to the file.
+	HasOtherNames bool
 	// timeUnitNs is the unit in which the file system keeps times if that is known and
 	// more than a second, else 0.
 	timeUnitNs int64
@@ -73,7 +75,7 @@ func standingOf(st *unix.Stat_t) Standing {
 	s := Standing{Exists: true, Mode: st.Mode & 0o7777, MtimeNs: nanoseconds(st.Mtim)}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
-		s.Type, s.Size = manifest.File, st.Size
+		s.Type, s.Size, s.HasOtherNames = manifest.File, st.Size, st.Nlink > 1
 	case unix.S_IFDIR:
 		s.Type = manifest.Dir
 	case unix.S_IFLNK:

@@ -196,7 +196,7 @@ func (s *Sink) withhold(h *dirHandle, d *dirToSettle) (denied, err error) {
 // attributes in the user namespace needs the right to write to the file.
 func (t *Temp) applyXattrs() error {
 	x := t.attrs.xattrs()
-	if !t.sink.opt.Keep.Xattrs || len(x) == 0 {
+	if !t.sink.opt.Keep.Xattrs || len(x) == 0 && !t.origin.inPlace {
 		return nil
 	}
 	if t.have&0o200 == 0 {
@@ -204,6 +204,9 @@ func (t *Temp) applyXattrs() error {
 			return err
 		}
 		t.have |= 0o200
+	}
+	if t.origin.inPlace {
+		return t.sink.replaceXattrs(xattrsOfFD(t.fd), x)
 	}
 	return t.sink.setXattrs(xattrsOfFD(t.fd), x)
 }

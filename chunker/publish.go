@@ -72,7 +72,7 @@ func (t *Temp) rename() error {
 	case t.origin.standing != nil:
 		return t.stay()
 	case t.origin.inPlace:
-		return t.checkInPlace()
+		return t.finishInPlace()
 	}
 	if t.stays != nil {
 		var st unix.Stat_t

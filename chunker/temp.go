@@ -289,19 +289,18 @@ func (t *Temp) Finish() error {
 	if err := t.applyXattrs(); err != nil {
 		return opErr("set extended attributes of", t.path, err)
 	}
+	if t.origin.inPlace && !t.sink.opt.Keep.Modes {
+		t.want = t.modeInPlace()
+	}
 	t.want |= t.attrs.lent(t.setID, &t.made)
 	if t.have != t.want {
 		if err := fchmod(t.fd, t.want); err != nil {
 			return opErr("set mode of", t.path, err)
 		}
 	}
-	if t.sink.opt.Keep.Times {
-		err := setMtime(t.fd, "", t.mtimeNs)
-		if err == unix.EINVAL || err == unix.ENOENT { // before Linux 5.8
-			err = setMtime(t.at().fd, t.name, t.mtimeNs)
-		}
-		if err != nil {
-			return opErr("set time of", t.path, err)
+	if !t.origin.inPlace {
+		if err := t.applyTime(); err != nil {
+			return err
 		}
 	}
 	if t.journal != nil {
@@ -309,6 +308,18 @@ func (t *Temp) Finish() error {
 	}
 	t.state = tempFinished
 	return nil
+}
+
+// applyTime gives the file the entry's time, where times are kept.
+func (t *Temp) applyTime() error {
+	if !t.sink.opt.Keep.Times {
+		return nil
+	}
+	err := setMtime(t.fd, "", t.mtimeNs)
+	if err == unix.EINVAL || err == unix.ENOENT { // before Linux 5.8
+		err = setMtime(t.at().fd, t.name, t.mtimeNs)
+	}
+	return opErr("set time of", t.path, err)
 }
 
 // Discard removes the file, whatever its state; after Publish it does nothing.

@@ -279,8 +279,7 @@ func (s *Sink) setXattrs(c xattrCalls, x Xattrs) error {
 	return nil
 }
 
-// replaceXattrs is setXattrs for a directory, which may already have other attributes:
-// it removes those.
+// replaceXattrs is setXattrs for what may already have other attributes: it removes those.
 func (s *Sink) replaceXattrs(c xattrCalls, x Xattrs) error {
 	names, err := c.names()
 	if err != nil {

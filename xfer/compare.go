@@ -150,7 +150,7 @@ func (k *sink) isInPlace(e *sinkEntry) bool {
 		return false
 	}
 	now, err := k.store.Look(e.Path)
-	return err == nil && now.Type == manifest.File
+	return err == nil && now.Type == manifest.File && !now.HasOtherNames
 }
 
 // openInPlace opens the file that an entry is written into. It is nil where there is none.

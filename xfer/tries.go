@@ -79,8 +79,8 @@ func (t *Tries) Again(tally *Tally) int {
 }
 
 // goesOn adds to the terms of a later try where it goes on. Without fsync, what an
-// earlier try brought may be lost together with the peer's host: then the quick check
-// must not find it.
+// earlier try brought may be lost together with the peer's host; and in place, what it
+// had not published has its name already: then the quick check must not find it.
 func (t *Tries) goesOn(p *wire.Terms) {
 	if t == nil || t.again == 0 {
 		return
@@ -89,7 +89,7 @@ func (t *Tries) goesOn(p *wire.Terms) {
 		p.Flags |= wire.FlagItself
 	}
 	p.Settled = t.goneOn
-	if p.Has(wire.FlagNoFsync) {
+	if p.Has(wire.FlagNoFsync | wire.FlagInPlace) {
 		p.Flags &^= wire.FlagSameStays
 	}
 }

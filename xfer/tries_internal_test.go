@@ -130,7 +130,8 @@ func TestNumbersOfAllTries(t *testing.T) {
 	}
 }
 
-// Without fsync, and with names of one file, a later try counts everything anew.
+// Without fsync, and with names of one file, a later try counts everything anew. The quick
+// check finds nothing that may not be on the disk, as without fsync and in place.
 func TestTriesThatCountAnew(t *testing.T) {
 	for _, flag := range []uint64{wire.FlagNoFsync, wire.FlagHardLinks} {
 		tries := NewTries()
@@ -142,6 +143,10 @@ func TestTriesThatCountAnew(t *testing.T) {
 		tries.goesOn(terms)
 		if terms.Settled != "" || terms.Has(wire.FlagSameStays) != (flag != wire.FlagNoFsync) {
 			t.Errorf("flag %#x: settled up to %q, flags %#x", flag, terms.Settled, terms.Flags)
+		}
+		inPlace := &wire.Terms{Flags: flag | wire.FlagInPlace | wire.FlagTimes | wire.FlagSameStays}
+		if tries.goesOn(inPlace); inPlace.Has(wire.FlagSameStays) {
+			t.Errorf("in place: flags %#x", inPlace.Flags)
 		}
 		second := tryOf(t, tries, flag)
 		settled(t, second, "a", nil)

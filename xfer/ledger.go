@@ -19,7 +19,9 @@ type ledger struct {
 	mu     sync.Mutex
 	next   uint64
 	parked map[uint64]filledSlot
-	holes  []pieceRun // of one extent, reused
+	// over: every entry has ended, so nothing of any chunk is needed.
+	over  bool
+	holes []pieceRun // of one extent, reused
 }
 
 func newLedger(k *sink) *ledger { return &ledger{sink: k, parked: make(map[uint64]filledSlot)} }
@@ -30,11 +32,15 @@ func newLedger(k *sink) *ledger { return &ledger{sink: k, parked: make(map[uint6
 func (l *ledger) admit(h *wire.ChunkHeader, a filledSlot) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.over {
+		return true, nil
+	}
 	if h.ID != l.next {
 		if _, twice := l.parked[h.ID]; twice || h.ID < l.next {
 			return false, fmt.Errorf("%w: chunk %d, %d was next", ErrProtocol, h.ID, l.next)
 		}
 		l.parked[h.ID] = a
+		l.sink.receiver.park(1)
 		return false, nil
 	}
 	if err := l.book(h.Extents); err != nil {
@@ -43,10 +49,27 @@ func (l *ledger) admit(h *wire.ChunkHeader, a filledSlot) (bool, error) {
 	l.sink.session.trace.step(credit.Step{Kind: credit.StepBooked, Sink: true, Place: credit.Place{Slot: uint32(a.slot), Generation: a.generation}, Chunk: h.ID})
 	l.next++
 	if p, ok := l.parked[l.next]; ok {
-		delete(l.parked, l.next)
-		l.sink.receiver.work <- p // never blocks: the channel is as long as the ring
+		l.unparkLocked(l.next, p)
 	}
 	return true, nil
+}
+
+// unparkLocked has a parked chunk taken again.
+func (l *ledger) unparkLocked(id uint64, a filledSlot) {
+	delete(l.parked, id)
+	l.sink.receiver.park(-1)
+	l.sink.receiver.work <- a // never blocks: the channel is as long as the ring
+}
+
+// end says that every entry has ended. What still waits for its turn goes back: the chunk
+// before it may never come, because the source sends nothing more of what has ended.
+func (l *ledger) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.over = true
+	for id, a := range l.parked {
+		l.unparkLocked(id, a)
+	}
 }
 
 func (l *ledger) book(xs []wire.Extent) error {

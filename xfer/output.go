@@ -25,6 +25,8 @@ type streamLander struct {
 	owed []owedExtent
 	// waiting are the chunks that are booked and in their slots, in order.
 	waiting []waitingChunk
+	// givenUp: a piece will not come, so nothing more is written.
+	givenUp bool
 	zeros   []byte
 }
 
@@ -81,18 +83,41 @@ func (w *streamLander) arrived(ctx context.Context, a filledSlot) error {
 		kept := *h
 		kept.Extents = slices.Clone(h.Extents)
 		w.waiting = append(w.waiting, waitingChunk{a, kept})
+		w.sink.receiver.park(1)
 		return nil
 	}
 	if err := w.landChunk(h, a); err != nil {
 		return err
 	}
+	if err := w.forgetEnded(); err != nil {
+		return err
+	}
 	for len(w.owed) == 0 && len(w.waiting) > 0 {
 		next := w.waiting[0]
 		w.waiting = slices.Delete(w.waiting, 0, 1)
+		w.sink.receiver.park(-1)
 		if err := w.landChunk(&next.header, next.a); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// forgetEnded owes nothing more of a file that has ended: nobody sends it again.
+func (w *streamLander) forgetEnded() error {
+	if len(w.owed) == 0 {
+		return nil
+	}
+	e, err := w.sink.entry(w.owed[0].Entry)
+	if err != nil {
+		return err
+	}
+	if e != nil {
+		if over, _ := e.hasEnded(); !over {
+			return nil
+		}
+	}
+	w.owed = nil
 	return nil
 }
 
@@ -128,8 +153,12 @@ func (w *streamLander) landPiece(h *wire.ChunkHeader, e *sinkEntry, x *wire.Exte
 		return false, nil
 	}
 	brings, err := w.sink.checkExtent(h, e, x)
+	if x.Flags&wire.ExtGivenUp != 0 {
+		// What came behind the piece that does not come is not to be written in its place.
+		w.owed, w.givenUp = nil, true
+	}
 	switch {
-	case err != nil || x.Flags&wire.ExtGivenUp != 0:
+	case err != nil || w.givenUp:
 		return false, err
 	case h.Repair:
 		if i, err := w.owedAt(e, x); i != 0 || err != nil {

@@ -42,6 +42,7 @@ type chunkReceiver struct {
 	counted int64 // up to when idle time is counted, by stat.Now
 	slots   credit.Sink
 	filled  []filling // by slot
+	parked  int       // slots whose chunks wait for others
 	credits []wire.ReturnedSlot
 	buf     []byte
 	batch   int
@@ -186,11 +187,20 @@ func (f *chunkReceiver) awaitIdle(ctx context.Context) error {
 	}
 }
 
+// park notes that so many more slots have chunks that wait for others. Where all have, the
+// source may need what was collected for those others.
+func (f *chunkReceiver) park(slots int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.parked += slots
+	f.flushLocked(false)
+}
+
 // flushLocked sends the collected credits when they are enough, or when the source
 // might be waiting for them. Where the window is closed they stay, and go when it
 // opens.
 func (f *chunkReceiver) flushLocked(now bool) {
-	if len(f.credits) == 0 || (!now && len(f.credits) < f.batch && f.slots.Busy() > 0) {
+	if len(f.credits) == 0 || (!now && len(f.credits) < f.batch && f.slots.Busy() > f.parked) {
 		return
 	}
 	n := f.encodeLocked()

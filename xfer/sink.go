@@ -243,6 +243,7 @@ func (k *sink) compareRoots(ctx context.Context, body []byte) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	k.ledger.end()
 	if err := k.session.awaitMemoryTold(ctx); err != nil {
 		return err
 	}

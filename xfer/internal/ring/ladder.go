@@ -75,6 +75,9 @@ func (p *placer) directRung(ctx context.Context, r *Ring) (why []string, took wi
 		if ctx.Err() != nil {
 			return nil, "", context.Cause(ctx)
 		}
+		if errors.Is(err, errNoSlots) {
+			return nil, "", err
+		}
 		why = append(why, fmt.Sprintf("%s: %s", rung, reasonOf(err)))
 		if errors.Is(err, errSlower) {
 			break // the next rung goes the same way

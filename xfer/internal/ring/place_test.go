@@ -98,6 +98,25 @@ func TestPlaceInGPUMemory(t *testing.T) {
 	}
 }
 
+// A GPU that has no memory for another number of slots is asked again: a ring never takes
+// memory for its own that is not there.
+func TestResizeThatFails(t *testing.T) {
+	c := sinkConfig(firstGPU, lend(t, "memory=64"))
+	c.Touched = errors.New("chunks are touched")
+	r, err := placed(t, nil, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := r.resize(1 << 12); !errors.Is(err, errNoSlots) || r.Device.Slots != nil {
+			t.Errorf("1 GiB of 64 MiB: %v", err)
+		}
+	}
+	if err := r.resize(16); err != nil || r.Slots != 16 || r.Device.Slots.Len() != 16*testSlotBytes {
+		t.Errorf("%d slots, %v", r.Slots, err)
+	}
+}
+
 // checkWorkers holds what the workers of a source's ring of 16 slots have against what they
 // need.
 func checkWorkers(t *testing.T, r *Ring, digests bool) {

@@ -41,16 +41,28 @@ func isTooLarge(err error) bool {
 	return errors.Is(err, gpu.ErrOutOfMemory) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSPC)
 }
 
-// resize replaces the device memory by memory for another number of slots.
+// errNoSlots says that the GPU did not give memory for slots, so that no rung can have it.
+var errNoSlots = errors.New("no GPU memory for the slots")
+
+// resize replaces the device memory by memory for another number of slots. After an error,
+// which is an errNoSlots, there is none, and resize may be called again.
 func (r *Ring) resize(slots int) error {
-	if r.Slots == slots {
+	d := r.Device
+	if d.Slots != nil && r.Slots == slots {
 		return nil
 	}
-	if err := r.Device.Slots.Close(); err != nil {
-		return err
+	if d.Slots != nil {
+		err := d.Slots.Close()
+		d.Slots = nil
+		if err != nil {
+			return fmt.Errorf("%w: %w", errNoSlots, unsupported(err))
+		}
 	}
-	r.Device.Slots, r.Slots = nil, slots
-	return r.Device.alloc(slots, r.SlotBytes)
+	if err := d.alloc(slots, r.SlotBytes); err != nil {
+		return fmt.Errorf("%w: %w", errNoSlots, err)
+	}
+	r.Slots = slots
+	return nil
 }
 
 // tryFewer tries a rung with as many slots as the device takes, and says why the device

@@ -15,7 +15,7 @@ import (
 // hangs begins a kernel that never ends, in a Context with that life.
 func hangs(t *testing.T, life context.Context) (*Driver, *Context, *Stream, *Memory) {
 	t.Helper()
-	d := openFake(t, "hang", "gpus=2")
+	d := openFake(t, "hang", "gpus=2", "late=5")
 	c, err := d.Use(life, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -66,6 +66,34 @@ func TestHungGPU(t *testing.T) {
 		t.Errorf("a wait without an end: %v", err)
 	}
 	wantLost(t, d, d.Lost())
+}
+
+// Who uses another GPU meanwhile comes to the end of what is under way there.
+func TestHungGPUIsNoOther(t *testing.T) {
+	d, _, s, _ := hangs(t, t.Context())
+	c, err := d.Use(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closes(t, "context", c)
+	other, err := c.NewStream()
+	m, err2 := c.Alloc(4096)
+	mark, err3 := c.NewMark()
+	host := make([]byte, 4096)
+	if err := errors.Join(err, err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	defer closes(t, "stream", other)
+	defer closes(t, "memory", m)
+	defer closes(t, "mark", mark)
+	if err := s.wait(t.Context(), 100*time.Millisecond); !isCode(err, 600) {
+		t.Fatalf("a wait for what hangs: %v", err)
+	}
+	for range 3 {
+		if err := errors.Join(other.ToDevice(m, 0, host), other.Record(mark), mark.Wait()); err != nil {
+			t.Errorf("another GPU: %v", err)
+		}
+	}
 }
 
 // Calls that wait for all work of a GPU, as freeing memory does, hold nobody up

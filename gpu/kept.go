@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -21,6 +22,7 @@ const idleTime = time.Minute
 // GPU. The objects are made when they are first needed, and end some time after the
 // last user, or with the driver.
 type kept struct {
+	hung   atomic.Bool // it does not answer
 	driver *Driver
 	index  int
 

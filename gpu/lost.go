@@ -72,6 +72,7 @@ func (d *Driver) note(e *Error) {
 // noteHang ends the use of the driver because a GPU hangs: none of its objects can be
 // freed, and any call may block forever.
 func (d *Driver) noteHang(e *Error) {
+	d.kept[e.GPU].hung.Store(true)
 	d.hung.Store(true)
 	d.lose(e)
 }

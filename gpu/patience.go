@@ -44,7 +44,7 @@ func (c *Context) poll(ctx context.Context, limit time.Duration, op string, quer
 		}
 		waited := time.Since(start)
 		switch {
-		case c.driver.hung.Load(), waited > limit:
+		case c.driver.kept[c.device.Index].hung.Load(), waited > limit: // another GPU may hang
 			return c.hang(op, limit)
 		case i < pollSpins:
 			runtime.Gosched()

@@ -30,13 +30,14 @@ type sendQueue struct {
 	buffers  []byte // send buffers, stride apart
 	stride   int
 	records  []record      // by number modulo len(records)
-	posted   atomic.Uint32 // operations handed to the device
-	done     atomic.Uint32 // operations completed
+	wrap     uint64        // the device knows operations by their number modulo this
+	posted   atomic.Uint64 // operations handed to the device
+	done     atomic.Uint64 // operations completed
 	hwDone   atomic.Uint64 // work requests completed
 	hwPosted uint64
 	// Operations and work requests posted since the last signalled operation.
 	quietOps, quietWRs int
-	lastSignaled       uint32
+	lastSignaled       uint64
 	afterRead          bool
 }
 
@@ -55,7 +56,13 @@ func (s *sendQueue) init(r *rail, slots, hwDepth int, ops []C.struct_vb_op, buff
 	s.buffers = buffers
 	s.stride = stride
 	s.records = make([]record, slots)
+	// A multiple of their count, so that records, and the buffers in C, follow each other also
+	// where the numbers that fit in a work request's id begin anew.
+	s.wrap = 1 << 32 / uint64(slots) * uint64(slots)
 }
+
+// toDevice is the number by which the device knows an operation.
+func (s *sendQueue) toDevice(seq uint64) uint32 { return uint32(seq % s.wrap) }
 
 // Post hands over work requests, all of them in one call into C.
 func (c *conn) Post(wrs []rdma.WR) (int, error) {
@@ -71,7 +78,7 @@ func (c *conn) Post(wrs []rdma.WR) (int, error) {
 	var err error
 	start := c.posted.Load()
 	for n < len(wrs) && err == nil {
-		if err = c.stage(&wrs[n], n, start+uint32(n), rdma.ImmKind(c.imm.Load())); err == nil {
+		if err = c.stage(&wrs[n], n, start+uint64(n), rdma.ImmKind(c.imm.Load())); err == nil {
 			n++
 		}
 	}
@@ -80,7 +87,7 @@ func (c *conn) Post(wrs []rdma.WR) (int, error) {
 	}
 	// Store this before the device gets the operations, so that a goroutine that polls
 	// a completion sees it.
-	c.posted.Store(start + uint32(n))
+	c.posted.Store(start + uint64(n))
 	if rc := C.vb_qp_post(c.q, C.int(n)); rc != 0 {
 		// The connection may be ending at this moment: a completion or an event about
 		// that is a better cause. siw returns ENOTCONN then.
@@ -94,7 +101,7 @@ func (c *conn) Post(wrs []rdma.WR) (int, error) {
 }
 
 // stage puts one work request at place i of ops, as operation seq.
-func (s *sendQueue) stage(wr *rdma.WR, i int, seq uint32, kind rdma.ImmKind) error {
+func (s *sendQueue) stage(wr *rdma.WR, i int, seq uint64, kind rdma.ImmKind) error {
 	under := int(seq - s.done.Load())
 	room := s.depth
 	if s.done.Load() == 0 {
@@ -104,7 +111,7 @@ func (s *sendQueue) stage(wr *rdma.WR, i int, seq uint32, kind rdma.ImmKind) err
 		return rdma.ErrQueueFull
 	}
 	op := &s.ops[i]
-	*op = C.struct_vb_op{seq: C.uint32_t(seq), imm: C.uint32_t(wr.Imm)}
+	*op = C.struct_vb_op{seq: C.uint32_t(s.toDevice(seq)), imm: C.uint32_t(wr.Imm)}
 	wrCount, err := s.fill(op, wr, kind)
 	if err != nil {
 		return err
@@ -113,7 +120,7 @@ func (s *sendQueue) stage(wr *rdma.WR, i int, seq uint32, kind rdma.ImmKind) err
 		return rdma.ErrQueueFull
 	}
 	if op.kind == C.VB_SEND {
-		at := int(seq%uint32(len(s.records)))*s.stride + C.VB_TAG_BYTES
+		at := int(seq%uint64(len(s.records)))*s.stride + C.VB_TAG_BYTES
 		copy(s.buffers[at:], wr.Msg)
 	}
 	// iWARP may answer a Read after carrying out work requests that were posted later
@@ -130,7 +137,7 @@ func (s *sendQueue) stage(wr *rdma.WR, i int, seq uint32, kind rdma.ImmKind) err
 		s.lastSignaled = seq
 	}
 	s.hwPosted += uint64(wrCount)
-	s.records[seq%uint32(len(s.records))] = record{id: wr.ID, hwEnd: s.hwPosted, quiet: wr.Quiet}
+	s.records[seq%uint64(len(s.records))] = record{id: wr.ID, hwEnd: s.hwPosted, quiet: wr.Quiet}
 	return nil
 }
 
@@ -201,29 +208,33 @@ func (s *sendQueue) fill(op *C.struct_vb_op, wr *rdma.WR, kind rdma.ImmKind) (in
 }
 
 // stageOwn accounts for one of this package's own operations, which is signalled and
-// takes one work request. It returns the operation's number, or false if there is no
-// room.
+// takes one work request. It returns the number by which the device is to know it, or false
+// if there is no room.
 func (s *sendQueue) stageOwn() (uint32, bool) {
 	seq := s.posted.Load()
 	if int(seq-s.done.Load()) >= len(s.records) || s.hwPosted-s.hwDone.Load() >= uint64(s.hwDepth) {
 		return 0, false
 	}
 	s.hwPosted++
-	s.records[seq%uint32(len(s.records))] = record{quiet: true, hwEnd: s.hwPosted}
+	s.records[seq%uint64(len(s.records))] = record{quiet: true, hwEnd: s.hwPosted}
 	s.quietOps, s.quietWRs = 0, 0
 	s.lastSignaled = seq
 	s.posted.Store(seq + 1)
-	return seq, true
+	return s.toDevice(seq), true
 }
 
-// complete notes that operation seq and all before it are done, and returns its record,
-// or false if the device names an operation that is not under way.
-func (s *sendQueue) complete(seq uint32) (record, bool) {
+// complete notes that the operation that the device knows by that number, and all before it,
+// are done, and returns its record, or false if the device names one that is not under way.
+func (s *sendQueue) complete(number uint32) (record, bool) {
 	posted, done := s.posted.Load(), s.done.Load()
-	if seq-done >= posted-done {
+	if uint64(number) >= s.wrap {
 		return record{}, false
 	}
-	rec := s.records[seq%uint32(len(s.records))]
+	seq := done + (uint64(number)+s.wrap-done%s.wrap)%s.wrap
+	if seq >= posted {
+		return record{}, false
+	}
+	rec := s.records[seq%uint64(len(s.records))]
 	s.hwDone.Store(rec.hwEnd)
 	s.done.Store(seq + 1)
 	return rec, true
@@ -231,5 +242,5 @@ func (s *sendQueue) complete(seq uint32) (record, bool) {
 
 // signaledDone reports whether the last signalled operation has completed.
 func (s *sendQueue) signaledDone() bool {
-	return int32(s.done.Load()-s.lastSignaled) > 0
+	return s.done.Load() > s.lastSignaled
 }

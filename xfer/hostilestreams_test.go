@@ -194,9 +194,13 @@ func TestHostileServerOfAStream(t *testing.T) {
 			})
 			out := &kept{}
 			var told strings.Builder
-			o := Options{Transport: "tcp", Slots: hostileSlots, Timeouts: shortTimeouts(), Report: func(e Event) { told.WriteString(e.Text) }}
 			ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Stretch(shortTimeouts().Silence))
 			defer cancel()
+			o := Options{Transport: "tcp", Slots: hostileSlots, Timeouts: shortTimeouts(), Report: func(e Event) {
+				if told.WriteString(e.Text); tc.err == nil && e.Kind == EventFile {
+					cancel() // the source says no more
+				}
+			}}
 			c := Client{TCP: tcp.New()}
 			_, err := c.PullStream(ctx, ep, "f", out, o)
 			switch {

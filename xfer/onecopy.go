@@ -47,10 +47,12 @@ func (o Options) CopyTerms(push, stream bool) ([]byte, error) {
 	o.complete()
 	if stream {
 		o.IgnoreTimes, o.NoResume = true, true // a stream is copied whatever the destination has
-	} else if err := o.checkSinkOptions(); err != nil {
-		return nil, err
+		o.MaxDelete = 0                        // and nothing is deleted
 	} else {
-		o.hidePartials()
+		o.hidePartials() // before the rules are looked at, as a copy does
+		if err := o.checkSinkOptions(); err != nil {
+			return nil, err
+		}
 	}
 	m := wire.ModePull
 	if push {

@@ -23,7 +23,8 @@ func TestTermsAreWhatCopiesSay(t *testing.T) {
 	for name, o := range map[string]Options{
 		"plain": {}, "-r": {Recursive: true}, "all": all, "-L": {Recursive: true, Follow: true}, "a bound without deletion": {Recursive: true, MaxDelete: 5},
 		"dry": {Recursive: true, DryRun: true, Update: true, IgnoreExisting: true, Existing: true}, "rules": {Recursive: true, Rules: rules},
-		"one file system, and sizes": {Recursive: true, OneFileSystem: true, MinFileBytes: 1, MaxFileBytes: -1},
+		"partial files in a directory": {Recursive: true, Delete: true, DeleteExcluded: true, PartialDir: ".parts"},
+		"one file system, and sizes":   {Recursive: true, OneFileSystem: true, MinFileBytes: 1, MaxFileBytes: -1},
 	} {
 		for _, dst := range []string{"home/dst", "home/dst/"} {
 			for _, sources := range [][]string{{"src/a"}, {"src/a", "src/b.txt"}} {

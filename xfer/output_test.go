@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gdrcp/chunker"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer"
 )
@@ -58,6 +59,9 @@ func TestStreamUsage(t *testing.T) {
 		"dry run":   func(o *xfer.Options) { o.DryRun = true },
 		"update":    func(o *xfer.Options) { o.Update = true },
 		"gpu":       func(o *xfer.Options) { o.GPU = "auto" },
+		"basis":     func(o *xfer.Options) { o.BasisManifest = "m" },
+		"partials":  func(o *xfer.Options) { o.PartialDir = "d" },
+		"recheck":   func(o *xfer.Options) { o.Recheck = true },
 	} {
 		o := w.streamOptions(t)
 		set(&o)
@@ -74,6 +78,16 @@ func TestStreamUsage(t *testing.T) {
 		o := w.streamOptions(t)
 		set(&o)
 		if _, err := w.client(rdmatest.Faults{}).PushStream(t.Context(), newStream(), xfer.Endpoint{}, "f", o); !errors.Is(err, xfer.ErrUsage) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, set := range map[string]func(*xfer.Options){
+		"verify written": func(o *xfer.Options) { o.VerifyWritten = true },
+		"io":             func(o *xfer.Options) { o.IO = chunker.RungDirect },
+	} {
+		o := w.streamOptions(t)
+		set(&o)
+		if _, err := w.client(rdmatest.Faults{}).PullStream(t.Context(), xfer.Endpoint{}, "f", newStream(), o); !errors.Is(err, xfer.ErrUsage) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

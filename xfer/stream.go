@@ -74,6 +74,12 @@ func (c *Client) PullStream(ctx context.Context, ep Endpoint, path string, out O
 	if err := o.checkStream(); err != nil {
 		return nil, err
 	}
+	switch {
+	case o.VerifyWritten:
+		return nil, fmt.Errorf("%w: --verify-written reads files back, and what a stream was written to cannot be read", ErrUsage)
+	case o.IO == chunker.RungDirect || o.IO == chunker.RungDontCache:
+		return nil, fmt.Errorf("%w: --io %v says how files are written, and a stream is no file", ErrUsage, o.IO)
+	}
 	o.Slots = o.limits().Slots(o.Slots, o.ChunkBytes)
 	o.NoResume = true
 	h, err := o.hello(wire.ModePull)
@@ -88,8 +94,10 @@ func (c *Client) PullStream(ctx context.Context, ep Endpoint, path string, out O
 	})
 }
 
-// checkStream refuses the options that do not apply to a stream.
+// checkStream refuses the options that do not apply to a stream, and leaves out those that do
+// not apply to any copy like it.
 func (o *Options) checkStream() error {
+	o.MaxDelete = 0 // without deletion there is nothing to bound
 	for _, no := range []struct {
 		given bool
 		why   string
@@ -101,6 +109,8 @@ func (o *Options) checkStream() error {
 		{o.sinkFlags() != 0 || o.DeleteExcluded, "a stream can only be written: not with --dry-run, --update, --checksum, --append-verify, --inplace, --size-only, --ignore-existing, --existing, --max-size, --min-size or --delete"},
 		{o.Whole, "--atomic-dir copies a directory, and a stream is one file"},
 		{o.Manifest != "", "--manifest does not work with a stream, which is written before all of it is checked"},
+		{o.BasisManifest != "", "--basis-manifest compares files, and a stream is only written"},
+		{o.PartialDir != "" || o.Recheck, "a stream that was cut off begins anew: leave --partial-dir and --recheck out"},
 		{o.GPU != "" && o.GPU != "off", "a stream goes through slots in host memory: leave --gpu out"},
 	} {
 		if no.given {

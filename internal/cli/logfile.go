@@ -103,6 +103,10 @@ func (l *logFile) event(e *xfer.Event) {
 	case e.Kind == xfer.EventFile && e.Outcome == xfer.Kept:
 		l.line("kept %s: %s", l.paths.to(e.Path), e.Text)
 	case e.Kind == xfer.EventFile && e.Outcome == xfer.Copied:
+		if e.Trusted {
+			l.line("trusted %s, %d bytes", l.paths.to(e.Path), e.Bytes)
+			return
+		}
 		if e.Unchanged {
 			l.line("unchanged %s, %d bytes", l.paths.to(e.Path), e.Bytes)
 			return

@@ -29,12 +29,14 @@ func (h sshHost) String() string {
 func splitHost(operand string) (where sshHost, path string, ok bool) {
 	host, path, found := strings.Cut(operand, ":")
 	switch {
+	case strings.Contains(host, "/"):
+		return where, "", false
 	case strings.HasPrefix(operand, "[") || strings.Contains(host, "@["):
-		if host, path, found = strings.Cut(operand, "]:"); !found {
+		if host, path, found = strings.Cut(operand, "]:"); !found || strings.Contains(host, "/") {
 			return where, "", false
 		}
 		host = strings.Replace(host, "[", "", 1)
-	case !found || host == "" || strings.Contains(host, "/"):
+	case !found || host == "":
 		return where, "", false
 	}
 	where.host = host

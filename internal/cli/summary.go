@@ -139,7 +139,7 @@ func logText(s *xfer.Summary) string {
 		proof = "NOT verified: " + proof
 	}
 	return fmt.Sprintf("%s, %s%s in %.2f s, %s/s, over %s%s, %s%s", countsText(s), bytesText(float64(s.Bytes), 1), resumedText(s)+sameText(s), s.Seconds,
-		bytesText(rateOf(s.Bytes-s.ResumedBytes, s.Seconds), 2), wayText(s), endsText(s), proof, leftText(s))
+		bytesText(rateOf(s.Bytes-s.ResumedBytes, s.Seconds), 2), wayText(s), endsText(s), proof, leftText(s)+trustedText(s))
 }
 
 // dryText returns the result of a dry run, in a line.

@@ -40,6 +40,10 @@ func TestParseTarget(t *testing.T) {
 		{in: "./a:b", path: "./a:b"},
 		{in: "d/a:b", path: "d/a:b"},
 		{in: "[x]", path: "[x]"},
+		{in: "./run@[1]:final", path: "./run@[1]:final"},
+		{in: "/data/run@[h]:x", path: "/data/run@[h]:x"},
+		{in: "[/x]:y", path: "[/x]:y"},
+		{in: "run@[a:b/c]:x", path: "run@[a:b/c]:x"},
 		{in: "./rdma:/x", path: "./rdma:/x"},
 		{in: "-", path: "-"},
 	} {

@@ -2,6 +2,7 @@ package chunker
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -194,8 +195,8 @@ func mayBeOf(euid int, st *unix.Stat_t) bool { return euid == 0 || int(st.Uid) =
 // Clean removes from a directory, and from those below it, the temporary files that no
 // copy is using, and partial files and staging directories of any age. removed is called with the path of each
 // below dir, and its size. A directory that cannot be read does not keep Clean from the
-// others. Links are not followed.
-func Clean(dir string, removed func(path string, bytes int64)) error {
+// others. Links are not followed. The end of ctx ends Clean, with its cause.
+func Clean(ctx context.Context, dir string, removed func(path string, bytes int64)) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
@@ -210,6 +211,9 @@ func Clean(dir string, removed func(path string, bytes int64)) error {
 	defer w.Close()
 	var errs []error
 	for {
+		if ctx.Err() != nil {
+			return errors.Join(append(errs, context.Cause(ctx))...)
+		}
 		f, err := w.Next()
 		if err == io.EOF {
 			return errors.Join(errs...)

@@ -1,6 +1,7 @@
 package chunker
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -127,7 +128,7 @@ func TestPartialFilesInTime(t *testing.T) {
 	}
 	var removed []string
 	bytes := int64(0)
-	if err := Clean(dir, func(path string, n int64) { removed, bytes = append(removed, path), bytes+n }); err != nil {
+	if err := Clean(t.Context(), dir, func(path string, n int64) { removed, bytes = append(removed, path), bytes+n }); err != nil {
 		t.Fatal(err)
 	}
 	// Two partial files and their journals.
@@ -140,7 +141,7 @@ func TestPartialFilesInTime(t *testing.T) {
 	if err := using.Discard(); err != nil {
 		t.Fatal(err)
 	}
-	if err := Clean(filepath.Join(dir, "none"), nil); !errors.Is(err, os.ErrNotExist) {
+	if err := Clean(t.Context(), filepath.Join(dir, "none"), nil); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("cleaning what is not there: %v", err)
 	}
 }
@@ -154,4 +155,18 @@ func listed(t *testing.T, dir, sub string) (specs []string) {
 		}
 	}
 	return specs
+}
+
+// TestCleanEnds: a command that is interrupted removes nothing more.
+func TestCleanEnds(t *testing.T) {
+	dir := t.TempDir()
+	name := ".gdrcp-" + strings.Repeat("0", 32)
+	makeTree(t, dir, name+"=left")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	enough := errors.New("enough")
+	cancel(enough)
+	if err := Clean(ctx, dir, func(path string, _ int64) { t.Errorf("removed %s", path) }); !errors.Is(err, enough) {
+		t.Errorf("%v", err)
+	}
+	wantTree(t, dir, name+"=left")
 }

@@ -368,7 +368,7 @@ func TestLeftStages(t *testing.T) {
 		t.Errorf("a sweep after less than a week left %q", got)
 	}
 	removed := 0
-	if err := Clean(dir, func(string, int64) { removed++ }); err != nil || removed != 1 {
+	if err := Clean(t.Context(), dir, func(string, int64) { removed++ }); err != nil || removed != 1 {
 		t.Errorf("clean removed %d, %v", removed, err)
 	}
 	if got := stagesIn(t, dir); len(got) != 1 || got[0] != used.stage.name {

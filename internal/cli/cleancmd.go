@@ -18,11 +18,11 @@ func (p *program) cleanCommand() *cli.Command {
 		Description: "Removes from each DIR, and from the directories below it, the partial files and trees that a copy would go on with, and temporary\n" +
 			"files. What a copy is writing stays. A copy by itself removes partial files and trees that are 7 days old, where it writes.",
 		Flags:  about(topicOutput, &cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell every file that is removed", Destination: &verbose}),
-		Action: action(func(_ context.Context, operands []string) error { return p.clean(operands, verbose) }),
+		Action: action(func(ctx context.Context, operands []string) error { return p.clean(ctx, operands, verbose) }),
 	}
 }
 
-func (p *program) clean(dirs []string, verbose bool) error {
+func (p *program) clean(ctx context.Context, dirs []string, verbose bool) error {
 	if len(dirs) == 0 {
 		return args.UsageErrorf("gdrcp clean needs a directory")
 	}
@@ -30,7 +30,7 @@ func (p *program) clean(dirs []string, verbose bool) error {
 	var files, bytes int64
 	var errs []error
 	for _, dir := range dirs {
-		errs = append(errs, chunker.Clean(dir, func(path string, n int64) {
+		errs = append(errs, chunker.Clean(ctx, dir, func(path string, n int64) {
 			files++
 			bytes += n
 			if verbose {

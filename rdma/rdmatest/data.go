@@ -287,15 +287,22 @@ func testManyReadsBothWays(t *testing.T, s *suite) {
 		}
 		e.post(numbered(e.write(peer, 0, half+reads*n, n), 5))
 	}
-	post(p.a, p.b)
-	post(p.b, p.a)
 	check := func(e, peer *side) {
 		e.await("the Done behind the Reads", func() bool { return len(e.got().dones) == 1 })
 		if !bytes.Equal(e.mem[half:half+reads*n], peer.mem[:reads*n]) {
 			t.Errorf("%s: a Done came before an earlier quiet Read had landed", e.name)
 		}
 	}
-	check(p.a, p.b)
+	post(p.a, p.b)
+	if p.a.rail.Device().Transport == rdma.IWARP {
+		// Soft-iWARP's driver (Linux 6.12) may stop for ever, with the last Reads of both ends
+		// unanswered, where both have more under way than it keeps outstanding.
+		check(p.a, p.b)
+	}
+	post(p.b, p.a)
+	if p.a.rail.Device().Transport != rdma.IWARP {
+		check(p.a, p.b)
+	}
 	check(p.b, p.a)
 }
 

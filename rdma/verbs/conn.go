@@ -51,6 +51,7 @@ type conn struct {
 	told      bool  // Closed was delivered
 	grace     *time.Timer
 	parting   *time.Timer // until a connection that refused an access is disconnected
+	partAt    time.Time   // when that is
 
 	// Guarded by the rail's mu. The device has said so.
 	portDown, gidGone, lidGone bool
@@ -152,6 +153,7 @@ func (c *conn) woundLocked(cause error) {
 		c.dying = true
 		C.vb_qp_to_error(c.q)
 		if errors.Is(cause, rdma.ErrAccess) && c.r.dev.Transport != rdma.IWARP {
+			c.partAt = time.Now().Add(refusalGrace)
 			c.parting = time.AfterFunc(refusalGrace, c.part)
 		} else {
 			C.vb_id_disconnect(c.ep.api, c.ep.id)
@@ -169,7 +171,7 @@ func (c *conn) woundLocked(cause error) {
 	}
 }
 
-// part disconnects a connection that was left standing. Close disconnects it, too.
+// part disconnects a connection that was left standing, unless Close does.
 func (c *conn) part() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -271,21 +273,25 @@ func (c *conn) Close() error {
 	return c.closeErr
 }
 
-// silence stops all further completions of the connection.
-func (c *conn) silence() {
+// silence stops all further completions of the connection. It returns for how long the
+// connection is to be left standing, because it has refused an access.
+func (c *conn) silence() (standing time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
-	for _, timer := range []*time.Timer{c.grace, c.parting} {
-		if timer != nil {
-			timer.Stop()
-		}
+	if c.grace != nil {
+		c.grace.Stop()
 	}
+	if c.parting != nil && c.parting.Stop() {
+		standing = time.Until(c.partAt)
+	}
+	return standing
 }
 
 func (c *conn) shutdown() error {
-	c.silence()
+	standing := c.silence()
 	C.vb_qp_to_error(c.q)
+	time.Sleep(standing)
 	C.vb_id_disconnect(c.ep.api, c.ep.id)
 	c.drain()
 	c.ep.fd.close()

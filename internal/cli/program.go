@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -163,7 +165,8 @@ func asksJSON(args []string) bool {
 		if a == "--" {
 			return false
 		}
-		if a == "--json" || a == "-json" {
+		name, value, given := strings.Cut(a, "=")
+		if wanted, err := strconv.ParseBool(value); (name == "--json" || name == "-json") && (!given || wanted && err == nil) {
 			return true
 		}
 	}

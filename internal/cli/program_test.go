@@ -230,3 +230,15 @@ func TestProcess(t *testing.T) {
 		t.Errorf("exit code %d: %s", cmd.ProcessState.ExitCode(), errs)
 	}
 }
+
+// Whether --json is asked for is known also where the options cannot be read.
+func TestAsksJSON(t *testing.T) {
+	for line, want := range map[string]bool{
+		"--json": true, "-json a": true, "a --json=true": true, "--json=1": true, "--json=false": false, "--json=x": false,
+		"-- --json": false, "a": false, "--jsonx": false,
+	} {
+		if got := asksJSON(strings.Fields(line)); got != want {
+			t.Errorf("%s: %v", line, got)
+		}
+	}
+}

@@ -12,8 +12,8 @@ func TestPlainWriter(t *testing.T) {
 		{"a\x1b[2Jb\x07\x00", "a[2Jb"},
 		{"é à ½ £\n", "é à ½ £\n"},
 		{"a\u009b2Jb", "a2Jb"},
-		{"a\xc2\xc2\x9bb", "a\xc2b"},
-		{"\xff\x9b", "\xff\x9b"}, // no UTF-8: a terminal that knows UTF-8 shows it as such
+		{"a\xc2\xc2\x9bb\x7f", "ab"},
+		{"a\xff\x9b2Jb", "a2Jb"}, // no UTF-8, and the beginning of a command to an 8-bit terminal
 	} {
 		for _, step := range []int{len(c.given), 1, 2, 3} {
 			var out bytes.Buffer

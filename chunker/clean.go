@@ -65,7 +65,7 @@ func sweepDir(dirfd int, now time.Time) (partials bool) {
 		}
 	}
 	for _, name := range found.stages {
-		removeLeftoverStage(dirfd, name, leftoverPartialAge, now)
+		removeLeftoverStage(dirfd, name, leftoverPartialAge, now, nil)
 	}
 	return len(found.journals) > 0
 }
@@ -224,12 +224,12 @@ func Clean(ctx context.Context, dir string, removed func(path string, bytes int6
 		if f.Problem != nil && !f.Skip {
 			errs = append(errs, f.Problem)
 		} else if f.Entry.Type == manifest.Dir {
-			errs = append(errs, cleanDir(root, f.Entry.Path, removed))
+			errs = append(errs, cleanDir(root, f.Entry.Path, ctx.Done(), removed))
 		}
 	}
 }
 
-func cleanDir(root *os.Root, path string, removed func(path string, bytes int64)) error {
+func cleanDir(root *os.Root, path string, stop <-chan struct{}, removed func(path string, bytes int64)) error {
 	fd, err := openUnderRoot(root, path, dirFlags)
 	if err != nil {
 		return opErr("open directory", path, err)
@@ -249,7 +249,7 @@ func cleanDir(root *os.Root, path string, removed func(path string, bytes int64)
 		gone(name, func() bool { return dropPartial(fd, name) })
 	}
 	for _, name := range found.stages {
-		if removeLeftoverStage(fd, name, 0, time.Now()) {
+		if removeLeftoverStage(fd, name, 0, time.Now(), stop) {
 			removed(joinPath(path, name)+"/", 0)
 		}
 	}

@@ -201,8 +201,10 @@ func (t *Temp) Keep() error {
 	if t.journal == nil || !t.journal.arrived() || t.lost.Load() != nil {
 		return t.discard()
 	}
-	// What this loses is behind the last mark, and a later copy reads that before it goes on.
 	err := opErr("close", t.path, t.io.direct.Load().close())
+	if err != nil && !t.sink.deviceOf(t.dir).tells {
+		return errors.Join(err, t.discard()) // it may be about marked bytes, which nobody reads again
+	}
 	if t.io.reached > t.written.Load() {
 		_ = unix.Ftruncate(t.fd, t.written.Load()) // the space ahead would be held in vain
 	}

@@ -205,6 +205,9 @@ func (s *Sink) Commit() error {
 	}
 	st.done = true
 	_ = unix.Flock(st.fd, unix.LOCK_UN) // the next copy that replaces it locks it
+	if st.replaced {
+		s.takeReplaced()
+	}
 	if s.opt.NoFsync {
 		return nil
 	}
@@ -231,19 +234,17 @@ func (s *Sink) giveName() error {
 	if err == unix.EINVAL || err == unix.ENOSYS {
 		return ErrNoExchange
 	}
-	if err == nil {
-		s.takeReplaced()
-	}
+	st.replaced = err == nil
 	return err
 }
 
 // takeReplaced locks the tree that was replaced: whoever has the lock may remove the tree, or
-// go on in it. Who cannot open or lock it does neither.
+// go on in it. Nobody goes on in one that cannot be opened for want of rights, or locked.
 func (s *Sink) takeReplaced() {
 	st := s.stage
-	st.replaced = true
 	fd, err := openat(s.base.fd, st.name, dirFlags, 0)
 	if err != nil {
+		st.others = err != unix.EACCES // another one may be able to
 		return
 	}
 	// A copy that made it, and has just given it its name, is about to let go of it.
@@ -312,8 +313,8 @@ func (s *Sink) closeStage() {
 }
 
 // removeLeftoverStage removes a staging directory that no copy uses and that belongs to
-// this user, or for root to any. It reports whether it is gone.
-func removeLeftoverStage(dirfd int, name string, olderThan time.Duration, now time.Time) bool {
+// this user, or for root to any. It reports whether it is gone. stop, or nil, ends it.
+func removeLeftoverStage(dirfd int, name string, olderThan time.Duration, now time.Time, stop <-chan struct{}) bool {
 	fd, err := openat(dirfd, name, dirFlags, 0)
 	if err != nil {
 		return false
@@ -329,5 +330,5 @@ func removeLeftoverStage(dirfd int, name string, olderThan time.Duration, now ti
 	if fstatat(dirfd, name, &named, unix.AT_SYMLINK_NOFOLLOW) != nil || inodeOf(&named) != inodeOf(&st) {
 		return false
 	}
-	return removeTree(dirfd, name, nil, nil)
+	return removeTree(dirfd, name, nil, stop)
 }

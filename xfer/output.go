@@ -49,15 +49,23 @@ func (k *sink) drainStream(ctx context.Context) error {
 	w := streamLander{sink: k, lander: lander{sink: k}}
 	w.lander.chunk.init()
 	defer w.lander.unpack.close()
+	drained := k.drained
 	for {
-		a, err := k.receiver.awaitSlot(ctx)
-		if err != nil {
-			return err
+		var err error
+		select {
+		case a := <-k.receiver.work:
+			err = w.arrived(ctx, a)
+		case <-drained:
+			// What is owed may never come, because the file has ended.
+			drained, w.owed = nil, nil
+			err = w.landWaiting()
+		case <-ctx.Done():
+			err = context.Cause(ctx)
 		}
-		if err := w.arrived(ctx, a); err != nil {
-			if ctx.Err() != nil {
-				return context.Cause(ctx) // the end of ctx has interrupted the stream
-			}
+		if ctx.Err() != nil {
+			return context.Cause(ctx) // the end of ctx has interrupted the stream
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -79,6 +87,9 @@ func (w *streamLander) arrived(ctx context.Context, a filledSlot) error {
 	if err := w.sink.session.limit.Wait(ctx, int64(h.StoredBytes), w.sink.tally.Step); err != nil {
 		return err
 	}
+	if err := w.forgetEnded(); err != nil {
+		return err
+	}
 	if len(w.owed) > 0 && !h.Repair {
 		kept := *h
 		kept.Extents = slices.Clone(h.Extents)
@@ -92,6 +103,11 @@ func (w *streamLander) arrived(ctx context.Context, a filledSlot) error {
 	if err := w.forgetEnded(); err != nil {
 		return err
 	}
+	return w.landWaiting()
+}
+
+// landWaiting lands chunks that were kept, until another piece is asked for again.
+func (w *streamLander) landWaiting() error {
 	for len(w.owed) == 0 && len(w.waiting) > 0 {
 		next := w.waiting[0]
 		w.waiting = slices.Delete(w.waiting, 0, 1)

@@ -1,12 +1,15 @@
 package xfer
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"gdrcp/manifest"
 	"gdrcp/rdma/rdmatest"
+	"gdrcp/rdma/tcp"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -43,21 +46,64 @@ func TestChunksThatWaitForWhatNeverComes(t *testing.T) {
 			if err := p.await(ctx, wire.MsgResult); err != nil {
 				return err
 			}
-			acct, err := newCopyResults(&p.terms, w.options())
-			if err != nil {
-				return err
-			}
-			if err := acct.book(&entryState{AnnouncedEntry: file}, failed); err != nil {
-				return err
-			}
-			r := acct.finish()
-			if err := p.ctl.send(ctx, wire.MsgRoot, r.Encode()); err != nil {
-				return err
-			}
-			return p.await(ctx, wire.MsgDone)
+			return p.endOf(ctx, w.options(), file, failed)
 		})
 		if end := <-ends; err != nil || end.Err != nil {
 			t.Errorf("%v, the server: %v", err, end.Err)
 		}
 	})
+}
+
+// endOf ends the conversation about one file, which failed, when that is settled.
+func (p *puppet) endOf(ctx context.Context, o *Options, file wire.AnnouncedEntry, failed *wire.Exception) error {
+	acct, err := newCopyResults(&p.terms, o)
+	if err != nil {
+		return err
+	}
+	if err := acct.book(&entryState{AnnouncedEntry: file}, failed); err != nil {
+		return err
+	}
+	r := acct.finish()
+	if err := p.ctl.send(ctx, wire.MsgRoot, r.Encode()); err != nil {
+		return err
+	}
+	return p.await(ctx, wire.MsgDone)
+}
+
+// Nor do chunks of a stream that wait for a piece that was damaged, nor those that wait for
+// their turn behind these.
+func TestChunksOfAStreamThatEnded(t *testing.T) {
+	OnHost(t)
+	const piece = manifest.DefaultPieceBytes
+	good, evil := make([]byte, piece), bytes.Repeat([]byte("e"), piece)
+	for name, last := range map[string]uint64{"waiting": 1, "out of turn": 2} {
+		t.Run(name, func(t *testing.T) {
+			ended := make(chan error, 1)
+			ep := hostileServing(t, "f", func(ctx context.Context, p *puppet) error {
+				ctx, cancel := context.WithTimeout(ctx, rdmatest.Stretch(shortTimeouts().Silence))
+				defer cancel()
+				file := fileAt("f", 4*piece)
+				err := errors.Join(p.announce(ctx, file), p.chunk(0, 0, 1, evil, pieceOf(0, good, 0)),
+					p.chunk(last, 1, 1, good, pieceOf(int64(last)*piece, good, 0)), p.asked(ctx))
+				time.Sleep(50 * time.Millisecond)
+				failed := &wire.Exception{Entry: 0, Outcome: Failed, Text: "it changed"}
+				err = errors.Join(err, p.ctl.send(ctx, wire.MsgFail, wire.AppendException(nil, failed)),
+					p.ctl.send(ctx, wire.MsgEnd, []byte{1}), p.await(ctx, wire.MsgResult))
+				if err == nil {
+					err = p.endOf(ctx, byTCP().options(), file, failed)
+				}
+				ended <- err
+				return err
+			})
+			out := &kept{}
+			c := Client{TCP: tcp.New()}
+			sum, err := c.PullStream(t.Context(), ep, "f", out, Options{Transport: "tcp", Slots: hostileSlots, Timeouts: shortTimeouts()})
+			if err := <-ended; err != nil {
+				t.Errorf("the server: %v", err)
+			}
+			if err != nil || sum.Failed != 1 || out.String() != "" {
+				t.Errorf("%+v, %v, and %d bytes were written", sum, err, len(out.String()))
+			}
+		})
+	}
 }

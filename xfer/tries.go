@@ -297,9 +297,10 @@ func (t *Tries) stageID() chunker.StageID {
 // MayTryAgain reports whether a copy with these options can have several tries. A
 // manifest is written once, from its beginning. Nobody knows how much a try deleted
 // before it was lost. Without fsync a file that is kept for its size, its name or its age
-// may have been lost with the host.
+// may have been lost with the host; and in place, one that is half written may be kept.
 func (o *Options) MayTryAgain() bool {
-	return o.WriteManifest == "" && (!o.Delete && !o.DeleteExcluded || o.MaxDelete == 0) && (!o.NoFsync || !o.SizeOnly && !o.IgnoreExisting && !o.Update && !o.AppendVerify)
+	keeps := o.SizeOnly || o.IgnoreExisting || o.Update || o.AppendVerify
+	return o.WriteManifest == "" && (!o.Delete && !o.DeleteExcluded || o.MaxDelete == 0) && (!o.NoFsync && !o.InPlace || !keeps)
 }
 
 // total returns the roots over what all tries have copied, given those of the last.

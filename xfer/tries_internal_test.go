@@ -177,3 +177,25 @@ func TestFileWhoseEndNobodyHeard(t *testing.T) {
 		}
 	}
 }
+
+// What a later try may keep by size, name or age must be whole and on the disk.
+func TestMayTryAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		o    Options
+		want bool
+	}{
+		"plain":             {Options{}, true},
+		"update":            {Options{Update: true}, true},
+		"in place":          {Options{InPlace: true}, true},
+		"in place, newer":   {Options{InPlace: true, Update: true}, false},
+		"in place, by size": {Options{InPlace: true, SizeOnly: true}, false},
+		"in place, longer":  {Options{InPlace: true, AppendVerify: true}, false},
+		"not synced, newer": {Options{NoFsync: true, Update: true}, false},
+		"a manifest":        {Options{WriteManifest: "m"}, false},
+		"a bound":           {Options{Delete: true, MaxDelete: 1}, false},
+	} {
+		if got := c.o.MayTryAgain(); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

@@ -22,7 +22,7 @@ func sinkFlags(o *xfer.Options) []cli.Flag {
 		onOff("checksum", "compare files of the same size by the digests of their pieces, read at both ends at once, and send only the pieces that differ. A file that is the same stays", &o.Checksum, "c"),
 		&cli.StringFlag{Name: "basis-manifest", Usage: "with --checksum, in a copy from another machine to this one: take the digests of the files at DST from manifest `FILE`, made there by gdrcp manifest create --identities, and do not read those whose inode, size and times are as recorded. The end tells them as trusted, not as verified", Destination: &o.BasisManifest},
 		onOff("append-verify", "take a file that is shorter at the destination for the beginning of the source's: compare it, and send the rest and what differs. Keep files that are not shorter", &o.AppendVerify),
-		onOff("inplace", "write into files that exist at the destination, and not into a new file beside. It takes no room, but a file whose copy fails is then partly old and partly new, and others see it change", &o.InPlace),
+		onOff("inplace", "write into files that exist at the destination and have no other hard links, and not into a new file beside. It takes no room, but a file whose copy fails is then partly old and partly new, and others see it change", &o.InPlace),
 		onOff("ignore-existing", "keep what exists at the destination; directories are filled", &o.IgnoreExisting),
 		onOff("existing", "copy only to what exists at the destination: create nothing new", &o.Existing, "ignore-non-existing"),
 		checkedFlag("max-size", "`SIZE` do not copy larger files. SIZE is as in rsync: bytes, or with B, K, M or G, like 1.5M", fileSize(func(n int64) {

@@ -124,6 +124,7 @@ func TestRailDiesInTheMiddle(t *testing.T) {
 					f := rdmatest.Faults{Drop: dies}
 					if silent {
 						f = rdmatest.Faults{Stall: dies}
+						o.BytesPerSecond = 16 << 20 // it is noticed after seconds, from when the rail has joined on
 					}
 					sum := copyOneWay(t, w.client(f), s, o, push, 96<<20)
 					if !slices.ContainsFunc(sum.Rails, func(r xfer.RailUse) bool { return r.Faults > 0 }) {

@@ -8,10 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Clone makes a file that begins as a copy of the basis and shares its blocks
-// (ioctl_ficlone(2)): of its first bytes, so many of them as will be compared. It is like one of CreatePartial, or with a nil p like one of
-// Create that only its owner may read until it is finished. Its reads (ReadAt) do not
-// change with the basis. It is nil where the file system cannot do that.
+// Clone makes a file that begins as a copy of the basis, of so many of its bytes as will be
+// compared, and shares its blocks (ioctl_ficlone(2)). It is like one of CreatePartial, or
+// with a nil p like one of Create that only its owner may read until it is finished. Its
+// reads (ReadAt) do not change with the basis. It is nil where the file system cannot do
+// that.
 func (b *Basis) Clone(p *Partial, bytes int64) (*Temp, error) {
 	d := b.temp.sink.deviceOf(b.temp.dir)
 	if d.noClones.Load() {

@@ -177,9 +177,9 @@ func (d *directWriter) spent(n int64) {
 	d.dev.aheadBytes.Add(-n)
 }
 
-// close ends the writing past the page cache. When the space ahead has been given back too,
-// spent is to say so. Only some file systems report errors here
-// that fsync(2) does not tell (FUSE, NFS).
+// close ends the writing past the page cache. Only some file systems report errors here that
+// fsync(2) does not tell (FUSE, NFS). The caller gives the space ahead back, and then calls
+// spent for all of it.
 func (d *directWriter) close() error {
 	if d == nil || d.fd < 0 {
 		return nil

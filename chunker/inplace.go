@@ -13,12 +13,12 @@ import (
 var ErrInUse = errors.New("another copy is writing it in place")
 
 // OpenInPlace opens the regular file in an entry's place, so that the entry is written
-// into that very file. It is nil where there is none, and for one that has other names, which
-// may be those of other entries: Create makes one. Until it is
-// published the file is neither what it was nor what it is to be, and Discard leaves it
-// so. It is locked against other copies in place, but anybody may read and write it
-// meanwhile. Bits of its mode that the entry does not have are taken away at once, with
-// Keep.Modes. Publish checks that it still has its name. ErrInUse, ErrTaken: see there.
+// into that very file. It is nil where there is none, and for one that has other names,
+// which may be those of other entries: Create makes one. Until it is published the file is
+// neither what it was nor what it is to be, and Discard leaves it so. It is locked against
+// other copies in place, but anybody may read and write it meanwhile. Bits of its mode that
+// the entry does not have are taken away at once, with Keep.Modes. Publish checks that it
+// still has its name, and gives it its time. ErrInUse, ErrTaken: see there.
 func (s *Sink) OpenInPlace(e *manifest.Entry, a *Attributes) (*Temp, error) {
 	if s.keepsAll {
 		return nil, nil

@@ -239,7 +239,8 @@ func (s *Sink) giveName() error {
 }
 
 // takeReplaced locks the tree that was replaced: whoever has the lock may remove the tree, or
-// go on in it. Nobody goes on in one that cannot be opened for want of rights, or locked.
+// go on in it. Without the lock it removes only what others cannot go on in either, as it is
+// now: what cannot be opened for want of rights, or not be locked at all.
 func (s *Sink) takeReplaced() {
 	st := s.stage
 	fd, err := openat(s.base.fd, st.name, dirFlags, 0)
@@ -255,10 +256,8 @@ func (s *Sink) takeReplaced() {
 		}
 	}
 	var own, named unix.Stat_t
-	if fstat(fd, &own) != nil || fstatat(s.base.fd, st.name, &named, unix.AT_SYMLINK_NOFOLLOW) != nil || inodeOf(&own) != inodeOf(&named) {
-		st.others = true // somebody has gone on in it
-	}
-	if st.others = st.others || err == unix.EWOULDBLOCK; st.others {
+	moved := fstat(fd, &own) != nil || fstatat(s.base.fd, st.name, &named, unix.AT_SYMLINK_NOFOLLOW) != nil || inodeOf(&own) != inodeOf(&named)
+	if st.others = moved || err == unix.EWOULDBLOCK; st.others {
 		closeQuietly(fd)
 		return
 	}

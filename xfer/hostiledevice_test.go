@@ -19,6 +19,21 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
+// fakeGPU lends the memory of the fake's GPU. What leaks of it fails the test.
+func fakeGPU(t *testing.T) GPUs {
+	t.Helper()
+	driver, err := gpu.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := driver.Close(); err != nil { // which tells what leaks
+			t.Error(err)
+		}
+	})
+	return func() (*gpu.Driver, error) { return driver, nil }
+}
+
 // What a hostile source says of chunks that land in GPU memory ends its
 // session and publishes nothing; the GPU is not asked to digest it.
 func TestHostileSourceOfGPUSlots(t *testing.T) {
@@ -53,18 +68,10 @@ func TestHostileSourceOfGPUSlots(t *testing.T) {
 		{"memory that does not decode", 5000, func(ctx context.Context, p *puppet) error { return p.ctl.send(ctx, wire.MsgMemory, []byte{1, 9, 9}) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			driver, err := gpu.Open()
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				if err := driver.Close(); err != nil { // which tells what leaks
-					t.Error(err)
-				}
-			})
-			root, addr, ends := hostileServer(t, func(c *ServerConfig) { c.GPUs = func() (*gpu.Driver, error) { return driver, nil } })
+			gpus := fakeGPU(t)
+			root, addr, ends := hostileServer(t, func(c *ServerConfig) { c.GPUs = gpus })
 			ask := func(h *wire.Hello) { h.GPU, h.Terms.Hash = uint64(wire.GPUFirst), manifest.BLAKE3 }
-			err = hostileHello(t, addr, wire.ModePush, "x", ask, func(ctx context.Context, s *session) error {
+			err := hostileHello(t, addr, wire.ModePush, "x", ask, func(ctx context.Context, s *session) error {
 				s.memory.asked = true
 				p := &puppet{session: s}
 				if err := p.ready(ctx); err != nil {
@@ -106,21 +113,13 @@ func TestRewrittenGPUSlots(t *testing.T) {
 	rdmatest.SampleOverDevices(t)
 	t.Setenv("GDRCP_LIBIBVERBS", library)
 	gputest.Use(t, "cc=8.0", "late=1")
-	driver, err := gpu.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := driver.Close(); err != nil { // which tells what leaks
-			t.Error(err)
-		}
-	})
+	gpus := fakeGPU(t)
 	all := hostileWays(t)
 	at := slices.IndexFunc(all, func(w hostileWay) bool { return w.name == "rxe0" })
 	if at < 0 {
 		t.Fatal("GDRCP_TEST_RDMA does not name rxe0")
 	}
-	c := Client{TCP: all[at].provider, Verbs: all[at].provider, GPUs: func() (*gpu.Driver, error) { return driver, nil }}
+	c := Client{TCP: all[at].provider, Verbs: all[at].provider, GPUs: gpus}
 	all[at].rewriteSlots(t, c, Options{GPU: "0", Require: "gpudirect", Hash: manifest.BLAKE3})
 }
 

@@ -157,7 +157,7 @@ func (c *copyRun) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 		}
 	}
 	c.selection.stdin = c.stdin
-	if err := c.selection.into(&o); err != nil {
+	if err := c.selection.into(ctx, &o); err != nil {
 		return nil, err
 	}
 	defer o.Names.Close()

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -69,22 +70,23 @@ func isRuleOption(name string) bool {
 	return false
 }
 
-// into reads rules and names into the options of a copy. The caller closes the names.
-func (c *selectOptions) into(o *xfer.Options) (err error) {
-	if o.Rules, err = c.read(); err != nil {
+// into reads rules and names into the options of a copy, until ctx ends. The caller
+// closes the names.
+func (c *selectOptions) into(ctx context.Context, o *xfer.Options) (err error) {
+	if o.Rules, err = c.read(ctx); err != nil {
 		return err
 	}
-	if o.Names, err = c.names(); o.Names != nil {
+	if o.Names, err = c.names(ctx); o.Names != nil {
 		o.Recursive = c.recursive
 	}
 	return err
 }
 
-// read reads the rules, and the files that they are in.
-func (c *selectOptions) read() ([]filter.Rule, error) {
+// read reads the rules, and the files that they are in, until ctx ends.
+func (c *selectOptions) read(ctx context.Context) ([]filter.Rule, error) {
 	p := filter.Parser{Nul: c.nul}
 	for _, given := range c.rules.given {
-		p.Open = func(name string) (io.ReadCloser, error) { return c.open(name, given.option) }
+		p.Open = func(name string) (io.ReadCloser, error) { return c.open(ctx, name, given.option) }
 		take := map[string]func(string) error{
 			"exclude": p.Exclude, "include": p.Include, "exclude-from": p.ExcludeFrom, "include-from": p.IncludeFrom, "filter": p.Filter,
 		}[given.option]
@@ -99,12 +101,13 @@ func (c *selectOptions) read() ([]filter.Rule, error) {
 	return p.Rules(), nil
 }
 
-// names reads and sorts the names of --files-from. Without it there are none.
-func (c *selectOptions) names() (*chunker.List, error) {
+// names reads and sorts the names of --files-from, until ctx ends. Without it there are
+// none.
+func (c *selectOptions) names(ctx context.Context) (*chunker.List, error) {
 	if c.filesFrom == "" {
 		return nil, nil
 	}
-	in, err := c.open(c.filesFrom, "files-from")
+	in, err := c.open(ctx, c.filesFrom, "files-from")
 	if err != nil {
 		return nil, err
 	}
@@ -151,14 +154,14 @@ func writeNames(out io.Writer, list *chunker.List) error {
 	}
 }
 
-// open opens a file that an option names.
-func (c *selectOptions) open(name, option string) (io.ReadCloser, error) {
+// open opens a file that an option names, for reading until ctx ends.
+func (c *selectOptions) open(ctx context.Context, name, option string) (io.ReadCloser, error) {
 	if name != "-" {
-		return os.Open(name)
+		return openUntil(ctx, func() (io.ReadCloser, error) { return os.Open(name) })
 	}
 	if c.stdinTakenBy != "" {
 		return nil, args.UsageErrorf("--%s and --%s cannot both read standard input", c.stdinTakenBy, option)
 	}
 	c.stdinTakenBy = option
-	return io.NopCloser(c.stdin), nil
+	return openUntil(ctx, func() (io.ReadCloser, error) { return io.NopCloser(c.stdin), nil })
 }

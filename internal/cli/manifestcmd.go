@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -150,10 +151,10 @@ func (m *manifestRun) create(ctx context.Context, operands []string) error {
 		ctx, stop = m.printingContext(ctx)
 		defer stop()
 	}
-	if err := m.readRules(); err != nil {
+	if err := m.readRules(ctx); err != nil {
 		return err
 	}
-	if m.audit.Names, err = m.selection.names(); err != nil {
+	if m.audit.Names, err = m.selection.names(ctx); err != nil {
 		return err
 	}
 	defer m.audit.Names.Close()
@@ -189,18 +190,23 @@ func (m *manifestRun) create(ctx context.Context, operands []string) error {
 	return nil
 }
 
-// openManifest opens a manifest by name, "-" being standard input.
-func (m *manifestRun) openManifest(name string) (*manifest.Reader, error) {
-	if name == "-" {
-		return manifest.NewReader(m.stdin)
+// openManifest opens a manifest by name, "-" being standard input, which is read until
+// ctx ends.
+func (m *manifestRun) openManifest(ctx context.Context, name string) (*manifest.Reader, error) {
+	if name != "-" {
+		return manifest.Open(name)
 	}
-	return manifest.Open(name)
+	in, err := openUntil(ctx, func() (io.ReadCloser, error) { return io.NopCloser(m.stdin), nil })
+	if err != nil {
+		return nil, err
+	}
+	return manifest.NewReader(in)
 }
 
-// readRules reads the rules for a tree, and the files that hold rules.
-func (m *manifestRun) readRules() (err error) {
+// readRules reads the rules for a tree, and the files that hold rules, until ctx ends.
+func (m *manifestRun) readRules(ctx context.Context) (err error) {
 	m.selection.stdin = m.stdin
-	m.audit.Rules, err = m.selection.read()
+	m.audit.Rules, err = m.selection.read(ctx)
 	return err
 }
 
@@ -218,13 +224,13 @@ func (m *manifestRun) verify(ctx context.Context, operands []string) error {
 	if err != nil {
 		return err
 	}
-	if err := m.readRules(); err != nil {
+	if err := m.readRules(ctx); err != nil {
 		return err
 	}
 	if operands[0] == "-" && m.selection.stdinTakenBy != "" {
 		return args.UsageErrorf("MANIFEST and --%s cannot both be read from standard input", m.selection.stdinTakenBy)
 	}
-	r, err := m.openManifest(operands[0])
+	r, err := m.openManifest(ctx, operands[0])
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 // show prints a manifest for a person, without the digests of pieces. Its lines are
 // those of the manifest, except that a file of several pieces has its root.
 func (m *manifestRun) show(ctx context.Context, operands []string) error {
-	r, err := m.openManifest(operands[0])
+	r, err := m.openManifest(ctx, operands[0])
 	if err != nil {
 		return err
 	}
@@ -61,12 +61,12 @@ func (m *manifestRun) diff(ctx context.Context, operands []string) error {
 	if operands[0] == "-" && operands[1] == "-" {
 		return args.UsageErrorf("only one of the manifests can come from standard input")
 	}
-	a, err := m.openManifest(operands[0])
+	a, err := m.openManifest(ctx, operands[0])
 	if err != nil {
 		return err
 	}
 	defer a.Close()
-	b, err := m.openManifest(operands[1])
+	b, err := m.openManifest(ctx, operands[1])
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ func (c *copyRun) relay(ctx context.Context, p *plan) error {
 		return err
 	}
 	c.selection.stdin = c.stdin
-	rules, err := c.selection.read()
+	rules, err := c.selection.read(ctx)
 	if err != nil {
 		return err
 	}

@@ -311,3 +311,23 @@ func TestPartialDirIsNoSurplus(t *testing.T) {
 	got.want(t, "gone/", "stays/x")
 	wantTree(t, dest, "parts/", "stays/", "stays/parts/")
 }
+
+// Neither is the one directory for all partial files, in the tree of one of several
+// sources, and what it lies in.
+func TestPartialDirInOneOfManyTrees(t *testing.T) {
+	dest := newDest(t)
+	makeTree(t, dest, "tree/", "tree/gone=", "tree/in/", "tree/in/gone=", "tree/in/parts/", "tree/in/parts/x=")
+	s := openSink(t, SinkOptions{Dest: dest, MustBeDir: true, PartialDir: dest + "/tree/in/parts"})
+	got := &removals{}
+	s.AllowDelete(DeleteRules{Most: -1, Told: got.told})
+	if err := s.Place(nil, ""); err != nil {
+		t.Fatal(err)
+	}
+	u := s.Surplus()
+	defer u.Close()
+	if err := errors.Join(u.Has("tree", true), u.End(), u.Remove()); err != nil {
+		t.Fatal(err)
+	}
+	got.want(t, "tree/gone", "tree/in/gone")
+	wantTree(t, dest, "tree/", "tree/in/", "tree/in/parts/", "tree/in/parts/x=")
+}

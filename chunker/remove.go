@@ -143,7 +143,8 @@ func (r *remover) look(dirfd int, name, path string) (isDir, there, stays bool) 
 	}
 	isDir = st.Mode&unix.S_IFMT == unix.S_IFDIR
 	// Where names fold, a file that this sink has made may have another name too.
-	stays = r.stopped() || r.rules.StaysOn && isDir && isMount(dirfd, name, &st, r.dev) || r.sink.isClaimed(inodeOf(&st)) || r.protects(path, isDir)
+	stays = r.stopped() || r.rules.StaysOn && isDir && isMount(dirfd, name, &st, r.dev) || r.sink.isClaimed(inodeOf(&st)) ||
+		isDir && r.sink.isForPartials(inodeOf(&st)) || r.protects(path, isDir)
 	return isDir, true, stays
 }
 

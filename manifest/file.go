@@ -149,9 +149,12 @@ type FileWriter struct {
 // Create starts a manifest that will be named name, and replaces a file with that name.
 // If name ends in ".zst" the manifest is compressed. Until Commit it is a hidden file
 // in the same directory. A device, fifo or socket of that name is not replaced: the
-// manifest is written to it.
+// manifest is written to it. A directory of that name is an error (EISDIR).
 func Create(name string, h Header) (*FileWriter, error) {
 	w := &FileWriter{name: name}
+	if err := checkNoDir(name); err != nil {
+		return nil, fmt.Errorf("create manifest: %w", err)
+	}
 	var f *os.File
 	var err error
 	if isSpecial(name) {
@@ -182,6 +185,19 @@ func Create(name string, h Header) (*FileWriter, error) {
 	w.itself = newItself(f) // below the compression
 	w.itself.replacing(name)
 	return w, nil
+}
+
+// checkNoDir refuses a directory's name, which a finished manifest could not take. A link
+// to a directory is replaced, unless a slash follows.
+func checkNoDir(name string) error {
+	stat := os.Lstat
+	if strings.HasSuffix(name, "/") {
+		stat = os.Stat
+	}
+	if st, err := stat(name); err == nil && st.IsDir() {
+		return &os.PathError{Op: "open", Path: name, Err: syscall.EISDIR}
+	}
+	return nil
 }
 
 // isSpecial reports whether a file of that name must stay what it is: a device,

@@ -171,15 +171,21 @@ func TestCommitInsideFileLeavesNothing(t *testing.T) {
 
 func TestCommitOntoDirectory(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "m"), 0o755); err != nil {
+	name := filepath.Join(dir, "m")
+	w, err := Create(name, goldenHeader)
+	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := Create(filepath.Join(dir, "m"), goldenHeader)
-	if err != nil {
+	if err := os.Mkdir(name, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.Commit(); err == nil {
 		t.Error("a manifest took the name of a directory")
+	}
+	for _, is := range []string{name, name + "/"} {
+		if _, err := Create(is, goldenHeader); !errors.Is(err, syscall.EISDIR) {
+			t.Errorf("a manifest is to be named %q, as a directory is: %v", is, err)
+		}
 	}
 	if got := names(t, dir); len(got) != 1 {
 		t.Errorf("after: %v", got)

@@ -190,7 +190,7 @@ func (a *copyResults) bookRefused(path string, x *wire.Exception) error {
 		case wanted != nil && x.Outcome == Skipped:
 			x.Outcome, x.Text = Corrupt, fmt.Sprintf("%s: %v", x.Text, errNotAsManifest)
 		case x.Outcome == Failed, x.Outcome == Changed:
-			a.wantManifest.unread(path)
+			a.wantManifest.unread.Note(path)
 		}
 	}
 	a.mu.Lock()

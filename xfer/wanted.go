@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/wire"
@@ -73,31 +72,29 @@ type manifestCursor struct {
 	r    *manifest.Reader
 	next *manifest.Entry
 	done bool
-	// closed are directories that cannot be read. Their contents in the manifest may
-	// exist or not. Each path begins with the path before it.
-	closed []string
+	// unread is what the source could not read.
+	unread manifest.Unread
 }
 
 func (c *manifestCursor) advance() error {
-	if c.next != nil || c.done {
-		return nil
+	for c.next == nil && !c.done {
+		e, err := c.r.Next()
+		if errors.Is(err, io.EOF) {
+			c.done = true
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		err = c.r.SkipPieces()
+		if errors.Is(err, manifest.ErrVoid) {
+			continue // begun and not copied: the same as absent
+		}
+		if err != nil {
+			return err
+		}
+		c.next = e
 	}
-	e, err := c.r.Next()
-	if errors.Is(err, io.EOF) {
-		c.done = true
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	err = c.r.SkipPieces()
-	if errors.Is(err, manifest.ErrVoid) {
-		return c.advance() // begun and not copied: the same as absent
-	}
-	if err != nil {
-		return err
-	}
-	c.next = e
 	return nil
 }
 
@@ -116,33 +113,12 @@ func (c *manifestCursor) find(path string, missing func(*manifest.Entry) error) 
 		if e.Path == path {
 			return e, nil
 		}
-		if e.Path != "." && !c.isClosed(e.Path) {
+		if e.Path != "." && !c.unread.Holds(e.Path) {
 			if err := missing(e); err != nil {
 				return nil, err
 			}
 		}
 	}
-}
-
-// unread notes that the entry of that path could not be read. It may be a directory.
-func (c *manifestCursor) unread(path string) {
-	c.isClosed(path) // forgets the directories that are over
-	c.closed = append(c.closed, path)
-}
-
-// isClosed reports whether a path is in a directory that cannot be read. Calls come in
-// order of path.
-func (c *manifestCursor) isClosed(path string) bool {
-	for n := len(c.closed); n > 0; n-- {
-		dir := c.closed[n-1]
-		if dir == "." || strings.HasPrefix(path, dir+"/") {
-			return true
-		}
-		if path > dir+"/" {
-			c.closed = c.closed[:n-1]
-		}
-	}
-	return false
 }
 
 // rest reports the entries that are left.
@@ -154,7 +130,7 @@ func (c *manifestCursor) rest(missing func(*manifest.Entry) error) error {
 		if c.done {
 			return nil
 		}
-		if !c.isClosed(c.next.Path) {
+		if !c.unread.Holds(c.next.Path) {
 			if err := missing(c.next); err != nil {
 				return err
 			}

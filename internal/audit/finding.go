@@ -1,11 +1,9 @@
 package audit
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
-	"gdrcp/chunker"
 	"gdrcp/manifest"
 )
 
@@ -22,7 +20,8 @@ const (
 	Extra
 	// Unreadable: the entry could not be read, or changed meanwhile.
 	Unreadable
-	// Skipped: the entry is a socket, fifo or device, which no manifest has.
+	// Skipped: the entry is a socket, fifo or device, or what an unfinished copy has left.
+	// No manifest has such entries.
 	Skipped
 )
 
@@ -43,7 +42,7 @@ type Finding struct {
 // problemFinding returns the Finding for an entry that cannot be read.
 func problemFinding(it *item) Finding {
 	kind := Unreadable
-	if errors.Is(it.problem, chunker.ErrSpecial) {
+	if it.skip && it.want == nil {
 		kind = Skipped
 	}
 	return Finding{Kind: kind, Path: it.treePath(), Text: it.problem.Error()}

@@ -56,6 +56,7 @@ type item struct {
 	foundNs int64 // when the walk came to it, in nanoseconds since 1970
 	sparse  bool
 	problem error           // why it cannot be read
+	skip    bool            // the problem is what it is: see chunker.Found
 	want    *manifest.Entry // the manifest's entry; nil: there is none
 	differs manifest.Difference
 	gone    bool          // in the manifest only

@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strconv"
 
@@ -66,6 +67,7 @@ type merge struct {
 	preserve bool
 	sum      *Summary
 	leftOut  *leftOut // nil where there are no rules
+	unread   manifest.Unread
 
 	found *item           // the tree's next, nil after the last
 	want  *manifest.Entry // the manifest's next, nil after the last
@@ -135,11 +137,19 @@ func (m *merge) order() int {
 	return manifest.ComparePaths(m.found.entry.Path, m.want.Path)
 }
 
+// errDirUnread is the problem of what a directory holds that could not be read.
+var errDirUnread = errors.New("not compared: its directory could not be read")
+
 // step hands on the lower of the two paths. A file that only one side has is not read.
 func (m *merge) step(ctx context.Context, order int) error {
+	if order <= 0 && m.found.problem != nil && !m.found.skip {
+		m.unread.Note(m.found.entry.Path)
+	}
 	switch {
 	case order < 0 && !m.tree.single && m.r.IsItself(m.found.stamp.Inode()):
 		return nil // it was made before it was put there
+	case order < 0 && m.found.entry.Path == "." && m.found.problem == nil:
+		return nil // a manifest of several sources, or of listed names, has no top
 	case order < 0:
 		return m.tree.pushEnd(ctx, m.found)
 	case order > 0:
@@ -150,7 +160,11 @@ func (m *merge) step(ctx context.Context, order int) error {
 		if err != nil {
 			return err
 		}
-		return m.tree.pushEnd(ctx, &item{entry: *m.want, want: m.want, gone: true})
+		gone := &item{entry: *m.want, want: m.want, gone: true}
+		if m.unread.Holds(m.want.Path) {
+			gone.problem = fmt.Errorf("%q: %w", m.want.Path, errDirUnread)
+		}
+		return m.tree.pushEnd(ctx, gone)
 	}
 	it := m.found
 	it.want = m.want

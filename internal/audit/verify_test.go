@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"gdrcp/chunker"
 	"gdrcp/manifest"
 )
 
@@ -198,5 +199,44 @@ func TestVoidFileCountsAsAbsent(t *testing.T) {
 	}
 	if got, _ := verify(t, text.Bytes(), dir, Options{}); !slices.Equal(got, []string{`"a": not in the manifest`}) {
 		t.Errorf("found %v", got)
+	}
+}
+
+// A manifest of several sources, or of listed names, has no top. The tree's own top is no
+// surplus then.
+func TestManifestWithoutATop(t *testing.T) {
+	dir := t.TempDir()
+	putFile(t, dir+"/a", []byte("a"))
+	b := chunker.NewListBuilder()
+	defer b.Close()
+	if err := b.Add("a"); err != nil {
+		t.Fatal(err)
+	}
+	names, err := b.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer names.Close()
+	text, made := makeManifest(t, dir, xxh3Header(), Options{Names: names})
+	if got, s := verify(t, text, dir, Options{}); len(got) > 0 || made.Files != 1 || s.Content != made.Content {
+		t.Errorf("found %v, summary %+v of %+v", got, s, made)
+	}
+	putFile(t, dir+"/b", nil)
+	if got, _ := verify(t, text, dir, Options{}); !slices.Equal(got, []string{`"b": not in the manifest`}) {
+		t.Errorf("found %v", got)
+	}
+}
+
+// What an unfinished copy has left in a tree is neither surplus nor unreadable.
+func TestLeftoversInAnAudit(t *testing.T) {
+	dir := t.TempDir()
+	putFile(t, dir+"/a", []byte("a"))
+	putFile(t, dir+"/.gdrcp-0123456789abcdef0123456789abcdef", []byte("partial"))
+	text, s := makeManifest(t, dir, xxh3Header(), Options{})
+	if s.Files != 1 || s.Skipped != 1 || s.Unreadable != 0 {
+		t.Errorf("the new manifest: %+v", s)
+	}
+	if got, s := verify(t, text, dir, Options{}); s.Files != 1 || s.Skipped != 1 || s.Unreadable+s.Extra != 0 {
+		t.Errorf("found %v, summary %+v", got, s)
 	}
 }

@@ -163,5 +163,5 @@ func (c *selectOptions) open(ctx context.Context, name, option string) (io.ReadC
 		return nil, args.UsageErrorf("--%s and --%s cannot both read standard input", c.stdinTakenBy, option)
 	}
 	c.stdinTakenBy = option
-	return openUntil(ctx, func() (io.ReadCloser, error) { return io.NopCloser(c.stdin), nil })
+	return openUntil(ctx, func() (io.ReadCloser, error) { return kept{c.stdin}, nil })
 }

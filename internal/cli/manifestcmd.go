@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
@@ -190,15 +191,20 @@ func (m *manifestRun) create(ctx context.Context, operands []string) error {
 	return nil
 }
 
-// openManifest opens a manifest by name, "-" being standard input, which is read until
-// ctx ends.
+// openManifest opens a manifest by name, "-" being standard input. What may wait for ever,
+// like a fifo, is read until ctx ends.
 func (m *manifestRun) openManifest(ctx context.Context, name string) (*manifest.Reader, error) {
-	if name != "-" {
+	if st, err := os.Stat(name); name != "-" && (err != nil || st.Mode().IsRegular()) {
 		return manifest.Open(name)
 	}
-	in, err := openUntil(ctx, func() (io.ReadCloser, error) { return io.NopCloser(m.stdin), nil })
+	in, err := openUntil(ctx, func() (io.ReadCloser, error) {
+		if name == "-" {
+			return kept{m.stdin}, nil
+		}
+		return os.Open(name)
+	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read manifest: %w", err)
 	}
 	return manifest.NewReader(in)
 }

@@ -54,6 +54,18 @@ func (o *output) Write(b []byte) (int, error) {
 	return n, err
 }
 
+// Stat describes the file that the output goes to, if it goes to one.
+func (o *output) Stat() (fs.FileInfo, error) { return statOf(o.w) }
+
+// statOf describes the file that a stream is. For other streams the error is
+// errors.ErrUnsupported.
+func statOf(stream any) (fs.FileInfo, error) {
+	if f, ok := stream.(interface{ Stat() (fs.FileInfo, error) }); ok {
+		return f.Stat()
+	}
+	return nil, errors.ErrUnsupported
+}
+
 // finish makes the file system report errors that it reports only when a file is closed
 // (an NFS server with a full disk, a quota). At the end of the process nobody would see
 // them. Call it after the last Write. It returns the first error of writing.

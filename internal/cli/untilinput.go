@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"io"
+	"io/fs"
 )
 
 // openUntil opens a reader that may wait for ever, like a terminal or a fifo, whose
@@ -11,10 +12,14 @@ import (
 // program. Close the result.
 func openUntil(ctx context.Context, open func() (io.ReadCloser, error)) (io.ReadCloser, error) {
 	out, in := io.Pipe()
-	opened := make(chan error, 1)
+	type result struct {
+		from io.Reader
+		err  error
+	}
+	opened := make(chan result, 1)
 	go func() {
 		from, err := open()
-		opened <- err
+		opened <- result{from, err}
 		if err != nil {
 			return
 		}
@@ -23,28 +28,41 @@ func openUntil(ctx context.Context, open func() (io.ReadCloser, error)) (io.Read
 		in.CloseWithError(err)
 	}()
 	select {
-	case err := <-opened:
-		if err != nil {
-			return nil, err
+	case r := <-opened:
+		if r.err != nil {
+			return nil, r.err
 		}
+		forget := context.AfterFunc(ctx, func() { in.CloseWithError(ctx.Err()) })
+		return &untilReader{r.from, out, forget}, nil
 	case <-ctx.Done():
 		out.Close() // ends the goroutine when the file opens after all
 		return nil, ctx.Err()
 	}
-	forget := context.AfterFunc(ctx, func() { in.CloseWithError(ctx.Err()) })
-	return &untilReader{out, forget}, nil
 }
 
 // untilReader is what openUntil opens.
 type untilReader struct {
-	from   *io.PipeReader
+	from   io.Reader // only for Stat: the goroutine of openUntil reads it
+	text   *io.PipeReader
 	forget func() bool
 }
 
-func (r *untilReader) Read(b []byte) (int, error) { return r.from.Read(b) }
+func (r *untilReader) Read(b []byte) (int, error) { return r.text.Read(b) }
+
+// Stat describes the file that is read, if it is one.
+func (r *untilReader) Stat() (fs.FileInfo, error) { return statOf(r.from) }
 
 // Close ends the reading. It does not wait.
 func (r *untilReader) Close() error {
 	r.forget()
-	return r.from.Close()
+	return r.text.Close()
 }
+
+// kept is a reader that its opener does not close.
+type kept struct{ from io.Reader }
+
+func (k kept) Read(b []byte) (int, error) { return k.from.Read(b) }
+
+func (k kept) Stat() (fs.FileInfo, error) { return statOf(k.from) }
+
+func (kept) Close() error { return nil }

@@ -27,7 +27,9 @@ func TestSignalWhileInputIsAwaited(t *testing.T) {
 		{"-r", "--filter", "merge " + fifo, tree, dst},
 		{"manifest", "create", "--files-from", "-", tree},
 		{"manifest", "verify", "-", tree},
+		{"manifest", "verify", fifo, tree},
 		{"manifest", "show", "-"},
+		{"manifest", "diff", fifo, fifo},
 	} {
 		p, _, errs := newProgram()
 		in, silent := io.Pipe()

@@ -171,6 +171,26 @@ func TestNoServer(t *testing.T) {
 	}
 }
 
+// TestClosedDirectoryInAnAudit: what lies in a directory that may not be read is not
+// missing.
+func TestClosedDirectoryInAnAudit(t *testing.T) {
+	onHost(t)
+	asRoot(t)
+	dir := reachable(t)
+	for _, name := range []string{"closed/x", "closed/y/z", "closed-not", "else"} {
+		write(t, dir+"/tree/"+name, name)
+	}
+	run(t, how{}, "manifest", "create", "-o", dir+"/m", dir+"/tree").wantCode(0)
+	must(t, os.Chmod(dir+"/tree/closed", 0o700))
+	verify := func() *process { return run(t, how{uid: nobody}, "manifest", "verify", dir+"/m", dir+"/tree") }
+	p := verify().wantCode(3)
+	if text := p.stdout.String() + p.stderr.String(); strings.Contains(text, "missing") || !strings.Contains(text, `"closed/y/z": not compared: its directory could not be read`) {
+		t.Errorf("it says %s", text)
+	}
+	must(t, os.Remove(dir+"/tree/closed-not"))
+	verify().wantCode(4)
+}
+
 // TestNotWritable copies as a user who may not write there.
 func TestNotWritable(t *testing.T) {
 	onHost(t)

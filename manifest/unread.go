@@ -1,0 +1,31 @@
+package manifest
+
+import "strings"
+
+// Unread notes what could not be read in a walk of a tree: whatever a manifest has below
+// it may exist or not. Calls of its methods come in the order of ComparePaths. The zero
+// Unread has noted nothing.
+type Unread struct {
+	// paths are what was noted and is not over.
+	paths []string
+}
+
+// Note notes that the entry of that path could not be read. It may be a directory.
+func (u *Unread) Note(path string) {
+	u.Holds(path) // forgets what is over
+	u.paths = append(u.paths, path)
+}
+
+// Holds reports whether a path is below one that was noted.
+func (u *Unread) Holds(path string) bool {
+	for n := len(u.paths); n > 0; n-- {
+		dir := u.paths[n-1]
+		if dir == "." || strings.HasPrefix(path, dir+"/") {
+			return true
+		}
+		if path > dir+"/" {
+			u.paths = u.paths[:n-1]
+		}
+	}
+	return false
+}

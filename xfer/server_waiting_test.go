@@ -351,7 +351,9 @@ func testIdleDoorsMakeRoom(t *testing.T, w hostileWay) {
 	ends := make(chan SessionEnd, 16)
 	k := twoKeys(root)
 	other := k.without(otherKey)
-	_, at := w.running(t, ServerConfig{Keys: k, Timeouts: times, MaxSessions: 2, Log: func(e SessionEnd) { ends <- e }})
+	// The one that waits in vain is still to wait when the other key's client comes.
+	maxWait := 3*times.Handshake + door.JoinWait
+	_, at := w.running(t, ServerConfig{Keys: k, Timeouts: times, MaxSessions: 2, MaxWait: maxWait, Log: func(e SessionEnd) { ends <- e }})
 	o := w.options()
 	for range 2 {
 		a, err := o.atDoor(testKey).AuthenticateOnce(t.Context(), w.provider, w.device(t, at), at, func() {})

@@ -195,7 +195,7 @@ func (w *lander) wantDifferent(e *sinkEntry, x *wire.Extent) (good bool, err err
 	if e.repairs == nil {
 		e.repairs = make(map[int64]repair)
 	}
-	e.repairs[x.Off] = repair{digest: x.Digest}
+	e.repairs[x.Off] = repairOf(x)
 	return false, nil
 }
 

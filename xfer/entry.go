@@ -144,14 +144,28 @@ type sinkEntry struct {
 	// over says that the entry has ended, well or by problem.
 	over    bool
 	problem *wire.Exception
-	// repairs holds the pieces that are wanted again, by offset: the digest that the
-	// piece must have, and how often it was bad.
+	// repairs holds what is wanted again, by offset.
 	repairs map[int64]repair
 }
 
+// repair is a piece, or a hole, that is wanted again, with the digest that a piece must
+// have.
 type repair struct {
+	length int64
+	isHole bool
 	digest manifest.Digest
-	tries  int
+	tries  int // how often it was bad
+}
+
+// repairOf returns what is wanted again where an extent was not as it should be.
+func repairOf(x *wire.Extent) repair {
+	return repair{length: x.Length, isHole: x.Flags&wire.ExtHole != 0, digest: x.Digest}
+}
+
+// isFor reports whether an extent is of the bytes that are wanted again, and brings them in
+// the way that they first came: a hole as a hole, and nothing else as one.
+func (r repair) isFor(x *wire.Extent) bool {
+	return x.Length == r.length && (x.Flags&wire.ExtHole != 0) == r.isHole
 }
 
 // srcEntry is an announced entry at the source, until the sink has told its outcome.

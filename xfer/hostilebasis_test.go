@@ -1,6 +1,7 @@
 package xfer
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -196,5 +197,63 @@ func TestHostileSourceClaimsAnotherDigest(t *testing.T) {
 	<-ends
 	if b, err := os.ReadFile(filepath.Join(root, "f")); err != nil || b[0] != 0 {
 		t.Errorf("the file was replaced: %v", err)
+	}
+}
+
+// A piece that is wanted again comes as a piece, a hole as that hole. A source that sends
+// a hole instead would have zeros pass for what it claimed.
+func TestHostileSourceSwapsAPieceForAHole(t *testing.T) {
+	OnHost(t)
+	const piece = 1 << 20
+	b := append([]byte("new"), make([]byte, piece-3)...)
+	for name, c := range map[string]struct {
+		fileBytes   int64
+		first, then wire.Extent
+	}{
+		"a hole for a piece":          {2 * piece, wire.Extent{Length: piece, Flags: wire.ExtDigest}, wire.Extent{Length: piece, Flags: wire.ExtHole}},
+		"a hole for the only piece":   {piece, wire.Extent{Length: piece, Flags: wire.ExtDigest | wire.ExtLast}, wire.Extent{Length: piece, Flags: wire.ExtHole | wire.ExtLast}},
+		"a longer hole than the hole": {4 * piece, wire.Extent{Length: piece, Flags: wire.ExtHole}, wire.Extent{Length: 2 * piece, Flags: wire.ExtHole}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root, addr, ends := hostileServer(t)
+			old := bytes.Repeat([]byte("old!"), int(c.fileBytes)/4)
+			if err := os.WriteFile(filepath.Join(root, "f"), old, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			err := hostileHello(t, addr, wire.ModePush, "/", func(h *wire.Hello) {
+				h.Terms.Name, h.Terms.Flags = ".", h.Terms.Flags|wire.FlagChecksum
+			}, func(ctx context.Context, s *session) error {
+				p := &puppet{session: s}
+				if err := errors.Join(p.ready(ctx), p.announce(ctx, dirAt("."), fileAt("f", int(c.fileBytes)))); err != nil {
+					return err
+				}
+				for _, x := range []*wire.Extent{&c.first, &c.then} {
+					x.Entry, x.Digest = 1, manifest.XXH3.Piece(b, 0, piece, c.fileBytes == piece)
+				}
+				if err := p.chunk(0, 0, 1, nil, c.first); err != nil {
+					return err
+				}
+				if err := p.asked(ctx); err != nil {
+					return err
+				}
+				if err := p.repair(0, 1, 1, nil, c.then); err != nil {
+					return err
+				}
+				for {
+					if err := p.receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
+						return err
+					}
+				}
+			})
+			if err == nil {
+				t.Error("the server took it")
+			}
+			if e := <-ends; !errors.Is(e.Err, ErrProtocol) {
+				t.Errorf("it ended with %v", e.Err)
+			}
+			if now, err := os.ReadFile(filepath.Join(root, "f")); err != nil || !bytes.Equal(now, old) {
+				t.Errorf("the file was replaced: %v", err)
+			}
+		})
 	}
 }

@@ -27,6 +27,11 @@ func (w *lander) judge(e *sinkEntry, x *wire.Extent, why error, isRepair bool) (
 	if isRepair != known {
 		return false, fmt.Errorf("%w: byte %d of %q sent again unasked", ErrProtocol, x.Off, e.Path)
 	}
+	if !known {
+		r = repairOf(x)
+	} else if !r.isFor(x) {
+		return false, fmt.Errorf("%w: %d bytes at %d of %q sent again, in another form than they are wanted", ErrProtocol, x.Length, x.Off, e.Path)
+	}
 	if isRepair && x.Digest != r.digest {
 		w.sink.failEntryLocked(e, Changed, fmt.Sprintf("%q: %v", e.Path, errChangedFile))
 		return false, nil

@@ -178,8 +178,7 @@ func (k *benchSink) talk(ctx context.Context, g *errgroup.Group) error {
 		if err := k.session.tellCost(ctx); err != nil {
 			return err
 		}
-		k.session.ending.Store(true)
-		return k.session.ctl.send(ctx, wire.MsgDone, nil)
+		return k.session.sayLast(ctx, wire.MsgDone, nil)
 	})
 	if err != nil {
 		return err

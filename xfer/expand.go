@@ -134,8 +134,7 @@ func (e *expander) talk(ctx context.Context, _ *errgroup.Group) error {
 			return fmt.Errorf("pattern %q: %w", p, errManyNames)
 		}
 	}
-	e.session.ending.Store(true) // the client hangs up when it has read this
-	if err := e.session.ctl.send(ctx, wire.MsgNames, body); err != nil {
+	if err := e.session.sayLast(ctx, wire.MsgNames, body); err != nil {
 		return err
 	}
 	return e.session.linger(ctx)

@@ -80,8 +80,7 @@ func (p *ponger) talk(ctx context.Context, _ *errgroup.Group) error {
 		if f.Type != wire.MsgEnd {
 			return fmt.Errorf("%w: message %d in a ping", ErrProtocol, f.Type)
 		}
-		p.session.ending.Store(true) // the pinger hangs up when it has read this
-		return p.session.ctl.send(ctx, wire.MsgDone, nil)
+		return p.session.sayLast(ctx, wire.MsgDone, nil)
 	})
 	if err != nil {
 		return err

@@ -355,6 +355,25 @@ func (r *railLink) heartbeatLeft(conn rdma.Conn) {
 	}
 }
 
+// sayLast sends the message with which the conversation is complete: the peer hangs up when
+// it has read it. Until the message is on its way, the loss of the peer is a loss.
+func (s *session) sayLast(ctx context.Context, t wire.MsgType, body []byte) error {
+	for {
+		s.ending.Store(true)
+		if ok, err := s.ctl.trySend(t, body); ok || err != nil {
+			return err
+		}
+		s.ending.Store(false)
+		select {
+		case <-s.ctl.room:
+		case <-s.hungUp: // right between
+			return &lostError{s.peer, rdma.ErrDisconnected}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
 // linger waits, at the end that has nothing more to say, for the other end to hang up.
 func (s *session) linger(ctx context.Context) error {
 	t := time.NewTimer(s.timeouts.Linger)

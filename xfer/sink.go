@@ -262,9 +262,7 @@ func (k *sink) compareRoots(ctx context.Context, body []byte) error {
 	if err := k.tellUse(ctx); err != nil {
 		return err
 	}
-	// The source hangs up when it has read this.
-	k.session.ending.Store(true)
-	if err := k.session.ctl.send(ctx, wire.MsgDone, done); err != nil {
+	if err := k.session.sayLast(ctx, wire.MsgDone, done); err != nil {
 		return err
 	}
 	return k.results.compare(k.session.peer, theirs)

@@ -1,0 +1,57 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"gdrcp/rdma"
+	"gdrcp/rdma/rdmatest"
+	"gdrcp/xfer/internal/wire"
+)
+
+// A client that never says what it has read, so that no last message can be sent to it,
+// and then goes away, does not hold its session for ever.
+func TestHostileClientLeavesNoRoomForTheLastMessage(t *testing.T) {
+	OnHost(t)
+	_, addr, ends := hostileServer(t)
+	gone := errors.New("the client goes away")
+	err := hostileHello(t, addr, wire.ModeBench, "", asIs, func(ctx context.Context, s *session) error {
+		p := &puppet{session: s}
+		if err := p.ready(ctx); err != nil {
+			return err
+		}
+		for i := range uint64(wire.ControlWindow) - 3 { // its welcome, its ring and its cost count as well
+			if err := p.chunk(i, 0, i+1, handData, wire.Extent{Length: int64(len(handData)), Digest: benchDigest(s.terms.Hash, handData)}); err != nil {
+				return err
+			}
+			for len(s.inbox) <= int(i) { // the credit, which nobody takes from there
+				select {
+				case <-time.After(time.Millisecond):
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				}
+			}
+		}
+		p.ctl.mu.Lock()
+		err := p.ctl.lane.send(wire.MsgEnd, p.ctl.window.Next(), 0, nil, rdma.WR{Quiet: true})
+		p.ctl.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		time.Sleep(100 * time.Millisecond)                // the server comes to its last message
+		return errors.Join(gone, p.ctl.lane.conn.Close()) // without a last word, which would say what it has read
+	})
+	if !errors.Is(err, gone) {
+		t.Error(err)
+	}
+	select {
+	case e := <-ends:
+		if e.Err == nil {
+			t.Error("the session ended well")
+		}
+	case <-time.After(rdmatest.Stretch(2 * shortTimeouts().Silence)):
+		t.Error("the session goes on")
+	}
+}

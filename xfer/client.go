@@ -42,6 +42,7 @@ func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst st
 			return nil, err
 		}
 	}
+	o.Slots = o.limits().Slots(o.Slots, o.ChunkBytes)
 	h, err := o.hello(wire.ModePush)
 	if err != nil {
 		return nil, err

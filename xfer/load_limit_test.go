@@ -37,6 +37,12 @@ func TestCopiesUnderALimit(t *testing.T) {
 			write(t, filepath.Join(from, "f"), randomBytes(t, fileBytes))
 			o := w.options(t)
 			o.BytesPerSecond = tc.client
+			slots := 0
+			o.Report = func(e xfer.Event) {
+				if e.Kind == xfer.EventConnected {
+					slots = e.Link.Slots
+				}
+			}
 			start := time.Now()
 			var err error
 			if tc.push {
@@ -47,6 +53,10 @@ func TestCopiesUnderALimit(t *testing.T) {
 			took, want := time.Since(start), time.Second*fileBytes/rate
 			if err != nil || took < want*9/10 || took > rdmatest.Stretch(want) {
 				t.Errorf("%d bytes at %d a second took %v: %v", fileBytes, rate, took, err)
+			}
+			// All slots would be filled before the first one may go.
+			if most := rate / xfer.DefaultChunkBytes; slots > most {
+				t.Errorf("%d slots, want at most a second's, which are %d", slots, most)
 			}
 			if st, err := os.Stat(filepath.Join(to, "f")); err != nil || st.Size() != fileBytes {
 				t.Errorf("the copy: %v %v", st, err)

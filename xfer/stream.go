@@ -51,6 +51,7 @@ func (c *Client) PushStream(ctx context.Context, in Input, ep Endpoint, dst stri
 	case strings.HasSuffix(dst, "/") || chunker.BaseName(dst) == ".":
 		return nil, fmt.Errorf("%w: a stream has no name of its own: %q must name a file", ErrUsage, dst)
 	}
+	o.Slots = o.limits().Slots(o.Slots, o.ChunkBytes)
 	o.NoResume = true
 	h, err := o.hello(wire.ModePush)
 	if err != nil {

@@ -15,6 +15,8 @@ import (
 	"gdrcp/manifest"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/wire"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 // These tests speak the protocol by hand, to say what no gdrcp would say.
@@ -56,6 +58,14 @@ func testHostileSource(t *testing.T, w hostileWay) {
 		}},
 		{"sent again unasked", func(ctx context.Context, p *puppet) error {
 			return p.repair(0, 0, 1, data, whole(0, data))
+		}},
+		{"compressed, as was not agreed", func(ctx context.Context, p *puppet) error {
+			h := wire.ChunkHeader{Generation: 1, Codec: wire.CodecZstd, PlainBytes: uint32(len(data)), Extents: []wire.Extent{whole(0, data)}}
+			z, err := zstd.NewWriter(nil)
+			if err != nil {
+				return err
+			}
+			return p.send(&h, z.EncodeAll(data, nil))
 		}},
 		{"key never granted", func(ctx context.Context, p *puppet) error {
 			p.target.PayloadKey ^= 0x1234

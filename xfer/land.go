@@ -161,6 +161,10 @@ func (k *sink) open(l *landing, a filledSlot, r *wire.ReturnedSlot) (done bool, 
 	} else if err != nil {
 		return false, err
 	}
+	if h.Codec != wire.CodecPlain && k.session.terms.Codec == wire.CompressOff {
+		// Nothing is booked for the memory of decoding.
+		return false, fmt.Errorf("%w: chunk %d is compressed, which was not agreed on", ErrProtocol, h.ID)
+	}
 	if h.Repair {
 		k.session.trace.step(credit.Step{Kind: credit.StepRepaired, Sink: true, Place: credit.Place{Slot: uint32(a.slot), Generation: a.generation}, Chunk: h.ID})
 		return true, nil

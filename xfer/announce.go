@@ -41,6 +41,11 @@ func (s *source) announce(ctx context.Context) error {
 	}
 	a := announcer{src: s, ctx: ctx}
 	s.results.tellMissing = a.tellRefused
+	if s.results.tries.failedBefore(&s.session.terms) {
+		if err := a.tellRefused("", &wire.Exception{Entry: noEntry, Outcome: Failed, Text: "not all of the source could be copied in earlier tries"}); err != nil {
+			return err
+		}
+	}
 	inTop := false // a directory is the top of the tree
 	for {
 		f, err := w.Next()

@@ -68,6 +68,9 @@ func (s *source) tellFailures(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		for _, e := range s.failures.take() {
+			if s.results.leavesOpen(e.failed().Outcome) {
+				s.results.cannotList() // for a later try, whose sink does not hear of this
+			}
 			if err := s.session.ctl.send(ctx, wire.MsgFail, wire.AppendException(nil, e.failed())); err != nil {
 				return err
 			}

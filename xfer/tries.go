@@ -127,6 +127,17 @@ func (t *Tries) begin(a *copyResults, p *wire.Terms) {
 	a.booked, a.refused, a.deletes = t.done, t.refused, t.deletes
 }
 
+// failedBefore reports whether earlier tries have settled entries that failed, so that the
+// sink of this try must not delete, or must not give its tree its name. Only the client
+// knows that: it announces such entries again, but nobody asks for their data.
+func (t *Tries) failedBefore(p *wire.Terms) bool {
+	if t == nil || t.goneOn == "" {
+		return false
+	}
+	n := &t.done.counts
+	return p.Has(wire.FlagDelete) && t.deletes.unlisted || p.Has(wire.FlagWhole) && n[Failed]+n[Changed]+n[Corrupt] > 0
+}
+
 // hasSettled reports whether an earlier try has settled an entry. A nil Tries has none.
 func (t *Tries) hasSettled(path string) bool {
 	return t != nil && t.goneOn != "" && manifest.ComparePaths(path, t.goneOn) <= 0

@@ -223,3 +223,42 @@ func TestFailuresOfAllTries(t *testing.T) {
 		}
 	})
 }
+
+// TestFailedInAnEarlierTry: a file that could not be read before the connection was lost
+// keeps the later try from deleting, and from giving a tree its name, too.
+func TestFailedInAnEarlierTry(t *testing.T) {
+	onHost(t)
+	asRoot(t)
+	for _, option := range []string{"--delete", "--atomic-dir"} {
+		t.Run(option, func(t *testing.T) {
+			s := &sides{here: reachable(t), there: reachable(t), as: how{uid: nobody}}
+			s.server = serveAs(t, how{}, tcpLink(), s.there)
+			copyIt := func(retries string) *process {
+				var cut atomic.Bool
+				x := (&proxy{spoil: func(_ towards, offset int64, b []byte) int {
+					if offset > 12*mib && cut.CompareAndSwap(false, true) {
+						return 0
+					}
+					return len(b)
+				}}).start(t, s.addr())
+				args := s.operands(direction{push: true}, x.addr(), "tree/.", "copy")
+				return run(t, s.as, append(s.retrying(retries), append(args, "-r", option, "--json")...)...)
+			}
+			write(t, s.there+"/copy/old", "what was there")
+			makeFile(t, s.here+"/tree/m", 24*mib, 1)
+			if option == "--atomic-dir" { // the tree that is being made has an older file of that size
+				write(t, s.here+"/tree/a", "first ")
+				copyIt("0").wantCode(1)
+			}
+			write(t, s.here+"/tree/a", "second")
+			must(t, os.Chmod(s.here+"/tree/a", 0))
+			makeFile(t, s.here+"/tree/m", 24*mib, 2)
+			p := copyIt("3").wantCode(3)
+			p.wantSummary(map[string]any{"retries": 1.0, "failed": 1.0})
+			if text, err := os.ReadFile(s.there + "/copy/old"); err != nil || string(text) != "what was there" {
+				t.Errorf("what was there holds %q now (%v): %s", text, err, p)
+			}
+			s.stop()
+		})
+	}
+}

@@ -227,5 +227,14 @@ func (s *source) nextExtent(e *srcEntry) (length int64, flags uint16) {
 	if hole < piece && hole < left {
 		return min(piece, left), 0
 	}
-	return min(hole, longestHole(&s.session.terms)*piece), wire.ExtHole
+	hole = min(hole, longestHole(&s.session.terms)*piece)
+	if hole == e.Size {
+		// Nothing more is read of it, and a chunk has many such files.
+		err := e.checkShared()
+		e.closeFile()
+		if err != nil {
+			return min(piece, left), 0
+		}
+	}
+	return hole, wire.ExtHole
 }

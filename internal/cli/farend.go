@@ -86,11 +86,18 @@ func (p *program) connectFarEnd(ctx context.Context, s *sshOptions, where sshHos
 	return link, nil
 }
 
-// offeredPaths returns the paths that the host of an offer is to read.
-func offeredPaths(o *remote.Offer) (paths []string) {
-	for _, names := range o.Expanded {
+// offeredPaths returns the paths that the host of an offer is to read. asked are the
+// sources as the user wrote them: ~ stands for the home directory only there. A
+// directory of that name may match a pattern, and the contents of a home directory would
+// come without a name of their own.
+func offeredPaths(asked []string, o *remote.Offer) (paths []string) {
+	for i, names := range o.Expanded {
+		fromHome := remote.AtHome(asked[i], o.Home) != asked[i]
 		for _, name := range names {
-			paths = append(paths, remote.AtHome(name, o.Home))
+			if fromHome {
+				name = remote.AtHome(name, o.Home)
+			}
+			paths = append(paths, name)
 		}
 	}
 	return paths
@@ -243,7 +250,7 @@ func (c *copyRun) tryOverSSH(ctx context.Context, p *plan, o xfer.Options, sourc
 	defer f.Close()
 	within, stop := f.watch(ctx)
 	defer stop()
-	now := offeredPaths(f.offer)
+	now := offeredPaths(asked.Sources, f.offer)
 	if *sources != nil && !slices.Equal(now, *sources) {
 		return nil, fmt.Errorf("%s: %w", f.where.host, errOtherNames)
 	}
@@ -279,7 +286,7 @@ func (c *copyRun) copyOver(ctx context.Context, f *farEnd, p *plan, o xfer.Optio
 	if p.push {
 		there.dst = remote.AtHome(p.dst, f.offer.Home)
 	} else {
-		there.sources = offeredPaths(f.offer)
+		there.sources = offeredPaths(p.sources, f.offer)
 	}
 	s, err = c.transfer(ctx, client, &there, o)
 	if s != nil {

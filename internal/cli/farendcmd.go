@@ -129,7 +129,7 @@ func (p *program) serveOrigin(ctx context.Context, mux *remote.Mux, talk *remote
 // holder of the key may do nothing else. In a copy between two hosts the holder is a
 // third host.
 func grantFor(asked *remote.Serve, offer *remote.Offer) (*xfer.OneCopy, error) {
-	paths := offeredPaths(offer)
+	paths := offeredPaths(asked.Sources, offer)
 	if asked.Copy.Push {
 		paths = []string{remote.AtHome(asked.Copy.Dest, offer.Home)}
 	}

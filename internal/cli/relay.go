@@ -99,7 +99,7 @@ func (c *copyRun) relayedCopy(ctx context.Context, o xfer.Options) (*xfer.Summar
 		return nil, unreached(errors.Join(noTCP, errors.New(run.NoRails)))
 	}
 	connected := noteConnection(&o, func(*xfer.Link) {})
-	s, err := c.client().Push(ctx, offeredPaths(here), xfer.Endpoint{Host: run.To, Key: run.Key, Addrs: paths}, run.Dest, o)
+	s, err := c.client().Push(ctx, offeredPaths(run.Sources, here), xfer.Endpoint{Host: run.To, Key: run.Key, Addrs: paths}, run.Dest, o)
 	if err != nil && !connected.Load() && noTCP != nil {
 		err = unreached(errors.Join(noTCP, err))
 	}

@@ -251,3 +251,21 @@ func awaitPartial(t testing.TB, dir string, p *process) {
 		}
 	}
 }
+
+// TestManyFilesOfOneHole: files that are one hole are open while they are looked at, and
+// not until they have arrived.
+func TestManyFilesOfOneHole(t *testing.T) {
+	onHost(t)
+	s := newSides(t, tcpLink())
+	must(t, os.MkdirAll(s.here+"/tree", 0o755))
+	const files, descriptors = 2000, 256
+	for i := range files {
+		name := fmt.Sprintf("%s/tree/%d", s.here, i)
+		write(t, name, "")
+		must(t, os.Truncate(name, 2*mib))
+	}
+	few := how{before: []string{"sh", "-c", fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, descriptors)}}
+	p := run(t, few, append(s.copyArgs(), "-r", "--json", s.here+"/tree", s.url("copy"))...).wantCode(0)
+	p.wantSummary(map[string]any{"files": float64(files)})
+	s.stop()
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 
 	"gdrcp/chunker"
@@ -37,9 +38,10 @@ type copyRun struct {
 	logName        string // of --log-file, or empty
 	log            *logFile
 	ends           endNames
-	tally          *xfer.Tally // of the copy, once it has begun
-	need           xfer.Load   // of memory, by this end
-	railLost       atomic.Bool // a rail was lost in this copy
+	tally          *xfer.Tally                // of the copy, once it has begun
+	need           xfer.Load                  // of memory, by this end
+	railLost       atomic.Bool                // a rail was lost in this copy
+	place          atomic.Pointer[xfer.Place] // nil before the engine has reported it
 }
 
 func (p *program) copyCommand() *cli.Command {
@@ -70,7 +72,7 @@ func (c *copyRun) perform(ctx context.Context, operands []string) error {
 	}
 	summary, err := c.copy(ctx, operands)
 	if err != nil && c.goesOn(err) {
-		err = &resumableError{err}
+		err = &resumableError{err, c.again(operands)}
 	}
 	if err != nil && c.options.InPlace && c.tally != nil && c.tally.Snapshot().WireBytes > 0 {
 		err = errors.Join(err, errInPlace)
@@ -97,10 +99,24 @@ func (c *copyRun) perform(ctx context.Context, operands []string) error {
 // errInPlace says what a copy in place may leave when it does not come to its end.
 var errInPlace = errors.New("a file that was being written in place may be partly old and partly new")
 
-// goesOn reports whether the same command would go on where this copy was cut off. That
-// is so if a large file may have arrived in part, and the command itself makes sense.
+// goesOn reports whether a second copy would go on where this one was cut off. That is so
+// if a large file may have arrived in part, and the command itself makes sense.
 func (c *copyRun) goesOn(err error) bool {
 	return c.tally != nil && c.tally.Snapshot().ResumableBytes > 0 && codeOf(err) == exitError
+}
+
+// again says which command goes on with this copy. A tree that became DST is there by
+// now: the same command would make a second one in it.
+func (c *copyRun) again(operands []string) string {
+	p := c.place.Load()
+	if p == nil || p.Inside || p.Single || p.Name == "" || p.Name == "." || c.options.Whole {
+		return "the same command again"
+	}
+	source := "SRC"
+	if c.relayed == nil {
+		source = operands[0]
+	}
+	return fmt.Sprintf("the command again with %s in place of %s", args.Quote(strings.TrimSuffix(source, "/")+"/."), args.Quote(source))
 }
 
 // copy runs the engine, with a bar if there is a terminal for it. A copy between two
@@ -194,6 +210,8 @@ func (c *copyRun) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 // report takes the engine's events, from several goroutines at once.
 func (c *copyRun) report(e xfer.Event) {
 	switch e.Kind {
+	case xfer.EventPlaced:
+		c.place.Store(e.Place)
 	case xfer.EventConnected:
 		c.limitCPUs(e.Link.Transport)
 		if e.Link.Slots > c.need.Slots { // a fast link has more

@@ -44,12 +44,18 @@ type hintedError struct {
 
 func (h *hintedError) Unwrap() error { return h.error }
 
-// resumableError ends a copy with which the same command goes on.
-type resumableError struct{ error }
+// resumableError ends a copy that another command, which again tells, goes on with.
+type resumableError struct {
+	error
+	again string
+}
 
 func (r *resumableError) Unwrap() error { return r.error }
 
-const resumeHint = "run the same command again: it goes on where this copy was cut off"
+// hint tells how to go on where the copy was cut off.
+func (r *resumableError) hint() string {
+	return "run " + r.again + ": it goes on where this copy was cut off"
+}
 
 // failure is an error as the user sees it: a line, at most one hint, a code.
 type failure struct {
@@ -69,8 +75,8 @@ func explain(err error, interrupted bool) failure {
 		if errors.Is(err, errInPlace) {
 			f.text += ": " + errInPlace.Error()
 		}
-		if errors.As(err, new(*resumableError)) {
-			f.hint = resumeHint
+		if r := (*resumableError)(nil); errors.As(err, &r) {
+			f.hint = r.hint()
 		}
 		return f
 	}
@@ -185,11 +191,14 @@ func hintOf(err error) string {
 	}
 	var rejected *rdma.RejectedError
 	var refused *xfer.RefusedError
+	var resumable *resumableError
 	switch {
+	case errors.As(err, &resumable) && errors.Is(err, chunker.ErrNoSpace):
+		return "make room at the destination and " + resumable.hint()
 	case errors.Is(err, chunker.ErrNoSpace):
 		return "make room at the destination and copy again"
-	case errors.As(err, new(*resumableError)):
-		return resumeHint
+	case resumable != nil:
+		return resumable.hint()
 	case errors.As(err, &refused):
 		return hintOfRejection(refused.Code)
 	case errors.Is(err, trust.ErrRefused):

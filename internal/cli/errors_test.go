@@ -65,6 +65,11 @@ func TestExplain(t *testing.T) {
 		{err: &fs.PathError{Op: "open", Path: "a\nb", Err: syscall.EACCES}, want: failure{`open "a\nb": permission denied`, "", exitError}},
 		{err: errors.New("a\x1b[2J\nb"), want: failure{`a\x1b[2J\nb`, "", exitError}},
 		{err: errors.Join(errors.New("one"), errors.Join(nil, errors.New("two")), errors.New("one")), want: failure{"one; two", "", exitError}},
+		{err: &resumableError{errors.New("lost"), "that"}, want: failure{"lost", "run that: it goes on where this copy was cut off", exitError}},
+		{
+			err:  &resumableError{chunker.ErrNoSpace, "that"},
+			want: failure{chunker.ErrNoSpace.Error(), "make room at the destination and run that: it goes on where this copy was cut off", exitError},
+		},
 		{err: &hintedError{errors.New("no"), "yes"}, want: failure{"no", "yes", exitError}},
 	} {
 		if got := explain(c.err, c.interrupted); got != c.want {

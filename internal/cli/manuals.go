@@ -82,7 +82,8 @@ func sections(command string) []cmdline.Section {
 		}},
 		{Title: "Copying again", Text: "The same command again copies what is missing or has changed. With -t (so with -a) a file of the same size and time at the destination " +
 			"is kept and not compared. -I copies every file. An interrupted copy leaves no file half-written under its name. Files that had " +
-			"arrived whole are kept the next time; one of 16 MiB or more that had not goes on where it was, unless it has changed at the source."},
+			"arrived whole are kept the next time; one of 16 MiB or more that had not goes on where it was, unless it has changed at the source. Where a directory has become DST, DST is " +
+			"there the next time: write dir/. for dir then, or the copy goes to DST/dir."},
 		{Title: "Terms", Items: []cmdline.Item{
 			{Term: "piece", Text: "1 MiB of a file, or all of a smaller file. Each piece has a digest"},
 			{Term: "chunk", Text: "what is sent at once: a part of a large file, or many small files"},

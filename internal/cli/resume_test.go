@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"gdrcp/rdma/rdmatest"
+)
+
+// cutOff runs the program until bytes of its copy have arrived, interrupts it, and returns
+// what it wrote.
+func cutOff(t *testing.T, args ...string) result {
+	t.Helper()
+	p, out, errs := newProgram()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan int, 1)
+	go func() { ended <- p.run(ctx, append([]string{"gdrcp", "--json", "--bwlimit", "8M"}, args...)) }()
+	waitFor(t, out, regexp.MustCompile(`"event":"progress","bytes":[1-9]\d{6}`))
+	cancel()
+	return result{<-ended, out.String(), errs.String()}
+}
+
+// The hint of a copy that was cut off is a command that goes on with it. Where the tree
+// became DST, the same command would make another tree in DST.
+func TestHintOfACopyThatWasCutOff(t *testing.T) {
+	s := startServer(t)
+	dir := t.TempDir()
+	big := map[string]string{"dir/big": strings.Repeat("0123456789abcdef", 24<<16)}
+	makeFiles(t, dir, big)
+	makeFiles(t, s.root+"/from", big)
+	const same = "the same command again"
+	with := func(source string) string {
+		return fmt.Sprintf("the command again with %s/. in place of %s", source, source)
+	}
+	for _, c := range []struct {
+		name     string
+		options  string
+		src, dst string
+		made     string // what the copy makes
+		again    string
+	}{
+		{"a tree that becomes DST", "-a", dir + "/dir", s.url("new"), s.root + "/new", with(dir + "/dir")},
+		{"a tree that becomes DST here", "-a", s.url("from/dir"), dir + "/new", dir + "/new", with(s.url("from/dir"))},
+		{"a pattern that becomes DST here", "-a", s.url("from/d?r"), dir + "/new", dir + "/new", with(s.url("from/d?r"))},
+		{"a tree in DST", "-a", dir + "/dir", s.url(""), s.root + "/dir", same},
+		{"the contents of a tree", "-a", dir + "/dir/.", s.url("new"), s.root + "/new", same},
+		{"a file", "-t", dir + "/dir/big", s.url("new"), s.root + "/new", same},
+		{"a tree that appears whole", "-a --atomic-dir", dir + "/dir", s.url("new"), s.root + "/new", same},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			rdmatest.SkipUnlessPicked(t)
+			args := append(strings.Fields(c.options), c.src, c.dst)
+			r := cutOff(t, args...).want(t, exitInterrupted)
+			if want := "gdrcp: interrupted\nhint: run " + c.again + ": it goes on where this copy was cut off\n"; r.err != want {
+				t.Fatalf("it wrote %q, want %q", r.err, want)
+			}
+			if c.again != same {
+				args[slices.Index(args, c.src)] += "/."
+			}
+			r = gdrcp(t, append([]string{"--json"}, args...)...).want(t, exitOK)
+			if n := r.event(t, "summary")["resumed_bytes"].(float64); n == 0 {
+				t.Error("the second copy began anew")
+			}
+			if _, err := os.Stat(c.made + "/dir"); err == nil {
+				t.Error("the second copy made another tree in the first one's")
+			}
+			if err := os.RemoveAll(c.made); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}

@@ -43,6 +43,12 @@ var errManyNames = fmt.Errorf("%w: it matches more names than one copy takes (ab
 // where nothing matches the path. Expand checks the answer against the patterns. The
 // names of each pattern are sorted.
 func (c *Client) Expand(ctx context.Context, ep Endpoint, paths []string, o Options) ([][]string, error) {
+	if _, _, err := o.placements(); err != nil { // of the copy, whose GPUs are not asked for here
+		return nil, err
+	}
+	if o.needsVerbs() {
+		o.Require = "verbs"
+	}
 	o.Slots, o.QPs, o.ChunkBytes, o.Manifest, o.WriteManifest = 1, 1, MinChunkBytes, "", ""
 	o.GPU, o.RemoteGPU, o.GPUFlush, o.Report, o.Tally = "", "", "", nil, nil
 	o.complete()

@@ -193,6 +193,29 @@ func FuzzExpanded(f *testing.F) {
 	})
 }
 
+// A copy that insists on reaching GPU memory directly may name its sources by patterns. The
+// question for them goes by verbs, and wants no GPU.
+func TestExpandForGPUDirect(t *testing.T) {
+	OnHost(t)
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+"/a.pt", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, addr, _ := hostileServer(t, func(c *ServerConfig) { c.Keys = OneKey(testKey, Admission{Root: DirRoot(dir)}) })
+	ep := Endpoint{Host: addr.Addr().String(), Key: testKey, Addrs: []ServerAddr{{"verbs", addr, "", 0}}}
+	c := Client{Verbs: verbsNamed{tcp.New()}}
+	for _, o := range []Options{{GPU: "0"}, {RemoteGPU: "auto", Transport: "verbs"}} {
+		o.Require = "gpudirect"
+		names, err := c.Expand(t.Context(), ep, []string{"/*.pt"}, o)
+		if err != nil || len(names) != 1 || !slices.Equal(names[0], []string{"/a.pt"}) {
+			t.Errorf("%+v: %q, %v", o, names, err)
+		}
+	}
+	if _, err := c.Expand(t.Context(), ep, []string{"/*.pt"}, Options{Require: "gpudirect"}); !errors.Is(err, ErrUsage) {
+		t.Errorf("of a copy without a GPU: %v", err)
+	}
+}
+
 // TestQuestionsAskForNoFiles: an option of the copy that follows makes no server refuse
 // what is asked before it.
 func TestQuestionsAskForNoFiles(t *testing.T) {

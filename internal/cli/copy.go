@@ -82,8 +82,7 @@ func (c *copyRun) perform(ctx context.Context, operands []string) error {
 	if err != nil || summary == nil {
 		return errors.Join(err, lost)
 	}
-	c.tellNotDeleted(summary)
-	c.tellWithheld(summary)
+	c.tellUndone(summary)
 	c.tellSummary(summary)
 	c.tellStats(summary)
 	code := codeOfSummary(summary)

@@ -133,6 +133,9 @@ func (l *logFile) end(summary *xfer.Summary, err error, interrupted bool) error 
 		f := explain(err, interrupted)
 		l.line("error: %s (exit code %d)", f.text, f.code)
 	case summary != nil:
+		for _, text := range undoneTexts(summary) {
+			l.line("%s", text)
+		}
 		l.line("total: %s (exit code %d)", logText(summary), codeOfSummary(summary))
 	}
 	return l.close()

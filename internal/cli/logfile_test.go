@@ -122,6 +122,30 @@ func TestLogOfWhatIsThere(t *testing.T) {
 	}
 }
 
+// What a copy left undone is in the log, too: a tree that does not appear, and what was to
+// be deleted.
+func TestLogOfWhatIsUndone(t *testing.T) {
+	s := startServer(t)
+	dir := t.TempDir()
+	makeFiles(t, dir, map[string]string{"t/a": "A", "t/b": "X"})
+	makeFiles(t, s.root, map[string]string{"d/a": "A", "d/old": "O"})
+	copyWith := func(options, dst string) (lines []string) {
+		log := t.TempDir() + "/log"
+		gdrcp(t, append(strings.Fields(options), "-q", "-r", "--log-file", log, "--manifest", dir+"/m", dir+"/t", s.url(dst))...).want(t, exitIntegrity)
+		return logged(t, log)
+	}
+	gdrcp(t, "manifest", "create", "-q", "-o", dir+"/m", dir+"/t").want(t, exitOK)
+	makeFiles(t, dir, map[string]string{"t/a": "B"})
+	lines := copyWith("--atomic-dir", "new")
+	if last := lines[len(lines)-1]; !strings.HasPrefix(last, "total: "+withheldClaim+": 1 file, ") || !strings.HasPrefix(lines[len(lines)-2], "not all of the tree has arrived") {
+		t.Errorf("of a tree that did not appear:\n%s", strings.Join(lines, "\n"))
+	}
+	lines = copyWith("--delete", "d")
+	if !strings.HasPrefix(lines[len(lines)-2], "nothing is deleted: ") {
+		t.Errorf("where nothing was deleted:\n%s", strings.Join(lines, "\n"))
+	}
+}
+
 // Every line of an entry says where it was and where it went, in full, whichever way
 // the copy goes and whatever its ends were called.
 func TestLogNamesFullPaths(t *testing.T) {

@@ -99,16 +99,23 @@ func keptText(e *xfer.Event) string {
 	return fmt.Sprintf("%s: kept, %s", args.Quote(e.Path), printable.Text(e.Text))
 }
 
-// tellWithheld says that a tree did not appear.
-func (c *copyRun) tellWithheld(s *xfer.Summary) {
-	if s.Withheld && !c.json {
-		c.console.line("gdrcp: not all of the tree has arrived, so its name has what it had; the same command goes on with it")
+// tellUndone says what the copy left undone at the end, though it came to its end.
+func (c *copyRun) tellUndone(s *xfer.Summary) {
+	if c.json {
+		return
+	}
+	for _, text := range undoneTexts(s) {
+		c.console.line("gdrcp: %s", text)
 	}
 }
 
-// tellNotDeleted says why --delete deleted nothing.
-func (c *copyRun) tellNotDeleted(s *xfer.Summary) {
-	if s.NotDeleted && !c.json {
-		c.console.line("gdrcp: nothing is deleted: the source could not be listed or read whole, or is not what the manifest says")
+// undoneTexts says why --delete deleted nothing, and that a tree did not appear.
+func undoneTexts(s *xfer.Summary) (texts []string) {
+	if s.NotDeleted {
+		texts = append(texts, "nothing is deleted: the source could not be listed or read whole, or is not what the manifest says")
 	}
+	if s.Withheld {
+		texts = append(texts, "not all of the tree has arrived, so its name has what it had; the same command goes on with it")
+	}
+	return texts
 }

@@ -54,7 +54,7 @@ func summaryText(s *xfer.Summary) string {
 	case !s.Verified:
 		end = ", NOT verified" + left
 	case s.Withheld:
-		claim, end = "NOT in place, but copied and verified", left
+		claim, end = withheldClaim, left
 	case left != "":
 		claim, end = claim+" and verified", left
 	}
@@ -91,6 +91,9 @@ func trustedText(s *xfer.Summary) string {
 	}
 	return fmt.Sprintf("; %s, %s, trusted by the basis manifest and not read", count(s.Trusted, "file", "files"), shortBytes(float64(s.TrustedBytes)))
 }
+
+// withheldClaim is what a copy with --atomic-dir has come to where its tree did not appear.
+const withheldClaim = "NOT in place, but copied and verified"
 
 // copiedEntries returns the number of entries that were copied, or compared and are the
 // same.
@@ -130,6 +133,10 @@ func logText(s *xfer.Summary) string {
 		return dryText(s)
 	}
 	proof := fmt.Sprintf("root %s %x", s.Hash, s.Content)
+	place := ""
+	if s.Withheld && s.Verified && copiedEntries(s) > 0 {
+		place = withheldClaim + ": "
+	}
 	switch {
 	case copiedEntries(s) == 0:
 		proof = "nothing to verify"
@@ -138,7 +145,7 @@ func logText(s *xfer.Summary) string {
 	default:
 		proof = "NOT verified: " + proof
 	}
-	return fmt.Sprintf("%s, %s%s in %.2f s, %s/s, over %s%s, %s%s", countsText(s), bytesText(float64(s.Bytes), 1), resumedText(s)+sameText(s), s.Seconds,
+	return fmt.Sprintf("%s%s, %s%s in %.2f s, %s/s, over %s%s, %s%s", place, countsText(s), bytesText(float64(s.Bytes), 1), resumedText(s)+sameText(s), s.Seconds,
 		bytesText(rateOf(s.Bytes-s.ResumedBytes, s.Seconds), 2), wayText(s), endsText(s), proof, leftText(s)+trustedText(s))
 }
 

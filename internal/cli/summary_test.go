@@ -71,20 +71,21 @@ func TestVerifiedIsOfWhatWasCopied(t *testing.T) {
 func TestSummaryText(t *testing.T) {
 	good := xfer.Summary{Files: 40, Bytes: 400 << 20, Seconds: 0.983, Verified: true, Link: xfer.Link{Transport: "tcp", Device: "tcp"}}
 	for want, change := range map[string]func(s *xfer.Summary){
-		"copied 40 files, 400 MiB in 0.98 s (407 MiB/s, tcp), verified":                               func(*xfer.Summary) {},
-		"copied 40 files, 1 directory, 2 links, 400 MiB in 0.98 s (407 MiB/s, tcp), verified":         func(s *xfer.Summary) { s.Dirs, s.Links = 1, 2 },
-		"copied 40 files, 400 MiB in 0.98 s (407 MiB/s, tcp over ssh), verified":                      func(s *xfer.Summary) { s.Link.Device = pipeDevice },
-		"copied 40 files, 400 MiB in 12.0 s (33.4 MiB/s, verbs, encrypted), verified":                 func(s *xfer.Summary) { s.Seconds, s.Link.Transport, s.Link.Encrypted = 11.99, "verbs", true },
-		"copied 40 files, 400 MiB in 3600 s (114 KiB/s, tcp), verified":                               func(s *xfer.Summary) { s.Seconds = 3600 },
-		"copied and verified 40 files, 400 MiB in 0.98 s (407 MiB/s, tcp); 1 failed":                  func(s *xfer.Summary) { s.Failed = 1 },
-		"copied and verified 40 files, 400 MiB in 0.98 s (407 MiB/s, tcp); 1 changed while read":      func(s *xfer.Summary) { s.Changed = 1 },
-		"copied and verified 40 files, 400 MiB in 0.98 s (407 MiB/s, tcp); 2 corrupt; 3 missing":      func(s *xfer.Summary) { s.Corrupt, s.Missing = 2, 3 },
-		"copied and verified 40 files, 400 MiB in 0.98 s (407 MiB/s, tcp); 1 grew while copied":       func(s *xfer.Summary) { s.Grown = 1 },
-		"copied and verified 40 files, 400 MiB in 0.98 s (407 MiB/s, tcp); 7 kept, not compared":      func(s *xfer.Summary) { s.Kept = 7 },
-		"copied and verified 40 files, 400 MiB in 0.98 s (407 MiB/s, tcp); 1 skipped; 3 deleted":      func(s *xfer.Summary) { s.Skipped, s.Deleted = 1, 3 },
-		"copied 40 files, 400 MiB in 0.98 s (407 MiB/s, tcp), NOT verified; 1 failed":                 func(s *xfer.Summary) { s.Verified, s.Failed = false, 1 },
-		"copied nothing in 0.98 s (tcp)":                                                              func(s *xfer.Summary) { s.Files, s.Bytes = 0, 0 },
-		"dry run, nothing was changed: would copy 40 files, 400 MiB (tcp); 1 failed; 2 to be deleted": func(s *xfer.Summary) { s.DryRun, s.Failed, s.Deleted = true, 1, 2 },
+		"copied 40 files, 400 MiB in 0.98 s (407 MiB/s, tcp), verified":                                func(*xfer.Summary) {},
+		"copied 40 files, 1 directory, 2 links, 400 MiB in 0.98 s (407 MiB/s, tcp), verified":          func(s *xfer.Summary) { s.Dirs, s.Links = 1, 2 },
+		"copied 40 files, 400 MiB in 0.98 s (407 MiB/s, tcp over ssh), verified":                       func(s *xfer.Summary) { s.Link.Device = pipeDevice },
+		"copied 40 files, 400 MiB in 12.0 s (33.4 MiB/s, verbs, encrypted), verified":                  func(s *xfer.Summary) { s.Seconds, s.Link.Transport, s.Link.Encrypted = 11.99, "verbs", true },
+		"copied 40 files, 400 MiB in 3600 s (114 KiB/s, tcp), verified":                                func(s *xfer.Summary) { s.Seconds = 3600 },
+		"copied and verified 40 files, 400 MiB in 0.98 s (407 MiB/s, tcp); 1 failed":                   func(s *xfer.Summary) { s.Failed = 1 },
+		"copied and verified 40 files, 400 MiB in 0.98 s (407 MiB/s, tcp); 1 changed while read":       func(s *xfer.Summary) { s.Changed = 1 },
+		"copied and verified 40 files, 400 MiB in 0.98 s (407 MiB/s, tcp); 2 corrupt; 3 missing":       func(s *xfer.Summary) { s.Corrupt, s.Missing = 2, 3 },
+		"copied and verified 40 files, 400 MiB in 0.98 s (407 MiB/s, tcp); 1 grew while copied":        func(s *xfer.Summary) { s.Grown = 1 },
+		"copied and verified 40 files, 400 MiB in 0.98 s (407 MiB/s, tcp); 7 kept, not compared":       func(s *xfer.Summary) { s.Kept = 7 },
+		"copied and verified 40 files, 400 MiB in 0.98 s (407 MiB/s, tcp); 1 skipped; 3 deleted":       func(s *xfer.Summary) { s.Skipped, s.Deleted = 1, 3 },
+		"copied 40 files, 400 MiB in 0.98 s (407 MiB/s, tcp), NOT verified; 1 failed":                  func(s *xfer.Summary) { s.Verified, s.Failed = false, 1 },
+		"NOT in place, but copied and verified 40 files, 400 MiB in 0.98 s (407 MiB/s, tcp); 1 failed": func(s *xfer.Summary) { s.Withheld, s.Failed = true, 1 },
+		"copied nothing in 0.98 s (tcp)":                                                               func(s *xfer.Summary) { s.Files, s.Bytes = 0, 0 },
+		"dry run, nothing was changed: would copy 40 files, 400 MiB (tcp); 1 failed; 2 to be deleted":  func(s *xfer.Summary) { s.DryRun, s.Failed, s.Deleted = true, 1, 2 },
 	} {
 		s := good
 		change(&s)
@@ -94,6 +95,9 @@ func TestSummaryText(t *testing.T) {
 		log, whole := logText(&s), strings.HasSuffix(want, ", verified")
 		if vouches := strings.Contains(log, ", verified: root "); vouches != (s.Verified && !s.DryRun && s.Files > 0) || whole && strings.Contains(log, ";") {
 			t.Errorf("of %q the log says %q", want, log)
+		}
+		if strings.HasPrefix(log, withheldClaim+": ") != s.Withheld {
+			t.Errorf("of %q, where withheld is %v, the log says %q", want, s.Withheld, log)
 		}
 	}
 }

@@ -121,7 +121,7 @@ func TestOptionsTakeValuesEverywhereOrNowhere(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, args := range []string{"--help", "-h", "a -rh", "serve --help", "manifest --help", "manifest create -h", "bench x --help", "help", "help manifest create", "help --help"} {
+	for _, args := range []string{"--help", "-h", "-rh", "a -h", "-r --help a", "serve --help", "manifest --help", "manifest create -h", "bench x --help", "help", "help manifest create", "help --help"} {
 		r := gdrcp(t, strings.Fields(args)...).want(t, exitOK)
 		if !strings.Contains(r.out, "Usage: gdrcp ") || !strings.Contains(r.out, "  130  interrupted by SIGINT") || r.err != "" {
 			t.Errorf("gdrcp %s wrote\n%s%s", args, r.out, r.err)
@@ -130,6 +130,12 @@ func TestHelp(t *testing.T) {
 			if strings.Contains(line, "`") || strings.TrimRight(line, " \n") != strings.TrimRight(line, "\n") {
 				t.Errorf("gdrcp %s wrote %q", args, line)
 			}
+		}
+	}
+	// A script that forgot to set DST does not end well for rsync's -h.
+	for _, args := range []string{"-avh a", "a -h -r", "-h --stats a"} {
+		if r := gdrcp(t, strings.Fields(args)...).want(t, exitUsage); !strings.Contains(r.err, "needs SRC... and DST") || r.out != "" {
+			t.Errorf("gdrcp %s wrote %q and %q", args, r.out, r.err)
 		}
 	}
 	// All options are told, but for the hidden one.

@@ -21,7 +21,7 @@ func (h *rsyncNoOps) flags() []cli.Flag {
 		allOn("whole-file", "nothing: a file that is copied is sent whole, unless --checksum compares it", []*bool{&h.wholeFile}, "W"),
 		allOn("sparse", "nothing: holes of files stay holes, and zeros of files without holes are written", []*bool{&h.sparse}, "S"),
 		allOn("partial", "nothing: gdrcp goes on with a file that did not arrive whole anyway. -P means only --progress", []*bool{&h.partial}),
-		allOn("human-readable", "nothing: numbers are readable anyway. The same holds for -h after SRC and DST", []*bool{&h.human}),
+		allOn("human-readable", "nothing: numbers are readable anyway. The same holds for -h with SRC and DST, wherever it stands", []*bool{&h.human}),
 		allOn("secluded-args", "nothing: the shell of the other host sees no path", []*bool{&h.secluded}, "s", "protect-args"),
 	)
 }

@@ -35,7 +35,7 @@ func Arrange(app *cli.App, args []string) (*Line, error) {
 	}
 	mine := OptionsOf(line.Command.Flags)
 	for _, g := range a.options {
-		if g.key == "h" && line.Title == "" && len(a.operands) > 1 {
+		if g.key == "h" && line.Title == "" && a.isCopy() {
 			continue // rsync's -h is for readable numbers, which gdrcp prints anyway
 		}
 		if g.is.name == HelpName {
@@ -53,6 +53,13 @@ func Arrange(app *cli.App, args []string) (*Line, error) {
 	}
 	line.Args = append(append(line.Args, "--"), a.operands...)
 	return line, nil
+}
+
+// isCopy reports whether the line asks for a copy. It does so with one operand, too, where
+// it has more options than -h: "-avh $SRC $DST" of a script that forgot to set DST must not
+// end well.
+func (a *arguments) isCopy() bool {
+	return len(a.operands) > 1 || len(a.operands) == 1 && len(a.options) > 1
 }
 
 // takeWords gives the operands help, help COMMAND... and version the meaning that they

@@ -251,7 +251,7 @@ func (b *benchRun) latencies(ctx context.Context, ep xfer.Endpoint, o xfer.Optio
 	if transport == "tcp" {
 		return nil
 	}
-	o.Transport, o.Require, o.Rail, b.connected = "tcp", "", "", false
+	o.Transport, o.Require, o.Rail, o.MoreRails, o.RemoteRail, b.connected = "tcp", "", "", nil, "", false
 	results, err = b.client().BenchLatency(ctx, ep, b.rounds, o)
 	if err != nil && !b.connected && ctx.Err() == nil {
 		// A server may offer only verbs: then there is nothing to compare with.

@@ -95,6 +95,21 @@ func TestBenchWithoutComparison(t *testing.T) {
 	}
 }
 
+// Devices that were named are none of TCP's, and take nothing from the comparison.
+func TestBenchOfNamedRailsIsCompared(t *testing.T) {
+	cpus := runtime.GOMAXPROCS(0)
+	t.Cleanup(func() { runtime.GOMAXPROCS(cpus) })
+	s := startServerWith(t, softDevice{tcp.New()}, "--listen", ":0")
+	for _, options := range []string{"--remote-rail tcp", "--rail tcp --rail 127.0.0.1"} {
+		p, out, errs := newProgram()
+		p.verbs = softDevice{p.tcp}
+		code := p.run(t.Context(), append([]string{"gdrcp", "bench", "--transport", "verbs", "--bytes", "1M", "--rounds", "10", "rdma://" + s.addr}, strings.Fields(options)...))
+		if code != exitOK || strings.Contains(errs.String(), "no comparison") || strings.Count(out.String(), "\ntcp ") != 3 {
+			t.Errorf("%s: exit code %d, and it wrote\n%s%s", options, code, out, errs)
+		}
+	}
+}
+
 // An error does not take away what was measured before it.
 func TestBenchErrorKeepsResults(t *testing.T) {
 	s := startServer(t)

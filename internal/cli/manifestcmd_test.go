@@ -37,6 +37,24 @@ func TestManifestOfACopy(t *testing.T) {
 	}
 }
 
+// Different entries are shown differently.
+func TestShownNamesAreUnambiguous(t *testing.T) {
+	dir := t.TempDir()
+	makeFiles(t, dir+"/t", map[string]string{"a\nb": "", `a\nb`: "", "c d": "", "plain": ""})
+	for name, target := range map[string]string{"l": "b -> c", "l -> b": "c"} {
+		if err := os.Symlink(target, dir+"/t/"+name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gdrcp(t, "manifest", "create", "-q", "-o", dir+"/m", dir+"/t").want(t, exitOK)
+	r := gdrcp(t, "manifest", "show", dir+"/m").want(t, exitOK)
+	for _, end := range []string{` "a\nb"`, ` "a\\nb"`, ` "c d"`, ` plain`, ` l -> "b -> c"`, ` "l -> b" -> c`} {
+		if strings.Count(r.out, end+"\n") != 1 {
+			t.Errorf("no line ends in %s:\n%s", end, r.out)
+		}
+	}
+}
+
 func TestManifestToStandardOutput(t *testing.T) {
 	dir := t.TempDir()
 	makeFiles(t, dir, map[string]string{"t/a": "A"})

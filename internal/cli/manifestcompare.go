@@ -9,7 +9,6 @@ import (
 
 	"gdrcp/internal/audit"
 	"gdrcp/internal/cli/args"
-	"gdrcp/internal/printable"
 	"gdrcp/manifest"
 )
 
@@ -46,15 +45,16 @@ func (m *manifestRun) show(ctx context.Context, operands []string) error {
 	return nil
 }
 
-// entryText returns an entry in the form that show prints.
+// entryText returns an entry in the form that show prints. Names are quoted where they could
+// be misread: no two entries have the same line.
 func entryText(e *manifest.Entry, a manifest.Algorithm) string {
 	switch e.Type {
 	case manifest.File:
-		return fmt.Sprintf("f %04o %d %s %s", e.Mode, e.Size, a.Hex(e.Root), printable.Text(e.Path))
+		return fmt.Sprintf("f %04o %d %s %s", e.Mode, e.Size, a.Hex(e.Root), args.Quote(e.Path))
 	case manifest.Symlink:
-		return fmt.Sprintf("l %04o %s -> %s", e.Mode, printable.Text(e.Path), printable.Text(e.Target))
+		return fmt.Sprintf("l %04o %s -> %s", e.Mode, args.Quote(e.Path), args.Quote(e.Target))
 	}
-	return fmt.Sprintf("d %04o %s", e.Mode, printable.Text(e.Path))
+	return fmt.Sprintf("d %04o %s", e.Mode, args.Quote(e.Path))
 }
 
 func (m *manifestRun) diff(ctx context.Context, operands []string) error {

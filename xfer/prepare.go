@@ -75,6 +75,16 @@ func (k *sink) prepare(e *sinkEntry) error {
 	return nil
 }
 
+// countFound counts an announced file in the total. The source tells its own total rarely:
+// what is kept meanwhile, and taken off the total, can be more than that.
+func (k *sink) countFound(e *sinkEntry) {
+	if e.isLink() || e.Stream {
+		return
+	}
+	k.intake.bytes += e.Size
+	k.tally.SetTotal(k.intake.bytes)
+}
+
 // hearTotals takes the source's totals so far. Data can flow from then on.
 func (k *sink) hearTotals(ctx context.Context, body []byte) error {
 	t, err := wire.DecodeTotals(body)

@@ -72,6 +72,7 @@ type sinkWindow struct {
 // intake belongs to the one goroutine that hears of entries.
 type intake struct {
 	lastPath string // of the entry that was announced last
+	bytes    int64  // of the announced files, as the source counts them in its totals
 	names    accountNames
 	// links are the files of which not all names have been announced, by the id of the
 	// first name.
@@ -294,6 +295,7 @@ func (k *sink) hearEntries(ctx context.Context, body []byte) error {
 		if err := k.giveXattrs(e); err != nil {
 			return err
 		}
+		k.countFound(e)
 		if err := k.place(p); err != nil {
 			return err
 		}

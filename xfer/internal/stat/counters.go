@@ -26,7 +26,7 @@ type Counters struct {
 type Progress struct {
 	Bytes      int64 // verified and written at the sink
 	Files      int64 // that have ended well
-	TotalBytes int64 // of all files found so far that are not kept
+	TotalBytes int64 // of all files found so far that are not kept; at least Bytes
 	TotalKnown bool  // nothing more will be found
 }
 
@@ -121,9 +121,12 @@ func (c *Counters) Again(files, bytes int64) {
 	c.totalKnown.Store(false)
 }
 
-// Read takes a reading of the progress.
+// Read takes a reading of the progress. The total may be told later than what is a part of
+// it, or by a peer that tells lies: then it is as much as has arrived.
 func (c *Counters) Read() Progress {
-	return Progress{Bytes: c.bytes.Load(), Files: c.files.Load(), TotalBytes: c.settledBytes.Load() + c.totalBytes.Load() - c.keptBytes.Load(), TotalKnown: c.totalKnown.Load()}
+	p := Progress{Bytes: c.bytes.Load(), Files: c.files.Load(), TotalKnown: c.totalKnown.Load()}
+	p.TotalBytes = max(p.Bytes, c.settledBytes.Load()+c.totalBytes.Load()-c.keptBytes.Load())
+	return p
 }
 
 // Set takes a reading that another process took of its own Counters.

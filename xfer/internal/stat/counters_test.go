@@ -38,6 +38,11 @@ func TestCountersAreReadAsTheyWereCounted(t *testing.T) {
 	if c.SetTotal(50); c.Read().TotalBytes != 20 {
 		t.Errorf("total %d, want 20", c.Read().TotalBytes)
 	}
+	for _, kept := range []int64{20, 40} { // no more is left to copy, and more is kept than was told
+		if c.AddKept(kept); c.Read().TotalBytes != 1 {
+			t.Errorf("total %d of which 1 has arrived", c.Read().TotalBytes)
+		}
+	}
 	var far Counters
 	far.Set(want.Progress)
 	if got := far.Read(); got != want.Progress {

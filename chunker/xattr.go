@@ -168,12 +168,20 @@ func (c *xattrCalls) names() ([]string, error) {
 	return names, nil
 }
 
-// isSystemXattr reports whether an attribute is in the system namespace. Those are ACLs
-// and the like, whose meaning is not in their bytes alone (rsync's -X leaves them out
-// too).
-func isSystemXattr(name string) bool { return strings.HasPrefix(name, "system.") }
+// isSystemXattr reports whether an attribute is in the system namespace, or has what one
+// there has. Those are ACLs and the like, whose meaning is not in their bytes alone
+// (rsync's -X leaves them out too). To root, XFS lists the ACLs a second time, by names
+// of its own (SGI_ACL_FILE and SGI_ACL_DEFAULT, fs/xfs/libxfs/xfs_da_format.h).
+func isSystemXattr(name string) bool {
+	switch name {
+	case "trusted.SGI_ACL_FILE", "trusted.SGI_ACL_DEFAULT":
+		return true
+	}
+	return strings.HasPrefix(name, "system.")
+}
 
-// read encodes the attributes of all namespaces except the system namespace.
+// read encodes the attributes of all namespaces except the system namespace, and except
+// XFS's own names of ACLs.
 func (c *xattrCalls) read() (x Xattrs, err error) {
 	names, err := c.names()
 	if err != nil {
@@ -201,8 +209,8 @@ func (c *xattrCalls) read() (x Xattrs, err error) {
 	return x, nil
 }
 
-// Xattrs reads the extended attributes of an entry that Walk found, of all namespaces
-// except system.*. It opens a regular file or directory for that.
+// Xattrs reads the extended attributes of an entry that Walk found, except ACLs and what
+// else is the system's. It opens a regular file or directory for that.
 func (t *Tree) Xattrs(f *Found) (Xattrs, error) {
 	path := f.Entry.Path
 	parent, leaf, err := t.locate(path)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,6 +40,48 @@ func xattrsAt(t *testing.T, path string) map[string]string {
 		}
 	}
 	return found
+}
+
+// TestACLsAreNoXattrs: by none of their names they are read, set or removed.
+func TestACLsAreNoXattrs(t *testing.T) {
+	attrs := map[string]string{
+		"system.posix_acl_access": "acl", "system.posix_acl_default": "acl",
+		"trusted.SGI_ACL_FILE": "acl", "trusted.SGI_ACL_DEFAULT": "acl",
+		"user.SGI_ACL_FILE": "kept", "trusted.SGI_ACL": "root's",
+	}
+	var done []string
+	c := xattrCalls{
+		list: func(to []byte) (int, error) {
+			list := strings.Join(slices.Sorted(maps.Keys(attrs)), "\x00") + "\x00"
+			return len(list), copyTo(to, list)
+		},
+		get:  func(name string, to []byte) (int, error) { return len(attrs[name]), copyTo(to, attrs[name]) },
+		set:  func(name string, _ []byte) error { done = append(done, "set "+name); return nil },
+		drop: func(name string) error { done = append(done, "drop "+name); return nil },
+	}
+	x, err := c.read()
+	if err != nil || !x.has("user.SGI_ACL_FILE") || !x.has("trusted.SGI_ACL") || len(maps.Collect(x.all())) != 2 {
+		t.Errorf("read %v: %v", maps.Collect(x.all()), err)
+	}
+	s := sinkInto(t, t.TempDir(), SinkOptions{})
+	if err := s.replaceXattrs(c, encodeXattrs(map[string]string{"trusted.SGI_ACL_FILE": "sent", "user.sent": ""})); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"drop user.SGI_ACL_FILE", "set user.sent"}
+	if os.Geteuid() == 0 {
+		want = slices.Insert(want, 0, "drop trusted.SGI_ACL")
+	}
+	if !slices.Equal(done, want) {
+		t.Errorf("%q, want %q", done, want)
+	}
+}
+
+// copyTo copies an attribute to where it is wanted, if that has room.
+func copyTo(to []byte, from string) error {
+	if to != nil && copy(to, from) < len(from) {
+		return unix.ERANGE
+	}
+	return nil
 }
 
 // needXattrs skips a test where the users' attributes are not supported.

@@ -28,8 +28,8 @@ const (
 )
 
 // folds reports whether the directory folds case. The first call looks for name in the
-// other case. name must be in the directory, as the only name of the inode ino; if ino
-// is 0, folds looks the inode up.
+// other case. name must be in the directory, as a name of the inode ino; if ino is 0,
+// folds looks the inode up.
 func (h *dirHandle) folds(name string, ino uint64) bool {
 	if known := h.folding.Load(); known != foldUnknown {
 		return known == foldYes
@@ -47,13 +47,27 @@ func (h *dirHandle) folds(name string, ino uint64) bool {
 	}
 	is := foldNo
 	err := fstatat(h.fd, other, &st, unix.AT_SYMLINK_NOFOLLOW)
-	if err == nil && st.Ino == ino {
+	if err == nil && st.Ino == ino && !h.areHardLinks(&st, name, other) {
 		is = foldYes
 	}
 	if err == nil || err == unix.ENOENT {
 		h.folding.CompareAndSwap(foldUnknown, is)
 	}
 	return is == foldYes
+}
+
+// areHardLinks reports whether two names that lead to the same file are two entries of
+// the directory: then it lists both. A directory that folds case lists one.
+func (h *dirHandle) areHardLinks(st *unix.Stat_t, name, other string) bool {
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR || st.Nlink < 2 {
+		return false
+	}
+	hasName, hasOther := false, false
+	err := eachNameIn(h.fd, func(listed []byte) {
+		hasName = hasName || string(listed) == name
+		hasOther = hasOther || string(listed) == other
+	})
+	return err == nil && hasName && hasOther
 }
 
 // otherCase swaps the case of ASCII letters. Every file system that folds case folds

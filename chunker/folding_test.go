@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"gdrcp/manifest"
 )
 
@@ -114,4 +116,57 @@ func TestWhatIsKeptIsTakenWhereNamesFold(t *testing.T) {
 	}
 	s.Close()
 	wantTree(t, dir, "kept=kept", "other=new", "none=new")
+}
+
+// hardLink gives a file in dir another name.
+func hardLink(t *testing.T, dir, name, other string) {
+	t.Helper()
+	if err := os.Link(filepath.Join(dir, name), filepath.Join(dir, other)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestHardLinksDoNotFold: two names of a file may differ only in case. They are two
+// where the directory lists both.
+func TestHardLinksDoNotFold(t *testing.T) {
+	noLeaks(t)
+	dir := t.TempDir()
+	makeTree(t, dir, "A=x")
+	hardLink(t, dir, "A", "a")
+	s, told := deletingSink(t, dir, SinkOptions{}, DeleteRules{})
+	removeSurplus(t, s, "a")
+	told.want(t, "A")
+	wantTree(t, dir, "a=x")
+	s.Close()
+
+	dir = t.TempDir()
+	makeTree(t, dir, "a=x")
+	hardLink(t, dir, "a", "A")
+	s = sinkInto(t, dir, SinkOptions{})
+	s.NoteKept("a")
+	if err := put(s, fileEntry("A", "new"), "new"); err != nil {
+		t.Error(err)
+	}
+	wantTree(t, dir, "A=new", "a=x")
+	s.Close()
+}
+
+// TestHardLinksWhereNamesFold: a file with several names has one of them by a name that
+// is not listed only where names fold.
+func TestHardLinksWhereNamesFold(t *testing.T) {
+	dir := t.TempDir()
+	makeTree(t, dir, "A=x")
+	hardLink(t, dir, "A", "b")
+	s := sinkInto(t, dir, SinkOptions{})
+	var st unix.Stat_t
+	if err := fstatat(s.base.fd, "A", &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		t.Fatal(err)
+	}
+	// A directory that folds finds A by this name, and lists it as A.
+	if s.base.areHardLinks(&st, "a", "A") || s.base.areHardLinks(&st, "A", "a") {
+		t.Error("a name that is not listed counts")
+	}
+	if !s.base.areHardLinks(&st, "A", "b") {
+		t.Error("two names that are listed do not count as two")
+	}
 }

@@ -208,12 +208,10 @@ func Clean(ctx context.Context, dir string, removed func(path string, bytes int6
 	}
 	defer tree.Close()
 	w := tree.Walk(true)
+	w.EndWith(ctx)
 	defer w.Close()
 	var errs []error
 	for {
-		if ctx.Err() != nil {
-			return errors.Join(append(errs, context.Cause(ctx))...)
-		}
 		f, err := w.Next()
 		if err == io.EOF {
 			return errors.Join(errs...)

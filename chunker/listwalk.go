@@ -225,7 +225,7 @@ func (w *Walker) passesOverListed(path string, isLeftOut, maybeDir, maybeOther b
 // left out. It looks at the list's next names before their turn.
 func (w *Walker) leadsOn(dir string) bool {
 	t := w.list
-	for n := -1; n < lookAhead; n++ {
+	for n := -1; n < lookAhead && w.ended() == nil; n++ {
 		item, ok := t.head, !t.ended
 		if n >= 0 {
 			item, ok = t.ahead(n)

@@ -31,6 +31,8 @@ type nameStack struct {
 	dirent []byte
 	// getdents is getdents64(2), or a test's substitute.
 	getdents func(fd int, buf []byte) (int, error)
+	// ended, unless nil, returns the error by which reading a directory is to end.
+	ended func() error
 }
 
 func newNameStack() *nameStack {
@@ -174,6 +176,11 @@ func (s *nameStack) readDir(l *nameList, fd int) error {
 		return err
 	}
 	for {
+		if s.ended != nil {
+			if err := s.ended(); err != nil {
+				return err
+			}
+		}
 		n, err := s.getdents(fd, s.dirent)
 		if err == unix.EINTR {
 			continue

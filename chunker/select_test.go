@@ -1,12 +1,16 @@
 package chunker
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestLeaveOut(t *testing.T) {
@@ -61,4 +65,76 @@ func TestLeaveOutProblems(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestWalkEnds: also while it passes over names, looks at those of a list before their
+// turn, or reads a directory, a walk ends with the cause of its context.
+func TestWalkEnds(t *testing.T) {
+	noLeaks(t)
+	const names, endAt = 3000, 10
+	dir := fastDir(t)
+	makeTree(t, dir, "d/")
+	var list []string
+	for i := range names {
+		list = append(list, fmt.Sprintf("d/%d", i))
+		makeTree(t, dir, list[i]+"=")
+	}
+	for _, c := range []struct {
+		name string
+		// begin has the walk call step for each name or read. Then step tells when it ends.
+		begin func(w *Walker, step func())
+	}{
+		{"names that are left out", func(w *Walker, step func()) {
+			w.LeaveOut(func(path string, _ bool) bool {
+				if path != "." && path != "d" {
+					step()
+				}
+				return path != "." && path != "d"
+			})
+		}},
+		{"names of a list that are left out", func(w *Walker, step func()) {
+			w.LeaveOut(func(path string, isDir bool) bool {
+				if !isDir {
+					step()
+				}
+				return !isDir
+			})
+			if err := w.Only(listOf(t, list...).Names()); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"a directory without end", func(w *Walker, step func()) {
+			w.names.getdents = func(fd int, buf []byte) (int, error) {
+				step()
+				if _, err := unix.Seek(fd, 0, 0); err != nil {
+					return 0, err
+				}
+				return unix.Getdents(fd, buf[:4096])
+			}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			enough := errors.New("enough")
+			ctx, cancel := context.WithCancelCause(t.Context())
+			w := openLocal(t, false, Source{dir, "."}).Walk(true)
+			defer w.Close()
+			w.EndWith(ctx)
+			steps := 0
+			c.begin(w, func() {
+				if steps++; steps == endAt {
+					cancel(enough)
+				}
+				if steps > names {
+					t.Fatal("the walk does not end")
+				}
+			})
+			_, err := w.Next()
+			for err == nil {
+				_, err = w.Next()
+			}
+			if !errors.Is(err, enough) || steps != endAt {
+				t.Errorf("after %d steps: %v", steps, err)
+			}
+		})
+	}
 }

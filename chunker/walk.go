@@ -1,6 +1,7 @@
 package chunker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -82,6 +83,8 @@ type Walker struct {
 	list *listing
 	// avoid describes what the copy itself makes, see Avoid. It may be nil.
 	avoid *avoided
+	// ctx ends the walk, see EndWith. It may be nil.
+	ctx context.Context
 }
 
 // Walk begins a walk. Entries come in strictly ascending bytewise order of
@@ -89,6 +92,18 @@ type Walker struct {
 // directory is a Problem. Close the Walker when done.
 func (t *Tree) Walk(recursive bool) *Walker {
 	return &Walker{tree: t, recursive: recursive, names: newNameStack(), link: make([]byte, unix.PathMax)}
+}
+
+// EndWith makes Next fail with the cause of ctx once that has ended, however many names the
+// walk is passing over or reading. Call EndWith before Next.
+func (w *Walker) EndWith(ctx context.Context) { w.ctx, w.names.ended = ctx, w.ended }
+
+// ended returns the error that ends the walk, if it is to end.
+func (w *Walker) ended() error {
+	if w.ctx == nil || w.ctx.Err() == nil {
+		return nil
+	}
+	return context.Cause(w.ctx)
 }
 
 // Close ends the walk and frees what it holds.
@@ -120,6 +135,9 @@ func (w *Walker) Next() (*Found, error) {
 		}
 	}
 	for len(w.levels) > 0 {
+		if err := w.ended(); err != nil {
+			return nil, err
+		}
 		l := &w.levels[len(w.levels)-1]
 		if f, err := w.orphan(l); f != nil || err != nil {
 			return f, err
@@ -128,7 +146,7 @@ func (w *Walker) Next() (*Found, error) {
 		if n := len(l.pending); n > 0 && !(more && comesBeforeContents(l.pending[n-1].name, name)) {
 			pending := l.pending[n-1]
 			l.pending = l.pending[:n-1]
-			if err := w.enter(l.childPath(pending.name), pending); err != nil {
+			if err := w.enter(l.childPath(pending.name), pending); err != nil && w.ended() == nil {
 				return w.problem(l.childPath(pending.name), err), nil
 			}
 			continue

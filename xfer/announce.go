@@ -19,6 +19,7 @@ import (
 func (s *source) announce(ctx context.Context) error {
 	w := s.tree.Walk(s.session.terms.Flags&wire.FlagRecursive != 0)
 	defer w.Close()
+	w.EndWith(ctx)
 	s.session.avoid(w, s.called)
 	if s.session.client && s.session.into != nil {
 		p := Place{Name: s.called[0], Single: !s.tree.HasTop(), Inside: s.session.into.Leaf == ""}

@@ -138,6 +138,7 @@ func (t *treeReader) run(ctx context.Context, cut func(context.Context) error, t
 		}
 	}
 	g, ctx := errgroup.WithContext(ctx)
+	t.walker.EndWith(ctx)
 	g.Go(func() error {
 		defer close(t.order)
 		defer close(t.work)

@@ -90,6 +90,14 @@ func TestUnitSettings(t *testing.T) {
 			t.Errorf("the unit is without %s", line)
 		}
 	}
+	for _, c := range []struct{ setting, why string }{
+		{"RestrictSUIDSGID=", "a push could not set the mode of a directory that has its setgid bit from the one above it"},
+		{"MemoryDenyWriteExecute=", "NVIDIA's driver compiles kernels into memory"},
+	} {
+		if strings.Contains(string(b), "\n"+c.setting) {
+			t.Errorf("the unit has %s: %s", c.setting, c.why)
+		}
+	}
 }
 
 // The example is an access file that lets nobody in.

@@ -80,6 +80,9 @@ func (m mounts) above(dir int) ([]place, error) {
 		next := c.ahead[0]
 		c.ahead = c.ahead[1:]
 		fd, e := openat(unix.AT_FDCWD, next.path, dirFlags)
+		if scarce(e) {
+			return nil, e
+		}
 		if e != nil {
 			continue // another mount hides it
 		}

@@ -69,8 +69,10 @@ type Nested struct {
 // Hold opens the wanted directories. If one cannot be opened, its Dir has the error,
 // and the others are open. before is the present set, or nil: Hold takes over a
 // directory that before holds for the same path, and follows no link that lies below a
-// directory that before, or an earlier set, had open for writing. Hold blocks for as
-// long as file systems take. The caller ends the set with Close.
+// directory that before, or an earlier set, had open for writing. Where this process or
+// the machine has no descriptors or memory left, Hold returns that error: it says
+// nothing about a directory. Hold blocks for as long as file systems take. The caller
+// ends the set with Close.
 func Hold(wanted []Want, before *Set) (*Set, error) {
 	mounts, err := mountsHere()
 	if err != nil {
@@ -85,8 +87,15 @@ func Hold(wanted []Want, before *Set) (*Set, error) {
 	}
 	for _, path := range s.paths() {
 		e := s.dirs[path]
-		if err := e.open(s.freeOf(path), mounts); err != nil {
+		err := e.open(s.freeOf(path), mounts)
+		if scarce(err) {
+			s.Close(nil)
+			return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+		}
+		if err != nil {
 			e.refuse(err)
+		} else if before.heldAs(e) != nil {
+			e.letGo() // at once: takeOver needs no second descriptor of it
 		}
 	}
 	s.refusePlanted(before)
@@ -170,8 +179,14 @@ func (e *entry) open(free int, mounts mounts) error {
 
 // refuse takes the directory out of service, because of err.
 func (e *entry) refuse(err error) {
+	e.letGo()
+	e.dir.err = &fs.PathError{Op: "open", Path: e.dir.path, Err: err}
+}
+
+// letGo closes the directory that open has opened.
+func (e *entry) letGo() {
 	e.dir.close()
-	e.dir.root, e.dir.err = nil, &fs.PathError{Op: "open", Path: e.dir.path, Err: err}
+	e.dir.root = nil
 }
 
 // writable lists the directories that are open for writing, by place.
@@ -235,18 +250,25 @@ func (s *Set) findNested() {
 	}
 }
 
+// heldAs returns the Dir by which the set, which may be nil, holds the directory that e
+// has found at its path. It returns nil where the set holds none, or another one.
+func (s *Set) heldAs(e *entry) *Dir {
+	if s == nil || e.dir.err != nil {
+		return nil
+	}
+	old := s.dirs[e.dir.path]
+	if old == nil || old.dir.err != nil || old.dir.place != e.dir.place || old.dir.mount != e.dir.mount {
+		return nil
+	}
+	return old.dir
+}
+
 // takeOver keeps the Dirs of directories that before holds already.
 func (s *Set) takeOver(before *Set) {
-	if before == nil {
-		return
-	}
-	for path, e := range s.dirs {
-		old := before.dirs[path]
-		if old == nil || old.dir.err != nil || e.dir.err != nil || old.dir.place != e.dir.place || old.dir.mount != e.dir.mount {
-			continue
+	for _, e := range s.dirs {
+		if d := before.heldAs(e); d != nil {
+			e.dir = d
 		}
-		e.dir.close()
-		e.dir = old.dir
 	}
 }
 

@@ -294,26 +294,67 @@ func TestNested(t *testing.T) {
 }
 
 // Many directories leave sessions no descriptors: that is told at once.
-func TestTooManyDirectories(t *testing.T) {
+// limitDescriptors lets this process have so many files open, until the test ends.
+func limitDescriptors(t *testing.T, most uint64) {
+	t.Helper()
 	var was unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
 		t.Fatal(err)
 	}
-	dir := tree(t, nil)
-	var all []Want
-	for i := range 101 {
-		all = append(all, Want{Path: dir + "/" + strconv.Itoa(i)})
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 200, Max: was.Max}); err != nil {
+	t.Cleanup(func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: most, Max: was.Max}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Hold(all, nil)
-	_, err2 := Hold(all[:100], nil)
-	if e := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); e != nil {
-		t.Fatal(e)
+}
+
+// manyWants wants directories of these numbers.
+func manyWants(dir string, from, to int) (all []Want) {
+	for i := from; i < to; i++ {
+		all = append(all, Want{Path: dir + "/" + strconv.Itoa(i)})
 	}
-	if err == nil || !strings.Contains(err.Error(), "101 directories") || err2 != nil {
-		t.Errorf("%v, %v", err, err2)
+	return all
+}
+
+func TestTooManyDirectories(t *testing.T) {
+	dir := tree(t, nil)
+	limitDescriptors(t, 200)
+	if _, err := Hold(manyWants(dir, 0, 101), nil); err == nil || !strings.Contains(err.Error(), "101 directories") {
+		t.Error(err)
+	}
+	if _, err := Hold(manyWants(dir, 0, 100), nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// A second set needs room only for what is new. Where there is none, it is not made,
+// and the first one stays as it is.
+func TestHoldAnewWithFewDescriptors(t *testing.T) {
+	files := make(map[string]string)
+	for i := range 200 {
+		files[strconv.Itoa(i)+"/name"] = strconv.Itoa(i)
+	}
+	dir := tree(t, files)
+	limitDescriptors(t, 200)
+	first := hold(t, manyWants(dir, 0, 100), nil)
+	second := hold(t, manyWants(dir, 0, 100), first)
+	if keys, why := second.Missing(); keys != nil {
+		t.Fatalf("%d of the same directories are not held any more: %v", len(keys), why[0])
+	}
+	open := descriptors(t)
+	if s, err := Hold(manyWants(dir, 100, 200), first); !errors.Is(err, unix.EMFILE) {
+		t.Errorf("%v, %v; want %v", s, err, unix.EMFILE)
+	}
+	if now := descriptors(t); now != open {
+		t.Errorf("%d descriptors, and %d before", now, open)
+	}
+	for i := range 100 {
+		if name := strconv.Itoa(i); nameIn(first.Dir(dir+"/"+name)) != name {
+			t.Fatalf("directory %s is not held any more", name)
+		}
 	}
 }
 

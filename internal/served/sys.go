@@ -1,6 +1,7 @@
 package served
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"slices"
@@ -25,6 +26,12 @@ func openat(dir int, name string, flags int) (fd int, err error) {
 		return err
 	})
 	return fd, err
+}
+
+// scarce reports whether a call failed because this process or the machine has no
+// descriptors or memory left. The same call may do later.
+func scarce(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)
 }
 
 // closeQuietly closes a descriptor through which nothing was written.

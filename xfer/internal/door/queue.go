@@ -96,12 +96,14 @@ func (q *admissionQueue) await(ctx context.Context, at *Conn, c *authenticatedPe
 	return w.s, nil
 }
 
-// tellWaiting blocks until the waiter's fate is decided or its time is over.
+// tellWaiting blocks until the waiter's fate is decided or its time is over. It returns
+// an error where the client cannot be reached any more.
 func (q *admissionQueue) tellWaiting(at *Conn, w *waiter, why string) error {
 	end := time.NewTimer(q.cfg.MaxWait)
 	defer end.Stop()
 	again := time.NewTicker(q.cfg.Handshake / 4)
 	defer again.Stop()
+	client := watch{rail: at.Rail}
 	say := fmt.Sprintf("%s; waiting for up to %v", why, q.cfg.MaxWait)
 	for {
 		if err := q.sayWaiting(w.ctx, at, say); err != nil {
@@ -110,6 +112,9 @@ func (q *admissionQueue) tellWaiting(at *Conn, w *waiter, why string) error {
 		say = "" // later messages only say that this end is still there
 		select {
 		case <-again.C:
+			if err := client.look(); err != nil {
+				return err
+			}
 		case <-w.done:
 			return nil
 		case <-end.C:

@@ -257,30 +257,47 @@ func (d *Server) admit(ctx context.Context, at *Conn, c *authenticatedPeer, pre 
 		d.log(c.addr, c.key, "connection", err)
 		return
 	}
+	if err := d.awaitArrival(at, s); err != nil {
+		d.log(c.addr, c.key, "connection", err)
+	}
+}
+
+// awaitArrival blocks until an admitted session runs, its client hangs up, or its time
+// is over. It returns an error where the client cannot be reached any more, or did not
+// begin the session while others waited for the room.
+func (d *Server) awaitArrival(at *Conn, s *Session) error {
 	ctx, cancel := context.WithTimeout(s.ctx, JoinWait)
-	defer cancel()
 	gone := make(chan struct{})
 	go func() { // ends with the door's connection, or ctx
 		defer close(gone)
 		_, _ = at.Take(ctx)
 	}()
+	defer func() {
+		cancel()
+		<-gone
+	}()
 	idle := time.NewTimer(4 * d.cfg.Handshake)
 	defer idle.Stop()
+	again := time.NewTicker(d.cfg.Handshake / 4)
+	defer again.Stop()
+	client := watch{rail: at.Rail}
 	for {
 		select {
 		case <-idle.C:
 			d.queue.endIfIdle(s)
 			idle.Reset(d.cfg.Handshake / 10)
-			continue
+		case <-again.C:
+			if err := client.look(); err != nil {
+				return err
+			}
 		case <-s.arrived:
-			cancel()
-			<-gone
+			return nil
 		case <-gone:
 			if errors.Is(context.Cause(s.ctx), ErrIdle) {
-				d.log(c.addr, c.key, "connection", ErrIdle)
+				return ErrIdle
 			}
+			return nil
 		}
-		return
 	}
 }
 

@@ -45,6 +45,51 @@ func TestFarEnd(t *testing.T) {
 	}
 }
 
+// A ~ is the home directory only where the user wrote it. A far end may answer a pattern
+// with it, honestly or not.
+func TestOfferedPathsOfTilde(t *testing.T) {
+	for _, c := range []struct{ asked, answer, want string }{
+		{"*", "~", "~"},
+		{"*/x", "~/x", "~/x"},
+		{"[~]/x", "~/x", "~/x"},
+		{"~*/x", "~/x", "~/x"},
+		{"./*", "./~", "./~"},
+		{"~", "~", "/h/."},
+		{"~/", "~/", "/h/."},
+		{"~/*", "~/~", "/h/~"},
+		{"~me/x", "~me/x", "~me/x"},
+	} {
+		if err := remote.Believe(c.asked, []string{c.answer}); err != nil {
+			t.Fatal(err)
+		}
+		got := offeredPaths([]string{"a", c.asked}, &remote.Offer{Home: "/h", Expanded: [][]string{{"a"}, {c.answer}}})
+		if len(got) != 2 || got[0] != "a" || got[1] != c.want {
+			t.Errorf("%q, answered by %q, is %q, want %q", c.asked, c.answer, got, c.want)
+		}
+	}
+}
+
+// A directory that is really named ~ comes under its name, and no file of the home
+// directory comes with it.
+func TestPatternThatMatchesTilde(t *testing.T) {
+	home, there, here := t.TempDir(), t.TempDir(), t.TempDir()
+	makeFiles(t, home, map[string]string{".bashrc": "mine"})
+	makeFiles(t, there, map[string]string{"~/x": "one"})
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rsh := `sh -c 'cd ` + there + ` && export HOME=` + home + ` && shift && exec sh -c "$*"' rsh`
+	makeFiles(t, here, map[string]string{"pulled/": "", "relayed/": ""})
+	for _, to := range []string{here + "/pulled", "i:" + here + "/relayed"} {
+		gdrcp(t, "--rsh", rsh, "--remote-path", beMain+"=1 "+exe, "-r", "h:*", to).want(t, exitOK)
+	}
+	got := listFiles(t, here)
+	if len(got) != 2 || got["pulled/~/x"] != "one" || got["relayed/~/x"] != "one" {
+		t.Errorf("copied %v", got)
+	}
+}
+
 // linkToShell starts a far end by a shell of this machine, without the command line.
 func linkToShell(t *testing.T) *remote.Link {
 	t.Helper()

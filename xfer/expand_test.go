@@ -65,6 +65,7 @@ func TestExpandBelowARoot(t *testing.T) {
 		"/*/a.pt":    {"/d/a.pt", "/e/a.pt", "/in/a.pt"},
 		"/d/x[1].pt": {"/d/x[1].pt"}, // its letters win
 		"/d/x[1]*":   {"/d/x1.pt"},
+		"/d/[!a].pt": {"/d/b.pt", "/d/l.pt"},
 		"/*/":        {"/d/", "/e/", "/in/"},
 		"/e/?":       {"/e/?"}, // nothing does
 		"/d/[":       {"/d/["},

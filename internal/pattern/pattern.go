@@ -1,6 +1,7 @@
 // Package pattern decides which paths a command line's path with wildcards stands for.
-// The rules of path.Match hold for each part of the path. As in a shell, a name that
-// begins with a dot matches only a part that begins with a dot.
+// The rules of path.Match hold for each part of the path, with a shell's brackets: see
+// ForMatch. As in a shell, a name that begins with a dot matches only a part that begins
+// with a dot.
 package pattern
 
 import (
@@ -30,8 +31,37 @@ func Matches(pattern, name string) bool {
 
 // MatchesPart is Matches for one part of a path. pattern and name must differ.
 func MatchesPart(pattern, name string) bool {
-	ok, err := path.Match(pattern, name)
+	ok, err := path.Match(ForMatch(pattern), name)
 	return err == nil && ok && name != "." && name != ".." && !strings.ContainsRune(name, 0) && (name[0] != '.' || pattern[0] == '.')
+}
+
+// ForMatch writes a shell's pattern as path.Match and fs.Glob read it. In a shell (POSIX,
+// 2.14.1) a bracket is negated by ! as well, and a ] that comes first in it is a member.
+// Without that, [!a] would stand for ! and a.
+func ForMatch(pattern string) string {
+	var b strings.Builder
+	inBracket := false
+	for i := 0; i < len(pattern); i++ {
+		b.WriteByte(pattern[i])
+		switch c := pattern[i]; {
+		case c == '\\' && i+1 < len(pattern):
+			i++
+			b.WriteByte(pattern[i])
+		case c == ']', c == '/':
+			inBracket = false
+		case c == '[' && !inBracket:
+			inBracket = true
+			if rest := pattern[i+1:]; rest != "" && (rest[0] == '!' || rest[0] == '^') {
+				b.WriteByte('^')
+				i++
+			}
+			if strings.HasPrefix(pattern[i+1:], "]") {
+				b.WriteString(`\]`)
+				i++
+			}
+		}
+	}
+	return b.String()
 }
 
 // Parts returns the parts between slashes, without empty ones.

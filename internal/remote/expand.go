@@ -32,7 +32,7 @@ func Expand(path, home string) ([]string, error) {
 	dir := os.DirFS(cmp.Or(AtHome(fixed, home), "."))
 	// A pattern that ends with a slash means directories; Glob finds nothing for it.
 	bare := strings.TrimRight(path[len(fixed):], "/")
-	found, err := fs.Glob(dir, bare)
+	found, err := fs.Glob(dir, pattern.ForMatch(bare))
 	if err != nil {
 		return nil, fmt.Errorf("pattern %q: %w", path, err)
 	}

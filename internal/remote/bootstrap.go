@@ -235,7 +235,7 @@ func (o *Origin) store(ctx context.Context, p *fingerprint) error {
 	if err != nil {
 		return err
 	}
-	defer proc.Close()
+	defer proc.abort()
 	defer context.AfterFunc(ctx, func() {
 		proc.stdin.Close()
 		proc.out.Close()
@@ -246,7 +246,7 @@ func (o *Origin) store(ctx context.Context, p *fingerprint) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
-	proc.Close()
+	proc.end()
 	word, sayErr := (&silence{proc, strings.Split(string(bytes.TrimSpace(said)), "\n")}).said(o)
 	switch {
 	case errors.As(sayErr, new(*unsafeError)): // this is why the script read nothing

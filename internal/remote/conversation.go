@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -29,6 +30,7 @@ const (
 type Conversation struct {
 	conn    net.Conn
 	silence time.Duration // after which this end gives up on the other
+	gaveUp  atomic.Bool   // this end has done so
 	writing sync.Mutex
 	beats   sync.WaitGroup
 	stop    chan struct{}
@@ -81,6 +83,7 @@ func (c *Conversation) receive() (kind, []byte, error) {
 		k, body, err := readMessage(c.conn)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
+			c.gaveUp.Store(true)
 			return 0, nil, fmt.Errorf("%w: nothing was heard for %s", ErrPipe, c.silence)
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 			return 0, nil, ErrPipe

@@ -11,6 +11,7 @@
 // Data from the far end is checked like that of any peer: the user trusts the host with
 // the named files, not with this machine.
 //
-// A process has the goroutine of os/exec that waits for it. A Mux has those of yamux
-// and one that takes streams. All end with Close.
+// A process has a goroutine that waits for it, and ends with it. Close does not outwait
+// an ssh that goes on for other sessions of the user. A Mux has the goroutines of yamux
+// and one that takes streams: they end with Close.
 package remote

@@ -218,6 +218,9 @@ func testSilence(t *testing.T) {
 	if err := <-heard; !errors.Is(err, ErrPipe) || !strings.Contains(err.Error(), "nothing was heard") {
 		t.Errorf("an end that is silent: %v", err)
 	}
+	if !far.gaveUp.Load() || origin.gaveUp.Load() {
+		t.Error("the silent end is not the one that was given up")
+	}
 }
 
 // TestSecretIsNotPrinted: neither what carries a key nor an error shows it.

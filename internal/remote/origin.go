@@ -88,7 +88,7 @@ func (o *Origin) connect(ctx context.Context, run []string) (*Link, *silence, er
 	case err == nil:
 		err = fmt.Errorf("%w: %s on %s, %s here (protocol %d, here %d)", ErrVersion, banner.Version, o.Host, o.Version, banner.Protocol, o.Protocol)
 	case errors.As(err, &none):
-		p.Close()
+		p.end()
 		return nil, &silence{p, none.lines}, nil
 	default:
 		err = fmt.Errorf("%s: %w", o.Host, err)
@@ -101,7 +101,7 @@ func (o *Origin) connect(ctx context.Context, run []string) (*Link, *silence, er
 func (o *Origin) link(ctx context.Context, p *process) (*Link, error) {
 	m, err := NewMux(p, true)
 	if err != nil {
-		p.Close()
+		p.abort()
 		return nil, err
 	}
 	control, err := m.Control(ctx)
@@ -146,5 +146,13 @@ func (l *Link) Failure() error {
 	}
 }
 
-// Close ends the far end, and waits until the remote shell command has ended.
-func (l *Link) Close() error { return errors.Join(l.Talk.Close(), l.Mux.Close()) }
+// Close ends the far end, and waits a little until the remote shell command has ended. It
+// kills that command only if the far end was given up because it was silent: another
+// try could not get past a master of ssh whose connection hangs.
+func (l *Link) Close() error {
+	err := l.Talk.Close()
+	if l.Talk.gaveUp.Load() {
+		l.process.abort()
+	}
+	return errors.Join(err, l.Mux.Close())
+}

@@ -8,12 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"time"
 )
 
 const (
-	// leaveTimeout is how long the remote shell command may take to end once
-	// its stdin has ended.
+	// leaveTimeout is how long gdrcp waits for the end of the remote shell command, once
+	// its stdin has ended, and how long the command may take to end on SIGTERM.
 	leaveTimeout = 3 * time.Second
 	// endTimeout is the longest wait between the end of a command and that of its pipe,
 	// whichever comes first.
@@ -97,25 +98,38 @@ func (c *Command) start(stderr io.Writer) (*process, error) {
 func (p *process) Read(b []byte) (int, error)  { return p.read.Read(b) }
 func (p *process) Write(b []byte) (int, error) { return p.stdin.Write(b) }
 
-// Close ends the command's stdin and waits until the command has ended. After
-// leaveTimeout it kills the command.
+// Close ends the command's stdin and stdout, and waits until the command has ended, but
+// no longer than leaveTimeout. It never kills: an ssh that is a master (ssh_config(5),
+// ControlMaster) goes on for the user's other sessions. The goroutine that waits for the
+// command then ends with it.
 func (p *process) Close() error {
 	p.stdin.Close()
+	select {
+	case <-p.ended:
+	case <-time.After(leaveTimeout):
+	}
+	p.out.Close()
+	return nil
+}
+
+// abort ends a command that is no longer needed, and waits until it has ended. It uses
+// SIGTERM first, on which an ssh that asks for a password restores the terminal.
+func (p *process) abort() {
+	p.stdin.Close()
+	p.out.Close()
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails if it has just ended
 	select {
 	case <-p.ended:
 	case <-time.After(leaveTimeout):
 		_ = p.cmd.Process.Kill() // fails if it has just ended
 		<-p.ended
 	}
-	p.out.Close()
-	return nil
 }
 
-// abort kills a command that is no longer needed.
-func (p *process) abort() {
-	p.out.Close()
-	_ = p.cmd.Process.Kill() // fails if it has just ended
+// end waits as Close does, and aborts a command that goes on.
+func (p *process) end() {
 	p.Close()
+	p.abort()
 }
 
 // code returns the exit code, or -1 if a signal ended the command. Call it only after

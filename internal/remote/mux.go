@@ -56,7 +56,7 @@ func NewMux(pipe io.ReadWriteCloser, origin bool) (*Mux, error) {
 	if origin {
 		start = yamux.Client
 	}
-	session, err := start(pipe, cfg)
+	session, err := start(&noPings{ReadWriteCloser: pipe}, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("multiplex the pipe: %w", err)
 	}

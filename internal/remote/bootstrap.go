@@ -67,7 +67,7 @@ const (
 	// several architectures may share a home directory.
 	scriptStore = scriptCheck + `umask 077; left() { rm -f "$t"; }; ` +
 		`mkdir -p "$d" && c=$(cd "$d" >/dev/null && pwd -P) || says ` + saysUnwritten + `; d=$c; own || says "` + saysUnsafe + ` $bad"; ` +
-		`t=$d/.gdrcp-$$; trap left EXIT; trap "exit 1" HUP INT TERM; cat >"$t" || says ` + saysUnwritten + `; ` +
+		`t=$d/.gdrcp-$$; trap left EXIT; trap "exit 1" HUP INT PIPE TERM; cat >"$t" || says ` + saysUnwritten + `; ` +
 		`ok "$t" "$1" "$2" || says ` + saysDamaged + `; chmod 700 "$t"; ` +
 		`"$t" --version </dev/null >/dev/null 2>&1 || says ` + saysUnstarted + `; mv -f "$t" "$d/gdrcp-$1" || says ` + saysUnwritten + `; ` +
 		`find "$d" -type f -name "*gdrcp-*" -mtime +30 -exec rm -f {} + 2>/dev/null; says ` + saysStored

@@ -282,9 +282,17 @@ func TestBootstrapRemovesOldVersions(t *testing.T) {
 // A copy that ends in the middle leaves nothing behind.
 func TestBootstrapThatEnds(t *testing.T) {
 	cache := cacheOf(t, os.Getenv("PATH"))
-	for _, signal := range []os.Signal{syscall.SIGHUP, syscall.SIGTERM} {
+	for name, end := range map[string]func(p *os.Process, stdout io.Closer) error{
+		"SIGHUP":         func(p *os.Process, _ io.Closer) error { return p.Signal(syscall.SIGHUP) },
+		"SIGTERM":        func(p *os.Process, _ io.Closer) error { return p.Signal(syscall.SIGTERM) },
+		"the end of ssh": func(_ *os.Process, stdout io.Closer) error { return stdout.Close() },
+	} {
 		cmd := exec.Command("sh", "-c", scriptStore, "sh", "0", "0-0")
 		stdin, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		stdout, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -300,12 +308,13 @@ func TestBootstrapThatEnds(t *testing.T) {
 				t.Fatal("nothing is written")
 			}
 		}
-		if err := errors.Join(cmd.Process.Signal(signal), stdin.Close()); err != nil {
+		if err := errors.Join(end(cmd.Process, stdout), stdin.Close()); err != nil {
 			t.Fatal(err)
 		}
 		_ = cmd.Wait() // it fails
 		if files, err := os.ReadDir(cache); err != nil || len(files) > 0 {
-			t.Errorf("%s: there is %v, %v", signal, files, err)
+			t.Errorf("%s: there is %v, %v", name, files, err)
+			_ = os.Remove(temp)
 		}
 	}
 }

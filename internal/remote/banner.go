@@ -76,13 +76,16 @@ func readBanner(r *bufio.Reader) (Banner, error) {
 }
 
 // noiseOf quotes the first line that is not blank.
-func noiseOf(lines []string) *NoiseError {
+func noiseOf(lines []string) *NoiseError { return &NoiseError{firstText(lines)} }
+
+// firstText returns the first line that is not blank, as oneLine has it.
+func firstText(lines []string) string {
 	for _, line := range lines {
 		if text := oneLine(line, maxVersionBytes); strings.TrimSpace(text) != "" {
-			return &NoiseError{text}
+			return text
 		}
 	}
-	return &NoiseError{}
+	return ""
 }
 
 // readLine reads a line, without its end. A line that is too long comes in parts.

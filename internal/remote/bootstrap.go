@@ -220,7 +220,7 @@ func (s *silence) said(o *Origin) (string, error) {
 		}
 		return word, nil
 	}
-	return "", o.diagnose(s.process)
+	return "", o.diagnose(s)
 }
 
 // store copies a binary to the cache there.

@@ -49,7 +49,7 @@ type Link struct {
 func (o *Origin) Connect(ctx context.Context) (*Link, error) {
 	link, silent, err := o.connect(ctx, []string{o.program(), FarEndCommand})
 	if silent != nil {
-		err = o.diagnose(silent.process)
+		err = o.diagnose(silent)
 	}
 	return link, err
 }
@@ -112,9 +112,10 @@ func (o *Origin) link(ctx context.Context, p *process) (*Link, error) {
 	return &Link{Mux: m, Talk: converse(control), process: p, origin: o}, nil
 }
 
-// diagnose returns why there was no banner. The process has ended.
-func (o *Origin) diagnose(p *process) error {
-	program := o.program()
+// diagnose returns why there was no banner. The process has ended. A shell that starts
+// nothing, as nologin, says why on stdout.
+func (o *Origin) diagnose(s *silence) error {
+	p, program := s.process, o.program()
 	switch p.code() {
 	case exitSSH:
 		return fmt.Errorf("%s cannot reach or log in to %s (exit code %d)", p.name(), o.Host, exitSSH)
@@ -125,7 +126,11 @@ func (o *Origin) diagnose(p *process) error {
 	case exitUnknownCommand:
 		return fmt.Errorf("%w: %s on %s does not know the command %s", ErrVersion, program, o.Host, FarEndCommand)
 	}
-	return fmt.Errorf("%s on %s ended before it answered (%s: %s)", program, o.Host, p.name(), p.ending())
+	said := ""
+	if line := firstText(s.lines); line != "" {
+		said = fmt.Sprintf(" and said %q", line)
+	}
+	return fmt.Errorf("%s on %s ended before it answered%s (%s: %s)", program, o.Host, said, p.name(), p.ending())
 }
 
 // exitUnknownCommand is the exit code of a gdrcp without the far-end command.

@@ -151,6 +151,7 @@ func TestWhyThereIsNoFarEnd(t *testing.T) {
 		{"no far end", "exit 2;", ErrVersion, FarEndCommand},
 		{"no login", "exit 255;", nil, "cannot reach or log in"},
 		{"ends", "exit 9;", nil, "exit status 9"},
+		{"a shell that starts nothing", `echo; printf 'This account is \033[1mcurrently not available.\n'; exit 1;`, nil, `and said "This account is [1mcurrently not available." (sh: exit status 1)`},
 		{"noise", "echo Welcome;" + farEndEnv + "=5 " + self(t), nil, `"Welcome"`},
 		{"endless noise", "exec yes;", nil, `"y"`},
 	} {

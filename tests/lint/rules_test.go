@@ -63,7 +63,7 @@ var projectRules = Rules{
 		"xfer":               {"rdma/tcp", "rdma/verbs", "rdma/rdmatest", "gpu/gputest", "internal/audit", "internal/fusetest", "internal/disktest", "xfer/internal/credit/credittest"},
 		"xfer/internal/ring": {"rdma/tcp", "gpu/gputest", "internal/numa/numatest"},
 		"internal/numa":      {"internal/numa/numatest"},
-		"xfer/internal/door": {"rdma/tcp"},
+		"xfer/internal/door": {"rdma/rdmatest", "rdma/tcp"},
 		// The check of traces is tried on those of the model.
 		"xfer/internal/credit": {"xfer/internal/credit/credittest"},
 		// Digests of the device are compared with those of the processor.

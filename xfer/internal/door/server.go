@@ -23,6 +23,7 @@ type Server struct {
 	unauthenticated unauthenticated
 	queue           *admissionQueue
 	listeners       *listenerSet
+	takingLeave     chan struct{} // holds a token for each door that waits in tellLast
 }
 
 // NewServer returns a door that listens nowhere yet.
@@ -30,7 +31,7 @@ func NewServer(cfg Config) *Server {
 	cfg.MaxSessions = cmp.Or(cfg.MaxSessions, DefaultMaxSessions)
 	cfg.MaxMemory = cmp.Or(cfg.MaxMemory, DefaultMaxMemory)
 	cfg.MaxWait = cmp.Or(cfg.MaxWait, defaultMaxWait)
-	d := &Server{cfg: cfg, nobodys: trust.RandomSecret(), queue: newAdmissionQueue(cfg)}
+	d := &Server{cfg: cfg, nobodys: trust.RandomSecret(), queue: newAdmissionQueue(cfg), takingLeave: make(chan struct{}, maxTakingLeave)}
 	d.listeners = &listenerSet{wire: cfg.Wire, followed: cfg.Followed, handle: d.handle, log: d.log, noRails: cfg.NoRails}
 	return d
 }
@@ -246,7 +247,7 @@ func (d *Server) admit(ctx context.Context, at *Conn, c *authenticatedPeer, pre 
 	var no *notAdmittedError
 	if errors.As(err, &no) {
 		d.log(c.addr, c.key, "connection", err)
-		tellLast(ctx, at, wire.DoorRefuse, refusal{no.code, no.why}.encode())
+		d.tellLast(ctx, at, wire.DoorRefuse, refusal{no.code, no.why}.encode())
 		return
 	}
 	if err == nil {
@@ -301,12 +302,23 @@ func (d *Server) awaitArrival(at *Conn, s *Session) error {
 	}
 }
 
+// maxTakingLeave bounds the doors that wait for a refused client to hang up.
+const maxTakingLeave = 64
+
 // tellLast sends the last message at a door. It then waits for the client to hang up,
-// or for as long as a message may take to arrive.
-func tellLast(ctx context.Context, at *Conn, kind byte, body []byte) {
+// or for as long as a message may take to arrive. Where as many doors wait as may, it
+// does not wait: the message may get lost as the door closes, and the client then takes
+// that for a crowd and comes again.
+func (d *Server) tellLast(ctx context.Context, at *Conn, kind byte, body []byte) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	if at.Say(ctx, kind, body) == nil {
+	select {
+	case d.takingLeave <- struct{}{}:
+		defer func() { <-d.takingLeave }()
+	default:
+		cancel()
+	}
+	if at.Say(ctx, kind, body) == nil && ctx.Err() == nil {
 		_, _ = at.Take(ctx)
 	}
 }

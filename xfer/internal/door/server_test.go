@@ -1,9 +1,13 @@
 package door
 
 import (
+	"context"
+	"sync"
 	"testing"
 
 	"gdrcp/internal/trust"
+	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
 )
 
 // For a name that no key has no secret is made: the time that takes would tell it
@@ -17,6 +21,63 @@ func TestUnknownNamesHaveOneSecret(t *testing.T) {
 	b, _ := d.secretOf("nobody too")
 	if other, _ := NewServer(Config{Keys: keysOf(firstKey, secondKey)}).secretOf("nobody"); a != b || a == other {
 		t.Error("the secret is not one for each server")
+	}
+}
+
+// stubbornRail is the rail of a door whose client does not hang up.
+type stubbornRail struct {
+	quietRail
+	waits chan<- struct{} // takes each Wait as it begins
+	end   <-chan struct{} // ends every Wait
+}
+
+func (r *stubbornRail) Wait(context.Context, []rdma.Completion) (int, error) {
+	r.waits <- struct{}{}
+	<-r.end
+	return 0, rdma.ErrClosed
+}
+
+// Clients that are refused and do not hang up keep only so many doors open. One more is
+// told why, too, and its door closes at once.
+func TestLeaveTakingIsBounded(t *testing.T) {
+	t.Parallel()
+	d := NewServer(Config{Keys: keysOf(firstKey)})
+	waits, end := make(chan struct{}), make(chan struct{})
+	doorAt := func(waits chan<- struct{}) (*Conn, *stubbornRail) {
+		rail := &stubbornRail{waits: waits, end: end}
+		at, _ := doorOf(t, &rail.quietRail, firstKey)
+		at.Rail = rail
+		return at, rail
+	}
+	refuse := func(at *Conn) {
+		d.tellLast(context.Background(), at, wire.DoorRefuse, refusal{rdma.RejectBusy, "full"}.encode())
+	}
+	var doors sync.WaitGroup
+	for range maxTakingLeave {
+		at, _ := doorAt(waits)
+		doors.Go(func() { refuse(at) })
+		<-waits
+	}
+	more := make(chan struct{}, 1)
+	at, rail := doorAt(more)
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		refuse(at)
+	}()
+	select {
+	case <-left:
+	case <-more:
+		t.Error("one more door waits for its client")
+	}
+	close(end)
+	<-left
+	doors.Wait()
+	if len(rail.done) != 1 {
+		t.Errorf("it was told %d messages", len(rail.done))
+	}
+	if n := len(d.takingLeave); n != 0 {
+		t.Errorf("%d doors still count as waiting", n)
 	}
 }
 

@@ -1,0 +1,47 @@
+package lint
+
+import (
+	"os"
+	"regexp"
+	"testing"
+)
+
+// theMatch returns what the group of a pattern matches in a file. All its matches must be
+// the same.
+func theMatch(t *testing.T, file, pattern string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1)
+	if len(all) == 0 {
+		t.Fatalf("%s has nothing like %s", file, pattern)
+	}
+	for _, m := range all {
+		if m[1] != all[0][1] {
+			t.Errorf("%s has %s and %s for %s", file, all[0][1], m[1], pattern)
+		}
+	}
+	return all[0][1]
+}
+
+// The versions that the papers state are those that the code speaks.
+func TestPapersStateTheVersions(t *testing.T) {
+	const protocol = "docs/design/protocol.md"
+	for _, c := range []struct{ paper, says, file, constant string }{
+		{protocol, `\(engine (\d+), `, "xfer/internal/wire/door.go", "ProtocolVersion"},
+		{protocol, `\| protocol version: (\d+) \|`, "xfer/internal/wire/door.go", "ProtocolVersion"},
+		{"CHANGELOG.md", `Protocol version (\d+),`, "xfer/internal/wire/door.go", "ProtocolVersion"},
+		{protocol, `, tcp (\d+), `, "rdma/tcp/preface.go", "version"},
+		{protocol, `\| 8 \| 2 \| version: (\d+) \|`, "rdma/tcp/preface.go", "version"},
+		{protocol, `, verbs (\d+)\)`, "rdma/verbs/wire.go", "wireVersion"},
+		{protocol, `\| 4 \| 1 \| version: (\d+) \|`, "rdma/verbs/wire.go", "wireVersion"},
+		{protocol, `another version of the set-up \(today (\d+)\)`, "internal/remote/messages.go", "setUpVersion"},
+	} {
+		want := theMatch(t, c.file, `(?m)^(?:const |\t)`+c.constant+` += (\d+)`)
+		if got := theMatch(t, c.paper, c.says); got != want {
+			t.Errorf("%s says %s for %s, and %s of %s is %s", c.paper, got, c.says, c.constant, c.file, want)
+		}
+	}
+}

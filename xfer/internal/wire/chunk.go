@@ -210,11 +210,12 @@ func (h *ChunkHeader) Decode(b []byte, chunkBytes int) error {
 	return nil
 }
 
-// MaxFileBytes bounds offsets, so that the sum of two never overflows.
+// MaxFileBytes bounds the ends of extents and the sizes of files, so that one more
+// length added never overflows.
 const MaxFileBytes = 1 << 62
 
 func (x *Extent) check(plainBytes uint32) error {
-	if x.Off < 0 || x.Length < 0 || x.Off > MaxFileBytes || x.Length > MaxFileBytes || x.Flags&^extKnown != 0 {
+	if x.Off < 0 || x.Length < 0 || x.Off > MaxFileBytes || x.Length > MaxFileBytes-x.Off || x.Flags&^extKnown != 0 {
 		return fmt.Errorf("%w: offset %d, length %d, flags %#x", ErrProtocol, x.Off, x.Length, x.Flags)
 	}
 	if absent := x.Flags & extAbsent; absent&(absent-1) != 0 {

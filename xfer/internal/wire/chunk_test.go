@@ -55,6 +55,12 @@ func TestHeaderOutOfRange(t *testing.T) {
 		{name: "negative offset", change: func(h *ChunkHeader) { h.Extents[1].Off = -1 }},
 		{name: "negative length", change: func(h *ChunkHeader) { h.Extents[1].Length = -1 }},
 		{name: "huge hole", change: func(h *ChunkHeader) { h.Extents[1].Flags = ExtHole; h.Extents[1].Length = 1<<63 - 1 }},
+		{name: "the end wraps", change: func(h *ChunkHeader) {
+			h.Extents[1].Flags, h.Extents[1].Off, h.Extents[1].Length = ExtHole, MaxFileBytes, MaxFileBytes
+		}},
+		{name: "the end beyond any file", change: func(h *ChunkHeader) {
+			h.Extents[1].Flags, h.Extents[1].Off, h.Extents[1].Length = ExtHole, MaxFileBytes, 1
+		}},
 		{name: "unknown flag", change: func(h *ChunkHeader) { h.Extents[1].Flags = 1 << 15 }},
 		{name: "count beyond the length", raw: func(b []byte) { b[HopBytes+10]++ }},
 		{name: "unknown chunk flag", raw: func(b []byte) { b[HopBytes+9] = 2 }},

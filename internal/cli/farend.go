@@ -42,7 +42,9 @@ func (c *copyRun) startFarEnd(ctx context.Context, where sshHost, asked remote.S
 		return nil, err
 	}
 	asked.SessionBytes = o.ServedBytes()
+	release := c.console.hold() // ssh may ask for a password, in a later try as well
 	link, err := c.connectFarEnd(ctx, &c.ssh, where, c.tellBootstrap)
+	release()
 	if err != nil {
 		return nil, err
 	}

@@ -32,6 +32,7 @@ type console struct {
 
 	mu    sync.Mutex
 	drawn int // cells of the line of progress; 0 if there is no such line
+	held  int // how many want no line of progress
 }
 
 // line writes a line above the line of progress.
@@ -67,10 +68,27 @@ func (c *console) wipe() {
 	c.drawn = 0
 }
 
-// draw replaces the last reading, in one write.
+// hold removes the line of progress, and draws none until the returned function is
+// called: another program may ask the user something on the terminal.
+func (c *console) hold() (release func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wipe()
+	c.held++
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.held--
+	}
+}
+
+// draw replaces the last reading, in one write, unless the line is held.
 func (c *console) draw(r reading) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.held > 0 {
+		return
+	}
 	cells := c.width()
 	text := r.line(cells)
 	fmt.Fprintf(c.w, "\r%s%s", text, strings.Repeat(" ", max(0, min(c.drawn, cells)-len(text))))

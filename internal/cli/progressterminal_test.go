@@ -84,6 +84,36 @@ func TestProgressOnTerminals(t *testing.T) {
 	}
 }
 
+// An ssh that asks for a password has the terminal for itself, also where a copy begins
+// again: its first far end is killed when a file has been copied.
+func TestNoProgressWhileSSHAsks(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, there := t.TempDir(), t.TempDir()
+	makeFiles(t, dir, map[string]string{"t/a": "small", "t/b": strings.Repeat("large", 1<<20)})
+	rsh := `sh -c 'shift; if mkdir "$0/once" 2>&-; then exec 3<&0; env $* <&3 & while kill -0 $! && ! [ -e "$0/kill" ]; do sleep 0.05; done; kill -9 $!; ` +
+		`else printf "password: " >&2; sleep 1; echo given >&2; exec env $*; fi' ` + dir
+	tty, screen := openTerminal(t)
+	p, _, _ := newProgram()
+	p.stderr = tty
+	code := make(chan int, 1)
+	go func() {
+		code <- p.run(t.Context(), []string{"gdrcp", "--rsh", rsh, "--remote-path", beMain + "=1 " + exe,
+			"-r", "--compress=off", "--bwlimit=1M", "--chunk-size=1M", dir + "/t", "h:" + there})
+	}()
+	waitFor(t, screen, regexp.MustCompile(`  1 file  `))
+	makeFiles(t, dir, map[string]string{"kill": ""})
+	if code := <-code; code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+	waitFor(t, screen, regexp.MustCompile(`copied 2 files.*\r\n$`))
+	if !regexp.MustCompile(`[\r\n]password: given\r\n`).MatchString(screen.String()) {
+		t.Errorf("a line of progress comes between: %q", screen)
+	}
+}
+
 // While a total is not known the rate is one, and the clock goes on.
 func TestProgressOfAStream(t *testing.T) {
 	s := startServer(t)

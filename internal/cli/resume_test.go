@@ -38,6 +38,7 @@ func TestHintOfACopyThatWasCutOff(t *testing.T) {
 	with := func(source string) string {
 		return fmt.Sprintf("the command again with %s/. in place of %s", source, source)
 	}
+	pushes := 0
 	for _, c := range []struct {
 		name     string
 		options  string
@@ -59,6 +60,11 @@ func TestHintOfACopyThatWasCutOff(t *testing.T) {
 			r := cutOff(t, args...).want(t, exitInterrupted)
 			if want := "gdrcp: interrupted\nhint: run " + c.again + ": it goes on where this copy was cut off\n"; r.err != want {
 				t.Fatalf("it wrote %q, want %q", r.err, want)
+			}
+			if strings.HasPrefix(c.dst, "rdma:") {
+				// The server holds what has arrived until it has ended the session.
+				pushes++
+				waitFor(t, s.errs, regexp.MustCompile(fmt.Sprintf(`(?s)(push "[^\n]*: the client was interrupted\n.*){%d}`, pushes)))
 			}
 			if c.again != same {
 				args[slices.Index(args, c.src)] += "/."

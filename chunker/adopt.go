@@ -70,15 +70,20 @@ func eachNameIn(dirfd int, visit func(name []byte)) error {
 	}
 }
 
-// adoptFirst adopts the first staging directory that nobody uses. taken says that this
-// copy's own is in use.
+// adoptFirst adopts the first staging directory that nobody uses, nor may on another host.
+// taken says that this copy's own is in use.
 func (s *Sink) adoptFirst(names []string) (taken bool, err error) {
+	in := s.hosts.in(s.base.fd)
 	for _, name := range names {
 		fd, st, inUse := lockStage(s.base.fd, name)
 		if fd < 0 {
 			if inUse && name == s.stage.name {
 				return true, nil
 			}
+			continue
+		}
+		if name != s.stage.name && in.mayUse(st) {
+			closeQuietly(fd)
 			continue
 		}
 		if name != s.stage.name {
@@ -130,6 +135,21 @@ func lockStage(dirfd int, name string) (fd int, st *unix.Stat_t, inUse bool) {
 // isOwn reports whether the effective user has made a file: nobody goes on in what
 // another user made, not even root.
 func isOwn(st *unix.Stat_t) bool { return int(st.Uid) == unix.Geteuid() }
+
+// stageTouchAge is how old a staging directory gets while a copy is making it.
+const stageTouchAge = elsewhereAge / 12
+
+// keepStageYoung touches the staging directory now and then. What is made in directories
+// below it does not make it young, and other hosts may go by its age alone.
+func (s *Sink) keepStageYoung() {
+	if s.stage == nil || s.stage.fd < 0 {
+		return
+	}
+	now, last := time.Now().UnixNano(), s.stage.touchedNs.Load()
+	if now-last >= int64(stageTouchAge) && s.stage.touchedNs.CompareAndSwap(last, now) {
+		touch(s.stage.fd)
+	}
+}
 
 // touch makes a staging directory young, which sweepDir goes by.
 func touch(fd int) {

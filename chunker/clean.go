@@ -22,14 +22,14 @@ const leftoverLinkAge = time.Minute
 // that cannot be removed harms nothing.
 //
 // It removes entries that are named like this package's temporary files: regular files
-// that nobody has locked, and links older than leftoverLinkAge. A partial file stays
-// with its journal for leftoverPartialAge. What is removed belongs to the effective user.
-// Root removes what any user has, because root gives files away before they get their
+// that nobody has locked and no other host may be using, and links older than
+// leftoverLinkAge. A partial file stays with its journal for leftoverPartialAge. What is
+// removed belongs to the effective user. Root removes what any user has, because root gives files away before they get their
 // names. Directories with such a name stay, except staging directories that no copy has
 // gone on with for leftoverPartialAge.
 func (s *Sink) sweep(h *dirHandle) {
 	h.swept.Do(func() {
-		here, away := sweepDir(h.fd, time.Now()), s.sweepPartials(h)
+		here, away := sweepDir(s.hosts.in(h.fd), time.Now()), s.sweepPartials(h)
 		h.journals.Store(here || away)
 	})
 }
@@ -49,23 +49,24 @@ const leftoverPartialAge = 7 * 24 * time.Hour
 
 // sweepDir sweeps a directory, as it is to be done at a certain time. It reports whether
 // there are partial files.
-func sweepDir(dirfd int, now time.Time) (partials bool) {
+func sweepDir(in *hostsIn, now time.Time) (partials bool) {
+	dirfd := in.dirfd
 	found := reservedNames(dirfd)
 	kept := make(map[string]bool)
 	for _, name := range found.journals {
 		if temp, keep := keepsPartial(dirfd, name, now); keep {
 			kept[temp] = true
 		} else {
-			dropPartial(dirfd, name)
+			dropPartial(in, name)
 		}
 	}
 	for _, name := range found.temps {
-		if !kept[name] && !removeLeftover(dirfd, name) {
+		if !kept[name] && !removeLeftover(in, name, false) {
 			removeLeftoverLink(dirfd, name, now)
 		}
 	}
 	for _, name := range found.stages {
-		removeLeftoverStage(dirfd, name, leftoverPartialAge, now, nil)
+		removeLeftoverStage(in, name, leftoverPartialAge, now, nil)
 	}
 	return len(found.journals) > 0
 }
@@ -107,9 +108,10 @@ func keepsPartial(dirfd int, journal string, now time.Time) (temp string, keep b
 	return head.temp, true
 }
 
-// dropPartial removes a journal and its partial file, unless a copy is using them or they
-// are another user's. It reports whether the journal is gone.
-func dropPartial(dirfd int, journal string) bool {
+// dropPartial removes a journal and its partial file, unless a copy is using them, or may
+// be on another host, or they are another user's. It reports whether the journal is gone.
+func dropPartial(in *hostsIn, journal string) bool {
+	dirfd := in.dirfd
 	var st unix.Stat_t
 	err := fstatat(dirfd, journal, &st, unix.AT_SYMLINK_NOFOLLOW)
 	if err == unix.ENOENT {
@@ -118,16 +120,20 @@ func dropPartial(dirfd int, journal string) bool {
 	if err != nil || !mayBeOurs(&st) {
 		return false
 	}
-	fd, head, _, err := openJournalFile(dirfd, journal, unix.O_RDONLY, false)
+	fd, head, seed, err := openJournalFile(dirfd, journal, unix.O_RDONLY, false)
 	switch {
 	case err == nil:
+		inUse := in.mayUsePartial(fd, &head, seed)
 		closeQuietly(fd)
-		if fstatat(dirfd, head.temp, &st, unix.AT_SYMLINK_NOFOLLOW) != unix.ENOENT && !removeLeftover(dirfd, head.temp) {
+		if inUse || fstatat(dirfd, head.temp, &st, unix.AT_SYMLINK_NOFOLLOW) != unix.ENOENT && !removeLeftover(in, head.temp, true) {
 			return false
 		}
 	case errors.Is(err, errJournal), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 		// It was torn when it was begun, or is being begun: then its file is not lost,
 		// but cannot be gone on with.
+		if in.mayUse(&st) {
+			return false
+		}
 	default:
 		return false
 	}
@@ -136,14 +142,14 @@ func dropPartial(dirfd int, journal string) bool {
 
 // removeLeftover removes a file that nobody uses, while it holds the file's lock. A
 // process that has just created a file and not locked it yet will then see that the
-// file has no name left.
-func removeLeftover(dirfd int, name string) bool {
-	fd, ok := lockUnused(dirfd, name, true)
+// file has no name left. With locked, the lock alone says whether the file is in use.
+func removeLeftover(in *hostsIn, name string, locked bool) bool {
+	fd, ok := lockUnused(in.dirfd, name, true)
 	if !ok {
 		return false
 	}
 	defer closeQuietly(fd)
-	return unlinkat(dirfd, name) == nil
+	return (locked || !in.mayUseFD(fd)) && unlinkat(in.dirfd, name) == nil
 }
 
 // lockUnused locks a regular file that nobody else has locked; with ours, only a file
@@ -193,9 +199,9 @@ func mayBeOurs(st *unix.Stat_t) bool { return mayBeOf(os.Geteuid(), st) }
 func mayBeOf(euid int, st *unix.Stat_t) bool { return euid == 0 || int(st.Uid) == euid }
 
 // Clean removes from a directory, and from those below it, the temporary files that no
-// copy is using, and partial files and staging directories of any age. removed is called with the path of each
-// below dir, and its size. A directory that cannot be read does not keep Clean from the
-// others. Links are not followed. The end of ctx ends Clean, with its cause.
+// copy is using, and partial files and staging directories of any age, except what another
+// host may be using. removed is called with the path of each below dir, and its size. A
+// directory that cannot be read does not keep Clean from the others. Links are not followed. The end of ctx ends Clean, with its cause.
 func Clean(ctx context.Context, dir string, removed func(path string, bytes int64)) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -211,6 +217,7 @@ func Clean(ctx context.Context, dir string, removed func(path string, bytes int6
 	w.EndWith(ctx)
 	defer w.Close()
 	var errs []error
+	hosts := newOtherHosts()
 	for {
 		f, err := w.Next()
 		if err == io.EOF {
@@ -222,12 +229,12 @@ func Clean(ctx context.Context, dir string, removed func(path string, bytes int6
 		if f.Problem != nil && !f.Skip {
 			errs = append(errs, f.Problem)
 		} else if f.Entry.Type == manifest.Dir {
-			errs = append(errs, cleanDir(root, f.Entry.Path, ctx.Done(), removed))
+			errs = append(errs, cleanDir(root, f.Entry.Path, hosts, ctx.Done(), removed))
 		}
 	}
 }
 
-func cleanDir(root *os.Root, path string, stop <-chan struct{}, removed func(path string, bytes int64)) error {
+func cleanDir(root *os.Root, path string, hosts *otherHosts, stop <-chan struct{}, removed func(path string, bytes int64)) error {
 	fd, err := openUnderRoot(root, path, dirFlags)
 	if err != nil {
 		return opErr("open directory", path, err)
@@ -239,15 +246,15 @@ func cleanDir(root *os.Root, path string, stop <-chan struct{}, removed func(pat
 			removed(joinPath(path, name), st.Size)
 		}
 	}
-	found := reservedNames(fd)
+	in, found := hosts.in(fd), reservedNames(fd)
 	for _, name := range found.temps {
-		gone(name, func() bool { return removeLeftover(fd, name) || removeLeftoverLink(fd, name, time.Now()) })
+		gone(name, func() bool { return removeLeftover(in, name, false) || removeLeftoverLink(fd, name, time.Now()) })
 	}
 	for _, name := range found.journals {
-		gone(name, func() bool { return dropPartial(fd, name) })
+		gone(name, func() bool { return dropPartial(in, name) })
 	}
 	for _, name := range found.stages {
-		if removeLeftoverStage(fd, name, 0, time.Now(), stop) {
+		if removeLeftoverStage(in, name, 0, time.Now(), stop) {
 			removed(joinPath(path, name)+"/", 0)
 		}
 	}

@@ -52,7 +52,7 @@ func TestCleanTakesOnlyItsOwn(t *testing.T) {
 	}
 	wantTree(t, dir, slices.Concat(stays, []string{"sub/f="})...)
 	// A link is a leftover once it is old.
-	sweepDir(s.base.fd, time.Now().Add(leftoverLinkAge+time.Second))
+	sweepDir(s.hosts.in(s.base.fd), time.Now().Add(leftoverLinkAge+time.Second))
 	stays = slices.DeleteFunc(stays, func(spec string) bool { return strings.HasSuffix(spec, ">target") })
 	wantTree(t, dir, slices.Concat(stays, []string{"sub/f="})...)
 	locked.Close()
@@ -113,12 +113,12 @@ func TestPartialFilesInTime(t *testing.T) {
 	f.cutOff(t, s, 3, 6)
 	g.cutOff(t, s, 0, 2)
 	for _, age := range []time.Duration{0, leftoverPartialAge - time.Hour} {
-		sweepDir(s.base.fd, time.Now().Add(age))
+		sweepDir(s.hosts.in(s.base.fd), time.Now().Add(age))
 		if names := namesIn(t, dir); len(names) != 3 {
 			t.Fatalf("after %v there are %q", age, names)
 		}
 	}
-	sweepDir(s.base.fd, time.Now().Add(leftoverPartialAge+time.Hour))
+	sweepDir(s.hosts.in(s.base.fd), time.Now().Add(leftoverPartialAge+time.Hour))
 	wantTree(t, dir, append([]string{"sub/"}, listed(t, dir, "sub")...)...)
 
 	f.cutOff(t, s, 3, 6)

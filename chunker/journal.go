@@ -213,6 +213,28 @@ func (j *journalReader) next() (r record, err error) {
 	return r, nil
 }
 
+// lastBoot returns what the last boot record of an open journal says, or zeros.
+func lastBoot(fd int, seed uint64) (id [bootIDBytes]byte) {
+	j := &journalReader{from: bufio.NewReaderSize(fdReader{fd}.from(journalHeader), 64<<10), seed: seed, at: journalHeader}
+	for {
+		rec, err := j.next()
+		if err != nil {
+			return id // the journal was cut off here, or cannot be read
+		}
+		if rec.kind == recordBoot {
+			id = rec.bootID()
+		}
+	}
+}
+
+// bootID is the id in a boot record, or zeros.
+func (r *record) bootID() (id [bootIDBytes]byte) {
+	if len(r.runs) == 1 {
+		copy(id[:], r.runs[0].Digest[:])
+	}
+	return id
+}
+
 // journal is the journal of a file that is being written. Its Temp owns it.
 type journal struct {
 	fd   int

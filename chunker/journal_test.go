@@ -60,7 +60,7 @@ func TestTornJournals(t *testing.T) {
 		}
 		got := f.goOn(t, s, &f.partial)
 		most = max(most, got)
-		sweepDir(s.base.fd, time.Now()) // a torn journal does not say which file was its own
+		sweepDir(s.hosts.in(s.base.fd), time.Now()) // a torn journal does not say which file was its own
 		f.wantPublished(t, dir)
 		if t.Failed() {
 			t.Fatalf("at %d of %d", n, len(whole))
@@ -103,7 +103,7 @@ func FuzzJournal(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer closeQuietly(fd)
-		r := resumption{temp: &Temp{size: head.size, sink: &Sink{boot: [bootIDBytes]byte{1}}}, partial: &head.partial, journalFD: fd, seed: seed}
+		r := resumption{temp: &Temp{size: head.size, sink: &Sink{hosts: &otherHosts{boot: [bootIDBytes]byte{1}}}}, partial: &head.partial, journalFD: fd, seed: seed}
 		if r.survey() == nil && r.claimed > manifest.PieceCount(head.size, head.partial.PieceBytes) {
 			t.Fatalf("%d pieces of %d count", r.claimed, manifest.PieceCount(head.size, head.partial.PieceBytes))
 		}

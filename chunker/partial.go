@@ -93,7 +93,7 @@ func (t *Temp) beginJournal(p *Partial) *journal {
 				return nil
 			}
 		}
-		if !dropPartial(dirfd, name) {
+		if !dropPartial(t.sink.hosts.in(dirfd), name) {
 			return nil
 		}
 		fd, err = openat(dirfd, name, flags, 0o600)
@@ -108,7 +108,7 @@ func (t *Temp) beginJournal(p *Partial) *journal {
 		_, err = unix.Write(fd, b)
 	}
 	j := openJournal(fd, seed, 0, 0)
-	j.boot(t.sink.boot)
+	j.boot(t.sink.hosts.boot)
 	if err == nil && !j.broken {
 		// Some file systems give every file the same owner or mode.
 		var again int
@@ -160,6 +160,7 @@ func (t *Temp) Verified(first uint64, run PieceRun) {
 func (t *Temp) Mark() error {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
+	t.sink.keepStageYoung()
 	if t.journal == nil || t.state != tempOpen || t.sink.opt.NoFsync || t.lost.Load() != nil {
 		return nil
 	}

@@ -200,7 +200,7 @@ func TestPartialFilesAreGoneOnWith(t *testing.T) {
 			s = sinkInto(t, dir, SinkOptions{})
 			defer s.Close()
 			if c.reboot {
-				s.boot[0]++
+				s.hosts.boot[0]++
 			}
 			p := f.partial
 			p.Recheck = c.recheck

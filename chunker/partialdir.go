@@ -297,7 +297,7 @@ func (s *Sink) sweepPartials(dir *dirHandle) bool {
 		return false
 	}
 	defer s.leavePartials(dir, h)
-	return sweepDir(h.fd, time.Now())
+	return sweepDir(s.hosts.in(h.fd), time.Now())
 }
 
 // journalAt returns where the journal of a file named leaf in dir is, if partials is the
@@ -315,10 +315,10 @@ func journalAt(dir, partials *dirHandle, leaf string) (dirfd int, name string) {
 // dropPartialsOf removes what earlier copies left of a file, wherever it may lie, unless
 // a copy is using it.
 func (s *Sink) dropPartialsOf(dir *dirHandle, leaf string) {
-	dropPartial(dir.fd, journalName(leaf))
+	dropPartial(s.hosts.in(dir.fd), journalName(leaf))
 	if partials := s.openPartials(dir, false); partials != nil {
 		fd, name := journalAt(dir, partials, leaf)
-		dropPartial(fd, name)
+		dropPartial(s.hosts.in(fd), name)
 		s.leavePartials(dir, partials)
 	}
 }

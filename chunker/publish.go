@@ -19,6 +19,7 @@ import (
 func (s *Sink) Publish(temps []*Temp) []error {
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
+	s.keepStageYoung()
 	errs := make([]error, len(temps))
 	for i, t := range temps {
 		t.mu.Lock()

@@ -363,7 +363,8 @@ func (r *remover) giveUp(top int) {
 }
 
 // unlink removes anything but a directory. It leaves a temporary file of this program
-// that another process has locked.
+// that another process has locked, or that another host may be using. Nobody else uses
+// what is in a staging directory.
 func (r *remover) unlink(dirfd int, name, path string) (gone bool) {
 	if strings.HasPrefix(name, tempPrefix) && isRegular(dirfd, name) {
 		lock, unused := lockUnused(dirfd, name, false)
@@ -371,6 +372,9 @@ func (r *remover) unlink(dirfd int, name, path string) (gone bool) {
 			return false
 		}
 		defer closeQuietly(lock)
+		if r.sink.stage == nil && r.sink.hosts.in(dirfd).mayUseFD(lock) {
+			return false
+		}
 	}
 	return r.take(dirfd, name, path, false)
 }

@@ -110,7 +110,7 @@ func (r *resumption) giveUp() {
 }
 
 // open opens the journal and the partial file, and locks the latter. errStale: they are
-// not this user's, or of another file.
+// not this user's, or of another file. EWOULDBLOCK: another copy may be using them.
 func (r *resumption) open() error {
 	t := r.temp
 	dirfd, name := journalAt(t.dir, t.partials, t.leaf)
@@ -119,6 +119,9 @@ func (r *resumption) open() error {
 		return err
 	}
 	r.journalFD, r.seed, r.inode = fd, seed, head.inode
+	if t.sink.hosts.in(dirfd).mayUsePartial(fd, &head, seed) {
+		return unix.EWOULDBLOCK
+	}
 	if head.size != t.size || !r.partial.isOf(&head) {
 		return errStale
 	}
@@ -240,8 +243,8 @@ func (r *resumption) survey() error {
 			}
 			r.trusted = max(r.trusted, rec.first)
 			if rec.kind == recordBoot {
-				id := r.temp.sink.boot
-				sameBoot = len(rec.runs) == 1 && id != [bootIDBytes]byte{} && [bootIDBytes]byte(rec.runs[0].Digest[:bootIDBytes]) == id
+				id := r.temp.sink.hosts.boot
+				sameBoot = id != [bootIDBytes]byte{} && rec.bootID() == id
 			}
 		default:
 			return errStale
@@ -286,9 +289,32 @@ func (r *resumption) take(rec *record, check *pieceChecker) bool {
 	return true
 }
 
+// stillOurs looks once more whether another host has gone on with the file, because load
+// may have taken long. It goes by the journal: open has changed the file. The journal is
+// opened anew: only that shows what others wrote (close-to-open consistency, nfs(5)).
+func (r *resumption) stillOurs() error {
+	dirfd, name := journalAt(r.temp.dir, r.temp.partials, r.temp.leaf)
+	in := r.temp.sink.hosts.in(dirfd)
+	if !in.blind {
+		return nil
+	}
+	fd, _, seed, err := openJournalFile(dirfd, name, unix.O_RDONLY, true)
+	if err != nil {
+		return err
+	}
+	defer closeQuietly(fd)
+	if in.mayUseFD(fd) && !in.wroteLast(fd, seed) {
+		return unix.EWOULDBLOCK
+	}
+	return nil
+}
+
 // begin cuts the journal and then the file behind what has arrived, so that both can be
 // gone on with. In this order: a journal must never mark what its file does not have.
 func (r *resumption) begin() error {
+	if err := r.stillOurs(); err != nil {
+		return err
+	}
 	t := r.temp
 	cut := func(fd int, n int64) error { return uninterrupted(func() error { return unix.Ftruncate(fd, n) }) }
 	sync := func(fd int) error { return uninterrupted(func() error { return unix.Fdatasync(fd) }) }
@@ -313,7 +339,7 @@ func (r *resumption) begin() error {
 		err = fstat(t.fd, &t.made)
 	}
 	if err == nil {
-		j.boot(t.sink.boot)
+		j.boot(t.sink.hosts.boot)
 		err = sync(j.fd)
 	}
 	if err == nil && j.broken {

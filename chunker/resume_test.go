@@ -30,7 +30,7 @@ func TestPartialFilesThatAreCutOffAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.boot[3]++ // of the last copy only what it found is marked
+	s.hosts.boot[3]++ // of the last copy only what it found is marked
 	if got := f.goOn(t, s, &f.partial); got != 9 {
 		t.Errorf("%d pieces had arrived", got)
 	}
@@ -122,11 +122,11 @@ func TestPartialFileOfAnotherBoot(t *testing.T) {
 	if err := os.WriteFile(path, moved, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	sweepDir(s.base.fd, time.Now())
+	sweepDir(s.hosts.in(s.base.fd), time.Now())
 	if names := namesIn(t, dir); len(names) != 2 {
 		t.Errorf("a sweep left %q", names)
 	}
-	s.boot[0]++
+	s.hosts.boot[0]++
 	if got := f.goOn(t, s, &f.partial); got != 3 {
 		t.Errorf("%d pieces count", got)
 	}
@@ -186,7 +186,7 @@ func TestPartialFilesOfOthersStay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	sweepDir(s.base.fd, time.Now())
+	sweepDir(s.hosts.in(s.base.fd), time.Now())
 	if names := namesIn(t, dir); len(names) != 2 {
 		t.Errorf("a sweep left %q", names)
 	}

@@ -90,7 +90,7 @@ type Sink struct {
 	lockWait time.Duration
 	// inPlaceWait is the same for files that are written in place, in nanoseconds.
 	inPlaceWait atomic.Int64
-	boot        [bootIDBytes]byte // since the machine was started; see journal.go
+	hosts       *otherHosts
 	calls       diskCalls
 	places      *readPlaces // of what is read back
 	syncing     sync.Mutex  // held while publishing or syncing; locked before mu and the locks of files
@@ -116,7 +116,7 @@ func (s *Sink) ReadAtOnce(pieces int) { s.places = newReadPlaces(pieces) }
 // else the directory above it, which must exist.
 func OpenSink(opt SinkOptions) (*Sink, error) {
 	s := &Sink{
-		opt: opt, dest: opt.Dest, boot: bootID(), lockWait: defaultLockWait, calls: kernelCalls(),
+		opt: opt, dest: opt.Dest, hosts: newOtherHosts(), lockWait: defaultLockWait, calls: kernelCalls(),
 		places:  newReadPlaces(DiskWorkers()),
 		devices: make(map[uint64]*device), fileSystems: make(map[uint64]*FileSystem),
 	}

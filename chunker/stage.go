@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -67,6 +68,8 @@ type stage struct {
 	replaced   bool
 	replacedFD int
 	others     bool
+	// touchedNs is when keepStageYoung has last done so.
+	touchedNs atomic.Int64
 }
 
 // stageStem is what the names of all staging directories for a final name begin with.
@@ -262,6 +265,7 @@ func (s *Sink) takeReplaced() {
 		return
 	}
 	st.replacedFD = fd
+	touch(fd) // what is being removed must not look like a leftover, see adoptFirst
 }
 
 // RemoveReplaced removes the tree that Commit has replaced, with all that is in it except
@@ -311,16 +315,18 @@ func (s *Sink) closeStage() {
 	}
 }
 
-// removeLeftoverStage removes a staging directory that no copy uses and that belongs to
-// this user, or for root to any. It reports whether it is gone. stop, or nil, ends it.
-func removeLeftoverStage(dirfd int, name string, olderThan time.Duration, now time.Time, stop <-chan struct{}) bool {
+// removeLeftoverStage removes a staging directory that no copy uses, nor may on another
+// host, and that belongs to this user, or for root to any. It reports whether it is gone.
+// stop, or nil, ends it.
+func removeLeftoverStage(in *hostsIn, name string, olderThan time.Duration, now time.Time, stop <-chan struct{}) bool {
+	dirfd := in.dirfd
 	fd, err := openat(dirfd, name, dirFlags, 0)
 	if err != nil {
 		return false
 	}
 	defer closeQuietly(fd)
 	var st, named unix.Stat_t
-	if fstat(fd, &st) != nil || !mayBeOurs(&st) || now.UnixNano()-nanoseconds(st.Ctim) < int64(olderThan) {
+	if fstat(fd, &st) != nil || !mayBeOurs(&st) || now.UnixNano()-nanoseconds(st.Ctim) < int64(olderThan) || in.mayUse(&st) {
 		return false
 	}
 	if uninterrupted(func() error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) }) != nil {

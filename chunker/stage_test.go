@@ -363,7 +363,7 @@ func TestLeftStages(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	sweepDir(fd, time.Now().Add(leftoverPartialAge-time.Hour))
+	sweepDir(newOtherHosts().in(fd), time.Now().Add(leftoverPartialAge-time.Hour))
 	if got := stagesIn(t, dir); len(got) != 2 {
 		t.Errorf("a sweep after less than a week left %q", got)
 	}
@@ -375,7 +375,7 @@ func TestLeftStages(t *testing.T) {
 		t.Errorf("clean left %q", got)
 	}
 	used.Close()
-	sweepDir(fd, time.Now().Add(leftoverPartialAge+time.Hour))
+	sweepDir(newOtherHosts().in(fd), time.Now().Add(leftoverPartialAge+time.Hour))
 	wantTree(t, dir)
 }
 

@@ -1,0 +1,130 @@
+package chunker
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A lock of flock(2) says that a file is in use. On some file systems the lock may be
+// known to one host alone, and each host gets it. There, what another host may be using
+// goes by its age, and by who wrote its journal last. A file that is being written stays
+// young: so what is old is a leftover.
+
+// elsewhereAge is the age from which on no other host is using a file.
+const elsewhereAge = time.Hour
+
+// otherHosts finds out whether another host may be using a file.
+type otherHosts struct {
+	boot   [bootIDBytes]byte // of this host; see journal.go
+	fsType func(fd int) uint32
+	// nowIn returns the time in nanoseconds by the clock that a directory's file system
+	// takes for its files, or false.
+	nowIn func(dirfd int) (int64, bool)
+}
+
+func newOtherHosts() *otherHosts {
+	return &otherHosts{boot: bootID(), fsType: fsType, nowIn: nowIn}
+}
+
+// fsType is the type of the file system of an open file (statfs(2)), or 0.
+func fsType(fd int) uint32 {
+	var st unix.Statfs_t
+	if err := uninterrupted(func() error { return unix.Fstatfs(fd, &st) }); err != nil {
+		return 0
+	}
+	return uint32(st.Type)
+}
+
+// nowIn makes a file, because the clocks of hosts and of servers of files differ.
+func nowIn(dirfd int) (int64, bool) {
+	name := tempName()
+	fd, err := openat(dirfd, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return 0, false
+	}
+	defer closeQuietly(fd)
+	var st unix.Stat_t
+	err = fstat(fd, &st)
+	_ = unlinkat(dirfd, name)
+	return nanoseconds(st.Ctim), err == nil
+}
+
+// locksMayBeLocal reports whether a file system, by its type (statfs(2)), may keep the
+// locks of flock(2) to one host: FUSE without FLOCK (sshfs, virtiofs), NFS with nolock or
+// local_lock, Lustre with localflock, CIFS with nobrl, and 9p and BeeGFS unless they are
+// told otherwise.
+func locksMayBeLocal(fsType uint32) bool {
+	const lustre, beegfs = 0x0BD00BD0, 0x19830326
+	switch fsType {
+	case unix.FUSE_SUPER_MAGIC, unix.NFS_SUPER_MAGIC, unix.V9FS_MAGIC, unix.CIFS_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, lustre, beegfs:
+		return true
+	}
+	return false
+}
+
+// hostsIn is otherHosts for the files in one directory.
+type hostsIn struct {
+	*otherHosts
+	dirfd int
+	// blind: locks do not tell about other hosts.
+	blind bool
+	nowNs int64 // 0: not asked for yet
+}
+
+// in may be called on nil: then nothing is used by other hosts.
+func (o *otherHosts) in(dirfd int) *hostsIn {
+	return &hostsIn{otherHosts: o, dirfd: dirfd, blind: o != nil && locksMayBeLocal(o.fsType(dirfd))}
+}
+
+// mayUse reports whether another host may be using files of which one is st. A time of
+// change counts, too: a file gets the source's time before it gets its name.
+func (h *hostsIn) mayUse(files ...*unix.Stat_t) bool {
+	if !h.blind {
+		return false
+	}
+	if h.nowNs == 0 {
+		now, ok := h.nowIn(h.dirfd)
+		if !ok {
+			return true
+		}
+		h.nowNs = now
+	}
+	for _, st := range files {
+		for _, ts := range []unix.Timespec{st.Mtim, st.Ctim} {
+			// A time to come is as far from now: it is none of writing.
+			if time.Unix(0, h.nowNs).Sub(time.Unix(0, nanoseconds(ts))).Abs() < elsewhereAge {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// mayUseFD is mayUse for an open file.
+func (h *hostsIn) mayUseFD(fd int) bool {
+	var st unix.Stat_t
+	return h.blind && (fstat(fd, &st) != nil || h.mayUse(&st))
+}
+
+// mayUsePartial reports whether another host may be using a partial file of the directory,
+// given its open journal. A journal that this host wrote last is not in use elsewhere, and
+// locks tell the rest.
+func (h *hostsIn) mayUsePartial(journalFD int, head *journalHead, seed uint64) bool {
+	if !h.blind {
+		return false
+	}
+	var journal, temp unix.Stat_t
+	if fstat(journalFD, &journal) != nil {
+		return true
+	}
+	if fstatat(h.dirfd, head.temp, &temp, unix.AT_SYMLINK_NOFOLLOW) != nil {
+		temp = journal
+	}
+	return h.mayUse(&journal, &temp) && !h.wroteLast(journalFD, seed)
+}
+
+// wroteLast reports whether this host wrote an open journal last.
+func (h *hostsIn) wroteLast(journalFD int, seed uint64) bool {
+	return h.boot != [bootIDBytes]byte{} && lastBoot(journalFD, seed) == h.boot
+}

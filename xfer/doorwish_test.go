@@ -20,11 +20,6 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// verbsNamed is a provider by the name of verbs.
-type verbsNamed struct{ rdma.Provider }
-
-func (verbsNamed) Name() string { return "verbs" }
-
 // railServer is a server with a door and the RDMA devices of the machine of
 // twoProcessors, of which the second one at GPU 1 is slow.
 func railServer(t *testing.T, w hostileWay, timeouts Timeouts, gpus GPUs) (v *Server, door netip.AddrPort, rails map[string]netip.AddrPort) {

@@ -159,3 +159,8 @@ type DirRoot string
 
 // Open implements Root.
 func (d DirRoot) Open() (*os.Root, error) { return os.OpenRoot(string(d)) }
+
+// verbsNamed is a provider by the name of verbs.
+type verbsNamed struct{ rdma.Provider }
+
+func (verbsNamed) Name() string { return "verbs" }

@@ -129,7 +129,8 @@ func (t *Tries) begin(a *copyResults, p *wire.Terms) {
 
 // failedBefore reports whether earlier tries have settled entries that failed, so that the
 // sink of this try must not delete, or must not give its tree its name. Only the client
-// knows that: it announces such entries again, but nobody asks for their data.
+// knows that: it announces such entries again, but nobody asks for the data of a file that
+// an older copy of the tree has in that size, too.
 func (t *Tries) failedBefore(p *wire.Terms) bool {
 	if t == nil || t.goneOn == "" {
 		return false

@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"gdrcp/tests/launch"
 )
 
 func TestPushAndPull(t *testing.T) {
@@ -239,4 +242,38 @@ func TestAddressesOfSomebodyElse(t *testing.T) {
 	}
 	here.run(t, "node2:"+there+"/f", "back").want(t, 0).says(t, "gdrcp: using tcp over ssh: no other address of node2 reached: ").says(t, "does not speak gdrcp's protocol")
 	same(t, f, filepath.Join(here.dir, "back"))
+}
+
+// TestAddressesOfAnotherServer: a stranger there may also be a gdrcp, which has other keys.
+func TestAddressesOfAnotherServer(t *testing.T) {
+	t.Parallel()
+	port := freePort(t) &^ 1
+	far := newHost(t, "node2", strangeNetwork(t, port))
+	here := newClient(t, far)
+	f, there := filepath.Join(here.dir, "f"), t.TempDir()
+	makeFile(t, f, 3<<20)
+	keygen := exec.Command(binary, "key", "new", "other")
+	keygen.Dir = t.TempDir()
+	if out, err := keygen.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for p := port; p <= port+1; p++ {
+		serve := exec.Command(binary, "serve", "--root", t.TempDir(), "--key-file", filepath.Join(keygen.Dir, "other.key"), "--listen", fmt.Sprintf("127.0.0.1:%d", p))
+		said := &launch.Output{}
+		serve.Stderr = said
+		if err := serve.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = serve.Process.Kill()
+			_ = serve.Wait() // it was killed
+		})
+		for end := time.Now().Add(launch.Slow(10 * time.Second)); !strings.Contains(said.String(), "serving"); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Skipf("somebody else has the port: %s", said)
+			}
+		}
+	}
+	here.run(t, "f", "node2:"+there+"/f").want(t, 0).says(t, "gdrcp: using tcp over ssh: no other address of node2 reached: ").says(t, "the key was refused")
+	same(t, f, there+"/f")
 }

@@ -76,13 +76,13 @@ func doorOf(t *testing.T, r *quietRail, key trust.Key) (*Conn, *authenticatedPee
 
 var errNoAnswer = errors.New("no acknowledgement")
 
-// always and nowAndThen are troubles: one that stays, and one that passes each time.
+// always and nowAndThen are troubles: one that stays, and one that passes each time, late.
 func always() error { return errNoAnswer }
 
 func nowAndThen() func() error {
 	n := 0
 	return func() error {
-		if n++; n%2 == 1 {
+		if n++; n%looksOfTrouble != 0 {
 			return errNoAnswer
 		}
 		return nil
@@ -92,8 +92,8 @@ func nowAndThen() func() error {
 // shortHandshake is that of these tests: the client is watched four times as often.
 const shortHandshake = 200 * time.Millisecond
 
-// watchedTwice is within what time a door sees trouble that stays.
-const watchedTwice = 2 * shortHandshake / 4
+// watched is within what time a door sees trouble that stays.
+const watched = looksOfTrouble * shortHandshake / 4
 
 // A client that cannot be reached leaves the queue, and not only when MaxWait is over.
 func TestUnreachableClientStopsWaiting(t *testing.T) {
@@ -111,7 +111,7 @@ func TestUnreachableClientStopsWaiting(t *testing.T) {
 		if !errors.Is(err, errNoAnswer) {
 			t.Error(err)
 		}
-	case <-time.After(rdmatest.Stretch(watchedTwice + time.Second)):
+	case <-time.After(rdmatest.Stretch(watched + time.Second)):
 		t.Fatal("it waits on")
 	}
 	if len(q.waiting) != 0 || q.heldBy(firstKey.ID).waiting != 0 {
@@ -139,12 +139,12 @@ func TestPassingTroubleEndsNothing(t *testing.T) {
 		select {
 		case <-asked:
 		case err := <-ended:
-			if err != nil || n <= 4 {
+			if err != nil || n <= 2*looksOfTrouble {
 				t.Errorf("the wait ended after %d questions: %v", n-1, err)
 			}
 			return
 		}
-		if n == 4 {
+		if n == 2*looksOfTrouble {
 			q.leave(first)
 		}
 	}
@@ -167,7 +167,7 @@ func TestUnreachableClientGivesItsPlaceBack(t *testing.T) {
 	}()
 	select {
 	case <-ended:
-	case <-time.After(rdmatest.Stretch(watchedTwice + time.Second)):
+	case <-time.After(rdmatest.Stretch(watched + time.Second)):
 		t.Fatal("it keeps its place")
 	}
 	if err := <-logged; !errors.Is(err, errNoAnswer) {

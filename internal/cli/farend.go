@@ -262,16 +262,24 @@ func (c *copyRun) tryOverSSH(ctx context.Context, p *plan, o xfer.Options, sourc
 		return nil, fmt.Errorf("%w: %s offers no RDMA address: %s", rdma.ErrUnsupported, f.where.host, f.offer.NoRails)
 	}
 	s, connected, err := c.copyOver(within, f, p, o, paths, noTCP)
-	if err != nil && !connected && noTCP == nil && o.Transport != "verbs" && within.Err() == nil && errors.As(err, new(*rdma.OpError)) {
-		// Another program answered.
+	if err != nil && !connected && noTCP == nil && o.Transport != "verbs" && within.Err() == nil && isStranger(err) {
 		noTCP = fmt.Errorf("no other address of %s reached: %s", f.where.host, lineOf(err))
 		s, _, err = c.copyOver(within, f, p, o, nil, noTCP)
+	}
+	if err == nil {
+		f.Leave()
 	}
 	reason := f.reason(ctx, err)
 	if reason != err && !isLasting(reason) {
 		reason = &lostFarEnd{reason}
 	}
 	return s, reason
+}
+
+// isStranger reports whether an error before a connection stands may come of another program
+// that has a far end's address here, be it another gdrcp: that has not the far end's key.
+func isStranger(err error) bool {
+	return errors.As(err, new(*rdma.OpError)) || errors.Is(err, trust.ErrRefused)
 }
 
 // copyOver copies by the ways to a far end. If noTCP says why no other address will do,

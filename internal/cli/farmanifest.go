@@ -166,6 +166,7 @@ func (m *manifestRun) askFarEnd(ctx context.Context, where sshHost, asked *remot
 	var refused *remote.RefusedError
 	switch {
 	case err == nil:
+		f.Leave()
 		return done, nil
 	case errors.As(err, &own):
 		return nil, own.Err

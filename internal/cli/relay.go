@@ -62,6 +62,8 @@ func (c *copyRun) relay(ctx context.Context, p *plan) error {
 	if err != nil {
 		return from.reason(ctx, err)
 	}
+	from.Leave()
+	to.Leave()
 	if code != exitOK {
 		return &exitCodeError{code}
 	}

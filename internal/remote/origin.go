@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 )
 
@@ -42,6 +43,7 @@ type Link struct {
 	Talk    *Conversation
 	process *process
 	origin  *Origin
+	leaves  atomic.Bool // see Leave
 }
 
 // Connect starts a far end. Asking for a password may take any time, so only ctx bounds
@@ -151,13 +153,22 @@ func (l *Link) Failure() error {
 	}
 }
 
-// Close ends the far end, and waits a little until the remote shell command has ended. It
-// kills that command only if the far end was given up because it was silent: another
-// try could not get past a master of ssh whose connection hangs.
+// Leave says that all went well. Close then leaves a remote shell command alone that goes on,
+// as an ssh does that is the master of the user's other sessions (ssh_config(5),
+// ControlMaster).
+func (l *Link) Leave() { l.leaves.Store(true) }
+
+// Close ends the far end, and waits a little until the remote shell command has ended.
+// Without Leave it ends that command then: after a lost connection another try could not
+// get past a master of ssh that hangs.
 func (l *Link) Close() error {
 	err := l.Talk.Close()
 	if l.Talk.gaveUp.Load() {
 		l.process.abort()
 	}
-	return errors.Join(err, l.Mux.Close())
+	err = errors.Join(err, l.Mux.Close())
+	if !l.leaves.Load() {
+		l.process.abort()
+	}
+	return err
 }

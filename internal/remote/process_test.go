@@ -81,6 +81,7 @@ func lingering(t *testing.T) (link *Link, stop string) {
 
 func TestCloseLeavesACommandThatGoesOn(t *testing.T) {
 	link, stop := lingering(t)
+	link.Leave()
 	if err := link.Close(); err != nil {
 		t.Error(err)
 	}
@@ -102,17 +103,19 @@ func TestCloseLeavesACommandThatGoesOn(t *testing.T) {
 	}
 }
 
-// The connection of a far end that was silent hangs, and with it an ssh that is a master:
-// the next try needs another.
-func TestCloseEndsTheCommandOfASilentFarEnd(t *testing.T) {
-	link, _ := lingering(t)
-	link.Talk.gaveUp.Store(true)
-	if err := link.Close(); err != nil {
-		t.Error(err)
-	}
-	select {
-	case <-link.process.ended:
-	default:
-		t.Error("it goes on")
+// The connection of a far end that was silent, or was lost otherwise, may hang, and with it
+// an ssh that is a master: the next try needs another.
+func TestCloseEndsTheCommandOfALostFarEnd(t *testing.T) {
+	for _, silent := range []bool{false, true} {
+		link, _ := lingering(t)
+		link.Talk.gaveUp.Store(silent)
+		if err := link.Close(); err != nil {
+			t.Error(err)
+		}
+		select {
+		case <-link.process.ended:
+		default:
+			t.Errorf("silent %v: it goes on", silent)
+		}
 	}
 }

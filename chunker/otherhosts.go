@@ -11,8 +11,12 @@ import (
 // goes by its age, and by who wrote its journal last. A file that is being written stays
 // young: so what is old is a leftover.
 
-// elsewhereAge is the age from which on no other host is using a file.
-const elsewhereAge = time.Hour
+// elsewhereAge is the age from which on no other host is using a file. Where the clock of
+// the file system cannot be had, as on a full disk, it is elsewhereAgeByUs by this host's.
+const (
+	elsewhereAge     = time.Hour
+	elsewhereAgeByUs = 24 * time.Hour
+)
 
 // otherHosts finds out whether another host may be using a file.
 type otherHosts struct {
@@ -69,7 +73,10 @@ type hostsIn struct {
 	dirfd int
 	// blind: locks do not tell about other hosts.
 	blind bool
-	nowNs int64 // 0: not asked for yet
+	// onlyLooks: nothing may be made in the directory.
+	onlyLooks bool
+	nowNs     int64         // 0: not asked for yet
+	within    time.Duration // what is younger may be in use
 }
 
 // in may be called on nil: then nothing is used by other hosts.
@@ -84,16 +91,20 @@ func (h *hostsIn) mayUse(files ...*unix.Stat_t) bool {
 		return false
 	}
 	if h.nowNs == 0 {
-		now, ok := h.nowIn(h.dirfd)
+		h.within = elsewhereAge
+		now, ok := int64(0), false
+		if !h.onlyLooks {
+			now, ok = h.nowIn(h.dirfd)
+		}
 		if !ok {
-			return true
+			now, h.within = time.Now().UnixNano(), elsewhereAgeByUs
 		}
 		h.nowNs = now
 	}
 	for _, st := range files {
 		for _, ts := range []unix.Timespec{st.Mtim, st.Ctim} {
 			// A time to come is as far from now: it is none of writing.
-			if time.Unix(0, h.nowNs).Sub(time.Unix(0, nanoseconds(ts))).Abs() < elsewhereAge {
+			if time.Unix(0, h.nowNs).Sub(time.Unix(0, nanoseconds(ts))).Abs() < h.within {
 				return true
 			}
 		}
@@ -121,7 +132,9 @@ func (h *hostsIn) mayUsePartial(journalFD int, head *journalHead, seed uint64) b
 	if fstatat(h.dirfd, head.temp, &temp, unix.AT_SYMLINK_NOFOLLOW) != nil {
 		temp = journal
 	}
-	return h.mayUse(&journal, &temp) && !h.wroteLast(journalFD, seed)
+	// Another mount on this host may have locks of its own, too.
+	mounted := temp.Dev == head.inode.Dev
+	return h.mayUse(&journal, &temp) && !(mounted && h.wroteLast(journalFD, seed))
 }
 
 // wroteLast reports whether this host wrote an open journal last.

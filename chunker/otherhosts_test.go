@@ -307,6 +307,65 @@ func TestTreesOfOtherHosts(t *testing.T) {
 	if !adopts(NewStageID(), elsewhereAge+time.Minute) {
 		t.Error("an old one is not adopted")
 	}
+	// One that is being removed is nobody's any more, whoever gets its lock.
+	s = otherHost(t, dir, elsewhereAge+time.Minute)
+	stop := make(chan struct{})
+	close(stop)
+	removeLeftoverStage(s.hosts.in(s.base.fd), stagesIn(t, dir)[0], 0, time.Now(), stop)
+	s.Close()
+	if len(stagesIn(t, dir)) != 1 || adopts(NewStageID(), elsewhereAge+time.Minute) {
+		t.Error("one that is being removed is adopted")
+	}
+}
+
+// Where no file can be made, as on a full disk, the clock of this host tells what is old.
+// Where none may be made, none is.
+func TestAgeWithoutTheFileSystemsClock(t *testing.T) {
+	asked := 0
+	hosts := &otherHosts{nowIn: func(int) (int64, bool) { asked++; return 0, false }}
+	for _, onlyLooks := range []bool{false, true} {
+		for age, want := range map[time.Duration]bool{elsewhereAge: true, elsewhereAgeByUs + time.Hour: false} {
+			then := unix.NsecToTimespec(time.Now().Add(-age).UnixNano())
+			h := &hostsIn{otherHosts: hosts, blind: true, onlyLooks: onlyLooks}
+			if got := h.mayUse(&unix.Stat_t{Mtim: then, Ctim: then}); got != want {
+				t.Errorf("%v old: in use %v", age, got)
+			}
+		}
+	}
+	if asked != 2 {
+		t.Errorf("the clock was asked for %d times", asked)
+	}
+}
+
+// A journal of this host's boot tells nothing of a file by another mount, which may have
+// locks of its own.
+func TestPartialFilesOfAnotherMount(t *testing.T) {
+	h := &hostsIn{otherHosts: newOtherHosts(), blind: true}
+	dir := t.TempDir()
+	s := sinkInto(t, dir, SinkOptions{})
+	h.dirfd = s.base.fd
+	f := newPartialFile("f", 8)
+	temp, err := s.CreatePartial(f.entry, nil, &f.partial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.write(t, temp, 0, 1)
+	if err := errors.Join(temp.Mark(), temp.Keep()); err != nil {
+		t.Fatal(err)
+	}
+	fd, head, seed, err := openJournalFile(s.base.fd, filepath.Base(theJournal(t, dir)), unix.O_RDONLY, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeQuietly(fd)
+	if h.mayUsePartial(fd, &head, seed) {
+		t.Error("this host cannot go on with its own")
+	}
+	head.inode.Dev++
+	if !h.mayUsePartial(fd, &head, seed) {
+		t.Error("another mount's is taken")
+	}
+	s.Close()
 }
 
 // TestStagesStayYoung: a staging directory in which only directories below change stays
@@ -317,14 +376,16 @@ func TestStagesStayYoung(t *testing.T) {
 	putEach(t, s, "d/")
 	path := filepath.Join(dir, s.stage.name)
 	old := time.Now().Add(-stageTouchAge)
-	if err := os.Chtimes(path, old, old); err != nil {
-		t.Fatal(err)
-	}
-	s.stage.touchedNs.Store(old.UnixNano())
-	putEach(t, s, "d/a=A")
-	st, err := os.Stat(path)
-	if err != nil || time.Since(st.ModTime()) >= stageTouchAge {
-		t.Errorf("it is %v old, %v", time.Since(st.ModTime()), err)
+	for _, entry := range []string{"d/a=A", "d/e/"} {
+		if err := os.Chtimes(path, old, old); err != nil {
+			t.Fatal(err)
+		}
+		s.stage.touchedNs.Store(old.UnixNano())
+		putEach(t, s, entry)
+		st, err := os.Stat(path)
+		if err != nil || time.Since(st.ModTime()) >= stageTouchAge {
+			t.Errorf("after %s it is %v old, %v", entry, time.Since(st.ModTime()), err)
+		}
 	}
 	s.Close()
 }

@@ -372,7 +372,9 @@ func (r *remover) unlink(dirfd int, name, path string) (gone bool) {
 			return false
 		}
 		defer closeQuietly(lock)
-		if r.sink.stage == nil && r.sink.hosts.in(dirfd).mayUseFD(lock) {
+		in := r.sink.hosts.in(dirfd)
+		in.onlyLooks = r.rules.DryRun
+		if r.sink.stage == nil && in.mayUseFD(lock) {
 			return false
 		}
 	}

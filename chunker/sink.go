@@ -221,6 +221,7 @@ func (s *Sink) target(op, path string) (string, error) {
 	if !s.placed {
 		return "", errors.New(op + ": the sink has no place yet")
 	}
+	s.keepStageYoung()
 	if err := checkPath(op, path); err != nil {
 		return "", err
 	}

@@ -25,6 +25,18 @@ func (s *sides) retrying(retries string) []string {
 	return append(s.copyArgs(), "--retries", retries)
 }
 
+// cutting stands before the server, and cuts connections in the middle, so many times.
+func (s *sides) cutting(t testing.TB, times int64) *proxy {
+	t.Helper()
+	var cuts atomic.Int64
+	return (&proxy{spoil: func(_ towards, offset int64, b []byte) int {
+		if offset > 12*mib && cuts.Add(1) <= times {
+			return 0
+		}
+		return len(b)
+	}}).start(t, s.addr())
+}
+
 // wantSummary fails the test where the summary's fields are not these.
 func (p *process) wantSummary(fields map[string]any) {
 	p.t.Helper()
@@ -101,17 +113,8 @@ func TestCutConnections(t *testing.T) {
 	onHost(t)
 	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
 		makeFile(t, from+"/big", 40*mib, 1)
-		cutting := func(times int64) *proxy {
-			var cuts atomic.Int64
-			return (&proxy{spoil: func(_ towards, offset int64, b []byte) int {
-				if offset > 12*mib && cuts.Add(1) <= times {
-					return 0
-				}
-				return len(b)
-			}}).start(t, s.addr())
-		}
 		t.Run("often enough", func(t *testing.T) {
-			p := run(t, s.as, append(s.retrying("2"), append(s.operands(d, cutting(2).addr(), "big", "copy"), "--json")...)...).wantCode(0)
+			p := run(t, s.as, append(s.retrying("2"), append(s.operands(d, s.cutting(t, 2).addr(), "big", "copy"), "--json")...)...).wantCode(0)
 			p.wantSummary(map[string]any{"retries": 2.0, "files": 1.0, "bytes": float64(40 * mib), "resumed_bytes": 0.0, "verified": true})
 			if sent := p.event("summary")["wire_bytes"].(float64); sent > 75*mib {
 				t.Errorf("%.0f bytes travelled for 40 MiB, which arrived in three parts", sent)
@@ -121,14 +124,14 @@ func TestCutConnections(t *testing.T) {
 			}
 		})
 		t.Run("not often enough", func(t *testing.T) {
-			p := run(t, s.as, append(s.retrying("1"), s.operands(d, cutting(2).addr(), "big", "other")...)...).wantCode(1)
+			p := run(t, s.as, append(s.retrying("1"), s.operands(d, s.cutting(t, 2).addr(), "big", "other")...)...).wantCode(1)
 			lines := strings.Split(strings.TrimSpace(p.stderr.String()), "\n")
 			p.wantOne(lines, `^gdrcp: connection to .* lost: .*; the copy goes on in \d\.\d s \(retry 1 of 1\)$`)
 			p.wantOne(lines, `^gdrcp: connection to .* lost: [^;]*$`)
 			p.wantOne(lines, `^hint: run the same command again`)
 		})
 		t.Run("never", func(t *testing.T) {
-			run(t, s.as, append(s.retrying("0"), s.operands(d, cutting(1).addr(), "big", "third")...)...).wantFailure(1, `lost`)
+			run(t, s.as, append(s.retrying("0"), s.operands(d, s.cutting(t, 1).addr(), "big", "third")...)...).wantFailure(1, `lost`)
 		})
 	})
 }
@@ -207,13 +210,7 @@ func TestFailuresOfAllTries(t *testing.T) {
 		must(t, syscall.Mkfifo(from+"/tree/z-fifo", 0o600))
 		write(t, from+"/tree/b", "in the way of a directory")
 		must(t, os.MkdirAll(to+"/copy/tree/b", 0o755))
-		var cut atomic.Bool
-		x := (&proxy{spoil: func(_ towards, offset int64, b []byte) int {
-			if offset > 12*mib && cut.CompareAndSwap(false, true) {
-				return 0
-			}
-			return len(b)
-		}}).start(t, s.addr())
+		x := s.cutting(t, 1)
 		p := run(t, s.as, append(s.retrying("3"), append(s.operands(d, x.addr(), "tree", "copy"), "-r", "--json")...)...).wantCode(3)
 		p.wantSummary(map[string]any{"retries": 1.0, "failed": 1.0, "skipped": 4.0, "files": 31.0, "kept": 0.0})
 		for _, path := range []string{"a-fifo", "b"} {
@@ -234,14 +231,7 @@ func TestFailedInAnEarlierTry(t *testing.T) {
 			s := &sides{here: reachable(t), there: reachable(t), as: how{uid: nobody}}
 			s.server = serveAs(t, how{}, tcpLink(), s.there)
 			copyIt := func(retries string) *process {
-				var cut atomic.Bool
-				x := (&proxy{spoil: func(_ towards, offset int64, b []byte) int {
-					if offset > 12*mib && cut.CompareAndSwap(false, true) {
-						return 0
-					}
-					return len(b)
-				}}).start(t, s.addr())
-				args := s.operands(direction{push: true}, x.addr(), "tree/.", "copy")
+				args := s.operands(direction{push: true}, s.cutting(t, 1).addr(), "tree/.", "copy")
 				return run(t, s.as, append(s.retrying(retries), append(args, "-r", option, "--json")...)...)
 			}
 			write(t, s.there+"/copy/old", "what was there")

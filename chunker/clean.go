@@ -24,9 +24,9 @@ const leftoverLinkAge = time.Minute
 // It removes entries that are named like this package's temporary files: regular files
 // that nobody has locked and no other host may be using, and links older than
 // leftoverLinkAge. A partial file stays with its journal for leftoverPartialAge. What is
-// removed belongs to the effective user. Root removes what any user has, because root gives files away before they get their
-// names. Directories with such a name stay, except staging directories that no copy has
-// gone on with for leftoverPartialAge.
+// removed belongs to the effective user. Root removes what any user has, because root
+// gives files away before they get their names. Directories with such a name stay, except
+// staging directories that no copy has gone on with for leftoverPartialAge.
 func (s *Sink) sweep(h *dirHandle) {
 	h.swept.Do(func() {
 		here, away := sweepDir(s.hosts.in(h.fd), time.Now()), s.sweepPartials(h)
@@ -201,7 +201,8 @@ func mayBeOf(euid int, st *unix.Stat_t) bool { return euid == 0 || int(st.Uid) =
 // Clean removes from a directory, and from those below it, the temporary files that no
 // copy is using, and partial files and staging directories of any age, except what another
 // host may be using. removed is called with the path of each below dir, and its size. A
-// directory that cannot be read does not keep Clean from the others. Links are not followed. The end of ctx ends Clean, with its cause.
+// directory that cannot be read does not keep Clean from the others. Links are not
+// followed. The end of ctx ends Clean, with its cause.
 func Clean(ctx context.Context, dir string, removed func(path string, bytes int64)) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

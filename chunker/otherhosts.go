@@ -59,9 +59,8 @@ func nowIn(dirfd int) (int64, bool) {
 // local_lock, Lustre with localflock, CIFS with nobrl, and 9p and BeeGFS unless they are
 // told otherwise.
 func locksMayBeLocal(fsType uint32) bool {
-	const lustre, beegfs = 0x0BD00BD0, 0x19830326
 	switch fsType {
-	case unix.FUSE_SUPER_MAGIC, unix.NFS_SUPER_MAGIC, unix.V9FS_MAGIC, unix.CIFS_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, lustre, beegfs:
+	case unix.FUSE_SUPER_MAGIC, unix.NFS_SUPER_MAGIC, unix.V9FS_MAGIC, unix.CIFS_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, lustreMagic, beegfsMagic:
 		return true
 	}
 	return false
@@ -71,23 +70,30 @@ func locksMayBeLocal(fsType uint32) bool {
 type hostsIn struct {
 	*otherHosts
 	dirfd int
-	// blind: locks do not tell about other hosts.
-	blind bool
 	// onlyLooks: nothing may be made in the directory.
 	onlyLooks bool
-	nowNs     int64         // 0: not asked for yet
-	within    time.Duration // what is younger may be in use
+	// isBlind, once it was asked for, says that locks do not tell about other hosts.
+	asked, isBlind bool
+	nowNs          int64         // 0: not asked for yet
+	within         time.Duration // what is younger may be in use
 }
 
-// in may be called on nil: then nothing is used by other hosts.
-func (o *otherHosts) in(dirfd int) *hostsIn {
-	return &hostsIn{otherHosts: o, dirfd: dirfd, blind: o != nil && locksMayBeLocal(o.fsType(dirfd))}
+// in may be called on nil: then nothing is used by other hosts. It asks the file system
+// nothing: most directories have no files that are looked at.
+func (o *otherHosts) in(dirfd int) *hostsIn { return &hostsIn{otherHosts: o, dirfd: dirfd} }
+
+// blind reports whether locks do not tell about other hosts.
+func (h *hostsIn) blind() bool {
+	if !h.asked {
+		h.asked, h.isBlind = true, h.otherHosts != nil && locksMayBeLocal(h.fsType(h.dirfd))
+	}
+	return h.isBlind
 }
 
 // mayUse reports whether another host may be using files of which one is st. A time of
 // change counts, too: a file gets the source's time before it gets its name.
 func (h *hostsIn) mayUse(files ...*unix.Stat_t) bool {
-	if !h.blind {
+	if !h.blind() {
 		return false
 	}
 	if h.nowNs == 0 {
@@ -115,14 +121,14 @@ func (h *hostsIn) mayUse(files ...*unix.Stat_t) bool {
 // mayUseFD is mayUse for an open file.
 func (h *hostsIn) mayUseFD(fd int) bool {
 	var st unix.Stat_t
-	return h.blind && (fstat(fd, &st) != nil || h.mayUse(&st))
+	return h.blind() && (fstat(fd, &st) != nil || h.mayUse(&st))
 }
 
 // mayUsePartial reports whether another host may be using a partial file of the directory,
 // given its open journal. A journal that this host wrote last is not in use elsewhere, and
 // locks tell the rest.
 func (h *hostsIn) mayUsePartial(journalFD int, head *journalHead, seed uint64) bool {
-	if !h.blind {
+	if !h.blind() {
 		return false
 	}
 	var journal, temp unix.Stat_t
@@ -133,8 +139,8 @@ func (h *hostsIn) mayUsePartial(journalFD int, head *journalHead, seed uint64) b
 		temp = journal
 	}
 	// Another mount on this host may have locks of its own, too.
-	mounted := temp.Dev == head.inode.Dev
-	return h.mayUse(&journal, &temp) && !(mounted && h.wroteLast(journalFD, seed))
+	sameMount := temp.Dev == head.inode.Dev
+	return h.mayUse(&journal, &temp) && !(sameMount && h.wroteLast(journalFD, seed))
 }
 
 // wroteLast reports whether this host wrote an open journal last.

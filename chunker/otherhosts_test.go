@@ -322,11 +322,15 @@ func TestTreesOfOtherHosts(t *testing.T) {
 // Where none may be made, none is.
 func TestAgeWithoutTheFileSystemsClock(t *testing.T) {
 	asked := 0
-	hosts := &otherHosts{nowIn: func(int) (int64, bool) { asked++; return 0, false }}
+	hosts := &otherHosts{
+		fsType: func(int) uint32 { return unix.NFS_SUPER_MAGIC },
+		nowIn:  func(int) (int64, bool) { asked++; return 0, false },
+	}
 	for _, onlyLooks := range []bool{false, true} {
 		for age, want := range map[time.Duration]bool{elsewhereAge: true, elsewhereAgeByUs + time.Hour: false} {
 			then := unix.NsecToTimespec(time.Now().Add(-age).UnixNano())
-			h := &hostsIn{otherHosts: hosts, blind: true, onlyLooks: onlyLooks}
+			h := hosts.in(-1)
+			h.onlyLooks = onlyLooks
 			if got := h.mayUse(&unix.Stat_t{Mtim: then, Ctim: then}); got != want {
 				t.Errorf("%v old: in use %v", age, got)
 			}
@@ -340,10 +344,9 @@ func TestAgeWithoutTheFileSystemsClock(t *testing.T) {
 // A journal of this host's boot tells nothing of a file by another mount, which may have
 // locks of its own.
 func TestPartialFilesOfAnotherMount(t *testing.T) {
-	h := &hostsIn{otherHosts: newOtherHosts(), blind: true}
 	dir := t.TempDir()
-	s := sinkInto(t, dir, SinkOptions{})
-	h.dirfd = s.base.fd
+	s := onNFS(sinkInto(t, dir, SinkOptions{}), 0)
+	h := s.hosts.in(s.base.fd)
 	f := newPartialFile("f", 8)
 	temp, err := s.CreatePartial(f.entry, nil, &f.partial)
 	if err != nil {

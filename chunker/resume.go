@@ -295,7 +295,7 @@ func (r *resumption) take(rec *record, check *pieceChecker) bool {
 func (r *resumption) stillOurs() error {
 	dirfd, name := journalAt(r.temp.dir, r.temp.partials, r.temp.leaf)
 	in := r.temp.sink.hosts.in(dirfd)
-	if !in.blind {
+	if !in.blind() {
 		return nil
 	}
 	fd, _, seed, err := openJournalFile(dirfd, name, unix.O_RDONLY, true)

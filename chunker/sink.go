@@ -198,13 +198,19 @@ func (s *Sink) isItself() bool { return s.opt.Itself || s.opt.Whole != nil }
 // threads write to one file at once: parallel file systems do, and FUSE may. On the
 // others write(2) holds the inode's lock, and waiting for the lock burns a processor.
 func writesAtOnce(fsType int64) bool {
-	const lustre, gpfs, beegfs = 0x0BD00BD0, 0x47504653, 0x19830326
 	switch fsType {
-	case lustre, gpfs, beegfs, unix.FUSE_SUPER_MAGIC:
+	case lustreMagic, gpfsMagic, beegfsMagic, unix.FUSE_SUPER_MAGIC:
 		return true
 	}
 	return false
 }
+
+// Types of file systems (statfs(2)) that are not in x/sys.
+const (
+	lustreMagic = 0x0BD00BD0
+	gpfsMagic   = 0x47504653
+	beegfsMagic = 0x19830326
+)
 
 // openGiven opens a directory that the user or peer named. It follows links; for a peer
 // only inside the root.

@@ -335,7 +335,7 @@ func removeLeftoverStage(in *hostsIn, name string, olderThan time.Duration, now 
 	if fstatat(dirfd, name, &named, unix.AT_SYMLINK_NOFOLLOW) != nil || inodeOf(&named) != inodeOf(&st) {
 		return false
 	}
-	if in.blind {
+	if in.blind() {
 		// A copy on another host may get the lock as well: nobody goes on with this name.
 		gone := stagePrefix + randomDigits() + "-" + randomDigits()
 		if renameIfFree(dirfd, name, gone) != nil {

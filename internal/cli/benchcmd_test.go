@@ -99,7 +99,7 @@ func TestBenchWithoutComparison(t *testing.T) {
 func TestBenchOfNamedRailsIsCompared(t *testing.T) {
 	cpus := runtime.GOMAXPROCS(0)
 	t.Cleanup(func() { runtime.GOMAXPROCS(cpus) })
-	s := startServerWith(t, softDevice{tcp.New()}, "--listen", ":0")
+	s := startRDMAServer(t, "--listen", ":0")
 	for _, options := range []string{"--remote-rail tcp", "--rail tcp --rail 127.0.0.1"} {
 		p, out, errs := newProgram()
 		p.verbs = softDevice{p.tcp}

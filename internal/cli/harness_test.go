@@ -167,6 +167,7 @@ type testServer struct {
 func (s *testServer) url(path string) string { return "rdma://" + s.addr + "/" + path }
 
 var servingLine = regexp.MustCompile(`gdrcp: serving .* on (?:verbs )?tcp (\S+)\n`)
+var verbsLine = regexp.MustCompile(`gdrcp: serving .* on verbs tcp (\S+)\n`)
 
 // startServer runs `gdrcp serve` until the test ends, which it must do well.
 func startServer(t testing.TB, args ...string) *testServer {
@@ -192,6 +193,24 @@ func startServerWith(t testing.TB, verbs rdma.Provider, args ...string) *testSer
 	})
 	s.addr = waitFor(t, errs, servingLine)[1]
 	return s
+}
+
+// startRDMAServer is a server with softDevice that listens by verbs at the port
+// next to its own, where `--transport verbs` looks: that port may be somebody
+// else's, so that another server is tried.
+func startRDMAServer(t testing.TB, args ...string) *testServer {
+	t.Helper()
+	for range 20 {
+		s := startServerWith(t, softDevice{tcp.New()}, args...)
+		own := netip.MustParseAddrPort(s.addr)
+		verbs := netip.MustParseAddrPort(waitFor(t, s.errs, verbsLine)[1])
+		if verbs.Port() == own.Port()+1 {
+			return s
+		}
+		s.stop()
+	}
+	t.Fatal("20 servers found the port next to theirs taken")
+	return nil
 }
 
 // waitFor waits until pattern has been written, and returns its parts.

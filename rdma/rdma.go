@@ -373,6 +373,13 @@ type Conn interface {
 	Close() error
 }
 
+// RoundTripper is a Conn that knows how far away its peer is.
+type RoundTripper interface {
+	// RoundTrip is the shortest time that a packet has taken to the peer and back, or 0
+	// where that is not known.
+	RoundTrip() time.Duration
+}
+
 // Listener accepts connections.
 type Listener interface {
 	// Addr is where it listens.

@@ -70,6 +70,7 @@ func (e Endpoint) listens(ctx context.Context) (byTCP []netip.AddrPort, byVerbs 
 func (o *Options) atDoor(key trust.Key) *door.Client {
 	return &door.Client{
 		Key: key, QPs: o.QPs, Slots: o.Slots, ChunkBytes: o.ChunkBytes, Wish: wishOf(o.remote), Wire: o.Wire, Handshake: o.Timeouts.Handshake,
+		FarAway: o.sizeFromAfar,
 		Waiting: func(why string) { o.report(Event{Kind: EventWaiting, Text: why}) },
 	}
 }

@@ -8,11 +8,12 @@ import (
 	"gdrcp/gpu"
 	"gdrcp/xfer/internal/door"
 	"gdrcp/xfer/internal/ring"
+	"gdrcp/xfer/internal/wire"
 )
 
 // wishOf is what a client tells the door about where its slots at the server are to be.
 // The hello decides, but it comes after the address is chosen.
-func wishOf(p ring.Placement) door.Wish { return door.Wish{GPU: p.GPU, Name: p.GPUName} }
+func wishOf(p ring.Placement) wire.DoorWish { return wire.DoorWish{GPU: p.GPU, Name: p.GPUName} }
 
 // gpuFinder finds the GPU that a client at the door wishes for. The server can then
 // tell the addresses near to that GPU first.
@@ -32,7 +33,7 @@ func newGPUFinder(gpus GPUs, wait time.Duration) *gpuFinder {
 // distances tells, for each device that the server listens on, how far it is from the
 // GPU that a client wishes for, as railRank does. It is nil where any GPU will do,
 // where the client wishes for none, and where there is no choice of devices.
-func (f *gpuFinder) distances(ctx context.Context, w door.Wish, devices []door.Device) map[string]int {
+func (f *gpuFinder) distances(ctx context.Context, w wire.DoorWish, devices []door.Device) map[string]int {
 	wish := ring.Placement{GPU: w.GPU, GPUName: w.Name}
 	if !wish.IsOne() || f.gpus == nil || len(devices) < 2 {
 		return nil

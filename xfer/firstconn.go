@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 	"time"
 
 	"gdrcp/internal/trust"
@@ -56,24 +57,43 @@ func enter(ctx context.Context, a *door.Granted, p rdma.Provider, device string,
 	return d, nil
 }
 
-// joinLanes makes the further queue pairs that the server granted.
+// joinLanes makes the further queue pairs that the server granted, and returns when they
+// are there.
 func (s *session) joinLanes(ctx context.Context, d *firstConn) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeouts.Handshake+time.Second)
 	defer cancel()
 	for i := 1; i < d.grant.QPs; i++ {
-		name := trust.Lane{Rail: d.lane.Rail, QP: uint8(i), Epoch: d.lane.Epoch}
-		// A try that a crowd turned away has not spent its token.
-		var conn rdma.Conn
-		err := door.RetryCrowded(ctx, door.CrowdTries, func() (err error) {
-			conn, err = s.link.rail.Dial(ctx, d.conn.Remote(), d.granted.Joining(name))
-			return err
-		})
-		if err != nil {
+		if err := s.joinLane(ctx, d, i); err != nil {
 			return fmt.Errorf("connect queue pair %d: %w", i, err)
-		}
-		if err := s.link.addLane(conn, name); err != nil {
-			return err
 		}
 	}
 	return nil
+}
+
+// joinLanesLater makes them side by side while the copy goes on: to a server far away each
+// takes several round trips, and a small copy may need none of them. It returns when all
+// are there, or have failed: the copy goes on with fewer.
+func (s *session) joinLanesLater(ctx context.Context, d *firstConn) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeouts.Handshake+time.Second)
+	defer cancel()
+	var all sync.WaitGroup
+	for i := 1; i < d.grant.QPs; i++ {
+		all.Go(func() { _ = s.joinLane(ctx, d, i) })
+	}
+	all.Wait()
+}
+
+// joinLane makes a further queue pair. A try that a crowd turned away has not spent its
+// token.
+func (s *session) joinLane(ctx context.Context, d *firstConn, i int) error {
+	name := trust.Lane{Rail: d.lane.Rail, QP: uint8(i), Epoch: d.lane.Epoch}
+	var conn rdma.Conn
+	err := door.RetryCrowded(ctx, door.CrowdTries, func() (err error) {
+		conn, err = s.link.rail.Dial(ctx, d.conn.Remote(), d.granted.Joining(name))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return s.link.addLane(conn, name)
 }

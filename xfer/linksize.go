@@ -3,6 +3,7 @@ package xfer
 import (
 	"math"
 	"slices"
+	"time"
 
 	"gdrcp/chunker"
 )
@@ -17,11 +18,27 @@ const (
 	// its way back. So much of what the links carry has to fit the ring. Where workers may wait
 	// for a disk that takes longer, the ring is up to twice as large.
 	heldSeconds = 2e-3
+	// nearRoundTrip is the longest way to the server and back that heldSeconds have room for.
+	nearRoundTrip = 500 * time.Microsecond
+	// farGbps is the rate that a path is taken to have of which nothing is known.
+	farGbps = 10
+	// windowBytes is what one TCP connection has under way at most: Linux gives half of a
+	// receive buffer of 6 MiB to the window (tcp(7), tcp_rmem and tcp_adv_win_scale).
+	windowBytes = 3 << 20
+	// mostFarQPs is how many TCP connections a link to a server far away gets.
+	mostFarQPs = 8
 )
+
+// linkSizes is which sizes of a link follow the path, and by what rate.
+type linkSizes struct {
+	qps, slots bool
+	gbps       float64
+}
 
 // complete fills in defaults, those of the ring by the devices here that may carry the
 // copy.
 func (c *Client) complete(o *Options) {
+	o.follows = linkSizes{o.QPs == 0, o.Slots == 0, 0}
 	if (o.QPs == 0 || o.Slots == 0) && o.Transport != "tcp" && c.Verbs != nil {
 		o.sizeFor(c.ratesGbps(o))
 	}
@@ -60,6 +77,7 @@ func (o *Options) sizeFor(ratesGbps []float64) {
 	for _, r := range ratesGbps {
 		sum += r
 	}
+	o.follows.gbps = sum
 	if o.QPs == 0 && sum > 0 {
 		o.QPs = queuePairsFor(ratesGbps[0])
 	}
@@ -74,6 +92,26 @@ func (o *Options) sizeFor(ratesGbps []float64) {
 		}
 		o.Slots = min(max(DefaultSlots, held), o.mostSlots())
 	}
+}
+
+// sizeFromAfar returns the queue pairs and slots for a server that is so far away: as
+// many slots as the path carries until their credits have come back, and as many
+// connections as TCP needs for that.
+func (o *Options) sizeFromAfar(roundTrip time.Duration) (qps, slots int) {
+	qps, slots = o.QPs, o.Slots
+	if roundTrip <= nearRoundTrip {
+		return qps, slots
+	}
+	bytesPerSecond := max(o.follows.gbps, farGbps) / 8 * 1e9
+	if o.follows.slots {
+		held := bytesPerSecond * (roundTrip.Seconds() + heldSeconds) / float64(o.ChunkBytes)
+		slots = max(slots, o.limits().Slots(min(int(math.Ceil(held)), o.mostSlots()), o.ChunkBytes))
+	}
+	if o.follows.qps {
+		windows := math.Ceil(bytesPerSecond * roundTrip.Seconds() / windowBytes)
+		qps = max(qps, int(min(windows, mostFarQPs)))
+	}
+	return qps, slots
 }
 
 // mayWaitForDisks reports whether more workers than compute may write at the sink.

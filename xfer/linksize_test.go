@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"gdrcp/chunker"
 	"gdrcp/rdma"
@@ -46,6 +47,45 @@ func TestSizesFollowTheLink(t *testing.T) {
 		}
 		if o.Slots*o.ChunkBytes > MaxRingBytes {
 			t.Errorf("%s: a ring of %d bytes", c.name, o.Slots*o.ChunkBytes)
+		}
+	}
+}
+
+// Over a long way there are more slots, and over TCP more connections, within what the
+// user says.
+func TestSizesFollowTheDistance(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		rates     []float64
+		roundTrip time.Duration
+		given     Options
+		qps       int
+		slots     int
+	}{
+		{"not known", nil, 0, Options{}, 1, 16},
+		{"the same room", nil, nearRoundTrip, Options{}, 1, 16},
+		{"the same town", nil, time.Millisecond, Options{}, 1, 16},
+		{"the next town", nil, 10 * time.Millisecond, Options{}, 4, 16},
+		{"another country", nil, 30 * time.Millisecond, Options{}, 8, 39},
+		{"another continent", nil, 150 * time.Millisecond, Options{}, 8, 182},
+		{"a day", nil, 24 * time.Hour, Options{}, 8, MaxSlots},
+		{"large chunks", nil, 150 * time.Millisecond, Options{ChunkBytes: 16 << 20}, 8, 16},
+		{"the largest chunks", nil, time.Hour, Options{ChunkBytes: MaxChunkBytes}, 8, MaxRingBytes / MaxChunkBytes},
+		{"a limit", nil, 150 * time.Millisecond, Options{BytesPerSecond: 20 << 20}, 8, 20},
+		{"--qps", nil, 150 * time.Millisecond, Options{QPs: 2}, 2, 182},
+		{"--slots", nil, 150 * time.Millisecond, Options{Slots: 5}, 8, 5},
+		{"--max-memory", nil, 150 * time.Millisecond, Options{MostSlots: 30}, 8, 30},
+		{"a slow device", []float64{1}, 30 * time.Millisecond, Options{}, 8, 39},
+		{"a fast device, and a server in the next town", []float64{400}, 3 * time.Millisecond, Options{}, 8, 239},
+	} {
+		o := c.given
+		var devices []rdma.Device
+		for _, r := range c.rates {
+			devices = append(devices, rdma.Device{Name: "a", Transport: rdma.RoCE, Ports: []rdma.Port{{RateGbps: r}}})
+		}
+		(&Client{Verbs: deviceList{nil, devices}}).complete(&o)
+		if qps, slots := o.sizeFromAfar(c.roundTrip); qps != c.qps || slots != c.slots {
+			t.Errorf("%s: %d queue pairs, %d slots; want %d, %d", c.name, qps, slots, c.qps, c.slots)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func messageBytes(c *rdma.RailConfig) int64 {
 // a ring, messages, and host memory beside slots in a GPU's.
 func (o *Options) ServedBytes() int64 {
 	chunkBytes := cmp.Or(o.ChunkBytes, DefaultChunkBytes)
-	n := ringBytes(cmp.Or(o.QPs, mostDefaultQPs), cmp.Or(o.Slots, o.mostSlots()), chunkBytes)
+	n := ringBytes(cmp.Or(o.QPs, mostFarQPs), cmp.Or(o.Slots, o.mostSlots()), chunkBytes)
 	if o.RemoteGPU != "" && o.RemoteGPU != "off" {
 		n += ring.BounceBytes(ring.MaxDeviceWorkers, chunkBytes)
 	}

@@ -122,7 +122,8 @@ type Options struct {
 	MoreRails []string
 	// QPs and Slots are, with 0, as many as the rate of the RDMA devices here asks for, and
 	// slots for the workers that wait for disks: 1 and DefaultSlots where the rate is not
-	// known, or without RDMA.
+	// known, or without RDMA. To a server far away they are as many as the path keeps under
+	// way.
 	QPs        int
 	ChunkBytes int
 	Slots      int
@@ -163,6 +164,7 @@ type Options struct {
 	// Tally counts while the copy runs. It may be nil.
 	Tally *Tally
 
+	follows      linkSizes
 	wantManifest *manifest.Reader
 	// local and remote are where this end's slots and the server's are to be, from GPU
 	// and its like.

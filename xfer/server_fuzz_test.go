@@ -28,7 +28,7 @@ func FuzzDoor(f *testing.F) {
 	f.Add(false, append([]byte{4}, "test"...))
 	f.Add(true, []byte{wire.DoorProof})
 	f.Add(true, []byte{wire.DoorProof, 0})
-	for _, wish := range []door.Wish{{GPU: wire.GPUAuto}, {GPU: wire.GPUFirst + 7}, {GPU: wire.GPUNamed, Name: "MIG-12ab"}, {GPU: wire.GPUNamed + 1}, {Name: "\x1b"}} {
+	for _, wish := range []wire.DoorWish{{GPU: wire.GPUAuto}, {GPU: wire.GPUFirst + 7}, {GPU: wire.GPUNamed, Name: "MIG-12ab"}, {GPU: wire.GPUNamed + 1}, {Name: "\x1b"}, {Slots: 100, QPs: 8}, {Slots: 1 << 20}} {
 		f.Add(true, append([]byte{wire.DoorProof}, wish.Encode()...))
 	}
 	f.Add(true, []byte{})
@@ -58,7 +58,7 @@ func FuzzDoor(f *testing.F) {
 		c := atDoor(t, w, addr, testKey, p.Encode())
 		isProof := false
 		if proven && len(said) > 0 && said[0] == wire.DoorProof {
-			_, err := door.DecodeWish(said[1:])
+			_, err := wire.DecodeDoorWish(said[1:])
 			isProof = err == nil
 		}
 		if proven {

@@ -140,6 +140,9 @@ func (c *conn) Remote() netip.AddrPort { return c.remote }
 // the connection was made.
 func (c *conn) LastHeard() time.Time { return c.in.lastHeard() }
 
+// RoundTrip is 0 for a stream that is no socket.
+func (c *conn) RoundTrip() time.Duration { return roundTrip(c.sock) }
+
 // Post copies the work requests into the send queue and wakes the writer.
 func (c *conn) Post(wrs []rdma.WR) (int, error) {
 	c.mu.Lock()

@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"syscall"
 	"time"
@@ -97,6 +98,15 @@ func pauseOf(stream Stream) time.Duration {
 		return 0
 	}
 	return min(resends*time.Duration(info.Rto)*time.Microsecond, heardLately)
+}
+
+// roundTrip is the shortest round trip that the kernel has measured, 0 where there is none.
+func roundTrip(stream Stream) time.Duration {
+	info := tcpInfo(stream)
+	if info == nil || info.Min_rtt == math.MaxUint32 {
+		return 0
+	}
+	return time.Duration(info.Min_rtt) * time.Microsecond
 }
 
 // tcpInfo asks the kernel about a socket (tcp(7), TCP_INFO). It returns nil for streams

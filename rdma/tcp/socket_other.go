@@ -26,5 +26,8 @@ func ackedBytes(Stream) (uint64, bool) { return 0, false }
 // unackedFor is unknown on this system.
 func unackedFor(Stream) time.Duration { return 0 }
 
+// roundTrip is unknown on this system.
+func roundTrip(Stream) time.Duration { return 0 }
+
 // pauseOf is unknown on this system.
 func pauseOf(Stream) time.Duration { return 0 }

@@ -35,6 +35,8 @@ type Granted struct {
 	Provider rdma.Provider
 	Device   string
 	At       netip.AddrPort
+	// asked is what the client has asked for.
+	asked Grant
 	// tries is the epoch of the next try to make the first queue pair.
 	tries uint16
 }
@@ -94,7 +96,10 @@ type Client struct {
 	// ring, and bytes in a slot.
 	QPs, Slots, ChunkBytes int
 	// Wish is the GPU that the client is going to ask the server for.
-	Wish Wish
+	Wish wire.DoorWish
+	// FarAway says for how many queue pairs and slots the client asks instead, once it
+	// knows how long a packet takes to the server and back. It may be nil.
+	FarAway func(roundTrip time.Duration) (qps, slots int)
 	// Wire is how this end's packets travel.
 	Wire rdma.Wire
 	// Handshake is how long the client waits for each answer.
@@ -149,7 +154,7 @@ func IsCrowded(err error) bool {
 
 // AuthenticateOnce is one try of Authenticate.
 func (c *Client) AuthenticateOnce(ctx context.Context, p rdma.Provider, device string, addr netip.AddrPort, waits func()) (*Granted, error) {
-	g := &Granted{door: &Conn{MayHear: ClientDepth}, Provider: p, Device: device, At: addr}
+	g := &Granted{door: &Conn{MayHear: ClientDepth}, Provider: p, Device: device, At: addr, asked: Grant{QPs: c.QPs, Slots: c.Slots}}
 	err := c.dial(ctx, g)
 	if err == nil {
 		err = c.await(ctx, g, waits)
@@ -207,7 +212,14 @@ func (c *Client) prove(ctx context.Context, g *Granted, opening []byte) error {
 		return err
 	}
 	d.Seal, d.Open = g.Trust.Door()
-	return d.Say(ctx, wire.DoorProof, c.Wish.Encode())
+	wish := c.Wish
+	if far, ok := d.QP.(rdma.RoundTripper); ok && c.FarAway != nil {
+		g.asked.QPs, g.asked.Slots = c.FarAway(far.RoundTrip())
+		if g.asked != (Grant{QPs: c.QPs, Slots: c.Slots}) {
+			wish.QPs, wish.Slots = g.asked.QPs, g.asked.Slots
+		}
+	}
+	return d.Say(ctx, wire.DoorProof, wish.Encode())
 }
 
 // await takes the server's answers up to its grant. It reports only once that the
@@ -238,8 +250,8 @@ func (c *Client) await(ctx context.Context, g *Granted, waits func()) error {
 			}
 		case wire.DoorGrant:
 			g.Grant, err = decodeGrant(body)
-			if err == nil && (g.Grant.Slots > c.Slots || g.Grant.QPs > c.QPs) {
-				err = fmt.Errorf("%w: %d slots and %d queue pairs granted, %d and %d asked for", wire.ErrProtocol, g.Grant.Slots, g.Grant.QPs, c.Slots, c.QPs)
+			if err == nil && (g.Grant.Slots > g.asked.Slots || g.Grant.QPs > g.asked.QPs) {
+				err = fmt.Errorf("%w: %d slots and %d queue pairs granted, %d and %d asked for", wire.ErrProtocol, g.Grant.Slots, g.Grant.QPs, g.asked.Slots, g.asked.QPs)
 			}
 			return err
 		case wire.DoorRefuse:

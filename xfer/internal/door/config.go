@@ -7,6 +7,7 @@ import (
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/limit"
+	"gdrcp/xfer/internal/wire"
 )
 
 // The defaults of the bounds.
@@ -55,7 +56,7 @@ type Config struct {
 	// Distances says how far each device is from the GPU that a client wishes for; less
 	// is nearer. It returns nil where the distance does not matter. It may block until
 	// ctx ends. Distances is nil where the server lends no GPU.
-	Distances func(ctx context.Context, w Wish, devices []Device) map[string]int
+	Distances func(ctx context.Context, w wire.DoorWish, devices []Device) map[string]int
 	// Begin makes a session's rail, makes its first queue pair of the request, which it
 	// answers, and serves the session to its end. It calls Begun or Retry of the
 	// session, once.

@@ -217,26 +217,3 @@ func decodeRefusal(b []byte) (refusal, error) {
 
 // cutForDoor makes a text fit a message at the door.
 func cutForDoor(s string) string { return s[:min(len(s), doorText)] }
-
-// Wish is the body of wire.DoorProof, with fields as in a hello. It says which GPU the
-// client is going to ask for, so that the server can tell the addresses near to it
-// first. The hello decides, but it comes after the address is chosen.
-type Wish struct {
-	GPU wire.GPUWish
-	// Name is what gpu.Find takes. It is set where GPU is wire.GPUNamed, and empty
-	// otherwise.
-	Name string
-}
-
-// Encode returns the body. It is empty where the client wishes for no GPU.
-func (w Wish) Encode() []byte {
-	h := wire.Hello{GPU: uint64(w.GPU), GPUName: w.Name}
-	return h.EncodeGPU()
-}
-
-// DecodeWish reads the body of wire.DoorProof, which may be empty. The error is
-// wire.ErrProtocol.
-func DecodeWish(b []byte) (Wish, error) {
-	h, err := wire.DecodeGPU(b)
-	return Wish{wire.GPUWish(h.GPU), h.GPUName}, err
-}

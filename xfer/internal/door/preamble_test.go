@@ -66,33 +66,6 @@ func TestDoorMessages(t *testing.T) {
 	}
 }
 
-// A wish for a GPU is at the door what it was in the options, and what could be none
-// in a hello is none there.
-func TestWishAtTheDoor(t *testing.T) {
-	for _, p := range []Wish{{}, {GPU: wire.GPUAuto}, {GPU: wire.GPUFirst}, {GPU: wire.GPUNamed - 1}, {GPU: wire.GPUNamed, Name: "GPU-" + strings.Repeat("a", 36)}} {
-		b := p.Encode()
-		if got, err := DecodeWish(b); err != nil || got != p {
-			t.Errorf("%+v: %+v, %v", p, got, err)
-		}
-		// What a later version says beside it does not matter to this one.
-		if got, err := DecodeWish(append(b, 1, 2, 'x', 'y')); err != nil || got != p {
-			t.Errorf("%+v with another field: %+v, %v", p, got, err)
-		}
-		if n := 1 + len(b); n > doorText {
-			t.Errorf("%+v takes %d bytes", p, n)
-		}
-	}
-	for _, b := range [][]byte{
-		Wish{GPU: wire.GPUNamed + 1}.Encode(), Wish{GPU: 1<<64 - 1}.Encode(), Wish{GPU: wire.GPUNamed}.Encode(),
-		Wish{Name: "GPU-1"}.Encode(), Wish{GPU: wire.GPUFirst, Name: "GPU-1"}.Encode(),
-		Wish{GPU: wire.GPUNamed, Name: "\x1b[31m"}.Encode(), Wish{GPU: wire.GPUNamed, Name: "GPU-" + strings.Repeat("a", 37)}.Encode(),
-	} {
-		if got, err := DecodeWish(b); !errors.Is(err, wire.ErrProtocol) {
-			t.Errorf("% x: %+v, %v", b, got, err)
-		}
-	}
-}
-
 // FuzzDoorDecoders runs the decoders of what comes before a session.
 func FuzzDoorDecoders(f *testing.F) {
 	f.Add((&Preamble{QPs: 1, Slots: 1, ChunkKiB: 1}).Encode())

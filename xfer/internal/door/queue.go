@@ -191,9 +191,9 @@ func (q *admissionQueue) grantLocked(w *waiter, behind bool) (*Session, *notAdmi
 	if no := q.takeSeatLocked(key, a.MaxSessions, behind); no != nil {
 		return nil, no
 	}
-	qps := min(int(pre.QPs), wire.MaxQPs)
+	qps := min(cmp.Or(w.peer.wish.QPs, int(pre.QPs)), wire.MaxQPs)
 	chunkBytes := min(int(pre.ChunkKiB), wire.MaxChunkBytes>>10) << 10
-	slots := max(1, min(int(pre.Slots), wire.MaxSlots, wire.MaxRingBytes/chunkBytes))
+	slots := max(1, min(cmp.Or(w.peer.wish.Slots, int(pre.Slots)), wire.MaxSlots, wire.MaxRingBytes/chunkBytes))
 	ofKey := q.limiterOf(key, a.BytesPerSecond)
 	under := limit.Of(q.cfg.Limit, ofKey)
 	slots, giveBack, no := q.takeRingLocked(key, qps, under.Slots(slots, chunkBytes), chunkBytes)

@@ -235,7 +235,7 @@ func (d *Server) hearProof(ctx context.Context, at *Conn, st *pendingConn, openi
 		err = fmt.Errorf("%w: message %d at the door", wire.ErrProtocol, kind)
 	}
 	if err == nil {
-		c.wish, err = DecodeWish(body)
+		c.wish, err = wire.DecodeDoorWish(body)
 	}
 	return c, err
 }
@@ -332,7 +332,7 @@ func (d *Server) railsFor(s *Session, distances map[string]int) []*serverListene
 
 // distances says how far each device that the server listens on is from the GPU that a
 // client wishes for. It is nil where the distance does not matter.
-func (d *Server) distances(ctx context.Context, wish Wish) map[string]int {
+func (d *Server) distances(ctx context.Context, wish wire.DoorWish) map[string]int {
 	if d.cfg.Distances == nil {
 		return nil
 	}

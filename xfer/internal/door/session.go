@@ -18,7 +18,7 @@ type authenticatedPeer struct {
 	key    string
 	secret trust.Secret // the secret that the client proved to have
 	trust  *trust.Session
-	wish   Wish
+	wish   wire.DoorWish
 }
 
 // Session is a session that was admitted. Its queue pairs join it by their tokens, each

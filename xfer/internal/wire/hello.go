@@ -208,6 +208,8 @@ const (
 	tagAsksCost   = 25
 	tagPartialDir = 26 | MustUnderstand // of a push: where the sink keeps partial files
 	tagTransfers  = 28 | MustUnderstand // how many large files are under way at once
+	tagFarSlots   = 29                  // at the door only: see DoorWish
+	tagFarQPs     = 30                  // likewise
 )
 
 // DecodeHello decodes a hello or a welcome. It checks each field by itself.
@@ -223,38 +225,6 @@ func DecodeHello(b []byte) (h Hello, err error) {
 		}
 		if err := h.field(tag, v); err != nil {
 			return h, err
-		}
-	}
-}
-
-// EncodeGPU returns the part of a hello that says which GPU the client asks for. It is
-// empty where the client asks for none.
-func (h *Hello) EncodeGPU() []byte {
-	var w Writer
-	if h.GPUName != "" {
-		w.Str(tagGPUName, h.GPUName)
-	}
-	if GPUWish(h.GPU) != GPUOff {
-		w.Uint(tagGPU, h.GPU)
-	}
-	return w.Buf
-}
-
-// DecodeGPU is EncodeGPU's inverse, within the bounds of a hello.
-func DecodeGPU(b []byte) (h Hello, err error) {
-	r := Reader{b}
-	for {
-		tag, v, ok, err := r.Next()
-		if err == nil && !ok {
-			return h, h.checkGPU()
-		}
-		if err == nil && (tag == tagGPU || tag == tagGPUName) {
-			err = h.field(tag, v)
-		} else if err == nil {
-			err = unknownField(tag)
-		}
-		if err != nil {
-			return Hello{}, err
 		}
 	}
 }

@@ -170,17 +170,6 @@ func TestHasSettled(t *testing.T) {
 	}
 }
 
-// What does not decode as the GPU of a hello is refused where it stands alone, too.
-func TestBadGPUsAlone(t *testing.T) {
-	for _, b := range [][]byte{
-		{tagGPU}, {tagGPU, 1}, {tagGPU, 0}, {tagGPU, 9, 1}, {tagGPUName, 200, 1}, {tagGPU, 2, 1, 1}, {MustUnderstand | 1, 1, 0}, {MustUnderstand | 127, 0},
-	} {
-		if got, err := DecodeGPU(b); !errors.Is(err, ErrProtocol) {
-			t.Errorf("% x: %+v, %v", b, got, err)
-		}
-	}
-}
-
 // Only the sink of a push is told where partial files lie, and no path leads elsewhere.
 func TestHellosOfPartialDirs(t *testing.T) {
 	good := Hello{Terms: Terms{

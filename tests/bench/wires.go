@@ -65,8 +65,8 @@ func (g guests) hearSoon(ctx context.Context, name string) (string, error) {
 	return g.hear(ctx, name)
 }
 
-// benchWires compares copies over two devices with copies over one of them, between two
-// guests: the one called a is the source, the other the sink.
+// benchWires compares copies over two devices with copies over one of them, and copies to a
+// server far away, between two guests: the one called a is the source, the other the sink.
 func benchWires(ctx context.Context, o options, node, shared string) error {
 	g := guests{shared}
 	folder, err := os.MkdirTemp(o.folder, "gdrcp-bench.")
@@ -74,24 +74,24 @@ func benchWires(ctx context.Context, o options, node, shared string) error {
 		return fmt.Errorf("make folder: %w", err)
 	}
 	defer os.RemoveAll(folder)
-	source := filepath.Join(folder, "source") // both guests make the same
-	if err := writeRandom(source, int64(o.wiresMiB)<<20); err != nil {
+	source, far := filepath.Join(folder, "source"), filepath.Join(folder, "far") // both guests make the same
+	if err := errors.Join(writeRandom(source, int64(o.wiresMiB)<<20), writeRandom(far, int64(o.farMiB)<<20)); err != nil {
 		return err
 	}
 	if node != "a" {
-		return o.beSink(ctx, g, folder, source)
+		return o.beSink(ctx, g, folder, source, far)
 	}
-	rows, err := o.beSource(ctx, g, source)
+	rows, err := o.beSource(ctx, g, source, far)
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\nBed: two guests with emulated CPUs and two wires of %s between them, a file in /dev/shm of %d MiB.\n", wireRate, o.wiresMiB)
+	fmt.Printf("\nBed: two guests with emulated CPUs, files in /dev/shm. Two wires of %s between them, and then one that takes %s.\n", wireRate, farDelay)
 	return o.print(rows)
 }
 
 // beSource compares, and has the sink look at what arrived. In every case it tells the
 // sink when there is no more to come.
-func (o options) beSource(ctx context.Context, g guests, source string) (rows []row, err error) {
+func (o options) beSource(ctx context.Context, g guests, source, far string) (rows []row, err error) {
 	var names []string
 	defer func() {
 		if err != nil {
@@ -111,6 +111,11 @@ func (o options) beSource(ctx context.Context, g guests, source string) (rows []
 		}
 		rows, names = append(rows, more...), append(names, copies...)
 	}
+	more, copies, err := o.compareFar(ctx, far)
+	if err != nil {
+		return nil, err
+	}
+	rows, names = append(rows, more...), append(names, copies...)
 	if err := g.say(copiesMade, strings.Join(names, "\n")); err != nil {
 		return nil, err
 	}
@@ -129,7 +134,7 @@ func (o options) shareKey(g guests) error {
 
 // beSink serves until the source has copied, and tells what it finds wrong with what
 // arrived.
-func (o options) beSink(ctx context.Context, g guests, folder, source string) error {
+func (o options) beSink(ctx context.Context, g guests, folder, source, far string) error {
 	key, err := g.hearSoon(ctx, keyIsThere)
 	if err == nil {
 		err = os.WriteFile(os.Getenv("GDRCP_KEY_FILE"), []byte(key), 0o600)
@@ -152,7 +157,7 @@ func (o options) beSink(ctx context.Context, g guests, folder, source string) er
 	}
 	var errs []error
 	for name := range strings.FieldsSeq(names) {
-		errs = append(errs, compare(ctx, source, filepath.Join(dst, name), true))
+		errs = append(errs, compare(ctx, sourceOf(name, source, far), filepath.Join(dst, name), true))
 	}
 	wrong := ""
 	if err := errors.Join(errs...); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -144,18 +145,49 @@ func TestLinksThatBringNothing(t *testing.T) {
 // one, because the session may end so. Of one of several it is told soon.
 func TestLastRailThatThePeerClosed(t *testing.T) {
 	t.Parallel()
-	for left, want := range map[int]int{0: 0, 1: 1} {
-		l := newTestLink(t)
-		var told atomic.Int32
-		s := &session{links: newLinkSet(l), report: func(Event) { told.Add(1) }}
+	for left, within := range map[int]time.Duration{0: lossTime + hungUpTime, 1: lossTime} {
+		l := newTestLink(t) // its sockets stay out of the virtual time
+		synctest.Test(t, func(t *testing.T) {
+			var told atomic.Int32
+			s := &session{links: newLinkSet(l), report: func(Event) { told.Add(1) }}
+			ctx, cancel := context.WithCancel(t.Context())
+			g, ctx := errgroup.WithContext(ctx)
+			s.links.begin(ctx, g)
+			s.reportLoss(l, &rdma.OpError{Fault: rdma.FaultPeer}, left)
+			for _, c := range []struct {
+				wait time.Duration
+				want int32
+			}{{within - 1, 0}, {1, 1}, {within, 1}} {
+				time.Sleep(c.wait)
+				synctest.Wait()
+				if n := told.Load(); n != c.want {
+					t.Errorf("with %d left, it was told %d times, want %d", left, n, c.want)
+				}
+			}
+			cancel()
+			if err := g.Wait(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestLossThatNobodyHearsOf: a session that ends while it waits for another rail tells
+// nothing of the one that the peer closed.
+func TestLossThatNobodyHearsOf(t *testing.T) {
+	t.Parallel()
+	l := newTestLink(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := &session{links: newLinkSet(l), report: func(e Event) { t.Errorf("told of %v", e) }}
 		ctx, cancel := context.WithCancel(t.Context())
 		g, ctx := errgroup.WithContext(ctx)
 		s.links.begin(ctx, g)
-		s.reportLoss(l, &rdma.OpError{Fault: rdma.FaultPeer}, left)
-		time.Sleep(hungUpTime + lossTime/2)
+		s.reportLoss(l, &rdma.OpError{Fault: rdma.FaultPeer}, 0)
+		time.Sleep(hungUpTime)
 		cancel()
-		if err := g.Wait(); err != nil || int(told.Load()) != want {
-			t.Errorf("with %d left it was told %d times, want %d; %v", left, told.Load(), want, err)
+		if err := g.Wait(); err != nil {
+			t.Error(err)
 		}
-	}
+		time.Sleep(2 * lossTime)
+	})
 }

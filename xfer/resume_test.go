@@ -6,8 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	"gdrcp/manifest"
 	"gdrcp/rdma/rdmatest"
@@ -22,10 +22,17 @@ type resumed struct {
 	from, to string // directories
 	source   string // below from
 	sessions int
+	// posting, if set, is asked about what either end posts, as Stall of [rdmatest.Faults].
+	posting atomic.Pointer[func(rdmatest.Posted) bool]
 }
 
 func newResumed(t *testing.T, w way, push bool) *resumed {
-	r := &resumed{w: w, s: serve(t, w), push: push, source: "src"}
+	r := &resumed{push: push, source: "src"}
+	w.provider = rdmatest.Faulty(w.provider, rdmatest.Faults{Stall: func(p rdmatest.Posted) bool {
+		ask := r.posting.Load()
+		return ask != nil && (*ask)(p)
+	}})
+	r.w, r.s = w, serve(t, w)
 	r.from, r.to = t.TempDir(), r.s.root
 	if !push {
 		r.from, r.to = r.to, r.from
@@ -33,18 +40,28 @@ func newResumed(t *testing.T, w way, push bool) *resumed {
 	return r
 }
 
+// run copies the source to "dst".
+func (r *resumed) run(t *testing.T, ctx context.Context, o xfer.Options) (*xfer.Summary, error) {
+	t.Helper()
+	c := r.w.client(rdmatest.Faults{})
+	if r.push {
+		return c.Push(ctx, []string{r.from + "/" + r.source}, r.s.ep, "dst", o)
+	}
+	return c.Pull(ctx, r.s.ep, []string{r.source}, filepath.Join(r.to, "dst"), o)
+}
+
+// settled waits until the server is done with the last copy.
+func (r *resumed) settled(t *testing.T) {
+	t.Helper()
+	r.sessions++
+	r.s.lastEnd(t, r.sessions)
+}
+
 // copy copies the source to "dst", and waits until the server is done with it.
 func (r *resumed) copy(t *testing.T, ctx context.Context, o xfer.Options) (*xfer.Summary, error) {
 	t.Helper()
-	var sum *xfer.Summary
-	var err error
-	if r.push {
-		sum, err = r.w.client(rdmatest.Faults{}).Push(ctx, []string{r.from + "/" + r.source}, r.s.ep, "dst", o)
-	} else {
-		sum, err = r.w.client(rdmatest.Faults{}).Pull(ctx, r.s.ep, []string{r.source}, filepath.Join(r.to, "dst"), o)
-	}
-	r.sessions++
-	r.s.lastEnd(t, r.sessions)
+	sum, err := r.run(t, ctx, o)
+	r.settled(t)
 	return sum, err
 }
 
@@ -54,14 +71,25 @@ func (r *resumed) cutOff(t *testing.T, o xfer.Options, bytes int64) int64 {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	o.Tally, o.BytesPerSecond = &xfer.Tally{}, 16<<20
-	go func() {
-		for ctx.Err() == nil && o.Tally.Read().Bytes < bytes {
-			time.Sleep(time.Millisecond)
+	// Few chunks are on their way at once: at least one comes to the source's device when
+	// those bytes have arrived.
+	o.Tally, o.BytesPerSecond, o.Slots = &xfer.Tally{}, 16<<20, 4
+	ended := make(chan struct{})
+	interrupt := func(p rdmatest.Posted) bool {
+		if isPayload(p) && o.Tally.Read().Bytes >= bytes {
+			cancel()
+			if !r.push { // a server goes on until it hears of it
+				<-ended
+			}
 		}
-		cancel()
-	}()
-	if _, err := r.copy(t, ctx, o); err == nil {
+		return false
+	}
+	r.posting.Store(&interrupt)
+	_, err := r.run(t, ctx, o)
+	close(ended)
+	r.posting.Store(nil)
+	r.settled(t)
+	if err == nil {
 		t.Fatal("the copy was not cut off")
 	}
 	return o.Tally.Read().Bytes

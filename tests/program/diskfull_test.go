@@ -77,7 +77,7 @@ func TestDiskFills(t *testing.T) {
 		for i := range uint64(20) {
 			makeFile(t, filepath.Join(from, "tree", "f"+string(rune('a'+i))), 2*mib, i)
 		}
-		x := (&proxy{bytesPerSecond: 12 * mib}).start(t, s.addr())
+		x := holdsData(d, 8*mib).start(t, s.addr())
 		p := start(t, how{}, append(s.operands(d, x.addr(), "tree", "copy"), "-rl", "--transport", "tcp", "--retries", "0")...)
 		awaitPartial(t, to, p)
 		filler, err := os.Create(to + "/filler")
@@ -87,6 +87,7 @@ func TestDiskFills(t *testing.T) {
 				break
 			}
 		}
+		x.release()
 		p.wantFailure(1, `(?i)no space left`)
 		noneWrong(t, from+"/tree", to+"/copy")
 		must(t, filler.Close())

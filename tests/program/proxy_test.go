@@ -30,19 +30,26 @@ type proxy struct {
 	stall bool
 	// bytesPerSecond bounds each direction, see hurry; 0: as fast as it goes.
 	bytesPerSecond int
+	// holdAfter, where it is not 0, is after how many bytes in the direction of held, of all
+	// connections together, the rest waits for release.
+	holdAfter int64
+	held      towards
+	release   func()
 
-	mu     sync.Mutex
-	conns  []net.Conn
-	passed [2]int64
-	closed bool
-	wg     sync.WaitGroup
+	released chan struct{}
+	mu       sync.Mutex
+	conns    []net.Conn
+	passed   [2]int64
+	closed   bool
+	wg       sync.WaitGroup
 }
 
 // start begins to pass on. The test's end ends it.
 func (x *proxy) start(t testing.TB, server string) *proxy {
 	t.Helper()
 	var err error
-	x.server = server
+	x.server, x.released = server, make(chan struct{})
+	x.release = sync.OnceFunc(func() { close(x.released) })
 	if x.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
@@ -54,6 +61,7 @@ func (x *proxy) start(t testing.TB, server string) *proxy {
 func (x *proxy) addr() string { return x.listener.Addr().String() }
 
 func (x *proxy) close() {
+	x.release()
 	x.listener.Close()
 	x.mu.Lock()
 	x.closed = true
@@ -113,6 +121,7 @@ func (x *proxy) pass(to towards, from, into net.Conn) {
 		if x.spoil != nil && n > 0 {
 			pass = x.spoil(to, offset, b[:n])
 		}
+		x.hold(to)
 		_, werr := into.Write(b[:pass])
 		x.count(to, pass)
 		switch {
@@ -139,6 +148,23 @@ func (x *proxy) pass(to towards, from, into net.Conn) {
 		into.Close()
 		return
 	}
+}
+
+// hold keeps what comes waiting where enough has passed, until release.
+func (x *proxy) hold(to towards) {
+	if x.holdAfter > 0 && to == x.held && x.total(to) >= x.holdAfter {
+		<-x.released
+	}
+}
+
+// holdsData is a proxy that keeps a copy under way until release, however fast it and slow
+// the test goes: so much of the data passes before, and the rest after.
+func holdsData(d direction, after int64) *proxy {
+	x := &proxy{holdAfter: after, held: toClient}
+	if d.push {
+		x.held = toServer
+	}
+	return x
 }
 
 func (x *proxy) rate() int {

@@ -38,10 +38,11 @@ func TestDestinationGoes(t *testing.T) {
 				makeTree(t, from+"/tree", 60, 1)
 				makeFile(t, from+"/tree/a/b/big", 10*mib, 2)
 				makeFile(t, from+"/tree/zzz", mib, 3)
-				x := (&proxy{bytesPerSecond: 6 * mib}).start(t, s.addr())
+				x := holdsData(d, 4*mib).start(t, s.addr())
 				p := start(t, how{}, append(s.operands(d, x.addr(), "tree", "copy"), "-rl", "--transport", "tcp")...)
 				awaitPartial(t, to, p)
 				strike(t, to+"/copy")
+				x.release()
 				code := p.wait(launch.Slow(patience))
 				// Where it only has another name now, all may have arrived there.
 				if code != 1 && code != 3 && (code != 0 || name == "removed") {

@@ -133,7 +133,7 @@ func TestFullDiskGoesOn(t *testing.T) {
 		s := onSmallDisk(t, d, "56m")
 		from, to := s.ends(d)
 		makeFile(t, from+"/big", 40*mib, 1)
-		x := (&proxy{bytesPerSecond: 24 * mib}).start(t, s.addr())
+		x := holdsData(d, 24*mib).start(t, s.addr())
 		p := start(t, how{}, append(s.operands(d, x.addr(), "big", "copy"), "--transport", "tcp", "--retries", "0")...)
 		awaitBytes(to, 20*mib, p)
 		filler, err := os.Create(to + "/filler")
@@ -143,6 +143,7 @@ func TestFullDiskGoesOn(t *testing.T) {
 				break
 			}
 		}
+		x.release()
 		p.wantFailure(1, `(?is)no space left.*\nhint: (make room at the destination and (copy again|run the same command again)|run the same command again)`)
 		must(t, filler.Close())
 		must(t, os.Remove(to+"/filler"))

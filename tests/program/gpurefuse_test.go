@@ -1,6 +1,7 @@
 package program
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
@@ -133,21 +134,13 @@ func TestLostGPUsEndNoSession(t *testing.T) {
 	s.as = how{}
 	d := direction{push: true}
 	makeFile(t, s.here+"/file", 3*mib+1, 1)
-	makeFile(t, s.here+"/large", 24*mib, 2)
-	other := start(t, s.as, append(append(s.copyArgs(), "-v", "--bwlimit", "4M"), s.operands(d, s.via(), "large", "large")...)...)
-	for begun := time.Now(); !strings.Contains(other.stderr.String(), " slots of "); time.Sleep(10 * time.Millisecond) {
-		if time.Since(begun) > launch.Slow(20*time.Second) {
-			t.Fatal("the other session does not begin")
-		}
-	}
+	other := hold(t, 2, append(s.copyArgs(), s.url("other"))...)
+	other.connected()
 	client := start(t, s.as, append(append(s.copyArgs(), "--remote-gpu", "0"), s.operands(d, s.via(), "file", "copy")...)...)
 	client.wait(launch.Slow(20 * time.Second))
 	client.wantCode(1)
-	other.wait(launch.Slow(30 * time.Second))
-	other.wantCode(0)
-	if why := differAt(s.here+"/large", s.there+"/large"); why != "" {
-		t.Error(why)
-	}
+	other.send(3)
+	other.finish(s.there + "/other")
 	s.process.wait(launch.Slow(20 * time.Second))
 	s.process.wantCode(1)
 	s.process.wantOne(strings.Split(s.stderr.String(), "\n"), `.*\(719\); clients get host memory until no session runs, and then the server ends$`)
@@ -177,13 +170,18 @@ func (s *sides) staysLost(t *testing.T, d direction) {
 func TestHungGPU(t *testing.T) {
 	onHost(t)
 	t.Parallel()
-	s := newSidesAs(t, withGPUs(t, []string{"hang"}), tcpLink())
+	launches := t.TempDir() + "/launches"
+	s := newSidesAs(t, withGPUs(t, []string{"hang", "launches", "log=" + launches}), tcpLink())
 	d := direction{push: true}
 	from, to := s.ends(d)
 	makeFile(t, from+"/file", 3*mib+1, 1)
 	for _, gpu := range []string{"--gpu", "--remote-gpu"} {
 		p := start(t, s.as, append(append(s.copyArgs(), gpu, "0"), s.operands(d, s.via(), "file", "copy")...)...)
-		time.Sleep(time.Second) // in which it comes to the kernel, if it is not slow
+		until(t, launch.Slow(patience), func() bool {
+			text, _ := os.ReadFile(launches) // there is none before the first
+			return strings.Contains(string(text), "launch ")
+		}, func() string { return fmt.Sprintf("no kernel is launched: %s", p) })
+		must(t, os.Remove(launches)) // for the next
 		began := time.Now()
 		p.signal(syscall.SIGINT)
 		p.wait(launch.Slow(15 * time.Second))

@@ -123,7 +123,7 @@ func testDialNobody(t *testing.T, s *suite) {
 	if _, err := p.a.rail.Dial(context.Background(), addr, nil); err == nil {
 		t.Error("Dial to nobody succeeded")
 	}
-	if took := time.Since(start); took > s.scaled(11*time.Second) {
+	if took := time.Since(start); took > s.limit(11*time.Second) {
 		t.Errorf("Dial to nobody took %s", took)
 	}
 	p.listener = s.listen(t)
@@ -140,7 +140,7 @@ func testDialCancelled(t *testing.T, s *suite) {
 	if _, err := p.a.rail.Dial(ctx, p.listener.Addr(), nil); !errors.Is(err, cause) {
 		t.Errorf("Dial that was cancelled: %v", err)
 	}
-	if took := time.Since(start); took > s.scaled(time.Second) {
+	if took := time.Since(start); took > s.limit(time.Second) {
 		t.Errorf("Dial ended %s after it was begun", took)
 	}
 	cancelled, cancel2 := context.WithCancel(context.Background())

@@ -32,8 +32,7 @@ func TestFaultyWithoutFaults(t *testing.T) {
 // faultyPair connects two sides of a provider with faults.
 func faultyPair(t *testing.T, f Faults) *pair {
 	t.Helper()
-	s := &suite{Config: tcpConfig(Faulty(tcp.New(), f)), factor: 1}
-	s.AcceptDevice = s.Device
+	s := newSuite(t, tcpConfig(Faulty(tcp.New(), f)))
 	checkLeaks(t, s)
 	return s.pair(t, s.layout())
 }
@@ -199,8 +198,7 @@ func TestFailingCalls(t *testing.T) {
 func TestLoopbacksAreNotCounted(t *testing.T) {
 	var posted []Posted
 	p := Faulty(tcp.New(), Faults{Drop: func(p Posted) bool { posted = append(posted, p); return false }})
-	s := &suite{Config: tcpConfig(p), factor: 1}
-	s.AcceptDevice = s.Device
+	s := newSuite(t, tcpConfig(p))
 	l := s.layout()
 	l.cfg.Loopbacks = 1
 	both := s.unconnected(t, l)

@@ -65,7 +65,7 @@ func (c census) exceeds(before census) string {
 func checkLeaks(t *testing.T, s *suite) {
 	before := takeCensus(t)
 	t.Cleanup(func() {
-		deadline := time.Now().Add(s.scaled(2 * time.Second))
+		deadline := time.Now().Add(s.limit(2 * time.Second))
 		for {
 			grown := takeCensus(t).exceeds(before)
 			if grown == "" {

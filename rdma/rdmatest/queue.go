@@ -150,7 +150,7 @@ func testWaitCancelled(t *testing.T, s *suite) {
 	if n, err := p.a.rail.Wait(ctx, p.a.out); n != 0 || !errors.Is(err, cause) {
 		t.Errorf("Wait with a cancelled context: %d, %v", n, err)
 	}
-	if took := time.Since(start); took > s.scaled(time.Second) {
+	if took := time.Since(start); took > s.limit(time.Second) {
 		t.Errorf("Wait ended %s after it was cancelled", took)
 	}
 	p.b.post(send([]byte("after")))

@@ -26,8 +26,8 @@ import (
 	"gdrcp/rdma"
 )
 
-// TimeFactorEnv names the environment variable that multiplies every timeout
-// of the suite, for slow machines.
+// TimeFactorEnv names the environment variable that multiplies every pause and
+// limit of the suite, for slow machines.
 const TimeFactorEnv = "GDRCP_TEST_TIME_FACTOR"
 
 // Config says what to test. Provider, Device and ListenAddr are needed.
@@ -46,7 +46,8 @@ type Config struct {
 	// ManyWRs is how many small work requests are "many"; 0 means 20,000, and 5,000
 	// with -short.
 	ManyWRs int
-	// TimeFactor multiplies every timeout; 0 means that of TimeFactorEnv, or 1.
+	// TimeFactor multiplies every pause and limit; 0 means that of TimeFactorEnv, or 1 for
+	// pauses, and MachineFactor at least for limits.
 	TimeFactor float64
 
 	// ImmKind is the kind that Conn.ImmKind must return without ForceImmSend;
@@ -89,7 +90,7 @@ const (
 // suite is one Run.
 type suite struct {
 	Config
-	factor float64
+	factor, limitFactor float64
 }
 
 // testCase is one subtest of the suite.
@@ -108,9 +109,10 @@ func Run(t *testing.T, cfg Config) {
 }
 
 func newSuite(t *testing.T, cfg Config) *suite {
-	s := &suite{Config: cfg, factor: cfg.TimeFactor}
+	s := &suite{Config: cfg, factor: cfg.TimeFactor, limitFactor: cfg.TimeFactor}
 	if s.factor == 0 {
 		s.factor = envTimeFactor(t)
+		s.limitFactor = max(s.factor, MachineFactor)
 	}
 	if s.AcceptDevice == "" {
 		s.AcceptDevice = s.Device
@@ -148,13 +150,19 @@ func envTimeFactor(t *testing.T) float64 {
 	return factor
 }
 
-// scaled returns d multiplied by the time factor.
+// scaled returns a pause, or a limit that something wrong comes near, multiplied by the
+// time factor.
 func (s *suite) scaled(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * s.factor)
 }
 
+// limit widens a limit that only a failure comes near, see Stretch.
+func (s *suite) limit(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * s.limitFactor)
+}
+
 // patience is the time within which an expected event must happen.
-func (s *suite) patience() time.Duration { return s.scaled(10 * time.Second) }
+func (s *suite) patience() time.Duration { return s.limit(10 * time.Second) }
 
 // railConfig is the configuration of cases that set no other.
 func (s *suite) railConfig() rdma.RailConfig {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"gdrcp/rdma"
+	"gdrcp/rdma/rdmatest"
 )
 
 // victim is a Conn whose peer is a bare socket.
@@ -64,7 +65,7 @@ func dialRaw(t *testing.T, l rdma.Listener) *net.TCPConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { sock.Close() })
-	if err := sock.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := sock.SetDeadline(time.Now().Add(rdmatest.Stretch(20 * time.Second))); err != nil {
 		t.Fatal(err)
 	}
 	return sock
@@ -73,7 +74,7 @@ func dialRaw(t *testing.T, l rdma.Listener) *net.TCPConn {
 // next returns the next completion.
 func (v *victim) next(t *testing.T) rdma.Completion {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Stretch(connectTimeout))
 	defer cancel()
 	out := make([]rdma.Completion, 1)
 	if _, err := v.rail.Wait(ctx, out); err != nil {
@@ -235,7 +236,7 @@ func TestStalledPayload(t *testing.T) {
 	if _, err := v.raw.Write(append(encoded(f), 1, 2, 3)); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(5 * time.Second); v.mr.(*region).state.Load() == 0; {
+	for deadline := time.Now().Add(rdmatest.Stretch(connectTimeout)); v.mr.(*region).state.Load() == 0; {
 		if time.Now().After(deadline) {
 			t.Fatal("the payload does not begin")
 		}

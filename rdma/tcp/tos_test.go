@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/rdma"
+	"gdrcp/rdma/rdmatest"
 )
 
 // packets is a socket that gets no packets before ofPort (packet(7)).
@@ -118,7 +119,7 @@ func TestTypeOfService(t *testing.T) {
 			seen, want := map[bool]int{}, map[bool]int{true: dials, false: accepts} // by whether the dialler sent it
 			const each = 4                                                          // every packet leaves and comes
 			buf := make([]byte, 1<<17)
-			for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline) && (seen[true] < each || seen[false] < each); {
+			for deadline := time.Now().Add(rdmatest.Stretch(connectTimeout)); time.Now().Before(deadline) && (seen[true] < each || seen[false] < each); {
 				n, _, err := unix.Recvfrom(fd, buf, 0)
 				if err != nil {
 					continue

@@ -11,10 +11,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gdrcp/tests/launch"
 )
 
 // patience is how long one copy may take on a busy machine.
-const patience = time.Minute
+var patience = launch.Slow(time.Minute)
 
 // result is what a run of the program came to.
 type result struct {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gdrcp/tests/launch"
 )
 
 // sshd insists on being started by its full path (sshd(8)).
@@ -32,14 +34,23 @@ type host struct {
 func newHost(t *testing.T, name string, install func(t *testing.T, dir string)) *host {
 	t.Helper()
 	dir := t.TempDir()
-	h := &host{name: name, port: freePort(t), path: filepath.Join(dir, "bin"), home: filepath.Join(dir, "home"), cache: filepath.Join(dir, "home", "cache")}
+	h := &host{name: name, path: filepath.Join(dir, "bin"), home: filepath.Join(dir, "home"), cache: filepath.Join(dir, "home", "cache")}
 	for _, d := range []string{h.path, h.home, h.cache} {
 		if err := os.Mkdir(d, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	install(t, h.path)
-	config := filepath.Join(dir, "sshd_config")
+	for !h.listens(t, filepath.Join(dir, "sshd_config")) {
+	}
+	return h
+}
+
+// listens starts the sshd at a port that was free, and is false where somebody else has
+// taken that meanwhile.
+func (h *host) listens(t *testing.T, config string) bool {
+	t.Helper()
+	h.port = freePort(t)
 	write(t, config, fmt.Sprintf(`Port %d
 ListenAddress 127.0.0.1
 HostKey %s
@@ -53,27 +64,36 @@ PermitRootLogin prohibit-password
 MaxStartups 100
 SetEnv PATH=%s:/usr/bin:/bin HOME=%s XDG_CACHE_HOME=%s
 `, h.port, filepath.Join(keys, "host"), filepath.Join(keys, "user.pub"), h.path, h.home, h.cache))
-	log := &strings.Builder{}
+	log := &launch.Output{}
 	daemon := exec.Command(sshd, "-D", "-e", "-f", config)
 	daemon.Stderr = log
 	if err := daemon.Start(); err != nil {
 		t.Fatal(err)
 	}
+	ended := make(chan struct{})
+	go func() {
+		_ = daemon.Wait() // what it wrote says why it ended
+		close(ended)
+	}()
 	t.Cleanup(func() {
-		_ = daemon.Process.Kill()
-		_ = daemon.Wait()
+		_ = daemon.Process.Kill() // it may have ended
+		<-ended
 		if t.Failed() {
-			t.Logf("the sshd of %s wrote:\n%s", name, log)
+			t.Logf("the sshd of %s wrote:\n%s", h.name, log)
 		}
 	})
-	within(t, 10*time.Second, "sshd listens", func() bool {
-		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", h.port))
-		if err == nil {
-			c.Close()
+	taken := false
+	within(t, launch.Slow(10*time.Second), "sshd listens", func() bool {
+		select {
+		case <-ended:
+			if taken = strings.Contains(log.String(), "Address already in use"); !taken {
+				t.Fatalf("sshd ended: %s", log)
+			}
+		default:
 		}
-		return err == nil
+		return taken || strings.Contains(log.String(), fmt.Sprintf("Server listening on 127.0.0.1 port %d.", h.port))
 	})
-	return h
+	return !taken
 }
 
 // program installs the program under test.

@@ -101,10 +101,10 @@ func TestReloadWithAnotherDirectory(t *testing.T) {
 	c := newAccess(t)
 	roots := map[string]string{"same": c.add(t, "same"), "other": c.add(t, "other")}
 	s := serveAccess(t, nil, "--access-file", c.file)
-	ends := make(map[string]<-chan error)
+	ends, goOn := make(map[string]<-chan error), make(chan struct{})
 	for id, root := range roots {
 		makeFiles(t, root, map[string]string{"large": strings.Repeat("x", 4<<20)})
-		ends[id] = pullSlowly(t, c, s, id)
+		ends[id] = pullWhenTold(t, c, s, id, goOn)
 	}
 	if err := os.Rename(roots["other"], roots["other"]+".old"); err != nil {
 		t.Fatal(err)
@@ -121,6 +121,7 @@ func TestReloadWithAnotherDirectory(t *testing.T) {
 			t.Errorf("%s: %q", id, got)
 		}
 	}
+	close(goOn)
 	if err := <-ends["other"]; err == nil || !strings.Contains(err.Error(), "the key is not valid any more, or opens something else now") {
 		t.Errorf("the session of the other directory: %v", err)
 	}
@@ -129,9 +130,10 @@ func TestReloadWithAnotherDirectory(t *testing.T) {
 	}
 }
 
-// pullSlowly copies the file "large" in two seconds, and returns when that has
-// begun.
-func pullSlowly(t *testing.T, c *accessCase, s *accessServer, id string) <-chan error {
+// pullWhenTold begins a session that copies the file "large", and returns when the
+// server has it. The copy is made once goOn is closed, so that it is under way until then
+// whatever the machine does besides.
+func pullWhenTold(t *testing.T, c *accessCase, s *accessServer, id string, goOn <-chan struct{}) <-chan error {
 	t.Helper()
 	key, err := trust.ReadKeyFile(c.key(id))
 	if err != nil {
@@ -140,9 +142,14 @@ func pullSlowly(t *testing.T, c *accessCase, s *accessServer, id string) <-chan 
 	ep := endpointOf(t, &testServer{addr: s.addr})
 	ep.Key = key
 	begun, end, to := make(chan struct{}), make(chan error, 1), t.TempDir()
-	o := xfer.Options{Transport: "tcp", BytesPerSecond: 2 << 20, Report: func(e xfer.Event) {
-		if e.Kind == xfer.EventConnected {
-			close(begun)
+	o := xfer.Options{Transport: "tcp", Report: func(e xfer.Event) {
+		if e.Kind != xfer.EventConnected {
+			return
+		}
+		close(begun)
+		select {
+		case <-goOn:
+		case <-t.Context().Done(): // the test failed before
 		}
 	}}
 	go func() {

@@ -182,7 +182,8 @@ func TestInterruptedCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	url := "rdma://" + waitFor(t, serverErrs, servingLine)[1] + "/huge"
-	client, errs := process(t, "--transport", "tcp", "-v", dir+"/huge", url)
+	// So slowly that it is under way when both get their signals.
+	client, errs := process(t, "--transport", "tcp", "--bwlimit", "4M", "-v", dir+"/huge", url)
 	if err := client.Start(); err != nil {
 		t.Fatal(err)
 	}

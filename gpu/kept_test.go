@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -93,9 +94,10 @@ func TestIdleGPUIsGivenBack(t *testing.T) {
 }
 
 // A user who comes before the time is over has all the time, whoever came before.
-func TestUserEndsIdleTime(t *testing.T) {
+func TestUserEndsIdleTime(t *testing.T) { synctest.Test(t, testUserEndsIdleTime) }
+
+func testUserEndsIdleTime(t *testing.T) {
 	d, told := made(t)
-	d.idleTime = 300 * time.Millisecond
 	if err := hashes(t.Context(), d, 0); err != nil {
 		t.Fatal(err)
 	}

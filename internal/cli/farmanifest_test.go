@@ -162,6 +162,9 @@ func TestManifestAtAnotherHostFails(t *testing.T) {
 // beFalse makes the test binary a far end that answers an audit as its value says.
 const beFalse = "GDRCP_TEST_BE_FALSE"
 
+// slowUntil, with a file's name behind it, has it tell how far it is until there is one.
+const slowUntil = "slow until "
+
 // falseAuditor is such a far end.
 func falseAuditor(how string) int {
 	ctx := context.Background()
@@ -184,6 +187,18 @@ func falseAuditor(how string) int {
 	const good = "gdrcp-manifest 1 xxh3 1048576\nd 0755 0.000000000 .\n"
 	say := func(what string) { _, _ = io.WriteString(talk.Manifest(), what) }
 	all := &remote.Audited{Files: 1, Dirs: 1, Bytes: 1}
+	read := func(i int) {
+		_ = talk.HasRead(remote.Tally{Bytes: int64(i+1) << 20, TotalBytes: 2000 << 20, Files: int64(i), TotalKnown: true})
+		time.Sleep(100 * time.Millisecond)
+	}
+	if file, ok := strings.CutPrefix(how, slowUntil); ok {
+		for i := range 1000 { // more than a minute, in which nothing needs to hang
+			if _, err := os.Lstat(file); err == nil {
+				break
+			}
+			read(i)
+		}
+	}
 	switch how {
 	case "truncated":
 		say(good)
@@ -205,8 +220,7 @@ func falseAuditor(how string) int {
 		return 0
 	case "slow":
 		for i := range 12 {
-			_ = talk.HasRead(remote.Tally{Bytes: int64(i+1) << 20, TotalBytes: 20 << 20, Files: int64(i), TotalKnown: true})
-			time.Sleep(100 * time.Millisecond)
+			read(i)
 		}
 	case "finding":
 		_ = talk.Found(&remote.Finding{Kind: "good", Path: []byte("a")})

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -38,6 +40,24 @@ func frames(t *testing.T, screen string, columns int) []string {
 		}
 	}
 	return shown
+}
+
+// shows returns the parts of the frames on a screen that match.
+func shows(screen *buffer, frame *regexp.Regexp) (all [][]string) {
+	for _, f := range strings.FieldsFunc(screen.String(), func(r rune) bool { return r == '\r' || r == '\n' }) {
+		if m := frame.FindStringSubmatch(f); m != nil && len(f) < 100 {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// awaitFrames waits until so many frames have matched: they are drawn by the clock, and
+// fewer of them where the machine is busy. It gives up when a test may well fail.
+func awaitFrames(screen *buffer, frame *regexp.Regexp, n int) {
+	for end := time.Now().Add(time.Minute); len(shows(screen, frame)) < n && time.Now().Before(end); {
+		time.Sleep(redrawEvery / 4)
+	}
 }
 
 // A copy on a terminal of any width draws its progress in one line, which shows
@@ -114,6 +134,20 @@ func TestNoProgressWhileSSHAsks(t *testing.T) {
 	}
 }
 
+// streamClock is a frame of a copy of which the total is not known; its parts are the
+// minutes and seconds of the clock.
+var streamClock = regexp.MustCompile(`^[\d.]+ MiB  [\d.]+ [KM]iB/s  \d files?  (\d+):(\d\d) so far *$`)
+
+// clocks are the times that the frames of such a copy show, in seconds.
+func clocks(screen *buffer) (all []int) {
+	for _, m := range shows(screen, streamClock) {
+		minutes, _ := strconv.Atoi(m[1])
+		seconds, _ := strconv.Atoi(m[2])
+		all = append(all, 60*minutes+seconds)
+	}
+	return all
+}
+
 // While a total is not known the rate is one, and the clock goes on.
 func TestProgressOfAStream(t *testing.T) {
 	s := startServer(t)
@@ -122,16 +156,19 @@ func TestProgressOfAStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
+	tty, screen := openTerminal(t)
+	const drawn, seconds = 5, 2
 	go func() {
 		defer w.Close()
-		for range 40 {
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(60 * time.Millisecond) {
 			if _, err := w.Write(make([]byte, 128<<10)); err != nil {
 				return
 			}
-			time.Sleep(60 * time.Millisecond)
+			if shown := clocks(screen); len(shown) >= drawn && shown[len(shown)-1] >= seconds {
+				return // a busy machine takes longer for them
+			}
 		}
 	}()
-	tty, screen := openTerminal(t)
 	p, _, _ := newProgram()
 	p.stderr = tty
 	p.input = func() (*chunker.Pipe, error) { return chunker.NewInput(int(r.Fd()), "standard input") }
@@ -139,22 +176,14 @@ func TestProgressOfAStream(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	waitFor(t, screen, regexp.MustCompile(`copied 1 file.*\r\n$`))
-	line := regexp.MustCompile(`^[\d.]+ MiB  [\d.]+ [KM]iB/s  \d files?  0:0(\d) so far$`)
-	last, n := "", 0
-	for _, f := range frames(t, screen.String(), 100) {
-		m := line.FindStringSubmatch(f)
-		if m == nil {
-			continue
-		}
-		n++
-		if m[1] < last {
-			t.Errorf("the clock went back to %s from %s", m[1], last)
-		}
-		last = m[1]
+	shown := clocks(screen)
+	if !slices.IsSorted(shown) {
+		t.Errorf("the clock went back: %d", shown)
 	}
-	if n < 5 || last < "2" {
-		t.Errorf("%d frames, the last after %q s, in %q", n, last, screen)
+	if len(shown) < drawn || shown[len(shown)-1] < seconds {
+		t.Errorf("the frames show %d s, in %q", shown, screen)
 	}
+	frames(t, screen.String(), 100) // of which each is a good one
 	if strings.Contains(screen.String(), "TiB") || strings.Contains(screen.String(), "GiB") {
 		t.Errorf("too fast: %q", screen)
 	}
@@ -171,6 +200,7 @@ func TestProgressOfManifests(t *testing.T) {
 	makeFiles(t, dir, files)
 	text := gdrcp(t, "manifest", "create", dir+"/t").want(t, exitOK).out
 	half := strings.Index(text, "file-1500")
+	seen := dir + "/seen"
 	for name, c := range map[string]struct {
 		args  []string
 		frame string // of its line
@@ -179,7 +209,7 @@ func TestProgressOfManifests(t *testing.T) {
 		"create":            {[]string{"create", dir + "/t"}, `KiB  .* files? `, `manifest of 3000 files`},
 		"create --progress": {[]string{"create", "--progress", dir + "/t"}, `KiB  .* files? `, `manifest of 3000 files`},
 		"verify":            {[]string{"verify", "--progress", "-", dir + "/t"}, `KiB  .* files? `, `verified 3000 files`},
-		"at another host":   {append(append([]string{"create", "-o", dir + "/none"}, overShellWith(t, beFalse+"=slow")...), "h:/t"), `^ *\d+%  `, `gdrcp: h: `},
+		"at another host":   {append(append([]string{"create", "-o", dir + "/none"}, overShellWith(t, beFalse+"='"+slowUntil+seen+"'")...), "h:/t"), `^ *\d+%  `, `gdrcp: h: `},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rdmatest.SkipUnlessPicked(t)
@@ -191,14 +221,25 @@ func TestProgressOfManifests(t *testing.T) {
 			defer in.Close()
 			taken, out := io.Pipe()
 			p.stdin, p.stdout = in, out
-			go func() { // slowly
+			// Whoever it works with goes on when it has shown so many.
+			const drawn = 3
+			frame := regexp.MustCompile(c.frame)
+			shown := make(chan struct{})
+			go func() {
+				awaitFrames(screen, frame, drawn)
+				if name == "at another host" {
+					_ = os.WriteFile(seen, nil, 0o600)
+				}
+				close(shown)
+			}()
+			go func() {
 				_, _ = io.WriteString(given, text[:half])
-				time.Sleep(time.Second)
+				<-shown
 				_, _ = io.WriteString(given, text[half:])
 				given.Close()
 			}()
 			go func() {
-				time.Sleep(time.Second)
+				<-shown
 				_, _ = io.Copy(io.Discard, taken)
 			}()
 			_ = p.run(t.Context(), append([]string{"gdrcp", "manifest"}, c.args...))
@@ -207,13 +248,7 @@ func TestProgressOfManifests(t *testing.T) {
 			if strings.Count(screen.String(), "\n") != 1 {
 				t.Errorf("more lines than the last one: %q", screen)
 			}
-			n := 0
-			for _, f := range strings.FieldsFunc(screen.String(), func(r rune) bool { return r == '\r' || r == '\n' }) {
-				if regexp.MustCompile(c.frame).MatchString(f) && len(f) < 100 {
-					n++
-				}
-			}
-			if n < 3 {
+			if n := len(shows(screen, frame)); n < drawn {
 				t.Errorf("%d frames in %q", n, screen)
 			}
 		})

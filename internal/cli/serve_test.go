@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"net"
 	"net/netip"
 	"os"
 	"regexp"
@@ -15,6 +14,7 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
 	"gdrcp/xfer"
 )
@@ -165,12 +165,7 @@ func TestServerStopsDuringACopy(t *testing.T) {
 }
 
 func TestNobodyListens(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	url := "rdma://" + l.Addr().String() + "/x"
-	l.Close()
+	url := "rdma://" + rdmatest.DeafAddr(t).String() + "/x"
 	r := gdrcp(t, url, t.TempDir()).want(t, exitError)
 	if !strings.Contains(r.err, "connection refused\nhint: is gdrcp serve running there?") {
 		t.Errorf("it wrote %q", r.err)

@@ -68,8 +68,9 @@ func TestInnerRootIsNotReplaced(t *testing.T) {
 	// A directory is a directory again.
 	makeFiles(t, link, map[string]string{"y/inner/name": "anew"})
 	gdrcp(t, "-r", "--delete", "--key-file", c.key("outer"), link+"/y/.", s.url("x/")).want(t, exitOK)
-	waitFor(t, s.errs, regexp.MustCompile(`outer@\S+ push "/x/": `)) // the client does not wait for this line
-	s.reload(t, warning+"\n$")
+	if told := s.reload(t, warning+"\n"); strings.Contains(told, "opens nothing") {
+		t.Errorf("it wrote %q", told)
+	}
 	gdrcp(t, "--key-file", c.key("inner"), s.url("name"), got).want(t, exitOK)
 	if files := listFiles(t, got); files["name"] != "anew" {
 		t.Errorf("the inner key reads %v", files)

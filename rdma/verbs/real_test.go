@@ -244,12 +244,11 @@ func dialStranger(t *testing.T, p *Provider, g target, rping string) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	for range 100 {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		_, err = r.Dial(context.Background(), netip.MustParseAddrPort(g.addr.String()+":"+port), nil)
 		if !errors.Is(err, syscall.ECONNREFUSED) {
-			break
+			break // else it does not listen yet
 		}
-		time.Sleep(50 * time.Millisecond) // it does not listen yet
 	}
 	if !errors.Is(err, rdma.ErrNotGdrcp) {
 		t.Errorf("dial a stranger: %v", err)
@@ -306,13 +305,14 @@ func loseDevice(t *testing.T, kind, dev, netdev string) {
 	if err := sendAndReceive(l); err != nil {
 		t.Fatal(err)
 	}
-	// They end when this process has.
-	for _, args := range [][]string{{"rdma", "link", "del", dev}, {"ip", "link", "del", netdev}} {
+	begin := func(args ...string) { // it ends when this process has
+		t.Helper()
 		if err := exec.Command(args[0], args[1:]...).Start(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(100 * time.Millisecond)
 	}
+	begin("rdma", "link", "del", dev)
+	defer begin("ip", "link", "del", netdev) // not before the device goes: it would go for that
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	out := make([]rdma.Completion, 4)

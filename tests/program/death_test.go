@@ -28,8 +28,8 @@ func (s *sides) slowDown(t *testing.T) string {
 	if s.link.transport == "verbs" {
 		return s.via()
 	}
-	x := &proxy{bytesPerSecond: 6 << 20}
-	return x.start(t, s.addr()).addr()
+	s.slow = (&proxy{bytesPerSecond: 6 << 20}).start(t, s.addr())
+	return s.slow.addr()
 }
 
 // event is something that ends a copy.

@@ -310,6 +310,7 @@ type sides struct {
 	here, there string
 	as          how      // both are started
 	options     []string // of every copy
+	slow        *proxy   // that of the last slowDown, or nil
 }
 
 func newSides(t testing.TB, l link, extra ...string) *sides {

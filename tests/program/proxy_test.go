@@ -90,7 +90,10 @@ func (x *proxy) accept() {
 		if err != nil {
 			return
 		}
-		server, err := net.Dial("tcp", x.server)
+		x.mu.Lock()
+		to := x.server
+		x.mu.Unlock()
+		server, err := net.Dial("tcp", to)
 		if err != nil {
 			client.Close()
 			continue
@@ -148,6 +151,13 @@ func (x *proxy) pass(to towards, from, into net.Conn) {
 		into.Close()
 		return
 	}
+}
+
+// lead has connections that come from now on go to another server.
+func (x *proxy) lead(server string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.server = server
 }
 
 // hold keeps what comes waiting where enough has passed, until release.

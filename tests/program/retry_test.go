@@ -14,9 +14,15 @@ import (
 	"gdrcp/tests/launch"
 )
 
-// again starts the server anew, at the port that it had.
+// again starts the server anew, for a client that reaches it by slowDown: at the port that
+// it had, or where that is not this test's own by now, at another one behind the proxy.
 func (s *sides) again(t *testing.T) {
 	t.Helper()
+	if s.slow != nil {
+		s.server = serveAs(t, s.as, s.link, s.there)
+		s.slow.lead(s.addr())
+		return
+	}
 	s.server = serveAs(t, s.as, s.link, s.there, "--listen", fmt.Sprintf("0.0.0.0:%d", s.port))
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -239,28 +240,28 @@ func TestKeptLater(t *testing.T) {
 	w, src := tcpWay(t), t.TempDir()
 	at(t, src+"/big", strings.Repeat("new", 1<<20), time.Unix(1_500_000_000, 0))
 	write(t, src+"/small", []byte("small"))
-	// About a second for the other to come.
-	slow := xfer.Options{BytesPerSecond: 2 << 20}
-	for name, set := range map[string]func(o *xfer.Options){
-		"--ignore-existing": func(o *xfer.Options) { o.IgnoreExisting = true },
-		"--update":          func(o *xfer.Options) { o.Update = true },
-	} {
+	for name, o := range map[string]xfer.Options{"--ignore-existing": {IgnoreExisting: true}, "--update": {Update: true}} {
 		t.Run(name, func(t *testing.T) {
-			o := slow
-			set(&o)
-			var other sync.WaitGroup
-			contentsInto(t, w, src, o, func(dst string) {
-				other.Go(func() {
-					for t.Context().Err() == nil {
-						if under, err := filepath.Glob(dst + "/.gdrcp-*"); err == nil && len(under) > 0 {
-							break
-						}
-						time.Sleep(time.Millisecond)
-					}
-					_ = os.WriteFile(dst+"/big", []byte("mine"), 0o644)
-				})
-			}, func(t *testing.T, dst string, sum *xfer.Summary, l *told) {
-				other.Wait()
+			// The source's device lets the second chunk go when the other file has come, and
+			// that comes when the first chunk has arrived.
+			var posted atomic.Int64
+			var into string
+			w := w
+			w.provider = rdmatest.Faulty(w.provider, rdmatest.Faults{Stall: func(p rdmatest.Posted) bool {
+				if !isPayload(p) || posted.Add(1) != 2 {
+					return false
+				}
+				for under := []string(nil); len(under) == 0 && t.Context().Err() == nil; time.Sleep(time.Millisecond) {
+					under, _ = filepath.Glob(into + "/.gdrcp-*")
+				}
+				_ = os.WriteFile(into+"/big", []byte("mine"), 0o644) // which is looked at below
+				return false
+			}})
+			fill := func(dst string) {
+				posted.Store(0)
+				into = dst
+			}
+			contentsInto(t, w, src, o, fill, func(t *testing.T, dst string, sum *xfer.Summary, l *told) {
 				if got, err := content(dst + "/big"); got != "mine" {
 					t.Errorf("it is %.10q, %v", got, err)
 				}

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer"
@@ -87,22 +87,27 @@ func TestCopyGrowingWhileRead(t *testing.T) { over(t, testCopyGrowingWhileRead) 
 func testCopyGrowingWhileRead(t *testing.T, w way) {
 	xfer.OnHost(t)
 	for _, push := range []bool{true, false} {
+		// It grows as the source's device is given the second chunk: more than the slots hold
+		// is still to be read then.
+		var src, dst string
+		var posted atomic.Int64
+		appended := make(chan error, 1)
+		w := w
+		w.provider = rdmatest.Faulty(w.provider, rdmatest.Faults{Stall: func(p rdmatest.Posted) bool {
+			if isPayload(p) && posted.Add(1) == 2 {
+				appended <- appendTo(src, "more")
+			}
+			return false
+		}})
 		s, here := serve(t, w), t.TempDir()
 		was := bytes.Repeat([]byte("0123456789abcde\n"), 8<<20/16)
-		src, dst := filepath.Join(here, "log"), filepath.Join(s.root, "copy")
+		src, dst = filepath.Join(here, "log"), filepath.Join(s.root, "copy")
 		if !push {
 			src, dst = filepath.Join(s.root, "log"), filepath.Join(here, "copy")
 		}
 		write(t, src, was)
 		o := w.options(t)
-		o.CopyGrowing, o.BytesPerSecond, o.Slots, o.Tally = true, 8<<20, 2, &xfer.Tally{}
-		appended := make(chan error, 1)
-		go func() {
-			for o.Tally.Read().Bytes == 0 && t.Context().Err() == nil {
-				time.Sleep(time.Millisecond)
-			}
-			appended <- appendTo(src, "more")
-		}()
+		o.CopyGrowing, o.Slots = true, 2
 		var sum *xfer.Summary
 		var err error
 		if push {

@@ -53,15 +53,21 @@ func TestCostBesideAnother(t *testing.T) {
 	w := tcpWay(t)
 	s, src := serve(t, w), filepath.Join(t.TempDir(), "file")
 	write(t, src, randomBytes(t, 4<<20))
-	slow := w.options(t)
-	slow.BytesPerSecond, slow.Slots = 1<<20, 2 // the quick one is to begin and end meanwhile
+	// The slow copy goes on when the quick one, which begins meanwhile, has ended.
+	in, ended := newStream(), make(chan struct{})
+	go func() {
+		_, _ = in.PipeWriter.Write(make([]byte, 2<<20))
+		<-ended
+		_, _ = in.PipeWriter.Write(make([]byte, 2<<20))
+		in.PipeWriter.Close()
+	}()
 	type result struct {
 		sum *xfer.Summary
 		err error
 	}
 	done := make(chan result, 1)
 	go func() {
-		sum, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, s.ep, "slow", slow)
+		sum, err := w.client(rdmatest.Faults{}).PushStream(t.Context(), in, s.ep, "slow", w.streamOptions(t))
 		done <- result{sum, err}
 	}()
 	for s.server.Totals().Sum.WireBytes == 0 {
@@ -74,6 +80,7 @@ func TestCostBesideAnother(t *testing.T) {
 	if _, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, s.ep, "quick", w.options(t)); err != nil {
 		t.Fatal(err)
 	}
+	close(ended)
 	r := <-done
 	if r.err != nil {
 		t.Fatal(r.err)

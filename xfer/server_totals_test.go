@@ -2,6 +2,7 @@ package xfer_test
 
 import (
 	"errors"
+	"io"
 	"path/filepath"
 	"testing"
 	"time"
@@ -26,11 +27,19 @@ func testServerTotals(t *testing.T, w way) {
 	if got := s.server.Totals(); got.Ended != 1 || len(got.Running) != 0 || got.Sum.Bytes != size || got.Sum.Files != 1 || got.Sum.TotalBytes != size || !got.Sum.TotalKnown {
 		t.Errorf("after a push of %d bytes %+v", size, got)
 	}
-	o.BytesPerSecond, o.Slots = 4<<20, 2
-	done := make(chan error, 1)
+	o = w.streamOptions(t)
+	o.Slots = 2
+	// The copy cannot end before its reader goes on.
+	done, out, looked := make(chan error, 1), newStream(), make(chan struct{})
 	go func() {
-		_, err := w.client(rdmatest.Faults{}).Pull(t.Context(), s.ep, []string{"first"}, filepath.Join(t.TempDir(), "back"), o)
+		_, err := w.client(rdmatest.Faults{}).PullStream(t.Context(), s.ep, "first", out, o)
+		out.PipeWriter.Close()
 		done <- err
+	}()
+	go func() {
+		_, _ = io.CopyN(io.Discard, out.PipeReader, size/2)
+		<-looked
+		_, _ = io.Copy(io.Discard, out.PipeReader)
 	}()
 	var during xfer.Totals
 	for {
@@ -43,6 +52,7 @@ func testServerTotals(t *testing.T, w way) {
 			break
 		}
 	}
+	close(looked)
 	if run := during.Running[0]; run.Peer == "" || run.Bytes > size || during.Sum.Bytes != size+run.Bytes || during.Ended != 1 {
 		t.Errorf("during a pull %+v", during)
 	}

@@ -152,13 +152,10 @@ func TestServeRefusals(t *testing.T) {
 // TestNoServer: nobody is there.
 func TestNoServer(t *testing.T) {
 	onHost(t)
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	closed.Close()
 	dir := t.TempDir()
 	write(t, dir+"/file", "content")
 	for _, c := range []struct{ name, host, pattern string }{
-		{"refused", closed.Addr().String(), `(?s)refused.*hint: .*serve`},
+		{"refused", rdmatest.DeafAddr(t).String(), `(?s)refused.*hint: .*serve`},
 		{"a name that nobody has", "no-such-host.invalid:7473", `no-such-host\.invalid`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -194,7 +194,7 @@ func TestNothingDeletedAfterAnErrorOfReading(t *testing.T) {
 				return err
 			}
 			// Deletion begins when all entries have ended, of which the source may hear first.
-			waited, cancel := context.WithTimeout(ctx, 10*time.Second)
+			waited, cancel := context.WithTimeout(ctx, rdmatest.Stretch(10*time.Second))
 			defer cancel()
 			told := false
 			for upto := uint64(0); upto < 2 || !told; {

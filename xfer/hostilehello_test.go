@@ -16,6 +16,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/gpu"
+	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
@@ -39,7 +40,7 @@ func (b *books) note(l Load) {
 // balanced waits until no session is left, and then nothing may be booked.
 func (b *books) balanced(t *testing.T, v *Server) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(rdmatest.Stretch(2 * AbortWait)); ; time.Sleep(time.Millisecond) {
 		memory := v.door.BookedBytes()
 		b.mu.Lock()
 		now, lowest := b.now, b.lowest

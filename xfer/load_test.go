@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer"
 )
 
@@ -34,11 +35,10 @@ func TestLoad(t *testing.T) {
 		defer mu.Unlock()
 		return slices.Clone(loads)
 	}
-	for range 500 {
+	for end := time.Now().Add(rdmatest.Stretch(xfer.AbortWait)); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if l := told(); l[len(l)-1] == (xfer.Load{}) {
 			break
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 	want := []xfer.Load{{Sessions: 1, Slots: 3}, {Sessions: 1, Slots: 3, CodecBytes: 1 << 20}, {Sessions: 1, Slots: 3}, {}}
 	if got := told(); !slices.Equal(got, want) {

@@ -14,6 +14,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/internal/filter"
+	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sync/errgroup"
@@ -343,7 +344,7 @@ func TestGrantIsUsedOnce(t *testing.T) {
 			if !strings.Contains(fmt.Sprint(err), errSuperseded.Error()) {
 				t.Errorf("the session that hung: %v", err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(rdmatest.Stretch(2 * AbortWait)):
 			t.Error("the session that hung goes on")
 		}
 	})

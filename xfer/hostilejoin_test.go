@@ -41,13 +41,17 @@ type intruder struct {
 	ends  chan SessionEnd
 	// tokens counts the good ones of first queue pairs.
 	tokens atomic.Int64
+	// sessions is how many the server has, those included that are granted and not begun.
+	sessions atomic.Int64
 }
 
 func newIntruder(t *testing.T, w hostileWay) *intruder {
 	i := &intruder{T: t, w: w, rails: &openings{Provider: w.provider}}
 	served := w
 	served.provider = i.rails
-	_, i.addr, i.ends = served.serve(t)
+	_, i.addr, i.ends = served.serve(t, func(c *ServerConfig) {
+		c.Load = func(l Load) { i.sessions.Store(int64(l.Sessions)) }
+	})
 	return i
 }
 
@@ -97,13 +101,17 @@ func (i *intruder) join(id [16]byte, l trust.Lane, token [trust.TokenBytes]byte)
 // be about to take.
 func (i *intruder) joinNext(id [16]byte, l trust.Lane, token [trust.TokenBytes]byte) (err error) {
 	i.Helper()
-	for range 100 {
+	for end := i.patience(); time.Now().Before(end); time.Sleep(i.w.slow * 10 * time.Millisecond) {
 		if err = i.join(id, l, token); err == nil {
 			return nil
 		}
-		time.Sleep(i.w.slow * 10 * time.Millisecond)
 	}
 	return err
+}
+
+// patience is until when a server takes up what was said to it.
+func (i *intruder) patience() time.Time {
+	return time.Now().Add(rdmatest.Stretch(i.w.slow * 5 * time.Second))
 }
 
 // A token admits one queue pair, once, while its session lives; whatever else is
@@ -201,8 +209,13 @@ func testHostileJoins(t *testing.T, w hostileWay) {
 		}},
 		{"after the door was left", func(i *intruder) error {
 			a := i.granted(2)
+			if n := i.sessions.Load(); n != 1 {
+				i.Errorf("%d sessions are granted", n)
+			}
 			_ = a.Close()
-			time.Sleep(i.w.slow * 500 * time.Millisecond) // a word that goes the other way
+			for end := i.patience(); i.sessions.Load() > 0 && time.Now().Before(end); {
+				time.Sleep(time.Millisecond) // until the server hears of it
+			}
 			return i.join(a.ID, first, a.Trust.Token(first))
 		}},
 	} {

@@ -68,8 +68,10 @@ func TestTwoRailsShareACopy(t *testing.T) {
 	t.Parallel()
 	w := tcpWay(t)
 	for _, push := range []bool{true, false} {
+		gate, w := newRailGate(1), w
+		w.provider = rdmatest.Faulty(w.provider, rdmatest.Faults{Stall: gate.hold})
 		s, o := twoRails(t, w)
-		// The first chunks wait until both rails stand.
+		o.Report = gate.report(o.Report)
 		sum := copyOneWay(t, w.client(rdmatest.Faults{}), s, o, push, 48<<20)
 		for _, rail := range []string{"127.0.0.1", "127.0.0.2"} {
 			if use := railUse(t, sum, rail); use.Bytes == 0 || use.Faults != 0 {

@@ -139,7 +139,9 @@ func TestWhichRailsCarryACopy(t *testing.T) {
 			t.Parallel()
 			s, o := serveNICs(t)
 			tc.change(&o)
-			c := &xfer.Client{TCP: tcp.New(), Verbs: twoNICs{tcp.New()}}
+			gate := newRailGate(strings.Count(tc.want, ","))
+			o.Report = gate.report(o.Report)
+			c := &xfer.Client{TCP: tcp.New(), Verbs: twoNICs{rdmatest.Faulty(tcp.New(), rdmatest.Faults{Stall: gate.hold})}}
 			sum := copyOneWay(t, c, s, o, true, 24<<20)
 			var names []string
 			for _, r := range sum.Rails {

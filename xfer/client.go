@@ -175,9 +175,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 		if err := s.tellRules(ctx, o.Rules); err != nil {
 			return err
 		}
-		if d.link.Transport == "tcp" && o.follows.qps {
-			s.links.spawn(func(ctx context.Context) error { s.joinLanesLater(ctx, d); return nil })
-		} else if err := s.joinLanes(ctx, d); err != nil {
+		if err := s.joinLanes(ctx, d); err != nil {
 			return err
 		}
 		role = begin(s, acct)
@@ -187,7 +185,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 		}
 		return role.talk(ctx, g)
 	})
-	d.link.Imm, d.link.QPs = d.conn.ImmKind(), s.link.lanesMade()
+	d.link.Imm = d.conn.ImmKind()
 	if role != nil {
 		err = errors.Join(err, role.release())
 	}

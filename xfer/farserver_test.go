@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gdrcp/rdma"
+	"gdrcp/rdma/tcp"
 	"gdrcp/xfer"
 	"gdrcp/xfer/internal/door"
 )
@@ -65,7 +66,9 @@ func TestServerFarAway(t *testing.T) {
 		{"5 ms", 5 * time.Millisecond, nil, nil, 2, 16},
 		{"--qps and --slots", 20 * time.Millisecond, nil, func(o *xfer.Options) { o.QPs, o.Slots = 3, 4 }, 3, 4},
 		{"--max-memory", 20 * time.Millisecond, nil, func(o *xfer.Options) { o.MostSlots = 20 }, 8, 20},
-		{"the server's memory", 20 * time.Millisecond, func(c *xfer.ServerConfig) { c.MaxMemory = 24 << 20 }, nil, 8, 11},
+		{"--bwlimit", 20 * time.Millisecond, nil, func(o *xfer.Options) { o.BytesPerSecond = 256 << 20 }, 2, 16},
+		{"the server's memory", 20 * time.Millisecond, func(c *xfer.ServerConfig) { c.MaxMemory = 24 << 20 }, nil, 1, 20},
+		{"a server with little memory", 20 * time.Millisecond, func(c *xfer.ServerConfig) { c.MaxMemory = 8 << 20 }, nil, 1, 5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := serve(t, w, func(cfg *xfer.ServerConfig) {
@@ -79,14 +82,6 @@ func TestServerFarAway(t *testing.T) {
 			if c.options != nil {
 				c.options(&o)
 			}
-			var link *xfer.Link
-			report := o.Report
-			o.Report = func(e xfer.Event) {
-				if e.Kind == xfer.EventConnected {
-					link = e.Link
-				}
-				report(e)
-			}
 			client := &xfer.Client{TCP: farAway{w.provider, c.roundTrip}}
 			sum, err := client.Push(t.Context(), []string{src}, s.ep, "there", o)
 			if err != nil {
@@ -95,13 +90,21 @@ func TestServerFarAway(t *testing.T) {
 			if got, err := os.ReadFile(filepath.Join(s.root, "there")); err != nil || !bytes.Equal(got, data) {
 				t.Errorf("other bytes arrived, %v", err)
 			}
-			if link == nil || link.QPs != c.qps || link.Slots != c.slots {
-				t.Errorf("agreed on %+v, want %d queue pairs and %d slots", link, c.qps, c.slots)
-			}
-			// The copy does not wait for all of them.
-			if n := sum.Link.QPs; n < 1 || n > c.qps {
-				t.Errorf("%d queue pairs were made of %d", n, c.qps)
+			if sum.Link.QPs != c.qps || sum.Link.Slots != c.slots {
+				t.Errorf("%d queue pairs and %d slots, want %d and %d", sum.Link.QPs, sum.Link.Slots, c.qps, c.slots)
 			}
 		})
+	}
+}
+
+// The connections are for TCP. A session over RDMA devices, to which TCP showed the way,
+// has the queue pairs that their rate asks for.
+func TestServerFarAwayByRDMA(t *testing.T) {
+	s, o := serveNICs(t)
+	o.Rails = 1
+	c := &xfer.Client{TCP: farAway{tcp.New(), 20 * time.Millisecond}, Verbs: twoNICs{tcp.New()}}
+	sum := copyOneWay(t, c, s, o, true, 8<<20)
+	if sum.Link.Transport != "verbs" || sum.Link.QPs != 4 || sum.Link.Slots != xfer.DefaultSlots {
+		t.Errorf("over %s with %d queue pairs and %d slots", sum.Link.Transport, sum.Link.QPs, sum.Link.Slots)
 	}
 }

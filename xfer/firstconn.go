@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"sync"
 	"time"
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/door"
 	"gdrcp/xfer/internal/wire"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // firstConn is a rail with its first queue pair, before they join a session.
@@ -42,11 +43,15 @@ func (d *firstConn) close() error {
 // of the server. After an error, the caller can try another address. After success, the
 // result owns the grant.
 func enter(ctx context.Context, a *door.Granted, p rdma.Provider, device string, addr netip.AddrPort, o *Options) (*firstConn, error) {
-	rail, err := p.Open(device, railConfig(a.Grant.QPs, a.Grant.Slots, o.ChunkBytes, o.local.GPU != wire.GPUOff, o.ForceImmSend, o.Wire))
+	grant := a.Grant
+	if p.Name() != "tcp" {
+		grant.QPs = min(grant.QPs, o.QPs) // as door.Session.QPsOver says at the server
+	}
+	rail, err := p.Open(device, railConfig(grant.QPs, grant.Slots, o.ChunkBytes, o.local.GPU != wire.GPUOff, o.ForceImmSend, o.Wire))
 	if err != nil {
 		return nil, err
 	}
-	d := &firstConn{rail: rail, id: a.ID, trust: a.Trust, lane: a.NextTry(), grant: a.Grant, granted: a}
+	d := &firstConn{rail: rail, id: a.ID, trust: a.Trust, lane: a.NextTry(), grant: grant, granted: a}
 	if d.conn, err = rail.Dial(ctx, addr, a.Joining(d.lane)); err != nil {
 		return nil, errors.Join(err, rail.Close())
 	}
@@ -57,30 +62,24 @@ func enter(ctx context.Context, a *door.Granted, p rdma.Provider, device string,
 	return d, nil
 }
 
-// joinLanes makes the further queue pairs that the server granted, and returns when they
-// are there.
+// joinLanes makes the further queue pairs that the server granted. Over TCP it makes them
+// side by side: each takes two round trips or more, and there are many where these are long.
 func (s *session) joinLanes(ctx context.Context, d *firstConn) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeouts.Handshake+time.Second)
 	defer cancel()
-	for i := 1; i < d.grant.QPs; i++ {
-		if err := s.joinLane(ctx, d, i); err != nil {
-			return fmt.Errorf("connect queue pair %d: %w", i, err)
-		}
+	g, ctx := errgroup.WithContext(ctx)
+	if d.link.Transport != "tcp" {
+		g.SetLimit(1)
 	}
-	return nil
-}
-
-// joinLanesLater makes them side by side while the copy goes on: to a server far away each
-// takes several round trips, and a small copy may need none of them. It returns when all
-// are there, or have failed: the copy goes on with fewer.
-func (s *session) joinLanesLater(ctx context.Context, d *firstConn) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeouts.Handshake+time.Second)
-	defer cancel()
-	var all sync.WaitGroup
 	for i := 1; i < d.grant.QPs; i++ {
-		all.Go(func() { _ = s.joinLane(ctx, d, i) })
+		g.Go(func() error {
+			if err := s.joinLane(ctx, d, i); err != nil {
+				return fmt.Errorf("connect queue pair %d: %w", i, err)
+			}
+			return nil
+		})
 	}
-	all.Wait()
+	return g.Wait()
 }
 
 // joinLane makes a further queue pair. A try that a crowd turned away has not spent its

@@ -103,13 +103,16 @@ func (o *Options) sizeFromAfar(roundTrip time.Duration) (qps, slots int) {
 		return qps, slots
 	}
 	bytesPerSecond := max(o.follows.gbps, farGbps) / 8 * 1e9
+	if o.BytesPerSecond > 0 {
+		bytesPerSecond = min(bytesPerSecond, float64(o.BytesPerSecond))
+	}
 	if o.follows.slots {
 		held := bytesPerSecond * (roundTrip.Seconds() + heldSeconds) / float64(o.ChunkBytes)
 		slots = max(slots, o.limits().Slots(min(int(math.Ceil(held)), o.mostSlots()), o.ChunkBytes))
 	}
 	if o.follows.qps {
 		windows := math.Ceil(bytesPerSecond * roundTrip.Seconds() / windowBytes)
-		qps = max(qps, int(min(windows, mostFarQPs)))
+		qps = max(qps, min(int(min(windows, mostFarQPs)), slots))
 	}
 	return qps, slots
 }

@@ -185,7 +185,7 @@ func (r *railLink) nameFor(transport string, peer netip.AddrPort) {
 // request.
 func (s *session) takeLane(ctx context.Context, p rdma.Provider, req rdma.Request, lane trust.Lane, cfg rdma.RailConfig, host *door.Session) error {
 	err := s.tryLane(ctx, p, req, lane, cfg, host)
-	if err != nil && (lane.Rail != 0 || s.link.transport == "tcp") {
+	if err != nil && lane.Rail != 0 {
 		// A copy that ends leaves joins behind that it has begun, and needs none of them.
 		s.reportNoLane(req, err)
 		return nil

@@ -68,7 +68,6 @@ type railLink struct {
 
 	mu    sync.Mutex
 	lanes []*lane // nil once the link is closed
-	made  int     // how many there were
 
 	// giveBack, at a server, returns the memory that was booked for a further link.
 	giveBack func()
@@ -89,7 +88,7 @@ type railLink struct {
 func newRailLink(d *firstConn) *railLink {
 	l := newFurtherLink(1, d.rail, d.trust, d.grant.QPs)
 	l.nameFor(d.link.Transport, d.conn.Remote())
-	l.lanes, l.made = []*lane{newLane(l, d.conn, d.lane)}, 1
+	l.lanes = []*lane{newLane(l, d.conn, d.lane)}
 	return l
 }
 
@@ -169,7 +168,6 @@ func (r *railLink) addLane(conn rdma.Conn, name trust.Lane) error {
 	}
 	// Copy on write: the poller and the heart read the slice without the lock.
 	r.lanes = append(append(make([]*lane, 0, len(r.lanes)+1), r.lanes...), newLane(r, conn, name))
-	r.made = len(r.lanes)
 	r.mu.Unlock()
 	return nil
 }
@@ -180,13 +178,6 @@ func (r *railLink) snapshot() []*lane {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.lanes
-}
-
-// lanesMade is how many queue pairs the link has had.
-func (r *railLink) lanesMade() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.made
 }
 
 // firstLane is the queue pair that may carry control messages, or nil once the link is

@@ -54,7 +54,7 @@ func (s *session) reportJoined(l *railLink) {
 	}
 }
 
-// reportNoLane tells, at a server, that a further queue pair did not come about.
+// reportNoLane tells, at a server, that a queue pair of a further rail did not come about.
 func (s *session) reportNoLane(req rdma.Request, why error) {
 	if s.report != nil {
 		s.report(Event{Kind: EventRailUnused, Rail: req.Device(), Text: why.Error(), RailsLeft: len(s.links.snapshot())})

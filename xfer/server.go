@@ -157,7 +157,8 @@ func (v *Server) log(e SessionEnd) {
 // end.
 func (v *Server) begin(p rdma.Provider, req rdma.Request, host *door.Session, l trust.Lane) {
 	ctx, peer := host.Context(), req.Remote().String()
-	rail, err := p.Open(req.Device(), railConfig(host.Grant.QPs, host.Grant.Slots, host.ChunkBytes, v.cfg.GPUs != nil, false, v.cfg.Wire))
+	grant := door.Grant{Slots: host.Grant.Slots, QPs: host.QPsOver(p.Name())}
+	rail, err := p.Open(req.Device(), railConfig(grant.QPs, grant.Slots, host.ChunkBytes, v.cfg.GPUs != nil, false, v.cfg.Wire))
 	if err != nil {
 		v.door.Refuse(req, rdma.RejectResources, err)
 		host.Retry()
@@ -169,15 +170,15 @@ func (v *Server) begin(p rdma.Provider, req rdma.Request, host *door.Session, l 
 		host.Retry() // what it had registered is gone
 		return
 	}
-	d := &firstConn{rail: rail, conn: conn, id: host.ID, trust: host.Trust(), lane: l, grant: host.Grant, link: Link{
+	d := &firstConn{rail: rail, conn: conn, id: host.ID, trust: host.Trust(), lane: l, grant: grant, link: Link{
 		Transport: p.Name(), Device: rail.Device().Name, Family: rail.Device().Transport, Local: conn.Local().String(), Remote: peer,
 	}}
 	s := newSession(d, peer, false, v.cfg.Timeouts)
-	s.terms = wire.Terms{Slots: host.Grant.Slots, QPs: host.Grant.QPs, ChunkBytes: host.ChunkBytes}
+	s.terms = wire.Terms{Slots: grant.Slots, QPs: grant.QPs, ChunkBytes: host.ChunkBytes}
 	s.limit, s.sessionsAtOnce = host.Limit, cmp.Or(v.cfg.MaxSessions, door.DefaultMaxSessions)
 	s.traces(v.cfg.trace)
 	host.Begun(rail.Device().Name, func(p rdma.Provider, req rdma.Request, l trust.Lane) error {
-		return s.takeLane(ctx, p, req, l, railConfig(host.Grant.QPs, host.Grant.Slots, host.ChunkBytes, false, false, v.cfg.Wire), host)
+		return s.takeLane(ctx, p, req, l, railConfig(grant.QPs, grant.Slots, host.ChunkBytes, false, false, v.cfg.Wire), host)
 	})
 	v.serveSession(ctx, s, d, host)
 }

@@ -27,7 +27,7 @@ func (o options) compareFar(ctx context.Context, source string) (rows []row, nam
 		return nil, nil, err
 	}
 	copying := func(name string, extra ...string) *competitor {
-		return &competitor{name: name, run: func(ctx context.Context) (float64, error) {
+		return &competitor{name: name, cold: true, run: func(ctx context.Context) (float64, error) {
 			copied := fmt.Sprintf("%s%d", farPrefix, len(names))
 			names = append(names, copied)
 			return seconds(ctx, o.copyArgs("tcp", extra, source, farAddress, copied)...)

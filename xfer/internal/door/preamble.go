@@ -27,7 +27,7 @@ const preambleMagic = 0x50434447 // "GDCP"
 //	    32   16 join token (queue pair)
 //
 // A door's preamble is the prologue of its handshake: it binds the server's grant to
-// what the client asked for here.
+// what the client asked for here. A client far away asks anew, under the first seal.
 type Preamble struct {
 	Join     bool       // for a queue pair of a session, not for a door
 	Lane     trust.Lane // for a queue pair

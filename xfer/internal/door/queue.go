@@ -191,17 +191,22 @@ func (q *admissionQueue) grantLocked(w *waiter, behind bool) (*Session, *notAdmi
 	if no := q.takeSeatLocked(key, a.MaxSessions, behind); no != nil {
 		return nil, no
 	}
-	qps := min(cmp.Or(w.peer.wish.QPs, int(pre.QPs)), wire.MaxQPs)
+	near := min(int(pre.QPs), wire.MaxQPs)
+	qps := cmp.Or(w.peer.wish.QPs, near)
 	chunkBytes := min(int(pre.ChunkKiB), wire.MaxChunkBytes>>10) << 10
 	slots := max(1, min(cmp.Or(w.peer.wish.Slots, int(pre.Slots)), wire.MaxSlots, wire.MaxRingBytes/chunkBytes))
 	ofKey := q.limiterOf(key, a.BytesPerSecond)
 	under := limit.Of(q.cfg.Limit, ofKey)
-	slots, giveBack, no := q.takeRingLocked(key, qps, under.Slots(slots, chunkBytes), chunkBytes)
+	slots = under.Slots(slots, chunkBytes)
+	if qps > near && !q.fitsLocked(key, q.cfg.RingBytes(qps, slots, chunkBytes), false) {
+		qps = near // a client far away does without its further connections before it waits
+	}
+	slots, giveBack, no := q.takeRingLocked(key, qps, slots, chunkBytes)
 	if no != nil {
 		return nil, no
 	}
 	s := &Session{
-		ID: pre.Session, ChunkBytes: chunkBytes, Grant: Grant{slots, qps}, Limit: under,
+		ID: pre.Session, ChunkBytes: chunkBytes, Grant: Grant{slots, qps}, nearQPs: near, Limit: under,
 		queue: q, peer: *w.peer, admission: a, ofKey: ofKey,
 		mustEncrypt: a.RequireEncrypt, users: 1, spent: make(map[trust.Lane]bool), arrived: make(chan struct{}), giveBack: giveBack,
 	}

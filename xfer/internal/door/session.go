@@ -29,9 +29,10 @@ type authenticatedPeer struct {
 type Session struct {
 	ID         [16]byte
 	ChunkBytes int
-	Grant      Grant
+	Grant      Grant        // the most; see QPsOver
 	Limit      limit.Limits // on its payload
 
+	nearQPs   int // that the client asked for before it knew how far away it is
 	queue     *admissionQueue
 	peer      authenticatedPeer
 	admission Admission
@@ -70,6 +71,15 @@ const MaxTries = 2 * maxRails
 // have less, the client may take as long as four handshakes. That is 40 s, more than a
 // client tries RDMA addresses before it takes TCP.
 const JoinWait = 60 * time.Second
+
+// QPsOver is how many queue pairs the session has over a transport. Those for a server far
+// away are for TCP, which has a window for each connection.
+func (s *Session) QPsOver(transport string) int {
+	if transport == "tcp" {
+		return s.Grant.QPs
+	}
+	return min(s.Grant.QPs, s.nearQPs)
+}
 
 // Key is the name of the key that the client has proven.
 func (s *Session) Key() string { return s.peer.key }

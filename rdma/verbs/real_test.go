@@ -305,18 +305,20 @@ func loseDevice(t *testing.T, kind, dev, netdev string) {
 	if err := sendAndReceive(l); err != nil {
 		t.Fatal(err)
 	}
-	begin := func(args ...string) { // it ends when this process has
-		t.Helper()
+	// They end when this process has. What comes of the end that goes first is to have come,
+	// too, before this one looks: a device that is told as gone only later than that is told
+	// as a peer that has gone.
+	for _, args := range [][]string{{"rdma", "link", "del", dev}, {"ip", "link", "del", netdev}} {
 		if err := exec.Command(args[0], args[1:]...).Start(); err != nil {
 			t.Fatal(err)
 		}
+		time.Sleep(100 * time.Millisecond)
 	}
-	begin("rdma", "link", "del", dev)
-	defer begin("ip", "link", "del", netdev) // not before the device goes: it would go for that
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	out := make([]rdma.Completion, 4)
-	for name, r := range map[string]rdma.Rail{"dialler": l.railA, "acceptor": l.railB} {
+	rails := map[string]rdma.Rail{"dialler": l.railA, "acceptor": l.railB}
+	for name, r := range rails {
 		n, err := r.Wait(ctx, out)
 		for err == nil && out[n-1].Kind != rdma.Closed {
 			n, err = r.Wait(ctx, out)
@@ -327,6 +329,10 @@ func loseDevice(t *testing.T, kind, dev, netdev string) {
 		if err := out[n-1].Err; !strings.Contains(err.Error(), "DEVICE_REMOVAL") {
 			t.Errorf("%s: Closed says %v", name, err)
 		}
+	}
+	// Only now: an end that is closed while the other is still to hear of its device tells it
+	// that its peer has gone.
+	for name, r := range rails {
 		start := time.Now()
 		if err := r.Close(); err != nil {
 			t.Logf("%s: close rail: %v", name, err)

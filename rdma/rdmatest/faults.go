@@ -11,7 +11,7 @@ import (
 
 // Faults says what goes wrong in a provider that [Faulty] wraps. A nil function
 // lets all go well. The functions are called from several goroutines at once
-// and must not block.
+// and may block for less time only than either end may be silent.
 type Faults struct {
 	// Corrupt says whether a byte of a Write, WriteImm or Send arrives with one bit
 	// flipped, and gives the byte's offset. The source never changes: a spoiled copy

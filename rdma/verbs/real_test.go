@@ -305,9 +305,8 @@ func loseDevice(t *testing.T, kind, dev, netdev string) {
 	if err := sendAndReceive(l); err != nil {
 		t.Fatal(err)
 	}
-	// They end when this process has. What comes of the end that goes first is to have come,
-	// too, before this one looks: a device that is told as gone only later than that is told
-	// as a peer that has gone.
+	// They end when this process has. The pauses give the kernel time to tell both ends of the
+	// removal: an end that looks before that may hear first that its peer has gone.
 	for _, args := range [][]string{{"rdma", "link", "del", dev}, {"ip", "link", "del", netdev}} {
 		if err := exec.Command(args[0], args[1:]...).Start(); err != nil {
 			t.Fatal(err)
@@ -330,8 +329,7 @@ func loseDevice(t *testing.T, kind, dev, netdev string) {
 			t.Errorf("%s: Closed says %v", name, err)
 		}
 	}
-	// Only now: an end that is closed while the other is still to hear of its device tells it
-	// that its peer has gone.
+	// Only now, because closing one end tells the other that its peer has gone.
 	for name, r := range rails {
 		start := time.Now()
 		if err := r.Close(); err != nil {

@@ -166,6 +166,15 @@ func TestHostileServerOfAStream(t *testing.T) {
 		{"in its turn twice", []wire.AnnouncedEntry{fileAt("f", 2*piece)}, func(ctx context.Context, p *puppet) error {
 			return errors.Join(p.chunk(0, 0, 1, first, pieceOf(0, first, 0)), p.chunk(1, 1, 1, first, pieceOf(0, first, 0)))
 		}, string(first), ErrProtocol},
+		{"a piece given up, with bytes nowhere", []wire.AnnouncedEntry{fileAt("f", 2*piece)}, func(ctx context.Context, p *puppet) error {
+			x := pieceOf(0, first, wire.ExtFailed|wire.ExtArrived)
+			x.SlotOff = 1 << 30
+			err := p.chunk(0, 0, 1, nil, x)
+			if err == nil {
+				_, _, err = p.whatBecame(ctx, false)
+			}
+			return errors.Join(err, p.ctl.send(ctx, wire.MsgFail, wire.AppendException(nil, &wire.Exception{Entry: 0, Outcome: Changed, Text: "changed while it was read"})))
+		}, "", nil},
 		{"never whole", []wire.AnnouncedEntry{fileAt("f", 3*piece)}, func(ctx context.Context, p *puppet) error {
 			err := errors.Join(p.chunk(0, 0, 1, first, pieceOf(0, first, 0)), p.chunk(1, 1, 1, evil, pieceOf(piece, second, 0)),
 				p.chunk(2, 2, 1, first, pieceOf(2*piece, first, wire.ExtLast)))

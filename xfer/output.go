@@ -147,7 +147,7 @@ func (w *streamLander) landChunk(h *wire.ChunkHeader, a filledSlot) error {
 	err = w.lander.eachExtent(h, &r, func(e *sinkEntry, i int) (good bool, err error) {
 		x := &h.Extents[i]
 		var data []byte
-		if !damaged && x.Flags&wire.ExtHole == 0 {
+		if !damaged && x.Brings() {
 			data = plain[x.SlotOff:][:x.Length]
 		}
 		again, err := w.landPiece(h, e, x, data, damaged)

@@ -14,6 +14,8 @@ import (
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer/internal/door"
 	"gdrcp/xfer/internal/wire"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // openings counts the rails that a server opens: those of doors, and those of
@@ -319,5 +321,35 @@ func testJoinsBeforeTheHello(t *testing.T, w hostileWay) {
 		case <-ctx.Done():
 			t.Fatal("a hello of more than was granted was taken")
 		}
+	}
+}
+
+// Of a link that a client makes before its hello nobody is told. The race detector watches
+// over the rest: only the hello settles to whom a session reports.
+func TestLinkBeforeTheHello(t *testing.T) {
+	i := newIntruder(t, byTCP())
+	a, second, l := i.granted(2), trust.Lane{QP: 1}, trust.Lane{Rail: 1, QP: 1, Epoch: 2}
+	d := i.entered(a)
+	if err := i.joinNext(a.ID, second, a.Trust.Token(second)); err != nil {
+		t.Fatal(err)
+	}
+	var refused *rdma.RejectedError
+	if err := i.join(a.ID, l, a.Trust.Token(l)); !errors.As(err, &refused) {
+		t.Errorf("a queue pair of no link: %v", err)
+	}
+	h, err := i.w.options().hello(wire.ModePush)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Paths, h.Terms.Name, h.Terms.QPs = []string{"x"}, "x", a.Grant.QPs
+	s := newSession(d, "the server", true, i.w.timeouts())
+	err = s.run(t.Context(), func(ctx context.Context, _ *errgroup.Group) error {
+		if err := s.ctl.send(ctx, wire.MsgHello, h.Encode()); err != nil {
+			return err
+		}
+		return s.expect(ctx, wire.MsgWelcome, "welcome", func([]byte) error { return nil })
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }

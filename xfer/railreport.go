@@ -55,7 +55,14 @@ func (s *session) reportJoined(l *railLink) {
 }
 
 // reportNoLane tells, at a server, that a queue pair of a further rail did not come about.
+// Until a copy has begun it tells nobody: an honest client joins no further rails before,
+// and who is to be told is not settled.
 func (s *session) reportNoLane(req rdma.Request, why error) {
+	select {
+	case <-s.roleSet:
+	default:
+		return
+	}
 	if s.report != nil {
 		s.report(Event{Kind: EventRailUnused, Rail: req.Device(), Text: why.Error(), RailsLeft: len(s.links.snapshot())})
 	}

@@ -30,6 +30,34 @@ func made(t *testing.T, words ...string) (d *Driver, told func() string) {
 	}
 }
 
+// gate holds up what a fake makes of GPU 0 until it is opened.
+type gate struct {
+	t    *testing.T
+	path string
+}
+
+func newGate(t *testing.T) gate {
+	t.Helper()
+	g := gate{t, filepath.Join(t.TempDir(), "gate")}
+	t.Cleanup(g.open) // also of a thread that a test left there
+	return g
+}
+
+// reached waits until something stands at the gate.
+func (g gate) reached() {
+	g.t.Helper()
+	soon(g.t, "what is to be held up", func() bool {
+		_, err := os.Stat(g.path + ".asked")
+		return err == nil
+	})
+}
+
+func (g gate) open() {
+	if err := os.WriteFile(g.path, nil, 0o600); err != nil {
+		g.t.Error(err)
+	}
+}
+
 // hashes takes a GPU into use, makes a Hasher there, and gives both back.
 func hashes(life context.Context, d *Driver, index int) error {
 	c, err := d.Use(life, index)
@@ -129,17 +157,15 @@ func TestUsersShareOneLoad(t *testing.T) {
 
 // Kernels that take their time to load on one GPU keep nobody from another.
 func TestLoadsDoNotQueue(t *testing.T) {
-	d, told := made(t, "gpus=2", "slowload=3000")
+	g := newGate(t)
+	d, _ := made(t, "gpus=2", "loadgate="+g.path)
 	loaded := make(chan error, 1)
 	go func() { loaded <- hashes(context.Background(), d, 0) }()
-	soon(t, "the beginning of the slow load", func() bool { return told() == "context 0" })
-	start := time.Now()
-	if err := hashes(t.Context(), d, 1); err != nil {
+	g.reached()
+	if err := hashes(t.Context(), d, 1); err != nil { // or it waits for ever
 		t.Error(err)
 	}
-	if took := time.Since(start); took > 2*time.Second {
-		t.Errorf("GPU 1 was waited for %v", took)
-	}
+	g.open()
 	if err := <-loaded; err != nil {
 		t.Error(err)
 	}
@@ -148,23 +174,23 @@ func TestLoadsDoNotQueue(t *testing.T) {
 // Who goes while something is made does not wait for it. It is no sign of a GPU that
 // hangs, and the next user has it.
 func TestWhoGoesWaitsForNothing(t *testing.T) {
-	for word, before := range map[string]string{"slowopen=2000": "", "slowload=2000": "context 0"} {
+	for word, before := range map[string]string{"opengate=": "", "loadgate=": "context 0"} {
 		t.Run(word, func(t *testing.T) {
-			d, told := made(t, word)
+			g := newGate(t)
+			d, told := made(t, word+g.path)
 			life, end := context.WithCancelCause(t.Context())
 			enough := errors.New("enough")
 			gone := make(chan error, 1)
 			go func() { gone <- hashes(life, d, 0) }()
-			soon(t, "what is made before", func() bool { return told() == before })
-			time.Sleep(100 * time.Millisecond)
-			start := time.Now()
+			g.reached()
 			end(enough)
-			if err := <-gone; !errors.Is(err, enough) {
+			if err := <-gone; !errors.Is(err, enough) { // or it waits for ever
 				t.Errorf("who has gone: %v", err)
 			}
-			if took := time.Since(start); took > time.Second {
-				t.Errorf("it went after %v", took)
+			if got := told(); got != before {
+				t.Errorf("made %q before that, want %q", got, before)
 			}
+			g.open()
 			if err := errors.Join(hashes(t.Context(), d, 0), d.Lost()); err != nil {
 				t.Error(err)
 			}
@@ -176,13 +202,12 @@ func TestWhoGoesWaitsForNothing(t *testing.T) {
 }
 
 // goes is somebody who goes while kernels are loaded.
-func goes(t *testing.T, d *Driver, told func() string) {
+func goes(t *testing.T, d *Driver, g gate) {
 	t.Helper()
 	life, end := context.WithCancel(t.Context())
 	gone := make(chan error, 1)
 	go func() { gone <- hashes(life, d, 0) }()
-	soon(t, "the context", func() bool { return told() == "context 0" })
-	time.Sleep(100 * time.Millisecond)
+	g.reached()
 	end()
 	if err := <-gone; !errors.Is(err, context.Canceled) {
 		t.Errorf("who has gone: %v", err)
@@ -191,8 +216,10 @@ func goes(t *testing.T, d *Driver, told func() string) {
 
 // A driver that is closed while something is made for one who has gone ends that, too.
 func TestDriverCloseWaitsForWhatIsMade(t *testing.T) {
-	d, told := made(t, "slowload=2000")
-	goes(t, d, told)
+	g := newGate(t)
+	d, told := made(t, "loadgate="+g.path)
+	goes(t, d, g)
+	time.AfterFunc(100*time.Millisecond, g.open) // while Close waits, if it does
 	closes(t, "driver", d)
 	if got, want := told(), "context 0 module 0 end 0"; got != want {
 		t.Errorf("in the end %q, want %q", got, want)
@@ -201,13 +228,10 @@ func TestDriverCloseWaitsForWhatIsMade(t *testing.T) {
 
 // But not for ever: what is left behind then is the GPU's, which hangs.
 func TestDriverCloseHasAnEnd(t *testing.T) {
-	d, told := made(t, "slowload=9000")
-	goes(t, d, told)
-	start := time.Now()
-	closes(t, "driver", d)
-	if took := time.Since(start); took > closePatience+3*time.Second {
-		t.Errorf("it took %v", took)
-	}
+	g := newGate(t)
+	d, _ := made(t, "loadgate="+g.path)
+	goes(t, d, g)
+	closes(t, "driver", d) // or it waits for ever
 	if d.Lost() == nil {
 		t.Error("nothing says that the GPU hangs")
 	}

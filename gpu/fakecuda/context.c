@@ -35,6 +35,23 @@ void fake_log(const char *what, int device)
 	fclose(f);
 }
 
+/* Waits for a file, if there is a path. It ends, too, when the file by which it says
+ * that it waits is taken away, as at a test's end. */
+void fake_gate(const char *path)
+{
+	char asked[300];
+	FILE *f;
+
+	if (!*path)
+		return;
+	snprintf(asked, sizeof asked, "%s.asked", path);
+	f = fopen(asked, "w");
+	if (f)
+		fclose(f);
+	while (access(path, F_OK) && !access(asked, F_OK))
+		usleep(1000);
+}
+
 struct context *fake_context(int device)
 {
 	return device >= 0 && device < fake_modes.gpus ? &contexts[device] : NULL;
@@ -96,8 +113,10 @@ EXPORT int cuDevicePrimaryCtxRetain(struct context **out, int device)
 	struct context *ctx;
 	int rc;
 
-	if (!device && fake_modes.slowopen_ms)
+	if (!device) {
 		usleep(fake_modes.slowopen_ms * 1000);
+		fake_gate(fake_modes.opengate);
+	}
 	rc = enter();
 	if (rc)
 		return rc;

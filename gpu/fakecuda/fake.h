@@ -24,6 +24,9 @@
  *   mig                  each is an instance of a divided GPU, with a UUID of its own
  *   slowopen=MS          the context of GPU 0 takes so long to make
  *   slowload=MS          and a module so long to load there
+ *   opengate=PATH        the context of GPU 0 is made when there is such a file.
+ *                        PATH.asked is made when that is waited for
+ *   loadgate=PATH        and a module is loaded there
  *   log=PATH             a line is added to the file whenever a context is made
  *                        ("context GPU") or ended ("end GPU"), and a module is
  *                        loaded ("module GPU")
@@ -122,7 +125,7 @@ struct fake_modes {
 	int gpus, reversed, mig, slowopen_ms, slowload_ms, memory_mib, late_ms, slowcopy_ms, cc_major, cc_minor;
 	int dmabuf, peermem, c2c, prohibited, flush, oom, unaligned, bar1_mib, bar1full, nvml, strict, noload, nojit, nocubin;
 	int badlaunch, badkernel, hang, launches;
-	char hangfile[256], log[256];
+	char hangfile[256], opengate[256], loadgate[256], log[256];
 	int init; /* what cuInit returns */
 };
 
@@ -186,6 +189,7 @@ struct context *fake_enter_to_free(int *rc);
 int fake_leave(int rc);
 /* Adds a line to the log, if GDRCP_FAKE_CUDA names one. */
 void fake_log(const char *what, int device);
+void fake_gate(const char *path);
 /* The context of a device, whether or not it is retained. */
 struct context *fake_context(int device);
 

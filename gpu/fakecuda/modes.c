@@ -96,6 +96,8 @@ void fake_modes_read(struct fake_modes *out)
 	out->badlaunch = has("badlaunch");
 	out->hang = has("hang");
 	text("hangfile", out->hangfile, sizeof out->hangfile);
+	text("opengate", out->opengate, sizeof out->opengate);
+	text("loadgate", out->loadgate, sizeof out->loadgate);
 	text("log", out->log, sizeof out->log);
 	out->launches = has("launches");
 	out->badkernel = has("badkernel");

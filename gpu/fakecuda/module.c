@@ -150,9 +150,10 @@ EXPORT int cuModuleLoadData(struct module **out, const void *image)
 
 	if (!ctx)
 		return rc;
-	if (!ctx->device && fake_modes.slowload_ms) {
+	if (!ctx->device && (fake_modes.slowload_ms || fake_modes.loadgate[0])) {
 		fake_leave(0);
 		usleep(fake_modes.slowload_ms * 1000);
+		fake_gate(fake_modes.loadgate);
 		ctx = fake_enter(&rc);
 		if (!ctx)
 			return rc;

@@ -117,7 +117,10 @@ func TestRailDiesInTheMiddle(t *testing.T) {
 			for _, silent := range []bool{false, true} {
 				t.Run(fmt.Sprintf("push %v, first %v, silent %v", push, first, silent), func(t *testing.T) {
 					t.Parallel()
+					gate, w := newRailGate(1), w
+					w.provider = rdmatest.Faulty(w.provider, rdmatest.Faults{Stall: gate.hold})
 					s, o := twoRails(t, w)
+					o.Report = gate.report(o.Report)
 					var links linkOrder
 					dies := func(p rdmatest.Posted) bool {
 						n, all := links.of(p)
@@ -144,8 +147,9 @@ func TestLostRailComesBack(t *testing.T) {
 	w := tcpWay(t)
 	s, o := twoRails(t, w)
 	o.BytesPerSecond = 24 << 20
+	gate, again := newRailGate(1), newRailGate(2) // the second rail has joined, and once more
+	told := gate.report(again.report(o.Report))
 	var lost, back atomic.Int64
-	told := o.Report
 	o.Report = func(e xfer.Event) {
 		switch e.Kind {
 		case xfer.EventRailLost:
@@ -154,21 +158,25 @@ func TestLostRailComesBack(t *testing.T) {
 			if lost.Load() > 0 {
 				back.Add(1)
 			}
-		default:
-			told(e)
 		}
+		told(e)
 	}
-	var again atomic.Bool // the third link has chunks
+	var carries atomic.Bool // the third link has chunks
 	var links linkOrder
 	sum := copyOneWay(t, w.client(rdmatest.Faults{Drop: func(p rdmatest.Posted) bool {
-		n, _ := links.of(p)
-		if n == 3 && p.WR.Op == rdma.OpWriteImm {
-			again.Store(true)
+		n, all := links.of(p)
+		switch {
+		case n == 3 && p.WR.Op == rdma.OpWriteImm:
+			carries.Store(true)
+		case n < 2 && all < 2:
+			gate.hold(p)
+		case n == 1:
+			again.hold(p)
 		}
 		return n == 2
 	}}), s, o, true, 96<<20)
 	use := railUse(t, sum, "127.0.0.2")
-	if lost.Load() != 1 || back.Load() != 1 || !again.Load() || use.Faults != 1 || use.DownSeconds < time.Second.Seconds() {
-		t.Errorf("lost %d times, back %d times, chunks %v: %+v", lost.Load(), back.Load(), again.Load(), use)
+	if lost.Load() != 1 || back.Load() != 1 || !carries.Load() || use.Faults != 1 || use.DownSeconds < time.Second.Seconds() {
+		t.Errorf("lost %d times, back %d times, chunks %v: %+v", lost.Load(), back.Load(), carries.Load(), use)
 	}
 }

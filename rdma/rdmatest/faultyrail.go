@@ -127,7 +127,8 @@ func (r *faultyRail) Wait(ctx context.Context, out []rdma.Completion) (int, erro
 		}
 		got, err := r.waitInner(ctx, inner, next)
 		r.hold(inner[:got])
-		if err != nil && !errors.Is(err, errWoken) {
+		// The faults of a wrapper around this rail wake its Wait in the same way.
+		if err != nil && (ctx.Err() != nil || !errors.Is(err, errWoken)) {
 			return 0, err
 		}
 	}

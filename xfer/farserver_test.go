@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gdrcp/rdma"
+	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
 	"gdrcp/xfer"
 	"gdrcp/xfer/internal/door"
@@ -100,7 +101,7 @@ func TestServerFarAway(t *testing.T) {
 // The connections are for TCP. A session over RDMA devices, to which TCP showed the way,
 // has the queue pairs that their rate asks for.
 func TestServerFarAwayByRDMA(t *testing.T) {
-	s, o := serveNICs(t)
+	s, o := serveNICs(t, rdmatest.Faults{})
 	o.Rails = 1
 	c := &xfer.Client{TCP: farAway{tcp.New(), 20 * time.Millisecond}, Verbs: twoNICs{tcp.New()}}
 	sum := copyOneWay(t, c, s, o, true, 8<<20)

@@ -92,14 +92,14 @@ func (q nicRequest) Accept(ctx context.Context, rail rdma.Rail) (rdma.Conn, erro
 	return q.Request.Accept(ctx, rail.(railOf).Rail)
 }
 
-// serveNICs serves on both devices, and by TCP at a third address.
-func serveNICs(t *testing.T) (*served, xfer.Options) {
+// serveNICs serves on both devices, which have these faults, and by TCP at a third address.
+func serveNICs(t *testing.T, f rdmatest.Faults) (*served, xfer.Options) {
 	t.Helper()
 	w := tcpWay(t)
 	s := serve(t, w)
 	s.ep.Addrs = []xfer.ServerAddr{{Transport: "tcp", Addr: netip.AddrPortFrom(w.addr, s.ep.Port)}}
 	for _, name := range []string{"nic0", "nic1"} {
-		at, err := s.server.Listen(twoNICs{tcp.New()}, netip.AddrPortFrom(netip.MustParseAddr(nicAddrs[name]), 0), nicNamed(name))
+		at, err := s.server.Listen(twoNICs{rdmatest.Faulty(tcp.New(), f)}, netip.AddrPortFrom(netip.MustParseAddr(nicAddrs[name]), 0), nicNamed(name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +137,7 @@ func TestWhichRailsCarryACopy(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			s, o := serveNICs(t)
+			s, o := serveNICs(t, rdmatest.Faults{})
 			tc.change(&o)
 			gate := newRailGate(strings.Count(tc.want, ","))
 			o.Report = gate.report(o.Report)
@@ -165,11 +165,14 @@ func TestTCPTakesOver(t *testing.T) {
 		for _, require := range []string{"", "verbs"} {
 			t.Run("push "+map[bool]string{true: "yes", false: "no"}[push]+" require "+require, func(t *testing.T) {
 				t.Parallel()
-				s, o := serveNICs(t)
-				o.Require = require
+				gate := newRailGate(1)
+				s, o := serveNICs(t, rdmatest.Faults{Stall: gate.hold})
+				o.Require, o.Report = require, gate.report(o.Report)
 				var joined atomic.Bool
+				var links linkOrder
 				c := &xfer.Client{TCP: tcp.New(), Verbs: twoNICs{rdmatest.Faulty(tcp.New(), rdmatest.Faults{Stall: func(p rdmatest.Posted) bool {
-					if p.Conn == 2 && p.Nth > 5 {
+					gate.hold(p)
+					if n, _ := links.of(p); n == 2 {
 						joined.Store(true)
 					}
 					return joined.Load()

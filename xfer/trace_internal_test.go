@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
@@ -63,11 +64,23 @@ func TestLostRailsFollowTheRules(t *testing.T) {
 
 func testTrace(t *testing.T, push bool, p rdma.Provider) {
 	var r recorder
+	// No chunk leaves until there is a second rail to lose one of.
+	var once sync.Once
+	joined := make(chan struct{})
+	hold := rdmatest.Faults{Stall: func(p rdmatest.Posted) bool {
+		if p.WR.Op == rdma.OpWriteImm && p.WR.Len > 0 {
+			select {
+			case <-joined:
+			case <-time.After(rdmatest.Stretch(AbortWait)):
+			}
+		}
+		return false
+	}}
 	root := t.TempDir()
 	v := NewServer(ServerConfig{Keys: OneKey(testKey, Admission{Root: DirRoot(root)}), Timeouts: shortTimeouts(), trace: r.of(push)})
 	ep := Endpoint{Host: "two addresses", Key: testKey}
 	for _, addr := range []string{"127.0.0.1", "127.0.0.2"} {
-		at, err := v.Listen(tcp.New(), netip.AddrPortFrom(netip.MustParseAddr(addr), 0), rdma.Device{})
+		at, err := v.Listen(rdmatest.Faulty(tcp.New(), hold), netip.AddrPortFrom(netip.MustParseAddr(addr), 0), rdma.Device{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,8 +104,12 @@ func testTrace(t *testing.T, push bool, p rdma.Provider) {
 	if err := os.WriteFile(from, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o := Options{Transport: "tcp", Timeouts: shortTimeouts(), Rails: AllRails, BytesPerSecond: 40 << 20, trace: r.of(!push)}
-	c := &Client{TCP: p}
+	o := Options{Transport: "tcp", Timeouts: shortTimeouts(), Rails: AllRails, BytesPerSecond: 40 << 20, trace: r.of(!push), Report: func(e Event) {
+		if e.Kind == EventRailJoined {
+			once.Do(func() { close(joined) })
+		}
+	}}
+	c := &Client{TCP: rdmatest.Faulty(p, hold)}
 	var sum *Summary
 	var err error
 	if push {

@@ -99,7 +99,7 @@ func testCostTellsWhatHoldsUp(t *testing.T, w way) {
 	const bytes = 16 << 20
 	write(t, src, randomBytes(t, bytes))
 	o := w.options(t)
-	o.BytesPerSecond, o.Slots, o.ChunkBytes = bytes/2, 2, 1<<20
+	o.BytesPerSecond, o.Slots, o.ChunkBytes = bytes/4, 2, 1<<20
 	if w.slow > 1 {
 		o.BytesPerSecond = bytes / 6 // far less than an emulated device moves on a busy machine
 	}

@@ -66,10 +66,10 @@ func TestProgressOnTerminals(t *testing.T) {
 	s := startServer(t)
 	dir := t.TempDir()
 	name := "\x1b[2Jfile\n\u5bbd\u5bbd\u202e"
-	if err := os.WriteFile(filepath.Join(dir, name), make([]byte, 1<<20), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, name), make([]byte, 2<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "second"), make([]byte, 1<<20), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "second"), make([]byte, 2<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	share := regexp.MustCompile(`^ {0,2}\d+%  [\d.]+ [KM]?i?B/s`)

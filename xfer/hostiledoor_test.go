@@ -101,6 +101,9 @@ func testHostileDoor(t *testing.T, w hostileWay) {
 		{"the longest message", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
 			return c.Post(ctx, bytes.Repeat([]byte{0xff}, door.MsgBytes))
 		}},
+		{"the longest name", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
+			return c.Post(ctx, bytes.Repeat([]byte{0xff}, trust.MaxOpeningBytes-trust.MaxIDBytes+0xff))
+		}},
 		{"recorded at another door", testKey, func(ctx context.Context, t *testing.T, c *caught) error {
 			_, first, err := trust.Open(testKey, doorOpening(77))
 			return errors.Join(err, c.Post(ctx, first))

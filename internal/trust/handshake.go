@@ -72,10 +72,11 @@ func (o *Opening) Finish(answer []byte) (*Session, error) {
 // secret, which nobody has: Answer does the same work with it and takes as long, so
 // that names cannot be guessed. The error is ErrRefused, after a text for the log.
 func Answer(message, prologue []byte, find func(id string) (Secret, bool)) (id string, answer []byte, s *Session, err error) {
-	if len(message) == 0 || len(message) != 1+int(message[0])+handshakeBytes {
+	if len(message) == 0 || len(message) > MaxOpeningBytes || len(message) != 1+int(message[0])+handshakeBytes {
 		return "", nil, nil, fmt.Errorf("%w: a first message of %d bytes", ErrRefused, len(message))
 	}
-	id, message = string(message[1:1+message[0]]), message[1+message[0]:]
+	idBytes := int(message[0])
+	id, message = string(message[1:1+idBytes]), message[1+idBytes:]
 	if CheckID(id) != nil {
 		return "", nil, nil, fmt.Errorf("%w: not the name of a key", ErrRefused)
 	}

@@ -157,6 +157,9 @@ func FuzzAnswer(f *testing.F) {
 	}
 	f.Add(first)
 	f.Add(first[:20])
+	for n := range 256 {
+		f.Add(append([]byte{byte(n)}, bytes.Repeat([]byte("k"), n+len(first)-2)...)) // as long as it says
+	}
 	f.Fuzz(func(t *testing.T, message []byte) {
 		_, answer, s, err := trust.Answer(message, nil, func(id string) (trust.Secret, bool) { return k.Secret, id == "k" })
 		if err == nil && !bytes.Equal(message, first) {

@@ -283,7 +283,7 @@ func (g *deviceGatherer) jobOf(l *deviceLanding, x *wire.Extent) (int, error) {
 	if l.damaged {
 		return noJob, nil
 	}
-	e, err := g.sink.entry(x.Entry)
+	e, err := g.sink.entryOfData(x.Entry)
 	if err != nil || e == nil {
 		return noJob, err
 	}

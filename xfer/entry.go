@@ -148,6 +148,13 @@ type sinkEntry struct {
 	repairs map[int64]repair
 }
 
+// isGivenUp reports whether the source told in a chunk not to publish the file.
+func (e *sinkEntry) isGivenUp() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.givenUp
+}
+
 // repair is a piece, or a hole, that is wanted again, with the digest that a piece must
 // have.
 type repair struct {

@@ -99,6 +99,15 @@ func TestHostileSourceOfComparisons(t *testing.T) {
 		{"bytes", wire.FlagChecksum, fileAt("f", size), one(old[:1<<20], bytesOf)},
 		{"too many digests in a chunk", wire.FlagChecksum, fileAt("f", size), one(nil, nine...)},
 		{"half a piece", wire.FlagChecksum, fileAt("f", size), one(nil, short)},
+		{"two pieces in one of a file given up", wire.FlagChecksum, fileAt("f", size), func(ctx context.Context, p *puppet) error {
+			failed, two := digest(0, 0), digest(0, 0)
+			failed.Flags, failed.Length, two.Length = wire.ExtFailed, 0, 2<<20
+			err := p.chunk(0, 0, 1, nil, failed, two)
+			if err == nil {
+				_, _, err = p.whatBecame(ctx, false)
+			}
+			return errors.Join(err, p.repair(0, 1, 1, nil, digest(0, 0))) // this one ends it
+		}},
 		{"the end in the middle", wire.FlagChecksum, fileAt("f", size), one(nil, digest(0, wire.ExtLast))},
 		{"a digest that is a hole", wire.FlagChecksum, fileAt("f", size), one(nil, digest(0, wire.ExtHole))},
 		{"a digest in a repair", wire.FlagChecksum, fileAt("f", size), func(ctx context.Context, p *puppet) error {
@@ -141,6 +150,44 @@ func TestHostileSourceOfComparisons(t *testing.T) {
 				t.Errorf("the file has %d bytes: %v", len(b), err)
 			}
 		})
+	}
+}
+
+// A hostile source cannot send what it has not been told to send: the sink may still be
+// about to tell what it has of it.
+func TestHostileSourceBeforeThePlan(t *testing.T) {
+	OnHost(t)
+	old := make([]byte, 2<<20)
+	root, addr, ends := hostileServer(t)
+	if err := os.WriteFile(filepath.Join(root, "f"), old, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	err := hostileHello(t, addr, wire.ModePush, "/", func(h *wire.Hello) {
+		h.Terms.Name, h.Terms.Flags = ".", h.Terms.Flags|wire.FlagChecksum
+	}, func(ctx context.Context, s *session) error {
+		p := &puppet{session: s}
+		if err := p.ready(ctx); err != nil {
+			return err
+		}
+		body, scratch := []byte{0}, wire.Writer{}
+		for _, e := range []wire.AnnouncedEntry{dirAt("."), fileAt("f", len(old))} {
+			body = wire.AppendEntry(body, &e, &scratch)
+		}
+		// Without a total there is no plan.
+		if err := errors.Join(p.ctl.send(ctx, wire.MsgEntries, body), p.await(ctx, wire.MsgBasis)); err != nil {
+			return err
+		}
+		x := wire.Extent{Entry: 1, Length: 1 << 20, Flags: wire.ExtDigest, Digest: manifest.XXH3.Piece(old[:1<<20], 0, 1<<20, false)}
+		if err := p.chunk(0, 0, 1, nil, x); err != nil {
+			return err
+		}
+		return listen(ctx, s)
+	})
+	if err == nil {
+		t.Error("the hostile end was not cut off")
+	}
+	if end := <-ends; !errors.Is(end.Err, ErrProtocol) {
+		t.Errorf("the server ended with %v", end.Err)
 	}
 }
 

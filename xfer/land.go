@@ -183,7 +183,7 @@ func (w *lander) landExtents(h *wire.ChunkHeader, r *wire.ReturnedSlot, bytesOf 
 func (w *lander) eachExtent(h *wire.ChunkHeader, r *wire.ReturnedSlot, land func(e *sinkEntry, i int) (good bool, err error)) error {
 	for i := range h.Extents {
 		id := h.Extents[i].Entry
-		e, err := w.sink.entry(id)
+		e, err := w.sink.entryOfData(id)
 		if err != nil {
 			return err
 		}
@@ -240,6 +240,11 @@ func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf fu
 	brings, err := w.sink.checkExtent(h, e, x)
 	if err != nil {
 		return false, err
+	}
+	if !h.Repair && e.isGivenUp() {
+		// Nothing of the file is to be published, and the ledger has not checked what comes
+		// behind the extent that said so.
+		return true, nil
 	}
 	if !brings {
 		if x.Flags&wire.ExtGivenUp != 0 {

@@ -88,7 +88,7 @@ func (l *ledger) book(xs []wire.Extent) error {
 		return fmt.Errorf("%w: holes of %d pieces to be digested in one chunk", ErrProtocol, dear)
 	}
 	for i := range xs {
-		e, err := l.sink.entry(xs[i].Entry)
+		e, err := l.sink.entryOfData(xs[i].Entry)
 		if err != nil {
 			return err
 		}

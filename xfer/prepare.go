@@ -114,5 +114,8 @@ func (k *sink) plan(ctx context.Context) error {
 	if len(k.intake.rooms) > 0 {
 		k.store.StayMade() // the source will send their data, and it will be written
 	}
+	k.window.mu.Lock()
+	k.window.planned = upto
+	k.window.mu.Unlock()
 	return k.session.ctl.send(ctx, wire.MsgPlan, binary.AppendUvarint(nil, upto))
 }

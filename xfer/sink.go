@@ -59,6 +59,7 @@ type sinkWindow struct {
 	mu         sync.Mutex
 	table      [entryWindow]*sinkEntry // from settled on, by id modulo entryWindow
 	announced  uint64
+	planned    uint64 // of the announced ones: their data may come
 	settled    uint64
 	ended      bool
 	placed     bool
@@ -356,6 +357,18 @@ func (k *sink) entry(id uint64) (*sinkEntry, error) {
 		return nil, nil
 	}
 	return k.window.table[id%entryWindow], nil
+}
+
+// entryOfData returns the entry that a chunk has something of, as entry does. Before the
+// source is told that the data may come, this end is still about to say what it has of it.
+func (k *sink) entryOfData(id uint64) (*sinkEntry, error) {
+	k.window.mu.Lock()
+	planned := k.window.planned
+	k.window.mu.Unlock()
+	if id >= planned {
+		return nil, fmt.Errorf("%w: data of entry %d, those of %d may come", ErrProtocol, id, planned)
+	}
+	return k.entry(id)
 }
 
 // wake tells the settling goroutine that something has ended.

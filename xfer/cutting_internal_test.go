@@ -137,3 +137,13 @@ func TestEveryPieceIsCutOnce(t *testing.T) {
 		})
 	}
 }
+
+// TestStreamGivenUpIsNotCut: the sink may give a stream up right before it is cut.
+func TestStreamGivenUpIsNotCut(t *testing.T) {
+	s := cutSource(1, wire.StreamBytes)
+	s.stream = &streamSource{src: s, bytes: 1 << 20, read: []streamChunk{{length: 1}}, held: map[int64]int{}}
+	s.window.table[0] = nil
+	if files := cutOne(t, s); len(files) > 0 {
+		t.Errorf("a chunk of %v", files)
+	}
+}

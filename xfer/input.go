@@ -175,11 +175,15 @@ func (t *streamSource) ready(c streamChunk) {
 // streamSource, it is always true.
 func (t *streamSource) hasNextLocked() bool { return t == nil || len(t.read) > 0 }
 
-// cutStream makes a chunk of the next part of the stream.
+// cutStream makes a chunk of the next part of the stream. The chunk stays empty where the
+// sink has given the stream up meanwhile.
 func (s *source) cutStream(c *outChunk) {
 	s.sender.mu.Lock()
 	defer s.sender.mu.Unlock()
 	e, t := s.nextFileLocked(), s.stream
+	if e == nil {
+		return
+	}
 	next := t.read[0]
 	t.read = t.read[:copy(t.read, t.read[1:])]
 	if e.failed() != nil {

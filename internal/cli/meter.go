@@ -58,9 +58,10 @@ func (r *reading) begun() bool {
 // hasShare reports whether the total is known, so that there is a percentage.
 func (r *reading) hasShare() bool { return r.TotalKnown && r.TotalBytes > 0 }
 
-// percent is the share of the bytes that are done, rounded down.
+// percent is the share of the bytes that are done, rounded down, from 0 to 100. What it
+// counts a far end may have told.
 func (r *reading) percent() int64 {
-	return int64(100 * min(1, float64(r.Bytes)/float64(r.TotalBytes)))
+	return int64(100 * max(0, min(1, float64(r.Bytes)/float64(r.TotalBytes))))
 }
 
 // left returns the time that the rest takes at this rate. It returns false if the time

@@ -56,6 +56,7 @@ func TestProgressLine(t *testing.T) {
 		{searching, 19, "25.0 MiB  9.4 MiB/s"},
 		{searching, 39, "25.0 MiB  9.4 MiB/s  1 file"},
 		{searching, 199, "25.0 MiB  9.4 MiB/s  1 file  1:02:03 so far"},
+		{reading{Progress: xfer.Progress{Bytes: -mib, TotalBytes: mib, TotalKnown: true}}, 79, "  0%  0 B/s  -1048576 B of 1.0 MiB  0 files  0:00 so far  [                   ]"},
 		{reading{Progress: xfer.Progress{TotalKnown: true}}, 79, "0 B  0 B/s  0 files  0:00 so far"},
 		{reading{Progress: xfer.Progress{Bytes: 7, TotalBytes: 1 << 60, TotalKnown: true}, bytesPerSecond: 1}, 30, "  0%  1 B/s  7 B of 1024.0 PiB"},
 	} {

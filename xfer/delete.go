@@ -120,12 +120,13 @@ func (d *deletion) protects(path string, isDir, doomed bool) bool {
 }
 
 // has takes an entry that the source has. Where the source does not enter a directory,
-// its contents are unknown, and the sink keeps them.
+// its contents are unknown, and the sink keeps them; but those that an earlier copy left in
+// a staging directory are nobody's.
 func (d *deletion) has(e *wire.AnnouncedEntry) error {
 	if d.isOff() {
 		return nil
 	}
-	return asProtocol(d.surplus.Has(e.Path, e.Type == manifest.Dir && !e.Elsewhere))
+	return asProtocol(d.surplus.Has(e.Path, e.Type == manifest.Dir && (d.quiet || !e.Elsewhere)))
 }
 
 // isOff reports whether it is certain that nothing will be deleted. What the source has
@@ -135,13 +136,17 @@ func (d *deletion) isOff() bool { return d == nil || d.sink.results.isUnlisted()
 
 // refused takes an entry that the source has and does not copy. The name is known of an
 // entry that is left out, has vanished or has changed. Any other problem, for example a
-// directory that cannot be read, is a reason to delete nothing.
+// directory that cannot be read, is a reason to delete nothing. What is left out is not to
+// be in a tree that appears whole, whatever an earlier copy left in its place.
 func (d *deletion) refused(path string, x *wire.Exception) error {
 	if d.isOff() || path == "" {
 		return nil
 	}
 	switch x.Outcome {
 	case Skipped:
+		if d.quiet {
+			return nil
+		}
 		return asProtocol(d.surplus.Has(path, false))
 	case Changed:
 		return asProtocol(d.surplus.Gone(path))

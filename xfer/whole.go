@@ -49,11 +49,11 @@ func (k *sink) makesWhole() bool {
 	return k.session.terms.Has(wire.FlagWhole) && !k.session.terms.Has(wire.FlagDryRun)
 }
 
-// giveName gives the tree its name, if all of it has arrived and both ends agree. It
-// reports whether the tree has its name. What cannot be removed of the tree that was there
+// giveName gives the tree its name, if there is one, all of it has arrived, and both ends
+// agree. It reports whether the tree has its name. What cannot be removed of the tree that was there
 // before is told as a failure.
 func (k *sink) giveName(ctx context.Context, agree bool) (bool, error) {
-	if !agree || k.results.failures() > 0 {
+	if !agree || !k.isPlaced() || k.results.failures() > 0 {
 		k.results.withhold()
 		return false, nil
 	}

@@ -120,6 +120,7 @@ func TestTreeThatDidNotArrive(t *testing.T) {
 		makeTree(t, from+"/tree", 20, 3)
 		write(t, from+"/tree/secret", "not for everybody")
 		write(t, from+"/tree/vanishes", "with the first copy")
+		write(t, from+"/tree/becomes", "a pipe, which is not copied")
 		write(t, to+"/copy/old", "old")
 		own(t, s, from, to)
 		must(t, os.Chmod(from+"/tree/secret", 0))
@@ -128,7 +129,7 @@ func TestTreeThatDidNotArrive(t *testing.T) {
 		lines := strings.Split(strings.TrimSpace(p.stderr.String()), "\n")
 		p.wantOne(lines, `secret.*permission denied`)
 		p.wantOne(lines, `^gdrcp: not all of the tree has arrived`)
-		p.wantOne(lines, `^NOT in place, but copied and verified 21 files.*; 1 failed$`)
+		p.wantOne(lines, `^NOT in place, but copied and verified 22 files.*; 1 failed$`)
 		if text, err := os.ReadFile(to + "/copy/old"); string(text) != "old" {
 			t.Errorf("the old tree: %q, %v", text, err)
 		}
@@ -137,8 +138,12 @@ func TestTreeThatDidNotArrive(t *testing.T) {
 		}
 		must(t, os.Chmod(from+"/tree/secret", 0o600))
 		must(t, os.Remove(from+"/tree/vanishes"))
+		must(t, os.Remove(from+"/tree/becomes"))
+		must(t, syscall.Mkfifo(from+"/tree/becomes", 0o600))
+		own(t, s, from)
 		again := s.copy(t, append(args, "--json")...).wantCode(0)
 		again.wantSummary(map[string]any{"files": 1.0, "kept": 20.0})
+		must(t, os.Remove(from+"/tree/becomes"))
 		sameTree(t, from+"/tree", to+"/copy", false)
 		noTreesLeft(t, to)
 		s.stop()

@@ -3,8 +3,9 @@ package manifest
 import "strings"
 
 // Unread notes what could not be read in a walk of a tree: whatever a manifest has below
-// it may exist or not. Calls of its methods come in the order of ComparePaths. The zero
-// Unread has noted nothing.
+// it may exist or not. Calls of its methods come in the order of ComparePaths: what is noted
+// out of order, as a hostile peer may tell it, is passed over. The zero Unread has noted
+// nothing.
 type Unread struct {
 	// paths are what was noted and is not over.
 	paths []string
@@ -12,6 +13,9 @@ type Unread struct {
 
 // Note notes that the entry of that path could not be read. It may be a directory.
 func (u *Unread) Note(path string) {
+	if n := len(u.paths); n > 0 && ComparePaths(path, u.paths[n-1]) <= 0 {
+		return
+	}
 	u.Holds(path) // forgets what is over
 	u.paths = append(u.paths, path)
 }

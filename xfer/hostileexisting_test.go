@@ -53,6 +53,10 @@ func TestHostileSourceWhereThingsAreKept(t *testing.T) {
 			func(ctx context.Context, p *puppet) error { return p.chunk(0, 0, 1, data, whole(3, data)) }},
 		{"data in a dry run", wire.FlagDryRun, []wire.AnnouncedEntry{dirAt("."), dirAt("x"), kept},
 			func(ctx context.Context, p *puppet) error { return p.chunk(0, 0, 1, data, whole(2, data)) }},
+		{"a repair in a dry run", wire.FlagDryRun | wire.FlagChecksum | wire.FlagInPlace, []wire.AnnouncedEntry{dirAt("."), dirAt("x"), fileAt("x/kept", 4)},
+			func(ctx context.Context, p *puppet) error {
+				return p.repair(0, 0, 1, data[:4], whole(2, data[:4]))
+			}},
 		{"a repair of what is kept", wire.FlagIgnoreExisting, []wire.AnnouncedEntry{dirAt("."), dirAt("x"), fileAt("x/a", 4), kept},
 			func(ctx context.Context, p *puppet) error {
 				return p.repair(0, 0, 1, data, whole(3, data))
@@ -71,13 +75,18 @@ func TestHostileSourceWhereThingsAreKept(t *testing.T) {
 			skipped := append(wire.AppendException(nil, &wire.Exception{Entry: noEntry, Outcome: Skipped}), "fifo"...)
 			return errors.Join(p.ctl.send(ctx, wire.MsgFail, skipped), p.ctl.send(ctx, wire.MsgFail, skipped))
 		}},
+		{"something skipped behind the end", wire.FlagDelete, []wire.AnnouncedEntry{dirAt("."), fileAt("f", 4)}, func(ctx context.Context, p *puppet) error {
+			skipped := append(wire.AppendException(nil, &wire.Exception{Entry: noEntry, Outcome: Skipped}), "fifo"...)
+			return errors.Join(p.ctl.send(ctx, wire.MsgEnd, []byte{2}), p.ctl.send(ctx, wire.MsgFail, skipped))
+		}},
 		{"kept by the source", wire.FlagDelete, []wire.AnnouncedEntry{dirAt(".")}, func(ctx context.Context, p *puppet) error {
 			return p.ctl.send(ctx, wire.MsgFail, append(wire.AppendException(nil, &wire.Exception{Entry: noEntry, Outcome: Kept}), "x"...))
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			root, addr, ends := hostileServer(t)
-			if err := errors.Join(os.Mkdir(filepath.Join(root, "x"), 0o755), os.WriteFile(filepath.Join(root, "x/kept"), []byte("good"), 0o644)); err != nil {
+			const mode = 0o755 | os.ModeSetuid // whoever opens the file to write takes the bit away
+			if err := errors.Join(os.Mkdir(filepath.Join(root, "x"), 0o755), os.WriteFile(filepath.Join(root, "x/kept"), []byte("good"), 0o644), os.Chmod(filepath.Join(root, "x/kept"), mode)); err != nil {
 				t.Fatal(err)
 			}
 			err := hostileHello(t, addr, wire.ModePush, "/", func(h *wire.Hello) { h.Terms.Name, h.Terms.Flags = ".", h.Terms.Flags|tc.flags }, func(ctx context.Context, s *session) error {
@@ -101,6 +110,9 @@ func TestHostileSourceWhereThingsAreKept(t *testing.T) {
 			}
 			if got, err := os.ReadFile(filepath.Join(root, "x/kept")); err != nil || string(got) != "good" {
 				t.Errorf("what was kept is %q, %v", got, err)
+			}
+			if st, err := os.Stat(filepath.Join(root, "x/kept")); err != nil || st.Mode() != mode {
+				t.Errorf("it has the mode %v, %v", st.Mode(), err)
 			}
 		})
 	}

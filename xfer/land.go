@@ -227,6 +227,9 @@ func (k *sink) checkExtent(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent) (b
 	if !x.Brings() {
 		return false, nil
 	}
+	if k.session.terms.Has(wire.FlagDryRun) { // in a repair: the ledger refuses others
+		return false, fmt.Errorf("%w: data in a dry run", ErrProtocol)
+	}
 	if x.Off%k.session.terms.PieceBytes != 0 || x.Length > k.session.terms.PieceBytes {
 		return false, fmt.Errorf("%w: %d bytes at %d of %q are no piece", ErrProtocol, x.Length, x.Off, e.Path)
 	}

@@ -228,7 +228,9 @@ func (a *copyResults) book(b *entryState, x *wire.Exception) error {
 		return a.bookAgain(b, x)
 	}
 	a.tries.settle(b)
-	if x != nil && x.Outcome == Kept && b.comparison.pieces > 0 { // in a dry run
+	// Of a file that was compared a dry run tells so that it stays. In another run it may be
+	// kept because a newer one came meanwhile.
+	if a.dry && x != nil && x.Outcome == Kept && b.comparison.pieces > 0 {
 		if b.isTrusted() {
 			a.booked.trusted++
 			a.booked.trustedBytes += b.Size

@@ -215,6 +215,12 @@ func (k *sink) slow(ctx context.Context, f *wire.Frame) (done bool, err error) {
 // hearRefused ends an entry that the source could not send, announced or not.
 func (k *sink) hearRefused(path string, x *wire.Exception) error {
 	if x.Entry == noEntry {
+		k.window.mu.Lock()
+		ended := k.window.ended
+		k.window.mu.Unlock()
+		if ended { // what the source has is being compared with what is here
+			return fmt.Errorf("%w: %q is left out behind the end", ErrProtocol, path)
+		}
 		if err := k.deletion.refused(path, x); err != nil {
 			return err
 		}

@@ -199,3 +199,19 @@ func TestMayTryAgain(t *testing.T) {
 		}
 	}
 }
+
+// A file that was compared, and kept because a newer one came meanwhile, counts as kept:
+// only a dry run tells so of one that is the same.
+func TestKeptAfterItWasCompared(t *testing.T) {
+	for flags, unchanged := range map[uint64]int64{0: 0, wire.FlagDryRun: 1} {
+		a := tryOf(t, nil, flags)
+		b := &entryState{AnnouncedEntry: wire.AnnouncedEntry{Entry: manifest.Entry{Path: "a", Type: manifest.File, Size: 3}}}
+		b.comparison.pieces = 1
+		if err := a.book(b, &wire.Exception{Outcome: Kept}); err != nil {
+			t.Fatal(err)
+		}
+		if a.booked.unchanged != unchanged || a.booked.counts[Kept] != 1-unchanged {
+			t.Errorf("flags %#x: %d the same, %d kept", flags, a.booked.unchanged, a.booked.counts[Kept])
+		}
+	}
+}

@@ -1,0 +1,30 @@
+package manifest
+
+import (
+	"fmt"
+	"testing"
+)
+
+// TestUnread: what is below something unread is held, and nothing is kept of what is over
+// or comes out of order.
+func TestUnread(t *testing.T) {
+	var u Unread
+	for _, path := range []string{"a", "b/c"} {
+		u.Note(path)
+	}
+	for _, c := range []struct {
+		path  string
+		holds bool
+	}{{"b/c/d", true}, {"b/c/e/f", true}, {"b/d", false}, {"c", false}} {
+		if got := u.Holds(c.path); got != c.holds {
+			t.Errorf("%s: %v", c.path, got)
+		}
+	}
+	for i := range 1000 {
+		u.Note(fmt.Sprintf("d%d", 1000-i))
+		u.Note(".")
+	}
+	if n := len(u.paths); n > 1 {
+		t.Errorf("%d paths are kept", n)
+	}
+}

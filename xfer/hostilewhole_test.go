@@ -57,7 +57,7 @@ func TestHostileSourceOfAWholeTree(t *testing.T) {
 				return errors.Join(err, p.ctl.send(ctx, wire.MsgEnd, binary.AppendUvarint(nil, uint64(len(c.entries)))),
 					p.ctl.send(ctx, wire.MsgRoot, roots.Encode()), p.await(ctx, wire.MsgDone))
 			})
-			if end := <-ends; err != nil || end.Err != nil {
+			if end := <-ends; (err != nil) != (len(c.entries) == 0) || (end.Err != nil) != (err != nil) {
 				t.Errorf("the client ended with %v, the server with %v", err, end.Err)
 			}
 			found, err := filepath.Glob(root + "/x*")

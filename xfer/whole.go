@@ -2,6 +2,7 @@ package xfer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"gdrcp/chunker"
@@ -49,16 +50,22 @@ func (k *sink) makesWhole() bool {
 	return k.session.terms.Has(wire.FlagWhole) && !k.session.terms.Has(wire.FlagDryRun)
 }
 
-// giveName gives the tree its name, if there is one, all of it has arrived, and both ends
-// agree. It reports whether the tree has its name. What cannot be removed of the tree that was there
+// errNoTree says that a copy that was to appear whole has nothing to appear.
+var errNoTree = errors.New("filter rules leave nothing of the source, not even the directory: no tree gets the name")
+
+// giveName gives the tree its name, if all of it has arrived and both ends agree. It
+// reports whether the tree has its name. What cannot be removed of the tree that was there
 // before is told as a failure.
 func (k *sink) giveName(ctx context.Context, agree bool) (bool, error) {
-	if !agree || !k.isPlaced() || k.results.failures() > 0 {
+	if !agree || k.results.failures() > 0 {
 		k.results.withhold()
 		return false, nil
 	}
 	if err := context.Cause(ctx); err != nil {
 		return false, err
+	}
+	if !k.isPlaced() {
+		return false, errNoTree
 	}
 	if err := k.store.Commit(); err != nil {
 		return false, err

@@ -315,7 +315,7 @@ func codeOfSummary(s *xfer.Summary) int {
 	switch {
 	case s.Corrupt > 0, s.Missing > 0, !s.Verified:
 		return exitIntegrity
-	case s.Failed > 0, s.Changed > 0:
+	case s.Failed > 0, s.Changed > 0, s.NotDeleted, s.Withheld:
 		return exitPartial
 	}
 	return exitOK

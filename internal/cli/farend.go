@@ -322,7 +322,7 @@ func noteConnection(o *xfer.Options, seen func(*xfer.Link)) (stands *atomic.Bool
 
 // nameLink replaces the address that stands for the pipe by the host's name.
 func (f *farEnd) nameLink(l *xfer.Link, noTCP error) {
-	if l.Remote != f.Mux.Addr().String() {
+	if noTCP == nil || l.Remote != f.Mux.Addr().String() {
 		return
 	}
 	l.Device, l.Local, l.Remote, l.Why = pipeDevice, "here", f.where.host, noTCP.Error()

@@ -8,6 +8,7 @@ import (
 	"io"
 	"path/filepath"
 
+	"gdrcp/internal/printable"
 	"gdrcp/internal/trust"
 )
 
@@ -309,7 +310,9 @@ func checkAddresses(addrs []Address) error {
 	for i := range addrs {
 		a := &addrs[i]
 		a.Device = oneLine(a.Device, maxVersionBytes)
-		if a.Transport != "verbs" && a.Transport != "tcp" || !a.Addr.IsValid() || a.Addr.Port() == 0 || !(a.RateGbps >= 0) {
+		// A zone is any text, and is shown with the address.
+		zone := a.Addr.Addr().Zone()
+		if a.Transport != "verbs" && a.Transport != "tcp" || !a.Addr.IsValid() || a.Addr.Port() == 0 || !(a.RateGbps >= 0) || printable.Text(zone) != zone {
 			return fmt.Errorf("%w: address %q of transport %q", errMessage, a.Addr, a.Transport)
 		}
 	}

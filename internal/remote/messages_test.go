@@ -97,12 +97,15 @@ func TestOffersThatAreRefused(t *testing.T) {
 		return &Offer{Home: "/h", Addresses: []Address{{"tcp", addr, "eth0", 1}}, Expanded: [][]string{{"a"}}}
 	}
 	for name, spoil := range map[string]func(*Offer){
-		"another path":       func(o *Offer) { o.Expanded[0][0] = ".bashrc" },
-		"no expansions":      func(o *Offer) { o.Expanded = nil },
-		"too many":           func(o *Offer) { o.Expanded = append(o.Expanded, []string{"b"}) },
-		"no home":            func(o *Offer) { o.Home = "h" },
-		"transport":          func(o *Offer) { o.Addresses[0].Transport = "ftp" },
-		"port 0":             func(o *Offer) { o.Addresses[0].Addr = netip.AddrPortFrom(addr.Addr(), 0) },
+		"another path":  func(o *Offer) { o.Expanded[0][0] = ".bashrc" },
+		"no expansions": func(o *Offer) { o.Expanded = nil },
+		"too many":      func(o *Offer) { o.Expanded = append(o.Expanded, []string{"b"}) },
+		"no home":       func(o *Offer) { o.Home = "h" },
+		"transport":     func(o *Offer) { o.Addresses[0].Transport = "ftp" },
+		"port 0":        func(o *Offer) { o.Addresses[0].Addr = netip.AddrPortFrom(addr.Addr(), 0) },
+		"a zone of controls": func(o *Offer) {
+			o.Addresses[0].Addr = netip.AddrPortFrom(netip.MustParseAddr("2001:db8::5").WithZone("\x1bc"), 1)
+		},
 		"no address":         func(o *Offer) { o.Addresses[0].Addr = netip.AddrPort{} },
 		"rate":               func(o *Offer) { o.Addresses[0].RateGbps = -1 },
 		"too many addresses": func(o *Offer) { o.Addresses = make([]Address, MaxAddresses+1) },

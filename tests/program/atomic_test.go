@@ -297,6 +297,7 @@ func TestAtomicRefusals(t *testing.T) {
 			"--inplace":        {ops("tree", "new", "-r", "--inplace"), 2, `--inplace`},
 			"--append-verify":  {ops("tree", "new", "-r", "--append-verify"), 2, `--append-verify`},
 			"--files-from":     {ops("tree", "new", "-r", "--files-from", "/dev/null"), 2, `--files-from`},
+			"nothing of it":    {ops("tree", "new", "-r", "--exclude", "*"), 1, `not even the directory: no tree gets the name`},
 			"over a file":      {ops("tree", "file", "-r"), 1, `cannot be replaced by a tree: it is not a directory`},
 			"over a link":      {ops("tree", "link", "-r"), 1, `cannot be replaced by a tree: it is a symbolic link`},
 			"nothing above it": {ops("tree", "none/new", "-r"), 1, `no such file`},

@@ -188,14 +188,16 @@ func (r RailAddr) railText() []byte { return []byte(cutForDoor(r.Addr.String() +
 func NoRailText(why string) []byte { return []byte("\x00" + cutForDoor(why)) }
 
 // decodeRail reads either body. Where an address does not parse, ok is false and the
-// address is left out: it may be of a family that this version does not know.
+// address is left out: it may be of a family that this version does not know. So is one
+// whose zone, which is shown with it, is not printable.
 func decodeRail(body []byte) (r RailAddr, none string, ok bool) {
 	if len(body) > 0 && body[0] == 0 {
 		return r, printable.Text(string(body[1:])), true
 	}
 	addr, device, _ := strings.Cut(string(body), " ")
 	a, err := netip.ParseAddrPort(addr)
-	return RailAddr{a, printable.Text(device)}, "", err == nil
+	zone := a.Addr().Zone()
+	return RailAddr{a, printable.Text(device)}, "", err == nil && printable.Text(zone) == zone
 }
 
 // refusal is the body of wire.DoorRefuse: a code for a hint, and a text for people.

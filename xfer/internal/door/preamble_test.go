@@ -45,8 +45,10 @@ func TestDoorMessages(t *testing.T) {
 	if _, why, ok := decodeRail(NoRailText(long)); !ok || why == "" || !strings.HasPrefix(long, why) {
 		t.Errorf("got %q, %v", why, ok)
 	}
-	if _, _, ok := decodeRail([]byte("no address")); ok {
-		t.Error("no address was taken for one")
+	for _, text := range []string{"no address", "[fe80::1%\x1bc]:7474 mlx5_0", "[fe80::1%\u009b2J]:7474"} {
+		if _, _, ok := decodeRail([]byte(text)); ok {
+			t.Errorf("%q was taken for an address", text)
+		}
 	}
 	if got, err := decodeGrant(Grant{16, 3}.encode()); err != nil || got != (Grant{16, 3}) {
 		t.Errorf("got %+v, %v", got, err)

@@ -17,7 +17,8 @@ type carrier interface {
 	linkUp(ctx context.Context, l *railLink) error
 	// linkLost says that a link is lost. It must not block.
 	linkLost(l *railLink)
-	// linkClosed says that the connections of a lost link are closed. It must not block.
+	// linkClosed says that the connections of a lost link are closed, and that nothing is
+	// registered there any more. It must not block.
 	linkClosed(l *railLink)
 	// linkShut says that nothing can land through a lost link any more, and that the
 	// devices of this end read no slot on its behalf.
@@ -57,7 +58,9 @@ func (s *session) loseLink(l *railLink, why error) error {
 }
 
 // shutLink ends a lost link: its connections, its poller, and what this end has
-// registered there.
+// registered there. Only then does it count as shut: a queue pair that the other end has
+// already may still be in Accept here, in no list of lanes, and could write to a slot that
+// a fence has given out again.
 func (s *session) shutLink(ctx context.Context, c carrier, l *railLink) error {
 	if err := l.closeLanes(); err != nil {
 		// The device may still use the slots.
@@ -65,13 +68,13 @@ func (s *session) shutLink(ctx context.Context, c carrier, l *railLink) error {
 	}
 	l.end()
 	<-l.polled
-	c.linkClosed(l)
-	close(l.shut)
 	if l.number != 1 {
 		_ = l.close()
 	} else if err := l.unregister(); err != nil {
 		return err
 	}
+	c.linkClosed(l)
+	close(l.shut)
 	return c.linkShut(ctx, l)
 }
 

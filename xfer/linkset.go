@@ -56,6 +56,7 @@ func newLinkSet(first *railLink) *linkSet {
 		joined: make(chan *railLink, maxLinks), wanted: make(chan struct{}, 1), live: []*railLink{first}, last: 1,
 		coming: make(map[credit.Link]*railLink), lost: make(map[credit.Link]*railLink), changed: make(chan struct{}),
 	}
+	first.hasPoller = true
 	k.usage.joined(first)
 	return k
 }
@@ -195,6 +196,7 @@ func (k *linkSet) add(l *railLink) (ok bool) {
 	if k.over || l.lost.Load() {
 		return false
 	}
+	l.hasPoller = true
 	k.live = append(slices.Clone(k.live), l)
 	k.usage.joined(l)
 	close(k.changed)
@@ -235,9 +237,9 @@ func (k *linkSet) drop(l *railLink, why error) (left int, news bool, err error) 
 		return len(k.live), false, errBarrenLinks
 	}
 	l.lost.Store(true)
-	if k.coming[l.number] != nil {
-		delete(k.coming, l.number)
-		close(l.polled) // nobody has begun to poll it
+	delete(k.coming, l.number) // where it is not there any more, its queue pair has just failed
+	if !l.hasPoller {
+		close(l.polled)
 	}
 	k.live, k.lost[l.number] = rest, l
 	k.usage.lost(l, why)

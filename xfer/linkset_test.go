@@ -11,7 +11,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"gdrcp/rdma"
+	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
+	"gdrcp/xfer/internal/credit"
 	"gdrcp/xfer/internal/ring"
 )
 
@@ -45,6 +47,94 @@ func TestRingOfALostLinkIsUnmapped(t *testing.T) {
 	}
 	if l.ring.Payload != nil {
 		t.Errorf("%d bytes stay mapped", len(l.ring.Payload))
+	}
+}
+
+// A link that the peer gives up while its queue pair fails here is over: nobody waits for a
+// poller that it never had.
+func TestLinkThatFailsOnItsWayIsGivenUp(t *testing.T) {
+	t.Parallel()
+	first := newTestLink(t)
+	k := newLinkSet(first)
+	l := newFurtherLink(2, first.rail, nil, 1)
+	if !k.expect(l) {
+		t.Fatal("no room for a second link")
+	}
+	if found, err := k.find(2); found != l || err != nil { // the peer speaks of it
+		t.Fatalf("found %v, %v", found, err)
+	}
+	k.unexpect(l)
+	if _, news, err := k.drop(l, &rdma.OpError{Fault: rdma.FaultPath}); !news || err != nil {
+		t.Fatalf("lost: %v, %v", news, err)
+	}
+	select {
+	case <-l.polled:
+	default:
+		t.Error("its end waits for ever")
+	}
+}
+
+// closings is a carrier that looks at a link as it counts as shut.
+type closings struct {
+	carrier
+	seen func(l *railLink)
+}
+
+func (c closings) linkClosed(l *railLink)                    { c.seen(l) }
+func (c closings) linkShut(context.Context, *railLink) error { return nil }
+
+// A lost link counts as shut when its memory is registered no more: a queue pair that is
+// still being accepted could write there.
+func TestShutLinkHasNothingRegistered(t *testing.T) {
+	t.Parallel()
+	for name, number := range map[string]credit.Link{"first": 1, "further": 2} {
+		t.Run(name, func(t *testing.T) {
+			var registered atomic.Int64
+			p := rdmatest.Faulty(tcp.New(), rdmatest.Faults{Registered: func(n int) { registered.Add(int64(n)) }})
+			rail, err := p.Open("tcp", railConfig(1, 2, MinChunkBytes, false, false, rdma.Wire{}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = rail.Close() })
+			first := newTestLink(t)
+			if number == 1 {
+				first = newFurtherLink(1, rail, nil, 1)
+			}
+			if err := first.place(t.Context(), ring.Config{Slots: 2, SlotBytes: MinChunkBytes, Access: sinkAccess}); err != nil {
+				t.Fatal(err)
+			}
+			s := &session{links: newLinkSet(first)}
+			t.Cleanup(func() {
+				if err := s.links.close(); err != nil {
+					t.Error(err)
+				}
+			})
+			l := first
+			if number != 1 {
+				l = newFurtherLink(number, rail, nil, 1)
+				if err := l.register(first.ring, sinkAccess); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if registered.Load() == 0 {
+				t.Fatal("nothing is registered")
+			}
+			close(l.polled)
+			err = s.shutLink(t.Context(), closings{seen: func(l *railLink) {
+				select {
+				case <-l.shut:
+					t.Error("it counts as shut before")
+				default:
+				}
+				if n := registered.Load(); n != 0 {
+					t.Errorf("%d bytes are registered", n)
+				}
+			}}, l)
+			if err != nil {
+				t.Error(err)
+			}
+			<-l.shut
+		})
 	}
 }
 

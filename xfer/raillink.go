@@ -44,12 +44,14 @@ type railLink struct {
 
 	// lost is set once, when the link is given up. over ends when its poller is to end:
 	// end ends it. polled is closed when the poller has ended, and shut when nothing can
-	// land through the link any more.
-	lost   atomic.Bool
-	over   context.Context
-	end    context.CancelFunc
-	polled chan struct{}
-	shut   chan struct{}
+	// land through the link any more. hasPoller, which the set's lock guards, says that it
+	// has a poller or is about to.
+	lost      atomic.Bool
+	over      context.Context
+	end       context.CancelFunc
+	hasPoller bool
+	polled    chan struct{}
+	shut      chan struct{}
 	// unusable is why the ring could not be registered on the rail: it is of no use to
 	// try again.
 	unusable atomic.Pointer[error]

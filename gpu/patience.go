@@ -19,6 +19,9 @@ const patience = 30 * time.Second
 // closePatience is the same limit while something is being closed.
 const closePatience = 5 * time.Second
 
+// patienceTick is how often bounded looks at the time.
+const patienceTick = 250 * time.Millisecond
+
 // A wait first polls pollSpins times in a row, because most work is done soon. Then it
 // sleeps between polls, for a part of the time that it has waited, within bounds.
 const (
@@ -69,26 +72,29 @@ func hangError(op string, index int, limit time.Duration) *Error {
 // because they wait for all of the GPU's work. A call that does not return within
 // limit, or within closePatience after the end of ctx, is abandoned with its thread:
 // nothing ends it. Then bounded returns codeNotReady. If a GPU hangs already, it does
-// so at once.
+// so at once. While the process is stopped, as by ^Z or a debugger, the call stands still,
+// and so does its time: it is counted in ticks, of which a stop leaves one.
 func (d *Driver) bounded(ctx context.Context, index int, limit time.Duration, op string, call func() C.int) C.int {
 	if d.hung.Load() {
 		return codeNotReady
 	}
 	done := make(chan C.int, 1)
 	go func() { done <- call() }()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	ended := ctx.Done()
+	tick := min(limit, patienceTick)
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	left, ended := limit, ctx.Done()
 	for {
 		select {
 		case rc := <-done:
 			return rc
 		case <-ended:
-			ended = nil
-			timer.Reset(min(limit, closePatience))
-		case <-timer.C:
-			d.noteHang(hangError(op, index, limit))
-			return codeNotReady
+			ended, left = nil, min(left, closePatience)
+		case <-ticker.C:
+			if left -= tick; left <= 0 {
+				d.noteHang(hangError(op, index, limit))
+				return codeNotReady
+			}
 		}
 	}
 }

@@ -262,6 +262,28 @@ func TestLastRailThatThePeerClosed(t *testing.T) {
 	}
 }
 
+// TestLossHoldsUpNobody: whoever notices a loss goes on, also where nobody reads what is
+// told of it.
+func TestLossHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	l := newTestLink(t)
+	synctest.Test(t, func(t *testing.T) {
+		reads := make(chan struct{})
+		var told atomic.Int32
+		s := &session{links: newLinkSet(l), report: func(Event) {
+			<-reads
+			told.Add(1)
+		}}
+		g, ctx := errgroup.WithContext(t.Context())
+		s.links.begin(ctx, g)
+		s.reportLoss(l, &rdma.OpError{Fault: rdma.FaultPath}, 1)
+		close(reads)
+		if err := g.Wait(); err != nil || told.Load() != 1 {
+			t.Errorf("told %d times: %v", told.Load(), err)
+		}
+	})
+}
+
 // TestLossThatNobodyHearsOf: a session that ends while it waits for another rail tells
 // nothing of the one that the peer closed.
 func TestLossThatNobodyHearsOf(t *testing.T) {

@@ -20,29 +20,35 @@ func (s *session) reportRail(l *railLink, why error, left int) {
 const lossTime = time.Second
 
 // reportLoss tells that a rail was lost, unless it was of no use. Where the peer closed the
-// last one, the session waits for another before it ends, and then says why itself.
+// last one, the session waits for another before it ends, and then says why itself. It
+// does not block: a terminal may be stopped, and who calls has the other rails to look
+// after.
 func (s *session) reportLoss(l *railLink, why error, left int) {
-	switch {
-	case l.unusable.Load() != nil:
-	case rdma.FaultOf(why) != rdma.FaultPeer:
-		s.reportRail(l, why, left)
-	default:
-		s.links.keepLoss(l, func() { s.reportRail(l, why, left) })
-		within := lossTime
-		if left == 0 {
-			within += hungUpTime
-		}
-		s.links.spawn(func(ctx context.Context) error {
-			t := time.NewTimer(within)
-			defer t.Stop()
-			select {
-			case <-t.C:
-				s.links.tellLoss(l)
-			case <-ctx.Done():
-			}
+	if l.unusable.Load() != nil {
+		return
+	}
+	s.links.keepLoss(l, func() { s.reportRail(l, why, left) })
+	if rdma.FaultOf(why) != rdma.FaultPeer {
+		s.links.spawn(func(context.Context) error {
+			s.links.tellLoss(l)
 			return nil
 		})
+		return
 	}
+	within := lossTime
+	if left == 0 {
+		within += hungUpTime
+	}
+	s.links.spawn(func(ctx context.Context) error {
+		t := time.NewTimer(within)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			s.links.tellLoss(l)
+		case <-ctx.Done():
+		}
+		return nil
+	})
 }
 
 // reportJoined tells that a further rail carries chunks; first, if that is still to come,

@@ -61,9 +61,15 @@ func (c *Conversation) beat(every time.Duration) {
 	}
 }
 
-// Close ends the conversation. The other end still reads all messages that were sent.
+// closeTime is how long a message under way may still take when the conversation ends.
+const closeTime = time.Second
+
+// Close ends the conversation. The other end still reads all messages that were sent. A
+// message that it does not take fails, after closeTime.
 func (c *Conversation) Close() error {
 	c.once.Do(func() { close(c.stop) })
+	// The beat may wait behind a message, and that one for ever.
+	_ = c.conn.SetWriteDeadline(time.Now().Add(closeTime))
 	c.beats.Wait()
 	return c.conn.Close()
 }

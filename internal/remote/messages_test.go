@@ -173,6 +173,29 @@ func TestOfferThatDoesNotCome(t *testing.T) {
 	}
 }
 
+// A far end that does not read what it is to do keeps nobody who wants to go either.
+func TestRunThatIsNotRead(t *testing.T) {
+	origin, far := muxPair(t)
+	control, err := origin.Control(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := far.Control(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c := converseAt(control, time.Millisecond, silenceTimeout)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.AskRun(&Run{Key: newKey(t), Args: []string{strings.Repeat("x", 2*windowBytes)}}, nil, nil)
+		ended <- err
+	}()
+	time.Sleep(100 * time.Millisecond) // the beat waits behind it by then
+	c.Close()
+	if err := <-ended; err == nil {
+		t.Error("it was taken for a copy")
+	}
+}
+
 func TestRun(t *testing.T) {
 	origin, far := conversations(t)
 	asked := &Run{

@@ -126,7 +126,7 @@ func binaries() []remote.Binary {
 	dir := exe[:strings.LastIndexByte(exe, '/')+1]
 	for _, arch := range []string{"amd64", "arm64"} {
 		for _, at := range []string{dir, dir + "../lib/gdrcp/"} {
-			all = append(all, remote.Binary{Path: at + "gdrcp-static-linux-" + arch, Machine: machines()[arch]})
+			all = append(all, remote.Binary{Path: at + "gdrcp-static-linux-" + arch, Machine: machines()[arch], Beside: exe})
 		}
 	}
 	return all

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 )
 
 // Binary is a program that may start on another host.
@@ -18,6 +19,10 @@ type Binary struct {
 	// Machine is the output of uname -sm on hosts where the binary starts: "Linux
 	// x86_64".
 	Machine string
+	// Beside is the path of the program that this one was installed with. It is not copied
+	// where other users can change it who cannot change that program. Empty: the binary is
+	// that program.
+	Beside string
 }
 
 // fingerprint identifies a binary by its content.
@@ -152,7 +157,7 @@ func fingerprints(binaries []Binary) ([]fingerprint, error) {
 	for _, b := range binaries {
 		p := fingerprint{Binary: b}
 		err := p.read()
-		if errors.Is(err, os.ErrNotExist) {
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, errNotOurs) {
 			continue
 		}
 		if err != nil {
@@ -163,12 +168,39 @@ func fingerprints(binaries []Binary) ([]fingerprint, error) {
 	return prints, nil
 }
 
+// errNotOurs is the error of a binary that is no file, or that others could have put there.
+var errNotOurs = errors.New("another user can change it")
+
+// isOurs reports whether nobody can change a binary who cannot change the program beside it
+// anyway: in a directory like /tmp anybody can make a file of any name.
+func (b *Binary) isOurs(f *os.File) (bool, error) {
+	file, err := f.Stat()
+	if err != nil || b.Beside == "" {
+		return err == nil && file.Mode().IsRegular(), err
+	}
+	program, err := os.Stat(b.Beside)
+	if err != nil {
+		return false, err
+	}
+	theirs, ours := file.Sys().(*syscall.Stat_t), program.Sys().(*syscall.Stat_t)
+	const others = 0o022
+	byOwner := theirs.Uid == ours.Uid || theirs.Uid == 0 || theirs.Uid == uint32(os.Geteuid())
+	byMode := theirs.Mode&others == 0 || theirs.Gid == ours.Gid && theirs.Mode&others&^ours.Mode == 0
+	return file.Mode().IsRegular() && byOwner && byMode, nil
+}
+
 func (p *fingerprint) read() error {
-	f, err := os.Open(p.Path)
+	f, err := os.OpenFile(p.Path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may be a pipe
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+	switch ours, err := p.isOurs(f); {
+	case err != nil:
+		return err
+	case !ours:
+		return errNotOurs
+	}
 	sha, crc := sha256.New(), newPosixCRC()
 	if p.sizeBytes, err = io.Copy(io.MultiWriter(sha, crc), f); err != nil {
 		return err

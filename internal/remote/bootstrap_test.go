@@ -28,7 +28,7 @@ func TestBootstrapWhereOthersWrite(t *testing.T) {
 	cache := cacheOf(t, os.Getenv("PATH"))
 	xdg, home := filepath.Dir(cache), os.Getenv("HOME")
 	up := filepath.Dir(xdg)
-	binaries := []Binary{{smallBinary(t), uname(t)}}
+	binaries := []Binary{{Path: smallBinary(t), Machine: uname(t)}}
 	o, stderr := testOrigin(t, "")
 	bootstrap := func() error {
 		link, err := o.Bootstrap(t.Context(), binaries, func(string) {})
@@ -96,7 +96,7 @@ func TestBootstrapWhereOthersWrite(t *testing.T) {
 func TestBootstrapOfWritableFile(t *testing.T) {
 	cache := cacheOf(t, os.Getenv("PATH"))
 	o, stderr := testOrigin(t, "")
-	copies, binaries := 0, []Binary{{smallBinary(t), uname(t)}}
+	copies, binaries := 0, []Binary{{Path: smallBinary(t), Machine: uname(t)}}
 	for _, mode := range []os.FileMode{0, 0o720, 0o702, 0o755} {
 		if mode != 0 {
 			if err := os.Chmod(onlyFile(t, cache), mode); err != nil {
@@ -122,7 +122,7 @@ func TestBootstrapThroughLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	o, stderr := testOrigin(t, "")
-	link, err := o.Bootstrap(t.Context(), []Binary{{self(t), uname(t)}}, func(string) {})
+	link, err := o.Bootstrap(t.Context(), []Binary{{Path: self(t), Machine: uname(t)}}, func(string) {})
 	if err != nil {
 		t.Fatalf("%v: %s", err, stderr)
 	}
@@ -132,7 +132,7 @@ func TestBootstrapThroughLink(t *testing.T) {
 	if err := errors.Join(link.Close(), os.Chmod(real, 0o770)); err != nil {
 		t.Fatal(err)
 	}
-	_, err = o.Bootstrap(t.Context(), []Binary{{self(t), uname(t)}}, func(string) {})
+	_, err = o.Bootstrap(t.Context(), []Binary{{Path: self(t), Machine: uname(t)}}, func(string) {})
 	if err == nil || !strings.Contains(err.Error(), real+" on here belongs") {
 		t.Errorf("%v", err)
 	}
@@ -259,7 +259,7 @@ func TestBootstrapOrder(t *testing.T) {
 			}
 			cache := cacheOf(t, path)
 			o, stderr := testOrigin(t, "")
-			binaries := []Binary{{self(t), uname(t)}}
+			binaries := []Binary{{Path: self(t), Machine: uname(t)}}
 			copies := 0
 			bootstrap := func() {
 				t.Helper()

@@ -207,7 +207,7 @@ func TestBootstrap(t *testing.T) {
 		t.Fatal(err)
 	}
 	machine, small := uname(t), smallBinary(t)
-	binaries := []Binary{{"/no/such/file", machine}, {small, "Other machine"}, {broken, machine}, {small, machine}}
+	binaries := []Binary{{Path: "/no/such/file", Machine: machine}, {Path: small, Machine: "Other machine"}, {Path: broken, Machine: machine}, {Path: small, Machine: machine}}
 	for _, sums := range []string{"sha256sum", "cksum"} {
 		t.Run(sums, func(t *testing.T) {
 			path := os.Getenv("PATH")
@@ -269,7 +269,7 @@ func TestBootstrapRemovesOldVersions(t *testing.T) {
 		}
 	}
 	o, stderr := testOrigin(t, "")
-	link, err := o.Bootstrap(t.Context(), []Binary{{self(t), uname(t)}}, func(string) {})
+	link, err := o.Bootstrap(t.Context(), []Binary{{Path: self(t), Machine: uname(t)}}, func(string) {})
 	if err != nil {
 		t.Fatalf("%v: %s", err, stderr)
 	}
@@ -352,7 +352,7 @@ func TestBootstrapThatCannot(t *testing.T) {
 	cacheOf(t, os.Getenv("PATH"))
 	o, _ := testOrigin(t, "")
 	silent := func(string) {}
-	if _, err := o.Bootstrap(t.Context(), []Binary{{self(t), "Other machine"}}, silent); err == nil || !strings.Contains(err.Error(), "there is no gdrcp for such machines") {
+	if _, err := o.Bootstrap(t.Context(), []Binary{{Path: self(t), Machine: "Other machine"}}, silent); err == nil || !strings.Contains(err.Error(), "there is no gdrcp for such machines") {
 		t.Errorf("another machine: %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "file")
@@ -360,7 +360,7 @@ func TestBootstrapThatCannot(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("XDG_CACHE_HOME", file)
-	if _, err := o.Bootstrap(t.Context(), []Binary{{self(t), uname(t)}}, silent); err == nil || !strings.Contains(err.Error(), "cannot be written") {
+	if _, err := o.Bootstrap(t.Context(), []Binary{{Path: self(t), Machine: uname(t)}}, silent); err == nil || !strings.Contains(err.Error(), "cannot be written") {
 		t.Errorf("no cache directory: %v", err)
 	}
 }
@@ -378,5 +378,39 @@ func TestFingerprints(t *testing.T) {
 	crc, err := exec.Command("cksum", self(t)).Output()
 	if words := strings.Fields(string(crc)); err != nil || len(words) < 2 || words[0]+"-"+words[1] != prints[0].cksum {
 		t.Errorf("cksum says %s, %v; here it is %s", crc, err, prints[0].cksum)
+	}
+}
+
+// TestBinariesOfOthers: in a directory like /tmp another user can put a file with the name
+// of a binary beside this program. It is not copied to run as this user on another host.
+func TestBinariesOfOthers(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "gdrcp")
+	beside := program + "-static"
+	make := func(path string, mode os.FileMode) error {
+		return errors.Join(os.WriteFile(path, []byte("a program"), 0o600), os.Chmod(path, mode))
+	}
+	for name, c := range map[string]struct {
+		make   func() error
+		copied bool
+	}{
+		"as it is installed":         {func() error { return make(beside, 0o755) }, true},
+		"anybody writes":             {func() error { return make(beside, 0o757) }, false},
+		"a group writes":             {func() error { return make(beside, 0o775) }, false},
+		"the same group writes both": {func() error { return errors.Join(make(beside, 0o775), os.Chmod(program, 0o775)) }, true},
+		"a pipe":                     {func() error { return syscall.Mkfifo(beside, 0o755) }, false},
+		"another user's": {func() error {
+			if os.Getuid() != 0 {
+				return os.Mkdir(beside, 0o755) // as no file either
+			}
+			return errors.Join(make(beside, 0o755), os.Chown(beside, 65534, 65534))
+		}, false},
+	} {
+		if err := errors.Join(make(program, 0o755), os.RemoveAll(beside), c.make()); err != nil {
+			t.Fatal(err)
+		}
+		prints, err := fingerprints([]Binary{{Path: program}, {Path: beside, Beside: program}})
+		if err != nil || (len(prints) == 2) != c.copied {
+			t.Errorf("%s: %d binaries, %v", name, len(prints), err)
+		}
 	}
 }

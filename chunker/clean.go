@@ -62,7 +62,7 @@ func sweepDir(in *hostsIn, now time.Time) (partials bool) {
 	}
 	for _, name := range found.temps {
 		if !kept[name] && !removeLeftover(in, name, false) {
-			removeLeftoverLink(dirfd, name, now)
+			removeLeftoverLink(in, name, now)
 		}
 	}
 	for _, name := range found.stages {
@@ -137,7 +137,7 @@ func dropPartial(in *hostsIn, journal string) bool {
 	default:
 		return false
 	}
-	return unlinkat(dirfd, journal) == nil
+	return in.unlink(journal)
 }
 
 // removeLeftover removes a file that nobody uses, while it holds the file's lock. A
@@ -149,7 +149,7 @@ func removeLeftover(in *hostsIn, name string, locked bool) bool {
 		return false
 	}
 	defer closeQuietly(fd)
-	return (locked || !in.mayUseFD(fd)) && unlinkat(in.dirfd, name) == nil
+	return (locked || !in.mayUseFD(fd)) && in.unlink(name)
 }
 
 // lockUnused locks a regular file that nobody else has locked; with ours, only a file
@@ -184,13 +184,13 @@ func lockUnused(dirfd int, name string, ours bool) (fd int, ok bool) {
 }
 
 // removeLeftoverLink removes a link that a killed run made and did not rename.
-func removeLeftoverLink(dirfd int, name string, now time.Time) bool {
+func removeLeftoverLink(in *hostsIn, name string, now time.Time) bool {
 	var st unix.Stat_t
-	if fstatat(dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK ||
+	if fstatat(in.dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK ||
 		!mayBeOurs(&st) || now.UnixNano()-nanoseconds(st.Ctim) < int64(leftoverLinkAge) {
 		return false
 	}
-	return unlinkat(dirfd, name) == nil
+	return in.unlink(name)
 }
 
 // mayBeOurs reports whether this user, or root for another user, may have made a file.
@@ -235,6 +235,8 @@ func Clean(ctx context.Context, dir string, removed func(path string, bytes int6
 	}
 }
 
+// cleanDir cleans one directory. The error is the first one of what nobody uses and could
+// not be removed.
 func cleanDir(root *os.Root, path string, hosts *otherHosts, stop <-chan struct{}, removed func(path string, bytes int64)) error {
 	fd, err := openUnderRoot(root, path, dirFlags)
 	if err != nil {
@@ -249,7 +251,7 @@ func cleanDir(root *os.Root, path string, hosts *otherHosts, stop <-chan struct{
 	}
 	in, found := hosts.in(fd), reservedNames(fd)
 	for _, name := range found.temps {
-		gone(name, func() bool { return removeLeftover(in, name, false) || removeLeftoverLink(fd, name, time.Now()) })
+		gone(name, func() bool { return removeLeftover(in, name, false) || removeLeftoverLink(in, name, time.Now()) })
 	}
 	for _, name := range found.journals {
 		gone(name, func() bool { return dropPartial(in, name) })
@@ -259,5 +261,5 @@ func cleanDir(root *os.Root, path string, hosts *otherHosts, stop <-chan struct{
 			removed(joinPath(path, name)+"/", 0)
 		}
 	}
-	return nil
+	return opErr("remove", joinPath(path, in.failedName), in.failed)
 }

@@ -76,6 +76,25 @@ type hostsIn struct {
 	asked, isBlind bool
 	nowNs          int64         // 0: not asked for yet
 	within         time.Duration // what is younger may be in use
+	// failed is the first error in removing what nobody uses, failedName of which name.
+	failed     error
+	failedName string
+}
+
+// unlink removes a name that nobody uses. It reports whether it has.
+func (h *hostsIn) unlink(name string) bool {
+	err := unlinkat(h.dirfd, name)
+	if err != unix.ENOENT {
+		h.fail(name, err)
+	}
+	return err == nil
+}
+
+// fail keeps the first error, if err is one.
+func (h *hostsIn) fail(name string, err error) {
+	if h.failed == nil && err != nil {
+		h.failed, h.failedName = err, name
+	}
 }
 
 // in may be called on nil: then nothing is used by other hosts. It asks the file system

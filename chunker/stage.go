@@ -278,7 +278,7 @@ func (s *Sink) RemoveReplaced(looked func(), stop <-chan struct{}) error {
 	s.mu.Lock()
 	s.claims = nil // the new tree may have files of the old one, by other names
 	s.mu.Unlock()
-	if !s.stage.others && removeTree(s.base.fd, s.stage.name, looked, stop) {
+	if !s.stage.others && removeTree(s.base.fd, s.stage.name, looked, func(Removal) {}, stop) {
 		return nil
 	}
 	return opErr("remove what was at", s.dest, errNotAllGone)
@@ -287,10 +287,10 @@ func (s *Sink) RemoveReplaced(looked func(), stop <-chan struct{}) error {
 var errNotAllGone = errors.New("not all of it could be removed; gdrcp clean tries again")
 
 // removeTree removes a directory and all in it, but nothing that is mounted there. It
-// follows no link. It reports whether the name is free.
-func removeTree(dirfd int, name string, looked func(), stop <-chan struct{}) bool {
+// follows no link. It tells of each entry, and reports whether the name is free.
+func removeTree(dirfd int, name string, looked func(), told func(Removal), stop <-chan struct{}) bool {
 	r := &remover{sink: &Sink{}, names: newNameStack(), rules: &DeleteRules{
-		StaysOn: true, Most: -1, Told: func(Removal) {}, Looked: looked, Stop: stop,
+		StaysOn: true, Most: -1, Told: told, Looked: looked, Stop: stop,
 	}}
 	defer r.close()
 	return r.remove(dirfd, name, name)
@@ -343,5 +343,5 @@ func removeLeftoverStage(in *hostsIn, name string, olderThan time.Duration, now 
 		}
 		name = gone
 	}
-	return removeTree(dirfd, name, nil, stop)
+	return removeTree(dirfd, name, nil, func(r Removal) { in.fail(name, r.Err) }, stop)
 }

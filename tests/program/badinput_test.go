@@ -343,3 +343,20 @@ func TestChanging(t *testing.T) {
 
 // bounded is how long a stranger may keep either end waiting.
 func bounded() time.Duration { return silence() + launch.Slow(lastWord) }
+
+// TestCleanThatMayNot: what nobody uses and cannot be removed is told, and fails the
+// command.
+func TestCleanThatMayNot(t *testing.T) {
+	onHost(t)
+	asRoot(t)
+	dir := reachable(t)
+	left := dir + "/.gdrcp-" + strings.Repeat("0a", 16)
+	write(t, left, "left")
+	must(t, os.Chown(left, nobody, nobody))
+	must(t, os.Chmod(dir, 0o755)) // root's
+	p := run(t, how{uid: nobody}, "clean", dir).wantCode(1)
+	p.wantOne(strings.Split(strings.TrimSpace(p.stderr.String()), "\n"), `^gdrcp: remove "\.gdrcp-.*permission denied`)
+	if _, err := os.Lstat(left); err != nil {
+		t.Error(err)
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"gdrcp/chunker"
@@ -51,23 +50,6 @@ type sink struct {
 	stop      <-chan struct{} // closed when the session ends
 	progress  chan struct{}   // holds a token when something has ended
 	drained   chan struct{}   // closed when everything has ended
-}
-
-// sinkWindow holds the entries that were announced and have not settled. The workers,
-// the publisher, and the goroutines that talk and settle use it.
-type sinkWindow struct {
-	mu         sync.Mutex
-	table      [entryWindow]*sinkEntry // from settled on, by id modulo entryWindow
-	announced  uint64
-	planned    uint64 // of the announced ones: their data may come
-	settled    uint64
-	ended      bool
-	placed     bool
-	totalKnown bool // the sink has heard a total: plans may go out
-	// xattrs have come for entries that have not come yet. xattrBytes counts them, and
-	// those of entries that were announced and have not settled.
-	xattrs     pendingXattrs
-	xattrBytes int
 }
 
 // intake belongs to the one goroutine that hears of entries.
@@ -343,38 +325,6 @@ func (k *sink) hearEntries(ctx context.Context, body []byte) error {
 	k.wake()
 	k.tally.Step()
 	return k.plan(ctx)
-}
-
-func (k *sink) settledUpTo() uint64 {
-	k.window.mu.Lock()
-	defer k.window.mu.Unlock()
-	return k.window.settled
-}
-
-// entry returns the entry of that id. It is nil if the entry has ended. The error says
-// that the entry was never announced.
-func (k *sink) entry(id uint64) (*sinkEntry, error) {
-	k.window.mu.Lock()
-	defer k.window.mu.Unlock()
-	if id >= k.window.announced {
-		return nil, fmt.Errorf("%w: data of entry %d, %d are announced", ErrProtocol, id, k.window.announced)
-	}
-	if id < k.window.settled {
-		return nil, nil
-	}
-	return k.window.table[id%entryWindow], nil
-}
-
-// entryOfData returns the entry that a chunk has something of, as entry does. Before the
-// source is told that the data may come, this end is still about to say what it has of it.
-func (k *sink) entryOfData(id uint64) (*sinkEntry, error) {
-	k.window.mu.Lock()
-	planned := k.window.planned
-	k.window.mu.Unlock()
-	if id >= planned {
-		return nil, fmt.Errorf("%w: data of entry %d, those of %d may come", ErrProtocol, id, planned)
-	}
-	return k.entry(id)
 }
 
 // wake tells the settling goroutine that something has ended.

@@ -8,7 +8,6 @@ import (
 	"io"
 	"path/filepath"
 
-	"gdrcp/internal/printable"
 	"gdrcp/internal/trust"
 )
 
@@ -312,7 +311,7 @@ func checkAddresses(addrs []Address) error {
 		a.Device = oneLine(a.Device, maxVersionBytes)
 		// A zone is any text, and is shown with the address.
 		zone := a.Addr.Addr().Zone()
-		if a.Transport != "verbs" && a.Transport != "tcp" || !a.Addr.IsValid() || a.Addr.Port() == 0 || !(a.RateGbps >= 0) || printable.Text(zone) != zone {
+		if a.Transport != "verbs" && a.Transport != "tcp" || !a.Addr.IsValid() || a.Addr.Port() == 0 || !(a.RateGbps >= 0) || oneLine(zone, maxVersionBytes) != zone {
 			return fmt.Errorf("%w: address %q of transport %q", errMessage, a.Addr, a.Transport)
 		}
 	}

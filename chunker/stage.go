@@ -196,14 +196,17 @@ func (s *Sink) Commit() error {
 	if err := s.checkStillAt(st.name, st.at); err != nil {
 		return opErr("rename", s.dest, err)
 	}
-	// From here on the name of this copy's tries must not lead to what is not the new
-	// tree, or not only.
-	last := stageStem(st.leaf) + randomDigits()
-	if err := renameIfFree(s.base.fd, st.name, last); err != nil {
+	// From here on the name must be of no tree. The one that is replaced gets it, and no
+	// later copy may go on in that: it may hold what cannot be removed, and mounts.
+	before, last := st.name, stagePrefix+randomDigits()+"-"+randomDigits()
+	if err := renameIfFree(s.base.fd, before, last); err != nil {
 		return opErr("rename", s.dest, err)
 	}
 	st.name = last
 	if err := s.giveName(); err != nil {
+		if renameIfFree(s.base.fd, last, before) == nil { // it is the new tree still
+			st.name = before
+		}
 		return opErr("rename the new tree to", s.dest, err)
 	}
 	st.done = true

@@ -365,24 +365,31 @@ func TestAtomicWithoutAFile(t *testing.T) {
 }
 
 // TestMountInTheOldTree: what is mounted in the tree that is replaced is not touched, and
-// what is left of that tree is told.
+// what is left of that tree is told. The next copy does not go on in that.
 func TestMountInTheOldTree(t *testing.T) {
 	onHost(t)
 	asRoot(t)
 	bothWaysByTCP(t, func(t *testing.T, s *sides, d direction, from, to string) {
 		makeTree(t, from+"/tree", 3, 1)
+		write(t, from+"/tree/mount/new", "new")
 		write(t, to+"/precious/file", "precious")
 		must(t, os.MkdirAll(to+"/copy/mount", 0o755))
 		must(t, syscall.Mount(to+"/precious", to+"/copy/mount", "", syscall.MS_BIND, ""))
-		p := s.copy(t, append(s.operands(d, s.via(), "tree", "copy"), "-a", "--atomic-dir")...)
+		args := append(s.operands(d, s.via(), "tree", "copy"), "-a", "--atomic-dir")
+		p := s.copy(t, args...)
+		again := s.copy(t, args...)
 		left := stages(t, to)
 		for _, dir := range append(left, to+"/copy") {
 			_ = syscall.Unmount(dir+"/mount", 0) // it is in one of them
 		}
 		p.wantCode(3)
+		again.wantCode(0)
 		p.wantOne(strings.Split(p.stderr.String(), "\n"), `remove what was at .*copy.*: not all of it could be removed; gdrcp clean tries again`)
 		if text, err := os.ReadFile(to + "/precious/file"); string(text) != "precious" || len(left) != 1 {
 			t.Errorf("left %q, %q, %v", left, text, err)
+		}
+		if there, err := os.ReadDir(to + "/precious"); err != nil || len(there) != 1 {
+			t.Errorf("what is mounted has %v, %v", there, err)
 		}
 		sameTree(t, from+"/tree", to+"/copy", true)
 		s.stop()

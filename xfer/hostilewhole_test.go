@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -72,7 +73,7 @@ func TestHostileSourceOfAWholeTree(t *testing.T) {
 }
 
 func asWhole(h *wire.Hello) {
-	h.Terms.Name, h.Terms.Stage = ".", chunker.NewStageID()
+	h.Terms.Name, h.Terms.Stage = ".", chunker.StageID{1}
 	h.Terms.Flags |= wire.FlagRecursive | wire.FlagItself | wire.FlagWhole
 }
 
@@ -97,5 +98,45 @@ func leaveTree(t *testing.T, root string, addr netip.AddrPort, ends <-chan Sessi
 	<-ends
 	if left, err := filepath.Glob(root + "/.gdrcp-tree-*/f"); err != nil || len(left) != 1 {
 		t.Fatalf("left %q: %v", left, err)
+	}
+}
+
+// What an older copy left in the staging directory does not pass for what an earlier try of
+// this one has settled.
+func TestStaleFileIsNotSettled(t *testing.T) {
+	OnHost(t)
+	for name, flags := range map[string]uint64{"with times": wire.FlagTimes, "without": 0} {
+		t.Run(name, func(t *testing.T) {
+			root, addr, ends := hostileServer(t)
+			leaveTree(t, root, addr, ends)
+			data := []byte("new content")
+			entries := []wire.AnnouncedEntry{dirAt("."), fileAt("f", len(data))}
+			err := hostileHello(t, addr, wire.ModePush, "x", func(h *wire.Hello) {
+				asWhole(h)
+				h.Terms.Flags, h.Terms.Settled = h.Terms.Flags|flags, "z"
+			}, func(ctx context.Context, s *session) error {
+				p := &puppet{session: s}
+				x := whole(1, data)
+				if err := errors.Join(p.ready(ctx), p.announce(ctx, entries...), p.chunk(0, 0, 1, data, x)); err != nil {
+					return err
+				}
+				results, err := newCopyResults(&p.terms, &Options{Tally: new(Tally)})
+				for i := range entries {
+					b := entryState{AnnouncedEntry: entries[i], id: uint64(i)}
+					if i == 1 {
+						b.Root = x.Digest
+					}
+					err = errors.Join(err, results.book(&b, nil))
+				}
+				roots := results.finish()
+				return errors.Join(err, p.ctl.send(ctx, wire.MsgEnd, []byte{2}), p.ctl.send(ctx, wire.MsgRoot, roots.Encode()), p.await(ctx, wire.MsgDone))
+			})
+			if end := <-ends; err != nil || end.Err != nil {
+				t.Errorf("the client ended with %v, the server with %v", err, end.Err)
+			}
+			if got, err := os.ReadFile(filepath.Join(root, "x/f")); err != nil || string(got) != string(data) {
+				t.Errorf("the tree has %q: %v", got, err)
+			}
+		})
 	}
 }

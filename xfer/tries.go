@@ -127,16 +127,19 @@ func (t *Tries) begin(a *copyResults, p *wire.Terms) {
 	a.booked, a.refused, a.deletes = t.done, t.refused, t.deletes
 }
 
-// failedBefore reports whether earlier tries have settled entries that failed, so that the
-// sink of this try must not delete, or must not give its tree its name. Only the client
+// failedBefore reports whether earlier tries had entries that failed, among them what they
+// did not find as it was, so that the sink of this try must not delete, or must not give its tree its name. Only the client
 // knows that: it announces such entries again, but nobody asks for the data of a file that
 // an older copy of the tree has in that size, too.
 func (t *Tries) failedBefore(p *wire.Terms) bool {
 	if t == nil || t.goneOn == "" {
 		return false
 	}
-	n := &t.done.counts
-	return p.Has(wire.FlagDelete) && t.deletes.unlisted || p.Has(wire.FlagWhole) && n[Failed]+n[Changed]+n[Corrupt] > 0
+	failed := t.refused.missing
+	for _, o := range []Outcome{Failed, Changed, Corrupt} {
+		failed += t.done.counts[o] + t.refused.counts[o]
+	}
+	return p.Has(wire.FlagDelete) && t.deletes.unlisted || p.Has(wire.FlagWhole) && failed > 0
 }
 
 // hasSettled reports whether an earlier try has settled an entry. A nil Tries has none.

@@ -215,3 +215,30 @@ func TestKeptAfterItWasCompared(t *testing.T) {
 		}
 	}
 }
+
+// A tree of which an earlier try could not copy something gets no name in a later one, also
+// where that was never announced.
+func TestFailedBefore(t *testing.T) {
+	for name, c := range map[string]struct {
+		fail func(a *copyResults)
+		want bool
+	}{
+		"nothing":    {func(*copyResults) {}, false},
+		"left out":   {func(a *copyResults) { refused(t, a, "a", Skipped) }, false},
+		"unreadable": {func(a *copyResults) { refused(t, a, "a", Failed) }, true},
+		"vanished":   {func(a *copyResults) { refused(t, a, "a", Changed) }, true},
+		"not copied": {func(a *copyResults) { settled(t, a, "a", &wire.Exception{Outcome: Failed}) }, true},
+	} {
+		tries := NewTries()
+		first := tryOf(t, tries, wire.FlagWhole)
+		c.fail(first)
+		settled(t, first, "b", nil)
+		tries.cutOff(first, nil)
+		tries.Again(&stat.Counters{})
+		terms := &wire.Terms{Flags: wire.FlagWhole}
+		tries.goesOn(terms)
+		if got := tries.failedBefore(terms); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

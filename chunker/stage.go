@@ -143,19 +143,6 @@ func (e *topError) Is(target error) bool { return target == e.kind }
 
 func kindOf(kind error, why string) error { return &topError{kind, why} }
 
-// isMount reports whether a file system, or a part of one, is mounted on the directory
-// name in dirfd, which lies on the device dev.
-func isMount(dirfd int, name string, st *unix.Stat_t, dev uint64) bool {
-	if st.Dev != dev {
-		return true
-	}
-	var x unix.Statx_t
-	err := uninterrupted(func() error {
-		return unix.Statx(dirfd, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_TYPE, &x)
-	})
-	return err == nil && x.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0 && x.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
-}
-
 // tryExchange exchanges two directories of its own: only that tells whether the file
 // system can (renameat2(2) has EINVAL for those that cannot).
 func (s *Sink) tryExchange() (err error) {

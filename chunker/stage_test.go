@@ -255,6 +255,34 @@ func TestMountInTheReplacedTree(t *testing.T) {
 	wantTree(t, dir+"/tree", "a=new")
 }
 
+// TestMountsByTheirNumber: where statx(2) does not tell a bind mount of the same file
+// system, as before Linux 5.8, the mount's number does.
+func TestMountsByTheirNumber(t *testing.T) {
+	if os.Geteuid() != 0 {
+		without(t, "mounting needs root")
+	}
+	dir := t.TempDir()
+	makeTree(t, dir, "mounted/", "plain/", "file=")
+	if err := unix.Mount(dir+"/plain", dir+"/mounted", "", unix.MS_BIND, ""); err != nil {
+		without(t, "mount: "+err.Error())
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir+"/mounted", 0); err != nil {
+			t.Error(err)
+		}
+	})
+	fd, err := unix.Open(dir, dirFlags, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	for name, want := range map[string]bool{"mounted": true, "plain": false, "not there": true} {
+		if got := isOfAnotherMount(fd, name); got != want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 // TestNameTakenBeforeCommit: what somebody puts under the final name meanwhile stays, and
 // so does the new tree.
 func TestNameTakenBeforeCommit(t *testing.T) {

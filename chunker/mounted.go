@@ -1,0 +1,57 @@
+package chunker
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// isMount reports whether a file system, or a part of one, is mounted on the directory
+// name in dirfd, which lies on the device dev. Where nothing tells, it is true.
+func isMount(dirfd int, name string, st *unix.Stat_t, dev uint64) bool {
+	if st.Dev != dev {
+		return true
+	}
+	var x unix.Statx_t
+	err := uninterrupted(func() error {
+		return unix.Statx(dirfd, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_TYPE, &x)
+	})
+	if err == nil && x.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0 {
+		return x.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
+	}
+	return isOfAnotherMount(dirfd, name) // before Linux 5.8
+}
+
+// isOfAnotherMount reports whether a directory is of another mount than dirfd, in which it
+// is, or that cannot be told. It goes by the mnt_id of proc_pid_fdinfo(5), which is there
+// since Linux 3.15.
+func isOfAnotherMount(dirfd int, name string) bool {
+	fd, err := openat(dirfd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return true
+	}
+	defer closeQuietly(fd)
+	own, err := mountOf(fd)
+	if err != nil {
+		return true
+	}
+	above, err := mountOf(dirfd)
+	return err != nil || own != above
+}
+
+// mountOf returns the number of the mount that a descriptor is of.
+func mountOf(fd int) (id int, err error) {
+	info, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(fd))
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(info) {
+		if text, ok := bytes.CutPrefix(line, []byte("mnt_id:")); ok {
+			return strconv.Atoi(string(bytes.TrimSpace(text)))
+		}
+	}
+	return 0, fmt.Errorf("no mnt_id in %q", info)
+}

@@ -193,6 +193,33 @@ func TestInterruptedCopyLeavesModes(t *testing.T) {
 	})
 }
 
+// TestInterruptedCopyLeavesNoPrivateDirs: where modes are not kept, a later copy goes on with
+// directories as it finds them. They must not keep the mode that was to hide them meanwhile.
+func TestInterruptedCopyLeavesNoPrivateDirs(t *testing.T) {
+	old := unix.Umask(0o027)
+	defer unix.Umask(old)
+	dir := t.TempDir()
+	a := &Attributes{UID: -1, GID: os.Getegid()}
+	for _, finish := range []bool{false, true} { // the second one goes on
+		s := sinkInto(t, dir, SinkOptions{})
+		for path, mode := range map[string]uint32{"open": 0o757, "closed": 0o555} {
+			if err := s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: path, Mode: mode}, a); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if finish {
+			if err := s.FinishDirs(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		wantMode(t, dir+"/open", 0o750)
+		wantMode(t, dir+"/closed", 0o550)
+	}
+}
+
 // TestForeignDirectory: one that this user cannot settle fails as an entry, and
 // what goes into it does not.
 func TestForeignDirectory(t *testing.T) {

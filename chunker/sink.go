@@ -371,7 +371,8 @@ func (s *Sink) KeepExisting() { s.keepsAll = true }
 
 // Close frees what the sink holds open. It publishes nothing and settles no directory:
 // after a successful copy, call FinishDirs first. A directory that existed before and
-// is not settled gets back its former mode. Every Temp must have been published or
+// is not settled gets back its former mode, and one that was made, where modes are not kept,
+// the mode of a new one. Every Temp must have been published or
 // discarded.
 func (s *Sink) Close() error {
 	s.mu.Lock()

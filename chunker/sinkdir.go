@@ -195,21 +195,33 @@ func mayFill(h *dirHandle) bool {
 }
 
 // narrow gives directories that will not be settled their former modes back, the
-// deepest first.
+// deepest first, and those that were made their final ones where modes are not kept: a
+// later copy takes what it finds there for what it is to be.
 func (s *Sink) narrow(dirs []dirToSettle) error {
 	var errs []error
 	for _, d := range slices.Backward(dirs) {
-		if !d.was.is {
+		if !d.was.is && (!d.made || s.opt.Keep.Modes) {
 			continue
 		}
 		h, err := s.dir(d.target)
 		if err == nil {
-			err = fchmod(h.fd, d.was.mode)
+			var st unix.Stat_t
+			if err = fstat(h.fd, &st); err == nil {
+				err = fchmod(h.fd, s.modeLeft(&d, &st))
+			}
 			h.release()
 		}
 		errs = append(errs, opErr("set mode of", d.entry, err))
 	}
 	return errors.Join(errs...)
+}
+
+// modeLeft returns the mode that narrow leaves a directory.
+func (s *Sink) modeLeft(d *dirToSettle, st *unix.Stat_t) uint32 {
+	if d.was.is {
+		return d.was.mode
+	}
+	return s.settledMode(d, st)
 }
 
 // openClosedDir opens an existing directory that its owner may not read, perhaps

@@ -66,7 +66,7 @@ func sweepDir(in *hostsIn, now time.Time) (partials bool) {
 		}
 	}
 	for _, name := range found.stages {
-		removeLeftoverStage(in, name, leftoverPartialAge, now, nil)
+		removeLeftoverStage(in, name, leftoverPartialAge, now, nil, nil)
 	}
 	return len(found.journals) > 0
 }
@@ -257,7 +257,7 @@ func cleanDir(root *os.Root, path string, hosts *otherHosts, stop <-chan struct{
 		gone(name, func() bool { return dropPartial(in, name) })
 	}
 	for _, name := range found.stages {
-		if removeLeftoverStage(in, name, 0, time.Now(), stop) {
+		if removeLeftoverStage(in, name, 0, time.Now(), nil, stop) {
 			removed(joinPath(path, name)+"/", 0)
 		}
 	}

@@ -311,7 +311,7 @@ func TestTreesOfOtherHosts(t *testing.T) {
 	s = otherHost(t, dir, elsewhereAge+time.Minute)
 	stop := make(chan struct{})
 	close(stop)
-	removeLeftoverStage(s.hosts.in(s.base.fd), stagesIn(t, dir)[0], 0, time.Now(), stop)
+	removeLeftoverStage(s.hosts.in(s.base.fd), stagesIn(t, dir)[0], 0, time.Now(), nil, stop)
 	s.Close()
 	if len(stagesIn(t, dir)) != 1 || adopts(NewStageID(), elsewhereAge+time.Minute) {
 		t.Error("one that is being removed is adopted")

@@ -78,6 +78,9 @@ func stageStem(leaf string) string {
 	return stagePrefix + hex.EncodeToString(sum[:stageDigits/2]) + "-"
 }
 
+// replacedStem is what the names of all trees that were replaced at a final name begin with.
+func replacedStem(leaf string) string { return stageStem("/replaced/" + leaf) } // no leaf is so
+
 // isStageName reports whether a name may be that of a staging directory.
 func isStageName(name []byte) bool {
 	digits, ok := bytes.CutPrefix(name, []byte(stagePrefix))
@@ -183,9 +186,9 @@ func (s *Sink) Commit() error {
 	if err := s.checkStillAt(st.name, st.at); err != nil {
 		return opErr("rename", s.dest, err)
 	}
-	// From here on the name must be of no tree. The one that is replaced gets it, and no
-	// later copy may go on in that: it may hold what cannot be removed, and mounts.
-	before, last := st.name, stagePrefix+randomDigits()+"-"+randomDigits()
+	// The tree that is replaced gets this name. No later copy may go on in that tree, which
+	// may hold what cannot be removed, and mounts.
+	before, last := st.name, replacedStem(st.leaf)+randomDigits()
 	if err := renameIfFree(s.base.fd, before, last); err != nil {
 		return opErr("rename", s.dest, err)
 	}
@@ -259,9 +262,11 @@ func (s *Sink) takeReplaced() {
 }
 
 // RemoveReplaced removes the tree that Commit has replaced, with all that is in it except
-// what is mounted there. looked is called for each name, and stop ends it. An error says
-// that something of it is left, under its reserved name.
+// what is mounted there, and what was replaced there before by copies that were killed then.
+// looked is called for each name, and stop ends it. An error says that something of the tree
+// is left, under its reserved name.
 func (s *Sink) RemoveReplaced(looked func(), stop <-chan struct{}) error {
+	defer s.removeReplacedBefore(looked, stop)
 	if s.stage == nil || !s.stage.replaced || s.stage.others && !s.exists(s.stage.name) {
 		return nil
 	}
@@ -272,6 +277,28 @@ func (s *Sink) RemoveReplaced(looked func(), stop <-chan struct{}) error {
 		return nil
 	}
 	return opErr("remove what was at", s.dest, errNotAllGone)
+}
+
+// removeReplacedBefore removes the trees that earlier copies have replaced and not removed, as
+// far as it can: those copies have told what they had to leave.
+func (s *Sink) removeReplacedBefore(looked func(), stop <-chan struct{}) {
+	if s.stage == nil {
+		return
+	}
+	var names []string
+	stem := replacedStem(s.stage.leaf)
+	err := eachNameIn(s.base.fd, func(name []byte) {
+		if isStageName(name) && strings.HasPrefix(string(name), stem) && string(name) != s.stage.name {
+			names = append(names, string(name))
+		}
+	})
+	if err != nil {
+		return
+	}
+	in := s.hosts.in(s.base.fd)
+	for _, name := range names {
+		removeLeftoverStage(in, name, 0, time.Now(), looked, stop)
+	}
 }
 
 var errNotAllGone = errors.New("not all of it could be removed; gdrcp clean tries again")
@@ -307,8 +334,8 @@ func (s *Sink) closeStage() {
 
 // removeLeftoverStage removes a staging directory that no copy uses, nor may on another
 // host, and that belongs to this user, or for root to any. It reports whether it is gone.
-// stop, or nil, ends it.
-func removeLeftoverStage(in *hostsIn, name string, olderThan time.Duration, now time.Time, stop <-chan struct{}) bool {
+// looked, or nil, is called for each name, and stop, or nil, ends it.
+func removeLeftoverStage(in *hostsIn, name string, olderThan time.Duration, now time.Time, looked func(), stop <-chan struct{}) bool {
 	dirfd := in.dirfd
 	fd, err := openat(dirfd, name, dirFlags, 0)
 	if err != nil {
@@ -333,5 +360,5 @@ func removeLeftoverStage(in *hostsIn, name string, olderThan time.Duration, now 
 		}
 		name = gone
 	}
-	return removeTree(dirfd, name, nil, func(r Removal) { in.fail(name, r.Err) }, stop)
+	return removeTree(dirfd, name, looked, func(r Removal) { in.fail(name, r.Err) }, stop)
 }

@@ -421,7 +421,7 @@ func TestKilledBehindTheExchange(t *testing.T) {
 	s.Close()
 	wantTree(t, dir+"/tree", "a=new")
 	s = wholeSink(t, dir, "tree", id)
-	if s.GoesOn() || !s.IsAdopted() {
+	if s.GoesOn() || s.IsAdopted() {
 		t.Errorf("the old tree: an earlier try's %v, adopted %v", s.GoesOn(), s.IsAdopted())
 	}
 	putEach(t, s, "a=newer")

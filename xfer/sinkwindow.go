@@ -36,20 +36,23 @@ func (k *sink) entry(id uint64) (*sinkEntry, error) {
 	if id >= k.window.announced {
 		return nil, fmt.Errorf("%w: data of entry %d, %d are announced", ErrProtocol, id, k.window.announced)
 	}
-	if id < k.window.settled {
-		return nil, nil
-	}
-	return k.window.table[id%entryWindow], nil
+	return k.entryLocked(id), nil
 }
 
 // entryOfData returns the entry that a chunk has something of, as entry does. Before the
 // source is told that the data may come, this end is still about to say what it has of it.
 func (k *sink) entryOfData(id uint64) (*sinkEntry, error) {
 	k.window.mu.Lock()
-	planned := k.window.planned
-	k.window.mu.Unlock()
-	if id >= planned {
-		return nil, fmt.Errorf("%w: data of entry %d, those of %d may come", ErrProtocol, id, planned)
+	defer k.window.mu.Unlock()
+	if id >= k.window.planned {
+		return nil, fmt.Errorf("%w: data of entry %d, those of %d may come", ErrProtocol, id, k.window.planned)
 	}
-	return k.entry(id)
+	return k.entryLocked(id), nil
+}
+
+func (k *sink) entryLocked(id uint64) *sinkEntry {
+	if id < k.window.settled {
+		return nil
+	}
+	return k.window.table[id%entryWindow]
 }

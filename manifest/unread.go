@@ -13,11 +13,20 @@ type Unread struct {
 
 // Note notes that the entry of that path could not be read. It may be a directory.
 func (u *Unread) Note(path string) {
-	if n := len(u.paths); n > 0 && ComparePaths(path, u.paths[n-1]) <= 0 {
-		return
-	}
 	u.Holds(path) // forgets what is over
+	if u.isBehind(path) {
+		// A directory of which the contents cannot be read was found before: they are due.
+		if u.Holds(path + "/"); u.isBehind(path) {
+			return
+		}
+	}
 	u.paths = append(u.paths, path)
+}
+
+// isBehind reports whether a path does not come after the last one that is noted.
+func (u *Unread) isBehind(path string) bool {
+	n := len(u.paths)
+	return n > 0 && ComparePaths(path, u.paths[n-1]) <= 0
 }
 
 // Holds reports whether a path is below one that was noted.

@@ -20,6 +20,12 @@ func TestUnread(t *testing.T) {
 			t.Errorf("%s: %v", c.path, got)
 		}
 	}
+	var late Unread // the walk finds d and d-b, and then reads d
+	late.Note("d-b")
+	late.Note("d")
+	if !late.Holds("d/x") || late.Holds("d0") {
+		t.Error("what is in a directory that was found before another one")
+	}
 	for i := range 1000 {
 		u.Note(fmt.Sprintf("d%d", 1000-i))
 		u.Note(".")

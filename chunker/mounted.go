@@ -2,7 +2,7 @@ package chunker
 
 import (
 	"bytes"
-	"fmt"
+	"errors"
 	"os"
 	"strconv"
 
@@ -27,7 +27,7 @@ func isMount(dirfd int, name string, st *unix.Stat_t, dev uint64) bool {
 
 // isOfAnotherMount reports whether a directory is of another mount than dirfd, in which it
 // is, or that cannot be told. It goes by the mnt_id of proc_pid_fdinfo(5), which is there
-// since Linux 3.15.
+// since Linux 3.15. What poses as Linux and has none there (gVisor) has no such mounts.
 func isOfAnotherMount(dirfd int, name string) bool {
 	fd, err := openat(dirfd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -35,12 +35,15 @@ func isOfAnotherMount(dirfd int, name string) bool {
 	}
 	defer closeQuietly(fd)
 	own, err := mountOf(fd)
-	if err != nil {
-		return true
+	above, aboveErr := mountOf(dirfd)
+	if errors.Is(err, errNoMountID) {
+		return false
 	}
-	above, err := mountOf(dirfd)
-	return err != nil || own != above
+	return err != nil || aboveErr != nil || own != above
 }
+
+// errNoMountID says that a descriptor's text has no mnt_id.
+var errNoMountID = errors.New("no mnt_id")
 
 // mountOf returns the number of the mount that a descriptor is of.
 func mountOf(fd int) (id int, err error) {
@@ -53,5 +56,5 @@ func mountOf(fd int) (id int, err error) {
 			return strconv.Atoi(string(bytes.TrimSpace(text)))
 		}
 	}
-	return 0, fmt.Errorf("no mnt_id in %q", info)
+	return 0, errNoMountID
 }

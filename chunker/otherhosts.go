@@ -1,6 +1,7 @@
 package chunker
 
 import (
+	"errors"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -90,9 +91,10 @@ func (h *hostsIn) unlink(name string) bool {
 	return err == nil
 }
 
-// fail keeps the first error, if err is one.
+// fail keeps the first error, if err is one. In a read-only file system, as a snapshot is,
+// nothing can be removed by anybody.
 func (h *hostsIn) fail(name string, err error) {
-	if h.failed == nil && err != nil {
+	if h.failed == nil && err != nil && !errors.Is(err, unix.EROFS) && !errors.Is(err, ErrNotEmpty) {
 		h.failed, h.failedName = err, name
 	}
 }

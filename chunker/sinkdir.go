@@ -206,22 +206,20 @@ func (s *Sink) narrow(dirs []dirToSettle) error {
 		h, err := s.dir(d.target)
 		if err == nil {
 			var st unix.Stat_t
-			if err = fstat(h.fd, &st); err == nil {
-				err = fchmod(h.fd, s.modeLeft(&d, &st))
+			mode := d.was.mode
+			if err = fstat(h.fd, &st); !d.was.is {
+				mode = s.settledMode(&d, &st)
+			}
+			if err == nil {
+				err = fchmod(h.fd, mode)
 			}
 			h.release()
 		}
-		errs = append(errs, opErr("set mode of", d.entry, err))
+		if !errors.Is(err, unix.ENOENT) { // else somebody has removed it
+			errs = append(errs, opErr("set mode of", d.entry, err))
+		}
 	}
 	return errors.Join(errs...)
-}
-
-// modeLeft returns the mode that narrow leaves a directory.
-func (s *Sink) modeLeft(d *dirToSettle, st *unix.Stat_t) uint32 {
-	if d.was.is {
-		return d.was.mode
-	}
-	return s.settledMode(d, st)
 }
 
 // openClosedDir opens an existing directory that its owner may not read, perhaps

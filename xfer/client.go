@@ -112,7 +112,7 @@ func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst stri
 	if err != nil {
 		return nil, err
 	}
-	if h.Terms.Settled != "" && !store.GoesOn() {
+	if h.Terms.Settled != "" && !keepsSettled(&h.Terms, store) {
 		o.Tries.forget(h)
 	}
 	defer store.Close()

@@ -147,7 +147,7 @@ func (v *service) begin(s *session, h *wire.Hello, a keyScope, root *servedRoot)
 	if err != nil {
 		return err
 	}
-	if !store.GoesOn() {
+	if !keepsSettled(&h.Terms, store) {
 		h.Terms.Settled, s.terms.Settled = "", ""
 	}
 	k := newSink(s, store, v.tally, v.results)

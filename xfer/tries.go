@@ -128,9 +128,8 @@ func (t *Tries) begin(a *copyResults, p *wire.Terms) {
 }
 
 // failedBefore reports whether earlier tries had entries that failed, among them what they
-// did not find as it was, so that the sink of this try must not delete, or must not give its tree its name. Only the client
-// knows that: it announces such entries again, but nobody asks for the data of a file that
-// an older copy of the tree has in that size, too.
+// did not find as it was, so that the sink of this try must not delete, or must not give its
+// tree its name. Only the client knows that: it may not find such an entry again.
 func (t *Tries) failedBefore(p *wire.Terms) bool {
 	if t == nil || t.goneOn == "" {
 		return false
@@ -170,7 +169,8 @@ func (a *copyResults) noteRefused(b *entryState) {
 }
 
 // bookAgain books an entry that an earlier try has settled, and which both ends have
-// made again: directories and links. Both have them in the roots of this try.
+// made again: directories and links, and files that were not there any more. Both have them
+// in the roots of this try.
 func (a *copyResults) bookAgain(b *entryState, x *wire.Exception) error {
 	switch {
 	case x == nil && a.dry:
@@ -179,7 +179,7 @@ func (a *copyResults) bookAgain(b *entryState, x *wire.Exception) error {
 		if err := a.roots.Add(&b.Entry); err != nil {
 			return fmt.Errorf("%w: %w", ErrProtocol, err)
 		}
-	case x.Outcome != Kept && b.Type != manifest.File:
+	case x.Outcome != Kept:
 		a.late[x.Outcome]++
 		a.report(Event{Kind: EventFile, Path: b.Path, Outcome: x.Outcome, Text: x.Text, End: endOf(x), DryRun: a.dry})
 	}

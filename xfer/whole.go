@@ -145,16 +145,21 @@ func (k *sink) keepsInTree(e *sinkEntry) (why string, same *chunker.Standing) {
 	return why, &now
 }
 
+// keepsSettled reports whether a later try can go by what an earlier one has settled. In a
+// staging directory only times tell such a file from one of an older copy.
+func keepsSettled(p *wire.Terms, store *chunker.Sink) bool {
+	return store.GoesOn() && (!p.Has(wire.FlagWhole) || p.Has(wire.FlagTimes))
+}
+
 // stillHas reports whether the sink has a file that an earlier try has settled. A staging
 // directory may have lost it, or have another one from an older copy, in the place of what
-// that try did not find at the source. So the file's time counts, and where times are not
-// kept, the file comes again.
+// that try did not find at the source.
 func (k *sink) stillHas(e *sinkEntry) bool {
 	if !k.makesWhole() {
 		return true
 	}
 	now, err := k.store.Look(e.Path)
-	return err == nil && now.Type == e.Type && now.Size == e.Size && k.session.terms.Has(wire.FlagTimes) && now.HasTime(e.MtimeNs)
+	return err == nil && now.Type == e.Type && now.Size == e.Size && now.HasTime(e.MtimeNs)
 }
 
 // beginExactness prepares the removal of what an earlier copy left in the staging

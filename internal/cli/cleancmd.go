@@ -17,7 +17,8 @@ func (p *program) cleanCommand() *cli.Command {
 		Name: "clean", Usage: "remove what copies that were cut off left behind", ArgsUsage: "[-v] DIR...",
 		Description: "Removes from each DIR, and from the directories below it, the partial files and trees that a copy would go on with, and temporary\n" +
 			"files. What a copy is writing stays. A copy by itself removes partial files and trees that are 7 days old, where it writes.\n" +
-			"On a file system that other hosts may write to (NFS, FUSE, Lustre, CIFS and the like), what has changed within an hour stays, too.",
+			"On a file system that other hosts may write to (NFS, FUSE, Lustre, CIFS and the like), what has changed within an hour stays, too.\n" +
+			"What nobody uses and cannot be removed is told, and the exit code is 1 then.",
 		Flags:  about(topicOutput, &cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell every file that is removed", Destination: &verbose}),
 		Action: action(func(ctx context.Context, operands []string) error { return p.clean(ctx, operands, verbose) }),
 	}

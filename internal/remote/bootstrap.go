@@ -106,7 +106,7 @@ func (o *Origin) Bootstrap(ctx context.Context, binaries []Binary, tell func(str
 			return link, err
 		}
 	}
-	prints, err := fingerprints(binaries)
+	prints, passedOver, err := fingerprints(binaries)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,10 @@ func (o *Origin) Bootstrap(ctx context.Context, binaries []Binary, tell func(str
 	if link != nil || err != nil {
 		return link, err
 	}
-	return o.copyAndStart(ctx, prints, machine, tell)
+	if link, err = o.copyAndStart(ctx, prints, machine, tell); err != nil && passedOver != "" {
+		err = fmt.Errorf("%w (%s was passed over, because another user can change it: chmod go-w)", err, passedOver)
+	}
+	return link, err
 }
 
 // hasRemedy reports whether another gdrcp on the host would remedy an error.
@@ -151,21 +154,23 @@ func (o *Origin) copyAndStart(ctx context.Context, prints []fingerprint, machine
 	return nil, fmt.Errorf("no gdrcp of this host starts on %s (%s): install gdrcp there", o.Host, machine)
 }
 
-// fingerprints reads the binaries that exist.
-func fingerprints(binaries []Binary) ([]fingerprint, error) {
-	var prints []fingerprint
+// fingerprints reads the binaries that exist. passedOver is one that is not to be copied, or
+// empty.
+func fingerprints(binaries []Binary) (prints []fingerprint, passedOver string, err error) {
 	for _, b := range binaries {
 		p := fingerprint{Binary: b}
 		err := p.read()
-		if errors.Is(err, os.ErrNotExist) || errors.Is(err, errNotOurs) {
-			continue
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+		case errors.Is(err, errNotOurs):
+			passedOver = b.Path
+		case err != nil:
+			return nil, "", fmt.Errorf("read %s: %w", b.Path, err)
+		default:
+			prints = append(prints, p)
 		}
-		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", b.Path, err)
-		}
-		prints = append(prints, p)
 	}
-	return prints, nil
+	return prints, passedOver, nil
 }
 
 // errNotOurs is the error of a binary that is no file, or that others could have put there.

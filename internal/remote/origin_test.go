@@ -367,7 +367,7 @@ func TestBootstrapThatCannot(t *testing.T) {
 
 // TestFingerprints compares with the tools that the scripts use.
 func TestFingerprints(t *testing.T) {
-	prints, err := fingerprints([]Binary{{Path: self(t)}})
+	prints, _, err := fingerprints([]Binary{{Path: self(t)}})
 	if err != nil || len(prints) != 1 {
 		t.Fatalf("%v, %v", prints, err)
 	}
@@ -408,9 +408,9 @@ func TestBinariesOfOthers(t *testing.T) {
 		if err := errors.Join(make(program, 0o755), os.RemoveAll(beside), c.make()); err != nil {
 			t.Fatal(err)
 		}
-		prints, err := fingerprints([]Binary{{Path: program}, {Path: beside, Beside: program}})
-		if err != nil || (len(prints) == 2) != c.copied {
-			t.Errorf("%s: %d binaries, %v", name, len(prints), err)
+		prints, passedOver, err := fingerprints([]Binary{{Path: program}, {Path: beside, Beside: program}})
+		if err != nil || (len(prints) == 2) != c.copied || (passedOver == "") != c.copied {
+			t.Errorf("%s: %d binaries without %q, %v", name, len(prints), passedOver, err)
 		}
 	}
 }

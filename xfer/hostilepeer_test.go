@@ -3,6 +3,7 @@ package xfer
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"net/netip"
 	"testing"
 
@@ -36,6 +37,18 @@ func hostileHello(t *testing.T, addr netip.AddrPort, m wire.Mode, path string, c
 }
 
 func asIs(*wire.Hello) {}
+
+// wantCutOff fails the test unless the server has ended a hostile client's session, which
+// ended with err here, for what it said.
+func wantCutOff(t *testing.T, err error, ends <-chan SessionEnd) {
+	t.Helper()
+	if err == nil {
+		t.Error("the hostile end was not cut off")
+	}
+	if end := <-ends; !errors.Is(end.Err, ErrProtocol) {
+		t.Errorf("the server ended with %v", end.Err)
+	}
+}
 
 // hostileSink pulls from a server by TCP, and after the first entries says messages that
 // no honest sink says. It fails the test unless the server ends the conversation.

@@ -146,19 +146,26 @@ func TestRefusalAfterTheOffer(t *testing.T) {
 	}
 }
 
+// controlUnread returns an origin's stream for the set-up, from which the far end reads
+// nothing.
+func controlUnread(t *testing.T) net.Conn {
+	t.Helper()
+	origin, far := muxPair(t)
+	control, err := origin.Control(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := far.Control(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return control
+}
+
 // A far end that hangs before it offers anything keeps nobody who wants to go,
 // also where it does not even read what it is asked.
 func TestOfferThatDoesNotCome(t *testing.T) {
 	for _, sourceBytes := range []int{1, 50_000, 2 * windowBytes} {
-		origin, far := muxPair(t)
-		control, err := origin.Control(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := far.Control(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		c := converse(control)
+		c := converse(controlUnread(t))
 		ctx, cancel := context.WithCancelCause(t.Context())
 		gone := errors.New("interrupted")
 		time.AfterFunc(time.Duration(sourceBytes)*time.Microsecond, func() { cancel(gone) })
@@ -175,15 +182,7 @@ func TestOfferThatDoesNotCome(t *testing.T) {
 
 // A far end that does not read what it is to do keeps nobody who wants to go either.
 func TestRunThatIsNotRead(t *testing.T) {
-	origin, far := muxPair(t)
-	control, err := origin.Control(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := far.Control(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	c := converseAt(control, time.Millisecond, silenceTimeout)
+	c := converseAt(controlUnread(t), time.Millisecond, silenceTimeout)
 	ended := make(chan error, 1)
 	go func() {
 		_, err := c.AskRun(&Run{Key: newKey(t), Args: []string{strings.Repeat("x", 2*windowBytes)}}, nil, nil)

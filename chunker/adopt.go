@@ -35,10 +35,16 @@ func (s *Sink) exists(name string) bool {
 
 // stageNames lists the staging directories for the final name, this copy's own first.
 func (s *Sink) stageNames() (names []string, err error) {
-	stem := stageStem(s.leaf)
 	if s.exists(s.stage.name) {
 		names = append(names, s.stage.name)
 	}
+	others, err := s.otherStages(stageStem(s.leaf))
+	return append(names, others...), err
+}
+
+// otherStages lists the reserved names of trees with that stem, without that of this copy's
+// own tree.
+func (s *Sink) otherStages(stem string) (names []string, err error) {
 	err = eachNameIn(s.base.fd, func(name []byte) {
 		if isStageName(name) && strings.HasPrefix(string(name), stem) && string(name) != s.stage.name {
 			names = append(names, string(name))

@@ -192,6 +192,18 @@ func (s *Sink) withhold(h *dirHandle, d *dirToSettle) (denied, err error) {
 	return now.chown(&st, func(uid, gid int) error { return unix.Fchown(h.fd, uid, gid) })
 }
 
+// leaveMode gives a directory that will not be settled the mode that narrow leaves it.
+func (s *Sink) leaveMode(h *dirHandle, d *dirToSettle) error {
+	if d.was.is {
+		return fchmod(h.fd, d.was.mode)
+	}
+	var st unix.Stat_t
+	if err := fstat(h.fd, &st); err != nil {
+		return err
+	}
+	return fchmod(h.fd, s.settledMode(d, &st))
+}
+
 // applyXattrs gives a file that is being written its extended attributes. Setting
 // attributes in the user namespace needs the right to write to the file.
 func (t *Temp) applyXattrs() error {

@@ -205,14 +205,7 @@ func (s *Sink) narrow(dirs []dirToSettle) error {
 		}
 		h, err := s.dir(d.target)
 		if err == nil {
-			var st unix.Stat_t
-			mode := d.was.mode
-			if err = fstat(h.fd, &st); !d.was.is {
-				mode = s.settledMode(&d, &st)
-			}
-			if err == nil {
-				err = fchmod(h.fd, mode)
-			}
+			err = s.leaveMode(h, &d)
 			h.release()
 		}
 		if !errors.Is(err, unix.ENOENT) { // else somebody has removed it

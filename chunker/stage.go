@@ -285,13 +285,7 @@ func (s *Sink) removeReplacedBefore(looked func(), stop <-chan struct{}) {
 	if s.stage == nil {
 		return
 	}
-	var names []string
-	stem := replacedStem(s.stage.leaf)
-	err := eachNameIn(s.base.fd, func(name []byte) {
-		if isStageName(name) && strings.HasPrefix(string(name), stem) && string(name) != s.stage.name {
-			names = append(names, string(name))
-		}
-	})
+	names, err := s.otherStages(replacedStem(s.stage.leaf))
 	if err != nil {
 		return
 	}

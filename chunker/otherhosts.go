@@ -92,7 +92,7 @@ func (h *hostsIn) unlink(name string) bool {
 }
 
 // fail keeps the first error, if err is one. In a read-only file system, as a snapshot is,
-// nothing can be removed by anybody.
+// nobody can remove anything. Of a directory that is not empty the error is of what is in it.
 func (h *hostsIn) fail(name string, err error) {
 	if h.failed == nil && err != nil && !errors.Is(err, unix.EROFS) && !errors.Is(err, ErrNotEmpty) {
 		h.failed, h.failedName = err, name

@@ -118,7 +118,7 @@ func (o *Origin) Bootstrap(ctx context.Context, binaries []Binary, tell func(str
 		return link, err
 	}
 	if link, err = o.copyAndStart(ctx, prints, machine, tell); err != nil && passedOver != "" {
-		err = fmt.Errorf("%w (%s was passed over, because another user can change it: chmod go-w)", err, passedOver)
+		err = fmt.Errorf("%w (%s was passed over: it must be a file that no other user can change)", err, passedOver)
 	}
 	return link, err
 }
@@ -174,7 +174,7 @@ func fingerprints(binaries []Binary) (prints []fingerprint, passedOver string, e
 }
 
 // errNotOurs is the error of a binary that is no file, or that others could have put there.
-var errNotOurs = errors.New("another user can change it")
+var errNotOurs = errors.New("it is no file, or another user can change it")
 
 // isOurs reports whether nobody can change a binary who cannot change the program beside it
 // anyway: in a directory like /tmp anybody can make a file of any name.

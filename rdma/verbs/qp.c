@@ -87,11 +87,17 @@ static int create(struct vb_qp *q, struct vb_qp_config *cfg)
 		errno = 0;
 		if (!r->api->rdma_create_qp(q->id, r->pd, &a)) {
 			q->qp = q->id->qp;
-			q->inline_bytes = *inline_bytes;
+			/* Some drivers make it and grant less (hns, i40iw), and then
+			 * refuse work requests with more. */
+			q->inline_bytes = a.cap.max_inline_data < *inline_bytes ? a.cap.max_inline_data : *inline_bytes;
 			return 0;
 		}
+		/* bnxt_re refuses what is too much without a word in errno (rdma-core up
+		 * to 60, bnxt_re_check_qp_limits). */
+		if (!errno)
+			errno = EINVAL;
 		if (errno != EINVAL && errno != ENOMEM)
-			return -(errno ? errno : EIO);
+			return -errno;
 		if (*inline_bytes)
 			inline_bytes++;
 		else if (cfg->sends <= cfg->least_sends)

@@ -19,7 +19,8 @@ const patience = 30 * time.Second
 // closePatience is the same limit while something is being closed.
 const closePatience = 5 * time.Second
 
-// patienceTick is how often bounded looks at the time.
+// patienceTick is how often bounded looks at the time, and the most that poll counts between
+// two looks.
 const patienceTick = 250 * time.Millisecond
 
 // A wait first polls pollSpins times in a row, because most work is done soon. Then it
@@ -31,9 +32,10 @@ const (
 )
 
 // poll asks until the answer is no longer that the work is not ready. When ctx ends it
-// returns the cause, while the work goes on. After limit the GPU counts as hung.
+// returns the cause, while the work goes on. After limit the GPU counts as hung. As in
+// bounded, a stop of the process counts as one tick.
 func (c *Context) poll(ctx context.Context, limit time.Duration, op string, query func() C.int) error {
-	start := time.Now()
+	waited, last := time.Duration(0), time.Now()
 	for i := 0; ; i++ {
 		rc := query()
 		if rc == 0 {
@@ -45,7 +47,8 @@ func (c *Context) poll(ctx context.Context, limit time.Duration, op string, quer
 		if ctx.Err() != nil {
 			return fmt.Errorf("%s on GPU %d: %w", op, c.device.Index, context.Cause(ctx))
 		}
-		waited := time.Since(start)
+		now := time.Now()
+		waited, last = waited+min(now.Sub(last), patienceTick), now
 		switch {
 		case c.driver.kept[c.device.Index].hung.Load(), waited > limit: // another GPU may hang
 			return c.hang(op, limit)

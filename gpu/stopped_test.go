@@ -1,0 +1,35 @@
+//go:build linux && cgo
+
+package gpu
+
+import (
+	"reflect"
+	"testing"
+	"time"
+)
+
+// A process that is stopped (SIGSTOP, a frozen cgroup, a paused virtual machine) between the
+// driver's answer and the look at the clock has not waited: the GPU was done long ago.
+func TestStoppedProcessIsNoHang(t *testing.T) {
+	c := useFake(t)
+	poll := reflect.ValueOf(c.poll)
+	asked := 0
+	// A test file cannot name C.int: hence by reflection.
+	query := reflect.MakeFunc(poll.Type().In(3), func([]reflect.Value) []reflect.Value {
+		answer := reflect.New(poll.Type().In(3).Out(0)).Elem()
+		if asked++; asked == 1 {
+			answer.SetInt(codeNotReady)
+			time.Sleep(2 * patienceTick) // the stop
+		}
+		return []reflect.Value{answer}
+	})
+	got := poll.Call([]reflect.Value{
+		reflect.ValueOf(t.Context()), reflect.ValueOf(3*patienceTick/2), reflect.ValueOf("wait for a stream"), query,
+	})
+	if err, _ := got[0].Interface().(error); err != nil {
+		t.Errorf("asked %d times: %v", asked, err)
+	}
+	if err := c.Lost(); err != nil {
+		t.Errorf("and no GPU can be used any more: %v", err)
+	}
+}

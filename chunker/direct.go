@@ -19,9 +19,12 @@ const (
 	// leastDirect is the least that is read or written past the page cache at once.
 	leastDirect = 64 << 10
 	// leastAheadBytes and mostAheadBytes bound how much space is allocated at a time: as
-	// much again as the file has. What a file that is cut off holds in vain is no more.
-	leastAheadBytes = 16 << 20
-	mostAheadBytes  = 256 << 20
+	// much again as the file has. What a file that is cut off by a kill holds in vain is no
+	// more. Each fallocate(2) waits for all writes of the file that are under way, and lets
+	// none begin meanwhile (inode_dio_wait in ext4 and XFS). A disk that writes 5 GB/s, and
+	// answers in 5 ms, loses 2% by that with 1 GiB at a time, and 10% with 256 MiB.
+	leastAheadBytes = 64 << 20
+	mostAheadBytes  = 1 << 30
 )
 
 // alignment is what O_DIRECT asks for (statx(2), STATX_DIOALIGN).

@@ -16,7 +16,7 @@ import (
 // what was written: ext4 leaves the file as long as its space reached.
 func TestSpaceAskedForInVain(t *testing.T) {
 	noLeaks(t)
-	dir := disktest.Mount(t, "128M", "mkfs.ext4", "-q", "-F")
+	dir := disktest.Mount(t, "512M", "mkfs.ext4", "-q", "-F")
 	s := sinkInto(t, dir, SinkOptions{IO: RungDirect})
 	const written = leastAheadBytes // all that is asked for ahead at first
 	begin := func(name string, partial *Partial) *Temp {

@@ -24,7 +24,7 @@ func TestStoppedProcessIsNoHang(t *testing.T) {
 		return []reflect.Value{answer}
 	})
 	got := poll.Call([]reflect.Value{
-		reflect.ValueOf(t.Context()), reflect.ValueOf(3*patienceTick/2), reflect.ValueOf("wait for a stream"), query,
+		reflect.ValueOf(t.Context()), reflect.ValueOf(3 * patienceTick / 2), reflect.ValueOf("wait for a stream"), query,
 	})
 	if err, _ := got[0].Interface().(error); err != nil {
 		t.Errorf("asked %d times: %v", asked, err)

@@ -16,7 +16,7 @@ const (
 	// lateGoal is how many times as much gdrcp moves as one request at a time does. It has
 	// eight under way on two processors.
 	lateGoal    = 0.85 * 8
-	lateDiskMiB = 640
+	lateDiskMiB = 1792
 	// lateParts divides the file for dd, which has one request under way.
 	lateParts = 8
 )

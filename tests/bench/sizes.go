@@ -25,7 +25,7 @@ type sizes struct {
 // full are the sizes whose times mean something, and short the least with which
 // every row comes about.
 var (
-	full  = sizes{fileMiB: 2048, resumeMiB: 4096, firstMiB: 64, hostMiB: 13 << 10, diskMiB: 4 << 10, treeName: "Linux tree", bedFileMiB: 512, lateFileMiB: 256, guestDiskMiB: 1536, bedMemoryParts: 1, wiresMiB: 64, farMiB: 128}
+	full  = sizes{fileMiB: 2048, resumeMiB: 4096, firstMiB: 64, hostMiB: 13 << 10, diskMiB: 4 << 10, treeName: "Linux tree", bedFileMiB: 512, lateFileMiB: 768, guestDiskMiB: 1536, bedMemoryParts: 1, wiresMiB: 64, farMiB: 128}
 	short = sizes{fileMiB: 64, resumeMiB: 64, firstMiB: 16, hostMiB: 768, diskMiB: 64, treeName: "Go's src/net", bedFileMiB: 8, lateFileMiB: 8, guestDiskMiB: 16, bedMemoryParts: 16, wiresMiB: 2, farMiB: 2}
 )
 

@@ -118,7 +118,7 @@ func (k *sink) openBasisLocked(e *sinkEntry) error {
 	}
 	if p.Has(wire.FlagInPlace) && !p.Has(wire.FlagDryRun) && e.temp == nil {
 		// A file that cannot be written may be the same nevertheless.
-		if e.temp, _ = k.openInPlace(e); e.temp != nil {
+		if e.temp, e.notInPlace = k.openInPlace(e); e.temp != nil {
 			return nil
 		}
 	}

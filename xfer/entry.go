@@ -126,10 +126,12 @@ type sinkEntry struct {
 	basis    *chunker.Basis
 	noBasis  bool
 	hasToken bool
-	known    *knownFile        // what the basis manifest says of it, or nil
-	at       chunker.Published // once it is published
-	written  int64             // bytes verified and written, holes included
-	stored   int64             // of these, bytes of data
+	// notInPlace is why the file that stands there is only compared, and not written.
+	notInPlace error
+	known      *knownFile        // what the basis manifest says of it, or nil
+	at         chunker.Published // once it is published
+	written    int64             // bytes verified and written, holes included
+	stored     int64             // of these, bytes of data
 	// booked is how far the ledger has come in the file. last says that the ledger has
 	// seen the file's end.
 	booked int64

@@ -322,10 +322,14 @@ func (k *sink) tempLocked(e *sinkEntry) (*chunker.Temp, error) {
 		return nil, err
 	}
 	t, err := retryOnEMFILE(k.stop, func() (*chunker.Temp, error) {
-		if k.session.terms.Has(wire.FlagInPlace) {
+		switch inPlace := k.session.terms.Has(wire.FlagInPlace); {
+		case inPlace && e.basis == nil:
 			if t, err := k.store.OpenInPlace(&e.Entry, e.attrs); t != nil || err != nil {
 				return t, err
 			}
+		case inPlace && e.notInPlace != nil:
+			// What was compared without the file's lock may be another copy's by now.
+			return nil, e.notInPlace
 		}
 		switch {
 		case e.basis != nil && !k.session.terms.Has(wire.FlagAppend):

@@ -194,7 +194,7 @@ func (a *copyResults) bookRefused(path string, x *wire.Exception) error {
 		}
 	}
 	a.mu.Lock()
-	told := path != "" && a.tries.hasSettled(path)
+	told := path != "" && a.tries.hasRefused(path, x.Outcome)
 	switch {
 	case told:
 	case path == "":

@@ -146,6 +146,17 @@ func (t *Tries) hasSettled(path string) bool {
 	return t != nil && t.goneOn != "" && manifest.ComparePaths(path, t.goneOn) <= 0
 }
 
+// hasRefused reports whether an earlier try has told that an entry could not be sent. It may
+// be a directory, whose entry ends before those in it: what could not be read of it now
+// counts, unless everything below it has been settled, too. So a file that fails may be told
+// again, where the next name was the last of the earlier try ("d" and "d-x").
+func (t *Tries) hasRefused(path string, o Outcome) bool {
+	if !t.hasSettled(path) || o == Skipped {
+		return t.hasSettled(path)
+	}
+	return path+"/" < t.goneOn && !manifest.IsBelow(t.goneOn, path)
+}
+
 // settle notes the end of an entry that no earlier try has settled.
 func (t *Tries) settle(b *entryState) {
 	if t == nil || t.anew {

@@ -242,3 +242,35 @@ func TestFailedBefore(t *testing.T) {
 		}
 	}
 }
+
+// TestDirectoryThatFailsInALaterTry: a try was cut off in the middle of a directory. That
+// its entry has ended says nothing of what is left in it, which the next try cannot read.
+func TestDirectoryThatFailsInALaterTry(t *testing.T) {
+	for name, last := range map[string]string{"in the directory": "d/a", "behind its entry": "d", "at a name before its contents": "d-x"} {
+		t.Run(name, func(t *testing.T) {
+			begun := func(a *copyResults) {
+				d := &entryState{AnnouncedEntry: wire.AnnouncedEntry{Entry: manifest.Entry{Path: "d", Type: manifest.Dir, Mode: 0o700}}}
+				if err := a.lookup(d); err != nil {
+					t.Fatal(err)
+				}
+				if err := a.book(d, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			tries := NewTries()
+			first := tryOf(t, tries, 0)
+			begun(first)
+			if last != "d" {
+				settled(t, first, last, nil)
+			}
+			tries.cutOff(first, nil)
+			tries.Again(&stat.Counters{})
+			second := tryOf(t, tries, 0)
+			begun(second)
+			refused(t, second, "d", Failed) // "open directory", or "read directory": what is left in it is not copied
+			if n := second.failures(); n != 1 {
+				t.Errorf("%d entries failed, and d could not be read", n)
+			}
+		})
+	}
+}

@@ -47,6 +47,9 @@ type dirHandle struct {
 	folding  atomic.Uint32
 	reading  sync.Mutex // held while names are read from fd: its offset is shared
 	refs     atomic.Int32
+	// tried is which permission bits new files here had, by those that they were made with.
+	triedMu sync.Mutex
+	tried   map[uint32]uint32
 }
 
 // newDirHandle takes over fd and returns a handle with one reference.

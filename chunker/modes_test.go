@@ -281,3 +281,29 @@ func TestFillClosedDirs(t *testing.T) {
 	})
 	wantTree(t, dir, "f0=x", "f1=x", "d/", "d/f0=x", "d/f1=x", "d/e/", "d/e/f0=x", "d/e/f1=x", "d/open/", "d/open/f0=x", "d/open/f1=x")
 }
+
+// While a file is copied nobody but its owner may write to it, whatever the umask lets a new
+// file be.
+func TestNobodyElseWritesToANewFile(t *testing.T) {
+	dir := t.TempDir()
+	defer unix.Umask(unix.Umask(0o002))
+	s := sinkInto(t, dir, SinkOptions{})
+	e := fileEntry("f", "content")
+	e.Mode = 0o666
+	temp, err := s.Create(e, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := os.ReadDir(dir)
+	if err != nil || len(names) != 1 {
+		t.Fatal(names, err)
+	}
+	wantMode(t, filepath.Join(dir, names[0].Name()), 0o644)
+	if _, err := temp.WriteAt([]byte("content"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(temp.Finish(), s.Publish([]*Temp{temp})[0]); err != nil {
+		t.Fatal(err)
+	}
+	wantMode(t, filepath.Join(dir, "f"), 0o664)
+}

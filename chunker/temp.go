@@ -146,8 +146,9 @@ func (t *Temp) create(sourceMode uint32) error {
 			mode, exact = st.Mode&0o1777, true
 		}
 	}
-	if !exact && (t.attrs.owns() || t.private) {
-		made, err := t.tryMode(mode)
+	// Others might open a file that is made with bits for them before the bits are gone.
+	if !exact && (t.attrs.owns() || t.private || mode&0o022 != 0) {
+		made, err := t.dir.tryMode(mode)
 		if err != nil {
 			return err
 		}
@@ -172,17 +173,29 @@ func (t *Temp) create(sourceMode uint32) error {
 	return err
 }
 
-// tryMode returns the bits that a file made with a mode has: the umask, or the
-// directory's default ACL, takes bits away. It makes such a file and removes it,
-// because a file that somebody could open before it has its group must never hold data.
-func (t *Temp) tryMode(mode uint32) (uint32, error) {
-	try := &Temp{dir: t.dir}
+// tryMode returns the bits that a new file in the directory has if it is made with a mode:
+// the umask, or the directory's default ACL, takes bits away. For each mode it makes one such
+// file and removes it, because a file that somebody could open too early must never hold data.
+func (h *dirHandle) tryMode(mode uint32) (uint32, error) {
+	h.triedMu.Lock()
+	defer h.triedMu.Unlock()
+	if made, ok := h.tried[mode]; ok {
+		return made, nil
+	}
+	try := &Temp{dir: h}
 	made, err := try.openSome(mode | 0o400)
 	if err != nil {
 		return 0, err
 	}
-	err = unlinkat(try.dir.fd, try.name)
-	return made &^ (0o400 &^ mode), errors.Join(err, closeFD(try.fd))
+	made &^= 0o400 &^ mode
+	if err := errors.Join(unlinkat(h.fd, try.name), closeFD(try.fd)); err != nil {
+		return 0, err
+	}
+	if h.tried == nil {
+		h.tried = make(map[uint32]uint32)
+	}
+	h.tried[mode] = made
+	return made, nil
 }
 
 // openSome calls open, and repeats it if a cleaner removes the file. A file that an

@@ -156,11 +156,14 @@ func (t *Temp) Verified(first uint64, run PieceRun) {
 // what is marked counts even after a reboot. It blocks for the disk. An error says that
 // the disk has lost something of the file, which cannot be published any more. A file of
 // which little is left is spared, but never twice in a row: it is soon whole, and then it
-// would have to wait for this, and for another sync behind it.
+// would have to wait for this, and for another sync behind it. One that is being published is
+// passed over: that may take hours, as where it is read back, and other files wait for their marks.
 func (t *Temp) Mark() error {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
 	t.sink.keepStageYoung()
+	if !t.mu.TryRLock() {
+		return nil
+	}
+	defer t.mu.RUnlock()
 	if t.journal == nil || t.state != tempOpen || t.sink.opt.NoFsync || t.lost.Load() != nil {
 		return nil
 	}

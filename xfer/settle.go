@@ -1,6 +1,7 @@
 package xfer
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -33,10 +34,12 @@ func (k *sink) publish(ctx context.Context) error {
 			temps = append(temps, e.temp)
 		}
 		errs := k.store.Publish(temps)
+		var full error
 		for i, e := range batch {
-			if err := k.published(e, errs[i]); err != nil {
-				return err
-			}
+			full = cmp.Or(full, k.published(e, errs[i]))
+		}
+		if full != nil {
+			return full
 		}
 		k.wake()
 	}
@@ -114,11 +117,12 @@ func (e *sinkEntry) isAwaited() bool {
 	return !e.over && !e.ready && !e.isLink()
 }
 
-// published ends an entry with the result of publishing its file.
+// published ends an entry with the result of publishing its file. An error ends the session.
 func (k *sink) published(e *sinkEntry, err error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.at = e.temp.Published()
+	broken := err != nil && e.temp.IsHalfWritten() && !errors.Is(err, chunker.ErrChanged)
 	e.temp, e.hasToken = nil, false
 	e.over = true
 	k.openFiles.published()
@@ -127,6 +131,9 @@ func (k *sink) published(e *sinkEntry, err error) error {
 		return nil
 	}
 	e.problem = &wire.Exception{Entry: e.id, Outcome: outcomeOf(err), Text: err.Error()}
+	if broken {
+		e.problem.Text += "; " + errHalfWritten.Error()
+	}
 	if errors.Is(err, chunker.ErrNoSpace) {
 		return err
 	}

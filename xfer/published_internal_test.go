@@ -1,0 +1,46 @@
+package xfer
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"gdrcp/chunker"
+	"gdrcp/manifest"
+)
+
+// A file in place that its publication refuses is as half-written as any.
+func TestRefusedInPlaceIsToldAsHalfWritten(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+"/f", []byte("old old"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	store, err := chunker.OpenSink(chunker.SinkOptions{Dest: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	if err := store.Place(&manifest.Entry{Type: manifest.Dir, Path: ".", Mode: 0o755}, "."); err != nil {
+		t.Fatal(err)
+	}
+	e := &sinkEntry{}
+	e.Entry = manifest.Entry{Type: manifest.File, Path: "f", Size: 7, Mode: 0o644}
+	if e.temp, err = store.OpenInPlace(&e.Entry, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.temp.WriteAt([]byte("new new"), 0); err != nil {
+		t.Fatal(err)
+	}
+	// The disk does not return what was written.
+	e.temp.ReadBack(chunker.Content{Hash: manifest.XXH3, PieceBytes: 1 << 20, Root: manifest.Digest{1}})
+	if err := e.temp.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	k := &sink{openFiles: newFileTokens(1)}
+	if err := k.published(e, store.Publish([]*chunker.Temp{e.temp})[0]); err != nil {
+		t.Fatal(err)
+	}
+	if e.problem == nil || !strings.Contains(e.problem.Text, errHalfWritten.Error()) {
+		t.Errorf("told as %+v", e.problem)
+	}
+}

@@ -213,6 +213,20 @@ func (w *lander) holeInPlace(e *sinkEntry, x *wire.Extent) error {
 	return w.write(e, func([]byte, int64) (int, error) { return 0, temp.MakeHole(x.Off, x.Length) }, nil, x.Off)
 }
 
+// heldBack returns what is to be written now of a piece. A file that gets longer in place
+// counts as complete by its size (Options.AppendVerify), and pieces land in any order: so it
+// stays a byte too short until all of it is there, also where the copy is killed.
+func (k *sink) heldBack(e *sinkEntry, temp *chunker.Temp, x *wire.Extent, data []byte) []byte {
+	if !k.session.terms.Has(wire.FlagAppend) || !temp.InPlace() || x.Off+x.Length != e.Size {
+		return data
+	}
+	n := len(data) - 1
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.lastByte = []byte{data[n]}
+	return data[:n]
+}
+
 // makeHole takes a hole that was none in the file that it was compared with.
 func (w *lander) makeHole(e *sinkEntry, x *wire.Extent) (good bool, err error) {
 	temp, why := w.tempOf(e)

@@ -136,6 +136,8 @@ type sinkEntry struct {
 	// seen the file's end.
 	booked int64
 	last   bool
+	// lastByte of a file that gets longer in place is written when all else is there (heldBack).
+	lastByte []byte
 	// givenUp says that the source told in a chunk not to publish the file. The source
 	// tells the reason in a message.
 	givenUp bool

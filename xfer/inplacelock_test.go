@@ -13,6 +13,23 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
+// sinkOf is a sink that writes to dir by those terms, with a store of its own.
+func sinkOf(t *testing.T, dir string, terms wire.Terms) *sink {
+	t.Helper()
+	store, err := chunker.OpenSink(chunker.SinkOptions{Dest: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	if err := store.Place(&manifest.Entry{Type: manifest.Dir, Path: ".", Mode: 0o755}, "."); err != nil {
+		t.Fatal(err)
+	}
+	return &sink{
+		session: &session{terms: terms, tally: &Tally{}, workers: 1}, store: store, tally: &Tally{}, results: &copyResults{},
+		finished: make(chan *sinkEntry, maxOpenFiles), openFiles: newFileTokens(8), progress: make(chan struct{}, 1), mark: make(chan struct{}, 1),
+	}
+}
+
 // Two copies in place to one file exclude each other: what was compared before this one had
 // the file's lock must not count as what the file holds once it has.
 func TestInPlaceComparesUnderItsLock(t *testing.T) {
@@ -32,20 +49,8 @@ func TestInPlaceComparesUnderItsLock(t *testing.T) {
 	if err := unix.Flock(int(other.Fd()), unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	store, err := chunker.OpenSink(chunker.SinkOptions{Dest: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	if err := store.Place(&manifest.Entry{Type: manifest.Dir, Path: ".", Mode: 0o755}, "."); err != nil {
-		t.Fatal(err)
-	}
 	terms := wire.Terms{Flags: wire.FlagChecksum | wire.FlagInPlace, PieceBytes: piece, ChunkBytes: 1 << 20, Hash: manifest.XXH3, Slots: 4}
-	k := &sink{
-		session: &session{terms: terms, tally: &Tally{}, workers: 1}, store: store, tally: &Tally{},
-		results:  &copyResults{},
-		finished: make(chan *sinkEntry, maxOpenFiles), openFiles: newFileTokens(8), progress: make(chan struct{}, 1), mark: make(chan struct{}, 1),
-	}
+	k := sinkOf(t, dir, terms)
 	e := &sinkEntry{}
 	e.Entry = manifest.Entry{Type: manifest.File, Path: "f", Size: 2 * piece, Mode: 0o644}
 	e.AllocBytes = e.Size
@@ -86,10 +91,59 @@ func TestInPlaceComparesUnderItsLock(t *testing.T) {
 		}
 		return // an entry that fails is told
 	}
-	if err := store.Publish([]*chunker.Temp{e.temp})[0]; err != nil {
+	if err := k.store.Publish([]*chunker.Temp{e.temp})[0]; err != nil {
 		return // likewise
 	}
 	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("the file counts as copied and verified, and begins with %q, want %q (%v)", got[:1], want[:1], err)
+	}
+}
+
+// Pieces of a file that gets longer in place land in any order. While some are missing the
+// file is shorter than the source's: the same command would take it for complete else.
+func TestInPlaceIsShorterUntilItIsWhole(t *testing.T) {
+	const piece = 64 << 10
+	dir := t.TempDir()
+	path := filepath.Join(dir, "log")
+	want := make([]byte, 3*piece)
+	for i := range want {
+		want[i] = byte(i/piece + 1)
+	}
+	if err := os.WriteFile(path, want[:piece], 0o644); err != nil {
+		t.Fatal(err)
+	}
+	terms := wire.Terms{Flags: wire.FlagAppend | wire.FlagInPlace, PieceBytes: piece, ChunkBytes: 1 << 20, Hash: manifest.XXH3, Slots: 4}
+	k := sinkOf(t, dir, terms)
+	e := &sinkEntry{}
+	e.Entry = manifest.Entry{Type: manifest.File, Path: "log", Size: 3 * piece, Mode: 0o644}
+	e.AllocBytes = e.Size
+	e.compareWith(k.basisPieces(e), &terms)
+	w := &lander{sink: k, writers: 1}
+	var pieces []wire.Extent
+	for i := range int64(3) {
+		x := wire.Extent{Off: i * piece, Length: piece}
+		if i == 0 {
+			x.Flags = wire.ExtDigest
+		}
+		x.Digest = terms.DigestOf(&x, e.Size, want[x.Off:][:piece])
+		e.addExtent(&x, nil, &terms, false)
+		pieces = append(pieces, x)
+	}
+	e.last, e.booked, e.Root = true, e.Size, e.rootOf(manifest.Digest{})
+	for _, i := range []int{2, 0, 1} {
+		if st, err := os.Stat(path); err != nil || st.Size() >= e.Size {
+			t.Errorf("%d bytes before piece %d came: %v", st.Size(), i, err)
+		}
+		x := pieces[i]
+		bytesOf := func(*sinkEntry, int) ([]byte, bool) { return want[x.Off:][:piece], true }
+		if good, err := w.landExtent(&wire.ChunkHeader{Extents: []wire.Extent{x}}, e, 0, bytesOf); err != nil || !good {
+			t.Fatalf("piece %d: %v, %v", i, good, err)
+		}
+	}
+	if err := k.store.Publish([]*chunker.Temp{e.temp})[0]; err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes, or others than the source's: %v", len(got), err)
 	}
 }

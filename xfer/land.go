@@ -297,7 +297,7 @@ func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf fu
 	}
 	e.room.write(x.Length)
 	defer e.room.write(-x.Length)
-	err = w.write(e, to, data, x.Off)
+	err = w.write(e, to, w.sink.heldBack(e, temp, x, data), x.Off)
 	w.turn.take()
 	if err != nil {
 		return true, err
@@ -407,6 +407,11 @@ func (k *sink) completeLocked(e *sinkEntry) error {
 	if t == nil || err != nil {
 		return err
 	}
+	if len(e.lastByte) > 0 {
+		if _, err := t.WriteAt(e.lastByte, e.Size-1); err != nil {
+			return k.failToFinish(e, err)
+		}
+	}
 	e.setSize(t)
 	if k.session.terms.Has(wire.FlagReadBack) {
 		t.ReadBack(k.contentOf(e))
@@ -414,12 +419,18 @@ func (k *sink) completeLocked(e *sinkEntry) error {
 		t.MustHold(k.contentOf(e))
 	}
 	if err := t.Finish(); err != nil {
-		if errors.Is(err, chunker.ErrNoSpace) {
-			return err
-		}
-		k.failEntryLocked(e, Failed, err.Error())
-		return nil
+		return k.failToFinish(e, err)
 	}
 	k.finish(e)
+	return nil
+}
+
+// failToFinish ends an entry whose file could not be completed, or on a full disk the session.
+// The entry's lock is held.
+func (k *sink) failToFinish(e *sinkEntry, err error) error {
+	if errors.Is(err, chunker.ErrNoSpace) {
+		return err
+	}
+	k.failEntryLocked(e, Failed, err.Error())
 	return nil
 }

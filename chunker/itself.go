@@ -48,8 +48,11 @@ func (a *avoided) checkDir(h *dirHandle, path string, isSource bool) error {
 		return kindErr("copy", path, ErrItself)
 	case isSource:
 		name := path
-		if path == "." {
+		switch {
+		case path == ".":
 			name = a.names[0]
+		case !slices.Contains(a.names, path):
+			return nil // one of several sources, where the destination is to be one entry
 		}
 		var parent, same unix.Stat_t
 		if fstatat(h.fd, "..", &parent, unix.AT_SYMLINK_NOFOLLOW) != nil || !a.is(inodeOf(&parent)) ||

@@ -92,6 +92,8 @@ func TestCopyOnThisMachineRefused(t *testing.T) {
 		"d x":                   {exitError, `"d" is a directory (-r copies directories)`},
 		"a none/x":              {exitError, `open destination "none/x": no such file or directory`},
 		"-r d a":                {exitError, `copy a directory to "a": not a directory`},
+		"-r d e x":              {exitError, `copy several sources to "x": no such directory`},
+		"-r d e a":              {exitError, `copy several sources to "a": not a directory`},
 		"--transport verbs a x": {exitUnsupported, "--transport verbs: not supported here: both ends of the copy are on this machine, so no network carries it"},
 		"--transport tcp a x":   {exitUnsupported, "--transport tcp: not supported here: both ends of the copy are on this machine, so no network carries it"},
 		"--require verbs a x":   {exitUnsupported, "--require verbs: not supported here: both ends of the copy are on this machine, so no network carries it"},

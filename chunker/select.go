@@ -18,9 +18,11 @@ func (w *Walker) isElsewhere(l *level, a *attributes) bool {
 }
 
 // passesOver asks leavesOut about an entry that may be a directory, or something else,
-// or either if the entry cannot be looked at. One yes is enough.
+// or either if the entry cannot be looked at. Then it is left out only if it would be in both
+// cases: else more than its own name may be missing, as where rules let through all directories
+// and few files.
 func (w *Walker) passesOver(path string, maybeDir, maybeOther bool) bool {
-	isLeftOut := w.leavesOut != nil && (maybeDir && w.leavesOut(path, true) || maybeOther && w.leavesOut(path, false))
+	isLeftOut := w.leavesOut != nil && (!maybeDir || w.leavesOut(path, true)) && (!maybeOther || w.leavesOut(path, false))
 	if w.list == nil {
 		return isLeftOut
 	}

@@ -46,7 +46,7 @@ func TestLeaveOutProblems(t *testing.T) {
 		}
 		w := openLocal(t, false, Source{dir, "."}).Walk(true)
 		defer w.Close()
-		w.LeaveOut(func(path string, isDir bool) bool { return path == "closed" || path == "gone" && isDir })
+		w.LeaveOut(func(path string, isDir bool) bool { return path == "closed" || path == "gone" || path == "lost" && isDir })
 		for _, want := range []string{".", "a"} {
 			if f, err := w.Next(); err != nil || f.Entry.Path != want {
 				t.Error(f, err)
@@ -63,6 +63,26 @@ func TestLeaveOutProblems(t *testing.T) {
 		}
 		if err := os.Chmod(filepath.Join(dir, "closed"), 0o700); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestLeaveOutOfWhatCannotBeLookedAt: a directory that is there and cannot be looked at may be
+// one that the rules let through, as with --include '*/' --include '*.c' --exclude '*'.
+func TestLeaveOutOfWhatCannotBeLookedAt(t *testing.T) {
+	dir := t.TempDir()
+	asNobody(t, dir, func() {
+		makeTree(t, dir, "shut/", "shut/data/", "shut/data/x.c=")
+		if err := os.Chmod(filepath.Join(dir, "shut"), 0o444); err != nil { // its names can be read, and nothing more
+			t.Error(err)
+		}
+		defer os.Chmod(filepath.Join(dir, "shut"), 0o755)
+		w := openLocal(t, false, Source{dir, "."}).Walk(true)
+		defer w.Close()
+		w.LeaveOut(func(_ string, isDir bool) bool { return !isDir })
+		got, problems := drain(t, w)
+		if !errors.Is(problems["shut/data"], unix.EACCES) {
+			t.Errorf("found %q, problems %v: nothing is said of shut/data", got, problems)
 		}
 	})
 }

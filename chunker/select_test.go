@@ -46,7 +46,9 @@ func TestLeaveOutProblems(t *testing.T) {
 		}
 		w := openLocal(t, false, Source{dir, "."}).Walk(true)
 		defer w.Close()
-		w.LeaveOut(func(path string, isDir bool) bool { return path == "closed" || path == "gone" || path == "lost" && isDir })
+		w.LeaveOut(func(path string, isDir bool) bool {
+			return path == "closed" || path == "gone" || path == "lost" && isDir
+		})
 		for _, want := range []string{".", "a"} {
 			if f, err := w.Next(); err != nil || f.Entry.Path != want {
 				t.Error(f, err)

@@ -21,6 +21,8 @@ type Found struct {
 	Entry manifest.Entry
 	// Stamp is the file's stamp when it was found.
 	Stamp Stamp
+	// Dir is the inode of the directory that has the entry's name; zero where that is not known.
+	Dir manifest.Inode
 	// Sparse: the file has fewer blocks than its size needs, so it may have
 	// holes. It is a hint: some file systems compress or store small files inline.
 	Sparse bool
@@ -320,7 +322,7 @@ func (w *Walker) describe(l *level, dir *dirHandle, leaf, path string) *Found {
 	}
 	w.found = Found{
 		Entry: manifest.Entry{Path: path, Mode: a.mode & 0o7777, MtimeNs: a.stamp.MtimeNs},
-		Stamp: a.stamp, UID: a.uid, GID: a.gid, Links: a.links,
+		Stamp: a.stamp, Dir: dir.inode, UID: a.uid, GID: a.gid, Links: a.links,
 	}
 	f := &w.found
 	switch a.mode & unix.S_IFMT {

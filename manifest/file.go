@@ -38,6 +38,7 @@ type source struct {
 	text    io.Reader
 	below   faultReader
 	id      Inode
+	name    fileName      // by which it was opened, where that is known
 	decoder *zstd.Decoder // nil if not compressed
 	file    *os.File      // nil if the caller owns it
 }
@@ -59,6 +60,9 @@ func (f *faultReader) Read(p []byte) (int, error) {
 
 func newSource(r io.Reader) (*source, error) {
 	s := &source{below: faultReader{Reader: r}, id: idOf(r)}
+	if s.id != (Inode{}) {
+		s.name = nameOfStream(r)
+	}
 	raw := bufio.NewReaderSize(&s.below, maxLineBytes)
 	s.text = raw
 	// If the stream is too short, the reader of the first line reports that.

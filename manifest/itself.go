@@ -5,6 +5,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
 	"syscall"
 )
 
@@ -15,49 +16,90 @@ func idOf(stream any) Inode {
 		return Inode{}
 	}
 	st, err := f.Stat()
-	if err != nil {
+	if err != nil || !st.Mode().IsRegular() {
 		return Inode{}
 	}
 	return idOfInfo(st)
 }
 
 func idOfInfo(st os.FileInfo) Inode {
-	if sys, ok := st.Sys().(*syscall.Stat_t); ok && st.Mode().IsRegular() {
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
 		return Inode{sys.Dev, sys.Ino}
 	}
 	return Inode{}
 }
 
+// fileName is one name of a file: the inode of its directory and the last component. A file
+// may have others, in trees of hard links with the same last component.
+type fileName struct {
+	dir  Inode
+	base string
+}
+
+// nameOf takes a path apart. The zero fileName is that of no file.
+func nameOf(name string) fileName {
+	st, err := os.Stat(filepath.Dir(name))
+	if err != nil {
+		return fileName{}
+	}
+	return fileName{idOfInfo(st), filepath.Base(name)}
+}
+
+// nameOfStream returns the name by which a regular file was opened (proc_pid_fd(5)).
+func nameOfStream(stream any) fileName {
+	f, ok := stream.(interface{ Fd() uintptr })
+	if !ok {
+		return fileName{}
+	}
+	name, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
+	if err != nil || !filepath.IsAbs(name) {
+		return fileName{}
+	}
+	return nameOf(name)
+}
+
+// isOf reports whether an entry of a tree has that name. Where the entry's directory is not
+// known (the zero Inode) its last component decides.
+func (n fileName) isOf(entry string, dir Inode) bool {
+	return n.base != "" && n.base == path.Base(entry) && (dir == Inode{} || dir == n.dir)
+}
+
 // itself describes the files that belong to a manifest that is being written. If the
 // manifest is written into the tree that it describes, it must not list them: the
-// finished tree lacks the temporary file, and the replaced file is about to go.
+// finished tree lacks the temporary file, and what has the manifest's name is about to go.
 type itself struct {
 	stream Inode
-	// replaced is the file that will lose its name, base.
+	// replaced is what will lose its name, a file or a link, and name is that.
 	replaced Inode
-	base     string
+	name     fileName
 }
 
 func newItself(out io.Writer) itself { return itself{stream: idOf(out)} }
 
-// replacing notes the file that has the manifest's name now.
+// replacing notes what has the manifest's name now.
 func (s *itself) replacing(name string) {
 	if st, err := os.Lstat(name); err == nil {
-		s.replaced, s.base = idOfInfo(st), filepath.Base(name)
+		s.replaced, s.name = idOfInfo(st), nameOf(name)
 	}
 }
 
-// IsItself reports whether the entry of a tree, with that inode, is the file that w
-// writes to, or the file whose name the manifest will take.
-func (w *Writer) IsItself(entry string, id Inode) bool {
+// IsItself reports whether the entry of a tree is the file that w writes to, or what has the
+// name that the manifest will take. dir is the inode of the entry's directory, or zero where
+// that is not known, and id the entry's own.
+func (w *Writer) IsItself(entry string, dir, id Inode) bool {
 	if id == (Inode{}) {
 		return false
 	}
-	// A replaced file that has other names keeps them.
-	return id == w.itself.stream || id == w.itself.replaced && path.Base(entry) == w.itself.base
+	// A replaced file that has other names keeps them. A walk that follows links finds the inode
+	// behind a link.
+	return id == w.itself.stream || w.itself.name.isOf(entry, dir) && (dir != Inode{} || id == w.itself.replaced)
 }
 
-// IsItself reports whether r reads the file with that inode.
-func (r *Reader) IsItself(id Inode) bool {
-	return id != (Inode{}) && id == r.source.id
+// IsItself reports whether the entry of a tree is the file that r reads, by the name by which
+// that was opened. dir and id are as for a Writer.
+func (r *Reader) IsItself(entry string, dir, id Inode) bool {
+	if id == (Inode{}) || id != r.source.id {
+		return false
+	}
+	return r.source.name == fileName{} || r.source.name.isOf(entry, dir)
 }

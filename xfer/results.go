@@ -116,7 +116,7 @@ func (a *copyResults) writesTo(f *chunker.Found) bool {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.out != nil && a.out.IsItself(f.Entry.Path, f.Stamp.Inode())
+	return a.out != nil && a.out.IsItself(f.Entry.Path, f.Dir, f.Stamp.Inode())
 }
 
 // vouches reports whether a manifest says, or will say, what arrived.

@@ -104,7 +104,7 @@ func Create(ctx context.Context, path string, out *manifest.Writer, h manifest.H
 		t.names, t.recursive = o.Names.Names(), o.Recursive
 		t.place = filter.PlaceOf(filter.Absolute(path), ".", true)
 	}
-	t.leaveOut = func(it *item) bool { return out.IsItself(it.entry.Path, it.stamp.Inode()) }
+	t.leaveOut = func(it *item) bool { return out.IsItself(it.entry.Path, it.dir, it.stamp.Inode()) }
 	if o.Identities {
 		out.WithIdentities()
 	}

@@ -19,7 +19,7 @@ func (t *treeReader) next() (*item, error) {
 		if err != nil {
 			return nil, err
 		}
-		it := &item{entry: f.Entry, stamp: f.Stamp, sparse: f.Sparse, problem: f.Problem, skip: f.Skip, foundNs: time.Now().UnixNano()}
+		it := &item{entry: f.Entry, stamp: f.Stamp, dir: f.Dir, sparse: f.Sparse, problem: f.Problem, skip: f.Skip, foundNs: time.Now().UnixNano()}
 		if t.single || t.leaveOut == nil || !t.leaveOut(it) {
 			return it, nil
 		}

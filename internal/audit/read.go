@@ -53,7 +53,8 @@ type item struct {
 	// name is the entry's path in the tree, if that differs.
 	name    string
 	stamp   chunker.Stamp
-	foundNs int64 // when the walk came to it, in nanoseconds since 1970
+	dir     manifest.Inode // of the directory that has its name
+	foundNs int64          // when the walk came to it, in nanoseconds since 1970
 	sparse  bool
 	problem error           // why it cannot be read
 	skip    bool            // the problem is what it is: see chunker.Found

@@ -146,7 +146,7 @@ func (m *merge) step(ctx context.Context, order int) error {
 		m.unread.Note(m.found.entry.Path)
 	}
 	switch {
-	case order < 0 && !m.tree.single && m.r.IsItself(m.found.stamp.Inode()):
+	case order < 0 && !m.tree.single && m.r.IsItself(m.found.entry.Path, m.found.dir, m.found.stamp.Inode()):
 		return nil // it was made before it was put there
 	case order < 0 && m.found.entry.Path == "." && m.found.problem == nil:
 		return nil // a manifest of several sources, or of listed names, has no top

@@ -58,9 +58,13 @@ func (s *source) announce(ctx context.Context) error {
 		}
 		// An entry that was named on the command line is copied in any case.
 		inTop = inTop || f.Entry.Path == "."
-		if named := !inTop && !strings.Contains(f.Entry.Path, "/"); !named && a.src.results.writesTo(f) {
+		named := !inTop && !strings.Contains(f.Entry.Path, "/")
+		switch {
+		case !named && a.src.results.writesTo(f):
 			err = a.passOver(f)
-		} else {
+		case !named && a.src.results.reads(f):
+			err = a.refuse(f.Entry.Path, Skipped, fmt.Errorf("%q: %w", f.Entry.Path, errGivenManifest))
+		default:
 			err = a.entry(f)
 		}
 		if err != nil {
@@ -152,8 +156,12 @@ func (a *announcer) entry(f *chunker.Found) error {
 	return nil
 }
 
-// errOwnManifest says that a file is the manifest of this copy.
-var errOwnManifest = errors.New("it is the manifest that this copy writes, so it is not copied")
+// errOwnManifest and errGivenManifest say that a file is a manifest of this copy. The one that
+// is given cannot have its own digest.
+var (
+	errOwnManifest   = errors.New("it is the manifest that this copy writes, so it is not copied")
+	errGivenManifest = errors.New("it is the manifest that this copy goes by, so it is not copied")
+)
 
 // passOver leaves out the manifest that this copy writes, and its temporary file. The
 // sink hears of the manifest, because the source has it. Nobody needs to know of the

@@ -119,6 +119,11 @@ func (a *copyResults) writesTo(f *chunker.Found) bool {
 	return a.out != nil && a.out.IsItself(f.Entry.Path, f.Dir, f.Stamp.Inode())
 }
 
+// reads reports whether an entry is the file of the given manifest.
+func (a *copyResults) reads(f *chunker.Found) bool {
+	return a.wantManifest != nil && a.wantManifest.r.IsItself(f.Entry.Path, f.Dir, f.Stamp.Inode())
+}
+
 // vouches reports whether a manifest says, or will say, what arrived.
 func (a *copyResults) vouches() bool { return a.wantManifest != nil || a.writes }
 

@@ -30,3 +30,16 @@ func TestManifestOnStandardStreamsInItsTree(t *testing.T) {
 		t.Errorf("verify: exit code %d: %s%s", code, out, errs)
 	}
 }
+
+// A tree that holds its manifest is copied by it: the manifest cannot have its own digest.
+func TestCopyByTheManifestInItsTree(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	makeFiles(t, dir, map[string]string{"s/a": "one", "s/d/b": "two"})
+	gdrcp(t, "manifest", "create", "-q", "-o", "s/d/m", "s").want(t, exitOK)
+	r := gdrcp(t, "-r", "--delete", "--manifest", "s/d/m", "s/.", "d").want(t, exitOK)
+	if !strings.Contains(r.err, `"d/m": it is the manifest that this copy goes by, so it is not copied`) {
+		t.Errorf("the manifest: %s", r.err)
+	}
+	wantFiles(t, "d", map[string]string{"a": "one", "d/b": "two"})
+}

@@ -8,9 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
 )
 
 func TestLeaveOut(t *testing.T) {
@@ -87,6 +90,37 @@ func TestLeaveOutOfWhatCannotBeLookedAt(t *testing.T) {
 			t.Errorf("found %q, problems %v: nothing is said of shut/data", got, problems)
 		}
 	})
+}
+
+// A path may be too long to be copied. What is left out is not to be copied.
+func TestLeaveOutOfLongPaths(t *testing.T) {
+	top := t.TempDir()
+	dir := "."
+	const flags = unix.O_DIRECTORY | unix.O_CLOEXEC
+	fd, err := unix.Open(top, flags, 0)
+	for name := strings.Repeat("d", 250); err == nil && len(dir) < manifest.MaxPathBytes-200; dir += "/" + name {
+		above := fd
+		if err = unix.Mkdirat(above, name, 0o700); err == nil {
+			fd, err = unix.Openat(above, name, flags, 0)
+		}
+		unix.Close(above)
+	}
+	long := strings.Repeat("x", 250)
+	if err == nil {
+		err = unix.Mknodat(fd, long, unix.S_IFREG|0o600, 0)
+		unix.Close(fd)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for leftOut := range 2 {
+		w := openLocal(t, false, Source{top, "."}).Walk(true)
+		w.LeaveOut(func(path string, _ bool) bool { return leftOut == 1 && strings.HasSuffix(path, long) })
+		if _, problems := drain(t, w); len(problems) != 1-leftOut {
+			t.Errorf("left out %d: %d problems", leftOut, len(problems))
+		}
+		w.Close()
+	}
 }
 
 // TestWalkEnds: also while it passes over names, looks at those of a list before their

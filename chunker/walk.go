@@ -256,10 +256,11 @@ func (w *Walker) leave() {
 // look returns the entry at path, whose directory is the level l, or nil if the entry
 // is left out.
 func (w *Walker) look(l *level, path string) *Found {
-	if err := manifest.CheckPath(path); err != nil {
-		return w.problem(path, opErr("read", path, err))
-	}
+	bad := manifest.CheckPath(path)
 	if l.path == "" {
+		if bad != nil {
+			return w.problem(path, opErr("read", path, bad))
+		}
 		return w.lookAtSource(l, path)
 	}
 	if err := w.hold(l); err != nil {
@@ -268,6 +269,14 @@ func (w *Walker) look(l *level, path string) *Found {
 	leaf := path
 	if l.path != "." {
 		leaf = path[len(l.path)+1:]
+	}
+	if bad != nil {
+		// What is left out may be as long as it likes.
+		a, err := w.tree.statAt(l.dir, leaf, path)
+		if w.passesOver(path, err != nil || a.isDir(), err != nil || !a.isDir()) {
+			return nil
+		}
+		return w.problem(path, opErr("read", path, bad))
 	}
 	return w.describe(l, l.dir, leaf, path)
 }

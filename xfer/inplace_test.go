@@ -2,11 +2,14 @@ package xfer_test
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer"
 )
 
@@ -97,5 +100,37 @@ func TestInPlaceThatIsCutOff(t *testing.T) {
 	o.InPlace, o.Checksum = true, true
 	if sum := r.finish(t, o); sum.SentBytes > 25<<20 || sum.SameBytes < 15<<20 {
 		t.Errorf("%d bytes were sent, %d were the same", sum.SentBytes, sum.SameBytes)
+	}
+}
+
+// TestInPlaceThatChangesAtTheSource: also where the source gives the file up, its error says
+// what has become of the file that was written in place.
+func TestInPlaceThatChangesAtTheSource(t *testing.T) {
+	w := tcpWay(t)
+	s := serve(t, w)
+	src := filepath.Join(t.TempDir(), "f")
+	write(t, src, randomBytes(t, 24<<20))
+	write(t, filepath.Join(s.root, "f"), randomBytes(t, 24<<20))
+	o := w.options(t)
+	o.InPlace, o.BytesPerSecond, o.Tally = true, 16<<20, new(xfer.Tally)
+	var told string
+	o.Report = func(e xfer.Event) {
+		if e.Kind == xfer.EventFile {
+			told = e.Text
+		}
+	}
+	changed := make(chan error, 1)
+	go func() {
+		for o.Tally.Read().Bytes < 4<<20 && t.Context().Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		changed <- os.Chtimes(src, time.Time{}, time.Unix(1, 0))
+	}()
+	sum, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, s.ep, "f", o)
+	if err := errors.Join(err, <-changed); err != nil {
+		t.Fatal(err)
+	}
+	if sum.Changed != 1 || !strings.Contains(told, "changed while it was read") || !strings.Contains(told, "partly old and partly new") {
+		t.Errorf("%+v: %s", sum, told)
 	}
 }

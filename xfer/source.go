@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 
 	"gdrcp/chunker"
 	"gdrcp/internal/printable"
@@ -249,7 +250,13 @@ func (s *source) settle(e *srcEntry, x *wire.Exception) error {
 	case mine != nil && x == nil:
 		return fmt.Errorf("%w: the peer published %q, which is %s here", ErrIntegrity, e.Path, mine.Text)
 	case mine != nil:
+		broken := strings.Contains(x.Text, errHalfWritten.Error()) // the peer alone knows that
 		x = mine
+		if broken {
+			told := *mine
+			told.Text += "; " + errHalfWritten.Error()
+			x = &told
+		}
 	case x != nil:
 		x.Text, x.Theirs = printable.Text(x.Text), true
 		// The rest of the entry need not be read or sent any more.

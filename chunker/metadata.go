@@ -83,6 +83,15 @@ func errNotGiven(path string, denied error) error {
 // owns reports whether an owner or a group is to be set.
 func (a *Attributes) owns() bool { return a != nil && (a.UID >= 0 || a.GID >= 0) }
 
+// owner returns the owner and group alone, or nil where there are none. What waits for
+// long keeps no more: extended attributes may be large.
+func (a *Attributes) owner() *Attributes {
+	if !a.owns() {
+		return nil
+	}
+	return &Attributes{UID: a.UID, GID: a.GID}
+}
+
 // chown sets owner and group as far as this process may: both at once, else each by
 // itself. call is one of the chown(2) family, for which -1 means no change; st is what
 // the file has, and chown updates it. denied is why root could not set both: on NFS
@@ -168,7 +177,7 @@ func (s *Sink) applyToLink(a *Attributes, dirfd int, name string) (denied, err e
 // directory does not belong to this process anyway (NFS without root's rights), withhold
 // tries to set the owner at once.
 func (s *Sink) withhold(h *dirHandle, d *dirToSettle) (denied, err error) {
-	if !s.opt.Keep.Modes && !d.attrs.owns() {
+	if !s.opt.Keep.Modes && !d.owner.owns() {
 		return nil, nil
 	}
 	var st unix.Stat_t
@@ -182,10 +191,10 @@ func (s *Sink) withhold(h *dirHandle, d *dirToSettle) (denied, err error) {
 			return nil, err
 		}
 	}
-	if !d.attrs.owns() {
+	if !d.owner.owns() {
 		return nil, nil
 	}
-	now := *d.attrs
+	now := *d.owner
 	if int(st.Uid) == unix.Geteuid() {
 		now.UID = -1
 	}

@@ -22,7 +22,7 @@ type dirToSettle struct {
 	mode    uint32 // the final permission bits
 	setID   uint32 // added if it gets its owner and group
 	mtimeNs int64
-	attrs   *Attributes
+	owner   *Attributes // owner and group alone, or nil
 	was     widened
 }
 
@@ -139,7 +139,7 @@ func (s *Sink) MakeTop() error {
 
 // settling returns the final state of a directory.
 func (s *Sink) settling(e *manifest.Entry, a *Attributes, target string) dirToSettle {
-	d := dirToSettle{entry: e.Path, target: target, mode: e.Mode & 0o777, mtimeNs: e.MtimeNs, attrs: a}
+	d := dirToSettle{entry: e.Path, target: target, mode: e.Mode & 0o777, mtimeNs: e.MtimeNs, owner: a.owner()}
 	if s.opt.Keep.Modes {
 		d.mode, d.setID = s.keptMode(e.Mode)
 	}
@@ -401,7 +401,7 @@ func (s *Sink) settleDir(d dirToSettle) error {
 		return opErr("stat", d.entry, err)
 	}
 	// A denial here can no longer fail the entry: see withhold.
-	if _, err := d.attrs.chown(&st, func(uid, gid int) error { return unix.Fchown(h.fd, uid, gid) }); err != nil {
+	if _, err := d.owner.chown(&st, func(uid, gid int) error { return unix.Fchown(h.fd, uid, gid) }); err != nil {
 		if d.was.is {
 			_ = fchmod(h.fd, d.was.mode) // the error that is returned says enough
 		}
@@ -420,8 +420,8 @@ func (s *Sink) settleDir(d dirToSettle) error {
 func (s *Sink) settledMode(d *dirToSettle, st *unix.Stat_t) uint32 {
 	switch {
 	case s.opt.Keep.Modes:
-		mode := d.mode | d.attrs.lent(d.setID, st)
-		if s.opt.Root == nil && d.attrs.lent(unix.S_ISGID, st) != 0 {
+		mode := d.mode | d.owner.lent(d.setID, st)
+		if s.opt.Root == nil && d.owner.lent(unix.S_ISGID, st) != 0 {
 			return mode
 		}
 		// Whether a directory inherits its parent's group (setgid) is up to the

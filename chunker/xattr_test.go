@@ -6,9 +6,11 @@ import (
 	"errors"
 	"maps"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"weak"
 
 	"golang.org/x/sys/unix"
 
@@ -230,6 +232,41 @@ func TestXattrsThatCannotBeSet(t *testing.T) {
 		if (err != nil) != c.bad || errors.Is(opErr("set", "x", err), ErrNoSpace) {
 			t.Errorf("%s, %v: %v", c.name, c.err, err)
 		}
+	}
+}
+
+// The attributes of a directory are set when it is made. They do not stay in memory until
+// all that is in it has ended, also where they could not be set: a path has up to 2048
+// directories, each with 1 MiB of attributes.
+func TestXattrsOfDirectoriesAreForgotten(t *testing.T) {
+	// Below a root only attributes of the user namespace are set.
+	s := openSink(t, SinkOptions{Root: openRoot(t, t.TempDir()), Dest: "/", Keep: Keep{Modes: true, Xattrs: true}})
+	if err := s.Place(&topDir, "."); err != nil {
+		t.Fatal(err)
+	}
+	var held []weak.Pointer[byte]
+	mkdir := func(path, attr string, uid int) error {
+		x := encodeXattrs(map[string]string{attr: strings.Repeat("v", 1000)})
+		held = append(held, weak.Make(&x[0]))
+		return s.Mkdir(&manifest.Entry{Type: manifest.Dir, Path: path, Mode: 0o755}, &Attributes{UID: uid, GID: -1, Xattrs: x})
+	}
+	for _, c := range []struct {
+		path, attr string
+		uid        int
+		bad        bool
+	}{{"d", "trusted.a", -1, false}, {"d/owned", "trusted.a", os.Geteuid(), false}, {"d/owned/refused", "user.", -1, true}} {
+		if err := mkdir(c.path, c.attr, c.uid); (err != nil) != c.bad {
+			t.Errorf("%s: %v", c.path, err)
+		}
+	}
+	runtime.GC()
+	for i, x := range held {
+		if x.Value() != nil {
+			t.Errorf("the attributes of directory %d are still in memory", i)
+		}
+	}
+	if err := s.FinishDirs(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -8,9 +8,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
@@ -54,8 +56,15 @@ const (
 	recordHeader  = 16
 	runBytes      = 8 + 32
 	maxRecordRuns = 256
-	// maxAhead bounds what has arrived behind a gap. A ring of slots holds less.
-	maxAhead        = 1 << 18
+	// maxAhead bounds what has arrived behind gaps, in all journals of a sink together. A
+	// gap is what is still in a slot, or is to be sent again, and the source begins nothing
+	// else while there is such. So a copy has no more ahead than the slots of both ends
+	// hold: 2 x 256 of 512 extents at most, and mostly far less. Who has more leaves gaps on
+	// purpose, and then only a later copy has to begin a file anew.
+	maxAhead = 1 << 18
+	// leastAheadRoom is how many runs a journal's map may have room for that it does not
+	// need.
+	leastAheadRoom  = 64
 	recordPieces    = 1 // runs of pieces were verified and written
 	recordMark      = 2 // all pieces before this one are on the disk
 	recordBoot      = 3 // what follows was written since this boot; the digest is its id
@@ -242,9 +251,12 @@ type journal struct {
 
 	mu sync.Mutex
 	// next is the first piece that has not arrived. What arrived behind it is in ahead,
-	// by the first piece of each run: no more than what is in a ring.
-	next  uint64
-	ahead map[uint64]PieceRun
+	// by the first piece of each run. aheadRoom is how many runs were in that map at most.
+	// inAll counts those of all journals of the sink, see maxAhead.
+	next      uint64
+	ahead     map[uint64]PieceRun
+	aheadRoom int
+	inAll     *atomic.Int64
 	// marked is how many pieces are known to be on the disk, and markedBytes where the file
 	// ended then. spared: the mark that was due was left out.
 	marked      uint64
@@ -259,11 +271,11 @@ type journal struct {
 
 // openJournal makes a journal at fd, of which the caller has written the header. The file
 // has the pieces before next, up to writtenBytes.
-func openJournal(fd int, seed, next uint64, writtenBytes int64) *journal {
-	return &journal{fd: fd, seed: seed, next: next, marked: next, markedBytes: writtenBytes, ahead: make(map[uint64]PieceRun)}
+func (s *Sink) openJournal(fd int, seed, next uint64, writtenBytes int64) *journal {
+	return &journal{fd: fd, seed: seed, next: next, marked: next, markedBytes: writtenBytes, ahead: make(map[uint64]PieceRun), inAll: &s.ahead}
 }
 
-// write appends a record.
+// write appends a record. The caller holds mu, where others know the journal.
 func (j *journal) write(r *record) {
 	j.buf = r.append(j.buf[:0], j.seed)
 	for b := j.buf; len(b) > 0 && !j.broken; {
@@ -272,7 +284,7 @@ func (j *journal) write(r *record) {
 			continue
 		}
 		if err != nil || n == 0 {
-			j.broken = true
+			j.failLocked()
 			return
 		}
 		b = b[n:]
@@ -293,27 +305,51 @@ func (j *journal) add(first uint64, run PieceRun) {
 	if first < j.next || run.Pieces == 0 || j.broken {
 		return
 	}
-	if len(j.ahead) >= maxAhead {
-		j.failLocked() // the gap is not going to be closed
+	if first != j.next {
+		j.addAhead(first, run)
 		return
 	}
-	j.ahead[first] = run
-	for {
+	for more := true; more; {
 		j.rec = record{kind: recordPieces, first: j.next, runs: j.rec.runs[:0]}
-		for len(j.rec.runs) < maxRecordRuns {
-			run, ok := j.ahead[j.next]
-			if !ok {
-				break
-			}
-			delete(j.ahead, j.next)
+		for more && len(j.rec.runs) < maxRecordRuns {
 			j.rec.runs = append(j.rec.runs, run)
 			j.next += run.Pieces
-		}
-		if len(j.rec.runs) == 0 {
-			return
+			run, more = j.takeAhead(j.next)
 		}
 		j.write(&j.rec)
 	}
+	j.shrinkAhead()
+}
+
+// addAhead keeps a run that arrived behind a gap, or ends the journal.
+func (j *journal) addAhead(first uint64, run PieceRun) {
+	if _, is := j.ahead[first]; !is && j.inAll.Add(1) > maxAhead {
+		j.inAll.Add(-1)
+		j.failLocked()
+		return
+	}
+	j.ahead[first] = run
+	j.aheadRoom = max(j.aheadRoom, len(j.ahead))
+}
+
+// takeAhead takes the run that begins with the piece first off what arrived ahead.
+func (j *journal) takeAhead(first uint64) (run PieceRun, is bool) {
+	if run, is = j.ahead[first]; is {
+		delete(j.ahead, first)
+		j.inAll.Add(-1)
+	}
+	return run, is
+}
+
+// shrinkAhead makes the map anew where most of its room is free: a map keeps the memory of
+// all that was in it at once.
+func (j *journal) shrinkAhead() {
+	if j.aheadRoom <= max(leastAheadRoom, 2*len(j.ahead)) {
+		return
+	}
+	ahead := make(map[uint64]PieceRun, len(j.ahead))
+	maps.Copy(ahead, j.ahead)
+	j.ahead, j.aheadRoom = ahead, len(ahead)
 }
 
 // fail ends a journal: nothing of what arrives from now on counts.
@@ -323,7 +359,10 @@ func (j *journal) fail() {
 	j.failLocked()
 }
 
-func (j *journal) failLocked() { j.broken, j.ahead = true, nil }
+func (j *journal) failLocked() {
+	j.inAll.Add(-int64(len(j.ahead)))
+	j.broken, j.ahead, j.aheadRoom = true, nil, 0
+}
 
 // closeFile closes the journal of a file that is complete. What is in it counts.
 func (j *journal) closeFile() {

@@ -2,9 +2,11 @@ package chunker
 
 import (
 	"bytes"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -71,6 +73,82 @@ func TestTornJournals(t *testing.T) {
 	}
 	if most < 4 {
 		t.Errorf("at most %d pieces counted", most)
+	}
+}
+
+// TestGapsOfAllFilesAreBounded: a peer that leaves gaps in many files does not fill the
+// memory with what comes behind them. The journal that would have too much ends; those
+// without a gap go on.
+func TestGapsOfAllFilesAreBounded(t *testing.T) {
+	noLeaks(t)
+	s := sinkInto(t, t.TempDir(), SinkOptions{NoFsync: true})
+	defer s.Close()
+	temps := make(map[string]*Temp)
+	for _, name := range []string{"a", "b", "late", "inorder"} {
+		e := fileEntry(name, "")
+		e.Size = 1 << 40
+		temp, err := s.CreatePartial(e, nil, &Partial{Source: [16]byte{1}, Hash: manifest.XXH3, PieceBytes: partialPiece})
+		if err != nil || temp.journal == nil {
+			t.Fatal(err, "no journal")
+		}
+		temps[name] = temp
+	}
+	want := func(when string, ahead int64, broken ...string) {
+		t.Helper()
+		if got := s.ahead.Load(); got != ahead {
+			t.Errorf("%s: %d runs are ahead, %d should be", when, got, ahead)
+		}
+		for name, temp := range temps {
+			if is := temp.journal.broken; is != slices.Contains(broken, name) {
+				t.Errorf("%s: journal of %s ended: %v", when, name, is)
+			}
+		}
+	}
+	// Holes of a piece each, behind the first piece, which does not come.
+	leaveGap := func(name string, runs int64) {
+		for i := range uint64(runs) {
+			temps[name].Verified(i+1, PieceRun{Pieces: 1})
+		}
+	}
+	leaveGap("a", maxAhead/2)
+	leaveGap("b", maxAhead/2-10)
+	leaveGap("b", 5) // none twice
+	leaveGap("late", 10)
+	want("at the bound", maxAhead)
+	leaveGap("late", 11)
+	temps["inorder"].Verified(0, PieceRun{Pieces: 1})
+	want("beyond it", maxAhead-10, "late")
+
+	temps["a"].Verified(0, PieceRun{Pieces: 1})
+	want("a gap closed", maxAhead/2-10, "late")
+	if a := temps["a"].journal; a.next != maxAhead/2+1 || a.aheadRoom > leastAheadRoom {
+		t.Errorf("%d pieces have arrived without a gap, and there is room for %d runs ahead", a.next, a.aheadRoom)
+	}
+	temps["b"].journal.fail()
+	want("an end", 0, "late", "b")
+	for _, name := range []string{"a", "inorder"} {
+		temps[name].Verified(maxAhead, PieceRun{Pieces: 1})
+	}
+	want("other gaps", 2, "late", "b")
+	if err := errors.Join(temps["a"].Keep(), temps["inorder"].Discard()); err != nil {
+		t.Error(err)
+	}
+	want("files that have ended", 0, "late", "b", "a", "inorder")
+	if err := errors.Join(temps["b"].Discard(), temps["late"].Discard()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestJournalThatCannotBeWritten: it keeps nothing of what arrives.
+func TestJournalThatCannotBeWritten(t *testing.T) {
+	s := sinkInto(t, t.TempDir(), SinkOptions{NoFsync: true})
+	j := s.openJournal(-1, 0, 0, 0)
+	j.add(2, PieceRun{Pieces: 1})
+	j.add(3, PieceRun{Pieces: 1})
+	j.add(0, PieceRun{Pieces: 1})
+	j.add(5, PieceRun{Pieces: 1})
+	if n := s.ahead.Load(); n != 0 || !j.broken {
+		t.Errorf("%d runs are ahead", n)
 	}
 }
 

@@ -107,7 +107,7 @@ func (t *Temp) beginJournal(p *Partial) *journal {
 	if err == nil {
 		_, err = unix.Write(fd, b)
 	}
-	j := openJournal(fd, seed, 0, 0)
+	j := t.sink.openJournal(fd, seed, 0, 0)
 	j.boot(t.sink.hosts.boot)
 	if err == nil && !j.broken {
 		// Some file systems give every file the same owner or mode.

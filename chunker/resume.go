@@ -322,7 +322,7 @@ func (r *resumption) begin() error {
 	if err == nil {
 		err = cut(r.journalFD, r.at)
 	}
-	j := openJournal(r.journalFD, r.seed, r.arrived.Pieces, r.arrived.Bytes)
+	j := t.sink.openJournal(r.journalFD, r.seed, r.arrived.Pieces, r.arrived.Bytes)
 	if err == nil && len(r.rest) > 0 {
 		j.write(&record{kind: recordPieces, first: r.restFirst, runs: r.rest})
 	}

@@ -92,8 +92,9 @@ type Sink struct {
 	inPlaceWait atomic.Int64
 	hosts       *otherHosts
 	calls       diskCalls
-	places      *readPlaces // of what is read back
-	syncing     sync.Mutex  // held while publishing or syncing; locked before mu and the locks of files
+	places      *readPlaces  // of what is read back
+	ahead       atomic.Int64 // runs of pieces that arrived behind gaps; see maxAhead
+	syncing     sync.Mutex   // held while publishing or syncing; locked before mu and the locks of files
 
 	mu        sync.Mutex
 	made      []madeDir // see Unmake

@@ -98,6 +98,7 @@ type Sink struct {
 
 	mu        sync.Mutex
 	made      []madeDir // see Unmake
+	madeBytes int       // see maxMadeBytes
 	staysMade bool
 	settle    []dirToSettle // sorted by path
 	devices   map[uint64]*device

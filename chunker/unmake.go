@@ -9,9 +9,13 @@ import (
 	"gdrcp/manifest"
 )
 
-// maxUnmade bounds the directories that are noted for Unmake. Beyond it no more are
-// noted: a copy that is refused is refused before it makes that many.
-const maxUnmade = 1 << 16
+// maxMadeBytes bounds the memory for directories that are noted for Unmake: their paths,
+// and madeDirBytes for each. Beyond it no more are noted: a copy that is refused is refused
+// before it makes that many.
+const (
+	maxMadeBytes = 4 << 20
+	madeDirBytes = 64
+)
 
 // madeDir is a directory that the sink has made.
 type madeDir struct {
@@ -23,8 +27,10 @@ type madeDir struct {
 func (s *Sink) noteMade(target string, at manifest.Inode) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.staysMade && len(s.made) < maxUnmade {
+	need := len(target) + madeDirBytes
+	if !s.staysMade && s.madeBytes+need <= maxMadeBytes {
 		s.made = append(s.made, madeDir{target, at})
+		s.madeBytes += need
 	}
 }
 

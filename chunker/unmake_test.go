@@ -3,6 +3,8 @@ package chunker
 import (
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	"gdrcp/manifest"
@@ -45,5 +47,36 @@ func TestUnmake(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Directories with long paths that a peer makes do not fill the memory. Those that were
+// noted before there were too many go again.
+func TestMadeDirectoriesAreBounded(t *testing.T) {
+	dir := t.TempDir()
+	s := sinkInto(t, dir, SinkOptions{NoFsync: true})
+	deep := strings.Repeat("d", 255)
+	mkdirs(t, s, "first", deep)
+	for range 14 {
+		deep += "/" + strings.Repeat("d", 255)
+		mkdirs(t, s, deep)
+	}
+	const more = maxMadeBytes/(15*256) + 1
+	for i := range more {
+		mkdirs(t, s, deep+"/"+strconv.Itoa(i))
+	}
+	held := 0
+	for _, d := range s.made {
+		held += len(d.target)
+	}
+	if held > maxMadeBytes || held < maxMadeBytes*9/10 {
+		t.Errorf("%d bytes of paths are held", held)
+	}
+	if err := s.Unmake(); err != nil {
+		t.Error(err)
+	}
+	left, err := filepath.Glob(filepath.Join(dir, deep, "*"))
+	if _, first := os.Stat(filepath.Join(dir, "first")); err != nil || first == nil || len(left) == 0 || len(left) >= more/10 {
+		t.Errorf("of %d directories %d are left, %v, %v", more, len(left), first, err)
 	}
 }

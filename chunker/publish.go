@@ -1,7 +1,9 @@
 package chunker
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,7 +17,8 @@ import (
 // NoFsync. A file that could not be published is discarded. If only the last step
 // failed, or if root could not set the owner, the file has its final name all the same.
 // Publish blocks for the disk; a sink runs one call at a time. ErrKept: see KeepIf and
-// KeepExisting.
+// KeepExisting. Where Watch has it stop while it waits for descriptors, the error of the
+// files that wait is context.Canceled.
 func (s *Sink) Publish(temps []*Temp) []error {
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
@@ -111,10 +114,40 @@ func (s *Sink) syncFiles(temps []*Temp, errs []error) {
 			alone = append(alone, i)
 		}
 	}
-	atOnce(len(alone), func(i int) {
-		at := alone[i]
-		errs[at] = s.syncFile(temps[at])
-	})
+	for tries := 0; len(alone) > 0; tries++ {
+		atOnce(len(alone), func(i int) {
+			at := alone[i]
+			errs[at] = s.syncFile(temps[at])
+		})
+		alone = slices.DeleteFunc(alone, func(at int) bool { return !lacksDescriptors(errs[at]) })
+		if len(alone) == 0 || tries == descriptorTries {
+			return
+		}
+		if err := s.awaitDescriptors(); err != nil {
+			for _, at := range alone {
+				errs[at] = err
+			}
+			return
+		}
+	}
+}
+
+// The files of a batch are whole, so they are not given up where the process or the system
+// has as many open files as it may for a moment: all of them together wait for two seconds.
+const (
+	descriptorTries = 100
+	descriptorPause = 20 * time.Millisecond
+)
+
+// awaitDescriptors waits for others to close files. Nobody needs a lock of Publish for that.
+// The error is context.Canceled where the work is to end.
+func (s *Sink) awaitDescriptors() error {
+	select {
+	case <-s.watch.Stop:
+		return context.Canceled
+	case <-time.After(descriptorPause):
+		return nil
+	}
 }
 
 // syncFile brings one file's data to the disk. Its descriptor was opened before the

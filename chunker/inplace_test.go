@@ -58,6 +58,40 @@ func TestInPlace(t *testing.T) {
 	}
 }
 
+// TestInPlaceOnAFullDisk: a write that fails after a part of it has changed the file.
+func TestInPlaceOnAFullDisk(t *testing.T) {
+	noLeaks(t)
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=128k"); err != nil {
+		t.Skipf("no small file system to fill, run as root: mount tmpfs: %v", err)
+	}
+	defer func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Errorf("unmount, a file is still open: %v", err)
+		}
+	}()
+	makeTree(t, dir, "f="+strings.Repeat("o", 32<<10))
+	s := sinkInto(t, dir, SinkOptions{})
+	defer s.Close()
+	e := fileEntry("f", strings.Repeat("n", 1<<20))
+	temp, err := s.OpenInPlace(e, nil)
+	if err != nil || temp == nil {
+		t.Fatal(temp, err)
+	}
+	if n, err := temp.WriteAt(nil, 0); n != 0 || err != nil || temp.IsHalfWritten() {
+		t.Errorf("writing nothing: %d, %v", n, err)
+	}
+	if n, err := temp.WriteAt([]byte(strings.Repeat("n", 1<<20)), 0); n == 0 || !errors.Is(err, ErrNoSpace) {
+		t.Errorf("wrote %d bytes: %v", n, err)
+	}
+	if !temp.IsHalfWritten() {
+		t.Error("a part of the file is new, and it does not count as half-written")
+	}
+	if err := temp.Discard(); err != nil {
+		t.Error(err)
+	}
+}
+
 // inodeAt is the inode at a path.
 func inodeAt(t *testing.T, path string) manifest.Inode {
 	t.Helper()

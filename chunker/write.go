@@ -105,6 +105,9 @@ func (t *Temp) WritesDirectly(n int) bool {
 }
 
 func (t *Temp) write(p []byte, off int64) (n int, err error) {
+	if len(p) > 0 {
+		t.origin.dirty.Store(true) // before the first byte: a write that fails may have changed a part
+	}
 	if len(p) >= leastDirect && t.chosen() == RungDirect {
 		n, err = t.writeDirect(p, off)
 	}
@@ -117,7 +120,6 @@ func (t *Temp) write(p []byte, off int64) (n int, err error) {
 	if err != nil {
 		return n, err
 	}
-	t.origin.dirty.Store(true)
 	end := off + int64(n)
 	for seen := t.written.Load(); n > 0 && end > seen && !t.written.CompareAndSwap(seen, end); {
 		seen = t.written.Load()

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -335,6 +336,26 @@ func (s *Sink) markUnsynced(h *dirHandle) {
 		defer s.syncing.Unlock()
 		s.syncDirs(d, nil)
 	}
+}
+
+// foundAge is how old a directory's last change is at least where no try that was cut off
+// has left its names unsynced: the kernel writes what is older than half a minute or, to
+// save a disk's power, some minutes (dirty_expire_centisecs and laptop_mode in the kernel's
+// Documentation/admin-guide/sysctl/vm.rst).
+const foundAge = time.Hour
+
+// markFound is markUnsynced for a directory in which a name was found that an earlier try
+// of the copy may have made: then nobody has synced it. It leaves out directories that
+// nobody has changed lately, so that a copy into a large tree does not sync all of it.
+func (s *Sink) markFound(h *dirHandle) {
+	if s.opt.NoFsync {
+		return
+	}
+	var st unix.Stat_t
+	if fstat(h.fd, &st) == nil && time.Since(time.Unix(st.Ctim.Unix())) > foundAge {
+		return
+	}
+	s.markUnsynced(h)
 }
 
 // syncSettled is markUnsynced for a directory that has its final mode, which may forbid

@@ -98,6 +98,7 @@ func (s *Sink) mkdir(e *manifest.Entry, a *Attributes) error {
 			return kindErr("make directory", e.Path, ErrTaken)
 		}
 		s.claimNew(parent, leaf, h.inode.Ino)
+		s.markFound(parent)
 		return s.adoptDir(e, a, h, target, was)
 	}
 	s.claimNew(parent, leaf, h.inode.Ino)
@@ -124,6 +125,7 @@ func (s *Sink) MakeTop() error {
 	}
 	err := uninterrupted(func() error { return unix.Mkdirat(s.base.fd, s.prefix, 0o777) })
 	if err == unix.EEXIST {
+		s.markFound(s.base)
 		return nil
 	}
 	var st unix.Stat_t

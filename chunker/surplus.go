@@ -358,15 +358,15 @@ func (c *clearing) leave() {
 		return
 	}
 	c.sink.markUnsynced(h)
-	var err error
-	if c.sink.opt.Keep.Times {
-		err = setTimespec(h.fd, ".", c.was.Mtim)
-	}
 	var now unix.Stat_t
-	if err == nil && fstat(h.fd, &now) == nil && now.Mode != c.was.Mode {
-		err = fchmod(h.fd, c.was.Mode&0o7777)
+	err := fstat(h.fd, &now)
+	if err == nil && c.sink.opt.Keep.Times && now.Mtim != c.was.Mtim {
+		err = opErr("set time of", c.dir, setTimespec(h.fd, ".", c.was.Mtim))
+	}
+	if err == nil && now.Mode != c.was.Mode {
+		err = opErr("set mode of", c.dir, fchmod(h.fd, c.was.Mode&0o7777))
 	}
 	if err != nil {
-		c.remover.told(c.dir, true, err)
+		c.remover.rules.Told(Removal{Path: c.dir, Dir: true, Err: err})
 	}
 }

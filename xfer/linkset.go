@@ -233,7 +233,7 @@ func (k *linkSet) drop(l *railLink, why error) (left int, news bool, err error) 
 	if rdma.FaultOf(why) == rdma.FaultAccess || len(rest) == 0 && !k.replaces {
 		return len(k.live), false, errNoOtherLink
 	}
-	if barren := k.usage.countLoss(); barren && len(rest) == 0 {
+	if len(rest) == 0 && k.usage.countLastLoss() {
 		return len(k.live), false, errBarrenLinks
 	}
 	l.lost.Store(true)
@@ -251,7 +251,7 @@ var (
 	errNoOtherLink = errors.New("no other link")
 	// errBarrenLinks says that a session that makes links anew gets nowhere: connections
 	// are made, and chunks do not come through, as where the network drops large packets.
-	errBarrenLinks = fmt.Errorf("%d connections in a row were lost before a chunk came through", barrenLosses)
+	errBarrenLinks = fmt.Errorf("the last connection was lost %d times in a row before a chunk came through", barrenLosses)
 )
 
 // answer reports whether a fence of an unknown link is the first of its number.

@@ -231,6 +231,36 @@ func TestLinksThatBringNothing(t *testing.T) {
 	}
 }
 
+// TestSeveralRailsLostAtOnce: as where a switch is started anew. However many rails the
+// session had, its last link was lost, and once. The fourth time in a row ends it.
+func TestSeveralRailsLostAtOnce(t *testing.T) {
+	t.Parallel()
+	const rails = 2 * barrenLosses
+	first := newTestLink(t)
+	k := newLinkSet(first)
+	k.mayReplace()
+	live := []*railLink{first}
+	for n := 1; n <= barrenLosses; n++ {
+		for len(live) < rails {
+			l := newFurtherLink(k.number(), first.rail, nil, 1)
+			if !k.expect(l) || !k.add(l) {
+				t.Fatal("the link is not taken")
+			}
+			live = append(live, l)
+		}
+		if n == 1 {
+			live[0].doneBytes.Add(1)
+		}
+		for i, l := range live {
+			_, _, err := k.drop(l, &rdma.OpError{Fault: rdma.FaultPath})
+			if ends := n == barrenLosses && i == rails-1; errors.Is(err, errBarrenLinks) != ends {
+				t.Fatalf("time %d, link %d of %d: %v", n, i+1, rails, err)
+			}
+		}
+		live = nil
+	}
+}
+
 // TestLastRailThatThePeerClosed: nothing is told of it while the session waits for another
 // one, because the session may end so. Of one of several it is told soon.
 func TestLastRailThatThePeerClosed(t *testing.T) {

@@ -27,13 +27,13 @@ type RailUse struct {
 // railUsage adds up the links that a session had on each rail.
 type railUsage struct {
 	rails []*railRecord
-	// barren counts the links that were lost since a chunk came through any. doneBytes is
-	// what had come through then.
+	// barren counts how often the last link was lost since a chunk came through any.
+	// doneBytes is what had come through then.
 	barren    int
 	doneBytes int64
 }
 
-// barrenLosses is how many links in a row may be lost before a chunk came through.
+// barrenLosses is how often in a row the last link may be lost before a chunk came through.
 const barrenLosses = 4
 
 type railRecord struct {
@@ -91,8 +91,10 @@ func (u *railUsage) mayHurry(l *railLink) bool {
 	return true
 }
 
-// countLoss counts the loss of a link, and reports whether too many were lost in a row.
-func (u *railUsage) countLoss() (barren bool) {
+// countLastLoss counts that the last link was lost, and reports whether that was too often
+// in a row. Rails that are lost at once, as where a switch is started anew, are one such
+// loss.
+func (u *railUsage) countLastLoss() (barren bool) {
 	done := int64(0)
 	for _, r := range u.rails {
 		done += r.bytes.Load()

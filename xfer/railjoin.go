@@ -207,20 +207,33 @@ func (s *session) tryLane(ctx context.Context, p rdma.Provider, req rdma.Request
 		return errors.Join(errors.New("too many queue pairs are being made"), req.Reject(rdma.RejectBusy))
 	}
 	defer s.waiting.Add(-1)
-	s.joining.Lock() // the queue pairs of one link come one after the other
-	defer s.joining.Unlock()
-	n := credit.Link(lane.Epoch)
 	if lane.QP > 0 {
-		l, err := s.links.find(n)
-		if err != nil || l == nil || l.lost.Load() {
-			return errors.Join(fmt.Errorf("%w: a queue pair of link %d", ErrProtocol, n), req.Reject(rdma.RejectSession))
-		}
-		conn, err := req.Accept(ctx, l.rail)
-		if err != nil {
-			return err
-		}
-		return l.addLane(conn, lane)
+		return s.takeFurtherLane(ctx, req, lane)
 	}
+	return s.takeLink(ctx, p, req, lane, cfg, host)
+}
+
+// takeFurtherLane takes a queue pair of a link that has its first one, or is about to.
+func (s *session) takeFurtherLane(ctx context.Context, req rdma.Request, lane trust.Lane) error {
+	n := credit.Link(lane.Epoch)
+	l, err := s.links.find(n)
+	if err == nil && l != nil {
+		l.joining.Lock()
+		defer l.joining.Unlock()
+	}
+	if err != nil || l == nil || l.lost.Load() || l.snapshot() == nil {
+		return errors.Join(fmt.Errorf("%w: a queue pair of link %d", ErrProtocol, n), req.Reject(rdma.RejectSession))
+	}
+	conn, err := req.Accept(ctx, l.rail)
+	if err != nil {
+		return err
+	}
+	return l.addLane(conn, lane)
+}
+
+// takeLink takes a further link by its first queue pair.
+func (s *session) takeLink(ctx context.Context, p rdma.Provider, req rdma.Request, lane trust.Lane, cfg rdma.RailConfig, host *door.Session) error {
+	n := credit.Link(lane.Epoch)
 	giveBack, room, ok := host.Book(messageBytes(&cfg))
 	if !ok {
 		return errors.Join(fmt.Errorf("no memory for link %d: %d bytes are left", n, room.LeftBytes), req.Reject(rdma.RejectResources))
@@ -234,6 +247,8 @@ func (s *session) tryLane(ctx context.Context, p rdma.Provider, req rdma.Request
 	l.giveBack = giveBack
 	l.nameFor(p.Name(), req.Remote())
 	l.isReserve = p.Name() == "tcp" && s.link.transport == "verbs"
+	l.joining.Lock() // before any other request can find it
+	defer l.joining.Unlock()
 	if !s.links.expect(l) {
 		return errors.Join(fmt.Errorf("no room for link %d", n), req.Reject(rdma.RejectBusy), l.close())
 	}

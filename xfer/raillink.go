@@ -71,6 +71,11 @@ type railLink struct {
 	mu    sync.Mutex
 	lanes []*lane // nil once the link is closed
 
+	// joining is held, at a server, while a queue pair of a further link is made: they come
+	// one after the other. It is the link's own, because making one may take as long as a
+	// client waits, and other links are tried meanwhile.
+	joining sync.Mutex
+
 	// giveBack, at a server, returns the memory that was booked for a further link.
 	giveBack func()
 	// relaxed says that this end's slots are registered with relaxed ordering.

@@ -92,7 +92,6 @@ type session struct {
 	role atomic.Pointer[role]
 	// roleSet is closed when further links may join.
 	roleSet chan struct{}
-	joining sync.Mutex
 	waiting atomic.Int32 // queue pairs that are being made
 
 	// hearing is held while a control message is taken: they may come over several links.

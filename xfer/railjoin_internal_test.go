@@ -1,0 +1,111 @@
+package xfer
+
+import (
+	"context"
+	"encoding/binary"
+	"net/netip"
+	"testing"
+	"time"
+
+	"gdrcp/internal/trust"
+	"gdrcp/rdma"
+	"gdrcp/rdma/rdmatest"
+)
+
+// heldAccepts is a provider of a server. The first queue pair of one link stands only once
+// it is released, as where the peer's last packet does not come through.
+type heldAccepts struct {
+	rdma.Provider
+	epoch    uint16
+	accepted chan string // every queue pair of a further link, as it begins and as it stands
+	release  chan struct{}
+}
+
+type heldListener struct {
+	rdma.Listener
+	p *heldAccepts
+}
+
+type heldRequest struct {
+	rdma.Request
+	p *heldAccepts
+}
+
+func (p *heldAccepts) Listen(addr netip.AddrPort, w rdma.Wire) (rdma.Listener, error) {
+	l, err := p.Provider.Listen(addr, w)
+	return heldListener{l, p}, err
+}
+
+func (l heldListener) Accept(ctx context.Context) (rdma.Request, error) {
+	req, err := l.Listener.Accept(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return heldRequest{req, l.p}, nil
+}
+
+func (q heldRequest) Accept(ctx context.Context, rail rdma.Rail) (rdma.Conn, error) {
+	b := q.PrivateData()
+	if b[6] != 1 || b[7] != 1 { // no join of a further rail
+		return q.Request.Accept(ctx, rail)
+	}
+	name := map[bool]string{true: "held", false: "other"}[binary.LittleEndian.Uint16(b[10:]) == q.p.epoch] + string('0'+rune(b[8]))
+	q.p.accepted <- name + " begins"
+	if name == "held0" {
+		select {
+		case <-q.p.release:
+		case <-ctx.Done():
+		}
+	}
+	conn, err := q.Request.Accept(ctx, rail)
+	q.p.accepted <- name + " stands"
+	return conn, err
+}
+
+// A link that leads nowhere holds up no other: where several rails are tried at once, as
+// after the last was lost, the client gives up each after joinTime. The queue pairs of one
+// link come one after the other all the same.
+func TestLinkThatHangsHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	w := byTCP()
+	held := &heldAccepts{Provider: w.provider, epoch: 2, accepted: make(chan string, 16), release: make(chan struct{})}
+	w.provider = held
+	i := newIntruder(t, w)
+	a, second := i.granted(2), trust.Lane{QP: 1}
+	i.entered(a)
+	if err := i.joinNext(a.ID, second, a.Trust.Token(second)); err != nil { // the session runs
+		t.Fatal(err)
+	}
+	join := func(epoch uint16, qp uint8) chan error {
+		l, done := trust.Lane{Rail: 1, QP: qp, Epoch: epoch}, make(chan error, 1)
+		go func() { done <- i.join(a.ID, l, a.Trust.Token(l)) }()
+		return done
+	}
+	hangs := []chan error{join(2, 0)}
+	order := []string{<-held.accepted}
+	hangs = append(hangs, join(2, 1))
+	select {
+	case err := <-join(3, 0):
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(rdmatest.Stretch(30 * time.Second)):
+		t.Error("a rail that works does not join beside one that hangs")
+	}
+	close(held.release)
+	for _, done := range hangs {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	for len(order) < 6 {
+		order = append(order, <-held.accepted)
+	}
+	stands := false
+	for _, step := range order {
+		stands = stands || step == "held0 stands"
+		if step == "held1 begins" && !stands {
+			t.Errorf("the second queue pair of a link is made beside its first: %q", order)
+		}
+	}
+}

@@ -115,9 +115,7 @@ func (s *session) awaitLink(ctx context.Context, why error) error {
 	defer again.Stop()
 	for {
 		s.links.suspect()
-		s.links.mu.Lock()
-		left, changed := len(s.links.live), s.links.changed
-		s.links.mu.Unlock()
+		left, changed := s.links.left()
 		if left > 0 {
 			return nil
 		}

@@ -44,7 +44,8 @@ type linkSet struct {
 	group    *errgroup.Group
 	ctx      context.Context
 	// replaces says that the session may go on after its last link was lost: the client
-	// tries to make another one. changed is closed, and replaced, when a link joins.
+	// tries to make another one. changed is closed, and replaced, when a link joins, and
+	// when the last one is lost.
 	replaces bool
 	changed  chan struct{}
 	usage    railUsage
@@ -199,9 +200,21 @@ func (k *linkSet) add(l *railLink) (ok bool) {
 	l.hasPoller = true
 	k.live = append(slices.Clone(k.live), l)
 	k.usage.joined(l)
+	k.changesLocked()
+	return true
+}
+
+// changesLocked wakes who waits for a link, or for the loss of the last one.
+func (k *linkSet) changesLocked() {
 	close(k.changed)
 	k.changed = make(chan struct{})
-	return true
+}
+
+// left is how many links are not lost. changed is closed when that becomes none, or more.
+func (k *linkSet) left() (n int, changed <-chan struct{}) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.live), k.changed
 }
 
 // find returns the link of a number that the peer named. It is nil for a link that is
@@ -243,6 +256,9 @@ func (k *linkSet) drop(l *railLink, why error) (left int, news bool, err error) 
 	}
 	k.live, k.lost[l.number] = rest, l
 	k.usage.lost(l, why)
+	if len(rest) == 0 {
+		k.changesLocked()
+	}
 	return len(rest), true, nil
 }
 

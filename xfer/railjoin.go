@@ -107,21 +107,29 @@ func (s *session) keepRail(ctx context.Context, w *railWay, d *firstConn, o *Opt
 }
 
 // restRail waits before a rail is tried again. Where no link is left, it does not wait
-// for long.
+// for long, and where the last one is lost meanwhile, no more: the session ends if no rail
+// joins soon.
 func (s *session) restRail(ctx context.Context, pause *time.Duration) error {
 	wait := *pause
-	if len(s.links.snapshot()) == 0 {
-		wait = railPause / 4
+	left, changed := s.links.left()
+	if left == 0 {
+		wait, changed = railPause/4, nil
 	} else {
 		*pause = min(2**pause, railMaxPause)
 	}
 	t := time.NewTimer(wait)
 	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	for {
+		select {
+		case <-t.C:
+			return nil
+		case <-changed:
+			if left, changed = s.links.left(); left == 0 {
+				return nil
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 }
 

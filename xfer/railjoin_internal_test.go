@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"gdrcp/internal/trust"
@@ -108,4 +109,41 @@ func TestLinkThatHangsHoldsUpNoOther(t *testing.T) {
 			t.Errorf("the second queue pair of a link is made beside its first: %q", order)
 		}
 	}
+}
+
+// A rail that was lost often rests for half a minute. A session whose last other link is
+// lost meanwhile waits for 10 s only, and tries every rail in that time. That another rail
+// comes or goes ends no rest.
+func TestRestingRailIsTriedWhenItIsTheLastHope(t *testing.T) {
+	t.Parallel()
+	first := newTestLink(t)
+	further := newFurtherLink(2, first.rail, nil, 1)
+	synctest.Test(t, func(t *testing.T) {
+		s := &session{links: newLinkSet(first)}
+		s.links.mayReplace()
+		lose := func(l *railLink) {
+			if _, _, err := s.links.drop(l, &rdma.OpError{Fault: rdma.FaultPath}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		began, rested := time.Now(), make(chan time.Duration, 1)
+		go func() {
+			pause := railMaxPause
+			if err := s.restRail(t.Context(), &pause); err != nil {
+				t.Error(err)
+			}
+			rested <- time.Since(began)
+		}()
+		time.Sleep(time.Second)
+		if !s.links.expect(further) || !s.links.add(further) {
+			t.Error("the link is not taken")
+		}
+		time.Sleep(time.Second)
+		lose(first)
+		time.Sleep(time.Second)
+		lose(further)
+		if took := <-rested; took != 3*time.Second {
+			t.Errorf("it rested for %v, want 3s: until the last other one was lost", took)
+		}
+	})
 }

@@ -57,7 +57,7 @@ type railLink struct {
 	unusable atomic.Pointer[error]
 
 	// rate is that of the device, in Gb/s, or 1 where it is not known. isReserve says that
-	// chunks go over the link only where no other is left.
+	// chunks go over the link only where every other is lost or silent.
 	rate      float64
 	isReserve bool
 	// node is that of the device. Its poller runs there.
@@ -215,6 +215,19 @@ func (r *railLink) lostAfter(suspect time.Duration) time.Duration {
 		return suspect
 	}
 	return 2 * suspect
+}
+
+// rank orders links by how good they are for chunks: 0 is the best. TCP is the last resort
+// where there are RDMA devices, but better than a rail that is most likely about to be
+// lost, with all chunks that it has.
+func (r *railLink) rank() int {
+	switch {
+	case r.suspected.Load():
+		return 2
+	case r.isReserve:
+		return 1
+	}
+	return 0
 }
 
 // silent is for how long nothing was heard on the queue pair that is silent the longest.

@@ -248,30 +248,25 @@ func (o *chunkSender) addressLocked(s *outSlot) bool {
 	return true
 }
 
-// laneLocked returns the lane that has the least under way for its rate; of lanes that have
-// the same, links and their lanes in turn. TCP is the last resort where there are RDMA
-// devices.
+// laneLocked returns the lane that has the least under way for its rate, of the links that
+// are best for chunks; of lanes that have the same, links and their lanes in turn.
 func (o *chunkSender) laneLocked() (best *lane) {
 	o.turn++
-	least := 0.0
+	least, leastRank := 0.0, 0
 	for n := range o.links {
 		link := o.links[(o.turn+n)%len(o.links)]
-		if (link.isReserve || link.suspected.Load()) && o.hasBetterLocked() {
+		rank, lanes := link.rank(), link.snapshot()
+		if best != nil && rank > leastRank {
 			continue
 		}
-		lanes := link.snapshot()
 		for i := range lanes {
 			l := lanes[(o.turn/len(o.links)+i)%len(lanes)]
-			if load := float64(l.outBytes) / link.rate; best == nil || load < least {
-				best, least = l, load
+			if load := float64(l.outBytes) / link.rate; best == nil || rank < leastRank || load < least {
+				best, least, leastRank = l, load, rank
 			}
 		}
 	}
 	return best
-}
-
-func (o *chunkSender) hasBetterLocked() bool {
-	return slices.ContainsFunc(o.links, func(l *railLink) bool { return !l.isReserve && !l.suspected.Load() })
 }
 
 // postLocked posts a chunk's header and payload. ok is false if the queue was full. The

@@ -30,3 +30,52 @@ func TestRingOfFewerSlots(t *testing.T) {
 		}
 	}
 }
+
+// A chunk goes over an RDMA device that is heard, else over TCP in reserve that is heard,
+// and over a silent rail only where all are silent. The load decides between equals only.
+func TestWhichLinkGetsAChunk(t *testing.T) {
+	t.Parallel()
+	type one struct{ reserve, silent bool }
+	nic, tcp, silentNIC, silentTCP := one{}, one{reserve: true}, one{silent: true}, one{true, true}
+	for _, tc := range []struct {
+		links []one // each with more under way than the one before
+		want  int
+	}{
+		{[]one{nic, nic}, 0},
+		{[]one{silentNIC, nic}, 1},
+		{[]one{tcp, nic}, 1},
+		{[]one{silentTCP, tcp, silentNIC, nic}, 3},
+		{[]one{silentNIC, tcp}, 1},
+		{[]one{silentNIC, silentNIC, tcp}, 2},
+		{[]one{silentTCP, silentNIC, tcp}, 2},
+		{[]one{silentTCP, nic}, 1},
+		{[]one{silentNIC, silentTCP}, 0},
+		{[]one{silentTCP, silentNIC}, 0},
+	} {
+		o := &chunkSender{}
+		for i, c := range tc.links {
+			l := &railLink{rate: 1, isReserve: c.reserve}
+			l.suspected.Store(c.silent)
+			l.lanes = []*lane{{link: l, outBytes: int64(1+i) << 20}}
+			o.links = append(o.links, l)
+		}
+		for turn := range len(o.links) {
+			if got := o.laneLocked(); got != o.links[tc.want].lanes[0] {
+				t.Errorf("%+v, turn %d: want link %d", tc.links, turn, tc.want)
+			}
+		}
+	}
+}
+
+// A link that is closed and not yet lost gets no chunk, however good it is.
+func TestLinkWithoutLanesGetsNoChunk(t *testing.T) {
+	t.Parallel()
+	closed, other := &railLink{rate: 1}, &railLink{rate: 1, isReserve: true}
+	other.lanes = []*lane{{link: other}}
+	o := &chunkSender{links: []*railLink{closed, other}}
+	for range o.links {
+		if o.laneLocked() != other.lanes[0] {
+			t.Error("no lane is found, and one is there")
+		}
+	}
+}

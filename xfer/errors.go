@@ -18,8 +18,8 @@ var (
 	ErrIntegrity = errors.New("integrity check failed")
 	// ErrPeerSilent says that nothing was heard from the peer for too long.
 	ErrPeerSilent = wire.ErrPeerSilent
-	// ErrPeerStopped says that the peer was interrupted, is shutting down, or has heard
-	// nothing from this end for too long.
+	// ErrPeerStopped says that the peer was interrupted, is shutting down, has lost the
+	// connection, or has heard nothing from this end for too long.
 	ErrPeerStopped = errors.New("the peer stopped")
 	// ErrProtocol says that the peer sent something that the protocol does not allow.
 	ErrProtocol = wire.ErrProtocol
@@ -51,7 +51,8 @@ func Classify(err error) ErrorClass {
 		return ClassUsage
 	case errors.Is(err, rdma.ErrUnsupported):
 		return ClassUnsupported
-	case errors.Is(err, context.Canceled), errors.Is(err, ErrPeerStopped), errors.Is(err, ErrPeerSilent):
+	case errors.Is(err, context.Canceled), isLost(err):
+		// A loss that one end tells the other, over what it still has, is a loss to both.
 		return ClassStopped
 	}
 	return ClassError

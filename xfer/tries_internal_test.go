@@ -14,7 +14,7 @@ import (
 )
 
 // Only a connection that is lost, and a server that cannot be reached for now, are
-// reasons to try again.
+// reasons to try again. A loss is one also where only the peer sees it, and tells it.
 func TestWhatIsTriedAgain(t *testing.T) {
 	lost := &lostError{"peer", &rdma.OpError{Op: "receive", Err: errors.New("retry count exceeded")}}
 	for _, c := range []struct {
@@ -47,6 +47,9 @@ func TestWhatIsTriedAgain(t *testing.T) {
 		later.stood, later.place = true, true
 		if got := first.MayGoOn(c.err); got != c.lost {
 			t.Errorf("%v, after both ends had agreed: %v", c.err, got)
+		}
+		if got := first.MayGoOn(&RemoteError{Class: Classify(c.err)}); got != c.lost {
+			t.Errorf("%v, which the peer tells: %v", c.err, got)
 		}
 		if got := later.MayGoOn(c.err); got != c.reached {
 			t.Errorf("%v, before both ends have agreed again: %v", c.err, got)

@@ -130,11 +130,13 @@ func (f *farEnd) whyGone() error {
 // own objection to a copy counts as its host's.
 func (f *farEnd) reason(ctx context.Context, err error) error {
 	var said *xfer.RemoteError
+	if errors.As(err, &said) {
+		said.Peer = f.where.host
+	}
 	switch {
 	case err == nil || ctx.Err() != nil:
 		return err
-	case errors.As(err, &said) && said.Class != xfer.ClassStopped: // it stops itself when the pipe ends
-		said.Peer = f.where.host
+	case said != nil && said.Class != xfer.ClassStopped: // it stops itself when the pipe ends
 		return err
 	case f.alive != nil && errors.As(err, new(*remote.RefusedError)):
 		return f.whyGone()

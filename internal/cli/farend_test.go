@@ -118,10 +118,14 @@ func TestFarEndThatGivesUp(t *testing.T) {
 	if got := f.reason(t.Context(), gone); got != gone || f.whyGone() != nil {
 		t.Errorf("while it serves: %v, %v", got, f.whyGone())
 	}
+	lost := &xfer.RemoteError{Peer: "127.0.0.1:7", Class: xfer.ClassStopped, Text: "connection lost"}
+	if got := f.reason(t.Context(), lost); got == nil || got.Error() != "h: connection lost" {
+		t.Errorf("while it serves, it tells of a loss: %v", got)
+	}
 	stands, cancel := context.WithCancelCause(t.Context())
 	f.alive = stands
 	cancel(&remote.RefusedError{Text: "accept on [::]:1: the device is gone"})
-	for _, seen := range []error{gone, context.Canceled, context.Cause(stands)} {
+	for _, seen := range []error{gone, lost, context.Canceled, context.Cause(stands)} {
 		if got := f.reason(t.Context(), seen); got == nil || got.Error() != "h: accept on [::]:1: the device is gone" {
 			t.Errorf("%v became %v", seen, got)
 		}

@@ -102,6 +102,9 @@ func (a *announcer) entry(f *chunker.Found) error {
 	if f.Entry.Type == manifest.Symlink && a.src.session.terms.Flags&wire.FlagLinks == 0 {
 		return a.refuse(f.Entry.Path, Skipped, fmt.Errorf("%q: %w", f.Entry.Path, errLinkSkipped))
 	}
+	if err := a.tooLarge(f); err != nil {
+		return a.refuse(f.Entry.Path, Failed, err)
+	}
 	e := &srcEntry{stamp: f.Stamp, mayGrow: a.src.session.terms.Has(wire.FlagGrowing)}
 	e.AnnouncedEntry = wire.AnnouncedEntry{Entry: f.Entry, Owners: a.ownersOf(f), Sparse: f.Sparse && f.Entry.Type == manifest.File, Elsewhere: f.Elsewhere && a.src.session.terms.Has(wire.FlagDelete), AllocBytes: f.AllocBytes}
 	if err := a.src.results.lookup(&e.entryState); errors.Is(err, errNotAsManifest) {
@@ -153,6 +156,19 @@ func (a *announcer) entry(f *chunker.Found) error {
 		a.total.Bytes += uint64(e.Size)
 	}
 	a.src.tally.SetTotal(int64(a.total.Bytes))
+	return nil
+}
+
+// tooLarge says why a file cannot be announced beside those before it. A sparse file may be
+// larger than any that the protocol has room for, and so may the sum of several.
+func (a *announcer) tooLarge(f *chunker.Found) error {
+	size := uint64(f.Entry.Size)
+	switch {
+	case size > wire.MaxFileBytes:
+		return fmt.Errorf("%q: it has %d bytes, and a file that is copied has at most %d", f.Entry.Path, size, uint64(wire.MaxFileBytes))
+	case size > wire.MaxFileBytes-a.total.Bytes && !a.links.has(f):
+		return fmt.Errorf("%q: its %d bytes and those of the files before it are more than %d, the most of one copy", f.Entry.Path, size, uint64(wire.MaxFileBytes))
+	}
 	return nil
 }
 

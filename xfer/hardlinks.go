@@ -92,6 +92,9 @@ func (t *linkTable) join(e *srcEntry, f *chunker.Found) error {
 	return nil
 }
 
+// has reports whether a file was announced by another of its names.
+func (t *linkTable) has(f *chunker.Found) bool { return t.groups[f.Stamp.Inode()] != nil }
+
 // joinLinks checks the announced names of an entry against those announced before: a
 // link can only be to an entry of this session.
 func (k *sink) joinLinks(e *sinkEntry) error {

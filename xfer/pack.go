@@ -78,7 +78,7 @@ func (s *source) resendLocked() *outSlot {
 	s.window.resends = s.window.resends[1:]
 	slot := s.sender.takeSlotLocked()
 	c := &slot.chunk
-	c.ID, c.Repair, c.again, c.tries = r.id, r.repair, true, r.tries
+	c.ID, c.Repair, c.again, c.tries, c.headerTries = r.id, r.repair, true, r.tries, r.headerTries
 	var used int64
 	for i := range r.extents {
 		x := r.extents[i]
@@ -95,14 +95,16 @@ func (s *source) resendLocked() *outSlot {
 
 // resendLater notes what the sink wants again.
 func (s *source) resendLater(c *outChunk, r *wire.ReturnedSlot) error {
-	w := &resend{id: c.ID, repair: c.Repair, tries: c.tries + 1}
+	w := &resend{id: c.ID, repair: c.Repair, tries: c.tries}
 	var different []int
 	bad := r.Bad
 	if r.Again {
+		w.headerTries = c.headerTries + 1
 		w.extents = append(w.extents, c.Extents...)
 		w.files = append(w.files, c.files...)
 	} else {
 		w.repair = true
+		w.tries++
 		if len(bad) < len(c.Extents) {
 			w.tries = 1 // something of it has arrived: the rest has its own tries
 		}
@@ -135,7 +137,7 @@ func (s *source) resendLater(c *outChunk, r *wire.ReturnedSlot) error {
 // resendMoved sends a chunk again that was lost with its link.
 func (s *source) resendMoved(c *outChunk) {
 	s.window.resends = append(s.window.resends, &resend{
-		id: c.ID, repair: c.Repair, tries: c.tries, extents: slices.Clone(c.Extents), files: slices.Clone(c.files),
+		id: c.ID, repair: c.Repair, tries: c.tries, headerTries: c.headerTries, extents: slices.Clone(c.Extents), files: slices.Clone(c.files),
 	})
 }
 

@@ -18,10 +18,11 @@ type outChunk struct {
 	wire.ChunkHeader
 	files []*srcEntry // one for each extent; nil in a bench
 	holes []pieceRun  // digests of the pieces of all holes, in order
-	// again says that it was posted before. tries is how often it was sent since something
-	// of it arrived. A chunk that was lost with its link has not been tried.
-	again bool
-	tries int
+	// again says that it was posted before. tries is how often its pieces came damaged since
+	// one of them arrived, and headerTries how often its header did since that arrived. A
+	// chunk that was lost with its link has not been tried.
+	again              bool
+	tries, headerTries int
 	// committed says that its digests are booked.
 	committed bool
 }
@@ -157,7 +158,8 @@ func (o *chunkSender) takeSlotLocked() *outSlot {
 	c := &s.chunk
 	c.Extents, c.files, c.holes = c.Extents[:0], c.files[:0], c.holes[:0]
 	c.committed = false
-	c.Repair, c.again, c.tries, c.StoredBytes, c.PlainBytes, c.Codec = false, false, 0, 0, 0, wire.CodecPlain
+	c.Repair, c.again, c.tries, c.headerTries = false, false, 0, 0
+	c.StoredBytes, c.PlainBytes, c.Codec = 0, 0, wire.CodecPlain
 	return s
 }
 
@@ -348,7 +350,7 @@ func (o *chunkSender) credit(body []byte) error {
 	return nil
 }
 
-// maxResends is how often a piece or a chunk is sent again before the copy of its file,
+// maxResends is how often a piece or a header is sent again before the copy of its file,
 // or the session, fails.
 const maxResends = 3
 
@@ -375,8 +377,8 @@ func (o *chunkSender) returnedLocked(r *wire.ReturnedSlot) error {
 	if len(r.Bad) > 0 && p.chunk.tries > 2*maxResends {
 		return fmt.Errorf("%w: parts of chunk %d wanted again and again", ErrProtocol, p.chunk.ID)
 	}
-	if r.Again && p.chunk.tries >= maxResends {
-		return fmt.Errorf("%w: the header of chunk %d did not arrive whole in %d tries", ErrIntegrity, p.chunk.ID, p.chunk.tries+1)
+	if r.Again && p.chunk.headerTries >= maxResends {
+		return fmt.Errorf("%w: the header of chunk %d did not arrive whole in %d tries", ErrIntegrity, p.chunk.ID, p.chunk.headerTries+1)
 	}
 	p.busy = false
 	if r.Again || len(r.Bad) > 0 {

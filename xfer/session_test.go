@@ -84,6 +84,44 @@ func testHeaderThatNeverArrivesWhole(t *testing.T, w way) {
 	onlyPartials(t, s.root)
 }
 
+// A header has tries of its own: those of the pieces that came with it do not count, nor
+// do those of headers before one that arrived.
+func TestHeadersAndPiecesHaveTriesOfTheirOwn(t *testing.T) {
+	over(t, testHeadersAndPiecesHaveTriesOfTheirOwn)
+}
+
+func testHeadersAndPiecesHaveTriesOfTheirOwn(t *testing.T, w way) {
+	for name, tc := range map[string]struct{ header, payload func(n int64) bool }{
+		"a header after three pieces": {func(n int64) bool { return n == 4 }, func(n int64) bool { return n <= 3 }},
+		"three headers each time":     {func(n int64) bool { return n%4 != 0 }, func(n int64) bool { return n < 16 }},
+		"pieces after three headers":  {func(n int64) bool { return n <= 3 }, func(n int64) bool { return n <= 6 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			src, s := t.TempDir(), serve(t, w)
+			write(t, filepath.Join(src, "f"), randomBytes(t, 1<<20))
+			var headers, payloads atomic.Int64
+			o := w.options(t)
+			o.Compress, o.Slots = xfer.CompressOff, 4
+			sum, err := w.client(rdmatest.Faults{Corrupt: func(p rdmatest.Posted) (int, bool) {
+				switch {
+				case isHeader(p):
+					return 80, tc.header(headers.Add(1))
+				case isPayload(p):
+					return 100, tc.payload(payloads.Add(1))
+				}
+				return 0, false
+			}}).Push(t.Context(), []string{src}, s.ep, "copy", o)
+			if err != nil {
+				t.Fatalf("%v, after %d headers and %d payloads", err, headers.Load(), payloads.Load())
+			}
+			if sum.Files != 1 || !sum.Verified {
+				t.Errorf("%+v", sum)
+			}
+			sameTree(t, src, filepath.Join(s.root, "copy"))
+		})
+	}
+}
+
 func TestConnectionLostOnTheWay(t *testing.T) { over(t, testConnectionLostOnTheWay) }
 
 func testConnectionLostOnTheWay(t *testing.T, w way) {

@@ -76,9 +76,10 @@ func (s *source) release() error {
 type resend struct {
 	id      uint64
 	repair  bool
-	tries   int
 	extents []wire.Extent
 	files   []*srcEntry
+	// See outChunk.
+	tries, headerTries int
 }
 
 func newSource(s *session, tree *chunker.Tree, tally *Tally, acct *copyResults) *source {

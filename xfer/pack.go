@@ -102,6 +102,7 @@ func (s *source) resendLater(c *outChunk, r *wire.ReturnedSlot) error {
 		w.headerTries = c.headerTries + 1
 		w.extents = append(w.extents, c.Extents...)
 		w.files = append(w.files, c.files...)
+		s.tally.AddRepairs(1) // as the sink counts
 	} else {
 		w.repair = true
 		w.tries++

@@ -44,6 +44,8 @@ func testDamagedChunksAreSentAgain(t *testing.T, w way) {
 			sameTree(t, src, filepath.Join(s.root, "copy"))
 			if end := s.lastEnd(t, 1); end.Summary.Repairs == 0 || !sum.Verified {
 				t.Errorf("nothing was repaired: %+v", end.Summary)
+			} else if sum.Repairs != end.Summary.Repairs {
+				t.Errorf("the server counts %d repairs, and the client %d", end.Summary.Repairs, sum.Repairs)
 			}
 		})
 	}

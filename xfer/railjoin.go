@@ -144,41 +144,61 @@ func laneOfLink(n credit.Link, qp int) trust.Lane {
 // dialLink makes a link over a way. It returns the link once its first queue pair is in
 // the session.
 func (s *session) dialLink(ctx context.Context, w *railWay, d *firstConn, o *Options) (*railLink, error) {
-	n := s.links.number()
-	if n == 0 {
-		return nil, errNoNumber
+	again := w.number != 0
+	l, err := s.dialNumber(ctx, w, d, o)
+	if again && w.number == 0 && errors.As(err, new(*rdma.RejectedError)) {
+		// The server has seen the number before, and only its answer was lost.
+		return s.dialNumber(ctx, w, d, o)
 	}
+	return l, err
+}
+
+// dialNumber is one try of dialLink, with the way's number or the next one.
+func (s *session) dialNumber(ctx context.Context, w *railWay, d *firstConn, o *Options) (*railLink, error) {
 	rail, err := w.provider.Open(w.device, railConfig(d.grant.QPs, d.grant.Slots, o.ChunkBytes, false, o.ForceImmSend, o.Wire))
 	if err != nil {
 		return nil, err
 	}
-	l := newFurtherLink(n, rail, s.trust, d.grant.QPs)
+	if w.number == 0 {
+		if w.number = s.links.number(); w.number == 0 {
+			return nil, errors.Join(errNoNumber, rail.Close())
+		}
+	}
+	l := newFurtherLink(w.number, rail, s.trust, d.grant.QPs)
 	l.nameFor(w.provider.Name(), w.to)
 	l.isReserve = w.isReserve
 	if !s.links.expect(l) {
 		return nil, errors.Join(errors.New("no room for another link"), l.close())
 	}
-	dial := func(qp int) error {
-		ctx, cancel := context.WithTimeoutCause(ctx, joinTime, fmt.Errorf("%w: no answer from %s within %v", ErrPeerSilent, w.to, joinTime))
-		defer cancel()
-		lane := laneOfLink(n, qp)
-		conn, err := rail.Dial(ctx, w.to, d.granted.Joining(lane))
-		if err != nil {
-			return err
-		}
-		return l.addLane(conn, lane)
-	}
-	if err := dial(0); err != nil {
+	answered, err := s.dialLane(ctx, w, d, l, 0)
+	if err != nil {
 		s.links.unexpect(l)
+		if answered || l.lost.Load() {
+			w.number = 0 // the server knows it
+		}
 		return nil, errors.Join(err, l.close())
 	}
+	w.number = 0
 	s.joinLink(l)
 	for qp := 1; qp < d.grant.QPs; qp++ {
-		if dial(qp) != nil {
+		if _, err := s.dialLane(ctx, w, d, l, qp); err != nil {
 			break // the link goes on with fewer
 		}
 	}
 	return l, nil
+}
+
+// dialLane makes a queue pair of a link. answered says that the server has taken it or
+// refused it.
+func (s *session) dialLane(ctx context.Context, w *railWay, d *firstConn, l *railLink, qp int) (answered bool, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, joinTime, fmt.Errorf("%w: no answer from %s within %v", ErrPeerSilent, w.to, joinTime))
+	defer cancel()
+	lane := laneOfLink(l.number, qp)
+	conn, err := l.rail.Dial(ctx, w.to, d.granted.Joining(lane))
+	if err != nil {
+		return errors.As(err, new(*rdma.RejectedError)), err
+	}
+	return true, l.addLane(conn, lane)
 }
 
 // nameFor names a link for people: by its device, or over TCP by the peer's address.

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/credit"
 	"gdrcp/xfer/internal/door"
 )
 
@@ -20,6 +21,9 @@ type railWay struct {
 	isReserve bool
 	// link is the one that stands at first, or nil.
 	link *railLink
+	// number is that of a link which the server did not answer for, or 0. The next link over
+	// this way takes it: a way that leads nowhere for hours would else use up all numbers.
+	number credit.Link
 }
 
 // ways lists the ways to the server: that of the first connection, further ones up to

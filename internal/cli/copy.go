@@ -71,8 +71,8 @@ func (c *copyRun) perform(ctx context.Context, operands []string) error {
 		c.events = newEvents(c.eventsOut)
 	}
 	summary, err := c.copy(ctx, operands)
-	if err != nil && c.goesOn(err) {
-		err = &resumableError{err, c.again(operands)}
+	if err != nil {
+		err = c.withHowToGoOn(err, operands)
 	}
 	if err != nil && c.options.InPlace && c.tally != nil && c.tally.Snapshot().WireBytes > 0 {
 		err = errors.Join(err, errInPlace)
@@ -98,10 +98,22 @@ func (c *copyRun) perform(ctx context.Context, operands []string) error {
 // errInPlace says what a copy in place may leave when it does not come to its end.
 var errInPlace = errors.New("a file that was being written in place may be partly old and partly new")
 
-// goesOn reports whether a second copy would go on where this one was cut off. That is so
-// if a large file may have arrived in part, and the command itself makes sense.
-func (c *copyRun) goesOn(err error) bool {
-	return c.tally != nil && c.tally.Snapshot().ResumableBytes > 0 && codeOf(err) == exitError
+// theSameAgain is the command that goes on with most copies.
+const theSameAgain = "the same command again"
+
+// withHowToGoOn adds to the error of a copy that was cut off how to go on with it, if there
+// is something to say: a large file may have arrived in part, or the same command would
+// copy to another place, because something has arrived there.
+func (c *copyRun) withHowToGoOn(err error, operands []string) error {
+	if c.tally == nil || c.options.DryRun || codeOf(err) != exitError {
+		return err
+	}
+	again, done := c.again(operands), c.tally.Snapshot()
+	resumes, moved := done.ResumableBytes > 0, done.WireBytes > 0 || done.Files > 0
+	if !resumes && (again == theSameAgain || !moved) {
+		return err
+	}
+	return &resumableError{err, again, resumes}
 }
 
 // again says which command goes on with this copy. A tree that became DST is there by
@@ -109,7 +121,7 @@ func (c *copyRun) goesOn(err error) bool {
 func (c *copyRun) again(operands []string) string {
 	p := c.place.Load()
 	if p == nil || p.Inside || p.Single || p.Name == "" || p.Name == "." || c.options.Whole {
-		return "the same command again"
+		return theSameAgain
 	}
 	source := "SRC"
 	if c.relayed == nil {

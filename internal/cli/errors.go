@@ -47,13 +47,17 @@ func (h *hintedError) Unwrap() error { return h.error }
 // resumableError ends a copy that another command, which again tells, goes on with.
 type resumableError struct {
 	error
-	again string
+	again   string
+	resumes bool // in the middle of a file
 }
 
 func (r *resumableError) Unwrap() error { return r.error }
 
-// hint tells how to go on where the copy was cut off.
+// hint tells how to go on where the copy was cut off, or to the same place.
 func (r *resumableError) hint() string {
+	if !r.resumes {
+		return "run " + r.again + ": it copies to where this copy did"
+	}
 	return "run " + r.again + ": it goes on where this copy was cut off"
 }
 

@@ -65,9 +65,10 @@ func TestExplain(t *testing.T) {
 		{err: &fs.PathError{Op: "open", Path: "a\nb", Err: syscall.EACCES}, want: failure{`open "a\nb": permission denied`, "", exitError}},
 		{err: errors.New("a\x1b[2J\nb"), want: failure{`a\x1b[2J\nb`, "", exitError}},
 		{err: errors.Join(errors.New("one"), errors.Join(nil, errors.New("two")), errors.New("one")), want: failure{"one; two", "", exitError}},
-		{err: &resumableError{errors.New("lost"), "that"}, want: failure{"lost", "run that: it goes on where this copy was cut off", exitError}},
+		{err: &resumableError{errors.New("lost"), "that", true}, want: failure{"lost", "run that: it goes on where this copy was cut off", exitError}},
+		{err: &resumableError{errors.New("lost"), "that", false}, want: failure{"lost", "run that: it copies to where this copy did", exitError}},
 		{
-			err:  &resumableError{chunker.ErrNoSpace, "that"},
+			err:  &resumableError{chunker.ErrNoSpace, "that", true},
 			want: failure{chunker.ErrNoSpace.Error(), "make room at the destination and run that: it goes on where this copy was cut off", exitError},
 		},
 		{err: &hintedError{errors.New("no"), "yes"}, want: failure{"no", "yes", exitError}},

@@ -83,3 +83,28 @@ func TestHintOfACopyThatWasCutOff(t *testing.T) {
 		})
 	}
 }
+
+// Also where no file goes on, because all are small, the hint says how to copy to the same
+// place: the first copy has made DST.
+func TestHintOfATreeOfSmallFiles(t *testing.T) {
+	s := startServer(t)
+	dir := t.TempDir()
+	small := map[string]string{}
+	for i := range 24 {
+		small[fmt.Sprintf("dir/%d", i)] = strings.Repeat("0123456789abcdef", 1<<16)
+	}
+	makeFiles(t, dir, small)
+	makeFiles(t, s.root+"/from", small)
+	for name, c := range map[string]struct{ src, dst, hint string }{
+		"push":        {dir + "/dir", s.url("new"), "hint: run the command again with " + dir + "/dir/. in place of " + dir + "/dir: it copies to where this copy did\n"},
+		"pull":        {s.url("from/dir"), dir + "/new", "hint: run the command again with " + s.url("from/dir/.") + " in place of " + s.url("from/dir") + ": it copies to where this copy did\n"},
+		"to the same": {dir + "/dir/.", s.url("other"), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := cutOff(t, "-a", c.src, c.dst).want(t, exitInterrupted)
+			if want := "gdrcp: interrupted\n" + c.hint; r.err != want {
+				t.Errorf("it wrote %q, want %q", r.err, want)
+			}
+		})
+	}
+}

@@ -68,6 +68,7 @@ func (s *source) hearArrived(body []byte) error {
 		return fmt.Errorf("%w: %d pieces of entry %d arrived earlier, which cannot be", ErrProtocol, a.Pieces, a.Entry)
 	}
 	e.arrived = arrivedPieces{bytes: min(int64(a.Pieces)*s.session.terms.PieceBytes, e.Size), tree: tree}
+	s.results.countEarlier(&e.entryState)
 	return nil
 }
 
@@ -171,6 +172,7 @@ const stepInterval = 500 * time.Millisecond
 func (k *sink) tellArrived(ctx context.Context, entries []*sinkEntry) error {
 	p := &k.session.terms
 	for _, e := range entries {
+		k.results.countEarlier(&e.entryState)
 		a := wire.Arrived{Entry: e.id, Pieces: e.arrived.tree.Pieces(), Nodes: e.arrived.tree.Nodes(nil)}
 		if err := k.session.ctl.send(ctx, wire.MsgArrived, a.Encode(p.Hash)); err != nil {
 			return err

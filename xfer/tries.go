@@ -74,7 +74,7 @@ func (t *Tries) Again(tally *Tally) int {
 	if t.roots != nil {
 		bytes = t.roots.Bytes()
 	}
-	tally.Again(t.done.counts[Copied], bytes)
+	tally.Again(t.done.counts[Copied], bytes, t.anew)
 	return t.again
 }
 
@@ -234,6 +234,14 @@ func (t *Tries) arrivedBefore(b *entryState) int64 {
 		}
 	}
 	return b.arrived.bytes
+}
+
+// countEarlier counts in the progress of a later try what earlier tries have brought of a
+// file, which this try does not send.
+func (a *copyResults) countEarlier(b *entryState) {
+	if a.tries != nil && !a.tries.anew {
+		a.tally.AddEarlier(b.arrived.bytes - min(a.tries.arrivedBefore(b), b.arrived.bytes))
+	}
 }
 
 // cutOff takes over from a try that failed what a later one need not do again. The

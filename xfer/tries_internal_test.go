@@ -107,7 +107,7 @@ func TestNumbersOfAllTries(t *testing.T) {
 	refused(t, first, "f", Failed) // behind what is settled: the next try finds it again
 	tries.cutOff(first, nil)
 	tally := &stat.Counters{}
-	if n := tries.Again(tally); n != 1 || tally.Read() != (Progress{Bytes: 6, Files: 2, TotalBytes: 6}) {
+	if n := tries.Again(tally); n != 1 || tally.Read() != (Progress{Bytes: 6, Files: 2, TotalBytes: 6, Tries: 1}) {
 		t.Errorf("retry %d begins with %+v", n, tally.Read())
 	}
 	second := tryOf(t, tries, 0)

@@ -109,7 +109,8 @@ func reportProgress(talk *remote.Conversation, of *xfer.Tally) (end func()) {
 		for {
 			select {
 			case <-tick.C:
-				_ = talk.HasRead(remote.Tally(of.Read())) // if this cannot be sent, neither can the rest
+				p := of.Read()
+				_ = talk.HasRead(remote.Tally{Bytes: p.Bytes, Files: p.Files, TotalBytes: p.TotalBytes, TotalKnown: p.TotalKnown}) // if this cannot be sent, neither can the rest
 			case <-stop:
 				return
 			}

@@ -160,7 +160,9 @@ func (m *manifestRun) askFarEnd(ctx context.Context, where sshHost, asked *remot
 			}
 			return err
 		},
-		Tally: func(t remote.Tally) { m.tally.Set(xfer.Progress(t)) },
+		Tally: func(t remote.Tally) {
+			m.tally.Set(xfer.Progress{Bytes: t.Bytes, Files: t.Files, TotalBytes: t.TotalBytes, TotalKnown: t.TotalKnown, MovedBytes: t.Bytes})
+		},
 	})
 	var own *remote.InputError
 	var refused *remote.RefusedError

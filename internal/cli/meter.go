@@ -24,11 +24,12 @@ type reading struct {
 type meter struct {
 	began  time.Time
 	recent []sample // of the last rateWindow, and one that is older
+	tries  int64    // after the first; a rate is of one try
 }
 
 type sample struct {
 	at    time.Time
-	bytes int64
+	bytes int64 // that have moved
 }
 
 func newMeter(now time.Time) *meter {
@@ -37,14 +38,16 @@ func newMeter(now time.Time) *meter {
 
 // read takes progress at time now, which is not before the time of the last call.
 func (m *meter) read(p xfer.Progress, now time.Time) reading {
-	m.recent = append(m.recent, sample{now, p.Bytes})
+	m.recent = append(m.recent, sample{now, p.MovedBytes})
+	if p.Tries != m.tries {
+		m.recent, m.tries = m.recent[len(m.recent)-1:], p.Tries
+	}
 	for len(m.recent) > 2 && now.Sub(m.recent[1].at) >= rateWindow {
 		m.recent = m.recent[1:]
 	}
 	r := reading{Progress: p, elapsed: now.Sub(m.began)}
 	if since := m.recent[0]; now.After(since.at) {
-		// Fewer bytes than before count where a copy begins again.
-		r.bytesPerSecond = max(0, float64(p.Bytes-since.bytes)/now.Sub(since.at).Seconds())
+		r.bytesPerSecond = max(0, float64(p.MovedBytes-since.bytes)/now.Sub(since.at).Seconds())
 	}
 	return r
 }

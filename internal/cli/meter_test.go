@@ -17,7 +17,7 @@ func TestMeter(t *testing.T) {
 	var r reading
 	for tenth := range 201 { // 20 s at 10 MiB/s, none known before the end
 		at := start.Add(time.Duration(tenth) * 100 * time.Millisecond)
-		r = m.read(xfer.Progress{Bytes: int64(tenth) * mib, Files: 3, TotalKnown: tenth > 100, TotalBytes: 400 * mib}, at)
+		r = m.read(xfer.Progress{Bytes: int64(tenth) * mib, MovedBytes: int64(tenth) * mib, Files: 3, TotalKnown: tenth > 100, TotalBytes: 400 * mib}, at)
 		if tenth > 0 && (r.bytesPerSecond < 9.9*mib || r.bytesPerSecond > 10.1*mib) {
 			t.Fatalf("after %v: %.1f MiB/s", r.elapsed, r.bytesPerSecond/mib)
 		}
@@ -36,6 +36,31 @@ func TestMeter(t *testing.T) {
 	}
 	if len(m.recent) > 60 {
 		t.Errorf("%d samples are kept", len(m.recent))
+	}
+}
+
+// The rate of a later try has neither the time without a connection in it nor what is
+// found to be there.
+func TestMeterOfALaterTry(t *testing.T) {
+	const mib = 1 << 20
+	start := time.Unix(1000, 0)
+	m := newMeter(start)
+	p := xfer.Progress{TotalBytes: 400 * mib, TotalKnown: true}
+	at := func(second int, moved, has int64) reading {
+		p.MovedBytes, p.Bytes = moved*mib, has*mib
+		return m.read(p, start.Add(time.Duration(second)*time.Second))
+	}
+	at(1, 50, 50)
+	at(2, 100, 100)
+	p.Tries++
+	if r := at(20, 100, 100); r.bytesPerSecond != 0 {
+		t.Errorf("a try that begins has a rate of %.0f", r.bytesPerSecond)
+	}
+	for second := range 3 {
+		r := at(21+second, 110+10*int64(second), 120+10*int64(second))
+		if r.bytesPerSecond != 10*mib {
+			t.Errorf("%d s after the copy goes on it has a rate of %.1f MiB/s", second+1, r.bytesPerSecond/mib)
+		}
 	}
 }
 

@@ -106,7 +106,9 @@ func TestCopyOnATerminal(t *testing.T) {
 // begun is the tally of a copy that stands still.
 type begun struct{}
 
-func (begun) Read() xfer.Progress { return xfer.Progress{Bytes: 3, Files: 1, TotalBytes: 4} }
+func (begun) Read() xfer.Progress {
+	return xfer.Progress{Bytes: 3, Files: 1, TotalBytes: 4, MovedBytes: 3}
+}
 
 // Where no terminal is --progress gives a line every 10 seconds, and --json an
 // event every second.

@@ -54,6 +54,25 @@ func (p *process) wantSummary(fields map[string]any) {
 	}
 }
 
+// wantForward fails the test where the progress of a copy goes back, or there is none.
+func (p *process) wantForward() {
+	p.t.Helper()
+	told, bytes, total := 0, 0.0, 0.0
+	for _, e := range p.events() {
+		if e["event"] != "progress" {
+			continue
+		}
+		told++
+		if e["bytes"].(float64) < bytes || e["total_bytes"].(float64) < total {
+			p.t.Errorf("%v after %.0f of %.0f bytes", e, bytes, total)
+		}
+		bytes, total = e["bytes"].(float64), e["total_bytes"].(float64)
+	}
+	if told == 0 {
+		p.t.Errorf("no progress was told: %s", p)
+	}
+}
+
 // TestServerComesBack kills a server in the middle of a tree and starts it anew, twice:
 // one command copies everything, counts each file once, as copied, and has the root of a
 // copy that nothing disturbs.
@@ -122,6 +141,7 @@ func TestCutConnections(t *testing.T) {
 		t.Run("often enough", func(t *testing.T) {
 			p := run(t, s.as, append(s.retrying("2"), append(s.operands(d, s.cutting(t, 2).addr(), "big", "copy"), "--json")...)...).wantCode(0)
 			p.wantSummary(map[string]any{"retries": 2.0, "files": 1.0, "bytes": float64(40 * mib), "resumed_bytes": 0.0, "verified": true})
+			p.wantForward()
 			if sent := p.event("summary")["wire_bytes"].(float64); sent > 75*mib {
 				t.Errorf("%.0f bytes travelled for 40 MiB, which arrived in three parts", sent)
 			}

@@ -14,7 +14,10 @@ type Counters struct {
 	totalBytes       atomic.Int64
 	totalKnown       atomic.Bool
 	keptBytes        atomic.Int64
-	settledBytes     atomic.Int64 // of the total, by earlier tries
+	movedBytes       atomic.Int64
+	earlierBytes     atomic.Int64             // of the total, by earlier tries
+	tries            atomic.Int64             // after the first
+	before           atomic.Pointer[Progress] // of earlier tries, which this one goes on with
 	resumableBytes   atomic.Int64
 	firstByteNs      atomic.Int64
 	steps            atomic.Int64
@@ -28,6 +31,10 @@ type Progress struct {
 	Files      int64 // that have ended well
 	TotalBytes int64 // of all files found so far that are not kept; at least Bytes
 	TotalKnown bool  // nothing more will be found
+	// MovedBytes is what was verified and written in all tries, with what came twice. It is
+	// what a rate is of.
+	MovedBytes int64
+	Tries      int64 // after the first
 }
 
 // Snapshot is a reading of all counters. Each counter is read by itself. A Snapshot
@@ -83,7 +90,17 @@ func (c *Counters) Step() { c.steps.Add(1) }
 func (c *Counters) Steps() int64 { return c.steps.Load() }
 
 // AddBytes counts bytes that are verified and written.
-func (c *Counters) AddBytes(n int64) { c.bytes.Add(n) }
+func (c *Counters) AddBytes(n int64) {
+	c.bytes.Add(n)
+	c.movedBytes.Add(n)
+}
+
+// AddEarlier counts bytes of the total that this try does not send, because an earlier one
+// brought them, and AddKept counts them too.
+func (c *Counters) AddEarlier(n int64) {
+	c.bytes.Add(n)
+	c.earlierBytes.Add(n)
+}
 
 // AddWireBytes counts the bytes that payload takes on the wire.
 func (c *Counters) AddWireBytes(n int64) { c.wireBytes.Add(n) }
@@ -111,27 +128,49 @@ func (c *Counters) SetTotal(n int64) { c.totalBytes.Store(n) }
 func (c *Counters) SetTotalKnown(known bool) { c.totalKnown.Store(known) }
 
 // Again begins another try of the copy. Earlier tries have settled so many files, with so
-// many bytes, which this try does not count again. What has travelled stays counted.
-func (c *Counters) Again(files, bytes int64) {
+// many bytes, which this try does not count again. What has travelled stays counted. With
+// anew the try counts everything from the beginning. Otherwise a reading does not go back
+// while this try finds again what is there.
+func (c *Counters) Again(files, bytes int64, anew bool) {
+	before := c.Read()
 	c.bytes.Store(bytes)
 	c.files.Store(files)
-	c.settledBytes.Store(bytes)
+	c.earlierBytes.Store(bytes)
 	c.totalBytes.Store(0)
 	c.keptBytes.Store(0)
 	c.totalKnown.Store(false)
+	c.before.Store(nil)
+	if !anew {
+		c.before.Store(&before)
+	}
+	c.tries.Add(1)
 }
 
 // Read takes a reading of the progress. The total may be told later than what is a part of
 // it, or by a peer that tells lies: then it is as much as has arrived.
 func (c *Counters) Read() Progress {
-	p := Progress{Bytes: c.bytes.Load(), Files: c.files.Load(), TotalKnown: c.totalKnown.Load()}
-	p.TotalBytes = max(p.Bytes, c.settledBytes.Load()+c.totalBytes.Load()-c.keptBytes.Load())
+	p := Progress{
+		Bytes: c.bytes.Load(), Files: c.files.Load(), TotalKnown: c.totalKnown.Load(),
+		MovedBytes: c.movedBytes.Load(), Tries: c.tries.Load(),
+	}
+	p.TotalBytes = c.earlierBytes.Load() + c.totalBytes.Load() - c.keptBytes.Load()
+	if before := c.before.Load(); before != nil {
+		p.Bytes, p.Files = max(p.Bytes, before.Bytes), max(p.Files, before.Files)
+		switch {
+		case before.TotalKnown && p.TotalKnown: // and what is kept may not be told yet
+			p.TotalBytes = min(p.TotalBytes, before.TotalBytes)
+		case !p.TotalKnown:
+			p.TotalBytes, p.TotalKnown = max(p.TotalBytes, before.TotalBytes), before.TotalKnown
+		}
+	}
+	p.TotalBytes = max(p.Bytes, p.TotalBytes)
 	return p
 }
 
 // Set takes a reading that another process took of its own Counters.
 func (c *Counters) Set(p Progress) {
 	c.bytes.Store(p.Bytes)
+	c.movedBytes.Store(p.MovedBytes)
 	c.files.Store(p.Files)
 	c.totalBytes.Store(p.TotalBytes)
 	c.totalKnown.Store(p.TotalKnown)

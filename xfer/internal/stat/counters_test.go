@@ -26,7 +26,7 @@ func TestCountersAreReadAsTheyWereCounted(t *testing.T) {
 	c.SetTotalKnown(true)
 	c.Step()
 	want := Snapshot{
-		Progress:  Progress{Bytes: 1, Files: 1, TotalBytes: 70, TotalKnown: true},
+		Progress:  Progress{Bytes: 1, Files: 1, TotalBytes: 70, TotalKnown: true, MovedBytes: 1},
 		WireBytes: 2, KeptBytes: 30, Repairs: 4, Steps: 1, FirstByte: first,
 	}
 	if got := c.Snapshot(); got != want {
@@ -48,6 +48,41 @@ func TestCountersAreReadAsTheyWereCounted(t *testing.T) {
 	if got := far.Read(); got != want.Progress {
 		t.Errorf("set %+v, read %+v", want.Progress, got)
 	}
+}
+
+// A later try goes on with what an earlier one read, while it finds again what is there.
+func TestCountersOfALaterTry(t *testing.T) {
+	var c Counters
+	want := func(what string, bytes, total int64, known bool) {
+		t.Helper()
+		if got := c.Read(); got.Bytes != bytes || got.TotalBytes != total || got.TotalKnown != known {
+			t.Errorf("%s: %+v, want %d of %d", what, got, bytes, total)
+		}
+	}
+	c.SetTotal(100)
+	c.SetTotalKnown(true)
+	c.AddBytes(60)
+	c.AddFile()
+	c.AddFile()
+	c.Again(1, 20, false)
+	want("it begins", 60, 100, true)
+	if got := c.Read(); got.Files != 2 || got.Tries != 1 || got.MovedBytes != 60 {
+		t.Errorf("it begins with %+v", got)
+	}
+	c.SetTotal(100)
+	c.SetTotalKnown(true)
+	want("what is settled is not told yet", 60, 100, true)
+	c.AddKept(20)
+	c.AddEarlier(30) // of a file that goes on
+	c.AddKept(30)
+	want("it goes on", 60, 100, true)
+	c.AddBytes(50) // 10 of them once more
+	want("it ends", 100, 100, true)
+	if got := c.Read().MovedBytes; got != 110 {
+		t.Errorf("%d bytes have moved", got)
+	}
+	c.Again(0, 0, true)
+	want("another one, which counts anew", 0, 0, false)
 }
 
 // What is read while others count never goes back, and in the end is all that was counted.

@@ -76,6 +76,7 @@ func (a Snapshot) plus(b Snapshot) Snapshot {
 		Progress: Progress{
 			Bytes: a.Bytes + b.Bytes, Files: a.Files + b.Files,
 			TotalBytes: a.TotalBytes + b.TotalBytes, TotalKnown: a.TotalKnown && b.TotalKnown,
+			MovedBytes: a.MovedBytes + b.MovedBytes,
 		},
 		WireBytes: a.WireBytes + b.WireBytes, KeptBytes: a.KeptBytes + b.KeptBytes, Repairs: a.Repairs + b.Repairs,
 		Steps: a.Steps + b.Steps,

@@ -35,6 +35,9 @@ type Admission struct {
 	ReadOnly bool
 	// RequireEncrypt refuses sessions whose chunks are not encrypted.
 	RequireEncrypt bool
+	// ReadOnlyKey and EncryptKey say that ReadOnly and RequireEncrypt are of this key, and
+	// not of the server: whoever is refused is told which.
+	ReadOnlyKey, EncryptKey bool
 	// MaxSessions is how many sessions the key may have at once. 0 means that the key
 	// has no bound of its own.
 	MaxSessions int
@@ -64,9 +67,10 @@ func (k oneKey) Find(id string) (Admission, bool) { return k.a, id == k.id }
 
 // keyScope is what a key opens.
 type keyScope struct {
-	Root     Root
-	ReadOnly bool
-	Only     *OneCopy
+	Root        Root
+	ReadOnly    bool
+	ReadOnlyKey string // whose ReadOnly it is; empty: the server's
+	Only        *OneCopy
 }
 
 // doorKeys is a keyring as the door sees it. The door decides which clients may come.
@@ -77,8 +81,12 @@ func (k doorKeys) Len() int { return k.keys.Len() }
 
 func (k doorKeys) Find(id string) (door.Admission, bool) {
 	a, ok := k.keys.Find(id)
+	opens := keyScope{Root: a.Root, ReadOnly: a.ReadOnly, Only: a.Only}
+	if a.ReadOnlyKey {
+		opens.ReadOnlyKey = id
+	}
 	return door.Admission{
-		Secret: a.Secret, Opens: keyScope{a.Root, a.ReadOnly, a.Only},
-		RequireEncrypt: a.RequireEncrypt, MaxSessions: a.MaxSessions, BytesPerSecond: a.BytesPerSecond,
+		Secret: a.Secret, Opens: opens,
+		RequireEncrypt: a.RequireEncrypt, EncryptKey: a.EncryptKey, MaxSessions: a.MaxSessions, BytesPerSecond: a.BytesPerSecond,
 	}, ok
 }

@@ -86,6 +86,14 @@ func (v *Server) serve(s *session, h *wire.Hello, a keyScope, tally *Tally) (*se
 	return out, nil
 }
 
+// whoIsReadOnly says what refuses a push.
+func (a keyScope) whoIsReadOnly() string {
+	if a.ReadOnlyKey != "" {
+		return "the key " + a.ReadOnlyKey
+	}
+	return "the server"
+}
+
 // open opens the directory that is served. For the user's own files it returns nil,
 // which may be closed too.
 func (a keyScope) open() (*servedRoot, error) {
@@ -137,7 +145,7 @@ func (v *service) begin(s *session, h *wire.Hello, a keyScope, root *servedRoot)
 		return v.beginSource(s, h, root)
 	}
 	if a.ReadOnly {
-		return fmt.Errorf("%w: the server is read-only", fs.ErrPermission)
+		return fmt.Errorf("%w: %s is read-only", fs.ErrPermission, a.whoIsReadOnly())
 	}
 	o := chunker.SinkOptions{Dest: h.Paths[0], MustBeDir: h.Terms.Flags&wire.FlagMustBeDir != 0, MustBeFile: h.Terms.Flags&wire.FlagStream != 0, PartialDir: h.Terms.PartialDir}
 	if root != nil {

@@ -135,7 +135,7 @@ func TestServeByAccessFile(t *testing.T) {
 	}
 	gdrcp(t, "--key-file", c.key("writer"), dir+"/reader", s.url("new")).want(t, exitOK)
 	r := gdrcp(t, "--key-file", c.key("reader"), dir+"/reader", s.url("new")).want(t, exitError)
-	if !strings.Contains(r.err, "read-only") || listFiles(t, root)["new"] != "reader" {
+	if !strings.Contains(r.err, "the key reader is read-only") || listFiles(t, root)["new"] != "reader" {
 		t.Errorf("it wrote %q", r.err)
 	}
 	waitFor(t, s.errs, regexp.MustCompile(`gdrcp: writer@127\.0\.0\.1:\d+: push "/new": `))
@@ -149,7 +149,7 @@ func TestReadOnlyAccessFile(t *testing.T) {
 	s := serveAccess(t, nil, "--access-file", c.file, "--read-only")
 	dir := t.TempDir()
 	makeFiles(t, dir, map[string]string{"a": "A"})
-	if r := gdrcp(t, "--key-file", c.key("writer"), dir+"/a", s.url("a")).want(t, exitError); !strings.Contains(r.err, "read-only") {
+	if r := gdrcp(t, "--key-file", c.key("writer"), dir+"/a", s.url("a")).want(t, exitError); !strings.Contains(r.err, "the server is read-only") {
 		t.Errorf("it wrote %q", r.err)
 	}
 }
@@ -162,14 +162,15 @@ func TestRequireEncrypt(t *testing.T) {
 	dir := t.TempDir()
 	for _, server := range []struct {
 		args  []string
+		whose string
 		plain map[string]int // exit codes without --encrypt, by key
 	}{
-		{nil, map[string]int{"sealed": exitError, "any": exitOK}},
-		{[]string{"--require-encrypt"}, map[string]int{"sealed": exitError, "any": exitError}},
+		{nil, "the key sealed", map[string]int{"sealed": exitError, "any": exitOK}},
+		{[]string{"--require-encrypt"}, "the server", map[string]int{"sealed": exitError, "any": exitError}},
 	} {
 		s := serveAccess(t, nil, append(server.args, "--access-file", c.file)...)
 		for id, code := range server.plain {
-			line := "gdrcp: " + s.addr + ": the server admits only encrypted sessions: add --encrypt\n"
+			line := "gdrcp: " + s.addr + ": " + server.whose + " admits only encrypted sessions: add --encrypt\n"
 			for _, args := range [][]string{{s.url("name"), dir}, {"bench", "--bytes", "1M", "--rounds", "10", "rdma://" + s.addr}} {
 				args = append(args, "--transport", "tcp", "--key-file", c.key(id))
 				if r := gdrcp(t, args...).want(t, code); code != exitOK && r.err != line {
@@ -178,7 +179,7 @@ func TestRequireEncrypt(t *testing.T) {
 				gdrcp(t, append(args, "--encrypt")...).want(t, exitOK)
 			}
 			if code != exitOK {
-				waitFor(t, s.errs, regexp.MustCompile(id+`@127\.0\.0\.1:\d+: pull "/name": the server admits only encrypted sessions`))
+				waitFor(t, s.errs, regexp.MustCompile(id+`@127\.0\.0\.1:\d+: pull "/name": `+server.whose+` admits only encrypted sessions`))
 			}
 		}
 	}

@@ -91,8 +91,9 @@ type Admission struct {
 	// understands it. The door compares it with ==, and ends the sessions of a key that
 	// now opens something else.
 	Opens any
-	// RequireEncrypt refuses sessions whose chunks are not encrypted.
-	RequireEncrypt bool
+	// RequireEncrypt refuses sessions whose chunks are not encrypted. EncryptKey says that
+	// it is of this key, and not of the server.
+	RequireEncrypt, EncryptKey bool
 	// MaxSessions is how many sessions the key may have at once. 0 means that the key
 	// has no bound of its own.
 	MaxSessions int

@@ -208,7 +208,7 @@ func (q *admissionQueue) grantLocked(w *waiter, behind bool) (*Session, *notAdmi
 	s := &Session{
 		ID: pre.Session, ChunkBytes: chunkBytes, Grant: Grant{slots, qps}, nearQPs: near, Limit: under,
 		queue: q, peer: *w.peer, admission: a, ofKey: ofKey,
-		mustEncrypt: a.RequireEncrypt, users: 1, spent: make(map[trust.Lane]bool), arrived: make(chan struct{}), giveBack: giveBack,
+		refusesPlain: a.refusalOfPlain(key), users: 1, spent: make(map[trust.Lane]bool), arrived: make(chan struct{}), giveBack: giveBack,
 	}
 	s.ctx, s.end = context.WithCancelCause(w.ctx)
 	q.sessions[s.ID] = s
@@ -275,8 +275,8 @@ func (q *admissionQueue) recheck() (ended int) {
 			ended++
 			continue
 		}
-		if s.mustEncrypt = a.RequireEncrypt; s.mustEncrypt && s.plain {
-			s.End(errUnencrypted)
+		if s.refusesPlain = a.refusalOfPlain(s.peer.key); s.refusesPlain != nil && s.plain {
+			s.End(s.refusesPlain)
 			ended++
 		}
 	}

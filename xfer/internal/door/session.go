@@ -54,9 +54,10 @@ type Session struct {
 	// device is that of the first queue pair. Until that exists, it is the first device
 	// that the client was told.
 	device string
-	// mustEncrypt says that the key requires encryption now. plain says that the client
-	// has asked for a session without encryption.
-	mustEncrypt, plain bool
+	// refusesPlain is the reason where the key requires encryption now. plain says that the
+	// client has asked for a session without encryption.
+	refusesPlain error
+	plain        bool
 
 	arrived  chan struct{} // closed when the session runs
 	giveBack func()        // gives back the memory of its ring
@@ -121,8 +122,27 @@ func (s *Session) join(p rdma.Provider, req rdma.Request, l trust.Lane) error {
 	return take(p, req, l)
 }
 
-// errUnencrypted refuses or ends a session whose chunks are not encrypted.
-var errUnencrypted = errors.New("the server admits only encrypted sessions: add --encrypt")
+// unencryptedError refuses or ends a session whose chunks are not encrypted.
+type unencryptedError struct{ key string } // whose rule it is; empty: the server's
+
+func (e *unencryptedError) Error() string {
+	who := "the server"
+	if e.key != "" {
+		who = "the key " + e.key
+	}
+	return who + " admits only encrypted sessions: add --encrypt"
+}
+
+// refusalOfPlain is what refuses a session of a key without encryption, or nil.
+func (a *Admission) refusalOfPlain(key string) error {
+	switch {
+	case !a.RequireEncrypt:
+		return nil
+	case a.EncryptKey:
+		return &unencryptedError{key}
+	}
+	return &unencryptedError{}
+}
 
 // CheckEncryption compares what the client wants, encrypted chunks or not, with what
 // its key requires. It does so for every purpose of a session, measurements included.
@@ -131,8 +151,8 @@ func (s *Session) CheckEncryption(encrypted bool) error {
 	s.queue.mu.Lock()
 	defer s.queue.mu.Unlock()
 	s.plain = !encrypted
-	if s.plain && s.mustEncrypt {
-		return errUnencrypted
+	if s.plain {
+		return s.refusesPlain
 	}
 	return nil
 }

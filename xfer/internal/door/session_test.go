@@ -38,7 +38,7 @@ func TestEncryptionThatIsRequiredLater(t *testing.T) {
 		}
 	}
 	k.change(insist(true))
-	if n := q.recheck(); n != 1 || !errors.Is(context.Cause(without.ctx), errUnencrypted) {
+	if n := q.recheck(); n != 1 || !errors.As(context.Cause(without.ctx), new(*unencryptedError)) {
 		t.Errorf("%d sessions ended; that without encryption: %v", n, context.Cause(without.ctx))
 	}
 	for _, h := range append(early, with, other) {
@@ -46,7 +46,7 @@ func TestEncryptionThatIsRequiredLater(t *testing.T) {
 			t.Errorf("%v", context.Cause(h.ctx))
 		}
 	}
-	if err := early[0].CheckEncryption(plain); !errors.Is(err, errUnencrypted) {
+	if err := early[0].CheckEncryption(plain); !errors.As(err, new(*unencryptedError)) {
 		t.Errorf("a hello without encryption: %v", err)
 	}
 	if err := early[1].CheckEncryption(sealed); err != nil {

@@ -34,6 +34,8 @@ type SinkOptions struct {
 	// Whole, unless nil, makes the copy of a directory appear under its name at once, by
 	// Commit. Dest is then the copy itself.
 	Whole *Whole
+	// Scratch: Dest is named by ScratchName.
+	Scratch bool
 	// Keep is what is kept of the source's metadata.
 	Keep Keep
 	// PartialDir says where partial files and their journals lie: in one directory, if it
@@ -356,7 +358,7 @@ func (s *Sink) parentOf(op, path string) (*dirHandle, string, error) {
 	if target == "." {
 		return nil, "", kindErr(op, path, ErrIsDir)
 	}
-	if isReservedName([]byte(leaf)) {
+	if isReservedName([]byte(leaf)) && !s.opt.Scratch {
 		return nil, "", kindErr(op, path, ErrReserved)
 	}
 	h, err := s.dir(dir)

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -37,20 +38,20 @@ func (d *DiskRates) WriteMiBPerSecond() float64 { return float64(d.Bytes) / (1 <
 // ReadMiBPerSecond is the rate of reading.
 func (d *DiskRates) ReadMiBPerSecond() float64 { return float64(d.Bytes) / (1 << 20) / d.ReadSeconds }
 
-// diskBenchName begins the name of the directory that BenchDisk makes.
-const diskBenchName = ".gdrcp-bench-"
-
-// BenchDisk writes a file of that many bytes to a new directory in dir, brings it to the
-// disk, and reads it back, by the code and with as many workers as a copy. It removes what
-// it made in every case but a kill of the process, also when ctx ends. It blocks for the
-// disk.
+// BenchDisk writes a file of that many bytes to dir, brings it to the disk, and reads it
+// back, by the code and with as many workers as a copy. It removes the file in every case
+// but a kill of the process, also when ctx ends; after a kill the next copy to dir does. It
+// blocks for the disk.
 func BenchDisk(ctx context.Context, dir string, bytes int64) (d *DiskRates, err error) {
-	own, err := os.MkdirTemp(dir, diskBenchName)
+	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(own)) }()
-	b := diskBench{dir: own, bytes: bytes, rates: DiskRates{Bytes: bytes}}
+	if err := root.Close(); err != nil {
+		return nil, err
+	}
+	b := diskBench{path: filepath.Join(dir, chunker.ScratchName()), bytes: bytes, rates: DiskRates{Bytes: bytes}}
+	defer func() { err = errors.Join(err, b.remove()) }()
 	// The bytes do not compress, and no two blocks are alike.
 	random := rand.NewChaCha8([32]byte{2})
 	b.pattern = make([]byte, manifest.DefaultPieceBytes)
@@ -67,18 +68,28 @@ func BenchDisk(ctx context.Context, dir string, bytes int64) (d *DiskRates, err 
 }
 
 type diskBench struct {
-	dir     string
+	path    string
+	lock    io.Closer // of the file, once it is there
 	bytes   int64
 	pattern []byte // of a piece
 	rates   DiskRates
 }
 
-const (
-	diskBenchFile = "data"
-	// diskBlock is how often a number stands in the bytes that are written. It makes every
-	// block another, and shows when it is read whether it is the right one.
-	diskBlock = 4096
-)
+// diskBlock is how often a number stands in the bytes that are written. It makes every
+// block another, and shows when it is read whether it is the right one.
+const diskBlock = 4096
+
+// remove removes the file, if it is there.
+func (b *diskBench) remove() error {
+	if b.lock == nil {
+		return nil
+	}
+	err := os.Remove(b.path)
+	if errors.Is(err, os.ErrNotExist) {
+		err = nil // it never got its name
+	}
+	return errors.Join(err, b.lock.Close())
+}
 
 // eachPiece has the workers of a copy take the pieces of the file, in order of offset.
 func (b *diskBench) eachPiece(ctx context.Context, do func(piece []byte, off int64) error) error {
@@ -107,19 +118,22 @@ func (b *diskBench) eachPiece(ctx context.Context, do func(piece []byte, off int
 
 // write writes the file as the sink of a copy does.
 func (b *diskBench) write(ctx context.Context) error {
-	store, err := chunker.OpenSink(chunker.SinkOptions{Dest: b.dir + "/"})
+	store, err := chunker.OpenSink(chunker.SinkOptions{Dest: b.path, Scratch: true})
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	e := manifest.Entry{Type: manifest.File, Path: diskBenchFile, Size: b.bytes, Mode: 0o600}
-	if err := store.Place(&e, diskBenchFile); err != nil {
+	e := manifest.Entry{Type: manifest.File, Path: filepath.Base(b.path), Size: b.bytes, Mode: 0o600}
+	if err := store.Place(&e, e.Path); err != nil {
 		return err
 	}
 	begun := time.Now()
 	temp, err := store.Create(&e, nil)
 	if err != nil {
 		return err
+	}
+	if b.lock, err = temp.HoldLock(); err != nil {
+		return errors.Join(err, temp.Discard())
 	}
 	err = b.eachPiece(ctx, func(piece []byte, off int64) error {
 		for at := 0; at+8 <= len(piece); at += diskBlock {
@@ -147,12 +161,11 @@ var errWrongBytes = fmt.Errorf("%w: the disk gave other bytes than it took", Err
 
 // read reads the file as the source of a copy does, from the disk.
 func (b *diskBench) read(ctx context.Context) error {
-	path := filepath.Join(b.dir, diskBenchFile)
-	left, err := dropFromMemory(path, b.bytes)
+	left, err := dropFromMemory(b.path, b.bytes)
 	if err != nil {
 		return err
 	}
-	tree, err := chunker.OpenLocal(namedSources([]string{path}), false)
+	tree, err := chunker.OpenLocal(namedSources([]string{b.path}), false)
 	if err != nil {
 		return err
 	}
@@ -161,7 +174,7 @@ func (b *diskBench) read(ctx context.Context) error {
 		tree.ReadBy(chunker.RungDirect)
 	}
 	begun := time.Now()
-	f, err := tree.Open(diskBenchFile)
+	f, err := tree.Open(filepath.Base(b.path))
 	if err != nil {
 		return err
 	}
@@ -173,7 +186,7 @@ func (b *diskBench) read(ctx context.Context) error {
 		}
 		for at := 0; at+8 <= len(piece); at += diskBlock {
 			if binary.LittleEndian.Uint64(piece[at:]) != uint64(off)+uint64(at) {
-				return fmt.Errorf("%w: at byte %d of %q", errWrongBytes, off+int64(at), path)
+				return fmt.Errorf("%w: at byte %d of %q", errWrongBytes, off+int64(at), b.path)
 			}
 		}
 		return nil

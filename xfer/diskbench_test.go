@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"gdrcp/chunker"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -43,7 +45,7 @@ func TestBenchDiskCleansUp(t *testing.T) {
 		done <- err
 	}()
 	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
-		if some, _ := filepath.Glob(filepath.Join(dir, diskBenchName+"*", ".*")); len(some) > 0 {
+		if some, _ := filepath.Glob(filepath.Join(dir, ".*")); len(some) > 0 {
 			break
 		}
 		if time.Since(begun) > time.Minute {
@@ -63,14 +65,14 @@ func TestBenchDiskCleansUp(t *testing.T) {
 // What is read back has to be what was written.
 func TestBenchDiskComparesBytes(t *testing.T) {
 	dir := t.TempDir()
-	b := diskBench{dir: dir, bytes: 2 << 20, pattern: make([]byte, 1<<20)}
+	b := diskBench{path: filepath.Join(dir, chunker.ScratchName()), bytes: 2 << 20, pattern: make([]byte, 1<<20)}
 	if err := b.write(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.read(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, diskBenchFile), os.O_WRONLY, 0)
+	f, err := os.OpenFile(b.path, os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,6 +83,31 @@ func TestBenchDiskComparesBytes(t *testing.T) {
 	if err := b.read(t.Context()); !errors.Is(err, ErrIntegrity) || !strings.Contains(err.Error(), "1052672") {
 		t.Errorf("with a wrong block %v", err)
 	}
+}
+
+// What a measurement has under way is cleaned up after a kill, by a copy too, and not
+// before.
+func TestBenchDiskIsCleanedUp(t *testing.T) {
+	dir := t.TempDir()
+	b := diskBench{path: filepath.Join(dir, chunker.ScratchName()), bytes: 1 << 20, pattern: make([]byte, 1<<20)}
+	if err := b.write(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	clean := func() {
+		t.Helper()
+		if err := chunker.Clean(t.Context(), dir, func(string, int64) {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	clean()
+	if err := b.read(t.Context()); err != nil {
+		t.Errorf("somebody cleaned up meanwhile: %v", err)
+	}
+	if err := b.lock.Close(); err != nil { // as a kill does
+		t.Fatal(err)
+	}
+	clean()
+	wantEmpty(t, dir)
 }
 
 // A file on a disk is read from there, and one in memory is said to be in memory.

@@ -66,7 +66,7 @@ func sweepDir(in *hostsIn, now time.Time) (partials bool) {
 		}
 	}
 	for _, name := range found.stages {
-		removeLeftoverStage(in, name, leftoverPartialAge, now, nil, nil)
+		removeLeftoverStage(in, name, leftoverPartialAge, now, nil, nil, nil)
 	}
 	return len(found.journals) > 0
 }
@@ -183,6 +183,11 @@ func lockUnused(dirfd int, name string, ours bool) (fd int, ok bool) {
 	return file, true
 }
 
+func isRegular(dirfd int, name string) bool {
+	var st unix.Stat_t
+	return fstatat(dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG
+}
+
 // removeLeftoverLink removes a link that a killed run made and did not rename.
 func removeLeftoverLink(in *hostsIn, name string, now time.Time) bool {
 	var st unix.Stat_t
@@ -200,10 +205,10 @@ func mayBeOf(euid int, st *unix.Stat_t) bool { return euid == 0 || int(st.Uid) =
 
 // Clean removes from a directory, and from those below it, the temporary files that no
 // copy is using, and partial files and staging directories of any age, except what another
-// host may be using. removed is called with the path of each below dir, and its size. A
-// directory that cannot be read does not keep Clean from the others. Links are not
+// host may be using. removed is called with the path of each below dir, and how many files
+// it was and what they held; a staging directory's path ends in a slash. A directory that cannot be read does not keep Clean from the others. Links are not
 // followed. The end of ctx ends Clean, with its cause.
-func Clean(ctx context.Context, dir string, removed func(path string, bytes int64)) error {
+func Clean(ctx context.Context, dir string, removed func(path string, files, bytes int64)) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
@@ -237,7 +242,7 @@ func Clean(ctx context.Context, dir string, removed func(path string, bytes int6
 
 // cleanDir cleans one directory. The error is the first one of what nobody uses and could
 // not be removed.
-func cleanDir(root *os.Root, path string, hosts *otherHosts, stop <-chan struct{}, removed func(path string, bytes int64)) error {
+func cleanDir(root *os.Root, path string, hosts *otherHosts, stop <-chan struct{}, removed func(path string, files, bytes int64)) error {
 	fd, err := openUnderRoot(root, path, dirFlags)
 	if err != nil {
 		return opErr("open directory", path, err)
@@ -246,7 +251,7 @@ func cleanDir(root *os.Root, path string, hosts *otherHosts, stop <-chan struct{
 	gone := func(name string, remove func() bool) {
 		var st unix.Stat_t
 		if fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && remove() {
-			removed(joinPath(path, name), st.Size)
+			removed(joinPath(path, name), 1, st.Size)
 		}
 	}
 	in, found := hosts.in(fd), reservedNames(fd)
@@ -257,8 +262,15 @@ func cleanDir(root *os.Root, path string, hosts *otherHosts, stop <-chan struct{
 		gone(name, func() bool { return dropPartial(in, name) })
 	}
 	for _, name := range found.stages {
-		if removeLeftoverStage(in, name, 0, time.Now(), nil, stop) {
-			removed(joinPath(path, name)+"/", 0)
+		var files, bytes int64
+		count := func(r Removal) {
+			if !r.Dir && r.Err == nil {
+				files++
+				bytes += r.Bytes
+			}
+		}
+		if removeLeftoverStage(in, name, 0, time.Now(), nil, count, stop) {
+			removed(joinPath(path, name)+"/", files, bytes)
 		}
 	}
 	return opErr("remove", joinPath(path, in.failedName), in.failed)

@@ -128,7 +128,7 @@ func TestPartialFilesInTime(t *testing.T) {
 	}
 	var removed []string
 	bytes := int64(0)
-	if err := Clean(t.Context(), dir, func(path string, n int64) { removed, bytes = append(removed, path), bytes+n }); err != nil {
+	if err := Clean(t.Context(), dir, func(path string, _, n int64) { removed, bytes = append(removed, path), bytes+n }); err != nil {
 		t.Fatal(err)
 	}
 	// Two partial files and their journals.
@@ -165,7 +165,7 @@ func TestCleanEnds(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	enough := errors.New("enough")
 	cancel(enough)
-	if err := Clean(ctx, dir, func(path string, _ int64) { t.Errorf("removed %s", path) }); !errors.Is(err, enough) {
+	if err := Clean(ctx, dir, func(path string, _, _ int64) { t.Errorf("removed %s", path) }); !errors.Is(err, enough) {
 		t.Errorf("%v", err)
 	}
 	wantTree(t, dir, name+"=left")

@@ -71,7 +71,7 @@ func TestFilesOfOtherHosts(t *testing.T) {
 		{"clean", func(s *Sink, dir string) {
 			root, err := os.OpenRoot(dir)
 			if err == nil {
-				err = errors.Join(cleanDir(root, ".", s.hosts, nil, func(string, int64) {}), root.Close())
+				err = errors.Join(cleanDir(root, ".", s.hosts, nil, func(string, int64, int64) {}), root.Close())
 			}
 			if err != nil {
 				t.Error(err)
@@ -311,7 +311,7 @@ func TestTreesOfOtherHosts(t *testing.T) {
 	s = otherHost(t, dir, elsewhereAge+time.Minute)
 	stop := make(chan struct{})
 	close(stop)
-	removeLeftoverStage(s.hosts.in(s.base.fd), stagesIn(t, dir)[0], 0, time.Now(), nil, stop)
+	removeLeftoverStage(s.hosts.in(s.base.fd), stagesIn(t, dir)[0], 0, time.Now(), nil, nil, stop)
 	s.Close()
 	if len(stagesIn(t, dir)) != 1 || adopts(NewStageID(), elsewhereAge+time.Minute) {
 		t.Error("one that is being removed is adopted")

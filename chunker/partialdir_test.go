@@ -281,7 +281,7 @@ func TestOldPartialFilesInTheirDirectory(t *testing.T) {
 		}
 		leave()
 		removed := 0
-		if err := Clean(t.Context(), filepath.Dir(dest), func(string, int64) { removed++ }); err != nil || removed != 2 {
+		if err := Clean(t.Context(), filepath.Dir(dest), func(string, int64, int64) { removed++ }); err != nil || removed != 2 {
 			t.Errorf("%s: %d files were removed: %v", kind, removed, err)
 		}
 	}

@@ -45,6 +45,8 @@ type DeleteRules struct {
 type Removal struct {
 	Path string // in the form of an entry's path
 	Dir  bool
+	// Bytes is what a file, and no directory, held that had no other name.
+	Bytes int64
 	// Err is why it is still there. Nil: it is gone, or in a dry run would be.
 	// ErrNotEmpty: the directory holds something that stays.
 	Err error
@@ -77,6 +79,7 @@ type remover struct {
 	// onlyEmpty: only empty directories are removed.
 	onlyEmpty bool
 	dev       uint64 // of the directory that holds the name to remove
+	bytes     int64  // of the file that was looked at last, if it has no other name
 }
 
 // doomed is a directory on the remover's way.
@@ -142,6 +145,9 @@ func (r *remover) look(dirfd int, name, path string) (isDir, there, stays bool) 
 		return false, true, true
 	}
 	isDir = st.Mode&unix.S_IFMT == unix.S_IFDIR
+	if r.bytes = 0; st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink == 1 {
+		r.bytes = st.Size
+	}
 	// Where names fold, a file that this sink has made may have another name too.
 	stays = r.stopped() || r.rules.StaysOn && isDir && isMount(dirfd, name, &st, r.dev) || r.sink.isClaimed(inodeOf(&st)) ||
 		isDir && r.sink.isForPartials(inodeOf(&st)) || r.protects(path, isDir)
@@ -381,11 +387,6 @@ func (r *remover) unlink(dirfd int, name, path string) (gone bool) {
 	return r.take(dirfd, name, path, false)
 }
 
-func isRegular(dirfd int, name string) bool {
-	var st unix.Stat_t
-	return fstatat(dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG
-}
-
 func (r *remover) rmdir(dirfd int, name, path string) (gone bool) {
 	return r.take(dirfd, name, path, true)
 }
@@ -443,5 +444,5 @@ func (r *remover) told(path string, isDir bool, err error) {
 	if err != nil && err != ErrNotEmpty && err != ErrTooMany {
 		err = opErr("delete", path, err)
 	}
-	r.rules.Told(Removal{Path: path, Dir: isDir, Err: err})
+	r.rules.Told(Removal{Path: path, Dir: isDir, Bytes: r.bytes, Err: err})
 }

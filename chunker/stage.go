@@ -291,7 +291,7 @@ func (s *Sink) removeReplacedBefore(looked func(), stop <-chan struct{}) {
 	}
 	in := s.hosts.in(s.base.fd)
 	for _, name := range names {
-		removeLeftoverStage(in, name, 0, time.Now(), looked, stop)
+		removeLeftoverStage(in, name, 0, time.Now(), looked, nil, stop)
 	}
 }
 
@@ -328,8 +328,9 @@ func (s *Sink) closeStage() {
 
 // removeLeftoverStage removes a staging directory that no copy uses, nor may on another
 // host, and that belongs to this user, or for root to any. It reports whether it is gone.
-// looked, or nil, is called for each name, and stop, or nil, ends it.
-func removeLeftoverStage(in *hostsIn, name string, olderThan time.Duration, now time.Time, looked func(), stop <-chan struct{}) bool {
+// looked, or nil, is called for each name, told, or nil, gets what becomes of it, and stop,
+// or nil, ends it.
+func removeLeftoverStage(in *hostsIn, name string, olderThan time.Duration, now time.Time, looked func(), told func(Removal), stop <-chan struct{}) bool {
 	dirfd := in.dirfd
 	fd, err := openat(dirfd, name, dirFlags, 0)
 	if err != nil {
@@ -354,5 +355,10 @@ func removeLeftoverStage(in *hostsIn, name string, olderThan time.Duration, now 
 		}
 		name = gone
 	}
-	return removeTree(dirfd, name, looked, func(r Removal) { in.fail(name, r.Err) }, stop)
+	return removeTree(dirfd, name, looked, func(r Removal) {
+		in.fail(name, r.Err)
+		if told != nil {
+			told(r)
+		}
+	}, stop)
 }

@@ -2,6 +2,7 @@ package chunker
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -384,7 +385,7 @@ func TestLeftStages(t *testing.T) {
 	used := wholeSink(t, dir, "used", NewStageID())
 	putEach(t, used, "a=1")
 	left := wholeSink(t, dir, "left", NewStageID())
-	putEach(t, left, "d/", "d/a=1")
+	putEach(t, left, "d/", "d/a=1", "d/b=twelve bytes")
 	left.Close()
 	fd, err := unix.Open(dir, dirFlags, 0)
 	if err != nil {
@@ -395,9 +396,11 @@ func TestLeftStages(t *testing.T) {
 	if got := stagesIn(t, dir); len(got) != 2 {
 		t.Errorf("a sweep after less than a week left %q", got)
 	}
-	removed := 0
-	if err := Clean(t.Context(), dir, func(string, int64) { removed++ }); err != nil || removed != 1 {
-		t.Errorf("clean removed %d, %v", removed, err)
+	var removed []string
+	if err := Clean(t.Context(), dir, func(path string, files, bytes int64) {
+		removed = append(removed, fmt.Sprintf("%d files, %d bytes", files, bytes))
+	}); err != nil || len(removed) != 1 || removed[0] != "2 files, 13 bytes" {
+		t.Errorf("clean removed %q, %v", removed, err)
 	}
 	if got := stagesIn(t, dir); len(got) != 1 || got[0] != used.stage.name {
 		t.Errorf("clean left %q", got)

@@ -95,7 +95,7 @@ func TestBenchDiskIsCleanedUp(t *testing.T) {
 	}
 	clean := func() {
 		t.Helper()
-		if err := chunker.Clean(t.Context(), dir, func(string, int64) {}); err != nil {
+		if err := chunker.Clean(t.Context(), dir, func(string, int64, int64) {}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -32,9 +32,9 @@ func (p *program) clean(ctx context.Context, dirs []string, verbose bool) error 
 	var files, bytes int64
 	var errs []error
 	for _, dir := range dirs {
-		errs = append(errs, chunker.Clean(ctx, dir, func(path string, n int64) {
-			files++
-			bytes += n
+		errs = append(errs, chunker.Clean(ctx, dir, func(path string, nFiles, nBytes int64) {
+			files += nFiles
+			bytes += nBytes
 			if verbose {
 				out.line("removed %s", args.Quote(filepath.Join(dir, path)))
 			}

@@ -30,6 +30,9 @@ func (c *copyRun) onThisMachine(ctx context.Context, p *plan, o xfer.Options) (*
 		return nil, err
 	}
 	o.Unfit = p.checkNotSame
+	if err := p.checkPartialsOutside(o.PartialDir); err != nil {
+		return nil, err
+	}
 	if err := refuseNetworkOptions(&o); err != nil {
 		return nil, err
 	}
@@ -128,6 +131,36 @@ func (p *plan) checkNotSame(source string) error {
 	}
 	if os.SameFile(from, at) {
 		return fmt.Errorf("%s and %s are the same file", args.Quote(source), args.Quote(dst))
+	}
+	return nil
+}
+
+// checkPartialsOutside refuses a directory for partial files that is in a source: the copy
+// would change what it reads. The engine checks the destination. A name instead of a path
+// stands for directories of which those at the source are left out.
+func (p *plan) checkPartialsOutside(dir string) error {
+	if !filepath.IsAbs(dir) {
+		return nil
+	}
+	at, err := filepath.EvalSymlinks(dir)
+	if err != nil { // it will be made, in a directory that has to be there
+		if at, err = filepath.EvalSymlinks(filepath.Dir(dir)); err != nil {
+			return nil // the engine says what is wrong
+		}
+	}
+	for _, source := range p.sources {
+		top, err := os.Stat(source)
+		if err != nil || !top.IsDir() {
+			continue
+		}
+		for above := at; ; above = filepath.Dir(above) {
+			if here, err := os.Stat(above); err == nil && os.SameFile(top, here) {
+				return fmt.Errorf("--partial-dir %s is in %s, which is copied: name a directory outside, or give a name alone", args.Quote(dir), args.Quote(source))
+			}
+			if above == "/" {
+				break
+			}
+		}
 	}
 	return nil
 }

@@ -163,6 +163,27 @@ func TestCopyOnThisMachineOfOneThatIsTheSame(t *testing.T) {
 	}
 }
 
+// A directory for partial files is not made in a source, which would change.
+func TestPartialDirInALocalSource(t *testing.T) {
+	dir := t.TempDir()
+	makeFiles(t, dir, map[string]string{"s/a": "one", "s/d/b": "two", "s/there/": "", "f": "three"})
+	if err := os.Symlink(dir+"/s", dir+"/l"); err != nil {
+		t.Fatal(err)
+	}
+	for _, partials := range []string{"/s/new", "/s/there", "/s", "/s/d/new", "/l/new"} {
+		for _, sources := range [][]string{{dir + "/s"}, {dir + "/s/."}, {dir + "/f", dir + "/s"}, {dir + "/l/"}} {
+			args := append([]string{"-a", "--partial-dir", dir + partials}, append(sources, dir+"/to/")...)
+			makeFiles(t, dir, map[string]string{"to/": ""})
+			if r := gdrcp(t, args...).want(t, exitError); !strings.Contains(r.err, ", which is copied: name a directory outside") {
+				t.Errorf("gdrcp %q wrote %s", args, r.err)
+			}
+		}
+	}
+	wantFiles(t, dir+"/s", map[string]string{"a": "one", "d/b": "two", "there/": ""})
+	gdrcp(t, "-a", "--partial-dir", dir+"/beside", dir+"/s", dir+"/f", dir+"/to/").want(t, exitOK)
+	gdrcp(t, "--partial-dir", dir+"/s/there", dir+"/s/a", dir+"/to/").want(t, exitOK)
+}
+
 // Two ends in one process are never too silent for each other: when the process is
 // stopped and goes on, neither has died.
 func TestCopyOnThisMachineAfterAPause(t *testing.T) {

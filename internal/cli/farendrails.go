@@ -15,22 +15,22 @@ import (
 // usableRails lists the RDMA devices that others may reach, or says why there
 // are none.
 func usableRails(verbs rdma.Provider) (usable []rdma.Device, why string) {
-	_, usable, why = listRails(verbs)
+	_, usable, why = listRails(verbs, "there")
 	return usable, why
 }
 
 // listRails lists the RDMA devices and, of them, those that others may reach, or
-// says why there are none.
-func listRails(verbs rdma.Provider) (devices, usable []rdma.Device, why string) {
+// says why there are none where this is told: here or there.
+func listRails(verbs rdma.Provider, where string) (devices, usable []rdma.Device, why string) {
 	devices, err := verbs.Devices()
 	if err != nil {
-		return nil, nil, "no RDMA device there: " + lineOf(err)
+		return nil, nil, fmt.Sprintf("no RDMA device %s: %s", where, lineOf(err))
 	}
 	for _, d := range devices {
 		if d.Usable() && len(railAddrs(d)) > 0 {
 			usable = append(usable, d)
 		} else {
-			why = fmt.Sprintf("no usable RDMA device there: %s: %s", d.Name, cmp.Or(d.Problem, "it has link-local addresses only"))
+			why = fmt.Sprintf("no usable RDMA device %s: %s: %s", where, d.Name, cmp.Or(d.Problem, "it has link-local addresses only"))
 		}
 	}
 	if len(usable) > 0 {

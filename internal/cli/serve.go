@@ -198,7 +198,7 @@ func (s *serveRun) rails() (devices, usable []rdma.Device, why string) {
 	case s.loopback:
 		return nil, nil, "the server listens on loopback only"
 	}
-	return listRails(s.verbs)
+	return listRails(s.verbs, "there")
 }
 
 // railAddrs lists the addresses of a device that mean the same to every client, which
@@ -241,15 +241,13 @@ func (s *serveRun) listenAt(server *xfer.Server, addr netip.AddrPort) (*railFoll
 
 // noRail returns the error of a server that is to offer only verbs and has no device.
 func (s *serveRun) noRail() error {
-	_, _, why := s.rails()
-	if why == "" {
-		return nil
+	if _, err := s.verbs.Devices(); err != nil {
+		return fmt.Errorf("listen by verbs: %w", err)
 	}
-	_, err := s.verbs.Devices()
-	if err == nil {
-		err = rdma.ErrUnsupported
+	if _, _, why := listRails(s.verbs, "here"); why != "" {
+		return fmt.Errorf("listen by verbs: %w: %s", rdma.ErrUnsupported, why)
 	}
-	return fmt.Errorf("listen by verbs: %w: %s", err, why)
+	return nil
 }
 
 func (s *serveRun) tellListening(by string, at netip.AddrPort) {

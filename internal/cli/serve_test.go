@@ -57,8 +57,14 @@ func TestServeErrors(t *testing.T) {
 		t.Errorf("no root: it wrote %q", r.err)
 	}
 	r = gdrcp(t, "serve", "--root", t.TempDir(), "--transport", "verbs", "--listen", "127.0.0.1:0").want(t, exitUnsupported)
-	if !strings.Contains(r.err, "the kernel knows no RDMA device") || strings.Count(r.err, "gdrcp: ") != 1 {
+	if r.err != "gdrcp: listen by verbs: the kernel knows no RDMA device\nhint: plug one in\n" {
 		t.Errorf("no device: it wrote %q", r.err)
+	}
+	p, _, errs := newProgram()
+	p.verbs = &deviceList{devices: []rdma.Device{{Name: "mlx", Problem: "its port is down"}}}
+	code := p.run(t.Context(), []string{"gdrcp", "serve", "--root", t.TempDir(), "--transport", "verbs", "--listen", "127.0.0.1:0"})
+	if code != exitUnsupported || !strings.HasSuffix(errs.String(), ": no usable RDMA device here: mlx: its port is down\n") {
+		t.Errorf("no usable device: exit code %d, it wrote %q", code, errs)
 	}
 }
 

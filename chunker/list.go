@@ -3,12 +3,15 @@ package chunker
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"gdrcp/manifest"
 )
@@ -215,12 +218,13 @@ func (r *listReader) Next() (Listed, error) {
 // os.Stat, or os.Root's if the path is below a root.
 func CheckListDir(stat func(string) (os.FileInfo, error), path string) error {
 	st, err := stat(path)
+	named := cmp.Or(strings.TrimSuffix(path, "/."), "/") // the contents of what was named
 	var pe *os.PathError
-	if errors.As(err, &pe) {
-		err = fmt.Errorf("%q: %w", path, pe.Err)
-	}
-	if err == nil && !st.IsDir() {
-		err = fmt.Errorf("%q is not a directory: a list of files needs one", path)
+	switch {
+	case errors.Is(err, unix.ENOTDIR), err == nil && !st.IsDir():
+		return fmt.Errorf("%q is not a directory: a list of files needs one", named)
+	case errors.As(err, &pe):
+		return fmt.Errorf("%q: %w", named, pe.Err)
 	}
 	return err
 }

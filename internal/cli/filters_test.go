@@ -166,3 +166,19 @@ func TestFiltersOverSSH(t *testing.T) {
 	}
 	overShell(t, "--files-from="+dir+"/list", "h:"+dir+"/src", "i:"+dir+"/six").want(t, exitUsage)
 }
+
+// A list of files below what is no directory is told by the name that was given.
+func TestListBelowAFile(t *testing.T) {
+	s, dir := startServer(t), t.TempDir()
+	makeFiles(t, dir, map[string]string{"fs/a.c": "A", "list": "x\n"})
+	makeFiles(t, s.root, map[string]string{"a.c": "A"})
+	for _, c := range []struct{ src, want string }{
+		{dir + "/fs/a.c", `"` + dir + `/fs/a.c" is not a directory: a list of files needs one`},
+		{dir + "/none", `"` + dir + `/none": no such file or directory`},
+		{s.url("a.c"), `"/a.c" is not a directory: a list of files needs one`},
+	} {
+		if r := gdrcp(t, "--files-from", dir+"/list", c.src, dir+"/to").want(t, exitError); !strings.Contains(r.err, c.want) {
+			t.Errorf("of %s: %q, want %s", c.src, r.err, c.want)
+		}
+	}
+}

@@ -226,6 +226,9 @@ func createTemp(name string) (*os.File, error) {
 			// file system without locks nothing is ever cleaned.
 			_ = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		}
+		if at := (*os.PathError)(nil); errors.As(err, &at) {
+			at.Path = name // nobody has asked for the other one
+		}
 		if !errors.Is(err, os.ErrExist) {
 			return f, err
 		}

@@ -262,3 +262,12 @@ func TestManifestOfAList(t *testing.T) {
 		}
 	}
 }
+
+// A manifest that cannot be made is told by the name that it was to have.
+func TestManifestInNoDirectory(t *testing.T) {
+	dir := t.TempDir()
+	r := gdrcp(t, "manifest", "create", "-o", dir+"/none/x", dir).want(t, exitError)
+	if want := "gdrcp: create manifest: open " + dir + "/none/x: no such file or directory\n"; r.err != want {
+		t.Errorf("it wrote %q, want %q", r.err, want)
+	}
+}

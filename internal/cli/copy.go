@@ -304,8 +304,7 @@ func (c *copyRun) tellLink(l *xfer.Link) {
 		c.console.line("gdrcp: using %s: %s reaches %s", l.Transport, deviceText(l), l.Remote)
 	}
 	if c.verbose {
-		text := fmt.Sprintf("from %s to %s, %s, %d slots of %s", l.Local, l.Remote,
-			count(int64(l.QPs), "queue pair", "queue pairs"), l.Slots, sizeText(int64(l.ChunkBytes)))
+		text := fmt.Sprintf("from %s to %s, %s, %s", l.Local, l.Remote, count(int64(l.QPs), "queue pair", "queue pairs"), ringText(l.Slots, l.ChunkBytes))
 		if l.Imm != rdma.ImmUnknown { // tcp knows this once it has sent one: then the summary says it
 			text += ", " + l.Imm.String()
 		}

@@ -82,6 +82,11 @@ func sizeText(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
+// ringText says of how many slots a ring is, and how large they are.
+func ringText(slots, chunkBytes int) string {
+	return count(int64(slots), "slot", "slots") + " of " + sizeText(int64(chunkBytes))
+}
+
 // count returns a number with its noun.
 func count(n int64, one, many string) string {
 	if n == 1 {

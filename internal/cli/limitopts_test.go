@@ -66,7 +66,7 @@ func TestMaxMemory(t *testing.T) {
 		{"--max-memory 1G", "16 slots of 1MiB", exitOK},
 		{"--max-memory 6M", "4 slots of 1MiB", exitOK}, // a source has one more, and each has a header
 		{"--max-memory 6M --slots 3", "3 slots of 1MiB", exitOK},
-		{"--max-memory 6M --chunk-size 2M", "1 slots of 2MiB", exitOK},
+		{"--max-memory 6M --chunk-size 2M", "1 slot of 2MiB", exitOK},
 		{"--max-memory 2M", "", exitUsage},
 		{"--max-memory 64", "", exitUsage},
 		{"--max-memory 6M --chunk-size 4M", "", exitUsage},

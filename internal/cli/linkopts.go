@@ -58,7 +58,7 @@ func railCount(into *int) *checkedValue {
 func checkRing(o *xfer.Options) error {
 	slots, chunk := cmp.Or(o.Slots, xfer.DefaultSlots), cmp.Or(o.ChunkBytes, xfer.DefaultChunkBytes)
 	if slots*chunk > xfer.MaxRingBytes {
-		return args.UsageErrorf("%d slots of %s make a ring of %s; the limit is %s", slots, sizeText(int64(chunk)), sizeText(int64(slots*chunk)), sizeText(xfer.MaxRingBytes))
+		return args.UsageErrorf("%s make a ring of %s; the limit is %s", ringText(slots, chunk), sizeText(int64(slots*chunk)), sizeText(xfer.MaxRingBytes))
 	}
 	return nil
 }

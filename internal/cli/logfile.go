@@ -84,8 +84,8 @@ func (l *logFile) event(e *xfer.Event) {
 	switch {
 	case l == nil:
 	case e.Kind == xfer.EventConnected:
-		l.line("connected to %s over %s (%s), %s, %d slots of %s", e.Link.Remote, e.Link.Transport, deviceText(e.Link),
-			count(int64(e.Link.QPs), "queue pair", "queue pairs"), e.Link.Slots, sizeText(int64(e.Link.ChunkBytes)))
+		l.line("connected to %s over %s (%s), %s, %s", e.Link.Remote, e.Link.Transport, deviceText(e.Link),
+			count(int64(e.Link.QPs), "queue pair", "queue pairs"), ringText(e.Link.Slots, e.Link.ChunkBytes))
 	case e.Kind == xfer.EventWaiting:
 		l.line("waiting: %s", e.Text)
 	case isRailEvent(e.Kind):

@@ -197,9 +197,9 @@ func hintOf(err error) string {
 	var refused *xfer.RefusedError
 	var resumable *resumableError
 	switch {
-	case errors.As(err, &resumable) && errors.Is(err, chunker.ErrNoSpace):
+	case errors.As(err, &resumable) && isNoSpace(err):
 		return "make room at the destination and " + resumable.hint()
-	case errors.Is(err, chunker.ErrNoSpace):
+	case isNoSpace(err):
 		return "make room at the destination and copy again"
 	case resumable != nil:
 		return resumable.hint()
@@ -223,6 +223,14 @@ func hintOf(err error) string {
 		return "check host and port, that the peer runs, and that no firewall is between"
 	}
 	return ""
+}
+
+// isNoSpace reports whether the destination is full. What another host says of that has no
+// class of its own, but words.
+func isNoSpace(err error) bool {
+	var said *xfer.RemoteError
+	return errors.Is(err, chunker.ErrNoSpace) || errors.As(err, &said) && said.Class == xfer.ClassError &&
+		(strings.Contains(said.Text, chunker.ErrNoSpace.Error()) || strings.Contains(said.Text, syscall.EDQUOT.Error()))
 }
 
 func hintOfRejection(code rdma.RejectCode) string {

@@ -42,6 +42,14 @@ func TestExplain(t *testing.T) {
 			err:  &rdma.ProbeError{Reason: rdma.NoLibrary, Detail: "libibverbs.so.1: not found", Hint: "apt install libibverbs1"},
 			want: failure{"libibverbs.so.1: not found", "apt install libibverbs1", exitUnsupported},
 		},
+		{
+			err:  &xfer.RemoteError{Peer: "h", Class: xfer.ClassError, Text: `write "a": no space left on device`},
+			want: failure{`h: write "a": no space left on device`, "make room at the destination and copy again", exitError},
+		},
+		{
+			err:  &resumableError{&xfer.RemoteError{Peer: "h", Class: xfer.ClassError, Text: "disk quota exceeded"}, "that", true},
+			want: failure{"h: disk quota exceeded", "make room at the destination and run that: it goes on where this copy was cut off", exitError},
+		},
 		{err: op("check the MTU", errors.New("timed out")), want: failure{"connect to 10.7.0.2:7474: timed out", "check the MTU", exitError}},
 		{
 			err: op("", syscall.ECONNREFUSED),

@@ -90,14 +90,16 @@ type announcer struct {
 // entry announces what the walk found, or tells the sink why it cannot be copied.
 func (a *announcer) entry(f *chunker.Found) error {
 	if f.Problem != nil {
-		outcome := Failed
+		outcome, problem := Failed, f.Problem
 		switch {
+		case errors.Is(problem, chunker.ErrIsDir):
+			problem = fmt.Errorf("%w (-r copies directories)", problem)
 		case f.Skip:
 			outcome = Skipped
 		case errors.Is(f.Problem, chunker.ErrVanished):
 			outcome = a.src.outcomeOf(f.Problem)
 		}
-		return a.refuse(f.Entry.Path, outcome, f.Problem)
+		return a.refuse(f.Entry.Path, outcome, problem)
 	}
 	if f.Entry.Type == manifest.Symlink && a.src.session.terms.Flags&wire.FlagLinks == 0 {
 		return a.refuse(f.Entry.Path, Skipped, fmt.Errorf("%q: %w", f.Entry.Path, errLinkSkipped))

@@ -48,7 +48,7 @@ var targetCases = []struct {
 	{name: "a missing file among others", sources: []string{"a", "none", "b"}, dst: "dir", code: exitPartial, want: map[string]string{"dir/a": "A", "dir/b": "BB"}, text: `"none"`},
 	{name: "a missing file", sources: []string{"none"}, dst: "dir", code: exitError, text: "no such file or directory"},
 	{name: "a directory without -r", sources: []string{"d"}, dst: "new", code: exitError, text: "is a directory (-r copies directories)"},
-	{name: "a directory among files without -r", sources: []string{"a", "d"}, dst: "dir", code: exitPartial, want: map[string]string{"dir/a": "A"}, text: `"d"`},
+	{name: "a directory among files without -r", sources: []string{"a", "d"}, dst: "dir", code: exitPartial, want: map[string]string{"dir/a": "A"}, text: `"d": is a directory (-r copies directories)`},
 	{name: "a directory to a new name", options: "-r", sources: []string{"d"}, dst: "new", want: map[string]string{"new/x": "X", "new/sub/y": "Y"}},
 	{name: "a directory to a new name with a slash", options: "-r", sources: []string{"d/"}, dst: "new/", want: map[string]string{"new/x": "X", "new/sub/y": "Y"}},
 	{name: "a directory into a directory", options: "-r", sources: []string{"d"}, dst: "dir", want: map[string]string{"dir/d/x": "X", "dir/d/sub/y": "Y"}},

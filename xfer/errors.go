@@ -23,6 +23,9 @@ var (
 	ErrPeerStopped = errors.New("the peer stopped")
 	// ErrProtocol says that the peer sent something that the protocol does not allow.
 	ErrProtocol = wire.ErrProtocol
+	// ErrKey says that the server ended the session for what the client's key may do now:
+	// the same again would be refused.
+	ErrKey = errors.New("the key may not do that")
 	// ErrUsage says that the request makes no sense as given.
 	ErrUsage = errors.New("usage")
 )
@@ -75,6 +78,8 @@ func (e *RemoteError) Error() string {
 // Is maps the class back to the errors that callers test for.
 func (e *RemoteError) Is(target error) bool {
 	switch e.Class {
+	case ClassError:
+		return target == ErrKey && door.IsAboutKey(e.Text)
 	case ClassIntegrity:
 		return target == ErrIntegrity
 	case ClassUsage:

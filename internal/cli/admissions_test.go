@@ -283,6 +283,26 @@ func TestReload(t *testing.T) {
 	waitFor(t, s.errs, regexp.MustCompile(`gdrcp: held@127\.0\.0\.1:\d+: pull "/name": the key is not valid any more`))
 }
 
+// A copy whose key is withdrawn is not told to run again: it would be refused.
+func TestKeyWithdrawnInTheMiddle(t *testing.T) {
+	c := newAccess(t)
+	c.add(t, "kept")
+	root := c.add(t, "held")
+	s := serveAccess(t, map[string]string{accessFileVariable: c.file})
+	makeFiles(t, root, map[string]string{"big": strings.Repeat("x", 24<<20)})
+	p, out, errs := newProgram()
+	ended := make(chan int, 1)
+	go func() {
+		ended <- p.run(t.Context(), []string{"gdrcp", "--json", "--transport", "tcp", "--bwlimit", "4M", "--key-file", c.key("held"), s.url("big"), t.TempDir()})
+	}()
+	waitFor(t, out, regexp.MustCompile(`"event":"progress","bytes":[1-9]\d{6}`))
+	c.drop(t, "held")
+	s.reload(t, `1 session ended\n`)
+	if code := <-ended; code != exitError || strings.Contains(errs.String(), "hint") || !strings.Contains(errs.String(), "the key is not valid any more") {
+		t.Errorf("exit code %d, it wrote %q", code, errs)
+	}
+}
+
 // The directory of a key may not be there yet: that is told, and others are served,
 // until it is there and SIGHUP tells the server.
 func TestRootThatIsNotThere(t *testing.T) {

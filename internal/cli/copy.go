@@ -11,6 +11,7 @@ import (
 	"gdrcp/chunker"
 	"gdrcp/internal/cli/args"
 	"gdrcp/internal/printable"
+	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/xfer"
 
@@ -103,9 +104,10 @@ const theSameAgain = "the same command again"
 
 // withHowToGoOn adds to the error of a copy that was cut off how to go on with it, if there
 // is something to say: a large file may have arrived in part, or the same command would
-// copy to another place, because something has arrived there.
+// copy to another place, because something has arrived there. A key that is refused now
+// would be refused again.
 func (c *copyRun) withHowToGoOn(err error, operands []string) error {
-	if c.tally == nil || c.options.DryRun || codeOf(err) != exitError {
+	if c.tally == nil || c.options.DryRun || codeOf(err) != exitError || errors.Is(err, xfer.ErrKey) || errors.Is(err, trust.ErrRefused) {
 		return err
 	}
 	again, done := c.again(operands), c.tally.Snapshot()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"gdrcp/internal/trust"
@@ -130,7 +131,15 @@ func (e *unencryptedError) Error() string {
 	if e.key != "" {
 		who = "the key " + e.key
 	}
-	return who + " admits only encrypted sessions: add --encrypt"
+	return who + encryptedOnly
+}
+
+const encryptedOnly = " admits only encrypted sessions: add --encrypt"
+
+// IsAboutKey reports whether the words with which a server ended a session are about what
+// the client's key may do.
+func IsAboutKey(text string) bool {
+	return text == errRevoked.Error() || strings.HasSuffix(text, encryptedOnly)
 }
 
 // refusalOfPlain is what refuses a session of a key without encryption, or nil.

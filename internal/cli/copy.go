@@ -28,6 +28,7 @@ type copyRun struct {
 	wire                 wireOptions
 	quiet, verbose, json bool
 	progress             bool // shown without a terminal, too
+	noProgress           bool // not shown on a terminal either
 	stats                bool // printed at the end
 	noOps                rsyncNoOps
 
@@ -195,7 +196,7 @@ func (c *copyRun) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 	o.Started, o.Timeouts, o.Tally, o.Report = c.started, c.timeouts, c.tally, c.report
 	dataOnScreen := isStream && !p.push && c.isTerminal(c.stdout)
 	if !o.DryRun {
-		w := progressReporter{console: c.console, events: c.events, wanted: c.progress, quiet: c.quiet, redraws: c.isTerminal(c.stderr) && !dataOnScreen}
+		w := progressReporter{console: c.console, events: c.events, wanted: c.progress, quiet: c.quiet, redraws: c.isTerminal(c.stderr) && !dataOnScreen && !c.noProgress}
 		defer w.follow(o.Tally)()
 	}
 	c.need = xfer.Load{Sessions: 1, Slots: cmp.Or(o.Slots, xfer.DefaultSlots)}

@@ -70,6 +70,11 @@ func onOffAlso(name, usage string, to *bool, others []*bool, aliases ...string) 
 	return &switchFlag{valueFlag{&cli.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: &switchValue{to: []*bool{to}, implied: others}}}, true}
 }
 
+// onOffUnless is onOff for what may also be on if nobody says so: off is set by --no-NAME.
+func onOffUnless(name, usage string, to, off *bool, aliases ...string) cli.Flag {
+	return &switchFlag{valueFlag{&cli.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: &switchValue{to: []*bool{to}, unless: off}}}, true}
+}
+
 // onOffBoth is onOff for an option that sets several values at once.
 func onOffBoth(name, usage string, to []*bool, aliases ...string) cli.Flag {
 	return &switchFlag{valueFlag{&cli.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: &switchValue{to: to}}}, true}
@@ -87,6 +92,7 @@ func (f *switchFlag) Negatable() bool { return f.negatable }
 type switchValue struct {
 	to      []*bool
 	implied []*bool // turned off with the option, but not on
+	unless  *bool   // or nil: that the option was turned off
 }
 
 // Set implements flag.Value.
@@ -100,6 +106,9 @@ func (t *switchValue) Set(s string) error {
 	}
 	for _, b := range t.implied {
 		*b = *b && on
+	}
+	if t.unless != nil {
+		*t.unless = !on
 	}
 	return nil
 }

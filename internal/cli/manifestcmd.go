@@ -29,8 +29,10 @@ type manifestRun struct {
 	quiet     bool
 	json      bool
 	progress  bool // by --progress
-	console   *console
-	events    *events
+	// noProgress: not on a terminal either, by --no-progress.
+	noProgress bool
+	console    *console
+	events     *events
 }
 
 func (p *program) manifestCommand() *cli.Command {
@@ -39,7 +41,7 @@ func (p *program) manifestCommand() *cli.Command {
 	quiet := &cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "tell errors and differences only", Destination: &m.quiet}
 	asJSON := &cli.BoolFlag{Name: "json", Usage: "print events on standard output, as JSON, one a line", Destination: &m.json}
 	follow := &cli.BoolFlag{Name: "follow", Aliases: []string{"L"}, Usage: "read what symbolic links lead to instead of the links", Destination: &m.audit.Follow}
-	progress := onOff("progress", "tell every 10 seconds how far it is, even if standard error is not a terminal", &m.progress)
+	progress := onOffUnless("progress", "tell every 10 seconds how far it is, even if standard error is not a terminal", &m.progress, &m.noProgress)
 	chooses := m.selection.flagsWith("`FILE` read only what FILE names, one name a line, relative to PATH, which must be one directory, and the directories on the way. " +
 		"What is in a named directory is read only with -r. - is standard input")
 	recursive := onOff("recursive", "with --files-from: also read what is in the directories that FILE names. Without --files-from the whole tree is read", &m.audit.Recursive, "r")
@@ -119,7 +121,7 @@ func (m *manifestRun) action(operands int, do func(ctx context.Context, operands
 func (m *manifestRun) follow(dataOnScreen bool) (end func()) {
 	m.tally = &xfer.Tally{}
 	m.audit.Tally = m.tally
-	w := progressReporter{console: m.console, events: m.events, wanted: m.progress, quiet: m.quiet, redraws: m.isTerminal(m.stderr) && !dataOnScreen}
+	w := progressReporter{console: m.console, events: m.events, wanted: m.progress, quiet: m.quiet, redraws: m.isTerminal(m.stderr) && !dataOnScreen && !m.noProgress}
 	return w.follow(m.tally)
 }
 

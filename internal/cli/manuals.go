@@ -40,6 +40,7 @@ func details() map[string]string {
 		"--max-memory":       "Where SRC and DST are both on this machine, SIZE is for both ends. The end that sends has one slot more. With SRC - the buffers of standard input count, too. -v tells how many slots there are. A SIZE that has no room for the smallest ring is an error (exit code 2).",
 		"--timeout":          "The exit code is 1 then. Progress means that data was read from a stream, verified or written, or that an entry was found, examined for --delete, or finished. A slow sync of a disk is not progress.",
 		"--retries":          "gdrcp waits about 1, 2, 4 seconds and so on, a minute at most, and goes on where the copy was. docs/guide/files-and-deletion.md says what counts as a lost connection.",
+		"--progress":         "--no-progress also hides the line that is drawn on a terminal.",
 		"--log-file":         "A line is for what is copied where, for the connection, for each entry that ended or was deleted, and for how the copy ended, with time and process as rsync has them: 2026/11/21 20:45:00 [4711] copied /data/model to rdma://node2:7473/in/model, 1048576 bytes. Names in the log have no percent-encoding. FILE is opened before anything is connected. If FILE cannot be written, an error at the end says so (exit code 1, unless 3 or 4 applies).",
 		"--quiet":            "Entries that were not copied are told, too, except skipped ones: special files, and symbolic links without -l and -L. -q cannot be combined with -v or -P.",
 		"--verbose":          "A line also tells where each end had its slots.",
@@ -59,6 +60,8 @@ func details() map[string]string {
 
 		"manifest create --piece-size": "Copies use pieces of 1 MiB: give no other size if the roots are to agree.",
 		"manifest create --json":       "--json needs -o FILE.",
+		"manifest create --progress":   "--no-progress also hides the line that is drawn on a terminal.",
+		"manifest verify --progress":   "--no-progress also hides the line that is drawn on a terminal.",
 		"bench --rounds":               "At least 10 are made.",
 		"bench --json":                 "docs/json-events.md has all events.",
 	}

@@ -104,6 +104,27 @@ func TestProgressOnTerminals(t *testing.T) {
 	}
 }
 
+// --no-progress draws nothing on a terminal either, unless --progress follows.
+func TestNoProgressOnATerminal(t *testing.T) {
+	dir := t.TempDir()
+	makeFiles(t, dir, map[string]string{"a": strings.Repeat("a", 2<<20)})
+	for options, drawn := range map[string]bool{
+		"--no-progress": false, "--progress --no-P": false, "--info progress0": false, "--no-progress --progress": true, "--no-progress --info=progress2": true,
+	} {
+		tty, screen := openTerminal(t)
+		p, _, _ := newProgram()
+		p.stderr = tty
+		args := append([]string{"gdrcp", "--compress=off", "--bwlimit=2M", "--chunk-size=1M"}, strings.Fields(options)...)
+		if code := p.run(t.Context(), append(args, dir+"/a", dir+"/b")); code != exitOK {
+			t.Errorf("%s: exit code %d", options, code)
+		}
+		waitFor(t, screen, regexp.MustCompile(`copied 1 file.*\r\n$`))
+		if got := len(frames(t, screen.String(), 100)) > 0; got != drawn {
+			t.Errorf("%s: drawn is %v: %q", options, got, screen)
+		}
+	}
+}
+
 // An ssh that asks for a password has the terminal for itself, also where a copy begins
 // again: its first far end is killed when a file has been copied.
 func TestNoProgressWhileSSHAsks(t *testing.T) {

@@ -62,14 +62,14 @@ func (c *compressAutoValue) IsBoolFlag() bool { return true }
 
 // infoFlags reads the flags of rsync's --info. gdrcp knows those that are also options
 // of their own. A number after a flag is its level; 0 turns the flag off.
-func infoFlags(progress, stats *bool) *checkedValue {
+func infoFlags(progress, noProgress, stats *bool) *checkedValue {
 	return &checkedValue{set: func(s string) error {
 		for word := range strings.SplitSeq(strings.ToLower(s), ",") {
 			name := strings.TrimRight(word, "0123456789")
 			on := strings.Trim(word[len(name):], "0") != "" || name == word
 			switch name {
 			case "progress":
-				*progress = on
+				*progress, *noProgress = on, !on
 			case "stats":
 				*stats = on
 			default:

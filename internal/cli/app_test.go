@@ -74,6 +74,8 @@ func TestUsageErrors(t *testing.T) {
 		{"a b --chunk-size 1MB", `--chunk-size "1MB": not a size (write it like 65536, 64K or 1MiB)`},
 		{"a b --chunk-size 65M", `--chunk-size "65M": not from 64KiB to 64MiB in steps of 64KiB`},
 		{"a b --hash md5", `--hash "md5": not one of xxh3, blake3, crc32c, sha256`},
+		{"a b --write-manifest -", `--write-manifest "-": it is a file, and no stream; a file of that name is ./-`},
+		{"a b --log-file=-", `--log-file "-": it is a file, and no stream; a file of that name is ./-`},
 		{"a b --compress gzip", `--compress "gzip": not one of off, zstd, s2, auto`},
 		{"a b --transport udp", `--transport "udp": not one of auto, verbs, tcp`},
 		{"a b --require tcp", `--require "tcp": not one of verbs, gpudirect`},

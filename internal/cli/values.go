@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -26,6 +27,18 @@ func (c *checkedValue) Set(s string) error {
 
 // String implements flag.Value.
 func (c *checkedValue) String() string { return c.text }
+
+// fileOnly is the name of a file that is written, and never a stream: standard output is
+// for events and for DST -.
+func fileOnly(to *string) *checkedValue {
+	return &checkedValue{set: func(s string) error {
+		if s == streamName {
+			return errors.New("it is a file, and no stream; a file of that name is ./-")
+		}
+		*to = s
+		return nil
+	}}
+}
 
 // number is a whole number within bounds.
 func number(to *int, least, most int) *checkedValue {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"strings"
 
 	"gdrcp/chunker"
 	"gdrcp/internal/filter"
@@ -116,6 +117,9 @@ func (k *sink) keeps(e *sinkEntry) (why string, same *chunker.Standing) {
 		return "", nil
 	}
 	if why := k.session.terms.Sizes.Keeps(&e.Entry); why != "" {
+		if now, err := k.store.Look(e.Path); err == nil && !now.Exists {
+			why = notThere + " and " + why
+		}
 		return why, nil
 	}
 	if k.makesWhole() {
@@ -128,7 +132,7 @@ func (k *sink) keeps(e *sinkEntry) (why string, same *chunker.Standing) {
 	switch {
 	case err != nil:
 	case !now.Exists && k.session.terms.Has(wire.FlagExisting):
-		return "not there", nil
+		return notThere, nil
 	case !now.Exists:
 	case k.session.terms.Has(wire.FlagIgnoreExisting) && (e.Type != manifest.Dir || now.Type != manifest.Dir):
 		return "exists", nil
@@ -146,6 +150,14 @@ func (k *sink) keeps(e *sinkEntry) (why string, same *chunker.Standing) {
 		}
 	}
 	return "", nil
+}
+
+// notThere begins why an entry is not copied in whose place nothing is kept.
+const notThere = "not there"
+
+// isLeftOut reports whether an entry that counts as kept is not at the destination.
+func isLeftOut(x *wire.Exception) bool {
+	return x.Outcome == Kept && strings.HasPrefix(x.Text, notThere)
 }
 
 // keepsLater keeps a file at the destination that is newer by the time that the entry's

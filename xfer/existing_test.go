@@ -83,7 +83,7 @@ func contentsInto(t *testing.T, w way, src string, o xfer.Options, fill func(dst
 				t.Fatal(err)
 			}
 			end := s.lastEnd(t, 1)
-			if end.Err != nil || end.Summary == nil || !sum.Verified || !end.Summary.Verified || end.Summary.Content != sum.Content || end.Summary.Kept != sum.Kept ||
+			if end.Err != nil || end.Summary == nil || !sum.Verified || !end.Summary.Verified || end.Summary.Content != sum.Content || end.Summary.Kept != sum.Kept || end.Summary.LeftOut != sum.LeftOut ||
 				end.Summary.Files != sum.Files || end.Summary.DryRun != sum.DryRun || end.Summary.NotDeleted != sum.NotDeleted || end.Summary.Bytes != sum.Bytes {
 				t.Errorf("ends: %+v and %+v", sum, end)
 			}
@@ -161,8 +161,11 @@ func testKept(t *testing.T, w way) {
 			c.set(&o)
 			contentsInto(t, w, src, o, fill, func(t *testing.T, dst string, sum *xfer.Summary, l *told) {
 				kept := strings.Fields(c.kept)
-				if got := l.paths(ended(xfer.Kept)); !slices.Equal(got, kept) || sum.Kept != int64(len(kept)) {
+				if got := l.paths(ended(xfer.Kept)); !slices.Equal(got, kept) || sum.Kept+sum.LeftOut != int64(len(kept)) {
 					t.Errorf("kept %q, want %q", got, kept)
+				}
+				if want := int64(len(l.paths(func(e *xfer.Event) bool { return e.LeftOut }))); sum.LeftOut != want || (want > 0) != o.Existing {
+					t.Errorf("%d are left out, and %d told", sum.LeftOut, want)
 				}
 				if got := l.paths(ended(xfer.Failed)); !slices.Equal(got, strings.Fields(c.failed)) {
 					t.Errorf("failed %q, want %q", got, c.failed)
@@ -292,7 +295,7 @@ func testDryRun(t *testing.T, w way) {
 			o.DryRun = true
 			contentsInto(t, w, src, o, fill, func(t *testing.T, dst string, dry *xfer.Summary, l *told) {
 				if !dry.DryRun || dry.WireBytes != 0 || dry.Files != sum.Files || dry.Bytes != sum.Bytes || dry.Dirs != sum.Dirs || dry.Links != sum.Links ||
-					dry.Kept != sum.Kept || dry.Failed != sum.Failed || dry.Deleted != sum.Deleted {
+					dry.Kept != sum.Kept || dry.LeftOut != sum.LeftOut || dry.Failed != sum.Failed || dry.Deleted != sum.Deleted {
 					t.Errorf("dry %+v\nreal %+v", dry, sum)
 				}
 				for _, match := range []func(*xfer.Event) bool{ended(xfer.Copied), ended(xfer.Kept), ended(xfer.Failed), wasDeleted} {

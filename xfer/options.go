@@ -273,7 +273,8 @@ type Event struct {
 	Unchanged bool
 	// Trusted says beside Unchanged that the basis manifest vouches for it: nobody read it.
 	Trusted bool
-	End     End // of EventFile: the end that Text is about
+	LeftOut bool // beside Kept: nothing is there
+	End     End  // of EventFile: the end that Text is about
 	Link    *Link
 	Memory  *Memory
 	Place   *Place
@@ -354,8 +355,8 @@ type Summary struct {
 	// the size that they had at first.
 	Grown int64
 	// Kept counts the entries in whose place the destination kept what it had, as the
-	// options want.
-	Kept int64
+	// options want, LeftOut those that they do not let be made.
+	Kept, LeftOut int64
 	// Deleted counts the entries that were deleted, or in a dry run would be.
 	// NotDeleted says that the sink deleted nothing, because the source could not be
 	// listed or read whole, or does not match the given manifest.
@@ -404,7 +405,7 @@ func (a *copyResults) summary(t *Tally, p *wire.Terms, link Link, since time.Tim
 		Seconds: time.Since(since).Seconds(), FirstByte: counted.FirstByte,
 		Skipped: of(Skipped), Failed: of(Failed), Changed: of(Changed), Corrupt: of(Corrupt),
 		Missing: a.refused.missing, Verified: a.verified, Retries: a.tries.retries(),
-		Grown: a.booked.grown, Kept: of(Kept), Deleted: a.deletes.deleted, NotDeleted: a.deletes.notDeleted, DryRun: a.dry, Withheld: a.withheld,
+		Grown: a.booked.grown, Kept: of(Kept) - a.booked.leftOut, LeftOut: a.booked.leftOut, Deleted: a.deletes.deleted, NotDeleted: a.deletes.notDeleted, DryRun: a.dry, Withheld: a.withheld,
 		Read: a.read, Written: a.written, NUMANode: -1,
 	}
 	if a.dry {

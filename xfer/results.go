@@ -80,6 +80,7 @@ type bookings struct {
 	trusted, trustedBytes int64
 	// skippedBytes are of files that the destination kept, and nobody compared.
 	skippedBytes int64
+	leftOut      int64 // of those that count as kept: they are not at the destination
 	dryBytes     int64 // of the files that would be copied
 }
 
@@ -251,12 +252,16 @@ func (a *copyResults) book(b *entryState, x *wire.Exception) error {
 	}
 	if x != nil {
 		a.booked.counts[x.Outcome]++
-		if x.Outcome == Kept && b.Type == manifest.File {
+		leftOut := isLeftOut(x)
+		switch {
+		case leftOut:
+			a.booked.leftOut++
+		case x.Outcome == Kept && b.Type == manifest.File:
 			a.booked.skippedBytes += b.Size
 		}
 		// The content differs from the manifest's. Either end may find that out.
 		a.deletes.unlisted = a.deletes.unlisted || x.Outcome == Corrupt
-		a.report(Event{Kind: EventFile, Path: b.Path, Outcome: x.Outcome, Text: x.Text, End: endOf(x), DryRun: a.dry})
+		a.report(Event{Kind: EventFile, Path: b.Path, Outcome: x.Outcome, Text: x.Text, End: endOf(x), LeftOut: leftOut, DryRun: a.dry})
 		if b.begun {
 			return a.out.VoidFile()
 		}

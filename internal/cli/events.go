@@ -206,6 +206,7 @@ type summaryEvent struct {
 	Corrupt        int64   `json:"corrupt"`
 	Missing        int64   `json:"missing"`
 	Kept           int64   `json:"kept"`
+	LeftOut        int64   `json:"left_out"`
 	Unchanged      int64   `json:"unchanged"`
 	Trusted        int64   `json:"trusted,omitempty"`
 	TrustedBytes   int64   `json:"trusted_bytes,omitempty"`
@@ -246,7 +247,7 @@ func eventOf(s *xfer.Summary) summaryEvent {
 		Event: "summary", Files: s.Files, Dirs: s.Dirs, Links: s.Links, Bytes: s.Bytes, Seconds: s.Seconds, BytesPerSecond: rateOf(s.Bytes-s.ResumedBytes, s.Seconds),
 		WireBytes: s.WireBytes, Repairs: s.Repairs, Hash: s.Hash.String(), PieceBytes: s.PieceBytes, Root: hex.EncodeToString(s.Content[:]),
 		MetaRoot: hex.EncodeToString(s.Meta[:]), Verified: s.Verified, FirstByteMs: float64(s.FirstByte.Microseconds()) / 1e3, Skipped: s.Skipped,
-		Failed: s.Failed, Changed: s.Changed, Corrupt: s.Corrupt, Missing: s.Missing, Kept: s.Kept, Unchanged: s.Unchanged,
+		Failed: s.Failed, Changed: s.Changed, Corrupt: s.Corrupt, Missing: s.Missing, Kept: s.Kept, LeftOut: s.LeftOut, Unchanged: s.Unchanged,
 		Trusted: s.Trusted, TrustedBytes: s.TrustedBytes, SentBytes: s.SentBytes, ComparedBytes: s.ComparedBytes, SameBytes: s.SameBytes, SkippedBytes: s.SkippedBytes, ResumedBytes: s.ResumedBytes, Grown: s.Grown, Retries: s.Retries, Deleted: s.Deleted,
 		NotDeleted: s.NotDeleted, Withheld: s.Withheld, DryRun: s.DryRun, Rails: s.Rails, NUMANode: node, Local: s.Local, Remote: s.Remote, Read: s.Read, Written: s.Written, LocalCost: local, RemoteCost: remote, linkFields: fieldsOf(&s.Link),
 	}
@@ -267,6 +268,9 @@ func outcomeOf(e *xfer.Event) string {
 	}
 	if e.Unchanged {
 		return "unchanged"
+	}
+	if e.LeftOut {
+		return "left_out"
 	}
 	return outcomeText(e.Outcome)
 }

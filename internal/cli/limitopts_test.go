@@ -133,8 +133,40 @@ func TestSizesOfFiles(t *testing.T) {
 		}
 	}
 	r := gdrcp(t, "-av", "--max-size", "1000", "--min-size", "1", s.url("t/."), dir+"/told").want(t, exitOK)
-	if !strings.Contains(r.err, "\n1001: kept, larger than --max-size\n") || !strings.Contains(r.err, "\n0: kept, smaller than --min-size\n") {
+	if !strings.Contains(r.err, "\n1001: left out, not there and larger than --max-size\n") || !strings.Contains(r.err, "\n0: left out, not there and smaller than --min-size\n") {
 		t.Errorf("with -v it wrote\n%s", r.err)
+	}
+}
+
+// What the options leave out is told as kept only where something is there.
+func TestLeftOutIsNotKept(t *testing.T) {
+	s := startServer(t)
+	dir := t.TempDir()
+	makeFiles(t, dir, map[string]string{"t/a": "A", "t/big": "larger", "t/large": "larger than", "t/d/none": "N", "to/a": "old", "to/big": "old"})
+	makeFiles(t, s.root, map[string]string{"to/a": "old", "to/big": "old"})
+	for _, to := range []string{dir + "/to", s.url("to")} {
+		for _, c := range []struct {
+			option                        string
+			files, kept, leftOut, skipped float64
+			last                          string
+		}{
+			{"--max-size=3", 2, 1, 1, 6, "; 1 kept, not compared; 1 left out"},
+			{"--existing", 2, 0, 3, 0, "; 3 left out"},
+		} {
+			args := []string{"-rn", c.option, dir + "/t/.", to}
+			e := gdrcp(t, append(args, "--json")...).want(t, exitOK).event(t, "summary")
+			if e["files"] != c.files || e["kept"] != c.kept || e["left_out"] != c.leftOut || e["skipped_bytes"] != c.skipped {
+				t.Errorf("%s: %v", c.option, e)
+			}
+			r := gdrcp(t, append(args, "--json", "-v")...).want(t, exitOK)
+			if n := strings.Count(r.out, `"outcome":"left_out"`); float64(n) != c.leftOut {
+				t.Errorf("%s: %d events in %s", c.option, n, r.out)
+			}
+			r = gdrcp(t, append(args, "--stats")...).want(t, exitOK)
+			if !strings.Contains(r.err, c.last+"\n") || !strings.Contains(r.err, "left out: ") {
+				t.Errorf("%s: it wrote %s", c.option, r.err)
+			}
+		}
 	}
 }
 

@@ -101,7 +101,7 @@ func (l *logFile) event(e *xfer.Event) {
 	case e.Kind == xfer.EventDeleted:
 		l.line("deleted %s", l.paths.to(e.Path))
 	case e.Kind == xfer.EventFile && e.Outcome == xfer.Kept:
-		l.line("kept %s: %s", l.paths.to(e.Path), e.Text)
+		l.line("%s %s: %s", keptWord(e), l.paths.to(e.Path), e.Text)
 	case e.Kind == xfer.EventFile && e.Outcome == xfer.Copied:
 		if e.Trusted {
 			l.line("trusted %s, %d bytes", l.paths.to(e.Path), e.Bytes)

@@ -94,9 +94,16 @@ func deletedPath(e *xfer.Event) string {
 	return e.Path
 }
 
-// keptText says what the destination kept, and why.
+// keptText says what the destination kept, or was not to have, and why.
 func keptText(e *xfer.Event) string {
-	return fmt.Sprintf("%s: kept, %s", args.Quote(e.Path), printable.Text(e.Text))
+	return fmt.Sprintf("%s: %s, %s", args.Quote(e.Path), keptWord(e), printable.Text(e.Text))
+}
+
+func keptWord(e *xfer.Event) string {
+	if e.LeftOut {
+		return "left out"
+	}
+	return "kept"
 }
 
 // tellUndone says what the copy left undone at the end, though it came to its end.

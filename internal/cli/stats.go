@@ -33,12 +33,12 @@ func statsLines(s *xfer.Summary) []string {
 	for _, n := range []struct {
 		name string
 		n    int64
-	}{{"kept", s.Kept}, {"skipped", s.Skipped}, {"changed", s.Changed}, {"failed", s.Failed}, {"corrupt", s.Corrupt}, {"missing", s.Missing}} {
+	}{{"kept", s.Kept}, {"left out", s.LeftOut}, {"skipped", s.Skipped}, {"changed", s.Changed}, {"failed", s.Failed}, {"corrupt", s.Corrupt}, {"missing", s.Missing}} {
 		if n.n > 0 {
 			left = append(left, n.name+": "+grouped(n.n))
 		}
 	}
-	notCopied := "Number of entries not transferred: " + grouped(s.Kept+s.Skipped+s.Changed+s.Failed+s.Corrupt+s.Missing)
+	notCopied := "Number of entries not transferred: " + grouped(s.Kept+s.LeftOut+s.Skipped+s.Changed+s.Failed+s.Corrupt+s.Missing)
 	if len(left) > 0 {
 		notCopied += " (" + strings.Join(left, ", ") + ")"
 	}

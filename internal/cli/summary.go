@@ -183,7 +183,7 @@ func leftText(s *xfer.Summary) (text string) {
 	for _, left := range []struct {
 		n    int64
 		text string
-	}{{unchanged, "unchanged"}, {s.Kept, "kept, not compared"}, {s.Failed, "failed"}, {s.Changed, "changed while read"}, {s.Corrupt, "corrupt"}, {s.Missing, "missing"},
+	}{{unchanged, "unchanged"}, {s.Kept, "kept, not compared"}, {s.LeftOut, "left out"}, {s.Failed, "failed"}, {s.Changed, "changed while read"}, {s.Corrupt, "corrupt"}, {s.Missing, "missing"},
 		{s.Skipped, "skipped"}, {s.Grown, "grew while copied"}, {s.Deleted, deleted}} {
 		if left.n > 0 {
 			text += fmt.Sprintf("; %d %s", left.n, left.text)

@@ -80,7 +80,7 @@ func (s *step) agrees(p *process, code int) {
 // failures counts the entries that were told as failed.
 func (s *step) failures(all []event) (n int) {
 	for _, e := range all {
-		if e["event"] == "file" && e["outcome"] != "copied" && e["outcome"] != "kept" || e["event"] == "not_deleted" {
+		if e["event"] == "file" && e["outcome"] != "copied" && e["outcome"] != "kept" && e["outcome"] != "left_out" || e["event"] == "not_deleted" {
 			n++
 		}
 	}

@@ -76,7 +76,7 @@ func (p *process) wait(limit time.Duration) int {
 func (p *process) String() string {
 	var out strings.Builder
 	for line := range strings.Lines(p.stdout.String()) {
-		if !strings.Contains(line, `"outcome":"copied"`) && !strings.Contains(line, `"outcome":"kept"`) {
+		if !strings.Contains(line, `"outcome":"copied"`) && !strings.Contains(line, `"outcome":"kept"`) && !strings.Contains(line, `"outcome":"left_out"`) {
 			out.WriteString(line)
 		}
 	}

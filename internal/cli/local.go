@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,12 +44,12 @@ func (c *copyRun) onThisMachine(ctx context.Context, p *plan, o xfer.Options) (*
 	o.Transport, o.Timeouts.Silence = "tcp", neverSilent
 	pairs := &tcp.Pairs{}
 	carrier := tcp.NewOver(pairs)
-	theirs := make(chan error, 1)
+	theirs := make(chan xfer.SessionEnd, 1)
 	server := xfer.NewServer(xfer.ServerConfig{
 		Keys: xfer.OneKey(key, xfer.Admission{}), MaxSessions: 1, MaxMemory: o.ServedBytes(), Timeouts: o.Timeouts, GPUs: c.gpus,
 		Log: func(end xfer.SessionEnd) {
 			select {
-			case theirs <- end.Err:
+			case theirs <- end:
 			default: // the session's own error counts
 			}
 		},
@@ -75,8 +76,11 @@ func (c *copyRun) onThisMachine(ctx context.Context, p *plan, o xfer.Options) (*
 	stop()
 	lost := <-left
 	select {
-	case said := <-theirs:
-		err = causeOf(err, said)
+	case end := <-theirs:
+		err = causeOf(err, end.Err)
+		if s != nil && end.Summary != nil {
+			s.Read, s.Written = cmp.Or(s.Read, end.Summary.Read), cmp.Or(s.Written, end.Summary.Written)
+		}
 	default:
 	}
 	return s, errors.Join(err, lost)

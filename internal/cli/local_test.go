@@ -184,6 +184,18 @@ func TestPartialDirInALocalSource(t *testing.T) {
 	gdrcp(t, "--partial-dir", dir+"/s/there", dir+"/s/a", dir+"/to/").want(t, exitOK)
 }
 
+// One process did both, so it knows how files were written, too.
+func TestCopyOnThisMachineTellsBothEnds(t *testing.T) {
+	dir := t.TempDir()
+	makeFiles(t, dir, map[string]string{"a": strings.Repeat("x", 5000)})
+	e := gdrcp(t, "--json", dir+"/a", dir+"/b").want(t, exitOK).event(t, "summary")
+	for _, end := range []string{"read_io", "write_io"} {
+		if n := e[end].(map[string]any)["buffered_bytes"]; n != 5000.0 {
+			t.Errorf("%s has %v bytes that went through the page cache", end, n)
+		}
+	}
+}
+
 // Two ends in one process are never too silent for each other: when the process is
 // stopped and goes on, neither has died.
 func TestCopyOnThisMachineAfterAPause(t *testing.T) {

@@ -107,7 +107,7 @@ func (o *Options) checkStream() error {
 		{o.Perms || o.Times || o.Owner || o.Group || o.HardLinks || o.Xattrs, "a stream has no owner, mode, times, attributes or further names to keep"},
 		{o.Links, "-l does not apply to a stream"},
 		{len(o.Rules) > 0 || o.Names != nil || o.OneFileSystem, "filter rules, --files-from and --one-file-system do not apply to a stream"},
-		{o.sinkFlags() != 0 || o.DeleteExcluded, "a stream can only be written: not with --dry-run, --update, --checksum, --append-verify, --inplace, --size-only, --ignore-existing, --existing, --max-size, --min-size or --delete"},
+		{o.sinkFlags() != 0 || o.DeleteExcluded, "a stream is read or written once, from its beginning to its end: not with --dry-run, --update, --checksum, --append-verify, --inplace, --size-only, --ignore-existing, --existing, --max-size, --min-size or --delete"},
 		{o.Whole, "--atomic-dir copies a directory, and a stream is one file"},
 		{o.Manifest != "", "--manifest does not work with a stream, which is written before all of it is checked"},
 		{o.BasisManifest != "", "--basis-manifest compares files, and a stream is only written"},

@@ -1,8 +1,10 @@
 package chunker
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -186,4 +188,48 @@ func FuzzJournal(f *testing.F) {
 			t.Fatalf("%d pieces of %d count", r.claimed, manifest.PieceCount(head.size, head.partial.PieceBytes))
 		}
 	})
+}
+
+// TestJournalHoldsBackWhileItIsSynced: pieces that arrive then do not wait for the disk, and
+// are in the journal in their order afterwards.
+func TestJournalHoldsBackWhileItIsSynced(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "journal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Write(make([]byte, journalHeader)); err != nil {
+		t.Fatal(err)
+	}
+	s := sinkInto(t, t.TempDir(), SinkOptions{})
+	j := s.openJournal(int(f.Fd()), 7, 0, 0)
+	size := func() int64 {
+		st, err := f.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.Size()
+	}
+	j.add(0, PieceRun{Pieces: 1})
+	before := size()
+	j.syncing = true // as while mark waits for fdatasync(2)
+	j.add(2, PieceRun{Pieces: 1})
+	j.add(1, PieceRun{Pieces: 1})
+	if now := size(); now != before {
+		t.Errorf("%d bytes were written meanwhile", now-before)
+	}
+	j.mark(3, 3<<20)
+	j.add(3, PieceRun{Pieces: 1})
+	r := &journalReader{from: bufio.NewReader(fdReader{int(f.Fd())}.from(journalHeader)), seed: 7, at: journalHeader}
+	var got []string
+	for {
+		rec, err := r.next()
+		if err != nil {
+			break
+		}
+		got = append(got, fmt.Sprint(rec.kind, rec.first, len(rec.runs)))
+	}
+	if want := []string{"1 0 1", "1 1 2", "2 3 0", "1 3 1"}; !slices.Equal(got, want) {
+		t.Errorf("records %q, want %q", got, want)
+	}
 }

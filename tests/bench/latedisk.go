@@ -12,7 +12,7 @@ import (
 const (
 	// lateMs is how late a disk answers each request. It is so late that an emulated
 	// processor has nothing else to do.
-	lateMs = 40
+	lateMs = 100
 	// lateGoal is how many times as much gdrcp moves as one request at a time does. It has
 	// eight under way on two processors.
 	lateGoal    = 0.85 * 8
@@ -49,6 +49,7 @@ func makeLateDisk(ctx context.Context, folder string) (d *lateDisk, err error) {
 		{"mkfs.xfs", "-q", d.loop}, {"dmsetup", "--noudevsync", "create", lateName, "--table", table},
 		{"dmsetup", "mknodes"}, // there is no udev in the guest
 		{"mount", "/dev/mapper/" + lateName, d.dir},
+		{"blockdev", "--setra", "131072", "/dev/mapper/" + lateName}, // for the check of what was copied
 	} {
 		if _, err := output(ctx, argv...); err != nil {
 			return nil, errors.Join(err, d.remove())

@@ -76,7 +76,7 @@ func (p *Provider) openDevice(name string) (openDevice, error) {
 // describe returns a listed device. Its Problem says why the device is not open, or why
 // no rail can be opened on it. The caller closes the openDevice.
 func (p *Provider) describe(name string) (rdma.Device, openDevice) {
-	d := readDevice(p.sysfs, name)
+	d := readDevice(p.sysfs, name, &p.tables)
 	dev, err := p.openDevice(name)
 	if err != nil {
 		d.Problem, d.Reason = problemOf(err)

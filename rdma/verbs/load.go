@@ -30,6 +30,7 @@ import (
 type Provider struct {
 	spin       time.Duration
 	sysfs, dev string
+	tables     gidTables
 
 	load    sync.Once
 	api     *C.struct_vb_api

@@ -6,10 +6,13 @@ import (
 	"bytes"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 )
 
 // netdev is a network interface that sysfs names for an RDMA port. The interface may be
@@ -28,8 +31,8 @@ type netdev struct {
 // of the same PCI function with the port's number (InfiniBand; iWARP NICs), or the
 // interface from whose MAC address the device's GUID was made (software iWARP on older
 // kernels).
-func netdevs(sysfs, dir, port string, number int, iwarp bool) []netdev {
-	if list := netdevsOfGIDs(port, iwarp); len(list) > 0 {
+func netdevs(sysfs, dir, port string, number int, iwarp bool, tables *gidTables) []netdev {
+	if list := tables.netdevs(port, iwarp); len(list) > 0 {
 		return list
 	}
 	var list []netdev
@@ -62,13 +65,53 @@ func netdevAt(dir string) netdev {
 	return netdev{name: filepath.Base(dir), mac: mac}
 }
 
+// gidTables keeps the interfaces of ports' GIDs for a moment: they are asked for several
+// times while a connection is made, and a table has up to a thousand files. A nil gidTables
+// keeps none.
+type gidTables struct {
+	mu     sync.Mutex
+	byPort map[string]gidTable // by the port's directory
+}
+
+type gidTable struct {
+	readAt time.Time
+	list   []netdev
+}
+
+// gidTableAge is for how long a table that was read counts. An address that comes or goes
+// is noticed that much later.
+const gidTableAge = 500 * time.Millisecond
+
+func (g *gidTables) netdevs(port string, iwarp bool) []netdev {
+	if g == nil {
+		return netdevsOfGIDs(port, iwarp)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if t, ok := g.byPort[port]; ok && time.Since(t.readAt) < gidTableAge {
+		return t.list
+	}
+	t := gidTable{time.Now(), netdevsOfGIDs(port, iwarp)}
+	if g.byPort == nil {
+		g.byPort = make(map[string]gidTable)
+	}
+	g.byPort[port] = t
+	return t.list
+}
+
 // netdevsOfGIDs lists the interfaces of a port's GIDs. RoCE's GIDs are the IP addresses
 // of the port's interfaces (InfiniBand Architecture Specification, annex A17). The GID
 // of iWARP is a MAC address, which may no longer be the interface's.
 func netdevsOfGIDs(port string, iwarp bool) (list []netdev) {
-	entries, _ := filepath.Glob(filepath.Join(port, "gid_attrs/ndevs/*"))
+	dir, err := os.Open(filepath.Join(port, "gid_attrs/ndevs"))
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	entries, _ := dir.Readdirnames(-1)
+	slices.Sort(entries)
 	for _, entry := range entries {
-		name := readLine(entry, "") // fails for an unused entry
+		name := readLineAt(int(dir.Fd()), entry) // fails for an unused entry
 		if name == "" {
 			continue
 		}
@@ -77,7 +120,7 @@ func netdevsOfGIDs(port string, iwarp bool) (list []netdev) {
 			i = len(list)
 			list = append(list, netdev{name: name})
 		}
-		gid, err := netip.ParseAddr(readLine(port, "gids/"+filepath.Base(entry)))
+		gid, err := netip.ParseAddr(readLine(port, "gids/"+entry))
 		if err == nil && !iwarp {
 			list[i].ips = append(list[i].ips, gid.Unmap())
 		}

@@ -21,8 +21,8 @@ const (
 	nodeRNIC = "4"
 )
 
-// readDevice describes a device from sysfs.
-func readDevice(sysfs, name string) rdma.Device {
+// readDevice describes a device from sysfs, with tables of GIDs that may be a moment old.
+func readDevice(sysfs, name string, tables *gidTables) rdma.Device {
 	dir := filepath.Join(sysfs, "class/infiniband", name)
 	d := rdma.Device{
 		Name:       name,
@@ -35,7 +35,7 @@ func readDevice(sysfs, name string) rdma.Device {
 	}
 	node, _, _ := strings.Cut(readLine(dir, "node_type"), ":")
 	for _, n := range portNumbers(dir) {
-		d.Ports = append(d.Ports, readPort(sysfs, dir, n, node == nodeRNIC))
+		d.Ports = append(d.Ports, readPort(sysfs, dir, n, node == nodeRNIC, tables))
 	}
 	switch {
 	case node == nodeRNIC:
@@ -79,7 +79,7 @@ func portNumbers(dir string) []int {
 	return list
 }
 
-func readPort(sysfs, dir string, number int, iwarp bool) rdma.Port {
+func readPort(sysfs, dir string, number int, iwarp bool, tables *gidTables) rdma.Port {
 	port := filepath.Join(dir, "ports", strconv.Itoa(number))
 	p := rdma.Port{
 		Number:    number,
@@ -89,7 +89,7 @@ func readPort(sysfs, dir string, number int, iwarp bool) rdma.Port {
 	if _, state, ok := strings.Cut(readLine(port, "state"), ": "); ok {
 		p.State = state
 	}
-	devs := netdevs(sysfs, dir, port, number, iwarp)
+	devs := netdevs(sysfs, dir, port, number, iwarp, tables)
 	if len(devs) > 0 {
 		p.NetDev = devs[0].name
 	}
@@ -125,11 +125,17 @@ func parseRate(s string) float64 {
 	return rate
 }
 
-// readLine reads an attribute, or returns nothing if that fails. An attribute is short
-// and comes in one read (Linux, Documentation/filesystems/sysfs.rst), so this takes
-// only three system calls: a device can have a thousand GIDs.
+// readLine reads an attribute, or returns nothing if that fails.
 func readLine(dir, name string) string {
-	fd, err := unix.Open(filepath.Join(dir, name), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	return readLineAt(unix.AT_FDCWD, filepath.Join(dir, name))
+}
+
+// readLineAt is readLine for an attribute in an open directory. An attribute is short
+// and comes in one read (Linux, Documentation/filesystems/sysfs.rst), so this takes
+// only three system calls, and no way through a dozen directories: a device can have a
+// thousand GIDs.
+func readLineAt(dirfd int, name string) string {
+	fd, err := unix.Openat(dirfd, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return ""
 	}

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"gdrcp/rdma"
 )
@@ -57,7 +59,7 @@ func TestReadDevice(t *testing.T) {
 		t.Run(c.node+c.layer, func(t *testing.T) {
 			files := port(c.layer)
 			files[ibDir+"node_type"] = c.node
-			d := readDevice(writeTree(t, files), "d0")
+			d := readDevice(writeTree(t, files), "d0", nil)
 			if d.Transport != c.want || d.NUMANode != 1 || d.Firmware != "20.31.1014" || len(d.Ports) != 1 {
 				t.Fatalf("device: %+v", d)
 			}
@@ -102,7 +104,7 @@ func TestNetdevs(t *testing.T) {
 			root := writeTree(t, c.files)
 			dir := filepath.Join(root, ibDir)
 			var got []string
-			for _, d := range netdevs(root, dir, filepath.Join(dir, "ports/1"), 1, false) {
+			for _, d := range netdevs(root, dir, filepath.Join(dir, "ports/1"), 1, false, nil) {
 				got = append(got, d.name)
 			}
 			if !slices.Equal(got, c.want) {
@@ -149,7 +151,7 @@ func TestNetdevOfAnotherNamespace(t *testing.T) {
 		"RoCE, one of two here": {gids("1: CA", other, local, own), loopback},
 	}
 	for name, c := range cases {
-		d := readDevice(writeTree(t, c.files), "d0")
+		d := readDevice(writeTree(t, c.files), "d0", nil)
 		if got := d.Addrs(); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
@@ -169,7 +171,7 @@ func TestNetdevOfAnotherNamespace(t *testing.T) {
 	}{{mac, true}, {another, false}} {
 		files := gids("1: CA")
 		files[ibDir+"device/net/"+card.Name+"/address"] = c.mac.String()
-		if got := readDevice(writeTree(t, files), "d0").Addrs(); (len(got) > 0) != c.here {
+		if got := readDevice(writeTree(t, files), "d0", nil).Addrs(); (len(got) > 0) != c.here {
 			t.Errorf("the function's interface with %s: %v, and that by its name here has %s", c.mac, got, mac)
 		}
 	}
@@ -204,7 +206,7 @@ func TestPCIAddress(t *testing.T) {
 		"soft":     "",
 		"nothing":  "",
 	} {
-		if got := readDevice(root, name).PCIAddress; got != want {
+		if got := readDevice(root, name, nil).PCIAddress; got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
@@ -256,4 +258,31 @@ func TestJudge(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A table of GIDs has up to a thousand files, and is read once for what is asked in a moment.
+func TestGIDTablesAreKeptForAMoment(t *testing.T) {
+	root := writeTree(t, map[string]string{"gid_attrs/ndevs/0": "eth0", "gid_attrs/ndevs/1": "eth1"})
+	synctest.Test(t, func(t *testing.T) {
+		tables := &gidTables{}
+		names := func() (list []string) {
+			for _, d := range tables.netdevs(root, true) {
+				list = append(list, d.name)
+			}
+			return list
+		}
+		if got := names(); !slices.Equal(got, []string{"eth0", "eth1"}) {
+			t.Error(got)
+		}
+		if err := os.Remove(filepath.Join(root, "gid_attrs/ndevs/1")); err != nil {
+			t.Fatal(err)
+		}
+		if got := names(); len(got) != 2 {
+			t.Errorf("read again at once: %q", got)
+		}
+		time.Sleep(gidTableAge)
+		if got := names(); !slices.Equal(got, []string{"eth0"}) {
+			t.Errorf("a moment later: %q", got)
+		}
+	})
 }

@@ -27,8 +27,8 @@ type lateDisk struct {
 	loop string // the device under it
 }
 
-// lateName is the device's name, and lateDiskName that of the comparison.
-const lateName, lateDiskName = "gdrcp-late", "late"
+// lateName is the device's name.
+const lateName = "gdrcp-late"
 
 func makeLateDisk(ctx context.Context, folder string) (d *lateDisk, err error) {
 	d = &lateDisk{dir: filepath.Join(folder, "late")}
@@ -67,6 +67,25 @@ func (d *lateDisk) remove() error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// benchLateDisk prints the table of a disk that answers late.
+func benchLateDisk(ctx context.Context, o options) error {
+	folder, err := os.MkdirTemp(o.folder, "gdrcp-bench.")
+	if err != nil {
+		return fmt.Errorf("make folder: %w", err)
+	}
+	defer os.RemoveAll(folder)
+	source := filepath.Join(folder, "source")
+	if err := writeRandom(source, int64(o.lateFileMiB)<<20); err != nil {
+		return err
+	}
+	rows, err := o.compareLateDisk(ctx, folder, source)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("\nBed: a disk in a guest that answers each request %d ms late (dm-delay). dd has one request under way.\n", lateMs)
+	return o.print(rows)
 }
 
 // compareLateDisk shows that the rate of one large file, which goes past the page cache,

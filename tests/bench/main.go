@@ -49,8 +49,8 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	o := options{log: os.Stderr, sizes: full}
-	if len(args) == 0 || !slices.Contains([]string{"host", "bed", "wires", "guestdisk"}, args[0]) {
-		return fmt.Errorf("usage: bench host|bed|wires|guestdisk -gdrcp FILE [-tree DIR] [-rounds N] [-short]")
+	if len(args) == 0 || !slices.Contains([]string{"host", "bed", "late", "wires", "guestdisk"}, args[0]) {
+		return fmt.Errorf("usage: bench host|bed|late|wires|guestdisk -gdrcp FILE [-tree DIR] [-rounds N] [-short]")
 	}
 	rounds := 3
 	if args[0] == "host" {
@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&o.folder, "folder", "/dev/shm", "a `DIR` on tmpfs to work in")
 	flags.StringVar(&o.disk, "disk", "/var/tmp", "a `DIR` on a disk to work in")
 	flags.IntVar(&o.rounds, "rounds", rounds, "how often each competitor is timed")
-	flags.StringVar(&o.only, "only", "", "only the comparison `NAME`: of the host half file, resume, checksum, disk, rails, memory, tree, first, small or ssh, of the bed rxe0, siw0 or late")
+	flags.StringVar(&o.only, "only", "", "only the comparison `NAME`: of the host half file, resume, checksum, disk, rails, memory, tree, first, small or ssh, of the bed rxe0 or siw0")
 	isShort := flags.Bool("short", false, "move little, in one round, and judge nothing")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
@@ -85,6 +85,8 @@ func run(ctx context.Context, args []string) error {
 	switch args[0] {
 	case "bed":
 		return benchBed(ctx, o)
+	case "late":
+		return benchLateDisk(ctx, o)
 	case "wires":
 		return benchWires(ctx, o, os.Getenv("NODE"), os.Getenv("BED"))
 	case "guestdisk":

@@ -206,8 +206,9 @@ func mayBeOf(euid int, st *unix.Stat_t) bool { return euid == 0 || int(st.Uid) =
 // Clean removes from a directory, and from those below it, the temporary files that no
 // copy is using, and partial files and staging directories of any age, except what another
 // host may be using. removed is called with the path of each below dir, and how many files
-// it was and what they held; a staging directory's path ends in a slash. A directory that cannot be read does not keep Clean from the others. Links are not
-// followed. The end of ctx ends Clean, with its cause.
+// it was and what they held; a staging directory's path ends in a slash. A directory that
+// cannot be read does not keep Clean from the others. Links are not followed. The end of ctx
+// ends Clean, with its cause.
 func Clean(ctx context.Context, dir string, removed func(path string, files, bytes int64)) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

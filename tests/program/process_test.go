@@ -151,8 +151,9 @@ func (p *process) wantCode(code int) *process {
 	return p
 }
 
-// note matches lines that tell how things go, and are no error.
-var note = regexp.MustCompile(`^gdrcp: (using|from|serving|slots|meta root|warning:) `)
+// note matches lines that tell how things go, and are no error. A rail may be lost before the
+// connection is.
+var note = regexp.MustCompile(`^gdrcp: (using|from|serving|slots|meta root|warning:|rail \S+ (lost|joined)[,:]) `)
 
 // wantFailure fails the test unless the program ended with that code and one
 // clear line: one that begins with "gdrcp: " and matches the pattern, at most

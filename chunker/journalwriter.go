@@ -47,6 +47,7 @@ type journal struct {
 	// syncing: the journal is on its way to the disk, and what is written meanwhile is held.
 	syncing bool
 	held    []byte
+	sync    func(fd int) error // fdatasync(2)
 	// broken says that nothing more is written, because that failed or is of no use. What
 	// is in the journal still holds.
 	broken bool
@@ -55,7 +56,7 @@ type journal struct {
 // openJournal makes a journal at fd, of which the caller has written the header. The file
 // has the pieces before next, up to writtenBytes.
 func (s *Sink) openJournal(fd int, seed, next uint64, writtenBytes int64) *journal {
-	return &journal{fd: fd, seed: seed, next: next, marked: next, markedBytes: writtenBytes, ahead: make(map[uint64]PieceRun), inAll: &s.ahead}
+	return &journal{fd: fd, seed: seed, next: next, marked: next, markedBytes: writtenBytes, ahead: make(map[uint64]PieceRun), inAll: &s.ahead, sync: unix.Fdatasync}
 }
 
 // write appends a record. The caller holds mu, where others know the journal.
@@ -199,7 +200,7 @@ func (j *journal) mark(next uint64, writtenBytes int64) {
 	j.syncing = true
 	j.mu.Unlock() // pieces that arrive do not wait for the disk: write(2) would, in XFS and ext4
 	// Where this fails the mark may be lost, and the next copy sends more again.
-	_ = uninterrupted(func() error { return unix.Fdatasync(fd) })
+	_ = uninterrupted(func() error { return j.sync(fd) })
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.syncing = false

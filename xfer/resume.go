@@ -226,13 +226,14 @@ func (k *sink) noteVerified(e *sinkEntry, x *wire.Extent) {
 // file every second one may be left out (chunker.Temp.Mark). Behind the last
 // mark, what has arrived must be read back before it counts, and after a reboot it must
 // be sent again. Ext4 and XFS end no direct write of a file while they sync it, so a disk for
-// which that takes long rests between marks for a multiple of that time, up to a minute: then
-// marks take no more than a twentieth of the copy.
+// which that takes long rests between marks for a multiple of that time, but not for more than
+// so long, or while more than so many bytes come.
 const (
 	markBytes    = 256 << 20
 	markInterval = 2 * time.Second
 	markRest     = 20
-	longestRest  = time.Minute
+	longestRest  = 10 * time.Second
+	restBytes    = 16 << 30
 )
 
 // marksPartials reports whether the copy brings what has arrived to the disk while it
@@ -265,13 +266,26 @@ func (k *sink) markPartials(ctx context.Context) error {
 				k.failEntry(e, Failed, err)
 			}
 		}
-		rest := time.NewTimer(min(markRest*time.Since(from), longestRest))
+		k.restFromMarks(ctx, min(markRest*time.Since(from), longestRest))
+	}
+}
+
+// restFromMarks waits for so long, or until so much has come that a mark is worth its time.
+func (k *sink) restFromMarks(ctx context.Context, rest time.Duration) {
+	end := time.NewTimer(rest)
+	defer end.Stop()
+	for {
 		select {
-		case <-rest.C:
+		case <-k.mark:
+			if k.unmarked.Load() < restBytes {
+				continue
+			}
+			return
+		case <-end.C:
 		case <-k.drained:
 		case <-ctx.Done():
 		}
-		rest.Stop()
+		return
 	}
 }
 

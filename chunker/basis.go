@@ -239,6 +239,9 @@ func (t *Temp) MakeHole(off, n int64) error {
 	if t.state != tempOpen || off < 0 || n < 0 || off > t.size-n {
 		return opErr("write beyond the end of", t.path, unix.EFBIG)
 	}
+	if n == 0 {
+		return nil // fallocate(2) refuses that
+	}
 	t.origin.dirty.Store(true)
 	err := uninterrupted(func() error {
 		return unix.Fallocate(t.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)

@@ -10,6 +10,8 @@ import (
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
+
+	"golang.org/x/sys/unix"
 )
 
 // standing is what pieces are compared with: the file in an entry's place, or a clone of
@@ -121,6 +123,11 @@ func (k *sink) openBasisLocked(e *sinkEntry) error {
 		if e.temp, e.notInPlace = k.openInPlace(e); e.temp != nil {
 			return nil
 		}
+		if errors.Is(e.notInPlace, unix.EMFILE) || errors.Is(e.notInPlace, unix.ENFILE) {
+			e.notInPlace = nil
+			k.endComparison(e) // all of it comes, perhaps when files have been closed
+			return nil
+		}
 	}
 	b, err := retryOnEMFILE(k.stop, func() (*chunker.Basis, error) { return k.store.OpenBasis(&e.Entry, e.attrs, e.basisBytes(p)) })
 	if err != nil {
@@ -210,14 +217,14 @@ func (w *lander) holeInPlace(e *sinkEntry, x *wire.Extent) error {
 	case temp == nil || err != nil || !temp.InPlace():
 		return err
 	}
-	return w.write(e, func([]byte, int64) (int, error) { return 0, temp.MakeHole(x.Off, x.Length) }, nil, x.Off)
+	return w.write(e, w.sink.holeMaker(e, temp, x), nil, x.Off)
 }
 
 // heldBack returns what is to be written now of a piece. A file that gets longer in place
 // counts as complete by its size (Options.AppendVerify), and pieces land in any order: so it
 // stays a byte too short until all of it is there, also where the copy is killed.
 func (k *sink) heldBack(e *sinkEntry, temp *chunker.Temp, x *wire.Extent, data []byte) []byte {
-	if !k.session.terms.Has(wire.FlagAppend) || !temp.InPlace() || x.Off+x.Length != e.Size {
+	if !k.staysShort(e, temp, x) {
 		return data
 	}
 	n := len(data) - 1
@@ -225,6 +232,21 @@ func (k *sink) heldBack(e *sinkEntry, temp *chunker.Temp, x *wire.Extent, data [
 	defer e.mu.Unlock()
 	e.lastByte = []byte{data[n]}
 	return data[:n]
+}
+
+// staysShort reports whether the last byte of an extent is to be left for later.
+func (k *sink) staysShort(e *sinkEntry, temp *chunker.Temp, x *wire.Extent) bool {
+	return k.session.terms.Has(wire.FlagAppend) && temp.InPlace() && x.Off+x.Length == e.Size
+}
+
+// holeMaker returns what makes a hole in a file. Finish makes the last byte of one that stays
+// short: where the file system has no holes, zeros would be written.
+func (k *sink) holeMaker(e *sinkEntry, temp *chunker.Temp, x *wire.Extent) func([]byte, int64) (int, error) {
+	n := x.Length
+	if k.staysShort(e, temp, x) {
+		n--
+	}
+	return func([]byte, int64) (int, error) { return 0, temp.MakeHole(x.Off, n) }
 }
 
 // makeHole takes a hole that was none in the file that it was compared with.
@@ -237,8 +259,7 @@ func (w *lander) makeHole(e *sinkEntry, x *wire.Extent) (good bool, err error) {
 		return !again, err
 	}
 	if temp.IsCopy() {
-		makeHole := func([]byte, int64) (int, error) { return 0, temp.MakeHole(x.Off, x.Length) }
-		if err := w.write(e, makeHole, nil, x.Off); err != nil {
+		if err := w.write(e, w.sink.holeMaker(e, temp, x), nil, x.Off); err != nil {
 			return true, err
 		}
 	}

@@ -147,3 +147,37 @@ func TestInPlaceIsShorterUntilItIsWhole(t *testing.T) {
 		t.Errorf("%d bytes, or others than the source's: %v", len(got), err)
 	}
 }
+
+// TestInPlaceWithAHoleAtTheEnd: also a hole leaves the last byte for later.
+func TestInPlaceWithAHoleAtTheEnd(t *testing.T) {
+	const piece = 64 << 10
+	dir := t.TempDir()
+	path := filepath.Join(dir, "log")
+	if err := os.WriteFile(path, []byte("log"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	k := sinkOf(t, dir, wire.Terms{Flags: wire.FlagAppend | wire.FlagInPlace, PieceBytes: piece, Hash: manifest.XXH3})
+	e := &sinkEntry{}
+	e.Entry = manifest.Entry{Type: manifest.File, Path: "log", Size: piece + 1, Mode: 0o644}
+	temp, err := k.store.OpenInPlace(&e.Entry, nil)
+	if err != nil || temp == nil {
+		t.Fatal(temp, err)
+	}
+	for _, x := range []wire.Extent{{Off: piece, Length: 1}, {Length: piece + 1}} {
+		if _, err := k.holeMaker(e, temp, &x)(nil, x.Off); err != nil {
+			t.Error(err)
+		}
+		if st, err := os.Stat(path); err != nil || st.Size() >= e.Size {
+			t.Errorf("%v: %v", st, err)
+		}
+	}
+	if err := temp.Finish(); err != nil {
+		t.Error(err)
+	}
+	if st, err := os.Stat(path); err != nil || st.Size() != e.Size {
+		t.Errorf("%v: %v", st, err)
+	}
+	if err := temp.Discard(); err != nil {
+		t.Error(err)
+	}
+}

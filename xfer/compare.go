@@ -224,8 +224,8 @@ func (w *lander) holeInPlace(e *sinkEntry, x *wire.Extent) error {
 // counts as complete by its size (Options.AppendVerify), and pieces land in any order: so it
 // stays a byte too short until all of it is there, also where the copy is killed.
 func (k *sink) heldBack(e *sinkEntry, temp *chunker.Temp, x *wire.Extent, data []byte) []byte {
-	if !k.staysShort(e, temp, x) {
-		return data
+	if len(data) == 0 || !k.staysShort(e, temp, x) {
+		return data // an empty file may find another in its place
 	}
 	n := len(data) - 1
 	e.mu.Lock()
@@ -243,7 +243,7 @@ func (k *sink) staysShort(e *sinkEntry, temp *chunker.Temp, x *wire.Extent) bool
 // short: where the file system has no holes, zeros would be written.
 func (k *sink) holeMaker(e *sinkEntry, temp *chunker.Temp, x *wire.Extent) func([]byte, int64) (int, error) {
 	n := x.Length
-	if k.staysShort(e, temp, x) {
+	if n > 0 && k.staysShort(e, temp, x) {
 		n--
 	}
 	return func([]byte, int64) (int, error) { return 0, temp.MakeHole(x.Off, n) }

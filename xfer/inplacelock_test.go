@@ -181,3 +181,30 @@ func TestInPlaceWithAHoleAtTheEnd(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestInPlaceOfAnEmptyFile: the file that it is written into may have come since the sink
+// looked. It gets empty, too.
+func TestInPlaceOfAnEmptyFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f")
+	if err := os.WriteFile(path, []byte("hello"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	k := sinkOf(t, dir, wire.Terms{Flags: wire.FlagAppend | wire.FlagInPlace, PieceBytes: 64 << 10, ChunkBytes: 1 << 20, Hash: manifest.XXH3, Slots: 4})
+	e := &sinkEntry{}
+	e.Entry = manifest.Entry{Type: manifest.File, Path: "f", Mode: 0o644}
+	e.last = true
+	w := &lander{sink: k, writers: 1}
+	x := wire.Extent{Flags: wire.ExtLast}
+	x.Digest = k.session.terms.DigestOf(&x, 0, nil)
+	good, err := w.landExtent(&wire.ChunkHeader{Extents: []wire.Extent{x}}, e, 0, func(*sinkEntry, int) ([]byte, bool) { return nil, true })
+	if err != nil || !good || e.temp == nil || !e.temp.InPlace() {
+		t.Fatalf("%v, %v, %+v", good, err, e.problem)
+	}
+	if err := k.store.Publish([]*chunker.Temp{e.temp})[0]; err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Stat(path); err != nil || st.Size() != 0 {
+		t.Errorf("%v: %v", st, err)
+	}
+}

@@ -133,16 +133,17 @@ func (c *Counters) SetTotalKnown(known bool) { c.totalKnown.Store(known) }
 // while this try finds again what is there.
 func (c *Counters) Again(files, bytes int64, anew bool) {
 	before := c.Read()
+	if anew {
+		c.before.Store(nil)
+	} else {
+		c.before.Store(&before) // first: readings go on meanwhile
+	}
 	c.bytes.Store(bytes)
 	c.files.Store(files)
 	c.earlierBytes.Store(bytes)
 	c.totalBytes.Store(0)
 	c.keptBytes.Store(0)
 	c.totalKnown.Store(false)
-	c.before.Store(nil)
-	if !anew {
-		c.before.Store(&before)
-	}
 	c.tries.Add(1)
 }
 

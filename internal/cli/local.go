@@ -31,7 +31,7 @@ func (c *copyRun) onThisMachine(ctx context.Context, p *plan, o xfer.Options) (*
 		return nil, err
 	}
 	o.Unfit = p.checkNotSame
-	if err := p.checkPartialsOutside(o.PartialDir); err != nil {
+	if err := p.checkPartialsOutside(&o); err != nil {
 		return nil, err
 	}
 	if err := refuseNetworkOptions(&o); err != nil {
@@ -141,10 +141,16 @@ func (p *plan) checkNotSame(source string) error {
 
 // checkPartialsOutside refuses a directory for partial files that is in a source: the copy
 // would change what it reads. The engine checks the destination. A name instead of a path
-// stands for directories of which those at the source are left out.
-func (p *plan) checkPartialsOutside(dir string) error {
-	if !filepath.IsAbs(dir) {
+// stands for directories of which those at the source are left out. Where only a part of the
+// source is chosen, the directory may not be in it.
+func (p *plan) checkPartialsOutside(o *xfer.Options) error {
+	dir := o.PartialDir
+	if !filepath.IsAbs(dir) || len(o.Rules) > 0 || o.Names != nil || o.OneFileSystem {
 		return nil
+	}
+	stat := os.Lstat // a link is copied as a link
+	if o.Follow {
+		stat = os.Stat
 	}
 	at, err := filepath.EvalSymlinks(dir)
 	if err != nil { // it will be made, in a directory that has to be there
@@ -153,7 +159,7 @@ func (p *plan) checkPartialsOutside(dir string) error {
 		}
 	}
 	for _, source := range p.sources {
-		top, err := os.Stat(source)
+		top, err := stat(source)
 		if err != nil || !top.IsDir() {
 			continue
 		}

@@ -148,8 +148,8 @@ func (t *Tries) hasSettled(path string) bool {
 
 // hasRefused reports whether an earlier try has told that an entry could not be sent. It may
 // be a directory, whose entry ends before those in it: what could not be read of it now
-// counts, unless everything below it has been settled, too. So a file that fails may be told
-// again, where the next name was the last of the earlier try ("d" and "d-x").
+// counts, unless everything below it has been settled, too. So a file "d" that fails is told and
+// counted again by each try that begins among names between "d" and "d/", such as "d-x".
 func (t *Tries) hasRefused(path string, o Outcome) bool {
 	if !t.hasSettled(path) || o == Skipped {
 		return t.hasSettled(path)

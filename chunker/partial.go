@@ -175,7 +175,7 @@ func (t *Temp) Mark() error {
 	var err error
 	t.sink.timed(func() { err = t.sink.syncFile(t) })
 	switch {
-	case lacksDescriptors(err):
+	case LacksDescriptors(err):
 		return nil // it could not be asked, and is at the next mark
 	case err != nil:
 		// The kernel tells it once for a descriptor, so Publish would not hear of it. Nor

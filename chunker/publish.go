@@ -119,7 +119,7 @@ func (s *Sink) syncFiles(temps []*Temp, errs []error) {
 			at := alone[i]
 			errs[at] = s.syncFile(temps[at])
 		})
-		alone = slices.DeleteFunc(alone, func(at int) bool { return !lacksDescriptors(errs[at]) })
+		alone = slices.DeleteFunc(alone, func(at int) bool { return !LacksDescriptors(errs[at]) })
 		if len(alone) == 0 || tries == descriptorTries {
 			return
 		}

@@ -94,9 +94,9 @@ func closeFD(fd int) error {
 // closeQuietly closes a descriptor that was only read from, or a file that is given up.
 func closeQuietly(fd int) { _ = closeFD(fd) }
 
-// lacksDescriptors reports whether a call failed because the process or the system has as
+// LacksDescriptors reports whether a call failed because the process or the system has as
 // many open files as it may.
-func lacksDescriptors(err error) bool {
+func LacksDescriptors(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
 }
 

@@ -10,8 +10,6 @@ import (
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
-
-	"golang.org/x/sys/unix"
 )
 
 // standing is what pieces are compared with: the file in an entry's place, or a clone of
@@ -123,7 +121,7 @@ func (k *sink) openBasisLocked(e *sinkEntry) error {
 		if e.temp, e.notInPlace = k.openInPlace(e); e.temp != nil {
 			return nil
 		}
-		if errors.Is(e.notInPlace, unix.EMFILE) || errors.Is(e.notInPlace, unix.ENFILE) {
+		if chunker.LacksDescriptors(e.notInPlace) {
 			e.notInPlace = nil
 			k.endComparison(e) // all of it comes, perhaps when files have been closed
 			return nil

@@ -2,10 +2,9 @@ package xfer
 
 import (
 	"context"
-	"errors"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"gdrcp/chunker"
 )
 
 // retryOnEMFILE opens a file. It tries again while the process or the system has as
@@ -15,7 +14,7 @@ func retryOnEMFILE[T any](stop <-chan struct{}, open func() (T, error)) (T, erro
 	const tries, pause = 100, 20 * time.Millisecond
 	for i := 0; ; i++ {
 		f, err := open()
-		if i == tries || (!errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE)) {
+		if i == tries || !chunker.LacksDescriptors(err) {
 			return f, err
 		}
 		select {

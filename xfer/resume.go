@@ -225,9 +225,11 @@ func (k *sink) noteVerified(e *sinkEntry, x *wire.Extent) {
 // A mark is written after so many bytes, or so long after the last one; near the end of a
 // file every second one may be left out (chunker.Temp.Mark). Behind the last
 // mark, what has arrived must be read back before it counts, and after a reboot it must
-// be sent again. Ext4 and XFS end no direct write of a file while they sync it, so a disk for
-// which that takes long rests between marks for a multiple of that time, but not for more than
-// so long, or while more than so many bytes come.
+// be sent again.
+//
+// Ext4 and XFS end no direct write of a file while they sync it. So after a mark the disk
+// rests from marks for markRest times as long as that one took. The rest ends after
+// longestRest, or when restBytes have come.
 const (
 	markBytes    = 256 << 20
 	markInterval = 2 * time.Second

@@ -30,6 +30,15 @@ func sinkOf(t *testing.T, dir string, terms wire.Terms) *sink {
 	}
 }
 
+// comparedEntry is an announced file of that size, which is compared with what the sink has.
+func comparedEntry(k *sink, path string, size int64) *sinkEntry {
+	e := &sinkEntry{}
+	e.Entry = manifest.Entry{Type: manifest.File, Path: path, Size: size, Mode: 0o644}
+	e.AllocBytes = size
+	e.compareWith(k.basisPieces(e), &k.session.terms)
+	return e
+}
+
 // Two copies in place to one file exclude each other: what was compared before this one had
 // the file's lock must not count as what the file holds once it has.
 func TestInPlaceComparesUnderItsLock(t *testing.T) {
@@ -51,10 +60,7 @@ func TestInPlaceComparesUnderItsLock(t *testing.T) {
 	}
 	terms := wire.Terms{Flags: wire.FlagChecksum | wire.FlagInPlace, PieceBytes: piece, ChunkBytes: 1 << 20, Hash: manifest.XXH3, Slots: 4}
 	k := sinkOf(t, dir, terms)
-	e := &sinkEntry{}
-	e.Entry = manifest.Entry{Type: manifest.File, Path: "f", Size: 2 * piece, Mode: 0o644}
-	e.AllocBytes = e.Size
-	e.compareWith(k.basisPieces(e), &terms)
+	e := comparedEntry(k, "f", 2*piece)
 	w := &lander{sink: k, writers: 1}
 	extent := func(i int64, flags uint16) wire.Extent {
 		x := wire.Extent{Off: i * piece, Length: piece, Flags: flags}
@@ -114,10 +120,7 @@ func TestInPlaceIsShorterUntilItIsWhole(t *testing.T) {
 	}
 	terms := wire.Terms{Flags: wire.FlagAppend | wire.FlagInPlace, PieceBytes: piece, ChunkBytes: 1 << 20, Hash: manifest.XXH3, Slots: 4}
 	k := sinkOf(t, dir, terms)
-	e := &sinkEntry{}
-	e.Entry = manifest.Entry{Type: manifest.File, Path: "log", Size: 3 * piece, Mode: 0o644}
-	e.AllocBytes = e.Size
-	e.compareWith(k.basisPieces(e), &terms)
+	e := comparedEntry(k, "log", 3*piece)
 	w := &lander{sink: k, writers: 1}
 	var pieces []wire.Extent
 	for i := range int64(3) {

@@ -36,6 +36,8 @@ var workingDevice = map[string]string{
 			if (addr >> 32 == 0xE) { errno = (int)addr >> 16; return 0; }
 			return mr(addr, n, access, 0); }`,
 	"ibv_dereg_mr": `int ibv_dereg_mr(void *m) { live--; free(m); return 0; }`,
+	// Without EAGAIN, whatever errno held before would stand for a device that is gone.
+	"ibv_get_async_event": `int ibv_get_async_event(void *c, void *e) { errno = EAGAIN; return -1; }`,
 }
 
 const oneContext = `static struct { char ops[16]; int node, transport; char name[64]; } d = { .name = "fake0" };

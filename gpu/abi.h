@@ -60,6 +60,8 @@ enum {
 	ABI_POINTER_SYNC_MEMOPS = 6,          /* CUpointer_attribute */
 	ABI_HANDLE_DMA_BUF_FD = 1,            /* CUmemRangeHandleType */
 	ABI_HOST_REGISTER_PORTABLE = 1 << 0,
+	ABI_HOST_REGISTER_DEVICEMAP = 1 << 1,
+	ABI_STREAM_WRITE_VALUE_DEFAULT = 0,   /* CUstreamWriteValue_flags: with a fence before */
 	ABI_STREAM_NON_BLOCKING = 1 << 0,
 	ABI_EVENT_DISABLE_TIMING = 1 << 1,
 };

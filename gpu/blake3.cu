@@ -28,7 +28,7 @@
  * 64 registers, so 8 blocks fit a multiprocessor. 64 MiB are 512 blocks, 4 to
  * each: one warp of each on every scheduler, with four independent mixes at any
  * time, which is enough to hide the latency of instructions. So they take some
- * 50 us, with two launches and two small copies less than 100: above 600 GB/s.
+ * 50 us, with two launches and one small copy less than 100: above 600 GB/s.
  * Memory (4.8 TB/s on an H200) is far from used up.
  *
  * Each thread reads its own chunk, 64 bytes at a time, so the lanes of a warp

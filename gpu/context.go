@@ -22,6 +22,7 @@ type Context struct {
 	device Device
 	kept   *kept
 	c      *C.struct_gdr_context // the one of kept.own
+	words  *words                // that of kept.own; nil without
 	life   context.Context       // of the user: its end ends all waits except those of closing
 
 	mu     sync.Mutex
@@ -76,7 +77,7 @@ func (d *Driver) use(ctx context.Context, index int) (*Context, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Context{driver: d, device: device, kept: k, c: own.c, life: ctx, open: map[string]int{}}, nil
+	return &Context{driver: d, device: device, kept: k, c: own.c, words: own.words, life: ctx, open: map[string]int{}}, nil
 }
 
 // retain makes the primary context.

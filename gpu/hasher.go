@@ -14,6 +14,9 @@ import (
 // Hasher digests device memory by BLAKE3, many pieces at once. It holds memory for
 // chaining values on the GPU, and pinned memory for the table of jobs and for the
 // digests. One goroutine at a time may use it.
+//
+// The kernels write the digests to the pinned memory, where they reach it. The table is
+// copied to the GPU: each block of threads searches it.
 type Hasher struct {
 	ctx      *Context
 	kernels  *hashKernels
@@ -149,7 +152,7 @@ func (h *Hasher) queue(s *Stream, jobs []HashJob) error {
 		return err
 	}
 	table := h.scratch.Addr()
-	digests, cvs := table+uint64(h.layout.digests), table+uint64(h.layout.cvs)
+	digests, cvs := h.digestsAt()+uint64(h.layout.digests), table+uint64(h.layout.cvs)
 	h.args = [5]uint64{table, uint64(len(jobs)), uint64(chunks), cvs, digests}
 	if err := s.launch(h.kernels.tiles, (chunks+tileChunks-1)/tileChunks, tileChunks, 0, h.args[:]...); err != nil {
 		return err
@@ -160,11 +163,21 @@ func (h *Hasher) queue(s *Stream, jobs []HashJob) error {
 			return err
 		}
 	}
-	got := h.host[h.layout.digests:][:len(jobs)*digestBytes]
-	if err := s.ToHost(got, h.scratch, h.layout.digests); err != nil {
-		return err
+	if h.pinned.addr == 0 {
+		got := h.host[h.layout.digests:][:len(jobs)*digestBytes]
+		if err := s.ToHost(got, h.scratch, h.layout.digests); err != nil {
+			return err
+		}
 	}
 	return s.Record(h.done)
+}
+
+// digestsAt returns the GPU's address of the memory in whose layout the digests go.
+func (h *Hasher) digestsAt() uint64 {
+	if h.pinned.addr != 0 {
+		return uint64(h.pinned.addr)
+	}
+	return h.scratch.Addr()
 }
 
 // Digest returns the digest of job i of the last Begin. It is valid from the end of a

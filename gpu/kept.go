@@ -125,6 +125,7 @@ func (k *kept) open() error {
 	if err := own.retain(); err != nil {
 		return err
 	}
+	own.words = newWords(own)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.own = own
@@ -189,7 +190,7 @@ func (k *kept) end() *work {
 		if kernels != nil {
 			err = kernels.module.unload()
 		}
-		err = errors.Join(err, own.release())
+		err = errors.Join(err, own.words.close(), own.release())
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.err = errors.Join(k.err, err)

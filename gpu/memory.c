@@ -79,11 +79,18 @@ int gdr_export(const struct gdr_context *ctx, uint64_t addr, size_t bytes, int *
 	return 0;
 }
 
-int gdr_pin(const struct gdr_context *ctx, void *mem, size_t bytes)
+int gdr_pin(const struct gdr_context *ctx, void *mem, size_t bytes, uint64_t *addr)
 {
+	const struct gdr_api *api = ctx->api;
 	int rc = gdr_enter(ctx);
 
-	return rc ? rc : gdr_leave(ctx, ctx->api->cuMemHostRegister(mem, bytes, ABI_HOST_REGISTER_PORTABLE));
+	*addr = 0;
+	if (rc)
+		return rc;
+	rc = api->cuMemHostRegister(mem, bytes, ABI_HOST_REGISTER_PORTABLE | ABI_HOST_REGISTER_DEVICEMAP);
+	if (!rc && api->cuMemHostGetDevicePointer && api->cuMemHostGetDevicePointer(addr, mem, 0))
+		*addr = 0;
+	return gdr_leave(ctx, rc);
 }
 
 int gdr_unpin(const struct gdr_context *ctx, void *mem)

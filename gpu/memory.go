@@ -138,8 +138,9 @@ func (m *Memory) at(offset, n int) (C.uint64_t, error) {
 // Pinned is host memory that the GPU reads and writes itself.
 type Pinned struct {
 	handle
-	ctx *Context
-	mem []byte
+	ctx  *Context
+	mem  []byte
+	addr C.uint64_t // by which kernels reach it, 0 if they do not
 }
 
 // Pin registers host memory with all GPUs of the process, so that copies run at the
@@ -153,12 +154,15 @@ func (c *Context) Pin(mem []byte) (*Pinned, error) {
 	if err := c.begin("pinned memory"); err != nil {
 		return nil, err
 	}
-	rc := c.opening("pin memory", func() C.int { return C.gdr_pin(c.c, unsafe.Pointer(&mem[0]), C.size_t(len(mem))) })
+	p := &Pinned{ctx: c, mem: mem}
+	rc := c.opening("pin memory", func() C.int {
+		return C.gdr_pin(c.c, unsafe.Pointer(&mem[0]), C.size_t(len(mem)), &p.addr)
+	})
 	if err := c.check(rc, "pin %d bytes of host memory", len(mem)); err != nil {
 		c.end("pinned memory")
 		return nil, err
 	}
-	return &Pinned{ctx: c, mem: mem}, nil
+	return p, nil
 }
 
 // Close ends the registration. No copy from or to the memory may be under way. Close

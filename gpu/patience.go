@@ -23,21 +23,35 @@ const closePatience = 5 * time.Second
 // two looks.
 const patienceTick = 250 * time.Millisecond
 
-// A wait first polls pollSpins times in a row, because most work is done soon. Then it
-// sleeps between polls, for a part of the time that it has waited, within bounds.
+// A wait first polls pollSpins times in a row, or looks at a word in memory glanceSpins times,
+// because most work is done soon: either takes some 20 µs. Then it sleeps between polls, for
+// a part of the time that it has waited, within bounds.
 const (
 	pollSpins    = 20
+	glanceSpins  = 200
 	pollShortest = 20 * time.Microsecond
 	pollLongest  = time.Millisecond
 )
 
 // poll asks until the answer is no longer that the work is not ready. When ctx ends it
 // returns the cause, while the work goes on. After limit the GPU counts as hung. As in
-// bounded, a stop of the process counts as one tick.
-func (c *Context) poll(ctx context.Context, limit time.Duration, op string, query func() C.int) error {
+// bounded, a stop of the process counts as one tick. glance, which may be nil, costs next to
+// nothing and says whether the work is done: query, a call of the driver, knows of errors,
+// too, and is left out at first.
+func (c *Context) poll(ctx context.Context, limit time.Duration, op string, glance func() bool, query func() C.int) error {
+	spins, unasked := pollSpins, 0
+	if glance != nil {
+		spins, unasked = glanceSpins, glanceSpins
+	}
 	waited, last := time.Duration(0), time.Now()
 	for i := 0; ; i++ {
-		rc := query()
+		if glance != nil && glance() {
+			return nil
+		}
+		rc := C.int(codeNotReady)
+		if i >= unasked {
+			rc = query()
+		}
 		if rc == 0 {
 			return nil
 		}
@@ -52,7 +66,7 @@ func (c *Context) poll(ctx context.Context, limit time.Duration, op string, quer
 		switch {
 		case c.driver.kept[c.device.Index].hung.Load(), waited > limit: // another GPU may hang
 			return c.hang(op, limit)
-		case i < pollSpins:
+		case i < spins:
 			runtime.Gosched()
 		default:
 			time.Sleep(min(max(waited/8, pollShortest), pollLongest))

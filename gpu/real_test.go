@@ -74,6 +74,28 @@ func TestRealCopies(t *testing.T) {
 	}
 }
 
+// TestRealWordMark waits for words that a stream writes to the host's memory, and shows how
+// many came.
+func TestRealWordMark(t *testing.T) {
+	c := useReal(t)
+	s, m, mark := newStream(t, c), alloc(t, c, 1<<20), newWordMark(t, c)
+	sent, got := pinned(t, c, 1<<20), pinned(t, c, 1<<20)
+	written := 0
+	for i := range 100 {
+		fill(sent, byte(i))
+		if err := errors.Join(s.ToDevice(m, 0, sent), s.ToHost(got, m, 0), s.Record(mark), mark.Wait()); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, sent) {
+			t.Fatalf("round %d: the mark was there before the bytes", i)
+		}
+		if mark.word != nil && mark.word.written() {
+			written++
+		}
+	}
+	t.Logf("%d of 100 words were written", written)
+}
+
 // TestRealDigests digests with the kernels that a copy uses, and with those of PTX,
 // which the driver compiles.
 func TestRealDigests(t *testing.T) {
@@ -104,7 +126,7 @@ func TestRealDigests(t *testing.T) {
 func realDigests(t *testing.T, c *Context) {
 	data := noise(64 << 20)
 	b := newHashBench(t, c, 6000, len(data))
-	t.Logf("kernels: %s", b.hasher.kernels.form)
+	t.Logf("kernels: %s; they write digests to the host's memory: %v", b.hasher.kernels.form, b.hasher.pinned.addr != 0)
 	m := b.load(data)
 	rng := rand.New(rand.NewPCG(9, 10))
 	every := make([]int, 4201)

@@ -87,8 +87,9 @@ int gdr_free(const struct gdr_context *ctx, uint64_t base);
 /* Exports memory as a dma-buf, close-on-exec. The caller owns the
  * descriptor. */
 int gdr_export(const struct gdr_context *ctx, uint64_t addr, size_t bytes, int *fd);
-/* Blocks while pages are pinned. */
-int gdr_pin(const struct gdr_context *ctx, void *mem, size_t bytes);
+/* Stores the address by which kernels reach the memory, or 0 if they do not.
+ * Blocks while pages are pinned. */
+int gdr_pin(const struct gdr_context *ctx, void *mem, size_t bytes, uint64_t *addr);
 int gdr_unpin(const struct gdr_context *ctx, void *mem);
 
 /* stream.c: streams of work, marks in them, kernels. Only loading and unloading
@@ -105,6 +106,10 @@ int gdr_copy(const struct gdr_context *ctx, struct abi_stream *s, uint64_t dst, 
 int gdr_mark_open(const struct gdr_context *ctx, struct abi_event **out);
 int gdr_mark_close(const struct gdr_context *ctx, struct abi_event *e);
 int gdr_mark_record(const struct gdr_context *ctx, struct abi_event *e, struct abi_stream *s);
+/* Queues the writing of a value at addr, of memory that gdr_pin gave an address
+ * to. What the stream did before is then visible to the host. ABI_NOT_SUPPORTED
+ * if the driver is older than CUDA 11.7. */
+int gdr_write_value(const struct gdr_context *ctx, struct abi_stream *s, uint64_t addr, uint32_t value);
 /* ABI_NOT_READY until the work before the mark's last record is done. */
 int gdr_mark_query(const struct gdr_context *ctx, struct abi_event *e);
 

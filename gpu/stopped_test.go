@@ -15,8 +15,8 @@ func TestStoppedProcessIsNoHang(t *testing.T) {
 	poll := reflect.ValueOf(c.poll)
 	asked := 0
 	// A test file cannot name C.int: hence by reflection.
-	query := reflect.MakeFunc(poll.Type().In(3), func([]reflect.Value) []reflect.Value {
-		answer := reflect.New(poll.Type().In(3).Out(0)).Elem()
+	query := reflect.MakeFunc(poll.Type().In(4), func([]reflect.Value) []reflect.Value {
+		answer := reflect.New(poll.Type().In(4).Out(0)).Elem()
 		if asked++; asked == 1 {
 			answer.SetInt(codeNotReady)
 			time.Sleep(2 * patienceTick) // the stop
@@ -24,7 +24,8 @@ func TestStoppedProcessIsNoHang(t *testing.T) {
 		return []reflect.Value{answer}
 	})
 	got := poll.Call([]reflect.Value{
-		reflect.ValueOf(t.Context()), reflect.ValueOf(3 * patienceTick / 2), reflect.ValueOf("wait for a stream"), query,
+		reflect.ValueOf(t.Context()), reflect.ValueOf(3 * patienceTick / 2), reflect.ValueOf("wait for a stream"),
+		reflect.Zero(poll.Type().In(3)), query,
 	})
 	if err, _ := got[0].Interface().(error); err != nil {
 		t.Errorf("asked %d times: %v", asked, err)

@@ -65,6 +65,13 @@ int gdr_mark_record(const struct gdr_context *ctx, struct abi_event *e, struct a
 	return rc ? rc : gdr_leave(ctx, ctx->api->cuEventRecord(e, s));
 }
 
+int gdr_write_value(const struct gdr_context *ctx, struct abi_stream *s, uint64_t addr, uint32_t value)
+{
+	int rc = ctx->api->cuStreamWriteValue32 ? gdr_enter(ctx) : ABI_NOT_SUPPORTED;
+
+	return rc ? rc : gdr_leave(ctx, ctx->api->cuStreamWriteValue32(s, addr, value, ABI_STREAM_WRITE_VALUE_DEFAULT));
+}
+
 int gdr_mark_query(const struct gdr_context *ctx, struct abi_event *e)
 {
 	int rc = gdr_enter(ctx);

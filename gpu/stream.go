@@ -122,6 +122,10 @@ func (s *Stream) Record(m *Mark) error {
 		return fmt.Errorf("record a mark: %w", err)
 	}
 	defer m.release()
+	// The word goes first: once the mark is there, the word was written.
+	if m.word != nil {
+		s.ctx.words.queue(s, m.word)
+	}
 	return s.ctx.check(C.gdr_mark_record(s.ctx.c, m.c, s.c), "record a mark")
 }
 
@@ -143,7 +147,7 @@ func (s *Stream) wait(ctx context.Context, limit time.Duration) error {
 		return fmt.Errorf("wait for a stream: %w", err)
 	}
 	defer s.release()
-	return s.ctx.poll(ctx, limit, "wait for a stream", func() C.int { return C.gdr_stream_query(s.ctx.c, s.c) })
+	return s.ctx.poll(ctx, limit, "wait for a stream", nil, func() C.int { return C.gdr_stream_query(s.ctx.c, s.c) })
 }
 
 // Close ends the stream. The GPU still does the queued work, but Close does not wait
@@ -160,8 +164,9 @@ func (s *Stream) Close() error {
 // Mark is a place in a stream for which a goroutine can wait.
 type Mark struct {
 	handle
-	ctx *Context
-	c   *C.struct_abi_event
+	ctx  *Context
+	c    *C.struct_abi_event
+	word *word // nil without one
 }
 
 // NewMark makes a mark. Until it is recorded, waiting for it returns at once.
@@ -177,6 +182,18 @@ func (c *Context) NewMark() (*Mark, error) {
 	return m, nil
 }
 
+// NewWordMark is NewMark for waits that are to end soon after the work: the stream also
+// writes a word of host memory, and a wait looks at that before it asks the driver. A
+// Record costs one more part of work in the stream. Where the driver (before CUDA 11.7) or
+// the GPU writes no words, it is an ordinary mark.
+func (c *Context) NewWordMark() (*Mark, error) {
+	m, err := c.NewMark()
+	if err == nil {
+		m.word = c.words.take()
+	}
+	return m, err
+}
+
 // Wait blocks until the work before the last Record of the mark is done, or the
 // Context's life ends.
 func (m *Mark) Wait() error { return m.wait(m.ctx.life, patience) }
@@ -186,13 +203,18 @@ func (m *Mark) wait(ctx context.Context, limit time.Duration) error {
 		return fmt.Errorf("wait for a mark: %w", err)
 	}
 	defer m.release()
-	return m.ctx.poll(ctx, limit, "wait for a mark", func() C.int { return C.gdr_mark_query(m.ctx.c, m.c) })
+	var glance func() bool
+	if m.word != nil {
+		glance = m.word.written
+	}
+	return m.ctx.poll(ctx, limit, "wait for a mark", glance, func() C.int { return C.gdr_mark_query(m.ctx.c, m.c) })
 }
 
 // Close ends the mark. It blocks while others wait for the mark. Closing again does
 // nothing.
 func (m *Mark) Close() error {
 	return m.close(func() error {
+		m.ctx.words.give(m.word)
 		rc := m.ctx.closing("close a mark", func() C.int { return C.gdr_mark_close(m.ctx.c, m.c) })
 		m.ctx.end("marks")
 		return m.ctx.ended(rc, "close a mark")

@@ -56,7 +56,10 @@
 #define GDR_CUDA_OPTIONAL(X)                                                                              \
 	X(cuMemGetHandleForAddressRange, 11070, "cuMemGetHandleForAddressRange",                          \
 	  (void *, uint64_t, size_t, int, unsigned long long))                                            \
-	X(cuFlushGPUDirectRDMAWrites, 11030, "cuFlushGPUDirectRDMAWrites", (int, int))
+	X(cuFlushGPUDirectRDMAWrites, 11030, "cuFlushGPUDirectRDMAWrites", (int, int))                    \
+	X(cuMemHostGetDevicePointer, 3020, "cuMemHostGetDevicePointer_v2", (uint64_t *, void *, unsigned)) \
+	X(cuStreamWriteValue32, 11070, "cuStreamWriteValue32_v2",                                         \
+	  (struct abi_stream *, uint64_t, uint32_t, unsigned))
 
 /* X(field, name, version, exported, arguments): newer functions of a name that is
  * also required. For the newer version an older driver may return the required

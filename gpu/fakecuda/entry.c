@@ -46,7 +46,9 @@
 	X(cuModuleGetFunction, 2000, cuModuleGetFunction)                    \
 	X(cuLaunchKernel, 4000, cuLaunchKernel)                              \
 	X(cuMemGetHandleForAddressRange, 11070, cuMemGetHandleForAddressRange) \
-	X(cuFlushGPUDirectRDMAWrites, 11030, cuFlushGPUDirectRDMAWrites)
+	X(cuFlushGPUDirectRDMAWrites, 11030, cuFlushGPUDirectRDMAWrites)     \
+	X(cuMemHostGetDevicePointer, 3020, cuMemHostGetDevicePointer_v2)     \
+	X(cuStreamWriteValue32, 11070, cuStreamWriteValue32_v2)
 
 /* The functions are declared where they are defined. Only their addresses
  * matter here. */

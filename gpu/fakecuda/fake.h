@@ -59,6 +59,9 @@
  *                        CUDA_ERROR_JIT_COMPILER_NOT_FOUND, or the CUresult
  *   nocubin, nocubin=CODE  no cubin does: CUDA_ERROR_NO_BINARY_FOR_GPU, or the
  *                        CUresult
+ *   nomap                kernels do not reach registered memory
+ *   novalue              streams write no values (cuStreamWriteValue32)
+ *   lostvalue            or do so without a trace
  *   badlaunch            launches fail
  *   hang, hangfile=PATH  kernels never end; or those that begin when there is
  *                        such a file. Waits for them never end
@@ -124,7 +127,7 @@ enum { FAKE_GPUS_MAX = 8, FAKE_PARAMS_MAX = 16 };
 struct fake_modes {
 	int gpus, reversed, mig, slowopen_ms, slowload_ms, memory_mib, late_ms, slowcopy_ms, cc_major, cc_minor;
 	int dmabuf, peermem, c2c, prohibited, flush, oom, unaligned, bar1_mib, bar1full, nvml, strict, noload, nojit, nocubin;
-	int badlaunch, badkernel, hang, launches;
+	int badlaunch, badkernel, hang, launches, nomap, novalue, lostvalue;
 	char hangfile[256], opengate[256], loadgate[256], log[256];
 	int init; /* what cuInit returns */
 };
@@ -174,8 +177,12 @@ struct pin {
 	struct pin *next;
 	const uint8_t *mem;
 	size_t bytes;
-	int portable;
+	int portable, mapped;
 };
+
+/* How far the address by which a GPU reaches registered memory lies from the
+ * host's: with the real driver both are mostly the same, and nothing promises it. */
+#define FAKE_MAPPED_OFFSET (1ull << 52)
 
 /* Locks, and returns the thread's current context; or unlocks again, returns
  * NULL and sets *rc. */
@@ -197,6 +204,8 @@ struct context *fake_context(int device);
 
 /* The block that holds the whole range, or NULL. */
 struct block *fake_block(struct context *ctx, uint64_t addr, size_t bytes);
+/* Registered memory at an address that cuMemHostGetDevicePointer gave, or NULL. */
+uint8_t *fake_mapped(struct context *ctx, uint64_t addr, size_t bytes);
 /* 0, or why host memory may not be an end of a copy. */
 int fake_check_host(struct context *ctx, const void *mem, size_t bytes);
 void fake_memory_drop(struct context *ctx);
@@ -205,12 +214,12 @@ void fake_memory_drop(struct context *ctx);
 
 struct op {
 	struct op *next;
-	enum { OP_COPY, OP_FILL, OP_LAUNCH, OP_RECORD } kind;
+	enum { OP_COPY, OP_FILL, OP_LAUNCH, OP_RECORD, OP_VALUE } kind;
 	uint8_t *dst;
 	const uint8_t *src;
 	size_t bytes;
-	uint8_t value;
-	/* The host's end of a copy. */
+	uint32_t value;
+	/* The host's end of a copy, or where a value goes. */
 	const uint8_t *host;
 	const struct fake_kernel *kernel;
 	unsigned grid, block;

@@ -183,7 +183,7 @@ EXPORT int cuMemHostRegister_v2(void *mem, size_t bytes, unsigned flags)
 
 	if (!ctx)
 		return rc;
-	if (!mem || !bytes || flags & ~1u || fake_block(ctx, (uintptr_t)mem, 1))
+	if (!mem || !bytes || flags & ~3u || fake_block(ctx, (uintptr_t)mem, 1))
 		return fake_leave(CUDA_ERROR_INVALID_VALUE);
 	for (p = ctx->pins; p; p = p->next)
 		if (overlap(p, mem, bytes))
@@ -191,12 +191,28 @@ EXPORT int cuMemHostRegister_v2(void *mem, size_t bytes, unsigned flags)
 	p = calloc(1, sizeof *p);
 	if (!p)
 		return fake_leave(CUDA_ERROR_OUT_OF_MEMORY);
-	*p = (struct pin){ .next = ctx->pins, .mem = mem, .bytes = bytes, .portable = flags & 1 };
+	*p = (struct pin){ .next = ctx->pins, .mem = mem, .bytes = bytes, .portable = flags & 1, .mapped = flags & 2 };
 	ctx->pins = p;
 	return fake_leave(CUDA_SUCCESS);
 }
 
-/* Refuses memory that a copy still uses. The driver would not notice that. */
+EXPORT int cuMemHostGetDevicePointer_v2(uint64_t *out, void *mem, unsigned flags)
+{
+	int rc;
+	struct context *ctx = fake_enter(&rc);
+	struct pin *p;
+
+	if (!ctx)
+		return rc;
+	for (p = ctx->pins; p && p->mem != mem; p = p->next)
+		;
+	if (flags || !p || !p->mapped || fake_modes.nomap)
+		return fake_leave(CUDA_ERROR_INVALID_VALUE);
+	*out = (uintptr_t)mem + FAKE_MAPPED_OFFSET;
+	return fake_leave(CUDA_SUCCESS);
+}
+
+/* Refuses memory that work still uses. The driver would not notice that. */
 EXPORT int cuMemHostUnregister(void *mem)
 {
 	int rc;
@@ -226,6 +242,18 @@ static int pinned(struct context *ctx, const uint8_t *mem, size_t bytes)
 			    mem + bytes <= p->mem + p->bytes)
 				return 1;
 	return 0;
+}
+
+uint8_t *fake_mapped(struct context *ctx, uint64_t addr, size_t bytes)
+{
+	uint8_t *mem = (uint8_t *)(uintptr_t)(addr - FAKE_MAPPED_OFFSET);
+
+	if (addr < FAKE_MAPPED_OFFSET)
+		return NULL;
+	for (struct pin *p = ctx->pins; p; p = p->next)
+		if (p->mapped && mem >= p->mem && mem + bytes <= p->mem + p->bytes)
+			return mem;
+	return NULL;
 }
 
 int fake_check_host(struct context *ctx, const void *mem, size_t bytes)

@@ -93,6 +93,9 @@ void fake_modes_read(struct fake_modes *out)
 	out->noload = number("noload", CUDA_ERROR_JIT_COMPILER_NOT_FOUND, 0);
 	out->nojit = number("nojit", CUDA_ERROR_JIT_COMPILER_NOT_FOUND, 0);
 	out->nocubin = number("nocubin", CUDA_ERROR_NO_BINARY_FOR_GPU, 0);
+	out->nomap = has("nomap");
+	out->novalue = has("novalue");
+	out->lostvalue = has("lostvalue");
 	out->badlaunch = has("badlaunch");
 	out->hang = has("hang");
 	text("hangfile", out->hangfile, sizeof out->hangfile);

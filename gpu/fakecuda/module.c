@@ -50,13 +50,15 @@ static const struct fake_kernel *kernel_named(const struct fake_kernel *table, c
 void *fake_ptr(uint64_t device_addr)
 {
 	struct block *b;
+	uint8_t *at;
 
 	pthread_mutex_lock(&fake_lock);
 	b = fake_block(running, device_addr, 1);
+	at = b ? b->shadow + (device_addr - b->addr) : fake_mapped(running, device_addr, 1);
 	pthread_mutex_unlock(&fake_lock);
-	if (!b)
+	if (!at)
 		longjmp(stopped, 1);
-	return b->shadow + (device_addr - b->addr);
+	return at;
 }
 
 int fake_run(struct context *ctx, const struct op *op)

@@ -53,6 +53,10 @@ static void perform(struct context *ctx, const struct op *op, int *rc)
 			pause();
 		*rc = fake_run(ctx, op);
 		break;
+	case OP_VALUE:
+		if (!fake_modes.lostvalue)
+			__atomic_store_n((uint32_t *)op->dst, op->value, __ATOMIC_RELEASE);
+		break;
 	case OP_RECORD:
 		break;
 	}
@@ -177,11 +181,23 @@ void fake_drain(struct context *ctx)
 		pthread_cond_wait(&fake_changed, &fake_lock);
 }
 
+/* Whether a kernel got an address of the host memory. */
+static int launched_with(const struct op *op, const uint8_t *mem, size_t bytes)
+{
+	uint64_t at = (uintptr_t)mem + FAKE_MAPPED_OFFSET;
+
+	for (int i = 0; op->kind == OP_LAUNCH && i < op->kernel->params; i++)
+		if (op->args[i] >= at && op->args[i] - at < bytes)
+			return 1;
+	return 0;
+}
+
 int fake_host_in_use(struct context *ctx, const uint8_t *mem, size_t bytes)
 {
 	for (struct stream *s = ctx->streams; s; s = s->next)
 		for (struct op *op = s->first; op; op = op->next)
-			if (op->host && op->host < mem + bytes && mem < op->host + op->bytes)
+			if ((op->host && op->host < mem + bytes && mem < op->host + op->bytes) ||
+			    launched_with(op, mem, bytes))
 				return 1;
 	return 0;
 }
@@ -292,6 +308,21 @@ EXPORT int cuMemcpyDtoDAsync_v2(uint64_t dst, uint64_t src, size_t bytes, struct
 	op.src = shadow_of(ctx, src, bytes);
 	op.dst = shadow_of(ctx, dst, bytes);
 	return fake_leave(op.src && op.dst ? fake_queue(ctx, s, &op) : CUDA_ERROR_INVALID_VALUE);
+}
+
+EXPORT int cuStreamWriteValue32_v2(struct stream *s, uint64_t addr, uint32_t value, unsigned flags)
+{
+	int rc;
+	struct context *ctx = fake_enter(&rc);
+	struct op op = { .kind = OP_VALUE, .bytes = sizeof value, .value = value };
+
+	if (!ctx)
+		return rc;
+	if (fake_modes.novalue)
+		return fake_leave(CUDA_ERROR_NOT_SUPPORTED);
+	op.dst = fake_mapped(ctx, addr, sizeof value);
+	op.host = op.dst;
+	return fake_leave(op.dst && addr % 4 == 0 && !flags ? fake_queue(ctx, s, &op) : CUDA_ERROR_INVALID_VALUE);
 }
 
 EXPORT int cuMemsetD8_v2(uint64_t dst, uint8_t value, size_t bytes)

@@ -78,7 +78,7 @@ static void handles(void)
 
 static void copies(void *host)
 {
-	uint64_t one, two;
+	uint64_t one, two, mapped;
 	int fd, on = 1;
 
 	want(OK, "allocate", call("cuMemAlloc_v2", P(&one), 5000, 0, 0));
@@ -95,6 +95,18 @@ static void copies(void *host)
 	want(OK, "SYNC_MEMOPS", call("cuPointerSetAttribute", P(&on), 6, one, 0));
 	want(INVALID_VALUE, "export no page", call("cuMemGetHandleForAddressRange", P(&fd), one, 5000, 1));
 	want(INVALID_VALUE, "register device memory", call("cuMemHostRegister_v2", one, 4096, 1, 0));
+	want(OK, "register", call("cuMemHostRegister_v2", P(host), 8, 1, 0));
+	want(INVALID_VALUE, "reach what is not mapped", call("cuMemHostGetDevicePointer_v2", P(&mapped), P(host), 0, 0));
+	want(OK, "unregister", call("cuMemHostUnregister", P(host), 0, 0, 0));
+	want(OK, "register and map", call("cuMemHostRegister_v2", P(host), 8, 3, 0));
+	want(OK, "reach it", call("cuMemHostGetDevicePointer_v2", P(&mapped), P(host), 0, 0));
+	want(INVALID_VALUE, "write a value by the host's address", call("cuStreamWriteValue32_v2", 0, P(host), 1, 0));
+	want(INVALID_VALUE, "across words", call("cuStreamWriteValue32_v2", 0, mapped + 2, 1, 0));
+	want(INVALID_VALUE, "too far", call("cuStreamWriteValue32_v2", 0, mapped + 8, 1, 0));
+	want(OK, "write a value", call("cuStreamWriteValue32_v2", 0, mapped + 4, 1, 0));
+	want(OK, "wait", call("cuStreamSynchronize", 0, 0, 0, 0));
+	want(OK, "unregister", call("cuMemHostUnregister", P(host), 0, 0, 0));
+	want(INVALID_VALUE, "write where nothing is registered", call("cuStreamWriteValue32_v2", 0, mapped, 1, 0));
 	want(OK, "wait", call("cuStreamSynchronize", 0, 0, 0, 0));
 	want(OK, "free", call("cuMemFree_v2", one, 0, 0, 0));
 	want(INVALID_VALUE, "free again", call("cuMemFree_v2", one, 0, 0, 0));

@@ -126,7 +126,7 @@ func (w *Worker) open(r *Ring, need workerNeeds) (err error) {
 	if w.Stream, err = w.Device.gpu.NewStream(); err != nil {
 		return err
 	}
-	if w.done, err = w.Device.gpu.NewMark(); err != nil {
+	if w.done, err = w.Device.gpu.NewWordMark(); err != nil {
 		return err
 	}
 	w.Bounces = make([]Bounce, need.bounces)

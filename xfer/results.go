@@ -173,6 +173,7 @@ func (a *copyResults) reportMissing(e *manifest.Entry) error {
 		a.refused.missing++
 	}
 	a.deletes.unlisted = true
+	told = told || a.tries.hasTold(e.Path, &x)
 	a.mu.Unlock()
 	if !told {
 		a.report(Event{Kind: EventFile, Path: e.Path, Outcome: x.Outcome, Text: x.Text, DryRun: a.dry})
@@ -209,6 +210,7 @@ func (a *copyResults) bookRefused(path string, x *wire.Exception) error {
 		a.refused.counts[x.Outcome]++
 	}
 	a.deletes.unlisted = a.deletes.unlisted || a.leavesOpen(x.Outcome)
+	told = told || a.tries.hasTold(path, x)
 	a.mu.Unlock()
 	if told {
 		return nil

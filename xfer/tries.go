@@ -2,6 +2,7 @@ package xfer
 
 import (
 	"fmt"
+	"hash/maphash"
 	"time"
 
 	"gdrcp/chunker"
@@ -37,6 +38,11 @@ type Tries struct {
 	// roots are over what all tries have copied. It is nil in the first try, whose own
 	// roots these are.
 	roots *manifest.Roots
+	// told are the hashes, by toldSeed, of what any try told of entries that were never
+	// announced: one that lies behind settled is met, and counted, again. There are toldMax
+	// at most; of further ones a later try tells again.
+	told     map[uint64]struct{}
+	toldSeed maphash.Seed
 	// underWay holds, by path, the files that an earlier try had begun and not settled.
 	// They are at most those of a window for each try.
 	underWay map[string]unsettledFile
@@ -51,8 +57,13 @@ type unsettledFile struct {
 	arrivedBytes int64
 }
 
+// toldMax bounds the memory of what was told to a few MiB.
+const toldMax = 1 << 16
+
 // NewTries returns the tries of a copy that has not begun.
-func NewTries() *Tries { return &Tries{began: time.Now(), stage: chunker.NewStageID()} }
+func NewTries() *Tries {
+	return &Tries{began: time.Now(), stage: chunker.NewStageID(), toldSeed: maphash.MakeSeed(), told: make(map[uint64]struct{})}
+}
 
 // MayGoOn reports whether another try of the copy makes sense after an error: the ends
 // had agreed once, and the connection was lost, the peer fell silent, or it stopped.
@@ -148,13 +159,27 @@ func (t *Tries) hasSettled(path string) bool {
 
 // hasRefused reports whether an earlier try has told that an entry could not be sent. It may
 // be a directory, whose entry ends before those in it: what could not be read of it now
-// counts, unless everything below it has been settled, too. So a file "d" that fails is told and
+// counts, unless everything below it has been settled, too. So a file "d" that fails is
 // counted again by each try that begins among names between "d" and "d/", such as "d-x".
 func (t *Tries) hasRefused(path string, o Outcome) bool {
 	if !t.hasSettled(path) || o == Skipped {
 		return t.hasSettled(path)
 	}
 	return path+"/" < t.goneOn && !manifest.IsBelow(t.goneOn, path)
+}
+
+// hasTold reports whether a try has told this of an entry that was never announced, and notes
+// that it is told now. A copy that counts anew tells anew.
+func (t *Tries) hasTold(path string, x *wire.Exception) bool {
+	if t == nil || t.anew || path == "" {
+		return false
+	}
+	hash := maphash.Comparable(t.toldSeed, [2]string{path, x.Text})
+	_, told := t.told[hash]
+	if !told && len(t.told) < toldMax {
+		t.told[hash] = struct{}{}
+	}
+	return told
 }
 
 // settle notes the end of an entry that no earlier try has settled.

@@ -3,6 +3,7 @@ package xfer
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"gdrcp/chunker"
@@ -130,6 +131,44 @@ func TestNumbersOfAllTries(t *testing.T) {
 	}
 	if sum.Content != want.Content || sum.Meta != want.Meta {
 		t.Error("the roots of two tries are not those of one")
+	}
+}
+
+// What was told of an entry behind the settled ones is not told again, though it counts in the
+// try that meets it; and what is told of it anew is.
+func TestToldOnce(t *testing.T) {
+	var told []string
+	listen := func(a *copyResults) *copyResults {
+		a.report = func(e Event) { told = append(told, e.Path+": "+e.Text) }
+		return a
+	}
+	tries := NewTries()
+	tell := func(a *copyResults, path, text string) {
+		t.Helper()
+		if err := a.bookRefused(path, &wire.Exception{Entry: noEntry, Outcome: Failed, Text: text}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := listen(tryOf(t, tries, 0))
+	tell(first, "a", "is a FIFO")
+	tell(first, "b", "input/output error")
+	tries.cutOff(first, nil)
+	tries.Again(&stat.Counters{})
+	second := listen(tryOf(t, tries, 0))
+	tell(second, "a", "is a FIFO")
+	tell(second, "b", "permission denied")
+	tell(second, "b", "permission denied")
+	if want := []string{"a: is a FIFO", "b: input/output error", "b: permission denied"}; !slices.Equal(told, want) {
+		t.Errorf("told: %q", told)
+	}
+	if sum := second.summary(&stat.Counters{}, &wire.Terms{}, Link{}, tries.began); sum.Failed != 3 {
+		t.Errorf("%d failed in the last try, in which three were met", sum.Failed)
+	}
+	for i := range toldMax + 10 {
+		tell(second, fmt.Sprint(i), "")
+	}
+	if len(tries.told) > toldMax {
+		t.Errorf("%d are held", len(tries.told))
 	}
 }
 

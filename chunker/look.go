@@ -45,7 +45,7 @@ func (s *Sink) Look(path string) (Standing, error) {
 		if h.fresh {
 			return Standing{}, nil // this copy has made the directory
 		}
-		err = fstatat(h.fd, leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
+		err = s.lookAt(h, leaf, &st)
 	}
 	if errors.Is(err, unix.ENOENT) {
 		return Standing{}, nil

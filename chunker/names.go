@@ -135,6 +135,20 @@ func (s *nameStack) peek(l *nameList) ([]byte, bool) {
 	return s.name(s.index[l.next]), true
 }
 
+// ahead returns copies of the names that come next, n at most, which for a directory that
+// was spilled are none.
+func (s *nameStack) ahead(l *nameList, n int) []string {
+	if l.merge != nil {
+		return nil
+	}
+	next := s.index[l.next:]
+	names := make([]string, min(n, len(next)))
+	for i := range names {
+		names[i] = string(s.name(next[i]))
+	}
+	return names
+}
+
 // advance goes past the name that peek returned.
 func (s *nameStack) advance(l *nameList) error {
 	if l.merge == nil {

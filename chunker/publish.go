@@ -39,16 +39,17 @@ func (s *Sink) Publish(temps []*Temp) []error {
 		}
 	})
 	renamed := make([]bool, len(temps))
-	for i, t := range temps {
+	eachTemp(temps, func(t *Temp) bool { return s.callsWait(t) && t.isNamedAlone() }, func(i int) {
 		if errs[i] == nil {
-			errs[i] = t.rename()
+			errs[i] = temps[i].rename()
 			renamed[i] = errs[i] == nil
 		}
-	}
+	})
 	if !s.opt.NoFsync {
 		s.timed(func() { s.syncNames(temps, errs) })
 	}
-	for i, t := range temps {
+	eachTemp(temps, s.callsWait, func(i int) {
+		t := temps[i]
 		switch {
 		case renamed[i]:
 			t.dropJournal()
@@ -58,8 +59,32 @@ func (s *Sink) Publish(temps []*Temp) []error {
 			errs[i] = errors.Join(errs[i], t.discard())
 		}
 		t.mu.Unlock()
-	}
+	})
 	return errs
+}
+
+// eachTemp calls do with the number of each file: in order, but for those for which aside is
+// true. These come last, several at once.
+func eachTemp(temps []*Temp, aside func(*Temp) bool, do func(i int)) {
+	var later []int
+	for i, t := range temps {
+		if aside(t) {
+			later = append(later, i)
+		} else {
+			do(i)
+		}
+	}
+	atOnce(len(later), func(k int) { do(later[k]) })
+}
+
+// callsWait reports whether each call for a file may wait for a server, or for a process by
+// way of FUSE, as on all file systems but those of the kernel's own disks.
+func (s *Sink) callsWait(t *Temp) bool { return !s.deviceOf(t.dir).tells }
+
+// isNamedAlone reports whether no other file's name can be taken for this one's, so that the
+// order in which files get their names makes no difference.
+func (t *Temp) isNamedAlone() bool {
+	return t.origin.standing == nil && !t.origin.inPlace && t.dir.folding.Load() == foldNo
 }
 
 // timed runs a step that brings something to the disk, and tells how long it took.

@@ -93,6 +93,7 @@ type Sink struct {
 	// inPlaceWait is the same for files that are written in place, in nanoseconds.
 	inPlaceWait atomic.Int64
 	hosts       *otherHosts
+	lookPace    sharedPace // of Look
 	calls       diskCalls
 	places      *readPlaces  // of what is read back
 	ahead       atomic.Int64 // runs of pieces that arrived behind gaps; see maxAhead

@@ -52,6 +52,7 @@ type level struct {
 	pending []pendingDir
 	take    takeMode
 	isInto  bool // the copy goes into it, see Avoid
+	ahead   statAhead
 }
 
 // pendingDir is a directory whose entry was returned, and whose contents are still to
@@ -86,7 +87,8 @@ type Walker struct {
 	// avoid describes what the copy itself makes, see Avoid. It may be nil.
 	avoid *avoided
 	// ctx ends the walk, see EndWith. It may be nil.
-	ctx context.Context
+	ctx  context.Context
+	pace statPace
 }
 
 // Walk begins a walk. Entries come in strictly ascending bytewise order of
@@ -223,7 +225,7 @@ func (w *Walker) enter(path string, p pendingDir) error {
 	w.levels = append(w.levels, l)
 	if above := len(w.levels) - 1 - maxHeldDirs; above >= 0 {
 		w.levels[above].dir.release()
-		w.levels[above].dir = nil
+		w.levels[above].dir, w.levels[above].ahead = nil, statAhead{}
 	}
 	return nil
 }
@@ -313,7 +315,7 @@ func (w *Walker) repeated(name string) bool {
 
 // describe fills Found for the entry that is leaf in dir.
 func (w *Walker) describe(l *level, dir *dirHandle, leaf, path string) *Found {
-	a, err := w.tree.statAt(dir, leaf, path)
+	a, err := w.stat(l, dir, leaf, path)
 	if w.passesOver(path, err != nil || a.isDir(), err != nil || !a.isDir()) {
 		return nil
 	}

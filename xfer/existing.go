@@ -152,6 +152,22 @@ func (k *sink) keeps(e *sinkEntry) (why string, same *chunker.Standing) {
 	return "", nil
 }
 
+// lookAhead has the store look for the files of a message all at once, where to look for one
+// after the other would take long. What is wrong with the message is told by who hears it.
+func (k *sink) lookAhead(body []byte) {
+	if !k.session.terms.Has(wire.FlagsKeeping) || !k.store.LooksAreSlow() {
+		return
+	}
+	var paths []string
+	_ = wire.DecodeEntries(body, func(_ uint64, p *wire.AnnouncedEntry) error {
+		if p.Type == manifest.File {
+			paths = append(paths, p.Path)
+		}
+		return nil
+	})
+	k.store.LookAhead(paths)
+}
+
 // notThere begins why an entry is not copied in whose place nothing is kept.
 const notThere = "not there"
 

@@ -262,6 +262,7 @@ func (k *sink) compareRoots(ctx context.Context, body []byte) error {
 // Files are made when their data comes.
 func (k *sink) hearEntries(ctx context.Context, body []byte) error {
 	var unwanted, resumed, compared []*sinkEntry
+	k.lookAhead(body)
 	err := wire.DecodeEntries(body, func(id uint64, p *wire.AnnouncedEntry) error {
 		if id != k.window.announced || id-k.settledUpTo() >= entryWindow || k.window.ended {
 			return fmt.Errorf("%w: entry %d announced, %d was next", ErrProtocol, id, k.window.announced)

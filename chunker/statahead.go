@@ -1,0 +1,149 @@
+package chunker
+
+import (
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Where asking for a file's attributes takes long, as of a server, a walk would spend its
+// time waiting: one wait for each file, of which there may be millions. There it asks for
+// those of the names that come next, several at once.
+const (
+	// slowStat is a mean from which on names are asked for ahead. What the kernel has in
+	// memory takes a few µs.
+	slowStat = 50 * time.Microsecond
+	// measuredStats is of how many calls one is timed while they are quick.
+	measuredStats = 8
+	// statsAhead is how many names are asked for together, atOnce at a time.
+	statsAhead = 128
+	// freshStat bounds the age of an answer, which the walk may come to late: the window of
+	// a copy is full for a while, or a large directory lies between two names.
+	freshStat = time.Second
+)
+
+// statAhead is what was asked of the names of one directory ahead of the walk.
+type statAhead struct {
+	names   []string // not taken yet, in order
+	answers []statAnswer
+	asked   time.Time
+}
+
+type statAnswer struct {
+	attributes attributes
+	err        error
+	took       time.Duration
+}
+
+// take returns the answer for a name, if there is a fresh one.
+func (s *statAhead) take(leaf string) (a statAnswer, ok bool) {
+	for len(s.names) > 0 {
+		name := s.names[0]
+		a = s.answers[0]
+		s.names, s.answers = s.names[1:], s.answers[1:]
+		if name == leaf {
+			return a, time.Since(s.asked) < freshStat
+		}
+	}
+	s.names, s.answers = nil, nil
+	return statAnswer{}, false
+}
+
+// statPace is how long asking for attributes has taken lately.
+type statPace struct {
+	calls int
+	mean  time.Duration
+}
+
+// sharedPace is a statPace that several goroutines use.
+type sharedPace struct {
+	mu   sync.Mutex
+	pace statPace
+}
+
+// isSlow reports whether names are to be asked for ahead.
+func (p *statPace) isSlow() bool { return p.mean >= slowStat }
+
+// measures reports whether the next call is to be timed.
+func (p *statPace) measures() bool {
+	p.calls++
+	return p.isSlow() || p.calls%measuredStats == 0
+}
+
+func (p *statPace) note(took time.Duration) { p.mean += (took - p.mean) / 4 }
+
+// stat is statAt for an entry of a level. What it asks for ahead are the level's names that
+// come next.
+func (w *Walker) stat(l *level, dir *dirHandle, leaf, path string) (attributes, error) {
+	if a, ok := l.ahead.take(leaf); ok {
+		w.pace.note(a.took)
+		return a.attributes, a.err
+	}
+	if !w.pace.measures() {
+		return w.tree.statAt(dir, leaf, path)
+	}
+	began := time.Now()
+	a, err := w.tree.statAt(dir, leaf, path)
+	w.pace.note(time.Since(began))
+	if w.pace.isSlow() && l.path != "" && w.list == nil {
+		w.lookAhead(l, dir)
+	}
+	return a, err
+}
+
+// lookAhead asks for the attributes of the level's next names. It returns when all answers
+// are there. Of a directory whose names were spilled only one name at a time is known.
+func (w *Walker) lookAhead(l *level, dir *dirHandle) {
+	names := w.names.ahead(&l.names, statsAhead)
+	if len(names) < 2 {
+		return
+	}
+	answers := make([]statAnswer, len(names))
+	l.ahead = statAhead{names: names, answers: answers, asked: time.Now()}
+	atOnce(len(names), func(i int) {
+		began := time.Now()
+		a := &answers[i]
+		a.attributes, a.err = w.tree.statAt(dir, names[i], l.childPath(names[i]))
+		a.took = time.Since(began)
+	})
+}
+
+// LooksAreSlow reports whether Look has taken long lately, so that LookAhead is worth its
+// while.
+func (s *Sink) LooksAreSlow() bool {
+	p := &s.lookPace
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pace.isSlow()
+}
+
+// LookAhead asks for what is at several entries' places at once, so that the kernel has it,
+// for seconds on most network file systems, when Look is called for each in turn. It
+// blocks until all have been asked for.
+func (s *Sink) LookAhead(paths []string) {
+	atOnce(len(paths), func(i int) {
+		var st unix.Stat_t
+		if target, err := s.target("look at", paths[i]); err == nil {
+			_ = s.lstat(target, &st)
+		}
+	})
+}
+
+// lookAt is fstatat(2) for Look, which is timed now and then.
+func (s *Sink) lookAt(h *dirHandle, leaf string, st *unix.Stat_t) error {
+	p := &s.lookPace
+	p.mu.Lock()
+	measures := p.pace.measures()
+	p.mu.Unlock()
+	if !measures {
+		return fstatat(h.fd, leaf, st, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	began := time.Now()
+	err := fstatat(h.fd, leaf, st, unix.AT_SYMLINK_NOFOLLOW)
+	took := time.Since(began)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pace.note(took)
+	return err
+}

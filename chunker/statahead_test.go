@@ -1,0 +1,191 @@
+package chunker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"gdrcp/internal/fusetest"
+	"gdrcp/manifest"
+)
+
+// entriesOf walks the directory dir, with statPace p at its beginning.
+func entriesOf(t *testing.T, dir string, p statPace) (found []Found) {
+	t.Helper()
+	w := openLocal(t, false, Source{dir, "."}).Walk(true)
+	defer w.Close()
+	w.pace = p
+	for {
+		f, err := w.Next()
+		if err == io.EOF {
+			return found
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, *f)
+	}
+}
+
+// TestWalkAheadFindsTheSame walks directories whose names are asked for ahead.
+func TestWalkAheadFindsTheSame(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 3*statsAhead + 7 {
+		path := filepath.Join(dir, fmt.Sprintf("d%d", i%5), fmt.Sprint(i))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, make([]byte, i), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		if i%50 == 0 {
+			if err := errors.Join(os.Symlink("1", path+"-link"), os.Mkdir(path+"-dir", 0o700), syscall.Mkfifo(path+"-fifo", 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	same := func(a, b Found) bool {
+		text := func(f *Found) string { return fmt.Sprint(f.Problem) }
+		return a.Entry == b.Entry && a.Stamp == b.Stamp && a.Dir == b.Dir && text(&a) == text(&b) && a.Skip == b.Skip && a.Links == b.Links
+	}
+	want := entriesOf(t, dir, statPace{})
+	got := entriesOf(t, dir, statPace{mean: time.Hour})
+	if !slices.EqualFunc(want, got, same) {
+		t.Errorf("%d entries, where a walk that asks for each in turn finds %d", len(got), len(want))
+	}
+}
+
+// TestStatAheadIsTakenInOrder: of names that the walk does not come to, and of what is no
+// longer fresh, nothing is taken.
+func TestStatAheadIsTakenInOrder(t *testing.T) {
+	ahead := func(asked time.Time) *statAhead {
+		s := &statAhead{asked: asked}
+		for i := range 4 {
+			s.names = append(s.names, fmt.Sprint(i))
+			s.answers = append(s.answers, statAnswer{attributes: attributes{uid: uint32(i)}})
+		}
+		return s
+	}
+	s := ahead(time.Now())
+	for _, c := range []struct {
+		name string
+		uid  uint32
+		ok   bool
+	}{{"0", 0, true}, {"2", 2, true}, {"1", 0, false}, {"3", 0, false}} {
+		if a, ok := s.take(c.name); ok != c.ok || a.attributes.uid != c.uid {
+			t.Errorf("%s: %v, %d", c.name, ok, a.attributes.uid)
+		}
+	}
+	if _, ok := ahead(time.Now().Add(-freshStat)).take("0"); ok {
+		t.Error("an old answer was taken")
+	}
+}
+
+// slowNode is a directory that takes 2 ms for some calls, and notes how many of these were
+// under way at once.
+type slowNode struct {
+	fs.LoopbackNode
+	calls *slowCalls
+}
+
+type slowCalls struct{ now, most atomic.Int32 }
+
+func (c *slowCalls) take() {
+	now := c.now.Add(1)
+	defer c.now.Add(-1)
+	for most := c.most.Load(); now > most && !c.most.CompareAndSwap(most, now); most = c.most.Load() {
+	}
+	time.Sleep(2 * time.Millisecond)
+}
+
+// WrapChild implements fs.NodeWrapChilder.
+func (n *slowNode) WrapChild(_ context.Context, ops fs.InodeEmbedder) fs.InodeEmbedder {
+	return &slowNode{fs.LoopbackNode{RootData: ops.(*fs.LoopbackNode).RootData}, n.calls}
+}
+
+// Lookup implements fs.NodeLookuper.
+func (n *slowNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	n.calls.take()
+	return n.LoopbackNode.Lookup(ctx, name, out)
+}
+
+// Rename implements fs.NodeRenamer.
+func (n *slowNode) Rename(ctx context.Context, name string, to fs.InodeEmbedder, newName string, flags uint32) syscall.Errno {
+	n.calls.take()
+	return n.LoopbackNode.Rename(ctx, name, to, newName, flags)
+}
+
+// mountSlowly mounts below as slowNodes.
+func mountSlowly(t *testing.T, below string) (dir string, calls *slowCalls) {
+	t.Helper()
+	calls = new(slowCalls)
+	return fusetest.MountLoopback(t, below, func(top *fs.LoopbackRoot) fs.InodeEmbedder {
+		return &slowNode{fs.LoopbackNode{RootData: top}, calls}
+	}), calls
+}
+
+// TestWalkOfASlowServer: a walk does not wait for one name after the other.
+func TestWalkOfASlowServer(t *testing.T) {
+	below := t.TempDir()
+	for i := range 200 {
+		if err := os.WriteFile(filepath.Join(below, fmt.Sprint(i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir, calls := mountSlowly(t, below)
+	found := entriesOf(t, dir, statPace{})
+	if len(found) != 201 || found[0].Entry.Type != manifest.Dir {
+		t.Errorf("%d entries", len(found))
+	}
+	if calls.most.Load() < 2 {
+		t.Error("names were looked up one after the other")
+	}
+}
+
+// TestNamesOnASlowServer: files in several directories get their names at once, and the
+// entries that come next are looked for together.
+func TestNamesOnASlowServer(t *testing.T) {
+	below := t.TempDir()
+	var names []string
+	for i := range 64 {
+		name := fmt.Sprintf("d%d/f%d", i%8, i)
+		names = append(names, name)
+		if err := os.MkdirAll(filepath.Join(below, filepath.Dir(name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir, calls := mountSlowly(t, below)
+	s := sinkInto(t, dir, SinkOptions{})
+	temps := beginAll(t, s, names...)
+	calls.most.Store(0)
+	wantFailed(t, temps, s.Publish(temps))
+	if calls.most.Load() < 2 {
+		t.Error("files of several directories got their names one after the other")
+	}
+	for _, name := range names {
+		if got, err := os.ReadFile(filepath.Join(below, name)); err != nil || string(got) != name {
+			t.Errorf("%s holds %q: %v", name, got, err)
+		}
+	}
+	for _, name := range names[:2*measuredStats] {
+		if now, err := s.Look(name); err != nil || !now.Exists {
+			t.Fatalf("%s: %+v, %v", name, now, err)
+		}
+	}
+	if !s.LooksAreSlow() {
+		t.Error("a look that takes 2 ms is no slow one")
+	}
+	calls.most.Store(0)
+	s.LookAhead(append(names, "d0/missing", "missing/f"))
+	if calls.most.Load() < 2 {
+		t.Error("entries were looked for one after the other")
+	}
+}

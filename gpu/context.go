@@ -178,7 +178,7 @@ func (c *Context) check(rc C.int, format string, args ...any) error {
 }
 
 // failed makes an *Error from a CUresult.
-func (c *Context) failed(rc C.int, format string, args ...any) error {
+func (c *Context) failed(rc C.int, format string, args ...any) *Error {
 	e := &Error{
 		Op:   fmt.Sprintf(format, args...),
 		GPU:  c.device.Index,

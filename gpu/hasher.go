@@ -193,7 +193,7 @@ func (h *Hasher) Close() error {
 	var errs []error
 	if h.done != nil {
 		if h.ctx.Lost() == nil {
-			errs = append(errs, h.done.wait(context.Background(), closePatience))
+			errs = append(errs, h.ctx.endedWait(h.done.wait(context.Background(), closePatience)))
 		}
 		errs = append(errs, h.done.Close())
 	}

@@ -27,6 +27,8 @@ var fatalCodes = []int{
 	718, // INVALID_PC
 	719, // LAUNCH_FAILED
 	721, // TENSOR_MEMORY_LEAK
+	810, // MPS_CLIENT_TERMINATED
+	911, // EXTERNAL_DEVICE
 }
 
 // loss is why no GPU of the process can be used any more.
@@ -69,6 +71,16 @@ func (d *Driver) note(e *Error) {
 	}
 }
 
+// workFailed makes an *Error of what a GPU's work, and not the call that asks for it, has come
+// to. The context is then unusable, whatever the error (cuda.h: "may also return error codes from
+// previous, asynchronous launches"): nothing else would say that the GPU no longer reaches
+// memory that is about to be unmapped.
+func (c *Context) workFailed(rc C.int, op string) error {
+	e := c.failed(rc, "%s", op)
+	c.driver.lose(e)
+	return e
+}
+
 // noteHang ends the use of the driver because a GPU hangs: none of its objects can be
 // freed, and any call may block forever.
 func (d *Driver) noteHang(e *Error) {
@@ -91,6 +103,15 @@ func (d *Driver) lose(e *Error) {
 
 // Lost is Driver.Lost.
 func (c *Context) Lost() error { return c.driver.Lost() }
+
+// endedWait is ended for a wait for work whose memory is about to be freed: what that work has
+// come to is why the driver is lost, and is told as such. That the GPU hangs is told.
+func (c *Context) endedWait(err error) error {
+	if c.Lost() != nil && !c.driver.hung.Load() {
+		return nil
+	}
+	return err
+}
 
 // ended is check for calls that free something. Once the driver is lost, their errors
 // only repeat that, so ended returns nil.

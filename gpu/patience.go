@@ -56,7 +56,7 @@ func (c *Context) poll(ctx context.Context, limit time.Duration, op string, glan
 			return nil
 		}
 		if rc != codeNotReady {
-			return c.failed(rc, "%s", op)
+			return c.workFailed(rc, op)
 		}
 		if ctx.Err() != nil {
 			return fmt.Errorf("%s on GPU %d: %w", op, c.device.Index, context.Cause(ctx))

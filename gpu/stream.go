@@ -139,7 +139,7 @@ func (s *Stream) Drain() error {
 	if s.ctx.Lost() != nil {
 		return nil
 	}
-	return s.wait(context.Background(), closePatience)
+	return s.ctx.endedWait(s.wait(context.Background(), closePatience))
 }
 
 func (s *Stream) wait(ctx context.Context, limit time.Duration) error {

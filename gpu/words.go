@@ -29,6 +29,8 @@ type words struct {
 	// refused is set when the driver takes no write, and no further one is tried.
 	refused atomic.Bool
 
+	made int // how many words there are
+
 	mu   sync.Mutex
 	free []*word
 }
@@ -63,6 +65,7 @@ func newWords(own *Context) *words {
 	for at := 0; at < wordsBytes; at += wordStride {
 		w.free = append(w.free, &word{at: (*uint32)(unsafe.Pointer(&mem[at])), addr: uint64(addr) + uint64(at)})
 	}
+	w.made = len(w.free)
 	return w
 }
 
@@ -72,12 +75,16 @@ func (w *words) close() error {
 		return nil
 	}
 	rc := w.own.closing("unpin memory", func() C.int { return C.gdr_unpin(w.own.c, unsafe.Pointer(&w.mem[0])) })
-	err := w.own.ended(rc, "unpin %d bytes of host memory", len(w.mem))
-	w.unmap()
-	return err
+	w.mu.Lock()
+	back := len(w.free) == w.made
+	w.mu.Unlock()
+	// A GPU may still write a word that did not come back, or all of them where it hangs.
+	if rc == 0 && back {
+		w.unmap()
+	}
+	return w.own.ended(rc, "unpin %d bytes of host memory", len(w.mem))
 }
 
-// unmap gives the memory back, unless a GPU that hangs may still write to it.
 func (w *words) unmap() {
 	if w.own.Lost() == nil {
 		_ = unix.Munmap(w.mem)

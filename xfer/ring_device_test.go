@@ -207,7 +207,7 @@ func TestRefusalsOfGPUs(t *testing.T) {
 // Without a GPU that will do, auto means host memory, and says why.
 func TestAutoWithoutGPU(t *testing.T) {
 	w := tcpWay(t)
-	for _, word := range []string{"none", "oom", "cc=6.1", "prohibited"} {
+	for _, word := range []string{"none", "oom", "cc=6.1", "prohibited", "badkernel", "badkernel=999"} {
 		t.Run(word, func(t *testing.T) {
 			gpus := fakeGPUs(t, word)
 			s, src := serve(t, w, func(c *xfer.ServerConfig) { c.GPUs = gpus }), t.TempDir()

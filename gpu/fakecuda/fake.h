@@ -65,7 +65,8 @@
  *   badlaunch            launches fail
  *   hang, hangfile=PATH  kernels never end; or those that begin when there is
  *                        such a file. Waits for them never end
- *   badkernel            kernels fail while they run: told by a later wait
+ *   badkernel, badkernel=CODE  kernels fail while they run, with
+ *                        CUDA_ERROR_LAUNCH_FAILED or the CUresult: told by a later wait
  *   old, old=NAME        cuGetProcAddress does not know NAME, or
  *                        cuDevicePrimaryCtxRelease
  *

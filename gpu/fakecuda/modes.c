@@ -103,5 +103,5 @@ void fake_modes_read(struct fake_modes *out)
 	text("loadgate", out->loadgate, sizeof out->loadgate);
 	text("log", out->log, sizeof out->log);
 	out->launches = has("launches");
-	out->badkernel = has("badkernel");
+	out->badkernel = number("badkernel", CUDA_ERROR_LAUNCH_FAILED, 0);
 }

@@ -66,7 +66,7 @@ int fake_run(struct context *ctx, const struct op *op)
 	void *args[FAKE_PARAMS_MAX];
 
 	if (fake_modes.badkernel)
-		return CUDA_ERROR_LAUNCH_FAILED;
+		return fake_modes.badkernel;
 	for (int i = 0; i < FAKE_PARAMS_MAX; i++)
 		args[i] = (void *)&op->args[i];
 	running = ctx;

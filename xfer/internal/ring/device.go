@@ -139,7 +139,8 @@ func needsFlush(d gpu.Device) bool {
 	return d.ComputeMajor < 9 || d.C2C || d.WritesOrdering == 0
 }
 
-// close gives back the device memory. The caller has closed its registrations.
+// close gives back the device memory. The caller has closed its registrations. Closing again
+// does nothing.
 func (d *Device) close() error {
 	if d == nil {
 		return nil
@@ -153,6 +154,7 @@ func (d *Device) close() error {
 	for _, w := range workers {
 		errs = append(errs, w.close())
 	}
+	d.Gatherers, d.Workers = nil, nil
 	if d.Private != nil {
 		errs = append(errs, d.Private.Close())
 	}

@@ -71,8 +71,8 @@ func Place(ctx context.Context, rail rdma.Rail, c Config) (*Ring, error) {
 	if !mayDo || !gpuWillNotDo(err) {
 		return r, err
 	}
-	if err := r.Close(); err != nil {
-		return r, err
+	if closed := r.Close(); closed != nil {
+		return r, errors.Join(err, closed)
 	}
 	r = p.emptyRing()
 	r.Memory = wire.HostMemory(withHint(err))

@@ -5,8 +5,13 @@ package ring
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/wire"
@@ -246,5 +251,74 @@ func TestFlush(t *testing.T) {
 				t.Errorf("the device read: %t", read)
 			}
 		})
+	}
+}
+
+// window is a rail that reaches so many bytes of a GPU's memory by nvidia-peermem, and refuses
+// more as the kernel does then.
+type window struct {
+	reaching
+	bytes int
+}
+
+func (r window) Register(what rdma.Region, access rdma.Access) (rdma.MR, error) {
+	if what.Mem == nil && what.DMABufFD < 0 && what.Len > r.bytes {
+		return nil, &rdma.OpError{Op: "register", Err: fmt.Errorf("%w: %w", rdma.ErrUnsupported, unix.EFAULT)}
+	}
+	return r.reaching.Register(what, access)
+}
+
+// A full window is met by fewer slots also where nvidia-peermem cannot say so; without that
+// module its refusal means what it says.
+func TestPeermemWindow(t *testing.T) {
+	for _, module := range []string{"nvidia_peermem", "nv_peer_mem", "other"} {
+		t.Run(module, func(t *testing.T) {
+			c := sourceConfig(firstGPU, lend(t, "peermem", "nonvml"))
+			c.Slots, c.SlotBytes, c.Sysfs = 64, 1<<20, t.TempDir()
+			if err := os.MkdirAll(filepath.Join(c.Sysfs, "module", module), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			r, err := placed(t, func(r rdma.Rail) rdma.Rail { return window{reaching{r}, 32 << 20} }, c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantRung, wantSlots := wire.RungPeermem, 32
+			if module == "other" {
+				wantRung, wantSlots = wire.RungStaged, 64
+			}
+			if r.Memory.Rung != wantRung || r.Slots != wantSlots {
+				t.Errorf("%d slots in %+v", r.Slots, r.Memory)
+			}
+		})
+	}
+}
+
+// A ring is closed again by whoever holds it after an error. By then others have mapped memory
+// where its bounce buffers lay.
+func TestRingClosedTwice(t *testing.T) {
+	c := sinkConfig(firstGPU, lend(t))
+	r, err := placed(t, nil, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	others := make([][]byte, 64)
+	for i := range others {
+		if others[i], err = Map(testSlotBytes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, mem := range others {
+		if err := unix.Madvise(mem, unix.MADV_NORMAL); err != nil {
+			t.Fatalf("memory of another was unmapped: %v", err)
+		}
+		if err := unix.Munmap(mem); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"gdrcp/gpu"
 	"gdrcp/xfer/internal/wire"
@@ -39,6 +41,21 @@ func directSizes(slots, slotBytes int, freeBytes int64) []int {
 // and drivers return any of these errors for a full window.
 func isTooLarge(err error) bool {
 	return errors.Is(err, gpu.ErrOutOfMemory) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSPC)
+}
+
+// peermemRefuses reports whether nvidia-peermem, which is there, did not take a region. It has
+// but one answer to the kernel, whatever the driver told it ("not mine", nv_mem_acquire in
+// nvidia-peermem.c), and the kernel then tries to pin the address itself: EFAULT.
+func (p *placer) peermemRefuses(rung wire.Rung, err error) bool {
+	if rung != wire.RungPeermem || !errors.Is(err, unix.EFAULT) {
+		return false
+	}
+	for _, module := range []string{"nvidia_peermem", "nv_peer_mem"} {
+		if _, err := os.Stat(filepath.Join(p.Sysfs, "module", module)); err == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // errNoSlots says that the GPU did not give memory for slots, so that no rung can have it.
@@ -86,7 +103,7 @@ func (p *placer) tryFewer(ctx context.Context, r *Ring, rung wire.Rung, slots in
 		case refused == nil:
 			refused = err
 		}
-		if !isTooLarge(err) || ctx.Err() != nil {
+		if !isTooLarge(err) && !p.peermemRefuses(rung, err) || ctx.Err() != nil {
 			break
 		}
 	}

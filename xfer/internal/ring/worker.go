@@ -217,6 +217,7 @@ func (w *Worker) close() error {
 		if b.Mem != nil && w.Device.gpu.Lost() == nil {
 			errs = append(errs, unix.Munmap(b.Mem))
 		}
+		b.Mem = nil // closing again must not unmap what another session has mapped there since
 	}
 	return errors.Join(errs...)
 }

@@ -1,20 +1,15 @@
 package chunker
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/hanwen/go-fuse/v2/fs"
-	"github.com/hanwen/go-fuse/v2/fuse"
 
 	"gdrcp/internal/fusetest"
 	"gdrcp/manifest"
@@ -89,49 +84,6 @@ func TestStatAheadIsTakenInOrder(t *testing.T) {
 	}
 }
 
-// slowNode is a directory that takes 2 ms for some calls, and notes how many of these were
-// under way at once.
-type slowNode struct {
-	fs.LoopbackNode
-	calls *slowCalls
-}
-
-type slowCalls struct{ now, most atomic.Int32 }
-
-func (c *slowCalls) take() {
-	now := c.now.Add(1)
-	defer c.now.Add(-1)
-	for most := c.most.Load(); now > most && !c.most.CompareAndSwap(most, now); most = c.most.Load() {
-	}
-	time.Sleep(2 * time.Millisecond)
-}
-
-// WrapChild implements fs.NodeWrapChilder.
-func (n *slowNode) WrapChild(_ context.Context, ops fs.InodeEmbedder) fs.InodeEmbedder {
-	return &slowNode{fs.LoopbackNode{RootData: ops.(*fs.LoopbackNode).RootData}, n.calls}
-}
-
-// Lookup implements fs.NodeLookuper.
-func (n *slowNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
-	n.calls.take()
-	return n.LoopbackNode.Lookup(ctx, name, out)
-}
-
-// Rename implements fs.NodeRenamer.
-func (n *slowNode) Rename(ctx context.Context, name string, to fs.InodeEmbedder, newName string, flags uint32) syscall.Errno {
-	n.calls.take()
-	return n.LoopbackNode.Rename(ctx, name, to, newName, flags)
-}
-
-// mountSlowly mounts below as slowNodes.
-func mountSlowly(t *testing.T, below string) (dir string, calls *slowCalls) {
-	t.Helper()
-	calls = new(slowCalls)
-	return fusetest.MountLoopback(t, below, func(top *fs.LoopbackRoot) fs.InodeEmbedder {
-		return &slowNode{fs.LoopbackNode{RootData: top}, calls}
-	}), calls
-}
-
 // TestWalkOfASlowServer: a walk does not wait for one name after the other.
 func TestWalkOfASlowServer(t *testing.T) {
 	below := t.TempDir()
@@ -140,12 +92,12 @@ func TestWalkOfASlowServer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	dir, calls := mountSlowly(t, below)
+	dir, calls := fusetest.MountSlowly(t, below)
 	found := entriesOf(t, dir, statPace{})
 	if len(found) != 201 || found[0].Entry.Type != manifest.Dir {
 		t.Errorf("%d entries", len(found))
 	}
-	if calls.most.Load() < 2 {
+	if calls.Lookups.Most() < 2 {
 		t.Error("names were looked up one after the other")
 	}
 }
@@ -162,12 +114,12 @@ func TestNamesOnASlowServer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	dir, calls := mountSlowly(t, below)
+	dir, calls := fusetest.MountSlowly(t, below)
 	s := sinkInto(t, dir, SinkOptions{})
 	temps := beginAll(t, s, names...)
-	calls.most.Store(0)
+	calls.Renames.Forget()
 	wantFailed(t, temps, s.Publish(temps))
-	if calls.most.Load() < 2 {
+	if calls.Renames.Most() < 2 {
 		t.Error("files of several directories got their names one after the other")
 	}
 	for _, name := range names {
@@ -183,9 +135,9 @@ func TestNamesOnASlowServer(t *testing.T) {
 	if !s.LooksAreSlow() {
 		t.Error("a look that takes 2 ms is no slow one")
 	}
-	calls.most.Store(0)
+	calls.Lookups.Forget()
 	s.LookAhead(append(names, "d0/missing", "missing/f"))
-	if calls.most.Load() < 2 {
+	if calls.Lookups.Most() < 2 {
 		t.Error("entries were looked for one after the other")
 	}
 }

@@ -53,6 +53,7 @@ type Tree struct {
 	dirs    *dirCache
 	io      Rung
 	read    RungBytes
+	servers servers
 	// cachedBytes is cachedBytes, or what a test has in its place.
 	cachedBytes func(fd int, off, n int64) (int64, error)
 }

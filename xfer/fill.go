@@ -260,10 +260,13 @@ func (s *source) readExtent(t *turn, e *srcEntry, x *wire.Extent, buf []byte, ag
 	}
 	read := func(f *chunker.File) error {
 		direct := f.Uncached(buf, x.Off)
-		if direct {
+		if direct || f.AsksServer() {
 			t.leave()
 		}
 		return e.readPart(f, buf, x.Off, direct)
+	}
+	if s.tree.AsksServer() {
+		t.leave()
 	}
 	single := x.Off == 0 && x.Length == e.Size
 	if !single && !again {

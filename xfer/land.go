@@ -273,6 +273,11 @@ func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf fu
 	from = w.spent(stat.Digests, from)
 	spent := w.spent
 	defer func() { spent(stat.Disk, from) }()
+	if w.turn != nil && w.sink.store.AsksServer() {
+		w.turn.leave()
+		defer w.turn.take()
+		spent = w.sink.session.waited
+	}
 	why := errNotVerified
 	if ok {
 		// Get the file first: it may be impossible to open one yet.

@@ -61,7 +61,7 @@ type turn struct {
 }
 
 // take waits for the worker's turn, which comes soon: who has one computes, or waits for
-// nothing but a rate limit.
+// the disk where the page cache is expected to have what is asked for, or for a rate limit.
 func (t *turn) take() {
 	if t != nil && !t.has {
 		t.turns <- struct{}{}

@@ -16,7 +16,7 @@ func TestSilentRailHoldsUpNoCopy(t *testing.T) {
 	t.Parallel()
 	w := tcpWay(t)
 	patient := w.timeouts()
-	patient.Heartbeat, patient.Suspect, patient.Silence = time.Second, 30*time.Second, time.Minute
+	patient.Heartbeat, patient.Suspect, patient.Silence = time.Second, 2*time.Minute, 4*time.Minute
 	for _, push := range []bool{true, false} {
 		for _, first := range []bool{true, false} {
 			t.Run(fmt.Sprintf("push %v, first %v", push, first), func(t *testing.T) {

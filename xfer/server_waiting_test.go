@@ -102,7 +102,7 @@ func hold(t *testing.T, w hostileWay, ep Endpoint) *holding {
 
 // givesUp is how long a comer waits for a server that says nothing, where no devices are
 // emulated. A busy machine may take a second to connect.
-const givesUp = 3 * time.Second
+const givesUp = 10 * time.Second
 
 // comer is a client that comes when others are there, and the waits that it was
 // told of.

@@ -17,8 +17,12 @@ import (
 func TestStalledCopies(t *testing.T) {
 	w := tcpWay(t)
 	const stall = time.Second
-	data := randomBytes(t, 3<<20)
+	little, more := randomBytes(t, 3<<20), randomBytes(t, 10<<20)
 	copies := func(t *testing.T, s *served, o xfer.Options) map[string]func() error {
+		data := little
+		if o.Stall > stall {
+			data = more
+		}
 		src := filepath.Join(t.TempDir(), "f")
 		write(t, src, data)
 		write(t, filepath.Join(s.root, "there"), data)
@@ -39,7 +43,7 @@ func TestStalledCopies(t *testing.T) {
 			},
 			"pull stream": func() error {
 				out := newStream()
-				d := out.drain(stall / 8)
+				d := out.drain(stall / 32)
 				_, err := w.client(rdmatest.Faults{}).PullStream(t.Context(), s.ep, "there", out, o)
 				out.PipeWriter.Close()
 				<-d.done
@@ -51,7 +55,7 @@ func TestStalledCopies(t *testing.T) {
 	o.Stall = stall
 	// What moves on slowly does so for longer than this, and often enough for a busy machine.
 	patient := o
-	patient.Stall = 2 * stall
+	patient.Stall = 8 * stall
 	stuck := serve(t, w, func(c *xfer.ServerConfig) { c.Limit = xfer.NewLimiter(512) }) // a piece takes more than half an hour
 	for name, run := range copies(t, stuck, o) {
 		t.Run("stuck "+name, func(t *testing.T) {

@@ -286,7 +286,7 @@ func TestSilentListener(t *testing.T) {
 	addr := fakeServer(t, func(net.Conn) { <-release })
 	defer close(release)
 	p := New()
-	p.connectTimeout = 50 * time.Millisecond
+	p.connectTimeout = time.Second
 	rail, err := p.Open("tcp", benchConfig())
 	if err != nil {
 		t.Fatal(err)

@@ -126,6 +126,7 @@ func TestTreeThatDidNotArrive(t *testing.T) {
 		must(t, os.Chmod(from+"/tree/secret", 0))
 		args := append(s.operands(d, s.via(), "tree", "copy"), "-a", "--atomic-dir")
 		p := s.copy(t, args...).wantCode(3)
+		awaitLetGo(s, d)
 		lines := strings.Split(strings.TrimSpace(p.stderr.String()), "\n")
 		p.wantOne(lines, `secret.*permission denied`)
 		p.wantOne(lines, `^gdrcp: not all of the tree has arrived`)
@@ -148,6 +149,14 @@ func TestTreeThatDidNotArrive(t *testing.T) {
 		noTreesLeft(t, to)
 		s.stop()
 	})
+}
+
+// awaitLetGo waits until the server has let go of the tree that the first push to "copy"
+// left, which is after its client has ended.
+func awaitLetGo(s *sides, d direction) {
+	if d.push {
+		s.waitLog(1, `: push "/copy": `)
+	}
 }
 
 // shareWithNobody starts the server, and later clients, as a user whom modes bind.
@@ -377,6 +386,7 @@ func TestMountInTheOldTree(t *testing.T) {
 		must(t, syscall.Mount(to+"/precious", to+"/copy/mount", "", syscall.MS_BIND, ""))
 		args := append(s.operands(d, s.via(), "tree", "copy"), "-a", "--atomic-dir")
 		p := s.copy(t, args...)
+		awaitLetGo(s, d)
 		again := s.copy(t, args...)
 		left := stages(t, to)
 		for _, dir := range append(left, to+"/copy") {

@@ -1,6 +1,7 @@
 package program
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"gdrcp/gpu/gputest"
+	"gdrcp/tests/launch"
 )
 
 // The GPUs of these tests are gpu/fakecuda's: they show what the program does
@@ -171,9 +173,10 @@ func overGPU(t *testing.T, w *gpuWay, s *sides, d direction, e gpuEnds, root str
 	if a, b := allocated(t, from+"/tree/sparse"), allocated(t, to+"/"+name+"/sparse"); b > a+mib {
 		t.Errorf("holes did not stay holes: the original takes %d bytes, the copy %d", a, b)
 	}
-	if told, want := s.stderr.String()[log:], `(?m)`+w.slots(e.there(d), e.here(d))+`, verified: root blake3 `+root+`$`; !regexp.MustCompile(want).MatchString(told) {
-		t.Errorf("the server told %q, which does not match /%s/", told, want)
-	}
+	want := regexp.MustCompile(`(?m)` + w.slots(e.there(d), e.here(d)) + `, verified: root blake3 ` + root + `$`)
+	until(t, launch.Slow(lastWord), func() bool { return want.MatchString(s.stderr.String()[log:]) }, func() string {
+		return fmt.Sprintf("the server told %q, which does not match /%s/", s.stderr.String()[log:], want)
+	})
 }
 
 // memory is where an end has its slots, in words.

@@ -112,6 +112,9 @@ func (*Stream) Close() error { return nil }
 // NewMark fails.
 func (*Context) NewMark() (*Mark, error) { return nil, ErrUnsupported }
 
+// NewWordMark fails.
+func (*Context) NewWordMark() (*Mark, error) { return nil, ErrUnsupported }
+
 // Mark is a place in a stream.
 type Mark struct{}
 

@@ -56,6 +56,16 @@ func (h *dirHandle) folds(name string, ino uint64) bool {
 	return is == foldYes
 }
 
+// foldsNames reports whether the directory folds case, by what it lists.
+func (h *dirHandle) foldsNames() bool {
+	_ = eachNameIn(h.fd, func(listed []byte) {
+		if h.folding.Load() == foldUnknown {
+			h.folds(string(listed), 0)
+		}
+	})
+	return h.folding.Load() == foldYes
+}
+
 // areHardLinks reports whether two names that lead to the same file are two entries of
 // the directory: then it lists both. A directory that folds case lists one.
 func (h *dirHandle) areHardLinks(st *unix.Stat_t, name, other string) bool {

@@ -170,3 +170,23 @@ func TestHardLinksWhereNamesFold(t *testing.T) {
 		t.Error("two names that are listed do not count as two")
 	}
 }
+
+// The manifest's name is spared in the other case where names fold, and only there.
+func TestSparedNamesFold(t *testing.T) {
+	dir := t.TempDir()
+	makeTree(t, dir, "other=x")
+	s := sinkInto(t, dir, SinkOptions{Spare: filepath.Join(dir, "Sums")})
+	for _, c := range []struct {
+		name   string
+		known  folding
+		spared bool
+	}{
+		{"Sums", foldUnknown, true}, {"sums", foldUnknown, false}, {"sums", foldYes, true}, {"sums", foldNo, false},
+		{"other", foldYes, false}, {"none/Sums", foldYes, false},
+	} {
+		s.base.folding.Store(c.known)
+		if got := s.Spares(c.name); got != c.spared {
+			t.Errorf("%s with folding %d: spared is %v", c.name, c.known, got)
+		}
+	}
+}

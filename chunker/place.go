@@ -3,6 +3,7 @@ package chunker
 import (
 	"errors"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -20,7 +21,8 @@ import (
 //     a directory, else becomes dest and replaces a file there. There may be no
 //     other entry.
 //
-// ErrNotDir: dest must be a directory, and is something else or missing.
+// ErrNotDir: dest must be a directory, and is something else or missing. ErrSpared: the one
+// source would get the name in SinkOptions.Spare.
 func (s *Sink) Place(single *manifest.Entry, name string) error {
 	if s.placed {
 		return errors.New("place entries: the sink has its place already")
@@ -68,6 +70,9 @@ func (s *Sink) Place(single *manifest.Entry, name string) error {
 			s.prefix = name
 		}
 	}
+	if single != nil && s.prefix != "" && s.spares(s.base, s.prefix) {
+		return kindErr("copy to", s.dest, ErrSpared)
+	}
 	if err := s.checkWritable(single, isDir); err != nil {
 		return err
 	}
@@ -99,6 +104,27 @@ func (s *Sink) checkWritable(single *manifest.Entry, isDir bool) error {
 	}
 	err := uninterrupted(func() error { return unix.Faccessat(s.base.fd, ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS) })
 	return opErr("write to", s.dest, err)
+}
+
+// Spares reports whether an entry would get the name in SinkOptions.Spare. What is there then
+// stays as it is, and the entry has no place. It blocks for the disk.
+func (s *Sink) Spares(path string) bool {
+	if s.spared == (manifest.FileName{}) {
+		return false
+	}
+	h, leaf, err := s.parentOf("make", path)
+	if err != nil {
+		return false // the entry cannot be made
+	}
+	defer h.release()
+	return s.spares(h, leaf)
+}
+
+func (s *Sink) spares(h *dirHandle, leaf string) bool {
+	if s.spared.Base == "" || h.inode != s.spared.Dir {
+		return false
+	}
+	return leaf == s.spared.Base || strings.EqualFold(leaf, s.spared.Base) && h.foldsNames()
 }
 
 // Top is the absolute path where the entry "." is, or would be. Below a served root,

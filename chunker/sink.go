@@ -43,6 +43,8 @@ type SinkOptions struct {
 	// CheckPartialDir wants it. Below Root, an absolute path begins there. The directory is
 	// made, and one beside a target goes when it is empty. Empty: beside the targets.
 	PartialDir string
+	// Spare is a path of this host at which the copy's own manifest will be, or empty.
+	Spare string
 	// NoFsync leaves it to the kernel when published files reach the disk.
 	NoFsync bool
 	// Synced, unless nil, is told how long each step took that brings something to the
@@ -77,6 +79,8 @@ type Sink struct {
 	stage *stage // of a tree that is to appear whole, or nil
 
 	partials partialPlace
+
+	spared manifest.FileName // of SinkOptions.Spare
 
 	// keepsAll: existing files and links stay as they are; only directories may change.
 	keepsAll bool
@@ -124,6 +128,9 @@ func OpenSink(opt SinkOptions) (*Sink, error) {
 		opt: opt, dest: opt.Dest, hosts: newOtherHosts(), lockWait: defaultLockWait, calls: kernelCalls(),
 		places:  newReadPlaces(DiskWorkers()),
 		devices: make(map[uint64]*device), fileSystems: make(map[uint64]*FileSystem),
+	}
+	if opt.Spare != "" {
+		s.spared = manifest.NameTaken(opt.Spare)
 	}
 	s.inPlaceWait.Store(int64(defaultLockWait))
 	s.dirs = newDirCache(cachedDirs(), s.openDir)

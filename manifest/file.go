@@ -38,7 +38,7 @@ type source struct {
 	text    io.Reader
 	below   faultReader
 	id      Inode
-	name    fileName      // by which it was opened, where that is known
+	name    FileName      // by which it was opened, where that is known
 	decoder *zstd.Decoder // nil if not compressed
 	file    *os.File      // nil if the caller owns it
 }

@@ -5,7 +5,9 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -29,39 +31,77 @@ func idOfInfo(st os.FileInfo) Inode {
 	return Inode{}
 }
 
-// fileName is one name of a file: the inode of its directory and the last component. A file
-// may have others, in trees of hard links with the same last component.
-type fileName struct {
-	dir  Inode
-	base string
+// FileName is one name of a file: the inode of its directory and the last component. A file
+// may have others, in trees of hard links with the same last component. The zero FileName is
+// that of no file.
+type FileName struct {
+	Dir  Inode
+	Base string
 }
 
-// nameOf takes a path apart. The zero fileName is that of no file.
-func nameOf(name string) fileName {
+// nameOf takes a path apart.
+func nameOf(name string) FileName {
 	st, err := os.Stat(filepath.Dir(name))
 	if err != nil {
-		return fileName{}
+		return FileName{}
 	}
-	return fileName{idOfInfo(st), filepath.Base(name)}
+	return FileName{idOfInfo(st), filepath.Base(name)}
+}
+
+// NameTaken returns the name that a manifest made by Create(name) takes. It is the zero
+// FileName where the manifest is written to what has the name, and where its directory is
+// missing. It blocks for the disk.
+func NameTaken(name string) FileName {
+	if isSpecial(name) {
+		return FileName{}
+	}
+	return nameOf(name)
+}
+
+// Replaces reports whether a manifest made by Create(name) takes the name file, or with follow
+// that of what a link at file leads to. It blocks for the disk.
+func Replaces(name, file string, follow bool) bool {
+	taken := NameTaken(name)
+	if taken == (FileName{}) {
+		return false
+	}
+	names := []string{file}
+	if to, err := filepath.EvalSymlinks(file); err == nil && follow {
+		names = append(names, to)
+	}
+	return slices.ContainsFunc(names, func(file string) bool {
+		n := nameOf(file)
+		return n == taken || n.Dir == taken.Dir && strings.EqualFold(n.Base, taken.Base) && isSameFile(name, file)
+	})
+}
+
+// isSameFile reports whether two names, of which none is followed, lead to one file.
+func isSameFile(a, b string) bool {
+	one, err := os.Lstat(a)
+	if err != nil {
+		return false
+	}
+	other, err := os.Lstat(b)
+	return err == nil && os.SameFile(one, other)
 }
 
 // nameOfStream returns the name by which a regular file was opened (proc_pid_fd(5)).
-func nameOfStream(stream any) fileName {
+func nameOfStream(stream any) FileName {
 	f, ok := stream.(interface{ Fd() uintptr })
 	if !ok {
-		return fileName{}
+		return FileName{}
 	}
 	name, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
 	if err != nil || !filepath.IsAbs(name) {
-		return fileName{}
+		return FileName{}
 	}
 	return nameOf(name)
 }
 
 // isOf reports whether an entry of a tree has that name. Where the entry's directory is not
 // known (the zero Inode) its last component decides.
-func (n fileName) isOf(entry string, dir Inode) bool {
-	return n.base != "" && n.base == path.Base(entry) && (dir == Inode{} || dir == n.dir)
+func (n FileName) isOf(entry string, dir Inode) bool {
+	return n.Base != "" && n.Base == path.Base(entry) && (dir == Inode{} || dir == n.Dir)
 }
 
 // itself describes the files that belong to a manifest that is being written. If the
@@ -71,7 +111,7 @@ type itself struct {
 	stream Inode
 	// replaced is what will lose its name, a file or a link, and name is that.
 	replaced Inode
-	name     fileName
+	name     FileName
 }
 
 func newItself(out io.Writer) itself { return itself{stream: idOf(out)} }
@@ -101,5 +141,5 @@ func (r *Reader) IsItself(entry string, dir, id Inode) bool {
 	if id == (Inode{}) || id != r.source.id {
 		return false
 	}
-	return r.source.name == fileName{} || r.source.name.isOf(entry, dir)
+	return r.source.name == FileName{} || r.source.name.isOf(entry, dir)
 }

@@ -108,7 +108,7 @@ func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst stri
 	if len(paths) > 1 {
 		h.Terms.Flags |= wire.FlagMany
 	}
-	store, err := openStore(&h.Terms, chunker.SinkOptions{Dest: dst, MustBeDir: len(paths) > 1, PartialDir: o.PartialDir}, o.Tally)
+	store, err := openStore(&h.Terms, chunker.SinkOptions{Dest: dst, MustBeDir: len(paths) > 1, PartialDir: o.PartialDir, Spare: o.WriteManifest}, o.Tally)
 	if err != nil {
 		return nil, err
 	}
@@ -315,6 +315,9 @@ func checkSingle(stat, lstat func(string) (os.FileInfo, error), path string, o *
 	}
 	if !st.IsDir() && o.Whole {
 		return errNoDir(path)
+	}
+	if !st.IsDir() && o.WriteManifest != "" && manifest.Replaces(o.WriteManifest, path, followsNamed(o.Recursive, o.Links, o.Follow)) {
+		return fmt.Errorf("%w: the manifest %q would replace %q, which is copied", ErrUsage, o.WriteManifest, path)
 	}
 	return nil
 }

@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"strings"
 
+	"gdrcp/chunker"
 	"gdrcp/manifest"
 	"gdrcp/xfer/internal/wire"
 )
@@ -54,6 +57,9 @@ func (k *sink) prepare(e *sinkEntry) error {
 	if err != nil && !errors.Is(err, errNotAsManifest) {
 		return err
 	}
+	if err == nil && k.spares(e) {
+		return nil
+	}
 	if err == nil && k.decide(e) {
 		return nil
 	}
@@ -73,6 +79,21 @@ func (k *sink) prepare(e *sinkEntry) error {
 	}
 	e.over = true
 	return nil
+}
+
+// spares ends an entry that would get the name of the manifest that this copy writes. One
+// that was named on the command line counts as failed.
+func (k *sink) spares(e *sinkEntry) bool {
+	if e.Type == manifest.Dir || k.out != nil || !k.store.Spares(e.Path) {
+		return false
+	}
+	outcome := Skipped
+	if k.session.terms.Has(wire.FlagMany) && !strings.Contains(e.Path, "/") {
+		outcome = Failed
+	}
+	e.problem = &wire.Exception{Entry: e.id, Outcome: outcome, Text: fmt.Sprintf("%q: %v, so it is not copied", e.Path, chunker.ErrSpared)}
+	e.over = true
+	return true
 }
 
 // countFound counts an announced file in the total. The source tells its own total rarely:

@@ -253,6 +253,9 @@ func (a *copyResults) book(b *entryState, x *wire.Exception) error {
 		x = nil
 	}
 	if x != nil {
+		if a.wantManifest != nil && x.Outcome == Skipped { // only what the manifest lists comes so far
+			x.Outcome, x.Text = Corrupt, fmt.Sprintf("%s: %v", x.Text, errNotAsManifest)
+		}
 		a.booked.counts[x.Outcome]++
 		leftOut := isLeftOut(x)
 		switch {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"gdrcp/chunker"
 	"gdrcp/internal/audit"
 	"gdrcp/manifest"
 	"gdrcp/rdma/rdmatest"
@@ -63,6 +64,47 @@ func testWrittenManifestIsNotCopied(t *testing.T, w way) {
 		}
 		noTemps(t, dst)
 	}
+}
+
+// What a pull would put where its manifest goes is left out, and is an error where nothing
+// else is copied.
+func TestPullSparesItsManifest(t *testing.T) {
+	w := tcpWay(t)
+	s, dst := serve(t, w), t.TempDir()
+	for _, name := range []string{"src/m", "src/sub/m", "src/x"} {
+		write(t, filepath.Join(s.root, name), []byte(name))
+	}
+	pull := func(m, to string, sources ...string) (*xfer.Summary, error) {
+		o := w.options(t)
+		o.WriteManifest = filepath.Join(dst, m)
+		return w.client(rdmatest.Faults{}).Pull(t.Context(), s.ep, sources, filepath.Join(dst, to), o)
+	}
+	sum, err := pull("tree/m", "", "src/x") // there is no tree yet
+	if err == nil {
+		t.Errorf("a manifest in no directory: %+v", sum)
+	}
+	write(t, filepath.Join(dst, "tree/old"), nil)
+	if sum, err = pull("tree/m", "tree", "src/."); err != nil || sum.Files != 2 || sum.Skipped != 1 || !sum.Verified {
+		t.Errorf("a tree: %v, %+v", err, sum)
+	}
+	r, err := manifest.Open(filepath.Join(dst, "tree/m"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	if sum, err = pull("tree/m", "tree", "src/m", "src/x"); err != nil || sum.Files != 1 || sum.Failed != 1 {
+		t.Errorf("several files: %v, %+v", err, sum)
+	}
+	for _, to := range []string{"tree", "tree/x"} {
+		write(t, filepath.Join(dst, "tree/x"), []byte("old"))
+		if sum, err = pull("tree/x", to, "src/x"); !errors.Is(err, chunker.ErrSpared) {
+			t.Errorf("to %s: %v, %+v", to, err, sum)
+		}
+		if text, err := os.ReadFile(filepath.Join(dst, "tree/x")); err != nil || string(text) != "old" {
+			t.Errorf("to %s: %q, %v", to, text, err)
+		}
+	}
+	noTemps(t, dst)
 }
 
 // treeOf lists what is in a directory, below it.

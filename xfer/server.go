@@ -44,6 +44,9 @@ type ServerConfig struct {
 	Wire rdma.Wire
 	// GPUs lends GPU memory to clients that ask for it. Nil lends none.
 	GPUs GPUs
+	// Spare is the path of a manifest that a client in this process writes meanwhile
+	// (Options.WriteManifest), or empty: no entry gets that name.
+	Spare string
 	// Load is told what the running sessions need, whenever that changes. It must not
 	// block. It may be nil.
 	Load func(Load)

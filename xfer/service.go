@@ -25,6 +25,7 @@ type service struct {
 	into    *wire.IntoPlace // where a push goes
 	tally   *Tally
 	results *copyResults // nil for a bench
+	spare   string       // see ServerConfig.Spare
 	close   func() error
 }
 
@@ -73,7 +74,7 @@ func (v *Server) serve(s *session, h *wire.Hello, a keyScope, tally *Tally) (*se
 	if err != nil {
 		return nil, err
 	}
-	out := &service{tally: o.Tally, results: acct, close: func() error { return nil }}
+	out := &service{tally: o.Tally, results: acct, spare: v.cfg.Spare, close: func() error { return nil }}
 	root, err := a.open()
 	if err != nil {
 		return nil, err
@@ -151,6 +152,7 @@ func (v *service) begin(s *session, h *wire.Hello, a keyScope, root *servedRoot)
 	if root != nil {
 		o.Root = root.Root
 	}
+	o.Spare = v.spare
 	store, err := openStore(&h.Terms, o, v.tally)
 	if err != nil {
 		return err

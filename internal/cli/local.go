@@ -47,6 +47,7 @@ func (c *copyRun) onThisMachine(ctx context.Context, p *plan, o xfer.Options) (*
 	theirs := make(chan xfer.SessionEnd, 1)
 	server := xfer.NewServer(xfer.ServerConfig{
 		Keys: xfer.OneKey(key, xfer.Admission{}), MaxSessions: 1, MaxMemory: o.ServedBytes(), Timeouts: o.Timeouts, GPUs: c.gpus,
+		Spare: o.WriteManifest,
 		Log: func(end xfer.SessionEnd) {
 			select {
 			case theirs <- end:

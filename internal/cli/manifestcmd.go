@@ -149,6 +149,9 @@ func (m *manifestRun) create(ctx context.Context, operands []string) error {
 	if where != nil && m.audit.Identities {
 		return args.UsageErrorf("--identities is for a PATH of this machine")
 	}
+	if st, err := os.Stat(path); where == nil && m.outName != "-" && err == nil && !st.IsDir() && manifest.Replaces(m.outName, path, true) {
+		return args.UsageErrorf("the manifest %s would replace %s, which it is of", args.Quote(m.outName), args.Quote(path))
+	}
 	if m.outName == "-" {
 		var stop context.CancelFunc
 		ctx, stop = m.printingContext(ctx)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -42,4 +43,37 @@ func TestCopyByTheManifestInItsTree(t *testing.T) {
 		t.Errorf("the manifest: %s", r.err)
 	}
 	wantFiles(t, "d", map[string]string{"a": "one", "d/b": "two"})
+}
+
+// A manifest never takes the place of what the same command copies or reads.
+func TestManifestReplacesNothingOfItsCopy(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	makeFiles(t, dir, map[string]string{"s/sums": "payload", "s/x": "x", "d/old": "old"})
+	if err := os.Symlink("x", "s/link"); err != nil {
+		t.Fatal(err)
+	}
+	r := gdrcp(t, "-a", "s/.", "d", "--write-manifest", "./d/../d/sums").want(t, exitOK)
+	if !strings.Contains(r.err, `"sums": the manifest that this copy writes gets that name, so it is not copied (at the destination)`) {
+		t.Errorf("the file in the manifest's place: %s", r.err)
+	}
+	r = gdrcp(t, "manifest", "show", "d/sums").want(t, exitOK)
+	if strings.Contains(r.out, "sums") {
+		t.Errorf("the manifest lists itself: %s", r.out)
+	}
+	gdrcp(t, "-a", "s/.", "d", "--manifest", "d/sums").want(t, exitIntegrity) // of the file that it lacks
+	gdrcp(t, "-a", "s/x", "d", "--write-manifest", "d/m").want(t, exitOK)
+	before := listFiles(t, dir)
+	for args, code := range map[string]int{
+		"s/x d --write-manifest d/x": exitError, "s/x d/x --write-manifest d/x": exitError, "-r s d/new --write-manifest d/new": exitError,
+		"s/x d --write-manifest s/x": exitUsage, "s/link d --write-manifest s/x": exitUsage, "s/link d --write-manifest s/link": exitUsage,
+		"manifest create -o s/x s/x": exitUsage, "manifest create -o s/x ./s/link": exitUsage,
+	} {
+		if r := gdrcp(t, strings.Fields(args)...).want(t, code); !strings.Contains(r.err, "the manifest ") {
+			t.Errorf("%s: %s", args, r.err)
+		}
+		if now := listFiles(t, dir); !maps.Equal(before, now) {
+			t.Fatalf("%s changed %q to %q", args, before, now)
+		}
+	}
 }

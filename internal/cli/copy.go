@@ -73,6 +73,9 @@ func (c *copyRun) perform(ctx context.Context, operands []string) error {
 		c.events = newEvents(c.eventsOut)
 	}
 	summary, err := c.copy(ctx, operands)
+	if err != nil && c.relayed != nil {
+		err = nameHosts(err, c.relayed)
+	}
 	if err != nil {
 		err = c.withHowToGoOn(err, operands)
 	}

@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"errors"
+	"strings"
+
 	"gdrcp/internal/printable"
 	"gdrcp/internal/remote"
 	"gdrcp/xfer"
@@ -35,6 +38,36 @@ func (n endNames) text(e *xfer.Event) string {
 		text += " (" + n.there + ")"
 	}
 	return text
+}
+
+// placedError is an error with the hosts that it is about in its text.
+type placedError struct {
+	error
+	text string
+}
+
+func (p *placedError) Error() string { return p.text }
+func (p *placedError) Unwrap() error { return p.error }
+
+// nameHosts names the hosts in the error of a copy that another host has asked for: its user
+// knows neither the addresses of the second host, nor that an error is of the first.
+func nameHosts(err error, relayed *remote.Run) error {
+	var texts []string
+	for _, part := range split(err) {
+		said := (*xfer.RemoteError)(nil)
+		if errors.As(part, &said) {
+			said.Peer = relayed.To
+		}
+		text := lineOf(part)
+		for _, a := range relayed.Addresses {
+			text = strings.ReplaceAll(text, a.Addr.String(), relayed.To)
+		}
+		if said == nil && !strings.HasPrefix(text, relayed.From+" ") {
+			text = relayed.From + ": " + text
+		}
+		texts = append(texts, text)
+	}
+	return &placedError{err, strings.Join(texts, "; ")}
 }
 
 // endText names an end in events.

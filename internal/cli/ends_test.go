@@ -1,11 +1,16 @@
 package cli
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
 	"regexp"
 	"strings"
 	"testing"
 
 	"gdrcp/internal/remote"
+	"gdrcp/rdma"
 	"gdrcp/xfer"
 
 	"golang.org/x/sys/unix"
@@ -52,6 +57,28 @@ func TestErrorsNameEntryAndEnd(t *testing.T) {
 	}
 	for _, end := range []string{`\(at the client\)`, `\(here\)`} { // the client does not wait for them
 		waitFor(t, s.errs, regexp.MustCompile(`read "fifo": special file skipped: fifo `+end))
+	}
+}
+
+// The error of a copy between two other hosts names them, and keeps what it is.
+func TestErrorsOfRelayedCopiesNameHosts(t *testing.T) {
+	at := netip.MustParseAddrPort("192.0.2.2:36923")
+	run := &remote.Run{From: "h1", To: "h2", Addresses: []remote.Address{{Transport: "tcp", Addr: at}}}
+	remoteError := &xfer.RemoteError{Peer: at.String(), Class: xfer.ClassUnsupported, Text: "no GPU"}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{&fs.PathError{Op: "stat", Path: "x", Err: unix.ENOENT}, `h1: stat "x": no such file or directory`},
+		{remoteError, "h2: no GPU"},
+		{fmt.Errorf("%v: %w", at, rdma.ErrDisconnected), "h1: h2: " + rdma.ErrDisconnected.Error()},
+		{errors.New("h1 does not reach h2"), "h1 does not reach h2"},
+		{errors.Join(rdma.ErrClosed, remoteError), "h1: " + rdma.ErrClosed.Error() + "; h2: no GPU"},
+	} {
+		got := nameHosts(c.err, run)
+		if lineOf(got) != c.want || codeOf(got) != codeOf(c.err) || !errors.Is(got, c.err) {
+			t.Errorf("%q with code %d, want %q", lineOf(got), codeOf(got), c.want)
+		}
 	}
 }
 

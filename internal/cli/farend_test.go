@@ -151,8 +151,12 @@ func TestRelay(t *testing.T) {
 	}
 	overShell(t, "-r", "h:"+a+"/.", "i:"+b).want(t, code)
 	r = overShell(t, "h:"+a+"/none", "i:"+b).want(t, exitError)
-	if strings.Count(r.err, "\n") != 1 || !strings.Contains(r.err, "none") {
-		t.Errorf("it wrote %q", r.err)
+	if want := fmt.Sprintf("gdrcp: h: \"%s/none\": no such file or directory\n", a); r.err != want {
+		t.Errorf("it wrote %q, want %q", r.err, want)
+	}
+	r = overShell(t, "h:"+a+"/x.bin", "i:"+b+"/none/").want(t, exitError)
+	if want := fmt.Sprintf("gdrcp: i: copy to \"%s/none/\": no such directory\n", b); r.err != want {
+		t.Errorf("it wrote %q, want %q", r.err, want)
 	}
 	r = overShell(t, "--json", "h:"+a+"/none", "i:"+b).want(t, exitError)
 	if e := r.event(t, "error"); e["exit_code"] != 1.0 {

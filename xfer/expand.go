@@ -35,8 +35,42 @@ const (
 	maxNamesBytes = wire.MaxBodyBytes - 512
 )
 
-var errManyNames = fmt.Errorf("%w: it matches more names than one copy takes (about 8 KiB): "+
-	"copy the directory with --include and --exclude, or name the files by --files-from", ErrUsage)
+// errManyNames says that a pattern stands for more than a hello has room for.
+var errManyNames error = manyNamesError{}
+
+// manyNamesError is an ErrUsage in words of its own.
+type manyNamesError struct{}
+
+func (manyNamesError) Error() string {
+	return fmt.Sprintf("it matches more names than one copy takes (about %d KiB): "+
+		"copy the directory with --include and --exclude, or name the files by --files-from", maxNamesBytes>>10)
+}
+
+func (manyNamesError) Is(target error) bool { return target == ErrUsage }
+
+// CheckExpansion refuses names that patterns stand for where a pull has no room for them. The
+// error is an ErrUsage that names the pattern. Paths that stand for one name count, but are
+// not refused here.
+func CheckExpansion(patterns []string, names [][]string) error {
+	var body []byte
+	for i, p := range patterns {
+		body = appendNames(body, names[i])
+		if len(names[i]) > 1 && len(body) > maxNamesBytes {
+			return fmt.Errorf("pattern %q: %w", p, errManyNames)
+		}
+	}
+	return nil
+}
+
+// appendNames appends what one pattern stands for to the body of wire.MsgNames.
+func appendNames(body []byte, names []string) []byte {
+	body = binary.AppendUvarint(body, uint64(len(names)))
+	for _, name := range names {
+		body = binary.AppendUvarint(body, uint64(len(name)))
+		body = append(body, name...)
+	}
+	return body
+}
 
 // Expand asks a server which names the paths of a pull stand for. A path stands for
 // itself where an entry of exactly that name exists, where the path is no pattern, and
@@ -131,11 +165,7 @@ func (e *expander) talk(ctx context.Context, _ *errgroup.Group) error {
 		if err != nil {
 			return fmt.Errorf("pattern %q: %w", p, err)
 		}
-		body = binary.AppendUvarint(body, uint64(len(names)))
-		for _, name := range names {
-			body = binary.AppendUvarint(body, uint64(len(name)))
-			body = append(body, name...)
-		}
+		body = appendNames(body, names)
 		if len(body) > maxNamesBytes {
 			return fmt.Errorf("pattern %q: %w", p, errManyNames)
 		}

@@ -92,14 +92,20 @@ func (p *program) connectFarEnd(ctx context.Context, s *sshOptions, where sshHos
 // sources as the user wrote them: ~ stands for the home directory only there. A
 // directory of that name may match a pattern, and the contents of a home directory would
 // come without a name of their own.
-func offeredPaths(asked []string, o *remote.Offer) (paths []string) {
+func offeredPaths(asked []string, o *remote.Offer) []string {
+	return slices.Concat(offeredFor(asked, o)...)
+}
+
+// offeredFor returns these paths for each of the sources.
+func offeredFor(asked []string, o *remote.Offer) [][]string {
+	paths := make([][]string, len(o.Expanded))
 	for i, names := range o.Expanded {
 		fromHome := remote.AtHome(asked[i], o.Home) != asked[i]
 		for _, name := range names {
 			if fromHome {
 				name = remote.AtHome(name, o.Home)
 			}
-			paths = append(paths, name)
+			paths[i] = append(paths[i], name)
 		}
 	}
 	return paths
@@ -254,6 +260,9 @@ func (c *copyRun) tryOverSSH(ctx context.Context, p *plan, o xfer.Options, sourc
 	defer f.Close()
 	within, stop := f.watch(ctx)
 	defer stop()
+	if err := xfer.CheckExpansion(asked.Sources, offeredFor(asked.Sources, f.offer)); err != nil {
+		return nil, fmt.Errorf("%s: %w", f.where.host, err)
+	}
 	now := offeredPaths(asked.Sources, f.offer)
 	if *sources != nil && !slices.Equal(now, *sources) {
 		return nil, fmt.Errorf("%s: %w", f.where.host, errOtherNames)

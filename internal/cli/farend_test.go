@@ -45,6 +45,26 @@ func TestFarEnd(t *testing.T) {
 	}
 }
 
+// A pattern that stands for too many names is named, whatever way it goes.
+func TestPatternOfTooManyNames(t *testing.T) {
+	s := startServer(t)
+	for i := range 300 {
+		makeFiles(t, s.root, map[string]string{fmt.Sprintf("many/%050d", i): ""})
+	}
+	const why = "it matches more names than one copy takes (about 8 KiB): copy the directory with --include and --exclude, or name the files by --files-from"
+	for _, c := range []struct{ host, pattern string }{{"h", s.root + "/many/*"}, {s.addr, "/many/*"}} {
+		source := c.host + ":" + c.pattern
+		if c.host == s.addr {
+			source = s.url("many/*")
+		}
+		r := overShell(t, source, t.TempDir()).want(t, exitUsage)
+		if want := fmt.Sprintf("gdrcp: %s: pattern %q: %s\n", c.host, c.pattern, why); r.err != want {
+			t.Errorf("%s: it wrote %q, want %q", source, r.err, want)
+		}
+	}
+	overShell(t, "-q", "h:"+s.root+"/many/*[0-4]0", t.TempDir()).want(t, exitOK)
+}
+
 // A ~ is the home directory only where the user wrote it. A far end may answer a pattern
 // with it, honestly or not.
 func TestOfferedPathsOfTilde(t *testing.T) {

@@ -130,7 +130,7 @@ func TestPatterns(t *testing.T) {
 	for i := range 200 { // more than fits one request
 		makeFile(t, filepath.Join(there, fmt.Sprintf("many-%0100d", i)), 1)
 	}
-	r := here.run(t, "node2:"+there+"/many-*", into).want(t, 2).says(t, "name fewer files at once")
+	r := here.run(t, "node2:"+there+"/many-*", into).want(t, 2).says(t, "many-*\": it matches more names than one copy takes")
 	if lines := r.ours(); len(lines) != 1 {
 		t.Errorf("%d lines: %q", len(lines), lines)
 	}

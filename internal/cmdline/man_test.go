@@ -161,6 +161,7 @@ func TestCandidates(t *testing.T) {
 	}
 	for operands, want := range map[string]string{
 		"[OPTIONS] SRC... DST": "[] 4", "--root DIR [OPTIONS]": "[] 0", "[--access-file FILE]": "[] 0", "[-o FILE] MANIFEST PATH": "[] 1", "bash|zsh|fish": "[bash zsh fish] 0",
+		"[-v] DIR...": "[] 2", "--access-file FILE|--root DIR --key-file FILE [OPTIONS]": "[] 0", "FILE|- DIR": "[] 2",
 	} {
 		c := Command{Operands: operands}
 		got := c.operands()

@@ -143,16 +143,17 @@ type candidates struct {
 func sources() map[string]source {
 	return map[string]source{
 		"FILE": files, "PATH": files, "MANIFEST": files, "A": files, "B": files, "DIR": directories, "DEV": devices,
-		"SRC...": targets, "SRC": targets, "DST": targets,
+		"SRC": targets, "DST": targets,
 	}
 }
 
 // candidatesFor returns the candidates for a value or an operand by its name: words in
-// lower case between bars stand for themselves.
+// lower case between bars stand for themselves. An operand that may come several times ends
+// in dots.
 func candidatesFor(name string) candidates {
 	var c candidates
 	known := sources()
-	for part := range strings.SplitSeq(name, "|") {
+	for part := range strings.SplitSeq(strings.TrimSuffix(name, "..."), "|") {
 		if from, ok := known[part]; ok {
 			c.from = from
 		} else if part != "" && strings.Trim(part, "abcdefghijklmnopqrstuvwxyz0123456789") == "" {
@@ -163,14 +164,14 @@ func candidatesFor(name string) candidates {
 }
 
 // operands returns the candidates for any operand of c. Options in its usage, and their
-// values, do not count.
+// values, do not count; a bar may join an option to the value before it.
 func (c *Command) operands() candidates {
 	var all candidates
 	depth, value := 0, false
 	for word := range strings.FieldsSeq(c.Operands) {
 		optional := depth > 0 || strings.HasPrefix(word, "[")
 		depth += strings.Count(word, "[") - strings.Count(word, "]")
-		option := strings.HasPrefix(word, "-")
+		option := strings.HasPrefix(word, "-") || strings.Contains(word, "|--")
 		skip := optional || option || value
 		value = option
 		if skip {

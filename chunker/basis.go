@@ -239,15 +239,8 @@ func (t *Temp) MakeHole(off, n int64) error {
 	if t.state != tempOpen || off < 0 || n < 0 || off > t.size-n {
 		return opErr("write beyond the end of", t.path, unix.EFBIG)
 	}
-	if n == 0 {
-		return nil // fallocate(2) refuses that
-	}
-	t.origin.dirty.Store(true)
-	err := uninterrupted(func() error {
-		return unix.Fallocate(t.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
-	})
-	if err == nil || err != unix.EOPNOTSUPP && err != unix.ENOSYS {
-		return opErr("write", t.path, err)
+	if made, err := t.punch(off, n); made || err != nil {
+		return err
 	}
 	zeros := make([]byte, min(n, 1<<20))
 	for end := off + n; off < end; {
@@ -261,4 +254,19 @@ func (t *Temp) MakeHole(off, n int64) error {
 		off += int64(m)
 	}
 	return nil
+}
+
+// punch makes a hole. made is false where the file system has none.
+func (t *Temp) punch(off, n int64) (made bool, err error) {
+	if n == 0 {
+		return true, nil // fallocate(2) refuses that
+	}
+	t.origin.dirty.Store(true)
+	err = uninterrupted(func() error {
+		return unix.Fallocate(t.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
+	})
+	if err == unix.EOPNOTSUPP || err == unix.ENOSYS {
+		return false, nil
+	}
+	return err == nil, opErr("write", t.path, err)
 }

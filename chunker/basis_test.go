@@ -284,6 +284,58 @@ func TestHolesOfACopy(t *testing.T) {
 	})
 }
 
+// TestSparseWritesOverOldData: zeros become holes also where data stood, and where the file
+// system has no holes they are written.
+func TestSparseWritesOverOldData(t *testing.T) {
+	for _, tc := range []struct {
+		name           string
+		inPlace, holes bool
+	}{{"in place", true, true}, {"a copy", false, true}, {"no holes", true, false}} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := fastDir(t)
+			if !tc.holes {
+				served := serveByFUSE(t)
+				served.noHoles, dir = true, served.mount
+			}
+			b := newBasisTest(t, dir)
+			old := randomBytes(len(b.data))
+			b.rewrite(t, old)
+			begin := b.sink.OpenInPlace
+			if !tc.inPlace {
+				begin = func(*manifest.Entry, *Attributes) (*Temp, error) {
+					basis := b.open(t)
+					defer basis.Close()
+					return basis.Copy()
+				}
+			}
+			temp, err := begin(b.entry, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// The first and the last piece stay as they are, and of the others a block each has data.
+			want, data := bytes.Clone(old), int64(2*partialPiece)
+			for at := partialPiece; at < len(old)-partialPiece; at += partialPiece {
+				p := want[at : at+partialPiece]
+				clear(p[:7*holeBytes])
+				clear(p[8*holeBytes:])
+				data += holeBytes
+				if n, err := temp.WriteSparse(p, int64(at)); n != len(p) || err != nil {
+					t.Fatal(n, err)
+				}
+			}
+			if err := errors.Join(temp.Finish(), b.sink.Publish([]*Temp{temp})[0]); err != nil {
+				t.Fatal(err)
+			}
+			if now, err := os.ReadFile(dir + "/f"); err != nil || !bytes.Equal(now, want) {
+				t.Errorf("the content differs: %v", err)
+			}
+			if got := blocksOf(t, dir+"/f"); tc.holes && got > data {
+				t.Errorf("%d bytes allocated, %d of data", got, data)
+			}
+		})
+	}
+}
+
 type zeroed interface {
 	IsZero(off, n int64, buf []byte) (bool, error)
 }

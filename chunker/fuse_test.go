@@ -42,6 +42,7 @@ type fuseDir struct {
 	fails string   // what of these fails with EIO
 	// noExchange: two names cannot be exchanged.
 	noExchange bool
+	noHoles    bool   // fallocate(2) is not supported
 	damage     []byte // writes of data with this in it fail, while it is not nil
 }
 
@@ -123,6 +124,13 @@ func (n *fuseNode) Write(ctx context.Context, f fs.FileHandle, data []byte, off 
 		return 0, syscall.EIO
 	}
 	return f.(fs.FileWriter).Write(ctx, data, off)
+}
+
+func (n *fuseNode) Allocate(ctx context.Context, f fs.FileHandle, off, bytes uint64, mode uint32) syscall.Errno {
+	if n.dir.noHoles {
+		return syscall.EOPNOTSUPP
+	}
+	return f.(fs.FileAllocater).Allocate(ctx, off, bytes, mode)
 }
 
 func (n *fuseNode) Rename(ctx context.Context, name string, to fs.InodeEmbedder, newName string, flags uint32) syscall.Errno {

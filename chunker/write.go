@@ -41,8 +41,9 @@ func (t *Temp) WriteAt(p []byte, off int64) (int, error) {
 }
 
 // WriteSparse writes p like WriteAt, but leaves 4 KiB blocks of the file that are all
-// zero in p as holes. Use it only for ranges not written before: old data would show
-// through the holes. The whole of p counts as written.
+// zero in p as holes. In a file that did not begin empty it makes them, where the file
+// system has holes, and writes zeros elsewhere. Use it for other files only for ranges not
+// written before: old data would show through the holes. The whole of p counts as written.
 func (t *Temp) WriteSparse(p []byte, off int64) (int, error) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -51,6 +52,16 @@ func (t *Temp) WriteSparse(p []byte, off int64) (int, error) {
 	}
 	for at := 0; at < len(p); {
 		skip := zeroBlocks(p[at:], off+int64(at), true)
+		if t.IsCopy() {
+			made, err := t.punch(off+int64(at), int64(skip))
+			if err != nil {
+				return at, err
+			}
+			if !made {
+				n, err := t.write(p[at:], off+int64(at))
+				return at + n, err
+			}
+		}
 		at += skip
 		data := zeroBlocks(p[at:], off+int64(at), false)
 		n, err := t.write(p[at:at+data], off+int64(at))

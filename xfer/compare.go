@@ -50,7 +50,7 @@ func (w *lander) compare(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent) (goo
 	if temp != nil && !temp.IsCopy() && x.Flags&wire.ExtDigest != 0 {
 		// A file that an earlier copy began gets what was compared, and not what may
 		// stand there by now.
-		if err := w.write(e, temp.WriteAt, w.old[:x.Length], x.Off); err != nil {
+		if err := w.write(e, e.writerOf(temp), w.old[:x.Length], x.Off); err != nil {
 			return true, err
 		}
 	}
@@ -262,6 +262,14 @@ func (w *lander) makeHole(e *sinkEntry, x *wire.Extent) (good bool, err error) {
 		}
 	}
 	return true, w.sink.landed(e, x)
+}
+
+// writerOf returns what writes to an entry's file, and leaves holes where the source's has some.
+func (e *sinkEntry) writerOf(t *chunker.Temp) func(p []byte, off int64) (int, error) {
+	if e.Sparse {
+		return t.WriteSparse
+	}
+	return t.WriteAt
 }
 
 // write writes to an entry's file. An error ends the session. What goes wrong with this

@@ -292,17 +292,13 @@ func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf fu
 	if temp == nil || err != nil {
 		return true, err
 	}
-	to := temp.WriteAt
-	if e.Sparse && !temp.IsCopy() {
-		to = temp.WriteSparse
-	}
 	if temp.WritesDirectly(len(data)) && w.turn != nil {
 		w.turn.leave()
 		spent = w.sink.session.waited
 	}
 	e.room.write(x.Length)
 	defer e.room.write(-x.Length)
-	err = w.write(e, to, w.sink.heldBack(e, temp, x, data), x.Off)
+	err = w.write(e, e.writerOf(temp), w.sink.heldBack(e, temp, x, data), x.Off)
 	w.turn.take()
 	if err != nil {
 		return true, err

@@ -73,8 +73,10 @@ func (s *Sink) Place(single *manifest.Entry, name string) error {
 	if single != nil && s.prefix != "" && s.spares(s.base, s.prefix) {
 		return kindErr("copy to", s.dest, ErrSpared)
 	}
-	if err := s.checkWritable(single, isDir); err != nil {
-		return err
+	if isDir && s.prefix != "" && !s.isThere() { // its contents do not need the destination to be writable
+		if err := s.checkWritable(); err != nil {
+			return err
+		}
 	}
 	if err := s.checkPartialsOutside(); err != nil {
 		return err
@@ -92,16 +94,18 @@ func (s *Sink) notDir(op string) error {
 	return kindErr(op, s.dest, ErrNotDir)
 }
 
-// checkWritable finds out before the first entry whether the copy's one new name can be
-// made in the destination at all.
-func (s *Sink) checkWritable(single *manifest.Entry, isDir bool) error {
-	if single == nil || s.prefix == "" {
-		return nil // many entries, each with its own fate
+// CheckWritable finds out whether the one file or link that is copied can get its name in
+// the destination at all, so that a copy that cannot end well ends before data is sent. Call
+// it after Place, unless what stands there may stay or is itself written: that needs no
+// right to the directory. Of a tree each entry has its own fate.
+func (s *Sink) CheckWritable() error {
+	if s.single == "" {
+		return nil
 	}
-	var st unix.Stat_t
-	if isDir && fstatat(s.base.fd, s.prefix, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
-		return nil // its contents do not need the destination to be writable
-	}
+	return s.checkWritable()
+}
+
+func (s *Sink) checkWritable() error {
 	err := uninterrupted(func() error { return unix.Faccessat(s.base.fd, ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS) })
 	return opErr("write to", s.dest, err)
 }
@@ -125,6 +129,12 @@ func (s *Sink) spares(h *dirHandle, leaf string) bool {
 		return false
 	}
 	return leaf == s.spared.Base || strings.EqualFold(leaf, s.spared.Base) && h.foldsNames()
+}
+
+// isThere reports whether something has the name that the copy is to get.
+func (s *Sink) isThere() bool {
+	var st unix.Stat_t
+	return fstatat(s.base.fd, s.prefix, &st, unix.AT_SYMLINK_NOFOLLOW) == nil
 }
 
 // Top is the absolute path where the entry "." is, or would be. Below a served root,

@@ -68,8 +68,8 @@ func (o *Options) maxDelete() uint64 {
 
 // decide ends an entry that the options leave as it is at the destination, and in a dry
 // run every entry. The end of a file counts only once the source has been told that the
-// file's data is not wanted.
-func (k *sink) decide(e *sinkEntry) (done bool) {
+// file's data is not wanted. An error ends the session.
+func (k *sink) decide(e *sinkEntry) (done bool, err error) {
 	if e.Type == manifest.File && k.session.terms.HasSettled(e.Path) && k.stillHas(e) {
 		k.store.NoteKept(e.Path)
 		e.problem = &wire.Exception{Entry: e.id, Outcome: Kept, Text: "settled in an earlier try"}
@@ -82,18 +82,33 @@ func (k *sink) decide(e *sinkEntry) (done bool) {
 				e.problem = &wire.Exception{Entry: e.id, Outcome: Failed, Text: err.Error()}
 			}
 		}
+	} else if err := k.checkWritable(e); err != nil {
+		return false, err
 	} else if !k.session.terms.Has(wire.FlagDryRun) {
-		return false
+		return false, nil
 	} else if err := k.try(e); err != nil {
 		e.problem = &wire.Exception{Entry: e.id, Outcome: outcomeOf(err), Text: err.Error()}
 	} else if e.isLink() && e.group.stands {
 		e.problem = e.keptLink()
 	} else if k.basisPieces(e) > 0 {
-		return false
+		return false, nil
 	}
 	e.unwanted = e.Type == manifest.File && !e.isLink()
 	e.over = !e.unwanted
-	return true
+	return true, nil
+}
+
+// checkWritable ends a copy of one file that cannot get its name, unless the file that stands
+// there is itself written, or is compared and may stay.
+func (k *sink) checkWritable(e *sinkEntry) error {
+	if k.store == nil {
+		return nil
+	}
+	err := k.store.CheckWritable()
+	if err != nil && e.Type == manifest.File && (k.isInPlace(e) || k.session.terms.Has(wire.FlagChecksum) && k.basisPieces(e) > 0) {
+		return nil
+	}
+	return err
 }
 
 // try finds out, for a dry run, whether the sink would make an entry.

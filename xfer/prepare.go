@@ -60,10 +60,10 @@ func (k *sink) prepare(e *sinkEntry) error {
 	if err == nil && k.spares(e) {
 		return nil
 	}
-	if err == nil && k.decide(e) {
-		return nil
-	}
 	if err == nil {
+		if done, err := k.decide(e); done || err != nil {
+			return err
+		}
 		switch e.Type {
 		case manifest.Dir:
 			err = k.store.Mkdir(&e.Entry, e.attrs)

@@ -223,3 +223,49 @@ func TestClosedDirectoriesAgain(t *testing.T) {
 		})
 	}
 }
+
+// TestFileInAClosedDirectory: who may not write to the directory that a file is in copies to
+// that very file, or keeps it. All else is refused before data is sent.
+func TestFileInAClosedDirectory(t *testing.T) {
+	onHost(t)
+	asRoot(t)
+	bothWays(t, func(t *testing.T, d direction) {
+		s := &sides{here: reachable(t), there: reachable(t), as: how{uid: nobody}}
+		s.server = serveAs(t, s.as, tcpLink(), s.there)
+		from, to := s.ends(d)
+		write(t, from+"/file", "new")
+		must(t, os.Mkdir(to+"/closed", 0o755))
+		for _, tc := range []struct {
+			options, stands string
+			code            int
+			is              string
+		}{
+			{"--inplace", "of old", 0, "new"},
+			{"-n --inplace", "of old", 0, "of old"},
+			{"-a", "new", 0, "new"},
+			{"-n -a", "new", 0, "new"},
+			{"-c", "new", 0, "new"},
+			{"-n -c", "new", 0, "new"},
+			{"--size-only", "old", 0, "old"},
+			{"--ignore-existing", "of old", 0, "of old"},
+			{"-a", "of old", 1, "of old"},
+			{"-n -a", "of old", 1, "of old"},
+			{"-a -I", "new", 1, "new"},
+			{"-u", "of old", 1, "of old"},
+		} {
+			there := to + "/closed/file"
+			write(t, there, tc.stands)
+			must(t, os.Chown(there, nobody, nobody))
+			for _, path := range []string{from + "/file", there} {
+				must(t, os.Chtimes(path, time.Time{}, time.Unix(1.2e9+int64(len(tc.stands)), 0)))
+			}
+			p := s.copy(t, append(s.operands(d, s.via(), "file", "closed/file"), strings.Fields(tc.options)...)...).wantCode(tc.code)
+			if tc.code != 0 {
+				p.wantFailure(1, `write to .*permission denied`)
+			}
+			if now, err := os.ReadFile(there); string(now) != tc.is || err != nil {
+				t.Errorf("%s: the file that held %q holds %q: %v", tc.options, tc.stands, now, err)
+			}
+		}
+	})
+}

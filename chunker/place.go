@@ -1,6 +1,7 @@
 package chunker
 
 import (
+	"cmp"
 	"errors"
 	"path/filepath"
 	"strings"
@@ -73,8 +74,8 @@ func (s *Sink) Place(single *manifest.Entry, name string) error {
 	if single != nil && s.prefix != "" && s.spares(s.base, s.prefix) {
 		return kindErr("copy to", s.dest, ErrSpared)
 	}
-	if isDir && s.prefix != "" && !s.isThere() { // its contents do not need the destination to be writable
-		if err := s.checkWritable(); err != nil {
+	if isDir {
+		if err := s.checkTopPlace(); err != nil {
 			return err
 		}
 	}
@@ -131,10 +132,40 @@ func (s *Sink) spares(h *dirHandle, leaf string) bool {
 	return leaf == s.spared.Base || strings.EqualFold(leaf, s.spared.Base) && h.foldsNames()
 }
 
-// isThere reports whether something has the name that the copy is to get.
-func (s *Sink) isThere() bool {
+// checkTopPlace finds out whether a copied directory can get its name: nothing else may have
+// it, as a link that leads nowhere, unless that may be removed.
+func (s *Sink) checkTopPlace() error {
+	if s.prefix == "" {
+		return nil
+	}
 	var st unix.Stat_t
-	return fstatat(s.base.fd, s.prefix, &st, unix.AT_SYMLINK_NOFOLLOW) == nil
+	err := fstatat(s.base.fd, s.prefix, &st, unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
+		return s.checkWritable()
+	}
+	// The contents of a directory that is there do not need the destination to be writable.
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR || s.deletes != nil {
+		return nil
+	}
+	return kindErr("copy a directory to", s.topName(), ErrNotDir)
+}
+
+// topName is the copied directory's name at the destination, for messages.
+func (s *Sink) topName() string {
+	if s.leaf != "" {
+		return s.dest
+	}
+	return strings.TrimRight(s.dest, "/") + "/" + s.prefix
+}
+
+// HasTop reports whether the directory is there, and can be opened, that a copied directory's
+// contents go into. Call it after Place.
+func (s *Sink) HasTop() bool {
+	h, err := s.dir(cmp.Or(s.prefix, "."))
+	if err == nil {
+		h.release()
+	}
+	return err == nil
 }
 
 // Top is the absolute path where the entry "." is, or would be. Below a served root,

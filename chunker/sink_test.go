@@ -49,6 +49,10 @@ func TestPlace(t *testing.T) {
 		{dest: "new/", single: &topDir, name: "d", entry: "x", want: "new/x"},
 		{dest: "file", single: &topDir, name: "d", err: ErrNotDir},
 		{dest: "new/new", single: &topDir, name: "d", err: fs.ErrNotExist},
+		{dest: "tonowhere", single: file, name: "f", entry: "f", want: "tonowhere"},
+		{dest: "tonowhere", single: &topDir, name: "d", err: ErrNotDir},
+		{dest: "tonowhere", single: &topDir, name: ".", err: ErrNotDir},
+		{dest: "dir", single: &topDir, name: "taken", err: ErrNotDir},
 		{dest: "dir", single: &topDir, name: "a/b", err: ErrEscape},
 		{dest: "dir", must: true, entry: "x", want: "dir/x"},
 		{dest: "new", must: true, err: ErrNotDir},
@@ -62,7 +66,7 @@ func TestPlace(t *testing.T) {
 			t.Run(fmt.Sprintf("%s,%s,must=%v,rooted=%v", test.dest, test.name, test.must, rooted), func(t *testing.T) {
 				noLeaks(t)
 				dir := t.TempDir()
-				makeTree(t, dir, "dir/", "file=old", "todir>dir")
+				makeTree(t, dir, "dir/", "dir/taken=old", "file=old", "todir>dir", "tonowhere>nowhere")
 				opt := SinkOptions{MustBeDir: test.must, Dest: test.dest}
 				if rooted {
 					opt.Root = openRoot(t, dir)
@@ -96,6 +100,21 @@ func TestPlace(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestPlaceOverALinkThatMayGo: what is deleted beside the source's entries may be a link that
+// has the name of the copy.
+func TestPlaceOverALinkThatMayGo(t *testing.T) {
+	dir := t.TempDir()
+	makeTree(t, dir, "tonowhere>nowhere")
+	s := openSink(t, SinkOptions{Dest: dir + "/tonowhere"})
+	s.AllowDelete(DeleteRules{Most: -1, Told: func(Removal) {}})
+	if err := s.Place(&topDir, "d"); err != nil || s.HasTop() {
+		t.Fatalf("it has a top: %v, %v", s.HasTop(), err)
+	}
+	if err := s.Mkdir(&topDir, nil); err != nil || !s.HasTop() {
+		t.Errorf("it has a top: %v, %v", s.HasTop(), err)
 	}
 }
 

@@ -69,7 +69,11 @@ func (s *Sink) mkdir(e *manifest.Entry, a *Attributes) error {
 		err = uninterrupted(mkdir)
 	}
 	if err != nil && err != unix.EEXIST {
-		return opErr("make directory", e.Path, err)
+		name := e.Path
+		if name == "." {
+			name = s.topName()
+		}
+		return opErr("make directory", name, err)
 	}
 	made := err == nil
 	var was widened

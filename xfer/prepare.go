@@ -66,7 +66,9 @@ func (k *sink) prepare(e *sinkEntry) error {
 		}
 		switch e.Type {
 		case manifest.Dir:
-			err = k.store.Mkdir(&e.Entry, e.attrs)
+			if err = k.store.Mkdir(&e.Entry, e.attrs); err != nil && e.Path == "." && !k.store.HasTop() {
+				return err // nothing can be made below it
+			}
 		case manifest.Symlink:
 			err = k.store.Symlink(&e.Entry, e.attrs)
 		default:

@@ -269,3 +269,22 @@ func TestFileInAClosedDirectory(t *testing.T) {
 		}
 	})
 }
+
+// TestNoPlaceForTheTop: where a copied directory cannot be made, nothing of it can, and that is
+// told once.
+func TestNoPlaceForTheTop(t *testing.T) {
+	onHost(t)
+	dir := t.TempDir()
+	for i := range 20 {
+		write(t, fmt.Sprintf("%s/tree/%d", dir, i), "x")
+	}
+	must(t, os.Symlink("nowhere", dir+"/tonowhere"))
+	write(t, dir+"/in/tree", "a file")
+	for _, tc := range []struct{ to, want string }{
+		{dir + "/tonowhere", `^gdrcp: copy a directory to ".*/tonowhere": not a directory`},
+		{dir + "/in", `^gdrcp: copy a directory to ".*/in/tree": not a directory`},
+		{"/proc/gdrcp-test", `^gdrcp: (make directory|write to) "/proc/gdrcp-test": `}, // root, and others
+	} {
+		run(t, how{}, "-r", dir+"/tree", tc.to).wantFailure(1, tc.want)
+	}
+}

@@ -162,12 +162,8 @@ func (t *Temp) checkStands() error {
 	return nil
 }
 
-// stampAtName is the stamp of what has the entry's name.
-func (t *Temp) stampAtName() (Stamp, error) {
-	var st unix.Stat_t
-	err := fstatat(t.dir.fd, t.leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
-	return stampOf(&st), err
-}
+// stampAtName is the stamp of what has the entry's name, as it is now.
+func (t *Temp) stampAtName() (Stamp, error) { return stampNow(t.dir.fd, t.leaf) }
 
 // copyStepBytes is how much Copy copies between two looks at whether it is to end.
 const copyStepBytes = 8 << 20

@@ -4,23 +4,7 @@ import (
 	"io"
 
 	"golang.org/x/sys/unix"
-
-	"gdrcp/manifest"
 )
-
-// Stamp shows whether a file has changed: compare stamps with ==. If the stamps of the
-// walk, the opening and the last read differ, the file has changed.
-type Stamp struct {
-	Size, MtimeNs, CtimeNs int64
-	Ino, Dev               uint64
-}
-
-// Inode is the file that the stamp is of.
-func (s Stamp) Inode() manifest.Inode { return manifest.Inode{Dev: s.Dev, Ino: s.Ino} }
-
-func stampOf(st *unix.Stat_t) Stamp {
-	return Stamp{Size: st.Size, MtimeNs: nanoseconds(st.Mtim), CtimeNs: nanoseconds(st.Ctim), Ino: st.Ino, Dev: st.Dev}
-}
 
 // File is a regular file open for reading. Many goroutines may read at once; call Close
 // only when they are done.
@@ -35,13 +19,10 @@ type File struct {
 // Opened returns the stamp that the file had when it was opened.
 func (f *File) Opened() Stamp { return f.opened }
 
-// Stamp returns the file's stamp as it is now.
+// Stamp returns the file's stamp as it is now. Where a server has the file, it is asked.
 func (f *File) Stamp() (Stamp, error) {
-	var st unix.Stat_t
-	if err := fstat(f.fd, &st); err != nil {
-		return Stamp{}, opErr("stat", f.path, err)
-	}
-	return stampOf(&st), nil
+	now, err := stampNow(f.fd, "")
+	return now, opErr("stat", f.path, err)
 }
 
 // ReadAt reads all of p from byte off on, blocking for the disk. Where the file

@@ -6,6 +6,7 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -17,11 +18,14 @@ import (
 // in CI fails.
 func Mount(t testing.TB, root fs.InodeEmbedder, onAdd func(context.Context)) (dir string) {
 	t.Helper()
+	return mount(t, root, &fs.Options{OnAdd: onAdd})
+}
+
+func mount(t testing.TB, root fs.InodeEmbedder, o *fs.Options) (dir string) {
+	t.Helper()
 	dir = t.TempDir()
-	server, err := fs.Mount(dir, root, &fs.Options{
-		MountOptions: fuse.MountOptions{DirectMountStrict: true},
-		OnAdd:        onAdd,
-	})
+	o.DirectMountStrict = true
+	server, err := fs.Mount(dir, root, o)
 	if err != nil {
 		if os.Getenv("CI") != "" {
 			t.Fatalf("mounting FUSE, which needs root and /dev/fuse: %v", err)
@@ -44,6 +48,21 @@ func MountLoopback(t testing.TB, below string, node func(*fs.LoopbackRoot) fs.In
 	top := &fs.LoopbackRoot{Path: below}
 	top.RootNode = node(top)
 	return Mount(t, top.RootNode, nil)
+}
+
+// MountRemembered mounts a file system that shows the directory below, as Mount does, to be
+// read only. The kernel remembers for an hour what it has learnt of names and attributes.
+func MountRemembered(t testing.TB, below string) (dir string) {
+	t.Helper()
+	root, err := fs.NewLoopbackRoot(below)
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := time.Hour
+	return mount(t, root, &fs.Options{
+		AttrTimeout: &long, EntryTimeout: &long,
+		MountOptions: fuse.MountOptions{DirectMountFlags: unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV},
+	})
 }
 
 // file is asked for all that is written, where the kernel would otherwise write to the

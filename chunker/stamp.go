@@ -1,0 +1,47 @@
+package chunker
+
+import (
+	"golang.org/x/sys/unix"
+
+	"gdrcp/manifest"
+)
+
+// Stamp shows whether a file has changed: compare stamps with ==. If the stamps of the
+// walk, the opening and the last read differ, the file has changed.
+type Stamp struct {
+	Size, MtimeNs, CtimeNs int64
+	Ino, Dev               uint64
+}
+
+// Inode is the file that the stamp is of.
+func (s Stamp) Inode() manifest.Inode { return manifest.Inode{Dev: s.Dev, Ino: s.Ino} }
+
+func stampOf(st *unix.Stat_t) Stamp {
+	return Stamp{Size: st.Size, MtimeNs: nanoseconds(st.Mtim), CtimeNs: nanoseconds(st.Ctim), Ino: st.Ino, Dev: st.Dev}
+}
+
+// stampNow is the stamp of name in a directory, of the link itself if it is one, or with the
+// name "" of the open file fd. It has the kernel ask the server of a network file system, or
+// the process behind FUSE (AT_STATX_FORCE_SYNC, statx(2)): stat(2) may answer from what the
+// kernel remembers. On other file systems it is as quick as stat(2).
+func stampNow(fd int, name string) (Stamp, error) {
+	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_EMPTY_PATH
+	var x unix.Statx_t
+	err := uninterrupted(func() error {
+		return unix.Statx(fd, name, flags|unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &x)
+	})
+	switch err {
+	case nil:
+		return Stamp{
+			Size:    int64(x.Size),
+			MtimeNs: nanoseconds(unix.Timespec{Sec: x.Mtime.Sec, Nsec: int64(x.Mtime.Nsec)}),
+			CtimeNs: nanoseconds(unix.Timespec{Sec: x.Ctime.Sec, Nsec: int64(x.Ctime.Nsec)}),
+			Ino:     x.Ino, Dev: unix.Mkdev(x.Dev_major, x.Dev_minor),
+		}, nil
+	case unix.ENOSYS, unix.EINVAL, unix.EPERM: // none here, or a seccomp filter older than the call
+		var st unix.Stat_t
+		err = fstatat(fd, name, &st, flags)
+		return stampOf(&st), err
+	}
+	return Stamp{}, err
+}

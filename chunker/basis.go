@@ -5,6 +5,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -37,7 +38,8 @@ type origin struct {
 // OpenBasis opens what stands in the place of a file's entry, of which the first bytes
 // are to be compared. It follows no link. The error is ErrChanged where no regular file is
 // there that has so many or, if that is all of the entry, exactly so many. Everything else
-// that keeps the file from being read is an error, too: the file must then come anew.
+// that keeps the file from being read is an error, too: the file must then come anew. It
+// waits as File.AgedStamp does; see Watch.
 func (s *Sink) OpenBasis(e *manifest.Entry, a *Attributes, bytes int64) (*Basis, error) {
 	t, err := s.newTemp(e, a)
 	if err != nil {
@@ -51,6 +53,9 @@ func (s *Sink) OpenBasis(e *manifest.Entry, a *Attributes, bytes int64) (*Basis,
 	if err == nil && (t.made.Mode&unix.S_IFMT != unix.S_IFREG || t.made.Size < bytes || bytes == e.Size && t.made.Size != bytes) {
 		err = ErrChanged
 	}
+	if err == nil {
+		err = t.awaitAge()
+	}
 	b := &Basis{temp: t, entry: *e, stamp: stampOf(&t.made), watch: s.watch}
 	if err != nil {
 		b.Close()
@@ -59,6 +64,22 @@ func (s *Sink) OpenBasis(e *manifest.Entry, a *Attributes, bytes int64) (*Basis,
 	t.ino = t.made.Ino
 	_ = unix.Fadvise(fd, 0, 0, unix.FADV_SEQUENTIAL)
 	return b, nil
+}
+
+// awaitAge waits until the stamp of the file that was opened tells of every write. A file
+// that changes meanwhile is being written.
+func (t *Temp) awaitAge() error {
+	was := stampOf(&t.made)
+	if was.freshFor(time.Now()) == 0 {
+		return nil
+	}
+	if err := was.awaitAge(t.sink.watch.Stop); err != nil {
+		return err
+	}
+	if now, err := stampNow(t.fd, ""); err != nil || now != was {
+		return errors.Join(err, ErrChanged)
+	}
+	return nil
 }
 
 // Stamp is the file's stamp from when it was opened.
@@ -152,6 +173,9 @@ func (t *Temp) checkStands() error {
 	}
 	if now.Inode() != b.stamp.Inode() || now.Size != b.stamp.Size {
 		return ErrChanged
+	}
+	if err := now.awaitAge(t.sink.watch.Stop); err != nil {
+		return err
 	}
 	if err := t.holds(&b.must, newCacheReader, ErrChanged); err != nil {
 		return err

@@ -2,6 +2,7 @@ package chunker
 
 import (
 	"io"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,6 +24,23 @@ func (f *File) Opened() Stamp { return f.opened }
 func (f *File) Stamp() (Stamp, error) {
 	now, err := stampNow(f.fd, "")
 	return now, opErr("stat", f.path, err)
+}
+
+// IsFresh reports whether AgedStamp waits.
+func (f *File) IsFresh() bool { return f.opened.freshFor(time.Now()) > 0 }
+
+// AgedStamp returns a stamp that tells of every write that begins after the call. It waits
+// for at most 20 ms, and only where the file was changed less than that ago: of many new
+// files a reader waits for the first ones, and the others are old by then. The error is
+// context.Canceled where stop is closed first.
+func (f *File) AgedStamp(stop <-chan struct{}) (Stamp, error) {
+	if !f.IsFresh() {
+		return f.opened, nil
+	}
+	if err := f.opened.awaitAge(stop); err != nil {
+		return Stamp{}, err
+	}
+	return f.Stamp()
 }
 
 // ReadAt reads all of p from byte off on, blocking for the disk. Where the file

@@ -1,6 +1,9 @@
 package chunker
 
 import (
+	"context"
+	"time"
+
 	"golang.org/x/sys/unix"
 
 	"gdrcp/manifest"
@@ -18,6 +21,38 @@ func (s Stamp) Inode() manifest.Inode { return manifest.Inode{Dev: s.Dev, Ino: s
 
 func stampOf(st *unix.Stat_t) Stamp {
 	return Stamp{Size: st.Size, MtimeNs: nanoseconds(st.Mtim), CtimeNs: nanoseconds(st.Ctim), Ino: st.Ino, Dev: st.Dev}
+}
+
+// freshAge is the age from which on a file's stamp tells of every write that begins. The
+// clock of ctime ticks every 1 to 10 ms (CONFIG_HZ; file systems with multigrain timestamps, from
+// Linux 6.13 on, are finer), and write(2) sets ctime before it moves its bytes: so a write of the
+// tick in which the file was changed last may go on, or begin, and leave no trace. It takes a
+// single write(2) of longer than this to do that to an older file.
+const freshAge = 20 * time.Millisecond
+
+// freshFor is how long a file is still fresh, by the clock of this host. A file whose time of
+// change is to come, by a server's clock, is never fresh.
+func (s Stamp) freshFor(now time.Time) time.Duration {
+	age := now.UnixNano() - s.CtimeNs
+	if age < 0 || age >= int64(freshAge) {
+		return 0
+	}
+	return freshAge - time.Duration(age)
+}
+
+// awaitAge waits until a file with the stamp is not fresh any more. The error is
+// context.Canceled where stop is closed first.
+func (s Stamp) awaitAge(stop <-chan struct{}) error {
+	fresh := s.freshFor(time.Now())
+	if fresh == 0 {
+		return nil
+	}
+	select {
+	case <-time.After(fresh):
+		return nil
+	case <-stop:
+		return context.Canceled
+	}
 }
 
 // stampNow is the stamp of name in a directory, of the link itself if it is one, or with the

@@ -1,6 +1,8 @@
 package chunker
 
 import (
+	"context"
+	"errors"
 	"os"
 	"testing"
 	"time"
@@ -65,4 +67,71 @@ func TestStampNow(t *testing.T) {
 	if _, err := stampNow(int(h.Fd()), "none"); err != unix.ENOENT {
 		t.Errorf("none: %v, want %v", err, unix.ENOENT)
 	}
+}
+
+// TestFreshFor: who waits, and how long.
+func TestFreshFor(t *testing.T) {
+	now := time.Unix(1000, 0)
+	for age, want := range map[time.Duration]time.Duration{
+		-time.Hour: 0, -1: 0, 0: 20 * time.Millisecond, 5 * time.Millisecond: 15 * time.Millisecond,
+		20*time.Millisecond - 1: 1, 20 * time.Millisecond: 0, time.Hour: 0,
+	} {
+		if got := (Stamp{CtimeNs: now.Add(-age).UnixNano()}).freshFor(now); got != want {
+			t.Errorf("changed %v ago: %v, want %v", age, got, want)
+		}
+	}
+}
+
+// TestAgedStamp: a file that has just been made is read later, an old one at once, and a
+// wait ends where the work is to.
+func TestAgedStamp(t *testing.T) {
+	dir := t.TempDir()
+	makeTree(t, dir, "f=content")
+	tree := openLocal(t, false, Source{Path: dir + "/f", Name: "f"})
+	s := sinkInto(t, dir, SinkOptions{})
+	changed := func() int64 {
+		if err := os.Chmod(dir+"/f", 0o644); err != nil {
+			t.Fatal(err)
+		}
+		var st unix.Stat_t
+		if err := unix.Stat(dir+"/f", &st); err != nil {
+			t.Fatal(err)
+		}
+		return nanoseconds(st.Ctim)
+	}
+	is := func(what string, ctimeNs int64) {
+		if age := time.Now().UnixNano() - ctimeNs; age < int64(freshAge) {
+			t.Errorf("%s %d ns after its last change", what, age)
+		}
+	}
+	at := changed()
+	f, err := tree.Open("f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	now, err := f.AgedStamp(nil)
+	is("read", at)
+	if err != nil || now != f.Opened() || f.IsFresh() {
+		t.Errorf("%+v, %v, fresh: %v", now, err, f.IsFresh())
+	}
+	stopped := make(chan struct{})
+	close(stopped)
+	if now, err := f.AgedStamp(stopped); err != nil || now != f.Opened() {
+		t.Errorf("an old file: %+v, %v", now, err)
+	}
+	for err = nil; err == nil; { // a busy machine may find the stamp old
+		err = Stamp{CtimeNs: time.Now().UnixNano()}.awaitAge(stopped)
+	}
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("stopped: %v", err)
+	}
+
+	at = changed()
+	basis, err := s.OpenBasis(&manifest.Entry{Type: manifest.File, Path: "f", Size: 7, Mode: 0o644}, nil, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer basis.Close()
+	is("compared", at)
 }

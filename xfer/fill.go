@@ -16,12 +16,12 @@ import (
 var errChangedFile = errors.New("changed while it was read")
 
 // withFile calls use with the entry's file. The file is opened once for all its
-// extents, and closed when the last extent was read.
-func (s *source) withFile(e *srcEntry, use func(*chunker.File) error) error {
+// extents, and closed when the last extent was read. t may be nil.
+func (s *source) withFile(t *turn, e *srcEntry, use func(*chunker.File) error) error {
 	e.mu.RLock()
 	if e.file == nil {
 		e.mu.RUnlock()
-		if err := s.openShared(e); err != nil {
+		if err := s.openShared(t, e); err != nil {
 			return err
 		}
 		e.mu.RLock()
@@ -33,13 +33,13 @@ func (s *source) withFile(e *srcEntry, use func(*chunker.File) error) error {
 	return use(e.file)
 }
 
-func (s *source) openShared(e *srcEntry) error {
+func (s *source) openShared(t *turn, e *srcEntry) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.file != nil || e.failed() != nil {
 		return nil
 	}
-	f, err := s.openNew(e)
+	f, err := s.openNew(t, e)
 	if err != nil {
 		return err
 	}
@@ -48,17 +48,30 @@ func (s *source) openShared(e *srcEntry) error {
 	return nil
 }
 
-// openNew opens the entry's file and checks that it is the one announced.
-func (s *source) openNew(e *srcEntry) (*chunker.File, error) {
+// openNew opens the entry's file and checks that it is the one announced. A worker that
+// waits for the file's age gives up its turn.
+func (s *source) openNew(t *turn, e *srcEntry) (*chunker.File, error) {
 	f, err := retryOnEMFILE(s.stop, func() (*chunker.File, error) { return s.tree.Open(e.Path) })
 	if err != nil {
 		return nil, err
 	}
-	if err := e.accept(f.Opened()); err != nil {
+	if err := s.acceptOpened(t, e, f); err != nil {
 		f.Close()
 		return nil, err
 	}
 	return f, nil
+}
+
+func (s *source) acceptOpened(t *turn, e *srcEntry, f *chunker.File) error {
+	if err := e.accept(f.Opened()); err != nil || !f.IsFresh() {
+		return err
+	}
+	t.leave()
+	now, err := f.AgedStamp(s.stop)
+	if err != nil {
+		return err
+	}
+	return e.accept(now)
 }
 
 // unchanged compares the file with its state when it was announced.
@@ -270,9 +283,9 @@ func (s *source) readExtent(t *turn, e *srcEntry, x *wire.Extent, buf []byte, ag
 	}
 	single := x.Off == 0 && x.Length == e.Size
 	if !single && !again {
-		return s.withFile(e, read)
+		return s.withFile(t, e, read)
 	}
-	f, err := s.openNew(e)
+	f, err := s.openNew(t, e)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"gdrcp/internal/fusetest"
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer"
@@ -59,6 +60,26 @@ func testFilesOfAnotherSizeAreNotCopied(t *testing.T, w way) {
 		if got, err := os.ReadFile(filepath.Join(s.root, name)); string(got) != "old" {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
+	}
+}
+
+// TestFreshFilesAreReadLater: a file that has just been changed is read when its times tell
+// of every further change.
+func TestFreshFilesAreReadLater(t *testing.T) {
+	xfer.OnHost(t)
+	below := t.TempDir()
+	write(t, filepath.Join(below, "empty"), nil)
+	write(t, filepath.Join(below, "small"), randomBytes(t, 1000))
+	write(t, filepath.Join(below, "large"), randomBytes(t, 5<<20))
+	src, youngest := fusetest.MountFresh(t, below)
+	w := tcpWay(t)
+	s := serve(t, w)
+	sum, err := w.client(rdmatest.Faults{}).Push(t.Context(), []string{src}, s.ep, "copy", w.options(t))
+	if err != nil || sum.Files != 3 || !sum.Verified {
+		t.Errorf("%+v, %v", sum, err)
+	}
+	if got := youngest(); got < 20*time.Millisecond {
+		t.Errorf("a file was read %v after its last change", got)
 	}
 }
 

@@ -215,7 +215,7 @@ func (s *source) nextExtent(e *srcEntry) (length int64, flags uint16) {
 		return min(piece, left), 0
 	}
 	start := e.packed
-	err := s.withFile(e, func(f *chunker.File) (err error) {
+	err := s.withFile(nil, e, func(f *chunker.File) (err error) {
 		start, _, err = f.Data(e.packed, e.Size)
 		return err
 	})

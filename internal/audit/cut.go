@@ -84,7 +84,7 @@ func (t *treeReader) cutFile(ctx context.Context, it *item, want *wantedPieces) 
 		return t.push(ctx, p)
 	}
 	t.cutting = it
-	if it.file, it.problem = t.open(it); it.problem == nil {
+	if it.file, it.problem = t.open(ctx, it); it.problem == nil {
 		if err := t.cutPieces(ctx, it, want); err != nil {
 			return err
 		}

@@ -176,7 +176,7 @@ func (t *treeReader) digestPieces(ctx context.Context) error {
 			if buf == nil {
 				buf = make([]byte, t.header.PieceBytes)
 			}
-			if p.err = t.read(p, buf[:p.length]); p.err == nil {
+			if p.err = t.read(ctx, p, buf[:p.length]); p.err == nil {
 				p.digest = t.header.Algorithm.Piece(buf[:p.length], p.index, t.header.PieceBytes, whole)
 			}
 		}
@@ -186,11 +186,11 @@ func (t *treeReader) digestPieces(ctx context.Context) error {
 }
 
 // read reads a piece. It opens a file of one piece only for that.
-func (t *treeReader) read(p *piece, buf []byte) error {
+func (t *treeReader) read(ctx context.Context, p *piece, buf []byte) error {
 	if !p.last {
 		return p.item.readPart(p.item.file, buf, p.off)
 	}
-	f, err := t.open(p.item)
+	f, err := t.open(ctx, p.item)
 	if err != nil {
 		return err
 	}
@@ -267,12 +267,16 @@ func (e *changedError) Error() string {
 func (e *changedError) Unwrap() error { return chunker.ErrChanged }
 
 // open opens a file, and checks that it is the one that the walk found.
-func (t *treeReader) open(it *item) (*chunker.File, error) {
+func (t *treeReader) open(ctx context.Context, it *item) (*chunker.File, error) {
 	f, err := t.tree.Open(it.treePath())
 	if err != nil {
 		return nil, err
 	}
-	if err := unchanged(f, it); err != nil {
+	now, err := f.AgedStamp(ctx.Done())
+	if err == nil && now != it.stamp {
+		err = &changedError{it.treePath()}
+	}
+	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil

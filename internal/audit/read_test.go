@@ -11,8 +11,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"gdrcp/chunker"
+	"gdrcp/internal/fusetest"
 	"gdrcp/manifest"
 
 	"lukechampine.com/blake3"
@@ -191,6 +193,20 @@ func TestFileThatChangesDuringAnAudit(t *testing.T) {
 		if len(found) != 1 || found[0].Kind != Unreadable || !strings.Contains(found[0].Text, chunker.ErrChanged.Error()) || sum.Files != 0 {
 			t.Errorf("%s: found %+v, summary %+v", name, found, sum)
 		}
+	}
+}
+
+// A file that has just been changed is read when its times tell of every further change.
+func TestFreshFilesAreReadLater(t *testing.T) {
+	below := t.TempDir()
+	putFile(t, below+"/small", data(100))
+	putFile(t, below+"/large", data(5*testPieceBytes))
+	dir, youngest := fusetest.MountFresh(t, below)
+	if _, sum := makeManifest(t, dir, xxh3Header(), Options{}); sum.Files != 2 {
+		t.Errorf("%+v", sum)
+	}
+	if got := youngest(); got < 20*time.Millisecond {
+		t.Errorf("a file was read %v after its last change", got)
 	}
 }
 

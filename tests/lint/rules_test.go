@@ -51,10 +51,11 @@ var projectRules = Rules{
 		"xfer/internal/credit/credittest": {"xfer/internal/credit"},
 	},
 	TestImports: map[string][]string{
-		"internal/cli": {"gpu/gputest", "internal/fusetest"},
-		"chunker":      {"internal/fusetest", "internal/disktest"},
-		"rdma/verbs":   {"rdma/rdmatest"},
-		"rdma/tcp":     {"rdma/rdmatest"},
+		"internal/cli":   {"gpu/gputest", "internal/fusetest"},
+		"chunker":        {"internal/fusetest", "internal/disktest"},
+		"internal/audit": {"internal/fusetest"},
+		"rdma/verbs":     {"rdma/rdmatest"},
+		"rdma/tcp":       {"rdma/rdmatest"},
 		// The fault-injecting wrapper and the engine are tried over the provider that needs no device.
 		"rdma/rdmatest": {"rdma/tcp"},
 		// A pipe carries what the provider of sockets does.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -54,6 +55,8 @@ type Tree struct {
 	io      Rung
 	read    RungBytes
 	servers servers
+	// changeTimes is of each device of which a file was asked for, see TellsContent.
+	changeTimes sync.Map // uint64 to changeTimes
 	// cachedBytes is cachedBytes, or what a test has in its place.
 	cachedBytes func(fd int, off, n int64) (int64, error)
 }

@@ -31,9 +31,13 @@ type arrivedPieces struct {
 }
 
 // markOf returns the mark of a file, or none where the sink is to keep nothing of it.
-// The change time makes it another one whenever anything about the file has changed.
+// The change time makes it another one whenever anything about the file has changed, so a
+// file whose change time does not tell has none.
 func (s *source) markOf(e *srcEntry) (m wire.SourceMark) {
 	if !s.session.terms.Has(wire.FlagResume) || e.Type != manifest.File || e.isLink() || e.Size < ResumeBytes || e.Size <= s.session.terms.PieceBytes {
+		return m
+	}
+	if !s.tree.TellsContent(e.Path, e.stamp) {
 		return m
 	}
 	h := sha256.New()

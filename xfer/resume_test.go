@@ -8,7 +8,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"gdrcp/internal/fusetest"
 	"gdrcp/manifest"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/xfer"
@@ -213,6 +215,29 @@ func TestSourcesThatChangedAreSentAgain(t *testing.T) {
 	}
 	if sum := r.finish(t, w.options(t)); sum.ResumedBytes != 0 {
 		t.Errorf("%d bytes of the former file counted", sum.ResumedBytes)
+	}
+}
+
+// TestOtherImageIsSentAgain: nothing counts of a file of an image that was exchanged for one in
+// which the file has the same size, times and inode.
+func TestOtherImageIsSentAgain(t *testing.T) {
+	w := tcpWay(t)
+	r := newResumed(t, w, true)
+	below := t.TempDir()
+	path := filepath.Join(below, "src")
+	r.from = fusetest.MountImage(t, below)
+	made := time.Unix(1e9, 1) // by nanoseconds, too
+	image := func() {
+		write(t, path, randomBytes(t, 20<<20))
+		if err := os.Chtimes(path, made, made); err != nil {
+			t.Fatal(err)
+		}
+	}
+	image()
+	r.cutOff(t, w.options(t), 10<<20)
+	image()
+	if sum := r.finish(t, w.options(t)); sum.ResumedBytes != 0 {
+		t.Errorf("%d bytes of the former image counted", sum.ResumedBytes)
 	}
 }
 

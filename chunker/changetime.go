@@ -1,0 +1,77 @@
+package chunker
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// changeTimes is what a file's ctime is worth on a file system.
+type changeTimes uint8
+
+const (
+	// changeTimesUnknown: the file system may show mtime for ctime, as read-only images
+	// (squashfs, erofs) do, FAT, and most servers of FUSE. Inode numbers of images follow from
+	// their shape, so two images may have one stamp for different content.
+	changeTimesUnknown changeTimes = iota
+	// changeTimesBelow: overlayfs shows what the layer has, which may be an image.
+	changeTimesBelow
+	// changeTimesOwn: each change of a file gets a ctime that nobody can set.
+	changeTimesOwn
+)
+
+// changeTimesOf is of a type of file system (statfs(2)). CIFS is not among those with times
+// of their own: it shows mtime where the server tells no time of change. For NFS the server's
+// file system is taken to be a writable one.
+func changeTimesOf(fsType uint32) changeTimes {
+	switch fsType {
+	case unix.EXT4_SUPER_MAGIC, // and ext2, ext3
+		unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, zfsMagic, bcachefsMagic,
+		unix.TMPFS_MAGIC, unix.RAMFS_MAGIC,
+		unix.NFS_SUPER_MAGIC, unix.CEPH_SUPER_MAGIC, lustreMagic, gpfsMagic, beegfsMagic:
+		return changeTimesOwn
+	case unix.OVERLAYFS_SUPER_MAGIC:
+		return changeTimesBelow
+	}
+	return changeTimesUnknown
+}
+
+// Types of file systems (statfs(2)) that are not in x/sys: fs/bcachefs in Linux, and
+// include/sys/fs/zfs.h in OpenZFS.
+const (
+	bcachefsMagic = 0xCA451A4E
+	zfsMagic      = 0x2FC12FC1
+)
+
+// tell reports whether a file that has a stamp now had the same content whenever else it
+// has that stamp. A ctime behind mtime is not mtime shown again. Below an overlay, images have
+// times of whole seconds, or those of files that they were made of.
+func (c changeTimes) tell(s Stamp) bool {
+	switch c {
+	case changeTimesOwn:
+		return true
+	case changeTimesBelow:
+		return s.CtimeNs > s.MtimeNs || s.MtimeNs%int64(time.Second) != 0
+	}
+	return s.CtimeNs > s.MtimeNs
+}
+
+// TellsContent reports whether the stamp of a regular file can stand for its content, also
+// in another mount of another time. It blocks to open the first file of each device; a file
+// that cannot be opened has no such stamp.
+func (t *Tree) TellsContent(path string, s Stamp) bool {
+	if known, ok := t.changeTimes.Load(s.Dev); ok {
+		return known.(changeTimes).tell(s)
+	}
+	f, err := t.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	if f.opened.Dev != s.Dev {
+		return false
+	}
+	of := changeTimesOf(fsType(f.fd))
+	t.changeTimes.Store(s.Dev, of)
+	return of.tell(s)
+}

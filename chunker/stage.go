@@ -132,10 +132,13 @@ func (s *Sink) checkTop() error {
 	case isMount(s.base.fd, s.leaf, &st, s.base.inode.Dev):
 		return kindOf(ErrBadTop, "a file system is mounted there")
 	}
-	return s.tryExchange()
+	if err := s.tryExchange(); err != nil || fsType(s.base.fd) != unix.OVERLAYFS_SUPER_MAGIC {
+		return err
+	}
+	return s.tryRename()
 }
 
-// topError is an ErrBadTop with its reason.
+// topError is an ErrBadTop, or an ErrNoExchange, with its reason.
 type topError struct {
 	kind error
 	why  string
@@ -162,11 +165,52 @@ func (s *Sink) tryExchange() (err error) {
 			}
 		}()
 	}
-	err = unix.Renameat2(s.base.fd, one, s.base.fd, other, unix.RENAME_EXCHANGE)
-	if err == unix.EINVAL || err == unix.ENOSYS {
+	return exchange(s.base.fd, one, other)
+}
+
+// exchange exchanges two directories of one directory.
+func exchange(dirfd int, one, other string) error {
+	switch err := unix.Renameat2(dirfd, one, dirfd, other, unix.RENAME_EXCHANGE); err {
+	case unix.EINVAL, unix.ENOSYS:
 		return ErrNoExchange
+	case unix.EXDEV:
+		return errLowerLayer
+	default:
+		return err
 	}
-	return err
+}
+
+// errLowerLayer is of a directory that overlayfs does not rename without redirect_dir: a lower
+// layer has it, alone or merged with the upper one (Documentation/filesystems/overlayfs.rst).
+var errLowerLayer = kindOf(ErrNoExchange, "the directory is of a lower layer of overlayfs, as of a container's image; remove it first, or copy to another name")
+
+// tryRename finds out whether overlayfs renames the directory at the final name. To be renamed
+// to the name of a directory that is not empty fails in any case, and changes nothing, but
+// overlayfs looks first whether it renames the directory at all. That other directory is
+// locked, so that no cleaner empties it. What keeps this from being tried is no error.
+func (s *Sink) tryRename() error {
+	full := stagePrefix + randomDigits() + "-" + randomDigits()
+	if uninterrupted(func() error { return unix.Mkdirat(s.base.fd, full, 0o700) }) != nil {
+		return nil
+	}
+	defer unix.Unlinkat(s.base.fd, full, unix.AT_REMOVEDIR)
+	fd, err := openat(s.base.fd, full, dirFlags, 0)
+	if err != nil {
+		return nil
+	}
+	defer closeQuietly(fd)
+	const inside = "full"
+	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil || unix.Mkdirat(fd, inside, 0o700) != nil {
+		return nil
+	}
+	defer unix.Unlinkat(fd, inside, unix.AT_REMOVEDIR)
+	switch unix.Renameat(s.base.fd, s.leaf, s.base.fd, full) {
+	case nil: // somebody has emptied it all the same
+		return renameIfFree(s.base.fd, full, s.leaf)
+	case unix.EXDEV:
+		return errLowerLayer
+	}
+	return nil
 }
 
 func randomDigits() string {
@@ -226,10 +270,7 @@ func (s *Sink) giveName() error {
 	case old.Mode&unix.S_IFMT != unix.S_IFDIR:
 		return ErrNotDir
 	}
-	err = unix.Renameat2(s.base.fd, st.name, s.base.fd, st.leaf, unix.RENAME_EXCHANGE)
-	if err == unix.EINVAL || err == unix.ENOSYS {
-		return ErrNoExchange
-	}
+	err = exchange(s.base.fd, st.name, st.leaf)
 	st.replaced = err == nil
 	return err
 }

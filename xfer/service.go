@@ -175,10 +175,15 @@ func openStore(p *wire.Terms, o chunker.SinkOptions, tally *Tally) (*chunker.Sin
 		o.Whole = &chunker.Whole{ID: p.Stage, OnlyCheck: p.Has(wire.FlagDryRun)}
 	}
 	store, err := chunker.OpenSink(o)
+	return store, asUnsupported(err)
+}
+
+// asUnsupported makes what the file system cannot do an error of that class.
+func asUnsupported(err error) error {
 	if errors.Is(err, chunker.ErrNoExchange) {
-		err = fmt.Errorf("%w: %w", rdma.ErrUnsupported, err)
+		return fmt.Errorf("%w: %w", rdma.ErrUnsupported, err)
 	}
-	return store, err
+	return err
 }
 
 func (v *service) beginSource(s *session, h *wire.Hello, root *servedRoot) error {

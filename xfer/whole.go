@@ -68,7 +68,7 @@ func (k *sink) giveName(ctx context.Context, agree bool) (bool, error) {
 		return false, errNoTree
 	}
 	if err := k.store.Commit(); err != nil {
-		return false, err
+		return false, asUnsupported(err)
 	}
 	if err := k.store.RemoveReplaced(k.lookedAt(), ctx.Done()); err != nil {
 		// The goroutine that settles entries has the list of what is unsettled.

@@ -31,6 +31,9 @@ type origin struct {
 	cloned, copied bool        // a copy of what stands in its place; see Clone and Copy
 	inPlace        bool        // that very file; see OpenInPlace
 	dirty          atomic.Bool // something was written, or made a hole
+	// narrowed is the file's stamp from when bits of its mode were taken away, until it gets
+	// its final metadata; see giveModeBack.
+	narrowed Stamp
 	// standing is what stays in its place, whose descriptor the Temp has; see Stay.
 	standing *Basis
 }

@@ -17,8 +17,9 @@ var ErrInUse = errors.New("another copy is writing it in place")
 // which may be those of other entries: Create makes one. Until it is published the file is
 // neither what it was nor what it is to be, and Discard leaves it so. It is locked against
 // other copies in place, but anybody may read and write it meanwhile. Bits of its mode that
-// the entry does not have are taken away at once, with Keep.Modes. Publish checks that it
-// still has its name, and gives it its time. ErrInUse, ErrTaken: see there.
+// the entry does not have are taken away at once, with Keep.Modes, or set-ID bits without;
+// Discard gives them back to a file that nobody has written to. Publish checks that it still
+// has its name, and gives it its time. ErrInUse, ErrTaken: see there.
 func (s *Sink) OpenInPlace(e *manifest.Entry, a *Attributes) (*Temp, error) {
 	if s.keepsAll {
 		return nil, nil
@@ -76,9 +77,25 @@ func (t *Temp) openInPlace(sourceMode uint32) (is bool, err error) {
 			return false, err
 		}
 		t.have = narrow
+		t.origin.narrowed, _ = stampNow(t.fd, "") // without it the bits stay away
 	}
 	t.written.Store(t.made.Size) // Finish sets the size where this is not the entry's
 	return true, nil
+}
+
+// giveModeBack gives a file its mode back that was opened in place and is given up before
+// anything of it was changed. Somebody else may have written to it meanwhile: then set-ID bits
+// would be for his content.
+func (t *Temp) giveModeBack() error {
+	if t.origin.narrowed == (Stamp{}) || t.origin.dirty.Load() {
+		return nil
+	}
+	was := stampOf(&t.made)
+	was.CtimeNs = t.origin.narrowed.CtimeNs
+	if now, err := stampNow(t.fd, ""); err != nil || now != was {
+		return err
+	}
+	return fchmod(t.fd, t.made.Mode&0o7777)
 }
 
 // lockInPlace locks the file. It waits for a copy that was cut off and is still ending, as

@@ -194,6 +194,57 @@ func TestInPlaceDiscarded(t *testing.T) {
 	wantTree(t, dir, "f=new content")
 }
 
+// TestInPlaceGivenUp: a file that nobody has written to has the mode that it had, and one that
+// was written to, or got its metadata, does not get set-ID bits back.
+func TestInPlaceGivenUp(t *testing.T) {
+	dir := t.TempDir()
+	for name, c := range map[string]struct {
+		meanwhile func(temp *Temp) error
+		want      uint32
+	}{
+		"as it was": {func(*Temp) error { return nil }, 0o4775},
+		"written":   {func(temp *Temp) error { _, err := temp.WriteAt([]byte("new"), 0); return err }, 0o644},
+		"finished":  {func(temp *Temp) error { return temp.Finish() }, 0o644},
+		"written by another": {func(*Temp) error {
+			return errors.Join(os.WriteFile(dir+"/f", []byte("bad"), 0), os.Chtimes(dir+"/f", time.Time{}, time.Unix(1000, 0)))
+		}, 0o644},
+		"chmod by another": {func(*Temp) error { return unix.Chmod(dir+"/f", 0o700) }, 0o700},
+	} {
+		makeTree(t, dir, "f=old")
+		if err := unix.Chmod(dir+"/f", 0o4775); err != nil {
+			t.Fatal(err)
+		}
+		s := sinkInto(t, dir, SinkOptions{Keep: Keep{Modes: true}})
+		temp, err := s.OpenInPlace(fileEntry("f", "new"), nil)
+		if err == nil {
+			waitForTick(t, temp)
+			err = c.meanwhile(temp)
+		}
+		if err = errors.Join(err, temp.Discard(), s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		var st unix.Stat_t
+		if err := unix.Stat(dir+"/f", &st); err != nil || st.Mode&0o7777 != c.want {
+			t.Errorf("%s: mode %o, %v; want %o", name, st.Mode, err, c.want)
+		}
+		if err := os.Remove(dir + "/f"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// waitForTick waits until a change of a file gets another ctime than the last one.
+func waitForTick(t *testing.T, temp *Temp) {
+	t.Helper()
+	now, err := stampNow(temp.fd, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := now.awaitAge(nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestInPlaceOfWhatIsNoFile: there is nothing to write into.
 func TestInPlaceOfWhatIsNoFile(t *testing.T) {
 	dir := t.TempDir()

@@ -294,6 +294,7 @@ func (t *Temp) Finish() error {
 		}
 	}
 	t.io.direct.Load().spent(math.MaxInt64)
+	t.origin.narrowed = Stamp{}
 	denied, err := t.attrs.chown(&t.made, func(uid, gid int) error { return unix.Fchown(t.fd, uid, gid) })
 	if err != nil {
 		return opErr(setOwner, t.path, err)
@@ -347,7 +348,10 @@ func (t *Temp) discard() error {
 		return nil
 	}
 	var err error
-	if t.origin.standing == nil && !t.origin.inPlace {
+	switch {
+	case t.origin.inPlace:
+		err = t.giveModeBack()
+	case t.origin.standing == nil:
 		err = unlinkat(t.at().fd, t.name)
 	}
 	if err == unix.ENOENT {

@@ -38,6 +38,8 @@ type device struct {
 	// keepsQuiet: errors of the file system itself are reported by fsync only, not by
 	// syncfs.
 	keepsQuiet bool
+	// realtime: a syncfs brings names to the disk, but not all data; see hasRealtimeDevice.
+	realtime bool
 	// timeUnitNs is the unit in which the file system keeps times of change if that is
 	// more than a second, else 0.
 	timeUnitNs int64
@@ -143,6 +145,7 @@ func (s *Sink) keepDevice(h *dirHandle) error {
 	release := unix.ByteSliceToString(name.Release[:])
 	d.tells, d.keepsQuiet = kernelSyncs(release)
 	d.tells = d.tells && tellsBySyncfs(int64(st.Type))
+	d.realtime = st.Type == unix.XFS_SUPER_MAGIC && hasRealtimeDevice(h.inode.Dev)
 	if st.Type == unix.MSDOS_SUPER_MAGIC {
 		d.timeUnitNs = int64(coarsest)
 	}

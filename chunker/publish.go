@@ -132,7 +132,7 @@ func (s *Sink) syncFiles(temps []*Temp, errs []error) {
 		d := s.deviceOf(t.dir)
 		done, known := synced[d]
 		if !known {
-			done = d.tells && s.opt.NoFsync || len(temps) > 1 && s.syncDevice(d)
+			done = d.tells && s.opt.NoFsync || len(temps) > 1 && !d.realtime && s.syncDevice(d)
 			synced[d] = done
 		}
 		if !done {

@@ -1,0 +1,35 @@
+package chunker
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// hasRealtimeDevice reports whether an XFS, by the device number of its files, keeps the data
+// of files on a second device, its realtime device: so the mount says (rtdev in xfs(5)). A
+// syncfs(2) of it leaves the cache of that disk alone (xfs_fs_sync_fs in fs/xfs/xfs_super.c
+// writes the log), and an fsync(2) flushes the cache (xfs_file_fsync in fs/xfs/xfs_file.c).
+// Where the mounts cannot be had it is false.
+func hasRealtimeDevice(dev uint64) bool {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	return err == nil && namesRealtimeDevice(mounts, dev)
+}
+
+// namesRealtimeDevice looks in a text of proc_pid_mountinfo(5): the third field is the number of
+// the device, the last has the options of the file system.
+func namesRealtimeDevice(mounts []byte, dev uint64) bool {
+	number := fmt.Sprintf("%d:%d", unix.Major(dev), unix.Minor(dev))
+	for line := range bytes.Lines(mounts) {
+		fields := bytes.Fields(line)
+		if len(fields) < 3 || string(fields[2]) != number {
+			continue
+		}
+		options := bytes.Split(fields[len(fields)-1], []byte(","))
+		return slices.ContainsFunc(options, func(o []byte) bool { return bytes.HasPrefix(o, []byte("rtdev=")) })
+	}
+	return false
+}

@@ -150,7 +150,7 @@ func (k *sink) keeps(e *sinkEntry) (why string, same *chunker.Standing) {
 		return notThere, nil
 	case !now.Exists:
 	case k.session.terms.Has(wire.FlagIgnoreExisting) && (e.Type != manifest.Dir || now.Type != manifest.Dir):
-		return "exists", nil
+		return k.keptAs("exists", e, &now), nil
 	case e.Type != manifest.File || now.Type != manifest.File:
 	case k.session.terms.Has(wire.FlagUpdate) && isNewer(&now, e):
 		return "newer", nil
@@ -161,7 +161,7 @@ func (k *sink) keeps(e *sinkEntry) (why string, same *chunker.Standing) {
 			return why, &now
 		}
 		if k.session.terms.Has(wire.FlagAppend) && now.Size >= e.Size {
-			return "not shorter", nil
+			return k.keptAs("not shorter", e, &now), nil
 		}
 	}
 	return "", nil
@@ -211,16 +211,30 @@ func isNewer(now *chunker.Standing, e *sinkEntry) bool {
 func (k *sink) passes(e *sinkEntry, now *chunker.Standing) string {
 	switch {
 	case now.Size != e.Size:
+	case k.session.terms.Has(wire.FlagSameStays|wire.FlagSizeStays) && k.hasTime(e, now):
+		return sameTimeAndSize
 	case k.session.terms.Has(wire.FlagSizeStays):
 		return "same size"
-	case k.session.terms.Has(wire.FlagSameStays) && now.HasTime(e.MtimeNs):
-		return sameTimeAndSize
 	}
 	return ""
 }
 
-// sameTimeAndSize is why a file stays by the quick check.
+// sameTimeAndSize is why a file stays by the quick check. It also ends the reason of another
+// rule where it is so: by that the client knows a file that an earlier try has published.
 const sameTimeAndSize = "same time and size"
+
+// keptAs is why a file stays by another rule than the quick check.
+func (k *sink) keptAs(rule string, e *sinkEntry, now *chunker.Standing) string {
+	if e.Type != manifest.File || now.Type != manifest.File || now.Size != e.Size || !k.hasTime(e, now) {
+		return rule
+	}
+	return rule + ", " + sameTimeAndSize
+}
+
+// hasTime reports whether a file has the time that the copy gives the entry's.
+func (k *sink) hasTime(e *sinkEntry, now *chunker.Standing) bool {
+	return k.session.terms.Has(wire.FlagTimes) && now.HasTime(e.MtimeNs)
+}
 
 // seconds rounds a time down to whole seconds.
 func seconds(ns int64) int64 {

@@ -248,7 +248,7 @@ func (a *copyResults) book(b *entryState, x *wire.Exception) error {
 		a.report(Event{Kind: EventFile, Path: b.Path, Outcome: Copied, Bytes: b.Size, Unchanged: true, Trusted: b.isTrusted(), DryRun: a.dry})
 		return nil
 	}
-	published := a.tries.hadPublished(b, x)
+	published := a.tries.hadEnded(b, x)
 	if published {
 		x = nil
 	}

@@ -48,15 +48,6 @@ type Tries struct {
 	underWay map[string]unsettledFile
 }
 
-// unsettledFile is a file of which an earlier try did not hear the end.
-type unsettledFile struct {
-	entry manifest.Entry
-	// complete says that all of it was sent or, at a sink, that it was published.
-	complete bool
-	// arrivedBytes is what an earlier copy had brought, before any try.
-	arrivedBytes int64
-}
-
 // toldMax bounds the memory of what was told to a few MiB.
 const toldMax = 1 << 16
 
@@ -236,31 +227,6 @@ func (a *copyResults) addToRoots(b *entryState, published bool) error {
 	return a.roots.Add(&b.Entry)
 }
 
-// hadPublished reports whether an entry ended in an earlier try, as copied, without this
-// end having heard of it. The sink kept no such file in that try, got all of it, and now
-// has one of the same size and time.
-func (t *Tries) hadPublished(b *entryState, x *wire.Exception) bool {
-	if t == nil || t.roots == nil || x == nil || x.Outcome != Kept || x.Text != sameTimeAndSize {
-		return false
-	}
-	f, ok := t.underWay[b.Path]
-	if !ok || !f.complete || f.entry.Size != b.Size || f.entry.MtimeNs != b.MtimeNs {
-		return false
-	}
-	b.Root = f.entry.Root
-	return true
-}
-
-// arrivedBefore is how much of a file had come before any of the tries.
-func (t *Tries) arrivedBefore(b *entryState) int64 {
-	if t != nil {
-		if f, ok := t.underWay[b.Path]; ok {
-			return min(f.arrivedBytes, b.Size)
-		}
-	}
-	return b.arrived.bytes
-}
-
 // countEarlier counts in the progress of a later try what earlier tries have brought of a
 // file, which this try does not send.
 func (a *copyResults) countEarlier(b *entryState) {
@@ -283,45 +249,6 @@ func (t *Tries) cutOff(a *copyResults, role conversation) {
 		}
 	}
 	t.underWay = t.unsettledFiles(role)
-}
-
-// unsettledFiles returns the files that were begun and not settled, in a try that failed
-// with that role or in those before it.
-func (t *Tries) unsettledFiles(role conversation) map[string]unsettledFile {
-	files := make(map[string]unsettledFile)
-	for path, f := range t.underWay {
-		if manifest.ComparePaths(path, t.settled) > 0 {
-			files[path] = f
-		}
-	}
-	note := func(b *entryState, complete bool) {
-		if b.Type != manifest.File || !complete && b.Source == (wire.SourceMark{}) || t.settled != "" && manifest.ComparePaths(b.Path, t.settled) <= 0 {
-			return
-		}
-		f := unsettledFile{entry: b.Entry, complete: complete, arrivedBytes: b.arrived.bytes}
-		if before, ok := files[b.Path]; ok {
-			f.arrivedBytes = before.arrivedBytes
-			if !complete {
-				f.entry, f.complete = before.entry, before.complete
-			}
-		}
-		files[b.Path] = f
-	}
-	switch r := role.(type) {
-	case *source:
-		for _, e := range r.window.table {
-			if e != nil {
-				note(&e.entryState, e.committed && !e.unwanted && e.failed() == nil)
-			}
-		}
-	case *sink:
-		for _, e := range r.window.table {
-			if e != nil {
-				note(&e.entryState, e.over && !e.unwanted && e.problem == nil)
-			}
-		}
-	}
-	return files
 }
 
 // fit forgets what earlier tries have settled where that does not fit the hello: a pull

@@ -198,28 +198,6 @@ func TestTriesThatCountAnew(t *testing.T) {
 	}
 }
 
-// A file that was sent whole, and whose end nobody heard, counts as copied once the sink
-// keeps it by the quick check, and for no other reason.
-func TestFileWhoseEndNobodyHeard(t *testing.T) {
-	for text, want := range map[string]int64{sameTimeAndSize: 1, "same size": 0, "newer": 0} {
-		tries := NewTries()
-		first := tryOf(t, tries, 0)
-		settled(t, first, "a", nil)
-		src := &source{}
-		e := &srcEntry{committed: true}
-		e.Entry = manifest.Entry{Path: "b", Type: manifest.File, Size: 3, Mode: 0o600}
-		src.window.table[0] = e
-		tries.cutOff(first, src)
-		tries.Again(&stat.Counters{})
-		second := tryOf(t, tries, 0)
-		settled(t, second, "b", &wire.Exception{Outcome: Kept, Text: text})
-		sum := second.summary(&stat.Counters{}, &wire.Terms{}, Link{}, tries.began)
-		if sum.Files != 1+want || sum.Kept != 1-want {
-			t.Errorf("kept as %q: %+v", text, sum)
-		}
-	}
-}
-
 // What a later try may keep by size, name or age must be whole and on the disk.
 func TestMayTryAgain(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -42,17 +42,19 @@ func (a *copyResults) isUnlisted() bool {
 
 // bookRemoval books the outcome of an entry that was to be deleted.
 func (a *copyResults) bookRemoval(f wire.DeleteOutcome, path, text string) {
+	told := false
 	a.mu.Lock()
 	switch f {
 	case wire.DeletedFile, wire.DeletedDir:
 		a.deletes.deleted++
 	case wire.DeletedFailed:
 		a.late[Failed]++
+		told = a.tries.hasTold(path, text)
 	case wire.DeletedNone:
 		a.deletes.notDeleted = true
 	}
 	a.mu.Unlock()
-	if f == wire.DeletedNone {
+	if f == wire.DeletedNone || told {
 		return
 	}
 	if f == wire.DeletedFailed {

@@ -173,7 +173,7 @@ func (a *copyResults) reportMissing(e *manifest.Entry) error {
 		a.refused.missing++
 	}
 	a.deletes.unlisted = true
-	told = told || a.tries.hasTold(e.Path, &x)
+	told = told || a.tries.hasTold(e.Path, x.Text)
 	a.mu.Unlock()
 	if !told {
 		a.report(Event{Kind: EventFile, Path: e.Path, Outcome: x.Outcome, Text: x.Text, DryRun: a.dry})
@@ -210,7 +210,7 @@ func (a *copyResults) bookRefused(path string, x *wire.Exception) error {
 		a.refused.counts[x.Outcome]++
 	}
 	a.deletes.unlisted = a.deletes.unlisted || a.leavesOpen(x.Outcome)
-	told = told || a.tries.hasTold(path, x)
+	told = told || a.tries.hasTold(path, x.Text)
 	a.mu.Unlock()
 	if told {
 		return nil
@@ -257,6 +257,7 @@ func (a *copyResults) book(b *entryState, x *wire.Exception) error {
 			x.Outcome, x.Text = Corrupt, fmt.Sprintf("%s: %v", x.Text, errNotAsManifest)
 		}
 		a.booked.counts[x.Outcome]++
+		a.tries.failsAnew(b.Path, x) // what later tries meet of it is nothing new
 		leftOut := isLeftOut(x)
 		switch {
 		case leftOut:

@@ -38,9 +38,10 @@ type Tries struct {
 	// roots are over what all tries have copied. It is nil in the first try, whose own
 	// roots these are.
 	roots *manifest.Roots
-	// told are the hashes, by toldSeed, of what any try told of entries that were never
-	// announced: one that lies behind settled is met, and counted, again. There are toldMax
-	// at most; of further ones a later try tells again.
+	// told are the hashes, by toldSeed, of what any try told and a later one may meet again:
+	// entries behind settled that were never announced, and what cannot be made or removed.
+	// There are toldMax at most. Of further ones a later try tells again, and counts again
+	// those that were announced.
 	told     map[uint64]struct{}
 	toldSeed maphash.Seed
 	// underWay holds, by path, the files that an earlier try had begun and not settled.
@@ -159,18 +160,24 @@ func (t *Tries) hasRefused(path string, o Outcome) bool {
 	return path+"/" < t.goneOn && !manifest.IsBelow(t.goneOn, path)
 }
 
-// hasTold reports whether a try has told this of an entry that was never announced, and notes
-// that it is told now. A copy that counts anew tells anew.
-func (t *Tries) hasTold(path string, x *wire.Exception) bool {
+// hasTold reports whether a try has told this of a path, and notes that it is told now. A copy
+// that counts anew tells anew.
+func (t *Tries) hasTold(path, text string) bool {
 	if t == nil || t.anew || path == "" {
 		return false
 	}
-	hash := maphash.Comparable(t.toldSeed, [2]string{path, x.Text})
+	hash := maphash.Comparable(t.toldSeed, [2]string{path, text})
 	_, told := t.told[hash]
 	if !told && len(t.told) < toldMax {
 		t.told[hash] = struct{}{}
 	}
 	return told
+}
+
+// failsAnew reports whether an announced entry fails that has failed in no try yet, and notes
+// that it has: a later try may make it again, and fail again for this or another reason.
+func (t *Tries) failsAnew(path string, x *wire.Exception) bool {
+	return x.Outcome != Kept && !t.hasTold(path, "")
 }
 
 // settle notes the end of an entry that no earlier try has settled.
@@ -206,8 +213,8 @@ func (a *copyResults) bookAgain(b *entryState, x *wire.Exception) error {
 		if err := a.roots.Add(&b.Entry); err != nil {
 			return fmt.Errorf("%w: %w", ErrProtocol, err)
 		}
-	case x.Outcome != Kept:
-		a.late[x.Outcome]++
+	case a.tries.failsAnew(b.Path, x):
+		a.booked.counts[x.Outcome]++
 		a.report(Event{Kind: EventFile, Path: b.Path, Outcome: x.Outcome, Text: x.Text, End: endOf(x), DryRun: a.dry})
 	}
 	return nil

@@ -172,6 +172,65 @@ func TestToldOnce(t *testing.T) {
 	}
 }
 
+// A directory or link that the sink cannot make is made again in each try. It fails once, and is
+// told once; one that fails for the first time in a later try counts from then on.
+func TestWhatNoTryCanMake(t *testing.T) {
+	for _, typ := range []manifest.EntryType{manifest.Dir, manifest.Symlink} {
+		var told []string
+		tries := NewTries()
+		var last *copyResults
+		for n, texts := range [][2]string{{"in the way", ""}, {"in the way", ""}, {"not permitted", "not permitted"}, {"", "in the way"}} {
+			last = tryOf(t, tries, wire.FlagWhole)
+			last.report = func(e Event) { told = append(told, e.Path+": "+e.Text) }
+			for i, path := range []string{"a", "b"} {
+				b := &entryState{AnnouncedEntry: wire.AnnouncedEntry{Entry: manifest.Entry{Path: path, Type: typ, Mode: 0o755, Target: "x"}}}
+				if typ == manifest.Dir {
+					b.Target = ""
+				}
+				var x *wire.Exception
+				if texts[i] != "" {
+					x = &wire.Exception{Outcome: Failed, Text: texts[i]}
+				}
+				if err := last.book(b, x); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want := int64(1)
+			if n >= 2 {
+				want = 2
+			}
+			if got := last.failures(); got != want {
+				t.Errorf("try %d: %d failed, want %d", n, got, want)
+			}
+			tries.cutOff(last, nil)
+			tries.Again(&stat.Counters{})
+			if !tries.failedBefore(&wire.Terms{Flags: wire.FlagWhole}) {
+				t.Errorf("after try %d nothing has failed", n)
+			}
+		}
+		told = slices.DeleteFunc(told, func(s string) bool { return s == "b: " }) // it was made at first
+		if want := []string{"a: in the way", "b: not permitted"}; !slices.Equal(told, want) {
+			t.Errorf("told: %q, want %q", told, want)
+		}
+	}
+}
+
+// What fails when everything else has ended, each try meets again and counts, and one tells.
+func TestWhatNoTryCanEnd(t *testing.T) {
+	tries, told := NewTries(), 0
+	for range 2 {
+		a := tryOf(t, tries, wire.FlagDelete)
+		a.report = func(Event) { told++ }
+		a.bookUnsettled("d", "set time: operation not permitted", OtherEnd)
+		a.bookRemoval(wire.DeletedFailed, "old", "unlink: operation not permitted")
+		if a.failures() != 2 || told != 2 {
+			t.Errorf("%d failures, told %d times", a.failures(), told)
+		}
+		tries.cutOff(a, nil)
+		tries.Again(&stat.Counters{})
+	}
+}
+
 // Without fsync, and with names of one file, a later try counts everything anew. The quick
 // check finds nothing that may not be on the disk, as without fsync and in place.
 func TestTriesThatCountAnew(t *testing.T) {

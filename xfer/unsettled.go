@@ -49,6 +49,9 @@ func (s *source) hearUnsettled(body []byte) error {
 func (a *copyResults) bookUnsettled(path, text string, of End) {
 	a.mu.Lock()
 	a.late[Failed]++
+	told := a.tries.hasTold(path, text)
 	a.mu.Unlock()
-	a.report(Event{Kind: EventFile, Path: path, Outcome: Failed, Text: text, End: of})
+	if !told {
+		a.report(Event{Kind: EventFile, Path: path, Outcome: Failed, Text: text, End: of})
+	}
 }

@@ -24,6 +24,36 @@ type deleteCounts struct {
 	unlisted bool
 	// notDeleted says that the sink deleted nothing, for that reason.
 	notDeleted bool
+	// listed is how many entries the tries of a dry run have told, and lastListed the last
+	// of them. again is how many of these this try is still to meet again: nothing has been
+	// deleted, and all come in the same order.
+	listed, again int64
+	lastListed    string
+}
+
+// forLaterTry returns what a try that was cut off leaves to the next one. anew says that the
+// next one counts entries anew; what has been deleted it cannot find again.
+func (d deleteCounts) forLaterTry(dry, anew bool) deleteCounts {
+	d.notDeleted = false
+	d.unlisted = d.unlisted && !anew
+	if dry {
+		d.deleted, d.again = 0, d.listed
+	}
+	return d
+}
+
+// hasListed reports whether an earlier try of a dry run has told of an entry, and notes that it
+// is told now. Where others change the destination meanwhile, the last one ends the others.
+func (d *deleteCounts) hasListed(path string) bool {
+	if d.again == 0 {
+		d.listed, d.lastListed = d.listed+1, path
+		return false
+	}
+	d.again--
+	if path == d.lastListed {
+		d.again = 0
+	}
+	return true
 }
 
 // cannotList notes that the list of what the source has is incomplete.
@@ -47,6 +77,9 @@ func (a *copyResults) bookRemoval(f wire.DeleteOutcome, path, text string) {
 	switch f {
 	case wire.DeletedFile, wire.DeletedDir:
 		a.deletes.deleted++
+		told = a.dry && a.deletes.hasListed(path)
+	case wire.DeletedNotEmpty:
+		told = a.tries.hasTold(path, text)
 	case wire.DeletedFailed:
 		a.late[Failed]++
 		told = a.tries.hasTold(path, text)

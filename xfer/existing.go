@@ -71,6 +71,7 @@ func (o *Options) maxDelete() uint64 {
 // file's data is not wanted. An error ends the session.
 func (k *sink) decide(e *sinkEntry) (done bool, err error) {
 	if e.Type == manifest.File && k.session.terms.HasSettled(e.Path) && k.stillHas(e) {
+		k.tryAgain(e)
 		k.store.NoteKept(e.Path)
 		e.problem = &wire.Exception{Entry: e.id, Outcome: Kept, Text: "settled in an earlier try"}
 	} else if why, same := k.keeps(e); why != "" {
@@ -109,6 +110,17 @@ func (k *sink) checkWritable(e *sinkEntry) error {
 		return nil
 	}
 	return err
+}
+
+// tryAgain has a dry run count again what would make room for a file that an earlier try has
+// settled: each try counts deletions from none.
+func (k *sink) tryAgain(e *sinkEntry) {
+	if !k.session.terms.Has(wire.FlagDryRun) || !k.session.terms.Has(wire.FlagDelete) {
+		return
+	}
+	if why, _ := k.keeps(e); why == "" {
+		_ = k.try(e) // that it fails, if so, is settled
+	}
 }
 
 // try finds out, for a dry run, whether the sink would make an entry.

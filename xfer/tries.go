@@ -248,9 +248,9 @@ func (t *Tries) cutOff(a *copyResults, role conversation) {
 	if t == nil {
 		return
 	}
+	t.deletes = a.deletes.forLaterTry(a.dry, t.anew)
 	if !t.anew {
-		t.done, t.deletes = a.booked, a.deletes
-		t.deletes.notDeleted = false
+		t.done = a.booked
 		if t.roots == nil {
 			t.roots = a.roots
 		}
@@ -276,7 +276,7 @@ func (t *Tries) forget(h *wire.Hello) {
 		return
 	}
 	t.settled, t.goneOn, t.roots = "", "", nil
-	t.refused, t.done, t.deletes = refusedCounts{}, bookings{}, deleteCounts{}
+	t.refused, t.done, t.deletes.unlisted = refusedCounts{}, bookings{}, false
 }
 
 // stageID is that of the copy's tries or, for one try, a new one.

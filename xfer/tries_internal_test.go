@@ -231,6 +231,45 @@ func TestWhatNoTryCanEnd(t *testing.T) {
 	}
 }
 
+// A later try of a dry run finds again what would be deleted, in the same order, and counts it
+// from none. It tells what is new, also where the destination has changed meanwhile. What has
+// been deleted no later try finds.
+func TestDeletionsOfAllTries(t *testing.T) {
+	var told []string
+	tries := NewTries()
+	for _, c := range []struct {
+		met, told []string
+	}{
+		{[]string{"a", "b", "c"}, []string{"a", "b", "c"}},
+		{[]string{"a"}, nil},
+		{[]string{"a", "c", "d"}, []string{"d"}},
+		{[]string{"a", "c", "d", "e"}, []string{"e"}},
+	} {
+		a := tryOf(t, tries, wire.FlagDryRun|wire.FlagDelete)
+		told, a.report = nil, func(e Event) { told = append(told, e.Path) }
+		for _, path := range c.met {
+			a.bookRemoval(wire.DeletedFile, path, "")
+		}
+		if !slices.Equal(told, c.told) || a.deletes.deleted != int64(len(c.met)) {
+			t.Errorf("of %q %d are counted, told are %q", c.met, a.deletes.deleted, told)
+		}
+		tries.cutOff(a, nil)
+		tries.Again(&stat.Counters{})
+	}
+	for _, flag := range []uint64{0, wire.FlagHardLinks} {
+		tries := NewTries()
+		for n := range int64(3) {
+			a := tryOf(t, tries, wire.FlagDelete|flag)
+			a.bookRemoval(wire.DeletedFile, fmt.Sprint(n), "")
+			if a.deletes.deleted != n+1 {
+				t.Errorf("flag %#x: %d deleted, want %d", flag, a.deletes.deleted, n+1)
+			}
+			tries.cutOff(a, nil)
+			tries.Again(&stat.Counters{})
+		}
+	}
+}
+
 // Without fsync, and with names of one file, a later try counts everything anew. The quick
 // check finds nothing that may not be on the disk, as without fsync and in place.
 func TestTriesThatCountAnew(t *testing.T) {

@@ -24,6 +24,8 @@ type deleteCounts struct {
 	unlisted bool
 	// notDeleted says that the sink deleted nothing, for that reason.
 	notDeleted bool
+	// uncounted says that an earlier try may have deleted more than this end heard of.
+	uncounted bool
 	// listed is how many entries the tries of a dry run have told, and lastListed the last
 	// of them. again is how many of these this try is still to meet again: nothing has been
 	// deleted, and all come in the same order.
@@ -40,6 +42,27 @@ func (d deleteCounts) forLaterTry(dry, anew bool) deleteCounts {
 		d.deleted, d.again = 0, d.listed
 	}
 	return d
+}
+
+// mayHaveDeleted reports whether the sink of a try that was cut off may have deleted more than
+// this end heard of: outcomes wait for each other. It deletes when everything has arrived, and
+// before that what is in the way of an entry. At a sink nothing is lost.
+func (a *copyResults) mayHaveDeleted(role conversation, before int64) bool {
+	s, ok := role.(*source)
+	if !ok || a.dry || !s.session.terms.Has(wire.FlagDelete) {
+		return false
+	}
+	return a.deletes.deleted > before || !a.deletes.unlisted && s.hasSentAll()
+}
+
+// hasSentAll reports whether the sink may have everything. The session's goroutines have ended.
+func (s *source) hasSentAll() bool {
+	for _, e := range s.window.table {
+		if e != nil && e.Type == manifest.File && !e.isLink() && !e.committed && !e.unwanted && e.failed() == nil {
+			return false
+		}
+	}
+	return s.window.ended
 }
 
 // hasListed reports whether an earlier try of a dry run has told of an entry, and notes that it

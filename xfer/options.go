@@ -360,8 +360,11 @@ type Summary struct {
 	// Deleted counts the entries that were deleted, or in a dry run would be.
 	// NotDeleted says that the sink deleted nothing, because the source could not be
 	// listed or read whole, or does not match the given manifest.
-	Deleted    int64
-	NotDeleted bool
+	// DeletedAtLeast says that there may be more: a connection was lost at a time when the
+	// sink could be deleting.
+	Deleted        int64
+	NotDeleted     bool
+	DeletedAtLeast bool
 	// Retries is how often the copy began again because its connection was lost. The
 	// other numbers are of all tries.
 	Retries int
@@ -405,7 +408,7 @@ func (a *copyResults) summary(t *Tally, p *wire.Terms, link Link, since time.Tim
 		Seconds: time.Since(since).Seconds(), FirstByte: counted.FirstByte,
 		Skipped: of(Skipped), Failed: of(Failed), Changed: of(Changed), Corrupt: of(Corrupt),
 		Missing: a.refused.missing, Verified: a.verified, Retries: a.tries.retries(),
-		Grown: a.booked.grown, Kept: of(Kept) - a.booked.leftOut, LeftOut: a.booked.leftOut, Deleted: a.deletes.deleted, NotDeleted: a.deletes.notDeleted, DryRun: a.dry, Withheld: a.withheld,
+		Grown: a.booked.grown, Kept: of(Kept) - a.booked.leftOut, LeftOut: a.booked.leftOut, Deleted: a.deletes.deleted, DeletedAtLeast: a.deletes.uncounted, NotDeleted: a.deletes.notDeleted, DryRun: a.dry, Withheld: a.withheld,
 		Read: a.read, Written: a.written, NUMANode: -1,
 	}
 	if a.dry {

@@ -248,7 +248,9 @@ func (t *Tries) cutOff(a *copyResults, role conversation) {
 	if t == nil {
 		return
 	}
+	uncounted := a.deletes.uncounted || a.mayHaveDeleted(role, t.deletes.deleted)
 	t.deletes = a.deletes.forLaterTry(a.dry, t.anew)
+	t.deletes.uncounted = uncounted
 	if !t.anew {
 		t.done = a.booked
 		if t.roots == nil {

@@ -218,6 +218,7 @@ type summaryEvent struct {
 	Grown          int64   `json:"grown"`
 	Retries        int     `json:"retries"`
 	Deleted        int64   `json:"deleted"`
+	DeletedAtLeast bool    `json:"deleted_at_least,omitempty"`
 	NotDeleted     bool    `json:"not_deleted,omitempty"`
 	Withheld       bool    `json:"withheld,omitempty"`
 	DryRun         bool    `json:"dry_run,omitempty"`
@@ -249,7 +250,7 @@ func eventOf(s *xfer.Summary) summaryEvent {
 		MetaRoot: hex.EncodeToString(s.Meta[:]), Verified: s.Verified, FirstByteMs: float64(s.FirstByte.Microseconds()) / 1e3, Skipped: s.Skipped,
 		Failed: s.Failed, Changed: s.Changed, Corrupt: s.Corrupt, Missing: s.Missing, Kept: s.Kept, LeftOut: s.LeftOut, Unchanged: s.Unchanged,
 		Trusted: s.Trusted, TrustedBytes: s.TrustedBytes, SentBytes: s.SentBytes, ComparedBytes: s.ComparedBytes, SameBytes: s.SameBytes, SkippedBytes: s.SkippedBytes, ResumedBytes: s.ResumedBytes, Grown: s.Grown, Retries: s.Retries, Deleted: s.Deleted,
-		NotDeleted: s.NotDeleted, Withheld: s.Withheld, DryRun: s.DryRun, Rails: s.Rails, NUMANode: node, Local: s.Local, Remote: s.Remote, Read: s.Read, Written: s.Written, LocalCost: local, RemoteCost: remote, linkFields: fieldsOf(&s.Link),
+		DeletedAtLeast: s.DeletedAtLeast, NotDeleted: s.NotDeleted, Withheld: s.Withheld, DryRun: s.DryRun, Rails: s.Rails, NUMANode: node, Local: s.Local, Remote: s.Remote, Read: s.Read, Written: s.Written, LocalCost: local, RemoteCost: remote, linkFields: fieldsOf(&s.Link),
 	}
 }
 

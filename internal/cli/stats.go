@@ -20,7 +20,7 @@ func (c *copyRun) tellStats(s *xfer.Summary) {
 
 func statsLines(s *xfer.Summary) []string {
 	lines := []string{
-		"Number of deleted files: " + grouped(s.Deleted),
+		"Number of deleted files: " + atLeast(s) + grouped(s.Deleted),
 		"Number of regular files transferred: " + grouped(s.Files),
 		"Number of unchanged files: " + grouped(s.Unchanged),
 		"Number of directories: " + grouped(s.Dirs),

@@ -184,10 +184,21 @@ func leftText(s *xfer.Summary) (text string) {
 		n    int64
 		text string
 	}{{unchanged, "unchanged"}, {s.Kept, "kept, not compared"}, {s.LeftOut, "left out"}, {s.Failed, "failed"}, {s.Changed, "changed while read"}, {s.Corrupt, "corrupt"}, {s.Missing, "missing"},
-		{s.Skipped, "skipped"}, {s.Grown, "grew while copied"}, {s.Deleted, deleted}} {
+		{s.Skipped, "skipped"}, {s.Grown, "grew while copied"}} {
 		if left.n > 0 {
 			text += fmt.Sprintf("; %d %s", left.n, left.text)
 		}
 	}
+	if s.Deleted > 0 || s.DeletedAtLeast {
+		text += "; " + atLeast(s) + fmt.Sprintf("%d %s", s.Deleted, deleted)
+	}
 	return text
+}
+
+// atLeast stands before the number of deleted entries where there may be more.
+func atLeast(s *xfer.Summary) string {
+	if s.DeletedAtLeast {
+		return "at least "
+	}
+	return ""
 }

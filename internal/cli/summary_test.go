@@ -82,15 +82,20 @@ func TestSummaryText(t *testing.T) {
 		"copied and verified 40 files, 400 MiB in 0.98 s (407 MiB/s, tcp); 1 grew while copied":        func(s *xfer.Summary) { s.Grown = 1 },
 		"copied and verified 40 files, 400 MiB in 0.98 s (407 MiB/s, tcp); 7 kept, not compared":       func(s *xfer.Summary) { s.Kept = 7 },
 		"copied and verified 40 files, 400 MiB in 0.98 s (407 MiB/s, tcp); 1 skipped; 3 deleted":       func(s *xfer.Summary) { s.Skipped, s.Deleted = 1, 3 },
+		"copied and verified 40 files, 400 MiB in 0.98 s (407 MiB/s, tcp); at least 3 deleted":         func(s *xfer.Summary) { s.Deleted, s.DeletedAtLeast = 3, true },
+		"copied and verified 40 files, 400 MiB in 0.98 s (407 MiB/s, tcp); at least 0 deleted":         func(s *xfer.Summary) { s.DeletedAtLeast = true },
 		"copied 40 files, 400 MiB in 0.98 s (407 MiB/s, tcp), NOT verified; 1 failed":                  func(s *xfer.Summary) { s.Verified, s.Failed = false, 1 },
 		"NOT in place, but copied and verified 40 files, 400 MiB in 0.98 s (407 MiB/s, tcp); 1 failed": func(s *xfer.Summary) { s.Withheld, s.Failed = true, 1 },
-		"copied nothing in 0.98 s (tcp)":                                                               func(s *xfer.Summary) { s.Files, s.Bytes = 0, 0 },
-		"dry run, nothing was changed: would copy 40 files, 400 MiB (tcp); 1 failed; 2 to be deleted":  func(s *xfer.Summary) { s.DryRun, s.Failed, s.Deleted = true, 1, 2 },
+		"copied nothing in 0.98 s (tcp)": func(s *xfer.Summary) { s.Files, s.Bytes = 0, 0 },
+		"dry run, nothing was changed: would copy 40 files, 400 MiB (tcp); 1 failed; 2 to be deleted": func(s *xfer.Summary) { s.DryRun, s.Failed, s.Deleted = true, 1, 2 },
 	} {
 		s := good
 		change(&s)
 		if got := summaryText(&s); got != want {
 			t.Errorf("got  %q\nwant %q", got, want)
+		}
+		if stats := strings.Join(statsLines(&s), "\n"); strings.Contains(stats, "at least") != s.DeletedAtLeast {
+			t.Errorf("--stats says %q", stats)
 		}
 		log, whole := logText(&s), strings.HasSuffix(want, ", verified")
 		if vouches := strings.Contains(log, ", verified: root "); vouches != (s.Verified && !s.DryRun && s.Files > 0) || whole && strings.Contains(log, ";") {

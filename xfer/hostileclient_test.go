@@ -42,10 +42,11 @@ func (w hostileWay) welcoming(t *testing.T, welcome func(h *wire.Hello) []byte, 
 	// The door is the real one, and what comes behind it is not.
 	v := door.NewServer(door.Config{
 		Keys: doorKeys{OneKey(testKey, Admission{Root: DirRoot(t.TempDir())})}, Handshake: w.timeouts().Handshake, RingBytes: ringBytes,
-		Begin: func(p rdma.Provider, req rdma.Request, host *door.Session, l trust.Lane) {
+		Begin: func(p rdma.Provider, req rdma.Request, host *door.Session, l trust.Lane) func() {
 			if err := w.welcomed(p, req, host, l, welcome, say); err != nil {
 				t.Error(err)
 			}
+			return func() {}
 		},
 	})
 	addr, err := v.Listen(w.provider, netip.AddrPortFrom(w.addr, 0), rdma.Device{})

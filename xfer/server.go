@@ -50,9 +50,11 @@ type ServerConfig struct {
 	// Load is told what the running sessions need, whenever that changes. It must not
 	// block. It may be nil.
 	Load func(Load)
-	// Log takes a line for every session that ended. It may be nil.
+	// Log takes a line for every session that ended, when its place is free again. While
+	// it blocks, Serve does not return. It may be nil.
 	Log func(SessionEnd)
-	// Report takes the events of all sessions. It may be nil.
+	// Report takes the events of all sessions. While it blocks, it holds its session up,
+	// and Serve does not return. It may be nil.
 	Report func(Event)
 
 	trace trace
@@ -157,21 +159,21 @@ func (v *Server) log(e SessionEnd) {
 }
 
 // begin makes a session's rail and its first queue pair, and serves the session to its
-// end.
-func (v *Server) begin(p rdma.Provider, req rdma.Request, host *door.Session, l trust.Lane) {
+// end, which tell logs.
+func (v *Server) begin(p rdma.Provider, req rdma.Request, host *door.Session, l trust.Lane) (tell func()) {
 	ctx, peer := host.Context(), req.Remote().String()
 	grant := door.Grant{Slots: host.Grant.Slots, QPs: host.QPsOver(p.Name())}
 	rail, err := p.Open(req.Device(), railConfig(grant.QPs, grant.Slots, host.ChunkBytes, v.cfg.GPUs != nil, false, v.cfg.Wire))
 	if err != nil {
 		v.door.Refuse(req, rdma.RejectResources, err)
 		host.Retry()
-		return
+		return func() {}
 	}
 	conn, err := req.Accept(ctx, rail)
 	if err != nil {
-		v.log(SessionEnd{Peer: peer, Key: host.Key(), What: "connection", Err: errors.Join(err, rail.Close())})
+		end := SessionEnd{Peer: peer, Key: host.Key(), What: "connection", Err: errors.Join(err, rail.Close())}
 		host.Retry() // what it had registered is gone
-		return
+		return func() { v.log(end) }
 	}
 	d := &firstConn{rail: rail, conn: conn, id: host.ID, trust: host.Trust(), lane: l, grant: grant, link: Link{
 		Transport: p.Name(), Device: rail.Device().Name, Family: rail.Device().Transport, Local: conn.Local().String(), Remote: peer,
@@ -183,11 +185,12 @@ func (v *Server) begin(p rdma.Provider, req rdma.Request, host *door.Session, l 
 	host.Begun(rail.Device().Name, func(p rdma.Provider, req rdma.Request, l trust.Lane) error {
 		return s.takeLane(ctx, p, req, l, railConfig(grant.QPs, grant.Slots, host.ChunkBytes, false, false, v.cfg.Wire), host)
 	})
-	v.serveSession(ctx, s, d, host)
+	end := v.serveSession(ctx, s, d, host)
+	return func() { v.log(end) }
 }
 
 // serveSession serves a session whose first queue pair stands.
-func (v *Server) serveSession(ctx context.Context, s *session, d *firstConn, host *door.Session) {
+func (v *Server) serveSession(ctx context.Context, s *session, d *firstConn, host *door.Session) SessionEnd {
 	end := SessionEnd{Peer: s.peer, Key: host.Key(), What: "connection"}
 	opens := host.Opens().(keyScope)
 	var served *service
@@ -245,7 +248,7 @@ func (v *Server) serveSession(ctx context.Context, s *session, d *firstConn, hos
 	}
 	end.Err = errors.Join(err, d.rail.Close())
 	uncount()
-	v.log(end)
+	return end
 }
 
 func firstOr(list []string, other string) string {

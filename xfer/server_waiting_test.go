@@ -189,6 +189,34 @@ func testWaitingEnds(t *testing.T, w hostileWay) {
 	}
 }
 
+// A log that takes long keeps no place, and nobody from hearing that there is none.
+func TestLogThatTakesLong(t *testing.T) { overHostile(t, testLogThatTakesLong) }
+
+func testLogThatTakesLong(t *testing.T, w hostileWay) {
+	read := make(chan struct{})
+	defer close(read)
+	serving := func(wait time.Duration) Endpoint {
+		root, at, _ := w.serve(t, func(c *ServerConfig) {
+			c.MaxSessions, c.MaxWait, c.Log = 1, wait, func(SessionEnd) { <-read }
+		})
+		if err := os.WriteFile(filepath.Join(root, "a"), []byte("A"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return w.endpoint(at)
+	}
+	ep := serving(0)
+	for range 2 {
+		if err := <-come(t.Context(), t, w, ep).done; err != nil {
+			t.Error(err)
+		}
+	}
+	ep = serving(-1)
+	hold(t, w, ep)
+	if err := <-come(t.Context(), t, w, ep).done; !errors.As(err, new(*RefusedError)) {
+		t.Errorf("%v", err)
+	}
+}
+
 // Who stops waiting takes no place any more.
 func TestGivingUpWaiting(t *testing.T) { overHostile(t, testGivingUpWaiting) }
 

@@ -59,8 +59,9 @@ type Config struct {
 	Distances func(ctx context.Context, w wire.DoorWish, devices []Device) map[string]int
 	// Begin makes a session's rail, makes its first queue pair of the request, which it
 	// answers, and serves the session to its end. It calls Begun or Retry of the
-	// session, once.
-	Begin func(p rdma.Provider, req rdma.Request, s *Session, l trust.Lane)
+	// session, once. What it returns is called when the session has given its place back,
+	// and may block.
+	Begin func(p rdma.Provider, req rdma.Request, s *Session, l trust.Lane) (tell func())
 	// Log takes a line for each connection that came to no session. key is empty where
 	// the client proved none. err is never nil.
 	Log func(peer, key, what string, err error)

@@ -241,24 +241,20 @@ func (d *Server) hearProof(ctx context.Context, at *Conn, st *pendingConn, openi
 }
 
 // admit makes room for a session and tells the client, or says why there is no room.
-// Then it waits until the session runs.
+// Then it waits until the session runs. It logs last: a log may take long.
 func (d *Server) admit(ctx context.Context, at *Conn, c *authenticatedPeer, pre *Preamble) {
 	s, err := d.queue.await(ctx, at, c, pre)
 	var no *notAdmittedError
-	if errors.As(err, &no) {
-		d.log(c.addr, c.key, "connection", err)
+	switch {
+	case errors.As(err, &no):
 		d.tellLast(ctx, at, wire.DoorRefuse, refusal{no.code, no.why}.encode())
-		return
-	}
-	if err == nil {
-		defer d.queue.leave(s)
-		err = d.tellGrant(ctx, at, s)
+	case err == nil:
+		if err = d.tellGrant(ctx, at, s); err == nil {
+			err = d.awaitArrival(at, s)
+		}
+		d.queue.leave(s)
 	}
 	if err != nil {
-		d.log(c.addr, c.key, "connection", err)
-		return
-	}
-	if err := d.awaitArrival(at, s); err != nil {
 		d.log(c.addr, c.key, "connection", err)
 	}
 }
@@ -364,8 +360,9 @@ func (d *Server) tellGrant(ctx context.Context, at *Conn, s *Session) error {
 // join takes a queue pair into the session whose token the queue pair has shown.
 func (d *Server) join(p rdma.Provider, req rdma.Request, s *Session, l trust.Lane) {
 	if l.Rail == 0 && l.QP == 0 {
-		defer d.queue.leave(s)
-		d.cfg.Begin(p, req, s, l)
+		tell := d.cfg.Begin(p, req, s, l)
+		d.queue.leave(s)
+		tell() // a log may take long
 		return
 	}
 	if err := s.join(p, req, l); err != nil {

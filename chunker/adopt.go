@@ -151,8 +151,12 @@ func (s *Sink) keepStageYoung() {
 	if s.stage == nil || s.stage.fd < 0 {
 		return
 	}
-	now, last := time.Now().UnixNano(), s.stage.touchedNs.Load()
-	if now-last >= int64(stageTouchAge) && s.stage.touchedNs.CompareAndSwap(last, now) {
+	last := s.stage.touched.Load()
+	if last != nil && time.Since(*last) < stageTouchAge { // whatever the clock was set to since
+		return
+	}
+	now := time.Now()
+	if s.stage.touched.CompareAndSwap(last, &now) {
 		touch(s.stage.fd)
 	}
 }

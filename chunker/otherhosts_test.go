@@ -383,7 +383,7 @@ func TestStagesStayYoung(t *testing.T) {
 		if err := os.Chtimes(path, old, old); err != nil {
 			t.Fatal(err)
 		}
-		s.stage.touchedNs.Store(old.UnixNano())
+		s.stage.touched.Store(&old)
 		putEach(t, s, entry)
 		st, err := os.Stat(path)
 		if err != nil || time.Since(st.ModTime()) >= stageTouchAge {

@@ -68,8 +68,8 @@ type stage struct {
 	replaced   bool
 	replacedFD int
 	others     bool
-	// touchedNs is when keepStageYoung has last done so.
-	touchedNs atomic.Int64
+	// touched is when keepStageYoung has last done so, or nil.
+	touched atomic.Pointer[time.Time]
 }
 
 // stageStem is what the names of all staging directories for a final name begin with.

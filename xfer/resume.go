@@ -11,6 +11,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -159,9 +160,10 @@ func (k *sink) watch() {
 // of goroutines may call it.
 func (k *sink) lookedAt() func() {
 	var told atomic.Int64
+	told.Store(stat.Now() - int64(stepInterval))
 	return func() {
 		k.tally.Step()
-		now := time.Now().UnixNano()
+		now := stat.Now()
 		if last := told.Load(); now-last >= int64(stepInterval) && told.CompareAndSwap(last, now) {
 			// Where the window is closed, the source hears of progress from what fills it.
 			_, _ = k.session.ctl.trySend(wire.MsgArrived, nil)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"gdrcp/internal/printable"
 	"gdrcp/rdma"
@@ -29,6 +30,10 @@ var (
 	// ErrUsage says that the request makes no sense as given.
 	ErrUsage = errors.New("usage")
 )
+
+// oneLine returns the text of errors that errors.Join has joined as one line. Names in
+// errors are quoted, and have no line breaks.
+func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
 
 // ErrorClass groups errors by what a caller can do about them.
 type ErrorClass = wire.ErrorClass

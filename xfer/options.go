@@ -174,6 +174,7 @@ type Options struct {
 
 func (o *Options) report(e Event) {
 	if o.Report != nil {
+		e.Text = oneLine(e.Text)
 		o.Report(e)
 	}
 }
@@ -268,7 +269,7 @@ type Event struct {
 	Path    string
 	Outcome Outcome
 	Bytes   int64
-	Text    string
+	Text    string // one line
 	// Unchanged says of a copied file that it was there already, with the same content.
 	Unchanged bool
 	// Trusted says beside Unchanged that the basis manifest vouches for it: nobody read it.

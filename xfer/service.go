@@ -119,7 +119,7 @@ func (e *servedError) Unwrap() error { return e.err }
 func toPeer(err error) string {
 	var served *servedError
 	if !errors.As(err, &served) {
-		return err.Error()
+		return oneLine(err.Error())
 	}
 	cause := errors.New("it cannot be opened")
 	var at *fs.PathError

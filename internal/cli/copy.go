@@ -40,6 +40,7 @@ type copyRun struct {
 	logName        string // of --log-file, or empty
 	log            *logFile
 	ends           endNames
+	endCopy        context.CancelCauseFunc    // ends the copy; see watchOutputs
 	tally          *xfer.Tally                // of the copy, once it has begun
 	need           xfer.Load                  // of memory, by this end
 	railLost       atomic.Bool                // a rail was lost in this copy
@@ -72,7 +73,9 @@ func (c *copyRun) perform(ctx context.Context, operands []string) error {
 	if c.json {
 		c.events = newEvents(c.eventsOut)
 	}
-	summary, err := c.copy(ctx, operands)
+	within, end := context.WithCancelCause(ctx)
+	c.endCopy = end // not deferred: the last lines are watched, too
+	summary, err := c.copy(within, operands)
 	if err != nil && c.relayed != nil {
 		err = nameHosts(err, c.relayed)
 	}
@@ -182,7 +185,7 @@ func (c *copyRun) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 		return nil, err
 	}
 	if c.logName != "" {
-		if c.log, err = openLog(c.logName); err != nil {
+		if c.log, err = c.openLog(c.logName); err != nil {
 			return nil, err
 		}
 		if c.relayed == nil {
@@ -197,6 +200,9 @@ func (c *copyRun) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 	c.ends = p.ends(c.relayed)
 	c.tally = &xfer.Tally{}
 	o.Started, o.Timeouts, o.Tally, o.Report = c.started, c.timeouts, c.tally, c.report
+	if o.Stall > 0 {
+		go c.watchOutputs(ctx, o.Stall, c.endCopy)
+	}
 	dataOnScreen := isStream && !p.push && c.isTerminal(c.stdout)
 	if !o.DryRun {
 		w := progressReporter{console: c.console, events: c.events, wanted: c.progress, quiet: c.quiet, redraws: c.isTerminal(c.stderr) && !dataOnScreen && !c.noProgress}

@@ -41,6 +41,7 @@ func (p *program) farEnd(ctx context.Context, operands []string) error {
 	if len(operands) > 0 {
 		return args.UsageErrorf("gdrcp %s takes no operand", remote.FarEndCommand)
 	}
+	p.checkedStdout.ending = nil // it carries data, and ends with the pipe
 	mux, talk, err := remote.Answer(ctx, stdio{p.stdin, p.stdout}, remote.Banner{Protocol: xfer.ProtocolVersion, Version: p.versionText()})
 	var wish remote.Wish
 	if err == nil {

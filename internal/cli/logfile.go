@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"gdrcp/internal/cli/args"
@@ -17,21 +16,18 @@ import (
 // logFile is the file that --log-file names. It keeps its first error, and writes
 // nothing afterwards. A nil logFile drops everything.
 type logFile struct {
-	name  string
 	paths logPaths // set before the engine reports entries
-
-	mu   sync.Mutex
-	file *os.File
-	err  error
+	out   *output
+	file  *os.File
 }
 
 // openLog opens a log to append to.
-func openLog(name string) (*logFile, error) {
+func (p *program) openLog(name string) (*logFile, error) {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o666)
 	if err != nil {
 		return nil, fmt.Errorf("open the log file: %w", err)
 	}
-	return &logFile{name: name, file: f}, nil
+	return &logFile{out: p.newOutput(fmt.Sprintf("the log file %q", name), f, false), file: f}, nil
 }
 
 // line writes a line with the time and the process, as rsync(1) does: in one
@@ -41,11 +37,7 @@ func (l *logFile) line(format string, args ...any) {
 		return
 	}
 	text := printable.Text(fmt.Sprintf(format, args...))
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.err == nil {
-		_, l.err = fmt.Fprintf(l.file, "%s [%d] %s\n", time.Now().Format("2006/01/02 15:04:05"), os.Getpid(), text)
-	}
+	fmt.Fprintf(l.out, "%s [%d] %s\n", time.Now().Format("2006/01/02 15:04:05"), os.Getpid(), text)
 }
 
 // asked logs sources and destination, in the words of the command line.
@@ -63,20 +55,15 @@ func (l *logFile) close() error {
 	if l == nil {
 		return nil
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	err := l.err
-	if e := l.file.Close(); err == nil {
-		err = e
-	}
-	if err == nil {
-		return nil
+	lost, err := l.out.writeError(), l.file.Close()
+	if lost != nil || err == nil {
+		return lost
 	}
 	var path *fs.PathError
 	if errors.As(err, &path) {
 		err = path.Err
 	}
-	return fmt.Errorf("write the log file %q: %w", l.name, err)
+	return fmt.Errorf("write %s: %w", l.out.name, err)
 }
 
 // event logs an event of the engine.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,14 +9,16 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"gdrcp/chunker"
 	"gdrcp/internal/inherited"
 )
 
-// output is standard output or standard error. It keeps its first error, because most
-// writers of lines cannot return one.
+// output is standard output, standard error or a log file. It keeps its first error,
+// because most writers of lines cannot return one.
 type output struct {
 	name string
 	w    io.Writer
@@ -23,20 +26,42 @@ type output struct {
 	// interrupts. Without resumes nothing is written after an error, because nobody
 	// would see the gap.
 	resumes bool
+	// ending is closed when the program is to end. Nil: writes wait for the reader for
+	// ever.
+	ending <-chan struct{}
 
 	mu         sync.Mutex
+	patience   time.Duration // how long all writes may still wait once ending is closed
 	err        error
+	unread     bool   // a write was given up, and may still be under way
 	whenFailed func() // called after an error of writing; may be nil
+
+	turn atomic.Int64 // odd while something is being written
 }
 
-// Write implements io.Writer.
+// lastWordsTime is how long a program that is to end waits for the reader of an output.
+const lastWordsTime = 2 * time.Second
+
+// errUnread says that the reader of an output did not read until the program had to end.
+var errUnread = errors.New("nobody reads it")
+
+// newOutput returns the output on w, whose writes wait no longer than lastWordsTime once
+// the program is to end.
+func (p *program) newOutput(name string, w io.Writer, resumes bool) *output {
+	return &output{name: name, w: w, resumes: resumes, ending: p.ending, patience: lastWordsTime}
+}
+
+// Write implements io.Writer. It blocks while the reader does not read. Once the program is
+// to end it gives up, and nothing more is written.
 func (o *output) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.err != nil && !o.resumes {
+	if o.unread || o.err != nil && !o.resumes {
 		return 0, o.err
 	}
-	n, err := o.w.Write(b)
+	o.turn.Add(1)
+	n, err := o.write(b)
+	o.turn.Add(1)
 	if err == nil {
 		return n, nil
 	}
@@ -52,6 +77,43 @@ func (o *output) Write(b []byte) (int, error) {
 		o.whenFailed()
 	}
 	return n, err
+}
+
+// write writes in a goroutine of its own: a terminal that is stopped, or a pipe that
+// nobody reads, holds a write for ever, and nothing ends that but the process.
+func (o *output) write(b []byte) (int, error) {
+	if o.ending == nil {
+		return o.w.Write(b)
+	}
+	type written struct {
+		n   int
+		err error
+	}
+	done, b := make(chan written, 1), bytes.Clone(b) // the caller takes b back before a write that is given up ends
+	go func() {
+		n, err := o.w.Write(b)
+		done <- written{n, err}
+	}()
+	select {
+	case r := <-done:
+		return r.n, r.err
+	case <-o.ending:
+	}
+	from := time.Now()
+	select {
+	case r := <-done:
+		o.patience -= time.Since(from)
+		return r.n, r.err
+	case <-time.After(o.patience):
+		o.unread = true
+		return 0, errUnread
+	}
+}
+
+// isWriting reports whether a write is under way, and which one.
+func (o *output) isWriting() (turn int64, is bool) {
+	turn = o.turn.Load()
+	return turn, turn%2 == 1
 }
 
 // Stat describes the file that the output goes to, if it goes to one.
@@ -130,7 +192,7 @@ func (p *program) readerHasLeft() bool {
 // output took no more.
 func (p *program) endedByOutput(err error) bool {
 	lost := p.checkedStdout.writeError()
-	return p.onlyPrints && lost != nil && (errors.Is(err, errTakesNoMore) || errors.Is(err, context.Canceled) || errors.Is(err, errors.Unwrap(lost)))
+	return p.onlyPrints && lost != nil && !errors.Is(lost, errUnread) && (errors.Is(err, errTakesNoMore) || errors.Is(err, context.Canceled) || errors.Is(err, errors.Unwrap(lost)))
 }
 
 // closedFile stands for standard input or output of a program that was started without

@@ -45,7 +45,7 @@ func Main(version string) int {
 	}
 	code := p.run(ctx, os.Args)
 	if err := gpus.close(); err != nil { // the copy itself is complete
-		fmt.Fprintf(os.Stderr, "gdrcp: %s\n", lineOf(err))
+		fmt.Fprintf(p.stderr, "gdrcp: %s\n", lineOf(err))
 	}
 	return code
 }
@@ -57,9 +57,11 @@ type program struct {
 	stdin                        io.Reader
 	stdout, stderr               io.Writer // run puts checkedStdout and checkedStderr before them
 	checkedStdout, checkedStderr *output
-	onlyPrints                   bool      // see printingContext
-	input, output                stream    // for data of copies
-	eventsOut                    io.Writer // where --json writes
+	ending                       <-chan struct{} // see output
+	hurry                        func()          // closes ending
+	onlyPrints                   bool            // see printingContext
+	input, output                stream          // for data of copies
+	eventsOut                    io.Writer       // where --json writes
 	getenv                       func(string) string
 	started                      time.Time
 	verbs, tcp                   rdma.Provider
@@ -105,8 +107,11 @@ func (p *program) handleHangups(ctx context.Context, command string) (context.Co
 // run carries out the arguments and returns the exit code. argv[0] is the program's
 // name. It ends early, and cleanly, when ctx ends.
 func (p *program) run(ctx context.Context, argv []string) int {
-	p.checkedStdout = &output{w: p.stdout, name: "standard output"}
-	p.checkedStderr = &output{w: p.stderr, name: "standard error", resumes: true}
+	ending, hurry := context.WithCancel(ctx)
+	defer hurry()
+	p.ending, p.hurry = ending.Done(), hurry
+	p.checkedStdout = p.newOutput("standard output", p.stdout, false)
+	p.checkedStderr = p.newOutput("standard error", p.stderr, true)
 	p.stdout, p.stderr = p.checkedStdout, p.checkedStderr
 	app := p.app()
 	line, err := args.Arrange(app, argv[1:])
@@ -121,6 +126,7 @@ func (p *program) run(ctx context.Context, argv []string) int {
 		var cancel context.CancelFunc
 		ctx, cancel = p.handleHangups(ctx, line.Command.Name)
 		defer cancel()
+		defer context.AfterFunc(ctx, hurry)()
 		err = app.RunContext(ctx, line.Args)
 	}
 	var told *exitCodeError

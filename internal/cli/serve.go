@@ -91,7 +91,12 @@ func (s *serveRun) flags() []cli.Flag {
 
 // perform listens and serves until ctx ends, which is no error.
 func (s *serveRun) perform(ctx context.Context, operands []string) error {
-	s.console = s.newConsole()
+	log := newLogQueue(s.stderr)
+	defer func() {
+		s.hurry() // a log that nobody reads keeps no server from ending
+		log.close()
+	}()
+	s.console = &console{w: log}
 	addr, err := s.checkOptions(operands)
 	if err != nil {
 		return err

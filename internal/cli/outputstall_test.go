@@ -1,0 +1,267 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// fillPipe writes to a pipe, or a FIFO, until it takes no more.
+func fillPipe(t *testing.T, name string) (bytes int) {
+	t.Helper()
+	fd, err := unix.Open(name, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	for _, part := range []int{unix.Getpagesize(), 1} {
+		for {
+			n, err := unix.Write(fd, make([]byte, part))
+			if err != nil {
+				if err != unix.EAGAIN {
+					t.Fatal(err)
+				}
+				break
+			}
+			bytes += n
+		}
+	}
+	return bytes
+}
+
+// stalledPipe is a pipe that is full.
+type stalledPipe struct {
+	*os.File
+	began chan struct{} // closed when more is to be written
+	once  sync.Once
+	read  func() []byte // what was written, once the pipe was read to its end
+}
+
+func newStalledPipe(t *testing.T) *stalledPipe {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close(); w.Close() })
+	filled := fillPipe(t, fmt.Sprintf("/proc/self/fd/%d", w.Fd()))
+	return &stalledPipe{File: w, began: make(chan struct{}), read: func() []byte {
+		all, err := io.ReadAll(r)
+		if err != nil {
+			t.Error(err)
+		}
+		return all[filled:]
+	}}
+}
+
+func (s *stalledPipe) Write(b []byte) (int, error) {
+	s.once.Do(func() { close(s.began) })
+	return s.File.Write(b)
+}
+
+// codeWhenDone waits for the exit code of a program that need not hang.
+func codeWhenDone(t *testing.T, code <-chan int) int {
+	t.Helper()
+	select {
+	case c := <-code:
+		return c
+	case <-time.After(time.Minute):
+		t.Fatal("it does not end")
+		return 0
+	}
+}
+
+// Who does not read what a copy tells does not keep ^C from ending it, nor the other end
+// from hearing of that.
+func TestInterruptedWhileNobodyReads(t *testing.T) {
+	s := startServer(t)
+	dir := t.TempDir()
+	makeFiles(t, dir, map[string]string{"t/a": "A", "t/b": "B"})
+	fifo := filepath.Join(dir, "log")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := os.OpenFile(fifo, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { reader.Close() })
+	fillPipe(t, fifo)
+	for name, c := range map[string]struct {
+		args     []string
+		out, err bool // nobody reads
+	}{
+		"stdout":   {args: []string{"--json", "-v"}, out: true},
+		"stderr":   {args: []string{"-v"}, err: true},
+		"log file": {args: []string{"--log-file", fifo}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, interrupt := context.WithCancel(t.Context())
+			p, _, _ := newProgram()
+			pipe := newStalledPipe(t)
+			if c.out {
+				p.stdout = pipe
+			}
+			if c.err {
+				p.stderr = pipe
+			}
+			code := make(chan int, 1)
+			go func() {
+				code <- p.run(ctx, slices.Concat([]string{"gdrcp"}, c.args, []string{"-r", dir + "/t", s.url(name)}))
+			}()
+			if c.out || c.err {
+				<-pipe.began
+			}
+			interrupt()
+			if c := codeWhenDone(t, code); c != exitInterrupted {
+				t.Errorf("exit code %d", c)
+			}
+			if c.out || c.err {
+				waitFor(t, s.errs, regexp.MustCompile(`push "/`+name+`": 127\.0\.0\.1:\d+: the client was interrupted`))
+			}
+		})
+	}
+}
+
+// --timeout ends a copy that waits for who reads what it tells, and the other end hears
+// why.
+func TestTimeoutWhileNobodyReads(t *testing.T) {
+	s := startServer(t)
+	dir := t.TempDir()
+	makeFiles(t, dir, map[string]string{"t/a": "A"})
+	if err := unix.Mkfifo(dir+"/t/b", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, args := range map[string][]string{"first": {"-v"}, "entry": {}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, _, _ := newProgram()
+			p.stderr = newStalledPipe(t)
+			code := make(chan int, 1)
+			go func() {
+				code <- p.run(t.Context(), slices.Concat([]string{"gdrcp", "--timeout", "1"}, args, []string{"-r", dir + "/t", s.url(name)}))
+			}()
+			if c := codeWhenDone(t, code); c != exitError {
+				t.Errorf("exit code %d", c)
+			}
+			waitFor(t, s.errs, regexp.MustCompile(`push "/`+name+`": 127\.0\.0\.1:\d+: no progress for 1s`))
+		})
+	}
+}
+
+// A reader that is slow misses nothing, and gets everything in order.
+func TestSlowReaderMissesNothing(t *testing.T) {
+	s := startServer(t)
+	dir := t.TempDir()
+	files, want := make(map[string]string), []string{"."}
+	for i := range 500 {
+		name := fmt.Sprintf("%03d", i)
+		files["t/"+name], want = "x", append(want, name)
+	}
+	makeFiles(t, dir, files)
+	p, _, errs := newProgram()
+	pipe := newStalledPipe(t)
+	p.stdout = pipe
+	code := make(chan int, 1)
+	go func() {
+		code <- p.run(t.Context(), []string{"gdrcp", "--json", "-v", "-r", dir + "/t", s.url("")})
+		pipe.Close()
+	}()
+	<-pipe.began
+	r := result{out: string(pipe.read())}
+	if c := codeWhenDone(t, code); c != exitOK {
+		t.Errorf("exit code %d: %s", c, errs)
+	}
+	var got []string
+	events := r.events(t)
+	for _, e := range events {
+		if e["event"] == "file" {
+			got = append(got, e["path"].(string))
+		}
+	}
+	if last := events[len(events)-1]; !slices.Equal(got, want) || last["event"] != "summary" {
+		t.Errorf("it told of %q, want %q, and last of %q", got, want, last["event"])
+	}
+}
+
+// A write waits for its reader, until the program is to end.
+func TestWriteThatNobodyReads(t *testing.T) {
+	ending := make(chan struct{})
+	pipe := newStalledPipe(t)
+	o := &output{name: "it", w: pipe, resumes: true, ending: ending}
+	done := make(chan error, 1)
+	go func() {
+		_, err := o.Write([]byte("a"))
+		done <- err
+	}()
+	<-pipe.began
+	if _, is := o.isWriting(); !is {
+		t.Error("it does not say that it writes")
+	}
+	close(ending)
+	for range 2 {
+		if err := <-done; !errors.Is(err, errUnread) {
+			t.Errorf("%v", err)
+		}
+		go func() {
+			_, err := o.Write([]byte("b"))
+			done <- err
+		}()
+	}
+	<-done
+	pipe.Close()
+	if got := pipe.read(); !bytes.HasPrefix([]byte("a"), got) { // the write that was given up
+		t.Errorf("%q was written", got)
+	}
+}
+
+// A server whose log nobody reads serves others, and ends by a signal.
+func TestServerWhoseLogNobodyReads(t *testing.T) {
+	cmd, _ := process(t, "serve", "--root", t.TempDir(), "--listen", "127.0.0.1:0", "--max-sessions", "1")
+	log, theirs, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd.Stderr = theirs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line := make([]byte, 4096)
+	n, err := log.Read(line)
+	said := servingLine.FindSubmatch(line[:n])
+	if err != nil || said == nil {
+		t.Fatalf("%q, %v", line[:n], err)
+	}
+	fillPipe(t, fmt.Sprintf("/proc/self/fd/%d", theirs.Fd()))
+	theirs.Close()
+	dir := t.TempDir()
+	makeFiles(t, dir, map[string]string{"a": "A"})
+	for i := range 3 {
+		gdrcp(t, dir+"/a", fmt.Sprintf("rdma://%s/%d", said[1], i)).want(t, exitOK)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	code := make(chan int, 1)
+	go func() {
+		_ = cmd.Wait()
+		code <- cmd.ProcessState.ExitCode()
+	}()
+	if c := codeWhenDone(t, code); c != exitError { // its log is not complete
+		t.Errorf("it ended with %v", cmd.ProcessState)
+	}
+}

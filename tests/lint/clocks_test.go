@@ -17,6 +17,7 @@ var wallClock = map[string]int{
 	"chunker/clean.go":      2,
 	"chunker/otherhosts.go": 1,
 	"chunker/stage.go":      1,
+	"chunker/stamp.go":      1,
 	"internal/audit/cut.go": 1,
 	"xfer/input.go":         1,
 }

@@ -73,16 +73,46 @@ func (s *Sink) OpenBasis(e *manifest.Entry, a *Attributes, bytes int64) (*Basis,
 // that changes meanwhile is being written.
 func (t *Temp) awaitAge() error {
 	was := stampOf(&t.made)
-	if was.freshFor(time.Now()) == 0 {
+	if was.freshFor(time.Now()) == 0 || t.sink.settled.is(was) {
 		return nil
 	}
 	if err := was.awaitAge(t.sink.watch.Stop); err != nil {
 		return err
 	}
-	if now, err := stampNow(t.fd, ""); err != nil || now != was {
-		return errors.Join(err, ErrChanged)
+	now, err := stampNow(t.fd, "")
+	if err != nil || now == was {
+		return err
 	}
-	return nil
+	if now.Inode() != was.Inode() || now.Size != was.Size || !t.sink.settled.is(now) {
+		return ErrChanged
+	}
+	return fstat(t.fd, &t.made)
+}
+
+// settledMax bounds the memory of settledStamps.
+const settledMax = 4096
+
+// settledStamps are the stamps that files had after this copy gave them attributes. A file with
+// other names meets its own at the next one.
+type settledStamps struct {
+	mu      sync.Mutex
+	byInode map[manifest.Inode]Stamp
+}
+
+func (s *settledStamps) note(now Stamp) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byInode == nil || len(s.byInode) >= settledMax {
+		s.byInode = make(map[manifest.Inode]Stamp)
+	}
+	s.byInode[now.Inode()] = now
+}
+
+func (s *settledStamps) is(now Stamp) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	is, known := s.byInode[now.Inode()]
+	return known && is == now
 }
 
 // Stamp is the file's stamp from when it was opened.
@@ -162,7 +192,15 @@ func (t *Temp) stay() error {
 	if err != nil {
 		return err
 	}
-	return t.sink.Settle(&t.origin.standing.entry, t.attrs, now)
+	if err := t.sink.Settle(&t.origin.standing.entry, t.attrs, now); err != nil {
+		return err
+	}
+	if now.HasOtherNames {
+		if settled, err := t.stampAtName(); err == nil {
+			t.sink.settled.note(settled)
+		}
+	}
+	return nil
 }
 
 // checkStands checks that the entry's name leads to the file that was compared, and that
@@ -177,8 +215,11 @@ func (t *Temp) checkStands() error {
 	if now.Inode() != b.stamp.Inode() || now.Size != b.stamp.Size {
 		return ErrChanged
 	}
-	if err := now.awaitAge(t.sink.watch.Stop); err != nil {
-		return err
+	// What Settle has changed by another name of the file needs no wait.
+	if !t.sink.settled.is(now) {
+		if err := now.awaitAge(t.sink.watch.Stop); err != nil {
+			return err
+		}
 	}
 	if err := t.holds(&b.must, newCacheReader, ErrChanged); err != nil {
 		return err

@@ -336,6 +336,40 @@ func TestSparseWritesOverOldData(t *testing.T) {
 	}
 }
 
+// TestSettledByAnotherName: a file with several names, each of which gives it another time, is
+// not taken for one that somebody changes.
+func TestSettledByAnotherName(t *testing.T) {
+	dir := fastDir(t)
+	s := sinkInto(t, dir, SinkOptions{Keep: Keep{Times: true}})
+	makeTree(t, dir, "f0=content")
+	var temps []*Temp
+	for i, name := range []string{"f0", "f1", "f2"} {
+		if i > 0 {
+			if err := os.Link(dir+"/f0", dir+"/"+name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i, name := range []string{"f0", "f1", "f2"} {
+		e := fileEntry(name, "content")
+		e.MtimeNs = int64(1e18) + 1_234_567_891*int64(i)
+		b, err := s.OpenBasis(e, nil, e.Size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		temps = append(temps, b.Stay(Content{Hash: manifest.XXH3, PieceBytes: e.Size, Root: manifest.XXH3.Piece([]byte("content"), 0, e.Size, true)}))
+	}
+	for i, temp := range temps {
+		if err := s.Publish([]*Temp{temp})[0]; err != nil {
+			t.Fatal(err)
+		}
+		now, err := stampNow(temp.sink.base.fd, "f0")
+		if err != nil || now.MtimeNs != int64(1e18)+1_234_567_891*int64(i) || !s.settled.is(now) {
+			t.Errorf("%+v, %v: it is not known as settled", now, err)
+		}
+	}
+}
+
 type zeroed interface {
 	IsZero(off, n int64, buf []byte) (bool, error)
 }

@@ -98,6 +98,7 @@ type Sink struct {
 	inPlaceWait atomic.Int64
 	hosts       *otherHosts
 	lookPace    sharedPace // of Look
+	settled     settledStamps
 	calls       diskCalls
 	places      *readPlaces  // of what is read back
 	ahead       atomic.Int64 // runs of pieces that arrived behind gaps; see maxAhead

@@ -41,19 +41,29 @@ func (t *Temp) WriteAt(p []byte, off int64) (int, error) {
 }
 
 // WriteSparse writes p like WriteAt, but leaves 4 KiB blocks of the file that are all
-// zero in p as holes. In a file that did not begin empty it makes them, where the file
-// system has holes, and writes zeros elsewhere. Use it for other files only for ranges not
-// written before: old data would show through the holes. The whole of p counts as written.
+// zero in p as holes. In a file that did not begin empty it makes them, of 16 KiB at least,
+// where the file system has holes, and writes zeros elsewhere. Use it for other files only for
+// ranges not written before: old data would show through the holes. The whole of p counts as
+// written.
 func (t *Temp) WriteSparse(p []byte, off int64) (int, error) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if err := t.checkRange(len(p), off); err != nil {
 		return 0, err
 	}
+	least := holeBytes
+	if t.IsCopy() {
+		least = punchedBytes
+	}
 	for at := 0; at < len(p); {
-		skip := zeroBlocks(p[at:], off+int64(at), true)
-		if t.IsCopy() {
-			made, err := t.punch(off+int64(at), int64(skip))
+		data, hole := nextHole(p[at:], off+int64(at), least)
+		n, err := t.write(p[at:at+data], off+int64(at))
+		at += n
+		if err != nil {
+			return at, err
+		}
+		if hole > 0 && t.IsCopy() {
+			made, err := t.punch(off+int64(at), int64(hole))
 			if err != nil {
 				return at, err
 			}
@@ -62,15 +72,27 @@ func (t *Temp) WriteSparse(p []byte, off int64) (int, error) {
 				return at + n, err
 			}
 		}
-		at += skip
-		data := zeroBlocks(p[at:], off+int64(at), false)
-		n, err := t.write(p[at:at+data], off+int64(at))
-		at += n
-		if err != nil {
-			return at, err
-		}
+		at += hole
 	}
 	return len(p), nil
+}
+
+// punchedBytes is the least hole that is made where data may stand: each one is a call, and
+// may be an extent of its own.
+const punchedBytes = 16 << 10
+
+// nextHole returns how many bytes of p, which lies at off in its file, come before the first
+// run of zero blocks that is no shorter than least, and how long that run is.
+func nextHole(p []byte, off int64, least int) (data, hole int) {
+	for data < len(p) {
+		zeros := zeroBlocks(p[data:], off+int64(data), true)
+		if zeros >= least {
+			return data, zeros
+		}
+		data += zeros
+		data += zeroBlocks(p[data:], off+int64(data), false)
+	}
+	return data, 0
 }
 
 // zeroBlocks returns how many bytes at the start of p, which lies at off in its file,

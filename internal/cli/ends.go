@@ -60,12 +60,17 @@ func nameHosts(err error, relayed *remote.Run) error {
 		}
 		text := lineOf(part)
 		for _, a := range relayed.Addresses {
-			text = strings.ReplaceAll(text, a.Addr.String(), relayed.To)
+			// Elsewhere in the text the address is what there is to know.
+			if rest, ok := strings.CutPrefix(text, a.Addr.String()+": "); ok {
+				text = relayed.To + ": " + rest
+			}
 		}
 		if said == nil && !strings.HasPrefix(text, relayed.From+" ") {
 			text = relayed.From + ": " + text
 		}
-		texts = append(texts, text)
+		if !contains(texts, text) {
+			texts = append(texts, text)
+		}
 	}
 	return &placedError{err, strings.Join(texts, "; ")}
 }

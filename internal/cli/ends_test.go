@@ -73,6 +73,8 @@ func TestErrorsOfRelayedCopiesNameHosts(t *testing.T) {
 		{remoteError, "h2: no GPU"},
 		{fmt.Errorf("%v: %w", at, rdma.ErrDisconnected), "h1: h2: " + rdma.ErrDisconnected.Error()},
 		{errors.New("h1 does not reach h2"), "h1 does not reach h2"},
+		{errors.New("h1 does not reach h2: 192.0.2.2:36923: connection refused"), "h1 does not reach h2: 192.0.2.2:36923: connection refused"},
+		{errors.Join(errors.New("gone"), errors.New("gone")), "h1: gone"},
 		{errors.Join(rdma.ErrClosed, remoteError), "h1: " + rdma.ErrClosed.Error() + "; h2: no GPU"},
 	} {
 		got := nameHosts(c.err, run)

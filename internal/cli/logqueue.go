@@ -11,8 +11,8 @@ import (
 const (
 	// logQueueBytes bounds the lines of a log that wait for their reader.
 	logQueueBytes = 1 << 20
-	// logPatience is how long a line may hold up who writes it. A reader that is only slow
-	// then loses no line.
+	// logPatience is how long a line may hold up who writes it. A reader that pauses for less
+	// loses no line, however slow it is.
 	logPatience = time.Second
 )
 

@@ -79,8 +79,8 @@ var importRefusals = map[syscall.Errno]refusal{
 // pinRefusals are the same for an address of device memory.
 var pinRefusals = map[syscall.Errno]refusal{
 	syscall.EFAULT: {
-		"the kernel cannot pin this memory: nvidia-peermem is not loaded or not usable, or the GPU's window (BAR1) is full",
-		"modprobe nvidia-peermem, which needs the RDMA drivers of NVIDIA's DOCA or OFED", true,
+		"the kernel cannot pin this memory: nvidia-peermem is not loaded or not usable",
+		"modprobe nvidia-peermem, which needs the RDMA drivers of NVIDIA's DOCA or OFED; where it is loaded, a full BAR1 of the GPU looks the same", true,
 	},
 	syscall.ENOMEM: {"there is no room to map the memory in", barHint, false},
 }

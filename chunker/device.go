@@ -157,9 +157,14 @@ func (s *Sink) keepDevice(h *dirHandle) error {
 }
 
 func (s *Sink) deviceOf(h *dirHandle) *device {
+	if d := h.device.Load(); d != nil {
+		return d
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.devices[h.inode.Dev]
+	d := s.devices[h.inode.Dev]
+	h.device.Store(d)
+	return d
 }
 
 // syncDevice brings all that was written to a file system to the disk, and reports

@@ -47,6 +47,7 @@ type dirHandle struct {
 	folding  atomic.Uint32
 	reading  sync.Mutex // held while names are read from fd: its offset is shared
 	refs     atomic.Int32
+	device   atomic.Pointer[device] // of a sink's directory, once it was asked for
 	// tried is which permission bits new files here had, by those that they were made with.
 	triedMu sync.Mutex
 	tried   map[uint32]uint32

@@ -60,8 +60,8 @@ func (c changeTimes) tell(s Stamp) bool {
 // in another mount of another time. It blocks to open the first file of each device; a file
 // that cannot be opened has no such stamp.
 func (t *Tree) TellsContent(path string, s Stamp) bool {
-	if known, ok := t.changeTimes.Load(s.Dev); ok {
-		return known.(changeTimes).tell(s)
+	if known, ok := t.fileSystems.types.Load(s.Dev); ok {
+		return changeTimesOf(known.(uint32)).tell(s)
 	}
 	f, err := t.Open(path)
 	if err != nil {
@@ -71,7 +71,5 @@ func (t *Tree) TellsContent(path string, s Stamp) bool {
 	if f.opened.Dev != s.Dev {
 		return false
 	}
-	of := changeTimesOf(fsType(f.fd))
-	t.changeTimes.Store(s.Dev, of)
-	return of.tell(s)
+	return changeTimesOf(t.fileSystems.typeOf(s.Dev, f.fd)).tell(s)
 }

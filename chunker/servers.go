@@ -26,28 +26,33 @@ func (s *Sink) AsksServer() bool {
 	return d != nil && asksServer(uint32(d.rungs.fsType))
 }
 
-// servers says of the file systems of a tree's files whether their calls may wait for a
-// server.
-type servers struct {
-	byDev sync.Map // of bool
-	last  atomic.Bool
+// fileSystems are those of a tree's files.
+type fileSystems struct {
+	types sync.Map // by device number: uint32, of statfs(2)
+	// lastAsks says of the file system that was asked for last whether it asks a server.
+	lastAsks atomic.Bool
 }
 
-// ask reports it of the file system dev, which the open file fd is on.
-func (s *servers) ask(dev uint64, fd int) bool {
-	asks, known := s.byDev.Load(dev)
-	if !known {
-		asks = asksServer(fsType(fd))
-		s.byDev.Store(dev, asks)
+// typeOf returns the type of the file system dev, which the open file fd is on.
+func (s *fileSystems) typeOf(dev uint64, fd int) uint32 {
+	if known, ok := s.types.Load(dev); ok {
+		return known.(uint32)
 	}
-	if asks != s.last.Load() {
-		s.last.Store(asks.(bool))
-	}
-	return asks.(bool)
+	is := fsType(fd)
+	s.types.Store(dev, is)
+	return is
 }
 
 // AsksServer reports whether reading the file may wait for a server.
-func (f *File) AsksServer() bool { return f.tree.servers.ask(f.opened.Dev, f.fd) }
+func (f *File) AsksServer() bool {
+	on := &f.tree.fileSystems
+	asks := asksServer(on.typeOf(f.opened.Dev, f.fd))
+	if asks != on.lastAsks.Load() {
+		on.lastAsks.Store(asks)
+	}
+	return asks
+}
 
-// AsksServer reports whether opening a file may wait for a server, as it did for the last one.
-func (t *Tree) AsksServer() bool { return t.servers.last.Load() }
+// AsksServer reports whether opening a file may wait for a server, as reading did for the last
+// one.
+func (t *Tree) AsksServer() bool { return t.fileSystems.lastAsks.Load() }

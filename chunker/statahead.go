@@ -56,12 +56,6 @@ type statPace struct {
 	mean  time.Duration
 }
 
-// sharedPace is a statPace that several goroutines use.
-type sharedPace struct {
-	mu   sync.Mutex
-	pace statPace
-}
-
 // isSlow reports whether names are to be asked for ahead.
 func (p *statPace) isSlow() bool { return p.mean >= slowStat }
 
@@ -72,6 +66,19 @@ func (p *statPace) measures() bool {
 }
 
 func (p *statPace) note(took time.Duration) { p.mean += (took - p.mean) / 4 }
+
+// sharedPace is a statPace that several goroutines use.
+type sharedPace struct {
+	mu   sync.Mutex
+	pace statPace
+}
+
+// with calls f with the pace, which no other goroutine uses meanwhile.
+func (p *sharedPace) with(f func(*statPace)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f(&p.pace)
+}
 
 // stat is statAt for an entry of a level. What it asks for ahead are the level's names that
 // come next.
@@ -111,11 +118,9 @@ func (w *Walker) lookAhead(l *level, dir *dirHandle) {
 
 // LooksAreSlow reports whether Look has taken long lately, so that LookAhead is worth its
 // while.
-func (s *Sink) LooksAreSlow() bool {
-	p := &s.lookPace
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.pace.isSlow()
+func (s *Sink) LooksAreSlow() (slow bool) {
+	s.lookPace.with(func(p *statPace) { slow = p.isSlow() })
+	return slow
 }
 
 // LookAhead asks for what is at several entries' places at once, so that the kernel has it,
@@ -132,18 +137,14 @@ func (s *Sink) LookAhead(paths []string) {
 
 // lookAt is fstatat(2) for Look, which is timed now and then.
 func (s *Sink) lookAt(h *dirHandle, leaf string, st *unix.Stat_t) error {
-	p := &s.lookPace
-	p.mu.Lock()
-	measures := p.pace.measures()
-	p.mu.Unlock()
+	measures := false
+	s.lookPace.with(func(p *statPace) { measures = p.measures() })
 	if !measures {
 		return fstatat(h.fd, leaf, st, unix.AT_SYMLINK_NOFOLLOW)
 	}
 	began := time.Now()
 	err := fstatat(h.fd, leaf, st, unix.AT_SYMLINK_NOFOLLOW)
 	took := time.Since(began)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.pace.note(took)
+	s.lookPace.with(func(p *statPace) { p.note(took) })
 	return err
 }

@@ -24,12 +24,15 @@ const (
 	RungDontCache
 	// RungBuffered leaves it to the page cache.
 	RungBuffered
+	// RungRegistered is what an RDMA device read from, or wrote to, the file itself, which lies
+	// in memory. Nobody can ask for it: RungAuto includes it; see File.Map and Temp.Map.
+	RungRegistered
 	rungs = iota
 )
 
-var rungNames = [rungs]string{"auto", "direct", "dontcache", "buffered"}
+var rungNames = [rungs]string{"auto", "direct", "dontcache", "buffered", "registered"}
 
-// String is the rung's word, as ParseRung takes it.
+// String is the rung's word.
 func (r Rung) String() string {
 	if int(r) < len(rungNames) {
 		return rungNames[r]
@@ -37,9 +40,10 @@ func (r Rung) String() string {
 	return fmt.Sprintf("rung %d", uint8(r))
 }
 
-// ParseRung is String's inverse. ok is false for a word that is no rung.
+// ParseRung is String's inverse for the rungs that can be asked for. ok is false for every other
+// word.
 func ParseRung(word string) (r Rung, ok bool) {
-	for i, name := range rungNames {
+	for i, name := range rungNames[:RungRegistered] {
 		if word == name {
 			return Rung(i), true
 		}

@@ -288,12 +288,12 @@ func (t *Temp) Finish() error {
 	if err := t.io.direct.Load().close(); err != nil {
 		return t.loses(opErr("close", t.path, err))
 	}
-	if t.written.Load() != t.size || t.io.reached > t.size {
+	if t.written.Load() != t.size || t.reached() > t.size {
 		if err := uninterrupted(func() error { return unix.Ftruncate(t.fd, t.size) }); err != nil {
 			return opErr("set size of", t.path, err)
 		}
 	}
-	t.io.direct.Load().spent(math.MaxInt64)
+	t.spent(math.MaxInt64)
 	t.origin.narrowed = Stamp{}
 	denied, err := t.attrs.chown(&t.made, func(uid, gid int) error { return unix.Fchown(t.fd, uid, gid) })
 	if err != nil {
@@ -366,7 +366,7 @@ func (t *Temp) discard() error {
 func (t *Temp) close() error {
 	t.state = tempClosed
 	err := errors.Join(t.io.direct.Load().close(), closeFD(t.fd))
-	t.io.direct.Load().spent(math.MaxInt64)
+	t.spent(math.MaxInt64)
 	t.fd = -1
 	if t.journal != nil {
 		t.journal.closeFile()

@@ -22,6 +22,7 @@ type tempIO struct {
 	// reached is the furthest end that fallocate(2) was asked for, whether it got there or
 	// not: the file may be as long. directWriter.mu guards it while the file is written.
 	reached int64
+	mapped  mappedSpace
 	err     error // why the rung that was asked for is not there
 	early   earlySync
 	// turn is held during a write(2) where the file system allows one at a time.
@@ -149,15 +150,27 @@ func (t *Temp) write(p []byte, off int64) (n int, err error) {
 		m, err = t.writeCached(p[n:], off+int64(n))
 		n += m
 	}
-	t.io.direct.Load().spent(int64(n))
 	if err != nil {
+		t.spent(int64(n))
 		return n, err
 	}
+	t.arrived(off, n)
+	return n, nil
+}
+
+// arrived notes that n bytes from off on are in the file.
+func (t *Temp) arrived(off int64, n int) {
+	t.spent(int64(n))
 	end := off + int64(n)
 	for seen := t.written.Load(); n > 0 && end > seen && !t.written.CompareAndSwap(seen, end); {
 		seen = t.written.Load()
 	}
-	return n, nil
+}
+
+// spent notes that bytes of the space that was allocated ahead were written.
+func (t *Temp) spent(n int64) {
+	t.io.direct.Load().spent(n)
+	t.io.mapped.spent(n)
 }
 
 // chosen is the rung by which the file is written. The first call chooses it.

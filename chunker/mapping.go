@@ -247,25 +247,41 @@ type mappedSpace struct {
 	dev *deviceRungs // nil before the first
 	// end is the furthest end that a mapping was to have, whether it got there or not.
 	end int64
-	// ahead is how much of the space is not written. What a mapping has before the end of
-	// another is in no count, because both may have it: less counts as free then.
-	ahead int64
+	// ahead is how much of the space up to counted is not written. A range that begins before
+	// counted may have its space already, and adds nothing there: less counts as free then.
+	counted, ahead int64
 }
 
 // allocate gives a range of the file its space. It is counted before it is there, as by
 // directWriter.allocateTo.
 func (s *mappedSpace) allocate(t *Temp, off, n int64) error {
-	s.mu.Lock()
-	s.dev = &t.sink.deviceOf(t.dir).rungs
-	more := max(off+n-max(off, s.end), 0)
-	s.end = max(s.end, off+n)
-	s.add(more)
-	s.mu.Unlock()
+	more := s.count(&t.sink.deviceOf(t.dir).rungs, off, off+n)
 	err := uninterrupted(func() error { return unix.Fallocate(t.fd, 0, off, n) })
 	if err != nil {
-		s.spent(more)
+		s.uncount(off+n, more)
 	}
 	return err
+}
+
+// count adds a range to what is allocated and not written, and returns how much it added.
+func (s *mappedSpace) count(dev *deviceRungs, off, end int64) (more int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dev = dev
+	more = max(end-max(off, s.counted), 0)
+	s.end, s.counted = max(s.end, end), max(s.counted, end)
+	s.add(more)
+	return more
+}
+
+// uncount is the inverse of count for a range that got no space.
+func (s *mappedSpace) uncount(end, more int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.add(-min(more, s.ahead))
+	if s.counted == end {
+		s.counted -= more
+	}
 }
 
 // reached is the furthest end that space was allocated up to, or tried to be: the file may be as
@@ -278,7 +294,7 @@ func (s *mappedSpace) add(n int64) {
 	s.dev.aheadBytes.Add(n)
 }
 
-// spent notes that bytes of the space were written, or are not there.
+// spent notes that bytes of the space were written.
 func (s *mappedSpace) spent(n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -242,3 +242,40 @@ func TestGuardLetsOtherPanicsGoOn(t *testing.T) {
 		})
 	}
 }
+
+// TestMappingOfHugePages maps from the middle of a huge page on.
+func TestMappingOfHugePages(t *testing.T) {
+	fd, err := unix.MemfdCreate("gdrcp-test", unix.MFD_CLOEXEC|unix.MFD_HUGETLB)
+	if err != nil {
+		t.Skipf("no huge pages: %v", err)
+	}
+	defer closeQuietly(fd)
+	unit := hugePageBytes(fd)
+	if err := unix.Ftruncate(fd, 2*int64(unit)); err != nil {
+		t.Fatal(err)
+	}
+	all, err := unix.Mmap(fd, 0, 2*unit, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Skipf("no huge pages free: %v", err)
+	}
+	defer unix.Munmap(all)
+	data := randomBytes(len(all))
+	copy(all, data)
+	now, err := stampNow(fd, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &File{fd: fd, path: "f", opened: now, tree: &Tree{}, direct: directReader{fd: -1, probe: -1}}
+	for _, off := range []int{100, unit + 4096} {
+		m, err := f.Map(int64(off), 10000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from := off / unit * unit
+		if m.Off() != int64(from) || !bytes.Equal(m.Mem(), data[from:off+10000]) {
+			t.Errorf("Map(%d): %d bytes at %d", off, len(m.Mem()), m.Off())
+		}
+		closeMapping(t, m)
+	}
+	checkTrials(t, f, unit+5000, unit+5000)
+}

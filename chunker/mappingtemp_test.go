@@ -1,10 +1,13 @@
 package chunker
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -113,7 +116,7 @@ func TestMappedFileIsPublished(t *testing.T) {
 				data = data[:tc.cut]
 			}
 			publishTemp(t, s, temp)
-			if got, err := os.ReadFile(filepath.Join(dir, "f")); err != nil || string(got) != string(data) {
+			if got, err := os.ReadFile(filepath.Join(dir, "f")); err != nil || !bytes.Equal(got, data) {
 				t.Errorf("it has %d bytes, want %d, or others (%v)", len(got), len(data), err)
 			}
 			if n := s.Wrote().Of(RungRegistered) + s.Wrote().Of(RungBuffered); n != int64(len(data)) {
@@ -203,4 +206,168 @@ func TestTempIsNotMappedWhereThatIsOfNoUse(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestMappingOnAFullFileSystem maps more than there is room for, at once and bit by bit.
+func TestMappingOnAFullFileSystem(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("no small file system to fill, run as root: mount tmpfs: %v", err)
+	}
+	defer func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Errorf("unmount, a file is still open: %v", err)
+		}
+	}()
+	s := sinkInto(t, dir, SinkOptions{})
+	defer s.Close()
+	fs := s.FileSystemOf("f")
+	free, err := fs.FreeBytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	temp, err := s.Create(&manifest.Entry{Type: manifest.File, Path: "f", Size: 64 << 20, Mode: 0o644}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantErr := func(err error) {
+		t.Helper()
+		if !errors.Is(err, ErrNoSpace) || !errors.Is(err, unix.ENOSPC) || err.Error() != `write "f": no space left on device` {
+			t.Errorf("on a full file system: %v", err)
+		}
+	}
+	_, err = temp.Map(0, 2<<20)
+	wantErr(err)
+	_, _, err = temp.TrialMap(1<<20, (&tryMapping{}).register)
+	if !errors.Is(err, ErrNoSpace) {
+		t.Errorf("a trial on a full file system: %v", err)
+	}
+	if now, err := fs.FreeBytes(); now != free || err != nil {
+		t.Errorf("%d bytes are free, and %d were: %v", now, free, err)
+	}
+	land(t, temp, randomBytes(256<<10), 0)
+	m, err := temp.Map(256<<10, 256<<10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if now, err := fs.FreeBytes(); now > free-256<<10 || now <= free-512<<10 || err != nil {
+		t.Errorf("%d bytes are free of %d, with 256 KiB written and 256 KiB mapped: %v", now, free, err)
+	}
+	closeMapping(t, m)
+	_, err = temp.Map(512<<10, 1<<20)
+	wantErr(err)
+	if err := temp.Discard(); err != nil {
+		t.Error(err)
+	}
+	if now, err := fs.FreeBytes(); now != free || err != nil {
+		t.Errorf("%d bytes are free in the end, and %d were: %v", now, free, err)
+	}
+}
+
+// TestMappedPartialFileIsGoneOnWith leaves a file of which a part was mapped and never landed.
+func TestMappedPartialFileIsGoneOnWith(t *testing.T) {
+	dir := tmpfsDir(t)
+	f := newPartialFile("f", 6)
+	s := sinkInto(t, dir, SinkOptions{})
+	temp, err := s.CreatePartial(f.entry, nil, &f.partial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := temp.Map(0, 5*partialPiece)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(m.Mem(), randomBytes(5*partialPiece))
+	for i := range 2 {
+		copy(m.At(int64(i)*partialPiece, partialPiece), f.piece(i))
+		if err := temp.Landed(int64(i)*partialPiece, partialPiece); err != nil {
+			t.Fatal(err)
+		}
+		temp.Verified(uint64(i), PieceRun{f.digest(i), 1})
+	}
+	if err := temp.Mark(); err != nil {
+		t.Fatal(err)
+	}
+	name := temp.name
+	closeMapping(t, m)
+	if err := temp.Keep(); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Stat(filepath.Join(dir, name)); err != nil || st.Size() != 2*partialPiece {
+		t.Errorf("what stays has %d bytes, want %d: %v", st.Size(), 2*partialPiece, err)
+	}
+	again := sinkInto(t, dir, SinkOptions{})
+	resumed, arrived, err := again.Resume(f.entry, nil, &f.partial)
+	if err != nil || resumed == nil || arrived.Pieces != 2 {
+		t.Fatalf("Resume: %v, %+v, %v", resumed, arrived, err)
+	}
+	if _, err := resumed.Map(2*partialPiece, partialPiece); !errors.Is(err, unix.EOPNOTSUPP) || resumed.IsMappable() {
+		t.Errorf("a file that did not begin empty was mapped: %v", err)
+	}
+	if err := resumed.Keep(); err != nil {
+		t.Fatal(err)
+	}
+	if n := f.goOn(t, sinkInto(t, dir, SinkOptions{}), &f.partial); n != 2 {
+		t.Errorf("%d pieces had arrived, want 2", n)
+	}
+	f.wantPublished(t, dir)
+}
+
+// TestMappingOfAFileThatIsCutShortWhileWritten has somebody else shorten the temporary file.
+func TestMappingOfAFileThatIsCutShortWhileWritten(t *testing.T) {
+	page := os.Getpagesize()
+	dir := tmpfsDir(t)
+	_, temp := createIn(t, dir, SinkOptions{}, 4*page)
+	m, err := temp.Map(0, 4*page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeMapping(t, m)
+	if err := os.Truncate(filepath.Join(dir, temp.name), int64(page)); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Guard(func() { m.Mem()[page] = 1 }); !errors.Is(err, io.ErrUnexpectedEOF) || err.Error() != `write "f": unexpected EOF` {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// TestPartsAreMappedAtOnce has several goroutines map, write and land parts of one file, and
+// others write the rest.
+func TestPartsAreMappedAtOnce(t *testing.T) {
+	const part, parts = 64 << 10, 16
+	dir := tmpfsDir(t)
+	data := randomBytes(part * parts)
+	s, temp := createIn(t, dir, SinkOptions{}, len(data))
+	var wg sync.WaitGroup
+	for i := range parts {
+		wg.Go(func() {
+			off := int64(i) * part
+			if i%4 == 3 {
+				if _, err := temp.WriteAt(data[off:off+part], off); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			m, err := temp.Map(off, part)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			copy(m.Mem(), data[off:])
+			if err := errors.Join(temp.Landed(off, part), m.Close()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	publishTemp(t, s, temp)
+	if got, err := os.ReadFile(filepath.Join(dir, "f")); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("it has %d bytes, want %d, or others (%v)", len(got), len(data), err)
+	}
+	if n := s.Wrote().Of(RungRegistered); n != part*parts*3/4 {
+		t.Errorf("%d bytes landed, want %d", n, part*parts*3/4)
+	}
+	if ahead := s.deviceOf(s.base).rungs.aheadBytes.Load(); ahead != 0 {
+		t.Errorf("%d bytes are still to come", ahead)
+	}
 }

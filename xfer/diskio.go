@@ -13,7 +13,7 @@ type DiskIO = wire.DiskIO
 
 // diskIOOf reads what a tree or a store has counted.
 func diskIOOf(b *chunker.RungBytes) DiskIO {
-	return DiskIO{Direct: b.Of(chunker.RungDirect), DontCache: b.Of(chunker.RungDontCache), Buffered: b.Of(chunker.RungBuffered)}
+	return DiskIO{Direct: b.Of(chunker.RungDirect), DontCache: b.Of(chunker.RungDontCache), Buffered: b.Of(chunker.RungBuffered), Registered: b.Of(chunker.RungRegistered)}
 }
 
 // readBy notes how the source read its files.

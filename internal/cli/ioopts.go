@@ -56,7 +56,7 @@ func rungsText(b xfer.DiskIO) string {
 	for _, r := range []struct {
 		rung  chunker.Rung
 		bytes int64
-	}{{chunker.RungDirect, b.Direct}, {chunker.RungDontCache, b.DontCache}, {chunker.RungBuffered, b.Buffered}} {
+	}{{chunker.RungDirect, b.Direct}, {chunker.RungDontCache, b.DontCache}, {chunker.RungBuffered, b.Buffered}, {chunker.RungRegistered, b.Registered}} {
 		if r.bytes > 0 {
 			rungs = append(rungs, fmt.Sprintf("%v %s", r.rung, bytesText(float64(r.bytes), 1)))
 		}

@@ -94,6 +94,7 @@ func FuzzMessages(f *testing.F) {
 	f.Add((&Totals{Entries: 1, Final: true}).Encode())
 	f.Add((&Cost{CPU: 1 << 40, Shared: true}).Encode())
 	f.Add(DiskIO{Direct: 1 << 62, Buffered: 300}.Encode())
+	f.Add(DiskIO{Buffered: 300, Registered: 1 << 40}.Encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_, _ = ParseFrame(append([]byte(nil), b...))
 		if len(b) >= FrameBytes {
@@ -105,7 +106,7 @@ func FuzzMessages(f *testing.F) {
 		}
 		_, _ = DecodeTotals(b)
 		_, _ = DecodeRoots(b)
-		if d, err := DecodeDiskIO(b); err == nil && min(d.Direct, d.DontCache, d.Buffered) < 0 {
+		if d, err := DecodeDiskIO(b); err == nil && min(d.Direct, d.DontCache, d.Buffered, d.Registered) < 0 {
 			t.Fatalf("disk I/O %+v", d)
 		}
 		_, _ = DecodeAbort(b)

@@ -22,7 +22,8 @@ import (
 //	    24    8 generation of the slot
 //	    32    8 number of the payload's seal, where chunks are encrypted
 //	    40   16 tag of the payload's seal
-//	    56    8 zero
+//	    56    4 region of the file where the payload is, or 0 where it is in the slot
+//	    60    4 zero
 //
 // The end-to-end part says what the chunk holds and where it belongs. It has a checksum
 // of its own, because digests prove bytes, not placement:
@@ -104,6 +105,7 @@ type ChunkHeader struct {
 	Link        uint32 // that it travels over
 	Slot        uint32
 	Generation  uint64
+	Region      uint32 // see FileRegion; 0 for the slot
 	ID          uint64
 	Codec       Codec
 	Repair      bool
@@ -151,6 +153,7 @@ func (h *ChunkHeader) Encode(b []byte) int {
 	le.PutUint64(b[24:], h.Generation)
 	le.PutUint64(b[32:], h.SealNumber)
 	copy(b[40:], h.SealTag[:])
+	le.PutUint32(b[56:], h.Region)
 	return HopBytes + at
 }
 
@@ -166,7 +169,7 @@ func PutSum(e2e []byte) {
 // the extents mean. Decode appends the extents to h.Extents[:0].
 func (h *ChunkHeader) Decode(b []byte, chunkBytes int) error {
 	le := binary.LittleEndian
-	if len(b) < HopBytes+BareChunkBytes+SumBytes || le.Uint32(b) != headerMagic || le.Uint64(b[56:]) != 0 {
+	if len(b) < HopBytes+BareChunkBytes+SumBytes || le.Uint32(b) != headerMagic || le.Uint32(b[60:]) != 0 {
 		return ErrHeaderSum
 	}
 	n := int(le.Uint32(b[4:]))
@@ -179,7 +182,7 @@ func (h *ChunkHeader) Decode(b []byte, chunkBytes int) error {
 	}
 	h.Session, h.Link = le.Uint64(b[8:]), le.Uint32(b[16:])
 	h.Slot, h.Generation = le.Uint32(b[20:]), le.Uint64(b[24:])
-	h.SealNumber = le.Uint64(b[32:])
+	h.SealNumber, h.Region = le.Uint64(b[32:]), le.Uint32(b[56:])
 	copy(h.SealTag[:], b[40:])
 	h.ID, h.Codec, h.Repair = le.Uint64(e2e), Codec(e2e[8]), e2e[9]&chunkRepair != 0
 	h.StoredBytes, h.PlainBytes = le.Uint32(e2e[12:]), le.Uint32(e2e[16:])

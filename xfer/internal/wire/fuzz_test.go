@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"reflect"
 	"testing"
 
 	"gdrcp/manifest"
@@ -95,7 +96,18 @@ func FuzzMessages(f *testing.F) {
 	f.Add((&Cost{CPU: 1 << 40, Shared: true}).Encode())
 	f.Add(DiskIO{Direct: 1 << 62, Buffered: 300}.Encode())
 	f.Add(DiskIO{Buffered: 300, Registered: 1 << 40}.Encode())
+	f.Add((&FileRegion{Entry: 3, Number: 1, Off: 1 << 24, Bytes: 1 << 24, On: []RegionOn{{Link: 1, Key: 1 << 31, Addr: 1 << 40}}}).Encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
+		if r, err := DecodeFileRegion(b); err == nil {
+			for _, on := range r.On {
+				if r.Number == 0 || r.Off < 0 || r.Bytes <= 0 || r.Off > MaxFileBytes-r.Bytes || on.Addr+uint64(r.Bytes) < on.Addr {
+					t.Fatalf("region %+v", r)
+				}
+			}
+			if again, err := DecodeFileRegion(r.Encode()); err != nil || !reflect.DeepEqual(again, r) {
+				t.Fatalf("region %+v decodes again as %+v, %v", r, again, err)
+			}
+		}
 		_, _ = ParseFrame(append([]byte(nil), b...))
 		if len(b) >= FrameBytes {
 			framed := append([]byte(nil), b...)

@@ -18,6 +18,9 @@ type Hello struct {
 	// AsksCost: the client wants to hear what the session cost the server. A server that
 	// does not know the field tells nothing.
 	AsksCost bool
+	// Regions: this end knows of the regions of files. An end that does not know the field
+	// is told of none.
+	Regions bool
 }
 
 // Encode returns the body of MsgHello and MsgWelcome.
@@ -66,6 +69,9 @@ func (h *Hello) Encode() []byte {
 	if h.AsksCost {
 		w.Uint(tagAsksCost, 1)
 	}
+	if h.Regions {
+		w.Uint(tagRegions, 1)
+	}
 	return w.Buf
 }
 
@@ -90,12 +96,12 @@ func helloBound(tag byte) (most uint64, ok bool) {
 	case tagGPU:
 		return uint64(GPUNamed), true
 	case tagIO:
-		return uint64(chunker.RungBuffered), true
+		return uint64(chunker.RungRegistered), true
 	case tagTransfers:
 		return MaxTransfers, true
 	case tagMinFile:
 		return math.MaxInt64, true
-	case tagAsksCost:
+	case tagAsksCost, tagRegions:
 		return 1, true
 	case tagMaxDelete, tagMaxFile:
 		return math.MaxInt64 + 1, true
@@ -176,6 +182,8 @@ func (h *Hello) set(tag byte, u uint64) {
 		t.Sizes.MaxBytes = u
 	case tagAsksCost:
 		h.AsksCost = u == 1
+	case tagRegions:
+		h.Regions = u == 1
 	}
 }
 
@@ -210,6 +218,7 @@ const (
 	tagTransfers  = 28 | MustUnderstand // how many large files are under way at once
 	tagFarSlots   = 29                  // at the door only: see DoorWish
 	tagFarQPs     = 30                  // likewise
+	tagRegions    = 31
 )
 
 // DecodeHello decodes a hello or a welcome. It checks each field by itself.

@@ -1,0 +1,171 @@
+package xfer
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"gdrcp/chunker"
+	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
+)
+
+// A large file that lies in memory (tmpfs, hugetlbfs, DAX) can be registered as it is, a range
+// of it at a time: the source's device then reads the file's own pages, and the sink's device
+// writes to them, and no processor copies a byte. A range that a worker could not have in this
+// way goes through the slots, so that every file can do without.
+
+const (
+	// regionBytes is how much of a file is registered at once: enough for the cost of a
+	// registration not to matter, and little beside a ring.
+	regionBytes = 16 << 20
+	// trialBytes is how much a trial moves.
+	trialBytes = 4 << 20
+)
+
+// registersFiles reports whether this end may register files: their bytes must be in the
+// chunks as they are in the files, and the memory that of the host. An RDMA device pins the
+// pages that it is given. Over TCP the processor would touch them, which is a SIGBUS where
+// somebody else has cut the file short.
+func (s *session) registersFiles() bool {
+	registers := s.terms.IO == chunker.RungAuto || s.terms.IO == chunker.RungRegistered
+	return registers && s.link.transport == "verbs" && s.ringWish.Placement.GPU == wire.GPUOff && s.terms.Codec == wire.CompressOff && !s.terms.Encrypted()
+}
+
+// errNotRegistered refuses a copy of which the user wants files registered.
+var errNotRegistered = errors.New("--io registered is for host memory, chunks that are neither compressed nor encrypted, and an RDMA device")
+
+// checkRegistered refuses a session that is to register files and cannot.
+func (s *session) checkRegistered() error {
+	if s.terms.IO == chunker.RungRegistered && !s.registersFiles() {
+		return fmt.Errorf("%w: %w", rdma.ErrUnsupported, errNotRegistered)
+	}
+	return nil
+}
+
+// regionTrial finds out, once in a session and by its first file in memory, whether
+// registered files take less of a processor than copies between them and slots. A user who
+// asks for the rung has no trial.
+type regionTrial struct {
+	off    atomic.Bool // not possible, or not worth it
+	passed atomic.Bool
+	busy   atomic.Bool // a worker tries
+}
+
+// pays reports whether files are to be registered. It runs the trial in the first worker that
+// asks, and tells others meanwhile to do without.
+func (t *regionTrial) pays(s *session, access rdma.Access, try func(bytes int, register func([]byte) (func() error, error)) (copied, registered time.Duration, err error)) bool {
+	if t.off.Load() || t.passed.Load() {
+		return t.passed.Load() && !t.off.Load()
+	}
+	if s.terms.IO == chunker.RungRegistered {
+		t.passed.Store(true)
+		return true
+	}
+	if !t.busy.CompareAndSwap(false, true) {
+		return false
+	}
+	copied, registered, err := try(trialBytes, func(mem []byte) (func() error, error) {
+		mr, err := s.link.rail.Register(rdma.HostRegion(mem), access|rdma.Unordered)
+		if err != nil {
+			return nil, err
+		}
+		return mr.Close, nil
+	})
+	if err != nil || registered >= copied {
+		t.off.Store(true)
+		return false
+	}
+	t.passed.Store(true)
+	return true
+}
+
+// fileRegion is a range of a file that is mapped here and registered on the rails of a
+// session's links.
+type fileRegion struct {
+	mapping *chunker.Mapping
+	on      []regionMR
+}
+
+// regionMR is a region's registration on the rail of a link.
+type regionMR struct {
+	link *railLink
+	mr   rdma.MR
+}
+
+// registerFile registers a mapping on the links over RDMA devices that the
+// session has now. It owns the mapping,
+// also after an error. A link that is being lost has no part in it. The region is nil where there is
+// no such link.
+func (s *session) registerFile(m *chunker.Mapping, access rdma.Access) (*fileRegion, error) {
+	r := &fileRegion{mapping: m}
+	for _, l := range s.links.snapshot() {
+		if l.transport != "verbs" {
+			continue
+		}
+		mr, err := l.rail.Register(rdma.HostRegion(m.Mem()), access|rdma.Unordered)
+		switch {
+		case err == nil:
+			r.on = append(r.on, regionMR{l, mr})
+		case !l.lost.Load() && !errors.Is(err, rdma.ErrClosed):
+			return nil, errors.Join(fmt.Errorf("register %d bytes of a file: %w", len(m.Mem()), err), r.close())
+		}
+	}
+	if len(r.on) == 0 {
+		return nil, r.close()
+	}
+	return r, nil
+}
+
+// mrOn is the region's registration on the rail of a link, or nil.
+func (r *fileRegion) mrOn(l *railLink) rdma.MR {
+	for i := range r.on {
+		if r.on[i].link == l {
+			return r.on[i].mr
+		}
+	}
+	return nil
+}
+
+// close deregisters and unmaps the range. No device of this end may use it any more, and no
+// peer may reach it by work that it still has under way.
+func (r *fileRegion) close() error {
+	var errs []error
+	for i := range r.on {
+		errs = append(errs, r.on[i].mr.Close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err // the device may still use the memory: leave it mapped
+	}
+	r.on = nil
+	return r.mapping.Close()
+}
+
+// fileRun is a chunk whose bytes lie in one file as they lie in the payload.
+type fileRun struct {
+	entry *srcEntry
+	off   int64
+	bytes int
+}
+
+// runOf returns a chunk's run. ok is false for a chunk of several files, with holes, or that
+// is sent again.
+func (c *outChunk) runOf() (r fileRun, ok bool) {
+	if c.again || len(c.Extents) == 0 || c.PlainBytes == 0 || c.Extents[0].SlotOff != 0 {
+		return r, false
+	}
+	first := &c.Extents[0]
+	for i := range c.Extents {
+		if c.files[i] != c.files[0] || !inRun(&c.Extents[i], first) {
+			return r, false
+		}
+	}
+	return fileRun{c.files[0], first.Off, int(c.PlainBytes)}, true
+}
+
+// inRun reports whether an extent brings bytes that lie in its file behind those of first as
+// they do in the payload, which first begins.
+func inRun(x, first *wire.Extent) bool {
+	return x.Entry == first.Entry && x.Brings() && x.Off >= first.Off && x.Off-first.Off == int64(x.SlotOff)
+}

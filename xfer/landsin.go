@@ -1,0 +1,222 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"gdrcp/xfer/internal/stat"
+	"gdrcp/xfer/internal/wire"
+)
+
+// landsIn has the regions of files that a sink has told the source: chunks may land there
+// without a slot's memory between.
+//
+// The source may write to a region until the region is closed. So a region is closed when
+// all of its bytes have landed, in whatever way, and before the file is finished. What the
+// source gives up lands nowhere: regions of such a file stay until the session ends, because
+// a Write to a region that is gone would cost the link.
+type landsIn struct {
+	sink  *sink
+	trial regionTrial
+
+	mu      sync.Mutex
+	regions map[uint32]*landRegion
+	last    uint32
+	// pending counts the regions that are being made.
+	pending int
+}
+
+// landRegion is a region of a file at the sink.
+type landRegion struct {
+	entry  *sinkEntry
+	off    int64 // in the file
+	bytes  int64
+	region *fileRegion
+	// leftBytes is what has not landed. landsIn.mu guards it.
+	leftBytes int64
+}
+
+// newLandsIn returns nil where a sink lands everything in slots. Where a manifest says or will
+// say what arrived, the bytes that are published must be the very ones that were verified, and
+// the source can still write to a region.
+func newLandsIn(k *sink) *landsIn {
+	if k.store == nil || !k.session.knowsRegions || !k.session.registersFiles() || k.results.vouches() {
+		return nil
+	}
+	return &landsIn{sink: k, regions: make(map[uint32]*landRegion)}
+}
+
+// aheadBytes is how far ahead of what is booked regions are made: what the ring may have under
+// way, and the regions that come next.
+func (l *landsIn) aheadBytes() int64 { return l.ringBytes() + 2*regionBytes }
+
+func (l *landsIn) ringBytes() int64 {
+	r := l.sink.session.link.ring
+	return int64(r.Slots) * int64(r.SlotBytes)
+}
+
+// next reserves the next region of a file, if there is to be one.
+func (l *landsIn) next(e *sinkEntry) *landRegion {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.over || e.ready || e.last || e.givenUp || e.noRegions || e.Size < largeBytes || e.temp == nil || !e.temp.IsMappable() {
+		return nil
+	}
+	if e.regionsTo == 0 {
+		// The source has chunks in its ring that were cut before it can hear of a region.
+		e.regionsTo = alignRegion(e.booked + l.ringBytes())
+	}
+	off := max(e.regionsTo, alignRegion(e.booked))
+	if off-e.booked > l.aheadBytes() || off+regionBytes > e.Size {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if int64(len(l.regions)+l.pending)*regionBytes > 2*l.aheadBytes() || l.last == wire.MaxRegions {
+		return nil
+	}
+	l.pending++
+	e.regionsTo = off + regionBytes
+	return &landRegion{entry: e, off: off, bytes: regionBytes, leftBytes: regionBytes}
+}
+
+func alignRegion(n int64) int64 { return (n + regionBytes - 1) / regionBytes * regionBytes }
+
+// offer makes the next region of the file of an entry, if there is to be one, and tells the
+// source. Blocks while pages are made and pinned.
+func (l *landsIn) offer(ctx context.Context, t *turn, entry uint64) error {
+	if l == nil || l.trial.off.Load() {
+		return nil
+	}
+	e, err := l.sink.entry(entry)
+	if err != nil || e == nil {
+		return nil
+	}
+	r := l.next(e)
+	if r == nil {
+		return nil
+	}
+	t.take()
+	from := stat.Now()
+	told, ok := l.makeRegion(r)
+	l.sink.session.spent(stat.Disk, from)
+	t.leave()
+	if !ok {
+		return nil
+	}
+	return l.sink.session.ctl.send(ctx, wire.MsgRegion, told.Encode())
+}
+
+// makeRegion maps, registers and books a region.
+func (l *landsIn) makeRegion(r *landRegion) (told wire.FileRegion, ok bool) {
+	r.region = l.register(r)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pending--
+	if r.region == nil {
+		return told, false
+	}
+	l.last++
+	l.regions[l.last] = r
+	told = wire.FileRegion{Entry: r.entry.id, Number: l.last, Off: r.off, Bytes: r.bytes}
+	for _, on := range r.region.on {
+		told.On = append(told.On, wire.RegionOn{Link: uint32(on.link.number), Key: on.mr.RKey(), Addr: on.mr.Addr()})
+	}
+	return told, true
+}
+
+// register returns nil where the file has no more regions, or the session.
+func (l *landsIn) register(r *landRegion) *fileRegion {
+	e := r.entry
+	e.mu.Lock()
+	temp := e.temp
+	e.mu.Unlock()
+	if temp == nil || !l.trial.pays(l.sink.session, sinkAccess, temp.TrialMap) {
+		l.without(e, temp == nil || l.trial.off.Load())
+		return nil
+	}
+	m, err := temp.Map(r.off, int(r.bytes))
+	if err != nil {
+		l.without(e, true) // as on a full disk, of which writing tells
+		return nil
+	}
+	region, err := l.sink.session.registerFile(m, sinkAccess)
+	if err != nil {
+		l.trial.off.Store(true)
+		return nil
+	}
+	return region
+}
+
+// without gives up the reservation of a file, for good or until another worker has ended the
+// trial.
+func (l *landsIn) without(e *sinkEntry, forGood bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.noRegions = e.noRegions || forGood
+	if !forGood {
+		e.regionsTo = 0
+	}
+}
+
+// of returns the region in which a chunk says that it has landed. It is an error of the
+// header, which may have been damaged, if that is not so.
+func (l *landsIn) of(h *wire.ChunkHeader) (*landRegion, error) {
+	if l == nil || len(h.Extents) == 0 || h.Codec != wire.CodecPlain || h.Repair {
+		return nil, wire.ErrHeaderSum
+	}
+	l.mu.Lock()
+	r := l.regions[h.Region]
+	l.mu.Unlock()
+	first := &h.Extents[0]
+	if r == nil || first.Entry != r.entry.id || first.SlotOff != 0 || first.Off < r.off || first.Off > r.off+r.bytes-int64(h.PlainBytes) {
+		return nil, wire.ErrHeaderSum
+	}
+	for i := range h.Extents {
+		if !inRun(&h.Extents[i], first) {
+			return nil, wire.ErrHeaderSum
+		}
+	}
+	return r, nil
+}
+
+// landed counts an extent that has landed, in a region or elsewhere. The worker that lands the
+// last of a region closes it, before it counts the extent for the file: so no region is open
+// when the file is finished.
+func (l *landsIn) landed(e *sinkEntry, x *wire.Extent) error {
+	if l == nil || e.Size < largeBytes {
+		return nil
+	}
+	var done []*landRegion
+	l.mu.Lock()
+	for number, r := range l.regions {
+		if r.entry != e {
+			continue
+		}
+		r.leftBytes -= max(0, min(x.Off+x.Length, r.off+r.bytes)-max(x.Off, r.off))
+		if r.leftBytes == 0 {
+			delete(l.regions, number)
+			done = append(done, r)
+		}
+	}
+	l.mu.Unlock()
+	var errs []error
+	for _, r := range done {
+		errs = append(errs, r.region.close())
+	}
+	return errors.Join(errs...)
+}
+
+// close closes all regions. The session's goroutines must have ended, and its queue pairs.
+func (l *landsIn) close() error {
+	if l == nil {
+		return nil
+	}
+	var errs []error
+	for _, r := range l.regions {
+		errs = append(errs, r.region.close())
+	}
+	l.regions = nil
+	return errors.Join(errs...)
+}

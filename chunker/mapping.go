@@ -115,14 +115,15 @@ type mappable struct {
 }
 
 // IsMappable reports whether Map can give a device the file's own pages: it lies in memory
-// (tmpfs, hugetlbfs, or DAX, statx(2)), its tree is read by RungAuto, and it has no holes. A
+// (tmpfs, hugetlbfs, or DAX, statx(2)), its tree is read by RungAuto or
+// RungRegistered, and it has no holes. A
 // device that reads a hole of a tmpfs has the kernel fill it. Of a ramfs nobody can tell
 // whether files have holes, so it has none of this. The first call asks the kernel.
 func (f *File) IsMappable() bool { return f.mapUnit() > 0 }
 
 func (f *File) mapUnit() int {
 	f.mapped.find.Do(func() {
-		if f.tree.io != RungAuto || f.opened.Size == 0 {
+		if !f.tree.io.registers() || f.opened.Size == 0 {
 			return
 		}
 		var st unix.Statx_t
@@ -176,7 +177,7 @@ func (f *File) NoteMapped(n int) { f.tree.read.add(RungRegistered, n) }
 
 // IsMappable reports whether Map can give a device the file's own pages to write to: the file is
 // being written, began empty, lies in a tmpfs, gets no holes (ExpectHoles), and its sink writes
-// by RungAuto. A hugetlbfs is none of these: it has no write(2), by which a file's end, and what
+// by RungAuto or RungRegistered. A hugetlbfs is none of these: it has no write(2), by which a file's end, and what
 // comes another way, is written.
 func (t *Temp) IsMappable() bool {
 	t.mu.RLock()
@@ -186,7 +187,7 @@ func (t *Temp) IsMappable() bool {
 
 // isMappable is IsMappable for a file that is being written. The caller holds mu.
 func (t *Temp) isMappable() bool {
-	return t.sink.opt.IO == RungAuto && !t.sparse && !t.resumed && !t.IsCopy() && t.sink.deviceOf(t.dir).rungs.fsType == unix.TMPFS_MAGIC
+	return t.sink.opt.IO.registers() && !t.sparse && !t.resumed && !t.IsCopy() && t.sink.deviceOf(t.dir).rungs.fsType == unix.TMPFS_MAGIC
 }
 
 // Map maps n bytes of the file from off on, both whole pages within the entry's size, to be

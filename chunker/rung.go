@@ -25,14 +25,15 @@ const (
 	// RungBuffered leaves it to the page cache.
 	RungBuffered
 	// RungRegistered is what an RDMA device read from, or wrote to, the file itself, which lies
-	// in memory. Nobody can ask for it: RungAuto includes it; see File.Map and Temp.Map.
+	// in memory; see File.Map and Temp.Map. RungAuto leaves it to the caller whether that is
+	// worth it. What is asked for by this word and is not read or written so is buffered.
 	RungRegistered
 	rungs = iota
 )
 
 var rungNames = [rungs]string{"auto", "direct", "dontcache", "buffered", "registered"}
 
-// String is the rung's word.
+// String is the rung's word, as ParseRung takes it.
 func (r Rung) String() string {
 	if int(r) < len(rungNames) {
 		return rungNames[r]
@@ -40,10 +41,9 @@ func (r Rung) String() string {
 	return fmt.Sprintf("rung %d", uint8(r))
 }
 
-// ParseRung is String's inverse for the rungs that can be asked for. ok is false for every other
-// word.
+// ParseRung is String's inverse. ok is false for a word that is no rung.
 func ParseRung(word string) (r Rung, ok bool) {
-	for i, name := range rungNames[:RungRegistered] {
+	for i, name := range rungNames {
 		if word == name {
 			return Rung(i), true
 		}
@@ -62,10 +62,17 @@ func noRung(op, path string, r Rung, why error) error {
 // errNoDisk is why a file system in memory has no rung past the page cache.
 var errNoDisk = errors.New("it is in memory")
 
+// errOnDisk is why files of a file system that is not in memory are not registered.
+var errOnDisk = errors.New("it is not in memory")
+
+// registers reports whether files that are read or written by a rung may be mapped, to be
+// registered.
+func (r Rung) registers() bool { return r == RungAuto || r == RungRegistered }
+
 // isNoRung reports whether an error says that the file system does not have a rung: not
 // that this file or this disk has a problem.
 func isNoRung(err error) bool {
-	return err == errNoDisk || err == unix.EINVAL || err == unix.EOPNOTSUPP || err == unix.ENOSYS
+	return err == errNoDisk || err == errOnDisk || err == unix.EINVAL || err == unix.EOPNOTSUPP || err == unix.ENOSYS
 }
 
 // RungBytes counts bytes by the rung that they took. The zero value is ready for use.

@@ -142,8 +142,13 @@ func (t *Temp) write(p []byte, off int64) (n int, err error) {
 	if len(p) > 0 {
 		t.origin.dirty.Store(true) // before the first byte: a write that fails may have changed a part
 	}
-	if len(p) >= leastDirect && t.chosen() == RungDirect {
-		n, err = t.writeDirect(p, off)
+	if len(p) >= leastDirect {
+		switch r := t.chosen(); {
+		case r == RungDirect:
+			n, err = t.writeDirect(p, off)
+		case r == RungRegistered && t.io.err != nil:
+			err = noRung("write", t.path, r, t.io.err)
+		}
 	}
 	if err == nil && n < len(p) {
 		var m int
@@ -180,6 +185,9 @@ func (t *Temp) chosen() Rung {
 		dev := &t.sink.deviceOf(t.dir).rungs
 		if r == RungAuto {
 			r = t.bestRung(dev)
+		}
+		if r == RungRegistered && dev.fsType != unix.TMPFS_MAGIC {
+			t.io.err = errOnDisk
 		}
 		if r == RungDirect {
 			var d *directWriter

@@ -12,8 +12,8 @@ import (
 
 // ioFlag is the option about how files get to the disk, and from there.
 func ioFlag(o *xfer.Options) cli.Flag {
-	return checkedFlag("io", "`auto|direct|dontcache|buffered` how files are written: past the page cache (O_DIRECT), through it without keeping anything there "+
-		"(RWF_DONTCACHE, Linux 6.14), or through it. auto takes direct for files from 4 MiB on, on ext4 and XFS, and where these refuse it dontcache, from Linux 6.16 on. "+
+	return checkedFlag("io", "`auto|direct|dontcache|buffered|registered` how files are written: past the page cache (O_DIRECT), through it without keeping anything there "+
+		"(RWF_DONTCACHE, Linux 6.14), through it, or by the RDMA device, which then also reads files, with no copy: registered is for files in memory (tmpfs) from 16 MiB on. auto takes direct for files from 4 MiB on, on ext4 and XFS, where these refuse it dontcache, from Linux 6.16 on, and registered over RDMA where a trial shows that it takes less of a processor. "+
 		"Any other word is forced: it fails (exit code 5) where the destination's file system cannot do it. Small files and the ends of files are always buffered, and buffered keeps what was written in memory, for who reads it next. "+
 		"auto reads files from 64 MiB on past the page cache, but for what is in it; direct reads so where the file system can do it (auto)", rung(&o.IO))
 }
@@ -29,7 +29,7 @@ func rung(to *chunker.Rung) *checkedValue {
 	return &checkedValue{set: func(s string) error {
 		r, ok := chunker.ParseRung(s)
 		if !ok {
-			return fmt.Errorf("not one of auto, direct, dontcache, buffered")
+			return fmt.Errorf("not one of auto, direct, dontcache, buffered, registered")
 		}
 		*to = r
 		return nil

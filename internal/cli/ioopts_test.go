@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"strings"
 	"testing"
 
 	"gdrcp/chunker"
@@ -21,12 +22,15 @@ func TestDiskIOText(t *testing.T) {
 	}
 }
 
-func TestRegisteredCannotBeAskedFor(t *testing.T) {
-	var r chunker.Rung
-	if err := rung(&r).set(chunker.RungRegistered.String()); err == nil || r != chunker.RungAuto {
-		t.Errorf("%v: %v", r, err)
+func TestRungs(t *testing.T) {
+	for _, want := range []chunker.Rung{chunker.RungAuto, chunker.RungDirect, chunker.RungDontCache, chunker.RungBuffered, chunker.RungRegistered} {
+		var r chunker.Rung
+		if err := rung(&r).set(want.String()); err != nil || r != want {
+			t.Errorf("%v: %v, %v", want, r, err)
+		}
 	}
-	if err := rung(&r).set("direct"); err != nil || r != chunker.RungDirect {
-		t.Errorf("%v: %v", r, err)
+	var r chunker.Rung
+	if err := rung(&r).set("fast"); err == nil || !strings.Contains(err.Error(), "registered") {
+		t.Errorf("%v", err)
 	}
 }

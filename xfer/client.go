@@ -258,7 +258,7 @@ func (o *Options) hello(m wire.Mode) (*wire.Hello, error) {
 // agree says hello and takes the server's terms.
 func (s *session) agree(ctx context.Context, h *wire.Hello, d *firstConn, o *Options) error {
 	h.Terms.Slots, h.Terms.QPs = d.grant.Slots, d.grant.QPs
-	h.AsksCost, s.costs.asked = true, true
+	h.AsksCost, h.Regions, s.costs.asked = true, true, true
 	if o.store != nil {
 		h.Into = intoOf(s.id, o.store)
 	}
@@ -276,7 +276,7 @@ func (s *session) agree(ctx context.Context, h *wire.Hello, d *firstConn, o *Opt
 		if h.Terms.Settled != w.Terms.Settled {
 			o.Tries.forget(h)
 		}
-		s.terms, s.into = h.Terms, w.Into
+		s.terms, s.into, s.knowsRegions = h.Terms, w.Into, w.Regions
 		if h.Terms.Mode == wire.ModePull {
 			// Only this end knows the name. The server sends its own only so that both
 			// can check that they mean the same.

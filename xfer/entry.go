@@ -136,6 +136,9 @@ type sinkEntry struct {
 	// seen the file's end.
 	booked int64
 	last   bool
+	// regionsTo is up to where regions of the file were told. noRegions says that it has none.
+	regionsTo int64
+	noRegions bool
 	// lastByte of a file that gets longer in place is written when all else is there (heldBack).
 	lastByte []byte
 	// givenUp says that the source told in a chunk not to publish the file. The source

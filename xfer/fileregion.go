@@ -3,12 +3,15 @@ package xfer
 import (
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
 	"gdrcp/chunker"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/wire"
+
+	"golang.org/x/sys/unix"
 )
 
 // A large file that lies in memory (tmpfs, hugetlbfs, DAX) can be registered as it is, a range
@@ -29,8 +32,13 @@ const (
 // pages that it is given. Over TCP the processor would touch them, which is a SIGBUS where
 // somebody else has cut the file short.
 func (s *session) registersFiles() bool {
+	return s.mayRegister() && s.ringWish.Placement.GPU == wire.GPUOff
+}
+
+// mayRegister reports whether one of the two ends may.
+func (s *session) mayRegister() bool {
 	registers := s.terms.IO == chunker.RungAuto || s.terms.IO == chunker.RungRegistered
-	return registers && s.link.transport == "verbs" && s.ringWish.Placement.GPU == wire.GPUOff && s.terms.Codec == wire.CompressOff && !s.terms.Encrypted()
+	return registers && s.link.transport == "verbs" && s.terms.Codec == wire.CompressOff && !s.terms.Encrypted()
 }
 
 // errNotRegistered refuses a copy of which the user wants files registered.
@@ -81,9 +89,25 @@ func (t *regionTrial) pays(s *session, access rdma.Access, try func(bytes int, r
 	return true
 }
 
+// mayPin reports whether another region may be registered. Where the user may not lock all
+// memory (setrlimit(2), RLIMIT_MEMLOCK), regions take a quarter of what he may, unless he asks for
+// them: rails that join later register the ring.
+func (s *session) mayPin(bytes int64) bool {
+	if s.terms.IO == chunker.RungRegistered {
+		return true
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil || limit.Cur == unix.RLIM_INFINITY {
+		return err == nil
+	}
+	links := int64(len(s.links.snapshot()))
+	return s.pinnedBytes.Load()+links*bytes <= int64(min(limit.Cur/4, math.MaxInt64))
+}
+
 // fileRegion is a range of a file that is mapped here and registered on the rails of a
 // session's links.
 type fileRegion struct {
+	session *session
 	mapping *chunker.Mapping
 	on      []regionMR
 }
@@ -99,7 +123,7 @@ type regionMR struct {
 // also after an error. A link that is being lost has no part in it. The region is nil where there is
 // no such link.
 func (s *session) registerFile(m *chunker.Mapping, access rdma.Access) (*fileRegion, error) {
-	r := &fileRegion{mapping: m}
+	r := &fileRegion{session: s, mapping: m}
 	for _, l := range s.links.snapshot() {
 		if l.transport != "verbs" {
 			continue
@@ -108,6 +132,7 @@ func (s *session) registerFile(m *chunker.Mapping, access rdma.Access) (*fileReg
 		switch {
 		case err == nil:
 			r.on = append(r.on, regionMR{l, mr})
+			s.pinnedBytes.Add(int64(mr.Len()))
 		case !l.lost.Load() && !errors.Is(err, rdma.ErrClosed):
 			return nil, errors.Join(fmt.Errorf("register %d bytes of a file: %w", len(m.Mem()), err), r.close())
 		}
@@ -131,9 +156,13 @@ func (r *fileRegion) mrOn(l *railLink) rdma.MR {
 // close deregisters and unmaps the range. No device of this end may use it any more, and no
 // peer may reach it by work that it still has under way.
 func (r *fileRegion) close() error {
+	if r == nil {
+		return nil
+	}
 	var errs []error
 	for i := range r.on {
 		errs = append(errs, r.on[i].mr.Close())
+		r.session.pinnedBytes.Add(-int64(r.on[i].mr.Len()))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err // the device may still use the memory: leave it mapped

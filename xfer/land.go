@@ -63,7 +63,7 @@ func (k *sink) drainSlots(ctx context.Context, worker int) error {
 			continue
 		}
 		k.receiver.giveBack(r)
-		if err := w.drain(); err != nil {
+		if err := errors.Join(w.drain(), k.landsIn.offer(ctx, w.turn, w.lastID)); err != nil {
 			return err
 		}
 	}
@@ -92,6 +92,7 @@ func (w *lander) spent(on stat.Stage, since int64) (now int64) {
 type landing struct {
 	priv   []byte
 	header wire.ChunkHeader
+	region *landRegion // that it has landed in, or nil for its slot
 }
 
 func (l *landing) init() {
@@ -128,6 +129,9 @@ func (w *lander) land(ctx context.Context, a filledSlot) (r wire.ReturnedSlot, d
 // plainOf opens and decodes the payload in a slot. damaged says that the payload is not
 // as the source sent it.
 func (w *lander) plainOf(h *wire.ChunkHeader, a filledSlot) (plain []byte, damaged bool, err error) {
+	if r := w.chunk.region; r != nil {
+		return r.region.mapping.At(h.Extents[0].Off, int(h.PlainBytes)), false, nil
+	}
 	plain, err = w.unpack.unseal(w.sink.receiver.seals, h, w.sink.session.link.ring.Slot(a.slot)[:h.StoredBytes], w.sink.session.terms.ChunkBytes)
 	if err == nil {
 		plain, err = w.unpack.unpack(h.Codec, plain, h.PlainBytes, w.sink.session.terms.ChunkBytes)
@@ -146,6 +150,12 @@ func (w *lander) verified(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent, dat
 		w.private = append(w.private[:0], data...)
 		data = w.private
 	}
+	if r := w.chunk.region; r != nil {
+		// What was cut off meanwhile is wanted again, and written.
+		good := false
+		err := r.region.mapping.Guard(func() { good = w.sink.session.terms.DigestOf(x, e.fileBytes(), data) == x.Digest })
+		return data, good && err == nil
+	}
 	return data, w.sink.session.terms.DigestOf(x, e.fileBytes(), data) == x.Digest
 }
 
@@ -154,7 +164,12 @@ func (w *lander) verified(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent, dat
 // header was damaged.
 func (k *sink) open(l *landing, a filledSlot, r *wire.ReturnedSlot) (done bool, err error) {
 	h := &l.header
-	if err := k.receiver.readHeader(a, l.priv, h); errors.Is(err, wire.ErrHeaderSum) {
+	l.region = nil
+	err = k.receiver.readHeader(a, l.priv, h)
+	if err == nil && h.Region != 0 {
+		l.region, err = k.landsIn.of(h)
+	}
+	if errors.Is(err, wire.ErrHeaderSum) {
 		k.tally.AddRepairs(1)
 		r.Again = true
 		return true, nil
@@ -298,7 +313,11 @@ func (w *lander) landExtent(h *wire.ChunkHeader, e *sinkEntry, i int, bytesOf fu
 	}
 	e.room.write(x.Length)
 	defer e.room.write(-x.Length)
-	err = w.write(e, e.writerOf(temp), w.sink.heldBack(e, temp, x, data), x.Off)
+	to := e.writerOf(temp)
+	if w.chunk.region != nil {
+		to = func(p []byte, off int64) (int, error) { return len(p), temp.Landed(off, len(p)) }
+	}
+	err = w.write(e, to, w.sink.heldBack(e, temp, x, data), x.Off)
 	w.turn.take()
 	if err != nil {
 		return true, err
@@ -360,6 +379,9 @@ func (k *sink) tempLocked(e *sinkEntry) (*chunker.Temp, error) {
 
 // landed counts an extent as written. After the last extent it completes the file.
 func (k *sink) landed(e *sinkEntry, x *wire.Extent) error {
+	if err := k.landsIn.landed(e, x); err != nil {
+		return err
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.over {

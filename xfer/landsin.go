@@ -21,19 +21,18 @@ type landsIn struct {
 	trial regionTrial
 
 	mu      sync.Mutex
-	regions map[uint32]*landRegion
+	regions map[uint32]*landRegion // by number, also those that are being made
 	last    uint32
-	// pending counts the regions that are being made.
-	pending int
 }
 
 // landRegion is a region of a file at the sink.
 type landRegion struct {
 	entry  *sinkEntry
+	number uint32
 	off    int64 // in the file
 	bytes  int64
-	region *fileRegion
-	// leftBytes is what has not landed. landsIn.mu guards it.
+	// landsIn.mu guards these. region is nil while it is made. leftBytes is what has not landed.
+	region    *fileRegion
 	leftBytes int64
 }
 
@@ -60,7 +59,7 @@ func (l *landsIn) ringBytes() int64 {
 func (l *landsIn) next(e *sinkEntry) *landRegion {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.over || e.ready || e.last || e.givenUp || e.noRegions || e.Size < largeBytes || e.temp == nil || !e.temp.IsMappable() {
+	if e.over || e.ready || e.last || e.givenUp || e.noRegions || e.comparison.pieces > 0 || e.Sparse || e.Size < largeBytes || e.temp == nil || !e.temp.IsMappable() {
 		return nil
 	}
 	if e.regionsTo == 0 {
@@ -73,12 +72,14 @@ func (l *landsIn) next(e *sinkEntry) *landRegion {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if int64(len(l.regions)+l.pending)*regionBytes > 2*l.aheadBytes() || l.last == wire.MaxRegions {
+	if int64(len(l.regions))*regionBytes > 2*l.aheadBytes() || l.last == wire.MaxRegions {
 		return nil
 	}
-	l.pending++
+	l.last++
 	e.regionsTo = off + regionBytes
-	return &landRegion{entry: e, off: off, bytes: regionBytes, leftBytes: regionBytes}
+	r := &landRegion{entry: e, number: l.last, off: off, bytes: regionBytes, leftBytes: regionBytes}
+	l.regions[r.number] = r
+	return r
 }
 
 func alignRegion(n int64) int64 { return (n + regionBytes - 1) / regionBytes * regionBytes }
@@ -99,31 +100,34 @@ func (l *landsIn) offer(ctx context.Context, t *turn, entry uint64) error {
 	}
 	t.take()
 	from := stat.Now()
-	told, ok := l.makeRegion(r)
+	told, err := l.makeRegion(r)
 	l.sink.session.spent(stat.Disk, from)
 	t.leave()
-	if !ok {
-		return nil
+	if told == nil || err != nil {
+		return err
 	}
 	return l.sink.session.ctl.send(ctx, wire.MsgRegion, told.Encode())
 }
 
-// makeRegion maps, registers and books a region.
-func (l *landsIn) makeRegion(r *landRegion) (told wire.FileRegion, ok bool) {
-	r.region = l.register(r)
+// makeRegion maps and registers a region. It returns nil where that is not possible, and where
+// everything has landed in slots meanwhile: then the peer never hears of the region.
+func (l *landsIn) makeRegion(r *landRegion) (told *wire.FileRegion, err error) {
+	made := l.register(r)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.pending--
-	if r.region == nil {
-		return told, false
+	if l.regions[r.number] != r {
+		return nil, made.close()
 	}
-	l.last++
-	l.regions[l.last] = r
-	told = wire.FileRegion{Entry: r.entry.id, Number: l.last, Off: r.off, Bytes: r.bytes}
-	for _, on := range r.region.on {
+	if made == nil {
+		delete(l.regions, r.number)
+		return nil, nil
+	}
+	r.region = made
+	told = &wire.FileRegion{Entry: r.entry.id, Number: r.number, Off: r.off, Bytes: r.bytes}
+	for _, on := range made.on {
 		told.On = append(told.On, wire.RegionOn{Link: uint32(on.link.number), Key: on.mr.RKey(), Addr: on.mr.Addr()})
 	}
-	return told, true
+	return told, nil
 }
 
 // register returns nil where the file has no more regions, or the session.
@@ -136,6 +140,9 @@ func (l *landsIn) register(r *landRegion) *fileRegion {
 		l.without(e, temp == nil || l.trial.off.Load())
 		return nil
 	}
+	if !l.sink.session.mayPin(r.bytes) {
+		return nil
+	}
 	m, err := temp.Map(r.off, int(r.bytes))
 	if err != nil {
 		l.without(e, true) // as on a full disk, of which writing tells
@@ -144,7 +151,6 @@ func (l *landsIn) register(r *landRegion) *fileRegion {
 	region, err := l.sink.session.registerFile(m, sinkAccess)
 	if err != nil {
 		l.trial.off.Store(true)
-		return nil
 	}
 	return region
 }
@@ -168,9 +174,10 @@ func (l *landsIn) of(h *wire.ChunkHeader) (*landRegion, error) {
 	}
 	l.mu.Lock()
 	r := l.regions[h.Region]
+	made := r != nil && r.region != nil
 	l.mu.Unlock()
 	first := &h.Extents[0]
-	if r == nil || first.Entry != r.entry.id || first.SlotOff != 0 || first.Off < r.off || first.Off > r.off+r.bytes-int64(h.PlainBytes) {
+	if !made || first.Entry != r.entry.id || first.SlotOff != 0 || first.Off < r.off || first.Off > r.off+r.bytes-int64(h.PlainBytes) {
 		return nil, wire.ErrHeaderSum
 	}
 	for i := range h.Extents {
@@ -188,7 +195,7 @@ func (l *landsIn) landed(e *sinkEntry, x *wire.Extent) error {
 	if l == nil || e.Size < largeBytes {
 		return nil
 	}
-	var done []*landRegion
+	var done []*fileRegion
 	l.mu.Lock()
 	for number, r := range l.regions {
 		if r.entry != e {
@@ -197,13 +204,13 @@ func (l *landsIn) landed(e *sinkEntry, x *wire.Extent) error {
 		r.leftBytes -= max(0, min(x.Off+x.Length, r.off+r.bytes)-max(x.Off, r.off))
 		if r.leftBytes == 0 {
 			delete(l.regions, number)
-			done = append(done, r)
+			done = append(done, r.region)
 		}
 	}
 	l.mu.Unlock()
 	var errs []error
 	for _, r := range done {
-		errs = append(errs, r.region.close())
+		errs = append(errs, r.close())
 	}
 	return errors.Join(errs...)
 }

@@ -109,7 +109,7 @@ func (s *source) hearRegion(body []byte) error {
 		return nil
 	}
 	e := s.window.table[r.Entry%entryWindow]
-	if !s.session.knowsRegions || r.Entry >= s.window.accepted || e == nil || e.Type != manifest.File || e.unwanted || r.Off > e.Size || r.Bytes > e.Size-r.Off {
+	if !s.session.knowsRegions || !s.session.mayRegister() || r.Entry >= s.window.accepted || e == nil || e.Type != manifest.File || e.unwanted || r.Off > e.Size || r.Bytes > e.Size-r.Off {
 		return fmt.Errorf("%w: a region of %d bytes at %d of entry %d, where none can be", ErrProtocol, r.Bytes, r.Off, r.Entry)
 	}
 	if !s.sender.offered.add(r) {

@@ -71,18 +71,21 @@ func (f *sentFrom) take(run fileRun, file *chunker.File) *sentRegion {
 	return r
 }
 
-// makeRegion maps and registers a part of a file. Where that is not possible it is not tried
-// again.
+// makeRegion maps and registers a part of a file, or returns nil. Where the kernel refuses it, it
+// is not tried again.
 func (f *sentFrom) makeRegion(key regionKey, file *chunker.File) *fileRegion {
-	m, err := file.Map(key.index*regionBytes, regionBytes)
-	if err == nil {
-		var r *fileRegion
-		if r, err = f.session.registerFile(m, rdma.LocalRead); err == nil {
-			return r
-		}
+	if !f.session.mayPin(regionBytes) {
+		return nil
 	}
-	f.trial.off.Store(true)
-	return nil
+	m, err := file.Map(key.index*regionBytes, regionBytes)
+	var r *fileRegion
+	if err == nil {
+		r, err = f.session.registerFile(m, rdma.LocalRead)
+	}
+	if err != nil {
+		f.trial.off.Store(true)
+	}
+	return r
 }
 
 // leave gives a region back. It never blocks.

@@ -219,6 +219,7 @@ func (v *Server) serveSession(ctx context.Context, s *session, d *firstConn, hos
 		if h.AsksCost {
 			s.costs.meter = meter
 		}
+		s.knowsRegions = h.Regions
 		if giveBack, err = takeBounces(s, host); err != nil {
 			return err
 		}

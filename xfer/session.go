@@ -76,6 +76,10 @@ type session struct {
 	ringWish ring.Config
 	memory   slotMemory
 	costs    costs
+	// knowsRegions says that the peer knows of regions of files.
+	knowsRegions bool
+	// pinnedBytes is how much of files is registered, once for each link.
+	pinnedBytes atomic.Int64
 	// tally counts what this end does. At a client it may be of several sessions.
 	tally *Tally
 	// workers is how many goroutines fill or drain slots at once, and waiters how many wait

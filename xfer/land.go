@@ -142,23 +142,6 @@ func (w *lander) plainOf(h *wire.ChunkHeader, a filledSlot) (plain []byte, damag
 	return plain, false, err
 }
 
-// verified returns the bytes of a piece to write, and whether they match its digest.
-func (w *lander) verified(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent, data []byte) ([]byte, bool) {
-	if w.sink.results.vouches() && h.Codec == wire.CodecPlain && w.sink.receiver.seals == nil {
-		// The peer can still write to the slot. Where a manifest says, or will say,
-		// what arrived, write the very bytes that were hashed.
-		w.private = append(w.private[:0], data...)
-		data = w.private
-	}
-	if r := w.chunk.region; r != nil {
-		// What was cut off meanwhile is wanted again, and written.
-		good := false
-		err := r.region.mapping.Guard(func() { good = w.sink.session.terms.DigestOf(x, e.fileBytes(), data) == x.Digest })
-		return data, good && err == nil
-	}
-	return data, w.sink.session.terms.DigestOf(x, e.fileBytes(), data) == x.Digest
-}
-
 // open copies a chunk's header out of the ring and admits the chunk. done is false for
 // a chunk that came out of turn and stays in its slot. r.Again is set for a chunk whose
 // header was damaged.

@@ -188,6 +188,23 @@ func (l *landsIn) of(h *wire.ChunkHeader) (*landRegion, error) {
 	return r, nil
 }
 
+// verified returns the bytes of a piece to write, and whether they match its digest.
+func (w *lander) verified(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent, data []byte) ([]byte, bool) {
+	if w.sink.results.vouches() && h.Codec == wire.CodecPlain && w.sink.receiver.seals == nil {
+		// The peer can still write to the slot. Where a manifest says, or will say,
+		// what arrived, write the very bytes that were hashed.
+		w.private = append(w.private[:0], data...)
+		data = w.private
+	}
+	if r := w.chunk.region; r != nil {
+		// What was cut off meanwhile is wanted again, and written.
+		good := false
+		err := r.region.mapping.Guard(func() { good = w.sink.session.terms.DigestOf(x, e.fileBytes(), data) == x.Digest })
+		return data, good && err == nil
+	}
+	return data, w.sink.session.terms.DigestOf(x, e.fileBytes(), data) == x.Digest
+}
+
 // landed counts an extent that has landed, in a region or elsewhere. The worker that lands the
 // last of a region closes it, before it counts the extent for the file: so no region is open
 // when the file is finished.

@@ -191,7 +191,7 @@ func (k *benchSink) drainSlots(ctx context.Context) error {
 	var h wire.ChunkHeader
 	var u unpacker
 	for {
-		a, err := k.receiver.awaitSlot(ctx)
+		a, err := k.receiver.awaitSlot(ctx, nil)
 		if err != nil {
 			return err
 		}

@@ -157,6 +157,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 	}
 	s := newSession(d, d.link.Remote, true, o.Timeouts)
 	s.ringWish.Placement, s.ringWish.GPUs, s.ringWish.Sysfs = o.local, c.GPUs, cmp.Or(c.sysfs, sysfs)
+	h.Rails = c.spread(s, d, o)
 	s.report, s.memory.asked = o.report, h.GPU != 0
 	s.limit = o.limits()
 	s.traces(o.trace)
@@ -198,7 +199,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 	}
 	sum := acct.summary(o.Tally, &s.terms, d.link, start)
 	sum.Local, sum.Remote = s.memories()
-	sum.Rails, sum.NUMANode = s.links.uses(), s.link.ringNode()
+	sum.Rails, sum.NUMANodes = s.links.uses(), s.link.ringNodes()
 	sum.LocalCost = s.localCost()
 	if sum.Retries == 0 { // of the earlier tries nobody told
 		sum.RemoteCost = s.costs.theirs.Load()
@@ -276,7 +277,7 @@ func (s *session) agree(ctx context.Context, h *wire.Hello, d *firstConn, o *Opt
 		if h.Terms.Settled != w.Terms.Settled {
 			o.Tries.forget(h)
 		}
-		s.terms, s.into, s.knowsRegions = h.Terms, w.Into, w.Regions
+		s.terms, s.into, s.knowsRegions, s.knowsNear = h.Terms, w.Into, w.Regions, w.Rails > 0
 		if h.Terms.Mode == wire.ModePull {
 			// Only this end knows the name. The server sends its own only so that both
 			// can check that they mean the same.

@@ -34,7 +34,7 @@ func (s *source) fillDevice(ctx context.Context, worker int, pack *packer) error
 	}
 	f := deviceFiller{src: s, gpu: s.session.link.ring.Device.Workers[worker], pack: pack, batch: make([]*outSlot, 0, s.session.link.ring.Device.Batch)}
 	for {
-		slot, err := s.nextFill(ctx)
+		slot, err := s.nextFill(ctx, nil)
 		if slot == nil || err != nil {
 			return err
 		}
@@ -55,11 +55,11 @@ func (f *deviceFiller) collect(first *outSlot) {
 	f.batch = append(f.batch[:0], first)
 	for len(f.batch) < cap(f.batch) {
 		select {
-		case slot := <-f.src.jobs:
-			if slot == nil {
-				return // jobs is closed
+		case _, more := <-f.src.jobs.ready:
+			if !more {
+				return
 			}
-			f.batch = append(f.batch, slot)
+			f.batch = append(f.batch, f.src.jobs.next(nil))
 		default:
 			return
 		}

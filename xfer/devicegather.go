@@ -100,7 +100,7 @@ func (g *deviceGatherer) begin(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	defer func() { <-g.sink.device.gathering }()
-	a, err := g.sink.receiver.awaitSlot(ctx)
+	a, err := g.sink.receiver.awaitSlot(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,8 @@ func (g *deviceGatherer) gather(ctx context.Context, a filledSlot) error {
 			return nil
 		}
 		select {
-		case a = <-g.sink.receiver.work:
+		case <-g.sink.receiver.work.ready:
+			a = g.sink.receiver.work.next(nil)
 			continue
 		default:
 		}
@@ -135,7 +136,8 @@ func (g *deviceGatherer) gather(ctx context.Context, a filledSlot) error {
 			return nil
 		}
 		select {
-		case a = <-g.sink.receiver.work:
+		case <-g.sink.receiver.work.ready:
+			a = g.sink.receiver.work.next(nil)
 		case <-g.timer.C:
 			return nil
 		case <-ctx.Done():

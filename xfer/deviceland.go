@@ -22,7 +22,7 @@ func (k *sink) drainDevice(ctx context.Context, worker int) error {
 	if worker >= len(d.Gatherers)+len(d.Workers) {
 		return nil
 	}
-	r.Node.Stay()
+	r.NodeOf(0).Stay()
 	if worker < len(d.Gatherers) {
 		return k.gatherDevice(ctx, d.Gatherers[worker])
 	}

@@ -89,7 +89,8 @@ func (s *source) fill(ctx context.Context, worker int) error {
 	if err := s.session.link.awaitRing(ctx); err != nil {
 		return err
 	}
-	s.session.link.ring.Node.Stay()
+	node := s.session.link.ring.NodeFor(worker, s.session.diskWorkers())
+	node.Stay()
 	pack, err := newPacker(s.session.terms.Codec, s.session.terms.ChunkBytes)
 	if err != nil {
 		return err
@@ -98,12 +99,16 @@ func (s *source) fill(ctx context.Context, worker int) error {
 	if s.session.link.ring.Device != nil {
 		return s.fillDevice(ctx, worker, pack)
 	}
+	var isNear func(*outSlot) bool
+	if r := s.session.link.ring; r.IsSpread() {
+		isNear = func(slot *outSlot) bool { return r.NodeOf(slot.index) == node }
+	}
 	var own pieceBuffer
 	t := &turn{turns: s.turns}
 	defer t.leave()
 	for {
 		t.leave()
-		slot, err := s.nextFill(ctx)
+		slot, err := s.nextFill(ctx, isNear)
 		if slot == nil || err != nil {
 			return err
 		}
@@ -122,11 +127,15 @@ func (s *source) fill(ctx context.Context, worker int) error {
 	}
 }
 
-// nextFill waits for a slot to fill. It returns nil when no more slots come.
-func (s *source) nextFill(ctx context.Context) (*outSlot, error) {
+// nextFill waits for a slot to fill, and takes one that is near, if isNear is set and there
+// is one. It returns nil when no more slots come.
+func (s *source) nextFill(ctx context.Context, isNear func(*outSlot) bool) (*outSlot, error) {
 	select {
-	case slot := <-s.jobs:
-		return slot, nil
+	case _, more := <-s.jobs.ready:
+		if !more {
+			return nil, nil
+		}
+		return s.jobs.next(isNear), nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}

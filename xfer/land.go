@@ -43,13 +43,18 @@ func (k *sink) drainSlots(ctx context.Context, worker int) error {
 	if worker >= k.session.diskWorkers() {
 		return nil // of a GPU that did not take the slots
 	}
-	k.session.link.ring.Node.Stay()
+	node := k.session.link.ring.NodeFor(worker, k.session.diskWorkers())
+	node.Stay()
+	var isNear func(filledSlot) bool
+	if r := k.session.link.ring; r.IsSpread() {
+		isNear = func(a filledSlot) bool { return r.NodeOf(a.slot) == node }
+	}
 	w := lander{sink: k, turn: &turn{turns: k.turns}}
 	w.chunk.init()
 	defer w.unpack.close()
 	defer w.turn.leave()
 	for {
-		a, err := k.receiver.awaitSlot(ctx)
+		a, err := k.receiver.awaitSlot(ctx, isNear)
 		if err != nil {
 			return err
 		}

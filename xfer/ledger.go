@@ -58,7 +58,7 @@ func (l *ledger) admit(h *wire.ChunkHeader, a filledSlot) (bool, error) {
 func (l *ledger) unparkLocked(id uint64, a filledSlot) {
 	delete(l.parked, id)
 	l.sink.receiver.park(-1)
-	l.sink.receiver.work <- a // never blocks: the channel is as long as the ring
+	l.sink.receiver.work.put(a)
 }
 
 // end says that every entry has ended. What still waits for its turn goes back: the chunk

@@ -1,11 +1,13 @@
 package xfer
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
 
 	"gdrcp/chunker"
+	"gdrcp/xfer/internal/door"
 )
 
 const (
@@ -40,53 +42,48 @@ type linkSizes struct {
 func (c *Client) complete(o *Options) {
 	o.follows = linkSizes{o.QPs == 0, o.Slots == 0, 0}
 	if (o.QPs == 0 || o.Slots == 0) && o.Transport != "tcp" && c.Verbs != nil {
-		o.sizeFor(c.ratesGbps(o))
+		o.sizeFor(c.railDevices(o))
 	}
 	o.complete()
 }
 
-// ratesGbps are the rates of the RDMA devices that may carry the copy, the highest first.
-// The server may not reach them all.
-func (c *Client) ratesGbps(o *Options) (rates []float64) {
+// railDevices are the RDMA devices that may carry the copy, the fastest first. The server may
+// not reach them all.
+func (c *Client) railDevices(o *Options) (rails []door.Device) {
 	devices, err := c.Verbs.Devices()
 	if err != nil {
 		return nil
 	}
 	for _, d := range devices {
 		if d.Usable() && (o.mayUse(d) || isNamed(o.Rail, d.Name, d.Addrs()...)) {
-			rates = append(rates, d.RateGbps())
+			rails = append(rails, door.DeviceOf(d))
 		}
 	}
-	slices.SortFunc(rates, func(a, b float64) int { return int(math.Copysign(1, b-a)) })
+	slices.SortStableFunc(rails, func(a, b door.Device) int { return cmp.Compare(b.RateGbps, a.RateGbps) })
 	// As of the rails that join: a much slower device has another purpose.
-	slower := func(r float64) bool { return r < rates[0]/2 }
-	if i := slices.IndexFunc(rates, slower); i >= 0 {
-		rates = rates[:i]
+	slower := func(d door.Device) bool { return d.RateGbps < rails[0].RateGbps/2 }
+	if i := slices.IndexFunc(rails, slower); i >= 0 {
+		rails = rails[:i]
 	}
 	if o.Rails > 0 {
-		rates = rates[:min(o.Rails, len(rates))]
+		rails = rails[:min(o.Rails, len(rails))]
 	}
-	return rates
+	return rails
 }
 
-// sizeFor fills in queue pairs and slots, where the user has not, for links of these
-// rates in Gb/s, the highest first. Slow links, and those of which nothing is known, leave
-// the defaults.
-func (o *Options) sizeFor(ratesGbps []float64) {
+// sizeFor fills in queue pairs and slots, where the user has not, for links of these devices,
+// the fastest first. Slow links, and those of which nothing is known, leave the defaults.
+func (o *Options) sizeFor(rails []door.Device) {
 	sum := 0.0
-	for _, r := range ratesGbps {
-		sum += r
+	for _, d := range rails {
+		sum += d.RateGbps
 	}
 	o.follows.gbps = sum
 	if o.QPs == 0 && sum > 0 {
-		o.QPs = queuePairsFor(ratesGbps[0])
+		o.QPs = queuePairsFor(rails[0].RateGbps)
 	}
 	if o.Slots == 0 {
-		chunkBytes := o.ChunkBytes
-		if chunkBytes == 0 {
-			chunkBytes = DefaultChunkBytes
-		}
-		held := int(math.Ceil(sum / 8 * 1e9 * heldSeconds / float64(chunkBytes)))
+		held := int(math.Ceil(sum / 8 * 1e9 * heldSeconds / float64(cmp.Or(o.ChunkBytes, DefaultChunkBytes))))
 		if o.mayWaitForDisks() {
 			held += min(held, chunker.DiskWorkers())
 		}

@@ -8,6 +8,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/door"
 )
 
 // Queue pairs and slots follow the links' rates, within what the user says.
@@ -40,7 +41,11 @@ func TestSizesFollowTheLink(t *testing.T) {
 		{"--max-memory", []float64{400}, Options{MostSlots: 30}, 4, 30},
 	} {
 		o := c.given
-		o.sizeFor(c.rates)
+		var rails []door.Device
+		for _, r := range c.rates {
+			rails = append(rails, door.Device{RateGbps: r})
+		}
+		o.sizeFor(rails)
 		o.complete()
 		if o.QPs != c.qps || o.Slots != c.slots {
 			t.Errorf("%s: %d queue pairs, %d slots; want %d, %d", c.name, o.QPs, o.Slots, c.qps, c.slots)
@@ -123,7 +128,11 @@ func TestRatesOfTheDevicesThatMayCarry(t *testing.T) {
 		{"--rail a --rail b", all, Options{Rail: "a", MoreRails: []string{"b"}}, []float64{400, 200}},
 	} {
 		client := &Client{Verbs: deviceList{nil, c.devices}}
-		if got := client.ratesGbps(&c.o); !slices.Equal(got, c.want) {
+		var got []float64
+		for _, d := range client.railDevices(&c.o) {
+			got = append(got, d.RateGbps)
+		}
+		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}

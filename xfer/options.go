@@ -386,9 +386,9 @@ type Summary struct {
 	OneProcess bool
 	// Rails is what the copy had of each rail, in the order in which they joined.
 	Rails []RailUse
-	// NUMANode is the node of this machine that this end's slots were on, as the device of
-	// the first rail, or -1 where that does not matter or is not known.
-	NUMANode int
+	// NUMANodes are the nodes of this machine that this end's slots were on, those of the
+	// rails' devices. There are none where that does not matter or is not known.
+	NUMANodes []int
 	// Read is how the source read files in the last try, and Written how the sink wrote
 	// them, as far as they told.
 	Read, Written DiskIO
@@ -410,7 +410,7 @@ func (a *copyResults) summary(t *Tally, p *wire.Terms, link Link, since time.Tim
 		Skipped: of(Skipped), Failed: of(Failed), Changed: of(Changed), Corrupt: of(Corrupt),
 		Missing: a.refused.missing, Verified: a.verified, Retries: a.tries.retries(),
 		Grown: a.booked.grown, Kept: of(Kept) - a.booked.leftOut, LeftOut: a.booked.leftOut, Deleted: a.deletes.deleted, DeletedAtLeast: a.deletes.uncounted, NotDeleted: a.deletes.notDeleted, DryRun: a.dry, Withheld: a.withheld,
-		Read: a.read, Written: a.written, NUMANode: -1,
+		Read: a.read, Written: a.written,
 	}
 	if a.dry {
 		sum.Bytes, sum.SentBytes, sum.SameBytes, sum.ComparedBytes = a.booked.dryBytes, 0, 0, 0

@@ -53,8 +53,8 @@ func (k *sink) drainStream(ctx context.Context) error {
 	for {
 		var err error
 		select {
-		case a := <-k.receiver.work:
-			err = w.arrived(ctx, a)
+		case <-k.receiver.work.ready:
+			err = w.arrived(ctx, k.receiver.work.next(nil))
 		case <-drained:
 			// What is owed may never come, because the file has ended.
 			drained, w.owed = nil, nil

@@ -20,7 +20,7 @@ const (
 // pack cuts accepted entries into chunks and hands each to the workers in a source slot.
 // Wishes for a resend go first. pack returns when every entry has ended.
 func (s *source) pack(ctx context.Context) error {
-	defer close(s.jobs)
+	defer close(s.jobs.ready)
 	if s.session.ringWish.Placement.GPU != wire.GPUOff { // the ring may then have fewer slots than agreed
 		if err := s.session.link.awaitRing(ctx); err != nil {
 			return err
@@ -32,7 +32,7 @@ func (s *source) pack(ctx context.Context) error {
 		if slot == nil || err != nil {
 			return err
 		}
-		s.jobs <- slot // never blocks: the channel is as long as the ring
+		s.jobs.put(slot)
 	}
 }
 

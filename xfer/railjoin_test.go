@@ -13,8 +13,8 @@ import (
 	"gdrcp/xfer"
 )
 
-// twoNICs is a machine with two RDMA devices of one kind, each in a network of its own.
-// The devices carry their bytes by TCP.
+// twoNICs is a machine with two RDMA devices of one kind, each in a network and on a NUMA
+// node of its own. The devices carry their bytes by TCP.
 type twoNICs struct{ rdma.Provider }
 
 // nicAddrs are the addresses of its devices.
@@ -30,7 +30,11 @@ func (twoNICs) Devices() (all []rdma.Device, err error) {
 }
 
 func nicNamed(name string) rdma.Device {
-	return rdma.Device{Name: name, Transport: rdma.RoCE, Ports: []rdma.Port{{RateGbps: 400, Addrs: []netip.Addr{netip.MustParseAddr(nicAddrs[name])}}}}
+	node := 0
+	if name == "nic1" {
+		node = 1
+	}
+	return rdma.Device{Name: name, Transport: rdma.RoCE, NUMANode: node, Ports: []rdma.Port{{RateGbps: 400, Addrs: []netip.Addr{netip.MustParseAddr(nicAddrs[name])}}}}
 }
 
 func (twoNICs) Route(_ context.Context, to netip.AddrPort) (string, netip.Addr, error) {
@@ -95,7 +99,11 @@ func (q nicRequest) Accept(ctx context.Context, rail rdma.Rail) (rdma.Conn, erro
 // serveNICs serves on both devices, which have these faults, and by TCP at a third address.
 func serveNICs(t *testing.T, f rdmatest.Faults) (*served, xfer.Options) {
 	t.Helper()
-	w := tcpWay(t)
+	return serveNICsBy(t, tcpWay(t), f)
+}
+
+func serveNICsBy(t *testing.T, w way, f rdmatest.Faults) (*served, xfer.Options) {
+	t.Helper()
 	s := serve(t, w)
 	s.ep.Addrs = []xfer.ServerAddr{{Transport: "tcp", Addr: netip.AddrPortFrom(w.addr, s.ep.Port)}}
 	for _, name := range []string{"nic0", "nic1"} {

@@ -127,12 +127,12 @@ func (r *railLink) place(ctx context.Context, c ring.Config) error {
 	return nil
 }
 
-// ringNode is the number of the NUMA node that the ring is on, or -1.
-func (r *railLink) ringNode() int {
+// ringNodes are the numbers of the NUMA nodes that the ring is on.
+func (r *railLink) ringNodes() []int {
 	if r.ring == nil {
-		return -1
+		return nil
 	}
-	return r.ring.Node.Number()
+	return r.ring.Nodes()
 }
 
 // register registers the ring of a session's first link on the rail of a further one.

@@ -33,7 +33,7 @@ type filling struct {
 type chunkReceiver struct {
 	session *session
 	seals   *trust.Chunks // nil where chunks are not encrypted
-	work    chan filledSlot
+	work    slotQueue[filledSlot]
 	// ringTold is closed when the peer was told of the ring.
 	ringTold chan struct{}
 
@@ -53,7 +53,7 @@ type chunkReceiver struct {
 func newChunkReceiver(s *session) *chunkReceiver {
 	n := s.terms.Slots
 	return &chunkReceiver{
-		session: s, seals: s.chunkSeals(false), work: make(chan filledSlot, n), ringTold: make(chan struct{}), slots: credit.NewSink(n), filled: make([]filling, n), credits: make([]wire.ReturnedSlot, 0, n),
+		session: s, seals: s.chunkSeals(false), work: newSlotQueue[filledSlot](n), ringTold: make(chan struct{}), slots: credit.NewSink(n), filled: make([]filling, n), credits: make([]wire.ReturnedSlot, 0, n),
 		buf: make([]byte, 0, wire.MsgBytes), batch: creditBatch(n), idle: make(chan struct{}, 1),
 	}
 }
@@ -82,7 +82,7 @@ func (f *chunkReceiver) immediate(l *railLink, imm uint32) error {
 	}
 	f.session.trace.step(credit.Step{Kind: credit.StepAnnounced, Sink: true, Link: l.number, Place: p})
 	f.filled[slot] = filling{link: l}
-	f.work <- filledSlot{slot, p.Generation, l}
+	f.work.put(filledSlot{slot, p.Generation, l})
 	return nil
 }
 
@@ -240,17 +240,17 @@ func (f *chunkReceiver) countIdleLocked() {
 	f.counted = s.tally.SpendBy(idle, stat.Wire, f.counted, s.workers)
 }
 
-// awaitSlot waits for a filled slot. The wait for one that never comes, at the end, is not
-// for the wire.
-func (f *chunkReceiver) awaitSlot(ctx context.Context) (a filledSlot, err error) {
+// awaitSlot waits for a filled slot, and takes one that is near, if isNear is set and there is
+// one. The wait for one that never comes, at the end, is not for the wire.
+func (f *chunkReceiver) awaitSlot(ctx context.Context, isNear func(filledSlot) bool) (a filledSlot, err error) {
 	select {
-	case a = <-f.work:
-		return a, nil
+	case <-f.work.ready:
+		return f.work.next(isNear), nil
 	default:
 	}
 	select {
-	case a = <-f.work:
-		return a, nil
+	case <-f.work.ready:
+		return f.work.next(isNear), nil
 	case <-ctx.Done():
 		return a, context.Cause(ctx)
 	}

@@ -26,7 +26,8 @@ func TestSlotsComeBackBeforeTheEnd(t *testing.T) {
 		if err := f.returnAll(over); !errors.Is(err, context.Canceled) {
 			t.Fatalf("with slots at work: %v", err)
 		}
-		a := <-f.work
+		<-f.work.ready
+		a := f.work.next(nil)
 		f.giveBack(wire.ReturnedSlot{Slot: uint32(a.slot), Generation: a.generation})
 	}
 	if err := f.awaitIdle(t.Context()); err != nil || len(f.credits) != 2 {

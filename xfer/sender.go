@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"gdrcp/internal/numa"
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/credit"
@@ -247,11 +248,11 @@ func (o *chunkSender) nextLocked() (s *outSlot, resend bool) {
 // addressLocked gives a chunk a sink slot and a lane. It returns false while there is no
 // link.
 func (o *chunkSender) addressLocked(s *outSlot) bool {
-	l := o.laneLocked()
+	l := o.laneLocked(o.session.link.ring.SpreadTo(s.index))
 	if l == nil {
 		return false
 	}
-	s.lane, s.target = l, o.granted.Address(l.link.number)
+	s.lane, s.target = l, o.granted.AddressNear(l.link.number, l.link.target.NearFrom, l.link.target.NearSlots)
 	s.into = o.offered.of(&s.chunk, l.link)
 	o.session.trace.step(credit.Step{Kind: credit.StepAddressed, Link: l.link.number, Place: s.target, Chunk: s.chunk.ID})
 	l.outBytes += int64(s.chunk.StoredBytes) + wire.HopBytes
@@ -260,8 +261,9 @@ func (o *chunkSender) addressLocked(s *outSlot) bool {
 }
 
 // laneLocked returns the lane that has the least under way for its rate, of the links that
-// are best for chunks; of lanes that have the same, links and their lanes in turn.
-func (o *chunkSender) laneLocked() (best *lane) {
+// are best for chunks; of lanes that have the same, links and their lanes in turn. See
+// farBytes of a ring that is spread; node is that of this end's slot, or nil.
+func (o *chunkSender) laneLocked(node *numa.Node) (best *lane) {
 	o.turn++
 	least, leastRank := 0.0, 0
 	for n := range o.links {
@@ -270,9 +272,10 @@ func (o *chunkSender) laneLocked() (best *lane) {
 		if best != nil && rank > leastRank {
 			continue
 		}
+		far := o.farLocked(link, node)
 		for i := range lanes {
 			l := lanes[(o.turn/len(o.links)+i)%len(lanes)]
-			if load := float64(l.outBytes) / link.rate; best == nil || rank < leastRank || load < least {
+			if load := float64(l.outBytes+far) / link.rate; best == nil || rank < leastRank || load < least {
 				best, least, leastRank = l, load, rank
 			}
 		}

@@ -2,8 +2,11 @@ package xfer
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
+	"gdrcp/internal/numa"
+	"gdrcp/internal/numa/numatest"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -60,7 +63,7 @@ func TestWhichLinkGetsAChunk(t *testing.T) {
 			o.links = append(o.links, l)
 		}
 		for turn := range len(o.links) {
-			if got := o.laneLocked(); got != o.links[tc.want].lanes[0] {
+			if got := o.laneLocked(nil); got != o.links[tc.want].lanes[0] {
 				t.Errorf("%+v, turn %d: want link %d", tc.links, turn, tc.want)
 			}
 		}
@@ -74,8 +77,40 @@ func TestLinkWithoutLanesGetsNoChunk(t *testing.T) {
 	other.lanes = []*lane{{link: other}}
 	o := &chunkSender{links: []*railLink{closed, other}}
 	for range o.links {
-		if o.laneLocked() != other.lanes[0] {
+		if o.laneLocked(nil) != other.lanes[0] {
 			t.Error("no lane is found, and one is there")
 		}
+	}
+}
+
+// Of lanes, one near to the slot goes first, until it has much more under way.
+func TestNearLaneGoesFirst(t *testing.T) {
+	t.Parallel()
+	sysfs := numatest.Sysfs(t, 2)
+	nodes := []*numa.Node{numa.Of(sysfs, 0), numa.Of(sysfs, 1)}
+	o := &chunkSender{}
+	for i := range 4 {
+		l := &railLink{rate: 400, node: nodes[i%2]}
+		l.lanes = []*lane{{link: l}}
+		o.links = append(o.links, l)
+	}
+	var got [2]int
+	for range 32 {
+		l := o.laneLocked(nodes[1])
+		l.outBytes += 1 << 20
+		got[slices.Index(nodes, l.link.node)]++
+	}
+	// Each near lane has farBytes more than a far one.
+	if want := [2]int{12, 20}; got != want {
+		t.Errorf("chunks over lanes of each node: %v, want %v", got, want)
+	}
+	var evenly [2]int
+	for range 8 {
+		l := o.laneLocked(nil)
+		l.outBytes += 1 << 20
+		evenly[slices.Index(nodes, l.link.node)]++
+	}
+	if want := [2]int{8, 0}; evenly != want {
+		t.Errorf("of a ring that is not spread: %v, want %v, which have the least", evenly, want)
 	}
 }

@@ -220,6 +220,7 @@ func (v *Server) serveSession(ctx context.Context, s *session, d *firstConn, hos
 			s.costs.meter = meter
 		}
 		s.knowsRegions = h.Regions
+		v.spread(s, h)
 		if giveBack, err = takeBounces(s, host); err != nil {
 			return err
 		}

@@ -78,6 +78,8 @@ type session struct {
 	costs    costs
 	// knowsRegions says that the peer knows of regions of files.
 	knowsRegions bool
+	// knowsNear says that the peer knows which slots of a ring are near to a rail.
+	knowsNear bool
 	// pinnedBytes is how much of files is registered, once for each link.
 	pinnedBytes atomic.Int64
 	// tally counts what this end does. At a client it may be of several sessions.

@@ -136,6 +136,7 @@ func (f *chunkReceiver) grantRing(ctx context.Context) error {
 	f.granted, f.counted = true, stat.Now()
 	f.mu.Unlock()
 	info := f.session.link.ring.Info()
+	f.session.tellNear(f.session.link, &info)
 	if err := f.session.ctl.send(ctx, wire.MsgRing, info.Encode()); err != nil {
 		return err
 	}

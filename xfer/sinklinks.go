@@ -22,6 +22,7 @@ func (k *sink) linkUp(ctx context.Context, l *railLink) error {
 		return context.Cause(ctx)
 	}
 	info := l.info(k.session.link.ring)
+	k.session.tellNear(l, &info)
 	return k.session.ctl.send(ctx, wire.MsgRing, info.Encode())
 }
 

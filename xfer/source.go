@@ -41,7 +41,7 @@ type source struct {
 
 	window sourceWindow
 
-	jobs     chan *outSlot
+	jobs     slotQueue[*outSlot]
 	turns    turns
 	failures failures
 	stop     <-chan struct{} // closed when the session ends
@@ -88,7 +88,7 @@ type resend struct {
 
 func newSource(s *session, tree *chunker.Tree, tally *Tally, acct *copyResults) *source {
 	src := &source{session: s, sender: newChunkSender(s), tree: tree, tally: tally, results: acct, turns: newTurns()}
-	src.jobs = make(chan *outSlot, sourceSlots(s.terms.Slots))
+	src.jobs = newSlotQueue[*outSlot](sourceSlots(s.terms.Slots))
 	src.failures.wake = make(chan struct{}, 1)
 	src.over = make(chan struct{})
 	src.window.cutting.most = cmp.Or(s.terms.Transfers, DefaultTransfers)

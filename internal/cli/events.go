@@ -224,8 +224,10 @@ type summaryEvent struct {
 	DryRun         bool    `json:"dry_run,omitempty"`
 	// What the copy had of each rail.
 	Rails []xfer.RailUse `json:"rails,omitempty"`
-	// The node of this end's slots, where it matters.
-	NUMANode *int `json:"numa_node,omitempty"`
+	// The node of this end's slots, where it matters: the first of the nodes, where they are
+	// several.
+	NUMANode  *int  `json:"numa_node,omitempty"`
+	NUMANodes []int `json:"numa_nodes,omitempty"`
 	// Where each end had its slots.
 	Local  xfer.Memory `json:"local_slots"`
 	Remote xfer.Memory `json:"remote_slots"`
@@ -241,8 +243,8 @@ type summaryEvent struct {
 func eventOf(s *xfer.Summary) summaryEvent {
 	local, remote := costFields(s)
 	var node *int
-	if s.NUMANode >= 0 {
-		node = &s.NUMANode
+	if len(s.NUMANodes) > 0 {
+		node = &s.NUMANodes[0]
 	}
 	return summaryEvent{
 		Event: "summary", Files: s.Files, Dirs: s.Dirs, Links: s.Links, Bytes: s.Bytes, Seconds: s.Seconds, BytesPerSecond: rateOf(s.Bytes-s.ResumedBytes, s.Seconds),
@@ -250,7 +252,7 @@ func eventOf(s *xfer.Summary) summaryEvent {
 		MetaRoot: hex.EncodeToString(s.Meta[:]), Verified: s.Verified, FirstByteMs: float64(s.FirstByte.Microseconds()) / 1e3, Skipped: s.Skipped,
 		Failed: s.Failed, Changed: s.Changed, Corrupt: s.Corrupt, Missing: s.Missing, Kept: s.Kept, LeftOut: s.LeftOut, Unchanged: s.Unchanged,
 		Trusted: s.Trusted, TrustedBytes: s.TrustedBytes, SentBytes: s.SentBytes, ComparedBytes: s.ComparedBytes, SameBytes: s.SameBytes, SkippedBytes: s.SkippedBytes, ResumedBytes: s.ResumedBytes, Grown: s.Grown, Retries: s.Retries, Deleted: s.Deleted,
-		DeletedAtLeast: s.DeletedAtLeast, NotDeleted: s.NotDeleted, Withheld: s.Withheld, DryRun: s.DryRun, Rails: s.Rails, NUMANode: node, Local: s.Local, Remote: s.Remote, Read: s.Read, Written: s.Written, LocalCost: local, RemoteCost: remote, linkFields: fieldsOf(&s.Link),
+		DeletedAtLeast: s.DeletedAtLeast, NotDeleted: s.NotDeleted, Withheld: s.Withheld, DryRun: s.DryRun, Rails: s.Rails, NUMANode: node, NUMANodes: s.NUMANodes, Local: s.Local, Remote: s.Remote, Read: s.Read, Written: s.Written, LocalCost: local, RemoteCost: remote, linkFields: fieldsOf(&s.Link),
 	}
 }
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"gdrcp/internal/printable"
@@ -81,8 +82,16 @@ func slotsText(s *xfer.Summary) string {
 		}
 	}
 	var parts []string
-	if s.NUMANode >= 0 {
-		parts = append(parts, fmt.Sprintf("on NUMA node %d", s.NUMANode))
+	var nodes []string
+	for _, n := range s.NUMANodes {
+		nodes = append(nodes, strconv.Itoa(n))
+	}
+	switch len(nodes) {
+	case 0:
+	case 1:
+		parts = append(parts, "on NUMA node "+nodes[0])
+	default:
+		parts = append(parts, "on NUMA nodes "+strings.Join(nodes, " and "))
 	}
 	if len(rails) > 0 {
 		parts = append(parts, "relaxed ordering at "+strings.Join(rails, ", "))

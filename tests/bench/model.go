@@ -32,10 +32,10 @@ const (
 	writeTime = 500 * time.Microsecond
 	// diskGBs is what such a disk writes.
 	diskGBs = 6
-	// memoryGBs is what the memory of one socket moves: a ring lies on the node of its first
-	// rail, whatever the number of rails. directPasses is how often a byte of a chunk is
+	// memoryGBs is what the memory of one socket moves. The machine has two, and several
+	// rails are on both, with the ring. directPasses is how often a byte of a chunk is
 	// moved to or from it: the NIC writes it, the digest reads it, the disk reads it.
-	memoryGBs, directPasses = 250.0, 3
+	memoryGBs, mostSockets, directPasses = 250.0, 2, 3
 	// computing and underWay are chunker.Workers and chunker.DiskWorkers where there are
 	// many processors.
 	computing, underWay = 24, 96
@@ -63,7 +63,7 @@ func forecastOf(c costs, rails int, railGbps float64) forecast {
 		{"wire", float64(rails) * railGbps / 8 * wireShare},
 		{"workers that compute", computing * perChunk / busy},
 		{"writes under way", underWay * perChunk / (busy + writeTime.Seconds())},
-		{"memory", memoryGBs / directPasses},
+		{"memory", memoryGBs * float64(min(rails, mostSockets)) / directPasses},
 	} {
 		if f.full == "" || s.gbs < f.rateGBs {
 			f.full, f.rateGBs = s.name, s.gbs
@@ -131,7 +131,7 @@ func (c costs) printModel(w io.Writer) error {
 	fmt.Fprintf(w, "\nModel: a sink with chunks of 1 MiB in host memory, XXH3, and files that are written past the page cache. Measured here:\n"+
 		"%.1f GB/s digested by a processor, %.1f µs of processor time for a chunk (over TCP with chunks of 64 KiB, the sockets' copies\n"+
 		"included, so RDMA takes less). Assumed: %g of a rail's rate is chunks, a disk takes %v for one of several writes under way and\n"+
-		"writes %d GB/s, a socket's memory moves %g GB/s. Stages work side by side.\n", c.digestGBs, float64(c.chunkTaken)/1e3, wireShare, writeTime, diskGBs, memoryGBs)
+		"writes %d GB/s, the memory of each of two sockets moves %g GB/s. Stages work side by side.\n", c.digestGBs, float64(c.chunkTaken)/1e3, wireShare, writeTime, diskGBs, memoryGBs)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "rails\tfull first\tGB/s\tprocessors busy\tGB/s of memory\tdisks\t")
 	for _, gbps := range []float64{100, 400} {

@@ -21,7 +21,8 @@ func TestForecast(t *testing.T) {
 		gbs   float64
 	}{
 		{"one rail", quick, 1, 100, "wire", 12.125},
-		{"memory", quick, 8, 400, "memory", 250.0 / 3},
+		{"the memory of one socket", quick, 1, 800, "memory", 250.0 / 3},
+		{"the memory of two", quick, 8, 400, "memory", 500.0 / 3},
 		{"slow digests", costs{digestGBs: 1}, 4, 100, "workers that compute", 24},
 	} {
 		f := forecastOf(c.costs, c.rails, c.gbps)

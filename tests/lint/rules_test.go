@@ -61,7 +61,7 @@ var projectRules = Rules{
 		// A pipe carries what the provider of sockets does.
 		"internal/remote": {"rdma", "rdma/tcp", "rdma/rdmatest", "internal/fusetest"},
 		// What arrived is held against what an audit says.
-		"xfer":               {"rdma/tcp", "rdma/verbs", "rdma/rdmatest", "gpu/gputest", "internal/audit", "internal/fusetest", "internal/disktest", "xfer/internal/credit/credittest"},
+		"xfer":               {"rdma/tcp", "rdma/verbs", "rdma/rdmatest", "gpu/gputest", "internal/audit", "internal/fusetest", "internal/disktest", "internal/numa/numatest", "xfer/internal/credit/credittest"},
 		"xfer/internal/ring": {"rdma/tcp", "gpu/gputest", "internal/numa/numatest"},
 		"internal/numa":      {"internal/numa/numatest"},
 		"xfer/internal/door": {"rdma/rdmatest", "rdma/tcp"},
@@ -73,7 +73,7 @@ var projectRules = Rules{
 	},
 	Only: map[string][]string{
 		"C":                          {"rdma/verbs", "gpu", "internal/inherited"},
-		"unsafe":                     {"rdma/verbs", "gpu", "gpu/gputest"},
+		"unsafe":                     {"rdma/verbs", "gpu", "gpu/gputest", "internal/numa/numatest"},
 		"github.com/hanwen/go-fuse":  {"internal/fusetest", "chunker", "internal/cli", "tests/program"}, // their tests
 		"github.com/hashicorp/yamux": {"internal/remote"},
 		"github.com/urfave/cli":      {"internal/cli", "internal/cli/args"},

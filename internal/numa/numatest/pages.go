@@ -1,39 +1,63 @@
-// Package numatest tells tests on which NUMA node memory is.
+// Package numatest tells tests on which NUMA node memory is, and makes up machines with
+// several.
 package numatest
 
 import (
-	"fmt"
 	"os"
-	"regexp"
+	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
-// PagesByNode reads how many pages of a mapping lie on which node (proc(5), numa_maps),
-// together with those of a neighbouring mapping that the kernel has joined with it.
+// PagesByNode counts how many pages of b lie on which node (move_pages(2)). Pages that nobody
+// has touched lie on none.
 func PagesByNode(t testing.TB, b []byte) map[int]int {
 	t.Helper()
-	maps, err := os.ReadFile("/proc/self/numa_maps")
-	if err != nil {
-		t.Fatal(err)
+	var pages []unsafe.Pointer
+	for at := 0; at < len(b); at += unix.Getpagesize() {
+		pages = append(pages, unsafe.Pointer(&b[at]))
 	}
-	begins, err := strconv.ParseUint(fmt.Sprintf("%p", &b[0]), 0, 64)
-	if err != nil {
-		t.Fatal(err)
+	nodes := make([]int32, len(pages))
+	if _, _, errno := unix.Syscall6(unix.SYS_MOVE_PAGES, 0, uintptr(len(pages)), uintptr(unsafe.Pointer(&pages[0])), 0, uintptr(unsafe.Pointer(&nodes[0])), 0); errno != 0 {
+		t.Fatal(os.NewSyscallError("move_pages", errno))
 	}
-	its := ""
-	for line := range strings.Lines(string(maps)) {
-		at, _, _ := strings.Cut(line, " ")
-		if address, err := strconv.ParseUint(at, 16, 64); err != nil || address > begins {
-			break
+	byNode := make(map[int]int)
+	for _, n := range nodes {
+		if n >= 0 { // else an errno
+			byNode[int(n)]++
 		}
-		its = line
 	}
-	pages := make(map[int]int)
-	for _, m := range regexp.MustCompile(`N(\d+)=(\d+)`).FindAllStringSubmatch(its, -1) {
-		node, _ := strconv.Atoi(m[1])
-		pages[node], _ = strconv.Atoi(m[2])
+	return byNode
+}
+
+// Sysfs is a directory like /sys of a machine that is made up: it has so many nodes, and this
+// process may run on all of them.
+func Sysfs(t testing.TB, nodes int) string {
+	t.Helper()
+	var allowed unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
+		t.Fatal(err)
 	}
-	return pages
+	cpu := 0
+	for !allowed.IsSet(cpu) {
+		cpu++
+	}
+	sysfs := t.TempDir()
+	write := func(name, text string) {
+		path := filepath.Join(sysfs, "devices/system/node", name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("online", "0-"+strconv.Itoa(nodes-1))
+	for i := range nodes {
+		write("node"+strconv.Itoa(i)+"/cpulist", strconv.Itoa(cpu))
+	}
+	return sysfs
 }

@@ -54,7 +54,11 @@ func (w *world) sourceStep(s step) error {
 	e := &w.source
 	switch s.name {
 	case "address new chunk", "address again chunk":
-		p := e.slots.Address(s.link)
+		near := uint32(0)
+		if s.link > 1 { // slot 1 is near to all links but the first, to which no slot is
+			near = 1
+		}
+		p := e.slots.AddressNear(s.link, 1, near)
 		e.posted[p.Slot] = posted{chunk: s.arg}
 		e.unposted = with(e.unposted, write{place: p, chunk: s.arg, link: s.link})
 		w.talk.record(credit.Step{Kind: credit.StepAddressed, Link: s.link, Place: p, Chunk: uint64(s.arg)})

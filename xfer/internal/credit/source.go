@@ -1,6 +1,9 @@
 package credit
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Source is what a source knows of the sink's slots. Its zero value has none.
 type Source struct {
@@ -35,12 +38,33 @@ func (s *Source) Grants() int { return len(s.grants) }
 func (s *Source) InAir() int { return s.inAir }
 
 // Address takes a granted slot, to be written over a link. There must be one.
-func (s *Source) Address(l Link) Place {
-	p := s.grants[len(s.grants)-1]
-	s.grants = s.grants[:len(s.grants)-1]
+func (s *Source) Address(l Link) Place { return s.AddressNear(l, 0, 0) }
+
+// AddressNear is Address, and takes one of the near slots that begin with from, if one of
+// them is granted.
+func (s *Source) AddressNear(l Link, from, near uint32) Place {
+	i := s.lastNear(from, near)
+	if i < 0 {
+		i = len(s.grants) - 1
+	}
+	p := s.grants[i]
+	s.grants = slices.Delete(s.grants, i, i+1)
 	s.slots[p.Slot] = sourceSlot{generation: p.Generation, link: l, inAir: true}
 	s.inAir++
 	return p
+}
+
+// HasNear reports whether one of the near slots that begin with from is granted.
+func (s *Source) HasNear(from, near uint32) bool { return s.lastNear(from, near) >= 0 }
+
+// lastNear is where the grant of such a slot is that was returned last, or -1.
+func (s *Source) lastNear(from, near uint32) int {
+	for i := len(s.grants) - 1; i >= 0 && near > 0; i-- {
+		if s.grants[i].Slot-from < near { // a slot before from is far above
+			return i
+		}
+	}
+	return -1
 }
 
 // Return takes a slot that the sink has given back. It is news unless the sink has told

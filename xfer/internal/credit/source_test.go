@@ -142,3 +142,24 @@ func FuzzSource(f *testing.F) {
 		}
 	})
 }
+
+func TestNearSlotsAreAddressedFirst(t *testing.T) {
+	s := credit.NewSource(6)
+	for i, c := range []struct {
+		from, near, want uint32
+		has              bool
+	}{
+		{2, 2, 2, true}, {2, 2, 3, true}, {2, 2, 0, false},
+		{0, 0, 1, false}, {5, 1, 5, true}, {5, 1, 4, false},
+	} {
+		if has := s.HasNear(c.from, c.near); has != c.has {
+			t.Errorf("address %d: a near slot is granted: %v", i, has)
+		}
+		if p := s.AddressNear(1, c.from, c.near); p.Slot != c.want {
+			t.Errorf("address %d: slot %d, want %d", i, p.Slot, c.want)
+		}
+	}
+	if s.Grants() != 0 || s.InAir() != 6 {
+		t.Errorf("%d grants left, %d in the air", s.Grants(), s.InAir())
+	}
+}

@@ -72,6 +72,13 @@ type Device struct {
 	Name       string
 	PCIAddress string
 	RateGbps   float64 // of its fastest port; 0 where it is not known
+	Transport  rdma.Transport
+	NUMANode   int // -1 if the kernel names no node
+}
+
+// DeviceOf is what of a device matters to a door.
+func DeviceOf(d rdma.Device) Device {
+	return Device{d.Name, d.PCIAddress, d.RateGbps(), d.Transport, d.NUMANode}
 }
 
 // doorKeyring knows which clients may come. Several goroutines at once call its

@@ -25,8 +25,7 @@ type serverListener struct {
 
 func newListener(p rdma.Provider, l rdma.Listener, device rdma.Device) *serverListener {
 	return &serverListener{
-		provider: p, l: l, device: Device{device.Name, device.PCIAddress, device.RateGbps()},
-		refusals: make(chan struct{}, maxRefusing),
+		provider: p, l: l, device: DeviceOf(device), refusals: make(chan struct{}, maxRefusing),
 	}
 }
 

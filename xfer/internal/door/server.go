@@ -46,6 +46,9 @@ func (d *Server) Listen(p rdma.Provider, addr netip.AddrPort, device rdma.Device
 // Listening lists where the server listens, and which of its listeners failed.
 func (d *Server) Listening() []Listening { return d.listeners.listening() }
 
+// Devices lists the RDMA devices that the server listens on.
+func (d *Server) Devices() []Device { return d.listeners.devices() }
+
 // Drop stops listening at an address of a device. Clients are no longer told of the
 // address, and clients that wait to be accepted there are refused. Sessions that came
 // by it go on. Where nobody listens at the address, Drop does nothing.

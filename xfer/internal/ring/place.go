@@ -23,6 +23,9 @@ type Config struct {
 	GPUs GPUs
 	// Sysfs is where the kernel tells of PCI devices, normally /sys.
 	Sysfs string
+	// Shares has the slots on several nodes, where the devices of several rails are. It is for
+	// a ring in host memory. With less than two, the slots are on the node of the rail's device.
+	Shares []Share
 	// Touched is why the processor has to touch every chunk; nil where it need not.
 	// Where Touched is set, the device must not reach GPU memory by itself, and the GPU
 	// does not digest.
@@ -96,9 +99,13 @@ func withHint(err error) string {
 
 // emptyRing is a ring without memory yet.
 func (p *placer) emptyRing() *Ring {
+	var parts []part
+	if p.Placement.GPU == wire.GPUOff {
+		parts = partsOf(p.Shares, p.Slots, p.Workers)
+	}
 	return &Ring{
 		Slots: p.Slots, SlotBytes: p.SlotBytes, padBytes: p.PadBytes, Memory: wire.HostMemory(""),
-		Node: numa.Of(p.Sysfs, p.rail.Device().NUMANode),
+		node: numa.Of(p.Sysfs, p.rail.Device().NUMANode), parts: parts,
 	}
 }
 

@@ -27,9 +27,10 @@ type Ring struct {
 	PayloadMR rdma.MR // of Payload or, where Payload is nil, of the slots in GPU memory
 	HeaderMR  rdma.MR
 	Device    *Device // nil without GPU memory
-	// Node is the one of the rail's device, where the ring's host memory is. It is nil where
-	// that does not matter.
-	Node *numa.Node
+	// node is the one of the rail's device, where the ring's host memory is, unless parts has
+	// where. It is nil where that does not matter.
+	node  *numa.Node
+	parts []part
 	// Memory says where the payload is, as text for both ends.
 	Memory wire.Memory
 }
@@ -37,7 +38,7 @@ type Ring struct {
 // make maps and registers a ring in host memory. access is what the peer may do to it.
 // The peer writes to a sink's ring; nobody writes to a source's.
 func (r *Ring) make(rail rdma.Rail, access rdma.Access) (err error) {
-	if r.Payload, err = r.mapNear(r.Slots * r.Stride()); err != nil {
+	if r.Payload, err = r.mapSlots(r.Stride()); err != nil {
 		return fmt.Errorf("map a ring of %d slots of %d bytes: %w", r.Slots, r.SlotBytes, err)
 	}
 	if r.PayloadMR, err = rail.Register(rdma.HostRegion(r.Payload), access|rdma.Unordered); err != nil {
@@ -48,28 +49,13 @@ func (r *Ring) make(rail rdma.Rail, access rdma.Access) (err error) {
 
 // mapHeaders maps and registers the header slots.
 func (r *Ring) mapHeaders(rail rdma.Rail, access rdma.Access) (err error) {
-	if r.header, err = r.mapNear(r.Slots * wire.HeaderStride); err != nil {
+	if r.header, err = r.mapSlots(wire.HeaderStride); err != nil {
 		return fmt.Errorf("map the header ring: %w", err)
 	}
 	if r.HeaderMR, err = rail.Register(rdma.HostRegion(r.header), access); err != nil {
 		return fmt.Errorf("register the header ring: %w", err)
 	}
 	return nil
-}
-
-// mapNear is Map on the ring's node.
-func (r *Ring) mapNear(n int) (b []byte, err error) {
-	err = r.Node.Prefer(func() error {
-		if b, err = Map(n); err != nil || r.Node == nil {
-			return err
-		}
-		// A page comes from the node of the thread that touches it first.
-		for at := 0; at < n; at += unix.Getpagesize() {
-			b[at] = 0
-		}
-		return nil
-	})
-	return b, err
 }
 
 // Map maps n bytes of anonymous memory, in huge pages where the kernel has them. The

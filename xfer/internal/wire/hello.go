@@ -21,6 +21,9 @@ type Hello struct {
 	// Regions: this end knows of the regions of files. An end that does not know the field
 	// is told of none.
 	Regions bool
+	// Rails: how many rails the session may have, for all that this end knows. 0 is from an
+	// end that does not know which slots of a ring are near to a rail, and is not told.
+	Rails int
 }
 
 // Encode returns the body of MsgHello and MsgWelcome.
@@ -72,6 +75,9 @@ func (h *Hello) Encode() []byte {
 	if h.Regions {
 		w.Uint(tagRegions, 1)
 	}
+	if h.Rails != 0 {
+		w.Uint(tagRails, uint64(h.Rails))
+	}
 	return w.Buf
 }
 
@@ -103,6 +109,8 @@ func helloBound(tag byte) (most uint64, ok bool) {
 		return math.MaxInt64, true
 	case tagAsksCost, tagRegions:
 		return 1, true
+	case tagRails:
+		return MaxLinks, true
 	case tagMaxDelete, tagMaxFile:
 		return math.MaxInt64 + 1, true
 	}
@@ -184,6 +192,8 @@ func (h *Hello) set(tag byte, u uint64) {
 		h.AsksCost = u == 1
 	case tagRegions:
 		h.Regions = u == 1
+	case tagRails:
+		h.Rails = int(u)
 	}
 }
 
@@ -219,6 +229,7 @@ const (
 	tagFarSlots   = 29                  // at the door only: see DoorWish
 	tagFarQPs     = 30                  // likewise
 	tagRegions    = 31
+	tagRails      = 32
 )
 
 // DecodeHello decodes a hello or a welcome. It checks each field by itself.

@@ -15,6 +15,9 @@ type RingInfo struct {
 	HeaderAddr  uint64
 	PayloadKey  uint32
 	HeaderKey   uint32
+	// NearSlots slots from NearFrom on are near to the link's device at the sink. They are 0
+	// where that does not matter, and for a source that does not know of it.
+	NearFrom, NearSlots uint32
 }
 
 // Encode returns the body of MsgRing.
@@ -28,21 +31,34 @@ func (r *RingInfo) Encode() []byte {
 	le.PutUint64(b[24:], r.HeaderAddr)
 	le.PutUint32(b[32:], r.PayloadKey)
 	le.PutUint32(b[36:], r.HeaderKey)
+	if r.NearSlots > 0 {
+		b = le.AppendUint32(le.AppendUint32(b, r.NearFrom), r.NearSlots)
+	}
 	return b
 }
 
-const ringInfoBytes = 40
+// ringInfoBytes is without what is near, and nearRingBytes with that.
+const (
+	ringInfoBytes = 40
+	nearRingBytes = ringInfoBytes + 8
+)
 
 // DecodeRing decodes a sink's ring and checks it against the terms. The ring may have
 // fewer slots than agreed, because a device may reach only a part of a GPU's memory.
 func DecodeRing(b []byte, slots, slotBytes int) (r RingInfo, err error) {
-	if len(b) != ringInfoBytes {
+	if len(b) != ringInfoBytes && len(b) != nearRingBytes {
 		return r, fmt.Errorf("%w: ring of %d bytes", ErrProtocol, len(b))
 	}
 	le := binary.LittleEndian
 	r = RingInfo{
 		Link: le.Uint32(b[4:]), Slots: le.Uint32(b[8:]), SlotBytes: le.Uint32(b[12:]),
 		PayloadAddr: le.Uint64(b[16:]), HeaderAddr: le.Uint64(b[24:]), PayloadKey: le.Uint32(b[32:]), HeaderKey: le.Uint32(b[36:]),
+	}
+	if len(b) == nearRingBytes {
+		r.NearFrom, r.NearSlots = le.Uint32(b[40:]), le.Uint32(b[44:])
+	}
+	if uint64(r.NearFrom)+uint64(r.NearSlots) > uint64(r.Slots) {
+		return r, fmt.Errorf("%w: %d slots from %d on are near, of %d", ErrProtocol, r.NearSlots, r.NearFrom, r.Slots)
 	}
 	if le.Uint32(b) != 0 || r.Link == 0 || r.Link > MaxLinks || r.Slots == 0 || uint64(r.Slots) > uint64(slots) || int(r.SlotBytes) != slotBytes ||
 		r.PayloadAddr+uint64(r.Slots)*uint64(slotBytes) < r.PayloadAddr || r.HeaderAddr+uint64(r.Slots)*HeaderStride < r.HeaderAddr {

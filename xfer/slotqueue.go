@@ -1,0 +1,43 @@
+package xfer
+
+import (
+	"slices"
+	"sync"
+)
+
+// slotQueue hands slots to workers: to each the first that is near to it, or else the first
+// of all. Several goroutines at once may use it.
+type slotQueue[T any] struct {
+	// ready has a token for each slot. Who has taken one takes a slot by next. It is closed,
+	// behind its tokens, where no more slots come.
+	ready chan struct{}
+
+	mu    sync.Mutex
+	slots []T
+}
+
+// newSlotQueue returns a queue that never has more than most slots.
+func newSlotQueue[T any](most int) slotQueue[T] {
+	return slotQueue[T]{ready: make(chan struct{}, most), slots: make([]T, 0, most)}
+}
+
+// put never blocks.
+func (q *slotQueue[T]) put(slot T) {
+	q.mu.Lock()
+	q.slots = append(q.slots, slot)
+	q.mu.Unlock()
+	q.ready <- struct{}{}
+}
+
+// next takes a slot for a token of ready. isNear may be nil, where all are as near.
+func (q *slotQueue[T]) next(isNear func(T) bool) T {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	i := 0
+	if isNear != nil {
+		i = max(slices.IndexFunc(q.slots, isNear), 0)
+	}
+	slot := q.slots[i]
+	q.slots = slices.Delete(q.slots, i, i+1)
+	return slot
+}

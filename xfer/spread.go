@@ -1,0 +1,87 @@
+package xfer
+
+import (
+	"cmp"
+	"slices"
+
+	"gdrcp/internal/numa"
+	"gdrcp/xfer/internal/door"
+	"gdrcp/xfer/internal/ring"
+	"gdrcp/xfer/internal/wire"
+)
+
+// sharesOf says how much of the slots each NUMA node is to have, by the rates of its devices.
+// It is nil where all devices are on one node, or nobody knows where one is.
+func sharesOf(sysfs string, devices []door.Device) (shares []ring.Share) {
+	byNode := map[int]float64{}
+	for _, d := range devices {
+		byNode[d.NUMANode] += max(d.RateGbps, 1)
+	}
+	for number, gbps := range byNode {
+		n := numa.Of(sysfs, number)
+		if n == nil {
+			return nil
+		}
+		shares = append(shares, ring.Share{Node: n, Gbps: gbps})
+	}
+	if len(shares) < 2 {
+		return nil
+	}
+	slices.SortFunc(shares, func(a, b ring.Share) int { return cmp.Compare(a.Node.Number(), b.Node.Number()) })
+	return shares
+}
+
+// spread has the client's slots on the nodes of the devices that may carry the session. It
+// returns how many rails that may be: as many as there are devices here, and at the server.
+func (c *Client) spread(s *session, d *firstConn, o *Options) (rails int) {
+	if d.link.Transport != "verbs" || o.RemoteRail != "" || o.local.GPU != wire.GPUOff || o.remote.GPU != wire.GPUOff {
+		return 1 // one rail reaches a GPU's memory
+	}
+	theirs := map[string]bool{}
+	for _, r := range d.granted.Rails {
+		theirs[cmp.Or(r.Device, r.Addr.String())] = true
+	}
+	devices := c.railDevices(o)
+	if len(devices) > 1 && len(theirs) > 1 {
+		s.ringWish.Shares = sharesOf(s.ringWish.Sysfs, devices)
+	}
+	return max(min(len(devices), len(theirs)), 1)
+}
+
+// spread has the server's slots on the nodes of its devices, where a client comes by
+// several. As at the client, a much slower device has another purpose.
+func (v *Server) spread(s *session, h *wire.Hello) {
+	s.knowsNear = h.Rails > 0
+	if s.link.transport != "verbs" || s.ringWish.Placement.GPU != wire.GPUOff || h.Rails < 2 {
+		return
+	}
+	first := s.link.rail.Device()
+	devices := slices.DeleteFunc(v.door.Devices(), func(d door.Device) bool {
+		return d.Transport != first.Transport || d.RateGbps < first.RateGbps()/2
+	})
+	s.ringWish.Shares = sharesOf(s.ringWish.Sysfs, devices)
+}
+
+// tellNear adds to what the source hears of a sink's ring which slots are near to a link.
+func (s *session) tellNear(l *railLink, info *wire.RingInfo) {
+	if from, n := s.link.ring.Near(l.node); s.knowsNear {
+		info.NearFrom, info.NearSlots = uint32(from), uint32(n)
+	}
+}
+
+// farBytes is how much more a lane may have under way than another of the same rate, before
+// a chunk goes over the other, to which this end's slot is not near. It is twice that where
+// no slot at the sink that is near to the other is free: a sink moves each byte more often.
+const farBytes = 4 << 20
+
+// farLocked is for how much more under way a link stands that a chunk in a slot on a node is
+// to go over. node is nil where it does not matter.
+func (o *chunkSender) farLocked(l *railLink, node *numa.Node) (bytes int64) {
+	if node != nil && node.Number() != l.node.Number() {
+		bytes += farBytes
+	}
+	if near := l.target.NearSlots; near > 0 && !o.granted.HasNear(l.target.NearFrom, near) {
+		bytes += 2 * farBytes
+	}
+	return bytes
+}

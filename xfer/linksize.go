@@ -72,7 +72,8 @@ func (c *Client) railDevices(o *Options) (rails []door.Device) {
 }
 
 // sizeFor fills in queue pairs and slots, where the user has not, for links of these devices,
-// the fastest first. Slow links, and those of which nothing is known, leave the defaults.
+// the fastest first. Slow links, and those of which nothing is known, leave the defaults. Slots
+// are larger where the most slots would not hold what the links carry.
 func (o *Options) sizeFor(rails []door.Device) {
 	sum := 0.0
 	for _, d := range rails {
@@ -83,7 +84,14 @@ func (o *Options) sizeFor(rails []door.Device) {
 		o.QPs = queuePairsFor(rails[0].RateGbps)
 	}
 	if o.Slots == 0 {
-		held := int(math.Ceil(sum / 8 * 1e9 * heldSeconds / float64(cmp.Or(o.ChunkBytes, DefaultChunkBytes))))
+		bytes := sum / 8 * 1e9 * heldSeconds
+		if o.ChunkBytes == 0 && o.MostSlots == 0 && o.mayWaitForDisks() {
+			o.ChunkBytes = DefaultChunkBytes
+			for bytes > float64(MaxSlots*o.ChunkBytes) && o.ChunkBytes < MaxRingBytes/MaxSlots {
+				o.ChunkBytes *= 2
+			}
+		}
+		held := int(math.Ceil(bytes / float64(cmp.Or(o.ChunkBytes, DefaultChunkBytes))))
 		if o.mayWaitForDisks() {
 			held += min(held, chunker.DiskWorkers())
 		}

@@ -29,7 +29,9 @@ func TestSizesFollowTheLink(t *testing.T) {
 		{"200 Gb/s", []float64{200}, Options{}, 4, 48 + min(48, disks)},
 		{"400 Gb/s", []float64{400}, Options{}, 4, 96 + disks},
 		{"two of 400 Gb/s", []float64{400, 400}, Options{}, 4, min(191+disks, MaxSlots)},
-		{"eight of 400 Gb/s", []float64{400, 400, 400, 400, 400, 400, 400, 400}, Options{}, 4, MaxSlots},
+		{"four of 400 Gb/s", []float64{400, 400, 400, 400}, Options{}, 4, min(191+disks, MaxSlots)},
+		{"eight of 400 Gb/s", []float64{400, 400, 400, 400, 400, 400, 400, 400}, Options{}, 4, min(191+disks, MaxSlots)},
+		{"eight of 400 Gb/s, encrypted", []float64{400, 400, 400, 400, 400, 400, 400, 400}, Options{Encrypt: true}, 4, MaxSlots},
 		{"larger chunks", []float64{400}, Options{ChunkBytes: 4 << 20}, 4, 24 + min(24, disks)},
 		{"encrypted", []float64{400}, Options{Encrypt: true}, 4, 96},
 		{"compressed", []float64{400}, Options{Compress: CompressS2}, 4, 96},
@@ -52,6 +54,28 @@ func TestSizesFollowTheLink(t *testing.T) {
 		}
 		if o.Slots*o.ChunkBytes > MaxRingBytes {
 			t.Errorf("%s: a ring of %d bytes", c.name, o.Slots*o.ChunkBytes)
+		}
+	}
+}
+
+// Where the most slots would not hold what links carry, slots are larger, unless something
+// bounds them.
+func TestChunksFollowTheRate(t *testing.T) {
+	for _, c := range []struct {
+		rails int
+		given Options
+		want  int
+	}{
+		{1, Options{}, 1 << 20}, {2, Options{}, 1 << 20}, {3, Options{}, 2 << 20}, {4, Options{}, 2 << 20}, {8, Options{}, 4 << 20}, {16, Options{}, 4 << 20},
+		{8, Options{ChunkBytes: 64 << 10}, 64 << 10}, {8, Options{Slots: 16}, 1 << 20}, {8, Options{MostSlots: 64}, 1 << 20},
+		{8, Options{Compress: CompressS2}, 1 << 20}, {8, Options{GPU: "0"}, 1 << 20},
+	} {
+		rails := slices.Repeat([]door.Device{{RateGbps: 400}}, c.rails)
+		o := c.given
+		o.sizeFor(rails)
+		o.complete()
+		if o.ChunkBytes != c.want {
+			t.Errorf("%d rails, %+v: chunks of %d bytes, want %d", c.rails, c.given, o.ChunkBytes, c.want)
 		}
 	}
 }

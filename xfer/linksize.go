@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"gdrcp/chunker"
-	"gdrcp/xfer/internal/door"
+	"gdrcp/rdma"
 )
 
 const (
@@ -49,19 +49,19 @@ func (c *Client) complete(o *Options) {
 
 // railDevices are the RDMA devices that may carry the copy, the fastest first. The server may
 // not reach them all.
-func (c *Client) railDevices(o *Options) (rails []door.Device) {
+func (c *Client) railDevices(o *Options) (rails []rdma.Device) {
 	devices, err := c.Verbs.Devices()
 	if err != nil {
 		return nil
 	}
 	for _, d := range devices {
 		if d.Usable() && (o.mayUse(d) || isNamed(o.Rail, d.Name, d.Addrs()...)) {
-			rails = append(rails, door.DeviceOf(d))
+			rails = append(rails, d)
 		}
 	}
-	slices.SortStableFunc(rails, func(a, b door.Device) int { return cmp.Compare(b.RateGbps, a.RateGbps) })
+	slices.SortStableFunc(rails, func(a, b rdma.Device) int { return cmp.Compare(b.RateGbps(), a.RateGbps()) })
 	// As of the rails that join: a much slower device has another purpose.
-	slower := func(d door.Device) bool { return d.RateGbps < rails[0].RateGbps/2 }
+	slower := func(d rdma.Device) bool { return d.RateGbps() < rails[0].RateGbps()/2 }
 	if i := slices.IndexFunc(rails, slower); i >= 0 {
 		rails = rails[:i]
 	}
@@ -74,14 +74,14 @@ func (c *Client) railDevices(o *Options) (rails []door.Device) {
 // sizeFor fills in queue pairs and slots, where the user has not, for links of these devices,
 // the fastest first. Slow links, and those of which nothing is known, leave the defaults. Slots
 // are larger where the most slots would not hold what the links carry.
-func (o *Options) sizeFor(rails []door.Device) {
+func (o *Options) sizeFor(rails []rdma.Device) {
 	sum := 0.0
 	for _, d := range rails {
-		sum += d.RateGbps
+		sum += d.RateGbps()
 	}
 	o.follows.gbps = sum
 	if o.QPs == 0 && sum > 0 {
-		o.QPs = queuePairsFor(rails[0].RateGbps)
+		o.QPs = queuePairsFor(rails[0].RateGbps())
 	}
 	if o.Slots == 0 {
 		bytes := sum / 8 * 1e9 * heldSeconds

@@ -8,7 +8,6 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/rdma"
-	"gdrcp/xfer/internal/door"
 )
 
 // Queue pairs and slots follow the links' rates, within what the user says.
@@ -43,11 +42,7 @@ func TestSizesFollowTheLink(t *testing.T) {
 		{"--max-memory", []float64{400}, Options{MostSlots: 30}, 4, 30},
 	} {
 		o := c.given
-		var rails []door.Device
-		for _, r := range c.rates {
-			rails = append(rails, door.Device{RateGbps: r})
-		}
-		o.sizeFor(rails)
+		o.sizeFor(devicesAt(c.rates...))
 		o.complete()
 		if o.QPs != c.qps || o.Slots != c.slots {
 			t.Errorf("%s: %d queue pairs, %d slots; want %d, %d", c.name, o.QPs, o.Slots, c.qps, c.slots)
@@ -70,9 +65,8 @@ func TestChunksFollowTheRate(t *testing.T) {
 		{8, Options{ChunkBytes: 64 << 10}, 64 << 10}, {8, Options{Slots: 16}, 1 << 20}, {8, Options{MostSlots: 64}, 1 << 20},
 		{8, Options{Compress: CompressS2}, 1 << 20}, {8, Options{GPU: "0"}, 1 << 20},
 	} {
-		rails := slices.Repeat([]door.Device{{RateGbps: 400}}, c.rails)
 		o := c.given
-		o.sizeFor(rails)
+		o.sizeFor(slices.Repeat(devicesAt(400), c.rails))
 		o.complete()
 		if o.ChunkBytes != c.want {
 			t.Errorf("%d rails, %+v: chunks of %d bytes, want %d", c.rails, c.given, o.ChunkBytes, c.want)
@@ -108,15 +102,19 @@ func TestSizesFollowTheDistance(t *testing.T) {
 		{"a fast device, and a server in the next town", []float64{400}, 3 * time.Millisecond, Options{}, 8, 239},
 	} {
 		o := c.given
-		var devices []rdma.Device
-		for _, r := range c.rates {
-			devices = append(devices, rdma.Device{Name: "a", Transport: rdma.RoCE, Ports: []rdma.Port{{RateGbps: r}}})
-		}
-		(&Client{Verbs: deviceList{nil, devices}}).complete(&o)
+		(&Client{Verbs: deviceList{nil, devicesAt(c.rates...)}}).complete(&o)
 		if qps, slots := o.sizeFromAfar(c.roundTrip); qps != c.qps || slots != c.slots {
 			t.Errorf("%s: %d queue pairs, %d slots; want %d, %d", c.name, qps, slots, c.qps, c.slots)
 		}
 	}
+}
+
+// devicesAt are devices of these rates, in Gb/s.
+func devicesAt(rates ...float64) (devices []rdma.Device) {
+	for _, r := range rates {
+		devices = append(devices, rdma.Device{Name: "a", Transport: rdma.RoCE, Ports: []rdma.Port{{RateGbps: r}}})
+	}
+	return devices
 }
 
 // deviceList is a provider with devices that nobody can open.
@@ -154,7 +152,7 @@ func TestRatesOfTheDevicesThatMayCarry(t *testing.T) {
 		client := &Client{Verbs: deviceList{nil, c.devices}}
 		var got []float64
 		for _, d := range client.railDevices(&c.o) {
-			got = append(got, d.RateGbps)
+			got = append(got, d.RateGbps())
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)

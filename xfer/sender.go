@@ -262,7 +262,7 @@ func (o *chunkSender) addressLocked(s *outSlot) bool {
 
 // laneLocked returns the lane that has the least under way for its rate, of the links that
 // are best for chunks; of lanes that have the same, links and their lanes in turn. See
-// farBytes of a ring that is spread; node is that of this end's slot, or nil.
+// farChunks of a ring that is spread; node is that of this end's slot, or nil.
 func (o *chunkSender) laneLocked(node *numa.Node) (best *lane) {
 	o.turn++
 	least, leastRank := 0.0, 0

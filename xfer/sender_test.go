@@ -90,7 +90,7 @@ func TestNearLaneGoesFirst(t *testing.T) {
 	nodes := []*numa.Node{numa.Of(sysfs, 0), numa.Of(sysfs, 1)}
 	o := &chunkSender{}
 	for i := range 4 {
-		l := &railLink{rate: 400, node: nodes[i%2]}
+		l := &railLink{rate: 400, node: nodes[i%2], target: wire.RingInfo{SlotBytes: 1 << 20}}
 		l.lanes = []*lane{{link: l}}
 		o.links = append(o.links, l)
 	}
@@ -100,7 +100,7 @@ func TestNearLaneGoesFirst(t *testing.T) {
 		l.outBytes += 1 << 20
 		got[slices.Index(nodes, l.link.node)]++
 	}
-	// Each near lane has farBytes more than a far one.
+	// Each near lane has farChunks more than a far one.
 	if want := [2]int{12, 20}; got != want {
 		t.Errorf("chunks over lanes of each node: %v, want %v", got, want)
 	}

@@ -2,9 +2,11 @@ package xfer
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 
 	"gdrcp/internal/numa"
+	"gdrcp/rdma"
 	"gdrcp/xfer/internal/door"
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
@@ -42,10 +44,34 @@ func (c *Client) spread(s *session, d *firstConn, o *Options) (rails int) {
 		theirs[cmp.Or(r.Device, r.Addr.String())] = true
 	}
 	devices := c.railDevices(o)
-	if len(devices) > 1 && len(theirs) > 1 {
-		s.ringWish.Shares = sharesOf(s.ringWish.Sysfs, devices)
+	if len(devices) < 2 || len(theirs) < 2 {
+		return 1
 	}
-	return max(min(len(devices), len(theirs)), 1)
+	ours := devicesToward(d.conn.Remote(), d.granted.Rails, devices)
+	s.ringWish.Shares = sharesOf(s.ringWish.Sysfs, ours)
+	return max(min(len(ours), len(theirs)), 1)
+}
+
+// devicesToward leaves out the devices that are in other networks than the server's addresses.
+// It keeps all where none is in a network with the address that the client came to: then
+// routers lead there, and perhaps to others.
+func devicesToward(first netip.AddrPort, rails []door.RailAddr, devices []rdma.Device) (all []door.Device) {
+	isElsewhere := map[string]bool{}
+	needsRouters := true
+	for i := range devices {
+		networks := networksOf(&devices[i])
+		in := func(a netip.AddrPort) bool {
+			return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(a.Addr()) })
+		}
+		needsRouters = needsRouters && !in(first)
+		isElsewhere[devices[i].Name] = len(networks) > 0 && !slices.ContainsFunc(rails, func(r door.RailAddr) bool { return in(r.Addr) })
+	}
+	for _, d := range devices {
+		if needsRouters || !isElsewhere[d.Name] {
+			all = append(all, door.DeviceOf(d))
+		}
+	}
+	return all
 }
 
 // spread has the server's slots on the nodes of its devices, where a client comes by
@@ -69,19 +95,20 @@ func (s *session) tellNear(l *railLink, info *wire.RingInfo) {
 	}
 }
 
-// farBytes is how much more a lane may have under way than another of the same rate, before
-// a chunk goes over the other, to which this end's slot is not near. It is twice that where
-// no slot at the sink that is near to the other is free: a sink moves each byte more often.
-const farBytes = 4 << 20
+// farChunks is how many chunks more a lane may have under way than another of the same rate,
+// before a chunk goes over the other, to which this end's slot is not near. It is twice that
+// where no slot at the sink that is near to the other is free: a sink moves each byte more often.
+const farChunks = 4
 
 // farLocked is for how much more under way a link stands that a chunk in a slot on a node is
 // to go over. node is nil where it does not matter.
 func (o *chunkSender) farLocked(l *railLink, node *numa.Node) (bytes int64) {
+	chunks := 0
 	if node != nil && node.Number() != l.node.Number() {
-		bytes += farBytes
+		chunks += farChunks
 	}
 	if near := l.target.NearSlots; near > 0 && !o.granted.HasNear(l.target.NearFrom, near) {
-		bytes += 2 * farBytes
+		chunks += 2 * farChunks
 	}
-	return bytes
+	return int64(chunks) * int64(l.target.SlotBytes)
 }

@@ -30,7 +30,7 @@ func TestSlotsAreNearTheirRails(t *testing.T) {
 			gate := newRailGate(1)
 			s, o := serveNICsBy(t, w, rdmatest.Faults{Stall: gate.hold})
 			o.BytesPerSecond, o.Report = 0, gate.report(o.Report)
-			o.Slots = 32
+			o.Slots = 16
 			var mu sync.Mutex
 			var near []bool
 			xfer.OnPlaced(&o, func(link, slot int) {
@@ -39,7 +39,7 @@ func TestSlotsAreNearTheirRails(t *testing.T) {
 				near = append(near, (link == 1) == (slot < o.Slots/2))
 			})
 			c := &xfer.Client{TCP: tcp.New(), Verbs: twoNICs{rdmatest.Faulty(tcp.New(), rdmatest.Faults{Stall: gate.hold})}}
-			sum := copyOneWay(t, c, s, o, push, 128<<20)
+			sum := copyOneWay(t, c, s, o, push, 56<<20)
 			if !slices.Equal(sum.NUMANodes, []int{0, 1}) {
 				t.Errorf("slots on nodes %v", sum.NUMANodes)
 			}

@@ -104,6 +104,16 @@ func (s *session) mayPin(bytes int64) bool {
 	return s.pinnedBytes.Load()+links*bytes <= int64(min(limit.Cur/4, math.MaxInt64))
 }
 
+// ringBytes is how much the session's ring holds, once it is made.
+func (s *session) ringBytes() int64 { return int64(s.link.ring.Slots) * int64(s.link.ring.SlotBytes) }
+
+// aheadBytes is how much of files an end may be about to use: what the ring may have under way,
+// and the regions that come next.
+func (s *session) aheadBytes() int64 { return s.ringBytes() + 2*regionBytes }
+
+// mostRegions bounds the regions that an end has at once.
+func (s *session) mostRegions() int { return int(2 * s.aheadBytes() / regionBytes) }
+
 // fileRegion is a range of a file that is mapped here and registered on the rails of a
 // session's links.
 type fileRegion struct {

@@ -46,15 +46,6 @@ func newLandsIn(k *sink) *landsIn {
 	return &landsIn{sink: k, regions: make(map[uint32]*landRegion)}
 }
 
-// aheadBytes is how far ahead of what is booked regions are made: what the ring may have under
-// way, and the regions that come next.
-func (l *landsIn) aheadBytes() int64 { return l.ringBytes() + 2*regionBytes }
-
-func (l *landsIn) ringBytes() int64 {
-	r := l.sink.session.link.ring
-	return int64(r.Slots) * int64(r.SlotBytes)
-}
-
 // next reserves the next region of a file, if there is to be one.
 func (l *landsIn) next(e *sinkEntry) *landRegion {
 	e.mu.Lock()
@@ -64,15 +55,15 @@ func (l *landsIn) next(e *sinkEntry) *landRegion {
 	}
 	if e.regionsTo == 0 {
 		// The source has chunks in its ring that were cut before it can hear of a region.
-		e.regionsTo = alignRegion(e.booked + l.ringBytes())
+		e.regionsTo = alignRegion(e.booked + l.sink.session.ringBytes())
 	}
 	off := max(e.regionsTo, alignRegion(e.booked))
-	if off-e.booked > l.aheadBytes() || off+regionBytes > e.Size {
+	if off-e.booked > l.sink.session.aheadBytes() || off+regionBytes > e.Size {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if int64(len(l.regions))*regionBytes > 2*l.aheadBytes() || l.last == wire.MaxRegions {
+	if len(l.regions) >= l.sink.session.mostRegions() || l.last == wire.MaxRegions {
 		return nil
 	}
 	l.last++

@@ -33,7 +33,7 @@ type sentRegion struct {
 	made   chan struct{}
 	region *fileRegion
 	// sentFrom.mu guards these. users are the chunks under way from there, and leftBytes
-	// what no chunk has been made of. over says that none will be.
+	// what no chunk has been made of. over says that most likely none will be.
 	users     int
 	leftBytes int64
 	over      bool
@@ -53,6 +53,11 @@ func (f *sentFrom) take(run fileRun, file *chunker.File) *sentRegion {
 	f.mu.Lock()
 	r, known := f.regions[key]
 	if !known {
+		f.passLocked(run)
+		if len(f.regions) >= f.session.mostRegions() {
+			f.mu.Unlock()
+			return nil
+		}
 		r = &sentRegion{key: key, made: make(chan struct{}), leftBytes: min(regionBytes, run.entry.Size-key.index*regionBytes)}
 		f.regions[key] = r
 	}
@@ -69,6 +74,18 @@ func (f *sentFrom) take(run fileRun, file *chunker.File) *sentRegion {
 		return nil
 	}
 	return r
+}
+
+// passLocked lets go of the regions that lie behind a run. Where pieces are not sent, or chunks
+// reach beyond their regions, those do not get used up. A chunk that was cut before the run and
+// is not filled yet is no more than a ring behind it, because chunks leave in order.
+func (f *sentFrom) passLocked(run fileRun) {
+	for key, r := range f.regions {
+		if key.entry == run.entry.id && (key.index+1)*regionBytes+f.session.ringBytes() <= run.off {
+			r.over = true
+			f.retireLocked(r)
+		}
+	}
 }
 
 // makeRegion maps and registers a part of a file, or returns nil. Where the kernel refuses it, it

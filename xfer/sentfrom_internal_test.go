@@ -1,0 +1,124 @@
+package xfer
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"gdrcp/chunker"
+	"gdrcp/rdma"
+	"gdrcp/xfer/internal/ring"
+	"gdrcp/xfer/internal/wire"
+)
+
+// pinningRail registers memory without a look at it.
+type pinningRail struct{ rdma.Rail }
+
+func (pinningRail) Device() rdma.Device { return rdma.Device{} }
+
+func (pinningRail) Register(r rdma.Region, _ rdma.Access) (rdma.MR, error) {
+	return pinnedMR{len: len(r.Mem)}, nil
+}
+
+type pinnedMR struct {
+	rdma.MR
+	len int
+}
+
+func (m pinnedMR) Len() int     { return m.len }
+func (m pinnedMR) Close() error { return nil }
+
+// pinningSession registers files as its user asks, over one link, beside a ring of 4 MiB.
+func pinningSession() *session {
+	link := newFurtherLink(1, pinningRail{}, nil, 1)
+	link.transport, link.ring = "verbs", &ring.Ring{Slots: 4, SlotBytes: 1 << 20}
+	s := &session{link: link, links: newLinkSet(link)}
+	s.terms.IO = chunker.RungRegistered
+	return s
+}
+
+// fileInMemory is an entry of a tmpfs that takes its space, and its file.
+func fileInMemory(t *testing.T, bytes int64) (*srcEntry, *chunker.File) {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "gdrcp-test-")
+	if err != nil {
+		t.Skipf("no /dev/shm: %v", err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	path := filepath.Join(dir, "f")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := unix.Fallocate(int(f.Fd()), 0, 0, bytes); err != nil {
+		t.Skipf("no room in /dev/shm: %v", err)
+	}
+	tree, err := chunker.OpenLocal([]chunker.Source{{Path: path, Name: "f"}}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tree.Close() })
+	file, err := tree.Open("f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { file.Close() })
+	if !file.IsMappable() {
+		t.Skip("/dev/shm is no tmpfs")
+	}
+	return &srcEntry{entryState: entryState{id: 1, AnnouncedEntry: fileAt("f", int(bytes))}}, file
+}
+
+// Of a file that is sent in part, as one that is compared, or by chunks that do not fit its
+// regions, no region gets used up. A source lets go of those that lie behind all the same.
+func TestRegionsThatAreNotUsedUp(t *testing.T) {
+	const regions = 8
+	e, file := fileInMemory(t, regions*regionBytes)
+	s := pinningSession()
+	f := newSentFrom(s)
+	most := int64(0)
+	for i := range int64(regions) {
+		if err := f.tidy(); err != nil {
+			t.Fatal(err)
+		}
+		r := f.take(fileRun{entry: e, off: i*regionBytes + 5<<20, bytes: 1 << 20}, file)
+		if r == nil {
+			t.Fatalf("region %d was not made", i)
+		}
+		most = max(most, s.pinnedBytes.Load())
+		f.leave(r)
+	}
+	if most > 4*regionBytes {
+		t.Errorf("%d MiB were pinned for a ring of 4 MiB", most>>20)
+	}
+	f.drop(e)
+	if err := f.close(); err != nil || s.pinnedBytes.Load() != 0 {
+		t.Errorf("%d bytes are still pinned, %v", s.pinnedBytes.Load(), err)
+	}
+}
+
+// However many files are under way, what is registered is bounded.
+func TestRegionsOfManyFiles(t *testing.T) {
+	e, file := fileInMemory(t, 2*regionBytes)
+	s := pinningSession()
+	f := newSentFrom(s)
+	var taken []*sentRegion
+	for id := range uint64(wire.MaxTransfers) {
+		of := &srcEntry{entryState: entryState{id: id, AnnouncedEntry: e.AnnouncedEntry}}
+		if r := f.take(fileRun{entry: of, off: 1 << 20, bytes: 1 << 20}, file); r != nil {
+			taken = append(taken, r)
+		}
+	}
+	if n := s.pinnedBytes.Load(); len(taken) == 0 || n > 2*4<<20+64<<20 {
+		t.Errorf("%d MiB are pinned for a ring of 4 MiB", n>>20)
+	}
+	for _, r := range taken {
+		f.leave(r)
+	}
+	if err := f.close(); err != nil || s.pinnedBytes.Load() != 0 {
+		t.Errorf("%d bytes are still pinned, %v", s.pinnedBytes.Load(), err)
+	}
+}

@@ -89,19 +89,24 @@ func (t *regionTrial) pays(s *session, access rdma.Access, try func(bytes int, r
 	return true
 }
 
-// mayPin reports whether another region may be registered. Where the user may not lock all
-// memory (setrlimit(2), RLIMIT_MEMLOCK), regions take a quarter of what he may, unless he asks for
-// them: rails that join later register the ring.
-func (s *session) mayPin(bytes int64) bool {
+// reservePin books another region, and returns what ends the booking once the region counts by
+// itself or could not be made. ok is false where it may not be registered. The kernel counts all
+// that a process registers against RLIMIT_MEMLOCK (setrlimit(2)), and rails and sessions that come
+// later register rings. So regions take a quarter of it, unless the user asks for them.
+func (s *session) reservePin(bytes int64) (release func(), ok bool) {
+	n := int64(len(s.links.snapshot())) * bytes
+	release = func() { s.pinnedBytes.Add(-n) }
+	pinned := s.pinnedBytes.Add(n)
 	if s.terms.IO == chunker.RungRegistered {
-		return true
+		return release, true
 	}
 	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil || limit.Cur == unix.RLIM_INFINITY {
-		return err == nil
+	err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit)
+	if err == nil && (limit.Cur == unix.RLIM_INFINITY || pinned <= int64(min(limit.Cur/4, math.MaxInt64))) {
+		return release, true
 	}
-	links := int64(len(s.links.snapshot()))
-	return s.pinnedBytes.Load()+links*bytes <= int64(min(limit.Cur/4, math.MaxInt64))
+	release()
+	return nil, false
 }
 
 // ringBytes is how much the session's ring holds, once it is made.

@@ -131,9 +131,11 @@ func (l *landsIn) register(r *landRegion) *fileRegion {
 		l.without(e, temp == nil || l.trial.off.Load())
 		return nil
 	}
-	if !l.sink.session.mayPin(r.bytes) {
+	release, ok := l.sink.session.reservePin(r.bytes)
+	if !ok {
 		return nil
 	}
+	defer release()
 	m, err := temp.Map(r.off, int(r.bytes))
 	if err != nil {
 		l.without(e, true) // as on a full disk, of which writing tells

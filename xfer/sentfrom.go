@@ -91,9 +91,11 @@ func (f *sentFrom) passLocked(run fileRun) {
 // makeRegion maps and registers a part of a file, or returns nil. Where the kernel refuses it, it
 // is not tried again.
 func (f *sentFrom) makeRegion(key regionKey, file *chunker.File) *fileRegion {
-	if !f.session.mayPin(regionBytes) {
+	release, ok := f.session.reservePin(regionBytes)
+	if !ok {
 		return nil
 	}
+	defer release()
 	m, err := file.Map(key.index*regionBytes, regionBytes)
 	var r *fileRegion
 	if err == nil {

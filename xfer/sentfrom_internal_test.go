@@ -3,6 +3,7 @@ package xfer
 import (
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -34,7 +35,7 @@ func (m pinnedMR) Close() error { return nil }
 func pinningSession() *session {
 	link := newFurtherLink(1, pinningRail{}, nil, 1)
 	link.transport, link.ring = "verbs", &ring.Ring{Slots: 4, SlotBytes: 1 << 20}
-	s := &session{link: link, links: newLinkSet(link)}
+	s := &session{link: link, links: newLinkSet(link), pinnedBytes: new(atomic.Int64)}
 	s.terms.IO = chunker.RungRegistered
 	return s
 }
@@ -120,5 +121,51 @@ func TestRegionsOfManyFiles(t *testing.T) {
 	}
 	if err := f.close(); err != nil || s.pinnedBytes.Load() != 0 {
 		t.Errorf("%d bytes are still pinned, %v", s.pinnedBytes.Load(), err)
+	}
+}
+
+// The sessions of a server share what regions may take of the limit on locked memory, unless a
+// user asks for them: the rest is for rings.
+func TestRegionsShareTheLimit(t *testing.T) {
+	const bytes = 1 << 10
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &was); err != nil {
+		t.Fatal(err)
+	}
+	few := unix.Rlimit{Cur: 4 * 5 * bytes, Max: was.Max}
+	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &few); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_MEMLOCK, &was)
+	var pinned atomic.Int64
+	var releases []func()
+	for _, tc := range []struct {
+		name string
+		io   chunker.Rung
+		want int
+	}{
+		{"a session", chunker.RungAuto, 3},
+		{"another", chunker.RungAuto, 2},
+		{"a third", chunker.RungAuto, 0},
+		{"one whose user asks for regions", chunker.RungRegistered, 3},
+	} {
+		s := pinningSession()
+		s.terms.IO, s.pinnedBytes = tc.io, &pinned
+		n := 0
+		for range 3 {
+			if release, ok := s.reservePin(bytes); ok {
+				n++
+				releases = append(releases, release)
+			}
+		}
+		if n != tc.want {
+			t.Errorf("%s books %d regions, want %d", tc.name, n, tc.want)
+		}
+	}
+	for _, release := range releases {
+		release()
+	}
+	if n := pinned.Load(); n != 0 {
+		t.Errorf("%d bytes are still booked", n)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"gdrcp/internal/trust"
@@ -90,6 +91,8 @@ type Server struct {
 	door    *door.Server
 	gpus    *gpuFinder
 	tallies stat.Sessions
+	// pinnedBytes is what the sessions have registered of files: see session.
+	pinnedBytes atomic.Int64
 }
 
 // NewServer returns a server that listens nowhere yet.
@@ -181,6 +184,7 @@ func (v *Server) begin(p rdma.Provider, req rdma.Request, host *door.Session, l 
 	s := newSession(d, peer, false, v.cfg.Timeouts)
 	s.terms = wire.Terms{Slots: grant.Slots, QPs: grant.QPs, ChunkBytes: host.ChunkBytes}
 	s.limit, s.sessionsAtOnce = host.Limit, cmp.Or(v.cfg.MaxSessions, door.DefaultMaxSessions)
+	s.pinnedBytes = &v.pinnedBytes
 	s.traces(v.cfg.trace)
 	host.Begun(rail.Device().Name, func(p rdma.Provider, req rdma.Request, l trust.Lane) error {
 		return s.takeLane(ctx, p, req, l, railConfig(grant.QPs, grant.Slots, host.ChunkBytes, false, false, v.cfg.Wire), host)

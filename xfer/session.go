@@ -80,8 +80,9 @@ type session struct {
 	knowsRegions bool
 	// knowsNear says that the peer knows which slots of a ring are near to a rail.
 	knowsNear bool
-	// pinnedBytes is how much of files is registered, once for each link.
-	pinnedBytes atomic.Int64
+	// pinnedBytes is how much of files is registered, or about to be, once for each link: by
+	// this session or, at a server, by all.
+	pinnedBytes *atomic.Int64
 	// tally counts what this end does. At a client it may be of several sessions.
 	tally *Tally
 	// workers is how many goroutines fill or drain slots at once, and waiters how many wait
@@ -120,7 +121,7 @@ func newSession(d *firstConn, peer string, client bool, t Timeouts) *session {
 	}
 	return &session{
 		began: time.Now(), id: d.id, peer: peer, link: link, links: newLinkSet(link), trust: d.trust, timeouts: t, client: client, ctl: newControl(link),
-		ringWish: ring.Config{Sysfs: sysfs}, memory: slotMemory{told: make(chan struct{})}, tally: &Tally{}, workers: chunker.Workers(), waiters: chunker.Workers(),
+		ringWish: ring.Config{Sysfs: sysfs}, pinnedBytes: new(atomic.Int64), memory: slotMemory{told: make(chan struct{})}, tally: &Tally{}, workers: chunker.Workers(), waiters: chunker.Workers(),
 		inbox: make(chan *inMsg, wire.ControlWindow), spare: make(chan *inMsg, wire.ControlWindow),
 		hungUp: make(chan struct{}), roleSet: make(chan struct{}),
 	}

@@ -19,11 +19,10 @@ type Mapping struct {
 	op, path string // for errors
 	off      int64
 	mem      []byte
-	whole    []byte // mem and the rest of its last page
+	whole    []byte // mem and the rest of its first and last page
 }
 
-// Off is where in the file the mapping begins: at a page, or where the file has huge pages at
-// one of these.
+// Off is where in the file the mapping begins: at a page, which may lie within a huge page.
 func (m *Mapping) Off() int64 { return m.off }
 
 // Mem is all of the mapping. It begins at a page, and ends where Map was asked to end, or where
@@ -81,14 +80,15 @@ func (m *Mapping) holds(addr uintptr) bool {
 	return m.whole != nil && addr-reflect.ValueOf(m.whole).Pointer() < uintptr(len(m.whole))
 }
 
-// newMapping maps length bytes of a file from off on. off is a multiple of unit, the size of the
-// file's pages.
+// newMapping maps length bytes of a file from off on, and with them all of their pages, which
+// are of unit bytes.
 func newMapping(fd int, off int64, length, unit, protection int) (*Mapping, error) {
-	whole, err := unix.Mmap(fd, off, roundUp(length, unit), protection, unix.MAP_SHARED)
+	before := int(off % int64(unit))
+	whole, err := unix.Mmap(fd, off-int64(before), roundUp(before+length, unit), protection, unix.MAP_SHARED)
 	if err != nil {
 		return nil, err
 	}
-	return &Mapping{off: off, mem: whole[:length:length], whole: whole}, nil
+	return &Mapping{off: off, mem: whole[before : before+length : before+length], whole: whole}, nil
 }
 
 func roundUp(n, unit int) int { return (n + unit - 1) / unit * unit }
@@ -114,11 +114,11 @@ type mappable struct {
 	unit int
 }
 
-// IsMappable reports whether Map can give a device the file's own pages: it lies in memory
-// (tmpfs, hugetlbfs, or DAX, statx(2)), its tree is read by RungAuto or
-// RungRegistered, and it has no holes. A
-// device that reads a hole of a tmpfs has the kernel fill it. Of a ramfs nobody can tell
-// whether files have holes, so it has none of this. The first call asks the kernel.
+// IsMappable reports whether Map can give a device the file's own pages: it lies in memory (tmpfs
+// or hugetlbfs), its tree is read by RungAuto or RungRegistered, and it has no holes. A device
+// that reads a hole of a tmpfs has the kernel fill it. Of a ramfs nobody can tell whether files
+// have holes, and pages of a file on DAX cannot be pinned for long (check_vma_flags, Linux 6.18),
+// so these have none of this. The first call asks the kernel.
 func (f *File) IsMappable() bool { return f.mapUnit() > 0 }
 
 func (f *File) mapUnit() int {
@@ -134,7 +134,7 @@ func (f *File) mapUnit() int {
 		switch fsType := int64(f.tree.fileSystems.typeOf(f.opened.Dev, f.fd)); {
 		case fsType == unix.HUGETLBFS_MAGIC:
 			f.mapped.unit = hugePageBytes(f.fd)
-		case fsType == unix.TMPFS_MAGIC, st.Attributes&unix.STATX_ATTR_DAX != 0:
+		case fsType == unix.TMPFS_MAGIC:
 			f.mapped.unit = os.Getpagesize()
 		}
 	})
@@ -150,12 +150,13 @@ func hugePageBytes(fd int) int {
 	return int(fs.Bsize)
 }
 
-// Map maps n bytes of the file from off on to be read, and what is before them in their page, or
-// huge page. It ends where the file did when it was opened. The memory is not looked at, so a
+// Map maps n bytes of the file from off on to be read, and what is before them in their page. Of
+// a huge page it gives no more than that: a device that is to read a part of it need not have it
+// all. It ends where the file did when it was opened. The memory is not looked at, so a
 // file that has been cut short since is no error here: Guard tells it. EOPNOTSUPP: IsMappable
 // says no.
 func (f *File) Map(off int64, n int) (*Mapping, error) {
-	unit := int64(f.mapUnit())
+	unit := f.mapUnit()
 	switch {
 	case unit == 0:
 		return nil, opErr("map", f.path, unix.EOPNOTSUPP)
@@ -163,8 +164,8 @@ func (f *File) Map(off int64, n int) (*Mapping, error) {
 		return nil, opErr("map", f.path, unix.EINVAL)
 	}
 	end := off + min(int64(n), f.opened.Size-off)
-	from := off / unit * unit
-	m, err := newMapping(f.fd, from, int(end-from), int(unit), unix.PROT_READ)
+	from := off - off%int64(os.Getpagesize())
+	m, err := newMapping(f.fd, from, int(end-from), unit, unix.PROT_READ)
 	if err != nil {
 		return nil, opErr("map", f.path, err)
 	}

@@ -271,7 +271,7 @@ func TestMappingOfHugePages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		from := off / unit * unit
+		from := off / os.Getpagesize() * os.Getpagesize()
 		if m.Off() != int64(from) || !bytes.Equal(m.Mem(), data[from:off+10000]) {
 			t.Errorf("Map(%d): %d bytes at %d", off, len(m.Mem()), m.Off())
 		}

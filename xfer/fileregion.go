@@ -92,12 +92,13 @@ func (t *regionTrial) pays(s *session, access rdma.Access, try func(bytes int, r
 // reservePin books another region, and returns what ends the booking once the region counts by
 // itself or could not be made. ok is false where it may not be registered. The kernel counts all
 // that a process registers against RLIMIT_MEMLOCK (setrlimit(2)), and rails and sessions that come
-// later register rings. So regions take a quarter of it, unless the user asks for them.
+// later register rings. So regions take a quarter of it, unless the user asks for them or this process
+// is exempt.
 func (s *session) reservePin(bytes int64) (release func(), ok bool) {
 	n := int64(len(s.links.snapshot())) * bytes
 	release = func() { s.pinnedBytes.Add(-n) }
 	pinned := s.pinnedBytes.Add(n)
-	if s.terms.IO == chunker.RungRegistered {
+	if s.terms.IO == chunker.RungRegistered || s.mayLockAll() {
 		return release, true
 	}
 	var limit unix.Rlimit
@@ -107,6 +108,17 @@ func (s *session) reservePin(bytes int64) (release func(), ok bool) {
 	}
 	release()
 	return nil, false
+}
+
+// mayLockAll reports whether the kernel takes what this process registers for exempt from the
+// limit, on all rails.
+func (s *session) mayLockAll() bool {
+	for _, l := range s.links.snapshot() {
+		if l.transport == "verbs" && l.rail.Device().Transport == rdma.IWARP {
+			return false // it may be Soft-iWARP
+		}
+	}
+	return rdma.MayLockAll()
 }
 
 // ringBytes is how much the session's ring holds, once it is made.

@@ -11,9 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -177,7 +174,7 @@ func (m *mr) Close() error {
 // process is exempt from the limit.
 func (r *rail) lockedMemory(op *rdma.OpError) error {
 	// siw knows no exemption (Linux 6.1, siw_umem_get and siw_reg_user_mr).
-	if !errors.Is(op.Err, syscall.ENOMEM) || (!r.size.siw && mayLockAll()) {
+	if !errors.Is(op.Err, syscall.ENOMEM) || (!r.size.siw && rdma.MayLockAll()) {
 		return op
 	}
 	limit := "unknown"
@@ -192,16 +189,4 @@ func (r *rail) lockedMemory(op *rdma.OpError) error {
 	op.Err = fmt.Errorf("%w (limit %s, and every device's registration counts)", rdma.ErrLockedMemory, limit)
 	op.Hint = "raise the limit: `ulimit -l unlimited`, LimitMEMLOCK=infinity in a systemd unit, `--ulimit memlock=-1` for docker"
 	return op
-}
-
-// mayLockAll reports whether the kernel exempts this process from the limit on locked
-// memory. CAP_IPC_LOCK exempts it, but only in the initial user namespace.
-func mayLockAll() bool {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if unix.Capget(&header, &data[0]) != nil || data[0].Effective&(1<<unix.CAP_IPC_LOCK) == 0 {
-		return false
-	}
-	users, err := os.ReadFile("/proc/self/uid_map")
-	return err == nil && slices.Equal(strings.Fields(string(users)), []string{"0", "0", "4294967295"})
 }

@@ -151,7 +151,7 @@ func TestLockedMemory(t *testing.T) {
 		t.Errorf("EFAULT became %v", err)
 	}
 	full := &rdma.OpError{Op: "register", Err: syscall.ENOMEM}
-	if err := (&rail{}).lockedMemory(full); mayLockAll() && errors.Is(err, rdma.ErrLockedMemory) {
+	if err := (&rail{}).lockedMemory(full); rdma.MayLockAll() && errors.Is(err, rdma.ErrLockedMemory) {
 		t.Errorf("the limit does not hold for this process, and ENOMEM became %v", err)
 	}
 }

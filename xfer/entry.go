@@ -162,6 +162,13 @@ func (e *sinkEntry) isGivenUp() bool {
 	return e.givenUp
 }
 
+// takesData reports whether what comes of the file is booked: whatever is admitted later is not.
+func (e *sinkEntry) takesData() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !e.over && !e.givenUp
+}
+
 // repair is a piece, or a hole, that is wanted again, with the digest that a piece must
 // have.
 type repair struct {

@@ -135,6 +135,9 @@ func (w *lander) land(ctx context.Context, a filledSlot) (r wire.ReturnedSlot, d
 // as the source sent it.
 func (w *lander) plainOf(h *wire.ChunkHeader, a filledSlot) (plain []byte, damaged bool, err error) {
 	if r := w.chunk.region; r != nil {
+		if !r.entry.takesData() {
+			return nil, true, nil // it may not have been booked, and its region be closed
+		}
 		return r.region.mapping.At(h.Extents[0].Off, int(h.PlainBytes)), false, nil
 	}
 	plain, err = w.unpack.unseal(w.sink.receiver.seals, h, w.sink.session.link.ring.Slot(a.slot)[:h.StoredBytes], w.sink.session.terms.ChunkBytes)

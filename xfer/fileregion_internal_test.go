@@ -247,3 +247,32 @@ func TestRegionThatComesTooLate(t *testing.T) {
 		t.Errorf("%v, %v", told, err)
 	}
 }
+
+// A worker that finds another at the trial gives back what it reserved, and no more: of what
+// is told already no hole may be claimed, and no second region made.
+func TestReservationIsGivenBack(t *testing.T) {
+	l, e := &landsIn{sink: &sink{session: &session{}}, regions: make(map[uint32]*landRegion)}, &sinkEntry{temp: &chunker.Temp{}}
+	l.trial.busy.Store(true)
+	second := &landRegion{entry: e, off: 32 << 20, bytes: regionBytes}
+	third := &landRegion{entry: e, off: 48 << 20, bytes: regionBytes}
+	for _, c := range []struct {
+		name string
+		to   int64
+		back []*landRegion
+		want int64
+	}{
+		{"the last", 48 << 20, []*landRegion{second}, 32 << 20},
+		{"the last two", 64 << 20, []*landRegion{third, second}, 32 << 20},
+		{"one before the last", 64 << 20, []*landRegion{second}, 64 << 20},
+	} {
+		e.regionsTo = c.to
+		for _, r := range c.back {
+			if made := l.register(r); made != nil {
+				t.Errorf("%s: %v", c.name, made)
+			}
+		}
+		if e.regionsTo != c.want || e.noRegions {
+			t.Errorf("%s: up to %d, want %d", c.name, e.regionsTo, c.want)
+		}
+	}
+}

@@ -128,7 +128,7 @@ func (l *landsIn) register(r *landRegion) *fileRegion {
 	temp := e.temp
 	e.mu.Unlock()
 	if temp == nil || !l.trial.pays(l.sink.session, sinkAccess, temp.TrialMap) {
-		l.without(e, temp == nil || l.trial.off.Load())
+		l.without(r, temp == nil || l.trial.off.Load())
 		return nil
 	}
 	release, ok := l.sink.session.reservePin(r.bytes)
@@ -138,7 +138,7 @@ func (l *landsIn) register(r *landRegion) *fileRegion {
 	defer release()
 	m, err := temp.Map(r.off, int(r.bytes))
 	if err != nil {
-		l.without(e, true) // as on a full disk, of which writing tells
+		l.without(r, true) // as on a full disk, of which writing tells
 		return nil
 	}
 	region, err := l.sink.session.registerFile(m, sinkAccess)
@@ -148,14 +148,15 @@ func (l *landsIn) register(r *landRegion) *fileRegion {
 	return region
 }
 
-// without gives up the reservation of a file, for good or until another worker has ended the
-// trial.
-func (l *landsIn) without(e *sinkEntry, forGood bool) {
+// without gives back what was reserved for a region, until another worker has ended the trial, or
+// gives up all further regions of its file. Others may have been reserved, and told, meanwhile.
+func (l *landsIn) without(r *landRegion, forGood bool) {
+	e := r.entry
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.noRegions = e.noRegions || forGood
-	if !forGood {
-		e.regionsTo = 0
+	if !forGood && e.regionsTo == r.off+r.bytes {
+		e.regionsTo = r.off
 	}
 }
 

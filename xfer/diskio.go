@@ -58,13 +58,22 @@ func (s *source) tellUse(ctx context.Context) error {
 	if s.tree != nil {
 		b := diskIOOf(s.tree.Read())
 		s.results.readBy(b)
-		if !b.CacheOnly() {
+		if b = s.session.known(b); !b.CacheOnly() {
 			if err := s.session.ctl.send(ctx, wire.MsgRead, b.Encode()); err != nil {
 				return err
 			}
 		}
 	}
 	return s.session.tellCost(ctx)
+}
+
+// known is what the peer may be told of b: one that does not know regions refuses the number of
+// what was registered, as it does any message that is longer than it knows.
+func (s *session) known(b DiskIO) DiskIO {
+	if !s.knowsRegions {
+		b.Registered = 0
+	}
+	return b
 }
 
 // hearRead takes the source's message. It is text for people: this end does not act on it.

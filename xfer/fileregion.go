@@ -35,14 +35,14 @@ func (s *session) registersFiles() bool {
 	return s.mayRegister() && s.ringWish.Placement.GPU == wire.GPUOff
 }
 
-// mayRegister reports whether one of the two ends may.
+// mayRegister reports whether one of the two ends may. A larger chunk is in no region whole.
 func (s *session) mayRegister() bool {
 	registers := s.terms.IO == chunker.RungAuto || s.terms.IO == chunker.RungRegistered
-	return registers && s.link.transport == "verbs" && s.terms.Codec == wire.CompressOff && !s.terms.Encrypted()
+	return registers && s.terms.ChunkBytes <= regionBytes && s.link.transport == "verbs" && s.terms.Codec == wire.CompressOff && !s.terms.Encrypted()
 }
 
 // errNotRegistered refuses a copy of which the user wants files registered.
-var errNotRegistered = errors.New("--io registered is for host memory, chunks that are neither compressed nor encrypted, and an RDMA device")
+var errNotRegistered = errors.New("--io registered is for host memory, chunks of at most 16MiB that are neither compressed nor encrypted, and an RDMA device")
 
 // checkRegistered refuses a session that is to register files and cannot.
 func (s *session) checkRegistered() error {

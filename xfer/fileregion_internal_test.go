@@ -210,6 +210,8 @@ func TestRegistersFiles(t *testing.T) {
 		{"asked for", func(s *session) { s.terms.IO = chunker.RungRegistered }, true},
 		{"over TCP", func(s *session) { s.link.transport = "tcp" }, false},
 		{"buffered", func(s *session) { s.terms.IO = chunker.RungBuffered }, false},
+		{"in chunks as large as regions", func(s *session) { s.terms.ChunkBytes = regionBytes }, true},
+		{"in larger chunks", func(s *session) { s.terms.ChunkBytes = regionBytes + 1 }, false},
 		{"compressed", func(s *session) { s.terms.Codec = wire.CompressZstd }, false},
 		{"encrypted", func(s *session) { s.terms.Flags = wire.FlagEncrypt }, false},
 		{"in GPU memory", func(s *session) { s.ringWish.Placement.GPU = wire.GPUAuto }, false},

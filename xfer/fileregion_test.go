@@ -308,3 +308,20 @@ func sameBytes(t *testing.T, path string, want []byte) {
 		t.Errorf("%s is not what was sent", path)
 	}
 }
+
+// A stream's end is known when it has come: no region of its file lies behind it.
+func TestNoRegionsOfAStream(t *testing.T) { overRDMA(t, testNoRegionsOfAStream) }
+
+func testNoRegionsOfAStream(t *testing.T, w way) {
+	onTmpfs(t)
+	s := serve(t, w)
+	data := randomFile(t, filepath.Join(t.TempDir(), "src"), registeredBytes)
+	in, o := newStream(), registering(t, w)
+	o.Recursive, o.Links = false, false
+	go in.feed(data, 0)
+	sum, err := w.client(rdmatest.Faults{}).PushStream(t.Context(), in, s.ep, "dst", o)
+	if err != nil || !sum.Verified || sum.Written.Registered != 0 {
+		t.Fatalf("%+v, %v", sum, err)
+	}
+	sameBytes(t, filepath.Join(s.root, "dst"), data)
+}

@@ -46,11 +46,12 @@ func newLandsIn(k *sink) *landsIn {
 	return &landsIn{sink: k, regions: make(map[uint32]*landRegion)}
 }
 
-// next reserves the next region of a file, if there is to be one.
+// next reserves the next region of a file, if there is to be one. The end of a stream, and so of
+// its regions, is known too late.
 func (l *landsIn) next(e *sinkEntry) *landRegion {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.over || e.ready || e.last || e.givenUp || e.noRegions || e.comparison.pieces > 0 || e.Sparse || e.Size < largeBytes || e.temp == nil || !e.temp.IsMappable() {
+	if e.over || e.ready || e.last || e.givenUp || e.noRegions || e.comparison.pieces > 0 || e.Sparse || e.Stream || e.Size < largeBytes || e.temp == nil || !e.temp.IsMappable() {
 		return nil
 	}
 	if e.regionsTo == 0 {

@@ -41,13 +41,16 @@ func TestHearRegion(t *testing.T) {
 		{"over TCP", func(s *source, _ *wire.FileRegion) { s.session.link.transport = "tcp" }, false},
 		{"with encrypted chunks", func(s *source, _ *wire.FileRegion) { s.session.terms.Flags |= wire.FlagEncrypt }, false},
 		{"to a source that knows none", func(s *source, _ *wire.FileRegion) { s.session.knowsRegions = false }, false},
-		{"more than anybody needs", func(s *source, _ *wire.FileRegion) { s.sender.offered.count = maxOffered }, false},
+		{"more than are remembered", func(s *source, _ *wire.FileRegion) { s.sender.offered.count = maxOffered }, true},
 	} {
 		s, r := regionSource(), regionAt(1, 16<<20, 16<<20)
 		c.change(s, &r)
 		err := s.hearRegion(r.Encode())
 		if c.good != (err == nil) || !c.good && !errors.Is(err, ErrProtocol) {
 			t.Errorf("%s: %v", c.name, err)
+		}
+		if n := s.sender.offered.count; n > maxOffered {
+			t.Errorf("%s: %d are remembered", c.name, n)
 		}
 	}
 }

@@ -16,7 +16,8 @@ type offeredRegions struct {
 	count   int
 }
 
-// maxOffered bounds the regions that a source remembers.
+// maxOffered bounds the regions that a source remembers. Of a file that has all its chunks they are
+// forgotten when its end is told, for which it may wait behind thousands of others.
 const maxOffered = 4096
 
 // offeredRegion is a range of a file at the sink that chunks can go to.
@@ -49,10 +50,10 @@ func (r *offeredRegion) placeOf(c *outChunk, l *railLink) (addr uint64, key uint
 	return on.Addr + uint64(c.Extents[0].Off-r.told.Off), on.Key
 }
 
-// add takes a region. ok is false where there are too many.
-func (o *offeredRegions) add(told wire.FileRegion) (ok bool) {
+// add takes a region, unless there are too many: chunks can go to slots.
+func (o *offeredRegions) add(told wire.FileRegion) {
 	if o.count >= maxOffered {
-		return false
+		return
 	}
 	if o.byEntry == nil {
 		o.byEntry = make(map[uint64][]*offeredRegion)
@@ -61,7 +62,6 @@ func (o *offeredRegions) add(told wire.FileRegion) (ok bool) {
 	at, _ := slices.BinarySearchFunc(list, told.Off, func(r *offeredRegion, off int64) int { return int(min(max(r.told.Off-off, -1), 1)) })
 	o.byEntry[told.Entry] = slices.Insert(list, at, &offeredRegion{told})
 	o.count++
-	return true
 }
 
 // forget drops the regions of an entry that has ended.
@@ -112,8 +112,6 @@ func (s *source) hearRegion(body []byte) error {
 	if !s.session.knowsRegions || !s.session.mayRegister() || r.Entry >= s.window.accepted || e == nil || e.Type != manifest.File || e.unwanted || r.Off > e.Size || r.Bytes > e.Size-r.Off {
 		return fmt.Errorf("%w: a region of %d bytes at %d of entry %d, where none can be", ErrProtocol, r.Bytes, r.Off, r.Entry)
 	}
-	if !s.sender.offered.add(r) {
-		return fmt.Errorf("%w: more than %d regions of files", ErrProtocol, maxOffered)
-	}
+	s.sender.offered.add(r)
 	return nil
 }

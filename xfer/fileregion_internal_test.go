@@ -7,6 +7,7 @@ import (
 
 	"gdrcp/chunker"
 	"gdrcp/manifest"
+	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -278,6 +279,16 @@ func TestReservationIsGivenBack(t *testing.T) {
 		}
 		if e.regionsTo != c.want || e.noRegions {
 			t.Errorf("%s: up to %d, want %d", c.name, e.regionsTo, c.want)
+		}
+	}
+}
+
+// A session has regions for two rings and 64 MiB, and no more.
+func TestMostRegions(t *testing.T) {
+	for _, c := range []struct{ ringBytes, most int }{{16 << 20, 6}, {18 << 20, 6}, {23 << 20, 6}, {24 << 20, 7}, {1 << 30, 132}} {
+		s := &session{link: &railLink{ring: &ring.Ring{Slots: c.ringBytes >> 20, SlotBytes: 1 << 20}}}
+		if got := s.mostRegions(); got != c.most {
+			t.Errorf("%d regions beside a ring of %d bytes, want %d", got, c.ringBytes, c.most)
 		}
 	}
 }

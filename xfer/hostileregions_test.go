@@ -1,8 +1,12 @@
 package xfer
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -30,33 +34,30 @@ func byRegions(t *testing.T) hostileWay {
 // asksForRegions changes a hello so that the sink registers files without a trial.
 func asksForRegions(h *wire.Hello) { h.Terms.IO, h.Regions = chunker.RungRegistered, true }
 
-// region waits until the sink has told a region.
-func (p *puppet) region(ctx context.Context) (r wire.FileRegion, err error) {
-	for err == nil && r.Bytes == 0 {
+// back waits until n slots have come back and, where r is not nil, a region was told.
+func (p *puppet) back(ctx context.Context, n int, r *wire.FileRegion) (err error) {
+	for err == nil && (n > 0 || r != nil && r.Bytes == 0) {
 		err = p.receive(ctx, func(f *wire.Frame) (err error) {
-			if f.Type == wire.MsgRegion {
-				r, err = wire.DecodeFileRegion(f.Body)
+			switch {
+			case f.Type == wire.MsgRegion && r != nil && r.Bytes == 0:
+				*r, err = wire.DecodeFileRegion(f.Body)
+			case f.Type == wire.MsgCredit:
+				err = wire.DecodeCredit(f.Body, make([]uint16, 0, wire.MaxExtents), func(*wire.ReturnedSlot) error {
+					n--
+					return nil
+				})
 			}
 			return err
 		})
 	}
-	return r, err
+	return err
 }
 
-// back waits until n slots have come back.
-func (p *puppet) back(ctx context.Context, n int) (err error) {
-	for err == nil && n > 0 {
-		err = p.receive(ctx, func(f *wire.Frame) error {
-			if f.Type != wire.MsgCredit {
-				return nil
-			}
-			return wire.DecodeCredit(f.Body, make([]uint16, 0, wire.MaxExtents), func(*wire.ReturnedSlot) error {
-				n--
-				return nil
-			})
-		})
-	}
-	return err
+// in is the puppet whose slot 0 is a place in a region.
+func (p *puppet) in(r *wire.FileRegion, off int64) *puppet {
+	to := *p
+	to.target.PayloadKey, to.target.PayloadAddr = r.On[0].Key, r.On[0].Addr+uint64(off-r.Off)
+	return &to
 }
 
 // A source that claims bytes of a file that has ended, in a region of it and as a hole there,
@@ -83,8 +84,8 @@ func TestHostileHoleInARegion(t *testing.T) {
 		if err := p.chunk(0, 0, 1, data, x); err != nil {
 			return err
 		}
-		r, err := p.region(ctx)
-		if err != nil {
+		var r wire.FileRegion
+		if err := p.back(ctx, 1, &r); err != nil {
 			return err
 		}
 		why := &wire.Exception{Entry: 2, Outcome: Changed, Text: "changed"}
@@ -103,7 +104,7 @@ func TestHostileHoleInARegion(t *testing.T) {
 		if err := p.chunk(4, 0, 2, nil, hole); err != nil {
 			return err
 		}
-		return p.back(ctx, 4)
+		return p.back(ctx, 4, nil)
 	})
 	if err != nil {
 		t.Error(err)
@@ -117,5 +118,56 @@ func TestChunkInARegionOfWhatHasEnded(t *testing.T) {
 		if plain, damaged, err := w.plainOf(&wire.ChunkHeader{Extents: make([]wire.Extent, 1)}, filledSlot{}); plain != nil || !damaged || err != nil {
 			t.Errorf("%s: %d bytes, damaged: %v, %v", name, len(plain), damaged, err)
 		}
+	}
+}
+
+// Until a region is closed its source can write to what was verified there. A sink that is to
+// read back what it wrote finds that out, because no region is open when it does.
+func TestRewrittenRegion(t *testing.T) {
+	const piece, size = manifest.DefaultPieceBytes, 32 << 20
+	w := byRegions(t)
+	root, addr, _ := w.serve(t)
+	change := func(h *wire.Hello) {
+		asksForRegions(h)
+		h.Terms.Flags |= wire.FlagReadBack
+	}
+	data, other := make([]byte, piece), bytes.Repeat([]byte("x"), piece)
+	err := w.talk(t, addr, wire.ModePush, "x", change, func(ctx context.Context, s *session) error {
+		p := &puppet{session: s}
+		if err := errors.Join(p.ready(ctx), p.announce(ctx, fileOf(size))); err != nil {
+			return err
+		}
+		var r wire.FileRegion
+		for off := int64(0); off < size; off += piece {
+			x, to := wire.Extent{Off: off, Length: piece}, p
+			x.Digest = s.terms.DigestOf(&x, size, data)
+			h := &wire.ChunkHeader{ID: uint64(off / piece), Generation: uint64(off/piece) + 1}
+			if r.Bytes > 0 && off >= r.Off {
+				h.Region, to = r.Number, p.in(&r, off)
+			}
+			if off+piece == size {
+				x.Flags = wire.ExtLast
+				if err := p.in(&r, r.Off).overwrite(0, 1, other); err != nil {
+					return err
+				}
+			}
+			h.Extents = []wire.Extent{x}
+			if err := to.send(h, data); err != nil {
+				return err
+			}
+			if off+piece == size {
+				break
+			}
+			if err := p.back(ctx, 1, &r); err != nil {
+				return err
+			}
+		}
+		return p.await(ctx, wire.MsgResult)
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(root, "x")); err == nil {
+		t.Errorf("what nobody verified was published: %q at the first byte of the region", got[16<<20])
 	}
 }

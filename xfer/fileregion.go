@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A large file that lies in memory (tmpfs, hugetlbfs, DAX) can be registered as it is, a range
+// A large file that lies in memory (tmpfs, hugetlbfs) can be registered as it is, a range
 // of it at a time: the source's device then reads the file's own pages, and the sink's device
 // writes to them, and no processor copies a byte. A range that a worker could not have in this
 // way goes through the slots, so that every file can do without.

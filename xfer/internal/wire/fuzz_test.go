@@ -90,6 +90,7 @@ func FuzzMessages(f *testing.F) {
 	f.Add(AppendReturned(nil, &ReturnedSlot{Slot: 1, Generation: 2, Bad: []uint16{3}}))
 	f.Add(AppendException([]byte{9}, &Exception{Entry: 1, Outcome: Failed, Text: "x"}))
 	f.Add((&Roots{Entries: 1}).Encode())
+	f.Add((&RingInfo{Link: 1, Slots: 8, SlotBytes: 4096, NearFrom: 4, NearSlots: 4}).Encode())
 	f.Add((&RingInfo{Slots: 1, SlotBytes: 4096}).Encode())
 	f.Add((&Memory{GPU: 1, Name: "x", Rung: RungStaged, Why: "y"}).Encode())
 	f.Add((&Totals{Entries: 1, Final: true}).Encode())
@@ -128,7 +129,7 @@ func FuzzMessages(f *testing.F) {
 		if c, err := DecodeCost(b); err == nil && (c.CPU < 0 || c.CPU > maxCost) {
 			t.Fatalf("cost %+v", c)
 		}
-		if r, err := DecodeRing(b, 1, 4096); err == nil && r.PayloadAddr+4096 < r.PayloadAddr {
+		if r, err := DecodeRing(b, 8, 4096); err == nil && (r.PayloadAddr+4096 < r.PayloadAddr || r.NearFrom > r.Slots || r.NearSlots > r.Slots-r.NearFrom) {
 			t.Fatalf("ring %+v", r)
 		}
 		_ = DecodeCredit(b, nil, func(r *ReturnedSlot) error {

@@ -16,6 +16,8 @@ const (
 	fastGbps, veryFastGbps = 50, 150
 	// mostDefaultQPs is how many queue pairs a link gets unless the user says otherwise.
 	mostDefaultQPs = 4
+	// mostDefaultChunkBytes is the largest slot, of which the largest ring holds the most.
+	mostDefaultChunkBytes = MaxRingBytes / MaxSlots
 	// heldSeconds is for how long a slot is taken: its way there, the check, the write, and
 	// its way back. So much of what the links carry has to fit the ring. Where workers may wait
 	// for a disk that takes longer, the ring is up to twice as large.
@@ -85,9 +87,9 @@ func (o *Options) sizeFor(rails []rdma.Device) {
 	}
 	if o.Slots == 0 {
 		bytes := sum / 8 * 1e9 * heldSeconds
-		if o.ChunkBytes == 0 && o.MostSlots == 0 && o.mayWaitForDisks() {
+		if o.chunksFollow() {
 			o.ChunkBytes = DefaultChunkBytes
-			for bytes > float64(MaxSlots*o.ChunkBytes) && o.ChunkBytes < MaxRingBytes/MaxSlots {
+			for bytes > float64(MaxSlots*o.ChunkBytes) && o.ChunkBytes < mostDefaultChunkBytes {
 				o.ChunkBytes *= 2
 			}
 		}
@@ -97,6 +99,11 @@ func (o *Options) sizeFor(rails []rdma.Device) {
 		}
 		o.Slots = min(max(DefaultSlots, held), o.mostSlots())
 	}
+}
+
+// chunksFollow reports whether the size of slots follows the devices.
+func (o *Options) chunksFollow() bool {
+	return o.ChunkBytes == 0 && o.Slots == 0 && o.MostSlots == 0 && o.mayWaitForDisks()
 }
 
 // sizeFromAfar returns the queue pairs and slots for a server that is so far away: as

@@ -39,10 +39,13 @@ func messageBytes(c *rdma.RailConfig) int64 {
 	return int64(c.Conns) * int64(c.SendDepth+c.RecvDepth) * int64(c.MsgBytes)
 }
 
-// ServedBytes is how many bytes a server books at most for a session of these options:
-// a ring, messages, and host memory beside slots in a GPU's.
+// ServedBytes is how many bytes a server books at most for a session of these options,
+// whatever devices the client has: a ring, messages, and host memory beside slots in a GPU's.
 func (o *Options) ServedBytes() int64 {
 	chunkBytes := cmp.Or(o.ChunkBytes, DefaultChunkBytes)
+	if o.chunksFollow() {
+		chunkBytes = mostDefaultChunkBytes
+	}
 	n := ringBytes(cmp.Or(o.QPs, mostFarQPs), cmp.Or(o.Slots, o.mostSlots()), chunkBytes)
 	if o.RemoteGPU != "" && o.RemoteGPU != "off" {
 		n += ring.BounceBytes(ring.MaxDeviceWorkers, chunkBytes)

@@ -1,16 +1,20 @@
 package xfer
 
 import (
+	"slices"
 	"testing"
 
 	"gdrcp/chunker"
 	"gdrcp/xfer/internal/ring"
 )
 
-// What is booked for a client's options at the most is enough for all of its slots.
+// What is booked for a client's options at the most is enough for all of its slots, whatever
+// its devices make of these options.
 func TestServedBytesAreEnough(t *testing.T) {
+	rails := slices.Repeat(devicesAt(400), 8)
 	for _, o := range []Options{{}, {QPs: MaxQPs, Slots: MaxSlots, ChunkBytes: 1 << 20}, {Slots: 1, ChunkBytes: MinChunkBytes}, {RemoteGPU: "any", ChunkBytes: 1 << 20}} {
 		served := o.ServedBytes()
+		o.sizeFor(rails)
 		o.complete()
 		need := ringBytes(o.QPs, o.Slots, o.ChunkBytes)
 		if o.RemoteGPU != "" {

@@ -86,14 +86,11 @@ func (o *Options) sizeFor(rails []rdma.Device) {
 		o.QPs = queuePairsFor(rails[0].RateGbps())
 	}
 	if o.Slots == 0 {
-		bytes := sum / 8 * 1e9 * heldSeconds
+		bytesPerSecond := sum / 8 * 1e9
 		if o.chunksFollow() {
-			o.ChunkBytes = DefaultChunkBytes
-			for bytes > float64(MaxSlots*o.ChunkBytes) && o.ChunkBytes < mostDefaultChunkBytes {
-				o.ChunkBytes *= 2
-			}
+			o.ChunkBytes = chunkFor(o.within(bytesPerSecond) * heldSeconds)
 		}
-		held := int(math.Ceil(bytes / float64(cmp.Or(o.ChunkBytes, DefaultChunkBytes))))
+		held := int(math.Ceil(bytesPerSecond * heldSeconds / float64(cmp.Or(o.ChunkBytes, DefaultChunkBytes))))
 		if o.mayWaitForDisks() {
 			held += min(held, chunker.DiskWorkers())
 		}
@@ -106,6 +103,24 @@ func (o *Options) chunksFollow() bool {
 	return o.ChunkBytes == 0 && o.Slots == 0 && o.MostSlots == 0 && o.mayWaitForDisks()
 }
 
+// chunkFor is the smallest slot of which the most hold so many bytes. Slots that need not be
+// larger stay small: of large ones a limit leaves few, and so few workers.
+func chunkFor(bytes float64) int {
+	chunk := DefaultChunkBytes
+	for bytes > float64(MaxSlots*chunk) && chunk < mostDefaultChunkBytes {
+		chunk *= 2
+	}
+	return chunk
+}
+
+// within is what a limit of the user's leaves of a rate.
+func (o *Options) within(bytesPerSecond float64) float64 {
+	if o.BytesPerSecond > 0 {
+		return min(bytesPerSecond, float64(o.BytesPerSecond))
+	}
+	return bytesPerSecond
+}
+
 // sizeFromAfar returns the queue pairs and slots for a server that is so far away: as
 // many slots as the path carries until their credits have come back, and as many
 // connections as TCP needs for that.
@@ -114,10 +129,7 @@ func (o *Options) sizeFromAfar(roundTrip time.Duration) (qps, slots int) {
 	if roundTrip <= nearRoundTrip {
 		return qps, slots
 	}
-	bytesPerSecond := max(o.follows.gbps, farGbps) / 8 * 1e9
-	if o.BytesPerSecond > 0 {
-		bytesPerSecond = min(bytesPerSecond, float64(o.BytesPerSecond))
-	}
+	bytesPerSecond := o.within(max(o.follows.gbps, farGbps) / 8 * 1e9)
 	if o.follows.slots {
 		held := bytesPerSecond * (roundTrip.Seconds() + heldSeconds) / float64(o.ChunkBytes)
 		slots = max(slots, o.limits().Slots(min(int(math.Ceil(held)), o.mostSlots()), o.ChunkBytes))

@@ -63,6 +63,7 @@ func TestChunksFollowTheRate(t *testing.T) {
 	}{
 		{1, Options{}, 1 << 20}, {2, Options{}, 1 << 20}, {3, Options{}, 2 << 20}, {4, Options{}, 2 << 20}, {8, Options{}, 4 << 20}, {16, Options{}, 4 << 20},
 		{8, Options{ChunkBytes: 64 << 10}, 64 << 10}, {8, Options{Slots: 16}, 1 << 20}, {8, Options{MostSlots: 64}, 1 << 20},
+		{8, Options{BytesPerSecond: 10 << 20}, 1 << 20}, {8, Options{BytesPerSecond: 300e9}, 4 << 20},
 		{8, Options{Compress: CompressS2}, 1 << 20}, {8, Options{GPU: "0"}, 1 << 20},
 	} {
 		o := c.given

@@ -75,6 +75,19 @@ func TestChunksFollowTheRate(t *testing.T) {
 	}
 }
 
+// Streams have small chunks, whatever the devices carry.
+func TestChunksOfStreamsStaySmall(t *testing.T) {
+	c := &Client{Verbs: deviceList{nil, slices.Repeat(devicesAt(400), 8)}}
+	o := Options{}
+	if c.completeStream(&o); o.ChunkBytes != DefaultChunkBytes || o.Slots != MaxSlots {
+		t.Errorf("%d slots of %d bytes", o.Slots, o.ChunkBytes)
+	}
+	o = Options{ChunkBytes: 2 << 20}
+	if c.completeStream(&o); o.ChunkBytes != 2<<20 {
+		t.Errorf("chunks of %d bytes, asked for 2 MiB", o.ChunkBytes)
+	}
+}
+
 // Over a long way there are more slots, and over TCP more connections, within what the
 // user says.
 func TestSizesFollowTheDistance(t *testing.T) {

@@ -1,6 +1,7 @@
 package xfer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -37,7 +38,7 @@ type Output interface {
 // caller's. PushStream may have read more of it than it copied. ErrUsage says that an
 // option, or dst, makes no sense for a stream.
 func (c *Client) PushStream(ctx context.Context, in Input, ep Endpoint, dst string, o Options) (*Summary, error) {
-	c.complete(&o)
+	c.completeStream(&o)
 	if err := o.checkStream(); err != nil {
 		return nil, err
 	}
@@ -66,12 +67,19 @@ func (c *Client) PushStream(ctx context.Context, in Input, ep Endpoint, dst stri
 	})
 }
 
+// completeStream is complete. Chunks stay small: the first of a stream leaves when it is full,
+// and a source keeps as many as the ring has slots in memory beside it.
+func (c *Client) completeStream(o *Options) {
+	o.ChunkBytes = cmp.Or(o.ChunkBytes, DefaultChunkBytes)
+	c.complete(o)
+}
+
 // PullStream writes one file of a server to out, in order, each piece after it was
 // verified. Where the copy fails later, the bytes written stay, and nothing follows
 // them. out remains the caller's. ErrUsage says that an option makes no sense for a
 // stream.
 func (c *Client) PullStream(ctx context.Context, ep Endpoint, path string, out Output, o Options) (*Summary, error) {
-	c.complete(&o)
+	c.completeStream(&o)
 	if err := o.checkStream(); err != nil {
 		return nil, err
 	}

@@ -145,10 +145,9 @@ type regionMR struct {
 	mr   rdma.MR
 }
 
-// registerFile registers a mapping on the links over RDMA devices that the
-// session has now. It owns the mapping,
-// also after an error. A link that is being lost has no part in it. The region is nil where there is
-// no such link.
+// registerFile registers a mapping on the links over RDMA devices that the session has now. It owns
+// the mapping, also after an error. A link that is being lost has no part in it. The region is nil
+// where there is no such link.
 func (s *session) registerFile(m *chunker.Mapping, access rdma.Access) (*fileRegion, error) {
 	r := &fileRegion{session: s, mapping: m}
 	for _, l := range s.links.snapshot() {

@@ -204,7 +204,7 @@ func (w *lander) verified(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent, dat
 // last of a region closes it, before it counts the extent for the file: so no region is open
 // when the file is finished.
 func (l *landsIn) landed(e *sinkEntry, x *wire.Extent) error {
-	if l == nil || e.Size < largeBytes || !e.takesData() {
+	if l == nil || e.Stream || e.Size < largeBytes || !e.takesData() {
 		return nil // what was not booked may be in a region that others look at
 	}
 	var done []*fileRegion

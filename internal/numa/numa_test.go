@@ -13,31 +13,8 @@ import (
 	"gdrcp/internal/numa/numatest"
 )
 
-// nodesIn writes what the kernel tells of nodes, by its file, below a directory like /sys.
-func nodesIn(t *testing.T, files map[string]string) string {
-	t.Helper()
-	sysfs := t.TempDir()
-	for name, text := range files {
-		path := filepath.Join(sysfs, "devices/system/node", name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return sysfs
-}
-
 func TestOf(t *testing.T) {
-	var allowed unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
-		t.Fatal(err)
-	}
-	here := 0
-	for !allowed.IsSet(here) {
-		here++
-	}
+	here := numatest.AllowedCPU(t)
 	elsewhere := strconv.Itoa(1000)
 	for _, c := range []struct {
 		name   string
@@ -54,7 +31,7 @@ func TestOf(t *testing.T) {
 		{"nothing is told", nil, 0, -1},
 		{"something else is told", map[string]string{"online": "all of them\n", "node0/cpulist": "0"}, 0, -1},
 	} {
-		if got := Of(nodesIn(t, c.files), c.number).Number(); got != c.want {
+		if got := Of(numatest.SysfsOf(t, c.files), c.number).Number(); got != c.want {
 			t.Errorf("%s: node %d, want %d", c.name, got, c.want)
 		}
 	}

@@ -37,16 +37,19 @@ func PagesByNode(t testing.TB, b []byte) map[int]int {
 // process may run on all of them.
 func Sysfs(t testing.TB, nodes int) string {
 	t.Helper()
-	var allowed unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
-		t.Fatal(err)
+	cpu := strconv.Itoa(AllowedCPU(t))
+	files := map[string]string{"online": "0-" + strconv.Itoa(nodes-1)}
+	for i := range nodes {
+		files["node"+strconv.Itoa(i)+"/cpulist"] = cpu
 	}
-	cpu := 0
-	for !allowed.IsSet(cpu) {
-		cpu++
-	}
+	return SysfsOf(t, files)
+}
+
+// SysfsOf writes what the kernel tells of nodes, by its file, below a directory like /sys.
+func SysfsOf(t testing.TB, files map[string]string) string {
+	t.Helper()
 	sysfs := t.TempDir()
-	write := func(name, text string) {
+	for name, text := range files {
 		path := filepath.Join(sysfs, "devices/system/node", name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
@@ -55,9 +58,19 @@ func Sysfs(t testing.TB, nodes int) string {
 			t.Fatal(err)
 		}
 	}
-	write("online", "0-"+strconv.Itoa(nodes-1))
-	for i := range nodes {
-		write("node"+strconv.Itoa(i)+"/cpulist", strconv.Itoa(cpu))
-	}
 	return sysfs
+}
+
+// AllowedCPU is the first processor that this process may run on.
+func AllowedCPU(t testing.TB) int {
+	t.Helper()
+	var allowed unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
+		t.Fatal(err)
+	}
+	cpu := 0
+	for !allowed.IsSet(cpu) {
+		cpu++
+	}
+	return cpu
 }

@@ -223,7 +223,7 @@ func (v *Server) serveSession(ctx context.Context, s *session, d *firstConn, hos
 		if h.AsksCost {
 			s.costs.meter = meter
 		}
-		s.knowsRegions = h.Regions
+		s.knowsRegions, s.knowsNear = h.Regions, h.Rails > 0
 		v.spread(s, h)
 		if giveBack, err = takeBounces(s, host); err != nil {
 			return err

@@ -77,7 +77,6 @@ func devicesToward(first netip.AddrPort, rails []door.RailAddr, devices []rdma.D
 // spread has the server's slots on the nodes of its devices, where a client comes by
 // several. As at the client, a much slower device has another purpose.
 func (v *Server) spread(s *session, h *wire.Hello) {
-	s.knowsNear = h.Rails > 0
 	if s.link.transport != "verbs" || s.ringWish.Placement.GPU != wire.GPUOff || h.Rails < 2 {
 		return
 	}

@@ -98,12 +98,13 @@ func (s *session) reservePin(bytes int64) (release func(), ok bool) {
 	n := int64(len(s.links.snapshot())) * bytes
 	release = func() { s.pinnedBytes.Add(-n) }
 	pinned := s.pinnedBytes.Add(n)
-	if s.terms.IO == chunker.RungRegistered || s.mayLockAll() {
+	if s.terms.IO == chunker.RungRegistered {
 		return release, true
 	}
 	var limit unix.Rlimit
 	err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit)
-	if err == nil && (limit.Cur == unix.RLIM_INFINITY || pinned <= int64(min(limit.Cur/4, math.MaxInt64))) {
+	fits := err == nil && (limit.Cur == unix.RLIM_INFINITY || pinned <= int64(min(limit.Cur/4, math.MaxInt64)))
+	if fits || s.mayLockAll() {
 		return release, true
 	}
 	release()

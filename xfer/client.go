@@ -47,6 +47,7 @@ func (c *Client) Push(ctx context.Context, sources []string, ep Endpoint, dst st
 	if err != nil {
 		return nil, err
 	}
+	o.grows = o.grownSlots()
 	h.Paths, h.Terms.Name = []string{dst}, chunker.BaseName(sources[0])
 	if err := o.checkWhole(sources); err != nil {
 		return nil, err
@@ -101,6 +102,7 @@ func (c *Client) Pull(ctx context.Context, ep Endpoint, paths []string, dst stri
 	if err != nil {
 		return nil, err
 	}
+	o.grows = o.grownSlots()
 	h.Paths = paths
 	if err := o.checkWhole(paths); err != nil {
 		return nil, err
@@ -161,6 +163,7 @@ func (c *Client) copy(ctx context.Context, ep Endpoint, o *Options, h *wire.Hell
 	s.report, s.memory.asked = o.report, h.GPU != 0
 	s.limit = o.limits()
 	s.traces(o.trace)
+	s.growth.probe = o.probe
 	s.tally = o.Tally
 	var acct *copyResults
 	var role conversation
@@ -259,7 +262,7 @@ func (o *Options) hello(m wire.Mode) (*wire.Hello, error) {
 // agree says hello and takes the server's terms.
 func (s *session) agree(ctx context.Context, h *wire.Hello, d *firstConn, o *Options) error {
 	h.Terms.Slots, h.Terms.QPs = d.grant.Slots, d.grant.QPs
-	h.AsksCost, h.Regions, s.costs.asked = true, true, true
+	h.AsksCost, h.Regions, h.MostSlots, s.costs.asked = true, true, o.grows, true
 	if o.store != nil {
 		h.Into = intoOf(s.id, o.store)
 	}
@@ -278,6 +281,9 @@ func (s *session) agree(ctx context.Context, h *wire.Hello, d *firstConn, o *Opt
 			o.Tries.forget(h)
 		}
 		s.terms, s.into, s.knowsRegions, s.knowsNear = h.Terms, w.Into, w.Regions, w.Rails > 0
+		if w.MostSlots > 0 {
+			s.growth.bound = o.grows
+		}
 		if h.Terms.Mode == wire.ModePull {
 			// Only this end knows the name. The server sends its own only so that both
 			// can check that they mean the same.

@@ -69,7 +69,7 @@ func (e Endpoint) listens(ctx context.Context) (byTCP []netip.AddrPort, byVerbs 
 // atDoor returns the client of a server's door that these options ask for.
 func (o *Options) atDoor(key trust.Key) *door.Client {
 	return &door.Client{
-		Key: key, QPs: o.QPs, Slots: o.Slots, ChunkBytes: o.ChunkBytes, Wish: wishOf(o.remote), Wire: o.Wire, Handshake: o.Timeouts.Handshake,
+		Key: key, QPs: o.QPs, Slots: o.Slots, ChunkBytes: o.ChunkBytes, Wish: o.wish(), Wire: o.Wire, Handshake: o.Timeouts.Handshake,
 		FarAway: o.sizeFromAfar,
 		Waiting: func(why string) { o.report(Event{Kind: EventWaiting, Text: why}) },
 	}
@@ -88,6 +88,12 @@ func railConfig(qps, slots, chunkBytes int, withGPU, forceImmSend bool, onWire r
 		MsgBytes: wire.MsgBytes, WriteBytes: max(chunkBytes, wire.HeaderStride), ForceImmSend: forceImmSend,
 		Wire: onWire,
 	}
+}
+
+// receiving is a rail's config with receives for as many slots of this end as its ring may grow to.
+func receiving(c rdma.RailConfig, slots int) rdma.RailConfig {
+	c.RecvDepth = slots + wire.ControlMargin
+	return c
 }
 
 // connect authenticates with the key and makes the session's first queue pair. It uses

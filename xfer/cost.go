@@ -67,5 +67,8 @@ func (s *session) spent(on stat.Stage, since int64) (now int64) {
 
 // waited is spent for what a worker does without a turn.
 func (s *session) waited(on stat.Stage, since int64) (now int64) {
-	return s.tally.Spend(on, since, s.waiters)
+	now = s.tally.Spend(on, since, int(s.waiters.Load()))
+	s.growth.waits.ns.Add(now - since)
+	s.growth.waits.count.Add(1)
+	return now
 }

@@ -11,9 +11,16 @@ import (
 	"gdrcp/xfer/internal/wire"
 )
 
-// wishOf is what a client tells the door about where its slots at the server are to be.
-// The hello decides, but it comes after the address is chosen.
-func wishOf(p ring.Placement) wire.DoorWish { return wire.DoorWish{GPU: p.GPU, Name: p.GPUName} }
+// wish is what a client tells the door about its slots at the server: where they are to be, which
+// the hello decides, but that comes after the address is chosen; and how many they may become,
+// where the server is the sink, whose queue pairs have a receive for each.
+func (o *Options) wish() wire.DoorWish {
+	w := wire.DoorWish{GPU: o.remote.GPU, Name: o.remote.GPUName}
+	if o.store == nil {
+		w.MostSlots = o.grows
+	}
+	return w
+}
 
 // gpuFinder finds the GPU that a client at the door wishes for. The server can then
 // tell the addresses near to that GPU first.

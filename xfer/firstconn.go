@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"gdrcp/chunker"
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/door"
@@ -47,7 +48,7 @@ func enter(ctx context.Context, a *door.Granted, p rdma.Provider, device string,
 	if p.Name() != "tcp" {
 		grant.QPs = min(grant.QPs, o.QPs) // as door.Session.QPsOver says at the server
 	}
-	rail, err := p.Open(device, railConfig(grant.QPs, grant.Slots, o.ChunkBytes, o.local.GPU != wire.GPUOff, o.ForceImmSend, o.Wire))
+	rail, err := p.Open(device, o.railConfig(grant, o.local.GPU != wire.GPUOff))
 	if err != nil {
 		return nil, err
 	}
@@ -60,6 +61,15 @@ func enter(ctx context.Context, a *door.Granted, p rdma.Provider, device string,
 		Local: d.conn.Local().String(), Remote: d.conn.Remote().String(),
 	}
 	return d, nil
+}
+
+// railConfig sizes a rail of a copy at the client.
+func (o *Options) railConfig(g door.Grant, withGPU bool) rdma.RailConfig {
+	c := railConfig(g.QPs, g.Slots, o.ChunkBytes, withGPU, o.ForceImmSend, o.Wire)
+	if o.store != nil { // else nothing is written to this end's slots
+		return receiving(c, mostRingSlots(g.Slots, o.grows, chunker.DiskWorkers(), o.ChunkBytes))
+	}
+	return c
 }
 
 // joinLanes makes the further queue pairs that the server granted. Over TCP it makes them

@@ -21,7 +21,7 @@ import (
 func (k *sink) startWorkers(ctx context.Context, g *errgroup.Group) {
 	n := k.session.diskWorkers()
 	if k.session.ringWish.Placement.GPU == wire.GPUOff {
-		k.session.waiters = n
+		k.session.waiters.Store(int32(n))
 	} else {
 		n += ring.Gatherers
 		k.device = newDeviceLandings(k.session.terms.Slots)
@@ -40,7 +40,7 @@ func (k *sink) drainSlots(ctx context.Context, worker int) error {
 	if k.session.link.ring.Device != nil {
 		return k.drainDevice(ctx, worker)
 	}
-	if worker >= k.session.diskWorkers() {
+	if k.session.ringWish.Placement.GPU != wire.GPUOff && worker >= k.session.diskWorkers() {
 		return nil // of a GPU that did not take the slots
 	}
 	node := k.session.link.ring.NodeFor(worker, k.session.diskWorkers())

@@ -164,7 +164,9 @@ func (s *session) joinLink(l *railLink) {
 		if err := s.link.awaitRing(ctx); err != nil {
 			return err
 		}
-		if err := l.register(s.link.ring, c.access()); err != nil {
+		s.growth.mu.RLock()
+		defer s.growth.mu.RUnlock()
+		if err := l.register(s.link.ring, s.ringSlots(), c.access()); err != nil {
 			if errors.Is(err, rdma.ErrUnsupported) || errors.Is(err, rdma.ErrLockedMemory) {
 				l.unusable.Store(&err)
 			}
@@ -204,7 +206,7 @@ func (s *session) hearLost(f *wire.Frame) (handled bool, err error) {
 	if !ok {
 		return true, fmt.Errorf("%w: message %d in a session of one link", ErrProtocol, f.Type)
 	}
-	b, err := wire.DecodeLostLink(f.Body, s.terms.Slots)
+	b, err := wire.DecodeLostLink(f.Body, max(s.mostSlots(), s.mostPeerSlots()))
 	if err != nil {
 		return true, err
 	}

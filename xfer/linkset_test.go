@@ -112,7 +112,7 @@ func TestShutLinkHasNothingRegistered(t *testing.T) {
 			l := first
 			if number != 1 {
 				l = newFurtherLink(number, rail, nil, 1)
-				if err := l.register(first.ring, sinkAccess); err != nil {
+				if err := l.register(first.ring, first.ring.Slots, sinkAccess); err != nil {
 					t.Fatal(err)
 				}
 			}

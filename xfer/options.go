@@ -114,6 +114,7 @@ type Options struct {
 	Rail       string // device name or address of the local rail, of the first one
 	RemoteRail string // of the server's rail
 	trace      trace
+	probe      waitProbe
 
 	// Rails is how many rails carry a copy at most: AllRails for every one that reaches
 	// the server. 0 is AllRails over RDMA devices, and 1 over TCP. MoreRails names the
@@ -165,6 +166,7 @@ type Options struct {
 	Tally *Tally
 
 	follows      linkSizes
+	grows        int // how many slots rings may grow to, or 0: see grownSlots
 	wantManifest *manifest.Reader
 	// local and remote are where this end's slots and the server's are to be, from GPU
 	// and its like.
@@ -236,6 +238,9 @@ const (
 	EventRailJoined
 	// EventRailUnused says why a Rail does not carry the copy.
 	EventRailUnused
+	// EventRing says how many Slots an end's ring has now, because its workers wait for disks,
+	// or in Text why it stays as it is. Remote says that the other end's is meant.
+	EventRing
 )
 
 // Place says where the paths of a copy's entries begin.
@@ -280,6 +285,7 @@ type Event struct {
 	Memory  *Memory
 	Place   *Place
 	Remote  bool
+	Slots   int // of EventRing
 	Dir     bool
 	DryRun  bool // nothing has happened: the event tells what would
 	// Rail and RailsLeft belong to the events of rails.

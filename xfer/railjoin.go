@@ -155,7 +155,7 @@ func (s *session) dialLink(ctx context.Context, w *railWay, d *firstConn, o *Opt
 
 // dialNumber is one try of dialLink, with the way's number or the next one.
 func (s *session) dialNumber(ctx context.Context, w *railWay, d *firstConn, o *Options) (*railLink, error) {
-	rail, err := w.provider.Open(w.device, railConfig(d.grant.QPs, d.grant.Slots, o.ChunkBytes, false, o.ForceImmSend, o.Wire))
+	rail, err := w.provider.Open(w.device, o.railConfig(d.grant, false))
 	if err != nil {
 		return nil, err
 	}

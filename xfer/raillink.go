@@ -38,7 +38,9 @@ type railLink struct {
 	loops ring.Loopbacks
 	// payload and header are this end's ring on the rail. They are set before the link is
 	// used for chunks. regions guards making and closing them.
+	// made has all that the link has to close; the ring closes what was made with it.
 	payload, header rdma.MR
+	made            []rdma.MR
 	regions         sync.Mutex
 	closed          bool
 
@@ -136,23 +138,30 @@ func (r *railLink) ringNodes() []int {
 }
 
 // register registers the ring of a session's first link on the rail of a further one.
-// It makes nothing on a link that is closed.
-func (r *railLink) register(of *ring.Ring, access rdma.Access) (err error) {
-	r.regions.Lock()
-	defer r.regions.Unlock()
-	if r.closed {
-		return rdma.ErrClosed
-	}
-	r.payload, r.header, err = of.RegisterOn(r.rail, access)
-	if err == nil {
-		r.relaxed.Store(r.payload.Relaxed())
-	}
+func (r *railLink) register(of *ring.Ring, slots int, access rdma.Access) (err error) {
+	r.payload, r.header, err = r.registerSlots(of, slots, access)
 	return err
 }
 
-// info is where this end's slots are on this rail.
-func (r *railLink) info(of *ring.Ring) wire.RingInfo {
-	return of.InfoOn(uint32(r.number), r.payload, r.header)
+// registerSlots registers the first slots of the ring on the link's rail. The link closes the
+// regions. It makes nothing on a link that is closed.
+func (r *railLink) registerSlots(of *ring.Ring, slots int, access rdma.Access) (payload, header rdma.MR, err error) {
+	r.regions.Lock()
+	defer r.regions.Unlock()
+	if r.closed {
+		return nil, nil, rdma.ErrClosed
+	}
+	if payload, header, err = of.RegisterOn(r.rail, slots, access); err != nil {
+		return nil, nil, err
+	}
+	r.made = append(r.made, payload, header)
+	r.relaxed.Store(payload.Relaxed())
+	return payload, header, nil
+}
+
+// info is where this end's slots are on this rail, where so many are registered.
+func (r *railLink) info(of *ring.Ring, slots int) wire.RingInfo {
+	return of.InfoOn(uint32(r.number), slots, r.payload, r.header)
 }
 
 // awaitRing waits until the ring is made.
@@ -268,27 +277,36 @@ func (r *railLink) unregister() error {
 	if r.ring.Payload == nil {
 		return nil
 	}
-	return errors.Join(r.payload.Close(), r.header.Close())
+	return errors.Join(r.ring.PayloadMR.Close(), r.ring.HeaderMR.Close(), r.closeMade())
+}
+
+// closeMade ends the registrations that the link has made.
+func (r *railLink) closeMade() error {
+	r.regions.Lock()
+	defer r.regions.Unlock()
+	var errs []error
+	for _, mr := range r.made {
+		errs = append(errs, mr.Close())
+	}
+	r.made = nil
+	return errors.Join(errs...)
 }
 
 // close closes the queue pairs, and then the memory that they could reach. The link's
 // poller must have ended.
 func (r *railLink) close() error {
 	errs := []error{r.closeLanes(), r.loops.Close()}
-	if r.number == 1 {
-		return errors.Join(append(errs, r.ring.Close())...)
-	}
 	r.regions.Lock()
-	defer r.regions.Unlock()
-	if r.closed {
-		return errors.Join(errs...)
-	}
+	wasClosed := r.closed
 	r.closed = true
-	defer r.giveBack()
-	for _, mr := range []rdma.MR{r.payload, r.header} {
-		if mr != nil {
-			errs = append(errs, mr.Close())
-		}
+	r.regions.Unlock()
+	errs = append(errs, r.closeMade())
+	switch {
+	case r.number == 1:
+		errs = append(errs, r.ring.Close())
+	case !wasClosed:
+		errs = append(errs, r.rail.Close())
+		r.giveBack()
 	}
-	return errors.Join(append(errs, r.rail.Close())...)
+	return errors.Join(errs...)
 }

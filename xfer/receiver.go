@@ -51,9 +51,9 @@ type chunkReceiver struct {
 }
 
 func newChunkReceiver(s *session) *chunkReceiver {
-	n := s.terms.Slots
+	n, most := s.terms.Slots, s.mostSlots()
 	return &chunkReceiver{
-		session: s, seals: s.chunkSeals(false), work: newSlotQueue[filledSlot](n), ringTold: make(chan struct{}), slots: credit.NewSink(n), filled: make([]filling, n), credits: make([]wire.ReturnedSlot, 0, n),
+		session: s, seals: s.chunkSeals(false), work: newSlotQueue[filledSlot](most), ringTold: make(chan struct{}), slots: credit.NewSink(n), filled: make([]filling, most), credits: make([]wire.ReturnedSlot, 0, most),
 		buf: make([]byte, 0, wire.MsgBytes), batch: creditBatch(n), idle: make(chan struct{}, 1),
 	}
 }
@@ -229,7 +229,7 @@ const returnedBytes = 3 + 10 + 1 + 2 + wire.MaxExtents*2
 func (f *chunkReceiver) isFull() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.slots.Busy()+len(f.credits) >= f.session.link.ring.Slots
+	return f.slots.Busy()+len(f.credits) >= f.slots.Slots()
 }
 
 // countIdleLocked counts the time since the last call for each worker that could have

@@ -44,7 +44,7 @@ func (s *session) makeRing(ctx context.Context, slots int, access rdma.Access) e
 // between them. Slots that this end encrypts have room for a tag behind each.
 func (s *session) ringConfig(slots int, access rdma.Access) ring.Config {
 	c := s.ringWish
-	c.Slots, c.SlotBytes, c.Access, c.Touched = slots, s.terms.ChunkBytes, access, s.terms.Touched()
+	c.Slots, c.MostSlots, c.SlotBytes, c.Access, c.Touched = slots, slots+s.mostSlots()-s.terms.Slots, s.terms.ChunkBytes, access, s.terms.Touched()
 	c.Workers = chunker.Workers()
 	if s.terms.Encrypted() && access&rdma.RemoteWrite == 0 {
 		c.PadBytes = sealPad

@@ -98,15 +98,17 @@ type chunkSender struct {
 }
 
 func newChunkSender(s *session) *chunkSender {
-	n := s.terms.Slots
-	own := sourceSlots(n)
+	own, most := sourceSlots(s.terms.Slots), sourceSlots(s.mostSlots())
 	o := &chunkSender{
-		session: s, seals: s.chunkSeals(true), slots: make([]outSlot, own), free: make([]int, 0, own), ready: make([]*outSlot, own),
-		posted: make([]sentChunk, n), badBuf: make([]uint16, 0, wire.MaxExtents),
+		session: s, seals: s.chunkSeals(true), slots: make([]outSlot, most), free: make([]int, 0, most), ready: make([]*outSlot, most),
+		posted: make([]sentChunk, s.terms.Slots), badBuf: make([]uint16, 0, wire.MaxExtents),
 	}
 	o.cond = sync.NewCond(&o.mu)
 	for i := range o.slots {
 		o.slots[i].index = i
+	}
+	o.slots = o.slots[:own] // the others come when the ring grows
+	for i := range o.slots {
 		o.free = append(o.free, i)
 	}
 	return o
@@ -129,24 +131,49 @@ func (o *chunkSender) fitRing() {
 	o.slots, o.free, o.ready = o.slots[:n], o.free[:n], o.ready[:n]
 }
 
-// open takes the place of the sink's ring on the rail of a link. With the first, every
-// slot is granted. Chunks may have been filled before.
+// open takes the place of the sink's ring on the rail of a link. With the first link's, every
+// slot is granted. Chunks may have been filled before. A ring that has grown comes again, on the
+// first link last.
 func (o *chunkSender) open(l *railLink, info wire.RingInfo) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if l.target.Slots != 0 {
-		return fmt.Errorf("%w: a second ring", ErrProtocol)
-	}
+	slots, had := int(info.Slots), o.granted.Slots()
 	switch {
-	case o.granted.Slots() == 0 && l.number == 1:
-		o.granted, o.posted = credit.NewSource(int(info.Slots)), o.posted[:info.Slots]
-		l.ready = true // chunks come from this end's ring
-	case o.granted.Slots() != int(info.Slots):
-		return fmt.Errorf("%w: a ring of %d slots over link %d, and of %d over the first", ErrProtocol, info.Slots, l.number, o.granted.Slots())
+	case info.Slots <= l.target.Slots:
+		return fmt.Errorf("%w: a second ring of %d slots over link %d, where it has %d", ErrProtocol, slots, l.number, l.target.Slots)
+	case slots < had || had == 0 && l.number != 1:
+		return fmt.Errorf("%w: a ring of %d slots over link %d, and of %d over the first", ErrProtocol, slots, l.number, had)
 	}
+	isFirst := l.target.Slots == 0
 	l.target = info
-	o.useLocked(l)
+	switch {
+	case had == 0:
+		o.granted, o.posted = credit.NewSource(slots), o.posted[:slots]
+		l.ready = true // chunks come from this end's ring
+	case l.number == 1:
+		o.grantLocked(slots)
+	}
+	if isFirst {
+		o.useLocked(l)
+	}
+	o.pumpLocked()
 	return nil
+}
+
+// hasRing reports whether the sink has told of its ring.
+func (o *chunkSender) hasRing() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.granted.Slots() > 0
+}
+
+// grantLocked takes further slots of the sink, whose ring has grown. A link of which the sink
+// has not told where it has them is one that is being lost there.
+func (o *chunkSender) grantLocked(slots int) {
+	o.granted.Grow(slots)
+	o.posted = append(o.posted, make([]sentChunk, slots-len(o.posted))...)
+	o.links = slices.DeleteFunc(o.links, func(l *railLink) bool { return int(l.target.Slots) < slots })
+	o.cond.Broadcast()
 }
 
 // wakeOn makes the end of ctx, which always comes, wake every goroutine that waits on

@@ -34,6 +34,46 @@ func TestRingOfFewerSlots(t *testing.T) {
 	}
 }
 
+// A ring that has grown comes again over each link, the first one last, which grants the slots.
+// A link over which it does not come is one that is being lost.
+func TestRingThatHasGrown(t *testing.T) {
+	t.Parallel()
+	ring := func(link, slots uint32) wire.RingInfo {
+		return wire.RingInfo{Link: link, Slots: slots, SlotBytes: 1 << 20, PayloadKey: slots}
+	}
+	first, second, third := &railLink{number: 1}, &railLink{number: 2, ready: true}, &railLink{number: 3, ready: true}
+	o := newChunkSender(&session{terms: wire.Terms{Slots: 4, ChunkBytes: 1 << 20}})
+	for i, c := range []struct {
+		link    *railLink
+		slots   uint32
+		ok      bool
+		granted int
+		links   []*railLink
+	}{
+		{second, 4, false, 0, nil}, // ahead of the first
+		{first, 4, true, 4, []*railLink{first}},
+		{first, 4, false, 4, []*railLink{first}},
+		{second, 3, false, 4, []*railLink{first}},
+		{second, 4, true, 4, []*railLink{first, second}},
+		{third, 4, true, 4, []*railLink{first, second, third}},
+		{second, 8, true, 4, []*railLink{first, second, third}},
+		{first, 8, true, 8, []*railLink{first, second}},
+		{third, 7, false, 8, []*railLink{first, second}},
+		{first, 6, false, 8, []*railLink{first, second}},
+	} {
+		err := o.open(c.link, ring(uint32(c.link.number), c.slots))
+		if (err == nil) != c.ok || !c.ok && !errors.Is(err, ErrProtocol) {
+			t.Errorf("step %d: %v", i, err)
+		}
+		if o.granted.Grants() != c.granted || o.granted.Slots() != c.granted || !slices.Equal(o.links, c.links) {
+			t.Errorf("step %d: %d granted, %d links", i, o.granted.Grants(), len(o.links))
+		}
+	}
+	if len(o.posted) != 8 || first.target.PayloadKey != 8 || second.target.PayloadKey != 8 {
+		t.Errorf("%d chunks may be posted; rings %+v, %+v", len(o.posted), first.target, second.target)
+	}
+}
+
 // A chunk goes over an RDMA device that is heard, else over TCP in reserve that is heard,
 // and over a silent rail only where all are silent. The load decides between equals only.
 func TestWhichLinkGetsAChunk(t *testing.T) {

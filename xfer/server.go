@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gdrcp/chunker"
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
 	"gdrcp/xfer/internal/door"
@@ -59,6 +60,7 @@ type ServerConfig struct {
 	Report func(Event)
 
 	trace trace
+	probe waitProbe
 }
 
 // ProtocolVersion is the version of everything that two ends say to each other. Both
@@ -110,6 +112,7 @@ func NewServer(cfg ServerConfig) *Server {
 	if cfg.Keys != nil {
 		at.Keys = doorKeys{cfg.Keys}
 	}
+	at.DiskWorkers = min(chunker.DiskWorkers(), workersOfServer(cmp.Or(cfg.MaxSessions, door.DefaultMaxSessions)))
 	v.door = door.NewServer(at)
 	return v
 }
@@ -166,7 +169,7 @@ func (v *Server) log(e SessionEnd) {
 func (v *Server) begin(p rdma.Provider, req rdma.Request, host *door.Session, l trust.Lane) (tell func()) {
 	ctx, peer := host.Context(), req.Remote().String()
 	grant := door.Grant{Slots: host.Grant.Slots, QPs: host.QPsOver(p.Name())}
-	rail, err := p.Open(req.Device(), railConfig(grant.QPs, grant.Slots, host.ChunkBytes, v.cfg.GPUs != nil, false, v.cfg.Wire))
+	rail, err := p.Open(req.Device(), receiving(railConfig(grant.QPs, grant.Slots, host.ChunkBytes, v.cfg.GPUs != nil, false, v.cfg.Wire), host.MostSlots))
 	if err != nil {
 		v.door.Refuse(req, rdma.RejectResources, err)
 		host.Retry()
@@ -186,8 +189,9 @@ func (v *Server) begin(p rdma.Provider, req rdma.Request, host *door.Session, l 
 	s.limit, s.sessionsAtOnce = host.Limit, cmp.Or(v.cfg.MaxSessions, door.DefaultMaxSessions)
 	s.pinnedBytes = &v.pinnedBytes
 	s.traces(v.cfg.trace)
+	s.growth.probe = v.cfg.probe
 	host.Begun(rail.Device().Name, func(p rdma.Provider, req rdma.Request, l trust.Lane) error {
-		return s.takeLane(ctx, p, req, l, railConfig(grant.QPs, grant.Slots, host.ChunkBytes, false, false, v.cfg.Wire), host)
+		return s.takeLane(ctx, p, req, l, receiving(railConfig(grant.QPs, grant.Slots, host.ChunkBytes, false, false, v.cfg.Wire), host.MostSlots), host)
 	})
 	end := v.serveSession(ctx, s, d, host)
 	return func() { v.log(end) }
@@ -198,8 +202,8 @@ func (v *Server) serveSession(ctx context.Context, s *session, d *firstConn, hos
 	end := SessionEnd{Peer: s.peer, Key: host.Key(), What: "connection"}
 	opens := host.Opens().(keyScope)
 	var served *service
-	giveBack := func() {}
-	defer func() { giveBack() }()
+	giveBack, giveBackRing := func() {}, func() {}
+	defer func() { giveBack(); giveBackRing() }()
 	tally, uncount := v.tallies.Begin(s.peer)
 	s.tally = tally
 	meter := v.tallies.Meter(tally)
@@ -217,6 +221,7 @@ func (v *Server) serveSession(ctx context.Context, s *session, d *firstConn, hos
 		if err := opens.Only.admit(h, s, host.End); err != nil {
 			return err
 		}
+		giveBackRing = v.growsAt(host, s, h)
 		if served, err = v.serve(s, h, opens, tally); err != nil {
 			return err
 		}

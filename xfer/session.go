@@ -87,7 +87,9 @@ type session struct {
 	tally *Tally
 	// workers is how many goroutines fill or drain slots at once, and waiters how many wait
 	// for slots or disks.
-	workers, waiters int
+	workers int
+	waiters atomic.Int32
+	growth  ringGrowth
 	// sessionsAtOnce is how many sessions a server has at most; 0 at a client.
 	sessionsAtOnce int
 	// limit bounds how many bytes a second the payload may take on the wire.
@@ -119,12 +121,14 @@ func newSession(d *firstConn, peer string, client bool, t Timeouts) *session {
 	if t.Suspect == 0 {
 		t.Suspect = t.Silence * 3 / 10
 	}
-	return &session{
+	s := &session{
 		began: time.Now(), id: d.id, peer: peer, link: link, links: newLinkSet(link), trust: d.trust, timeouts: t, client: client, ctl: newControl(link),
-		ringWish: ring.Config{Sysfs: sysfs}, pinnedBytes: new(atomic.Int64), memory: slotMemory{told: make(chan struct{})}, tally: &Tally{}, workers: chunker.Workers(), waiters: chunker.Workers(),
+		ringWish: ring.Config{Sysfs: sysfs}, pinnedBytes: new(atomic.Int64), memory: slotMemory{told: make(chan struct{})}, tally: &Tally{}, workers: chunker.Workers(),
 		inbox: make(chan *inMsg, wire.ControlWindow), spare: make(chan *inMsg, wire.ControlWindow),
 		hungUp: make(chan struct{}), roleSet: make(chan struct{}),
 	}
+	s.waiters.Store(int32(s.workers))
+	return s
 }
 
 // traces has a session tell its steps.

@@ -106,10 +106,12 @@ func (k *sink) talk(ctx context.Context, g *errgroup.Group) error {
 	k.session.converses(k)
 	g.Go(func() error { return k.receiver.grantRing(ctx) })
 	if k.out != nil {
-		k.session.workers, k.session.waiters = 1, 1
+		k.session.workers = 1
+		k.session.waiters.Store(1)
 		g.Go(func() error { return k.drainStream(ctx) })
 	} else {
 		k.startWorkers(ctx, g)
+		g.Go(func() error { return k.session.watchRing(ctx, k.growRing) })
 	}
 	g.Go(func() error { return k.publish(ctx) })
 	g.Go(func() error { return k.settleEntries(ctx) })

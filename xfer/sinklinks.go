@@ -21,9 +21,7 @@ func (k *sink) linkUp(ctx context.Context, l *railLink) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	info := l.info(k.session.link.ring)
-	k.session.tellNear(l, &info)
-	return k.session.ctl.send(ctx, wire.MsgRing, info.Encode())
+	return k.tellRing(ctx, l)
 }
 
 func (k *sink) linkLost(l *railLink) { k.receiver.linkLost(l) }

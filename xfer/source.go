@@ -88,7 +88,7 @@ type resend struct {
 
 func newSource(s *session, tree *chunker.Tree, tally *Tally, acct *copyResults) *source {
 	src := &source{session: s, sender: newChunkSender(s), tree: tree, tally: tally, results: acct, turns: newTurns()}
-	src.jobs = newSlotQueue[*outSlot](sourceSlots(s.terms.Slots))
+	src.jobs = newSlotQueue[*outSlot](sourceSlots(s.mostSlots()))
 	src.failures.wake = make(chan struct{}, 1)
 	src.over = make(chan struct{})
 	src.window.cutting.most = cmp.Or(s.terms.Transfers, DefaultTransfers)
@@ -126,11 +126,12 @@ func (s *source) talk(ctx context.Context, g *errgroup.Group) error {
 		g.Go(func() error { return s.announceStream(ctx) })
 	} else {
 		g.Go(func() error { return s.announce(ctx) })
+		g.Go(func() error { return s.session.watchRing(ctx, s.growRing) })
 	}
 	g.Go(func() error { return s.pack(ctx) })
 	g.Go(func() error { return s.tellFailures(ctx) })
 	if s.session.ringWish.Placement.GPU == wire.GPUOff {
-		s.session.waiters = s.session.diskWorkers()
+		s.session.waiters.Store(int32(s.session.diskWorkers()))
 	}
 	for i := range s.session.diskWorkers() {
 		g.Go(func() error { return s.fill(ctx, i) })

@@ -15,12 +15,19 @@ func (s *source) access() rdma.Access { return rdma.LocalRead }
 
 // hearRing takes the place of the sink's slots on the rail of a link.
 func (s *source) hearRing(body []byte) error {
-	info, err := wire.DecodeRing(body, s.session.terms.Slots, s.session.terms.ChunkBytes)
+	info, err := wire.DecodeRing(body, s.session.mostPeerSlots(), s.session.terms.ChunkBytes)
 	if err != nil {
 		return err
 	}
 	if info.Link == 1 { // it grants the slots, also when the link is lost
-		return s.sender.open(s.session.link, info)
+		hadRing := s.sender.hasRing()
+		if err := s.sender.open(s.session.link, info); err != nil {
+			return err
+		}
+		if hadRing {
+			s.session.reportRing(int(info.Slots), true, nil)
+		}
+		return nil
 	}
 	l, err := s.session.links.find(credit.Link(info.Link))
 	if err != nil || l == nil || l.lost.Load() {

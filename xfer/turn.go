@@ -26,21 +26,31 @@ const (
 	leastWorkers = 8
 )
 
-// diskWorkers is how many workers a session has at this end, those that wait for disks
-// included: no more than there are slots to work on. Chunks that are compressed or
+// diskWorkers is how many workers a session begins with at this end, those that wait for disks
+// included.
+func (s *session) diskWorkers() int { return s.workersFor(s.terms.Slots) }
+
+// workersFor is how many workers a session has beside a ring of so many slots: no more than
+// there are slots to work on.
+func (s *session) workersFor(slots int) int { return min(s.mostWorkers(), slots) }
+
+// mostWorkers is how many workers a session has with any number of slots. Chunks that are compressed or
 // encrypted are no reason for more than compute, because each worker needs memory to unpack
 // one.
-func (s *session) diskWorkers() int {
+func (s *session) mostWorkers() int {
 	n, least := chunker.DiskWorkers(), max(chunker.Workers(), leastWorkers)
 	if s.terms.Codec != wire.CompressOff || s.terms.Encrypted() {
 		n = least
 	}
 	n = min(n, max(least, int(underWayBytes/max(s.terms.PieceBytes, 1))))
 	if s.sessionsAtOnce > 0 {
-		n = min(n, max(1, serverWorkers/s.sessionsAtOnce))
+		n = min(n, workersOfServer(s.sessionsAtOnce))
 	}
-	return min(n, s.terms.Slots)
+	return n
 }
+
+// workersOfServer bounds the workers of each session of a server that has so many at once.
+func workersOfServer(sessions int) int { return max(1, serverWorkers/sessions) }
 
 // readsAtOnce is how many pieces of files a session reads back at once. sessionsAtOnce is how
 // many sessions a server has at most; 0 at a client.

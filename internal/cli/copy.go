@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"gdrcp/chunker"
@@ -42,6 +43,7 @@ type copyRun struct {
 	ends           endNames
 	endCopy        context.CancelCauseFunc    // ends the copy; see watchOutputs
 	tally          *xfer.Tally                // of the copy, once it has begun
+	needing        sync.Mutex                 // guards need
 	need           xfer.Load                  // of memory, by this end
 	railLost       atomic.Bool                // a rail was lost in this copy
 	place          atomic.Pointer[xfer.Place] // nil before the engine has reported it
@@ -230,6 +232,16 @@ func (c *copyRun) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 	return c.withServer(ctx, p, o)
 }
 
+// needs makes room in the heap for a ring of so many slots.
+func (c *copyRun) needs(slots int) {
+	c.needing.Lock()
+	defer c.needing.Unlock()
+	if slots > c.need.Slots {
+		c.need.Slots = slots
+		boundHeap(c.need)
+	}
+}
+
 // report takes the engine's events, from several goroutines at once.
 func (c *copyRun) report(e xfer.Event) {
 	switch e.Kind {
@@ -237,10 +249,9 @@ func (c *copyRun) report(e xfer.Event) {
 		c.place.Store(e.Place)
 	case xfer.EventConnected:
 		c.limitCPUs(e.Link.Transport)
-		if e.Link.Slots > c.need.Slots { // a fast link has more
-			c.need.Slots = e.Link.Slots
-			boundHeap(c.need)
-		}
+		c.needs(e.Link.Slots) // a fast link has more
+	case xfer.EventRing:
+		c.needs(e.Slots)
 	case xfer.EventDeleted:
 		c.log.event(&e)
 		c.reportDeleted(&e)
@@ -259,6 +270,10 @@ func (c *copyRun) report(e xfer.Event) {
 	case xfer.EventWaiting:
 		if !c.quiet {
 			c.console.line("gdrcp: waiting: %s", e.Text)
+		}
+	case xfer.EventRing:
+		if c.verbose {
+			c.console.line("gdrcp: %s", ringEventText(&e))
 		}
 	case xfer.EventMemory:
 		if c.verbose || (!c.quiet && e.Memory.Why != "") {
@@ -295,6 +310,8 @@ func (c *copyRun) reportJSON(e xfer.Event) {
 		c.events.emit(waitingEvent{"waiting", e.Text})
 	case xfer.EventMemory:
 		c.events.emit(memoryEventOf(e.Memory, e.Remote))
+	case xfer.EventRing:
+		c.events.emit(ringEventOf(&e))
 	case xfer.EventFile:
 		if (e.Outcome != xfer.Copied && e.Outcome != xfer.Kept) || e.Outcome == xfer.Copied && e.Text != "" || c.verbose || e.DryRun {
 			c.events.emit(fileEvent{"file", e.Path, outcomeOf(&e), e.Bytes, printable.Text(e.Text), endText(e.End), e.DryRun})

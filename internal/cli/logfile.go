@@ -77,6 +77,8 @@ func (l *logFile) event(e *xfer.Event) {
 		l.line("waiting: %s", e.Text)
 	case isRailEvent(e.Kind):
 		l.line("%s", railText(e))
+	case e.Kind == xfer.EventRing:
+		l.line("%s", ringEventText(e))
 	case e.Kind == xfer.EventMemory:
 		l.line("%s", memoryText(e.Memory, e.Remote))
 	case e.Kind == xfer.EventPlaced:

@@ -309,6 +309,8 @@ func (s *serveRun) report(e xfer.Event) {
 		s.console.line("gdrcp: %s: %s", e.Peer, endNames{"here", "at the client"}.text(&e))
 	case isRailEvent(e.Kind):
 		s.console.line("gdrcp: %s: %s", e.Peer, railText(&e))
+	case e.Kind == xfer.EventRing && !e.Remote:
+		s.console.line("gdrcp: %s: %s", e.Peer, ringEventText(&e))
 	case e.Kind == xfer.EventMemory && !e.Remote:
 		s.console.line("gdrcp: %s: %s", e.Peer, memoryText(e.Memory, false))
 	}

@@ -205,8 +205,9 @@ func (q *admissionQueue) grantLocked(w *waiter, behind bool) (*Session, *notAdmi
 	if no != nil {
 		return nil, no
 	}
+	mostSlots, giveBack := q.mayGrowLocked(w.peer, under, Grant{slots, qps}, chunkBytes, giveBack)
 	s := &Session{
-		ID: pre.Session, ChunkBytes: chunkBytes, Grant: Grant{slots, qps}, nearQPs: near, Limit: under,
+		ID: pre.Session, ChunkBytes: chunkBytes, Grant: Grant{slots, qps}, MostSlots: mostSlots, nearQPs: near, Limit: under,
 		queue: q, peer: *w.peer, admission: a, ofKey: ofKey,
 		refusesPlain: a.refusalOfPlain(key), users: 1, spent: make(map[trust.Lane]bool), arrived: make(chan struct{}), giveBack: giveBack,
 	}

@@ -77,12 +77,17 @@ func queueOf(cfg Config) *admissionQueue {
 
 // request asks for room as a client would. The waiter waits if it is not done.
 func request(q *admissionQueue, key trust.Key, n byte, slots int) *waiter {
-	w := &waiter{
+	w := requestOf(key, n, slots)
+	q.enqueue(w)
+	return w
+}
+
+// requestOf is a request that has not come yet.
+func requestOf(key trust.Key, n byte, slots int) *waiter {
+	return &waiter{
 		peer: &authenticatedPeer{addr: "peer", key: key.ID, secret: key.Secret}, ctx: context.Background(), done: make(chan struct{}),
 		wish: &Preamble{QPs: 1, Slots: uint16(slots), ChunkKiB: 1024, Session: [16]byte{n}},
 	}
-	q.enqueue(w)
-	return w
 }
 
 // admitted checks that there was room, for a ring of so many slots.
@@ -192,4 +197,49 @@ func TestSmallerRings(t *testing.T) {
 	small := queueOf(Config{Keys: keysOf(firstKey, secondKey), MaxMemory: ringOf(1, 2, 1<<20) - 1})
 	request(small, firstKey, 1, 16).refused(t, rdma.RejectResources, false)
 	request(small, firstKey, 1, 1).admitted(t, 1) // a ring of one slot, as asked for
+}
+
+// A ring may grow by as many slots as workers wait for disks, if the client wishes that, if
+// these are more than it has slots, and if nothing limits the rate. What that needs from the
+// beginning is booked.
+func TestRingsMayGrow(t *testing.T) {
+	extra := ringOf(1, 112, 0) - ringOf(1, 16, 0)
+	for _, c := range []struct {
+		name                string
+		wish, workers, rate int
+		memory              int64
+		want                int
+	}{
+		{"as wished", 40, 96, 0, 1 << 40, 40},
+		{"by the workers", 200, 96, 0, 1 << 40, 112},
+		{"not wished", 0, 96, 0, 1 << 40, 16},
+		{"fewer than there are", 8, 96, 0, 1 << 40, 16},
+		{"a slot for each worker", 112, 16, 0, 1 << 40, 16},
+		{"under a limit", 112, 96, 1 << 30, 1 << 40, 16},
+		{"no memory", 112, 96, 0, ringOf(1, 16, 1<<20) + extra - 1, 16},
+		{"just enough memory", 112, 96, 0, ringOf(1, 16, 1<<20) + extra, 112},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			keys := keysOf(firstKey)
+			keys.change(func(m map[string]Admission) {
+				m[firstKey.ID] = Admission{Secret: firstKey.Secret, BytesPerSecond: int64(c.rate)}
+			})
+			q := queueOf(Config{Keys: keys, MaxMemory: c.memory, DiskWorkers: c.workers})
+			w := requestOf(firstKey, 1, 16)
+			w.peer.wish.MostSlots = c.wish
+			q.enqueue(w)
+			s := w.admitted(t, 16)
+			if s.MostSlots != c.want {
+				t.Errorf("up to %d slots, want %d", s.MostSlots, c.want)
+			}
+			want := ringOf(1, 16, 1<<20) + ringOf(1, c.want, 0) - ringOf(1, 16, 0)
+			if q.memory != want {
+				t.Errorf("%d bytes are booked, want %d", q.memory, want)
+			}
+			q.leave(s)
+			if q.memory != 0 {
+				t.Errorf("%d bytes are booked at the end", q.memory)
+			}
+		})
+	}
 }

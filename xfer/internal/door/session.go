@@ -31,6 +31,7 @@ type Session struct {
 	ID         [16]byte
 	ChunkBytes int
 	Grant      Grant        // the most; see QPsOver
+	MostSlots  int          // that the ring may grow to; Grant.Slots where it does not grow
 	Limit      limit.Limits // on its payload
 
 	nearQPs   int // that the client asked for before it knew how far away it is

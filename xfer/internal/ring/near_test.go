@@ -11,6 +11,7 @@ import (
 	"gdrcp/internal/numa"
 	"gdrcp/internal/numa/numatest"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
 )
 
 // onNode is a rail whose device is on a NUMA node.
@@ -32,18 +33,27 @@ func TestRingIsNearTheDevice(t *testing.T) {
 	}
 	for node := range 2 {
 		t.Run(strconv.Itoa(node), func(t *testing.T) {
-			r, err := placed(t, func(rail rdma.Rail) rdma.Rail { return onNode{rail, node} }, Config{Slots: 4, SlotBytes: 1 << 20, Access: rdma.LocalRead, Sysfs: "/sys"})
+			r, err := placed(t, func(rail rdma.Rail) rdma.Rail { return onNode{rail, node} }, Config{Slots: 4, MostSlots: 8, SlotBytes: 1 << 20, Access: rdma.LocalRead, Sysfs: "/sys"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if r.node.Number() != node {
 				t.Fatalf("the ring's node is %d, want %d", r.node.Number(), node)
 			}
-			for what, b := range map[string][]byte{"payload": r.Payload, "headers": r.header} {
+			near := func(what string, b []byte) {
 				if pages := numatest.PagesByNode(t, b); pages[node] == 0 || pages[1-node] != 0 {
 					t.Errorf("%s on node %d: pages by node %v", what, node, pages)
 				}
 			}
+			near("payload", r.Payload[:4*r.Stride()])
+			near("headers", r.header[:4*wire.HeaderStride])
+			// A huge page may reach beyond the fourth slot.
+			if pages := numatest.PagesByNode(t, r.Payload[6*r.Stride():]); len(pages) != 0 {
+				t.Errorf("slots that the ring does not have yet: pages by node %v", pages)
+			}
+			r.Grow(4, 8)
+			near("payload of further slots", r.Payload[4*r.Stride():])
+			near("headers of further slots", r.header[4*wire.HeaderStride:])
 		})
 	}
 }

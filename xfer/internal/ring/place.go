@@ -13,6 +13,7 @@ import (
 // Config is what a ring is to be, and what Place needs to make it.
 type Config struct {
 	Slots     int // at least 1
+	MostSlots int // that Grow may make of them; below Slots, it makes none
 	SlotBytes int // of payload in a slot
 	PadBytes  int // of room behind each slot, in host memory
 	// Access is what the peer may do to the slots. The peer writes to a sink's ring
@@ -103,8 +104,12 @@ func (p *placer) emptyRing() *Ring {
 	if p.Placement.GPU == wire.GPUOff {
 		parts = partsOf(p.Shares, p.Slots, p.Workers)
 	}
+	most := p.Slots
+	if p.Placement.GPU == wire.GPUOff && len(parts) == 0 {
+		most = max(most, p.MostSlots)
+	}
 	return &Ring{
-		Slots: p.Slots, SlotBytes: p.SlotBytes, padBytes: p.PadBytes, Memory: wire.HostMemory(""),
+		Slots: p.Slots, MostSlots: most, SlotBytes: p.SlotBytes, padBytes: p.PadBytes, Memory: wire.HostMemory(""),
 		node: numa.Of(p.Sysfs, p.rail.Device().NUMANode), parts: parts,
 	}
 }

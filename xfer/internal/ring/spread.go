@@ -100,7 +100,7 @@ func (r *Ring) Near(node *numa.Node) (from, n int) {
 
 // mapSlots is Map of so many bytes for each slot, where the slot is to be.
 func (r *Ring) mapSlots(slotBytes int) (b []byte, err error) {
-	if b, err = Map(r.Slots * slotBytes); err != nil {
+	if b, err = Map(r.MostSlots * slotBytes); err != nil {
 		return nil, err
 	}
 	for _, p := range r.all() {

@@ -21,6 +21,9 @@ type Hello struct {
 	// Regions: this end knows of the regions of files. An end that does not know the field
 	// is told of none.
 	Regions bool
+	// MostSlots: how many slots a ring at the other end may grow to. 0 is from an end whose
+	// rings do not grow, or that does not know that they do.
+	MostSlots int
 	// Rails: how many rails the session may have, for all that this end knows. 0 is from an
 	// end that does not know which slots of a ring are near to a rail, and is not told.
 	Rails int
@@ -78,6 +81,9 @@ func (h *Hello) Encode() []byte {
 	if h.Rails != 0 {
 		w.Uint(tagRails, uint64(h.Rails))
 	}
+	if h.MostSlots != 0 {
+		w.Uint(tagMostSlots, uint64(h.MostSlots))
+	}
 	return w.Buf
 }
 
@@ -91,7 +97,7 @@ func helloBound(tag byte) (most uint64, ok bool) {
 		return MaxChunkBytes, true
 	case tagPiece:
 		return manifest.MaxPieceBytes, true
-	case tagSlots:
+	case tagSlots, tagMostSlots:
 		return MaxSlots, true
 	case tagQPs:
 		return MaxQPs, true
@@ -194,6 +200,8 @@ func (h *Hello) set(tag byte, u uint64) {
 		h.Regions = u == 1
 	case tagRails:
 		h.Rails = int(u)
+	case tagMostSlots:
+		h.MostSlots = int(u)
 	}
 }
 
@@ -230,6 +238,7 @@ const (
 	tagFarQPs     = 30                  // likewise
 	tagRegions    = 31
 	tagRails      = 32
+	tagMostSlots  = 33 // in a hello, a welcome, and at the door
 )
 
 // DecodeHello decodes a hello or a welcome. It checks each field by itself.

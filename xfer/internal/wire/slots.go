@@ -43,8 +43,8 @@ const (
 	nearRingBytes = ringInfoBytes + 8
 )
 
-// DecodeRing decodes a sink's ring and checks it against the terms. The ring may have
-// fewer slots than agreed, because a device may reach only a part of a GPU's memory.
+// DecodeRing decodes a sink's ring and checks it against the terms: it has at most slots of
+// them. It may have fewer than agreed, because a device may reach only a part of a GPU's memory.
 func DecodeRing(b []byte, slots, slotBytes int) (r RingInfo, err error) {
 	if len(b) != ringInfoBytes && len(b) != nearRingBytes {
 		return r, fmt.Errorf("%w: ring of %d bytes", ErrProtocol, len(b))

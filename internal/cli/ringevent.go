@@ -1,0 +1,36 @@
+package cli
+
+import (
+	"fmt"
+
+	"gdrcp/internal/printable"
+	"gdrcp/xfer"
+)
+
+// ringEvent says that the ring at an end has grown, or why it has not.
+type ringEvent struct {
+	Event string `json:"event"`
+	End   string `json:"end"`            // "local" or "remote"
+	Slots int    `json:"slots"`          // that it has now
+	Text  string `json:"text,omitempty"` // why it did not grow
+}
+
+func ringEventOf(e *xfer.Event) ringEvent {
+	out := ringEvent{"ring", "local", e.Slots, printable.Text(e.Text)}
+	if e.Remote {
+		out.End = "remote"
+	}
+	return out
+}
+
+// ringEventText is ringEvent for people.
+func ringEventText(e *xfer.Event) string {
+	end := "here"
+	if e.Remote {
+		end = "at the other end"
+	}
+	if e.Text != "" {
+		return fmt.Sprintf("the ring %s stays at %s: %s", end, count(int64(e.Slots), "slot", "slots"), printable.Text(e.Text))
+	}
+	return fmt.Sprintf("the ring %s has %s now: all workers waited for the disk", end, count(int64(e.Slots), "slot", "slots"))
+}

@@ -1,0 +1,316 @@
+package xfer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gdrcp/rdma"
+	"gdrcp/xfer/internal/door"
+	"gdrcp/xfer/internal/wire"
+)
+
+const (
+	// growthLook is how often an end looks at what its workers wait for: first when the ring
+	// has been there for that long.
+	growthLook = 500 * time.Millisecond
+	// allWait is the part of its workers' time from which an end takes it that all of them wait
+	// for disks.
+	allWait = 0.8
+	// growthGain is how many times as many waits must end in a second after the ring has grown
+	// as before, if it is to grow again. A disk that has all that it can take only makes each
+	// request wait for longer.
+	growthGain = 1.1
+	// mostMoreSlots is by how many slots a ring grows at most, on any machine: one for each
+	// worker that waits.
+	mostMoreSlots = 96
+)
+
+// growth decides how far a ring grows. While all workers wait for disks, further requests may
+// be answered beside those: there are as many workers as there are slots for, up to a bound.
+type growth struct {
+	slots, most int
+	// workers is how many there are with so many slots.
+	workers func(slots int) int
+	// before is how many waits ended in a second when the ring grew last.
+	before float64
+}
+
+// next returns to how many slots the ring is to grow now, or 0, by what happened since it was
+// called last: the part of the workers' time in which they waited for disks, and how many waits
+// ended in a second.
+func (g *growth) next(waiting, perSecond float64) (slots int) {
+	slots = min(2*g.slots, g.most)
+	if waiting < allWait || perSecond < g.before*growthGain || g.workers(slots) == g.workers(g.slots) {
+		return 0
+	}
+	g.slots, g.before = slots, perSecond
+	return slots
+}
+
+// diskWaits counts what the workers of a session waited for without a turn.
+type diskWaits struct{ ns, count atomic.Int64 }
+
+// waitProbe takes the place of what an end measures, in tests: the part of the workers' time in
+// which they waited for disks, and how many waits ended in a second.
+type waitProbe func() (waiting, perSecond float64)
+
+// waitMeter measures diskWaits from one lap to the next.
+type waitMeter struct {
+	of        *diskWaits
+	at        time.Time
+	ns, count int64
+}
+
+func (m *waitMeter) lap(workers int) (waiting, perSecond float64) {
+	now := waitMeter{m.of, time.Now(), m.of.ns.Load(), m.of.count.Load()}
+	seconds := now.at.Sub(m.at).Seconds()
+	waiting = float64(now.ns-m.ns) / 1e9 / seconds / float64(workers)
+	perSecond = float64(now.count-m.count) / seconds
+	*m = now
+	return waiting, perSecond
+}
+
+// ringGrowth is what a session has for the growth of its rings.
+type ringGrowth struct {
+	// bound is how many slots this end's ring may have, whatever they are good for. It is 0
+	// where rings do not grow: because the peer does not know that they do, or because the user
+	// has said how large they are to be.
+	bound int
+	waits diskWaits
+	probe waitProbe // nil but in tests
+	// mu is held for reading while the ring is registered for a link, until the peer knows, and
+	// for writing while the ring grows. slots is how many it then has, and 0 before that.
+	mu    sync.RWMutex
+	slots int
+	// book takes memory for the growth, at a server; nil at a client, whose options bound it.
+	book func(bytes int64, slots int) bool
+}
+
+// mostSlots is how many slots this end's ring may grow to: those for what the links carry, and
+// one for each worker. A source's has one more.
+func (s *session) mostSlots() int {
+	return mostRingSlots(s.terms.Slots, s.growth.bound, s.mostWorkers(), s.terms.ChunkBytes)
+}
+
+// mostRingSlots is how many slots a ring may grow to within a bound, beside so many workers. Where
+// it has a slot for each of these, it does not grow.
+func mostRingSlots(slots, bound, workers, chunkBytes int) int {
+	if workers <= slots {
+		return slots
+	}
+	return max(slots, min(bound, slots+workers, MaxSlots, MaxRingBytes/chunkBytes))
+}
+
+// mostPeerSlots is how many slots the peer's ring may have.
+func (s *session) mostPeerSlots() int {
+	if s.growth.bound > 0 {
+		return MaxSlots
+	}
+	return s.terms.Slots
+}
+
+// ringSlots is how many slots this end's ring has. The caller holds growth.mu.
+func (s *session) ringSlots() int { return cmp.Or(s.growth.slots, s.link.ring.Slots) }
+
+// watchRing has the ring grow while that brings more. It returns when ctx ends, or the ring
+// cannot grow any more.
+func (s *session) watchRing(ctx context.Context, grow func(ctx context.Context, slots int) error) error {
+	if err := s.link.awaitRing(ctx); err != nil {
+		return err
+	}
+	own := s.link.ring
+	g := growth{slots: s.terms.Slots, most: s.terms.Slots + own.MostSlots - own.Slots, workers: s.workersFor}
+	probe := s.growth.probe
+	if probe == nil {
+		m := &waitMeter{of: &s.growth.waits}
+		m.lap(1)
+		probe = func() (float64, float64) { return m.lap(int(s.waiters.Load())) }
+	}
+	tick := time.NewTicker(growthLook)
+	defer tick.Stop()
+	for g.workers(g.most) > g.workers(g.slots) {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		had := g.slots
+		slots := g.next(probe())
+		if slots == 0 {
+			continue
+		}
+		if s.growth.book != nil && !s.growth.book(int64(slots-had)*int64(own.Stride()), slots-had) {
+			return nil
+		}
+		if err := grow(ctx, slots); err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			s.reportRing(had, false, err)
+			return nil
+		}
+		s.reportRing(slots, false, nil)
+	}
+	return nil
+}
+
+// grownOn is a ring that has grown, on the rail of a link.
+type grownOn struct {
+	link            *railLink
+	payload, header rdma.MR
+}
+
+// enlarge makes the memory for further slots, and registers the ring with them on the rail of
+// each link. What was registered before stays so until the link ends: writes to it may be under
+// way. The caller holds growth.mu, and has the links use what is returned.
+func (s *session) enlarge(slots int, access rdma.Access) (on []grownOn, err error) {
+	own := s.link.ring
+	own.Grow(s.ringSlots(), slots)
+	for _, l := range s.links.snapshot() {
+		if l.payload == nil {
+			continue // it has no ring yet, and registers the one that has grown
+		}
+		payload, header, err := l.registerSlots(own, slots, access)
+		switch {
+		case err == nil:
+			on = append(on, grownOn{l, payload, header})
+		case !l.lost.Load() && !errors.Is(err, rdma.ErrClosed):
+			return nil, err
+		}
+	}
+	s.growth.slots = slots
+	return on, nil
+}
+
+// growRing has the source's ring grow. Nobody writes to it, so the peer need not know.
+func (s *source) growRing(ctx context.Context, slots int) error {
+	g := &s.session.growth
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	on, err := s.session.enlarge(sourceSlots(slots), s.access())
+	if err != nil {
+		return err
+	}
+	s.sender.grow(sourceSlots(slots), on)
+	s.session.moreWorkers(slots, s.fill)
+	return nil
+}
+
+// grow has further slots of this end filled.
+func (o *chunkSender) grow(slots int, on []grownOn) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, g := range on {
+		g.link.payload, g.link.header = g.payload, g.header
+	}
+	var fresh []int
+	for i := len(o.slots); i < slots; i++ {
+		fresh = append(fresh, i)
+	}
+	o.slots = o.slots[:slots]
+	o.free = append(fresh, o.free...) // those that are in the cache stay on top
+	o.cond.Broadcast()
+}
+
+// growRing has the sink's ring grow, and tells the source, which may then use the new slots.
+func (k *sink) growRing(ctx context.Context, slots int) error {
+	g := &k.session.growth
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	on, err := k.session.enlarge(slots, sinkAccess)
+	if err != nil {
+		return err
+	}
+	first := k.session.link
+	for _, g := range on {
+		g.link.payload, g.link.header = g.payload, g.header
+	}
+	k.receiver.grow(slots)
+	// The first link's ring grants the slots. The source must know them on the others then.
+	for _, g := range on {
+		if g.link != first {
+			if err := k.tellRing(ctx, g.link); err != nil {
+				return err
+			}
+		}
+	}
+	if err := k.tellRing(ctx, first); err != nil {
+		return err
+	}
+	k.session.moreWorkers(slots, k.drainSlots)
+	return nil
+}
+
+// tellRing tells the source where the slots are on the rail of a link. The caller holds
+// growth.mu.
+func (k *sink) tellRing(ctx context.Context, l *railLink) error {
+	info := l.info(k.session.link.ring, k.session.ringSlots())
+	k.session.tellNear(l, &info)
+	return k.session.ctl.send(ctx, wire.MsgRing, info.Encode())
+}
+
+// grow grants further slots. The source is told of them behind that.
+func (f *chunkReceiver) grow(slots int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.slots.Grow(slots)
+	f.batch = creditBatch(slots)
+}
+
+// moreWorkers starts those that a ring of so many slots has room for beside the ones that run.
+func (s *session) moreWorkers(slots int, work func(ctx context.Context, worker int) error) {
+	from, to := int(s.waiters.Load()), s.workersFor(slots)
+	s.waiters.Store(int32(to))
+	for i := from; i < to; i++ {
+		s.links.spawn(func(ctx context.Context) error { return work(ctx, i) })
+	}
+}
+
+// reportRing tells how many slots the ring at an end has now, or why it did not grow.
+func (s *session) reportRing(slots int, remote bool, why error) {
+	if s.report == nil {
+		return
+	}
+	e := Event{Kind: EventRing, Slots: slots, Remote: remote}
+	if why != nil {
+		e.Text = why.Error()
+	}
+	s.report(e)
+}
+
+// growsAt lets a server's ring grow, where the client wishes that: within the memory of all
+// sessions. giveBack returns what was taken, after the session.
+func (v *Server) growsAt(host *door.Session, s *session, h *wire.Hello) (giveBack func()) {
+	var all []func()
+	s.growth.bound = h.MostSlots
+	if h.Terms.Mode == wire.ModePush {
+		s.growth.bound = min(h.MostSlots, host.MostSlots) // its queue pairs have no more receives
+	}
+	s.growth.book = func(bytes int64, slots int) bool {
+		back, _, ok := host.Book(bytes)
+		if ok {
+			v.door.AdjustLoad(Load{Slots: slots}, 1)
+			all = append(all, back, func() { v.door.AdjustLoad(Load{Slots: slots}, -1) })
+		}
+		return ok
+	}
+	return func() {
+		for _, back := range all {
+			back()
+		}
+	}
+}
+
+// grownSlots is how many slots a ring of this copy may grow to, at either end; 0 where rings
+// are not to grow. They grow where the user has not said how large they are to be, and where more
+// workers than compute can wait for disks.
+func (o *Options) grownSlots() int {
+	if !o.follows.slots || !o.mayWaitForDisks() || o.BytesPerSecond > 0 || o.Slots >= o.mostSlots() {
+		return 0
+	}
+	return min(o.Slots+mostMoreSlots, o.mostSlots())
+}

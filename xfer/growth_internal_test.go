@@ -1,0 +1,216 @@
+package xfer
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"gdrcp/rdma"
+	"gdrcp/rdma/rdmatest"
+	"gdrcp/rdma/tcp"
+	"gdrcp/xfer/internal/credit/credittest"
+)
+
+func TestRingGrowsWhileThatBringsMore(t *testing.T) {
+	const most = 112
+	g := growth{slots: 16, most: most, workers: func(slots int) int { return min(slots, 96) }}
+	for i, look := range []struct {
+		waiting, perSecond float64
+		want               int
+	}{
+		{0.5, 1000, 0},          // the wire is what takes the time
+		{0.79, 100, 0},          // the same
+		{0.9, 100, 32},          // all wait
+		{0.95, 105, 0},          // each waits for longer now: the disk has all that it takes
+		{0.3, 220, 0},           // the wire again
+		{1, 190, 64},            // it was the wire, and is not
+		{1, 390, most},          // no more than this
+		{1, 4000, 0}, {1, 1, 0}, // there is a slot for each worker
+	} {
+		if got := g.next(look.waiting, look.perSecond); got != look.want {
+			t.Errorf("look %d: grows to %d, want %d", i, got, look.want)
+		}
+	}
+}
+
+func TestMostRingSlots(t *testing.T) {
+	for _, c := range []struct{ slots, bound, workers, chunkBytes, want int }{
+		{16, 112, 96, 1 << 20, 112},
+		{16, 112, 32, 1 << 20, 48},
+		{16, 20, 96, 1 << 20, 20},
+		{16, 0, 96, 1 << 20, 16},
+		{16, 112, 8, 1 << 20, 16}, // each worker has a slot
+		{96, 96, 96, 1 << 20, 96},
+		{200, 256, 240, 1 << 20, 256},
+		{16, 112, 96, 16 << 20, 64}, // a ring of 1 GiB
+	} {
+		if got := mostRingSlots(c.slots, c.bound, c.workers, c.chunkBytes); got != c.want {
+			t.Errorf("%+v: %d", c, got)
+		}
+	}
+}
+
+// always has a ring grow at every look.
+func always() waitProbe {
+	perSecond := 1.0
+	return func() (float64, float64) { perSecond *= 2; return 1, perSecond }
+}
+
+// Rings of both ends grow in the middle of a copy, over two links of which one may die.
+func TestRingsGrowInTheMiddle(t *testing.T) {
+	OnHost(t)
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(12)) // 48 workers wait for disks
+	for _, c := range []struct {
+		name                     string
+		push, source, sink, dies bool
+	}{
+		{"push, both ends", true, true, true, false},
+		{"pull, both ends", false, true, true, false},
+		{"push, the sink alone", true, false, true, false},
+		{"pull, the source alone", false, true, false, false},
+		{"push, a link dies", true, true, true, true},
+		{"pull, a link dies", false, true, true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if testing.Short() && !c.dies {
+				t.Skip("it takes seconds: run it without -short")
+			}
+			var client, server waitProbe
+			if c.push && c.source || !c.push && c.sink {
+				client = always()
+			}
+			if c.push && c.sink || !c.push && c.source {
+				server = always()
+			}
+			testGrowth(t, c.push, c.dies, client, server)
+		})
+	}
+}
+
+func testGrowth(t *testing.T, push, dies bool, client, server waitProbe) {
+	var r recorder
+	began := time.Now()
+	var dying atomic.Int64 // the connection that dies
+	dying.Store(-1)
+	p := rdmatest.Faulty(tcp.New(), rdmatest.Faults{
+		// So slow that there is time to grow.
+		Stall: func(p rdmatest.Posted) bool {
+			if p.WR.Op == rdma.OpWriteImm && p.WR.Len > 0 {
+				time.Sleep(12 * time.Millisecond)
+			}
+			return false
+		},
+		Drop: func(p rdmatest.Posted) bool {
+			if !dies || p.WR.Op != rdma.OpWriteImm || p.WR.Len == 0 || time.Since(began) < growthLook*3/2 {
+				return false
+			}
+			dying.CompareAndSwap(-1, int64(p.Conn))
+			return dying.Load() == int64(p.Conn)
+		},
+	})
+	root := t.TempDir()
+	var mu sync.Mutex
+	var grown []string
+	hears := func(end string) func(Event) {
+		return func(e Event) {
+			if e.Kind == EventRing {
+				mu.Lock()
+				defer mu.Unlock()
+				grown = append(grown, fmt.Sprintf("%s hears that remote %t has %d %s", end, e.Remote, e.Slots, e.Text))
+			}
+		}
+	}
+	var loads []Load
+	v := NewServer(ServerConfig{
+		Keys: OneKey(testKey, Admission{Root: DirRoot(root)}), Timeouts: shortTimeouts(), trace: r.of(push), probe: server, Report: hears("server"),
+		Load: func(l Load) { loads = append(loads, l) },
+	})
+	ep := Endpoint{Host: "two addresses", Key: testKey}
+	for _, addr := range []string{"127.0.0.1", "127.0.0.2"} {
+		at, err := v.Listen(p, netip.AddrPortFrom(netip.MustParseAddr(addr), 0), rdma.Device{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ep.Addrs = append(ep.Addrs, ServerAddr{Transport: "tcp", Addr: at})
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- v.Serve(ctx) }()
+	data := make([]byte, 160<<20)
+	for i := range data {
+		data[i] = byte(i >> 12 * 7)
+	}
+	here, there := filepath.Join(t.TempDir(), "file"), filepath.Join(root, "file")
+	from, to := here, there
+	if !push {
+		from, to = there, here
+	}
+	if err := os.WriteFile(from, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Transport: "tcp", Timeouts: shortTimeouts(), Rails: AllRails, trace: r.of(!push), probe: client, Report: hears("client")}
+	c := &Client{TCP: p}
+	var sum *Summary
+	var err error
+	if push {
+		sum, err = c.Push(t.Context(), []string{here}, ep, "file", o)
+	} else {
+		sum, err = c.Pull(t.Context(), ep, []string{"file"}, here, o)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(to); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("other bytes arrived, or none: %v", err)
+	}
+	if err := credittest.CheckEnded(r.steps); err != nil {
+		t.Error(err)
+	}
+	for _, end := range []struct {
+		name  string
+		probe waitProbe
+	}{{"client", client}, {"server", server}} {
+		for _, slots := range []int{32, 64} {
+			want := fmt.Sprintf("%s hears that remote false has %d ", end.name, slots)
+			if slices.Contains(grown, want) != (end.probe != nil) {
+				t.Errorf("%q is not so in %q", want, grown)
+			}
+		}
+	}
+	source := "client"
+	sink := server
+	if !push {
+		source, sink = "server", client
+	}
+	if want := source + " hears that remote true has 64 "; slices.Contains(grown, want) != (sink != nil) {
+		t.Errorf("%q is not so in %q", want, grown)
+	}
+	// Memory is taken for what has grown at the server, and given back.
+	if server != nil && !slices.Contains(loads, Load{Sessions: 1, Slots: 64}) || loads[len(loads)-1] != (Load{}) || v.door.BookedBytes() != 0 {
+		t.Errorf("loads %v, %d bytes booked at the end", loads, v.door.BookedBytes())
+	}
+	used := slices.ContainsFunc(sum.Rails, func(u RailUse) bool { return u.Faults > 0 })
+	if used != dies || len(sum.Rails) != 2 {
+		t.Errorf("a link died: %t, of %d", used, len(sum.Rails))
+	}
+	most := uint32(0)
+	for _, s := range r.steps {
+		most = max(most, s.Place.Slot+1)
+	}
+	if sink != nil && client != nil && server != nil && most <= 16 || sink == nil && most > 16 {
+		t.Errorf("slots up to %d were used", most)
+	}
+}

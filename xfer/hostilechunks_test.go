@@ -214,6 +214,9 @@ func testHostileSink(t *testing.T, w hostileWay) {
 		{"a second ring of another size", func(ctx context.Context, s *session) error {
 			return s.ctl.send(ctx, wire.MsgRing, (&wire.RingInfo{Slots: 1000, SlotBytes: 1}).Encode())
 		}},
+		{"a first ring of more slots than agreed", func(ctx context.Context, s *session) error {
+			return s.ctl.send(ctx, wire.MsgRing, (&wire.RingInfo{Link: 1, Slots: MaxSlots, SlotBytes: uint32(s.terms.ChunkBytes)}).Encode())
+		}},
 		{"an immediate", func(ctx context.Context, s *session) error {
 			_, err := s.ctl.lane.conn.Post([]rdma.WR{{Op: rdma.OpWriteImm, Quiet: true, Imm: 5}})
 			return err
@@ -226,7 +229,8 @@ func testHostileSink(t *testing.T, w hostileWay) {
 					t.Fatal(err)
 				}
 			}
-			err := w.talk(t, addr, wire.ModePull, "/", asIs, func(ctx context.Context, s *session) error {
+			grows := func(h *wire.Hello) { h.MostSlots = MaxSlots }
+			err := w.talk(t, addr, wire.ModePull, "/", grows, func(ctx context.Context, s *session) error {
 				// Wait for the entries, then lie.
 				if err := s.receive(ctx, func(*wire.Frame) error { return nil }); err != nil {
 					return err

@@ -137,14 +137,15 @@ func (o *chunkSender) fitRing() {
 func (o *chunkSender) open(l *railLink, info wire.RingInfo) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	slots, had := int(info.Slots), o.granted.Slots()
+	slots, had, isFirst := int(info.Slots), o.granted.Slots(), l.target.Slots == 0
 	switch {
-	case info.Slots <= l.target.Slots:
+	case !isFirst && (info.Slots <= l.target.Slots || o.session.growth.bound == 0):
 		return fmt.Errorf("%w: a second ring of %d slots over link %d, where it has %d", ErrProtocol, slots, l.number, l.target.Slots)
 	case slots < had || had == 0 && l.number != 1:
 		return fmt.Errorf("%w: a ring of %d slots over link %d, and of %d over the first", ErrProtocol, slots, l.number, had)
+	case had == 0 && slots > o.session.terms.Slots:
+		return fmt.Errorf("%w: a ring that begins with %d slots, agreed were %d", ErrProtocol, slots, o.session.terms.Slots)
 	}
-	isFirst := l.target.Slots == 0
 	l.target = info
 	switch {
 	case had == 0:

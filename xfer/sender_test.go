@@ -42,7 +42,9 @@ func TestRingThatHasGrown(t *testing.T) {
 		return wire.RingInfo{Link: link, Slots: slots, SlotBytes: 1 << 20, PayloadKey: slots}
 	}
 	first, second, third := &railLink{number: 1}, &railLink{number: 2, ready: true}, &railLink{number: 3, ready: true}
-	o := newChunkSender(&session{terms: wire.Terms{Slots: 4, ChunkBytes: 1 << 20}})
+	of := &session{terms: wire.Terms{Slots: 4, ChunkBytes: 1 << 20}}
+	o := newChunkSender(of)
+	of.growth.bound = 8
 	for i, c := range []struct {
 		link    *railLink
 		slots   uint32
@@ -51,6 +53,7 @@ func TestRingThatHasGrown(t *testing.T) {
 		links   []*railLink
 	}{
 		{second, 4, false, 0, nil}, // ahead of the first
+		{first, 5, false, 0, nil},  // more than were agreed to begin with
 		{first, 4, true, 4, []*railLink{first}},
 		{first, 4, false, 4, []*railLink{first}},
 		{second, 3, false, 4, []*railLink{first}},
@@ -68,6 +71,10 @@ func TestRingThatHasGrown(t *testing.T) {
 		if o.granted.Grants() != c.granted || o.granted.Slots() != c.granted || !slices.Equal(o.links, c.links) {
 			t.Errorf("step %d: %d granted, %d links", i, o.granted.Grants(), len(o.links))
 		}
+	}
+	of.growth.bound = 0
+	if err := o.open(first, ring(1, 9)); !errors.Is(err, ErrProtocol) {
+		t.Errorf("a ring that was not to grow has grown: %v", err)
 	}
 	if len(o.posted) != 8 || first.target.PayloadKey != 8 || second.target.PayloadKey != 8 {
 		t.Errorf("%d chunks may be posted; rings %+v, %+v", len(o.posted), first.target, second.target)

@@ -41,7 +41,7 @@ func TestRingThatHasGrown(t *testing.T) {
 	ring := func(link, slots uint32) wire.RingInfo {
 		return wire.RingInfo{Link: link, Slots: slots, SlotBytes: 1 << 20, PayloadKey: slots}
 	}
-	first, second, third := &railLink{number: 1}, &railLink{number: 2, ready: true}, &railLink{number: 3, ready: true}
+	first, second, third, late := &railLink{number: 1}, &railLink{number: 2, ready: true}, &railLink{number: 3, ready: true}, &railLink{number: 4}
 	of := &session{terms: wire.Terms{Slots: 4, ChunkBytes: 1 << 20}}
 	o := newChunkSender(of)
 	of.growth.bound = 8
@@ -59,6 +59,7 @@ func TestRingThatHasGrown(t *testing.T) {
 		{second, 3, false, 4, []*railLink{first}},
 		{second, 4, true, 4, []*railLink{first, second}},
 		{third, 4, true, 4, []*railLink{first, second, third}},
+		{late, 4, true, 4, []*railLink{first, second, third}},
 		{second, 8, true, 4, []*railLink{first, second, third}},
 		{first, 8, true, 8, []*railLink{first, second}},
 		{third, 7, false, 8, []*railLink{first, second}},
@@ -71,6 +72,9 @@ func TestRingThatHasGrown(t *testing.T) {
 		if o.granted.Grants() != c.granted || o.granted.Slots() != c.granted || !slices.Equal(o.links, c.links) {
 			t.Errorf("step %d: %d granted, %d links", i, o.granted.Grants(), len(o.links))
 		}
+	}
+	if o.linkReady(late); !slices.Equal(o.links, []*railLink{first, second}) {
+		t.Errorf("chunks go over a link on which the sink has too few slots: %d links", len(o.links))
 	}
 	of.growth.bound = 0
 	if err := o.open(first, ring(1, 9)); !errors.Is(err, ErrProtocol) {

@@ -16,9 +16,10 @@ func (o *chunkSender) linkReady(l *railLink) {
 	o.useLocked(l)
 }
 
-// useLocked sends chunks over a link from now on, if both ends' rings are on it.
+// useLocked sends chunks over a link from now on, if both ends' rings are on it. A link on which
+// the sink has fewer slots than it has granted is being lost there: see grantLocked.
 func (o *chunkSender) useLocked(l *railLink) {
-	if l.ready && l.target.Slots != 0 && !l.lost.Load() {
+	if l.ready && l.target.Slots != 0 && int(l.target.Slots) >= o.granted.Slots() && !l.lost.Load() {
 		o.links = append(o.links, l)
 	}
 	o.pumpLocked()

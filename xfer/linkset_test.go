@@ -134,6 +134,10 @@ func TestShutLinkHasNothingRegistered(t *testing.T) {
 				t.Error(err)
 			}
 			<-l.shut
+			// A ring that grows meanwhile may have counted on the link.
+			if _, _, err := l.registerSlots(first.ring, first.ring.Slots, sinkAccess); !errors.Is(err, rdma.ErrClosed) || registered.Load() != 0 {
+				t.Errorf("the ring is registered on a link that is shut: %d bytes, %v", registered.Load(), err)
+			}
 		})
 	}
 }

@@ -277,30 +277,28 @@ func (r *railLink) unregister() error {
 	if r.ring.Payload == nil {
 		return nil
 	}
-	return errors.Join(r.ring.PayloadMR.Close(), r.ring.HeaderMR.Close(), r.closeMade())
+	_, err := r.closeMade()
+	return errors.Join(r.ring.PayloadMR.Close(), r.ring.HeaderMR.Close(), err)
 }
 
-// closeMade ends the registrations that the link has made.
-func (r *railLink) closeMade() error {
+// closeMade ends the registrations that the link has made. The link makes none after that.
+func (r *railLink) closeMade() (wasClosed bool, err error) {
 	r.regions.Lock()
 	defer r.regions.Unlock()
 	var errs []error
 	for _, mr := range r.made {
 		errs = append(errs, mr.Close())
 	}
-	r.made = nil
-	return errors.Join(errs...)
+	wasClosed, r.closed, r.made = r.closed, true, nil
+	return wasClosed, errors.Join(errs...)
 }
 
 // close closes the queue pairs, and then the memory that they could reach. The link's
 // poller must have ended.
 func (r *railLink) close() error {
 	errs := []error{r.closeLanes(), r.loops.Close()}
-	r.regions.Lock()
-	wasClosed := r.closed
-	r.closed = true
-	r.regions.Unlock()
-	errs = append(errs, r.closeMade())
+	wasClosed, err := r.closeMade()
+	errs = append(errs, err)
 	switch {
 	case r.number == 1:
 		errs = append(errs, r.ring.Close())

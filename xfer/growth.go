@@ -179,6 +179,9 @@ func (s *session) enlarge(slots int, access rdma.Access) (on []grownOn, err erro
 		case err == nil:
 			on = append(on, grownOn{l, payload, header})
 		case !l.lost.Load() && !errors.Is(err, rdma.ErrClosed):
+			for _, g := range on {
+				err = errors.Join(err, g.link.undo(g.payload, g.header))
+			}
 			return nil, err
 		}
 	}

@@ -3,6 +3,7 @@ package xfer
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -17,7 +18,9 @@ import (
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
+	"gdrcp/xfer/internal/credit"
 	"gdrcp/xfer/internal/credit/credittest"
+	"gdrcp/xfer/internal/ring"
 )
 
 func TestRingGrowsWhileThatBringsMore(t *testing.T) {
@@ -57,6 +60,58 @@ func TestMostRingSlots(t *testing.T) {
 			t.Errorf("%+v: %d", c, got)
 		}
 	}
+}
+
+// A ring that a device refuses to register once more stays as it is on all links, and nothing
+// stays pinned for the slots that it did not get.
+func TestGrowthThatIsRefused(t *testing.T) {
+	t.Parallel()
+	var registered atomic.Int64
+	var refuses atomic.Bool
+	faults := rdmatest.Faults{Registered: func(n int) { registered.Add(int64(n)) }}
+	first := newFaultyLink(t, 1, faults)
+	if err := first.place(t.Context(), ring.Config{Slots: 2, MostSlots: 4, SlotBytes: MinChunkBytes, Access: sinkAccess}); err != nil {
+		t.Fatal(err)
+	}
+	faults.Register = func(rdma.Region, rdma.Access) error {
+		if refuses.Load() {
+			return rdma.ErrLockedMemory
+		}
+		return nil
+	}
+	second := newFaultyLink(t, 2, faults)
+	s := &session{link: first, links: newLinkSet(first)}
+	s.links.expect(second)
+	s.links.add(second)
+	t.Cleanup(func() {
+		if err := s.links.close(); err != nil || registered.Load() != 0 {
+			t.Errorf("%d bytes are registered at the end: %v", registered.Load(), err)
+		}
+	})
+	if err := second.register(first.ring, 2, sinkAccess); err != nil {
+		t.Fatal(err)
+	}
+	before := registered.Load()
+	refuses.Store(true)
+	if _, err := s.enlarge(4, sinkAccess); !errors.Is(err, rdma.ErrLockedMemory) || registered.Load() != before || s.ringSlots() != 2 {
+		t.Errorf("%d slots, %d bytes are registered, %d were: %v", s.ringSlots(), registered.Load(), before, err)
+	}
+	refuses.Store(false)
+	on, err := s.enlarge(4, sinkAccess)
+	if err != nil || len(on) != 2 || registered.Load() != 3*before || s.ringSlots() != 4 {
+		t.Errorf("%d slots on %d links, %d bytes are registered, %d were: %v", s.ringSlots(), len(on), registered.Load(), before, err)
+	}
+}
+
+// newFaultyLink returns a link on a rail of its own.
+func newFaultyLink(t *testing.T, number credit.Link, f rdmatest.Faults) *railLink {
+	t.Helper()
+	rail, err := rdmatest.Faulty(tcp.New(), f).Open("tcp", railConfig(1, 4, MinChunkBytes, false, false, rdma.Wire{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = rail.Close() })
+	return newFurtherLink(number, rail, nil, 1)
 }
 
 // always has a ring grow at every look.

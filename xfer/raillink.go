@@ -3,6 +3,7 @@ package xfer
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -291,6 +292,20 @@ func (r *railLink) closeMade() (wasClosed bool, err error) {
 	}
 	wasClosed, r.closed, r.made = r.closed, true, nil
 	return wasClosed, errors.Join(errs...)
+}
+
+// undo ends registrations that the link has made and nobody was told of.
+func (r *railLink) undo(regions ...rdma.MR) error {
+	r.regions.Lock()
+	defer r.regions.Unlock()
+	var errs []error
+	for _, mr := range regions {
+		if i := slices.Index(r.made, mr); i >= 0 { // else the link was closed meanwhile
+			r.made = slices.Delete(r.made, i, i+1)
+			errs = append(errs, mr.Close())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // close closes the queue pairs, and then the memory that they could reach. The link's

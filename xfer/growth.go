@@ -294,7 +294,7 @@ func (v *Server) growsAt(host *door.Session, s *session, h *wire.Hello) (giveBac
 		s.growth.bound = min(h.MostSlots, host.MostSlots) // its queue pairs have no more receives
 	}
 	s.growth.book = func(bytes int64, slots int) bool {
-		back, _, ok := host.Book(bytes)
+		back, ok := host.BookMore(bytes)
 		if ok {
 			v.door.AdjustLoad(Load{Slots: slots}, 1)
 			all = append(all, back, func() { v.door.AdjustLoad(Load{Slots: slots}, -1) })

@@ -182,6 +182,18 @@ func (s *Session) Book(n int64) (giveBack func(), left MemoryRoom, ok bool) {
 	return giveBack, MemoryRoom{q.cfg.MaxMemory, q.cfg.MaxMemory - q.memory}, ok
 }
 
+// BookMore is Book for what the session can do without. It always leaves to other keys what
+// they may want, and takes nothing while a client waits for what all sessions share.
+func (s *Session) BookMore(n int64) (giveBack func(), ok bool) {
+	q := s.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if slices.ContainsFunc(q.waiting, func(w *waiter) bool { return w.no.scarce }) {
+		return func() {}, false
+	}
+	return q.bookLocked(s.peer.key, n, false)
+}
+
 // errNoSession says that a token admits to nothing. An unauthenticated client is not
 // told which of the reasons it is.
 var errNoSession = errors.New("a queue pair for an unknown session")

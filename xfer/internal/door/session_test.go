@@ -58,3 +58,45 @@ func TestEncryptionThatIsRequiredLater(t *testing.T) {
 		t.Errorf("the key asks for it no more: %v", err)
 	}
 }
+
+// What a session can do without leaves something to other keys, also where the session has the
+// smallest ring, and to clients that wait.
+func TestMoreMemoryIsWhatNobodyElseWants(t *testing.T) {
+	t.Parallel()
+	const more = 8 << 20
+	ringBytes := ringOf(1, 2, 1<<20)
+	for _, tc := range []struct {
+		name         string
+		left         int64
+		isWaiting    bool
+		books, grows bool
+	}{
+		{"enough", 2 * more, false, true, true},
+		{"nothing is left", more - 1, false, false, false},
+		{"nothing would be left", more, false, true, false},
+		{"a client waits", 2 * more, true, true, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			q := queueOf(Config{Keys: keysOf(firstKey, secondKey), MaxMemory: ringBytes + tc.left, MaxSessions: 1})
+			s := request(q, firstKey, 1, 2).admitted(t, 2)
+			if tc.isWaiting {
+				if w := request(q, secondKey, 2, 2); w.decided() {
+					t.Fatalf("it does not wait: %v", w.no)
+				}
+			}
+			back, ok := s.BookMore(more)
+			if ok != tc.grows {
+				t.Errorf("more memory: %t, want %t", ok, tc.grows)
+			}
+			back()
+			back, _, ok = s.Book(more)
+			if ok != tc.books {
+				t.Errorf("what it needs: %t, want %t", ok, tc.books)
+			}
+			back()
+			if q.memory != ringBytes {
+				t.Errorf("%d bytes are booked, want %d", q.memory, ringBytes)
+			}
+		})
+	}
+}

@@ -290,10 +290,13 @@ func (s *session) reportRing(slots int, remote bool, why error) {
 func (v *Server) growsAt(host *door.Session, s *session, h *wire.Hello) (giveBack func()) {
 	var all []func()
 	s.growth.bound = h.MostSlots
+	headerBytes := int64(wire.HeaderStride)
 	if h.Terms.Mode == wire.ModePush {
 		s.growth.bound = min(h.MostSlots, host.MostSlots) // its queue pairs have no more receives
+		headerBytes = 0                                   // the door has booked them beside the receives
 	}
 	s.growth.book = func(bytes int64, slots int) bool {
+		bytes += int64(slots) * headerBytes
 		back, ok := host.BookMore(bytes)
 		if ok {
 			v.door.AdjustLoad(Load{Slots: slots}, 1)

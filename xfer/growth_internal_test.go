@@ -21,6 +21,7 @@ import (
 	"gdrcp/xfer/internal/credit"
 	"gdrcp/xfer/internal/credit/credittest"
 	"gdrcp/xfer/internal/ring"
+	"gdrcp/xfer/internal/wire"
 )
 
 func TestRingGrowsWhileThatBringsMore(t *testing.T) {
@@ -175,17 +176,22 @@ func testGrowth(t *testing.T, push, dies bool, client, server waitProbe) {
 	root := t.TempDir()
 	var mu sync.Mutex
 	var grown []string
+	var v *Server
+	booked := map[int]int64{} // at the server, when its ring had so many slots
 	hears := func(end string) func(Event) {
 		return func(e Event) {
 			if e.Kind == EventRing {
 				mu.Lock()
 				defer mu.Unlock()
+				if end == "server" && !e.Remote {
+					booked[e.Slots] = v.door.BookedBytes()
+				}
 				grown = append(grown, fmt.Sprintf("%s hears that remote %t has %d %s", end, e.Remote, e.Slots, e.Text))
 			}
 		}
 	}
 	var loads []Load
-	v := NewServer(ServerConfig{
+	v = NewServer(ServerConfig{
 		Keys: OneKey(testKey, Admission{Root: DirRoot(root)}), Timeouts: shortTimeouts(), trace: r.of(push), probe: server, Report: hears("server"),
 		Load: func(l Load) { loads = append(loads, l) },
 	})
@@ -256,6 +262,13 @@ func testGrowth(t *testing.T, push, dies bool, client, server waitProbe) {
 	// Memory is taken for what has grown at the server, and given back.
 	if server != nil && !slices.Contains(loads, Load{Sessions: 1, Slots: 64}) || loads[len(loads)-1] != (Load{}) || v.door.BookedBytes() != 0 {
 		t.Errorf("loads %v, %d bytes booked at the end", loads, v.door.BookedBytes())
+	}
+	perSlot := int64(DefaultChunkBytes)
+	if !push {
+		perSlot += wire.HeaderStride // for a sink, they are booked from the beginning
+	}
+	if more := booked[64] - booked[32]; server != nil && !dies && more != 32*perSlot {
+		t.Errorf("%d bytes were booked for 32 slots more, want %d", more, 32*perSlot)
 	}
 	used := slices.ContainsFunc(sum.Rails, func(u RailUse) bool { return u.Faults > 0 })
 	if used != dies || len(sum.Rails) != 2 {

@@ -88,6 +88,8 @@ type ringGrowth struct {
 	slots int
 	// book takes memory for the growth, at a server; nil at a client, whose options bound it.
 	book func(bytes int64, slots int) bool
+	// unpin ends the counting of what growth pins, after the session's links are closed.
+	unpin []func()
 }
 
 // mostSlots is how many slots this end's ring may grow to: those for what the links carry, and
@@ -143,19 +145,51 @@ func (s *session) watchRing(ctx context.Context, grow func(ctx context.Context, 
 		if slots == 0 {
 			continue
 		}
+		unpin, err := s.pinRing(slots)
+		if err != nil {
+			s.reportRing(had, false, err)
+			return nil
+		}
 		if s.growth.book != nil && !s.growth.book(int64(slots-had)*int64(own.Stride()), slots-had) {
+			unpin()
 			return nil
 		}
 		if err := grow(ctx, slots); err != nil {
+			unpin()
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
 			s.reportRing(had, false, err)
 			return nil
 		}
+		s.growth.unpin = append(s.growth.unpin, unpin)
 		s.reportRing(slots, false, nil)
 	}
 	return nil
+}
+
+// errFewLocked says that the limit on locked memory leaves a ring no room to grow.
+var errFewLocked = errors.New("the limit on locked memory leaves no room for more")
+
+// pinRing counts a ring of so many slots with the regions of files, until unpin: what was
+// registered before stays, too, and what is left under a limit on locked memory is for the rings
+// of rails and sessions that come later. See reservePin. Over TCP nothing is pinned.
+func (s *session) pinRing(slots int) (unpin func(), err error) {
+	if s.link.transport != "verbs" {
+		return func() {}, nil
+	}
+	unpin, ok := s.reservePin(int64(slots) * int64(s.link.ring.Stride()+wire.HeaderStride))
+	if !ok {
+		return nil, errFewLocked
+	}
+	return unpin, nil
+}
+
+// ended gives back what the growth of the session's ring was counted for.
+func (g *ringGrowth) ended() {
+	for _, unpin := range g.unpin {
+		unpin()
+	}
 }
 
 // grownOn is a ring that has grown, on the rail of a link.

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"gdrcp/chunker"
 	"gdrcp/rdma"
 	"gdrcp/rdma/rdmatest"
 	"gdrcp/rdma/tcp"
@@ -22,6 +23,8 @@ import (
 	"gdrcp/xfer/internal/credit/credittest"
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestRingGrowsWhileThatBringsMore(t *testing.T) {
@@ -101,6 +104,49 @@ func TestGrowthThatIsRefused(t *testing.T) {
 	on, err := s.enlarge(4, sinkAccess)
 	if err != nil || len(on) != 2 || registered.Load() != 3*before || s.ringSlots() != 4 {
 		t.Errorf("%d slots on %d links, %d bytes are registered, %d were: %v", s.ringSlots(), len(on), registered.Load(), before, err)
+	}
+}
+
+// Where a limit on locked memory holds, what growth registers takes no more of it than regions of
+// files may: the rest is for the rings of sessions and rails that come later.
+func TestGrowthLeavesLockedMemory(t *testing.T) {
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &was); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_MEMLOCK, &was)
+	withoutLocks(t)
+	const slots, grown, slotBytes = 4, 8, 4096 // the hard limit may be low
+	need := int64(grown * (slotBytes + wire.HeaderStride))
+	for _, tc := range []struct {
+		transport string
+		limit     int64
+		grows     bool
+	}{{"verbs", 4 * need, true}, {"verbs", 4*need - 1, false}, {"tcp", 0, true}} {
+		if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: uint64(tc.limit), Max: was.Max}); err != nil {
+			t.Fatal(err)
+		}
+		s := pinningSession()
+		close(s.link.ringReady)
+		s.link.transport, s.growth.probe = tc.transport, always()
+		s.link.ring.MostSlots, s.link.ring.SlotBytes = grown, slotBytes
+		s.terms = wire.Terms{Slots: slots, ChunkBytes: 1 << 20, IO: chunker.RungAuto}
+		var told []Event
+		s.report = func(e Event) { told = append(told, e) }
+		grew := false
+		err := s.watchRing(t.Context(), func(context.Context, int) error {
+			grew = true
+			return nil
+		})
+		if err != nil || grew != tc.grows || len(told) != 1 || (told[0].Text == "") != tc.grows {
+			t.Errorf("%s, limit %d: grew %t, told %+v, %v", tc.transport, tc.limit, grew, told, err)
+		}
+		if n := s.pinnedBytes.Load(); n > 0 != (tc.grows && tc.transport == "verbs") {
+			t.Errorf("%s, limit %d: %d bytes are counted", tc.transport, tc.limit, n)
+		}
+		if s.growth.ended(); s.pinnedBytes.Load() != 0 {
+			t.Errorf("%s, limit %d: %d bytes are counted at the end", tc.transport, tc.limit, s.pinnedBytes.Load())
+		}
 	}
 }
 

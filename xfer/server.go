@@ -93,7 +93,7 @@ type Server struct {
 	door    *door.Server
 	gpus    *gpuFinder
 	tallies stat.Sessions
-	// pinnedBytes is what the sessions have registered of files: see session.
+	// pinnedBytes is what the sessions have registered of files and grown rings: see session.
 	pinnedBytes atomic.Int64
 }
 

@@ -80,8 +80,8 @@ type session struct {
 	knowsRegions bool
 	// knowsNear says that the peer knows which slots of a ring are near to a rail.
 	knowsNear bool
-	// pinnedBytes is how much of files is registered, or about to be, once for each link: by
-	// this session or, at a server, by all.
+	// pinnedBytes is how much of files, and of rings that have grown, is registered, or about to
+	// be, once for each link: by this session or, at a server, by all.
 	pinnedBytes *atomic.Int64
 	// tally counts what this end does. At a client it may be of several sessions.
 	tally *Tally
@@ -175,7 +175,9 @@ func (s *session) run(parent context.Context, talk func(ctx context.Context, g *
 	if err != nil {
 		s.tellAbort(err)
 	}
-	return gpu.WithClose(err, s.links.close())
+	closed := s.links.close()
+	s.growth.ended()
+	return gpu.WithClose(err, closed)
 }
 
 // tellAbort tells the peer why the session ends, if the peer can still hear it and does

@@ -17,6 +17,13 @@ const (
 	// eight under way on two processors.
 	lateGoal    = 0.85 * 8
 	lateDiskMiB = 1792
+	// laterMs is so late that one request for each of 48 workers, which a machine with 12
+	// processors has, does not keep an emulated processor busy.
+	laterMs         = 400
+	laterProcessors = 12
+	// growthGoal is how many times as fast a copy is whose rings grow beside one whose rings
+	// stay at 16 slots. With all 48 workers from the beginning it would be 3.
+	growthGoal = 1.5
 	// lateParts divides the file for dd, which has one request under way.
 	lateParts = 8
 )
@@ -44,9 +51,8 @@ func makeLateDisk(ctx context.Context, folder string) (d *lateDisk, err error) {
 		return nil, err
 	}
 	d.loop = strings.TrimSpace(d.loop)
-	table := fmt.Sprintf("0 %d delay %s 0 %d", lateDiskMiB<<11, d.loop, lateMs)
 	for _, argv := range [][]string{
-		{"mkfs.xfs", "-q", d.loop}, {"dmsetup", "--noudevsync", "create", lateName, "--table", table},
+		{"mkfs.xfs", "-q", d.loop}, {"dmsetup", "--noudevsync", "create", lateName, "--table", d.table(lateMs)},
 		{"dmsetup", "mknodes"}, // there is no udev in the guest
 		{"mount", "/dev/mapper/" + lateName, d.dir},
 		{"blockdev", "--setra", "131072", "/dev/mapper/" + lateName}, // for the check of what was copied
@@ -56,6 +62,24 @@ func makeLateDisk(ctx context.Context, folder string) (d *lateDisk, err error) {
 		}
 	}
 	return d, nil
+}
+
+// table is that of a device that answers so late.
+func (d *lateDisk) table(ms int) string {
+	return fmt.Sprintf("0 %d delay %s 0 %d", lateDiskMiB<<11, d.loop, ms)
+}
+
+// answerAfter changes how late the disk answers.
+func (d *lateDisk) answerAfter(ctx context.Context, ms int) error {
+	for _, argv := range [][]string{
+		{"dmsetup", "--noudevsync", "suspend", lateName}, {"dmsetup", "load", lateName, "--table", d.table(ms)},
+		{"dmsetup", "--noudevsync", "resume", lateName},
+	} {
+		if _, err := output(ctx, argv...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // remove unmounts the disk and takes it apart, as far as it was made.
@@ -129,5 +153,32 @@ func (o options) compareLateDisk(ctx context.Context, folder, source string) (ro
 		return row{name: fmt.Sprintf("file of %d MiB, disk late by %d ms, %s", o.lateFileMiB, lateMs, ours), unit: "MiB/s", ours: values[ours],
 			peer: "dd, 1 request at a time", peers: values[peer], goal: lateGoal}
 	}
-	return append(rows, row("to it", "dd to it"), row("from it", "dd from it"), row("from it to it", "dd to it")), err
+	if err != nil {
+		return nil, err
+	}
+	rows = append(rows, row("to it", "dd to it"), row("from it", "dd from it"), row("from it to it", "dd to it"))
+	grown, err := o.compareGrowth(ctx, d, source, copied)
+	return append(rows, grown), err
+}
+
+// compareGrowth shows what it brings that a ring grows whose workers all wait for the disk, on a
+// machine that has the workers.
+func (o options) compareGrowth(ctx context.Context, d *lateDisk, source, to string) (r row, err error) {
+	if err := d.answerAfter(ctx, laterMs); err != nil {
+		return r, err
+	}
+	copying := func(name string, extra ...string) *competitor {
+		return &competitor{name: name, prepare: removal(to), run: func(ctx context.Context) (float64, error) {
+			argv := append([]string{"env", fmt.Sprintf("GOMAXPROCS=%d", laterProcessors), o.program, "-q"}, extra...)
+			took, err := seconds(ctx, append(argv, source, to)...)
+			return rate(o.lateFileMiB, took), err
+		}, check: func(ctx context.Context, thorough bool) error {
+			defer os.RemoveAll(to)
+			return compare(ctx, source, to, thorough)
+		}}
+	}
+	const ours, peer = "rings grow", "--slots 16"
+	values, err := alternate(ctx, o.log, o.rounds, []*competitor{copying(ours), copying(peer, "--slots", "16")})
+	return row{name: fmt.Sprintf("file of %d MiB to a disk late by %d ms, %d processors, %s", o.lateFileMiB, laterMs, laterProcessors, ours),
+		unit: "MiB/s", ours: values[ours], peer: peer, peers: values[peer], goal: growthGoal}, err
 }

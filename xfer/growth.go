@@ -150,7 +150,7 @@ func (s *session) watchRing(ctx context.Context, grow func(ctx context.Context, 
 			s.reportRing(had, false, err)
 			return nil
 		}
-		if s.growth.book != nil && !s.growth.book(int64(slots-had)*int64(own.Stride()), slots-had) {
+		if s.growth.book != nil && !s.growth.book(int64(slots-had)*int64(own.Stride()+wire.HeaderStride), slots-had) {
 			unpin()
 			return nil
 		}
@@ -323,14 +323,14 @@ func (s *session) reportRing(slots int, remote bool, why error) {
 // sessions. giveBack returns what was taken, after the session.
 func (v *Server) growsAt(host *door.Session, s *session, h *wire.Hello) (giveBack func()) {
 	var all []func()
+	if len(s.limit) > 0 {
+		h.MostSlots = 0 // the welcome says so: more slots would be filled at once, and wait for the limit
+	}
 	s.growth.bound = h.MostSlots
-	headerBytes := int64(wire.HeaderStride)
 	if h.Terms.Mode == wire.ModePush {
 		s.growth.bound = min(h.MostSlots, host.MostSlots) // its queue pairs have no more receives
-		headerBytes = 0                                   // the door has booked them beside the receives
 	}
 	s.growth.book = func(bytes int64, slots int) bool {
-		bytes += int64(slots) * headerBytes
 		back, ok := host.BookMore(bytes)
 		if ok {
 			v.door.AdjustLoad(Load{Slots: slots}, 1)

@@ -21,6 +21,8 @@ import (
 	"gdrcp/rdma/tcp"
 	"gdrcp/xfer/internal/credit"
 	"gdrcp/xfer/internal/credit/credittest"
+	"gdrcp/xfer/internal/door"
+	"gdrcp/xfer/internal/limit"
 	"gdrcp/xfer/internal/ring"
 	"gdrcp/xfer/internal/wire"
 
@@ -309,10 +311,7 @@ func testGrowth(t *testing.T, push, dies bool, client, server waitProbe) {
 	if server != nil && !slices.Contains(loads, Load{Sessions: 1, Slots: 64}) || loads[len(loads)-1] != (Load{}) || v.door.BookedBytes() != 0 {
 		t.Errorf("loads %v, %d bytes booked at the end", loads, v.door.BookedBytes())
 	}
-	perSlot := int64(DefaultChunkBytes)
-	if !push {
-		perSlot += wire.HeaderStride // for a sink, they are booked from the beginning
-	}
+	const perSlot = int64(DefaultChunkBytes + wire.HeaderStride)
 	if more := booked[64] - booked[32]; server != nil && !dies && more != 32*perSlot {
 		t.Errorf("%d bytes were booked for 32 slots more, want %d", more, 32*perSlot)
 	}
@@ -326,5 +325,22 @@ func testGrowth(t *testing.T, push, dies bool, client, server waitProbe) {
 	}
 	if sink != nil && client != nil && server != nil && most <= 16 || sink == nil && most > 16 {
 		t.Errorf("slots up to %d were used", most)
+	}
+}
+
+// Under a server's limit of rate no ring grows, and the welcome says so to the client.
+func TestServersLimitBoundsRings(t *testing.T) {
+	t.Parallel()
+	for _, limited := range []bool{false, true} {
+		s := &session{terms: wire.Terms{Slots: 16, ChunkBytes: 1 << 20}}
+		want := 112
+		if limited {
+			s.limit, want = limit.Of(limit.New(1<<30)), 0
+		}
+		h := &wire.Hello{MostSlots: 112}
+		(&Server{}).growsAt(&door.Session{}, s, h)
+		if h.MostSlots != want || s.growth.bound != want {
+			t.Errorf("limited %v: the client hears of %d slots, the server has %d at most", limited, h.MostSlots, s.growth.bound)
+		}
 	}
 }

@@ -47,14 +47,14 @@ func (q *admissionQueue) bookLocked(key string, n int64, least bool) (giveBack f
 
 // mayGrowLocked is how many slots a session's ring may grow to, if the client wishes that and
 // no limit of rate makes it pointless. It books what the session needs for that from the
-// beginning, the messages and headers of these slots, and adds it to what giveBack returns. The
-// slots themselves are booked when the ring grows.
+// beginning, receives for these slots, and adds it to what giveBack returns. The slots are booked
+// when the ring grows.
 func (q *admissionQueue) mayGrowLocked(c *authenticatedPeer, under limit.Limits, g Grant, chunkBytes int, giveBack func()) (slots int, all func()) {
 	most := min(c.wish.MostSlots, g.Slots+q.cfg.DiskWorkers, wire.MaxSlots, wire.MaxRingBytes/chunkBytes)
 	if most <= g.Slots || q.cfg.DiskWorkers <= g.Slots || len(under) > 0 {
 		return g.Slots, giveBack
 	}
-	more, ok := q.bookLocked(c.key, q.cfg.RingBytes(g.QPs, most, 0)-q.cfg.RingBytes(g.QPs, g.Slots, 0), false)
+	more, ok := q.bookLocked(c.key, int64(g.QPs)*int64(most-g.Slots)*wire.MsgBytes, false)
 	if !ok {
 		return g.Slots, giveBack
 	}

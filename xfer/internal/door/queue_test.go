@@ -9,6 +9,7 @@ import (
 
 	"gdrcp/internal/trust"
 	"gdrcp/rdma"
+	"gdrcp/xfer/internal/wire"
 )
 
 // The keys of these tests.
@@ -203,7 +204,7 @@ func TestSmallerRings(t *testing.T) {
 // these are more than it has slots, and if nothing limits the rate. What that needs from the
 // beginning is booked.
 func TestRingsMayGrow(t *testing.T) {
-	extra := ringOf(1, 112, 0) - ringOf(1, 16, 0)
+	const extra = 96 * wire.MsgBytes
 	for _, c := range []struct {
 		name                string
 		wish, workers, rate int
@@ -232,7 +233,7 @@ func TestRingsMayGrow(t *testing.T) {
 			if s.MostSlots != c.want {
 				t.Errorf("up to %d slots, want %d", s.MostSlots, c.want)
 			}
-			want := ringOf(1, 16, 1<<20) + ringOf(1, c.want, 0) - ringOf(1, 16, 0)
+			want := ringOf(1, 16, 1<<20) + int64(c.want-16)*wire.MsgBytes
 			if q.memory != want {
 				t.Errorf("%d bytes are booked, want %d", q.memory, want)
 			}

@@ -200,6 +200,9 @@ func (c *copyRun) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 	}
 	defer o.Names.Close()
 	c.ends = p.ends(c.relayed)
+	if c.log != nil {
+		c.log.ends = c.ends
+	}
 	c.tally = &xfer.Tally{}
 	o.Started, o.Timeouts, o.Tally, o.Report = c.started, c.timeouts, c.tally, c.report
 	if o.Stall > 0 {
@@ -232,11 +235,11 @@ func (c *copyRun) copy(ctx context.Context, operands []string) (*xfer.Summary, e
 	return c.withServer(ctx, p, o)
 }
 
-// needs makes room in the heap for a ring of so many slots.
+// needs makes room in the heap for rings of so many slots: two of them where both ends are here.
 func (c *copyRun) needs(slots int) {
 	c.needing.Lock()
 	defer c.needing.Unlock()
-	if slots > c.need.Slots {
+	if slots *= c.need.Sessions; slots > c.need.Slots {
 		c.need.Slots = slots
 		boundHeap(c.need)
 	}
@@ -273,7 +276,7 @@ func (c *copyRun) report(e xfer.Event) {
 		}
 	case xfer.EventRing:
 		if c.verbose {
-			c.console.line("gdrcp: %s", ringEventText(&e))
+			c.console.line("gdrcp: %s", c.ends.grownText(&e))
 		}
 	case xfer.EventMemory:
 		if c.verbose || (!c.quiet && e.Memory.Why != "") {

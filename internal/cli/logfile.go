@@ -17,6 +17,7 @@ import (
 // nothing afterwards. A nil logFile drops everything.
 type logFile struct {
 	paths logPaths // set before the engine reports entries
+	ends  endNames // set before the engine reports anything
 	out   *output
 	file  *os.File
 }
@@ -78,7 +79,7 @@ func (l *logFile) event(e *xfer.Event) {
 	case isRailEvent(e.Kind):
 		l.line("%s", railText(e))
 	case e.Kind == xfer.EventRing:
-		l.line("%s", ringEventText(e))
+		l.line("%s", l.ends.grownText(e))
 	case e.Kind == xfer.EventMemory:
 		l.line("%s", memoryText(e.Memory, e.Remote))
 	case e.Kind == xfer.EventPlaced:

@@ -23,11 +23,11 @@ func ringEventOf(e *xfer.Event) ringEvent {
 	return out
 }
 
-// ringEventText is ringEvent for people.
-func ringEventText(e *xfer.Event) string {
-	end := "here"
+// grownText is ringEvent for people.
+func (n endNames) grownText(e *xfer.Event) string {
+	end := n.here
 	if e.Remote {
-		end = "at the other end"
+		end = n.there
 	}
 	if e.Text != "" {
 		return fmt.Sprintf("the ring %s stays at %s: %s", end, count(int64(e.Slots), "slot", "slots"), printable.Text(e.Text))

@@ -310,7 +310,7 @@ func (s *serveRun) report(e xfer.Event) {
 	case isRailEvent(e.Kind):
 		s.console.line("gdrcp: %s: %s", e.Peer, railText(&e))
 	case e.Kind == xfer.EventRing && !e.Remote:
-		s.console.line("gdrcp: %s: %s", e.Peer, ringEventText(&e))
+		s.console.line("gdrcp: %s: %s", e.Peer, endNames{here: "here"}.grownText(&e))
 	case e.Kind == xfer.EventMemory && !e.Remote:
 		s.console.line("gdrcp: %s: %s", e.Peer, memoryText(e.Memory, false))
 	}

@@ -35,7 +35,8 @@ type growth struct {
 	slots, most int
 	// workers is how many there are with so many slots.
 	workers func(slots int) int
-	// before is how many waits ended in a second when the ring grew last.
+	// before is the most waits that ended in a second when all workers waited. A disk is not as
+	// fast at each look, and must not be taken for a faster one for that.
 	before float64
 }
 
@@ -44,10 +45,15 @@ type growth struct {
 // ended in a second.
 func (g *growth) next(waiting, perSecond float64) (slots int) {
 	slots = min(2*g.slots, g.most)
-	if waiting < allWait || perSecond < g.before*growthGain || g.workers(slots) == g.workers(g.slots) {
+	if waiting < allWait || g.workers(slots) == g.workers(g.slots) {
 		return 0
 	}
-	g.slots, g.before = slots, perSecond
+	gains := perSecond >= g.before*growthGain
+	g.before = max(g.before, perSecond)
+	if !gains {
+		return 0
+	}
+	g.slots = slots
 	return slots
 }
 
@@ -58,7 +64,8 @@ type diskWaits struct{ ns, count atomic.Int64 }
 // which they waited for disks, and how many waits ended in a second.
 type waitProbe func() (waiting, perSecond float64)
 
-// waitMeter measures diskWaits from one lap to the next.
+// waitMeter measures diskWaits from one lap to the next. Only waits that have ended are counted,
+// so that a lap goes on, and tells of no waits, until as many have ended as there are workers.
 type waitMeter struct {
 	of        *diskWaits
 	at        time.Time
@@ -67,6 +74,9 @@ type waitMeter struct {
 
 func (m *waitMeter) lap(workers int) (waiting, perSecond float64) {
 	now := waitMeter{m.of, time.Now(), m.of.ns.Load(), m.of.count.Load()}
+	if now.count-m.count < int64(workers) {
+		return 0, 0
+	}
 	seconds := now.at.Sub(m.at).Seconds()
 	waiting = float64(now.ns-m.ns) / 1e9 / seconds / float64(workers)
 	perSecond = float64(now.count-m.count) / seconds
@@ -128,8 +138,7 @@ func (s *session) watchRing(ctx context.Context, grow func(ctx context.Context, 
 	g := growth{slots: s.terms.Slots, most: s.terms.Slots + own.MostSlots - own.Slots, workers: s.workersFor}
 	probe := s.growth.probe
 	if probe == nil {
-		m := &waitMeter{of: &s.growth.waits}
-		m.lap(1)
+		m := &waitMeter{of: &s.growth.waits, at: time.Now()}
 		probe = func() (float64, float64) { return m.lap(int(s.waiters.Load())) }
 	}
 	tick := time.NewTicker(growthLook)

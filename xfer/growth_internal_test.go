@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -40,6 +41,7 @@ func TestRingGrowsWhileThatBringsMore(t *testing.T) {
 		{0.79, 100, 0},          // the same
 		{0.9, 100, 32},          // all wait
 		{0.95, 105, 0},          // each waits for longer now: the disk has all that it takes
+		{0.95, 112, 0},          // it only is a bit faster at times
 		{0.3, 220, 0},           // the wire again
 		{1, 190, 64},            // it was the wire, and is not
 		{1, 390, most},          // no more than this
@@ -47,6 +49,29 @@ func TestRingGrowsWhileThatBringsMore(t *testing.T) {
 	} {
 		if got := g.next(look.waiting, look.perSecond); got != look.want {
 			t.Errorf("look %d: grows to %d, want %d", i, got, look.want)
+		}
+	}
+}
+
+func TestWaitMeter(t *testing.T) {
+	var w diskWaits
+	m := waitMeter{of: &w, at: time.Now()}
+	for i, second := range []struct {
+		ended              int64 // waits, of 0.25 s each
+		waiting, perSecond float64
+	}{
+		{64, 1, 64},
+		{32, 0.5, 32},
+		{15, 0, 0}, // not one of each worker: those under way may have lasted all the time
+		{1, 0.125, 8},
+		{0, 0, 0},
+	} {
+		m.at = m.at.Add(-time.Second)
+		w.ns.Add(second.ended * int64(time.Second/4))
+		w.count.Add(second.ended)
+		waiting, perSecond := m.lap(16)
+		if math.Abs(waiting-second.waiting) > second.waiting/10 || math.Abs(perSecond-second.perSecond) > second.perSecond/10 {
+			t.Errorf("second %d: %.2f of the time, %.0f a second; want %.2f, %.0f", i, waiting, perSecond, second.waiting, second.perSecond)
 		}
 	}
 }

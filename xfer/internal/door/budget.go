@@ -61,6 +61,13 @@ func (q *admissionQueue) mayGrowLocked(c *authenticatedPeer, under limit.Limits,
 	return most, func() { giveBack(); more() }
 }
 
+// spareLocked is how much memory rings that grow leave for sessions that may come: for each what
+// a session that runs began with, up to half of all memory.
+func (q *admissionQueue) spareLocked(s *Session) int64 {
+	free := int64(q.cfg.MaxSessions - q.load.Sessions)
+	return min(free*q.cfg.RingBytes(s.Grant.QPs, s.Grant.Slots, s.ChunkBytes), q.cfg.MaxMemory/2)
+}
+
 // takeRingLocked takes a session's ring and message buffers off the memory that is left
 // for all sessions. Where little is left, the ring gets fewer slots. Where too little
 // is left, it gets none.

@@ -244,3 +244,35 @@ func TestRingsMayGrow(t *testing.T) {
 		})
 	}
 }
+
+// A ring that grows leaves memory for the sessions that may still come.
+func TestGrowthLeavesMemoryForOtherSessions(t *testing.T) {
+	ring := ringOf(1, 16, 1<<20)
+	q := queueOf(Config{Keys: keysOf(firstKey), MaxSessions: 3, MaxMemory: 4 * ring})
+	first := request(q, firstKey, 1, 16).admitted(t, 16)
+	for i := range 2 {
+		if _, ok := first.BookMore(ring); ok != (i == 0) {
+			t.Errorf("growth %d: %t", i, ok)
+		}
+	}
+	request(q, firstKey, 2, 16).admitted(t, 16)
+	second := request(q, firstKey, 3, 16).admitted(t, 16)
+	if _, ok := second.BookMore(1); ok {
+		t.Error("a ring grew beyond the memory of all sessions")
+	}
+	q.leave(first)
+
+	// Of little memory, half is for rings that grow.
+	q = queueOf(Config{Keys: keysOf(firstKey), MaxSessions: 100, MaxMemory: 4 * ring})
+	first = request(q, firstKey, 1, 16).admitted(t, 16)
+	if _, ok := first.BookMore(ring + 1); ok {
+		t.Error("a ring that grew took more than half of the memory")
+	}
+	giveBack, ok := first.BookMore(ring)
+	if !ok || q.memory != 2*ring {
+		t.Errorf("a ring grew: %t; %d bytes are booked", ok, q.memory)
+	}
+	if giveBack(); q.memory != ring {
+		t.Errorf("%d bytes are booked after that", q.memory)
+	}
+}

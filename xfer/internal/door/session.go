@@ -183,12 +183,13 @@ func (s *Session) Book(n int64) (giveBack func(), left MemoryRoom, ok bool) {
 }
 
 // BookMore is Book for what the session can do without. It always leaves to other keys what
-// they may want, and takes nothing while a client waits for what all sessions share.
+// they may want, takes nothing that further sessions may need, and nothing while a client waits
+// for what all sessions share.
 func (s *Session) BookMore(n int64) (giveBack func(), ok bool) {
 	q := s.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if slices.ContainsFunc(q.waiting, func(w *waiter) bool { return w.no.scarce }) {
+	if q.memory+n > q.cfg.MaxMemory-q.spareLocked(s) || slices.ContainsFunc(q.waiting, func(w *waiter) bool { return w.no.scarce }) {
 		return func() {}, false
 	}
 	return q.bookLocked(s.peer.key, n, false)

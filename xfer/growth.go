@@ -329,7 +329,8 @@ func (s *session) reportRing(slots int, remote bool, why error) {
 }
 
 // growsAt lets a server's ring grow, where the client wishes that: within the memory of all
-// sessions. giveBack returns what was taken, after the session.
+// sessions. Under a limit of rate no ring grows, and the welcome says so. giveBack returns what
+// was taken, after the session.
 func (v *Server) growsAt(host *door.Session, s *session, h *wire.Hello) (giveBack func()) {
 	var all []func()
 	if len(s.limit) > 0 {

@@ -25,6 +25,7 @@ import (
 	"gdrcp/xfer/internal/door"
 	"gdrcp/xfer/internal/limit"
 	"gdrcp/xfer/internal/ring"
+	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 
 	"golang.org/x/sys/unix"
@@ -73,6 +74,28 @@ func TestWaitMeter(t *testing.T) {
 		if math.Abs(waiting-second.waiting) > second.waiting/10 || math.Abs(perSecond-second.perSecond) > second.perSecond/10 {
 			t.Errorf("second %d: %.2f of the time, %.0f a second; want %.2f, %.0f", i, waiting, perSecond, second.waiting, second.perSecond)
 		}
+	}
+}
+
+func TestWaitsForDisksAreCounted(t *testing.T) {
+	s := session{tally: &Tally{}}
+	s.waiters.Store(16)
+	s.waited(stat.Disk, stat.Now()-int64(time.Second))
+	if w := &s.growth.waits; w.count.Load() != 1 || w.ns.Load() < int64(time.Second) {
+		t.Errorf("%d waits of %d ns are counted", w.count.Load(), w.ns.Load())
+	}
+}
+
+// Each slot that a sink's ring may have takes a receive.
+func TestSinkHasReceivesForGrownRing(t *testing.T) {
+	o := Options{ChunkBytes: 1 << 20, grows: 20}
+	g := door.Grant{Slots: 1, QPs: 1}
+	if got := o.railConfig(g, false).RecvDepth; got != g.Slots+wire.ControlMargin {
+		t.Errorf("a source has %d receives", got)
+	}
+	o.store = new(chunker.Sink)
+	if got, want := o.railConfig(g, false).RecvDepth, min(20, 1+chunker.DiskWorkers())+wire.ControlMargin; got != want {
+		t.Errorf("a sink has %d receives, want %d", got, want)
 	}
 }
 
@@ -225,16 +248,41 @@ func TestRingsGrowInTheMiddle(t *testing.T) {
 	}
 }
 
+// awaitWorkers waits until so many workers run at the only source or sink.
+func awaitWorkers(t *testing.T, source bool, want int) {
+	work := "(*sink).drainSlots("
+	if source {
+		work = "(*source).fill("
+	}
+	got, stacks := 0, make([]byte, 1<<20)
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if got = bytes.Count(stacks[:runtime.Stack(stacks, true)], []byte(work)); got == want {
+			return
+		}
+	}
+	t.Errorf("%d times %s runs, want %d", got, work, want)
+}
+
 func testGrowth(t *testing.T, push, dies bool, client, server waitProbe) {
 	var r recorder
 	began := time.Now()
 	var dying atomic.Int64 // the connection that dies
 	dying.Store(-1)
+	var growing atomic.Int32 // how many rings have not grown for long enough
+	for _, probe := range []waitProbe{client, server} {
+		if probe != nil {
+			growing.Add(1)
+		}
+	}
 	p := rdmatest.Faulty(tcp.New(), rdmatest.Faults{
-		// So slow that there is time to grow.
+		// So slow that there is time to grow, on a busy machine too.
 		Stall: func(p rdmatest.Posted) bool {
-			if p.WR.Op == rdma.OpWriteImm && p.WR.Len > 0 {
-				time.Sleep(12 * time.Millisecond)
+			switch {
+			case p.WR.Op != rdma.OpWriteImm || p.WR.Len == 0:
+			case growing.Load() > 0:
+				time.Sleep(24 * time.Millisecond)
+			default:
+				time.Sleep(8 * time.Millisecond)
 			}
 			return false
 		},
@@ -260,6 +308,12 @@ func testGrowth(t *testing.T, push, dies bool, client, server waitProbe) {
 					booked[e.Slots] = v.door.BookedBytes()
 				}
 				grown = append(grown, fmt.Sprintf("%s hears that remote %t has %d %s", end, e.Remote, e.Slots, e.Text))
+				if !e.Remote {
+					awaitWorkers(t, (end == "client") == push, min(e.Slots, chunker.DiskWorkers()))
+					if e.Slots == 64 {
+						growing.Add(-1)
+					}
+				}
 			}
 		}
 	}
@@ -345,11 +399,19 @@ func testGrowth(t *testing.T, push, dies bool, client, server waitProbe) {
 		t.Errorf("a link died: %t, of %d", used, len(sum.Rails))
 	}
 	most := uint32(0)
+	var links []credit.Link // of each chunk
 	for _, s := range r.steps {
 		most = max(most, s.Place.Slot+1)
+		if s.Kind == credit.StepAddressed {
+			links = append(links, s.Link)
+		}
 	}
 	if sink != nil && client != nil && server != nil && most <= 16 || sink == nil && most > 16 {
 		t.Errorf("slots up to %d were used", most)
+	}
+	// The last 50 chunks go when the rings have grown.
+	if last := links[max(0, len(links)-50):]; !dies && !(slices.Contains(last, 1) && slices.Contains(last, 2)) {
+		t.Errorf("the last chunks went over the links %v only", last)
 	}
 }
 

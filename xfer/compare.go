@@ -16,6 +16,8 @@ import (
 // it, which nobody else changes.
 type standing interface {
 	ReadAt(p []byte, off int64) (int, error)
+	Uncached(off, n int64) bool
+	Fetch(off, n int64)
 	IsZero(off, n int64, buf []byte) (bool, error)
 }
 
@@ -34,7 +36,7 @@ func (w *lander) compare(h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent) (goo
 		if known := e.trustedFile(); known != nil {
 			same = known.holds(x, &w.sink.session.terms)
 		} else {
-			same, err = w.isSame(now, e, x)
+			same, err = w.isSame(now, h, e, x)
 		}
 	}
 	switch {
@@ -69,7 +71,7 @@ func (w *lander) tempFor(e *sinkEntry) (*chunker.Temp, error) {
 }
 
 // isSame reads what stands in the place of an extent.
-func (w *lander) isSame(now standing, e *sinkEntry, x *wire.Extent) (bool, error) {
+func (w *lander) isSame(now standing, h *wire.ChunkHeader, e *sinkEntry, x *wire.Extent) (bool, error) {
 	p := &w.sink.session.terms
 	if int64(len(w.old)) < min(p.PieceBytes, e.Size) {
 		w.old = make([]byte, min(p.PieceBytes, e.Size))
@@ -77,14 +79,40 @@ func (w *lander) isSame(now standing, e *sinkEntry, x *wire.Extent) (bool, error
 	if x.Flags&wire.ExtHole != 0 {
 		return now.IsZero(x.Off, x.Length, w.old)
 	}
-	b, from := w.old[:x.Length], stat.Now()
-	_, err := now.ReadAt(b, x.Off)
-	from = w.spent(stat.Disk, from)
-	if err != nil {
+	b := w.old[:x.Length]
+	if err := w.readStanding(now, h, x, b); err != nil {
 		return false, err
 	}
-	defer w.spent(stat.Digests, from)
+	defer w.spent(stat.Digests, stat.Now())
 	return p.DigestOf(x, e.Size, b) == x.Digest, nil
+}
+
+// readStanding reads into b what stands in the place of an extent. A worker that waits for the
+// disk asks for what the chunk needs later, too, and gives up its turn.
+func (w *lander) readStanding(now standing, h *wire.ChunkHeader, x *wire.Extent, b []byte) error {
+	from := stat.Now()
+	if w.turn == nil || !now.Uncached(x.Off, x.Length) {
+		_, err := now.ReadAt(b, x.Off)
+		w.spent(stat.Disk, from)
+		return err
+	}
+	now.Fetch(x.Off, min(comparedTo(h, x)-x.Off, maxComparedBytes(&w.sink.session.terms)))
+	w.turn.leave()
+	_, err := now.ReadAt(b, x.Off)
+	w.sink.session.waited(stat.Disk, from)
+	w.turn.take()
+	return err
+}
+
+// comparedTo is where the last extent of the chunk ends that is compared with the file of x.
+func comparedTo(h *wire.ChunkHeader, x *wire.Extent) (end int64) {
+	end = x.Off + x.Length
+	for i := range h.Extents {
+		if other := &h.Extents[i]; other.Entry == x.Entry && other.Flags&wire.ExtDigest != 0 {
+			end = max(end, other.Off+other.Length)
+		}
+	}
+	return end
 }
 
 // standingOf returns what an entry's pieces are compared with. It is nil where there is

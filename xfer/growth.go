@@ -161,6 +161,7 @@ func (s *session) watchRing(ctx context.Context, grow func(ctx context.Context, 
 		}
 		if s.growth.book != nil && !s.growth.book(int64(slots-had)*int64(own.Stride()+wire.HeaderStride), slots-had) {
 			unpin()
+			s.reportRing(had, false, errNoneLeft)
 			return nil
 		}
 		if err := grow(ctx, slots); err != nil {
@@ -176,6 +177,9 @@ func (s *session) watchRing(ctx context.Context, grow func(ctx context.Context, 
 	}
 	return nil
 }
+
+// errNoneLeft says that a server has other uses for the memory that is left.
+var errNoneLeft = errors.New("the server keeps the memory that is left for further sessions")
 
 // errFewLocked says that the limit on locked memory leaves a ring no room to grow.
 var errFewLocked = errors.New("the limit on locked memory leaves no room for more")

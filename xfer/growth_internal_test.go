@@ -431,3 +431,25 @@ func TestServersLimitBoundsRings(t *testing.T) {
 		}
 	}
 }
+
+// A ring stays as it is, and says why, where a server keeps its memory.
+func TestRingStaysWithoutMemory(t *testing.T) {
+	t.Parallel()
+	l := &railLink{ring: &ring.Ring{Slots: 2, MostSlots: 10, SlotBytes: 1 << 20}, ringReady: make(chan struct{})}
+	close(l.ringReady)
+	var told []Event
+	s := &session{terms: wire.Terms{Slots: 2, ChunkBytes: 1 << 20}, link: l, report: func(e Event) { told = append(told, e) }}
+	s.growth.bound, s.growth.probe = 10, always()
+	wanted := int64(0)
+	s.growth.book = func(bytes int64, slots int) bool { wanted = bytes; return false }
+	err := s.watchRing(t.Context(), func(context.Context, int) error {
+		t.Error("it grew")
+		return nil
+	})
+	if err != nil || wanted != 2*(1<<20+wire.HeaderStride) {
+		t.Errorf("%d bytes were wanted, error %v", wanted, err)
+	}
+	if want := (Event{Kind: EventRing, Slots: 2, Text: errNoneLeft.Error()}); len(told) != 1 || told[0] != want {
+		t.Errorf("told %+v, want %+v", told, want)
+	}
+}

@@ -75,6 +75,14 @@ func nameHosts(err error, relayed *remote.Run) error {
 	return &placedError{err, strings.Join(texts, "; ")}
 }
 
+// endOf is the end that an event is about.
+func endOf(remote bool) xfer.End {
+	if remote {
+		return xfer.OtherEnd
+	}
+	return xfer.ThisEnd
+}
+
 // endText names an end in events.
 func endText(end xfer.End) string {
 	switch end {

@@ -26,8 +26,8 @@ import (
 //	            a rail is lost or joins         rails (how many there are)
 //	memory      where an end was asked to have  end ("local" or "remote"), slots fields
 //	            its slots in GPU memory
-//	ring        when the ring at an end has grown   end, slots, text (why it has not)
-//	            or could not
+//	ring        when the ring at an end has     end ("local" or "remote"), slots, text (why it has not)
+//	            grown or could not
 //	retry       where the connection was lost   text (why), retry (1 for the first), retries (at most), seconds (until it goes on)
 //	            and the copy begins again
 //	progress    every second                    bytes, files, total_bytes (found so far), total_known, seconds, bytes_per_second,

@@ -173,9 +173,5 @@ type memoryEvent struct {
 }
 
 func memoryEventOf(m *xfer.Memory, remote bool) memoryEvent {
-	e := memoryEvent{"memory", "local", *m}
-	if remote {
-		e.End = "remote"
-	}
-	return e
+	return memoryEvent{"memory", endText(endOf(remote)), *m}
 }

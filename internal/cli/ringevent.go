@@ -16,11 +16,7 @@ type ringEvent struct {
 }
 
 func ringEventOf(e *xfer.Event) ringEvent {
-	out := ringEvent{"ring", "local", e.Slots, printable.Text(e.Text)}
-	if e.Remote {
-		out.End = "remote"
-	}
-	return out
+	return ringEvent{"ring", endText(endOf(e.Remote)), e.Slots, printable.Text(e.Text)}
 }
 
 // grownText is ringEvent for people.

@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net/netip"
-	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"sync"
@@ -134,14 +131,7 @@ func testGrowth(t *testing.T, push, dies bool, client, server waitProbe) {
 		Keys: OneKey(testKey, Admission{Root: DirRoot(root)}), Timeouts: shortTimeouts(), trace: r.of(push), probe: server, Report: hears("server"),
 		Load: func(l Load) { loads = append(loads, l) },
 	})
-	ep := Endpoint{Host: "two addresses", Key: testKey}
-	for _, addr := range []string{"127.0.0.1", "127.0.0.2"} {
-		at, err := v.Listen(p, netip.AddrPortFrom(netip.MustParseAddr(addr), 0), rdma.Device{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ep.Addrs = append(ep.Addrs, ServerAddr{Transport: "tcp", Addr: at})
-	}
+	ep := listenTwice(t, v, p)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- v.Serve(ctx) }()
@@ -149,32 +139,15 @@ func testGrowth(t *testing.T, push, dies bool, client, server waitProbe) {
 	for i := range data {
 		data[i] = byte(i >> 12 * 7)
 	}
-	here, there := filepath.Join(t.TempDir(), "file"), filepath.Join(root, "file")
-	from, to := here, there
-	if !push {
-		from, to = there, here
-	}
-	if err := os.WriteFile(from, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
 	o := Options{Transport: "tcp", Timeouts: shortTimeouts(), Rails: AllRails, trace: r.of(!push), probe: client, Report: hears("client")}
 	c := &Client{TCP: p}
-	var sum *Summary
-	var err error
-	if push {
-		sum, err = c.Push(t.Context(), []string{here}, ep, "file", o)
-	} else {
-		sum, err = c.Pull(t.Context(), ep, []string{"file"}, here, o)
-	}
+	sum, err := copyFile(t, c, ep, root, push, data, o)
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
 	if err != nil {
 		t.Fatal(err)
-	}
-	if got, err := os.ReadFile(to); err != nil || !bytes.Equal(got, data) {
-		t.Errorf("other bytes arrived, or none: %v", err)
 	}
 	if err := credittest.CheckEnded(r.steps); err != nil {
 		t.Error(err)

@@ -1,9 +1,7 @@
 package xfer
 
 import (
-	"bytes"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"sync"
@@ -73,28 +71,11 @@ func testGrowthOverDevice(t *testing.T, w hostileWay, push bool) {
 	for i := range data {
 		data[i] = byte(i >> 12 * 7)
 	}
-	here, there := filepath.Join(t.TempDir(), "file"), filepath.Join(root, "file")
-	from, to := here, there
-	if !push {
-		from, to = there, here
-	}
-	if err := os.WriteFile(from, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
 	o := Options{Transport: "verbs", Timeouts: w.timeouts(), trace: note, probe: always(), Report: hears(1)}
 	c := &Client{Verbs: w.provider, TCP: w.provider}
-	var sum *Summary
-	var err error
-	if push {
-		sum, err = c.Push(t.Context(), []string{here}, w.endpoint(addr), "file", o)
-	} else {
-		sum, err = c.Pull(t.Context(), w.endpoint(addr), []string{"file"}, here, o)
-	}
+	sum, err := copyFile(t, c, w.endpoint(addr), root, push, data, o)
 	if err != nil {
 		t.Fatal(err)
-	}
-	if got, err := os.ReadFile(to); err != nil || !bytes.Equal(got, data) {
-		t.Errorf("other bytes arrived, or none: %v", err)
 	}
 	faults := slices.ContainsFunc(sum.Rails, func(u RailUse) bool { return u.Faults > 0 })
 	if !grown.Load() || most[0] < 16 || most[1] < 16 || !dies.Load() || !faults {

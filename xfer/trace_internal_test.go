@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net/netip"
-	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -78,14 +75,7 @@ func testTrace(t *testing.T, push bool, p rdma.Provider) {
 	}}
 	root := t.TempDir()
 	v := NewServer(ServerConfig{Keys: OneKey(testKey, Admission{Root: DirRoot(root)}), Timeouts: shortTimeouts(), trace: r.of(push)})
-	ep := Endpoint{Host: "two addresses", Key: testKey}
-	for _, addr := range []string{"127.0.0.1", "127.0.0.2"} {
-		at, err := v.Listen(rdmatest.Faulty(tcp.New(), hold), netip.AddrPortFrom(netip.MustParseAddr(addr), 0), rdma.Device{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ep.Addrs = append(ep.Addrs, ServerAddr{Transport: "tcp", Addr: at})
-	}
+	ep := listenTwice(t, v, rdmatest.Faulty(tcp.New(), hold))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- v.Serve(ctx) }()
@@ -96,32 +86,15 @@ func testTrace(t *testing.T, push bool, p rdma.Provider) {
 		}
 	})
 	data := bytes.Repeat([]byte("0123456789abcdef"), 4<<20)
-	here, there := filepath.Join(t.TempDir(), "file"), filepath.Join(root, "file")
-	from, to := here, there
-	if !push {
-		from, to = there, here
-	}
-	if err := os.WriteFile(from, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
 	o := Options{Transport: "tcp", Timeouts: shortTimeouts(), Rails: AllRails, BytesPerSecond: 40 << 20, trace: r.of(!push), Report: func(e Event) {
 		if e.Kind == EventRailJoined {
 			once.Do(func() { close(joined) })
 		}
 	}}
 	c := &Client{TCP: rdmatest.Faulty(p, hold)}
-	var sum *Summary
-	var err error
-	if push {
-		sum, err = c.Push(t.Context(), []string{here}, ep, "file", o)
-	} else {
-		sum, err = c.Pull(t.Context(), ep, []string{"file"}, here, o)
-	}
+	sum, err := copyFile(t, c, ep, root, push, data, o)
 	if err != nil {
 		t.Fatal(err)
-	}
-	if got, err := os.ReadFile(to); err != nil || !bytes.Equal(got, data) {
-		t.Errorf("other bytes arrived, or none: %v", err)
 	}
 	faults := 0
 	for _, use := range sum.Rails {

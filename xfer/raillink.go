@@ -38,8 +38,9 @@ type railLink struct {
 	// loops are the rail's connections to itself.
 	loops ring.Loopbacks
 	// payload and header are this end's ring on the rail. They are set before the link is
-	// used for chunks. regions guards making and closing them.
-	// made has all that the link has to close; the ring closes what was made with it.
+	// used for chunks, and anew when the ring grows, at a source under the chunkSender's lock.
+	// made has all that the link has to close; the ring closes what was made with it. regions
+	// guards making and closing them.
 	payload, header rdma.MR
 	made            []rdma.MR
 	regions         sync.Mutex

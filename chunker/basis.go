@@ -62,7 +62,7 @@ func (s *Sink) OpenBasis(e *manifest.Entry, a *Attributes, bytes int64) (*Basis,
 	b := &Basis{temp: t, entry: *e, stamp: stampOf(&t.made), watch: s.watch}
 	if err != nil {
 		b.Close()
-		return nil, opErr("compare", e.Path, err)
+		return nil, opErr("compare", t.place, err)
 	}
 	t.ino = t.made.Ino
 	_ = unix.Fadvise(fd, 0, 0, unix.FADV_SEQUENTIAL)
@@ -123,7 +123,7 @@ func (b *Basis) ReadAt(p []byte, off int64) (int, error) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	if b.temp == nil {
-		return 0, &opError{op: "read", path: b.entry.Path, err: os.ErrClosed}
+		return 0, &opError{op: "read", path: b.temp.place, err: os.ErrClosed}
 	}
 	n, err := fdReader{b.temp.fd}.ReadAt(p, off)
 	return n, opErr("read", b.temp.path, err)
@@ -180,11 +180,11 @@ func (b *Basis) Stay(must Content) *Temp {
 // stay is what Publish does in the place of a rename for a file that stays.
 func (t *Temp) stay() error {
 	if err := t.checkStands(); err != nil {
-		return opErr("compare", t.path, err)
+		return opErr("compare", t.place, err)
 	}
 	if t.dir.folds(t.leaf, t.ino) {
 		if t.sink.claimedAt(t.dir, t.leaf) {
-			return opErr("compare", t.path, ErrTaken)
+			return opErr("compare", t.place, ErrTaken)
 		}
 		t.sink.claimNew(t.dir, t.leaf, t.ino)
 	}
@@ -279,10 +279,10 @@ func (t *Temp) ReadAt(p []byte, off int64) (int, error) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if t.state != tempOpen {
-		return 0, &opError{op: "read", path: t.path, err: os.ErrClosed}
+		return 0, &opError{op: "read", path: t.place, err: os.ErrClosed}
 	}
 	n, err := fdReader{t.fd}.ReadAt(p, off)
-	return n, opErr("read", t.path, err)
+	return n, opErr("read", t.place, err)
 }
 
 func (t *Temp) dataFrom(off int64) int64 {
@@ -301,7 +301,7 @@ func (t *Temp) MakeHole(off, n int64) error {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if t.state != tempOpen || off < 0 || n < 0 || off > t.size-n {
-		return opErr("write beyond the end of", t.path, unix.EFBIG)
+		return opErr("write beyond the end of", t.place, unix.EFBIG)
 	}
 	if made, err := t.punch(off, n); made || err != nil {
 		return err
@@ -332,5 +332,5 @@ func (t *Temp) punch(off, n int64) (made bool, err error) {
 	if err == unix.EOPNOTSUPP || err == unix.ENOSYS {
 		return false, nil
 	}
-	return err == nil, opErr("write", t.path, err)
+	return err == nil, opErr("write", t.place, err)
 }

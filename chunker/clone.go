@@ -41,7 +41,7 @@ func (b *Basis) Clone(p *Partial, bytes int64) (*Temp, error) {
 	if err := t.Discard(); err != nil {
 		return nil, err
 	}
-	if err = opErr("clone", t.path, err); errors.Is(err, ErrNoSpace) {
+	if err = opErr("clone", t.place, err); errors.Is(err, ErrNoSpace) {
 		return nil, err
 	}
 	return nil, nil
@@ -62,7 +62,7 @@ func (b *Basis) Copy() (*Temp, error) {
 		err = b.copyInto(t)
 	}
 	if err != nil {
-		return nil, errors.Join(opErr("copy", t.path, err), t.Discard())
+		return nil, errors.Join(opErr("copy", t.place, err), t.Discard())
 	}
 	return t, nil
 }
@@ -81,7 +81,7 @@ func (b *Basis) create(p *Partial) (*Temp, error) {
 	t.private, t.wantsJournal = true, true
 	if err := t.create(b.entry.Mode); err != nil {
 		t.dir.release()
-		return nil, opErr("create", t.path, err)
+		return nil, opErr("create", t.place, err)
 	}
 	return t, nil
 }

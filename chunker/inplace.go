@@ -34,7 +34,7 @@ func (s *Sink) OpenInPlace(e *manifest.Entry, a *Attributes) (*Temp, error) {
 			closeQuietly(t.fd)
 		}
 		t.dir.release()
-		return nil, opErr("open in place", e.Path, err)
+		return nil, opErr("open in place", t.place, err)
 	}
 	return t, nil
 }
@@ -135,7 +135,7 @@ func (t *Temp) finishInPlace() error {
 		err = ErrChanged
 	}
 	if err != nil {
-		return opErr("write in place", t.path, err)
+		return opErr("write in place", t.place, err)
 	}
 	return t.applyTime()
 }

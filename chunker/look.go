@@ -34,7 +34,7 @@ func (s *Sink) Look(path string) (Standing, error) {
 	var st unix.Stat_t
 	if target == "." {
 		if err := fstat(s.base.fd, &st); err != nil {
-			return Standing{}, opErr("look at", path, err)
+			return Standing{}, opErr("look at", s.placeOf(path), err)
 		}
 		return standingOf(&st), nil
 	}
@@ -51,7 +51,7 @@ func (s *Sink) Look(path string) (Standing, error) {
 		return Standing{}, nil
 	}
 	if err != nil {
-		return Standing{}, opErr("look at", path, err)
+		return Standing{}, opErr("look at", s.placeOf(path), err)
 	}
 	now := standingOf(&st)
 	if d := s.deviceOf(h); d != nil {
@@ -121,7 +121,7 @@ func (s *Sink) Try(e *manifest.Entry) error {
 		return nil
 	}
 	if s.deletes == nil || !s.tryRoom(e.Path, e.Type == manifest.Dir) {
-		return kindErr("make", e.Path, inTheWay)
+		return kindErr("make", s.placeOf(e.Path), inTheWay)
 	}
 	return nil
 }

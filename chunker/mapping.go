@@ -202,27 +202,27 @@ func (t *Temp) Map(off int64, n int) (*Mapping, error) {
 	defer t.mu.RUnlock()
 	page := os.Getpagesize()
 	if n <= 0 || n%page != 0 || off%int64(page) != 0 {
-		return nil, opErr("map", t.path, unix.EINVAL)
+		return nil, opErr("map", t.place, unix.EINVAL)
 	}
 	if err := t.checkRange(n, off); err != nil {
 		return nil, err
 	}
 	if !t.isMappable() {
-		return nil, opErr("map", t.path, unix.EOPNOTSUPP)
+		return nil, opErr("map", t.place, unix.EOPNOTSUPP)
 	}
 	t.origin.dirty.Store(true)
 	err := t.io.mapped.allocate(t, off, int64(n))
 	if err != nil {
-		return nil, opErr("write", t.path, err)
+		return nil, opErr("write", t.place, err)
 	}
 	m, err := newMapping(t.fd, off, n, page, unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
-		return nil, opErr("map", t.path, err)
+		return nil, opErr("map", t.place, err)
 	}
-	m.op, m.path = "write", t.path
+	m.op, m.path = "write", t.place
 	if err := m.populate(unix.MADV_POPULATE_WRITE); err != nil {
 		_ = m.Close()
-		return nil, opErr("map", t.path, err)
+		return nil, opErr("map", t.place, err)
 	}
 	return m, nil
 }
@@ -233,7 +233,7 @@ func (t *Temp) Landed(off int64, n int) error {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if n < 0 {
-		return opErr("write", t.path, unix.EINVAL)
+		return opErr("write", t.place, unix.EINVAL)
 	}
 	if err := t.checkRange(n, off); err != nil {
 		return err

@@ -25,11 +25,11 @@ func (t *Temp) TrialMap(bytes int, register func(mem []byte) (release func() err
 	defer t.mu.RUnlock()
 	switch {
 	case t.state != tempOpen:
-		return 0, 0, &opError{op: "map", path: t.path, err: os.ErrClosed}
+		return 0, 0, &opError{op: "map", path: t.place, err: os.ErrClosed}
 	case bytes <= 0:
-		return 0, 0, opErr("map", t.path, unix.EINVAL)
+		return 0, 0, opErr("map", t.place, unix.EINVAL)
 	case !t.isMappable():
-		return 0, 0, opErr("map", t.path, unix.EOPNOTSUPP)
+		return 0, 0, opErr("map", t.place, unix.EOPNOTSUPP)
 	}
 	page := os.Getpagesize()
 	bytes = roundUp(bytes, page)
@@ -38,7 +38,7 @@ func (t *Temp) TrialMap(bytes int, register func(mem []byte) (release func() err
 	defer ahead.Add(-2 * int64(bytes))
 	fd, err := openat(t.at().fd, ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {
-		return 0, 0, opErr("map", t.path, err)
+		return 0, 0, opErr("map", t.place, err)
 	}
 	defer closeQuietly(fd)
 	step := trialStep(bytes)
@@ -57,7 +57,7 @@ func (t *Temp) TrialMap(bytes int, register func(mem []byte) (release func() err
 			}
 			return m.tryOut(unix.MADV_POPULATE_WRITE, register)
 		},
-	}, t.path)
+	}, t.place)
 }
 
 // TrialMap is Temp.TrialMap for reading the first bytes of this file, or all of it if it is

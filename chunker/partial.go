@@ -71,7 +71,7 @@ func (s *Sink) CreatePartial(e *manifest.Entry, a *Attributes, p *Partial) (*Tem
 	t.private, t.wantsJournal = true, true
 	if err := t.create(e.Mode); err != nil {
 		t.dir.release()
-		return nil, opErr("create", e.Path, err)
+		return nil, opErr("create", t.place, err)
 	}
 	if !t.unlocked {
 		t.putAway()
@@ -205,7 +205,7 @@ func (t *Temp) Keep() error {
 	if t.journal == nil || !t.journal.arrived() || t.lost.Load() != nil {
 		return t.discard()
 	}
-	err := opErr("close", t.path, t.io.direct.Load().close())
+	err := opErr("close", t.place, t.io.direct.Load().close())
 	if err != nil && !t.sink.deviceOf(t.dir).tells {
 		return errors.Join(err, t.discard()) // it may be about marked bytes, which nobody reads again
 	}

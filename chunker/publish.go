@@ -27,7 +27,7 @@ func (s *Sink) Publish(temps []*Temp) []error {
 	for i, t := range temps {
 		t.mu.Lock()
 		if t.state != tempFinished {
-			errs[i] = &opError{op: "publish", path: t.path, err: errors.New("it is not finished")}
+			errs[i] = &opError{op: "publish", path: t.place, err: errors.New("it is not finished")}
 		} else if lost := t.lost.Load(); lost != nil {
 			errs[i] = *lost
 		}
@@ -54,7 +54,7 @@ func (s *Sink) Publish(temps []*Temp) []error {
 		case renamed[i]:
 			t.dropJournal()
 			t.dropOther()
-			errs[i] = errors.Join(errs[i], t.close(), errNotGiven(t.path, t.denied))
+			errs[i] = errors.Join(errs[i], t.close(), errNotGiven(t.place, t.denied))
 		case errs[i] != nil:
 			errs[i] = errors.Join(errs[i], t.discard())
 		}
@@ -107,16 +107,16 @@ func (t *Temp) rename() error {
 		var st unix.Stat_t
 		err := fstatat(t.dir.fd, t.leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
 		if err == nil && t.stays(standingOf(&st)) {
-			return kindErr("publish", t.path, ErrKept)
+			return kindErr("publish", t.place, ErrKept)
 		}
 		if err != nil && err != unix.ENOENT {
-			return opErr("publish", t.path, err)
+			return opErr("publish", t.place, err)
 		}
 	}
 	if err := t.bringBack(); err != nil {
-		return opErr("publish", t.path, err)
+		return opErr("publish", t.place, err)
 	}
-	return opErr("publish", t.path, t.sink.moveInto(t.dir, t.name, t.leaf, t.ino))
+	return opErr("publish", t.place, t.sink.moveInto(t.dir, t.name, t.leaf, t.ino))
 }
 
 // syncFiles brings the files' data to the disk: a single file by fsync(2), a batch by
@@ -182,13 +182,13 @@ func (s *Sink) awaitDescriptors() error {
 func (s *Sink) syncFile(t *Temp) error {
 	if !s.deviceOf(t.dir).tells {
 		if err := s.calls.flush(t.fd); err != nil {
-			return opErr("close", t.path, err)
+			return opErr("close", t.place, err)
 		}
 	}
 	if s.opt.NoFsync {
 		return nil
 	}
-	return opErr("sync", t.path, s.calls.fsync(t.fd))
+	return opErr("sync", t.place, s.calls.fsync(t.fd))
 }
 
 // syncNames brings the files' names to the disk, and the directories made on
@@ -207,7 +207,7 @@ func (s *Sink) syncNames(temps []*Temp, errs []error) {
 		lost := s.syncDirs(d, these)
 		for i, t := range temps {
 			if len(lost) > 0 && errs[i] == nil && s.deviceOf(t.dir) == d {
-				errs[i] = opErr("sync directory of", t.path, lost.onTheWayTo(t.dir.path))
+				errs[i] = opErr("sync directory of", t.place, lost.onTheWayTo(t.dir.path))
 			}
 		}
 	}

@@ -118,7 +118,7 @@ func (t *Temp) readBack() error {
 func (t *Temp) holds(c *Content, begin func(fd int) (*diskReader, error), bad error) error {
 	r, err := begin(t.fd)
 	if err != nil {
-		return opErr("read back", t.path, err)
+		return opErr("read back", t.place, err)
 	}
 	defer r.close()
 	tree := manifest.NewTree(c.Hash)
@@ -141,12 +141,12 @@ func (t *Temp) holds(c *Content, begin func(fd int) (*diskReader, error), bad er
 			return err
 		}
 		if p.err != nil {
-			return opErr("read back", t.path, p.err)
+			return opErr("read back", t.place, p.err)
 		}
 		tree.PushRun(p.digest, p.pieces)
 	}
 	if tree.Root() != c.Root {
-		return kindErr("read back", t.path, bad)
+		return kindErr("read back", t.place, bad)
 	}
 	return nil
 }

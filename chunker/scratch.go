@@ -18,12 +18,12 @@ func (t *Temp) HoldLock() (lock io.Closer, err error) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if t.state == tempClosed {
-		return nil, &opError{op: "lock", path: t.path, err: os.ErrClosed}
+		return nil, &opError{op: "lock", path: t.place, err: os.ErrClosed}
 	}
 	// A lock is of the open file, and two descriptors of it share the lock (flock(2)).
 	fd, err := unix.FcntlInt(uintptr(t.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		return nil, opErr("lock", t.path, err)
+		return nil, opErr("lock", t.place, err)
 	}
-	return os.NewFile(uintptr(fd), t.path), nil
+	return os.NewFile(uintptr(fd), t.place), nil
 }

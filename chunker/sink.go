@@ -276,6 +276,15 @@ func (s *Sink) entryPath(target string) string {
 	return strings.TrimPrefix(target, s.prefix+"/")
 }
 
+// placeOf is how messages name an entry's place: by the entry's path in the tree, or by the
+// destination where that is the name of the one file or link that is copied.
+func (s *Sink) placeOf(path string) string {
+	if s.single != "" && s.leaf != "" {
+		return s.dest
+	}
+	return path
+}
+
 // dir returns the directory at target, with a reference.
 func (s *Sink) dir(target string) (*dirHandle, error) {
 	if target == "." {

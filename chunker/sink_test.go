@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -226,6 +227,43 @@ func TestWrongKindInPlace(t *testing.T) {
 	}
 	if st, err := os.Lstat(dir + "/fifo"); err != nil || st.Mode()&os.ModeNamedPipe == 0 {
 		t.Errorf("the fifo is gone: %v, %v", st, err)
+	}
+}
+
+// A source's name says nothing where the destination names the copy.
+func TestErrorsNameTheDestination(t *testing.T) {
+	for _, to := range []string{"named", "d"} {
+		dir := t.TempDir()
+		makeTree(t, dir, "d/")
+		final, want := dir+"/named", strconv.Quote(dir+"/named")
+		if to == "d" {
+			final, want = dir+"/d/source", `"source"`
+		}
+		if err := unix.Mkfifo(final, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := openSink(t, SinkOptions{Dest: dir + "/" + to})
+		e := fileEntry("source", "x")
+		if err := s.Place(e, "source"); err != nil {
+			t.Fatal(err)
+		}
+		_, err := s.Create(e, nil)
+		errs := []error{err, s.Symlink(&manifest.Entry{Path: "source", Target: "x"}, nil)}
+		if err := os.Remove(final); err != nil {
+			t.Fatal(err)
+		}
+		temp, err := begin(s, e, "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(final, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for _, err := range append(errs, s.Publish([]*Temp{temp})[0]) {
+			if err == nil || !strings.Contains(err.Error(), " "+want+": ") {
+				t.Errorf("to %s: %v", to, err)
+			}
+		}
 	}
 }
 

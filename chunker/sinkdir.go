@@ -269,7 +269,7 @@ func (s *Sink) Symlink(e *manifest.Entry, a *Attributes) error {
 		denied, err = s.replaceBySymlink(e, a, parent, leaf)
 	}
 	if err != nil {
-		return opErr("make link", e.Path, err)
+		return opErr("make link", s.placeOf(e.Path), err)
 	}
 	s.markUnsynced(parent)
 	return errNotGiven(e.Path, denied)

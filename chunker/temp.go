@@ -50,6 +50,7 @@ type Temp struct {
 	ino     uint64
 	leaf    string // final
 	path    string // of the entry
+	place   string // as messages name it: see Sink.placeOf
 	size    int64
 	mtimeNs int64
 	attrs   *Attributes
@@ -100,7 +101,7 @@ func (s *Sink) Create(e *manifest.Entry, a *Attributes) (*Temp, error) {
 	}
 	if err := t.create(e.Mode); err != nil {
 		t.dir.release()
-		return nil, opErr("create", e.Path, err)
+		return nil, opErr("create", t.place, err)
 	}
 	return t, nil
 }
@@ -108,7 +109,7 @@ func (s *Sink) Create(e *manifest.Entry, a *Attributes) (*Temp, error) {
 // newTemp returns a Temp without a file. It has a reference to its directory.
 func (s *Sink) newTemp(e *manifest.Entry, a *Attributes) (*Temp, error) {
 	if e.Size < 0 {
-		return nil, opErr("create", e.Path, unix.EINVAL)
+		return nil, opErr("create", s.placeOf(e.Path), unix.EINVAL)
 	}
 	if err := s.checkTime(e); err != nil {
 		return nil, err
@@ -117,7 +118,7 @@ func (s *Sink) newTemp(e *manifest.Entry, a *Attributes) (*Temp, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Temp{sink: s, dir: dir, leaf: leaf, path: e.Path, size: e.Size, mtimeNs: e.MtimeNs, attrs: a, fd: -1}, nil
+	return &Temp{sink: s, dir: dir, leaf: leaf, path: e.Path, place: s.placeOf(e.Path), size: e.Size, mtimeNs: e.MtimeNs, attrs: a, fd: -1}, nil
 }
 
 func (t *Temp) create(sourceMode uint32) error {
@@ -283,25 +284,25 @@ func (t *Temp) Finish() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.state != tempOpen {
-		return &opError{op: "finish", path: t.path, err: os.ErrClosed}
+		return &opError{op: "finish", path: t.place, err: os.ErrClosed}
 	}
 	if err := t.io.direct.Load().close(); err != nil {
-		return t.loses(opErr("close", t.path, err))
+		return t.loses(opErr("close", t.place, err))
 	}
 	if t.written.Load() != t.size || t.reached() > t.size {
 		if err := uninterrupted(func() error { return unix.Ftruncate(t.fd, t.size) }); err != nil {
-			return opErr("set size of", t.path, err)
+			return opErr("set size of", t.place, err)
 		}
 	}
 	t.spent(math.MaxInt64)
 	t.origin.narrowed = Stamp{}
 	denied, err := t.attrs.chown(&t.made, func(uid, gid int) error { return unix.Fchown(t.fd, uid, gid) })
 	if err != nil {
-		return opErr(setOwner, t.path, err)
+		return opErr(setOwner, t.place, err)
 	}
 	t.denied = denied
 	if err := t.applyXattrs(); err != nil {
-		return opErr("set extended attributes of", t.path, err)
+		return opErr("set extended attributes of", t.place, err)
 	}
 	if t.origin.inPlace && !t.sink.opt.Keep.Modes {
 		t.want = t.modeInPlace()
@@ -309,7 +310,7 @@ func (t *Temp) Finish() error {
 	t.want |= t.attrs.lent(t.setID, &t.made)
 	if t.have != t.want {
 		if err := fchmod(t.fd, t.want); err != nil {
-			return opErr("set mode of", t.path, err)
+			return opErr("set mode of", t.place, err)
 		}
 	}
 	if !t.origin.inPlace {
@@ -333,7 +334,7 @@ func (t *Temp) applyTime() error {
 	if err == unix.EINVAL || err == unix.ENOENT { // before Linux 5.8
 		err = setMtime(t.at().fd, t.name, t.mtimeNs)
 	}
-	return opErr("set time of", t.path, err)
+	return opErr("set time of", t.place, err)
 }
 
 // Discard removes the file, whatever its state; after Publish it does nothing.
@@ -359,7 +360,7 @@ func (t *Temp) discard() error {
 	}
 	t.dropJournal()
 	_ = t.close() // its error is about data that no longer matters
-	return opErr("discard", t.path, err)
+	return opErr("discard", t.place, err)
 }
 
 // close closes the file, which gives up the lock.
@@ -372,5 +373,5 @@ func (t *Temp) close() error {
 		t.journal.closeFile()
 	}
 	t.leaveDirs()
-	return opErr("close", t.path, err)
+	return opErr("close", t.place, err)
 }

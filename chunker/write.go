@@ -118,10 +118,10 @@ func isZero(p []byte) bool {
 
 func (t *Temp) checkRange(n int, off int64) error {
 	if t.state != tempOpen {
-		return &opError{op: "write", path: t.path, err: os.ErrClosed}
+		return &opError{op: "write", path: t.place, err: os.ErrClosed}
 	}
 	if off < 0 || int64(n) > t.size || off > t.size-int64(n) {
-		return opErr("write beyond the end of", t.path, unix.EFBIG)
+		return opErr("write beyond the end of", t.place, unix.EFBIG)
 	}
 	return nil
 }
@@ -147,7 +147,7 @@ func (t *Temp) write(p []byte, off int64) (n int, err error) {
 		case r == RungDirect:
 			n, err = t.writeDirect(p, off)
 		case r == RungRegistered && t.io.err != nil:
-			err = noRung("write", t.path, r, t.io.err)
+			err = noRung("write", t.place, r, t.io.err)
 		}
 	}
 	if err == nil && n < len(p) {
@@ -235,13 +235,13 @@ func (t *Temp) writeDirect(p []byte, off int64) (int, error) {
 	case err == nil:
 		return n, nil
 	case isNoRung(err) && t.sink.opt.IO != RungAuto:
-		return n, noRung("write", t.path, RungDirect, err)
+		return n, noRung("write", t.place, RungDirect, err)
 	case isNoRung(err):
 		d.dev.noDirect.Store(true)
 		t.io.rung.Store(uint32(RungBuffered))
 		return n, nil
 	}
-	return n, opErr("write", t.path, err)
+	return n, opErr("write", t.place, err)
 }
 
 // writeCached writes all of p through the page cache.
@@ -256,7 +256,7 @@ func (t *Temp) writeCached(p []byte, off int64) (int, error) {
 			err = unix.EIO
 		}
 		if err != nil {
-			return n, opErr("write", t.path, err)
+			return n, opErr("write", t.place, err)
 		}
 		n += m
 	}
@@ -278,7 +278,7 @@ func (t *Temp) pwrite(p []byte, off int64) (int, error) {
 		case !isNoRung(err):
 			return n, err
 		case t.sink.opt.IO != RungAuto:
-			return n, noRung("write", t.path, RungDontCache, err)
+			return n, noRung("write", t.place, RungDontCache, err)
 		}
 		t.sink.deviceOf(t.dir).rungs.noDontCache.Store(true)
 		t.io.rung.Store(uint32(RungBuffered))

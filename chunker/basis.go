@@ -123,10 +123,10 @@ func (b *Basis) ReadAt(p []byte, off int64) (int, error) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	if b.temp == nil {
-		return 0, &opError{op: "read", path: b.temp.place, err: os.ErrClosed}
+		return 0, &opError{op: "read", path: b.entry.Path, err: os.ErrClosed}
 	}
 	n, err := fdReader{b.temp.fd}.ReadAt(p, off)
-	return n, opErr("read", b.temp.path, err)
+	return n, opErr("read", b.temp.place, err)
 }
 
 // dataFrom returns where the next data of the file is, at off or behind it.

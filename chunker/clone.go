@@ -101,11 +101,12 @@ func (b *Basis) fits() error {
 // copyInto copies all data of the basis. Holes stay holes.
 func (b *Basis) copyInto(t *Temp) error {
 	c := rangeCopier{from: b.temp.fd, to: t.fd}
+	data := dataEnd{seek: func(off int64, whence int) (int64, error) { return unix.Seek(b.temp.fd, off, whence) }}
 	for off := b.dataFrom(0); off < t.size; off = b.dataFrom(off) {
 		if err := t.step(); err != nil {
 			return err
 		}
-		n, err := c.copy(off, int(min(copyStepBytes, holeFrom(b.temp.fd, off, t.size)-off)))
+		n, err := c.copy(off, int(min(copyStepBytes, data.behind(off, t.size)-off)))
 		if err == errNotRead {
 			// A piece with such a part is never the same, so it is written anew. No piece
 			// is smaller than this.

@@ -75,27 +75,36 @@ func (f *File) ReadEnd(p []byte, off int64) (goesOn bool, err error) {
 	}
 }
 
-// Data returns the first range [start, stop) of data in [off, end); the bytes between
-// off and start are a hole and read as zeros. start is end if only a hole is left. If
-// the file system does not report holes (lseek(2), SEEK_DATA), all is data.
-func (f *File) Data(off, end int64) (start, stop int64, err error) {
+// DataFrom returns where the first data in [off, end) is; the bytes before it are a hole and
+// read as zeros. It is end if only a hole is left. If the file system does not report holes
+// (lseek(2), SEEK_DATA), all is data.
+func (f *File) DataFrom(off, end int64) (int64, error) {
 	if off >= end {
-		return end, end, nil
+		return end, nil
 	}
-	start, err = f.seek(off, unix.SEEK_DATA)
+	start, err := f.seek(off, unix.SEEK_DATA)
 	switch err {
 	case nil:
+		return min(start, end), nil
 	case unix.ENXIO: // nothing but a hole up to the file's end
-		return end, end, nil
+		return end, nil
 	case unix.EINVAL, unix.EOPNOTSUPP, unix.ENOSYS:
-		return off, end, nil
-	default:
-		return 0, 0, opErr("seek data in", f.path, err)
+		return off, nil
 	}
-	if start >= end {
-		return end, end, nil
+	return 0, opErr("seek data in", f.path, err)
+}
+
+// Data returns the first range [start, stop) of data in [off, end), as DataFrom does. How
+// long it takes depends on how long the range is (see dataEnd), so ask once for each.
+func (f *File) Data(off, end int64) (start, stop int64, err error) {
+	start, err = f.DataFrom(off, end)
+	if err != nil || start >= end {
+		return start, start, err
 	}
 	stop, err = f.seek(start, unix.SEEK_HOLE)
+	if err == unix.EINVAL || err == unix.EOPNOTSUPP || err == unix.ENOSYS {
+		return start, end, nil
+	}
 	if err == unix.ENXIO || err == nil && stop <= start {
 		// The file was cut short between the two calls. Reading it will show that.
 		return start, end, nil

@@ -117,6 +117,9 @@ func TestFileData(t *testing.T) {
 		if err != nil || start != test.start*block || stop != test.stop*block {
 			t.Errorf("%+v: %d, %d (of %d), %v", test, start, stop, block, err)
 		}
+		if start, err := f.DataFrom(test.off*block, test.end*block); err != nil || start != test.start*block {
+			t.Errorf("%+v: data from %d (of %d), %v", test, start, block, err)
+		}
 	}
 }
 

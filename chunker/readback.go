@@ -53,29 +53,6 @@ func (r *diskReader) read(buf []byte, off int64, n int) ([]byte, error) {
 // there is only a hole (lseek(2)). If the file system does not report holes, all is data.
 func (r *diskReader) dataFrom(off, size int64) int64 { return dataFrom(r.fd, off, size) }
 
-func dataFrom(fd int, off, size int64) int64 {
-	for {
-		at, err := unix.Seek(fd, off, unix.SEEK_DATA)
-		switch err {
-		case unix.EINTR:
-			continue
-		case nil:
-			return min(at, size)
-		case unix.ENXIO:
-			return size
-		}
-		return off
-	}
-}
-
-// holeFrom returns where the data at off ends.
-func holeFrom(fd int, off, size int64) int64 {
-	if at, err := unix.Seek(fd, off, unix.SEEK_HOLE); err == nil && at > off {
-		return min(at, size)
-	}
-	return size
-}
-
 func (r *diskReader) close() {
 	if r.direct >= 0 {
 		closeQuietly(r.direct)

@@ -216,7 +216,7 @@ func (s *source) nextExtent(e *srcEntry) (length int64, flags uint16) {
 	}
 	start := e.packed
 	err := s.withFile(nil, e, func(f *chunker.File) (err error) {
-		start, _, err = f.Data(e.packed, e.Size)
+		start, err = f.DataFrom(e.packed, e.Size)
 		return err
 	})
 	if err != nil {

@@ -34,3 +34,29 @@ func TestStoppedProcessIsNoHang(t *testing.T) {
 		t.Errorf("and no GPU can be used any more: %v", err)
 	}
 }
+
+// A look may take long, as where the goroutine is locked to a thread and yields: then there are
+// few, and the wait sleeps as soon as with quick ones.
+func TestSlowLooksAreFew(t *testing.T) {
+	c := useFake(t)
+	poll := reflect.ValueOf(c.poll)
+	looks, asked := 0, 0
+	query := reflect.MakeFunc(poll.Type().In(4), func([]reflect.Value) []reflect.Value {
+		asked++
+		return []reflect.Value{reflect.Zero(poll.Type().In(4).Out(0))}
+	})
+	glance := func() bool {
+		looks++
+		time.Sleep(spinTime)
+		return false
+	}
+	got := poll.Call([]reflect.Value{
+		reflect.ValueOf(t.Context()), reflect.ValueOf(patience), reflect.ValueOf("wait for a mark"), reflect.ValueOf(glance), query,
+	})
+	if err, _ := got[0].Interface().(error); err != nil || asked != 1 {
+		t.Errorf("asked %d times: %v", asked, err)
+	}
+	if looks > 2 {
+		t.Errorf("%d looks of %v each before the driver was asked, want 2", looks, spinTime)
+	}
+}

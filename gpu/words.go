@@ -41,6 +41,8 @@ type word struct {
 	at   *uint32
 	addr uint64        // by which the GPU reaches it
 	last atomic.Uint32 // what was written last, or is to be; it goes up for all users in turn
+	// queued is the last number that the driver took. A stream may write up to it.
+	queued atomic.Uint32
 }
 
 // newWords makes the words of a GPU. Without them marks wait by asking the driver, so a GPU
@@ -91,9 +93,9 @@ func (w *words) unmap() {
 	}
 }
 
-// take returns a word that nobody has, or nil.
+// take returns a word that nobody has, or nil, as where the driver takes no write.
 func (w *words) take() *word {
-	if w == nil {
+	if w == nil || w.refused.Load() {
 		return nil
 	}
 	w.mu.Lock()
@@ -109,7 +111,7 @@ func (w *words) take() *word {
 
 // give takes a word back. One that may still be written stays unused.
 func (w *words) give(back *word) {
-	if back == nil || !back.written() {
+	if back == nil || atomic.LoadUint32(back.at) != back.queued.Load() {
 		return
 	}
 	w.mu.Lock()
@@ -125,7 +127,9 @@ func (w *words) queue(s *Stream, to *word) {
 	}
 	if rc := C.gdr_write_value(s.ctx.c, s.c, C.uint64_t(to.addr), C.uint32_t(n)); rc != 0 {
 		w.refused.Store(true)
+		return
 	}
+	to.queued.Store(n)
 }
 
 // written reports whether the last number has come. What the stream did before that is then

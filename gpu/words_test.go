@@ -74,12 +74,35 @@ func TestWordsAreUsedAgain(t *testing.T) {
 	}
 	left := len(c.words.free)
 	late := newWordMark(t, c)
-	late.word.last.Add(1)
+	late.word.queued.Add(1)
 	if err := late.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if len(c.words.free) != left-1 {
 		t.Error("a word that the GPU may still write was given back")
+	}
+}
+
+// TestRefusedWordsComeBack: memory of words that the driver refused to write goes with the
+// context, and does not pile up in a server whose clients come and go.
+func TestRefusedWordsComeBack(t *testing.T) {
+	for _, mode := range []string{"novalue", "old=cuStreamWriteValue32"} {
+		t.Run(mode, func(t *testing.T) {
+			c := useFake(t, mode)
+			s := newStream(t, c)
+			for range 2 {
+				m, err := c.NewWordMark()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := errors.Join(s.Record(m), m.Wait(), m.Close()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if w := c.words; len(w.free) != w.made {
+				t.Errorf("%d of %d words came back", len(w.free), w.made)
+			}
+		})
 	}
 }
 

@@ -22,27 +22,40 @@ type Node struct {
 
 // Of returns a node by its number, as the kernel names it under sysfs, which is normally
 // /sys. It is nil where that does not matter or is not known: for a number below 0, on a
-// machine with one node, and where this process may run on none of the node's processors.
+// machine with one node, and where this process may run on none of the node's processors, or
+// on few of them beside those of other nodes.
 func Of(sysfs string, number int) *Node {
-	base := filepath.Join(sysfs, "devices/system/node")
-	if number < 0 || len(Numbers(filepath.Join(base, "online"))) < 2 {
-		return nil
-	}
-	n := &Node{number: number}
 	var allowed unix.CPUSet
 	if unix.SchedGetaffinity(0, &allowed) != nil {
 		return nil
 	}
+	return of(sysfs, number, &allowed)
+}
+
+// of is Of for a process that may run on the allowed processors.
+func of(sysfs string, number int, allowed *unix.CPUSet) *Node {
+	base := filepath.Join(sysfs, "devices/system/node")
+	nodes := len(Numbers(filepath.Join(base, "online")))
+	if number < 0 || nodes < 2 {
+		return nil
+	}
+	n := &Node{number: number}
 	for _, cpu := range Numbers(filepath.Join(base, "node"+strconv.Itoa(number), "cpulist")) {
 		if allowed.IsSet(cpu) {
 			n.cpus.Set(cpu)
 		}
 	}
-	if n.cpus.Count() == 0 {
+	// A cpuset or taskset(1) may leave two processors here and sixteen elsewhere. To have all
+	// work crowd on two costs more than the way to another node.
+	here := n.cpus.Count()
+	if elsewhere := allowed.Count() - here; here == 0 || elsewhere > fewerTimes*here*(nodes-1) {
 		return nil
 	}
 	return n
 }
+
+// fewerTimes is how many times as many processors each other node may have on average.
+const fewerTimes = 2
 
 // Number is the node's number, or -1 of a nil Node.
 func (n *Node) Number() int {

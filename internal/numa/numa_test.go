@@ -1,7 +1,6 @@
 package numa
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,7 +13,7 @@ import (
 )
 
 func TestOf(t *testing.T) {
-	here := numatest.AllowedCPU(t)
+	here := numatest.AllowedCPUs(t)
 	elsewhere := strconv.Itoa(1000)
 	for _, c := range []struct {
 		name   string
@@ -22,7 +21,7 @@ func TestOf(t *testing.T) {
 		number int
 		want   int
 	}{
-		{"two nodes", map[string]string{"online": "0-1\n", "node0/cpulist": elsewhere, "node1/cpulist": fmt.Sprintf("%d,1001-1003\n", here)}, 1, 1},
+		{"two nodes", map[string]string{"online": "0-1\n", "node0/cpulist": elsewhere, "node1/cpulist": here + ",1001-1003\n"}, 1, 1},
 		{"no processor of it for this process", map[string]string{"online": "0-1\n", "node1/cpulist": elsewhere}, 1, -1},
 		{"a node without processors", map[string]string{"online": "0-1\n", "node1/cpulist": "\n"}, 1, -1},
 		{"one node", map[string]string{"online": "0\n", "node0/cpulist": "0-7\n"}, 0, -1},
@@ -33,6 +32,34 @@ func TestOf(t *testing.T) {
 	} {
 		if got := Of(numatest.SysfsOf(t, c.files), c.number).Number(); got != c.want {
 			t.Errorf("%s: node %d, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+// A process that is confined to few processors of the device's node, and to many of others, is
+// not confined to the few: its workers would have no more than these.
+func TestFewProcessorsOfANode(t *testing.T) {
+	for _, c := range []struct {
+		online, here string
+		allowed      int // processors, from 0 on
+		want         int
+	}{
+		{"0-1", "0-7", 16, 0},
+		{"0-1", "0-5", 18, 0},
+		{"0-1", "0-5", 19, -1},
+		{"0-1", "0-1", 16, -1},
+		{"0-1", "0-1", 2, 0},
+		{"0-7", "0-15", 128, 0},
+		{"0-7", "0-1", 128, -1},
+		{"0-8", "0-71", 72, 0}, // eight nodes of memory alone
+	} {
+		var allowed unix.CPUSet
+		for cpu := range c.allowed {
+			allowed.Set(cpu)
+		}
+		sysfs := numatest.SysfsOf(t, map[string]string{"online": c.online, "node0/cpulist": c.here})
+		if got := of(sysfs, 0, &allowed).Number(); got != c.want {
+			t.Errorf("%d processors, of which %s here, on nodes %s: node %d, want %d", c.allowed, c.here, c.online, got, c.want)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -37,10 +38,10 @@ func PagesByNode(t testing.TB, b []byte) map[int]int {
 // process may run on all of them.
 func Sysfs(t testing.TB, nodes int) string {
 	t.Helper()
-	cpu := strconv.Itoa(AllowedCPU(t))
+	cpus := AllowedCPUs(t)
 	files := map[string]string{"online": "0-" + strconv.Itoa(nodes-1)}
 	for i := range nodes {
-		files["node"+strconv.Itoa(i)+"/cpulist"] = cpu
+		files["node"+strconv.Itoa(i)+"/cpulist"] = cpus
 	}
 	return SysfsOf(t, files)
 }
@@ -61,16 +62,18 @@ func SysfsOf(t testing.TB, files map[string]string) string {
 	return sysfs
 }
 
-// AllowedCPU is the first processor that this process may run on.
-func AllowedCPU(t testing.TB) int {
+// AllowedCPUs are the processors that this process may run on, as a list in a file of sysfs.
+func AllowedCPUs(t testing.TB) string {
 	t.Helper()
 	var allowed unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
 		t.Fatal(err)
 	}
-	cpu := 0
-	for !allowed.IsSet(cpu) {
-		cpu++
+	var list []string
+	for cpu := 0; len(list) < allowed.Count(); cpu++ {
+		if allowed.IsSet(cpu) {
+			list = append(list, strconv.Itoa(cpu))
+		}
 	}
-	return cpu
+	return strings.Join(list, ",")
 }

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -67,20 +68,30 @@ func (n *Node) Number() int {
 
 // Prefer calls f, in which memory that is touched first comes from the node as far as that
 // has any (set_mempolicy(2), MPOL_PREFERRED), on a thread that ends with the call. It returns
-// when f has. Where the kernel refuses the policy, f runs without.
+// when f has. Where the kernel refuses the policy, or the user has given this process another,
+// as by numactl(8), f runs without.
 func (n *Node) Prefer(f func() error) error {
 	if n == nil {
 		return f()
 	}
 	ended := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // for good: the user may have given the process a policy of its own
-		var nodes unix.CPUSet  // a set of nodes has the same form
-		nodes.Set(n.number)
-		_ = unix.SetMemPolicy(unix.MPOL_PREFERRED, &nodes)
+		runtime.LockOSThread() // for good: other goroutines have no such policy
+		if !hasPolicy() {
+			var nodes unix.CPUSet // a set of nodes has the same form
+			nodes.Set(n.number)
+			_ = unix.SetMemPolicy(unix.MPOL_PREFERRED, &nodes)
+		}
 		ended <- f()
 	}()
 	return <-ended
+}
+
+// hasPolicy reports whether the calling thread's memory comes from certain nodes already.
+func hasPolicy() bool {
+	var mode int32
+	_, _, errno := unix.Syscall6(unix.SYS_GET_MEMPOLICY, uintptr(unsafe.Pointer(&mode)), 0, 0, 0, 0, 0)
+	return errno == 0 && mode != unix.MPOL_DEFAULT
 }
 
 // Stay keeps the calling goroutine on a thread of its own, which runs on the node's

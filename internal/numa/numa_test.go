@@ -1,8 +1,11 @@
 package numa
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"testing"
@@ -91,25 +94,66 @@ func eachNode(t *testing.T, test func(t *testing.T, n *Node)) {
 	}
 }
 
+// preferred counts by node the pages that are touched first within Prefer.
+func preferred(t *testing.T, n *Node) (byNode map[int]int) {
+	b, err := unix.Mmap(-1, 0, preferredPages*unix.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(b) }()
+	err = n.Prefer(func() error {
+		for at := 0; at < len(b); at += unix.Getpagesize() {
+			b[at] = 1
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return numatest.PagesByNode(t, b)
+}
+
+const preferredPages = 64
+
 func TestPreferredMemoryIsOfTheNode(t *testing.T) {
 	eachNode(t, func(t *testing.T, n *Node) {
-		const pages = 64
-		var b []byte
-		err := n.Prefer(func() (err error) {
-			if b, err = unix.Mmap(-1, 0, pages*unix.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
-				return err
-			}
-			for at := 0; at < len(b); at += unix.Getpagesize() {
-				b[at] = 1
-			}
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
+		if got := preferred(t, n); got[n.Number()] < preferredPages {
+			t.Errorf("pages by node: %v, want %d of node %d", got, preferredPages, n.Number())
 		}
-		defer func() { _ = unix.Munmap(b) }()
-		if got := numatest.PagesByNode(t, b); got[n.Number()] < pages {
-			t.Errorf("pages by node: %v, want %d of node %d", got, pages, n.Number())
+	})
+}
+
+// A process that numactl(8) has bound to the memory of certain nodes gets none of others.
+func TestBoundMemoryIsNotOfTheNode(t *testing.T) {
+	const bound = "GDRCP_TEST_BOUND"
+	if at, err := strconv.Atoi(os.Getenv(bound)); err == nil {
+		eachNode(t, func(t *testing.T, n *Node) {
+			if got := preferred(t, n); got[at] < preferredPages {
+				t.Errorf("bound to node %d, with node %d preferred: pages by node %v", at, n.Number(), got)
+			}
+		})
+		return
+	}
+	eachNode(t, func(t *testing.T, n *Node) {
+		self := exec.Command(os.Args[0], "-test.run=^TestBoundMemoryIsNotOfTheNode$")
+		self.Env = append(os.Environ(), bound+"="+strconv.Itoa(n.Number()))
+		ended := make(chan error)
+		go func() {
+			runtime.LockOSThread() // for good: the thread, and what it starts, has the policy
+			var nodes unix.CPUSet
+			nodes.Set(n.Number())
+			if err := unix.SetMemPolicy(unix.MPOL_BIND, &nodes); err != nil {
+				ended <- err
+				return
+			}
+			out, err := self.CombinedOutput()
+			if err != nil {
+				err = fmt.Errorf("%w\n%s", err, out)
+			}
+			ended <- err
+		}()
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
 	})
 }

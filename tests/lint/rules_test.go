@@ -73,7 +73,7 @@ var projectRules = Rules{
 	},
 	Only: map[string][]string{
 		"C":                          {"rdma/verbs", "gpu", "internal/inherited"},
-		"unsafe":                     {"rdma/verbs", "gpu", "gpu/gputest", "internal/numa/numatest"},
+		"unsafe":                     {"rdma/verbs", "gpu", "gpu/gputest", "internal/numa", "internal/numa/numatest"},
 		"github.com/hanwen/go-fuse":  {"internal/fusetest", "chunker", "internal/cli", "tests/program"}, // their tests
 		"github.com/hashicorp/yamux": {"internal/remote"},
 		"github.com/urfave/cli":      {"internal/cli", "internal/cli/args"},

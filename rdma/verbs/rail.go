@@ -184,7 +184,8 @@ func (r *rail) open() error {
 // processors only the first, which drivers give to those (mlx5, irdma).
 func (p *Provider) nextVector(r *rail) int {
 	n := int(r.ctx.num_comp_vectors)
-	if near := numa.Numbers(filepath.Join(p.sysfs, "class/infiniband", r.dev.Name, "device/local_cpulist")); len(near) > 0 {
+	hardware, _ := hardwareOf(filepath.Join(p.sysfs, "class/infiniband", r.dev.Name))
+	if near := numa.Numbers(filepath.Join(hardware, "local_cpulist")); len(near) > 0 {
 		n = min(n, len(near))
 	}
 	if n <= 1 {

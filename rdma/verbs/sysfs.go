@@ -25,12 +25,15 @@ const (
 func readDevice(sysfs, name string, tables *gidTables) rdma.Device {
 	dir := filepath.Join(sysfs, "class/infiniband", name)
 	d := rdma.Device{
-		Name:       name,
-		NUMANode:   -1,
-		PCIAddress: pciAddress(dir),
-		Firmware:   readLine(dir, "fw_ver"),
+		Name:     name,
+		NUMANode: -1,
+		Firmware: readLine(dir, "fw_ver"),
 	}
-	if n, err := strconv.Atoi(readLine(dir, "device/numa_node")); err == nil {
+	hardware, isPCI := hardwareOf(dir)
+	if isPCI {
+		d.PCIAddress = filepath.Base(hardware)
+	}
+	if n, err := strconv.Atoi(readLine(hardware, "numa_node")); err == nil {
 		d.NUMANode = n
 	}
 	node, _, _ := strings.Cut(readLine(dir, "node_type"), ":")
@@ -48,20 +51,22 @@ func readDevice(sysfs, name string, tables *gidTables) rdma.Device {
 	return d
 }
 
-// pciAddress returns the PCI function that a device's link names, or the next one
-// above: an auxiliary device may stand between them (Linux,
-// Documentation/driver-api/auxiliary_bus.rst).
-func pciAddress(dir string) string {
-	at, err := filepath.EvalSymlinks(filepath.Join(dir, "device"))
+// hardwareOf returns the directory of the PCI function that a device's link names, or of the next
+// one above: an auxiliary device may stand between them (Linux,
+// Documentation/driver-api/auxiliary_bus.rst), of which the kernel tells no NUMA node. Where there
+// is no PCI function it is what the link names.
+func hardwareOf(dir string) (at string, isPCI bool) {
+	device := filepath.Join(dir, "device")
+	at, err := filepath.EvalSymlinks(device)
 	if err != nil {
-		return ""
+		return device, false
 	}
 	for ; at != filepath.Dir(at); at = filepath.Dir(at) {
 		if subsystem, err := os.Readlink(filepath.Join(at, "subsystem")); err == nil && filepath.Base(subsystem) == "pci" {
-			return filepath.Base(at)
+			return at, true
 		}
 	}
-	return ""
+	return device, false
 }
 
 func portNumbers(dir string) []int {

@@ -177,16 +177,19 @@ func TestNetdevOfAnotherNamespace(t *testing.T) {
 	}
 }
 
-func TestPCIAddress(t *testing.T) {
+func TestPCIFunction(t *testing.T) {
 	root := writeTree(t, map[string]string{
 		"bus/pci/x":                            "",
 		"bus/auxiliary/x":                      "",
 		"devices/pci0/0000:3b:00.1/vendor":     "0x15b3",
+		"devices/pci0/0000:3b:00.1/numa_node":  "1",
 		"devices/pci0/0000:3b:00.1/sf.4/sfnum": "88",
+		"devices/platform/hns/numa_node":       "0",
 		"devices/virtual/net/v0/address":       "76:2b:80:9b:61:f1",
 		"class/infiniband/function/node_type":  "1: CA",
 		"class/infiniband/sub/node_type":       "1: CA",
 		"class/infiniband/soft/node_type":      "1: CA",
+		"class/infiniband/chip/node_type":      "1: CA",
 		"class/infiniband/nothing/node_type":   "1: CA",
 	})
 	for link, target := range map[string]string{
@@ -195,19 +198,24 @@ func TestPCIAddress(t *testing.T) {
 		"class/infiniband/function/device":         "devices/pci0/0000:3b:00.1",
 		"class/infiniband/sub/device":              "devices/pci0/0000:3b:00.1/sf.4",
 		"class/infiniband/soft/device":             "devices/virtual/net/v0",
+		"class/infiniband/chip/device":             "devices/platform/hns",
 	} {
 		if err := os.Symlink(filepath.Join(root, target), filepath.Join(root, link)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for name, want := range map[string]string{
-		"function": "0000:3b:00.1",
-		"sub":      "0000:3b:00.1",
-		"soft":     "",
-		"nothing":  "",
+	for name, want := range map[string]struct {
+		address string
+		node    int
+	}{
+		"function": {"0000:3b:00.1", 1},
+		"sub":      {"0000:3b:00.1", 1},
+		"soft":     {"", -1},
+		"chip":     {"", 0},
+		"nothing":  {"", -1},
 	} {
-		if got := readDevice(root, name, nil).PCIAddress; got != want {
-			t.Errorf("%s: %q, want %q", name, got, want)
+		if d := readDevice(root, name, nil); d.PCIAddress != want.address || d.NUMANode != want.node {
+			t.Errorf("%s: %q on node %d, want %q on %d", name, d.PCIAddress, d.NUMANode, want.address, want.node)
 		}
 	}
 }

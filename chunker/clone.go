@@ -47,8 +47,9 @@ func (b *Basis) Clone(p *Partial, bytes int64) (*Temp, error) {
 	return nil, nil
 }
 
-// Copy makes a file like that of Clone, whose blocks are its own: copy_file_range(2)
-// where possible. It has no journal. What is written behind it goes into it. Publish
+// Copy makes a file like that of Clone, whose blocks are its own. It is written by the rung
+// of its file system, several parts at once; where that is the page cache, by
+// copy_file_range(2) where possible. It has no journal. What is written behind it goes into it. Publish
 // compares the whole of it with what it must hold (MustHold), because the basis may have
 // changed after a piece was compared and before it was copied. Copy blocks for the disk;
 // see Watch. Bytes that cannot be read are left out.
@@ -100,8 +101,23 @@ func (b *Basis) fits() error {
 
 // copyInto copies all data of the basis. Holes stay holes.
 func (b *Basis) copyInto(t *Temp) error {
+	var err error
+	if t.sparse = b.temp.made.Blocks*512 < b.temp.made.Size; t.goesPastCache() {
+		err = b.copyPastCache(t)
+	} else {
+		err = b.copyByKernel(t)
+	}
+	if err != nil {
+		return err
+	}
+	t.written.Store(t.size)
+	return uninterrupted(func() error { return unix.Ftruncate(t.fd, t.size) }) // the end may be a hole
+}
+
+// copyByKernel copies the data through the page cache, or as the file system can by itself.
+func (b *Basis) copyByKernel(t *Temp) error {
 	c := rangeCopier{from: b.temp.fd, to: t.fd}
-	data := dataEnd{seek: func(off int64, whence int) (int64, error) { return unix.Seek(b.temp.fd, off, whence) }}
+	data := b.dataEnd()
 	for off := b.dataFrom(0); off < t.size; off = b.dataFrom(off) {
 		if err := t.step(); err != nil {
 			return err
@@ -113,11 +129,12 @@ func (b *Basis) copyInto(t *Temp) error {
 			n = int(manifest.MinPieceBytes - off%manifest.MinPieceBytes)
 		} else if err != nil {
 			return err
+		} else {
+			t.sink.wrote.add(RungBuffered, n)
 		}
 		off += int64(n)
 	}
-	t.written.Store(t.size)
-	return uninterrupted(func() error { return unix.Ftruncate(t.fd, t.size) }) // the end may be a hole
+	return nil
 }
 
 // rangeCopier copies ranges of one file to the same place in another.
@@ -162,3 +179,7 @@ func (t *Temp) IsClone() bool { return t.origin.cloned }
 // IsCopy reports whether the file began as what stands in its place, as a copy or as that
 // file itself: what is the same need not be written, and holes have to be made (MakeHole).
 func (t *Temp) IsCopy() bool { return t.origin.cloned || t.origin.copied || t.origin.inPlace }
+
+// sharesPages reports whether the file began with what others may have in use: it is the file
+// in its place, or has its blocks.
+func (t *Temp) sharesPages() bool { return t.origin.cloned || t.origin.inPlace }

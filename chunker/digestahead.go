@@ -6,7 +6,7 @@ import (
 	"gdrcp/manifest"
 )
 
-// aheadReadBytes is how much of one file is being read ahead at most.
+// aheadReadBytes is how much of one file is being read ahead, or copied past the page cache, at most.
 const aheadReadBytes = 8 << 20
 
 // pieceFile is a file that is read and digested by pieces.

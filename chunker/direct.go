@@ -102,7 +102,7 @@ func (t *Temp) beginDirect(dev *deviceRungs) (*directWriter, error) {
 	}
 	d := &directWriter{fd: fd, align: align, dev: dev, sparse: t.sparse, allocated: t.written.Load()}
 	switch {
-	case t.IsCopy():
+	case t.sharesPages():
 		d.allocated = math.MaxInt64 // it has its space, or shares it
 	case t.sparse:
 		// Writes behind the end of a file are not carried out at once.

@@ -87,7 +87,15 @@ func (t *Temp) readBack() error {
 	case t.fromDisk:
 		return t.holds(t.must, newDiskReader, ErrLost)
 	}
-	return t.holds(t.must, newCacheReader, ErrChanged)
+	return t.holds(t.must, t.ownReader(), ErrChanged)
+}
+
+// ownReader makes what reads the file once more: past the page cache where it was written so.
+func (t *Temp) ownReader() func(fd int) (*diskReader, error) {
+	if t.goesPastCache() {
+		return newDiskReader
+	}
+	return newCacheReader
 }
 
 // holds reads a file through the reader that begin makes, and compares it with what it

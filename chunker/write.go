@@ -208,11 +208,11 @@ func (t *Temp) chosen() Rung {
 }
 
 // bestRung is the rung that auto takes. What is not synced is left to the page cache, and
-// small files. So is a file that did not begin empty: others may have it mapped, and what
+// small files. So is a file whose pages are also another's: others may have it mapped, and what
 // is compared is in the page cache.
 func (t *Temp) bestRung(dev *deviceRungs) Rung {
 	switch {
-	case t.size < writeDirectFrom || t.sink.opt.NoFsync || t.IsCopy() || !writesDirectly(dev.fsType):
+	case t.size < writeDirectFrom || t.sink.opt.NoFsync || t.sharesPages() || !writesDirectly(dev.fsType):
 		return RungBuffered
 	case !dev.noDirect.Load():
 		return RungDirect

@@ -68,20 +68,25 @@ func (h *host) changedCopier(title, name string, argv []string) *competitor {
 		if err := copyWhole(h.big, path); err != nil {
 			return err
 		}
-		f, err := os.OpenFile(path, os.O_WRONLY, 0)
-		if err != nil {
-			return err
-		}
-		size := int64(h.fileMiB) << 20
-		for i := range int64(changedPieces) {
-			if _, e := f.WriteAt([]byte("changed"), i*(size/changedPieces)); err == nil {
-				err = e
-			}
-		}
-		// rsync's quick check must not take it for the same.
-		return errors.Join(err, f.Close(), os.Chtimes(path, time.Unix(1e9, 0), time.Unix(1e9, 0)), h.touchMemory(h.fileMiB))
+		return errors.Join(changePieces(path, h.fileMiB), h.touchMemory(h.fileMiB))
 	}
 	return c
+}
+
+// changePieces changes some pieces of a file of so many MiB.
+func changePieces(path string, mib int) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	size := int64(mib) << 20
+	for i := range int64(changedPieces) {
+		if _, e := f.WriteAt([]byte("changed"), i*(size/changedPieces)); err == nil {
+			err = e
+		}
+	}
+	// rsync's quick check must not take it for the same.
+	return errors.Join(err, f.Sync(), f.Close(), os.Chtimes(path, time.Unix(1e9, 0), time.Unix(1e9, 0)))
 }
 
 // copyWhole copies a file.

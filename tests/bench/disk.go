@@ -58,7 +58,7 @@ func (h *host) compareDisk(ctx context.Context) (rows []row, err error) {
 	if err := writeRandom(d.inMemory, int64(h.diskMiB)<<20); err != nil {
 		return nil, err
 	}
-	for _, compare := range []func(context.Context) ([]row, error){d.toDisk, d.middleToDisk, d.fromDisk} {
+	for _, compare := range []func(context.Context) ([]row, error){d.toDisk, d.middleToDisk, d.changedOnDisk, d.fromDisk} {
 		more, err := compare(ctx)
 		if err != nil {
 			return nil, err

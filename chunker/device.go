@@ -40,6 +40,11 @@ type device struct {
 	keepsQuiet bool
 	// realtime: a syncfs brings names to the disk, but not all data; see hasRealtimeDevice.
 	realtime bool
+	// leavesOverwritten: a syncfs may leave what was written over older data in the disk's
+	// cache. XFS flushes that only with its log, and has nothing to log for such data. An fsync
+	// flushes it in any case (xfs_fs_sync_fs in fs/xfs/xfs_super.c, xfs_file_fsync in
+	// fs/xfs/xfs_file.c, Linux 6.18).
+	leavesOverwritten bool
 	// timeUnitNs is the unit in which the file system keeps times of change if that is
 	// more than a second, else 0.
 	timeUnitNs int64
@@ -145,7 +150,8 @@ func (s *Sink) keepDevice(h *dirHandle) error {
 	release := unix.ByteSliceToString(name.Release[:])
 	d.tells, d.keepsQuiet = kernelSyncs(release)
 	d.tells = d.tells && tellsBySyncfs(int64(st.Type))
-	d.realtime = st.Type == unix.XFS_SUPER_MAGIC && hasRealtimeDevice(h.inode.Dev)
+	d.leavesOverwritten = st.Type == unix.XFS_SUPER_MAGIC
+	d.realtime = d.leavesOverwritten && hasRealtimeDevice(h.inode.Dev)
 	if st.Type == unix.MSDOS_SUPER_MAGIC {
 		d.timeUnitNs = int64(coarsest)
 	}

@@ -305,3 +305,44 @@ func TestInPlaceWaits(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A file in place on XFS is synced by itself: a syncfs may leave its data in the disk's cache,
+// and it gets no name that would flush it.
+func TestInPlaceIsSyncedByItself(t *testing.T) {
+	for _, tc := range []struct {
+		leaves, noFsync bool
+		want            int
+	}{{true, false, 1}, {true, true, 0}, {false, false, 0}} {
+		dir := t.TempDir()
+		makeTree(t, dir, "a=one", "b=two")
+		s := sinkInto(t, dir, SinkOptions{NoFsync: tc.noFsync})
+		on := s.deviceOf(s.base)
+		if on.syncsAlone() {
+			t.Skip("syncfs does not tell whether files are on the disk, set TMPDIR to an ext4 or tmpfs")
+		}
+		on.leavesOverwritten = tc.leaves
+		d := onDisk(t, s, dir)
+		temps := beginAll(t, s, "new")
+		for _, name := range []string{"a", "b"} {
+			temp, err := s.OpenInPlace(fileEntry(name, "new"), nil)
+			if err == nil {
+				_, err = temp.WriteAt([]byte("new"), 0)
+			}
+			if err == nil {
+				err = temp.Finish()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			temps = append(temps, temp)
+		}
+		if err := errors.Join(s.Publish(temps)...); err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]int{"a": tc.want, "b": tc.want, "new": 0} {
+			if n := d.asked["fsync"][d.at(name)]; n != want {
+				t.Errorf("%+v: %s was synced %d times by itself", tc, name, n)
+			}
+		}
+	}
+}

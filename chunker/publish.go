@@ -121,7 +121,8 @@ func (t *Temp) rename() error {
 
 // syncFiles brings the files' data to the disk: a single file by fsync(2), a batch by
 // one syncfs(2) for each file system where that is enough, else by an fsync for each
-// file.
+// file. A new file's data that a syncfs left in the disk's cache would be flushed with its
+// name. A file in place gets none.
 func (s *Sink) syncFiles(temps []*Temp, errs []error) {
 	synced := make(map[*device]bool)
 	var alone []int
@@ -130,6 +131,10 @@ func (s *Sink) syncFiles(temps []*Temp, errs []error) {
 			continue
 		}
 		d := s.deviceOf(t.dir)
+		if t.origin.inPlace && d.leavesOverwritten && !s.opt.NoFsync {
+			alone = append(alone, i)
+			continue
+		}
 		done, known := synced[d]
 		if !known {
 			done = d.tells && s.opt.NoFsync || len(temps) > 1 && !d.realtime && s.syncDevice(d)

@@ -134,7 +134,9 @@ func (t *Temp) openToWrite() (int, alignment, error) {
 }
 
 // allocate gives the file space up to end, and more ahead of that: no more than half of
-// what is free, and where even that is not there, what is needed.
+// what is free, and where that is refused, what is needed: the disk or a quota may have no room
+// for more, and a limit on the size of files (RLIMIT_FSIZE) is less than a stream's, whose end
+// is not known.
 func (d *directWriter) allocate(t *Temp, end int64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -147,7 +149,7 @@ func (d *directWriter) allocate(t *Temp, end int64) error {
 	}
 	to := min(max(end, d.allocated+ahead), t.size)
 	err := d.allocateTo(t, to)
-	if (err == unix.ENOSPC || err == unix.EDQUOT) && to > end {
+	if err != nil && to > end {
 		err = d.allocateTo(t, end)
 	}
 	return err

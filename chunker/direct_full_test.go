@@ -113,3 +113,49 @@ func TestSpaceAheadIsHalfOfWhatIsFree(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A stream that ends below a limit on the size of files (RLIMIT_FSIZE) is not refused for the
+// space that it would need if it went on.
+func TestSpaceAheadBelowALimit(t *testing.T) {
+	noLeaks(t)
+	dir := directDir(t)
+	s := sinkInto(t, dir, SinkOptions{IO: RungDirect})
+	e := fileEntry("f", "")
+	e.Size = 1 << 62
+	temp, err := s.Create(e, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const written = leastAheadBytes + leastDirect
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &was); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: written, Max: was.Max}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &was); err != nil {
+			t.Error(err)
+		}
+	}()
+	piece := bytes.Repeat([]byte("x"), 1<<20)
+	for off := int64(0); off < written; off += int64(len(piece)) {
+		if _, err := temp.WriteAt(piece[:min(int64(len(piece)), written-off)], off); err != nil {
+			t.Fatalf("at byte %d of %d that may be: %v", off, written, err)
+		}
+	}
+	if _, err := temp.WriteAt(piece[:leastDirect], written); !errors.Is(err, unix.EFBIG) {
+		t.Errorf("beyond the limit: %v", err)
+	}
+	if got := s.Wrote().Of(RungDirect); got != written {
+		t.Errorf("%d bytes of %d past the page cache", got, written)
+	}
+	temp.SetSize(written)
+	if err := errors.Join(temp.Finish(), s.Publish([]*Temp{temp})[0]); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Stat(filepath.Join(dir, "f")); err != nil || st.Size() != written {
+		t.Errorf("%v: %+v", err, st)
+	}
+}

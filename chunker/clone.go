@@ -58,10 +58,10 @@ func (b *Basis) Copy() (*Temp, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.origin.copied = true
 	if err = b.fits(); err == nil {
 		err = b.copyInto(t)
 	}
+	t.origin.copied = true
 	if err != nil {
 		return nil, errors.Join(opErr("copy", t.place, err), t.Discard())
 	}
@@ -101,13 +101,14 @@ func (b *Basis) fits() error {
 
 // copyInto copies all data of the basis. Holes stay holes.
 func (b *Basis) copyInto(t *Temp) error {
-	var err error
-	if t.sparse = b.temp.made.Blocks*512 < b.temp.made.Size; t.goesPastCache() {
-		err = b.copyPastCache(t)
-	} else {
-		err = b.copyByKernel(t)
+	if b.temp.made.Blocks*512 < b.temp.made.Size {
+		t.ExpectHoles()
 	}
-	if err != nil {
+	copyData := b.copyByKernel
+	if t.goesPastCache() {
+		copyData = b.copyPastCache
+	}
+	if err := copyData(t); err != nil {
 		return err
 	}
 	t.written.Store(t.size)

@@ -102,12 +102,8 @@ func (t *Temp) beginDirect(dev *deviceRungs) (*directWriter, error) {
 	}
 	d := &directWriter{fd: fd, align: align, dev: dev, sparse: t.sparse, allocated: t.written.Load()}
 	switch {
-	case t.sharesPages():
-		d.allocated = math.MaxInt64 // it has its space, or shares it
-	case t.sparse:
-		// Writes behind the end of a file are not carried out at once.
-		d.allocated = math.MaxInt64
-		err = uninterrupted(func() error { return unix.Ftruncate(t.fd, t.size) })
+	case t.sharesPages(), t.sparse:
+		d.allocated = math.MaxInt64 // it has its space or shares it, or has its size
 	default:
 		err = d.allocate(t, min(t.size, d.allocated+leastDirect))
 	}

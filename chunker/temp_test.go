@@ -157,6 +157,43 @@ func TestSparseWrites(t *testing.T) {
 	}
 }
 
+// A sparse file has its size before anything is written to it: XFS would give it more space than
+// that with each write that makes it longer. What stands in its place and is
+// written in place keeps its size until the end.
+func TestSparseFileHasItsSize(t *testing.T) {
+	dir := t.TempDir()
+	makeTree(t, dir, "old=content")
+	s := sinkInto(t, dir, SinkOptions{IO: RungBuffered})
+	e := fileEntry("f", "")
+	e.Size = 16 << 20
+	temp, err := s.Create(e, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	temp.ExpectHoles()
+	if _, err := temp.WriteSparse([]byte("x"), 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Stat(filepath.Join(dir, temp.name)); err != nil || st.Size() != e.Size {
+		t.Errorf("%v: %+v", err, st)
+	}
+	if err := temp.Discard(); err != nil {
+		t.Error(err)
+	}
+	e = fileEntry("old", "")
+	e.Size = 1 << 20
+	if temp, err = s.OpenInPlace(e, nil); err != nil {
+		t.Fatal(err)
+	}
+	temp.ExpectHoles()
+	if st, err := os.Stat(dir + "/old"); err != nil || st.Size() != int64(len("content")) {
+		t.Errorf("in place: %v: %+v", err, st)
+	}
+	if err := temp.Discard(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestZeroBlocksAgreesWithBytes(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {

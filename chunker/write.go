@@ -127,8 +127,17 @@ func (t *Temp) checkRange(n int, off int64) error {
 }
 
 // ExpectHoles says that the file has holes, so that no space is allocated for them. Call
-// it only before the first write.
-func (t *Temp) ExpectHoles() { t.sparse = true }
+// it only before the first write. A file that did not begin with content gets its size now, so
+// that no write makes it longer: XFS gives a file that grows more space than is written to it
+// (xfs_iomap_prealloc_size in fs/xfs/xfs_iomap.c), which would stay where holes come to be, and
+// direct writes behind the end are not carried out at once. Where that fails, writing or Finish
+// tells why.
+func (t *Temp) ExpectHoles() {
+	t.sparse = true
+	if !t.IsCopy() {
+		_ = uninterrupted(func() error { return unix.Ftruncate(t.fd, t.size) })
+	}
+}
 
 // WritesDirectly reports whether WriteAt of n bytes is likely to wait for the disk, past
 // the page cache. Other writes of the file can be under way meanwhile.

@@ -45,6 +45,9 @@ type device struct {
 	// flushes it in any case (xfs_fs_sync_fs in fs/xfs/xfs_super.c, xfs_file_fsync in
 	// fs/xfs/xfs_file.c, Linux 6.18).
 	leavesOverwritten bool
+	// flushesEarly: a syncfs leaves some of what it writes in the disk's cache; see
+	// mayLackJournal.
+	flushesEarly bool
 	// timeUnitNs is the unit in which the file system keeps times of change if that is
 	// more than a second, else 0.
 	timeUnitNs int64
@@ -150,6 +153,7 @@ func (s *Sink) keepDevice(h *dirHandle) error {
 	release := unix.ByteSliceToString(name.Release[:])
 	d.tells, d.keepsQuiet = kernelSyncs(release)
 	d.tells = d.tells && tellsBySyncfs(int64(st.Type))
+	d.flushesEarly = st.Type == unix.EXT4_SUPER_MAGIC && mayLackJournal(h.inode.Dev)
 	d.leavesOverwritten = st.Type == unix.XFS_SUPER_MAGIC
 	d.realtime = d.leavesOverwritten && hasRealtimeDevice(h.inode.Dev)
 	if st.Type == unix.MSDOS_SUPER_MAGIC {
@@ -183,9 +187,9 @@ func (s *Sink) syncDevice(d *device) bool {
 	}
 	unsynced := s.takeUnsynced(d)
 	err := s.calls.syncfs(d.fd)
-	if err == nil && d.keepsQuiet {
+	if err == nil && (d.keepsQuiet || d.flushesEarly) {
 		// A failed journal stays failed, and a file system that was shut down stays
-		// down.
+		// down. The flush is of the whole disk.
 		err = dirsync.Outcome(s.calls.fsync(d.fd))
 	}
 	if err == nil {

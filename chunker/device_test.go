@@ -43,6 +43,7 @@ func onDisk(t *testing.T, s *Sink, dir string) *tellingDisk {
 		}
 		return inodeOf(&st)
 	}
+	s.deviceOf(s.base).flushesEarly = false // wherever TMPDIR is
 	kernel := kernelCalls()
 	s.calls = diskCalls{
 		fsync: func(fd int) error { return d.ask("fsync", fd, d.fsync, kernel.fsync) },

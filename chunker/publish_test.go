@@ -120,6 +120,7 @@ func publishSome(dir string) error {
 	if err != nil {
 		return err
 	}
+	s.deviceOf(s.base).flushesEarly = false // wherever TMPDIR is
 	if err := put(s, fileEntry("one", "1"), "1"); err != nil {
 		return err
 	}

@@ -203,6 +203,15 @@ func mayBeOurs(st *unix.Stat_t) bool { return mayBeOf(os.Geteuid(), st) }
 
 func mayBeOf(euid int, st *unix.Stat_t) bool { return euid == 0 || int(st.Uid) == euid }
 
+// OpenDirectory opens a directory. For anything else it returns ENOTDIR, and does not block
+// until somebody writes to a fifo: a name that ends in a slash must be a directory's (open(2)).
+func OpenDirectory(dir string) (*os.Root, error) {
+	if dir != "" {
+		dir += "/"
+	}
+	return os.OpenRoot(dir)
+}
+
 // Clean removes from a directory, and from those below it, the temporary files that no
 // copy is using, and partial files and staging directories of any age, except what another
 // host may be using. removed is called with the path of each below dir, and how many files
@@ -210,7 +219,7 @@ func mayBeOf(euid int, st *unix.Stat_t) bool { return euid == 0 || int(st.Uid) =
 // cannot be read does not keep Clean from the others. Links are not followed. The end of ctx
 // ends Clean, with its cause.
 func Clean(ctx context.Context, dir string, removed func(path string, files, bytes int64)) error {
-	root, err := os.OpenRoot(dir)
+	root, err := OpenDirectory(dir)
 	if err != nil {
 		return err
 	}

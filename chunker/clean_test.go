@@ -170,3 +170,25 @@ func TestCleanEnds(t *testing.T) {
 	}
 	wantTree(t, dir, name+"=left")
 }
+
+// TestCleanOfNoDirectory: what is no directory is an error at once, a fifo too.
+func TestCleanOfNoDirectory(t *testing.T) {
+	dir := t.TempDir()
+	makeTree(t, dir, "file=")
+	fifo := filepath.Join(dir, "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]error{fifo: unix.ENOTDIR, filepath.Join(dir, "file"): unix.ENOTDIR, filepath.Join(dir, "none"): unix.ENOENT, "": unix.ENOENT} {
+		done := make(chan error, 1)
+		go func() { done <- Clean(t.Context(), path, func(string, int64, int64) {}) }()
+		select {
+		case err := <-done:
+			if !errors.Is(err, want) {
+				t.Errorf("%q: %v", path, err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%q: it still waits", path)
+		}
+	}
+}

@@ -43,7 +43,7 @@ func (d *DiskRates) ReadMiBPerSecond() float64 { return float64(d.Bytes) / (1 <<
 // but a kill of the process, also when ctx ends; after a kill the next copy to dir does. It
 // blocks for the disk.
 func BenchDisk(ctx context.Context, dir string, bytes int64) (d *DiskRates, err error) {
-	root, err := os.OpenRoot(dir)
+	root, err := chunker.OpenDirectory(dir)
 	if err != nil {
 		return nil, err
 	}

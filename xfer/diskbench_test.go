@@ -62,6 +62,27 @@ func TestBenchDiskCleansUp(t *testing.T) {
 	}
 }
 
+// A fifo is no directory, and nobody waits for it.
+func TestBenchDiskOfFIFO(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := BenchDisk(t.Context(), fifo, 1)
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if !errors.Is(err, unix.ENOTDIR) {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("it still waits")
+	}
+}
+
 // What is read back has to be what was written.
 func TestBenchDiskComparesBytes(t *testing.T) {
 	dir := t.TempDir()

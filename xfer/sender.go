@@ -88,9 +88,11 @@ type chunkSender struct {
 	posted  []sentChunk // by sink slot
 	missing []uint64    // ids of chunks of which a part must go again
 	turn    int         // round robin over lanes that have as much under way
-	wrs     [2]rdma.WR
-	badBuf  []uint16
-	started func() // called at the first post
+	// uncounted says that somebody waits for room, and that the time counts as nothing yet.
+	uncounted bool
+	wrs       [2]rdma.WR
+	badBuf    []uint16
+	started   func() // called at the first post
 	// from has the regions of files that chunks are sent from, or is nil, and offered those
 	// that the sink has told.
 	from    *sentFrom
@@ -217,6 +219,7 @@ func (o *chunkSender) submit(s *outSlot) {
 		o.ready[s.chunk.ID%uint64(len(o.ready))] = s
 	}
 	o.pumpLocked()
+	o.recountLocked()
 }
 
 // pumpLocked posts chunks in order, while it has chunks and grants for them.

@@ -4,16 +4,30 @@ import "gdrcp/xfer/internal/stat"
 
 // awaitLocked waits until something has changed. wanting says that the caller has
 // something for a slot: if it has no room either, the time counts as what holds the slots
-// up.
+// up. Where that is not to be seen yet, recountLocked ends the wait when it is.
 func (o *chunkSender) awaitLocked(wanting bool) {
 	stage, counts := o.heldUpLocked()
 	if !wanting || !counts || o.roomLocked() {
+		o.uncounted = wanting
 		o.cond.Wait()
+		o.uncounted = false
 		return
 	}
 	from := stat.Now()
 	o.cond.Wait()
 	o.session.tally.Spend(stage, from, 1)
+}
+
+// recountLocked wakes who waits uncounted, so that the rest of the wait counts. With few slots
+// all of them may be with workers when the wait begins, and in line for most of it.
+func (o *chunkSender) recountLocked() {
+	if !o.uncounted || o.roomLocked() {
+		return
+	}
+	if _, counts := o.heldUpLocked(); counts {
+		o.uncounted = false
+		o.cond.Broadcast()
+	}
 }
 
 // heldUpLocked says what most of the source's slots wait for: the network, or slots of

@@ -72,6 +72,8 @@ func TestUsageErrors(t *testing.T) {
 		{"a b --slots 257", `--slots "257": not a number from 1 to 256`},
 		{"a b --chunk-size 65K", `--chunk-size "65K": not from 64KiB to 64MiB in steps of 64KiB`},
 		{"a b --chunk-size 1MB", `--chunk-size "1MB": not a size (write it like 65536, 64K or 1MiB)`},
+		{"a b --max-memory 1", `--max-memory "1": not from 64KiB to 1048576GiB`},
+		{"bench --disk d --bytes 0", `--bytes "0": not from 1 to 1048576GiB`},
 		{"a b --chunk-size 65M", `--chunk-size "65M": not from 64KiB to 64MiB in steps of 64KiB`},
 		{"a b --hash md5", `--hash "md5": not one of xxh3, blake3, crc32c, sha256`},
 		{"a b --write-manifest -", `--write-manifest "-": it is a file, and no stream; a file of that name is ./-`},

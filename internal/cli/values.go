@@ -60,7 +60,11 @@ func size[T int | int64](to *T, least, most, step int64) *checkedValue {
 			return err
 		}
 		if n < least || n > most || n%step != 0 {
-			return fmt.Errorf("not from %s to %s in steps of %s", sizeText(least), sizeText(most), sizeText(step))
+			steps := ""
+			if step > 1 {
+				steps = " in steps of " + sizeText(step)
+			}
+			return fmt.Errorf("not from %s to %s%s", sizeText(least), sizeText(most), steps)
 		}
 		*to = T(n)
 		return nil

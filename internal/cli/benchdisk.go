@@ -35,7 +35,11 @@ func (b *benchRun) disks(ctx context.Context) (*xfer.DiskRates, error) {
 	}
 	d, err := xfer.BenchDisk(ctx, b.disk, b.bytes)
 	if err != nil {
-		return nil, fmt.Errorf("measure %s: %w", args.Quote(b.disk), err)
+		err = fmt.Errorf("measure %s: %w", args.Quote(b.disk), err)
+		if isNoSpace(err) {
+			err = &hintedError{err, "measure with less: --bytes SIZE"}
+		}
+		return nil, err
 	}
 	if b.json {
 		b.events.emit(diskEvent{
@@ -48,7 +52,7 @@ func (b *benchRun) disks(ctx context.Context) (*xfer.DiskRates, error) {
 		note = ", from the kernel's memory, which did not let go of it"
 	}
 	_, err = fmt.Fprintf(b.stdout, "DISK %s takes %.1f MiB/s (%s in %.3f s, of that %.3f s sync) and gives %.1f MiB/s (%.3f s%s)\n\n",
-		args.Quote(b.disk), d.WriteMiBPerSecond(), sizeText(d.Bytes), d.WriteSeconds, d.SyncSeconds, d.ReadMiBPerSecond(), d.ReadSeconds, note)
+		args.Quote(b.disk), d.WriteMiBPerSecond(), shortBytes(float64(d.Bytes)), d.WriteSeconds, d.SyncSeconds, d.ReadMiBPerSecond(), d.ReadSeconds, note)
 	return d, err
 }
 

@@ -5,15 +5,18 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"gdrcp/xfer"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestBenchDisk(t *testing.T) {
 	s, dir := startServer(t), t.TempDir()
-	disk := `DISK \S+ takes \d+\.\d MiB/s \(2MiB in \d+\.\d+ s, of that \d+\.\d+ s sync\) and gives \d+\.\d MiB/s \(\d+\.\d+ s.*\)\n\n`
+	disk := `DISK \S+ takes \d+\.\d MiB/s \(2\.0 MiB in \d+\.\d+ s, of that \d+\.\d+ s sync\) and gives \d+\.\d MiB/s \(\d+\.\d+ s.*\)\n\n`
 	r := gdrcp(t, "bench", "--disk", dir, "--bytes", "2M").want(t, exitOK)
 	if !regexp.MustCompile(`^` + disk + `$`).MatchString(r.out) {
 		t.Errorf("without a server it wrote\n%s", r.out)
@@ -32,9 +35,32 @@ func TestBenchDisk(t *testing.T) {
 	if !slices.Equal(seen, []string{"disk", "bandwidth", "slower"}) {
 		t.Errorf("events %v", seen)
 	}
+	if r = gdrcp(t, "bench", "--disk", dir, "--bytes", "5000").want(t, exitOK); !strings.Contains(r.out, "(4.9 KiB in ") {
+		t.Errorf("of 5000 bytes it wrote\n%s", r.out)
+	}
 	gdrcp(t, "bench", "--disk", filepath.Join(dir, "none")).want(t, exitError)
 	gdrcp(t, "bench").want(t, exitUsage)
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("%v is left, %v", left, err)
+	}
+}
+
+// Who measures a directory without room for it needs less of a file, and no other copy.
+func TestBenchDiskWithoutRoom(t *testing.T) {
+	small := t.TempDir()
+	if err := unix.Mount("tmpfs", small, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("cannot mount a small file system: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(small, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	r := gdrcp(t, "bench", "--disk", small, "--bytes", "4M").want(t, exitError)
+	if !regexp.MustCompile(`^gdrcp: measure \S+: .*no space left on device\nhint: measure with less: --bytes SIZE\n$`).MatchString(r.err) {
+		t.Errorf("it wrote %q", r.err)
+	}
+	if left, err := os.ReadDir(small); err != nil || len(left) > 0 {
 		t.Errorf("%v is left, %v", left, err)
 	}
 }

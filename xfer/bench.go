@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"gdrcp/chunker"
@@ -150,6 +151,7 @@ type benchSink struct {
 	session  *session
 	tally    *Tally
 	receiver *chunkReceiver
+	first    sync.Once // the first chunk
 }
 
 func (k *benchSink) fast(*wire.Frame) (bool, error) { return false, nil }
@@ -157,9 +159,14 @@ func (k *benchSink) release() error                 { return nil }
 
 // The session tells these of the way of the chunks. They belong to its receiver.
 
-func (k *benchSink) done(*railLink, uint64)                  { k.receiver.done() }
-func (k *benchSink) immediate(l *railLink, imm uint32) error { return k.receiver.immediate(l, imm) }
-func (k *benchSink) opened()                                 { k.receiver.opened() }
+func (k *benchSink) done(*railLink, uint64) { k.receiver.done() }
+func (k *benchSink) opened()                { k.receiver.opened() }
+
+// immediate takes a chunk. What was waited for before the first one is not what is measured.
+func (k *benchSink) immediate(l *railLink, imm uint32) error {
+	k.first.Do(k.receiver.countFromNow)
+	return k.receiver.immediate(l, imm)
+}
 
 func (k *benchSink) talk(ctx context.Context, g *errgroup.Group) error {
 	var r role = k

@@ -47,6 +47,21 @@ func testCostIsTold(t *testing.T, w way) {
 	check("bench", bench.LocalCost, bench.RemoteCost)
 }
 
+// What a bench tells of waiting is of the time that it measures. Making the client's ring takes far
+// longer than the one chunk.
+func TestCostOfBenchIsOfItsTime(t *testing.T) {
+	w := tcpWay(t)
+	s, o := serve(t, w), w.options(t)
+	o.Slots, o.ChunkBytes = 64, 1<<20
+	r, err := w.client(rdmatest.Faults{}).BenchBandwidth(t.Context(), s.ep, 1<<20, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.RemoteCost == nil || r.RemoteCost.Wire.Seconds() > r.Seconds {
+		t.Errorf("in %v s the server waited for %+v", r.Seconds, r.RemoteCost)
+	}
+}
+
 // A server that moves data for another client meanwhile says that it tells a share.
 func TestCostBesideAnother(t *testing.T) {
 	xfer.OnHost(t)

@@ -240,6 +240,13 @@ func (f *chunkReceiver) countIdleLocked() {
 	f.counted = s.tally.SpendBy(idle, stat.Wire, f.counted, s.workers)
 }
 
+// countFromNow forgets the idle time that is not counted yet.
+func (f *chunkReceiver) countFromNow() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.counted = stat.Now()
+}
+
 // awaitSlot waits for a filled slot, and takes one that is near, if isNear is set and there is
 // one. The wait for one that never comes, at the end, is not for the wire.
 func (f *chunkReceiver) awaitSlot(ctx context.Context, isNear func(filledSlot) bool) (a filledSlot, err error) {

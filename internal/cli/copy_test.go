@@ -139,6 +139,9 @@ func TestWhatIsTold(t *testing.T) {
 	}
 	// The server tells every session in a line, with the same root.
 	r := gdrcp(t, "-rlv", s.url("copy"), dir+"/back").want(t, exitOK)
+	if !regexp.MustCompile(`\ngdrcp: over tcp \(tcp, write-with-imm\), \S+ .?i?B on the wire, 0 repairs\n`).MatchString(r.err) {
+		t.Errorf("an end that sent nothing told of its first byte:\n%s", r.err)
+	}
 	proof := `.*, verified: root ` + rootIn(t, r.err) + `\n`
 	waitFor(t, s.errs, regexp.MustCompile(`gdrcp: test@127\.0\.0\.1:\d+: push "/copy": 2 files, 2 directories, 1 link, `+proof))
 	waitFor(t, s.errs, regexp.MustCompile(`gdrcp: test@127\.0\.0\.1:\d+: pull "/copy": 2 files, 2 directories, 1 link, `+proof))

@@ -19,8 +19,8 @@ func (c *copyRun) tellSummary(s *xfer.Summary) {
 	}
 	if c.verbose && !s.DryRun {
 		c.console.line("gdrcp: root %s %x, meta root %x", s.Hash, s.Content, s.Meta)
-		c.console.line("gdrcp: over %s%s, %s on the wire, %s, first byte after %d ms", wayText(s), endsText(s),
-			bytesText(float64(s.WireBytes), 1), count(s.Repairs, "repair", "repairs"), s.FirstByte.Milliseconds())
+		c.console.line("gdrcp: over %s%s, %s on the wire, %s%s", wayText(s), endsText(s),
+			bytesText(float64(s.WireBytes), 1), count(s.Repairs, "repair", "repairs"), firstByteText(s))
 		c.console.line("gdrcp: %s", costText(s))
 	}
 	if text := diskIOText(s); text != "" && c.verbose && !s.DryRun {
@@ -33,6 +33,14 @@ func (c *copyRun) tellSummary(s *xfer.Summary) {
 		c.console.line("gdrcp: %s", text)
 	}
 	c.console.line("%s", summaryText(s))
+}
+
+// firstByteText says when this end sent its first byte, if it sent any.
+func firstByteText(s *xfer.Summary) string {
+	if s.FirstByte == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", first byte after %d ms", s.FirstByte.Milliseconds())
 }
 
 // summaryText returns the result of a copy for its user. It ends in "verified" if all

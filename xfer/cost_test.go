@@ -146,3 +146,34 @@ func testCostTellsWhatHoldsUp(t *testing.T, w way) {
 		}
 	}
 }
+
+// What a stream waits for is told as for files: its writer as the disk, and a sink that takes its
+// time as slots.
+func TestCostOfStream(t *testing.T) {
+	w := tcpWay(t)
+	const bytes, rate = 16 << 20, 8 << 20
+	s := serve(t, w, func(c *xfer.ServerConfig) { c.Limit = xfer.NewLimiter(rate) })
+	push := func(in stream) xfer.Cost {
+		t.Helper()
+		o := w.streamOptions(t)
+		o.Slots, o.ChunkBytes = 2, 1<<20
+		sum, err := w.client(rdmatest.Faults{}).PushStream(t.Context(), in, s.ep, "file", o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sum.LocalCost
+	}
+	quick := newStream()
+	go func() {
+		_, _ = quick.PipeWriter.Write(make([]byte, bytes))
+		quick.PipeWriter.Close()
+	}()
+	if c := push(quick); c.Slots < time.Second || c.Disk+c.Wire > c.Slots/2 {
+		t.Errorf("a slow sink: %+v", c)
+	}
+	late := newStream()
+	time.AfterFunc(time.Second, func() { late.PipeWriter.Close() })
+	if c := push(late); c.Disk < time.Second/2 || c.Slots+c.Wire > c.Disk/2 {
+		t.Errorf("a slow writer: %+v", c)
+	}
+}

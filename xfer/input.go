@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gdrcp/xfer/internal/ring"
+	"gdrcp/xfer/internal/stat"
 	"gdrcp/xfer/internal/wire"
 )
 
@@ -84,7 +85,10 @@ func (t *streamSource) readStream(ctx context.Context) (err error) {
 		if c.buffer, err = t.takeBuffer(ctx); err != nil {
 			return err
 		}
-		if c.length, c.last, ahead, err = readChunk(t, t.buffer(c.buffer), ahead); ctx.Err() != nil {
+		from := stat.Now()
+		c.length, c.last, ahead, err = readChunk(t, t.buffer(c.buffer), ahead)
+		t.src.tally.Spend(stat.Disk, from, 1)
+		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		} else if err != nil {
 			return err
@@ -103,11 +107,25 @@ func (t *streamSource) takeBuffer(ctx context.Context) (int, error) {
 		if ctx.Err() != nil {
 			return 0, context.Cause(ctx)
 		}
-		s.sender.cond.Wait()
+		t.awaitBufferLocked()
 	}
 	b := t.free[len(t.free)-1]
 	t.free = t.free[:len(t.free)-1]
 	return b, nil
+}
+
+// awaitBufferLocked waits until something has changed. The time counts as what the chunks in most
+// buffers wait for. There are more buffers than slots, so pack counts none for a stream.
+func (t *streamSource) awaitBufferLocked() {
+	o, stage := t.src.sender, stat.Slots
+	if o.under > len(t.held)/2 {
+		stage = stat.Wire
+	}
+	counts, from := o.fillingLocked() <= len(t.held)/2, stat.Now()
+	o.cond.Wait()
+	if counts {
+		t.src.tally.Spend(stage, from, 1)
+	}
 }
 
 // readChunk fills mem with ahead, the bytes that were read before, and with the bytes

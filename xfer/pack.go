@@ -68,7 +68,7 @@ func (s *source) nextJob(ctx context.Context) (*outSlot, error) {
 			s.sender.free = append(s.sender.free, slot.index)
 			continue
 		}
-		s.sender.awaitLocked(s.nextFileLocked() != nil && s.stream.hasNextLocked())
+		s.sender.awaitLocked(s.nextFileLocked() != nil && s.stream == nil)
 	}
 }
 

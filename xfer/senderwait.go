@@ -34,7 +34,7 @@ func (o *chunkSender) recountLocked() {
 // the sink. It says nothing where most are being filled, or are in line behind one that
 // is: then the workers' own time shows why.
 func (o *chunkSender) heldUpLocked() (s stat.Stage, counts bool) {
-	filling := len(o.slots) - len(o.free) - o.filled - o.under
+	filling := o.fillingLocked()
 	next, _ := o.nextLocked()
 	switch behind := o.granted.Grants() > len(o.missing); {
 	case o.under >= o.filled && o.under >= filling:
@@ -46,3 +46,6 @@ func (o *chunkSender) heldUpLocked() (s stat.Stage, counts bool) {
 	}
 	return 0, false
 }
+
+// fillingLocked is how many slots are with workers.
+func (o *chunkSender) fillingLocked() int { return len(o.slots) - len(o.free) - o.filled - o.under }

@@ -229,9 +229,16 @@ func TestDriverCloseWaitsForWhatIsMade(t *testing.T) {
 // But not for ever: what is left behind then is the GPU's, which hangs.
 func TestDriverCloseHasAnEnd(t *testing.T) {
 	g := newGate(t)
-	d, _ := made(t, "loadgate="+g.path)
+	d, told := made(t, "loadgate="+g.path)
 	goes(t, d, g)
 	closes(t, "driver", d) // or it waits for ever
+	if got, want := told(), "context 0"; got != want {
+		t.Errorf("made %q, want %q", got, want)
+	}
+	t.Cleanup(func() { // the thread that was left there writes to the log
+		g.open()
+		soon(t, "what was left there", func() bool { return told() == "context 0 module 0" })
+	})
 	if d.Lost() == nil {
 		t.Error("nothing says that the GPU hangs")
 	}

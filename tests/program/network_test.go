@@ -133,7 +133,11 @@ func TestFlip(t *testing.T) {
 		t.Run("payload", func(t *testing.T) {
 			p := c.through(t, &proxy{spoil: flipAt(data, map[int64]byte{totals[data] / 2: 1})}, 2*bounded(), "-v")
 			p.wantCode(0)
-			if !regexp.MustCompile(`(?m), 1 repair(,|$)`).MatchString(p.stderr.String()) {
+			told := `(?m), 1 repair$`
+			if d.push {
+				told = `(?m), 1 repair, first byte after \d+ ms$`
+			}
+			if !regexp.MustCompile(told).MatchString(p.stderr.String()) {
 				t.Errorf("a changed byte was not repaired: %s", p)
 			}
 		})

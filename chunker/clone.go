@@ -49,10 +49,10 @@ func (b *Basis) Clone(p *Partial, bytes int64) (*Temp, error) {
 
 // Copy makes a file like that of Clone, whose blocks are its own. It is written by the rung
 // of its file system, several parts at once; where that is the page cache, by
-// copy_file_range(2) where possible. It has no journal. What is written behind it goes into it. Publish
-// compares the whole of it with what it must hold (MustHold), because the basis may have
-// changed after a piece was compared and before it was copied. Copy blocks for the disk;
-// see Watch. Bytes that cannot be read are left out.
+// copy_file_range(2) where possible. It has no journal. What is written behind it goes into
+// it. Publish compares the whole of it with what it must hold (MustHold), because the basis
+// may have changed after a piece was compared and before it was copied. Copy blocks for the
+// disk; see Watch. Bytes that cannot be read are left out.
 func (b *Basis) Copy() (*Temp, error) {
 	t, err := b.create(nil)
 	if err != nil {
@@ -113,6 +113,11 @@ func (b *Basis) copyInto(t *Temp) error {
 	}
 	t.written.Store(t.size)
 	return uninterrupted(func() error { return unix.Ftruncate(t.fd, t.size) }) // the end may be a hole
+}
+
+// dataEnd finds where the data of the basis ends.
+func (b *Basis) dataEnd() dataEnd {
+	return dataEnd{seek: func(off int64, whence int) (int64, error) { return unix.Seek(b.temp.fd, off, whence) }}
 }
 
 // copyByKernel copies the data through the page cache, or as the file system can by itself.

@@ -1,13 +1,13 @@
 package chunker
 
 import (
+	"cmp"
 	"context"
 	"io"
 
 	"gdrcp/manifest"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 )
 
 // partBytes is how much of a file is copied past the page cache at once.
@@ -22,11 +22,6 @@ func (t *Temp) goesPastCache() bool {
 	return t.io.err == nil && (r == RungDirect || r == RungDontCache)
 }
 
-// dataEnd finds where the data of the basis ends.
-func (b *Basis) dataEnd() dataEnd {
-	return dataEnd{seek: func(off int64, whence int) (int64, error) { return unix.Seek(b.temp.fd, off, whence) }}
-}
-
 // copyPastCache copies the data by the file's rung, several parts at once, because each waits
 // for the disk. All files of the sink together have the places that files are read back in.
 func (b *Basis) copyPastCache(t *Temp) error {
@@ -38,8 +33,7 @@ func (b *Basis) copyPastCache(t *Temp) error {
 	data := b.dataEnd()
 	for off := b.dataFrom(0); off < t.size && stop.Err() == nil; off = b.dataFrom(off) {
 		if err := t.step(); err != nil {
-			parts.Go(func() error { return err })
-			break
+			return cmp.Or(parts.Wait(), err)
 		}
 		from, to := off, min(data.behind(off, t.size), off-off%partBytes+partBytes)
 		parts.Go(func() error { return b.copyPart(t, from, to) })

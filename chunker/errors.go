@@ -72,7 +72,7 @@ func (missingDirError) Is(target error) bool { return target == ErrNotDir }
 // opError is a failed operation on an entry.
 type opError struct {
 	op   string // a verb
-	path string // as the entry has it
+	path string // as the entry has it, or its place (Sink.placeOf)
 	kind error  // one of the sentinels, or nil
 	err  error  // the cause, or nil where kind says it all
 }

@@ -49,8 +49,7 @@ func (r *diskReader) read(buf []byte, off int64, n int) ([]byte, error) {
 	return buf[:n], nil
 }
 
-// dataFrom returns where the next data of the file is, at off or behind it, and size if
-// there is only a hole (lseek(2)). If the file system does not report holes, all is data.
+// dataFrom returns where the next data of the file is, at off or behind it.
 func (r *diskReader) dataFrom(off, size int64) int64 { return dataFrom(r.fd, off, size) }
 
 func (r *diskReader) close() {

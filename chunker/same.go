@@ -21,6 +21,7 @@ func (s *Sink) Settle(e *manifest.Entry, a *Attributes, now Standing) error {
 	if err := s.checkTime(e); err != nil {
 		return err
 	}
+	place := s.placeOf(e.Path)
 	parent, leaf, err := s.parentOf("look at", e.Path)
 	if err != nil {
 		return err
@@ -29,17 +30,17 @@ func (s *Sink) Settle(e *manifest.Entry, a *Attributes, now Standing) error {
 	// Without O_PATH the owner may have no right to open the file.
 	fd, err := openat(parent.fd, leaf, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return opErr("look at", s.placeOf(e.Path), err)
+		return opErr("look at", place, err)
 	}
 	defer closeQuietly(fd)
-	f := standingFile{fd: fd, path: "/proc/self/fd/" + strconv.Itoa(fd)}
+	f := standingFile{fd: fd, place: place, path: "/proc/self/fd/" + strconv.Itoa(fd)}
 	if err := fstat(fd, &f.st); err != nil {
-		return opErr("look at", s.placeOf(e.Path), err)
+		return opErr("look at", place, err)
 	}
 	is := standingOf(&f.st)
 	is.timeUnitNs = now.timeUnitNs
 	if is != now || is.Type != manifest.File {
-		return opErr("look at", s.placeOf(e.Path), ErrChanged)
+		return opErr("look at", place, ErrChanged)
 	}
 	if err := s.settleRights(&f, e, a); err != nil {
 		return err
@@ -49,16 +50,17 @@ func (s *Sink) Settle(e *manifest.Entry, a *Attributes, now Standing) error {
 		if err == unix.EINVAL || err == unix.ENOENT || err == unix.EBADF { // before Linux 5.8
 			err = setMtime(parent.fd, leaf, e.MtimeNs)
 		}
-		return opErr("set time of", s.placeOf(e.Path), err)
+		return opErr("set time of", place, err)
 	}
 	return nil
 }
 
 // standingFile is a file that stays, open with O_PATH, and a path to that very file.
 type standingFile struct {
-	fd   int
-	path string
-	st   unix.Stat_t
+	fd    int
+	place string // see Sink.placeOf
+	path  string
+	st    unix.Stat_t
 }
 
 // settleRights sets owner, group, extended attributes and mode, in the order of
@@ -72,7 +74,7 @@ func (s *Sink) settleRights(f *standingFile, e *manifest.Entry, a *Attributes) e
 	var denied error
 	if !a.isOf(&f.st) {
 		if err := f.chmod(f.st.Mode & want & 0o7777); err != nil {
-			return opErr("set mode of", s.placeOf(e.Path), err)
+			return opErr("set mode of", f.place, err)
 		}
 		var err error
 		denied, err = a.chown(&f.st, func(uid, gid int) error { return unix.Fchownat(f.fd, "", uid, gid, unix.AT_EMPTY_PATH) })
@@ -80,7 +82,7 @@ func (s *Sink) settleRights(f *standingFile, e *manifest.Entry, a *Attributes) e
 			err = fstat(f.fd, &f.st) // the change took set-ID bits away
 		}
 		if err != nil {
-			return opErr(setOwner, s.placeOf(e.Path), err)
+			return opErr(setOwner, f.place, err)
 		}
 		if !s.opt.Keep.Modes {
 			want = f.st.Mode & 0o7777
@@ -88,13 +90,13 @@ func (s *Sink) settleRights(f *standingFile, e *manifest.Entry, a *Attributes) e
 	}
 	if s.opt.Keep.Xattrs {
 		if err := s.settleXattrs(f, a.xattrs()); err != nil {
-			return opErr("set extended attributes of", s.placeOf(e.Path), err)
+			return opErr("set extended attributes of", f.place, err)
 		}
 	}
 	if err := f.chmod(want | a.lent(setID, &f.st)); err != nil {
-		return opErr("set mode of", s.placeOf(e.Path), err)
+		return opErr("set mode of", f.place, err)
 	}
-	return opErr(setOwner, s.placeOf(e.Path), denied)
+	return opErr(setOwner, f.place, denied)
 }
 
 // chmod sets permission bits that differ. fchmod(2) refuses a descriptor opened with

@@ -272,7 +272,7 @@ func (s *Sink) Symlink(e *manifest.Entry, a *Attributes) error {
 		return opErr("make link", s.placeOf(e.Path), err)
 	}
 	s.markUnsynced(parent)
-	return errNotGiven(e.Path, denied)
+	return errNotGiven(s.placeOf(e.Path), denied)
 }
 
 // symlinkAt makes the link under a name that must be free. denied is as in chown.

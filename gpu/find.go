@@ -6,16 +6,20 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // MaxNameBytes bounds the names that Find takes: a whole UUID with its prefix.
 const MaxNameBytes = 40
 
+// Patterns are compiled where a name or an address is first looked at: every start of the program would pay for them.
 var (
-	uuidName = regexp.MustCompile(`^(GPU|MIG)-[0-9a-f-]{1,36}$`)
+	uuidName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(GPU|MIG)-[0-9a-f-]{1,36}$`) })
 	// The spellings of nvidia-smi (eight digits of domain), the kernel (four or more)
 	// and lspci (none), with or without the function.
-	pciName = regexp.MustCompile(`^(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\.([0-7]))?$`)
+	pciName = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\.([0-7]))?$`)
+	})
 )
 
 // CheckName refuses a name that can name no GPU on any host. An index, a UUID or the
@@ -64,7 +68,7 @@ func matcher(name string) (func(Device) bool, error) {
 	}
 	if prefix, rest, ok := strings.Cut(name, "-"); ok {
 		uuid := strings.ToUpper(prefix) + "-" + strings.ToLower(rest)
-		if uuidName.MatchString(uuid) {
+		if uuidName().MatchString(uuid) {
 			return func(d Device) bool { return strings.HasPrefix(d.UUID, uuid) }, nil
 		}
 	}
@@ -79,7 +83,7 @@ func matcher(name string) (func(Device) bool, error) {
 
 // pciNumber returns a PCI address as a number, whatever its spelling.
 func pciNumber(address string) (number uint64, ok bool) {
-	parts := pciName.FindStringSubmatch(strings.ToLower(address))
+	parts := pciName().FindStringSubmatch(strings.ToLower(address))
 	if parts == nil {
 		return 0, false
 	}

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // PathClass says how far two PCI devices are from each other, as `nvidia-smi topo -m`
@@ -69,15 +70,17 @@ func PathBetween(sysfs, a, b string) PathClass {
 const belowSwitch = 2
 
 var (
-	hostBridge = regexp.MustCompile(`^pci[0-9a-f]{4,}:[0-9a-f]{2}$`)
-	pciAddress = regexp.MustCompile(`^[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
+	hostBridge = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^pci[0-9a-f]{4,}:[0-9a-f]{2}$`) })
+	pciAddress = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
+	})
 )
 
 // pciPath lists the path from the processor to a PCI device: the host bridge, the PCI
 // bridges below it, and the device. It returns nil if there is no such device.
 func pciPath(sysfs, address string) []string {
 	address = strings.ToLower(address)
-	if !pciAddress.MatchString(address) {
+	if !pciAddress().MatchString(address) {
 		return nil
 	}
 	real, err := filepath.EvalSymlinks(filepath.Join(sysfs, "bus/pci/devices", address))
@@ -86,7 +89,7 @@ func pciPath(sysfs, address string) []string {
 	}
 	parts := strings.Split(real, "/")
 	for i := len(parts) - 1; i >= 0; i-- {
-		if hostBridge.MatchString(parts[i]) {
+		if hostBridge().MatchString(parts[i]) {
 			return parts[i:]
 		}
 	}
